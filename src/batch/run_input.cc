@@ -233,32 +233,36 @@ std::string NoRows(const LineReader& reader) {
   return fmt::format("{}: has no rows; there is nothing to answer", reader.name());
 }
 
-Result<std::string> ReadStandardInput(bool may_be_left) {
+Result<std::string> ReadAll(int fd, const std::string& name, const char* hint) {
   std::string text;
   bool said = false;
   while (true) {
     // A program that leaves its pipe open looks like a hang, so report the wait.
-    pollfd waiting{STDIN_FILENO, POLLIN, 0};
+    pollfd waiting{fd, POLLIN, 0};
     if (!said && poll(&waiting, 1, kSilentWait_ms) == 0) {
       said = true;
-      Log(LogLevel::kInfo,
-          fmt::format("waiting for standard input{}", may_be_left ? " (--no-stdin skips it)" : ""));
+      Log(LogLevel::kInfo, fmt::format("waiting for {}{}", name, hint));
     }
     const size_t size = text.size();
     text.resize(size + kInputBytes);
-    const ssize_t got = read(STDIN_FILENO, text.data() + size, kInputBytes);
+    const ssize_t got = read(fd, text.data() + size, kInputBytes);
     text.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EBADF) return text;  // closed counts as empty
     if (got < 0) {
-      return MakeStatus(StatusCode::kNoInput, "standard input: cannot be read ({})",
+      return MakeStatus(StatusCode::kNoInput, "{}: cannot be read ({})", name,
                         std::strerror(errno));
     }
-    if (got == 0) break;
+    if (got == 0) return text;
     if (text.size() > kRowBytesMax) {
-      return BadInput("standard input: has more than {} bytes; give less", kRowBytesMax);
+      return BadInput("{}: has more than {} bytes; give less", name, kRowBytesMax);
     }
   }
+}
+
+Result<std::string> ReadStandardInput(bool may_be_left) {
+  MINISGL_ASSIGN_OR_RETURN(std::string text, ReadAll(STDIN_FILENO, "standard input",
+                                                     may_be_left ? " (--no-stdin skips it)" : ""));
   return term::Utf8OrWarn(std::move(text), "standard input");
 }
 

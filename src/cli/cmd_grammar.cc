@@ -1,10 +1,11 @@
 // minisgl grammar: judges texts by schemas, regular expressions, choices and grammars.
 //
 // Loads no model, unless masks are to be timed over its vocabulary; then its tokenizer alone.
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "batch/row.h"
+#include "batch/row_source.h"
 #include "batch/run_input.h"
 #include "cli/commands.h"
 #include "cli/grammar_rows.h"
@@ -21,6 +23,7 @@
 #include "load/options.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
+#include "minisgl/base/trusted_folder.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/grammar/matcher.h"
 #include "term/exit_status.h"
@@ -29,8 +32,6 @@
 
 namespace minisgl::cli {
 namespace {
-
-constexpr int kLineWait_ms = 1000;
 
 struct GrammarOptions {
   std::optional<std::string> file;
@@ -41,34 +42,32 @@ struct GrammarOptions {
   bool force = false;
 };
 
-// All bytes of `fd`, as they are, at most kRowBytesMax.
-Result<std::string> ReadBytes(int fd) {
-  std::string text;
-  std::array<char, 65'536> buffer;
-  for (;;) {
-    const ssize_t count = read(fd, buffer.data(), buffer.size());
-    if (count == 0) return text;
-    if (count < 0) {
-      if (errno == EINTR) continue;
-      return MakeStatus(StatusCode::kIoError, "reading standard input failed ({})",
-                        std::generic_category().message(errno));
-    }
-    text.append(buffer.data(), static_cast<size_t>(count));
-    if (text.size() > batch::kRowBytesMax) {
-      return BadInput("standard input has more than {} bytes; give less", batch::kRowBytesMax);
-    }
+// The contents of a file, which may be a pipe.
+Result<std::string> ReadFileOrPipe(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) {
+    return ReadFile(path, batch::kRowBytesMax);
   }
+  const FileHandle file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) {
+    return MakeStatus(StatusCode::kNoInput, "{}: cannot be opened ({})", Visible(path, 400),
+                      std::generic_category().message(errno));
+  }
+  return batch::ReadAll(file.fd(), Visible(path, 400));
+}
+
+int CountGrammars(const GrammarOptions& options) {
+  return (options.json_schema ? 1 : 0) + (options.regex ? 1 : 0) + (options.grammar ? 1 : 0) +
+         (options.choices.empty() ? 0 : 1);
 }
 
 // The grammar that the options give; kUsage unless it is exactly one.
 Result<GrammarText> OneGrammar(const GrammarOptions& options) {
-  const int count = (options.json_schema ? 1 : 0) + (options.regex ? 1 : 0) +
-                    (options.grammar ? 1 : 0) + (options.choices.empty() ? 0 : 1);
+  const int count = CountGrammars(options);
   if (count != 1) {
     return UsageError(
         "{}; give --file F, or one of --json-schema, --regex, --choice and --grammar with a text "
-        "on "
-        "standard input",
+        "on standard input",
         count == 0 ? "nothing to judge" : "several grammars");
   }
   GrammarText text;
@@ -84,8 +83,7 @@ Result<GrammarText> OneGrammar(const GrammarOptions& options) {
   }
   text.kind = options.grammar ? GrammarKind::kGbnf : GrammarKind::kJsonSchema;
   MINISGL_ASSIGN_OR_RETURN(
-      text.text,
-      ReadFile(options.grammar ? *options.grammar : *options.json_schema, batch::kRowBytesMax));
+      text.text, ReadFileOrPipe(options.grammar ? *options.grammar : *options.json_schema));
   return text;
 }
 
@@ -119,6 +117,9 @@ std::string Verdict(const std::shared_ptr<const CompiledGrammar>& grammar, const
 }
 
 int JudgeText(const GrammarOptions& options) {
+  if (!options.model.empty()) {
+    return term::Fail(UsageError("--model times masks of rows; give it with --file"));
+  }
   auto text = OneGrammar(options);
   if (!text.ok()) return term::Fail(text.status());
   if (isatty(STDIN_FILENO) != 0) {
@@ -127,7 +128,7 @@ int JudgeText(const GrammarOptions& options) {
   auto grammar = CompileGrammar(*text);
   if (!grammar.ok()) return term::Fail(grammar.status());
   for (const std::string& warning : (*grammar)->warnings()) Log(LogLevel::kWarning, warning);
-  auto input = ReadBytes(STDIN_FILENO);
+  auto input = batch::ReadAll(STDIN_FILENO, "standard input");
   if (!input.ok()) return term::Fail(input.status());
   bool accepted = false;
   const std::string verdict = Verdict(*grammar, *input, &accepted);
@@ -139,6 +140,11 @@ int JudgeText(const GrammarOptions& options) {
 }
 
 int JudgeRows(const GrammarOptions& options) {
+  if (CountGrammars(options) > 0) {
+    return term::Fail(UsageError(
+        "--file has a grammar in each row; leave out --json-schema, --regex, --choice and "
+        "--grammar, or --file"));
+  }
   std::optional<Vocabulary> vocabulary;
   if (!options.model.empty()) {
     auto dir = load::ResolveModelDir(options.model);
@@ -158,7 +164,7 @@ int JudgeRows(const GrammarOptions& options) {
   Outcome outcome = Outcome::kNotYet;
   std::string line;
   while (written.ok()) {
-    outcome = reader->Next(kLineWait_ms, &line);
+    outcome = reader->Next(batch::kRowWait_ms, &line);
     if (outcome == Outcome::kEnd || outcome == Outcome::kFailed) break;
     if (outcome == Outcome::kNotYet) continue;
     GrammarRow row;

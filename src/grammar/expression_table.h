@@ -127,7 +127,6 @@ struct ExpressionTable {
   Id Make(Kind kind, std::span<const uint32_t> node_operands);
   Id MakeBytes(const ByteSet& bytes);
   Id Concat(Id head, Id tail);
-  // These two sort and change `operands_in`.
   Id Or(std::vector<Id>* alternatives);
   Id And(std::vector<Id>* conditions);
   Id Not(Id operand);

@@ -4,8 +4,7 @@
 // a text: equal sets are one node, so what was computed at one place is known at every equal one.
 //
 //   item   a dot, and where to go on when its rule is finished: (rule, node), all items of that
-//   node
-//          which wait for that rule
+//          node which wait for that rule
 //   node   the items reached by terminals and completions, interned
 //   core   the dots of a node, interned: predicted items, which terminals may come, who waits for
 //          which rule. Independent of where the items return to

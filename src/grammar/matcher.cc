@@ -9,7 +9,7 @@ using grammar::Machine;
 
 namespace {
 
-// Bytes matched between two looks at the size of the tables.
+// Bytes matched between two calls that may trim the tables.
 constexpr size_t kBytesBetweenTrims = 64;
 
 }  // namespace

@@ -125,7 +125,7 @@ Status Rules::LayOut(const GrammarBuilder::Impl& builder, const std::vector<bool
   for (size_t rule = 0; rule < builder.rules.size(); ++rule) {
     const BuilderRule& from = builder.rules[rule];
     if (from.repeated == kNoSymbol || !lives(from.repeated)) continue;
-    // Copies that match nothing add no text, so a count from 0 says the same.
+    // Copies that match nothing add no text, so a count from 0 is equivalent.
     const uint32_t min = IsNullable(from.repeated) ? 0 : from.min;
     rules_[rule].dots.push_back(static_cast<uint32_t>(next_dot));
     repetitions_.push_back({static_cast<uint32_t>(next_dot), from.repeated, min, from.max});

@@ -1,13 +1,17 @@
 // `minisgl grammar`: rows and single texts, judged.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <fstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "minisgl/base/json.h"
 #include "program/fakes.h"
 #include "program/program.h"
+#include "temporary_folder.h"
 
 namespace minisgl::cli {
 namespace {
@@ -64,6 +68,24 @@ TEST_F(GrammarProgramTest, RowsOfEveryKindAreJudged) {
   EXPECT_EQ(answers[1].Find("accepted")->Dump(), "[true, false, false]");
   EXPECT_TRUE(answers[2].Find("id")->is_null());
   EXPECT_EQ(answers[2].Find("accepted")->Dump(), "[true, false]");
+}
+
+TEST_F(GrammarProgramTest, OptionsThatWouldHaveNoEffectAreErrors) {
+  const ProgramResult both = Grammar({"--file", "-", "--regex", "a"}, "");
+  EXPECT_EQ(both.exit_code, 64);
+  EXPECT_NE(both.err.find("--file has a grammar in each row"), std::string::npos) << both.err;
+  const ProgramResult model = Grammar({"--regex", "a", "-m", "somewhere"}, "a");
+  EXPECT_EQ(model.exit_code, 64);
+  EXPECT_NE(model.err.find("give it with --file"), std::string::npos) << model.err;
+}
+
+TEST_F(GrammarProgramTest, TheGrammarMayComeFromAPipe) {
+  TemporaryFolder folder;
+  const std::string pipe = folder.Path("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(pipe) << "root ::= \"x\"*"; });
+  EXPECT_EQ(Grammar({"--grammar", pipe}, "xxx").exit_code, 0);
+  writer.join();
 }
 
 TEST_F(GrammarProgramTest, BadRowsAreNamedAndTheNextOnesJudged) {

@@ -69,7 +69,7 @@ class Algebra {
   // The value that a shape gives to the member `name`; kFalse if there can be none.
   Term MemberValue(const ObjectShape& shape, const std::string& name);
   ObjectShape AnyObject() const;
-  // Brings what a shape says in several ways into one form.
+  // Puts a shape into one canonical form.
   void Tidy(ArrayShape* shape);
 
  private:
@@ -124,8 +124,8 @@ class Algebra {
   Status status_;
   uint64_t work_ = 0;
   int depth_ = 0;
-  // While a question about emptiness is open, a term that is defined by itself is no error: the
-  // answer is that nothing is known, and nothing is remembered.
+  // While IsEmpty() runs, a term that is defined by itself is no error: the answer is that nothing
+  // is known, and nothing is remembered.
   int asking_ = 0;
   bool met_itself_ = false;
   std::vector<Node> nodes_;

@@ -24,7 +24,7 @@ class SchemaDocument {
 
   const SchemaValue& root() const { return *root_; }
   Draft DraftOf(const SchemaValue& schema) const;
-  // True if the document says which draft it is, so that names of other drafts do not constrain.
+  // True if the document has `$schema`, so that names of later drafts do not constrain.
   bool NamesDraft(const SchemaValue& schema) const;
 
   // The schema that `reference`, found in `schema`, refers to.

@@ -2,8 +2,8 @@
 //
 // None allows what its definition forbids. Some allow less: idn-hostname and the domains of
 // idn-email are ASCII, hostnames have no `--` as third and fourth letters of a label (which needs
-// the tables of IDNA), a leap second is written in UTC, regex
-// has limited nesting and no backreferences.
+// the tables of IDNA), a leap second is written in UTC, regex has limited nesting and no
+// backreferences.
 #pragma once
 
 #include <string>

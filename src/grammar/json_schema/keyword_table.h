@@ -20,12 +20,10 @@ enum class KeywordShape {
 struct Keyword {
   std::string_view name;
   KeywordShape shape;
-  Draft since;
-  Draft until;
+  Draft since;      // also of keywords that later drafts no longer have: they keep their meaning
   bool constrains;  // what does not is an annotation or a name
 };
 
-std::span<const Keyword> Keywords();
 // Null if no draft has `name`.
 const Keyword* FindKeyword(std::string_view name);
 // The keyword from which `name` differs in the case of letters or by one edit; null if there is

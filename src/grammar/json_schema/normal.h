@@ -1,11 +1,11 @@
 // Schemas as sets of values: a small algebra in which every keyword is an intersection.
 //
 // A Term is a set of JSON values, named by how it is made: a schema of the document, a boolean
-// combination of terms, or a Normal. A Normal says the same by type: booleans and null by name,
-// numbers and strings as expressions over their spelling, arrays and objects as unions of shapes. A
-// shape is a conjunction of facets whose parts are Terms, so that recursive schemas are finite. All
-// sets are closed under union, intersection and complement, with the exceptions that functions
-// below name.
+// combination of terms, or a Normal. A Normal is such a set split by type: booleans and null by
+// name, numbers and strings as expressions over their spelling, arrays and objects as unions of
+// shapes. A shape is a conjunction of facets whose parts are Terms, so that recursive schemas are
+// finite. All sets are closed under union, intersection and complement, with the exceptions that
+// functions below name.
 #pragma once
 
 #include <cstdint>

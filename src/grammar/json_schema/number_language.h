@@ -2,7 +2,7 @@
 //
 // Every set holds all spellings of its numbers, or none of them, out of those in All(): plain
 // ones, and scientific ones with one digit that is not 0 before the point (`1.5e-3`, as programs
-// write them), each with as many digits as anybody needs, but not endlessly many. So
+// write them), each with a bounded number of digits. So
 // intersections, unions and differences of sets are sets of numbers again.
 #pragma once
 
