@@ -18,7 +18,9 @@
 #include "minisgl/base/kernel_profile.h"
 #include "minisgl/base/status.h"
 #include "minisgl/engine/engine.h"
+#include "minisgl/grammar/grammar.h"
 #include "minisgl/sched/scheduler.h"
+#include "minisgl/text/reasoning.h"
 #include "minisgl/text/tokenizer.h"
 
 namespace minisgl {
@@ -36,6 +38,12 @@ struct Prompt {
   std::vector<TokenId> stop_token_ids;
   // For the caller that fills stop_token_ids; the runtime does not read it.
   bool ignore_eos = false;
+  // What the answer must be; null: anything. With ignore_eos the answer ends where the grammar
+  // leaves nothing else.
+  std::shared_ptr<const GrammarText> grammar;
+  // The reasoning that may come before what `grammar` describes, or must if the prompt opens it.
+  // Not read without a grammar.
+  ReasoningTags reasoning;
   // Special tokens that are kept in the text, such as the tags around a model's reasoning. The
   // others are left out. A short list: each token of the answer is looked up in it.
   std::vector<TokenId> kept_special_ids;
@@ -86,12 +94,14 @@ struct Event {
   FinishReason finish_reason = FinishReason::kStop;
   Usage usage;
   AnswerTimes times;
-  // kError: "invalid_row", "length_exceeded", "nan_logits", "kv_load_failed" or "internal". If a
+  // kError: "invalid_row", "invalid_grammar", "length_exceeded", "nan_logits", "kv_load_failed" or "internal". If a
   // step failed, for every request that ran: "device_fault", "device_unavailable" (permanent) or
   // "out_of_memory".
   std::string error_code;
   std::string error_message;
   bool max_tokens_lowered = false;  // max_tokens exceeded the room left
+  // The answer stopped before its grammar allowed an end: it is no whole text of the grammar.
+  bool cut_in_grammar = false;
 };
 
 // Unbounded; any thread pushes, one thread pops.
