@@ -94,9 +94,9 @@ struct Event {
   FinishReason finish_reason = FinishReason::kStop;
   Usage usage;
   AnswerTimes times;
-  // kError: "invalid_row", "invalid_grammar", "length_exceeded", "nan_logits", "kv_load_failed" or "internal". If a
-  // step failed, for every request that ran: "device_fault", "device_unavailable" (permanent) or
-  // "out_of_memory".
+  // kError: "invalid_row", "invalid_grammar", "length_exceeded", "nan_logits", "kv_load_failed" or
+  // "internal". If a step failed, for every request that ran: "device_fault", "device_unavailable"
+  // (permanent) or "out_of_memory".
   std::string error_code;
   std::string error_message;
   bool max_tokens_lowered = false;  // max_tokens exceeded the room left
