@@ -77,6 +77,18 @@ inline constexpr const char* kGoldenArchitectures[] = {
     "ernie4_5_moe",
     "minimax_m2",
     "gpt_oss",
+    "gemma3",
+    "gemma3_renamed",
+    "mistral3",
+    "mistral3_renamed",
+    "llava",
+    "qwen2_vl",
+    "qwen2_5_vl",
+    "qwen3_vl",
+    "qwen3_vl_moe",
+    "qwen3_vl_moe_renewed",
+    "exaone4_5",
+    "glm4v",
 };
 
 // Of make_quantized.py: one for each format of quantized checkpoints.

@@ -138,9 +138,12 @@ bool JoinContent(Json* content, size_t index, RowDraft* draft) {
     const Json* part_text = part.Find("text");
     if (type == nullptr || *type != Json("text") || part_text == nullptr ||
         !part_text->is_string()) {
+      const bool is_other = type != nullptr && type->is_string() && *type != Json("text");
       return FailMessage(
           draft, index, "content",
-          fmt::format("may hold only parts of type text (found {})", Visible(part.Dump(), 60)));
+          fmt::format("may hold only parts of type text (found {})",
+                      is_other ? fmt::format("a part of type {}", Visible(type->as_string(), 60))
+                               : Visible(part.Dump(), 60)));
     }
     joined += part_text->as_string();
   }

@@ -78,7 +78,13 @@ void DescribeWindows(const ModelConfig& config, std::string* out) {
 
 void DescribeModel(const std::string& source, const ModelConfig& config, std::string* out) {
   InfoLine("model", Visible(source, 400), out);
-  InfoLine("architecture", config.architecture, out);
+  std::string architecture = config.architecture;
+  if (config.wrapper == config.architecture) {
+    architecture += ", text alone";
+  } else if (!config.wrapper.empty()) {
+    architecture += fmt::format(", the text model of {}", config.wrapper);
+  }
+  InfoLine("architecture", architecture, out);
   InfoLine("layers",
            fmt::format("{} of width {}, feed-forward {}, {} query and {} KV heads of {}",
                        config.num_layers, config.hidden_size, config.intermediate_size,

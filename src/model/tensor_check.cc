@@ -1,8 +1,10 @@
 // Compares the tensors of a checkpoint with the requirements of its architecture, and counts the
 // bytes of packed weights. Reads little but headers, so that a damaged model is rejected at once.
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "model/model_weights.h"
 #include "weights/architectures.h"
 #include "weights/stored_matrix.h"
+#include "weights/wrappers.h"
 
 namespace minisgl::model {
 namespace {
@@ -76,19 +79,26 @@ Status CheckTensor(const ModelConfig& config, const Checkpoint& checkpoint,
 
 Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
                      const std::set<std::string>& known) {
-  int64_t num_unused = 0;
+  std::map<std::string_view, int64_t> num_unused;  // by what they are of
   for (const std::string& name : checkpoint.Names()) {
     if (known.contains(name)) continue;
-    num_unused += weights::IsOfPredictionLayer(config, name) ? 1 : 0;
-    if (weights::IsIgnorable(config, name)) continue;
+    if (weights::IsIgnorable(config, name)) {
+      const std::string_view part =
+          config.wrapper.empty() ? std::string_view() : weights::OtherPartOf(name);
+      if (!part.empty()) {
+        ++num_unused[part];
+      } else if (weights::IsOfPredictionLayer(config, name)) {
+        ++num_unused[weights::kPredictionPart];
+      }
+      continue;
+    }
     if (!config.quantization.empty() && weights::IsActivationScale(name)) continue;
     return InFile(checkpoint, name,
                   BadInput("unknown tensor \"{}\"; want only those of {} with {} layers",
                            Visible(name), config.architecture, config.num_layers));
   }
-  if (num_unused > 0) {
-    Log(LogLevel::kVerbose,
-        fmt::format("not loaded: {} tensors of layers that predict further tokens", num_unused));
+  for (const auto& [part, count] : num_unused) {
+    Log(LogLevel::kVerbose, fmt::format("not loaded: {} tensors of {}", count, part));
   }
   return Status();
 }

@@ -92,9 +92,11 @@ struct Architecture {
   Windows windows = Windows::kNone;
   int64_t window = 0;  // default of sliding_window; 0: null
   int64_t window_period = 0;
+  int64_t max_window_layers = 28;  // default of the key of that name
 
   std::vector<NamedRole> names;       // naming a fused role here means that its tensors are fused
-  bool experts_inputs_first = false;  // matrices of experts are [in, out], gate and up alternating
+  bool experts_inputs_first = false;  // matrices of experts are [in, out]
+  bool experts_interleaved = false;   // and their gate and up alternate
   bool choice_bias_row = false;       // the bias that experts are chosen by is [1, X]
   bool softcaps = false;              // `read` knows keys of soft-capping; else they must be null
   // Reads keys that only this family has, after all others.

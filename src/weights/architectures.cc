@@ -10,6 +10,7 @@
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/utf8.h"
 #include "weights/architecture_table.h"
+#include "weights/wrappers.h"
 
 namespace minisgl::weights {
 namespace {
@@ -79,7 +80,9 @@ class SpecList {
   explicit SpecList(const ModelConfig& config, int32_t layer = -1)
       : entry_(EntryOf(config)),
         layer_(layer),
-        prefix_(layer < 0 ? "" : fmt::format("model.layers.{}.", layer)) {}
+        text_prefix_(config.text_prefix),
+        head_prefix_(config.head_prefix),
+        layer_prefix_(fmt::format("{}layers.{}.", config.text_prefix, layer)) {}
 
   void Add(Role role, std::vector<std::string> dims, TensorOrder order = TensorOrder::kPlain) {
     AddNumbered(role, 0, std::move(dims), order);
@@ -99,16 +102,23 @@ class SpecList {
     const char* pattern = NameOf(entry_, role);
     MINISGL_CHECK(pattern != nullptr, "{} has no name for role {}", entry_.name,
                   static_cast<int>(role));
-    std::string name = prefix_ + pattern;
+    std::string name = FullName(pattern);
     if (const size_t hole = name.find("{}"); hole != std::string::npos) {
       name.replace(hole, 2, fmt::format("{}", index));
     }
     specs_.push_back({role, index, std::move(name), std::move(dims), order, layer_});
   }
 
+  std::string FullName(std::string_view pattern) const {
+    constexpr std::string_view kModel = "model.";
+    if (layer_ >= 0) return fmt::format("{}{}", layer_prefix_, pattern);
+    if (!pattern.starts_with(kModel)) return fmt::format("{}{}", head_prefix_, pattern);
+    return fmt::format("{}{}", text_prefix_, pattern.substr(kModel.size()));
+  }
+
   const Architecture& entry_;
   const int32_t layer_;
-  const std::string prefix_;
+  const std::string text_prefix_, head_prefix_, layer_prefix_;
   std::vector<TensorSpec> specs_;
 };
 
@@ -198,8 +208,10 @@ void AddExperts(const ModelConfig& config, SpecList* list) {
   } else if (experts.choice_bias) {
     list->Add(Role::kChoiceBias, {"X"});
   }
-  if (list->entry().experts_inputs_first) {
-    list->Add(Role::kExpertGateUp, {"X", "D", "2J"}, TensorOrder::kInputsFirstInterleaved);
+  if (list->entry().experts_inputs_first && !experts.outputs_first) {
+    list->Add(Role::kExpertGateUp, {"X", "D", "2J"},
+              list->entry().experts_interleaved ? TensorOrder::kInputsFirstInterleaved
+                                                : TensorOrder::kInputsFirst);
     list->Add(Role::kExpertDown, {"X", "J", "D"}, TensorOrder::kInputsFirst);
   } else if (list->Names(Role::kExpertGateUp)) {
     list->Add(Role::kExpertGateUp, {"X", "2J", "D"});
@@ -284,8 +296,10 @@ std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer) {
 }
 
 bool IsOfPredictionLayer(const ModelConfig& config, std::string_view name) {
-  if (config.num_prediction_layers > 0 && name.starts_with("model.mtp_")) return true;
-  constexpr std::string_view kLayers = "model.layers.";
+  if (!name.starts_with(config.text_prefix)) return false;
+  name.remove_prefix(config.text_prefix.size());
+  if (config.num_prediction_layers > 0 && name.starts_with("mtp_")) return true;
+  constexpr std::string_view kLayers = "layers.";
   if (!name.starts_with(kLayers)) return false;
   name.remove_prefix(kLayers.size());
   int32_t layer = -1;
@@ -297,7 +311,8 @@ bool IsOfPredictionLayer(const ModelConfig& config, std::string_view name) {
 bool IsIgnorable(const ModelConfig& config, std::string_view name) {
   // Old conversions stored the rotary frequencies.
   return name.ends_with(".rotary_emb.inv_freq") || IsOfPredictionLayer(config, name) ||
-         (config.tie_word_embeddings && name == "lm_head.weight");
+         (!config.wrapper.empty() && !OtherPartOf(name).empty()) ||
+         (config.tie_word_embeddings && name == config.head_prefix + "lm_head.weight");
 }
 
 std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view symbol,

@@ -96,7 +96,7 @@ std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer);
 bool IsOfPredictionLayer(const ModelConfig& config, std::string_view name);
 
 // True for a tensor without a role that is known to be redundant (rotary frequencies, a head equal
-// to the embedding) or is of a prediction layer.
+// to the embedding), or is of a prediction layer or of another part of a multimodal model.
 bool IsIgnorable(const ModelConfig& config, std::string_view name);
 
 // The size of `symbol` in layer `layer` (LayerShapeOf); nullopt if 2^63 or more. REQUIRES one of

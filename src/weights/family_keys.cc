@@ -137,6 +137,8 @@ void ReadGemma3(FieldReader* reader, ModelConfig* config) {
   ReadQueryScalar(reader, config);
   CheckNeutral(reader, "attn_logit_softcapping", std::nullopt, "only null is supported");
   config->logit_softcap = ReadSoftcap(reader, "final_logit_softcapping", 0);
+  // The reference's multimodal class does not apply it.
+  if (!config->wrapper.empty()) config->logit_softcap = 0;
 }
 
 void ReadGranite(FieldReader* reader, ModelConfig* config) {
@@ -188,6 +190,14 @@ void ReadQwen3Moe(FieldReader* reader, ModelConfig* config) {
   ReadDenseLayers(reader, config);
   config->experts.intermediate_size = reader->Int("moe_intermediate_size", kWidthRange, 768);
   config->experts.routing.renormalize = reader->Bool("norm_topk_prob", false);
+}
+
+void ReadQwen3VlMoe(FieldReader* reader, ModelConfig* config) {
+  ReadExperts(reader, 60, 4, config);
+  ReadDenseLayers(reader, config);
+  config->experts.intermediate_size = reader->Int("moe_intermediate_size", kWidthRange, 1408);
+  config->experts.routing.renormalize = true;
+  CheckNeutral(reader, "norm_topk_prob", Json(true), "only true is supported");
 }
 
 void ReadOlmoe(FieldReader* reader, ModelConfig* config) {

@@ -16,6 +16,7 @@ void ReadStableLm(FieldReader* reader, ModelConfig* config);
 void ReadMixtral(FieldReader* reader, ModelConfig* config);
 void ReadQwen2Moe(FieldReader* reader, ModelConfig* config);
 void ReadQwen3Moe(FieldReader* reader, ModelConfig* config);
+void ReadQwen3VlMoe(FieldReader* reader, ModelConfig* config);
 void ReadOlmoe(FieldReader* reader, ModelConfig* config);
 void ReadGraniteMoe(FieldReader* reader, ModelConfig* config);
 void ReadGlm4Moe(FieldReader* reader, ModelConfig* config);

@@ -2,6 +2,9 @@
 // its type and range are checked.
 #include "weights/field_reader.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "minisgl/base/utf8.h"
 
 namespace minisgl::weights {
@@ -11,6 +14,31 @@ constexpr size_t kFileBytesMax = 400;
 // Enough for an index of as many tensors as a file may have. A value takes some 40 bytes while its
 // text may take 2.
 constexpr uint64_t kValuesMax = 1'100'000;
+
+// `text` with what Python writes for numbers that JSON has not: Infinity becomes the largest
+// number, NaN the string "NaN", which no key of a number takes.
+std::string WithoutBareNumbers(std::string_view text) {
+  constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+      {"Infinity", "1.7976931348623157e308"}, {"NaN", "\"NaN\""}};
+  std::string out;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') in_string = !in_string;
+    if (in_string && text[i] == '\\' && i + 1 < text.size()) out += text[i++];
+    size_t length = 0;
+    for (const auto& [word, number] : kWords) {
+      if (in_string || !text.substr(i).starts_with(word)) continue;
+      out += number;
+      length = word.size();
+    }
+    if (length == 0) {
+      out += text[i];
+    } else {
+      i += length - 1;
+    }
+  }
+  return out;
+}
 
 std::string Found(const Json* value) {
   return value == nullptr ? "nothing" : Visible(value->Dump(), kQuotedBytesMax);
@@ -26,8 +54,21 @@ bool Holds(NumberRange range, const Json& value) {
 
 }  // namespace
 
-const Json* FieldReader::Find(std::string_view key) const {
+void FieldReader::SetOuter(const Json* outer, std::vector<std::string_view> shared) {
+  outer_ = outer;
+  shared_ = std::move(shared);
+}
+
+const Json* FieldReader::FindOwn(std::string_view key) const {
   const Json* value = object_.Find(key);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+const Json* FieldReader::Find(std::string_view key) const {
+  const Json* own = FindOwn(key);
+  if (own != nullptr || outer_ == nullptr) return own;
+  if (std::find(shared_.begin(), shared_.end(), key) == shared_.end()) return nullptr;
+  const Json* value = outer_->Find(key);
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
@@ -101,7 +142,10 @@ std::vector<TokenId> FieldReader::TokenIds(std::string_view key, int64_t vocab_s
 std::optional<FieldReader> FieldReader::Object(std::string_view key) {
   const Json* value = Find(key);
   if (value == nullptr) return std::nullopt;
-  if (value->is_object()) return FieldReader(*value, file_, fmt::format("{}{}.", path_, key));
+  if (value->is_object()) {
+    return FieldReader(*value, file_,
+                       fmt::format("{}{}.", FindOwn(key) == value ? path_ : "", key));
+  }
   Fail(key, "an object or null is supported");
   return std::nullopt;
 }
@@ -113,8 +157,9 @@ void FieldReader::Fail(std::string_view key, std::string_view supported) {
 void FieldReader::FailWith(std::string_view key, std::string_view found,
                            std::string_view supported) {
   if (!status_.ok()) return;
-  status_ = BadInput("{}: key \"{}{}\": found {}; {}", Visible(file_, kFileBytesMax), path_,
-                     Visible(key), found, supported);
+  const bool is_outer = FindOwn(key) == nullptr && Find(key) != nullptr;
+  status_ = BadInput("{}: key \"{}{}\": found {}; {}", Visible(file_, kFileBytesMax),
+                     is_outer ? "" : path_, Visible(key), found, supported);
 }
 
 void FieldReader::Absorb(const FieldReader& inner) {
@@ -122,7 +167,12 @@ void FieldReader::Absorb(const FieldReader& inner) {
 }
 
 Result<Json> ParseJsonObject(std::string_view text, const std::string& file, int depth_max) {
-  Result<Json> json = ParseJson(text, {.depth_max = depth_max, .values_max = kValuesMax});
+  const JsonLimits limits = {.depth_max = depth_max, .values_max = kValuesMax};
+  Result<Json> json = ParseJson(text, limits);
+  if (!json.ok()) {
+    Result<Json> again = ParseJson(WithoutBareNumbers(text), limits);
+    if (again.ok()) json = std::move(again);
+  }
   if (!json.ok()) return json.status().WithPrefix(Visible(file, kFileBytesMax));
   if (!json->is_object()) {
     return BadInput("{}: is not a JSON object (found {})", Visible(file, kFileBytesMax),

@@ -29,6 +29,12 @@ class FieldReader {
   FieldReader(const Json& object, std::string file, std::string path = "")
       : object_(object), file_(std::move(file)), path_(std::move(path)) {}
 
+  // Makes Find and all readers below look in `outer`, too, for the keys of `shared` that this
+  // object lacks. REQUIRES that `outer` outlives this; its keys have no path in errors.
+  void SetOuter(const Json* outer, std::vector<std::string_view> shared);
+  // The object around this one, or null.
+  const Json* outer() const { return outer_; }
+
   // The member, or null if it is absent or null.
   const Json* Find(std::string_view key) const;
 
@@ -61,13 +67,18 @@ class FieldReader {
   const Status& status() const { return status_; }
 
  private:
+  const Json* FindOwn(std::string_view key) const;
+
   const Json& object_;
+  const Json* outer_ = nullptr;
+  std::vector<std::string_view> shared_;
   std::string file_;
   std::string path_;
   Status status_;
 };
 
-// Parses `text` as a JSON object. `file` is its name in errors.
+// Parses `text` as a JSON object. `file` is its name in errors. Bare Infinity and NaN, which Python
+// reads and writes, are read: as the largest number, and as a string.
 Result<Json> ParseJsonObject(std::string_view text, const std::string& file, int depth_max);
 
 }  // namespace minisgl::weights

@@ -85,7 +85,7 @@ class Pattern {
       : windows_(entry.windows), period_(entry.window_period) {
     if (types_given) return;  // layer_types overrides the keys below
     if (windows_ == Windows::kFromLayer || windows_ == Windows::kOddUpToLayer) {
-      bound_ = reader->Int("max_window_layers", kLayerRange, 28);
+      bound_ = reader->Int("max_window_layers", kLayerRange, entry.max_window_layers);
     } else if (windows_ == Windows::kAllButEachKey || windows_ == Windows::kAllButEachNull) {
       period_ = reader->Int("sliding_window_pattern", kPeriodRange, period_);
     }

@@ -17,6 +17,7 @@
 #include "weights/quantization_reader.h"
 #include "weights/rope_config.h"
 #include "weights/stored_matrix.h"
+#include "weights/wrappers.h"
 
 namespace minisgl::weights {
 namespace {
@@ -52,40 +53,40 @@ void CheckUnread(const Architecture& entry, FieldReader* reader) {
   }
 }
 
-// True for the configuration of a multimodal model (images, audio) with a text model inside.
-bool IsWrapper(const FieldReader& reader) {
-  const Json* text = reader.Find("text_config");
-  return text != nullptr && text->is_object();
+// The name in `architectures`; "" if there is none. Fails unless there is one at most.
+std::string ReadArchitectureName(FieldReader* reader, const std::string& supported) {
+  const Json* names = reader->Find("architectures");
+  if (names == nullptr) return "";
+  if (!names->is_array() || names->as_array().size() != 1 || !names->as_array()[0].is_string()) {
+    reader->Fail("architectures", "one name in an array is needed; " + supported);
+    return "";
+  }
+  return names->as_array()[0].as_string();
 }
 
 // Reads `architectures`; `model_type` must not contradict it, and replaces it if it is absent. Null
 // if the reader has failed.
 const Architecture* ReadArchitecture(FieldReader* reader, ModelConfig* config) {
-  std::string supported = "supported: " + SupportedArchitectures();
-  if (IsWrapper(*reader)) {
-    supported = "a model of text alone is needed, not one with a text_config; " + supported;
-  }
+  const std::string supported =
+      fmt::format("supported: {}; the text of {}", SupportedArchitectures(), SupportedWrappers());
   const std::optional<std::string> model_type = reader->OptionalString("model_type", supported);
-  const Json* names = reader->Find("architectures");
-  if (names == nullptr && !model_type) {
+  const bool has_names = reader->Find("architectures") != nullptr;
+  if (!has_names && !model_type) {
     reader->Fail("architectures", supported);
     return nullptr;
   }
-  if (names != nullptr &&
-      (!names->is_array() || names->as_array().size() != 1 || !names->as_array()[0].is_string())) {
-    reader->Fail("architectures", "one name in an array is needed; " + supported);
-    return nullptr;
-  }
+  const std::string name = ReadArchitectureName(reader, supported);
+  if (!reader->ok()) return nullptr;
   const Architecture* found = nullptr;
-  if (names != nullptr) {
-    found = FindArchitecture(names->as_array()[0].as_string());
+  if (has_names) {
+    found = FindArchitecture(name);
   } else {
     for (const Architecture& candidate : Architectures()) {
       if (*model_type == candidate.model_type) found = &candidate;
     }
   }
   if (found == nullptr) {
-    reader->Fail(names != nullptr ? "architectures" : "model_type", supported);
+    reader->Fail(has_names ? "architectures" : "model_type", supported);
   } else if (model_type && *model_type != found->model_type) {
     reader->Fail("model_type",
                  fmt::format("\"{}\" is needed for {}", found->model_type, found->name));
@@ -94,6 +95,46 @@ const Architecture* ReadArchitecture(FieldReader* reader, ModelConfig* config) {
     config->model_type = found->model_type;
   }
   return reader->ok() ? found : nullptr;
+}
+
+// The multimodal model that the configuration is of; null if it is of a text model alone, or of a
+// class that is not known. Fails for an unknown one with a text model inside, naming both.
+const Wrapper* ReadWrapper(FieldReader* top) {
+  const Json* text = top->Find("text_config");
+  const std::string supported = "multimodal models whose text runs: " + SupportedWrappers();
+  const std::optional<std::string> model_type = top->OptionalString("model_type", supported);
+  const bool has_names = top->Find("architectures") != nullptr;
+  const std::string name = ReadArchitectureName(top, supported);
+  const Wrapper* wrapper =
+      has_names ? FindWrapper(name) : FindWrapperOfType(model_type.value_or(""));
+  if (!top->ok()) return nullptr;
+  if (wrapper == nullptr) {
+    const bool is_known = has_names && FindArchitecture(name) != nullptr;
+    if (text == nullptr || !text->is_object() || is_known) return nullptr;
+    const Json* inner = text->Find("model_type");
+    top->Fail(has_names ? "architectures" : "model_type",
+              fmt::format("a multimodal model around {}; {}",
+                          inner == nullptr ? "a text model without model_type"
+                                           : Visible(inner->Dump(), kQuotedBytesMax),
+                          supported));
+  } else if (model_type && *model_type != wrapper->model_type) {
+    top->Fail("model_type",
+              fmt::format("\"{}\" is needed for {}", wrapper->model_type, wrapper->name));
+  }
+  return wrapper;
+}
+
+// The text model that `text` is of; null if the reader of the whole file has failed.
+const InnerModel* ReadInner(const Wrapper& wrapper, const Json& text, FieldReader* top) {
+  const Json* type = text.Find("model_type");
+  if (type == nullptr || type->is_null()) return &wrapper.inner[0];
+  for (const InnerModel& inner : wrapper.inner) {
+    if (*type == Json(inner.model_type)) return &inner;
+  }
+  top->FailWith(
+      "text_config.model_type", Visible(type->Dump(), kQuotedBytesMax),
+      fmt::format("text models that run inside {}: {}", wrapper.name, InnerTypes(wrapper)));
+  return nullptr;
 }
 
 void ReadDType(FieldReader* reader, ModelConfig* config) {
@@ -180,6 +221,14 @@ void ReadHeads(const Architecture& entry, FieldReader* reader, ModelConfig* conf
   config->head_dim = static_cast<int32_t>(width);
 }
 
+// The outer level of a wrapper decides, as it does in the reference.
+bool ReadTied(const Architecture& entry, FieldReader* reader) {
+  constexpr const char* kKey = "tie_word_embeddings";
+  const Json* outer = reader->outer() == nullptr ? nullptr : reader->outer()->Find(kKey);
+  const bool is_tied = reader->Bool(kKey, entry.tied);
+  return outer != nullptr && outer->is_bool() ? outer->as_bool() : is_tied;
+}
+
 void ReadSizes(const Architecture& entry, FieldReader* reader, ModelConfig* config) {
   config->vocab_size = reader->Int("vocab_size", kVocabRange);
   config->hidden_size = reader->Int("hidden_size", kWidthRange);
@@ -189,7 +238,7 @@ void ReadSizes(const Architecture& entry, FieldReader* reader, ModelConfig* conf
   ReadHeads(entry, reader, config);
   config->gated = entry.gated;
   config->rotary_interleaved = entry.rotary_interleaved;
-  config->tie_word_embeddings = reader->Bool("tie_word_embeddings", entry.tied);
+  config->tie_word_embeddings = ReadTied(entry, reader);
 }
 
 void ReadTokens(FieldReader* reader, ModelConfig* config) {
@@ -199,26 +248,74 @@ void ReadTokens(FieldReader* reader, ModelConfig* config) {
   config->eos_token_ids = reader->TokenIds("eos_token_id", config->vocab_size);
 }
 
+// Reads all keys of a text model. REQUIRES a reader that has not failed.
+void ReadTextModel(const Architecture& entry, FieldReader* reader, ModelConfig* config) {
+  CheckTopLevelNeutral(reader);
+  CheckUnread(entry, reader);
+  ReadActivation(entry, reader, config);
+  ReadNorms(entry, reader, config);
+  ReadBiases(entry, reader, config);
+  ReadDType(reader, config);
+  ReadQuantization(reader, &config->quantization);
+  ReadSizes(entry, reader, config);
+  // The readers below compute with sizes, so these must be valid.
+  if (reader->ok()) ReadRopes(entry, reader, config);
+  if (reader->ok()) ReadLayers(entry, reader, config);
+  if (reader->ok() && entry.read != nullptr) entry.read(reader, config);
+  if (reader->ok()) ReadTokens(reader, config);
+}
+
+// The text model inside `wrapper`. Settings of the checkpoint and of generation may stand at either
+// level.
+Result<ModelConfig> ReadInnerConfig(const Wrapper& wrapper, const Json& json,
+                                    const std::string& file, FieldReader* top) {
+  const Json* stated = top->Find("text_config");
+  const bool is_flat = stated == nullptr && wrapper.may_be_flat;
+  if (!is_flat && (stated == nullptr || !stated->is_object())) {
+    top->Fail("text_config",
+              fmt::format("the object of the text model is needed for {}", wrapper.name));
+    return top->status();
+  }
+  Json text = is_flat ? json : *stated;
+  const InnerModel* inner = is_flat ? &wrapper.inner[0] : ReadInner(wrapper, text, top);
+  if (inner == nullptr) return top->status();
+  const Result<Json> defaults = ParseJson(inner->defaults);
+  MINISGL_CHECK(defaults.ok(), "the defaults of {} are no JSON", wrapper.name);
+  for (const auto& [key, value] : defaults->as_object()) {
+    if (text.Find(key) == nullptr) text.Set(key, value);
+  }
+  FieldReader reader(text, file, is_flat ? "" : "text_config.");
+  reader.SetOuter(&json, {"quantization_config", "compression_config", "dtype", "torch_dtype",
+                          "tie_word_embeddings", "bos_token_id", "eos_token_id"});
+  const Architecture* entry = FindArchitecture(inner->architecture);
+  MINISGL_CHECK(entry != nullptr, "{} holds no entry of the table", wrapper.name);
+  ModelConfig config;
+  config.architecture = entry->name;
+  config.model_type = entry->model_type;
+  config.wrapper = wrapper.name;
+  config.text_prefix = "model.language_model.";
+  ReadTextModel(*entry, &reader, &config);
+  if (!reader.ok()) return reader.status();
+  // The text model's end token is often one of several.
+  for (const TokenId id : top->TokenIds("eos_token_id", config.vocab_size)) {
+    auto& ids = config.eos_token_ids;
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+  }
+  if (!top->ok()) return top->status();
+  return config;
+}
+
 Result<ModelConfig> ReadModelConfig(const std::string& text, const std::string& file) {
   MINISGL_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, file, kConfigDepthMax));
   FieldReader reader(json, file);
+  const Wrapper* wrapper = ReadWrapper(&reader);
+  if (!reader.ok()) return reader.status();
+  if (wrapper != nullptr) return ReadInnerConfig(*wrapper, json, file, &reader);
   ModelConfig config;
   // The first error is returned, so the architecture is read before its details.
   const Architecture* entry = ReadArchitecture(&reader, &config);
   if (entry == nullptr) return reader.status();
-  CheckTopLevelNeutral(&reader);
-  CheckUnread(*entry, &reader);
-  ReadActivation(*entry, &reader, &config);
-  ReadNorms(*entry, &reader, &config);
-  ReadBiases(*entry, &reader, &config);
-  ReadDType(&reader, &config);
-  ReadQuantization(&reader, &config.quantization);
-  ReadSizes(*entry, &reader, &config);
-  // The readers below compute with sizes, so these must be valid.
-  if (reader.ok()) ReadRopes(*entry, &reader, &config);
-  if (reader.ok()) ReadLayers(*entry, &reader, &config);
-  if (reader.ok() && entry->read != nullptr) entry->read(&reader, &config);
-  if (reader.ok()) ReadTokens(&reader, &config);
+  ReadTextModel(*entry, &reader, &config);
   if (!reader.ok()) return reader.status();
   return config;
 }
@@ -291,6 +388,11 @@ Result<ModelConfig> LoadModelConfig(const std::string& model_dir) {
     MINISGL_ASSIGN_OR_RETURN(config.quantization, weights::ParseModelOptFile(text, path));
   }
   if (!config.quantization.empty()) weights::FindDenseMatrices(model_dir, &config.quantization);
+  if (!config.wrapper.empty()) {
+    // Files that cannot be opened are reported where their weights are loaded.
+    const auto checkpoint = Checkpoint::Open(model_dir);
+    if (checkpoint.ok()) weights::FindStoredForm(**checkpoint, &config);
+  }
   return config;
 }
 

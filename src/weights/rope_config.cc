@@ -98,6 +98,7 @@ class RopeReader {
               "supported";
     std::string type = object->OptionalString(key, supported).value_or("default");
     if (type == "default" || type == "none") return "default";
+    if (type == "mrope" && !config_.wrapper.empty()) return "default";  // for text they are equal
     const bool longrope = type == "longrope";
     if (entry_.yarn_is_longrope) {
       if (longrope || type == "yarn" || type == "su") return "longrope";

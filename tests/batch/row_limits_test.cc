@@ -30,6 +30,21 @@ TEST(RowTest, ARowOfTooManyValuesIsRefused) {
   EXPECT_EQ(over.error->message, "more values than fit into 48 MiB");
 }
 
+TEST(RowTest, PartsOtherThanTextAreNamedBeforeTheirData) {
+  for (const char* type : {"image_url", "input_audio"}) {
+    const std::string data(500, 'A');
+    const ParsedRow parsed = ParseRow(std::string(R"({"messages": [{"role": "user", "content": )") +
+                                          R"([{"type": "text", "text": "a"}, {"data": ")" + data +
+                                          R"(", "type": ")" + type + R"("}]}]})",
+                                      3, 7, false);
+    ASSERT_TRUE(parsed.error);
+    EXPECT_EQ(parsed.error->code, "invalid_row");
+    EXPECT_EQ(parsed.error->message,
+              std::string("messages[0].content may hold only parts of type text ") +
+                  "(found a part of type " + type + ")");
+  }
+}
+
 class LargeRowTest : public RunProgramTest {
  protected:
   // Returns the peak memory of a run that answers `input`, or refuses its one row if `refused`.

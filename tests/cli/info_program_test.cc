@@ -58,6 +58,17 @@ TEST_F(InfoProgramTest, ExpertsAndWhatIsNotLoadedAreDescribed) {
   }
 }
 
+TEST_F(InfoProgramTest, TheTextModelOfAMultimodalModelIsDescribed) {
+  const std::string models = MINISGL_SOURCE_DIR "/tests/golden/models";
+  const auto expect = [&](const std::string& name, const char* line) {
+    const ProgramResult result = Info(models + "/" + name + "/config.json");
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_NE(result.out.find(line), std::string::npos) << line << "\n" << result.out;
+  };
+  expect("gemma3", "Gemma3ForCausalLM, the text model of Gemma3ForConditionalGeneration");
+  expect("qwen3_vl", "Qwen3VLForConditionalGeneration, text alone");
+}
+
 TEST_F(InfoProgramTest, QuantizedWeightsAreShownAndSmaller) {
   const std::string config = Write(kMixed);
   const auto weights_line = [](const ProgramResult& result) {

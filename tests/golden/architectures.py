@@ -24,6 +24,8 @@ class Variant:
     idle: str = "$^"  # tensors that cannot matter: a key's bias, without rotary, shifts all scores of a query alike
     distinct_min: int = 8  # tokens of an answer
     unused: dict = field(default_factory=dict)  # tensors that the file has besides, with their shapes
+    transpose: str = "$^"  # tensors whose last two axes the hub's files have in the other order
+    rename: list = field(default_factory=list)  # (pattern, replacement) for names that other files of the family have
 
 
 def config(architecture, model_type, **keys):
@@ -38,7 +40,24 @@ def config(architecture, model_type, **keys):
     return {key: value for key, value in (common | keys).items() if value is not LEFT_OUT}
 
 
+def wrapper(architecture, model_type, text, vision, **keys):
+    """A multimodal model around the configuration `text`, whose other parts are as small as they can be."""
+    inside = {key: value for key, value in text.items() if key not in ("architectures", "transformers_version",
+                                                                       "torch_dtype", "tie_word_embeddings")}
+    common = {"architectures": [architecture], "model_type": model_type, "text_config": inside, "vision_config": vision,
+              "torch_dtype": text.get("torch_dtype", "float32"), "transformers_version": "4.55.0"}
+    return {key: value for key, value in (common | keys).items() if value is not LEFT_OUT}
+
+
 LEFT_OUT = object()
+SIGLIP = {"model_type": "siglip_vision_model", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+          "num_attention_heads": 1, "image_size": 8, "patch_size": 4, "vision_use_head": False}
+PIXTRAL = {"model_type": "pixtral", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+           "num_attention_heads": 1, "head_dim": 8, "image_size": 8, "patch_size": 4, "hidden_act": "silu"}
+CLIP = {"model_type": "clip_vision_model", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2,
+        "num_attention_heads": 1, "image_size": 8, "patch_size": 4, "projection_dim": 8}
+QWEN_VISION = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 1, "patch_size": 2,
+               "spatial_merge_size": 1, "temporal_patch_size": 1}
 TIED = {"tied": True, "embedding": 0.3}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
 LLAMA3 = {"rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -353,4 +372,139 @@ MOE = [
                    r"model\.layers\.1\.mlp\.router\.(weight|bias)", r"model\.layers\.1\.self_attn\.sinks"]),
 ]
 
-VARIANTS = DENSE + MOE
+# The text part of multimodal models.
+WRAPPED = [
+    Variant("gemma3",
+            wrapper("Gemma3ForConditionalGeneration", "gemma3",
+                    config("Gemma3ForCausalLM", "gemma3_text", hidden_act=LEFT_OUT, hidden_activation=LEFT_OUT,
+                           hidden_size=32, num_hidden_layers=3, head_dim=12, rms_norm_eps=LEFT_OUT, pad_token_id=0,
+                           bos_token_id=LEFT_OUT, eos_token_id=LEFT_OUT, rope_theta=LEFT_OUT, query_pre_attn_scalar=5,
+                           sliding_window=15, sliding_window_pattern=3,
+                           rope_scaling={"factor": 8.0, "rope_type": "linear"}),
+                    SIGLIP, eos_token_id=[1, 106], image_token_index=140, boi_token_index=141, eoi_token_index=142,
+                    mm_tokens_per_image=4),
+            without=[{"text_config.sliding_window": 500}, {"text_config.rope_scaling": None},
+                     {"text_config.query_pre_attn_scalar": 12}],
+            names=[r"language_model\.model\.layers\.2\.self_attn\.q_norm\.weight", r"vision_tower\..*",
+                   r"multi_modal_projector\.mm_input_projection_weight"],
+            tied=True, embedding=0.05, norms_add_one=True),
+    Variant("gemma3_renamed",
+            wrapper("Gemma3ForConditionalGeneration", "gemma3",
+                    config("Gemma3ForCausalLM", "gemma3_text", hidden_act=LEFT_OUT, head_dim=12, pad_token_id=0,
+                           hidden_activation="gelu_pytorch_tanh", rms_norm_eps=1e-6, query_pre_attn_scalar=5,
+                           sliding_window=12, sliding_window_pattern=2, rope_theta=1000000.0,
+                           rope_local_base_freq=10000.0, final_logit_softcapping=1.5),
+                    SIGLIP, eos_token_id=[1, 106], image_token_index=140, boi_token_index=141, eoi_token_index=142,
+                    mm_tokens_per_image=4),
+            old_spelling=False, without=[{"text_config.sliding_window": 500}],
+            rename=[(r"^language_model\.model\.", "model.language_model."), (r"^(vision|multi)", r"model.\1")],
+            names=[r"model\.language_model\.layers\.1\.self_attn\.q_norm\.weight", r"model\.vision_tower\..*"],
+            tied=True, embedding=0.05, norms_add_one=True),
+    Variant("mistral3",
+            wrapper("Mistral3ForConditionalGeneration", "mistral3",
+                    config("MistralForCausalLM", "mistral", sliding_window=None, head_dim=14, rope_theta=1000000.0),
+                    PIXTRAL, image_token_index=10, spatial_merge_size=2, multimodal_projector_bias=False,
+                    projector_hidden_act="gelu", vision_feature_layer=-1, tie_word_embeddings=False),
+            without=[{"text_config.rope_theta": 10000.0}],
+            names=[r"language_model\.lm_head\.weight", r"language_model\.model\.norm\.weight",
+                   r"multi_modal_projector\.linear_1\.weight"]),
+    Variant("mistral3_renamed",
+            wrapper("Mistral3ForConditionalGeneration", "mistral3",
+                    config("Ministral3ForCausalLM", "ministral3", head_dim=12, sliding_window=None, rope_theta=LEFT_OUT,
+                           rope_parameters={"beta_fast": 1.5, "beta_slow": 0.25, "factor": 16.0,
+                                            "llama_4_scaling_beta": 0.4, "mscale": 1.0, "mscale_all_dim": 0.4,
+                                            "original_max_position_embeddings": 32, "rope_theta": 500.0,
+                                            "rope_type": "yarn", "type": "yarn"}),
+                    PIXTRAL, image_token_index=10, spatial_merge_size=2, tie_word_embeddings=False),
+            old_spelling=False, without=[{"text_config.rope_parameters.llama_4_scaling_beta": 0.0}],
+            rename=[(r"^language_model\.model\.", "model.language_model."), (r"^language_model\.lm_head", "lm_head"),
+                    (r"^(vision|multi)", r"model.\1")],
+            names=[r"lm_head\.weight", r"model\.language_model\.norm\.weight"]),
+    Variant("llava",
+            wrapper("LlavaForConditionalGeneration", "llava",
+                    config("LlamaForCausalLM", "llama", head_dim=LEFT_OUT),
+                    CLIP, image_token_index=148, vision_feature_layer=-2, vision_feature_select_strategy="default",
+                    projector_hidden_act="gelu"),
+            without=[{"text_config.rope_theta": 500000.0}],
+            names=[r"language_model\.lm_head\.weight", r"language_model\.model\.norm\.weight"]),
+    Variant("qwen2_vl",
+            wrapper("Qwen2VLForConditionalGeneration", "qwen2_vl",
+                    config("Qwen2VLForConditionalGeneration", "qwen2_vl_text", hidden_size=48, num_attention_heads=4,
+                           num_key_value_heads=2, rms_norm_eps=1e-6, rope_theta=1000000.0, use_sliding_window=False,
+                           rope_scaling={"mrope_section": [2, 2, 2], "type": "mrope"}),
+                    {"depth": 1, "embed_dim": 8, "hidden_size": 48, "mlp_ratio": 1, "num_heads": 1, "patch_size": 2,
+                     "spatial_merge_size": 1, "temporal_patch_size": 1},
+                    image_token_id=140, video_token_id=141, vision_start_token_id=142, vision_end_token_id=143,
+                    tie_word_embeddings=False),
+            old_spelling=False, without=[{"text_config.rope_theta": 10000.0}],
+            names=[r"model\.layers\.1\.self_attn\.q_proj\.bias", r"visual\..*"]),
+    Variant("qwen2_5_vl",
+            config("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", hidden_size=48, num_attention_heads=4,
+                   num_key_value_heads=2, rms_norm_eps=1e-6, rope_theta=1000000.0, use_sliding_window=True,
+                   sliding_window=12, max_window_layers=1, rope_scaling={"mrope_section": [2, 2, 2], "type": "mrope"},
+                   vision_config=QWEN_VISION | {"out_hidden_size": 48, "fullatt_block_indexes": [0], "window_size": 8},
+                   image_token_id=140, video_token_id=141, vision_start_token_id=142, vision_end_token_id=143,
+                   vision_token_id=144, tie_word_embeddings=True),
+            without=[{"use_sliding_window": False}, {"max_window_layers": 0}, {"rope_theta": 10000.0}],
+            names=[r"model\.layers\.1\.self_attn\.q_proj\.bias", r"visual\..*"], **TIED),
+    Variant("qwen3_vl",
+            wrapper("Qwen3VLForConditionalGeneration", "qwen3_vl",
+                    config("Qwen3VLForConditionalGeneration", "qwen3_vl_text", head_dim=12, attention_bias=True,
+                           rope_theta=5000000.0,
+                           rope_scaling={"mrope_interleaved": True, "mrope_section": [2, 2, 2],
+                                         "rope_type": "default"}),
+                    QWEN_VISION | {"out_hidden_size": 36, "deepstack_visual_indexes": [0],
+                                   "num_position_embeddings": 4},
+                    image_token_id=140, video_token_id=141, vision_start_token_id=142, vision_end_token_id=143,
+                    tie_word_embeddings=True),
+            without=[{"text_config.rope_theta": 10000.0}],
+            names=[r"model\.language_model\.layers\.1\.self_attn\.q_norm\.weight", r"model\.visual\..*"], **TIED),
+    Variant("qwen3_vl_moe",
+            wrapper("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe",
+                    config("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe_text", head_dim=12, num_experts=5,
+                           num_experts_per_tok=3, moe_intermediate_size=9, decoder_sparse_step=2, mlp_only_layers=[],
+                           norm_topk_prob=True, attention_bias=True, rope_theta=5000000.0, num_hidden_layers=2,
+                           rope_scaling={"mrope_interleaved": True, "mrope_section": [2, 2, 2],
+                                         "rope_type": "default"}),
+                    QWEN_VISION | {"out_hidden_size": 36, "deepstack_visual_indexes": [0],
+                                   "num_position_embeddings": 4},
+                    image_token_id=140, video_token_id=141, vision_start_token_id=142, vision_end_token_id=143,
+                    tie_word_embeddings=False),
+            without=[{"text_config.num_experts_per_tok": 2}], transpose=r".*\.mlp\.experts\..*",
+            names=[r"model\.language_model\.layers\.1\.mlp\.experts\.gate_up_proj", r"lm_head\.weight"]),
+    Variant("qwen3_vl_moe_renewed",
+            wrapper("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe",
+                    config("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe_text", hidden_size=32, num_experts=5,
+                           num_experts_per_tok=2, moe_intermediate_size=9, decoder_sparse_step=1, mlp_only_layers=[0],
+                           norm_topk_prob=True, rope_theta=5000000.0,
+                           rope_scaling={"mrope_interleaved": True, "mrope_section": [2, 1, 1],
+                                         "rope_type": "default"}),
+                    QWEN_VISION | {"out_hidden_size": 32, "deepstack_visual_indexes": [0],
+                                   "num_position_embeddings": 4},
+                    image_token_id=140, video_token_id=141, vision_start_token_id=142, vision_end_token_id=143,
+                    tie_word_embeddings=True),
+            old_spelling=False, without=[{"text_config.num_experts_per_tok": 3}],
+            names=[r"model\.language_model\.layers\.1\.mlp\.experts\.gate_up_proj"], **TIED),
+    Variant("exaone4_5",
+            wrapper("Exaone4_5_ForConditionalGeneration", "exaone4_5",
+                    config("Exaone4ForCausalLM", "exaone4_5_text", head_dim=12, sliding_window=12,
+                           sliding_window_pattern="LG", layer_types=["sliding_attention", "full_attention"],
+                           rope_theta=1000000.0, rope_scaling=LLAMA3, pad_token_id=0),
+                    QWEN_VISION | {"out_hidden_size": 36, "fullatt_block_indexes": [0], "window_size": 8,
+                                   "num_key_value_heads": 1},
+                    image_token_id=140, video_token_id=141, tie_word_embeddings=False),
+            without=[{"text_config.sliding_window": 500}, {"text_config.rope_scaling": None}],
+            names=[r"model\.language_model\.layers\.1\.post_feedforward_layernorm\.weight", r"lm_head\.weight"]),
+    Variant("glm4v",
+            wrapper("Glm4vForConditionalGeneration", "glm4v",
+                    config("Glm4vForConditionalGeneration", "glm4v_text", hidden_size=64, intermediate_size=20,
+                           partial_rotary_factor=0.5, rope_scaling={"mrope_section": [1, 2, 1], "type": "default"},
+                           pad_token_id=0),
+                    QWEN_VISION | {"out_hidden_size": 64, "image_size": 4},
+                    image_token_id=140, video_token_id=141, image_start_token_id=142, image_end_token_id=143,
+                    video_start_token_id=144, video_end_token_id=145, tie_word_embeddings=False),
+            without=[{"text_config.partial_rotary_factor": 1.0, "text_config.rope_scaling.mrope_section": [2, 4, 2]}],
+            names=[r"model\.language_model\.layers\.1\.mlp\.gate_up_proj\.weight", r"model\.visual\..*"]),
+]
+
+VARIANTS = DENSE + MOE + WRAPPED

@@ -26,7 +26,7 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from architectures import VARIANTS
@@ -82,6 +82,16 @@ def weights_of(model):
     return [*model.named_parameters(), *((name, buffer) for name, buffer in model.named_buffers() if name.endswith("bias"))]
 
 
+def auto_class(variant):
+    is_wrapper = variant.config["architectures"][0].endswith("ForConditionalGeneration")
+    return AutoModelForImageTextToText if is_wrapper else AutoModelForCausalLM
+
+
+def is_other_part(name):
+    """Of images or sound: what text never reaches."""
+    return re.search(r"(^|\.)(visual|vision_tower|audio_tower|embed_vision|embed_audio|multi_modal_projector)\.", name)
+
+
 def is_norm(name):
     return "norm" in name.split(".layers.")[-1] and name.endswith("weight")
 
@@ -111,7 +121,7 @@ def make_model(variant, folder):
     (folder / "config.json").write_text(json.dumps(variant.config, indent=2) + "\n")
     config = AutoConfig.from_pretrained(folder)
     assert type(config).model_type == variant.config["model_type"]
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model = auto_class(variant).from_config(config, dtype=torch.float32)
     assert type(model).__name__ == variant.config["architectures"][0]
     generator = torch.Generator().manual_seed(seed_of(variant.name))
     for name, parameter in weights_of(model):
@@ -119,6 +129,18 @@ def make_model(variant, folder):
         assert value.abs().min() > 0, name
         parameter.copy_(value)
     model.to(variant.dtype).save_pretrained(folder, safe_serialization=True)
+    if variant.transpose != "$^":
+        path = folder / "model.safetensors"
+        turned = lambda name, x: x.transpose(-1, -2).contiguous() if re.fullmatch(variant.transpose, name) else x
+        save_file({name: turned(name, x) for name, x in load_file(path).items()}, path, metadata={"format": "pt"})
+    if variant.rename:
+        path = folder / "model.safetensors"
+        tensors = {}
+        for name, tensor in load_file(path).items():
+            for pattern, replacement in variant.rename:
+                name = re.sub(pattern, replacement, name)
+            tensors[name] = tensor
+        save_file(tensors, path, metadata={"format": "pt"})
     if variant.unused:
         path = folder / "model.safetensors"
         tensors = load_file(path) | {name: torch.zeros(shape, dtype=variant.dtype) for name, shape in variant.unused.items()}
@@ -142,14 +164,14 @@ def check_names(variant, folder):
     for pattern in variant.names:
         assert any(re.fullmatch(pattern, name) for name in names), f"no tensor is called {pattern}: {names}"
     tied = variant.tied
-    assert tied == ("lm_head.weight" not in names)
+    assert tied == (not any(name.endswith("lm_head.weight") for name in names))
 
 
 def load(folder, dtype, variant, config=None):
     """The model of `folder`; with `config`, that instead of its config.json."""
     if config is None:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager",
-                                                     experts_implementation="eager")
+        model = auto_class(variant).from_pretrained(folder, dtype=dtype, attn_implementation="eager",
+                                                    experts_implementation="eager")
         return prepare(model, variant)
     with tempfile.TemporaryDirectory() as other:
         (Path(other) / "config.json").write_text(json.dumps(config))
@@ -214,6 +236,12 @@ class Margins:
         return self.least
 
 
+def text_vocab(model):
+    """Token ids that stand for images or sound come last, and are in no prompt."""
+    size = model.config.get_text_config().vocab_size
+    return size if model.config.get_text_config() is model.config else min(size, 140)
+
+
 def make_prompts(rng, lengths, vocab):
     return [rng.integers(3, vocab, size=n).tolist() for n in lengths]
 
@@ -222,7 +250,7 @@ def choose_prompts(model, variant, seed):
     """Prompts at which every router decides clearly, and their logits."""
     for attempt in range(SEEDS_MAX):
         rng = np.random.default_rng(seed + attempt)
-        prompts = make_prompts(rng, PROMPT_LENGTHS, model.config.vocab_size)
+        prompts = make_prompts(rng, PROMPT_LENGTHS, text_vocab(model))
         margins = Margins(model)
         logits = [logits_of(model, ids) for ids in prompts]
         if margins.remove() > MARGIN_MIN:
@@ -277,7 +305,7 @@ def write_greedy(variant, folder, model):
     for length in GREEDY_LENGTHS:
         for attempt in range(SEEDS_MAX):
             rng = np.random.default_rng(seed_of(variant.name) + 1000 * length + attempt)
-            ids = rng.integers(3, model.config.vocab_size, size=length).tolist()
+            ids = rng.integers(3, text_vocab(model), size=length).tolist()
             answer = greedy_answer(model, ids)
             # A model that repeats one token would hide errors.
             if answer is not None and len(set(answer)) >= variant.distinct_min:
@@ -312,7 +340,9 @@ def check_options(variant, folder, prompts, logits):
         least = min(least, (effect, str(changes)))
     model = load(folder, torch.float32, variant)
     for name, parameter in weights_of(model):
-        if not (is_norm(name) or name.endswith(("bias", "sinks"))) or re.search(variant.idle, name):
+        if is_other_part(name) or re.search(variant.idle, name):
+            continue
+        if not (is_norm(name) or name.endswith(("bias", "sinks"))):
             continue
         kept = parameter.clone()
         neutral = -1e4 if name.endswith("sinks") else 1.0 if is_norm(name) and not variant.norms_add_one else 0.0

@@ -12,6 +12,8 @@
 #include "golden_models.h"
 #include "minisgl/engine/model_engine.h"
 #include "minisgl/ops.h"
+#include "minisgl/weights/checkpoint.h"
+#include "weights/wrappers.h"
 
 namespace minisgl {
 namespace {
@@ -110,8 +112,13 @@ TEST_P(GoldenSpellingTest, BothAgreeWithTheReference) {
   const std::string file = GoldenModelDir(golden) + "/other_spelling.json";
   const auto text = ReadFile(file, uint64_t{1} << 20);
   ASSERT_TRUE(text.ok()) << text.status().message();
-  const auto config = ParseModelConfig(*text, file);
+  auto config = ParseModelConfig(*text, file);
   ASSERT_TRUE(config.ok()) << config.status().message();
+  if (!config->wrapper.empty()) {
+    const auto checkpoint = Checkpoint::Open(GoldenModelDir(golden));
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+    weights::FindStoredForm(**checkpoint, &*config);
+  }
   const auto ops = MakeOps("1");
   ASSERT_NE(ops, nullptr);
   CompareLogits(golden, *config, DTypeOfF32KeysAndValues(*config), ops.get(),

@@ -75,6 +75,31 @@ TEST(TensorCheckTest, LayersThatPredictFurtherTokensAreReported) {
                        "not loaded: 2 tensors of layers that predict further tokens"});
 }
 
+TEST(TensorCheckTest, OtherPartsOfAMultimodalModelAreReported) {
+  ModelConfig config = TinyConfig();
+  auto tensors = TinyTensors(config);
+  FileTensor extra = tensors[0];
+  for (const char* name : {"vision_tower.layers.0.mlp.weight", "visual.patch_embed.weight",
+                           "model.audio_tower.conv.weight"}) {
+    extra.name = name;
+    tensors.push_back(extra);
+  }
+  ExpectRefused(CheckTiny(config, tensors), {"unknown tensor", "audio_tower.conv.weight"});
+  config.wrapper = "Gemma3ForConditionalGeneration";
+  std::vector<std::string> lines;
+  SetLogSink([&](LogLevel level, const std::string& line) {
+    if (level == LogLevel::kVerbose) lines.push_back(line);
+  });
+  const Status status = CheckTiny(config, tensors);
+  extra.name = "sound_tower.weight";
+  tensors.push_back(extra);
+  ExpectRefused(CheckTiny(config, tensors), {"unknown tensor", "sound_tower.weight"});
+  SetLogSink(nullptr);
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(lines, (std::vector<std::string>{"not loaded: 1 tensors of audio",
+                                             "not loaded: 2 tensors of images"}));
+}
+
 TEST(TensorCheckTest, EveryWrongShapeIsNamedWithFoundAndWanted) {
   const std::vector<std::function<void(std::vector<int64_t>*)>> mutations = {
       [](auto* shape) { shape->push_back(1); },

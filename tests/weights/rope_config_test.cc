@@ -224,14 +224,5 @@ TEST(RopeConfigTest, BiasesAreSwitchedByTheirKeys) {
   EXPECT_EQ(CountParameters(config) - CountParameters(Config(kLlama)), 4 * (64 + 2 * 32 + 64));
 }
 
-TEST(RopeConfigTest, ModelsThatSeeAreRefusedByName) {
-  const auto config = ParseModelConfig(R"({"architectures": ["Gemma3ForConditionalGeneration"],
-      "model_type": "gemma3", "text_config": {"model_type": "gemma3_text"},
-      "vision_config": {}})",
-                                       "config.json");
-  ExpectError(config.status(), StatusCode::kBadInput, "a model of text alone is needed");
-  ExpectError(config.status(), StatusCode::kBadInput, "Gemma3ForConditionalGeneration");
-}
-
 }  // namespace
 }  // namespace minisgl

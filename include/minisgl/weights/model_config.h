@@ -72,11 +72,17 @@ struct ExpertsConfig {
   bool shared_gate = false;              // its output is multiplied by a sigmoid gate
   Routing routing;
   bool choice_bias = false;  // a stored bias is added to the scores that experts are chosen by
+  // The files have [out, in] matrices, though others of the architecture have [in, out].
+  bool outputs_first = false;
 };
 
 struct ModelConfig {
-  std::string architecture;   // "LlamaForCausalLM"
-  std::string model_type;     // "llama"
+  std::string architecture;  // "LlamaForCausalLM"
+  std::string model_type;    // "llama"
+  // The multimodal model whose text model this is: "Gemma3ForConditionalGeneration"; "": none.
+  std::string wrapper;
+  // How the files name tensors: what stands for "model.", and before "lm_head".
+  std::string text_prefix = "model.", head_prefix;
   DType dtype = DType::kF32;  // as stated in the file; f32 if it is not
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;

@@ -1,0 +1,153 @@
+// See wrappers.h.
+#include "weights/wrappers.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+namespace minisgl::weights {
+namespace {
+
+constexpr const char* kLlamaSizes = R"({"vocab_size": 32000, "hidden_size": 4096,
+    "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32})";
+constexpr const char* kMistralSizes = R"({"vocab_size": 32000, "hidden_size": 4096,
+    "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32})";
+constexpr const char* kGemma3Sizes = R"({"vocab_size": 262208, "hidden_size": 2304,
+    "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8})";
+
+const std::vector<InnerModel> kLlavaTexts = {{"llama", "LlamaForCausalLM", kLlamaSizes},
+                                             {"mistral", "MistralForCausalLM", kMistralSizes},
+                                             {"qwen2", "Qwen2ForCausalLM"}};
+
+// The beginning of a tensor's name, after an optional "model.".
+struct OtherPart {
+  std::string_view prefix, what;
+};
+constexpr OtherPart kOtherParts[] = {
+    {"visual.", "images"},       {"vision_tower.", "images"},
+    {"vision_model.", "images"}, {"vision_embedder.", "images"},
+    {"embed_vision.", "images"}, {"multi_modal_projector.", "images"},
+    {"image_newline", "images"}, {"audio_tower.", "audio"},
+    {"embed_audio.", "audio"},   {"mtp.", kPredictionPart},
+};
+
+// The output head, whose codes have other suffixes if it is quantized.
+void FindHead(const Checkpoint& checkpoint, ModelConfig* config) {
+  for (const char* prefix : {"language_model.", ""}) {
+    for (const char* suffix : {"weight", "weight_packed", "qweight"}) {
+      if (!checkpoint.Has(fmt::format("{}lm_head.{}", prefix, suffix))) continue;
+      config->head_prefix = prefix;
+      config->tie_word_embeddings = false;
+      return;
+    }
+  }
+}
+
+// The order of the experts' matrices, which the hub's files have [in, out] and those of
+// transformers 5 [out, in].
+void FindExperts(const Checkpoint& checkpoint, ModelConfig* config) {
+  for (int32_t layer = 0; layer < config->num_layers; ++layer) {
+    if (!config->layers[static_cast<size_t>(layer)].has_experts) continue;
+    const auto down = checkpoint.GetStored(
+        fmt::format("{}layers.{}.mlp.experts.down_proj", config->text_prefix, layer));
+    config->experts.outputs_first = down.ok() && down->shape.size() == 3 &&
+                                    down->shape[1] == config->hidden_size &&
+                                    down->shape[2] == config->experts.intermediate_size;
+    return;
+  }
+}
+
+}  // namespace
+
+const std::vector<Wrapper>& Wrappers() {
+  static const auto& all = *new std::vector<Wrapper>{
+      {"Gemma3ForConditionalGeneration",
+       "gemma3",
+       {{"gemma3_text", "Gemma3ForCausalLM", kGemma3Sizes}}},
+      {"Mistral3ForConditionalGeneration",
+       "mistral3",
+       {{"mistral", "MistralForCausalLM", kMistralSizes}, {"ministral3", "Ministral3ForCausalLM"}}},
+      {"Qwen2VLForConditionalGeneration",
+       "qwen2_vl",
+       {{"qwen2_vl_text", "Qwen2VLForConditionalGeneration"}},
+       /*may_be_flat=*/true},
+      {"Qwen2_5_VLForConditionalGeneration",
+       "qwen2_5_vl",
+       {{"qwen2_5_vl_text", "Qwen2_5_VLForConditionalGeneration"}},
+       /*may_be_flat=*/true},
+      {"Qwen3VLForConditionalGeneration",
+       "qwen3_vl",
+       {{"qwen3_vl_text", "Qwen3VLForConditionalGeneration"}}},
+      {"Qwen3VLMoeForConditionalGeneration",
+       "qwen3_vl_moe",
+       {{"qwen3_vl_moe_text", "Qwen3VLMoeForConditionalGeneration"}}},
+      {"Exaone4_5_ForConditionalGeneration",
+       "exaone4_5",
+       {{"exaone4", "Exaone4ForCausalLM"}, {"exaone4_5_text", "Exaone4ForCausalLM"}}},
+      {"Glm4vForConditionalGeneration", "glm4v", {{"glm4v_text", "Glm4vForConditionalGeneration"}}},
+      {"LlavaForConditionalGeneration", "llava", kLlavaTexts},
+      {"LlavaNextForConditionalGeneration", "llava_next", kLlavaTexts},
+      {"LlavaOnevisionForConditionalGeneration",
+       "llava_onevision",
+       {{"qwen2", "Qwen2ForCausalLM"}}},
+      {"InternVLForConditionalGeneration",
+       "internvl",
+       {{"qwen2", "Qwen2ForCausalLM"},
+        {"qwen3", "Qwen3ForCausalLM"},
+        {"llama", "LlamaForCausalLM"}}},
+  };
+  return all;
+}
+
+const Wrapper* FindWrapper(std::string_view name) {
+  for (const Wrapper& wrapper : Wrappers()) {
+    if (name == wrapper.name) return &wrapper;
+  }
+  return nullptr;
+}
+
+const Wrapper* FindWrapperOfType(std::string_view model_type) {
+  for (const Wrapper& wrapper : Wrappers()) {
+    if (model_type == wrapper.model_type) return &wrapper;
+  }
+  return nullptr;
+}
+
+std::string SupportedWrappers() {
+  std::string names;
+  for (const Wrapper& wrapper : Wrappers()) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", wrapper.name);
+  }
+  return names;
+}
+
+std::string InnerTypes(const Wrapper& wrapper) {
+  std::string types;
+  for (const InnerModel& inner : wrapper.inner) {
+    types += fmt::format("{}\"{}\"", types.empty() ? "" : ", ", inner.model_type);
+  }
+  return types;
+}
+
+void FindStoredForm(const Checkpoint& checkpoint, ModelConfig* config) {
+  constexpr std::string_view kPrefixes[] = {"model.language_model.", "language_model.model.",
+                                            "model."};
+  for (const std::string_view prefix : kPrefixes) {
+    if (!checkpoint.Has(fmt::format("{}norm.weight", prefix))) continue;
+    config->text_prefix = prefix;
+    break;
+  }
+  FindHead(checkpoint, config);
+  FindExperts(checkpoint, config);
+}
+
+std::string_view OtherPartOf(std::string_view name) {
+  constexpr std::string_view kModel = "model.";
+  if (name.starts_with(kModel)) name.remove_prefix(kModel.size());
+  for (const OtherPart& part : kOtherParts) {
+    if (name.starts_with(part.prefix)) return part.what;
+  }
+  return "";
+}
+
+}  // namespace minisgl::weights

@@ -1,0 +1,52 @@
+// Multimodal models whose text model is one of the table of architectures: class names, the
+// model_types of text that they hold, and how their files name the text model's tensors.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "minisgl/base/json.h"
+#include "minisgl/weights/checkpoint.h"
+#include "minisgl/weights/model_config.h"
+
+namespace minisgl::weights {
+
+// A text model inside a wrapper.
+struct InnerModel {
+  const char* model_type;    // of text_config
+  const char* architecture;  // its entry in the table
+  // JSON: values of keys that published files of this wrapper leave out of text_config, as the
+  // reference has them.
+  const char* defaults = "{}";
+};
+
+struct Wrapper {
+  const char* name;               // of config.json's `architectures`
+  const char* model_type;         // and of its `model_type`
+  std::vector<InnerModel> inner;  // the first is that of a text_config without model_type
+  bool may_be_flat = false;       // older files have the keys of text_config at the top
+};
+
+const std::vector<Wrapper>& Wrappers();
+// The wrapper of a name in `architectures`, or of a model_type; null if unknown.
+const Wrapper* FindWrapper(std::string_view name);
+const Wrapper* FindWrapperOfType(std::string_view model_type);
+
+// "Gemma3ForConditionalGeneration, ...", for messages.
+std::string SupportedWrappers();
+// "\"llama\", \"mistral\"": the model_types of text that `wrapper` may hold.
+std::string InnerTypes(const Wrapper& wrapper);
+
+// Sets how the files of `checkpoint` name the text model's tensors and order its experts' matrices.
+// An output head that is stored is used: the reference does not tie two tensors that differ.
+// REQUIRES a wrapper.
+void FindStoredForm(const Checkpoint& checkpoint, ModelConfig* config);
+
+inline constexpr std::string_view kPredictionPart = "layers that predict further tokens";
+
+// What a tensor outside the text model of a wrapper belongs to ("images"); "" if it is not known by
+// its name, or is of the text model.
+std::string_view OtherPartOf(std::string_view name);
+
+}  // namespace minisgl::weights
