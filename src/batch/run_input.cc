@@ -13,16 +13,15 @@
 
 #include "batch/row.h"
 #include "batch/row_text.h"
-#include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "term/messages.h"
+#include "term/read_input.h"
 
 namespace minisgl::batch {
 namespace {
 
 constexpr size_t kInputBytes = size_t{1} << 16;
-constexpr int kSilentWait_ms = 1000;
 
 // Detects changes of a file block. Each step is invertible, so that a change of a single word
 // always changes the hash.
@@ -233,36 +232,10 @@ std::string NoRows(const LineReader& reader) {
   return fmt::format("{}: has no rows; there is nothing to answer", reader.name());
 }
 
-Result<std::string> ReadAll(int fd, const std::string& name, const char* hint) {
-  std::string text;
-  bool said = false;
-  while (true) {
-    // A program that leaves its pipe open looks like a hang, so report the wait.
-    pollfd waiting{fd, POLLIN, 0};
-    if (!said && poll(&waiting, 1, kSilentWait_ms) == 0) {
-      said = true;
-      Log(LogLevel::kInfo, fmt::format("waiting for {}{}", name, hint));
-    }
-    const size_t size = text.size();
-    text.resize(size + kInputBytes);
-    const ssize_t got = read(fd, text.data() + size, kInputBytes);
-    text.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EBADF) return text;  // closed counts as empty
-    if (got < 0) {
-      return MakeStatus(StatusCode::kNoInput, "{}: cannot be read ({})", name,
-                        std::strerror(errno));
-    }
-    if (got == 0) return text;
-    if (text.size() > kRowBytesMax) {
-      return BadInput("{}: has more than {} bytes; give less", name, kRowBytesMax);
-    }
-  }
-}
-
 Result<std::string> ReadStandardInput(bool may_be_left) {
-  MINISGL_ASSIGN_OR_RETURN(std::string text, ReadAll(STDIN_FILENO, "standard input",
-                                                     may_be_left ? " (--no-stdin skips it)" : ""));
+  MINISGL_ASSIGN_OR_RETURN(std::string text,
+                           term::ReadAll(STDIN_FILENO, "standard input", kRowBytesMax,
+                                         may_be_left ? " (--no-stdin skips it)" : ""));
   return term::Utf8OrWarn(std::move(text), "standard input");
 }
 

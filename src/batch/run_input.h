@@ -89,12 +89,8 @@ std::string NoRows(const LineReader& reader);
 // without the line breaks at its end.
 Result<std::string> SystemText(const std::string& option, bool strip_line_breaks = false);
 
-// Reads all bytes of `fd`, at most kRowBytesMax; a closed one counts as empty. If nothing arrives
-// for a second, this is logged once, with `hint` at the end. `name`: of `fd`, for messages.
-Result<std::string> ReadAll(int fd, const std::string& name, const char* hint = "");
-
-// Reads all of standard input by ReadAll. Ill-formed UTF-8 is replaced and logged as a warning.
-// `may_be_left`: the message about waiting mentions --no-stdin.
+// Reads all of standard input by term::ReadAll. Ill-formed UTF-8 is replaced and logged as a
+// warning. `may_be_left`: the message about waiting mentions --no-stdin.
 Result<std::string> ReadStandardInput(bool may_be_left);
 
 }  // namespace minisgl::batch

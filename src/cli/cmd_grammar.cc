@@ -1,16 +1,12 @@
 // minisgl grammar: judges texts by schemas, regular expressions, choices and grammars.
 //
 // Loads no model, unless masks are to be timed over its vocabulary; then its tokenizer alone.
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -19,72 +15,37 @@
 #include "batch/run_input.h"
 #include "cli/commands.h"
 #include "cli/grammar_rows.h"
+#include "load/grammar_options.h"
 #include "load/model_loader.h"
 #include "load/options.h"
 #include "minisgl/base/log.h"
-#include "minisgl/base/mapped_file.h"
-#include "minisgl/base/trusted_folder.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/grammar/matcher.h"
 #include "term/exit_status.h"
 #include "term/messages.h"
 #include "term/output.h"
+#include "term/read_input.h"
 
 namespace minisgl::cli {
 namespace {
 
 struct GrammarOptions {
   std::optional<std::string> file;
-  std::optional<std::string> json_schema, regex, grammar;
-  std::vector<std::string> choices;
+  load::GrammarOptions grammar;
   std::string model;
   std::string output;
   bool force = false;
 };
 
-// The contents of a file, which may be a pipe.
-Result<std::string> ReadFileOrPipe(const std::string& path) {
-  struct stat info {};
-  if (stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) {
-    return ReadFile(path, batch::kRowBytesMax);
-  }
-  const FileHandle file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.is_open()) {
-    return MakeStatus(StatusCode::kNoInput, "{}: cannot be opened ({})", Visible(path, 400),
-                      std::generic_category().message(errno));
-  }
-  return batch::ReadAll(file.fd(), Visible(path, 400));
-}
-
-int CountGrammars(const GrammarOptions& options) {
-  return (options.json_schema ? 1 : 0) + (options.regex ? 1 : 0) + (options.grammar ? 1 : 0) +
-         (options.choices.empty() ? 0 : 1);
-}
-
 // The grammar that the options give; kUsage unless it is exactly one.
-Result<GrammarText> OneGrammar(const GrammarOptions& options) {
-  const int count = CountGrammars(options);
-  if (count != 1) {
+Result<load::AnswerGrammar> OneGrammar(const load::GrammarOptions& options) {
+  if (options.num_kinds() != 1) {
     return UsageError(
         "{}; give --file F, or one of --json-schema, --regex, --choice and --grammar with a text "
         "on standard input",
-        count == 0 ? "nothing to judge" : "several grammars");
+        options.num_kinds() == 0 ? "nothing to judge" : "several grammars");
   }
-  GrammarText text;
-  if (options.regex) {
-    text.kind = GrammarKind::kRegularExpression;
-    text.text = *options.regex;
-    return text;
-  }
-  if (!options.choices.empty()) {
-    text.kind = GrammarKind::kChoice;
-    text.choices = options.choices;
-    return text;
-  }
-  text.kind = options.grammar ? GrammarKind::kGbnf : GrammarKind::kJsonSchema;
-  MINISGL_ASSIGN_OR_RETURN(
-      text.text, ReadFileOrPipe(options.grammar ? *options.grammar : *options.json_schema));
-  return text;
+  return load::ReadGrammar(options);
 }
 
 std::string ByteNames(const ByteSet& bytes) {
@@ -120,15 +81,14 @@ int JudgeText(const GrammarOptions& options) {
   if (!options.model.empty()) {
     return term::Fail(UsageError("--model times masks of rows; give it with --file"));
   }
-  auto text = OneGrammar(options);
+  const auto text = OneGrammar(options.grammar);
   if (!text.ok()) return term::Fail(text.status());
   if (isatty(STDIN_FILENO) != 0) {
     return term::Fail(UsageError("no text; give it on standard input, or rows with --file F"));
   }
-  auto grammar = CompileGrammar(*text);
+  const auto grammar = load::CompileAndWarn(*text);
   if (!grammar.ok()) return term::Fail(grammar.status());
-  for (const std::string& warning : (*grammar)->warnings()) Log(LogLevel::kWarning, warning);
-  auto input = batch::ReadAll(STDIN_FILENO, "standard input");
+  const auto input = term::ReadAll(STDIN_FILENO, "standard input", batch::kRowBytesMax);
   if (!input.ok()) return term::Fail(input.status());
   bool accepted = false;
   const std::string verdict = Verdict(*grammar, *input, &accepted);
@@ -140,7 +100,7 @@ int JudgeText(const GrammarOptions& options) {
 }
 
 int JudgeRows(const GrammarOptions& options) {
-  if (CountGrammars(options) > 0) {
+  if (options.grammar.num_kinds() > 0) {
     return term::Fail(UsageError(
         "--file has a grammar in each row; leave out --json-schema, --regex, --choice and "
         "--grammar, or --file"));
@@ -191,17 +151,19 @@ CommandBody AddGrammarCommand(load::OptionTable* app) {
   app->Add("-f,--file", &options->file, "Judge rows of JSON Lines from FILE; - is standard input")
       ->TypeName("FILE")
       ->Group(group);
-  app->Add("--json-schema", &options->json_schema, "Judge standard input by the schema in FILE")
+  app->Add("--json-schema", &options->grammar.json_schema,
+           "Judge standard input by the schema in FILE")
       ->TypeName("FILE")
       ->Group(group);
-  app->Add("--regex", &options->regex, "Judge standard input by a regular expression")
+  app->Add("--regex", &options->grammar.regex, "Judge standard input by a regular expression")
       ->TypeName("R")
       ->Group(group);
-  app->Add("--choice", &options->choices, "Allow this text (repeatable)")
+  app->Add("--choice", &options->grammar.choices, "Allow this text (repeatable)")
       ->OneValueEach()
       ->TypeName("TEXT")
       ->Group(group);
-  app->Add("--grammar", &options->grammar, "Judge standard input by the GBNF grammar in FILE")
+  app->Add("--grammar", &options->grammar.grammar,
+           "Judge standard input by the GBNF grammar in FILE")
       ->TypeName("FILE")
       ->Group(group);
   app->Add("-m,--model", &options->model,

@@ -11,6 +11,7 @@ AnswerSettings Apply(AnswerSettings base, const AnswerOverrides& overrides) {
   if (overrides.max_tokens) base.max_tokens = *overrides.max_tokens;
   if (overrides.stop) base.stop = *overrides.stop;
   if (overrides.ignore_eos) base.ignore_eos = *overrides.ignore_eos;
+  if (overrides.grammar) base.grammar = *overrides.grammar;
   return base;
 }
 
@@ -19,6 +20,7 @@ void SetAnswerSettings(AnswerSettings settings, Prompt* prompt) {
   prompt->max_tokens = settings.max_tokens;
   prompt->stop = std::move(settings.stop);
   prompt->ignore_eos = settings.ignore_eos;
+  prompt->grammar = std::move(settings.grammar.text);
 }
 
 }  // namespace minisgl::load

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,10 +10,17 @@
 #include "minisgl/sampling_params.h"
 
 namespace minisgl {
-struct Prompt;  // runtime/runtime.h
+struct GrammarText;  // grammar/grammar.h
+struct Prompt;       // runtime/runtime.h
 }  // namespace minisgl
 
 namespace minisgl::load {
+
+// What an answer must be.
+struct AnswerGrammar {
+  std::shared_ptr<const GrammarText> text;  // null: anything
+  std::string file;                         // from which it was read; "" if from none
+};
 
 // Settings of the answers of a run or a conversation, and after Apply of one answer.
 struct AnswerSettings {
@@ -20,6 +28,7 @@ struct AnswerSettings {
   int64_t max_tokens = -1;  // -1: to the end of the context
   std::vector<std::string> stop;
   bool ignore_eos = false;
+  AnswerGrammar grammar;
 };
 
 // The settings that one source sets: generation_config.json, options or a row. The rest are left to
@@ -28,6 +37,7 @@ struct AnswerOverrides : SamplingOverrides {
   std::optional<int64_t> max_tokens;  // -1: to the end of the context
   std::optional<std::vector<std::string>> stop;
   std::optional<bool> ignore_eos;
+  std::optional<AnswerGrammar> grammar;
 };
 
 // Returns `base` with the settings that `overrides` sets.

@@ -375,6 +375,7 @@ void AddSamplingOptions(OptionTable* app, SamplingOptions* options) {
       ->Group(group)
       ->Advanced();
   AddLengthOptions(app, group, options);
+  AddGrammarOptions(app, &options->grammar_options);
 }
 
 }  // namespace minisgl::load

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "load/answer_settings.h"
+#include "load/grammar_options.h"
 #include "load/option_table.h"
 #include "minisgl/base/number_range.h"
 #include "minisgl/sampling_params.h"
@@ -112,6 +114,8 @@ struct SamplingOptions : SamplingOverrides {
   std::vector<std::string> stop;
   bool ignore_eos = false;
   SamplingSource sampling_defaults = SamplingSource::kModel;
+  GrammarOptions grammar_options;
+  AnswerGrammar grammar;  // what these give, after TakeGrammar
 };
 
 void AddModelOptions(OptionTable* app, ModelOptions* options);

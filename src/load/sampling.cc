@@ -27,6 +27,7 @@ AnswerOverrides OverridesOf(const SamplingOptions& options) {
   overrides.max_tokens = options.max_tokens;
   if (!options.stop.empty()) overrides.stop = options.stop;
   if (options.ignore_eos) overrides.ignore_eos = true;
+  if (options.grammar.text != nullptr) overrides.grammar = options.grammar;
   return overrides;
 }
 
@@ -72,10 +73,17 @@ SamplingDefaults ResolveSamplingDefaults(const SamplingOptions& options,
 }
 
 Status CheckSamplingOptions(const SamplingOptions& options) {
+  MINISGL_RETURN_IF_ERROR(CheckGrammarOptions(options.grammar_options));
   const int64_t max_tokens = options.max_tokens.value_or(-1);
   if (max_tokens < 0 || options.min_tokens.value_or(0) <= max_tokens) return Status();
   return UsageError("--min-tokens is more than --max-tokens (found {} and {})", *options.min_tokens,
                     max_tokens);
+}
+
+Status TakeGrammar(SamplingOptions* options) {
+  MINISGL_ASSIGN_OR_RETURN(options->grammar, ReadGrammar(options->grammar_options));
+  if (options->grammar.text == nullptr) return Status();
+  return CompileAndWarn(options->grammar).status();
 }
 
 uint64_t DrawSeed() {

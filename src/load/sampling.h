@@ -27,6 +27,10 @@ SamplingDefaults ResolveSamplingDefaults(const SamplingOptions& options,
 // Returns kUsage if the options contradict each other.
 Status CheckSamplingOptions(const SamplingOptions& options);
 
+// Reads options->grammar and compiles it, so that a bad one ends the program before the model is
+// loaded. kBadInput names the file and the place in it.
+Status TakeGrammar(SamplingOptions* options);
+
 // Returns a random number.
 uint64_t DrawSeed();
 

@@ -171,7 +171,9 @@ TEST_F(GrammarProgramTest, OneTextIsJudgedWithThePlace) {
   result = Grammar({"--grammar", folder.Path("list.gbnf")}, "[1,2,x]");
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_TRUE(result.out.starts_with("rejected at byte 5: found `x]`; expected `0`, `1`, "));
-  EXPECT_EQ(Grammar({"--regex", "a("}, "a").exit_code, 65);
+  result = Grammar({"--regex", "a("}, "a");
+  EXPECT_EQ(result.exit_code, 65);
+  EXPECT_EQ(result.err, "minisgl: regular expression: byte 1: a `(` without its `)`\n");
   EXPECT_EQ(Grammar({}, "a").exit_code, 64);
   EXPECT_EQ(Grammar({"--regex", "a", "--choice", "a"}, "a").exit_code, 64);
 }

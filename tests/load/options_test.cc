@@ -16,6 +16,7 @@
 #include "load/option_names.h"
 #include "load/sampling.h"
 #include "report/summary.h"
+#include "temporary_folder.h"
 
 namespace minisgl::load {
 namespace {
@@ -217,6 +218,53 @@ TEST_F(OptionsTest, SpeculateSaysWhatIsAllowedAndTakesItAll) {
   }
 }
 
+TEST_F(OptionsTest, AGrammarIsReadAndCompiled) {
+  const auto take = [this](const std::vector<std::string>& arguments) {
+    EXPECT_EQ(Parse(arguments), "");
+    const Status status = TakeGrammar(&options_.sampling);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return options_.sampling.grammar;
+  };
+  EXPECT_EQ(take({}).text, nullptr);
+  const TemporaryFolder folder;
+  const std::string schema = folder.Write("s.json", "\xEF\xBB\xBF{\"properties\": {\"a\": true}}");
+  const AnswerGrammar file = take({"--json-schema", schema});
+  EXPECT_EQ(file.file, schema);
+  EXPECT_EQ(file.text->kind, GrammarKind::kJsonSchema);
+  EXPECT_EQ(file.text->text, "{\"properties\": {\"a\": true}}") << "without the mark";
+  EXPECT_EQ(take({"--regex", ""}).text->kind, GrammarKind::kRegularExpression);
+  EXPECT_EQ(take({"--choice", "[a,b]", "--choice", "-x"}).text->choices,
+            (std::vector<std::string>{"[a,b]", "-x"}));
+  const AnswerGrammar gbnf = take({"--grammar", folder.Write("g", "root ::= \"a\"")});
+  EXPECT_EQ(gbnf.text->kind, GrammarKind::kGbnf);
+  EXPECT_EQ(ResolveSamplingDefaults(options_.sampling, {}).grammar.text, gbnf.text);
+}
+
+TEST_F(OptionsTest, ABadGrammarIsNamedWithItsPlace) {
+  const TemporaryFolder folder;
+  const std::string schema = folder.Write("s.json", R"({"properties": {"a": {"type": "strin"}}})");
+  const std::string grammar = folder.Write("g", "root ::= item");
+  const struct {
+    std::vector<std::string> arguments;
+    StatusCode code;
+    std::string message;
+  } cases[] = {
+      {{"--json-schema", schema},
+       StatusCode::kBadInput,
+       schema + ": #/properties/a/type: unknown type \"strin\""},
+      {{"--json-schema", folder.Path("none")}, StatusCode::kNoInput, folder.Path("none")},
+      {{"--grammar", grammar}, StatusCode::kBadInput, grammar + ": line 1"},
+      {{"--regex", "(?=a)"}, StatusCode::kBadInput, "regular expression: byte 0: lookahead"},
+      {{"--choice", "\xFF"}, StatusCode::kBadInput, "choices: choice 0 is not valid UTF-8"},
+  };
+  for (const auto& test : cases) {
+    ASSERT_EQ(Parse(test.arguments), "");
+    const Status status = TakeGrammar(&options_.sampling);
+    EXPECT_EQ(status.code(), test.code) << test.arguments[0];
+    EXPECT_TRUE(status.message().starts_with(test.message)) << status.message();
+  }
+}
+
 TEST_F(OptionsTest, OptionsThatContradictEachOtherAreWrongUsage) {
   const std::vector<std::vector<std::string>> cases = {{"--file", "f", "-p", "x"},
                                                        {"--file", "f", "--system", "x"},
@@ -224,7 +272,9 @@ TEST_F(OptionsTest, OptionsThatContradictEachOtherAreWrongUsage) {
                                                        {"--strict", "-p", "x"},
                                                        {"--lenient", "-p", "x"},
                                                        {"--no-stdin"},
-                                                       {"--raw", "--system", "x", "-p", "x"}};
+                                                       {"--raw", "--system", "x", "-p", "x"},
+                                                       {"--regex", "a", "--choice", "b"},
+                                                       {"--json-schema", "f", "--grammar", "f"}};
   for (const std::vector<std::string>& arguments : cases) {
     ASSERT_EQ(Parse(arguments), "");
     EXPECT_EQ(batch::CheckRunOptions(options_).code(), StatusCode::kUsage) << arguments[0];

@@ -1,0 +1,82 @@
+#include "load/grammar_options.h"
+
+#include <fmt/core.h>
+
+#include <string_view>
+#include <utility>
+
+#include "minisgl/base/log.h"
+#include "minisgl/base/utf8.h"
+#include "term/read_input.h"
+
+namespace minisgl::load {
+namespace {
+
+constexpr size_t kGrammarBytesMax = size_t{64} << 20;  // as long as a row may be
+constexpr std::string_view kMarkOfUtf8 = "\xEF\xBB\xBF";
+
+AnswerGrammar WithoutFile(GrammarText text) {
+  return {std::make_shared<const GrammarText>(std::move(text)), ""};
+}
+
+std::string NameOf(const AnswerGrammar& grammar) {
+  if (!grammar.file.empty()) return Visible(grammar.file, 400);
+  return grammar.text->kind == GrammarKind::kChoice ? "choices" : "regular expression";
+}
+
+}  // namespace
+
+void AddGrammarOptions(OptionTable* app, GrammarOptions* options) {
+  const std::string group = "Form of answers (default: any text)";
+  app->Add("--json-schema", &options->json_schema,
+           "Answers are JSON that the schema in FILE allows")
+      ->TypeName("FILE")
+      ->Group(group);
+  app->Add("--regex", &options->regex, "Answers match the regular expression R as a whole")
+      ->TypeName("R")
+      ->Group(group);
+  app->Add("--choice", &options->choices, "Answers are TEXT or another choice (repeatable)")
+      ->OneValueEach()
+      ->TypeName("TEXT")
+      ->Group(group);
+  app->Add("--grammar", &options->grammar, "Answers follow the GBNF grammar in FILE")
+      ->TypeName("FILE")
+      ->Group(group);
+}
+
+Status CheckGrammarOptions(const GrammarOptions& options) {
+  if (options.num_kinds() <= 1) return Status();
+  return UsageError("--json-schema, --regex, --choice and --grammar exclude each other; give one");
+}
+
+Result<AnswerGrammar> ReadGrammarFile(GrammarKind kind, const std::string& file) {
+  GrammarText text;
+  text.kind = kind;
+  MINISGL_ASSIGN_OR_RETURN(text.text, term::ReadFileOrPipe(file, kGrammarBytesMax));
+  if (text.text.starts_with(kMarkOfUtf8)) text.text.erase(0, kMarkOfUtf8.size());
+  AnswerGrammar grammar = WithoutFile(std::move(text));
+  grammar.file = file;
+  return grammar;
+}
+
+Result<AnswerGrammar> ReadGrammar(const GrammarOptions& options) {
+  if (options.json_schema) return ReadGrammarFile(GrammarKind::kJsonSchema, *options.json_schema);
+  if (options.grammar) return ReadGrammarFile(GrammarKind::kGbnf, *options.grammar);
+  if (options.regex) {
+    return WithoutFile({GrammarKind::kRegularExpression, *options.regex, {}});
+  }
+  if (!options.choices.empty()) return WithoutFile({GrammarKind::kChoice, "", options.choices});
+  return AnswerGrammar();
+}
+
+Result<std::shared_ptr<const CompiledGrammar>> CompileAndWarn(const AnswerGrammar& grammar) {
+  auto compiled = CompileGrammar(*grammar.text);
+  const std::string name = NameOf(grammar);
+  if (!compiled.ok()) return compiled.status().WithPrefix(name);
+  for (const std::string& warning : (*compiled)->warnings()) {
+    Log(LogLevel::kWarning, fmt::format("{}: {}", name, warning));
+  }
+  return compiled;
+}
+
+}  // namespace minisgl::load

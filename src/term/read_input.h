@@ -1,0 +1,19 @@
+// Reading whole inputs that may be pipes.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "minisgl/base/status.h"
+
+namespace minisgl::term {
+
+// Reads all bytes of `fd`, at most `bytes_max`; a closed one counts as empty. If nothing arrives
+// for a second, this is logged once, with `hint` at the end. `name`: of `fd`, for messages.
+Result<std::string> ReadAll(int fd, const std::string& name, size_t bytes_max,
+                            const char* hint = "");
+
+// The contents of a file, which may be a pipe or a device. Errors name it.
+Result<std::string> ReadFileOrPipe(const std::string& path, size_t bytes_max);
+
+}  // namespace minisgl::term
