@@ -207,6 +207,7 @@ struct HttpFailure {
 };
 constexpr HttpFailure kFailures[] = {
     {"invalid_row", 400, "invalid_request_error", false},
+    {"invalid_grammar", 400, "invalid_request_error", false},
     {"unsupported_field", 400, "invalid_request_error", false},
     {"duplicate_id", 400, "invalid_request_error", false},
     {"length_exceeded", 400, "invalid_request_error", false},

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "batch/row_fields.h"
+#include "batch/row_grammar.h"
 #include "batch/row_text.h"
 #include "minisgl/base/utf8.h"
 
@@ -153,8 +154,9 @@ class RowParser {
   }
 
   std::optional<RowError> RefuseUnknown() {
-    for (const std::string& field : std::exchange(draft_.unknown, {})) {
-      auto error = Unsupported(field, fmt::format("{} is not a known field of a message", field));
+    for (const UnknownMember& member : std::exchange(draft_.unknown, {})) {
+      auto error = Unsupported(
+          member.name, fmt::format("{} is not a known field of {}", member.name, member.of));
       if (error) return error;
     }
     return std::nullopt;
@@ -331,8 +333,10 @@ ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool leni
     parsed.error = scores ? parser.ParseScored(std::move(json).value())
                           : parser.Parse(std::move(json).value());
     if (!parsed.error && draft.row.metadata) {
-      draft.row.metadata = RawMetadata(text, IsBatchFormat(draft.row.format));
+      draft.row.metadata =
+          RawValue(text, IsBatchFormat(draft.row.format) ? "body.metadata" : "metadata");
     }
+    if (!parsed.error) FinishGrammar(text, &draft);
   }
   if (parsed.error) {
     parsed.row.index = index;

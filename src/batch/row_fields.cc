@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "batch/row_grammar.h"
 #include "minisgl/base/edit_distance.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/sampling_fields.h"
@@ -174,7 +175,7 @@ MemberUse CheckMember(const std::string& key, Json* value, size_t index, RowDraf
     const bool is_empty = value->is_null() || (value->is_array() && value->as_array().empty());
     return is_empty ? MemberUse::kDrop : fail("null");
   }
-  draft->unknown.push_back(fmt::format("messages[{}].{}", index, Visible(key)));
+  draft->unknown.push_back({fmt::format("messages[{}].{}", index, Visible(key)), "a message"});
   return MemberUse::kDrop;
 }
 
@@ -332,11 +333,6 @@ bool TakeAddSpecial(Json& value, RowDraft* draft) {
   return true;
 }
 
-bool AcceptTextFormat(Json& value, RowDraft*) {
-  const Json* type = value.Find("type");
-  return type != nullptr && *type == Json("text") && value.as_object().size() == 1;
-}
-
 bool TakeToolChoice(Json& value, RowDraft* draft) {
   draft->uses_tools = value != Json("none");
   return value == Json("auto") || value == Json("none");
@@ -427,6 +423,13 @@ constexpr RowField kFields[] = {
      kCompletion | kInSamplingParams},
     {"echo", kBool, kExpectsBool, TakeBool<&Row::echo>, kNoRange, kCompletion},
 
+    {"response_format", kObject, "an object", TakeResponseFormat},
+    {"structured_outputs", kObject, "an object", TakeStructuredOutputs, kNoRange, kSampling},
+    {"guided_json", kAny, "a JSON schema", TakeGuidedJson},
+    {"guided_regex", kString, "a string", TakeGuidedRegex},
+    {"guided_choice", kArray, "an array of one string or more", TakeGuidedChoice},
+    {"guided_grammar", kString, "a string", TakeGuidedGrammar},
+
     {"priority", kInteger, nullptr, TakeInt32<&Row::priority>, {-1e6, 1e6}, kAnyRow},
     {"timeout_s", kNumber, "a number of seconds above 0 and at most 1e9",
      TakeNumber<&Row::timeout_s>, {0, 1e9, true}, kAnyRow},
@@ -456,7 +459,6 @@ constexpr RowField kFields[] = {
      kLimited},
     {"suffix", kString, "empty", AcceptEmpty, kNoRange, kCompletion | kUnsupported},
     {"best_of", kInteger, nullptr, TakeBestOf, kAnswers, kCompletion | kUnsupported},
-    {"response_format", kObject, "{\"type\": \"text\"}", AcceptTextFormat, kNoRange, kLimited},
     {"tool_choice", kString, "auto or none", TakeToolChoice, kNoRange, kChat | kUnsupported},
     {"functions", kAny, "left out; tools is its successor", Refuse, kNoRange,
      kChat | kUnsupported},

@@ -12,10 +12,17 @@
 #include "batch/row.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/number_range.h"
+#include "minisgl/grammar/grammar.h"
 
 namespace minisgl::batch {
 
 enum class FieldType : uint8_t { kBool, kInteger, kNumber, kString, kArray, kObject, kAny };
+
+// An unknown member of a field that is an object or an array.
+struct UnknownMember {
+  std::string name;  // with its place: "messages[0].colour"
+  const char* of;    // "a message"
+};
 
 // A row under construction.
 struct RowDraft {
@@ -28,7 +35,12 @@ struct RowDraft {
   // Set by a field's `take` if it can say more than `expects`.
   std::string detail;
   std::string detail_field;
-  std::vector<std::string> unknown;  // unknown fields in messages
+  std::vector<UnknownMember> unknown;
+  // What the answer must be, if a field says so. A schema that is a JSON value of the row is copied
+  // from the text at `schema_path` (members with dots between them, from the row or its body on).
+  std::optional<GrammarText> grammar;
+  std::string schema_path;
+  bool any_text = false;  // response_format is text
 };
 
 // Places where a field is allowed, and the error code of a disallowed value.

@@ -183,6 +183,16 @@ Json WarningsJson(const Row& row) {
   return warnings;
 }
 
+std::optional<std::string> CutInGrammarWarning(const std::vector<RowAnswer>& answers) {
+  std::string indexes;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (answers[i].cut_in_grammar) indexes += fmt::format("{}{}", indexes.empty() ? "" : ", ", i);
+  }
+  if (indexes.empty()) return std::nullopt;
+  const std::string subject = answers.size() == 1 ? "the answer" : "of the answers, " + indexes;
+  return subject + " ended before the grammar allowed an end: not a whole text of it";
+}
+
 std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answers,
                             const Tokenizer& tokenizer) {
   if (IsBatchFormat(row.format)) return FormatBatchAnswer(row, answers, tokenizer);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ struct RowAnswer {
   std::string finish_reason;
   Usage usage;
   AnswerTimes times;
+  bool cut_in_grammar = false;  // as in Event
 };
 
 // Splits `answer` into reasoning and text, if the row's model marks reasoning. The reasoning is
@@ -53,6 +55,9 @@ Json MetricsJson(const RowAnswer& answer);
 Json LogprobsJson(std::span<const TokenLogprobs> tokens, const Tokenizer& tokenizer);
 Json TokenIdsJson(const RowAnswer& answer);
 Json WarningsJson(const Row& row);
+
+// The warning about answers that are no whole texts of their grammar; nullopt if there are none.
+std::optional<std::string> CutInGrammarWarning(const std::vector<RowAnswer>& answers);
 
 // `answers` has row.n elements, in order. `tokenizer` spells the tokens of log-probabilities.
 std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answers,

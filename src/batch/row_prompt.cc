@@ -146,6 +146,7 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   Prompt prompt;
   prompt.ids = std::move(ids.last);
   load::SetAnswerSettings(std::move(settings), &prompt);
+  SetGrammar(row, &prompt);
   prompt.stop_token_ids = row->stop_token_ids;
   if (!row->reasoning.none()) prompt.kept_special_ids = kept_special_ids_;
   prompt.priority = row->priority;
@@ -162,6 +163,14 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   }
   prompts->push_back(std::move(prompt));
   return std::nullopt;
+}
+
+// A schema is shared with the rows that have the same; nothing constrains an answer of no token.
+void PromptBuilder::SetGrammar(Row* row, Prompt* prompt) const {
+  if (prompt->max_tokens == 0) prompt->grammar = nullptr;
+  if (row->grammar) prompt->grammar = grammar_texts_.Share(std::move(prompt->grammar));
+  row->grammar.reset();
+  prompt->reasoning = row->reasoning;
 }
 
 // Keeps what the answer shows of the prompt, and asks for the log-probabilities of its tokens.

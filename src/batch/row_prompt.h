@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "batch/grammar_texts.h"
 #include "batch/row.h"
 #include "load/model_loader.h"
 #include "load/sampling.h"
@@ -85,6 +86,7 @@ class PromptBuilder {
   // Builds the one prompt of a row to score: its prompt and its text, encoded together.
   std::optional<RowError> BuildScored(Row* row, std::vector<Prompt>* prompts,
                                       const std::atomic<bool>* cancelled) const;
+  void SetGrammar(Row* row, Prompt* prompt) const;
   // The most tokens of the row's prompt: one less than the context, if an answer follows.
   int64_t PromptMax(const Row& row) const;
   std::optional<RowError> CheckLength(const Row& row, int64_t length, bool is_whole) const;
@@ -98,6 +100,7 @@ class PromptBuilder {
   const PromptBuilderOptions options_;
   ReasoningTags reasoning_;
   std::vector<TokenId> kept_special_ids_;  // of the reasoning tags
+  mutable GrammarTexts grammar_texts_;     // thread-safe
 };
 
 }  // namespace minisgl::batch

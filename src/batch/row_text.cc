@@ -46,13 +46,16 @@ void TakeFirst(std::string_view raw, Json* value) {
 
 }  // namespace
 
-std::string RawMetadata(std::string_view text, bool in_body) {
+std::string RawValue(std::string_view text, std::string_view path) {
   JsonScanner scanner(WithoutMark(text), kJsonDepthMax);
+  bool found = true;
+  while (found && !path.empty()) {
+    const size_t end = std::min(path.find('.'), path.size());
+    found = scanner.Next() && GoToKey(&scanner, path.substr(0, end));
+    path.remove_prefix(std::min(end + 1, path.size()));
+  }
   std::string_view raw;
-  const bool found = scanner.Next() &&
-                     (!in_body || (GoToKey(&scanner, "body") && scanner.Next())) &&
-                     GoToKey(&scanner, "metadata") && scanner.SkipValue(&raw);
-  MINISGL_CHECK(found, "a row without the metadata that it has");
+  MINISGL_CHECK(found && scanner.SkipValue(&raw), "a row without a value that it has");
   std::string line(raw);
   std::replace_if(
       line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');

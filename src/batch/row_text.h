@@ -1,5 +1,5 @@
-// Extracts what must come from a row's text instead of its parsed values: the bytes of its
-// metadata, and the id of a row that is not valid JSON.
+// Extracts what must come from a row's text instead of its parsed values: the bytes of some
+// values, and the id of a row that is not valid JSON.
 #pragma once
 
 #include <string>
@@ -12,9 +12,10 @@ namespace minisgl::batch {
 // UTF-8's byte order mark, which a text may begin with.
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// Returns the bytes of the member `metadata` of the row or of its `body`, on one line: line breaks
-// between its values become spaces. REQUIRES that `text` is valid JSON and has the member.
-std::string RawMetadata(std::string_view text, bool in_body);
+// Returns the bytes of a value of the row, on one line: line breaks between its values become
+// spaces. `path`: the names of members that lead to it, with dots between them ("body.metadata").
+// REQUIRES that `text` is valid JSON and has the value.
+std::string RawValue(std::string_view text, std::string_view path);
 
 // Members that were not read are null.
 struct RowBeginning {

@@ -22,6 +22,7 @@
 #include "minisgl/base/parse_number.h"
 #include "minisgl/base/sha256.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/grammar/grammar.h"
 
 namespace minisgl::batch {
 namespace {
@@ -141,6 +142,19 @@ std::string HashedText(const std::string& text) {
   return "sha256 " + hasher.FinishHex();
 }
 
+// Null for the options that are not given, as above.
+void DescribeGrammar(const load::AnswerGrammar& grammar, Json* out) {
+  const GrammarText none, &text = grammar.text == nullptr ? none : *grammar.text;
+  const auto given = [&](GrammarKind kind) { return grammar.text && text.kind == kind; };
+  const auto set = [&](const char* option, GrammarKind kind, Json value) {
+    out->Set(option, given(kind) ? std::move(value) : Json());
+  };
+  set("--json-schema", GrammarKind::kJsonSchema, HashedText(text.text));
+  set("--regex", GrammarKind::kRegularExpression, text.text);
+  set("--choice", GrammarKind::kChoice, Strings(text.choices));
+  set("--grammar", GrammarKind::kGbnf, HashedText(text.text));
+}
+
 // Keys are the names of the command line, which messages print.
 Json DescribeOptions(const RunOptions& options) {
   const load::SamplingOptions& sampling = options.sampling;
@@ -178,6 +192,7 @@ Json DescribeOptions(const RunOptions& options) {
   out.Set("--no-parse-special", options.model.no_parse_special ? Json(true) : Json());
   out.Set("--chat", options.chat ? Json(true) : Json());
   out.Set("--system", options.system ? Json(HashedText(*options.system)) : Json());
+  DescribeGrammar(sampling.grammar, &out);
   out.Set("--row-metrics", options.row_metrics);
   out.Set(kCommand, options.purpose == RowPurpose::kScore ? Json("score") : Json());
   return out;

@@ -247,6 +247,7 @@ void RunLoop::FinishAnswer(const Event& event, int32_t answer_index, Pending* pe
   answer.usage = event.usage;
   answer.times = event.times;
   answer.finish_reason = FinishReasonName(event.finish_reason);
+  answer.cut_in_grammar = event.cut_in_grammar;
   if (event.max_tokens_lowered && !std::exchange(pending->lowered, true)) {
     pending->row.warnings.push_back(fmt::format(
         "max_tokens was lowered to {}: the context holds {} tokens and the prompt has {}",
@@ -255,7 +256,9 @@ void RunLoop::FinishAnswer(const Event& event, int32_t answer_index, Pending* pe
   }
   if (event.finish_reason == FinishReason::kError) {
     if (!pending->error) {
-      pending->error = RowError{RowErrorCode(event.error_code), event.error_message, ""};
+      pending->error = event.error_code == "invalid_grammar"
+                           ? InvalidGrammar(pending->row, event.error_message)
+                           : RowError{RowErrorCode(event.error_code), event.error_message, ""};
     }
     const Status fault = FaultOf(event);
     if (!fault_ && !fault.ok()) fault_ = fault;
@@ -286,6 +289,9 @@ Status RunLoop::FinishRow(int64_t index) {
                              "timeout_s"};
   }
   if (pending.error) return WriteFailure(pending.row, *pending.error);
+  if (auto warning = CutInGrammarWarning(pending.answers)) {
+    pending.row.warnings.push_back(std::move(*warning));
+  }
   MINISGL_RETURN_IF_ERROR(writer_.WriteAnswers(pending.row, pending.answers));
   ++rows_done_;
   return Status();

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "batch/grammar_texts.h"
 #include "batch/row_prompt.h"
 #include "batch/row_source.h"
 #include "cli/commands.h"
@@ -228,6 +229,7 @@ Result<report::RunEstimate> ReadRows(const PlanOptions& options,
   batch::FileRowSource source(reader, options.lenient, /*check_ids=*/true);
   ReadingProgress line(!options.model.quiet);
   batch::ParsedRow parsed;
+  batch::GrammarCheck grammars;
   std::vector<Prompt> prompts;
   int64_t rows = 0;
   for (batch::RowSource::Outcome outcome = source.Next(batch::kRowWait_ms, &parsed);
@@ -239,6 +241,7 @@ Result<report::RunEstimate> ReadRows(const PlanOptions& options,
     ++rows;
     if (!parsed.error && batch::IsRawPrompt(parsed.row)) ++subject->raw_prompts;
     if (!parsed.error) parsed.error = builder.Build(&parsed.row, &prompts);
+    if (!parsed.error) parsed.error = grammars.Check(parsed.row, prompts, nullptr);
     if (!parsed.error) {
       estimator.Add(prompts);
       continue;
@@ -251,8 +254,9 @@ Result<report::RunEstimate> ReadRows(const PlanOptions& options,
   return estimator.Finish();
 }
 
-Result<int> Plan(const PlanOptions& options) {
+Result<int> Plan(PlanOptions options) {
   MINISGL_RETURN_IF_ERROR(load::CheckSamplingOptions(options.sampling));
+  MINISGL_RETURN_IF_ERROR(load::TakeGrammar(&options.sampling));
   MINISGL_RETURN_IF_ERROR(load::CheckDeviceUsable(options.engine.device));
   if (options.raw && options.chat) return UsageError("--raw and --chat exclude each other");
   if (options.system && !options.chat) {

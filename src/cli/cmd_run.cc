@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "batch/answer_writer.h"
+#include "batch/grammar_texts.h"
 #include "batch/id_table.h"
 #include "batch/row_prompt.h"
 #include "batch/row_source.h"
@@ -193,6 +194,7 @@ Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
                            load::LoadModelFacts(text.dir, options.engine));
   MINISGL_RETURN_IF_ERROR(CheckText(options, text, job));
   const batch::PromptBuilder builder = MakePromptBuilder(options, text, facts, {});
+  batch::GrammarCheck grammars;
   int64_t rows = 0, bad_rows = 0, tokens = 0;
   const std::string name = job->reader ? job->reader->name() : "the prompt";
   batch::ParsedRow parsed;
@@ -202,7 +204,13 @@ Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
     if (outcome == batch::RowSource::Outcome::kNotYet) continue;
     ++rows;
     std::vector<Prompt> prompts;
+    std::vector<std::string> warnings;
     if (!parsed.error) parsed.error = builder.Build(&parsed.row, &prompts);
+    if (!parsed.error) parsed.error = grammars.Check(parsed.row, prompts, &warnings);
+    for (const std::string& warning : warnings) {
+      Log(LogLevel::kWarning,
+          fmt::format("{}:{}: {}", name, parsed.row.line, Visible(warning, 1000)));
+    }
     if (!parsed.error) {
       tokens += static_cast<int64_t>(prompts.front().ids.size());
       continue;
@@ -384,6 +392,7 @@ Result<int> RunCommand(batch::RunOptions options, report::ReportFiles* reports) 
     MINISGL_RETURN_IF_ERROR(TakeScoreInput(&options));
   }
   MINISGL_RETURN_IF_ERROR(batch::CheckRunOptions(options));
+  MINISGL_RETURN_IF_ERROR(load::TakeGrammar(&options.sampling));
   if (options.system) {
     MINISGL_ASSIGN_OR_RETURN(options.system, batch::SystemText(*options.system));
   }

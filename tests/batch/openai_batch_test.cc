@@ -294,6 +294,7 @@ TEST(BatchErrorTest, ErrorsOfTheRowAreInTheResponse) {
     int status_code;
     const char* type;
   } cases[] = {{"invalid_row", 400, "invalid_request_error"},
+               {"invalid_grammar", 400, "invalid_request_error"},
                {"unsupported_field", 400, "invalid_request_error"},
                {"duplicate_id", 400, "invalid_request_error"},
                {"length_exceeded", 400, "invalid_request_error"},

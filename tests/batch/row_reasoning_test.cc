@@ -77,6 +77,7 @@ TEST(RowReasoningTest, PromptsSayWhatOfTheirAnswersIsReasoning) {
   Row row = ReasoningRow(kOneMessage);
   ASSERT_FALSE(builder.Build(&row, &prompts));
   EXPECT_EQ(row.reasoning, (ReasoningTags{"<think>", "</think>", true}));
+  EXPECT_EQ(prompts[0].reasoning, row.reasoning);
   EXPECT_TRUE(row.hide_reasoning);
   row = ReasoningRow(kOneMessage + std::string(R"(, "chat_template_kwargs": {"x": true})"));
   ASSERT_FALSE(builder.Build(&row, &prompts));
@@ -86,6 +87,7 @@ TEST(RowReasoningTest, PromptsSayWhatOfTheirAnswersIsReasoning) {
     row = ReasoningRow(prompt);
     ASSERT_FALSE(builder.Build(&row, &prompts));
     EXPECT_TRUE(row.reasoning.none()) << prompt;
+    EXPECT_TRUE(prompts[0].reasoning.none()) << prompt;
   }
 }
 

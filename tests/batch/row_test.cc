@@ -284,7 +284,6 @@ TEST(RowTest, UnsupportedFieldsAreNamed) {
       {R"({"prompt": "a", "colour": "red"})", "colour"},
       {R"({"prompt": "a", "Temperature": 1})", "Temperature"},
       {R"({"prompt": "a", "stream": true})", "stream"},
-      {R"({"prompt": "a", "response_format": {"type": "json_object"}})", "response_format"},
       {R"({"prompt": "a", "best_of": 2})", "best_of"},
       {R"({"prompt": "a", "sampling_params": {"regex": "a+"}})", "sampling_params.regex"},
       {R"({"prompt": "a", "sampling_params": {"prompt": "a"}})", "sampling_params.prompt"},

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "batch/answer_writer.h"
+#include "batch/run_loop_fixture.h"
 #include "minisgl/base/random.h"
 #include "program/failing_write.h"
 #include "program/fakes.h"
@@ -26,68 +26,6 @@
 
 namespace minisgl::batch {
 namespace {
-
-class RunLoopTest : public ::testing::Test {
- protected:
-  // Runs `input` as a prompt file and returns the rows written.
-  std::vector<Json> RunFile(const std::string& input, bool ordered = true) {
-    const Status status = RunTo(input, folder_.Path("out.jsonl"), ordered);
-    EXPECT_TRUE(status.ok()) << status.message();
-    std::vector<Json> rows;
-    for (const std::string& line : Lines(folder_.Read("out.jsonl"))) {
-      Result<Json> row = ParseJson(line);
-      EXPECT_TRUE(row.ok()) << line;
-      rows.push_back(std::move(row).value());
-    }
-    return rows;
-  }
-
-  Status RunTo(const std::string& input, const std::string& output_path, bool ordered) {
-    Result<LineReader> reader = LineReader::Open(folder_.Write("in.jsonl", input));
-    EXPECT_TRUE(reader.ok());
-    FileRowSource source(&*reader, false, true);
-    Result<std::unique_ptr<term::Output>> output = term::Output::Open(output_path, true, -1);
-    EXPECT_TRUE(output.ok()) << output.status().message();
-    EXPECT_TRUE((*output)->Begin().ok());
-    PromptBuilderOptions builder_options;
-    builder_options.defaults = defaults_;
-    builder_options.eos_ids = {ByteTokenizer::kEos};
-    builder_options.truncate_left = truncate_left_;
-    const PromptBuilder builder(&text_, runtime_.limits(), builder_options);
-    JsonAnswerWriter writer(output->get(), text_.tokenizer.get(), ordered);
-    term::Progress progress(false, false);
-    RunLoop loop(&runtime_, &builder, &source, &writer, &progress, loop_options_);
-    const Status status = loop.Run();
-    rows_done_ = loop.rows_done();
-    rows_failed_ = loop.rows_failed();
-    return status;
-  }
-
-  void AnswerAtOnce() {
-    runtime_.on_submit = [this](const FakeRuntime::Submission& request) {
-      runtime_.Answer(request, "to " + text_.tokenizer->Decode(request.prompt.ids, false));
-    };
-  }
-
-  // Holds answers back until `count` requests are submitted, then delivers them in reverse order.
-  void AnswerBackwards(size_t count) {
-    runtime_.on_submit = [this, count](const FakeRuntime::Submission&) {
-      if (runtime_.open.size() < count) return;
-      for (auto request = runtime_.submissions.rbegin(); request != runtime_.submissions.rend();
-           ++request) {
-        if (runtime_.open.count(request->id) != 0) runtime_.Answer(*request, "x");
-      }
-    };
-  }
-
-  TemporaryFolder folder_;
-  TextModel text_ = FakeTextModel();
-  FakeRuntime runtime_{SmallLimits()};
-  load::SamplingDefaults defaults_;
-  RunLoopOptions loop_options_;
-  bool truncate_left_ = false;
-  int64_t rows_done_ = 0, rows_failed_ = 0;
-};
 
 std::vector<int64_t> Indexes(const std::vector<Json>& rows) {
   std::vector<int64_t> indexes;
@@ -144,6 +82,53 @@ TEST_F(RunLoopTest, ABadRowIsAnErrorRowAndTheOthersContinue) {
   EXPECT_EQ(*rows[6].Find("text"), Json("to z"));
   EXPECT_EQ(rows_done_, 2);
   EXPECT_EQ(rows_failed_, 5);
+}
+
+TEST_F(RunLoopTest, AnswersCutInTheirGrammarWarnInTheOrderOfTheRow) {
+  runtime_.on_submit = [this](const FakeRuntime::Submission&) {
+    if (runtime_.open.size() < 5) return;
+    for (auto request = runtime_.submissions.rbegin(); request != runtime_.submissions.rend();
+         ++request) {
+      Event done;
+      done.token_ids = {97};
+      done.text = "a";
+      done.finish_reason = FinishReason::kLength;
+      done.cut_in_grammar = request->id % 2 != 0;
+      runtime_.End(*request, std::move(done));
+    }
+  };
+  const std::vector<Json> rows =
+      RunFile(R"({"prompt": "a", "n": 3, "guided_regex": "aa"})"
+              "\n"
+              R"({"prompt": "a"})"
+              "\n"
+              R"({"custom_id": "c", "body": {"prompt": "a", "guided_regex": "aa"}})");
+  ASSERT_EQ(rows.size(), 3u);
+  const std::string what = "ended before the grammar allowed an end: not a whole text of it";
+  EXPECT_EQ(rows[0].Find("warnings")->Dump(), "[\"of the answers, 0, 2 " + what + "\"]");
+  EXPECT_EQ(*rows[0].Find("choices")->as_array()[0].Find("finish_reason"), Json("length"));
+  EXPECT_EQ(rows[1].Find("warnings"), nullptr);
+  EXPECT_EQ(rows[2].Find("response")->Find("body")->Find("warnings")->Dump(),
+            "[\"the answer " + what + "\"]");
+}
+
+TEST_F(RunLoopTest, AGrammarThatCannotBeCompiledIsAnErrorOfItsField) {
+  runtime_.on_submit = [this](const FakeRuntime::Submission& request) {
+    Event done;
+    done.finish_reason = FinishReason::kError;
+    done.error_code = "invalid_grammar";
+    done.error_message = "byte 1: what is wrong";
+    runtime_.End(request, std::move(done));
+  };
+  const std::vector<Json> rows = RunFile(R"({"prompt": "a", "structured_outputs": {"regex": "a("}})"
+                                         "\n\"b\"\n");
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].Find("error")->Dump(),
+            R"({"code": "invalid_grammar", "message": "byte 1: what is wrong", "line": 1, )"
+            R"("field": "structured_outputs.regex"})");
+  EXPECT_EQ(ErrorCode(rows[1]), "invalid_grammar");
+  EXPECT_EQ(rows[1].Find("error")->Find("field"), nullptr);
+  EXPECT_EQ(rows_failed_, 2);
 }
 
 TEST_F(RunLoopTest, ASecondRowWithAnIdIsADuplicate) {

@@ -209,6 +209,43 @@ TEST_F(RunResumeTest, ATemplateInTheModelsFolderIsPartOfTheRun) {
   Refuses(input, plain, "other templates in the model's additional_chat_templates");
 }
 
+TEST_F(RunResumeTest, WhatAnswersMustBeIsPartOfTheRun) {
+  const std::string input =
+      folder_.Write("in.jsonl", R"({"prompt": "a", "guided_regex": "b", "max_tokens": 1})");
+  const std::string file = folder_.Path("s.json");
+  folder_.Write("s.json", "{}");
+  const struct {
+    Arguments given, other;
+    std::string difference;
+  } cases[] = {
+      {{}, {"--regex", "a"}, "no --regex (not --regex \"a\")"},
+      {{"--regex", "a"}, {"--regex", "b"}, "--regex \"a\" (not --regex \"b\")"},
+      {{"--choice", "a"}, {"--choice", "a", "--choice", "b"}, "--choice [\"a\"] (not --choice ["},
+      {{"--json-schema", file}, {}, "(not no --json-schema)"},
+      {{"--regex", "root ::= \"a\""},
+       {"--grammar", folder_.Write("g", "root ::= \"a\"")},
+       "(not no --regex)"},
+  };
+  for (const auto& test : cases) {
+    fs::remove(out_);
+    Arguments arguments = {"-o", out_};
+    arguments.insert(arguments.end(), test.given.begin(), test.given.end());
+    ASSERT_EQ(RunFile(input, arguments).exit_code, 0);
+    Refuses(input, test.other, test.difference);
+    arguments.push_back("--resume");
+    EXPECT_EQ(RunFile(input, arguments).exit_code, 0);
+  }
+  fs::remove(out_);
+  ASSERT_EQ(RunFile(input, {"-o", out_, "--json-schema", file}).exit_code, 0);
+  // The same file under another name is the same schema; the row's own is in its text.
+  const std::string copy = folder_.Write("copy.json", "{}");
+  EXPECT_EQ(RunFile(input, {"-o", out_, "--json-schema", copy, "--resume"}).exit_code, 0);
+  folder_.Write("s.json", "{ }");
+  Refuses(input, {"--json-schema", file}, "--json-schema \"sha256 ");
+  Edit("in.jsonl", "\"b\"", "\"c\"");
+  Refuses(input, {"--json-schema", copy}, "was begun with other rows");
+}
+
 TEST_F(RunResumeTest, ADrawnSeedIsKeptOnResume) {
   std::string text;
   for (int i = 0; i < 20; ++i) {

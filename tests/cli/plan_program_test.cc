@@ -87,6 +87,34 @@ TEST_F(PlanProgramTest, TheTextIsReadableAndBadRowsAreCounted) {
   EXPECT_EQ(Program("plan", {"-"}).out, "rows        0, 0 bad\n");
 }
 
+TEST_F(PlanProgramTest, GrammarsThatCannotBeCompiledAreBadRows) {
+  std::string rows;
+  for (int i = 0; i < 30; ++i) {
+    const bool is_bad = i % 3 == 1;
+    rows += std::string(R"({"prompt": "Hi", "max_tokens": 3, "guided_regex": "a)") +
+            (is_bad ? "(" : "") + "\"}\n";
+  }
+  const std::string file = folder_.Write("rows.jsonl", rows);
+  ProgramResult result = Program("plan", {"--raw", file});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.out.find("rows        30, 10 bad\n"), std::string::npos) << result.out;
+  EXPECT_NE(result.err.find("rows.jsonl:2: invalid_grammar: byte 1: a `(` without its `)`"),
+            std::string::npos)
+      << result.err;
+  result = Program("run", {"--raw", "--check", "--quiet", "--file", file});
+  EXPECT_EQ(result.exit_code, 65);
+  const std::vector<std::string> lines = Lines(result.err);
+  ASSERT_EQ(lines.size(), 10u) << result.err;
+  EXPECT_NE(lines[9].find("rows.jsonl:29: invalid_grammar: byte 1"), std::string::npos);
+  // A grammar of the options ends the command before any row is read.
+  for (const char* command : {"plan", "run"}) {
+    result = Program(command, {"--file", file, "--regex", "a("});
+    EXPECT_EQ(result.exit_code, 65) << command;
+    EXPECT_EQ(result.err, "minisgl: regular expression: byte 1: a `(` without its `)`\n");
+    EXPECT_EQ(result.out, "");
+  }
+}
+
 TEST_F(PlanProgramTest, BytesHaveADecimalBelowAHundred) {
   const std::string notes = MINISGL_SOURCE_DIR "/prompts/notes.jsonl";
   const auto says = [&](const char* pages, const std::string& line) {
