@@ -329,12 +329,13 @@ bool Chat::Reply(uint64_t variant, size_t count, ChatAlternatives::Answers* answ
     SayFailure(prompt.status());
     return false;
   }
+  const ReasoningTags tags = PromptTags();
+  prompt->reasoning = tags;
   std::vector<Prompt> prompts(count, *prompt);
   for (size_t i = 0; i < count; ++i) {
     prompts[i].sampling.seed = AnswerSeed(prompt->sampling.seed, variant + i);
     if (i > 0) prompts[i].session = 0;  // the turns of a session must be sequential
   }
-  const ReasoningTags tags = PromptTags();
   auto begin_answer = [&, next = size_t{0}](size_t answer) mutable {
     if (answer < next) return;
     ++next;
@@ -404,9 +405,16 @@ void Chat::Report(const ChatAnswer& answer, size_t count) const {
     Note(fmt::format("[cut after {} tokens{}]", answer.usage.completion_tokens,
                      full ? ": the context is full" : "; see /set max_tokens"));
   }
+  if (answer.cut_in_grammar && !answer.interrupted) {
+    Note("[the grammar allows no end there: the answer is not a whole text of it]");
+  }
 }
 
-int RunChat(const ChatOptions& options, report::ReportFiles* reports) {
+int RunChat(const ChatOptions& given, report::ReportFiles* reports) {
+  ChatOptions options = given;
+  if (const Status status = load::TakeGrammar(&options.sampling); !status.ok()) {
+    return term::Fail(status);
+  }
   const Result<std::unique_ptr<term::Output>> output = term::Output::Open("", false, -1);
   if (!output.ok()) return term::Fail(output.status());
   const Result<load::LoadedModel> model = LoadChatModel(options, **output, reports);

@@ -59,8 +59,8 @@ const std::vector<Chat::Command>& Chat::Commands() {
       {"batch", "[-f|-r] FILE [OUT]",
        "answer a prompt file beside the chat; alone: progress (also wait, stop)", &Chat::Batch,
        Kind::kTwoFiles, "Beside the conversation"},
-      {"set", "NAME VALUE", "change a sampling parameter", &Chat::Set, Kind::kParameter,
-       "Settings and figures"},
+      {"set", "NAME VALUE", "change a sampling parameter, or what answers must be", &Chat::Set,
+       Kind::kParameter, "Settings and figures"},
       {"params", "", "show the sampling parameters", &Chat::Parameters},
       {"stats", "", "tokens and speed of the last answer and of all", &Chat::Stats},
       {"tokens", "", "count the tokens of each message", &Chat::Tokens},
@@ -101,6 +101,7 @@ Completion Chat::Complete(std::string_view line) const {
   };
   words.branches = branches_.Names();
   words.parameters = ParameterNames();
+  words.file_parameters = FileParameterNames();
   return CompleteChatLine(line, words);
 }
 

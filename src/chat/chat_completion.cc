@@ -68,6 +68,11 @@ Completion CompleteChatLine(std::string_view line, const CompletionWords& words)
     case ArgumentKind::kBranch:
       return {begin, BeginningWith(head, words.branches)};
     case ArgumentKind::kParameter:
+      for (const std::string& parameter : words.file_parameters) {
+        const std::string before = parameter + " ";
+        if (!head.starts_with(before)) continue;
+        return {begin + before.size(), Files(head.substr(before.size()))};
+      }
       return {begin, BeginningWith(head, words.parameters)};
     case ArgumentKind::kCommand:
       return {begin, BeginningWith(head, words.commands)};

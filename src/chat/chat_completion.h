@@ -24,6 +24,7 @@ struct CompletionWords {
   std::function<ArgumentKind(std::string_view command)> argument;
   std::vector<std::string> branches;
   std::vector<std::string> parameters;
+  std::vector<std::string> file_parameters;  // those of them whose value is a file
 };
 
 // Completes `line`, the text before the cursor. No words if it is not a command.

@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "chat/chat_completion.h"
+#include "load/grammar_options.h"
 #include "load/sampling.h"
 #include "minisgl/base/number_range.h"
 #include "minisgl/base/parse_number.h"
@@ -21,6 +23,8 @@ namespace minisgl::chat {
 using load::AnswerSettings;
 
 namespace {
+
+constexpr size_t kChoicesShownMax = 400;  // bytes
 
 struct Parameter {
   std::string_view name;
@@ -111,6 +115,58 @@ const std::vector<Parameter>& Parameters() {
   return kParameters;
 }
 
+// What an answer must be: parameters of which at most one is set.
+struct GrammarParameter {
+  std::string_view name;
+  GrammarKind kind;
+  const char* expects;
+};
+constexpr GrammarParameter kGrammarParameters[] = {
+    {"json_schema", GrammarKind::kJsonSchema, "a file, or none"},
+    {"regex", GrammarKind::kRegularExpression, "a regular expression, or none"},
+    {"choice", GrammarKind::kChoice, "none; one of several texts is /set regex yes|no"},
+    {"grammar", GrammarKind::kGbnf, "a file, or none"},
+};
+
+constexpr bool IsInFile(GrammarKind kind) {
+  return kind == GrammarKind::kJsonSchema || kind == GrammarKind::kGbnf;
+}
+
+Status SetGrammar(const GrammarParameter& parameter, std::string_view value,
+                  AnswerSettings* settings) {
+  load::AnswerGrammar grammar;
+  if (value == "none") {
+    settings->grammar = grammar;
+    return Status();
+  }
+  if (value.empty() || parameter.kind == GrammarKind::kChoice) {
+    return UsageError("{} must be {} (found \"{}\")", parameter.name, parameter.expects,
+                      Visible(value));
+  }
+  if (IsInFile(parameter.kind)) {
+    MINISGL_ASSIGN_OR_RETURN(grammar,
+                             load::ReadGrammarFile(parameter.kind, ExpandHome(std::string(value))));
+  } else {
+    grammar.text =
+        std::make_shared<const GrammarText>(GrammarText{parameter.kind, std::string(value), {}});
+  }
+  MINISGL_RETURN_IF_ERROR(load::CompileAndWarn(grammar).status());
+  settings->grammar = std::move(grammar);
+  return Status();
+}
+
+std::string ShowGrammar(const GrammarParameter& parameter, const load::AnswerGrammar& grammar) {
+  if (grammar.text == nullptr || grammar.text->kind != parameter.kind) return "none";
+  if (IsInFile(parameter.kind)) return Visible(grammar.file, 400);
+  if (parameter.kind != GrammarKind::kChoice) return Visible(grammar.text->text, 400);
+  std::string shown;
+  for (const std::string& choice : grammar.text->choices) {
+    shown += fmt::format("{}\"{}\"", shown.empty() ? "" : ", ", Visible(choice));
+    if (shown.size() > kChoicesShownMax) return shown + ", ...";
+  }
+  return shown;
+}
+
 }  // namespace
 
 AnswerSettings MakeChatSettings(const load::SamplingOptions& options,
@@ -123,6 +179,9 @@ AnswerSettings MakeChatSettings(const load::SamplingOptions& options,
 Status SetParameter(std::string_view name, std::string_view value, AnswerSettings* settings) {
   std::string spelled(name);
   std::replace(spelled.begin(), spelled.end(), '-', '_');
+  for (const GrammarParameter& parameter : kGrammarParameters) {
+    if (parameter.name == spelled) return SetGrammar(parameter, value, settings);
+  }
   std::string names;
   for (const Parameter& parameter : Parameters()) {
     if (parameter.name == spelled) {
@@ -133,12 +192,25 @@ Status SetParameter(std::string_view name, std::string_view value, AnswerSetting
     if (!names.empty()) names += ", ";
     names += parameter.name;
   }
+  for (const GrammarParameter& parameter : kGrammarParameters) {
+    names += ", ";
+    names += parameter.name;
+  }
   return UsageError("there is no parameter \"{}\"; there are {}", Visible(name), names);
 }
 
 std::vector<std::string> ParameterNames() {
   std::vector<std::string> names;
   for (const Parameter& parameter : Parameters()) names.emplace_back(parameter.name);
+  for (const GrammarParameter& parameter : kGrammarParameters) names.emplace_back(parameter.name);
+  return names;
+}
+
+std::vector<std::string> FileParameterNames() {
+  std::vector<std::string> names;
+  for (const GrammarParameter& parameter : kGrammarParameters) {
+    if (IsInFile(parameter.kind)) names.emplace_back(parameter.name);
+  }
   return names;
 }
 
@@ -146,6 +218,9 @@ std::string ListParameters(const AnswerSettings& settings) {
   std::string list;
   for (const Parameter& parameter : Parameters()) {
     list += fmt::format("  {:<20} {}\n", parameter.name, parameter.show(settings));
+  }
+  for (const GrammarParameter& parameter : kGrammarParameters) {
+    list += fmt::format("  {:<20} {}\n", parameter.name, ShowGrammar(parameter, settings.grammar));
   }
   list.pop_back();
   return list;

@@ -19,11 +19,14 @@ load::AnswerSettings MakeChatSettings(const load::SamplingOptions& options,
                                       const GenerationConfig& generation, uint64_t drawn_seed);
 
 // Sets `name` (with "-" or "_") to the parsed `value`. kUsage, with the range or the known names,
-// without any change.
+// without any change; a grammar that cannot be read or compiled has the error of that.
 Status SetParameter(std::string_view name, std::string_view value, load::AnswerSettings* settings);
 
 // Names that SetParameter accepts.
 std::vector<std::string> ParameterNames();
+
+// Those of them whose value is the name of a file.
+std::vector<std::string> FileParameterNames();
 
 // Returns one line "name value" for each parameter, in a fixed order.
 std::string ListParameters(const load::AnswerSettings& settings);

@@ -20,6 +20,7 @@ struct ChatAnswer {
   std::string error_code, error_message;  // for kError
   bool interrupted = false;               // by Ctrl-C or a terminating signal
   bool max_tokens_lowered = false;
+  bool cut_in_grammar = false;
   double first_token_s = 0;  // time from submission to the first token
   double total_s = 0;
 };

@@ -15,6 +15,7 @@
 #include "program/pty_chat.h"
 #include "program/screen.h"
 #include "slow.h"
+#include "temporary_folder.h"
 
 namespace minisgl::chat {
 namespace {
@@ -56,6 +57,20 @@ TEST(ChatCompletionTest, CommandsAndTheirArguments) {
     EXPECT_EQ(test.words.empty() ? 0 : completion.begin, test.words.empty() ? 0 : test.begin)
         << test.line;
   }
+}
+
+TEST(ChatCompletionTest, ValuesOfParametersMayBeFiles) {
+  const TemporaryFolder folder;
+  const std::string file = folder.Write("schema.json", "{}");
+  CompletionWords words = Words();
+  words.parameters.push_back("json_schema");
+  words.file_parameters = {"json_schema"};
+  const std::string set = "/set json_schema ", typed = file.substr(0, file.size() - 6);
+  const Completion completion = CompleteChatLine(set + typed, words);
+  EXPECT_EQ(completion.begin, set.size());
+  EXPECT_EQ(completion.words, std::vector<std::string>{file});
+  EXPECT_EQ(CompleteChatLine("/set js", words).words, std::vector<std::string>{"json_schema"});
+  EXPECT_TRUE(CompleteChatLine("/set top_k " + typed, words).words.empty());
 }
 
 TEST(ChatCompletionTest, CommonPrefixOfWords) {

@@ -1,5 +1,6 @@
 // The parts of a chat that need neither a model nor a terminal: parsing of lines, parameters,
 // conversation files.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -15,6 +16,8 @@
 #include "chat/chat_history.h"
 #include "chat/chat_input.h"
 #include "chat/chat_settings.h"
+#include "load/sampling.h"
+#include "minisgl/grammar/grammar.h"
 #include "slow.h"
 
 namespace minisgl::chat {
@@ -167,6 +170,64 @@ TEST(ChatSettingsTest, RefusesInvalidValuesAndChangesNothing) {
     EXPECT_EQ(status.code(), StatusCode::kUsage) << test.name << " " << test.value;
     EXPECT_EQ(ListParameters(settings), before) << test.name << " " << test.value;
   }
+}
+
+TEST(ChatSettingsTest, AnswersHaveOneFormAtATime) {
+  const TempDir folder;
+  const std::string schema = folder.Write("s.json", R"({"type": "object"})");
+  const std::string grammar = folder.Write("g", "root ::= \"a\"");
+  load::AnswerSettings settings;
+  const auto shown = [&](const std::string& name) {
+    const std::string list = ListParameters(settings), line = fmt::format("\n  {:<20} ", name);
+    const size_t at = list.find(line);
+    EXPECT_NE(at, std::string::npos) << list;
+    const size_t begin = at + line.size();
+    return list.substr(begin, list.find('\n', begin) - begin);
+  };
+  ASSERT_TRUE(SetParameter("json-schema", schema, &settings).ok());
+  EXPECT_EQ(settings.grammar.text->text, R"({"type": "object"})");
+  EXPECT_EQ(shown("json_schema"), schema);
+  ASSERT_TRUE(SetParameter("regex", "a |b", &settings).ok());
+  EXPECT_EQ(settings.grammar.text->kind, GrammarKind::kRegularExpression);
+  EXPECT_EQ(shown("regex"), "a |b");
+  EXPECT_EQ(shown("json_schema"), "none");
+  ASSERT_TRUE(SetParameter("grammar", grammar, &settings).ok());
+  EXPECT_EQ(shown("regex"), "none");
+  EXPECT_EQ(shown("grammar"), grammar);
+  // What cannot be used changes nothing.
+  const struct {
+    const char* name;
+    std::string value;
+    std::string message;
+  } cases[] = {
+      {"json_schema", folder.File("none.json"), folder.File("none.json")},
+      {"json_schema", folder.Write("bad", "{\"type\": 1}"), folder.File("bad") + ": #/type: "},
+      {"json_schema", "", "json_schema must be a file, or none (found \"\")"},
+      {"regex", "a(", "regular expression: byte 1: "},
+      {"grammar", schema, schema + ": line 1"},
+      {"choice", "a|b", "choice must be none; one of several texts is /set regex yes|no"},
+  };
+  for (const auto& test : cases) {
+    const Status status = SetParameter(test.name, test.value, &settings);
+    EXPECT_FALSE(status.ok()) << test.name << " " << test.value;
+    EXPECT_TRUE(status.message().starts_with(test.message)) << status.message();
+    EXPECT_EQ(shown("grammar"), grammar);
+  }
+  ASSERT_TRUE(SetParameter("regex", "none", &settings).ok()) << "any of the names switches it off";
+  EXPECT_EQ(settings.grammar.text, nullptr);
+  EXPECT_EQ(shown("grammar"), "none");
+}
+
+TEST(ChatSettingsTest, ChoicesOfTheCommandLineAreShown) {
+  load::SamplingOptions options;
+  options.grammar_options.choices = {"yes", "no\n"};
+  ASSERT_TRUE(load::TakeGrammar(&options).ok());
+  load::AnswerSettings settings = MakeChatSettings(options, {}, 1);
+  EXPECT_NE(ListParameters(settings).find("choice               \"yes\", \"no\\n\"\n"),
+            std::string::npos)
+      << ListParameters(settings);
+  ASSERT_TRUE(SetParameter("choice", "none", &settings).ok());
+  EXPECT_EQ(settings.grammar.text, nullptr);
 }
 
 TEST(ChatSettingsTest, RefusalsNameBothBounds) {
