@@ -25,7 +25,6 @@ Sha256::Digest DigestOf(const GrammarText& grammar) {
 }  // namespace
 
 std::shared_ptr<const GrammarText> GrammarTexts::Share(std::shared_ptr<const GrammarText> text) {
-  if (text == nullptr) return text;
   const Sha256::Digest digest = DigestOf(*text);
   const std::lock_guard lock(mutex_);
   if (texts_.size() >= 2 * std::max(cleaned_size_, kCleanedSizeMin)) {

@@ -20,7 +20,7 @@ namespace minisgl::batch {
 // Shares equal texts as long as a row in work has them. Thread-safe.
 class GrammarTexts {
  public:
-  // The text equal to `text` that is in use, or `text` itself, which then is.
+  // The text equal to `text` that is in use, or `text` itself, which then is. REQUIRES a text.
   std::shared_ptr<const GrammarText> Share(std::shared_ptr<const GrammarText> text);
 
  private:

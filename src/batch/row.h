@@ -86,6 +86,7 @@ struct Row : load::AnswerOverrides {
   ReasoningTags reasoning;
   ShownPrompt shown;
   bool hide_reasoning = false;
+  size_t shared_bytes = 0;              // of `grammar`, which an earlier row in work has, too
   std::string grammar_field;            // that set `grammar`; "" if none did
   bool with_metrics = false;            // answers include their timing
   std::optional<std::string> metadata;  // the JSON text in the row, on one line

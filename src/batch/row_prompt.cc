@@ -168,7 +168,11 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
 // A schema is shared with the rows that have the same; nothing constrains an answer of no token.
 void PromptBuilder::SetGrammar(Row* row, Prompt* prompt) const {
   if (prompt->max_tokens == 0) prompt->grammar = nullptr;
-  if (row->grammar) prompt->grammar = grammar_texts_.Share(std::move(prompt->grammar));
+  if (row->grammar && prompt->grammar != nullptr) {
+    const std::shared_ptr<const GrammarText> own = std::move(prompt->grammar);
+    prompt->grammar = grammar_texts_.Share(own);
+    if (prompt->grammar != own) row->shared_bytes = own->text.size();
+  }
   row->grammar.reset();
   prompt->reasoning = row->reasoning;
 }

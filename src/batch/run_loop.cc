@@ -175,6 +175,7 @@ Status RunLoop::TakeInRow(ParsedRow parsed, size_t bytes) {
 
 Status RunLoop::AddToWindow(ReadyRow ready, const std::optional<RowError>& error) {
   if (error) return WriteFailure(ready.row, *error);
+  ready.bytes -= std::min(ready.bytes, ready.row.shared_bytes);
   window_.Add(std::move(ready));
   return Status();
 }

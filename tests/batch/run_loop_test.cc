@@ -84,53 +84,6 @@ TEST_F(RunLoopTest, ABadRowIsAnErrorRowAndTheOthersContinue) {
   EXPECT_EQ(rows_failed_, 5);
 }
 
-TEST_F(RunLoopTest, AnswersCutInTheirGrammarWarnInTheOrderOfTheRow) {
-  runtime_.on_submit = [this](const FakeRuntime::Submission&) {
-    if (runtime_.open.size() < 5) return;
-    for (auto request = runtime_.submissions.rbegin(); request != runtime_.submissions.rend();
-         ++request) {
-      Event done;
-      done.token_ids = {97};
-      done.text = "a";
-      done.finish_reason = FinishReason::kLength;
-      done.cut_in_grammar = request->id % 2 != 0;
-      runtime_.End(*request, std::move(done));
-    }
-  };
-  const std::vector<Json> rows =
-      RunFile(R"({"prompt": "a", "n": 3, "guided_regex": "aa"})"
-              "\n"
-              R"({"prompt": "a"})"
-              "\n"
-              R"({"custom_id": "c", "body": {"prompt": "a", "guided_regex": "aa"}})");
-  ASSERT_EQ(rows.size(), 3u);
-  const std::string what = "ended before the grammar allowed an end: not a whole text of it";
-  EXPECT_EQ(rows[0].Find("warnings")->Dump(), "[\"of the answers, 0, 2 " + what + "\"]");
-  EXPECT_EQ(*rows[0].Find("choices")->as_array()[0].Find("finish_reason"), Json("length"));
-  EXPECT_EQ(rows[1].Find("warnings"), nullptr);
-  EXPECT_EQ(rows[2].Find("response")->Find("body")->Find("warnings")->Dump(),
-            "[\"the answer " + what + "\"]");
-}
-
-TEST_F(RunLoopTest, AGrammarThatCannotBeCompiledIsAnErrorOfItsField) {
-  runtime_.on_submit = [this](const FakeRuntime::Submission& request) {
-    Event done;
-    done.finish_reason = FinishReason::kError;
-    done.error_code = "invalid_grammar";
-    done.error_message = "byte 1: what is wrong";
-    runtime_.End(request, std::move(done));
-  };
-  const std::vector<Json> rows = RunFile(R"({"prompt": "a", "structured_outputs": {"regex": "a("}})"
-                                         "\n\"b\"\n");
-  ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(rows[0].Find("error")->Dump(),
-            R"({"code": "invalid_grammar", "message": "byte 1: what is wrong", "line": 1, )"
-            R"("field": "structured_outputs.regex"})");
-  EXPECT_EQ(ErrorCode(rows[1]), "invalid_grammar");
-  EXPECT_EQ(rows[1].Find("error")->Find("field"), nullptr);
-  EXPECT_EQ(rows_failed_, 2);
-}
-
 TEST_F(RunLoopTest, ASecondRowWithAnIdIsADuplicate) {
   AnswerAtOnce();
   const std::vector<Json> rows = RunFile(
