@@ -89,6 +89,10 @@ inline constexpr const char* kGoldenArchitectures[] = {
     "qwen3_vl_moe_renewed",
     "exaone4_5",
     "glm4v",
+    "gemma4_text",
+    "gemma4",
+    "gemma4_moe",
+    "gemma4_unified_text",
 };
 
 // Of make_quantized.py: one for each format of quantized checkpoints.

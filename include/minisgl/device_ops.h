@@ -214,6 +214,7 @@ struct ModelShape {
   int32_t value_dim = 0;          // 0: head_dim
   // False if the attention of layers differs in shape, or layers share keys and values.
   bool has_uniform_attention = true;
+  bool has_layer_extras = false;  // of HasLayerExtras
 };
 
 // The largest step. Workspace is reserved for it once, because graphs hold its addresses.

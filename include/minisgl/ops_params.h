@@ -28,6 +28,8 @@
 
 namespace minisgl {
 
+class WeightTensor;
+
 // A pointer to activations, whose element type is known at run time.
 struct ActivationPtr {
   void* data = nullptr;
@@ -79,14 +81,16 @@ struct Matrix {
 // out[t, :] = table[ids[t], :] * scale
 struct EmbeddingParams {
   const int32_t* ids;   // [T], each in [0, V)
-  const Matrix* table;  // [V, D], made by Ops::PackEmbedding
+  const Matrix* table;  // [V, D], made by Ops::PackEmbedding; null: `stored`
   float scale;
   float* out;  // [T, D] the residual stream
   int64_t num_tokens;
+  // A table as its file holds it, in host memory, of which only rows of ids are read: on the CPU.
+  const WeightTensor* stored = nullptr;
 };
 
-// With a residual: residual += x_scale * x (nothing is added if x is null), and v = residual.
-// Without: v = x. Each group of group_width consecutive features of v is normalised separately:
+// With a residual: residual += x_scale * x (nothing is added if x is null), then residual *=
+// residual_factor, and v = residual. Without: v = x. Each group of group_width consecutive features of v is normalised separately:
 //   kRms:   out = weight * v / sqrt(mean(v^2) + eps) + bias
 //   kLayer: the same with v - mean(v) in place of v
 struct NormParams {
@@ -100,8 +104,9 @@ struct NormParams {
   NormKind kind = NormKind::kRms;
   const float* bias = nullptr;  // [D] or null
   float x_scale = 1;
-  int64_t group_width = 0;  // a divisor of D; 0: D
-  int64_t stride = 0;       // 0: D. Any other REQUIRES residual == null
+  int64_t group_width = 0;    // a divisor of D; 0: D
+  int64_t stride = 0;         // 0: D. Any other REQUIRES residual == null
+  float residual_factor = 1;  // others: on the CPU only
 };
 
 // out[t, o] = sum_i x[t, i] * w[o, i] + bias[o]. The order of summation of an output element is
@@ -225,7 +230,8 @@ struct AttentionParams {
   }
 };
 
-// Gated: out[t, i] = act(gate_up[t, i]) * gate_up[t, I + i]. Else: out[t, i] = act(gate_up[t, i]).
+// Gated: out[t, i] = act(gate_up[t, i]) * gate_up[t, I + i]. Else: out[t, i] = act(gate_up[t, i]),
+// with `up` times up[t * up_stride + i].
 struct ActivateParams {
   ConstActivationPtr gate_up;  // [T, 2 I]; [T, I] if not gated
   ActivationPtr out;           // [T, I]
@@ -233,7 +239,9 @@ struct ActivateParams {
   int64_t width;  // I
   Activation activation;
   bool gated = true;
-  float limit = 0;  // of kClampedSwiglu
+  float limit = 0;                  // of kClampedSwiglu
+  ConstActivationPtr up = nullptr;  // null, or REQUIRES gated == false: on the CPU only
+  int64_t up_stride = 0;
 };
 
 // values[i] = cap * tanh(values[i] / cap)
@@ -262,7 +270,8 @@ struct ExpertMatrices {
 //   num_chosen_groups groups with the largest values are chosen, and among their experts the K with
 //   the largest values, in descending order (ties: the lower index first, also of groups).
 //   share[k] = factor * score[experts[k]], with `renormalize` divided by the sum of the K scores,
-//   plus sum_eps (without it, K sigmoids of 0 give NaN) or at least sum_min
+//   plus sum_eps (without it, K sigmoids of 0 give NaN) or at least sum_min; then times
+//   expert_scale[experts[k]]
 // Values are rounded to f32, so that sigmoids near 1 are equal for every implementation. If logits
 // have the order of values (ChoosesByLogits), they decide, exactly. A NaN ranks before all
 // numbers, so that it is chosen and the token's results are NaN.
@@ -277,6 +286,7 @@ struct RouteParams {
   // REQUIRES num_groups divides X, num_chosen_groups <= num_groups, and groups of at least
   // best_of_group experts.
   Routing routing;
+  const float* expert_scale = nullptr;  // [X] or null; others: on the CPU only
 };
 
 // True if the order of logits is that of values and every group is chosen.

@@ -76,6 +76,32 @@ void DescribeWindows(const ModelConfig& config, std::string* out) {
   InfoLine("attention", text, out);
 }
 
+// Sizes of attention that differ from layer to layer, and layers without keys of their own.
+void DescribeLayerShapes(const ModelConfig& config, std::string* out) {
+  if (HasUniformAttention(config)) return;
+  std::vector<std::pair<LayerShape, int32_t>> counts;
+  int32_t num_sharing = 0;
+  for (int32_t i = 0; i < config.num_layers; ++i) {
+    LayerShape shape = LayerShapeOf(config, i);
+    shape.intermediate_size = 0;
+    const auto found = std::find_if(counts.begin(), counts.end(),
+                                    [&](const auto& one) { return one.first == shape; });
+    if (found == counts.end()) {
+      counts.emplace_back(shape, 1);
+    } else {
+      ++found->second;
+    }
+    num_sharing += config.layers[static_cast<size_t>(i)].kv_layer >= 0 ? 1 : 0;
+  }
+  std::string text;
+  for (const auto& [shape, count] : counts) {
+    text += fmt::format("{}{} with {} query and {} KV heads of {}", text.empty() ? "" : ", ",
+                        count, shape.num_heads, shape.num_kv_heads, shape.head_dim);
+  }
+  if (num_sharing > 0) text += fmt::format("; {} read the keys of others", num_sharing);
+  InfoLine("heads", text, out);
+}
+
 void DescribeModel(const std::string& source, const ModelConfig& config, std::string* out) {
   InfoLine("model", Visible(source, 400), out);
   std::string architecture = config.architecture;
@@ -91,6 +117,13 @@ void DescribeModel(const std::string& source, const ModelConfig& config, std::st
                        config.num_heads, config.num_kv_heads, config.head_dim),
            out);
   DescribeWindows(config, out);
+  DescribeLayerShapes(config, out);
+  if (config.per_layer_width > 0) {
+    InfoLine("embeddings",
+             fmt::format("{} more for each layer, read from the files when used",
+                         config.per_layer_width),
+             out);
+  }
   if (config.experts.num_experts > 0) {
     const ExpertsConfig& experts = config.experts;
     const auto num_layers =
@@ -101,6 +134,7 @@ void DescribeModel(const std::string& source, const ModelConfig& config, std::st
     if (experts.shared_intermediate_size > 0) {
       text += fmt::format(", and {} shared", experts.shared_intermediate_size);
     }
+    if (experts.beside_dense) text += ", beside the dense part";
     if (experts.routing.num_chosen_groups < experts.routing.num_groups) {
       text += fmt::format(", from {} of {} groups", experts.routing.num_chosen_groups,
                           experts.routing.num_groups);

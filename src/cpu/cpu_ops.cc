@@ -215,12 +215,15 @@ Result<ExpertMatrices> CpuOps::PackExperts(std::span<const std::vector<WeightTen
 
 void CpuOps::Embedding(const EmbeddingParams& p) {
   if (store_ != nullptr) store_->Finish();  // a forward pass begins: all weights are packed
-  const PackedMatrix& table = Packed(*p.table);
-  const int64_t width = table.num_in;
+  const int64_t width = p.table == nullptr ? p.stored->num_in() : p.table->num_in;
   ForTokens(p.num_tokens, 4 * width, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       float* out = p.out + t * width;
-      table.ReadRow(p.ids[t], out);
+      if (p.table == nullptr) {
+        p.stored->ReadRow(p.ids[t], out);
+      } else {
+        Packed(*p.table).ReadRow(p.ids[t], out);
+      }
       if (p.scale == 1.0f) continue;
       for (int64_t i = 0; i < width; ++i) out[i] *= p.scale;
     }

@@ -174,7 +174,11 @@ void RouteTokens(const RouteParams& p, int64_t begin, int64_t end) {
     } else {
       LargestValues(logits, p.num_chosen, chosen).Offer(0, p.num_experts);
     }
-    share(p, logits, chosen, p.shares + t * p.num_chosen);
+    float* shares = p.shares + t * p.num_chosen;
+    share(p, logits, chosen, shares);
+    for (int32_t k = 0; p.expert_scale != nullptr && k < p.num_chosen; ++k) {
+      shares[k] *= p.expert_scale[chosen[k]];
+    }
   }
 }
 

@@ -189,9 +189,11 @@ class NaiveOps : public Ops {
   }
 
   void Embedding(const EmbeddingParams& p) override {
-    const int64_t width = p.table->num_in;
+    const int64_t width = p.table == nullptr ? p.stored->num_in() : p.table->num_in;
+    std::vector<float> stored(static_cast<size_t>(width));
     for (int64_t t = 0; t < p.num_tokens; ++t) {
-      const float* row = Elements(*p.table) + p.ids[t] * width;
+      if (p.table == nullptr) p.stored->ReadRow(p.ids[t], stored.data());
+      const float* row = p.table == nullptr ? stored.data() : Elements(*p.table) + p.ids[t] * width;
       for (int64_t i = 0; i < width; ++i) p.out[t * width + i] = row[i] * p.scale;
     }
   }
@@ -204,7 +206,8 @@ class NaiveOps : public Ops {
         v[i] = p.x == nullptr ? 0 : Get(p.x, t * stride + i);
         if (p.residual == nullptr) continue;
         float& residual = p.residual[t * p.width + i];
-        residual = static_cast<float>(residual + static_cast<double>(p.x_scale) * v[i]);
+        residual = static_cast<float>((residual + static_cast<double>(p.x_scale) * v[i]) *
+                                      p.residual_factor);
         v[i] = residual;
       }
       if (p.out == nullptr) continue;
@@ -269,6 +272,7 @@ class NaiveOps : public Ops {
         const int64_t gate = t * in_width + i;
         double value = Act(p, Get(p.gate_up, gate));
         if (p.gated) value *= Up(p, Get(p.gate_up, gate + p.width));
+        if (p.up != nullptr) value *= Get(p.up, t * p.up_stride + i);
         Put(p.out, t * p.width + i, value);
       }
     }
@@ -301,7 +305,8 @@ class NaiveOps : public Ops {
         p.experts[at] = order[k];
         const double shared = std::max<double>(sum + p.routing.sum_eps, p.routing.sum_min);
         const double divisor = p.routing.renormalize ? shared : 1;
-        p.shares[at] = static_cast<float>(p.routing.factor * scores[order[k]] / divisor);
+        const double scale = p.expert_scale == nullptr ? 1 : p.expert_scale[order[k]];
+        p.shares[at] = static_cast<float>(p.routing.factor * scores[order[k]] / divisor * scale);
       }
     }
   }

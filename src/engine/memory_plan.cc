@@ -106,7 +106,8 @@ std::optional<uint64_t> CpuBytes(const ModelConfig& config, const PlanOptions& o
                                  const EngineLimits& limits) {
   const ExpertsConfig& experts = config.experts;
   const std::vector<LayerShape> shapes = LayerShapes(config);
-  int64_t max_inputs = std::max(config.hidden_size, experts.shared_intermediate_size);
+  int64_t max_inputs = std::max(
+      {config.hidden_size, experts.shared_intermediate_size, int64_t{config.per_layer_width}});
   for (const LayerShape& shape : shapes) {
     // heads * value_dim: two 31-bit numbers
     max_inputs =

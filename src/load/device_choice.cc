@@ -49,7 +49,8 @@ Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options, const 
                             .num_experts = config.experts.num_experts,
                             .num_expert_groups = config.experts.routing.num_groups,
                             .value_dim = shape.value_dim,
-                            .has_uniform_attention = HasUniformAttention(config)}));
+                            .has_uniform_attention = HasUniformAttention(config),
+                            .has_layer_extras = HasLayerExtras(config)}));
   return cuda;
 }
 

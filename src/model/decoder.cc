@@ -4,6 +4,7 @@
 #include "minisgl/model/decoder.h"
 
 #include <cmath>
+#include <numbers>
 #include <utility>
 #include <vector>
 
@@ -35,11 +36,12 @@ class OpsDecoder final : public Decoder {
                      .scale = static_cast<float>(config_.embedding_scale),
                      .out = space_.residual.data(),
                      .num_tokens = num_tokens});
+    if (config_.per_layer_width > 0) EmbedForLayers(input);
     const ActivationPtr hidden = space_.hidden.ptr();
     ConstActivationPtr pending = nullptr;  // output of the last part, not added yet
     for (size_t i = 0; i < weights_.layers.size(); ++i) {
       const model::LayerWeights& layer = weights_.layers[i];
-      AddAndNorm(pending, layer.attention_norm, num_tokens);
+      AddAndNorm(pending, layer.attention_norm, num_tokens, i == 0 ? 1 : FactorAfter(i - 1));
       if (config_.norm_placement == NormPlacement::kParallel) {
         Attention(input, i, space_.branch.ptr());
         FeedForward(i, num_tokens);
@@ -50,6 +52,7 @@ class OpsDecoder final : public Decoder {
         AddAndNorm(hidden, layer.feed_forward_norm, num_tokens);
         FeedForward(i, num_tokens);
         NormOutput(layer.feed_forward_post_norm, num_tokens);
+        if (config_.per_layer_width > 0) AddPerLayer(i, num_tokens);
       }
       pending = hidden;
     }
@@ -77,6 +80,7 @@ class OpsDecoder final : public Decoder {
     norm.x = hidden;
     norm.residual = residual;
     norm.out = hidden;
+    norm.residual_factor = FactorAfter(weights_.layers.size() - 1);
     ops_->Norm(norm);
     Linear(hidden, weights_.head, space_.logits.data(), num_rows, nullptr, &weights_.layers[0].qkv);
     if (config_.logit_softcap > 0) {
@@ -106,14 +110,79 @@ class OpsDecoder final : public Decoder {
             .x_scale = static_cast<float>(config_.residual_scale)};
   }
 
-  // Adds `x` (if not null) to the residual stream, and writes the norm of the stream to `hidden`;
-  // if the architecture has no norm here, writes the stream itself.
-  void AddAndNorm(ConstActivationPtr x, const model::NormWeights& norm, int64_t num_tokens) {
+  // Factor of the residual stream after layer `index`.
+  float FactorAfter(size_t index) const { return weights_.layers[index].factor; }
+
+  // Adds `x` (if not null) to the residual stream, multiplies that by `factor`, and writes the norm
+  // of the stream to `hidden`; if the architecture has no norm here, writes the stream itself.
+  void AddAndNorm(ConstActivationPtr x, const model::NormWeights& norm, int64_t num_tokens,
+                  float factor = 1) {
     NormParams params = MakeNorm(norm, num_tokens);
     params.x = x;
     params.residual = space_.residual.data();
     params.out = space_.hidden.ptr();
+    params.residual_factor = factor;
     ops_->Norm(params);
+  }
+
+  // Writes the norm of the residual stream to `out`.
+  void NormStream(const model::NormWeights& norm, ActivationPtr out, int64_t num_tokens) {
+    NormParams params = MakeNorm(norm, num_tokens);
+    params.residual = space_.residual.data();
+    params.out = out;
+    ops_->Norm(params);
+  }
+
+  // What the layers get of their own embeddings, for all of them at once:
+  //   per_layer = (norm(projection(x) / sqrt(D)) + scale * table[id]) / sqrt(2)
+  // with x the embedding, and a norm of each layer's P features. The scale of the projection is in
+  // the norm's eps, the factor 1 / sqrt(2) in its weights.
+  void EmbedForLayers(const ForwardInput& input) {
+    const int64_t num_tokens = input.num_tokens;
+    const int64_t width = int64_t{config_.num_layers} * config_.per_layer_width;
+    const model::PerLayerTable& table = weights_.per_layer;
+    ops_->Embedding({.ids = input.token_ids,
+                     .table = nullptr,
+                     .scale = static_cast<float>(config_.per_layer_scale / std::numbers::sqrt2),
+                     .out = space_.per_layer_sum.data(),
+                     .num_tokens = num_tokens,
+                     .stored = &*table.table});
+    NormStream(model::NormWeights(), space_.hidden.ptr(), num_tokens);
+    Linear(space_.hidden.ptr(), table.projection, space_.per_layer.ptr(), num_tokens);
+    NormParams params = {
+        .x = space_.per_layer.ptr(),
+        .residual = nullptr,
+        .weight = table.norm.data(),
+        .out = space_.per_layer.ptr(),
+        .num_tokens = num_tokens,
+        .width = width,
+        .eps = static_cast<float>(config_.norm_eps * static_cast<double>(config_.hidden_size)),
+        .group_width = config_.per_layer_width};
+    ops_->Norm(params);
+    params.residual = space_.per_layer_sum.data();
+    params.weight = nullptr;
+    ops_->Norm(params);
+  }
+
+  // Adds the output of the feed-forward part, in `hidden`, to the residual stream, and leaves in
+  // `hidden` norm(output(act(gate(stream)) * per_layer)).
+  void AddPerLayer(size_t index, int64_t num_tokens) {
+    const model::PerLayerWeights& weights = weights_.layers[index].per_layer;
+    const int64_t width = config_.per_layer_width;
+    AddAndNorm(space_.hidden.ptr(), model::NormWeights(), num_tokens);
+    Linear(space_.hidden.ptr(), weights.gate, space_.per_layer_gate.ptr(), num_tokens, nullptr,
+           &weights.output);
+    ops_->Activate({.gate_up = space_.per_layer_gate.ptr(),
+                    .out = space_.per_layer_gated.ptr(),
+                    .num_tokens = num_tokens,
+                    .width = width,
+                    .activation = config_.activation,
+                    .gated = false,
+                    .up = space_.per_layer.ptr().At(static_cast<int64_t>(index) * width),
+                    .up_stride = int64_t{config_.num_layers} * width});
+    Linear(space_.per_layer_gated.ptr(), weights.output, space_.hidden.ptr(), num_tokens, nullptr,
+           AfterLayer(index));
+    NormOutput(weights.norm, num_tokens);
   }
 
   // Adds `x` to the residual stream.
@@ -147,10 +216,15 @@ class OpsDecoder final : public Decoder {
   // The first matrix after attention in layer `index`, and after the layer.
   const Matrix* AfterAttention(size_t index) const {
     const model::LayerWeights& layer = weights_.layers[index];
-    return config_.layers[index].has_experts ? &layer.experts.router : &layer.feed_forward.gate_up;
+    const bool experts_first = config_.layers[index].has_experts && !config_.experts.beside_dense;
+    return experts_first ? &layer.experts.router : &layer.feed_forward.gate_up;
   }
   const Matrix* AfterLayer(size_t index) const {
     return index + 1 < weights_.layers.size() ? &weights_.layers[index + 1].qkv : &weights_.head;
+  }
+  // The first matrix after the feed-forward part.
+  const Matrix* AfterFeedForward(size_t index) const {
+    return config_.per_layer_width > 0 ? &weights_.layers[index].per_layer.gate : AfterLayer(index);
   }
 
   // Runs attention on `hidden` and writes its output to `out`.
@@ -163,6 +237,7 @@ class OpsDecoder final : public Decoder {
       NormHeads(index, layer.query_norm, 0, heads, input.num_tokens);
       NormHeads(index, layer.key_norm, heads, OwnKvHeads(index), input.num_tokens);
     }
+    if (config_.value_norm) NormValues(index, input.num_tokens);
     Rotate(input, index);
     Attend(input, index);
     Linear(space_.attention.ptr(), layer.attention_output, out, input.num_tokens,
@@ -195,6 +270,24 @@ class OpsDecoder final : public Decoder {
                 .eps = static_cast<float>(config_.norm_eps),
                 .kind = config_.norm_kind,
                 .group_width = config_.qk_norm == QkNorm::kHeadOwn ? head_dim : count * head_dim,
+                .stride = TokenWidth(index)});
+  }
+
+  // Normalises the values of each head in place, without weights.
+  void NormValues(size_t index, int64_t num_tokens) {
+    const LayerShape& shape = shapes_[index];
+    const int64_t count = OwnKvHeads(index);
+    if (count == 0) return;
+    const ActivationPtr values =
+        space_.qkv.ptr().At((int64_t{shape.num_heads} + count) * shape.head_dim);
+    ops_->Norm({.x = values,
+                .residual = nullptr,
+                .weight = weights_.value_norm.data(),
+                .out = values,
+                .num_tokens = num_tokens,
+                .width = count * shape.value_dim,
+                .eps = static_cast<float>(config_.norm_eps),
+                .group_width = shape.value_dim,
                 .stride = TokenWidth(index)});
   }
 
@@ -269,12 +362,17 @@ class OpsDecoder final : public Decoder {
   // Runs the feed-forward part on `hidden`, in place.
   void FeedForward(size_t index, int64_t num_tokens) {
     const model::LayerWeights& layer = weights_.layers[index];
-    if (!config_.layers[index].has_experts) {
-      Dense(layer.feed_forward, shapes_[index].intermediate_size, num_tokens, AfterLayer(index));
+    const ExpertsConfig& experts = config_.experts;
+    if (!config_.layers[index].has_experts || experts.beside_dense) {
+      const bool is_alone = !config_.layers[index].has_experts;
+      Dense(layer.feed_forward, shapes_[index].intermediate_size, num_tokens,
+            is_alone ? AfterFeedForward(index) : &layer.experts.router);
+      if (!is_alone) AddExpertsBeside(layer.experts, num_tokens);
       return;
     }
-    const ExpertsConfig& experts = config_.experts;
-    RunExperts(layer.experts, num_tokens);
+    const ActivationPtr hidden = space_.hidden.ptr();
+    ChooseExperts(layer.experts, hidden, num_tokens);
+    RunExperts(layer.experts, hidden, num_tokens);
     const bool shared = experts.shared_intermediate_size > 0;
     if (experts.shared_gate) {
       Linear(space_.hidden.ptr(), layer.experts.shared_share, space_.shared_share.data(),
@@ -291,6 +389,37 @@ class OpsDecoder final : public Decoder {
                           .num_tokens = num_tokens,
                           .width = config_.hidden_size,
                           .num_chosen = experts.num_chosen});
+  }
+
+  // Normalises the output of the dense part in `hidden`, and adds that of the experts to it. Both
+  // begin from the residual stream.
+  void AddExpertsBeside(const model::ExpertWeights& weights, int64_t num_tokens) {
+    const ActivationPtr hidden = space_.hidden.ptr(), branch = space_.branch.ptr();
+    NormOutput(weights.dense_post_norm, num_tokens);
+    NormStream(weights.router_norm, branch, num_tokens);
+    ChooseExperts(weights, branch, num_tokens);
+    NormStream(weights.expert_norm, branch, num_tokens);
+    RunExperts(weights, branch, num_tokens);
+    CombineExpertsParams params = {.x = space_.expert_out.ptr(),
+                                   .shares = space_.shares.data(),
+                                   .shared = nullptr,
+                                   .shared_gate = nullptr,
+                                   .out = branch,
+                                   .num_tokens = num_tokens,
+                                   .width = config_.hidden_size,
+                                   .num_chosen = config_.experts.num_chosen};
+    ops_->CombineExperts(params);
+    NormParams norm = MakeNorm(weights.expert_post_norm, num_tokens);
+    norm.x = branch;
+    norm.out = branch;
+    ops_->Norm(norm);
+    // The sum of the two.
+    params.x = branch;
+    params.shares = space_.ones.data();
+    params.shared = hidden;
+    params.out = hidden;
+    params.num_chosen = 1;
+    ops_->CombineExperts(params);
   }
 
   // `next`: the first matrix after it.
@@ -313,12 +442,11 @@ class OpsDecoder final : public Decoder {
                     .limit = static_cast<float>(config_.activation_limit)});
   }
 
-  // Chooses the experts of each token, and writes their weights to `shares` and their outputs to
-  // `expert_out`.
-  void RunExperts(const model::ExpertWeights& weights, int64_t num_tokens) {
+  // Chooses the experts of each token by `x`, and writes their weights to `shares`.
+  void ChooseExperts(const model::ExpertWeights& weights, ConstActivationPtr x,
+                     int64_t num_tokens) {
     const ExpertsConfig& experts = config_.experts;
-    Linear(space_.hidden.ptr(), weights.router, space_.router_logits.data(), num_tokens,
-           weights.router_bias.data());
+    Linear(x, weights.router, space_.router_logits.data(), num_tokens, weights.router_bias.data());
     ops_->Route({.logits = space_.router_logits.data(),
                  .bias = weights.choice_bias.data(),
                  .experts = space_.experts.data(),
@@ -326,8 +454,14 @@ class OpsDecoder final : public Decoder {
                  .num_tokens = num_tokens,
                  .num_experts = experts.num_experts,
                  .num_chosen = experts.num_chosen,
-                 .routing = experts.routing});
-    ExpertLinearParams params = {.x = space_.hidden.ptr(),
+                 .routing = experts.routing,
+                 .expert_scale = weights.expert_scale.data()});
+  }
+
+  // Writes the outputs of the chosen experts to `expert_out`.
+  void RunExperts(const model::ExpertWeights& weights, ConstActivationPtr x, int64_t num_tokens) {
+    const ExpertsConfig& experts = config_.experts;
+    ExpertLinearParams params = {.x = x,
                                  .weights = &weights.gate_up,
                                  .bias = weights.gate_up_bias.data(),
                                  .experts = space_.experts.data(),

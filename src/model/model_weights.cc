@@ -2,7 +2,10 @@
 // the operations. All checks come before (tensor_check.cc).
 #include "model/model_weights.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
+#include <numbers>
 #include <string>
 #include <utility>
 
@@ -55,6 +58,12 @@ class Packer {
     return ops_->PackEmbedding(tensor, format_);
   }
 
+  // The matrix as its file holds it, and what keeps its memory.
+  Result<WeightTensor> Stored(Role role, std::shared_ptr<const void>* memory) const {
+    *memory = checkpoint_.Keep();
+    return GetMatrix(role, 0);
+  }
+
   // The vectors of `roles`, concatenated, as f32: (value + plus) * times. Null if the architecture
   // has none of them.
   Result<DeviceArray<float>> PackVectors(std::initializer_list<Role> roles, float plus = 0,
@@ -69,6 +78,8 @@ class Packer {
     if (values.empty()) return DeviceArray<float>();
     return Upload<float>(ops_, values);
   }
+
+  Result<std::vector<float>> Vector(Role role) const { return GetVector(role, 0); }
 
   Result<NormWeights> PackNorm(Role weight, Role bias, float times = 1) const {
     NormWeights norm;
@@ -197,6 +208,20 @@ Status LoadExperts(const Packer& packer, ExpertWeights* experts) {
   return Status();
 }
 
+// The norms around experts that stand beside a dense part.
+Status LoadExpertNorms(const ModelConfig& config, const Packer& packer, ExpertWeights* experts) {
+  const auto factor = static_cast<float>(1 / std::sqrt(static_cast<double>(config.hidden_size)));
+  MINISGL_ASSIGN_OR_RETURN(experts->router_norm.weight,
+                           packer.PackVectors({Role::kRouterScale}, 0, factor));
+  MINISGL_ASSIGN_OR_RETURN(experts->expert_scale, packer.PackVectors({Role::kExpertScale}));
+  MINISGL_ASSIGN_OR_RETURN(experts->expert_norm.weight, packer.PackVectors({Role::kExpertNorm}));
+  MINISGL_ASSIGN_OR_RETURN(experts->expert_post_norm.weight,
+                           packer.PackVectors({Role::kExpertPostNorm}));
+  MINISGL_ASSIGN_OR_RETURN(experts->dense_post_norm.weight,
+                           packer.PackVectors({Role::kDensePostNorm}));
+  return Status();
+}
+
 Status LoadFeedForward(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
   MINISGL_ASSIGN_OR_RETURN(layer->feed_forward_norm,
                            packer.PackNorm(Role::kFeedForwardNorm, Role::kFeedForwardNormBias));
@@ -205,17 +230,57 @@ Status LoadFeedForward(const ModelConfig& config, const Packer& packer, LayerWei
   FeedForwardWeights& dense = layer->feed_forward;
   if (packer.Has(Role::kRouter)) {
     MINISGL_RETURN_IF_ERROR(LoadExperts(packer, &layer->experts));
-    if (!packer.Has(Role::kSharedDown)) return Status();
+  }
+  if (packer.Has(Role::kSharedDown)) {
     MINISGL_ASSIGN_OR_RETURN(dense.gate_up, packer.Pack({Role::kSharedGate, Role::kSharedUp}));
     MINISGL_ASSIGN_OR_RETURN(dense.down, packer.Pack({Role::kSharedDown}));
-    return Status();
   }
+  if (config.experts.beside_dense) {
+    MINISGL_RETURN_IF_ERROR(LoadExpertNorms(config, packer, &layer->experts));
+  }
+  if (!packer.Has(Role::kDown)) return Status();
   MINISGL_ASSIGN_OR_RETURN(dense.gate_up, packer.Pack({Role::kGateUp, Role::kGate, Role::kUp}));
   MINISGL_ASSIGN_OR_RETURN(dense.gate_up_bias,
                            packer.PackVectors({Role::kGateBias, Role::kUpBias}));
   MINISGL_ASSIGN_OR_RETURN(dense.down, packer.Pack({Role::kDown}));
   MINISGL_ASSIGN_OR_RETURN(dense.down_bias, packer.PackVectors({Role::kDownBias}));
   return Status();
+}
+
+Status LoadPerLayer(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
+  if (config.per_layer_width > 0) {
+    MINISGL_ASSIGN_OR_RETURN(layer->per_layer.gate, packer.Pack({Role::kPerLayerGate}));
+    MINISGL_ASSIGN_OR_RETURN(layer->per_layer.output, packer.Pack({Role::kPerLayerOutput}));
+    MINISGL_ASSIGN_OR_RETURN(layer->per_layer.norm.weight,
+                             packer.PackVectors({Role::kPerLayerNorm}));
+  }
+  if (config.layer_factors) {
+    MINISGL_ASSIGN_OR_RETURN(const std::vector<float> factor, packer.Vector(Role::kLayerFactor));
+    layer->factor = factor[0];
+  }
+  return Status();
+}
+
+Status LoadPerLayerTable(const ModelConfig& config, const Packer& packer, Ops* ops,
+                         PerLayerTable* table) {
+  MINISGL_ASSIGN_OR_RETURN(table->table, packer.Stored(Role::kPerLayerTable, &table->memory));
+  MINISGL_ASSIGN_OR_RETURN(table->projection, packer.Pack({Role::kPerLayerModel}));
+  MINISGL_ASSIGN_OR_RETURN(const std::vector<float> norm, packer.Vector(Role::kPerLayerModelNorm));
+  std::vector<float> all;
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    for (const float weight : norm) all.push_back(weight * std::numbers::sqrt2_v<float> / 2);
+  }
+  MINISGL_ASSIGN_OR_RETURN(table->norm, Upload<float>(ops, all));
+  return Status();
+}
+
+// Weights of a norm that has none.
+Result<DeviceArray<float>> Ones(const ModelConfig& config, Ops* ops) {
+  int64_t width = 0;
+  for (const LayerShape& shape : LayerShapes(config)) {
+    width = std::max(width, int64_t{shape.num_kv_heads} * shape.value_dim);
+  }
+  return Upload<float>(ops, std::vector<float>(static_cast<size_t>(width), 1.0f));
 }
 
 // Reports the progress of loading, in layers and the part outside of them. Its destructor reports
@@ -259,6 +324,14 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
   MINISGL_ASSIGN_OR_RETURN(weights.final_norm,
                            packer.PackNorm(Role::kFinalNorm, Role::kFinalNormBias,
                                            static_cast<float>(config.logit_scale)));
+  if (config.per_layer_width > 0) {
+    const Packer matrices(config, checkpoint, weights::ModelTensors(config), LayerShape(), 0,
+                          format, ops);
+    MINISGL_RETURN_IF_ERROR(LoadPerLayerTable(config, matrices, ops, &weights.per_layer));
+  }
+  if (config.value_norm) {
+    MINISGL_ASSIGN_OR_RETURN(weights.value_norm, Ones(config, ops));
+  }
   progress.Advance();
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const int32_t rotary_dim = RotaryDim(config, config.layers[static_cast<size_t>(i)]);
@@ -267,6 +340,7 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
     LayerWeights layer;
     MINISGL_RETURN_IF_ERROR(LoadAttention(config, layer_packer, &layer));
     MINISGL_RETURN_IF_ERROR(LoadFeedForward(config, layer_packer, &layer));
+    MINISGL_RETURN_IF_ERROR(LoadPerLayer(config, layer_packer, &layer));
     weights.layers.push_back(std::move(layer));
     progress.Advance();
     Log(LogLevel::kVerbose, fmt::format("loaded layer {} of {}", i + 1, config.num_layers));

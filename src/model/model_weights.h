@@ -2,6 +2,7 @@
 // read them.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -37,6 +38,16 @@ struct ExpertWeights {
   ExpertMatrices down;              // [X, D, J]
   DeviceArray<float> down_bias;     // [X, D]; null: none
   Matrix shared_share;              // [1, D] gate of the shared expert; no rows: not gated
+  // ExpertsConfig::beside_dense; the norms are of D features:
+  DeviceArray<float> expert_scale;  // [X] of RouteParams; null: none
+  NormWeights router_norm, expert_norm, expert_post_norm, dense_post_norm;
+};
+
+// What a layer adds of its part of the per-layer embeddings.
+struct PerLayerWeights {
+  Matrix gate;    // [P, D]
+  Matrix output;  // [D, P]
+  NormWeights norm;
 };
 
 struct LayerWeights {
@@ -51,6 +62,16 @@ struct LayerWeights {
   NormWeights feed_forward_norm, feed_forward_post_norm;
   FeedForwardWeights feed_forward;  // in a layer with experts: the shared expert, if any
   ExpertWeights experts;            // in a layer with experts
+  PerLayerWeights per_layer;        // if the model has per-layer embeddings
+  float factor = 1;                 // of the residual stream after the layer
+};
+
+// Per-layer embeddings of the whole model.
+struct PerLayerTable {
+  std::optional<WeightTensor> table;   // [VP, L*P] as the file holds it; rows are read when used
+  std::shared_ptr<const void> memory;  // keeps the table
+  Matrix projection;                   // [L*P, D]
+  DeviceArray<float> norm;             // [L*P] weights of the norm of each P, times 1 / sqrt(2)
 };
 
 struct ModelWeights {
@@ -58,6 +79,8 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   NormWeights final_norm;
   Matrix head;  // [V, D]; the embedding's values if the model ties them
+  PerLayerTable per_layer;
+  DeviceArray<float> value_norm;  // ones for the widest values of a token; null: no norm
 };
 
 // Checks that `checkpoint` has every required tensor in the shape given by `config` and no tensor

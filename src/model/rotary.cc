@@ -82,6 +82,9 @@ double Frequency(const RopeConfig& rope, int32_t pair, int64_t max_seq_len) {
       return YarnFrequency(rope, plain, pair);
     case RopeScaling::kLongRope:
       return LongRopeFrequency(rope, plain, pair, max_seq_len);
+    case RopeScaling::kProportional:
+      // The frequencies of a rotation of all pairs, of which only the first ones are rotated.
+      return pair < std::floor(rope.rotated_share * rope.dim / 2) ? plain / rope.factor : 0;
   }
   return plain;
 }

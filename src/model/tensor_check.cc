@@ -49,6 +49,10 @@ bool IsMatrix(weights::TensorRole role) {
     case Role::kSharedUp:
     case Role::kSharedDown:
     case Role::kSharedShare:
+    case Role::kPerLayerTable:
+    case Role::kPerLayerModel:
+    case Role::kPerLayerGate:
+    case Role::kPerLayerOutput:
       return true;
     default:
       return false;
@@ -177,6 +181,7 @@ std::optional<uint64_t> MostCodeBytes(const ModelConfig& config, uint64_t num_ou
 
 std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::TensorSpec& spec,
                                     const WeightFormat& format, bool keeps_codes) {
+  if (spec.role == weights::TensorRole::kPerLayerTable) return 0;  // stays in its file
   std::vector<uint64_t> sizes;
   for (const std::string& symbol : spec.dims) {
     const auto size = weights::SymbolSize(config, symbol, spec.layer);

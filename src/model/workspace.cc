@@ -37,6 +37,7 @@ void ListExperts(const ModelConfig& config, uint64_t tokens, Arrays* arrays) {
   arrays->floats.push_back(
       {&Workspace::router_logits, tokens, static_cast<uint64_t>(experts.num_experts)});
   arrays->floats.push_back({&Workspace::shares, tokens, chosen});
+  if (experts.beside_dense) arrays->floats.push_back({&Workspace::ones, tokens, 1});
   if (experts.shared_gate) arrays->floats.push_back({&Workspace::shared_share, tokens, 1});
   arrays->activations.push_back(
       {&Workspace::expert_gate_up, arrays->choices, Times(config.gated ? 2 : 1, width)});
@@ -72,10 +73,18 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options) {
     arrays.activations.push_back({&Workspace::gate_up, tokens, Times(config.gated ? 2 : 1, gated)});
     arrays.activations.push_back({&Workspace::gated, tokens, gated});
   }
-  if (config.norm_placement == NormPlacement::kParallel) {
+  if (config.norm_placement == NormPlacement::kParallel || config.experts.beside_dense) {
     arrays.activations.push_back({&Workspace::branch, tokens, hidden});
   }
   ListExperts(config, tokens, &arrays);
+  if (config.per_layer_width > 0) {
+    const auto width = static_cast<uint64_t>(config.per_layer_width);
+    const uint64_t all = Times(static_cast<uint64_t>(config.num_layers), width);
+    arrays.floats.push_back({&Workspace::per_layer_sum, tokens, all});
+    arrays.activations.push_back({&Workspace::per_layer, tokens, all});
+    arrays.activations.push_back({&Workspace::per_layer_gate, tokens, width});
+    arrays.activations.push_back({&Workspace::per_layer_gated, tokens, width});
+  }
   return arrays;
 }
 
@@ -84,7 +93,8 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options) {
 int64_t GatedWidth(const ModelConfig& config) {
   int64_t width = config.experts.shared_intermediate_size;
   for (int32_t i = 0; i < std::ssize(config.layers); ++i) {
-    if (config.layers[static_cast<size_t>(i)].has_experts) continue;
+    const bool has_experts = config.layers[static_cast<size_t>(i)].has_experts;
+    if (has_experts && !config.experts.beside_dense) continue;
     width = std::max(width, LayerShapeOf(config, i).intermediate_size);
   }
   return width;
@@ -103,6 +113,11 @@ Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions&
   }
   if (arrays.choices > 0) {
     MINISGL_ASSIGN_OR_RETURN(space.experts, DeviceArray<int32_t>::Make(ops, {arrays.choices}));
+  }
+  if (config.experts.beside_dense) {
+    const std::vector<float> ones(static_cast<size_t>(options.max_step_tokens), 1.0f);
+    MINISGL_RETURN_IF_ERROR(
+        ops->Upload(space.ones.data(), ones.data(), ones.size() * sizeof(float)));
   }
   for (const RopeConfig& rope : config.ropes) {
     std::vector<float> cos, sin;

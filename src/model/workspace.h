@@ -23,13 +23,13 @@ struct RotaryTable {
 };
 
 struct Workspace {
-  DeviceArray<float> residual;         // [T, D] residual stream
-  ActivationArray hidden;              // [T, D] input and output of each part of a block
-  ActivationArray branch;              // [T, D] output of attention in parallel blocks
-  ActivationArray qkv;                 // [T, H * E + HKV * (E + EV)]
-  ActivationArray attention;           // [T, H * EV]
-  ActivationArray gate_up;             // [T, 2 I]
-  ActivationArray gated;               // [T, I]
+  DeviceArray<float> residual;  // [T, D] residual stream
+  ActivationArray hidden;       // [T, D] input and output of each part of a block
+  ActivationArray branch;     // [T, D] output of attention in parallel blocks; experts beside dense
+  ActivationArray qkv;        // [T, H * E + HKV * (E + EV)]
+  ActivationArray attention;  // [T, H * EV]
+  ActivationArray gate_up;    // [T, 2 I]
+  ActivationArray gated;      // [T, I]
   DeviceArray<float> wanted_residual;  // [N, D]
   ActivationArray wanted_hidden;       // [N, D]
   DeviceArray<float> logits;           // [N, V]
@@ -41,6 +41,13 @@ struct Workspace {
   ActivationArray expert_gated;      // [T * K, J]
   ActivationArray expert_out;        // [T * K, D]
   DeviceArray<float> shared_share;   // [T]
+  DeviceArray<float> ones;           // [T] shares of a sum of two
+
+  // Per-layer embeddings: of all layers, then of one.
+  DeviceArray<float> per_layer_sum;  // [T, L*P]
+  ActivationArray per_layer;         // [T, L*P]
+  ActivationArray per_layer_gate;    // [T, P]
+  ActivationArray per_layer_gated;   // [T, P]
 
   std::vector<RotaryTable> rotary;  // one for each of ModelConfig::ropes
   DeviceArray<float> query_scales;  // [max_seq_len]

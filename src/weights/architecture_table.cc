@@ -8,9 +8,7 @@ namespace {
 
 using Role = TensorRole;
 
-constexpr BiasSwitch kAttentionBias = {"attention_bias"};
 constexpr BiasSwitch kMlpBias = {"mlp_bias"};
-constexpr BiasSwitch kAlways = {"", true};
 
 const std::vector<NamedRole> kNamesOfPostNorms = {
     {Role::kAttentionPostNorm, "post_attention_layernorm.weight"},
@@ -437,66 +435,6 @@ std::vector<Architecture> GptOssFamily() {
   };
 }
 
-// Text models that exist inside of multimodal ones only, and are named by these. Positions of text
-// are equal in all sections of their rotary embedding, which is then a plain one.
-std::vector<Architecture> InnerFamilies() {
-  return {
-      {.name = "Qwen2VLForConditionalGeneration",
-       .model_type = "qwen2_vl_text",
-       .max_seq_len = 32768,
-       .num_kv_heads = 8,
-       .eps = 1e-5,
-       .qkv_bias = kAlways,
-       .theta = 1e6,
-       .windows = Windows::kFromLayer,
-       .window = 4096,
-       .max_window_layers = 80},
-      {.name = "Qwen2_5_VLForConditionalGeneration",
-       .model_type = "qwen2_5_vl_text",
-       .max_seq_len = 32768,
-       .num_kv_heads = 8,
-       .eps = 1e-5,
-       .qkv_bias = kAlways,
-       .theta = 1e6,
-       .windows = Windows::kFromLayer,
-       .window = 4096,
-       .max_window_layers = 80},
-      {.name = "Qwen3VLForConditionalGeneration",
-       .model_type = "qwen3_vl_text",
-       .max_seq_len = 128000,
-       .num_kv_heads = 32,
-       .head_dim = 128,
-       .qk_norm = QkNorm::kHead,
-       .qkv_bias = kAttentionBias,
-       .output_bias = kAttentionBias,
-       .theta = 500000},
-      {.name = "Qwen3VLMoeForConditionalGeneration",
-       .model_type = "qwen3_vl_moe_text",
-       .max_seq_len = 128000,
-       .num_kv_heads = 16,
-       .qk_norm = QkNorm::kHead,
-       .qkv_bias = kAttentionBias,
-       .output_bias = kAttentionBias,
-       .theta = 500000,
-       .names = {{Role::kExpertGateUp, "mlp.experts.gate_up_proj"},
-                 {Role::kExpertDown, "mlp.experts.down_proj"}},
-       .experts_inputs_first = true,
-       .read = ReadQwen3VlMoe},
-      {.name = "Glm4vForConditionalGeneration",
-       .model_type = "glm4v_text",
-       .max_seq_len = 32768,
-       .num_kv_heads = 2,
-       .norm_placement = NormPlacement::kAround,
-       .eps = 1e-5,
-       .qkv_bias = kAlways,
-       .rotary_interleaved = true,
-       .rotary_partial = true,
-       .names = {{Role::kAttentionPostNorm, "post_self_attn_layernorm.weight"},
-                 {Role::kFeedForwardPostNorm, "post_mlp_layernorm.weight"},
-                 {Role::kGateUp, "mlp.gate_up_proj.weight"}}},
-  };
-}
-
 }  // namespace
 
 const std::vector<Architecture>& Architectures() {
@@ -504,7 +442,7 @@ const std::vector<Architecture>& Architectures() {
     std::vector<Architecture> entries;
     for (const auto& family : {LlamaFamilies(), QwenAndPhiFamilies(), GemmaFamilies(),
                                OlmoAndCohereFamilies(), LayerNormFamilies(), ExpertFamilies(),
-                               BiasedExpertFamilies(), GptOssFamily(), InnerFamilies()}) {
+                               BiasedExpertFamilies(), GptOssFamily(), MultimodalFamilies()}) {
       entries.insert(entries.end(), family.begin(), family.end());
     }
     return entries;

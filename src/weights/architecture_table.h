@@ -23,6 +23,9 @@ struct BiasSwitch {
   bool fallback = false;
 };
 
+inline constexpr BiasSwitch kAttentionBias = {"attention_bias"};
+inline constexpr BiasSwitch kAlways = {"", true};
+
 // The layers with sliding-window attention (sliding_window is the width). If a file has
 // layer_types, that decides instead.
 enum class Windows : uint8_t {
@@ -85,6 +88,7 @@ struct Architecture {
   const char* window_theta_key = nullptr;
   int64_t original_max_seq_len = 0;    // default of scalings; 0: max_seq_len
   bool yarn_is_longrope = false;       // and "su" too: names that longrope had
+  bool rope_proportional = false;      // "proportional" is read, with partial_rotary_factor
   bool rope_alpha = false;             // "dynamic" with "alpha" is a theta fixed once for all
   bool query_scale = false;            // "llama_4_scaling_beta" is read; else it must be null
   const char* rope_default = nullptr;  // JSON for rope_parameters
@@ -102,6 +106,9 @@ struct Architecture {
   // Reads keys that only this family has, after all others.
   void (*read)(FieldReader* reader, ModelConfig* config) = nullptr;
 };
+
+// Entries of architecture_table_multimodal.cc.
+std::vector<Architecture> MultimodalFamilies();
 
 const std::vector<Architecture>& Architectures();
 // The entry for a name in `architectures` of config.json, old names included; null if unknown.

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <limits>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -54,6 +55,18 @@ constexpr NamedRole kLlamaNames[] = {
     {Role::kSharedUp, "mlp.shared_expert.up_proj.weight"},
     {Role::kSharedDown, "mlp.shared_expert.down_proj.weight"},
     {Role::kSharedShare, "mlp.shared_expert_gate.weight"},
+    {Role::kRouterScale, "router.scale"},
+    {Role::kExpertScale, "router.per_expert_scale"},
+    {Role::kDensePostNorm, "post_feedforward_layernorm_1.weight"},
+    {Role::kExpertNorm, "pre_feedforward_layernorm_2.weight"},
+    {Role::kExpertPostNorm, "post_feedforward_layernorm_2.weight"},
+    {Role::kLayerFactor, "layer_scalar"},
+    {Role::kPerLayerTable, "model.embed_tokens_per_layer.weight"},
+    {Role::kPerLayerModel, "model.per_layer_model_projection.weight"},
+    {Role::kPerLayerModelNorm, "model.per_layer_projection_norm.weight"},
+    {Role::kPerLayerGate, "per_layer_input_gate.weight"},
+    {Role::kPerLayerOutput, "per_layer_projection.weight"},
+    {Role::kPerLayerNorm, "post_per_layer_input_norm.weight"},
 };
 
 // The name of `role`; null if neither the entry nor llama has one.
@@ -91,6 +104,12 @@ class SpecList {
   // The tensor of `role` for each of `count` experts or heads.
   void AddEach(Role role, int32_t count, const std::vector<std::string>& dims) {
     for (int32_t i = 0; i < count; ++i) AddNumbered(role, i, dims, TensorOrder::kPlain);
+  }
+
+  // A tensor that has another role, too.
+  void AddAs(Role role, Role named, std::vector<std::string> dims) {
+    AddNumbered(named, 0, std::move(dims), TensorOrder::kPlain);
+    specs_.back().role = role;
   }
 
   bool Names(Role role) const { return NameOf(entry_, role) != nullptr; }
@@ -159,7 +178,8 @@ void AddQkNorms(const ModelConfig& config, const LayerShape& shape, bool has_kv,
 }
 
 // `has_kv`: the layer has keys and values of its own.
-void AddAttention(const ModelConfig& config, const LayerShape& shape, bool has_kv, SpecList* list) {
+void AddAttention(const ModelConfig& config, const LayerShape& shape, bool has_kv,
+                  bool keys_as_values, SpecList* list) {
   const bool is_plain = shape.value_dim == shape.head_dim;
   const char* const values = is_plain ? "HKV*E" : "HKV*EV";
   if (list->Names(Role::kQkv)) {
@@ -169,12 +189,14 @@ void AddAttention(const ModelConfig& config, const LayerShape& shape, bool has_k
   } else {
     list->Add(Role::kQuery, {"H*E", "D"});
     if (has_kv) list->Add(Role::kKey, {"HKV*E", "D"});
-    if (has_kv) list->Add(Role::kValue, {values, "D"});
+    if (has_kv)
+      list->AddAs(Role::kValue, keys_as_values ? Role::kKey : Role::kValue, {values, "D"});
   }
   if (config.qkv_bias) {
     list->Add(Role::kQueryBias, {"H*E"});
     if (has_kv) list->Add(Role::kKeyBias, {"HKV*E"});
-    if (has_kv) list->Add(Role::kValueBias, {values});
+    const Role named = keys_as_values ? Role::kKeyBias : Role::kValueBias;
+    if (has_kv) list->AddAs(Role::kValueBias, named, {values});
   }
   AddQkNorms(config, shape, has_kv, list);
   if (config.attention_sinks) list->Add(Role::kSinks, {"H"});
@@ -225,11 +247,49 @@ void AddExperts(const ModelConfig& config, SpecList* list) {
     list->Add(Role::kExpertGateUpBias, {"X", "2J"}, TensorOrder::kInterleaved);
     list->Add(Role::kExpertDownBias, {"X", "D"});
   }
+  if (experts.beside_dense) {
+    list->Add(Role::kRouterScale, {"D"});
+    list->Add(Role::kExpertScale, {"X"});
+    for (const Role norm : {Role::kDensePostNorm, Role::kExpertNorm, Role::kExpertPostNorm}) {
+      list->Add(norm, {"D"});
+    }
+  }
   if (experts.shared_intermediate_size == 0) return;
   list->Add(Role::kSharedGate, {"S", "D"});
   list->Add(Role::kSharedUp, {"S", "D"});
   list->Add(Role::kSharedDown, {"D", "S"});
   if (experts.shared_gate) list->Add(Role::kSharedShare, {"1", "D"});
+}
+
+// A tensor's layer, and its name within that.
+struct InLayer {
+  int32_t layer;
+  std::string_view name;
+};
+
+std::optional<InLayer> LayerOf(const ModelConfig& config, std::string_view name) {
+  constexpr std::string_view kLayers = "layers.";
+  if (!name.starts_with(config.text_prefix)) return std::nullopt;
+  name.remove_prefix(config.text_prefix.size());
+  if (!name.starts_with(kLayers)) return std::nullopt;
+  name.remove_prefix(kLayers.size());
+  int32_t layer = -1;
+  const char* const all_end = name.data() + name.size();
+  const auto [end, error] = std::from_chars(name.data(), all_end, layer);
+  if (error != std::errc() || end == all_end || *end != '.' || layer < 0) return std::nullopt;
+  name.remove_prefix(static_cast<size_t>(end - name.data()) + 1);
+  return InLayer{layer, name};
+}
+
+// True for keys and values of a layer that reads those of another: some files keep them.
+bool IsOfSharedKeys(const ModelConfig& config, std::string_view name) {
+  const std::optional<InLayer> place = LayerOf(config, name);
+  if (!place || place->layer >= std::ssize(config.layers)) return false;
+  if (config.layers[static_cast<size_t>(place->layer)].kv_layer < 0) return false;
+  for (const std::string_view part : {"k_proj.", "v_proj.", "k_norm.", "v_norm."}) {
+    if (place->name.starts_with(fmt::format("self_attn.{}", part))) return true;
+  }
+  return false;
 }
 
 std::optional<int64_t> Product(int64_t a, int64_t b) {
@@ -241,9 +301,18 @@ std::optional<int64_t> Product(int64_t a, int64_t b) {
   return static_cast<int64_t>(*product);
 }
 
+void AddPerLayer(SpecList* list) {
+  list->Add(Role::kPerLayerGate, {"P", "D"});
+  list->Add(Role::kPerLayerOutput, {"D", "P"});
+  list->Add(Role::kPerLayerNorm, {"D"});
+}
+
+// A tensor of two roles is added once.
 Status AddRequired(const ModelConfig& config, const std::vector<TensorSpec>& specs,
                    std::vector<RequiredTensor>* tensors) {
+  std::set<std::string_view> names;
   for (const TensorSpec& spec : specs) {
+    if (!names.insert(spec.name).second) continue;
     RequiredTensor tensor = {spec.name, {}, spec.is_norm()};
     for (const std::string& symbol : spec.dims) {
       const auto size = SymbolSize(config, symbol, spec.layer);
@@ -266,6 +335,14 @@ bool TensorSpec::is_norm() const {
     case Role::kFeedForwardPostNorm:
     case Role::kQueryNorm:
     case Role::kKeyNorm:
+    case Role::kRouterScale:
+    case Role::kExpertScale:
+    case Role::kDensePostNorm:
+    case Role::kExpertNorm:
+    case Role::kExpertPostNorm:
+    case Role::kLayerFactor:
+    case Role::kPerLayerModelNorm:
+    case Role::kPerLayerNorm:
       return true;
     default:
       return false;
@@ -278,6 +355,11 @@ std::vector<TensorSpec> ModelTensors(const ModelConfig& config) {
   list.Add(Role::kFinalNorm, {"D"});
   if (config.norm_bias) list.Add(Role::kFinalNormBias, {"D"});
   if (!config.tie_word_embeddings) list.Add(Role::kHead, {"V", "D"});
+  if (config.per_layer_width > 0) {
+    list.Add(Role::kPerLayerTable, {"VP", "L*P"});
+    list.Add(Role::kPerLayerModel, {"L*P", "D"});
+    list.Add(Role::kPerLayerModelNorm, {"P"});
+  }
   return list.Take();
 }
 
@@ -285,33 +367,27 @@ std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer) {
   SpecList list(config, layer);
   const auto at = static_cast<size_t>(layer);
   AddNorms(config, &list);
-  const bool has_kv = at >= config.layers.size() || config.layers[at].kv_layer < 0;
-  AddAttention(config, LayerShapeOf(config, layer), has_kv, &list);
-  if (at < config.layers.size() && config.layers[at].has_experts) {
-    AddExperts(config, &list);
-  } else {
-    AddFeedForward(config, &list);
-  }
+  const LayerConfig own = at < config.layers.size() ? config.layers[at] : LayerConfig();
+  AddAttention(config, LayerShapeOf(config, layer), own.kv_layer < 0, own.keys_as_values, &list);
+  if (own.has_experts) AddExperts(config, &list);
+  if (!own.has_experts || config.experts.beside_dense) AddFeedForward(config, &list);
+  if (config.per_layer_width > 0) AddPerLayer(&list);
+  if (config.layer_factors) list.Add(Role::kLayerFactor, {"1"});
   return list.Take();
 }
 
 bool IsOfPredictionLayer(const ModelConfig& config, std::string_view name) {
-  if (!name.starts_with(config.text_prefix)) return false;
-  name.remove_prefix(config.text_prefix.size());
-  if (config.num_prediction_layers > 0 && name.starts_with("mtp_")) return true;
-  constexpr std::string_view kLayers = "layers.";
-  if (!name.starts_with(kLayers)) return false;
-  name.remove_prefix(kLayers.size());
-  int32_t layer = -1;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
-  if (error != std::errc() || end == name.data() + name.size() || *end != '.') return false;
-  return layer >= config.num_layers && layer - config.num_layers < config.num_prediction_layers;
+  if (config.num_prediction_layers > 0 && name.starts_with(config.text_prefix + "mtp_"))
+    return true;
+  const std::optional<InLayer> place = LayerOf(config, name);
+  return place && place->layer >= config.num_layers &&
+         place->layer - config.num_layers < config.num_prediction_layers;
 }
 
 bool IsIgnorable(const ModelConfig& config, std::string_view name) {
   // Old conversions stored the rotary frequencies.
   return name.ends_with(".rotary_emb.inv_freq") || IsOfPredictionLayer(config, name) ||
-         (!config.wrapper.empty() && !OtherPartOf(name).empty()) ||
+         IsOfSharedKeys(config, name) || (!config.wrapper.empty() && !OtherPartOf(name).empty()) ||
          (config.tie_word_embeddings && name == config.head_prefix + "lm_head.weight");
 }
 
@@ -335,6 +411,9 @@ std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view sy
   if (symbol == "X") return config.experts.num_experts;
   if (symbol == "J") return config.experts.intermediate_size;
   if (symbol == "2J") return Product(2, config.experts.intermediate_size);
+  if (symbol == "P") return config.per_layer_width;
+  if (symbol == "L*P") return Product(config.num_layers, config.per_layer_width);
+  if (symbol == "VP") return config.per_layer_vocab;
   if (symbol == "S") return config.experts.shared_intermediate_size;
   MINISGL_CHECK(symbol == "1", "a tensor of an unknown size {}", symbol);
   return 1;

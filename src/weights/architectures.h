@@ -8,6 +8,7 @@
 //   HKV*EV all value heads and H*EV what attention returns, if EV is not E
 //   I feed-forward size, 2I fused gate and up
 //   X experts, J size of an expert, 2J fused gate and up, S size of the shared expert
+//   P per_layer_width, L*P that of all layers, VP per_layer_vocab
 #pragma once
 
 #include <cstdint>
@@ -64,8 +65,20 @@ enum class TensorRole : uint8_t {
   kSharedUp,
   kSharedDown,
   kSharedShare,  // [1, D] gate of the shared expert, through a sigmoid
+  kRouterScale,  // [D] weights of the norm before the router, without the factor 1 / sqrt(D)
+  kExpertScale,  // [X] factor of each expert's share
+  kDensePostNorm,
+  kExpertNorm,
+  kExpertPostNorm,
+  kLayerFactor,        // [1]
+  kPerLayerTable,      // [VP, L*P] once a model, as the next two
+  kPerLayerModel,      // [L*P, D]
+  kPerLayerModelNorm,  // [P]
+  kPerLayerGate,       // [P, D]
+  kPerLayerOutput,     // [D, P]
+  kPerLayerNorm,       // [D]
 };
-inline constexpr int kNumTensorRoles = static_cast<int>(TensorRole::kSharedShare) + 1;
+inline constexpr int kNumTensorRoles = static_cast<int>(TensorRole::kPerLayerNorm) + 1;
 
 // Layout of a stored tensor, if it differs from the decoder's.
 enum class TensorOrder : uint8_t {

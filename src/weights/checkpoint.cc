@@ -142,7 +142,7 @@ Status Checkpoint::Impl::CheckAgainst(const weights::ShardIndex& index,
   return Status();
 }
 
-Checkpoint::Checkpoint() : impl_(std::make_unique<Impl>()) {}
+Checkpoint::Checkpoint() : impl_(std::make_shared<Impl>()) {}
 Checkpoint::~Checkpoint() = default;
 
 Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& model_dir) {
@@ -216,6 +216,8 @@ std::vector<const MappedFile*> Checkpoint::Files() const {
   for (const auto& file : impl_->files) files.push_back(file.get());
   return files;
 }
+
+std::shared_ptr<const void> Checkpoint::Keep() const { return impl_; }
 
 std::string Checkpoint::FileOf(std::string_view name) const {
   const auto found = impl_->tensors.find(name);

@@ -141,6 +141,157 @@ void ReadGemma3(FieldReader* reader, ModelConfig* config) {
   if (!config->wrapper.empty()) config->logit_softcap = 0;
 }
 
+namespace {
+
+// Sizes of layers without a window.
+struct GlobalSizes {
+  int64_t head_dim = 0;
+  std::optional<int64_t> num_kv_heads;  // nullopt: as in other layers
+};
+
+// Of per_layer_config, which transformers 5 writes: by the number of a layer, what differs there.
+// All layers without a window must agree, because they have one rotary embedding.
+GlobalSizes ReadPerLayerConfig(FieldReader* reader, const ModelConfig& config) {
+  constexpr const char* kKey = "per_layer_config";
+  std::optional<GlobalSizes> found;
+  std::optional<FieldReader> all = reader->Object(kKey);
+  for (int64_t i = 0; all && i < config.num_layers; ++i) {
+    const std::string number = fmt::format("{}", i);
+    GlobalSizes sizes = {config.head_dim, std::nullopt};
+    if (std::optional<FieldReader> own = all->Object(number)) {
+      sizes.head_dim = own->Int("head_dim", kHeadDimRange, config.head_dim);
+      sizes.num_kv_heads = own->OptionalInt("num_key_value_heads", kHeadsRange);
+      all->Absorb(*own);
+    }
+    const bool is_common = sizes.head_dim == config.head_dim &&
+                           sizes.num_kv_heads.value_or(config.num_kv_heads) == config.num_kv_heads;
+    if (config.layers[static_cast<size_t>(i)].sliding_window > 0) {
+      if (!is_common) all->Fail(number, "sizes of layers with a window may not differ");
+      continue;
+    }
+    if (found && (found->head_dim != sizes.head_dim || found->num_kv_heads != sizes.num_kv_heads)) {
+      all->Fail(number, "the same sizes are needed for all layers without a window");
+    }
+    found = sizes;
+  }
+  if (all) reader->Absorb(*all);
+  return found.value_or(GlobalSizes{config.head_dim, std::nullopt});
+}
+
+// Layers without a window have heads of another width, and may have fewer of keys, which are also
+// their values. The last layer is one of them, whatever layer_types says.
+void ReadGemma4Attention(FieldReader* reader, ModelConfig* config) {
+  const bool keys_as_values = reader->Bool("attention_k_eq_v", false);
+  config->layers.back().sliding_window = 0;
+  config->layers.back().rope = 0;
+  GlobalSizes sizes;
+  const bool by_layer = reader->Find("per_layer_config") != nullptr;
+  if (by_layer) {
+    sizes = ReadPerLayerConfig(reader, *config);
+  } else {
+    sizes.head_dim = reader->Int("global_head_dim", kHeadDimRange, 512);
+    const auto kv_heads = reader->OptionalInt("num_global_key_value_heads", kHeadsRange);
+    if (keys_as_values) sizes.num_kv_heads = kv_heads;
+  }
+  if (!reader->ok()) return;
+  const char* const head_key = by_layer ? "per_layer_config" : "global_head_dim";
+  if (sizes.head_dim % 2 != 0) return reader->Fail(head_key, "an even head_dim is supported");
+  if (sizes.num_kv_heads && config->num_heads % *sizes.num_kv_heads != 0) {
+    return reader->Fail(
+        by_layer ? head_key : "num_global_key_value_heads",
+        fmt::format("a divisor of num_attention_heads ({}) is needed", config->num_heads));
+  }
+  config->ropes[0].dim = static_cast<int32_t>(sizes.head_dim);
+  for (LayerConfig& layer : config->layers) {
+    if (layer.sliding_window > 0) continue;
+    layer.head_dim = static_cast<int32_t>(sizes.head_dim);
+    layer.keys_as_values = keys_as_values;
+    layer.num_kv_heads = static_cast<int32_t>(sizes.num_kv_heads.value_or(0));
+  }
+  config->value_norm = true;
+  config->attention_scale = 1;
+}
+
+// The last layers read the keys and values of the last layer before them of their kind.
+void ReadGemma4Sharing(FieldReader* reader, ModelConfig* config) {
+  const int64_t num_layers = config->num_layers;
+  const int64_t num_shared = reader->Int("num_kv_shared_layers", {0, num_layers - 1}, 0);
+  const bool wide = reader->Bool("use_double_wide_mlp", false);
+  if (!reader->ok()) return;
+  const int64_t first = num_layers - num_shared;
+  for (int64_t i = first; i < num_layers; ++i) {
+    LayerConfig& layer = config->layers[static_cast<size_t>(i)];
+    int64_t source = first - 1;
+    while (source >= 0 &&
+           config->layers[static_cast<size_t>(source)].sliding_window != layer.sliding_window) {
+      --source;
+    }
+    if (source < 0) {
+      return reader->Fail("num_kv_shared_layers",
+                          "a layer of each kind (layer_types) before those that share is needed");
+    }
+    layer.kv_layer = static_cast<int32_t>(source);
+    if (wide) layer.intermediate_size = 2 * config->intermediate_size;
+  }
+}
+
+void ReadGemma4Experts(FieldReader* reader, ModelConfig* config) {
+  if (!reader->Bool("enable_moe_block", false)) return;
+  for (const char* key : {"num_experts", "top_k_experts", "moe_intermediate_size"}) {
+    if (reader->Find(key) == nullptr) {
+      return reader->Fail(key, "a number is needed where enable_moe_block is true");
+    }
+  }
+  ReadExperts(reader, 1, 1, config, "num_experts", "top_k_experts");
+  ExpertsConfig& experts = config->experts;
+  experts.intermediate_size = reader->Int("moe_intermediate_size", kWidthRange);
+  experts.beside_dense = true;
+  experts.routing.renormalize = true;
+}
+
+void ReadPerLayerEmbeddings(FieldReader* reader, ModelConfig* config) {
+  constexpr IntRange kPerLayerRange = {0, 1 << 16};
+  const bool is_null = reader->Has("hidden_size_per_layer_input") &&
+                       reader->Find("hidden_size_per_layer_input") == nullptr;
+  const int64_t width = reader->Int("hidden_size_per_layer_input", kPerLayerRange, 256);
+  if (width == 0 || is_null) return;
+  config->per_layer_width = static_cast<int32_t>(width);
+  config->per_layer_scale =
+      RoundTo(config->dtype, static_cast<float>(std::sqrt(static_cast<double>(width))));
+  config->per_layer_vocab = reader->Int("vocab_size_per_layer_input", kVocabRange, 262144);
+  if (config->per_layer_vocab < config->vocab_size) {
+    reader->FailWith("vocab_size_per_layer_input", fmt::format("{}", config->per_layer_vocab),
+                     fmt::format("at least vocab_size ({}) is needed", config->vocab_size));
+  }
+}
+
+void ReadGemma4Common(FieldReader* reader, ModelConfig* config) {
+  SetGemmaEmbeddingScale(config);
+  const Json* bidirectional = reader->Find("use_bidirectional_attention");
+  if (bidirectional != nullptr && *bidirectional != Json("vision")) {
+    reader->Fail("use_bidirectional_attention", "only null and \"vision\" are supported");
+  }
+  CheckNeutral(reader, "attn_logit_softcapping", std::nullopt, "only null is supported");
+  config->logit_softcap = ReadSoftcap(reader, "final_logit_softcapping", 0);
+  config->layer_factors = true;
+  ReadGemma4Attention(reader, config);
+  if (reader->ok()) ReadGemma4Sharing(reader, config);
+}
+
+}  // namespace
+
+void ReadGemma4(FieldReader* reader, ModelConfig* config) {
+  ReadGemma4Common(reader, config);
+  if (reader->ok()) ReadGemma4Experts(reader, config);
+  if (reader->ok()) ReadPerLayerEmbeddings(reader, config);
+}
+
+void ReadGemma4Unified(FieldReader* reader, ModelConfig* config) {
+  ReadGemma4Common(reader, config);
+  CheckNeutral(reader, "enable_moe_block", Json(false), "only false is supported");
+  CheckNeutral(reader, "hidden_size_per_layer_input", Json(0), "only 0 is supported");
+}
+
 void ReadGranite(FieldReader* reader, ModelConfig* config) {
   config->embedding_scale = reader->Number("embedding_multiplier", kPositiveRange, 1);
   config->attention_scale = reader->Number("attention_multiplier", kPositiveRange, 1);

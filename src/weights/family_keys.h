@@ -10,6 +10,8 @@ namespace minisgl::weights {
 void ReadGemma(FieldReader* reader, ModelConfig* config);
 void ReadGemma2(FieldReader* reader, ModelConfig* config);
 void ReadGemma3(FieldReader* reader, ModelConfig* config);
+void ReadGemma4(FieldReader* reader, ModelConfig* config);
+void ReadGemma4Unified(FieldReader* reader, ModelConfig* config);
 void ReadGranite(FieldReader* reader, ModelConfig* config);
 void ReadCohere2(FieldReader* reader, ModelConfig* config);
 void ReadStableLm(FieldReader* reader, ModelConfig* config);

@@ -370,6 +370,11 @@ bool HasUniformAttention(const ModelConfig& config) {
                      [](const LayerConfig& layer) { return layer.kv_layer < 0; });
 }
 
+bool HasLayerExtras(const ModelConfig& config) {
+  return config.value_norm || config.layer_factors || config.per_layer_width > 0 ||
+         config.experts.beside_dense;
+}
+
 Result<ModelConfig> ParseModelConfig(const std::string& text, const std::string& file) {
   return weights::ReadModelConfig(text, file);
 }

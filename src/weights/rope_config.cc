@@ -45,7 +45,11 @@ class RopeReader {
     rope.dim = RotatedFeatures(object, ReadShare(object, share_));
     const std::string type = ReadType(object);
     if (!object->ok() || type == "default") return rope;
-    if (type == "longrope") {
+    if (type == "proportional") {
+      rope.scaling = RopeScaling::kProportional;
+      rope.rotated_share = object->Number("partial_rotary_factor", kShareRange, 1);
+      rope.factor = object->Number("factor", kFactorRange, 1);
+    } else if (type == "longrope") {
       ReadLongRope(object, nested, &rope);
     } else if (type == "dynamic") {
       ReadDynamic(object, &rope);
@@ -71,6 +75,11 @@ class RopeReader {
   double ReadShare(FieldReader* reader, double fallback) const {
     if (entry_.rotary_partial) {
       return reader->Number("partial_rotary_factor", kShareRange, fallback);
+    }
+    // A share of frequencies, not of features.
+    const Json* type = reader->Find("rope_type");
+    if (entry_.rope_proportional && type != nullptr && *type == Json("proportional")) {
+      return fallback;
     }
     CheckNeutral(reader, "partial_rotary_factor", Json(1), "only 1 is supported");
     return fallback;
@@ -99,6 +108,7 @@ class RopeReader {
     std::string type = object->OptionalString(key, supported).value_or("default");
     if (type == "default" || type == "none") return "default";
     if (type == "mrope" && !config_.wrapper.empty()) return "default";  // for text they are equal
+    if (type == "proportional" && entry_.rope_proportional) return type;
     const bool longrope = type == "longrope";
     if (entry_.yarn_is_longrope) {
       if (longrope || type == "yarn" || type == "su") return "longrope";

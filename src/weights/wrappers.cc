@@ -15,6 +15,9 @@ constexpr const char* kMistralSizes = R"({"vocab_size": 32000, "hidden_size": 40
 constexpr const char* kGemma3Sizes = R"({"vocab_size": 262208, "hidden_size": 2304,
     "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8})";
 
+constexpr const char* kGemma4Sizes = R"({"vocab_size": 262144, "hidden_size": 2304,
+    "intermediate_size": 9216, "num_hidden_layers": 30, "num_attention_heads": 8})";
+
 const std::vector<InnerModel> kLlavaTexts = {{"llama", "LlamaForCausalLM", kLlamaSizes},
                                              {"mistral", "MistralForCausalLM", kMistralSizes},
                                              {"qwen2", "Qwen2ForCausalLM"}};
@@ -64,6 +67,12 @@ const std::vector<Wrapper>& Wrappers() {
       {"Gemma3ForConditionalGeneration",
        "gemma3",
        {{"gemma3_text", "Gemma3ForCausalLM", kGemma3Sizes}}},
+      {"Gemma4ForConditionalGeneration",
+       "gemma4",
+       {{"gemma4_text", "Gemma4ForCausalLM", kGemma4Sizes}}},
+      {"Gemma4UnifiedForConditionalGeneration",
+       "gemma4_unified",
+       {{"gemma4_unified_text", "Gemma4UnifiedForCausalLM", kGemma4Sizes}}},
       {"Mistral3ForConditionalGeneration",
        "mistral3",
        {{"mistral", "MistralForCausalLM", kMistralSizes}, {"ministral3", "Ministral3ForCausalLM"}}},

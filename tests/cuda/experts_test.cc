@@ -149,6 +149,11 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
   shape.has_uniform_attention = false;
   expect_refused(shape,
                  "no CUDA attention for layers of different shapes or with shared keys and values");
+  shape = fits;
+  shape.has_layer_extras = true;
+  expect_refused(shape,
+                 "no CUDA kernels for per-layer embeddings, normalised values, factors of layers "
+                 "and experts beside a dense part");
 }
 
 }  // namespace

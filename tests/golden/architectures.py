@@ -18,6 +18,7 @@ class Variant:
     dtype: torch.dtype = torch.float32
     tied: bool = False
     embedding: float = 1.0  # standard deviation; less if the head is tied, or every answer would echo the prompt
+    query_norm: float = 1.0  # size of the query norms' weights, where scores have no other factor
     norms_add_one: bool = False
     experts_in_first: bool = False
     long_rotary: bool = False
@@ -507,4 +508,64 @@ WRAPPED = [
             names=[r"model\.language_model\.layers\.1\.mlp\.gate_up_proj\.weight", r"model\.visual\..*"]),
 ]
 
-VARIANTS = DENSE + MOE + WRAPPED
+GEMMA4_ROPES = {"full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0,
+                                   "rope_type": "proportional"},
+                "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}}
+
+
+def gemma4(architecture, model_type, **keys):
+    return config(architecture, model_type,
+                  **{"hidden_act": LEFT_OUT, "hidden_activation": "gelu_pytorch_tanh", "pad_token_id": 0,
+                     "rms_norm_eps": 1e-6, "sliding_window": 12, "rope_theta": LEFT_OUT,
+                     "rope_parameters": GEMMA4_ROPES, "vocab_size_per_layer_input": 150,
+                     "final_logit_softcapping": 6.0, "tie_word_embeddings": LEFT_OUT,
+                     "use_bidirectional_attention": None} | keys)
+
+
+PER_LAYER = {"num_hidden_layers": 5, "head_dim": 8, "global_head_dim": 16, "hidden_size_per_layer_input": 6,
+             "num_kv_shared_layers": 2, "use_double_wide_mlp": True, "attention_k_eq_v": False,
+             "num_global_key_value_heads": None, "enable_moe_block": False,
+             "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention",
+                             "full_attention"]}
+KEYS_AS_VALUES = {"num_hidden_layers": 3, "head_dim": 8, "global_head_dim": 16, "num_kv_shared_layers": 0,
+                  "use_double_wide_mlp": False, "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+                  "layer_types": ["full_attention", "sliding_attention", "full_attention"]}
+GEMMA4_NAMES = [r"(model\.language_model|model)\.layers\.2\.layer_scalar",
+                r"(model\.language_model|model)\.layers\.2\.self_attn\.q_norm\.weight"]
+LAST_FACTOR = r"layers\.LAST\.layer_scalar"  # of the last layer: a norm follows that does not see it
+GEMMA4 = [
+    Variant("gemma4_text",
+            gemma4("Gemma4ForCausalLM", "gemma4_text", **PER_LAYER),
+            without=[{"sliding_window": 500}, {"final_logit_softcapping": None}, {"hidden_activation": "silu"},
+                     {"rope_parameters.full_attention.partial_rotary_factor": 0.5},
+                     {"rope_parameters.full_attention.rope_theta": 10000.0},
+                     {"rope_parameters.sliding_attention.rope_theta": 500.0}],
+            names=[*GEMMA4_NAMES, r"model\.embed_tokens_per_layer\.weight",
+                   r"model\.layers\.4\.mlp\.gate_proj\.weight"], tied=True, embedding=0.2, query_norm=0.4, idle=LAST_FACTOR),
+    Variant("gemma4",
+            wrapper("Gemma4ForConditionalGeneration", "gemma4",
+                    gemma4("Gemma4ForCausalLM", "gemma4_text", **PER_LAYER | {"global_head_dim": 12}), None,
+                    audio_config=None, eos_token_id=[1, 106], image_token_id=140, video_token_id=141,
+                    audio_token_id=142, boi_token_id=143, eoi_token_id=144, boa_token_id=145, eoa_token_index=146,
+                    tie_word_embeddings=True),
+            old_spelling=False, without=[{"text_config.sliding_window": 500}],
+            names=[*GEMMA4_NAMES, r"model\.language_model\.embed_tokens_per_layer\.weight"], tied=True, embedding=0.2, query_norm=0.4, idle=LAST_FACTOR),
+    Variant("gemma4_moe",
+            wrapper("Gemma4ForConditionalGeneration", "gemma4",
+                    gemma4("Gemma4ForCausalLM", "gemma4_text", hidden_size_per_layer_input=0, enable_moe_block=True,
+                           num_experts=6, top_k_experts=3, moe_intermediate_size=9, attention_bias=True,
+                           **KEYS_AS_VALUES), None,
+                    audio_config=None, eos_token_id=[1, 106], image_token_id=140, video_token_id=141,
+                    audio_token_id=142, boi_token_id=143, eoi_token_id=144, boa_token_id=145, eoa_token_index=146,
+                    tie_word_embeddings=True),
+            without=[{"text_config.top_k_experts": 2}, {"text_config.sliding_window": 500}],
+            names=[*GEMMA4_NAMES, r"model\.language_model\.layers\.0\.experts\.gate_up_proj",
+                   r"model\.language_model\.layers\.0\.router\.(proj\.weight|scale|per_expert_scale)"],
+            tied=True, embedding=0.06, query_norm=0.4, idle=LAST_FACTOR),
+    Variant("gemma4_unified_text",
+            gemma4("Gemma4UnifiedForCausalLM", "gemma4_unified_text",
+                   **KEYS_AS_VALUES | {"layer_types": LEFT_OUT, "rope_parameters": LEFT_OUT}),
+            without=[{"sliding_window": 500}], names=GEMMA4_NAMES, tied=True, embedding=0.05, query_norm=0.4, idle=LAST_FACTOR),
+]
+
+VARIANTS = DENSE + MOE + WRAPPED + GEMMA4

@@ -79,7 +79,8 @@ def away_from_zero(shape, low, high, generator):
 
 def weights_of(model):
     """Parameters, and the buffers that checkpoints have."""
-    return [*model.named_parameters(), *((name, buffer) for name, buffer in model.named_buffers() if name.endswith("bias"))]
+    return [*model.named_parameters(), *((name, buffer) for name, buffer in model.named_buffers()
+                                         if name.endswith(("bias", "layer_scalar")))]
 
 
 def auto_class(variant):
@@ -92,6 +93,10 @@ def is_other_part(name):
     return re.search(r"(^|\.)(visual|vision_tower|audio_tower|embed_vision|embed_audio|multi_modal_projector)\.", name)
 
 
+def is_factor(name):
+    return name.endswith(("layer_scalar", "router.scale", "per_expert_scale"))
+
+
 def is_norm(name):
     return "norm" in name.split(".layers.")[-1] and name.endswith("weight")
 
@@ -100,14 +105,19 @@ def random_parameter(name, shape, variant, generator):
     """Large enough that attention, routers and the head are far from uniform, and no norm or bias is idle."""
     normal = lambda scale: scale * torch.randn(shape, generator=generator, dtype=torch.float64)
     if is_norm(name):
-        return (0 if variant.norms_add_one else 1) + away_from_zero(shape, 0.2, 0.6, generator)
+        size = variant.query_norm if "q_norm" in name else 1
+        return size * ((0 if variant.norms_add_one else 1) + away_from_zero(shape, 0.2, 0.6, generator))
+    if is_factor(name):
+        return 1 + away_from_zero(shape, 0.1, 0.4, generator)
+    if name.endswith("embed_tokens_per_layer.weight"):
+        return normal(0.4)
     if name.endswith("sinks"):
         return away_from_zero(shape, 0.5, 2.0, generator)
     if name.endswith("bias"):
         return away_from_zero(shape, 0.2, 0.8, generator)
     if name.endswith("embed_tokens.weight"):
         return normal(variant.embedding)
-    if re.search(r"(router|\.gate|shared_expert_gate)\.weight$", name):
+    if re.search(r"(router|router\.proj|\.gate|shared_expert_gate)\.weight$", name):
         return normal(3 / math.sqrt(shape[-1]))
     fan_in = shape[-2] if variant.experts_in_first and ".experts." in name else shape[-1]
     return normal(1.2 / math.sqrt(fan_in))
@@ -211,7 +221,7 @@ class Margins:
     def __init__(self, model):
         self.least = math.inf
         self.hooks = [module.register_forward_hook(self.watch) for module in model.modules()
-                      if type(module).__name__.lower().endswith("topkrouter")]
+                      if type(module).__name__.lower().endswith(("topkrouter", "textrouter"))]
         assert self.hooks or "n_routed_experts" not in model.config.to_dict()
 
     def watch(self, module, inputs, outputs):
@@ -227,8 +237,9 @@ class Margins:
             self.least = min(self.least, edge(sums, module.topk_group))
             best = sums.topk(module.topk_group, dim=-1).indices
             values = members.gather(-2, best.unsqueeze(-1).expand(*best.shape, members.shape[-1])).flatten(-2)
-        if module.top_k < values.shape[-1]:
-            self.least = min(self.least, edge(values, module.top_k))
+        top_k = module.top_k if hasattr(module, "top_k") else module.config.top_k_experts
+        if top_k < values.shape[-1]:
+            self.least = min(self.least, edge(values, top_k))
 
     def remove(self):
         for hook in self.hooks:
@@ -339,13 +350,14 @@ def check_options(variant, folder, prompts, logits):
         assert effect > EFFECT_MIN, f"{variant.name}: {changes} changes only {effect:.1e}"
         least = min(least, (effect, str(changes)))
     model = load(folder, torch.float32, variant)
+    idle = variant.idle.replace("LAST", str(model.config.get_text_config().num_hidden_layers - 1))
     for name, parameter in weights_of(model):
-        if is_other_part(name) or re.search(variant.idle, name):
+        if is_other_part(name) or re.search(idle, name):
             continue
-        if not (is_norm(name) or name.endswith(("bias", "sinks"))):
+        if not (is_norm(name) or is_factor(name) or name.endswith(("bias", "sinks"))):
             continue
         kept = parameter.clone()
-        neutral = -1e4 if name.endswith("sinks") else 1.0 if is_norm(name) and not variant.norms_add_one else 0.0
+        neutral = -1e4 if name.endswith("sinks") else 1.0 if is_factor(name) or is_norm(name) and not variant.norms_add_one else 0.0
         parameter.fill_(neutral)
         effect = relative([logits_of(model, ids) for ids in prompts], logits)
         assert effect > EFFECT_MIN, f"{variant.name}: {name} changes only {effect:.1e}"

@@ -31,6 +31,23 @@ TEST(RotaryTest, PositionZeroTurnsNothing) {
   }
 }
 
+// The frequencies of a rotation of all pairs; those after the share do not turn.
+TEST(RotaryTest, ProportionalTurnsTheFirstPairsOnly) {
+  RopeConfig rope;
+  rope.theta = 1e6;
+  rope.scaling = RopeScaling::kProportional;
+  rope.rotated_share = 0.25;
+  const Tables tables(rope, 24, 50);
+  for (int position = 0; position < 50; ++position) {
+    for (int pair = 0; pair < 12; ++pair) {
+      const long double angle = pair < 3 ? position * PlainFrequency(1e6, 24, pair) : 0;
+      const auto at = static_cast<size_t>(position * 12 + pair);
+      EXPECT_NEAR(tables.cos[at], std::cos(angle), 1e-7);
+      EXPECT_NEAR(tables.sin[at], std::sin(angle), 1e-7);
+    }
+  }
+}
+
 TEST(RotaryTest, AnglesStayExactAtLatePositions) {
   RopeConfig rope;
   rope.theta = 500000;

@@ -17,8 +17,8 @@ constexpr int32_t kPlanPageSize = 16;
 
 // Requests with the given numbers of keys and `extend` new tokens each. Those with at least
 // `shared` keys begin with the same pages.
-struct Rows {
-  Rows(std::vector<int32_t> lengths, int32_t shared, int32_t extend = 1)
+struct RowsOfPlan {
+  RowsOfPlan(std::vector<int32_t> lengths, int32_t shared, int32_t extend = 1)
       : kv_len(std::move(lengths)) {
     const int64_t num_rows = std::ssize(kv_len);
     const int64_t stride = *std::max_element(kv_len.begin(), kv_len.end()) / kPlanPageSize + 1;
@@ -58,7 +58,7 @@ int64_t StateFloats(const AttentionParams& p, const AttentionItem& item) {
 // How often each (token, KV head, split) is computed.
 using Visits = std::map<std::tuple<int32_t, int32_t, int64_t>, int>;
 
-Visits Expected(const Rows& rows) {
+Visits Expected(const RowsOfPlan& rows) {
   Visits visits;
   for (int32_t row = 0; row < rows.params.num_rows; ++row) {
     for (int32_t token = rows.row_begin[row]; token < rows.row_begin[row + 1]; ++token) {
@@ -74,7 +74,7 @@ Visits Expected(const Rows& rows) {
 }
 
 // Adds what an item visits; splits past a token's keys cost nothing and are not counted.
-void AddVisits(const Rows& rows, const AttentionItem& item, const Visits& expected,
+void AddVisits(const RowsOfPlan& rows, const AttentionItem& item, const Visits& expected,
                Visits* visits) {
   int64_t num_tokens = 0;
   for (int32_t i = 0; i < item.num_segments; ++i) {
@@ -95,7 +95,7 @@ void AddVisits(const Rows& rows, const AttentionItem& item, const Visits& expect
 
 // Checks that every split of every token is computed once, and that split items have separate
 // states within the bound.
-void ExpectSound(const Rows& rows, int num_threads, int64_t bound) {
+void ExpectSound(const RowsOfPlan& rows, int num_threads, int64_t bound) {
   const AttentionPlan plan = PlanAttention(rows.params, num_threads, bound);
   const Visits expected = Expected(rows);
   Visits visits;
@@ -124,7 +124,7 @@ void ExpectSound(const Rows& rows, int num_threads, int64_t bound) {
 TEST(AttentionPlanTest, EverySplitOnceAndWithinTheBound) {
   for (const int32_t shared : {0, 64, 512, 1024}) {
     for (const int32_t extend : {1, 5, 30}) {
-      const Rows rows({1, 512, 513, 5000, 1024, 20000, 7, 2048, 2049}, shared, extend);
+      const RowsOfPlan rows({1, 512, 513, 5000, 1024, 20000, 7, 2048, 2049}, shared, extend);
       const int64_t one = AttentionStateFloats(4, 16);
       for (const int num_threads : {1, 2, 3, 64}) {
         for (const int64_t bound : {int64_t{0}, one, 3 * one, 12 * one, int64_t{1} << 40}) {
@@ -137,7 +137,7 @@ TEST(AttentionPlanTest, EverySplitOnceAndWithinTheBound) {
 
 // One long row is divided into splits, unless their states exceed the bound.
 TEST(AttentionPlanTest, LongItemsAreSharedOut) {
-  const Rows rows({20000}, 0);
+  const RowsOfPlan rows({20000}, 0);
   EXPECT_EQ(PlanAttention(rows.params, 1).loops[0].attend.size(), 2u);
   EXPECT_EQ(PlanAttention(rows.params, 2).loops[0].attend.size(), 2u * 40);
   const int64_t one_item = 40 * AttentionStateFloats(4, 16);
@@ -151,7 +151,7 @@ TEST(AttentionPlanTest, LongItemsAreSharedOut) {
 // 40 rows of 4 query heads for each KV head: two packs of 20 rows, each of which reads the shared
 // keys once.
 TEST(AttentionPlanTest, RowsThatShareAPrefixArePacked) {
-  const Rows rows(std::vector<int32_t>(40, 430), 428);
+  const RowsOfPlan rows(std::vector<int32_t>(40, 430), 428);
   const AttentionPlan plan = PlanAttention(rows.params, 1);
   ASSERT_EQ(plan.loops.size(), 1u);
   ASSERT_EQ(plan.loops[0].attend.size(), 2u * 2);
@@ -165,7 +165,7 @@ TEST(AttentionPlanTest, RowsThatShareAPrefixArePacked) {
 
 TEST(AttentionPlanTest, RowsWithoutSharedPagesAreNotGrouped) {
   for (const int32_t shared : {0, 48}) {
-    const Rows rows(std::vector<int32_t>(9, 430), shared);
+    const RowsOfPlan rows(std::vector<int32_t>(9, 430), shared);
     const AttentionPlan plan = PlanAttention(rows.params, 1);
     ASSERT_EQ(plan.loops[0].attend.size(), 9u * 2);
     for (const AttentionItem& item : plan.loops[0].attend) EXPECT_EQ(item.num_segments, 1);
@@ -174,12 +174,12 @@ TEST(AttentionPlanTest, RowsWithoutSharedPagesAreNotGrouped) {
 
 // If there are more threads than full packs, packs are smaller, so that each thread has some.
 TEST(AttentionPlanTest, PacksAreSmallerWhereThreadsAreMany) {
-  const Rows rows(std::vector<int32_t>(40, 430), 428);
+  const RowsOfPlan rows(std::vector<int32_t>(40, 430), 428);
   EXPECT_EQ(PlanAttention(rows.params, 4).loops[0].attend.size(), 7u * 2);
 }
 
 TEST(AttentionPlanTest, APlanIsKeptForTheStep) {
-  Rows rows({600, 700}, 512);
+  RowsOfPlan rows({600, 700}, 512);
   AttentionPlanner planner;
   rows.params.step = 1;
   const auto num_items = [&] { return planner.Plan(rows.params, 1).loops[0].attend.size(); };
@@ -201,7 +201,7 @@ TEST(AttentionPlanTest, APlanIsKeptForTheStep) {
 
 // A step's layers of one shape use one plan, whatever layers are between them.
 TEST(AttentionPlanTest, EachShapeOfAStepHasOnePlan) {
-  Rows rows({600, 700}, 512);
+  RowsOfPlan rows({600, 700}, 512);
   rows.params.step = 1;
   struct Shape {
     int32_t num_heads, num_kv_heads, head_dim, v_head_dim, window;

@@ -142,6 +142,91 @@ TEST(WrappersTest, Glm4v) {
   EXPECT_EQ(CountParameters(config), 9'400'279'040);
 }
 
+constexpr const char* kGemma4 = R"({"architectures": ["Gemma4ForConditionalGeneration"],
+    "audio_config": null, "eos_token_id": [1, 106], "image_token_id": 258880,
+    "model_type": "gemma4", "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+    "text_config": {"model_type": "gemma4_text", "attention_bias": false,
+        "attention_k_eq_v": false, "enable_moe_block": false, "final_logit_softcapping": 30.0,
+        "global_head_dim": 512, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_size": 1536, "hidden_size_per_layer_input": 256, "intermediate_size": 6144,
+        "layer_types": null, "max_position_embeddings": 131072, "num_attention_heads": 8,
+        "num_hidden_layers": 35, "num_key_value_heads": 1, "num_kv_shared_layers": 20,
+        "rms_norm_eps": 1e-06, "sliding_window": 512, "use_double_wide_mlp": true,
+        "rope_parameters": {"full_attention": {"partial_rotary_factor": 0.25,
+            "rope_theta": 1000000.0, "rope_type": "proportional"},
+            "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}},
+        "vocab_size": 262144, "vocab_size_per_layer_input": 262144},
+    "vision_config": {"model_type": "gemma4_vision"}})";
+
+// layer_types with full attention in the last of each `period` layers.
+std::string Types(int num_layers, int period) {
+  Json types = Json::Array{};
+  for (int i = 1; i <= num_layers; ++i) {
+    types.Append(i % period == 0 ? "full_attention" : "sliding_attention");
+  }
+  return "{\"layer_types\": " + types.Dump() + "}";
+}
+
+TEST(WrappersTest, Gemma4E2B) {
+  const ModelConfig config = Config(WithText(kGemma4, Types(35, 5)));
+  EXPECT_EQ(CountParameters(config), 4'628'569'379);
+  EXPECT_EQ(config.per_layer_width, 256);
+  EXPECT_EQ(config.logit_softcap, 30);
+  EXPECT_EQ(LayerShapeOf(config, 4).head_dim, 512);
+  EXPECT_EQ(LayerShapeOf(config, 3).head_dim, 256);
+  EXPECT_EQ(config.layers[14].kv_layer, -1);
+  EXPECT_EQ(config.layers[15].kv_layer, 13);  // the last window before layer 15
+  EXPECT_EQ(config.layers[34].kv_layer, 14);
+  EXPECT_EQ(LayerShapeOf(config, 14).intermediate_size, 6144);
+  EXPECT_EQ(LayerShapeOf(config, 15).intermediate_size, 12288);
+  EXPECT_EQ(config.ropes[0].scaling, RopeScaling::kProportional);
+  EXPECT_EQ(config.ropes[0].dim, 512);
+  EXPECT_EQ(config.ropes[1].dim, 256);
+  EXPECT_FALSE(HasUniformAttention(config));
+  EXPECT_TRUE(HasLayerExtras(config));
+}
+
+TEST(WrappersTest, Gemma4InItsOtherSizes) {
+  const auto count = [](const std::string& types, const char* more) {
+    return CountParameters(Config(WithText(WithText(kGemma4, types).c_str(), more)));
+  };
+  EXPECT_EQ(count(Types(42, 6), R"({"hidden_size": 2560, "intermediate_size": 10240,
+                "num_hidden_layers": 42, "num_key_value_heads": 2, "num_kv_shared_layers": 18,
+                "use_double_wide_mlp": false})"),
+            7'463'013'418);
+  EXPECT_EQ(count(Types(60, 6), R"({"hidden_size": 5376, "intermediate_size": 21504,
+                "num_hidden_layers": 60, "num_attention_heads": 32, "num_key_value_heads": 16,
+                "num_global_key_value_heads": 4, "num_kv_shared_layers": 0, "attention_k_eq_v": true,
+                "hidden_size_per_layer_input": 0, "sliding_window": 1024})"),
+            30'697'345'340);
+  EXPECT_EQ(count(Types(30, 6), R"({"hidden_size": 2816, "intermediate_size": 2112,
+                "num_hidden_layers": 30, "num_attention_heads": 16, "num_key_value_heads": 8,
+                "num_global_key_value_heads": 2, "num_kv_shared_layers": 0, "attention_k_eq_v": true,
+                "hidden_size_per_layer_input": 0, "enable_moe_block": true, "num_experts": 128,
+                "top_k_experts": 8, "moe_intermediate_size": 704})"),
+            25'233'141'790);
+}
+
+TEST(WrappersTest, Gemma4RefusesWhatDoesNotFit) {
+  const auto refused = [](const char* more) { return RefusedKey(WithText(kGemma4, more), "{}"); };
+  EXPECT_EQ(refused(R"({"num_kv_shared_layers": 35})"), "text_config.num_kv_shared_layers");
+  EXPECT_EQ(refused(R"({"num_kv_shared_layers": 33})"), "text_config.num_kv_shared_layers");
+  EXPECT_EQ(refused(R"({"vocab_size_per_layer_input": 262143})"),
+            "text_config.vocab_size_per_layer_input");
+  EXPECT_EQ(refused(R"({"global_head_dim": 511})"), "text_config.global_head_dim");
+  EXPECT_EQ(refused(R"({"attention_k_eq_v": true, "num_global_key_value_heads": 3})"),
+            "text_config.num_global_key_value_heads");
+  EXPECT_EQ(refused(R"({"enable_moe_block": true})"), "text_config.num_experts");
+  EXPECT_EQ(refused(R"({"use_bidirectional_attention": "all"})"),
+            "text_config.use_bidirectional_attention");
+  EXPECT_EQ(refused(R"({"use_bidirectional_attention": "vision"})"), "");
+  // transformers 5 states the sizes layer by layer.
+  EXPECT_EQ(refused(R"({"per_layer_config": {"0": {"head_dim": 128}}})"),
+            "text_config.per_layer_config.0");
+  EXPECT_EQ(refused(R"({"per_layer_config": {"5": {"head_dim": 128}}})"),
+            "text_config.per_layer_config.11");
+}
+
 TEST(WrappersTest, SettingsMayStandAtEitherLevel) {
   constexpr const char* kFp8 = R"({"quantization_config": {"quant_method": "fp8",
       "weight_block_size": [128, 128]}})";

@@ -55,13 +55,15 @@ class Checkpoint {
   uint64_t total_bytes() const;            // of all tensors
   // The files of the tensors, sorted by name; empty for tensors in memory.
   std::vector<const MappedFile*> Files() const;
+  // Keeps the memory of all tensors for as long as the result exists.
+  std::shared_ptr<const void> Keep() const;
   // The path of the file with the tensor `name`, or "" if there is none: for messages.
   std::string FileOf(std::string_view name) const;
 
  private:
   Checkpoint();
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace minisgl

@@ -20,14 +20,23 @@
 
 namespace minisgl {
 
-enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope, kDynamic };
+enum class RopeScaling : uint8_t {
+  kNone,
+  kLinear,
+  kLlama3,
+  kYarn,
+  kLongRope,
+  kDynamic,
+  kProportional,
+};
 
 // A rotary position embedding. Formulas are in src/model/rotary.cc.
 struct RopeConfig {
   double theta = 10000.0;
   int32_t dim = 0;  // rotated features of a head: even, at most head_dim
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1.0;               // linear, llama3, yarn, dynamic
+  double factor = 1.0;               // linear, llama3, yarn, dynamic, proportional
+  double rotated_share = 1.0;        // proportional: of the pairs, the first ones
   double low_freq_factor = 1.0;      // llama3
   double high_freq_factor = 4.0;     // llama3
   double beta_fast = 32.0;           // yarn
@@ -59,6 +68,7 @@ struct LayerConfig {
   // The layer whose keys and values it reads: an earlier one with its own, of the same window,
   // num_kv_heads, head_dim and value_dim. -1: its own.
   int32_t kv_layer = -1;
+  bool keys_as_values = false;  // values are the keys, before their norm and rotation
 
   bool operator==(const LayerConfig&) const = default;
 };
@@ -74,6 +84,9 @@ struct ExpertsConfig {
   bool choice_bias = false;  // a stored bias is added to the scores that experts are chosen by
   // The files have [out, in] matrices, though others of the architecture have [in, out].
   bool outputs_first = false;
+  // Layers with experts have a dense part beside them: each has a norm after it, the sum another.
+  // Experts and their router have norms of their own before them, and experts a stored factor.
+  bool beside_dense = false;
 };
 
 struct ModelConfig {
@@ -126,6 +139,13 @@ struct ModelConfig {
   // Layers stored after these that draft tokens (multi-token prediction). They are not loaded.
   int32_t num_prediction_layers = 0;
   ExpertsConfig experts;
+  bool value_norm = false;     // values are normalised head by head, without weights
+  bool layer_factors = false;  // the residual stream is multiplied by a stored factor after a layer
+  // Per-layer embeddings: width of what each layer gets of a second table, and rows of the table
+  // (at least vocab_size). 0: none. Formulas are at OpsDecoder in src/model/decoder.cc.
+  int32_t per_layer_width = 0;
+  int64_t per_layer_vocab = 0;
+  double per_layer_scale = 1;       // of the table
   QuantizationConfig quantization;  // empty: all weights are dense
 };
 
@@ -142,6 +162,9 @@ LayerShape LayerShapeOf(const ModelConfig& config, int32_t layer);
 std::vector<LayerShape> LayerShapes(const ModelConfig& config);
 // True if the attention of all layers has one shape, and each layer has keys and values of its own.
 bool HasUniformAttention(const ModelConfig& config);
+// True if layers have what Gemma 4 has besides: normalised values, factors, per-layer embeddings, or
+// experts beside a dense part.
+bool HasLayerExtras(const ModelConfig& config);
 
 struct GenerationConfig : SamplingOverrides {
   std::vector<TokenId> eos_token_ids;

@@ -104,6 +104,15 @@ HWY_INLINE void AddTo(const float* x, float scale, float* residual, int64_t widt
   for (; i < width; ++i) residual[i] += scale * x[i];
 }
 
+HWY_INLINE void Scale(float* x, float scale, int64_t width) {
+  const F32 d;
+  int64_t i = 0;
+  for (; i + kLanes <= width; i += kLanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, scale)), d, x + i);
+  }
+  for (; i < width; ++i) x[i] *= scale;
+}
+
 // out = weight * v / rms(v); out may be v.
 HWY_INLINE void NormalizeRms(const float* v, const float* weight, int64_t width, float eps,
                              float* out) {
@@ -154,6 +163,7 @@ void NormTokens(const NormParams& p, int64_t begin, int64_t end) {
     if (p.residual != nullptr) {
       float* residual = p.residual + t * p.width;
       if (v != nullptr) AddTo(v, p.x_scale, residual, p.width);
+      if (p.residual_factor != 1) Scale(residual, p.residual_factor, p.width);
       v = residual;
     }
     if (p.out == nullptr) continue;
@@ -230,8 +240,10 @@ HWY_NOINLINE void ActivateRows(const ActivateParams& p, int64_t begin, int64_t e
   const int64_t stride = p.gated ? 2 * p.width : p.width;
   for (int64_t t = begin; t < end; ++t) {
     const float* gate = p.gate_up.f32() + t * stride;
-    ActivateRow<kActivation>(gate, p.gated ? gate + p.width : nullptr, p.limit, p.width,
-                             p.out.f32() + t * p.width);
+    const float* up = p.gated           ? gate + p.width
+                      : p.up == nullptr ? nullptr
+                                        : p.up.f32() + t * p.up_stride;
+    ActivateRow<kActivation>(gate, up, p.limit, p.width, p.out.f32() + t * p.width);
   }
 }
 
@@ -309,15 +321,6 @@ HWY_INLINE void Rotate(float* x, const float* cos, const float* sin, int64_t hal
     x[i] = a * cos[i] - b * sin[i];
     x[half + i] = b * cos[i] + a * sin[i];
   }
-}
-
-HWY_INLINE void Scale(float* x, float scale, int64_t width) {
-  const F32 d;
-  int64_t i = 0;
-  for (; i + kLanes <= width; i += kLanes) {
-    hn::StoreU(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, scale)), d, x + i);
-  }
-  for (; i < width; ++i) x[i] *= scale;
 }
 
 // Normalises and rotates a query or key head, in the order that `norm_last` gives.
