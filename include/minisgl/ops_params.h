@@ -90,7 +90,8 @@ struct EmbeddingParams {
 };
 
 // With a residual: residual += x_scale * x (nothing is added if x is null), then residual *=
-// residual_factor, and v = residual. Without: v = x. Each group of group_width consecutive features of v is normalised separately:
+// residual_factor, and v = residual. Without: v = x. Each group of group_width consecutive
+// features of v is normalised separately:
 //   kRms:   out = weight * v / sqrt(mean(v^2) + eps) + bias
 //   kLayer: the same with v - mean(v) in place of v
 struct NormParams {

@@ -95,8 +95,8 @@ void DescribeLayerShapes(const ModelConfig& config, std::string* out) {
   }
   std::string text;
   for (const auto& [shape, count] : counts) {
-    text += fmt::format("{}{} with {} query and {} KV heads of {}", text.empty() ? "" : ", ",
-                        count, shape.num_heads, shape.num_kv_heads, shape.head_dim);
+    text += fmt::format("{}{} with {} query and {} KV heads of {}", text.empty() ? "" : ", ", count,
+                        shape.num_heads, shape.num_kv_heads, shape.head_dim);
   }
   if (num_sharing > 0) text += fmt::format("; {} read the keys of others", num_sharing);
   InfoLine("heads", text, out);

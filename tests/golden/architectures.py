@@ -530,6 +530,8 @@ PER_LAYER = {"num_hidden_layers": 5, "head_dim": 8, "global_head_dim": 16, "hidd
 KEYS_AS_VALUES = {"num_hidden_layers": 3, "head_dim": 8, "global_head_dim": 16, "num_kv_shared_layers": 0,
                   "use_double_wide_mlp": False, "attention_k_eq_v": True, "num_global_key_value_heads": 1,
                   "layer_types": ["full_attention", "sliding_attention", "full_attention"]}
+# The reference embeds the tokens of images and sound otherwise, so that no answer may have them: they are past the
+# vocabulary.
 GEMMA4_NAMES = [r"(model\.language_model|model)\.layers\.2\.layer_scalar",
                 r"(model\.language_model|model)\.layers\.2\.self_attn\.q_norm\.weight"]
 LAST_FACTOR = r"layers\.LAST\.layer_scalar"  # of the last layer: a norm follows that does not see it
@@ -545,8 +547,8 @@ GEMMA4 = [
     Variant("gemma4",
             wrapper("Gemma4ForConditionalGeneration", "gemma4",
                     gemma4("Gemma4ForCausalLM", "gemma4_text", **PER_LAYER | {"global_head_dim": 12}), None,
-                    audio_config=None, eos_token_id=[1, 106], image_token_id=140, video_token_id=141,
-                    audio_token_id=142, boi_token_id=143, eoi_token_id=144, boa_token_id=145, eoa_token_index=146,
+                    audio_config=None, eos_token_id=[1, 106], image_token_id=1140, video_token_id=1141,
+                    audio_token_id=1142, boi_token_id=1143, eoi_token_id=1144, boa_token_id=1145, eoa_token_index=1146,
                     tie_word_embeddings=True),
             old_spelling=False, without=[{"text_config.sliding_window": 500}],
             names=[*GEMMA4_NAMES, r"model\.language_model\.embed_tokens_per_layer\.weight"], tied=True, embedding=0.2, query_norm=0.4, idle=LAST_FACTOR),
@@ -555,8 +557,8 @@ GEMMA4 = [
                     gemma4("Gemma4ForCausalLM", "gemma4_text", hidden_size_per_layer_input=0, enable_moe_block=True,
                            num_experts=6, top_k_experts=3, moe_intermediate_size=9, attention_bias=True,
                            **KEYS_AS_VALUES), None,
-                    audio_config=None, eos_token_id=[1, 106], image_token_id=140, video_token_id=141,
-                    audio_token_id=142, boi_token_id=143, eoi_token_id=144, boa_token_id=145, eoa_token_index=146,
+                    audio_config=None, eos_token_id=[1, 106], image_token_id=1140, video_token_id=1141,
+                    audio_token_id=1142, boi_token_id=1143, eoi_token_id=1144, boa_token_id=1145, eoa_token_index=1146,
                     tie_word_embeddings=True),
             without=[{"text_config.top_k_experts": 2}, {"text_config.sliding_window": 500}],
             names=[*GEMMA4_NAMES, r"model\.language_model\.layers\.0\.experts\.gate_up_proj",

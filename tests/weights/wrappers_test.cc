@@ -196,13 +196,15 @@ TEST(WrappersTest, Gemma4InItsOtherSizes) {
             7'463'013'418);
   EXPECT_EQ(count(Types(60, 6), R"({"hidden_size": 5376, "intermediate_size": 21504,
                 "num_hidden_layers": 60, "num_attention_heads": 32, "num_key_value_heads": 16,
-                "num_global_key_value_heads": 4, "num_kv_shared_layers": 0, "attention_k_eq_v": true,
-                "hidden_size_per_layer_input": 0, "sliding_window": 1024})"),
+                "num_global_key_value_heads": 4, "num_kv_shared_layers": 0,
+                "attention_k_eq_v": true, "hidden_size_per_layer_input": 0,
+                "sliding_window": 1024})"),
             30'697'345'340);
   EXPECT_EQ(count(Types(30, 6), R"({"hidden_size": 2816, "intermediate_size": 2112,
                 "num_hidden_layers": 30, "num_attention_heads": 16, "num_key_value_heads": 8,
-                "num_global_key_value_heads": 2, "num_kv_shared_layers": 0, "attention_k_eq_v": true,
-                "hidden_size_per_layer_input": 0, "enable_moe_block": true, "num_experts": 128,
+                "num_global_key_value_heads": 2, "num_kv_shared_layers": 0,
+                "attention_k_eq_v": true, "hidden_size_per_layer_input": 0,
+                "enable_moe_block": true, "num_experts": 128,
                 "top_k_experts": 8, "moe_intermediate_size": 704})"),
             25'233'141'790);
 }

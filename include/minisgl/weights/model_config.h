@@ -162,8 +162,8 @@ LayerShape LayerShapeOf(const ModelConfig& config, int32_t layer);
 std::vector<LayerShape> LayerShapes(const ModelConfig& config);
 // True if the attention of all layers has one shape, and each layer has keys and values of its own.
 bool HasUniformAttention(const ModelConfig& config);
-// True if layers have what Gemma 4 has besides: normalised values, factors, per-layer embeddings, or
-// experts beside a dense part.
+// True if layers have what Gemma 4 has besides: normalised values, factors, per-layer embeddings,
+// or experts beside a dense part.
 bool HasLayerExtras(const ModelConfig& config);
 
 struct GenerationConfig : SamplingOverrides {
