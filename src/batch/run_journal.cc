@@ -42,6 +42,9 @@ constexpr size_t kHeadBytes = size_t{1} << 20;
 constexpr size_t kSampleBytes = 4096;
 constexpr size_t kSamples = 64;
 
+// Longer lists of an option are hashed, so that a journal can be read again.
+constexpr size_t kListedBytesMax = size_t{64} << 10;
+
 // The key, beside those of options, of the command that wrote the output. Null: run.
 constexpr const char* kCommand = "command";
 
@@ -151,7 +154,10 @@ void DescribeGrammar(const load::AnswerGrammar& grammar, Json* out) {
   };
   set("--json-schema", GrammarKind::kJsonSchema, HashedText(text.text));
   set("--regex", GrammarKind::kRegularExpression, text.text);
-  set("--choice", GrammarKind::kChoice, Strings(text.choices));
+  const Json choices = Strings(text.choices);
+  const std::string listed = choices.Dump();
+  set("--choice", GrammarKind::kChoice,
+      listed.size() > kListedBytesMax ? Json(HashedText(listed)) : choices);
   set("--grammar", GrammarKind::kGbnf, HashedText(text.text));
 }
 
