@@ -85,6 +85,21 @@ std::vector<Architecture> LlamaFamilies() {
   };
 }
 
+// A feed-forward part without a gate.
+std::vector<Architecture> ArceeFamily() {
+  return {
+      {.name = "ArceeForCausalLM",
+       .model_type = "arcee",
+       .max_seq_len = 4096,
+       .eps = 1e-5,
+       .qkv_bias = kAttentionBias,
+       .output_bias = kAttentionBias,
+       .feed_forward_bias = kMlpBias,
+       .activation = "relu2",
+       .gated = false},
+  };
+}
+
 // Norms of heads, fused projections, a rotary of part of a head.
 std::vector<Architecture> QwenAndPhiFamilies() {
   return {
@@ -339,6 +354,20 @@ std::vector<Architecture> ExpertFamilies() {
        .windows = Windows::kSwitched,
        .window = 4096,
        .read = ReadQwen3Moe},
+      {.name = "HunYuanMoEV1ForCausalLM",
+       .model_type = "hunyuan_v1_moe",
+       .eps = 1e-5,
+       .qk_norm = QkNorm::kHeadAfterRotary,
+       .qkv_bias = kAttentionBias,
+       .output_bias = kAttentionBias,
+       .rope_alpha = true,
+       .names = {{Role::kQueryNorm, "self_attn.query_layernorm.weight"},
+                 {Role::kKeyNorm, "self_attn.key_layernorm.weight"},
+                 {Role::kRouter, "mlp.gate.wg.weight"},
+                 {Role::kSharedGate, "mlp.shared_mlp.gate_proj.weight"},
+                 {Role::kSharedUp, "mlp.shared_mlp.up_proj.weight"},
+                 {Role::kSharedDown, "mlp.shared_mlp.down_proj.weight"}},
+       .read = ReadHunYuanMoe},
       {.name = "OlmoeForCausalLM",
        .model_type = "olmoe",
        .max_seq_len = 4096,
@@ -387,6 +416,20 @@ std::vector<Architecture> BiasedExpertFamilies() {
                  {Role::kSharedDown, "mlp.shared_experts.down_proj.weight"}},
        .choice_bias_row = true,
        .read = ReadErnie4_5Moe},
+      {.name = "ExaoneMoeForCausalLM",
+       .model_type = "exaone_moe",
+       .num_kv_heads = 32,
+       .eps = 1e-5,
+       .qk_norm = QkNorm::kHead,
+       .rotated = Rotated::kWindowsIfAny,
+       .windows = Windows::kAllButEachNull,
+       .window = 4096,
+       .window_period = 4,
+       .names = {{Role::kChoiceBias, "mlp.e_score_correction_bias"},
+                 {Role::kSharedGate, "mlp.shared_experts.gate_proj.weight"},
+                 {Role::kSharedUp, "mlp.shared_experts.up_proj.weight"},
+                 {Role::kSharedDown, "mlp.shared_experts.down_proj.weight"}},
+       .read = ReadExaoneMoe},
       {.name = "MiniMaxM2ForCausalLM",
        .model_type = "minimax_m2",
        .max_seq_len = 196608,
@@ -440,9 +483,10 @@ std::vector<Architecture> GptOssFamily() {
 const std::vector<Architecture>& Architectures() {
   static const auto& all = *new std::vector<Architecture>([] {
     std::vector<Architecture> entries;
-    for (const auto& family : {LlamaFamilies(), QwenAndPhiFamilies(), GemmaFamilies(),
-                               OlmoAndCohereFamilies(), LayerNormFamilies(), ExpertFamilies(),
-                               BiasedExpertFamilies(), GptOssFamily(), MultimodalFamilies()}) {
+    for (const auto& family :
+         {LlamaFamilies(), ArceeFamily(), QwenAndPhiFamilies(), GemmaFamilies(),
+          OlmoAndCohereFamilies(), LayerNormFamilies(), ExpertFamilies(), BiasedExpertFamilies(),
+          GptOssFamily(), MultimodalFamilies()}) {
       entries.insert(entries.end(), family.begin(), family.end());
     }
     return entries;

@@ -377,6 +377,7 @@ std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer) {
 }
 
 bool IsOfPredictionLayer(const ModelConfig& config, std::string_view name) {
+  if (name.starts_with("mtp.")) return true;
   if (config.num_prediction_layers > 0 && name.starts_with(config.text_prefix + "mtp_"))
     return true;
   const std::optional<InLayer> place = LayerOf(config, name);

@@ -105,7 +105,7 @@ std::vector<TensorSpec> ModelTensors(const ModelConfig& config);
 std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer);
 
 // True for a tensor of a layer that drafts tokens (ModelConfig::num_prediction_layers): one that is
-// numbered after the model's layers, or is called "model.mtp_...".
+// numbered after the model's layers, or is called "model.mtp_..." or "mtp....".
 bool IsOfPredictionLayer(const ModelConfig& config, std::string_view name);
 
 // True for a tensor without a role that is known to be redundant (rotary frequencies, a head equal

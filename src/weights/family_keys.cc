@@ -46,7 +46,7 @@ void CheckDerivedHeadDim(FieldReader* reader, const ModelConfig& config) {
 
 // Reads the number of experts and the number chosen for each token, for all layers. `key`: the
 // first name of the number of experts; num_local_experts is the other. `chosen_key`: of the number
-// chosen.
+// chosen; null: that is `num_chosen`.
 void ReadExperts(FieldReader* reader, int64_t num_experts, int64_t num_chosen, ModelConfig* config,
                  const char* key = "num_experts", const char* chosen_key = "num_experts_per_tok") {
   ExpertsConfig& experts = config->experts;
@@ -63,12 +63,15 @@ void ReadExperts(FieldReader* reader, int64_t num_experts, int64_t num_chosen, M
         fmt::format("up to {} experts in all layers together are supported", kPartsMax));
   }
   experts.num_experts = static_cast<int32_t>(num_experts);
-  experts.num_chosen =
-      static_cast<int32_t>(reader->Int(chosen_key, {1, kExpertsRange.max}, num_chosen));
+  if (chosen_key != nullptr) {
+    num_chosen = reader->Int(chosen_key, {1, kExpertsRange.max}, num_chosen);
+  }
+  experts.num_chosen = static_cast<int32_t>(num_chosen);
   if (experts.num_chosen > experts.num_experts) {
-    reader->FailWith(
-        chosen_key, fmt::format("{}", experts.num_chosen),
-        fmt::format("up to the number of experts ({}) is supported", experts.num_experts));
+    reader->FailWith(chosen_key == nullptr ? key : chosen_key,
+                     fmt::format("{}", experts.num_chosen),
+                     fmt::format("up to the number of experts ({}) is supported for each token",
+                                 experts.num_experts));
   }
   experts.intermediate_size = config->intermediate_size;
   for (LayerConfig& layer : config->layers) layer.has_experts = true;
@@ -362,28 +365,93 @@ void ReadGraniteMoe(FieldReader* reader, ModelConfig* config) {
   config->experts.routing.renormalize = true;
 }
 
-void ReadGlm4Moe(FieldReader* reader, ModelConfig* config) {
-  constexpr IntRange kSharedRange = {1, 1 << 8};
-  ReadExperts(reader, 128, 8, config, "n_routed_experts");
+namespace {
+
+// Scores are sigmoids of each logit, with a bias for the choice; groups, a factor, layers without
+// experts first. `shared_key`: of the number of shared experts. REQUIRES experts that were read.
+void ReadBiasedSigmoids(FieldReader* reader, double factor, const char* shared_key,
+                        int64_t shared_min, ModelConfig* config) {
+  const IntRange shared_range = {shared_min, 1 << 8};
   const int64_t num_dense = reader->Int("first_k_dense_replace", kLayerRange, 1);
   for (size_t i = 0; i < config->layers.size(); ++i) {
     config->layers[i].has_experts = static_cast<int64_t>(i) >= num_dense;
   }
   ExpertsConfig& experts = config->experts;
-  experts.intermediate_size = reader->Int("moe_intermediate_size", kWidthRange, 1408);
   experts.shared_intermediate_size =
-      experts.intermediate_size * reader->Int("n_shared_experts", kSharedRange, 1);
+      experts.intermediate_size * reader->Int(shared_key, shared_range, 1);
   experts.choice_bias = true;
   experts.routing.score = RouteScore::kSigmoid;
   experts.routing.best_of_group = 2;
   experts.routing.sum_eps = 1e-20f;
   experts.routing.renormalize = reader->Bool("norm_topk_prob", true);
   experts.routing.factor =
-      static_cast<float>(reader->Number("routed_scaling_factor", kPositiveRange, 1));
+      static_cast<float>(reader->Number("routed_scaling_factor", kPositiveRange, factor));
   ReadExpertGroups(reader, &experts);
-  if (reader->Bool("use_qk_norm", false)) config->qk_norm = QkNorm::kHead;
   config->num_prediction_layers =
       static_cast<int32_t>(reader->Int("num_nextn_predict_layers", kPredictionLayersRange, 0));
+}
+
+// Fails unless `key` is absent, `value`, or a list of it for each layer.
+void CheckSameInLayers(FieldReader* reader, const char* key, int64_t value,
+                       const ModelConfig& config) {
+  const Json* found = reader->Find(key);
+  if (found == nullptr || *found == Json(value)) return;
+  const Json all(Json::Array(static_cast<size_t>(config.num_layers), Json(value)));
+  if (*found == all) return;
+  reader->Fail(key, fmt::format("{} for each layer is supported", value));
+}
+
+// The number of `key`, or the first of a list that has one for each layer.
+Json FirstOf(FieldReader* reader, const char* key, int64_t fallback) {
+  const Json* found = reader->Find(key);
+  if (found == nullptr) return fallback;
+  return found->is_array() && !found->as_array().empty() ? found->as_array()[0] : *found;
+}
+
+}  // namespace
+
+void ReadGlm4Moe(FieldReader* reader, ModelConfig* config) {
+  ReadExperts(reader, 128, 8, config, "n_routed_experts");
+  config->experts.intermediate_size = reader->Int("moe_intermediate_size", kWidthRange, 1408);
+  ReadBiasedSigmoids(reader, 1, "n_shared_experts", 1, config);
+  if (reader->Bool("use_qk_norm", false)) config->qk_norm = QkNorm::kHead;
+}
+
+void ReadExaoneMoe(FieldReader* reader, ModelConfig* config) {
+  ReadExperts(reader, 64, 8, config);
+  config->experts.intermediate_size = reader->Int("moe_intermediate_size", kWidthRange, 1024);
+  ReadBiasedSigmoids(reader, 2.5, "num_shared_experts", 1, config);
+  const Json* types = reader->Find("mlp_layer_types");
+  if (types == nullptr) return;
+  if (!types->is_array() || types->as_array().size() != config->layers.size()) {
+    return reader->Fail("mlp_layer_types",
+                        fmt::format("an array of {} strings is needed", config->num_layers));
+  }
+  for (size_t i = 0; i < config->layers.size(); ++i) {
+    const Json& type = types->as_array()[i];
+    config->layers[i].has_experts = type == Json("sparse");
+    if (type != Json("sparse") && type != Json("dense")) {
+      return reader->FailWith("mlp_layer_types", Visible(type.Dump(), 60),
+                              "\"dense\" and \"sparse\" are supported");
+    }
+  }
+}
+
+// The hub's configurations state for each layer what the reference has once.
+void ReadHunYuanMoe(FieldReader* reader, ModelConfig* config) {
+  const Json num_chosen = FirstOf(reader, "moe_topk", 1);
+  if (!num_chosen.is_int() || num_chosen.as_int() < 1 || num_chosen.as_int() > kExpertsRange.max) {
+    return reader->Fail("moe_topk", "a number of experts, or one for each layer, is supported");
+  }
+  ReadExperts(reader, 1, num_chosen.as_int(), config, "num_experts", nullptr);
+  if (!reader->ok()) return;
+  CheckSameInLayers(reader, "moe_topk", config->experts.num_chosen, *config);
+  CheckSameInLayers(reader, "moe_intermediate_size", config->intermediate_size, *config);
+  CheckSameInLayers(reader, "num_shared_expert", 1, *config);
+  CheckNeutral(reader, "moe_layer_num_skipped", Json(0), "only 0 is supported");
+  CheckNeutral(reader, "use_cla", Json(false), "only false is supported");
+  config->experts.shared_intermediate_size = config->intermediate_size;
+  config->experts.routing.renormalize = true;
 }
 
 // The name under which a configuration has a number that may have either; both must agree.

@@ -19,6 +19,8 @@ void ReadMixtral(FieldReader* reader, ModelConfig* config);
 void ReadQwen2Moe(FieldReader* reader, ModelConfig* config);
 void ReadQwen3Moe(FieldReader* reader, ModelConfig* config);
 void ReadQwen3VlMoe(FieldReader* reader, ModelConfig* config);
+void ReadHunYuanMoe(FieldReader* reader, ModelConfig* config);
+void ReadExaoneMoe(FieldReader* reader, ModelConfig* config);
 void ReadOlmoe(FieldReader* reader, ModelConfig* config);
 void ReadGraniteMoe(FieldReader* reader, ModelConfig* config);
 void ReadGlm4Moe(FieldReader* reader, ModelConfig* config);

@@ -31,7 +31,7 @@ constexpr OtherPart kOtherParts[] = {
     {"vision_model.", "images"}, {"vision_embedder.", "images"},
     {"embed_vision.", "images"}, {"multi_modal_projector.", "images"},
     {"image_newline", "images"}, {"audio_tower.", "audio"},
-    {"embed_audio.", "audio"},   {"mtp.", kPredictionPart},
+    {"embed_audio.", "audio"},
 };
 
 // The output head, whose codes have other suffixes if it is quantized.

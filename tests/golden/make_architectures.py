@@ -117,7 +117,7 @@ def random_parameter(name, shape, variant, generator):
         return away_from_zero(shape, 0.2, 0.8, generator)
     if name.endswith("embed_tokens.weight"):
         return normal(variant.embedding)
-    if re.search(r"(router|router\.proj|\.gate|shared_expert_gate)\.weight$", name):
+    if re.search(r"(router|router\.proj|gate\.wg|\.gate|shared_expert_gate)\.weight$", name):
         return normal(3 / math.sqrt(shape[-1]))
     fan_in = shape[-2] if variant.experts_in_first and ".experts." in name else shape[-1]
     return normal(1.2 / math.sqrt(fan_in))
@@ -221,7 +221,7 @@ class Margins:
     def __init__(self, model):
         self.least = math.inf
         self.hooks = [module.register_forward_hook(self.watch) for module in model.modules()
-                      if type(module).__name__.lower().endswith(("topkrouter", "textrouter"))]
+                      if type(module).__name__.lower().endswith(("topkrouter", "textrouter", "moev1gate"))]
         assert self.hooks or "n_routed_experts" not in model.config.to_dict()
 
     def watch(self, module, inputs, outputs):

@@ -9,6 +9,20 @@
 namespace minisgl {
 namespace {
 
+TEST(DenseConfigsTest, Arcee) {
+  const ModelConfig config = Config(R"({"architectures": ["ArceeForCausalLM"],
+      "model_type": "arcee", "attention_bias": false, "head_dim": 128, "hidden_act": "relu2",
+      "hidden_size": 2560, "intermediate_size": 18432, "max_position_embeddings": 65536,
+      "mlp_bias": false, "num_attention_heads": 20, "num_hidden_layers": 36,
+      "num_key_value_heads": 4, "rms_norm_eps": 1e-05,
+      "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 20.0, "mscale": 1.0,
+          "original_max_position_embeddings": 4096, "rope_type": "yarn"},
+      "rope_theta": 10000.0, "tie_word_embeddings": false, "vocab_size": 128004})");
+  EXPECT_FALSE(config.gated);
+  EXPECT_EQ(config.activation, Activation::kRelu2);
+  EXPECT_EQ(CountParameters(config), 4'619'184'640);
+}
+
 TEST(DenseConfigsTest, MistralSlidesInEveryLayer) {
   constexpr const char* kText = R"({"architectures": ["MistralForCausalLM"],
       "model_type": "mistral", "hidden_act": "silu", "hidden_size": 4096,

@@ -69,6 +69,50 @@ TEST(ExpertConfigsTest, Qwen2MoeSharesAnExpert) {
   EXPECT_FALSE(slides.qkv_bias);
 }
 
+TEST(ExpertConfigsTest, KExaone) {
+  constexpr const char* kText = R"({"architectures": ["ExaoneMoeForCausalLM"],
+      "model_type": "exaone_moe", "head_dim": 128, "hidden_act": "silu", "hidden_size": 6144,
+      "intermediate_size": 18432, "max_position_embeddings": 262144, "moe_intermediate_size": 2048,
+      "n_group": 1, "topk_group": 1, "norm_topk_prob": true, "num_attention_heads": 64,
+      "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48,
+      "num_key_value_heads": 8, "num_shared_experts": 1, "first_k_dense_replace": 1,
+      "rms_norm_eps": 1e-05, "rope_parameters": {"rope_theta": 1000000, "rope_type": "default"},
+      "routed_scaling_factor": 2.5, "sliding_window": 128, "sliding_window_pattern": 4,
+      "tie_word_embeddings": false, "vocab_size": 153600})";
+  const ModelConfig config = Config(kText);
+  EXPECT_EQ(CountParameters(config), 236'571'156'352);
+  EXPECT_EQ(config.layers[3].rope, -1);
+  EXPECT_EQ(config.layers[2].rope, 0);
+  EXPECT_FALSE(config.layers[0].has_experts);
+  EXPECT_TRUE(config.experts.choice_bias);
+  EXPECT_EQ(RefusedKey(kText, R"({"mlp_layer_types": ["dense"]})"), "mlp_layer_types");
+  EXPECT_EQ(RefusedKey(kText, R"({"topk_group": 2})"), "topk_group");
+}
+
+TEST(ExpertConfigsTest, HunYuanStatesEachLayer) {
+  constexpr const char* kText = R"({"architectures": ["HunYuanMoEV1ForCausalLM"],
+      "model_type": "hunyuan_v1_moe", "attention_bias": false, "attention_head_dim": 128,
+      "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 3072,
+      "max_position_embeddings": 32768, "mlp_bias": false, "moe_intermediate_size": 3072,
+      "moe_layer_num_skipped": 0, "moe_topk": 8, "num_attention_heads": 32, "num_experts": 64,
+      "num_hidden_layers": 3, "num_key_value_heads": 8, "num_shared_expert": 1,
+      "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+      "rope_scaling": {"alpha": 1000.0, "factor": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+          "type": "dynamic"},
+      "tie_word_embeddings": true, "use_cla": false, "use_qk_norm": true, "vocab_size": 128167})";
+  EXPECT_EQ(CountParameters(Config(kText, R"({"num_hidden_layers": 32})")), 80'393'183'232);
+  const ModelConfig config = Config(kText, R"({"moe_topk": [8, 8, 8],
+      "num_shared_expert": [1, 1, 1], "moe_intermediate_size": [3072, 3072, 3072]})");
+  EXPECT_EQ(config.experts.num_chosen, 8);
+  EXPECT_EQ(config.experts.shared_intermediate_size, 3072);
+  EXPECT_EQ(RefusedKey(kText, R"({"moe_topk": [8, 8, 4]})"), "moe_topk");
+  EXPECT_EQ(RefusedKey(kText, R"({"moe_topk": "8"})"), "moe_topk");
+  EXPECT_EQ(RefusedKey(kText, R"({"moe_topk": 65})"), "num_experts");
+  EXPECT_EQ(RefusedKey(kText, R"({"moe_intermediate_size": [3072, 3072, 1]})"),
+            "moe_intermediate_size");
+  EXPECT_EQ(RefusedKey(kText, R"({"num_shared_expert": 2})"), "num_shared_expert");
+}
+
 TEST(ExpertConfigsTest, Qwen3Moe) {
   const ModelConfig config = Config(kQwen3Moe);
   EXPECT_EQ(config.experts.num_experts, 128);

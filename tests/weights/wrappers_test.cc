@@ -301,7 +301,7 @@ TEST(WrappersTest, OtherPartsAreKnownByTheirNames) {
   EXPECT_EQ(weights::OtherPartOf("vision_tower.vision_model.embeddings.weight"), "images");
   EXPECT_EQ(weights::OtherPartOf("model.visual.blocks.0.attn.qkv.weight"), "images");
   EXPECT_EQ(weights::OtherPartOf("model.audio_tower.layers.0.weight"), "audio");
-  EXPECT_EQ(weights::OtherPartOf("mtp.layers.0.weight"), weights::kPredictionPart);
+  EXPECT_TRUE(weights::IsOfPredictionLayer(Config(kGemma), "mtp.layers.0.weight"));
   EXPECT_EQ(weights::OtherPartOf("model.language_model.layers.0.mlp.up_proj.weight"), "");
   EXPECT_EQ(weights::OtherPartOf("model.layers.0.visual.weight"), "");
 }
