@@ -11,8 +11,8 @@
 //   12 N T bytes.
 // SampleKernel  grid N, 512 threads, a block for each place. Shared memory: SharedBytes(V), 20
 //   bytes for each tile and 34.5 KiB. Reads the summaries and clears them. Then
-//   - bias, penalties, bans: 12 bytes for each token of history; the tiles that they touch are
-//     summarised again (at most 4 V bytes);
+//   - bias, penalties, bans, a mask: 12 bytes for each token of history, V / 8 bytes of mask; the
+//     tiles that they touch are summarised again (at most 4 V bytes, and as many stores);
 //   - greedy, or only a temperature: one tile (1 KiB);
 //   - top-k, top-p, min-p: a cut is found from the summaries (41 T steps). The tiles that reach it
 //     are read twice (about k tiles for top-k, about a hundred for the nucleus of a peaked row),
@@ -150,6 +150,7 @@ struct PlaceArrays {
   uint32_t* counts;        // [V]
   float* raw_logits;       // [V]
   const int32_t* history;  // [history_len]
+  const uint32_t* mask;    // [ceil(V / 32)] or null
 };
 
 // Adds bias[begin .. end). If a token is listed twice, the thread of its first entry adds both, in
@@ -207,9 +208,22 @@ MINISGL_DEVICE void ApplyPenalties(const DeviceSampling& sampling, const PlaceAr
   }
 }
 
-MINISGL_DEVICE bool ChangesLogits(const DeviceSampling& sampling) {
-  return sampling.bias_begin < sampling.bias_end || sampling.banned_begin < sampling.banned_end ||
-         sampling.repetition_penalty != 1 || HasAnswerPenalty(sampling);
+// True if the mask leaves out a token of the tile. Bits past the vocabulary are 0 in every mask.
+MINISGL_DEVICE bool MasksTile(const uint32_t* mask, int tile, int32_t vocab_size) {
+  constexpr int kTileWords = kTileSize / 32;
+  const int num_words = (vocab_size + 31) / 32;
+  uint32_t all = ~uint32_t{0};
+  for (int i = 0; i < kTileWords; ++i) {
+    const int word = tile * kTileWords + i;
+    all &= word < num_words ? mask[word] : ~uint32_t{0};
+  }
+  return all != ~uint32_t{0};
+}
+
+MINISGL_DEVICE bool ChangesLogits(const DeviceSampling& sampling, const uint32_t* mask) {
+  return mask != nullptr || sampling.bias_begin < sampling.bias_end ||
+         sampling.banned_begin < sampling.banned_end || sampling.repetition_penalty != 1 ||
+         HasAnswerPenalty(sampling);
 }
 
 // Marks the tiles in which bias, penalties or bans change a logit. If log-probabilities are wanted,
@@ -228,6 +242,12 @@ MINISGL_DEVICE void TouchTiles(const DeviceSampleParams& params, const DeviceSam
   } else if (HasAnswerPenalty(sampling)) {
     touch(place.history, sampling.prompt_len, sampling.history_len);
   }
+  for (int tile = static_cast<int>(threadIdx.x); place.mask != nullptr && tile < block.num_tiles;
+       tile += kThreads) {
+    if (MasksTile(place.mask, tile, block.row.vocab_size)) {
+      AtomicMaxShared(block.touched + tile, 1u);
+    }
+  }
   __syncthreads();
   if (sampling.num_logprobs < 0) return;
   for (int tile = Warp(); tile < block.num_tiles; tile += kWarps) {
@@ -243,6 +263,14 @@ MINISGL_DEVICE void TouchTiles(const DeviceSampleParams& params, const DeviceSam
   __syncthreads();
 }
 
+// Bans the tokens that the mask leaves out, after bias and penalties.
+MINISGL_DEVICE void ApplyMask(const PlaceArrays& place, const PlaceBlock& block) {
+  if (place.mask == nullptr) return;
+  for (int token = static_cast<int>(threadIdx.x); token < block.row.vocab_size; token += kThreads) {
+    if ((place.mask[token / 32] >> (token % 32) & 1) == 0) place.logits[token] = -kInfinity;
+  }
+}
+
 MINISGL_DEVICE void ChangeLogits(const DeviceSampleParams& params, const DeviceSampling& sampling,
                                  const PlaceArrays& place, const PlaceBlock& block) {
   TouchTiles(params, sampling, place, block);
@@ -252,6 +280,7 @@ MINISGL_DEVICE void ChangeLogits(const DeviceSampleParams& params, const DeviceS
        i += kThreads) {
     place.logits[params.banned_ids[i]] = -kInfinity;
   }
+  ApplyMask(place, block);
   __syncthreads();
   SummarizeTiles(block, sampling, [&](int tile) { return block.touched[tile] != 0; });
 }
@@ -450,7 +479,7 @@ MINISGL_DEVICE DeviceToken SamplePlace(const DeviceSampleParams& params,
     if (Warp() == 0) ListMostLikely(block, num_ranks, log_sum, block.tile_list, top_logprobs);
     __syncthreads();
   }
-  if (ChangesLogits(sampling)) {
+  if (ChangesLogits(sampling, place.mask)) {
     ChangeLogits(params, sampling, place, block);
     largest = LargestOfTiles(block);
     if (!IsFinite(largest)) return non_finite;
@@ -466,6 +495,11 @@ MINISGL_DEVICE DeviceToken SamplePlace(const DeviceSampleParams& params,
   return result;
 }
 
+MINISGL_DEVICE const uint32_t* MaskOf(const DeviceSampleParams& params, int64_t place) {
+  if (params.mask_of == nullptr || params.mask_of[place] < 0) return nullptr;
+  return params.masks + params.mask_of[place] * ((params.vocab_size + 31) / 32);
+}
+
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kThreads, 2)
     SampleKernel(DeviceSampleParams params, bool summarized) {
   GridWait();
@@ -476,7 +510,8 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kThreads, 2)
       .logits = params.logits + index * params.vocab_size,
       .counts = params.counts + index * params.vocab_size,
       .raw_logits = params.raw_logits + index * params.vocab_size,
-      .history = params.token_pool + sampling.table_row * params.token_pool_stride};
+      .history = params.token_pool + sampling.table_row * params.token_pool_stride,
+      .mask = MaskOf(params, index)};
   const DeviceToken result = SamplePlace(params, sampling, place, summarized,
                                          params.top_logprobs + index * params.max_logprobs);
   if (threadIdx.x == 0) params.sampled[index] = result;

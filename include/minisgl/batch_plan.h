@@ -70,6 +70,9 @@ struct BatchPlan {
   // token. A row has drafts or these, never both.
   std::vector<int32_t> num_scored;
   std::vector<TokenId> scored_ids;  // [sum of num_scored] those tokens, row by row
+  // [R], or empty if all are 0. 1: each place of the row chooses among the tokens of a mask, which
+  // the engine gets after the launch (Engine::SupplyMasks). 0 if it wants no token.
+  std::vector<uint8_t> is_masked;
   // [R] position where the answer begins: for penalties, and for the index of a random number.
   std::vector<int32_t> prompt_len;
   // [R] owned by the requests, alive until the step is collected.
@@ -79,8 +82,21 @@ struct BatchPlan {
   int num_tokens() const { return static_cast<int>(positions.size()); }
   int extend_len(int row) const { return row_begin[row + 1] - row_begin[row]; }
   int scored_len(int row) const { return num_scored.empty() ? 0 : num_scored[row]; }
+  bool masked(int row) const { return !is_masked.empty() && is_masked[row] != 0; }
+  // True if the engine must get masks for it.
+  bool has_masks() const { return !is_masked.empty(); }
 
   std::string ToJson() const;
+};
+
+// Words of a mask over `vocab_size` tokens.
+constexpr int64_t MaskWords(int64_t vocab_size) { return (vocab_size + 31) / 32; }
+
+// The tokens among which the masked rows of one step choose.
+struct StepMasks {
+  // [places of masked rows][MaskWords(V)], row by row: 1 + num_drafts places each. Token t may be
+  // chosen if bit t % 32 of word t / 32 is set. Bits past the vocabulary are 0.
+  std::vector<uint32_t> words;
 };
 
 }  // namespace minisgl

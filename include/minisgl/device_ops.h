@@ -123,6 +123,10 @@ struct DeviceSampleParams {
   int32_t max_logprobs;        // K: upper bound on num_logprobs of any place
   DeviceToken* sampled;        // [N]
   TokenLogprob* top_logprobs;  // [N, K]
+  // [N] which of `masks` holds the tokens that the place chooses among (SampleParams::masks), or
+  // -1: all. Null: no place has a mask.
+  const int32_t* mask_of = nullptr;
+  const uint32_t* masks = nullptr;  // [masks, ceil(V / 32)]
 };
 
 // Where a step's results are stored, in memory of AllocateHost, which the device can write.

@@ -350,6 +350,10 @@ struct SampleParams {
   const int32_t* history_len;
   RowResult* results;              // [N]
   const TokenId* given = nullptr;  // [N], ids in [0, V); null: tokens are chosen
+  // [N] the tokens among which a row chooses, a bit each ([ceil(V / 32)], StepMasks), or null: all.
+  // SamplingParams::min_tokens bans nothing in a row with a mask: the mask has the end tokens that
+  // the row may choose. Null: no row has a mask.
+  const uint32_t* const* masks = nullptr;
 };
 
 }  // namespace minisgl

@@ -357,7 +357,8 @@ class NaiveOps : public Ops {
                       .history = p.history[i],
                       .prompt_len = p.prompt_len[i],
                       .history_len = p.history_len[i],
-                      .given = p.given == nullptr ? -1 : p.given[i]},
+                      .given = p.given == nullptr ? -1 : p.given[i],
+                      .mask = p.masks == nullptr ? nullptr : p.masks[i]},
                      &p.results[i]);
     }
   }

@@ -62,7 +62,11 @@ void ChangeLogits(const SampleRowParams& row) {
       return logit - sampling.presence_penalty - sampling.frequency_penalty * count;
     });
   }
-  if (row.history_len - row.prompt_len < sampling.min_tokens) {
+  if (row.mask != nullptr) {
+    for (int64_t id = 0; id < row.vocab_size; ++id) {
+      if ((row.mask[id / 32] >> (id % 32) & 1) == 0) row.logits[id] = kMinusInfinity;
+    }
+  } else if (row.history_len - row.prompt_len < sampling.min_tokens) {
     for (const TokenId id : sampling.banned_until_min) row.logits[id] = kMinusInfinity;
   }
 }

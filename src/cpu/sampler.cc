@@ -68,7 +68,22 @@ void ApplyBias(const SampleRowParams& row) {
   }
 }
 
-void ApplyMinTokens(const SampleRowParams& row) {
+void ApplyMask(const SampleRowParams& row) {
+  for (int64_t begin = 0; begin < row.vocab_size; begin += 32) {
+    const uint32_t word = row.mask[begin / 32];
+    const int64_t count = std::min<int64_t>(32, row.vocab_size - begin);
+    if (word == 0) {
+      std::fill_n(row.logits + begin, count, kBanned);
+    } else if (word != ~uint32_t{0}) {
+      for (int64_t i = 0; i < count; ++i) {
+        if ((word >> i & 1) == 0) row.logits[begin + i] = kBanned;
+      }
+    }
+  }
+}
+
+void ApplyBans(const SampleRowParams& row) {
+  if (row.mask != nullptr) return ApplyMask(row);
   if (row.history_len - row.prompt_len >= row.sampling->min_tokens) return;
   for (TokenId id : row.sampling->banned_until_min) row.logits[id] = kBanned;
 }
@@ -218,8 +233,8 @@ void Sampler::SampleRow(const SampleRowParams& row, RowResult* result) {
 
   ApplyBias(row);
   if (sampling.UsesPenalties()) ApplyPenalties(row);
-  ApplyMinTokens(row);
-  if (!sampling.logit_bias.empty() || sampling.UsesPenalties() ||
+  ApplyBans(row);
+  if (row.mask != nullptr || !sampling.logit_bias.empty() || sampling.UsesPenalties() ||
       !sampling.banned_until_min.empty()) {
     largest = FindLargest(row.logits, row.vocab_size);
     if (!std::isfinite(largest.value)) return;

@@ -5,7 +5,7 @@
 //
 // Steps, in this order:
 //   1. logit bias; repetition penalty over prompt and answer; presence and frequency penalties over
-//      the answer; banned tokens until min_tokens;
+//      the answer; banned tokens until min_tokens, or those outside the mask;
 //   2. temperature 0: the largest logit. Otherwise weights exp((logit - largest) / temperature);
 //   3. top-k, then top-p of the remaining weight, then min-p relative to the largest weight;
 //   4. the draw: with u = UniformDouble(seed, index), the first token by ascending id at which the
@@ -31,8 +31,9 @@ struct SampleRowParams {
   const SamplingParams* sampling;  // REQUIRES its token ids in [0, V)
   const int32_t* history;          // [history_len], ids in [0, V)
   int32_t prompt_len;
-  int32_t history_len;  // the index of the draw is history_len - prompt_len
-  TokenId given = -1;   // >= 0: the token, which is not chosen (SampleParams)
+  int32_t history_len;             // the index of the draw is history_len - prompt_len
+  TokenId given = -1;              // >= 0: the token, which is not chosen (SampleParams)
+  const uint32_t* mask = nullptr;  // [ceil(V / 32)] as in SampleParams; null: all tokens
 };
 
 class Sampler {

@@ -59,6 +59,14 @@ class DeviceEngine final : public Engine {
     step.fault = fault_;
   }
 
+  void SupplyMasks(StepMasks masks) override {
+    MINISGL_CHECK(!in_flight_.empty() && in_flight_.back().plan->has_masks(),
+                  "masks that no step waits for");
+    InFlightStep& step = in_flight_.back();
+    if (fault_.ok()) fault_ = QueuePlaces(masks, &step);
+    step.fault = fault_;
+  }
+
   StepResult Collect() override {
     MINISGL_CHECK(!in_flight_.empty(), "nothing is in flight");
     InFlightStep step = std::move(in_flight_.front());
@@ -79,6 +87,8 @@ class DeviceEngine final : public Engine {
 
  private:
   Status Queue(InFlightStep* step);
+  // The rest of a step with masks.
+  Status QueuePlaces(const StepMasks& masks, InFlightStep* step);
   template <typename Graphs, typename Size>
   Status AddGraphBytes(Graphs* graphs, const std::vector<Size>& sizes, uint64_t* num_bytes);
   void CaptureAll(const std::vector<int32_t>& sizes, const std::vector<StepShape>& shapes);
@@ -104,10 +114,18 @@ Status DeviceEngine::Queue(InFlightStep* step) {
     graphs_.Replay(padded_rows);
   } else if (layers != nullptr) {
     layer_graphs_.Replay(*layers);
-    step_->RunPlaces(*step);
   } else if (plan.num_rows() > 0) {
-    step_->Run(*step);
+    step_->RunLayers(step->shape);
   }
+  if (plan.has_masks()) return ops_->status();  // its places wait for SupplyMasks
+  if (padded_rows == 0 && plan.num_rows() > 0) step_->RunPlaces(*step);
+  step_->Download(step);
+  return ops_->status();
+}
+
+Status DeviceEngine::QueuePlaces(const StepMasks& masks, InFlightStep* step) {
+  MINISGL_RETURN_IF_ERROR(step_->UploadMasks(masks, step));
+  step_->RunPlaces(*step);
   step_->Download(step);
   return ops_->status();
 }

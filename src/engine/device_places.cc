@@ -44,6 +44,8 @@ void DevicePlaces::List(const BatchPlan& plan, int32_t padded_rows, int32_t padd
   bias_values.clear();
   banned_ids.clear();
   wants_top_logprobs_ = false;
+  mask_of.clear();
+  num_masks = 0;
   place_begin.resize(static_cast<size_t>(std::max(num_rows, padded_rows)) + 1);
   ForEachPlace(plan, place_begin.data(), [&](int32_t row, int32_t token, int32_t history_len) {
     Add(plan, row, token, history_len);
@@ -93,10 +95,11 @@ void DevicePlaces::Add(const BatchPlan& plan, int32_t row, int32_t token, int32_
   }
   to.bias_end = static_cast<int32_t>(bias_ids.size());
   to.banned_begin = static_cast<int32_t>(banned_ids.size());
-  if (history_len - plan.prompt_len[row] < from.min_tokens) {
+  if (!plan.masked(row) && history_len - plan.prompt_len[row] < from.min_tokens) {
     banned_ids.insert(banned_ids.end(), from.banned_until_min.begin(), from.banned_until_min.end());
   }
   to.banned_end = static_cast<int32_t>(banned_ids.size());
+  if (plan.has_masks()) mask_of.push_back(plan.masked(row) ? num_masks++ : -1);
   wants_top_logprobs_ |= from.num_logprobs > 0;
   tokens.push_back(token);
   sampling.push_back(to);

@@ -28,6 +28,8 @@ class DevicePlaces {
   std::vector<int32_t> bias_ids;         // ranges of these three are in `sampling`
   std::vector<float> bias_values;
   std::vector<int32_t> banned_ids;
+  std::vector<int32_t> mask_of;  // [N] index of the place's mask, or -1; empty if there are none
+  int32_t num_masks = 0;
 
   // The places that score plan.scored_ids: [M] each. A bias that no other logit reaches makes the
   // given token the choice, and its log-probability is of the raw logits as for any choice.

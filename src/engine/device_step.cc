@@ -115,7 +115,7 @@ Result<InFlightStep> DeviceStep::MakeInFlightStep() {
 
 bool DeviceStep::IsPlainDecode(const BatchPlan& plan) const {
   const int num_rows = plan.num_rows();
-  if (num_rows == 0 || plan.num_tokens() != num_rows) return false;
+  if (num_rows == 0 || plan.num_tokens() != num_rows || plan.has_masks()) return false;
   size_t num_biased = 0, num_banned = 0;
   for (int row = 0; row < num_rows; ++row) {
     if (!plan.wants_token[row] || plan.num_drafts[row] != 0) return false;
@@ -155,6 +155,26 @@ Status DeviceStep::Upload(InFlightStep* step, StepPadding padding) {
   return Status();
 }
 
+Status DeviceStep::UploadMasks(const StepMasks& masks, InFlightStep* step) {
+  const size_t num_places = step->mask_of.size();
+  const size_t first = (num_places * sizeof(int32_t) + 15) / 16 * 16;
+  const size_t end = first + masks.words.size() * sizeof(uint32_t);
+  if (end > step->masks_bytes) {
+    step->masks_bytes = 0;
+    step->device_masks = DeviceArray<std::byte>();  // first, to make room
+    const size_t room = end + end / 2;
+    MINISGL_ASSIGN_OR_RETURN(step->masks, ops_->AllocateHost(room));
+    MINISGL_ASSIGN_OR_RETURN(step->device_masks, DeviceArray<std::byte>::Make(ops_, {room}));
+    step->masks_bytes = room;
+  }
+  step->first_mask = first;
+  auto* const memory = static_cast<std::byte*>(step->masks.get());
+  CopyTo(memory, step->mask_of);
+  CopyTo(memory + first, masks.words);
+  ops_->CopyToDevice(step->device_masks.data(), memory, end);
+  return ops_->status();
+}
+
 StepShape DeviceStep::ShapeOf(const BatchPlan& plan) const {
   StepShape shape = {.num_rows = plan.num_rows(), .num_tokens = plan.num_tokens()};
   int32_t* const decode_rows = &shape.num_decode_rows;
@@ -170,6 +190,7 @@ void DeviceStep::SetShape(const BatchPlan& plan, int32_t padded_rows, InFlightSt
   }
   step->wants_top_logprobs = places_.wants_top_logprobs();
   step->needs_no_tail = BiasFitsFront();
+  step->mask_of = places_.mask_of;
 }
 
 bool DeviceStep::BiasFitsFront() const {
@@ -346,6 +367,7 @@ void DeviceStep::RunPlaces(const InFlightStep& step) {
     bias_values = InStep<float>(step, step.tail.bias_values);
     banned_ids = InStep<int32_t>(step, step.tail.banned_ids);
   }
+  const bool masked = !step.mask_of.empty();
   ops_->SamplePlaces({.logits = logits,
                       .num_places = shape.num_places,
                       .vocab_size = limits().vocab_size,
@@ -359,7 +381,9 @@ void DeviceStep::RunPlaces(const InFlightStep& step) {
                       .raw_logits = raw_logits_.data(),
                       .max_logprobs = kTopLogprobsMax,
                       .sampled = InResults<DeviceToken>(result_layout_.sampled),
-                      .top_logprobs = InResults<TokenLogprob>(result_layout_.top_logprobs)});
+                      .top_logprobs = InResults<TokenLogprob>(result_layout_.top_logprobs),
+                      .mask_of = masked ? MasksIn<int32_t>(step, 0) : nullptr,
+                      .masks = masked ? MasksIn<uint32_t>(step, step.first_mask) : nullptr});
   ops_->AcceptTokens({.table_row = Meta<int32_t>(layout_.table_row),
                       .kv_len = Meta<int32_t>(layout_.kv_len),
                       .place_begin = Meta<int32_t>(layout_.place_begin),

@@ -53,6 +53,13 @@ struct InFlightStep {
   DeviceArray<std::byte> device_meta;
   size_t meta_bytes = 0;                       // size of meta and device_meta
   DeviceArray<std::byte> device_top_logprobs;  // of ResultLayout
+  // The masks of a step that has masked rows: i32 [num_places] (DeviceSampleParams::mask_of), then
+  // the masks themselves.
+  std::shared_ptr<void> masks;
+  DeviceArray<std::byte> device_masks;
+  size_t masks_bytes = 0;        // size of both
+  size_t first_mask = 0;         // offset of the masks
+  std::vector<int32_t> mask_of;  // of the places
   std::unique_ptr<DeviceEvent> done;
 };
 
@@ -70,7 +77,7 @@ class DeviceStep {
   const EngineLimits& limits() const { return state_->limits(); }
   Result<InFlightStep> MakeInFlightStep();
 
-  // True if one graph can run all of `plan`: every row has one token and samples.
+  // True if one graph can run all of `plan`: every row has one token and samples, without a mask.
   bool IsPlainDecode(const BatchPlan& plan) const;
   // The shape of `plan` without padding, except its places.
   StepShape ShapeOf(const BatchPlan& plan) const;
@@ -91,6 +98,9 @@ class DeviceStep {
   // captured for all steps that are padded to num_tokens, with bounds of their rows.
   void RunLayers(const StepShape& shape);
   void RunPlaces(const InFlightStep& step);
+  // Copies the masks of step->plan to the device, for RunPlaces. kOutOfMemory if there is no memory
+  // for them.
+  Status UploadMasks(const StepMasks& masks, InFlightStep* step);
   void Download(InFlightStep* step);
   // REQUIRES the step to be done.
   std::vector<RowResult> Results(const InFlightStep& step) const;
@@ -120,6 +130,10 @@ class DeviceStep {
   template <typename T>
   static T* InStep(const InFlightStep& step, size_t offset) {
     return reinterpret_cast<T*>(step.device_meta.data() + offset);
+  }
+  template <typename T>
+  static T* MasksIn(const InFlightStep& step, size_t offset) {
+    return reinterpret_cast<T*>(step.device_masks.data() + offset);
   }
   template <typename T>
   T* InResults(size_t offset) const {

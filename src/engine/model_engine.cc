@@ -9,6 +9,7 @@
 #include <iterator>
 #include <mutex>
 #include <new>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
@@ -29,7 +30,9 @@ struct Step {
     result.rows.resize(plan->table_row.size());
   }
   std::shared_ptr<const BatchPlan> plan;
+  StepMasks masks;
   StepResult result;
+  bool has_masks = false;
   bool done = false;
 };
 
@@ -43,9 +46,9 @@ void SetFault(const char* what, Step* step) noexcept {
 }
 
 // A fault inside a step is the result of that step only. The engine goes on.
-void RunGuarded(StepRunner* runner, Step* step) noexcept {
+void RunGuarded(StepRunner* runner, const StepRunner::MaskSource& masks, Step* step) noexcept {
   try {
-    step->result = runner->Run(*step->plan);
+    step->result = runner->Run(*step->plan, masks);
   } catch (const std::bad_alloc&) {
     // The prepared result says so.
   } catch (const std::exception& error) {
@@ -82,6 +85,17 @@ class ModelEngine final : public Engine {
     changed_.notify_all();
   }
 
+  void SupplyMasks(StepMasks masks) override {
+    {
+      const std::lock_guard lock(mutex_);
+      MINISGL_CHECK(!steps_.empty() && steps_.back().plan->has_masks() && !steps_.back().has_masks,
+                    "masks that no step waits for");
+      steps_.back().masks = std::move(masks);
+      steps_.back().has_masks = true;
+    }
+    changed_.notify_all();
+  }
+
   StepResult Collect() override {
     std::unique_lock lock(mutex_);
     MINISGL_CHECK(!steps_.empty(), "nothing is in flight");
@@ -100,11 +114,20 @@ class ModelEngine final : public Engine {
       if (stopping_) return;
       Step& step = steps_[num_begun_++];  // keeps its address until it is collected
       lock.unlock();
-      RunGuarded(runner_.get(), &step);
+      RunGuarded(
+          runner_.get(), [&]() -> const StepMasks& { return WaitForMasks(step); }, &step);
       lock.lock();
       step.done = true;
       changed_.notify_all();
     }
+  }
+
+  // On the engine's thread. Throws if the engine ends first.
+  const StepMasks& WaitForMasks(const Step& step) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stopping_ || step.has_masks; });
+    if (!step.has_masks) throw std::runtime_error("the engine ends before the step has its masks");
+    return step.masks;
   }
 
   const std::unique_ptr<StepRunner> runner_;  // used by the thread only, after it starts

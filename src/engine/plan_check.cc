@@ -75,6 +75,7 @@ std::string FindRowFault(const BatchPlan& plan, const EngineLimits& limits, int 
     return fmt::format("row {} has no sampling parameters", row);
   }
   if (!plan.wants_token[row]) {
+    if (plan.masked(row)) return fmt::format("row {}: a mask and no token", row);
     if (num_drafts > 0) return fmt::format("row {}: {} drafts and no token", row, num_drafts);
     return "";
   }
@@ -172,6 +173,9 @@ std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits
     if (!InRange(id, limits.vocab_size)) {
       return fmt::format("scored token {} of a vocabulary of {}", id, limits.vocab_size);
     }
+  }
+  if (plan.has_masks() && plan.is_masked.size() != static_cast<size_t>(plan.num_rows())) {
+    return fmt::format("masks of {} of {} rows", plan.is_masked.size(), plan.num_rows());
   }
   const bool has_windows = limits.num_window_pages > 0;
   if (plan.window_slots.size() != (has_windows ? num_tokens : 0) ||

@@ -26,7 +26,7 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Make(const ModelConfig& config,
   return runner;
 }
 
-StepResult StepRunner::Run(const BatchPlan& plan) {
+StepResult StepRunner::Run(const BatchPlan& plan, const MaskSource& masks) {
   if constexpr (kDebugBuild) {
     const std::string fault = FindPlanShapeFault(plan, limits());
     MINISGL_CHECK(fault.empty(), "step {}: {}", plan.step, fault);
@@ -52,6 +52,8 @@ StepResult StepRunner::Run(const BatchPlan& plan) {
   std::vector<RowResult> scored = Score(plan);
   float* const logits =
       state_->Logits({.logit_tokens = places_.token.data(), .num_logit_tokens = num_places});
+  places_.masks.clear();
+  if (plan.has_masks()) ListMasks(plan, masks());
   if (num_places > 0) SamplePlaces(plan, logits);
   const auto result_of = [&](int32_t place, const SamplingParams&) {
     return std::move(places_.results[static_cast<size_t>(place)]);
@@ -142,6 +144,21 @@ void StepRunner::ListScored(const BatchPlan& plan) {
   scored.lengths.assign(scored.token.size(), 0);
 }
 
+void StepRunner::ListMasks(const BatchPlan& plan, const StepMasks& masks) {
+  const auto num_words = static_cast<size_t>(MaskWords(limits().vocab_size));
+  places_.masks.assign(places_.token.size(), nullptr);
+  size_t begin = 0;  // in masks.words
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    if (!plan.masked(row)) continue;
+    for (int32_t place = places_.begin[row]; place < places_.begin[row + 1]; ++place) {
+      MINISGL_CHECK(begin + num_words <= masks.words.size(), "step {}: masks of {} words",
+                    plan.step, masks.words.size());
+      places_.masks[static_cast<size_t>(place)] = masks.words.data() + begin;
+      begin += num_words;
+    }
+  }
+}
+
 // Samples all places before any draft is accepted, because a place's history holds the drafts
 // before it.
 void StepRunner::SamplePlaces(const BatchPlan& plan, float* logits) {
@@ -153,7 +170,8 @@ void StepRunner::SamplePlaces(const BatchPlan& plan, float* logits) {
                 .history = places_.history.data(),
                 .prompt_len = places_.prompt_len.data(),
                 .history_len = places_.history_len.data(),
-                .results = places_.results.data()});
+                .results = places_.results.data(),
+                .masks = places_.masks.empty() ? nullptr : places_.masks.data()});
   for (size_t place = 0; place < places_.results.size(); ++place) {
     const RowResult& result = places_.results[place];
     places_.sampled[place] = {.token = result.token,

@@ -5,6 +5,7 @@
 // the plan itself. Sampling is Ops::Sample, in double precision.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -27,9 +28,12 @@ class StepRunner {
 
   const EngineLimits& limits() const { return state_->limits(); }
 
-  // May throw std::bad_alloc. The plan's table writes are applied all the same, so later steps may
-  // run.
-  StepResult Run(const BatchPlan& plan);
+  // The masks of a step; waits until they are there.
+  using MaskSource = std::function<const StepMasks&()>;
+
+  // `masks` is called before sampling, if the plan has masked rows. May throw std::bad_alloc. The
+  // plan's table writes are applied all the same, so later steps may run.
+  StepResult Run(const BatchPlan& plan, const MaskSource& masks);
 
  private:
   // The places of the step that runs, as SampleParams and AcceptTokensParams take them; kept from
@@ -42,7 +46,8 @@ class StepRunner {
     std::vector<int32_t> prompt_len, history_len;
     std::vector<RowResult> results;
     std::vector<DeviceToken> sampled;
-    std::vector<int32_t> num_accepted;  // [R]
+    std::vector<const uint32_t*> masks;  // null: no mask; empty if no row has one
+    std::vector<int32_t> num_accepted;   // [R]
   };
   // The places that score, likewise.
   struct Scored {
@@ -58,6 +63,7 @@ class StepRunner {
   void GatherTokenIds(const BatchPlan& plan);
   void ListPlaces(const BatchPlan& plan);
   void SamplePlaces(const BatchPlan& plan, float* logits);
+  void ListMasks(const BatchPlan& plan, const StepMasks& masks);
   void ListScored(const BatchPlan& plan);
   // Of the step whose layers ran last: a result for each of plan.scored_ids.
   std::vector<RowResult> Score(const BatchPlan& plan);

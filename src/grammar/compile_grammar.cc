@@ -2,18 +2,23 @@
 #include <algorithm>
 
 #include "grammar/gbnf.h"
+#include "grammar/schema_entrance.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/grammar/grammar.h"
-#include "minisgl/grammar/json_schema.h"
 #include "minisgl/grammar/regular_expression.h"
 
 namespace minisgl {
 
 namespace {
 
-Result<Symbol> AddText(const GrammarText& grammar, GrammarBuilder* builder) {
+Result<Symbol> AddText(const GrammarText& grammar, GrammarBuilder* builder,
+                       std::vector<std::string>* warnings) {
   ExpressionSet& expressions = builder->expressions();
   switch (grammar.kind) {
+    case GrammarKind::kJsonSchema:
+      return grammar::AddJsonSchema(grammar.text, {}, builder, warnings);
+    case GrammarKind::kJsonObject:
+      return grammar::AddJsonSchema(grammar::kJsonObjectSchema, {}, builder, warnings);
     case GrammarKind::kRegularExpression: {
       MINISGL_ASSIGN_OR_RETURN(const ExpressionId expression,
                                ParseRegularExpression(grammar.text, {}, expressions));
@@ -27,20 +32,51 @@ Result<Symbol> AddText(const GrammarText& grammar, GrammarBuilder* builder) {
       return builder->Terminal(expressions.Strings(grammar.choices));
     case GrammarKind::kGbnf:
       return grammar::AddGbnf(grammar.text, builder);
-    default:
-      return BadInput("a grammar of no kind");
   }
+  return BadInput("a grammar of no kind");
+}
+
+// White space beside a tag. More of it would be no part of the tag, but nothing needs more.
+constexpr uint32_t kSpacesMax = 8;
+
+Symbol Spaces(GrammarBuilder* builder) {
+  ByteSet spaces;
+  for (const char space : std::string_view(" \t\r\n")) spaces.Add(static_cast<uint8_t>(space));
+  ExpressionSet& expressions = builder->expressions();
+  return builder->Terminal(expressions.Repeat(expressions.Bytes(spaces), 0, kSpacesMax));
+}
+
+// The thought up to its closing tag: it ends at the first one.
+Symbol ThoughtAndClose(const ThoughtForm& thought, GrammarBuilder* builder) {
+  ExpressionSet& e = builder->expressions();
+  const ExpressionId close = e.Literal(thought.close);
+  const ExpressionId text = e.Not(e.Concat({e.Anything(), close, e.Anything()}));
+  return builder->Terminal(e.Concat({text, close}));
+}
+
+Symbol AddThought(const ThoughtForm& thought, Symbol text, GrammarBuilder* builder) {
+  const Symbol spaces = Spaces(builder);
+  const Symbol rest = builder->Sequence({ThoughtAndClose(thought, builder), spaces, text});
+  if (thought.starts_inside) return rest;
+  const Symbol start = builder->Declare("answer");
+  builder->AddAlternative(start, {spaces, builder->Literal(thought.open), rest});
+  builder->AddAlternative(start, {text});
+  if (!thought.answer.empty()) {
+    builder->AddAlternative(start, {spaces, builder->Literal(thought.answer), spaces, text});
+  }
+  return start;
 }
 
 }  // namespace
 
 Result<std::shared_ptr<const CompiledGrammar>> CompileGrammar(const GrammarText& grammar,
-                                                              const GrammarLimits& limits) {
-  if (grammar.kind == GrammarKind::kJsonSchema) return CompileJsonSchema(grammar.text, {}, limits);
-  if (grammar.kind == GrammarKind::kJsonObject) return CompileJsonObject({}, limits);
+                                                              const GrammarLimits& limits,
+                                                              const ThoughtForm& thought) {
   GrammarBuilder builder(limits);
-  MINISGL_ASSIGN_OR_RETURN(const Symbol start, AddText(grammar, &builder));
-  return CompiledGrammar::Build(std::move(builder), start);
+  std::vector<std::string> warnings;
+  MINISGL_ASSIGN_OR_RETURN(Symbol start, AddText(grammar, &builder, &warnings));
+  if (!thought.close.empty()) start = AddThought(thought, start, &builder);
+  return CompiledGrammar::Build(std::move(builder), start, std::move(warnings));
 }
 
 }  // namespace minisgl

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -67,7 +68,8 @@ ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
   engine.graph_max_tokens = options.cuda_graph_max_tokens;
   engine.weight_dtype = options.dtype;
   engine.quantization = options.quantize;
-  engine.max_step_drafts = options.max_drafts * kDraftRowsMax;
+  // Text that a grammar forces is verified as drafts, also without --speculate.
+  engine.max_step_drafts = std::max(options.max_drafts * kDraftRowsMax, kForcedDraftsMin);
   return engine;
 }
 

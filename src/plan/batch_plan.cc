@@ -75,6 +75,7 @@ std::string BatchPlan::ToJson() const {
   if (!num_scored.empty()) {
     json.Set("num_scored", ToArray(num_scored)).Set("scored_ids", ToArray(scored_ids));
   }
+  if (!is_masked.empty()) json.Set("is_masked", ToArray(is_masked));
   json.Set("prompt_len", ToArray(prompt_len));
   Json::Array rows;
   for (const SamplingParams* params : sampling) {

@@ -52,6 +52,7 @@ Answer::Answer(RequestId id, uint64_t tag, const Prompt& prompt, const Tokenizer
     : id_(id),
       tag_(tag),
       queue_(queue),
+      has_grammar_(prompt.grammar != nullptr),
       wants_logprobs_(prompt.sampling.num_logprobs >= 0),
       min_tokens_(prompt.sampling.min_tokens),
       stop_ids_(prompt.stop_token_ids),
@@ -124,6 +125,8 @@ FinishReason Answer::End(const SchedEvent& end, const AnswerTimes& times) {
   // gave one token.
   const FinishReason reason = stop_found_ ? FinishReason::kStop : ReasonOf(end.reason);
   done.finish_reason = reason;
+  // A stop string is text of the grammar that the answer lacks.
+  done.cut_in_grammar = end.cut_in_constraint || (has_grammar_ && stop_found_);
   if (reason == FinishReason::kError) {
     done.error_code = end.error_code;
     done.error_message = end.error_message;

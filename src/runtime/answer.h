@@ -45,6 +45,7 @@ class Answer {
   RequestId id_;
   uint64_t tag_;
   EventQueue* queue_;
+  bool has_grammar_;
   bool wants_logprobs_;
   int64_t min_tokens_;
   std::vector<TokenId> stop_ids_;

@@ -13,6 +13,7 @@
 
 #include "minisgl/base/check.h"
 #include "minisgl/base/out_of_memory.h"
+#include "runtime/grammar_compiler.h"
 #include "runtime/serve_loop.h"
 
 namespace minisgl::runtime {
@@ -31,8 +32,12 @@ class SchedulerRuntime : public Runtime {
       : engine_(std::move(engine)),
         limits_(engine_->limits()),
         has_source_(options.scheduler.kv_source != nullptr),
-        loop_(engine_.get(), tokenizer, options, &Clock::now,
-              [this](const RuntimeStats& news) { TakeStats(news); }),
+        grammars_(tokenizer == nullptr ? nullptr
+                                       : std::make_unique<GrammarCompiler>(
+                                             tokenizer, limits_.vocab_size, [this] { Wake(); })),
+        loop_(
+            engine_.get(), tokenizer, options, &Clock::now,
+            [this](const RuntimeStats& news) { TakeStats(news); }, grammars_.get()),
         started_(Clock::now()) {
     stats_ = loop_.Stats();
     thread_ = std::thread([this] { Run(); });
@@ -45,6 +50,7 @@ class SchedulerRuntime : public Runtime {
       wake_.notify_one();
     }
     thread_.join();
+    grammars_.reset();  // its thread calls Wake
     // Before the scheduler: after a failure steps may be in flight, which read the sampling
     // parameters of requests.
     engine_.reset();
@@ -117,6 +123,12 @@ class SchedulerRuntime : public Runtime {
   };
   using Command = std::variant<Submission, AbortCommand, OpenSessionCommand, CloseSessionCommand>;
 
+  // Lets the thread look for grammars that are compiled.
+  void Wake() {
+    const std::lock_guard lock(mutex_);
+    woken_ = true;
+    wake_.notify_one();
+  }
   // REQUIRES the mutex to be held.
   void Post(Command command) {
     inbox_.push_back(std::move(command));
@@ -136,6 +148,7 @@ class SchedulerRuntime : public Runtime {
   std::unique_ptr<Engine> engine_;
   const EngineLimits limits_;
   const bool has_source_;
+  std::unique_ptr<GrammarCompiler> grammars_;
   ServeLoop loop_;
   std::deque<Command> taken_;  // from the inbox, not yet executed
   bool is_ending_ = false;     // the thread has seen shutdown_
@@ -145,6 +158,7 @@ class SchedulerRuntime : public Runtime {
   std::condition_variable wake_;
   std::deque<Command> inbox_;
   bool shutdown_ = false;
+  bool woken_ = false;  // since the thread slept last
   RequestId next_request_ = 1;
   SessionId next_session_ = 1;
   RuntimeStats stats_;
@@ -203,10 +217,11 @@ void SchedulerRuntime::FailAll(const char* code, const char* message) noexcept {
 void SchedulerRuntime::TakeInbox(bool sleeps) {
   const auto wake_time = WakeTime();
   std::unique_lock lock(mutex_);
-  const auto is_wanted = [this] { return !inbox_.empty() || shutdown_ != is_ending_; };
+  const auto is_wanted = [this] { return !inbox_.empty() || shutdown_ != is_ending_ || woken_; };
   if (sleeps && wake_time) wake_.wait_until(lock, *wake_time, is_wanted);
   if (sleeps && !wake_time) wake_.wait(lock, is_wanted);
   is_ending_ = shutdown_;
+  woken_ = false;
   if (taken_.empty()) std::swap(taken_, inbox_);
 }
 

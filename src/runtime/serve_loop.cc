@@ -34,10 +34,11 @@ SchedulerOptions WithNotes(SchedulerOptions options) {
 }  // namespace
 
 ServeLoop::ServeLoop(Engine* engine, const Tokenizer* tokenizer, const RuntimeOptions& options,
-                     std::function<Time()> now, StatsSink stats_sink)
+                     std::function<Time()> now, StatsSink stats_sink, GrammarSource* grammars)
     : engine_(engine),
       limits_(engine->limits()),
       tokenizer_(tokenizer),
+      grammars_(grammars),
       now_(std::move(now)),
       stats_sink_(std::move(stats_sink)),
       depth_(options.overlap ? 1 : 0),
@@ -80,6 +81,9 @@ Status ServeLoop::CheckPrompt(const Prompt& prompt) const {
         "first token",
         prompt.sampling.prompt_logprobs_begin);
   }
+  if (prompt.grammar != nullptr && grammars_ == nullptr) {
+    return BadInput("a grammar needs a tokenizer");
+  }
   if (prompt.session != 0 && !sessions_.contains(prompt.session)) {
     return BadInput("session {} is not open", prompt.session);
   }
@@ -121,6 +125,11 @@ void ServeLoop::Start(LiveMap::iterator place, Submission submission) {
   SetDeadline(place, submission);
   Request request;
   request.id = submission.id;
+  if (prompt.grammar != nullptr && prompt.max_tokens != 0) {
+    request.is_gated = true;
+    place->second.has_grammar = true;
+    grammars_->Ask(submission.id, prompt);
+  }
   request.max_tokens = capacity - prompt_len;
   if (prompt.max_tokens > request.max_tokens) answer.set_max_tokens_lowered();
   if (prompt.max_tokens >= 0) request.max_tokens = std::min(request.max_tokens, prompt.max_tokens);
@@ -165,11 +174,12 @@ bool ServeLoop::Turn() {
   if (failure_) return false;
   const Time begin = now_();
   ExpireDeadlines(begin);
+  const bool grammars_came = TakeGrammars();
   HandleEvents(begin);
   const auto plan = scheduler_.Next();
   const Time planned = now_();
   // A request whose load failed ends while a step is planned.
-  bool found_something = HandleEvents(planned);
+  bool found_something = HandleEvents(planned) || grammars_came;
   if (plan != nullptr) {
     LaunchStep(plan, begin, planned);
     found_something = true;
@@ -193,10 +203,35 @@ void ServeLoop::ExpireDeadlines(Time now) {
   }
 }
 
+bool ServeLoop::TakeGrammars() {
+  if (grammars_ == nullptr) return false;
+  std::vector<GrammarOutcome> outcomes = grammars_->TakeFinished();
+  for (GrammarOutcome& outcome : outcomes) {
+    if (outcome.status.ok()) {
+      scheduler_.OpenGate(outcome.id, std::move(outcome.constraint));
+      continue;
+    }
+    const StatusCode code = outcome.status.code();
+    scheduler_.FailGate(outcome.id,
+                        code == StatusCode::kBadInput      ? "invalid_grammar"
+                        : code == StatusCode::kOutOfMemory ? "out_of_memory"
+                                                           : "internal",
+                        outcome.status.message());
+  }
+  return !outcomes.empty();
+}
+
 void ServeLoop::LaunchStep(std::shared_ptr<const BatchPlan> plan, Time begin, Time planned) {
   if (trace_) trace_->Host("plan", begin, planned);
   in_flight_.push_back({plan, planned, Seconds(planned - begin)});
   engine_->Launch(std::move(plan));
+  SupplyMasks();
+}
+
+void ServeLoop::SupplyMasks() {
+  if (std::optional<StepMasks> masks = scheduler_.TakeMasks()) {
+    engine_->SupplyMasks(std::move(*masks));
+  }
 }
 
 void ServeLoop::CollectStep() {
@@ -206,6 +241,7 @@ void ServeLoop::CollectStep() {
   const InFlight step = std::move(in_flight_.front());
   in_flight_.pop_front();
   scheduler_.Collect(result);
+  SupplyMasks();  // the step in flight waits for them
   HandleEvents(collected);
   stats_.host_step_s.Add(step.plan_s + Seconds(now_() - collected));
   if (trace_) TraceStep(step, asked, collected);
@@ -292,6 +328,7 @@ void ServeLoop::HandleNotes(Time now) {
 }
 
 void ServeLoop::Forget(LiveMap::iterator place) {
+  if (place->second.has_grammar) grammars_->Forget(place->first);
   if (place->second.deadline) deadlines_.erase({*place->second.deadline, place->first});
   live_.erase(place);
 }

@@ -20,6 +20,7 @@
 #include "minisgl/runtime/runtime.h"
 #include "minisgl/sched/scheduler.h"
 #include "runtime/answer.h"
+#include "runtime/grammar_source.h"
 #include "runtime/trace_writer.h"
 
 namespace minisgl::runtime {
@@ -40,10 +41,11 @@ class ServeLoop {
   // has received all figures of a request before the request's kDone is pushed.
   using StatsSink = std::function<void(const RuntimeStats& news)>;
 
-  // `engine` and `tokenizer` (which may be null) outlive it. Without a `stats_sink` the loop keeps
-  // the figures: see Stats.
+  // `engine`, `tokenizer` and `grammars` outlive it. The last two may be null; without `grammars`
+  // a prompt with a grammar fails. Without a `stats_sink` the loop keeps the figures: see Stats.
   ServeLoop(Engine* engine, const Tokenizer* tokenizer, const RuntimeOptions& options,
-            std::function<Time()> now, StatsSink stats_sink = {});
+            std::function<Time()> now, StatsSink stats_sink = {},
+            GrammarSource* grammars = nullptr);
 
   // Takes the request and sets `submission.queue` to null: from then on it gets its kDone whatever
   // happens.
@@ -89,6 +91,7 @@ class ServeLoop {
     AnswerTimes times;
     std::optional<Time> deadline;
     bool was_admitted = false;
+    bool has_grammar = false;
   };
   struct InFlight {
     std::shared_ptr<const BatchPlan> plan;
@@ -104,7 +107,11 @@ class ServeLoop {
   Status CheckPrompt(const Prompt& prompt) const;
   void SetDeadline(LiveMap::iterator place, const Submission& submission);
   void ExpireDeadlines(Time now);
+  // Opens the gates of requests whose grammars are compiled. Returns false if there were none.
+  bool TakeGrammars();
   void LaunchStep(std::shared_ptr<const BatchPlan> plan, Time begin, Time planned);
+  // Passes the masks of the last step to the engine, if they can be made now.
+  void SupplyMasks();
   void CollectStep();
   void TraceStep(const InFlight& step, Time asked, Time collected);
   void TraceKernels();
@@ -124,6 +131,7 @@ class ServeLoop {
   Engine* engine_;
   const EngineLimits limits_;
   const Tokenizer* tokenizer_;
+  GrammarSource* grammars_;
   std::function<Time()> now_;
   StatsSink stats_sink_;
   size_t depth_;

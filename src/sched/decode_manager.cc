@@ -4,12 +4,29 @@
 #include <vector>
 
 #include "minisgl/base/check.h"
+#include "sched/constrained_rows.h"
 
 namespace minisgl::sched {
+namespace {
+
+// Fewer forced tokens past those in flight are not worth a step that overlaps with none.
+constexpr int64_t kForcedWorthWaiting = 3;
+
+}  // namespace
 
 bool DecodeManager::WantsDrafts(const RequestState& state) const {
   return context_->options.max_drafts > 0 && state.CanLaunchDecode() &&
          state.device_len + 1 < state.max_device_len() && state.pacer.Wants(state.answer_len());
+}
+
+// The tokens that the steps in flight sample are probably the first of those.
+int64_t DecodeManager::NumForced(RequestState* state) const {
+  if (state->request.constraint == nullptr || context_->limits.max_step_drafts == 0 ||
+      !state->CanLaunchDecode() || !state->forced_pacer.Wants(state->answer_len())) {
+    return 0;
+  }
+  const int64_t in_flight = state->device_len - static_cast<int64_t>(state->tokens.size());
+  return std::ssize(ForcedTokens(state)) - in_flight;
 }
 
 bool DecodeManager::TooManyToDraft() const {
@@ -19,12 +36,13 @@ bool DecodeManager::TooManyToDraft() const {
 }
 
 bool DecodeManager::WantsDrafts() const {
-  if (context_->options.max_drafts == 0 || TooManyToDraft()) return false;
   // If prompts took the whole budget of the last step, the next has none left for drafts either.
   if (draft_->budget == 0) return false;
+  const bool guesses = context_->options.max_drafts > 0 && !TooManyToDraft();
   const std::vector<RequestState*>& running = pages_->running();
-  return std::any_of(running.begin(), running.end(),
-                     [this](const RequestState* state) { return WantsDrafts(*state); });
+  return std::any_of(running.begin(), running.end(), [&](RequestState* state) {
+    return (guesses && WantsDrafts(*state)) || NumForced(state) >= kForcedWorthWaiting;
+  });
 }
 
 void DecodeManager::Schedule() {
@@ -41,34 +59,60 @@ void DecodeManager::Schedule() {
 
 void DecodeManager::AddDrafts() {
   StepDraft& draft = *draft_;
-  if (context_->options.max_drafts == 0 || draft.decode.empty() || TooManyToDraft()) return;
   int64_t most = std::min<int64_t>(draft.budget, context_->limits.max_step_drafts);
+  if (most == 0 || draft.decode.empty()) return;
+  const bool guesses = context_->options.max_drafts > 0 && !TooManyToDraft();
   for (StepDraft::Row& row : draft.decode) {
     if (most <= 0) return;
-    if (row.state->in_flight > 0 || !WantsDrafts(*row.state)) continue;
-    AddDraftsTo(&row, most);
+    if (row.state->in_flight > 0) continue;
+    if (NumForced(row.state) > 0) {
+      AddForcedTo(&row, most);
+    } else if (guesses && WantsDrafts(*row.state)) {
+      AddDraftsTo(&row, most);
+    }
     most -= static_cast<int64_t>(row.drafts.size());
   }
+}
+
+int64_t DecodeManager::RoomForDrafts(const RequestState& state, int64_t most) const {
+  const int64_t room = pages_->AvailableTokens(state) - 1;
+  return std::min({most, room, state.max_device_len() - state.device_len - 1});
+}
+
+void DecodeManager::AddForcedTo(StepDraft::Row* row, int64_t most) {
+  const int64_t count = RoomForDrafts(*row->state, most);
+  if (count <= 0) return;
+  std::vector<TokenId> forced = ForcedTokens(row->state);
+  forced.resize(std::min(forced.size(), static_cast<size_t>(count)));
+  CutDrafts(*row->state, &forced);
+  row->drafts = std::move(forced);
+  row->state->drafts_forced = true;
+  TakePages(row);
 }
 
 // Drafts take only available pages: no request is preempted and no session loses its prefix.
 void DecodeManager::AddDraftsTo(StepDraft::Row* row, int64_t most) {
   RequestState* state = row->state;
-  const int64_t room = pages_->AvailableTokens(*state) - 1;
-  const int64_t count = std::min({most, room, state->max_device_len() - state->device_len - 1,
-                                  int64_t{state->pacer.length(context_->options.max_drafts)}});
+  const int64_t count = RoomForDrafts(
+      *state, std::min(most, int64_t{state->pacer.length(context_->options.max_drafts)}));
   if (count <= 0) return;
   context_->options.drafter->Draft(state->request.id, state->tokens, static_cast<int32_t>(count),
                                    &row->drafts);
+  MINISGL_CHECK(std::ssize(row->drafts) <= count, "{} drafts, {} requested", row->drafts.size(),
+                count);
+  if (state->request.constraint != nullptr) CutDrafts(*state, &row->drafts);
   if (row->drafts.empty()) {
     state->pacer.CountNoGuess(state->answer_len());
     return;
   }
-  const auto num_drafts = static_cast<int64_t>(row->drafts.size());
-  MINISGL_CHECK(num_drafts <= count, "{} drafts, {} requested", num_drafts, count);
-  row->count += num_drafts;
-  const bool taken = preemptor_->TakePages(state, row->count);
-  MINISGL_CHECK(taken, "no pages for drafts of request {}", state->request.id);
+  state->drafts_forced = false;
+  TakePages(row);
+}
+
+void DecodeManager::TakePages(StepDraft::Row* row) {
+  row->count += std::ssize(row->drafts);
+  const bool taken = preemptor_->TakePages(row->state, row->count);
+  MINISGL_CHECK(taken, "no pages for drafts of request {}", row->state->request.id);
 }
 
 }  // namespace minisgl::sched

@@ -5,6 +5,9 @@
 // without a draft would halve the gain of drafting, and to skip it would split the batch into
 // halves that alternate. Therefore, while any request drafts, a step is planned only after the one
 // before it was collected; steps overlap again when no request drafts.
+//
+// The tokens that a request's constraint forces are drafts, too, with any number of rows: they are
+// accepted where the model spells the text as the tokenizer does.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +38,13 @@ class DecodeManager {
  private:
   bool WantsDrafts(const RequestState& state) const;
   bool TooManyToDraft() const;
+  // Tokens that a constraint forces after those that are known or in flight.
+  int64_t NumForced(RequestState* state) const;
+  // Upper bound on the drafts of a row, of which the step can take `most`.
+  int64_t RoomForDrafts(const RequestState& state, int64_t most) const;
+  void AddForcedTo(StepDraft::Row* row, int64_t most);
   void AddDraftsTo(StepDraft::Row* row, int64_t most);
+  void TakePages(StepDraft::Row* row);
 
   const SchedulerContext* context_;
   const PageLedger* pages_;

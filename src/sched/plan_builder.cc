@@ -88,6 +88,12 @@ void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
   plan.wants_token.push_back(wants_token ? 1 : 0);
   plan.num_drafts.push_back(static_cast<int32_t>(num_drafts));
   AddScored(*state, num_scored, scored_end);
+  if (wants_token && state->request.constraint != nullptr) {
+    plan.is_masked.resize(plan.table_row.size());
+    plan.is_masked.back() = 1;
+  } else if (plan.has_masks()) {
+    plan.is_masked.push_back(0);
+  }
   plan.prompt_len.push_back(static_cast<int32_t>(state->prompt_len()));
   plan.sampling.push_back(&state->request.sampling);
 }

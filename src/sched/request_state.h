@@ -85,6 +85,13 @@ struct RequestState {
 
   DraftPacer pacer;
 
+  // The constraint of the answer allows an end after its tokens, without the one that stopped it.
+  bool may_end = true;
+  std::vector<TokenId> forced;  // ForcedTokens after `forced_at` tokens; -1: not asked yet
+  int64_t forced_at = -1;
+  DraftPacer forced_pacer;
+  bool drafts_forced = false;  // the step in flight with its drafts has those
+
   bool is_loading = false;         // its load has not ended
   int64_t load_len = 0;            // tokens that the load writes, from launched_len on
   std::vector<PageId> load_pages;  // of a load that outlives the request's release

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "minisgl/base/check.h"
+#include "sched/constrained_rows.h"
 #include "sched/plan_builder.h"
 #include "sched/scheduler_impl.h"
 
@@ -50,6 +51,7 @@ void Scheduler::Impl::Submit(Request request) {
   RequestState* state = owned.get();
   state->request = std::move(request);
   state->tokens = state->request.prompt;
+  if (state->request.constraint != nullptr) SetConstraint(state, state->request.constraint);
   state->scored_len = state->scored_begin();
   MINISGL_CHECK(state->request.max_tokens >= (state->scored_len < state->prompt_len() ? 0 : 1),
                 "max_tokens {}", state->request.max_tokens);
@@ -77,10 +79,28 @@ void Scheduler::Impl::Submit(Request request) {
   queues.waiting().Add(state);
 }
 
-void Scheduler::Impl::OpenGate(RequestId id) {
+bool Scheduler::Impl::IsGated(RequestId id) const {
   const auto found = requests.find(id);
-  if (found == requests.end() || found->second->phase != Phase::kWaiting) return;
-  queues.waiting().Unhold(found->second.get(), sched::kHeldByGate);
+  return found != requests.end() && found->second->phase == Phase::kWaiting &&
+         (found->second->holds & sched::kHeldByGate) != 0;
+}
+
+void Scheduler::Impl::SetConstraint(RequestState* state,
+                                    std::shared_ptr<TokenConstraint> constraint) {
+  state->may_end = constraint->MayEnd();
+  state->request.constraint = std::move(constraint);
+}
+
+void Scheduler::Impl::OpenGate(RequestId id, std::shared_ptr<TokenConstraint> constraint) {
+  if (!IsGated(id)) return;
+  RequestState* state = requests.at(id).get();
+  if (constraint != nullptr) SetConstraint(state, std::move(constraint));
+  queues.waiting().Unhold(state, sched::kHeldByGate);
+}
+
+void Scheduler::Impl::FailGate(RequestId id, std::string error_code, std::string error_message) {
+  if (!IsGated(id)) return;
+  End(requests.at(id).get(), EndReason::kFailed, std::move(error_code), std::move(error_message));
 }
 
 void Scheduler::Impl::CloseSession(SessionId id) {
@@ -100,6 +120,7 @@ void Scheduler::Impl::EndById(RequestId id, EndReason reason) {
 std::shared_ptr<const BatchPlan> Scheduler::Impl::Next() {
   CollectLoads();
   if (static_cast<int32_t>(in_flight.size()) >= context.limits.max_in_flight) return nullptr;
+  if (!in_flight.empty() && in_flight.back().needs_masks) return nullptr;
   // The lengths that a step with drafts leaves are known only after it is collected.
   if (!in_flight.empty() && (in_flight.back().has_drafts || decode.WantsDrafts())) return nullptr;
   const int64_t evicted_before = pages.cache().num_evicted();
@@ -162,6 +183,7 @@ Scheduler::Impl::InFlight Scheduler::Impl::BuildStep() {
   step.rows = builder.TakeRows();
   context.stats.step_rows += static_cast<int64_t>(step.rows.size());
   step.plan = builder.Finish();
+  step.needs_masks = step.plan->has_masks();
   if (context.options.check_invariants) {
     for (const RequestState* state : step.rows) {
       step.pages_in_use.insert(step.pages_in_use.end(), state->pages.begin() + state->tree_pages,
@@ -171,8 +193,43 @@ Scheduler::Impl::InFlight Scheduler::Impl::BuildStep() {
   return step;
 }
 
+std::vector<TokenId> Scheduler::Impl::DraftsOf(const BatchPlan& plan, int row) {
+  const int32_t num_drafts = plan.num_drafts[row];
+  if (num_drafts == 0) return {};
+  // They are the last tokens that the step writes for its table row.
+  for (auto write = plan.token_pool_writes.rbegin(); write != plan.token_pool_writes.rend();
+       ++write) {
+    if (write->table_row != plan.table_row[row]) continue;
+    MINISGL_CHECK(write->count == num_drafts, "{} drafts written, {} planned", write->count,
+                  num_drafts);
+    const auto first = plan.tokens.begin() + write->offset;
+    return {first, first + num_drafts};
+  }
+  MINISGL_CHECK(false, "row {} has drafts that no write brings", row);
+  return {};
+}
+
+std::optional<StepMasks> Scheduler::Impl::TakeMasks() {
+  if (in_flight.size() != 1 || !in_flight.back().needs_masks) return std::nullopt;
+  InFlight& step = in_flight.back();
+  const BatchPlan& plan = *step.plan;
+  StepMasks masks;
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    if (!plan.masked(row)) continue;
+    const RequestState& state = *step.rows[static_cast<size_t>(row)];
+    if (state.phase == Phase::kEnded) {
+      sched::AppendFullMasks(1 + plan.num_drafts[row], context.limits.vocab_size, &masks);
+    } else {
+      sched::AppendMasks(state, DraftsOf(plan, row), context.limits.vocab_size, &masks);
+    }
+  }
+  step.needs_masks = false;
+  return masks;
+}
+
 void Scheduler::Impl::Collect(const StepResult& result) {
   MINISGL_CHECK(!in_flight.empty(), "a step result, but no step in flight");
+  MINISGL_CHECK(!in_flight.front().needs_masks, "the result of a step that waits for masks");
   const InFlight step = std::move(in_flight.front());
   in_flight.pop_front();
   MINISGL_CHECK(!result.status.ok() || result.rows.size() == step.rows.size(),
@@ -202,7 +259,8 @@ void Scheduler::Impl::CollectRow(RequestState* state, int32_t kv_len, int32_t nu
     MINISGL_CHECK(accepted <= num_drafts, "{} of {} drafts accepted", accepted, num_drafts);
     context.stats.drafted_tokens += num_drafts;
     context.stats.accepted_drafts += accepted;
-    state->pacer.CountVerified(num_drafts, accepted, state->answer_len());
+    sched::DraftPacer& pacer = state->drafts_forced ? state->forced_pacer : state->pacer;
+    pacer.CountVerified(num_drafts, accepted, state->answer_len());
     if (state->phase != Phase::kWaiting) RollBack(state, known_len + accepted);
   }
   if (!row.scored.empty() && !CollectScored(state, known_len, row)) return;
@@ -238,6 +296,12 @@ void Scheduler::Impl::EndNonFinite(RequestState* state, int64_t computed_len) {
       fmt::format("the model gave logits that are not finite after {} tokens", computed_len));
 }
 
+bool Scheduler::Impl::IsStuck(const RequestState& state) const {
+  if (state.request.constraint == nullptr || state.request.max_tokens == 0) return false;
+  std::vector<uint32_t> mask(static_cast<size_t>(MaskWords(context.limits.vocab_size)));
+  return !state.request.constraint->FillMask(mask);
+}
+
 void Scheduler::Impl::RollBack(RequestState* state, int64_t launched_len) {
   MINISGL_CHECK(state->in_flight == 0, "request {} is rolled back with a step in flight",
                 state->request.id);
@@ -249,7 +313,13 @@ bool Scheduler::Impl::CollectToken(RequestState* state, int64_t computed_len,
                                    const RowResult& row) {
   // Non-finite logits may come from non-finite keys, and such pages must not be shared.
   if (row.outcome == RowResult::Outcome::kNonFinite) {
-    EndNonFinite(state, computed_len);
+    if (IsStuck(*state)) {
+      End(state, EndReason::kFailed, "invalid_grammar",
+          fmt::format("no token of the vocabulary may follow the {} of the answer so far",
+                      state->answer_len()));
+    } else {
+      EndNonFinite(state, computed_len);
+    }
     return false;
   }
   // If it was preempted since, its pages are gone; the token stays.
@@ -303,6 +373,12 @@ bool Scheduler::Impl::AcceptToken(RequestState* state, const RowResult& row) {
                     context.limits.vocab_size));
     return false;
   }
+  TokenConstraint* const constraint = state->request.constraint.get();
+  if (constraint != nullptr && !constraint->Accept(row.token)) {
+    End(state, EndReason::kFailed, "internal",
+        fmt::format("the engine sampled token {}, which the grammar does not allow", row.token));
+    return false;
+  }
   state->tokens.push_back(row.token);
   ++context.stats.generated_tokens;
   SchedEvent event;
@@ -317,6 +393,13 @@ bool Scheduler::Impl::AcceptToken(RequestState* state, const RowResult& row) {
   if (std::binary_search(stops.begin(), stops.end(), row.token)) {
     End(state, EndReason::kStopToken);
     return false;
+  }
+  if (constraint != nullptr) {
+    state->may_end = constraint->MayEnd();
+    if (constraint->MustEnd()) {
+      End(state, EndReason::kStopToken);
+      return false;
+    }
   }
   if (state->answer_len() == state->request.max_tokens) {
     End(state, EndReason::kLength);
@@ -350,6 +433,7 @@ void Scheduler::Impl::End(RequestState* state, EndReason reason, std::string err
   event.reason = reason;
   event.error_code = std::move(error_code);
   event.error_message = std::move(error_message);
+  event.cut_in_constraint = state->request.constraint != nullptr && !state->may_end;
   event.cached_tokens = std::max<int64_t>(state->first_cached_len, 0);
   events.push_back(std::move(event));
   switch (reason) {
@@ -418,8 +502,12 @@ void Scheduler::TimeOut(RequestId id) {
   impl_->Checked([&] { impl_->EndById(id, EndReason::kTimedOut); });
 }
 
-void Scheduler::OpenGate(RequestId id) {
-  impl_->Checked([&] { impl_->OpenGate(id); });
+void Scheduler::OpenGate(RequestId id, std::shared_ptr<TokenConstraint> constraint) {
+  impl_->Checked([&] { impl_->OpenGate(id, std::move(constraint)); });
+}
+
+void Scheduler::FailGate(RequestId id, std::string error_code, std::string error_message) {
+  impl_->Checked([&] { impl_->FailGate(id, std::move(error_code), std::move(error_message)); });
 }
 
 void Scheduler::OpenSession(SessionId id) {
@@ -429,6 +517,8 @@ void Scheduler::OpenSession(SessionId id) {
 void Scheduler::CloseSession(SessionId id) {
   impl_->Checked([&] { impl_->CloseSession(id); });
 }
+
+std::optional<StepMasks> Scheduler::TakeMasks() { return impl_->TakeMasks(); }
 
 std::shared_ptr<const BatchPlan> Scheduler::Next() {
   std::shared_ptr<const BatchPlan> plan;

@@ -10,6 +10,8 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "minisgl/sched/scheduler.h"
@@ -34,6 +36,7 @@ struct Scheduler::Impl {
     std::shared_ptr<const BatchPlan> plan;
     std::vector<RequestState*> rows;
     bool has_drafts = false;
+    bool needs_masks = false;  // TakeMasks has not returned them
     // Pages that it may read or write; kept only if invariants are checked.
     std::vector<PageId> pages_in_use;
   };
@@ -47,10 +50,16 @@ struct Scheduler::Impl {
 
   void Submit(Request request);
   void EndById(RequestId id, EndReason reason);
-  void OpenGate(RequestId id);
+  void OpenGate(RequestId id, std::shared_ptr<TokenConstraint> constraint);
+  static void SetConstraint(RequestState* state, std::shared_ptr<TokenConstraint> constraint);
+  bool IsGated(RequestId id) const;  // waits, and its gate is closed
+  void FailGate(RequestId id, std::string error_code, std::string error_message);
   void CloseSession(SessionId id);
   bool WaitsOutside() const;
   std::shared_ptr<const BatchPlan> Next();
+  std::optional<StepMasks> TakeMasks();
+  // The drafts of a row, as they stand in `plan`.
+  static std::vector<TokenId> DraftsOf(const BatchPlan& plan, int row);
   // True if a chat's turn runs and is in this phase.
   bool RunsChatIn(Phase phase) const;
   void DraftStep();
@@ -72,6 +81,8 @@ struct Scheduler::Impl {
   // Takes the log-probabilities that `row` brings. Returns false if one is not finite, which ends
   // the request: KV below `computed_len` is written.
   bool CollectScored(RequestState* state, int64_t computed_len, const RowResult& row);
+  // True if its constraint leaves no token to choose.
+  bool IsStuck(const RequestState& state) const;
   void EndNonFinite(RequestState* state, int64_t computed_len);
   bool AcceptToken(RequestState* state, const RowResult& row);  // false if it was the last
   // Moves whole computed pages into the prefix cache, and counts them.

@@ -255,13 +255,17 @@ void HostDeviceOps::SamplePlace(const DeviceSampleParams& p, int32_t place) {
   sampling.min_tokens = from.history_len - from.prompt_len + 1;
   sampling.banned_until_min.assign(p.banned_ids + from.banned_begin,
                                    p.banned_ids + from.banned_end);
+  const uint32_t* const mask = p.mask_of == nullptr || p.mask_of[place] < 0
+                                   ? nullptr
+                                   : p.masks + p.mask_of[place] * MaskWords(p.vocab_size);
   RowResult result;
   sampler_.SampleRow({.logits = p.logits + place * p.vocab_size,
                       .vocab_size = p.vocab_size,
                       .sampling = &sampling,
                       .history = p.token_pool + from.table_row * p.token_pool_stride,
                       .prompt_len = from.prompt_len,
-                      .history_len = from.history_len},
+                      .history_len = from.history_len,
+                      .mask = mask},
                      &result);
   p.sampled[place] = {result.token, static_cast<int32_t>(result.outcome), result.logprob,
                       static_cast<int32_t>(result.top_logprobs.size())};

@@ -31,10 +31,15 @@ inline ScheduledRun RunScheduled(Engine* engine, SchedulerOptions options,
   int in_flight = 0;
   while (!scheduler.Idle()) {
     const auto step = scheduler.Next();
+    const auto supply_masks = [&] {
+      if (auto masks = scheduler.TakeMasks()) engine->SupplyMasks(*std::move(masks));
+    };
     if (step != nullptr) engine->Launch(step);
+    supply_masks();
     in_flight += step != nullptr ? 1 : 0;
     if (step != nullptr && in_flight <= depth) continue;
     scheduler.Collect(engine->Collect());
+    supply_masks();
     --in_flight;
     for (SchedEvent& event : scheduler.TakeEvents()) {
       EXPECT_NE(event.reason, EndReason::kFailed) << event.error_message;

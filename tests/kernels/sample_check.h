@@ -16,6 +16,7 @@ struct SampledPlace {
   std::vector<int32_t> prompt = {};
   std::vector<int32_t> answer = {};
   SamplingParams sampling = {};
+  std::vector<uint32_t> mask = {};  // empty: none
 };
 
 struct SampledResult {
@@ -50,6 +51,8 @@ struct StepArrays {
   std::vector<int32_t> bias_ids, banned_ids;
   std::vector<float> bias_values;
   std::vector<int32_t> token_pool;
+  std::vector<int32_t> mask_of;  // [places]
+  std::vector<uint32_t> masks;
   int64_t token_pool_stride = 0;
   int32_t max_logprobs = 0;
 
@@ -91,7 +94,11 @@ struct StepArrays {
     }
     device.bias_end = static_cast<int32_t>(bias_ids.size());
     device.banned_begin = static_cast<int32_t>(banned_ids.size());
-    if (static_cast<int32_t>(place.answer.size()) < sampling.min_tokens) {
+    const auto num_masks =
+        std::count_if(mask_of.begin(), mask_of.end(), [](int m) { return m >= 0; });
+    mask_of.push_back(place.mask.empty() ? -1 : static_cast<int32_t>(num_masks));
+    masks.insert(masks.end(), place.mask.begin(), place.mask.end());
+    if (place.mask.empty() && static_cast<int32_t>(place.answer.size()) < sampling.min_tokens) {
       banned_ids.insert(banned_ids.end(), sampling.banned_until_min.begin(),
                         sampling.banned_until_min.end());
     }
@@ -117,6 +124,8 @@ inline std::vector<SampledResult> RunSampleArrays(const StepArrays& step,
   const DeviceArray<int32_t> token_pool(step.token_pool);
   const DeviceArray<int32_t> bias_ids(step.bias_ids), banned_ids(step.banned_ids);
   const DeviceArray<float> bias_values(step.bias_values);
+  const DeviceArray<int32_t> mask_of(step.mask_of);
+  const DeviceArray<uint32_t> masks(step.masks);
 
   emulator::EmulatedCudaApi api;
   LaunchContext context;
@@ -135,7 +144,9 @@ inline std::vector<SampledResult> RunSampleArrays(const StepArrays& step,
                                    .raw_logits = raw_logits.data(),
                                    .max_logprobs = step.max_logprobs,
                                    .sampled = sampled.data(),
-                                   .top_logprobs = top_logprobs.data()}),
+                                   .top_logprobs = top_logprobs.data(),
+                                   .mask_of = step.masks.empty() ? nullptr : mask_of.data(),
+                                   .masks = step.masks.empty() ? nullptr : masks.data()}),
             kCudaSuccess);
   EXPECT_TRUE(device_logits.GuardsIntact() && counts.GuardsIntact() && raw_logits.GuardsIntact() &&
               sampled.GuardsIntact() && top_logprobs.GuardsIntact());
@@ -178,7 +189,8 @@ inline HostResult SampleOnHost(const SampledPlace& place) {
                             .sampling = &sampling,
                             .history = history.data(),
                             .prompt_len = static_cast<int32_t>(place.prompt.size()),
-                            .history_len = static_cast<int32_t>(history.size())},
+                            .history_len = static_cast<int32_t>(history.size()),
+                            .mask = place.mask.empty() ? nullptr : place.mask.data()},
                            &result.row);
   return result;
 }

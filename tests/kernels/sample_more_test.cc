@@ -57,6 +57,57 @@ TEST(SampleLogprobsTest, AreOfTheRawLogits) {
   }
 }
 
+// Masks of every density, beside places without one; some with penalties, and some with
+// log-probabilities, which stay those of the raw logits.
+TEST(SampleMaskTest, LeavesOnlyItsTokens) {
+  for (const int32_t vocab_size : {1, 31, 700, 4099}) {
+    std::vector<SampledPlace> places;
+    for (int i = 0; i < 16; ++i) {
+      SampledPlace place = {.logits = RandomFloats(vocab_size, 90 + i, 3.0)};
+      place.prompt = {0, vocab_size - 1};
+      place.sampling = {.temperature = i % 3 * 0.6,
+                        .top_k = i % 5 == 0 ? 4 : 0,
+                        .top_p = i % 7 == 3 ? 0.8 : 1.0,
+                        .repetition_penalty = i % 4 == 0 ? 1.0 : 1.3,
+                        .seed = static_cast<uint64_t>(i),
+                        .num_logprobs = i % 2 == 0 ? 3 : -1};
+      if (i % 6 == 5) place.sampling.min_tokens = 9, place.sampling.banned_until_min = {0};
+      if (i % 4 != 3) {
+        place.mask.assign(static_cast<size_t>((vocab_size + 31) / 32), 0);
+        const int32_t step = i % 3 == 0 ? 1 : i % 3 == 1 ? 2 : 157;
+        for (int32_t id = i % 3 == 2 ? vocab_size / 2 : 0; id < vocab_size; id += step) {
+          if (step == 1 && id % 300 == 7) continue;
+          place.mask[static_cast<size_t>(id) / 32] |= uint32_t{1} << (id % 32);
+        }
+      }
+      places.push_back(place);
+    }
+    const auto results = ExpectAsSampler(places, "V " + std::to_string(vocab_size));
+    for (size_t i = 0; i < places.size(); ++i) {
+      const std::string what = "V " + std::to_string(vocab_size) + " place " + std::to_string(i);
+      const SampledPlace& place = places[i];
+      if (place.sampling.num_logprobs >= 0) ExpectLogprobs(place, results[i], what);
+      if (place.mask.empty()) continue;
+      const int32_t token = results[i].token.token;
+      ASSERT_GE(token, 0) << what;
+      EXPECT_NE(place.mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1, 0u) << what;
+    }
+  }
+}
+
+TEST(SampleMaskTest, WithoutATokenIsReported) {
+  std::vector<SampledPlace> places(3);
+  for (SampledPlace& place : places) place.logits = RandomFloats(700, 3, 1.0);
+  places[0].mask.assign(22, 0);
+  places[2].mask.assign(22, 0);
+  places[2].mask[20] = 1;
+  places[2].logits[5] = kNan;  // outside the mask
+  const auto results = ExpectAsSampler(places, "an empty mask");
+  EXPECT_EQ(results[0].token.outcome, static_cast<int32_t>(RowResult::Outcome::kNonFinite));
+  EXPECT_EQ(results[1].token.outcome, static_cast<int32_t>(RowResult::Outcome::kToken));
+  EXPECT_EQ(results[2].token.outcome, static_cast<int32_t>(RowResult::Outcome::kNonFinite));
+}
+
 // How the engine scores a given token (engine/device_places.h): a bias beyond all logits makes it
 // the choice, and its log-probability is bit for bit that of the same choice without a bias. A
 // token of -infinity is not chosen.

@@ -20,6 +20,7 @@ struct Row {
   std::vector<float> logits;
   std::vector<int32_t> prompt = {};
   std::vector<int32_t> answer = {};
+  std::vector<uint32_t> mask = {};  // empty: none
 };
 
 RowResult SampleOne(const Row& row, const SamplingParams& sampling) {
@@ -33,7 +34,8 @@ RowResult SampleOne(const Row& row, const SamplingParams& sampling) {
                      .sampling = &sampling,
                      .history = history.data(),
                      .prompt_len = static_cast<int32_t>(row.prompt.size()),
-                     .history_len = static_cast<int32_t>(history.size())},
+                     .history_len = static_cast<int32_t>(history.size()),
+                     .mask = row.mask.empty() ? nullptr : row.mask.data()},
                     &result);
   return result;
 }
@@ -237,6 +239,33 @@ TEST(SamplerTest, MinTokensBansUntilReached) {
             1);
 }
 
+TEST(SamplerTest, AMaskLeavesOnlyItsTokens) {
+  EXPECT_EQ(TokenOf({.logits = {1, 2, 3, 2}, .mask = {0b0011}}, {}), 1);
+  EXPECT_EQ(TokenOf({.logits = {1, 2, 3, 2}, .mask = {0b1010}}, {}), 1);  // ties as without
+  std::vector<float> logits(70, 1.0f);
+  logits[33] = 0.5f;
+  EXPECT_EQ(TokenOf({.logits = logits, .mask = {0, 0b10, 0}}, {}), 33);
+  logits[69] = 9.0f;
+  EXPECT_EQ(TokenOf({.logits = logits, .mask = {~0u, ~0u, 0b11111}}, {}), 0);
+  // It outlasts any bias, and bans until min_tokens are its maker's.
+  EXPECT_EQ(TokenOf({.logits = {1, 2, 3}, .mask = {0b011}}, {.logit_bias = {{2, 1000.0f}}}), 1);
+  EXPECT_EQ(
+      TokenOf({.logits = {1, 2, 3}, .mask = {0b010}}, {.min_tokens = 5, .banned_until_min = {1}}),
+      1);
+}
+
+TEST(SamplerTest, AMaskWithoutATokenOrBesideABadLogitIsReported) {
+  for (const double temperature : {0.0, 1.0}) {
+    const SamplingParams sampling = {.temperature = temperature};
+    for (const Row& row : std::vector<Row>{{.logits = {1, 2, 3}, .mask = {0}},
+                                           {.logits = {1, -kInf, 3}, .mask = {0b010}},
+                                           {.logits = {1, kNan, 3}, .mask = {0b101}},
+                                           {.logits = {1, kInf, 3}, .mask = {0b101}}}) {
+      EXPECT_EQ(SampleOne(row, sampling).outcome, RowResult::Outcome::kNonFinite);
+    }
+  }
+}
+
 // The scan covers every index of a row of several pieces, and the first of equal logits is chosen.
 TEST(SamplerTest, FindsTheLargestOfManyWhereverItIs) {
   constexpr int64_t kVocab = 9001;
@@ -287,6 +316,12 @@ TEST(SamplerTest, LogprobsAreOfTheRawLogits) {
                                                      .num_logprobs = 4});
   ASSERT_EQ(result.outcome, RowResult::Outcome::kToken);
   EXPECT_NEAR(result.logprob, std::log(p[result.token]), 1e-6);
+  std::vector<uint32_t> mask(10, 0);
+  mask[40 / 32] = uint32_t{1} << 41 % 32;
+  const RowResult masked = SampleOne({.logits = logits, .mask = mask}, {.num_logprobs = 4});
+  EXPECT_EQ(masked.token, 41);
+  EXPECT_NEAR(masked.logprob, std::log(p[41]), 1e-5);
+  EXPECT_EQ(masked.top_logprobs[0].id, 17);
   ASSERT_EQ(result.top_logprobs.size(), 4u);
   EXPECT_EQ(result.top_logprobs[0].id, 17);  // equal: the lower id first
   EXPECT_EQ(result.top_logprobs[1].id, 33);

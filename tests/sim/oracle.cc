@@ -13,6 +13,48 @@ namespace {
 
 void ThrowViolation(const std::string& message) { throw Violation(message); }
 
+// The right answer of one request.
+struct Right {
+  std::vector<TokenId> tokens;
+  bool is_stuck = false;     // no token may follow, and the answer goes on
+  bool by_length = false;    // it ends by its length
+  bool may_end_here = true;  // its grammar allows an end after its text
+};
+
+Right RightAnswerOf(const Workload& workload, const Arrival& arrival) {
+  const Request& request = arrival.request;
+  const int64_t vocab = workload.limits.vocab_size;
+  const bool stops = !request.stop_ids.empty();
+  Right right;
+  if (!arrival.grammar) {
+    right.tokens = RightAnswer(request.prompt, request.max_tokens, stops, vocab, workload.end_rate);
+  } else {
+    SimConstraint constraint(*arrival.grammar);
+    uint64_t prefix = 1;
+    for (const TokenId token : request.prompt) prefix = Extend(prefix, token);
+    while (static_cast<int64_t>(right.tokens.size()) < request.max_tokens) {
+      right.may_end_here = constraint.MayEnd();
+      if (constraint.MustEnd()) return right;
+      TokenId token = NextToken(prefix, vocab, workload.end_rate);
+      int64_t tried = 0;
+      while (tried++ < vocab && !constraint.Allows(token)) {
+        token = (token + 1) % static_cast<TokenId>(vocab);
+      }
+      right.is_stuck = !constraint.Allows(token);
+      if (right.is_stuck) return right;
+      right.tokens.push_back(token);
+      if (token == 0) return right;
+      Require(constraint.Accept(token), "a right token is refused");
+      prefix = Extend(prefix, token);
+    }
+    right.may_end_here = constraint.MayEnd();
+    if (!right.tokens.empty() && constraint.MustEnd()) return right;
+  }
+  right.by_length = static_cast<int64_t>(right.tokens.size()) == request.max_tokens &&
+                    (!stops || right.tokens.empty() || right.tokens.back() != 0);
+  return right;
+}
+
 void CheckFailure(const Workload& workload, const Request& request, const Told& told) {
   if (told.all_failed && told.error_code == "out_of_memory") return;
   const bool too_long = told.error_code == "length_exceeded";
@@ -53,29 +95,34 @@ ChecksThrow::ChecksThrow() { SetCheckHandler(&ThrowViolation); }
 
 ChecksThrow::~ChecksThrow() { SetCheckHandler(nullptr); }
 
-void CheckAnswer(const Workload& workload, const Request& request, const Told& told) {
+void CheckAnswer(const Workload& workload, const Arrival& arrival, const Told& told) {
+  const Request& request = arrival.request;
   Require(told.ended, fmt::format("I10: request {} was never answered", request.id));
-  const auto right = RightAnswer(request.prompt, request.max_tokens, !request.stop_ids.empty(),
-                                 workload.limits.vocab_size, workload.end_rate);
-  Require(told.tokens.size() <= right.size() &&
-              std::equal(told.tokens.begin(), told.tokens.end(), right.begin()),
+  const Right right = RightAnswerOf(workload, arrival);
+  Require(told.tokens.size() <= right.tokens.size() &&
+              std::equal(told.tokens.begin(), told.tokens.end(), right.tokens.begin()),
           fmt::format("I11: request {} was told wrong tokens", request.id));
   const bool is_stopped = told.reason == EndReason::kAborted ||
                           told.reason == EndReason::kTimedOut || told.reason == EndReason::kFailed;
   CheckScores(request, told, !is_stopped);
-  const bool is_whole = told.tokens.size() == right.size();
+  const bool is_whole = told.tokens.size() == right.tokens.size();
   if (told.reason == EndReason::kAborted) {
     Require(told.was_aborted, fmt::format("request {} was aborted by nobody", request.id));
   } else if (told.reason == EndReason::kTimedOut) {
     Require(told.was_timed_out, fmt::format("request {} had no deadline", request.id));
+  } else if (told.error_code == "invalid_grammar") {
+    Require(told.gate_failed || (right.is_stuck && is_whole),
+            fmt::format("request {} failed by its grammar after {} of {} tokens", request.id,
+                        told.tokens.size(), right.tokens.size()));
   } else if (told.reason == EndReason::kFailed) {
     CheckFailure(workload, request, told);
   } else {
-    const bool by_length = static_cast<int64_t>(right.size()) == request.max_tokens &&
-                           (request.stop_ids.empty() || right.empty() || right.back() != 0);
-    Require(is_whole && (told.reason == EndReason::kLength) == by_length,
+    Require(is_whole && !right.is_stuck && (told.reason == EndReason::kLength) == right.by_length,
             fmt::format("I11: request {} ended with {} of {} tokens", request.id,
-                        told.tokens.size(), right.size()));
+                        told.tokens.size(), right.tokens.size()));
+    Require(request.max_tokens == 0 || told.cut_in_constraint == !right.may_end_here,
+            fmt::format("request {} is {}said to be cut", request.id,
+                        told.cut_in_constraint ? "" : "not "));
   }
 }
 

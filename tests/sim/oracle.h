@@ -36,6 +36,8 @@ struct Told {
   bool was_aborted = false;  // an abort was sent while it had not ended
   bool was_timed_out = false;
   bool gate_is_open = true;
+  bool gate_failed = false;
+  bool cut_in_constraint = false;
   bool all_failed = false;  // memory ran out: every request ends as internal
   EndReason reason = EndReason::kStopToken;
   std::string error_code;
@@ -43,7 +45,7 @@ struct Told {
 
 // Checks that it ended, that the reason is a possible one, and that its tokens are a prefix of the
 // right ones.
-void CheckAnswer(const Workload& workload, const Request& request, const Told& told);
+void CheckAnswer(const Workload& workload, const Arrival& arrival, const Told& told);
 
 // Upper bound on the steps in which all requests end if no faults and no requests come any more.
 int64_t StepsToIdle(const Workload& workload, const std::map<RequestId, Told>& told);

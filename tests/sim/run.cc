@@ -67,8 +67,10 @@ class Runner {
     uint64_t id;
   };
   void Happen(const Happening& happening);
+  void OpenGate(RequestId id);
   void Heal();
   void Launch(std::shared_ptr<const BatchPlan> plan);
+  void SupplyMasks();
   void Collect();
   void TakeEvents();
   void CheckToken(const SchedEvent& event);
@@ -122,7 +124,9 @@ void Runner::Submit(const Arrival& arrival) {
       told.was_aborted = true;  // its session is closed
     }
   }
-  scheduler_->Submit(request);
+  Request submitted = request;
+  if (!request.is_gated) submitted.constraint = MakeConstraint(arrival);
+  scheduler_->Submit(std::move(submitted));
 }
 
 void Runner::Happen(const Happening& happening) {
@@ -137,8 +141,7 @@ void Runner::Happen(const Happening& happening) {
       scheduler_->TimeOut(happening.id);
       break;
     case Happening::Kind::kOpenGate:
-      told_[happening.id].gate_is_open = true;
-      scheduler_->OpenGate(happening.id);
+      OpenGate(happening.id);
       break;
     case Happening::Kind::kCloseSession:
       for (RequestId id : turns_[happening.id]) told_[id].was_aborted |= !told_[id].ended;
@@ -146,6 +149,20 @@ void Runner::Happen(const Happening& happening) {
       scheduler_->CloseSession(happening.id);
       break;
   }
+}
+
+void Runner::OpenGate(RequestId id) {
+  const auto arrival = std::find_if(workload_.arrivals.begin(), workload_.arrivals.end(),
+                                    [id](const Arrival& one) { return one.request.id == id; });
+  Told& told = told_[id];
+  if (arrival->gate_fails) {
+    told.gate_failed = !told.ended;
+    scheduler_->FailGate(id, "invalid_grammar", "it does not compile");
+    return;
+  }
+  told.gate_is_open = true;
+  scheduler_->OpenGate(id, MakeConstraint(*arrival));
+  if (id % 3 == 0) scheduler_->FailGate(id, "invalid_grammar", "its gate is open");
 }
 
 void Runner::Arrive() {
@@ -191,10 +208,16 @@ void Runner::Launch(std::shared_ptr<const BatchPlan> plan) {
     if (fault.kind == Fault::Kind::kForeignToken) engine_.ForeignTokenInNextStep(row);
   }
   engine_.Launch(std::move(plan));
+  SupplyMasks();
+}
+
+void Runner::SupplyMasks() {
+  if (auto masks = scheduler_->TakeMasks()) engine_.SupplyMasks(*std::move(masks));
 }
 
 void Runner::Collect() {
   scheduler_->Collect(engine_.Collect());
+  SupplyMasks();
   TakeEvents();
 }
 
@@ -264,6 +287,7 @@ void Runner::TakeEvents() {
     told.ended = true;
     told.reason = event.reason;
     told.error_code = event.error_code;
+    told.cut_in_constraint = event.cut_in_constraint;
     Trace(fmt::format("request {} ends {} {}", event.id, static_cast<int>(event.reason),
                       event.error_code));
   }
@@ -271,7 +295,7 @@ void Runner::TakeEvents() {
 
 void Runner::CheckAnswers() {
   for (const Arrival& arrival : workload_.arrivals)
-    CheckAnswer(workload_, arrival.request, told_[arrival.request.id]);
+    CheckAnswer(workload_, arrival, told_[arrival.request.id]);
   for (const SessionPlan& session : workload_.sessions) scheduler_->CloseSession(session.id);
   Require(source_.num_loading() == 0, "I14: a load goes on when all is idle");
   Require(scheduler_->ResetPrefixCache() == 0, "I14: a page stays cached when all are dropped");

@@ -18,12 +18,52 @@
 namespace minisgl::sim {
 namespace {
 
+// Compiles the grammars of a workload, each after its time.
+class SimGrammarSource final : public runtime::GrammarSource {
+ public:
+  SimGrammarSource(const Workload& workload, const int64_t* now) : workload_(workload), now_(now) {}
+
+  void Ask(RequestId id, const Prompt&) override {
+    const auto arrival = std::find_if(workload_.arrivals.begin(), workload_.arrivals.end(),
+                                      [id](const Arrival& one) { return one.request.id == id; });
+    due_.emplace(*now_ + (is_healed_ ? 0 : arrival->gate_opens), &*arrival);
+  }
+  // Every other outcome comes all the same.
+  void Forget(RequestId id) override {
+    if (id % 2 == 0) return;
+    std::erase_if(due_, [id](const auto& one) { return one.second->request.id == id; });
+  }
+  std::vector<runtime::GrammarOutcome> TakeFinished() override {
+    std::vector<runtime::GrammarOutcome> outcomes;
+    while (!due_.empty() && (is_healed_ || due_.begin()->first <= *now_)) {
+      const Arrival& arrival = *due_.begin()->second;
+      runtime::GrammarOutcome& outcome = outcomes.emplace_back();
+      outcome.id = arrival.request.id;
+      if (arrival.gate_fails) {
+        outcome.status = BadInput("it does not compile");
+      } else {
+        outcome.constraint = MakeConstraint(arrival);
+      }
+      due_.erase(due_.begin());
+    }
+    return outcomes;
+  }
+  void Heal() { is_healed_ = true; }
+
+ private:
+  const Workload& workload_;
+  const int64_t* now_;
+  std::multimap<int64_t, const Arrival*> due_;
+  bool is_healed_ = false;
+};
+
 class ServeRunner {
  public:
   ServeRunner(const Workload& workload, std::string* trace_text)
       : workload_(workload),
         engine_(workload.limits, workload.end_rate),
         source_(workload.source, workload.seed, &engine_),
+        grammars_(workload, &outcome_.steps),
         trace_text_(trace_text) {
     RuntimeOptions options;
     options.scheduler = workload.options;
@@ -32,8 +72,9 @@ class ServeRunner {
       options.scheduler.drafter = std::make_shared<SimDrafter>(
           workload.drafter, workload.limits.vocab_size, workload.end_rate);
     }
-    loop_ =
-        std::make_unique<runtime::ServeLoop>(&engine_, nullptr, options, [this] { return now_; });
+    loop_ = std::make_unique<runtime::ServeLoop>(
+        &engine_, nullptr, options, [this] { return now_; }, runtime::ServeLoop::StatsSink(),
+        &grammars_);
     loop_->set_depth(workload.depth);
   }
 
@@ -74,6 +115,7 @@ class ServeRunner {
   const Workload& workload_;
   SimEngine engine_;
   SimSource source_;
+  SimGrammarSource grammars_;
   EventQueue queue_;
   std::unique_ptr<runtime::ServeLoop> loop_;
   std::string* trace_text_;
@@ -139,6 +181,8 @@ void ServeRunner::Submit(const Arrival& arrival) {
   prompt.sampling = request.sampling;
   prompt.stop_token_ids = request.stop_ids;
   prompt.priority = request.priority;
+  if (arrival.grammar) prompt.grammar = std::make_shared<const GrammarText>();
+  told.gate_failed = arrival.gate_fails;
   if (turns_.contains(request.session)) {
     prompt.session = request.session;
     turns_[request.session].push_back(request.id);
@@ -173,6 +217,7 @@ void ServeRunner::Arrive() {
 void ServeRunner::Heal() {
   next_fault_ = workload_.faults.size();
   source_.Heal();
+  grammars_.Heal();
   aborts_.clear();
   steps_left_ = StepsToIdle(workload_, told_);
 }
@@ -228,6 +273,7 @@ void ServeRunner::TakeDone(const Event& event, Told* told) {
   told->ended = true;
   told->all_failed = all_failed_;
   told->error_code = event.error_code;
+  told->cut_in_constraint = event.cut_in_grammar;
   for (const TokenLogprobs& one : event.prompt_logprobs) {
     told->scored.emplace_back(one.id, one.logprob);
   }
@@ -280,7 +326,9 @@ Request ServeRunner::Lowered(const Request& request) const {
 
 void ServeRunner::CheckEnd() {
   for (const Arrival& arrival : workload_.arrivals) {
-    CheckAnswer(workload_, Lowered(arrival.request), told_[arrival.request.id]);
+    Arrival lowered = arrival;
+    lowered.request = Lowered(arrival.request);
+    CheckAnswer(workload_, lowered, told_[arrival.request.id]);
   }
   if (all_failed_) return;
   loop_->AbortAll();

@@ -22,6 +22,7 @@ struct Answer {
   int64_t cached_tokens = 0;
   int num_ends = 0;
   bool token_after_end = false;
+  bool cut_in_constraint = false;
 };
 
 class SimDriver {
@@ -50,6 +51,7 @@ class SimDriver {
     if (plan != nullptr) {
       engine_.Launch(plan);
       last_plan_ = plan;
+      SupplyMasks();
     }
     if (plan != nullptr && engine_.in_flight() <= depth_) return true;
     if (engine_.in_flight() == 0) return false;
@@ -60,7 +62,11 @@ class SimDriver {
   const BatchPlan& last_plan() const { return *last_plan_; }
   void CollectOne() {
     scheduler_->Collect(engine_.Collect());
+    SupplyMasks();
     TakeEvents();
+  }
+  void SupplyMasks() {
+    if (auto masks = scheduler_->TakeMasks()) engine_.SupplyMasks(*std::move(masks));
   }
   // Runs until idle. Returns false if that takes more than `steps_max` steps.
   bool RunToEnd(int64_t steps_max = 100000) {
@@ -87,6 +93,7 @@ class SimDriver {
         ++answer.num_ends;
         answer.reason = event.reason;
         answer.error_code = event.error_code;
+        answer.cut_in_constraint = event.cut_in_constraint;
         answer.cached_tokens = event.cached_tokens;
       }
     }

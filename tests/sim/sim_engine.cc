@@ -8,6 +8,16 @@
 
 namespace minisgl::sim {
 
+TokenId NextMasked(uint64_t prefix, std::span<const uint32_t> mask, int64_t vocab,
+                   int64_t end_rate) {
+  const TokenId first = NextToken(prefix, vocab, end_rate);
+  for (int64_t i = 0; i < vocab; ++i) {
+    const auto token = static_cast<TokenId>((first + i) % vocab);
+    if ((mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0) return token;
+  }
+  return -1;
+}
+
 std::vector<TokenId> RightAnswer(std::span<const TokenId> prompt, int64_t max_tokens, bool stops,
                                  int64_t vocab, int64_t end_rate) {
   uint64_t prefix = 1;
@@ -143,14 +153,13 @@ RowResult SimEngine::ScoreToken(const BatchPlan& plan, int row, int64_t position
   return result;
 }
 
-RowResult SimEngine::RunRow(const BatchPlan& plan, int row) {
+std::vector<uint64_t> SimEngine::RunRow(const BatchPlan& plan, int row, RowResult* result) {
   const auto at = static_cast<size_t>(row);
-  auto& tokens = token_pool_[static_cast<size_t>(plan.table_row[at])];
+  const auto& tokens = token_pool_[static_cast<size_t>(plan.table_row[at])];
   const int64_t end = plan.kv_len[at];
   const int64_t first_sampled = end - 1 - plan.num_drafts[at];
   const int64_t scored_end = end - (plan.wants_token[at] != 0 ? 1 : 0);
-  std::vector<TokenId> sampled;
-  std::vector<RowResult> scored;
+  std::vector<uint64_t> prefixes;
   uint64_t prefix = 1;
   for (int64_t position = 0; position < end; ++position) {
     const TokenId token = tokens[static_cast<size_t>(position)];
@@ -161,31 +170,43 @@ RowResult SimEngine::RunRow(const BatchPlan& plan, int row) {
     VisitToken(plan, row, position, prefix);
     if (limits_.num_window_pages > 0) VisitWindowToken(plan, row, position, prefix);
     if (plan.wants_token[at] != 0 && position >= first_sampled) {
-      sampled.push_back(NextToken(prefix, limits_.vocab_size, end_rate_));
+      prefixes.push_back(prefix);
     }
     if (position < scored_end && position >= scored_end - plan.scored_len(row)) {
-      scored.push_back(ScoreToken(plan, row, position, prefix));
+      result->scored.push_back(ScoreToken(plan, row, position, prefix));
     }
   }
-  if (sampled.empty()) {
-    RowResult result;
-    result.scored = std::move(scored);
-    return result;
-  }
+  return prefixes;
+}
+
+void SimEngine::SampleRow(const BatchPlan& plan, int row, std::span<const uint64_t> prefixes,
+                          std::span<const uint32_t> masks, RowResult* result) {
+  if (prefixes.empty()) return;
+  const auto at = static_cast<size_t>(row);
+  auto& tokens = token_pool_[static_cast<size_t>(plan.table_row[at])];
+  const auto first = static_cast<size_t>(plan.kv_len[at] - plan.num_drafts[at]);
+  const auto num_words = static_cast<size_t>(MaskWords(limits_.vocab_size));
   std::vector<RowResult> results;
-  for (size_t i = 0; i < sampled.size(); ++i) {
-    TokenId& place = tokens[static_cast<size_t>(first_sampled + 1) + i];
-    const bool accepts_next = i + 1 < sampled.size() && place == sampled[i];
-    place = sampled[i];
-    results.emplace_back();
-    results.back().outcome = RowResult::Outcome::kToken;
-    results.back().token = sampled[i];
+  for (size_t i = 0; i < prefixes.size(); ++i) {
+    const TokenId sampled = masks.empty()
+                                ? NextToken(prefixes[i], limits_.vocab_size, end_rate_)
+                                : NextMasked(prefixes[i], masks.subspan(i * num_words, num_words),
+                                             limits_.vocab_size, end_rate_);
+    RowResult& one = results.emplace_back();
+    one.outcome = sampled < 0 ? RowResult::Outcome::kNonFinite : RowResult::Outcome::kToken;
+    one.token = sampled;
+    TokenId& place = tokens[first + i];
+    if (sampled < 0) {
+      place = std::max(place, 0);  // a step launched ahead reads some token there
+      break;
+    }
+    const bool accepts_next = i + 1 < prefixes.size() && place == sampled;
+    place = sampled;
     if (!accepts_next) break;
   }
-  RowResult result = results.front();
-  result.more.assign(results.begin() + 1, results.end());
-  result.scored = std::move(scored);
-  return result;
+  results.front().scored = std::move(result->scored);
+  *result = std::move(results.front());
+  result->more.assign(results.begin() + 1, results.end());
 }
 
 std::vector<PageId> SimEngine::PagesRead(const BatchPlan& plan, int row) const {
@@ -201,30 +222,57 @@ std::vector<PageId> SimEngine::PagesRead(const BatchPlan& plan, int row) const {
 void SimEngine::Launch(std::shared_ptr<const BatchPlan> plan) {
   MINISGL_CHECK(in_flight() < limits_.max_in_flight, "too many steps in flight");
   Apply(*plan);
+  MINISGL_CHECK(in_flight_.empty() || !in_flight_.back().waits_for_masks,
+                "a step is launched before the masks of the last came");
   InFlight step;
-  StepResult& result = step.result;
+  step.plan = plan;
+  step.waits_for_masks = plan->has_masks();
+  step.non_finite_row = std::exchange(non_finite_row_, -1);
+  step.foreign_row = std::exchange(foreign_row_, -1);
+  step.result.status = std::exchange(fail_next_, Status());
+  step.result.rows.resize(plan->table_row.size());
   for (int row = 0; row < plan->num_rows(); ++row) {
-    result.rows.push_back(RunRow(*plan, row));
+    step.prefixes.push_back(RunRow(*plan, row, &step.result.rows[static_cast<size_t>(row)]));
     step.pages_read.push_back(PagesRead(*plan, row));
-    if (row == non_finite_row_) {
-      result.rows.back() = {};
-      result.rows.back().outcome = RowResult::Outcome::kNonFinite;
-    }
-    if (row == foreign_row_ && result.rows.back().outcome == RowResult::Outcome::kToken) {
-      result.rows.back().token = static_cast<TokenId>(limits_.vocab_size);
-    }
-  }
-  non_finite_row_ = foreign_row_ = -1;
-  if (!fail_next_.ok()) {
-    result.status = fail_next_;
-    result.rows.clear();
-    fail_next_ = Status();
   }
   in_flight_.push_back(std::move(step));
+  if (!plan->has_masks()) Sample({}, &in_flight_.back());
+}
+
+void SimEngine::SupplyMasks(StepMasks masks) {
+  MINISGL_CHECK(!in_flight_.empty() && in_flight_.back().waits_for_masks, "no step needs masks");
+  in_flight_.back().waits_for_masks = false;
+  Sample(masks, &in_flight_.back());
+}
+
+void SimEngine::Sample(const StepMasks& masks, InFlight* step) {
+  const BatchPlan& plan = *step->plan;
+  std::vector<RowResult>& rows = step->result.rows;
+  std::span<const uint32_t> left = masks.words;
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    const std::vector<uint64_t>& prefixes = step->prefixes[static_cast<size_t>(row)];
+    const size_t num_words =
+        !plan.masked(row) ? 0
+                          : prefixes.size() * static_cast<size_t>(MaskWords(limits_.vocab_size));
+    MINISGL_CHECK(num_words <= left.size(), "masks are missing");
+    RowResult& result = rows[static_cast<size_t>(row)];
+    SampleRow(plan, row, prefixes, left.first(num_words), &result);
+    left = left.subspan(num_words);
+    if (row == step->non_finite_row) {
+      result = {};
+      result.outcome = RowResult::Outcome::kNonFinite;
+    }
+    if (row == step->foreign_row && result.outcome == RowResult::Outcome::kToken) {
+      result.token = static_cast<TokenId>(limits_.vocab_size);
+    }
+  }
+  MINISGL_CHECK(left.empty(), "{} words of masks too many", left.size());
+  if (!step->result.status.ok()) rows.clear();
 }
 
 StepResult SimEngine::Collect() {
   MINISGL_CHECK(!in_flight_.empty(), "nothing in flight");
+  MINISGL_CHECK(!in_flight_.front().waits_for_masks, "a step is collected without its masks");
   StepResult result = std::move(in_flight_.front().result);
   in_flight_.pop_front();
   return result;

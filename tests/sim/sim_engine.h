@@ -38,6 +38,11 @@ inline TokenId NextToken(uint64_t prefix, int64_t vocab, int64_t end_rate) {
   return static_cast<TokenId>(1 + (draw >> 20) % static_cast<uint64_t>(vocab - 1));
 }
 
+// Returns the token that follows a prefix among those of `mask`: the first one from NextToken's on,
+// around the vocabulary; -1 if there is none.
+TokenId NextMasked(uint64_t prefix, std::span<const uint32_t> mask, int64_t vocab,
+                   int64_t end_rate);
+
 // Returns what stands for the log-probability of the token that ends a prefix.
 inline float ScoreOf(uint64_t prefix) { return -static_cast<float>(Extend(prefix, -9) % 1000); }
 
@@ -51,6 +56,7 @@ class SimEngine : public Engine {
 
   const EngineLimits& limits() const override { return limits_; }
   void Launch(std::shared_ptr<const BatchPlan> plan) override;
+  void SupplyMasks(StepMasks masks) override;
   StepResult Collect() override;
 
   // The first wrong read or plan; "" if there was none.
@@ -75,7 +81,11 @@ class SimEngine : public Engine {
 
  private:
   void Apply(const BatchPlan& plan);
-  RowResult RunRow(const BatchPlan& plan, int row);
+  // Visits the tokens of a row. Returns the prefixes after which it samples; sets its scores.
+  std::vector<uint64_t> RunRow(const BatchPlan& plan, int row, RowResult* result);
+  // Samples after each prefix, within `masks` (a mask for each; empty: all tokens).
+  void SampleRow(const BatchPlan& plan, int row, std::span<const uint64_t> prefixes,
+                 std::span<const uint32_t> masks, RowResult* result);
   RowResult ScoreToken(const BatchPlan& plan, int row, int64_t position, uint64_t prefix);
   // Writes or reads the slot of one token of a row, whose prefix up to it is `prefix`.
   void VisitToken(const BatchPlan& plan, int row, int64_t position, uint64_t prefix);
@@ -96,7 +106,14 @@ class SimEngine : public Engine {
   struct InFlight {
     StepResult result;
     std::vector<std::vector<PageId>> pages_read;  // of each row
+    std::shared_ptr<const BatchPlan> plan;
+    std::vector<std::vector<uint64_t>> prefixes;  // of each row, if it waits for masks
+    bool waits_for_masks = false;
+    int foreign_row = -1, non_finite_row = -1;
   };
+  // `masks`: of the masked rows.
+  void Sample(const StepMasks& masks, InFlight* step);
+
   std::deque<InFlight> in_flight_;
   std::string violation_;
   Status fail_next_;

@@ -192,6 +192,29 @@ void DrawScored(Workload* workload) {
   }
 }
 
+// Grammars of some answers; through the runtime they come after a while, or fail to. Drawn by
+// separate dice. Forced tokens need room for drafts.
+void DrawGrammars(Workload* workload) {
+  Dice dice(workload->seed ^ 0x3C6EF372FE94F82Bull);
+  const int64_t rate = dice.Pick(0, 0, 1, 3);
+  if (rate == 0) return;
+  const int64_t stuck_rate = dice.Pick(0, 4);
+  if (workload->options.max_drafts == 0 && dice.OneIn(2)) {
+    workload->limits.max_step_drafts = static_cast<int32_t>(
+        std::min<int64_t>(dice.Pick(1, 3, 40), workload->options.max_prefill_tokens));
+  }
+  for (Arrival& arrival : workload->arrivals) {
+    if (!dice.OneIn(rate)) continue;
+    SimGrammar& grammar = arrival.grammar.emplace();
+    grammar.seed = 1 + static_cast<uint64_t>(dice.Below(1 << 30));
+    grammar.gets_stuck = stuck_rate > 0 && dice.OneIn(stuck_rate);
+    grammar.vocab_size = workload->limits.vocab_size;
+    grammar.has_end = !arrival.request.stop_ids.empty();
+    if (workload->through_runtime) arrival.gate_opens = dice.Below(20);
+    arrival.gate_fails = (workload->through_runtime || arrival.request.is_gated) && dice.OneIn(8);
+  }
+}
+
 void DrawFaults(Dice* dice, int64_t last_step, Workload* workload) {
   const int64_t num_faults = dice->OneIn(3) ? dice->Pick(1, 2, 5) : 0;
   for (int64_t i = 0; i < num_faults; ++i) {
@@ -206,6 +229,11 @@ void DrawFaults(Dice* dice, int64_t last_step, Workload* workload) {
 }
 
 }  // namespace
+
+std::shared_ptr<TokenConstraint> MakeConstraint(const Arrival& arrival) {
+  if (!arrival.grammar) return nullptr;
+  return std::make_shared<SimConstraint>(*arrival.grammar);
+}
 
 Workload DrawWorkload(uint64_t seed) {
   Dice dice(seed);
@@ -243,6 +271,7 @@ Workload DrawWorkload(uint64_t seed) {
   DrawFaults(&dice, step, &workload);
   DrawTurns(&dice, &workload);
   if (seed % 8 == 5) MakeThrash(&workload);
+  DrawGrammars(&workload);
   DrawWindows(&workload);
   DrawScored(&workload);
   return workload;
@@ -288,6 +317,8 @@ std::string Workload::Describe() const {
     }
     if (arrival.times_out >= 0) text += fmt::format(", times out after {}", arrival.times_out);
     if (arrival.request.is_gated) text += fmt::format(", gated for {}", arrival.gate_opens);
+    if (arrival.gate_fails) text += ", fails there";
+    if (arrival.grammar) text += fmt::format(", grammar {}", arrival.grammar->seed);
     if (arrival.request.session != 0) text += fmt::format(", session {}", arrival.request.session);
   }
   for (const Fault& fault : faults) {

@@ -4,12 +4,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "minisgl/engine/engine.h"
 #include "minisgl/sched/request.h"
 #include "minisgl/sched/scheduler.h"
+#include "sim/sim_constraint.h"
 #include "sim/sim_drafter.h"
 #include "sim/sim_source.h"
 
@@ -20,9 +23,14 @@ struct Arrival {
   Request request;
   // Steps, counted from the arrival; may repeat, may come after its end.
   std::vector<int64_t> aborts;
-  int64_t times_out = -1;  // steps after the arrival; -1: never
-  int64_t gate_opens = 0;  // steps after the arrival, for a gated request
+  int64_t times_out = -1;   // steps after the arrival; -1: never
+  int64_t gate_opens = 0;   // steps after the arrival, for a gated request
+  bool gate_fails = false;  // instead
+  std::optional<SimGrammar> grammar;
 };
+
+// A new constraint of the request's grammar; null if it has none.
+std::shared_ptr<TokenConstraint> MakeConstraint(const Arrival& arrival);
 
 struct SessionPlan {
   SessionId id = 0;
@@ -41,7 +49,7 @@ struct Workload {
   uint64_t seed = 0;
   EngineLimits limits;
   SchedulerOptions options;
-  bool through_runtime = false;  // driven by the serving loop; no request is gated then
+  bool through_runtime = false;  // driven by the serving loop, where only grammars are gates
   int depth = 1;                 // steps that stay in flight while the next is planned
   int64_t end_rate = 20;
   DrafterPlan drafter;  // if options.max_drafts > 0

@@ -44,6 +44,10 @@ class Engine {
   virtual const EngineLimits& limits() const = 0;
   // REQUIRES fewer than limits().max_in_flight plans in flight.
   virtual void Launch(std::shared_ptr<const BatchPlan> plan) = 0;
+  // The masks of the plan that was launched last. Its layers do not wait for them, only its
+  // sampling. REQUIRES that it has masked rows, and that its masks come before the next Launch and
+  // before its Collect.
+  virtual void SupplyMasks(StepMasks masks) = 0;
   // Waits for the oldest plan in flight and returns its result. REQUIRES a plan in flight.
   virtual StepResult Collect() = 0;
 };

@@ -137,9 +137,18 @@ struct GrammarText {
   std::vector<std::string> choices;
 };
 
+// A model's reasoning before the text of a grammar, as bytes. The thought ends at the first `close`
+// and may hold any bytes; white space beside a tag belongs to neither side.
+struct ThoughtForm {
+  std::string open, close;     // close "": there is no thought
+  std::string answer;          // a tag that may stand before a text without thought; "": none
+  bool starts_inside = false;  // `open` stands before the answer: the thought must come
+};
+
 // Compiles any kind. kBadInput names what is wrong and its place. Bounded work and memory for
 // hostile texts. Thread-safe.
 Result<std::shared_ptr<const CompiledGrammar>> CompileGrammar(const GrammarText& grammar,
-                                                              const GrammarLimits& limits = {});
+                                                              const GrammarLimits& limits = {},
+                                                              const ThoughtForm& thought = {});
 
 }  // namespace minisgl

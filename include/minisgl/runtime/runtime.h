@@ -100,7 +100,8 @@ struct Event {
   std::string error_code;
   std::string error_message;
   bool max_tokens_lowered = false;  // max_tokens exceeded the room left
-  // The answer stopped before its grammar allowed an end: it is no whole text of the grammar.
+  // The answer stopped before its grammar allowed an end, or at a stop string: it need not be a
+  // whole text of the grammar.
   bool cut_in_grammar = false;
 };
 

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "minisgl/row_result.h"
 #include "minisgl/sampling_params.h"
+#include "minisgl/token_constraint.h"
 
 namespace minisgl {
 
@@ -30,6 +32,9 @@ struct Request {
   // Waits for Scheduler::OpenGate (a grammar, an image); keeps its place, and does not block
   // others.
   bool is_gated = false;
+  // The state of its answer before the first token; null: any token may follow any other. May come
+  // with OpenGate instead. The scheduler alone uses it from then on.
+  std::shared_ptr<TokenConstraint> constraint;
 };
 
 enum class EndReason : uint8_t { kStopToken, kLength, kStopped, kAborted, kTimedOut, kFailed };
@@ -46,7 +51,10 @@ struct SchedEvent {
   // kEnd: always after the last of the others.
   EndReason reason = EndReason::kStopToken;
   std::string error_code, error_message;  // kFailed
-  int64_t cached_tokens = 0;              // found in the cache at the first admission
+  // The constraint did not allow an end after the answer's tokens (the last one left out if it is
+  // a stop token).
+  bool cut_in_constraint = false;
+  int64_t cached_tokens = 0;  // found in the cache at the first admission
 };
 
 // A note for a trace. Recorded only with SchedulerOptions::record_notes.

@@ -2,8 +2,8 @@
 // no clock, no thread.
 //
 // One thread drives it:
-//   Submit / Abort ...; plan = Next(); engine.Launch(plan); ...; result = engine.Collect();
-//   Collect(result); TakeEvents()
+//   Submit / Abort ...; plan = Next(); engine.Launch(plan); TakeMasks(); ...;
+//   result = engine.Collect(); Collect(result); TakeMasks(); TakeEvents()
 // Next may be called while earlier plans are in flight (the pipeline's depth is the caller's
 // choice); Collect takes results in the order of the plans. Every submitted request gets exactly
 // one kEnd.
@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,9 @@ inline constexpr int32_t kPreemptionsMax = 8;
 // With more decoding rows than this, a step is bound by compute, and drafts would cost time: no
 // request drafts.
 inline constexpr int32_t kDraftRowsMax = 32;
+
+// Tokens that constraints force, of all rows of a step, for which an engine has room at least.
+inline constexpr int32_t kForcedDraftsMin = 32;
 
 // If a KvSource could not load a prefix that it promised: compute it instead, or fail the request
 // with kv_load_failed.
@@ -116,8 +120,12 @@ class Scheduler {
   void Stop(RequestId id);
   // Ends it as kTimedOut: its deadline passed (the scheduler has no clock). As Abort otherwise.
   void TimeOut(RequestId id);
-  // Lets a gated request be admitted. Does nothing if it is not gated or unknown.
-  void OpenGate(RequestId id);
+  // Lets a gated request be admitted, with the constraint of its answer if that is what it waited
+  // for. Does nothing if it is not gated or unknown.
+  void OpenGate(RequestId id, std::shared_ptr<TokenConstraint> constraint = nullptr);
+  // Ends it as kFailed: what its gate waited for is not to be had. Does nothing if it is not gated
+  // or unknown.
+  void FailGate(RequestId id, std::string error_code, std::string error_message);
 
   // Opens a conversation. While it is open, one table row and the pages of a short turn are kept
   // free for it, if the limits leave room for that; and after each turn the turn's cached prefix
@@ -129,6 +137,10 @@ class Scheduler {
   // Returns the next step, or null if nothing can run now: all requests wait for steps in flight,
   // gates or the source, or there is no request.
   std::shared_ptr<const BatchPlan> Next();
+  // The masks of the last plan, for Engine::SupplyMasks. Nothing if it has no masked rows, if they
+  // were taken, or if steps before it are not collected. Until they are taken, Next returns null:
+  // ask after each launch and each Collect.
+  std::optional<StepMasks> TakeMasks();
   // Takes the result of the oldest plan not yet collected.
   void Collect(const StepResult& result);
 

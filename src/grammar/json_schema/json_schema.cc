@@ -3,6 +3,7 @@
 #include "grammar/json_schema/document.h"
 #include "grammar/json_schema/emitter.h"
 #include "grammar/json_schema/schema_compiler.h"
+#include "grammar/schema_entrance.h"
 
 namespace minisgl {
 namespace {
@@ -11,25 +12,37 @@ constexpr size_t kSchemaBytesMax = size_t{8} << 20;
 
 }  // namespace
 
+namespace grammar {
+
+Result<Symbol> AddJsonSchema(std::string_view schema, const JsonSchemaOptions& options,
+                             GrammarBuilder* builder, std::vector<std::string>* warnings) {
+  if (schema.size() > kSchemaBytesMax)
+    return BadInput("the schema has more than {} MiB", kSchemaBytesMax >> 20);
+  MINISGL_ASSIGN_OR_RETURN(const SchemaDocument document, SchemaDocument::Parse(schema));
+  SchemaCompiler compiler(document, builder->expressions(), {});
+  Emitter emitter(compiler.algebra(), *builder, options);
+  const Symbol start = emitter.Emit(compiler.Root());
+  MINISGL_RETURN_IF_ERROR(compiler.algebra().status());
+  MINISGL_RETURN_IF_ERROR(builder->status());
+  *warnings = document.warnings();
+  return start;
+}
+
+}  // namespace grammar
+
 Result<std::shared_ptr<const CompiledGrammar>> CompileJsonSchema(std::string_view schema,
                                                                  const JsonSchemaOptions& options,
                                                                  const GrammarLimits& limits) {
-  if (schema.size() > kSchemaBytesMax)
-    return BadInput("the schema has more than {} MiB", kSchemaBytesMax >> 20);
-  MINISGL_ASSIGN_OR_RETURN(const grammar::SchemaDocument document,
-                           grammar::SchemaDocument::Parse(schema));
   GrammarBuilder builder(limits);
-  grammar::SchemaCompiler compiler(document, builder.expressions(), {});
-  grammar::Emitter emitter(compiler.algebra(), builder, options);
-  const Symbol start = emitter.Emit(compiler.Root());
-  MINISGL_RETURN_IF_ERROR(compiler.algebra().status());
-  MINISGL_RETURN_IF_ERROR(builder.status());
-  return CompiledGrammar::Build(std::move(builder), start, document.warnings());
+  std::vector<std::string> warnings;
+  MINISGL_ASSIGN_OR_RETURN(const Symbol start,
+                           grammar::AddJsonSchema(schema, options, &builder, &warnings));
+  return CompiledGrammar::Build(std::move(builder), start, std::move(warnings));
 }
 
 Result<std::shared_ptr<const CompiledGrammar>> CompileJsonObject(const JsonSchemaOptions& options,
                                                                  const GrammarLimits& limits) {
-  return CompileJsonSchema(R"({"type": "object"})", options, limits);
+  return CompileJsonSchema(grammar::kJsonObjectSchema, options, limits);
 }
 
 }  // namespace minisgl

@@ -1,0 +1,138 @@
+#include "runtime/answer_constraint.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "minisgl/base/check.h"
+
+namespace minisgl::runtime {
+namespace {
+
+constexpr char kControlMark = '\xFF';
+
+// Forced text is encoded after so many tokens of the text before it, because where tokens end
+// depends on what stands around.
+constexpr size_t kContextTokens = 4;
+constexpr size_t kForcedBytesMax = 256;
+
+}  // namespace
+
+GrammarVocabulary::GrammarVocabulary(const Tokenizer* tokenizer, int64_t vocab_size,
+                                     bool spells_control)
+    : tokenizer_(tokenizer), spells_control_(spells_control) {
+  std::vector<std::string> bytes(static_cast<size_t>(vocab_size));
+  const auto known = std::min<int64_t>(vocab_size, tokenizer->vocab_size());
+  for (TokenId id = 0; id < known; ++id) bytes[static_cast<size_t>(id)] = BytesOf(id);
+  masks_ = std::make_unique<TokenMasks>(bytes, std::span<const TokenId>());
+}
+
+std::string GrammarVocabulary::BytesOf(TokenId id) const {
+  if (id >= tokenizer_->vocab_size()) return "";
+  if (!IsControl(id)) return tokenizer_->PieceBytes(id);
+  return spells_control_ ? kControlMark + tokenizer_->PieceText(id) : "";
+}
+
+std::string GrammarVocabulary::BytesOfTag(std::string_view tag) const {
+  const TextPiece piece{std::string(tag), true};
+  const Result<std::vector<TokenId>> ids = tokenizer_->Encode(std::span(&piece, 1));
+  if (!ids.ok()) return std::string(tag);
+  std::string bytes;
+  for (const TokenId id : *ids) bytes += BytesOf(id);
+  return bytes;
+}
+
+AnswerConstraint::AnswerConstraint(std::shared_ptr<const CompiledGrammar> grammar,
+                                   std::shared_ptr<const GrammarVocabulary> vocabulary,
+                                   std::vector<TokenId> stop_ids)
+    : vocabulary_(std::move(vocabulary)),
+      stop_ids_(std::move(stop_ids)),
+      matcher_(std::move(grammar)) {}
+
+bool AnswerConstraint::IsStop(TokenId token) const {
+  return std::find(stop_ids_.begin(), stop_ids_.end(), token) != stop_ids_.end();
+}
+
+bool AnswerConstraint::MayEnd() const { return ended_ || matcher_.IsAccepting(); }
+
+bool AnswerConstraint::MustEnd() const { return ended_ || matcher_.MustEnd(); }
+
+bool AnswerConstraint::FillMask(std::span<uint32_t> mask) {
+  if (ended_) return false;
+  bool any = vocabulary_->masks().Fill(matcher_, mask);
+  const bool may_end = matcher_.IsAccepting();
+  for (const TokenId id : stop_ids_) {
+    const auto word = static_cast<size_t>(id) / 32;
+    if (id < 0 || word >= mask.size()) continue;
+    const uint32_t bit = uint32_t{1} << (id % 32);
+    if (may_end) {
+      mask[word] |= bit;
+      any = true;
+    } else if (vocabulary_->IsControl(id)) {
+      mask[word] &= ~bit;  // allowed by its spelling inside a thought, which must go on
+    }
+  }
+  return any;
+}
+
+bool AnswerConstraint::Accept(TokenId token) {
+  if (ended_) return false;
+  const size_t before = matcher_.num_bytes();
+  const bool is_stop = IsStop(token);
+  if (is_stop && matcher_.IsAccepting()) {
+    ended_ = true;
+  } else {
+    if (is_stop && vocabulary_->IsControl(token)) return false;
+    const std::string bytes = vocabulary_->BytesOf(token);
+    if (bytes.empty() || !matcher_.Accept(bytes)) return false;
+  }
+  tokens_.push_back(token);
+  num_bytes_.push_back(before);
+  return true;
+}
+
+void AnswerConstraint::RollBack(int64_t count) {
+  MINISGL_CHECK(count <= std::ssize(tokens_), "{} of {} tokens are taken back", count,
+                tokens_.size());
+  if (count == 0) return;
+  const size_t left = tokens_.size() - static_cast<size_t>(count);
+  matcher_.RollbackTo(num_bytes_[left]);
+  tokens_.resize(left);
+  num_bytes_.resize(left);
+  ended_ = false;
+}
+
+std::string AnswerConstraint::RecentText(size_t* num_tokens) const {
+  *num_tokens = std::min(tokens_.size(), kContextTokens);
+  std::string text;
+  for (size_t i = tokens_.size() - *num_tokens; i < tokens_.size(); ++i) {
+    text += vocabulary_->BytesOf(tokens_[i]);
+  }
+  return text;
+}
+
+// The last token is left out unless the text ends with it: a longer one may be what the model
+// writes.
+std::vector<TokenId> AnswerConstraint::ForcedTokens(int32_t count) {
+  if (ended_) return {};
+  const std::string forced = matcher_.ForcedBytes(kForcedBytesMax);
+  if (forced.size() < 2) return {};
+  size_t num_known = 0;
+  const std::string known = RecentText(&num_known);
+  const Tokenizer& tokenizer = vocabulary_->tokenizer();
+  Result<std::vector<TokenId>> encoded = tokenizer.EncodeText(known + forced);
+  const auto first_known = tokens_.end() - static_cast<std::ptrdiff_t>(num_known);
+  if (encoded.ok() && encoded->size() > num_known &&
+      std::equal(first_known, tokens_.end(), encoded->begin())) {
+    encoded->erase(encoded->begin(), encoded->begin() + static_cast<std::ptrdiff_t>(num_known));
+  } else {
+    encoded = tokenizer.EncodeText(forced);
+    if (!encoded.ok()) return {};
+  }
+  Matcher end = matcher_;
+  end.Accept(forced);
+  if (!end.MustEnd() && !encoded->empty()) encoded->pop_back();
+  if (std::ssize(*encoded) > count) encoded->resize(static_cast<size_t>(count));
+  return *std::move(encoded);
+}
+
+}  // namespace minisgl::runtime

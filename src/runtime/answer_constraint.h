@@ -1,0 +1,66 @@
+// The constraint of one answer: a grammar's matcher over the bytes of a tokenizer's tokens.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "minisgl/grammar/matcher.h"
+#include "minisgl/grammar/token_masks.h"
+#include "minisgl/text/tokenizer.h"
+#include "minisgl/token_constraint.h"
+
+namespace minisgl::runtime {
+
+// The tokens of a model as bytes. A control token has none, so no grammar allows it; or, if
+// `spells_control`, a byte that no text has (0xFF) and its spelling, so that a grammar can name it
+// and no text can match it. Immutable; thread-safe.
+class GrammarVocabulary {
+ public:
+  // `tokenizer` outlives it. `vocab_size`: of the model; ids past the tokenizer's have no text.
+  GrammarVocabulary(const Tokenizer* tokenizer, int64_t vocab_size, bool spells_control);
+
+  std::string BytesOf(TokenId id) const;
+  // The bytes of the tokens of a tag, control tokens recognised.
+  std::string BytesOfTag(std::string_view tag) const;
+  bool IsControl(TokenId id) const { return tokenizer_->IsSpecial(id); }
+  const TokenMasks& masks() const { return *masks_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+
+ private:
+  const Tokenizer* tokenizer_;
+  bool spells_control_;
+  std::unique_ptr<TokenMasks> masks_;
+};
+
+class AnswerConstraint final : public TokenConstraint {
+ public:
+  // stop_ids: the tokens that end the answer. They may come where the text may end; one that is no
+  // control token also where its text may follow.
+  AnswerConstraint(std::shared_ptr<const CompiledGrammar> grammar,
+                   std::shared_ptr<const GrammarVocabulary> vocabulary,
+                   std::vector<TokenId> stop_ids);
+
+  bool FillMask(std::span<uint32_t> mask) override;
+  bool Accept(TokenId token) override;
+  void RollBack(int64_t count) override;
+  bool MayEnd() const override;
+  bool MustEnd() const override;
+  std::vector<TokenId> ForcedTokens(int32_t count) override;
+
+ private:
+  bool IsStop(TokenId token) const;
+  // The text of the last few tokens, with the number of these tokens.
+  std::string RecentText(size_t* num_tokens) const;
+
+  std::shared_ptr<const GrammarVocabulary> vocabulary_;
+  std::vector<TokenId> stop_ids_;
+  Matcher matcher_;
+  std::vector<TokenId> tokens_;    // accepted
+  std::vector<size_t> num_bytes_;  // accepted before each of them
+  bool ended_ = false;             // the last token is an end token
+};
+
+}  // namespace minisgl::runtime

@@ -1,0 +1,286 @@
+// Answers under a grammar through the runtime: a real tokenizer over an engine without a model,
+// which chooses any token that the masks allow.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "minisgl/grammar/matcher.h"
+#include "renamed_wren.h"
+#include "runtime/grammar_compiler.h"
+#include "runtime/runtime_fixture.h"
+
+namespace minisgl::runtime {
+namespace {
+
+constexpr auto kGrammarPatience = std::chrono::milliseconds(120000);
+constexpr TokenId kOpenTag = 500, kCloseTag = 501;
+constexpr ReasoningTags kThinkTags = {"[THINK]", "[/THINK]"};
+
+const GrammarText kPerson = {
+    GrammarKind::kJsonSchema,
+    R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "kind": {"enum": ["cat", "dog", "an animal with a long name"]}},
+        "required": ["name", "age", "kind"], "additionalProperties": false})",
+    {}};
+const GrammarText kDate = {GrammarKind::kRegularExpression, "\\d{4}-(0[1-9]|1[0-2])-[0-3]\\d", {}};
+const GrammarText kWord = {GrammarKind::kChoice, "", {"yes", "no", "perhaps"}};
+const GrammarText kSum = {
+    GrammarKind::kGbnf, "root ::= term (\" + \" term){0,3}\nterm ::= [0-9]{1,3} | \"x\"", {}};
+
+class GrammarRuntimeTest : public ::testing::Test {
+ protected:
+  GrammarRuntimeTest() : model_({{kOpenTag, "[THINK]"}, {kCloseTag, "[/THINK]"}}) {}
+
+  void SetUp() override {
+    auto tokenizer = Tokenizer::Load(model_.path());
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+    tokenizer_ = std::move(tokenizer).value();
+    end_ = tokenizer_->eos_id().value();
+  }
+
+  EngineLimits Limits() const {
+    EngineLimits limits = SmallLimits();
+    limits.vocab_size = tokenizer_->vocab_size() + 30;  // padded, as models are
+    limits.num_pages = 1000;
+    limits.max_step_drafts = 32;
+    return limits;
+  }
+  std::unique_ptr<Runtime> Make(bool overlap) {
+    RuntimeOptions options;
+    options.scheduler.max_prefill_tokens = 32;
+    options.scheduler.check_invariants = true;
+    options.overlap = overlap;
+    return Runtime::Create(std::make_unique<sim::SimEngine>(Limits(), 0), tokenizer_.get(), options)
+        .value();
+  }
+  Prompt Ask(const GrammarText& grammar, TokenId first, int64_t max_tokens) const {
+    Prompt prompt = MakePrompt(first, 6, max_tokens);
+    prompt.stop_token_ids = {end_};
+    prompt.grammar = std::make_shared<const GrammarText>(grammar);
+    return prompt;
+  }
+  struct Told {
+    std::string text;
+    Event done;
+  };
+  // The answers, in the order of the prompts.
+  static std::vector<Told> Answers(Runtime* runtime, const std::vector<Prompt>& prompts) {
+    EventQueue queue;
+    for (size_t i = 0; i < prompts.size(); ++i) runtime->Submit(prompts[i], &queue, i);
+    std::vector<Told> answers(prompts.size());
+    for (size_t ended = 0; ended < prompts.size();) {
+      std::optional<Event> event = queue.Pop(kGrammarPatience);
+      if (!event) {
+        ADD_FAILURE() << "no event in time";
+        break;
+      }
+      Told& told = answers[event->tag];
+      told.text += event->text;
+      if (event->kind != Event::Kind::kDone) continue;
+      ++ended;
+      told.done = *std::move(event);
+    }
+    return answers;
+  }
+  static bool Matches(const GrammarText& grammar, const std::string& text) {
+    bool accepted = false;
+    MatchText(*CompileGrammar(grammar).value(), text, &accepted);
+    return accepted;
+  }
+
+  const RenamedWren model_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  TokenId end_ = 0;
+};
+
+TEST_F(GrammarRuntimeTest, AnswersAreTextsOfTheirGrammarsUnlessTheyAreCut) {
+  const std::vector<GrammarText> grammars = {
+      kPerson, kDate, kWord, kSum, {GrammarKind::kJsonObject, "", {}}};
+  std::vector<std::string> first_texts;
+  for (const bool overlap : {true, false}) {
+    const auto runtime = Make(overlap);
+    std::vector<Prompt> prompts;
+    for (int i = 0; i < 40; ++i) {
+      prompts.push_back(
+          Ask(grammars[static_cast<size_t>(i) % grammars.size()], i, i < 30 ? 150 : 4));
+    }
+    const std::vector<Told> answers = Answers(runtime.get(), prompts);
+    int whole = 0;
+    std::vector<std::string> texts;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      const Told& told = answers[i];
+      texts.push_back(told.text);
+      EXPECT_EQ(Matches(*prompts[i].grammar, told.text), !told.done.cut_in_grammar) << told.text;
+      whole += told.done.cut_in_grammar ? 0 : 1;
+      if (told.done.cut_in_grammar) EXPECT_EQ(told.done.finish_reason, FinishReason::kLength);
+    }
+    EXPECT_GE(whole, 20);
+    EXPECT_LT(whole, 40);
+    EXPECT_GT(runtime->Stats().scheduler.accepted_drafts, 0);  // of forced text
+    if (first_texts.empty()) first_texts = texts;
+    EXPECT_EQ(texts, first_texts);
+  }
+}
+
+TEST_F(GrammarRuntimeTest, ABadGrammarIsAnErrorOfItsRequestAlone) {
+  const auto runtime = Make(true);
+  std::vector<Prompt> prompts = {
+      Ask({GrammarKind::kRegularExpression, "a(b", {}}, 1, 20),
+      Ask({GrammarKind::kJsonSchema, R"({"properties": {"a": {"$ref": "#/nowhere"}}})", {}}, 2, 20),
+      Ask(kDate, 3, 50), Ask({GrammarKind::kGbnf, "root ::= other", {}}, 4, 20)};
+  const std::vector<Told> answers = Answers(runtime.get(), prompts);
+  for (const size_t bad : {0, 1, 3}) {
+    EXPECT_EQ(answers[bad].done.finish_reason, FinishReason::kError);
+    EXPECT_EQ(answers[bad].done.error_code, "invalid_grammar");
+    EXPECT_FALSE(answers[bad].done.error_message.empty());
+  }
+  EXPECT_NE(answers[1].done.error_message.find("/properties/a"), std::string::npos)
+      << answers[1].done.error_message;
+  EXPECT_TRUE(Matches(kDate, answers[2].text)) << answers[2].text;
+}
+
+// A thought may come first, and must if the prompt opens it; the text after it is the grammar's.
+TEST_F(GrammarRuntimeTest, AThoughtComesBeforeTheText) {
+  const auto runtime = Make(true);
+  std::vector<Prompt> prompts;
+  for (int i = 0; i < 24; ++i) {
+    Prompt& prompt = prompts.emplace_back(Ask(i % 2 == 0 ? kWord : kDate, i, 190));
+    prompt.reasoning = kThinkTags;
+    prompt.reasoning.starts_inside = i % 3 == 0;
+    prompt.kept_special_ids = {kOpenTag, kCloseTag};
+    prompt.sampling.logit_bias = {};
+  }
+  const std::vector<Told> answers = Answers(runtime.get(), prompts);
+  int plain = 0, cut_thoughts = 0;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const ReasoningPiece piece = SplitReasoning(prompts[i].reasoning, answers[i].text);
+    if (answers[i].done.cut_in_grammar) {
+      ++cut_thoughts;  // random tokens close a thought rarely
+      continue;
+    }
+    EXPECT_TRUE(Matches(*prompts[i].grammar, piece.text)) << answers[i].text;
+    plain += piece.reasoning.empty() ? 1 : 0;
+    EXPECT_FALSE(prompts[i].reasoning.starts_inside && piece.reasoning.empty());
+  }
+  EXPECT_GT(plain, 0);
+  EXPECT_GT(cut_thoughts, 0);
+}
+
+TEST_F(GrammarRuntimeTest, AbortsMeetGrammarsAtAnyStage) {
+  const auto runtime = Make(true);
+  EventQueue queue;
+  for (int round = 0; round < 20; ++round) {
+    Prompt prompt = Ask(kPerson, round, 100);
+    GrammarText own = kPerson;
+    own.text += std::string(static_cast<size_t>(round), ' ');  // compiled anew
+    prompt.grammar = std::make_shared<const GrammarText>(own);
+    const RequestId id = runtime->Submit(std::move(prompt), &queue, 0);
+    std::this_thread::sleep_for(std::chrono::microseconds(300 * (round % 5)));
+    runtime->Abort(id);
+    while (true) {
+      const std::optional<Event> event = queue.Pop(kGrammarPatience);
+      ASSERT_TRUE(event.has_value());
+      if (event->kind == Event::Kind::kDone) break;
+    }
+  }
+  EXPECT_EQ(runtime->Stats().scheduler.waiting, 0);
+}
+
+TEST_F(GrammarRuntimeTest, AStopStringCutsAndEndTokensMayBeIgnored) {
+  const auto runtime = Make(true);
+  std::vector<Prompt> prompts = {Ask(kPerson, 1, 150), Ask(kWord, 2, 50)};
+  prompts[0].stop = {"\""};
+  prompts[1].stop_token_ids = {};  // as with ignore_eos
+  const std::vector<Told> answers = Answers(runtime.get(), prompts);
+  EXPECT_EQ(answers[0].done.finish_reason, FinishReason::kStop);
+  EXPECT_TRUE(answers[0].done.cut_in_grammar);
+  EXPECT_TRUE(Matches(kWord, answers[1].text)) << answers[1].text;
+  EXPECT_EQ(answers[1].done.finish_reason, FinishReason::kStop);
+}
+
+TEST(GrammarRuntimeWithoutTokenizerTest, RefusesGrammars) {
+  LoopDriver driver;
+  Prompt prompt = MakePrompt(1, 5, 10);
+  prompt.grammar = std::make_shared<const GrammarText>(kWord);
+  const RequestId id = driver.Submit(prompt);
+  driver.RunToRest();
+  const auto event = driver.queue.Pop(std::chrono::milliseconds(0));
+  ASSERT_TRUE(event.has_value());
+  EXPECT_EQ(event->request, id);
+  EXPECT_EQ(event->error_code, "invalid_row");
+}
+
+TEST_F(GrammarRuntimeTest, EqualGrammarsAreCompiledOnce) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int wakes = 0;
+  GrammarCompiler compiler(tokenizer_.get(), tokenizer_->vocab_size(), [&] {
+    const std::lock_guard lock(mutex);
+    ++wakes;
+    changed.notify_all();
+  });
+  for (RequestId id = 1; id <= 6; ++id) {
+    Prompt prompt = Ask(id % 2 == 0 ? kWord : kDate, 1, 10);
+    if (id == 5) prompt.reasoning = kThinkTags;  // a grammar of its own
+    compiler.Ask(id, prompt);
+  }
+  std::vector<GrammarOutcome> all;
+  std::unique_lock lock(mutex);
+  while (all.size() < 6) {
+    ASSERT_TRUE(changed.wait_for(lock, kGrammarPatience, [&] { return wakes > 0; }));
+    wakes = 0;
+    for (GrammarOutcome& outcome : compiler.TakeFinished()) all.push_back(std::move(outcome));
+  }
+  EXPECT_EQ(compiler.num_compiled(), 3);
+  for (const GrammarOutcome& outcome : all) {
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status.message();
+    EXPECT_NE(outcome.constraint, nullptr);
+  }
+}
+
+// The tokens that a constraint forces are those of the tokenizer, and taking tokens back restores
+// what it allows.
+TEST_F(GrammarRuntimeTest, ForcedTokensAreTheTokenizersAndRollBackRestores) {
+  const auto vocabulary = std::make_shared<const GrammarVocabulary>(
+      tokenizer_.get(), tokenizer_->vocab_size(), /*spells_control=*/false);
+  const GrammarText sentence = {
+      GrammarKind::kRegularExpression, "(The quick brown fox jumps over the lazy dog\\.){2}", {}};
+  AnswerConstraint constraint(CompileGrammar(sentence).value(), vocabulary, {end_});
+  const std::vector<TokenId> forced = constraint.ForcedTokens(100);
+  ASSERT_GT(forced.size(), 5u);
+  const auto encoded = tokenizer_->EncodeText(
+      "The quick brown fox jumps over the lazy dog.The quick brown fox "
+      "jumps over the lazy dog.");
+  ASSERT_TRUE(encoded.ok());
+  EXPECT_EQ(forced, *encoded);
+  EXPECT_LE(constraint.ForcedTokens(3).size(), 3u);
+
+  const size_t num_words = static_cast<size_t>(tokenizer_->vocab_size() + 31) / 32;
+  std::vector<std::vector<uint32_t>> masks;
+  for (const TokenId token : forced) {
+    masks.emplace_back(num_words);
+    ASSERT_TRUE(constraint.FillMask(masks.back()));
+    EXPECT_NE(masks.back()[static_cast<size_t>(token) / 32] >> (token % 32) & 1, 0u);
+    ASSERT_TRUE(constraint.Accept(token));
+  }
+  EXPECT_TRUE(constraint.MustEnd());
+  ASSERT_TRUE(constraint.Accept(end_));
+  EXPECT_FALSE(constraint.Accept(end_));
+  constraint.RollBack(1);
+  for (size_t left = forced.size(); left-- > 0;) {
+    constraint.RollBack(1);
+    std::vector<uint32_t> again(num_words);
+    ASSERT_TRUE(constraint.FillMask(again));
+    EXPECT_EQ(again, masks[left]);
+  }
+  EXPECT_FALSE(constraint.Accept(kOpenTag));  // a control token has no text
+}
+
+}  // namespace
+}  // namespace minisgl::runtime
