@@ -19,8 +19,8 @@ Status CheckModelSupported(const ModelShape& shape) {
   }
   if (shape.has_layer_extras) {
     return Status(StatusCode::kUnavailable,
-                  "no CUDA kernels for per-layer embeddings, normalised values, factors of layers "
-                  "and experts beside a dense part");
+                  "no CUDA kernels for per-layer embeddings, normalised values, factors of layers, "
+                  "gates of attention and experts beside a dense part");
   }
   const auto refuse = [](std::string_view what, int64_t size, auto supported) {
     return MakeStatus(StatusCode::kUnavailable, "no CUDA {} {} ({})", what, size, supported);

@@ -96,6 +96,7 @@ inline constexpr const char* kGoldenArchitectures[] = {
     "gemma4",
     "gemma4_moe",
     "gemma4_unified_text",
+    "muse_glimmer",
 };
 
 // Of make_quantized.py: one for each format of quantized checkpoints.

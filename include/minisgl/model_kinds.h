@@ -16,6 +16,7 @@ enum class Activation : uint8_t {
   kRelu2,     // max(x, 0)^2
   // GPT-OSS: with g = min(gate, limit) and u = clamp(up, -limit, limit), g sigmoid(1.702 g) (u + 1)
   kClampedSwiglu,
+  kSigmoid,  // of a gate; not of a feed-forward part, and on the CPU only
 };
 
 // How queries and keys are normalised.

@@ -240,7 +240,8 @@ struct ActivateParams {
   int64_t width;  // I
   Activation activation;
   bool gated = true;
-  float limit = 0;                  // of kClampedSwiglu
+  float limit = 0;  // of kClampedSwiglu
+  // May equal out.
   ConstActivationPtr up = nullptr;  // null, or REQUIRES gated == false: on the CPU only
   int64_t up_stride = 0;
 };

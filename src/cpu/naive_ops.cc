@@ -129,6 +129,8 @@ double Act(const ActivateParams& p, double x) {
       const double gate = x > p.limit ? p.limit : x;
       return gate * NaiveSigmoid(1.702 * gate);
     }
+    case Activation::kSigmoid:
+      return NaiveSigmoid(x);
   }
   return x;
 }

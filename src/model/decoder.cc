@@ -36,6 +36,7 @@ class OpsDecoder final : public Decoder {
                      .scale = static_cast<float>(config_.embedding_scale),
                      .out = space_.residual.data(),
                      .num_tokens = num_tokens});
+    if (config_.embedding_norm) NormEmbedding(num_tokens);
     if (config_.per_layer_width > 0) EmbedForLayers(input);
     const ActivationPtr hidden = space_.hidden.ptr();
     ConstActivationPtr pending = nullptr;  // output of the last part, not added yet
@@ -133,6 +134,18 @@ class OpsDecoder final : public Decoder {
     ops_->Norm(params);
   }
 
+  // Normalises the residual stream in place, without weights.
+  void NormEmbedding(int64_t num_tokens) {
+    float* const stream = space_.residual.data();
+    ops_->Norm({.x = stream,
+                .residual = nullptr,
+                .weight = weights_.embedding_norm.data(),
+                .out = stream,
+                .num_tokens = num_tokens,
+                .width = config_.hidden_size,
+                .eps = static_cast<float>(config_.norm_eps)});
+  }
+
   // What the layers get of their own embeddings, for all of them at once:
   //   per_layer = (norm(projection(x) / sqrt(D)) + scale * table[id]) / sqrt(2)
   // with x the embedding, and a norm of each layer's P features. The scale of the projection is in
@@ -199,6 +212,7 @@ class OpsDecoder final : public Decoder {
     NormParams params = MakeNorm(norm, num_tokens);
     params.x = space_.hidden.ptr();
     params.out = space_.hidden.ptr();
+    if (config_.post_norm_eps > 0) params.eps = static_cast<float>(config_.post_norm_eps);
     ops_->Norm(params);
   }
 
@@ -240,8 +254,25 @@ class OpsDecoder final : public Decoder {
     if (config_.value_norm) NormValues(index, input.num_tokens);
     Rotate(input, index);
     Attend(input, index);
+    if (config_.attention_gate) GateAttention(index, input.num_tokens);
     Linear(space_.attention.ptr(), layer.attention_output, out, input.num_tokens,
            layer.attention_output_bias.data(), AfterAttention(index));
+  }
+
+  // Multiplies what attention returned by sigmoid(gate * hidden).
+  void GateAttention(size_t index, int64_t num_tokens) {
+    const model::LayerWeights& layer = weights_.layers[index];
+    const int64_t width = layer.attention_gate.num_out;
+    Linear(space_.hidden.ptr(), layer.attention_gate, space_.attention_gate.ptr(), num_tokens,
+           nullptr, &layer.attention_output);
+    ops_->Activate({.gate_up = space_.attention_gate.ptr(),
+                    .out = space_.attention.ptr(),
+                    .num_tokens = num_tokens,
+                    .width = width,
+                    .activation = Activation::kSigmoid,
+                    .gated = false,
+                    .up = space_.attention.ptr(),
+                    .up_stride = width});
   }
 
   // KV heads that the layer writes: none if it reads those of an earlier layer.

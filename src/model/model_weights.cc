@@ -79,12 +79,18 @@ class Packer {
     return Upload<float>(ops_, values);
   }
 
+  // Weights of a norm of heads that has none stored.
+  Result<DeviceArray<float>> Constants(float value) const {
+    return Upload<float>(ops_, std::vector<float>(static_cast<size_t>(shape_.head_dim), value));
+  }
+
   Result<std::vector<float>> Vector(Role role) const { return GetVector(role, 0); }
 
   Result<NormWeights> PackNorm(Role weight, Role bias, float times = 1) const {
     NormWeights norm;
-    MINISGL_ASSIGN_OR_RETURN(norm.weight,
-                             PackVectors({weight}, config_.norm_plus_one ? 1.0f : 0.0f, times));
+    const bool is_plain = weight == Role::kFinalNorm && config_.final_norm_is_plain;
+    const float plus = config_.norm_plus_one && !is_plain ? 1.0f : 0.0f;
+    MINISGL_ASSIGN_OR_RETURN(norm.weight, PackVectors({weight}, plus, times));
     MINISGL_ASSIGN_OR_RETURN(norm.bias, PackVectors({bias}, 0, times));
     return norm;
   }
@@ -185,6 +191,14 @@ Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeigh
                            packer.PackVectors({Role::kQueryNorm}, config.norm_plus_one));
   MINISGL_ASSIGN_OR_RETURN(layer->key_norm,
                            packer.PackVectors({Role::kKeyNorm}, config.norm_plus_one));
+  if (config.qk_norm_plain) {
+    const auto query = static_cast<float>(config.query_factor);
+    MINISGL_ASSIGN_OR_RETURN(layer->query_norm, packer.Constants(query));
+    MINISGL_ASSIGN_OR_RETURN(layer->key_norm, packer.Constants(1));
+  }
+  if (config.attention_gate) {
+    MINISGL_ASSIGN_OR_RETURN(layer->attention_gate, packer.Pack({Role::kAttentionGate}));
+  }
   MINISGL_ASSIGN_OR_RETURN(layer->sinks, packer.PackVectors({Role::kSinks}));
   MINISGL_ASSIGN_OR_RETURN(layer->attention_output, packer.Pack({Role::kAttentionOutput}));
   MINISGL_ASSIGN_OR_RETURN(layer->attention_output_bias,
@@ -328,6 +342,10 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
     const Packer matrices(config, checkpoint, weights::ModelTensors(config), LayerShape(), 0,
                           format, ops);
     MINISGL_RETURN_IF_ERROR(LoadPerLayerTable(config, matrices, ops, &weights.per_layer));
+  }
+  if (config.embedding_norm) {
+    const std::vector<float> ones(static_cast<size_t>(config.hidden_size), 1.0f);
+    MINISGL_ASSIGN_OR_RETURN(weights.embedding_norm, Upload<float>(ops, ones));
   }
   if (config.value_norm) {
     MINISGL_ASSIGN_OR_RETURN(weights.value_norm, Ones(config, ops));

@@ -59,6 +59,7 @@ struct LayerWeights {
   DeviceArray<float> sinks;                  // [H]; null: none
   Matrix attention_output;                   // [D, H * EV]
   DeviceArray<float> attention_output_bias;  // [D]; null: none
+  Matrix attention_gate;                     // [H * EV, D]; no rows: none
   NormWeights feed_forward_norm, feed_forward_post_norm;
   FeedForwardWeights feed_forward;  // in a layer with experts: the shared expert, if any
   ExpertWeights experts;            // in a layer with experts
@@ -80,7 +81,8 @@ struct ModelWeights {
   NormWeights final_norm;
   Matrix head;  // [V, D]; the embedding's values if the model ties them
   PerLayerTable per_layer;
-  DeviceArray<float> value_norm;  // ones for the widest values of a token; null: no norm
+  DeviceArray<float> embedding_norm;  // [D] ones; null: no norm
+  DeviceArray<float> value_norm;      // ones for the widest values of a token; null: no norm
 };
 
 // Checks that `checkpoint` has every required tensor in the shape given by `config` and no tensor

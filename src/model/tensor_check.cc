@@ -49,6 +49,7 @@ bool IsMatrix(weights::TensorRole role) {
     case Role::kSharedUp:
     case Role::kSharedDown:
     case Role::kSharedShare:
+    case Role::kAttentionGate:
     case Role::kPerLayerTable:
     case Role::kPerLayerModel:
     case Role::kPerLayerGate:

@@ -76,6 +76,9 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options) {
   if (config.norm_placement == NormPlacement::kParallel || config.experts.beside_dense) {
     arrays.activations.push_back({&Workspace::branch, tokens, hidden});
   }
+  if (config.attention_gate) {
+    arrays.activations.push_back({&Workspace::attention_gate, tokens, attention});
+  }
   ListExperts(config, tokens, &arrays);
   if (config.per_layer_width > 0) {
     const auto width = static_cast<uint64_t>(config.per_layer_width);

@@ -28,8 +28,9 @@ struct Workspace {
   ActivationArray branch;     // [T, D] output of attention in parallel blocks; experts beside dense
   ActivationArray qkv;        // [T, H * E + HKV * (E + EV)]
   ActivationArray attention;  // [T, H * EV]
-  ActivationArray gate_up;    // [T, 2 I]
-  ActivationArray gated;      // [T, I]
+  ActivationArray attention_gate;      // [T, H * EV]
+  ActivationArray gate_up;             // [T, 2 I]
+  ActivationArray gated;               // [T, I]
   DeviceArray<float> wanted_residual;  // [N, D]
   ActivationArray wanted_hidden;       // [N, D]
   DeviceArray<float> logits;           // [N, V]

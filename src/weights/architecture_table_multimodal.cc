@@ -67,6 +67,31 @@ std::vector<Architecture> InnerFamilies() {
   };
 }
 
+// Norms around each part, of queries and keys without weights, of the embedding; a gate of what
+// attention returns.
+Architecture MuseGlimmer() {
+  return {.name = "MuseGlimmerForConditionalGeneration",
+          .model_type = "muse_glimmer_text",
+          .max_seq_len = 131072,
+          .num_kv_heads = 2,
+          .head_dim = 128,
+          .norm_placement = NormPlacement::kAround,
+          .norm_plus_one = true,
+          .eps = 1e-5,
+          .qk_norm = QkNorm::kHead,
+          .qkv_bias = kAttentionBias,
+          .output_bias = kAttentionBias,
+          .activation_key = "hidden_activation",
+          .windows = Windows::kAllButEach,
+          .window = 2048,
+          .window_period = 4,
+          .names = {{Role::kAttentionPostNorm, "post_attention_layernorm.weight"},
+                    {Role::kFeedForwardNorm, "pre_feedforward_layernorm.weight"},
+                    {Role::kFeedForwardPostNorm, "post_feedforward_layernorm.weight"}},
+          .softcaps = true,
+          .read = ReadMuseGlimmer};
+}
+
 // Heads of two widths, values that are normalised, factors of layers; per-layer embeddings, keys
 // shared by layers or used as values, and experts beside a dense part, as the configuration says.
 Architecture Gemma4(const char* name, const char* model_type) {
@@ -114,6 +139,7 @@ std::vector<Architecture> Gemma4Families() {
 
 std::vector<Architecture> MultimodalFamilies() {
   std::vector<Architecture> families = InnerFamilies();
+  families.push_back(MuseGlimmer());
   for (const Architecture& family : Gemma4Families()) families.push_back(family);
   return families;
 }

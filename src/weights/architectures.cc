@@ -60,6 +60,7 @@ constexpr NamedRole kLlamaNames[] = {
     {Role::kDensePostNorm, "post_feedforward_layernorm_1.weight"},
     {Role::kExpertNorm, "pre_feedforward_layernorm_2.weight"},
     {Role::kExpertPostNorm, "post_feedforward_layernorm_2.weight"},
+    {Role::kAttentionGate, "self_attn.gate_proj.weight"},
     {Role::kLayerFactor, "layer_scalar"},
     {Role::kPerLayerTable, "model.embed_tokens_per_layer.weight"},
     {Role::kPerLayerModel, "model.per_layer_model_projection.weight"},
@@ -158,6 +159,7 @@ void AddNorms(const ModelConfig& config, SpecList* list) {
 }
 
 void AddQkNorms(const ModelConfig& config, const LayerShape& shape, bool has_kv, SpecList* list) {
+  if (config.qk_norm_plain) return;
   switch (config.qk_norm) {
     case QkNorm::kNone:
       break;
@@ -200,6 +202,7 @@ void AddAttention(const ModelConfig& config, const LayerShape& shape, bool has_k
   }
   AddQkNorms(config, shape, has_kv, list);
   if (config.attention_sinks) list->Add(Role::kSinks, {"H"});
+  if (config.attention_gate) list->Add(Role::kAttentionGate, {is_plain ? "H*E" : "H*EV", "D"});
   list->Add(Role::kAttentionOutput, {"D", is_plain ? "H*E" : "H*EV"});
   if (config.attention_output_bias) list->Add(Role::kAttentionOutputBias, {"D"});
 }

@@ -70,6 +70,7 @@ enum class TensorRole : uint8_t {
   kDensePostNorm,
   kExpertNorm,
   kExpertPostNorm,
+  kAttentionGate,
   kLayerFactor,        // [1]
   kPerLayerTable,      // [VP, L*P] once a model, as the next two
   kPerLayerModel,      // [L*P, D]

@@ -295,6 +295,52 @@ void ReadGemma4Unified(FieldReader* reader, ModelConfig* config) {
   CheckNeutral(reader, "hidden_size_per_layer_input", Json(0), "only 0 is supported");
 }
 
+namespace {
+
+// The layers whose rotary base is 0 are not rotated; all others have one base. By default those are
+// each fourth from the last, and have no window.
+void ReadGlimmerLayers(FieldReader* reader, ModelConfig* config) {
+  const auto num_layers = static_cast<int64_t>(config->layers.size());
+  const auto width = static_cast<int32_t>(reader->Int("sliding_window", kWindowRange, 2048));
+  const Json* bases = reader->Find("layer_rope_theta");
+  const bool has_list =
+      bases != nullptr && bases->is_array() && std::ssize(bases->as_array()) == num_layers;
+  if (bases != nullptr && !has_list) {
+    return reader->Fail("layer_rope_theta",
+                        fmt::format("an array of {} numbers is needed", num_layers));
+  }
+  for (int64_t i = 0; i < num_layers; ++i) {
+    LayerConfig& layer = config->layers[static_cast<size_t>(i)];
+    const bool is_fourth = (num_layers - 1 - i) % 4 == 0;
+    if (reader->Find("layer_types") == nullptr) layer.sliding_window = is_fourth ? 0 : width;
+    layer.rope = is_fourth ? -1 : 0;
+    if (!has_list) continue;
+    const Json& base = bases->as_array()[static_cast<size_t>(i)];
+    const double value = base.is_number() ? base.as_double() : -1;
+    layer.rope = value == 0 ? -1 : 0;
+    if (value != 0 && value != config->ropes[0].theta) {
+      return reader->FailWith(
+          "layer_rope_theta", Visible(base.Dump(), 60),
+          fmt::format("0 and rope_theta ({}) are supported", config->ropes[0].theta));
+    }
+  }
+}
+
+}  // namespace
+
+void ReadMuseGlimmer(FieldReader* reader, ModelConfig* config) {
+  ReadGlimmerLayers(reader, config);
+  CheckNeutral(reader, "attn_logit_softcapping", std::nullopt, "only null is supported");
+  config->logit_softcap = ReadSoftcap(reader, "final_logit_softcapping", 20);
+  config->logit_scale = reader->Number("output_multiplier", kPositiveRange, 0.19611613513818404);
+  config->query_factor = reader->Number("qk_scale_factor", kPositiveRange, 3.87);
+  config->post_norm_eps = reader->Number("post_norm_eps", kEpsRange, 1e-8);
+  config->qk_norm_plain = true;
+  config->embedding_norm = true;
+  config->attention_gate = true;
+  config->final_norm_is_plain = true;
+}
+
 void ReadGranite(FieldReader* reader, ModelConfig* config) {
   config->embedding_scale = reader->Number("embedding_multiplier", kPositiveRange, 1);
   config->attention_scale = reader->Number("attention_multiplier", kPositiveRange, 1);

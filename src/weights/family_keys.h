@@ -12,6 +12,7 @@ void ReadGemma2(FieldReader* reader, ModelConfig* config);
 void ReadGemma3(FieldReader* reader, ModelConfig* config);
 void ReadGemma4(FieldReader* reader, ModelConfig* config);
 void ReadGemma4Unified(FieldReader* reader, ModelConfig* config);
+void ReadMuseGlimmer(FieldReader* reader, ModelConfig* config);
 void ReadGranite(FieldReader* reader, ModelConfig* config);
 void ReadCohere2(FieldReader* reader, ModelConfig* config);
 void ReadStableLm(FieldReader* reader, ModelConfig* config);

@@ -67,8 +67,8 @@ std::string ReadArchitectureName(FieldReader* reader, const std::string& support
 // Reads `architectures`; `model_type` must not contradict it, and replaces it if it is absent. Null
 // if the reader has failed.
 const Architecture* ReadArchitecture(FieldReader* reader, ModelConfig* config) {
-  const std::string supported =
-      fmt::format("supported: {}; the text of {}", SupportedArchitectures(), SupportedWrappers());
+  const std::string supported = fmt::format("supported: {}; the text of models of type {}",
+                                            SupportedArchitectures(), SupportedWrappers());
   const std::optional<std::string> model_type = reader->OptionalString("model_type", supported);
   const bool has_names = reader->Find("architectures") != nullptr;
   if (!has_names && !model_type) {
@@ -101,7 +101,8 @@ const Architecture* ReadArchitecture(FieldReader* reader, ModelConfig* config) {
 // class that is not known. Fails for an unknown one with a text model inside, naming both.
 const Wrapper* ReadWrapper(FieldReader* top) {
   const Json* text = top->Find("text_config");
-  const std::string supported = "multimodal models whose text runs: " + SupportedWrappers();
+  const std::string supported =
+      "types of multimodal models whose text runs: " + SupportedWrappers();
   const std::optional<std::string> model_type = top->OptionalString("model_type", supported);
   const bool has_names = top->Find("architectures") != nullptr;
   const std::string name = ReadArchitectureName(top, supported);
@@ -372,7 +373,7 @@ bool HasUniformAttention(const ModelConfig& config) {
 
 bool HasLayerExtras(const ModelConfig& config) {
   return config.value_norm || config.layer_factors || config.per_layer_width > 0 ||
-         config.experts.beside_dense;
+         config.experts.beside_dense || config.attention_gate || config.embedding_norm;
 }
 
 Result<ModelConfig> ParseModelConfig(const std::string& text, const std::string& file) {

@@ -18,6 +18,9 @@ constexpr const char* kGemma3Sizes = R"({"vocab_size": 262208, "hidden_size": 23
 constexpr const char* kGemma4Sizes = R"({"vocab_size": 262144, "hidden_size": 2304,
     "intermediate_size": 9216, "num_hidden_layers": 30, "num_attention_heads": 8})";
 
+constexpr const char* kGlimmerSizes = R"({"vocab_size": 202048, "hidden_size": 6656,
+    "intermediate_size": 19968, "num_hidden_layers": 52, "num_attention_heads": 32})";
+
 const std::vector<InnerModel> kLlavaTexts = {{"llama", "LlamaForCausalLM", kLlamaSizes},
                                              {"mistral", "MistralForCausalLM", kMistralSizes},
                                              {"qwen2", "Qwen2ForCausalLM"}};
@@ -27,10 +30,11 @@ struct OtherPart {
   std::string_view prefix, what;
 };
 constexpr OtherPart kOtherParts[] = {
-    {"visual.", "images"},       {"vision_tower.", "images"},
-    {"vision_model.", "images"}, {"vision_embedder.", "images"},
-    {"embed_vision.", "images"}, {"multi_modal_projector.", "images"},
-    {"image_newline", "images"}, {"audio_tower.", "audio"},
+    {"visual.", "images"},         {"vision_tower.", "images"},
+    {"vision_model.", "images"},   {"vision_embedder.", "images"},
+    {"vision_adapter.", "images"}, {"vision_projection.", "images"},
+    {"embed_vision.", "images"},   {"multi_modal_projector.", "images"},
+    {"image_newline", "images"},   {"audio_tower.", "audio"},
     {"embed_audio.", "audio"},
 };
 
@@ -76,6 +80,9 @@ const std::vector<Wrapper>& Wrappers() {
       {"Mistral3ForConditionalGeneration",
        "mistral3",
        {{"mistral", "MistralForCausalLM", kMistralSizes}, {"ministral3", "Ministral3ForCausalLM"}}},
+      {"MuseGlimmerForConditionalGeneration",
+       "muse_glimmer",
+       {{"muse_glimmer_text", "MuseGlimmerForConditionalGeneration", kGlimmerSizes}}},
       {"Qwen2VLForConditionalGeneration",
        "qwen2_vl",
        {{"qwen2_vl_text", "Qwen2VLForConditionalGeneration"}},
@@ -123,11 +130,11 @@ const Wrapper* FindWrapperOfType(std::string_view model_type) {
 }
 
 std::string SupportedWrappers() {
-  std::string names;
+  std::string types;
   for (const Wrapper& wrapper : Wrappers()) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", wrapper.name);
+    types += fmt::format("{}{}", types.empty() ? "" : ", ", wrapper.model_type);
   }
-  return names;
+  return types;
 }
 
 std::string InnerTypes(const Wrapper& wrapper) {

@@ -33,7 +33,7 @@ const std::vector<Wrapper>& Wrappers();
 const Wrapper* FindWrapper(std::string_view name);
 const Wrapper* FindWrapperOfType(std::string_view model_type);
 
-// "Gemma3ForConditionalGeneration, ...", for messages.
+// "gemma3, gemma4, ...", for messages.
 std::string SupportedWrappers();
 // "\"llama\", \"mistral\"": the model_types of text that `wrapper` may hold.
 std::string InnerTypes(const Wrapper& wrapper);

@@ -152,8 +152,8 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
   shape = fits;
   shape.has_layer_extras = true;
   expect_refused(shape,
-                 "no CUDA kernels for per-layer embeddings, normalised values, factors of layers "
-                 "and experts beside a dense part");
+                 "no CUDA kernels for per-layer embeddings, normalised values, factors of layers, "
+                 "gates of attention and experts beside a dense part");
 }
 
 }  // namespace

@@ -595,4 +595,26 @@ GEMMA4 = [
             without=[{"sliding_window": 500}], names=GEMMA4_NAMES, tied=True, embedding=0.05, query_norm=0.4, idle=LAST_FACTOR),
 ]
 
+GEMMA4.append(
+    Variant("muse_glimmer",
+            wrapper("MuseGlimmerForConditionalGeneration", "muse_glimmer",
+                    config("MuseGlimmerForConditionalGeneration", "muse_glimmer_text",
+                           num_hidden_layers=3, hidden_act=LEFT_OUT, hidden_activation="silu", attention_bias=True,
+                           rope_theta=LEFT_OUT, rope_parameters={"rope_theta": 500000.0, "rope_type": "default"},
+                           head_dim=8,
+                           sliding_window=12, layer_types=["full_attention", "sliding_attention", "full_attention"],
+                           layer_rope_theta=[500000.0, 500000.0, 0], final_logit_softcapping=2.0,
+                           output_multiplier=0.5, qk_scale_factor=2.5, post_norm_eps=0.05),
+                    {"hidden_size": 16, "num_attention_heads": 1, "num_hidden_layers": 1, "intermediate_size": 8,
+                     "patch_size": 2, "pos_emb_height": 2, "pos_emb_width": 2, "merge_size": 1, "patch_temporal": 1},
+                    image_token_id=1140, video_token_id=1141, out_hidden_size=16, projector_hidden_size=8,
+                    tie_word_embeddings=False),
+            without=[{"text_config.sliding_window": 500}, {"text_config.qk_scale_factor": 1.0},
+                     {"text_config.post_norm_eps": 1e-8}, {"text_config.output_multiplier": 1.0},
+                     {"text_config.layer_rope_theta": [0, 500000.0, 0]},
+                     {"text_config.final_logit_softcapping": 30.0}],
+            names=[r"model\.language_model\.layers\.2\.self_attn\.gate_proj\.weight", r"lm_head\.weight",
+                   r"model\.vision_adapter\..*"],
+            idle=r"layers\.2\.self_attn\.k_proj\.bias", norms_add_one=True))
+
 VARIANTS = DENSE + MOE + WRAPPED + GEMMA4

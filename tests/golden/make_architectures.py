@@ -90,7 +90,7 @@ def auto_class(variant):
 
 def is_other_part(name):
     """Of images or sound: what text never reaches."""
-    return re.search(r"(^|\.)(visual|vision_tower|audio_tower|embed_vision|embed_audio|multi_modal_projector)\.", name)
+    return re.search(r"(^|\.)(visual|vision_tower|audio_tower|embed_vision|embed_audio|multi_modal_projector|vision_adapter|vision_projection)\.", name)
 
 
 def is_factor(name):

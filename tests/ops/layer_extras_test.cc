@@ -68,6 +68,24 @@ TEST(LayerExtrasTest, AnActivationTimesOtherValuesAgreesWithOracle) {
   }
 }
 
+TEST(LayerExtrasTest, ASigmoidGateMayOverwriteWhatItIsOf) {
+  const std::vector<float> gate = {0, 2, -100}, values = {3, 1, 5};
+  for (const auto& ops : OracleAndAllCpuOps()) {
+    std::vector<float> out = values;
+    ops->Activate({.gate_up = gate.data(),
+                   .out = out.data(),
+                   .num_tokens = 1,
+                   .width = 3,
+                   .activation = Activation::kSigmoid,
+                   .gated = false,
+                   .up = out.data(),
+                   .up_stride = 3});
+    EXPECT_NEAR(out[0], 1.5, 1e-6) << ops->Name();
+    EXPECT_NEAR(out[1], 1 / (1 + std::exp(-2.0)), 1e-6) << ops->Name();
+    EXPECT_NEAR(out[2], 0, 1e-6) << ops->Name();
+  }
+}
+
 TEST(LayerExtrasTest, SharesAreMultipliedByTheScaleOfTheirExpert) {
   const std::vector<float> logits = {0, 2, 1, 2.5f, -1, 0.5f};
   const std::vector<float> scale = {5, 7, 11, 0.25f, 2, 3};

@@ -229,6 +229,31 @@ TEST(WrappersTest, Gemma4RefusesWhatDoesNotFit) {
             "text_config.per_layer_config.11");
 }
 
+TEST(WrappersTest, MuseGlimmerLeavesOutEverything) {
+  constexpr const char* kText = R"({"architectures": ["MuseGlimmerForConditionalGeneration"],
+      "model_type": "muse_glimmer", "torch_dtype": "bfloat16", "vision_config": {},
+      "text_config": {"model_type": "muse_glimmer_text"}})";
+  const ModelConfig config = Config(kText);
+  EXPECT_EQ(CountParameters(config), 27'854'780'928);
+  EXPECT_EQ(config.layers[51].rope, -1);
+  EXPECT_EQ(config.layers[51].sliding_window, 0);
+  EXPECT_EQ(config.layers[50].rope, 0);
+  EXPECT_EQ(config.layers[50].sliding_window, 2048);
+  EXPECT_EQ(config.post_norm_eps, 1e-8);
+  EXPECT_TRUE(HasUniformAttention(config));
+  EXPECT_TRUE(HasLayerExtras(config));
+  // Every fourth from the last.
+  const ModelConfig odd = Config(WithText(kText, R"({"num_hidden_layers": 3})"));
+  EXPECT_EQ(odd.layers[2].rope, -1);
+  EXPECT_EQ(odd.layers[0].sliding_window, 2048);
+  EXPECT_EQ(RefusedKey(WithText(kText, R"({"layer_rope_theta": [1, 2]})"), "{}"),
+            "text_config.layer_rope_theta");
+  EXPECT_EQ(RefusedKey(WithText(kText, R"({"num_hidden_layers": 2,
+                "layer_rope_theta": [0, 5000]})"),
+                       "{}"),
+            "text_config.layer_rope_theta");
+}
+
 TEST(WrappersTest, SettingsMayStandAtEitherLevel) {
   constexpr const char* kFp8 = R"({"quantization_config": {"quant_method": "fp8",
       "weight_block_size": [128, 128]}})";
@@ -293,7 +318,7 @@ TEST(WrappersTest, TheTypeAloneIsEnough) {
   for (const weights::Wrapper& wrapper : weights::Wrappers()) {
     EXPECT_EQ(weights::FindWrapper(wrapper.name), &wrapper);
     EXPECT_EQ(weights::FindWrapperOfType(wrapper.model_type), &wrapper);
-    EXPECT_NE(weights::SupportedWrappers().find(wrapper.name), std::string::npos);
+    EXPECT_NE(weights::SupportedWrappers().find(wrapper.model_type), std::string::npos);
   }
 }
 

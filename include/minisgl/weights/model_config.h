@@ -139,7 +139,13 @@ struct ModelConfig {
   // Layers stored after these that draft tokens (multi-token prediction). They are not loaded.
   int32_t num_prediction_layers = 0;
   ExpertsConfig experts;
-  bool value_norm = false;     // values are normalised head by head, without weights
+  bool embedding_norm = false;  // embeddings are normalised, without weights
+  bool attention_gate = false;  // what attention returns is multiplied by a sigmoid of a product
+  bool qk_norm_plain = false;   // kHead without stored weights; those of queries are query_factor
+  double query_factor = 1;
+  double post_norm_eps = 0;          // of norms after a part; 0: norm_eps
+  bool final_norm_is_plain = false;  // stored as it is, whatever norm_plus_one says
+  bool value_norm = false;           // values are normalised head by head, without weights
   bool layer_factors = false;  // the residual stream is multiplied by a stored factor after a layer
   // Per-layer embeddings: width of what each layer gets of a second table, and rows of the table
   // (at least vocab_size). 0: none. Formulas are at OpsDecoder in src/model/decoder.cc.
@@ -162,8 +168,8 @@ LayerShape LayerShapeOf(const ModelConfig& config, int32_t layer);
 std::vector<LayerShape> LayerShapes(const ModelConfig& config);
 // True if the attention of all layers has one shape, and each layer has keys and values of its own.
 bool HasUniformAttention(const ModelConfig& config);
-// True if layers have what Gemma 4 has besides: normalised values, factors, per-layer embeddings,
-// or experts beside a dense part.
+// True if layers have what Gemma 4 or Muse Glimmer has besides: normalised values or embeddings,
+// factors, per-layer embeddings, gates of attention, or experts beside a dense part.
 bool HasLayerExtras(const ModelConfig& config);
 
 struct GenerationConfig : SamplingOverrides {

@@ -182,6 +182,7 @@ template <Activation kActivation>
 HWY_INLINE Floats Act(Floats x, Floats limit) {
   const F32 d;
   if constexpr (kActivation == Activation::kSilu) return hn::Mul(x, Sigmoid(x));
+  if constexpr (kActivation == Activation::kSigmoid) return Sigmoid(x);
   if constexpr (kActivation == Activation::kGelu) {
     // x Phi(x): the result has the relative error of the tail.
     const Floats tail = NormalTail(hn::Abs(x));
@@ -259,6 +260,8 @@ void ActivateTokens(const ActivateParams& p, int64_t begin, int64_t end) {
       return ActivateRows<Activation::kRelu2>(p, begin, end);
     case Activation::kClampedSwiglu:
       return ActivateRows<Activation::kClampedSwiglu>(p, begin, end);
+    case Activation::kSigmoid:
+      return ActivateRows<Activation::kSigmoid>(p, begin, end);
   }
 }
 
