@@ -72,6 +72,28 @@ TEST_F(InfoProgramTest, TheTextModelOfAMultimodalModelIsDescribed) {
   expect("gemma4_moe", "3 of 6 for each token, feed-forward 9, beside the dense part");
 }
 
+// Gemma 4 E2B as it is published. What follows these lines needs a machine that is large enough.
+TEST_F(InfoProgramTest, Gemma4IsDescribedAndPlanned) {
+  std::string types;
+  for (int i = 1; i <= 35; ++i) {
+    types += std::string(i == 1 ? "" : ", ") +
+             (i % 5 == 0 ? "\"full_attention\"" : "\"sliding_attention\"");
+  }
+  const ProgramResult result = Info(Write(R"({"architectures": ["Gemma4ForConditionalGeneration"],
+      "model_type": "gemma4", "torch_dtype": "bfloat16", "tie_word_embeddings": true,
+      "text_config": {"model_type": "gemma4_text", "hidden_size": 1536, "intermediate_size": 6144,
+          "num_hidden_layers": 35, "num_attention_heads": 8, "num_key_value_heads": 1,
+          "num_kv_shared_layers": 20, "use_double_wide_mlp": true, "final_logit_softcapping": 30.0,
+          "layer_types": [)" + types + "]}}"));
+  for (const char* line :
+       {"28 with 8 query and 1 KV heads of 256, 7 with 8 query and 1 KV heads of 512; 20 read the "
+        "keys of others",
+        "256 more for each layer, read from the files when used", "4628569379 parameters",
+        "7 layers over all tokens, 28 layers over the last 512 tokens"}) {
+    EXPECT_NE(result.out.find(line), std::string::npos) << line << "\n" << result.out;
+  }
+}
+
 TEST_F(InfoProgramTest, QuantizedWeightsAreShownAndSmaller) {
   const std::string config = Write(kMixed);
   const auto weights_line = [](const ProgramResult& result) {
