@@ -7,13 +7,27 @@ namespace {
 
 constexpr size_t kPlacesMax = 200'000;
 
+// A run of blanks has at most two line breaks: deeply indented texts fit, and a model that finds
+// nothing better to write than line breaks is stopped soon.
+constexpr uint32_t kLineBreaksMax = 2;
+constexpr uint32_t kIndentMax = 24;
+
+ExpressionId Blanks(ExpressionSet& set, uint32_t blanks_max) {
+  if (blanks_max == 0) return set.Empty();
+  ByteSet in_line, ends_line;
+  for (const char c : {' ', '\t'}) in_line.Add(static_cast<uint8_t>(c));
+  for (const char c : {'\n', '\r'}) ends_line.Add(static_cast<uint8_t>(c));
+  const ExpressionId blank = set.Bytes(in_line);
+  const ExpressionId line_break = set.Or({set.Literal("\r\n"), set.Bytes(ends_line)});
+  const ExpressionId line = set.Concat({line_break, set.Repeat(blank, 0, kIndentMax)});
+  return set.Concat({set.Repeat(blank, 0, blanks_max), set.Repeat(line, 0, kLineBreaksMax)});
+}
+
 }  // namespace
 
 Emitter::Emitter(Algebra& algebra, GrammarBuilder& builder, const JsonSchemaOptions& options)
     : algebra_(&algebra), builder_(&builder), any_order_(options.any_order) {
-  ByteSet blank;
-  for (char c : {' ', '\t', '\n', '\r'}) blank.Add(static_cast<uint8_t>(c));
-  blanks_ = set().Repeat(set().Bytes(blank), 0, options.blanks_max);
+  blanks_ = Blanks(set(), options.blanks_max);
   quote_ = set().Literal("\"");
 }
 
