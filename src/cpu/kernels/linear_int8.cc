@@ -22,8 +22,8 @@
 
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/linear_output-inl.h"
+#include "cpu/kernels/quantize_block-inl.h"
 #include "cpu/kernels/simd-inl.h"
-#include "tensor/quantize.h"
 
 HWY_BEFORE_NAMESPACE();
 #if HWY_TARGET == HWY_AVX3_DL
@@ -34,8 +34,6 @@ HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 namespace {
-
-using Ints = hn::Vec<hn::RebindToSigned<F32>>;
 
 inline constexpr int64_t kQuads = kQuantBlock / 4;  // quads of a block
 inline constexpr int64_t kQuadBytes = kPanelWidth * 4;
@@ -90,40 +88,6 @@ struct RowLayout {
 
 int64_t RowBytes(int64_t num_in) { return RowLayout(num_in).bytes(); }
 
-// Quantizes one block of 32 values by the rules of quantize.h: sets the q's and their sum, returns
-// the scale.
-HWY_INLINE float QuantizeBlock(const float* x, int32_t* HWY_RESTRICT q, int32_t* sum) {
-  const F32 d;
-  const hn::RebindToSigned<F32> di;
-  // Magnitudes as integers, so that a NaN counts as the largest.
-  Ints largest = hn::Zero(di);
-  for (int64_t i = 0; i < kQuantBlock; i += kLanes) {
-    const auto bits = hn::BitCast(di, hn::LoadU(d, x + i));
-    largest = hn::Max(largest, hn::And(bits, hn::Set(di, 0x7FFFFFFF)));
-  }
-  HWY_ALIGN int32_t lanes[kLanes];
-  hn::Store(largest, di, lanes);
-  int32_t largest_bits = 0;
-  for (int i = 0; i < kLanes; ++i) largest_bits = MaxOf(largest_bits, lanes[i]);
-  const float magnitude = hn::GetLane(hn::BitCast(d, hn::Set(di, largest_bits)));
-  const bool finite = largest_bits < 0x7F800000;
-  *sum = 0;
-  if (!finite || magnitude < tensor::kQuantSmallest) {
-    for (int64_t i = 0; i < kQuantBlock; ++i) q[i] = 0;
-    return finite ? 0.0f : hn::GetLane(hn::BitCast(d, hn::Set(di, 0x7FC00000)));
-  }
-  const Floats inverse = hn::Set(d, 127.0f / magnitude);
-  Ints total = hn::Zero(di);
-  for (int64_t i = 0; i < kQuantBlock; i += kLanes) {
-    const Ints rounded = hn::NearestInt(hn::Mul(hn::LoadU(d, x + i), inverse));
-    hn::Store(rounded, di, q + i);
-    total = hn::Add(total, rounded);
-  }
-  hn::Store(total, di, lanes);
-  for (int i = 0; i < kLanes; ++i) *sum += lanes[i];
-  return magnitude / 127.0f;
-}
-
 #ifdef MINISGL_INT8_PAIRS
 // The pairs of 16-bit words (0, 2) and (1, 3) of every quad of q's, in the first half of the quad's
 // lanes.
@@ -158,16 +122,10 @@ void QuantizeRow(const float* x, int64_t num_in, std::byte* row) {
   auto* const corrections = reinterpret_cast<int32_t*>(row) + layout.num_blocks;
   std::byte* to = row + layout.q_offset;
   for (int64_t block = 0; block < layout.num_blocks; ++block) {
-    const int64_t first = block * kQuantBlock;
-    HWY_ALIGN float last[kQuantBlock];
-    const float* from = x + first;
-    if (first + kQuantBlock > num_in) {
-      for (int64_t i = 0; i < kQuantBlock; ++i) last[i] = first + i < num_in ? x[first + i] : 0.0f;
-      from = last;
-    }
     HWY_ALIGN int32_t q[kQuantBlock];
+    scales[block] = QuantizeBlockOf(x, num_in, block, q);
     int32_t sum = 0;
-    scales[block] = QuantizeBlock(from, q, &sum);
+    for (int64_t i = 0; i < kQuantBlock; ++i) sum += q[i];
     corrections[block] = static_cast<int32_t>(-kOffset) * sum;
     if constexpr (kInputBytes == 1) {
       auto* const bytes = reinterpret_cast<int8_t*>(to);
