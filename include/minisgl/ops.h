@@ -94,6 +94,9 @@ struct CpuOpsConfig {
   PackSource pack_source;    // of the weights that will be packed
 };
 Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config);
+// True if products with codes of 4 bits, in matrices of `format`, round their inputs to int8 on
+// `target` (CpuOpsConfig). False if there is no such target.
+bool CpuRoundsInputsOfCodes(const std::string& target, const WeightFormat& format);
 
 // Upper bounds on a step.
 struct CpuScratchLimits {

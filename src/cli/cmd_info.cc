@@ -167,23 +167,39 @@ std::string StoredFormat(const ModelConfig& config) {
   return fmt::format("{}: {}", quantization.method, schemes);
 }
 
-// What the engine does with quantized weights.
-void DescribeQuantization(const ModelConfig& config, const WeightFormat& format, std::string* out) {
-  const QuantizationConfig& quantization = config.quantization;
-  if (quantization.empty()) return;
-  std::string text;
+// What becomes of the codes of a quantized checkpoint.
+std::string FateOfCodes(const QuantizationConfig& quantization, const WeightFormat& format) {
+  if (quantization.empty()) return "";
   if (format.quantization == Quantization::kStored) {
-    text = "codes stay in memory, products compute their weights";
-  } else {
-    text = fmt::format("codes are converted to {} as they are loaded", format.Name());
+    return "codes stay in memory, products compute their weights";
   }
-  for (const QuantScheme& scheme : quantization.schemes) {
-    // Products with int8 weights round them, too.
-    if (!scheme.rounds_activations || format.quantization == Quantization::kInt8) continue;
-    text += "; activations are not rounded to 8 bits, as the publisher rounds them";
-    break;
+  return fmt::format("codes are converted to {} as they are loaded", format.Name());
+}
+
+// What the engine does with quantized weights.
+void DescribeQuantization(const ModelConfig& config, const load::EngineSetup& engine,
+                          std::string* out) {
+  const std::vector<QuantScheme>& schemes = config.quantization.schemes;
+  const Quantization kind = engine.plan.weight_format.quantization;
+  const bool rounds = load::RoundsActivationsToInt8(engine);
+  const auto is_rounded = [&](const QuantScheme& scheme) {
+    return rounds && (kind == Quantization::kInt4 || scheme.bits == 4);
+  };
+  std::string text = FateOfCodes(config.quantization, engine.plan.weight_format);
+  const auto add = [&](const char* sentence) {
+    text += fmt::format("{}{}", text.empty() ? "" : "; ", sentence);
+  };
+  if ((rounds && kind == Quantization::kInt4) ||
+      std::any_of(schemes.begin(), schemes.end(), is_rounded)) {
+    add("products with weights of 4 bits round activations to int8");
   }
-  InfoLine("", text, out);
+  // Products with int8 weights round them, too.
+  const bool differs = kind != Quantization::kInt8 &&
+                       std::any_of(schemes.begin(), schemes.end(), [&](const QuantScheme& scheme) {
+                         return scheme.rounds_activations && !is_rounded(scheme);
+                       });
+  if (differs) add("activations are not rounded to 8 bits, as the publisher rounds them");
+  if (!text.empty()) InfoLine("", text, out);
 }
 
 Status DescribeFiles(const TextModel& text, const load::ModelFacts& facts, std::string* out) {
@@ -247,7 +263,7 @@ void DescribePlan(const load::EngineSetup& engine, const ModelConfig& config, st
   InfoLine("memory", Bytes(plan.available_bytes) + " available", out);
   InfoLine("  weights",
            fmt::format("{} as {}", Bytes(plan.weight_bytes), plan.weight_format.Name()), out);
-  DescribeQuantization(config, plan.weight_format, out);
+  DescribeQuantization(config, engine, out);
   InfoLine("  workspace", Bytes(plan.workspace_bytes), out);
   InfoLine(
       "  KV cache",

@@ -17,12 +17,40 @@ CodeOrder CodeOrderOf(CpuTarget target, DType dtype) {
   return UsesTiles(target) && dtype == DType::kBF16 ? CodeOrder::kLines : CodeOrder::kWords;
 }
 
+bool HasIntegerProductsOfType(CpuTarget target, DType dtype) {
+  return !UsesTiles(target) && dtype != DType::kF32;
+}
+
+bool HasIntegerProducts(CpuTarget target, const PackedMatrix& weight) {
+  if (weight.coded == nullptr || !HasIntegerProductsOfType(target, weight.format.dtype)) {
+    return false;
+  }
+  constexpr int64_t kStep = kQuantBlock / 2;
+  const CodedMatrix& codes = *weight.coded;
+  const bool has_steps = codes.num_groups() == 1 || codes.group_inputs % kStep == 0;
+  // e2m1 has no zero points in any format.
+  return codes.order == CodeOrder::kWords && codes.has_4_bits() && has_steps &&
+         !(codes.kind == CodeKind::kSigned4 && codes.has_zeros);
+}
+
+LinearKernel KernelOf(CpuTarget target, const PackedMatrix& weight) {
+  if (!HasIntegerProducts(target, weight)) return FindLinearKernel(target, weight.format);
+  return CodesInt8LinearKernels()[static_cast<size_t>(target)]();
+}
+
+LinearKernel KernelOf(CpuTarget target, std::span<const PackedMatrix> weights) {
+  for (const PackedMatrix& weight : weights) {
+    if (!HasIntegerProducts(target, weight)) return FindLinearKernel(target, weight.format);
+  }
+  return KernelOf(target, weights[0]);
+}
+
 void MultiplyBlock(CpuTarget target, const LinearKernel& kernel, const LinearBlock& block,
                    FloatBuffer* buffer) {
   const PackedMatrix& weight = *block.weight;
   if (weight.coded == nullptr) return kernel.multiply(block);
   const CodeOrder order = weight.coded->order;
-  if (order == CodeOrder::kLines && block.num_rows <= kernel.codes_rows_max) {
+  if (order == kernel.codes_order && block.num_rows <= kernel.codes_rows_max) {
     return kernel.multiply_codes(block);
   }
   const int64_t first = block.group * kGroupWidth;

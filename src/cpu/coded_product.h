@@ -1,12 +1,28 @@
-// Products with matrices that are kept as codes (coded_matrix.h). For few rows the kernel reads the
-// codes, if it can. Otherwise a group of outputs is expanded into the memory of the thread, from
-// where the kernel for dense weights reads it. Both give the same bits.
+// Products with matrices that are kept as codes (coded_matrix.h). Some have a kernel of their own,
+// which rounds x to int8. Of the others a group of outputs is expanded into the memory of the
+// thread, from where the kernel for dense weights reads it; for few rows it reads the codes, if it
+// can. Both give the same bits.
 #pragma once
+
+#include <span>
 
 #include "cpu/kernels/kernels.h"
 #include "cpu/memory.h"
 
 namespace minisgl::cpu {
+
+// True if `target` has products of integers for matrices whose format has `dtype`: where there are
+// no tiles, which are faster, and f32 is not asked for.
+bool HasIntegerProductsOfType(CpuTarget target, DType dtype);
+
+// True if products of `target` with the matrix are those of integers (linear_codes_int8.cc): codes
+// of 4 bits, with groups of a multiple of 16 inputs or one group for all.
+bool HasIntegerProducts(CpuTarget target, const PackedMatrix& weight);
+
+// The kernel for a matrix of any kind, and for matrices of one shape and format, which read the
+// same rows of x: HasIntegerProducts is true of all, or does not count. REQUIRES at least one.
+LinearKernel KernelOf(CpuTarget target, const PackedMatrix& weight);
+LinearKernel KernelOf(CpuTarget target, std::span<const PackedMatrix> weights);
 
 // Calls kernel.multiply for a block of any matrix. `buffer` is the thread's, for expanded weights;
 // it is not touched for other matrices.

@@ -275,7 +275,7 @@ int64_t CpuOps::GroupsPerItem(int64_t num_groups, int64_t groups_max) const {
 
 void CpuOps::Linear(const LinearParams& p) {
   const PackedMatrix& weight = Packed(*p.weight);
-  const LinearKernel kernel = FindLinearKernel(target_, weight.format);
+  const LinearKernel kernel = KernelOf(target_, weight);
   const LinearInput x = Prepare(kernel, p.x.f32(), p.num_tokens, weight.num_in);
   const int64_t num_groups = CeilDiv(weight.num_out, kGroupWidth);
   // Even chunks, multiples of rows_multiple. A thread finishes its groups of one chunk before it
@@ -307,8 +307,8 @@ void CpuOps::Linear(const LinearParams& p) {
 
 void CpuOps::ExpertLinear(const ExpertLinearParams& p) {
   const int64_t num_in = p.weights->num_in;
-  const LinearKernel kernel =
-      FindLinearKernel(target_, {p.weights->dtype, p.weights->quantization});
+  const auto& storage = *static_cast<const PackedExperts*>(p.weights->storage.get());
+  const LinearKernel kernel = KernelOf(target_, storage.experts);
   const int64_t num_inputs = p.x_per_choice ? p.num_tokens * p.num_chosen : p.num_tokens;
   const LinearInput x = Prepare(kernel, p.x.f32(), num_inputs, num_in);
   PlanExperts(p, LinearRowsMax(kernel, x.stride), kernel.rows_multiple, &expert_plan_);
@@ -370,6 +370,10 @@ void CpuOps::Sample(const SampleParams& p) {
   });
 }
 
+bool MayHaveCodes(const WeightFormat& format) {
+  return format.quantization == Quantization::kStored || format.quantization == Quantization::kInt4;
+}
+
 // Upper bound over all targets on the stride of a converted row of `num_in` inputs, for weights of
 // `format`. 0 if rows are never converted.
 int64_t PreparedStrideMax(const WeightFormat& format, int64_t num_in) {
@@ -377,7 +381,12 @@ int64_t PreparedStrideMax(const WeightFormat& format, int64_t num_in) {
   if (format.quantization == Quantization::kInt8) {
     return PreparedStride(CeilDiv<int64_t>(num_in, kQuantBlock) * (8 + 2 * kQuantBlock));
   }
-  return format.dtype == DType::kBF16 ? PreparedStride(2 * num_in + 2) : 0;
+  int64_t bytes = format.dtype == DType::kBF16 ? 2 * num_in + 2 : 0;
+  // With f32, codes are multiplied as they are.
+  if (MayHaveCodes(format) && format.dtype != DType::kF32) {
+    bytes = std::max(bytes, CodesInt8RowBytesMax(num_in));
+  }
+  return bytes == 0 ? 0 : PreparedStride(bytes);
 }
 
 int64_t ValueDim(const CpuScratchLimits& limits) {
@@ -389,8 +398,7 @@ int64_t ThreadScratchBytes(const CpuScratchLimits& limits) {
   const int64_t attention = AttentionScratchFloats(
       QueryRowsMax(limits.num_heads, limits.num_kv_heads), limits.head_dim, ValueDim(limits));
   int64_t bytes = (attention + kLinearScratchFloats) * kFloatBytes;
-  const Quantization kind = limits.weight_format.quantization;
-  if (kind == Quantization::kStored || kind == Quantization::kInt4) {
+  if (MayHaveCodes(limits.weight_format)) {
     bytes += ExpandedBytes(std::max(limits.max_inputs, limits.expert_inputs));
   }
   if (limits.num_chosen > 0) {
@@ -441,6 +449,12 @@ std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits& limits) {
                              cpu::kSplitStateFloatsMax * static_cast<int64_t>(sizeof(float));
   return CheckedAdd(std::max({*of_tokens, *of_choices, *of_logits}),
                     static_cast<uint64_t>(of_threads));
+}
+
+bool CpuRoundsInputsOfCodes(const std::string& target, const WeightFormat& format) {
+  const auto found = cpu::FindCpuTarget(target);
+  return found.ok() && cpu::MayHaveCodes(format) &&
+         cpu::HasIntegerProductsOfType(*found, format.dtype);
 }
 
 Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config) {

@@ -9,6 +9,7 @@
 #include "minisgl/base/environment.h"
 #include "minisgl/base/system_info.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/ops.h"
 
 namespace minisgl::load {
 namespace {
@@ -79,6 +80,11 @@ Status CheckDeviceUsable(const DeviceOption& device) {
   if (device.kind != DeviceKind::kCuda) return Status();
   const auto found = ProbeCuda(device.index);
   return found.ok() ? Status() : NotUsable(device.name, found.status());
+}
+
+bool RoundsActivationsToInt8(const EngineSetup& engine) {
+  return engine.device.cuda == nullptr &&
+         CpuRoundsInputsOfCodes(engine.options.cpu_target, engine.plan.weight_format);
 }
 
 std::string TimingsFolder(const EngineOptions& options) {

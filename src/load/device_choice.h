@@ -38,6 +38,9 @@ struct EngineSetup {
 // Chooses the device and plans the memory for a model; loads no weights.
 Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfig& config);
 
+// True if products with weights of 4 bits round activations to int8.
+bool RoundsActivationsToInt8(const EngineSetup& engine);
+
 // Where choices that were timed on a GPU are kept: the directory of --pack-cache, or the user's
 // cache. "" if there is none.
 std::string TimingsFolder(const EngineOptions& options);

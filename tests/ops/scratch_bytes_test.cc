@@ -120,7 +120,10 @@ uint64_t ScratchBytesOfAll(CpuTarget target, const CpuScratchLimits& limits) {
 }
 
 TEST(CpuScratchTest, OperationsTakeNoMoreThanIsCounted) {
-  for (const WeightFormat& format : kWeightFormats) {
+  std::vector<WeightFormat> formats(std::begin(kWeightFormats), std::end(kWeightFormats));
+  formats.push_back({DType::kBF16, Quantization::kInt4});  // whose rows of x are converted
+  formats.push_back({DType::kF16, Quantization::kInt4});
+  for (const WeightFormat& format : formats) {
     for (const int num_threads : {1, 3}) {
       const CpuScratchLimits limits = SmallLimits(num_threads, format);
       const uint64_t counted = CpuScratchBytes(limits).value();

@@ -14,8 +14,8 @@
 //      sum of (weight - s * q)^2; then, if its sum is less, the s that fits the q found so far best
 //      (sum of weight * q / sum of q * q), rounded to bf16. The first of those that are equal.
 //   q: weight * (1 / s), rounded to nearest, ties to even, and clipped to [-8, 7]
-// m / 7 is what rounding to nearest takes. -8 has no counterpart, so that s is often negative. The
-// input of a product is not quantized: weights are s * q in f32, rounded to WeightFormat::dtype.
+// m / 7 is what rounding to nearest takes. -8 has no counterpart, so that s is often negative.
+// Products are those of kStored.
 //
 // In both a block with a weight that is not finite has the scale NaN and q of 0.
 #pragma once
@@ -29,9 +29,11 @@
 
 namespace minisgl {
 
-// kStored: matrices that the checkpoint has as codes and scales are kept as such, and their weights
-// computed in f32, and rounded to bf16 if the product has operands of that type, where a product
-// reads them; the others are of WeightFormat::dtype.
+// kStored: matrices that the checkpoint has as codes and scales are kept as such; the others are of
+// WeightFormat::dtype. Their weights are computed in f32, and rounded to bf16 if the product has
+// operands of that type, where a product reads them; its inputs are not quantized. Except: if the
+// dtype is not f32, CPU targets without tiles multiply codes of 4 bits as integers, in groups of a
+// multiple of 16 inputs or of all, and quantize the inputs of the product as for int8.
 enum class Quantization : uint8_t { kNone, kInt8, kStored, kInt4 };
 
 inline constexpr int64_t kQuantBlock = 32;

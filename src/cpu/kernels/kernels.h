@@ -56,9 +56,10 @@ struct LinearBlock {
 };
 struct LinearKernel {
   void (*multiply)(const LinearBlock&) = nullptr;
-  // The same for a matrix of codes in CodeOrder::kLines, of at most `codes_rows_max` rows. Null and
-  // 0: there is none.
+  // The same for a matrix of codes in `codes_order`, of at most `codes_rows_max` rows. Null and 0:
+  // there is none. If `multiply` is null, for any number of rows.
   void (*multiply_codes)(const LinearBlock&) = nullptr;
+  CodeOrder codes_order = CodeOrder::kLines;
   int64_t codes_rows_max = 0;
   // Converts a row of x to the form that `multiply` reads, and the bytes of that form. Both null if
   // `multiply` reads the f32 row itself. Done once for all outputs of a product.
@@ -77,7 +78,7 @@ struct LinearInput {
   int64_t stride;  // bytes
 };
 
-// The kernel for weights of `format`.
+// The kernel for weights of `format` that are not kept as codes, or that are expanded.
 LinearKernel FindLinearKernel(CpuTarget target, const WeightFormat& format);
 
 // The kernels of each file:
@@ -86,6 +87,13 @@ using GetLinearKernel = LinearKernel (*)();
 const PerTarget<GetLinearKernel>& WidenedLinearKernels();
 // linear_int8.cc
 const PerTarget<GetLinearKernel>& Int8LinearKernels();
+// linear_codes_int8.cc: codes of 4 bits for which HasIntegerProducts (coded_product.h), x quantized
+// to int8.
+const PerTarget<GetLinearKernel>& CodesInt8LinearKernels();
+// Upper bound on its bytes of a row of x.
+constexpr int64_t CodesInt8RowBytesMax(int64_t num_in) {
+  return (num_in + kQuantBlock - 1) / kQuantBlock * (kQuantBlock + 8);
+}
 // linear_amx.cc: bf16 weights with the tiles of AMX, x rounded to bf16. Runs on CpuTarget::kAmx
 // only.
 LinearKernel AmxLinearKernel();

@@ -1,0 +1,207 @@
+// What products of integers with codes of 4 bits are made of (linear_codes_int8.cc): codes widened
+// to bytes, their scales and offsets, and sums of their products with x. Compiled once for each
+// instruction set (simd-inl.h).
+#if defined(MINISGL_CPU_CODE_QUADS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MINISGL_CPU_CODE_QUADS_INL_H_
+#undef MINISGL_CPU_CODE_QUADS_INL_H_
+#else
+#define MINISGL_CPU_CODE_QUADS_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "cpu/coded_matrix.h"
+#include "cpu/kernels/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+#if HWY_TARGET == HWY_AVX3_DL
+// As in linear_int8.cc.
+#pragma GCC target("avx512vnni")
+#endif
+namespace minisgl::cpu {
+namespace HWY_NAMESPACE {
+
+// The instructions: with VNNI a dot product of bytes, without it pairs of products.
+#undef MINISGL_CODE_DOTS
+#undef MINISGL_CODE_PAIRS
+#if HWY_TARGET == HWY_AVX3_DL
+#define MINISGL_CODE_DOTS 1
+#elif HWY_TARGET == HWY_AVX3
+#define MINISGL_CODE_PAIRS(NAME) _mm512_##NAME
+#elif HWY_TARGET == HWY_AVX2
+#define MINISGL_CODE_PAIRS(NAME) _mm256_##NAME
+#elif HWY_TARGET == HWY_SSE4
+#define MINISGL_CODE_PAIRS(NAME) _mm_##NAME
+#endif
+
+using QuadTag = hn::RebindToUnsigned<F32>;
+using Quads = hn::Vec<QuadTag>;  // a quad of each output of a vector
+using QuadInts = hn::Vec<hn::RebindToSigned<F32>>;
+
+// The sums of the products of a vector of outputs while they are added.
+#if defined(MINISGL_CODE_PAIRS)
+using QuadSums = hn::Vec<hn::Repartition<int16_t, F32>>;
+#else
+using QuadSums = QuadInts;
+#endif
+
+// The sum of the products of the two 16-bit integers of each lane.
+HWY_INLINE QuadInts MultiplyPairs(QuadInts a, QuadInts b) {
+#if defined(MINISGL_CODE_DOTS)
+  return QuadInts{_mm512_madd_epi16(a.raw, b.raw)};
+#elif defined(MINISGL_CODE_PAIRS)
+  return QuadInts{MINISGL_CODE_PAIRS(madd_epi16)(a.raw, b.raw)};
+#else
+  const QuadInts low =
+      hn::Mul(hn::ShiftRight<16>(hn::ShiftLeft<16>(a)), hn::ShiftRight<16>(hn::ShiftLeft<16>(b)));
+  return hn::Add(low, hn::Mul(hn::ShiftRight<16>(a), hn::ShiftRight<16>(b)));
+#endif
+}
+
+// Sums that have nothing added yet, and the integers of complete ones; both with the same `before`,
+// which is added to the integers.
+HWY_INLINE QuadSums BeginSums(QuadInts before) {
+#if defined(MINISGL_CODE_PAIRS)
+  (void)before;
+  return hn::Zero(hn::Repartition<int16_t, F32>());
+#else
+  return before;
+#endif
+}
+HWY_INLINE QuadInts EndSums(QuadSums sums, QuadInts before) {
+#if defined(MINISGL_CODE_PAIRS)
+  const QuadInts ones = hn::Set(hn::RebindToSigned<F32>(), 0x00010001);
+  return hn::Add(MultiplyPairs(QuadInts{sums.raw}, ones), before);
+#else
+  (void)before;
+  return sums;
+#endif
+}
+
+// sums += the products of quads of codes with one quad of x, in every lane.
+HWY_INLINE void AddProducts(Quads codes, QuadInts x, QuadSums* sums) {
+#if defined(MINISGL_CODE_DOTS)
+  // Assembler, because GCC 12 compiles the intrinsic to a copy and a store of every sum.
+  asm("vpdpbusd %2, %1, %0" : "+v"(sums->raw) : "v"(codes.raw), "v"(x.raw));
+#elif defined(MINISGL_CODE_PAIRS)
+  const auto products = MINISGL_CODE_PAIRS(maddubs_epi16)(codes.raw, x.raw);
+  sums->raw = MINISGL_CODE_PAIRS(add_epi16)(sums->raw, products);
+  // Keeps the compiler from reordering the additions, as in linear_int8.cc.
+  asm("" : "+v"(sums->raw));
+#else
+  const hn::RebindToSigned<F32> di;
+  const QuadInts words = hn::BitCast(di, codes), byte = hn::Set(di, 0xFF);
+  // Bytes of x from the lowest on, moved to the top for their sign.
+  const QuadInts of_x[] = {hn::ShiftLeft<24>(x), hn::ShiftLeft<16>(x), hn::ShiftLeft<8>(x), x};
+  const QuadInts of_codes[] = {words, hn::ShiftRight<8>(words), hn::ShiftRight<16>(words),
+                               hn::ShiftRight<24>(words)};
+  MINISGL_UNROLL for (int i = 0; i < 4; ++i) {
+    *sums = hn::Add(*sums, hn::Mul(hn::And(of_codes[i], byte), hn::ShiftRight<24>(of_x[i])));
+  }
+#endif
+}
+
+// The two quads of a word of codes: its inputs with even indices, and the others.
+struct QuadPair {
+  Quads even, odd;
+};
+
+// The integers of e2m1's codes, 2 number + kSignedOffset.
+inline constexpr int32_t kSignedOffset = 12;
+alignas(16) inline constexpr uint8_t kSignedIntegers[] = {12, 13, 14, 15, 16, 18, 20, 24,
+                                                          12, 11, 10, 9,  8,  6,  4,  0};
+
+// The integer of the code in each byte.
+HWY_INLINE Quads SignedIntegers(Quads codes) {
+#if HWY_TARGET == HWY_SCALAR
+  uint32_t integers = 0;
+  for (int shift = 0; shift < 32; shift += 8) {
+    integers |= uint32_t{kSignedIntegers[hn::GetLane(codes) >> shift & 0xF]} << shift;
+  }
+  return hn::Set(QuadTag(), integers);
+#else
+  const hn::Repartition<uint8_t, F32> d8;
+  const auto table = hn::LoadDup128(d8, kSignedIntegers);
+  return hn::BitCast(QuadTag(), hn::TableLookupBytes(table, hn::BitCast(d8, codes)));
+#endif
+}
+
+// Of a word of codes of each output of a vector. kSigned: the codes are e2m1.
+template <bool kSigned>
+HWY_INLINE QuadPair WidenWord(const uint32_t* from) {
+  const QuadTag du;
+  const Quads nibbles = hn::Set(du, 0x0F0F0F0F), words = hn::LoadU(du, from);
+  const Quads even = hn::And(words, nibbles), odd = hn::And(hn::ShiftRight<4>(words), nibbles);
+  if constexpr (kSigned) return {SignedIntegers(even), SignedIntegers(odd)};
+  return {even, odd};
+}
+
+// Where the words, scales and zero points of a panel's outputs begin, from some lane on.
+struct PanelCodes {
+  const uint32_t* words;
+  const std::byte* scales;
+  const int8_t* zeros;  // null: all are 0
+};
+
+// The layout of a matrix of codes in CodeOrder::kWords, computed once for all panels.
+struct CodesLayout {
+  explicit CodesLayout(const CodedMatrix& m)
+      : codes(m.codes(0)),
+        scales(m.scales(0)),
+        zeros(m.zeros(0)),
+        panel_bytes(m.panel_bytes()),
+        scale_bytes(m.scale_bytes()),
+        num_inputs(m.num_in),
+        num_panels(m.num_panels()),
+        num_groups(m.num_groups()),
+        group_inputs(m.group_inputs),
+        has_bf16_scales(m.scale_type == DType::kBF16),
+        first_number(static_cast<int32_t>(m.numbers[0])) {}
+
+  HWY_INLINE PanelCodes At(int64_t panel, int64_t lane) const {
+    return {reinterpret_cast<const uint32_t*>(codes + panel * panel_bytes) + lane,
+            scales + panel * scale_bytes + lane * (has_bf16_scales ? 2 : 4),
+            zeros == nullptr ? nullptr : zeros + panel * num_groups * kPanelWidth + lane};
+  }
+
+  const std::byte* codes;
+  const std::byte* scales;
+  const int8_t* zeros;
+  int64_t panel_bytes, scale_bytes;  // of a panel
+  int64_t num_inputs, num_panels, num_groups, group_inputs;
+  bool has_bf16_scales;
+  int32_t first_number;  // of counting codes
+};
+
+// The scales of a vector of outputs; of e2m1, of its doubled numbers.
+template <bool kSigned>
+HWY_INLINE Floats ScalesAt(const CodesLayout& layout, const PanelCodes& at, int64_t group) {
+  const F32 d;
+  Floats scale;
+  if (layout.has_bf16_scales) {
+    const hn::Rebind<uint16_t, F32> d16;
+    const auto* const from = reinterpret_cast<const uint16_t*>(at.scales) + group * kPanelWidth;
+    scale = hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(QuadTag(), hn::LoadU(d16, from))));
+  } else {
+    scale = hn::LoadU(d, reinterpret_cast<const float*>(at.scales) + group * kPanelWidth);
+  }
+  return kSigned ? hn::Mul(scale, hn::Set(d, 0.5f)) : scale;
+}
+
+// The negative offsets of a vector of outputs, each as two equal 16-bit integers.
+template <bool kSigned>
+HWY_INLINE QuadInts OffsetsAt(const CodesLayout& layout, const PanelCodes& at, int64_t group) {
+  const hn::RebindToSigned<F32> di;
+  QuadInts offsets = hn::Set(di, kSigned ? -kSignedOffset : layout.first_number);
+  if (!kSigned && at.zeros != nullptr) {
+    const hn::Rebind<int8_t, F32> d8;
+    offsets = hn::Sub(offsets, hn::PromoteTo(di, hn::LoadU(d8, at.zeros + group * kPanelWidth)));
+  }
+  return hn::Or(hn::And(offsets, hn::Set(di, 0xFFFF)), hn::ShiftLeft<16>(offsets));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace minisgl::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif

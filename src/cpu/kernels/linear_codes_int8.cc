@@ -1,0 +1,533 @@
+// out = x w^T + bias for weights that are kept as codes of 4 bits (coded_matrix.h), by products of
+// integers.
+//
+// x is quantized once for all outputs, as for int8 weights (weight_format.h). A code stands for a
+// small unsigned integer: of numbers that count up, the code itself; of e2m1, 2 number + 12, whose
+// scale is half the stored one. A weight is (integer - offset) * scale, where the offset is the
+// integer of the zero point. The sum of a step is the products of the integers with the q's of x,
+// less the offset times the sum of the q's. Steps are blocks of 32 inputs, or their halves if
+// groups of inputs are not of whole blocks.
+//
+// Order of summation of every output, whatever the number of rows: a step's products as integers,
+// exact; times the product of the two scales; steps added in order, one multiply-add after another;
+// then the bias. Every target computes the same integers.
+//
+// Four inputs ("a quad") of an output are the four bytes of a 32-bit lane: a word of codes is two
+// quads, the low and the high halves of its bytes, and q's are stored in this order. With VNNI one
+// instruction adds the products of a quad to the lane. Without, the products of two neighbours are
+// added as 16-bit integers, which hold the sums of 8 quads of counting codes (at most 8 * 2 * 15 *
+// 127), and of 4 quads of e2m1 (4 * 2 * 24 * 127).
+//
+// One row reads one panel after another, and few rows widen codes in registers. If there are many,
+// the codes of some blocks are widened once into scratch, in the first-level cache, while all rows
+// pass over them.
+#define MINISGL_NEEDS_VNNI
+#include "cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/kernels/linear_codes_int8.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/kernels/code_quads-inl.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/kernels/linear_output-inl.h"
+#include "cpu/kernels/quantize_block-inl.h"
+#include "cpu/kernels/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+#if HWY_TARGET == HWY_AVX3_DL
+// As in linear_int8.cc.
+#pragma GCC target("avx512vnni")
+#endif
+namespace minisgl::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+inline constexpr int kBlockWords = kQuantBlock / 8;  // of codes
+inline constexpr int kBlockQuads = kQuantBlock / 4;
+inline constexpr int64_t kWordBytes = kPanelWidth * 4;  // of a panel's outputs
+inline constexpr int64_t kBlockBytes = kBlockWords * kWordBytes;
+// Blocks that several rows pass over at a time: 256 inputs x 64 outputs, widened, are 16 KiB.
+inline constexpr int64_t kCachedBlocks = 8;
+// Prefetch distance of several rows, in blocks of a panel. (One row reads memory in order, where
+// the hardware's prefetches are better: Zen 5, 32 GB/s against 23 to 30.)
+inline constexpr int64_t kBlocksAhead = 8;
+inline constexpr int64_t kOtherPanels = kGroupWidth / kPanelWidth - 1;
+
+// Rows that share a read of codes, and vectors of outputs that share a read of x: of one row those
+// of a panel.
+inline constexpr bool kHasManyRegisters = HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3;
+inline constexpr int kRegisterRows = kHasManyRegisters ? 6 : 4;
+template <int kRows>
+constexpr int CodeVectors() {
+  if (kRows == 1) return static_cast<int>(kPanelWidth) / kLanes;
+  return kHasManyRegisters || kRows == 2 ? 4 : 2;
+}
+// Up to this many rows, each part of the rows widens codes in registers.
+inline constexpr int64_t kFewRowsMax = 6 * kRegisterRows;
+
+// A quantized row of x: [blocks] f32 scales, [blocks] the sums of each half of a block's q's, as
+// two 16-bit integers, then the q's: of each eight those with even indices, then the others.
+struct CodesRowLayout {
+  explicit CodesRowLayout(int64_t num_in)
+      : num_blocks((num_in + kQuantBlock - 1) / kQuantBlock), q_offset(8 * num_blocks) {}
+  int64_t bytes() const { return q_offset + num_blocks * kQuantBlock; }
+  int64_t num_blocks;
+  int64_t q_offset;
+};
+
+int64_t CodesRowBytes(int64_t num_in) { return CodesRowLayout(num_in).bytes(); }
+
+void QuantizeCodesRow(const float* x, int64_t num_in, std::byte* row) {
+  constexpr int kOrder[] = {0, 2, 4, 6, 1, 3, 5, 7};
+  constexpr int64_t kHalf = kQuantBlock / 2;
+  const CodesRowLayout layout(num_in);
+  auto* const scales = reinterpret_cast<float*>(row);
+  auto* const sums = reinterpret_cast<int16_t*>(row + 4 * layout.num_blocks);
+  auto* to = reinterpret_cast<int8_t*>(row + layout.q_offset);
+  for (int64_t block = 0; block < layout.num_blocks; ++block, to += kQuantBlock) {
+    HWY_ALIGN int32_t q[kQuantBlock];
+    scales[block] = QuantizeBlockOf(x, num_in, block, q);
+    for (int half = 0; half < 2; ++half) {
+      int32_t sum = 0;
+      for (int64_t i = 0; i < kHalf; ++i) sum += q[half * kHalf + i];
+      sums[block * 2 + half] = static_cast<int16_t>(sum);
+    }
+    for (int64_t i = 0; i < kQuantBlock; ++i) {
+      to[i] = static_cast<int8_t>(q[i / 8 * 8 + kOrder[i % 8]]);
+    }
+  }
+}
+
+// --- a block of some rows and outputs ------------------------------------------------------------
+
+// Sources of codes, for kVectors vectors of outputs of one block. Word(word, v): two quads of
+// vector v; Scales(half, v) and Offsets(half, v): those of a half of the block. kSigned: e2m1.
+// kHalves: a step is half a block.
+
+template <int kVectors, bool kSigned, bool kHalves>
+struct CodesInMemory {
+  static constexpr bool kHasHalves = kHalves;
+  static constexpr bool kNeedsTwoSums = kSigned || kHalves;
+
+  // Of panels that lie beside each other.
+  HWY_INLINE CodesInMemory(const CodesLayout& of, int64_t first_panel, int64_t column)
+      : layout(of),
+        first(of.At(first_panel + column / kPanelWidth, column % kPanelWidth)),
+        words(first.words) {}
+  HWY_INLINE PanelCodes Of(int v) const {
+    const int64_t panel = v * kLanes / kPanelWidth, lane = v * kLanes % kPanelWidth;
+    const PanelCodes offset = layout.At(panel, lane);
+    PanelCodes at = first;
+    at.scales += offset.scales - layout.scales;
+    if (at.zeros != nullptr) at.zeros += offset.zeros - layout.zeros;
+    return at;
+  }
+  HWY_INLINE QuadPair Word(int word, int v) const {
+    const int64_t panel = v * kLanes / kPanelWidth, lane = v * kLanes % kPanelWidth;
+    const int64_t offset = panel * layout.panel_bytes + word * kWordBytes;
+    if (kFetches && lane == 0) __builtin_prefetch(ahead + offset, /*rw=*/0, /*locality=*/3);
+    const auto* const from = reinterpret_cast<const std::byte*>(words) + offset;
+    return WidenWord<kSigned>(reinterpret_cast<const uint32_t*>(from) + lane);
+  }
+  HWY_INLINE Floats Scales(int half, int v) const {
+    return ScalesAt<kSigned>(layout, Of(v), groups[half]);
+  }
+  HWY_INLINE QuadInts Offsets(int half, int v) const {
+    return OffsetsAt<kSigned>(layout, Of(v), groups[half]);
+  }
+  HWY_INLINE void Advance(int64_t bytes_ahead) {
+    words += kBlockBytes / 4;
+    ahead = reinterpret_cast<const std::byte*>(words) + bytes_ahead;
+  }
+
+  static constexpr bool kFetches = kVectors * kLanes > kPanelWidth;
+  CodesLayout layout;
+  PanelCodes first;
+  const uint32_t* words;  // of the block
+  const std::byte* ahead = nullptr;
+  int64_t groups[2] = {0, 0};  // of the halves of the block
+};
+
+// Codes of some blocks of a group of outputs, widened.
+struct WidenedCodes {
+  // [kCachedBlocks][kBlockQuads][kGroupWidth] quads
+  uint32_t* quads;
+  // [kCachedBlocks][2 halves][kGroupWidth]
+  float* scales;
+  int32_t* offsets;
+};
+inline constexpr int64_t kWidenedQuads = kCachedBlocks * kBlockQuads * kGroupWidth;
+inline constexpr int64_t kWidenedFactors = kCachedBlocks * 2 * kGroupWidth;
+inline constexpr int64_t kWidenedFloats = kWidenedQuads + 2 * kWidenedFactors;
+static_assert(kWidenedFloats + kGroupWidth * kLinearRowsMax <= kLinearScratchFloats);
+
+template <bool kSigned, bool kHalves>
+struct CodesInCache {
+  static constexpr bool kHasHalves = kHalves;
+  static constexpr bool kNeedsTwoSums = kSigned || kHalves;
+
+  HWY_INLINE QuadPair Word(int word, int v) const {
+    const uint32_t* const from = quads + 2 * word * kGroupWidth + v * kLanes;
+    return {hn::Load(QuadTag(), from), hn::Load(QuadTag(), from + kGroupWidth)};
+  }
+  HWY_INLINE Floats Scales(int half, int v) const {
+    return hn::Load(F32(), scales + half * kGroupWidth + v * kLanes);
+  }
+  HWY_INLINE QuadInts Offsets(int half, int v) const {
+    return hn::Load(hn::RebindToSigned<F32>(), offsets + half * kGroupWidth + v * kLanes);
+  }
+  HWY_INLINE void Advance() {
+    quads += kBlockQuads * kGroupWidth;
+    scales += 2 * kGroupWidth;
+    offsets += 2 * kGroupWidth;
+  }
+
+  const uint32_t* quads;
+  const float* scales;
+  const int32_t* offsets;
+};
+
+// Pointers to a block's scales, sums and quads of kRows rows of x.
+template <int kRows>
+struct CodesRows {
+  HWY_INLINE CodesRows(const std::byte* x, int64_t x_stride, int64_t num_blocks, int64_t block)
+      : scales(reinterpret_cast<const float*>(x) + block, Floats(x_stride)),
+        sums(reinterpret_cast<const int32_t*>(x) + num_blocks + block, Floats(x_stride)),
+        quads(reinterpret_cast<const int32_t*>(x) + 2 * num_blocks + block * kBlockQuads,
+              Floats(x_stride)) {}
+  HWY_INLINE static size_t Floats(int64_t bytes) {
+    return static_cast<size_t>(bytes) / sizeof(float);
+  }
+  HWY_INLINE void Advance() {
+    scales.Advance(1);
+    sums.Advance(1);
+    quads.Advance(kBlockQuads);
+  }
+  RowPointers<kRows> scales;
+  RowPointers<kRows, int32_t> sums, quads;
+};
+
+// products += those of the words [begin, end) of a block.
+template <int kRows, int kVectors, class Source>
+HWY_INLINE void AddWords(const Source& codes, const CodesRows<kRows>& x, int begin, int end,
+                         QuadSums (&products)[kRows][kVectors]) {
+  const hn::RebindToSigned<F32> di;
+  MINISGL_UNROLL for (int word = begin; word < end; ++word) {
+    QuadPair w[kVectors];
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) w[v] = codes.Word(word, v);
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      const QuadInts quad = hn::Set(di, x.quads.At(r, 2 * word));
+      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+        AddProducts(w[v].even, quad, &products[r][v]);
+      }
+    }
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      const QuadInts quad = hn::Set(di, x.quads.At(r, 2 * word + 1));
+      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+        AddProducts(w[v].odd, quad, &products[r][v]);
+      }
+    }
+  }
+}
+
+// sums += x w^T of one block of kRows rows.
+template <int kRows, int kVectors, class Source>
+HWY_INLINE void AddCodesBlock(const Source& codes, const CodesRows<kRows>& x,
+                              float* HWY_RESTRICT sums) {
+  const F32 d;
+  const hn::RebindToSigned<F32> di;
+#if defined(MINISGL_CODE_PAIRS)
+  constexpr int kParts = Source::kNeedsTwoSums ? 2 : 1;
+#else
+  constexpr int kParts = Source::kHasHalves ? 2 : 1;
+#endif
+  constexpr int kWords = kBlockWords / kParts;
+  QuadInts dot[kRows][kVectors];
+  MINISGL_UNROLL for (int part = 0; part < kParts; ++part) {
+    const bool begins = part == 0 || Source::kHasHalves;
+    const bool ends = part + 1 == kParts || Source::kHasHalves;
+    MINISGL_UNROLL for (int v = 0; begins && v < kVectors; ++v) {
+      QuadInts offsets = codes.Offsets(Source::kHasHalves ? part : 0, v);
+      if constexpr (Source::kHasHalves) {
+        // The other half's sum counts 0 times.
+        offsets = hn::And(offsets, hn::Set(di, part == 0 ? 0xFFFF : ~0xFFFF));
+      }
+      MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+        dot[r][v] = MultiplyPairs(offsets, hn::Set(di, x.sums.At(r, 0)));
+      }
+    }
+    QuadSums products[kRows][kVectors];
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) products[r][v] = BeginSums(dot[r][v]);
+    }
+    AddWords(codes, x, part * kWords, (part + 1) * kWords, products);
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+        dot[r][v] = EndSums(products[r][v], dot[r][v]);
+      }
+    }
+    MINISGL_UNROLL for (int v = 0; ends && v < kVectors; ++v) {
+      const Floats w_scale = codes.Scales(Source::kHasHalves ? part : 0, v);
+      MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+        float* const sum = sums + r * kGroupWidth + v * kLanes;
+        const Floats scale = hn::Mul(w_scale, hn::Set(d, x.scales.At(r, 0)));
+        hn::Store(hn::MulAdd(hn::ConvertTo(d, dot[r][v]), scale, hn::Load(d, sum)), d, sum);
+      }
+    }
+  }
+}
+
+// --- blocks of some rows and a group of outputs --------------------------------------------------
+
+// Blocks [block_begin, block_end) of some rows and a group of outputs.
+struct CodesBlocks {
+  const std::byte* x;
+  int64_t x_stride;
+  const CodesLayout* weight;
+  int64_t first_panel;
+  int64_t num_columns;
+  int64_t num_blocks;  // of a whole row
+  int64_t block_begin, block_end;
+  WidenedCodes widened;  // of these blocks, if they come from there
+  float* sums;           // [rows, kGroupWidth]
+};
+
+// Which group of inputs the next step is in, without a division for each.
+template <bool kHalves>
+class GroupCounter {
+ public:
+  HWY_INLINE GroupCounter(const CodesLayout& m, int64_t block) : last_(m.num_groups - 1) {
+    constexpr int64_t kStep = kHalves ? kQuantBlock / 2 : kQuantBlock;
+    // A group that is not of whole steps is the only one.
+    steps_ = (m.group_inputs + kStep - 1) / kStep;
+    left_ = steps_;
+    if (block == 0) return;
+    const int64_t step = block * (kHalves ? 2 : 1);
+    group_ = step / steps_;
+    left_ -= step % steps_;
+  }
+  HWY_INLINE int64_t Next() {
+    // The second half of a last block may be past the last group.
+    const int64_t group = MinOf(group_, last_);
+    if (--left_ == 0) {
+      ++group_;
+      left_ = steps_;
+    }
+    return group;
+  }
+
+ private:
+  int64_t last_, steps_, left_, group_ = 0;
+};
+
+// Reads the codes from memory. REQUIRES whole blocks and a group of all its panels, unless there is
+// one row.
+template <int kRows, bool kSigned, bool kHalves>
+HWY_NOINLINE void MultiplyInMemory(const CodesBlocks& of) {
+  // Copies, so that no store of sums can alias them.
+  const CodesBlocks b = of;
+  const CodesLayout layout = *of.weight;
+  constexpr int kVectors = CodeVectors<kRows>();
+  for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
+    CodesInMemory<kVectors, kSigned, kHalves> codes(layout, b.first_panel, column);
+    codes.words += b.block_begin * kBlockBytes / 4;
+    GroupCounter<kHalves> groups(layout, b.block_begin);
+    CodesRows<kRows> x(b.x, b.x_stride, b.num_blocks, b.block_begin);
+    codes.ahead = reinterpret_cast<const std::byte*>(codes.words);
+    for (int64_t block = b.block_begin; block < b.block_end; ++block) {
+      codes.groups[0] = groups.Next();
+      if constexpr (kHalves) codes.groups[1] = groups.Next();
+      AddCodesBlock<kRows, kVectors>(codes, x, b.sums + column);
+      x.Advance();
+      // After the last block the next group of outputs begins.
+      const bool ends = block + 1 + kBlocksAhead >= b.num_blocks;
+      codes.Advance(kBlocksAhead * kBlockBytes + (ends ? kOtherPanels * layout.panel_bytes : 0));
+    }
+  }
+}
+
+// Reads the widened codes.
+template <int kRows, bool kSigned, bool kHalves>
+HWY_NOINLINE void MultiplyInCache(const CodesBlocks& of) {
+  const CodesBlocks b = of;
+  constexpr int kVectors = CodeVectors<kRows>();
+  for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
+    CodesInCache<kSigned, kHalves> codes = {b.widened.quads + column, b.widened.scales + column,
+                                            b.widened.offsets + column};
+    CodesRows<kRows> x(b.x, b.x_stride, b.num_blocks, b.block_begin);
+    for (int64_t block = b.block_begin; block < b.block_end; ++block) {
+      AddCodesBlock<kRows, kVectors>(codes, x, b.sums + column);
+      x.Advance();
+      codes.Advance();
+    }
+  }
+}
+
+template <bool kSigned, bool kHalves>
+struct InMemory {
+  template <int kRows>
+  HWY_INLINE static void Multiply(const CodesBlocks& b) {
+    MultiplyInMemory<kRows, kSigned, kHalves>(b);
+  }
+};
+template <bool kSigned, bool kHalves>
+struct InCache {
+  template <int kRows>
+  HWY_INLINE static void Multiply(const CodesBlocks& b) {
+    MultiplyInCache<kRows, kSigned, kHalves>(b);
+  }
+};
+
+// Calls Where::Multiply for `rows`. REQUIRES rows >= kRows.
+template <class Where, int kRows>
+HWY_INLINE void MultiplyPart(const CodesBlocks& b, int64_t rows) {
+  if constexpr (kRows < kRegisterRows) {
+    if (rows > kRows) return MultiplyPart<Where, kRows + 1>(b, rows);
+  }
+  Where::template Multiply<kRows>(b);
+}
+
+// Multiplies rows in even parts of at most kRegisterRows.
+template <class Where>
+HWY_INLINE void MultiplyRows(CodesBlocks b, int64_t num_rows) {
+  for (int64_t parts = (num_rows + kRegisterRows - 1) / kRegisterRows; parts > 0; --parts) {
+    const int64_t rows = (num_rows + parts - 1) / parts;
+    MultiplyPart<Where, 1>(b, rows);
+    b.x += rows * b.x_stride;
+    b.sums += rows * kGroupWidth;
+    num_rows -= rows;
+  }
+}
+
+// Widens the blocks of a vector of outputs, from `lane` of the group on.
+template <bool kSigned, bool kHalves>
+HWY_INLINE void WidenVector(const CodesBlocks& b, const CodesLayout& m, int64_t lane) {
+  const QuadTag du;
+  // The last group may have fewer panels; missing ones alias the last panel, and their outputs are
+  // discarded.
+  const int64_t panel = MinOf(b.first_panel + lane / kPanelWidth, m.num_panels - 1);
+  const PanelCodes at = m.At(panel, lane % kPanelWidth);
+  GroupCounter<kHalves> groups(m, b.block_begin);
+  float* scales = b.widened.scales + lane;
+  int32_t* offsets = b.widened.offsets + lane;
+  for (int64_t block = b.block_begin; block < b.block_end; ++block) {
+    for (int half = 0; half < (kHalves ? 2 : 1); ++half) {
+      const int64_t group = groups.Next();
+      hn::Store(ScalesAt<kSigned>(m, at, group), F32(), scales + half * kGroupWidth);
+      hn::Store(OffsetsAt<kSigned>(m, at, group), hn::RebindToSigned<F32>(),
+                offsets + half * kGroupWidth);
+    }
+    scales += 2 * kGroupWidth;
+    offsets += 2 * kGroupWidth;
+  }
+  uint32_t* quads = b.widened.quads + lane;
+  const int64_t end = MinOf(b.block_end * kBlockWords, m.panel_bytes / kWordBytes);
+  const int64_t bytes_ahead = (b.block_end - b.block_begin) * kBlockBytes;
+  int64_t word = b.block_begin * kBlockWords;
+  for (; word < end; ++word, quads += 2 * kGroupWidth) {
+    const uint32_t* const from = at.words + word * kPanelWidth;
+    if (lane % kPanelWidth == 0) {
+      PrefetchStream(reinterpret_cast<const std::byte*>(from) + bytes_ahead);
+    }
+    const QuadPair w = WidenWord<kSigned>(from);
+    hn::Store(w.even, du, quads);
+    hn::Store(w.odd, du, quads + kGroupWidth);
+  }
+  // x is 0 past the last input; the codes may be anything.
+  for (; word < b.block_end * kBlockWords; ++word, quads += 2 * kGroupWidth) {
+    hn::Store(hn::Zero(du), du, quads);
+    hn::Store(hn::Zero(du), du, quads + kGroupWidth);
+  }
+}
+
+template <bool kSigned, bool kHalves>
+HWY_NOINLINE void WidenCodes(const CodesBlocks& of) {
+  const CodesBlocks b = of;
+  const CodesLayout layout = *of.weight;
+  for (int64_t lane = 0; lane < kGroupWidth; lane += kLanes) {
+    WidenVector<kSigned, kHalves>(b, layout, lane);
+  }
+}
+
+template <bool kSigned, bool kHalves>
+HWY_INLINE void MultiplyCodes(CodesBlocks b, int64_t num_rows) {
+  b.block_end = 0;
+  const bool is_whole = b.first_panel + kGroupWidth / kPanelWidth <= b.weight->num_panels;
+  if (num_rows == 1 || (num_rows <= kFewRowsMax && is_whole)) {
+    const int64_t end = b.weight->num_inputs / kQuantBlock;
+    const int64_t step = num_rows <= kRegisterRows ? end : kCachedBlocks;
+    for (; b.block_begin < end; b.block_begin = b.block_end) {
+      b.block_end = MinOf(end, b.block_begin + step);
+      MultiplyRows<InMemory<kSigned, kHalves>>(b, num_rows);
+    }
+  }
+  // What is left: for few rows, a last part of a block.
+  for (; b.block_begin < b.num_blocks; b.block_begin = b.block_end) {
+    b.block_end = MinOf(b.num_blocks, b.block_begin + kCachedBlocks);
+    WidenCodes<kSigned, kHalves>(b);
+    MultiplyRows<InCache<kSigned, kHalves>>(b, num_rows);
+  }
+}
+
+void RunCodes(const LinearBlock& linear) {
+  const CodedMatrix& m = *linear.weight->coded;
+  const CodesLayout layout(m);
+  const int64_t first = linear.group * kGroupWidth;
+  float* const sums = linear.scratch + kWidenedFloats;
+  const F32 d;
+  for (int64_t i = 0; i < linear.num_rows * kGroupWidth; i += kLanes) {
+    hn::Store(hn::Zero(d), d, sums + i);
+  }
+  const CodesBlocks blocks = {
+      .x = linear.x,
+      .x_stride = linear.x_stride,
+      .weight = &layout,
+      .first_panel = first / kPanelWidth,
+      .num_columns = MinOf(kGroupWidth, m.num_out - first),
+      .num_blocks = CodesRowLayout(m.num_in).num_blocks,
+      .block_begin = 0,
+      .block_end = 0,
+      .widened = {reinterpret_cast<uint32_t*>(linear.scratch), linear.scratch + kWidenedQuads,
+                  reinterpret_cast<int32_t*>(linear.scratch) + kWidenedQuads + kWidenedFactors},
+      .sums = sums};
+  const bool has_halves = layout.num_groups > 1 && m.group_inputs % kQuantBlock != 0;
+  if (m.kind == CodeKind::kSigned4) {
+    if (has_halves) {
+      MultiplyCodes<true, true>(blocks, linear.num_rows);
+    } else {
+      MultiplyCodes<true, false>(blocks, linear.num_rows);
+    }
+  } else if (has_halves) {
+    MultiplyCodes<false, true>(blocks, linear.num_rows);
+  } else {
+    MultiplyCodes<false, false>(blocks, linear.num_rows);
+  }
+  StoreOutputs(linear, sums, kGroupWidth, 0, blocks.num_columns);
+}
+
+}  // namespace
+
+LinearKernel GetCodesInt8() {
+  return {.multiply_codes = RunCodes,
+          .codes_order = CodeOrder::kWords,
+          .codes_rows_max = kLinearRowsMax,
+          .prepare = QuantizeCodesRow,
+          .row_bytes = CodesRowBytes};
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace minisgl::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace minisgl::cpu {
+
+const PerTarget<GetLinearKernel>& CodesInt8LinearKernels() {
+  static constexpr PerTarget<GetLinearKernel> kTable = MINISGL_PER_TARGET(GetCodesInt8);
+  return kTable;
+}
+
+}  // namespace minisgl::cpu
+#endif

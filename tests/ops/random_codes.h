@@ -1,0 +1,103 @@
+// Random matrices of codes, and products with them, for the tests of products with coded matrices.
+#pragma once
+
+#include <memory>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "cpu/coded_product.h"
+#include "minisgl/base/checked_math.h"
+#include "op_check.h"
+
+namespace minisgl::cpu {
+
+// A kind of codes, with or without zero points, and scales that are or are not exact in bf16.
+struct Coding {
+  const char* name;
+  int32_t bits;
+  const float* numbers;
+  bool has_zeros, bf16_scales;
+};
+inline const Coding kCodings[] = {
+    {"int4", 4, OffsetNumbers(4), false, true},
+    {"int4 zeros", 4, UnsignedNumbers(), true, false},
+    {"e2m1", 4, E2M1Numbers(), false, false},
+    {"int8", 8, SignedNumbers(), false, true},
+    {"int8 zeros", 8, SignedNumbers(), true, true},
+    {"offset int8", 8, OffsetNumbers(8), false, false},
+    {"unsigned int8", 8, UnsignedNumbers(), true, false},
+    {"unsigned int8 without zeros", 8, UnsignedNumbers(), false, true},
+    {"e4m3", 8, E4M3Numbers(), false, true},
+};
+
+// A random matrix of `coding` in memory of its own.
+class RandomCodes {
+ public:
+  RandomCodes(const Coding& coding, int64_t num_out, int64_t num_in, int64_t group_inputs,
+              uint64_t seed)
+      : num_out_(num_out), num_in_(num_in) {
+    std::mt19937_64 random(seed);
+    const int64_t row_bytes = CeilDiv<int64_t>(num_in * coding.bits, 32) * 4;
+    const int64_t groups = CeilDiv(num_in, group_inputs);
+    codes_.resize(static_cast<size_t>(num_out * row_bytes));
+    for (uint8_t& code : codes_) {
+      code = static_cast<uint8_t>(random());
+      if (coding.numbers == E4M3Numbers() && (code & 0x7F) == 0x7F) code = 0;
+    }
+    for (int64_t i = 0; i < num_out * groups; ++i) {
+      const float scale = 0.01f + static_cast<float>(random() % 1000) / 3000;
+      scales_.push_back(coding.bf16_scales ? Bf16ToFloat(FloatToBf16(scale)) : scale);
+      zeros_.push_back(static_cast<uint8_t>(random()));
+    }
+    weights_.codes = {.data = Bytes(codes_), .bits = coding.bits, .other_step = row_bytes};
+    weights_.numbers = coding.numbers;
+    weights_.scales = {Bytes(scales_), DType::kF32, 1, groups * 4, 4};
+    weights_.num_groups = groups;
+    weights_.group_inputs = group_inputs;
+    if (coding.has_zeros) weights_.zeros = {.data = Bytes(zeros_), .other_step = groups};
+    if (coding.bits == 4) weights_.zeros.bits = 4;
+    if (coding.bits == 4) weights_.zeros.other_step = CeilDiv<int64_t>(groups, 8) * 4;
+    if (coding.has_zeros && coding.bits == 4) {
+      zeros_.resize(static_cast<size_t>(num_out * weights_.zeros.other_step), 0x5A);
+      weights_.zeros.data = Bytes(zeros_);
+    }
+  }
+  RandomCodes(const RandomCodes&) = delete;
+
+  WeightTensor Tensor() const { return WeightTensor(num_out_, num_in_, weights_); }
+
+ private:
+  template <typename T>
+  static const std::byte* Bytes(const std::vector<T>& values) {
+    return reinterpret_cast<const std::byte*>(values.data());
+  }
+
+  int64_t num_out_, num_in_;
+  std::vector<uint8_t> codes_, zeros_;
+  std::vector<float> scales_;
+  QuantizedWeights weights_;
+};
+
+inline std::vector<float> Multiply(Ops* ops, const Matrix& weight, const std::vector<float>& x,
+                                   const float* bias) {
+  const int64_t num_tokens = static_cast<int64_t>(x.size()) / weight.num_in;
+  OpOutput out(num_tokens * weight.num_out);
+  ops->Linear({x.data(), &weight, bias, out.data(), num_tokens});
+  EXPECT_TRUE(out.GuardsIntact());
+  return out.values();
+}
+
+inline const PackedMatrix& PackedOf(const Matrix& matrix) {
+  return *static_cast<const PackedMatrix*>(matrix.storage.get());
+}
+inline bool IsCoded(const Matrix& matrix) { return PackedOf(matrix).coded != nullptr; }
+
+// The targets of AllCpuOps, and the tiles' stand-in where there are none.
+inline std::vector<CpuTarget> Targets() {
+  std::vector<CpuTarget> targets = AvailableCpuTargets();
+  if (targets.front() != CpuTarget::kAmx) targets.push_back(CpuTarget::kAmxStandIn);
+  return targets;
+}
+
+}  // namespace minisgl::cpu
