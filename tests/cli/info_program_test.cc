@@ -25,9 +25,9 @@ class InfoProgramTest : public ::testing::Test {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return RunProgram(arguments);
   }
-  std::string Write(const std::string& text) {
-    std::ofstream(folder_.Path("config.json")) << text;
-    return folder_.Path("config.json");
+  std::string Write(const std::string& text, const std::string& name = "config.json") {
+    std::ofstream(folder_.Path(name)) << text;
+    return folder_.Path(name);
   }
 
   TemporaryFolder folder_;
@@ -119,6 +119,27 @@ TEST_F(InfoProgramTest, SaysHowACheckpointIsQuantizedAndWhatBecomesOfIt) {
   const ProgramResult converted = Info(path, {"--quantize", "int8"});
   EXPECT_NE(converted.out.find("codes are converted to int8"), std::string::npos) << converted.out;
   EXPECT_EQ(converted.out.find("activations"), std::string::npos) << converted.out;
+}
+
+// Codes of 4 bits, where there are no tiles and f32 is not asked for.
+TEST_F(InfoProgramTest, SaysWhereActivationsAreRoundedToInt8) {
+  std::string config = kMixed;
+  config.insert(config.rfind('}'), R"(, "quantization_config": {"quant_method": "awq", "bits": 4,
+      "group_size": 32, "version": "gemm", "zero_point": true})");
+  const std::string codes = Write(config), dense = Write(kMixed, "dense.json");
+  const auto says = [&](const std::string& path, std::vector<std::string> options,
+                        const std::string& target = "scalar") {
+    options.insert(options.end(), {"--cpu-target", target});
+    const ProgramResult result = Info(path, options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out.find("round activations to int8") != std::string::npos;
+  };
+  EXPECT_TRUE(says(codes, {}));
+  EXPECT_FALSE(says(codes, {"--dtype", "f32"}));
+  EXPECT_FALSE(says(codes, {"--quantize", "int8"}));
+  EXPECT_FALSE(says(codes, {}, "amx_stand_in"));
+  EXPECT_FALSE(says(dense, {}));
+  EXPECT_TRUE(says(dense, {"--quantize", "int4"}));
 }
 
 // The KV cache alone is larger than any machine's memory.

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int32_t kNumTokens = 12;
 const WeightFormat kInt8 = {DType::kBF16, Quantization::kInt8};
+const WeightFormat kInt4 = {DType::kBF16, Quantization::kInt4};
 
 struct Setting {
   int32_t page_size;
@@ -129,7 +130,7 @@ TEST_F(WrenInvarianceTest, EveryTargetKeepsItsOwnBits) {
   for (const cpu::CpuTarget target : cpu::AvailableCpuTargets()) {
     if (target == cpu::CpuTarget::kScalar) continue;
     const std::string name = cpu::CpuTargetName(target);
-    for (const WeightFormat& format : {WeightFormat(DType::kBF16), kInt8}) {
+    for (const WeightFormat& format : {WeightFormat(DType::kBF16), kInt8, kInt4}) {
       const auto wanted = Answers({16, 256, 1, 1, 0, format, name});
       const auto found = Answers({4, 33, 2, 3, 4, format, name}, wanted);
       for (size_t i = 0; i < wanted.size(); ++i) {
