@@ -12,6 +12,8 @@ Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig&) {
 
 std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits&) { return 0; }
 
+bool CpuRoundsInputsOfCodes(const std::string&, const WeightFormat&) { return false; }
+
 std::unique_ptr<Ops> MakeNaiveOps(DType) { return nullptr; }
 
 Result<CudaDevice> ProbeCuda(int) {
