@@ -1,0 +1,200 @@
+// Answers of a form, of the whole program with the demo model: whole texts of their grammar unless
+// they are cut, and then with a warning; the same with options as in rows, and after a kill.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "minisgl/grammar/grammar.h"
+#include "minisgl/grammar/matcher.h"
+#include "program/run_fixture.h"
+
+namespace minisgl::batch {
+namespace {
+
+constexpr const char* kPersonSchema =
+    R"({"type": "object", "properties": {"name": {"type": "string", "pattern": "^[a-z]{1,8}$"}, )"
+    R"("age": {"type": "integer", "minimum": 0, "maximum": 150}}, )"
+    R"("required": ["name", "age"], "additionalProperties": false})";
+
+class RunGrammarTest : public RunProgramTest {
+ protected:
+  static std::shared_ptr<const CompiledGrammar> Compiled(GrammarKind kind,
+                                                         const std::string& text) {
+    const auto compiled = CompileGrammar({kind, text, {}});
+    EXPECT_TRUE(compiled.ok()) << compiled.status().message();
+    return *compiled;
+  }
+  static bool Matches(const CompiledGrammar& grammar, const std::string& text) {
+    bool accepted = false;
+    MatchText(grammar, text, &accepted);
+    return accepted;
+  }
+  static std::string RowsWith(const std::string& members, int count) {
+    std::string rows;
+    for (int i = 0; i < count; ++i) {
+      rows += R"({"id": "r)" + std::to_string(i) + R"(", "prompt": "Number )" + std::to_string(i) +
+              R"(", "temperature": 1.5, "seed": )" + std::to_string(i) + members + "}\n";
+    }
+    return rows;
+  }
+  // Rows without the cache statistics, which depend on the order of the work.
+  static std::vector<std::string> SortedTexts(const std::string& output) {
+    std::vector<std::string> texts;
+    for (const Json& row : Rows(output)) {
+      const Json* choices = row.Find("choices");
+      const std::string answer = choices == nullptr ? Text(row) : choices->Dump();
+      texts.push_back(row.Find("id")->Dump() + " " + answer);
+    }
+    std::sort(texts.begin(), texts.end());
+    return texts;
+  }
+  std::string Schema() const { return folder_.Write("person.json", kPersonSchema); }
+};
+
+TEST_F(RunGrammarTest, EveryAnswerIsAWholeTextUnlessItIsCut) {
+  const auto grammar = Compiled(GrammarKind::kJsonSchema, kPersonSchema);
+  const std::string rows = RowsWith(R"(, "n": 3, "max_tokens": 120, "logprobs": 0)", 20);
+  const std::string file = folder_.Write("rows.jsonl", rows);
+  const ProgramResult result = RunModel({"--raw", "--file", file, "--json-schema", Schema()});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  int whole = 0, cut = 0;
+  for (const Json& row : Rows(result.out)) {
+    std::string indexes;
+    for (const Json& choice : row.Find("choices")->as_array()) {
+      const bool matches = Matches(*grammar, Text(choice));
+      ++(matches ? whole : cut);
+      if (!matches) {
+        EXPECT_EQ(*choice.Find("finish_reason"), Json("length")) << choice.Dump();
+        indexes += (indexes.empty() ? "" : ", ") + choice.Find("index")->Dump();
+      } else if (*choice.Find("finish_reason") == Json("stop")) {
+        EXPECT_TRUE(ParseJson(Text(choice)).ok());
+      }
+    }
+    const Json* warnings = row.Find("warnings");
+    EXPECT_EQ(warnings == nullptr ? "" : warnings->as_array()[0].as_string().substr(0, 16),
+              indexes.empty() ? "" : "of the answers, ")
+        << row.Dump();
+  }
+  EXPECT_GE(whole, 20) << cut;
+}
+
+TEST_F(RunGrammarTest, RowsAndOptionsSayTheSame) {
+  const std::string plain = RowsWith(R"(, "max_tokens": 40)", 6);
+  const std::string same =
+      RowsWith(R"(, "max_tokens": 40, "guided_json": )" + std::string(kPersonSchema), 6);
+  const ProgramResult options =
+      RunModel({"--raw", "--file", folder_.Write("a.jsonl", plain), "--json-schema", Schema()});
+  const ProgramResult rows = RunModel({"--raw", "--file", folder_.Write("b.jsonl", same)});
+  EXPECT_EQ(SortedTexts(options.out), SortedTexts(rows.out)) << options.err << rows.err;
+  EXPECT_NE(SortedTexts(options.out), SortedTexts(RunModel({"--raw", "--file", "-"}, plain).out));
+  // A row's own constraint counts, and so does its wish for none.
+  const std::string any = RowsWith(R"(, "max_tokens": 40, "response_format": {"type": "text"})", 6);
+  EXPECT_EQ(SortedTexts(RunModel({"--raw", "--file", "-", "--json-schema", Schema()}, any).out),
+            SortedTexts(RunModel({"--raw", "--file", "-"}, plain).out));
+  const std::string choice = RowsWith(R"(, "guided_choice": ["yes", "no"])", 6);
+  for (const Json& row : Rows(RunModel({"--raw", "--file", "-", "--regex", "x"}, choice).out)) {
+    EXPECT_TRUE(Text(row) == "yes" || Text(row) == "no") << row.Dump();
+  }
+}
+
+TEST_F(RunGrammarTest, AnAnswerThatIsCutInsideWarns) {
+  const std::string rows =
+      R"({"prompt": "Once", "max_tokens": 3, "guided_regex": "[a-z ]{40,80}"})"
+      "\n"
+      R"({"prompt": "Once", "stop": "b", "guided_regex": "[ab]{4}b{20}"})"
+      "\n"
+      R"({"prompt": "Once", "guided_choice": ["yes", "no"]})"
+      "\n"
+      R"({"custom_id": "c", "url": "/v1/completions", "body": {"prompt": "Once", )"
+      R"("max_tokens": 3, "structured_outputs": {"regex": "[a-z ]{40,80}"}}})"
+      "\n";
+  const ProgramResult result = RunModel({"--raw", "--file", "-"}, rows);
+  const std::vector<Json> answers = Rows(result.out);
+  ASSERT_EQ(answers.size(), 4u) << result.err;
+  const std::string warning =
+      "[\"the answer ended before the grammar allowed an end: not a whole text of it\"]";
+  EXPECT_EQ(*answers[0].Find("finish_reason"), Json("length"));
+  ASSERT_NE(answers[0].Find("warnings"), nullptr);
+  EXPECT_EQ(answers[0].Find("warnings")->Dump(), warning);
+  EXPECT_EQ(*answers[1].Find("finish_reason"), Json("stop"));
+  ASSERT_NE(answers[1].Find("warnings"), nullptr);
+  EXPECT_EQ(answers[1].Find("warnings")->Dump(), warning);
+  EXPECT_EQ(answers[2].Find("warnings"), nullptr);
+  EXPECT_TRUE(Text(answers[2]) == "yes" || Text(answers[2]) == "no") << answers[2].Dump();
+  const Json* body = answers[3].Find("response")->Find("body");
+  ASSERT_NE(body->Find("warnings"), nullptr);
+  EXPECT_EQ(body->Find("warnings")->Dump(), warning);
+  EXPECT_EQ(*body->Find("choices")->as_array()[0].Find("finish_reason"), Json("length"));
+  // One prompt as text: the warning goes to standard error.
+  const ProgramResult text =
+      RunModel({"-p", "Once", "--no-stdin", "-n", "3", "--regex", "[a-z ]{40,80}"});
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_NE(text.err.find("the answer ended before the grammar allowed an end"), std::string::npos)
+      << text.err;
+}
+
+TEST_F(RunGrammarTest, ABadGrammarIsAnErrorOfItsRow) {
+  const std::string rows =
+      R"({"prompt": "Once", "response_format": {"type": "json_schema", "json_schema": )"
+      R"({"schema": {"properties": {"a": {"type": "strin"}}}}}})"
+      "\n"
+      R"({"custom_id": "c", "url": "/v1/completions", "body": {"prompt": "Once", )"
+      R"("guided_regex": "a("}})"
+      "\n"
+      R"({"prompt": "Once", "guided_choice": ["yes", "no"], "n": 2})"
+      "\n";
+  const ProgramResult result = RunModel({"--raw", "--file", "-"}, rows);
+  EXPECT_EQ(result.exit_code, 1);
+  const std::vector<Json> answers = Rows(result.out);
+  ASSERT_EQ(answers.size(), 3u) << result.err;
+  EXPECT_EQ(answers[0].Find("error")->Dump(),
+            R"({"code": "invalid_grammar", "message": "#/properties/a/type: unknown type )"
+            R"(\"strin\"", "line": 1, "field": "response_format.json_schema.schema"})");
+  const Json* response = answers[1].Find("response");
+  EXPECT_EQ(*response->Find("status_code"), Json(400));
+  EXPECT_EQ(response->Find("body")->Find("error")->Dump(),
+            R"({"message": "byte 1: a `(` without its `)`", "type": "invalid_request_error", )"
+            R"("param": "guided_regex", "code": "invalid_grammar", "line": 2})");
+  EXPECT_EQ(answers[2].Find("choices")->as_array().size(), 2u);
+}
+
+TEST_F(RunGrammarTest, AKilledRunResumesWithTheSameAnswers) {
+  const std::string rows = RowsWith(R"(, "n": 2, "max_tokens": 30)", 30);
+  const std::string file = folder_.Write("rows.jsonl", rows), out = folder_.Path("out.jsonl");
+  const Arguments arguments = {"--raw", "--file", file, "--json-schema", Schema(), "-q"};
+  const ProgramResult whole = RunModel(arguments);
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  Arguments resumed = arguments;
+  resumed.insert(resumed.end(), {"-o", out, "--resume"});
+  Program program(Run(resumed), {});
+  while (program.Runs() && folder_.Read("out.jsonl").empty()) {
+  }
+  program.Signal(SIGKILL);
+  program.Wait();
+  EXPECT_EQ(RunModel(resumed).exit_code, 0);
+  EXPECT_EQ(SortedTexts(folder_.Read("out.jsonl")), SortedTexts(whole.out));
+}
+
+TEST_F(RunGrammarTest, SettingsOfTheEngineChangeNoAnswer) {
+  const std::string rows = RowsWith(R"(, "max_tokens": 30)", 12);
+  const std::string file = folder_.Write("rows.jsonl", rows);
+  const Arguments arguments = {"--raw", "--file", file, "--json-schema", Schema(), "-q"};
+  const std::vector<std::string> texts = SortedTexts(RunModel(arguments).out);
+  ASSERT_EQ(texts.size(), 12u);
+  for (const Arguments& more : {Arguments{"--disable-overlap"},
+                                {"--speculate", "ngram:4"},
+                                {"--max-running-requests", "2"},
+                                {"--cache", "naive"},
+                                {"--max-prefill-length", "3", "--page-size", "1"}}) {
+    Arguments changed = arguments;
+    changed.insert(changed.end(), more.begin(), more.end());
+    EXPECT_EQ(SortedTexts(RunModel(changed).out), texts) << more[0];
+  }
+}
+
+}  // namespace
+}  // namespace minisgl::batch
