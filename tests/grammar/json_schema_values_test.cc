@@ -63,9 +63,9 @@ TEST(JsonSchemaValues, BlanksAreBoundedOrNone) {
   MatchText(**compact, "[1, 2]", &accepted);
   EXPECT_FALSE(accepted);
   CheckJsonSchemaCases({{schema,
-                         {"[        1        ,        2        ]", "[ ]", "[\t1 ,\r\n\r\n2]",
+                         {"[        1        ,        2        ]", "[ ]", "[\t1 ,\r\n\r\n\t2]",
                           "[\n" + std::string(24, ' ') + "1,\r\t2 \n]"},
-                         {"[1,         2]", "[         ]", " [1]", "[1] ", "[\n\n\n1]",
+                         {"[1,         2]", "[         ]", " [1]", "[1] ", "[\n\n\n1]", "[1  \n]",
                           "[\n" + std::string(25, ' ') + "1]"}}});
 }
 

@@ -21,8 +21,8 @@
 namespace minisgl {
 
 struct JsonSchemaOptions {
-  // Spaces and tabs allowed wherever JSON lets blanks be within a value, and after them two line
-  // breaks, each with up to 24 spaces and tabs behind it; 0: no blanks.
+  // Spaces and tabs allowed wherever JSON lets blanks be within a value; or a space, two line
+  // breaks and an indentation of up to 24. 0: no blanks.
   uint32_t blanks_max = 8;
   // Members in any order, not in that of the schema. For objects of at most 12 properties.
   bool any_order = false;

@@ -7,8 +7,8 @@ namespace {
 
 constexpr size_t kPlacesMax = 200'000;
 
-// A run of blanks has at most two line breaks: deeply indented texts fit, and a model that finds
-// nothing better to write than line breaks is stopped soon.
+// A run of blanks is some spaces, or at most two line breaks, with a space before them, and an
+// indentation: deeply indented texts fit, and a model that finds nothing better to write than line breaks is stopped soon.
 constexpr uint32_t kLineBreaksMax = 2;
 constexpr uint32_t kIndentMax = 24;
 
@@ -19,8 +19,9 @@ ExpressionId Blanks(ExpressionSet& set, uint32_t blanks_max) {
   for (const char c : {'\n', '\r'}) ends_line.Add(static_cast<uint8_t>(c));
   const ExpressionId blank = set.Bytes(in_line);
   const ExpressionId line_break = set.Or({set.Literal("\r\n"), set.Bytes(ends_line)});
-  const ExpressionId line = set.Concat({line_break, set.Repeat(blank, 0, kIndentMax)});
-  return set.Concat({set.Repeat(blank, 0, blanks_max), set.Repeat(line, 0, kLineBreaksMax)});
+  const ExpressionId breaks = set.Repeat(line_break, 1, kLineBreaksMax);
+  return set.Or({set.Repeat(blank, 0, blanks_max),
+                 set.Concat({set.Optional(blank), breaks, set.Repeat(blank, 0, kIndentMax)})});
 }
 
 }  // namespace
