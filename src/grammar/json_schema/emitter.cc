@@ -8,7 +8,8 @@ namespace {
 constexpr size_t kPlacesMax = 200'000;
 
 // A run of blanks is some spaces, or at most two line breaks, with a space before them, and an
-// indentation: deeply indented texts fit, and a model that finds nothing better to write than line breaks is stopped soon.
+// indentation: deeply indented texts fit, and a model that finds nothing better to write than line
+// breaks is stopped soon.
 constexpr uint32_t kLineBreaksMax = 2;
 constexpr uint32_t kIndentMax = 24;
 
