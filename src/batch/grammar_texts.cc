@@ -39,7 +39,16 @@ std::shared_ptr<const GrammarText> GrammarTexts::Share(std::shared_ptr<const Gra
 
 std::optional<RowError> GrammarCheck::Check(const Row& row, const std::vector<Prompt>& prompts,
                                             std::vector<std::string>* warnings) {
-  const std::shared_ptr<const GrammarText>& text = prompts.front().grammar;
+  return CheckText(row, prompts.front().grammar, warnings);
+}
+
+std::optional<RowError> GrammarCheck::CheckOwn(const Row& row) {
+  return row.grammar ? CheckText(row, row.grammar->text, nullptr) : std::nullopt;
+}
+
+std::optional<RowError> GrammarCheck::CheckText(const Row& row,
+                                                const std::shared_ptr<const GrammarText>& text,
+                                                std::vector<std::string>* warnings) {
   if (text == nullptr) return std::nullopt;
   if (text != last_) {
     if (errors_.size() >= kResultsMax) errors_.clear();

@@ -36,8 +36,13 @@ class GrammarCheck {
   // null, gets what compiling a new text noticed.
   std::optional<RowError> Check(const Row& row, const std::vector<Prompt>& prompts,
                                 std::vector<std::string>* warnings);
+  // The same of a row whose prompts are not built: of its own grammar.
+  std::optional<RowError> CheckOwn(const Row& row);
 
  private:
+  std::optional<RowError> CheckText(const Row& row, const std::shared_ptr<const GrammarText>& text,
+                                    std::vector<std::string>* warnings);
+
   // Of the texts compiled so far, at most kResultsMax: the errors, "" for none.
   std::map<Sha256::Digest, std::string> errors_;
   std::shared_ptr<const GrammarText> last_;  // its error is last_error_

@@ -190,7 +190,12 @@ std::optional<std::string> CutInGrammarWarning(const std::vector<RowAnswer>& ans
   }
   if (indexes.empty()) return std::nullopt;
   const std::string subject = answers.size() == 1 ? "the answer" : "of the answers, " + indexes;
-  return subject + " ended before the grammar allowed an end: not a whole text of it";
+  const bool is_stopped = std::all_of(answers.begin(), answers.end(), [](const RowAnswer& answer) {
+    return !answer.cut_in_grammar || answer.finish_reason == "stop";
+  });
+  return subject + (is_stopped
+                        ? " ended at a stop string: it may not be a whole text of the grammar"
+                        : " ended before the grammar allowed an end: not a whole text of it");
 }
 
 std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answers,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "batch/grammar_texts.h"
 #include "batch/input_kind.h"
 #include "batch/row_prompt.h"
 #include "minisgl/base/utf8.h"
@@ -141,8 +142,10 @@ size_t SingleRowSource::PromptBytes(const Row& row) {
   return bytes;
 }
 
-Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids, RowPurpose purpose) {
+Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids, RowPurpose purpose,
+                            bool compiles_grammars) {
   FileCheck check;
+  GrammarCheck grammars;
   FileRowSource source(reader, lenient, /*check_ids=*/false, purpose);
   IdTable own_ids;
   if (ids == nullptr) ids = &own_ids;
@@ -156,6 +159,7 @@ Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids, RowP
     if (IsReseeded(row) && check.reseeded_rows++ == 0) check.first_reseeded_line = row.line;
     const std::optional<int64_t> first_index = ids->Note(row.id, row.index);
     if (first_index) check.duplicates.push_back({row.index, row.line, *first_index, 0});
+    if (compiles_grammars && !parsed.error) parsed.error = grammars.CheckOwn(row);
     if (!parsed.error && !first_index) {
       check.raw_prompts += IsRawPrompt(row) ? 1 : 0;
       continue;

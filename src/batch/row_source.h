@@ -71,9 +71,11 @@ struct FileCheck {
 };
 
 // Reads all rows of a regular file and returns to its beginning. Afterwards `ids` (may be null)
-// maps each id to the index of the first row that has it.
+// maps each id to the index of the first row that has it. `compiles_grammars`: rows whose own
+// grammars cannot be compiled are bad, too.
 Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids = nullptr,
-                            RowPurpose purpose = RowPurpose::kAnswer);
+                            RowPurpose purpose = RowPurpose::kAnswer,
+                            bool compiles_grammars = false);
 
 // Reads one row from each line; a row whose id an earlier row has becomes an error row. Rows that
 // are not selected count in the indexes but are not parsed.

@@ -249,6 +249,11 @@ void RunLoop::FinishAnswer(const Event& event, int32_t answer_index, Pending* pe
   answer.times = event.times;
   answer.finish_reason = FinishReasonName(event.finish_reason);
   answer.cut_in_grammar = event.cut_in_grammar;
+  // Those of the options' grammar were logged when it was read.
+  if (answer_index == 0 && !pending->row.grammar_field.empty()) {
+    std::vector<std::string>& warnings = pending->row.warnings;
+    warnings.insert(warnings.end(), event.grammar_warnings.begin(), event.grammar_warnings.end());
+  }
   if (event.max_tokens_lowered && !std::exchange(pending->lowered, true)) {
     pending->row.warnings.push_back(fmt::format(
         "max_tokens was lowered to {}: the context holds {} tokens and the prompt has {}",

@@ -141,8 +141,8 @@ Status OpenOutputs(const batch::RunOptions& options, const std::string& model_di
 // Reads a regular file once before anything runs.
 Status CheckFile(const batch::RunOptions& options, batch::IdTable* ids, Job* job) {
   if (job->reader == nullptr || !job->reader->regular()) return Status();
-  MINISGL_ASSIGN_OR_RETURN(
-      job->check, batch::CheckRows(job->reader.get(), options.lenient, ids, options.purpose));
+  MINISGL_ASSIGN_OR_RETURN(job->check, batch::CheckRows(job->reader.get(), options.lenient, ids,
+                                                        options.purpose, options.strict));
   job->rows_total = job->check.rows;
   if (options.strict && job->check.bad_rows > 0) return BadInput("{}", job->check.first_bad);
   if (job->check.rows == 0) {

@@ -1,3 +1,4 @@
+#include <mutex>
 #include <utility>
 
 #include "grammar/expression_search.h"
@@ -38,6 +39,11 @@ Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::Build(
   compiled->machine_ = std::make_unique<grammar::Machine>(std::move(table), std::move(terminals),
                                                           std::move(rules).value(), parts.limits);
   return std::shared_ptr<const CompiledGrammar>(std::move(compiled));
+}
+
+size_t CompiledGrammar::memory_bytes() const {
+  const std::lock_guard lock(machine_->mutex);
+  return machine_->memory_bytes();
 }
 
 }  // namespace minisgl

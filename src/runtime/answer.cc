@@ -159,6 +159,7 @@ void Answer::Fail(std::string code, std::string message) {
 void Answer::PushDone(Event done) {
   done.usage = usage_;
   done.max_tokens_lowered = max_tokens_lowered_;
+  done.grammar_warnings = std::move(warnings_);
   queue_->Push(std::move(done));
 }
 

@@ -28,6 +28,7 @@ class Answer {
   FinishReason End(const SchedEvent& end, const AnswerTimes& times = {});
   // Ends it with an error: the scheduler never saw the request, or can run no more.
   void Fail(std::string code, std::string message);
+  void set_warnings(std::vector<std::string> warnings) { warnings_ = std::move(warnings); }
   void set_max_tokens_lowered() { max_tokens_lowered_ = true; }
 
   bool stop_found() const { return stop_found_; }
@@ -55,6 +56,7 @@ class Answer {
   const Tokenizer* tokenizer_;
   std::vector<TokenLogprobs> prompt_logprobs_;
   Usage usage_;
+  std::vector<std::string> warnings_;  // of its grammar
   bool stop_found_ = false;
   bool max_tokens_lowered_ = false;
   // Kept in debug builds only, for CheckText.

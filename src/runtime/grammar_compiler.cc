@@ -1,33 +1,36 @@
 #include "runtime/grammar_compiler.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <utility>
 
-#include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl::runtime {
 namespace {
 
-// Grammars that are kept for later requests. One in use stays with its requests.
+// Of grammars that no request has.
 constexpr size_t kKeptMax = 64;
+constexpr size_t kKeptBytesMax = size_t{256} << 20;
+// Of all that were compiled, refused ones included.
+constexpr size_t kKnownMax = 10'000;
 
-// Equal for equal grammars and reasoning tags, different for others.
-std::string KeyOf(const GrammarText& grammar, const ReasoningTags& reasoning) {
-  std::string key;
-  const auto add = [&key](std::string_view part) {
-    key += std::to_string(part.size());
-    key += ':';
-    key += part;
+Sha256::Digest KeyOf(const GrammarText& grammar, const ReasoningTags& reasoning) {
+  Sha256 hasher;
+  const auto add = [&hasher](std::string_view part) {
+    hasher.Add(fmt::format("{}:", part.size()));
+    hasher.Add(part);
   };
-  key += static_cast<char>('a' + static_cast<int>(grammar.kind));
+  hasher.Add(fmt::format("{} {} ", static_cast<int>(grammar.kind), grammar.choices.size()));
   add(grammar.text);
   for (const std::string& choice : grammar.choices) add(choice);
-  key += reasoning.starts_inside ? '>' : '|';
+  hasher.Add(reasoning.starts_inside ? ">" : "|");
   for (const std::string_view tag : {reasoning.open, reasoning.close, reasoning.answer}) add(tag);
-  return key;
+  return hasher.Finish();
 }
 
 }  // namespace
@@ -46,8 +49,12 @@ GrammarCompiler::~GrammarCompiler() {
 }
 
 void GrammarCompiler::Ask(RequestId id, const Prompt& prompt) {
-  Job job = {id, KeyOf(*prompt.grammar, prompt.reasoning), prompt.grammar, prompt.reasoning,
-             prompt.stop_token_ids};
+  if (prompt.grammar != last_text_ || prompt.reasoning != last_reasoning_) {
+    last_key_ = KeyOf(*prompt.grammar, prompt.reasoning);
+    last_text_ = prompt.grammar;
+    last_reasoning_ = prompt.reasoning;
+  }
+  Job job = {id, last_key_, prompt.grammar, prompt.reasoning, prompt.stop_token_ids};
   {
     const std::lock_guard lock(mutex_);
     jobs_.push_back(std::move(job));
@@ -76,8 +83,7 @@ void GrammarCompiler::Work() {
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
     if (stopping_) return;
-    const Job job = std::move(jobs_.front());
-    jobs_.pop_front();
+    const Job job = TakeJob();
     lock.unlock();
     GrammarOutcome outcome = Run(job);
     lock.lock();
@@ -88,15 +94,27 @@ void GrammarCompiler::Work() {
   }
 }
 
+GrammarCompiler::Job GrammarCompiler::TakeJob() {
+  auto place = std::find_if(jobs_.begin(), jobs_.end(), [this](const Job& job) {
+    const auto known = known_.find(job.key);
+    return known != known_.end() && known->second.exists();
+  });
+  if (place == jobs_.end()) place = jobs_.begin();
+  Job job = std::move(*place);
+  jobs_.erase(place);
+  return job;
+}
+
 GrammarOutcome GrammarCompiler::Run(const Job& job) {
   GrammarOutcome outcome;
   outcome.id = job.id;
   try {
-    const Compiled& compiled = Compile(job);
-    outcome.status = compiled.status();
-    if (!compiled.ok()) return outcome;
+    const Result<Grammar> grammar = Find(job);
+    outcome.status = grammar.status();
+    if (!grammar.ok()) return outcome;
+    outcome.warnings = (*grammar)->warnings();
     outcome.constraint = std::make_shared<AnswerConstraint>(
-        *compiled, Vocabulary(!job.reasoning.none()), job.stop_ids);
+        *grammar, Vocabulary(!job.reasoning.none()), job.stop_ids);
   } catch (const std::bad_alloc&) {
     outcome.status = Status(StatusCode::kOutOfMemory, "out of memory while compiling the grammar");
   } catch (const std::exception& error) {
@@ -106,12 +124,30 @@ GrammarOutcome GrammarCompiler::Run(const Job& job) {
   return outcome;
 }
 
-const GrammarCompiler::Compiled& GrammarCompiler::Compile(const Job& job) {
-  const auto found = by_key_.find(job.key);
-  if (found != by_key_.end()) {
-    kept_.splice(kept_.begin(), kept_, found->second);
-    return kept_.front().compiled;
+Result<GrammarCompiler::Grammar> GrammarCompiler::Find(const Job& job) {
+  if (const auto known = known_.find(job.key); known != known_.end()) {
+    if (!known->second.status.ok()) return known->second.status;
+    if (Grammar grammar = known->second.grammar.lock()) {
+      Keep(grammar);
+      return grammar;
+    }
   }
+  Result<Grammar> compiled = Compile(job);
+  {
+    const std::lock_guard lock(mutex_);
+    ++num_compiled_;
+  }
+  Known& known = known_[job.key];
+  known.status = compiled.status();
+  if (compiled.ok()) {
+    known.grammar = *compiled;
+    Keep(*compiled);
+  }
+  DropUnused();
+  return compiled;
+}
+
+Result<GrammarCompiler::Grammar> GrammarCompiler::Compile(const Job& job) const {
   ThoughtForm thought;
   if (!job.reasoning.none()) {
     const GrammarVocabulary& vocabulary = *Vocabulary(/*spells_control=*/true);
@@ -120,22 +156,33 @@ const GrammarCompiler::Compiled& GrammarCompiler::Compile(const Job& job) {
     thought.answer = vocabulary.BytesOfTag(job.reasoning.answer);
     thought.starts_inside = job.reasoning.starts_inside;
   }
-  Compiled compiled = CompileGrammar(*job.text, {}, thought);
-  if (compiled.ok()) {
-    for (const std::string& warning : (*compiled)->warnings()) Log(LogLevel::kWarning, warning);
-  }
-  kept_.push_front({job.key, std::move(compiled)});
-  by_key_[job.key] = kept_.begin();
-  if (kept_.size() > kKeptMax) {
-    by_key_.erase(kept_.back().key);
-    kept_.pop_back();
-  }
-  const std::lock_guard lock(mutex_);
-  ++num_compiled_;
-  return kept_.front().compiled;
+  return CompileGrammar(*job.text, {}, thought);
 }
 
-const std::shared_ptr<const GrammarVocabulary>& GrammarCompiler::Vocabulary(bool spells_control) {
+void GrammarCompiler::Keep(const Grammar& grammar) {
+  kept_.remove(grammar);
+  kept_.push_front(grammar);
+  if (kept_.size() > kKeptMax) kept_.pop_back();
+}
+
+// Forgets grammars that are not kept, and drops those that are too large together.
+void GrammarCompiler::DropUnused() {
+  size_t bytes = 0, count = 0;
+  for (auto kept = kept_.begin(); kept != kept_.end();) {
+    bytes += (*kept)->memory_bytes();
+    const bool drops = ++count > 1 && bytes > kKeptBytesMax;
+    kept = drops ? kept_.erase(kept) : std::next(kept);
+  }
+  if (known_.size() < 2 * cleaned_size_ + kKeptMax) return;
+  std::erase_if(known_, [](const auto& entry) { return !entry.second.exists(); });
+  if (known_.size() > kKnownMax) {
+    std::erase_if(known_, [](const auto& entry) { return !entry.second.status.ok(); });
+  }
+  cleaned_size_ = known_.size();
+}
+
+const std::shared_ptr<const GrammarVocabulary>& GrammarCompiler::Vocabulary(
+    bool spells_control) const {
   std::shared_ptr<const GrammarVocabulary>& vocabulary = vocabularies_[spells_control ? 1 : 0];
   if (vocabulary == nullptr) {
     vocabulary = std::make_shared<GrammarVocabulary>(tokenizer_, vocab_size_, spells_control);

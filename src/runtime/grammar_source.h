@@ -16,6 +16,7 @@ struct GrammarOutcome {
   RequestId id = 0;
   Status status;
   std::shared_ptr<TokenConstraint> constraint;  // the caller's own; set if the status is OK
+  std::vector<std::string> warnings;            // CompiledGrammar::warnings
 };
 
 class GrammarSource {

@@ -208,6 +208,8 @@ bool ServeLoop::TakeGrammars() {
   std::vector<GrammarOutcome> outcomes = grammars_->TakeFinished();
   for (GrammarOutcome& outcome : outcomes) {
     if (outcome.status.ok()) {
+      const auto live = live_.find(outcome.id);
+      if (live != live_.end()) live->second.answer.set_warnings(std::move(outcome.warnings));
       scheduler_.OpenGate(outcome.id, std::move(outcome.constraint));
       continue;
     }

@@ -101,6 +101,27 @@ TEST_F(RunGrammarTest, RowsAndOptionsSayTheSame) {
   }
 }
 
+// A grammar's warnings stand in the rows that bring it, and --strict compiles before it runs.
+TEST_F(RunGrammarTest, RowsBringTheirGrammarsWarningsAndStrictCompiles) {
+  const std::string misspelled =
+      R"({"prompt": "Once", "guided_json": {"type": "integer", "Maximum": 5, "maximum": 9}})"
+      "\n";
+  const ProgramResult result = RunModel({"--raw", "--file", "-"}, misspelled + misspelled);
+  const std::vector<Json> answers = Rows(result.out);
+  ASSERT_EQ(answers.size(), 2u) << result.err;
+  for (const Json& answer : answers) {
+    ASSERT_NE(answer.Find("warnings"), nullptr) << result.out;
+    EXPECT_NE(answer.Find("warnings")->Dump().find("Maximum"), std::string::npos);
+  }
+  const std::string rows =
+      folder_.Write("bad.jsonl", misspelled + R"({"prompt": "a", "guided_regex": "("})"
+                                              "\n");
+  const ProgramResult strict = RunModel({"--raw", "--file", rows, "--strict"});
+  EXPECT_EQ(strict.exit_code, 65);
+  EXPECT_EQ(strict.out, "");
+  EXPECT_NE(strict.err.find("bad.jsonl:2: "), std::string::npos) << strict.err;
+}
+
 TEST_F(RunGrammarTest, AnAnswerThatIsCutInsideWarns) {
   const std::string rows =
       R"({"prompt": "Once", "max_tokens": 3, "guided_regex": "[a-z ]{40,80}"})"
@@ -122,7 +143,8 @@ TEST_F(RunGrammarTest, AnAnswerThatIsCutInsideWarns) {
   EXPECT_EQ(answers[0].Find("warnings")->Dump(), warning);
   EXPECT_EQ(*answers[1].Find("finish_reason"), Json("stop"));
   ASSERT_NE(answers[1].Find("warnings"), nullptr);
-  EXPECT_EQ(answers[1].Find("warnings")->Dump(), warning);
+  EXPECT_EQ(answers[1].Find("warnings")->Dump(),
+            "[\"the answer ended at a stop string: it may not be a whole text of the grammar\"]");
   EXPECT_EQ(answers[2].Find("warnings"), nullptr);
   EXPECT_TRUE(Text(answers[2]) == "yes" || Text(answers[2]) == "no") << answers[2].Dump();
   const Json* body = answers[3].Find("response")->Find("body");

@@ -72,8 +72,8 @@ TEST(JsonSchemaValues, BlanksAreBoundedOrNone) {
 TEST(JsonSchemaValues, IntegersMayHaveZerosBehindThePoint) {
   CheckJsonSchemaCases({
       {R"({"type": "integer"})",
-       {"0", "-0", "12", "1.0", "-7.000", "1e3", "1.5e1", "1E+20"},
-       {"1.5", "1e-1", "1.25e1", "\"1\"", "true"}},
+       {"0", "-0", "12", "1.0", "-7.000", "1e3", "1.5e1", "1E+20", "9.9e307"},
+       {"1e308", "1.0e400", "1.5", "1e-1", "1.25e1", "\"1\"", "true"}},
       {R"({"$schema": "http://json-schema.org/draft-04/schema#", "type": "integer"})",
        {"0", "-12"},
        {"1.0", "1e3"}},

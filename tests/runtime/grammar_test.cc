@@ -244,6 +244,42 @@ TEST_F(GrammarRuntimeTest, EqualGrammarsAreCompiledOnce) {
   }
 }
 
+// As long as an answer has a grammar it is found again, however many others come between; grammars
+// that none has are kept within a bound.
+TEST_F(GrammarRuntimeTest, GrammarsInUseAreFoundAgain) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_woken = false;
+  GrammarCompiler compiler(tokenizer_.get(), tokenizer_->vocab_size(), [&] {
+    const std::lock_guard lock(mutex);
+    is_woken = true;
+    changed.notify_all();
+  });
+  const auto ask_for_all = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      Prompt prompt =
+          Ask({GrammarKind::kRegularExpression, "x{" + std::to_string(i) + "}", {}}, 1, 9);
+      compiler.Ask(static_cast<RequestId>(i + 1), prompt);
+    }
+    std::vector<GrammarOutcome> all;
+    std::unique_lock lock(mutex);
+    while (std::ssize(all) < count) {
+      EXPECT_TRUE(changed.wait_for(lock, kGrammarPatience, [&] { return is_woken; }));
+      is_woken = false;
+      for (GrammarOutcome& outcome : compiler.TakeFinished()) all.push_back(std::move(outcome));
+    }
+    return all;
+  };
+  std::vector<GrammarOutcome> in_use = ask_for_all(200);
+  EXPECT_EQ(compiler.num_compiled(), 200);
+  ask_for_all(200);
+  EXPECT_EQ(compiler.num_compiled(), 200);
+  in_use.clear();
+  ask_for_all(200);
+  EXPECT_GE(compiler.num_compiled(), 200 + 100);
+  EXPECT_LE(compiler.num_compiled(), 400);
+}
+
 // The tokens that a constraint forces are those of the tokenizer, and taking tokens back restores
 // what it allows.
 TEST_F(GrammarRuntimeTest, ForcedTokensAreTheTokenizersAndRollBackRestores) {

@@ -114,6 +114,9 @@ class CompiledGrammar {
   // What the front end noticed but did not refuse, one line each.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
+  // About: its expressions, tables and masks, which grow as it is used.
+  size_t memory_bytes() const;
+
   // For Matcher and TokenMasks.
   grammar::Machine& machine() const { return *machine_; }
 

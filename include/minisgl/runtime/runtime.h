@@ -103,6 +103,7 @@ struct Event {
   // The answer stopped before its grammar allowed an end, or at a stop string: it need not be a
   // whole text of the grammar.
   bool cut_in_grammar = false;
+  std::vector<std::string> grammar_warnings;  // what compiling its grammar noticed
 };
 
 // Unbounded; any thread pushes, one thread pops.

@@ -11,7 +11,9 @@ constexpr uint32_t kNoEnd = ExpressionSet::kUnbounded;
 constexpr uint32_t kWholeDigitsMax = 64;       // of a plain spelling, before the point
 constexpr uint32_t kFractionDigitsMax = 64;    // behind it
 constexpr uint32_t kMantissaDigitsMax = 20;    // of a scientific spelling, behind the point
-constexpr int64_t kExponentMax = 999;          // three digits
+// One digit stands before it, so that every number is one of double precision: most readers of JSON
+// make infinity of a larger one.
+constexpr int64_t kExponentMax = 307;
 constexpr uint64_t kAutomatonStates = 20'000;  // of the multiples of a number
 
 // The numbers from `first` to `last` with as many digits as these have, zeros in front.
