@@ -8,9 +8,9 @@ namespace minisgl::grammar {
 namespace {
 
 constexpr uint32_t kNoEnd = ExpressionSet::kUnbounded;
-constexpr uint32_t kWholeDigitsMax = 64;       // of a plain spelling, before the point
-constexpr uint32_t kFractionDigitsMax = 64;    // behind it
-constexpr uint32_t kMantissaDigitsMax = 20;    // of a scientific spelling, behind the point
+constexpr uint32_t kWholeDigitsMax = 64;     // of a plain spelling, before the point
+constexpr uint32_t kFractionDigitsMax = 64;  // behind it
+constexpr uint32_t kMantissaDigitsMax = 20;  // of a scientific spelling, behind the point
 // One digit stands before it, so that every number is one of double precision: most readers of JSON
 // make infinity of a larger one.
 constexpr int64_t kExponentMax = 307;
