@@ -280,6 +280,46 @@ TEST_F(GrammarRuntimeTest, GrammarsInUseAreFoundAgain) {
   EXPECT_LE(compiler.num_compiled(), 400);
 }
 
+// Within the thought anything but an end may follow; behind it the text alone, token by token.
+TEST_F(GrammarRuntimeTest, TheMaskBehindAThoughtIsThatOfTheText) {
+  const auto vocabulary = std::make_shared<const GrammarVocabulary>(
+      tokenizer_.get(), tokenizer_->vocab_size(), /*spells_control=*/true);
+  const ThoughtForm thought = {.open = vocabulary->BytesOfTag("[THINK]"),
+                               .close = vocabulary->BytesOfTag("[/THINK]")};
+  AnswerConstraint constraint(CompileGrammar(kWord, {}, thought).value(), vocabulary, {end_});
+  const auto allows = [&](TokenId token) {
+    std::vector<uint32_t> mask(static_cast<size_t>(tokenizer_->vocab_size() + 31) / 32);
+    EXPECT_TRUE(constraint.FillMask(mask));
+    return (mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
+  };
+  const TokenId hello = tokenizer_->EncodeText("hello")->back();
+  EXPECT_TRUE(allows(kOpenTag));
+  EXPECT_FALSE(allows(kCloseTag));
+  EXPECT_FALSE(allows(hello));
+  EXPECT_FALSE(allows(end_));
+  ASSERT_TRUE(constraint.Accept(kOpenTag));
+  for (const TokenId token : {hello, kOpenTag, hello}) {  // the tag again is a part of the thought
+    EXPECT_TRUE(allows(token));
+    EXPECT_FALSE(allows(end_));
+    EXPECT_FALSE(constraint.Accept(end_));
+    ASSERT_TRUE(constraint.Accept(token));
+  }
+  EXPECT_TRUE(constraint.ForcedTokens(9).empty());
+  ASSERT_TRUE(allows(kCloseTag));
+  ASSERT_TRUE(constraint.Accept(kCloseTag));
+  EXPECT_FALSE(allows(kOpenTag));
+  EXPECT_FALSE(allows(hello));
+  EXPECT_FALSE(constraint.MayEnd());
+  for (const char letter : std::string("yes")) {
+    const TokenId token = tokenizer_->IdOf(std::string(1, letter)).value();
+    EXPECT_TRUE(allows(token));
+    ASSERT_TRUE(constraint.Accept(token));
+  }
+  EXPECT_TRUE(constraint.MustEnd());
+  constraint.RollBack(4);
+  EXPECT_TRUE(allows(hello));  // in the thought again
+}
+
 // The tokens that a constraint forces are those of the tokenizer, and taking tokens back restores
 // what it allows.
 TEST_F(GrammarRuntimeTest, ForcedTokensAreTheTokenizersAndRollBackRestores) {
