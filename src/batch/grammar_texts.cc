@@ -1,26 +1,15 @@
 #include "batch/grammar_texts.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <utility>
+
+#include "minisgl/grammar/grammar_digest.h"
 
 namespace minisgl::batch {
 namespace {
 
 constexpr size_t kResultsMax = 100'000;
 constexpr size_t kCleanedSizeMin = 64;
-
-Sha256::Digest DigestOf(const GrammarText& grammar) {
-  Sha256 hasher;
-  hasher.Add(fmt::format("{} {} ", static_cast<int>(grammar.kind), grammar.text.size()));
-  hasher.Add(grammar.text);
-  for (const std::string& choice : grammar.choices) {
-    hasher.Add(fmt::format("{} ", choice.size()));
-    hasher.Add(choice);
-  }
-  return hasher.Finish();
-}
 
 }  // namespace
 

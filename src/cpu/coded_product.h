@@ -11,8 +11,8 @@
 
 namespace minisgl::cpu {
 
-// True if `target` has products of integers for matrices whose format has `dtype`: where there are
-// no tiles, which are faster, and f32 is not asked for.
+// True if products of `target` with 4-bit codes, in matrices whose format has `dtype`, are products
+// of integers: the target has no tiles, which are faster, and the dtype is not f32.
 bool HasIntegerProductsOfType(CpuTarget target, DType dtype);
 
 // True if products of `target` with the matrix are those of integers (linear_codes_int8.cc): codes

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "minisgl/base/utf8.h"
+#include "minisgl/grammar/grammar_digest.h"
 
 namespace minisgl::runtime {
 namespace {
@@ -19,17 +20,13 @@ constexpr size_t kKeptBytesMax = size_t{256} << 20;
 // Of all that were compiled, refused ones included.
 constexpr size_t kKnownMax = 10'000;
 
+// The tags are those of a fixed table, so that a separator is enough.
 Sha256::Digest KeyOf(const GrammarText& grammar, const ReasoningTags& reasoning) {
+  const Sha256::Digest digest = DigestOf(grammar);
   Sha256 hasher;
-  const auto add = [&hasher](std::string_view part) {
-    hasher.Add(fmt::format("{}:", part.size()));
-    hasher.Add(part);
-  };
-  hasher.Add(fmt::format("{} {} ", static_cast<int>(grammar.kind), grammar.choices.size()));
-  add(grammar.text);
-  for (const std::string& choice : grammar.choices) add(choice);
-  hasher.Add(reasoning.starts_inside ? ">" : "|");
-  for (const std::string_view tag : {reasoning.open, reasoning.close, reasoning.answer}) add(tag);
+  hasher.Add({reinterpret_cast<const char*>(digest.data()), digest.size()});
+  hasher.Add(fmt::format("{}\n{}\n{}\n{}", reasoning.starts_inside, reasoning.open, reasoning.close,
+                         reasoning.answer));
   return hasher.Finish();
 }
 

@@ -7,30 +7,25 @@ namespace {
 
 using Role = TensorRole;
 
+Architecture Qwen2Vl(const char* name, const char* model_type) {
+  return {.name = name,
+          .model_type = model_type,
+          .max_seq_len = 32768,
+          .num_kv_heads = 8,
+          .eps = 1e-5,
+          .qkv_bias = kAlways,
+          .theta = 1e6,
+          .windows = Windows::kFromLayer,
+          .window = 4096,
+          .max_window_layers = 80};
+}
+
 // Text models that exist inside of multimodal ones only, and are named by these. Positions of text
 // are equal in all sections of their rotary embedding, which is then a plain one.
 std::vector<Architecture> InnerFamilies() {
   return {
-      {.name = "Qwen2VLForConditionalGeneration",
-       .model_type = "qwen2_vl_text",
-       .max_seq_len = 32768,
-       .num_kv_heads = 8,
-       .eps = 1e-5,
-       .qkv_bias = kAlways,
-       .theta = 1e6,
-       .windows = Windows::kFromLayer,
-       .window = 4096,
-       .max_window_layers = 80},
-      {.name = "Qwen2_5_VLForConditionalGeneration",
-       .model_type = "qwen2_5_vl_text",
-       .max_seq_len = 32768,
-       .num_kv_heads = 8,
-       .eps = 1e-5,
-       .qkv_bias = kAlways,
-       .theta = 1e6,
-       .windows = Windows::kFromLayer,
-       .window = 4096,
-       .max_window_layers = 80},
+      Qwen2Vl("Qwen2VLForConditionalGeneration", "qwen2_vl_text"),
+      Qwen2Vl("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text"),
       {.name = "Qwen3VLForConditionalGeneration",
        .model_type = "qwen3_vl_text",
        .max_seq_len = 128000,

@@ -154,7 +154,6 @@ TEST_F(GrammarRuntimeTest, AThoughtComesBeforeTheText) {
     prompt.reasoning = kThinkTags;
     prompt.reasoning.starts_inside = i % 3 == 0;
     prompt.kept_special_ids = {kOpenTag, kCloseTag};
-    prompt.sampling.logit_bias = {};
   }
   const std::vector<Told> answers = Answers(runtime.get(), prompts);
   int plain = 0, cut_thoughts = 0;

@@ -21,7 +21,6 @@ class ListConstraint final : public TokenConstraint {
   explicit ListConstraint(std::vector<TokenId> list) : list_(std::move(list)) {}
 
   bool FillMask(std::span<uint32_t> mask) override {
-    ++num_masks;
     const auto set = [&](TokenId id) { mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32); };
     if (at_ == stuck_at) return false;
     if (MayEnd()) set(0);
@@ -46,7 +45,6 @@ class ListConstraint final : public TokenConstraint {
 
   size_t stuck_at = SIZE_MAX, may_end_from = SIZE_MAX;
   bool is_forced = false;
-  int num_masks = 0;
 
  private:
   std::vector<TokenId> list_;
