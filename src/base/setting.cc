@@ -27,6 +27,10 @@ const char* NeutralName(Setting setting) {
       return "page_size";
     case Setting::kPinThreads:
       return "pin_threads";
+    case Setting::kPrefixCache:
+      return "prefix_cache";
+    case Setting::kPrefixCacheSize:
+      return "prefix_cache_size";
     case Setting::kQuantize:
       return "quantize";
     case Setting::kSpeculate:

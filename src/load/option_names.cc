@@ -26,6 +26,10 @@ const char* OptionName(Setting setting) {
       return "--page-size";
     case Setting::kPinThreads:
       return "--pin-threads";
+    case Setting::kPrefixCache:
+      return "--prefix-cache";
+    case Setting::kPrefixCacheSize:
+      return "--prefix-cache-size";
     case Setting::kQuantize:
       return "--quantize";
     case Setting::kSpeculate:

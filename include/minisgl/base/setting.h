@@ -18,6 +18,8 @@ enum class Setting : uint8_t {
   kPackCache,
   kPageSize,
   kPinThreads,
+  kPrefixCache,
+  kPrefixCacheSize,
   kQuantize,
   kSpeculate,
 };

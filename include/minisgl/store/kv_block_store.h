@@ -1,0 +1,92 @@
+// Keys and values of prompt prefixes that outlive the process, in blocks of kKvBlockTokens tokens.
+//
+// A block is found by the hash of all tokens up to its end and of the store's identity, so a block
+// of another model, or behind other tokens, is never found. Neither is a damaged block: a store may
+// lose blocks at any time, but never returns a wrong byte.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "minisgl/base/ids.h"
+#include "minisgl/base/status.h"
+
+namespace minisgl {
+
+inline constexpr int32_t kKvBlockTokens = 64;  // a multiple of every page size
+
+using KvBlockKey = std::array<uint8_t, 32>;
+
+// The keys of a prefix's blocks from its first block up to and including the block that is meant.
+using KvBlockPath = std::span<const KvBlockKey>;
+
+// Returns the keys of the whole blocks of `tokens`, from the first on, under `identity`.
+std::vector<KvBlockKey> KvBlockKeys(const std::string& identity, std::span<const TokenId> tokens);
+
+// Since the store was opened.
+struct KvBlockStoreStats {
+  int64_t blocks_read = 0;
+  int64_t blocks_written = 0;
+  int64_t blocks_not_written = 0;  // failed or refused, for example on a full disk
+  int64_t blocks_evicted = 0;      // removed to keep to the limit of size
+  int64_t blocks_damaged = 0;      // found damaged, and removed
+};
+
+// Thread-safe. Read, Write and Touch wait for the disk; the other functions do not.
+class KvBlockStore {
+ public:
+  virtual ~KvBlockStore() = default;
+
+  // KvBlockKeys with the store's identity: about 1 us for each block. Compute once per request.
+  virtual std::vector<KvBlockKey> Keys(std::span<const TokenId> tokens) const = 0;
+
+  // Returns how many blocks of `path`, from the first on, are stored. Looks at names only, so that
+  // Read of such a block may still find it damaged or gone.
+  virtual int64_t Find(KvBlockPath path) = 0;
+
+  // Fills `data` with the last block of `path`, whose tokens are `block_tokens`. False: the block
+  // is not there or is damaged, and the contents of `data` are undefined.
+  // REQUIRES kKvBlockTokens tokens, and data.size() == block_bytes.
+  virtual bool Read(KvBlockPath path, std::span<const TokenId> block_tokens,
+                    std::span<std::byte> data) = 0;
+
+  // Stores the last block of `path`, whose tokens are `block_tokens`, and removes the least recently
+  // used blocks if there are too many. True also if it is stored already. False: it was not stored;
+  // `accepts_blocks` says whether later ones may be.
+  // REQUIRES kKvBlockTokens tokens, and data.size() == block_bytes.
+  virtual bool Write(KvBlockPath path, std::span<const TokenId> block_tokens,
+                     std::span<const std::byte> data) = 0;
+
+  // Marks all blocks of `path` as used now, as Read and Write do. For blocks that were found in
+  // memory and therefore not read.
+  virtual void Touch(KvBlockPath path) = 0;
+
+  // False after a failed write, such as on a full disk: Write then returns false at once.
+  virtual bool accepts_blocks() const = 0;
+
+  virtual KvBlockStoreStats stats() const = 0;
+};
+
+struct KvBlockFolderOptions {
+  std::string folder;
+  int64_t max_bytes = 0;  // of all blocks in the folder, of all models; 0: see DefaultMaxBytes
+  // Says what makes keys and values equal: the model's weights and configuration, element type and
+  // layout of the keys and values, and whatever else changes a bit of them.
+  std::string identity;
+  std::string model_name;   // for people: `minisgl cache ls` shows it
+  int64_t block_bytes = 0;  // of one block's keys and values; > 0
+};
+
+// Opens a store in a folder on disk, which it makes if it is missing, with access for this user
+// only. Reports damage and a full disk once each, as a warning (base/log.h). Several processes may
+// use one folder.
+// kBadInput: the folder belongs to another user, or others have access to it. kUsage: max_bytes is
+// less than one block needs. kCannotCreate, kIoError.
+Result<std::unique_ptr<KvBlockStore>> OpenKvBlockFolder(const KvBlockFolderOptions& options);
+
+}  // namespace minisgl
