@@ -55,9 +55,9 @@ class KvBlockStore {
   virtual bool Read(KvBlockPath path, std::span<const TokenId> block_tokens,
                     std::span<std::byte> data) = 0;
 
-  // Stores the last block of `path`, whose tokens are `block_tokens`, and removes the least recently
-  // used blocks if there are too many. True also if it is stored already. False: it was not stored;
-  // `accepts_blocks` says whether later ones may be.
+  // Stores the last block of `path`, whose tokens are `block_tokens`, and removes the least
+  // recently used blocks if there are too many. True also if it is stored already. False: it was
+  // not stored; `accepts_blocks` says whether later ones may be.
   // REQUIRES kKvBlockTokens tokens, and data.size() == block_bytes.
   virtual bool Write(KvBlockPath path, std::span<const TokenId> block_tokens,
                      std::span<const std::byte> data) = 0;
