@@ -89,6 +89,7 @@ class CudaOps : public DeviceOps {
   Result<std::unique_ptr<DeviceEvent>> MakeEvent() override;
   void Record(DeviceEvent* event) override;
   Status Wait(DeviceEvent* event) override;
+  bool IsReached(DeviceEvent* event) override;
   Result<double> ElapsedMs(DeviceEvent* begin, DeviceEvent* end) override;
   Status Synchronize() override;
 
@@ -473,6 +474,16 @@ Status CudaOps::Wait(DeviceEvent* event) {
   if (error != kCudaSuccess) Keep(error, "cudaEventSynchronize");
   TakeTimes(waited->num_timed);
   return status_;
+}
+
+bool CudaOps::IsReached(DeviceEvent* event) {
+  CheckNotCapturing();
+  const auto* const asked = static_cast<CudaDeviceEvent*>(event);
+  if (!status_.ok() || !asked->recorded) return true;
+  bool is_reached = false;
+  const CudaError error = api_->EventQuery(asked->event.get(), &is_reached);
+  if (error != kCudaSuccess) Keep(error, "cudaEventQuery");
+  return is_reached || error != kCudaSuccess;
 }
 
 Result<double> CudaOps::ElapsedMs(DeviceEvent* begin, DeviceEvent* end) {

@@ -262,6 +262,8 @@ class DeviceOps : public Ops {
   virtual void Record(DeviceEvent* event) = 0;
   // Waits for the last Record of `event`, then returns status().
   virtual Status Wait(DeviceEvent* event) = 0;
+  // True if Wait would not wait.
+  virtual bool IsReached(DeviceEvent* event) = 0;
   // Time between the last Records of two events. REQUIRES both to be waited for.
   virtual Result<double> ElapsedMs(DeviceEvent* begin, DeviceEvent* end) = 0;
   // Waits for everything queued so far.

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "engine/decode_graphs.h"
+#include "engine/device_kv_copies.h"
 #include "engine/device_step.h"
 #include "engine/kv_split.h"
 #include "engine/layer_graphs.h"
@@ -36,7 +37,8 @@ class DeviceEngine final : public Engine {
       : ops_(std::move(ops)),
         step_(std::move(step)),
         graphs_(step_.get(), ops_.get()),
-        layer_graphs_(step_.get(), ops_.get()) {}
+        layer_graphs_(step_.get(), ops_.get()),
+        kv_copies_(step_.get(), ops_.get(), [this] { return !in_flight_.empty(); }) {}
 
   // Waits, because the device may still use memory that is about to be freed.
   ~DeviceEngine() override { (void)ops_->Synchronize(); }
@@ -66,6 +68,17 @@ class DeviceEngine final : public Engine {
     if (fault_.ok()) fault_ = QueuePlaces(masks, &step);
     step.fault = fault_;
   }
+
+  int64_t KvBlockBytes(int32_t block_tokens) const override {
+    return kv_copies_.BlockBytes(block_tokens);
+  }
+  std::unique_ptr<KvBlockCopy> ReadPages(std::span<const PageId> pages) override {
+    return kv_copies_.Read(pages);
+  }
+  std::unique_ptr<KvBlockCopy> BeginWrite(std::span<const PageId> pages) override {
+    return kv_copies_.BeginWrite(pages);
+  }
+  void WritePages(std::unique_ptr<KvBlockCopy> copy) override { kv_copies_.Write(std::move(copy)); }
 
   StepResult Collect() override {
     MINISGL_CHECK(!in_flight_.empty(), "nothing is in flight");
@@ -97,6 +110,7 @@ class DeviceEngine final : public Engine {
   const std::unique_ptr<DeviceStep> step_;
   DecodeGraphs graphs_;
   LayerGraphs layer_graphs_;
+  DeviceKvCopies kv_copies_;
   std::deque<InFlightStep> in_flight_;  // the oldest first
   std::vector<InFlightStep> free_;
   // The first fault. Nothing is queued after it, because it would read what was not written.

@@ -75,6 +75,7 @@ class DeviceStep {
     return state_->TakePages(num_pages, num_window_pages);
   }
   const EngineLimits& limits() const { return state_->limits(); }
+  const KvStorage& kv() const { return state_->kv(); }
   Result<InFlightStep> MakeInFlightStep();
 
   // True if one graph can run all of `plan`: every row has one token and samples, without a mask.

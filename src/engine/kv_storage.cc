@@ -81,6 +81,7 @@ Result<KvStorage> KvStorage::Make(const ModelConfig& config, DType dtype, int32_
                                .page_size = page_size,
                                .v_slot_stride = shape.value_dim,
                                .v_head_stride = v_head_stride});
+    storage.own_layers_.push_back(storage.layers_.back());
     storage.memory_.push_back(std::move(memory));
   }
   return storage;

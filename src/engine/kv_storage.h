@@ -25,10 +25,13 @@ class KvStorage {
 
   // [layers]; equal for layers that share keys and values.
   const std::vector<KvLayer>& layers() const { return layers_; }
+  // Those that have keys and values of their own, in order.
+  const std::vector<KvLayer>& own_layers() const { return own_layers_; }
 
  private:
   std::vector<ActivationArray> memory_;
   std::vector<KvLayer> layers_;
+  std::vector<KvLayer> own_layers_;
 };
 
 // Bytes of one token in all layers. Nothing if that exceeds 2^64.

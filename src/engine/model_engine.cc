@@ -6,13 +6,16 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <iterator>
 #include <mutex>
 #include <new>
 #include <stdexcept>
 #include <thread>
 #include <utility>
+#include <vector>
 
+#include "engine/kv_block.h"
 #include "engine/step_runner.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/setting.h"
@@ -58,10 +61,44 @@ void RunGuarded(StepRunner* runner, const StepRunner::MaskSource& masks, Step* s
   }
 }
 
+// Pages of the CPU are memory of the host: a block is copied by the thread that wants it, straight
+// from its pages or to them.
+class HostBlockCopy final : public KvBlockCopy {
+ public:
+  HostBlockCopy(const KvBlockLayout* layout, std::span<const PageId> pages,
+                std::function<bool()> is_ready)
+      : layout_(layout), pages_(pages.begin(), pages.end()), is_ready_(std::move(is_ready)) {}
+
+  bool IsReady() override { return is_ready_(); }
+  Status TakeBlock(std::span<std::byte> block) override {
+    Copy(KvBlockLayout::Direction::kToBlock, block.data());
+    return Status();
+  }
+  void PutBlock(std::span<const std::byte> block) override {
+    // Not written: the direction says so.
+    Copy(KvBlockLayout::Direction::kFromBlock, const_cast<std::byte*>(block.data()));
+  }
+
+ private:
+  void Copy(KvBlockLayout::Direction direction, std::byte* block) {
+    const auto page_at = [this](int32_t layer, int32_t i) {
+      const PageId page = pages_[static_cast<size_t>(i)];
+      return page == kNoPage ? nullptr : layout_->PageAt(layer, page);
+    };
+    layout_->Copy(direction, static_cast<int32_t>(pages_.size()), page_at, block);
+  }
+
+  const KvBlockLayout* const layout_;
+  const std::vector<PageId> pages_;
+  const std::function<bool()> is_ready_;
+};
+
 class ModelEngine final : public Engine {
  public:
   explicit ModelEngine(std::unique_ptr<StepRunner> runner)
-      : runner_(std::move(runner)), thread_([this] { Work(); }) {}
+      : runner_(std::move(runner)),
+        blocks_(runner_->kv(), runner_->limits().page_size),
+        thread_([this] { Work(); }) {}
 
   // Plans that have not begun are dropped: no caller is left to collect them.
   ~ModelEngine() override {
@@ -103,10 +140,37 @@ class ModelEngine final : public Engine {
     StepResult result = std::move(steps_.front().result);
     steps_.pop_front();
     --num_begun_;
+    ++num_collected_;
     return result;
   }
 
+  int64_t KvBlockBytes(int32_t block_tokens) const override {
+    if (limits().num_window_pages > 0) return 0;
+    return blocks_.BlockBytes(block_tokens / limits().page_size);
+  }
+
+  std::unique_ptr<KvBlockCopy> ReadPages(std::span<const PageId> pages) override {
+    const std::lock_guard lock(mutex_);
+    return std::make_unique<HostBlockCopy>(
+        &blocks_, pages, [this, end = num_collected_ + steps_.size()] { return HasRun(end); });
+  }
+
+  std::unique_ptr<KvBlockCopy> BeginWrite(std::span<const PageId> pages) override {
+    return std::make_unique<HostBlockCopy>(&blocks_, pages, [] { return true; });
+  }
+
+  // The block is in its pages since PutBlock.
+  void WritePages(std::unique_ptr<KvBlockCopy>) override {}
+
  private:
+  // True if the first `count` steps since the start have run.
+  bool HasRun(size_t count) {
+    const std::lock_guard lock(mutex_);
+    if (count <= num_collected_) return true;
+    const size_t waited = count - num_collected_;
+    return waited <= steps_.size() && steps_[waited - 1].done;
+  }
+
   void Work() {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -131,10 +195,12 @@ class ModelEngine final : public Engine {
   }
 
   const std::unique_ptr<StepRunner> runner_;  // used by the thread only, after it starts
-  std::mutex mutex_;                          // guards all below except thread_
+  const KvBlockLayout blocks_;
+  std::mutex mutex_;  // guards all below except thread_
   std::condition_variable changed_;
   std::deque<Step> steps_;  // in flight, the oldest first
   size_t num_begun_ = 0;    // of steps_, by the thread
+  size_t num_collected_ = 0;
   bool stopping_ = false;
   std::thread thread_;  // last, because it uses the members above
 };

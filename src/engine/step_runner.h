@@ -27,6 +27,7 @@ class StepRunner {
                                                   std::unique_ptr<Ops> ops);
 
   const EngineLimits& limits() const { return state_->limits(); }
+  const KvStorage& kv() const { return state_->kv(); }
 
   // The masks of a step; waits until they are there.
   using MaskSource = std::function<const StepMasks&()>;

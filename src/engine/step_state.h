@@ -36,6 +36,8 @@ class StepState {
   // True if layers with a window have pages of their own, also before TakePages.
   bool has_windows() const { return tables_.window_table != nullptr; }
   const StepTables& tables() const { return tables_; }
+  // Changes with TakePages.
+  const KvStorage& kv() const { return kv_; }
 
   // The functions of Decoder for `input`, whose tables, keys and values are filled in here.
   void RunLayers(ForwardInput input);

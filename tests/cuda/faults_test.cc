@@ -118,7 +118,10 @@ Status UseEverything(const std::function<Result<std::unique_ptr<DeviceOps>>()>& 
   }
   if (event.ok()) {
     ops->Record(event->get());
+    static_cast<void>(ops->IsReached(event->get()));
+    see(ops->status());
     see(ops->Wait(event->get()));
+    EXPECT_TRUE(ops->IsReached(event->get()));
     if (ops->status().ok()) see(ops->ElapsedMs(event->get(), event->get()).status());
   }
   see(ops->Synchronize());
@@ -137,12 +140,11 @@ TEST_F(CudaFaultsTest, UsingEverythingWorksAndLeaksNothing) {
 TEST_F(CudaFaultsTest, EveryCallMayFailInEveryWay) {
   MarkSlow("a start for each call and way");
   const char* const kCalls[] = {
-      "SetDevice",        "DeviceProperties",  "MemoryInfo",   "Malloc",
-      "MallocHost",       "MemsetAsync",       "CopyAsync",    "StreamCreate",
-      "StreamWaitEvent",  "StreamSynchronize", "EventCreate",  "EventRecord",
-      "EventSynchronize", "EventElapsedMs",    "BeginCapture", "EndCapture",
-      "GraphInstantiate", "GraphLaunch",       "LaunchKernel", "GraphUpload",
-      "SetSharedCarveout"};
+      "SetDevice",   "DeviceProperties", "MemoryInfo",       "Malloc",          "MallocHost",
+      "MemsetAsync", "CopyAsync",        "StreamCreate",     "StreamWaitEvent", "StreamSynchronize",
+      "EventCreate", "EventRecord",      "EventSynchronize", "EventElapsedMs",  "BeginCapture",
+      "EndCapture",  "EventQuery",       "GraphInstantiate", "GraphLaunch",     "LaunchKernel",
+      "GraphUpload", "SetSharedCarveout"};
   Status kept;
   ASSERT_TRUE(UseEverything([this] { return Make(); }, &kept).ok());
   std::map<std::string, int> count;

@@ -127,6 +127,9 @@ class HostDeviceOps final : public DeviceOps {
     for (const Operation& copy : std::exchange(static_cast<HostEvent*>(event)->copies, {})) copy();
     return status_;
   }
+  bool IsReached(DeviceEvent* event) override {
+    return !status_.ok() || static_cast<HostEvent*>(event)->copies.empty();
+  }
   Result<double> ElapsedMs(DeviceEvent*, DeviceEvent*) override { return 0.0; }
   Status Synchronize() override {
     for (const Operation& copy : std::exchange(copies_, {})) copy();

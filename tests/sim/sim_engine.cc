@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "minisgl/base/check.h"
 
@@ -304,6 +305,86 @@ void SimEngine::EndLoad(std::span<const PageId> pages, std::span<const TokenId> 
           index < count ? prefix : 0xDEADull;
     }
   }
+}
+
+class SimEngine::BlockCopy final : public KvBlockCopy {
+ public:
+  BlockCopy(SimEngine* engine, std::span<const PageId> pages, bool reads)
+      : engine_(engine), pages_(pages.begin(), pages.end()), reads_(reads) {
+    ++engine_->num_copies_;
+    begun_ = engine_->HashesOf(pages_);
+    if (reads_) return;
+    std::vector<PageId> written = pages_;
+    std::erase(written, kNoPage);
+    engine_->BeginLoad(written);
+  }
+  ~BlockCopy() override {
+    --engine_->num_copies_;
+    if (!reads_) Write(std::vector<uint64_t>(begun_.size(), 0xDEADull));
+  }
+  bool IsReady() override { return true; }
+  Status TakeBlock(std::span<std::byte> block) override {
+    const std::vector<uint64_t> hashes = engine_->HashesOf(pages_);
+    if (hashes != begun_) engine_->Violate("a page changes while a copy reads it");
+    MINISGL_CHECK(block.size() == hashes.size() * sizeof(uint64_t), "a block of {} bytes",
+                  block.size());
+    std::memcpy(block.data(), hashes.data(), block.size());
+    return Status();
+  }
+  void PutBlock(std::span<const std::byte> block) override {
+    MINISGL_CHECK(block.size() == begun_.size() * sizeof(uint64_t), "a block of {} bytes",
+                  block.size());
+    put_.resize(begun_.size());
+    std::memcpy(put_.data(), block.data(), block.size());
+  }
+  // What was put reaches the pages.
+  void Finish() {
+    MINISGL_CHECK(put_.size() == begun_.size(), "a block is written before it is put");
+    Write(put_);
+    reads_ = true;
+  }
+
+ private:
+  void Write(const std::vector<uint64_t>& hashes) {
+    const int64_t page_size = engine_->limits_.page_size;
+    for (size_t i = 0; i < pages_.size(); ++i) {
+      if (pages_[i] == kNoPage) continue;
+      engine_->is_loading_[static_cast<size_t>(pages_[i])] = false;
+      const auto from = hashes.begin() + static_cast<std::ptrdiff_t>(i) * page_size;
+      std::copy(from, from + page_size, engine_->shadow_.begin() + pages_[i] * page_size);
+    }
+  }
+
+  SimEngine* engine_;
+  std::vector<PageId> pages_;
+  bool reads_;
+  std::vector<uint64_t> begun_, put_;
+};
+
+std::vector<uint64_t> SimEngine::HashesOf(std::span<const PageId> pages) const {
+  const auto page_size = static_cast<size_t>(limits_.page_size);
+  std::vector<uint64_t> hashes(pages.size() * page_size, 0);
+  for (size_t i = 0; i < pages.size(); ++i) {
+    if (pages[i] == kNoPage) continue;
+    const auto from = shadow_.begin() + pages[i] * limits_.page_size;
+    std::copy(from, from + limits_.page_size,
+              hashes.begin() + static_cast<std::ptrdiff_t>(i * page_size));
+  }
+  return hashes;
+}
+
+std::unique_ptr<KvBlockCopy> SimEngine::ReadPages(std::span<const PageId> pages) {
+  if (num_copies_ == kCopiesMax) return nullptr;
+  return std::make_unique<BlockCopy>(this, pages, true);
+}
+
+std::unique_ptr<KvBlockCopy> SimEngine::BeginWrite(std::span<const PageId> pages) {
+  if (num_copies_ == kCopiesMax) return nullptr;
+  return std::make_unique<BlockCopy>(this, pages, false);
+}
+
+void SimEngine::WritePages(std::unique_ptr<KvBlockCopy> copy) {
+  static_cast<BlockCopy*>(copy.get())->Finish();
 }
 
 }  // namespace minisgl::sim

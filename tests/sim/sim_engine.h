@@ -59,6 +59,17 @@ class SimEngine : public Engine {
   void SupplyMasks(StepMasks masks) override;
   StepResult Collect() override;
 
+  // A block's bytes are the hashes of its slots. At most kCopiesMax copies exist at a time. Until a
+  // read is taken no step may write its pages, and until a block is written none may use its pages.
+  static constexpr int kCopiesMax = 3;
+  int64_t KvBlockBytes(int32_t block_tokens) const override {
+    return limits_.num_window_pages > 0 ? 0 : block_tokens * int64_t{sizeof(uint64_t)};
+  }
+  std::unique_ptr<KvBlockCopy> ReadPages(std::span<const PageId> pages) override;
+  std::unique_ptr<KvBlockCopy> BeginWrite(std::span<const PageId> pages) override;
+  void WritePages(std::unique_ptr<KvBlockCopy> copy) override;
+  int num_copies() const { return num_copies_; }
+
   // The first wrong read or plan; "" if there was none.
   const std::string& violation() const { return violation_; }
   int64_t num_tokens() const { return num_tokens_; }
@@ -80,6 +91,9 @@ class SimEngine : public Engine {
   void ForeignTokenInNextStep(int row) { foreign_row_ = row; }  // a token outside the vocabulary
 
  private:
+  class BlockCopy;
+  // The hashes of a block's slots, 0 where it has no page.
+  std::vector<uint64_t> HashesOf(std::span<const PageId> pages) const;
   void Apply(const BatchPlan& plan);
   // Visits the tokens of a row. Returns the prefixes after which it samples; sets its scores.
   std::vector<uint64_t> RunRow(const BatchPlan& plan, int row, RowResult* result);
@@ -120,6 +134,7 @@ class SimEngine : public Engine {
   int non_finite_row_ = -1;
   int foreign_row_ = -1;
   int64_t num_tokens_ = 0;
+  int num_copies_ = 0;
 };
 
 }  // namespace minisgl::sim

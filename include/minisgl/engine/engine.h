@@ -4,12 +4,18 @@
 // Launch returns at once. Steps run in the order of their launches, and each sees what earlier ones
 // wrote (keys and values, sampled ids in the token pool). Collect waits. All calls come from one
 // thread (the runtime's).
+//
+// Keys and values of whole pages can be copied to memory of the host and back, a block of tokens at
+// a time. Such copies delay no step.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "minisgl/base/ids.h"
 #include "minisgl/base/status.h"
 #include "minisgl/batch_plan.h"
 #include "minisgl/row_result.h"
@@ -38,6 +44,29 @@ struct StepResult {
   std::vector<RowResult> rows;  // [R] of the plan
 };
 
+// A block of tokens whose keys and values are on their way between pages and memory of the host.
+//
+// The bytes of a block do not depend on the page size:
+//   [layer][keys [kv_head][token of the block][dim], values [kv_head][token of the block][dim]]
+// Layers that read the keys and values of another have none.
+//
+// Made and destroyed by the thread that calls the engine, before the engine.
+class KvBlockCopy {
+ public:
+  virtual ~KvBlockCopy() = default;
+
+  // Of ReadPages: true if TakeBlock may be called. The engine's caller asks.
+  virtual bool IsReady() = 0;
+  // Writes the block's bytes. Bytes of tokens without a page are left as they are. An error if the
+  // engine is broken. Any thread. REQUIRES IsReady.
+  virtual Status TakeBlock(std::span<std::byte> block) = 0;
+  // Of BeginWrite: takes the block's bytes. Any thread.
+  virtual void PutBlock(std::span<const std::byte> block) = 0;
+};
+
+// In a list of the pages of a block: its tokens are not copied.
+inline constexpr PageId kNoPage = -1;
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -50,6 +79,20 @@ class Engine {
   virtual void SupplyMasks(StepMasks masks) = 0;
   // Waits for the oldest plan in flight and returns its result. REQUIRES a plan in flight.
   virtual StepResult Collect() = 0;
+
+  // Bytes of a block of `block_tokens` tokens, a multiple of the page size. 0: pages cannot be
+  // copied, because some layers keep keys and values in window pages.
+  virtual int64_t KvBlockBytes(int32_t block_tokens) const = 0;
+  // Begins to copy the block in `pages` (one for each page of the block, or kNoPage) to the host,
+  // after all launched steps. Null if there is no memory for it now: ask again after other copies
+  // are destroyed. Later steps may not write the pages until TakeBlock has returned or the copy is
+  // destroyed. REQUIRES KvBlockBytes > 0.
+  virtual std::unique_ptr<KvBlockCopy> ReadPages(std::span<const PageId> pages) = 0;
+  // Makes a copy to `pages`; null likewise. Call PutBlock, then WritePages. REQUIRES that no step
+  // in flight uses the pages, and that none is launched that does until WritePages is called.
+  virtual std::unique_ptr<KvBlockCopy> BeginWrite(std::span<const PageId> pages) = 0;
+  // Every step launched later finds the block in its pages. REQUIRES that PutBlock has returned.
+  virtual void WritePages(std::unique_ptr<KvBlockCopy> copy) = 0;
 };
 
 }  // namespace minisgl

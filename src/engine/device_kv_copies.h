@@ -1,0 +1,63 @@
+// Copies of blocks of keys and values between a device's pages and the host.
+//
+// A block passes through a buffer of the host that the device's copies can use: whole pages, layer
+// by layer. Its own bytes are in another order; the thread that takes or puts the block moves them,
+// so that the engine's thread only queues copies. There are kBuffers buffers at most, made when
+// they are first used. Used by the engine's thread, except as KvBlockCopy says.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/device_step.h"
+#include "engine/kv_block.h"
+#include "minisgl/device_ops.h"
+#include "minisgl/engine/engine.h"
+
+namespace minisgl::engine {
+
+class DeviceKvCopies {
+ public:
+  static constexpr int kBuffers = 4;
+
+  // `step` and `ops` outlive it. `has_steps`: true if steps are in flight, which must not wait for
+  // a copy.
+  DeviceKvCopies(const DeviceStep* step, DeviceOps* ops, std::function<bool()> has_steps)
+      : step_(step), ops_(ops), has_steps_(std::move(has_steps)) {}
+
+  // The functions of Engine.
+  int64_t BlockBytes(int32_t block_tokens) const;
+  std::unique_ptr<KvBlockCopy> Read(std::span<const PageId> pages);
+  std::unique_ptr<KvBlockCopy> BeginWrite(std::span<const PageId> pages);
+  void Write(std::unique_ptr<KvBlockCopy> copy);
+
+ private:
+  struct Buffer {
+    std::shared_ptr<void> memory;
+    size_t bytes = 0;
+    std::unique_ptr<DeviceEvent> copied;
+  };
+  class BlockCopy;
+
+  KvBlockLayout layout() const { return {step_->kv(), step_->limits().page_size}; }
+  // A copy with a buffer, or null.
+  std::unique_ptr<BlockCopy> Make(std::span<const PageId> pages);
+  // Queues the copies between the buffer and the pages.
+  void Queue(const BlockCopy& copy, bool to_host);
+  bool IsDone(const Buffer& buffer);
+  // Takes back the buffers of writes that are done.
+  void EndWrites();
+
+  const DeviceStep* const step_;
+  DeviceOps* const ops_;
+  const std::function<bool()> has_steps_;
+  int num_buffers_ = 0;  // made
+  std::vector<Buffer> free_;
+  std::vector<std::unique_ptr<KvBlockCopy>> writing_;
+};
+
+}  // namespace minisgl::engine
