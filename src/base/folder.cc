@@ -2,7 +2,9 @@
 #include "minisgl/base/folder.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -32,16 +34,33 @@ Status CheckLink(const std::string& path) {
                     Visible(path, 400), Visible(target, 200));
 }
 
-std::vector<std::string> NamesIn(const std::string& folder) {
+namespace {
+
+// Closes `opened`, which may be null.
+std::vector<std::string> NamesOf(DIR* opened) {
   std::vector<std::string> names;
-  const std::unique_ptr<DIR, int (*)(DIR*)> opened(opendir(folder.c_str()), closedir);
   if (opened == nullptr) return names;
-  while (const dirent* entry = readdir(opened.get())) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> owner(opened, closedir);
+  while (const dirent* entry = readdir(opened)) {
     std::string name = entry->d_name;
     if (name != "." && name != "..") names.push_back(std::move(name));
   }
   std::sort(names.begin(), names.end());
   return names;
+}
+
+}  // namespace
+
+std::vector<std::string> NamesIn(const std::string& folder) {
+  return NamesOf(opendir(folder.c_str()));
+}
+
+std::vector<std::string> NamesIn(int folder) {
+  // Opened anew, because a copy of the descriptor would share its position in the list.
+  const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* const opened = fd >= 0 ? fdopendir(fd) : nullptr;
+  if (opened == nullptr && fd >= 0) close(fd);
+  return NamesOf(opened);
 }
 
 }  // namespace minisgl

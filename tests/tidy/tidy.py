@@ -35,6 +35,7 @@ LIBRARIES = {
     r"nlohmann/": ["src/base/"],
     r"sentencepiece": ["src/text/"],
     r"pcre2": ["src/text/"],
+    r"xxh": ["src/store/"],
     r"CLI/|CLI11": ["src/load/option_table.cc"],
     r"hwy/": ["src/cpu/"],
     r"histedit|editline": ["src/chat/line_editor.cc"],

@@ -20,5 +20,7 @@ Status CheckLink(const std::string& path);
 // Names in `folder` without "." and "..", sorted; empty if it cannot be read. Throws
 // std::bad_alloc.
 std::vector<std::string> NamesIn(const std::string& folder);
+// The same for an open folder.
+std::vector<std::string> NamesIn(int folder);
 
 }  // namespace minisgl

@@ -1,0 +1,92 @@
+#include "store/block_file.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+
+#include "store/block_key.h"
+
+namespace minisgl::store {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "a header is copied as it is");
+
+const KvBlockKey& ParentOf(const KvBlockKey& root, KvBlockPath path) {
+  return path.size() < 2 ? root : path[path.size() - 2];
+}
+
+}  // namespace
+
+BlockChecksum::BlockChecksum(const BlockHeader& header)
+    : state_(XXH3_createState(), [](XXH3_state_s* state) { XXH3_freeState(state); }) {
+  if (state_ == nullptr) throw std::bad_alloc();
+  XXH3_128bits_reset(state_.get());
+  XXH3_128bits_update(state_.get(), &header, offsetof(BlockHeader, checksum));
+}
+
+void BlockChecksum::Add(std::span<const std::byte> data) {
+  XXH3_128bits_update(state_.get(), data.data(), data.size());
+}
+
+std::array<uint64_t, 2> BlockChecksum::value() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
+  return {hash.low64, hash.high64};
+}
+
+BlockHeader MakeBlockHeader(const KvBlockKey& root, KvBlockPath path,
+                            std::span<const TokenId> tokens, std::string_view model_name,
+                            std::span<const std::byte> data) {
+  BlockHeader header{};
+  header.magic = kBlockMagic;
+  header.num_tokens = static_cast<uint32_t>(tokens.size());
+  header.index = static_cast<int32_t>(path.size() - 1);
+  header.data_bytes = data.size();
+  header.key = path.back();
+  header.parent = ParentOf(root, path);
+  std::copy_n(tokens.begin(), std::min(tokens.size(), header.tokens.size()), header.tokens.begin());
+  // One zero stays at the end.
+  std::copy_n(model_name.begin(), std::min(model_name.size(), header.model_name.size() - 1),
+              header.model_name.begin());
+  BlockChecksum checksum(header);
+  checksum.Add(data);
+  header.checksum = checksum.value();
+  return header;
+}
+
+std::string_view HeaderFault(const BlockHeader& header, const KvBlockKey& root,
+                             const KvBlockKey& key, uint64_t file_bytes) {
+  if (header.magic != kBlockMagic) return "is no file of a block";
+  if (header.num_tokens != kKvBlockTokens) return "has another number of tokens";
+  if (file_bytes < kBlockHeaderBytes || header.data_bytes != file_bytes - kBlockHeaderBytes) {
+    return "is cut off, or too long";
+  }
+  if (header.key != key) return "has the name of another block";
+  if (header.index < 0 || (header.index == 0) != (header.parent == root) ||
+      header.key != ChildKey(header.parent, header.tokens)) {
+    return "has another key than its tokens";
+  }
+  return "";
+}
+
+bool IsBlock(const BlockHeader& header, const KvBlockKey& root, KvBlockPath path,
+             std::span<const TokenId> tokens, std::span<const std::byte> data) {
+  if (header.magic != kBlockMagic || header.num_tokens != tokens.size() ||
+      header.data_bytes != data.size() || header.key != path.back() ||
+      header.parent != ParentOf(root, path) || header.index != std::ssize(path) - 1 ||
+      !std::equal(tokens.begin(), tokens.end(), header.tokens.begin(), header.tokens.end())) {
+    return false;
+  }
+  BlockChecksum checksum(header);
+  checksum.Add(data);
+  return checksum.value() == header.checksum;
+}
+
+std::string ModelNameOf(const BlockHeader& header) {
+  return std::string(header.model_name.data(),
+                     strnlen(header.model_name.data(), header.model_name.size()));
+}
+
+}  // namespace minisgl::store
