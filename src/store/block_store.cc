@@ -38,6 +38,7 @@ constexpr int64_t kDefaultPart = 10;
 // An eviction makes room for this part of the limit, and other processes' blocks are counted anew
 // after this process has written as much, so that the folder is seldom listed.
 constexpr int64_t kSlackPart = 16;
+constexpr int kTriesAfterClear = 4;
 
 // A key is a hash already.
 struct KeyHash {
@@ -314,7 +315,8 @@ bool FolderStore::Write(KvBlockPath path, std::span<const TokenId> block_tokens,
   if (!accepts_blocks_ || !MakeRoom()) return not_written();
   const BlockHeader header = MakeBlockHeader(root_, path, block_tokens, options_.model_name, data);
   int error = WriteFile(*model, path, header, data);
-  if (error == ENOENT) {  // `minisgl cache clear` removed the folder of the model
+  // `minisgl cache clear` removes the folder of the model, or the temporary file.
+  for (int i = 0; error == ENOENT && i < kTriesAfterClear; ++i) {
     model = ReopenModel();
     error = WriteFile(*model, path, header, data);
   }

@@ -1,7 +1,7 @@
 // What the tests of the store share: prompts, and the data that belongs to each of their blocks.
 #pragma once
 
-#include <dirent.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -17,6 +17,7 @@
 #include "minisgl/base/log.h"
 #include "minisgl/base/random.h"
 #include "minisgl/store/kv_block_store.h"
+#include "store/cache_folder.h"
 #include "temporary_folder.h"
 
 namespace minisgl {
@@ -140,13 +141,7 @@ class StoreTest : public testing::Test {
     return "";
   }
   std::string FileOf(const KvBlockKey& key) const {
-    constexpr char kDigits[] = "0123456789abcdef";
-    std::string name;
-    for (const uint8_t byte : key) {
-      name += kDigits[byte >> 4];
-      name += kDigits[byte & 15];
-    }
-    return ModelFolder() + "/" + name + ".kv";
+    return ModelFolder() + "/" + store::BlockName(key);
   }
   static timespec UsedAt(const std::string& path) {
     struct stat info {};
