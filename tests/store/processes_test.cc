@@ -1,10 +1,14 @@
 // Several processes on one folder, killed at any moment: a block is whole, or it is not there.
+#include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
 #include <thread>
 
 #include "minisgl/store/cache_tools.h"
@@ -206,6 +210,49 @@ TEST_F(FullDiskTest, AStoreOpensOnAFullDisk) {
   const auto store = Open();
   EXPECT_EQ(WriteAllBlocks(store.get(), TestPrompt("model", 1, 2)), 0);
   EXPECT_TRUE(Files("TAG").empty()) << "an empty tag would not be recognised";
+}
+
+// Mounts a small file system on `folder` that only this process sees. False without the right to.
+bool MountSmallDisk(const std::string& folder, const char* options) {
+  const std::string uid_map = fmt::format("0 {} 1", geteuid());
+  const bool is_root = geteuid() == 0;
+  if (unshare(CLONE_NEWNS | (is_root ? 0 : CLONE_NEWUSER)) != 0) return false;
+  if (!is_root && !(std::ofstream("/proc/self/uid_map") << uid_map << std::flush)) return false;
+  return mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount("none", folder.c_str(), "tmpfs", 0, options) == 0;
+}
+
+TEST_F(ProcessesTest, AFullDisk) {
+  constexpr int kNoMount = 77;
+  std::filesystem::create_directory(Folder());
+  const pid_t pid = Start([&] {
+    if (!MountSmallDisk(Folder(), "size=1m,mode=0700")) _exit(kNoMount);
+    const TestPrompt prompt("model", 1, 8);
+    const auto store = Open(SmallOptions());
+    if (store == nullptr) _exit(3);
+    int64_t written = 0;
+    while (written < 8 && WriteBlock(store.get(), prompt, written, kBlockBytes)) ++written;
+    EXPECT_GE(written, 4);
+    EXPECT_LE(written, 5);
+    EXPECT_FALSE(store->accepts_blocks());
+    EXPECT_TRUE(Files(".tmp").empty());
+    EXPECT_EQ(store->Find(prompt.keys), written);
+    for (int64_t block = 0; block < written; ++block) {
+      EXPECT_TRUE(ReadsBlock(store.get(), prompt, block, kBlockBytes));
+    }
+    EXPECT_EQ(warnings_.size(), 1u);
+    EXPECT_NE(warnings_[0].find("(No space left on device)"), std::string::npos) << warnings_[0];
+    // The next process has the blocks, and a limit that suits the disk.
+    KvBlockFolderOptions options = SmallOptions();
+    options.max_bytes = 0;
+    const auto next = Open(options);
+    EXPECT_EQ(next->Find(prompt.keys), written);
+    EXPECT_FALSE(next->accepts_blocks()) << "a tenth of the disk has no room for a block";
+    _exit(HasFailure() ? 1 : 0);
+  });
+  const int exit_status = ExitStatusOf(pid);
+  if (exit_status == kNoMount) GTEST_SKIP() << "a file system cannot be mounted here";
+  EXPECT_EQ(exit_status, 0);
 }
 
 }  // namespace
