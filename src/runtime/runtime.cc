@@ -14,6 +14,7 @@
 #include "minisgl/base/check.h"
 #include "minisgl/base/out_of_memory.h"
 #include "runtime/grammar_compiler.h"
+#include "runtime/prefix_source.h"
 #include "runtime/serve_loop.h"
 
 namespace minisgl::runtime {
@@ -21,9 +22,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Interval at which a KV source is polled while all requests wait for it: it cannot wake the
-// thread.
+// Interval at which a KV source is polled while all requests wait for it, or while it saves: it
+// cannot wake the thread.
 constexpr auto kSourcePoll = std::chrono::milliseconds(1);
+
+RuntimeOptions WithSource(RuntimeOptions options, KvSource* source) {
+  if (source != nullptr) options.scheduler.kv_source = source;
+  return options;
+}
 
 class SchedulerRuntime : public Runtime {
  public:
@@ -31,12 +37,16 @@ class SchedulerRuntime : public Runtime {
                    const RuntimeOptions& options)
       : engine_(std::move(engine)),
         limits_(engine_->limits()),
-        has_source_(options.scheduler.kv_source != nullptr),
+        store_(options.kv_store),
+        source_(store_ == nullptr ? nullptr
+                                  : std::make_unique<PrefixSource>(engine_.get(), store_.get(),
+                                                                   MakeWorkThread())),
+        has_source_(source_ != nullptr || options.scheduler.kv_source != nullptr),
         grammars_(tokenizer == nullptr ? nullptr
                                        : std::make_unique<GrammarCompiler>(
                                              tokenizer, limits_.vocab_size, [this] { Wake(); })),
         loop_(
-            engine_.get(), tokenizer, options, &Clock::now,
+            engine_.get(), tokenizer, WithSource(options, source_.get()), &Clock::now,
             [this](const RuntimeStats& news) { TakeStats(news); }, grammars_.get()),
         started_(Clock::now()) {
     stats_ = loop_.Stats();
@@ -51,6 +61,7 @@ class SchedulerRuntime : public Runtime {
     }
     thread_.join();
     grammars_.reset();  // its thread calls Wake
+    source_.reset();    // its copies are the engine's
     // Before the scheduler: after a failure steps may be in flight, which read the sampling
     // parameters of requests.
     engine_.reset();
@@ -102,6 +113,15 @@ class SchedulerRuntime : public Runtime {
     Post(CloseSessionCommand{session});
   }
 
+  void FinishSaves(std::chrono::milliseconds timeout) override {
+    std::unique_lock lock(mutex_);
+    // The figures of a request are there before its kDone.
+    const auto is_saved = [this] { return has_failed_ || stats_.scheduler.saves == 0; };
+    if (saved_.wait_for(lock, timeout, is_saved)) return;
+    Post(DropSavesCommand{});
+    saved_.wait(lock, is_saved);  // for the blocks under way
+  }
+
   RuntimeStats Stats() const override {
     std::lock_guard lock(mutex_);
     RuntimeStats stats = stats_;
@@ -121,7 +141,9 @@ class SchedulerRuntime : public Runtime {
   struct CloseSessionCommand {
     SessionId id;
   };
-  using Command = std::variant<Submission, AbortCommand, OpenSessionCommand, CloseSessionCommand>;
+  struct DropSavesCommand {};
+  using Command = std::variant<Submission, AbortCommand, OpenSessionCommand, CloseSessionCommand,
+                               DropSavesCommand>;
 
   // Lets the thread look for grammars that are compiled.
   void Wake() {
@@ -147,6 +169,8 @@ class SchedulerRuntime : public Runtime {
 
   std::unique_ptr<Engine> engine_;
   const EngineLimits limits_;
+  const std::shared_ptr<KvBlockStore> store_;
+  std::unique_ptr<PrefixSource> source_;
   const bool has_source_;
   std::unique_ptr<GrammarCompiler> grammars_;
   ServeLoop loop_;
@@ -162,6 +186,8 @@ class SchedulerRuntime : public Runtime {
   RequestId next_request_ = 1;
   SessionId next_session_ = 1;
   RuntimeStats stats_;
+  bool has_failed_ = false;        // no request runs any more
+  std::condition_variable saved_;  // stats_ or has_failed_ changed
 
   std::thread thread_;  // last: starts after all other members
 };
@@ -173,7 +199,10 @@ void SchedulerRuntime::Run() {
     try {
       TakeInbox(sleeps);
       for (; !taken_.empty(); taken_.pop_front()) Execute(&taken_.front());
-      if (is_ending_) loop_.AbortAll();
+      if (is_ending_) {
+        loop_.AbortAll();
+        loop_.DropSaves();
+      }
       sleeps = !loop_.Turn();
       tries = 0;
     } catch (const std::bad_alloc&) {
@@ -185,7 +214,7 @@ void SchedulerRuntime::Run() {
       FailAll("internal", error.what());
       sleeps = false;
     }
-    if (is_ending_ && sleeps && loop_.Idle()) break;
+    if (is_ending_ && sleeps && loop_.Idle() && !loop_.Saving()) break;
   }
   try {
     loop_.FinishTrace();
@@ -205,6 +234,11 @@ void SchedulerRuntime::WaitForMemory(int tries) noexcept {
 // Failing the requests takes memory too. If it runs out, the remaining ones are failed when memory
 // is free again.
 void SchedulerRuntime::FailAll(const char* code, const char* message) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    has_failed_ = true;
+    saved_.notify_all();
+  }
   for (int tries = 1;; ++tries) {
     try {
       return loop_.FailAll(code, message);
@@ -227,7 +261,7 @@ void SchedulerRuntime::TakeInbox(bool sleeps) {
 
 std::optional<Clock::time_point> SchedulerRuntime::WakeTime() const {
   std::optional<Clock::time_point> time = loop_.NextDeadline();
-  if (has_source_ && !loop_.Idle()) {
+  if (has_source_ && (!loop_.Idle() || loop_.Saving())) {
     const auto poll = Clock::now() + kSourcePoll;
     time = std::min(time.value_or(poll), poll);
   }
@@ -244,6 +278,8 @@ void SchedulerRuntime::Execute(Command* command) {
     loop_.OpenSession(open->id);
   } else if (const auto* close = std::get_if<CloseSessionCommand>(command)) {
     loop_.CloseSession(close->id);
+  } else if (std::holds_alternative<DropSavesCommand>(*command)) {
+    loop_.DropSaves();
   }
 }
 
@@ -254,6 +290,7 @@ void SchedulerRuntime::TakeStats(const RuntimeStats& news) {
   stats_.first_token_s.Add(news.first_token_s);
   stats_.between_tokens_s.Add(news.between_tokens_s);
   stats_.host_step_s.Add(news.host_step_s);
+  if (stats_.scheduler.saves == 0) saved_.notify_all();
 }
 
 }  // namespace
@@ -264,6 +301,9 @@ namespace minisgl {
 Result<std::unique_ptr<Runtime>> Runtime::Create(std::unique_ptr<Engine> engine,
                                                  const Tokenizer* tokenizer,
                                                  const RuntimeOptions& options) {
+  if (options.kv_store != nullptr && engine->KvBlockBytes(kKvBlockTokens) == 0) {
+    return MakeStatus(StatusCode::kInternal, "the engine's keys and values cannot be kept");
+  }
   if (engine->limits().max_in_flight < 2 && options.overlap) {
     return MakeStatus(StatusCode::kInternal,
                       "overlap needs an engine that takes two steps at a time");

@@ -376,7 +376,7 @@ void ServeLoop::CheckIdle() const {
   // A page that two sessions share counts for each.
   const SchedulerStats stats = scheduler_.Stats();
   MINISGL_CHECK(stats.pages_free + stats.pages_cached == stats.pages_total &&
-                    stats.pages_locked <= stats.session_pages,
+                    stats.pages_locked <= stats.session_pages + stats.saving_pages,
                 "idle, with pages lost or held: {}", scheduler_.DebugString());
 }
 

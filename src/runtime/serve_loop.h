@@ -71,6 +71,11 @@ class ServeLoop {
   bool Idle() const { return failure_ || scheduler_.Idle(); }
   // See Scheduler::WaitsOutside.
   bool WaitsOutside() const { return !failure_ && scheduler_.WaitsOutside(); }
+  // See Scheduler::Saving. Another Turn may find something to do.
+  bool Saving() const { return !failure_ && scheduler_.Saving(); }
+  void DropSaves() {
+    if (!failure_) scheduler_.DropSaves();
+  }
   std::optional<Time> NextDeadline() const;
 
   // Figures since the beginning; with a stats sink, since its last call. Without uptime.
@@ -124,8 +129,8 @@ class ServeLoop {
   void HandleNotes(Time now);
   void Forget(LiveMap::iterator place);
   void PublishStats(bool with_histograms, Time now);
-  // Checks, in every build, that an idle scheduler has lost no page, and that only sessions hold
-  // any.
+  // Checks, in every build, that an idle scheduler has lost no page, and that only sessions and
+  // saves hold any.
   void CheckIdle() const;
 
   Engine* engine_;

@@ -12,7 +12,7 @@
 //   I9  phases agree with queues and resources
 //   I10 submitted == waiting + running + ended
 //   I13 rows and tokens of every plan within limits, no row empty or twice, write slots distinct
-//   I14 idle: only sessions hold locks, nothing is deferred or taken
+//   I14 idle: only sessions and saves hold locks, nothing is deferred or taken
 //
 // The same for window pages, if the engine has them:
 //   I1, I2  each is free or belongs to one page
@@ -155,6 +155,16 @@ void Scheduler::Impl::CheckWindows() const {
                 pages.cache().windows()->num_available(), context.limits.num_window_pages);
 }
 
+// I4 of prefixes that are held until they are saved.
+void Scheduler::Impl::CheckSaves() const {
+  pages.saver().ForEach([&](KvSaveId id, const PrefixNode* node, const std::vector<PageId>& held) {
+    const std::vector<PageId> cached = pages.cache().cache().PathPages(node);
+    MINISGL_CHECK(
+        cached.size() >= held.size() && std::equal(held.begin(), held.end(), cached.begin()),
+        "I4: save {} has pages that are not under the node it locks", id);
+  });
+}
+
 void Scheduler::Impl::CheckInvariants() const {
   std::vector<PageId> taken, window_claims;
   std::vector<int32_t> rows;
@@ -176,6 +186,8 @@ void Scheduler::Impl::CheckInvariants() const {
     locked.push_back(state->node);
   }
   for (PrefixNode* node : queues.sessions().Locks()) locked.push_back(node);
+  for (PrefixNode* node : pages.saver().Locks()) locked.push_back(node);
+  CheckSaves();
   pages.cache().CheckInvariants(taken, window_claims);
   pages.cache().cache().CheckInvariants(locked);
   pages.table().CheckInvariants(rows);
@@ -196,7 +208,8 @@ void Scheduler::Impl::CheckInvariants() const {
                 stats.finished, stats.failed, stats.aborted);
   if (requests.empty() && in_flight.empty()) {
     MINISGL_CHECK(pages.cache().num_deferred() == 0 && pages.table().num_deferred() == 0 &&
-                      pages.cache().cache().num_locked() <= queues.sessions().num_pages() &&
+                      pages.cache().cache().num_locked() <=
+                          queues.sessions().num_pages() + pages.saver().num_pages() &&
                       queues.computing().size() == 0 &&
                       pages.cache().num_available() + pages.cache().cache().num_locked() ==
                           pages.cache().pool().num_pages(),

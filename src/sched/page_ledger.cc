@@ -22,8 +22,9 @@ PageLedger::PageLedger(const EngineLimits& limits, const SchedulerOptions& optio
       table_(limits.max_running_requests),
       windows_(limits, options.max_prefill_tokens, &cache_, &running_),
       // A source writes whole pages and knows of no window pages: with those it is not asked.
-      loader_(limits.num_window_pages > 0 ? nullptr : options.kv_source, &cache_,
-              limits.page_size) {}
+      loader_(limits.num_window_pages > 0 ? nullptr : options.kv_source, &cache_, limits.page_size),
+      saver_(limits.num_window_pages > 0 ? nullptr : options.kv_source, &cache_.cache(),
+             limits.page_size) {}
 
 int64_t PageLedger::OwedPages() const {
   int64_t owed = 0;
@@ -35,7 +36,13 @@ int64_t PageLedger::OwedPages() const {
   return owed;
 }
 
-bool PageLedger::IsShortOf(int32_t count) const {
+void PageLedger::MakeAvailable(int64_t count) {
+  while (count > num_available() && saver_.DropOne()) {
+  }
+}
+
+bool PageLedger::IsShortOf(int32_t count) {
+  MakeAvailable(count - num_pending_free());
   return count > num_available() + num_pending_free() || windows_.IsShortOf(count);
 }
 
@@ -44,7 +51,8 @@ int64_t PageLedger::AvailableTokens(const RequestState& state) const {
   return (static_cast<int64_t>(state.pages.size()) + pages) * page_size_ - state.launched_len;
 }
 
-bool PageLedger::MayLoad(int64_t load_len) const {
+bool PageLedger::MayLoad(int64_t load_len) {
+  MakeAvailable(load_len / page_size_);
   return load_len / page_size_ <= num_available() && released_in_ <= last_collected_;
 }
 
@@ -57,8 +65,10 @@ PrefixMatch PageLedger::Match(std::span<const TokenId> tokens) {
 }
 
 bool PageLedger::LockIfRoom(const PrefixMatch& match, int64_t wanted) {
+  MakeAvailable(wanted - num_pending_free());
   if (wanted > num_attainable()) return false;
   cache_.cache().Lock(match.node);
+  MakeAvailable(wanted - num_pending_free());
   if (wanted <= num_attainable()) return true;
   cache_.cache().Unlock(match.node);  // the match itself was counted as evictable
   return false;
@@ -79,6 +89,7 @@ void PageLedger::Admit(RequestState* state, PrefixMatch match) {
 }
 
 bool PageLedger::Take(RequestState* state, int32_t count) {
+  MakeAvailable(count);
   if (count > num_available() || !windows_.CanTakeNow(count)) return false;
   cache_.Take(count, &state->pages);
   windows_.Claim(state, state->pages.size() - static_cast<size_t>(count));
@@ -177,6 +188,7 @@ void PageLedger::UnlockAll() {
   for (const RequestState* state : running_) {
     if (state->holds_lock) cache_.cache().Unlock(state->node);
   }
+  for (PrefixNode* node : saver_.Locks()) cache_.cache().Unlock(node);
 }
 
 }  // namespace minisgl::sched

@@ -3,8 +3,8 @@
 //
 // This is the only place that takes or returns any of them; others read. A request holds them from
 // Admit to Release, and is in running() for exactly that time. Two more owners of pages work beside
-// it: KvLoader (pages of a load whose request was released) and SessionTable (locks between turns).
-// One thread.
+// it: KvLoader (pages of a load whose request was released), SessionTable (locks between turns) and
+// KvSaver (locks until a prefix is saved, which this drops where pages are short). One thread.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 #include "minisgl/kv/cache_manager.h"
 #include "minisgl/sched/scheduler.h"
 #include "sched/kv_loader.h"
+#include "sched/kv_saver.h"
 #include "sched/request_state.h"
 #include "sched/request_table.h"
 #include "sched/window_ledger.h"
@@ -38,6 +39,8 @@ class PageLedger {
   const WindowLedger& windows() const { return windows_; }
   const KvLoader& loader() const { return loader_; }
   KvLoader& loader() { return loader_; }
+  const KvSaver& saver() const { return saver_; }
+  KvSaver& saver() { return saver_; }
   // For the locks of sessions.
   PrefixCache* prefix_cache() { return &cache_.cache(); }
   // Admitted requests that have not ended, in order of admission.
@@ -58,17 +61,20 @@ class PageLedger {
     const int64_t needed = CeilDiv<int64_t>(state.launched_len + count, page_size_);
     return static_cast<int32_t>(needed - static_cast<int64_t>(state.pages.size()));
   }
-  // True if `count` pages can be taken neither now nor after what is pending is free.
-  bool IsShortOf(int32_t count) const;
+  // True if `count` pages can be taken neither now nor after what is pending is free. Drops saves.
+  bool IsShortOf(int32_t count);
+  // Drops saves until `count` pages are available, or no save is left to drop.
+  void MakeAvailable(int64_t count);
   // Upper bound on the tokens that `state` can take pages for without preempting another request.
   int64_t AvailableTokens(const RequestState& state) const;
   // True if a load of `load_len` tokens may begin: its pages are available, and no step in flight
-  // may still read them for a request released meanwhile.
-  bool MayLoad(int64_t load_len) const;
+  // may still read them for a request released meanwhile. Drops saves.
+  bool MayLoad(int64_t load_len);
 
   // The longest cached prefix of `tokens` that a request can go on from. Not locked.
   PrefixMatch Match(std::span<const TokenId> tokens);
-  // Locks `match` if `wanted` pages stay attainable with it locked; else returns false.
+  // Locks `match` if `wanted` pages stay attainable with it locked; else returns false. Drops
+  // saves.
   bool LockIfRoom(const PrefixMatch& match, int64_t wanted);
   void Unlock(const PrefixMatch& match);
 
@@ -97,7 +103,7 @@ class PageLedger {
 
   // Drops every cached page without a lock; returns the number of pages still cached.
   int64_t ResetCache() { return cache_.Reset(); }
-  // Unlocks what running requests lock, before destruction.
+  // Unlocks what running requests and saves lock, before destruction.
   void UnlockAll();
 
  private:
@@ -107,6 +113,7 @@ class PageLedger {
   std::vector<RequestState*> running_;
   WindowLedger windows_;
   KvLoader loader_;
+  KvSaver saver_;
   int64_t pages_peak_ = 0;
   StepId last_launched_ = 0, last_collected_ = 0;
   // The last step in flight at the latest Release of a request with a row in a step in flight. The

@@ -24,7 +24,8 @@ bool Preemptor::TakePages(RequestState* state, int64_t count) {
 }
 
 bool Preemptor::PreemptFor(const RequestState& state) {
-  if (!state.is_chat() || pages_->table().num_deferred() > 0 || pages_->num_pending_free() > 0) {
+  if (!state.is_chat() || pages_->table().num_deferred() > 0 || pages_->num_pending_free() > 0 ||
+      pages_->saver().num_dropping() > 0) {
     return false;
   }
   RequestState* victim = PickVictim();

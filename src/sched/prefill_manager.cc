@@ -185,6 +185,7 @@ void PrefillManager::AddChunk(RequestState* state) {
   int64_t count = std::min({remaining, ChunkLimit(*state), BudgetFor(*state)});
   // Only the first token may preempt another request. If pages are short, the chunk is shorter.
   if (!preemptor_->TakePages(state, 1)) return;
+  pages_->MakeAvailable(pages_->MissingPages(*state, count));
   count = std::min(count, pages_->AvailableTokens(*state));
   if (!preemptor_->TakePages(state, count)) return;
   draft_->prefill.push_back({state, count, {}});

@@ -119,6 +119,7 @@ void Scheduler::Impl::EndById(RequestId id, EndReason reason) {
 
 std::shared_ptr<const BatchPlan> Scheduler::Impl::Next() {
   CollectLoads();
+  pages.saver().CollectSaved();
   if (static_cast<int32_t>(in_flight.size()) >= context.limits.max_in_flight) return nullptr;
   if (!in_flight.empty() && in_flight.back().needs_masks) return nullptr;
   // The lengths that a step with drafts leaves are known only after it is collected.
@@ -351,6 +352,11 @@ void Scheduler::Impl::CollectLoad(RequestState* state, const KvLoadResult& resul
   const int64_t loaded =
       std::clamp<int64_t>(result.num_tokens, 0, state->load_len) / page_size * page_size;
   context.stats.loaded_tokens += loaded;
+  const int64_t missing = state->load_len - loaded;
+  if (state->preemptions == 0) {  // its first admission
+    state->first_cached_len += loaded;
+    context.stats.cached_tokens += loaded;
+  }
   state->load_len = 0;
   state->phase = Phase::kPrefill;
   pages.SetLaunched(state, state->launched_len + loaded);
@@ -358,7 +364,7 @@ void Scheduler::Impl::CollectLoad(RequestState* state, const KvLoadResult& resul
     ++context.stats.failed_loads;
     if (context.options.kv_failure == KvFailurePolicy::kFail) {
       End(state, EndReason::kFailed, "kv_load_failed",
-          fmt::format("{} tokens of the prompt's keys could not be loaded", result.num_tokens));
+          fmt::format("{} tokens of the prompt's keys could not be loaded", missing));
       return;
     }
   }
@@ -425,7 +431,9 @@ void Scheduler::Impl::End(RequestState* state, EndReason reason, std::string err
   queues.Remove(state);
   state->phase = Phase::kEnded;
   EndTurn(state, reason);
+  if (state->holds_lock && reason != EndReason::kFailed) pages.saver().Offer(*state);
   if (state->table_row >= 0) preemptor.Release(state);
+  if (context.options.kv_source != nullptr) context.options.kv_source->Forget(state->request.id);
   if (context.options.drafter != nullptr) context.options.drafter->Forget(state->request.id);
   SchedEvent event;
   event.id = state->request.id;
@@ -470,7 +478,7 @@ void Scheduler::Impl::ForgetIfDone(RequestState* state) {
 bool Scheduler::Impl::WaitsOutside() const {
   if (!in_flight.empty() || requests.empty()) return false;
   // A request may run after the source frees these.
-  if (pages.loader().num_abandoned_pages() > 0) return true;
+  if (pages.loader().num_abandoned_pages() > 0 || pages.saver().num_dropping() > 0) return true;
   const auto runs = [](const RequestState* state) { return state->phase != Phase::kLoading; };
   if (std::any_of(pages.running().begin(), pages.running().end(), runs)) return false;
   return pages.loader().num_loading() > 0 || queues.waiting().num_ready() == 0;
@@ -538,6 +546,15 @@ bool Scheduler::HasInFlight() const { return !impl_->in_flight.empty(); }
 
 bool Scheduler::Idle() const { return impl_->requests.empty() && impl_->in_flight.empty(); }
 
+bool Scheduler::Saving() const { return impl_->pages.saver().num_saves() > 0; }
+
+void Scheduler::DropSaves() {
+  impl_->Checked([&] {
+    while (impl_->pages.saver().DropOne()) {
+    }
+  });
+}
+
 bool Scheduler::WaitsOutside() const { return impl_->WaitsOutside(); }
 
 SchedulerStats Scheduler::Stats() const {
@@ -559,6 +576,11 @@ SchedulerStats Scheduler::Stats() const {
   }
   stats.sessions = sessions.size();
   stats.session_pages = sessions.num_pages();
+  const sched::KvSaver& saver = impl_->pages.saver();
+  stats.saved_pages = saver.saved_pages();
+  stats.dropped_pages = saver.dropped_pages();
+  stats.saves = saver.num_saves();
+  stats.saving_pages = saver.num_pages();
   return stats;
 }
 

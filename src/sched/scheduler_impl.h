@@ -97,6 +97,7 @@ struct Scheduler::Impl {
   void CheckInvariants() const;
   void CheckRequest(const RequestState& state) const;
   void CheckPromises() const;
+  void CheckSaves() const;
   void CheckWindows() const;
 
   sched::SchedulerContext context;

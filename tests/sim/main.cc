@@ -45,6 +45,7 @@ int RunSeeds(uint64_t first, uint64_t count) {
   int64_t steps = 0, preemptions = 0, remapped = 0, evicted = 0, reclaimed = 0, aborted = 0,
           failed = 0;
   int64_t drafted = 0, accepted = 0, loaded = 0, failed_loads = 0, turns = 0, scored = 0;
+  int64_t saved = 0, dropped = 0;
   uint64_t violations = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     const Workload workload = DrawWorkload(seed);
@@ -59,6 +60,8 @@ int RunSeeds(uint64_t first, uint64_t count) {
     drafted += outcome.stats.drafted_tokens;
     accepted += outcome.stats.accepted_drafts;
     loaded += outcome.stats.loaded_tokens;
+    saved += outcome.stats.saved_pages;
+    dropped += outcome.stats.dropped_pages;
     failed_loads += outcome.stats.failed_loads;
     turns += outcome.turns;
     scored += outcome.stats.scored_tokens;
@@ -69,9 +72,10 @@ int RunSeeds(uint64_t first, uint64_t count) {
       fmt::format(
           "{} preemptions, {} pages remapped, {} evicted, {} window pages reclaimed, {} aborts, {} "
           "failures\n"
-          "{} drafts, {} accepted, {} tokens loaded, {} loads failed, {} turns, {} tokens scored\n",
+          "{} drafts, {} accepted, {} tokens loaded, {} loads failed, {} turns, {} tokens scored\n"
+          "{} pages saved, {} dropped\n",
           preemptions, remapped, evicted, reclaimed, aborted, failed, drafted, accepted, loaded,
-          failed_loads, turns, scored)
+          failed_loads, turns, scored, saved, dropped)
           .c_str(),
       stdout);
   std::fputs(fmt::format("{} seeds, {} violations, {:.0f} steps/s\n", count, violations,

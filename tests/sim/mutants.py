@@ -223,11 +223,42 @@ MUTANTS = [
      "  SupplyMasks();  // the step in flight waits for them\n", ""),
     ("constraints: a grammar is not waited for", "runtime/serve_loop.cc", "    request.is_gated = true;\n", ""),
     ("constraints: a grammar that fails opens the gate", "runtime/serve_loop.cc", "if (outcome.status.ok()) {", "if (true) {"),
+    # Prefixes that are saved, and loaded from where they were saved.
+    ("saves: the pages are not held", "sched/kv_saver.cc", "  cache_->Lock(save.node);\n", ""),
+    ("saves: the pages are held for ever", "sched/kv_saver.cc", "  cache_->Unlock(found->second.node);\n", ""),
+    ("saves: a request waits for pages that wait to be saved", "sched/page_ledger.cc",
+     "while (count > num_available() && saver_.DropOne()) {", "while (false) {"),
+    ("saves: pages that are needed are given up while they are read", "sched/kv_saver.cc",
+     "if (const auto result = source_->DropSave(latest->first)) End(*result);",
+     "source_->DropSave(latest->first);\n  End({.id = latest->first});"),
+    ("saves: the source forgets what it reads when the save is dropped", "runtime/prefix_source.cc",
+     "  if (!save.jobs.empty()) return std::nullopt;\n", ""),
+    ("saves: nothing waits for a save that was dropped while it is read", "sched/scheduler.cc",
+     "pages.loader().num_abandoned_pages() > 0 || pages.saver().num_dropping() > 0", "pages.loader().num_abandoned_pages() > 0"),
+    ("saves: pages that are not whole are offered", "sched/kv_saver.cc", "int64_t{state.tree_pages} * page_size_ / block * block",
+     "std::ssize(state.pages) * page_size_ / block * block"),
+    ("saves: what was saved is not collected", "sched/scheduler.cc", "  pages.saver().CollectSaved();\n", ""),
+    ("saves: a block is read from the pages of the one before", "runtime/prefix_source.cc",
+     "pages[static_cast<size_t>((at - begin) / page_size)]",
+     "pages[static_cast<size_t>((std::max<int64_t>(at - begin - block_tokens_, at % block_tokens_)) / page_size)]"),
+    ("saves: a block is under the key of the one after", "runtime/prefix_source.cc",
+     "store_->Write(PathTo(save->keys, job->block),",
+     "store_->Write(PathTo(save->keys, std::min<int64_t>(job->block + 1, std::ssize(*save->keys) - 1)),"),
+    ("loads: a damaged block is believed", "runtime/prefix_source.cc", "if (load->is_stopped || !job.is_good) {",
+     "if (load->is_stopped) {"),
+    ("loads: blocks after a damaged one count", "runtime/prefix_source.cc",
+     "      load->is_stopped = true;\n      for (const auto& later", "      for (const auto& later"),
+    ("loads: a load ends while its later blocks are under way", "runtime/prefix_source.cc",
+     "return load->jobs.empty() && (load->is_stopped", "return (load->is_stopped"),
+    ("loads: a block that is read does not reach its pages", "runtime/prefix_source.cc",
+     "engine_->WritePages(std::move(job.copy));", "job.copy.reset();"),
+    ("loads: the cached pages of a block are written again", "runtime/prefix_source.cc",
+     "const bool is_in = at >= begin && at < begin + count;", "const bool is_in = at < begin + count;"),
 ]
 
 
 # The runtime's loop without its thread, and what that needs beside the rooms sched and kv.
-OTHERS = ["runtime/answer", "runtime/event_queue", "runtime/serve_loop", "runtime/stop_filter", "runtime/trace_writer",
+OTHERS = ["runtime/answer", "runtime/event_queue", "runtime/prefix_source", "runtime/serve_loop", "runtime/stop_filter", "runtime/trace_writer",
           "base/check", "base/histogram", "base/json", "base/kernel_profile", "base/status", "base/utf8", "text/stream_decoder"]
 
 

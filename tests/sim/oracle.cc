@@ -63,8 +63,8 @@ void CheckFailure(const Workload& workload, const Request& request, const Told& 
       length <= workload.limits.max_seq_len &&
       CeilDiv<int64_t>(length - 1, workload.limits.page_size) <= workload.limits.num_pages;
   Require(too_long != fits, fmt::format("request {} failed as {}", request.id, told.error_code));
-  const bool may_fail_loads =
-      workload.source.exists && workload.options.kv_failure == KvFailurePolicy::kFail;
+  const bool may_fail_loads = (workload.source.exists || workload.store.exists) &&
+                              workload.options.kv_failure == KvFailurePolicy::kFail;
   const bool is_load = told.error_code == "kv_load_failed";
   Require(too_long || (is_load ? may_fail_loads : !workload.faults.empty()),
           fmt::format("request {} failed without a fault: {}", request.id, told.error_code));

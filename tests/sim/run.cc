@@ -25,11 +25,11 @@ class Runner {
   Runner(const Workload& workload, std::string* trace_text)
       : workload_(workload),
         engine_(workload.limits, workload.end_rate),
-        source_(workload.source, workload.seed, &engine_),
+        source_(workload.source, workload.store, workload.seed, &engine_),
         trace_text_(trace_text) {
     SchedulerOptions options = workload.options;
     options.record_notes = true;
-    if (workload.source.exists) options.kv_source = &source_;
+    options.kv_source = source_.get();
     if (options.max_drafts > 0) {
       options.drafter = std::make_shared<SimDrafter>(workload.drafter, workload.limits.vocab_size,
                                                      workload.end_rate);
@@ -78,7 +78,7 @@ class Runner {
 
   const Workload& workload_;
   SimEngine engine_;
-  SimSource source_;
+  SimSources source_;
   std::unique_ptr<Scheduler> scheduler_;
   std::string* trace_text_;
   Outcome outcome_;
@@ -87,7 +87,8 @@ class Runner {
   size_t next_arrival_ = 0, next_fault_ = 0;
   std::multimap<int64_t, Happening> happenings_;
   int64_t healed_at_ = -1;
-  int64_t steps_left_ = 0;  // after Heal
+  int64_t steps_left_ = 0;    // after Heal
+  int64_t saving_steps_ = 0;  // after all requests ended
 };
 
 void Runner::OpenSessions() {
@@ -231,7 +232,11 @@ void Runner::Loop() {
     Arrive();
     const bool all_came = next_arrival_ == workload_.arrivals.size();
     if (all_came && healed_at_ < 0 && (happenings_.empty() || outcome_.steps % 64 == 63)) Heal();
-    if (all_came && happenings_.empty() && scheduler_->Idle()) return;
+    if (all_came && happenings_.empty() && scheduler_->Idle()) {
+      if (!scheduler_->Saving()) return;
+      if (workload_.store.drops_at_end) scheduler_->DropSaves();
+      Require(++saving_steps_ < 20000, "I12: saves do not end");
+    }
     const auto plan = scheduler_->Next();
     if (plan != nullptr) {
       Launch(plan);
@@ -249,7 +254,8 @@ void Runner::Loop() {
     if (scheduler_->Idle() || scheduler_->WaitsOutside()) last_progress = outcome_.steps;
     Require(outcome_.steps - last_progress <= patience,
             "I12: nothing was launched for too long: " + scheduler_->DebugString());
-    Require(healed_at_ < 0 || --steps_left_ > 0, "I12: the run does not end once it is healed");
+    Require(healed_at_ < 0 || scheduler_->Idle() || --steps_left_ > 0,
+            "I12: the run does not end once it is healed");
     ++outcome_.steps;
   }
 }

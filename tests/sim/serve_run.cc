@@ -62,12 +62,12 @@ class ServeRunner {
   ServeRunner(const Workload& workload, std::string* trace_text)
       : workload_(workload),
         engine_(workload.limits, workload.end_rate),
-        source_(workload.source, workload.seed, &engine_),
+        source_(workload.source, workload.store, workload.seed, &engine_),
         grammars_(workload, &outcome_.steps),
         trace_text_(trace_text) {
     RuntimeOptions options;
     options.scheduler = workload.options;
-    if (workload.source.exists) options.scheduler.kv_source = &source_;
+    options.scheduler.kv_source = source_.get();
     if (workload.options.max_drafts > 0) {
       options.scheduler.drafter = std::make_shared<SimDrafter>(
           workload.drafter, workload.limits.vocab_size, workload.end_rate);
@@ -114,7 +114,7 @@ class ServeRunner {
 
   const Workload& workload_;
   SimEngine engine_;
-  SimSource source_;
+  SimSources source_;
   SimGrammarSource grammars_;
   EventQueue queue_;
   std::unique_ptr<runtime::ServeLoop> loop_;
@@ -127,7 +127,8 @@ class ServeRunner {
   size_t next_arrival_ = 0, next_fault_ = 0;
   int64_t fails_at_ = 0;  // the allocation of the next turn that fails; 0: none
   bool all_failed_ = false;
-  int64_t steps_left_ = -1;  // after the faults end
+  int64_t steps_left_ = -1;   // after the faults end
+  int64_t saving_steps_ = 0;  // after all requests ended
 };
 
 void ServeRunner::Trace(const std::string& line) {
@@ -263,8 +264,13 @@ void ServeRunner::Loop() {
     TakeEvents();
     Require(engine_.violation().empty(), engine_.violation());
     Require(source_.violation().empty(), source_.violation());
-    if (all_came && aborts_.empty() && loop_->Idle()) return;
-    Require(steps_left_ < 0 || --steps_left_ > 0, "I12: the run does not end once it is healed");
+    if (all_came && aborts_.empty() && loop_->Idle()) {
+      if (!loop_->Saving()) return;
+      if (workload_.store.drops_at_end) loop_->DropSaves();
+      Require(++saving_steps_ < 20000, "I12: saves do not end");
+    }
+    Require(steps_left_ < 0 || loop_->Idle() || --steps_left_ > 0,
+            "I12: the run does not end once it is healed");
     ++outcome_.steps;
   }
 }

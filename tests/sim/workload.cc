@@ -153,12 +153,34 @@ void MakeThrash(Workload* workload) {
   }
 }
 
+// A disk that keeps prefixes, with what earlier processes left there. Drawn by separate dice.
+void DrawStore(const std::vector<std::vector<TokenId>>& stems, Workload* workload) {
+  Dice dice(workload->seed ^ 0x1F83D9ABFB41BD6Bull);
+  if (workload->source.exists || !dice.OneIn(3)) return;
+  StorePlan& store = workload->store;
+  store.exists = true;
+  store.block_tokens = workload->limits.page_size * static_cast<int32_t>(dice.Pick(1, 1, 2, 4));
+  store.delay_max = dice.Pick(0, 0, 2, 10);
+  store.torn_percent = dice.Pick(0, 0, 10, 60);
+  store.lost_percent = dice.Pick(0, 0, 5, 40);
+  store.refused_percent = dice.Pick(0, 0, 30);
+  store.full_after = dice.Pick(-1, -1, -1, 1, 5);
+  store.drops_at_end = dice.OneIn(3);
+  if (dice.OneIn(3)) workload->options.kv_failure = KvFailurePolicy::kFail;
+  for (const std::vector<TokenId>& stem : stems) {
+    if (dice.OneIn(2)) continue;
+    const auto num_blocks = static_cast<int64_t>(stem.size()) / store.block_tokens;
+    store.filled.push_back({stem, dice.Below(num_blocks + 1)});
+  }
+}
+
 // A window of one key up to all keys, and window pages from the need of one request up to one for
 // each page. Drawn last, by separate dice, so that the rest of a seed's workload does not depend on
 // them.
 void DrawWindows(Workload* workload) {
   Dice dice(workload->seed ^ 0x3C6EF372FE94F82Bull);
-  if (workload->source.exists || !dice.OneIn(3)) return;  // a source is not asked beside windows
+  // A source is not asked beside windows.
+  if (workload->source.exists || workload->store.exists || !dice.OneIn(3)) return;
   EngineLimits& limits = workload->limits;
   const int32_t page_size = limits.page_size;
   const auto window =
@@ -272,6 +294,7 @@ Workload DrawWorkload(uint64_t seed) {
   DrawTurns(&dice, &workload);
   if (seed % 8 == 5) MakeThrash(&workload);
   DrawGrammars(&workload);
+  DrawStore(stems, &workload);
   DrawWindows(&workload);
   DrawScored(&workload);
   return workload;
@@ -302,6 +325,16 @@ std::string Workload::Describe() const {
                         source.has_percent, source.unknown_percent, source.delay_max,
                         source.fail_percent,
                         options.kv_failure == KvFailurePolicy::kFail ? "failed" : "recomputed");
+  }
+  if (store.exists) {
+    text += fmt::format(
+        "; a store of blocks of {}, delay {}, torn {} %, lost {} %, refused {} %, full after {}, "
+        "{} "
+        "prefixes, {}{}",
+        store.block_tokens, store.delay_max, store.torn_percent, store.lost_percent,
+        store.refused_percent, store.full_after, store.filled.size(),
+        options.kv_failure == KvFailurePolicy::kFail ? "failed" : "recomputed",
+        store.drops_at_end ? ", drops at the end" : "");
   }
   if (arrivals.size() > 12) return text;
   for (const Arrival& arrival : arrivals) {

@@ -15,6 +15,7 @@
 #include "sim/sim_constraint.h"
 #include "sim/sim_drafter.h"
 #include "sim/sim_source.h"
+#include "sim/sim_store.h"
 
 namespace minisgl::sim {
 
@@ -54,6 +55,7 @@ struct Workload {
   int64_t end_rate = 20;
   DrafterPlan drafter;  // if options.max_drafts > 0
   SourcePlan source;
+  StorePlan store;                    // not beside a source
   std::vector<SessionPlan> sessions;  // open from the start
   std::vector<Arrival> arrivals;      // by step
   std::vector<Fault> faults;          // by step

@@ -20,6 +20,7 @@
 #include "minisgl/engine/engine.h"
 #include "minisgl/grammar/grammar.h"
 #include "minisgl/sched/scheduler.h"
+#include "minisgl/store/kv_block_store.h"
 #include "minisgl/text/reasoning.h"
 #include "minisgl/text/tokenizer.h"
 
@@ -136,6 +137,10 @@ struct RuntimeStats {
 struct RuntimeOptions {
   SchedulerOptions scheduler;
   bool overlap = true;  // plan the next step while one computes
+  // Where prefixes are found and kept that outlive the process, in blocks of kKvBlockTokens tokens
+  // of the engine's; may be null. Not beside scheduler.kv_source. REQUIRES
+  // Engine::KvBlockBytes(kKvBlockTokens) > 0.
+  std::shared_ptr<KvBlockStore> kv_store;
   // Receives a trace in the Chrome trace event format, which Perfetto opens, piece by piece, on the
   // runtime's thread; the last piece comes before the runtime's destructor returns. It must not
   // throw. Empty: no trace.
@@ -150,7 +155,8 @@ class Runtime {
   static Result<std::unique_ptr<Runtime>> Create(std::unique_ptr<Engine> engine,
                                                  const Tokenizer* tokenizer,
                                                  const RuntimeOptions& options);
-  // Aborts the remaining requests (each still gets its kDone) and joins the thread.
+  // Aborts the remaining requests (each still gets its kDone), drops what FinishSaves would wait
+  // for, and joins the thread.
   virtual ~Runtime() = default;
 
   // Takes `prompt`; `queue` outlives the request. A request that can never fit gets its kDone at
@@ -168,6 +174,10 @@ class Runtime {
   virtual SessionId OpenSession() = 0;
   // Aborts its turns. Unknown ids are ignored.
   virtual void CloseSession(SessionId session) = 0;
+
+  // Waits until the prefixes of ended requests are in RuntimeOptions::kv_store, for `timeout` at
+  // most; drops those that are not by then. SchedulerStats::dropped_pages says how many were.
+  virtual void FinishSaves(std::chrono::milliseconds timeout) = 0;
 
   virtual RuntimeStats Stats() const = 0;
   virtual const EngineLimits& limits() const = 0;

@@ -54,7 +54,8 @@ struct SchedEvent {
   // The constraint did not allow an end after the answer's tokens (the last one left out if it is
   // a stop token).
   bool cut_in_constraint = false;
-  int64_t cached_tokens = 0;  // found in the cache at the first admission
+  // Found in the cache at the first admission, or loaded then.
+  int64_t cached_tokens = 0;
 };
 
 // A note for a trace. Recorded only with SchedulerOptions::record_notes.

@@ -87,7 +87,7 @@ struct SchedulerStats {
   int64_t steps = 0, prefill_steps = 0;
   int64_t step_rows = 0;        // sum over all steps
   int64_t prompt_tokens = 0;    // of admitted requests
-  int64_t cached_tokens = 0;    // of those, found in the cache at admission
+  int64_t cached_tokens = 0;    // of those, found in the cache at admission, or loaded
   int64_t computed_tokens = 0;  // prompt tokens that a step computed
   int64_t generated_tokens = 0;
   int64_t scored_tokens = 0;  // prompt tokens whose log-probabilities were collected
@@ -101,6 +101,9 @@ struct SchedulerStats {
   int64_t drafted_tokens = 0, accepted_drafts = 0;
   int64_t loaded_tokens = 0;  // with KV from the source
   int64_t failed_loads = 0;
+  int64_t saved_pages = 0;                  // kept by the source
+  int64_t dropped_pages = 0;                // that it was to keep
+  int64_t saves = 0, saving_pages = 0;      // now; cached pages that they lock
   int64_t sessions = 0, session_pages = 0;  // open now; cached pages that they lock
 };
 
@@ -152,6 +155,10 @@ class Scheduler {
 
   bool HasInFlight() const;
   bool Idle() const;  // nothing waits, runs, is in flight or being loaded
+  // Saves have not ended. They go on in Next, also if it is idle.
+  bool Saving() const;
+  // Drops the saves, except for blocks that are being read: those end soon.
+  void DropSaves();
   // After Next returned null with nothing in flight: true if requests wait for a gate or the
   // source. Then Next returns null until one of those changes.
   bool WaitsOutside() const;

@@ -1,0 +1,128 @@
+// The KV of prefixes in a KvBlockStore, as the scheduler's source: it finds, loads and saves whole
+// blocks of tokens, which pass through Engine::ReadPages and Engine::WritePages.
+//
+// The runtime's thread keeps the books and calls the engine. What waits, reads and writes of the
+// store and the copies between blocks and pages, is background work. A load is urgent; of saves at
+// most kSavesAtOnce blocks are under way, so that a save whose pages are needed is soon dropped.
+// Blocks that wait are in the pages that hold them, and take no other memory.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "minisgl/engine/engine.h"
+#include "minisgl/sched/kv_source.h"
+#include "minisgl/store/kv_block_store.h"
+#include "runtime/background_work.h"
+
+namespace minisgl::runtime {
+
+class PrefixSource final : public KvSource {
+ public:
+  static constexpr int kSavesAtOnce = 4;  // blocks
+
+  // `engine` and `store` outlive it. REQUIRES engine->KvBlockBytes(block_tokens) > 0, the size of
+  // the store's blocks.
+  PrefixSource(Engine* engine, KvBlockStore* store, std::unique_ptr<BackgroundWork> work,
+               int32_t block_tokens = kKvBlockTokens);
+  ~PrefixSource() override;
+
+  // A prefix of less than one block past what is cached is not loaded.
+  std::optional<int64_t> Lookup(RequestId id, std::span<const TokenId> tokens,
+                                int64_t cached_len) override;
+  void Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
+            std::span<const PageId> pages) override;
+  void Cancel(RequestId id) override;
+  std::vector<KvLoadResult> TakeFinished() override;
+  void Forget(RequestId id) override { known_.erase(id); }
+
+  int32_t block_tokens() const override { return block_tokens_; }
+  KvSaveOffer Save(KvSaveId id, RequestId request, std::span<const TokenId> tokens,
+                   std::span<const PageId> pages) override;
+  std::optional<KvSaveResult> DropSave(KvSaveId id) override;
+  std::vector<KvSaveResult> TakeSaved() override;
+
+  int64_t num_loading() const { return static_cast<int64_t>(loads_.size()); }
+
+ private:
+  using Keys = std::shared_ptr<const std::vector<KvBlockKey>>;
+  // The keys of a request's tokens, and how many of their blocks are stored.
+  struct Known {
+    Keys keys;
+    int64_t num_found = -1;  // -1: not looked for
+    uint64_t found_at = 0;   // num_saved_ then: there may be more since
+  };
+  // One block on its way.
+  struct Job {
+    int64_t block = 0;  // number in the prefix
+    std::unique_ptr<KvBlockCopy> copy;
+    bool is_posted = false;
+    bool is_good = false;  // set before is_done
+    std::atomic<bool> is_skipped = false, is_done = false;
+  };
+  struct LoadState {
+    Keys keys;
+    std::vector<TokenId> tokens;  // up to the end of the load's last block
+    int64_t begin = 0, count = 0;
+    std::vector<PageId> pages;
+    int64_t next_block = 0, end_block = 0;
+    std::deque<std::shared_ptr<Job>> jobs;
+    int64_t good = 0;         // tokens
+    bool is_stopped = false;  // by a block that is not to be had, or by Cancel
+  };
+  struct SaveState {
+    Keys keys;
+    std::vector<TokenId> tokens;
+    std::vector<PageId> pages;
+    std::deque<int64_t> waiting;  // blocks
+    std::vector<std::shared_ptr<Job>> jobs;
+    KvSaveResult result;
+  };
+
+  // The keys of all whole blocks of `tokens`, computed once for a request.
+  Known& KeysOf(RequestId request, std::span<const TokenId> tokens);
+  // How many of the first `num_blocks` blocks are stored, from the first on.
+  int64_t FindBlocks(Known* known, int64_t num_blocks);
+  // Pages of a block: those of [begin, begin + count), which `pages` holds.
+  std::vector<PageId> PagesOf(int64_t block, int64_t begin, int64_t count,
+                              std::span<const PageId> pages) const;
+  static KvBlockPath PathTo(const Keys& keys, int64_t block) {
+    return std::span(*keys).first(static_cast<size_t>(block) + 1);
+  }
+  std::span<const TokenId> TokensOf(const std::vector<TokenId>& tokens, int64_t block) const {
+    return std::span(tokens).subspan(static_cast<size_t>(block * block_tokens_),
+                                     static_cast<size_t>(block_tokens_));
+  }
+  // Goes on with a load. Returns true if it ended.
+  bool Advance(LoadState* load);
+  void PostRead(const LoadState* load, const std::shared_ptr<Job>& job);
+  void PostWrite(const SaveState* save, const std::shared_ptr<Job>& job);
+  void EndWrites(SaveState* save);
+  void BeginWrites(SaveState* save);
+  // Marks the blocks as used, in the background.
+  void Touch(const Keys& keys, int64_t num_blocks);
+
+  Engine* const engine_;
+  KvBlockStore* const store_;
+  const int32_t block_tokens_;
+  const int64_t block_bytes_;
+  std::map<RequestId, Known> known_;
+  std::map<RequestId, LoadState> loads_;
+  std::map<KvSaveId, SaveState> saves_;
+  std::set<KvBlockKey> saving_;  // keys of blocks that wait or are under way
+  int num_writing_ = 0;          // blocks of saves under way
+  uint64_t num_saved_ = 0;       // blocks
+  std::atomic<int> num_touches_ = 0;
+  std::vector<std::byte> buffer_;         // of the background work
+  std::unique_ptr<BackgroundWork> work_;  // last: ends first
+};
+
+}  // namespace minisgl::runtime

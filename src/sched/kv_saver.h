@@ -1,0 +1,62 @@
+// Prefixes that a KvSource is to keep. Each is held by a lock in the prefix cache until the source
+// has read it, or until its pages are needed. One thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "minisgl/kv/prefix_cache.h"
+#include "minisgl/sched/kv_source.h"
+#include "sched/request_state.h"
+
+namespace minisgl::sched {
+
+class KvSaver {
+ public:
+  // `source` may be null: then nothing is saved.
+  KvSaver(KvSource* source, PrefixCache* cache, int32_t page_size)
+      : source_(source), cache_(cache), page_size_(page_size) {}
+
+  // Offers the whole blocks of the prefix that `state` locks.
+  void Offer(const RequestState& state);
+  // Drops the latest save that was not dropped yet. False if there is none. Its pages may still be
+  // locked: by others, or because the source reads some of them.
+  bool DropOne();
+  // Unlocks what the source has read.
+  void CollectSaved();
+
+  int64_t num_saves() const { return static_cast<int64_t>(saves_.size()); }
+  // Saves that were dropped while the source read some of their pages. Their pages come soon.
+  int64_t num_dropping() const { return num_dropping_; }
+  // Pages under all locks; shared ones count for each.
+  int64_t num_pages() const { return num_pages_; }
+  int64_t saved_pages() const { return saved_pages_; }
+  int64_t dropped_pages() const { return dropped_pages_; }
+  // Every lock held, one entry each.
+  std::vector<PrefixNode*> Locks() const;
+  // Calls visit(id, node, pages) for each save: the pages of its blocks.
+  template <typename Visit>
+  void ForEach(const Visit& visit) const {
+    for (const auto& [id, save] : saves_) visit(id, save.node, save.pages);
+  }
+
+ private:
+  struct Save {
+    PrefixNode* node = nullptr;
+    int32_t locked_pages = 0;
+    std::vector<PageId> pages;
+    bool is_dropping = false;
+  };
+  void End(const KvSaveResult& result);
+
+  KvSource* source_;
+  PrefixCache* cache_;
+  int32_t page_size_;
+  std::map<KvSaveId, Save> saves_;
+  KvSaveId last_id_ = 0;
+  int64_t num_dropping_ = 0, num_pages_ = 0;
+  int64_t saved_pages_ = 0, dropped_pages_ = 0;
+};
+
+}  // namespace minisgl::sched

@@ -1,0 +1,149 @@
+// Prefixes that outlive a runtime: saved in the background by one, loaded by the next.
+#include <thread>
+
+#include "minisgl/store/kv_block_memory.h"
+#include "runtime/runtime_fixture.h"
+
+namespace minisgl::runtime {
+namespace {
+
+constexpr int64_t kNoEnds = 0;
+constexpr auto kStorePatience = std::chrono::seconds(60);
+
+// A store that takes its time.
+class TardyStore final : public KvBlockStore {
+ public:
+  TardyStore(std::unique_ptr<KvBlockStore> store, std::chrono::milliseconds time)
+      : store_(std::move(store)), time_(time) {}
+  std::vector<KvBlockKey> Keys(std::span<const TokenId> tokens) const override {
+    return store_->Keys(tokens);
+  }
+  int64_t Find(KvBlockPath path) override { return store_->Find(path); }
+  bool Read(KvBlockPath path, std::span<const TokenId> tokens, std::span<std::byte> data) override {
+    std::this_thread::sleep_for(time_);
+    return store_->Read(path, tokens, data);
+  }
+  bool Write(KvBlockPath path, std::span<const TokenId> tokens,
+             std::span<const std::byte> data) override {
+    std::this_thread::sleep_for(time_);
+    return store_->Write(path, tokens, data);
+  }
+  void Touch(KvBlockPath path) override { store_->Touch(path); }
+  bool accepts_blocks() const override { return store_->accepts_blocks(); }
+  KvBlockStoreStats stats() const override { return store_->stats(); }
+
+ private:
+  const std::unique_ptr<KvBlockStore> store_;
+  const std::chrono::milliseconds time_;
+};
+
+std::unique_ptr<KvBlockStore> MakeStoreOfMemory() {
+  return MakeKvBlockMemory(
+      {.max_bytes = 1 << 20, .identity = "sim", .block_bytes = kKvBlockTokens * 8});
+}
+
+std::unique_ptr<Runtime> RuntimeOver(std::shared_ptr<KvBlockStore> store) {
+  RuntimeOptions options;
+  options.scheduler.max_prefill_tokens = 32;
+  options.kv_store = std::move(store);
+  return Runtime::Create(std::make_unique<sim::SimEngine>(SmallLimits(), kNoEnds), nullptr, options)
+      .value();
+}
+
+Collected AnswerOf(Runtime* runtime, const Prompt& prompt) {
+  EventQueue queue;
+  runtime->Submit(prompt, &queue, 0);
+  Collected collected;
+  while (collected.num_done == 0) {
+    const auto event = queue.Pop(kStorePatience);
+    if (!event) {
+      ADD_FAILURE() << "no answer";
+      break;
+    }
+    collected.Take(*event);
+  }
+  return collected;
+}
+
+TEST(PrefixStoreTest, TheNextRuntimeGoesOnFromWhatOneKept) {
+  const std::shared_ptr<KvBlockStore> store = MakeStoreOfMemory();
+  const Prompt prompt = MakePrompt(1, 150, 30);
+  const auto right = sim::RightAnswer(prompt.ids, 30, true, 50, kNoEnds);
+  {
+    const auto runtime = RuntimeOver(store);
+    const Collected answer = AnswerOf(runtime.get(), prompt);
+    EXPECT_EQ(answer.ids, right);
+    EXPECT_EQ(answer.done.usage.cached_tokens, 0);
+    runtime->FinishSaves(kStorePatience);
+    // 179 tokens have keys: 2 blocks of 64, which are 32 pages.
+    EXPECT_EQ(runtime->Stats().scheduler.saved_pages, 32);
+    EXPECT_EQ(runtime->Stats().scheduler.dropped_pages, 0);
+  }
+  EXPECT_EQ(store->stats().blocks_written, 2);
+  const auto runtime = RuntimeOver(store);
+  const Collected answer = AnswerOf(runtime.get(), prompt);
+  EXPECT_EQ(answer.ids, right);
+  EXPECT_EQ(answer.done.usage.cached_tokens, 128);
+  runtime->FinishSaves(kStorePatience);
+  EXPECT_EQ(store->stats().blocks_written, 2);
+}
+
+TEST(PrefixStoreTest, WhatIsNotSavedInTimeIsDroppedAndCounted) {
+  const auto runtime = RuntimeOver(
+      std::make_shared<TardyStore>(MakeStoreOfMemory(), std::chrono::milliseconds(100)));
+  for (TokenId first = 1; first <= 6; ++first) {
+    AnswerOf(runtime.get(), MakePrompt(5 * first, 130, 3));
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  runtime->FinishSaves(std::chrono::milliseconds(0));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kStorePatience);
+  const SchedulerStats stats = runtime->Stats().scheduler;
+  EXPECT_GT(stats.dropped_pages, 0);
+  EXPECT_EQ(stats.dropped_pages + stats.saved_pages, 6 * 32);
+  EXPECT_EQ(stats.saves, 0);
+}
+
+// A destructor waits for the block that is being written, and for no other.
+TEST(PrefixStoreTest, ARuntimeMayEndWhileItSavesAndLoads) {
+  const auto store =
+      std::make_shared<TardyStore>(MakeStoreOfMemory(), std::chrono::milliseconds(5));
+  const Prompt prompt = MakePrompt(1, 190, 3);
+  for (int round = 0; round < 8; ++round) {
+    EventQueue queue;
+    const auto runtime = RuntimeOver(store);
+    runtime->Submit(prompt, &queue, 0);
+    if (round % 2 == 0) static_cast<void>(queue.Pop(kStorePatience));
+    std::this_thread::sleep_for(std::chrono::milliseconds(round));
+  }
+  const auto runtime = RuntimeOver(store);
+  EXPECT_EQ(AnswerOf(runtime.get(), prompt).ids,
+            sim::RightAnswer(prompt.ids, 3, true, 50, kNoEnds));
+}
+
+TEST(PrefixStoreTest, ManyRequestsOfAFewPrefixesAnswerRight) {
+  const auto store =
+      std::make_shared<TardyStore>(MakeStoreOfMemory(), std::chrono::milliseconds(1));
+  for (int round = 0; round < 3; ++round) {
+    EventQueue queue;
+    const auto runtime = RuntimeOver(store);
+    std::map<uint64_t, Prompt> prompts;
+    for (uint64_t tag = 0; tag < 24; ++tag) {
+      prompts[tag] = MakePrompt(static_cast<TokenId>(tag % 3 * 9), 130 + tag % 5 * 10, 6);
+      runtime->Submit(prompts[tag], &queue, tag);
+    }
+    std::map<uint64_t, Collected> collected;
+    for (size_t done = 0; done < prompts.size();) {
+      const auto event = queue.Pop(kStorePatience);
+      ASSERT_TRUE(event.has_value());
+      collected[event->tag].Take(*event);
+      done += event->kind == Event::Kind::kDone ? 1 : 0;
+    }
+    for (const auto& [tag, prompt] : prompts) {
+      EXPECT_EQ(collected[tag].ids, sim::RightAnswer(prompt.ids, 6, true, 50, kNoEnds));
+    }
+    runtime->FinishSaves(kStorePatience);
+  }
+}
+
+}  // namespace
+}  // namespace minisgl::runtime

@@ -1,0 +1,224 @@
+// Prefixes that are kept by a source: when they are offered, what becomes of their pages, and what
+// a request is told that begins with one.
+#include "sched/sched_fixture.h"
+#include "sim/sim_store.h"
+
+namespace minisgl::sched {
+namespace {
+
+using sim::SimDriver;
+
+constexpr int32_t kBlock = 8;
+
+class SavesTest : public testing::Test {
+ protected:
+  void Start(int32_t num_pages, sim::StorePlan plan = {}, SchedulerOptions options = {}) {
+    EngineLimits limits;
+    limits.vocab_size = kVocab;
+    limits.page_size = 4;
+    limits.num_pages = num_pages;
+    limits.max_running_requests = 4;
+    limits.max_seq_len = 200;
+    limits.max_step_tokens = 204;
+    plan.block_tokens = kBlock;
+    options.max_prefill_tokens = 200;
+    if (store_ == nullptr) store_ = std::make_unique<sim::SimStore>(plan, 1);
+    proxy_.driver = nullptr;
+    options.kv_source = &proxy_;
+    driver_ = std::make_unique<SimDriver>(limits, options, 1, kEndRate);
+    auto work = std::make_unique<sim::SimWork>(0, 1);
+    work_ = work.get();
+    source_ = std::make_unique<runtime::PrefixSource>(&driver_->engine(), store_.get(),
+                                                      std::move(work), kBlock);
+    proxy_.driver = source_.get();
+  }
+  // Steps until nothing goes on; the disk works between steps if `works`.
+  void Run(bool works = true) {
+    for (int i = 0; i < 500; ++i) {
+      if (works) work_->Tick();
+      driver_->Step();
+      if (driver_->scheduler().Idle() && (!works || !driver_->scheduler().Saving())) return;
+    }
+  }
+  SchedulerStats Stats() { return driver_->scheduler().Stats(); }
+
+  // The source is made after the engine, and the scheduler before both.
+  struct Proxy final : KvSource {
+    KvSource* driver = nullptr;
+    std::optional<int64_t> Lookup(RequestId id, std::span<const TokenId> tokens,
+                                  int64_t cached_len) override {
+      return driver->Lookup(id, tokens, cached_len);
+    }
+    void Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
+              std::span<const PageId> pages) override {
+      driver->Load(id, tokens, begin, count, pages);
+    }
+    void Cancel(RequestId id) override { driver->Cancel(id); }
+    std::vector<KvLoadResult> TakeFinished() override { return driver->TakeFinished(); }
+    void Forget(RequestId id) override { driver->Forget(id); }
+    int32_t block_tokens() const override { return kBlock; }
+    KvSaveOffer Save(KvSaveId id, RequestId request, std::span<const TokenId> tokens,
+                     std::span<const PageId> pages) override {
+      return driver->Save(id, request, tokens, pages);
+    }
+    std::optional<KvSaveResult> DropSave(KvSaveId id) override { return driver->DropSave(id); }
+    std::vector<KvSaveResult> TakeSaved() override { return driver->TakeSaved(); }
+  };
+
+  std::unique_ptr<sim::SimStore> store_;
+  Proxy proxy_;
+  std::unique_ptr<SimDriver> driver_;
+  sim::SimWork* work_ = nullptr;
+  std::unique_ptr<runtime::PrefixSource> source_;
+};
+
+// 30 tokens and 10 more: 39 have keys, which are 9 whole pages, which are 4 blocks.
+TEST_F(SavesTest, APrefixIsSavedAtItsEndAndOnce) {
+  Start(100);
+  const Request request = MakeRequest(1, 30, 10);
+  driver_->Submit(request);
+  Run();
+  ExpectRight(*driver_, request);
+  EXPECT_EQ(store_->num_writes(), 4);
+  EXPECT_EQ(Stats().saved_pages, 8);
+  EXPECT_EQ(Stats().dropped_pages, 0);
+  EXPECT_EQ(Stats().pages_locked, 0);
+  Request again = request;
+  again.id = 2;
+  driver_->Submit(again);
+  Run();
+  EXPECT_EQ(store_->num_writes(), 4);
+  // A longer one adds what is new.
+  again.id = 3;
+  again.max_tokens = 18;
+  driver_->Submit(again);
+  Run();
+  EXPECT_EQ(store_->num_writes(), 5);
+  EXPECT_EQ(store_->violation(), "");
+}
+
+TEST_F(SavesTest, RequestsOfOnePrefixSaveItOnce) {
+  Start(100);
+  for (RequestId id = 1; id <= 3; ++id) {
+    Request request = MakeRequest(1, 33, 2);
+    request.id = id;
+    driver_->Submit(request);
+  }
+  Run();
+  EXPECT_EQ(store_->num_writes(), 4);
+}
+
+TEST_F(SavesTest, LoadedTokensCountAsCached) {
+  Start(100);
+  const Request request = MakeRequest(1, 30, 10);
+  driver_->Submit(request);
+  Run();
+  source_.reset();
+  Start(100);  // another process, the same disk
+  driver_->Submit(request);
+  Run();
+  ExpectRight(*driver_, request);
+  EXPECT_EQ(driver_->answers()[1].cached_tokens, 24);
+  EXPECT_EQ(Stats().cached_tokens, 24);
+  EXPECT_EQ(Stats().loaded_tokens, 24);
+  EXPECT_EQ(Stats().computed_tokens, 6);
+  EXPECT_EQ(store_->num_writes(), 4);
+}
+
+// A prefix of less than a block is not worth a load, nor is less than a block past the cached ones.
+TEST_F(SavesTest, LittleIsNotLoaded) {
+  Start(100);
+  driver_->Submit(MakeRequest(1, 30, 10));
+  Run();
+  source_.reset();
+  Start(100);
+  Request request = MakeRequest(1, 30, 2);
+  request.prompt.resize(kBlock);  // the last token is always computed
+  driver_->Submit(request);
+  Run();
+  EXPECT_EQ(Stats().loaded_tokens, 0);
+  request = MakeRequest(1, 30, 2);
+  request.id = 2;
+  request.prompt.resize(kBlock + 6);  // a block is cached
+  driver_->Submit(request);
+  Run();
+  EXPECT_EQ(Stats().loaded_tokens, 0);
+  EXPECT_EQ(store_->num_reads(), 0);
+}
+
+// The disk does nothing: of the first prefix blocks are being read, the second waits.
+TEST_F(SavesTest, PagesThatWaitToBeSavedMakeNoRequestWait) {
+  Start(24);
+  driver_->Submit(MakeRequest(1, 36, 3));
+  driver_->Submit(MakeRequest(2, 36, 3));
+  Run(/*works=*/false);
+  EXPECT_EQ(Stats().saves, 2);
+  EXPECT_EQ(Stats().pages_locked, 18);
+  const Request other = MakeRequest(3, 36, 3);
+  driver_->Submit(other);
+  Run(/*works=*/false);
+  ExpectRight(*driver_, other);
+  EXPECT_EQ(Stats().dropped_pages, 8);
+}
+
+TEST_F(SavesTest, PagesThatAreNeededAreNotSaved) {
+  Start(20);
+  driver_->Submit(MakeRequest(1, 70, 3));
+  Run(/*works=*/false);
+  ASSERT_TRUE(driver_->scheduler().Saving());
+  const Request other = MakeRequest(2, 70, 3);
+  driver_->Submit(other);
+  for (int i = 0; i < 20; ++i) driver_->Step();
+  EXPECT_TRUE(driver_->scheduler().WaitsOutside()) << "for the blocks that are being read";
+  EXPECT_GT(Stats().dropped_pages + Stats().saves, 0);
+  Run();
+  ExpectRight(*driver_, other);
+  EXPECT_GT(Stats().dropped_pages, 0);
+  EXPECT_EQ(Stats().pages_locked, 0);
+}
+
+TEST_F(SavesTest, WhatAFailedRequestComputedIsNotKept) {
+  Start(100);
+  driver_->engine().NonFiniteInNextStep(0);
+  driver_->Submit(MakeRequest(1, 30, 10));
+  Run();
+  EXPECT_EQ(driver_->answers()[1].error_code, "nan_logits");
+  EXPECT_EQ(store_->num_writes(), 0);
+}
+
+TEST_F(SavesTest, AFullDiskDropsAndIsCounted) {
+  sim::StorePlan plan;
+  plan.full_after = 2;
+  Start(100, plan);
+  driver_->Submit(MakeRequest(1, 30, 10));
+  Run();
+  EXPECT_EQ(Stats().saved_pages, 2);
+  EXPECT_EQ(Stats().dropped_pages, 6);
+  driver_->Submit(MakeRequest(2, 30, 10));
+  Run();
+  EXPECT_EQ(Stats().dropped_pages, 14);
+}
+
+TEST_F(SavesTest, ADamagedBlockIsComputedOrFailsTheRequest) {
+  for (const auto policy : {KvFailurePolicy::kRecompute, KvFailurePolicy::kFail}) {
+    sim::StorePlan plan;
+    plan.torn_percent = 100;
+    source_.reset();
+    store_.reset();
+    Start(100, plan, {.kv_failure = policy});
+    const Request request = MakeRequest(1, 30, 10);
+    store_->Fill(request.prompt, 3);
+    driver_->Submit(request);
+    Run();
+    EXPECT_EQ(Stats().failed_loads, 1);
+    if (policy == KvFailurePolicy::kRecompute) {
+      ExpectRight(*driver_, request);
+      EXPECT_EQ(driver_->answers()[1].cached_tokens, 0);
+    } else {
+      EXPECT_EQ(driver_->answers()[1].error_code, "kv_load_failed");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace minisgl::sched

@@ -1,0 +1,116 @@
+#include "sim/sim_store.h"
+
+#include <fmt/core.h>
+
+#include <cstring>
+
+#include "minisgl/base/check.h"
+
+namespace minisgl::sim {
+
+int64_t SimStore::Draw(int64_t below) {
+  const uint64_t hash = Extend(seed_ * 0x9E3779B97F4A7C15ull + ++draws_, -13);
+  return static_cast<int64_t>(hash % static_cast<uint64_t>(below));
+}
+
+// A key begins with the hash of the prefix, as the engine's slots hold it.
+std::vector<KvBlockKey> SimStore::Keys(std::span<const TokenId> tokens) const {
+  std::vector<KvBlockKey> keys;
+  uint64_t prefix = 1;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    prefix = Extend(prefix, tokens[i]);
+    if ((i + 1) % static_cast<size_t>(plan_.block_tokens) != 0) continue;
+    std::memcpy(keys.emplace_back(KvBlockKey{}).data(), &prefix, sizeof(prefix));
+  }
+  return keys;
+}
+
+int64_t SimStore::Find(KvBlockPath path) {
+  int64_t found = 0;
+  for (const KvBlockKey& key : path) {
+    const auto block = blocks_.find(key);
+    if (block == blocks_.end()) break;
+    if (!is_healed_ && Draw(100) < plan_.lost_percent) {
+      blocks_.erase(block);
+      if (Draw(2) == 0) break;  // else it goes just after this look
+    }
+    ++found;
+  }
+  return found;
+}
+
+bool SimStore::Read(KvBlockPath path, std::span<const TokenId> block_tokens,
+                    std::span<std::byte> data) {
+  ++num_reads_;
+  const auto found = blocks_.find(path.back());
+  std::memset(data.data(), 0x5A, data.size());
+  if (found == blocks_.end()) return false;
+  const Block& block = found->second;
+  const bool is_same = std::equal(block.tokens.begin(), block.tokens.end(), block_tokens.begin(),
+                                  block_tokens.end());
+  if (!is_same) violation_ = "a block is read for other tokens";
+  if (block.is_torn || !is_same) {
+    blocks_.erase(found);
+    return false;
+  }
+  std::memcpy(data.data(), block.data.data(), data.size());
+  return true;
+}
+
+bool SimStore::Write(KvBlockPath path, std::span<const TokenId> block_tokens,
+                     std::span<const std::byte> data) {
+  if (is_full_) return false;
+  if (++num_writes_ == plan_.full_after) is_full_ = true;
+  if (is_full_ || Draw(100) < plan_.refused_percent) return false;
+  // The last slot holds the hash of the whole prefix: that of the key.
+  if (data.size() < sizeof(uint64_t) ||
+      std::memcmp(path.back().data(), data.data() + data.size() - sizeof(uint64_t),
+                  sizeof(uint64_t)) != 0) {
+    violation_ = "a block is saved with another prefix's KV";
+  }
+  const auto [place, is_new] = blocks_.try_emplace(path.back());
+  if (!is_new) return true;
+  place->second.tokens.assign(block_tokens.begin(), block_tokens.end());
+  place->second.data.assign(data.begin(), data.end());
+  place->second.is_torn = Draw(100) < plan_.torn_percent;
+  return true;
+}
+
+void SimStore::Fill(std::span<const TokenId> tokens, int64_t num_blocks) {
+  const auto size = static_cast<size_t>(plan_.block_tokens);
+  const std::vector<KvBlockKey> keys = Keys(tokens);
+  uint64_t prefix = 1;
+  for (size_t i = 0; i < keys.size() && static_cast<int64_t>(i) < num_blocks; ++i) {
+    Block& block = blocks_[keys[i]];
+    block.tokens.assign(tokens.begin() + static_cast<std::ptrdiff_t>(i * size),
+                        tokens.begin() + static_cast<std::ptrdiff_t>((i + 1) * size));
+    block.data.resize(size * sizeof(uint64_t));
+    for (size_t at = 0; at < size; ++at) {
+      prefix = Extend(prefix, block.tokens[at]);
+      std::memcpy(block.data.data() + at * sizeof(prefix), &prefix, sizeof(prefix));
+    }
+    block.is_torn = Draw(100) < plan_.torn_percent;
+  }
+}
+
+void SimWork::Post(bool is_urgent, std::function<void()> work) {
+  (is_urgent ? urgent_ : other_).push_back(std::move(work));
+}
+
+void SimWork::Tick() {
+  if (wait_ > 0 && delay_max_ > 0) {
+    --wait_;
+    return;
+  }
+  do {
+    auto& queue = urgent_.empty() ? other_ : urgent_;
+    if (queue.empty()) return;
+    const auto work = std::move(queue.front());
+    queue.erase(queue.begin());
+    work();
+    seed_ = Extend(seed_, -17);
+    wait_ = delay_max_ > 0 ? static_cast<int64_t>(seed_ >> 8) % (delay_max_ + 1) : 0;
+  } while (wait_ == 0);
+}
+
+}  // namespace minisgl::sim
