@@ -53,7 +53,9 @@ std::string_view AsText(std::span<const std::byte> data) {
   return {reinterpret_cast<const char*>(data.data()), data.size()};
 }
 
-// Reads the header and the data with as few calls as possible. False if the file is shorter.
+// Reads the header and the data with as few calls as possible. False if the file is shorter. (To
+// add each piece of 256 KiB to the checksum as it is read was no faster, with blocks of 4 and of
+// 64 MiB.)
 bool ReadBlock(int fd, BlockHeader* header, std::span<std::byte> data) {
   iovec parts[] = {{header, sizeof(*header)}, {data.data(), data.size()}};
   ssize_t got = 0;

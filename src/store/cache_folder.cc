@@ -109,6 +109,17 @@ bool IsTemporaryName(std::string_view name) {
          KeyOfHex(name.substr(kHexBegin, kHexEnd - kHexBegin)).has_value();
 }
 
+bool IsWeightsHashName(std::string_view name) {
+  constexpr std::string_view kBegin = "minisgl-", kEnd = ".sha256";
+  constexpr size_t kDigits = 16;
+  const bool is_temporary = name.starts_with('.') && name.ends_with(kTemporarySuffix);
+  if (is_temporary) name = name.substr(1, kBegin.size() + kDigits + kEnd.size());
+  return name.size() == kBegin.size() + kDigits + kEnd.size() && name.starts_with(kBegin) &&
+         name.ends_with(kEnd) &&
+         name.substr(kBegin.size(), kDigits).find_first_not_of("0123456789abcdef") ==
+             std::string_view::npos;
+}
+
 int64_t MinuteNow() { return time(nullptr) / kMinute_s; }
 
 timespec UseTime(int64_t minute, int64_t index) {

@@ -1,6 +1,7 @@
 // The folder of a prefix cache, and what is in it:
 //
 //   DIR/CACHEDIR.TAG              tells programs that make backups to leave DIR out
+//   DIR/minisgl-HEX.sha256        the hash of a model's weights (weights/weights_key.h)
 //   DIR/kv-ROOT/                  blocks of one model, by the key of its root
 //   DIR/kv-ROOT/KEY.kv            a block (block_file.h)
 //   DIR/kv-ROOT/.KEY.PID.N.tmp    a block that is being written
@@ -40,6 +41,9 @@ std::optional<KvBlockKey> KeyOfName(std::string_view name);
 // A name for a block that is being written, and whether `name` is one.
 std::string TemporaryName(const KvBlockKey& key);
 bool IsTemporaryName(std::string_view name);
+
+// True for `minisgl-HEX.sha256`, and while it is written.
+bool IsWeightsHashName(std::string_view name);
 
 // The minute of now, from 1970 on.
 int64_t MinuteNow();

@@ -98,6 +98,11 @@ void VerifyModel(int folder, const KvBlockKey& root, bool removes_damaged,
   }
 }
 
+bool IsRegularFile(int folder, const std::string& name) {
+  struct stat info {};
+  return fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode);
+}
+
 void ClearModel(int folder, const KvBlockKey& root, ClearedPrefixCache* cleared) {
   const std::string folder_name = ModelFolderName(root);
   const FileHandle model = OpenModelFolder(folder, root, false);
@@ -108,10 +113,7 @@ void ClearModel(int folder, const KvBlockKey& root, ClearedPrefixCache* cleared)
     cleared->file_bytes += block.file_bytes;
   }
   for (const std::string& name : NamesIn(model.fd())) {
-    struct stat info {};
-    const bool is_own = IsTemporaryName(name) &&
-                        fstatat(model.fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-                        S_ISREG(info.st_mode);
+    const bool is_own = IsTemporaryName(name) && IsRegularFile(model.fd(), name);
     if (!is_own || unlinkat(model.fd(), name.c_str(), 0) != 0) {
       cleared->left.push_back(folder_name + "/" + name);
     }
@@ -163,6 +165,10 @@ Result<ClearedPrefixCache> ClearPrefixCache(const std::string& folder) {
   }
   if (store::HasCacheTag(opened.fd())) unlinkat(opened.fd(), store::kCacheTagName, 0);
   for (const std::string& name : NamesIn(opened.fd())) {
+    if (store::IsWeightsHashName(name) && store::IsRegularFile(opened.fd(), name) &&
+        unlinkat(opened.fd(), name.c_str(), 0) == 0) {
+      continue;
+    }
     const bool is_named =
         std::any_of(cleared.left.begin(), cleared.left.end(),
                     [&name](const std::string& left) { return left.starts_with(name + "/"); });

@@ -139,6 +139,20 @@ TEST_F(CacheToolsTest, ClearRemovesOnlyWhatTheProgramMade) {
   EXPECT_FALSE(fs::exists(Folder() + "/CACHEDIR.TAG"));
 }
 
+TEST_F(CacheToolsTest, ClearRemovesTheHashesOfWeights) {
+  const std::string hash = "minisgl-0123456789abcdef.sha256";
+  std::ofstream(Folder() + "/" + hash) << "hash";
+  std::ofstream(Folder() + "/." + hash + ".12.3.tmp") << "part";
+  EXPECT_TRUE(ListPrefixCache(Folder()).ok());
+  std::vector<std::string> others = {"minisgl-0123456789abcdeX.sha256", "minisgl-.sha256",
+                                     "x" + hash, hash + ".tmp", ".x" + hash + ".tmp"};
+  for (const std::string& name : others) std::ofstream(Folder() + "/" + name) << "mine";
+  const auto cleared = ClearPrefixCache(Folder());
+  ASSERT_TRUE(cleared.ok());
+  std::sort(others.begin(), others.end());
+  EXPECT_EQ(cleared->left, others);
+}
+
 TEST_F(CacheToolsTest, AClearedCacheIsEmptyAndCanBeUsedAgain) {
   const auto store = Open();
   ASSERT_TRUE(ClearPrefixCache(Folder()).ok());

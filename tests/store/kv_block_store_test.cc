@@ -221,6 +221,18 @@ TEST_F(StoreLimitTest, TheUseOfABlockIsAUseOfThoseBeforeIt) {
   EXPECT_GT(UsedAt(FileOf(prompt.keys[3])).tv_sec, old.tv_sec + 500);
 }
 
+TEST_F(StoreLimitTest, ANewBlockIsAUseOfThoseBeforeIt) {
+  const TestPrompt prompt("model", 1, 4);
+  WriteAllBlocks(Open().get(), prompt);
+  ASSERT_EQ(unlink(FileOf(prompt.keys[3]).c_str()), 0);
+  for (const std::string& path : Files()) Age(path, 10);
+  const timespec old = UsedAt(FileOf(prompt.keys[0]));
+  EXPECT_TRUE(WriteBlock(Open().get(), prompt, 3));
+  for (size_t block = 0; block < 4; ++block) {
+    EXPECT_GT(UsedAt(FileOf(prompt.keys[block])).tv_sec, old.tv_sec + 500) << block;
+  }
+}
+
 TEST_F(StoreLimitTest, AMarkedBlockIsNotMarkedAgainInTheSameMinute) {
   const auto store = Open();
   const TestPrompt prompt("model", 1, 2);
