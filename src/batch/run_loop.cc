@@ -348,6 +348,12 @@ void RunLoop::CheckStop() {
   for (const auto& [index, pending] : pending_) AbortRow(pending);
 }
 
+milliseconds RunLoop::grace_left() const {
+  if (!stopping_) return options_.grace;
+  const auto left = std::chrono::duration_cast<milliseconds>(stop_at_ - Clock::now());
+  return std::max(left, milliseconds(0));
+}
+
 // Writes finished rows that were waiting for an earlier one. Cancels the others without waiting for
 // their last events.
 Status RunLoop::StopAtOnce() {

@@ -73,6 +73,8 @@ class RunLoop {
   int stop_reason() const { return stop_.reason; }
   // True if a stop or failures_max ended the run before the end of the input.
   bool ended_early() const { return stopping_; }
+  // What is left of the grace period; all of it without a stop.
+  std::chrono::milliseconds grace_left() const;
 
  private:
   using Clock = std::chrono::steady_clock;

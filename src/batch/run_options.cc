@@ -1,6 +1,7 @@
 #include "batch/run_options.h"
 
 #include "load/model_loader.h"
+#include "load/prefix_cache.h"
 #include "load/sampling.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/sampling_fields.h"
@@ -197,6 +198,7 @@ void AddRunOptions(load::OptionTable* app, RunOptions* options) {
   load::AddSamplingOptions(app, &options->sampling);
   load::AddModelOptions(app, &options->model);
   load::AddEngineOptions(app, &options->engine);
+  load::AddPrefixCacheOptions(app, &options->engine.prefix_cache);
 }
 
 Status CheckRunOptions(const RunOptions& options) {

@@ -17,6 +17,7 @@
 
 #include "batch/row_prompt.h"
 #include "batch/run_input.h"
+#include "load/prefix_cache.h"
 #include "load/sampling.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/random.h"
@@ -29,6 +30,9 @@ namespace {
 
 // Room for an answer of unlimited length, made by dropping turns; at most a quarter of the context.
 constexpr int64_t kAnswerRoom = 256;
+
+// For prefixes that are not saved yet when a signal ends the chat.
+constexpr auto kSaveGrace = std::chrono::milliseconds(2000);
 
 // Load the tokenizer and template first: that is fast, and their errors are reported before files
 // are created and weights are read.
@@ -86,6 +90,7 @@ int Chat::Run() {
   if (const Status status = Prepare(); !status.ok()) return term::Fail(status);
   Greet();
   Converse();
+  load::FinishPrefixCache(model_.runtime.get(), kSaveGrace);
   const int report_exit = WriteReports();
   const int exit_status = ExitStatus();
   return exit_status <= 1 && report_exit != 0 ? report_exit : exit_status;

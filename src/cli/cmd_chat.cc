@@ -4,6 +4,7 @@
 
 #include "chat/chat.h"
 #include "cli/commands.h"
+#include "load/prefix_cache.h"
 #include "load/sampling.h"
 #include "term/messages.h"
 
@@ -37,6 +38,7 @@ CommandBody AddChatCommand(load::OptionTable* app) {
   load::AddSamplingOptions(app, &options->sampling);
   load::AddModelOptions(app, &options->model);
   load::AddEngineOptions(app, &options->engine);
+  load::AddPrefixCacheOptions(app, &options->engine.prefix_cache);
   return [options] {
     term::InstallNotes({options->model.quiet, options->model.verbose});
     if (options->sampling.num_logprobs) {

@@ -26,6 +26,7 @@
 #include "batch/shard.h"
 #include "cli/commands.h"
 #include "load/model_loader.h"
+#include "load/prefix_cache.h"
 #include "load/sampling.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
@@ -343,6 +344,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   summary.failures = loop.failures();
   summary.scores = totals;
   summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  load::FinishPrefixCache(model.runtime.get(), loop.grace_left());
   summary.stats = model.runtime->Stats();
   summary.about = report::AboutRun(model, options.engine);
   summary.time_series =

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "load/prefix_cache.h"
 #include "minisgl/base/folder.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
@@ -89,6 +90,7 @@ RuntimeOptions ToRuntimeOptions(const EngineOptions& options) {
   scheduler.admission = options.admission;
   scheduler.queue = options.policy;
   scheduler.max_drafts = options.max_drafts;
+  scheduler.kv_failure = options.prefix_cache.on_error;
   if (options.max_drafts > 0) scheduler.drafter = MakeNgramDrafter();
   runtime.overlap = !options.disable_overlap;
   return runtime;
@@ -227,15 +229,20 @@ Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_option
         Visible(model.text.dir, 400), model.text.tokenizer->vocab_size(),
         model.facts.config.vocab_size);
   }
+  MINISGL_RETURN_IF_ERROR(CheckPrefixCache(model.facts.engine));
   MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                            Checkpoint::Open(model.text.dir));
   model.eos_ids =
       EndTokens(model.facts.config, model.facts.generation, model.text.tokenizer->eos_id());
   RuntimeOptions options = ToRuntimeOptions(model.facts.engine.options);
   options.trace_sink = std::move(trace_sink);
+  const bool is_cuda = model.facts.engine.device.cuda != nullptr;
   MINISGL_ASSIGN_OR_RETURN(
       std::unique_ptr<Engine> engine,
       StartEngine(model.facts.config, *checkpoint, &model.facts.engine, &model.device));
+  MINISGL_ASSIGN_OR_RETURN(options.kv_store,
+                           OpenPrefixStore(model.facts.engine, is_cuda, model.facts.config,
+                                           *checkpoint, model.text.dir, model.device));
   if (const auto& profile = model.facts.engine.device.profile; profile != nullptr) {
     if (options.trace_sink) profile->KeepSpans();
     options.kernel_profile = profile;

@@ -45,6 +45,10 @@ inline constexpr Choice<AdmissionPolicy> kAdmissionChoices[] = {
 inline constexpr Choice<QueuePolicy> kPolicyChoices[] = {{"priority", QueuePolicy::kPriority},
                                                          {"fcfs", QueuePolicy::kFcfs}};
 
+// What becomes of a request whose prefix cannot be read from the prefix cache on disk.
+inline constexpr Choice<KvFailurePolicy> kPrefixCacheErrorChoices[] = {
+    {"recompute", KvFailurePolicy::kRecompute}, {"fail", KvFailurePolicy::kFail}};
+
 // Source of the sampling parameters that neither an option nor a row sets.
 enum class SamplingSource : uint8_t { kModel, kNeutral };
 inline constexpr Choice<SamplingSource> kSamplingSourceChoices[] = {
@@ -70,6 +74,14 @@ struct ModelOptions {
   bool no_parse_special = false;
   bool quiet = false;
   bool verbose = false;
+};
+
+// Prefixes that outlive the process, or at least the KV cache (load/prefix_cache.h).
+struct PrefixCacheOptions {
+  std::string folder;     // "": none
+  int64_t max_bytes = 0;  // of the folder; 0: the default
+  KvFailurePolicy on_error = KvFailurePolicy::kRecompute;
+  int64_t host_bytes = 0;  // of the tier in memory; 0: none
 };
 
 // Options of the device, the scheduler and the KV cache.
@@ -98,6 +110,7 @@ struct EngineOptions {
   bool pin_threads = false;
   std::string pack_cache;  // directory of packed weights; "": they are not written
   int32_t max_drafts = 0;  // upper bound on drafts of one request in one step; 0: no drafting
+  PrefixCacheOptions prefix_cache;  // of run and chat
 };
 
 // Reports of run and chat about themselves.

@@ -46,6 +46,8 @@ std::vector<std::pair<const char*, int64_t>> SchedulerFigures(const SchedulerSta
           {"accepted_drafts", stats.accepted_drafts},
           {"loaded_tokens", stats.loaded_tokens},
           {"failed_loads", stats.failed_loads},
+          {"saved_pages", stats.saved_pages},
+          {"dropped_pages", stats.dropped_pages},
           {"sessions", stats.sessions},
           {"session_pages", stats.session_pages}};
 }

@@ -1,0 +1,200 @@
+#include "load/prefix_cache.h"
+
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "minisgl/base/log.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/parse_number.h"
+#include "minisgl/base/sha256.h"
+#include "minisgl/base/trusted_folder.h"
+#include "minisgl/base/utf8.h"
+#include "minisgl/store/kv_block_memory.h"
+#include "minisgl/weights/weights_key.h"
+#include "term/signals.h"
+
+namespace minisgl::load {
+namespace {
+
+// Counts changes of the bits of keys and values that an engine computes, or of their layout in a
+// block (engine/engine.h). The version of the program is part of an identity beside it.
+constexpr int kNumericsVersion = 1;
+
+constexpr uint64_t kConfigBytesMax = uint64_t{64} << 20;
+
+// Returns the bytes of "N", or of N with K, M, G or T (powers of 1,024; also KiB ...); 0 for other
+// text.
+int64_t ParseSize(std::string_view text) {
+  constexpr std::string_view kUnits = "KMGT";
+  int64_t unit = 1;
+  if (text.ends_with("iB")) text.remove_suffix(2);
+  if (!text.empty()) {
+    const size_t at = kUnits.find(text.back());
+    if (at != std::string_view::npos) {
+      unit = int64_t{1} << (10 * (at + 1));
+      text.remove_suffix(1);
+    }
+  }
+  const int64_t number = ParseNumber<int64_t>(text).value_or(0);
+  constexpr int64_t kBytesMax = int64_t{1} << 60;
+  return number >= 1 && number <= kBytesMax / unit ? number * unit : 0;
+}
+
+std::string CheckSize(const std::string& text) {
+  if (ParseSize(text) > 0) return "";
+  return fmt::format("must be a number of bytes, as 500M, 20G or 1T (found {})", Visible(text));
+}
+
+TableOption* AddSize(OptionTable* app, const std::string& name, int64_t* bytes,
+                     const std::string& help) {
+  return app
+      ->AddCall(
+          name, [bytes](const std::string& text) { *bytes = ParseSize(text); }, help)
+      ->Check(CheckSize)
+      ->TypeName("SIZE");
+}
+
+// The name of a model for people: the last part of its directory, or OWNER/NAME in a hub cache.
+std::string NameOf(const std::string& model_dir) {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::weakly_canonical(model_dir, error);
+  const std::filesystem::path parent = path.parent_path();
+  if (parent.filename() == "snapshots") return parent.parent_path().filename().string();
+  return path.filename().string();
+}
+
+// Tables of rotations that depend on the longest request.
+bool DependsOnLength(const ModelConfig& config) {
+  for (const RopeConfig& rope : config.ropes) {
+    if (rope.scaling == RopeScaling::kDynamic || rope.scaling == RopeScaling::kLongRope)
+      return true;
+  }
+  return false;
+}
+
+Result<std::string> HashOf(const EngineOptions& options, const Checkpoint& checkpoint) {
+  const std::string folder =
+      options.pack_cache.empty() ? options.prefix_cache.folder : options.pack_cache;
+  MINISGL_ASSIGN_OR_RETURN(const TrustedFolder trusted, TrustedFolder::Open(folder));
+  return HashWeights(checkpoint, trusted, NumThreads(options));
+}
+
+}  // namespace
+
+void AddPrefixCacheOptions(OptionTable* app, PrefixCacheOptions* options) {
+  const std::string group = "Engine";
+  app->Add("--prefix-cache", &options->folder,
+           "Keep the prefixes of prompts and answers in DIR, for later starts")
+      ->Check(CheckNotEmpty)
+      ->TypeName("DIR")
+      ->Group(group);
+  AddSize(app, "--prefix-cache-size", &options->max_bytes,
+          "Largest size of DIR: bytes, or with K, M, G or T (default: a tenth of the free disk)")
+      ->Group(group)
+      ->Advanced();
+  app->AddChoice("--prefix-cache-on-error", &options->on_error, kPrefixCacheErrorChoices,
+                 "If a prefix cannot be read: recompute it or fail the request (default recompute)")
+      ->TypeName("WHAT")
+      ->Group(group)
+      ->Advanced();
+  AddSize(app, "--host-cache", &options->host_bytes,
+          "On CUDA, keep prefixes that leave the KV cache in SIZE bytes of the host's memory")
+      ->Group(group)
+      ->Advanced();
+}
+
+Status CheckPrefixCache(const EngineSetup& engine) {
+  const PrefixCacheOptions& options = engine.options.prefix_cache;
+  if (options.folder.empty() && options.max_bytes > 0) {
+    return UsageError("--prefix-cache-size needs --prefix-cache DIR");
+  }
+  if (options.folder.empty() && options.host_bytes == 0) return Status();
+  if (engine.options.cache == CacheKind::kNaive) {
+    return UsageError("--prefix-cache and --host-cache need --cache radix");
+  }
+  if (engine.plan.limits.num_window_pages > 0) {
+    return UsageError(
+        "--prefix-cache and --host-cache: this model has layers with a sliding window, whose keys "
+        "and values are not kept; leave the options out");
+  }
+  return Status();
+}
+
+std::string KvIdentity(const EngineSetup& engine, const ModelConfig& config,
+                       const std::string& config_text, const std::string& weights_hash,
+                       const std::string& device) {
+  Sha256 config_hash;
+  config_hash.Add(config_text);
+  // The number of threads changes no bit.
+  const std::string kind = device.substr(0, device.find(", "));
+  return fmt::format(
+      "minisgl {} kv {}\nweights {}\nconfig {}\nformat {}\nbytes {}\ndevice {}{}{}\n",
+      MINISGL_VERSION, kNumericsVersion, weights_hash, config_hash.FinishHex(),
+      engine.plan.weight_format.Name(), engine.plan.kv_bytes_per_token, kind,
+      engine.options.deterministic ? " deterministic" : "",
+      DependsOnLength(config) ? fmt::format("\nlength {}", engine.plan.limits.max_seq_len) : "");
+}
+
+Result<std::shared_ptr<KvBlockStore>> OpenPrefixStore(const EngineSetup& engine, bool is_cuda,
+                                                      const ModelConfig& config,
+                                                      const Checkpoint& checkpoint,
+                                                      const std::string& model_dir,
+                                                      const std::string& device) {
+  const PrefixCacheOptions& options = engine.options.prefix_cache;
+  const auto block_bytes = static_cast<int64_t>(engine.plan.kv_bytes_per_token) * kKvBlockTokens;
+  int64_t host_bytes = options.host_bytes;
+  if (host_bytes > 0 && !is_cuda) {
+    Log(LogLevel::kWarning,
+        "--host-cache: on the CPU the KV cache is in the host's memory already; not used");
+    host_bytes = 0;
+  }
+  if (host_bytes > 0 && host_bytes < block_bytes) {
+    return UsageError("--host-cache: {} bytes hold no block of {} tokens, which takes {}",
+                      host_bytes, kKvBlockTokens, block_bytes);
+  }
+  if (options.folder.empty() && host_bytes == 0) return std::shared_ptr<KvBlockStore>();
+  std::unique_ptr<KvBlockStore> store;
+  std::string identity;  // of this process alone
+  if (!options.folder.empty()) {
+    KvBlockFolderOptions folder;
+    folder.folder = options.folder;
+    folder.max_bytes = options.max_bytes;
+    MINISGL_ASSIGN_OR_RETURN(const std::string config_text,
+                             ReadFile(model_dir + "/config.json", kConfigBytesMax));
+    MINISGL_ASSIGN_OR_RETURN(const std::string hash, HashOf(engine.options, checkpoint));
+    folder.identity = identity = KvIdentity(engine, config, config_text, hash, device);
+    folder.model_name = NameOf(model_dir);
+    folder.block_bytes = block_bytes;
+    MINISGL_ASSIGN_OR_RETURN(store, OpenKvBlockFolder(folder));
+  }
+  if (host_bytes > 0) {
+    auto memory = MakeKvBlockMemory(
+        {.max_bytes = host_bytes, .identity = identity, .block_bytes = block_bytes});
+    store = store == nullptr ? std::move(memory)
+                             : MakeKvBlockTiers(std::move(memory), std::move(store));
+  }
+  return std::shared_ptr<KvBlockStore>(std::move(store));
+}
+
+void FinishPrefixCache(Runtime* runtime, std::chrono::milliseconds grace) {
+  constexpr auto kPoll = std::chrono::milliseconds(5);
+  while (runtime->Stats().scheduler.saves > 0 && term::StopOfProcess().reason == 0) {
+    std::this_thread::sleep_for(kPoll);
+  }
+  const auto stop_at = std::chrono::steady_clock::now() + grace;
+  while (runtime->Stats().scheduler.saves > 0 && !term::StopOfProcess().at_once &&
+         std::chrono::steady_clock::now() < stop_at) {
+    std::this_thread::sleep_for(kPoll);
+  }
+  runtime->FinishSaves(std::chrono::milliseconds(0));
+  const int64_t dropped = runtime->Stats().scheduler.dropped_pages;
+  if (dropped > 0) {
+    Log(LogLevel::kInfo,
+        fmt::format("prefix cache: {} pages were dropped before they were saved", dropped));
+  }
+}
+
+}  // namespace minisgl::load

@@ -1,0 +1,45 @@
+// Prefixes that outlive the process: the options of the prefix cache on disk and of the tier in
+// memory, the store that they name, and what is left to save at the end of a command.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "load/device_choice.h"
+#include "load/option_table.h"
+#include "load/options.h"
+#include "minisgl/base/status.h"
+#include "minisgl/runtime/runtime.h"
+#include "minisgl/store/kv_block_store.h"
+#include "minisgl/weights/checkpoint.h"
+#include "minisgl/weights/model_config.h"
+
+namespace minisgl::load {
+
+// Adds --prefix-cache, --prefix-cache-size, --prefix-cache-on-error and --host-cache.
+void AddPrefixCacheOptions(OptionTable* app, PrefixCacheOptions* options);
+
+// Returns kUsage if the options contradict each other or the engine's, or if the model's keys and
+// values cannot be kept. Before weights are loaded.
+Status CheckPrefixCache(const EngineSetup& engine);
+
+// Returns the text that is equal for engines that compute the same bits of keys and values, in the
+// same layout. `device`: the name of the engine's device. `weights_hash`: of HashWeights.
+std::string KvIdentity(const EngineSetup& engine, const ModelConfig& config,
+                       const std::string& config_text, const std::string& weights_hash,
+                       const std::string& device);
+
+// Opens what the options name; null if they name nothing. `is_cuda`: the engine's device.
+// Errors are those of OpenKvBlockFolder. REQUIRES CheckPrefixCache.
+Result<std::shared_ptr<KvBlockStore>> OpenPrefixStore(const EngineSetup& engine, bool is_cuda,
+                                                      const ModelConfig& config,
+                                                      const Checkpoint& checkpoint,
+                                                      const std::string& model_dir,
+                                                      const std::string& device);
+
+// Waits until the prefixes of ended requests are saved; after a stop (term/signals.h) for `grace`
+// at most. Says how many pages were dropped.
+void FinishPrefixCache(Runtime* runtime, std::chrono::milliseconds grace);
+
+}  // namespace minisgl::load
