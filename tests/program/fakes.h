@@ -67,6 +67,7 @@ class FakeRuntime : public Runtime {
   void Abort(RequestId request) override;
   SessionId OpenSession() override { return 1; }
   void CloseSession(SessionId) override {}
+  void FinishSaves(std::chrono::milliseconds) override {}
   RuntimeStats Stats() const override { return {}; }
   const EngineLimits& limits() const override { return limits_; }
 
