@@ -22,6 +22,7 @@
 #include "minisgl/weights/checkpoint.h"
 #include "term/messages.h"
 #include "term/output.h"
+#include "term/progress.h"
 #include "weights/architectures.h"
 
 namespace minisgl::cli {
@@ -32,20 +33,6 @@ struct InfoOptions {
   std::string shape;  // a config.json; "" means none
   load::EngineOptions engine;
 };
-
-std::string Bytes(uint64_t bytes) {
-  constexpr double kStep = 1024;
-  double value = static_cast<double>(bytes);
-  if (value < kStep) return fmt::format("{} B", bytes);
-  const char* unit = "KiB";
-  value /= kStep;
-  for (const char* next : {"MiB", "GiB", "TiB"}) {
-    if (value < kStep) break;
-    value /= kStep;
-    unit = next;
-  }
-  return fmt::format("{:.1f} {}", value, unit);
-}
 
 void InfoLine(const char* name, const std::string& value, std::string* out) {
   *out += fmt::format("{:<14}{}\n", name, value);
@@ -208,7 +195,7 @@ Status DescribeFiles(const TextModel& text, const load::ModelFacts& facts, std::
   MINISGL_ASSIGN_OR_RETURN(const auto required, weights::RequiredTensors(facts.config));
   InfoLine("weights",
            fmt::format("{:.0f} parameters in {} tensors, {} ({})", CountParameters(required),
-                       checkpoint->Names().size(), Bytes(checkpoint->total_bytes()),
+                       checkpoint->Names().size(), term::FormatBytes(checkpoint->total_bytes()),
                        StoredFormat(facts.config)),
            out);
   std::set<std::string> files;
@@ -222,7 +209,7 @@ Status DescribeFiles(const TextModel& text, const load::ModelFacts& facts, std::
     const auto size = std::filesystem::file_size(path, error);
     InfoLine("",
              fmt::format("{}{}", Visible(path.filename().string(), 200),
-                         error ? "" : ", " + Bytes(size)),
+                         error ? "" : ", " + term::FormatBytes(size)),
              out);
   }
   return Status();
@@ -260,21 +247,22 @@ void DescribePlan(const load::EngineSetup& engine, const ModelConfig& config, st
     device += fmt::format("; not on CUDA: {}", engine.device.fallback);
   }
   InfoLine("device", device, out);
-  InfoLine("memory", Bytes(plan.available_bytes) + " available", out);
+  InfoLine("memory", term::FormatBytes(plan.available_bytes) + " available", out);
   InfoLine("  weights",
-           fmt::format("{} as {}", Bytes(plan.weight_bytes), plan.weight_format.Name()), out);
+           fmt::format("{} as {}", term::FormatBytes(plan.weight_bytes), plan.weight_format.Name()),
+           out);
   DescribeQuantization(config, engine, out);
-  InfoLine("  workspace", Bytes(plan.workspace_bytes), out);
-  InfoLine(
-      "  KV cache",
-      fmt::format("{}: {} pages of {} tokens, {} a token", Bytes(plan.kv_bytes), limits.num_pages,
-                  limits.page_size, Bytes(plan.kv_bytes_per_token - plan.window_bytes_per_token)),
-      out);
+  InfoLine("  workspace", term::FormatBytes(plan.workspace_bytes), out);
+  InfoLine("  KV cache",
+           fmt::format("{}: {} pages of {} tokens, {} a token", term::FormatBytes(plan.kv_bytes),
+                       limits.num_pages, limits.page_size,
+                       term::FormatBytes(plan.kv_bytes_per_token - plan.window_bytes_per_token)),
+           out);
   if (limits.num_window_pages > 0) {
     InfoLine(
         "    windows",
         fmt::format("{} window pages, {} a token, for layers that see the last {} tokens or fewer",
-                    limits.num_window_pages, Bytes(plan.window_bytes_per_token),
+                    limits.num_window_pages, term::FormatBytes(plan.window_bytes_per_token),
                     limits.sliding_window),
         out);
   }

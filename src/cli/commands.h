@@ -16,6 +16,7 @@ namespace minisgl::cli {
 
 using CommandBody = std::function<int()>;
 
+CommandBody AddCacheCommand(load::OptionTable* app);
 CommandBody AddRunCommand(load::OptionTable* app);
 CommandBody AddChatCommand(load::OptionTable* app);
 CommandBody AddBenchCommand(load::OptionTable* app);

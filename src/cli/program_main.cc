@@ -44,6 +44,7 @@ constexpr Subcommand kSubcommands[] = {
     {"tokenize", "Show the model's input: text after the template, and token ids",
      AddTokenizeCommand},
     {"grammar", "Judge texts by schemas, regular expressions and grammars", AddGrammarCommand},
+    {"cache", "Show, check or clear a prefix cache on disk", AddCacheCommand},
 };
 
 // If the caller closed standard files, open them on /dev/null, so that no file opened later takes

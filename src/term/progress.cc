@@ -95,6 +95,20 @@ std::string FormatRate(double per_second) {
                            : FormatCount(std::llround(per_second));
 }
 
+std::string FormatBytes(uint64_t bytes) {
+  constexpr double kStep = 1024;
+  double value = static_cast<double>(bytes);
+  if (value < kStep) return fmt::format("{} B", bytes);
+  const char* unit = "KiB";
+  value /= kStep;
+  for (const char* next : {"MiB", "GiB", "TiB"}) {
+    if (value < kStep) break;
+    value /= kStep;
+    unit = next;
+  }
+  return fmt::format("{:.1f} {}", value, unit);
+}
+
 std::string FormatDuration(double seconds) {
   // Rounds as a person would; the bound covers values out of the range of clocks.
   const auto total = static_cast<int64_t>(std::clamp(seconds, 0.0, 1e9) + 0.5);

@@ -40,6 +40,8 @@ std::string FormatCount(int64_t value);
 std::string FormatRate(double per_second);
 // "8 s", "2m05s", "3h20m", "4d02h"
 std::string FormatDuration(double seconds);
+// "12 B", "1.5 MiB"
+std::string FormatBytes(uint64_t bytes);
 
 class Progress {
  public:

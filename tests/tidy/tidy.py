@@ -54,7 +54,10 @@ BANNED = {
 PRINTS = r"\bstd::(cout|cerr)\b|\bfmt::print\b|\bstd::printf\b|\bstd::puts\b"
 MAY_PRINT = ["src/term/messages.cc", "src/base/check.cc", "tests/"]
 
-BENCHMARKS = ("nano", "uniform", "shared", "bs1", "attn-decode", "attn-prefill", "cascade", "prefix", "spec")
+SUBCOMMANDS = {
+    "bench": ("nano", "uniform", "shared", "bs1", "attn-decode", "attn-prefill", "cascade", "prefix", "spec"),
+    "cache": ("ls", "verify", "clear"),
+}
 
 COLUMNS_MAX = 100
 FILE_LINES_MAX = 600
@@ -360,11 +363,11 @@ def manual(name):
 
 def check_manual():
     shared = manual("minisgl-options.7")
-    for command in ("run", "chat", "bench", "grammar", "info", "plan", "report", "score", "tokenize"):
+    for command in ("run", "cache", "chat", "bench", "grammar", "info", "plan", "report", "score", "tokenize"):
         page = manual(f"minisgl-{command}.1")
         options = options_of([command])
-        for benchmark in BENCHMARKS if command == "bench" else ():
-            options |= options_of([command, benchmark])
+        for subcommand in SUBCOMMANDS.get(command, ()):
+            options |= options_of([command, subcommand])
         for option in sorted(options):
             if not re.search(re.escape(option) + r"(?![\w-])", page + shared):
                 yield f"minisgl {command} {option}: in --help-all, not in its manual page"
