@@ -23,6 +23,7 @@ Id ExpressionTable::Derive(Id expression, uint32_t byte_class) {
       const uint8_t own_class = automaton.class_of_byte[byte_of_class[byte_class]];
       const uint32_t next = automaton.next[state * automaton.num_classes + own_class];
       if (next == ByteAutomaton::kNoState) return kNothingId;
+      if ((*automaton_lengths[index])[next] == kLengthMax) return kNothingId;
       return Make(Kind::kAutomaton, std::array{index, next});
     }
     default:
@@ -46,6 +47,7 @@ Id ExpressionTable::Derive(Id expression, uint32_t byte_class) {
 
 Id ExpressionTable::ComputeDerivative(Id expression, uint32_t byte_class) {
   const Kind kind = nodes[expression].kind;
+  work += 1 + nodes[expression].count;
   std::vector<Id> terms;
   if (kind == Kind::kConcat) {
     DeriveConcat(expression, byte_class, &terms);
@@ -114,6 +116,7 @@ std::unique_ptr<ExpressionTable> ExpressionTable::CopyLive(std::span<Id> roots) 
   auto copy = std::make_unique<ExpressionTable>(limits);
   copy->byte_sets = byte_sets;
   copy->automata = automata;
+  copy->automaton_lengths = automaton_lengths;
   copy->byte_set_table = byte_set_table;
   copy->class_of = class_of;
   copy->byte_of_class = byte_of_class;

@@ -1,6 +1,6 @@
 // Searches over derivatives: can an expression match at all, and what is its shortest text.
 #include <algorithm>
-#include <deque>
+#include <vector>
 
 #include "grammar/expression_search.h"
 #include "grammar/expression_table.h"
@@ -14,6 +14,9 @@ namespace {
 constexpr uint8_t kUnknown = 0;
 constexpr uint8_t kLive = 1;
 constexpr uint8_t kDead = 2;
+
+// Of looking at an expression; a derivative costs 1, and 1 for each operand.
+constexpr size_t kVisitCost = 32;
 
 // What is known of `id` without a search.
 uint8_t KnownLiveness(const ExpressionTable& set, Id id) {
@@ -30,43 +33,93 @@ void Remember(ExpressionTable* set, Id id, uint8_t liveness) {
 
 }  // namespace
 
+// The expressions that a search has seen and not looked at to the end. They are looked at from the
+// one that may be nearest to the end of a text, and from the oldest, in turn: the oldest alone would
+// look at every short text before a long one, and the nearest alone may stay behind a condition that
+// its bound does not show.
+class Frontier {
+ public:
+  struct Visit {
+    Id id;
+    size_t parent;            // index
+    uint32_t next_class = 0;  // classes of bytes below it were followed
+  };
+
+  void Add(Id id, size_t parent, uint16_t shortest) {
+    const auto index = static_cast<uint32_t>(visits_.size());
+    visits_.push_back({id, parent});
+    nearest_.push_back({shortest, index});
+    std::push_heap(nearest_.begin(), nearest_.end(), IsFarther);
+  }
+
+  // The next one to look at; null if there is none. It stays here until all classes are followed.
+  Visit* Take(uint32_t num_classes, bool oldest) {
+    const auto is_done = [&](size_t index) { return visits_[index].next_class >= num_classes; };
+    while (oldest_ < visits_.size() && is_done(oldest_)) ++oldest_;
+    while (!nearest_.empty() && is_done(nearest_.front().index)) {
+      std::pop_heap(nearest_.begin(), nearest_.end(), IsFarther);
+      nearest_.pop_back();
+    }
+    if (nearest_.empty()) return nullptr;
+    return &visits_[oldest ? oldest_ : nearest_.front().index];
+  }
+
+  size_t IndexOf(const Visit* visit) const { return static_cast<size_t>(visit - visits_.data()); }
+  Visit& at(size_t index) { return visits_[index]; }
+  const std::vector<Visit>& visits() const { return visits_; }
+
+ private:
+  struct Entry {
+    uint16_t shortest;
+    uint32_t index;
+  };
+  // Of two that are as near, the newer one comes first.
+  static bool IsFarther(const Entry& a, const Entry& b) {
+    return a.shortest != b.shortest ? a.shortest > b.shortest : a.index < b.index;
+  }
+
+  std::vector<Visit> visits_;
+  std::vector<Entry> nearest_;  // a heap
+  size_t oldest_ = 0;
+};
+
 Liveness FindLiveness(ExpressionTable* set, Id expression, size_t work_max) {
   const uint8_t known = KnownLiveness(*set, expression);
   if (known != kUnknown) return known == kLive ? Liveness::kLive : Liveness::kDead;
-  struct Visit {
-    Id id;
-    size_t parent;  // index in `visits`
-  };
-  std::vector<Visit> visits = {{expression, 0}};
-  std::deque<size_t> open = {0};
+  Frontier frontier;
+  frontier.Add(expression, 0, set->nodes[expression].shortest);
   KeyMap seen;
   seen.Insert(expression, 0);
-  // Oldest and newest in turn. The oldest alone would look at every short text before a long one;
-  // the newest alone may follow a loop up to the end of its count.
   size_t work = 0;
-  for (bool newest = false; !open.empty(); newest = !newest) {
-    const size_t index = newest ? open.back() : open.front();
-    newest ? open.pop_back() : open.pop_front();
-    work += 1 + set->num_classes * (1 + set->nodes[visits[index].id].count) / 32;
-    if (work >= work_max) return Liveness::kUndecided;
-    for (uint32_t byte_class = 0; byte_class < set->num_classes; ++byte_class) {
-      const Id next = set->Derive(visits[index].id, byte_class);
+  for (bool oldest = false;; oldest = !oldest) {
+    const Frontier::Visit* visit = frontier.Take(set->num_classes, oldest);
+    if (visit == nullptr) break;
+    const size_t index = frontier.IndexOf(visit);
+    const Id id = visit->id;
+    const uint16_t shortest = set->nodes[id].shortest;
+    const size_t derivative_cost = 1 + set->nodes[id].count;
+    work += kVisitCost;
+    for (bool nearer = false; !nearer && frontier.at(index).next_class < set->num_classes;) {
+      work += derivative_cost;
+      if (work / kVisitCost >= work_max) return Liveness::kUndecided;
+      const Id next = set->Derive(id, frontier.at(index).next_class++);
       if (!set->status.ok()) return Liveness::kUndecided;
       const uint8_t liveness = KnownLiveness(*set, next);
       if (liveness == kLive) {
-        for (size_t at = index;; at = visits[at].parent) {
-          Remember(set, visits[at].id, kLive);
+        for (size_t at = index;; at = frontier.at(at).parent) {
+          Remember(set, frontier.at(at).id, kLive);
           if (at == 0) break;
         }
         return Liveness::kLive;
       }
       if (liveness == kDead || seen.Find(next) != nullptr) continue;
       seen.Insert(next, 0);
-      open.push_back(visits.size());
-      visits.push_back({next, index});
+      frontier.Add(next, index, set->nodes[next].shortest);
+      // The way to the end of a text most often, and then other classes are not needed.
+      nearer = !oldest && set->nodes[next].shortest < shortest;
     }
   }
-  for (const Visit& visit : visits) Remember(set, visit.id, kDead);
+  for (const Frontier::Visit& visit : frontier.visits()) Remember(set, visit.id, kDead);
   return Liveness::kDead;
 }
 

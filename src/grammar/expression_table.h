@@ -33,6 +33,8 @@ enum class NodeKind : uint8_t {
   kAutomaton,  // operands: index of an automaton, state
 };
 
+inline constexpr uint16_t kLengthMax = UINT16_MAX;
+
 struct ExpressionNode {
   NodeKind kind = NodeKind::kNothing;
   bool nullable = false;
@@ -41,6 +43,8 @@ struct ExpressionNode {
   // Matches finitely many texts; false if that does not follow from its form.
   bool finite = false;
   uint16_t depth = 0;
+  // Every text that it matches has at least so many bytes, up to kLengthMax; often exactly so many.
+  uint16_t shortest = 0;
   uint32_t first = 0;  // operands[first, first + count)
   uint32_t count = 0;
 };
@@ -163,6 +167,8 @@ struct ExpressionTable {
   std::vector<uint32_t> operands;
   std::vector<ByteSet> byte_sets;
   std::vector<std::shared_ptr<const ByteAutomaton>> automata;
+  // By automaton and state: the bytes of its shortest text.
+  std::vector<std::shared_ptr<const std::vector<uint16_t>>> automaton_lengths;
   IdTable node_table;
   IdTable byte_set_table;
 
@@ -171,7 +177,9 @@ struct ExpressionTable {
   std::array<uint8_t, 256> byte_of_class{};  // one byte of each class
   uint32_t num_classes = 1;
 
-  KeyMap derivatives;             // expression * 256 + class
+  KeyMap derivatives;  // expression * 256 + class
+  // Derivatives computed so far, and their operands: what the work on the table is counted in.
+  uint64_t work = 0;
   std::vector<uint8_t> liveness;  // by id: see expression_search.cc
 
  private:

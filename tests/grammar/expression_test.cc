@@ -256,23 +256,27 @@ TEST(Expressions, LimitsAreErrorsThatStay) {
   EXPECT_FALSE(wide.AreDisjoint(side("a"), side("b"), 2000).ok());
 }
 
-TEST(Expressions, AutomataAreExpressions) {
-  // Multiples of 77 in decimal: state r is the remainder so far.
+// The multiples of `divisor` in decimal: state r is the remainder so far.
+std::shared_ptr<ByteAutomaton> MultiplesOf(uint32_t divisor) {
   auto multiples = std::make_shared<ByteAutomaton>();
   multiples->num_classes = 11;
   multiples->class_of_byte.fill(10);
   for (size_t digit = 0; digit < 10; ++digit) {
     multiples->class_of_byte['0' + digit] = static_cast<uint8_t>(digit);
   }
-  for (uint32_t remainder = 0; remainder < 77; ++remainder) {
+  for (uint32_t remainder = 0; remainder < divisor; ++remainder) {
     multiples->accepting.push_back(remainder == 0);
     for (uint32_t digit = 0; digit < 10; ++digit) {
-      multiples->next.push_back((remainder * 10 + digit) % 77);
+      multiples->next.push_back((remainder * 10 + digit) % divisor);
     }
     multiples->next.push_back(ByteAutomaton::kNoState);
   }
+  return multiples;
+}
+
+TEST(Expressions, AutomataAreExpressions) {
   ExpressionSet e;
-  const ExpressionId of77 = e.Automaton(multiples);
+  const ExpressionId of77 = e.Automaton(MultiplesOf(77));
   const ExpressionId three = e.Repeat(e.Bytes(ByteSet::Range('0', '9')), 3, 3);
   const ExpressionId both = e.And({e.Concat({e.Literal("1"), of77}), three});
   for (int number = 0; number < 1200; ++number) {
@@ -284,6 +288,39 @@ TEST(Expressions, AutomataAreExpressions) {
   EXPECT_FALSE(e.Matches(of77, "7x7"));
   EXPECT_TRUE(*e.IsEmptyLanguage(e.And({of77, e.Literal("78")})));
   EXPECT_FALSE(*e.IsEmptyLanguage(e.And({of77, e.Literal("154")})));
+}
+
+TEST(Expressions, StatesWithoutAnEndAreNothing) {
+  // a, then one of "x" or a loop of b that never ends.
+  auto trap = std::make_shared<ByteAutomaton>();
+  trap->num_classes = 4;
+  for (uint8_t letter : {0, 1, 2}) trap->class_of_byte["abx"[letter]] = letter;
+  trap->class_of_byte['y'] = 3;
+  const uint32_t none = ByteAutomaton::kNoState;
+  trap->next = {1, none, none, none, none, 2, 3, none, none, 2, none, none, none, none, none, none};
+  trap->accepting = {false, false, false, true};
+  ExpressionSet e;
+  const ExpressionId id = e.Automaton(trap);
+  EXPECT_TRUE(e.Matches(id, "ax"));
+  EXPECT_EQ(e.Derivative(e.Derivative(id, 'a'), 'b'), e.Nothing());
+  trap = std::make_shared<ByteAutomaton>(*trap);
+  trap->accepting[3] = false;
+  EXPECT_EQ(e.Automaton(trap), e.Nothing());
+}
+
+// The search goes where the nearest end may be: the states between would be thousands.
+TEST(Expressions, MultiplesWithinALengthAreFoundSoon) {
+  ExpressionSet e;
+  const ExpressionId digit = e.Bytes(ByteSet::Range('0', '9'));
+  const ExpressionId number = e.And({e.Repeat(digit, 1, 64), e.Automaton(MultiplesOf(9973))});
+  const ExpressionId part = e.Derivative(e.Derivative(number, '7'), '1');
+  const auto empty = e.IsEmptyLanguage(part, 100);
+  ASSERT_TRUE(empty.ok()) << empty.status().message();
+  EXPECT_FALSE(*empty);
+  EXPECT_LT(e.size(), 1000u);
+  // Multiples of 9973 that begin with 71 have four digits or more.
+  const ExpressionId three = e.And({part, e.Repeat(digit, 1, 1)});
+  EXPECT_TRUE(*e.IsEmptyLanguage(three, 100));
 }
 
 TEST(Expressions, CountsAreNotUnrolled) {
