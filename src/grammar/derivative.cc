@@ -23,7 +23,7 @@ Id ExpressionTable::Derive(Id expression, uint32_t byte_class) {
       const uint8_t own_class = automaton.class_of_byte[byte_of_class[byte_class]];
       const uint32_t next = automaton.next[state * automaton.num_classes + own_class];
       if (next == ByteAutomaton::kNoState) return kNothingId;
-      if ((*automaton_lengths[index])[next] == kLengthMax) return kNothingId;
+      if ((*automaton_distances[index])[next] == kFarthest) return kNothingId;
       return Make(Kind::kAutomaton, std::array{index, next});
     }
     default:
@@ -116,11 +116,12 @@ std::unique_ptr<ExpressionTable> ExpressionTable::CopyLive(std::span<Id> roots) 
   auto copy = std::make_unique<ExpressionTable>(limits);
   copy->byte_sets = byte_sets;
   copy->automata = automata;
-  copy->automaton_lengths = automaton_lengths;
+  copy->automaton_distances = automaton_distances;
   copy->byte_set_table = byte_set_table;
   copy->class_of = class_of;
   copy->byte_of_class = byte_of_class;
   copy->num_classes = num_classes;
+  copy->work = work;
   copy->liveness.assign(copy->nodes.size(), 0);
   std::vector<Id> new_ids(nodes.size(), kNothingId);
   std::vector<uint32_t> parts;

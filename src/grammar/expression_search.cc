@@ -1,5 +1,8 @@
 // Searches over derivatives: can an expression match at all, and what is its shortest text.
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "grammar/expression_search.h"
@@ -14,6 +17,9 @@ namespace {
 constexpr uint8_t kUnknown = 0;
 constexpr uint8_t kLive = 1;
 constexpr uint8_t kDead = 2;
+
+// Searches that wait to go on; past that the oldest one is given up.
+constexpr size_t kStoppedMax = 16;
 
 // Of looking at an expression; a derivative costs 1, and 1 for each operand.
 constexpr size_t kVisitCost = 32;
@@ -33,94 +39,147 @@ void Remember(ExpressionTable* set, Id id, uint8_t liveness) {
 
 }  // namespace
 
-// The expressions that a search has seen and not looked at to the end. They are looked at from the
-// one that may be nearest to the end of a text, and from the oldest, in turn: the oldest alone would
-// look at every short text before a long one, and the nearest alone may stay behind a condition that
-// its bound does not show.
+// The expressions that a search has seen and not looked at to the end. Looked at in turn are
+//   the one that may be nearest to the end of a text, most often the right one,
+//   the oldest: the nearest may stay behind a condition that its bound does not show,
+//   and the newest: the oldest alone would look at every short text before a long one.
 class Frontier {
  public:
+  enum Order : uint8_t { kNearest, kOldest, kNewest, kNumOrders };
   struct Visit {
     Id id;
     size_t parent;            // index
     uint32_t next_class = 0;  // classes of bytes below it were followed
   };
 
-  void Add(Id id, size_t parent, uint16_t shortest) {
+  void Add(Id id, size_t parent, uint16_t distance) {
     const auto index = static_cast<uint32_t>(visits_.size());
     visits_.push_back({id, parent});
-    nearest_.push_back({shortest, index});
+    newest_.push_back(index);
+    nearest_.push_back({distance, index});
     std::push_heap(nearest_.begin(), nearest_.end(), IsFarther);
   }
 
-  // The next one to look at; null if there is none. It stays here until all classes are followed.
-  Visit* Take(uint32_t num_classes, bool oldest) {
+  // The next one to look at; nothing if there is none. It stays here until all classes are
+  // followed.
+  std::optional<size_t> Take(uint32_t num_classes, Order order) {
     const auto is_done = [&](size_t index) { return visits_[index].next_class >= num_classes; };
     while (oldest_ < visits_.size() && is_done(oldest_)) ++oldest_;
-    while (!nearest_.empty() && is_done(nearest_.front().index)) {
+    if (oldest_ == visits_.size()) return std::nullopt;
+    if (order == kOldest) return oldest_;
+    if (order == kNewest) {
+      while (is_done(newest_.back())) newest_.pop_back();
+      return newest_.back();
+    }
+    while (is_done(nearest_.front().index)) {
       std::pop_heap(nearest_.begin(), nearest_.end(), IsFarther);
       nearest_.pop_back();
     }
-    if (nearest_.empty()) return nullptr;
-    return &visits_[oldest ? oldest_ : nearest_.front().index];
+    return nearest_.front().index;
   }
 
-  size_t IndexOf(const Visit* visit) const { return static_cast<size_t>(visit - visits_.data()); }
   Visit& at(size_t index) { return visits_[index]; }
   const std::vector<Visit>& visits() const { return visits_; }
 
  private:
   struct Entry {
-    uint16_t shortest;
+    uint16_t distance;
     uint32_t index;
   };
   // Of two that are as near, the newer one comes first.
   static bool IsFarther(const Entry& a, const Entry& b) {
-    return a.shortest != b.shortest ? a.shortest > b.shortest : a.index < b.index;
+    return a.distance != b.distance ? a.distance > b.distance : a.index < b.index;
   }
 
   std::vector<Visit> visits_;
   std::vector<Entry> nearest_;  // a heap
+  std::vector<uint32_t> newest_;
   size_t oldest_ = 0;
+};
+
+// A search that can be stopped and go on later.
+class LivenessSearch {
+ public:
+  LivenessSearch(const ExpressionTable& set, Id expression) : expression_(expression) {
+    frontier_.Add(expression, 0, set.nodes[expression].distance);
+    seen_.Insert(expression, 0);
+  }
+
+  Id expression() const { return expression_; }
+
+  Liveness Run(ExpressionTable* set, size_t work_max) {
+    for (;; ++turn_) {
+      if (set->work >= set->work_stop) return Liveness::kStopped;
+      const auto order = static_cast<Frontier::Order>(turn_ % Frontier::kNumOrders);
+      const std::optional<size_t> taken = frontier_.Take(set->num_classes, order);
+      if (!taken) break;
+      const Liveness found = LookAt(set, *taken, order, work_max);
+      if (found != Liveness::kDead) return found;
+    }
+    for (const Frontier::Visit& visit : frontier_.visits()) Remember(set, visit.id, kDead);
+    return Liveness::kDead;
+  }
+
+ private:
+  // Follows the classes of one visit that are left. kDead: nothing was found.
+  Liveness LookAt(ExpressionTable* set, size_t index, Frontier::Order order, size_t work_max) {
+    const Id id = frontier_.at(index).id;
+    const uint16_t distance = set->nodes[id].distance;
+    const size_t derivative_cost = 1 + set->nodes[id].count;
+    work_ += kVisitCost;
+    ++set->work;
+    for (bool nearer = false; !nearer && frontier_.at(index).next_class < set->num_classes;) {
+      work_ += derivative_cost;
+      if (work_ / kVisitCost >= work_max) return Liveness::kUndecided;
+      const Id next = set->Derive(id, frontier_.at(index).next_class++);
+      if (!set->status.ok()) return Liveness::kUndecided;
+      const uint8_t liveness = KnownLiveness(*set, next);
+      if (liveness == kLive) {
+        RememberWay(set, index);
+        return Liveness::kLive;
+      }
+      if (liveness == kDead || seen_.Find(next) != nullptr) continue;
+      seen_.Insert(next, 0);
+      frontier_.Add(next, index, set->nodes[next].distance);
+      // The way to the end of a text most often, and then other classes are not needed.
+      nearer = order == Frontier::kNearest && set->nodes[next].distance < distance;
+    }
+    return Liveness::kDead;
+  }
+
+  void RememberWay(ExpressionTable* set, size_t index) {
+    for (size_t at = index;; at = frontier_.at(at).parent) {
+      Remember(set, frontier_.at(at).id, kLive);
+      if (at == 0) break;
+    }
+  }
+
+  Id expression_;
+  Frontier frontier_;
+  KeyMap seen_;
+  size_t work_ = 0;
+  int turn_ = 0;
 };
 
 Liveness FindLiveness(ExpressionTable* set, Id expression, size_t work_max) {
   const uint8_t known = KnownLiveness(*set, expression);
   if (known != kUnknown) return known == kLive ? Liveness::kLive : Liveness::kDead;
-  Frontier frontier;
-  frontier.Add(expression, 0, set->nodes[expression].shortest);
-  KeyMap seen;
-  seen.Insert(expression, 0);
-  size_t work = 0;
-  for (bool oldest = false;; oldest = !oldest) {
-    const Frontier::Visit* visit = frontier.Take(set->num_classes, oldest);
-    if (visit == nullptr) break;
-    const size_t index = frontier.IndexOf(visit);
-    const Id id = visit->id;
-    const uint16_t shortest = set->nodes[id].shortest;
-    const size_t derivative_cost = 1 + set->nodes[id].count;
-    work += kVisitCost;
-    for (bool nearer = false; !nearer && frontier.at(index).next_class < set->num_classes;) {
-      work += derivative_cost;
-      if (work / kVisitCost >= work_max) return Liveness::kUndecided;
-      const Id next = set->Derive(id, frontier.at(index).next_class++);
-      if (!set->status.ok()) return Liveness::kUndecided;
-      const uint8_t liveness = KnownLiveness(*set, next);
-      if (liveness == kLive) {
-        for (size_t at = index;; at = frontier.at(at).parent) {
-          Remember(set, frontier.at(at).id, kLive);
-          if (at == 0) break;
-        }
-        return Liveness::kLive;
-      }
-      if (liveness == kDead || seen.Find(next) != nullptr) continue;
-      seen.Insert(next, 0);
-      frontier.Add(next, index, set->nodes[next].shortest);
-      // The way to the end of a text most often, and then other classes are not needed.
-      nearer = !oldest && set->nodes[next].shortest < shortest;
-    }
+  std::vector<std::shared_ptr<LivenessSearch>>& stopped = set->stopped_searches;
+  const auto place = std::find_if(stopped.begin(), stopped.end(),
+                                  [&](const auto& one) { return one->expression() == expression; });
+  std::shared_ptr<LivenessSearch> search;
+  if (place != stopped.end()) {
+    search = std::move(*place);
+    stopped.erase(place);
+  } else {
+    search = std::make_shared<LivenessSearch>(*set, expression);
   }
-  for (const Frontier::Visit& visit : frontier.visits()) Remember(set, visit.id, kDead);
-  return Liveness::kDead;
+  const Liveness found = search->Run(set, work_max);
+  if (found == Liveness::kStopped) {
+    if (stopped.size() == kStoppedMax) stopped.erase(stopped.begin());
+    stopped.push_back(std::move(search));
+  }
+  return found;
 }
 
 }  // namespace grammar

@@ -7,10 +7,11 @@
 
 namespace minisgl::grammar {
 
-enum class Liveness { kLive, kDead, kUndecided };
+// kUndecided: not within the limit. kStopped: set->work_stop is reached; asked again for the same
+// expression, the search goes on where it was.
+enum class Liveness { kLive, kDead, kUndecided, kStopped };
 
-// Explores at most `work_max` derivatives; kUndecided past that. What is found is remembered in
-// set->liveness.
+// Explores at most `work_max` derivatives. What is found is remembered in set->liveness.
 Liveness FindLiveness(ExpressionTable* set, Id expression, size_t work_max);
 
 }  // namespace minisgl::grammar

@@ -66,8 +66,8 @@ ByteSet IntersectionOf(const ByteSet& a, const ByteSet& b) {
   return result;
 }
 
-// By state: the bytes of the shortest text that goes on to an accepting one, up to kLengthMax.
-std::vector<uint16_t> ShortestTexts(const ByteAutomaton& automaton) {
+// By state: the bytes of the shortest text to an accepting one; kFarthest if there is none.
+std::vector<uint16_t> DistancesOf(const ByteAutomaton& automaton) {
   const size_t num_states = automaton.accepting.size();
   // The states before each one: before[first[state], first[state + 1]).
   std::vector<uint32_t> first(num_states + 2, 0);
@@ -81,27 +81,27 @@ std::vector<uint16_t> ShortestTexts(const ByteAutomaton& automaton) {
     if (next == ByteAutomaton::kNoState) continue;
     before[first[next + 1]++] = static_cast<uint32_t>(i / automaton.num_classes);
   }
-  std::vector<uint16_t> lengths(num_states, kLengthMax);
+  std::vector<uint16_t> distances(num_states, kFarthest);
   std::vector<uint32_t> found;
   for (uint32_t state = 0; state < num_states; ++state) {
     if (!automaton.accepting[state]) continue;
-    lengths[state] = 0;
+    distances[state] = 0;
     found.push_back(state);
   }
   for (size_t i = 0; i < found.size(); ++i) {
-    const int length = std::min(lengths[found[i]] + 1, kLengthMax - 1);
+    const int distance = std::min(distances[found[i]] + 1, kFarthest - 1);
     for (uint32_t edge = first[found[i]]; edge < first[found[i] + 1]; ++edge) {
       const uint32_t state = before[edge];
-      if (lengths[state] != kLengthMax) continue;
-      lengths[state] = static_cast<uint16_t>(length);
+      if (distances[state] != kFarthest) continue;
+      distances[state] = static_cast<uint16_t>(distance);
       found.push_back(state);
     }
   }
-  return lengths;
+  return distances;
 }
 
-uint16_t Saturated(uint64_t length) {
-  return static_cast<uint16_t>(std::min<uint64_t>(length, kLengthMax));
+uint16_t Saturated(uint64_t distance) {
+  return static_cast<uint16_t>(std::min<uint64_t>(distance, kFarthest));
 }
 
 void SortUnique(std::vector<Id>* ids) {
@@ -135,13 +135,13 @@ ExpressionTable::Node ExpressionTable::Describe(Kind kind,
   if (kind == Kind::kNothing || kind == Kind::kEmpty || kind == Kind::kBytes) {
     node.nullable = kind == Kind::kEmpty;
     node.finite = true;
-    node.shortest = kind == Kind::kBytes ? 1 : kind == Kind::kNothing ? kLengthMax : 0;
+    node.distance = kind == Kind::kBytes ? 1 : kind == Kind::kNothing ? kFarthest : 0;
     return node;
   }
   if (kind == Kind::kAutomaton) {
     node.nullable = automata[node_operands[0]]->accepting[node_operands[1]];
     node.has_boolean = true;
-    node.shortest = (*automaton_lengths[node_operands[0]])[node_operands[1]];
+    node.distance = (*automaton_distances[node_operands[0]])[node_operands[1]];
     return node;
   }
   const size_t num_expressions = NumExpressions(kind, node_operands.size());
@@ -151,13 +151,11 @@ ExpressionTable::Node ExpressionTable::Describe(Kind kind,
   bool any_finite = false;
   int depth = 0;
   uint64_t sum = 0;
-  uint16_t least = kLengthMax;
-  uint16_t most = 0;
+  uint16_t nearest = kFarthest;
   for (size_t i = 0; i < num_expressions; ++i) {
     const Node& operand = nodes[node_operands[i]];
-    sum += operand.shortest;
-    least = std::min(least, operand.shortest);
-    most = std::max(most, operand.shortest);
+    sum += operand.distance;
+    nearest = std::min(nearest, operand.distance);
     all_nullable = all_nullable && operand.nullable;
     any_nullable = any_nullable || operand.nullable;
     all_finite = all_finite && operand.finite;
@@ -173,24 +171,24 @@ ExpressionTable::Node ExpressionTable::Describe(Kind kind,
   switch (kind) {
     case Kind::kOr:
       node.nullable = any_nullable;
-      node.shortest = least;
+      node.distance = nearest;
       break;
     case Kind::kAnd:
       node.nullable = all_nullable;
-      node.shortest = most;
+      node.distance = Saturated(sum);
       break;
     case Kind::kNot:
       node.nullable = !any_nullable;
-      node.shortest = any_nullable ? 1 : 0;
+      node.distance = any_nullable ? 1 : 0;
       break;
     case Kind::kRepeat:
       node.nullable = node_operands[1] == 0 || any_nullable;
       node.finite = all_finite && node_operands[2] != kUnbounded;
-      node.shortest = Saturated(sum * node_operands[1]);
+      node.distance = Saturated(sum * node_operands[1]);
       break;
     default:  // kConcat
       node.nullable = all_nullable;
-      node.shortest = Saturated(sum);
+      node.distance = Saturated(sum);
   }
   return node;
 }
@@ -422,9 +420,10 @@ Id ExpressionTable::Automaton(std::shared_ptr<const ByteAutomaton> automaton) {
   for (size_t byte = 0; byte < 256; ++byte)
     sets[automaton->class_of_byte[byte]].Add(static_cast<uint8_t>(byte));
   for (const ByteSet& set : sets) MakeBytes(set);  // bytes of two classes are told apart
-  std::vector<uint16_t> lengths = ShortestTexts(*automaton);
-  if (lengths[0] == kLengthMax) return kNothingId;
-  automaton_lengths.push_back(std::make_shared<const std::vector<uint16_t>>(std::move(lengths)));
+  std::vector<uint16_t> distances = DistancesOf(*automaton);
+  if (distances[0] == kFarthest) return kNothingId;
+  automaton_distances.push_back(
+      std::make_shared<const std::vector<uint16_t>>(std::move(distances)));
   automata.push_back(std::move(automaton));
   return Make(Kind::kAutomaton, std::array{static_cast<uint32_t>(automata.size() - 1), 0U});
 }

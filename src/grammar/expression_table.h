@@ -33,7 +33,7 @@ enum class NodeKind : uint8_t {
   kAutomaton,  // operands: index of an automaton, state
 };
 
-inline constexpr uint16_t kLengthMax = UINT16_MAX;
+inline constexpr uint16_t kFarthest = UINT16_MAX;
 
 struct ExpressionNode {
   NodeKind kind = NodeKind::kNothing;
@@ -43,8 +43,9 @@ struct ExpressionNode {
   // Matches finitely many texts; false if that does not follow from its form.
   bool finite = false;
   uint16_t depth = 0;
-  // Every text that it matches has at least so many bytes, up to kLengthMax; often exactly so many.
-  uint16_t shortest = 0;
+  // How far the end of a text is, for searches: about the bytes of the shortest one, up to
+  // kFarthest. Of an And, the sum over its conditions, so that a search goes on in all of them.
+  uint16_t distance = 0;
   uint32_t first = 0;  // operands[first, first + count)
   uint32_t count = 0;
 };
@@ -120,6 +121,8 @@ class IdTable {
   size_t size_ = 0;
 };
 
+class LivenessSearch;
+
 struct ExpressionTable {
   using Node = ExpressionNode;
   using Kind = NodeKind;
@@ -167,8 +170,8 @@ struct ExpressionTable {
   std::vector<uint32_t> operands;
   std::vector<ByteSet> byte_sets;
   std::vector<std::shared_ptr<const ByteAutomaton>> automata;
-  // By automaton and state: the bytes of its shortest text.
-  std::vector<std::shared_ptr<const std::vector<uint16_t>>> automaton_lengths;
+  // By automaton and state: the bytes of its shortest text; kFarthest if it has none.
+  std::vector<std::shared_ptr<const std::vector<uint16_t>>> automaton_distances;
   IdTable node_table;
   IdTable byte_set_table;
 
@@ -180,6 +183,8 @@ struct ExpressionTable {
   KeyMap derivatives;  // expression * 256 + class
   // Derivatives computed so far, and their operands: what the work on the table is counted in.
   uint64_t work = 0;
+  uint64_t work_stop = UINT64_MAX;  // where a search stops: see FindLiveness
+  std::vector<std::shared_ptr<LivenessSearch>> stopped_searches;
   std::vector<uint8_t> liveness;  // by id: see expression_search.cc
 
  private:

@@ -14,6 +14,9 @@ constexpr size_t kCompletedListMax = 16;
 // Items that a step may add, for each that a state may keep; the same item may be added many times.
 constexpr size_t kAddedPerItemMax = 50;
 
+// Of computing a state, beside its items; in derivatives.
+constexpr uint64_t kWorkOfState = 4;
+
 // Where more terminals than this are under way, tokens are tried one by one.
 constexpr uint32_t kStringTerminalsMax = 1000;
 
@@ -53,11 +56,13 @@ size_t Machine::Walk(uint32_t* state, std::string_view bytes, std::vector<uint32
   return bytes.size();
 }
 
-ByteSet Machine::NextBytes(uint32_t state) {
+ByteSet Machine::NextBytes(uint32_t state, int count_max) {
   ByteSet bytes;
-  for (int byte = 0; byte < 256; ++byte) {
+  int count = 0;
+  for (int byte = 0; byte < 256 && count < count_max; ++byte) {
     if (Step(state, static_cast<uint8_t>(byte)) != kDeadState) {
       bytes.Add(static_cast<uint8_t>(byte));
+      ++count;
     }
   }
   return bytes;
@@ -71,6 +76,8 @@ uint32_t Machine::NewRow(std::vector<uint32_t>* rows) {
 
 uint32_t Machine::ComputeStep(uint32_t state, uint32_t byte_class) {
   const uint32_t next = ComputeState(state, byte_class);
+  if (next == kUnknown) return kUnknown;
+  work_ += kWorkOfState + num_added_;
   KeepTransition(state, byte_class, next);
   return next;
 }
@@ -102,6 +109,7 @@ uint32_t Machine::ComputeState(uint32_t state, uint32_t byte_class) {
   for (uint32_t i = 0; i < states_[state].num_lanes; ++i) {
     const Lane lane = lanes_[first + i];
     const uint32_t lexer = LexerStep(lane.lexer, byte_class);
+    if (lexer == kUnknown) return kUnknown;
     const LexerState after = lexers_[lexer];  // a copy, as below: AddMoves may move tables
     if (after.goes_on) new_lanes_.push_back({lane.node, lexer});
     if (!after.any_accepted) continue;
@@ -224,6 +232,7 @@ uint32_t Machine::LexerStep(uint32_t lexer, uint32_t byte_class) {
     if (next != kUnknown) return next;
   }
   const uint32_t next = ComputeLexer(lexer, byte_class);
+  if (next == kUnknown) return kUnknown;
   if (lexer_rows_.size() * sizeof(uint32_t) > kRowBytesMax) {
     lexer_rows_.clear();
     for (LexerState& other : lexers_) other.row = kUnknown;
@@ -240,24 +249,24 @@ uint32_t Machine::ComputeLexer(uint32_t lexer, uint32_t byte_class) {
     const LexerPair pair = pairs_[first + i];
     const Id rest = expressions_->Derive(pair.rest, byte_class);
     if (rest == kNothingId) continue;
-    if (FindLiveness(expressions_.get(), rest, limits_.emptiness_work_max) != Liveness::kLive) {
-      continue;
-    }
-    pairs.push_back({pair.terminal, rest});
+    const Liveness liveness = FindLiveness(expressions_.get(), rest, limits_.emptiness_work_max);
+    if (liveness == Liveness::kStopped) return kUnknown;
+    if (liveness == Liveness::kLive) pairs.push_back({pair.terminal, rest});
   }
   // An expression past a limit matches nothing here; others are not concerned.
   expressions_->status = Status();
   return InternLexer(pairs);
 }
 
-StringLengths Machine::StringsAt(uint32_t state) {
+std::optional<StringLengths> Machine::StringsAt(uint32_t state) {
   StringLengths lengths{0, 0};
   const uint32_t first_lane = states_[state].first_lane;
   for (uint32_t i = 0; i < states_[state].num_lanes; ++i) {
     const LexerState& lexer = lexers_[lanes_[first_lane + i].lexer];
-    if (lexer.num_pairs > kStringTerminalsMax) return {};
+    if (lexer.num_pairs > kStringTerminalsMax) return StringLengths();
     for (uint32_t pair = 0; pair < lexer.num_pairs; ++pair) {
       const StringLengths of_one = strings_.Find(pairs_[lexer.first_pair + pair].rest);
+      if (strings_.TakeStopped()) return std::nullopt;
       lengths.all = std::max(lengths.all, of_one.all);
       lengths.some = std::max(lengths.some, of_one.some);
     }

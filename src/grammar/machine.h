@@ -21,14 +21,17 @@
 // Tables of transitions are caches: dropped when they grow too large. The other tables are rebuilt
 // from the states of live matchers then. Results depend on neither.
 //
-// Not thread-safe; its users hold `mutex`.
+// Not thread-safe; its users hold `mutex`. Who works long gives it up now and then.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -38,6 +41,25 @@
 
 namespace minisgl::grammar {
 
+// A mutex that long work can take when no one else wants it.
+class MachineMutex {
+ public:
+  void lock() {
+    ++num_waiting_;
+    mutex_.lock();
+    --num_waiting_;
+  }
+  void unlock() { mutex_.unlock(); }
+  void LockAfterOthers() {
+    while (num_waiting_ > 0) std::this_thread::yield();
+    mutex_.lock();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<int> num_waiting_ = 0;
+};
+
 class Machine {
  public:
   static constexpr uint32_t kDeadState = 0;
@@ -46,11 +68,12 @@ class Machine {
   Machine(std::unique_ptr<ExpressionTable> expressions, std::vector<Id> terminals, Rules rules,
           const GrammarLimits& limits);
 
-  std::mutex mutex;
+  MachineMutex mutex;
 
   uint32_t start_state() const { return start_state_; }
   bool IsAccepting(uint32_t state) const { return states_[state].accepting; }
-  // The state after `byte`; kDeadState if no text goes on with it.
+  // The state after `byte`; kDeadState if no text goes on with it; kUnknown if SetWorkMax stopped
+  // the work on it.
   uint32_t Step(uint32_t state, uint8_t byte) {
     const uint32_t byte_class = expressions_->class_of[byte];
     const State& from = states_[state];
@@ -64,7 +87,8 @@ class Machine {
   }
   // Steps over a prefix of `bytes`; returns its length. Appends each state to `history` if given.
   size_t Walk(uint32_t* state, std::string_view bytes, std::vector<uint32_t>* history);
-  ByteSet NextBytes(uint32_t state);
+  // The bytes that may follow, or the first `count_max` of them.
+  ByteSet NextBytes(uint32_t state, int count_max = 256);
 
   // States that must stay valid: `Trim` changes their ids. REQUIRES mutex, as all.
   void AddRoot(std::vector<uint32_t>* states) { roots_.emplace(states, true); }
@@ -72,13 +96,22 @@ class Machine {
   // Rebuilds the tables if they are too large. Every id that is not in a root becomes invalid.
   void Trim();
 
-  // Which texts of StringCharacter()s may follow here, by their number of characters.
-  StringLengths StringsAt(uint32_t state);
+  // Which texts of StringCharacter()s may follow here, by their number of characters. Nothing if
+  // SetWorkMax stopped it.
+  std::optional<StringLengths> StringsAt(uint32_t state);
 
   // Masks by state, within the limit: null if there is none. `owner` tells vocabularies apart.
   const std::vector<uint32_t>* FindMask(uint64_t owner, uint32_t state) const;
   void KeepMask(uint64_t owner, uint32_t state, std::span<const uint32_t> mask);
 
+  // What was computed so far: derivatives and items. Looking up what is known counts nothing.
+  uint64_t work() const { return work_ + expressions_->work; }
+  // After about so much more work, Step and StringsAt stop: asked again, they go on. No end without
+  // a limit.
+  void SetWorkMax(uint64_t work_max) { expressions_->work_stop = expressions_->work + work_max; }
+  void SetNoWorkMax() { expressions_->work_stop = UINT64_MAX; }
+  // What was stopped begins anew if it is asked for again.
+  void ForgetStopped() { expressions_->stopped_searches.clear(); }
   size_t memory_bytes() const;
   size_t num_states() const { return states_.size(); }
   size_t num_nodes() const { return nodes_.size(); }
@@ -220,6 +253,7 @@ class Machine {
   std::vector<Return> completed_;
   KeyMap completed_set_;
   size_t num_added_ = 0;
+  uint64_t work_ = 0;
 };
 
 }  // namespace minisgl::grammar

@@ -5,6 +5,13 @@
 
 namespace minisgl::grammar {
 
+namespace {
+
+// Searches that wait to go on would be lost: while there are any, tables may be larger.
+constexpr size_t kStoppedFactor = 4;
+
+}  // namespace
+
 // Node ids in items are below the node's own, and interning keeps the order of ids: one pass down
 // marks what is live, one pass up copies it.
 class Machine::Copier {
@@ -146,7 +153,9 @@ void Machine::Trim() {
   const bool has_room = expressions_->nodes.size() <= (live_expressions_ + limits.nodes_max) / 2 &&
                         expressions_->operands.size() <= (live_operands_ + limits.operands_max) / 2;
   if (has_room) {
-    if (memory_bytes() - mask_bytes_ <= trim_bytes_) return;
+    const bool stops_work = !expressions_->stopped_searches.empty();
+    const size_t limit = stops_work ? kStoppedFactor * trim_bytes_ : trim_bytes_;
+    if (memory_bytes() - mask_bytes_ <= limit) return;
     // What is merely remembered goes first.
     expressions_->derivatives.Clear();
     if (memory_bytes() - mask_bytes_ <= trim_bytes_ / 2) return;

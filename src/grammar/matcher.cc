@@ -85,7 +85,7 @@ bool Matcher::IsAccepting() const {
 bool Matcher::MustEnd() const {
   Machine& machine = grammar_->machine();
   const std::lock_guard lock(machine.mutex);
-  return machine.IsAccepting(states_.back()) && machine.NextBytes(states_.back()).empty();
+  return machine.IsAccepting(states_.back()) && machine.NextBytes(states_.back(), 1).empty();
 }
 
 void Matcher::RollbackTo(size_t num_bytes) {
@@ -102,7 +102,7 @@ std::string Matcher::ForcedBytes(size_t bytes_max) const {
   std::string forced;
   uint32_t state = states_.back();
   while (forced.size() < bytes_max && !machine.IsAccepting(state)) {
-    const ByteSet next = machine.NextBytes(state);
+    const ByteSet next = machine.NextBytes(state, 2);
     if (next.size() != 1) break;
     int byte = 0;
     while (!next.Contains(static_cast<uint8_t>(byte))) ++byte;

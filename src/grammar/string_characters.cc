@@ -68,6 +68,7 @@ StringLengths StringLengthFinder::Find(Id expression) {
   if (!SearchRepeat(expression, &lengths) && !SearchParts(expression, &lengths)) {
     lengths = Search(expression);
   }
+  if (stopped_) return {};
   known_.Insert(expression, store(lengths.all) << 16 | store(lengths.some));
   return lengths;
 }
@@ -170,7 +171,10 @@ StringLengths StringLengthFinder::Search(Id expression) {
         if (character_rest == kNothingId) continue;
         if (++work > kStringWorkMax) return lengths;
         const Id rest = table_->Derive(place.expression, byte_class);
-        if (FindLiveness(table_, rest, emptiness_work_max_) != Liveness::kLive) {
+        const Liveness liveness = FindLiveness(table_, rest, emptiness_work_max_);
+        stopped_ = stopped_ || liveness == Liveness::kStopped;
+        if (stopped_) return {};
+        if (liveness != Liveness::kLive) {
           all = false;
           continue;
         }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "grammar/expression_table.h"
 
@@ -37,7 +38,11 @@ class StringLengthFinder {
   StringLengthFinder(ExpressionTable* table, Id character, size_t emptiness_work_max)
       : table_(table), character_(character), emptiness_work_max_(emptiness_work_max) {}
 
+  // If a search was stopped (Liveness::kStopped), a bound without a search, which is not
+  // remembered: see TakeStopped.
   StringLengths Find(Id expression);
+  // True if a search was stopped since the last call.
+  bool TakeStopped() { return std::exchange(stopped_, false); }
   size_t memory_bytes() const { return known_.memory_bytes(); }
 
  private:
@@ -52,6 +57,7 @@ class StringLengthFinder {
   KeyMap known_;     // `all` and `some`, 16 bits each
   KeyMap one_each_;  // by operand of a repetition: it takes one character at a time
   int depth_ = 0;
+  bool stopped_ = false;
 };
 
 }  // namespace minisgl::grammar

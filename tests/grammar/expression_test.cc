@@ -323,6 +323,24 @@ TEST(Expressions, MultiplesWithinALengthAreFoundSoon) {
   EXPECT_TRUE(*e.IsEmptyLanguage(three, 100));
 }
 
+// Letters at given distances: which of them are under way makes 2^12 states and more of each.
+TEST(Expressions, TextsThatMeetSeveralConditionsAreFoundSoon) {
+  ExpressionSet e;
+  const ExpressionId letter = e.Bytes(ByteSet::Range('a', 'z'));
+  const ExpressionId any = e.Repeat(letter, 0, ExpressionSet::kUnbounded);
+  const auto apart = [&](const char* first, uint32_t count, const char* second) {
+    return e.Concat(
+        {any, e.Literal(first), e.Repeat(letter, count, count), e.Literal(second), any});
+  };
+  for (const ExpressionId both : {e.And({apart("a", 10, "b"), apart("c", 11, "d")}),
+                                  e.And({apart("a", 10, "b"), apart("b", 11, "a"),
+                                         e.Not(apart("x", 12, "y")), apart("x", 14, "y")})}) {
+    const auto empty = e.IsEmptyLanguage(both, 2000);
+    ASSERT_TRUE(empty.ok()) << empty.status().message();
+    EXPECT_FALSE(*empty);
+  }
+}
+
 TEST(Expressions, CountsAreNotUnrolled) {
   ExpressionSet e;
   const ExpressionId letter = e.Bytes(ByteSet::Range('a', 'z'));

@@ -54,21 +54,38 @@ void CheckMask(const TokenMasks& masks, const std::vector<std::string>& tokens, 
   ASSERT_EQ(any, expected_any);
 }
 
+// The mask made in the smallest pieces, while the tables are used, and perhaps rebuilt, between
+// them.
+std::vector<uint32_t> MaskInPieces(const TokenMasks& masks, const Matcher& matcher) {
+  MaskWork work(&masks, matcher);
+  Matcher other = matcher;
+  for (int piece = 0;; ++piece) {
+    int64_t work_left = piece % 3 == 0 ? 40 : 1;
+    if (work.GoOn(&work_left, piece % 2 == 0)) break;
+    if (piece % 16 == 0) other.Accept(std::string(1, static_cast<char>('a' + piece / 16 % 26)));
+  }
+  return {work.mask().begin(), work.mask().end()};
+}
+
 // Random allowed tokens after `begin`, and the mask at each place.
 void RandomWalk(const std::shared_ptr<const CompiledGrammar>& grammar,
                 const std::vector<std::string>& tokens, int steps, uint32_t seed,
                 const std::string& begin = "") {
   const TokenId end = 1;
   const TokenMasks masks(tokens, std::vector<TokenId>{end});
+  const TokenMasks in_pieces(tokens, std::vector<TokenId>{end});  // has masks of its own
   std::mt19937 random(seed);
   Matcher matcher(grammar);
   ASSERT_TRUE(matcher.Accept(begin));
   for (int step = 0; step < steps; ++step) {
+    const std::vector<uint32_t> pieces = MaskInPieces(in_pieces, matcher);
     ASSERT_NO_FATAL_FAILURE(CheckMask(masks, tokens, end, matcher));
     // The mask again, from the cache.
     ASSERT_NO_FATAL_FAILURE(CheckMask(masks, tokens, end, matcher));
     std::vector<uint32_t> mask(masks.num_words());
-    if (!masks.Fill(matcher, mask)) break;
+    const bool any = masks.Fill(matcher, mask);
+    ASSERT_EQ(pieces, mask);
+    if (!any) break;
     std::vector<size_t> allowed;
     for (size_t id = 0; id < tokens.size(); ++id) {
       if (HasBit(mask, id) && static_cast<TokenId>(id) != end) allowed.push_back(id);
@@ -142,9 +159,9 @@ TEST(TokenMasks, OfRandomGrammarsAreThoseOfBruteForce) {
   }
 }
 
-TEST(TokenMasks, OfExpressionsWithAndAndNot) {
+void CheckAndAndNot(const GrammarLimits& limits, int steps) {
   const std::vector<std::string> tokens = MadeUpVocabulary(1500);
-  GrammarBuilder builder;
+  GrammarBuilder builder(limits);
   ExpressionSet& e = builder.expressions();
   const ExpressionId character =
       e.CodePoints(CodePointSet({{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kCodePointMax}}));
@@ -154,7 +171,14 @@ TEST(TokenMasks, OfExpressionsWithAndAndNot) {
   const Symbol start = builder.Terminal(e.Concat({e.Literal("\""), text, e.Literal("\"")}));
   const auto grammar = CompiledGrammar::Build(std::move(builder), start);
   ASSERT_TRUE(grammar.ok());
-  for (uint32_t seed = 0; seed < 4; ++seed) RandomWalk(*grammar, tokens, 20, seed);
+  for (uint32_t seed = 0; seed < 4; ++seed) RandomWalk(*grammar, tokens, steps, seed);
+}
+
+TEST(TokenMasks, OfExpressionsWithAndAndNot) {
+  CheckAndAndNot({}, 20);
+  GrammarLimits small;
+  small.table_bytes_max = 100'000;
+  CheckAndAndNot(small, 5);
 }
 
 TEST(TokenMasks, ControlTokensAndTheEnd) {

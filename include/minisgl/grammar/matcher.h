@@ -48,6 +48,7 @@ class Matcher {
  private:
   friend class grammar::Machine;
   friend class TokenMasks;
+  friend class MaskWork;
   std::shared_ptr<const CompiledGrammar> grammar_;
   std::vector<uint32_t> states_;  // states of the machine after 0, 1, ... accepted bytes
 };

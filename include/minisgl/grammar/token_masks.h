@@ -30,11 +30,42 @@ class TokenMasks {
   // pure function of the grammar and the accepted bytes.
   // False if no bit is set: the vocabulary cannot go on here, or the place is past a limit.
   bool Fill(const Matcher& matcher, std::span<uint32_t> mask) const;
+  // The same if the mask is remembered. False if it is not; then `mask` stays as it is.
+  bool FillKnown(const Matcher& matcher, std::span<uint32_t> mask) const;
 
  private:
-  friend class grammar::Machine;
+  friend class MaskWork;
   struct Impl;
   std::unique_ptr<Impl> impl_;
+};
+
+// One mask, made in pieces of bounded work. Used by one thread at a time, not always the same.
+class MaskWork {
+ public:
+  // For the place at which `matcher` is now. `masks` outlives it.
+  MaskWork(const TokenMasks* masks, const Matcher& matcher);
+  ~MaskWork();
+  MaskWork(const MaskWork&) = delete;
+  MaskWork& operator=(const MaskWork&) = delete;
+
+  // Goes on until the mask is whole, which returns true, or `*work_left` is used up. Lowers it by
+  // the work done: a derivative computed is 1, and so are 32 nodes of the vocabulary's trie passed.
+  // Small steps are not divided, so a little more may be done. The grammar is locked meanwhile; if
+  // `yields`, only after others that wait for it have had it.
+  bool GoOn(int64_t* work_left, bool yields = false);
+  // REQUIRES that GoOn returned true. As TokenMasks::Fill sets it.
+  std::span<const uint32_t> mask() const { return mask_; }
+
+ private:
+  struct Walk;
+  bool Begin();
+  void End();
+  bool WalkOn(int64_t* work_left);
+
+  const TokenMasks* masks_;
+  std::shared_ptr<const CompiledGrammar> grammar_;
+  std::vector<uint32_t> mask_;
+  std::unique_ptr<Walk> walk_;
 };
 
 }  // namespace minisgl
