@@ -13,14 +13,20 @@
 
 namespace minisgl {
 
+// kNone: no token may follow, and the answer cannot go on. kLater: it takes too much work to be
+// waited for; it is being made elsewhere.
+enum class MaskOutcome : uint8_t { kMade, kNone, kLater };
+
 class TokenConstraint {
  public:
   virtual ~TokenConstraint() = default;
 
   // Sets the bits of the tokens that may follow, end tokens among them exactly where the answer may
   // end (bit t % 32 of word t / 32). REQUIRES a word for each 32 tokens of the vocabulary, all 0.
-  // False if none may: the answer cannot go on.
-  virtual bool FillMask(std::span<uint32_t> mask) = 0;
+  // Does about `*work_left` of work at most, in units of its own, and lowers it by what it did.
+  // After kLater the mask is asked for again when it is known to be ready (Scheduler::MaskReady);
+  // asked for earlier, it is kLater again, and asked for then, kMade or kNone.
+  virtual MaskOutcome FillMask(std::span<uint32_t> mask, int64_t* work_left) = 0;
   // Takes the next token. False if it may not follow; then nothing changes.
   virtual bool Accept(TokenId token) = 0;
   // Takes back the last `count` tokens that were accepted.

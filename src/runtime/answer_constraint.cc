@@ -1,6 +1,7 @@
 #include "runtime/answer_constraint.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "minisgl/base/check.h"
@@ -43,10 +44,12 @@ std::string GrammarVocabulary::BytesOfTag(std::string_view tag) const {
 
 AnswerConstraint::AnswerConstraint(std::shared_ptr<const CompiledGrammar> grammar,
                                    std::shared_ptr<const GrammarVocabulary> vocabulary,
-                                   std::vector<TokenId> stop_ids)
+                                   std::vector<TokenId> stop_ids, RequestId id, MaskMaker* maker)
     : vocabulary_(std::move(vocabulary)),
       stop_ids_(std::move(stop_ids)),
-      matcher_(std::move(grammar)) {}
+      matcher_(std::move(grammar)),
+      id_(id),
+      maker_(maker) {}
 
 bool AnswerConstraint::IsStop(TokenId token) const {
   return std::find(stop_ids_.begin(), stop_ids_.end(), token) != stop_ids_.end();
@@ -56,9 +59,36 @@ bool AnswerConstraint::MayEnd() const { return ended_ || matcher_.IsAccepting();
 
 bool AnswerConstraint::MustEnd() const { return ended_ || matcher_.MustEnd(); }
 
-bool AnswerConstraint::FillMask(std::span<uint32_t> mask) {
-  if (ended_) return false;
-  bool any = vocabulary_->masks().Fill(matcher_, mask);
+bool AnswerConstraint::FillText(std::span<uint32_t> mask, int64_t* work_left) {
+  const TokenMasks& masks = vocabulary_->masks();
+  if (masks.FillKnown(matcher_, mask)) return true;
+  if (late_ == nullptr || late_after_ != tokens_) {
+    auto made = std::make_shared<LateMask>(vocabulary_, &masks, matcher_);
+    if (made->work().GoOn(work_left)) {
+      std::ranges::copy(made->work().mask(), mask.begin());
+      return true;
+    }
+    if (maker_ == nullptr) {
+      masks.Fill(matcher_, mask);
+      return true;
+    }
+    late_ = std::move(made);
+    late_after_ = tokens_;
+    maker_->Add(id_, late_);
+  }
+  if (!late_->done()) return false;
+  if (late_->failed()) {
+    late_.reset();
+    throw std::bad_alloc();
+  }
+  std::ranges::copy(late_->work().mask(), mask.begin());
+  return true;
+}
+
+MaskOutcome AnswerConstraint::FillMask(std::span<uint32_t> mask, int64_t* work_left) {
+  if (ended_) return MaskOutcome::kNone;
+  if (!FillText(mask, work_left)) return MaskOutcome::kLater;
+  bool any = std::any_of(mask.begin(), mask.end(), [](uint32_t word) { return word != 0; });
   const bool may_end = matcher_.IsAccepting();
   for (const TokenId id : stop_ids_) {
     const auto word = static_cast<size_t>(id) / 32;
@@ -71,7 +101,7 @@ bool AnswerConstraint::FillMask(std::span<uint32_t> mask) {
       mask[word] &= ~bit;  // allowed by its spelling inside a thought, which must go on
     }
   }
-  return any;
+  return any ? MaskOutcome::kMade : MaskOutcome::kNone;
 }
 
 bool AnswerConstraint::Accept(TokenId token) {

@@ -11,6 +11,7 @@
 #include "minisgl/grammar/token_masks.h"
 #include "minisgl/text/tokenizer.h"
 #include "minisgl/token_constraint.h"
+#include "runtime/mask_maker.h"
 
 namespace minisgl::runtime {
 
@@ -39,11 +40,13 @@ class AnswerConstraint final : public TokenConstraint {
  public:
   // stop_ids: the tokens that end the answer. They may come where the text may end; one that is no
   // control token also where its text may follow.
+  // maker: finishes masks that take long, for `id`, and outlives it; null: none comes later.
   AnswerConstraint(std::shared_ptr<const CompiledGrammar> grammar,
                    std::shared_ptr<const GrammarVocabulary> vocabulary,
-                   std::vector<TokenId> stop_ids);
+                   std::vector<TokenId> stop_ids, RequestId id = 0, MaskMaker* maker = nullptr);
 
-  bool FillMask(std::span<uint32_t> mask) override;
+  // The unit of work is that of MaskWork.
+  MaskOutcome FillMask(std::span<uint32_t> mask, int64_t* work_left) override;
   bool Accept(TokenId token) override;
   void RollBack(int64_t count) override;
   bool MayEnd() const override;
@@ -52,6 +55,8 @@ class AnswerConstraint final : public TokenConstraint {
 
  private:
   bool IsStop(TokenId token) const;
+  // The mask of the text alone, without ends. False if it comes later.
+  bool FillText(std::span<uint32_t> mask, int64_t* work_left);
   // The text of the last few tokens, with the number of these tokens.
   std::string RecentText(size_t* num_tokens) const;
 
@@ -61,6 +66,12 @@ class AnswerConstraint final : public TokenConstraint {
   std::vector<TokenId> tokens_;    // accepted
   std::vector<size_t> num_bytes_;  // accepted before each of them
   bool ended_ = false;             // the last token is an end token
+  RequestId id_;
+  MaskMaker* maker_;
+  // The mask after these tokens, which comes later or came. Kept until another one comes later: it
+  // must be there when it is asked for again, whatever the grammar remembers.
+  std::shared_ptr<LateMask> late_;
+  std::vector<TokenId> late_after_;
 };
 
 }  // namespace minisgl::runtime

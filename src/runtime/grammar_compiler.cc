@@ -34,7 +34,7 @@ Sha256::Digest KeyOf(const GrammarText& grammar, const ReasoningTags& reasoning)
 
 GrammarCompiler::GrammarCompiler(const Tokenizer* tokenizer, int64_t vocab_size,
                                  std::function<void()> wake)
-    : tokenizer_(tokenizer), vocab_size_(vocab_size), wake_(std::move(wake)) {}
+    : tokenizer_(tokenizer), vocab_size_(vocab_size), wake_(std::move(wake)), masks_(wake_) {}
 
 GrammarCompiler::~GrammarCompiler() {
   {
@@ -111,7 +111,7 @@ GrammarOutcome GrammarCompiler::Run(const Job& job) {
     if (!grammar.ok()) return outcome;
     outcome.warnings = (*grammar)->warnings();
     outcome.constraint = std::make_shared<AnswerConstraint>(
-        *grammar, Vocabulary(!job.reasoning.none()), job.stop_ids);
+        *grammar, Vocabulary(!job.reasoning.none()), job.stop_ids, job.id, &masks_);
   } catch (const std::bad_alloc&) {
     outcome.status = Status(StatusCode::kOutOfMemory, "out of memory while compiling the grammar");
   } catch (const std::exception& error) {

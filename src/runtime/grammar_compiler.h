@@ -34,7 +34,9 @@ class GrammarCompiler final : public GrammarSource {
   void Ask(RequestId id, const Prompt& prompt) override;
   void Forget(RequestId id) override;
   std::vector<GrammarOutcome> TakeFinished() override;
+  std::vector<RequestId> TakeReadyMasks() override { return masks_.TakeReady(); }
 
+  int64_t num_late_masks() const { return masks_.num_added(); }
   int64_t num_compiled() const;  // so far, refused ones included; again if it was not kept
 
  private:
@@ -67,6 +69,7 @@ class GrammarCompiler final : public GrammarSource {
   const Tokenizer* const tokenizer_;
   const int64_t vocab_size_;
   const std::function<void()> wake_;
+  MaskMaker masks_;  // of the constraints made here
 
   // Of the compiler's thread.
   std::map<Sha256::Digest, Known> known_;

@@ -29,6 +29,9 @@ class GrammarSource {
   virtual void Forget(RequestId id) = 0;
   // Outcomes since the last call.
   virtual std::vector<GrammarOutcome> TakeFinished() = 0;
+  // Requests whose masks came later than their constraints could wait for
+  // (TokenConstraint::FillMask), and are made: since the last call.
+  virtual std::vector<RequestId> TakeReadyMasks() = 0;
 };
 
 }  // namespace minisgl::runtime

@@ -205,6 +205,8 @@ void ServeLoop::ExpireDeadlines(Time now) {
 
 bool ServeLoop::TakeGrammars() {
   if (grammars_ == nullptr) return false;
+  const std::vector<RequestId> ready = grammars_->TakeReadyMasks();
+  for (const RequestId id : ready) scheduler_.MaskReady(id);
   std::vector<GrammarOutcome> outcomes = grammars_->TakeFinished();
   for (GrammarOutcome& outcome : outcomes) {
     if (outcome.status.ok()) {
@@ -220,7 +222,7 @@ bool ServeLoop::TakeGrammars() {
                                                            : "internal",
                         outcome.status.message());
   }
-  return !outcomes.empty();
+  return !outcomes.empty() || !ready.empty();
 }
 
 void ServeLoop::LaunchStep(std::shared_ptr<const BatchPlan> plan, Time begin, Time planned) {

@@ -112,7 +112,8 @@ class ServeLoop {
   Status CheckPrompt(const Prompt& prompt) const;
   void SetDeadline(LiveMap::iterator place, const Submission& submission);
   void ExpireDeadlines(Time now);
-  // Opens the gates of requests whose grammars are compiled. Returns false if there were none.
+  // Opens the gates of requests whose grammars are compiled, and tells the scheduler which masks
+  // are made. Returns false if there were none.
   bool TakeGrammars();
   void LaunchStep(std::shared_ptr<const BatchPlan> plan, Time begin, Time planned);
   // Passes the masks of the last step to the engine, if they can be made now.

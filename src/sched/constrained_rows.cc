@@ -42,20 +42,28 @@ std::span<uint32_t> AddMask(int64_t vocab_size, StepMasks* masks) {
 
 }  // namespace
 
-void AppendMasks(const RequestState& state, std::span<const TokenId> drafts, int64_t vocab_size,
-                 StepMasks* masks) {
+int32_t AppendMasks(const RequestState& state, std::span<const TokenId> drafts, int64_t vocab_size,
+                    int64_t* work_left, StepMasks* masks) {
   TokenConstraint& constraint = *state.request.constraint;
   const SamplingParams& sampling = state.request.sampling;
-  for (size_t place = 0; place <= drafts.size(); ++place) {
+  const auto num_drafts = static_cast<int32_t>(drafts.size());
+  const size_t words_before = masks->words.size();
+  int32_t place = 0;
+  for (; place <= num_drafts; ++place) {
     const std::span<uint32_t> mask = AddMask(vocab_size, masks);
-    constraint.FillMask(mask);
-    const int64_t answer_len = state.answer_len() + static_cast<int64_t>(place);
-    if (answer_len < sampling.min_tokens) BanUntilMin(sampling, mask);
-    if (place == drafts.size()) break;
-    MINISGL_CHECK(constraint.Accept(drafts[place]), "draft {} of request {} is not allowed", place,
-                  state.request.id);
+    if (constraint.FillMask(mask, work_left) == MaskOutcome::kLater) break;
+    if (state.answer_len() + place < sampling.min_tokens) BanUntilMin(sampling, mask);
+    if (place == num_drafts) continue;
+    MINISGL_CHECK(constraint.Accept(drafts[static_cast<size_t>(place)]),
+                  "draft {} of request {} is not allowed", place, state.request.id);
   }
-  constraint.RollBack(static_cast<int64_t>(drafts.size()));
+  constraint.RollBack(std::min(place, num_drafts));
+  if (place <= num_drafts) {
+    masks->words.resize(words_before +
+                        static_cast<size_t>(place) * static_cast<size_t>(MaskWords(vocab_size)));
+    AppendFullMasks(1 + num_drafts - place, vocab_size, masks);
+  }
+  return place;
 }
 
 void AppendFullMasks(int64_t num_places, int64_t vocab_size, StepMasks* masks) {

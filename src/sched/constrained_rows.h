@@ -14,12 +14,18 @@
 
 namespace minisgl::sched {
 
+// Work on the masks of one step, as TokenConstraint::FillMask counts it: a few milliseconds. A row
+// whose mask takes more is left out of later steps until the mask is made.
+inline constexpr int64_t kStepMaskWork = 20'000;
+
 // Appends the masks of a row of `state`: of the place after its known tokens, and of one after each
 // of `drafts`. Before min_tokens tokens an end is left out where the answer can go on. A mask is
 // all 0 if no token may follow. REQUIRES that all tokens before the drafts are collected, and
 // drafts that CutDrafts leaves as they are.
-void AppendMasks(const RequestState& state, std::span<const TokenId> drafts, int64_t vocab_size,
-                 StepMasks* masks);
+// Returns how many of the places have their mask. At the others, if their masks come later, all
+// tokens may follow, and what is sampled there is to be dropped.
+int32_t AppendMasks(const RequestState& state, std::span<const TokenId> drafts, int64_t vocab_size,
+                    int64_t* work_left, StepMasks* masks);
 
 // The same for a row whose tokens are not wanted any more: all tokens may follow.
 void AppendFullMasks(int64_t num_places, int64_t vocab_size, StepMasks* masks);

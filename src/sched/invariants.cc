@@ -40,10 +40,10 @@ void CheckPlan(const BatchPlan& plan, const EngineLimits& limits, const Schedule
     MINISGL_CHECK(plan.extend_len(row) >= 1, "I13: a row of no tokens");
     MINISGL_CHECK(rows.insert(plan.table_row[at]).second, "I13: table row {} twice in a plan",
                   plan.table_row[at]);
-    // A chunk of one token after a preemption counts as a decode row: its cost is the same.
+    // A chunk of one token counts as a decode row: its cost is the same.
     const int32_t num_drafts = plan.num_drafts[at];
     const bool is_decode = plan.extend_len(row) == 1 + num_drafts &&
-                           plan.kv_len[at] - num_drafts > plan.prompt_len[at];
+                           plan.kv_len[at] - num_drafts >= plan.prompt_len[at];
     drafts += num_drafts;
     prefill_tokens += is_decode ? num_drafts : plan.extend_len(row);
     MINISGL_CHECK(

@@ -91,6 +91,11 @@ struct RequestState {
   int64_t forced_at = -1;
   DraftPacer forced_pacer;
   bool drafts_forced = false;  // the step in flight with its drafts has those
+  // Number of tokens after which its mask is being made, if that takes long; -1: none is. Until the
+  // mask is ready it has no row in a step.
+  int64_t awaited_mask = -1;
+  // The step in flight with its row lacks a mask: tokens are dropped when it is collected.
+  bool drops_tokens = false;
 
   bool is_loading = false;         // its load has not ended
   int64_t load_len = 0;            // tokens that the load writes, from launched_len on
@@ -131,9 +136,12 @@ struct RequestState {
     if (is_guaranteed) return longest;
     return std::min<int64_t>(longest, CeilDiv<int64_t>(prefill_len, page_size) + 1);
   }
+  bool LacksMask() const { return awaited_mask >= 0 || drops_tokens; }
   // True if another step may be launched: a known or expected token has no KV yet, and the answer
   // continues after it.
-  bool CanLaunchDecode() const { return phase == Phase::kDecode && device_len < max_device_len(); }
+  bool CanLaunchDecode() const {
+    return phase == Phase::kDecode && device_len < max_device_len() && !LacksMask();
+  }
 };
 
 }  // namespace minisgl::sched

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "minisgl/base/check.h"
-#include "sched/constrained_rows.h"
 #include "sched/plan_builder.h"
 #include "sched/scheduler_impl.h"
 
@@ -194,40 +193,6 @@ Scheduler::Impl::InFlight Scheduler::Impl::BuildStep() {
   return step;
 }
 
-std::vector<TokenId> Scheduler::Impl::DraftsOf(const BatchPlan& plan, int row) {
-  const int32_t num_drafts = plan.num_drafts[row];
-  if (num_drafts == 0) return {};
-  // They are the last tokens that the step writes for its table row.
-  for (auto write = plan.token_pool_writes.rbegin(); write != plan.token_pool_writes.rend();
-       ++write) {
-    if (write->table_row != plan.table_row[row]) continue;
-    MINISGL_CHECK(write->count == num_drafts, "{} drafts written, {} planned", write->count,
-                  num_drafts);
-    const auto first = plan.tokens.begin() + write->offset;
-    return {first, first + num_drafts};
-  }
-  MINISGL_CHECK(false, "row {} has drafts that no write brings", row);
-  return {};
-}
-
-std::optional<StepMasks> Scheduler::Impl::TakeMasks() {
-  if (in_flight.size() != 1 || !in_flight.back().needs_masks) return std::nullopt;
-  InFlight& step = in_flight.back();
-  const BatchPlan& plan = *step.plan;
-  StepMasks masks;
-  for (int row = 0; row < plan.num_rows(); ++row) {
-    if (!plan.masked(row)) continue;
-    const RequestState& state = *step.rows[static_cast<size_t>(row)];
-    if (state.phase == Phase::kEnded) {
-      sched::AppendFullMasks(1 + plan.num_drafts[row], context.limits.vocab_size, &masks);
-    } else {
-      sched::AppendMasks(state, DraftsOf(plan, row), context.limits.vocab_size, &masks);
-    }
-  }
-  step.needs_masks = false;
-  return masks;
-}
-
 void Scheduler::Impl::Collect(const StepResult& result) {
   MINISGL_CHECK(!in_flight.empty(), "a step result, but no step in flight");
   MINISGL_CHECK(!in_flight.front().needs_masks, "the result of a step that waits for masks");
@@ -247,28 +212,40 @@ void Scheduler::Impl::Collect(const StepResult& result) {
       continue;
     }
     CheckScored(*step.plan, static_cast<int>(row), result.rows[row]);
-    CollectRow(state, step.plan->kv_len[row], step.plan->num_drafts[row], result.rows[row]);
+    CollectRow(state, step.plan->kv_len[row], step.plan->num_drafts[row],
+               step.places_made.empty() ? INT32_MAX : step.places_made[row], result.rows[row]);
   }
   pages.Collected(step.plan->step);
 }
 
 void Scheduler::Impl::CollectRow(RequestState* state, int32_t kv_len, int32_t num_drafts,
-                                 const RowResult& row) {
+                                 int32_t places_made, const RowResult& row) {
   const int64_t known_len = kv_len - num_drafts;
+  state->drops_tokens = false;
+  // Places after the first one without a mask continue a token that is dropped.
+  const auto accepted = std::min(static_cast<int32_t>(row.more.size()), places_made - 1);
   if (num_drafts > 0) {
-    const auto accepted = static_cast<int32_t>(row.more.size());
     MINISGL_CHECK(accepted <= num_drafts, "{} of {} drafts accepted", accepted, num_drafts);
     context.stats.drafted_tokens += num_drafts;
-    context.stats.accepted_drafts += accepted;
+    context.stats.accepted_drafts += std::max(accepted, 0);
     sched::DraftPacer& pacer = state->drafts_forced ? state->forced_pacer : state->pacer;
-    pacer.CountVerified(num_drafts, accepted, state->answer_len());
-    if (state->phase != Phase::kWaiting) RollBack(state, known_len + accepted);
+    if (places_made > num_drafts) {
+      pacer.CountVerified(num_drafts, accepted, state->answer_len());
+    }
+  }
+  if ((num_drafts > 0 || accepted < 0) && state->phase != Phase::kWaiting) {
+    RollBack(state, known_len + accepted);
   }
   if (!row.scored.empty() && !CollectScored(state, known_len, row)) return;
+  if (accepted < 0) return CollectWithoutMask(state, known_len, row);
   // Tokens accepted past an end are dropped; `state` may be deleted by then.
   bool goes_on = CollectToken(state, known_len, row);
-  for (size_t i = 0; i < row.more.size() && goes_on; ++i) {
-    goes_on = CollectToken(state, known_len + 1 + static_cast<int64_t>(i), row.more[i]);
+  for (int32_t i = 0; i < accepted && goes_on; ++i) {
+    goes_on = CollectToken(state, known_len + 1 + i, row.more[static_cast<size_t>(i)]);
+  }
+  // Other tokens came than those after which a mask is being made.
+  if (goes_on && state->awaited_mask != static_cast<int64_t>(state->tokens.size())) {
+    state->awaited_mask = -1;
   }
   if (goes_on && state->request.max_tokens == 0 && state->scored_len == state->prompt_len()) {
     End(state, EndReason::kLength);
@@ -295,12 +272,6 @@ bool Scheduler::Impl::CollectScored(RequestState* state, int64_t computed_len,
 void Scheduler::Impl::EndNonFinite(RequestState* state, int64_t computed_len) {
   End(state, EndReason::kFailed, "nan_logits",
       fmt::format("the model gave logits that are not finite after {} tokens", computed_len));
-}
-
-bool Scheduler::Impl::IsStuck(const RequestState& state) const {
-  if (state.request.constraint == nullptr || state.request.max_tokens == 0) return false;
-  std::vector<uint32_t> mask(static_cast<size_t>(MaskWords(context.limits.vocab_size)));
-  return !state.request.constraint->FillMask(mask);
 }
 
 void Scheduler::Impl::RollBack(RequestState* state, int64_t launched_len) {
@@ -479,9 +450,13 @@ bool Scheduler::Impl::WaitsOutside() const {
   if (!in_flight.empty() || requests.empty()) return false;
   // A request may run after the source frees these.
   if (pages.loader().num_abandoned_pages() > 0 || pages.saver().num_dropping() > 0) return true;
-  const auto runs = [](const RequestState* state) { return state->phase != Phase::kLoading; };
-  if (std::any_of(pages.running().begin(), pages.running().end(), runs)) return false;
-  return pages.loader().num_loading() > 0 || queues.waiting().num_ready() == 0;
+  bool any_mask = false;
+  for (const RequestState* state : pages.running()) {
+    const bool awaits_mask = state->phase == Phase::kDecode && state->LacksMask();
+    if (!awaits_mask && state->phase != Phase::kLoading) return false;
+    any_mask = any_mask || awaits_mask;
+  }
+  return any_mask || pages.loader().num_loading() > 0 || queues.waiting().num_ready() == 0;
 }
 
 Scheduler::Scheduler(const EngineLimits& limits, const SchedulerOptions& options)
@@ -516,6 +491,10 @@ void Scheduler::OpenGate(RequestId id, std::shared_ptr<TokenConstraint> constrai
 
 void Scheduler::FailGate(RequestId id, std::string error_code, std::string error_message) {
   impl_->Checked([&] { impl_->FailGate(id, std::move(error_code), std::move(error_message)); });
+}
+
+void Scheduler::MaskReady(RequestId id) {
+  impl_->Checked([&] { impl_->MaskReady(id); });
 }
 
 void Scheduler::OpenSession(SessionId id) {

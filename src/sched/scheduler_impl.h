@@ -37,6 +37,9 @@ struct Scheduler::Impl {
     std::vector<RequestState*> rows;
     bool has_drafts = false;
     bool needs_masks = false;  // TakeMasks has not returned them
+    // By row, if not empty: how many of its places have their masks. What is sampled at the others
+    // is dropped.
+    std::vector<int32_t> places_made;
     // Pages that it may read or write; kept only if invariants are checked.
     std::vector<PageId> pages_in_use;
   };
@@ -54,6 +57,7 @@ struct Scheduler::Impl {
   static void SetConstraint(RequestState* state, std::shared_ptr<TokenConstraint> constraint);
   bool IsGated(RequestId id) const;  // waits, and its gate is closed
   void FailGate(RequestId id, std::string error_code, std::string error_message);
+  void MaskReady(RequestId id);
   void CloseSession(SessionId id);
   bool WaitsOutside() const;
   std::shared_ptr<const BatchPlan> Next();
@@ -71,8 +75,12 @@ struct Scheduler::Impl {
   void CollectLoads();
   void CollectLoad(RequestState* state, const KvLoadResult& result);
   // Takes the result of one row of a collected step: `kv_len` tokens, the last `num_drafts` of them
-  // drafted.
-  void CollectRow(RequestState* state, int32_t kv_len, int32_t num_drafts, const RowResult& row);
+  // drafted, and masks at `places_made` of its places.
+  void CollectRow(RequestState* state, int32_t kv_len, int32_t num_drafts, int32_t places_made,
+                  const RowResult& row);
+  // A row whose token is dropped, because its mask was not made: it is computed again when the
+  // mask is there.
+  void CollectWithoutMask(RequestState* state, int64_t known_len, const RowResult& row);
   // Reduces lengths and pages of `state` to what was accepted. REQUIRES no step in flight with it.
   void RollBack(RequestState* state, int64_t launched_len);
   // KV below `computed_len` is written, and `row` was sampled after it. Returns false if that ended

@@ -33,6 +33,11 @@ const GrammarText kWord = {GrammarKind::kChoice, "", {"yes", "no", "perhaps"}};
 const GrammarText kSum = {
     GrammarKind::kGbnf, "root ::= term (\" + \" term){0,3}\nterm ::= [0-9]{1,3} | \"x\"", {}};
 
+MaskOutcome Fill(AnswerConstraint* constraint, std::span<uint32_t> mask) {
+  int64_t work_left = INT64_MAX;
+  return constraint->FillMask(mask, &work_left);
+}
+
 class GrammarRuntimeTest : public ::testing::Test {
  protected:
   GrammarRuntimeTest() : model_({{kOpenTag, "[THINK]"}, {kCloseTag, "[/THINK]"}}) {}
@@ -288,7 +293,7 @@ TEST_F(GrammarRuntimeTest, TheMaskBehindAThoughtIsThatOfTheText) {
   AnswerConstraint constraint(CompileGrammar(kWord, {}, thought).value(), vocabulary, {end_});
   const auto allows = [&](TokenId token) {
     std::vector<uint32_t> mask(static_cast<size_t>(tokenizer_->vocab_size() + 31) / 32);
-    EXPECT_TRUE(constraint.FillMask(mask));
+    EXPECT_EQ(Fill(&constraint, mask), MaskOutcome::kMade);
     return (mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
   };
   const TokenId hello = tokenizer_->EncodeText("hello")->back();
@@ -340,7 +345,7 @@ TEST_F(GrammarRuntimeTest, ForcedTokensAreTheTokenizersAndRollBackRestores) {
   std::vector<std::vector<uint32_t>> masks;
   for (const TokenId token : forced) {
     masks.emplace_back(num_words);
-    ASSERT_TRUE(constraint.FillMask(masks.back()));
+    ASSERT_EQ(Fill(&constraint, masks.back()), MaskOutcome::kMade);
     EXPECT_NE(masks.back()[static_cast<size_t>(token) / 32] >> (token % 32) & 1, 0u);
     ASSERT_TRUE(constraint.Accept(token));
   }
@@ -351,10 +356,123 @@ TEST_F(GrammarRuntimeTest, ForcedTokensAreTheTokenizersAndRollBackRestores) {
   for (size_t left = forced.size(); left-- > 0;) {
     constraint.RollBack(1);
     std::vector<uint32_t> again(num_words);
-    ASSERT_TRUE(constraint.FillMask(again));
+    ASSERT_EQ(Fill(&constraint, again), MaskOutcome::kMade);
     EXPECT_EQ(again, masks[left]);
   }
   EXPECT_FALSE(constraint.Accept(kOpenTag));  // a control token has no text
+}
+
+// Masks that take tens of milliseconds each: the places of letters that may go on count.
+const GrammarText kSlow = {GrammarKind::kJsonSchema,
+                           R"({"allOf": [{"type": "string", "pattern": "[a-m].{8}[a-m]"},
+                  {"pattern": "[f-z].{9}[g-z]"}]})",
+                           {}};
+
+// Waits for masks of `maker`.
+class MakerWithWaiting {
+ public:
+  MakerWithWaiting() : maker_([this] { Wake(); }) {}
+  MaskMaker* get() { return &maker_; }
+  std::vector<RequestId> WaitForReady() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      std::vector<RequestId> ready = maker_.TakeReady();
+      if (!ready.empty()) return ready;
+      if (!changed_.wait_for(lock, kGrammarPatience, [this] { return woken_; })) return {};
+      woken_ = false;
+    }
+  }
+
+ private:
+  void Wake() {
+    const std::lock_guard lock(mutex_);
+    woken_ = true;
+    changed_.notify_one();
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool woken_ = false;
+  MaskMaker maker_;
+};
+
+TEST_F(GrammarRuntimeTest, AMaskOfMuchWorkComesLaterAndIsTheSame) {
+  const auto vocabulary = std::make_shared<const GrammarVocabulary>(
+      tokenizer_.get(), tokenizer_->vocab_size(), /*spells_control=*/false);
+  MakerWithWaiting maker;
+  AnswerConstraint late(CompileGrammar(kSlow).value(), vocabulary, {end_}, 7, maker.get());
+  AnswerConstraint waits(CompileGrammar(kSlow).value(), vocabulary, {end_});
+  const size_t num_words = static_cast<size_t>(tokenizer_->vocab_size() + 31) / 32;
+  for (const char* letter : {"\"", "a", "b"}) {
+    const TokenId token = tokenizer_->IdOf(letter).value();
+    ASSERT_TRUE(late.Accept(token));
+    ASSERT_TRUE(waits.Accept(token));
+    std::vector<uint32_t> first(num_words), again(num_words), right(num_words);
+    int64_t work_left = 500;
+    ASSERT_EQ(late.FillMask(first, &work_left), MaskOutcome::kLater);
+    EXPECT_LE(work_left, 0);
+    EXPECT_EQ(maker.WaitForReady(), std::vector<RequestId>{7});
+    work_left = 0;  // it is ready
+    ASSERT_EQ(late.FillMask(again, &work_left), MaskOutcome::kMade);
+    EXPECT_EQ(Fill(&waits, right), MaskOutcome::kMade);
+    EXPECT_EQ(again, right);
+  }
+}
+
+// An answer ends while its mask is made: the maker goes on with others, and stops when told to.
+TEST_F(GrammarRuntimeTest, MasksThatNoOneWantsAreNotMadeToTheEnd) {
+  const auto vocabulary = std::make_shared<const GrammarVocabulary>(
+      tokenizer_.get(), tokenizer_->vocab_size(), /*spells_control=*/false);
+  const size_t num_words = static_cast<size_t>(tokenizer_->vocab_size() + 31) / 32;
+  MakerWithWaiting maker;
+  std::vector<uint32_t> mask(num_words);
+  std::vector<std::unique_ptr<AnswerConstraint>> constraints;
+  for (RequestId id = 1; id <= 20; ++id) {
+    constraints.push_back(std::make_unique<AnswerConstraint>(
+        CompileGrammar(kSlow).value(), vocabulary, std::vector<TokenId>{end_}, id, maker.get()));
+    ASSERT_TRUE(constraints.back()->Accept(tokenizer_->IdOf("\"").value()));
+    int64_t work_left = 100;
+    EXPECT_EQ(constraints.back()->FillMask(mask, &work_left), MaskOutcome::kLater);
+    work_left = 1'000'000'000;
+    if (id != 10) EXPECT_EQ(constraints.back()->FillMask(mask, &work_left), MaskOutcome::kLater);
+    if (id != 10) constraints.pop_back();
+  }
+  EXPECT_EQ(maker.WaitForReady(), std::vector<RequestId>{10});
+  int64_t work_left = 0;
+  EXPECT_EQ(constraints[0]->FillMask(mask, &work_left), MaskOutcome::kMade);
+  work_left = 0;
+  constraints[0]->Accept(tokenizer_->IdOf("a").value());
+  EXPECT_EQ(constraints[0]->FillMask(mask, &work_left), MaskOutcome::kLater);
+}
+
+// Plain rows end long before the answers whose masks take that long, and those are the same with
+// and without others beside them.
+TEST_F(GrammarRuntimeTest, PlainAnswersDoNotWaitForMasks) {
+  std::vector<std::string> alone;
+  for (const bool overlap : {true, false}) {
+    const auto runtime = Make(overlap);
+    std::vector<Prompt> prompts = {Ask(kSlow, 1, 3), Ask(kSlow, 2, 3)};
+    for (const Told& told : Answers(runtime.get(), prompts)) {
+      alone.push_back(told.text);
+    }
+  }
+  EXPECT_EQ(alone[0], alone[2]);
+  EXPECT_EQ(alone[1], alone[3]);
+  const auto runtime = Make(true);
+  EventQueue queue;
+  std::vector<Prompt> prompts = {Ask(kSlow, 1, 3), Ask(kSlow, 2, 3)};
+  for (int i = 0; i < 6; ++i) prompts.push_back(MakePrompt(i, 6, 60));
+  for (size_t i = 0; i < prompts.size(); ++i) runtime->Submit(prompts[i], &queue, i);
+  std::vector<std::string> texts(prompts.size());
+  std::vector<size_t> ended;
+  while (ended.size() < prompts.size()) {
+    const std::optional<Event> event = queue.Pop(kGrammarPatience);
+    ASSERT_TRUE(event);
+    texts[event->tag] += event->text;
+    if (event->kind == Event::Kind::kDone) ended.push_back(event->tag);
+  }
+  for (size_t i = 0; i < 6; ++i) EXPECT_GE(ended[i], 2u) << "an answer under a slow grammar ended";
+  EXPECT_EQ(texts[0], alone[0]);
+  EXPECT_EQ(texts[1], alone[1]);
 }
 
 }  // namespace

@@ -20,12 +20,16 @@ class ListConstraint final : public TokenConstraint {
  public:
   explicit ListConstraint(std::vector<TokenId> list) : list_(std::move(list)) {}
 
-  bool FillMask(std::span<uint32_t> mask) override {
+  MaskOutcome FillMask(std::span<uint32_t> mask, int64_t* work_left) override {
     const auto set = [&](TokenId id) { mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32); };
-    if (at_ == stuck_at) return false;
+    if (at_ == late_at && *work_left < INT64_MAX) {
+      ++num_late;
+      return MaskOutcome::kLater;
+    }
+    if (at_ == stuck_at) return MaskOutcome::kNone;
     if (MayEnd()) set(0);
     if (at_ < list_.size()) set(list_[at_]);
-    return true;
+    return MaskOutcome::kMade;
   }
   bool Accept(TokenId token) override {
     const bool is_end = token == 0 && MayEnd();
@@ -44,6 +48,8 @@ class ListConstraint final : public TokenConstraint {
   }
 
   size_t stuck_at = SIZE_MAX, may_end_from = SIZE_MAX;
+  size_t late_at = SIZE_MAX;  // its mask there comes later, until this is changed
+  int num_late = 0;           // masks asked for there
   bool is_forced = false;
 
  private:
@@ -174,6 +180,86 @@ TEST(ConstraintTest, NoTokenToChooseEndsOneRequest) {
   EXPECT_EQ(driver.answers()[1].reason, EndReason::kFailed);
   EXPECT_EQ(driver.answers()[1].error_code, "invalid_grammar");
   ExpectRight(driver, free);
+}
+
+// A mask that comes later keeps its own request waiting, and no other: at the first token, at later
+// ones, and behind drafts.
+TEST(ConstraintTest, AMaskThatComesLaterHoldsUpItsOwnRequestAlone) {
+  for (const int depth : {0, 1, 2}) {
+    for (const size_t late_at : {0, 1, 7, 19}) {
+      for (const bool is_forced : {false, true}) {
+        SimDriver driver(ConstraintLimits(is_forced ? 40 : 0), ConstraintOptions(), depth,
+                         kEndRate);
+        Request request = MakeRequest(1, 9, 50);
+        auto constraint = std::make_shared<ListConstraint>(CountUp(20));
+        constraint->late_at = late_at;
+        constraint->is_forced = is_forced;
+        request.constraint = constraint;
+        const Request free = MakeRequest(2, 9, 60);
+        driver.Submit(request);
+        driver.Submit(free);
+        while (driver.Step()) {
+        }
+        ExpectRight(driver, free);
+        EXPECT_EQ(driver.answers()[1].tokens, CountUp(static_cast<TokenId>(late_at)));
+        EXPECT_EQ(constraint->num_late, 1);
+        EXPECT_FALSE(driver.scheduler().Idle());
+        EXPECT_TRUE(driver.scheduler().WaitsOutside());
+        driver.scheduler().MaskReady(1);  // too early: it waits once more
+        while (driver.Step()) {
+        }
+        EXPECT_EQ(constraint->num_late, 2);
+        constraint->late_at = SIZE_MAX;
+        driver.scheduler().MaskReady(1);
+        driver.scheduler().MaskReady(99);
+        ASSERT_TRUE(driver.RunToEnd());
+        EXPECT_EQ(driver.answers()[1].tokens, CountUp(20));
+        EXPECT_EQ(driver.answers()[1].reason, EndReason::kStopToken);
+      }
+    }
+  }
+}
+
+TEST(ConstraintTest, ARequestEndsWhileItsMaskIsBeingMade) {
+  SimDriver driver(ConstraintLimits(), ConstraintOptions(), 1, kEndRate);
+  for (const RequestId id : {1, 2}) {
+    Request request = MakeRequest(id, 9, 50);
+    auto constraint = std::make_shared<ListConstraint>(CountUp(20));
+    constraint->late_at = 5;
+    request.constraint = constraint;
+    driver.Submit(request);
+  }
+  while (driver.Step()) {
+  }
+  driver.scheduler().Abort(1);
+  driver.scheduler().TimeOut(2);
+  driver.scheduler().MaskReady(1);
+  driver.scheduler().MaskReady(2);
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.answers()[1].reason, EndReason::kAborted);
+  EXPECT_EQ(driver.answers()[2].reason, EndReason::kTimedOut);
+  EXPECT_EQ(driver.answers()[1].tokens, CountUp(5));
+}
+
+// A prompt of whole pages: its last page is not in the cache while its first mask is made, and
+// another request with the same prompt computes it.
+TEST(ConstraintTest, APromptIsNotWaitedForWhileAMaskIsBeingMade) {
+  SimDriver driver(ConstraintLimits(), ConstraintOptions(), 1, kEndRate);
+  Request request = MakeRequest(1, 12, 50);
+  auto constraint = std::make_shared<ListConstraint>(CountUp(20));
+  constraint->late_at = 0;
+  request.constraint = constraint;
+  Request free = MakeRequest(2, 14, 20);
+  std::copy(request.prompt.begin(), request.prompt.end(), free.prompt.begin());
+  driver.Submit(request);
+  driver.Submit(free);
+  while (driver.Step()) {
+  }
+  ExpectRight(driver, free);
+  constraint->late_at = SIZE_MAX;
+  driver.scheduler().MaskReady(1);
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.answers()[1].tokens, CountUp(20));
 }
 
 TEST(ConstraintTest, ComesWithTheGateOrTheGateFails) {

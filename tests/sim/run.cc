@@ -79,6 +79,7 @@ class Runner {
   const Workload& workload_;
   SimEngine engine_;
   SimSources source_;
+  SimMaskMaker masks_;
   std::unique_ptr<Scheduler> scheduler_;
   std::string* trace_text_;
   Outcome outcome_;
@@ -126,7 +127,7 @@ void Runner::Submit(const Arrival& arrival) {
     }
   }
   Request submitted = request;
-  if (!request.is_gated) submitted.constraint = MakeConstraint(arrival);
+  if (!request.is_gated) submitted.constraint = MakeConstraint(arrival, &masks_);
   scheduler_->Submit(std::move(submitted));
 }
 
@@ -162,7 +163,7 @@ void Runner::OpenGate(RequestId id) {
     return;
   }
   told.gate_is_open = true;
-  scheduler_->OpenGate(id, MakeConstraint(*arrival));
+  scheduler_->OpenGate(id, MakeConstraint(*arrival, &masks_));
   if (id % 3 == 0) scheduler_->FailGate(id, "invalid_grammar", "its gate is open");
 }
 
@@ -186,6 +187,7 @@ void Runner::Heal() {
   healed_at_ = outcome_.steps;
   next_fault_ = workload_.faults.size();
   source_.Heal();
+  masks_.Heal();
   for (const auto& [step, happening] : std::exchange(happenings_, {})) {
     if (happening.kind == Happening::Kind::kOpenGate) Happen(happening);
   }
@@ -229,7 +231,9 @@ void Runner::Loop() {
   OpenSessions();
   while (true) {
     source_.Tick();
+    masks_.Tick();
     Arrive();
+    for (const RequestId id : masks_.TakeReady()) scheduler_->MaskReady(id);
     const bool all_came = next_arrival_ == workload_.arrivals.size();
     if (all_came && healed_at_ < 0 && (happenings_.empty() || outcome_.steps % 64 == 63)) Heal();
     if (all_came && happenings_.empty() && scheduler_->Idle()) {
@@ -247,6 +251,7 @@ void Runner::Loop() {
     if (collects) Collect();
     Require(engine_.violation().empty(), engine_.violation());
     Require(source_.violation().empty(), source_.violation());
+    Require(masks_.violation().empty(), masks_.violation());
     // The runtime's loop relies on this: with nothing in flight, there is a step or no need for
     // one.
     Require(plan != nullptr || collects || scheduler_->Idle() || scheduler_->WaitsOutside(),

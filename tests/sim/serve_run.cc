@@ -42,15 +42,22 @@ class SimGrammarSource final : public runtime::GrammarSource {
       if (arrival.gate_fails) {
         outcome.status = BadInput("it does not compile");
       } else {
-        outcome.constraint = MakeConstraint(arrival);
+        outcome.constraint = MakeConstraint(arrival, &masks_);
       }
       due_.erase(due_.begin());
     }
     return outcomes;
   }
-  void Heal() { is_healed_ = true; }
+  std::vector<RequestId> TakeReadyMasks() override { return masks_.TakeReady(); }
+  void Tick() { masks_.Tick(); }
+  const std::string& violation() const { return masks_.violation(); }
+  void Heal() {
+    is_healed_ = true;
+    masks_.Heal();
+  }
 
  private:
+  SimMaskMaker masks_;
   const Workload& workload_;
   const int64_t* now_;
   std::multimap<int64_t, const Arrival*> due_;
@@ -257,6 +264,7 @@ void ServeRunner::Loop() {
   while (true) {
     now_ += std::chrono::milliseconds(1);
     source_.Tick();
+    grammars_.Tick();
     Arrive();
     const bool all_came = next_arrival_ == workload_.arrivals.size();
     if (all_came && steps_left_ < 0 && (aborts_.empty() || outcome_.steps % 64 == 63)) Heal();
@@ -264,6 +272,7 @@ void ServeRunner::Loop() {
     TakeEvents();
     Require(engine_.violation().empty(), engine_.violation());
     Require(source_.violation().empty(), source_.violation());
+    Require(grammars_.violation().empty(), grammars_.violation());
     if (all_came && aborts_.empty() && loop_->Idle()) {
       if (!loop_->Saving()) return;
       if (workload_.store.drops_at_end) loop_->DropSaves();

@@ -225,6 +225,7 @@ void DrawGrammars(Workload* workload) {
     workload->limits.max_step_drafts = static_cast<int32_t>(
         std::min<int64_t>(dice.Pick(1, 3, 40), workload->options.max_prefill_tokens));
   }
+  const int64_t late_rate = Dice(workload->seed ^ 0x9216D5D98979FB1Bull).Pick(0, 0, 1, 3, 10);
   for (Arrival& arrival : workload->arrivals) {
     if (!dice.OneIn(rate)) continue;
     SimGrammar& grammar = arrival.grammar.emplace();
@@ -232,6 +233,7 @@ void DrawGrammars(Workload* workload) {
     grammar.gets_stuck = stuck_rate > 0 && dice.OneIn(stuck_rate);
     grammar.vocab_size = workload->limits.vocab_size;
     grammar.has_end = !arrival.request.stop_ids.empty();
+    grammar.late_rate = late_rate;
     if (workload->through_runtime) arrival.gate_opens = dice.Below(20);
     arrival.gate_fails = (workload->through_runtime || arrival.request.is_gated) && dice.OneIn(8);
   }
@@ -252,9 +254,9 @@ void DrawFaults(Dice* dice, int64_t last_step, Workload* workload) {
 
 }  // namespace
 
-std::shared_ptr<TokenConstraint> MakeConstraint(const Arrival& arrival) {
+std::shared_ptr<TokenConstraint> MakeConstraint(const Arrival& arrival, SimMaskMaker* maker) {
   if (!arrival.grammar) return nullptr;
-  return std::make_shared<SimConstraint>(*arrival.grammar);
+  return std::make_shared<SimConstraint>(*arrival.grammar, arrival.request.id, maker);
 }
 
 Workload DrawWorkload(uint64_t seed) {
@@ -351,7 +353,12 @@ std::string Workload::Describe() const {
     if (arrival.times_out >= 0) text += fmt::format(", times out after {}", arrival.times_out);
     if (arrival.request.is_gated) text += fmt::format(", gated for {}", arrival.gate_opens);
     if (arrival.gate_fails) text += ", fails there";
-    if (arrival.grammar) text += fmt::format(", grammar {}", arrival.grammar->seed);
+    if (arrival.grammar) {
+      text += fmt::format(", grammar {}", arrival.grammar->seed);
+      if (arrival.grammar->late_rate > 0) {
+        text += fmt::format(", one mask in {} late", arrival.grammar->late_rate);
+      }
+    }
     if (arrival.request.session != 0) text += fmt::format(", session {}", arrival.request.session);
   }
   for (const Fault& fault : faults) {

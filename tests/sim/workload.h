@@ -30,8 +30,8 @@ struct Arrival {
   std::optional<SimGrammar> grammar;
 };
 
-// A new constraint of the request's grammar; null if it has none.
-std::shared_ptr<TokenConstraint> MakeConstraint(const Arrival& arrival);
+// A new constraint of the request's grammar; null if it has none. `maker` outlives it.
+std::shared_ptr<TokenConstraint> MakeConstraint(const Arrival& arrival, SimMaskMaker* maker);
 
 struct SessionPlan {
   SessionId id = 0;

@@ -130,6 +130,10 @@ class Scheduler {
   // or unknown.
   void FailGate(RequestId id, std::string error_code, std::string error_message);
 
+  // The mask that a request waits for is made (TokenConstraint::FillMask said kLater): its answer
+  // goes on. A hint: too early, the request waits once more. Does nothing if the id is unknown.
+  void MaskReady(RequestId id);
+
   // Opens a conversation. While it is open, one table row and the pages of a short turn are kept
   // free for it, if the limits leave room for that; and after each turn the turn's cached prefix
   // stays locked until another request needs its pages. REQUIRES a new id.
@@ -138,11 +142,12 @@ class Scheduler {
   void CloseSession(SessionId id);
 
   // Returns the next step, or null if nothing can run now: all requests wait for steps in flight,
-  // gates or the source, or there is no request.
+  // gates, masks or the source, or there is no request.
   std::shared_ptr<const BatchPlan> Next();
   // The masks of the last plan, for Engine::SupplyMasks. Nothing if it has no masked rows, if they
   // were taken, or if steps before it are not collected. Until they are taken, Next returns null:
-  // ask after each launch and each Collect.
+  // ask after each launch and each Collect. A row whose mask takes too much work gets one of all
+  // tokens; its token is dropped, and it has no row in later steps until MaskReady.
   std::optional<StepMasks> TakeMasks();
   // Takes the result of the oldest plan not yet collected.
   void Collect(const StepResult& result);
@@ -159,8 +164,8 @@ class Scheduler {
   bool Saving() const;
   // Drops the saves, except for blocks that are being read: those end soon.
   void DropSaves();
-  // After Next returned null with nothing in flight: true if requests wait for a gate or the
-  // source. Then Next returns null until one of those changes.
+  // After Next returned null with nothing in flight: true if requests wait for a gate, a mask or
+  // the source. Then Next returns null until one of those changes.
   bool WaitsOutside() const;
   SchedulerStats Stats() const;
   // Drops every cached page that no request holds. Returns the number of pages still cached.

@@ -1,0 +1,83 @@
+// Masks of rows with a constraint: made after a launch, and waited for if they take too much work.
+//
+// A row whose mask comes later is in the step already. It samples among all tokens there, and the
+// token is dropped. The request then has no row until its mask is ready; the next one computes the
+// keys of its last known token once more, which are the same, and samples within the mask. So other
+// rows wait for bounded work alone, and the tokens of a request do not depend on what came late.
+#include <algorithm>
+
+#include "minisgl/base/check.h"
+#include "sched/constrained_rows.h"
+#include "sched/scheduler_impl.h"
+
+namespace minisgl {
+
+void Scheduler::Impl::MaskReady(RequestId id) {
+  const auto found = requests.find(id);
+  if (found != requests.end()) found->second->awaited_mask = -1;
+}
+
+std::vector<TokenId> Scheduler::Impl::DraftsOf(const BatchPlan& plan, int row) {
+  const int32_t num_drafts = plan.num_drafts[row];
+  if (num_drafts == 0) return {};
+  // They are the last tokens that the step writes for its table row.
+  for (auto write = plan.token_pool_writes.rbegin(); write != plan.token_pool_writes.rend();
+       ++write) {
+    if (write->table_row != plan.table_row[row]) continue;
+    MINISGL_CHECK(write->count == num_drafts, "{} drafts written, {} planned", write->count,
+                  num_drafts);
+    const auto first = plan.tokens.begin() + write->offset;
+    return {first, first + num_drafts};
+  }
+  MINISGL_CHECK(false, "row {} has drafts that no write brings", row);
+  return {};
+}
+
+std::optional<StepMasks> Scheduler::Impl::TakeMasks() {
+  if (in_flight.size() != 1 || !in_flight.back().needs_masks) return std::nullopt;
+  InFlight& step = in_flight.back();
+  const BatchPlan& plan = *step.plan;
+  StepMasks masks;
+  int64_t work_left = sched::kStepMaskWork;
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    if (!plan.masked(row)) continue;
+    const auto at = static_cast<size_t>(row);
+    RequestState* state = step.rows[at];
+    const int32_t num_places = 1 + plan.num_drafts[at];
+    if (state->phase == Phase::kEnded) {
+      sched::AppendFullMasks(num_places, context.limits.vocab_size, &masks);
+      continue;
+    }
+    const int32_t made = sched::AppendMasks(*state, DraftsOf(plan, row), context.limits.vocab_size,
+                                            &work_left, &masks);
+    if (made == num_places) continue;
+    state->awaited_mask = static_cast<int64_t>(state->tokens.size()) + made;
+    state->drops_tokens = true;
+    step.places_made.resize(step.rows.size(), INT32_MAX);
+    step.places_made[at] = made;
+  }
+  step.needs_masks = false;
+  return masks;
+}
+
+void Scheduler::Impl::CollectWithoutMask(RequestState* state, int64_t known_len,
+                                         const RowResult& row) {
+  // Among all tokens, so it is no fault of a mask.
+  if (row.outcome == RowResult::Outcome::kNonFinite) return EndNonFinite(state, known_len);
+  if (state->phase == Phase::kWaiting) return;
+  state->computed_len = std::max(state->computed_len, known_len - 1);
+  InsertComputedPages(state);
+  pages.AdvanceWindow(state);
+  // Requests that wait for the page of its last token must not wait for the mask.
+  queues.StopComputing(*state, state->tree_pages, state->registered_pages);
+  state->registered_pages = std::min(state->registered_pages, state->tree_pages);
+}
+
+bool Scheduler::Impl::IsStuck(const RequestState& state) const {
+  if (state.request.constraint == nullptr || state.request.max_tokens == 0) return false;
+  std::vector<uint32_t> mask(static_cast<size_t>(MaskWords(context.limits.vocab_size)));
+  int64_t work_left = INT64_MAX;
+  return state.request.constraint->FillMask(mask, &work_left) == MaskOutcome::kNone;
+}
+
+}  // namespace minisgl
