@@ -119,6 +119,8 @@ TEST_F(CacheToolsTest, ClearRemovesOnlyWhatTheProgramMade) {
   fs::create_directory(Folder() + "/kv-x");
   const std::string elsewhere = folder_.Write("elsewhere", "precious");
   fs::create_symlink(elsewhere, model + "/" + hex + ".kv");
+  const std::string linked = "." + hex + ".12.2.tmp";
+  fs::create_symlink(elsewhere, model + "/" + linked);
   fs::create_directory(folder_.Path("far"));
   folder_.Write("far/" + hex + ".kv", "precious");
   fs::create_directory_symlink(folder_.Path("far"), Folder() + "/kv-" + hex);
@@ -129,7 +131,11 @@ TEST_F(CacheToolsTest, ClearRemovesOnlyWhatTheProgramMade) {
   std::vector<std::string> left = cleared->left;
   std::sort(left.begin(), left.end());
   const std::string model_name = fs::path(model).filename().string();
-  std::vector<std::string> expected = {"kv-x", "kv-" + hex, "notes.txt", model_name + "/notes.txt",
+  std::vector<std::string> expected = {"kv-x",
+                                       "kv-" + hex,
+                                       "notes.txt",
+                                       model_name + "/notes.txt",
+                                       model_name + "/" + linked,
                                        model_name + "/" + hex + ".kv"};
   std::sort(expected.begin(), expected.end());
   EXPECT_EQ(left, expected);
