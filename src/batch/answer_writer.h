@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,10 @@ class AnswerWriter {
   virtual Status WriteText(std::string_view text) = 0;
   virtual Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) = 0;
   virtual Status WriteError(const Row& row, const RowError& error) = 0;
+  // Returns the JSON of a row's first turns, for its error row (Row::turns); nullopt: none.
+  virtual std::optional<std::string> FormatTurns(const Row&, const std::vector<RowAnswer>&) {
+    return std::nullopt;
+  }
   // Announces the row `index`: it will be written after all rows announced before it.
   virtual void Expect(int64_t) {}
   // Rows (and their bytes) that were handed over but not yet written, because an earlier row is not
@@ -45,6 +50,10 @@ class JsonAnswerWriter : public AnswerWriter {
   Status WriteText(std::string_view) override { return Status(); }
   Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
   Status WriteError(const Row& row, const RowError& error) override;
+  std::optional<std::string> FormatTurns(const Row& row,
+                                         const std::vector<RowAnswer>& answers) override {
+    return batch::FormatTurns(row, answers, tokenizer_);
+  }
   void Expect(int64_t index) override {
     if (ordered_) expected_.push_back(index);
   }

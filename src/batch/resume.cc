@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -205,6 +206,80 @@ void NoteRow(const Outcome& outcome, const ResumeOptions& options, OldOutput* ol
   old->indexes.push_back(static_cast<uint32_t>(outcome.index));
 }
 
+// Answers of a session depend on those before them. A row of a session after one that is asked
+// becomes one that is asked. Returns by number whether a session goes on.
+std::vector<bool> ReopenSessions(const FileCheck& check, OldOutput* old) {
+  std::vector<bool> goes_on(check.sessions.size() + 1);
+  for (int64_t index = 0; index < std::ssize(check.session_of_row); ++index) {
+    const uint32_t session = check.SessionOf(index);
+    if (session == 0) continue;
+    const auto place = static_cast<size_t>(index);
+    if (!old->finished[place]) goes_on[session] = true;
+    if (goes_on[session]) old->finished[place] = false;
+  }
+  return goes_on;
+}
+
+// Adds the ids of an answer; returns false if they are missing.
+bool AddTurn(const Json& answer, EarlierAnswer* earlier) {
+  const Json *ids = answer.Find("token_ids"), *reason = answer.Find("finish_reason");
+  if (ids == nullptr || !ids->is_array() || reason == nullptr) return false;
+  EarlierAnswer::Turn& turn = earlier->turns.emplace_back();
+  turn.stopped = *reason == Json("stop");
+  for (const Json& id : ids->as_array()) {
+    if (!id.is_int() || id.as_int() < 0 || id.as_int() > std::numeric_limits<TokenId>::max()) {
+      return false;
+    }
+    turn.ids.push_back(static_cast<TokenId>(id.as_int()));
+  }
+  return true;
+}
+
+Result<EarlierAnswer> ReadEarlier(const Json& row) {
+  EarlierAnswer earlier;
+  earlier.failed = row.Find("error") != nullptr;
+  if (earlier.failed) return earlier;
+  const Json* const turns = row.Find("turns");
+  bool is_whole = true;
+  if (turns == nullptr || !turns->is_array()) {
+    is_whole = AddTurn(row, &earlier);
+  } else {
+    for (const Json& turn : turns->as_array()) is_whole = is_whole && AddTurn(turn, &earlier);
+  }
+  if (is_whole && !earlier.turns.empty()) return earlier;
+  return BadInput("lacks the token_ids from which its session goes on");
+}
+
+// Reads again what sessions go on from. Memory: the ids of their answers.
+Status ReadSessions(const std::string& path, const FileCheck& check, OldOutput* old) {
+  if (check.sessions.empty()) return Status();
+  const std::vector<bool> goes_on = ReopenSessions(check, old);
+  MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<RawLines> lines, RawLines::Open(path, 0));
+  int64_t number = 0;
+  for (uint32_t& index : old->indexes) {
+    MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
+    ++number;
+    const uint32_t session = index == OldOutput::kDroppedLine ? 0 : check.SessionOf(index);
+    if (!line || session == 0 || !goes_on[session]) continue;
+    Result<Json> row = ParseJson(*line);
+    Result<EarlierAnswer> earlier =
+        row.ok() ? ReadEarlier(*row) : Result<EarlierAnswer>(row.status());
+    if (!earlier.ok()) {
+      return BadInput("{}:{}: {}; correct or remove this line, or write to another file",
+                      Visible(path, 400), number, earlier.status().message());
+    }
+    if (old->finished[index]) {
+      old->earlier.emplace(index, std::move(*earlier));
+      continue;
+    }
+    --(earlier->failed ? old->failed : old->answered);
+    ++old->asked_again;
+    old->any_dropped = true;
+    index = OldOutput::kDroppedLine;
+  }
+  return Status();
+}
+
 // Writes the kept lines sorted by index, each with a line break.
 Status WriteSorted(const std::string& path, const OldOutput& old, RawLines* lines,
                    FileReplacement* file) {
@@ -269,12 +344,12 @@ Result<OldOutput> ReadOldOutput(const std::string& path, const ResumeOptions& op
   for (int64_t number = 1;; ++number) {
     const int64_t place = lines->place();
     MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
-    if (!line) return old;
+    if (!line) break;
     const bool whole = line->ends_with('\n');
     const Result<Json> row = SkimJson(whole ? line->substr(0, line->size() - 1) : *line);
     if (!row.ok() && !whole) {
       old.torn_at = place;
-      return old;
+      break;
     }
     const Result<Outcome> outcome =
         row.ok() ? OutcomeOf(*row, options) : Result<Outcome>(row.status());
@@ -289,6 +364,8 @@ Result<OldOutput> ReadOldOutput(const std::string& path, const ResumeOptions& op
     old.ascending = old.ascending && outcome->index > last_index;
     last_index = outcome->index;
   }
+  MINISGL_RETURN_IF_ERROR(ReadSessions(path, *options.check, &old));
+  return old;
 }
 
 Status RepairOldOutput(const std::string& path, const OldOutput& old, bool ordered) {
@@ -306,6 +383,7 @@ Status RepairOldOutput(const std::string& path, const OldOutput& old, bool order
 bool NeedsMerge(const RowSelection& asked, int64_t num_rows) {
   bool any_asked = false;
   for (int64_t index = asked.first; index < std::min(asked.end, num_rows); ++index) {
+    if (!asked.Owns(index)) continue;
     if (any_asked && !asked.Has(index)) return true;
     any_asked = any_asked || asked.Has(index);
   }
@@ -318,6 +396,7 @@ Status MergeInOrder(const std::string& path, const RowSelection& asked, int64_t 
   MINISGL_ASSIGN_OR_RETURN(const auto new_lines, RawLines::Open(path, old_bytes));
   MINISGL_ASSIGN_OR_RETURN(const auto file, FileReplacement::Begin(path, {.sole_writer = true}));
   for (int64_t index = asked.first; index < std::min(asked.end, num_rows); ++index) {
+    if (!asked.Owns(index)) continue;
     RawLines* lines = asked.Has(index) ? new_lines.get() : old_lines.get();
     MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
     if (!line) {

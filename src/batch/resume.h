@@ -5,6 +5,7 @@
 // - A row with an answer is kept.
 // - A failed row is kept too, unless the failure was the run's (cancelled, device_fault, internal)
 //   or failed rows are retried. Then its line is dropped, so that each row appears once.
+// - Rows of a session after one that is asked again are asked again, too.
 // - Only the last line may be torn. If it is a complete row without its line break, it is kept.
 //
 // Memory: slightly more than four bytes a row.
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "batch/id_table.h"
@@ -36,6 +38,8 @@ struct OldOutput {
   int64_t asked_again = 0;
   ScoreTotals scores;            // of the rows of minisgl score that are kept
   std::deque<uint32_t> indexes;  // row index of each line; kDroppedLine if dropped
+  // Kept rows of sessions that go on.
+  std::unordered_map<int64_t, EarlierAnswer> earlier;
   bool any_dropped = false;
   bool ascending = true;  // lines that are kept are in input order
   int64_t torn_at = -1;   // offset of a torn last line; -1 if there is none

@@ -20,6 +20,10 @@ bool TakeId(const char* name, Json id, RowDraft* draft) {
   return FindRowField(name, kAtTop)->take(id, draft);
 }
 
+void NoteSession(Json session, RowDraft* draft) {
+  if (session.is_string()) FindRowField("session", kAtTop)->take(session, draft);
+}
+
 class RowParser {
  public:
   RowParser(RowDraft* draft, bool lenient) : draft_(*draft), lenient_(lenient) {}
@@ -59,6 +63,8 @@ class RowParser {
         json.Find("body") != nullptr ||
         (json.Find("custom_id") != nullptr && (json.Find("url") || json.Find("method")));
     if (is_batch) return ParseBatch(&json);
+    // If the row fails, its session does.
+    if (const Json* session = json.Find("session")) NoteSession(*session, &draft_);
     for (auto& [key, value] : json.as_object()) {
       if (auto error = TakeMember(key, value, kAtTop)) return error;
     }
@@ -229,6 +235,55 @@ class RowParser {
     return std::nullopt;
   }
 
+  // Of rows whose answers are part of later prompts.
+  std::optional<RowError> CheckConversation() {
+    Row& row = draft_.row;
+    if (row.append && row.session.empty()) {
+      return InvalidRow("append goes on with the earlier rows of a session; give session",
+                        "append");
+    }
+    if (row.append && row.kind == PromptKind::kMessages) {
+      return InvalidRow("append is only for prompt and prompt_token_ids, but the row has messages",
+                        "append");
+    }
+    if (row.session.empty() && !row.all_turns) return std::nullopt;
+    const char* const field = row.all_turns ? "answer_all_turns" : "session";
+    if (row.n > 1) {
+      return InvalidRow(
+          fmt::format("n must be 1 with {}: the conversation goes on with one answer (found {})",
+                      field, row.n),
+          "n");
+    }
+    if (row.echo || row.num_prompt_logprobs >= 0) {
+      return InvalidRow(
+          fmt::format("{} is not for a row with {}", row.echo ? "echo" : "prompt_logprobs", field),
+          row.echo ? "echo" : "prompt_logprobs");
+    }
+    if (!row.session.empty()) row.return_token_ids = true;  // what --resume goes on from
+    return row.all_turns ? CheckTurns() : std::nullopt;
+  }
+
+  std::optional<RowError> CheckTurns() {
+    const Row& row = draft_.row;
+    if (row.kind != PromptKind::kMessages) {
+      return InvalidRow("answer_all_turns needs messages: the turns of the user",
+                        "answer_all_turns");
+    }
+    std::string role;
+    for (size_t i = 0; i < row.messages.as_array().size(); ++i) {
+      role = row.messages.as_array()[i].Find("role")->as_string();
+      if (role == "user" || role == "system" || role == "developer") continue;
+      const std::string name = fmt::format("messages[{}].role", i);
+      return InvalidRow(
+          fmt::format("{} must be user, system or developer with answer_all_turns, which gives the "
+                      "answers itself (found {})",
+                      name, Visible(role, 60)),
+          name);
+    }
+    if (role == "user") return std::nullopt;
+    return InvalidRow("the last message must be the user's with answer_all_turns", "messages");
+  }
+
   std::optional<RowError> CheckWhole() {
     Row& row = draft_.row;
     const int prompts = Seen("prompt") + Seen("messages") + Seen("prompt_token_ids");
@@ -260,6 +315,7 @@ class RowParser {
       if (auto error = Unsupported("best_of", message)) return error;
     }
     if (auto error = CheckShown()) return error;
+    if (auto error = CheckConversation()) return error;
     if (!draft_.uses_tools) row.tools = Json();
     const bool has_limit = row.max_tokens.value_or(-1) >= 0;
     if (row.min_tokens && has_limit && *row.min_tokens > *row.max_tokens) {
@@ -307,6 +363,9 @@ void TakeBeginning(const RowBeginning& beginning, RowDraft* draft) {
     return;
   }
   TakeId("id", beginning.id, draft);
+  if (!beginning.has_frame && draft->row.format == RowFormat::kOwn) {
+    NoteSession(beginning.session, draft);
+  }
 }
 
 }  // namespace
@@ -343,6 +402,7 @@ ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool leni
     parsed.row.line = line;
     parsed.row.format = draft.row.format;
     parsed.row.id = std::move(draft.row.id);
+    parsed.row.session = std::move(draft.row.session);
   } else {
     parsed.row = std::move(draft.row);
   }

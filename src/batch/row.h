@@ -86,18 +86,42 @@ struct Row : load::AnswerOverrides {
   ReasoningTags reasoning;
   ShownPrompt shown;
   bool hide_reasoning = false;
-  size_t shared_bytes = 0;              // of `grammar`, which an earlier row in work has, too
-  std::string grammar_field;            // that set `grammar`; "" if none did
-  bool with_metrics = false;            // answers include their timing
+  size_t shared_bytes = 0;    // of `grammar`, which an earlier row in work has, too
+  std::string grammar_field;  // that set `grammar`; "" if none did
+  bool with_metrics = false;  // answers include their timing
+  // The conversation that the row goes on with, by its name; "": none.
+  std::string session;
+  bool append = false;        // its prompt goes on with the text of the session
+  bool all_turns = false;     // each message of the user is answered
+  bool ends_session = false;  // no later row of the input is in the session
+  // Of messages: those before it have been asked; and the number of turns answered.
+  size_t next_message = 0;
+  int32_t turn = 0;
+  bool has_more_turns() const {
+    return all_turns && messages.is_array() && next_message < messages.as_array().size();
+  }
+  std::optional<std::string> turns;     // JSON of the turns answered before the row failed
   std::optional<std::string> metadata;  // the JSON text in the row, on one line
   std::vector<std::string> warnings;
 };
 
+// What an earlier run wrote for a row of a session.
+struct EarlierAnswer {
+  struct Turn {
+    std::vector<TokenId> ids;
+    bool stopped = false;  // by a token or a string
+  };
+  std::vector<Turn> turns;  // of an answered row: one, or each turn's
+  bool failed = false;
+};
+
 struct ParsedRow {
-  // If there is an error: index, line, format and id only. For a row that is not valid JSON, the id
-  // if it was read before the syntax error.
+  // If there is an error: index, line, format, id and session only. For a row that is not valid
+  // JSON, the last two if they were read before the syntax error.
   Row row;
   std::optional<RowError> error;
+  // The row was answered in an earlier run, and its session goes on.
+  std::optional<EarlierAnswer> earlier;
 };
 
 // A row with `body`, or with `custom_id` and `url` or `method`, is a row of an OpenAI Batch file.

@@ -328,6 +328,12 @@ bool TakeReasoningEffort(Json& value, RowDraft* draft) {
   return true;
 }
 
+bool TakeSession(Json& value, RowDraft* draft) {
+  if (value.as_string().empty() || value.as_string().size() > kIdBytesMax) return false;
+  draft->row.session = value.as_string();
+  return true;
+}
+
 bool TakeAddSpecial(Json& value, RowDraft* draft) {
   draft->add_special_tokens = value.as_bool();
   return true;
@@ -429,6 +435,10 @@ constexpr RowField kFields[] = {
     {"guided_regex", kString, "a string", TakeGuidedRegex},
     {"guided_choice", kArray, "an array of one string or more", TakeGuidedChoice},
     {"guided_grammar", kString, "a string", TakeGuidedGrammar},
+
+    {"session", kString, "a string of 1 to 4096 bytes", TakeSession, kNoRange, kAtTop},
+    {"append", kBool, kExpectsBool, TakeBool<&Row::append>, kNoRange, kAtTop},
+    {"answer_all_turns", kBool, kExpectsBool, TakeBool<&Row::all_turns>, kNoRange, kAtTop},
 
     {"priority", kInteger, nullptr, TakeInt32<&Row::priority>, {-1e6, 1e6}, kAnyRow},
     {"timeout_s", kNumber, "a number of seconds above 0 and at most 1e9",

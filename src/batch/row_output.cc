@@ -26,16 +26,33 @@ Json TokenJson(TokenId id, float logprob, const Tokenizer& tokenizer) {
   return token;
 }
 
+Json UsageJson(const Usage& usage) {
+  Json json = Json(Json::Object());
+  json.Set("prompt_tokens", usage.prompt_tokens);
+  json.Set("cached_tokens", usage.cached_tokens);
+  json.Set("completion_tokens", usage.completion_tokens);
+  return json;
+}
+
 // Prompt tokens are counted once, whatever the number of answers; cached tokens are those of the
 // first answer.
-Json UsageJson(const std::vector<RowAnswer>& answers) {
-  int64_t completion_tokens = 0;
-  for (const RowAnswer& answer : answers) completion_tokens += answer.usage.completion_tokens;
-  Json usage = Json(Json::Object());
-  usage.Set("prompt_tokens", answers.front().usage.prompt_tokens);
-  usage.Set("cached_tokens", answers.front().usage.cached_tokens);
-  usage.Set("completion_tokens", completion_tokens);
-  return usage;
+Json UsageJson(std::span<const RowAnswer> answers) {
+  Usage sum = answers.front().usage;
+  for (const RowAnswer& answer : answers.subspan(1)) {
+    sum.completion_tokens += answer.usage.completion_tokens;
+  }
+  return UsageJson(sum);
+}
+
+// Each turn has a prompt of its own.
+Json UsageOfTurns(std::span<const RowAnswer> answers) {
+  Usage sum;
+  for (const RowAnswer& answer : answers) {
+    sum.prompt_tokens += answer.usage.prompt_tokens;
+    sum.cached_tokens += answer.usage.cached_tokens;
+    sum.completion_tokens += answer.usage.completion_tokens;
+  }
+  return UsageJson(sum);
 }
 
 void SetText(const Row& row, const RowAnswer& answer, Json* out) {
@@ -74,6 +91,7 @@ Json ChoicesJson(const Row& row, const std::vector<RowAnswer>& answers,
     Json choice = Json(Json::Object());
     choice.Set("index", static_cast<int64_t>(choices.as_array().size()));
     SetText(row, answer, &choice);
+    if (row.all_turns) choice.Set("usage", UsageJson(answer.usage));
     if (row.return_token_ids) choice.Set("token_ids", TokenIdsJson(answer));
     if (!logprobs.empty()) choice.Set("logprobs", LogprobsJson(logprobs, tokenizer));
     if (row.with_metrics) choice.Set("metrics", MetricsJson(answer));
@@ -203,10 +221,10 @@ std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answer
   if (IsBatchFormat(row.format)) return FormatBatchAnswer(row, answers, tokenizer);
   if (row.format == RowFormat::kScore) return FormatScoreRow(row, answers.front(), tokenizer);
   const RowAnswer& first = answers.front();
-  const bool several = row.n > 1;
+  const bool several = row.n > 1 || row.all_turns;
   Json out = BeginRow(row);
   if (!several) SetText(row, first, &out);
-  out.Set("usage", UsageJson(answers));
+  out.Set("usage", row.all_turns ? UsageOfTurns(answers) : UsageJson(answers));
   if (!several && row.return_token_ids) out.Set("token_ids", TokenIdsJson(first));
   if (!row.warnings.empty()) out.Set("warnings", WarningsJson(row));
   if (row.metadata) out.Set("metadata", Json::Raw(*row.metadata));
@@ -219,8 +237,15 @@ std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answer
     if (!logprobs.empty()) out.Set("logprobs", LogprobsJson(logprobs, tokenizer));
   }
   if (!several && row.with_metrics) out.Set("metrics", MetricsJson(first));
-  if (several) out.Set("choices", ChoicesJson(row, answers, tokenizer));
+  if (several) {
+    out.Set(row.all_turns ? "turns" : "choices", ChoicesJson(row, answers, tokenizer));
+  }
   return out.Dump() + "\n";
+}
+
+std::string FormatTurns(const Row& row, const std::vector<RowAnswer>& answers,
+                        const Tokenizer& tokenizer) {
+  return ChoicesJson(row, answers, tokenizer).Dump();
 }
 
 std::string FormatErrorRow(const Row& row, const RowError& error) {
@@ -232,6 +257,7 @@ std::string FormatErrorRow(const Row& row, const RowError& error) {
   if (!error.field.empty()) fields.Set("field", error.field);
   Json out = BeginRow(row);
   out.Set("error", std::move(fields));
+  if (row.turns) out.Set("turns", Json::Raw(*row.turns));
   return out.Dump() + "\n";
 }
 

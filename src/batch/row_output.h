@@ -59,9 +59,14 @@ Json WarningsJson(const Row& row);
 // The warning about answers that are no whole texts of their grammar; nullopt if there are none.
 std::optional<std::string> CutInGrammarWarning(const std::vector<RowAnswer>& answers);
 
-// `answers` has row.n elements, in order. `tokenizer` spells the tokens of log-probabilities.
+// `answers` has row.n elements, or one for each turn, in order. `tokenizer` spells the tokens of
+// log-probabilities.
 std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answers,
                             const Tokenizer& tokenizer);
+
+// The value of `turns`: an object for each of `answers`, which are a row's first.
+std::string FormatTurns(const Row& row, const std::vector<RowAnswer>& answers,
+                        const Tokenizer& tokenizer);
 
 std::string FormatErrorRow(const Row& row, const RowError& error);
 

@@ -27,6 +27,7 @@ Row WithoutPrompt(Row* row) {
 }  // namespace
 
 void DropPrompt(Row* row) {
+  if (row->all_turns) return;  // they are needed for the next turn
   row->prompt = row->scored_text = std::string();
   row->messages = row->tools = row->documents = row->template_kwargs = Json();
   row->prompt_token_ids = std::vector<TokenId>();
@@ -94,7 +95,8 @@ void RowPreparer::Work() {
     }
     try {
       ReadyRow& ready = job->ready;
-      job->error = prompts_.Build(&ready.row, &ready.prompts, &cancelled_);
+      job->error =
+          prompts_.Build(&ready.row, &ready.prompts, &cancelled_, ready.conversation.get());
       DropPrompt(&ready.row);
     } catch (...) {
       job->thrown = std::current_exception();

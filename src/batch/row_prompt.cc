@@ -76,7 +76,7 @@ Json ChatMessages(const std::optional<std::string>& system, std::string text) {
 
 // A completions row of an OpenAI file is not one of them: its URL states the intent.
 bool IsRawPrompt(const Row& row) {
-  return row.kind == PromptKind::kText && row.format == RowFormat::kOwn;
+  return row.kind == PromptKind::kText && row.format == RowFormat::kOwn && !row.append;
 }
 
 std::string RawPromptsWarning(const std::string& file, std::optional<int64_t> count) {
@@ -123,11 +123,14 @@ PromptBuilder::PromptBuilder(const TextModel* text, const EngineLimits& limits,
 }
 
 std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prompts,
-                                             const std::atomic<bool>* cancelled) const {
+                                             const std::atomic<bool>* cancelled,
+                                             Conversation* conversation) const {
   prompts->clear();
   if (row->format == RowFormat::kScore) return BuildScored(row, prompts, cancelled);
   if (auto error = CheckIds(*row)) return error;
-  if (options_.chat && IsRawPrompt(*row)) AskInChat(row);
+  if (options_.chat && IsRawPrompt(*row)) {
+    AskInChat(row, conversation == nullptr || conversation->empty());
+  }
   row->hide_reasoning = options_.hide_reasoning;
   row->with_metrics = options_.row_metrics;
   if (row->echo && row->kind == PromptKind::kMessages) {
@@ -135,7 +138,10 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   }
   if (row->echo) row->shown.text = row->prompt;
   Ids ids;
-  if (auto error = PromptIds(row, cancelled, &ids)) return error;
+  if (auto error = conversation == nullptr ? PromptIds(row, cancelled, &ids)
+                                           : ConversationIds(row, cancelled, conversation, &ids)) {
+    return error;
+  }
   if (ids.total == 0) return InvalidRow("the prompt is empty: it has no tokens", "prompt");
   load::AnswerSettings settings = SettingsOf(*row);
   const int64_t whole_len = ids.total;
@@ -155,6 +161,7 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   if (row->echo || row->num_prompt_logprobs >= 0) {
     ShowPrompt(row, prompt.ids, ids.total < whole_len, &prompt);
   }
+  if (conversation != nullptr) conversation->Keep(*row, prompt);
   const uint64_t seed = prompt.sampling.seed;
   for (int32_t answer = 1; answer < row->n; ++answer) {
     prompts->push_back(prompt);
@@ -173,7 +180,7 @@ void PromptBuilder::SetGrammar(Row* row, Prompt* prompt) const {
     prompt->grammar = grammar_texts_.Share(own);
     if (prompt->grammar != own) row->shared_bytes = own->text.size();
   }
-  row->grammar.reset();
+  if (!row->all_turns) row->grammar.reset();
   prompt->reasoning = row->reasoning;
 }
 
@@ -243,9 +250,9 @@ std::optional<RowError> PromptBuilder::BuildScored(Row* row, std::vector<Prompt>
   return std::nullopt;
 }
 
-void PromptBuilder::AskInChat(Row* row) const {
+void PromptBuilder::AskInChat(Row* row, bool begins) const {
   row->kind = PromptKind::kMessages;
-  row->messages = ChatMessages(options_.system, std::move(row->prompt));
+  row->messages = ChatMessages(begins ? options_.system : std::nullopt, std::move(row->prompt));
   row->prompt.clear();
 }
 
@@ -331,6 +338,26 @@ std::optional<RowError> PromptBuilder::PromptIds(Row* row, const std::atomic<boo
   return std::nullopt;
 }
 
+std::optional<RowError> PromptBuilder::ConversationIds(Row* row, const std::atomic<bool>* cancelled,
+                                                       Conversation* conversation, Ids* ids) const {
+  if (auto error = conversation->CheckNext(*row)) return error;
+  if (row->kind != PromptKind::kMessages) {
+    if (conversation->empty()) return PromptIds(row, cancelled, ids);
+    if (auto error = CheckControlIds(*text_, *row)) return error;
+    const Result<std::vector<TokenId>> whole = conversation->AddPrompt(row);
+    if (!whole.ok()) return InvalidRow(whole.status().message(), FieldOfPrompt(*row));
+    Add(*whole, ids);
+    return std::nullopt;
+  }
+  if (auto error = ApplyReasoningEffort(*text_, row)) return error;
+  row->reasoning_effort.clear();  // it is in template_kwargs, also for the next turn
+  const Result<ConversationPrompt> prompt = conversation->AddMessages(row, cancelled);
+  if (!prompt.ok()) return RowError{"template_error", prompt.status().message(), "messages"};
+  row->reasoning = WithPrompt(reasoning_, prompt->pieces);
+  Add(prompt->ids, ids);
+  return std::nullopt;
+}
+
 // A text that is far too long is not tokenized to its end just to report its length.
 std::optional<RowError> PromptBuilder::EncodePieces(const Row& row, std::vector<TextPiece> pieces,
                                                     const std::atomic<bool>* cancelled,
@@ -391,6 +418,9 @@ load::AnswerSettings PromptBuilder::SettingsOf(const Row& row) const {
   if (!row.seed) {
     const uint64_t seed = options_.defaults.sampling.seed;
     settings.sampling.seed = DeriveSeed(seed, static_cast<uint64_t>(row.index));
+  }
+  if (row.turn > 0) {
+    settings.sampling.seed = AnswerSeed(settings.sampling.seed, static_cast<uint64_t>(row.turn));
   }
   return settings;
 }

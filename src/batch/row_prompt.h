@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "batch/conversation.h"
 #include "batch/grammar_texts.h"
 #include "batch/row.h"
 #include "load/model_loader.h"
@@ -60,10 +61,14 @@ class PromptBuilder {
   // - A prompt that leaves no room for an answer is length_exceeded, or is cut if truncate_left.
   // - The parts of the row that only the prompt needs are moved out of it.
   // - If `cancelled` is not null and becomes true during the call, an error is returned soon after.
+  // - If `conversation` is not null, the prompt goes on with it: of a row of a session, or with
+  //   all_turns, whose next turn it is. It has the prompt afterwards.
   std::optional<RowError> Build(Row* row, std::vector<Prompt>* prompts,
-                                const std::atomic<bool>* cancelled = nullptr) const;
+                                const std::atomic<bool>* cancelled = nullptr,
+                                Conversation* conversation = nullptr) const;
 
   int64_t capacity() const { return capacity_; }
+  const TextModel& text() const { return *text_; }
 
  private:
   // Collects the ids of a prompt as they are produced; keeps only the last ones, as many as a
@@ -76,10 +81,13 @@ class PromptBuilder {
   };
   void Add(std::span<const TokenId> ids, Ids* to) const;
   std::optional<RowError> PromptIds(Row* row, const std::atomic<bool>* cancelled, Ids* ids) const;
+  std::optional<RowError> ConversationIds(Row* row, const std::atomic<bool>* cancelled,
+                                          Conversation* conversation, Ids* ids) const;
   std::optional<RowError> EncodePieces(const Row& row, std::vector<TextPiece> pieces,
                                        const std::atomic<bool>* cancelled, Ids* ids) const;
   Result<std::vector<TextPiece>> Pieces(Row* row, const std::atomic<bool>* cancelled) const;
-  void AskInChat(Row* row) const;
+  // `begins`: no row of its conversation came before.
+  void AskInChat(Row* row, bool begins) const;
   std::optional<RowError> CheckIds(const Row& row) const;
   std::optional<RowError> CheckMinTokens(const Row& row,
                                          const load::AnswerSettings& settings) const;

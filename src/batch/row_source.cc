@@ -43,7 +43,38 @@ Status FindFirstLines(LineReader* reader, std::vector<DuplicateRow>* duplicates)
 // -1.
 bool IsReseeded(const Row& row) { return row.n > 1 || row.any_seed; }
 
+// Notes the session of the row that was read last.
+void NoteSession(const Row& row, IdTable* names, FileCheck* check) {
+  if (row.session.empty()) return;
+  const int64_t next = std::ssize(check->sessions) + 1;
+  const int64_t number = names->Note(Json(row.session), next).value_or(next);
+  if (number == next) check->sessions.push_back({row.index, row.index});
+  check->sessions[static_cast<size_t>(number) - 1].last = row.index;
+  check->session_of_row.resize(static_cast<size_t>(row.index) + 1);
+  check->session_of_row.back() = static_cast<uint32_t>(number);
+}
+
 }  // namespace
+
+RowSelection SelectShard(int64_t first, int64_t end, const FileCheck& check) {
+  RowSelection selection;
+  selection.first = first;
+  selection.end = end;
+  if (check.sessions.empty()) return selection;
+  const auto begins_here = [&](const FileCheck::Ends& session) {
+    return session.first >= first && session.first < end;
+  };
+  for (const FileCheck::Ends& session : check.sessions) {
+    if (begins_here(session)) selection.end = std::max(selection.end, session.last + 1);
+  }
+  selection.elsewhere.resize(static_cast<size_t>(check.rows));
+  for (int64_t index = first; index < selection.end; ++index) {
+    const uint32_t number = check.SessionOf(index);
+    selection.elsewhere[static_cast<size_t>(index)] =
+        number == 0 ? index >= end : !begins_here(check.sessions[number - 1]);
+  }
+  return selection;
+}
 
 const DuplicateRow* FileCheck::FindDuplicate(int64_t index) const {
   const auto found = std::lower_bound(
@@ -83,7 +114,7 @@ RowSource::Outcome FileRowSource::Next(int timeout_ms, ParsedRow* row) {
     outcome = reader_.Next(timeout_ms, &line_);
     const bool is_row =
         outcome == LineReader::Outcome::kLine || outcome == LineReader::Outcome::kTooLong;
-    selected = !is_row || selection_ == nullptr || selection_->Has(next_index_);
+    selected = !is_row || Wants();
     if (!selected) ++next_index_;
   }
   switch (outcome) {
@@ -108,7 +139,23 @@ RowSource::Outcome FileRowSource::Next(int timeout_ms, ParsedRow* row) {
   }
   *row = ParseRow(line_, next_index_++, reader_.line_number(), lenient_, purpose_);
   RefuseDuplicate(row);
+  if (!row->row.session.empty()) SetSession(row);
   return Outcome::kRow;
+}
+
+bool FileRowSource::Wants() const {
+  return selection_ == nullptr || selection_->Has(next_index_) ||
+         selection_->earlier.contains(next_index_);
+}
+
+void FileRowSource::SetSession(ParsedRow* row) const {
+  const int64_t index = row->row.index;
+  if (const uint32_t number = check_ == nullptr ? 0 : check_->SessionOf(index)) {
+    row->row.ends_session = check_->sessions[number - 1].last == index;
+  }
+  if (selection_ == nullptr) return;
+  const auto earlier = selection_->earlier.find(index);
+  if (earlier != selection_->earlier.end()) row->earlier = earlier->second;
 }
 
 // An error that the row already has takes precedence.
@@ -147,7 +194,7 @@ Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids, RowP
   FileCheck check;
   GrammarCheck grammars;
   FileRowSource source(reader, lenient, /*check_ids=*/false, purpose);
-  IdTable own_ids;
+  IdTable own_ids, session_names;
   if (ids == nullptr) ids = &own_ids;
   ParsedRow parsed;
   ParsedRow first_bad;  // needed for its message
@@ -156,6 +203,7 @@ Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids, RowP
     ++check.rows;
     const Row& row = parsed.row;
     check.has_id.push_back(!row.id.is_null());
+    NoteSession(row, &session_names, &check);
     if (IsReseeded(row) && check.reseeded_rows++ == 0) check.first_reseeded_line = row.line;
     const std::optional<int64_t> first_index = ids->Note(row.id, row.index);
     if (first_index) check.duplicates.push_back({row.index, row.line, *first_index, 0});

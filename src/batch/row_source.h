@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -38,11 +39,19 @@ class RowSource {
 struct RowSelection {
   int64_t first = 0;
   int64_t end = std::numeric_limits<int64_t>::max();
-  std::vector<bool> finished;  // true: skip the row; indexes past the end are not skipped
+  std::vector<bool> finished;   // true: skip the row; indexes past the end are not skipped
+  std::vector<bool> elsewhere;  // true: of another shard, though between `first` and `end`
+  // Finished rows of sessions that go on: they are read again, but not run.
+  std::unordered_map<int64_t, EarlierAnswer> earlier;
 
+  // True if the row is run, or was in an earlier run that this one resumes.
+  bool Owns(int64_t index) const {
+    const auto place = static_cast<size_t>(index);
+    return index >= first && index < end && (place >= elsewhere.size() || !elsewhere[place]);
+  }
   bool Has(int64_t index) const {
     const auto place = static_cast<size_t>(index);
-    return index >= first && index < end && (place >= finished.size() || !finished[place]);
+    return Owns(index) && (place >= finished.size() || !finished[place]);
   }
   // Number of selected rows among `num_rows`.
   int64_t Count(int64_t num_rows) const;
@@ -65,10 +74,25 @@ struct FileCheck {
   // Rows that versions with the first seed rule answered differently (run_journal.h).
   int64_t reseeded_rows = 0;
   int64_t first_reseeded_line = 0;
+  // The sessions of the rows, numbered from 1; 0: none. Rows after the last of a session may lack.
+  std::vector<uint32_t> session_of_row;
+  struct Ends {
+    int64_t first = 0, last = 0;  // indexes of rows
+  };
+  std::vector<Ends> sessions;  // of session i + 1
+
+  uint32_t SessionOf(int64_t index) const {
+    const auto place = static_cast<size_t>(index);
+    return place < session_of_row.size() ? session_of_row[place] : 0;
+  }
 
   // Returns null if the row's id is unique or it has none.
   const DuplicateRow* FindDuplicate(int64_t index) const;
 };
+
+// Selects the rows [first, end), a shard: sessions that begin there are whole, and those that begin
+// before are not in it.
+RowSelection SelectShard(int64_t first, int64_t end, const FileCheck& check);
 
 // Reads all rows of a regular file and returns to its beginning. Afterwards `ids` (may be null)
 // maps each id to the index of the first row that has it. `compiles_grammars`: rows whose own
@@ -105,6 +129,9 @@ class FileRowSource : public RowSource {
  private:
   Outcome CheckBeginning(int timeout_ms);
   void RefuseDuplicate(ParsedRow* row);
+  // True if the row at next_index_ is to be read.
+  bool Wants() const;
+  void SetSession(ParsedRow* row) const;
 
   LineReader& reader_;
   const bool lenient_;

@@ -74,6 +74,7 @@ RowBeginning ReadRowBeginning(std::string_view text) {
     if (key == "id") TakeFirst(raw, &row.id);
     if (key == "custom_id") TakeFirst(raw, &row.custom_id);
     if (key == "url") TakeFirst(raw, &row.url);
+    if (key == "session") TakeFirst(raw, &row.session);
   }
   return row;
 }

@@ -19,7 +19,7 @@ std::string RawValue(std::string_view text, std::string_view path);
 
 // Members that were not read are null.
 struct RowBeginning {
-  Json id, custom_id;
+  Json id, custom_id, session;
   Json url;
   // True if there is a body, a url or a method: it is a row of an OpenAI Batch file.
   bool has_frame = false;

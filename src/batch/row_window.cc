@@ -23,16 +23,18 @@ bool RowWindow::Less::operator()(const Key& a, const Key& b) const {
 void RowWindow::Add(ReadyRow row) {
   num_answers_ += static_cast<int64_t>(row.prompts.size());
   bytes_ += row.bytes;
-  by_age_.push_back({std::move(row), num_added_++, num_taken_});
-  by_prefix_.insert(std::prev(by_age_.end()));
+  // Nearly always the end: only the next row of a session, or a large one, comes late.
+  auto next = in_order_.end();
+  while (next != in_order_.begin() && std::prev(next)->ready.row.index > row.row.index) --next;
+  by_prefix_.insert(in_order_.insert(next, {std::move(row), num_added_++, num_taken_}));
 }
 
 ReadyRow RowWindow::TakeNext() {
   MINISGL_CHECK(!empty(), "no row to ask");
-  if (num_taken_ - by_age_.front().taken_at_coming >= passed_max_) return TakeOldest();
+  if (num_taken_ - in_order_.front().taken_at_coming >= passed_max_) return TakeFirst();
   const int32_t priority = (*by_prefix_.begin())->ready.row.priority;
   // Before any row was taken, start with the first of the input.
-  if (last_number_ < 0 && by_age_.front().ready.row.priority == priority) return TakeOldest();
+  if (last_number_ < 0 && in_order_.front().ready.row.priority == priority) return TakeFirst();
   auto next = by_prefix_.lower_bound(Key{priority, last_ids_, last_number_});
   if (next == by_prefix_.end() || (*next)->ready.row.priority != priority) {
     next = by_prefix_.begin();
@@ -40,9 +42,9 @@ ReadyRow RowWindow::TakeNext() {
   return Take(*next);
 }
 
-ReadyRow RowWindow::TakeOldest() {
+ReadyRow RowWindow::TakeFirst() {
   MINISGL_CHECK(!empty(), "no row to ask");
-  return Take(by_age_.begin());
+  return Take(in_order_.begin());
 }
 
 ReadyRow RowWindow::Take(Place place) {
@@ -50,7 +52,7 @@ ReadyRow RowWindow::Take(Place place) {
   last_ids_ = place->ready.prompts.front().ids;
   last_number_ = place->number;
   ReadyRow row = std::move(place->ready);
-  by_age_.erase(place);
+  in_order_.erase(place);
   ++num_taken_;
   num_answers_ -= static_cast<int64_t>(row.prompts.size());
   bytes_ -= row.bytes;

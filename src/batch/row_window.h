@@ -3,16 +3,18 @@
 //
 // Order: rows are sorted by token ids, and the next row is the one after the last submitted row,
 // wrapping around at the end; it shares the longest prefix with it. A smaller priority value goes
-// first. Starvation is bounded: after `passed_max` other rows were submitted since a row arrived,
-// the oldest row is next. Used by one thread.
+// first. Starvation is bounded: after `passed_max` other rows were submitted since the earliest row
+// of the input arrived, that row is next. Used by one thread.
 #pragma once
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <set>
 #include <span>
 #include <vector>
 
+#include "batch/conversation.h"
 #include "batch/row.h"
 #include "minisgl/runtime/runtime.h"
 
@@ -20,8 +22,10 @@ namespace minisgl::batch {
 
 struct ReadyRow {
   Row row;
-  std::vector<Prompt> prompts;  // one for each answer; not empty
-  size_t bytes = 0;             // of the row as read
+  std::shared_ptr<Conversation> conversation;  // that its prompt is of; null: none
+  std::vector<Prompt> prompts;                 // one for each answer; not empty
+  size_t bytes = 0;                            // of the row as read
+  bool goes_on = false;                        // with a conversation that is not empty
 };
 
 class RowWindow {
@@ -31,9 +35,10 @@ class RowWindow {
   void Add(ReadyRow row);
   // REQUIRES !empty().
   ReadyRow TakeNext();
-  ReadyRow TakeOldest();
+  // The row that stands before the others in the input.
+  ReadyRow TakeFirst();
 
-  bool empty() const { return by_age_.empty(); }
+  bool empty() const { return in_order_.empty(); }
   int64_t num_answers() const { return num_answers_; }
   size_t bytes() const { return bytes_; }
 
@@ -61,7 +66,7 @@ class RowWindow {
   ReadyRow Take(Place place);
 
   const int64_t passed_max_;
-  std::list<Entry> by_age_;  // oldest first
+  std::list<Entry> in_order_;  // of the input
   std::set<Place, Less> by_prefix_;
   std::vector<TokenId> last_ids_;  // of the row taken last
   int64_t last_number_ = -1;

@@ -30,16 +30,8 @@ constexpr size_t kLargeRowBytes = size_t{32} << 10;
 // The tag of a request encodes the row and the number of the answer.
 constexpr uint64_t kAnswersPerRow = 256;
 static_assert(kAnswersMax < kAnswersPerRow);
-uint64_t MakeTag(int64_t index, size_t answer) {
-  return static_cast<uint64_t>(index) * kAnswersPerRow + answer;
-}
-
 RowError Cancelled() {
   return {"cancelled", "the run was stopped before this row was answered", ""};
-}
-
-RowError NotSubmitted() {
-  return {"cancelled", "the run was stopped before this row was asked", ""};
 }
 
 // Returns the error that ends the run if an answer failed by no fault of its row, else OK.
@@ -59,6 +51,14 @@ std::string RowErrorCode(const std::string& code) {
 
 }  // namespace
 
+uint64_t RunLoop::MakeTag(int64_t index, size_t answer) {
+  return static_cast<uint64_t>(index) * kAnswersPerRow + answer;
+}
+
+RowError RunLoop::NotSubmitted() {
+  return {"cancelled", "the run was stopped before this row was asked", ""};
+}
+
 RunLoop::RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* source,
                  AnswerWriter* writer, term::Progress* progress, const RunLoopOptions& options)
     : runtime_(*runtime),
@@ -68,11 +68,15 @@ RunLoop::RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* sour
       progress_(progress),
       options_(options),
       window_(2 * options.window_answers_max),
-      preparer_(prompts) {}
+      preparer_(prompts),
+      sessions_(options.open_sessions_max) {}
 
 // The queue must outlive its requests: after a failed write some are still running.
 RunLoop::~RunLoop() {
-  for (const auto& [index, pending] : pending_) AbortRow(pending);
+  for (const auto& [index, pending] : pending_) {
+    AbortRow(pending);
+    if (pending.conversation != nullptr) LeaveRuntimeSession(pending.conversation.get());
+  }
   while (open_answers_ > 0) {
     const std::optional<Event> event = queue_.Pop(kTick);
     if (event && event->kind == Event::Kind::kDone) --open_answers_;
@@ -96,6 +100,7 @@ Status RunLoop::Run() {
 Status RunLoop::End() {
   if (Stops()) MINISGL_RETURN_IF_ERROR(CancelPreparing());
   if (Stops()) MINISGL_RETURN_IF_ERROR(CancelWindow());
+  if (Stops()) MINISGL_RETURN_IF_ERROR(CancelWaiting());
   if (!fault_ && stopping_) MINISGL_RETURN_IF_ERROR(CancelUnread());
   ShowProgress();
   return fault_ ? *fault_ : source_status_;
@@ -108,9 +113,11 @@ bool RunLoop::IsWithinBounds() const {
 }
 
 bool RunLoop::WindowHasRoom() const {
-  if (window_.empty() && preparer_.empty()) return true;
-  const size_t bytes = open_bytes_ + window_.bytes() + preparer_.bytes() + writer_.held_bytes();
-  return window_.num_answers() + preparer_.num_answers() < options_.window_answers_max &&
+  if (window_.empty() && preparer_.empty() && sessions_.num_waiting() == 0) return true;
+  const size_t bytes =
+      open_bytes_ + window_.bytes() + preparer_.bytes() + sessions_.bytes() + writer_.held_bytes();
+  return sessions_.num_waiting() < options_.waiting_rows_max &&
+         window_.num_answers() + preparer_.num_answers() < options_.window_answers_max &&
          bytes < options_.bytes_ahead_max;
 }
 
@@ -125,7 +132,7 @@ Status RunLoop::Admit() {
   }
   for (int rows = 0; rows < kRowsPerTurn && !window_.empty() && HasRoom(); ++rows) {
     // If a bound is reached, finished rows are held until the oldest row is written.
-    Submit(IsWithinBounds() ? window_.TakeNext() : window_.TakeOldest());
+    Submit(IsWithinBounds() ? window_.TakeNext() : window_.TakeFirst());
   }
   return Status();
 }
@@ -159,16 +166,28 @@ Status RunLoop::FillWindow() {
 }
 
 Status RunLoop::TakeInRow(ParsedRow parsed, size_t bytes) {
-  writer_.Expect(parsed.row.index);
+  if (!parsed.earlier) writer_.Expect(parsed.row.index);
+  if (parsed.row.session.empty()) return PrepareRow(std::move(parsed), bytes, nullptr);
+  sessions_.Add(std::move(parsed), bytes, &prompts_.text());
+  return AdvanceSessions();
+}
+
+Status RunLoop::PrepareRow(ParsedRow parsed, size_t bytes,
+                           std::shared_ptr<Conversation> conversation) {
   if (parsed.error) return WriteFailure(parsed.row, *parsed.error);
   ReadyRow ready;
   ready.row = std::move(parsed.row);
   ready.bytes = bytes;
+  ready.conversation = std::move(conversation);
+  if (ready.row.all_turns && ready.conversation == nullptr) {
+    ready.conversation = std::make_shared<Conversation>(&prompts_.text());
+  }
+  ready.goes_on = ready.conversation != nullptr && !ready.conversation->empty();
   if (bytes >= kLargeRowBytes) {
     preparer_.Add(std::move(ready));
     return Status();
   }
-  const auto error = prompts_.Build(&ready.row, &ready.prompts);
+  const auto error = prompts_.Build(&ready.row, &ready.prompts, nullptr, ready.conversation.get());
   DropPrompt(&ready.row);
   return AddToWindow(std::move(ready), error);
 }
@@ -176,7 +195,12 @@ Status RunLoop::TakeInRow(ParsedRow parsed, size_t bytes) {
 Status RunLoop::AddToWindow(ReadyRow ready, const std::optional<RowError>& error) {
   if (error) return WriteFailure(ready.row, *error);
   ready.bytes -= std::min(ready.bytes, ready.row.shared_bytes);
-  window_.Add(std::move(ready));
+  // Its prefix was computed a moment ago.
+  if (ready.goes_on && HasRoom()) {
+    Submit(std::move(ready));
+  } else {
+    window_.Add(std::move(ready));
+  }
   return Status();
 }
 
@@ -186,7 +210,7 @@ Status RunLoop::TakePrepared(milliseconds wait) {
     MINISGL_RETURN_IF_ERROR(AddToWindow(std::move(prepared->ready), prepared->error));
     wait = milliseconds(0);
   }
-  return Status();
+  return AdvanceSessions();
 }
 
 void RunLoop::Submit(ReadyRow ready) {
@@ -199,6 +223,10 @@ void RunLoop::Submit(ReadyRow ready) {
   pending.answers.resize(prompts.size());
   pending.open_answers = static_cast<int32_t>(prompts.size());
   pending.bytes = ready.bytes;
+  pending.conversation = std::move(ready.conversation);
+  if (pending.conversation != nullptr) {
+    JoinRuntimeSession(pending.row, pending.conversation.get(), &prompts.front());
+  }
   open_bytes_ += ready.bytes;
   std::vector<uint64_t> tags;
   for (size_t answer = 0; answer < prompts.size(); ++answer) tags.push_back(MakeTag(index, answer));
@@ -217,7 +245,7 @@ Status RunLoop::TakeEvents() {
   for (std::optional<Event> event = queue_.Pop(wait); event; event = queue_.Pop(milliseconds(0))) {
     MINISGL_RETURN_IF_ERROR(TakeEvent(std::move(*event)));
   }
-  return Status();
+  return AdvanceSessions();
 }
 
 Status RunLoop::TakeEvent(Event event) {
@@ -229,7 +257,8 @@ Status RunLoop::TakeEvent(Event event) {
   const auto entry = pending_.find(index);
   MINISGL_CHECK(entry != pending_.end(), "an event of row {}, which is done", index);
   Pending& pending = entry->second;
-  RowAnswer& answer = pending.answers[static_cast<size_t>(answer_index)];
+  RowAnswer& answer = pending.row.all_turns ? pending.answers.back()
+                                            : pending.answers[static_cast<size_t>(answer_index)];
   answer.text += event.text;
   answer.token_ids.insert(answer.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
   answer.logprobs.insert(answer.logprobs.end(), std::make_move_iterator(event.logprobs.begin()),
@@ -239,18 +268,18 @@ Status RunLoop::TakeEvent(Event event) {
   if (pending.row.format == RowFormat::kScore) tokens_ += std::ssize(answer.prompt_logprobs);
   if (!event.text.empty()) MINISGL_RETURN_IF_ERROR(writer_.WriteText(event.text));
   if (!is_done) return Status();
-  FinishAnswer(event, answer_index, &pending);
+  FinishAnswer(event, &answer, &pending);
   return --pending.open_answers == 0 ? FinishRow(index) : Status();
 }
 
-void RunLoop::FinishAnswer(const Event& event, int32_t answer_index, Pending* pending) {
-  RowAnswer& answer = pending->answers[static_cast<size_t>(answer_index)];
+void RunLoop::FinishAnswer(const Event& event, RowAnswer* done, Pending* pending) {
+  RowAnswer& answer = *done;
   answer.usage = event.usage;
   answer.times = event.times;
   answer.finish_reason = FinishReasonName(event.finish_reason);
   answer.cut_in_grammar = event.cut_in_grammar;
   // Those of the options' grammar were logged when it was read.
-  if (answer_index == 0 && !pending->row.grammar_field.empty()) {
+  if (done == pending->answers.data() && !pending->row.grammar_field.empty()) {
     std::vector<std::string>& warnings = pending->row.warnings;
     warnings.insert(warnings.end(), event.grammar_warnings.begin(), event.grammar_warnings.end());
   }
@@ -276,6 +305,7 @@ void RunLoop::FinishAnswer(const Event& event, int32_t answer_index, Pending* pe
 }
 
 Status RunLoop::FinishRow(int64_t index) {
+  if (SubmitNextTurn(index, &pending_.at(index))) return Status();
   auto node = pending_.extract(index);
   Pending& pending = node.mapped();
   open_bytes_ -= pending.bytes;
@@ -286,7 +316,8 @@ Status RunLoop::FinishRow(int64_t index) {
     }
   }
   // If any of several answers began, it is kept; the others are empty.
-  const bool began = std::any_of(pending.answers.begin(), pending.answers.end(),
+  const auto first = pending.row.all_turns ? pending.answers.end() - 1 : pending.answers.begin();
+  const bool began = std::any_of(first, pending.answers.end(),
                                  [](const RowAnswer& a) { return !a.token_ids.empty(); });
   if (pending.timed_out && !began && !pending.error) {
     const char* const what =
@@ -294,18 +325,31 @@ Status RunLoop::FinishRow(int64_t index) {
     pending.error = RowError{"timeout", fmt::format("{} within {} s", what, *pending.row.timeout_s),
                              "timeout_s"};
   }
+  if (pending.error && pending.row.turn > 0) {
+    pending.answers.resize(static_cast<size_t>(pending.row.turn));
+    pending.row.turns = writer_.FormatTurns(pending.row, pending.answers);
+  }
+  if (pending.row.session.empty() && pending.conversation != nullptr) {
+    LeaveRuntimeSession(pending.conversation.get());
+  }
   if (pending.error) return WriteFailure(pending.row, *pending.error);
   if (auto warning = CutInGrammarWarning(pending.answers)) {
     pending.row.warnings.push_back(std::move(*warning));
   }
   MINISGL_RETURN_IF_ERROR(writer_.WriteAnswers(pending.row, pending.answers));
   ++rows_done_;
+  if (pending.row.session.empty()) return Status();
+  RowAnswer& answer = pending.answers.back();
+  pending.conversation->AddAnswer(std::move(answer.text), std::move(answer.token_ids),
+                                  answer.finish_reason == "stop");
+  EndInSession(pending.row, /*failed=*/false);
   return Status();
 }
 
 Status RunLoop::WriteFailure(const Row& row, const RowError& error) {
   MINISGL_RETURN_IF_ERROR(writer_.WriteError(row, error));
   failures_.Add(row.line, error);
+  if (!row.session.empty()) EndInSession(row, /*failed=*/true);
   return Status();
 }
 
@@ -377,7 +421,7 @@ Status RunLoop::CancelPreparing() {
 
 Status RunLoop::CancelWindow() {
   while (!window_.empty()) {
-    MINISGL_RETURN_IF_ERROR(WriteFailure(window_.TakeOldest().row, NotSubmitted()));
+    MINISGL_RETURN_IF_ERROR(WriteFailure(window_.TakeFirst().row, NotSubmitted()));
   }
   return Status();
 }
@@ -389,6 +433,7 @@ Status RunLoop::CancelUnread() {
     ParsedRow parsed;
     switch (source_.Next(0, &parsed)) {
       case RowSource::Outcome::kRow:
+        if (parsed.earlier) break;
         writer_.Expect(parsed.row.index);
         MINISGL_RETURN_IF_ERROR(
             WriteFailure(parsed.row, parsed.error ? *parsed.error : NotSubmitted()));

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -20,6 +21,7 @@
 #include "batch/row_prompt.h"
 #include "batch/row_source.h"
 #include "batch/row_window.h"
+#include "batch/session_rows.h"
 #include "minisgl/base/status.h"
 #include "minisgl/runtime/runtime.h"
 #include "term/progress.h"
@@ -36,6 +38,12 @@ struct RunLoopOptions {
   // Bound on the window of rows read but not submitted, from which rows with a common prefix are
   // chosen. A row waits for at most twice as many others. 1 means input order.
   int64_t window_answers_max = 1024;
+  // Sessions of which rows are submitted at once. Each has one row in work, so that fewer than the
+  // rows that run would leave room unused.
+  int64_t open_sessions_max = 256;
+  // Bound on rows that wait for the earlier rows of their sessions. They are not part of the
+  // window, so that other rows go on.
+  int64_t waiting_rows_max = 16384;
   // Bound on rows that are answered but held until earlier rows are written. Larger than the bounds
   // above, so that the row they wait for is submitted before this bound is reached.
   int64_t held_rows_max = 4096;
@@ -84,6 +92,7 @@ class RunLoop {
     Row row;
     std::vector<RowAnswer> answers;
     std::vector<RequestId> requests;
+    std::shared_ptr<Conversation> conversation;  // null: none
     size_t bytes = 0;
     int32_t open_answers = 0;
     bool timed_out = false;
@@ -91,6 +100,8 @@ class RunLoop {
     std::optional<RowError> error;
   };
 
+  static uint64_t MakeTag(int64_t index, size_t answer);
+  static RowError NotSubmitted();
   bool IsWithinBounds() const;
   bool HasRoom() const { return pending_.empty() || IsWithinBounds(); }
   bool WindowHasRoom() const;
@@ -99,15 +110,26 @@ class RunLoop {
   Status Admit();
   Status FillWindow();
   // True if every row has been submitted.
-  bool AllSubmitted() const { return source_ended_ && window_.empty() && preparer_.empty(); }
+  bool AllSubmitted() const {
+    return source_ended_ && window_.empty() && preparer_.empty() && sessions_.num_waiting() == 0;
+  }
   Status TakeInRow(ParsedRow parsed, size_t bytes);
+  Status PrepareRow(ParsedRow parsed, size_t bytes, std::shared_ptr<Conversation> conversation);
   Status AddToWindow(ReadyRow ready, const std::optional<RowError>& error);
   Status TakePrepared(std::chrono::milliseconds wait);
   void Submit(ReadyRow ready);
   Status TakeEvents();
   Status TakeEvent(Event event);
-  void FinishAnswer(const Event& event, int32_t answer_index, Pending* pending);
+  void FinishAnswer(const Event& event, RowAnswer* done, Pending* pending);
   Status FinishRow(int64_t index);
+  // Of run_loop_sessions.cc.
+  Status AdvanceSessions();
+  bool TakeEarlier(const SessionRows::Waiting& waiting);
+  void JoinRuntimeSession(const Row& row, Conversation* conversation, Prompt* prompt);
+  void EndInSession(const Row& row, bool failed);
+  void LeaveRuntimeSession(Conversation* conversation);
+  bool SubmitNextTurn(int64_t index, Pending* pending);
+  Status CancelWaiting();
   Status WriteFailure(const Row& row, const RowError& error);
   void AbortRow(const Pending& pending);
   void CheckStop();
@@ -129,6 +151,7 @@ class RunLoop {
   EventQueue queue_;
   RowWindow window_;
   RowPreparer preparer_;
+  SessionRows sessions_;
   std::unordered_map<int64_t, Pending> pending_;  // by row index
   int64_t open_answers_ = 0;
   size_t open_bytes_ = 0;

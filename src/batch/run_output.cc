@@ -99,6 +99,7 @@ Status RunOutput::ReadOld(const RunOptions& options, const RunInput& input, RowS
   failed_before_ = old_->failed;
   scores_before_ = old_->scores;
   asked->finished = std::move(old_->finished);
+  asked->earlier = std::move(old_->earlier);
   if (!empty) {
     Log(LogLevel::kInfo,
         fmt::format("resuming {}: {}{} rows answered, {} failed{}, {} to run", name,

@@ -14,6 +14,7 @@
 #include "batch/grammar_texts.h"
 #include "batch/row_prompt.h"
 #include "batch/row_source.h"
+#include "batch/session_rows.h"
 #include "cli/commands.h"
 #include "load/model_loader.h"
 #include "load/sampling.h"
@@ -54,6 +55,7 @@ struct Subject {
   std::optional<report::RunSpeed> speed;
   std::string first_bad;  // "FILE:LINE: code: message"
   int64_t raw_prompts = 0;
+  bool answers_missing = false;  // from prompts of conversations
 };
 
 uint64_t PageBytes(const MemoryPlan& plan) {
@@ -82,6 +84,7 @@ double Percent(int64_t part, int64_t whole) {
 // Explains why the number of shared tokens may be inexact; "" if it is exact.
 std::string Doubt(const report::RunEstimate& estimate, const Subject& subject) {
   if (!subject.keeps_prefixes) return "--cache naive keeps no prefix";
+  if (subject.answers_missing) return "prompts of sessions lack the earlier answers";
   if (subject.facts.engine.plan.limits.num_window_pages > 0) {
     return "at most: layers with a window free old pages";
   }
@@ -230,6 +233,7 @@ Result<report::RunEstimate> ReadRows(const PlanOptions& options,
   ReadingProgress line(!options.model.quiet);
   batch::ParsedRow parsed;
   batch::GrammarCheck grammars;
+  batch::UnaskedRows unasked(&builder);
   std::vector<Prompt> prompts;
   int64_t rows = 0;
   for (batch::RowSource::Outcome outcome = source.Next(batch::kRowWait_ms, &parsed);
@@ -240,7 +244,7 @@ Result<report::RunEstimate> ReadRows(const PlanOptions& options,
     if (outcome == batch::RowSource::Outcome::kNotYet) continue;
     ++rows;
     if (!parsed.error && batch::IsRawPrompt(parsed.row)) ++subject->raw_prompts;
-    if (!parsed.error) parsed.error = builder.Build(&parsed.row, &prompts);
+    parsed.error = unasked.Build(&parsed, &prompts);
     if (!parsed.error) parsed.error = grammars.Check(parsed.row, prompts, nullptr);
     if (!parsed.error) {
       estimator.Add(prompts);
@@ -251,6 +255,7 @@ Result<report::RunEstimate> ReadRows(const PlanOptions& options,
     subject->first_bad = fmt::format("{}:{}: {}: {}", reader->name(), parsed.row.line,
                                      parsed.error->code, Visible(parsed.error->message, 1000));
   }
+  subject->answers_missing = unasked.any_missing();
   return estimator.Finish();
 }
 

@@ -23,6 +23,7 @@
 #include "batch/run_loop.h"
 #include "batch/run_options.h"
 #include "batch/run_output.h"
+#include "batch/session_rows.h"
 #include "batch/shard.h"
 #include "cli/commands.h"
 #include "load/model_loader.h"
@@ -196,6 +197,7 @@ Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
   MINISGL_RETURN_IF_ERROR(CheckText(options, text, job));
   const batch::PromptBuilder builder = MakePromptBuilder(options, text, facts, {});
   batch::GrammarCheck grammars;
+  batch::UnaskedRows unasked(&builder);
   int64_t rows = 0, bad_rows = 0, tokens = 0;
   const std::string name = job->reader ? job->reader->name() : "the prompt";
   batch::ParsedRow parsed;
@@ -206,14 +208,15 @@ Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
     ++rows;
     std::vector<Prompt> prompts;
     std::vector<std::string> warnings;
-    if (!parsed.error) parsed.error = builder.Build(&parsed.row, &prompts);
+    parsed.error = unasked.Build(&parsed, &prompts);
     if (!parsed.error) parsed.error = grammars.Check(parsed.row, prompts, &warnings);
     for (const std::string& warning : warnings) {
       Log(LogLevel::kWarning,
           fmt::format("{}:{}: {}", name, parsed.row.line, Visible(warning, 1000)));
     }
     if (!parsed.error) {
-      tokens += static_cast<int64_t>(prompts.front().ids.size());
+      const size_t turns = parsed.row.all_turns ? prompts.size() : 1;
+      for (size_t i = 0; i < turns; ++i) tokens += std::ssize(prompts[i].ids);
       continue;
     }
     ++bad_rows;
@@ -314,6 +317,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   batch::RunLoopOptions loop_options;
   loop_options.answers_ahead_max =
       batch::kSubmittedPerRunningRequest * options.engine.max_running_requests;
+  loop_options.open_sessions_max = options.engine.max_running_requests;
   loop_options.rows_total = job->rows_total;
   loop_options.failures_max = options.max_failures;
   // Without a prefix cache, or with order of arrival, there is no choice of rows.
@@ -411,8 +415,7 @@ Result<int> RunCommand(batch::RunOptions options, report::ReportFiles* reports) 
     if (options.check) return CheckOnly(options, &job);
     if (job.shard.count > 1) {
       const batch::RowRange range = batch::RowsOfShard(job.shard, job.check.rows);
-      job.asked.first = range.first;
-      job.asked.end = range.end;
+      job.asked = batch::SelectShard(range.first, range.end, job.check);
     }
     MINISGL_RETURN_IF_ERROR(OpenOutputs(options, model_dir, ids, &job, reports));
   }

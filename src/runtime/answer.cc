@@ -164,3 +164,24 @@ void Answer::PushDone(Event done) {
 }
 
 }  // namespace minisgl::runtime
+
+namespace minisgl {
+
+std::string AnswerText(const Prompt& prompt, std::span<const TokenId> ids,
+                       const Tokenizer& tokenizer) {
+  EventQueue queue;
+  runtime::Answer answer(0, 0, prompt, &tokenizer, &queue);
+  for (const TokenId id : ids) {
+    RowResult row;
+    row.token = id;
+    if (answer.AcceptToken(row)) break;
+  }
+  answer.End(SchedEvent{});
+  std::string text;
+  while (const std::optional<Event> event = queue.Pop(std::chrono::milliseconds(0))) {
+    text += event->text;
+  }
+  return text;
+}
+
+}  // namespace minisgl

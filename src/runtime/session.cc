@@ -41,6 +41,7 @@ bool AllTrusted(const std::vector<TextPiece>& pieces) {
 
 // Returns a message as templates take it.
 Json MessageJson(const SessionMessage& message, bool reasoning_in_blocks) {
+  if (!message.given.is_null()) return message.given;
   Json json;
   json.Set("role", message.role);
   if (message.reasoning.empty()) {
@@ -114,6 +115,9 @@ Result<std::vector<TextPiece>> Session::RenderMessages(Json::Array messages,
   input.unk_token = tokenizer_->unk_token();
   input.pad_token = tokenizer_->pad_token();
   input.extra = template_args;
+  input.tools = inputs_.tools;
+  input.documents = inputs_.documents;
+  input.cancelled = inputs_.cancelled;
   return chat_template_->Render(input);
 }
 
@@ -206,18 +210,17 @@ std::vector<Session::Splice> Session::FindSplices(const Rendered& whole,
   return splices;
 }
 
-// Returns the ids of `pieces` that follow the control token `marker`. They are encoded with its
-// spelling before them, so that no tokenizer treats them as the beginning of a text.
-Result<std::vector<TokenId>> Session::EncodeAfter(TokenId marker,
-                                                  std::vector<TextPiece> pieces) const {
-  pieces.insert(pieces.begin(), TextPiece{tokenizer_->PieceText(marker), true});
-  MINISGL_ASSIGN_OR_RETURN(std::vector<TokenId> ids, tokenizer_->Encode(pieces));
-  if (!ids.empty() && ids.front() == marker) {
+Result<std::vector<TokenId>> EncodeAfter(const Tokenizer& tokenizer, std::optional<TokenId> marker,
+                                         std::vector<TextPiece> pieces) {
+  if (!marker || pieces.empty()) return tokenizer.Encode(pieces);
+  pieces.insert(pieces.begin(), TextPiece{tokenizer.PieceText(*marker), true});
+  MINISGL_ASSIGN_OR_RETURN(std::vector<TokenId> ids, tokenizer.Encode(pieces));
+  if (!ids.empty() && ids.front() == *marker) {
     ids.erase(ids.begin());
     return ids;
   }
   pieces.erase(pieces.begin());
-  return tokenizer_->Encode(pieces);
+  return tokenizer.Encode(pieces);
 }
 
 Result<std::vector<TokenId>> Session::EncodeSpliced(const std::vector<TextPiece>& pieces,
@@ -228,9 +231,8 @@ Result<std::vector<TokenId>> Session::EncodeSpliced(const std::vector<TextPiece>
   const auto append_text = [&](size_t end) {
     std::vector<TextPiece> text = Cut(pieces, at, end);
     if (text.empty()) return Status();
-    MINISGL_ASSIGN_OR_RETURN(
-        const std::vector<TokenId> more,
-        marker ? EncodeAfter(*marker, std::move(text)) : tokenizer_->Encode(text));
+    MINISGL_ASSIGN_OR_RETURN(const std::vector<TokenId> more,
+                             EncodeAfter(*tokenizer_, marker, std::move(text)));
     ids.insert(ids.end(), more.begin(), more.end());
     return Status();
   };

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -106,6 +107,10 @@ struct Event {
   bool cut_in_grammar = false;
   std::vector<std::string> grammar_warnings;  // what compiling its grammar noticed
 };
+
+// Returns the text that the events of an answer of `ids` to `prompt` carry in total.
+std::string AnswerText(const Prompt& prompt, std::span<const TokenId> ids,
+                       const Tokenizer& tokenizer);
 
 // Unbounded; any thread pushes, one thread pops.
 class EventQueue {

@@ -5,8 +5,10 @@
 // sessions may share a Runtime.
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "minisgl/base/ids.h"
@@ -26,7 +28,23 @@ struct SessionMessage {
   // assistant: the reasoning between control tokens, which no content can spell. If the tags are
   // ordinary text, the reasoning is in the content.
   std::string reasoning = {};
+  // The message as the caller has it, with members that the fields above lack; null: these fields
+  // are the message. Not of an answer of this session.
+  Json given = {};
 };
+
+// What a template is given besides messages and arguments.
+struct SessionInputs {
+  Json tools, documents;  // null or arrays
+  // Rendering fails soon after this becomes true; null: it cannot be cancelled.
+  const std::atomic<bool>* cancelled = nullptr;
+};
+
+// Returns the ids of `pieces` that follow the control token `marker`, if there is one. They are
+// encoded with its spelling before them, so that no tokenizer treats them as the beginning of a
+// text.
+Result<std::vector<TokenId>> EncodeAfter(const Tokenizer& tokenizer, std::optional<TokenId> marker,
+                                         std::vector<TextPiece> pieces);
 
 class Session {
  public:
@@ -47,6 +65,9 @@ class Session {
 
   // Whether control tokens spelled in a content count as such; otherwise they are text.
   void set_parse_special(bool parse_special) { parse_special_ = parse_special; }
+
+  // Of every rendering from now on.
+  void set_inputs(SessionInputs inputs) { inputs_ = std::move(inputs); }
 
   // Returns the ids of the conversation so far and the generation prompt: the next answer continues
   // them. An answer is spliced in by its sampled ids if rendering it gives the same text, or the
@@ -76,10 +97,10 @@ class Session {
                                     const Rendered& whole, size_t at) const;
   Result<std::vector<TokenId>> EncodeSpliced(const std::vector<TextPiece>& pieces,
                                              const std::vector<Splice>& splices) const;
-  Result<std::vector<TokenId>> EncodeAfter(TokenId marker, std::vector<TextPiece> pieces) const;
 
   const Tokenizer* tokenizer_;
   const ChatTemplate* chat_template_;
+  SessionInputs inputs_;  // before reasoning_in_blocks_, whose value needs renderings
   std::vector<TokenId> kept_special_ids_;
   const ReasoningTags tags_;
   // True if the template takes a message's reasoning as a part of its content, of type "thinking".

@@ -1,0 +1,67 @@
+// What was said so far in a session of rows, or in a row whose every turn is answered: messages, or
+// text that goes on without the chat template.
+//
+// Order of calls: for each prompt AddMessages, AddPrompt or nothing else, then Keep, then
+// AddAnswer. After an error the conversation cannot go on. Used by one thread at a time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "batch/row.h"
+#include "minisgl/runtime/runtime.h"
+#include "minisgl/runtime/session.h"
+#include "minisgl/text/text_model.h"
+
+namespace minisgl::batch {
+
+// The prompt of a row in a conversation.
+struct ConversationPrompt {
+  std::vector<TokenId> ids;
+  std::vector<TextPiece> pieces;  // as rendered; of messages only
+};
+
+class Conversation {
+ public:
+  explicit Conversation(const TextModel* text);
+
+  bool empty() const { return kind_ == Kind::kEmpty; }
+
+  // The conversation of the runtime in which its turns are submitted; 0: none. For the caller.
+  SessionId runtime_session = 0;
+
+  // Returns why `row` cannot go on with what was said so far, or nullopt.
+  std::optional<RowError> CheckNext(const Row& row) const;
+
+  // Adds the row's messages; with `all_turns` those up to the next one of the user. Returns the
+  // prompt that asks for an answer to them. REQUIRES a chat template.
+  Result<ConversationPrompt> AddMessages(Row* row, const std::atomic<bool>* cancelled);
+  // Returns the ids of the text so far with the row's prompt behind it. REQUIRES !empty().
+  Result<std::vector<TokenId>> AddPrompt(Row* row);
+
+  // Keeps the prompt as it is asked.
+  void Keep(const Row& row, const Prompt& prompt);
+  // Adds its answer. `text` is what its events carried in total.
+  void AddAnswer(std::string text, std::vector<TokenId> ids, bool stopped);
+  // The same for an answer of which only the ids are known.
+  void AddAnswer(std::vector<TokenId> ids, bool stopped);
+
+ private:
+  enum class Kind : uint8_t { kEmpty, kMessages, kText };
+
+  const TextModel* text_;
+  Kind kind_ = Kind::kEmpty;
+  std::optional<Session> session_;  // of messages
+  ReasoningTags reasoning_;         // of the last prompt
+  Prompt prompt_;                   // the last one
+  std::string answer_;              // to it, without what only its reasoning tags say
+  std::vector<TokenId> answer_ids_;
+  bool stopped_ = false;  // by a token or a string, not by its length
+};
+
+}  // namespace minisgl::batch
