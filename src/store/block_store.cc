@@ -67,6 +67,11 @@ bool ReadBlock(int fd, BlockHeader* header, std::span<std::byte> data) {
   return ReadAt(fd, data.data() + done, data.size() - done, sizeof(*header) + done);
 }
 
+// The folder, as messages name it.
+std::string NameOf(const std::string& folder) {
+  return fmt::format("{}: {}", SettingName(Setting::kPrefixCache), Visible(folder, 400));
+}
+
 // Errors that say nothing about the file.
 bool IsOfProcess(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
 
@@ -107,7 +112,6 @@ class FolderStore final : public KvBlockStore {
   int WriteFile(const FileHandle& model, KvBlockPath path, const BlockHeader& header,
                 std::span<const std::byte> data);
   void StopSaving(const std::string& why);
-  std::string Where() const;
 
   const KvBlockFolderOptions options_;
   const KvBlockKey root_;
@@ -145,8 +149,8 @@ Status FolderStore::Begin() {
   if (max_bytes_ == 0) {
     struct statvfs disk {};
     if (fstatvfs(folder_.fd(), &disk) != 0) {
-      return MakeStatus(StatusCode::kIoError, "its free space is unknown ({})",
-                        std::strerror(errno));
+      return MakeStatus(StatusCode::kIoError, "{}: the disk's free space is unknown ({})",
+                        NameOf(options_.folder), std::strerror(errno));
     }
     const double free_bytes =
         static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
@@ -158,10 +162,6 @@ Status FolderStore::Begin() {
                       SettingName(Setting::kPrefixCacheSize), max_bytes_, file_bytes_);
   }
   return Status();
-}
-
-std::string FolderStore::Where() const {
-  return fmt::format("{}: {}", SettingName(Setting::kPrefixCache), Visible(options_.folder, 400));
 }
 
 FolderStore::ModelFolder FolderStore::model() const {
@@ -215,7 +215,7 @@ void FolderStore::DropDamaged(const ModelFolder& model, const KvBlockKey& key) {
     Log(LogLevel::kWarning,
         fmt::format("{}: a block was damaged; it was removed, and its tokens are computed "
                     "(minisgl cache verify finds others)",
-                    Where()));
+                    NameOf(options_.folder)));
   }
 }
 
@@ -295,8 +295,8 @@ int FolderStore::WriteFile(const FileHandle& model, KvBlockPath path, const Bloc
 
 void FolderStore::StopSaving(const std::string& why) {
   if (!accepts_blocks_.exchange(false)) return;
-  Log(LogLevel::kWarning,
-      fmt::format("{}: no more blocks are saved ({}); those in it are used", Where(), why));
+  Log(LogLevel::kWarning, fmt::format("{}: no more blocks are saved ({}); those in it are used",
+                                      NameOf(options_.folder), why));
 }
 
 bool FolderStore::Write(KvBlockPath path, std::span<const TokenId> block_tokens,
@@ -376,16 +376,18 @@ KvBlockStoreStats FolderStore::stats() const {
 }  // namespace
 }  // namespace store
 
+Status PrepareKvBlockFolder(const std::string& folder) {
+  const Result<FileHandle> opened = store::OpenCacheFolder(folder, true);
+  return opened.ok() ? Status() : opened.status().WithPrefix(store::NameOf(folder));
+}
+
 Result<std::unique_ptr<KvBlockStore>> OpenKvBlockFolder(const KvBlockFolderOptions& options) {
   MINISGL_CHECK(options.block_bytes > 0 && options.max_bytes >= 0, "blocks of {} bytes in {}",
                 options.block_bytes, options.max_bytes);
-  const std::string where =
-      fmt::format("{}: {}", SettingName(Setting::kPrefixCache), Visible(options.folder, 400));
   Result<FileHandle> folder = store::OpenCacheFolder(options.folder, true);
-  if (!folder.ok()) return folder.status().WithPrefix(where);
+  if (!folder.ok()) return folder.status().WithPrefix(store::NameOf(options.folder));
   auto opened = std::make_unique<store::FolderStore>(options, std::move(*folder));
-  const Status begun = opened->Begin();
-  if (!begun.ok()) return begun.WithPrefix(where);
+  MINISGL_RETURN_IF_ERROR(opened->Begin());
   return std::unique_ptr<KvBlockStore>(std::move(opened));
 }
 

@@ -121,6 +121,17 @@ TEST_F(StoreTest, AFolderThatOthersCanReadIsRefused) {
   }
 }
 
+TEST_F(StoreTest, AFolderCanBePreparedBeforeTheStoreIsOpened) {
+  EXPECT_TRUE(PrepareKvBlockFolder(Folder()).ok());
+  struct stat info {};
+  ASSERT_EQ(stat(Folder().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0700u);
+  EXPECT_TRUE(PrepareKvBlockFolder(Folder()).ok());
+  ASSERT_EQ(chmod(Folder().c_str(), 0755), 0);
+  EXPECT_EQ(PrepareKvBlockFolder(Folder()).message(),
+            OpenKvBlockFolder(Options()).status().message());
+}
+
 TEST_F(StoreTest, AnotherUsersFolderIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
   ASSERT_NE(Open(), nullptr);

@@ -74,7 +74,9 @@ class KvBlockStore {
 
 struct KvBlockFolderOptions {
   std::string folder;
-  int64_t max_bytes = 0;  // of all blocks in the folder, of all models; 0: see DefaultMaxBytes
+  // Of all blocks in the folder, of all models; 0: a tenth of what is free on the disk or used by
+  // the folder's blocks.
+  int64_t max_bytes = 0;
   // Says what makes keys and values equal: the model's weights and configuration, element type and
   // layout of the keys and values, and whatever else changes a bit of them.
   std::string identity;
@@ -88,5 +90,9 @@ struct KvBlockFolderOptions {
 // kBadInput: the folder belongs to another user, or others have access to it. kUsage: max_bytes is
 // less than one block needs. kCannotCreate, kIoError.
 Result<std::unique_ptr<KvBlockStore>> OpenKvBlockFolder(const KvBlockFolderOptions& options);
+
+// Makes the folder of a store if it is missing, and returns the errors of OpenKvBlockFolder that are
+// about the folder itself. For a program that uses the folder before it can open the store.
+Status PrepareKvBlockFolder(const std::string& folder);
 
 }  // namespace minisgl
