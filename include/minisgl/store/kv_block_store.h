@@ -91,8 +91,8 @@ struct KvBlockFolderOptions {
 // less than one block needs. kCannotCreate, kIoError.
 Result<std::unique_ptr<KvBlockStore>> OpenKvBlockFolder(const KvBlockFolderOptions& options);
 
-// Makes the folder of a store if it is missing, and returns the errors of OpenKvBlockFolder that are
-// about the folder itself. For a program that uses the folder before it can open the store.
+// Makes the folder of a store if it is missing, and returns the errors of OpenKvBlockFolder that
+// are about the folder itself. For a program that uses the folder before it can open the store.
 Status PrepareKvBlockFolder(const std::string& folder);
 
 }  // namespace minisgl
