@@ -117,12 +117,18 @@ bool PrefixSource::Advance(LoadState* load) {
       load->good = end - load->begin;
     }
     load->jobs.pop_front();
+    --num_reading_;
   }
   while (!load->is_stopped && load->next_block < load->end_block) {
     auto job = std::make_shared<Job>();
     job->block = load->next_block;
     job->copy = engine_->BeginWrite(PagesOf(job->block, load->begin, load->count, load->pages));
-    if (job->copy == nullptr) break;  // again when others have ended
+    if (job->copy == nullptr) {  // again when others have ended
+      load->is_stopped = load->jobs.empty() && IsRefused();
+      break;
+    }
+    num_refusals_ = 0;
+    ++num_reading_;
     ++load->next_block;
     load->jobs.push_back(job);
     PostRead(load, job);
@@ -175,16 +181,25 @@ std::optional<KvSaveResult> PrefixSource::DropSave(KvSaveId id) {
   const auto found = saves_.find(id);
   MINISGL_CHECK(found != saves_.end(), "save {} is dropped, and does not exist", id);
   SaveState& save = found->second;
-  for (const int64_t block : save.waiting) {
-    saving_.erase((*save.keys)[static_cast<size_t>(block)]);
-    save.result.dropped_tokens += block_tokens_;
-  }
-  save.waiting.clear();
+  DropWaiting(&save);
   for (const auto& job : save.jobs) job->is_skipped = true;
   if (!save.jobs.empty()) return std::nullopt;
   const KvSaveResult result = save.result;
   saves_.erase(found);
   return result;
+}
+
+void PrefixSource::DropWaiting(SaveState* save) {
+  for (const int64_t block : save->waiting) {
+    saving_.erase((*save->keys)[static_cast<size_t>(block)]);
+    save->result.dropped_tokens += block_tokens_;
+  }
+  save->waiting.clear();
+}
+
+bool PrefixSource::IsRefused() {
+  if (num_reading_ > 0 || num_writing_ > 0) return false;
+  return ++num_refusals_ >= kRefusalsMax;
 }
 
 std::vector<KvSaveResult> PrefixSource::TakeSaved() {
@@ -221,7 +236,11 @@ void PrefixSource::BeginWrites(SaveState* save) {
     job->block = save->waiting.front();
     job->copy = engine_->ReadPages(
         PagesOf(job->block, 0, static_cast<int64_t>(save->tokens.size()), save->pages));
-    if (job->copy == nullptr) break;
+    if (job->copy == nullptr) {
+      if (save->jobs.empty() && IsRefused()) DropWaiting(save);
+      break;
+    }
+    num_refusals_ = 0;
     save->jobs.push_back(std::move(job));
     save->waiting.pop_front();
     ++num_writing_;

@@ -28,6 +28,9 @@ namespace minisgl::runtime {
 class PrefixSource final : public KvSource {
  public:
   static constexpr int kSavesAtOnce = 4;  // blocks
+  // If the engine has no memory for a copy so many times in a row while no other is under way, it
+  // will have none: a load ends there, and a save is dropped.
+  static constexpr int kRefusalsMax = 1000;
 
   // `engine` and `store` outlive it. REQUIRES engine->KvBlockBytes(block_tokens) > 0, the size of
   // the store's blocks.
@@ -105,10 +108,13 @@ class PrefixSource final : public KvSource {
   bool Advance(LoadState* load);
   void PostRead(const LoadState* load, const std::shared_ptr<Job>& job);
   void PostWrite(const SaveState* save, const std::shared_ptr<Job>& job);
+  void DropWaiting(SaveState* save);
   void EndWrites(SaveState* save);
   void BeginWrites(SaveState* save);
   // Marks the blocks as used, in the background.
   void Touch(const Keys& keys, int64_t num_blocks);
+  // Counts the engine's refusal of a copy. True if there were too many.
+  bool IsRefused();
 
   Engine* const engine_;
   KvBlockStore* const store_;
@@ -119,6 +125,8 @@ class PrefixSource final : public KvSource {
   std::map<KvSaveId, SaveState> saves_;
   std::set<KvBlockKey> saving_;  // keys of blocks that wait or are under way
   int num_writing_ = 0;          // blocks of saves under way
+  int num_reading_ = 0;          // blocks of loads under way
+  int num_refusals_ = 0;         // in a row
   uint64_t num_saved_ = 0;       // blocks
   std::atomic<int> num_touches_ = 0;
   std::vector<std::byte> buffer_;         // of the background work

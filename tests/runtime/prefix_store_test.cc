@@ -145,5 +145,35 @@ TEST(PrefixStoreTest, ManyRequestsOfAFewPrefixesAnswerRight) {
   }
 }
 
+// An engine without memory for copies.
+class CopylessEngine final : public sim::SimEngine {
+ public:
+  explicit CopylessEngine(const EngineLimits& limits) : SimEngine(limits, kNoEnds) {}
+  std::unique_ptr<KvBlockCopy> ReadPages(std::span<const PageId>) override { return nullptr; }
+  std::unique_ptr<KvBlockCopy> BeginWrite(std::span<const PageId>) override { return nullptr; }
+};
+
+TEST(PrefixStoreTest, AnEngineWithoutMemoryForCopiesStillAnswers) {
+  const std::shared_ptr<KvBlockStore> store = MakeStoreOfMemory();
+  const Prompt prompt = MakePrompt(1, 150, 5);
+  {
+    const auto runtime = RuntimeOver(store);
+    AnswerOf(runtime.get(), prompt);
+    runtime->FinishSaves(kStorePatience);
+  }
+  RuntimeOptions options;
+  options.scheduler.max_prefill_tokens = 32;
+  options.kv_store = store;
+  const auto runtime =
+      Runtime::Create(std::make_unique<CopylessEngine>(SmallLimits()), nullptr, options).value();
+  const Collected answer = AnswerOf(runtime.get(), prompt);
+  EXPECT_EQ(answer.ids, sim::RightAnswer(prompt.ids, 5, true, 50, kNoEnds));
+  EXPECT_EQ(answer.done.usage.cached_tokens, 0);
+  AnswerOf(runtime.get(), MakePrompt(20, 150, 5));
+  runtime->FinishSaves(kStorePatience);
+  EXPECT_EQ(runtime->Stats().scheduler.saved_pages, 0);
+  EXPECT_EQ(runtime->Stats().scheduler.dropped_pages, 32);
+}
+
 }  // namespace
 }  // namespace minisgl::runtime
