@@ -32,6 +32,13 @@ class Ops {
   // The type of all activations except the residual stream and the logits, which are f32.
   virtual DType activation_dtype() const { return DType::kF32; }
 
+  // The orders in which RopeKvWrite stores the keys and values of a layer, whose slots are
+  // contiguous.
+  virtual KvOrders OrdersOf(const KvLayer& kv) const {
+    static_cast<void>(kv);
+    return {};
+  }
+
   // `num_bytes` of zeroed device memory, 64-byte aligned, freed with the last copy of the pointer.
   // kOutOfMemory.
   virtual Result<std::shared_ptr<void>> Allocate(size_t num_bytes) = 0;

@@ -145,6 +145,18 @@ struct KvLayer {
   int64_t value_head_stride() const { return v_head_stride == 0 ? head_stride : v_head_stride; }
 };
 
+// The order in which one head's keys, or values, of a page are stored, where KvLayer leaves it to
+// the implementation. P: page size; D: elements of a token.
+enum class KvOrder : uint8_t {
+  kRows,         // [P][D]
+  kColumns,      // [D][P]
+  kColumnPairs,  // [D / 2][P][2]: elements 2i and 2i + 1 of one token
+  kRowPairs,     // [P / 2][D][2]: one element of tokens 2i and 2i + 1
+};
+struct KvOrders {
+  KvOrder keys = KvOrder::kRows, values = KvOrder::kRows;
+};
+
 // Width of a token's queries, keys and values, concatenated.
 inline int64_t QkvWidth(int64_t num_heads, int64_t num_kv_heads, int64_t head_dim,
                         int64_t value_dim) {

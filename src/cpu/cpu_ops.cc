@@ -65,6 +65,16 @@ class CpuOps : public Ops {
                        count == 1 ? "" : "s");
   }
 
+  KvOrders OrdersOf(const KvLayer& kv) const override {
+    const auto head_dim = static_cast<int32_t>(kv.slot_stride);
+    if (KeepsPairs(kv, head_dim, static_cast<int32_t>(kv.value_slot_stride()))) {
+      return {KvOrder::kColumnPairs, KvOrder::kRowPairs};
+    }
+    if (kv.base.dtype != DType::kF32) return {};
+    return {KeyLayout(kv, head_dim).transposed ? KvOrder::kColumns : KvOrder::kRows,
+            KvOrder::kRows};
+  }
+
   Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override {
     return AllocateZeroed(num_bytes);
   }

@@ -43,7 +43,7 @@ class DeviceKvCopies {
   };
   class BlockCopy;
 
-  KvBlockLayout layout() const { return {step_->kv(), step_->limits().page_size}; }
+  KvBlockLayout layout() const { return {step_->kv(), *ops_, step_->limits().page_size}; }
   // A copy with a buffer, or null.
   std::unique_ptr<BlockCopy> Make(std::span<const PageId> pages);
   // Queues the copies between the buffer and the pages.

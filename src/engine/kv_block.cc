@@ -1,8 +1,10 @@
 // See kv_block.h.
 #include "engine/kv_block.h"
 
+#include <cstdint>
 #include <cstring>
 
+#include "minisgl/base/check.h"
 #include "minisgl/tensor/dtype.h"
 
 namespace minisgl::engine {
@@ -10,6 +12,64 @@ namespace {
 
 int64_t ElementBytes(const KvLayer& layer) {
   return static_cast<int64_t>(DTypeBytes(layer.base.dtype));
+}
+
+// One head's keys, or values, of a page, and its place in a block, which has them in rows.
+struct HeadPage {
+  KvBlockLayout::Direction direction;
+  int64_t num_tokens;  // of the page
+  int64_t width;       // elements of a token
+  int64_t element;     // bytes of one
+  std::byte* page;
+  std::byte* block;
+};
+
+void Move(KvBlockLayout::Direction direction, std::byte* page, std::byte* block, size_t bytes) {
+  const bool to_block = direction == KvBlockLayout::Direction::kToBlock;
+  std::memcpy(to_block ? block : page, to_block ? page : block, bytes);
+}
+
+// Tokens are columns of `kUnit` bytes in the page, and rows in the block.
+template <size_t kUnit>
+void MoveColumns(const HeadPage& head) {
+  const int64_t units = head.width * head.element / static_cast<int64_t>(kUnit);
+  for (int64_t unit = 0; unit < units; ++unit) {
+    for (int64_t token = 0; token < head.num_tokens; ++token) {
+      Move(head.direction, head.page + (unit * head.num_tokens + token) * int64_t{kUnit},
+           head.block + (token * units + unit) * int64_t{kUnit}, kUnit);
+    }
+  }
+}
+
+void MoveRowPairs(const HeadPage& head) {
+  for (int64_t token = 0; token < head.num_tokens; ++token) {
+    std::byte* const page = head.page + (token / 2 * 2 * head.width + token % 2) * head.element;
+    std::byte* const block = head.block + token * head.width * head.element;
+    for (int64_t i = 0; i < head.width; ++i) {
+      Move(head.direction, page + 2 * i * head.element, block + i * head.element, sizeof(uint16_t));
+    }
+  }
+}
+
+void MoveHead(KvOrder order, const HeadPage& head) {
+  switch (order) {
+    case KvOrder::kRows:
+      Move(head.direction, head.page, head.block,
+           static_cast<size_t>(head.num_tokens * head.width * head.element));
+      break;
+    case KvOrder::kColumns:
+      MINISGL_CHECK(head.element == sizeof(float), "columns of {} bytes", head.element);
+      MoveColumns<sizeof(float)>(head);
+      break;
+    case KvOrder::kColumnPairs:
+      MINISGL_CHECK(head.element == sizeof(uint16_t), "pairs of {} bytes", head.element);
+      MoveColumns<2 * sizeof(uint16_t)>(head);
+      break;
+    case KvOrder::kRowPairs:
+      MINISGL_CHECK(head.element == sizeof(uint16_t), "pairs of {} bytes", head.element);
+      MoveRowPairs(head);
+      break;
+  }
 }
 
 }  // namespace
@@ -30,25 +90,27 @@ int64_t KvBlockLayout::BlockBytes(int64_t num_pages) const {
   return bytes;
 }
 
-// In a page a head's tokens are contiguous, and so they are in the block, which has more of them.
 void KvBlockLayout::CopyPage(Direction direction, int32_t layer, int32_t index, int32_t num_pages,
                              std::byte* page, std::byte* block) const {
   const KvLayer& of = kv_->own_layers()[static_cast<size_t>(layer)];
+  const KvOrders orders = ops_->OrdersOf(of);
   const int64_t num_heads = of.v_offset / of.head_stride;
-  const auto copy_heads = [&](int64_t head_bytes, std::byte* in_page, std::byte* in_block) {
+  const int64_t element = ElementBytes(of);
+  const auto copy_heads = [&](KvOrder order, int64_t width, std::byte* in_page,
+                              std::byte* in_block) {
+    const int64_t head_bytes = int64_t{page_size_} * width * element;
     for (int64_t head = 0; head < num_heads; ++head) {
-      std::byte* const a = in_page + head * head_bytes;
-      std::byte* const b = in_block + (head * num_pages + index) * head_bytes;
-      std::memcpy(direction == Direction::kToBlock ? b : a,
-                  direction == Direction::kToBlock ? a : b, static_cast<size_t>(head_bytes));
+      MoveHead(order, {.direction = direction,
+                       .num_tokens = page_size_,
+                       .width = width,
+                       .element = element,
+                       .page = in_page + head * head_bytes,
+                       .block = in_block + (head * num_pages + index) * head_bytes});
     }
   };
-  const int64_t element = ElementBytes(of);
-  const int64_t key_bytes = int64_t{page_size_} * of.slot_stride * element;
-  const int64_t value_bytes = int64_t{page_size_} * of.value_slot_stride() * element;
   const int64_t values = of.v_offset * element;
-  copy_heads(key_bytes, page, block);
-  copy_heads(value_bytes, page + values, block + values * num_pages);
+  copy_heads(orders.keys, of.slot_stride, page, block);
+  copy_heads(orders.values, of.value_slot_stride(), page + values, block + values * num_pages);
 }
 
 }  // namespace minisgl::engine

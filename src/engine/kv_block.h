@@ -13,8 +13,9 @@ namespace minisgl::engine {
 
 class KvBlockLayout {
  public:
-  // Of the layers with keys and values of their own, in `kv`, which outlives it.
-  KvBlockLayout(const KvStorage& kv, int32_t page_size) : kv_(&kv), page_size_(page_size) {}
+  // Of the layers with keys and values of their own, in `kv`, which `ops` writes. Both outlive it.
+  KvBlockLayout(const KvStorage& kv, const Ops& ops, int32_t page_size)
+      : kv_(&kv), ops_(&ops), page_size_(page_size) {}
 
   int32_t num_layers() const { return static_cast<int32_t>(kv_->own_layers().size()); }
   // Bytes of one page of a layer, which are contiguous.
@@ -45,6 +46,7 @@ class KvBlockLayout {
                 std::byte* page, std::byte* block) const;
 
   const KvStorage* kv_;
+  const Ops* ops_;
   int32_t page_size_;
 };
 

@@ -97,7 +97,7 @@ class ModelEngine final : public Engine {
  public:
   explicit ModelEngine(std::unique_ptr<StepRunner> runner)
       : runner_(std::move(runner)),
-        blocks_(runner_->kv(), runner_->limits().page_size),
+        blocks_(runner_->kv(), runner_->ops(), runner_->limits().page_size),
         thread_([this] { Work(); }) {}
 
   // Plans that have not begun are dropped: no caller is left to collect them.

@@ -20,9 +20,8 @@ namespace minisgl::load {
 namespace {
 
 // Counts changes of the bits of keys and values that an engine computes, or of their layout in a
-// block (engine/engine.h). The version of the program is part of an identity beside it, and so is
-// the page size, on which the order of a page's elements depends.
-constexpr int kNumericsVersion = 1;
+// block (engine/engine.h). The version of the program is part of an identity beside it.
+constexpr int kNumericsVersion = 2;
 
 constexpr uint64_t kConfigBytesMax = uint64_t{64} << 20;
 
@@ -137,10 +136,10 @@ std::string KvIdentity(const EngineSetup& engine, const ModelConfig& config,
   // The number of threads changes no bit.
   const std::string kind = device.substr(0, device.find(", "));
   return fmt::format(
-      "minisgl {} kv {}\nweights {}\nconfig {}\nformat {}\nbytes {} page {}\ndevice {}{}{}\n",
+      "minisgl {} kv {}\nweights {}\nconfig {}\nformat {}\nbytes {}\ndevice {}{}{}\n",
       MINISGL_VERSION, kNumericsVersion, weights_hash, config_hash.FinishHex(),
-      engine.plan.weight_format.Name(), engine.plan.kv_bytes_per_token,
-      engine.plan.limits.page_size, kind, engine.options.deterministic ? " deterministic" : "",
+      engine.plan.weight_format.Name(), engine.plan.kv_bytes_per_token, kind,
+      engine.options.deterministic ? " deterministic" : "",
       DependsOnLength(config) ? fmt::format("\nlength {}", engine.plan.limits.max_seq_len) : "");
 }
 

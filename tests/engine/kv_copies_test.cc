@@ -74,6 +74,41 @@ TEST_F(KvCopiesTest, APrefixFromBlocksAnswersAsComputed) {
   }
 }
 
+// The CPU's operations store the keys and values of a page in orders of their own, which depend on
+// the type and on the page size.
+TEST_F(KvCopiesTest, TheOrderWithinAPageIsNotThatOfABlock) {
+  for (const int32_t head_dim : {8, 16, 48}) {  // pairs are of multiples of 16
+    TestModel model;
+    model.config = TinyConfig();
+    model.config.max_seq_len = 512;
+    model.config.head_dim = head_dim;
+    model.checkpoint = WriteCheckpoint(model.dir, TinyTensors(model.config));
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const auto make = [&](int32_t page_size) {
+        return std::make_unique<EngineDriver>(
+            model, DriverOptions{
+                       .page_size = page_size, .max_running_requests = 4, .weight_dtype = dtype});
+      };
+      const auto alone = make(16);
+      const auto wanted = alone->Generate(alone->AddRow(prompt_), kAll, 5);
+      std::vector<Block> first;
+      for (const int32_t page_size : {2, 16, 32, 64}) {
+        const auto driver = make(page_size);
+        TestRow* row = driver->AddRow(prompt_);
+        driver->ExtendAll(row);
+        ASSERT_TRUE(driver->Step().ok());
+        const auto blocks = ReadBlocks(driver.get(), *row, page_size, 2);
+        if (first.empty()) first = blocks;
+        EXPECT_TRUE(blocks == first) << "page size " << page_size << ", " << DTypeName(dtype);
+        const auto from = make(32), to = make(page_size);
+        EXPECT_TRUE(
+            SameResults(AnswerFromBlocks(from.get(), 32, to.get(), page_size, prompt_, 5), wanted))
+            << "page size " << page_size << ", " << DTypeName(dtype);
+      }
+    }
+  }
+}
+
 // Pages of a block that are not named keep what they hold, and so do bytes of the block.
 TEST_F(KvCopiesTest, PagesThatAreLeftOutAreNotTouched) {
   for (const bool on_device : {false, true}) {

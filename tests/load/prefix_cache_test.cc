@@ -84,6 +84,7 @@ TEST(KvIdentityTest, NamesAllThatChangesABit) {
   EXPECT_EQ(first, KvIdentity(engine, config, "{}", "abc", "cpu (avx512, 9 threads)"));
   EngineSetup longer = PlainSetup();
   longer.plan.limits.max_seq_len = 4096;
+  longer.plan.limits.page_size = 64;
   EXPECT_EQ(first, KvIdentity(longer, config, "{}", "abc", device));
 
   std::set<std::string> all = {first};

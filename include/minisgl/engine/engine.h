@@ -46,7 +46,7 @@ struct StepResult {
 
 // A block of tokens whose keys and values are on their way between pages and memory of the host.
 //
-// The bytes of a block do not depend on the page size:
+// The bytes of a block depend neither on the page size nor on the order in which pages hold them:
 //   [layer][keys [kv_head][token of the block][dim], values [kv_head][token of the block][dim]]
 // Layers that read the keys and values of another have none.
 //
