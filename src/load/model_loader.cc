@@ -230,6 +230,9 @@ Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_option
         model.facts.config.vocab_size);
   }
   MINISGL_RETURN_IF_ERROR(CheckPrefixCache(model.facts.engine));
+  if (const std::string& folder = engine_options.prefix_cache.folder; !folder.empty()) {
+    MINISGL_RETURN_IF_ERROR(PrepareKvBlockFolder(folder));  // before the weights take their time
+  }
   MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                            Checkpoint::Open(model.text.dir));
   model.eos_ids =
