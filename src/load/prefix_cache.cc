@@ -57,13 +57,22 @@ TableOption* AddSize(OptionTable* app, const std::string& name, int64_t* bytes,
       ->TypeName("SIZE");
 }
 
-// The name of a model for people: the last part of its directory, or OWNER/NAME in a hub cache.
-std::string NameOf(const std::string& model_dir) {
+// The name of an engine's device without its number of threads, which changes no bit.
+std::string KindOf(const std::string& device) {
+  const size_t end = device.find(", ");
+  return end == std::string::npos ? device : device.substr(0, end) + ")";
+}
+
+// The name of a model for people: the last part of its directory, or of that of its repository in a
+// hub cache, with what tells its caches apart.
+std::string NameOf(const std::string& model_dir, const EngineSetup& engine,
+                   const std::string& device) {
   std::error_code error;
   const std::filesystem::path path = std::filesystem::weakly_canonical(model_dir, error);
   const std::filesystem::path parent = path.parent_path();
-  if (parent.filename() == "snapshots") return parent.parent_path().filename().string();
-  return path.filename().string();
+  const std::filesystem::path name =
+      parent.filename() == "snapshots" ? parent.parent_path().filename() : path.filename();
+  return fmt::format("{}, {}, {}", name.string(), engine.plan.weight_format.Name(), KindOf(device));
 }
 
 // Tables of rotations that depend on the longest request.
@@ -133,12 +142,10 @@ std::string KvIdentity(const EngineSetup& engine, const ModelConfig& config,
                        const std::string& device) {
   Sha256 config_hash;
   config_hash.Add(config_text);
-  // The number of threads changes no bit.
-  const std::string kind = device.substr(0, device.find(", "));
   return fmt::format(
       "minisgl {} kv {}\nweights {}\nconfig {}\nformat {}\nbytes {}\ndevice {}{}{}\n",
       MINISGL_VERSION, kNumericsVersion, weights_hash, config_hash.FinishHex(),
-      engine.plan.weight_format.Name(), engine.plan.kv_bytes_per_token, kind,
+      engine.plan.weight_format.Name(), engine.plan.kv_bytes_per_token, KindOf(device),
       engine.options.deterministic ? " deterministic" : "",
       DependsOnLength(config) ? fmt::format("\nlength {}", engine.plan.limits.max_seq_len) : "");
 }
@@ -171,7 +178,7 @@ Result<std::shared_ptr<KvBlockStore>> OpenPrefixStore(const EngineSetup& engine,
                              ReadFile(model_dir + "/config.json", kConfigBytesMax));
     MINISGL_ASSIGN_OR_RETURN(const std::string hash, HashOf(engine.options, checkpoint));
     folder.identity = identity = KvIdentity(engine, config, config_text, hash, device);
-    folder.model_name = NameOf(model_dir);
+    folder.model_name = NameOf(model_dir, engine, device);
     folder.block_bytes = block_bytes;
     MINISGL_ASSIGN_OR_RETURN(store, OpenKvBlockFolder(folder));
   }

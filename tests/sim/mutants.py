@@ -116,7 +116,7 @@ MUTANTS = [
     ("a step is planned beside drafts in flight", "sched/scheduler.cc",
      "if (!in_flight.empty() && (in_flight.back().has_drafts || decode.WantsDrafts())) return nullptr;", ""),
     ("tokens past the end inside a draft are reported", "sched/scheduler.cc",
-     "i < row.more.size() && goes_on; ++i", "i < row.more.size(); ++i"),
+     "i < accepted && goes_on; ++i", "i < accepted; ++i"),
     ("drafts are written one place late", "sched/plan_builder.cc", "state->launched_len + count - num_drafts)",
      "state->launched_len + count - num_drafts + 1)"),
     ("a turn does not wait for the one before it", "sched/scheduler.cc",
