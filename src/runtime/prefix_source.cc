@@ -167,8 +167,10 @@ KvSaveOffer PrefixSource::Save(KvSaveId id, RequestId request, std::span<const T
   if (save.waiting.empty()) return {};
   if (!store_->accepts_blocks()) return {false, std::ssize(save.waiting) * block_tokens_};
   save.keys = known.keys;
-  save.tokens.assign(tokens.begin(), tokens.end());
-  save.pages.assign(pages.begin(), pages.end());
+  save.first_block = save.waiting.front();
+  const std::ptrdiff_t first = save.first_block * block_tokens_;
+  save.tokens.assign(tokens.begin() + first, tokens.end());
+  save.pages.assign(pages.begin() + first / engine_->limits().page_size, pages.end());
   save.result.id = id;
   for (const int64_t block : save.waiting) {
     saving_.insert((*save.keys)[static_cast<size_t>(block)]);
@@ -234,8 +236,8 @@ void PrefixSource::BeginWrites(SaveState* save) {
   while (num_writing_ < kSavesAtOnce && !save->waiting.empty()) {
     auto job = std::make_shared<Job>();
     job->block = save->waiting.front();
-    job->copy = engine_->ReadPages(
-        PagesOf(job->block, 0, static_cast<int64_t>(save->tokens.size()), save->pages));
+    job->copy = engine_->ReadPages(PagesOf(job->block, save->first_block * block_tokens_,
+                                           static_cast<int64_t>(save->tokens.size()), save->pages));
     if (job->copy == nullptr) {
       if (save->jobs.empty() && IsRefused()) DropWaiting(save);
       break;
@@ -257,9 +259,10 @@ void PrefixSource::PostWrite(const SaveState* save, const std::shared_ptr<Job>& 
     try {
       if (!job->is_skipped) {
         buffer_.resize(static_cast<size_t>(block_bytes_));
-        job->is_good = job->copy->TakeBlock(buffer_).ok() &&
-                       store_->Write(PathTo(save->keys, job->block),
-                                     TokensOf(save->tokens, job->block), buffer_);
+        job->is_good =
+            job->copy->TakeBlock(buffer_).ok() &&
+            store_->Write(PathTo(save->keys, job->block),
+                          TokensOf(save->tokens, job->block - save->first_block), buffer_);
       }
     } catch (const std::exception&) {
       job->is_good = false;  // no memory: the block is not kept

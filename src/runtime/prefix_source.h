@@ -83,6 +83,7 @@ class PrefixSource final : public KvSource {
   };
   struct SaveState {
     Keys keys;
+    int64_t first_block = 0;  // the first that waits; of it on:
     std::vector<TokenId> tokens;
     std::vector<PageId> pages;
     std::deque<int64_t> waiting;  // blocks
