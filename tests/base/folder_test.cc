@@ -1,11 +1,15 @@
 // NamesIn: what a folder holds, in order.
 #include "minisgl/base/folder.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include "temporary_folder.h"
 
 namespace minisgl {
 namespace {
@@ -43,6 +47,17 @@ TEST(FolderTest, ALinkToNothingIsListedAndSaid) {
   EXPECT_FALSE(IsListed(path + "/file/below"));
   EXPECT_TRUE(CheckLink(path + "/nothing").ok());
   fs::remove_all(path);
+}
+
+TEST(FolderTest, AnOpenFolderIsListedAgainAndAgain) {
+  const TemporaryFolder folder;
+  folder.Write("b", "");
+  folder.Write("a", "");
+  const int fd = open(folder.Path(".").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(NamesIn(fd), (std::vector<std::string>{"a", "b"}));
+  close(fd);
+  EXPECT_TRUE(NamesIn(fd).empty());
 }
 
 }  // namespace
