@@ -79,4 +79,17 @@ Result<std::shared_ptr<const CompiledGrammar>> CompileGrammar(const GrammarText&
   return CompiledGrammar::Build(std::move(builder), start, std::move(warnings));
 }
 
+std::optional<Result<std::shared_ptr<const CompiledGrammar>>> TryCompileGrammar(
+    const GrammarText& grammar, uint64_t work_max, const GrammarLimits& limits,
+    const ThoughtForm& thought) {
+  bool out_of_work = false;
+  GrammarLimits limited = limits;
+  limited.expressions.work_max = work_max;
+  limited.expressions.out_of_work = &out_of_work;
+  Result<std::shared_ptr<const CompiledGrammar>> compiled =
+      CompileGrammar(grammar, limited, thought);
+  if (out_of_work) return std::nullopt;
+  return compiled;
+}
+
 }  // namespace minisgl

@@ -34,10 +34,19 @@ Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::Build(
   }
   auto rules = grammar::Rules::Make(parts, start.value, dead, nullable);
   if (!rules.ok()) return rules.status();
+  table->ForgetWorkLimit();
+  parts.limits.expressions.work_max = UINT64_MAX;
+  parts.limits.expressions.out_of_work = nullptr;
   std::shared_ptr<CompiledGrammar> compiled(new CompiledGrammar());
   compiled->warnings_ = std::move(warnings);
   compiled->machine_ = std::make_unique<grammar::Machine>(std::move(table), std::move(terminals),
                                                           std::move(rules).value(), parts.limits);
+  {
+    // What was needed only to build it goes.
+    const std::lock_guard lock(compiled->machine_->mutex);
+    compiled->machine_->DropCaches();
+    compiled->machine_->ReportMemory();
+  }
   return std::shared_ptr<const CompiledGrammar>(std::move(compiled));
 }
 

@@ -47,7 +47,7 @@ Id ExpressionTable::Derive(Id expression, uint32_t byte_class) {
 
 Id ExpressionTable::ComputeDerivative(Id expression, uint32_t byte_class) {
   const Kind kind = nodes[expression].kind;
-  work += 1 + nodes[expression].count;
+  CountWork(1 + nodes[expression].count);
   std::vector<Id> terms;
   if (kind == Kind::kConcat) {
     DeriveConcat(expression, byte_class, &terms);

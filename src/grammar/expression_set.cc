@@ -188,6 +188,8 @@ int ByteSet::size() const {
 ExpressionSet::ExpressionSet(const ExpressionLimits& limits)
     : impl_(std::make_unique<ExpressionTable>(limits)) {}
 ExpressionSet::~ExpressionSet() = default;
+
+void ExpressionSet::CountWork(uint64_t work) { impl_->CountWork(work); }
 ExpressionSet::ExpressionSet(ExpressionSet&&) noexcept = default;
 ExpressionSet& ExpressionSet::operator=(ExpressionSet&&) noexcept = default;
 

@@ -124,6 +124,11 @@ void ExpressionTable::Fail(const char* what, size_t limit) {
   }
 }
 
+void ExpressionTable::FailWork() {
+  if (status.ok() && limits.out_of_work != nullptr) *limits.out_of_work = true;
+  Fail("units of work", static_cast<size_t>(limits.work_max));
+}
+
 uint64_t ExpressionTable::HashOf(Id id) const {
   return HashNode(nodes[id].kind, Operands(nodes[id]));
 }
@@ -199,6 +204,7 @@ Id ExpressionTable::Make(Kind kind, std::span<const uint32_t> node_operands) {
     return nodes[id].kind == kind && std::ranges::equal(Operands(nodes[id]), node_operands);
   });
   if (found != UINT32_MAX) return found;
+  CountWork(1);
   if (!status.ok()) return kNothingId;
   Node node = Describe(kind, node_operands);
   if (nodes.size() >= limits.nodes_max) Fail("expressions", limits.nodes_max);

@@ -160,6 +160,16 @@ struct ExpressionTable {
   bool SplitRepeat(Id id, RepeatHead* head) const;
   void MergeRepeats(std::vector<Id>* alternatives);
   void Fail(const char* what, size_t limit);
+  void CountWork(uint64_t count) {
+    work += count;
+    if (work > limits.work_max) FailWork();
+  }
+  void FailWork();
+  // From here on all work is allowed.
+  void ForgetWorkLimit() {
+    limits.work_max = UINT64_MAX;
+    limits.out_of_work = nullptr;
+  }
   size_t memory_bytes() const;
   // A copy with only what `roots` need; `roots` become their new ids. Byte classes stay.
   std::unique_ptr<ExpressionTable> CopyLive(std::span<Id> roots) const;
@@ -181,7 +191,8 @@ struct ExpressionTable {
   uint32_t num_classes = 1;
 
   KeyMap derivatives;  // expression * 256 + class
-  // Derivatives computed so far, and their operands: what the work on the table is counted in.
+  // Derivatives computed so far, their operands, and expressions made: what the work on the table
+  // is counted in.
   uint64_t work = 0;
   uint64_t work_stop = UINT64_MAX;  // where a search stops: see FindLiveness
   std::vector<std::shared_ptr<LivenessSearch>> stopped_searches;

@@ -36,6 +36,10 @@ Machine::Machine(std::unique_ptr<ExpressionTable> expressions, std::vector<Id> t
   live_operands_ = expressions_->operands.size();
 }
 
+Machine::~Machine() {
+  if (limits_.memory != nullptr) limits_.memory->Forget(this);
+}
+
 void Machine::MakeStart() {
   std::vector<Lane> lanes;
   InternState(&lanes, false);  // kDeadState

@@ -50,6 +50,7 @@ class MachineMutex {
     --num_waiting_;
   }
   void unlock() { mutex_.unlock(); }
+  bool try_lock() { return mutex_.try_lock(); }
   void LockAfterOthers() {
     while (num_waiting_ > 0) std::this_thread::yield();
     mutex_.lock();
@@ -67,6 +68,7 @@ class Machine {
 
   Machine(std::unique_ptr<ExpressionTable> expressions, std::vector<Id> terminals, Rules rules,
           const GrammarLimits& limits);
+  ~Machine();
 
   MachineMutex mutex;
 
@@ -95,6 +97,12 @@ class Machine {
   void RemoveRoot(std::vector<uint32_t>* states) { roots_.erase(states); }
   // Rebuilds the tables if they are too large. Every id that is not in a root becomes invalid.
   void Trim();
+  // Forgets all masks and rebuilds the tables.
+  void DropCaches();
+  // After work: lets GrammarLimits::memory make room. Ids stay valid.
+  void ReportMemory() {
+    if (limits_.memory != nullptr) limits_.memory->Report(this, memory_bytes());
+  }
 
   // Which texts of StringCharacter()s may follow here, by their number of characters. Nothing if
   // SetWorkMax stopped it.
@@ -196,6 +204,7 @@ class Machine {
   };
 
   void MakeStart();
+  void Rebuild();
   uint32_t ComputeStep(uint32_t state, uint32_t byte_class);
   uint32_t ComputeState(uint32_t state, uint32_t byte_class);
   uint32_t LexerStep(uint32_t lexer, uint32_t byte_class);

@@ -160,6 +160,16 @@ void Machine::Trim() {
     expressions_->derivatives.Clear();
     if (memory_bytes() - mask_bytes_ <= trim_bytes_ / 2) return;
   }
+  Rebuild();
+}
+
+void Machine::DropCaches() {
+  masks_ = {};
+  mask_bytes_ = 0;
+  Rebuild();
+}
+
+void Machine::Rebuild() {
   Copier(this).Copy();
   live_expressions_ = expressions_->nodes.size();
   live_operands_ = expressions_->operands.size();

@@ -215,11 +215,16 @@ bool MaskWork::GoOn(int64_t* work_left, bool yields) {
   const uint64_t before = machine.work();
   const bool begun = walk_->begun || Begin();
   *work_left -= static_cast<int64_t>(machine.work() - before);
-  if (!begun || !WalkOn(work_left)) return false;
+  const bool is_whole = begun && WalkOn(work_left);
+  if (!is_whole) {
+    machine.ReportMemory();
+    return false;
+  }
   if (machine.IsAccepting(walk_->states[0])) {
     for (const TokenId end : masks_->impl_->end_tokens) SetBit(mask_, end);
   }
   machine.KeepMask(owner, walk_->states[0], mask_);
+  machine.ReportMemory();
   End();
   return true;
 }

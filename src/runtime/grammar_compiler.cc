@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <iterator>
 #include <new>
 #include <utility>
 
@@ -17,8 +16,20 @@ namespace {
 // Of grammars that no request has.
 constexpr size_t kKeptMax = 64;
 constexpr size_t kKeptBytesMax = size_t{256} << 20;
+// Of all tables and masks, of those in use, too.
+constexpr size_t kBytesMax = size_t{256} << 20;
 // Of all that were compiled, refused ones included.
 constexpr size_t kKnownMax = 10'000;
+// Of a grammar that is tried at once: about ten milliseconds, and most take one. Reading a text
+// takes work, too, which is not counted.
+constexpr uint64_t kLittleWork = 100'000;
+constexpr size_t kLittleTextBytes = 64 << 10;
+
+bool IsLarge(const GrammarText& grammar) {
+  size_t bytes = grammar.text.size();
+  for (const std::string& choice : grammar.choices) bytes += choice.size();
+  return bytes > kLittleTextBytes;
+}
 
 // The tags are those of a fixed table, so that a separator is enough.
 Sha256::Digest KeyOf(const GrammarText& grammar, const ReasoningTags& reasoning) {
@@ -34,7 +45,11 @@ Sha256::Digest KeyOf(const GrammarText& grammar, const ReasoningTags& reasoning)
 
 GrammarCompiler::GrammarCompiler(const Tokenizer* tokenizer, int64_t vocab_size,
                                  std::function<void()> wake)
-    : tokenizer_(tokenizer), vocab_size_(vocab_size), wake_(std::move(wake)), masks_(wake_) {}
+    : tokenizer_(tokenizer),
+      vocab_size_(vocab_size),
+      wake_(std::move(wake)),
+      memory_(std::make_shared<GrammarMemory>(kBytesMax)),
+      masks_(wake_) {}
 
 GrammarCompiler::~GrammarCompiler() {
   {
@@ -42,7 +57,7 @@ GrammarCompiler::~GrammarCompiler() {
     stopping_ = true;
   }
   changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  for (std::thread& thread : threads_) thread.join();
 }
 
 void GrammarCompiler::Ask(RequestId id, const Prompt& prompt) {
@@ -51,11 +66,20 @@ void GrammarCompiler::Ask(RequestId id, const Prompt& prompt) {
     last_text_ = prompt.grammar;
     last_reasoning_ = prompt.reasoning;
   }
-  Job job = {id, last_key_, prompt.grammar, prompt.reasoning, prompt.stop_token_ids};
+  Job job = {id,
+             last_key_,
+             prompt.grammar,
+             prompt.reasoning,
+             prompt.stop_token_ids,
+             IsLarge(*prompt.grammar)};
   {
     const std::lock_guard lock(mutex_);
     jobs_.push_back(std::move(job));
-    if (!thread_.joinable()) thread_ = std::thread([this] { Work(); });
+    threads_.reserve(2);
+    while (threads_.size() < 2) {
+      const bool takes_heavy = !threads_.empty();
+      threads_.emplace_back([this, takes_heavy] { Work(takes_heavy); });
+    }
   }
   changed_.notify_all();
 }
@@ -75,14 +99,40 @@ int64_t GrammarCompiler::num_compiled() const {
   return num_compiled_;
 }
 
-void GrammarCompiler::Work() {
+void GrammarCompiler::Work(bool takes_heavy) {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    Jobs::iterator place;
+    changed_.wait(lock, [&] {
+      place = NextJob(takes_heavy);
+      return stopping_ || place != jobs_.end();
+    });
     if (stopping_) return;
-    const Job job = TakeJob();
+    Job job = std::move(*place);
+    jobs_.erase(place);
+    std::optional<Result<Grammar>> grammar = FindKnown(job);
+    const bool is_new = !grammar.has_value();
+    if (is_new) {
+      compiling_.insert(job.key);
+      lock.unlock();
+      grammar = Compile(job);
+      lock.lock();
+      compiling_.erase(job.key);
+      if (grammar.has_value()) {
+        Remember(job, *grammar);
+      } else {
+        for (Job& other : jobs_) other.is_heavy = other.is_heavy || other.key == job.key;
+        job.is_heavy = true;
+        jobs_.push_back(std::move(job));
+      }
+      changed_.notify_all();  // jobs of the same grammar wait for it
+      if (!grammar.has_value()) continue;
+    }
+    std::vector<Grammar> dropped = std::exchange(dropped_, {});
     lock.unlock();
-    GrammarOutcome outcome = Run(job);
+    dropped.clear();
+    GrammarOutcome outcome = Outcome(job, *grammar);
+    if (is_new) DropLarge();
     lock.lock();
     finished_.push_back(std::move(outcome));
     lock.unlock();
@@ -91,95 +141,113 @@ void GrammarCompiler::Work() {
   }
 }
 
-GrammarCompiler::Job GrammarCompiler::TakeJob() {
-  auto place = std::find_if(jobs_.begin(), jobs_.end(), [this](const Job& job) {
-    const auto known = known_.find(job.key);
-    return known != known_.end() && known->second.exists();
-  });
-  if (place == jobs_.end()) place = jobs_.begin();
-  Job job = std::move(*place);
-  jobs_.erase(place);
-  return job;
+GrammarCompiler::Jobs::iterator GrammarCompiler::NextJob(bool takes_heavy) {
+  Jobs::iterator light = jobs_.end(), heavy = jobs_.end();
+  for (auto job = jobs_.begin(); job != jobs_.end(); ++job) {
+    if (FindKnown(*job).has_value()) return job;
+    if (compiling_.contains(job->key)) continue;
+    Jobs::iterator& first = job->is_heavy ? heavy : light;
+    if (first == jobs_.end()) first = job;
+  }
+  return takes_heavy && heavy != jobs_.end() ? heavy : light;
 }
 
-GrammarOutcome GrammarCompiler::Run(const Job& job) {
+std::optional<Result<GrammarCompiler::Grammar>> GrammarCompiler::FindKnown(const Job& job) {
+  const auto known = known_.find(job.key);
+  if (known == known_.end()) return std::nullopt;
+  if (!known->second.status.ok()) return known->second.status;
+  Grammar grammar = known->second.grammar.lock();
+  if (grammar == nullptr) return std::nullopt;
+  Keep(grammar);
+  return grammar;
+}
+
+GrammarOutcome GrammarCompiler::Outcome(const Job& job, const Result<Grammar>& grammar) const {
   GrammarOutcome outcome;
   outcome.id = job.id;
+  outcome.status = grammar.status();
+  if (!grammar.ok()) return outcome;
   try {
-    const Result<Grammar> grammar = Find(job);
-    outcome.status = grammar.status();
-    if (!grammar.ok()) return outcome;
     outcome.warnings = (*grammar)->warnings();
     outcome.constraint = std::make_shared<AnswerConstraint>(
         *grammar, Vocabulary(!job.reasoning.none()), job.stop_ids, job.id, &masks_);
   } catch (const std::bad_alloc&) {
     outcome.status = Status(StatusCode::kOutOfMemory, "out of memory while compiling the grammar");
-  } catch (const std::exception& error) {
-    outcome.status = MakeStatus(StatusCode::kInternal, "the grammar cannot be compiled ({})",
-                                Visible(error.what()));
   }
   return outcome;
 }
 
-Result<GrammarCompiler::Grammar> GrammarCompiler::Find(const Job& job) {
-  if (const auto known = known_.find(job.key); known != known_.end()) {
-    if (!known->second.status.ok()) return known->second.status;
-    if (Grammar grammar = known->second.grammar.lock()) {
-      Keep(grammar);
-      return grammar;
+std::optional<Result<GrammarCompiler::Grammar>> GrammarCompiler::Compile(const Job& job) const {
+  try {
+    ThoughtForm thought;
+    if (!job.reasoning.none()) {
+      const GrammarVocabulary& vocabulary = *Vocabulary(/*spells_control=*/true);
+      thought.open = vocabulary.BytesOfTag(job.reasoning.open);
+      thought.close = vocabulary.BytesOfTag(job.reasoning.close);
+      thought.answer = vocabulary.BytesOfTag(job.reasoning.answer);
+      thought.starts_inside = job.reasoning.starts_inside;
     }
+    GrammarLimits limits;
+    limits.memory = memory_;
+    if (!job.is_heavy) return TryCompileGrammar(*job.text, kLittleWork, limits, thought);
+    return CompileGrammar(*job.text, limits, thought);
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kOutOfMemory, "out of memory while compiling the grammar");
+  } catch (const std::exception& error) {
+    return MakeStatus(StatusCode::kInternal, "the grammar cannot be compiled ({})",
+                      Visible(error.what()));
   }
-  Result<Grammar> compiled = Compile(job);
-  {
-    const std::lock_guard lock(mutex_);
-    ++num_compiled_;
-  }
+}
+
+void GrammarCompiler::Remember(const Job& job, const Result<Grammar>& grammar) {
+  ++num_compiled_;
+  // What was short of memory may be compiled another time.
+  if (!grammar.ok() && grammar.status().code() != StatusCode::kBadInput) return;
   Known& known = known_[job.key];
-  known.status = compiled.status();
-  if (compiled.ok()) {
-    known.grammar = *compiled;
-    Keep(*compiled);
-  }
-  DropUnused();
-  return compiled;
-}
-
-Result<GrammarCompiler::Grammar> GrammarCompiler::Compile(const Job& job) const {
-  ThoughtForm thought;
-  if (!job.reasoning.none()) {
-    const GrammarVocabulary& vocabulary = *Vocabulary(/*spells_control=*/true);
-    thought.open = vocabulary.BytesOfTag(job.reasoning.open);
-    thought.close = vocabulary.BytesOfTag(job.reasoning.close);
-    thought.answer = vocabulary.BytesOfTag(job.reasoning.answer);
-    thought.starts_inside = job.reasoning.starts_inside;
-  }
-  return CompileGrammar(*job.text, {}, thought);
-}
-
-void GrammarCompiler::Keep(const Grammar& grammar) {
-  kept_.remove(grammar);
-  kept_.push_front(grammar);
-  if (kept_.size() > kKeptMax) kept_.pop_back();
-}
-
-// Forgets grammars that are not kept, and drops those that are too large together.
-void GrammarCompiler::DropUnused() {
-  size_t bytes = 0, count = 0;
-  for (auto kept = kept_.begin(); kept != kept_.end();) {
-    bytes += (*kept)->memory_bytes();
-    const bool drops = ++count > 1 && bytes > kKeptBytesMax;
-    kept = drops ? kept_.erase(kept) : std::next(kept);
+  known.status = grammar.status();
+  if (grammar.ok()) {
+    known.grammar = *grammar;
+    Keep(*grammar);
   }
   if (known_.size() < 2 * cleaned_size_ + kKeptMax) return;
-  std::erase_if(known_, [](const auto& entry) { return !entry.second.exists(); });
+  std::erase_if(known_, [](const auto& entry) {
+    return entry.second.status.ok() && entry.second.grammar.expired();
+  });
   if (known_.size() > kKnownMax) {
     std::erase_if(known_, [](const auto& entry) { return !entry.second.status.ok(); });
   }
   cleaned_size_ = known_.size();
 }
 
+void GrammarCompiler::Keep(const Grammar& grammar) {
+  kept_.remove(grammar);
+  kept_.push_front(grammar);
+  if (kept_.size() <= kKeptMax) return;
+  dropped_.push_back(std::move(kept_.back()));
+  kept_.pop_back();
+}
+
+// The grammars are asked, and deleted, without the lock: they may be in use, or large.
+void GrammarCompiler::DropLarge() {
+  std::list<Grammar> kept;
+  {
+    const std::lock_guard lock(mutex_);
+    kept = kept_;
+  }
+  size_t bytes = 0, count = 0;
+  std::set<const CompiledGrammar*> dropped;
+  for (const Grammar& grammar : kept) {
+    bytes += grammar->memory_bytes();
+    if (++count > 1 && bytes > kKeptBytesMax) dropped.insert(grammar.get());
+  }
+  if (dropped.empty()) return;
+  const std::lock_guard lock(mutex_);
+  kept_.remove_if([&](const Grammar& grammar) { return dropped.contains(grammar.get()); });
+}
+
 const std::shared_ptr<const GrammarVocabulary>& GrammarCompiler::Vocabulary(
     bool spells_control) const {
+  const std::lock_guard lock(vocabulary_mutex_);
   std::shared_ptr<const GrammarVocabulary>& vocabulary = vocabularies_[spells_control ? 1 : 0];
   if (vocabulary == nullptr) {
     vocabulary = std::make_shared<GrammarVocabulary>(tokenizer_, vocab_size_, spells_control);

@@ -1,9 +1,12 @@
-// Compiles the grammars of requests on a thread of its own.
+// Compiles the grammars of requests on two threads of its own.
 //
 // Requests with the same grammar, reasoning tags included, share the compiled one and its masks, as
 // long as one of them has it. Of those that none has any more, the ones that were used last are
-// kept for later requests, within bounds of number and memory. A request whose grammar is compiled
-// does not wait for those of others. Called by the runtime's thread.
+// kept for later requests, within bounds of number and memory.
+//
+// A request whose grammar is compiled does not wait for those of others. A grammar is tried with
+// little work first; one that takes more is put back, and the first thread takes none of those. So
+// grammars that take long hold up each other alone. Called by the runtime's thread.
 #pragma once
 
 #include <condition_variable>
@@ -14,6 +17,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,7 +32,7 @@ namespace minisgl::runtime {
 class GrammarCompiler final : public GrammarSource {
  public:
   // `tokenizer` outlives it; null: every grammar is refused. `wake` is called on the compiler's
-  // thread when outcomes are there.
+  // threads when outcomes are there.
   GrammarCompiler(const Tokenizer* tokenizer, int64_t vocab_size, std::function<void()> wake);
   ~GrammarCompiler() override;
 
@@ -47,34 +52,39 @@ class GrammarCompiler final : public GrammarSource {
     std::shared_ptr<const GrammarText> text;
     ReasoningTags reasoning;
     std::vector<TokenId> stop_ids;
+    bool is_heavy = false;  // takes more than little work
   };
+  using Jobs = std::deque<Job>;
   // A grammar that was compiled: where it is, or why it was refused.
   struct Known {
     std::weak_ptr<const CompiledGrammar> grammar;
     Status status;
-    bool exists() const { return !status.ok() || !grammar.expired(); }
   };
 
-  void Work();
-  // Takes out the first job that needs no compiling, or else the first. REQUIRES mutex_.
-  Job TakeJob();
-  GrammarOutcome Run(const Job& job);
-  Result<Grammar> Find(const Job& job);
-  Result<Grammar> Compile(const Job& job) const;
-  // Makes it the last one to be dropped of those that are kept.
+  void Work(bool takes_heavy);
+  // The job to do next: one that needs no compiling, or else the first one, heavy ones first if
+  // they are taken. Those that wait for the other thread's are left out. REQUIRES mutex_.
+  Jobs::iterator NextJob(bool takes_heavy);
+  // What is known of the grammar of a job: it, or its error. Nothing if it must be compiled.
+  // REQUIRES mutex_.
+  std::optional<Result<Grammar>> FindKnown(const Job& job);
+  // Nothing if it is heavier than was thought.
+  std::optional<Result<Grammar>> Compile(const Job& job) const;
+  GrammarOutcome Outcome(const Job& job, const Result<Grammar>& grammar) const;
+  void Remember(const Job& job, const Result<Grammar>& grammar);  // REQUIRES mutex_
+  // Makes it the last one to be dropped of those that are kept. REQUIRES mutex_.
   void Keep(const Grammar& grammar);
-  void DropUnused();
+  // Drops kept grammars that are too large together. REQUIRES that mutex_ is not held.
+  void DropLarge();
   const std::shared_ptr<const GrammarVocabulary>& Vocabulary(bool spells_control) const;
 
   const Tokenizer* const tokenizer_;
   const int64_t vocab_size_;
   const std::function<void()> wake_;
-  MaskMaker masks_;  // of the constraints made here
+  const std::shared_ptr<GrammarMemory> memory_;  // of all grammars made here
+  mutable MaskMaker masks_;                      // of the constraints made here
 
-  // Of the compiler's thread.
-  std::map<Sha256::Digest, Known> known_;
-  size_t cleaned_size_ = 0;  // of known_, after DropUnused
-  std::list<Grammar> kept_;  // the one that was used last comes first
+  mutable std::mutex vocabulary_mutex_;
   // [spells_control], made when needed
   mutable std::shared_ptr<const GrammarVocabulary> vocabularies_[2];
 
@@ -85,11 +95,16 @@ class GrammarCompiler final : public GrammarSource {
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::deque<Job> jobs_;
+  Jobs jobs_;
+  std::set<Sha256::Digest> compiling_;  // keys of the jobs under way
+  std::map<Sha256::Digest, Known> known_;
+  size_t cleaned_size_ = 0;       // of known_, after it was cleaned
+  std::list<Grammar> kept_;       // the one that was used last comes first
+  std::vector<Grammar> dropped_;  // not kept any more; to be deleted without the lock
   std::vector<GrammarOutcome> finished_;
   int64_t num_compiled_ = 0;
   bool stopping_ = false;
-  std::thread thread_;  // begins with the first job
+  std::vector<std::thread> threads_;  // begin with the first job
 };
 
 }  // namespace minisgl::runtime

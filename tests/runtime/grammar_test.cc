@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "minisgl/grammar/matcher.h"
@@ -360,6 +361,66 @@ TEST_F(GrammarRuntimeTest, ForcedTokensAreTheTokenizersAndRollBackRestores) {
     EXPECT_EQ(again, masks[left]);
   }
   EXPECT_FALSE(constraint.Accept(kOpenTag));  // a control token has no text
+}
+
+// Two patterns that have nothing in common, which no search within the limits shows.
+GrammarText HeavyAndBad(int length) {
+  const auto pattern = [&](const char* letter) {
+    return "{\"type\":\"string\",\"pattern\":\"^(a|b)*" + std::string(letter) + "(a|b){" +
+           std::to_string(length) + "}$\"}";
+  };
+  return {GrammarKind::kJsonSchema, "{\"allOf\":[" + pattern("a") + "," + pattern("b") + "]}", {}};
+}
+
+// Outcomes of `compiler` until one of `id` comes; that one is the last.
+std::vector<GrammarOutcome> WaitForOutcome(GrammarCompiler* compiler, RequestId id) {
+  std::vector<GrammarOutcome> all;
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begin < kGrammarPatience) {
+    for (GrammarOutcome& outcome : compiler->TakeFinished()) {
+      all.push_back(std::move(outcome));
+      if (all.back().id == id) return all;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return all;
+}
+
+TEST_F(GrammarRuntimeTest, HeavyGrammarsHoldUpEachOtherAlone) {
+  GrammarCompiler compiler(tokenizer_.get(), tokenizer_->vocab_size(), [] {});
+  for (RequestId id = 1; id <= 12; ++id) {
+    compiler.Ask(id, Ask(HeavyAndBad(40 + static_cast<int>(id)), 0, 5));
+  }
+  compiler.Ask(100, Ask(kPerson, 0, 5));
+  compiler.Ask(101, Ask(kDate, 0, 5));
+  const std::vector<GrammarOutcome> outcomes = WaitForOutcome(&compiler, 101);
+  ASSERT_FALSE(outcomes.empty());
+  EXPECT_EQ(outcomes.back().id, 101u);
+  EXPECT_TRUE(outcomes.back().status.ok());
+  EXPECT_LE(outcomes.size(), 5u);
+  for (RequestId id = 2; id <= 12; ++id) compiler.Forget(id);
+}
+
+TEST_F(GrammarRuntimeTest, AHeavyGrammarIsCompiledOnceForAll) {
+  GrammarCompiler compiler(tokenizer_.get(), tokenizer_->vocab_size(), [] {});
+  GrammarText choice = {GrammarKind::kChoice, "", {}};  // large, so it is heavy from the start
+  for (int i = 0; i < 20'000; ++i) choice.choices.push_back("row " + std::to_string(i * 7919));
+  const GrammarText many = {GrammarKind::kRegularExpression, "((a|b)*a(a|b){11}c){1,400}", {}};
+  RequestId id = 0;
+  for (int round = 0; round < 5; ++round) {
+    compiler.Ask(++id, Ask(choice, 0, 5));
+    compiler.Ask(++id, Ask(many, 0, 5));
+    compiler.Ask(++id, Ask(kWord, 0, 5));
+  }
+  std::vector<RequestId> ended;
+  while (ended.size() < 15) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (const GrammarOutcome& outcome : compiler.TakeFinished()) {
+      EXPECT_TRUE(outcome.status.ok()) << outcome.status.message();
+      ended.push_back(outcome.id);
+    }
+  }
+  EXPECT_EQ(compiler.num_compiled(), 3);
 }
 
 // Masks that take tens of milliseconds each: the places of letters that may go on count.

@@ -54,6 +54,9 @@ struct ExpressionLimits {
   size_t width_max = 5'000;
   // Nesting of operands; a Concat is as deep as its deepest operand, however long it is.
   int depth_max = 500;
+  // Expressions made, derivatives computed, and CountWork.
+  uint64_t work_max = UINT64_MAX;
+  bool* out_of_work = nullptr;  // set to true if work_max was reached
 };
 
 // A deterministic automaton over bytes, for languages whose expressions would be too large (the
@@ -77,6 +80,8 @@ class ExpressionSet {
 
   // kBadInput once a limit was reached.
   const Status& status() const;
+  // Work that was done beside the set counts towards ExpressionLimits::work_max.
+  void CountWork(uint64_t work);
 
   ExpressionId Nothing() const { return ExpressionId{0}; }   // matches no text
   ExpressionId Empty() const { return ExpressionId{1}; }     // matches the empty text

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,6 +31,7 @@
 
 #include "minisgl/base/status.h"
 #include "minisgl/grammar/expression.h"
+#include "minisgl/grammar/grammar_memory.h"
 
 namespace minisgl {
 
@@ -49,6 +51,8 @@ struct GrammarLimits {
   // Tables beyond this are built anew from the states in use. Only speed depends on it.
   size_t table_bytes_max = size_t{64} << 20;
   size_t mask_cache_bytes_max = size_t{32} << 20;
+  // What this grammar's caches share with others; null: no bound beyond its own.
+  std::shared_ptr<GrammarMemory> memory;
 };
 
 // Limits as in ExpressionSet: after the first error status() stays one, and Build reports it.
@@ -153,5 +157,11 @@ struct ThoughtForm {
 Result<std::shared_ptr<const CompiledGrammar>> CompileGrammar(const GrammarText& grammar,
                                                               const GrammarLimits& limits = {},
                                                               const ThoughtForm& thought = {});
+
+// The same if it takes little work: about `work_max` expressions and derivatives. Nothing if it
+// takes more; what it gives otherwise, refusals included, is what CompileGrammar gives.
+std::optional<Result<std::shared_ptr<const CompiledGrammar>>> TryCompileGrammar(
+    const GrammarText& grammar, uint64_t work_max, const GrammarLimits& limits = {},
+    const ThoughtForm& thought = {});
 
 }  // namespace minisgl

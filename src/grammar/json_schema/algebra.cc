@@ -30,6 +30,7 @@ void Algebra::Fail(const SchemaValue& place, std::string_view message) {
 
 bool Algebra::Spend(uint64_t work) {
   work_ += work;
+  set_->CountWork(work);
   if (work_ > limits_.work_max) Fail("the schema's combinations are too many to compile");
   if (set_->memory_bytes() > limits_.expression_bytes_max)
     Fail("the schema's patterns and names are too complex together");
