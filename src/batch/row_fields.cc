@@ -431,10 +431,11 @@ constexpr RowField kFields[] = {
 
     {"response_format", kObject, "an object", TakeResponseFormat},
     {"structured_outputs", kObject, "an object", TakeStructuredOutputs, kNoRange, kSampling},
-    {"guided_json", kAny, "a JSON schema", TakeGuidedJson},
-    {"guided_regex", kString, "a string", TakeGuidedRegex},
-    {"guided_choice", kArray, "an array of one string or more", TakeGuidedChoice},
-    {"guided_grammar", kString, "a string", TakeGuidedGrammar},
+    {"guided_json", kAny, "a JSON schema", TakeGuidedJson, kNoRange, kSampling},
+    {"guided_regex", kString, "a string", TakeGuidedRegex, kNoRange, kSampling},
+    {"guided_choice", kArray, "an array of one string or more", TakeGuidedChoice, kNoRange,
+     kSampling},
+    {"guided_grammar", kString, "a string", TakeGuidedGrammar, kNoRange, kSampling},
 
     {"session", kString, "a string of 1 to 4096 bytes", TakeSession, kNoRange, kAtTop},
     {"append", kBool, kExpectsBool, TakeBool<&Row::append>, kNoRange, kAtTop},

@@ -338,7 +338,9 @@ void Chat::Set(const std::string& arguments) {
     return;
   }
   const Status status = SetParameter(name, std::string_view(arguments).substr(begin), &settings_);
-  if (!status.ok()) SayFailure(status);
+  if (status.ok()) return;
+  SayFailure(status);
+  failed_ = true;  // later answers are not what was asked for
 }
 
 void Chat::Parameters(const std::string&) { Say(ListParameters(settings_)); }

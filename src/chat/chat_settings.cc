@@ -128,6 +128,13 @@ constexpr GrammarParameter kGrammarParameters[] = {
     {"grammar", GrammarKind::kGbnf, "a file, or none"},
 };
 
+// The name of a file without the quotes that a shell would take off.
+std::string_view Unquoted(std::string_view name) {
+  const bool quoted = name.size() > 2 && (name.front() == '"' || name.front() == '\'') &&
+                      name.back() == name.front();
+  return quoted ? name.substr(1, name.size() - 2) : name;
+}
+
 constexpr bool IsInFile(GrammarKind kind) {
   return kind == GrammarKind::kJsonSchema || kind == GrammarKind::kGbnf;
 }
@@ -144,8 +151,8 @@ Status SetGrammar(const GrammarParameter& parameter, std::string_view value,
                       Visible(value));
   }
   if (IsInFile(parameter.kind)) {
-    MINISGL_ASSIGN_OR_RETURN(grammar,
-                             load::ReadGrammarFile(parameter.kind, ExpandHome(std::string(value))));
+    MINISGL_ASSIGN_OR_RETURN(
+        grammar, load::ReadGrammarFile(parameter.kind, ExpandHome(std::string(Unquoted(value)))));
   } else {
     grammar.text =
         std::make_shared<const GrammarText>(GrammarText{parameter.kind, std::string(value), {}});

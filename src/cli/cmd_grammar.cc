@@ -74,7 +74,7 @@ std::string Verdict(const std::shared_ptr<const CompiledGrammar>& grammar, const
   if (!next.empty()) expected += (expected.empty() ? "" : " or ") + ByteNames(next);
   const std::string found =
       matched == text.size() ? "the end" : "`" + Visible(text.substr(matched, 16)) + "`";
-  return fmt::format("rejected at byte {}: found {}; expected {}", matched, found, expected);
+  return fmt::format("rejected at byte {}: found {}; expected {}", matched + 1, found, expected);
 }
 
 int JudgeText(const GrammarOptions& options) {

@@ -97,7 +97,8 @@ class RowReader {
     if (key == "id") {
       MINISGL_ASSIGN_OR_RETURN(Json id, ParseJson(raw));
       if (id.is_array() || id.is_object()) return BadInput("id must be a string or a number");
-      row_.id = std::move(id);
+      // A number as it is spelled: it may have more digits than a Json keeps.
+      row_.id = id.is_number() ? std::string(raw) : id.Dump();
       return {};
     }
     GrammarText& grammar = row_.grammar;
@@ -240,7 +241,7 @@ std::string JudgeGrammarRow(const GrammarRow& row, const Status& read, const Voc
   }
   const double check_us = grammar != nullptr ? MicrosecondsSince(check_begin) : 0;
   Json out;
-  out.Set("id", row.id).Set("compiled", grammar != nullptr).Set("error", std::move(error));
+  out.Set("compiled", grammar != nullptr).Set("error", std::move(error));
   if (grammar != nullptr && !grammar->warnings().empty()) {
     Json::Array warnings;
     for (const std::string& warning : grammar->warnings()) warnings.emplace_back(warning);
@@ -263,7 +264,7 @@ std::string JudgeGrammarRow(const GrammarRow& row, const Status& read, const Voc
     out.Set("mask_us_mean", mean).Set("mask_us_max", times.max_us);
   }
   *compiled = grammar != nullptr;
-  return out.Dump() + '\n';
+  return "{\"id\": " + row.id + ", " + out.Dump().substr(1) + '\n';
 }
 
 }  // namespace minisgl::cli

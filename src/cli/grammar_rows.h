@@ -15,7 +15,7 @@
 namespace minisgl::cli {
 
 struct GrammarRow {
-  Json id;
+  std::string id = "null";  // as JSON
   GrammarText grammar;
   std::vector<std::optional<std::string>> texts;  // nullopt: not Unicode
 };

@@ -36,6 +36,15 @@ Result<Symbol> AddText(const GrammarText& grammar, GrammarBuilder* builder,
   return BadInput("a grammar of no kind");
 }
 
+// A trie of texts has an expression for each byte that they do not share, and a text that begins
+// another one is a level of nesting, through which no work descends.
+GrammarLimits LimitsOfChoices(GrammarLimits limits) {
+  limits.expressions.nodes_max *= 3;
+  limits.expressions.operands_max *= 2;
+  limits.expressions.depth_max = 60'000;
+  return limits;
+}
+
 // White space beside a tag. More of it would be no part of the tag, but nothing needs more.
 constexpr uint32_t kSpacesMax = 8;
 
@@ -72,7 +81,7 @@ Symbol AddThought(const ThoughtForm& thought, Symbol text, GrammarBuilder* build
 Result<std::shared_ptr<const CompiledGrammar>> CompileGrammar(const GrammarText& grammar,
                                                               const GrammarLimits& limits,
                                                               const ThoughtForm& thought) {
-  GrammarBuilder builder(limits);
+  GrammarBuilder builder(grammar.kind == GrammarKind::kChoice ? LimitsOfChoices(limits) : limits);
   std::vector<std::string> warnings;
   MINISGL_ASSIGN_OR_RETURN(Symbol start, AddText(grammar, &builder, &warnings));
   if (!thought.close.empty()) start = AddThought(thought, start, &builder);

@@ -11,6 +11,12 @@ namespace minisgl {
 using grammar::FindLiveness;
 using grammar::Liveness;
 
+namespace {
+
+constexpr size_t kCopyBytesMax = size_t{100} << 20;
+
+}  // namespace
+
 CompiledGrammar::~CompiledGrammar() = default;
 
 Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::Build(
@@ -42,9 +48,9 @@ Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::Build(
   compiled->machine_ = std::make_unique<grammar::Machine>(std::move(table), std::move(terminals),
                                                           std::move(rules).value(), parts.limits);
   {
-    // What was needed only to build it goes.
+    // What was needed only to build it goes, unless a copy would take too much beside it.
     const std::lock_guard lock(compiled->machine_->mutex);
-    compiled->machine_->DropCaches();
+    if (compiled->machine_->memory_bytes() <= kCopyBytesMax) compiled->machine_->DropCaches();
     compiled->machine_->ReportMemory();
   }
   return std::shared_ptr<const CompiledGrammar>(std::move(compiled));

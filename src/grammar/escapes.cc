@@ -55,7 +55,7 @@ uint32_t PatternReader::TakeCodePoint() {
 }
 
 Status PatternReader::ErrorAt(size_t at, const std::string& what) const {
-  return BadInput("byte {}: {}", at, what);
+  return BadInput("byte {}: {}", at + 1, what);  // as errors of JSON, from 1
 }
 
 Result<std::optional<uint32_t>> PatternReader::TakeCount(uint32_t max) {

@@ -111,11 +111,14 @@ void SortUnique(std::vector<Id>* ids) {
 
 }  // namespace
 
-ExpressionTable::ExpressionTable(const ExpressionLimits& limits_in) : limits(limits_in) {
+ExpressionTable::ExpressionTable(const ExpressionLimits& limits_in) {
+  // These are there whatever the limits are.
   Make(NodeKind::kNothing, {});
   Make(NodeKind::kEmpty, {});
   Make(NodeKind::kNot, std::array{kNothingId});
   nodes[kAnythingId].has_boolean = false;
+  limits = limits_in;
+  work = 0;
 }
 
 void ExpressionTable::Fail(const char* what, size_t limit) {

@@ -42,6 +42,9 @@ class Machine::CoreBuilder {
     uint32_t symbol;
     Move move;
   };
+  struct ReturnPlace {
+    uint32_t source, rule;
+  };
 
   void AddDot(uint32_t dot, uint32_t source, uint32_t rule) {
     for (;;) {
@@ -78,17 +81,38 @@ class Machine::CoreBuilder {
   // An item predicted for one finished item alone returns where that one does.
   void ShortenReturns() {
     for (Move& move : core_->moves) {
-      for (size_t i = 0; i <= predicted_.size() && move.source == kSelf; ++i) {
-        const auto waits = std::lower_bound(
-            core_->waits.begin(), core_->waits.end(), move.rule,
-            [](const MoveRange& range, uint32_t rule) { return range.symbol < rule; });
-        if (waits->count != 1) break;
-        const Move& waiting = core_->moves[waits->first];
-        if (rules_.At(waiting.dot).symbol != kNoSymbol) break;
-        move.source = waiting.source;
-        move.rule = waiting.rule;
-      }
+      if (move.source != kSelf) continue;
+      const ReturnPlace place = PlaceOf(move.rule);
+      move.source = place.source;
+      move.rule = place.rule;
     }
+  }
+
+  // Where items of `rule` return to in the end. Remembered for all rules on the way: a chain of
+  // them may be as long as an object has members.
+  ReturnPlace PlaceOf(uint32_t rule) {
+    std::vector<uint32_t> way;
+    ReturnPlace place{kSelf, rule};
+    while (place.source == kSelf) {
+      if (const uint32_t* known = place_of_.Find(place.rule)) {
+        place = places_[*known];
+        break;
+      }
+      const auto waits = std::lower_bound(
+          core_->waits.begin(), core_->waits.end(), place.rule,
+          [](const MoveRange& range, uint32_t value) { return range.symbol < value; });
+      if (waits->count != 1) break;
+      const Move& waiting = core_->moves[waits->first];
+      if (rules_.At(waiting.dot).symbol != kNoSymbol) break;
+      if (way.size() > predicted_.size()) return {kSelf, rule};  // a ring: nothing gets there
+      way.push_back(place.rule);
+      place = {waiting.source, waiting.rule};
+    }
+    if (!way.empty()) places_.push_back(place);
+    for (const uint32_t passed : way) {
+      place_of_.Insert(passed, static_cast<uint32_t>(places_.size() - 1));
+    }
+    return place;
   }
 
   // By rule, the dots that some chain of waiting items leads back to.
@@ -144,6 +168,8 @@ class Machine::CoreBuilder {
   std::vector<uint32_t> predicted_;
   KeyMap seen_;
   std::vector<SymbolMove> terminal_moves_, waiting_moves_;
+  std::vector<ReturnPlace> places_;
+  KeyMap place_of_;  // by rule: index of its place
 };
 
 uint64_t Machine::HashItems(std::span<const Item> items) {

@@ -50,6 +50,10 @@ Status CheckGrammarOptions(const GrammarOptions& options) {
 }
 
 Result<AnswerGrammar> ReadGrammarFile(GrammarKind kind, const std::string& file) {
+  if (file == "-") {
+    return UsageError("{} - is not read from standard input; give a file, or /dev/stdin",
+                      kind == GrammarKind::kGbnf ? "--grammar" : "--json-schema");
+  }
   GrammarText text;
   text.kind = kind;
   MINISGL_ASSIGN_OR_RETURN(text.text, term::ReadFileOrPipe(file, kGrammarBytesMax));

@@ -116,6 +116,13 @@ TEST(RowGrammarTest, EveryFieldIsReadInEveryFormat) {
                                 std::string(kSchema) + "}}"))
                 .text,
             kSchema);
+  EXPECT_EQ(
+      GrammarOfRow(OwnRow(R"("sampling_params": {"guided_json": )" + std::string(kSchema) + "}"))
+          .text,
+      kSchema);
+  EXPECT_EQ(GrammarOfRow(OwnRow(R"("sampling_params": {"guided_regex": "a+"})")).text, "a+");
+  EXPECT_EQ(GrammarOfRow(OwnRow(R"("sampling_params": {"guided_choice": ["a"]})")).choices,
+            std::vector<std::string>{"a"});
 }
 
 TEST(RowGrammarTest, TextIsAnyAnswer) {
@@ -295,9 +302,9 @@ TEST_F(RowGrammarPromptTest, GrammarsThatCannotBeCompiledAreFoundInACheck) {
   std::vector<std::string> warnings;
   for (int round = 0; round < 2; ++round) {
     EXPECT_EQ(error_of(R"("guided_regex": "a(")", nullptr),
-              "guided_regex: byte 1: a `(` without its `)`");
+              "guided_regex: byte 2: a `(` without its `)`");
     EXPECT_EQ(error_of(R"("structured_outputs": {"regex": "a("})", nullptr),
-              "structured_outputs.regex: byte 1: a `(` without its `)`");
+              "structured_outputs.regex: byte 2: a `(` without its `)`");
     EXPECT_EQ(error_of(R"("response_format": {"type": "text"})", nullptr), "");
     EXPECT_EQ(error_of(R"("guided_regex": "a")", nullptr), "");
     warnings.clear();

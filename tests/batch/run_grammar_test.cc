@@ -179,7 +179,7 @@ TEST_F(RunGrammarTest, ABadGrammarIsAnErrorOfItsRow) {
   const Json* response = answers[1].Find("response");
   EXPECT_EQ(*response->Find("status_code"), Json(400));
   EXPECT_EQ(response->Find("body")->Find("error")->Dump(),
-            R"({"message": "byte 1: a `(` without its `)`", "type": "invalid_request_error", )"
+            R"({"message": "byte 2: a `(` without its `)`", "type": "invalid_request_error", )"
             R"("param": "guided_regex", "code": "invalid_grammar", "line": 2})");
   EXPECT_EQ(answers[2].Find("choices")->as_array().size(), 2u);
 }

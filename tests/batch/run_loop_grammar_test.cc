@@ -67,14 +67,14 @@ TEST_F(RunLoopGrammarTest, AGrammarThatCannotBeCompiledIsAnErrorOfItsField) {
     Event done;
     done.finish_reason = FinishReason::kError;
     done.error_code = "invalid_grammar";
-    done.error_message = "byte 1: what is wrong";
+    done.error_message = "byte 2: what is wrong";
     runtime_.End(request, std::move(done));
   };
   const std::vector<Json> rows = RunFile(R"({"prompt": "a", "structured_outputs": {"regex": "a("}})"
                                          "\n\"b\"\n");
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].Find("error")->Dump(),
-            R"({"code": "invalid_grammar", "message": "byte 1: what is wrong", "line": 1, )"
+            R"({"code": "invalid_grammar", "message": "byte 2: what is wrong", "line": 1, )"
             R"("field": "structured_outputs.regex"})");
   EXPECT_EQ(*rows[1].Find("error")->Find("code"), Json("invalid_grammar"));
   EXPECT_EQ(rows[1].Find("error")->Find("field"), nullptr);

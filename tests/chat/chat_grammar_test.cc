@@ -42,6 +42,16 @@ TEST_F(ChatGrammarTest, SetReplacesTheFormOfTheOptions) {
   EXPECT_GT(answers[2].size(), 3u) << answers[2];
 }
 
+// Later answers are not what was asked for, which a script must be told.
+TEST_F(ChatGrammarTest, AFailedSetFromAPipeFailsTheChat) {
+  const ProgramResult result = Chat({"--choice", "yes", "--choice", "no"},
+                                    "/set regex a(\n"
+                                    "What is the capital of Peru?\n");
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_NE(result.err.find("regular expression: byte 2"), std::string::npos) << result.err;
+  EXPECT_TRUE(IsYesOrNo(Lines(result.out).at(0))) << result.out;
+}
+
 TEST_F(ChatGrammarTest, AnAnswerThatIsCutInsideIsReported) {
   const ProgramResult result = Chat({"--regex", "[a-z ]{60}", "-n", "3"}, "Hello\n");
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -51,7 +61,7 @@ TEST_F(ChatGrammarTest, AnAnswerThatIsCutInsideIsReported) {
 TEST_F(ChatGrammarTest, ABadFormEndsTheChatBeforeItsModelIsLoaded) {
   const ProgramResult result = Chat({"--regex", "a("}, "Hello\n");
   EXPECT_EQ(result.exit_code, 65);
-  EXPECT_EQ(result.err, "minisgl: regular expression: byte 1: a `(` without its `)`\n");
+  EXPECT_EQ(result.err, "minisgl: regular expression: byte 2: a `(` without its `)`\n");
   EXPECT_EQ(result.out, "");
 }
 

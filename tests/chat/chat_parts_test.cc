@@ -194,6 +194,11 @@ TEST(ChatSettingsTest, AnswersHaveOneFormAtATime) {
   ASSERT_TRUE(SetParameter("grammar", grammar, &settings).ok());
   EXPECT_EQ(shown("regex"), "none");
   EXPECT_EQ(shown("grammar"), grammar);
+  for (const char* quote : {"\"", "'"}) {
+    ASSERT_TRUE(SetParameter("json_schema", quote + schema + quote, &settings).ok());
+    EXPECT_EQ(shown("json_schema"), schema);
+  }
+  ASSERT_TRUE(SetParameter("grammar", grammar, &settings).ok());
   // What cannot be used changes nothing.
   const struct {
     const char* name;
@@ -203,7 +208,7 @@ TEST(ChatSettingsTest, AnswersHaveOneFormAtATime) {
       {"json_schema", folder.File("none.json"), folder.File("none.json")},
       {"json_schema", folder.Write("bad", "{\"type\": 1}"), folder.File("bad") + ": #/type: "},
       {"json_schema", "", "json_schema must be a file, or none (found \"\")"},
-      {"regex", "a(", "regular expression: byte 1: "},
+      {"regex", "a(", "regular expression: byte 2: "},
       {"grammar", schema, schema + ": line 1"},
       {"choice", "a|b", "choice must be none; one of several texts is /set regex yes|no"},
   };

@@ -70,6 +70,30 @@ TEST_F(GrammarProgramTest, RowsOfEveryKindAreJudged) {
   EXPECT_EQ(answers[2].Find("accepted")->Dump(), "[true, false]");
 }
 
+TEST_F(GrammarProgramTest, AnIdIsRepeatedToItsLastDigit) {
+  const ProgramResult result =
+      Grammar({"--file", "-"},
+              "{\"id\": 9007199254740993, \"regex\": \"a\", \"texts\": []}\n"
+              "{\"id\": 123456789012345678901234567890, \"regex\": \"a\", \"texts\": []}\n"
+              "{\"id\": \"\\u00e9\", \"regex\": \"a\", \"texts\": []}\n"
+              "{\"regex\": \"a\", \"texts\": []}\n");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const char* id : {"{\"id\": 9007199254740993, \"compiled\": true, ",
+                         "{\"id\": 123456789012345678901234567890, ", "{\"id\": \"\xC3\xA9\", ",
+                         "{\"id\": null, "}) {
+    EXPECT_NE(result.out.find(id), std::string::npos) << result.out;
+  }
+}
+
+TEST_F(GrammarProgramTest, StandardInputIsTheText) {
+  for (const char* option : {"--json-schema", "--grammar"}) {
+    const ProgramResult result = Grammar({option, "-"}, "{}");
+    EXPECT_EQ(result.exit_code, 64);
+    EXPECT_EQ(result.err, std::string("minisgl: ") + option +
+                              " - is not read from standard input; give a file, or /dev/stdin\n");
+  }
+}
+
 TEST_F(GrammarProgramTest, OptionsThatWouldHaveNoEffectAreErrors) {
   const ProgramResult both = Grammar({"--file", "-", "--regex", "a"}, "");
   EXPECT_EQ(both.exit_code, 64);
@@ -105,7 +129,7 @@ TEST_F(GrammarProgramTest, BadRowsAreNamedAndTheNextOnesJudged) {
       {R"j({"id": "a", "choice": ["a", null], "texts": []})j",
        "choice must be an array of strings"},
       {R"j({"id": "a", "regex": "a", "regex": "a", "texts": []})j", "a second field \"regex\""},
-      {R"j({"id": "a", "regex": "(?=a)", "texts": ["a"]})j", "byte 0: lookahead is not supported"},
+      {R"j({"id": "a", "regex": "(?=a)", "texts": ["a"]})j", "byte 1: lookahead is not supported"},
       {R"j({"id": "a", "regex": "\ud800", "texts": []})j", "regex is not Unicode"},
       {R"j({"id": "a", "grammar": "start ::= \"a\"", "texts": ["a"]})j", "there is no rule `root`"},
       {R"j([1])j", "a row must be an object"},
@@ -160,20 +184,20 @@ TEST_F(GrammarProgramTest, OneTextIsJudgedWithThePlace) {
   EXPECT_EQ(result.out, "accepted: 7 bytes\n");
   result = Grammar({"--regex", "\\d{4}-\\d\\d"}, "2026/11\n");
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_EQ(result.out, "rejected at byte 4: found `/11\\n`; expected `-`\n");
+  EXPECT_EQ(result.out, "rejected at byte 5: found `/11\\n`; expected `-`\n");
   result = Grammar({"--choice", "yes", "--choice", "yeah"}, "ye");
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_EQ(result.out, "rejected at byte 2: found the end; expected `a`, `s`\n");
+  EXPECT_EQ(result.out, "rejected at byte 3: found the end; expected `a`, `s`\n");
   result = Grammar({"--choice", "yes"}, "yes!");
-  EXPECT_EQ(result.out, "rejected at byte 3: found `!`; expected the end\n");
+  EXPECT_EQ(result.out, "rejected at byte 4: found `!`; expected the end\n");
   TemporaryFolder folder;
   folder.Write("list.gbnf", "root ::= \"[\" [0-9]+ (\",\" [0-9]+)* \"]\"");
   result = Grammar({"--grammar", folder.Path("list.gbnf")}, "[1,2,x]");
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_TRUE(result.out.starts_with("rejected at byte 5: found `x]`; expected `0`, `1`, "));
+  EXPECT_TRUE(result.out.starts_with("rejected at byte 6: found `x]`; expected `0`, `1`, "));
   result = Grammar({"--regex", "a("}, "a");
   EXPECT_EQ(result.exit_code, 65);
-  EXPECT_EQ(result.err, "minisgl: regular expression: byte 1: a `(` without its `)`\n");
+  EXPECT_EQ(result.err, "minisgl: regular expression: byte 2: a `(` without its `)`\n");
   EXPECT_EQ(Grammar({}, "a").exit_code, 64);
   EXPECT_EQ(Grammar({"--regex", "a", "--choice", "a"}, "a").exit_code, 64);
 }

@@ -98,19 +98,19 @@ TEST_F(PlanProgramTest, GrammarsThatCannotBeCompiledAreBadRows) {
   ProgramResult result = Program("plan", {"--raw", file});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_NE(result.out.find("rows        30, 10 bad\n"), std::string::npos) << result.out;
-  EXPECT_NE(result.err.find("rows.jsonl:2: invalid_grammar: byte 1: a `(` without its `)`"),
+  EXPECT_NE(result.err.find("rows.jsonl:2: invalid_grammar: byte 2: a `(` without its `)`"),
             std::string::npos)
       << result.err;
   result = Program("run", {"--raw", "--check", "--quiet", "--file", file});
   EXPECT_EQ(result.exit_code, 65);
   const std::vector<std::string> lines = Lines(result.err);
   ASSERT_EQ(lines.size(), 10u) << result.err;
-  EXPECT_NE(lines[9].find("rows.jsonl:29: invalid_grammar: byte 1"), std::string::npos);
+  EXPECT_NE(lines[9].find("rows.jsonl:29: invalid_grammar: byte 2"), std::string::npos);
   // A grammar of the options ends the command before any row is read.
   for (const char* command : {"plan", "run"}) {
     result = Program(command, {"--file", file, "--regex", "a("});
     EXPECT_EQ(result.exit_code, 65) << command;
-    EXPECT_EQ(result.err, "minisgl: regular expression: byte 1: a `(` without its `)`\n");
+    EXPECT_EQ(result.err, "minisgl: regular expression: byte 2: a `(` without its `)`\n");
     EXPECT_EQ(result.out, "");
   }
 }

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "minisgl/grammar/grammar.h"
 #include "minisgl/grammar/matcher.h"
 
@@ -133,7 +135,75 @@ TEST(Compile, ARegularExpressionIsTheWholeText) {
   MatchText(**compiled, "ab12", &accepted);
   EXPECT_TRUE(accepted);
   EXPECT_EQ(CompileGrammar({GrammarKind::kRegularExpression, "(?=a)", {}}).status().message(),
-            "byte 0: lookahead is not supported");
+            "byte 1: lookahead is not supported");
+}
+
+bool Accepts(const CompiledGrammar& grammar, const std::string& text) {
+  bool accepted = false;
+  MatchText(grammar, text, &accepted);
+  return accepted;
+}
+
+TEST(Choices, MayBeManyAndLong) {
+  GrammarText grammar = {GrammarKind::kChoice, "", {}};
+  std::mt19937 random(1);
+  for (int i = 0; i < 36'000; ++i) {
+    std::string text;
+    while (text.size() < 62) text += std::to_string(random());
+    grammar.choices.push_back(text);
+  }
+  const auto compiled = CompileGrammar(grammar);
+  ASSERT_TRUE(compiled.ok()) << compiled.status().message();
+  EXPECT_LT((*compiled)->memory_bytes(), 450u << 20);
+  for (size_t i = 0; i < grammar.choices.size(); i += 997) {
+    EXPECT_TRUE(Accepts(**compiled, grammar.choices[i]));
+    EXPECT_FALSE(Accepts(**compiled, grammar.choices[i].substr(1)));
+  }
+}
+
+TEST(Choices, MayBeginEachOther) {
+  GrammarText grammar = {GrammarKind::kChoice, "", {}};
+  for (size_t i = 1; i <= 3000; i += 2) grammar.choices.emplace_back(i, 'a');
+  const auto compiled = CompileGrammar(grammar);
+  ASSERT_TRUE(compiled.ok()) << compiled.status().message();
+  for (size_t i = 1; i <= 3002; ++i) {
+    EXPECT_EQ(Accepts(**compiled, std::string(i, 'a')), i % 2 == 1 && i <= 3000) << i;
+  }
+}
+
+// What a try with little work gives is what is given without a limit.
+TEST(CompileGrammarTest, ATryTakesLittleWorkOrGivesTheSame) {
+  const GrammarText cases[] = {
+      {GrammarKind::kRegularExpression, "a{3}[b-d]*", {}},
+      {GrammarKind::kRegularExpression, "a(", {}},
+      {GrammarKind::kChoice, "", {"yes", "no"}},
+      {GrammarKind::kJsonSchema,
+       R"({"type": "string", "pattern": "a.{20}b", "minLength": 30})",
+       {}},
+      {GrammarKind::kJsonSchema, R"({"type": "integer", "not": {"multipleOf": 7}})", {}},
+      {GrammarKind::kJsonSchema, R"({"type": "strin"})", {}},
+      {GrammarKind::kJsonObject, "", {}},
+      {GrammarKind::kGbnf, "root ::= \"a\" root | \"b\"", {}},
+  };
+  for (const GrammarText& text : cases) {
+    const auto whole = CompileGrammar(text);
+    bool was_enough = false;
+    for (uint64_t work_max = 1; work_max < 1'000'000; work_max *= 3) {
+      const auto tried = TryCompileGrammar(text, work_max);
+      EXPECT_TRUE(!was_enough || tried) << work_max << " are not enough for " << text.text;
+      was_enough = tried.has_value();
+      if (!tried) continue;
+      ASSERT_EQ(tried->ok(), whole.ok());
+      EXPECT_EQ(tried->status().message(), whole.status().message());
+      if (!tried->ok()) continue;
+      // The limit was for compiling alone.
+      for (const char* sample : {"aaabcd", "yes", "23", "7", "\"a123456789012345678901b34567890\"",
+                                 R"({"a": [1, {"b": null}]})", "aaaaaaaab"}) {
+        EXPECT_EQ(Accepts(***tried, sample), Accepts(**whole, sample)) << sample;
+      }
+    }
+    EXPECT_TRUE(was_enough) << text.text;
+  }
 }
 
 }  // namespace

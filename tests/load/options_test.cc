@@ -254,7 +254,7 @@ TEST_F(OptionsTest, ABadGrammarIsNamedWithItsPlace) {
        schema + ": #/properties/a/type: unknown type \"strin\""},
       {{"--json-schema", folder.Path("none")}, StatusCode::kNoInput, folder.Path("none")},
       {{"--grammar", grammar}, StatusCode::kBadInput, grammar + ": line 1"},
-      {{"--regex", "(?=a)"}, StatusCode::kBadInput, "regular expression: byte 0: lookahead"},
+      {{"--regex", "(?=a)"}, StatusCode::kBadInput, "regular expression: byte 1: lookahead"},
       {{"--choice", "\xFF"}, StatusCode::kBadInput, "choices: choice 0 is not valid UTF-8"},
   };
   for (const auto& test : cases) {
