@@ -16,6 +16,7 @@
 
 #include "minisgl/base/ids.h"
 #include "minisgl/grammar/token_masks.h"
+#include "minisgl/sched/request.h"
 
 namespace minisgl::runtime {
 
