@@ -213,8 +213,7 @@ void FolderStore::DropDamaged(const ModelFolder& model, const KvBlockKey& key) {
   }
   if (!warned_of_damage_.exchange(true)) {
     Log(LogLevel::kWarning,
-        fmt::format("{}: a block was damaged; it was removed, and its tokens are computed "
-                    "(minisgl cache verify finds others)",
+        fmt::format("{}: a block was damaged; it was removed (minisgl cache verify finds others)",
                     NameOf(options_.folder)));
   }
 }
