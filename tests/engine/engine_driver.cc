@@ -135,7 +135,8 @@ void EngineDriver::EnsurePages(TestRow* row, int32_t length) {
   plan_->page_table_writes.push_back(
       {row->table_row, have, count, static_cast<int32_t>(plan_->pages.size())});
   for (int32_t i = 0; i < count; ++i) {
-    MINISGL_CHECK(!free_pages_.empty(), "no page is free");
+    MINISGL_CHECK(!free_pages_.empty(), "none of {} pages is free: row {} has {}",
+                  engine_->limits().num_pages, row->table_row, have);
     row->pages.push_back(free_pages_.back());
     plan_->pages.push_back(free_pages_.back());
     free_pages_.pop_back();

@@ -190,12 +190,12 @@ TEST_F(GpuExpertLinearTest, MatchesTheSum) {
 
 TEST_F(GpuExpertLinearTest, MatchesTheSumWithShapesOfModels) {
   if (IsSlow()) GTEST_SKIP() << "too large for the emulator";
-  Check({.num_experts = 128, .num_chosen = 8, .num_out = 1536, .num_in = 2048}, {1, 16, 64, 700});
-  Check({.num_experts = 128, .num_chosen = 8, .num_out = 2048, .num_in = 768, .x_per_choice = true},
+  Check({.num_experts = 32, .num_chosen = 8, .num_out = 1536, .num_in = 2048}, {1, 16, 64, 700});
+  Check({.num_experts = 32, .num_chosen = 8, .num_out = 2048, .num_in = 768, .x_per_choice = true},
         {1, 16, 64, 700});
-  Check({.num_experts = 32, .num_chosen = 4, .num_out = 5760, .num_in = 2880, .has_bias = true},
+  Check({.num_experts = 8, .num_chosen = 4, .num_out = 5760, .num_in = 2880, .has_bias = true},
         {1, 9, 300});
-  Check({.num_experts = 8, .num_chosen = 2, .num_out = 4096, .num_in = 14336, .x_per_choice = true},
+  Check({.num_experts = 2, .num_chosen = 2, .num_out = 4096, .num_in = 14336, .x_per_choice = true},
         {1, 200});
 }
 

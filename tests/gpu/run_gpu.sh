@@ -10,7 +10,8 @@
 #     models         the benchmarks bs1 and nano
 #     memcheck, racecheck    compute-sanitizer on small cases
 # Each part takes at most 8 minutes ($PART_SECONDS); cases that no time is left for are named. Each case is a process of its own,
-# with a time limit ($CASE_SECONDS caps it), so a crash or a hang ends one case. A case that fails runs again with
+# with a time limit ($CASE_SECONDS caps it), so a crash or a hang ends one case. $JOBS cases run at once (default: half of the
+# processors, at most 12), as most of their time is the oracle's; benchmarks run alone. A case that fails runs again with
 # MINISGL_CUDA_DEBUG=sync, so that its log names the operation that failed.
 #
 # $OUT, or out/ beside this file, gets a log for each case, results.txt (a line as each case ends) and summary.txt, written again
@@ -23,6 +24,9 @@ export LD_LIBRARY_PATH
 export MINISGL_MODELS="$here/models" MINISGL_GOLDEN_MODELS="$here/golden"
 out=${OUT:-$here/out}
 part_seconds=${PART_SECONDS:-480}
+jobs=${JOBS:-$(($(nproc) / 2))}
+[ "$jobs" -le 12 ] || jobs=12
+[ "$jobs" -ge 1 ] || jobs=1
 mkdir -p "$out"
 all_parts="contact kernels-serial kernels engine attention gemv models memcheck racecheck"
 # shellcheck disable=SC2086
@@ -39,7 +43,6 @@ done
 PATH=$PATH:/usr/local/cuda/bin
 : >"$out/results.txt"
 : >"$out/failures.txt"
-calls=0
 engine_cases='GpuEngineTest.*:GpuCanaryTest.*:GpuFaultTest.*'
 
 now() { date +%s; }
@@ -47,15 +50,18 @@ begun=$(now)
 part_end=$((begun + part_seconds))
 count() { grep -c "^$1 " "$out/results.txt"; }
 
+# Called by several cases at once.
 summarize() {
+    summary=$(mktemp "$out/summary.XXXXXX")
     {
         cat "$out/failures.txt"
         grep -E "^(left-out|skipped) " "$out/results.txt"
         [ ! -s "$out/figures.txt" ] || cat "$out/figures.txt"
         echo "== $(count passed) passed, $(count failed) failed, $(count skipped) skipped, $(count left-out) left out" \
             "in $(($(now) - begun)) s"
-    } >"$out/summary.new"
-    mv -f "$out/summary.new" "$out/summary.txt"
+    } >"$summary"
+    chmod a+r "$summary"
+    mv -f "$summary" "$out/summary.txt"
 }
 
 # record RESULT CASE [WORDS]: RESULT: passed, failed, skipped, left-out
@@ -72,8 +78,7 @@ limited() {
     limit=$1 log=$2
     shift 2
     # A file of its own: one that is left alone may end later.
-    calls=$((calls + 1))
-    status_file="$out/status.$calls"
+    status_file=$(mktemp -u "$out/status.XXXXXX")
     # It holds no file of this script, whose reader would wait for it otherwise.
     {
         timeout -k 2 "$limit" "$@" >"$log" 2>&1
@@ -137,7 +142,7 @@ run() {
         record passed "$name" "$took s"
         return 0
     fi
-    { echo "FAILED $part $name: $why"; excerpt "$log" | cut -c1-300 | sed 's/^/    /'; } >>"$out/failures.txt"
+    about=$(echo "FAILED $part $name: $why"; excerpt "$log" | cut -c1-300 | sed 's/^/    /')
     # Once more, with a wait behind each operation.
     sync_log="${log%.log}-sync.log"
     left=$((part_end - $(now)))
@@ -146,11 +151,13 @@ run() {
     if [ $left -gt 2 ]; then
         limited "$seconds" "$sync_log" env MINISGL_CUDA_DEBUG="${MINISGL_CUDA_DEBUG:+$MINISGL_CUDA_DEBUG,}sync" "$@"
         again=$?
-        {
+        about=$(
+            echo "$about"
             if [ $again -eq 0 ]; then echo "  with sync: passes"; else echo "  with sync: $(meaning $again "$seconds")"; fi
             [ $again -eq 0 ] || excerpt "$sync_log" | cut -c1-300 | sed 's/^/    /'
-        } >>"$out/failures.txt"
+        )
     fi
+    echo "$about" >>"$out/failures.txt"
     record failed "$name" "$why, $took s"
     return 1
 }
@@ -166,9 +173,29 @@ tests() {
         awk '/^[^ ].*\.$/ { suite = $1; next } /^  [^ ]/ && suite != "" { print suite $1 }')
     [ $listed -eq 0 ] || record failed "list of cases" "$(meaning $listed 60)"
     [ -n "$selected" ] || record failed "list of cases" "bin/test_gpu names none for $filter"
+    if [ "$jobs" -eq 1 ] || [ -n "$alone" ]; then
+        for case in $selected; do
+            run "$case" "$seconds_each" "$@" "$here/bin/test_gpu" "--gtest_filter=$case"
+        done
+        return
+    fi
+    # A line in the pipe for each case that may begin.
+    turns="$out/turns"
+    rm -f "$turns"
+    mkfifo "$turns"
+    exec 9<>"$turns"
+    rm -f "$turns"
+    i=0
+    while [ $i -lt "$jobs" ]; do echo >&9; i=$((i + 1)); done
     for case in $selected; do
-        run "$case" "$seconds_each" "$@" "$here/bin/test_gpu" "--gtest_filter=$case"
+        read -r _ <&9
+        {
+            run "$case" "$seconds_each" "$@" "$here/bin/test_gpu" "--gtest_filter=$case"
+            echo >&9
+        } &
     done
+    wait
+    exec 9>&-
 }
 
 contact() {
@@ -241,7 +268,7 @@ sanitize() {
 }
 
 rm -f "$out/figures.txt"
-log=/dev/null expects='test'
+log=/dev/null expects='test' alone=""
 for part in "$@"; do
     echo "== $part"
     part_end=$(($(now) + part_seconds))
@@ -254,8 +281,11 @@ for part in "$@"; do
         ;;
     kernels) tests "-$engine_cases" 60 ;;
     engine)
-        tests 'GpuEngineTest.*:GpuFaultTest.*' 90
+        tests 'GpuEngineTest.*' 90
+        alone=yes # these fill the device
+        tests 'GpuFaultTest.*' 90
         tests 'GpuCanaryTest.*' 200
+        alone=""
         ;;
     attention) figures attn-decode attn-decode --batches 1,64 --contexts 1024,4096,32768 --repeat 3 ;;
     gemv) for_each_shape gemv_of ;;

@@ -18,7 +18,7 @@ from pathlib import Path
 SOURCE_ROOT = Path(sys.argv[1]).resolve()
 EMULATED = Path(sys.argv[2]).resolve() if len(sys.argv) > 2 else None
 TOOLS = ["sh", "awk", "sed", "grep", "sort", "head", "tail", "date", "rm", "mv", "cat", "tr", "dirname", "basename", "mkdir", "env", "timeout",
-         "sleep", "wc", "cut"]
+         "sleep", "wc", "cut", "nproc", "mktemp", "mkfifo", "chmod"]
 # A case does what its name says.
 FAKE_SUITE = """#!/bin/sh
 echo "$* debug=${MINISGL_CUDA_DEBUG:-}" >>"$CALLS"
@@ -81,7 +81,7 @@ class Folder:
         calls.touch()
         done = subprocess.run(["sh", str(self.folder / "run_gpu.sh"), *parts], capture_output=True, text=True, stdin=subprocess.DEVNULL,
                               env={"PATH": str(self.folder / "tools"), "CALLS": str(calls), "OUT": str(self.folder / "results"),
-                                   "HOME": str(self.folder / "home"), **env})
+                                   "HOME": str(self.folder / "home"), "JOBS": "1", **env})
         return done, calls.read_text()
 
 
@@ -114,6 +114,26 @@ def each_case_is_recorded_by_what_it_did(folder):
     yield from lacks(calls, "Fails debug=sync", "Hangs debug=sync")
     if "Passes debug=sync" in calls:
         yield "repeats a case that passed"
+    yield from ends(done, 1)
+
+
+@case
+def several_cases_run_at_once(folder):
+    names = [f"Hangs{i}" for i in range(4)] + ["Passes", "Fails", "Skips"]
+    begun = time.monotonic()
+    done, _ = Folder(folder, names).run("kernels", CASE_SECONDS="2", JOBS="5")
+    took = time.monotonic() - begun
+    results = (folder / "results/results.txt").read_text()
+    yield from lacks(results, *(f"failed kernels GpuTablesTest.Hangs{i}: no end after 2 s" for i in range(4)), "passed kernels GpuTablesTest.Passes",
+                     "failed kernels GpuTablesTest.Fails: exit status 1", "skipped kernels GpuTablesTest.Skips")
+    summary = (folder / "results/summary.txt").read_text()
+    yield from lacks(summary, "1 passed, 5 failed, 1 skipped, 0 left out")
+    if not done.stdout.endswith(summary):
+        yield "the output does not end with the summary"
+    if len(results.splitlines()) != 7:
+        yield f"{len(results.splitlines())} lines of results"
+    if took > 14:  # one by one: 16 s and more
+        yield f"took {took:.0f} s"
     yield from ends(done, 1)
 
 
@@ -159,7 +179,7 @@ def a_part_ends_in_time_and_names_what_is_left_out(folder):
     done, _ = made.run("kernels", "engine", PART_SECONDS="6")
     yield from lacks((folder / "results/results.txt").read_text(), "left-out kernels GpuTablesTest.Passes: no time is left",
                      "passed engine GpuEngineTest.Runs/0", "passed engine GpuCanaryTest.AlsoRuns")
-    yield from lacks(done.stdout, "2 passed, 1 failed, 0 skipped, 1 left out")
+    yield from lacks(done.stdout, "3 passed, 1 failed, 0 skipped, 1 left out")
 
 
 @case
