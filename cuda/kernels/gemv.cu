@@ -278,11 +278,25 @@ struct GemvSplit {
   int groups_per_batch;
 };
 
+int BlocksAtOnce(const LaunchContext& context, const GemvSplit& split) {
+  return context.num_multiprocessors * (kWarpsPerProcessor / split.num_warps);
+}
+
+// The share of blocks that have a tile, over the rounds in which `blocks` blocks take all tiles.
+double TileShare(int64_t num_out, int rows8, int64_t blocks) {
+  const int64_t tiles = CeilDiv<int64_t>(num_out, 8 * rows8);
+  return static_cast<double>(tiles) / static_cast<double>(CeilDiv(tiles, blocks) * blocks);
+}
+
 // From 4,096 rows on, tiles of 16 rows (a load of x serves two loads of weights) still give 256
-// blocks of 8 warps, two for each of 132 multiprocessors. From 2,048 rows on, tiles of 8 rows do.
-// Below that there are at most two tiles for each multiprocessor, and 16 warps share one. A batch
-// is as long as a lane's loads allow, but not so long that warps would have no batch.
-GemvSplit ChooseSplit(int64_t num_out, int64_t num_in) {
+// blocks of 8 warps, two for each of 132 multiprocessors; for up to 8 tokens tiles of 24 rows, if
+// more blocks then have a tile in the last round (6,144 rows: 256 tiles for 264 blocks, where 384
+// take two rounds). From 2,048 rows on, tiles of 8 rows are enough. Below that there are at most
+// two tiles for each multiprocessor, and 16 warps share one. A batch is as long as a lane's loads
+// of two rows allow, but not so long that warps would have no batch: it does not depend on the
+// number of tokens.
+GemvSplit ChooseSplit(const LaunchContext& context, int64_t num_out, int64_t num_in,
+                      int64_t num_tokens) {
   GemvSplit split = {.aligned = num_in % 8 == 0,
                      .rows8 = num_in % 8 == 0 && num_out >= 4096 ? 2 : 1,
                      .num_warps = num_out >= 2048 ? 8 : kWarpsPerProcessor,
@@ -291,11 +305,12 @@ GemvSplit ChooseSplit(int64_t num_out, int64_t num_in) {
   const int64_t groups = CeilDiv<int64_t>(num_in, kGroup);
   split.groups_per_batch = static_cast<int>(
       std::clamp<int64_t>(CeilDiv<int64_t>(groups, split.num_warps), 1, groups_max));
+  const int64_t blocks = BlocksAtOnce(context, split);
+  if (split.rows8 == 2 && num_tokens <= 8 &&
+      TileShare(num_out, 3, blocks) > TileShare(num_out, 2, blocks) + 0.1) {
+    split.rows8 = 3;
+  }
   return split;
-}
-
-int BlocksAtOnce(const LaunchContext& context, const GemvSplit& split) {
-  return context.num_multiprocessors * (kWarpsPerProcessor / split.num_warps);
 }
 
 // Sets the part of `next` (null: none) to fetch. The blocks of its product load the beginnings of
@@ -303,7 +318,7 @@ int BlocksAtOnce(const LaunchContext& context, const GemvSplit& split) {
 // them if the beginnings are all.
 void SetNext(const LaunchContext& context, const Matrix* next, GemvKernelParams* p) {
   if (next == nullptr || next->storage == nullptr || next->num_in % 8 != 0) return;
-  const GemvSplit split = ChooseSplit(next->num_out, next->num_in);
+  const GemvSplit split = ChooseSplit(context, next->num_out, next->num_in, p->num_tokens);
   const int64_t tile_rows = int64_t{BlocksAtOnce(context, split)} * 8 * split.rows8;
   const int64_t loaded = int64_t{split.num_warps} * split.groups_per_batch * kGroup;
   const int64_t row_bytes = next->num_in * 2, bytes_max = context.prefetch_bytes;
@@ -328,6 +343,9 @@ CudaError LaunchInstance(const LaunchContext& context, const LaunchShape& shape,
     return Launch(context, shape, GemvKernel<T, TOKENS8, 1, kGroupsUnaligned, false>, p);
   }
   if (split.rows8 == 1) return Launch(context, shape, GemvKernel<T, TOKENS8, 1, kLoads, true>, p);
+  if constexpr (TOKENS8 == 1) {
+    if (split.rows8 == 3) return Launch(context, shape, GemvKernel<T, 1, 3, kLoads / 2, true>, p);
+  }
   return Launch(context, shape, GemvKernel<T, TOKENS8, 2, kLoads / 2, true>, p);
 }
 
@@ -337,7 +355,7 @@ CudaError LaunchGemv(const LaunchContext& context, const LinearParams& params, c
   MINISGL_CHECK(params.num_tokens <= kGemvTokensMax, "{} tokens; at most {}", params.num_tokens,
                 kGemvTokensMax);
   const int64_t num_out = params.weight->num_out, num_in = params.weight->num_in;
-  const GemvSplit split = ChooseSplit(num_out, num_in);
+  const GemvSplit split = ChooseSplit(context, num_out, num_in, params.num_tokens);
   const int64_t tile_rows = 8 * split.rows8, tile_tokens = params.num_tokens <= 8 ? 8 : 16;
   GemvKernelParams p = {.weight = static_cast<const uint16_t*>(weight),
                         .x = params.x.as<uint16_t>(),
