@@ -32,6 +32,8 @@ constexpr size_t kPrefetchShare = 6;
 // The same for every kernel, so that neighbours can share a multiprocessor, and all of it: the
 // kernels that decide a step's time keep tiles in shared memory and read global memory once.
 constexpr int kSharedCarveout = 100;
+// 1,024 keys: longer ones gain no more.
+constexpr int32_t kSplitTimesMax = 4;
 
 struct CudaDeviceEvent : DeviceEvent {
   explicit CudaDeviceEvent(OwnedEvent made) : event(std::move(made)) {}
@@ -109,6 +111,7 @@ class CudaOps : public DeviceOps {
   }
   void RopeKvWrite(const RopeKvWriteParams& p) override {
     Queue("RopeKvWrite", [&] { return LaunchRopeKvWrite(context_, p); });
+    rope_is_last_ = true;
   }
   void Activate(const ActivateParams& p) override {
     Queue("Activate", [&] { return LaunchActivate(context_, p); });
@@ -133,8 +136,10 @@ class CudaOps : public DeviceOps {
   }
   void Attention(const AttentionParams& p) override {
     CheckReserved();
-    Queue("Attention",
-          [&] { return LaunchAttention(context_, p, attention_workspace_, DecodesByExtend()); });
+    const bool early = rope_is_last_;
+    Queue("Attention", [&] {
+      return LaunchAttention(context_, p, attention_workspace_, DecodesByExtend(), early);
+    });
   }
   void PlanAttention(const AttentionPlanParams& p) override {
     CheckReserved();
@@ -163,6 +168,7 @@ class CudaOps : public DeviceOps {
   // Queues one kernel and keeps its error.
   template <typename Door>
   void Queue(std::string_view operation, const Door& door) {
+    rope_is_last_ = false;
     if (!Usable()) return;
     copies_->Queued();
     if (watch_ != nullptr) watch_->Enter(std::string(operation));
@@ -222,6 +228,7 @@ class CudaOps : public DeviceOps {
   bool capturing_ = false;
   Status capture_status_;
 
+  bool rope_is_last_ = false;  // of the kernels queued
   OwnedDeviceMemory attention_memory_;
   AttentionWorkspace attention_workspace_;
   OwnedDeviceMemory expert_memory_;
@@ -265,7 +272,8 @@ Status CudaOps::Open() {
               .shared_bytes_max = properties.shared_bytes_per_block_max,
               .programmatic = properties.compute_major >= 9 && !debug_.no_dependent_launch,
               .shared_carveout = debug_.no_carveout ? -1 : kSharedCarveout,
-              .prefetch_bytes = PrefetchBytes(properties)};
+              .prefetch_bytes = PrefetchBytes(properties),
+              .split_times_max = debug_.short_splits ? 1 : kSplitTimesMax};
   staging_ = std::make_unique<Staging>(api_, compute_.get());
   packer_ = std::make_unique<WeightPacker>(
       config_.activation_dtype, staging_.get(),

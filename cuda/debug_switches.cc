@@ -24,6 +24,7 @@ constexpr DebugWord kWords[] = {{"no-dependent-launch", &DebugSwitches::no_depen
                                 {"no-prefetch", &DebugSwitches::no_prefetch},
                                 {"no-carveout", &DebugSwitches::no_carveout},
                                 {"decode-by-extend", &DebugSwitches::decode_by_extend},
+                                {"short-splits", &DebugSwitches::short_splits},
                                 {"sync", &DebugSwitches::sync}};
 
 std::string AllWords() {

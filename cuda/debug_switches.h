@@ -9,6 +9,7 @@
 //   no-prefetch          no kernel fetches the next product's weights into the second-level cache
 //   no-carveout          CUDA chooses how much shared memory a multiprocessor has for each kernel
 //   decode-by-extend     rows of one token use the attention kernels of rows that extend
+//   short-splits         decode attention cuts the keys of a row in the same way in every step
 //   sync                 waits after each kernel and copy, so that an error names the one that
 //                        caused it; implies no-graphs
 #pragma once
@@ -30,6 +31,7 @@ struct DebugSwitches {
   bool no_prefetch = false;
   bool no_carveout = false;
   bool decode_by_extend = false;
+  bool short_splits = false;
   bool sync = false;
 };
 

@@ -151,10 +151,29 @@ MINISGL_DEVICE uint32_t SharedAddress(const void* p) {
 }
 
 template <typename T>
+MINISGL_DEVICE void CopyAsync16(Shared<T> dst, const T* src) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(SharedAddress(dst.raw())),
+               "l"(src)
+               : "memory");
+}
+
+template <typename T>
 MINISGL_DEVICE void CopyAsync16(Shared<T> dst, const T* src, bool valid) {
+#if __CUDACC_VER_MAJOR__ >= 13
+  // A predicate; a number of bytes takes five more instructions.
+  asm volatile(
+      "{\n"
+      ".reg .pred ignored;\n"
+      "setp.eq.u32 ignored, %2, 0;\n"
+      "cp.async.cg.shared.global [%0], [%1], 16, ignored;\n"
+      "}\n" ::"r"(SharedAddress(dst.raw())),
+      "l"(src), "r"(valid ? 1 : 0)
+      : "memory");
+#else
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(SharedAddress(dst.raw())),
                "l"(src), "r"(valid ? 16 : 0)
                : "memory");
+#endif
 }
 
 MINISGL_DEVICE void CopyAsyncCommit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }

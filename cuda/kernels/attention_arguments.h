@@ -19,6 +19,12 @@ MINISGL_HOST_DEVICE constexpr int32_t SharedTileRows(int32_t head_dim) {
   return head_dim == 80 || head_dim > 128 ? kTileRows : 2 * kTileRows;
 }
 
+// Blocks of the decode kernel on a multiprocessor: as many as registers and 227 KB of shared memory
+// allow.
+MINISGL_HOST_DEVICE constexpr int32_t DecodeBlocks(int32_t head_dim) {
+  return head_dim <= 80 ? 3 : 2;
+}
+
 MINISGL_HOST_DEVICE inline int32_t DivideUp(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 // One split of a decode row, or of rows of a group that share it. Its keys are read once. The query
@@ -128,6 +134,8 @@ struct AttentionArguments {
   int32_t num_heads = 0, num_kv_heads = 0;
   int32_t group = 0;   // G = H / HKV
   int32_t window = 0;  // keys that a token sees; INT32_MAX: all
+  // Everything but qkv and the newest key of each row may be read before GridWait.
+  bool early = false;
 };
 
 // The kernel for rows that extend: whether its tiles are large, and the stages of its ring of key

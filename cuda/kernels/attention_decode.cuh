@@ -1,8 +1,9 @@
 // Decode attention: rows of one token against their keys. Bound by reading the KV cache.
 //
-// A row's states are merged in an order that depends on kv_len alone: the keys of a warp in order,
-// then the warps of a block, then the splits of the row. The block that writes a row's last split
-// merges its splits.
+// A row's states are merged in a fixed order: the keys of a warp in order, then the warps of a
+// block, then the splits of the row. The block that writes a row's last split merges its splits. So
+// a result depends on the length of splits, which the plan chooses for the step, and on nothing
+// else of the step.
 //
 // Works. A work is an item of the plan, a KV head and an M tile of at most 16 query heads. An item
 //   is a split of a row, or of a group of rows that share its keys (cascade attention, in the same
@@ -19,8 +20,13 @@
 //   same pages.
 // Block. 4 warps (2 if E is 256). Warp w takes 16 keys of every tile of 64 (32), and copies them
 //   through a ring of stages of its own; only the end of an item has barriers, and the ring's step
-//   to the next. The ring runs ahead of the products across the ends of items, and page numbers are
-//   fetched a tile before their use.
+//   to the next. The ring runs ahead of the products across the ends of items. Works are taken two
+//   tiles before their use, and page numbers are fetched a tile before.
+// End of an item. Its cost is that of the block's instructions, as the ring keeps loading: so all
+//   warps add a few rows' sums together (EndFewRows), the next item's query is fetched meanwhile,
+//   and a single warp counts the item and merges the row if it was the last, while the others go on.
+// Before GridWait. If the kernel before writes neither the plan nor older keys (`early`), the block
+//   finds its first work and copies its first tiles, but for that with the newest key.
 // Shared memory. stages * warps * 2 * 16 rows of E + 8 elements, and a tile of f32 for merging:
 //   111 KB for E = 128 and 3 stages, so that two blocks fit into 227 KB.
 // Loads in flight. 2 blocks * 4 warps * 2 stages * 8 KB = 128 KB; 4.3 TB/s * 0.8 us / 132 = 26 KB
@@ -40,20 +46,16 @@
 #include "kernels/attention_merge.cuh"
 #include "kernels/attention_state.h"
 #include "kernels/attention_tile.cuh"
+#include "kernels/attention_works.cuh"
 #include "kernels/launch.h"
 
 namespace minisgl::cuda {
-
-// Entries of the ring of a block's works. Works of one tile are entered up to 4 (stages + 1) before
-// their end.
-inline constexpr int32_t kWorksAhead = 8;
 
 template <int D>
 struct DecodeShape {
   static constexpr int kWarps = D > 128 ? 2 : 4;
   static constexpr int kThreads = kWarps * 32;
-  // Blocks of a multiprocessor: as many as registers and 227 KB of shared memory allow.
-  static constexpr int kBlocks = D <= 80 ? 3 : 2;
+  static constexpr int kBlocks = DecodeBlocks(D);  // of a multiprocessor
   static constexpr int kTileKeys = kWarps * 16;
   static constexpr int kPart = 16 * kPaddedRow<D>;  // elements of K, or V, of a warp's stage
   static constexpr int kSumRow = D + 8;             // floats; rows 8 banks apart
@@ -66,17 +68,33 @@ struct DecodeShape {
   static size_t SharedBytes(int stages) {
     return (static_cast<size_t>(stages) * kWarps * 2 + (D > 128 ? 1 : 0)) * kPart * 2 +
            (kTileRows * kSumRow + kWarps * kTileRows * 2 + kQueriesMax) * sizeof(float) +
-           kWorksAhead * sizeof(int32_t);
+           kWorksAhead * kWorkWords * sizeof(int32_t);
   }
 };
 
-// A position in the works of a block: a tile of keys of one work.
-struct DecodeWalk {
-  int32_t work;  // item, KV head, M tile
-  DecodeItem item;
-  int32_t kv_head, m_tile;
-  int32_t low, high;  // keys of the split that the row sees
-  int32_t tile;       // first key of the tile
+// The shared memory of a block. The ring last: where the others are does not depend on the number
+// of stages.
+template <typename T, int D>
+struct DecodeMemory {
+  using Shape = DecodeShape<D>;
+
+  MINISGL_DEVICE explicit DecodeMemory(int stages) {
+    device::SharedArena arena;
+    sums = arena.Take<float>(kTileRows * Shape::kSumRow);
+    states = arena.Take<float>(Shape::kWarps * kTileRows * 2);
+    // Two fragments of the query take as many bytes as the sums of one. No work needs both at once.
+    query = D > 128 ? arena.Take<T>(Shape::kPart) : sums.template As<T>();
+    last = arena.Take<uint32_t>(Shape::kQueriesMax);
+    works = arena.Take<int32_t>(kWorksAhead * kWorkWords);
+    ring = arena.Take<T>(stages * Shape::kWarps * 2 * Shape::kPart);
+  }
+
+  device::Shared<float> sums;     // [16][D + 8] sums of the warps; factors of splits
+  device::Shared<float> states;   // [warps][16][2]
+  device::Shared<T> query;        // [16 or 32][D + 8]
+  device::Shared<uint32_t> last;  // [32 or 16] this block merges the item's q-th row
+  device::Shared<int32_t> works;  // [kWorksAhead][kWorkWords]
+  device::Shared<T> ring;         // [warps][stages][K, V][16][D + 8]
 };
 
 template <typename T, int D>
@@ -84,38 +102,44 @@ class DecodeBlock {
  public:
   using Shape = DecodeShape<D>;
 
-  MINISGL_DEVICE DecodeBlock(const AttentionArguments<T>& args, int stages)
+  // REQUIRES that the caller has waited for earlier kernels, unless args.early.
+  MINISGL_DEVICE DecodeBlock(const AttentionArguments<T>& args, int stages,
+                             const DecodeMemory<T, D>& memory)
       : args_(args),
         stages_(stages),
         lane_(static_cast<int>(threadIdx.x) % 32),
         warp_(static_cast<int>(threadIdx.x) / 32),
-        m_tiles_(DivideUp(args.group, kTileRows)),
-        num_works_(args.num_items[0] * args.num_kv_heads * m_tiles_) {
-    device::SharedArena arena;
-    // The ring last: where the others are does not depend on the number of stages.
-    sums_ = arena.Take<float>(kTileRows * Shape::kSumRow);
-    states_ = arena.Take<float>(Shape::kWarps * kTileRows * 2);
-    // Two fragments of the query take as many bytes as the sums of one. No work needs both at once.
-    query_ = D > 128 ? arena.Take<T>(Shape::kPart) : sums_.template As<T>();
-    last_ = arena.Take<uint32_t>(Shape::kQueriesMax);
-    works_ = arena.Take<int32_t>(kWorksAhead);
-    ring_ = arena.Take<T>(stages * Shape::kWarps * 2 * Shape::kPart) +
-            warp_ * stages * 2 * Shape::kPart;
-  }
+        works_(args, memory.works),
+        ring_(memory.ring + warp_ * stages * 2 * Shape::kPart),
+        query_(memory.query),
+        sums_(memory.sums),
+        states_(memory.states),
+        last_(memory.last),
+        has_waited_(!args.early) {}
 
   MINISGL_DEVICE void Run() {
     EnterNextWork();
     for (int stage = 0; stage < stages_; ++stage) CopyAhead(stage);
+    Wait();
     int stage = 0;
     DecodeWalk walk;
-    for (int32_t index = 0;; ++index) {
-      walk.work = works_[index % kWorksAhead];
-      if (walk.work >= num_works_) break;
-      FindWork(&walk);
-      if (Shape::kFragments == 1 || NumQueries(walk) <= kTileRows) {
-        RunWork<1>(&walk, &stage);
+    works_.Read(0, &walk);
+    Query<1> query = {};
+    bool has_query = false;  // of `walk`, in `query`
+    for (int32_t index = 1; walk.work < works_.num_works(); ++index) {
+      if (Shape::kFragments > 1 && NumQueries(walk) > kTileRows) {
+        RunLargeWork<Shape::kFragments>(&walk, index - 1, &stage);
+        works_.Read(index, &walk);
+        has_query = false;
+        query = {};  // so that no register holds it in large works
       } else {
-        RunWork<Shape::kFragments>(&walk, &stage);
+        if (!has_query) LoadQuery<1>(walk, &query);
+        RowStates<D> rows[1];
+        AttendToKeys<1>(walk, &stage, query, rows);
+        DecodeWalk next;
+        works_.Read(index, &next);
+        has_query = EndWork(walk, rows[0], next, &query);
+        walk = next;
       }
     }
     device::CopyAsyncWait<0>();
@@ -125,6 +149,13 @@ class DecodeBlock {
   // The query heads of F fragments: in registers if there are enough, otherwise in shared memory.
   template <int F>
   static constexpr bool kQueryInShared = F > 1 || D > 128;
+
+  // M rows whose sums of all warps take as many bytes as 16 rows' sums of one.
+  static constexpr int kFewRows = kTileRows / Shape::kWarps;
+
+  // The next work's query is loaded while a work ends, if there are registers: three blocks of a
+  // multiprocessor have 168 for a thread.
+  static constexpr bool kLoadsAhead = !kQueryInShared<1> && Shape::kBlocks == 2;
 
   // Fragments of keys in flight.
   template <int F>
@@ -138,79 +169,47 @@ class DecodeBlock {
     uint32_t a[kQueryInShared<F> ? 1 : D / 16][4];
   };
 
-  // Attends to all keys of a work of at most F * 16 query heads.
+  // A work of more than 16 query heads.
   template <int F>
-  MINISGL_DEVICE void RunWork(DecodeWalk* walk, int* stage) {
+  MINISGL_DEVICE void RunLargeWork(DecodeWalk* walk, int32_t index, int* stage) {
     Query<F> query;
     LoadQuery<F>(*walk, &query);
     RowStates<D> rows[F];
+    AttendToKeys<F>(*walk, stage, query, rows);
+    EndLargeWork<F>(walk, index, rows);
+  }
+
+  // Attends to all keys of a work of at most F * 16 query heads.
+  template <int F>
+  MINISGL_DEVICE void AttendToKeys(DecodeWalk& walk, int* stage, const Query<F>& query,
+                                   RowStates<D> (&rows)[F]) {
 #pragma unroll
     for (int f = 0; f < F; ++f) rows[f].Clear();
-    for (; walk->tile < walk->high; walk->tile += Shape::kTileKeys) {
+    for (; walk.tile < walk.high; walk.tile += Shape::kTileKeys) {
       if (stages_ == 3) {
         device::CopyAsyncWait<2>();
       } else {
         device::CopyAsyncWait<1>();
       }
       __syncwarp();  // every lane's copies are there
-      if (HasKeys(*walk)) Attend<F>(*walk, *stage, query, rows);
+      if (HasKeys(walk)) Attend<F>(walk, *stage, query, rows);
       __syncwarp();  // no lane reads the stage any more
       // Filled at once, so that all stages are under way while an item ends and the next begins.
       CopyAhead(*stage);
       *stage = *stage + 1 == stages_ ? 0 : *stage + 1;
     }
-    EndWork<F>(walk, rows);
   }
 
-  static MINISGL_DEVICE int32_t NumBlocks() { return static_cast<int32_t>(gridDim.x); }
-
-  // Finds the tiles of walk->work. False if its row sees no key of it: a split before a window
-  // that is shorter than the plan's.
-  MINISGL_DEVICE bool FindWork(DecodeWalk* walk) const {
-    const int32_t head = walk->work / m_tiles_;
-    walk->m_tile = walk->work % m_tiles_;
-    walk->kv_head = head % args_.num_kv_heads;
-    const int32_t item_index = head / args_.num_kv_heads;
-    const int32_t* const item = args_.items + int64_t{item_index} * kItemWords;
-    const auto what = device::LoadVec<4>(item), whose = device::LoadVec<4>(item + 4);
-    walk->item = {what[0], what[1], what[2], what[3], whose[0], whose[1]};
-    const int32_t begin = walk->item.split * walk->item.split_keys;
-    const int32_t seen = walk->item.kv_len - args_.window;
-    walk->low = seen > begin ? seen : begin;
-    const int32_t rest = walk->item.kv_len - begin;
-    walk->high = begin + (rest < walk->item.split_keys ? rest : walk->item.split_keys);
-    walk->tile = walk->low / Shape::kTileKeys * Shape::kTileKeys;
-    return walk->low < walk->high;
+  // Waits for the kernels before this one, once.
+  MINISGL_DEVICE void Wait() {
+    if (!has_waited_) device::GridWait();
+    has_waited_ = true;
   }
 
-  // Takes the work after the ring's. Its number is used when the ring gets there, so that the
-  // counter's answer is not waited for. Every block of a launch takes until it gets none, num_works
-  // times together: the last of them makes the counter zero again.
-  MINISGL_DEVICE void TakeWork() {
-    if (threadIdx.x != 0) return;
-    // Every block has one work at most.
-    next_ = num_works_;
-    if (num_works_ > NumBlocks()) {
-      next_ = static_cast<int32_t>(device::AtomicAddGlobal(args_.plan.works_taken, 1u));
-    }
-  }
-
-  // Moves the ring to the block's next work that has visible keys. All warps get there after the
-  // same tile of the same work.
+  // Moves the ring to the block's next work. All warps get there after the same tile of the same
+  // work.
   MINISGL_DEVICE void EnterNextWork() {
-    const int32_t entry = works_entered_++ % kWorksAhead;
-    for (;;) {
-      if (threadIdx.x == 0) {
-        works_[entry] = NumBlocks() + next_;
-        if (next_ + 1 == num_works_) *args_.plan.works_taken = 0;
-      }
-      __syncthreads();  // the number of the work is there
-      ahead_.work = works_[entry];
-      if (ahead_.work >= num_works_) return;
-      if (FindWork(&ahead_)) break;
-      TakeWork();
-      __syncthreads();  // every warp has read the entry
-    }
+    if (!works_.Enter(&ahead_)) return;
     table_row_ = args_.table_row[ahead_.item.row];
     PrepareAhead();
   }
@@ -223,21 +222,28 @@ class DecodeBlock {
 
   // Fetches the page of this lane's key of the tile that is copied next.
   MINISGL_DEVICE void PrepareAhead() {
-    if (ahead_.tile + Shape::kTileKeys >= ahead_.high) TakeWork();
+    works_.Prepare(ahead_.high - ahead_.tile);
     const int32_t key = ahead_.tile + warp_ * 16 + lane_ % 16;
     const int32_t* const pages = args_.page_table + table_row_ * args_.page_table_stride;
     place_ = FindKey(args_, pages, key, key >= ahead_.low && key < ahead_.high);
   }
 
+  // Copies the warp's keys of the tile ahead to a stage.
+  MINISGL_DEVICE void CopyTile(int stage) const {
+    const device::Shared<T> keys = ring_ + stage * 2 * Shape::kPart;
+    const int32_t first = ahead_.tile + warp_ * 16;
+    const bool whole = first >= ahead_.low && first + 16 <= ahead_.high;
+    CopyKeys<T, D, 16, kLoadsAhead ? 4 : 1>(args_, keys, keys + Shape::kPart, place_, first, ahead_.kv_head, whole,
+                          lane_);
+  }
+
   // Copies the warp's keys of the tile ahead, and advances to the next tile. Always closes a group,
   // so that waiting can count groups.
   MINISGL_DEVICE void CopyAhead(int stage) {
-    if (ahead_.work < num_works_) {
-      if (HasKeys(ahead_)) {
-        const device::Shared<T> keys = ring_ + stage * 2 * Shape::kPart;
-        CopyRows<T, D, 16, true, 4>(keys, keys + Shape::kPart, args_.keys, args_.v_offset,
-                                    KeyOffset(args_, place_, ahead_.kv_head), lane_);
-      }
+    if (ahead_.work < works_.num_works()) {
+      // The newest key of a row is that of the kernel before.
+      if (ahead_.tile + Shape::kTileKeys >= ahead_.item.kv_len) Wait();
+      if (HasKeys(ahead_)) CopyTile(stage);
       ahead_.tile += Shape::kTileKeys;
       if (ahead_.tile >= ahead_.high) {
         EnterNextWork();
@@ -361,6 +367,15 @@ class DecodeBlock {
     MultiplyValues<T, D, 16, F>(weights, keys + Shape::kPart, lane_, rows);
   }
 
+  // Stores the states of this warp's rows of half h.
+  MINISGL_DEVICE void StoreState(const RowStates<D>& rows, int h) const {
+    const SoftmaxState own = rows.StateOfRow(h);
+    if (lane_ % 4 != 0) return;
+    const int place = (warp_ * kTileRows + lane_ / 4 + h * 8) * 2;
+    states_[place] = own.largest;
+    states_[place + 1] = own.sum;
+  }
+
   MINISGL_DEVICE SoftmaxState LoadState(int warp, int row) const {
     SoftmaxState state;
     state.largest = states_[(warp * kTileRows + row) * 2];
@@ -372,14 +387,7 @@ class DecodeBlock {
   // states of its rows.
   MINISGL_DEVICE void MergeWarps(RowStates<D>* rows, SoftmaxState (&merged)[2]) const {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const SoftmaxState own = rows->StateOfRow(h);
-      if (lane_ % 4 == 0) {
-        const int place = (warp_ * kTileRows + lane_ / 4 + h * 8) * 2;
-        states_[place] = own.largest;
-        states_[place + 1] = own.sum;
-      }
-    }
+    for (int h = 0; h < 2; ++h) StoreState(*rows, h);
     __syncthreads();  // every warp's states are there
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -423,29 +431,26 @@ class DecodeBlock {
   // The barriers of MergeWarps also separate works: what one work stores in shared memory is read
   // before any warp passes the first barrier of the next work.
   template <int F>
-  MINISGL_DEVICE void EndWork(DecodeWalk* at, RowStates<D> (&rows)[F]) const {
+  MINISGL_DEVICE void EndLargeWork(DecodeWalk* at, int32_t index, RowStates<D> (&rows)[F]) const {
     const DecodeWalk& walk = *at;
-    // Rows of a group also have splits of their own, so more than one.
-    const bool whole = F == 1 && SplitsOf(walk, walk.item.row).count == 1;
 #pragma unroll
     for (int f = 0; f < F; ++f) {
       SoftmaxState merged[2];
       MergeWarps(&rows[f], merged);
-      if (F > 1 && f == 0) FindWork(at);  // again, for registers
+      if (F > 1 && f == 0) works_.Read(index, at);  // again, for registers
       if (warp_ < Shape::kWarps - 1) continue;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int32_t m = f * kTileRows + lane_ / 4 + h * 8;
-        if (m >= NumQueries(walk)) continue;
-        if (whole) {
-          StoreRow(walk, rows[f], m, h, merged[h]);
-        } else {
-          StorePart(walk, rows[f], m, h, merged[h]);
-        }
+        if (m < NumQueries(walk)) StorePart(walk, rows[f], m, h, merged[h]);
       }
     }
-    if (whole) return;
-    CountParts(walk);
+    if (warp_ == Shape::kWarps - 1) {
+      __syncwarp();  // every lane's parts are stored
+      const uint32_t is_last = CountPart(walk);
+      if (lane_ < walk.item.num_queries) last_[lane_] = is_last;
+    }
+    __syncthreads();  // last_ is there
     for (int32_t q = 0; q < walk.item.num_queries; ++q) {
       const uint32_t is_last = last_[q];
       if (is_last == 0) continue;
@@ -456,40 +461,117 @@ class DecodeBlock {
     }
   }
 
-  // Counts this item's split for each of its rows, and sets last_[q] if it was row q's last.
-  MINISGL_DEVICE void CountParts(const DecodeWalk& walk) const {
-    if (warp_ == Shape::kWarps - 1) {
-      __syncwarp();  // every lane's parts are stored
-      if (lane_ < walk.item.num_queries) {
-        device::ThreadFence();  // a thread that sees the count sees the parts
-        const int32_t row = RowOf(walk, lane_);
-        const int64_t counter =
-            (int64_t{row} * args_.num_kv_heads + walk.kv_head) * m_tiles_ + walk.m_tile;
-        const uint32_t before = device::AtomicAddGlobal(args_.plan.arrived + counter, 1u);
-        const bool is_last = before + 1 == static_cast<uint32_t>(SplitsOf(walk, row).count);
-        if (is_last) {
-          device::ThreadFence();  // this block sees the other blocks' parts after the barrier
-          args_.plan.arrived[counter] = 0;
+  // Counts this item's split for its q-th row, q the lane's number. Returns 1 if it was the row's
+  // last. REQUIRES that this warp has met those that stored the parts.
+  MINISGL_DEVICE uint32_t CountPart(const DecodeWalk& walk) const {
+    if (lane_ >= walk.item.num_queries) return 0;
+    device::ThreadFence();  // a thread that sees the count sees the parts
+    const int32_t row = RowOf(walk, lane_);
+    const int64_t counter =
+        (int64_t{row} * args_.num_kv_heads + walk.kv_head) * works_.m_tiles() + walk.m_tile;
+    const uint32_t before = device::AtomicAddGlobal(args_.plan.arrived + counter, 1u);
+    const bool is_last = before + 1 == static_cast<uint32_t>(SplitsOf(walk, row).count);
+    if (!is_last) return 0;
+    device::ThreadFence();  // who meets this thread sees the other blocks' parts
+    args_.plan.arrived[counter] = 0;
+    return 1;
+  }
+
+  // Ends a work of at most 16 query heads. Starts to load the query of `next`, and returns true, if
+  // it is kept in registers. The last warp alone counts the work's parts, and merges the splits of
+  // rows that it counts last: it does so without shared memory, and the other warps go on.
+  MINISGL_DEVICE bool EndWork(const DecodeWalk& walk, const RowStates<D>& rows,
+                              const DecodeWalk& next, Query<1>* query) const {
+    const int32_t num_queries = NumQueries(walk);
+    // Rows of a group also have splits of their own, so more than one.
+    const bool whole = SplitsOf(walk, walk.item.row).count == 1;
+    const bool loads_query =
+        kLoadsAhead && next.work < works_.num_works() && NumQueries(next) <= kTileRows;
+    StoreState(rows, 0);
+    if (num_queries > kTileRows / 2) StoreState(rows, 1);
+#pragma unroll(1)
+    for (int32_t first = 0; first < num_queries; first += kFewRows) {
+      if (first < kTileRows / 2) {
+        StoreSums<0>(rows, first);
+      } else {
+        StoreSums<1>(rows, first);
+      }
+      // No register holds the sums any more.
+      if (loads_query && first + kFewRows >= num_queries) LoadQuery<1>(next, query);
+      __syncthreads();  // every warp's sums of these rows are there
+      const int32_t rest = num_queries - first;
+      StoreRows(walk, first, rest < kFewRows ? rest : kFewRows, whole);
+      __syncthreads();  // they may be written again, and the parts are stored
+    }
+    if (whole || warp_ != Shape::kWarps - 1) return loads_query;
+    const uint32_t is_last = CountPart(walk);
+    __syncwarp();  // every lane sees the parts of rows that are complete
+    for (int32_t q = 0; q < walk.item.num_queries; ++q) {
+      if (__shfl_sync(kAllLanes, is_last, q) == 0) continue;
+      const int32_t row = RowOf(walk, q);
+      MergeSplitsByWarp<T, D>(args_, row, SplitsOf(walk, row), FirstHead(walk), NumHeads(walk));
+    }
+    return loads_query;
+  }
+
+  // Stores this warp's sums of M rows [first, first + kFewRows), which are of half H.
+  template <int H>
+  MINISGL_DEVICE void StoreSums(const RowStates<D>& rows, int32_t first) const {
+    const int32_t row = lane_ / 4 + H * 8 - first;
+    if (row < 0 || row >= kFewRows) return;
+    const device::Shared<float> sums =
+        sums_ + ((warp_ * kFewRows + row) * Shape::kSumRow + lane_ % 4 * 2);
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+      device::StoreShared(sums + n * 8,
+                          device::Vec<float, 2>{rows.out[n][2 * H], rows.out[n][2 * H + 1]});
+    }
+  }
+
+  // Adds the warps' sums of M rows [first, first + num_rows), four neighbouring elements in each
+  // thread, and stores the rows, or their parts.
+  MINISGL_DEVICE void StoreRows(const DecodeWalk& walk, int32_t first, int32_t num_rows,
+                                bool whole) const {
+    constexpr int kChunks = D / 4;
+    for (int32_t chunk = static_cast<int32_t>(threadIdx.x); chunk < num_rows * kChunks;
+         chunk += Shape::kThreads) {
+      const int32_t m = first + chunk / kChunks, column = chunk % kChunks * 4;
+      float largest[Shape::kWarps];
+      SoftmaxState merged;
+#pragma unroll
+      for (int w = 0; w < Shape::kWarps; ++w) {
+        const SoftmaxState own = LoadState(w, m);
+        largest[w] = own.largest;
+        merged = w == 0 ? own : Merge(merged, own);
+      }
+      device::Vec<float, 4> sum = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+      for (int w = 0; w < Shape::kWarps; ++w) {
+        const float factor = Rescale(largest[w], merged.largest);
+        const auto part = device::LoadShared<4>(
+            sums_ + ((w * kFewRows + m - first) * Shape::kSumRow + column));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum[i] = fmaf(part[i], factor, sum[i]);
+      }
+      const QueryHead query = HeadOf(walk, m);
+      if (whole) {
+        const SoftmaxState all = AddSink(args_, merged, query.head);
+        const float factor = Rescale(merged.largest, all.largest) * Normaliser(all);
+        T* const out = OutputOf<T, D>(args_, query.row, query.head) + column;
+        StorePair(out, sum[0] * factor, sum[1] * factor);
+        StorePair(out + 2, sum[2] * factor, sum[3] * factor);
+      } else {
+        const int64_t part = PartOf(args_, query.row, walk.item.split, query.head);
+        if (column == 0) {
+          device::StoreVec(args_.plan.states + part * 2,
+                           device::Vec<float, 2>{merged.largest, merged.sum});
         }
-        last_[lane_] = is_last ? 1u : 0u;
+        device::StoreVec(args_.plan.sums + part * D + column, sum);
       }
     }
-    __syncthreads();  // last_ is there
   }
 
   // M row m is row half h of `rows`.
-  MINISGL_DEVICE void StoreRow(const DecodeWalk& walk, const RowStates<D>& rows, int32_t m, int h,
-                               SoftmaxState state) const {
-    const QueryHead query = HeadOf(walk, m);
-    const SoftmaxState all = AddSink(args_, state, query.head);
-    const float factor = Rescale(state.largest, all.largest) * Normaliser(all);
-    T* const out = OutputOf<T, D>(args_, query.row, query.head) + lane_ % 4 * 2;
-#pragma unroll
-    for (int n = 0; n < D / 8; ++n) {
-      StorePair(out + n * 8, rows.out[n][2 * h] * factor, rows.out[n][2 * h + 1] * factor);
-    }
-  }
-
   MINISGL_DEVICE void StorePart(const DecodeWalk& walk, const RowStates<D>& rows, int32_t m, int h,
                                 SoftmaxState state) const {
     const QueryHead query = HeadOf(walk, m);
@@ -509,27 +591,24 @@ class DecodeBlock {
   }
 
   const AttentionArguments<T>& args_;
-  const int stages_, lane_, warp_, m_tiles_, num_works_;
-  device::Shared<T> ring_;         // [stages][K, V][16][D + 8] this warp's
-  device::Shared<T> query_;        // [16 or 32][D + 8]
-  device::Shared<float> sums_;     // [16][D + 8] sums of the warps; factors of splits
-  device::Shared<float> states_;   // [warps][16][2]
-  device::Shared<uint32_t> last_;  // [32 or 16] this block merges the item's q-th row
-  device::Shared<int32_t> works_;  // [kWorksAhead] a ring of the block's works, in order
-  // Thread 0's: what the counter said of the work after the ring's. Block b's first is work b.
-  int32_t next_ = static_cast<int32_t>(blockIdx.x) - NumBlocks();
-  int32_t works_entered_ = 0;  // by the ring
-  DecodeWalk ahead_;           // the tile that is copied next
-  int32_t table_row_;          // its row of the page table
-  KeyPlace place_;             // this lane's key of that tile
+  const int stages_, lane_, warp_;
+  DecodeWorks<T, Shape::kTileKeys> works_;
+  const device::Shared<T> ring_;  // this warp's
+  const device::Shared<T> query_;
+  const device::Shared<float> sums_, states_;
+  const device::Shared<uint32_t> last_;
+  bool has_waited_;    // for earlier kernels
+  DecodeWalk ahead_;   // the tile that is copied next
+  int32_t table_row_;  // its row of the page table
+  KeyPlace place_;     // this lane's key of that tile
 };
 
 template <typename T, int D>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(DecodeShape<D>::kThreads, DecodeShape<D>::kBlocks)
     DecodeKernel(AttentionArguments<T> args, int stages) {
   device::GridRelease();
-  device::GridWait();
-  DecodeBlock<T, D> block(args, stages);
+  if (!args.early) device::GridWait();
+  DecodeBlock<T, D> block(args, stages, DecodeMemory<T, D>(stages));
   block.Run();
 }
 

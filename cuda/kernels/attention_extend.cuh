@@ -219,9 +219,10 @@ class ExtendBlock {
 #pragma unroll
     for (int c = 0; c < kCopies; ++c) {
       const device::Shared<T> keys = part + (warp_ * kWarpKeys + c * kCopyKeys) * kPaddedRow<D>;
-      CopyRows<T, D, kCopyKeys, true, Shape::kCopiesAtOnce>(
-          keys, keys + Shape::kPart, args_.keys, args_.v_offset,
-          KeyOffset(args_, places_[c], kv_head_), lane_);
+      const int32_t first = tile + warp_ * kWarpKeys + c * kCopyKeys;
+      CopyKeys<T, D, kCopyKeys, Shape::kCopiesAtOnce>(
+          args_, keys, keys + Shape::kPart, places_[c], first, kv_head_,
+          tile >= low_ && tile + kExtendKeys <= high_, lane_);
     }
     device::CopyAsyncCommit();
     FindKeys(tile + kExtendKeys);

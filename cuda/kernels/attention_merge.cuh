@@ -49,10 +49,10 @@ inline constexpr int kLoadsOfSums = D > 128 ? 2 : 8;
 #endif
 
 // Computes four neighbouring elements of an output row, adding the row's splits in order.
-// factors: [splits.count]
-template <typename T, int D>
+// factor_of(s): the factor of split s of [0, splits.count), called once for each.
+template <typename T, int D, typename FactorOf>
 MINISGL_DEVICE void AddSplits(const AttentionArguments<T>& args, int32_t row, RowSplits splits,
-                              int32_t head, int32_t column, device::Shared<float> factors) {
+                              int32_t head, int32_t column, const FactorOf& factor_of) {
   constexpr int kAtOnce = kLoadsOfSums<D>;  // from the second-level cache
   const float* const part = args.plan.sums + PartOf(args, row, splits.first, head) * D + column;
   const int64_t stride = int64_t{args.num_heads} * D;
@@ -66,7 +66,7 @@ MINISGL_DEVICE void AddSplits(const AttentionArguments<T>& args, int32_t row, Ro
 #pragma unroll
     for (int s = 0; s < kAtOnce; ++s) {
       if (begin + s >= splits.count) break;
-      const float factor = factors[begin + s];
+      const float factor = factor_of(begin + s);
 #pragma unroll
       for (int i = 0; i < 4; ++i) sum[i] = fmaf(parts[s][i], factor, sum[i]);
     }
@@ -76,6 +76,24 @@ MINISGL_DEVICE void AddSplits(const AttentionArguments<T>& args, int32_t row, Ro
   StorePair(out + 2, sum[2], sum[3]);
 }
 
+// The factor of split `lane` of a head's sums: 0 if there is no such split.
+template <typename T>
+MINISGL_DEVICE float FactorOfSplit(const AttentionArguments<T>& args, int32_t row, RowSplits splits,
+                                   int32_t head, int lane) {
+  static_assert(kSplitsMax == 32);
+  SoftmaxState own;
+  if (lane < splits.count) {
+    const auto pair = device::LoadVec<2>(static_cast<const float*>(args.plan.states) +
+                                         PartOf(args, row, splits.first + lane, head) * 2);
+    own = {pair[0], pair[1]};
+  }
+  SoftmaxState all;
+  all.largest = device::WarpMax(own.largest);
+  all.sum = device::WarpSum(own.sum * Rescale(own.largest, all.largest));
+  all = AddSink(args, all, head);
+  return Rescale(own.largest, all.largest) * Normaliser(all);
+}
+
 // Merges the splits of query heads [first_head, first_head + num_heads) of a row: all threads of a
 // block of WARPS warps together. factors: [num_heads][FACTORS_ROW], which may be written again
 // after a barrier.
@@ -83,28 +101,33 @@ template <typename T, int D, int WARPS, int FACTORS_ROW>
 MINISGL_DEVICE void MergeSplits(const AttentionArguments<T>& args, int32_t row, RowSplits splits,
                                 int32_t first_head, int32_t num_heads,
                                 device::Shared<float> factors) {
-  static_assert(kSplitsMax == 32 && FACTORS_ROW >= kSplitsMax);
+  static_assert(FACTORS_ROW >= kSplitsMax);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   // Lane s of a warp takes split s of a head.
   for (int32_t head = warp; head < num_heads; head += WARPS) {
-    SoftmaxState own;
-    if (lane < splits.count) {
-      const auto pair =
-          device::LoadVec<2>(static_cast<const float*>(args.plan.states) +
-                             PartOf(args, row, splits.first + lane, first_head + head) * 2);
-      own = {pair[0], pair[1]};
-    }
-    SoftmaxState all;
-    all.largest = device::WarpMax(own.largest);
-    all.sum = device::WarpSum(own.sum * Rescale(own.largest, all.largest));
-    all = AddSink(args, all, first_head + head);
-    factors[head * FACTORS_ROW + lane] = Rescale(own.largest, all.largest) * Normaliser(all);
+    factors[head * FACTORS_ROW + lane] = FactorOfSplit(args, row, splits, first_head + head, lane);
   }
   __syncthreads();  // every head's factors are there
   for (int i = thread; i < num_heads * (D / 4); i += WARPS * 32) {
     const int32_t head = i / (D / 4);
     AddSplits<T, D>(args, row, splits, first_head + head, i % (D / 4) * 4,
-                    factors + head * FACTORS_ROW);
+                    [&](int32_t s) -> float { return factors[head * FACTORS_ROW + s]; });
+  }
+}
+
+// The same by one warp, without shared memory.
+template <typename T, int D>
+MINISGL_DEVICE void MergeSplitsByWarp(const AttentionArguments<T>& args, int32_t row,
+                                      RowSplits splits, int32_t first_head, int32_t num_heads) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int32_t head = first_head; head < first_head + num_heads; ++head) {
+    const float own = FactorOfSplit(args, row, splits, head, lane);
+    for (int column = 0; column < D; column += 32 * 4) {
+      // Lanes past the row's end compute its last elements again.
+      const int mine = column + lane * 4 < D ? column + lane * 4 : D - 4;
+      AddSplits<T, D>(args, row, splits, head, mine,
+                      [&](int32_t s) { return __shfl_sync(device::kAllLanes, own, s); });
+    }
   }
 }
 

@@ -36,8 +36,12 @@ struct PlanArguments {
   int32_t item_rows;      // upper bound on the rows of a group's item
   int32_t cut_items_max;  // upper bound on the items of cut tiles in a list
   bool deterministic;     // decode rows are in decode_list instead of the items
+  int32_t item_works;     // works of an item of the decode kernel: KV heads, times M tiles
+  int32_t decode_blocks;  // of the decode kernel that run at once
+  int32_t split_times_max;
   int32_t window;         // 0: no layer has one
   SharedPrefixes shared;
+  int32_t split_keys_min = kSplitKeysMin;  // of the step; set by the kernel
 };
 
 // scan[i] = number of pieces of this round's rows before its row i, for i in [0, 256]: an inclusive
@@ -87,24 +91,32 @@ MINISGL_DEVICE int32_t CutRows(int32_t begin, int32_t end, Shared<int32_t> scan,
   return done;
 }
 
-MINISGL_DEVICE int32_t NumSplits(const PlanArguments& p, int32_t row) {
-  return DivideUp(p.kv_len[row], AttentionSplitKeys(p.kv_len[row]));
+// A power of two.
+MINISGL_DEVICE int32_t SplitKeys(const PlanArguments& p, int32_t row) {
+  const int32_t keys = AttentionSplitKeys(p.kv_len[row]);
+  return keys > p.split_keys_min ? keys : p.split_keys_min;
 }
 
+MINISGL_DEVICE int32_t NumSplits(const PlanArguments& p, int32_t row) {
+  return DivideUp(p.kv_len[row], SplitKeys(p, row));
+}
+
+// Whole splits of `row` that its group shares.
 MINISGL_DEVICE int32_t SharedSplits(const PlanArguments& p, int32_t row) {
-  return p.shared.num_groups == nullptr ? 0 : p.shared.shared_splits[row];
+  if (p.shared.num_groups == nullptr) return 0;
+  return p.shared.shared_splits[row] / (SplitKeys(p, row) / AttentionSplitKeys(p.kv_len[row]));
 }
 
 // Splits of `row` before the largest window.
 MINISGL_DEVICE int32_t HiddenSplits(const PlanArguments& p, int32_t row) {
   const int32_t hidden = p.kv_len[row] - p.window;
-  return hidden > 0 ? hidden / AttentionSplitKeys(p.kv_len[row]) : 0;
+  return hidden > 0 ? hidden / SplitKeys(p, row) : 0;
 }
 
 MINISGL_DEVICE void StoreItem(const PlanArguments& p, int32_t* items, int32_t i, int32_t row,
                               int32_t split, int32_t first_query, int32_t num_queries) {
   const int32_t kv_len = p.kv_len[row];
-  const Vec<int32_t, 4> what = {row, split, kv_len, AttentionSplitKeys(kv_len)};
+  const Vec<int32_t, 4> what = {row, split, kv_len, SplitKeys(p, row)};
   const Vec<int32_t, 4> whose = {first_query, num_queries, 0, 0};
   int32_t* const item = items + int64_t{i} * kItemWords;
   device::StoreVec(item, what);
@@ -116,7 +128,7 @@ MINISGL_DEVICE uint32_t FindSplitLengths(const PlanArguments& p, Shared<int32_t>
   const int thread = static_cast<int>(threadIdx.x);
   uint32_t lengths = 0;
   for (int32_t row = thread; row < p.num_decode_rows; row += kPlanThreads) {
-    lengths |= static_cast<uint32_t>(AttentionSplitKeys(p.kv_len[row]));
+    lengths |= static_cast<uint32_t>(SplitKeys(p, row));
   }
   lengths = __reduce_or_sync(0xffffffffu, lengths);
   __syncthreads();  // no thread reads the totals of a scan any more
@@ -128,6 +140,29 @@ MINISGL_DEVICE uint32_t FindSplitLengths(const PlanArguments& p, Shared<int32_t>
   }
   __syncthreads();  // totals may be written again
   return lengths;
+}
+
+// The least length of the step's splits. The fewer, the less there is to end and to merge (about
+// 2 us each, beside others), but every block should have two works, so that all end at about the
+// same time. Measured on an H200, 64 rows of 1,024 keys and 8 heads: 256 keys 92 us, 512 80 us,
+// 1,024 71 us; of 4,096 keys: 315, 276, 271 us.
+MINISGL_DEVICE int32_t ChooseSplitKeys(const PlanArguments& p, Shared<int32_t> scan,
+                                       Shared<int32_t> totals) {
+  int32_t pieces = 0;
+  for (int32_t row = static_cast<int32_t>(threadIdx.x); row < p.num_decode_rows;
+       row += kPlanThreads) {
+    const int32_t kv_len = p.kv_len[row];
+    pieces += DivideUp(p.window > 0 && p.window < kv_len ? p.window : kv_len, kSplitKeysMin);
+  }
+  ScanPieces(pieces, scan, totals);
+  const int32_t all = scan[kPlanThreads];
+  const int64_t works = int64_t{all} * p.item_works;
+  int32_t times = 1;
+  while (times < p.split_times_max &&
+         works * 8 >= int64_t{times} * 2 * 15 * p.decode_blocks) {
+    times *= 2;
+  }
+  return kSplitKeysMin * times;
 }
 
 // Places the parts of the decode rows.
@@ -158,12 +193,12 @@ MINISGL_DEVICE GroupCut CutGroup(const PlanArguments& p, int32_t group) {
   return {begin, num_rows, DivideUp(num_rows, p.item_rows)};
 }
 
-// Writes the items of `split_keys` keys from item `first` on, those of groups first, as they have
-// the most work. Returns the number of items.
+// Writes the items of `split_keys` keys from item `first` on, those with the most work first: those
+// of groups, whole splits, the ends of rows. Returns the number of items.
 MINISGL_DEVICE int32_t PlanItemsOf(const PlanArguments& p, int32_t split_keys, int32_t first,
                                    Shared<int32_t> scan, Shared<int32_t> totals) {
   const auto has_length = [&](int32_t row) {
-    return AttentionSplitKeys(p.kv_len[row]) == split_keys;
+    return SplitKeys(p, row) == split_keys;
   };
   int32_t num_shared = 0;
   if (p.shared.num_groups != nullptr) {
@@ -172,7 +207,7 @@ MINISGL_DEVICE int32_t PlanItemsOf(const PlanArguments& p, int32_t split_keys, i
         [&](int32_t group) {
           const GroupCut cut = CutGroup(p, group);
           const int32_t row = p.shared.rows[cut.begin];
-          return has_length(row) ? p.shared.shared_splits[row] * cut.num_items : 0;
+          return has_length(row) ? SharedSplits(p, row) * cut.num_items : 0;
         },
         [&](int32_t i, int32_t group, int32_t piece) {
           const GroupCut cut = CutGroup(p, group);
@@ -183,16 +218,24 @@ MINISGL_DEVICE int32_t PlanItemsOf(const PlanArguments& p, int32_t split_keys, i
                     end - begin);
         });
   }
-  first += num_shared;
-  return num_shared +
-         CutRows(
-             0, p.num_decode_rows, scan, totals,
-             [&](int32_t row) {
-               return has_length(row) ? NumSplits(p, row) - SharedSplits(p, row) : 0;
-             },
-             [&](int32_t i, int32_t row, int32_t piece) {
-               StoreItem(p, p.plan.items, first + i, row, SharedSplits(p, row) + piece, 0, 1);
-             });
+  const int32_t num_whole = CutRows(
+      0, p.num_decode_rows, scan, totals,
+      [&](int32_t row) {
+        return has_length(row) ? p.kv_len[row] / split_keys - SharedSplits(p, row) : 0;
+      },
+      [&](int32_t i, int32_t row, int32_t piece) {
+        StoreItem(p, p.plan.items, first + num_shared + i, row, SharedSplits(p, row) + piece, 0, 1);
+      });
+  const int32_t num_full = num_shared + num_whole;
+  return num_full + CutRows(
+                        0, p.num_decode_rows, scan, totals,
+                        [&](int32_t row) {
+                          return has_length(row) && p.kv_len[row] % split_keys != 0 ? 1 : 0;
+                        },
+                        [&](int32_t i, int32_t row, int32_t) {
+                          StoreItem(p, p.plan.items, first + num_full + i, row,
+                                    p.kv_len[row] / split_keys, 0, 1);
+                        });
 }
 
 // The same for the layers with a window, of the splits that it shows. They share none.
@@ -201,7 +244,7 @@ MINISGL_DEVICE int32_t PlanWindowItemsOf(const PlanArguments& p, int32_t split_k
   return CutRows(
       0, p.num_decode_rows, scan, totals,
       [&](int32_t row) {
-        const bool has_length = AttentionSplitKeys(p.kv_len[row]) == split_keys;
+        const bool has_length = SplitKeys(p, row) == split_keys;
         return has_length ? NumSplits(p, row) - HiddenSplits(p, row) : 0;
       },
       [&](int32_t i, int32_t row, int32_t piece) {
@@ -335,6 +378,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kPlanThreads, 1) PlanKernel(PlanArgume
   if (p.deterministic) {
     PlanTiles(p, {0, p.num_decode_rows, kTileRows}, p.plan.decode_list, scan, totals);
   } else {
+    p.split_keys_min = ChooseSplitKeys(p, scan, totals);
     const ItemCounts counts = PlanItems(p, scan, totals);
     if (threadIdx.x == 0) {
       p.plan.counts[0] = counts.items;
@@ -410,8 +454,9 @@ AttentionArguments<T> MakeArguments(const AttentionParams& params,
 // Rows of one token, then the rows that extend.
 template <typename T>
 CudaError LaunchRows(const LaunchContext& context, const AttentionParams& params,
-                     const AttentionWorkspace& workspace, bool deterministic) {
-  const AttentionArguments<T> arguments = MakeArguments<T>(params, workspace);
+                     const AttentionWorkspace& workspace, bool deterministic, bool early) {
+  AttentionArguments<T> arguments = MakeArguments<T>(params, workspace);
+  arguments.early = early;
   const int32_t head_dim = params.head_dim, group = arguments.group;
   const int32_t num_decode_rows = params.num_decode_rows;
   const int64_t max_cut_items = MaxCutItems(context, workspace);
@@ -464,6 +509,9 @@ CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanP
       .item_rows = std::max(1, SharedTileRows(params.head_dim) / group),
       .cut_items_max = static_cast<int32_t>(MaxCutItems(context, workspace) / params.num_kv_heads),
       .deterministic = deterministic,
+      .item_works = params.num_kv_heads * DivideUp(group, kTileRows),
+      .decode_blocks = context.num_multiprocessors * DecodeBlocks(params.head_dim),
+      .split_times_max = context.split_times_max,
       .window = params.sliding_window,
       .shared = params.shared};
   constexpr size_t kSharedBytes = ((kPlanThreads + 1) * 4 + 15) / 16 * 16 + kPlanThreads / 32 * 4;
@@ -474,14 +522,14 @@ CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanP
 }
 
 CudaError LaunchAttention(const LaunchContext& context, const AttentionParams& params,
-                          const AttentionWorkspace& workspace, bool deterministic) {
+                          const AttentionWorkspace& workspace, bool deterministic, bool early) {
   const int64_t width = (int64_t{params.num_heads} + 2 * params.num_kv_heads) * params.head_dim;
   MINISGL_CHECK(params.value_dim() == params.head_dim && params.token_width() == width &&
                     params.kv.value_slot_stride() == params.kv.slot_stride &&
                     params.kv.value_head_stride() == params.kv.head_stride,
                 "values that are not laid out as keys are, or queries without them");
   return DispatchHalf(params.qkv.dtype, [&]<typename T>() {
-    return LaunchRows<T>(context, params, workspace, deterministic);
+    return LaunchRows<T>(context, params, workspace, deterministic, early);
   });
 }
 

@@ -44,6 +44,22 @@ MINISGL_DEVICE void CopyRows(device::Shared<T> dst, device::Shared<T> dst_v, con
   }
 }
 
+// Copies ROWS rows of D elements that lie next to each other, as the keys of a page do, or their
+// values.
+template <typename T, int D, int ROWS>
+MINISGL_DEVICE void CopyRun(device::Shared<T> dst, const T* src, int lane) {
+  constexpr int kChunks = D / 8;  // of 16 bytes
+  static_assert(ROWS * kChunks % 32 == 0);
+#pragma unroll
+  for (int i = 0; i < ROWS * kChunks / 32; ++i) {
+    // Chunk c = 32 i + lane is behind c / kChunks rows' padding.
+    const int row =
+        32 % kChunks == 0 ? i * (32 / kChunks) + lane / kChunks : (i * 32 + lane) / kChunks;
+    device::CopyAsync16(dst + ((i * 32 + lane) * 8 + row * (kPaddedRow<D> - D)),
+                        src + lane * 8 + i * 256);
+  }
+}
+
 // The location of a lane's key, found in two steps, so that the load of the page number overlaps
 // with other work.
 struct KeyPlace {
@@ -66,6 +82,36 @@ MINISGL_DEVICE int64_t KeyOffset(const AttentionArguments<T>& args, KeyPlace pla
   if (place.page < 0) return -1;
   const int32_t slot = place.key & ((1 << args.page_shift) - 1);
   return place.page * args.page_stride + slot * args.slot_stride + kv_head * args.head_stride;
+}
+
+// True if 16 keys that begin at a multiple of 16 lie next to each other.
+template <typename T, int D>
+MINISGL_DEVICE bool KeysLieInRuns(const AttentionArguments<T>& args) {
+  return args.slot_stride == D && args.page_shift >= 4;
+}
+
+// Copies K and V of keys [first, first + KEYS), of which a lane's is `place`. `whole`: all of them
+// are valid. AT_ONCE: as for CopyRows.
+template <typename T, int D, int KEYS, int AT_ONCE>
+MINISGL_DEVICE void CopyKeys(const AttentionArguments<T>& args, device::Shared<T> keys,
+                             device::Shared<T> values, KeyPlace place, int32_t first,
+                             int32_t kv_head, bool whole, int lane) {
+  static_assert(KEYS <= 16 || KEYS == 32);
+  constexpr int kRun = KEYS < 16 ? KEYS : 16;
+  if (!whole || !KeysLieInRuns<T, D>(args)) {
+    CopyRows<T, D, KEYS, true, AT_ONCE>(keys, values, args.keys, args.v_offset,
+                                        KeyOffset(args, place, kv_head), lane);
+    return;
+  }
+#pragma unroll
+  for (int run = 0; run < KEYS; run += kRun) {
+    KeyPlace begin;
+    begin.key = first + run;
+    begin.page = KEYS <= 16 ? place.page : __shfl_sync(kAllLanes, place.page, run);
+    const T* const from = args.keys + KeyOffset(args, begin, kv_head);
+    CopyRun<T, D, kRun>(keys + run * kPaddedRow<D>, from, lane);
+    CopyRun<T, D, kRun>(values + run * kPaddedRow<D>, from + args.v_offset, lane);
+  }
 }
 
 // scores[m] = query rows m * KEYS^T. query(k, m, a) sets the fragment of columns [16k, 16k + 16).

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "cuda_api.h"
 
@@ -28,6 +29,9 @@ struct LaunchContext {
   int shared_carveout = -1;
   // Most bytes that a kernel asks for in the second-level cache for a later kernel; 0: none.
   int64_t prefetch_bytes = 0;
+  // Upper bound on the length of decode attention's splits, in multiples of AttentionSplitKeys; a
+  // power of two. With 1 a row's result depends on no other row.
+  int32_t split_times_max = 1;
   LaunchObserver* observer = nullptr;
 };
 

@@ -185,7 +185,6 @@ MINISGL_DEVICE T* KeyAt(const KvLayer& kv, int64_t slot, int head) {
 // rotates, 4 more if it is normalised.
 template <typename T, int W, bool ROTATES>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRopeThreads, 1) RopeKvWriteKernel(RopeKernelParams p) {
-  device::GridRelease();
   const RopeKvWriteParams& rope = p.rope;
   const uint32_t num_heads = static_cast<uint32_t>(rope.num_heads + 2 * rope.num_kv_heads);
   const uint32_t thread = blockIdx.x * kRopeThreads + threadIdx.x;
@@ -208,6 +207,8 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRopeThreads, 1) RopeKvWriteKernel(Rop
   if (norm != nullptr) LoadHead(units, norm, weight);
 
   device::GridWait();
+  // Not earlier: the kernel after this one then begins with all before this one complete.
+  device::GridRelease();
   const int position = rope.positions[token];
   const int64_t slot = is_q ? 0 : rope.slots[token];
   LoadHead(units, source, v);

@@ -150,11 +150,11 @@ struct AcceptTokensParams {
   const HostResults* host = nullptr;  // [1] null: none
 };
 
-// A decode row's keys are split at multiples of AttentionSplitKeys from position 0. That is a
-// function of the row alone: a result depends neither on other rows nor on the grid.
-// - 256 keys of 128 elements are 128 KB, 4 us of a multiprocessor's share of 4.3 TB/s. That is much
-//   more than the cost of ending a split (about 0.5 us beside the loads that continue), and little
-//   enough to even out the last round of splits.
+// A decode row's keys are split at multiples of AttentionSplitKeys from position 0, or of more: the
+// plan of a step may choose longer splits, so results depend on the step's other rows, unless the
+// device is deterministic (which does not use these splits). They do not depend on the grid.
+// - 256 keys of 128 elements are 128 KB, 4 us of a multiprocessor's share of 4.3 TB/s, and little
+//   enough that few rows keep all multiprocessors busy.
 // - 32 splits keep merging below the time of reading 1/32 of a row: one KV head of 32k keys is then
 //   32 splits, and 8 heads nearly fill 2 * 132 blocks.
 inline constexpr int32_t kSplitKeysMin = 256;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kAllWords[] = {"no-dependent-launch", "no-gemv",     "no-graphs",
                                      "no-timed-plans",      "no-prefetch", "no-carveout",
-                                     "decode-by-extend",    "sync"};
+                                     "decode-by-extend",    "short-splits", "sync"};
 
 TEST(DebugSwitchesTest, EachWordSetsItsSwitch) {
   const auto none = ParseDebugSwitches("");
@@ -22,20 +22,21 @@ TEST(DebugSwitchesTest, EachWordSetsItsSwitch) {
     return std::string{s.no_dependent_launch ? '1' : '0', s.no_gemv ? '1' : '0',
                        s.no_graphs ? '1' : '0',           s.no_timed_plans ? '1' : '0',
                        s.no_prefetch ? '1' : '0',         s.no_carveout ? '1' : '0',
-                       s.decode_by_extend ? '1' : '0',    s.sync ? '1' : '0'};
+                       s.decode_by_extend ? '1' : '0',    s.short_splits ? '1' : '0',
+                       s.sync ? '1' : '0'};
   };
-  EXPECT_EQ(as_text(*none), "00000000");
+  EXPECT_EQ(as_text(*none), "000000000");
   std::string all;
   for (size_t i = 0; i < std::size(kAllWords); ++i) {
     const auto one = ParseDebugSwitches(kAllWords[i]);
     ASSERT_TRUE(one.ok()) << one.status().message();
-    std::string wanted = "00000000";
+    std::string wanted = "000000000";
     wanted[i] = '1';
     EXPECT_EQ(as_text(*one), wanted) << kAllWords[i];
     all += std::string(all.empty() ? "" : ",") + kAllWords[i];
   }
-  EXPECT_EQ(as_text(*ParseDebugSwitches(all)), "11111111");
-  EXPECT_EQ(as_text(*ParseDebugSwitches(",sync,,no-gemv,")), "01000001");
+  EXPECT_EQ(as_text(*ParseDebugSwitches(all)), "111111111");
+  EXPECT_EQ(as_text(*ParseDebugSwitches(",sync,,no-gemv,")), "010000001");
 }
 
 TEST(DebugSwitchesTest, AnUnknownWordIsAnErrorThatListsAll) {

@@ -136,6 +136,7 @@ def main():
     options = parser.parse_intermixed_args()
     cases = [("every kernel of the sources is seen", all_kernels_are_seen),
              ("each kernel waits once, in every thread", each_entry(rules.check_waits_once)),
+             ("kernels that release late do", each_entry(rules.check_releases_late)),
              ("no thread ends before the wait", each_entry(rules.check_ends_after_wait)),
              ("only constants are read before the wait", each_entry_and_structs(rules.check_reads_before_wait)),
              ("no read-only loads of memory that changes", each_entry_and_structs(rules.check_no_cached_reads)),

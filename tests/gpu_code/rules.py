@@ -16,6 +16,11 @@ CONSTANT_FIELDS = {
     "AddBiasKernel": ("AddBiasKernelParams", {"bias": WEIGHTS}),
     "RopeKvWriteKernel": ("RopeKernelParams", {"rope.q_norm": WEIGHTS, "rope.k_norm": WEIGHTS}),
 }
+# Kernels that wait when they first need what the kernel before wrote, a place that these rules do not follow. The tests of the
+# order of accesses on the emulator hold them, with faults planted (tests/kernels/plants.py).
+WAITS_LATE = {"DecodeKernel"}
+# Kernels that release the next one after their wait, so that it may read, before its own, what kernels before this one wrote.
+RELEASES_LATE = {"RopeKvWriteKernel"}
 # Divisions of 64 bits, each a call of about 100 cycles: kernel -> (how many instructions, why).
 DIVISIONS = {"SampleKernel": (2, "the cut of ties, once for a row, of sums in units of 2^-40")}
 
@@ -27,7 +32,7 @@ REGISTERS, SHARED_BYTES, THREADS, SHARED_RESERVED = 65536, 228 * 1024, 2048, 102
 # What the sources say about blocks that run at once: kernel, file, the sentence, bytes of dynamic shared memory, blocks.
 PROMISES = [
     (r"DecodeKernel<\w+, 128>", "attention_decode.cuh", "111 KB for E = 128 and 3 stages, so that two blocks fit into 227 KB",
-     113_824, 2),
+     114_048, 2),
     (r"ExtendKernel<\w+, 128, true>", "attention_extend.cuh", "102 KB for E = 128, so that a multiprocessor with 227 KB holds 2 blocks",
      104_464, 2),
     (r"ExpertLinearKernel<\w+, 1>", "expert_linear.cu", "60 KB and 64 KB: three blocks at once", 61_520, 3),
@@ -46,6 +51,8 @@ def waits(entry):
 
 
 def check_waits_once(entry, name):
+    if base(name) in WAITS_LATE:
+        return
     found = waits(entry)
     if len(found) != 1:
         yield f"{name}: {len(found)} griddepcontrol.wait instead of 1"
@@ -61,7 +68,19 @@ def early(entry):
     return [entry.instructions[index] for index in sorted(reached) if index < len(entry.instructions)], len(entry.instructions) in reached
 
 
+def check_releases_late(entry, name):
+    if base(name) not in RELEASES_LATE:
+        return
+    release = "griddepcontrol.launch_dependents"
+    if not any(instruction.opcode == release for instruction in entry.instructions):
+        yield f"{name}: no {release}"
+    if any(instruction.opcode == release for instruction in early(entry)[0]):
+        yield f"{name}: a thread can release the next kernel before the wait, and that kernel counts on what is before this one"
+
+
 def check_ends_after_wait(entry, name):
+    if base(name) in WAITS_LATE:
+        return
     instructions, falls_out = early(entry)
     for instruction in instructions:
         if instruction.parts[0] in ("ret", "exit"):
@@ -77,6 +96,8 @@ def constants(name, structs):
 
 
 def check_reads_before_wait(entry, name, structs):
+    if base(name) in WAITS_LATE:
+        return
     found = None
     for instruction in early(entry)[0]:
         kind = ptx.touches_global(instruction)

@@ -98,6 +98,7 @@ def ptx_faults(text, name="GemvKernel<bf16, 1, 1, 8, true>"):
     faults = []
     for entry in ptx.entries(text):
         faults += rules.check_waits_once(entry, name)
+        faults += rules.check_releases_late(entry, name)
         faults += rules.check_ends_after_wait(entry, name)
         faults += rules.check_reads_before_wait(entry, name, STRUCTS)
         faults += rules.check_no_cached_reads(entry, name, STRUCTS)
@@ -115,6 +116,8 @@ def planted(old, new):
 PLANTED = [
     ("no wait", planted(WAIT, ""), "0 griddepcontrol.wait"),
     ("two waits", planted(WAIT, WAIT + "\n" + WAIT), "2 griddepcontrol.wait"),
+    ("a release before the wait", GOOD, "can release the next kernel before the wait", "RopeKvWriteKernel<bf16, 8, true>"),
+    ("no release", planted("griddepcontrol.launch_dependents;", ""), "no griddepcontrol.launch_dependents", "RopeKvWriteKernel<bf16, 8, true>"),
     ("a wait of some threads", planted(WAIT, "@%p1 " + WAIT), "not every thread waits"),
     ("a wait on one side of a branch", planted("griddepcontrol.launch_dependents;", "@!%p1 bra $L__BB0_4;"), "before the wait, through byte 8"),
     ("a return before the wait", planted("mov.u32 	%r3, %tid.x;", "@%p1 ret;"), "can end before the wait: @%p1 ret"),

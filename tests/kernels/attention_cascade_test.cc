@@ -85,6 +85,24 @@ TEST(AttentionCascadeTest, EveryOrderOfThreadsAndBlocks) {
   }
 }
 
+// Splits longer than those that groups are made of: some shared keys are then each row's own.
+TEST(AttentionCascadeTest, LongSplits) {
+  PagedAttentionScene scene(SharingCase({1500, 1700, 1330, 280, 310, 600, 530}, 4));
+  scene.Share({0, 1, 2}, 5 * kSplitKeysMin);
+  scene.Share({3, 4}, kSplitKeysMin);
+  scene.Share({5, 6}, 2 * kSplitKeysMin);
+  KernelDevice device;
+  device.context.num_multiprocessors = 1;
+  for (const int32_t times : {1, 2, 4}) {
+    device.context.split_times_max = times;
+    scene.SetGroups({});
+    const auto alone = scene.Run(false, &device);
+    scene.Check(alone, "alone");
+    scene.SetGroups({{{0, 1, 2}, 5}, {{3, 4}, 1}, {{6, 5}, 2}});
+    EXPECT_EQ(scene.Run(false, &device), alone) << "splits of " << times << " times the least";
+  }
+}
+
 // Every layer uses the plan: counters are zero again after each.
 TEST(AttentionCascadeTest, AgainWithTheSamePlan) {
   PagedAttentionScene scene(SharingCase({300, 400}, 2));

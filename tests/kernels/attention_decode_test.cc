@@ -29,6 +29,29 @@ TEST(AttentionDecodeTest, LengthsAroundTilesAndSplits) {
   }
 }
 
+// Splits of 1,024 keys, and those of a row that has longer ones of its own.
+TEST(AttentionDecodeTest, LongSplits) {
+  KernelDevice device;
+  device.context.num_multiprocessors = 1;
+  device.context.split_times_max = 4;
+  for (const int32_t window : {0, 1000}) {
+    for (const int32_t head_dim : {64, 128, 256}) {
+      PagedAttentionCase c = DecodeCase({1, 255, 1024, 1025, 2600, 700, 700, 33000});
+      c.num_heads = 6;
+      c.window = window;
+      c.head_dim = head_dim;
+      const PagedAttentionScene scene(c);
+      const auto workspace = scene.MakeWorkspace();
+      scene.Check(scene.Run(false, &device, workspace.get(), 2), "decode");
+      const DeviceAttentionPlan plan = DivideWorkspace(scene.Workspace(workspace.get()));
+      const int32_t* const items = window > 0 ? plan.window_items : plan.items;
+      const int32_t last = plan.counts[window > 0 ? 1 : 0] - 1;
+      EXPECT_EQ(items[last * kItemWords + 3], 1024);
+      EXPECT_EQ(items[3], 2048);
+    }
+  }
+}
+
 TEST(AttentionDecodeTest, HeadDims) {
   for (const DType dtype : kHalfTypes) {
     for (const int32_t head_dim : {64, 80, 96, 128, 256}) {

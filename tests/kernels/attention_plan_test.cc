@@ -22,6 +22,38 @@ TEST(AttentionPlanTest, SplitsOfARow) {
   }
 }
 
+// The length of splits of 600 keys in each of `num_rows` rows, on `num_multiprocessors`.
+int32_t SplitKeysOf(int32_t num_rows, int num_multiprocessors, int32_t split_times_max) {
+  KernelDevice device;
+  device.context.num_multiprocessors = num_multiprocessors;
+  device.context.split_times_max = split_times_max;
+  PagedAttentionCase c;
+  c.rows.assign(static_cast<size_t>(num_rows), {1, 600});
+  c.num_decode_rows = num_rows;
+  c.num_heads = c.num_kv_heads = 1;
+  c.head_dim = 64;  // 3 blocks of a multiprocessor
+  const PagedAttentionScene scene(c);
+  const auto workspace = scene.MakeWorkspace();
+  scene.Check(scene.Run(false, &device, workspace.get()), "decode");
+  const DeviceAttentionPlan plan = DivideWorkspace(scene.Workspace(workspace.get()));
+  for (int32_t i = 1; i < plan.counts[0]; ++i) {
+    EXPECT_EQ(plan.items[i * kItemWords + 3], plan.items[3]);
+  }
+  return plan.items[3];
+}
+
+// As long as every block has about two works.
+TEST(AttentionPlanTest, SplitsAreLongerIfThereIsMuchToDo) {
+  EXPECT_EQ(SplitKeysOf(3, 1, 4), 256);
+  EXPECT_EQ(SplitKeysOf(4, 1, 4), 512);   // 12 pieces of 256 keys for 3 blocks
+  EXPECT_EQ(SplitKeysOf(7, 1, 4), 512);
+  EXPECT_EQ(SplitKeysOf(8, 1, 4), 1024);
+  EXPECT_EQ(SplitKeysOf(8, 2, 4), 512);
+  EXPECT_EQ(SplitKeysOf(40, 1, 4), 1024);
+  EXPECT_EQ(SplitKeysOf(40, 1, 2), 512);
+  EXPECT_EQ(SplitKeysOf(40, 1, 1), 256);
+}
+
 // A plan's lists, read back.
 struct Lists {
   std::vector<DecodeItem> items;
@@ -79,7 +111,8 @@ Lists MakePlan(const std::vector<PagedAttentionRow>& rows, int32_t num_decode_ro
   return lists;
 }
 
-// Every split once; the longest splits first, and those of one length in the order of rows.
+// Every split once; the longest splits first, and of one length whole ones before the ends of rows,
+// each in the order of rows.
 TEST(AttentionPlanTest, ItemsAreTheSplitsAndTheLongestComeFirst) {
   emulator::ForEachOrder(emulator::kNumOrders, [](int order) {
     const std::vector<int32_t> kv_lens = {1, 256, 257, 9000, 1, 700, 20000, 8193};
@@ -88,15 +121,21 @@ TEST(AttentionPlanTest, ItemsAreTheSplitsAndTheLongestComeFirst) {
     const Lists lists = MakePlan(rows, 8, 4, 2);
     EXPECT_TRUE(lists.tiles.empty());
     size_t i = 0;
-    for (const int32_t row : {6, 3, 7, 0, 1, 2, 4, 5}) {
-      const int32_t kv_len = kv_lens[static_cast<size_t>(row)];
-      const int32_t split_keys = AttentionSplitKeys(kv_len);
-      for (int32_t split = 0; split * split_keys < kv_len; ++split, ++i) {
-        ASSERT_LT(i, lists.items.size());
-        EXPECT_EQ(lists.items[i].row, row);
-        EXPECT_EQ(lists.items[i].split, split);
-        EXPECT_EQ(lists.items[i].kv_len, kv_len);
-        EXPECT_EQ(lists.items[i].split_keys, split_keys);
+    for (const std::vector<int32_t>& same : {{6}, {3, 7}, std::vector<int32_t>{0, 1, 2, 4, 5}}) {
+      for (const bool whole : {true, false}) {
+        for (const int32_t row : same) {
+          const int32_t kv_len = kv_lens[static_cast<size_t>(row)];
+          const int32_t split_keys = AttentionSplitKeys(kv_len);
+          for (int32_t split = 0; split * split_keys < kv_len; ++split) {
+            if (((split + 1) * split_keys <= kv_len) != whole) continue;
+            ASSERT_LT(i, lists.items.size());
+            EXPECT_EQ(lists.items[i].row, row);
+            EXPECT_EQ(lists.items[i].split, split);
+            EXPECT_EQ(lists.items[i].kv_len, kv_len);
+            EXPECT_EQ(lists.items[i].split_keys, split_keys);
+            ++i;
+          }
+        }
       }
     }
     EXPECT_EQ(i, lists.items.size()) << "order " << order;

@@ -37,6 +37,20 @@ void RunManyWorks() {
   (void)PagedAttentionScene(c).Run(false, &device);
 }
 
+// A group of rows that share a split, with splits of their own behind it.
+void RunSplitGroup() {
+  PagedAttentionCase c;
+  c.num_heads = 8;
+  c.num_kv_heads = 1;
+  c.rows = {{1, 300}, {1, 310}, {1, 320}};
+  c.num_decode_rows = 3;
+  PagedAttentionScene scene(c);
+  scene.Share({0, 1, 2}, kSplitKeysMin);
+  scene.SetGroups({{{0, 1, 2}, 1}});
+  KernelDevice device;
+  (void)scene.Run(false, &device);
+}
+
 // A tile of drafts cut into items of a split each, so that blocks meet.
 void RunMeetings() {
   PagedAttentionCase c;
@@ -142,16 +156,23 @@ const std::map<std::string, Expected>& ExpectedFaults() {
   static const std::map<std::string, Expected> faults = {
       {"decode: no fence before the count", {RunSplitDecode, {"AttentionArguments", kNoOrder}}},
       {"decode: no fence after the count", {RunSplitDecode, {"AttentionArguments", kNoOrder}}},
-      {"decode: counted while other lanes store",
+      {"decode: counted while other warps store",
+       {RunSplitDecode, {"AttentionArguments", "with no "}}},
+      {"decode: merged by lanes that have not met",
        {RunSplitDecode, {"AttentionArguments", kNoOrder}}},
       {"decode: counted by plain accesses", {RunSplitDecode, {"attention_decode", kNoOrder}}},
       {"decode: merged before the last part", {RunSplitDecode, {"AttentionArguments", kNoOrder}}},
       {"decode: the counter reset by every block", {RunSplitDecode, {"AtomicAddGlobal", kNoOrder}}},
       {"decode: all splits store one part", {RunSplitDecode, {"StoreVec", kNoOrder}}},
       {"decode: the plan read before the wait", {RunSplitDecode, {"DecodeKernel", kNoWait}}},
-      {"decode: works taken by plain accesses", {RunManyWorks, {"attention_decode", kNoOrder}}},
+      {"decode: the newest key read before the wait",
+       {RunEngine, {"AttentionArguments", "CopyAsync16", kNoWait}}},
+      {"decode: the query read before the wait",
+       {RunEngine, {"AttentionArguments", "GridWait"}}},
+      {"rope: released before its wait", {RunEngine, {"AttentionArguments", kNoWait}}},
+      {"decode: works taken by plain accesses", {RunManyWorks, {"attention_works", kNoOrder}}},
       {"decode: the counter of works reset too early",
-       {RunManyWorks, {"attention_decode", kNoOrder}}},
+       {RunManyWorks, {"attention_works", kNoOrder}}},
       {"extend: no fence before the exchange", {RunMeetings, {"AttentionArguments", kNoOrder}}},
       {"extend: no fence after the exchange", {RunMeetings, {"AttentionArguments", kNoOrder}}},
       // By the image, or before by the word in shared memory, as threads happen to run.
@@ -186,7 +207,7 @@ const std::map<std::string, Expected>& ExpectedFaults() {
 }
 
 TEST(PlantedFaults, ScenesWithoutThemAreClean) {
-  for (const Scene scene : {RunSplitDecode, RunManyWorks, RunMeetings, RunFolds, RunPlacesAgain,
+  for (const Scene scene : {RunSplitDecode, RunManyWorks, RunSplitGroup, RunMeetings, RunFolds, RunPlacesAgain,
                             RunAcceptance, RunOverlappingWrites, RunEngine}) {
     emulator::ForEachOrder(NumOrders(scene), [&](int order) {
       SCOPED_TRACE(order);

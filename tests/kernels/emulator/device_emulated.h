@@ -212,6 +212,12 @@ void CopyAsync16(Shared<T> dst, const T* src, bool valid,
   emulator::Machine::Get().CopyAsync16(dst.array(), dst.offset(), src, valid, place);
 }
 
+template <typename T>
+void CopyAsync16(Shared<T> dst, const T* src,
+                 const emulator::Place& place = emulator::Place::current()) {
+  CopyAsync16(dst, src, true, place);
+}
+
 inline void CopyAsyncCommit() { emulator::Machine::Get().CopyAsyncCommit(); }
 
 template <int N>
