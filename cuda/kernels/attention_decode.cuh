@@ -23,9 +23,9 @@
 //   to the next. The ring runs ahead of the products across the ends of items. Works are taken two
 //   tiles before their use, and page numbers are fetched a tile before.
 // End of an item. Its cost is that of the block's instructions, as the ring keeps loading: so all
-//   warps add a few rows' sums together (EndFewRows), the next item's query is fetched meanwhile,
-//   and a single warp counts the item and merges the row if it was the last, while the others go on.
-// Before GridWait. If the kernel before writes neither the plan nor older keys (`early`), the block
+//   warps add a few rows' sums together (EndWork), the next query is loaded meanwhile, and a
+//   single warp counts the item and merges the row if it was the last, while the others go on.
+// Before GridWait. If the kernel before writes neither the plan nor older keys (`early`), a block
 //   finds its first work and copies its first tiles, but for that with the newest key.
 // Shared memory. stages * warps * 2 * 16 rows of E + 8 elements, and a tile of f32 for merging:
 //   111 KB for E = 128 and 3 stages, so that two blocks fit into 227 KB.
@@ -43,6 +43,7 @@
 
 #include "device/device.h"
 #include "kernels/attention_arguments.h"
+#include "kernels/attention_decode_shape.cuh"
 #include "kernels/attention_merge.cuh"
 #include "kernels/attention_state.h"
 #include "kernels/attention_tile.cuh"
@@ -50,52 +51,6 @@
 #include "kernels/launch.h"
 
 namespace minisgl::cuda {
-
-template <int D>
-struct DecodeShape {
-  static constexpr int kWarps = D > 128 ? 2 : 4;
-  static constexpr int kThreads = kWarps * 32;
-  static constexpr int kBlocks = DecodeBlocks(D);  // of a multiprocessor
-  static constexpr int kTileKeys = kWarps * 16;
-  static constexpr int kPart = 16 * kPaddedRow<D>;  // elements of K, or V, of a warp's stage
-  static constexpr int kSumRow = D + 8;             // floats; rows 8 banks apart
-  static constexpr int kQueriesMax = SharedTileRows(D);
-  // Of an item's M rows, 16 each. At E = 128 the outputs of two take 128 of a thread's 255
-  // registers, as that of one does at E = 256.
-  static constexpr int kFragments = SharedTileRows(D) / kTileRows;
-  static_assert(kSplitKeysMin % kTileKeys == 0);
-
-  static size_t SharedBytes(int stages) {
-    return (static_cast<size_t>(stages) * kWarps * 2 + (D > 128 ? 1 : 0)) * kPart * 2 +
-           (kTileRows * kSumRow + kWarps * kTileRows * 2 + kQueriesMax) * sizeof(float) +
-           kWorksAhead * kWorkWords * sizeof(int32_t);
-  }
-};
-
-// The shared memory of a block. The ring last: where the others are does not depend on the number
-// of stages.
-template <typename T, int D>
-struct DecodeMemory {
-  using Shape = DecodeShape<D>;
-
-  MINISGL_DEVICE explicit DecodeMemory(int stages) {
-    device::SharedArena arena;
-    sums = arena.Take<float>(kTileRows * Shape::kSumRow);
-    states = arena.Take<float>(Shape::kWarps * kTileRows * 2);
-    // Two fragments of the query take as many bytes as the sums of one. No work needs both at once.
-    query = D > 128 ? arena.Take<T>(Shape::kPart) : sums.template As<T>();
-    last = arena.Take<uint32_t>(Shape::kQueriesMax);
-    works = arena.Take<int32_t>(kWorksAhead * kWorkWords);
-    ring = arena.Take<T>(stages * Shape::kWarps * 2 * Shape::kPart);
-  }
-
-  device::Shared<float> sums;     // [16][D + 8] sums of the warps; factors of splits
-  device::Shared<float> states;   // [warps][16][2]
-  device::Shared<T> query;        // [16 or 32][D + 8]
-  device::Shared<uint32_t> last;  // [32 or 16] this block merges the item's q-th row
-  device::Shared<int32_t> works;  // [kWorksAhead][kWorkWords]
-  device::Shared<T> ring;         // [warps][stages][K, V][16][D + 8]
-};
 
 template <typename T, int D>
 class DecodeBlock {
@@ -233,8 +188,8 @@ class DecodeBlock {
     const device::Shared<T> keys = ring_ + stage * 2 * Shape::kPart;
     const int32_t first = ahead_.tile + warp_ * 16;
     const bool whole = first >= ahead_.low && first + 16 <= ahead_.high;
-    CopyKeys<T, D, 16, kLoadsAhead ? 4 : 1>(args_, keys, keys + Shape::kPart, place_, first, ahead_.kv_head, whole,
-                          lane_);
+    CopyKeys<T, D, 16, kLoadsAhead ? 4 : 1>(args_, keys, keys + Shape::kPart, place_, first,
+                                            ahead_.kv_head, whole, lane_);
   }
 
   // Copies the warp's keys of the tile ahead, and advances to the next tile. Always closes a group,
@@ -548,8 +503,8 @@ class DecodeBlock {
 #pragma unroll
       for (int w = 0; w < Shape::kWarps; ++w) {
         const float factor = Rescale(largest[w], merged.largest);
-        const auto part = device::LoadShared<4>(
-            sums_ + ((w * kFewRows + m - first) * Shape::kSumRow + column));
+        const auto part =
+            device::LoadShared<4>(sums_ + ((w * kFewRows + m - first) * Shape::kSumRow + column));
 #pragma unroll
         for (int i = 0; i < 4; ++i) sum[i] = fmaf(part[i], factor, sum[i]);
       }

@@ -39,7 +39,7 @@ struct PlanArguments {
   int32_t item_works;     // works of an item of the decode kernel: KV heads, times M tiles
   int32_t decode_blocks;  // of the decode kernel that run at once
   int32_t split_times_max;
-  int32_t window;         // 0: no layer has one
+  int32_t window;  // 0: no layer has one
   SharedPrefixes shared;
   int32_t split_keys_min = kSplitKeysMin;  // of the step; set by the kernel
 };
@@ -158,8 +158,7 @@ MINISGL_DEVICE int32_t ChooseSplitKeys(const PlanArguments& p, Shared<int32_t> s
   const int32_t all = scan[kPlanThreads];
   const int64_t works = int64_t{all} * p.item_works;
   int32_t times = 1;
-  while (times < p.split_times_max &&
-         works * 8 >= int64_t{times} * 2 * 15 * p.decode_blocks) {
+  while (times < p.split_times_max && works * 8 >= int64_t{times} * 2 * 15 * p.decode_blocks) {
     times *= 2;
   }
   return kSplitKeysMin * times;
@@ -197,9 +196,7 @@ MINISGL_DEVICE GroupCut CutGroup(const PlanArguments& p, int32_t group) {
 // of groups, whole splits, the ends of rows. Returns the number of items.
 MINISGL_DEVICE int32_t PlanItemsOf(const PlanArguments& p, int32_t split_keys, int32_t first,
                                    Shared<int32_t> scan, Shared<int32_t> totals) {
-  const auto has_length = [&](int32_t row) {
-    return SplitKeys(p, row) == split_keys;
-  };
+  const auto has_length = [&](int32_t row) { return SplitKeys(p, row) == split_keys; };
   int32_t num_shared = 0;
   if (p.shared.num_groups != nullptr) {
     num_shared = CutRows(

@@ -80,8 +80,8 @@ CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanP
                               const AttentionWorkspace& workspace, bool deterministic);
 // Rows of one token use the decode kernel, the others the extend kernel. `deterministic`: all rows
 // use kernels in which a token's result does not depend on the number of tokens of its row. The
-// plan must be of the same mode. `early`: the kernel launched just before is LaunchRopeKvWrite's, so
-// that what is read besides its results is complete when this one begins.
+// plan must be of the same mode. `early`: the kernel launched just before is LaunchRopeKvWrite's,
+// so that what is read besides its results is complete when this one begins.
 CudaError LaunchAttention(const LaunchContext& context, const AttentionParams& params,
                           const AttentionWorkspace& workspace, bool deterministic,
                           bool early = false);

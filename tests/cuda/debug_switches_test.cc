@@ -11,19 +11,18 @@
 namespace minisgl::cuda {
 namespace {
 
-constexpr const char* kAllWords[] = {"no-dependent-launch", "no-gemv",     "no-graphs",
-                                     "no-timed-plans",      "no-prefetch", "no-carveout",
+constexpr const char* kAllWords[] = {"no-dependent-launch", "no-gemv",      "no-graphs",
+                                     "no-timed-plans",      "no-prefetch",  "no-carveout",
                                      "decode-by-extend",    "short-splits", "sync"};
 
 TEST(DebugSwitchesTest, EachWordSetsItsSwitch) {
   const auto none = ParseDebugSwitches("");
   ASSERT_TRUE(none.ok());
   const auto as_text = [](const DebugSwitches& s) {
-    return std::string{s.no_dependent_launch ? '1' : '0', s.no_gemv ? '1' : '0',
-                       s.no_graphs ? '1' : '0',           s.no_timed_plans ? '1' : '0',
-                       s.no_prefetch ? '1' : '0',         s.no_carveout ? '1' : '0',
-                       s.decode_by_extend ? '1' : '0',    s.short_splits ? '1' : '0',
-                       s.sync ? '1' : '0'};
+    return std::string{
+        s.no_dependent_launch ? '1' : '0', s.no_gemv ? '1' : '0',      s.no_graphs ? '1' : '0',
+        s.no_timed_plans ? '1' : '0',      s.no_prefetch ? '1' : '0',  s.no_carveout ? '1' : '0',
+        s.decode_by_extend ? '1' : '0',    s.short_splits ? '1' : '0', s.sync ? '1' : '0'};
   };
   EXPECT_EQ(as_text(*none), "000000000");
   std::string all;

@@ -45,7 +45,7 @@ int32_t SplitKeysOf(int32_t num_rows, int num_multiprocessors, int32_t split_tim
 // As long as every block has about two works.
 TEST(AttentionPlanTest, SplitsAreLongerIfThereIsMuchToDo) {
   EXPECT_EQ(SplitKeysOf(3, 1, 4), 256);
-  EXPECT_EQ(SplitKeysOf(4, 1, 4), 512);   // 12 pieces of 256 keys for 3 blocks
+  EXPECT_EQ(SplitKeysOf(4, 1, 4), 512);  // 12 pieces of 256 keys for 3 blocks
   EXPECT_EQ(SplitKeysOf(7, 1, 4), 512);
   EXPECT_EQ(SplitKeysOf(8, 1, 4), 1024);
   EXPECT_EQ(SplitKeysOf(8, 2, 4), 512);

@@ -167,8 +167,7 @@ const std::map<std::string, Expected>& ExpectedFaults() {
       {"decode: the plan read before the wait", {RunSplitDecode, {"DecodeKernel", kNoWait}}},
       {"decode: the newest key read before the wait",
        {RunEngine, {"AttentionArguments", "CopyAsync16", kNoWait}}},
-      {"decode: the query read before the wait",
-       {RunEngine, {"AttentionArguments", "GridWait"}}},
+      {"decode: the query read before the wait", {RunEngine, {"AttentionArguments", "GridWait"}}},
       {"rope: released before its wait", {RunEngine, {"AttentionArguments", kNoWait}}},
       {"decode: works taken by plain accesses", {RunManyWorks, {"attention_works", kNoOrder}}},
       {"decode: the counter of works reset too early",
@@ -207,8 +206,8 @@ const std::map<std::string, Expected>& ExpectedFaults() {
 }
 
 TEST(PlantedFaults, ScenesWithoutThemAreClean) {
-  for (const Scene scene : {RunSplitDecode, RunManyWorks, RunSplitGroup, RunMeetings, RunFolds, RunPlacesAgain,
-                            RunAcceptance, RunOverlappingWrites, RunEngine}) {
+  for (const Scene scene : {RunSplitDecode, RunManyWorks, RunSplitGroup, RunMeetings, RunFolds,
+                            RunPlacesAgain, RunAcceptance, RunOverlappingWrites, RunEngine}) {
     emulator::ForEachOrder(NumOrders(scene), [&](int order) {
       SCOPED_TRACE(order);
       EXPECT_NO_THROW(scene());
