@@ -138,7 +138,10 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& con
 EngineOptions WithDeviceDefaults(EngineOptions options, const Device& device) {
   const bool cuda = device.cuda != nullptr;
   if (options.max_prefill_length == 0) {
-    options.max_prefill_length = cuda ? kCudaPrefillLength : kCpuPrefillLength;
+    const int32_t usual = cuda ? kCudaPrefillLength : kCpuPrefillLength;
+    options.max_prefill_length = options.max_step_tokens > 0 ? options.max_step_tokens : usual;
+  } else if (options.max_step_tokens > 0) {
+    options.max_prefill_length = std::min(options.max_prefill_length, options.max_step_tokens);
   }
   if (options.memory_ratio == 0) {
     options.memory_ratio = cuda ? kCudaMemoryRatio : kCpuMemoryRatio;
@@ -149,6 +152,12 @@ EngineOptions WithDeviceDefaults(EngineOptions options, const Device& device) {
 
 Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfig& config) {
   EngineSetup setup;
+  if (options.max_step_tokens > 0 && options.max_step_tokens < options.max_running_requests) {
+    return UsageError(
+        "--max-step-tokens must be at least --max-running-requests, since each has a token in a "
+        "step (found {} and {})",
+        options.max_step_tokens, options.max_running_requests);
+  }
   MINISGL_ASSIGN_OR_RETURN(setup.device, ChooseDevice(options, config));
   setup.options = WithDeviceDefaults(options, setup.device);
   MINISGL_ASSIGN_OR_RETURN(setup.plan, PlanMemory(config, ToModelEngineOptions(setup.options), 0,

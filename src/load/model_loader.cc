@@ -84,6 +84,7 @@ RuntimeOptions ToRuntimeOptions(const EngineOptions& options) {
   RuntimeOptions runtime;
   SchedulerOptions& scheduler = runtime.scheduler;
   scheduler.max_prefill_tokens = options.max_prefill_length;
+  scheduler.max_step_tokens = options.max_step_tokens;
   scheduler.long_prefill_threshold = options.long_prefill_threshold;
   scheduler.cache = options.cache;
   scheduler.step = options.schedule;

@@ -117,6 +117,10 @@ void AddSizeOptions(OptionTable* app, const std::string& group, EngineOptions* o
   add("--max-prefill-length", &options->max_prefill_length, "N",
       "Maximum prompt tokens in a step (default 512; on CUDA 8192)", IntegerIn(1, 1 << 20))
       ->Advanced();
+  add("--max-step-tokens", &options->max_step_tokens, "N",
+      "Maximum tokens in a step, of prompts, answers and drafts together (default: no limit)",
+      IntegerIn(1, 1 << 20))
+      ->Advanced();
   add("--long-prefill-threshold", &options->long_prefill_threshold, "N",
       "Maximum tokens of one prompt in a step while others wait (default: half the step)",
       IntegerIn(1, 1 << 20))

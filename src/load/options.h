@@ -91,6 +91,7 @@ struct EngineOptions {
   Quantization quantize = Quantization::kNone;
   int32_t max_running_requests = 256;
   int32_t max_prefill_length = 0;      // 0: the device's default
+  int32_t max_step_tokens = 0;         // prompts and answers together; 0: no limit of its own
   int32_t long_prefill_threshold = 0;  // 0: half of max_prefill_length while others wait
   int64_t max_seq_len = 0;             // 0: auto
   double memory_ratio = 0;             // 0: the device's default

@@ -39,6 +39,9 @@ std::vector<std::pair<const char*, int64_t>> SchedulerFigures(const SchedulerSta
           {"pages_cached", stats.pages_cached},
           {"pages_locked", stats.pages_locked},
           {"pages_peak", stats.pages_peak},
+          {"window_pages_total", stats.window_pages_total},
+          {"window_pages_free", stats.window_pages_free},
+          {"reclaimed_window_pages", stats.reclaimed_window_pages},
           {"remapped_pages", stats.remapped_pages},
           {"evicted_pages", stats.evicted_pages},
           {"recomputed_tokens", stats.recomputed_tokens},
@@ -227,7 +230,7 @@ std::string SummaryText(const RunSummary& summary) {
 std::string FormatStats(const RuntimeStats& stats) {
   std::string text;
   const auto line = [&text](std::string_view name, const std::string& value) {
-    text += fmt::format("{}{:<18}{}", text.empty() ? "" : "\n", name, value);
+    text += fmt::format("{}{:<17} {}", text.empty() ? "" : "\n", name, value);
   };
   for (const auto& [name, value] : SchedulerFigures(stats.scheduler)) {
     line(name, fmt::format("{}", value));

@@ -55,6 +55,9 @@ void CheckPlan(const BatchPlan& plan, const EngineLimits& limits, const Schedule
                 options.max_prefill_tokens);
   MINISGL_CHECK(drafts <= limits.max_step_drafts, "I13: {} drafts in a step of {}", drafts,
                 limits.max_step_drafts);
+  MINISGL_CHECK(options.max_step_tokens == 0 || plan.num_tokens() <= options.max_step_tokens,
+                "I13: {} tokens in a step of at most {}", plan.num_tokens(),
+                options.max_step_tokens);
   MINISGL_CHECK(plan.num_tokens() <= limits.max_step_tokens, "I13: {} tokens in a step of {}",
                 plan.num_tokens(), limits.max_step_tokens);
   MINISGL_CHECK(

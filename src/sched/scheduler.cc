@@ -143,9 +143,18 @@ bool Scheduler::Impl::RunsChatIn(Phase phase) const {
   });
 }
 
+// A request whose prompt is not computed has a row too, so that at least one token is left for it.
+void Scheduler::Impl::LeaveRoomForDecode() {
+  if (context.options.max_step_tokens == 0) return;
+  const int64_t room = context.options.max_step_tokens - std::ssize(draft.decode);
+  draft.budget = std::min(draft.budget, room);
+  draft.batch_budget = std::min(draft.batch_budget, room);
+}
+
 void Scheduler::Impl::DraftStep() {
   draft = sched::StepDraft();
   draft.budget = draft.batch_budget = context.options.max_prefill_tokens;
+  LeaveRoomForDecode();  // with prefill-first, prompts come before any row
   const bool is_mixed = context.options.step == StepPolicy::kMixed;
   // The reader of a chat's answer waits for a whole step between two tokens, and a turn that just
   // came must not wait for other prompts.
@@ -155,10 +164,12 @@ void Scheduler::Impl::DraftStep() {
   }
   if (is_mixed) {
     decode.Schedule();
+    LeaveRoomForDecode();
     prefill.Schedule();
   } else {
     prefill.Schedule();
     if (draft.prefill.empty()) decode.Schedule();
+    LeaveRoomForDecode();
   }
   decode.AddDrafts();
 }
@@ -564,6 +575,7 @@ SchedulerStats Scheduler::Stats() const {
 }
 
 int64_t Scheduler::ResetPrefixCache() {
+  while (impl_->queues.sessions().DropOldestPrefix()) continue;
   const int64_t kept = impl_->pages.ResetCache();
   impl_->context.Note(SchedNote::Kind::kCacheReset, 0, kept);
   return kept;

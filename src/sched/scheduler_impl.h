@@ -67,6 +67,8 @@ struct Scheduler::Impl {
   // True if a chat's turn runs and is in this phase.
   bool RunsChatIn(Phase phase) const;
   void DraftStep();
+  // Lowers the budget by max_step_tokens and the decoding rows of the draft.
+  void LeaveRoomForDecode();
   // Turns the draft into a plan. From here on its rows are launched.
   InFlight BuildStep();
   void Collect(const StepResult& result);

@@ -105,6 +105,32 @@ TEST(BudgetTest, LongPromptsAreComputedInChunksBesideEachOther) {
   }
 }
 
+// As max_num_batched_tokens of vLLM: prompts get what the answers leave.
+TEST(BudgetTest, TheCapOnAStepCountsPromptsAndAnswersTogether) {
+  for (const StepPolicy step : {StepPolicy::kMixed, StepPolicy::kPrefillFirst}) {
+    SchedulerOptions options = Options(/*max_prefill_tokens=*/40);
+    options.max_step_tokens = 40;
+    options.long_prefill_threshold = 40;
+    options.step = step;
+    SimDriver driver(Limits(200, /*max_running=*/8), options, 0, kEndRate);
+    std::vector<Request> requests;
+    for (RequestId id = 1; id <= 5; ++id) requests.push_back(MakeRequest(id, 4, 9));
+    requests.push_back(MakeRequest(6, 100, 9));
+    for (const Request& request : requests) driver.Submit(request);
+    const std::vector<int64_t> wanted = step == StepPolicy::kMixed
+                                            ? std::vector<int64_t>{20, 35, 35, 10}
+                                            : std::vector<int64_t>{20, 40, 40, 1};
+    for (const int64_t tokens : wanted) {
+      const auto plan = Launch(driver);
+      EXPECT_LE(plan->num_tokens(), 40);
+      EXPECT_EQ(TokensOf(*plan, requests.back()), tokens);
+      driver.CollectOne();
+    }
+    ASSERT_TRUE(driver.RunToEnd());
+    for (const Request& request : requests) ExpectRight(driver, request);
+  }
+}
+
 TEST(BudgetTest, PromptsAreTakenInOrderOfArrivalUpToTheBudget) {
   SchedulerOptions options = Options(/*max_prefill_tokens=*/100);
   options.long_prefill_threshold = 100;

@@ -111,6 +111,8 @@ MUTANTS = [
      "  state->clean_pages = std::min(state->clean_pages, static_cast<int32_t>(kept));\n", ""),
     ("drafts past the last token (vllm#16258)", "sched/decode_manager.cc", "state.max_device_len() - state.device_len - 1});",
      "state.max_device_len() - state.device_len});"),
+    ("prompts leave no room for decoding rows", "sched/scheduler.cc",
+     "context.options.max_step_tokens - std::ssize(draft.decode)", "context.options.max_step_tokens"),
     ("drafts beyond the budget of the step", "sched/decode_manager.cc",
      "std::min<int64_t>(draft.budget, context_->limits.max_step_drafts)", "context_->limits.max_step_drafts"),
     ("a step is planned beside drafts in flight", "sched/scheduler.cc",

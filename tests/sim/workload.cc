@@ -62,6 +62,10 @@ void DrawSystem(Dice* dice, Workload* workload) {
   options.check_invariants = true;
   limits.max_step_tokens = options.max_prefill_tokens + limits.max_running_requests;
   if (dice->OneIn(3)) {
+    options.max_step_tokens =
+        limits.max_running_requests + static_cast<int32_t>(dice->Pick(0, 1, 5, 40));
+  }
+  if (dice->OneIn(3)) {
     options.max_drafts = static_cast<int32_t>(dice->Pick(1, 3, 8));
     limits.max_step_drafts =
         std::min(static_cast<int32_t>(dice->Pick(1, 5, 100)), options.max_prefill_tokens);
@@ -143,6 +147,9 @@ void MakeThrash(Workload* workload) {
   workload->options.admission = AdmissionPolicy::kOptimistic;
   workload->end_rate = 0;
   limits.max_running_requests = std::max(limits.max_running_requests, 8);
+  if (int32_t& most = workload->options.max_step_tokens; most > 0) {
+    most = std::max(most, limits.max_running_requests);
+  }
   limits.max_step_tokens = workload->options.max_prefill_tokens + limits.max_running_requests;
   const auto longest = CeilDiv<int32_t>(limits.max_seq_len, limits.page_size);
   limits.num_pages = std::min(limits.num_pages, longest + 1 + longest / 4);
@@ -305,10 +312,10 @@ Workload DrawWorkload(uint64_t seed) {
 std::string Workload::Describe() const {
   std::string text = fmt::format(
       "seed {}: page size {}, {} pages, {} running, {} long, budget {}, threshold {}, {} cache, "
-      "{}, {}, {}, depth {}, end rate {}; {} requests, {} faults, {} sessions",
+      "{} in a step, {}, {}, {}, depth {}, end rate {}; {} requests, {} faults, {} sessions",
       seed, limits.page_size, limits.num_pages, limits.max_running_requests, limits.max_seq_len,
       options.max_prefill_tokens, options.long_prefill_threshold,
-      options.cache == CacheKind::kRadix ? "radix" : "naive",
+      options.cache == CacheKind::kRadix ? "radix" : "naive", options.max_step_tokens,
       options.step == StepPolicy::kMixed ? "mixed" : "prefill-first",
       options.admission == AdmissionPolicy::kReserve ? "reserve" : "optimistic",
       options.queue == QueuePolicy::kPriority ? "priority" : "fcfs", depth, end_rate,

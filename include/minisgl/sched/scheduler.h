@@ -64,6 +64,9 @@ enum class KvFailurePolicy : uint8_t { kRecompute, kFail };
 
 struct SchedulerOptions {
   int32_t max_prefill_tokens = 512;  // of one step
+  // Of one step, with decoding rows and drafts; 0: only the limit above and those of the engine.
+  // REQUIRES at least max_running_requests, so that no decoding row waits.
+  int32_t max_step_tokens = 0;
   // Maximum tokens of one prompt in one step while others wait; 0: half of max_prefill_tokens.
   int32_t long_prefill_threshold = 0;
   CacheKind cache = CacheKind::kRadix;
@@ -168,7 +171,7 @@ class Scheduler {
   // the source. Then Next returns null until one of those changes.
   bool WaitsOutside() const;
   SchedulerStats Stats() const;
-  // Drops every cached page that no request holds. Returns the number of pages still cached.
+  // Drops the cached pages that no request and no save holds. Returns the number still cached.
   int64_t ResetPrefixCache();
   // Checks the invariants I1-I10, I13, I14 (listed in src/sched/invariants.cc); aborts with a
   // message if one fails.
