@@ -7,11 +7,41 @@
 
 namespace minisgl::batch {
 
+Status JsonAnswerWriter::WriteText(const Row& row, int32_t answer, std::string_view text) {
+  if (!streams_) return Status();
+  const auto place = splitters_.try_emplace({row.index, answer}, row.reasoning).first;
+  return WritePiece(row, answer, place->second.Push(text));
+}
+
+Status JsonAnswerWriter::WritePiece(const Row& row, int32_t answer, ReasoningPiece piece) {
+  if (row.hide_reasoning) piece.reasoning.clear();
+  if (piece.reasoning.empty() && piece.text.empty()) return Status();
+  Json out = Json(Json::Object());
+  out.Set("id", row.id).Set("index", row.index);
+  if (row.all_turns) out.Set("turn", int64_t{answer});
+  if (row.n > 1) out.Set("choice", int64_t{answer});
+  if (!piece.reasoning.empty()) out.Set("reasoning_delta", std::move(piece.reasoning));
+  if (!piece.text.empty()) out.Set("delta", std::move(piece.text));
+  return WriteNow(out.Dump() + "\n");
+}
+
+// Writes what the splitters of the row's answers hold back.
+Status JsonAnswerWriter::EndPieces(const Row& row) {
+  for (auto place = splitters_.lower_bound({row.index, 0});
+       place != splitters_.end() && place->first.first == row.index;
+       place = splitters_.erase(place)) {
+    MINISGL_RETURN_IF_ERROR(WritePiece(row, place->first.second, place->second.Finish()));
+  }
+  return Status();
+}
+
 Status JsonAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {
+  MINISGL_RETURN_IF_ERROR(EndPieces(row));
   return WriteRow(row.index, FormatAnswerRow(row, answers, tokenizer_));
 }
 
 Status JsonAnswerWriter::WriteError(const Row& row, const RowError& error) {
+  MINISGL_RETURN_IF_ERROR(EndPieces(row));
   return WriteRow(row.index, FormatErrorRow(row, error));
 }
 

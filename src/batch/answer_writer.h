@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "batch/row.h"
@@ -24,8 +25,8 @@ class AnswerWriter {
   virtual ~AnswerWriter() = default;
   // Called when the prompt of `row` is built, before any of its answers.
   virtual void Begin(const Row&) {}
-  // Writes more text of an unfinished answer.
-  virtual Status WriteText(std::string_view text) = 0;
+  // Takes more text of an unfinished answer of the row.
+  virtual Status WriteText(const Row& row, int32_t answer, std::string_view text) = 0;
   virtual Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) = 0;
   virtual Status WriteError(const Row& row, const RowError& error) = 0;
   // Returns the JSON of a row's first turns, for its error row (Row::turns); nullopt: none.
@@ -43,11 +44,12 @@ class AnswerWriter {
 class JsonAnswerWriter : public AnswerWriter {
  public:
   // Both must outlive this. If `ordered`, a row is held until all rows announced before it are
-  // written.
-  JsonAnswerWriter(term::Output* output, const Tokenizer* tokenizer, bool ordered)
-      : output_(*output), tokenizer_(*tokenizer), ordered_(ordered) {}
+  // written. If `streams`, a line is written for each piece of text, before its row.
+  JsonAnswerWriter(term::Output* output, const Tokenizer* tokenizer, bool ordered,
+                   bool streams = false)
+      : output_(*output), tokenizer_(*tokenizer), ordered_(ordered), streams_(streams) {}
 
-  Status WriteText(std::string_view) override { return Status(); }
+  Status WriteText(const Row& row, int32_t answer, std::string_view text) override;
   Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
   Status WriteError(const Row& row, const RowError& error) override;
   std::optional<std::string> FormatTurns(const Row& row,
@@ -62,11 +64,16 @@ class JsonAnswerWriter : public AnswerWriter {
 
  private:
   Status WriteRow(int64_t index, std::string text);
+  Status WritePiece(const Row& row, int32_t answer, ReasoningPiece piece);
+  Status EndPieces(const Row& row);
   Status WriteNow(const std::string& text);
 
   term::Output& output_;
   const Tokenizer& tokenizer_;
   const bool ordered_;
+  const bool streams_;
+  // Of answers that began and whose rows are not written: by row and number of the answer.
+  std::map<std::pair<int64_t, int32_t>, ReasoningSplitter> splitters_;
   std::deque<int64_t> expected_;  // announced and not yet written, next first
   std::map<int64_t, std::string> held_;
   size_t held_bytes_ = 0;
@@ -92,7 +99,7 @@ class TextAnswerWriter : public AnswerWriter {
       : view_(output, reasoning) {}
 
   void Begin(const Row& row) override { view_.Begin(row.reasoning); }
-  Status WriteText(std::string_view text) override { return view_.Show(text); }
+  Status WriteText(const Row&, int32_t, std::string_view text) override { return view_.Show(text); }
   Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
   Status WriteError(const Row& row, const RowError& error) override;
 

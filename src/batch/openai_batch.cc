@@ -213,6 +213,7 @@ constexpr HttpFailure kFailures[] = {
     {"length_exceeded", 400, "invalid_request_error", false},
     {"template_error", 400, "invalid_request_error", false},
     {"timeout", 408, "timeout_error", false},
+    {"aborted", 400, "invalid_request_error", false},
     {"cancelled", 503, "server_error", true},
 };
 // Used for all other codes: nan_logits, device_fault, internal.

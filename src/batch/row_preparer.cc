@@ -1,5 +1,6 @@
 #include "batch/row_preparer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace minisgl::batch {
@@ -66,6 +67,11 @@ std::optional<RowPreparer::Prepared> RowPreparer::Take(std::chrono::milliseconds
   bytes_ -= job->ready.bytes;
   if (job->thrown) std::rethrow_exception(job->thrown);
   return Prepared{std::move(job->ready), std::move(job->error)};
+}
+
+bool RowPreparer::Has(const Json& id) const {
+  return std::any_of(jobs_.begin(), jobs_.end(),
+                     [&id](const auto& job) { return job->without_prompt.id == id; });
 }
 
 std::vector<Row> RowPreparer::Cancel() {

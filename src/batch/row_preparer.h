@@ -49,6 +49,8 @@ class RowPreparer {
   // prompts. Add must not be called afterwards.
   std::vector<Row> Cancel();
 
+  // True if a row with this id was added and not yet taken.
+  bool Has(const Json& id) const;
   // Of the rows that were not yet taken.
   bool empty() const { return jobs_.empty(); }
   int64_t num_answers() const { return num_answers_; }

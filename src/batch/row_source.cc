@@ -12,6 +12,9 @@
 namespace minisgl::batch {
 namespace {
 
+// More than an id takes in JSON.
+constexpr size_t kControlBytesMax = size_t{32} << 10;
+
 RowError DuplicateId(const Row& row, int64_t first_line) {
   return {"duplicate_id",
           fmt::format("the id {} was already on line {}; give each row its own",
@@ -55,6 +58,21 @@ void NoteSession(const Row& row, IdTable* names, FileCheck* check) {
 }
 
 }  // namespace
+
+std::optional<RunControl> ParseControl(std::string_view line) {
+  constexpr std::string_view kAbort = "abort", kReset = "reset_prefix_cache";
+  // Rows are not parsed twice.
+  if (line.size() > kControlBytesMax) return std::nullopt;
+  if (line.find(kAbort) == line.npos && line.find(kReset) == line.npos) return std::nullopt;
+  const Result<Json> json = ParseJson(line);
+  if (!json.ok() || !json->is_object() || json->as_object().size() != 1) return std::nullopt;
+  const auto& [name, value] = json->as_object().front();
+  RunControl control;
+  if (name == kAbort && (value.is_string() || value.is_number())) control.aborted_id = value;
+  control.resets_cache = name == kReset && value == Json(true);
+  const bool is_control = !control.aborted_id.is_null() || control.resets_cache;
+  return is_control ? std::optional(std::move(control)) : std::nullopt;
+}
 
 RowSelection SelectShard(int64_t first, int64_t end, const FileCheck& check) {
   RowSelection selection;
@@ -136,6 +154,12 @@ RowSource::Outcome FileRowSource::Next(int timeout_ms, ParsedRow* row) {
       return Outcome::kRow;
     case LineReader::Outcome::kLine:
       break;
+  }
+  if (takes_controls_) {
+    if (auto control = ParseControl(line_)) {
+      control_ = std::move(*control);
+      return Outcome::kControl;
+    }
   }
   *row = ParseRow(line_, next_index_++, reader_.line_number(), lenient_, purpose_);
   RefuseDuplicate(row);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -20,13 +21,28 @@ namespace minisgl::batch {
 // Timeout of each wait for a row, for commands that have nothing else to do meanwhile.
 inline constexpr int kRowWait_ms = 1000;
 
+// A line that is no row but asks for something at once.
+struct RunControl {
+  Json aborted_id;  // of the row that is to end; null: none
+  bool resets_cache = false;
+};
+
+// The control in a line, or nullopt: {"abort": ID} or {"reset_prefix_cache": true}, and no other
+// member.
+std::optional<RunControl> ParseControl(std::string_view line);
+
 class RowSource {
  public:
-  enum class Outcome { kRow, kNotYet, kEnd, kFailed };
+  // kControl: control() says what is asked.
+  enum class Outcome { kRow, kNotYet, kEnd, kFailed, kControl };
   virtual ~RowSource() = default;
 
   // Returns the next row, checked, or its error. Waits at most `timeout_ms`.
   virtual Outcome Next(int timeout_ms, ParsedRow* row) = 0;
+  virtual const RunControl& control() const {
+    static const RunControl kNone;
+    return kNone;
+  }
   // Size of the row that Next returned last.
   virtual size_t row_bytes() const = 0;
   // The error, after Next returned kFailed.
@@ -125,6 +141,10 @@ class FileRowSource : public RowSource {
   size_t row_bytes() const override { return line_.size(); }
   Status status() const override;
   bool never_waits() const override { return reader_.regular(); }
+  // From now on takes control lines, which are no rows and do not count in indexes: of an input
+  // that is read once.
+  void TakeControls() { takes_controls_ = !reader_.regular(); }
+  const RunControl& control() const override { return control_; }
 
  private:
   Outcome CheckBeginning(int timeout_ms);
@@ -143,6 +163,8 @@ class FileRowSource : public RowSource {
   std::string line_;
   int64_t next_index_ = 0;
   bool checked_beginning_ = false;
+  bool takes_controls_ = false;
+  RunControl control_;
   Status kind_;  // an error if the input is not JSON Lines
 };
 
@@ -157,6 +179,7 @@ class WatchedRowSource : public RowSource {
     if (outcome == Outcome::kRow && !row->error) look_(row->row);
     return outcome;
   }
+  const RunControl& control() const override { return source_->control(); }
   size_t row_bytes() const override { return source_->row_bytes(); }
   Status status() const override { return source_->status(); }
   bool never_waits() const override { return source_->never_waits(); }

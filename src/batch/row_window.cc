@@ -47,13 +47,24 @@ ReadyRow RowWindow::TakeFirst() {
   return Take(in_order_.begin());
 }
 
+std::optional<ReadyRow> RowWindow::TakeById(const Json& id) {
+  for (Place place = in_order_.begin(); place != in_order_.end(); ++place) {
+    if (place->ready.row.id == id) return Remove(place);
+  }
+  return std::nullopt;
+}
+
 ReadyRow RowWindow::Take(Place place) {
-  by_prefix_.erase(place);
   last_ids_ = place->ready.prompts.front().ids;
   last_number_ = place->number;
+  ++num_taken_;
+  return Remove(place);
+}
+
+ReadyRow RowWindow::Remove(Place place) {
+  by_prefix_.erase(place);
   ReadyRow row = std::move(place->ready);
   in_order_.erase(place);
-  ++num_taken_;
   num_answers_ -= static_cast<int64_t>(row.prompts.size());
   bytes_ -= row.bytes;
   return row;

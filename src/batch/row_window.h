@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <vector>
@@ -37,6 +38,8 @@ class RowWindow {
   ReadyRow TakeNext();
   // The row that stands before the others in the input.
   ReadyRow TakeFirst();
+  // The row with this id, if it is here.
+  std::optional<ReadyRow> TakeById(const Json& id);
 
   bool empty() const { return in_order_.empty(); }
   int64_t num_answers() const { return num_answers_; }
@@ -64,6 +67,7 @@ class RowWindow {
     bool operator()(const Key& a, const Place& b) const { return (*this)(a, KeyOf(b)); }
   };
   ReadyRow Take(Place place);
+  ReadyRow Remove(Place place);
 
   const int64_t passed_max_;
   std::list<Entry> in_order_;  // of the input

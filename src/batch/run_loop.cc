@@ -55,6 +55,8 @@ uint64_t RunLoop::MakeTag(int64_t index, size_t answer) {
   return static_cast<uint64_t>(index) * kAnswersPerRow + answer;
 }
 
+RowError RunLoop::Aborted() { return {"aborted", "the input asked to abort this row", ""}; }
+
 RowError RunLoop::NotSubmitted() {
   return {"cancelled", "the run was stopped before this row was asked", ""};
 }
@@ -156,6 +158,10 @@ Status RunLoop::FillWindow() {
         source_status_ = source_.status();
         source_ended_ = true;
         return Status();
+      case RowSource::Outcome::kControl:
+        source_dry_ = false;
+        MINISGL_RETURN_IF_ERROR(TakeControl(source_.control()));
+        continue;
       case RowSource::Outcome::kRow:
         source_dry_ = false;
         break;
@@ -194,6 +200,9 @@ Status RunLoop::PrepareRow(ParsedRow parsed, size_t bytes,
 
 Status RunLoop::AddToWindow(ReadyRow ready, const std::optional<RowError>& error) {
   if (error) return WriteFailure(ready.row, *error);
+  if (!aborted_ids_.empty() && std::erase(aborted_ids_, ready.row.id) > 0) {
+    return WriteFailure(ready.row, Aborted());
+  }
   ready.bytes -= std::min(ready.bytes, ready.row.shared_bytes);
   // Its prefix was computed a moment ago.
   if (ready.goes_on && HasRoom()) {
@@ -266,7 +275,9 @@ Status RunLoop::TakeEvent(Event event) {
   answer.prompt_logprobs = std::move(event.prompt_logprobs);
   tokens_ += static_cast<int64_t>(event.token_ids.size());
   if (pending.row.format == RowFormat::kScore) tokens_ += std::ssize(answer.prompt_logprobs);
-  if (!event.text.empty()) MINISGL_RETURN_IF_ERROR(writer_.WriteText(event.text));
+  if (!event.text.empty())
+    MINISGL_RETURN_IF_ERROR(writer_.WriteText(
+        pending.row, static_cast<int32_t>(&answer - pending.answers.data()), event.text));
   if (!is_done) return Status();
   FinishAnswer(event, &answer, &pending);
   return --pending.open_answers == 0 ? FinishRow(index) : Status();
@@ -298,7 +309,7 @@ void RunLoop::FinishAnswer(const Event& event, RowAnswer* done, Pending* pending
     const Status fault = FaultOf(event);
     if (!fault_ && !fault.ok()) fault_ = fault;
   } else if (event.finish_reason == FinishReason::kAborted) {
-    if (!pending->error) pending->error = Cancelled();
+    if (!pending->error) pending->error = pending->aborted ? Aborted() : Cancelled();
   } else if (event.finish_reason == FinishReason::kTimeout) {
     pending->timed_out = true;
   }
@@ -442,6 +453,7 @@ Status RunLoop::CancelUnread() {
         return source_.status();
       case RowSource::Outcome::kNotYet:
       case RowSource::Outcome::kEnd:
+      case RowSource::Outcome::kControl:
         source_ended_ = true;
         break;
     }

@@ -98,10 +98,12 @@ class RunLoop {
     bool timed_out = false;
     bool lowered = false;  // the warning about it was added
     std::optional<RowError> error;
+    bool aborted = false;  // its input asked for it
   };
 
   static uint64_t MakeTag(int64_t index, size_t answer);
   static RowError NotSubmitted();
+  static RowError Aborted();
   bool IsWithinBounds() const;
   bool HasRoom() const { return pending_.empty() || IsWithinBounds(); }
   bool WindowHasRoom() const;
@@ -114,6 +116,9 @@ class RunLoop {
     return source_ended_ && window_.empty() && preparer_.empty() && sessions_.num_waiting() == 0;
   }
   Status TakeInRow(ParsedRow parsed, size_t bytes);
+  // Of run_controls.cc.
+  Status TakeControl(const RunControl& control);
+  Status AbortById(const Json& id);
   Status PrepareRow(ParsedRow parsed, size_t bytes, std::shared_ptr<Conversation> conversation);
   Status AddToWindow(ReadyRow ready, const std::optional<RowError>& error);
   Status TakePrepared(std::chrono::milliseconds wait);
@@ -152,6 +157,7 @@ class RunLoop {
   RowWindow window_;
   RowPreparer preparer_;
   SessionRows sessions_;
+  std::vector<Json> aborted_ids_;                 // of rows in preparer_
   std::unordered_map<int64_t, Pending> pending_;  // by row index
   int64_t open_answers_ = 0;
   size_t open_bytes_ = 0;

@@ -69,6 +69,11 @@ bool RunLoop::SubmitNextTurn(int64_t index, Pending* pending) {
   if (!row.all_turns || pending->error || pending->answers.back().token_ids.empty()) return false;
   ++row.turn;
   if (!row.has_more_turns()) return false;
+  // The answer may have been complete before its abort came.
+  if (pending->aborted || aborted_all_) {
+    pending->error = pending->aborted ? Aborted() : NotSubmitted();
+    return false;
+  }
   const RowAnswer& answer = pending->answers.back();
   pending->conversation->AddAnswer(answer.text, answer.token_ids, answer.finish_reason == "stop");
   std::vector<Prompt> prompts;

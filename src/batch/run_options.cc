@@ -41,6 +41,22 @@ Status CheckResumeOptions(const RunOptions& options) {
   return Status();
 }
 
+Status CheckStreamOptions(const RunOptions& options) {
+  if (options.ordered && (options.unordered || options.stream)) {
+    return UsageError("--ordered and {} exclude each other; answers come as they are done",
+                      options.stream ? "--stream" : "--unordered");
+  }
+  if (!options.stream) return Status();
+  if (!options.file) {
+    return UsageError("--stream applies to rows; the answer to one prompt is streamed anyway");
+  }
+  if (!options.output.empty()) {
+    return UsageError(
+        "--stream writes parts of answers to standard output, not to a file of rows; leave out -o");
+  }
+  return Status();
+}
+
 // Shared by the commands that read rows. `verb` is what they do with a row: "answer", "score".
 
 void AddStrictness(load::OptionTable* app, RunOptions* options, const char* before) {
@@ -151,6 +167,14 @@ void AddOutputOptions(load::OptionTable* app, RunOptions* options) {
       ->Advanced();
   app->AddFlag("--json", &options->json, "Print the answer to -p as a JSON row")->Group(output);
   AddOrdered(app, options, "answers");
+  app->AddFlag("--unordered", &options->unordered,
+               "Write each answer when it is done, on standard output too")
+      ->Group(output)
+      ->Advanced();
+  app->AddFlag("--stream", &options->stream,
+               "Write parts of answers as they come, in lines {\"id\", \"delta\"} before the row")
+      ->Group(output)
+      ->Advanced();
 }
 
 void AddScoreInputOptions(load::OptionTable* app, RunOptions* options) {
@@ -231,6 +255,7 @@ Status CheckRunOptions(const RunOptions& options) {
     return UsageError("--raw and --system exclude each other; a raw prompt has no messages");
   }
   MINISGL_RETURN_IF_ERROR(CheckResumeOptions(options));
+  MINISGL_RETURN_IF_ERROR(CheckStreamOptions(options));
   MINISGL_RETURN_IF_ERROR(load::CheckSamplingOptions(options.sampling));
   return load::CheckDeviceUsable(options.engine.device);
 }

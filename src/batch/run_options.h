@@ -28,6 +28,8 @@ struct RunOptions {
   std::string output;  // "" is standard output
   bool force = false;
   bool ordered = false;
+  bool unordered = false;  // also on standard output
+  bool stream = false;     // lines of parts of answers before their rows
   bool resume = false;
   bool retry_failed = false;
   bool row_metrics = false;

@@ -55,6 +55,17 @@ void SessionRows::SetOpen(Session* session, bool open) {
   session->open = open;
 }
 
+bool SessionRows::Fail(const Json& id, const RowError& error) {
+  for (auto& [name, session] : sessions_) {
+    for (Waiting& row : session.waiting) {
+      if (row.parsed.row.id != id) continue;
+      if (!row.parsed.error) row.parsed.error = error;
+      return true;
+    }
+  }
+  return false;
+}
+
 std::vector<ParsedRow> SessionRows::TakeAll() {
   std::vector<ParsedRow> rows;
   for (auto& [name, session] : sessions_) {

@@ -42,6 +42,8 @@ class SessionRows {
   std::optional<Waiting> TakeNext();
   // The row taken last of its session is done.
   void EndRow(const Row& row, bool failed);
+  // Gives the waiting row with this id an error, unless it has one. Returns false if none has it.
+  bool Fail(const Json& id, const RowError& error);
   // Takes all waiting rows, whether or not it is their turn.
   std::vector<ParsedRow> TakeAll();
 

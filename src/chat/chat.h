@@ -127,6 +127,7 @@ class Chat {
   void Set(const std::string& arguments);
   void Parameters(const std::string& arguments);
   void Stats(const std::string& arguments);
+  void Cache(const std::string& arguments);
   void Tokens(const std::string& arguments);
   void Context(const std::string& arguments);
   void Model(const std::string& arguments);

@@ -63,6 +63,7 @@ const std::vector<Chat::Command>& Chat::Commands() {
        Kind::kParameter, "Settings and figures"},
       {"params", "", "show the sampling parameters", &Chat::Parameters},
       {"stats", "", "tokens and speed of the last answer and of all", &Chat::Stats},
+      {"cache", "[reset]", "the prefix cache: what it holds; empty it", &Chat::Cache, Kind::kText},
       {"tokens", "", "count the tokens of each message", &Chat::Tokens},
       {"context", "", "how much of the context is used", &Chat::Context},
       {"model", "", "show the model", &Chat::Model},
@@ -348,6 +349,16 @@ void Chat::Parameters(const std::string&) { Say(ListParameters(settings_)); }
 void Chat::Stats(const std::string&) {
   const std::string text = statistics_.Text(ContextLimit());
   Say(text.empty() ? "There has been no answer yet." : text);
+}
+
+void Chat::Cache(const std::string& arguments) {
+  if (arguments == "reset") {
+    model_.runtime->ResetPrefixCache();
+    return Note("The prefix cache in memory is emptied, except for what runs.");
+  }
+  if (!arguments.empty()) return Say("/cache takes no argument, or reset");
+  const SchedulerStats stats = model_.runtime->Stats().scheduler;
+  Say(CacheText(stats, model_.runtime->limits().page_size));
 }
 
 void Chat::Tokens(const std::string&) {

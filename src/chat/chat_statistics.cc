@@ -9,6 +9,26 @@ constexpr std::chrono::milliseconds kSampleInterval(100);
 
 }  // namespace
 
+std::string CacheText(const SchedulerStats& stats, int32_t page_size) {
+  const auto percent = [](int64_t part, int64_t whole) {
+    return whole > 0 ? 100 * static_cast<double>(part) / static_cast<double>(whole) : 0;
+  };
+  std::string text =
+      fmt::format("  cached        {} of {} pages of {} tokens ({:.1f} %); {} evicted so far\n",
+                  stats.pages_cached, stats.pages_total, page_size,
+                  percent(stats.pages_cached, stats.pages_total), stats.evicted_pages);
+  text += fmt::format("  kept          {} pages for {} open conversation{}\n", stats.session_pages,
+                      stats.sessions, stats.sessions == 1 ? "" : "s");
+  text +=
+      fmt::format("  prompts       {} tokens, {} of them cached ({:.1f} %)", stats.prompt_tokens,
+                  stats.cached_tokens, percent(stats.cached_tokens, stats.prompt_tokens));
+  if (stats.saved_pages + stats.loaded_tokens > 0) {
+    text += fmt::format("\n  on disk       {} pages saved, {} tokens loaded", stats.saved_pages,
+                        stats.loaded_tokens);
+  }
+  return text;
+}
+
 void ChatStatistics::Add(ChatAnswer answer, bool kept) {
   ++num_answers_;
   num_failures_ += kept ? 0 : 1;

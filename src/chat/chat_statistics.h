@@ -14,6 +14,9 @@
 
 namespace minisgl::chat {
 
+// What the prefix cache holds and was good for, for /cache.
+std::string CacheText(const SchedulerStats& stats, int32_t page_size);
+
 class ChatStatistics {
  public:
   // Adds an answer. One that is not `kept` counts as failed.

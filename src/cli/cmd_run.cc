@@ -124,8 +124,10 @@ Status OpenInput(const batch::RunOptions& options, Job* job) {
     return UsageError("{} needs a regular file, which can be read twice (found {})", option.name,
                       job->reader->name());
   }
-  job->source = std::make_unique<batch::FileRowSource>(job->reader.get(), options.lenient,
+  auto source = std::make_unique<batch::FileRowSource>(job->reader.get(), options.lenient,
                                                        &job->asked, &job->check, options.purpose);
+  if (!options.check) source->TakeControls();
+  job->source = std::move(source);
   return Status();
 }
 
@@ -288,11 +290,14 @@ Status WithAdvice(const Status& status, const batch::RunOutput& output,
 std::unique_ptr<batch::AnswerWriter> MakeWriter(const batch::RunOptions& options, bool as_text,
                                                 const Tokenizer& tokenizer, term::Output* output,
                                                 batch::ScoreTotals* totals) {
-  const bool ordered = options.ordered || output->is_stdout();
+  const bool as_done = options.unordered || options.stream;
+  const bool ordered = !as_done && (options.ordered || output->is_stdout());
   if (totals != nullptr) {
     return std::make_unique<batch::ScoreWriter>(output, &tokenizer, ordered, totals);
   }
-  if (!as_text) return std::make_unique<batch::JsonAnswerWriter>(output, &tokenizer, ordered);
+  if (!as_text) {
+    return std::make_unique<batch::JsonAnswerWriter>(output, &tokenizer, ordered, options.stream);
+  }
   return std::make_unique<batch::TextAnswerWriter>(
       output, term::ReasoningMode(options.hide_thinking, options.model.quiet));
 }

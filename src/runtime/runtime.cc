@@ -122,6 +122,11 @@ class SchedulerRuntime : public Runtime {
     saved_.wait(lock, is_saved);  // for the blocks under way
   }
 
+  void ResetPrefixCache() override {
+    std::lock_guard lock(mutex_);
+    Post(ResetCacheCommand{});
+  }
+
   RuntimeStats Stats() const override {
     std::lock_guard lock(mutex_);
     RuntimeStats stats = stats_;
@@ -142,8 +147,9 @@ class SchedulerRuntime : public Runtime {
     SessionId id;
   };
   struct DropSavesCommand {};
+  struct ResetCacheCommand {};
   using Command = std::variant<Submission, AbortCommand, OpenSessionCommand, CloseSessionCommand,
-                               DropSavesCommand>;
+                               DropSavesCommand, ResetCacheCommand>;
 
   // Lets the thread look for grammars that are compiled.
   void Wake() {
@@ -280,6 +286,8 @@ void SchedulerRuntime::Execute(Command* command) {
     loop_.CloseSession(close->id);
   } else if (std::holds_alternative<DropSavesCommand>(*command)) {
     loop_.DropSaves();
+  } else if (std::holds_alternative<ResetCacheCommand>(*command)) {
+    loop_.ResetPrefixCache();
   }
 }
 

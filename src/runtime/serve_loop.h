@@ -53,6 +53,9 @@ class ServeLoop {
   void Abort(RequestId id);
   void OpenSession(SessionId id);  // REQUIRES a new id
   void CloseSession(SessionId id);
+  void ResetPrefixCache() {
+    if (!failure_) scheduler_.ResetPrefixCache();
+  }
   // Aborts all requests and closes all sessions.
   void AbortAll();
 

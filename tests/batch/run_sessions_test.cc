@@ -105,6 +105,7 @@ TEST_F(RunSessionsTest, RowsAreTheSameUnderAllSettings) {
       {"--num-pages", "160", "--max-running-requests", "2", "--ordered"},
       {"--num-pages", "512", "--cache", "naive"},
       {"--num-pages", "512", "--policy", "fcfs"},
+      {"--num-pages", "512", "--max-step-tokens", "9", "--max-running-requests", "8"},
       {"--num-pages", "512", "--max-prefill-length", "16", "--schedule", "prefill-first"},
   };
   for (const Arguments& more : settings) {

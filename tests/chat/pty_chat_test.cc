@@ -291,6 +291,22 @@ TEST_F(ChatTest, TheSecondTurnHitsTheCache) {
   EXPECT_EQ(stats.find(" 0 of them cached"), std::string::npos) << stats;
 }
 
+TEST_F(ChatTest, TheCacheIsShownAndEmptied) {
+  auto chat = Start({"--page-size", "1"});
+  EXPECT_NE(Say(chat.get(), "/cache").find("cached        0 of "), std::string::npos)
+      << chat->output();
+  Say(chat.get(), "What is the capital of France?");
+  const std::string full = Say(chat.get(), "/cache");
+  EXPECT_NE(full.find("for 1 open conversation"), std::string::npos) << full;
+  EXPECT_EQ(full.find("cached        0 of "), std::string::npos) << full;
+  Say(chat.get(), "/cache reset");
+  // The next turn finds nothing, not even what the conversation had kept.
+  Say(chat.get(), "What is the opposite of hot?");
+  EXPECT_NE(Say(chat.get(), "/stats").find(", 0 of them cached"), std::string::npos)
+      << chat->output();
+  EXPECT_NE(Say(chat.get(), "/cache now").find("no argument, or reset"), std::string::npos);
+}
+
 TEST_F(ChatTest, LinesAreKeptForTheNextSession) {
   auto chat = Start();
   Say(chat.get(), "/params and some words");

@@ -68,6 +68,7 @@ class FakeRuntime : public Runtime {
   SessionId OpenSession() override { return 1; }
   void CloseSession(SessionId) override {}
   void FinishSaves(std::chrono::milliseconds) override {}
+  void ResetPrefixCache() override { ++num_resets; }
   RuntimeStats Stats() const override { return {}; }
   const EngineLimits& limits() const override { return limits_; }
 
@@ -80,6 +81,7 @@ class FakeRuntime : public Runtime {
   std::vector<Submission> submissions;               // all requests, in order
   std::set<RequestId> open;
   size_t open_max = 0;
+  int num_resets = 0;
 
  private:
   const EngineLimits limits_;

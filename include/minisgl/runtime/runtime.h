@@ -184,6 +184,10 @@ class Runtime {
   // most; drops those that are not by then. SchedulerStats::dropped_pages says how many were.
   virtual void FinishSaves(std::chrono::milliseconds timeout) = 0;
 
+  // Drops the cached pages that no request uses, those of sessions too, before what is submitted
+  // after this call. What is kept on disk stays there.
+  virtual void ResetPrefixCache() = 0;
+
   virtual RuntimeStats Stats() const = 0;
   virtual const EngineLimits& limits() const = 0;
 };
