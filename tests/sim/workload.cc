@@ -61,9 +61,11 @@ void DrawSystem(Dice* dice, Workload* workload) {
   options.queue = dice->OneIn(2) ? QueuePolicy::kPriority : QueuePolicy::kFcfs;
   options.check_invariants = true;
   limits.max_step_tokens = options.max_prefill_tokens + limits.max_running_requests;
-  if (dice->OneIn(3)) {
+  // By separate dice, so that the rest of a seed's workload does not depend on it.
+  Dice step_dice(workload->seed ^ 0x5BE0CD19137E2179ull);
+  if (step_dice.OneIn(3)) {
     options.max_step_tokens =
-        limits.max_running_requests + static_cast<int32_t>(dice->Pick(0, 1, 5, 40));
+        limits.max_running_requests + static_cast<int32_t>(step_dice.Pick(0, 1, 5, 40));
   }
   if (dice->OneIn(3)) {
     options.max_drafts = static_cast<int32_t>(dice->Pick(1, 3, 8));
