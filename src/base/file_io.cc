@@ -25,6 +25,7 @@ constexpr int kLinksMax = 40;  // as the kernel follows
 constexpr int kOpenTries = 10;
 // A suffix that users' own files do not have.
 constexpr const char* kSoleWritersPart = ".resume.part";
+constexpr int kPartsMax = 100;  // temporary files of one file and process number
 
 Status Failure(StatusCode code, const std::string& path, const char* what) {
   return MakeStatus(code, "{}: {} ({})", Visible(path, 400), what, std::strerror(errno));
@@ -201,12 +202,22 @@ Result<std::unique_ptr<FileReplacement>> FileReplacement::Begin(const std::strin
                       Visible(path, 400));
   }
   const bool exists = lstat(file->target_.c_str(), &old) == 0;
-  const std::string part = options.sole_writer ? file->target_ + kSoleWritersPart
-                                               : fmt::format("{}.part{}", file->target_, getpid());
-  if (options.sole_writer) unlink(part.c_str());  // what a killed program left
   // Private to this user until it has the old file's owner; a new file has its mode at once.
   const mode_t first_mode = exists ? old.st_mode & 0700 : options.mode;
-  file->fd_ = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, first_mode);
+  const auto create = [&](const std::string& part) {
+    return open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, first_mode);
+  };
+  std::string part = file->target_ + kSoleWritersPart;
+  if (options.sole_writer) {
+    unlink(part.c_str());  // what a killed program left
+    file->fd_ = create(part);
+  }
+  // The number of a killed process may be this one's, and in another container that of a living one.
+  for (int i = 0; !options.sole_writer && i < kPartsMax; ++i) {
+    part = fmt::format("{}.part{}{}", file->target_, getpid(), i == 0 ? "" : fmt::format("-{}", i));
+    file->fd_ = create(part);
+    if (file->fd_ >= 0 || errno != EEXIST) break;
+  }
   if (file->fd_ < 0) {
     return Failure(StatusCode::kCannotCreate, errno == EEXIST ? part : path, "cannot be created");
   }

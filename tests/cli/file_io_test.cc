@@ -130,6 +130,21 @@ TEST(ReplaceFileTest, AFileKeepsItsPermissions) {
   EXPECT_EQ(info.st_mode & 07777, 0640u);
 }
 
+// A killed process leaves its temporary file, and a later one may have its number.
+TEST(ReplaceFileTest, ALeftoverWithThisProcessNumberStaysAndIsNoHindrance) {
+  const TemporaryFolder folder;
+  const std::string path = folder.Write("out", "old");
+  const std::string leftover = "out.part" + std::to_string(getpid());
+  folder.Write(leftover, "half");
+  folder.Write(leftover + "-1", "another half");
+  const Status status = ReplaceFile(path, "new", 0600);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(folder.Read("out"), "new");
+  EXPECT_EQ(folder.Read(leftover), "half");
+  EXPECT_EQ(folder.Read(leftover + "-1"), "another half");
+  EXPECT_FALSE(fs::exists(folder.Path(leftover + "-2")));
+}
+
 TEST(ReplaceFileTest, WhatCannotBeWrittenLeavesTheOldFileAndNoOther) {
   const TemporaryFolder folder;
   const std::string path = folder.Write("conversation", "old");
