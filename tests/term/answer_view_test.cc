@@ -37,7 +37,7 @@ class AnswerViewTest : public ::testing::Test {
     testing::internal::CaptureStderr();
     batch::TextAnswerWriter writer(output->get(), mode);
     writer.Begin(row);
-    for (const std::string& piece : pieces) EXPECT_TRUE(writer.WriteText(piece).ok());
+    for (const std::string& piece : pieces) EXPECT_TRUE(writer.WriteText(row, 0, piece).ok());
     EXPECT_TRUE(writer.WriteAnswers(row, {answer}).ok());
     return {folder_.Read("out"), testing::internal::GetCapturedStderr()};
   }
