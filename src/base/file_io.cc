@@ -212,7 +212,8 @@ Result<std::unique_ptr<FileReplacement>> FileReplacement::Begin(const std::strin
     unlink(part.c_str());  // what a killed program left
     file->fd_ = create(part);
   }
-  // The number of a killed process may be this one's, and in another container that of a living one.
+  // A killed process may have had this one's number, and a living one in another container may
+  // have it.
   for (int i = 0; !options.sole_writer && i < kPartsMax; ++i) {
     part = fmt::format("{}.part{}{}", file->target_, getpid(), i == 0 ? "" : fmt::format("-{}", i));
     file->fd_ = create(part);
