@@ -14,7 +14,7 @@
 //   from the cache, instead of B (P + S) 2 E, with no additional launch.
 // Grid. 2 blocks for each multiprocessor, 3 if E <= 80, fewer if there is less work; the same for
 //   every step of a graph. Block b begins with work b. Then a block takes the first work that no
-//   block has, from a counter, when the ring reaches the last tile of the work before: a work may
+//   block has, from a counter, while the ring is in the last tiles of the work before: a work may
 //   be 4,096 keys, 2 MB at E = 128, so blocks that were given works in turn would end far apart.
 //   KV heads are neighbours in the order of works: blocks that run together read the heads of the
 //   same pages.
