@@ -14,6 +14,7 @@
 #include "load/device_choice.h"
 #include "load/model_loader.h"
 #include "load/option_names.h"
+#include "load/run_options_fixture.h"
 #include "load/sampling.h"
 #include "report/summary.h"
 #include "temporary_folder.h"
@@ -21,17 +22,7 @@
 namespace minisgl::load {
 namespace {
 
-class OptionsTest : public ::testing::Test {
- protected:
-  // The error of parsing `arguments`, "" where they are right.
-  std::string Parse(const std::vector<std::string>& arguments) {
-    OptionTable app("test", "");
-    options_ = batch::RunOptions();
-    batch::AddRunOptions(&app, &options_);
-    return app.Parse(arguments).status().message();
-  }
-  batch::RunOptions options_;
-};
+using OptionsTest = RunOptionsTest;
 
 TEST_F(OptionsTest, SettingsInMessagesAreNamedByOptionsOfRun) {
   OptionTable app("test", "");

@@ -7,21 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "batch/run_options.h"
+#include "load/run_options_fixture.h"
 
 namespace minisgl::load {
 namespace {
 
-class PrefixCacheOptionsTest : public ::testing::Test {
- protected:
-  std::string Parse(const std::vector<std::string>& arguments) {
-    OptionTable app("test", "");
-    options_ = batch::RunOptions();
-    batch::AddRunOptions(&app, &options_);
-    return app.Parse(arguments).status().message();
-  }
-  batch::RunOptions options_;
-};
+using PrefixCacheOptionsTest = RunOptionsTest;
 
 TEST_F(PrefixCacheOptionsTest, SizesHaveUnits) {
   const std::vector<std::pair<std::string, int64_t>> cases = {{"1", 1},
