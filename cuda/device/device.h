@@ -19,7 +19,7 @@
 //     arena.Take<T>(n)       Shared<T> of n elements, 16-byte aligned. Every thread takes the same.
 //   CopyAsync16(dst, src, valid)   16 bytes from global to shared, in the background; zeros where
 //                            not valid (src is then not read). Both 16-byte aligned. Without
-//                            `valid` an eighth of the instructions.
+//                            `valid` fewer instructions.
 //   CopyAsyncCommit(), CopyAsyncWait<N>()   closes a group; waits until at most N of this thread's
 //                            groups are unfinished. Other threads see the bytes after a barrier.
 //   LoadMatrix4<T>(regs, row), LoadMatrix4Trans<T>(regs, row)   ldmatrix.x4(.trans): lane i gives

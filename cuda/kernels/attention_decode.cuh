@@ -26,7 +26,7 @@
 //   warps add a few rows' sums together (EndWork), the next query is loaded meanwhile, and a
 //   single warp counts the item and merges the row if it was the last, while the others go on.
 // Before GridWait. If the kernel before writes neither the plan nor older keys (`early`), a block
-//   finds its first work and copies its first tiles, but for that with the newest key.
+//   finds its first work and copies the first tiles. It waits before it copies the newest key.
 // Shared memory. stages * warps * 2 * 16 rows of E + 8 elements, and a tile of f32 for merging:
 //   111 KB for E = 128 and 3 stages, so that two blocks fit into 227 KB.
 // Loads in flight. 2 blocks * 4 warps * 2 stages * 8 KB = 128 KB; 4.3 TB/s * 0.8 us / 132 = 26 KB

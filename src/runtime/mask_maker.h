@@ -20,7 +20,8 @@
 
 namespace minisgl::runtime {
 
-// A mask on its way. The maker's until it is done; after that, whoever has it may read the mask.
+// A mask that is being made. Until it is done, only the maker's thread uses it; after that, every
+// holder may read the mask.
 class LateMask {
  public:
   // `keeper` keeps `masks` alive.

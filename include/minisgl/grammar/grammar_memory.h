@@ -33,8 +33,8 @@ class GrammarMemory {
     uint64_t last_used = 0;
   };
 
-  // `machine` holds so much now; its lock is held. Drops caches of others that nobody uses at this
-  // moment.
+  // Records that `machine` holds `bytes` bytes. REQUIRES that the caller holds its lock. If all
+  // machines hold too much, drops caches of others whose locks are free.
   void Report(grammar::Machine* machine, size_t bytes);
   void Forget(grammar::Machine* machine);
   // Of those that may be dropped, and were used after `after`, but `user`: the one that was used
