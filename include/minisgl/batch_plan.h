@@ -30,6 +30,16 @@ struct TokenPoolWrite {
   int32_t offset;
 };
 
+// Layers with a state (recurrent layers, convolutions) run over the tokens of a row in segments, one
+// after the other: the state is read from a slot, and the state after the last token is written to
+// another. A slot holds the states of all such layers for one sequence at one position.
+struct StateSegment {
+  int32_t row;         // of the plan
+  int32_t num_tokens;  // at least 1
+  StateSlot read;      // kZeroState: the first segment of a sequence's first row
+  StateSlot write;     // never `read`
+};
+
 struct BatchPlan {
   StepId step = 0;
 
@@ -73,6 +83,10 @@ struct BatchPlan {
   // [R], or empty if all are 0. 1: each place of the row chooses among the tokens of a mask, which
   // the engine gets after the launch (Engine::SupplyMasks). 0 if it wants no token.
   std::vector<uint8_t> is_masked;
+  // Row by row; the segments of a row cover its tokens in order, and each after the row's first
+  // reads the slot that the one before it wrote. Empty if the model has no layers with a state. No
+  // slot is written twice in a step, and none is read by one row and written by another.
+  std::vector<StateSegment> state_segments;
   // [R] position where the answer begins: for penalties, and for the index of a random number.
   std::vector<int32_t> prompt_len;
   // [R] owned by the requests, alive until the step is collected.

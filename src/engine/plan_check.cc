@@ -124,6 +124,51 @@ std::string FindWindowFault(const BatchPlan& plan, const EngineLimits& limits,
   return "";
 }
 
+// The segments cover the rows in order, each goes on from the one before it, and no slot is written
+// twice, or read by one row and written by another.
+std::string FindSegmentFault(const BatchPlan& plan, const EngineLimits& limits) {
+  if (limits.num_state_slots == 0) {
+    return plan.state_segments.empty() ? "" : "state segments, but no state slots";
+  }
+  std::vector<StateSlot> written, read;
+  size_t next = 0;
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    const size_t first = next;
+    int64_t num_tokens = 0;
+    for (; next < plan.state_segments.size() && plan.state_segments[next].row == row; ++next) {
+      const StateSegment& segment = plan.state_segments[next];
+      const bool goes_on = next > first;
+      const bool may_be_zero = !goes_on && plan.kv_len[row] == plan.extend_len(row);
+      if (!InRange(segment.write, limits.num_state_slots) || segment.num_tokens < 1 ||
+          (!InRange(segment.read, limits.num_state_slots) &&
+           !(segment.read == kZeroState && may_be_zero)) ||
+          (goes_on && segment.read != plan.state_segments[next - 1].write)) {
+        return fmt::format("row {}: a segment of {} tokens from state {} to {} of {}", row,
+                           segment.num_tokens, segment.read, segment.write,
+                           limits.num_state_slots);
+      }
+      num_tokens += segment.num_tokens;
+      written.push_back(segment.write);
+      if (!goes_on && segment.read != kZeroState) read.push_back(segment.read);
+    }
+    if (num_tokens != plan.extend_len(row)) {
+      return fmt::format("row {}: state segments of {} tokens for {}", row, num_tokens,
+                         plan.extend_len(row));
+    }
+  }
+  if (next != plan.state_segments.size()) return "state segments out of the order of rows";
+  std::sort(written.begin(), written.end());
+  for (const StateSlot slot : read) {
+    if (std::binary_search(written.begin(), written.end(), slot)) {
+      return fmt::format("state {} is read and written", slot);
+    }
+  }
+  if (std::adjacent_find(written.begin(), written.end()) != written.end()) {
+    return "a state is written twice";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string FindPlanSizeFault(const BatchPlan& plan, const EngineLimits& limits) {
@@ -194,6 +239,8 @@ std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits
     return fmt::format("{} drafts, at most {}", num_drafts, limits.max_step_drafts);
   }
   if (HasDuplicate(plan.table_row)) return "a table row is used twice";
+  std::string segment_fault = FindSegmentFault(plan, limits);
+  if (!segment_fault.empty()) return segment_fault;
   return FindWriteFault(plan, limits);
 }
 

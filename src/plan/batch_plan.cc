@@ -76,6 +76,16 @@ std::string BatchPlan::ToJson() const {
     json.Set("num_scored", ToArray(num_scored)).Set("scored_ids", ToArray(scored_ids));
   }
   if (!is_masked.empty()) json.Set("is_masked", ToArray(is_masked));
+  if (!state_segments.empty()) {
+    Json::Array segments;
+    for (const StateSegment& segment : state_segments) {
+      Json entry;
+      entry.Set("row", segment.row).Set("num_tokens", segment.num_tokens);
+      entry.Set("read", segment.read).Set("write", segment.write);
+      segments.push_back(std::move(entry));
+    }
+    json.Set("state_segments", std::move(segments));
+  }
   json.Set("prompt_len", ToArray(prompt_len));
   Json::Array rows;
   for (const SamplingParams* params : sampling) {

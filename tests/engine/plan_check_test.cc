@@ -209,6 +209,40 @@ TEST_F(PlanCheckTest, AWindowReachesNoFurtherThanItsRow) {
   EXPECT_EQ(FindPlanStateFault(plan_, limits, Tables(table.data())), "");
 }
 
+// The second row, which begins at position 0, in two segments.
+TEST_F(PlanCheckTest, EachFaultOfStateSegmentsIsFound) {
+  EngineLimits limits = Limits();
+  limits.num_state_slots = 6;
+  plan_.state_segments = {{0, 1, 4, 5}, {1, 2, kZeroState, 0}, {1, 1, 0, 2}};
+  EXPECT_EQ(FindPlanShapeFault(plan_, limits), "");
+  const BatchPlan sound = plan_;
+  const std::vector<std::function<void(std::vector<StateSegment>*)>> mutations = {
+      [](auto* segments) { segments->clear(); },
+      [](auto* segments) { segments->pop_back(); },
+      [](auto* segments) { segments->push_back({1, 1, 2, 3}); },
+      [](auto* segments) { segments->push_back({2, 1, 2, 3}); },
+      [](auto* segments) { std::swap((*segments)[0], (*segments)[1]); },
+      [](auto* segments) { (*segments)[0].num_tokens = 2; },
+      [](auto* segments) { (*segments)[1].num_tokens = 3, (*segments)[2].num_tokens = 0; },
+      [](auto* segments) { (*segments)[0].read = kZeroState; },
+      [](auto* segments) { (*segments)[0].read = 6; },
+      [](auto* segments) { (*segments)[0].read = 5; },
+      [](auto* segments) { (*segments)[0].read = 2; },
+      [](auto* segments) { (*segments)[0].write = -1; },
+      [](auto* segments) { (*segments)[0].write = 6; },
+      [](auto* segments) { (*segments)[0].write = 2; },
+      [](auto* segments) { (*segments)[2].read = kZeroState; },
+      [](auto* segments) { (*segments)[2].read = 3; },
+  };
+  for (size_t i = 0; i < mutations.size(); ++i) {
+    plan_ = sound;
+    mutations[i](&plan_.state_segments);
+    EXPECT_NE(FindPlanShapeFault(plan_, limits), "") << "mutation " << i;
+  }
+  plan_ = sound;
+  EXPECT_NE(FindPlanShapeFault(plan_, Limits()), "");  // an engine without state slots
+}
+
 // What is checked in every build.
 TEST_F(PlanCheckTest, EachFaultOfSizeIsFound) {
   const std::vector<std::function<void(BatchPlan*)>> mutations = {

@@ -31,6 +31,9 @@ struct EngineLimits {
   // Otherwise at least what one request can need at once (the scheduler checks it).
   int32_t num_window_pages = 0;
   int32_t sliding_window = 0;  // the longest of any layer, in keys; 0 without window pages
+  // Slots for the states of sequences, if the model has layers with a state; else 0. A slot keeps
+  // its content until a step writes it.
+  int32_t num_state_slots = 0;
   // Requests have table rows 0 .. max_running_requests - 1; the row after them serves padding.
   int32_t max_running_requests = 0;
   int32_t max_seq_len = 0;      // longest prompt + answer
