@@ -10,6 +10,7 @@
 //    end of the list without a search.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -71,7 +72,8 @@ class LruList {
 
 class RadixCache : public PrefixCache {
  public:
-  explicit RadixCache(int32_t page_size) : page_size_(static_cast<size_t>(page_size)) {
+  RadixCache(int32_t page_size, CacheObserver* observer)
+      : page_size_(static_cast<size_t>(page_size)), observer_(observer) {
     MINISGL_CHECK(page_size >= 1, "page size {}", page_size);
     root_ = NewNode(nullptr);
   }
@@ -92,6 +94,11 @@ class RadixCache : public PrefixCache {
   std::span<const TokenId> FirstPage(std::span<const TokenId> tokens) const {
     return tokens.first(page_size_);
   }
+  // The page before the children of `node`; unset for the root.
+  static std::optional<PageId> LastPage(const PrefixNode* node) {
+    if (node->pages.empty()) return std::nullopt;
+    return node->pages.back();
+  }
   PrefixNode* NewNode(PrefixNode* parent);
   void DeleteLeaf(PrefixNode* leaf);
   PrefixNode* FindChild(const PrefixNode* node, std::span<const TokenId> tokens) const;
@@ -102,6 +109,7 @@ class RadixCache : public PrefixCache {
   void CheckNode(const PrefixNode* node) const;
 
   size_t page_size_;
+  CacheObserver* observer_;  // null: none
   PrefixNode* root_;
   // Owns the nodes. Never iterated for decisions.
   std::unordered_map<const PrefixNode*, std::unique_ptr<PrefixNode>> nodes_;
@@ -238,7 +246,9 @@ PrefixInsertion RadixCache::Insert(PrefixNode* from, int32_t first_page,
       node->children.emplace(std::vector<TokenId>(key.begin(), key.end()), leaf);
       node = leaf;
     }
+    const std::optional<PageId> parent = LastPage(grows ? node : node->parent);
     Append(node, rest, pages.subspan(index));
+    if (observer_ != nullptr) observer_->Stored(parent, rest, pages.subspan(index));
     result.pages.insert(result.pages.end(), pages.begin() + static_cast<std::ptrdiff_t>(index),
                         pages.end());
     index = pages.size();
@@ -250,13 +260,15 @@ PrefixInsertion RadixCache::Insert(PrefixNode* from, int32_t first_page,
 
 void RadixCache::Evict(int32_t count, std::vector<PageId>* freed) {
   MINISGL_CHECK(count <= num_evictable_, "{} pages to evict, {} evictable", count, num_evictable_);
+  const size_t num_freed_before = freed->size();
   while (count > 0) {
     PrefixNode* leaf = lru_.oldest();
     MINISGL_DCHECK(leaf->children.empty(), "the oldest prefix has children");
     const auto taken = std::min(static_cast<size_t>(count), leaf->pages.size());
     const size_t kept = leaf->pages.size() - taken;
-    freed->insert(freed->end(), leaf->pages.begin() + static_cast<std::ptrdiff_t>(kept),
-                  leaf->pages.end());
+    // From the end on, as an observer is promised.
+    freed->insert(freed->end(), leaf->pages.rbegin(),
+                  leaf->pages.rbegin() + static_cast<std::ptrdiff_t>(taken));
     count -= static_cast<int32_t>(taken);
     num_evictable_ -= static_cast<int32_t>(taken);
     if (kept == 0) {
@@ -266,6 +278,9 @@ void RadixCache::Evict(int32_t count, std::vector<PageId>* freed) {
       leaf->pages.resize(kept);
       leaf->tokens.resize(kept * page_size_);
     }
+  }
+  if (observer_ != nullptr && freed->size() > num_freed_before) {
+    observer_->Evicted(std::span(*freed).subspan(num_freed_before));
   }
 }
 
@@ -335,8 +350,8 @@ std::vector<PageId> RadixCache::AllPages() const {
 
 }  // namespace
 
-std::unique_ptr<PrefixCache> MakeRadixCache(int32_t page_size) {
-  return std::make_unique<RadixCache>(page_size);
+std::unique_ptr<PrefixCache> MakeRadixCache(int32_t page_size, CacheObserver* observer) {
+  return std::make_unique<RadixCache>(page_size, observer);
 }
 
 }  // namespace minisgl

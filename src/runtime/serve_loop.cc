@@ -26,8 +26,9 @@ bool ScoresTokens(const Prompt& prompt) {
          sampling.prompt_logprobs_begin < static_cast<int64_t>(prompt.ids.size());
 }
 
-SchedulerOptions WithNotes(SchedulerOptions options) {
+SchedulerOptions WithObservers(SchedulerOptions options, CacheObserver* cache_observer) {
   options.record_notes = true;  // waiting times are computed from them
+  if (cache_observer != nullptr) options.cache_observer = cache_observer;
   return options;
 }
 
@@ -42,7 +43,11 @@ ServeLoop::ServeLoop(Engine* engine, const Tokenizer* tokenizer, const RuntimeOp
       now_(std::move(now)),
       stats_sink_(std::move(stats_sink)),
       depth_(options.overlap ? 1 : 0),
-      scheduler_(limits_, WithNotes(options.scheduler)),
+      cache_events_(options.cache_event_sink
+                        ? std::make_unique<CacheEventWriter>(options.cache_event_sink, now_,
+                                                             limits_.page_size, limits_.num_pages)
+                        : nullptr),
+      scheduler_(limits_, WithObservers(options.scheduler, cache_events_.get())),
       kernel_profile_(options.kernel_profile) {
   histograms_published_ = last_collected_ = now_();
   if (options.trace_sink) trace_.emplace(options.trace_sink, last_collected_);
@@ -321,6 +326,7 @@ void ServeLoop::HandleEnd(const SchedEvent& event, Time now) {
 }
 
 void ServeLoop::HandleNotes(Time now) {
+  if (cache_events_ != nullptr) cache_events_->Flush();
   for (const SchedNote& note : scheduler_.TakeNotes()) {
     if (trace_) trace_->Note(note, now);
     if (note.kind != SchedNote::Kind::kAdmitted) continue;
@@ -358,6 +364,7 @@ RuntimeStats ServeLoop::Stats() const {
 }
 
 void ServeLoop::FinishTrace() {
+  if (cache_events_ != nullptr) cache_events_->Flush();
   if (!trace_) return;
   TraceKernels();
   trace_->Finish();

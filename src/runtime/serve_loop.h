@@ -20,6 +20,7 @@
 #include "minisgl/runtime/runtime.h"
 #include "minisgl/sched/scheduler.h"
 #include "runtime/answer.h"
+#include "runtime/cache_event_writer.h"
 #include "runtime/grammar_source.h"
 #include "runtime/trace_writer.h"
 
@@ -83,7 +84,7 @@ class ServeLoop {
 
   // Figures since the beginning; with a stats sink, since its last call. Without uptime.
   RuntimeStats Stats() const;
-  // Writes the end of the trace. REQUIRES no Turn after it.
+  // Writes the end of the trace and of the cache events. REQUIRES no Turn after it.
   void FinishTrace();
 
   // Number of steps that may stay in flight while the next is planned. Initially 1 with overlap,
@@ -144,6 +145,7 @@ class ServeLoop {
   std::function<Time()> now_;
   StatsSink stats_sink_;
   size_t depth_;
+  const std::unique_ptr<CacheEventWriter> cache_events_;  // null: none are wanted
   Scheduler scheduler_;
   std::optional<TraceWriter> trace_;
   const std::shared_ptr<KernelProfile> kernel_profile_;  // null: no kernels in the trace

@@ -10,15 +10,16 @@
 namespace minisgl::sched {
 namespace {
 
-std::unique_ptr<PrefixCache> MakeCache(CacheKind kind, int32_t page_size) {
-  return kind == CacheKind::kRadix ? MakeRadixCache(page_size) : MakeNaiveCache();
+std::unique_ptr<PrefixCache> MakeCache(const SchedulerOptions& options, int32_t page_size) {
+  if (options.cache == CacheKind::kNaive) return MakeNaiveCache();
+  return MakeRadixCache(page_size, options.cache_observer);
 }
 
 }  // namespace
 
 PageLedger::PageLedger(const EngineLimits& limits, const SchedulerOptions& options)
     : page_size_(limits.page_size),
-      cache_(limits.num_pages, MakeCache(options.cache, limits.page_size), limits.num_window_pages),
+      cache_(limits.num_pages, MakeCache(options, limits.page_size), limits.num_window_pages),
       table_(limits.max_running_requests),
       windows_(limits, options.max_prefill_tokens, &cache_, &running_),
       // A source writes whole pages and knows of no window pages: with those it is not asked.

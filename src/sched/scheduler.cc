@@ -578,6 +578,8 @@ int64_t Scheduler::ResetPrefixCache() {
   while (impl_->queues.sessions().DropOldestPrefix()) continue;
   const int64_t kept = impl_->pages.ResetCache();
   impl_->context.Note(SchedNote::Kind::kCacheReset, 0, kept);
+  CacheObserver* observer = impl_->context.options.cache_observer;
+  if (observer != nullptr) observer->Reset(kept);
   return kept;
 }
 

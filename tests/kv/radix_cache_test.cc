@@ -143,13 +143,50 @@ TEST_F(RadixCacheTest, EvictingEverythingLeavesAnEmptyTree) {
   EXPECT_EQ(cache_->num_evictable(), 0);
 }
 
-// Compares with a map from whole prefixes to pages, at several page sizes.
+// Keeps what a cache reports: the prefix that ends with each cached page.
+class Replay : public CacheObserver {
+ public:
+  void Stored(std::optional<PageId> parent, std::span<const TokenId> tokens,
+              std::span<const PageId> pages) override {
+    ASSERT_EQ(tokens.size() % pages.size(), 0u);
+    const size_t page_size = tokens.size() / pages.size();
+    Tokens prefix = parent ? prefixes_.at(*parent) : Tokens();
+    for (size_t i = 0; i < pages.size(); ++i) {
+      const auto page_tokens = tokens.subspan(i * page_size, page_size);
+      prefix.insert(prefix.end(), page_tokens.begin(), page_tokens.end());
+      ASSERT_TRUE(prefixes_.emplace(pages[i], prefix).second) << "page " << pages[i] << " twice";
+      ASSERT_TRUE(pages_.emplace(prefix, pages[i]).second) << "a prefix is stored twice";
+    }
+  }
+  void Evicted(std::span<const PageId> pages) override {
+    for (const PageId page : pages) {
+      const Tokens prefix = prefixes_.at(page);
+      prefixes_.erase(page);
+      const auto place = pages_.erase(pages_.find(prefix));
+      // Prefixes that begin with another one are sorted right behind it.
+      const bool has_child = place != pages_.end() && place->first.size() > prefix.size() &&
+                             std::equal(prefix.begin(), prefix.end(), place->first.begin());
+      ASSERT_FALSE(has_child) << "page " << page << " is evicted before one behind it";
+    }
+  }
+  void Reset(int64_t) override { FAIL() << "nothing resets this cache"; }
+
+  const std::map<Tokens, PageId>& pages() const { return pages_; }
+
+ private:
+  std::map<PageId, Tokens> prefixes_;
+  std::map<Tokens, PageId> pages_;
+};
+
+// Compares with a map from whole prefixes to pages, at several page sizes. What the cache reports
+// gives the same map.
 class RadixCacheModelTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(RadixCacheModelTest, BehavesAsAMapFromPrefixesToPages) {
   const auto page_size = static_cast<size_t>(GetParam());
   std::mt19937 random(static_cast<uint32_t>(GetParam()) * 7919);
-  const auto cache = MakeRadixCache(GetParam());
+  Replay replay;
+  const auto cache = MakeRadixCache(GetParam(), &replay);
   std::map<Tokens, PageId> model;  // each whole-page prefix and the page that ends it
   std::vector<PrefixNode*> locked;
   PageId next_page = 0;
@@ -199,6 +236,7 @@ TEST_P(RadixCacheModelTest, BehavesAsAMapFromPrefixesToPages) {
       }
     }
     ASSERT_EQ(cache->num_evictable() + cache->num_locked(), static_cast<int32_t>(model.size()));
+    ASSERT_EQ(replay.pages(), model);
     cache->CheckInvariants(locked);
   }
   for (PrefixNode* node : locked) cache->Unlock(node);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "minisgl/base/ids.h"
+#include "minisgl/kv/cache_observer.h"
 
 namespace minisgl {
 
@@ -68,8 +69,8 @@ class PrefixCache {
   virtual std::vector<PageId> AllPages() const = 0;
 };
 
-// page_size >= 1.
-std::unique_ptr<PrefixCache> MakeRadixCache(int32_t page_size);
+// page_size >= 1. `observer` may be null; otherwise it outlives the cache.
+std::unique_ptr<PrefixCache> MakeRadixCache(int32_t page_size, CacheObserver* observer = nullptr);
 std::unique_ptr<PrefixCache> MakeNaiveCache();
 
 }  // namespace minisgl

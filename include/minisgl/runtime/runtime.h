@@ -150,6 +150,10 @@ struct RuntimeOptions {
   // runtime's thread; the last piece comes before the runtime's destructor returns. It must not
   // throw. Empty: no trace.
   std::function<void(std::string_view)> trace_sink;
+  // Receives the events of the prefix cache as JSON Lines (src/runtime/cache_event_writer.h), whole
+  // lines at a time, those of a request before its kDone. Otherwise as trace_sink. Not beside
+  // scheduler.cache_observer.
+  std::function<void(std::string_view)> cache_event_sink;
   // Its spans become a track of the trace. May be null.
   std::shared_ptr<KernelProfile> kernel_profile;
 };

@@ -21,6 +21,7 @@
 #include "minisgl/base/status.h"
 #include "minisgl/batch_plan.h"
 #include "minisgl/engine/engine.h"
+#include "minisgl/kv/cache_observer.h"
 #include "minisgl/sched/drafter.h"
 #include "minisgl/sched/kv_source.h"
 #include "minisgl/sched/request.h"
@@ -77,8 +78,9 @@ struct SchedulerOptions {
   // planned beside one in flight, because a draft continues collected tokens. Steps overlap again
   // as soon as no request drafts.
   int32_t max_drafts = 0;
-  std::shared_ptr<Drafter> drafter;  // REQUIRED if max_drafts > 0
-  KvSource* kv_source = nullptr;     // outlives the scheduler
+  std::shared_ptr<Drafter> drafter;         // REQUIRED if max_drafts > 0
+  KvSource* kv_source = nullptr;            // outlives the scheduler
+  CacheObserver* cache_observer = nullptr;  // outlives the scheduler; may be null
   KvFailurePolicy kv_failure = KvFailurePolicy::kRecompute;
   bool record_notes = false;            // for TakeNotes
   bool check_invariants = kDebugBuild;  // I1-I14 after every call that changes state
