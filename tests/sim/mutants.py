@@ -90,7 +90,7 @@ MUTANTS = [
      "    if (lru_.Contains(node)) lru_.Remove(node);\n    lru_.PushFreshest(node);",
      "    if (lru_.Contains(node)) lru_.Remove(node);\n    lru_.PushFreshest(node);\n    break;"),
     ("eviction drops the head of a prefix and keeps its tail", "kv/radix_cache.cc",
-     "leaf->pages.begin() + static_cast<std::ptrdiff_t>(kept),\n                  leaf->pages.end());",
+     "leaf->pages.rbegin(),\n                  leaf->pages.rbegin() + static_cast<std::ptrdiff_t>(taken));",
      "leaf->pages.begin(), leaf->pages.begin() + static_cast<std::ptrdiff_t>(taken));"),
     ("the cache says it took pages it had already (vllm GHSA-rm76)", "kv/radix_cache.cc",
      "result.pages.insert(result.pages.end(), child->pages.begin(), child->pages.end());",
