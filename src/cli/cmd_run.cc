@@ -308,7 +308,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   if (as_text && !options.raw) MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
   MINISGL_RETURN_IF_ERROR(CheckText(options, text, job));
   MINISGL_ASSIGN_OR_RETURN(const load::LoadedModel model,
-                           load::LoadModel(std::move(text), options.engine, reports->TraceSink()));
+                           load::LoadModel(std::move(text), options.engine, reports->Sinks()));
   const batch::PromptBuilder builder =
       MakePromptBuilder(options, model.text, model.facts, model.eos_ids);
   const Tokenizer& tokenizer = *model.text.tokenizer;
@@ -375,7 +375,8 @@ Status TakeShard(batch::RunOptions* options, Job* job) {
   MINISGL_ASSIGN_OR_RETURN(job->shard, batch::ParseShard(options->shard, [](const char* name) {
                              return static_cast<const char*>(std::getenv(name));
                            }));
-  for (std::string* path : {&options->output, &options->reports.summary, &options->reports.trace}) {
+  for (std::string* path : {&options->output, &options->reports.summary, &options->reports.trace,
+                            &options->reports.events}) {
     *path = batch::WithShardName(*path, job->shard);
   }
   return Status();

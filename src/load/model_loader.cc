@@ -219,7 +219,7 @@ Status CheckHasTemplate(const TextModel& text) {
 }
 
 Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_options,
-                              std::function<void(std::string_view)> trace_sink) {
+                              ReportSinks sinks) {
   LoadedModel model;
   model.text = std::move(text);
   MINISGL_ASSIGN_OR_RETURN(model.facts, LoadModelFacts(model.text.dir, engine_options));
@@ -239,7 +239,8 @@ Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_option
   model.eos_ids =
       EndTokens(model.facts.config, model.facts.generation, model.text.tokenizer->eos_id());
   RuntimeOptions options = ToRuntimeOptions(model.facts.engine.options);
-  options.trace_sink = std::move(trace_sink);
+  options.trace_sink = std::move(sinks.trace);
+  options.cache_event_sink = std::move(sinks.cache_events);
   const bool is_cuda = model.facts.engine.device.cuda != nullptr;
   MINISGL_ASSIGN_OR_RETURN(
       std::unique_ptr<Engine> engine,

@@ -63,9 +63,14 @@ struct LoadedModel {
   std::unique_ptr<KernelReport> kernel_report;  // null without --profile-kernels
   std::unique_ptr<Runtime> runtime;  // last member: destroyed before the tokenizer that it uses
 };
-// Loads the weights and starts the runtime. `trace_sink`: see RuntimeOptions.
+// Where reports of the runtime go; see RuntimeOptions.
+struct ReportSinks {
+  std::function<void(std::string_view)> trace, cache_events;
+};
+
+// Loads the weights and starts the runtime.
 Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_options,
-                              std::function<void(std::string_view)> trace_sink = {});
+                              ReportSinks sinks = {});
 
 // A model without a tokenizer: its input and output are token ids.
 struct BareModel {

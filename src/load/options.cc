@@ -327,6 +327,14 @@ void AddReportOptions(OptionTable* app, ReportOptions* options) {
       ->TypeName("FILE")
       ->Group(group)
       ->Advanced();
+  app->Add(
+         "--events", &options->events,
+         "Write what enters and leaves the prefix cache to FILE as it happens, as JSON Lines (- is "
+         "standard output)")
+      ->Check(CheckNotEmpty)
+      ->TypeName("FILE")
+      ->Group(group)
+      ->Advanced();
 }
 
 void AddSamplingOptions(OptionTable* app, SamplingOptions* options) {

@@ -119,6 +119,7 @@ struct ReportOptions {
   bool stats = false;
   std::string summary;  // "": no file
   std::string trace;    // "": no file
+  std::string events;   // "": no file
 };
 
 // Defaults for rows and turns that do not set a value; unset ones are the model's.

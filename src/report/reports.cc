@@ -1,5 +1,7 @@
 #include "report/reports.h"
 
+#include <utility>
+
 #include "batch/run_journal.h"
 #include "minisgl/base/file_io.h"
 #include "minisgl/base/utf8.h"
@@ -8,6 +10,9 @@
 
 namespace minisgl::report {
 namespace {
+
+// How long the end of a run waits for a reader of events that takes nothing.
+constexpr auto kReaderPatience = std::chrono::seconds(5);
 
 // Two outputs must not be the same file, and only one can be standard output.
 Status CheckApart(const term::Output& file, const char* option, const std::string& path,
@@ -35,25 +40,48 @@ Status CheckBeside(const char* option, const std::string& path, const term::Outp
 
 }  // namespace
 
-Status ReportFiles::Open(const load::ReportOptions& options, bool force, int input_fd,
-                         const term::Output& answers) {
-  MINISGL_RETURN_IF_ERROR(CheckBeside("--summary", options.summary, answers));
-  MINISGL_RETURN_IF_ERROR(CheckBeside("--trace", options.trace, answers));
-  if (!options.summary.empty()) {
-    MINISGL_ASSIGN_OR_RETURN(summary_, term::Output::Open(options.summary, force, input_fd));
-    MINISGL_RETURN_IF_ERROR(
-        CheckApart(*summary_, "--summary", options.summary, answers, "answers are"));
+Result<std::unique_ptr<term::Output>> ReportFiles::OpenOne(const char* option,
+                                                           const std::string& path, bool force,
+                                                           int input_fd,
+                                                           const term::Output& answers) const {
+  MINISGL_RETURN_IF_ERROR(CheckBeside(option, path, answers));
+  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<term::Output> file,
+                           term::Output::Open(path, force, input_fd));
+  MINISGL_RETURN_IF_ERROR(CheckApart(*file, option, path, answers, "answers are"));
+  if (summary_ != nullptr) {
+    MINISGL_RETURN_IF_ERROR(CheckApart(*file, option, path, *summary_, "the summary is"));
   }
-  if (options.trace.empty()) return Status();
-  MINISGL_ASSIGN_OR_RETURN(trace_, term::Output::Open(options.trace, force, input_fd));
-  MINISGL_RETURN_IF_ERROR(CheckApart(*trace_, "--trace", options.trace, answers, "answers are"));
-  if (summary_ == nullptr) return Status();
-  return CheckApart(*trace_, "--trace", options.trace, *summary_, "the summary is");
+  if (trace_ != nullptr) {
+    MINISGL_RETURN_IF_ERROR(CheckApart(*file, option, path, *trace_, "the trace is"));
+  }
+  return file;
 }
 
-std::function<void(std::string_view)> ReportFiles::TraceSink() {
-  if (trace_ == nullptr) return nullptr;
-  return [this](std::string_view piece) { WriteTrace(piece); };
+Status ReportFiles::Open(const load::ReportOptions& options, bool force, int input_fd,
+                         const term::Output& answers) {
+  if (!options.summary.empty()) {
+    MINISGL_ASSIGN_OR_RETURN(summary_,
+                             OpenOne("--summary", options.summary, force, input_fd, answers));
+  }
+  if (!options.trace.empty()) {
+    MINISGL_ASSIGN_OR_RETURN(trace_, OpenOne("--trace", options.trace, force, input_fd, answers));
+  }
+  if (!options.events.empty()) {
+    MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<term::Output> file,
+                             OpenOne("--events", options.events, force, input_fd, answers));
+    events_ = std::make_unique<EventFile>(
+        std::move(file), options.events == "-" ? "standard output" : options.events);
+  }
+  return Status();
+}
+
+load::ReportSinks ReportFiles::Sinks() {
+  load::ReportSinks sinks;
+  if (trace_ != nullptr) sinks.trace = [this](std::string_view piece) { WriteTrace(piece); };
+  if (events_ != nullptr) {
+    sinks.cache_events = [file = events_.get()](std::string_view lines) { file->Write(lines); };
+  }
+  return sinks;
 }
 
 // An existing file is truncated only here, so that a run that fails earlier loses nothing.
@@ -76,6 +104,10 @@ int ReportFiles::End(int exit_status) {
     if (!trace_status_.ok()) {
       own_exit = trace_->pipe_closed() ? term::kExitPipeClosed : term::Fail(trace_status_);
     }
+  }
+  if (events_ != nullptr) {
+    const Status status = events_->Finish(kReaderPatience);
+    if (!status.ok()) own_exit = term::Fail(status);
   }
   return own_exit != 0 && exit_status <= term::kExitSomeFailed ? own_exit : exit_status;
 }

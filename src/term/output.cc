@@ -1,6 +1,7 @@
 #include "term/output.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -198,6 +199,11 @@ void Output::TakeBack(size_t bytes) {
   if (end < 0 || fstat(fd_, &info) != 0 || info.st_size != end) return;
   const off_t begin = end - static_cast<off_t>(bytes);
   if (ftruncate(fd_, begin) == 0) lseek(fd_, begin, SEEK_SET);
+}
+
+bool Output::WouldBlock(std::chrono::milliseconds timeout) const {
+  pollfd wait = {fd_, POLLOUT, 0};
+  return !regular_ && poll(&wait, 1, static_cast<int>(timeout.count())) == 0;
 }
 
 Status Output::Finish() {

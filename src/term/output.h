@@ -8,6 +8,7 @@
 
 #include <sys/stat.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,6 +38,9 @@ class Output {
   // The same for text that was already filtered and may contain formatting: a terminal gets it
   // unchanged.
   Status WriteShown(std::string_view text);
+  // True if, after `timeout`, a Write of at most PIPE_BUF bytes would still wait for a reader of a
+  // pipe, a socket or a terminal.
+  bool WouldBlock(std::chrono::milliseconds timeout) const;
   // Syncs a regular file to disk.
   Status Finish();
   // Continues with a file that has replaced this one under the same name.

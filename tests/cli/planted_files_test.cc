@@ -264,7 +264,7 @@ TEST_F(PlantedProgramTest, AJournalThatIsALinkEndsTheRunBeforeItBegins) {
 
 TEST_F(PlantedProgramTest, AReportThatIsAFileOfTheRunIsRefusedBeforeTheRun) {
   folder_.Write("in.jsonl", kPeruRow + "\n");
-  for (const char* option : {"--summary", "--trace"}) {
+  for (const char* option : {"--summary", "--trace", "--events"}) {
     for (const char* name : {"out.meta", "./out.meta", "out.resume.part"}) {
       const ProgramResult result =
           RunModel({"-f", folder_.Path("in.jsonl"), "-o", folder_.Path("out"), option,

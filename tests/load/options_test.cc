@@ -76,6 +76,7 @@ TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
       {"--speculate", "4"},
       {"--speculate", ""},
       {"--trace", ""},
+      {"--events", ""},
       {"--summary", ""},
       {"--template-arg", "x"},
       {"--template-arg", "=x"},

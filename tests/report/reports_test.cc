@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,7 +33,7 @@ class ReportFilesTest : public ::testing::Test {
     EXPECT_TRUE(answers.ok());
     return files_.Open(options, force, -1, **answers);
   }
-  static load::ReportOptions Trace(const std::string& path) { return {false, "", path}; }
+  static load::ReportOptions Trace(const std::string& path) { return {.trace = path}; }
 
   TemporaryFolder folder_;
   ReportFiles files_;
@@ -40,7 +41,8 @@ class ReportFilesTest : public ::testing::Test {
 
 TEST_F(ReportFilesTest, WithoutOptionsNothingIsWritten) {
   ASSERT_TRUE(Open({}).ok());
-  EXPECT_FALSE(files_.TraceSink());
+  EXPECT_FALSE(files_.Sinks().trace);
+  EXPECT_FALSE(files_.Sinks().cache_events);
   EXPECT_TRUE(files_.WriteSummary({}).ok());
   EXPECT_EQ(files_.End(7), 7);
 }
@@ -49,8 +51,8 @@ TEST_F(ReportFilesTest, ATraceIsTheConcatenationOfItsPieces) {
   const std::string path = folder_.Write("trace", "old");
   ASSERT_TRUE(Open(Trace(path), /*force=*/true).ok());
   EXPECT_EQ(folder_.Read("trace"), "old");  // unchanged until the first event of the trace
-  files_.TraceSink()("[1");
-  files_.TraceSink()(",2]");
+  files_.Sinks().trace("[1");
+  files_.Sinks().trace(",2]");
   EXPECT_EQ(files_.End(0), 0);
   EXPECT_EQ(folder_.Read("trace"), "[1,2]");
 }
@@ -61,7 +63,7 @@ TEST_F(ReportFilesTest, FilesThatAreFullOrSharedOrCannotBeCreatedAreRefused) {
     EXPECT_EQ(Open(Trace(path)).code(), StatusCode::kCannotCreate) << path;
   }
   const std::string both = folder_.Path("both");
-  const Status status = Open({false, both, both});
+  const Status status = Open({.summary = both, .trace = both});
   EXPECT_EQ(status.code(), StatusCode::kCannotCreate);
   EXPECT_NE(status.message().find("for another option"), std::string::npos) << status.message();
 }
@@ -70,7 +72,7 @@ TEST_F(ReportFilesTest, FilesThatAreFullOrSharedOrCannotBeCreatedAreRefused) {
 TEST_F(ReportFilesTest, AFailedTraceChangesTheStatusOfASuccessfulRun) {
   ASSERT_TRUE(Open(Trace("/dev/full")).ok());
   testing::internal::CaptureStderr();
-  for (int i = 0; i < 3; ++i) files_.TraceSink()("piece");
+  for (int i = 0; i < 3; ++i) files_.Sinks().trace("piece");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   for (const auto& [before, after] : {std::pair(0, 74), {1, 74}, {70, 70}, {130, 130}}) {
     testing::internal::CaptureStderr();
@@ -86,7 +88,7 @@ TEST_F(ReportFilesTest, AClosedPipeIs141WithoutAMessage) {
   signal(SIGPIPE, SIG_IGN);
   const std::string path = folder_.Path("pipe");
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  for (const load::ReportOptions& options : {Trace(path), load::ReportOptions{false, path, ""}}) {
+  for (const load::ReportOptions& options : {Trace(path), load::ReportOptions{.summary = path}}) {
     const int reading_end = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     ReportFiles files;
     Result<std::unique_ptr<term::Output>> answers =
@@ -95,7 +97,7 @@ TEST_F(ReportFilesTest, AClosedPipeIs141WithoutAMessage) {
     ASSERT_TRUE(files.Open(options, false, -1, **answers).ok());
     close(reading_end);
     testing::internal::CaptureStderr();
-    if (files.TraceSink()) files.TraceSink()("piece");
+    if (files.Sinks().trace) files.Sinks().trace("piece");
     EXPECT_TRUE(files.WriteSummary({}).ok());
     EXPECT_EQ(files.End(0), 141);
     EXPECT_EQ(files.End(70), 70);
@@ -165,7 +167,7 @@ TEST_F(ReportsProgramTest, AMinusIsStandardOutputForOneOfThem) {
   ASSERT_TRUE(summary.ok()) << result.out;
   ASSERT_NE(summary->Find("rows_done"), nullptr) << result.out;
   EXPECT_EQ(summary->Find("rows_done")->as_int(), 1);
-  for (const char* report : {"--summary", "--trace"}) {
+  for (const char* report : {"--summary", "--trace", "--events"}) {
     const ProgramResult refused = Run({"-p", "x", report, "-"});
     EXPECT_EQ(refused.exit_code, 64);
     EXPECT_NE(refused.err.find("answers are written there"), std::string::npos) << refused.err;
@@ -222,6 +224,53 @@ TEST_F(ReportsProgramTest, ATraceThatCannotBeMadeIs73BeforeAnythingRuns) {
   EXPECT_EQ(folder_.Read("old"), "mine");
   EXPECT_EQ(Run({"--file", rows, "--force", "--trace", old}).exit_code, 0);
   ExpectTrace("old");
+}
+
+// Few pages, so that some are evicted.
+TEST_F(ReportsProgramTest, EventsReplayedGiveTheBlocksThatAreCachedAtTheEnd) {
+  std::string rows;
+  for (int i = 0; i < 12; ++i) {
+    const std::string number = std::to_string(i);
+    rows += R"({"prompt": ")" + number + " one two three " + number +
+            R"( one two", "ignore_eos": true, "max_tokens": 60})" + "\n";
+  }
+  const ProgramResult run =
+      RunProgram({"run", "-m", DemoModel(), "--quiet", "--num-pages", "24", "--threads", "1",
+                  "--file", folder_.Write("in.jsonl", rows), "-o", folder_.Path("out"), "--events",
+                  "-", "--summary", folder_.Path("summary")});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  std::set<std::string> cached;
+  int64_t evicted = 0;
+  for (const std::string& text : Lines(run.out)) {
+    const Result<Json> line = ParseJson(text);
+    ASSERT_TRUE(line.ok()) << text;
+    const std::string event = line->Find("event")->as_string();
+    if (event == "started") {
+      EXPECT_EQ(*line->Find("blocks_max"), Json(24));
+      continue;
+    }
+    const std::string hash = line->Find("hash")->as_string();
+    const Json& parent = *line->Find("parent");
+    EXPECT_TRUE(parent.is_null() || cached.contains(parent.as_string())) << text;
+    if (event == "stored") {
+      EXPECT_TRUE(cached.insert(hash).second) << text;
+    } else {
+      EXPECT_EQ(event, "evicted");
+      EXPECT_EQ(cached.erase(hash), 1u) << text;
+      ++evicted;
+    }
+  }
+  const Json scheduler = *ReadJson("summary").Find("scheduler");
+  EXPECT_GT(evicted, 0);
+  EXPECT_EQ(evicted, scheduler.Find("evicted_pages")->as_int());
+  EXPECT_EQ(std::ssize(cached), scheduler.Find("pages_cached")->as_int());
+}
+
+TEST_F(ReportsProgramTest, EventsThatCannotBeWrittenCostNoAnswer) {
+  const ProgramResult result = Run({"--quiet", "--file", Rows(3), "--events", "/dev/full"});
+  EXPECT_EQ(result.exit_code, 74);
+  EXPECT_EQ(Lines(result.out).size(), 3u);
+  EXPECT_NE(result.err.find("/dev/full: cannot be written"), std::string::npos) << result.err;
 }
 
 // Description of the run, and its history, whose sums are the totals.
