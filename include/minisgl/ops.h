@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "minisgl/base/check.h"
 #include "minisgl/base/status.h"
 #include "minisgl/ops_params.h"
 #include "minisgl/tensor/tensor_view.h"
@@ -79,6 +80,13 @@ class Ops {
   virtual void ExpertLinear(const ExpertLinearParams& params) = 0;
   virtual void CombineExperts(const CombineExpertsParams& params) = 0;
   virtual void Sample(const SampleParams& params) = 0;
+  // Of layers with a state: on the CPU only.
+  virtual void ShortConv(const ShortConvParams& params) {
+    MINISGL_CHECK(false, "{} has no convolution of {} channels", Name(), params.width);
+  }
+  virtual void Recurrence(const RecurrenceParams& params) {
+    MINISGL_CHECK(false, "{} has no recurrence of {} heads", Name(), params.num_heads);
+  }
 
   // Memory that operations allocated for their own use so far, not counting Allocate.
   virtual uint64_t scratch_bytes() const { return 0; }

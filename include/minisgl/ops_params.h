@@ -265,6 +265,96 @@ struct SoftcapParams {
   float cap;
 };
 
+// --- layers with a state ------------------------------------------------------------------------
+//
+// A slot holds the states of one sequence at one position. Each layer has an array of slots.
+
+// A step's rows, cut into S segments (BatchPlan::state_segments). The first segment of a row reads
+// the state before the row from a slot; the state after the last token of each is written to one.
+// REQUIRES distinct slots in `write`, and that no row reads one of another row.
+struct StateSegments {
+  const int32_t* begin = nullptr;      // [S + 1] first token of each
+  const int32_t* row_first = nullptr;  // [S] the first segment of the same row
+  // [S] slot of the state before the segment; -1: all zero. A segment that is not the first of its
+  // row reads the slot that the one before it writes.
+  const int32_t* read = nullptr;
+  const int32_t* write = nullptr;  // [S]
+  int32_t count = 0;               // S
+};
+
+// A causal convolution of each of C channels over the tokens of a row, with L weights:
+//   u[t, c] = x[t, c] * x_factor[t, c]
+//   y[t, c] = bias[c] + sum_{j < L} weight[j, c] * u[t - L + 1 + j, c]
+//   out[t, c] = y[t, c] * out_factor[t, c], with `silu` silu(y[t, c]) * out_factor[t, c]
+// A null factor is 1. u of tokens before the row's first one is in the state. The order of the sum
+// is that of j, so that results do not depend on how a sequence is cut.
+struct ShortConvParams {
+  ConstActivationPtr x;           // [T, C]; consecutive tokens are `stride` elements apart
+  ConstActivationPtr x_factor;    // likewise, or null
+  ConstActivationPtr out_factor;  // likewise, or null
+  int64_t stride;
+  const float* weight;  // [L, C]
+  const float* bias;    // [C] or null
+  float* states;        // [slots, L - 1, C] the last u, the oldest first
+  ActivationPtr out;    // [T, C]
+  StateSegments segments;
+  int64_t num_tokens;
+  int64_t width;   // C
+  int32_t length;  // L, from 2 to kConvLengthMax
+  bool silu;
+};
+inline constexpr int32_t kConvLengthMax = 8;
+
+// Linear attention with decay. Each head h has a matrix S [N, P], and reads the queries and keys of
+// group g = h / (H / G). For each token of a row, in order:
+//   kDelta (gated delta rule), with b = gain_factor * sigmoid(gain[h]):
+//     d = softplus(decay[h] + decay_bias[h]),  a = exp(-decay_rate[h] * d)
+//     S = a S;  S = S + k (b (v - S^T k))^T;  out = S^T q
+//   kMamba2 (selective state space, its C, B and x being q, k and v):
+//     d = clamp(softplus(decay[h] + decay_bias[h]), step_min, step_max),  a = exp(-decay_rate[h] d)
+//     S = a S + k (d v)^T;  out = S^T q + skip[h] v
+// One formula for every token, whatever the number of tokens: results do not depend on how a
+// sequence is cut.
+enum class RecurrenceKind : uint8_t { kDelta, kMamba2 };
+
+struct RecurrenceParams {
+  RecurrenceKind kind;
+  ConstActivationPtr query;  // [T, G, N]; consecutive tokens are `stride` elements apart
+  ConstActivationPtr key;    // [T, G, N], likewise
+  ConstActivationPtr value;  // [T, H, P], likewise
+  int64_t stride;
+  ConstActivationPtr decay;  // [T, H]; consecutive tokens are `scalar_stride` elements apart
+  ConstActivationPtr gain;   // likewise; kDelta only
+  int64_t scalar_stride;
+  const float* decay_bias;           // [H]
+  const float* decay_rate;           // [H]
+  const float* skip;                 // [H]; kMamba2 only
+  float gain_factor = 1;             // kDelta
+  float step_min = 0, step_max = 0;  // kMamba2
+  float* states;      // [slots, RecurrenceStateFloats], in the order of RecurrenceStateAt
+  ActivationPtr out;  // [T, H, P]
+  StateSegments segments;
+  int64_t num_tokens;
+  int32_t num_heads;   // H
+  int32_t num_groups;  // G, a divisor of H
+  int32_t key_dim;     // N
+  int32_t value_dim;   // P
+};
+
+// Columns of S that are stored together, as rows [N, 16]: those that a thread holds in its
+// first-level cache while a row's tokens pass. The last columns of a head are filled up with zeros.
+inline constexpr int64_t kStateColumns = 16;
+constexpr int64_t StateHeadFloats(int64_t key_dim, int64_t value_dim) {
+  return (value_dim + kStateColumns - 1) / kStateColumns * kStateColumns * key_dim;
+}
+constexpr int64_t RecurrenceStateFloats(int64_t num_heads, int64_t key_dim, int64_t value_dim) {
+  return num_heads * StateHeadFloats(key_dim, value_dim);
+}
+// Index of S[n, p] in the state of a head.
+constexpr int64_t RecurrenceStateAt(int64_t key_dim, int64_t n, int64_t p) {
+  return (p / kStateColumns * key_dim + n) * kStateColumns + p % kStateColumns;
+}
+
 // --- mixture of experts: X experts, K of them for each token -------------------------------------
 
 // Matrices [out, in] of equal shape, one for each expert. Made by Ops::PackExperts.

@@ -16,6 +16,7 @@
 #include "cpu/pack_store.h"
 #include "cpu/packed_matrix.h"
 #include "cpu/sampler.h"
+#include "cpu/states.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/thread_pool.h"
 #include "minisgl/ops.h"
@@ -53,6 +54,7 @@ class CpuOps : public Ops {
         elementwise_(ElementwiseKernelGetters()[static_cast<size_t>(target)]()),
         write_kv_(WriteKvGetters()[static_cast<size_t>(target)]()),
         attention_(AttentionKernelGetters()[static_cast<size_t>(target)]()),
+        states_(StateKernelGetters()[static_cast<size_t>(target)]()),
         pool_(config.num_threads, config.pin_threads),
         threads_(static_cast<size_t>(pool_.num_threads())) {
     if (config.pack_cache.empty()) return;
@@ -131,6 +133,10 @@ class CpuOps : public Ops {
         params.num_tokens, (params.num_chosen + 1) * params.width,
         [&](int64_t begin, int64_t end) { elementwise_.combine_experts(params, begin, end); });
   }
+  void ShortConv(const ShortConvParams& params) override { RunShortConv(params, states_, &pool_); }
+  void Recurrence(const RecurrenceParams& params) override {
+    RunRecurrence(params, states_, &pool_);
+  }
 
  private:
   // Calls body(begin, end) for ranges of tokens that cost about kChunkElements each. A thread gets
@@ -167,6 +173,7 @@ class CpuOps : public Ops {
   const ElementwiseKernels elementwise_;
   const WriteKv write_kv_;
   const AttentionKernels attention_;
+  const StateKernels states_;
   ThreadPool pool_;
   std::vector<PerThread> threads_;
   AttentionPlanner attention_planner_;

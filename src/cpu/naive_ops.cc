@@ -13,6 +13,8 @@
 
 #include "cpu/memory.h"
 #include "cpu/naive_sampler.h"
+#include "cpu/naive_states.h"
+#include "cpu/naive_values.h"
 #include "minisgl/ops.h"
 #include "tensor/quantize.h"
 
@@ -29,33 +31,6 @@ float RoundTo(DType dtype, float value) {
       break;
   }
   return value;
-}
-
-// Reads element `index` of activations of any dtype. Put writes it, rounded to nearest.
-double Get(ConstActivationPtr x, int64_t index) {
-  switch (x.dtype) {
-    case DType::kBF16:
-      return Bf16ToFloat(x.as<uint16_t>()[index]);
-    case DType::kF16:
-      return F16ToFloat(x.as<uint16_t>()[index]);
-    default:
-      break;
-  }
-  return x.as<float>()[index];
-}
-
-void Put(ActivationPtr x, int64_t index, double value) {
-  const auto rounded = static_cast<float>(value);
-  switch (x.dtype) {
-    case DType::kBF16:
-      x.as<uint16_t>()[index] = FloatToBf16(rounded);
-      return;
-    case DType::kF16:
-      x.as<uint16_t>()[index] = FloatToF16(rounded);
-      return;
-    default:
-      x.as<float>()[index] = rounded;
-  }
 }
 
 // The elements of a Matrix, or of ExpertMatrices: one expert after another.
@@ -112,8 +87,6 @@ std::vector<double> InputOf(const Matrices& weights, ConstActivationPtr x, int64
 
 constexpr double kSqrtHalf = 0.70710678118654752440;
 constexpr double kSqrt2OverPi = 0.79788456080286535588;
-
-double NaiveSigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 double Act(const ActivateParams& p, double x) {
   switch (p.activation) {
@@ -350,6 +323,9 @@ class NaiveOps : public Ops {
       }
     }
   }
+
+  void ShortConv(const ShortConvParams& p) override { NaiveShortConv(p); }
+  void Recurrence(const RecurrenceParams& p) override { NaiveRecurrence(p); }
 
   void Sample(const SampleParams& p) override {
     for (int64_t i = 0; i < p.num_rows; ++i) {

@@ -40,6 +40,8 @@ class ForwardingOps : public Ops {
   void ExpertLinear(const ExpertLinearParams& params) override { ops_->ExpertLinear(params); }
   void CombineExperts(const CombineExpertsParams& params) override { ops_->CombineExperts(params); }
   void Sample(const SampleParams& params) override { ops_->Sample(params); }
+  void ShortConv(const ShortConvParams& params) override { ops_->ShortConv(params); }
+  void Recurrence(const RecurrenceParams& params) override { ops_->Recurrence(params); }
 
  private:
   const std::unique_ptr<Ops> ops_ = MakeNaiveOps();

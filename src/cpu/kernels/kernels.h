@@ -157,6 +157,32 @@ struct ElementwiseKernels {
 using GetElementwiseKernels = ElementwiseKernels (*)();
 const PerTarget<GetElementwiseKernels>& ElementwiseKernelGetters();
 
+// --- states.cc -----------------------------------------------------------------------------------
+
+// Tokens of one head that follow each other (RecurrenceParams).
+struct HeadTokens {
+  const float* query;  // [count] rows of N
+  const float* key;    // [count] rows of N
+  const float* value;  // [count] rows of P
+  int64_t stride;      // elements from row to row of these
+  const float* decay;  // [count] a
+  const float* gain;   // [count] b, or the step d
+  float skip;
+  float* state;  // of the head
+  float* out;    // [count] rows of P
+  int64_t out_stride;
+  int64_t count;
+  int64_t key_dim, value_dim;  // N, P
+};
+struct StateKernels {
+  // Tokens [begin, end) of segment `segment`. Writes no state.
+  void (*short_conv)(const ShortConvParams&, int32_t segment, int64_t begin, int64_t end);
+  void (*delta)(const HeadTokens&);
+  void (*mamba2)(const HeadTokens&);
+};
+using GetStateKernels = StateKernels (*)();
+const PerTarget<GetStateKernels>& StateKernelGetters();
+
 // --- the KV storage: written by kv_write.cc, read by attention.cc and attention_bf16.cc ----------
 
 // The layout of f32 keys in the KV storage. If a head's keys of a page form one block (slot_stride
