@@ -97,6 +97,8 @@ inline constexpr const char* kGoldenArchitectures[] = {
     "gemma4_moe",
     "gemma4_unified_text",
     "muse_glimmer",
+    "lfm2",
+    "lfm2_moe",
 };
 
 // Of make_quantized.py: one for each format of quantized checkpoints.

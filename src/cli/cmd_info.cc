@@ -52,7 +52,9 @@ double CountParameters(const std::vector<weights::RequiredTensor>& required) {
 // Describes how many layers have which attention window.
 void DescribeWindows(const ModelConfig& config, std::string* out) {
   std::map<int32_t, int> counts;
-  for (const LayerConfig& layer : config.layers) ++counts[layer.sliding_window];
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.mixer == Mixer::kAttention) ++counts[layer.sliding_window];
+  }
   if (counts.size() == 1 && counts.begin()->first == 0) return;
   std::string text;
   for (const auto& [window, count] : counts) {
@@ -89,6 +91,26 @@ void DescribeLayerShapes(const ModelConfig& config, std::string* out) {
   InfoLine("heads", text, out);
 }
 
+// Layers that have a state in place of keys and values.
+void DescribeStates(const ModelConfig& config, std::string* out) {
+  const auto count = [&](Mixer mixer) {
+    return std::count_if(config.layers.begin(), config.layers.end(),
+                         [&](const LayerConfig& layer) { return layer.mixer == mixer; });
+  };
+  const StateConfig& states = config.states;
+  const std::string heads =
+      fmt::format("{} heads of {} x {}", states.num_heads, states.key_dim, states.value_dim);
+  if (const auto layers = count(Mixer::kShortConv); layers > 0) {
+    InfoLine("states",
+             fmt::format("{} layers with convolutions of {} tokens", layers, states.conv_length),
+             out);
+  } else if (const auto deltas = count(Mixer::kDeltaNet); deltas > 0) {
+    InfoLine("states", fmt::format("{} Gated DeltaNet layers, {}", deltas, heads), out);
+  } else if (const auto mambas = count(Mixer::kMamba2); mambas > 0) {
+    InfoLine("states", fmt::format("{} Mamba-2 layers, {}", mambas, heads), out);
+  }
+}
+
 void DescribeModel(const std::string& source, const ModelConfig& config, std::string* out) {
   InfoLine("model", Visible(source, 400), out);
   std::string architecture = config.architecture;
@@ -105,6 +127,7 @@ void DescribeModel(const std::string& source, const ModelConfig& config, std::st
            out);
   DescribeWindows(config, out);
   DescribeLayerShapes(config, out);
+  DescribeStates(config, out);
   if (config.per_layer_width > 0) {
     InfoLine("embeddings",
              fmt::format("{} more for each layer, read from the files when used",
@@ -258,6 +281,13 @@ void DescribePlan(const load::EngineSetup& engine, const ModelConfig& config, st
                        limits.num_pages, limits.page_size,
                        term::FormatBytes(plan.kv_bytes_per_token - plan.window_bytes_per_token)),
            out);
+  if (limits.num_state_slots > 0) {
+    const uint64_t slot_bytes = plan.state_bytes / static_cast<uint64_t>(limits.num_state_slots);
+    InfoLine("  states",
+             fmt::format("{}: {} slots of {}", term::FormatBytes(plan.state_bytes),
+                         limits.num_state_slots, term::FormatBytes(slot_bytes)),
+             out);
+  }
   if (limits.num_window_pages > 0) {
     InfoLine(
         "    windows",

@@ -31,7 +31,8 @@ std::optional<uint64_t> TokenBytes(const ModelConfig& config, DType dtype, const
   const auto num_listed = static_cast<int32_t>(std::ssize(config.layers));
   for (int32_t i = 0; i < std::min(num_listed, config.num_layers); ++i) {
     const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
-    if (layer.kv_layer < 0 && counts(layer)) add(TokenElements(LayerShapeOf(config, i)), 1);
+    const bool has_keys = layer.mixer == Mixer::kAttention && layer.kv_layer < 0;
+    if (has_keys && counts(layer)) add(TokenElements(LayerShapeOf(config, i)), 1);
   }
   if (config.num_layers > num_listed && counts(LayerConfig())) {
     add(TokenElements(LayerShapeOf(config, num_listed)),
@@ -60,6 +61,10 @@ Result<KvStorage> KvStorage::Make(const ModelConfig& config, DType dtype, int32_
     if (layer.kv_layer >= 0) {
       MINISGL_CHECK(layer.kv_layer < i, "layer {} reads keys of layer {}", i, layer.kv_layer);
       storage.layers_.push_back(storage.layers_[static_cast<size_t>(layer.kv_layer)]);
+      continue;
+    }
+    if (layer.mixer != Mixer::kAttention) {
+      storage.layers_.push_back(KvLayer());
       continue;
     }
     const LayerShape shape = LayerShapeOf(config, i);

@@ -5,7 +5,7 @@
 //   [num_pages + 1][keys [num_kv_heads][page_size][head_dim],
 //                   values [num_kv_heads][page_size][value_dim]]
 // Each layer is one allocation, zeroed on first touch: unused pages cost only address space. A
-// layer that reads the keys and values of another has none.
+// layer that reads the keys and values of another, or has no attention, has none.
 #pragma once
 
 #include <optional>

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/model_weights.h"
+#include "model/state_mixer.h"
 #include "model/workspace.h"
 
 namespace minisgl {
@@ -44,11 +45,11 @@ class OpsDecoder final : public Decoder {
       const model::LayerWeights& layer = weights_.layers[i];
       AddAndNorm(pending, layer.attention_norm, num_tokens, i == 0 ? 1 : FactorAfter(i - 1));
       if (config_.norm_placement == NormPlacement::kParallel) {
-        Attention(input, i, space_.branch.ptr());
+        Mix(input, i, space_.branch.ptr());
         FeedForward(i, num_tokens);
         AddResidual(space_.branch.ptr(), num_tokens);
       } else {
-        Attention(input, i, hidden);
+        Mix(input, i, hidden);
         NormOutput(layer.attention_post_norm, num_tokens);
         AddAndNorm(hidden, layer.feed_forward_norm, num_tokens);
         FeedForward(i, num_tokens);
@@ -241,7 +242,15 @@ class OpsDecoder final : public Decoder {
     return config_.per_layer_width > 0 ? &weights_.layers[index].per_layer.gate : AfterLayer(index);
   }
 
-  // Runs attention on `hidden` and writes its output to `out`.
+  // Runs attention, or what the layer has in its place, on `hidden` and writes its output to `out`.
+  void Mix(const ForwardInput& input, size_t index, ActivationPtr out) {
+    if (config_.layers[index].mixer == Mixer::kAttention) {
+      Attention(input, index, out);
+    } else {
+      model::RunStateMixer(config_, weights_.layers[index].state, space_, input, index, out, ops_);
+    }
+  }
+
   void Attention(const ForwardInput& input, size_t index, ActivationPtr out) {
     const model::LayerWeights& layer = weights_.layers[index];
     Linear(space_.hidden.ptr(), layer.qkv, space_.qkv.ptr(), input.num_tokens,

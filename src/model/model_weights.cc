@@ -79,6 +79,18 @@ class Packer {
     return Upload<float>(ops_, values);
   }
 
+  // The values [rows, columns] of `role`, transposed.
+  Result<DeviceArray<float>> PackTransposed(Role role, int64_t columns) const {
+    MINISGL_ASSIGN_OR_RETURN(const std::vector<float> stored, GetVector(role, 0));
+    const int64_t rows = std::ssize(stored) / columns;
+    std::vector<float> values(stored.size());
+    for (int64_t i = 0; i < std::ssize(stored); ++i) {
+      values[static_cast<size_t>(i % columns * rows + i / columns)] =
+          stored[static_cast<size_t>(i)];
+    }
+    return Upload<float>(ops_, values);
+  }
+
   // Weights of a norm of heads that has none stored.
   Result<DeviceArray<float>> Constants(float value) const {
     return Upload<float>(ops_, std::vector<float>(static_cast<size_t>(shape_.head_dim), value));
@@ -203,6 +215,20 @@ Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeigh
   MINISGL_ASSIGN_OR_RETURN(layer->attention_output, packer.Pack({Role::kAttentionOutput}));
   MINISGL_ASSIGN_OR_RETURN(layer->attention_output_bias,
                            packer.PackVectors({Role::kAttentionOutputBias}));
+  return Status();
+}
+
+Status LoadStateMixer(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
+  MINISGL_ASSIGN_OR_RETURN(layer->attention_norm,
+                           packer.PackNorm(Role::kAttentionNorm, Role::kAttentionNormBias));
+  StateWeights& state = layer->state;
+  MINISGL_ASSIGN_OR_RETURN(state.conv,
+                           packer.PackTransposed(Role::kConvWeight, config.states.conv_length));
+  MINISGL_ASSIGN_OR_RETURN(state.conv_bias, packer.PackVectors({Role::kConvBias}));
+  MINISGL_ASSIGN_OR_RETURN(state.input, packer.Pack({Role::kStateInput}));
+  MINISGL_ASSIGN_OR_RETURN(state.input_bias, packer.PackVectors({Role::kStateInputBias}));
+  MINISGL_ASSIGN_OR_RETURN(state.output, packer.Pack({Role::kStateOutput}));
+  MINISGL_ASSIGN_OR_RETURN(state.output_bias, packer.PackVectors({Role::kStateOutputBias}));
   return Status();
 }
 
@@ -356,7 +382,11 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
     const Packer layer_packer(config, checkpoint, weights::LayerTensors(config, i),
                               LayerShapeOf(config, i), rotary_dim, format, ops);
     LayerWeights layer;
-    MINISGL_RETURN_IF_ERROR(LoadAttention(config, layer_packer, &layer));
+    if (config.layers[static_cast<size_t>(i)].mixer == Mixer::kAttention) {
+      MINISGL_RETURN_IF_ERROR(LoadAttention(config, layer_packer, &layer));
+    } else {
+      MINISGL_RETURN_IF_ERROR(LoadStateMixer(config, layer_packer, &layer));
+    }
     MINISGL_RETURN_IF_ERROR(LoadFeedForward(config, layer_packer, &layer));
     MINISGL_RETURN_IF_ERROR(LoadPerLayer(config, layer_packer, &layer));
     weights.layers.push_back(std::move(layer));

@@ -50,6 +50,24 @@ struct PerLayerWeights {
   NormWeights norm;
 };
 
+// The mixer of a layer with a state (StateConfig).
+struct StateWeights {
+  Matrix input;                    // [C, D]; a gated convolution: [3 C, D], gates first
+  DeviceArray<float> input_bias;   // null: none
+  DeviceArray<float> conv;         // [conv_length, C]
+  DeviceArray<float> conv_bias;    // [C]; null: none
+  Matrix output;                   // [D, C], or [D, inner_width]
+  DeviceArray<float> output_bias;  // [D]; null: none
+  // Recurrences:
+  Matrix gate;                        // [inner_width, D]
+  Matrix scalars;                     // [H, D] of decays, or [2 H, D]: decays, then gains
+  DeviceArray<float> decay_rate;      // [H]
+  DeviceArray<float> decay_bias;      // [H]
+  DeviceArray<float> skip;            // [H]; null: none
+  DeviceArray<float> query_key_norm;  // [2 G N] weights that give both their length; null: none
+  DeviceArray<float> norm;            // [inner_width]; null: none
+};
+
 struct LayerWeights {
   NormWeights attention_norm, attention_post_norm;
   Matrix qkv;                                // [H * E + HKV * (E + EV), D], or of q alone
@@ -63,6 +81,7 @@ struct LayerWeights {
   NormWeights feed_forward_norm, feed_forward_post_norm;
   FeedForwardWeights feed_forward;  // in a layer with experts: the shared expert, if any
   ExpertWeights experts;            // in a layer with experts
+  StateWeights state;               // in a layer without attention
   PerLayerWeights per_layer;        // if the model has per-layer embeddings
   float factor = 1;                 // of the residual stream after the layer
 };

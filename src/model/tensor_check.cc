@@ -54,6 +54,12 @@ bool IsMatrix(weights::TensorRole role) {
     case Role::kPerLayerModel:
     case Role::kPerLayerGate:
     case Role::kPerLayerOutput:
+    case Role::kStateInput:
+    case Role::kStateGate:
+    case Role::kStateDecay:
+    case Role::kStateGain:
+    case Role::kStateGainDecay:
+    case Role::kStateOutput:
       return true;
     default:
       return false;
@@ -228,13 +234,13 @@ struct KindOfLayers {
   uint64_t count;
 };
 
-// Layers whose tensors have equal shapes: of one LayerShape, with experts or without, with keys and
-// values of their own or of another layer.
+// Layers whose tensors have equal shapes: of one LayerShape and mixer, with experts or without, with
+// keys and values of their own or of another layer.
 std::vector<KindOfLayers> KindsOfLayers(const ModelConfig& config) {
   const auto are_alike = [&](int32_t a, int32_t b) {
     const LayerConfig& first = config.layers[static_cast<size_t>(a)];
     const LayerConfig& second = config.layers[static_cast<size_t>(b)];
-    return first.has_experts == second.has_experts &&
+    return first.has_experts == second.has_experts && first.mixer == second.mixer &&
            (first.kv_layer < 0) == (second.kv_layer < 0) &&
            LayerShapeOf(config, a) == LayerShapeOf(config, b);
   };

@@ -46,6 +46,22 @@ void ListExperts(const ModelConfig& config, uint64_t tokens, Arrays* arrays) {
       {&Workspace::expert_out, arrays->choices, static_cast<uint64_t>(config.hidden_size)});
 }
 
+void ListStates(const ModelConfig& config, uint64_t tokens, Arrays* arrays) {
+  if (!HasStates(config)) return;
+  const StateConfig& states = config.states;
+  const auto channels = static_cast<uint64_t>(states.conv_width);
+  const bool is_gated_conv = states.num_heads == 0;
+  arrays->activations.push_back(
+      {&Workspace::state_in, tokens, Times(is_gated_conv ? 3 : 1, channels)});
+  arrays->activations.push_back({&Workspace::state_conv, tokens, channels});
+  if (is_gated_conv) return;
+  const auto inner = static_cast<uint64_t>(states.inner_width());
+  arrays->activations.push_back({&Workspace::state_gate, tokens, inner});
+  arrays->activations.push_back({&Workspace::state_out, tokens, inner});
+  arrays->floats.push_back(
+      {&Workspace::state_scalars, tokens, Times(2, static_cast<uint64_t>(states.num_heads))});
+}
+
 Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options) {
   const auto tokens = static_cast<uint64_t>(options.max_step_tokens);
   const auto rows = static_cast<uint64_t>(options.max_logit_rows);
@@ -80,6 +96,7 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options) {
     arrays.activations.push_back({&Workspace::attention_gate, tokens, attention});
   }
   ListExperts(config, tokens, &arrays);
+  ListStates(config, tokens, &arrays);
   if (config.per_layer_width > 0) {
     const auto width = static_cast<uint64_t>(config.per_layer_width);
     const uint64_t all = Times(static_cast<uint64_t>(config.num_layers), width);

@@ -44,6 +44,13 @@ struct Workspace {
   DeviceArray<float> shared_share;   // [T]
   DeviceArray<float> ones;           // [T] shares of a sum of two
 
+  // Layers with a state:
+  ActivationArray state_in;          // [T, C]; of gated convolutions [T, 3 C]
+  ActivationArray state_conv;        // [T, C]
+  ActivationArray state_gate;        // [T, inner_width]
+  ActivationArray state_out;         // [T, inner_width]
+  DeviceArray<float> state_scalars;  // [T, 2 H]
+
   // Per-layer embeddings: of all layers, then of one.
   DeviceArray<float> per_layer_sum;  // [T, L*P]
   ActivationArray per_layer;         // [T, L*P]

@@ -486,7 +486,7 @@ const std::vector<Architecture>& Architectures() {
     for (const auto& family :
          {LlamaFamilies(), ArceeFamily(), QwenAndPhiFamilies(), GemmaFamilies(),
           OlmoAndCohereFamilies(), LayerNormFamilies(), ExpertFamilies(), BiasedExpertFamilies(),
-          GptOssFamily(), MultimodalFamilies()}) {
+          GptOssFamily(), MultimodalFamilies(), StateFamilies()}) {
       entries.insert(entries.end(), family.begin(), family.end());
     }
     return entries;

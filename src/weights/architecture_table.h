@@ -63,6 +63,8 @@ struct Architecture {
   int64_t num_kv_heads = 0;  // 0: the number of query heads
   int64_t head_dim = 0;      // 0: hidden_size / num_attention_heads
   bool tied = false;
+  int64_t intermediate_size = 0;    // 0: the key is required
+  const char* width_key = nullptr;  // a name of intermediate_size that comes first
 
   NormKind norm_kind = NormKind::kRms;
   NormPlacement norm_placement = NormPlacement::kBefore;
@@ -98,6 +100,10 @@ struct Architecture {
   int64_t window_period = 0;
   int64_t max_window_layers = 28;  // default of the key of that name
 
+  Mixer state_mixer = Mixer::kAttention;     // of the layers that layer_types calls state_type
+  const char* state_type = nullptr;          // null: all layers have attention
+  const char* full_type = "full_attention";  // and the others
+
   std::vector<NamedRole> names;       // naming a fused role here means that its tensors are fused
   bool experts_inputs_first = false;  // matrices of experts are [in, out]
   bool experts_interleaved = false;   // and their gate and up alternate
@@ -107,8 +113,9 @@ struct Architecture {
   void (*read)(FieldReader* reader, ModelConfig* config) = nullptr;
 };
 
-// Entries of architecture_table_multimodal.cc.
+// Entries of architecture_table_multimodal.cc and architecture_table_states.cc.
 std::vector<Architecture> MultimodalFamilies();
+std::vector<Architecture> StateFamilies();
 
 const std::vector<Architecture>& Architectures();
 // The entry for a name in `architectures` of config.json, old names included; null if unknown.

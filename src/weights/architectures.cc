@@ -70,6 +70,13 @@ constexpr NamedRole kLlamaNames[] = {
     {Role::kPerLayerNorm, "post_per_layer_input_norm.weight"},
 };
 
+// Of layers with a state, by their mixer; within a layer.
+constexpr NamedRole kConvNames[] = {
+    {Role::kStateInput, "conv.in_proj.weight"},   {Role::kStateInputBias, "conv.in_proj.bias"},
+    {Role::kConvWeight, "conv.conv.weight"},      {Role::kConvBias, "conv.conv.bias"},
+    {Role::kStateOutput, "conv.out_proj.weight"}, {Role::kStateOutputBias, "conv.out_proj.bias"},
+};
+
 // The name of `role`; null if neither the entry nor llama has one.
 const char* NameOf(const Architecture& architecture, Role role) {
   for (const NamedRole& named : architecture.names) {
@@ -77,6 +84,11 @@ const char* NameOf(const Architecture& architecture, Role role) {
   }
   for (const NamedRole& named : kLlamaNames) {
     if (named.role == role) return named.name;
+  }
+  if (architecture.state_mixer == Mixer::kShortConv) {
+    for (const NamedRole& named : kConvNames) {
+      if (named.role == role) return named.name;
+    }
   }
   return nullptr;
 }
@@ -205,6 +217,17 @@ void AddAttention(const ModelConfig& config, const LayerShape& shape, bool has_k
   if (config.attention_gate) list->Add(Role::kAttentionGate, {is_plain ? "H*E" : "H*EV", "D"});
   list->Add(Role::kAttentionOutput, {"D", is_plain ? "H*E" : "H*EV"});
   if (config.attention_output_bias) list->Add(Role::kAttentionOutputBias, {"D"});
+}
+
+// The mixer of a layer with a state.
+void AddStateMixer(const ModelConfig& config, SpecList* list) {
+  const StateConfig& states = config.states;
+  list->Add(Role::kStateInput, {"SI", "D"});
+  if (states.input_bias) list->Add(Role::kStateInputBias, {"SI"});
+  list->Add(Role::kConvWeight, {"C", "1", "LC"});
+  if (states.conv_bias) list->Add(Role::kConvBias, {"C"});
+  list->Add(Role::kStateOutput, {"D", "C"});
+  if (states.output_bias) list->Add(Role::kStateOutputBias, {"D"});
 }
 
 void AddFeedForward(const ModelConfig& config, SpecList* list) {
@@ -371,7 +394,11 @@ std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer) {
   const auto at = static_cast<size_t>(layer);
   AddNorms(config, &list);
   const LayerConfig own = at < config.layers.size() ? config.layers[at] : LayerConfig();
-  AddAttention(config, LayerShapeOf(config, layer), own.kv_layer < 0, own.keys_as_values, &list);
+  if (own.mixer != Mixer::kAttention) {
+    AddStateMixer(config, &list);
+  } else {
+    AddAttention(config, LayerShapeOf(config, layer), own.kv_layer < 0, own.keys_as_values, &list);
+  }
   if (own.has_experts) AddExperts(config, &list);
   if (!own.has_experts || config.experts.beside_dense) AddFeedForward(config, &list);
   if (config.per_layer_width > 0) AddPerLayer(&list);
@@ -419,6 +446,9 @@ std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view sy
   if (symbol == "L*P") return Product(config.num_layers, config.per_layer_width);
   if (symbol == "VP") return config.per_layer_vocab;
   if (symbol == "S") return config.experts.shared_intermediate_size;
+  if (symbol == "C") return config.states.conv_width;
+  if (symbol == "LC") return config.states.conv_length;
+  if (symbol == "SI") return Product(3, config.states.conv_width);
   MINISGL_CHECK(symbol == "1", "a tensor of an unknown size {}", symbol);
   return 1;
 }

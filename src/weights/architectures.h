@@ -9,6 +9,8 @@
 //   I feed-forward size, 2I fused gate and up
 //   X experts, J size of an expert, 2J fused gate and up, S size of the shared expert
 //   P per_layer_width, L*P that of all layers, VP per_layer_vocab
+//   StateConfig: C conv_width, LC conv_length; SH heads, SP value_dim, SV inner_width, SB outputs of
+//   the product of gains and decays; SI outputs of the product before the mixer
 #pragma once
 
 #include <cstdint>
@@ -78,8 +80,23 @@ enum class TensorRole : uint8_t {
   kPerLayerGate,       // [P, D]
   kPerLayerOutput,     // [D, P]
   kPerLayerNorm,       // [D]
+  // Layers with a state:
+  kStateInput,       // [SI, D] all products before the mixer, or those without roles of their own
+  kStateInputBias,   // [SI]
+  kStateGate,        // [SV, D] of the output's gate
+  kStateDecay,       // [SH, D]
+  kStateGain,        // [SH, D]
+  kStateGainDecay,   // [2SH, D] both
+  kConvWeight,       // [C, 1, LC]
+  kConvBias,         // [C]
+  kDecayRate,        // [SH] logarithm of it
+  kDecayBias,        // [SH]
+  kStateSkip,        // [SH]
+  kStateNorm,        // [SP], or [SV]
+  kStateOutput,      // [D, SV]; of a convolution [D, C]
+  kStateOutputBias,  // [D]
 };
-inline constexpr int kNumTensorRoles = static_cast<int>(TensorRole::kPerLayerNorm) + 1;
+inline constexpr int kNumTensorRoles = static_cast<int>(TensorRole::kStateOutputBias) + 1;
 
 // Layout of a stored tensor, if it differs from the decoder's.
 enum class TensorOrder : uint8_t {

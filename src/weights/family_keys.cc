@@ -44,11 +44,29 @@ void CheckDerivedHeadDim(FieldReader* reader, const ModelConfig& config) {
                                        derived));
 }
 
-// Reads the number of experts and the number chosen for each token, for all layers. `key`: the
-// first name of the number of experts; num_local_experts is the other. `chosen_key`: of the number
-// chosen; null: that is `num_chosen`.
+// Reads the layers with a dense feed-forward part of intermediate_size.
+void ReadDenseLayers(FieldReader* reader, ModelConfig* config) {
+  const int64_t step = reader->Int("decoder_sparse_step", kStepRange, 1);
+  for (size_t i = 0; i < config->layers.size(); ++i) {
+    config->layers[i].has_experts = (static_cast<int64_t>(i) + 1) % step == 0;
+  }
+  const Json* dense = reader->Find("mlp_only_layers");
+  if (dense == nullptr) return;
+  constexpr const char* kSupported = "an array of layer numbers is supported";
+  if (!dense->is_array()) return reader->Fail("mlp_only_layers", kSupported);
+  for (const Json& layer : dense->as_array()) {
+    if (!layer.is_int() || !kLayerRange.Holds(layer.as_int())) {
+      return reader->FailWith("mlp_only_layers", Visible(layer.Dump(), 60), kSupported);
+    }
+    const auto at = static_cast<size_t>(layer.as_int());
+    if (at < config->layers.size()) config->layers[at].has_experts = false;
+  }
+}
+
+}  // namespace
+
 void ReadExperts(FieldReader* reader, int64_t num_experts, int64_t num_chosen, ModelConfig* config,
-                 const char* key = "num_experts", const char* chosen_key = "num_experts_per_tok") {
+                 const char* key, const char* chosen_key) {
   ExpertsConfig& experts = config->experts;
   const auto local = reader->OptionalInt("num_local_experts", kExpertsRange);
   const auto plain = reader->OptionalInt(key, kExpertsRange);
@@ -77,8 +95,6 @@ void ReadExperts(FieldReader* reader, int64_t num_experts, int64_t num_chosen, M
   for (LayerConfig& layer : config->layers) layer.has_experts = true;
 }
 
-// Reads how experts are chosen by groups: all of them by default. REQUIRES num_experts and
-// num_chosen.
 void ReadExpertGroups(FieldReader* reader, ExpertsConfig* experts) {
   const int32_t count = experts->num_experts;
   Routing& routing = experts->routing;
@@ -101,27 +117,6 @@ void ReadExpertGroups(FieldReader* reader, ExpertsConfig* experts) {
   routing.num_groups = groups;
   routing.num_chosen_groups = chosen;
 }
-
-// Reads the layers with a dense feed-forward part of intermediate_size.
-void ReadDenseLayers(FieldReader* reader, ModelConfig* config) {
-  const int64_t step = reader->Int("decoder_sparse_step", kStepRange, 1);
-  for (size_t i = 0; i < config->layers.size(); ++i) {
-    config->layers[i].has_experts = (static_cast<int64_t>(i) + 1) % step == 0;
-  }
-  const Json* dense = reader->Find("mlp_only_layers");
-  if (dense == nullptr) return;
-  constexpr const char* kSupported = "an array of layer numbers is supported";
-  if (!dense->is_array()) return reader->Fail("mlp_only_layers", kSupported);
-  for (const Json& layer : dense->as_array()) {
-    if (!layer.is_int() || !kLayerRange.Holds(layer.as_int())) {
-      return reader->FailWith("mlp_only_layers", Visible(layer.Dump(), 60), kSupported);
-    }
-    const auto at = static_cast<size_t>(layer.as_int());
-    if (at < config->layers.size()) config->layers[at].has_experts = false;
-  }
-}
-
-}  // namespace
 
 void ReadGemma(FieldReader* reader, ModelConfig* config) {
   SetGemmaEmbeddingScale(config);

@@ -29,8 +29,14 @@ int32_t ReadWidth(const Architecture& entry, FieldReader* reader) {
       reader->OptionalInt("sliding_window", kWindowRange).value_or(fallback));
 }
 
-// For each layer, true if layer_types gives it a window; nullopt if the file has no such key.
-std::optional<std::vector<bool>> ReadTypes(FieldReader* reader, int32_t num_layers) {
+// For each layer, what layer_types says.
+struct LayerTypes {
+  std::vector<bool> has_window, has_state;
+};
+
+// Nothing if the file has no such key.
+std::optional<LayerTypes> ReadTypes(const Architecture& entry, FieldReader* reader,
+                                    int32_t num_layers) {
   constexpr const char* kKey = "layer_types";
   const Json* types = reader->Find(kKey);
   if (types == nullptr) return std::nullopt;
@@ -42,16 +48,19 @@ std::optional<std::vector<bool>> ReadTypes(FieldReader* reader, int32_t num_laye
         fmt::format("an array of {} strings (num_hidden_layers) is needed", num_layers));
     return std::nullopt;
   }
-  std::vector<bool> windows;
+  const bool has_states = entry.state_type != nullptr;
+  LayerTypes found;
   for (const Json& type : types->as_array()) {
-    windows.push_back(type == Json("sliding_attention"));
-    if (!windows.back() && type != Json("full_attention")) {
-      reader->FailWith(kKey, Visible(type.Dump(), kQuotedBytesMax),
-                       "\"full_attention\" and \"sliding_attention\" are supported");
-      return std::nullopt;
-    }
+    found.has_state.push_back(has_states && type == Json(entry.state_type));
+    found.has_window.push_back(!has_states && type == Json("sliding_attention"));
+    if (found.has_state.back() || found.has_window.back() || type == Json(entry.full_type))
+      continue;
+    reader->FailWith(kKey, Visible(type.Dump(), kQuotedBytesMax),
+                     fmt::format("\"{}\" and \"{}\" are supported", entry.full_type,
+                                 has_states ? entry.state_type : "sliding_attention"));
+    return std::nullopt;
   }
-  return windows;
+  return found;
 }
 
 // For each layer, true if it is rotated, for models that list these layers.
@@ -141,9 +150,14 @@ bool IsRotated(Rotated rotated, bool listed, bool has_window, bool any_window) {
 
 }  // namespace
 
+void SetStateMixer(Mixer mixer, LayerConfig* layer) {
+  layer->mixer = mixer;
+  layer->rope = -1;
+}
+
 void ReadLayers(const Architecture& architecture, FieldReader* reader, ModelConfig* config) {
   const int32_t width = ReadWidth(architecture, reader);
-  const auto types = ReadTypes(reader, config->num_layers);
+  const auto types = ReadTypes(architecture, reader, config->num_layers);
   const Pattern pattern(architecture, types.has_value(), reader);
   std::vector<bool> listed(static_cast<size_t>(config->num_layers));
   if (architecture.rotated == Rotated::kListed) listed = ReadRotated(reader, config->num_layers);
@@ -153,7 +167,7 @@ void ReadLayers(const Architecture& architecture, FieldReader* reader, ModelConf
   for (size_t i = 0; i < config->layers.size(); ++i) {
     const bool by_pattern = pattern.Holds(static_cast<int64_t>(i), listed[i]);
     const bool has_window =
-        types ? (*types)[i] : by_pattern && (width > 0 || pattern.needs_width());
+        types ? types->has_window[i] : by_pattern && (width > 0 || pattern.needs_width());
     if (has_window && width == 0) {
       const char* key = types ? "layer_types" : "sliding_window";
       return reader->FailWith(key, types ? "\"sliding_attention\"" : "null",
@@ -169,6 +183,7 @@ void ReadLayers(const Architecture& architecture, FieldReader* reader, ModelConf
     layer.sliding_window = has_window ? width : 0;
     const bool rotated = IsRotated(architecture.rotated, listed[i], has_window, width > 0);
     layer.rope = !rotated ? -1 : has_window && config->ropes.size() > 1 ? 1 : 0;
+    if (types && types->has_state[i]) SetStateMixer(architecture.state_mixer, &layer);
   }
 }
 

@@ -230,10 +230,18 @@ bool ReadTied(const Architecture& entry, FieldReader* reader) {
   return outer != nullptr && outer->is_bool() ? outer->as_bool() : is_tied;
 }
 
+void ReadIntermediateSize(const Architecture& entry, FieldReader* reader, ModelConfig* config) {
+  const bool other = entry.width_key != nullptr && reader->Find(entry.width_key) != nullptr;
+  const char* const key = other ? entry.width_key : "intermediate_size";
+  const auto fallback = entry.intermediate_size > 0 ? std::optional(entry.intermediate_size)
+                                                    : std::optional<int64_t>();
+  config->intermediate_size = reader->Int(key, kWidthRange, fallback);
+}
+
 void ReadSizes(const Architecture& entry, FieldReader* reader, ModelConfig* config) {
   config->vocab_size = reader->Int("vocab_size", kVocabRange);
   config->hidden_size = reader->Int("hidden_size", kWidthRange);
-  config->intermediate_size = reader->Int("intermediate_size", kWidthRange);
+  ReadIntermediateSize(entry, reader, config);
   config->num_layers = static_cast<int32_t>(reader->Int("num_hidden_layers", kLayersRange));
   config->max_seq_len = reader->Int("max_position_embeddings", kSeqLenRange, entry.max_seq_len);
   ReadHeads(entry, reader, config);
@@ -374,6 +382,11 @@ bool HasUniformAttention(const ModelConfig& config) {
 bool HasLayerExtras(const ModelConfig& config) {
   return config.value_norm || config.layer_factors || config.per_layer_width > 0 ||
          config.experts.beside_dense || config.attention_gate || config.embedding_norm;
+}
+
+bool HasStates(const ModelConfig& config) {
+  return std::any_of(config.layers.begin(), config.layers.end(),
+                     [](const LayerConfig& layer) { return layer.mixer != Mixer::kAttention; });
 }
 
 Result<ModelConfig> ParseModelConfig(const std::string& text, const std::string& file) {

@@ -29,8 +29,10 @@ from torch.overrides import TorchFunctionMode
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from architectures import VARIANTS
+from architectures import VARIANTS as PAGED
+from architectures_states import STATES
 
+VARIANTS = PAGED + STATES
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SAMPLED_TOKENS = 64

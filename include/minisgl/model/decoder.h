@@ -1,7 +1,7 @@
 // The transformer, written once over Ops: embedding, layers, final norm, output head.
 //
-// Owns the packed weights and the workspace for at most `max_step_tokens` tokens. The KV cache is
-// the caller's. No state is kept between calls. Used by one thread.
+// Owns the packed weights and the workspace for at most `max_step_tokens` tokens. The KV cache and
+// the states of layers are the caller's. No state is kept between calls. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,15 @@
 #include "minisgl/weights/model_config.h"
 
 namespace minisgl {
+
+// The states of one layer, in slots: [slots, StateConvFloats] and [slots, StateMatrixFloats]. Null
+// for a layer without them.
+struct StateLayer {
+  float* conv = nullptr;
+  float* matrices = nullptr;
+};
+int64_t StateConvFloats(const StateConfig& states);
+int64_t StateMatrixFloats(const StateConfig& states);
 
 // Input of one forward pass. Arrays are in device memory (host memory for the CPU), in the layout
 // of BatchPlan.
@@ -38,6 +47,9 @@ struct ForwardInput {
   const int64_t* window_slots = nullptr;       // [T]
   // [layers], on the host. A layer that reads the keys and values of another has that one's.
   std::span<const KvLayer> kv;
+  // If layers have a state: [layers], on the host, and the slots that are read and written.
+  std::span<const StateLayer> states;
+  StateSegments state_segments;
   const int32_t* logit_tokens = nullptr;  // [N] indices of the tokens that need logits
   int32_t num_logit_tokens = 0;           // N
   // A number unique to this pass among all passes over these Ops, if all arrays are on the host;

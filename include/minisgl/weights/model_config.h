@@ -69,6 +69,7 @@ struct LayerConfig {
   // num_kv_heads, head_dim and value_dim. -1: its own.
   int32_t kv_layer = -1;
   bool keys_as_values = false;  // values are the keys, before their norm and rotation
+  Mixer mixer = Mixer::kAttention;
 
   bool operator==(const LayerConfig&) const = default;
 };
@@ -87,6 +88,26 @@ struct ExpertsConfig {
   // Layers with experts have a dense part beside them: each has a norm after it, the sum another.
   // Experts and their router have norms of their own before them, and experts a stored factor.
   bool beside_dense = false;
+};
+
+// The layers whose mixer has a state. All of a model are alike.
+struct StateConfig {
+  int32_t conv_length =
+      0;                   // weights of each channel's convolution; 0: the model has no such layers
+  int64_t conv_width = 0;  // channels of the convolution
+  bool conv_bias = false;
+  bool input_bias = false, output_bias = false;  // of the products around the mixer
+  // Recurrences (RecurrenceParams); 0 without one:
+  int32_t num_heads = 0, num_groups = 0, key_dim = 0, value_dim = 0;
+  double gain_factor = 1;
+  double step_min = 0, step_max = 3e38;
+  int64_t norm_group = 0;         // features of the output that are normalised together; 0: no norm
+  bool gate_before_norm = false;  // the output is gated, then normalised; else the other way round
+  double norm_eps = 1e-6;
+
+  // Width of the output of a recurrence.
+  int64_t inner_width() const { return int64_t{num_heads} * value_dim; }
+  bool operator==(const StateConfig&) const = default;
 };
 
 struct ModelConfig {
@@ -139,6 +160,7 @@ struct ModelConfig {
   // Layers stored after these that draft tokens (multi-token prediction). They are not loaded.
   int32_t num_prediction_layers = 0;
   ExpertsConfig experts;
+  StateConfig states;
   bool embedding_norm = false;  // embeddings are normalised, without weights
   bool attention_gate = false;  // what attention returns is multiplied by a sigmoid of a product
   bool qk_norm_plain = false;   // kHead without stored weights; those of queries are query_factor
@@ -171,6 +193,9 @@ bool HasUniformAttention(const ModelConfig& config);
 // True if layers have what Gemma 4 or Muse Glimmer has besides: normalised values or embeddings,
 // factors, per-layer embeddings, gates of attention, or experts beside a dense part.
 bool HasLayerExtras(const ModelConfig& config);
+
+// True if a layer's mixer has a state.
+bool HasStates(const ModelConfig& config);
 
 struct GenerationConfig : SamplingOverrides {
   std::vector<TokenId> eos_token_ids;

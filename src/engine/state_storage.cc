@@ -1,0 +1,44 @@
+// See state_storage.h.
+#include "engine/state_storage.h"
+
+#include <utility>
+
+#include "minisgl/base/checked_math.h"
+
+namespace minisgl::engine {
+
+Result<StateStorage> StateStorage::Make(const ModelConfig& config, int32_t num_slots, Ops* ops) {
+  StateStorage storage;
+  if (!HasStates(config)) return storage;
+  const auto slots = static_cast<uint64_t>(num_slots);
+  const auto take = [&](int64_t floats, float** array) -> Status {
+    if (floats == 0) return Status();
+    MINISGL_ASSIGN_OR_RETURN(auto memory,
+                             DeviceArray<float>::Make(ops, {slots, static_cast<uint64_t>(floats)}));
+    *array = memory.data();
+    storage.memory_.push_back(std::move(memory));
+    return Status();
+  };
+  for (const LayerConfig& layer : config.layers) {
+    StateLayer state;
+    if (layer.mixer != Mixer::kAttention) {
+      MINISGL_RETURN_IF_ERROR(take(StateConvFloats(config.states), &state.conv));
+      MINISGL_RETURN_IF_ERROR(take(StateMatrixFloats(config.states), &state.matrices));
+    }
+    storage.layers_.push_back(state);
+  }
+  return storage;
+}
+
+std::optional<uint64_t> StateBytesPerSlot(const ModelConfig& config) {
+  uint64_t num_layers = 0;
+  for (const LayerConfig& layer : config.layers) {
+    num_layers += layer.mixer == Mixer::kAttention ? 0 : 1;
+  }
+  const auto floats = CheckedAdd(static_cast<uint64_t>(StateConvFloats(config.states)),
+                                 static_cast<uint64_t>(StateMatrixFloats(config.states)));
+  const auto all = floats ? CheckedMul(*floats, num_layers) : std::nullopt;
+  return all ? CheckedMul(*all, sizeof(float)) : std::nullopt;
+}
+
+}  // namespace minisgl::engine
