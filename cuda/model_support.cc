@@ -22,6 +22,9 @@ Status CheckModelSupported(const ModelShape& shape) {
                   "no CUDA kernels for per-layer embeddings, normalised values, factors of layers, "
                   "gates of attention and experts beside a dense part");
   }
+  if (shape.has_states) {
+    return Status(StatusCode::kUnavailable, "no CUDA kernels for layers with a state");
+  }
   const auto refuse = [](std::string_view what, int64_t size, auto supported) {
     return MakeStatus(StatusCode::kUnavailable, "no CUDA {} {} ({})", what, size, supported);
   };

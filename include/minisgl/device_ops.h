@@ -219,6 +219,7 @@ struct ModelShape {
   // False if the attention of layers differs in shape, or layers share keys and values.
   bool has_uniform_attention = true;
   bool has_layer_extras = false;  // of HasLayerExtras
+  bool has_states = false;        // of HasStates
 };
 
 // The largest step. Workspace is reserved for it once, because graphs hold its addresses.

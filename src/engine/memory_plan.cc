@@ -5,6 +5,7 @@
 //   given number of pages is used if it fits what is left.
 // - Device: everything together gets `memory_ratio` of the free memory, and keys and values get all
 //   that is left of it.
+// - Slots of states (SplitStates) are part of the memory for keys and values.
 // - KvSplit divides keys and values between layers with and without a sliding window.
 //
 // Sizes are computed with checked arithmetic, because a configuration may contain any number.
@@ -24,6 +25,8 @@
 #include "engine/device_step.h"
 #include "engine/kv_split.h"
 #include "engine/layer_graphs.h"
+#include "engine/state_split.h"
+#include "engine/state_storage.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/setting.h"
 #include "minisgl/base/system_info.h"
@@ -62,6 +65,7 @@ struct Needs {
   uint64_t workspace_bytes = 0;  // including graphs
   uint64_t graph_bytes = 0;
   KvSplit kv;
+  uint64_t slot_bytes = 0;  // of states
 };
 
 WeightFormat FormatOf(const ModelConfig& config, const PlanOptions& options) {
@@ -106,8 +110,9 @@ std::optional<uint64_t> CpuBytes(const ModelConfig& config, const PlanOptions& o
                                  const EngineLimits& limits) {
   const ExpertsConfig& experts = config.experts;
   const std::vector<LayerShape> shapes = LayerShapes(config);
-  int64_t max_inputs = std::max(
-      {config.hidden_size, experts.shared_intermediate_size, int64_t{config.per_layer_width}});
+  int64_t max_inputs = std::max({config.hidden_size, experts.shared_intermediate_size,
+                                 int64_t{config.per_layer_width}, config.states.conv_width,
+                                 config.states.inner_width()});
   for (const LayerShape& shape : shapes) {
     // heads * value_dim: two 31-bit numbers
     max_inputs =
@@ -175,8 +180,9 @@ std::optional<Needs> CountNeeds(const ModelConfig& config, const PlanOptions& op
   const auto extra = engine ? CheckedAdd(*engine, graph_bytes) : std::nullopt;
   const auto own = extra ? CheckedAdd(*tables, *extra) : std::nullopt;
   const auto workspace = own ? CheckedAdd(*counted.workspace, *own) : std::nullopt;
-  if (!workspace) return std::nullopt;
-  return Needs{*counted.weights, *workspace, graph_bytes, *kv};
+  const auto slot_bytes = StateBytesPerSlot(config);
+  if (!workspace || !slot_bytes) return std::nullopt;
+  return Needs{*counted.weights, *workspace, graph_bytes, *kv, *slot_bytes};
 }
 
 // Upper bound on the bytes of keys and values; 0 if weights and workspace leave nothing.
@@ -197,13 +203,23 @@ uint64_t KvBytesAllowed(const Needs& needs, const PlanOptions& options, uint64_t
                   static_cast<uint64_t>(options.memory_ratio * static_cast<double>(available)));
 }
 
+// The slots of states of an engine; nothing if they do not fit.
+std::optional<StateSplit> StatesThatFit(const Needs& needs, const PlanOptions& options,
+                                        uint64_t available) {
+  return SplitStates(needs.slot_bytes, KvBytesAllowed(needs, options, available),
+                     options.max_running_requests);
+}
+
 // Number of pages, without the dummy, that fit beside an engine for requests of up to `max_seq_len`
 // tokens; 0 if none fits.
 int64_t PagesThatFit(const ModelConfig& config, const PlanOptions& options, uint64_t available,
                      int64_t max_seq_len) {
   const auto needs = CountNeeds(config, options, max_seq_len);
   if (!needs) return 0;
-  const int64_t pages = needs->kv.PagesWithin(KvBytesAllowed(*needs, options, available));
+  const auto states = StatesThatFit(*needs, options, available);
+  if (!states) return 0;
+  const int64_t pages =
+      needs->kv.PagesWithin(KvBytesAllowed(*needs, options, available) - states->bytes);
   if (options.num_pages == 0) return pages;
   return pages >= options.num_pages ? options.num_pages : 0;
 }
@@ -248,9 +264,10 @@ std::optional<MemoryPlan> TryPlan(const ModelConfig& config, const PlanOptions& 
   const int64_t max_seq_len = LongestThatFits(config, options, available, wanted);
   if (max_seq_len == 0 || (options.max_seq_len > 0 && max_seq_len < wanted)) return std::nullopt;
   const Needs needs = *CountNeeds(config, options, max_seq_len);
+  const StateSplit states = *StatesThatFit(needs, options, available);
   // Pages that all running requests need at their longest: below 2^62.
   const int64_t useful =
-      options.max_running_requests * CeilDiv<int64_t>(max_seq_len, options.page_size);
+      states.max_running_requests * CeilDiv<int64_t>(max_seq_len, options.page_size);
   const int64_t fit = PagesThatFit(config, options, available, max_seq_len);
   // A device's memory is used up: pages that running requests do not need keep prefixes.
   const bool all = options.num_pages > 0 || options.device != nullptr;
@@ -267,6 +284,9 @@ std::optional<MemoryPlan> TryPlan(const ModelConfig& config, const PlanOptions& 
   plan.graph_bytes = needs.graph_bytes;
   plan.limits = LimitsOf(config, options, max_seq_len);
   plan.limits.num_pages = static_cast<int32_t>(num_pages);
+  plan.limits.max_running_requests = states.max_running_requests;
+  plan.limits.num_state_slots = states.num_slots;
+  plan.state_bytes = states.bytes;
   // If every page has a window page (a small pool), all layers share pages instead.
   const int64_t num_window_pages = needs.kv.WindowPages(num_pages);
   if (num_window_pages < num_pages) {
@@ -443,6 +463,12 @@ std::string Shortage(const ModelConfig& config, const PlanOptions& options, uint
                        FormatBytes(needs->weight_bytes), FormatBytes(needs->workspace_bytes),
                        FormatBytes(available));
   }
+  const auto states = StatesThatFit(*needs, options, available);
+  if (!states) {
+    return fmt::format(
+        "the states of one request take {} ({} are left for states, keys and values)",
+        FormatBytes((kSlotsOfRequest + kSnapshotsMin) * needs->slot_bytes), FormatBytes(allowed));
+  }
   const int64_t pages = CeilDiv<int64_t>(wanted, options.page_size);
   if (options.num_pages > 0 && options.num_pages < pages) {
     return fmt::format("a request of {} tokens takes {} pages ({} {})", wanted, pages,
@@ -453,7 +479,8 @@ std::string Shortage(const ModelConfig& config, const PlanOptions& options, uint
   return fmt::format("{} take {} of keys and values ({} are left for them)",
                      options.num_pages > 0 ? fmt::format("{} pages", options.num_pages)
                                            : fmt::format("{} tokens", wanted),
-                     bytes ? FormatBytes(*bytes) : "more than 2^64 bytes", FormatBytes(allowed));
+                     bytes ? FormatBytes(*bytes) : "more than 2^64 bytes",
+                     FormatBytes(allowed - states->bytes));
 }
 
 Status DoesNotFit(const ModelConfig& config, const PlanOptions& options, uint64_t available) {

@@ -145,7 +145,7 @@ class ModelEngine final : public Engine {
   }
 
   int64_t KvBlockBytes(int32_t block_tokens) const override {
-    if (limits().num_window_pages > 0) return 0;
+    if (limits().num_window_pages > 0 || limits().num_state_slots > 0) return 0;
     return blocks_.BlockBytes(block_tokens / limits().page_size);
   }
 

@@ -48,6 +48,7 @@ StepResult StepRunner::Run(const BatchPlan& plan, const MaskSource& masks) {
                      .row_begin = plan.row_begin.data(),
                      .kv_len = plan.kv_len.data(),
                      .window_slots = plan.window_slots.data(),
+                     .state_segments = ListSegments(plan),
                      .step = ++num_steps_});
   std::vector<RowResult> scored = Score(plan);
   float* const logits =
@@ -84,6 +85,31 @@ void StepRunner::GatherTokenIds(const BatchPlan& plan) {
       ids[t] = tokens[plan.positions[t]];
     }
   }
+}
+
+StateSegments StepRunner::ListSegments(const BatchPlan& plan) {
+  Segments& segments = segments_;
+  segments.begin.assign(1, 0);
+  segments.row_first.clear();
+  segments.read.clear();
+  segments.write.clear();
+  int32_t row = -1;
+  for (const StateSegment& segment : plan.state_segments) {
+    const auto index = static_cast<int32_t>(segments.read.size());
+    segments.row_first.push_back(segment.row == row ? segments.row_first.back() : index);
+    segments.begin.push_back(segments.begin.back() + segment.num_tokens);
+    segments.read.push_back(segment.read);
+    segments.write.push_back(segment.write);
+    row = segment.row;
+  }
+  MINISGL_CHECK(limits().num_state_slots == 0 || segments.begin.back() == plan.num_tokens(),
+                "step {}: state segments of {} tokens for {}", plan.step, segments.begin.back(),
+                plan.num_tokens());
+  return {.begin = segments.begin.data(),
+          .row_first = segments.row_first.data(),
+          .read = segments.read.data(),
+          .write = segments.write.data(),
+          .count = static_cast<int32_t>(std::ssize(segments.read))};
 }
 
 void StepRunner::ListPlaces(const BatchPlan& plan) {

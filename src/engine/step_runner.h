@@ -60,9 +60,17 @@ class StepRunner {
     std::vector<int32_t> lengths;         // 0
   };
 
+  // The state segments of the step that runs (StateSegments).
+  struct Segments {
+    std::vector<int32_t> begin;      // [S + 1]
+    std::vector<int32_t> row_first;  // [S]; so are the others
+    std::vector<StateSlot> read, write;
+  };
+
   StepRunner() = default;
   void ApplyWrites(const BatchPlan& plan);
   void GatherTokenIds(const BatchPlan& plan);
+  StateSegments ListSegments(const BatchPlan& plan);
   void ListPlaces(const BatchPlan& plan);
   void SamplePlaces(const BatchPlan& plan, float* logits);
   void ListMasks(const BatchPlan& plan, const StepMasks& masks);
@@ -75,6 +83,7 @@ class StepRunner {
   DeviceArray<TokenId> token_ids_;  // [max_step_tokens]
   Places places_;
   Scored scored_;
+  Segments segments_;
   uint64_t num_steps_ = 0;
 };
 

@@ -20,6 +20,7 @@ Result<std::unique_ptr<StepState>> StepState::Make(const ModelConfig& config,
                                .max_seq_len = limits.max_seq_len};
   state->kv_dtype_ = KvDType(options.activation_dtype, weight_format.dtype);
   MINISGL_ASSIGN_OR_RETURN(state->decoder_, Decoder::Load(config, checkpoint, options, ops));
+  MINISGL_ASSIGN_OR_RETURN(state->states_, StateStorage::Make(config, limits.num_state_slots, ops));
   MINISGL_RETURN_IF_ERROR(state->TakeTables());
   return state;
 }
@@ -66,6 +67,7 @@ void StepState::RunLayers(ForwardInput input) {
   input.page_table_stride = tables_.page_table_stride;
   input.window_page_table = tables_.window_table;
   input.kv = kv_.layers();
+  input.states = states_.layers();
   decoder_->RunLayers(input);
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "engine/kv_storage.h"
+#include "engine/state_storage.h"
 #include "engine/step_tables.h"
 #include "minisgl/base/status.h"
 #include "minisgl/device_array.h"
@@ -55,6 +56,7 @@ class StepState {
   DType kv_dtype_ = DType::kF32;
   std::unique_ptr<Decoder> decoder_;
   KvStorage kv_;
+  StateStorage states_;
   // On the CPU zeroed when first written: rows that are never used cost no memory.
   DeviceArray<int32_t> page_table_;
   DeviceArray<int32_t> window_table_;

@@ -52,7 +52,8 @@ Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options, const 
                             .num_expert_groups = config.experts.routing.num_groups,
                             .value_dim = shape.value_dim,
                             .has_uniform_attention = HasUniformAttention(config),
-                            .has_layer_extras = HasLayerExtras(config)}));
+                            .has_layer_extras = HasLayerExtras(config),
+                            .has_states = HasStates(config)}));
   return cuda;
 }
 

@@ -107,14 +107,19 @@ void LogDevice(const Device& device, const std::string& name) {
 
 void LogMemoryPlan(const MemoryPlan& plan) {
   constexpr double kMiB = 1 << 20;
+  std::string states;
+  if (plan.limits.num_state_slots > 0) {
+    states = fmt::format(", states {:.1f} MiB ({} slots)",
+                         static_cast<double>(plan.state_bytes) / kMiB, plan.limits.num_state_slots);
+  }
   Log(LogLevel::kVerbose,
       fmt::format(
           "memory: weights {:.1f} MiB ({}), workspace {:.1f} MiB, KV {:.1f} MiB ({} pages of "
-          "{} tokens); up to {} tokens a request ({})",
+          "{} tokens){}; up to {} tokens a request ({})",
           static_cast<double>(plan.weight_bytes) / kMiB, plan.weight_format.Name(),
           static_cast<double>(plan.workspace_bytes) / kMiB,
           static_cast<double>(plan.kv_bytes) / kMiB, plan.limits.num_pages, plan.limits.page_size,
-          plan.limits.max_seq_len, plan.max_seq_len_reason));
+          states, plan.limits.max_seq_len, plan.max_seq_len_reason));
 }
 
 // Loads the weights. Moves the device out of `setup` and sets *name to the device's name.

@@ -150,6 +150,9 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
   expect_refused(shape,
                  "no CUDA attention for layers of different shapes or with shared keys and values");
   shape = fits;
+  shape.has_states = true;
+  expect_refused(shape, "no CUDA kernels for layers with a state");
+  shape = fits;
   shape.has_layer_extras = true;
   expect_refused(shape,
                  "no CUDA kernels for per-layer embeddings, normalised values, factors of layers, "

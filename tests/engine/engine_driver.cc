@@ -12,6 +12,9 @@
 namespace minisgl {
 namespace {
 
+// Of a model with states: one for each page of some rows, and for each step.
+constexpr int32_t kStateSlots = 4096;
+
 std::unique_ptr<Ops> CpuOps(const DriverOptions& options) {
   auto ops = MakeCpuOps({.num_threads = options.num_threads, .target = options.cpu_target});
   MINISGL_CHECK(ops.ok(), "{}", ops.status().message());
@@ -64,6 +67,7 @@ EngineDriver::EngineDriver(const ModelConfig& config, const Checkpoint& checkpoi
   auto memory = PlanMemory(config, EngineOptionsOf(options), uint64_t{1} << 32);
   MINISGL_CHECK(memory.ok(), "{}", memory.status().message());
   memory->limits.num_window_pages = memory->limits.sliding_window = 0;  // plans here name none
+  if (HasStates(config)) memory->limits.num_state_slots = kStateSlots;
   if (!ops) ops = CpuOps(options);
   TakeEngine(MakeModelEngine(config, checkpoint, *memory, std::move(ops)));
 }
@@ -119,6 +123,9 @@ TestRow* EngineDriver::AddRowSharing(const TestRow& other, int32_t num_pages,
   const auto first = static_cast<int32_t>(plan_->pages.size());
   plan_->pages.insert(plan_->pages.end(), row->pages.begin(), row->pages.end());
   if (num_pages > 0) plan_->page_table_writes.push_back({row->table_row, 0, num_pages, first});
+  if (num_pages > 0 && engine_->limits().num_state_slots > 0) {
+    row->states[row->computed_len] = other.states.at(row->computed_len);
+  }
   return row;
 }
 
@@ -181,6 +188,10 @@ void EngineDriver::AddPlanRow(TestRow* row, int32_t end, std::span<const TokenId
     plan.positions.push_back(position);
     plan.slots.push_back(int64_t{page} * page_size + position % page_size);
   }
+  if (engine_->limits().num_state_slots > 0) {
+    MINISGL_CHECK(drafts.empty(), "drafts of a model with states");
+    AddSegments(row, end);
+  }
   plan.table_row.push_back(row->table_row);
   plan.row_begin.push_back(plan.num_tokens());
   plan.kv_len.push_back(end);
@@ -189,6 +200,19 @@ void EngineDriver::AddPlanRow(TestRow* row, int32_t end, std::span<const TokenId
   plan.prompt_len.push_back(static_cast<int32_t>(row->prompt.size()));
   plan.sampling.push_back(&row->sampling);
   plan_rows_.push_back(row);
+}
+
+// Cuts the row's tokens up to position `end` at ends of pages, whose states are kept.
+void EngineDriver::AddSegments(TestRow* row, int32_t end) {
+  const int32_t page_size = engine_->limits().page_size;
+  for (int32_t first = row->computed_len; first < end;) {
+    const int32_t last = std::min(end, (first / page_size + 1) * page_size);
+    MINISGL_CHECK(next_slot_ < kStateSlots, "no state slot is left");
+    plan_->state_segments.push_back({static_cast<int32_t>(plan_->table_row.size()), last - first,
+                                     first == 0 ? kZeroState : row->states.at(first), next_slot_});
+    row->states[last] = next_slot_++;
+    first = last;
+  }
 }
 
 void EngineDriver::Pad() {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -49,11 +50,13 @@ struct TestRow {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   int32_t table_row = 0;
-  int32_t computed_len = 0;        // tokens whose keys the plans so far write
-  int32_t known_len = 0;           // tokens that the plans so far put into the token pool
-  int32_t num_drafts = 0;          // not collected, and not counted in the lengths above
-  bool in_pool = false;            // the prompt has been put into the token pool
-  std::vector<PageId> pages;       // in position order
+  int32_t computed_len = 0;   // tokens whose keys the plans so far write
+  int32_t known_len = 0;      // tokens that the plans so far put into the token pool
+  int32_t num_drafts = 0;     // not collected, and not counted in the lengths above
+  bool in_pool = false;       // the prompt has been put into the token pool
+  std::vector<PageId> pages;  // in position order
+  // If layers have a state: its slots after so many tokens, at ends of pages and of steps.
+  std::map<int32_t, StateSlot> states;
   std::vector<RowResult> results;  // of collected steps, including those of drafts
 };
 
@@ -98,6 +101,7 @@ class EngineDriver {
   void EnsurePages(TestRow* row, int32_t length);
   void WritePool(const TestRow& row, int32_t first, std::span<const TokenId> tokens);
   void AddPlanRow(TestRow* row, int32_t end, std::span<const TokenId> drafts);
+  void AddSegments(TestRow* row, int32_t end);
 
   std::vector<std::unique_ptr<TestRow>> rows_;
   std::vector<int32_t> free_table_rows_;
@@ -106,6 +110,7 @@ class EngineDriver {
   std::vector<TestRow*> plan_rows_;
   std::vector<std::vector<TestRow*>> in_flight_;
   SamplingParams padding_sampling_;
+  StateSlot next_slot_ = 0;  // none is used again
   StepId next_step_ = 1;
   // Last, so that it is destroyed first: plans in flight read the rows' sampling parameters.
   std::unique_ptr<Engine> engine_;

@@ -74,7 +74,8 @@ TEST_P(GoldenSchedulesTest, GiveTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenSchedulesTest,
                          testing::Values("gemma4", "gemma4_moe", "gemma4_unified_text",
-                                         "muse_glimmer", "qwen3_vl_moe", "exaone_moe"),
+                                         "muse_glimmer", "qwen3_vl_moe", "exaone_moe", "lfm2",
+                                         "lfm2_moe"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -54,6 +54,46 @@ TEST(MemoryPlanTest, RoomyMachineGetsTheCpuDefaultLength) {
   EXPECT_EQ(plan.weight_format, DType::kBF16);
 }
 
+// Half of the layers are convolutions with states of 2 x 2048 floats: 256 KiB a slot.
+ModelConfig StatesConfig() {
+  ModelConfig config = BillionConfig();
+  config.architecture = "Lfm2ForCausalLM";
+  config.states.conv_length = 3;
+  config.states.conv_width = config.hidden_size;
+  for (size_t i = 0; i < config.layers.size(); i += 2) config.layers[i].mixer = Mixer::kShortConv;
+  return config;
+}
+
+TEST(MemoryPlanTest, StatesAreOfLayersWithoutKeysAndValues) {
+  const MemoryPlan plan = MustPlan(StatesConfig(), {.num_pages = 600}, 4096 * kGiB);
+  EXPECT_EQ(plan.kv_bytes_per_token, 32u * 1024) << "of 16 layers";
+  EXPECT_EQ(plan.limits.max_running_requests, 256);
+  EXPECT_EQ(plan.limits.num_state_slots, 3 * 256 + (1 << 14)) << "at most 2^14 for prefixes";
+  EXPECT_EQ(plan.state_bytes, uint64_t{3 * 256 + (1 << 14)} * 256 * 1024);
+  EXPECT_EQ(MustPlan(BillionConfig(), {}, 4096 * kGiB).limits.num_state_slots, 0);
+}
+
+TEST(MemoryPlanTest, FewSlotsOfStatesAreFewRequestsAtOnce) {
+  const ModelConfig config = StatesConfig();
+  const MemoryPlan roomy = MustPlan(config, {}, 4096 * kGiB);
+  ModelEngineOptions options;
+  options.max_seq_len = 64;
+  options.memory_ratio = 1;
+  const uint64_t fixed =
+      roomy.weight_bytes + MustPlan(config, options, 4096 * kGiB).workspace_bytes;
+  // Half of it is 44 slots: 4 for prefixes and those of 13 requests. An eighth is 11.
+  const MemoryPlan plan = MustPlan(config, options, fixed + 88 * 256 * 1024);
+  EXPECT_EQ(plan.limits.max_running_requests, 13);
+  EXPECT_EQ(plan.limits.num_state_slots, 3 * 13 + 11);
+  EXPECT_LE(plan.state_bytes + plan.kv_bytes, 88u * 256 * 1024);
+  EXPECT_GE(plan.limits.num_pages, 4);
+  const auto none = PlanMemory(config, options, fixed + 13 * 256 * 1024);
+  ASSERT_FALSE(none.ok());
+  EXPECT_NE(none.status().message().find("the states of one request take 1.8 MiB"),
+            std::string::npos)
+      << none.status().message();
+}
+
 // Keys and values follow the dtype of the weights in memory, quantized or not.
 TEST(MemoryPlanTest, KeysAndValuesAreBf16IfTheWeightsAre) {
   ModelEngineOptions options;

@@ -84,7 +84,7 @@ class Engine {
   virtual StepResult Collect() = 0;
 
   // Bytes of a block of `block_tokens` tokens, a multiple of the page size. 0: pages cannot be
-  // copied, because some layers keep keys and values in window pages.
+  // copied, because some layers keep keys and values in window pages, or have a state.
   virtual int64_t KvBlockBytes(int32_t block_tokens) const = 0;
   // Begins to copy the block in `pages` (one for each page of the block, or kNoPage) to the host,
   // after all launched steps. Null if there is no memory for it now: ask again after other copies

@@ -47,6 +47,7 @@ struct MemoryPlan {
   uint64_t kv_bytes_per_token = 0;      // of all layers
   uint64_t window_bytes_per_token = 0;  // of layers in window pages; 0 without such pages
   uint64_t kv_bytes = 0;
+  uint64_t state_bytes = 0;  // of layers with a state, in all slots
   uint64_t graph_bytes = 0;  // reserved for captured graphs, on a device
   EngineLimits limits;
   std::string max_seq_len_reason;  // "the model's", "what fits", "the CPU default", or the setting
