@@ -19,14 +19,17 @@ enum class Activation : uint8_t {
   kSigmoid,  // of a gate; not of a feed-forward part, and on the CPU only
 };
 
-// The first part of a layer, which mixes tokens. All but attention have a state: what they keep of a
-// sequence does not grow with its length. Formulas are at ShortConvParams and RecurrenceParams.
+// The first part of a layer, which mixes tokens. All but attention have a state: what they keep of
+// a sequence does not grow with its length. Formulas are at ShortConvParams and RecurrenceParams.
 enum class Mixer : uint8_t {
   kAttention,
   kShortConv,  // a short convolution between two gates (LFM2)
   kDeltaNet,   // a convolution, then the gated delta rule (Qwen3-Next, Qwen3.5)
   kMamba2,     // a convolution, then a selective state space (Granite 4, Nemotron-H)
 };
+
+// The most weights of a channel of a short convolution.
+inline constexpr int32_t kConvLengthMax = 8;
 
 // How queries and keys are normalised.
 enum class QkNorm : uint8_t {

@@ -303,7 +303,6 @@ struct ShortConvParams {
   int32_t length;  // L, from 2 to kConvLengthMax
   bool silu;
 };
-inline constexpr int32_t kConvLengthMax = 8;
 
 // Linear attention with decay. Each head h has a matrix S [N, P], and reads the queries and keys of
 // group g = h / (H / G). For each token of a row, in order:

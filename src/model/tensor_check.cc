@@ -234,8 +234,8 @@ struct KindOfLayers {
   uint64_t count;
 };
 
-// Layers whose tensors have equal shapes: of one LayerShape and mixer, with experts or without, with
-// keys and values of their own or of another layer.
+// Layers whose tensors have equal shapes: of one LayerShape and mixer, with experts or without,
+// with keys and values of their own or of another layer.
 std::vector<KindOfLayers> KindsOfLayers(const ModelConfig& config) {
   const auto are_alike = [&](int32_t a, int32_t b) {
     const LayerConfig& first = config.layers[static_cast<size_t>(a)];

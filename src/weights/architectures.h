@@ -9,8 +9,7 @@
 //   I feed-forward size, 2I fused gate and up
 //   X experts, J size of an expert, 2J fused gate and up, S size of the shared expert
 //   P per_layer_width, L*P that of all layers, VP per_layer_vocab
-//   StateConfig: C conv_width, LC conv_length; SH heads, SP value_dim, SV inner_width, SB outputs of
-//   the product of gains and decays; SI outputs of the product before the mixer
+//   C conv_width, LC conv_length of StateConfig; SI 3C, gates and the inputs of the convolution
 #pragma once
 
 #include <cstdint>

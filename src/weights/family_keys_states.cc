@@ -3,7 +3,6 @@
 #include <iterator>
 
 #include "minisgl/base/utf8.h"
-#include "minisgl/ops_params.h"
 #include "weights/config_keys.h"
 #include "weights/family_keys.h"
 #include "weights/layer_pattern.h"

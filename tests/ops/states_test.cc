@@ -33,7 +33,8 @@ struct Rows {
 
 constexpr int32_t kSlots = 9;
 
-// Rows of one, two and three segments, from nothing and from slots, some shorter than a convolution.
+// Rows of one, two and three segments, from nothing and from slots, some shorter than a
+// convolution.
 Rows MixedRows() {
   Rows rows;
   rows.Add(3, -1, 2);
