@@ -144,8 +144,7 @@ std::string FindSegmentFault(const BatchPlan& plan, const EngineLimits& limits) 
            !(segment.read == kZeroState && may_be_zero)) ||
           (goes_on && segment.read != plan.state_segments[next - 1].write)) {
         return fmt::format("row {}: a segment of {} tokens from state {} to {} of {}", row,
-                           segment.num_tokens, segment.read, segment.write,
-                           limits.num_state_slots);
+                           segment.num_tokens, segment.read, segment.write, limits.num_state_slots);
       }
       num_tokens += segment.num_tokens;
       written.push_back(segment.write);

@@ -18,6 +18,7 @@ class NaiveCache : public PrefixCache {
                          std::span<const PageId>) override {
     return {from, {}};
   }
+  bool AttachState(std::span<const TokenId>, StateSlot) override { return false; }
   void Evict(int32_t count, std::vector<PageId>*) override {
     MINISGL_CHECK(count == 0, "nothing can be evicted from a cache that keeps nothing");
   }

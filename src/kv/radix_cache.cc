@@ -8,6 +8,8 @@
 //  - In the list every parent is fresher than its children, because a path is always touched and
 //    unlocked from its deepest node up. The oldest entry is therefore a leaf, and eviction pops the
 //    end of the list without a search.
+//  - A snapshot is the state at the end of its node. So a node with one does not grow, a split
+//    leaves it to the lower node, and a node that loses its end loses it.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -72,8 +74,8 @@ class LruList {
 
 class RadixCache : public PrefixCache {
  public:
-  RadixCache(int32_t page_size, CacheObserver* observer)
-      : page_size_(static_cast<size_t>(page_size)), observer_(observer) {
+  RadixCache(int32_t page_size, CacheObserver* observer, StatePool* states)
+      : page_size_(static_cast<size_t>(page_size)), observer_(observer), states_(states) {
     MINISGL_CHECK(page_size >= 1, "page size {}", page_size);
     root_ = NewNode(nullptr);
   }
@@ -82,6 +84,7 @@ class RadixCache : public PrefixCache {
   void Unlock(PrefixNode* node) override;
   PrefixInsertion Insert(PrefixNode* from, int32_t first_page, std::span<const TokenId> tokens,
                          std::span<const PageId> pages) override;
+  bool AttachState(std::span<const TokenId> tokens, StateSlot slot) override;
   void Evict(int32_t count, std::vector<PageId>* freed) override;
   int32_t num_evictable() const override { return num_evictable_; }
   int32_t num_locked() const override { return num_locked_; }
@@ -106,10 +109,15 @@ class RadixCache : public PrefixCache {
   PrefixNode* Split(PrefixNode* lower, size_t num_pages);
   void Append(PrefixNode* node, std::span<const TokenId> tokens, std::span<const PageId> pages);
   void Touch(PrefixNode* node);
+  void CutToSnapshot(PrefixMatch* match) const;
+  bool HasSnapshot(const PrefixNode* node) const {
+    return states_ != nullptr && states_->SnapshotAt(node) != kZeroState;
+  }
   void CheckNode(const PrefixNode* node) const;
 
   size_t page_size_;
   CacheObserver* observer_;  // null: none
+  StatePool* states_;        // null: none
   PrefixNode* root_;
   // Owns the nodes. Never iterated for decisions.
   std::unordered_map<const PrefixNode*, std::unique_ptr<PrefixNode>> nodes_;
@@ -130,6 +138,7 @@ void RadixCache::DeleteLeaf(PrefixNode* leaf) {
   MINISGL_CHECK(leaf != root_ && leaf->children.empty(), "only a leaf can be removed");
   const auto place = leaf->parent->children.find(FirstPage(leaf->tokens));
   leaf->parent->children.erase(place);
+  if (states_ != nullptr) states_->Detach(leaf);
   nodes_.erase(leaf);
 }
 
@@ -187,7 +196,33 @@ PrefixMatch RadixCache::Match(std::span<const TokenId> tokens) {
     match.node = child;
   }
   Touch(match.node);
+  match.cached_pages = match.pages.size();
+  if (states_ != nullptr) CutToSnapshot(&match);
   return match;
+}
+
+void RadixCache::CutToSnapshot(PrefixMatch* match) const {
+  while (match->node != root_ && !HasSnapshot(match->node)) {
+    match->pages.resize(match->pages.size() - match->node->pages.size());
+    match->node = match->node->parent;
+  }
+  match->state = states_->SnapshotAt(match->node);
+  states_->Touch(match->node);
+}
+
+bool RadixCache::AttachState(std::span<const TokenId> tokens, StateSlot slot) {
+  PrefixNode* node = root_;
+  while (!tokens.empty()) {
+    PrefixNode* child = FindChild(node, tokens);
+    if (child == nullptr) return false;
+    const size_t common = CommonPages(child, tokens);
+    if (common < child->pages.size()) child = Split(child, common);
+    tokens = tokens.subspan(child->tokens.size());
+    node = child;
+  }
+  if (node == root_ || HasSnapshot(node)) return false;
+  states_->Attach(node, slot);
+  return true;
 }
 
 void RadixCache::Lock(PrefixNode* node) {
@@ -238,8 +273,8 @@ PrefixInsertion RadixCache::Insert(PrefixNode* from, int32_t first_page,
     }
     // A leaf that only the caller locks grows in place, so that an answer's pages do not become a
     // chain of tiny nodes. Another lock on the leaf would come to hold pages beyond its prefix.
-    const bool grows =
-        node != root_ && node->children.empty() && node->refs <= (node == from ? 1 : 0);
+    const bool grows = node != root_ && node->children.empty() &&
+                       node->refs <= (node == from ? 1 : 0) && !HasSnapshot(node);
     if (!grows) {
       PrefixNode* leaf = NewNode(node);
       const auto key = FirstPage(rest);
@@ -275,6 +310,7 @@ void RadixCache::Evict(int32_t count, std::vector<PageId>* freed) {
       lru_.Remove(leaf);
       DeleteLeaf(leaf);
     } else {
+      if (states_ != nullptr) states_->Detach(leaf);
       leaf->pages.resize(kept);
       leaf->tokens.resize(kept * page_size_);
     }
@@ -308,10 +344,11 @@ void RadixCache::CheckInvariants(std::span<PrefixNode* const> locked_nodes) cons
   for (const PrefixNode* locked : locked_nodes) {
     for (const PrefixNode* node = locked; node != nullptr; node = node->parent) ++refs[node];
   }
-  int32_t evictable = 0, locked = 0;
+  int32_t evictable = 0, locked = 0, snapshots = 0;
   size_t num_listed = 0;
   for (const auto& [node, owned] : nodes_) {
     CheckNode(node);
+    snapshots += HasSnapshot(node) ? 1 : 0;
     const auto found = refs.find(node);
     MINISGL_CHECK(node->refs == (found == refs.end() ? 0 : found->second),
                   "I5: {} locks counted, {} held", node->refs,
@@ -322,6 +359,9 @@ void RadixCache::CheckInvariants(std::span<PrefixNode* const> locked_nodes) cons
   MINISGL_CHECK(evictable == num_evictable_ && locked == num_locked_,
                 "I5: {} evictable and {} locked pages, counters say {} and {}", evictable, locked,
                 num_evictable_, num_locked_);
+  MINISGL_CHECK(
+      (states_ == nullptr ? 0 : states_->num_snapshots()) == snapshots && !HasSnapshot(root_),
+      "I3: {} snapshots in the tree, or one at its root", snapshots);
   // Oldest first: no parent may come before its child.
   std::unordered_set<const PrefixNode*> seen;
   for (const PrefixNode* node = lru_.oldest(); node != lru_.end(); node = node->fresher) {
@@ -350,8 +390,9 @@ std::vector<PageId> RadixCache::AllPages() const {
 
 }  // namespace
 
-std::unique_ptr<PrefixCache> MakeRadixCache(int32_t page_size, CacheObserver* observer) {
-  return std::make_unique<RadixCache>(page_size, observer);
+std::unique_ptr<PrefixCache> MakeRadixCache(int32_t page_size, CacheObserver* observer,
+                                            StatePool* states) {
+  return std::make_unique<RadixCache>(page_size, observer, states);
 }
 
 }  // namespace minisgl

@@ -21,7 +21,15 @@
 //       that the window after computed_len reaches
 //   I8  each request whose whole length was promised can have the window pages that it takes
 //   I14 idle: nothing is claimed
+// And for state slots:
+//   I1, I2  each is free, of one running request, or a snapshot in the cache
+//   I3  a snapshot is the state at the end of a node
+//   I5  pins are those of running requests
+//   I7  a running request has the state after launched_len tokens
+//   I8  each running request can have the slots that it was promised
+//   I13 no slot is written twice in a step, or read by one row and written by another
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "minisgl/base/check.h"
@@ -29,6 +37,20 @@
 
 namespace minisgl {
 namespace {
+
+// No slot is written twice, or read by one row and written by another.
+void CheckSegments(const BatchPlan& plan) {
+  std::unordered_map<StateSlot, int32_t> writers;
+  for (const StateSegment& segment : plan.state_segments) {
+    MINISGL_CHECK(writers.emplace(segment.write, segment.row).second,
+                  "I13: state {} is written twice in one step", segment.write);
+  }
+  for (const StateSegment& segment : plan.state_segments) {
+    const auto writer = writers.find(segment.read);
+    MINISGL_CHECK(writer == writers.end() || writer->second == segment.row,
+                  "I13: state {} is written by one row and read by another", segment.read);
+  }
+}
 
 void CheckPlan(const BatchPlan& plan, const EngineLimits& limits, const SchedulerOptions& options) {
   MINISGL_CHECK(plan.num_rows() >= 1 && plan.num_rows() <= limits.max_running_requests,
@@ -69,6 +91,7 @@ void CheckPlan(const BatchPlan& plan, const EngineLimits& limits, const Schedule
                                                  plan.window_slots.end());
   MINISGL_CHECK(window_slots.size() == plan.window_slots.size(),
                 "I13: a window slot is written twice in one step");
+  CheckSegments(plan);
   const std::unordered_set<int64_t> slots(plan.slots.begin(), plan.slots.end());
   MINISGL_CHECK(slots.size() == plan.slots.size(), "I13: a slot is written twice in one step");
 }
@@ -191,6 +214,7 @@ void Scheduler::Impl::CheckInvariants() const {
   for (PrefixNode* node : queues.sessions().Locks()) locked.push_back(node);
   for (PrefixNode* node : pages.saver().Locks()) locked.push_back(node);
   CheckSaves();
+  pages.states().CheckInvariants();
   pages.cache().CheckInvariants(taken, window_claims);
   pages.cache().cache().CheckInvariants(locked);
   pages.table().CheckInvariants(rows);

@@ -10,22 +10,30 @@
 namespace minisgl::sched {
 namespace {
 
-std::unique_ptr<PrefixCache> MakeCache(const SchedulerOptions& options, int32_t page_size) {
+std::unique_ptr<PrefixCache> MakeCache(const SchedulerOptions& options, int32_t page_size,
+                                       StatePool* states) {
   if (options.cache == CacheKind::kNaive) return MakeNaiveCache();
-  return MakeRadixCache(page_size, options.cache_observer);
+  return MakeRadixCache(page_size, options.cache_observer, states);
+}
+
+// A source writes whole pages. It knows of no window pages and no states: with those it is not
+// asked.
+KvSource* SourceOf(const EngineLimits& limits, const SchedulerOptions& options) {
 }
 
 }  // namespace
 
 PageLedger::PageLedger(const EngineLimits& limits, const SchedulerOptions& options)
     : page_size_(limits.page_size),
-      cache_(limits.num_pages, MakeCache(options, limits.page_size), limits.num_window_pages),
+      states_(limits, &running_),
+      cache_(limits.num_pages, MakeCache(options, limits.page_size, states_.pool()),
+             limits.num_window_pages),
       table_(limits.max_running_requests),
       windows_(limits, options.max_prefill_tokens, &cache_, &running_),
-      // A source writes whole pages and knows of no window pages: with those it is not asked.
-      loader_(limits.num_window_pages > 0 ? nullptr : options.kv_source, &cache_, limits.page_size),
-      saver_(limits.num_window_pages > 0 ? nullptr : options.kv_source, &cache_.cache(),
-             limits.page_size) {}
+      loader_(SourceOf(limits, options), &cache_, limits.page_size),
+      saver_(SourceOf(limits, options), &cache_.cache(), limits.page_size) {
+  states_.SetCache(&cache_.cache());
+}
 
 int64_t PageLedger::OwedPages() const {
   int64_t owed = 0;
@@ -78,6 +86,7 @@ bool PageLedger::LockIfRoom(const PrefixMatch& match, int64_t wanted) {
 void PageLedger::Unlock(const PrefixMatch& match) { cache_.cache().Unlock(match.node); }
 
 void PageLedger::Admit(RequestState* state, PrefixMatch match) {
+  states_.Begin(state, match);
   state->tree_pages = static_cast<int32_t>(match.pages.size());
   state->node = match.node;
   state->holds_lock = true;
@@ -157,6 +166,7 @@ void PageLedger::SetLaunched(RequestState* state, int64_t launched_len) {
 // read it.
 void PageLedger::Release(RequestState* state) {
   windows_.Unclaim(state, static_cast<size_t>(state->window_begin), state->pages.size());
+  states_.Release(state);
   cache_.cache().Unlock(state->node);
   state->holds_lock = false;
   const auto own =

@@ -1,5 +1,5 @@
-// What admitted requests hold: pages, a lock in the prefix cache, claims on window pages, and a row
-// of the page table.
+// What admitted requests hold: pages, a lock in the prefix cache, claims on window pages, state
+// slots, and a row of the page table.
 //
 // This is the only place that takes or returns any of them; others read. A request holds them from
 // Admit to Release, and is in running() for exactly that time. Two more owners of pages work beside
@@ -20,6 +20,7 @@
 #include "sched/kv_saver.h"
 #include "sched/request_state.h"
 #include "sched/request_table.h"
+#include "sched/state_ledger.h"
 #include "sched/window_ledger.h"
 
 namespace minisgl::sched {
@@ -37,6 +38,8 @@ class PageLedger {
   const CacheManager& cache() const { return cache_; }
   const RequestTable& table() const { return table_; }
   const WindowLedger& windows() const { return windows_; }
+  const StateLedger& states() const { return states_; }
+  StateLedger& states() { return states_; }
   const KvLoader& loader() const { return loader_; }
   KvLoader& loader() { return loader_; }
   const KvSaver& saver() const { return saver_; }
@@ -90,8 +93,12 @@ class PageLedger {
   // Moves whole computed pages of `state` into the prefix cache. If the cache had a page already,
   // the request maps that page, and its own is freed: after step `fence`, or now without one.
   InsertedPages InsertComputed(RequestState* state, std::optional<StepId> fence);
-  // computed_len of `state` has grown: gives up the window pages that its window moved past.
-  void AdvanceWindow(RequestState* state) { windows_.Advance(state); }
+  // computed_len of `state` has grown, and its whole pages are in the prefix cache: gives up the
+  // window pages that its window moved past, and leaves the snapshots that were planned.
+  void Advance(RequestState* state) {
+    windows_.Advance(state);
+    states_.Advance(state);
+  }
   // Sets launched_len and frees the pages past it. REQUIRES that no step in flight uses them.
   void SetLaunched(RequestState* state, int64_t launched_len);
   // Returns everything that `state` holds. The only way in which an admitted request does.
@@ -108,9 +115,10 @@ class PageLedger {
 
  private:
   int32_t page_size_;
+  std::vector<RequestState*> running_;
+  StateLedger states_;
   CacheManager cache_;
   RequestTable table_;
-  std::vector<RequestState*> running_;
   WindowLedger windows_;
   KvLoader loader_;
   KvSaver saver_;

@@ -4,8 +4,12 @@
 
 namespace minisgl::sched {
 
-PlanBuilder::PlanBuilder(StepId step, int32_t page_size, const WindowPool* windows)
-    : page_size_(page_size), windows_(windows), plan_(std::make_shared<BatchPlan>()) {
+PlanBuilder::PlanBuilder(StepId step, int32_t page_size, StateLedger* states,
+                         const WindowPool* windows)
+    : page_size_(page_size),
+      states_(states),
+      windows_(windows),
+      plan_(std::make_shared<BatchPlan>()) {
   plan_->step = step;
   plan_->row_begin.push_back(0);
 }
@@ -75,6 +79,9 @@ void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
     plan.slots.push_back(int64_t{page} * page_size_ + position % page_size_);
     if (windows_ != nullptr) plan.window_slots.push_back(WindowSlot(page, position));
   }
+  states_->AddSegments(state, count, num_drafts,
+                       wants_token && state->request.constraint != nullptr, plan.num_rows(),
+                       &plan.state_segments);
   const int32_t num_scored = state->NumScored(count);
   const int64_t scored_end = state->launched_len + count + (wants_token ? 0 : 1);
   state->launched_len += count;

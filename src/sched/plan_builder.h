@@ -10,13 +10,15 @@
 #include "minisgl/batch_plan.h"
 #include "minisgl/kv/window_pool.h"
 #include "sched/request_state.h"
+#include "sched/state_ledger.h"
 
 namespace minisgl::sched {
 
 class PlanBuilder {
  public:
   // `windows`: null if there are no window pages.
-  PlanBuilder(StepId step, int32_t page_size, const WindowPool* windows = nullptr);
+  PlanBuilder(StepId step, int32_t page_size, StateLedger* states,
+              const WindowPool* windows = nullptr);
 
   // Adds a row for the next `count` tokens of `state`, the last of them `drafts`, that samples if
   // `wants_token`, and scores the tokens that follow and are wanted. Advances launched_len,
@@ -35,6 +37,7 @@ class PlanBuilder {
   int64_t WindowSlot(PageId page, int64_t position) const;
 
   int32_t page_size_;
+  StateLedger* states_;
   const WindowPool* windows_;
   std::shared_ptr<BatchPlan> plan_;
   std::vector<RequestState*> rows_;

@@ -1,6 +1,7 @@
 #include "sched/prefill_manager.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -18,6 +19,14 @@ constexpr int32_t kBypassMax = 16;
 // cost of a step must not grow with the queue.
 constexpr size_t kLookMax = 64;
 
+// A new request has no hashes; one that was preempted returns with a part of its answer.
+void HashPages(RequestState* state, int32_t page_size) {
+  const size_t num_pages = state->tokens.size() / static_cast<size_t>(page_size);
+  if (state->page_hashes.size() != num_pages) {
+    state->page_hashes = ChainHashes(state->tokens, page_size);
+  }
+}
+
 }  // namespace
 
 void PrefillManager::Schedule() {
@@ -26,6 +35,7 @@ void PrefillManager::Schedule() {
     for (RequestState* state : running) {
       if (draft_->budget == 0) return;
       if (state->phase != Phase::kPrefill || state->is_chat() != is_chat) continue;
+      if (state->LacksMask()) continue;
       if (BudgetFor(*state) > 0) AddChunk(state);
     }
   }
@@ -49,6 +59,43 @@ void PrefillManager::AdmitNew() {
     num_ready = queues_->waiting().num_ready();
     AdmitFront();
   } while (pages_->running().empty() && queues_->waiting().num_ready() < num_ready);
+}
+
+bool PrefillManager::HoldForPrefix(RequestState* state, int32_t cached_pages) {
+  const int32_t end = queues_->HoldForPrefix(state, cached_pages);
+  if (end == 0) return false;
+  if (pages_->states().pool() == nullptr) return true;
+  // The one that computes the prefix leaves a snapshot where the two part.
+  for (RequestState* other : pages_->running()) {
+    if (end > other->tree_pages && end <= other->registered_pages &&
+        other->page_hashes[static_cast<size_t>(end - 1)] == state->awaited_hash) {
+      pages_->states().Want(other, int64_t{end} * context_->limits.page_size);
+    }
+  }
+  return true;
+}
+
+// Snapshots of a model with states: where a cached path without one ends, at the end of the prompt,
+// and where waiting prompts part from it; of those the ones that save most.
+void PrefillManager::PlanSnapshots(RequestState* state, int64_t cached_pages) {
+  StateLedger& states = pages_->states();
+  if (states.pool() == nullptr) return;
+  const int64_t page_size = context_->limits.page_size;
+  states.Want(state, cached_pages * page_size);
+  states.Want(state, (state->prefill_len - 1) / page_size * page_size);
+  std::map<int64_t, int64_t> saved;  // by pages in common, tokens
+  for (RequestState* other : queues_->waiting().Front(kLookMax)) {
+    HashPages(other, context_->limits.page_size);
+    const auto [mine, its] = std::mismatch(state->page_hashes.begin(), state->page_hashes.end(),
+                                           other->page_hashes.begin(), other->page_hashes.end());
+    const int64_t common =
+        std::min((mine - state->page_hashes.begin()), (other->shareable_len() / page_size));
+    if (common > cached_pages) saved[common] += (common - cached_pages) * page_size;
+  }
+  std::vector<std::pair<int64_t, int64_t>> order;  // what is saved, pages in common
+  for (const auto& [common, tokens] : saved) order.emplace_back(tokens, common);
+  std::sort(order.rbegin(), order.rend());
+  for (const auto& [tokens, common] : order) states.Want(state, common * page_size);
 }
 
 // Skips requests whose last token is still in flight; they keep their place. A request that does
@@ -92,13 +139,10 @@ void PrefillManager::AdmitFront() {
 PrefillManager::Admission PrefillManager::TryAdmit(RequestState* state) {
   const int32_t page_size = context_->limits.page_size;
   const std::span<const TokenId> known(state->tokens);
-  if (state->page_hashes.size() != known.size() / static_cast<size_t>(page_size)) {
-    // A new request, or one that was preempted and returns with a part of its answer.
-    state->page_hashes = ChainHashes(known, page_size);
-  }
+  HashPages(state, page_size);
   PrefixMatch match = pages_->Match(known.first(static_cast<size_t>(state->shareable_len())));
   const auto matched = static_cast<int32_t>(match.pages.size());
-  if (queues_->HoldForPrefix(state, matched)) return Admission::kWaits;
+  if (HoldForPrefix(state, static_cast<int32_t>(match.cached_pages))) return Admission::kWaits;
   const int64_t cached_len = int64_t{matched} * page_size;
   const std::optional<int64_t> load_len = pages_->loader().Lookup(*state, cached_len);
   if (!load_len) {
@@ -111,6 +155,7 @@ PrefillManager::Admission PrefillManager::TryAdmit(RequestState* state) {
                          state->preemptions >= kPreemptionsMax;
   const int64_t kept = state->request.session == 0 ? queues_->sessions().num_kept_pages() : 0;
   if (!pages_->windows().CanAdmit(*state, kept)) return Admission::kNoRoom;
+  if (!pages_->states().CanAdmit()) return Admission::kNoRoom;
   while (!pages_->LockIfRoom(match, WantedPages(*state, match))) {
     if (!DropSessionPrefixFor(*state, match)) return Admission::kNoRoom;
   }
@@ -147,7 +192,9 @@ int64_t PrefillManager::WantedPages(const RequestState& state, const PrefixMatch
 void PrefillManager::Admit(RequestState* state, PrefixMatch match, int64_t load_len) {
   queues_->waiting().Remove(state);
   queues_->waiting().CountAdmission();
+  const auto cached_pages = static_cast<int64_t>(match.cached_pages);
   pages_->Admit(state, std::move(match));
+  PlanSnapshots(state, cached_pages);
   state->device_len = static_cast<int64_t>(state->tokens.size());
   state->phase = Phase::kPrefill;
   if (pages_->cache().cache().keeps_pages()) queues_->StartComputing(state);

@@ -5,18 +5,18 @@
 
 namespace minisgl::sched {
 
-bool RequestQueues::HoldForPrefix(RequestState* state, int32_t matched_pages) {
+int32_t RequestQueues::HoldForPrefix(RequestState* state, int32_t matched_pages) {
   const int64_t shareable = state->shareable_len() / page_size_;
   int64_t end = matched_pages;
   while (end < shareable && computing_.Contains(state->page_hashes[static_cast<size_t>(end)])) {
     ++end;
   }
-  if (end == matched_pages) return false;
+  if (end == matched_pages) return 0;
   // For all pages that they have in common: one wait, whatever the number of chunks.
   state->awaited_hash = state->page_hashes[static_cast<size_t>(end - 1)];
   computing_.AddWaiter(state->awaited_hash, state);
   waiting_.Hold(state, kHeldByPrefix);
-  return true;
+  return static_cast<int32_t>(end);
 }
 
 void RequestQueues::StartComputing(RequestState* state) {

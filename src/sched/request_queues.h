@@ -28,9 +28,9 @@ class RequestQueues {
   const SessionTable& sessions() const { return sessions_; }
   const ComputingIndex& computing() const { return computing_; }
 
-  // Holds `state`, which matched `matched_pages` pages of the cache, if an admitted request is
-  // computing the pages after those. Returns true if so.
-  bool HoldForPrefix(RequestState* state, int32_t matched_pages);
+  // Holds `state`, of which `matched_pages` pages are cached, if an admitted request is computing
+  // the pages after those. Returns the end of the pages that it waits for; 0: it is not held.
+  int32_t HoldForPrefix(RequestState* state, int32_t matched_pages);
   // `state` was admitted and computes its whole pages past tree_pages: others may wait for them.
   void StartComputing(RequestState* state);
   // `state` computes pages [first, end) no longer: they are in the cache, or it was released.

@@ -46,6 +46,13 @@ enum HoldReason : uint8_t {
   kHeldByPrefix = 8
 };
 
+// A state slot of a running request.
+struct StateEntry {
+  StateSlot slot = kZeroState;
+  int64_t len = 0;        // it holds the state after so many tokens, or will
+  bool is_spare = false;  // beyond the slots that are promised to the request
+};
+
 struct RequestState {
   Request request;
   Phase phase = Phase::kWaiting;
@@ -80,6 +87,15 @@ struct RequestState {
   // Hashes [tree_pages, registered_pages) are in the index of pages being computed.
   int32_t registered_pages = 0;
   uint64_t awaited_hash = 0;  // of the page that it waits for, while held by kHeldByPrefix
+
+  // With states. Its own slots; the snapshot that it goes on from, with a pin, and the length of
+  // that; of its own slots, the length of the one to leave as a snapshot at its end, 0: none; and
+  // sorted lengths of snapshots that are planned.
+  std::vector<StateEntry> states;
+  StateSlot pinned_state = kZeroState;
+  int64_t pinned_len = 0;
+  int64_t kept_state_len = 0;
+  std::vector<int64_t> wanted_states;
 
   int64_t in_flight = 0;  // number of launched steps with a row of it
 

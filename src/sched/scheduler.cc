@@ -175,7 +175,8 @@ void Scheduler::Impl::DraftStep() {
 }
 
 Scheduler::Impl::InFlight Scheduler::Impl::BuildStep() {
-  sched::PlanBuilder builder(next_step, context.limits.page_size, pages.cache().windows());
+  sched::PlanBuilder builder(next_step, context.limits.page_size, &pages.states(),
+                             pages.cache().windows());
   InFlight step;
   for (const sched::StepDraft::Row& row : draft.decode) {
     builder.AddRow(row.state, row.count, true, row.drafts);
@@ -244,16 +245,20 @@ void Scheduler::Impl::CollectRow(RequestState* state, int32_t kv_len, int32_t nu
       pacer.CountVerified(num_drafts, accepted, state->answer_len());
     }
   }
+  // Tokens that are accepted and must be computed again, for their state, do not count as computed.
+  int64_t state_len = kv_len;
   if ((num_drafts > 0 || accepted < 0) && state->phase != Phase::kWaiting) {
-    RollBack(state, known_len + accepted);
+    state_len = RollBack(state, known_len + accepted);
   }
   if (!row.scored.empty() && !CollectScored(state, known_len, row)) return;
-  if (accepted < 0) return CollectWithoutMask(state, known_len, row);
+  if (accepted < 0) return CollectWithoutMask(state, known_len, state_len, row);
   // Tokens accepted past an end are dropped; `state` may be deleted by then.
-  bool goes_on = CollectToken(state, known_len, row);
+  bool goes_on = CollectToken(state, std::min<int64_t>(known_len, state_len), row);
   for (int32_t i = 0; i < accepted && goes_on; ++i) {
-    goes_on = CollectToken(state, known_len + 1 + i, row.more[static_cast<size_t>(i)]);
+    goes_on = CollectToken(state, std::min(known_len + 1 + i, state_len),
+                           row.more[static_cast<size_t>(i)]);
   }
+  if (goes_on && state_len < known_len + accepted) ComputeAgain(state);
   // Other tokens came than those after which a mask is being made.
   if (goes_on && state->awaited_mask != static_cast<int64_t>(state->tokens.size())) {
     state->awaited_mask = -1;
@@ -285,11 +290,18 @@ void Scheduler::Impl::EndNonFinite(RequestState* state, int64_t computed_len) {
       fmt::format("the model gave logits that are not finite after {} tokens", computed_len));
 }
 
-void Scheduler::Impl::RollBack(RequestState* state, int64_t launched_len) {
+int64_t Scheduler::Impl::RollBack(RequestState* state, int64_t launched_len) {
   MINISGL_CHECK(state->in_flight == 0, "request {} is rolled back with a step in flight",
                 state->request.id);
-  pages.SetLaunched(state, launched_len);
+  const int64_t state_len = pages.states().RollBack(state, launched_len);
+  pages.SetLaunched(state, state_len);
   state->device_len = launched_len + 1;
+  return state_len;
+}
+
+void Scheduler::Impl::ComputeAgain(RequestState* state) {
+  state->phase = Phase::kPrefill;
+  state->prefill_len = state->device_len = static_cast<int64_t>(state->tokens.size());
 }
 
 bool Scheduler::Impl::CollectToken(RequestState* state, int64_t computed_len,
@@ -309,7 +321,7 @@ bool Scheduler::Impl::CollectToken(RequestState* state, int64_t computed_len,
   if (state->phase != Phase::kWaiting) {
     state->computed_len = std::max(state->computed_len, computed_len);
     InsertComputedPages(state);
-    pages.AdvanceWindow(state);
+    pages.Advance(state);
   }
   return row.outcome != RowResult::Outcome::kToken || AcceptToken(state, row);
 }
@@ -463,7 +475,7 @@ bool Scheduler::Impl::WaitsOutside() const {
   if (pages.loader().num_abandoned_pages() > 0 || pages.saver().num_dropping() > 0) return true;
   bool any_mask = false;
   for (const RequestState* state : pages.running()) {
-    const bool awaits_mask = state->phase == Phase::kDecode && state->LacksMask();
+    const bool awaits_mask = state->phase != Phase::kLoading && state->LacksMask();
     if (!awaits_mask && state->phase != Phase::kLoading) return false;
     any_mask = any_mask || awaits_mask;
   }
@@ -563,6 +575,12 @@ SchedulerStats Scheduler::Stats() const {
     stats.window_pages_total = cache.windows()->num_window_pages();
     stats.window_pages_free = cache.windows()->num_free();
     stats.reclaimed_window_pages = cache.windows()->num_reclaimed();
+  }
+  if (const StatePool* states = impl_->pages.states().pool(); states != nullptr) {
+    stats.state_slots_total = states->num_slots();
+    stats.state_slots_free = states->num_free();
+    stats.snapshots = states->num_snapshots();
+    stats.evicted_snapshots = states->num_evicted();
   }
   stats.sessions = sessions.size();
   stats.session_pages = sessions.num_pages();

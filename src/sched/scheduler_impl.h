@@ -82,9 +82,13 @@ struct Scheduler::Impl {
                   const RowResult& row);
   // A row whose token is dropped, because its mask was not made: it is computed again when the
   // mask is there.
-  void CollectWithoutMask(RequestState* state, int64_t known_len, const RowResult& row);
+  void CollectWithoutMask(RequestState* state, int64_t known_len, int64_t state_len,
+                          const RowResult& row);
   // Reduces lengths and pages of `state` to what was accepted. REQUIRES no step in flight with it.
-  void RollBack(RequestState* state, int64_t launched_len);
+  // Returns the length of which there is a state, at most `launched_len`; without states, that.
+  int64_t RollBack(RequestState* state, int64_t launched_len);
+  // The known tokens of `state` past launched_len are computed as a prompt is.
+  void ComputeAgain(RequestState* state);
   // KV below `computed_len` is written, and `row` was sampled after it. Returns false if that ended
   // the request.
   bool CollectToken(RequestState* state, int64_t computed_len, const RowResult& row);

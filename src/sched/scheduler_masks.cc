@@ -60,14 +60,15 @@ std::optional<StepMasks> Scheduler::Impl::TakeMasks() {
   return masks;
 }
 
-void Scheduler::Impl::CollectWithoutMask(RequestState* state, int64_t known_len,
+void Scheduler::Impl::CollectWithoutMask(RequestState* state, int64_t known_len, int64_t state_len,
                                          const RowResult& row) {
   // Among all tokens, so it is no fault of a mask.
   if (row.outcome == RowResult::Outcome::kNonFinite) return EndNonFinite(state, known_len);
   if (state->phase == Phase::kWaiting) return;
-  state->computed_len = std::max(state->computed_len, known_len - 1);
+  state->computed_len = std::max(state->computed_len, std::min(known_len - 1, state_len));
   InsertComputedPages(state);
-  pages.AdvanceWindow(state);
+  pages.Advance(state);
+  if (state_len < known_len - 1) ComputeAgain(state);
   // Requests that wait for the page of its last token must not wait for the mask.
   queues.StopComputing(*state, state->tree_pages, state->registered_pages);
   state->registered_pages = std::min(state->registered_pages, state->tree_pages);

@@ -219,8 +219,12 @@ TEST_F(PlanCheckTest, EachFaultOfStateSegmentsIsFound) {
   const std::vector<std::function<void(std::vector<StateSegment>*)>> mutations = {
       [](auto* segments) { segments->clear(); },
       [](auto* segments) { segments->pop_back(); },
-      [](auto* segments) { segments->push_back({1, 1, 2, 3}); },
-      [](auto* segments) { segments->push_back({2, 1, 2, 3}); },
+      [](auto* segments) {
+        segments->push_back({1, 1, 2, 3});
+      },
+      [](auto* segments) {
+        segments->push_back({2, 1, 2, 3});
+      },
       [](auto* segments) { std::swap((*segments)[0], (*segments)[1]); },
       [](auto* segments) { (*segments)[0].num_tokens = 2; },
       [](auto* segments) { (*segments)[1].num_tokens = 3, (*segments)[2].num_tokens = 0; },

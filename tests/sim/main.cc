@@ -45,7 +45,7 @@ int RunSeeds(uint64_t first, uint64_t count) {
   int64_t steps = 0, preemptions = 0, remapped = 0, evicted = 0, reclaimed = 0, aborted = 0,
           failed = 0;
   int64_t drafted = 0, accepted = 0, loaded = 0, failed_loads = 0, turns = 0, scored = 0;
-  int64_t saved = 0, dropped = 0;
+  int64_t saved = 0, dropped = 0, from_snapshots = 0, evicted_snapshots = 0;
   uint64_t violations = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     const Workload workload = DrawWorkload(seed);
@@ -63,6 +63,8 @@ int RunSeeds(uint64_t first, uint64_t count) {
     saved += outcome.stats.saved_pages;
     dropped += outcome.stats.dropped_pages;
     failed_loads += outcome.stats.failed_loads;
+    if (workload.limits.num_state_slots > 0) from_snapshots += outcome.stats.cached_tokens;
+    evicted_snapshots += outcome.stats.evicted_snapshots;
     turns += outcome.turns;
     scored += outcome.stats.scored_tokens;
     if (!outcome.violation.empty() && ++violations <= 5) Report(workload, outcome);
@@ -73,9 +75,9 @@ int RunSeeds(uint64_t first, uint64_t count) {
           "{} preemptions, {} pages remapped, {} evicted, {} window pages reclaimed, {} aborts, {} "
           "failures\n"
           "{} drafts, {} accepted, {} tokens loaded, {} loads failed, {} turns, {} tokens scored\n"
-          "{} pages saved, {} dropped\n",
+          "{} pages saved, {} dropped; {} tokens from snapshots, {} snapshots evicted\n",
           preemptions, remapped, evicted, reclaimed, aborted, failed, drafted, accepted, loaded,
-          failed_loads, turns, scored, saved, dropped)
+          failed_loads, turns, scored, saved, dropped, from_snapshots, evicted_snapshots)
           .c_str(),
       stdout);
   std::fputs(fmt::format("{} seeds, {} violations, {:.0f} steps/s\n", count, violations,

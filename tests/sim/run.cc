@@ -202,6 +202,10 @@ void Runner::Launch(std::shared_ptr<const BatchPlan> plan) {
   if (!plan->window_slots.empty()) {
     Trace(fmt::format("window slots {}", fmt::join(plan->window_slots, ",")));
   }
+  for (const StateSegment& segment : plan->state_segments) {
+    Trace(fmt::format("row {}: {} tokens from state {} to {}", segment.row, segment.num_tokens,
+                      segment.read, segment.write));
+  }
   if (next_fault_ < workload_.faults.size() &&
       workload_.faults[next_fault_].step <= outcome_.steps) {
     const Fault& fault = workload_.faults[next_fault_++];
@@ -313,6 +317,8 @@ void Runner::CheckAnswers() {
   Require(scheduler_->Stats().pages_free == workload_.limits.num_pages, "I14: a page is lost");
   Require(scheduler_->Stats().window_pages_free == workload_.limits.num_window_pages,
           "I14: a window page is lost");
+  Require(scheduler_->Stats().state_slots_free == workload_.limits.num_state_slots,
+          "I14: a state slot is lost");
 }
 
 }  // namespace

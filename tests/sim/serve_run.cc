@@ -353,6 +353,8 @@ void ServeRunner::CheckEnd() {
   Require(scheduler.Stats().pages_free == workload_.limits.num_pages, "I14: a page is lost");
   Require(scheduler.Stats().window_pages_free == workload_.limits.num_window_pages,
           "I14: a window page is lost");
+  Require(scheduler.Stats().state_slots_free == workload_.limits.num_state_slots,
+          "I14: a state slot is lost");
 }
 
 }  // namespace

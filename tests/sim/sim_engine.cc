@@ -36,6 +36,7 @@ SimEngine::SimEngine(const EngineLimits& limits, int64_t end_rate)
     : limits_(limits),
       end_rate_(end_rate),
       shadow_(static_cast<size_t>(limits.num_pages) * static_cast<size_t>(limits.page_size), 0),
+      states_(static_cast<size_t>(limits.num_state_slots), 0),
       is_loading_(static_cast<size_t>(limits.num_pages), false),
       window_shadow_((static_cast<size_t>(limits.num_window_pages) + 1) *
                          static_cast<size_t>(limits.page_size),
@@ -161,6 +162,8 @@ std::vector<uint64_t> SimEngine::RunRow(const BatchPlan& plan, int row, RowResul
   const int64_t first_sampled = end - 1 - plan.num_drafts[at];
   const int64_t scored_end = end - (plan.wants_token[at] != 0 ? 1 : 0);
   std::vector<uint64_t> prefixes;
+  // Before the row's first token, and after each of its tokens.
+  std::vector<uint64_t> states = {1};
   uint64_t prefix = 1;
   for (int64_t position = 0; position < end; ++position) {
     const TokenId token = tokens[static_cast<size_t>(position)];
@@ -168,6 +171,8 @@ std::vector<uint64_t> SimEngine::RunRow(const BatchPlan& plan, int row, RowResul
       Violate(fmt::format("step {}: row {} has no token at {}", plan.step, row, position));
     }
     prefix = Extend(prefix, token);
+    if (position < end - plan.extend_len(row)) states.clear();
+    states.push_back(prefix);
     VisitToken(plan, row, position, prefix);
     if (limits_.num_window_pages > 0) VisitWindowToken(plan, row, position, prefix);
     if (plan.wants_token[at] != 0 && position >= first_sampled) {
@@ -177,7 +182,32 @@ std::vector<uint64_t> SimEngine::RunRow(const BatchPlan& plan, int row, RowResul
       result->scored.push_back(ScoreToken(plan, row, position, prefix));
     }
   }
+  if (limits_.num_state_slots > 0) RunSegments(plan, row, states);
   return prefixes;
+}
+
+void SimEngine::RunSegments(const BatchPlan& plan, int row, std::span<const uint64_t> states) {
+  size_t at = 0;
+  bool is_first = true;
+  for (const StateSegment& segment : plan.state_segments) {
+    if (segment.row != row) continue;
+    const uint64_t held =
+        segment.read == kZeroState ? 1 : states_[static_cast<size_t>(segment.read)];
+    if (held != states[at]) {
+      Violate(fmt::format("step {}: row {} goes on from another prefix's state in slot {}",
+                          plan.step, row, segment.read));
+    }
+    at += static_cast<size_t>(segment.num_tokens);
+    if (at >= states.size() || segment.read == segment.write) {
+      Violate(fmt::format("step {}: row {} has a wrong segment", plan.step, row));
+      return;
+    }
+    states_[static_cast<size_t>(segment.write)] = states[at];
+    is_first = false;
+  }
+  if (at + 1 != states.size() || is_first) {
+    Violate(fmt::format("step {}: row {} has segments of {} tokens", plan.step, row, at));
+  }
 }
 
 void SimEngine::SampleRow(const BatchPlan& plan, int row, std::span<const uint64_t> prefixes,

@@ -7,6 +7,8 @@
 // Steps take effect at Launch, in order, as on a stream; results wait for Collect. If a scheduler
 // frees a page too early, a later step overwrites it, and that is found.
 //
+// Each of its state slots stores the hash of the prefix whose state it holds.
+//
 // With window pages it has layers of both kinds: a row writes both, reads all earlier positions in
 // its pages, and the positions within its tokens' windows in its window pages.
 #pragma once
@@ -63,7 +65,8 @@ class SimEngine : public Engine {
   // read is taken no step may write its pages, and until a block is written none may use its pages.
   static constexpr int kCopiesMax = 3;
   int64_t KvBlockBytes(int32_t block_tokens) const override {
-    return limits_.num_window_pages > 0 ? 0 : block_tokens * int64_t{sizeof(uint64_t)};
+    const bool has_only_pages = limits_.num_window_pages == 0 && limits_.num_state_slots == 0;
+    return !has_only_pages ? 0 : block_tokens * int64_t{sizeof(uint64_t)};
   }
   std::unique_ptr<KvBlockCopy> ReadPages(std::span<const PageId> pages) override;
   std::unique_ptr<KvBlockCopy> BeginWrite(std::span<const PageId> pages) override;
@@ -105,6 +108,9 @@ class SimEngine : public Engine {
   void VisitToken(const BatchPlan& plan, int row, int64_t position, uint64_t prefix);
   // The same in the window pages.
   void VisitWindowToken(const BatchPlan& plan, int row, int64_t position, uint64_t prefix);
+  // Checks the state that the row begins from, and writes those of its segments. `states`: the
+  // prefixes before the row's first token, and after each of its tokens.
+  void RunSegments(const BatchPlan& plan, int row, std::span<const uint64_t> states);
   std::vector<PageId> PagesRead(const BatchPlan& plan, int row) const;
   void Violate(const std::string& what);
   using Table = std::vector<std::vector<int32_t>>;  // [rows][pages]
@@ -113,6 +119,7 @@ class SimEngine : public Engine {
   EngineLimits limits_;
   int64_t end_rate_;
   std::vector<uint64_t> shadow_;         // [slots] the prefix each was written for; 0: never
+  std::vector<uint64_t> states_;         // [state slots] likewise
   std::vector<bool> is_loading_;         // [pages] a load writes it
   std::vector<uint64_t> window_shadow_;  // [window slots, and those of the dummy]
   Table page_table_, window_table_;

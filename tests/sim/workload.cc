@@ -205,6 +205,18 @@ void DrawWindows(Workload* workload) {
   limits.num_window_pages = static_cast<int32_t>(std::min<int64_t>(wanted, limits.num_pages));
 }
 
+// Slots for states, from the need of one request up to more than all can use. Drawn by separate
+// dice, as windows are, and not beside those.
+void DrawStates(Workload* workload) {
+  Dice dice(workload->seed ^ 0xA54FF53A5F1D36F1ull);
+  EngineLimits& limits = workload->limits;
+  const bool has_source = workload->source.exists || workload->store.exists;
+  if (has_source || limits.num_window_pages > 0 || !dice.OneIn(2)) return;
+  const int32_t of_request = std::max(limits.max_in_flight, 2) + 1;
+  const int64_t requests = dice.Pick(1, 1, 2, 3, limits.max_running_requests);
+  limits.num_state_slots = static_cast<int32_t>(requests * of_request + dice.Pick(0, 1, 3, 30));
+}
+
 // Scored prompts: of all tokens, of those from some position on, or of the last; a third of them
 // without an answer. Drawn by separate dice, as windows are.
 void DrawScored(Workload* workload) {
@@ -307,6 +319,7 @@ Workload DrawWorkload(uint64_t seed) {
   DrawGrammars(&workload);
   DrawStore(stems, &workload);
   DrawWindows(&workload);
+  DrawStates(&workload);
   DrawScored(&workload);
   return workload;
 }
@@ -331,6 +344,7 @@ std::string Workload::Describe() const {
     text += fmt::format("; {} drafts a row, {} a step, right {} %, none {} %", options.max_drafts,
                         limits.max_step_drafts, drafter.right_percent, drafter.none_percent);
   }
+  if (limits.num_state_slots > 0) text += fmt::format("; {} state slots", limits.num_state_slots);
   if (source.exists) {
     text += fmt::format("; a source: has {} %, unknown {} %, delay {}, fails {} %, then {}",
                         source.has_percent, source.unknown_percent, source.delay_max,

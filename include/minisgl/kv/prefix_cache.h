@@ -14,6 +14,7 @@
 
 #include "minisgl/base/ids.h"
 #include "minisgl/kv/cache_observer.h"
+#include "minisgl/kv/state_pool.h"
 
 namespace minisgl {
 
@@ -22,6 +23,10 @@ struct PrefixNode;  // of the implementation; stays valid while locked
 struct PrefixMatch {
   PrefixNode* node = nullptr;  // ends exactly at the match; the root if nothing matched
   std::vector<PageId> pages;   // of the matched prefix, from position 0 on
+  // With states: the match ends where the deepest snapshot is, and that is in slot `state`;
+  // `cached_pages` pages of the prefix are cached.
+  StateSlot state = kZeroState;
+  size_t cached_pages = 0;
 };
 
 struct PrefixInsertion {
@@ -37,7 +42,7 @@ class PrefixCache {
   virtual ~PrefixCache() = default;
 
   // Returns the longest cached prefix of `tokens` in whole pages, and marks it as used now. May
-  // split a node.
+  // split a node. With states it is the longest one that ends at a snapshot.
   virtual PrefixMatch Match(std::span<const TokenId> tokens) = 0;
 
   virtual void Lock(PrefixNode* node) = 0;
@@ -49,6 +54,10 @@ class PrefixCache {
   virtual PrefixInsertion Insert(PrefixNode* from, int32_t first_page,
                                  std::span<const TokenId> tokens,
                                  std::span<const PageId> pages) = 0;
+
+  // Makes the taken `slot` the snapshot after `tokens`, which are whole pages and at least one.
+  // Returns false, and leaves the slot to the caller, if they are not cached or have a snapshot.
+  virtual bool AttachState(std::span<const TokenId> tokens, StateSlot slot) = 0;
 
   // Drops `count` pages, least recently used first, and appends them to `freed`. REQUIRES count <=
   // num_evictable(). Costs O(pages dropped): no walk of the tree.
@@ -69,8 +78,10 @@ class PrefixCache {
   virtual std::vector<PageId> AllPages() const = 0;
 };
 
-// page_size >= 1. `observer` may be null; otherwise it outlives the cache.
-std::unique_ptr<PrefixCache> MakeRadixCache(int32_t page_size, CacheObserver* observer = nullptr);
+// page_size >= 1. `observer` and `states` (of a model with recurrent layers) may be null; otherwise
+// they outlive the cache.
+std::unique_ptr<PrefixCache> MakeRadixCache(int32_t page_size, CacheObserver* observer = nullptr,
+                                            StatePool* states = nullptr);
 std::unique_ptr<PrefixCache> MakeNaiveCache();
 
 }  // namespace minisgl

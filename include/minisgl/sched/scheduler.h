@@ -100,6 +100,8 @@ struct SchedulerStats {
   int64_t pages_total = 0, pages_free = 0, pages_cached = 0, pages_locked = 0, pages_peak = 0;
   // Window pages: reclaimed ones were taken from pages that stayed in the cache.
   int64_t window_pages_total = 0, window_pages_free = 0, reclaimed_window_pages = 0;
+  // Of a model with states: evicted snapshots were dropped to make room.
+  int64_t state_slots_total = 0, state_slots_free = 0, snapshots = 0, evicted_snapshots = 0;
   int64_t remapped_pages = 0;  // computed twice, given back
   int64_t evicted_pages = 0;
   int64_t recomputed_tokens = 0;  // computed before, and again after a preemption
