@@ -19,6 +19,8 @@ std::unique_ptr<PrefixCache> MakeCache(const SchedulerOptions& options, int32_t 
 // A source writes whole pages. It knows of no window pages and no states: with those it is not
 // asked.
 KvSource* SourceOf(const EngineLimits& limits, const SchedulerOptions& options) {
+  const bool has_only_pages = limits.num_window_pages == 0 && limits.num_state_slots == 0;
+  return has_only_pages ? options.kv_source : nullptr;
 }
 
 }  // namespace

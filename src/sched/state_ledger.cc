@@ -60,9 +60,7 @@ int64_t StateLedger::Owed() const {
   return owed;
 }
 
-bool StateLedger::CanAdmit() const {
-  return pool_ == nullptr || NumSpare() >= entitled_;
-}
+bool StateLedger::CanAdmit() const { return pool_ == nullptr || NumSpare() >= entitled_; }
 
 int64_t StateLedger::NumSpare() const {
   return pool_->num_available() + pool_->num_pinned() - Owed();
@@ -180,13 +178,13 @@ bool StateLedger::AdvanceEntry(RequestState* state, const StateEntry& entry) {
   if (is_cached && IsWanted(*state, entry.len)) {
     std::erase(state->wanted_states, entry.len);
     if (Leave(*state, entry)) {
+      if (entry.len > state->kept_state_len) state->kept_state_len = 0;
       if (!is_last) return false;
       // The next row reads it, or one in flight that may be rolled back to it.
       Unpin(state);
       pool_->Pin(entry.slot);
       state->pinned_state = entry.slot;
       state->pinned_len = entry.len;
-      state->kept_state_len = 0;
       return false;
     }
   }
