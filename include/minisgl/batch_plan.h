@@ -30,9 +30,9 @@ struct TokenPoolWrite {
   int32_t offset;
 };
 
-// Layers with a state (recurrent layers, convolutions) run over the tokens of a row in segments, one
-// after the other: the state is read from a slot, and the state after the last token is written to
-// another. A slot holds the states of all such layers for one sequence at one position.
+// Layers with a state (recurrent layers, convolutions) run over the tokens of a row in segments,
+// one after the other: the state is read from a slot, and the state after the last token is written
+// to another. A slot holds the states of all such layers for one sequence at one position.
 struct StateSegment {
   int32_t row;         // of the plan
   int32_t num_tokens;  // at least 1

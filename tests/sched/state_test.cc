@@ -71,7 +71,7 @@ TEST(StateTest, PromptsThatWaitTogetherShareWhatTheyHaveInCommon) {
   for (const int depth : {0, 1}) {
     SimDriver driver(StateLimits(40), Options(32), depth, kEndRate);
     AnswerAll(driver, {Branch(2, 41, 20), Branch(3, 41, 21), Branch(4, 41, 22), Branch(5, 81, 23),
-                 Branch(6, 81, 24)});
+                       Branch(6, 81, 24)});
     for (const RequestId id : {3, 4}) EXPECT_EQ(CachedOf(driver, id), 40) << id;
     // One of these computes the other 40 tokens.
     EXPECT_EQ(CachedOf(driver, 5), 40);
@@ -181,7 +181,8 @@ TEST(StateTest, RejectedDraftsLeaveTheStateBeforeThem) {
     options.cache = CacheKind::kNaive;
     options.max_drafts = 3;
     options.drafter = std::make_shared<WrongDrafter>();
-    SimDriver driver(StateLimits(has_spare ? kSlotsOfRequest + 3 : kSlotsOfRequest), options, 0, kEndRate);
+    SimDriver driver(StateLimits(has_spare ? kSlotsOfRequest + 3 : kSlotsOfRequest), options, 0,
+                     kEndRate);
     AnswerAll(driver, {MakeRequest(1, 10, 40)});
     const SchedulerStats stats = driver.scheduler().Stats();
     EXPECT_GT(stats.drafted_tokens, 0);

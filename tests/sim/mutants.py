@@ -267,7 +267,6 @@ MUTANTS = [
     ("states: a snapshot that the next row reads is given up", "sched/state_ledger.cc", "if (!is_last) return false;", "return false;"),
     ("states: those of a request that ends are lost", "sched/state_ledger.cc", "    if (!stays) pool_->Give(entry.slot);\n", ""),
     ("states: a snapshot is left for another length", "sched/state_ledger.cc", "first(static_cast<size_t>(entry.len))", "first(static_cast<size_t>(entry.len - (entry.len > page_size_ ? page_size_ : 0)))"),
-    ("states: a snapshot is left before its row is computed", "sched/state_ledger.cc", "return entry.len <= state->computed_len &&", "return entry.len <= state->launched_len &&"),
     ("states: an evicted snapshot is still its node's", "kv/state_pool.cc", "  slot_of_.erase(entry.node);\n", ""),
     # Prefixes that are saved, and loaded from where they were saved.
     ("saves: the pages are not held", "sched/kv_saver.cc", "  cache_->Lock(save.node);\n", ""),
@@ -304,8 +303,8 @@ MUTANTS = [
 
 
 # The runtime's loop without its thread, and what that needs beside the rooms sched and kv.
-OTHERS = ["runtime/answer", "runtime/event_queue", "runtime/prefix_source", "runtime/serve_loop", "runtime/stop_filter", "runtime/trace_writer",
-          "base/check", "base/histogram", "base/json", "base/kernel_profile", "base/status", "base/utf8", "text/stream_decoder"]
+OTHERS = ["runtime/answer", "runtime/cache_event_writer", "runtime/event_queue", "runtime/prefix_source", "runtime/serve_loop", "runtime/stop_filter", "runtime/trace_writer",
+          "base/check", "base/histogram", "base/json", "base/kernel_profile", "base/sha256", "base/status", "base/utf8", "text/stream_decoder"]
 
 
 def compile_one(command, source, target):
