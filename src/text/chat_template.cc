@@ -3,13 +3,11 @@
 #include "minisgl/text/chat_template.h"
 
 #include <algorithm>
-#include <exception>
 #include <functional>
-#include <new>
 #include <set>
 
 #include "minisgl/base/utf8.h"
-#include "text/jinja/error.h"
+#include "text/jinja/guard.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/lexer.h"
 #include "text/jinja/parser.h"
@@ -108,21 +106,7 @@ std::vector<TextPiece> Pieces(const Text& text) {
   return pieces;
 }
 
-// Calls `body` and converts exceptions to a Status that names `name` and the line.
-template <typename Body>
-Status Guard(const std::string& name, Body body) {
-  try {
-    body();
-    return {};
-  } catch (const jinja::Error& error) {
-    return BadInput("{}:{}: {}", name, std::max(1, error.line()), error.what());
-  } catch (const std::bad_alloc&) {
-    return MakeStatus(StatusCode::kOutOfMemory, "{}: no memory for the chat template", name);
-  } catch (const std::exception& error) {
-    return MakeStatus(StatusCode::kInternal, "{}: the chat template fails ({})", name,
-                      Visible(error.what()));
-  }
-}
+constexpr const char* kOfModel = "the chat template";
 
 class JinjaTemplate : public ChatTemplate {
  public:
@@ -135,7 +119,7 @@ class JinjaTemplate : public ChatTemplate {
 
   Result<std::vector<TextPiece>> Render(const ChatInput& input) const override {
     std::vector<TextPiece> pieces;
-    MINISGL_RETURN_IF_ERROR(Guard(name_, [&] {
+    MINISGL_RETURN_IF_ERROR(jinja::Guard(name_, kOfModel, [&] {
       jinja::Interpreter interpreter(Variables(input), input.now, input.cancelled);
       pieces = Pieces(interpreter.Run(block_));
     }));
@@ -186,7 +170,7 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Parse(std::string_view sourc
   }
   text::jinja::Block block;
   std::set<std::string, std::less<>> names;
-  MINISGL_RETURN_IF_ERROR(text::Guard(visible_name, [&] {
+  MINISGL_RETURN_IF_ERROR(text::jinja::Guard(visible_name, text::kOfModel, [&] {
     std::vector<text::jinja::Token> tokens = text::jinja::Lex(source);
     names = text::NamesRead(tokens);
     block = text::jinja::Parse(std::move(tokens));

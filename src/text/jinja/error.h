@@ -1,4 +1,4 @@
-// The exception of the lexer, parser and interpreter. It does not leave this room: chat_template.cc
+// The exception of the lexer, parser and interpreter. It does not leave this room: guard.h
 // converts it to a Status. Evaluation is deep mutual recursion, in which a Result at each level
 // would obscure the rules.
 #pragma once

@@ -245,7 +245,9 @@ Value Interpreter::EvalDict(const Expr& expr) {
 Value Interpreter::EvalConcat(const Expr& expr) {
   Text text;
   for (const ExprPtr& operand : expr.children) {
-    text.Append(StrOf(Eval(*operand)));
+    const Value value = Eval(*operand);
+    CheckDefined(value);
+    text.Append(StrOf(value));
     if (text.size() > TextBytesMax()) break;
   }
   return MakeText(std::move(text));

@@ -326,7 +326,14 @@ Text Interpreter::CaptureInScope(const Block& block) {
   return text;
 }
 
+void Interpreter::CheckDefined(const Value& value) const {
+  if (requires_defined_ && value.is_undefined()) {
+    Fail("'{}' is undefined", Visible(value.undefined_name()));
+  }
+}
+
 void Interpreter::Output(const Value& value) {
+  CheckDefined(value);
   if (value.is_text()) {
     ChargeWork(value.text().footprint());
     out_->Append(value.text());
@@ -376,6 +383,7 @@ void Interpreter::SetVariable(std::string_view name, Value value) {
 Value Interpreter::Filter(std::string_view name, const Value& input,
                           const CallArguments& arguments) {
   const Nest nest(this);
+  if (name != "default" && name != "d") CheckDefined(input);
   return ApplyFilter(this, name, input, arguments);
 }
 

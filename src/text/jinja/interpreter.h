@@ -75,6 +75,8 @@ class Interpreter {
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
+  // From now on a missing variable is an error where it is written or filtered, `default` aside.
+  void RequireDefined() { requires_defined_ = true; }
   // Runs the template and returns its output. Called once.
   Text Run(const Block& block);
 
@@ -136,6 +138,8 @@ class Interpreter {
   Text Capture(const Block& block);
   Text CaptureInScope(const Block& block);
   void Output(const Value& value);
+  // Fails if `value` is missing and must not be.
+  void CheckDefined(const Value& value) const;
   void Assign(const Target& target, const Value& value);
   const Value* FindVariable(std::string_view name) const;
   void SetVariable(std::string_view name, Value value);
@@ -174,6 +178,7 @@ class Interpreter {
   int64_t visits_ = 0;
   uint64_t bytes_ = 0;
   int depth_ = 0;
+  bool requires_defined_ = false;
   std::vector<Caller> callers_;
 };
 

@@ -1,0 +1,30 @@
+// A template of the user's own that makes a text of the columns of a row: `Classify: {{ text }}`.
+//
+// The language and the bounds are those of chat templates (chat_template.h), with one difference: a
+// variable that is not there is an error, also in a filter other than `default`, and not an empty
+// text. Tests may still ask for it ({% if note %}, {{ note is defined }}). Immutable; thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "minisgl/base/json.h"
+#include "minisgl/base/status.h"
+
+namespace minisgl {
+
+class TextTemplate {
+ public:
+  // Errors name `name` (an option or a file) and the template's line.
+  static Result<std::unique_ptr<TextTemplate>> Parse(std::string_view source,
+                                                     const std::string& name);
+  virtual ~TextTemplate() = default;
+
+  // Each member of the object `columns` is a variable. `row` is the whole object, unless a column
+  // has that name: {{ row["Product name"] }}. kBadInput with the template's line if a variable is
+  // missing, if the template calls raise_exception or exceeds a bound.
+  virtual Result<std::string> Render(const Json& columns) const = 0;
+};
+
+}  // namespace minisgl
