@@ -19,6 +19,10 @@ constexpr size_t kLookAhead = 100;
 constexpr std::string_view kSpace = " \t\r\n";
 
 constexpr const char* kObjects = "give one JSON object a line";
+constexpr const char* kTemplate =
+    "give one JSON object a line, or name the file .csv or .tsv and say with --template what to "
+    "ask "
+    "of each of its rows";
 
 std::string_view Trimmed(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
@@ -102,8 +106,9 @@ std::optional<FileKind> KindOfInput(std::string_view text, bool is_all) {
   if (lines.front().starts_with("{'")) {
     return FileKind{"Python dictionaries", "give JSON, as json.dumps makes it"};
   }
-  if (IsTable(lines, ',') || IsTable(lines, ';')) return FileKind{"CSV", kObjects};
-  if (IsTable(lines, '\t')) return FileKind{"a table separated by tabs", kObjects};
+  if (IsTable(lines, ',')) return FileKind{"CSV", kTemplate};
+  if (IsTable(lines, ';')) return FileKind{"CSV", kObjects};
+  if (IsTable(lines, '\t')) return FileKind{"a table separated by tabs", kTemplate};
   if (lines.size() < kLinesMax) return std::nullopt;
   return FileKind{"text", kObjects};
 }

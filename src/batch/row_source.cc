@@ -116,7 +116,8 @@ RowSource::Outcome FileRowSource::CheckBeginning(int timeout_ms) {
   if (outcome == LineReader::Outcome::kNotYet) return Outcome::kNotYet;
   if (outcome == LineReader::Outcome::kFailed) return Outcome::kFailed;
   checked_beginning_ = true;
-  kind_ = CheckIsJsonLines(begin, is_all, reader_.name());
+  if (!reader_.is_table()) kind_ = CheckIsJsonLines(begin, is_all, reader_.name());
+  if (kind_.ok() && template_ == nullptr) kind_ = CheckIsNoTable(begin, reader_.name());
   return kind_.ok() ? Outcome::kRow : Outcome::kFailed;
 }
 
@@ -161,10 +162,18 @@ RowSource::Outcome FileRowSource::Next(int timeout_ms, ParsedRow* row) {
       return Outcome::kControl;
     }
   }
-  *row = ParseRow(line_, next_index_++, reader_.line_number(), lenient_, purpose_);
+  *row = MakeRow();
   RefuseDuplicate(row);
   if (!row->row.session.empty()) SetSession(row);
   return Outcome::kRow;
+}
+
+ParsedRow FileRowSource::MakeRow() {
+  if (template_ == nullptr) {
+    return ParseRow(line_, next_index_++, reader_.line_number(), lenient_, purpose_);
+  }
+  if (reader_.is_table() && columns_.empty()) columns_ = ColumnNames(reader_.header());
+  return template_->MakeRow(line_, reader_, columns_, next_index_++);
 }
 
 bool FileRowSource::Wants() const {
@@ -214,10 +223,11 @@ size_t SingleRowSource::PromptBytes(const Row& row) {
 }
 
 Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids, RowPurpose purpose,
-                            bool compiles_grammars) {
+                            bool compiles_grammars, const RowTemplate* row_template) {
   FileCheck check;
   GrammarCheck grammars;
   FileRowSource source(reader, lenient, /*check_ids=*/false, purpose);
+  source.UseTemplate(row_template);
   IdTable own_ids, session_names;
   if (ids == nullptr) ids = &own_ids;
   ParsedRow parsed;
@@ -256,6 +266,17 @@ Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids, RowP
   check.first_bad =
       fmt::format("{}:{}: {}", reader->name(), first_bad.row.line, first_bad.error->message);
   return check;
+}
+
+Status CheckSomeRowIsGood(const LineReader& reader, const FileCheck& check) {
+  if (check.rows == 0 || check.bad_rows < check.rows) return Status();
+  std::string columns;
+  for (const std::string& name : reader.header()) {
+    columns += (columns.empty() ? "; the columns are " : ", ") + Visible(name, 100);
+  }
+  return BadInput(
+      "{}{}{}", check.first_bad,
+      check.rows > 1 ? fmt::format("; none of the {} rows can be asked", check.rows) : "", columns);
 }
 
 }  // namespace minisgl::batch

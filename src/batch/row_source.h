@@ -14,6 +14,7 @@
 
 #include "batch/id_table.h"
 #include "batch/row.h"
+#include "batch/row_template.h"
 #include "batch/run_input.h"
 
 namespace minisgl::batch {
@@ -112,10 +113,15 @@ RowSelection SelectShard(int64_t first, int64_t end, const FileCheck& check);
 
 // Reads all rows of a regular file and returns to its beginning. Afterwards `ids` (may be null)
 // maps each id to the index of the first row that has it. `compiles_grammars`: rows whose own
-// grammars cannot be compiled are bad, too.
+// grammars cannot be compiled are bad, too. `row_template` (may be null) makes the rows.
 Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids = nullptr,
                             RowPurpose purpose = RowPurpose::kAnswer,
-                            bool compiles_grammars = false);
+                            bool compiles_grammars = false,
+                            const RowTemplate* row_template = nullptr);
+
+// kBadInput if no row of a template is good: then its mistake is in the template, most likely the
+// name of a column.
+Status CheckSomeRowIsGood(const LineReader& reader, const FileCheck& check);
 
 // Reads one row from each line; a row whose id an earlier row has becomes an error row. Rows that
 // are not selected count in the indexes but are not parsed.
@@ -143,7 +149,9 @@ class FileRowSource : public RowSource {
   bool never_waits() const override { return reader_.regular(); }
   // From now on takes control lines, which are no rows and do not count in indexes: of an input
   // that is read once.
-  void TakeControls() { takes_controls_ = !reader_.regular(); }
+  void TakeControls() { takes_controls_ = !reader_.regular() && !reader_.is_table(); }
+  // From now on `row_template`, which outlives this, makes the rows; null: the input has rows.
+  void UseTemplate(const RowTemplate* row_template) { template_ = row_template; }
   const RunControl& control() const override { return control_; }
 
  private:
@@ -152,6 +160,7 @@ class FileRowSource : public RowSource {
   // True if the row at next_index_ is to be read.
   bool Wants() const;
   void SetSession(ParsedRow* row) const;
+  ParsedRow MakeRow();
 
   LineReader& reader_;
   const bool lenient_;
@@ -164,6 +173,8 @@ class FileRowSource : public RowSource {
   int64_t next_index_ = 0;
   bool checked_beginning_ = false;
   bool takes_controls_ = false;
+  const RowTemplate* template_ = nullptr;
+  std::vector<std::string> columns_;  // of a table, after its first record
   RunControl control_;
   Status kind_;  // an error if the input is not JSON Lines
 };

@@ -39,7 +39,8 @@ uint64_t HashBlock(std::string_view bytes) {
   return hash;
 }
 
-bool IsBlank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string::npos; }
+// Of decompressed data, at once.
+constexpr size_t kExpandedBytes = size_t{1} << 18;
 
 }  // namespace
 
@@ -77,7 +78,20 @@ LineReader::LineReader(LineReader&& other) noexcept
       skipping_(other.skipping_),
       at_end_(other.at_end_),
       line_number_(other.line_number_),
+      num_lines_(other.num_lines_),
+      lines_taken_(other.lines_taken_),
+      is_first_(other.is_first_),
       status_(std::move(other.status_)),
+      separator_(other.separator_),
+      scanner_(other.scanner_),
+      has_header_(other.has_header_),
+      header_(std::move(other.header_)),
+      compression_(other.compression_),
+      decompressor_(std::move(other.decompressor_)),
+      raw_(std::move(other.raw_)),
+      raw_begin_(other.raw_begin_),
+      raw_at_end_(other.raw_at_end_),
+      may_expand_(other.may_expand_),
       block_hashes_(std::move(other.block_hashes_)),
       num_bytes_(other.num_bytes_),
       reads_again_(other.reads_again_),
@@ -104,9 +118,51 @@ Status LineReader::Rewind() {
   buffer_.clear();
   buffer_begin_ = scanned_ = 0;
   skipping_ = at_end_ = changed_ = false;
-  line_number_ = 0;
+  line_number_ = num_lines_ = lines_taken_ = 0;
+  is_first_ = true;
+  if (scanner_) ReadTable(separator_);
+  compression_.reset();
+  decompressor_.reset();
+  raw_.clear();
+  raw_begin_ = 0;
+  raw_at_end_ = may_expand_ = false;
   status_ = Status();
   return Status();
+}
+
+void LineReader::ReadTable(char separator) {
+  separator_ = separator;
+  scanner_.emplace(separator);
+  has_header_ = false;
+}
+
+bool LineReader::IsBlank(std::string_view line) const {
+  // Tabs that separate fields are a record of empty ones.
+  return line.find_first_not_of(scanner_ && separator_ == '\t' ? " \r" : " \t\r") ==
+         std::string::npos;
+}
+
+Status LineReader::TakeHeader(const std::string& record) {
+  if (!IsValidUtf8(record)) {
+    return BadInput("{}:{}: the header is not UTF-8; convert the file, as iconv does", name_,
+                    line_number_);
+  }
+  Result<std::vector<std::string>> fields = ParseRecord(record, separator_);
+  if (!fields.ok()) {
+    return BadInput("{}:{}: in the header, {}", name_, line_number_, fields.status().message());
+  }
+  header_ = std::move(fields).value();
+  has_header_ = true;
+  return Status();
+}
+
+Status LineReader::ReadHeader() {
+  std::string record;
+  if (Next(0, &record) == Outcome::kFailed) return status_;
+  const bool found = has_header_;
+  MINISGL_RETURN_IF_ERROR(Rewind());
+  if (found) return Status();
+  return BadInput("{}: has no header, the line with the names of its columns", name_);
 }
 
 LineReader::Outcome LineReader::Next(int timeout_ms, std::string* line) {
@@ -114,6 +170,13 @@ LineReader::Outcome LineReader::Next(int timeout_ms, std::string* line) {
     Outcome outcome = Outcome::kLine;
     if (TakeLine(line, &outcome)) {
       if (outcome == Outcome::kLine && IsBlank(*line)) continue;
+      if (scanner_ && !has_header_) {
+        if (outcome == Outcome::kTooLong) {
+          return Fail(BadInput("{}: its header is too long", name_));
+        }
+        if (const Status status = TakeHeader(*line); !status.ok()) return Fail(status);
+        continue;
+      }
       return outcome;
     }
     if (at_end_) return Outcome::kEnd;
@@ -123,7 +186,7 @@ LineReader::Outcome LineReader::Next(int timeout_ms, std::string* line) {
 }
 
 LineReader::Outcome LineReader::Peek(int timeout_ms, std::string_view* bytes, bool* is_all) {
-  while (!at_end_ && buffer_.size() < (regular_ ? kInputBytes : 1)) {
+  while (!at_end_ && (!compression_ || buffer_.size() < (regular_ ? kInputBytes : 1))) {
     const Outcome outcome = Fill(timeout_ms);
     if (outcome != Outcome::kLine) return outcome;
   }
@@ -139,43 +202,84 @@ LineReader::Outcome LineReader::Fill(int timeout_ms) {
     scanned_ -= buffer_begin_;
     buffer_begin_ = 0;
   }
-  if (regular_) return FillFromFile();
+  if (decompressor_ != nullptr && (may_expand_ || raw_begin_ < raw_.size())) return Expand();
+  if (decompressor_ != nullptr && raw_at_end_) {
+    if (!decompressor_->IsComplete()) {
+      return Fail(BadInput("{}: its compressed data are cut off", name_));
+    }
+    at_end_ = true;
+    return Outcome::kLine;
+  }
+  std::string* to = decompressor_ == nullptr ? &buffer_ : &raw_;
+  const Outcome outcome = regular_ ? FillFromFile(to) : FillFromPipe(timeout_ms, to);
+  if (outcome != Outcome::kLine) return outcome;
+  if (const Status status = CheckCompression(); !status.ok()) return Fail(status);
+  if (decompressor_ == nullptr) at_end_ = raw_at_end_;
+  return Outcome::kLine;
+}
+
+Status LineReader::CheckCompression() {
+  if (compression_) return Status();
+  compression_ = CompressionOf(buffer_, raw_at_end_);
+  if (compression_.value_or(Compression::kNone) == Compression::kNone) return Status();
+  Result<std::unique_ptr<Decompressor>> made = Decompressor::Make(*compression_);
+  if (!made.ok()) return made.status().WithPrefix(name_);
+  decompressor_ = std::move(made).value();
+  raw_ = std::exchange(buffer_, std::string());
+  return Status();
+}
+
+LineReader::Outcome LineReader::Expand() {
+  std::string_view input = std::string_view(raw_).substr(raw_begin_);
+  const size_t size = buffer_.size();
+  const Status status = decompressor_->Next(&input, kExpandedBytes, &buffer_);
+  if (!status.ok()) return Fail(status.WithPrefix(name_));
+  may_expand_ = buffer_.size() - size == kExpandedBytes;
+  raw_begin_ = raw_.size() - input.size();
+  if (input.empty()) {
+    raw_.clear();
+    raw_begin_ = 0;
+  }
+  return Outcome::kLine;
+}
+
+LineReader::Outcome LineReader::FillFromPipe(int timeout_ms, std::string* to) {
   pollfd waiting{fd_, POLLIN, 0};
   const int ready = poll(&waiting, 1, timeout_ms);
   if (ready == 0 || (ready < 0 && errno == EINTR)) return Outcome::kNotYet;
-  const size_t size = buffer_.size();
-  buffer_.resize(size + kInputBytes);
-  const ssize_t got = read(fd_, buffer_.data() + size, kInputBytes);
+  const size_t size = to->size();
+  to->resize(size + kInputBytes);
+  const ssize_t got = read(fd_, to->data() + size, kInputBytes);
   const int error = errno;
-  buffer_.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  to->resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
   if (got < 0) {
     return error == EINTR || error == EAGAIN ? Outcome::kNotYet : FailToRead(error);
   }
-  at_end_ = got == 0;
+  raw_at_end_ = got == 0;
   return Outcome::kLine;
 }
 
 // Reads a whole block, or the rest of the file.
-LineReader::Outcome LineReader::FillFromFile() {
+LineReader::Outcome LineReader::FillFromFile(std::string* to) {
   size_t wanted = kInputBytes;
   if (reads_again_) {
     wanted = static_cast<size_t>(
         std::min<int64_t>(num_bytes_ - bytes_read_, static_cast<int64_t>(kInputBytes)));
   }
-  const size_t begin = buffer_.size();
-  buffer_.resize(begin + wanted);
+  const size_t begin = to->size();
+  to->resize(begin + wanted);
   size_t got = 0;
   while (got < wanted) {
-    const ssize_t part = read(fd_, buffer_.data() + begin + got, wanted - got);
+    const ssize_t part = read(fd_, to->data() + begin + got, wanted - got);
     if (part < 0 && errno == EINTR) continue;
     if (part < 0) return FailToRead(errno);
     if (part == 0) break;
     got += static_cast<size_t>(part);
   }
-  buffer_.resize(begin + got);
-  const std::string_view block = std::string_view(buffer_).substr(begin);
+  to->resize(begin + got);
+  const std::string_view block = std::string_view(*to).substr(begin);
   const size_t number = static_cast<size_t>(bytes_read_) / kInputBytes;
-  at_end_ = got < kInputBytes;
+  raw_at_end_ = got < kInputBytes;
   if (!reads_again_) {
     if (got > 0) block_hashes_.push_back(HashBlock(block));
     num_bytes_ += static_cast<int64_t>(got);
@@ -190,34 +294,52 @@ LineReader::Outcome LineReader::FillFromFile() {
 }
 
 LineReader::Outcome LineReader::FailToRead(int error) {
-  status_ =
-      MakeStatus(StatusCode::kIoError, "{}: cannot be read ({})", name_, std::strerror(error));
+  return Fail(
+      MakeStatus(StatusCode::kIoError, "{}: cannot be read ({})", name_, std::strerror(error)));
+}
+
+LineReader::Outcome LineReader::Fail(const Status& status) {
+  status_ = status;
   return Outcome::kFailed;
+}
+
+std::optional<RecordScanner::End> LineReader::FindEnd() {
+  if (!compression_) return std::nullopt;  // its first bytes are not there yet
+  if (is_first_ && scanned_ == 0) {
+    const bool is_mark = buffer_.starts_with(kByteOrderMark);
+    if (!at_end_ && !is_mark && kByteOrderMark.starts_with(buffer_)) return std::nullopt;
+    if (is_mark) buffer_begin_ = scanned_ = kByteOrderMark.size();
+  }
+  if (scanner_) return scanner_->Find(buffer_, &scanned_, at_end_);
+  const size_t line_break = buffer_.find('\n', scanned_);
+  scanned_ = line_break == std::string::npos ? buffer_.size() : line_break;
+  if (line_break == std::string::npos) return std::nullopt;
+  ++num_lines_;
+  return RecordScanner::End{line_break, line_break + 1};
 }
 
 // Moves one line out of the buffer; returns false if the buffer holds no complete line.
 bool LineReader::TakeLine(std::string* line, Outcome* outcome) {
-  const size_t line_break = buffer_.find('\n', scanned_);
-  const bool found = line_break != std::string::npos;
-  const size_t end = found ? line_break : buffer_.size();
-  scanned_ = end;
+  const std::optional<RecordScanner::End> found = FindEnd();
+  const size_t end = found ? found->end : buffer_.size();
   if (!skipping_ && end - buffer_begin_ > kRowBytesMax) skipping_ = true;
   if (!found && (!at_end_ || (end == buffer_begin_ && !skipping_))) {
     if (skipping_) {  // skipped bytes need not be kept
-      buffer_.clear();
+      buffer_.erase(0, scanned_);
       buffer_begin_ = scanned_ = 0;
     }
     return false;
   }
-  ++line_number_;
+  line_number_ = lines_taken_ + 1;
+  lines_taken_ = scanner_ ? scanner_->num_lines() : num_lines_;
   *outcome = std::exchange(skipping_, false) ? Outcome::kTooLong : Outcome::kLine;
   if (*outcome == Outcome::kLine) {
     std::string_view text(buffer_.data() + buffer_begin_, end - buffer_begin_);
-    if (line_number_ == 1 && text.starts_with(kByteOrderMark)) text.remove_prefix(3);
-    if (text.ends_with('\r')) text.remove_suffix(1);
+    if (!scanner_ && text.ends_with('\r')) text.remove_suffix(1);
     line->assign(text);
   }
-  buffer_begin_ = scanned_ = found ? end + 1 : end;
+  buffer_begin_ = scanned_ = found ? found->next : buffer_.size();
+  is_first_ = false;
   return true;
 }
 

@@ -1,15 +1,21 @@
-// Reads lines from a prompt file, standard input or a pipe, one at a time, with a timeout.
+// Reads lines from a prompt file, standard input or a pipe, one at a time, with a timeout; or the
+// records of a table (table_text.h), which may have several lines. An input that begins as gzip or
+// Zstandard data do is decompressed.
 //
-// Memory is bounded: one line of at most kRowBytesMax and one read buffer. Ignored: a byte order
-// mark before the first line, a carriage return at the end of a line, and blank lines. Used by one
-// thread.
+// Memory is bounded: one line of at most kRowBytesMax, one read buffer, and what decompression
+// needs. Ignored: a byte order mark before the first line, a carriage return at the end of a line,
+// and blank lines. Used by one thread.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "batch/decompressor.h"
+#include "batch/table_text.h"
 #include "minisgl/base/status.h"
 
 namespace minisgl::batch {
@@ -35,7 +41,17 @@ class LineReader {
   // nothing follows them. Outcomes as for Next.
   Outcome Peek(int timeout_ms, std::string_view* bytes, bool* is_all);
 
-  // Number, from 1, of the line that Next returned last.
+  // From now on reads the records of a table. The first is its header, which Next does not return.
+  // REQUIRES that nothing was read yet.
+  void ReadTable(char separator);
+  bool is_table() const { return scanner_.has_value(); }
+  char separator() const { return separator_; }
+  // The fields of the header, after the first record was returned; "" for a name that is not given.
+  const std::vector<std::string>& header() const { return header_; }
+  // Reads the header of a regular file. kBadInput if there is none.
+  Status ReadHeader();
+
+  // Number, from 1, of the line that Next returned last, or of the first line of its record.
   int64_t line_number() const { return line_number_; }
   const Status& status() const { return status_; }
   // Name for messages.
@@ -52,15 +68,25 @@ class LineReader {
   Status Rewind();
   // True if the file changed between two readings.
   bool changed() const { return changed_; }
-  // Length of the first reading, after its end.
+  // Length of the first reading in the file, after its end.
   int64_t num_bytes() const { return num_bytes_; }
 
  private:
   LineReader() = default;
   Outcome Fill(int timeout_ms);
-  Outcome FillFromFile();
+  Outcome FillFromFile(std::string* to);
+  Outcome FillFromPipe(int timeout_ms, std::string* to);
+  // Decompresses some of what was read.
+  Outcome Expand();
+  // Finds out whether the input is compressed, as soon as its first bytes tell.
+  Status CheckCompression();
   Outcome FailToRead(int error);
+  Outcome Fail(const Status& status);
   bool TakeLine(std::string* line, Outcome* outcome);
+  // The end of the line or record that begins at buffer_begin_.
+  std::optional<RecordScanner::End> FindEnd();
+  bool IsBlank(std::string_view line) const;
+  Status TakeHeader(const std::string& record);
 
   int fd_ = -1;
   bool owned_ = false;
@@ -73,7 +99,22 @@ class LineReader {
   bool skipping_ = false;  // inside a line that is too long
   bool at_end_ = false;
   int64_t line_number_ = 0;
+  int64_t num_lines_ = 0;    // ended so far, if it is no table
+  int64_t lines_taken_ = 0;  // that ended before the line that is next
+  bool is_first_ = true;     // no line was taken yet
   Status status_;
+  // Of a table:
+  char separator_ = ',';
+  std::optional<RecordScanner> scanner_;
+  bool has_header_ = false;
+  std::vector<std::string> header_;
+  // Of a compressed input: what was read and not yet decompressed begins at raw_begin_.
+  std::optional<Compression> compression_;  // unset: not known yet
+  std::unique_ptr<Decompressor> decompressor_;
+  std::string raw_;
+  size_t raw_begin_ = 0;
+  bool raw_at_end_ = false;
+  bool may_expand_ = false;  // the decompressor may have more without more input
   // For a regular file: hash of each block of the first reading, compared by the second.
   std::vector<uint64_t> block_hashes_;
   int64_t num_bytes_ = 0;

@@ -198,6 +198,11 @@ Json DescribeOptions(const RunOptions& options) {
   out.Set("--no-parse-special", options.model.no_parse_special ? Json(true) : Json());
   out.Set("--chat", options.chat ? Json(true) : Json());
   out.Set("--system", options.system ? Json(HashedText(*options.system)) : Json());
+  const auto text = [&out](const char* name, const std::optional<std::string>& value) {
+    out.Set(name, value ? Json(HashedText(*value)) : Json());
+  };
+  text("--template", options.rows.prompt);
+  text("--system-template", options.rows.system);
   DescribeGrammar(sampling.grammar, &out);
   out.Set("--row-metrics", options.row_metrics);
   out.Set(kCommand, options.purpose == RowPurpose::kScore ? Json("score") : Json());

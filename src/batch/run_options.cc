@@ -122,7 +122,9 @@ void AddOrdered(load::OptionTable* app, RunOptions* options, const char* what) {
 
 void AddInputOptions(load::OptionTable* app, RunOptions* options) {
   const std::string input = "Input";
-  app->Add("-f,--file", &options->file, "Read rows of JSON Lines from FILE; - is standard input")
+  app->Add("-f,--file", &options->file,
+           "Read rows of JSON Lines from FILE, or with --template of CSV or TSV; - is standard "
+           "input")
       ->TypeName("FILE")
       ->Group(input);
   app->Add("-p,--prompt", &options->prompt,
@@ -133,6 +135,7 @@ void AddInputOptions(load::OptionTable* app, RunOptions* options) {
            "System message for -p, or with --chat for the prompts of rows")
       ->TypeName("TEXT|@FILE")
       ->Group(input);
+  AddTemplateOptions(app, &options->rows, input);
   app->AddFlag("--chat", &options->chat, "Put prompts of rows through the chat template, as -p is")
       ->Group(input);
   app->AddFlag("--raw", &options->raw, "Send prompts as they are, without the chat template")
@@ -233,7 +236,7 @@ Status CheckRunOptions(const RunOptions& options) {
     if (options.raw && options.chat) {
       return UsageError("--raw and --chat exclude each other; give one");
     }
-    if (options.system && !options.chat) {
+    if (options.system && !options.chat && !options.rows.prompt) {
       return UsageError(
           "--file and --system exclude each other; each row has its own prompt (--chat puts "
           "prompts through the chat template, and allows --system)");
@@ -242,8 +245,10 @@ Status CheckRunOptions(const RunOptions& options) {
     const struct {
       bool given;
       const char* name;
-    } for_rows[] = {
-        {options.strict, "--strict"}, {options.lenient, "--lenient"}, {options.chat, "--chat"}};
+    } for_rows[] = {{options.strict, "--strict"},
+                    {options.lenient, "--lenient"},
+                    {options.chat, "--chat"},
+                    {options.rows.prompt.has_value(), "--template"}};
     for (const auto& option : for_rows) {
       if (option.given) return UsageError("{} applies to rows; give it with --file", option.name);
     }
@@ -254,6 +259,8 @@ Status CheckRunOptions(const RunOptions& options) {
   if (options.raw && options.system) {
     return UsageError("--raw and --system exclude each other; a raw prompt has no messages");
   }
+  MINISGL_RETURN_IF_ERROR(
+      CheckTemplateOptions(options.rows, options.raw, options.system.has_value()));
   MINISGL_RETURN_IF_ERROR(CheckResumeOptions(options));
   MINISGL_RETURN_IF_ERROR(CheckStreamOptions(options));
   MINISGL_RETURN_IF_ERROR(load::CheckSamplingOptions(options.sampling));

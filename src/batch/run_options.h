@@ -5,6 +5,7 @@
 #include <string>
 
 #include "batch/row.h"
+#include "batch/row_template.h"
 #include "load/options.h"
 #include "minisgl/base/status.h"
 
@@ -19,6 +20,7 @@ struct RunOptions {
   std::optional<std::string> file;  // "-" is standard input
   std::optional<std::string> prompt;
   std::optional<std::string> system;  // text; or @FILE until the run has read the file
+  TemplateOptions rows;               // of what the file has
   bool raw = false;
   bool chat = false;  // prompts of rows are user messages
   bool json = false;

@@ -14,6 +14,7 @@
 #include "batch/grammar_texts.h"
 #include "batch/row_prompt.h"
 #include "batch/row_source.h"
+#include "batch/row_template.h"
 #include "batch/session_rows.h"
 #include "cli/commands.h"
 #include "load/model_loader.h"
@@ -43,6 +44,7 @@ struct PlanOptions {
   bool lenient = false;
   bool raw = false;
   bool chat = false;
+  batch::TemplateOptions rows;
   std::optional<std::string> system;
   load::PromptOverflow on_overflow = load::PromptOverflow::kError;
 };
@@ -230,6 +232,15 @@ Result<report::RunEstimate> ReadRows(const PlanOptions& options,
   report::RunEstimator estimator(subject->facts.engine.plan.limits, subject->keeps_prefixes,
                                  subject->speed);
   batch::FileRowSource source(reader, options.lenient, /*check_ids=*/true);
+  std::unique_ptr<batch::RowTemplate> row_template;
+  if (options.rows.prompt) {
+    MINISGL_ASSIGN_OR_RETURN(row_template,
+                             batch::RowTemplate::Make(options.rows, options.system, options.raw));
+    source.UseTemplate(row_template.get());
+    if (const auto separator = batch::SeparatorOf(options.rows.format, options.file)) {
+      reader->ReadTable(*separator);
+    }
+  }
   ReadingProgress line(!options.model.quiet);
   batch::ParsedRow parsed;
   batch::GrammarCheck grammars;
@@ -264,9 +275,12 @@ Result<int> Plan(PlanOptions options) {
   MINISGL_RETURN_IF_ERROR(load::TakeGrammar(&options.sampling));
   MINISGL_RETURN_IF_ERROR(load::CheckDeviceUsable(options.engine.device));
   if (options.raw && options.chat) return UsageError("--raw and --chat exclude each other");
-  if (options.system && !options.chat) {
+  if (options.system && !options.chat && !options.rows.prompt) {
     return UsageError("--system requires --chat: it goes before the prompts of rows");
   }
+  MINISGL_RETURN_IF_ERROR(
+      batch::CheckTemplateOptions(options.rows, options.raw, options.system.has_value()));
+  MINISGL_RETURN_IF_ERROR(batch::ReadTemplates(&options.rows));
   MINISGL_RETURN_IF_ERROR(load::ResolveModelDir(options.model.model).status());
   MINISGL_ASSIGN_OR_RETURN(batch::LineReader reader, batch::LineReader::Open(options.file));
   Subject subject;
@@ -285,7 +299,8 @@ Result<int> Plan(PlanOptions options) {
       load::ResolveSamplingDefaults(options.sampling, subject.facts.generation);
   builder_options.chat = options.chat;
   if (options.system) {
-    MINISGL_ASSIGN_OR_RETURN(builder_options.system, batch::SystemText(*options.system));
+    MINISGL_ASSIGN_OR_RETURN(options.system, batch::SystemText(*options.system));
+    builder_options.system = options.system;
   }
   builder_options.truncate_left = options.on_overflow == load::PromptOverflow::kTruncateLeft;
   const batch::PromptBuilder builder(&text, subject.facts.engine.plan.limits,
@@ -329,6 +344,7 @@ CommandBody AddPlanCommand(load::OptionTable* app) {
                "Send prompts of rows as they are, without the chat template")
       ->Group(group)
       ->Advanced();
+  batch::AddTemplateOptions(app, &options->rows, group);
   app->AddFlag("--chat", &options->chat, "Put prompts of rows through the chat template")
       ->Group(group);
   app->Add("--system", &options->system, "System message for the prompts of rows, with --chat")

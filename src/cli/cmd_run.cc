@@ -51,7 +51,8 @@ constexpr const char* kChangedInputAdvice =
 struct Job {
   std::unique_ptr<batch::LineReader> reader;  // null for a prompt of the command line
   batch::Shard shard;
-  batch::RowSelection asked;  // of a file
+  batch::RowSelection asked;                         // of a file
+  std::unique_ptr<batch::RowTemplate> row_template;  // null: the file has rows
   std::unique_ptr<batch::RowSource> source;
   std::unique_ptr<batch::RunOutput> output;
   batch::FileCheck check;             // of a regular file
@@ -102,6 +103,16 @@ Result<batch::Row> OnePromptRow(const batch::RunOptions& options) {
   return row;
 }
 
+// The rows of the input are made by --template.
+Status UseTemplate(const batch::RunOptions& options, Job* job) {
+  MINISGL_ASSIGN_OR_RETURN(job->row_template,
+                           batch::RowTemplate::Make(options.rows, options.system, options.raw));
+  const auto separator = batch::SeparatorOf(options.rows.format, *options.file);
+  if (!separator) return Status();
+  job->reader->ReadTable(*separator);
+  return job->reader->regular() ? job->reader->ReadHeader() : Status();
+}
+
 Status OpenInput(const batch::RunOptions& options, Job* job) {
   if (!options.file) {
     MINISGL_ASSIGN_OR_RETURN(batch::Row row, OnePromptRow(options));
@@ -112,6 +123,7 @@ Status OpenInput(const batch::RunOptions& options, Job* job) {
   }
   MINISGL_ASSIGN_OR_RETURN(batch::LineReader reader, batch::LineReader::Open(*options.file));
   job->reader = std::make_unique<batch::LineReader>(std::move(reader));
+  if (options.rows.prompt) MINISGL_RETURN_IF_ERROR(UseTemplate(options, job));
   const bool regular = job->reader->regular();
   const struct {
     bool given;
@@ -127,6 +139,7 @@ Status OpenInput(const batch::RunOptions& options, Job* job) {
   auto source = std::make_unique<batch::FileRowSource>(job->reader.get(), options.lenient,
                                                        &job->asked, &job->check, options.purpose);
   if (!options.check) source->TakeControls();
+  source->UseTemplate(job->row_template.get());
   job->source = std::move(source);
   return Status();
 }
@@ -145,9 +158,13 @@ Status OpenOutputs(const batch::RunOptions& options, const std::string& model_di
 // Reads a regular file once before anything runs.
 Status CheckFile(const batch::RunOptions& options, batch::IdTable* ids, Job* job) {
   if (job->reader == nullptr || !job->reader->regular()) return Status();
-  MINISGL_ASSIGN_OR_RETURN(job->check, batch::CheckRows(job->reader.get(), options.lenient, ids,
-                                                        options.purpose, options.strict));
+  MINISGL_ASSIGN_OR_RETURN(
+      job->check, batch::CheckRows(job->reader.get(), options.lenient, ids, options.purpose,
+                                   options.strict, job->row_template.get()));
   job->rows_total = job->check.rows;
+  if (job->row_template != nullptr && !options.check) {
+    MINISGL_RETURN_IF_ERROR(batch::CheckSomeRowIsGood(*job->reader, job->check));
+  }
   if (options.strict && job->check.bad_rows > 0) return BadInput("{}", job->check.first_bad);
   if (job->check.rows == 0) {
     if (options.strict) return Status(StatusCode::kBadInput, batch::NoRows(*job->reader));
@@ -158,7 +175,8 @@ Status CheckFile(const batch::RunOptions& options, batch::IdTable* ids, Job* job
 
 // Checks the model's text side before rows are read.
 Status CheckText(const batch::RunOptions& options, const TextModel& text, Job* job) {
-  if (options.chat) return load::CheckHasTemplate(text);
+  const bool fills_messages = options.rows.prompt && !options.raw;
+  if (options.chat || fills_messages) return load::CheckHasTemplate(text);
   const bool warns = text.chat_template != nullptr && job->reader != nullptr && !options.raw;
   if (!warns) return Status();
   const std::string name = job->reader->name();
@@ -408,6 +426,7 @@ Result<int> RunCommand(batch::RunOptions options, report::ReportFiles* reports) 
   if (options.system) {
     MINISGL_ASSIGN_OR_RETURN(options.system, batch::SystemText(*options.system));
   }
+  MINISGL_RETURN_IF_ERROR(batch::ReadTemplates(&options.rows));
   // Resolve the model before waiting for standard input: if it is missing, no prompt is needed.
   MINISGL_ASSIGN_OR_RETURN(const std::string model_dir, load::ResolveModelDir(options.model.model));
   Job job;

@@ -88,9 +88,13 @@ TEST_F(RunProgramTest, AnInputThatIsNoJsonLinesIs65) {
     EXPECT_EQ(Lines(result.err).size(), 1u) << result.err;
   }
   EXPECT_FALSE(std::filesystem::exists(out));
-  ExpectFails(RunModel({"--file", "-", "-q"}, "\x1F\x8B\x08"), 65, "it looks like gzip");
+  ExpectFails(RunModel({"--file", "-", "-q"}, "\x1F\x8B\x08"), 65,
+              "its compressed data are cut off");
   ExpectFails(RunProgram({"plan", "-m", DemoModel(), csv}), 65, expected);
   ExpectFails(RunProgram({"tokenize", "-m", DemoModel(), "--file", csv}), 65, expected);
+  // Too few lines to tell, except by the name.
+  ExpectFails(RunModel({"--file", folder_.Write("few.csv", "a,b\n1\n")}), 65,
+              "few.csv: is not a JSON Lines file (it looks like a table); say with --template");
 }
 
 TEST_F(RunProgramTest, AModelInTheHubCacheIsFoundByName) {

@@ -1,0 +1,188 @@
+#include "batch/row_template.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "batch/row_fields.h"
+#include "batch/row_prompt.h"
+#include "batch/row_text.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/utf8.h"
+#include "minisgl/text/chat_template.h"
+#include "term/messages.h"
+
+namespace minisgl::batch {
+namespace {
+
+constexpr load::Choice<InputFormat> kFormats[] = {{"auto", InputFormat::kAuto},
+                                                  {"jsonl", InputFormat::kJsonLines},
+                                                  {"csv", InputFormat::kCsv},
+                                                  {"tsv", InputFormat::kTsv}};
+
+Status ReadTemplate(std::optional<std::string>* text, std::string* name) {
+  if (!*text) return Status();
+  if ((*text)->starts_with('@')) {
+    *name = (*text)->substr(1);
+    MINISGL_ASSIGN_OR_RETURN(**text, ReadFile(*name, kTemplateBytesMax));
+  }
+  **text = term::Utf8OrWarn(std::move(**text), *name);
+  return Status();
+}
+
+// Takes the id of a record, if it can be one.
+void TakeId(const Json& columns, Row* row) {
+  for (const char* name : {"custom_id", "id"}) {
+    const Json* value = columns.Find(name);
+    if (value == nullptr || *value == Json("")) continue;
+    RowDraft draft;
+    Json id = *value;
+    if (!FindRowField(name, kAtTop)->take(id, &draft)) continue;
+    row->id = std::move(draft.row.id);
+    return;
+  }
+}
+
+}  // namespace
+
+void AddTemplateOptions(load::OptionTable* app, TemplateOptions* options,
+                        const std::string& group) {
+  app->Add("--template", &options->prompt,
+           "Ask TEXT, a Jinja template, with the columns of each row of FILE: '{{ column }}'")
+      ->TypeName("TEXT|@FILE")
+      ->Group(group);
+  app->Add("--system-template", &options->system,
+           "With --template, the system message, a template too")
+      ->TypeName("TEXT|@FILE")
+      ->Group(group)
+      ->Advanced();
+  app->AddChoice("--input-format", &options->format, kFormats,
+                 "With --template, what FILE is: jsonl, csv, tsv or auto, by its name (default "
+                 "auto)")
+      ->TypeName("KIND")
+      ->Group(group)
+      ->Advanced();
+}
+
+Status CheckTemplateOptions(const TemplateOptions& options, bool raw, bool system) {
+  if (options.prompt) {
+    if (options.system && system) {
+      return UsageError("--system and --system-template exclude each other; give one");
+    }
+    if (options.system && raw) {
+      return UsageError(
+          "--raw and --system-template exclude each other; a raw prompt has no "
+          "messages");
+    }
+    return Status();
+  }
+  if (options.system) return UsageError("--system-template requires --template");
+  if (options.format == InputFormat::kAuto) return Status();
+  return UsageError("--input-format requires --template, which says what to ask of each row");
+}
+
+Status ReadTemplates(TemplateOptions* options) {
+  MINISGL_RETURN_IF_ERROR(ReadTemplate(&options->prompt, &options->prompt_name));
+  return ReadTemplate(&options->system, &options->system_name);
+}
+
+std::optional<char> SeparatorOf(InputFormat format, const std::string& path) {
+  if (format == InputFormat::kCsv) return ',';
+  if (format == InputFormat::kTsv) return '\t';
+  if (format == InputFormat::kJsonLines) return std::nullopt;
+  std::string name = path;
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const std::string_view ending : {".gz", ".zst"}) {
+    if (name.ends_with(ending)) name.resize(name.size() - ending.size());
+  }
+  if (name.ends_with(".csv")) return ',';
+  if (name.ends_with(".tsv") || name.ends_with(".tab")) return '\t';
+  return std::nullopt;
+}
+
+Status CheckIsNoTable(std::string_view begin, const std::string& name) {
+  if (!SeparatorOf(InputFormat::kAuto, name)) return Status();
+  if (begin.starts_with(kByteOrderMark)) begin.remove_prefix(kByteOrderMark.size());
+  const size_t first = begin.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos || begin[first] == '{') return Status();
+  return BadInput(
+      "{}: is not a JSON Lines file (it looks like a table); say with --template what to "
+      "ask of each row: 'TEXT {{{{ column }}}}'",
+      name);
+}
+
+Result<Json> ReadColumns(std::string_view record, const LineReader& reader,
+                         const std::vector<std::string>& names) {
+  if (!reader.is_table()) {
+    JsonLimits limits;
+    limits.memory_max = kRowJsonMemoryMax;
+    MINISGL_ASSIGN_OR_RETURN(Json columns, ParseJson(record, limits));
+    if (columns.is_object()) return columns;
+    return BadInput("with a template a row must be an object (found {})", columns.TypeName());
+  }
+  MINISGL_ASSIGN_OR_RETURN(std::vector<std::string> fields,
+                           ParseRecord(record, reader.separator()));
+  if (fields.size() > names.size()) {
+    return BadInput("has {} fields, and the header has {}", fields.size(), names.size());
+  }
+  Json::Object columns;
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (!IsValidUtf8(fields[i])) {
+      return BadInput("the column {} is not UTF-8; convert the file, as iconv does",
+                      Visible(names[i], 100));
+    }
+    columns.emplace_back(names[i], std::move(fields[i]));
+  }
+  return Json(std::move(columns));
+}
+
+Result<std::unique_ptr<RowTemplate>> RowTemplate::Make(const TemplateOptions& options,
+                                                       std::optional<std::string> system,
+                                                       bool raw) {
+  std::unique_ptr<RowTemplate> made(new RowTemplate());
+  MINISGL_ASSIGN_OR_RETURN(made->prompt_,
+                           TextTemplate::Parse(*options.prompt, options.prompt_name));
+  if (options.system) {
+    MINISGL_ASSIGN_OR_RETURN(made->system_template_,
+                             TextTemplate::Parse(*options.system, options.system_name));
+  }
+  made->system_ = std::move(system);
+  made->raw_ = raw;
+  return made;
+}
+
+ParsedRow RowTemplate::MakeRow(std::string_view record, const LineReader& reader,
+                               const std::vector<std::string>& names, int64_t index) const {
+  ParsedRow parsed;
+  Row& row = parsed.row;
+  row.index = index;
+  row.line = reader.line_number();
+  const auto refuse = [&](std::string code, const Status& status) {
+    parsed.error = RowError{std::move(code), status.message(), ""};
+    return std::move(parsed);
+  };
+  const Result<Json> columns = ReadColumns(record, reader, names);
+  if (!columns.ok()) return refuse("invalid_row", columns.status());
+  TakeId(*columns, &row);
+  Result<std::string> prompt = prompt_->Render(*columns);
+  if (!prompt.ok()) return refuse("template_error", prompt.status());
+  std::optional<std::string> system = system_;
+  if (system_template_ != nullptr) {
+    Result<std::string> rendered = system_template_->Render(*columns);
+    if (!rendered.ok()) return refuse("template_error", rendered.status());
+    system = std::move(rendered).value();
+  }
+  if (raw_) {
+    row.kind = PromptKind::kText;
+    row.prompt = std::move(prompt).value();
+  } else {
+    row.kind = PromptKind::kMessages;
+    row.messages = ChatMessages(system, std::move(prompt).value());
+  }
+  return parsed;
+}
+
+}  // namespace minisgl::batch

@@ -1,0 +1,74 @@
+// Rows that a template makes of the records of an input (--template): the lines of a table, or JSON
+// objects that are data and no rows of a prompt file. Each column, or member, is a variable of the
+// template.
+//
+// The column `id` or `custom_id` is the row's id, if it can be one; nothing else of a record has a
+// meaning of its own. Records are untrusted, as rows are. Thread-safe, except for the options.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "batch/row.h"
+#include "batch/run_input.h"
+#include "load/option_table.h"
+#include "minisgl/base/status.h"
+#include "minisgl/text/text_template.h"
+
+namespace minisgl::batch {
+
+// kAuto: by the name of the file, in which .gz and .zst count for nothing.
+enum class InputFormat : uint8_t { kAuto, kJsonLines, kCsv, kTsv };
+
+struct TemplateOptions {
+  // TEXT or @FILE until ReadTemplates; unset: rows are rows of a prompt file.
+  std::optional<std::string> prompt;
+  std::optional<std::string> system;
+  std::string prompt_name = "--template", system_name = "--system-template";  // for messages
+  InputFormat format = InputFormat::kAuto;
+};
+
+void AddTemplateOptions(load::OptionTable* app, TemplateOptions* options, const std::string& group);
+// Conflicts among the options, and with others: `raw` and `system` say whether --raw and --system
+// are given. kUsage.
+Status CheckTemplateOptions(const TemplateOptions& options, bool raw, bool system);
+// Reads the files after @ into the options.
+Status ReadTemplates(TemplateOptions* options);
+
+// What separates the fields of the table `path`; nullopt: it is JSON Lines.
+std::optional<char> SeparatorOf(InputFormat format, const std::string& path);
+
+// kBadInput if the input `name`, which is to be JSON Lines, is a table by its name, and does not
+// `begin` with an object.
+Status CheckIsNoTable(std::string_view begin, const std::string& name);
+
+// The columns of a record, as an object whose values are strings if it is a table's. `names`: of
+// the columns (ColumnNames), if it is a table. Columns at the end of a record may be missing.
+// kBadInput otherwise.
+Result<Json> ReadColumns(std::string_view record, const LineReader& reader,
+                         const std::vector<std::string>& names);
+
+class RowTemplate {
+ public:
+  // `system`: the text of --system, if it is given. `raw`: prompts are completed as they are.
+  // kBadInput for a template that cannot be parsed. REQUIRES options.prompt.
+  static Result<std::unique_ptr<RowTemplate>> Make(const TemplateOptions& options,
+                                                   std::optional<std::string> system, bool raw);
+
+  // The row of the record that `reader` returned last.
+  ParsedRow MakeRow(std::string_view record, const LineReader& reader,
+                    const std::vector<std::string>& names, int64_t index) const;
+
+ private:
+  RowTemplate() = default;
+
+  std::unique_ptr<TextTemplate> prompt_, system_template_;  // the second may be null
+  std::optional<std::string> system_;
+  bool raw_ = false;
+};
+
+}  // namespace minisgl::batch
