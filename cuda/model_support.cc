@@ -25,6 +25,9 @@ Status CheckModelSupported(const ModelShape& shape) {
   if (shape.has_states) {
     return Status(StatusCode::kUnavailable, "no CUDA kernels for layers with a state");
   }
+  if (shape.has_latent_attention) {
+    return Status(StatusCode::kUnavailable, "no CUDA kernels for latent attention");
+  }
   const auto refuse = [](std::string_view what, int64_t size, auto supported) {
     return MakeStatus(StatusCode::kUnavailable, "no CUDA {} {} ({})", what, size, supported);
   };

@@ -99,6 +99,11 @@ inline constexpr const char* kGoldenArchitectures[] = {
     "muse_glimmer",
     "lfm2",
     "lfm2_moe",
+    "deepseek_v2",
+    "deepseek_v2_lite",
+    "deepseek_v3",
+    "deepseek_v3_halves",
+    "glm4_moe_lite",
 };
 
 // Of make_quantized.py: one for each format of quantized checkpoints.
@@ -115,6 +120,7 @@ inline constexpr const char* kGoldenQuantized[] = {
     "quant_ct_mixed",
     "quant_ct_w8a8",
     "quant_fp8_block",
+    "quant_fp8_block_latent",
     "quant_fp8_block_moe",
     "quant_fp8_tensor",
     "quant_fp8_ue8m0",

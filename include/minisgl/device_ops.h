@@ -220,6 +220,7 @@ struct ModelShape {
   bool has_uniform_attention = true;
   bool has_layer_extras = false;  // of HasLayerExtras
   bool has_states = false;        // of HasStates
+  bool has_latent_attention = false;
 };
 
 // The largest step. Workspace is reserved for it once, because graphs hold its addresses.

@@ -79,6 +79,11 @@ class Ops {
   virtual void Route(const RouteParams& params) = 0;
   virtual void ExpertLinear(const ExpertLinearParams& params) = 0;
   virtual void CombineExperts(const CombineExpertsParams& params) = 0;
+  // Of latent attention: implementations without it refuse such models.
+  virtual void HeadLinear(const HeadLinearParams& params) {
+    static_cast<void>(params);
+    MINISGL_CHECK(false, "{} has no latent attention", Name());
+  }
   virtual void Sample(const SampleParams& params) = 0;
   // Of layers with a state: on the CPU only.
   virtual void ShortConv(const ShortConvParams& params) {
@@ -125,6 +130,7 @@ struct CpuScratchLimits {
   int64_t value_dim = 0;      // 0: head_dim
   int64_t num_chosen = 0;     // experts of a token; 0: the model has none
   int64_t expert_inputs = 0;  // `in` of the experts' second matrix, applied to T * num_chosen rows
+  int64_t head_inputs = 0;    // `in` of HeadLinear, applied to T * num_heads rows; 0: none
 };
 // Upper bound on scratch_bytes() for any target, not counting per-token index lists (a few bytes
 // per token). nullopt if it exceeds what a machine can hold.

@@ -116,11 +116,12 @@ struct LinearParams {
   ConstActivationPtr x;  // [T, in]
   const Matrix* weight;  // [out, in]
   const float* bias;     // [out] or null
-  ActivationPtr out;     // [T, out]; f32 for logits
+  ActivationPtr out;     // [T, out]; f32 for logits; tokens are `out_stride` elements apart
   int64_t num_tokens;
   // The matrix of the next product of this step or the next, or null: a hint. Its weights may be
   // fetched into a cache; results do not change.
   const Matrix* next = nullptr;
+  int64_t out_stride = 0;  // 0: out; others: on the CPU only
 };
 
 // The KV cache of one layer. Element e of head h of slot s (page s / P, offset s % P):
@@ -131,6 +132,10 @@ struct LinearParams {
 // implementation may choose the order of elements within that block. `base` has the dtype of
 // activations, or bf16 on the CPU (KvDType), in which case queries and softmax weights may be
 // rounded to bf16 before they are multiplied.
+//
+// With values_in_keys (on the CPU only), the value of a slot is the last elements of its key, and
+// nothing else is stored: v_offset is the number of elements before them, the strides of values are
+// those of keys, and elements are in the order above.
 struct KvLayer {
   ActivationPtr base;
   int64_t page_stride;  // in elements, like all strides
@@ -140,6 +145,7 @@ struct KvLayer {
   int32_t page_size;
   int64_t v_slot_stride = 0;  // 0: slot_stride
   int64_t v_head_stride = 0;  // 0: head_stride
+  bool values_in_keys = false;
 
   int64_t value_slot_stride() const { return v_slot_stride == 0 ? slot_stride : v_slot_stride; }
   int64_t value_head_stride() const { return v_head_stride == 0 ? head_stride : v_head_stride; }
@@ -177,7 +183,7 @@ inline DType KvDType(DType activation_dtype, DType weight_dtype) {
 struct RopeKvWriteParams {
   // [T, H * E + HKV * (E + EV)]: q, k and v of each token, concatenated. q is rotated in place; k
   // and v are undefined afterwards. HKV 0: queries alone, and nothing is written to `kv` (a layer
-  // that reads the keys and values of an earlier one).
+  // that reads the keys and values of an earlier one). With KvLayer::values_in_keys, EV is 0 here.
   ActivationPtr qkv;
   const int32_t* positions;  // [T]
   const int64_t* slots;      // [T]
@@ -194,7 +200,9 @@ struct RopeKvWriteParams {
   const float* query_scale = nullptr;  // [max_seq_len] factor of q at each position, or null
   int32_t v_head_dim = 0;              // EV; 0: E
 
-  int32_t value_dim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
+  int32_t value_dim() const {
+    return kv.values_in_keys ? 0 : v_head_dim == 0 ? head_dim : v_head_dim;
+  }
   int64_t token_width() const { return QkvWidth(num_heads, num_kv_heads, head_dim, value_dim()); }
 };
 
@@ -396,6 +404,23 @@ struct RouteParams {
 MINISGL_HOST_DEVICE inline bool ChoosesByLogits(const RouteParams& p) {
   return p.bias == nullptr && p.routing.num_chosen_groups == p.routing.num_groups;
 }
+
+// The same for the heads of attention.
+using HeadMatrices = ExpertMatrices;
+
+// Multiplies each head of a token by a matrix of its own, after the first C elements of the head,
+// which are copied:
+//   out[t, h, c] = x[t, h, c] for c < C
+//   out[t, h, C + o] = sum_i x[t, h, C + i] * w_h[o, i]
+// The order of summation of an output element is fixed, independent of T. On the CPU only.
+struct HeadLinearParams {
+  ConstActivationPtr x;         // [T, H, C + in]
+  const HeadMatrices* weights;  // [H, out, in], not quantized
+  ActivationPtr out;            // [T][H, C + out]; tokens are `out_stride` elements apart
+  int64_t num_tokens;
+  int64_t num_copied = 0;  // C
+  int64_t out_stride = 0;  // 0: H * (C + out)
+};
 
 // out[t K + k, o] = sum_i x[t, i] * w_e[o, i] + bias[e, o] with e = experts[t, k]; with
 // `x_per_choice`, x[t K + k, i] in place of x[t, i]. The order of summation of an output element is

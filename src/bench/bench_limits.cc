@@ -40,6 +40,17 @@ double FeedForwardWeights(const ModelConfig& config, const LayerConfig& layer,
   return matrices * d * width + d * experts.num_experts;
 }
 
+// Weights of a layer's latent attention.
+double LatentWeights(const ModelConfig& config) {
+  const LatentConfig& latent = config.latent;
+  const auto d = static_cast<double>(config.hidden_size);
+  const double plain = latent.plain_dim, rotary = latent.rotary_dim, value = latent.value_dim;
+  const double rank = latent.rank, query_rank = latent.query_rank, heads = config.num_heads;
+  const double queries =
+      query_rank > 0 ? query_rank * (d + heads * (plain + rotary)) : d * heads * (plain + rotary);
+  return queries + d * (rank + rotary) + heads * (rank * (plain + value) + d * value);
+}
+
 // Of a matrix of whole blocks. Routers, which are never quantized, are too small to matter.
 double BytesPerWeight(const WeightFormat& format) {
   return static_cast<double>(*WeightBytes(format, 1, kQuantBlock)) / kQuantBlock;
@@ -54,10 +65,14 @@ ModelCost CostOf(const ModelConfig& config, const WeightFormat& format, double k
     const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
     const LayerShape shape = LayerShapeOf(config, i);
     const double widths = static_cast<double>(shape.head_dim) + shape.value_dim;
+    cost.pair_flops += 2 * widths * shape.num_heads;
+    cost.layer_weights += FeedForwardWeights(config, layer, shape);
+    if (shape.values_in_keys) {
+      cost.layer_weights += LatentWeights(config);
+      continue;
+    }
     const int32_t own_kv_heads = layer.kv_layer < 0 ? shape.num_kv_heads : 0;
     cost.layer_weights += d * widths * (static_cast<double>(shape.num_heads) + own_kv_heads);
-    cost.layer_weights += FeedForwardWeights(config, layer, shape);
-    cost.pair_flops += 2 * widths * shape.num_heads;
   }
   cost.head_weights = d * static_cast<double>(config.vocab_size);
   cost.step_bytes = cost.layer_weights * BytesPerWeight(format) +

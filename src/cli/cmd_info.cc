@@ -120,11 +120,22 @@ void DescribeModel(const std::string& source, const ModelConfig& config, std::st
     architecture += fmt::format(", the text model of {}", config.wrapper);
   }
   InfoLine("architecture", architecture, out);
+  const LatentConfig& latent = config.latent;
+  const std::string heads = latent.rank > 0
+                                ? fmt::format("{} query heads of {}", config.num_heads,
+                                              latent.plain_dim + latent.rotary_dim)
+                                : fmt::format("{} query and {} KV heads of {}", config.num_heads,
+                                              config.num_kv_heads, config.head_dim);
   InfoLine("layers",
-           fmt::format("{} of width {}, feed-forward {}, {} query and {} KV heads of {}",
-                       config.num_layers, config.hidden_size, config.intermediate_size,
-                       config.num_heads, config.num_kv_heads, config.head_dim),
+           fmt::format("{} of width {}, feed-forward {}, {}", config.num_layers, config.hidden_size,
+                       config.intermediate_size, heads),
            out);
+  if (latent.rank > 0) {
+    InfoLine("attention",
+             fmt::format("a latent of {} and a rotated part of {} for all heads, values of {}",
+                         latent.rank, latent.rotary_dim, latent.value_dim),
+             out);
+  }
   DescribeWindows(config, out);
   DescribeLayerShapes(config, out);
   DescribeStates(config, out);

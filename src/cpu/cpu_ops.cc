@@ -96,6 +96,7 @@ class CpuOps : public Ops {
   void Attention(const AttentionParams& params) override;
   void GatherRows(const GatherRowsParams& params) override;
   void ExpertLinear(const ExpertLinearParams& params) override;
+  void HeadLinear(const HeadLinearParams& params) override;
   void Sample(const SampleParams& params) override;
 
   uint64_t scratch_bytes() const override {
@@ -165,7 +166,8 @@ class CpuOps : public Ops {
   }
   Result<Matrix> Pack(std::span<const WeightTensor> parts, const WeightFormat& format,
                       bool is_table);
-  LinearInput Prepare(const LinearKernel& kernel, const float* x, int64_t num_rows, int64_t num_in);
+  LinearInput Prepare(const LinearKernel& kernel, const float* x, int64_t num_rows, int64_t num_in,
+                      int64_t x_stride);
   int64_t GroupsPerItem(int64_t num_groups, int64_t groups_max) const;
   float* AttentionScratch(const AttentionParams& params, int thread);
 
@@ -269,17 +271,19 @@ int64_t LinearRowsMax(const LinearKernel& kernel, int64_t row_bytes) {
   return std::max(rows / kernel.rows_multiple, int64_t{1}) * kernel.rows_multiple;
 }
 
-// Converts x once, for all outputs, to the form that the kernel reads.
+// Converts the rows of x, `x_stride` floats apart, once for all outputs to the form that the kernel
+// reads.
 LinearInput CpuOps::Prepare(const LinearKernel& kernel, const float* x, int64_t num_rows,
-                            int64_t num_in) {
+                            int64_t num_in, int64_t x_stride) {
   if (kernel.prepare == nullptr) {
-    return {reinterpret_cast<const std::byte*>(x), num_in * static_cast<int64_t>(sizeof(float))};
+    return {reinterpret_cast<const std::byte*>(x), x_stride * static_cast<int64_t>(sizeof(float))};
   }
   const int64_t stride = PreparedStride(kernel.row_bytes(num_in));
   auto* const rows = reinterpret_cast<std::byte*>(
       prepared_.Reserve(static_cast<size_t>(num_rows * stride) / sizeof(float)));
   ForTokens(num_rows, num_in, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) kernel.prepare(x + t * num_in, num_in, rows + t * stride);
+    for (int64_t t = begin; t < end; ++t)
+      kernel.prepare(x + t * x_stride, num_in, rows + t * stride);
   });
   return {rows, stride};
 }
@@ -293,7 +297,8 @@ int64_t CpuOps::GroupsPerItem(int64_t num_groups, int64_t groups_max) const {
 void CpuOps::Linear(const LinearParams& p) {
   const PackedMatrix& weight = Packed(*p.weight);
   const LinearKernel kernel = KernelOf(target_, weight);
-  const LinearInput x = Prepare(kernel, p.x.f32(), p.num_tokens, weight.num_in);
+  const LinearInput x = Prepare(kernel, p.x.f32(), p.num_tokens, weight.num_in, weight.num_in);
+  const int64_t out_stride = p.out_stride == 0 ? weight.num_out : p.out_stride;
   const int64_t num_groups = CeilDiv(weight.num_out, kGroupWidth);
   // Even chunks, multiples of rows_multiple. A thread finishes its groups of one chunk before it
   // begins the next, so that its rows of x stay in the second-level cache, and only weights, which
@@ -313,8 +318,8 @@ void CpuOps::Linear(const LinearParams& p) {
                    .x_stride = x.stride,
                    .weight = &weight,
                    .bias = p.bias,
-                   .out = p.out.f32() + begin * weight.num_out + group * kGroupWidth,
-                   .out_stride = weight.num_out,
+                   .out = p.out.f32() + begin * out_stride + group * kGroupWidth,
+                   .out_stride = out_stride,
                    .num_rows = std::min(rows, p.num_tokens - begin),
                    .group = group,
                    .scratch = its.linear.Reserve(kLinearScratchFloats)},
@@ -327,7 +332,7 @@ void CpuOps::ExpertLinear(const ExpertLinearParams& p) {
   const auto& storage = *static_cast<const PackedExperts*>(p.weights->storage.get());
   const LinearKernel kernel = KernelOf(target_, storage.experts);
   const int64_t num_inputs = p.x_per_choice ? p.num_tokens * p.num_chosen : p.num_tokens;
-  const LinearInput x = Prepare(kernel, p.x.f32(), num_inputs, num_in);
+  const LinearInput x = Prepare(kernel, p.x.f32(), num_inputs, num_in, num_in);
   PlanExperts(p, LinearRowsMax(kernel, x.stride), kernel.rows_multiple, &expert_plan_);
   const auto num_chunks = static_cast<int64_t>(expert_plan_.chunks.size());
   const int64_t num_groups = CeilDiv(p.weights->num_out, kGroupWidth);
@@ -346,6 +351,43 @@ void CpuOps::ExpertLinear(const ExpertLinearParams& p) {
                    .linear = &kernel,
                    .scratch = its.linear.Reserve(static_cast<size_t>(scratch_floats)),
                    .expanded = &its.expanded});
+  });
+}
+
+// An item is a group of a head's outputs for a chunk of tokens. Those of a head are neighbours.
+void CpuOps::HeadLinear(const HeadLinearParams& p) {
+  const int64_t num_heads = p.weights->num_experts, num_in = p.weights->num_in;
+  const int64_t num_out = p.weights->num_out, copied = p.num_copied;
+  const auto& heads = static_cast<const PackedExperts*>(p.weights->storage.get())->experts;
+  const LinearKernel kernel = KernelOf(target_, heads);
+  const int64_t x_width = copied + num_in, out_width = copied + num_out;
+  const int64_t out_stride = p.out_stride == 0 ? num_heads * out_width : p.out_stride;
+  const LinearInput x =
+      Prepare(kernel, p.x.f32() + copied, p.num_tokens * num_heads, num_in, x_width);
+  const int64_t num_groups = CeilDiv(num_out, kGroupWidth);
+  const int64_t rows = LinearRowsMax(kernel, x.stride);
+  const int64_t num_chunks = CeilDiv(p.num_tokens, rows);
+  pool_.ParallelForRanges(num_heads * num_chunks * num_groups, [&](int64_t i, int thread) {
+    const int64_t head = i / (num_chunks * num_groups), group = i % num_groups;
+    const int64_t begin = i / num_groups % num_chunks * rows;
+    const int64_t end = std::min(p.num_tokens, begin + rows);
+    float* const out = p.out.f32() + begin * out_stride + head * out_width;
+    for (int64_t t = begin; group == 0 && t < end; ++t) {
+      std::copy_n(p.x.f32() + (t * num_heads + head) * x_width, copied,
+                  out + (t - begin) * out_stride);
+    }
+    PerThread& its = threads_[thread];
+    MultiplyBlock(target_, kernel,
+                  {.x = x.rows + (begin * num_heads + head) * x.stride,
+                   .x_stride = num_heads * x.stride,
+                   .weight = &heads[static_cast<size_t>(head)],
+                   .bias = nullptr,
+                   .out = out + copied + group * kGroupWidth,
+                   .out_stride = out_stride,
+                   .num_rows = end - begin,
+                   .group = group,
+                   .scratch = its.linear.Reserve(kLinearScratchFloats)},
+                  &its.expanded);
   });
 }
 
@@ -440,8 +482,9 @@ namespace minisgl {
 std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits& limits) {
   // With sizes up to these no sum and no product of two overflows 64 bits.
   constexpr int64_t kSizeMax = int64_t{1} << 31, kAreaMax = int64_t{1} << 40;
-  for (const int64_t size : {limits.max_tokens, limits.max_logit_rows, limits.vocab_size,
-                             limits.max_inputs, limits.expert_inputs, limits.num_chosen}) {
+  for (const int64_t size :
+       {limits.max_tokens, limits.max_logit_rows, limits.vocab_size, limits.max_inputs,
+        limits.expert_inputs, limits.num_chosen, limits.head_inputs, limits.num_heads}) {
     if (size > kSizeMax) return std::nullopt;
   }
   const int64_t query_rows = cpu::QueryRowsMax(limits.num_heads, limits.num_kv_heads);
@@ -455,16 +498,18 @@ std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits& limits) {
   const auto of_tokens = prepared(format, limits.max_tokens, limits.max_inputs);
   const auto of_choices =
       prepared(format, limits.max_tokens * limits.num_chosen, limits.expert_inputs);
+  const int64_t head_rows = limits.head_inputs == 0 ? 0 : limits.max_tokens * limits.num_heads;
+  const auto of_heads = prepared(format.dtype, head_rows, limits.head_inputs);
   // Of the output head, if its format is another.
   const bool same = TableFormat(format) == format;
   const auto of_logits =
       prepared(TableFormat(format), same ? 0 : limits.max_logit_rows, limits.max_inputs);
-  if (!of_tokens || !of_choices || !of_logits) return std::nullopt;
+  if (!of_tokens || !of_choices || !of_heads || !of_logits) return std::nullopt;
   const int64_t num_samplers = std::min<int64_t>(limits.num_threads, limits.max_logit_rows);
   const int64_t of_threads = limits.num_threads * cpu::ThreadScratchBytes(limits) +
                              num_samplers * cpu::Sampler::MaxBytes(limits.vocab_size) +
                              cpu::kSplitStateFloatsMax * static_cast<int64_t>(sizeof(float));
-  return CheckedAdd(std::max({*of_tokens, *of_choices, *of_logits}),
+  return CheckedAdd(std::max({*of_tokens, *of_choices, *of_heads, *of_logits}),
                     static_cast<uint64_t>(of_threads));
 }
 

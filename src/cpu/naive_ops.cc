@@ -200,7 +200,7 @@ class NaiveOps : public Ops {
         double sum = 0;
         for (int64_t i = 0; i < num_in; ++i) sum += x[i] * w[i];
         if (p.bias != nullptr) sum += p.bias[o];
-        Put(p.out, t * num_out + o, sum);
+        Put(p.out, t * (p.out_stride == 0 ? num_out : p.out_stride) + o, sum);
       }
     }
   }
@@ -298,6 +298,25 @@ class NaiveOps : public Ops {
         for (int64_t i = 0; i < num_in; ++i) sum += x[i] * w[i];
         if (p.bias != nullptr) sum += p.bias[expert * num_out + o];
         Put(p.out, pair * num_out + o, sum);
+      }
+    }
+  }
+
+  void HeadLinear(const HeadLinearParams& p) override {
+    const int64_t num_heads = p.weights->num_experts, num_in = p.weights->num_in;
+    const int64_t num_out = p.weights->num_out, copied = p.num_copied;
+    const int64_t out_stride = p.out_stride == 0 ? num_heads * (copied + num_out) : p.out_stride;
+    for (int64_t t = 0; t < p.num_tokens; ++t) {
+      for (int64_t h = 0; h < num_heads; ++h) {
+        const int64_t x = (t * num_heads + h) * (copied + num_in);
+        const int64_t out = t * out_stride + h * (copied + num_out);
+        for (int64_t c = 0; c < copied; ++c) Put(p.out, out + c, Get(p.x, x + c));
+        for (int64_t o = 0; o < num_out; ++o) {
+          const float* w = Elements(*p.weights) + (h * num_out + o) * num_in;
+          double sum = 0;
+          for (int64_t i = 0; i < num_in; ++i) sum += Get(p.x, x + copied + i) * w[i];
+          Put(p.out, out + copied + o, sum);
+        }
       }
     }
   }

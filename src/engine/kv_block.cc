@@ -94,7 +94,7 @@ void KvBlockLayout::CopyPage(Direction direction, int32_t layer, int32_t index, 
                              std::byte* page, std::byte* block) const {
   const KvLayer& of = kv_->own_layers()[static_cast<size_t>(layer)];
   const KvOrders orders = ops_->OrdersOf(of);
-  const int64_t num_heads = of.v_offset / of.head_stride;
+  const int64_t num_heads = (of.values_in_keys ? of.page_stride : of.v_offset) / of.head_stride;
   const int64_t element = ElementBytes(of);
   const auto copy_heads = [&](KvOrder order, int64_t width, std::byte* in_page,
                               std::byte* in_block) {
@@ -110,6 +110,7 @@ void KvBlockLayout::CopyPage(Direction direction, int32_t layer, int32_t index, 
   };
   const int64_t values = of.v_offset * element;
   copy_heads(orders.keys, of.slot_stride, page, block);
+  if (of.values_in_keys) return;
   copy_heads(orders.values, of.value_slot_stride(), page + values, block + values * num_pages);
 }
 

@@ -14,9 +14,9 @@ namespace {
 
 // Elements of a token's keys and values.
 std::optional<uint64_t> TokenElements(const LayerShape& shape) {
-  const uint64_t factors[] = {
-      static_cast<uint64_t>(shape.num_kv_heads),
-      static_cast<uint64_t>(shape.head_dim) + static_cast<uint64_t>(shape.value_dim)};
+  const auto value_dim = static_cast<uint64_t>(shape.values_in_keys ? 0 : shape.value_dim);
+  const uint64_t factors[] = {static_cast<uint64_t>(shape.num_kv_heads),
+                              static_cast<uint64_t>(shape.head_dim) + value_dim};
   return CheckedProduct(factors);
 }
 
@@ -69,9 +69,11 @@ Result<KvStorage> KvStorage::Make(const ModelConfig& config, DType dtype, int32_
     }
     const LayerShape shape = LayerShapeOf(config, i);
     const int64_t k_head_stride = int64_t{page_size} * shape.head_dim;
-    const int64_t v_head_stride = int64_t{page_size} * shape.value_dim;
-    const int64_t v_offset = k_head_stride * shape.num_kv_heads;
-    const int64_t page_stride = v_offset + v_head_stride * shape.num_kv_heads;
+    const bool in_keys = shape.values_in_keys;
+    const int64_t v_head_stride = in_keys ? k_head_stride : int64_t{page_size} * shape.value_dim;
+    const int64_t k_elements = k_head_stride * shape.num_kv_heads;
+    const int64_t page_stride =
+        in_keys ? k_elements : k_elements + v_head_stride * shape.num_kv_heads;
     const bool has_window = num_window_pages > 0 && layer.sliding_window > 0;
     const int32_t pages = has_window ? num_window_pages : num_pages;
     MINISGL_ASSIGN_OR_RETURN(
@@ -82,10 +84,11 @@ Result<KvStorage> KvStorage::Make(const ModelConfig& config, DType dtype, int32_
                                .page_stride = page_stride,
                                .slot_stride = shape.head_dim,
                                .head_stride = k_head_stride,
-                               .v_offset = v_offset,
+                               .v_offset = in_keys ? shape.head_dim - shape.value_dim : k_elements,
                                .page_size = page_size,
-                               .v_slot_stride = shape.value_dim,
-                               .v_head_stride = v_head_stride});
+                               .v_slot_stride = in_keys ? shape.head_dim : shape.value_dim,
+                               .v_head_stride = v_head_stride,
+                               .values_in_keys = in_keys});
     storage.own_layers_.push_back(storage.layers_.back());
     storage.memory_.push_back(std::move(memory));
   }

@@ -4,6 +4,7 @@
 // Layout of a layer, heads first, so that one head's keys of a page are contiguous:
 //   [num_pages + 1][keys [num_kv_heads][page_size][head_dim],
 //                   values [num_kv_heads][page_size][value_dim]]
+// without values if they are part of the keys (LayerShape::values_in_keys).
 // Each layer is one allocation, zeroed on first touch: unused pages cost only address space. A
 // layer that reads the keys and values of another, or has no attention, has none.
 #pragma once

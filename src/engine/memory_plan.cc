@@ -112,7 +112,8 @@ std::optional<uint64_t> CpuBytes(const ModelConfig& config, const PlanOptions& o
   const std::vector<LayerShape> shapes = LayerShapes(config);
   int64_t max_inputs = std::max({config.hidden_size, experts.shared_intermediate_size,
                                  int64_t{config.per_layer_width}, config.states.conv_width,
-                                 config.states.inner_width()});
+                                 config.states.inner_width(), int64_t{config.latent.query_rank},
+                                 int64_t{config.num_heads} * config.latent.value_dim});
   for (const LayerShape& shape : shapes) {
     // heads * value_dim: two 31-bit numbers
     max_inputs =
@@ -126,7 +127,8 @@ std::optional<uint64_t> CpuBytes(const ModelConfig& config, const PlanOptions& o
       .vocab_size = config.vocab_size,
       .max_inputs = max_inputs,
       .num_chosen = experts.num_experts > 0 ? experts.num_chosen : 0,
-      .expert_inputs = experts.intermediate_size};
+      .expert_inputs = experts.intermediate_size,
+      .head_inputs = std::max(config.latent.plain_dim, config.latent.rank)};
   uint64_t most = 0;
   for (const LayerShape& shape : shapes) {
     scratch.num_heads = shape.num_heads;

@@ -53,7 +53,9 @@ Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options, const 
                             .value_dim = shape.value_dim,
                             .has_uniform_attention = HasUniformAttention(config),
                             .has_layer_extras = HasLayerExtras(config),
-                            .has_states = HasStates(config)}));
+                            .has_states = HasStates(config),
+
+                            .has_latent_attention = config.latent.rank > 0}));
   return cuda;
 }
 

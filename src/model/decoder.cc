@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/latent_attention.h"
 #include "model/model_weights.h"
 #include "model/state_mixer.h"
 #include "model/workspace.h"
@@ -253,8 +254,13 @@ class OpsDecoder final : public Decoder {
 
   void Attention(const ForwardInput& input, size_t index, ActivationPtr out) {
     const model::LayerWeights& layer = weights_.layers[index];
-    Linear(space_.hidden.ptr(), layer.qkv, space_.qkv.ptr(), input.num_tokens,
-           layer.qkv_bias.data(), &layer.attention_output);
+    const bool is_latent = config_.latent.rank > 0;
+    if (is_latent) {
+      model::ComputeLatentQueries(config_, layer, space_, input.num_tokens, ops_);
+    } else {
+      Linear(space_.hidden.ptr(), layer.qkv, space_.qkv.ptr(), input.num_tokens,
+             layer.qkv_bias.data(), &layer.attention_output);
+    }
     if (config_.qk_norm == QkNorm::kWhole || config_.qk_norm == QkNorm::kHeadOwn) {
       const int32_t heads = shapes_[index].num_heads;
       NormHeads(index, layer.query_norm, 0, heads, input.num_tokens);
@@ -264,7 +270,9 @@ class OpsDecoder final : public Decoder {
     Rotate(input, index);
     Attend(input, index);
     if (config_.attention_gate) GateAttention(index, input.num_tokens);
-    Linear(space_.attention.ptr(), layer.attention_output, out, input.num_tokens,
+    ConstActivationPtr values = space_.attention.ptr();
+    if (is_latent) values = model::ExpandLatentValues(layer, space_, input.num_tokens, ops_);
+    Linear(values, layer.attention_output, out, input.num_tokens,
            layer.attention_output_bias.data(), AfterAttention(index));
   }
 
@@ -292,7 +300,8 @@ class OpsDecoder final : public Decoder {
   // Elements of a token in `qkv`.
   int64_t TokenWidth(size_t index) const {
     const LayerShape& shape = shapes_[index];
-    return QkvWidth(shape.num_heads, OwnKvHeads(index), shape.head_dim, shape.value_dim);
+    return QkvWidth(shape.num_heads, OwnKvHeads(index), shape.head_dim,
+                    shape.values_in_keys ? 0 : shape.value_dim);
   }
 
   // Normalises heads [first, first + count) of qkv in place, as one vector or head by head.

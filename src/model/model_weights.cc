@@ -118,6 +118,32 @@ class Packer {
     return ops_->PackExperts(experts, format_);
   }
 
+  // What the latent is expanded to: for each head a matrix [EN, R] of keys, and [EO, R] of values.
+  // The first is transposed, so that queries are multiplied by it. Both are dense.
+  Status PackLatentUp(HeadMatrices* absorbed_keys, HeadMatrices* values) const {
+    const LatentConfig& latent = config_.latent;
+    MINISGL_ASSIGN_OR_RETURN(WeightTensor all, GetMatrix(Role::kLatentUp, 0));
+    std::vector<float> expanded;
+    if (all.quantized() != nullptr) {
+      expanded.resize(static_cast<size_t>(all.num_out() * all.num_in()));
+      for (int64_t o = 0; o < all.num_out(); ++o) {
+        all.ReadRow(o, expanded.data() + o * all.num_in());
+      }
+      all = TensorView{reinterpret_cast<const std::byte*>(expanded.data()),
+                       DType::kF32,
+                       {all.num_out(), all.num_in()}};
+    }
+    std::vector<std::vector<WeightTensor>> of_keys, of_values;
+    const int64_t width = int64_t{latent.plain_dim} + latent.value_dim;
+    for (int64_t first = 0; first < all.num_out(); first += width) {
+      of_keys.push_back({all.TakeOutputs(first, latent.plain_dim).Transposed()});
+      of_values.push_back({all.TakeOutputs(first + latent.plain_dim, latent.value_dim)});
+    }
+    MINISGL_ASSIGN_OR_RETURN(*absorbed_keys, ops_->PackExperts(of_keys, format_.dtype));
+    MINISGL_ASSIGN_OR_RETURN(*values, ops_->PackExperts(of_values, format_.dtype));
+    return Status();
+  }
+
  private:
   Result<std::vector<WeightTensor>> Parts(std::initializer_list<Role> roles, int32_t index) const {
     std::vector<WeightTensor> parts;
@@ -131,12 +157,25 @@ class Packer {
 
   // The rotary rows of queries or keys in the decoder's order; empty if they are stored in it.
   std::vector<int64_t> RotaryOrder(Role role) const {
+    if (config_.latent.rank > 0) return LatentOrder(role);
     if (!config_.rotary_interleaved || rotary_dim_ == 0) return {};
     if (role == Role::kQuery || role == Role::kQueryBias) {
       return HalvesOfPairs(shape_.num_heads, shape_.head_dim, rotary_dim_);
     }
     if (role == Role::kKey || role == Role::kKeyBias) {
       return HalvesOfPairs(shape_.num_kv_heads, shape_.head_dim, rotary_dim_);
+    }
+    return {};
+  }
+
+  std::vector<int64_t> LatentOrder(Role role) const {
+    const LatentConfig& latent = config_.latent;
+    const bool interleaved = config_.rotary_interleaved;
+    if (role == Role::kQuery || role == Role::kQueryUp) {
+      return RotatedFirst(shape_.num_heads, latent.plain_dim, latent.rotary_dim, interleaved);
+    }
+    if (role == Role::kLatent || role == Role::kLatentBias) {
+      return RotatedFirst(1, latent.rank, latent.rotary_dim, interleaved);
     }
     return {};
   }
@@ -190,15 +229,33 @@ class Packer {
   std::map<std::pair<Role, int32_t>, weights::TensorSpec> specs_;
 };
 
+Status LoadLatent(const Packer& packer, LayerWeights* layer) {
+  LatentWeights& latent = layer->latent;
+  MINISGL_ASSIGN_OR_RETURN(layer->qkv, packer.Pack({Role::kLatent}));
+  MINISGL_ASSIGN_OR_RETURN(layer->qkv_bias, packer.PackVectors({Role::kLatentBias}));
+  if (packer.Has(Role::kQueryDown)) {
+    MINISGL_ASSIGN_OR_RETURN(latent.query_down, packer.Pack({Role::kQueryDown}));
+    MINISGL_ASSIGN_OR_RETURN(latent.query_down_bias, packer.PackVectors({Role::kQueryDownBias}));
+    MINISGL_ASSIGN_OR_RETURN(latent.query_norm, packer.PackVectors({Role::kQueryDownNorm}));
+  }
+  MINISGL_ASSIGN_OR_RETURN(latent.query, packer.Pack({Role::kQueryUp, Role::kQuery}));
+  MINISGL_ASSIGN_OR_RETURN(latent.norm, packer.PackVectors({Role::kLatentNorm}));
+  return packer.PackLatentUp(&latent.absorbed_keys, &latent.values);
+}
+
 Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
   MINISGL_ASSIGN_OR_RETURN(layer->attention_norm,
                            packer.PackNorm(Role::kAttentionNorm, Role::kAttentionNormBias));
   MINISGL_ASSIGN_OR_RETURN(layer->attention_post_norm.weight,
                            packer.PackVectors({Role::kAttentionPostNorm}, config.norm_plus_one));
-  MINISGL_ASSIGN_OR_RETURN(layer->qkv,
-                           packer.Pack({Role::kQkv, Role::kQuery, Role::kKey, Role::kValue}));
-  MINISGL_ASSIGN_OR_RETURN(
-      layer->qkv_bias, packer.PackVectors({Role::kQueryBias, Role::kKeyBias, Role::kValueBias}));
+  if (packer.Has(Role::kLatent)) {
+    MINISGL_RETURN_IF_ERROR(LoadLatent(packer, layer));
+  } else {
+    MINISGL_ASSIGN_OR_RETURN(layer->qkv,
+                             packer.Pack({Role::kQkv, Role::kQuery, Role::kKey, Role::kValue}));
+    MINISGL_ASSIGN_OR_RETURN(
+        layer->qkv_bias, packer.PackVectors({Role::kQueryBias, Role::kKeyBias, Role::kValueBias}));
+  }
   MINISGL_ASSIGN_OR_RETURN(layer->query_norm,
                            packer.PackVectors({Role::kQueryNorm}, config.norm_plus_one));
   MINISGL_ASSIGN_OR_RETURN(layer->key_norm,

@@ -68,9 +68,21 @@ struct StateWeights {
   DeviceArray<float> norm;            // [inner_width]; null: none
 };
 
+// Latent attention (latent_attention.h). The heads of `query` have their rotated features first.
+struct LatentWeights {
+  Matrix query_down;                   // [RQ, D]; no rows: queries are products with D features
+  DeviceArray<float> query_down_bias;  // [RQ]; null: none
+  DeviceArray<float> query_norm;       // [RQ]
+  Matrix query;                        // [H * (ER + EN), RQ], or [.., D]
+  DeviceArray<float> norm;             // [R] of the latent
+  HeadMatrices absorbed_keys;          // [H, R, EN]
+  HeadMatrices values;                 // [H, EO, R]
+};
+
 struct LayerWeights {
   NormWeights attention_norm, attention_post_norm;
-  Matrix qkv;                                // [H * E + HKV * (E + EV), D], or of q alone
+  // [H * E + HKV * (E + EV), D], or of q alone; [ER + R, D] of a latent's rotated part and itself
+  Matrix qkv;
   DeviceArray<float> qkv_bias;               // [outputs of qkv]; null: none
   DeviceArray<float> query_norm;             // [E] or [H * E], by QkNorm; null: none
   DeviceArray<float> key_norm;               // [E] or [HKV * E]; null: none
@@ -78,6 +90,7 @@ struct LayerWeights {
   Matrix attention_output;                   // [D, H * EV]
   DeviceArray<float> attention_output_bias;  // [D]; null: none
   Matrix attention_gate;                     // [H * EV, D]; no rows: none
+  LatentWeights latent;                      // if the model has latent attention
   NormWeights feed_forward_norm, feed_forward_post_norm;
   FeedForwardWeights feed_forward;  // in a layer with experts: the shared expert, if any
   ExpertWeights experts;            // in a layer with experts

@@ -29,6 +29,10 @@ std::optional<PackSource> MakePackSource(const ModelConfig& config, const Checkp
     const LayerShape shape = LayerShapeOf(config, i);
     ropes += fmt::format(" {}/{}/{}", shape.num_heads, shape.num_kv_heads, shape.head_dim);
   }
+  if (const LatentConfig& latent = config.latent; latent.rank > 0) {
+    ropes += fmt::format(" latent {}/{}/{}/{}", latent.rank, latent.plain_dim, latent.rotary_dim,
+                         latent.value_dim);
+  }
   source.key = fmt::format("{} {} {} {} {} {} {}{} {}\n{}", config.architecture, format.Name(),
                            DTypeName(format.dtype), config.num_heads, config.num_kv_heads,
                            config.head_dim, config.rotary_interleaved, ropes,

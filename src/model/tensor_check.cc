@@ -50,6 +50,10 @@ bool IsMatrix(weights::TensorRole role) {
     case Role::kSharedDown:
     case Role::kSharedShare:
     case Role::kAttentionGate:
+    case Role::kQueryDown:
+    case Role::kQueryUp:
+    case Role::kLatent:
+    case Role::kLatentUp:
     case Role::kPerLayerTable:
     case Role::kPerLayerModel:
     case Role::kPerLayerGate:
@@ -117,21 +121,22 @@ Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
 // The format of tensors of `role` if matrices have `format`.
 WeightFormat FormatOf(weights::TensorRole role, const WeightFormat& format) {
   if (!IsMatrix(role)) return DType::kF32;
-  const bool whole =
-      role == weights::TensorRole::kRouter || role == weights::TensorRole::kSharedShare;
+  const bool whole = role == weights::TensorRole::kRouter ||
+                     role == weights::TensorRole::kSharedShare ||
+                     role == weights::TensorRole::kLatentUp;
   if (role == weights::TensorRole::kEmbedding || role == weights::TensorRole::kHead) {
     return TableFormat(format);
   }
   return whole ? WeightFormat(format.dtype) : format;
 }
 
-// True if the checkpoint has the matrix `spec` as codes, and it is packed as such: routers and
-// shared gates are expanded.
+// True if the checkpoint has the matrix `spec` as codes, and it is packed as such: routers, shared
+// gates and what latents are expanded by are not.
 bool IsQuantized(const ModelConfig& config, const weights::TensorSpec& spec) {
   using Role = weights::TensorRole;
   const QuantizationConfig& quantization = config.quantization;
   if (quantization.empty() || !IsMatrix(spec.role) || spec.role == Role::kRouter ||
-      spec.role == Role::kSharedShare) {
+      spec.role == Role::kSharedShare || spec.role == Role::kLatentUp) {
     return false;
   }
   if (quantization.dense_matrices) {

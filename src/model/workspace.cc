@@ -72,8 +72,9 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options) {
     const auto kv_heads = static_cast<uint64_t>(shape.num_kv_heads);
     const auto head_dim = static_cast<uint64_t>(shape.head_dim);
     const auto value_dim = static_cast<uint64_t>(shape.value_dim);
+    const uint64_t stored_values = shape.values_in_keys ? 0 : value_dim;
     // sums of products of two 31-bit numbers: below 2^64
-    qkv = std::max(qkv, heads * head_dim + kv_heads * (head_dim + value_dim));
+    qkv = std::max(qkv, heads * head_dim + kv_heads * (head_dim + stored_values));
     attention = std::max(attention, heads * value_dim);
   }
   const auto gated = static_cast<uint64_t>(GatedWidth(config));
@@ -94,6 +95,16 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options) {
   }
   if (config.attention_gate) {
     arrays.activations.push_back({&Workspace::attention_gate, tokens, attention});
+  }
+  if (const LatentConfig& latent = config.latent; latent.rank > 0) {
+    const auto head =
+        static_cast<uint64_t>(std::max(latent.plain_dim + latent.rotary_dim, latent.value_dim));
+    const auto heads = static_cast<uint64_t>(config.num_heads);
+    arrays.activations.push_back({&Workspace::latent_heads, tokens, heads * head});
+    if (latent.query_rank > 0) {
+      arrays.activations.push_back(
+          {&Workspace::query_latent, tokens, static_cast<uint64_t>(latent.query_rank)});
+    }
   }
   ListExperts(config, tokens, &arrays);
   ListStates(config, tokens, &arrays);

@@ -28,7 +28,11 @@ struct Workspace {
   ActivationArray branch;     // [T, D] output of attention in parallel blocks; experts beside dense
   ActivationArray qkv;        // [T, H * E + HKV * (E + EV)]
   ActivationArray attention;  // [T, H * EV]
-  ActivationArray attention_gate;      // [T, H * EV]
+  ActivationArray attention_gate;  // [T, H * EV]
+  // Latent attention: queries before they are multiplied by keys' matrices, and values after what
+  // attention returns is multiplied by theirs: the wider of the two. Then the latent of queries.
+  ActivationArray latent_heads;        // [T, H * (ER + EN)] or [T, H * EO]
+  ActivationArray query_latent;        // [T, RQ]
   ActivationArray gate_up;             // [T, 2 I]
   ActivationArray gated;               // [T, I]
   DeviceArray<float> wanted_residual;  // [N, D]

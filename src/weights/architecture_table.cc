@@ -448,6 +448,45 @@ std::vector<Architecture> BiasedExpertFamilies() {
   };
 }
 
+const std::vector<NamedRole> kNamesOfSharedExperts = {
+    {Role::kSharedGate, "mlp.shared_experts.gate_proj.weight"},
+    {Role::kSharedUp, "mlp.shared_experts.up_proj.weight"},
+    {Role::kSharedDown, "mlp.shared_experts.down_proj.weight"}};
+
+// Latent attention.
+std::vector<Architecture> LatentFamilies() {
+  return {
+      {.name = "DeepseekV2ForCausalLM",
+       .model_type = "deepseek_v2",
+       .latent =
+           {.rank = 512, .query_rank = 1536, .plain_dim = 128, .rotary_dim = 64, .value_dim = 128},
+       .qkv_bias = kAttentionBias,
+       .output_bias = kAttentionBias,
+       .rotary_interleaved = true,
+       .names = kNamesOfSharedExperts,
+       .read = ReadDeepseekV2},
+      {.name = "DeepseekV3ForCausalLM",
+       .model_type = "deepseek_v3",
+       .max_seq_len = 4096,
+       .latent =
+           {.rank = 512, .query_rank = 1536, .plain_dim = 128, .rotary_dim = 64, .value_dim = 128},
+       .qkv_bias = kAttentionBias,
+       .output_bias = kAttentionBias,
+       .names = kNamesOfSharedExperts,
+       .read = ReadDeepseekV3},
+      {.name = "Glm4MoeLiteForCausalLM",
+       .model_type = "glm4_moe_lite",
+       .max_seq_len = 202752,
+       .latent =
+           {.rank = 512, .query_rank = 768, .plain_dim = 192, .rotary_dim = 64, .value_dim = 256},
+       .eps = 1e-5,
+       .qkv_bias = kAttentionBias,
+       .output_bias = kAttentionBias,
+       .names = kNamesOfSharedExperts,
+       .read = ReadGlm4MoeLite},
+  };
+}
+
 // Attention sinks, biases everywhere, experts in transposed and interleaved tensors.
 std::vector<Architecture> GptOssFamily() {
   return {
@@ -486,7 +525,7 @@ const std::vector<Architecture>& Architectures() {
     for (const auto& family :
          {LlamaFamilies(), ArceeFamily(), QwenAndPhiFamilies(), GemmaFamilies(),
           OlmoAndCohereFamilies(), LayerNormFamilies(), ExpertFamilies(), BiasedExpertFamilies(),
-          GptOssFamily(), MultimodalFamilies(), StateFamilies()}) {
+          LatentFamilies(), GptOssFamily(), MultimodalFamilies(), StateFamilies()}) {
       entries.insert(entries.end(), family.begin(), family.end());
     }
     return entries;

@@ -65,6 +65,7 @@ struct Architecture {
   bool tied = false;
   int64_t intermediate_size = 0;    // 0: the key is required
   const char* width_key = nullptr;  // a name of intermediate_size that comes first
+  LatentConfig latent;              // of a family with latent attention
 
   NormKind norm_kind = NormKind::kRms;
   NormPlacement norm_placement = NormPlacement::kBefore;

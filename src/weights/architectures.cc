@@ -37,6 +37,14 @@ constexpr NamedRole kLlamaNames[] = {
     {Role::kValueBias, "self_attn.v_proj.bias"},
     {Role::kQueryNorm, "self_attn.q_norm.weight"},
     {Role::kKeyNorm, "self_attn.k_norm.weight"},
+    {Role::kQueryDown, "self_attn.q_a_proj.weight"},
+    {Role::kQueryDownBias, "self_attn.q_a_proj.bias"},
+    {Role::kQueryDownNorm, "self_attn.q_a_layernorm.weight"},
+    {Role::kQueryUp, "self_attn.q_b_proj.weight"},
+    {Role::kLatent, "self_attn.kv_a_proj_with_mqa.weight"},
+    {Role::kLatentBias, "self_attn.kv_a_proj_with_mqa.bias"},
+    {Role::kLatentNorm, "self_attn.kv_a_layernorm.weight"},
+    {Role::kLatentUp, "self_attn.kv_b_proj.weight"},
     {Role::kSinks, "self_attn.sinks"},
     {Role::kAttentionOutput, "self_attn.o_proj.weight"},
     {Role::kAttentionOutputBias, "self_attn.o_proj.bias"},
@@ -230,6 +238,23 @@ void AddStateMixer(const ModelConfig& config, SpecList* list) {
   if (states.output_bias) list->Add(Role::kStateOutputBias, {"D"});
 }
 
+void AddLatentAttention(const ModelConfig& config, SpecList* list) {
+  if (config.latent.query_rank > 0) {
+    list->Add(Role::kQueryDown, {"RQ", "D"});
+    if (config.qkv_bias) list->Add(Role::kQueryDownBias, {"RQ"});
+    list->Add(Role::kQueryDownNorm, {"RQ"});
+    list->Add(Role::kQueryUp, {"H*(EN+ER)", "RQ"});
+  } else {
+    list->Add(Role::kQuery, {"H*(EN+ER)", "D"});
+  }
+  list->Add(Role::kLatent, {"R+ER", "D"});
+  if (config.qkv_bias) list->Add(Role::kLatentBias, {"R+ER"});
+  list->Add(Role::kLatentNorm, {"R"});
+  list->Add(Role::kLatentUp, {"H*(EN+EO)", "R"});
+  list->Add(Role::kAttentionOutput, {"D", "H*EO"});
+  if (config.attention_output_bias) list->Add(Role::kAttentionOutputBias, {"D"});
+}
+
 void AddFeedForward(const ModelConfig& config, SpecList* list) {
   const bool fused = config.gated && list->Names(Role::kGateUp);
   MINISGL_CHECK(!fused || !config.feed_forward_bias, "{} fuses gate and up without biases",
@@ -361,6 +386,8 @@ bool TensorSpec::is_norm() const {
     case Role::kFeedForwardPostNorm:
     case Role::kQueryNorm:
     case Role::kKeyNorm:
+    case Role::kQueryDownNorm:
+    case Role::kLatentNorm:
     case Role::kRouterScale:
     case Role::kExpertScale:
     case Role::kDensePostNorm:
@@ -396,6 +423,8 @@ std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer) {
   const LayerConfig own = at < config.layers.size() ? config.layers[at] : LayerConfig();
   if (own.mixer != Mixer::kAttention) {
     AddStateMixer(config, &list);
+  } else if (config.latent.rank > 0) {
+    AddLatentAttention(config, &list);
   } else {
     AddAttention(config, LayerShapeOf(config, layer), own.kv_layer < 0, own.keys_as_values, &list);
   }
@@ -439,6 +468,16 @@ std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view sy
   if (symbol == "(H+2HKV)*E") {
     return Product(int64_t{shape.num_heads} + 2 * int64_t{shape.num_kv_heads}, shape.head_dim);
   }
+  const LatentConfig& latent = config.latent;
+  if (symbol == "R") return latent.rank;
+  if (symbol == "RQ") return latent.query_rank;
+  if (symbol == "R+ER") return int64_t{latent.rank} + latent.rotary_dim;
+  if (symbol == "H*(EN+ER)")
+    return Product(shape.num_heads, int64_t{latent.plain_dim} + latent.rotary_dim);
+  if (symbol == "H*(EN+EO)") {
+    return Product(shape.num_heads, int64_t{latent.plain_dim} + latent.value_dim);
+  }
+  if (symbol == "H*EO") return Product(shape.num_heads, latent.value_dim);
   if (symbol == "X") return config.experts.num_experts;
   if (symbol == "J") return config.experts.intermediate_size;
   if (symbol == "2J") return Product(2, config.experts.intermediate_size);

@@ -8,6 +8,9 @@
 //   HKV*EV all value heads and H*EV what attention returns, if EV is not E
 //   I feed-forward size, 2I fused gate and up
 //   X experts, J size of an expert, 2J fused gate and up, S size of the shared expert
+//   R rank and RQ query_rank of latent attention; EN plain_dim, ER rotary_dim and EO value_dim of
+//   its stored heads: H*(EN+ER) queries, R+ER a latent and the rotated part of a key, H*(EN+EO)
+//   what the latent is expanded to, H*EO values
 //   P per_layer_width, L*P that of all layers, VP per_layer_vocab
 //   C conv_width, LC conv_length of StateConfig; SI 3C, gates and the inputs of the convolution
 #pragma once
@@ -43,6 +46,14 @@ enum class TensorRole : uint8_t {
   kValueBias,
   kQueryNorm,  // [E], [H*E], or one tensor for each head
   kKeyNorm,
+  kQueryDown,  // [RQ, D] of latent attention, as the next ones
+  kQueryDownBias,
+  kQueryDownNorm,
+  kQueryUp,  // [H*(EN+ER), RQ]
+  kLatent,   // [R+ER, D]
+  kLatentBias,
+  kLatentNorm,  // [R]
+  kLatentUp,    // [H*(EN+EO), R]
   kSinks,
   kAttentionOutput,
   kAttentionOutputBias,

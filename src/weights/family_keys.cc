@@ -8,12 +8,12 @@
 
 #include "minisgl/base/utf8.h"
 #include "weights/config_keys.h"
+#include "weights/expert_keys.h"
 
 namespace minisgl::weights {
 namespace {
 
 constexpr IntRange kStepRange = {1, 1 << 20};
-constexpr IntRange kPredictionLayersRange = {0, 64};
 
 float RoundTo(DType dtype, float value) {
   if (dtype == DType::kBF16) return Bf16ToFloat(FloatToBf16(value));
@@ -64,59 +64,6 @@ void ReadDenseLayers(FieldReader* reader, ModelConfig* config) {
 }
 
 }  // namespace
-
-void ReadExperts(FieldReader* reader, int64_t num_experts, int64_t num_chosen, ModelConfig* config,
-                 const char* key, const char* chosen_key) {
-  ExpertsConfig& experts = config->experts;
-  const auto local = reader->OptionalInt("num_local_experts", kExpertsRange);
-  const auto plain = reader->OptionalInt(key, kExpertsRange);
-  if (local && plain && *local != *plain) {
-    reader->Fail(key, "the same number as num_local_experts is needed, or neither");
-  }
-  if (!plain) key = "num_local_experts";
-  num_experts = plain ? *plain : local.value_or(num_experts);
-  if (num_experts > kPartsMax / config->num_layers) {
-    reader->FailWith(
-        key, fmt::format("{}", num_experts),
-        fmt::format("up to {} experts in all layers together are supported", kPartsMax));
-  }
-  experts.num_experts = static_cast<int32_t>(num_experts);
-  if (chosen_key != nullptr) {
-    num_chosen = reader->Int(chosen_key, {1, kExpertsRange.max}, num_chosen);
-  }
-  experts.num_chosen = static_cast<int32_t>(num_chosen);
-  if (experts.num_chosen > experts.num_experts) {
-    reader->FailWith(chosen_key == nullptr ? key : chosen_key,
-                     fmt::format("{}", experts.num_chosen),
-                     fmt::format("up to the number of experts ({}) is supported for each token",
-                                 experts.num_experts));
-  }
-  experts.intermediate_size = config->intermediate_size;
-  for (LayerConfig& layer : config->layers) layer.has_experts = true;
-}
-
-void ReadExpertGroups(FieldReader* reader, ExpertsConfig* experts) {
-  const int32_t count = experts->num_experts;
-  Routing& routing = experts->routing;
-  const auto groups = static_cast<int32_t>(reader->Int("n_group", kExpertsRange, 1));
-  const auto chosen = static_cast<int32_t>(reader->Int("topk_group", kExpertsRange, 1));
-  if (!reader->ok()) return;
-  if (count % groups != 0 || count / groups < routing.best_of_group) {
-    return reader->FailWith(
-        "n_group", fmt::format("{}", groups),
-        fmt::format("a divisor of the number of experts ({}) is needed, with groups of at least {}",
-                    count, routing.best_of_group));
-  }
-  if (chosen > groups || experts->num_chosen > chosen * (count / groups)) {
-    return reader->FailWith(
-        "topk_group", fmt::format("{}", chosen),
-        fmt::format("up to n_group ({}) is supported, with at least num_experts_per_tok ({}) "
-                    "experts in these groups",
-                    groups, experts->num_chosen));
-  }
-  routing.num_groups = groups;
-  routing.num_chosen_groups = chosen;
-}
 
 void ReadGemma(FieldReader* reader, ModelConfig* config) {
   SetGemmaEmbeddingScale(config);
@@ -408,30 +355,6 @@ void ReadGraniteMoe(FieldReader* reader, ModelConfig* config) {
 
 namespace {
 
-// Scores are sigmoids of each logit, with a bias for the choice; groups, a factor, layers without
-// experts first. `shared_key`: of the number of shared experts. REQUIRES experts that were read.
-void ReadBiasedSigmoids(FieldReader* reader, double factor, const char* shared_key,
-                        int64_t shared_min, ModelConfig* config) {
-  const IntRange shared_range = {shared_min, 1 << 8};
-  const int64_t num_dense = reader->Int("first_k_dense_replace", kLayerRange, 1);
-  for (size_t i = 0; i < config->layers.size(); ++i) {
-    config->layers[i].has_experts = static_cast<int64_t>(i) >= num_dense;
-  }
-  ExpertsConfig& experts = config->experts;
-  experts.shared_intermediate_size =
-      experts.intermediate_size * reader->Int(shared_key, shared_range, 1);
-  experts.choice_bias = true;
-  experts.routing.score = RouteScore::kSigmoid;
-  experts.routing.best_of_group = 2;
-  experts.routing.sum_eps = 1e-20f;
-  experts.routing.renormalize = reader->Bool("norm_topk_prob", true);
-  experts.routing.factor =
-      static_cast<float>(reader->Number("routed_scaling_factor", kPositiveRange, factor));
-  ReadExpertGroups(reader, &experts);
-  config->num_prediction_layers =
-      static_cast<int32_t>(reader->Int("num_nextn_predict_layers", kPredictionLayersRange, 0));
-}
-
 // Fails unless `key` is absent, `value`, or a list of it for each layer.
 void CheckSameInLayers(FieldReader* reader, const char* key, int64_t value,
                        const ModelConfig& config) {
@@ -454,28 +377,15 @@ Json FirstOf(FieldReader* reader, const char* key, int64_t fallback) {
 void ReadGlm4Moe(FieldReader* reader, ModelConfig* config) {
   ReadExperts(reader, 128, 8, config, "n_routed_experts");
   config->experts.intermediate_size = reader->Int("moe_intermediate_size", kWidthRange, 1408);
-  ReadBiasedSigmoids(reader, 1, "n_shared_experts", 1, config);
+  ReadBiasedSigmoids(reader, {.shared_key = "n_shared_experts"}, config);
   if (reader->Bool("use_qk_norm", false)) config->qk_norm = QkNorm::kHead;
 }
 
 void ReadExaoneMoe(FieldReader* reader, ModelConfig* config) {
   ReadExperts(reader, 64, 8, config);
   config->experts.intermediate_size = reader->Int("moe_intermediate_size", kWidthRange, 1024);
-  ReadBiasedSigmoids(reader, 2.5, "num_shared_experts", 1, config);
-  const Json* types = reader->Find("mlp_layer_types");
-  if (types == nullptr) return;
-  if (!types->is_array() || types->as_array().size() != config->layers.size()) {
-    return reader->Fail("mlp_layer_types",
-                        fmt::format("an array of {} strings is needed", config->num_layers));
-  }
-  for (size_t i = 0; i < config->layers.size(); ++i) {
-    const Json& type = types->as_array()[i];
-    config->layers[i].has_experts = type == Json("sparse");
-    if (type != Json("sparse") && type != Json("dense")) {
-      return reader->FailWith("mlp_layer_types", Visible(type.Dump(), 60),
-                              "\"dense\" and \"sparse\" are supported");
-    }
-  }
+  ReadBiasedSigmoids(reader, {.factor = 2.5, .shared_key = "num_shared_experts"}, config);
+  ReadMlpLayerTypes(reader, config);
 }
 
 // The hub's configurations state for each layer what the reference has once.

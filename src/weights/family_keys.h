@@ -29,15 +29,10 @@ void ReadMiniMaxM2(FieldReader* reader, ModelConfig* config);
 void ReadGptOss(FieldReader* reader, ModelConfig* config);
 void ReadLfm2(FieldReader* reader, ModelConfig* config);
 void ReadLfm2Moe(FieldReader* reader, ModelConfig* config);
+void ReadDeepseekV2(FieldReader* reader, ModelConfig* config);
+void ReadDeepseekV3(FieldReader* reader, ModelConfig* config);
+void ReadGlm4MoeLite(FieldReader* reader, ModelConfig* config);
 
-// Reads the number of experts and the number chosen for each token, for all layers. `key`: the
-// first name of the number of experts; num_local_experts is the other. `chosen_key`: of the number
-// chosen; null: that is `num_chosen`.
-void ReadExperts(FieldReader* reader, int64_t num_experts, int64_t num_chosen, ModelConfig* config,
-                 const char* key = "num_experts", const char* chosen_key = "num_experts_per_tok");
-// Reads how experts are chosen by groups: all of them by default. REQUIRES num_experts and
-// num_chosen.
-void ReadExpertGroups(FieldReader* reader, ExpertsConfig* experts);
 // Multipliers of embeddings, attention, residual and logits.
 void ReadGranite(FieldReader* reader, ModelConfig* config);
 

@@ -4,6 +4,7 @@
 
 #include "minisgl/base/utf8.h"
 #include "weights/config_keys.h"
+#include "weights/expert_keys.h"
 #include "weights/family_keys.h"
 #include "weights/layer_pattern.h"
 

@@ -12,6 +12,7 @@
 #include "minisgl/base/utf8.h"
 #include "weights/architecture_table.h"
 #include "weights/config_keys.h"
+#include "weights/latent_keys.h"
 #include "weights/layer_pattern.h"
 #include "weights/model_dir.h"
 #include "weights/quantization_reader.h"
@@ -244,7 +245,11 @@ void ReadSizes(const Architecture& entry, FieldReader* reader, ModelConfig* conf
   ReadIntermediateSize(entry, reader, config);
   config->num_layers = static_cast<int32_t>(reader->Int("num_hidden_layers", kLayersRange));
   config->max_seq_len = reader->Int("max_position_embeddings", kSeqLenRange, entry.max_seq_len);
-  ReadHeads(entry, reader, config);
+  if (entry.latent.rank > 0) {
+    ReadLatentSizes(entry.latent, reader, config);
+  } else {
+    ReadHeads(entry, reader, config);
+  }
   config->gated = entry.gated;
   config->rotary_interleaved = entry.rotary_interleaved;
   config->tie_word_embeddings = ReadTied(entry, reader);
@@ -358,6 +363,7 @@ LayerShape LayerShapeOf(const ModelConfig& config, int32_t layer) {
   const int32_t value_dim = own.head_dim == 0 ? config.value_dim : 0;
   shape.value_dim = or_common(or_common(own.value_dim, value_dim), shape.head_dim);
   shape.intermediate_size = or_common(own.intermediate_size, config.intermediate_size);
+  shape.values_in_keys = config.latent.rank > 0;
   return shape;
 }
 

@@ -26,7 +26,9 @@ double YarnSharpening(double factor, double mscale) {
 class RopeReader {
  public:
   RopeReader(const Architecture& entry, FieldReader* top, ModelConfig* config)
-      : entry_(entry), config_(*config) {
+      : entry_(entry),
+        config_(*config),
+        head_dim_(config->latent.rank > 0 ? config->latent.rotary_dim : config->head_dim) {
     share_ = ReadShare(top, ReadRotaryDim(top));
     // An original length of the whole model overrides those of the objects.
     original_ = top->OptionalInt("original_max_position_embeddings", kSeqLenRange);
@@ -61,6 +63,11 @@ class RopeReader {
       rope.scaling = RopeScaling::kLinear;
       rope.factor = object->Number("factor", kFactorRange);
     }
+    if (entry_.latent.rank > 0) {
+      const double mscale = object->Number("mscale_all_dim", kOptionalNumberRange, 0);
+      const double sharpening = mscale > 0 ? YarnSharpening(rope.factor, mscale) : 1;
+      rope.score_factor = sharpening * sharpening;
+    }
     return rope;
   }
 
@@ -68,8 +75,8 @@ class RopeReader {
   // The share of rotated features that rotary_dim states.
   double ReadRotaryDim(FieldReader* top) const {
     if (!entry_.rotary_dim_key) return entry_.rotary_share;
-    const auto dim = top->OptionalInt("rotary_dim", {2, config_.head_dim});
-    return dim ? static_cast<double>(*dim) / config_.head_dim : entry_.rotary_share;
+    const auto dim = top->OptionalInt("rotary_dim", {2, head_dim_});
+    return dim ? static_cast<double>(*dim) / head_dim_ : entry_.rotary_share;
   }
 
   double ReadShare(FieldReader* reader, double fallback) const {
@@ -86,11 +93,11 @@ class RopeReader {
   }
 
   int32_t RotatedFeatures(FieldReader* reader, double share) const {
-    const auto dim = static_cast<int32_t>(config_.head_dim * share);
+    const auto dim = static_cast<int32_t>(head_dim_ * share);
     if (dim < 2 || dim % 2 != 0) {
-      reader->FailWith("partial_rotary_factor", fmt::format("{}", share),
-                       fmt::format("an even number of rotated features of head_dim ({}) is needed",
-                                   config_.head_dim));
+      reader->FailWith(
+          "partial_rotary_factor", fmt::format("{}", share),
+          fmt::format("an even number of rotated features of head_dim ({}) is needed", head_dim_));
     }
     return dim;
   }
@@ -233,6 +240,7 @@ class RopeReader {
 
   const Architecture& entry_;
   const ModelConfig& config_;
+  const int32_t head_dim_;  // features of a head that may be rotated
   double share_ = 1;
   std::optional<int64_t> original_;
 };

@@ -58,6 +58,18 @@ TEST_F(InfoProgramTest, ExpertsAndWhatIsNotLoadedAreDescribed) {
   }
 }
 
+TEST_F(InfoProgramTest, LatentAttentionIsDescribed) {
+  const std::string file = MINISGL_SOURCE_DIR "/tests/golden/models/deepseek_v3/config.json";
+  const ProgramResult result = Info(file);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  // 3 layers of 18 + 6 floats.
+  for (const char* line :
+       {"3 of width 40, feed-forward 28, 4 query heads of 16",
+        "a latent of 18 and a rotated part of 6 for all heads, values of 11", "288 B a token"}) {
+    EXPECT_NE(result.out.find(line), std::string::npos) << line << "\n" << result.out;
+  }
+}
+
 TEST_F(InfoProgramTest, TheTextModelOfAMultimodalModelIsDescribed) {
   const std::string models = MINISGL_SOURCE_DIR "/tests/golden/models";
   const auto expect = [&](const std::string& name, const char* line) {

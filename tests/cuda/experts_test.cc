@@ -157,6 +157,9 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
   expect_refused(shape,
                  "no CUDA kernels for per-layer embeddings, normalised values, factors of layers, "
                  "gates of attention and experts beside a dense part");
+  shape = fits;
+  shape.has_latent_attention = true;
+  expect_refused(shape, "no CUDA kernels for latent attention");
 }
 
 }  // namespace

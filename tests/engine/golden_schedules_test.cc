@@ -75,7 +75,8 @@ TEST_P(GoldenSchedulesTest, GiveTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(All, GoldenSchedulesTest,
                          testing::Values("gemma4", "gemma4_moe", "gemma4_unified_text",
                                          "muse_glimmer", "qwen3_vl_moe", "exaone_moe", "lfm2",
-                                         "lfm2_moe"),
+                                         "lfm2_moe", "deepseek_v2", "deepseek_v3_halves",
+                                         "glm4_moe_lite"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

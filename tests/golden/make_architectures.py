@@ -30,9 +30,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from architectures import VARIANTS as PAGED
+from architectures_latent import LATENT
 from architectures_states import STATES
 
-VARIANTS = PAGED + STATES
+VARIANTS = PAGED + LATENT + STATES
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SAMPLED_TOKENS = 64
@@ -233,9 +234,10 @@ class Margins:
             values = values.softmax(-1) + module.moe_statics.e_score_correction_bias
         elif bias is not None:
             values = values.sigmoid() + bias
-        if getattr(module, "topk_group", 1) < getattr(module, "num_group", 1):
+        grouped = getattr(module, "topk_method", "group_limited_greedy") == "group_limited_greedy"
+        if grouped and getattr(module, "topk_group", 1) < getattr(module, "num_group", 1):
             members = values.unflatten(-1, (module.num_group, -1))
-            sums = members.topk(2, dim=-1).values.sum(-1)
+            sums = members.topk(1 if hasattr(module, "topk_method") else 2, dim=-1).values.sum(-1)
             self.least = min(self.least, edge(sums, module.topk_group))
             best = sums.topk(module.topk_group, dim=-1).indices
             values = members.gather(-2, best.unsqueeze(-1).expand(*best.shape, members.shape[-1])).flatten(-2)

@@ -40,7 +40,7 @@ PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "
 # Parts that are stacked when a model is loaded differ in size by more than any rounding.
 PART_SIZE = dict(zip(PROJECTIONS, (0.5, 2.0, 3.0, 0.4, 0.7, 2.5, 0.5)))
 # Of these modules the package's values are kept.
-KEPT = (r"model\.layers\.1\.(self_attn\.[kv]_proj|mlp\.(experts\.[03]\.)?(gate|down)_proj|"
+KEPT = (r"model\.layers\.1\.(self_attn\.([kv]_proj|kv_b_proj)|mlp\.(experts\.[03]\.)?(gate|down)_proj|"
         r"mlp\.experts\.(gate_up|down)_proj)")
 
 
@@ -65,6 +65,7 @@ class Model:
                        experts_in_first="gpt_oss" in self.config["model_type"])
 
 
+LATENT = r"model\.layers\.\d+\..*(q_a|q_b|kv_b|o|gate|up|down)_proj|.*kv_a_proj_with_mqa"
 LINEAR = r"model\.layers\.\d+\..*(q|k|v|o|gate|up|down)_proj"
 
 
@@ -95,6 +96,15 @@ def qwen3_moe(**keys):
         "mlp_only_layers": [], "norm_topk_prob": True, "output_router_logits": False, "router_aux_loss_coef": 0.001,
         "use_sliding_window": False, "sliding_window": None, "max_window_layers": 2, "rms_norm_eps": 1e-6,
         "rope_theta": 1000000.0, "rope_scaling": None} | keys))
+
+
+def deepseek_v3(**keys):
+    return small("DeepseekV3ForCausalLM", "deepseek_v3", **({
+        "head_dim": LEFT_OUT, "mlp_bias": LEFT_OUT, "kv_lora_rank": 132, "q_lora_rank": 136, "qk_nope_head_dim": 32,
+        "qk_rope_head_dim": 16, "v_head_dim": 24, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2,
+        "topk_group": 1, "n_shared_experts": 1, "moe_intermediate_size": 16, "first_k_dense_replace": 1,
+        "routed_scaling_factor": 1.5, "norm_topk_prob": True, "num_nextn_predict_layers": 0,
+        "rope_scaling": None} | keys))
 
 
 def compressed(name, model_config, format, groups, ignore=("lm_head",), **keys):
@@ -193,6 +203,8 @@ MODELS = [
     Model("fp8_block_moe", qwen3_moe(**RAGGED_MOE), [(r".*mlp\.gate", None), (LINEAR, Fp8Block())],
           FP8 | {"fmt": "e4m3", "modules_to_not_convert": ["lm_head", *NORMS, "model.layers.0.mlp.gate",
                                                            "model.layers.1.mlp.gate"]}, embedding=0.1),
+    Model("fp8_block_latent", deepseek_v3(num_attention_heads=3, num_key_value_heads=3),
+          [(r".*mlp\.gate", None), (LATENT, Fp8Block())], FP8 | {"fmt": "e4m3"}),
     Model("fp8_ue8m0", llama(**RAGGED), [(LINEAR, Fp8Block(torch.float8_e8m0fnu, True))],
           FP8 | {"modules_to_not_convert": ["lm_head"], "scale_fmt": "ue8m0"}),
     Model("fp8_tensor", qwen2(), [(LINEAR, Fp8Tensor())],
@@ -268,7 +280,7 @@ MODELS = [
 
 
 def is_stacked(module):
-    return module.endswith("gate_up_proj") or module.endswith("experts.down_proj")
+    return module.endswith("gate_up_proj") or module.endswith(".experts.down_proj")
 
 
 def make_dense(model, folder, seed):

@@ -20,14 +20,19 @@ struct AttentionCase {
   bool keeps_bf16 = false;     // keys and values
   int32_t v_head_dim = 0;      // 0: head_dim
   bool queries_alone = false;  // attention is given an array of queries without keys and values
+  bool values_in_keys = false;
 
   int32_t value_dim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
-  int64_t token_width() const { return QkvWidth(num_heads, num_kv_heads, head_dim, value_dim()); }
+  int32_t stored_value_dim() const { return values_in_keys ? 0 : value_dim(); }
+  int64_t token_width() const {
+    return QkvWidth(num_heads, num_kv_heads, head_dim, stored_value_dim());
+  }
   std::string Name() const {
     return fmt::format(
-        "H {} HKV {} E {} EV {} page {} window {} cap {} sinks {} token_first {} bf16 {} alone {}",
+        "H {} HKV {} E {} EV {} page {} window {} cap {} sinks {} token_first {} bf16 {} alone {} "
+        "in keys {}",
         num_heads, num_kv_heads, head_dim, value_dim(), page_size, sliding_window, logit_softcap,
-        has_sinks, token_first, keeps_bf16, queries_alone);
+        has_sinks, token_first, keeps_bf16, queries_alone, values_in_keys);
   }
 };
 
@@ -55,7 +60,8 @@ class AttentionRun {
       }
     }
     const int64_t page_keys = int64_t{c.page_size} * c.num_kv_heads * c.head_dim;
-    const int64_t page_floats = page_keys + int64_t{c.page_size} * c.num_kv_heads * c.value_dim();
+    const int64_t page_floats =
+        page_keys + int64_t{c.page_size} * c.num_kv_heads * c.stored_value_dim();
     // Unwritten slots must not matter.
     storage_ = KvMemory(num_pages * page_floats);
     kv_ = {.base = KvBase(&storage_, c.keeps_bf16),
@@ -67,6 +73,12 @@ class AttentionRun {
     if (c.v_head_dim > 0) {
       kv_.v_slot_stride = c.token_first ? int64_t{c.num_kv_heads} * c.value_dim() : c.value_dim();
       kv_.v_head_stride = c.token_first ? c.value_dim() : int64_t{c.page_size} * c.value_dim();
+    }
+    if (c.values_in_keys) {
+      kv_.values_in_keys = true;
+      kv_.v_offset = c.head_dim - c.value_dim();
+      kv_.v_slot_stride = kv_.slot_stride;
+      kv_.v_head_stride = kv_.head_stride;
     }
     for (size_t row = 0; row < lengths.size(); ++row) {
       inputs_.push_back(RandomFloats(lengths[row] * c.token_width(), 100 + row, c.deviation));
@@ -157,7 +169,7 @@ class AttentionRun {
     params.num_kv_heads = case_.num_kv_heads;
     params.head_dim = case_.head_dim;
     params.v_head_dim = case_.v_head_dim;
-    params.qkv_stride = case_.queries_alone ? query_width : 0;
+    params.qkv_stride = case_.queries_alone ? query_width : case_.token_width();
     params.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(case_.head_dim)));
     params.sliding_window = case_.sliding_window;
     params.logit_softcap = case_.logit_softcap;
@@ -253,6 +265,16 @@ TEST(AttentionTest, AgreesWithOracleOverShapes) {
       {.num_heads = 6, .num_kv_heads = 2, .head_dim = 24, .page_size = 4, .v_head_dim = 16},
       {.num_heads = 2, .num_kv_heads = 1, .head_dim = 7, .page_size = 3, .v_head_dim = 9},
       {.num_heads = 4, .num_kv_heads = 2, .head_dim = 24, .token_first = true, .v_head_dim = 40},
+      // Values that are the end of the keys.
+      {.num_heads = 5, .head_dim = 48, .v_head_dim = 32, .values_in_keys = true},
+      {.num_heads = 20, .head_dim = 80, .page_size = 64, .v_head_dim = 64, .values_in_keys = true},
+      {.num_heads = 4,
+       .num_kv_heads = 2,
+       .head_dim = 24,
+       .page_size = 4,
+       .v_head_dim = 18,
+       .values_in_keys = true},
+      {.num_heads = 3, .head_dim = 7, .page_size = 1, .v_head_dim = 5, .values_in_keys = true},
   };
   for (const AttentionCase& c : cases) {
     ExpectAllAgreeWithOracle(c, {1, 2, 17, 64, 65, 131}, {{1, 40, 7, 64}});
@@ -335,17 +357,20 @@ TEST(AttentionTest, ANanScoreIsNotHidden) {
 TEST(AttentionTest, ResultsDependOnTheRequestOnly) {
   MarkSlow("many batches on every instruction set");
   for (const auto& [target, keeps_bf16] : AttentionTargets()) {
-    for (AttentionCase c : {AttentionCase{.num_heads = 4, .num_kv_heads = 2, .head_dim = 32},
-                            {.num_heads = 6, .num_kv_heads = 2, .head_dim = 80},
-                            {.num_heads = 2, .head_dim = 32, .sliding_window = 70},
-                            {.num_heads = 4,
-                            .num_kv_heads = 1,
-                            .head_dim = 20,
-                            .sliding_window = 70,
-                            .logit_softcap = 5,
-                            .has_sinks = true},
-                            {.num_heads = 4, .num_kv_heads = 2, .head_dim = 48, .v_head_dim = 32},
-                            {.num_heads = 2, .head_dim = 20, .v_head_dim = 36}}) {
+    for (AttentionCase c :
+         {AttentionCase{.num_heads = 4, .num_kv_heads = 2, .head_dim = 32},
+          {.num_heads = 6, .num_kv_heads = 2, .head_dim = 80},
+          {.num_heads = 2, .head_dim = 32, .sliding_window = 70},
+          {.num_heads = 4,
+          .num_kv_heads = 1,
+          .head_dim = 20,
+          .sliding_window = 70,
+          .logit_softcap = 5,
+          .has_sinks = true},
+          {.num_heads = 4, .num_kv_heads = 2, .head_dim = 48, .v_head_dim = 32},
+          {.num_heads = 2, .head_dim = 20, .v_head_dim = 36},
+          {.num_heads = 20, .head_dim = 48, .v_head_dim = 32, .values_in_keys = true},
+          {.num_heads = 3, .head_dim = 22, .v_head_dim = 13, .values_in_keys = true}}) {
       c.keeps_bf16 = keeps_bf16;
       const auto one = MakeOps(CpuTargetName(target), 1);
       const auto two = MakeOps(CpuTargetName(target), 2);
@@ -370,13 +395,14 @@ TEST(AttentionTest, ResultsDependOnTheRequestOnly) {
 // bits of one thread's.
 TEST(AttentionTest, SharedOutSplitsMergeToTheSameBits) {
   for (const auto& [target, keeps_bf16] : AttentionTargets()) {
-    for (const int32_t v_head_dim : {0, 32}) {
+    for (const int32_t v_head_dim : {0, 32, 8}) {
       const AttentionCase c = {.num_heads = 2,
                                .num_kv_heads = 1,
                                .head_dim = 16,
                                .has_sinks = true,
                                .keeps_bf16 = keeps_bf16,
-                               .v_head_dim = v_head_dim};
+                               .v_head_dim = v_head_dim,
+                               .values_in_keys = v_head_dim == 8};
       const Schedule schedule = {{1200}, {1}};
       const auto one = MakeOps(CpuTargetName(target), 1);
       const auto four = MakeOps(CpuTargetName(target), 4);

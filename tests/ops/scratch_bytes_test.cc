@@ -23,7 +23,8 @@ CpuScratchLimits SmallLimits(int num_threads, const WeightFormat& format) {
           .num_kv_heads = kKvHeads,
           .head_dim = kHeadDim,
           .num_chosen = 3,
-          .expert_inputs = 500};
+          .expert_inputs = 500,
+          .head_inputs = 90};
 }
 
 // The values do not matter.
@@ -55,6 +56,17 @@ void MultiplyExperts(Ops& ops, const CpuScratchLimits& limits, bool per_choice) 
   OpOutput out(num_choices * kOutputs);
   ops.ExpertLinear({x.data(), &weights, nullptr, chosen.data(), out.data(), limits.max_tokens,
                     static_cast<int32_t>(limits.num_chosen), per_choice});
+}
+
+void MultiplyHeads(Ops& ops, const CpuScratchLimits& limits) {
+  const std::vector<float> w = Floats(kOutputs * limits.head_inputs);
+  const std::vector<float> x = Floats(limits.max_tokens * kHeads * limits.head_inputs);
+  const std::vector<std::vector<WeightTensor>> heads(kHeads,
+                                                     {View(w, kOutputs, limits.head_inputs)});
+  const HeadMatrices weights = ops.PackExperts(heads, limits.weight_format.dtype).value();
+  OpOutput out(limits.max_tokens * kHeads * kOutputs);
+  ops.HeadLinear(
+      {.x = x.data(), .weights = &weights, .out = out.data(), .num_tokens = limits.max_tokens});
 }
 
 // A long prompt's last tokens beside rows that decode.
@@ -115,6 +127,7 @@ uint64_t ScratchBytesOfAll(CpuTarget target, const CpuScratchLimits& limits) {
   MultiplyAll(*ops, limits);
   MultiplyExperts(*ops, limits, false);
   MultiplyExperts(*ops, limits, true);
+  MultiplyHeads(*ops, limits);
   Attend(*ops);
   return ops->scratch_bytes();
 }
@@ -149,13 +162,24 @@ TEST(CpuScratchTest, LittleIsCountedThatOneThreadDoesNotTake) {
 // Most of it is the rows of the widest product.
 TEST(CpuScratchTest, RowsOfTheWidestProductAreCounted) {
   CpuScratchLimits limits = SmallLimits(1, DType::kBF16);
-  limits.num_chosen = 0;
+  limits.num_chosen = limits.head_inputs = 0;
   const uint64_t few = CpuScratchBytes(limits).value();
   limits.max_tokens += 1000;
   EXPECT_EQ(CpuScratchBytes(limits).value() - few, 1000u * 23 * 64)
       << "700 pairs of bytes, in an odd number of lines";
   limits.weight_format = DType::kF32;
   EXPECT_LT(CpuScratchBytes(limits).value(), few) << "floats are read where they are";
+}
+
+// And of the heads, if there are matrices of heads.
+TEST(CpuScratchTest, RowsOfHeadsAreCounted) {
+  CpuScratchLimits limits = SmallLimits(1, DType::kBF16);
+  limits.num_chosen = 0;
+  limits.max_inputs = 90;
+  const uint64_t with = CpuScratchBytes(limits).value();
+  limits.head_inputs = 0;
+  EXPECT_EQ(with - CpuScratchBytes(limits).value(), 300u * (kHeads - 1) * 3 * 64)
+      << "90 pairs of bytes, in an odd number of lines";
 }
 
 // The output head of int4 is int8, and its rows are converted to the form of int8.
@@ -180,7 +204,8 @@ TEST(CpuScratchTest, NoSizeOverflows) {
   for (int64_t CpuScratchLimits::*const size :
        {&CpuScratchLimits::max_tokens, &CpuScratchLimits::max_logit_rows,
         &CpuScratchLimits::vocab_size, &CpuScratchLimits::max_inputs,
-        &CpuScratchLimits::expert_inputs, &CpuScratchLimits::num_chosen}) {
+        &CpuScratchLimits::expert_inputs, &CpuScratchLimits::num_chosen,
+        &CpuScratchLimits::head_inputs}) {
     CpuScratchLimits limits = SmallLimits(1024, kInt8);
     limits.*size = kHuge;
     EXPECT_FALSE(CpuScratchBytes(limits).has_value());

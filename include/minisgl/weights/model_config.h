@@ -44,9 +44,26 @@ struct RopeConfig {
   bool truncate = true;              // yarn: round the bounds of the blend to integers
   int64_t original_max_seq_len = 0;  // llama3, yarn, longrope, dynamic
   double attention_factor = 1.0;     // yarn, longrope: factor of cosines and sines
+  double score_factor = 1.0;         // of scores, in models with latent attention alone
   std::vector<double> short_factors, long_factors;  // longrope: [dim / 2]
 
   bool operator==(const RopeConfig&) const = default;
+};
+
+// Latent attention (DeepSeek V2). A token's keys and values are products with its latent, and one
+// rotated part of the key serves all heads. It runs in its absorbed form, whose formulas are in
+// src/model/latent_attention.h: the heads of ModelConfig, which LayerShape has too, are one KV head
+// whose key is [rotated part, latent] and whose value is the latent, and queries as wide as that
+// key.
+struct LatentConfig {
+  int32_t rank = 0;  // features of a latent; 0: the model has none
+  int32_t query_rank =
+      0;  // of the latent that queries are products with; 0: of hidden_size instead
+  // Of a stored head: features of queries and keys that are not rotated, those that are, and
+  // features of values.
+  int32_t plain_dim = 0, rotary_dim = 0, value_dim = 0;
+
+  bool operator==(const LatentConfig&) const = default;
 };
 
 // Order of norms and residual additions in a block; f is attention or the feed-forward part.
@@ -140,6 +157,7 @@ struct ModelConfig {
   bool feed_forward_bias = false;  // all its matrices have a bias
   bool norm_bias = false;          // norms over hidden_size have a bias
   bool attention_sinks = false;
+  LatentConfig latent;
   bool rotary_interleaved = false;  // rotates pairs (2 i, 2 i + 1) instead of (i, i + dim / 2)
   Activation activation = Activation::kSilu;
   bool gated = true;            // act(gate) * up; else act(up)
@@ -181,6 +199,8 @@ struct ModelConfig {
 struct LayerShape {
   int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0, value_dim = 0;
   int64_t intermediate_size = 0;  // of a dense feed-forward part
+  // The last value_dim features of a key are its value (KvLayer::values_in_keys).
+  bool values_in_keys = false;
 
   bool operator==(const LayerShape&) const = default;
 };

@@ -190,7 +190,7 @@ const PerTarget<GetStateKernels>& StateKernelGetters();
 // shuffles. Otherwise the strides of KvLayer apply.
 struct KeyLayout {
   explicit KeyLayout(const KvLayer& kv, int32_t head_dim)
-      : transposed(kv.slot_stride == head_dim),
+      : transposed(kv.slot_stride == head_dim && !kv.values_in_keys),
         slot_stride(transposed ? 1 : kv.slot_stride),
         element_stride(transposed ? kv.page_size : 1) {}
   bool transposed;
@@ -205,7 +205,7 @@ struct KeyLayout {
 // The dot-product instruction takes this form, and a shift or a mask widens it. Other bf16 keys and
 // values follow the strides of KvLayer.
 inline bool KeepsPairs(const KvLayer& kv, int32_t head_dim, int32_t value_dim) {
-  return kv.base.dtype == DType::kBF16 && kv.slot_stride == head_dim &&
+  return kv.base.dtype == DType::kBF16 && !kv.values_in_keys && kv.slot_stride == head_dim &&
          kv.value_slot_stride() == value_dim && kv.page_size % kPanelWidth == 0 &&
          head_dim % kPanelWidth == 0 && value_dim % kPanelWidth == 0;
 }
