@@ -134,6 +134,11 @@ Status CheckPrefixCache(const EngineSetup& engine) {
         "--prefix-cache and --host-cache: this model has layers with a sliding window, whose keys "
         "and values are not kept; leave the options out");
   }
+  if (engine.plan.limits.num_state_slots > 0) {
+    return UsageError(
+        "--prefix-cache and --host-cache: this model has layers with a state, which is not kept; "
+        "leave the options out");
+  }
   return Status();
 }
 
