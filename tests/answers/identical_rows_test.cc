@@ -5,7 +5,6 @@
 //   cache, overlap, pool and drafts.
 //
 // The short form runs a part of each. With MINISGL_LONG set (the long form) both run whole.
-#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -14,61 +13,13 @@
 #include <utility>
 
 #include "answers/run_program.h"
+#include "answers/schedule_settings.h"
 #include "slow.h"
 
 namespace minisgl::answers {
 namespace {
 
-struct Setting {
-  int page_size, max_prefill, max_running, threads;
-  const char* cache;
-  bool overlap;
-  const char *schedule, *admission, *policy;
-  int num_pages;   // 0: the memory plan's
-  int max_drafts;  // 0: none
-
-  std::string Name() const { return fmt::format("{}", fmt::join(Args(), " ")); }
-  std::vector<std::string> Args() const {
-    std::vector<std::string> args{"--page-size",
-                                  std::to_string(page_size),
-                                  "--max-prefill-length",
-                                  std::to_string(max_prefill),
-                                  "--max-running-requests",
-                                  std::to_string(max_running),
-                                  "--threads",
-                                  std::to_string(threads),
-                                  "--cache",
-                                  cache};
-    if (!overlap) args.push_back("--disable-overlap");
-    for (const auto& [name, value] :
-         {std::pair("--schedule", schedule), std::pair("--admission", admission),
-          std::pair("--policy", policy)}) {
-      args.insert(args.end(), {name, value});
-    }
-    if (num_pages > 0) args.insert(args.end(), {"--num-pages", std::to_string(num_pages)});
-    if (max_drafts > 0)
-      args.insert(args.end(), {"--speculate", fmt::format("ngram:{}", max_drafts)});
-    return args;
-  }
-};
-
 bool IsLong() { return std::getenv("MINISGL_LONG") != nullptr; }
-
-// The smallest pool that holds one request with these prompts: 640 tokens.
-int SmallestPool(int page_size) { return 640 / page_size; }
-
-std::vector<Setting> Settings() {
-  return {{1, 32, 64, 2, "radix", true, "mixed", "optimistic", "priority", 0, 0},
-          {4, 8192, 1, 1, "radix", false, "prefill-first", "reserve", "fcfs", 0, 8},
-          {16, 32, 7, 1, "naive", true, "mixed", "reserve", "priority", 0, 0},
-          {1, 8192, 64, 2, "naive", false, "prefill-first", "optimistic", "fcfs", 1000, 3},
-          {4, 32, 64, 1, "naive", true, "mixed", "optimistic", "fcfs", SmallestPool(4), 0},
-          {16, 8192, 64, 2, "radix", true, "prefill-first", "reserve", "priority", 0, 16},
-          {1, 32, 7, 1, "radix", false, "mixed", "reserve", "fcfs", SmallestPool(1), 5},
-          {64, 8192, 3, 2, "radix", true, "mixed", "optimistic", "priority", SmallestPool(64), 1},
-          {16, 512, 64, 2, "radix", true, "prefill-first", "optimistic", "priority",
-           SmallestPool(16), 4}};
-}
 
 // All 512 of them. Settings that are not crossed vary as well.
 std::vector<Setting> Cross() {
@@ -98,30 +49,15 @@ std::string Sample(const std::string& name, int stride, const std::string& extra
   return path;
 }
 
-void ExpectIdenticalRows(const std::string& file,
-                         const std::vector<Setting>& settings = Settings()) {
-  std::vector<std::string> expected;
-  for (const Setting& setting : settings) {
-    SCOPED_TRACE(file + " " + setting.Name());
-    std::vector<std::string> args{"run", "-m", DemoModel(), "--file", file, "--quiet"};
-    const auto more = setting.Args();
-    args.insert(args.end(), more.begin(), more.end());
-    const ProgramRun run = RunProgram(args);
-    ASSERT_EQ(run.exit_code, 0) << run.err;
-    const auto rows = Comparable(run.Rows());
-    if (expected.empty()) expected = rows;
-    ASSERT_EQ(rows, expected);
-  }
-  ASSERT_FALSE(expected.empty());
-}
-
 TEST(IdenticalRowsTest, Notes) {
   MarkSlow("long prompts under several schedules");
-  ExpectIdenticalRows(Sample("notes.jsonl", IsLong() ? 1 : 6, ""));
+  ExpectIdenticalRows(DemoModel(), Sample("notes.jsonl", IsLong() ? 1 : 6, ""));
 }
-TEST(IdenticalRowsTest, Mixed) { ExpectIdenticalRows(Sample("mixed.jsonl", IsLong() ? 1 : 8, "")); }
+TEST(IdenticalRowsTest, Mixed) {
+  ExpectIdenticalRows(DemoModel(), Sample("mixed.jsonl", IsLong() ? 1 : 8, ""));
+}
 TEST(IdenticalRowsTest, Conversations) {
-  ExpectIdenticalRows(Sample("conversations.jsonl", IsLong() ? 1 : 4, ""));
+  ExpectIdenticalRows(DemoModel(), Sample("conversations.jsonl", IsLong() ? 1 : 4, ""));
 }
 
 // Drafts are accepted often enough to save steps if an answer repeats its prompt, greedy or
@@ -170,7 +106,7 @@ TEST(IdenticalRowsTest, SampledStoriesWithLogprobs) {
   std::ofstream out(path);
   for (const std::string& row : SampledStories(IsLong() ? 24 : 6)) out << row << "\n";
   out.close();
-  ExpectIdenticalRows(path);
+  ExpectIdenticalRows(DemoModel(), path);
 }
 
 TEST(IdenticalRowsTest, ASampleOfAllFilesUnderTheCrossOfAllSchedules) {
@@ -186,7 +122,7 @@ TEST(IdenticalRowsTest, ASampleOfAllFilesUnderTheCrossOfAllSchedules) {
   const std::vector<Setting> all = Cross();
   std::vector<Setting> settings;
   for (size_t i = 0; i < all.size(); i += IsLong() ? 1 : 37) settings.push_back(all[i]);
-  ExpectIdenticalRows(path, settings);
+  ExpectIdenticalRows(DemoModel(), path, settings);
 }
 
 }  // namespace
