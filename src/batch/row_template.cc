@@ -103,6 +103,12 @@ std::optional<char> SeparatorOf(InputFormat format, const std::string& path) {
   return std::nullopt;
 }
 
+const char* FormatName(const TemplateOptions& options, const std::string& path) {
+  const std::optional<char> separator = SeparatorOf(options.format, path);
+  if (!separator) return "jsonl";
+  return *separator == ',' ? "csv" : "tsv";
+}
+
 Status CheckIsNoTable(std::string_view begin, const std::string& name) {
   if (!SeparatorOf(InputFormat::kAuto, name)) return Status();
   if (begin.starts_with(kByteOrderMark)) begin.remove_prefix(kByteOrderMark.size());

@@ -42,6 +42,9 @@ Status ReadTemplates(TemplateOptions* options);
 // What separates the fields of the table `path`; nullopt: it is JSON Lines.
 std::optional<char> SeparatorOf(InputFormat format, const std::string& path);
 
+// "csv", "tsv" or "jsonl": what the file `path` is read as.
+const char* FormatName(const TemplateOptions& options, const std::string& path);
+
 // kBadInput if the input `name`, which is to be JSON Lines, is a table by its name, and does not
 // `begin` with an object.
 Status CheckIsNoTable(std::string_view begin, const std::string& name);

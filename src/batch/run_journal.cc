@@ -203,6 +203,8 @@ Json DescribeOptions(const RunOptions& options) {
   };
   text("--template", options.rows.prompt);
   text("--system-template", options.rows.system);
+  out.Set("--input-format",
+          options.rows.prompt ? Json(FormatName(options.rows, *options.file)) : Json());
   DescribeGrammar(sampling.grammar, &out);
   out.Set("--row-metrics", options.row_metrics);
   out.Set(kCommand, options.purpose == RowPurpose::kScore ? Json("score") : Json());

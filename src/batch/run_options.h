@@ -28,6 +28,8 @@ struct RunOptions {
   bool no_stdin = false;
 
   std::string output;  // "" is standard output
+  // The table that is made of the output at the end (table_output.h); "": none.
+  std::string table;
   bool force = false;
   bool ordered = false;
   bool unordered = false;  // also on standard output

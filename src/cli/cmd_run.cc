@@ -25,6 +25,7 @@
 #include "batch/run_output.h"
 #include "batch/session_rows.h"
 #include "batch/shard.h"
+#include "batch/table_output.h"
 #include "cli/commands.h"
 #include "load/model_loader.h"
 #include "load/prefix_cache.h"
@@ -130,7 +131,8 @@ Status OpenInput(const batch::RunOptions& options, Job* job) {
     const char* name;
   } reads_twice[] = {{options.strict, "--strict"},
                      {options.resume, "--resume"},
-                     {!options.shard.empty(), "--shard"}};
+                     {!options.shard.empty(), "--shard"},
+                     {!options.table.empty(), "a table as -o"}};
   for (const auto& option : reads_twice) {
     if (!option.given || regular) continue;
     return UsageError("{} needs a regular file, which can be read twice (found {})", option.name,
@@ -278,6 +280,21 @@ int ExitStatus(const batch::RunLoop& loop, const Job& job) {
   return loop.rows_failed() + job.output->failed_before() > 0 ? term::kExitSomeFailed : 0;
 }
 
+// Makes the table of the rows, if it is to be one and all rows are there.
+Status FinishTable(const batch::RunOptions& options, Job* job, bool all_written) {
+  if (options.table.empty()) return Status();
+  if (all_written) {
+    const Status status = batch::WriteTable(options, job->reader.get(), job->asked);
+    if (status.ok()) return status;
+    return Status(status.code(), status.message() + "; its rows are kept in " +
+                                     Visible(options.output, 400) +
+                                     ", and --resume makes the table of them");
+  }
+  Log(LogLevel::kInfo, fmt::format("{} is written after all rows are answered; --resume goes on",
+                                   Visible(options.table, 400)));
+  return Status();
+}
+
 // An output that already has all answers needs no model.
 Result<int> FinishWithoutRows(const batch::RunOptions& options, Job* job,
                               report::ReportFiles* reports) {
@@ -291,6 +308,7 @@ Result<int> FinishWithoutRows(const batch::RunOptions& options, Job* job,
   }
   ReportFailures(options, batch::Failures(), *job->output);
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(nothing));
+  MINISGL_RETURN_IF_ERROR(FinishTable(options, job, /*all_written=*/true));
   return job->output->failed_before() > 0 ? term::kExitSomeFailed : 0;
 }
 
@@ -363,7 +381,8 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
       status.ok() && !loop.ended_early() && loop.rows_done() + loop.rows_failed() == 0;
   if (was_empty && !job->rows_total) Log(LogLevel::kWarning, batch::NoRows(*job->reader));
   // Also after a failure, so that rows already written are kept.
-  const Status finished = job->output->Finish(status.ok() && !loop.ended_early());
+  const bool all_written = status.ok() && !loop.ended_early();
+  const Status finished = job->output->Finish(all_written);
   if (status.ok()) status = finished;
   report::RunSummary summary;
   summary.rows_done = loop.rows_done();
@@ -384,6 +403,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
     Log(LogLevel::kInfo, "stopped; --resume runs the cancelled rows");
   }
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(summary));
+  MINISGL_RETURN_IF_ERROR(FinishTable(options, job, all_written));
   return ExitStatus(loop, *job);
 }
 
@@ -431,6 +451,7 @@ Result<int> RunCommand(batch::RunOptions options, report::ReportFiles* reports) 
   MINISGL_ASSIGN_OR_RETURN(const std::string model_dir, load::ResolveModelDir(options.model.model));
   Job job;
   MINISGL_RETURN_IF_ERROR(TakeShard(&options, &job));
+  if (!options.check) MINISGL_RETURN_IF_ERROR(batch::TakeTableOutput(&options));
   if (options.sampling.draws_seed && !options.check) TakeSeed(&options);
   MINISGL_RETURN_IF_ERROR(OpenInput(options, &job));
   {

@@ -1,0 +1,31 @@
+// The answers of a run as a table: the columns of the input, then those of the answers.
+//
+// A run with such an output writes its rows as always, to a file beside it, from which it can be
+// resumed. After all rows are answered the table is made of that file and of the input, in the
+// order of the input, and replaces what had its name in one piece. Used by one thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "batch/row_source.h"
+#include "batch/run_input.h"
+#include "batch/run_options.h"
+#include "minisgl/base/status.h"
+
+namespace minisgl::batch {
+
+// If the output of `options` is a table, moves its name to options->table, and makes a file of rows
+// in input order, with .jsonl added to the name, the output. Checks that nothing is overwritten:
+// kCannotCreate, kUsage.
+Status TakeTableOutput(RunOptions* options);
+
+// The columns that answers fill: the properties of the schema that they follow, or `text`.
+std::vector<std::string> AnswerColumns(const RunOptions& options);
+
+// Writes options.table: the records of `reader` that `asked` owns, with their answers from the
+// file of rows, which has one for each of them, in input order. Reads the input again.
+// kBadInput, kIoError, kCannotCreate.
+Status WriteTable(const RunOptions& options, LineReader* reader, const RowSelection& asked);
+
+}  // namespace minisgl::batch

@@ -1,0 +1,205 @@
+// Runs whose output is a table: the columns of the input and those of the answers.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "batch/table_text.h"
+#include "minisgl/base/json.h"
+#include "program/fakes.h"
+#include "program/program.h"
+
+namespace minisgl::batch {
+namespace {
+
+namespace fs = std::filesystem;
+using Arguments = std::vector<std::string>;
+using Table = std::vector<std::vector<std::string>>;
+
+constexpr const char* kAsk = "What is the capital of {{ country }}?";
+
+class RunTableTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (ProgramBinary().empty()) GTEST_SKIP() << "MINISGL_BINARY names no program";
+  }
+  Arguments Command(const std::string& input, const std::string& output,
+                    const Arguments& more = {}) const {
+    Arguments arguments = {"run", "-m", DemoModel(), "--quiet", "--threads",
+                           "1",   "-f", input,       "-o",      folder_.Path(output)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  ProgramResult Run(const std::string& input, const std::string& output,
+                    const Arguments& more = {"--template", kAsk}) const {
+    return RunProgram(Command(input, output, more));
+  }
+  Table Read(const std::string& name, char separator = ',') const {
+    const std::string text = folder_.Read(name);
+    RecordScanner scanner(separator);
+    Table table;
+    for (size_t begin = 0; begin < text.size();) {
+      size_t scanned = begin;
+      const auto end = scanner.Find(text, &scanned, true);
+      EXPECT_TRUE(end) << "the last line has no end";
+      if (!end) break;
+      const auto fields =
+          ParseRecord(std::string_view(text).substr(begin, end->end - begin), separator);
+      EXPECT_TRUE(fields.ok()) << fields.status().message();
+      table.push_back(fields.ok() ? *fields : std::vector<std::string>());
+      begin = end->next;
+    }
+    return table;
+  }
+  static std::string Many(int rows) {
+    std::string text = "n,country\n";
+    const char* countries[] = {"Peru", "France", "Italy", "Spain"};
+    for (int i = 0; i < rows; ++i) {
+      text += std::to_string(i) + "," + countries[i % 4] + "\n";
+    }
+    return text;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(RunTableTest, TheAnswersStandBesideTheColumnsOfTheInput) {
+  const std::string input =
+      folder_.Write("in.csv",
+                    "\xEF\xBB\xBF"
+                    "country,text,text\r\nPeru,\"a, \"\"b\"\"\nc\",\xC3\xA9\r\nFrance\r\n"
+                    "Italy,1,2,3\r\nSpain,\xE9,\r\n\"Peru");
+  const ProgramResult run = Run(input, "out.csv");
+  EXPECT_EQ(run.exit_code, 1) << run.err;
+  const Table table = Read("out.csv");
+  ASSERT_EQ(table.size(), 6u);
+  EXPECT_EQ(table[0],
+            (std::vector<std::string>{"country", "text", "text", "answer_text", "error"}));
+  EXPECT_EQ(table[1], (std::vector<std::string>{"Peru", "a, \"b\"\nc", "\xC3\xA9",
+                                                "The capital of Peru is Lima.", ""}));
+  EXPECT_EQ(table[2],
+            (std::vector<std::string>{"France", "", "", "The capital of France is Paris.", ""}));
+  EXPECT_EQ(table[3],
+            (std::vector<std::string>{"Italy", "1", "2", "",
+                                      "invalid_row: has 4 fields, and the header has 3"}));
+  EXPECT_EQ(table[4][1], "\xE9") << "bytes of the input are kept as they are";
+  EXPECT_EQ(table[4][4].substr(0, 12), "invalid_row:");
+  EXPECT_EQ(table[5][4], "invalid_row: the quotation mark of field 1 is not closed");
+  // The rows stay beside it.
+  EXPECT_EQ(Lines(folder_.Read("out.csv.jsonl")).size(), 5u);
+}
+
+TEST_F(RunTableTest, PropertiesOfASchemaAreColumns) {
+  const std::string schema = folder_.Write(
+      "schema.json",
+      R"({"type": "object", "properties": {"country": {"enum": ["x"]}, "n": {"const": true},
+          "list": {"const": ["a", null]}, "none": {"type": "null"}},
+          "required": ["country", "n", "list", "none"], "additionalProperties": false})");
+  const std::string input = folder_.Write("in.tsv", "country\tid\nPeru\tr1\nFrance\tr2\n");
+  const Arguments more = {"--template", kAsk, "--json-schema", schema};
+  const ProgramResult run = Run(input, "out.tsv", more);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const Table table = Read("out.tsv", '\t');
+  ASSERT_EQ(table.size(), 3u);
+  EXPECT_EQ(table[0], (std::vector<std::string>{"country", "id", "answer_country", "n", "list",
+                                                "none", "error"}));
+  EXPECT_EQ(table[1],
+            (std::vector<std::string>{"Peru", "r1", "x", "true", "[\"a\", null]", "", ""}));
+  // An answer that is cut is no object.
+  Arguments cut = more;
+  cut.insert(cut.end(), {"-n", "2"});
+  EXPECT_EQ(Run(input, "cut.csv", cut).exit_code, 0);
+  EXPECT_EQ(Read("cut.csv")[1].back().substr(0, 52),
+            "the answer is no JSON object (finish_reason length):");
+}
+
+TEST_F(RunTableTest, MembersOfJsonObjectsAreColumns) {
+  const std::string input = folder_.Write(
+      "in.jsonl",
+      "{\"country\": \"Peru\", \"n\": 1}\n{\"country\": \"France\", \"tags\": [1, \"a\"]}\n");
+  EXPECT_EQ(Run(input, "out.csv").exit_code, 0);
+  EXPECT_EQ(Read("out.csv"),
+            (Table{{"country", "n", "tags", "text", "error"},
+                   {"Peru", "1", "", "The capital of Peru is Lima.", ""},
+                   {"France", "", "[1, \"a\"]", "The capital of France is Paris.", ""}}));
+}
+
+// Killed at some moment, resumed to its end, and retried: the table is that of one run.
+TEST_F(RunTableTest, AResumedRunGivesTheSameTable) {
+  const std::string input = folder_.Write("in.csv", Many(150));
+  ASSERT_EQ(Run(input, "right.csv").exit_code, 0);
+  const std::string right = folder_.Read("right.csv");
+  EXPECT_EQ(Lines(right).size(), 151u);
+  for (const int number : {SIGKILL, SIGTERM}) {
+    fs::remove(folder_.Path("out.csv"));
+    fs::remove(folder_.Path("out.csv.jsonl"));
+    {
+      Program program(Command(input, "out.csv", {"--template", kAsk, "--force", "--grace", "0"}),
+                      {});
+      while (program.Runs() && folder_.Read("out.csv.jsonl").size() < 2000) {
+      }
+      program.Signal(number);
+      program.Wait();
+    }
+    if (folder_.Read("out.csv").empty()) {
+      const ProgramResult resumed = Run(input, "out.csv", {"--template", kAsk, "--resume"});
+      EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+    }
+    EXPECT_TRUE(folder_.Read("out.csv") == right);
+  }
+  // Nothing is left to run: the table is written again.
+  fs::remove(folder_.Path("out.csv"));
+  EXPECT_EQ(Run(input, "out.csv", {"--template", kAsk, "--resume"}).exit_code, 0);
+  EXPECT_TRUE(folder_.Read("out.csv") == right);
+  const ProgramResult other = Run(input, "out.csv", {"--template", "{{ country }}", "--resume"});
+  EXPECT_EQ(other.exit_code, 73);
+  EXPECT_NE(other.err.find("--template"), std::string::npos) << other.err;
+}
+
+TEST_F(RunTableTest, ShardsAddUpToTheWholeTable) {
+  const std::string input = folder_.Write("in.csv", Many(11));
+  ASSERT_EQ(Run(input, "right.csv").exit_code, 0);
+  Table joined;
+  for (const char* shard : {"1/3", "2/3", "3/3"}) {
+    const ProgramResult run =
+        Run(input, std::string("out-%s.csv"), {"--template", kAsk, "--shard", shard});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    const Table part = Read(std::string("out-") + shard[0] + "-of-3.csv");
+    ASSERT_FALSE(part.empty()) << shard;
+    joined.insert(joined.end(), part.begin() + (joined.empty() ? 0 : 1), part.end());
+  }
+  EXPECT_EQ(joined, Read("right.csv"));
+}
+
+TEST_F(RunTableTest, NothingIsOverwrittenByAccident) {
+  const std::string input = folder_.Write("in.csv", Many(2));
+  folder_.Write("out.csv", "mine");
+  EXPECT_EQ(Run(input, "out.csv").exit_code, 73);
+  EXPECT_EQ(folder_.Read("out.csv"), "mine");
+  EXPECT_FALSE(fs::exists(folder_.Path("out.csv.jsonl")));
+  EXPECT_EQ(Run(input, "in.csv", {"--template", kAsk, "--force"}).exit_code, 73);
+  EXPECT_EQ(folder_.Read("in.csv"), Many(2));
+  EXPECT_EQ(
+      Run(input, "new.csv", {"--template", kAsk, "--summary", folder_.Path("new.csv")}).exit_code,
+      73);
+  EXPECT_EQ(Run(input, "new.csv.gz").exit_code, 64);
+  // A FIFO cannot be read again. (Opened for both, so that nobody waits.)
+  ASSERT_EQ(mkfifo(folder_.Path("pipe.csv").c_str(), 0600), 0);
+  const int both = open(folder_.Path("pipe.csv").c_str(), O_RDWR | O_CLOEXEC);
+  const ProgramResult pipe = Run(folder_.Path("pipe.csv"), "new.csv");
+  EXPECT_EQ(pipe.exit_code, 64);
+  EXPECT_NE(pipe.err.find("a table as -o needs a regular file"), std::string::npos) << pipe.err;
+  close(both);
+  EXPECT_EQ(Run(input, "new.csv", {"--template", kAsk, "--unordered"}).exit_code, 64);
+  EXPECT_FALSE(fs::exists(folder_.Path("new.csv")));
+  EXPECT_EQ(Run(input, "out.csv", {"--template", kAsk, "--force"}).exit_code, 0);
+  EXPECT_EQ(Read("out.csv").size(), 3u);
+}
+
+}  // namespace
+}  // namespace minisgl::batch
