@@ -100,7 +100,9 @@ void ExpressionTable::AppendDistributed(Id alternatives, Id tail, std::vector<Id
 size_t ExpressionTable::memory_bytes() const {
   return nodes.capacity() * sizeof(Node) + operands.capacity() * sizeof(uint32_t) +
          byte_sets.capacity() * sizeof(ByteSet) + node_table.memory_bytes() +
-         derivatives.memory_bytes() + liveness.capacity();
+         derivatives.memory_bytes() + first_bytes.memory_bytes() +
+         first_byte_sets.capacity() * sizeof(ByteSet) + liveness.capacity() +
+         merged_at.capacity() * sizeof(uint32_t);
 }
 
 std::unique_ptr<ExpressionTable> ExpressionTable::CopyLive(std::span<Id> roots) const {

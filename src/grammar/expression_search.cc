@@ -127,11 +127,16 @@ class LivenessSearch {
     const uint16_t distance = set->nodes[id].distance;
     const size_t derivative_cost = 1 + set->nodes[id].count;
     work_ += kVisitCost;
-    ++set->work;
+    MergedClasses merged;
+    set->work += 1 + set->MergeClasses({&id, 1}, &merged);
+    const ByteSet first_bytes = set->FirstBytes(id);
     for (bool nearer = false; !nearer && frontier_.at(index).next_class < set->num_classes;) {
+      const uint32_t byte_class = frontier_.at(index).next_class++;
+      if (merged.of[byte_class] != byte_class) continue;
+      if (!first_bytes.Contains(set->byte_of_class[byte_class])) continue;
       work_ += derivative_cost;
       if (work_ / kVisitCost >= work_max) return Liveness::kUndecided;
-      const Id next = set->Derive(id, frontier_.at(index).next_class++);
+      const Id next = set->Derive(id, byte_class);
       if (!set->status.ok()) return Liveness::kUndecided;
       const uint8_t liveness = KnownLiveness(*set, next);
       if (liveness == kLive) {
@@ -225,7 +230,10 @@ Result<std::optional<std::string>> ExpressionSet::ShortestText(ExpressionId expr
       std::reverse(text.begin(), text.end());
       return std::optional<std::string>(text);
     }
+    grammar::MergedClasses merged;
+    impl_->MergeClasses({&visits[index].id, 1}, &merged);
     for (uint32_t byte_class = 0; byte_class < impl_->num_classes; ++byte_class) {
+      if (merged.of[byte_class] != byte_class) continue;
       const Id next = impl_->Derive(visits[index].id, byte_class);
       MINISGL_RETURN_IF_ERROR(status());
       if (next == grammar::kNothingId || seen.Find(next) != nullptr) continue;

@@ -54,18 +54,6 @@ uint64_t HashBytes(const ByteSet& bytes) {
   return MixHash(hash, 0);
 }
 
-ByteSet UnionOf(const ByteSet& a, const ByteSet& b) {
-  ByteSet result = a;
-  for (size_t i = 0; i < result.words.size(); ++i) result.words[i] |= b.words[i];
-  return result;
-}
-
-ByteSet IntersectionOf(const ByteSet& a, const ByteSet& b) {
-  ByteSet result = a;
-  for (size_t i = 0; i < result.words.size(); ++i) result.words[i] &= b.words[i];
-  return result;
-}
-
 // By state: the bytes of the shortest text to an accepting one; kFarthest if there is none.
 std::vector<uint16_t> DistancesOf(const ByteAutomaton& automaton) {
   const size_t num_states = automaton.accepting.size();

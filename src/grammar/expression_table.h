@@ -71,6 +71,18 @@ class KeyMap {
   size_t size_ = 0;
 };
 
+inline ByteSet UnionOf(const ByteSet& a, const ByteSet& b) {
+  ByteSet result = a;
+  for (size_t i = 0; i < result.words.size(); ++i) result.words[i] |= b.words[i];
+  return result;
+}
+
+inline ByteSet IntersectionOf(const ByteSet& a, const ByteSet& b) {
+  ByteSet result = a;
+  for (size_t i = 0; i < result.words.size(); ++i) result.words[i] &= b.words[i];
+  return result;
+}
+
 inline uint64_t MixHash(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;
   return hash ^ (hash >> 29);
@@ -123,6 +135,11 @@ class IdTable {
 
 class LivenessSearch;
 
+// By class of bytes, the one that stands for all that need not be told apart from it.
+struct MergedClasses {
+  std::array<uint8_t, 256> of{};
+};
+
 struct ExpressionTable {
   using Node = ExpressionNode;
   using Kind = NodeKind;
@@ -141,6 +158,12 @@ struct ExpressionTable {
   Id Automaton(std::shared_ptr<const ByteAutomaton> automaton);
   // By class of bytes; remembered.
   Id Derive(Id expression, uint32_t byte_class);
+
+  // Upper bound on the bytes that texts of the expression begin with. Remembered.
+  ByteSet FirstBytes(Id expression);
+  // Classes of bytes by which each of `expressions` has the same derivative. Not remembered, and
+  // not counted in `work`: returns what it comes to, for callers that keep what they found.
+  uint64_t MergeClasses(std::span<const Id> expressions, MergedClasses* merged);
 
   // The operands of `node` that are expressions; they stand first.
   static size_t NumExpressions(Kind kind, size_t num_operands) {
@@ -191,6 +214,12 @@ struct ExpressionTable {
   uint32_t num_classes = 1;
 
   KeyMap derivatives;  // expression * 256 + class
+  KeyMap first_bytes;  // by expression: index in first_byte_sets
+  std::vector<ByteSet> first_byte_sets;
+  // Of MergeClasses: when each expression was passed last, and those to pass.
+  std::vector<uint32_t> merged_at;
+  uint32_t merge_time = 0;
+  std::vector<Id> merge_open;
   // Derivatives computed so far, their operands, and expressions made: what the work on the table
   // is counted in.
   uint64_t work = 0;
@@ -199,6 +228,9 @@ struct ExpressionTable {
   std::vector<uint8_t> liveness;  // by id: see expression_search.cc
 
  private:
+  class ClassDivider;
+  static constexpr uint64_t kMergedPerWork = 8;  // expressions passed that count as one unit
+
   uint64_t HashOf(Id id) const;
   void Refine(const ByteSet& bytes);
   Id ComputeDerivative(Id expression, uint32_t byte_class);

@@ -79,6 +79,22 @@ uint32_t Machine::NewRow(std::vector<uint32_t>* rows) {
 }
 
 uint32_t Machine::ComputeStep(uint32_t state, uint32_t byte_class) {
+  // Most often nothing follows, or the one terminal under way goes on as it was.
+  bool goes_on = false;
+  for (uint32_t i = 0; i < states_[state].num_lanes && !goes_on; ++i) {
+    const uint32_t before = lanes_[states_[state].first_lane + i].lexer;
+    const uint32_t lexer = LexerStep(before, byte_class);
+    if (lexer == kUnknown) return kUnknown;
+    goes_on = lexer != kDeadLexer;
+    if (lexer != before || lexers_[lexer].any_accepted || states_[state].accepting) continue;
+    if (states_[state].num_lanes > 1) continue;
+    KeepTransition(state, byte_class, state);
+    return state;
+  }
+  if (!goes_on) {
+    if (states_[state].row != kUnknown) KeepTransition(state, byte_class, kDeadState);
+    return kDeadState;
+  }
   const uint32_t next = ComputeState(state, byte_class);
   if (next == kUnknown) return kUnknown;
   work_ += kWorkOfState + num_added_;
@@ -105,32 +121,54 @@ void Machine::KeepTransition(uint32_t state, uint32_t byte_class, uint32_t next)
 }
 
 uint32_t Machine::ComputeState(uint32_t state, uint32_t byte_class) {
-  new_items_.clear();
-  completed_.clear();
   num_added_ = 0;
   new_lanes_.clear();
+  finished_.clear();
   const uint32_t first = states_[state].first_lane;
   for (uint32_t i = 0; i < states_[state].num_lanes; ++i) {
     const Lane lane = lanes_[first + i];
     const uint32_t lexer = LexerStep(lane.lexer, byte_class);
     if (lexer == kUnknown) return kUnknown;
-    const LexerState after = lexers_[lexer];  // a copy, as below: AddMoves may move tables
+    const LexerState& after = lexers_[lexer];
     if (after.goes_on) new_lanes_.push_back({lane.node, lexer});
     if (!after.any_accepted) continue;
     for (uint32_t pair = 0; pair < after.num_pairs; ++pair) {
-      const LexerPair under_way = pairs_[after.first_pair + pair];
+      const LexerPair& under_way = pairs_[after.first_pair + pair];
       if (!expressions_->nodes[under_way.rest].nullable) continue;
-      AddMoves(lane.node, cores_[nodes_[lane.node].core].terminals, under_way.terminal);
+      finished_.push_back({lane.node, under_way.terminal});
     }
   }
-  const bool accepting = CompleteAll();
-  if (new_items_.size() > limits_.state_items_max) return kDeadState;
-  if (!new_items_.empty()) {
-    const uint32_t node = InternNode(&new_items_);
-    const uint32_t lexer = cores_[nodes_[node].core].lexer_start;
-    if (lexers_[lexer].num_pairs > 0) new_lanes_.push_back({node, lexer});
+  const Finish finish = FinishTerminals();
+  if (finish.is_too_large) return kDeadState;
+  if (finish.node != kRootNode) {
+    const uint32_t lexer = cores_[nodes_[finish.node].core].lexer_start;
+    if (lexers_[lexer].num_pairs > 0) new_lanes_.push_back({finish.node, lexer});
   }
-  return InternState(&new_lanes_, accepting);
+  return InternState(&new_lanes_, finish.accepting);
+}
+
+// What follows the terminals in finished_, which end at the same byte. That of one alone is
+// remembered: it is the same after each of many blanks.
+Machine::Finish Machine::FinishTerminals() {
+  if (finished_.empty()) return {};
+  const uint64_t key = uint64_t{finished_[0].terminal} << 32 | finished_[0].node;
+  if (finished_.size() == 1) {
+    if (const uint32_t* known = finish_of_.Find(key)) return finishes_[*known];
+  }
+  new_items_.clear();
+  completed_.clear();
+  for (const FinishedTerminal& one : finished_) {
+    AddMoves(one.node, cores_[nodes_[one.node].core].terminals, one.terminal);
+  }
+  Finish finish;
+  finish.accepting = CompleteAll();
+  finish.is_too_large = new_items_.size() > limits_.state_items_max;
+  if (!finish.is_too_large && !new_items_.empty()) finish.node = InternNode(&new_items_);
+  if (finished_.size() == 1) {
+    finish_of_.Insert(key, static_cast<uint32_t>(finishes_.size()));
+    finishes_.push_back(finish);
+  }
+  return finish;
 }
 
 void Machine::AddMoves(uint32_t node, const std::vector<MoveRange>& ranges, uint32_t symbol) {
@@ -230,19 +268,47 @@ bool Machine::CompleteAll() {
   return accepting;
 }
 
+// What most classes of bytes lead to is known then: to nothing, or to what another class does.
+void Machine::NewLexerRow(uint32_t lexer) {
+  ByteSet first_bytes;
+  rests_.clear();
+  for (uint32_t i = 0; i < lexers_[lexer].num_pairs; ++i) {
+    const Id rest = pairs_[lexers_[lexer].first_pair + i].rest;
+    first_bytes = UnionOf(first_bytes, expressions_->FirstBytes(rest));
+    rests_.push_back(rest);
+  }
+  MergedClasses merged;
+  work_ += expressions_->MergeClasses(rests_, &merged);
+  const uint32_t row = NewRow(&lexer_rows_);
+  for (uint32_t byte_class = 0; byte_class < expressions_->num_classes; ++byte_class) {
+    if (!first_bytes.Contains(expressions_->byte_of_class[byte_class])) {
+      lexer_rows_[row + byte_class] = kDeadLexer;
+    } else if (merged.of[byte_class] != byte_class) {
+      lexer_rows_[row + byte_class] = kSameAs | merged.of[byte_class];
+    }
+  }
+  lexers_[lexer].row = row;
+}
+
+// The class that leads from `lexer` to where `byte_class` does and for which the row holds it.
+uint32_t Machine::MergedClass(uint32_t lexer, uint32_t byte_class) {
+  if (lexers_[lexer].row == kUnknown) {
+    if (lexer_rows_.size() * sizeof(uint32_t) > kRowBytesMax) {
+      lexer_rows_.clear();
+      for (LexerState& other : lexers_) other.row = kUnknown;
+    }
+    NewLexerRow(lexer);
+  }
+  const uint32_t known = lexer_rows_[lexers_[lexer].row + byte_class];
+  return known != kUnknown && (known & kSameAs) != 0 ? known & ~kSameAs : byte_class;
+}
+
 uint32_t Machine::LexerStep(uint32_t lexer, uint32_t byte_class) {
-  if (lexers_[lexer].row != kUnknown) {
-    const uint32_t next = lexer_rows_[lexers_[lexer].row + byte_class];
-    if (next != kUnknown) return next;
-  }
+  byte_class = MergedClass(lexer, byte_class);
+  const uint32_t known = lexer_rows_[lexers_[lexer].row + byte_class];
+  if (known != kUnknown) return known;
   const uint32_t next = ComputeLexer(lexer, byte_class);
-  if (next == kUnknown) return kUnknown;
-  if (lexer_rows_.size() * sizeof(uint32_t) > kRowBytesMax) {
-    lexer_rows_.clear();
-    for (LexerState& other : lexers_) other.row = kUnknown;
-  }
-  if (lexers_[lexer].row == kUnknown) lexers_[lexer].row = NewRow(&lexer_rows_);
-  lexer_rows_[lexers_[lexer].row + byte_class] = next;
+  if (next != kUnknown) lexer_rows_[lexers_[lexer].row + byte_class] = next;
   return next;
 }
 
@@ -277,6 +343,24 @@ std::optional<StringLengths> Machine::StringsAt(uint32_t state) {
   }
   expressions_->status = Status();  // as in ComputeLexer
   return lengths;
+}
+
+std::optional<StringRun> Machine::StringRunAt(uint32_t state) {
+  if (states_[state].num_lanes != 1) return std::nullopt;
+  const LexerState& lexer = lexers_[lanes_[states_[state].first_lane].lexer];
+  if (lexer.num_pairs != 1) return std::nullopt;
+  const std::optional<StringRun> run = strings_.FindRun(pairs_[lexer.first_pair].rest);
+  expressions_->status = Status();
+  if (strings_.TakeStopped()) return std::nullopt;
+  return run;
+}
+
+FreeRun Machine::FindFreeRun(uint32_t state) {
+  LexerState& lexer = lexers_[lanes_[states_[state].first_lane].lexer];
+  lexer.knows_run = true;
+  if (lexer.num_pairs == 1) lexer.run = strings_.FindFreeRun(pairs_[lexer.first_pair].rest);
+  expressions_->status = Status();
+  return lexer.run;
 }
 
 const std::vector<uint32_t>* Machine::FindMask(uint64_t owner, uint32_t state) const {

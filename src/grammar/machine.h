@@ -108,6 +108,16 @@ class Machine {
   // SetWorkMax stopped it.
   std::optional<StringLengths> StringsAt(uint32_t state);
 
+  // The run of StringCharacter()s that is under way alone.
+  std::optional<StringRun> StringRunAt(uint32_t state);
+
+  // What some terminal under way takes without an end or a choice: a lower bound.
+  FreeRun FreeRunAt(uint32_t state) {
+    if (states_[state].num_lanes == 0) return {};
+    const LexerState& lexer = lexers_[lanes_[states_[state].first_lane].lexer];
+    return lexer.knows_run ? lexer.run : FindFreeRun(state);
+  }
+
   // Masks by state, within the limit: null if there is none. `owner` tells vocabularies apart.
   const std::vector<uint32_t>* FindMask(uint64_t owner, uint32_t state) const;
   void KeepMask(uint64_t owner, uint32_t state, std::span<const uint32_t> mask);
@@ -127,6 +137,9 @@ class Machine {
  private:
   static constexpr uint32_t kRootNode = UINT32_MAX;
   static constexpr uint32_t kSelf = UINT32_MAX;
+  static constexpr uint32_t kDeadLexer = 0;  // no terminal is under way
+  // In a lexer's row, beside a class of bytes: the entry of that class is this one's, too.
+  static constexpr uint32_t kSameAs = 1U << 31;
   static constexpr size_t kMaskOverheadBytes = 96;  // of a mask kept, about
 
   struct Return {
@@ -178,6 +191,8 @@ class Machine {
     uint32_t row = kUnknown;
     bool goes_on = false;       // some rest is more than the empty text
     bool any_accepted = false;  // some rest may be the empty text
+    bool knows_run = false;
+    FreeRun run;  // of one of its rests
   };
   struct Lane {
     uint32_t node, lexer;
@@ -191,6 +206,15 @@ class Machine {
     uint32_t only_next = kUnknown;
     uint16_t only_class = UINT16_MAX;
     bool accepting = false;
+  };
+  struct FinishedTerminal {
+    uint32_t node, terminal;
+  };
+  // What follows where a terminal ends.
+  struct Finish {
+    uint32_t node = kRootNode;  // kRootNode: no item
+    bool accepting = false;
+    bool is_too_large = false;  // more items than a state may have
   };
   class CoreBuilder;
   class Copier;
@@ -207,8 +231,11 @@ class Machine {
   void Rebuild();
   uint32_t ComputeStep(uint32_t state, uint32_t byte_class);
   uint32_t ComputeState(uint32_t state, uint32_t byte_class);
+  void NewLexerRow(uint32_t lexer);
+  uint32_t MergedClass(uint32_t lexer, uint32_t byte_class);
   uint32_t LexerStep(uint32_t lexer, uint32_t byte_class);
   uint32_t ComputeLexer(uint32_t lexer, uint32_t byte_class);
+  Finish FinishTerminals();
   void AddMoves(uint32_t node, const std::vector<MoveRange>& ranges, uint32_t symbol);
   void AddItem(uint32_t dot, Return to);
   uint32_t NodeFor(uint32_t rule, uint32_t node);
@@ -223,6 +250,7 @@ class Machine {
   uint32_t InternCore(const std::vector<uint32_t>& dots);
   uint32_t InternLexer(const std::vector<LexerPair>& pairs);
   uint64_t HashOfLexer(uint32_t lexer) const;
+  FreeRun FindFreeRun(uint32_t state);
   uint32_t NewRow(std::vector<uint32_t>* rows);
 
   std::unique_ptr<ExpressionTable> expressions_;
@@ -239,6 +267,8 @@ class Machine {
   IdTable core_table_;
   size_t core_bytes_ = 0;
   KeyMap nodes_for_;  // by rule and node: NodeFor
+  KeyMap finish_of_;  // by terminal and node: index in finishes_
+  std::vector<Finish> finishes_;
   uint32_t last_core_ = kUnknown;
   std::vector<LexerPair> pairs_;
   std::vector<LexerState> lexers_;
@@ -259,6 +289,8 @@ class Machine {
   std::vector<Item> new_items_;
   std::vector<Lane> new_lanes_;
   std::vector<uint32_t> new_dots_;
+  std::vector<Id> rests_;
+  std::vector<FinishedTerminal> finished_;
   std::vector<Return> completed_;
   KeyMap completed_set_;
   size_t num_added_ = 0;

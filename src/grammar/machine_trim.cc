@@ -30,6 +30,8 @@ class Machine::Copier {
     machine_.node_table_ = IdTable();
     machine_.cores_.clear();
     machine_.nodes_for_.Clear();
+    machine_.finish_of_.Clear();
+    machine_.finishes_ = {};
     machine_.core_table_ = IdTable();
     machine_.core_bytes_ = 0;
     machine_.last_core_ = kUnknown;

@@ -1,6 +1,7 @@
 #include "grammar/string_characters.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -45,14 +46,13 @@ Id StringCharacter(ExpressionTable* table) {
   return table->Or(&terms);
 }
 
-size_t CountStringCharacters(std::string_view text) {
+size_t SkipStringCharacters(std::string_view* text) {
   size_t count = 0;
-  while (!text.empty()) {
-    const size_t length = Utf8CharLength(text);
-    if (length == 0) return 0;
-    const auto byte = static_cast<uint8_t>(text[0]);
-    if (byte < 0x20 || byte == '"' || byte == '\\' || byte == 0x7F) return 0;
-    text.remove_prefix(length);
+  while (!text->empty()) {
+    const size_t length = Utf8CharLength(*text);
+    const auto byte = static_cast<uint8_t>((*text)[0]);
+    if (length == 0 || byte < 0x20 || byte == '"' || byte == '\\' || byte == 0x7F) break;
+    text->remove_prefix(length);
     ++count;
   }
   return count;
@@ -77,23 +77,32 @@ StringLengths StringLengthFinder::Find(Id expression) {
 // beginning of one is.
 bool StringLengthFinder::TakesOneEach(Id operand) {
   if (const uint32_t* known = one_each_.Find(operand)) return *known != 0;
-  bool one_each = true;
-  std::vector<std::pair<Id, Id>> open = {{character_, operand}};
-  while (one_each && !open.empty()) {
+  const bool one_each = TakesEachOf({{character_, operand}});
+  one_each_.Insert(operand, one_each ? 1 : 0);
+  return one_each;
+}
+
+// Pairs of a part of StringCharacter() and an expression, which must take it as TakesOneEach says.
+bool StringLengthFinder::TakesEachOf(std::vector<std::pair<Id, Id>> open) {
+  while (!open.empty()) {
     const auto [character, rest_of] = open.back();
     open.pop_back();
-    for (uint32_t byte_class = 0; byte_class < table_->num_classes && one_each; ++byte_class) {
+    MergedClasses merged;
+    table_->MergeClasses(std::array{character, rest_of}, &merged);
+    for (uint32_t byte_class = 0; byte_class < table_->num_classes; ++byte_class) {
+      if (merged.of[byte_class] != byte_class) continue;
       const Id rest = table_->Derive(character, byte_class);
       if (rest == kNothingId) continue;
       const Id operand_rest = table_->Derive(rest_of, byte_class);
       const bool ends = operand_rest == kEmptyId;
-      one_each = operand_rest != kNothingId && ends == (rest == kEmptyId) &&
-                 ends == table_->nodes[operand_rest].nullable && open.size() < kStringWorkMax;
+      if (operand_rest == kNothingId || ends != (rest == kEmptyId) ||
+          ends != table_->nodes[operand_rest].nullable || open.size() >= kStringWorkMax) {
+        return false;
+      }
       if (!ends) open.emplace_back(rest, operand_rest);
     }
   }
-  one_each_.Insert(operand, one_each ? 1 : 0);
-  return one_each;
+  return true;
 }
 
 // r{min,max} t, the usual form of a string, without a search, if r takes one string character at a
@@ -111,6 +120,16 @@ bool StringLengthFinder::SearchRepeat(Id expression, StringLengths* lengths) {
   const bool tail_begins_otherwise = Find(head.tail).some == 0;
   --depth_;
   return tail_begins_otherwise;
+}
+
+std::optional<StringRun> StringLengthFinder::FindRun(Id expression) {
+  ExpressionTable::RepeatHead head{};
+  if (!table_->SplitRepeat(expression, &head)) return std::nullopt;
+  const ExpressionNode& tail = table_->nodes[head.tail];
+  if (tail.nullable || tail.has_boolean || !TakesOneEach(head.operand)) return std::nullopt;
+  if (Find(head.tail).some != 0) return std::nullopt;
+  static_assert(kAnyLength == ExpressionTable::kUnbounded);
+  return StringRun{head.min, head.max};
 }
 
 // Forms of which a part alone allows every string: (A & ~B) t, if A does so without an end and B
@@ -166,7 +185,10 @@ StringLengths StringLengthFinder::Search(Id expression) {
     while (!open.empty()) {
       const Place place = open.back();
       open.pop_back();
+      MergedClasses merged;
+      table_->MergeClasses(std::array{place.character, place.expression}, &merged);
       for (uint32_t byte_class = 0; byte_class < table_->num_classes; ++byte_class) {
+        if (merged.of[byte_class] != byte_class) continue;
         const Id character_rest = table_->Derive(place.character, byte_class);
         if (character_rest == kNothingId) continue;
         if (++work > kStringWorkMax) return lengths;

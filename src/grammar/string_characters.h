@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "grammar/expression_table.h"
 
@@ -14,9 +16,8 @@ namespace minisgl::grammar {
 // One character in UTF-8 but controls, `"` and `\`.
 Id StringCharacter(ExpressionTable* table);
 
-// The number of characters of `text` if it consists of whole ones of StringCharacter(), otherwise
-// 0.
-size_t CountStringCharacters(std::string_view text);
+// Removes whole characters of StringCharacter() from the beginning of `text`; returns their number.
+size_t SkipStringCharacters(std::string_view* text);
 
 inline constexpr uint32_t kAnyLength = UINT32_MAX;
 // Lengths beyond this are not told apart, except kAnyLength.
@@ -31,6 +32,19 @@ struct StringLengths {
   uint32_t some = kAnyLength;
 };
 
+// r{min,max} t, where r takes one character of StringCharacter() at a time and t begins with none:
+// all texts of n of them lead to the same place, for each n up to `max`.
+struct StringRun {
+  uint32_t min = 0;
+  uint32_t max = kAnyLength;
+};
+
+// Every text of at most `length` bytes that are in `groups` (token_trie.h) may begin what follows.
+struct FreeRun {
+  uint32_t groups = 0;
+  uint32_t length = 0;
+};
+
 // Finds StringLengths, and remembers them by expression.
 class StringLengthFinder {
  public:
@@ -41,6 +55,10 @@ class StringLengthFinder {
   // If a search was stopped (Liveness::kStopped), a bound without a search, which is not
   // remembered: see TakeStopped.
   StringLengths Find(Id expression);
+  // Nothing if `expression` has not the form of a StringRun.
+  std::optional<StringRun> FindRun(Id expression);
+  // A lower bound; not remembered. REQUIRES that some text matches `expression`.
+  FreeRun FindFreeRun(Id expression);
   // True if a search was stopped since the last call.
   bool TakeStopped() { return std::exchange(stopped_, false); }
   size_t memory_bytes() const { return known_.memory_bytes(); }
@@ -48,6 +66,10 @@ class StringLengthFinder {
  private:
   StringLengths Search(Id expression);
   bool TakesOneEach(Id operand);
+  uint32_t NonAsciiGroupsOf(Id operand);
+  bool TakesEachOf(std::vector<std::pair<Id, Id>> open);
+  uint32_t GroupsOf(Id operand);
+  FreeRun FreeRunOfTerm(Id term);
   bool SearchRepeat(Id expression, StringLengths* lengths);
   bool SearchParts(Id expression, StringLengths* lengths);
 
@@ -55,6 +77,7 @@ class StringLengthFinder {
   Id character_;
   size_t emptiness_work_max_;
   KeyMap known_;     // `all` and `some`, 16 bits each
+  KeyMap groups_;    // by operand of a repetition: GroupsOf
   KeyMap one_each_;  // by operand of a repetition: it takes one character at a time
   int depth_ = 0;
   bool stopped_ = false;

@@ -2,7 +2,8 @@
 //
 // Tokens that are characters of a JSON string and nothing else stand in tries of their own, by
 // their number of characters. Where a string of that many may follow, a trie's ready mask is taken
-// whole.
+// whole. Of other tokens the characters at their beginning are split off: where all characters lead
+// to the same place, only what stands behind them is walked, `",` once for all words before it.
 #include "minisgl/grammar/token_masks.h"
 
 #include <algorithm>
@@ -20,42 +21,14 @@ namespace minisgl {
 using grammar::Machine;
 using grammar::TokenTrie;
 using grammar::TrieNode;
-
-namespace grammar {
-
-TokenTrie::TokenTrie(std::vector<std::pair<std::string_view, TokenId>> tokens) {
-  std::sort(tokens.begin(), tokens.end());
-  std::vector<uint32_t> path;  // nodes along the latest token
-  std::string_view last;
-  for (const auto& [bytes, id] : tokens) {
-    const size_t common = static_cast<size_t>(
-        std::mismatch(bytes.begin(), bytes.end(), last.begin(), last.end()).first - bytes.begin());
-    while (path.size() > common) {
-      nodes_[path.back()].end = static_cast<uint32_t>(nodes_.size());
-      path.pop_back();
-    }
-    for (size_t i = common; i < bytes.size(); ++i) {
-      TrieNode node;
-      node.byte = static_cast<uint8_t>(bytes[i]);
-      node.depth = static_cast<uint16_t>(i + 1);
-      path.push_back(static_cast<uint32_t>(nodes_.size()));
-      nodes_.push_back(node);
-    }
-    TrieNode& end = nodes_[path.back()];
-    if (end.num_tokens++ == 0) end.tokens = static_cast<uint32_t>(token_ids_.size());
-    token_ids_.push_back(id);
-    depth_max_ = std::max(depth_max_, bytes.size());
-    last = bytes;
-  }
-  for (const uint32_t node : path) nodes_[node].end = static_cast<uint32_t>(nodes_.size());
-}
-
-}  // namespace grammar
+using grammar::TrieSibling;
 
 namespace {
 
 constexpr size_t kTokenBytesMax = 65'535;
-constexpr uint64_t kNodesPerWork = 32;  // nodes of a trie passed that count as one unit of work
+constexpr size_t kShortTokenBytesMax = 32;
+constexpr uint64_t kNodesPerWork = 32;     // nodes of a trie passed that count as one unit of work
+constexpr uint32_t kFreeNodesPerNode = 8;  // nodes whose tokens are taken without a look at them
 
 void SetBit(std::span<uint32_t> mask, TokenId id) {
   mask[static_cast<size_t>(id) / 32] |= 1U << (static_cast<uint32_t>(id) % 32);
@@ -76,6 +49,12 @@ struct TokenMasks::Impl {
   std::vector<Strings> strings;          // by number of characters, from 1
   std::optional<TokenTrie> all_strings;  // the same tokens in one trie
   std::optional<TokenTrie> others;
+  // The others again, as what stands behind the string characters at their beginning.
+  std::optional<TokenTrie> all_tails;
+  // Of those that are short: behind 0, 1, ... characters, behind any number, and behind at least 1.
+  std::vector<TokenTrie> tails;
+  std::optional<TokenTrie> short_tails, later_tails;
+  std::optional<TokenTrie> long_others;  // the rest, whole
 };
 
 TokenMasks::TokenMasks(std::span<const std::string> bytes, std::span<const TokenId> end_tokens)
@@ -88,14 +67,24 @@ TokenMasks::TokenMasks(std::span<const std::string> bytes, std::span<const Token
   }
   using Tokens = std::vector<std::pair<std::string_view, TokenId>>;
   std::array<Tokens, grammar::kStringLengthMax + 1> by_length;
-  Tokens all_strings, others;
+  Tokens all_strings, others, all_tails, short_tails, later_tails, long_others;
+  std::array<Tokens, kShortTokenBytesMax> tails;
   for (size_t i = 0; i < bytes.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     if (bytes[i].empty() || bytes[i].size() > kTokenBytesMax) continue;
     if (std::find(end_tokens.begin(), end_tokens.end(), id) != end_tokens.end()) continue;
-    const size_t characters = grammar::CountStringCharacters(bytes[i]);
-    if (characters == 0) {
+    std::string_view tail = bytes[i];
+    const size_t characters = grammar::SkipStringCharacters(&tail);
+    if (!tail.empty()) {
       others.emplace_back(bytes[i], id);
+      all_tails.emplace_back(tail, id);
+      if (bytes[i].size() > kShortTokenBytesMax) {
+        long_others.emplace_back(bytes[i], id);
+        continue;
+      }
+      tails[characters].emplace_back(tail, id);
+      short_tails.emplace_back(tail, id);
+      if (characters > 0) later_tails.emplace_back(tail, id);
       continue;
     }
     all_strings.emplace_back(bytes[i], id);
@@ -108,6 +97,11 @@ TokenMasks::TokenMasks(std::span<const std::string> bytes, std::span<const Token
   }
   impl_->all_strings.emplace(std::move(all_strings));
   impl_->others.emplace(std::move(others));
+  for (Tokens& tokens : tails) impl_->tails.emplace_back(std::move(tokens));
+  impl_->long_others.emplace(std::move(long_others));
+  impl_->all_tails.emplace(std::move(all_tails));
+  impl_->short_tails.emplace(std::move(short_tails));
+  impl_->later_tails.emplace(std::move(later_tails));
 }
 
 TokenMasks::~TokenMasks() = default;
@@ -155,18 +149,39 @@ class WorkLimit {
 
 // The walk along a few tries, one after the other.
 struct MaskWork::Walk {
-  // states[0] is the place of the mask; states[d] is after the bytes of the nodes on the way to
-  // the one of depth d. A root of the machine: all are states, if only dead ones.
+  struct Part {
+    const TokenTrie* trie;
+    size_t characters;  // of a string, before its tokens
+  };
+
+  // states[0] is the place of the mask; states[1] is after `characters` of a string from there;
+  // states[1 + d] is after the bytes of the nodes on the way to the one of depth d. A root of the
+  // machine: all are states, if only dead ones.
   std::vector<uint32_t> states;
-  std::vector<const TokenTrie*> tries;
-  size_t trie = 0;
-  uint32_t node = 0;  // of it
+  std::vector<Part> parts;
+  size_t part = 0;
+  size_t characters = 0;
+  uint32_t node = 0;  // of its trie
   bool begun = false, ended = false;
 
+  void Add(const TokenTrie& trie, size_t characters_before = 0) {
+    if (trie.num_nodes() > 0) parts.push_back({&trie, characters_before});
+  }
+
   void NextIfPassed() {
-    if (node < tries[trie]->nodes().size()) return;
-    ++trie;
+    if (node < parts[part].trie->num_nodes()) return;
+    ++part;
     node = 0;
+  }
+
+  // Goes to where the part begins. False if that was stopped.
+  bool BeginPart(Machine* machine) {
+    for (; characters < parts[part].characters; ++characters) {
+      const uint32_t next = machine->Step(states[1], 'a');  // any character does
+      if (next == Machine::kUnknown) return false;
+      states[1] = next;
+    }
+    return true;
   }
 };
 
@@ -177,11 +192,10 @@ MaskWork::MaskWork(const TokenMasks* masks, const Matcher& matcher)
       walk_(std::make_unique<Walk>()) {
   const TokenMasks::Impl& impl = *masks->impl_;
   const size_t depth = std::max(impl.all_strings->depth_max(), impl.others->depth_max());
-  walk_->states.assign(depth + 1, Machine::kDeadState);
-  walk_->tries.reserve(impl.strings.size() + 1);
+  walk_->states.assign(depth + 2, Machine::kDeadState);
   Machine& machine = grammar_->machine();
   const std::lock_guard lock(machine.mutex);
-  walk_->states[0] = matcher.states_.back();
+  walk_->states[0] = walk_->states[1] = matcher.states_.back();
   machine.AddRoot(&walk_->states);
 }
 
@@ -242,52 +256,95 @@ bool MaskWork::Begin() {
       grammar_->machine().StringsAt(walk_->states[0]);
   if (!found) return false;
   const grammar::StringLengths lengths = *found;
-  walk_->begun = true;
   if (lengths.all == 0 && lengths.some == grammar::kAnyLength) {
-    walk_->tries.push_back(&*impl.all_strings);
+    walk_->Add(*impl.all_strings);
   } else {
     const size_t known = lengths.all == grammar::kAnyLength
                              ? impl.strings.size()
                              : std::min<size_t>(lengths.all, grammar::kStringLengthMax);
     if (known > 0) mask_ = impl.strings[known - 1].mask;
     for (size_t i = known; i < impl.strings.size() && i < lengths.some; ++i) {
-      walk_->tries.push_back(&impl.strings[i].trie);
+      walk_->Add(impl.strings[i].trie);
     }
   }
-  walk_->tries.push_back(&*impl.others);
+  AddOthers();
+  walk_->begun = true;
   return true;
+}
+
+// The tries of tokens that are not string characters alone.
+void MaskWork::AddOthers() {
+  const TokenMasks::Impl& impl = *masks_->impl_;
+  const std::optional<grammar::StringRun> run = grammar_->machine().StringRunAt(walk_->states[0]);
+  if (!run) return walk_->Add(*impl.others);
+  if (run->min == 0 && run->max == grammar::kAnyLength) return walk_->Add(*impl.all_tails);
+  walk_->Add(*impl.long_others);
+  if (run->min > 1 || run->max < kShortTokenBytesMax) {
+    for (size_t i = 0; i < impl.tails.size(); ++i) walk_->Add(impl.tails[i], i);
+  } else if (run->min == 1) {
+    walk_->Add(impl.tails[0]);
+    walk_->Add(*impl.later_tails, 1);
+  } else {
+    // More characters than a token has may follow: their number does not matter.
+    walk_->Add(*impl.short_tails);
+  }
 }
 
 // True if all tries are passed.
 bool MaskWork::WalkOn(int64_t* work_left) {
   Machine& machine = grammar_->machine();
-  const uint64_t before = machine.work();
+  const uint64_t before_work = machine.work();
   const auto work_max = static_cast<uint64_t>(std::max<int64_t>(*work_left, 0));
   uint64_t num_passed = 0, work = 0;
-  for (; walk_->trie < walk_->tries.size() && work < work_max; walk_->NextIfPassed()) {
-    const TokenTrie& trie = *walk_->tries[walk_->trie];
-    const std::span<const TrieNode> nodes = trie.nodes();
-    uint32_t* const states = walk_->states.data();
+  for (; walk_->part < walk_->parts.size() && work < work_max; walk_->NextIfPassed()) {
+    if (!walk_->BeginPart(&machine)) {
+      work = work_max;
+      break;
+    }
+    const TokenTrie& trie = *walk_->parts[walk_->part].trie;
+    const TrieNode* const nodes = trie.nodes().data();
+    const grammar::TrieBelow* const below = trie.below().data();
+    const TrieSibling* const siblings = trie.siblings().data();
+    const TokenId* const token_ids = trie.token_ids().data();
+    uint32_t* const states = walk_->states.data() + 1;
     uint32_t i = walk_->node;
-    for (; i < nodes.size() && work < work_max; ++num_passed) {
+    for (const auto end = static_cast<uint32_t>(trie.num_nodes()); i < end && work < work_max;) {
       const TrieNode& node = nodes[i];
-      const uint32_t next = machine.Step(states[node.depth - 1U], node.byte);
+      const uint32_t before = states[node.depth - 1U];
+      const uint32_t next = machine.Step(before, node.byte);
       if (next == Machine::kUnknown) {
         work = work_max;
         break;
       }
-      i = next == Machine::kDeadState ? node.end : i + 1;
-      work = machine.work() - before + num_passed / kNodesPerWork;
-      if (next == Machine::kDeadState) continue;
-      states[node.depth] = next;
-      for (uint32_t j = 0; j < node.num_tokens; ++j) {
-        SetBit(mask_, trie.token_ids()[node.tokens + j]);
+      ++num_passed;
+      if (next != Machine::kDeadState) {
+        states[node.depth] = next;
+        uint32_t after = i + 1;
+        if (node.end > after && below[i].height > 0 && (below[i].groups & grammar::kNoGroup) == 0) {
+          const grammar::FreeRun run = machine.FreeRunAt(next);
+          const bool is_free =
+              (below[i].groups & ~run.groups) == 0 && below[i].height <= run.length;
+          if (is_free) after = node.end;
+        }
+        for (uint32_t j = node.tokens; j < nodes[after].tokens; ++j) SetBit(mask_, token_ids[j]);
+        num_passed += (after - i - 1) / kFreeNodesPerNode;
+        i = after;
+      } else if (node.sibling == UINT32_MAX) {
+        i = node.end;
+      } else {
+        const TrieSibling* sibling = &siblings[node.sibling];
+        while (!sibling->is_last && machine.Step(before, sibling->byte) == Machine::kDeadState) {
+          ++sibling;
+          ++num_passed;
+        }
+        i = sibling->node;
       }
+      work = machine.work() - before_work + num_passed / kNodesPerWork;
     }
     walk_->node = i;
   }
   *work_left -= static_cast<int64_t>(work);
-  return walk_->trie == walk_->tries.size();
+  return walk_->part == walk_->parts.size();
 }
 
 }  // namespace minisgl

@@ -1,7 +1,9 @@
 // A vocabulary as tries in depth-first order.
 //
 // The nodes of a trie stand in one array; a node's subtree follows it. A walk goes on at the next
-// node if a byte is accepted, and behind the subtree if it is not: a loop without recursion.
+// node if a byte is accepted, and behind the subtree if it is not: a loop without recursion. The
+// children of a node that has many stand in a list besides, so that a walk which few of them
+// accept does not read each: they are far from each other in memory.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +18,36 @@
 
 namespace minisgl::grammar {
 
+// Groups of bytes, one bit each. Bytes of whole UTF-8 characters, of which the last may be cut, are
+// in the groups of ASCII, in kLeadE2 (U+2000 to U+2FFF: line separators, which `.` does not match,
+// are there) and in kNonAscii; all others are in kNoGroup.
+inline constexpr uint32_t kNoGroup = 1;
+inline constexpr uint32_t kNonAscii = 2;
+inline constexpr uint32_t kLeadE2 = 4;
+// The group of a byte below 0x80: that of its kind of letters, of digits, or one of its own;
+// kNoGroup for controls and what JSON escapes.
+uint32_t AsciiGroup(uint8_t byte);
+
+// What stands below a node.
+struct TrieBelow {
+  uint32_t groups = 0;  // kNoGroup if the node itself ends within a character
+  uint16_t height = 0;
+};
+
 struct TrieNode {
-  uint32_t end = 0;    // one past the subtree
-  uint16_t depth = 0;  // of this node's byte: 1 at the top
+  uint32_t end = 0;     // one past the subtree
+  uint32_t tokens = 0;  // first of the tokens that end here, in token_ids; the last one is before
+                        // the next node's first
+  uint32_t sibling = UINT32_MAX;  // index in siblings() of the one after this; none in a short list
+  uint16_t depth = 0;             // of this node's byte: 1 at the top
   uint8_t byte = 0;
-  uint32_t tokens = 0;  // first of the tokens that end here, in token_ids
-  uint32_t num_tokens = 0;
+};
+
+// The last of a list has the node after the parent's subtree, and is no child.
+struct TrieSibling {
+  uint32_t node = 0;
+  uint8_t byte = 0;
+  bool is_last = false;
 };
 
 class TokenTrie {
@@ -30,12 +56,20 @@ class TokenTrie {
   // bytes.
   explicit TokenTrie(std::vector<std::pair<std::string_view, TokenId>> tokens);
 
+  // The last one is not a node: where its tokens begin, those of all others have ended.
   std::span<const TrieNode> nodes() const { return nodes_; }
+  size_t num_nodes() const { return nodes_.size() - 1; }
+  const std::vector<TrieSibling>& siblings() const { return siblings_; }
   const std::vector<TokenId>& token_ids() const { return token_ids_; }
+  const std::vector<TrieBelow>& below() const { return below_; }  // by node
   size_t depth_max() const { return depth_max_; }
 
  private:
+  void ListSiblings();
+  void FindBelow();
   std::vector<TrieNode> nodes_;
+  std::vector<TrieSibling> siblings_;
+  std::vector<TrieBelow> below_;
   std::vector<TokenId> token_ids_;
   size_t depth_max_ = 0;
 };

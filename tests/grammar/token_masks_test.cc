@@ -136,6 +136,48 @@ TEST(TokenMasks, OfASchemaAreThoseOfBruteForce) {
   for (uint32_t seed = 0; seed < 4; ++seed) RandomWalk(*grammar, tokens, 40, seed, R"({"the":")");
 }
 
+// Strings and classes of which masks are made without a walk, at their limits: tokens of many
+// characters, of more than the limit, and with escapes, ends and cut characters behind them.
+TEST(TokenMasks, OfRepetitionsAreThoseOfBruteForce) {
+  std::vector<std::string> tokens = MadeUpVocabulary(1200);
+  for (const size_t count : {9, 31, 32, 33, 40, 41, 60}) {
+    for (const char* end : {"", "\"", "\",", "\\n", "\\u0", "\xE2", "\xE2\x80\xA8", "\n", ".x@a"}) {
+      tokens.push_back(std::string(count, 'a') + end);
+      tokens.push_back("\xC3\xA9" + std::string(count - 1, 'b') + end);
+    }
+  }
+  for (const char* text : {"a-b", "a.b", "ab_", "é/a", "\xE2\x80\xA8", "\xE2\x80\xA9", "x\xE2\x80",
+                           "a@b.", "AB1", "b c", "0f", "\\u000A", "\\\\", "/a/b"}) {
+    tokens.emplace_back(text);
+  }
+  const std::vector<const char*> schemas = {
+      R"({"maxLength": 5})",
+      R"({"maxLength": 40})",
+      R"({"maxLength": 300})",
+      R"({"minLength": 1})",
+      R"({"minLength": 3, "maxLength": 90})",
+      R"({"minLength": 1, "maxLength": 33})",
+      R"({"pattern": "^[a-z0-9_.-]*$"})",
+      R"({"pattern": "^.{2,50}$"})",
+      R"({"pattern": "^[^/]+/.*$"})",
+      R"({"pattern": "^[ab]{4}-[a-f]{3,}$"})",
+      R"({"pattern": "^[a-z ]+$", "maxLength": 20})",
+      R"({"pattern": "a", "not": {"enum": ["aa", "ba"]}})",
+      R"({"format": "email"})",
+      R"({"format": "uri"})",
+  };
+  uint32_t seed = 20;
+  for (const char* schema : schemas) {
+    SCOPED_TRACE(schema);
+    const std::string text = schema;
+    const auto grammar =
+        CompileGrammar({GrammarKind::kJsonSchema, R"({"type": "string", )" + text.substr(1), {}});
+    ASSERT_TRUE(grammar.ok()) << grammar.status().message();
+    RandomWalk(*grammar, tokens, 12, seed++, "\"");
+    RandomWalk(*grammar, tokens, 12, seed++);
+  }
+}
+
 TEST(TokenMasks, TablesAndMasksThatAreDroppedChangeNothing) {
   GrammarLimits small;
   small.table_bytes_max = 1;

@@ -59,6 +59,7 @@ class MaskWork {
  private:
   struct Walk;
   bool Begin();
+  void AddOthers();
   void End();
   bool WalkOn(int64_t* work_left);
 

@@ -22,7 +22,7 @@ class ObjectRules {
   ObjectRules(Emitter& emitter, std::vector<const ObjectShape*> shapes)
       : emitter_(&emitter),
         shapes_(std::move(shapes)),
-        comma_(emitter.Punctuation(",", true, true)) {
+        comma_(emitter.PunctuationSymbol(",", true, true)) {
     std::vector<std::string> names;
     for (const Property& property : shapes_[0]->properties) {
       names.push_back(property.name);
@@ -37,11 +37,17 @@ class ObjectRules {
       if (shape->some.size() > kSomeMax)
         emitter.algebra().Fail("the schema asks for too many kinds of members at once");
       count_max_ = std::max(count_max_, CountsTo(*shape));
+      size_t after_required = 0;
+      for (size_t i = 0; i < shape->properties.size(); ++i) {
+        if (shape->properties[i].required) after_required = i + 1;
+      }
+      after_required_.push_back(after_required);
     }
   }
 
   void AddTo(Symbol rule) {
     State start;
+    start.part = Part::kFirst;
     for (size_t i = 0; i < shapes_.size(); ++i) start.shapes.push_back({i, 0});
     const Symbol first = RuleOf(start);
     while (!undefined_.empty() && emitter_->CountPlace()) {
@@ -60,10 +66,14 @@ class ObjectRules {
     uint32_t found;
     auto operator<=>(const Live&) const = default;
   };
+  // What a rule begins with: the first member or the end; a comma and a member, or the end; a
+  // member. The comma is not a part of the names, because the blanks beside it would be followed in
+  // each of the names that may come.
+  enum class Part : uint8_t { kFirst, kMore, kMember };
   struct State {
-    size_t next = 0;     // property, if they have an order
-    uint32_t used = 0;   // properties, if they have none
-    bool first = true;   // no member yet
+    size_t next = 0;    // property, if they have an order
+    uint32_t used = 0;  // properties, if they have none
+    Part part = Part::kMember;
     uint64_t count = 0;  // of members, as far as it matters
     std::vector<Live> shapes;
     auto operator<=>(const State&) const = default;
@@ -84,8 +94,9 @@ class ObjectRules {
     return emitter_->set().Concat(
         {emitter_->Quoted(names), emitter_->Punctuation(":", true, true)});
   }
-  Symbol KeySymbol(ExpressionId key, bool first) {
-    return emitter_->builder().Terminal(first ? key : emitter_->set().Concat({comma_, key}));
+  void AddMember(Symbol symbol, ExpressionId key, Symbol value, Symbol more) {
+    GrammarBuilder& builder = emitter_->builder();
+    builder.AddAlternative(symbol, {builder.Terminal(key), value, more});
   }
   uint64_t NextCount(uint64_t count) const { return std::min(count + 1, count_max_); }
 
@@ -99,6 +110,7 @@ class ObjectRules {
   }
 
   void Define(const State& state, Symbol symbol) {
+    if (state.part != Part::kMember) return AddMemberOrEnd(state, symbol);
     if (emitter_->any_order()) return AddAnyMember(state, symbol);
     if (state.next < keys_.size()) {
       State without = state, with = state;
@@ -114,7 +126,32 @@ class ObjectRules {
     }
   }
 
-  // Any property that is not there yet, another member, or the end.
+  void AddMemberOrEnd(const State& state, Symbol symbol) {
+    const bool first = state.part == Part::kFirst;
+    std::vector<Symbol> member;
+    if (!first) member.push_back(comma_);
+    State next = state;
+    next.part = Part::kMember;
+    member.push_back(RuleOf(next));
+    emitter_->builder().AddAlternative(symbol, member);
+    if (std::any_of(state.shapes.begin(), state.shapes.end(),
+                    [&](const Live& live) { return MayEnd(state, live); })) {
+      emitter_->builder().AddAlternative(symbol, {emitter_->PunctuationSymbol("}", !first, false)});
+    }
+  }
+
+  bool MayEnd(const State& state, const Live& live) const {
+    const ObjectShape& shape = *shapes_[live.shape];
+    if (live.found != AllFound(shape) || state.count > shape.max) return false;
+    if (CountsTo(shape) > 0 && state.count < shape.min) return false;
+    if (!emitter_->any_order()) return state.next >= after_required_[live.shape];
+    for (size_t i = 0; i < shape.properties.size(); ++i) {
+      if (shape.properties[i].required && (state.used >> i & 1) == 0) return false;
+    }
+    return true;
+  }
+
+  // Any property that is not there yet, or another member.
   void AddAnyMember(const State& state, Symbol symbol) {
     for (size_t i = 0; i < keys_.size(); ++i) {
       if ((state.used >> i & 1) != 0) continue;
@@ -122,20 +159,7 @@ class ObjectRules {
       with.used |= uint32_t{1} << i;
       AddProperty(state, i, std::move(with), symbol);
     }
-    bool may_end = false;
-    for (const Live& live : state.shapes) {
-      const ObjectShape& shape = *shapes_[live.shape];
-      AddSought(state, live, symbol);
-      bool ends = live.found == AllFound(shape) && state.count <= shape.max &&
-                  (CountsTo(shape) == 0 || state.count >= shape.min);
-      for (size_t i = 0; i < shape.properties.size(); ++i)
-        ends = ends && (!shape.properties[i].required || (state.used >> i & 1) != 0);
-      may_end = may_end || ends;
-    }
-    if (may_end) {
-      emitter_->builder().AddAlternative(symbol,
-                                         {emitter_->PunctuationSymbol("}", !state.first, false)});
-    }
+    for (const Live& live : state.shapes) AddSought(state, live, symbol);
   }
 
   static uint32_t AllFound(const ObjectShape& shape) {
@@ -168,14 +192,13 @@ class ObjectRules {
         add(algebra.And(std::move(values)), {live.shape, found});
       }
     }
-    next.first = false;
+    next.part = Part::kMore;
     next.count = NextCount(state.count);
     for (auto& [value, shapes] : with) {
       if (algebra.IsEmpty(value)) continue;
       std::sort(shapes.begin(), shapes.end());
       next.shapes = std::move(shapes);
-      emitter_->builder().AddAlternative(
-          symbol, {KeySymbol(keys_[index], state.first), emitter_->SymbolOf(value), RuleOf(next)});
+      AddMember(symbol, keys_[index], emitter_->SymbolOf(value), RuleOf(next));
     }
   }
 
@@ -194,7 +217,7 @@ class ObjectRules {
     return ways;
   }
 
-  // The members behind the properties, and the end.
+  // The members behind the properties, at least one, and the end.
   void AddOthers(const State& state, const Live& live, Symbol symbol) {
     const ObjectShape& shape = *shapes_[live.shape];
     if (live.found != AllFound(shape)) return AddSought(state, live, symbol);
@@ -203,23 +226,14 @@ class ObjectRules {
     const uint64_t max = !counted || shape.max == kNoLimit ? kMost
                          : shape.max > state.count         ? shape.max - state.count
                                                            : 0;
-    if (counted && state.count > shape.max) return;
-    GrammarBuilder& builder = emitter_->builder();
-    if (min == 0)
-      builder.AddAlternative(symbol, {emitter_->PunctuationSymbol("}", !state.first, false)});
     if (max == 0 || min > max || shape.classes.empty()) return;
-    const auto more = [&](uint64_t least, uint64_t most) {
-      return builder.Repeat(Member(shape, false), static_cast<uint32_t>(std::min(least, kMost)),
-                            static_cast<uint32_t>(std::min(most, kMost)));
-    };
-    const Symbol close = emitter_->PunctuationSymbol("}", true, false);
-    if (state.first) {
-      builder.AddAlternative(
-          symbol,
-          {Member(shape, true), more(min > 0 ? min - 1 : 0, max == kMost ? max : max - 1), close});
-    } else {
-      builder.AddAlternative(symbol, {more(std::max<uint64_t>(min, 1), max), close});
-    }
+    GrammarBuilder& builder = emitter_->builder();
+    const Symbol member = Member(shape);
+    const Symbol more =
+        builder.Repeat(builder.Sequence({comma_, member}),
+                       static_cast<uint32_t>(std::min(min > 0 ? min - 1 : 0, kMost)),
+                       static_cast<uint32_t>(std::min(max == kMost ? max : max - 1, kMost)));
+    builder.AddAlternative(symbol, {member, more, emitter_->PunctuationSymbol("}", true, false)});
   }
 
   ExpressionId WithoutOwn(ExpressionId names) {
@@ -228,13 +242,13 @@ class ObjectRules {
   }
 
   // Any member of the shape that is no property.
-  Symbol Member(const ObjectShape& shape, bool first) {
+  Symbol Member(const ObjectShape& shape) {
     GrammarBuilder& builder = emitter_->builder();
     std::vector<Symbol> ways;
     for (const NameClass& names : shape.classes) {
       if (!emitter_->CountPlace()) break;
       ways.push_back(builder.Sequence(
-          {KeySymbol(Key(WithoutOwn(names.names)), first), emitter_->SymbolOf(names.value)}));
+          {builder.Terminal(Key(WithoutOwn(names.names))), emitter_->SymbolOf(names.value)}));
     }
     return builder.Choice(ways);
   }
@@ -245,7 +259,7 @@ class ObjectRules {
     if (state.count >= shape.max) return;
     const uint32_t sought = AllFound(shape) & ~live.found;
     State next = state;
-    next.first = false;
+    next.part = Part::kMore;
     next.count = NextCount(state.count);
     for (const NameClass& names : shape.classes) {
       for (uint32_t now = sought;; now = (now - 1) & sought) {
@@ -261,8 +275,7 @@ class ObjectRules {
         const Term value = emitter_->algebra().And(std::move(values));
         if (!emitter_->algebra().IsEmpty(key) && !emitter_->algebra().IsEmpty(value)) {
           next.shapes = {{live.shape, live.found | now}};
-          emitter_->builder().AddAlternative(
-              symbol, {KeySymbol(Key(key), state.first), emitter_->SymbolOf(value), RuleOf(next)});
+          AddMember(symbol, Key(key), emitter_->SymbolOf(value), RuleOf(next));
         }
         if (now == 0) break;
       }
@@ -271,9 +284,10 @@ class ObjectRules {
 
   Emitter* emitter_;
   std::vector<const ObjectShape*> shapes_;
-  ExpressionId comma_;
-  std::vector<ExpressionId> keys_;  // of the properties
-  ExpressionId own_names_{};        // Nothing() without properties
+  Symbol comma_;
+  std::vector<ExpressionId> keys_;      // of the properties
+  ExpressionId own_names_{};            // Nothing() without properties
+  std::vector<size_t> after_required_;  // by shape: past its last required property
   uint64_t count_max_ = 0;
   std::map<State, Symbol> rules_;
   std::vector<std::pair<State, Symbol>> undefined_;

@@ -36,11 +36,6 @@ ExpressionId HexDigit(ExpressionSet& set, uint32_t digit) {
   return set.Bytes(bytes);
 }
 
-// \u00XX of a control character.
-ExpressionId LongEscape(ExpressionSet& set, uint32_t c) {
-  return set.Concat({set.Literal("\\u00"), HexDigit(set, c >> 4), HexDigit(set, c & 15)});
-}
-
 }  // namespace
 
 StringLanguage::StringLanguage(ExpressionSet& set) : set_(&set) {
@@ -50,17 +45,26 @@ StringLanguage::StringLanguage(ExpressionSet& set) : set_(&set) {
 
 ExpressionId StringLanguage::Characters(const CodePointSet& characters) const {
   static const CodePointSet raw({{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kCodePointMax}});
-  std::vector<ExpressionId> spellings{set_->CodePoints(characters.Intersection(raw))};
-  for (uint32_t c : {uint32_t{'"'}, uint32_t{'\\'}}) {
-    if (!characters.Contains(c)) continue;
-    spellings.push_back(set_->Literal(std::string{'\\', static_cast<char>(c)}));
+  ByteSet short_escapes;
+  for (const char c : {'"', '\\'}) {
+    const auto byte = static_cast<uint8_t>(c);
+    if (characters.Contains(byte)) short_escapes.Add(byte);
   }
-  for (uint32_t c = 0; c <= 0x7F; ++c) {
-    if (!HasTwoSpellings(c) || !characters.Contains(c)) continue;
-    if (ShortEscape(c) != 0) spellings.push_back(set_->Literal(std::string{'\\', ShortEscape(c)}));
-    spellings.push_back(LongEscape(*set_, c));
+  // \u00XX, by its first digit: few expressions instead of one for each character.
+  std::vector<ExpressionId> long_escapes;
+  for (uint32_t high = 0; high < 8; ++high) {
+    std::vector<ExpressionId> digits;
+    for (uint32_t c = high * 16; c < high * 16 + 16; ++c) {
+      if (!HasTwoSpellings(c) || !characters.Contains(c)) continue;
+      if (ShortEscape(c) != 0) short_escapes.Add(static_cast<uint8_t>(ShortEscape(c)));
+      digits.push_back(HexDigit(*set_, c & 15));
+    }
+    long_escapes.push_back(set_->Concat({HexDigit(*set_, high), set_->Or(digits)}));
   }
-  return set_->Or(spellings);
+  const ExpressionId escapes = set_->Or(
+      {set_->Bytes(short_escapes), set_->Concat({set_->Literal("u00"), set_->Or(long_escapes)})});
+  return set_->Or({set_->CodePoints(characters.Intersection(raw)),
+                   set_->Concat({set_->Literal("\\"), escapes})});
 }
 
 ExpressionId StringLanguage::Text(std::string_view text) const {
