@@ -16,10 +16,12 @@
 
 #include "batch/row_prompt.h"
 #include "cli/commands.h"
+#include "cli/gguf_info.h"
 #include "load/model_loader.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/weights/checkpoint.h"
+#include "minisgl/weights/find_model_dir.h"
 #include "term/messages.h"
 #include "term/output.h"
 #include "term/progress.h"
@@ -30,6 +32,7 @@ namespace {
 
 struct InfoOptions {
   load::ModelOptions model;
+  std::string named;  // in place of --model; "" means none
   std::string shape;  // a config.json; "" means none
   load::EngineOptions engine;
 };
@@ -342,6 +345,9 @@ Status DescribeShape(const InfoOptions& options, std::string* out) {
 Status Describe(const InfoOptions& options, std::string* out) {
   MINISGL_RETURN_IF_ERROR(load::CheckDeviceUsable(options.engine.device));
   if (!options.shape.empty()) return DescribeShape(options, out);
+  if (HasGgufName(options.model.model) && !std::filesystem::is_directory(options.model.model)) {
+    return DescribeGguf(options.model.model, out);
+  }
   MINISGL_ASSIGN_OR_RETURN(const TextModel text, load::LoadTextModel(options.model));
   load::ModelFacts facts;
   MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(text.dir));
@@ -359,12 +365,14 @@ Status Describe(const InfoOptions& options, std::string* out) {
 
 CommandBody AddInfoCommand(load::OptionTable* app) {
   const auto options = std::make_shared<InfoOptions>();
+  app->Add("MODEL", &options->named, "As -m; or a GGUF file, of which it shows what it holds");
   load::AddModelOptions(app, &options->model);
   app->Add("--shape", &options->shape, "A config.json alone, in place of a model directory")
       ->TypeName("FILE");
   load::AddEngineOptions(app, &options->engine);
   return [options] {
     term::InstallNotes({options->model.quiet, options->model.verbose});
+    if (!options->named.empty()) options->model.model = options->named;
     std::string text;
     const Status described = Describe(*options, &text);
     auto output = term::Output::Open("", false, -1);

@@ -28,17 +28,10 @@ bool IsDirectory(const fs::path& path) {
   return fs::is_directory(path, error);
 }
 
-bool EndsWithGguf(const fs::path& path) {
-  std::string extension = path.extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char c) { return c < 0x80 ? std::tolower(c) : c; });
-  return extension == ".gguf";
-}
-
 Status GgufRefused(const std::string& path) {
   return BadInput(
-      "{}: GGUF files are not read; give the directory with config.json and *.safetensors that the "
-      "file was made from",
+      "{}: GGUF files are not run (minisgl info shows what one holds); give the directory with "
+      "config.json and *.safetensors that the file was made from",
       Visible(path, 400));
 }
 
@@ -47,7 +40,7 @@ std::optional<std::string> GgufInside(const fs::path& dir) {
   std::error_code error;
   if (fs::exists(dir / "config.json", error)) return std::nullopt;
   for (const std::string& name : NamesIn(dir.string())) {
-    if (EndsWithGguf(dir / name)) return (dir / name).string();
+    if (HasGgufName(name)) return (dir / name).string();
   }
   return std::nullopt;
 }
@@ -118,6 +111,13 @@ Status CheckIsNotHubFolder(const fs::path& dir) {
 
 }  // namespace
 
+bool HasGgufName(const std::string& path) {
+  std::string extension = fs::path(path).extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return c < 0x80 ? std::tolower(c) : c; });
+  return extension == ".gguf";
+}
+
 Result<std::string> FindModelDir(const std::string& model) {
   std::error_code error;
   if (IsDirectory(model)) {
@@ -125,7 +125,7 @@ Result<std::string> FindModelDir(const std::string& model) {
     MINISGL_RETURN_IF_ERROR(CheckIsNotHubFolder(model));
     return model;
   }
-  if (EndsWithGguf(model)) return GgufRefused(model);
+  if (HasGgufName(model)) return GgufRefused(model);
   if (fs::exists(model, error)) {
     return BadInput("{}: is not a directory; give the directory that holds config.json",
                     Visible(model, 400));

@@ -179,6 +179,24 @@ TEST_F(InfoProgramTest, ABadConfigurationIsNamed) {
   EXPECT_EQ(Info(folder_.Path("none.json")).exit_code, 66);
 }
 
+TEST_F(InfoProgramTest, AGgufFileIsDescribed) {
+  const std::string file = MINISGL_SOURCE_DIR "/tests/fuzz/corpus/gguf/llama.gguf";
+  for (const std::vector<std::string> words :
+       {std::vector<std::string>{"info", file}, {"info", "-m", file}}) {
+    const ProgramResult result = RunProgram(words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    for (const char* part :
+         {"architecture  llama", "2 of width 256, feed-forward 512, 4 query heads, 2 or 1 KV heads",
+          "2560 parameters in 5 tensors", "Q4_0        5.8 % of the bytes, 1 tensor, 288 B",
+          "tokenizer.ggml.tokens = [\"<s>\", \"</s>\", \"a\", \"b\"]"}) {
+      EXPECT_NE(result.out.find(part), std::string::npos) << part << " in " << result.out;
+    }
+  }
+  const ProgramResult run = RunProgram({"run", "-m", file, "-p", "x"});
+  EXPECT_EQ(run.exit_code, 65);
+  EXPECT_NE(run.err.find("GGUF files are not run (minisgl info"), std::string::npos) << run.err;
+}
+
 // Shapes of common models, if available.
 TEST_F(InfoProgramTest, ShapesOfRealModelsAreDescribed) {
   const char* shared = std::getenv("MINISGL_SHARED");

@@ -92,8 +92,8 @@ TEST_F(FindModelDirTest, AMissingModelIsNoInput) {
 
 TEST_F(FindModelDirTest, GgufFilesAreRefused) {
   Write(folder_.Path("model/a.GGUF"), "GGUF");
-  ExpectError(folder_.Path("model"), StatusCode::kBadInput, "GGUF files are not read");
-  ExpectError(folder_.Path("other.gguf"), StatusCode::kBadInput, "GGUF files are not read");
+  ExpectError(folder_.Path("model"), StatusCode::kBadInput, "GGUF files are not run");
+  ExpectError(folder_.Path("other.gguf"), StatusCode::kBadInput, "GGUF files are not run");
   Write(folder_.Path("model/config.json"), "{}");
   EXPECT_TRUE(FindModelDir(folder_.Path("model")).ok());
 }

@@ -16,6 +16,9 @@ namespace minisgl {
 // directory that holds one in place of config.json, and for the folder of snapshots itself.
 Result<std::string> FindModelDir(const std::string& model);
 
+// True if the name of the file ends as those of GGUF files do, in any case of letters.
+bool HasGgufName(const std::string& path);
+
 // The error of a directory without config.json and tokenizer files: see MissingFile() in
 // src/weights/model_dir.h. OK if it has any of them.
 Status CheckHasModelFiles(const std::string& model_dir);

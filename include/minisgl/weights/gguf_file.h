@@ -1,0 +1,121 @@
+// A GGUF file: metadata and tensors in one file, as llama.cpp's tools write it (versions 2 and 3,
+// little-endian).
+//
+// Files are untrusted. Every rule of the format is checked before memory is taken: counts and
+// lengths against the bytes that are there, types, dimensions, alignment, and that tensors lie
+// within the file and do not overlap. Nothing is copied: values and tensors are views of the file's
+// bytes. Immutable; readable from any thread.
+//
+// Source of the format: the specification in the ggml repository (docs/gguf.md).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/status.h"
+
+namespace minisgl {
+
+enum class GgufType : uint32_t {
+  kUint8 = 0,
+  kInt8 = 1,
+  kUint16 = 2,
+  kInt16 = 3,
+  kUint32 = 4,
+  kInt32 = 5,
+  kFloat32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kUint64 = 10,
+  kInt64 = 11,
+  kFloat64 = 12,
+};
+
+// A value of the metadata. Arrays have elements of one type, and none that are arrays.
+class GgufValue {
+ public:
+  // `bytes`: the encoded value; of an array, its elements. Checked by GgufHeader::Parse.
+  GgufValue(GgufType type, GgufType element_type, uint64_t count, std::span<const std::byte> bytes)
+      : type_(type), element_type_(element_type), count_(count), bytes_(bytes) {}
+
+  GgufType type() const { return type_; }
+  GgufType element_type() const { return element_type_; }  // of an array
+  uint64_t count() const { return count_; }                // elements of an array, else 1
+  // Bytes of the value in the file; of a string, with its length.
+  uint64_t num_bytes() const { return bytes_.size(); }
+
+  // The value, if it is an integer that fits; nothing for other types.
+  std::optional<int64_t> AsInt() const;
+  // Any number.
+  std::optional<double> AsDouble() const;
+  std::optional<bool> AsBool() const;
+  std::optional<std::string_view> AsString() const;
+  // Up to `count_max` elements of an array, each as a value of its own; nothing else has any.
+  std::vector<GgufValue> Elements(uint64_t count_max = UINT64_MAX) const;
+
+ private:
+  GgufType type_, element_type_;
+  uint64_t count_;
+  std::span<const std::byte> bytes_;
+};
+
+// How a tensor's elements are stored: blocks of so many elements in so many bytes.
+struct GgufElementType {
+  uint32_t id;
+  const char* name;  // "Q4_K"
+  uint32_t block_elements, block_bytes;
+};
+// The element type of a number in a file; null if there is no such type.
+const GgufElementType* FindGgufElementType(uint32_t id);
+
+struct GgufTensor {
+  std::string name;
+  // As rows of rows: the last is the number of elements that are adjacent, a multiple of the type's
+  // block. (The file lists them the other way around.)
+  std::vector<int64_t> shape;
+  const GgufElementType* type = nullptr;
+  uint64_t begin = 0, end = 0;  // byte offsets in the file
+  uint64_t num_elements() const;
+};
+
+// What a file says before its tensors' data.
+struct GgufHeader {
+  uint32_t version = 0;
+  uint64_t alignment = 0;
+  std::map<std::string, GgufValue, std::less<>> metadata;
+  std::vector<GgufTensor> tensors;  // in the order of the file
+  uint64_t data_begin = 0;          // byte offset
+
+  // `bytes`: the whole file, which the header refers to. Errors (kBadInput) say what was found at
+  // which byte, without the file's name.
+  static Result<GgufHeader> Parse(std::span<const std::byte> bytes);
+
+  // The value of `key`; null if there is none.
+  const GgufValue* Find(std::string_view key) const;
+};
+
+class GgufFile {
+ public:
+  static Result<GgufFile> Open(const std::string& path);
+  const GgufHeader& header() const { return header_; }
+  const std::string& path() const { return file_.path(); }
+  uint64_t num_bytes() const { return file_.bytes().size(); }
+  std::span<const std::byte> BytesOf(const GgufTensor& tensor) const {
+    return file_.bytes().subspan(tensor.begin, tensor.end - tensor.begin);
+  }
+
+ private:
+  GgufFile(MappedFile file, GgufHeader header)
+      : file_(std::move(file)), header_(std::move(header)) {}
+  MappedFile file_;
+  GgufHeader header_;
+};
+
+}  // namespace minisgl
