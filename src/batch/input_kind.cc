@@ -20,9 +20,8 @@ constexpr std::string_view kSpace = " \t\r\n";
 
 constexpr const char* kObjects = "give one JSON object a line";
 constexpr const char* kTemplate =
-    "give one JSON object a line, or name the file .csv or .tsv and say with --template what to "
-    "ask "
-    "of each of its rows";
+    "give one JSON object a line, or name the file .csv or .tsv: minisgl run --template 'TEXT "
+    "{{ column }}' asks of each of its rows";
 
 std::string_view Trimmed(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));

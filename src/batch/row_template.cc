@@ -115,8 +115,9 @@ Status CheckIsNoTable(std::string_view begin, const std::string& name) {
   const size_t first = begin.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos || begin[first] == '{') return Status();
   return BadInput(
-      "{}: is not a JSON Lines file (it looks like a table); say with --template what to "
-      "ask of each row: 'TEXT {{{{ column }}}}'",
+      "{}: is not a JSON Lines file (it looks like a table); minisgl run --template 'TEXT {{{{ "
+      "column "
+      "}}}}' asks of each of its rows",
       name);
 }
 

@@ -94,7 +94,7 @@ TEST_F(RunProgramTest, AnInputThatIsNoJsonLinesIs65) {
   ExpectFails(RunProgram({"tokenize", "-m", DemoModel(), "--file", csv}), 65, expected);
   // Too few lines to tell, except by the name.
   ExpectFails(RunModel({"--file", folder_.Write("few.csv", "a,b\n1\n")}), 65,
-              "few.csv: is not a JSON Lines file (it looks like a table); say with --template");
+              "few.csv: is not a JSON Lines file (it looks like a table); minisgl run --template");
 }
 
 TEST_F(RunProgramTest, AModelInTheHubCacheIsFoundByName) {

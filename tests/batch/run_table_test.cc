@@ -129,6 +129,28 @@ TEST_F(RunTableTest, MembersOfJsonObjectsAreColumns) {
                    {"France", "", "[1, \"a\"]", "The capital of France is Paris.", ""}}));
 }
 
+TEST_F(RunTableTest, PlanAndCheckReadTablesToo) {
+  const std::string input = folder_.Write("in.csv", Many(3) + "\"3\n\",Peru,x\n");
+  const ProgramResult plan =
+      RunProgram({"plan", "-m", DemoModel(), input, "--template", kAsk, "--json"});
+  EXPECT_EQ(plan.exit_code, 1) << plan.err;
+  const Result<Json> figures = ParseJson(plan.out);
+  ASSERT_TRUE(figures.ok()) << plan.out;
+  EXPECT_EQ(*figures->Find("rows"), Json(4));
+  EXPECT_EQ(*figures->Find("bad_rows"), Json(1));
+  EXPECT_NE(plan.err.find("in.csv:5: invalid_row: has 3 fields"), std::string::npos) << plan.err;
+  const ProgramResult check = Run(input, "none.csv", {"--template", kAsk, "--check"});
+  EXPECT_EQ(check.exit_code, 65);
+  EXPECT_NE(check.err.find("in.csv:5: invalid_row: has 3 fields"), std::string::npos) << check.err;
+  EXPECT_FALSE(fs::exists(folder_.Path("none.csv.jsonl")));
+  // One misspelt column is an error of the run, not of each row.
+  const ProgramResult misspelt = Run(input, "none.csv", {"--template", "{{ contry }}"});
+  EXPECT_EQ(misspelt.exit_code, 65);
+  EXPECT_NE(misspelt.err.find("'contry' is undefined"), std::string::npos) << misspelt.err;
+  EXPECT_NE(misspelt.err.find("the columns are n, country"), std::string::npos) << misspelt.err;
+  EXPECT_FALSE(fs::exists(folder_.Path("none.csv.jsonl")));
+}
+
 // Killed at some moment, resumed to its end, and retried: the table is that of one run.
 TEST_F(RunTableTest, AResumedRunGivesTheSameTable) {
   const std::string input = folder_.Write("in.csv", Many(150));
