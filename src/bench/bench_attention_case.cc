@@ -56,7 +56,7 @@ std::vector<int32_t> MakePageTable(const AttentionSize& size, int copies,
 }  // namespace
 
 uint64_t KvTokenBytes(const AttentionHeads& heads, DType dtype) {
-  return 2 * Count(heads.kv) * Count(heads.dim) * DTypeBytes(dtype);
+  return Count(heads.token_width(0)) * DTypeBytes(dtype);
 }
 
 ModelConfig AttentionConfig(const AttentionHeads& heads) {
@@ -66,6 +66,8 @@ ModelConfig AttentionConfig(const AttentionHeads& heads) {
   config.num_heads = heads.query;
   config.num_kv_heads = heads.kv;
   config.head_dim = heads.dim;
+  config.value_dim = heads.latent;
+  config.latent.rank = heads.latent;
   return config;
 }
 
@@ -128,11 +130,12 @@ Status AttentionCase::MakeArrays(int copies, uint64_t seed) {
   Ops* ops = device_->ops();
   const DType dtype = ops->activation_dtype();
   const auto tokens = Count(size_.num_tokens());
-  const uint64_t width = Count(heads_.query + 2 * heads_.kv) * Count(heads_.dim);
+  const uint64_t width = Count(heads_.token_width(heads_.query));
   MINISGL_ASSIGN_OR_RETURN(qkv_, ActivationArray::Make(ops, dtype, {tokens, width}));
   MINISGL_RETURN_IF_ERROR(FillRandom(qkv_, tokens * width, DeriveSeed(seed, 1), ops));
   MINISGL_ASSIGN_OR_RETURN(
-      out_, ActivationArray::Make(ops, dtype, {tokens, Count(heads_.query), Count(heads_.dim)}));
+      out_,
+      ActivationArray::Make(ops, dtype, {tokens, Count(heads_.query), Count(heads_.value_dim())}));
   const std::vector<int32_t> table =
       MakePageTable(size_, copies, ShuffledPages(copies * size_.num_pages(), DeriveSeed(seed, 2)));
   std::vector<int32_t> table_row(Count(copies) * Count(size_.num_rows));
@@ -156,7 +159,7 @@ Status AttentionCase::FillKv(int64_t num_slots, uint64_t seed) {
   Ops* ops = device_->ops();
   const DType dtype = ops->activation_dtype();
   const int64_t chunk = std::min(num_slots, kFillTokens);
-  const uint64_t count = Count(chunk) * 3 * Count(heads_.kv) * Count(heads_.dim);
+  const uint64_t count = Count(chunk) * Count(heads_.token_width(heads_.kv));
   MINISGL_ASSIGN_OR_RETURN(const ActivationArray qkv, ActivationArray::Make(ops, dtype, {count}));
   const std::vector<float> ones(Count(heads_.dim / 2), 1.0f), zeros(ones.size(), 0.0f);
   MINISGL_ASSIGN_OR_RETURN(const auto cos, Upload<float>(ops, ones));
@@ -184,7 +187,8 @@ Status AttentionCase::FillKv(int64_t num_slots, uint64_t seed) {
                       .num_heads = heads_.kv,
                       .num_kv_heads = heads_.kv,
                       .head_dim = heads_.dim,
-                      .rotary_dim = heads_.dim});
+                      .rotary_dim = heads_.dim,
+                      .v_head_dim = heads_.value_dim()});
   }
   return device_->on_gpu() ? device_->device()->Synchronize() : Status();
 }
@@ -209,11 +213,13 @@ void AttentionCase::Launch(int copy) {
                              .scale = static_cast<float>(1 / std::sqrt(double{1} * heads_.dim)),
                              .sliding_window = 0,
                              .logit_softcap = 0,
-                             .sinks = nullptr});
+                             .sinks = nullptr,
+                             .v_head_dim = heads_.value_dim(),
+                             .qkv_stride = heads_.token_width(heads_.query)});
 }
 
 Status AttentionCase::CheckFinite() {
-  const size_t count = Count(size_.num_tokens()) * Count(heads_.query) * Count(heads_.dim);
+  const size_t count = Count(size_.num_tokens()) * Count(heads_.query) * Count(heads_.value_dim());
   MINISGL_ASSIGN_OR_RETURN(const std::vector<float> values, device_->Download(out_.ptr(), count));
   // Averages of values around 1 are never all 0, so that an operation that did nothing is detected.
   const bool any = std::any_of(values.begin(), values.end(), [](float v) { return v != 0; });

@@ -20,6 +20,13 @@ struct AttentionHeads {
   int32_t query = 16;
   int32_t kv = 8;
   int32_t dim = 128;
+  int32_t latent = 0;  // features of a key that are its value (latent attention); 0: none
+
+  int32_t value_dim() const { return latent == 0 ? dim : latent; }
+  // Width of a token's queries, keys and stored values for `num_heads` query heads.
+  int64_t token_width(int64_t num_heads) const {
+    return (num_heads + (latent == 0 ? 2 : 1) * int64_t{kv}) * dim;
+  }
 };
 
 struct AttentionSize {
@@ -81,7 +88,7 @@ ModelConfig AttentionConfig(const AttentionHeads& heads);
 // Data type of the keys and values of such a layer.
 inline DType BenchKvDType(const Ops& ops) { return KvDType(ops.activation_dtype(), DType::kBF16); }
 
-// Bytes of the key and value of one token.
+// Bytes of the stored key and value of one token.
 uint64_t KvTokenBytes(const AttentionHeads& heads, DType dtype);
 
 }  // namespace minisgl::bench

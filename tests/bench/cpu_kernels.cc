@@ -53,11 +53,17 @@ struct Shape {
   const char* name;
   int64_t layers, hidden, num_heads, num_kv_heads, head_dim, intermediate, vocab;
   bool qk_norm;
+  int64_t latent = 0;  // bench::AttentionHeads; others: attention alone
 
   int64_t qkv_width() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
+  // Of attention, for a token and a key that it sees: 2 for each query head and element of the key
+  // and its value.
+  double operations_of_pair() const {
+    return 2.0 * static_cast<double>(num_heads * (head_dim + heads().value_dim()));
+  }
   bench::AttentionHeads heads() const {
     return {static_cast<int32_t>(num_heads), static_cast<int32_t>(num_kv_heads),
-            static_cast<int32_t>(head_dim)};
+            static_cast<int32_t>(head_dim), static_cast<int32_t>(latent)};
   }
 };
 
@@ -65,6 +71,8 @@ constexpr Shape kShapes[] = {
     {"qwen3-0.6b", 28, 1024, 16, 8, 128, 3072, 151936, true},
     {"llama-3.2-1b", 16, 2048, 32, 8, 64, 8192, 128256, false},
     {"tinyllama-1.1b", 22, 2048, 32, 4, 64, 5632, 32000, false},
+    {"glm-4.7-flash", 47, 2048, 20, 1, 576, 10240, 154880, false, 512},
+    {"deepseek-v3", 61, 7168, 128, 1, 576, 18432, 129280, false, 512},
 };
 
 std::vector<NamedMatrix> MatricesOf(const Shape& shape) {
@@ -196,8 +204,9 @@ class KernelBench {
     PrintCeilings();
     for (const Shape& shape : kShapes) {
       if (!Chosen(options_.shapes, shape.name)) continue;
-      if (Chosen(options_.kernels, "linear")) Linears(shape);
+      if (shape.latent == 0 && Chosen(options_.kernels, "linear")) Linears(shape);
       for (const int64_t rows : options_.rows) {
+        if (shape.latent > 0) break;
         if (Chosen(options_.kernels, "norm")) Norm(shape, rows);
         if (Chosen(options_.kernels, "rope")) RopeKvWrite(shape, rows);
         if (Chosen(options_.kernels, "activate")) Activate(shape, rows);
@@ -469,17 +478,21 @@ void KernelBench::AttentionDecode(const Shape& shape) {
   int turn = 0;
   const Times times =
       Measure(copies, options_.repeats, [&](int) { attention->Launch(turn++ % copies); });
-  Report(shape, "decode", DTypeName(dtype()), 1, times, Bytes(static_cast<double>(bytes)));
+  // All heads share the keys of latent attention: products take longer than reading.
+  const double operations = kDecodeKeys * shape.operations_of_pair();
+  Report(shape, "decode", DTypeName(dtype()), 1, times,
+         shape.latent > 0 ? Operations(operations, {OperandKind::kF32, OperandKind::kBf16})
+                          : Bytes(static_cast<double>(bytes)));
 }
 
-// A prompt of kPrefillTokens tokens: 4 operations for each query head, element and pair.
+// A prompt of kPrefillTokens tokens.
 void KernelBench::AttentionPrefill(const Shape& shape) {
   const bench::AttentionSize size = {
       .page_size = kPageSize, .extend_len = kPrefillTokens, .kv_len = kPrefillTokens};
   const auto attention = OrDie(bench::AttentionCase::Make(size, shape.heads(), 1, kSeed, &device_));
   const Times times = Measure(1, options_.repeats, [&](int) { attention->Launch(0); });
   const auto pairs = static_cast<double>(bench::CausalPairs(0, kPrefillTokens));
-  const double operations = 4 * pairs * static_cast<double>(shape.num_heads * shape.head_dim);
+  const double operations = pairs * shape.operations_of_pair();
   Report(shape, "prefill", DTypeName(dtype()), kPrefillTokens, times,
          Operations(operations, {OperandKind::kF32}));
 }

@@ -353,6 +353,34 @@ TEST(AttentionTest, ANanScoreIsNotHidden) {
   }
 }
 
+// The same of keys that hold their values, whose scores are NaN then.
+TEST(AttentionTest, ANanInAKeyThatHoldsItsValueIsNotHidden) {
+  for (const auto& [target, keeps_bf16] : AttentionTargets()) {
+    const auto ops = MakeOps(CpuTargetName(target), 1);
+    for (const int32_t poisoned : {0, 8, 63, 64, 69}) {
+      for (const int32_t window : {0, 5}) {
+        for (const int32_t v_head_dim : {9, 16}) {  // copied; arranged from rows
+          const AttentionCase c = {.num_heads = 15,
+                                   .head_dim = 32,
+                                   .page_size = 4,
+                                   .sliding_window = window,
+                                   .keeps_bf16 = keeps_bf16,
+                                   .v_head_dim = v_head_dim,
+                                   .values_in_keys = true};
+          AttentionRun run(*ops, c, {72}, 1);
+          run.Poison(0, poisoned, false);
+          const std::vector<float> out = run.Run(kAtOnce)[0];
+          for (size_t i = 0; i < out.size(); ++i) {
+            const auto token = static_cast<int32_t>(i / (15 * static_cast<size_t>(v_head_dim)));
+            const bool sees = token >= poisoned && (window == 0 || token < poisoned + window);
+            ASSERT_EQ(std::isnan(out[i]), sees) << c.Name() << " key " << poisoned;
+          }
+        }
+      }
+    }
+  }
+}
+
 // A request's results are the same bit for bit whatever may differ between two runs of it.
 TEST(AttentionTest, ResultsDependOnTheRequestOnly) {
   MarkSlow("many batches on every instruction set");
@@ -369,7 +397,7 @@ TEST(AttentionTest, ResultsDependOnTheRequestOnly) {
           .has_sinks = true},
           {.num_heads = 4, .num_kv_heads = 2, .head_dim = 48, .v_head_dim = 32},
           {.num_heads = 2, .head_dim = 20, .v_head_dim = 36},
-          {.num_heads = 20, .head_dim = 48, .v_head_dim = 32, .values_in_keys = true},
+          {.num_heads = 13, .head_dim = 32, .v_head_dim = 16, .values_in_keys = true},
           {.num_heads = 3, .head_dim = 22, .v_head_dim = 13, .values_in_keys = true}}) {
       c.keeps_bf16 = keeps_bf16;
       const auto one = MakeOps(CpuTargetName(target), 1);

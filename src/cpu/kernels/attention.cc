@@ -22,6 +22,7 @@
 #include "cpu/kernels/attention_bf16.h"
 #include "cpu/kernels/attention_block.h"
 #include "cpu/kernels/attention_operands-inl.h"
+#include "cpu/kernels/attention_rows-inl.h"
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/simd-inl.h"
 
@@ -388,7 +389,7 @@ HWY_INLINE void AttendTile(const QueryBlock& block, const Bf16Products* products
     } else if (reads_pairs) {
       is_first ? AttendSome<Read::kFetchingPairs>(block, *tile, begin, num_rows)
                : AttendSome<Read::kPairs>(block, *tile, begin, num_rows);
-    } else if (is_first && !has_many) {
+    } else if (is_first && !has_many && !block.has_rows) {
       AttendSome<Read::kFetchingFloats>(block, *tile, begin, num_rows);
     } else {
       AttendSome<Read::kFloats>(block, *tile, begin, num_rows);
@@ -416,6 +417,7 @@ HWY_INLINE int64_t AttendSplit(const QueryBlock& block, const Bf16Products* prod
       if (first >= segment.key_end || first + kTileKeys <= segment.key_begin) continue;
       Tile tile;
       LoadTile(block, segment, first, scratch, &tile);
+      if (block.has_rows) ArrangeRows(block, &tile);
       if (run_end < block.num_segments) {
         FindNextTile(block, block.segments[run_end], first, &tile);
       } else {

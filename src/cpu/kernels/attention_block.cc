@@ -95,6 +95,17 @@ void FindPairs(const QueryBlock& block, const BlockSegment& segment, Tile* tile)
   }
 }
 
+// Finds the keys of a tile as they are stored.
+template <typename T>
+void FindRows(const QueryBlock& block, const BlockSegment& segment, Tile* tile) {
+  const T *keys[kTileKeys], *values[kTileKeys];
+  FindElements(block, segment, *tile, block.params->kv.slot_stride, keys, values);
+  for (int64_t key = 0; key < kTileKeys; ++key) {
+    const int64_t seen = std::clamp(key, tile->key_begin, tile->key_end - 1);
+    tile->rows[key] = reinterpret_cast<const std::byte*>(keys[seen]);
+  }
+}
+
 // Sets the tile's floats: in place, or copied to `scratch`.
 void FindFloats(const QueryBlock& block, const BlockSegment& segment, float* scratch, Tile* tile) {
   const KvLayer& kv = block.params->kv;
@@ -151,7 +162,11 @@ void MakeQueryBlock(const AttentionParams& params, const AttentionItem& item, fl
   block->head_dim = params.head_dim;
   block->value_dim = params.value_dim();
   block->value_width = RoundUp(block->value_dim);
-  block->has_pairs = KeepsPairs(params.kv, params.head_dim, params.value_dim());
+  const bool is_f32 = params.kv.base.dtype == DType::kF32;
+  block->has_rows = params.kv.values_in_keys && block->value_dim % kPanelWidth == 0 &&
+                    (is_f32 || block->head_dim % kPanelWidth == 0);
+  block->has_pairs =
+      KeepsPairs(params.kv, params.head_dim, params.value_dim()) || (block->has_rows && !is_f32);
   block->num_segments = item.num_segments;
   block->positions = reinterpret_cast<int32_t*>(*scratch);
   *scratch += RoundUp(block->num_rows);
@@ -225,7 +240,11 @@ void LoadTile(const QueryBlock& block, const BlockSegment& segment, int64_t firs
   tile->scratch = scratch;
   tile->pairs.scratch =
       reinterpret_cast<uint32_t*>(scratch + TileCopyFloats(block.head_dim, block.value_dim));
-  if (block.has_pairs) {
+  if (block.has_rows && block.has_pairs) {
+    FindRows<uint16_t>(block, segment, tile);
+  } else if (block.has_rows) {
+    FindRows<float>(block, segment, tile);
+  } else if (block.has_pairs) {
     FindPairs(block, segment, tile);
   } else {
     FindFloats(block, segment, scratch, tile);
@@ -243,7 +262,7 @@ void FindNextTile(const QueryBlock& block, const BlockSegment& segment, int64_t 
     std::copy_n(tile->keys, kPanelsPerTile, tile->next_keys);
     if (kv.page_size % kPanelWidth != 0 || kv.base.dtype != DType::kF32) return;
   }
-  if (first < segment.key_begin) return;
+  if (kv.values_in_keys || first < segment.key_begin) return;
   for (int64_t panel = 0; panel < kPanelsPerTile; ++panel) {
     const int64_t key = first + panel * kPanelWidth;
     if (key >= segment.key_end) return;

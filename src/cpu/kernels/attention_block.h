@@ -2,6 +2,7 @@
 // and values lie, and the layout of an item's scratch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "cpu/kernels/attention_kernels.h"
@@ -37,7 +38,11 @@ struct QueryBlock {
   int64_t value_dim;
   int64_t value_width;  // value_dim rounded up to 16
   int64_t num_segments;
-  bool has_pairs;  // keys and values are kept as pairs of bf16 (KeepsPairs)
+  // Keys and values are kept as pairs of bf16 (KeepsPairs), or made such pairs from rows.
+  bool has_pairs;
+  // Keys hold their values, in whole vectors: LoadTile finds rows, and ArrangeRows
+  // (attention_rows-inl.h) makes keys and values of them.
+  bool has_rows;
   BlockSegment segments[kQueryRowsMax];
   int32_t* positions;  // [num_rows] position of the row's token
   float* q;            // [num_rows, head_dim]
@@ -79,6 +84,9 @@ struct Tile {
   // The value of each key in [key_begin, key_end): value_width readable floats.
   const float* values[kTileKeys];
   float* scratch;  // room for [head_dim, kTileKeys] keys and [kTileKeys, value_width] values
+  // If the block has rows: each key as it is stored; of a key that no row sees, the nearest that
+  // one sees.
+  const std::byte* rows[kTileKeys];
   PairTile pairs;
 };
 
@@ -109,7 +117,8 @@ void PlaceStates(QueryBlock* block, float* memory);
 void ClearStates(const QueryBlock& block, const BlockSegment& segment, bool has_values);
 
 // Sets `tile` to the keys and values from position `first` on: as pairs if the block has pairs,
-// otherwise as floats. Copies them to `scratch` if they cannot be read in place.
+// otherwise as floats; or to their rows if it has rows. Copies them to `scratch` if they cannot be
+// read in place.
 void LoadTile(const QueryBlock& block, const BlockSegment& segment, int64_t first, float* scratch,
               Tile* tile);
 
