@@ -12,6 +12,7 @@
 #endif
 #if MINISGL_HAS_ZSTD
 #include <zstd.h>
+#include <zstd_errors.h>
 #endif
 
 namespace minisgl::batch {
@@ -98,6 +99,7 @@ class ZstandardDecompressor final : public Decompressor {
     input->remove_prefix(in.pos);
     out->resize(size + to.pos);
     if (ZSTD_isError(missing_) == 0) return Status();
+    if (ZSTD_getErrorCode(missing_) == ZSTD_error_memory_allocation) throw std::bad_alloc();
     return BadInput("its Zstandard data are damaged ({})", ZSTD_getErrorName(missing_));
   }
   bool IsComplete() const override { return has_begun_ && missing_ == 0; }

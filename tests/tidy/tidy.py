@@ -36,7 +36,7 @@ LIBRARIES = {
     r"sentencepiece": ["src/text/"],
     r"pcre2": ["src/text/"],
     r"xxh": ["src/store/"],
-    r"^(zlib|zstd)\.h$": ["src/batch/decompressor.cc", "tests/batch/"],
+    r"^(zlib|zstd|zstd_errors)\.h$": ["src/batch/decompressor.cc", "tests/batch/"],
     r"CLI/|CLI11": ["src/load/option_table.cc"],
     r"hwy/": ["src/cpu/"],
     r"histedit|editline": ["src/chat/line_editor.cc"],
