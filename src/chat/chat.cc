@@ -17,6 +17,7 @@
 
 #include "batch/row_prompt.h"
 #include "batch/run_input.h"
+#include "chat/chat_attachments.h"
 #include "load/prefix_cache.h"
 #include "load/sampling.h"
 #include "minisgl/base/mapped_file.h"
@@ -116,7 +117,7 @@ void Chat::Converse() {
     if (line.kind != ChatInputLine::Kind::kInterrupted) offered_to_leave_ = false;
     switch (line.kind) {
       case ChatInputLine::Kind::kMessage:
-        next = Message(std::move(line.text));
+        next = takes_commands ? MessageWithFiles(line.text) : Message(std::move(line.text));
         break;
       case ChatInputLine::Kind::kCommand:
         next = RunCommand(line.text);
@@ -228,6 +229,15 @@ Chat::Next Chat::HandleInterrupt(bool was_empty) {
   }
   if (was_empty) Note("(Ctrl-C again, or Ctrl-D, leaves)");
   offered_to_leave_ = was_empty;
+  return Next::kGoOn;
+}
+
+Chat::Next Chat::MessageWithFiles(const std::string& text) {
+  Result<std::string> whole = AttachFiles(text);
+  if (whole.ok()) return Message(std::move(whole).value());
+  SayFailure(whole.status());
+  Note("(nothing is sent)");
+  failed_ = true;
   return Next::kGoOn;
 }
 

@@ -77,6 +77,8 @@ class Chat {
   void RecordSample(bool always);
   void Greet() const;
   Next Message(std::string text);
+  // With the files that it names by @FILE.
+  Next MessageWithFiles(const std::string& text);
   // Sends `text` and shows the answer. If there is no answer, restores `before` and returns false.
   bool Send(std::string text, ChatTurns before);
   Next HandleInterrupt(bool was_empty);
@@ -117,6 +119,9 @@ class Chat {
   void Image(const std::string& arguments);
   void Show(const std::string& arguments);
   void ShowAnswer(const SessionMessage& message) const;
+  // The reasoning of an answer, in its text or stored separately, and the rest.
+  ReasoningPiece PartsOf(const SessionMessage& message) const;
+  void Copy(const std::string& arguments);
   void Reset(const std::string& arguments);
   void System(const std::string& arguments);
   void Edit(const std::string& arguments);

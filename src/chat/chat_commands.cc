@@ -3,17 +3,17 @@
 #include <utility>
 
 #include "chat/chat.h"
+#include "chat/chat_attachments.h"
 #include "chat/chat_editor.h"
 #include "chat/chat_file.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
+#include "term/clipboard.h"
 #include "term/messages.h"
 
 namespace minisgl::chat {
 namespace {
-
-constexpr uint64_t kReadBytesMax = uint64_t{16} << 20;
 
 std::string Trimmed(const std::string& text) {
   constexpr const char* kWhiteSpace = " \t\r\n";
@@ -45,6 +45,8 @@ const std::vector<Chat::Command>& Chat::Commands() {
       {"read", "FILE", "put the text of FILE before the next message", &Chat::Read, Kind::kFile},
       {"show", "[N]", "show the last N turns, or all", &Chat::Show, Kind::kText,
        "The conversation"},
+      {"copy", "[N]", "copy the last answer, or the N-th from the end, to the clipboard",
+       &Chat::Copy, Kind::kText},
       {"reset", "", "forget what was said; the system message stays (also /clear)", &Chat::Reset},
       {"clear", "", "", &Chat::Reset},
       {"system", "[TEXT]", "show or set the system message (\"\" removes it)", &Chat::System,
@@ -116,6 +118,13 @@ Chat::Next Chat::RunCommand(const std::string& line) {
     return Next::kGoOn;
   }
   if (command->body == nullptr) return Next::kLeave;
+  const std::string arguments = Trimmed(line.substr(begin));
+  if (command->argument == ArgumentKind::kNone && !arguments.empty()) {
+    Say(fmt::format("/{} takes no words after it (found {}); nothing is done", name,
+                    Visible(arguments, 200)));
+    failed_ = true;
+    return Next::kGoOn;
+  }
   (this->*command->body)(line.substr(begin));
   return interrupted_ ? Next::kLeave : Next::kGoOn;
 }
@@ -152,6 +161,7 @@ void Chat::Help(const std::string& arguments) {
   text +=
       "A message of several lines is put between \"\"\" and \"\"\"; \\ at the end of a line "
       "continues it.\n"
+      "A word @FILE puts the text of FILE before the message; @@ begins a word with @.\n"
       "// begins a message with /. Tab completes commands, their arguments and files; Ctrl-R "
       "searches\n"
       "earlier input. Ctrl-C stops an answer, Ctrl-D leaves.";
@@ -183,14 +193,35 @@ void Chat::Show(const std::string& arguments) {
   }
 }
 
-// Shows the reasoning before the answer, whether it is in the text or stored separately.
+ReasoningPiece Chat::PartsOf(const SessionMessage& message) const {
+  if (!message.reasoning.empty()) return {Trimmed(message.reasoning), Trimmed(message.content)};
+  return SplitReasoning(session_.reasoning_tags(), message.content);
+}
+
 void Chat::ShowAnswer(const SessionMessage& message) const {
-  ReasoningPiece parts = SplitReasoning(session_.reasoning_tags(), message.content);
-  if (!message.reasoning.empty()) parts = {Trimmed(message.reasoning), Trimmed(message.content)};
+  const ReasoningPiece parts = PartsOf(message);
   if (!options_.hide_thinking && !parts.reasoning.empty()) {
     Say("[reasoning]\n" + parts.reasoning);
   }
   Say("[assistant]\n" + parts.text);
+}
+
+void Chat::Copy(const std::string& arguments) {
+  const int64_t wanted = arguments.empty() ? 1 : ParseNumber<int64_t>(arguments).value_or(0);
+  if (wanted < 1) return Say("/copy takes the number of an answer, counted from the last");
+  int64_t left = wanted;
+  const std::vector<SessionMessage> all = AllMessages();
+  const auto found = std::find_if(all.rbegin(), all.rend(), [&](const SessionMessage& message) {
+    return message.role == "assistant" && --left == 0;
+  });
+  if (found == all.rend()) {
+    return Say(wanted == 1 ? "There is no answer to copy." : "There are fewer answers.");
+  }
+  const std::string text = PartsOf(*found).text;
+  const Status status = term::CopyToClipboard(text);
+  if (!status.ok()) return SayFailure(status);
+  Note(fmt::format("Copied {} bytes, if the terminal lets programs set its clipboard (OSC 52).",
+                   text.size()));
 }
 
 void Chat::Reset(const std::string&) {
@@ -253,19 +284,14 @@ void Chat::Edit(const std::string& arguments) {
 
 void Chat::Read(const std::string& arguments) {
   if (arguments.empty()) return Say("/read needs the name of a file");
-  const Result<std::string> text = ReadFile(ExpandHome(arguments), kReadBytesMax);
+  const Result<std::string> text = ReadTextFile(arguments);
   if (!text.ok()) {
     SayFailure(text.status());
     failed_ = true;
     return;
   }
-  if (text->find('\0') != std::string::npos) {
-    return Say(
-        fmt::format("{} is not a text file (it contains NUL bytes)", Visible(arguments, 400)));
-  }
   if (!waiting_text_.empty()) waiting_text_ += '\n';
-  waiting_text_ += term::Utf8OrWarn(*text, Visible(arguments, 400));
-  while (waiting_text_.ends_with('\n')) waiting_text_.pop_back();
+  waiting_text_ += *text;
   Note(fmt::format("{} bytes will be put before the next message.", waiting_text_.size()));
 }
 

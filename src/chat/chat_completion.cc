@@ -46,7 +46,12 @@ std::vector<std::string> Files(const std::string& typed) {
 }  // namespace
 
 Completion CompleteChatLine(std::string_view line, const CompletionWords& words) {
-  if (!line.starts_with('/') || line.starts_with("//")) return {};
+  if (!line.starts_with('/') || line.starts_with("//")) {
+    const size_t word = line.find_last_of(" \t") + 1;
+    const bool names_file = line.substr(word).starts_with('@');
+    return names_file ? Completion{word + 1, Files(std::string(line.substr(word + 1)))}
+                      : Completion();
+  }
   const size_t name_end = line.find_first_of(" \t");
   if (name_end == std::string_view::npos) {
     return {1, BeginningWith(line.substr(1), words.commands)};

@@ -27,7 +27,7 @@ struct CompletionWords {
   std::vector<std::string> file_parameters;  // those of them whose value is a file
 };
 
-// Completes `line`, the text before the cursor. No words if it is not a command.
+// Completes `line`, the text before the cursor: a command, or a file in a message's word "@FILE".
 Completion CompleteChatLine(std::string_view line, const CompletionWords& words);
 
 // Returns the longest common prefix of `words`. REQUIRES at least one.

@@ -37,6 +37,11 @@ void PrintStderr(std::string_view line) {
   WriteStderr(text);
 }
 
+void WriteControl(std::string_view sequence) {
+  std::lock_guard lock(g_mutex);
+  WriteStderr(sequence);
+}
+
 void InstallNotes(Verbosity verbosity) {
   SetLogSink([verbosity](LogLevel level, const std::string& line) {
     if (level == LogLevel::kVerbose && !verbosity.verbose) return;

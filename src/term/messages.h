@@ -26,6 +26,9 @@ void InstallNotes(Verbosity verbosity);
 // Prints `line` and a line break; on a terminal through a TerminalFilter.
 void PrintStderr(std::string_view line);
 
+// Writes a control sequence as it is. REQUIRES StderrIsTerminal().
+void WriteControl(std::string_view sequence);
+
 // Returns `text` with ill-formed UTF-8 replaced by U+FFFD; logs a warning that names `source` if
 // there was any.
 std::string Utf8OrWarn(std::string text, const std::string& source);

@@ -73,6 +73,17 @@ TEST(ChatCompletionTest, ValuesOfParametersMayBeFiles) {
   EXPECT_TRUE(CompleteChatLine("/set top_k " + typed, words).words.empty());
 }
 
+TEST(ChatCompletionTest, FilesInMessages) {
+  const TemporaryFolder folder;
+  const std::string file = folder.Write("notes.txt", "x");
+  const std::string before = "Summarise @", typed = file.substr(0, file.size() - 4);
+  const Completion completion = CompleteChatLine(before + typed, Words());
+  EXPECT_EQ(completion.begin, before.size());
+  EXPECT_EQ(completion.words, std::vector<std::string>{file});
+  EXPECT_TRUE(CompleteChatLine("Summarise " + typed, Words()).words.empty());
+  EXPECT_TRUE(CompleteChatLine(before + typed + " ", Words()).words.empty());
+}
+
 TEST(ChatCompletionTest, CommonPrefixOfWords) {
   EXPECT_EQ(CommonPrefix({"main", "mars"}), "ma");
   EXPECT_EQ(CommonPrefix({"one"}), "one");

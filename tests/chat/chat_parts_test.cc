@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "chat/chat_attachments.h"
 #include "chat/chat_file.h"
 #include "chat/chat_history.h"
 #include "chat/chat_input.h"
@@ -421,6 +422,43 @@ TEST(HistoryFileTest, FailuresAreIgnored) {
   HistoryFile unwritable("/proc/no/such/history");
   unwritable.Append("one");
   EXPECT_TRUE(unwritable.Load().empty());
+}
+
+std::string Attached(const std::string& message) {
+  const Result<std::string> text = AttachFiles(message);
+  return text.ok() ? *text : "error: " + text.status().message();
+}
+
+TEST(AttachFilesTest, TheTextOfAFileComesBeforeTheMessage) {
+  const TempDir dir;
+  const std::string a = dir.Write("a.txt", "one\ntwo\n\n"), b = dir.Write("b", "three");
+  EXPECT_EQ(Attached("Compare @" + a + " with @" + b + ", please."),
+            a + ":\none\ntwo\n\n" + b + ":\nthree\n\nCompare " + a + " with " + b + ", please.");
+  EXPECT_EQ(Attached("@" + b + " @" + b), b + ":\nthree\n\n" + b + " " + b) << "once";
+  EXPECT_EQ(Attached("(@" + b + ")"), "(@" + b + ")") << "not at the beginning of a word";
+  const std::string odd = dir.Write("why?", "because");
+  EXPECT_EQ(Attached("@" + odd), odd + ":\nbecause\n\n" + odd);
+}
+
+TEST(AttachFilesTest, OtherWordsStayAsTheyAre) {
+  const TempDir dir;
+  const std::string b = dir.Write("b", "three");
+  for (const std::string message :
+       {std::string("mail me@example.org"), std::string("@Override in Java"), std::string("@"),
+        std::string("  two  blanks "), "code:\n@" + b}) {
+    EXPECT_EQ(Attached(message), message);
+  }
+  EXPECT_EQ(Attached("@@" + b), "@" + b);
+  EXPECT_EQ(Attached("@@property"), "@property");
+}
+
+TEST(AttachFilesTest, WhatLooksLikeAFileAndIsNoneIsAnError) {
+  const TempDir dir;
+  EXPECT_EQ(Attached("read @notes.txt"),
+            "error: @notes.txt: no such file; write @@notes.txt for the word itself");
+  EXPECT_EQ(Attached("@" + dir.File("none")).substr(0, 7), "error: ");
+  const std::string binary = dir.Write("x.bin", std::string("a\0b", 3));
+  EXPECT_NE(Attached("@" + binary).find("is not a text file"), std::string::npos);
 }
 
 }  // namespace

@@ -291,6 +291,46 @@ TEST_F(ChatTest, TheSecondTurnHitsTheCache) {
   EXPECT_EQ(stats.find(" 0 of them cached"), std::string::npos) << stats;
 }
 
+TEST_F(ChatTest, AnAnswerIsCopiedToTheClipboardOfTheTerminal) {
+  auto chat = Start({});
+  EXPECT_NE(Say(chat.get(), "/copy").find("no answer to copy"), std::string::npos);
+  Say(chat.get(), "What is the capital of France?");
+  Say(chat.get(), "What is the opposite of hot?");
+  // "The capital of France is Paris." and "The opposite of hot is cold."
+  EXPECT_NE(
+      Say(chat.get(), "/copy 2").find("\x1b]52;c;VGhlIGNhcGl0YWwgb2YgRnJhbmNlIGlzIFBhcmlzLg==\x07"),
+      std::string::npos)
+      << chat->output();
+  EXPECT_NE(Say(chat.get(), "/copy").find("\x1b]52;c;VGhlIG9wcG9zaXRlIG9mIGhvdCBpcyBjb2xkLg==\x07"),
+            std::string::npos)
+      << chat->output();
+  EXPECT_NE(Say(chat.get(), "/copy 3").find("fewer answers"), std::string::npos);
+  EXPECT_NE(Say(chat.get(), "/copy x").find("takes the number"), std::string::npos);
+}
+
+TEST_F(ChatTest, WordsAfterACommandThatTakesNoneAreRefused) {
+  auto chat = Start({});
+  Say(chat.get(), "What is the capital of France?");
+  for (const std::string command : {"/undo 2", "/reset all", "/clear it"}) {
+    EXPECT_NE(Say(chat.get(), command).find("takes no words after it"), std::string::npos);
+  }
+  EXPECT_NE(Say(chat.get(), "/show").find("Paris"), std::string::npos) << "nothing was done";
+  Say(chat.get(), "/undo ");
+  EXPECT_NE(Say(chat.get(), "/show").find("Nothing was said"), std::string::npos);
+}
+
+TEST_F(ChatTest, AFileIsPutBeforeAMessage) {
+  std::ofstream(File("notes.txt")) << "Olga lives in Manila.\n";
+  auto chat = Start({});
+  EXPECT_NE(Say(chat.get(), "Read @" + File("none.txt")).find("nothing is sent"), std::string::npos)
+      << chat->output();
+  Say(chat.get(), "Where does Olga live? @" + File("notes.txt"));
+  const std::string shown = Say(chat.get(), "/show");
+  EXPECT_NE(shown.find("notes.txt:\r\nOlga lives in Manila.\r\n\r\nWhere does Olga live? "),
+            std::string::npos)
+      << shown;
+}
+
 TEST_F(ChatTest, TheCacheIsShownAndEmptied) {
   auto chat = Start({"--page-size", "1"});
   EXPECT_NE(Say(chat.get(), "/cache").find("cached        0 of "), std::string::npos)
