@@ -34,10 +34,10 @@ Result<AttentionHeads> ChooseHeads(const BenchOptions& options, const AttentionO
   AttentionHeads heads;
   if (!options.shape.empty() || !options.model.empty()) {
     MINISGL_ASSIGN_OR_RETURN(const ModelConfig config, LoadBenchConfig(options));
-    heads = {config.num_heads, config.num_kv_heads, config.head_dim};
+    heads = {config.num_heads, config.num_kv_heads, config.head_dim, config.latent.rank};
   }
   heads = {sizes.num_heads.value_or(heads.query), sizes.num_kv_heads.value_or(heads.kv),
-           sizes.head_dim.value_or(heads.dim)};
+           sizes.head_dim.value_or(heads.dim), sizes.head_dim ? 0 : heads.latent};
   if (heads.query % heads.kv != 0) {
     return UsageError("--kv-heads must divide --heads (found {} and {})", heads.kv, heads.query);
   }
