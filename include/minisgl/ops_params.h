@@ -264,6 +264,7 @@ struct ActivateParams {
   // May equal out.
   ConstActivationPtr up = nullptr;  // null, or REQUIRES gated == false: on the CPU only
   int64_t up_stride = 0;
+  float gate_scale = 1;  // act(gate_scale * gate_up[t, i]); others: on the CPU only
 };
 
 // values[i] = cap * tanh(values[i] / cap)
@@ -315,10 +316,11 @@ struct ShortConvParams {
 // Linear attention with decay. Each head h has a matrix S [N, P], and reads the queries and keys of
 // group g = h / (H / G). For each token of a row, in order:
 //   kDelta (gated delta rule), with b = gain_factor * sigmoid(gain[h]):
-//     d = softplus(decay[h] + decay_bias[h]),  a = exp(-decay_rate[h] * d)
+//     d = softplus(s decay[h] + decay_bias[h]),  a = exp(-decay_rate[h] * d)
 //     S = a S;  S = S + k (b (v - S^T k))^T;  out = S^T q
 //   kMamba2 (selective state space, its C, B and x being q, k and v):
-//     d = clamp(softplus(decay[h] + decay_bias[h]), step_min, step_max),  a = exp(-decay_rate[h] d)
+//     d = clamp(softplus(s decay[h] + decay_bias[h]), step_min, step_max)
+//     a = exp(-decay_rate[h] d)
 //     S = a S + k (d v)^T;  out = S^T q + skip[h] v
 // One formula for every token, whatever the number of tokens: results do not depend on how a
 // sequence is cut.
@@ -333,6 +335,7 @@ struct RecurrenceParams {
   ConstActivationPtr decay;  // [T, H]; consecutive tokens are `scalar_stride` elements apart
   ConstActivationPtr gain;   // likewise; kDelta only
   int64_t scalar_stride;
+  float decay_scale = 1;             // s
   const float* decay_bias;           // [H]
   const float* decay_rate;           // [H]
   const float* skip;                 // [H]; kMamba2 only

@@ -245,7 +245,7 @@ class NaiveOps : public Ops {
     for (int64_t t = 0; t < p.num_tokens; ++t) {
       for (int64_t i = 0; i < p.width; ++i) {
         const int64_t gate = t * in_width + i;
-        double value = Act(p, Get(p.gate_up, gate));
+        double value = Act(p, p.gate_scale * Get(p.gate_up, gate));
         if (p.gated) value *= Up(p, Get(p.gate_up, gate + p.width));
         if (p.up != nullptr) value *= Get(p.up, t * p.up_stride + i);
         Put(p.out, t * p.width + i, value);

@@ -34,7 +34,7 @@ void Step(const RecurrenceParams& p, int64_t t, int32_t head, float* matrix) {
   const int64_t keys = t * p.stride + group * num_keys, values = t * p.stride + head * width;
   const int64_t scalar = t * p.scalar_stride + head;
   const bool is_delta = p.kind == RecurrenceKind::kDelta;
-  double step = NaiveSoftplus(Get(p.decay, scalar) + p.decay_bias[head]);
+  double step = NaiveSoftplus(p.decay_scale * Get(p.decay, scalar) + p.decay_bias[head]);
   if (!is_delta) step = std::clamp<double>(step, p.step_min, p.step_max);
   const double decay = std::exp(-p.decay_rate[head] * step);
   for (int64_t column = 0; column < width; ++column) {

@@ -47,7 +47,7 @@ void FindFactors(const RecurrenceParams& p, int64_t head, int64_t begin, int64_t
                  float* decays, float* gains) {
   for (int64_t i = 0; i < count; ++i) {
     const int64_t at = (begin + i) * p.scalar_stride + head;
-    double step = Softplus(double{p.decay.f32()[at]} + p.decay_bias[head]);
+    double step = Softplus(double{p.decay_scale} * p.decay.f32()[at] + p.decay_bias[head]);
     if (p.kind == RecurrenceKind::kDelta) {
       gains[i] = static_cast<float>(p.gain_factor / (1 + std::exp(-double{p.gain.f32()[at]})));
     } else {

@@ -86,6 +86,21 @@ TEST(LayerExtrasTest, ASigmoidGateMayOverwriteWhatItIsOf) {
   }
 }
 
+TEST(LayerExtrasTest, AnActivationMayBeOfAScaledGate) {
+  const std::vector<float> x = {0.5f, -2, /*up*/ 3, 7};
+  for (const auto& ops : OracleAndAllCpuOps()) {
+    std::vector<float> out(2);
+    ops->Activate({.gate_up = x.data(),
+                   .out = out.data(),
+                   .num_tokens = 1,
+                   .width = 2,
+                   .activation = Activation::kSilu,
+                   .gate_scale = 2});
+    EXPECT_NEAR(out[0], 3 / (1 + std::exp(-1.0)), 1e-5) << ops->Name();
+    EXPECT_NEAR(out[1], -28 / (1 + std::exp(4.0)), 1e-5) << ops->Name();
+  }
+}
+
 TEST(LayerExtrasTest, SharesAreMultipliedByTheScaleOfTheirExpert) {
   const std::vector<float> logits = {0, 2, 1, 2.5f, -1, 0.5f};
   const std::vector<float> scale = {5, 7, 11, 0.25f, 2, 3};

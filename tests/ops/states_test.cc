@@ -133,6 +133,7 @@ struct Heads {
                     .decay = scalar,
                     .gain = scalar + num_heads,
                     .scalar_stride = scalar_stride,
+                    .decay_scale = num_heads == 3 ? 0.7f : 1.0f,
                     .decay_bias = bias.data(),
                     .decay_rate = rate.data(),
                     .skip = kind == RecurrenceKind::kMamba2 ? skip.data() : nullptr,

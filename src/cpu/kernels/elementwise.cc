@@ -219,18 +219,18 @@ HWY_INLINE Floats Up(Floats x, Floats limit) {
 }
 
 template <Activation kActivation>
-HWY_INLINE void ActivateRow(const float* gate, const float* up, float limit, int64_t width,
-                            float* out) {
+HWY_INLINE void ActivateRow(const float* gate, const float* up, float limit, float gate_scale,
+                            int64_t width, float* out) {
   const F32 d;
-  const Floats limits = hn::Set(d, limit);
+  const Floats limits = hn::Set(d, limit), scale = hn::Set(d, gate_scale);
   int64_t i = 0;
   for (; i + kLanes <= width; i += kLanes) {
-    Floats value = Act<kActivation>(hn::LoadU(d, gate + i), limits);
+    Floats value = Act<kActivation>(hn::Mul(scale, hn::LoadU(d, gate + i)), limits);
     if (up != nullptr) value = hn::Mul(value, Up<kActivation>(hn::LoadU(d, up + i), limits));
     hn::StoreU(value, d, out + i);
   }
   for (; i < width; ++i) {
-    Floats value = Act<kActivation>(hn::Set(d, gate[i]), limits);
+    Floats value = Act<kActivation>(hn::Mul(scale, hn::Set(d, gate[i])), limits);
     if (up != nullptr) value = hn::Mul(value, Up<kActivation>(hn::Set(d, up[i]), limits));
     out[i] = hn::GetLane(value);
   }
@@ -244,7 +244,7 @@ HWY_NOINLINE void ActivateRows(const ActivateParams& p, int64_t begin, int64_t e
     const float* up = p.gated           ? gate + p.width
                       : p.up == nullptr ? nullptr
                                         : p.up.f32() + t * p.up_stride;
-    ActivateRow<kActivation>(gate, up, p.limit, p.width, p.out.f32() + t * p.width);
+    ActivateRow<kActivation>(gate, up, p.limit, p.gate_scale, p.width, p.out.f32() + t * p.width);
   }
 }
 
