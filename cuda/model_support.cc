@@ -12,6 +12,9 @@ namespace minisgl::cuda {
 
 Status CheckModelSupported(const ModelShape& shape) {
   constexpr int32_t kHeadDims[] = {64, 80, 96, 128, 256};
+  if (shape.has_states) {
+    return Status(StatusCode::kUnavailable, "no CUDA kernels for layers with a state");
+  }
   if (!shape.has_uniform_attention) {
     return Status(
         StatusCode::kUnavailable,
@@ -21,9 +24,6 @@ Status CheckModelSupported(const ModelShape& shape) {
     return Status(StatusCode::kUnavailable,
                   "no CUDA kernels for per-layer embeddings, normalised values, factors of layers, "
                   "gates of attention and experts beside a dense part");
-  }
-  if (shape.has_states) {
-    return Status(StatusCode::kUnavailable, "no CUDA kernels for layers with a state");
   }
   if (shape.has_latent_attention) {
     return Status(StatusCode::kUnavailable, "no CUDA kernels for latent attention");

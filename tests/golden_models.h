@@ -104,6 +104,21 @@ inline constexpr const char* kGoldenArchitectures[] = {
     "deepseek_v3",
     "deepseek_v3_halves",
     "glm4_moe_lite",
+    "qwen3_next",
+    "qwen3_5",
+    "qwen3_5_text",
+    "qwen3_5_moe",
+    "qwen3_5_moe_text",
+    "granitemoehybrid",
+    "granitemoehybrid_dense",
+    "bamba",
+    "nemotron_h",
+    "nemotron_h_moe",
+    "nemotron_h_latent",
+    "olmo_hybrid",
+    "olmo_hybrid_nope",
+    "falcon_h1",
+    "falcon_h1_plain",
 };
 
 // Of make_quantized.py: one for each format of quantized checkpoints.

@@ -23,10 +23,16 @@ enum class Activation : uint8_t {
 // a sequence does not grow with its length. Formulas are at ShortConvParams and RecurrenceParams.
 enum class Mixer : uint8_t {
   kAttention,
-  kShortConv,  // a short convolution between two gates (LFM2)
-  kDeltaNet,   // a convolution, then the gated delta rule (Qwen3-Next, Qwen3.5)
-  kMamba2,     // a convolution, then a selective state space (Granite 4, Nemotron-H)
+  kShortConv,           // a short convolution between two gates (LFM2)
+  kDeltaNet,            // a convolution, then the gated delta rule (Qwen3-Next, Qwen3.5)
+  kMamba2,              // a convolution, then a selective state space (Granite 4, Nemotron-H)
+  kNone,                // the layer is a feed-forward part alone
+  kAttentionAndMamba2,  // both, of the same input; their outputs are added (Falcon-H1)
 };
+constexpr bool HasState(Mixer mixer) { return mixer != Mixer::kAttention && mixer != Mixer::kNone; }
+constexpr bool HasAttention(Mixer mixer) {
+  return mixer == Mixer::kAttention || mixer == Mixer::kAttentionAndMamba2;
+}
 
 // The most weights of a channel of a short convolution.
 inline constexpr int32_t kConvLengthMax = 8;

@@ -56,7 +56,7 @@ double CountParameters(const std::vector<weights::RequiredTensor>& required) {
 void DescribeWindows(const ModelConfig& config, std::string* out) {
   std::map<int32_t, int> counts;
   for (const LayerConfig& layer : config.layers) {
-    if (layer.mixer == Mixer::kAttention) ++counts[layer.sliding_window];
+    if (HasAttention(layer.mixer)) ++counts[layer.sliding_window];
   }
   if (counts.size() == 1 && counts.begin()->first == 0) return;
   std::string text;
@@ -109,6 +109,8 @@ void DescribeStates(const ModelConfig& config, std::string* out) {
              out);
   } else if (const auto deltas = count(Mixer::kDeltaNet); deltas > 0) {
     InfoLine("states", fmt::format("{} Gated DeltaNet layers, {}", deltas, heads), out);
+  } else if (const auto both = count(Mixer::kAttentionAndMamba2); both > 0) {
+    InfoLine("states", fmt::format("{} layers with attention and Mamba-2, {}", both, heads), out);
   } else if (const auto mambas = count(Mixer::kMamba2); mambas > 0) {
     InfoLine("states", fmt::format("{} Mamba-2 layers, {}", mambas, heads), out);
   }

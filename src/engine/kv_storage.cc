@@ -31,7 +31,7 @@ std::optional<uint64_t> TokenBytes(const ModelConfig& config, DType dtype, const
   const auto num_listed = static_cast<int32_t>(std::ssize(config.layers));
   for (int32_t i = 0; i < std::min(num_listed, config.num_layers); ++i) {
     const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
-    const bool has_keys = layer.mixer == Mixer::kAttention && layer.kv_layer < 0;
+    const bool has_keys = HasAttention(layer.mixer) && layer.kv_layer < 0;
     if (has_keys && counts(layer)) add(TokenElements(LayerShapeOf(config, i)), 1);
   }
   if (config.num_layers > num_listed && counts(LayerConfig())) {
@@ -63,7 +63,7 @@ Result<KvStorage> KvStorage::Make(const ModelConfig& config, DType dtype, int32_
       storage.layers_.push_back(storage.layers_[static_cast<size_t>(layer.kv_layer)]);
       continue;
     }
-    if (layer.mixer != Mixer::kAttention) {
+    if (!HasAttention(layer.mixer)) {
       storage.layers_.push_back(KvLayer());
       continue;
     }

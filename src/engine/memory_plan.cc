@@ -110,10 +110,10 @@ std::optional<uint64_t> CpuBytes(const ModelConfig& config, const PlanOptions& o
                                  const EngineLimits& limits) {
   const ExpertsConfig& experts = config.experts;
   const std::vector<LayerShape> shapes = LayerShapes(config);
-  int64_t max_inputs = std::max({config.hidden_size, experts.shared_intermediate_size,
-                                 int64_t{config.per_layer_width}, config.states.conv_width,
-                                 config.states.inner_width(), int64_t{config.latent.query_rank},
-                                 int64_t{config.num_heads} * config.latent.value_dim});
+  int64_t max_inputs = std::max(
+      {config.hidden_size, experts.shared_intermediate_size, int64_t{config.per_layer_width},
+       config.states.conv_width, config.states.inner_width(), int64_t{config.latent.query_rank},
+       int64_t{config.num_heads} * config.latent.value_dim, experts.latent_size});
   for (const LayerShape& shape : shapes) {
     // heads * value_dim: two 31-bit numbers
     max_inputs =

@@ -21,7 +21,7 @@ Result<StateStorage> StateStorage::Make(const ModelConfig& config, int32_t num_s
   };
   for (const LayerConfig& layer : config.layers) {
     StateLayer state;
-    if (layer.mixer != Mixer::kAttention) {
+    if (HasState(layer.mixer)) {
       MINISGL_RETURN_IF_ERROR(take(StateConvFloats(config.states), &state.conv));
       MINISGL_RETURN_IF_ERROR(take(StateMatrixFloats(config.states), &state.matrices));
     }
@@ -33,7 +33,7 @@ Result<StateStorage> StateStorage::Make(const ModelConfig& config, int32_t num_s
 std::optional<uint64_t> StateBytesPerSlot(const ModelConfig& config) {
   uint64_t num_layers = 0;
   for (const LayerConfig& layer : config.layers) {
-    num_layers += layer.mixer == Mixer::kAttention ? 0 : 1;
+    num_layers += HasState(layer.mixer) ? 1 : 0;
   }
   const auto floats = CheckedAdd(static_cast<uint64_t>(StateConvFloats(config.states)),
                                  static_cast<uint64_t>(StateMatrixFloats(config.states)));

@@ -4,12 +4,12 @@
 #include "minisgl/model/decoder.h"
 
 #include <cmath>
-#include <numbers>
 #include <utility>
 #include <vector>
 
 #include "model/latent_attention.h"
 #include "model/model_weights.h"
+#include "model/per_layer_embedding.h"
 #include "model/state_mixer.h"
 #include "model/workspace.h"
 
@@ -39,21 +39,28 @@ class OpsDecoder final : public Decoder {
                      .out = space_.residual.data(),
                      .num_tokens = num_tokens});
     if (config_.embedding_norm) NormEmbedding(num_tokens);
-    if (config_.per_layer_width > 0) EmbedForLayers(input);
+    if (config_.per_layer_width > 0) {
+      model::EmbedForLayers(config_, weights_.per_layer, space_, input, ops_);
+    }
     const ActivationPtr hidden = space_.hidden.ptr();
     ConstActivationPtr pending = nullptr;  // output of the last part, not added yet
     for (size_t i = 0; i < weights_.layers.size(); ++i) {
       const model::LayerWeights& layer = weights_.layers[i];
-      AddAndNorm(pending, layer.attention_norm, num_tokens, i == 0 ? 1 : FactorAfter(i - 1));
+      const bool has_mixer = config_.layers[i].mixer != Mixer::kNone;
+      const float factor = i == 0 ? 1 : FactorAfter(i - 1);
+      if (has_mixer) AddAndNorm(pending, layer.attention_norm, num_tokens, factor);
       if (config_.norm_placement == NormPlacement::kParallel) {
         Mix(input, i, space_.branch.ptr());
         FeedForward(i, num_tokens);
         AddResidual(space_.branch.ptr(), num_tokens);
       } else {
-        Mix(input, i, hidden);
+        if (has_mixer) Mix(input, i, hidden);
         NormOutput(layer.attention_post_norm, num_tokens);
-        AddAndNorm(hidden, layer.feed_forward_norm, num_tokens);
-        FeedForward(i, num_tokens);
+        if (config_.layers[i].has_feed_forward) {
+          AddAndNorm(has_mixer ? ConstActivationPtr(hidden) : pending, layer.feed_forward_norm,
+                     num_tokens, has_mixer ? 1 : factor, has_mixer ? MixerScale(i) : 0);
+          FeedForward(i, num_tokens);
+        }
         NormOutput(layer.feed_forward_post_norm, num_tokens);
         if (config_.per_layer_width > 0) AddPerLayer(i, num_tokens);
       }
@@ -116,11 +123,13 @@ class OpsDecoder final : public Decoder {
   // Factor of the residual stream after layer `index`.
   float FactorAfter(size_t index) const { return weights_.layers[index].factor; }
 
-  // Adds `x` (if not null) to the residual stream, multiplies that by `factor`, and writes the norm
-  // of the stream to `hidden`; if the architecture has no norm here, writes the stream itself.
+  // Adds `x` (if not null), times `scale` (0: residual_scale), to the residual stream, multiplies
+  // that by `factor`, and writes the norm of the stream to `hidden`; if the architecture has no
+  // norm here, writes the stream itself.
   void AddAndNorm(ConstActivationPtr x, const model::NormWeights& norm, int64_t num_tokens,
-                  float factor = 1) {
+                  float factor = 1, double scale = 0) {
     NormParams params = MakeNorm(norm, num_tokens);
+    if (scale != 0) params.x_scale = static_cast<float>(scale);
     params.x = x;
     params.residual = space_.residual.data();
     params.out = space_.hidden.ptr();
@@ -148,37 +157,6 @@ class OpsDecoder final : public Decoder {
                 .eps = static_cast<float>(config_.norm_eps)});
   }
 
-  // What the layers get of their own embeddings, for all of them at once:
-  //   per_layer = (norm(projection(x) / sqrt(D)) + scale * table[id]) / sqrt(2)
-  // with x the embedding, and a norm of each layer's P features. The scale of the projection is in
-  // the norm's eps, the factor 1 / sqrt(2) in its weights.
-  void EmbedForLayers(const ForwardInput& input) {
-    const int64_t num_tokens = input.num_tokens;
-    const int64_t width = int64_t{config_.num_layers} * config_.per_layer_width;
-    const model::PerLayerTable& table = weights_.per_layer;
-    ops_->Embedding({.ids = input.token_ids,
-                     .table = nullptr,
-                     .scale = static_cast<float>(config_.per_layer_scale / std::numbers::sqrt2),
-                     .out = space_.per_layer_sum.data(),
-                     .num_tokens = num_tokens,
-                     .stored = &*table.table});
-    NormStream(model::NormWeights(), space_.hidden.ptr(), num_tokens);
-    Linear(space_.hidden.ptr(), table.projection, space_.per_layer.ptr(), num_tokens);
-    NormParams params = {
-        .x = space_.per_layer.ptr(),
-        .residual = nullptr,
-        .weight = table.norm.data(),
-        .out = space_.per_layer.ptr(),
-        .num_tokens = num_tokens,
-        .width = width,
-        .eps = static_cast<float>(config_.norm_eps * static_cast<double>(config_.hidden_size)),
-        .group_width = config_.per_layer_width};
-    ops_->Norm(params);
-    params.residual = space_.per_layer_sum.data();
-    params.weight = nullptr;
-    ops_->Norm(params);
-  }
-
   // Adds the output of the feed-forward part, in `hidden`, to the residual stream, and leaves in
   // `hidden` norm(output(act(gate(stream)) * per_layer)).
   void AddPerLayer(size_t index, int64_t num_tokens) {
@@ -200,9 +178,16 @@ class OpsDecoder final : public Decoder {
     NormOutput(weights.norm, num_tokens);
   }
 
-  // Adds `x` to the residual stream.
-  void AddResidual(ConstActivationPtr x, int64_t num_tokens) {
+  // Factor of a mixer's output; 0: residual_scale.
+  double MixerScale(size_t index) const {
+    const bool is_both = config_.layers[index].mixer == Mixer::kAttentionAndMamba2;
+    return is_both ? config_.state_output_factor : 0;
+  }
+
+  // Adds `x`, times `scale` (0: residual_scale), to the residual stream.
+  void AddResidual(ConstActivationPtr x, int64_t num_tokens, double scale = 0) {
     NormParams params = MakeNorm(model::NormWeights(), num_tokens);
+    if (scale != 0) params.x_scale = static_cast<float>(scale);
     params.x = x;
     params.residual = space_.residual.data();
     ops_->Norm(params);
@@ -245,11 +230,14 @@ class OpsDecoder final : public Decoder {
 
   // Runs attention, or what the layer has in its place, on `hidden` and writes its output to `out`.
   void Mix(const ForwardInput& input, size_t index, ActivationPtr out) {
-    if (config_.layers[index].mixer == Mixer::kAttention) {
-      Attention(input, index, out);
-    } else {
+    const Mixer mixer = config_.layers[index].mixer;
+    const bool is_both = HasState(mixer) && HasAttention(mixer);
+    if (HasAttention(mixer)) Attention(input, index, is_both ? space_.branch.ptr() : out);
+    if (HasState(mixer)) {
       model::RunStateMixer(config_, weights_.layers[index].state, space_, input, index, out, ops_);
     }
+    if (is_both)
+      AddResidual(space_.branch.ptr(), input.num_tokens, config_.attention_output_factor);
   }
 
   void Attention(const ForwardInput& input, size_t index, ActivationPtr out) {
@@ -281,7 +269,7 @@ class OpsDecoder final : public Decoder {
     const model::LayerWeights& layer = weights_.layers[index];
     const int64_t width = layer.attention_gate.num_out;
     Linear(space_.hidden.ptr(), layer.attention_gate, space_.attention_gate.ptr(), num_tokens,
-           nullptr, &layer.attention_output);
+           layer.attention_gate_bias.data(), &layer.attention_output);
     ops_->Activate({.gate_up = space_.attention_gate.ptr(),
                     .out = space_.attention.ptr(),
                     .num_tokens = num_tokens,
@@ -421,6 +409,7 @@ class OpsDecoder final : public Decoder {
     }
     const ActivationPtr hidden = space_.hidden.ptr();
     ChooseExperts(layer.experts, hidden, num_tokens);
+    if (experts.latent_size > 0) return RunLatentExperts(index, num_tokens);
     RunExperts(layer.experts, hidden, num_tokens);
     const bool shared = experts.shared_intermediate_size > 0;
     if (experts.shared_gate) {
@@ -438,6 +427,34 @@ class OpsDecoder final : public Decoder {
                           .num_tokens = num_tokens,
                           .width = config_.hidden_size,
                           .num_chosen = experts.num_chosen});
+  }
+
+  // hidden = output(experts(input(hidden))) + shared(hidden), with the experts already chosen.
+  void RunLatentExperts(size_t index, int64_t num_tokens) {
+    const model::LayerWeights& layer = weights_.layers[index];
+    const ExpertsConfig& experts = config_.experts;
+    const ActivationPtr hidden = space_.hidden.ptr(), latent = space_.latent.ptr();
+    Linear(hidden, layer.experts.latent_input, latent, num_tokens);
+    RunExperts(layer.experts, latent, num_tokens);
+    CombineExpertsParams params = {.x = space_.expert_out.ptr(),
+                                   .shares = space_.shares.data(),
+                                   .shared = nullptr,
+                                   .shared_gate = nullptr,
+                                   .out = latent,
+                                   .num_tokens = num_tokens,
+                                   .width = experts.latent_size,
+                                   .num_chosen = experts.num_chosen};
+    ops_->CombineExperts(params);
+    Dense(layer.feed_forward, experts.shared_intermediate_size, num_tokens, AfterLayer(index));
+    Linear(latent, layer.experts.latent_output, space_.branch.ptr(), num_tokens);
+    // The sum of the two.
+    params.x = space_.branch.ptr();
+    params.shares = space_.ones.data();
+    params.shared = hidden;
+    params.out = hidden;
+    params.width = config_.hidden_size;
+    params.num_chosen = 1;
+    ops_->CombineExperts(params);
   }
 
   // Normalises the output of the dense part in `hidden`, and adds that of the experts to it. Both
@@ -488,7 +505,8 @@ class OpsDecoder final : public Decoder {
                     .width = width,
                     .activation = config_.activation,
                     .gated = config_.gated,
-                    .limit = static_cast<float>(config_.activation_limit)});
+                    .limit = static_cast<float>(config_.activation_limit),
+                    .gate_scale = static_cast<float>(config_.feed_forward_gate_factor)});
   }
 
   // Chooses the experts of each token by `x`, and writes their weights to `shares`.

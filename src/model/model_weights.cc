@@ -47,10 +47,24 @@ class Packer {
     return ops_->PackMatrix(parts, format_);
   }
 
-  // A matrix that is never quantized.
-  Result<Matrix> PackUnquantized(Role role) const {
-    MINISGL_ASSIGN_OR_RETURN(const WeightTensor tensor, GetMatrix(role, 0));
-    return ops_->PackMatrix({&tensor, 1}, format_.dtype);
+  // The same, never quantized.
+  Result<Matrix> PackUnquantized(std::initializer_list<Role> roles) const {
+    MINISGL_ASSIGN_OR_RETURN(const auto parts, Parts(roles, 0));
+    return ops_->PackMatrix(parts, format_.dtype);
+  }
+
+  // Some rows of a matrix, and of its bias: null if the architecture has none.
+  Result<Matrix> PackRows(Role role, std::vector<int64_t> rows, bool quantized = true) const {
+    MINISGL_ASSIGN_OR_RETURN(const WeightTensor stored, GetStored(role, 0));
+    const WeightTensor tensor = stored.TakeRows(std::move(rows));
+    return ops_->PackMatrix({&tensor, 1}, quantized ? format_ : WeightFormat(format_.dtype));
+  }
+  Result<DeviceArray<float>> PackBiasRows(Role role, const std::vector<int64_t>& rows) const {
+    if (!Has(role)) return DeviceArray<float>();
+    MINISGL_ASSIGN_OR_RETURN(const TensorView view, checkpoint_.Get(specs_.at({role, 0}).name));
+    std::vector<float> values;
+    for (const int64_t row : rows) values.push_back(view.At(row));
+    return Upload<float>(ops_, values);
   }
 
   Result<Matrix> PackTable(Role role) const {
@@ -79,14 +93,21 @@ class Packer {
     return Upload<float>(ops_, values);
   }
 
-  // The values [rows, columns] of `role`, transposed.
-  Result<DeviceArray<float>> PackTransposed(Role role, int64_t columns) const {
-    MINISGL_ASSIGN_OR_RETURN(const std::vector<float> stored, GetVector(role, 0));
+  // The values [rows, columns] of `roles`, one below the other, each row times its factor,
+  // transposed.
+  Result<DeviceArray<float>> PackTransposed(std::initializer_list<Role> roles, int64_t columns,
+                                            const std::vector<float>& factors) const {
+    std::vector<float> stored;
+    for (const Role role : roles) {
+      if (!Has(role)) continue;
+      MINISGL_ASSIGN_OR_RETURN(const std::vector<float> part, GetVector(role, 0));
+      stored.insert(stored.end(), part.begin(), part.end());
+    }
     const int64_t rows = std::ssize(stored) / columns;
     std::vector<float> values(stored.size());
     for (int64_t i = 0; i < std::ssize(stored); ++i) {
       values[static_cast<size_t>(i % columns * rows + i / columns)] =
-          stored[static_cast<size_t>(i)];
+          stored[static_cast<size_t>(i)] * factors[static_cast<size_t>(i / columns)];
     }
     return Upload<float>(ops_, values);
   }
@@ -155,9 +176,12 @@ class Packer {
     return parts;
   }
 
-  // The rotary rows of queries or keys in the decoder's order; empty if they are stored in it.
-  std::vector<int64_t> RotaryOrder(Role role) const {
+  // The rows of queries or keys in the decoder's order; empty if they are stored in it.
+  std::vector<int64_t> RowOrder(Role role) const {
     if (config_.latent.rank > 0) return LatentOrder(role);
+    if (config_.gate_in_query && (role == Role::kQuery || role == Role::kQueryBias)) {
+      return RowsOfParts(shape_.num_heads, int64_t{2} * shape_.head_dim, 0, shape_.head_dim);
+    }
     if (!config_.rotary_interleaved || rotary_dim_ == 0) return {};
     if (role == Role::kQuery || role == Role::kQueryBias) {
       return HalvesOfPairs(shape_.num_heads, shape_.head_dim, rotary_dim_);
@@ -182,6 +206,18 @@ class Packer {
 
   // Matrix `index` of `role`, or entry `index` of the tensor with all of them, [out, in].
   Result<WeightTensor> GetMatrix(Role role, int32_t index) const {
+    MINISGL_ASSIGN_OR_RETURN(WeightTensor stored, GetStored(role, index));
+    if (std::vector<int64_t> order = RowOrder(role); !order.empty()) {
+      return stored.TakeRows(std::move(order));
+    }
+    if (specs_.at({role, 0}).order == weights::TensorOrder::kInputsFirstInterleaved) {
+      return stored.TakeRows(EvensThenOdds(stored.num_out()));
+    }
+    return stored;
+  }
+
+  // The same in the order of its file.
+  Result<WeightTensor> GetStored(Role role, int32_t index) const {
     const auto own = specs_.find({role, index});
     const weights::TensorSpec& spec = own != specs_.end() ? own->second : specs_.at({role, 0});
     MINISGL_ASSIGN_OR_RETURN(const weights::StoredMatrix stored,
@@ -192,12 +228,6 @@ class Packer {
       return numbers.WithPrefix(fmt::format(
           "{}: tensor \"{}\"", Visible(checkpoint_.FileOf(name), 400), Visible(name, 200)));
     }
-    if (std::vector<int64_t> order = RotaryOrder(role); !order.empty()) {
-      return stored.weights.TakeRows(std::move(order));
-    }
-    if (spec.order == weights::TensorOrder::kInputsFirstInterleaved) {
-      return stored.weights.TakeRows(EvensThenOdds(stored.weights.num_out()));
-    }
     return stored.weights;
   }
 
@@ -205,7 +235,7 @@ class Packer {
   Result<std::vector<float>> GetVector(Role role, int32_t index) const {
     const weights::TensorSpec& spec = specs_.at({role, index});
     MINISGL_ASSIGN_OR_RETURN(const TensorView view, checkpoint_.Get(spec.name));
-    std::vector<int64_t> order = RotaryOrder(role);
+    std::vector<int64_t> order = RowOrder(role);
     if (spec.order == weights::TensorOrder::kInterleaved) {
       // gate 0, up 0, ... of all experts, [X, 2 J].
       const int64_t width = view.shape.back();
@@ -214,7 +244,8 @@ class Packer {
       }
     }
     std::vector<float> values;
-    for (int64_t i = 0; i < view.num_elements(); ++i) {
+    const int64_t count = order.empty() ? view.num_elements() : std::ssize(order);
+    for (int64_t i = 0; i < count; ++i) {
       values.push_back(view.At(order.empty() ? i : order[static_cast<size_t>(i)]));
     }
     return values;
@@ -243,7 +274,17 @@ Status LoadLatent(const Packer& packer, LayerWeights* layer) {
   return packer.PackLatentUp(&latent.absorbed_keys, &latent.values);
 }
 
-Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
+// The gate of attention, whose rows stand behind those of each head's query.
+Status LoadGateInQuery(const Packer& packer, const LayerShape& shape, LayerWeights* layer) {
+  const std::vector<int64_t> rows =
+      RowsOfParts(shape.num_heads, int64_t{2} * shape.head_dim, shape.head_dim, shape.head_dim);
+  MINISGL_ASSIGN_OR_RETURN(layer->attention_gate, packer.PackRows(Role::kQuery, rows));
+  MINISGL_ASSIGN_OR_RETURN(layer->attention_gate_bias, packer.PackBiasRows(Role::kQueryBias, rows));
+  return Status();
+}
+
+Status LoadAttention(const ModelConfig& config, const Packer& packer, const LayerShape& shape,
+                     LayerWeights* layer) {
   MINISGL_ASSIGN_OR_RETURN(layer->attention_norm,
                            packer.PackNorm(Role::kAttentionNorm, Role::kAttentionNormBias));
   MINISGL_ASSIGN_OR_RETURN(layer->attention_post_norm.weight,
@@ -265,7 +306,9 @@ Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeigh
     MINISGL_ASSIGN_OR_RETURN(layer->query_norm, packer.Constants(query));
     MINISGL_ASSIGN_OR_RETURN(layer->key_norm, packer.Constants(1));
   }
-  if (config.attention_gate) {
+  if (config.gate_in_query) {
+    MINISGL_RETURN_IF_ERROR(LoadGateInQuery(packer, shape, layer));
+  } else if (config.attention_gate) {
     MINISGL_ASSIGN_OR_RETURN(layer->attention_gate, packer.Pack({Role::kAttentionGate}));
   }
   MINISGL_ASSIGN_OR_RETURN(layer->sinks, packer.PackVectors({Role::kSinks}));
@@ -275,22 +318,96 @@ Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeigh
   return Status();
 }
 
-Status LoadStateMixer(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
+// The products before a recurrence.
+Status LoadStateInputs(const StateConfig& config, Mixer mixer, const Packer& packer,
+                       StateWeights* state) {
+  if (mixer == Mixer::kDeltaNet && !config.by_group) {
+    MINISGL_ASSIGN_OR_RETURN(state->input, packer.Pack({Role::kStateInput, Role::kStateQuery,
+                                                        Role::kStateKey, Role::kStateValue}));
+    MINISGL_ASSIGN_OR_RETURN(state->gate, packer.Pack({Role::kStateGate}));
+    MINISGL_ASSIGN_OR_RETURN(state->scalars,
+                             packer.PackUnquantized({Role::kStateDecay, Role::kStateGain}));
+    return Status();
+  }
+  const bool is_delta = mixer == Mixer::kDeltaNet;
+  const StateParts parts = is_delta ? DeltaPartsByGroup(config) : Mamba2Parts(config);
+  const Role scalars = is_delta ? Role::kStateGainDecay : Role::kStateInput;
+  MINISGL_ASSIGN_OR_RETURN(state->input, packer.PackRows(Role::kStateInput, parts.input));
+  MINISGL_ASSIGN_OR_RETURN(state->gate, packer.PackRows(Role::kStateInput, parts.gate));
+  MINISGL_ASSIGN_OR_RETURN(state->scalars,
+                           packer.PackRows(scalars, parts.scalars, /*quantized=*/false));
+  MINISGL_ASSIGN_OR_RETURN(state->input_bias,
+                           packer.PackBiasRows(Role::kStateInputBias, parts.input));
+  MINISGL_ASSIGN_OR_RETURN(state->gate_bias,
+                           packer.PackBiasRows(Role::kStateInputBias, parts.gate));
+  MINISGL_ASSIGN_OR_RETURN(state->scalars_bias,
+                           packer.PackBiasRows(Role::kStateInputBias, parts.scalars));
+  return Status();
+}
+
+// What a recurrence has besides matrices. The reference divides queries and keys by their length,
+//   x / sqrt(sum x^2 + 1e-6),
+// which is an RMS norm over N features with weights 1 / sqrt(N) and eps 1e-6 / N; queries are also
+// divided by sqrt(N).
+Status LoadRecurrence(const StateConfig& config, Mixer mixer, const Packer& packer, Ops* ops,
+                      StateWeights* state) {
+  MINISGL_ASSIGN_OR_RETURN(std::vector<float> rates, packer.Vector(Role::kDecayRate));
+  for (float& rate : rates) rate = static_cast<float>(std::exp(static_cast<double>(rate)));
+  MINISGL_ASSIGN_OR_RETURN(state->decay_rate, Upload<float>(ops, rates));
+  MINISGL_ASSIGN_OR_RETURN(state->decay_bias, packer.PackVectors({Role::kDecayBias}));
+  MINISGL_ASSIGN_OR_RETURN(state->skip, packer.PackVectors({Role::kStateSkip}));
+  if (packer.Has(Role::kStateNorm)) {
+    MINISGL_ASSIGN_OR_RETURN(const std::vector<float> norm, packer.Vector(Role::kStateNorm));
+    std::vector<float> all;  // the same for every head, or stored for all of them
+    while (std::ssize(all) < config.inner_width()) all.insert(all.end(), norm.begin(), norm.end());
+    MINISGL_ASSIGN_OR_RETURN(state->norm, Upload<float>(ops, all));
+  }
+  if (mixer != Mixer::kDeltaNet) return Status();
+  const auto count = static_cast<size_t>(config.num_groups) * static_cast<size_t>(config.key_dim);
+  std::vector<float> lengths(count, 1.0f / static_cast<float>(config.key_dim));
+  lengths.resize(2 * count, static_cast<float>(1 / std::sqrt(double{1} * config.key_dim)));
+  MINISGL_ASSIGN_OR_RETURN(state->query_key_norm, Upload<float>(ops, lengths));
+  return Status();
+}
+
+// Factors of a convolution's channels: those of its inputs.
+std::vector<float> ChannelFactors(const StateConfig& states) {
+  std::vector<float> factors(static_cast<size_t>(states.conv_width), 1.0f);
+  const int64_t inner = states.inner_width();
+  const int64_t queries = inner + int64_t{states.num_groups} * states.key_dim;
+  const bool has_factors =
+      states.value_factor != 1 || states.key_factor != 1 || states.query_factor != 1;
+  for (int64_t i = 0; has_factors && i < states.conv_width; ++i) {
+    factors[static_cast<size_t>(i)] = static_cast<float>(i < inner     ? states.value_factor
+                                                         : i < queries ? states.key_factor
+                                                                       : states.query_factor);
+  }
+  return factors;
+}
+
+Status LoadStateMixer(const ModelConfig& config, Mixer mixer, const Packer& packer, Ops* ops,
+                      LayerWeights* layer) {
   MINISGL_ASSIGN_OR_RETURN(layer->attention_norm,
                            packer.PackNorm(Role::kAttentionNorm, Role::kAttentionNormBias));
   StateWeights& state = layer->state;
-  MINISGL_ASSIGN_OR_RETURN(state.conv,
-                           packer.PackTransposed(Role::kConvWeight, config.states.conv_length));
+  MINISGL_ASSIGN_OR_RETURN(
+      state.conv,
+      packer.PackTransposed({Role::kConvWeight, Role::kConvQuery, Role::kConvKey, Role::kConvValue},
+                            config.states.conv_length, ChannelFactors(config.states)));
   MINISGL_ASSIGN_OR_RETURN(state.conv_bias, packer.PackVectors({Role::kConvBias}));
-  MINISGL_ASSIGN_OR_RETURN(state.input, packer.Pack({Role::kStateInput}));
-  MINISGL_ASSIGN_OR_RETURN(state.input_bias, packer.PackVectors({Role::kStateInputBias}));
   MINISGL_ASSIGN_OR_RETURN(state.output, packer.Pack({Role::kStateOutput}));
   MINISGL_ASSIGN_OR_RETURN(state.output_bias, packer.PackVectors({Role::kStateOutputBias}));
+  if (mixer != Mixer::kShortConv) {
+    MINISGL_RETURN_IF_ERROR(LoadStateInputs(config.states, mixer, packer, &state));
+    return LoadRecurrence(config.states, mixer, packer, ops, &state);
+  }
+  MINISGL_ASSIGN_OR_RETURN(state.input, packer.Pack({Role::kStateInput}));
+  MINISGL_ASSIGN_OR_RETURN(state.input_bias, packer.PackVectors({Role::kStateInputBias}));
   return Status();
 }
 
 Status LoadExperts(const Packer& packer, ExpertWeights* experts) {
-  MINISGL_ASSIGN_OR_RETURN(experts->router, packer.PackUnquantized(Role::kRouter));
+  MINISGL_ASSIGN_OR_RETURN(experts->router, packer.PackUnquantized({Role::kRouter}));
   MINISGL_ASSIGN_OR_RETURN(experts->router_bias, packer.PackVectors({Role::kRouterBias}));
   MINISGL_ASSIGN_OR_RETURN(experts->choice_bias, packer.PackVectors({Role::kChoiceBias}));
   MINISGL_ASSIGN_OR_RETURN(
@@ -299,8 +416,12 @@ Status LoadExperts(const Packer& packer, ExpertWeights* experts) {
   MINISGL_ASSIGN_OR_RETURN(experts->gate_up_bias, packer.PackVectors({Role::kExpertGateUpBias}));
   MINISGL_ASSIGN_OR_RETURN(experts->down, packer.PackExperts({Role::kExpertDown}));
   MINISGL_ASSIGN_OR_RETURN(experts->down_bias, packer.PackVectors({Role::kExpertDownBias}));
+  if (packer.Has(Role::kExpertsInput)) {
+    MINISGL_ASSIGN_OR_RETURN(experts->latent_input, packer.Pack({Role::kExpertsInput}));
+    MINISGL_ASSIGN_OR_RETURN(experts->latent_output, packer.Pack({Role::kExpertsOutput}));
+  }
   if (packer.Has(Role::kSharedShare)) {
-    MINISGL_ASSIGN_OR_RETURN(experts->shared_share, packer.PackUnquantized(Role::kSharedShare));
+    MINISGL_ASSIGN_OR_RETURN(experts->shared_share, packer.PackUnquantized({Role::kSharedShare}));
   }
   return Status();
 }
@@ -329,7 +450,8 @@ Status LoadFeedForward(const ModelConfig& config, const Packer& packer, LayerWei
     MINISGL_RETURN_IF_ERROR(LoadExperts(packer, &layer->experts));
   }
   if (packer.Has(Role::kSharedDown)) {
-    MINISGL_ASSIGN_OR_RETURN(dense.gate_up, packer.Pack({Role::kSharedGate, Role::kSharedUp}));
+    MINISGL_ASSIGN_OR_RETURN(
+        dense.gate_up, packer.Pack({Role::kSharedGateUp, Role::kSharedGate, Role::kSharedUp}));
     MINISGL_ASSIGN_OR_RETURN(dense.down, packer.Pack({Role::kSharedDown}));
   }
   if (config.experts.beside_dense) {
@@ -439,10 +561,12 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
     const Packer layer_packer(config, checkpoint, weights::LayerTensors(config, i),
                               LayerShapeOf(config, i), rotary_dim, format, ops);
     LayerWeights layer;
-    if (config.layers[static_cast<size_t>(i)].mixer == Mixer::kAttention) {
-      MINISGL_RETURN_IF_ERROR(LoadAttention(config, layer_packer, &layer));
-    } else {
-      MINISGL_RETURN_IF_ERROR(LoadStateMixer(config, layer_packer, &layer));
+    const Mixer mixer = config.layers[static_cast<size_t>(i)].mixer;
+    if (HasAttention(mixer)) {
+      MINISGL_RETURN_IF_ERROR(LoadAttention(config, layer_packer, LayerShapeOf(config, i), &layer));
+    }
+    if (HasState(mixer)) {
+      MINISGL_RETURN_IF_ERROR(LoadStateMixer(config, mixer, layer_packer, ops, &layer));
     }
     MINISGL_RETURN_IF_ERROR(LoadFeedForward(config, layer_packer, &layer));
     MINISGL_RETURN_IF_ERROR(LoadPerLayer(config, layer_packer, &layer));

@@ -38,6 +38,8 @@ struct ExpertWeights {
   ExpertMatrices down;              // [X, D, J]
   DeviceArray<float> down_bias;     // [X, D]; null: none
   Matrix shared_share;              // [1, D] gate of the shared expert; no rows: not gated
+  Matrix latent_input;              // [latent_size, D]; no rows: none
+  Matrix latent_output;             // [D, latent_size]
   // ExpertsConfig::beside_dense; the norms are of D features:
   DeviceArray<float> expert_scale;  // [X] of RouteParams; null: none
   NormWeights router_norm, expert_norm, expert_post_norm, dense_post_norm;
@@ -52,19 +54,21 @@ struct PerLayerWeights {
 
 // The mixer of a layer with a state (StateConfig).
 struct StateWeights {
-  Matrix input;                    // [C, D]; a gated convolution: [3 C, D], gates first
+  Matrix input;                    // [C, D]; of a gated convolution [3 C, D], gates first
   DeviceArray<float> input_bias;   // null: none
   DeviceArray<float> conv;         // [conv_length, C]
   DeviceArray<float> conv_bias;    // [C]; null: none
-  Matrix output;                   // [D, C], or [D, inner_width]
+  Matrix output;                   // [D, inner_width]; of a gated convolution [D, C]
   DeviceArray<float> output_bias;  // [D]; null: none
-  // Recurrences:
+  // Recurrences of H heads:
   Matrix gate;                        // [inner_width, D]
+  DeviceArray<float> gate_bias;       // null: none
   Matrix scalars;                     // [H, D] of decays, or [2 H, D]: decays, then gains
+  DeviceArray<float> scalars_bias;    // null: none
   DeviceArray<float> decay_rate;      // [H]
   DeviceArray<float> decay_bias;      // [H]
   DeviceArray<float> skip;            // [H]; null: none
-  DeviceArray<float> query_key_norm;  // [2 G N] weights that give both their length; null: none
+  DeviceArray<float> query_key_norm;  // [2 G N] weights of the norm of each; null: none
   DeviceArray<float> norm;            // [inner_width]; null: none
 };
 
@@ -91,6 +95,7 @@ struct LayerWeights {
   DeviceArray<float> attention_output_bias;  // [D]; null: none
   Matrix attention_gate;                     // [H * EV, D]; no rows: none
   LatentWeights latent;                      // if the model has latent attention
+  DeviceArray<float> attention_gate_bias;    // [H * EV]; null: none
   NormWeights feed_forward_norm, feed_forward_post_norm;
   FeedForwardWeights feed_forward;  // in a layer with experts: the shared expert, if any
   ExpertWeights experts;            // in a layer with experts

@@ -38,4 +38,37 @@ std::vector<int64_t> EvensThenOdds(int64_t count) {
   return rows;
 }
 
+std::vector<int64_t> RowsOfParts(int64_t num_parts, int64_t width, int64_t first, int64_t count) {
+  std::vector<int64_t> rows;
+  for (int64_t part = 0; part < num_parts; ++part) {
+    for (int64_t i = 0; i < count; ++i) rows.push_back(part * width + first + i);
+  }
+  return rows;
+}
+
+StateParts Mamba2Parts(const StateConfig& states) {
+  const int64_t inner = states.inner_width();
+  return {.input = RowsOfParts(1, 0, inner, states.conv_width),
+          .gate = RowsOfParts(1, 0, 0, inner),
+          .scalars = RowsOfParts(1, 0, inner + states.conv_width, states.num_heads)};
+}
+
+StateParts DeltaPartsByGroup(const StateConfig& states) {
+  const int64_t groups = states.num_groups, keys = states.key_dim;
+  const int64_t heads = states.num_heads / groups;  // of a group
+  const int64_t values = heads * states.value_dim;
+  const int64_t width = 2 * keys + 2 * values;
+  StateParts parts;
+  const auto append = [](std::vector<int64_t> rows, std::vector<int64_t>* to) {
+    to->insert(to->end(), rows.begin(), rows.end());
+  };
+  append(RowsOfParts(groups, width, 0, keys), &parts.input);
+  append(RowsOfParts(groups, width, keys, keys), &parts.input);
+  append(RowsOfParts(groups, width, 2 * keys, values), &parts.input);
+  append(RowsOfParts(groups, width, 2 * keys + values, values), &parts.gate);
+  append(RowsOfParts(groups, 2 * heads, heads, heads), &parts.scalars);
+  append(RowsOfParts(groups, 2 * heads, 0, heads), &parts.scalars);
+  return parts;
+}
+
 }  // namespace minisgl::model

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "minisgl/weights/model_config.h"
+
 namespace minisgl::model {
 
 // The permutation of rows that turns rotary pairs (2 i, 2 i + 1) of the first `rotary_dim` features
@@ -19,5 +21,19 @@ std::vector<int64_t> RotatedFirst(int32_t num_heads, int32_t plain_dim, int32_t 
 
 // 0, 2, 4, ..., then 1, 3, 5, ...; REQUIRES an even count.
 std::vector<int64_t> EvensThenOdds(int64_t count);
+
+// Rows [first, first + count) of each of `num_parts` parts of `width` rows, one part after another.
+std::vector<int64_t> RowsOfParts(int64_t num_parts, int64_t width, int64_t first, int64_t count);
+
+// Rows of the fused products before a mixer with a state. `scalars`: decays, then gains if there
+// are any.
+struct StateParts {
+  std::vector<int64_t> input, gate, scalars;
+};
+// Of one product of gates, the inputs of the convolution, and decays.
+StateParts Mamba2Parts(const StateConfig& states);
+// Of a product of queries, keys, values and gates by group, and another of gains and decays by
+// group (`scalars` are its rows).
+StateParts DeltaPartsByGroup(const StateConfig& states);
 
 }  // namespace minisgl::model

@@ -45,6 +45,9 @@ bool IsMatrix(weights::TensorRole role) {
     case Role::kExpertGate:
     case Role::kExpertUp:
     case Role::kExpertDown:
+    case Role::kExpertsInput:
+    case Role::kExpertsOutput:
+    case Role::kSharedGateUp:
     case Role::kSharedGate:
     case Role::kSharedUp:
     case Role::kSharedDown:
@@ -59,6 +62,9 @@ bool IsMatrix(weights::TensorRole role) {
     case Role::kPerLayerGate:
     case Role::kPerLayerOutput:
     case Role::kStateInput:
+    case Role::kStateQuery:
+    case Role::kStateKey:
+    case Role::kStateValue:
     case Role::kStateGate:
     case Role::kStateDecay:
     case Role::kStateGain:
@@ -118,12 +124,17 @@ Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
   return Status();
 }
 
+// True for small matrices that decide much: which experts run, and what states keep.
+bool IsNeverQuantized(weights::TensorRole role) {
+  using Role = weights::TensorRole;
+  return role == Role::kRouter || role == Role::kSharedShare || role == Role::kLatentUp ||
+         role == Role::kStateGain || role == Role::kStateDecay || role == Role::kStateGainDecay;
+}
+
 // The format of tensors of `role` if matrices have `format`.
 WeightFormat FormatOf(weights::TensorRole role, const WeightFormat& format) {
   if (!IsMatrix(role)) return DType::kF32;
-  const bool whole = role == weights::TensorRole::kRouter ||
-                     role == weights::TensorRole::kSharedShare ||
-                     role == weights::TensorRole::kLatentUp;
+  const bool whole = IsNeverQuantized(role);
   if (role == weights::TensorRole::kEmbedding || role == weights::TensorRole::kHead) {
     return TableFormat(format);
   }
@@ -135,8 +146,7 @@ WeightFormat FormatOf(weights::TensorRole role, const WeightFormat& format) {
 bool IsQuantized(const ModelConfig& config, const weights::TensorSpec& spec) {
   using Role = weights::TensorRole;
   const QuantizationConfig& quantization = config.quantization;
-  if (quantization.empty() || !IsMatrix(spec.role) || spec.role == Role::kRouter ||
-      spec.role == Role::kSharedShare || spec.role == Role::kLatentUp) {
+  if (quantization.empty() || !IsMatrix(spec.role) || IsNeverQuantized(spec.role)) {
     return false;
   }
   if (quantization.dense_matrices) {
@@ -153,6 +163,9 @@ weights::TensorRole StackOf(weights::TensorRole role) {
     case Role::kKey:
     case Role::kValue:
       return Role::kQuery;
+    case Role::kStateKey:
+    case Role::kStateValue:
+      return Role::kStateQuery;
     case Role::kUp:
       return Role::kGate;
     case Role::kExpertUp:
@@ -246,6 +259,7 @@ std::vector<KindOfLayers> KindsOfLayers(const ModelConfig& config) {
     const LayerConfig& first = config.layers[static_cast<size_t>(a)];
     const LayerConfig& second = config.layers[static_cast<size_t>(b)];
     return first.has_experts == second.has_experts && first.mixer == second.mixer &&
+           first.has_feed_forward == second.has_feed_forward &&
            (first.kv_layer < 0) == (second.kv_layer < 0) &&
            LayerShapeOf(config, a) == LayerShapeOf(config, b);
   };

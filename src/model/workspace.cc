@@ -37,13 +37,16 @@ void ListExperts(const ModelConfig& config, uint64_t tokens, Arrays* arrays) {
   arrays->floats.push_back(
       {&Workspace::router_logits, tokens, static_cast<uint64_t>(experts.num_experts)});
   arrays->floats.push_back({&Workspace::shares, tokens, chosen});
-  if (experts.beside_dense) arrays->floats.push_back({&Workspace::ones, tokens, 1});
+  if (experts.beside_dense || experts.latent_size > 0)
+    arrays->floats.push_back({&Workspace::ones, tokens, 1});
   if (experts.shared_gate) arrays->floats.push_back({&Workspace::shared_share, tokens, 1});
   arrays->activations.push_back(
       {&Workspace::expert_gate_up, arrays->choices, Times(config.gated ? 2 : 1, width)});
   arrays->activations.push_back({&Workspace::expert_gated, arrays->choices, width});
-  arrays->activations.push_back(
-      {&Workspace::expert_out, arrays->choices, static_cast<uint64_t>(config.hidden_size)});
+  const auto latent = static_cast<uint64_t>(experts.latent_size);
+  arrays->activations.push_back({&Workspace::expert_out, arrays->choices,
+                                 latent > 0 ? latent : static_cast<uint64_t>(config.hidden_size)});
+  if (latent > 0) arrays->activations.push_back({&Workspace::latent, tokens, latent});
 }
 
 void ListStates(const ModelConfig& config, uint64_t tokens, Arrays* arrays) {
@@ -60,6 +63,12 @@ void ListStates(const ModelConfig& config, uint64_t tokens, Arrays* arrays) {
   arrays->activations.push_back({&Workspace::state_out, tokens, inner});
   arrays->floats.push_back(
       {&Workspace::state_scalars, tokens, Times(2, static_cast<uint64_t>(states.num_heads))});
+}
+
+bool HasParallelMixers(const ModelConfig& config) {
+  return std::any_of(config.layers.begin(), config.layers.end(), [](const LayerConfig& layer) {
+    return layer.mixer == Mixer::kAttentionAndMamba2;
+  });
 }
 
 Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options) {
@@ -90,7 +99,8 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options) {
     arrays.activations.push_back({&Workspace::gate_up, tokens, Times(config.gated ? 2 : 1, gated)});
     arrays.activations.push_back({&Workspace::gated, tokens, gated});
   }
-  if (config.norm_placement == NormPlacement::kParallel || config.experts.beside_dense) {
+  if (config.norm_placement == NormPlacement::kParallel || config.experts.beside_dense ||
+      config.experts.latent_size > 0 || HasParallelMixers(config)) {
     arrays.activations.push_back({&Workspace::branch, tokens, hidden});
   }
   if (config.attention_gate) {
@@ -126,6 +136,7 @@ int64_t GatedWidth(const ModelConfig& config) {
   for (int32_t i = 0; i < std::ssize(config.layers); ++i) {
     const bool has_experts = config.layers[static_cast<size_t>(i)].has_experts;
     if (has_experts && !config.experts.beside_dense) continue;
+    if (!config.layers[static_cast<size_t>(i)].has_feed_forward) continue;
     width = std::max(width, LayerShapeOf(config, i).intermediate_size);
   }
   return width;
@@ -145,7 +156,7 @@ Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions&
   if (arrays.choices > 0) {
     MINISGL_ASSIGN_OR_RETURN(space.experts, DeviceArray<int32_t>::Make(ops, {arrays.choices}));
   }
-  if (config.experts.beside_dense) {
+  if (config.experts.beside_dense || config.experts.latent_size > 0) {
     const std::vector<float> ones(static_cast<size_t>(options.max_step_tokens), 1.0f);
     MINISGL_RETURN_IF_ERROR(
         ops->Upload(space.ones.data(), ones.data(), ones.size() * sizeof(float)));

@@ -44,7 +44,8 @@ struct Workspace {
   DeviceArray<float> shares;         // [T, K]
   ActivationArray expert_gate_up;    // [T * K, 2 J]
   ActivationArray expert_gated;      // [T * K, J]
-  ActivationArray expert_out;        // [T * K, D]
+  ActivationArray expert_out;        // [T * K, D], or [T * K, latent_size]
+  ActivationArray latent;            // [T, latent_size]
   DeviceArray<float> shared_share;   // [T]
   DeviceArray<float> ones;           // [T] shares of a sum of two
 

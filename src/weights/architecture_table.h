@@ -74,6 +74,7 @@ struct Architecture {
   double eps = 1e-6;
   QkNorm qk_norm = QkNorm::kNone;
   BiasSwitch qkv_bias, output_bias, feed_forward_bias;
+  BiasSwitch state_bias;  // read by `read`
 
   const char* activation_key = "hidden_act";
   const char* activation = "silu";
@@ -103,13 +104,16 @@ struct Architecture {
 
   Mixer state_mixer = Mixer::kAttention;     // of the layers that layer_types calls state_type
   const char* state_type = nullptr;          // null: all layers have attention
-  const char* full_type = "full_attention";  // and the others
+  const char* full_type = "full_attention";  // of the others
 
   std::vector<NamedRole> names;       // naming a fused role here means that its tensors are fused
   bool experts_inputs_first = false;  // matrices of experts are [in, out]
   bool experts_interleaved = false;   // and their gate and up alternate
+  bool has_forms = false;             // files name tensors as those of multimodal models do
   bool choice_bias_row = false;       // the bias that experts are chosen by is [1, X]
   bool softcaps = false;              // `read` knows keys of soft-capping; else they must be null
+  // Finds the number of layers, within kLayersRange, if num_hidden_layers does not state it.
+  int32_t (*count_layers)(FieldReader* reader) = nullptr;
   // Reads keys that only this family has, after all others.
   void (*read)(FieldReader* reader, ModelConfig* config) = nullptr;
 };

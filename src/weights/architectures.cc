@@ -11,6 +11,7 @@
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/utf8.h"
 #include "weights/architecture_table.h"
+#include "weights/state_tensors.h"
 #include "weights/wrappers.h"
 
 namespace minisgl::weights {
@@ -78,27 +79,16 @@ constexpr NamedRole kLlamaNames[] = {
     {Role::kPerLayerNorm, "post_per_layer_input_norm.weight"},
 };
 
-// Of layers with a state, by their mixer; within a layer.
-constexpr NamedRole kConvNames[] = {
-    {Role::kStateInput, "conv.in_proj.weight"},   {Role::kStateInputBias, "conv.in_proj.bias"},
-    {Role::kConvWeight, "conv.conv.weight"},      {Role::kConvBias, "conv.conv.bias"},
-    {Role::kStateOutput, "conv.out_proj.weight"}, {Role::kStateOutputBias, "conv.out_proj.bias"},
-};
-
-// The name of `role`; null if neither the entry nor llama has one.
-const char* NameOf(const Architecture& architecture, Role role) {
+// The name of `role`; null if neither the entry nor llama has one. `separate`: experts are stored
+// one by one, though the entry names the tensors of all.
+const char* NameOf(const Architecture& architecture, Role role, bool separate = false) {
   for (const NamedRole& named : architecture.names) {
-    if (named.role == role) return named.name;
+    if (named.role == role && !(separate && role == Role::kExpertDown)) return named.name;
   }
   for (const NamedRole& named : kLlamaNames) {
     if (named.role == role) return named.name;
   }
-  if (architecture.state_mixer == Mixer::kShortConv) {
-    for (const NamedRole& named : kConvNames) {
-      if (named.role == role) return named.name;
-    }
-  }
-  return nullptr;
+  return StateNameOf(architecture.state_mixer, role);
 }
 
 const Architecture& EntryOf(const ModelConfig& config) {
@@ -116,6 +106,7 @@ class SpecList {
         layer_(layer),
         text_prefix_(config.text_prefix),
         head_prefix_(config.head_prefix),
+        separate_(config.experts.separate),
         layer_prefix_(fmt::format("{}layers.{}.", config.text_prefix, layer)) {}
 
   void Add(Role role, std::vector<std::string> dims, TensorOrder order = TensorOrder::kPlain) {
@@ -139,7 +130,7 @@ class SpecList {
 
  private:
   void AddNumbered(Role role, int32_t index, std::vector<std::string> dims, TensorOrder order) {
-    const char* pattern = NameOf(entry_, role);
+    const char* pattern = NameOf(entry_, role, separate_);
     MINISGL_CHECK(pattern != nullptr, "{} has no name for role {}", entry_.name,
                   static_cast<int>(role));
     std::string name = FullName(pattern);
@@ -158,17 +149,23 @@ class SpecList {
 
   const Architecture& entry_;
   const int32_t layer_;
-  const std::string text_prefix_, head_prefix_, layer_prefix_;
+  const std::string text_prefix_, head_prefix_;
+  const bool separate_;
+  const std::string layer_prefix_;
   std::vector<TensorSpec> specs_;
 };
 
-void AddNorms(const ModelConfig& config, SpecList* list) {
-  const NormPlacement placement = config.norm_placement;
+void AddNorms(const ModelConfig& config, const LayerConfig& layer, SpecList* list) {
+  const bool is_before = config.norms_before_states && HasState(layer.mixer);
+  const NormPlacement placement = is_before ? NormPlacement::kBefore : config.norm_placement;
   const auto add = [&](Role norm, Role bias) {
     list->Add(norm, {"D"});
     if (config.norm_bias) list->Add(bias, {"D"});
   };
-  if (placement != NormPlacement::kAfter) add(Role::kAttentionNorm, Role::kAttentionNormBias);
+  if (placement != NormPlacement::kAfter && layer.mixer != Mixer::kNone) {
+    add(Role::kAttentionNorm, Role::kAttentionNormBias);
+  }
+  if (!layer.has_feed_forward) return;
   if (placement == NormPlacement::kBefore || placement == NormPlacement::kAround) {
     add(Role::kFeedForwardNorm, Role::kFeedForwardNormBias);
   }
@@ -209,33 +206,60 @@ void AddAttention(const ModelConfig& config, const LayerShape& shape, bool has_k
                   config.architecture);
     list->Add(Role::kQkv, {"(H+2HKV)*E", "D"});
   } else {
-    list->Add(Role::kQuery, {"H*E", "D"});
+    list->Add(Role::kQuery, {config.gate_in_query ? "2H*E" : "H*E", "D"});
     if (has_kv) list->Add(Role::kKey, {"HKV*E", "D"});
     if (has_kv)
       list->AddAs(Role::kValue, keys_as_values ? Role::kKey : Role::kValue, {values, "D"});
   }
   if (config.qkv_bias) {
-    list->Add(Role::kQueryBias, {"H*E"});
+    list->Add(Role::kQueryBias, {config.gate_in_query ? "2H*E" : "H*E"});
     if (has_kv) list->Add(Role::kKeyBias, {"HKV*E"});
     const Role named = keys_as_values ? Role::kKeyBias : Role::kValueBias;
     if (has_kv) list->AddAs(Role::kValueBias, named, {values});
   }
   AddQkNorms(config, shape, has_kv, list);
   if (config.attention_sinks) list->Add(Role::kSinks, {"H"});
-  if (config.attention_gate) list->Add(Role::kAttentionGate, {is_plain ? "H*E" : "H*EV", "D"});
+  if (config.attention_gate && !config.gate_in_query)
+    list->Add(Role::kAttentionGate, {is_plain ? "H*E" : "H*EV", "D"});
   list->Add(Role::kAttentionOutput, {"D", is_plain ? "H*E" : "H*EV"});
   if (config.attention_output_bias) list->Add(Role::kAttentionOutputBias, {"D"});
 }
 
 // The mixer of a layer with a state.
-void AddStateMixer(const ModelConfig& config, SpecList* list) {
+void AddStateMixer(const ModelConfig& config, Mixer mixer, SpecList* list) {
   const StateConfig& states = config.states;
-  list->Add(Role::kStateInput, {"SI", "D"});
-  if (states.input_bias) list->Add(Role::kStateInputBias, {"SI"});
-  list->Add(Role::kConvWeight, {"C", "1", "LC"});
+  const bool is_conv = mixer == Mixer::kShortConv, is_delta = mixer == Mixer::kDeltaNet;
+  const char* const inputs = is_conv           ? "3C"
+                             : !is_delta       ? "SV+C+SH"
+                             : states.by_group ? "C+SV"
+                                               : "C";
+  if (states.separate) {
+    list->Add(Role::kStateQuery, {"SK", "D"});
+    list->Add(Role::kStateKey, {"SK", "D"});
+    list->Add(Role::kStateValue, {"SV", "D"});
+    list->Add(Role::kConvQuery, {"SK", "1", "LC"});
+    list->Add(Role::kConvKey, {"SK", "1", "LC"});
+    list->Add(Role::kConvValue, {"SV", "1", "LC"});
+  } else {
+    list->Add(Role::kStateInput, {inputs, "D"});
+    list->Add(Role::kConvWeight, {"C", "1", "LC"});
+  }
+  if (states.input_bias) list->Add(Role::kStateInputBias, {inputs});
+  if (is_delta && states.by_group) {
+    list->Add(Role::kStateGainDecay, {"2SH", "D"});
+  } else if (is_delta) {
+    list->Add(Role::kStateGate, {"SV", "D"});
+    list->Add(Role::kStateGain, {"SH", "D"});
+    list->Add(Role::kStateDecay, {"SH", "D"});
+  }
   if (states.conv_bias) list->Add(Role::kConvBias, {"C"});
-  list->Add(Role::kStateOutput, {"D", "C"});
+  list->Add(Role::kStateOutput, {"D", is_conv ? "C" : "SV"});
   if (states.output_bias) list->Add(Role::kStateOutputBias, {"D"});
+  if (is_conv) return;
+  list->Add(Role::kDecayRate, {"SH"});
+  list->Add(Role::kDecayBias, {"SH"});
+  if (!is_delta) list->Add(Role::kStateSkip, {"SH"});
+  if (states.norm_group > 0) list->Add(Role::kStateNorm, {is_delta ? "SP" : "SV"});
 }
 
 void AddLatentAttention(const ModelConfig& config, SpecList* list) {
@@ -274,7 +298,12 @@ void AddFeedForward(const ModelConfig& config, SpecList* list) {
 
 void AddExperts(const ModelConfig& config, SpecList* list) {
   const ExpertsConfig& experts = config.experts;
+  const char* const inputs = experts.latent_size > 0 ? "XD" : "D";
   list->Add(Role::kRouter, {"X", "D"});
+  if (experts.latent_size > 0) {
+    list->Add(Role::kExpertsInput, {"XD", "D"});
+    list->Add(Role::kExpertsOutput, {"D", "XD"});
+  }
   if (config.feed_forward_bias) list->Add(Role::kRouterBias, {"X"});
   if (experts.choice_bias && list->entry().choice_bias_row) {
     list->Add(Role::kChoiceBias, {"1", "X"});
@@ -286,13 +315,13 @@ void AddExperts(const ModelConfig& config, SpecList* list) {
               list->entry().experts_interleaved ? TensorOrder::kInputsFirstInterleaved
                                                 : TensorOrder::kInputsFirst);
     list->Add(Role::kExpertDown, {"X", "J", "D"}, TensorOrder::kInputsFirst);
-  } else if (list->Names(Role::kExpertGateUp)) {
+  } else if (list->Names(Role::kExpertGateUp) && !experts.separate) {
     list->Add(Role::kExpertGateUp, {"X", "2J", "D"});
     list->Add(Role::kExpertDown, {"X", "D", "J"});
   } else {
-    list->AddEach(Role::kExpertGate, experts.num_experts, {"J", "D"});
-    list->AddEach(Role::kExpertUp, experts.num_experts, {"J", "D"});
-    list->AddEach(Role::kExpertDown, experts.num_experts, {"D", "J"});
+    if (config.gated) list->AddEach(Role::kExpertGate, experts.num_experts, {"J", inputs});
+    list->AddEach(Role::kExpertUp, experts.num_experts, {"J", inputs});
+    list->AddEach(Role::kExpertDown, experts.num_experts, {inputs, "J"});
   }
   if (config.feed_forward_bias) {
     list->Add(Role::kExpertGateUpBias, {"X", "2J"}, TensorOrder::kInterleaved);
@@ -306,8 +335,12 @@ void AddExperts(const ModelConfig& config, SpecList* list) {
     }
   }
   if (experts.shared_intermediate_size == 0) return;
-  list->Add(Role::kSharedGate, {"S", "D"});
-  list->Add(Role::kSharedUp, {"S", "D"});
+  if (list->Names(Role::kSharedGateUp)) {
+    list->Add(Role::kSharedGateUp, {"2S", "D"});
+  } else {
+    if (config.gated) list->Add(Role::kSharedGate, {"S", "D"});
+    list->Add(Role::kSharedUp, {"S", "D"});
+  }
   list->Add(Role::kSharedDown, {"D", "S"});
   if (experts.shared_gate) list->Add(Role::kSharedShare, {"1", "D"});
 }
@@ -419,17 +452,17 @@ std::vector<TensorSpec> ModelTensors(const ModelConfig& config) {
 std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer) {
   SpecList list(config, layer);
   const auto at = static_cast<size_t>(layer);
-  AddNorms(config, &list);
   const LayerConfig own = at < config.layers.size() ? config.layers[at] : LayerConfig();
-  if (own.mixer != Mixer::kAttention) {
-    AddStateMixer(config, &list);
-  } else if (config.latent.rank > 0) {
+  AddNorms(config, own, &list);
+  if (HasState(own.mixer)) AddStateMixer(config, own.mixer, &list);
+  if (own.mixer == Mixer::kAttention && config.latent.rank > 0) {
     AddLatentAttention(config, &list);
-  } else {
+  } else if (HasAttention(own.mixer)) {
     AddAttention(config, LayerShapeOf(config, layer), own.kv_layer < 0, own.keys_as_values, &list);
   }
   if (own.has_experts) AddExperts(config, &list);
-  if (!own.has_experts || config.experts.beside_dense) AddFeedForward(config, &list);
+  const bool has_dense = !own.has_experts || config.experts.beside_dense;
+  if (own.has_feed_forward && has_dense) AddFeedForward(config, &list);
   if (config.per_layer_width > 0) AddPerLayer(&list);
   if (config.layer_factors) list.Add(Role::kLayerFactor, {"1"});
   return list.Take();
@@ -462,6 +495,7 @@ std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view sy
   if (symbol == "H") return shape.num_heads;
   if (symbol == "HKV") return shape.num_kv_heads;
   if (symbol == "H*E") return Product(shape.num_heads, shape.head_dim);
+  if (symbol == "2H*E") return Product(int64_t{2} * shape.num_heads, shape.head_dim);
   if (symbol == "HKV*E") return Product(shape.num_kv_heads, shape.head_dim);
   if (symbol == "H*EV") return Product(shape.num_heads, shape.value_dim);
   if (symbol == "HKV*EV") return Product(shape.num_kv_heads, shape.value_dim);
@@ -480,16 +514,15 @@ std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view sy
   if (symbol == "H*EO") return Product(shape.num_heads, latent.value_dim);
   if (symbol == "X") return config.experts.num_experts;
   if (symbol == "J") return config.experts.intermediate_size;
+  if (symbol == "XD") return config.experts.latent_size;
   if (symbol == "2J") return Product(2, config.experts.intermediate_size);
   if (symbol == "P") return config.per_layer_width;
   if (symbol == "L*P") return Product(config.num_layers, config.per_layer_width);
   if (symbol == "VP") return config.per_layer_vocab;
   if (symbol == "S") return config.experts.shared_intermediate_size;
-  if (symbol == "C") return config.states.conv_width;
-  if (symbol == "LC") return config.states.conv_length;
-  if (symbol == "SI") return Product(3, config.states.conv_width);
-  MINISGL_CHECK(symbol == "1", "a tensor of an unknown size {}", symbol);
-  return 1;
+  if (symbol == "2S") return Product(2, config.experts.shared_intermediate_size);
+  if (symbol == "1") return 1;
+  return StateSize(config.states, symbol);
 }
 
 Result<std::vector<RequiredTensor>> RequiredTensors(const ModelConfig& config) {

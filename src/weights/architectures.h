@@ -4,15 +4,18 @@
 // Shapes are written in symbols:
 //   V vocabulary size, D hidden size, 1
 //   H query heads, HKV key/value heads, E head_dim, EV value_dim
+//   2H*E all query heads with their gates
 //   H*E all query heads, HKV*E all key (or value) heads, (H+2HKV)*E fused q, k, v
 //   HKV*EV all value heads and H*EV what attention returns, if EV is not E
 //   I feed-forward size, 2I fused gate and up
-//   X experts, J size of an expert, 2J fused gate and up, S size of the shared expert
+//   X experts, XD latent_size, J size of an expert, 2J fused gate and up, S and 2S of the shared
+//   expert
 //   R rank and RQ query_rank of latent attention; EN plain_dim, ER rotary_dim and EO value_dim of
 //   its stored heads: H*(EN+ER) queries, R+ER a latent and the rotated part of a key, H*(EN+EO)
 //   what the latent is expanded to, H*EO values
 //   P per_layer_width, L*P that of all layers, VP per_layer_vocab
-//   C conv_width, LC conv_length of StateConfig; SI 3C, gates and the inputs of the convolution
+//   C conv_width, LC conv_length, SH heads, SK all keys, SP value_dim, SV inner_width of
+//   StateConfig; 3C, 2SH, C+SV and SV+C+SH for fused products
 #pragma once
 
 #include <cstdint>
@@ -73,7 +76,10 @@ enum class TensorRole : uint8_t {
   kExpertDown,
   kExpertGateUpBias,
   kExpertDownBias,
-  kSharedGate,  // matrices of the shared expert
+  kExpertsInput,   // [XD, D]
+  kExpertsOutput,  // [D, XD]
+  kSharedGateUp,   // [2S, D] of the shared expert, fused, or separate:
+  kSharedGate,
   kSharedUp,
   kSharedDown,
   kSharedShare,  // [1, D] gate of the shared expert, through a sigmoid
@@ -91,12 +97,22 @@ enum class TensorRole : uint8_t {
   kPerLayerOutput,     // [D, P]
   kPerLayerNorm,       // [D]
   // Layers with a state:
-  kStateInput,       // [SI, D] all products before the mixer, or those without roles of their own
-  kStateInputBias,   // [SI]
+  // Of the convolution's inputs, and of all that have no roles of their own: [3C, D] with gates
+  // first (kShortConv), [C, D] or by group [C+SV, D] (kDeltaNet), [SV+C+SH, D]: gates, inputs of
+  // the convolution, decays (kMamba2).
+  kStateInput,
+  kStateInputBias,
+  // [SK, D], [SK, D] and [SV, D] in place of kStateInput, [SK, 1, LC] ... of kConvWeight
+  kStateQuery,
+  kStateKey,
+  kStateValue,
+  kConvQuery,
+  kConvKey,
+  kConvValue,
   kStateGate,        // [SV, D] of the output's gate
   kStateDecay,       // [SH, D]
   kStateGain,        // [SH, D]
-  kStateGainDecay,   // [2SH, D] both
+  kStateGainDecay,   // [2SH, D] both, by group
   kConvWeight,       // [C, 1, LC]
   kConvBias,         // [C]
   kDecayRate,        // [SH] logarithm of it

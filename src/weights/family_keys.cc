@@ -44,7 +44,8 @@ void CheckDerivedHeadDim(FieldReader* reader, const ModelConfig& config) {
                                        derived));
 }
 
-// Reads the layers with a dense feed-forward part of intermediate_size.
+}  // namespace
+
 void ReadDenseLayers(FieldReader* reader, ModelConfig* config) {
   const int64_t step = reader->Int("decoder_sparse_step", kStepRange, 1);
   for (size_t i = 0; i < config->layers.size(); ++i) {
@@ -62,8 +63,6 @@ void ReadDenseLayers(FieldReader* reader, ModelConfig* config) {
     if (at < config->layers.size()) config->layers[at].has_experts = false;
   }
 }
-
-}  // namespace
 
 void ReadGemma(FieldReader* reader, ModelConfig* config) {
   SetGemmaEmbeddingScale(config);

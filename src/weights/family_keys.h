@@ -32,7 +32,20 @@ void ReadLfm2Moe(FieldReader* reader, ModelConfig* config);
 void ReadDeepseekV2(FieldReader* reader, ModelConfig* config);
 void ReadDeepseekV3(FieldReader* reader, ModelConfig* config);
 void ReadGlm4MoeLite(FieldReader* reader, ModelConfig* config);
+void ReadQwen3Next(FieldReader* reader, ModelConfig* config);
+void ReadQwen3_5(FieldReader* reader, ModelConfig* config);
+void ReadQwen3_5Moe(FieldReader* reader, ModelConfig* config);
+void ReadGraniteMoeHybrid(FieldReader* reader, ModelConfig* config);
+void ReadBamba(FieldReader* reader, ModelConfig* config);
+void ReadOlmoHybrid(FieldReader* reader, ModelConfig* config);
+void ReadFalconH1(FieldReader* reader, ModelConfig* config);
+int32_t CountNemotronHLayers(FieldReader* reader);
+void ReadNemotronH(FieldReader* reader, ModelConfig* config);
 
+// The bounds of the steps of a state space, [least, most] of `key`; none if it is absent.
+void ReadStepLimit(FieldReader* reader, const char* key, StateConfig* states);
+// Reads the layers with a dense feed-forward part of intermediate_size.
+void ReadDenseLayers(FieldReader* reader, ModelConfig* config);
 // Multipliers of embeddings, attention, residual and logits.
 void ReadGranite(FieldReader* reader, ModelConfig* config);
 

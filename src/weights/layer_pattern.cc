@@ -49,12 +49,16 @@ std::optional<LayerTypes> ReadTypes(const Architecture& entry, FieldReader* read
     return std::nullopt;
   }
   const bool has_states = entry.state_type != nullptr;
+  const auto is = [](const Json& type, const char* name) { return type == Json(name); };
   LayerTypes found;
   for (const Json& type : types->as_array()) {
-    found.has_state.push_back(has_states && type == Json(entry.state_type));
-    found.has_window.push_back(!has_states && type == Json("sliding_attention"));
-    if (found.has_state.back() || found.has_window.back() || type == Json(entry.full_type))
-      continue;
+    const bool has_state =
+        has_states && (is(type, entry.state_type) || is(type, "linear_attention"));
+    const bool has_window = !has_states && is(type, "sliding_attention");
+    found.has_state.push_back(has_state);
+    found.has_window.push_back(has_window);
+    const bool is_full = is(type, entry.full_type) || is(type, "full_attention");
+    if (has_state || has_window || is_full) continue;
     reader->FailWith(kKey, Visible(type.Dump(), kQuotedBytesMax),
                      fmt::format("\"{}\" and \"{}\" are supported", entry.full_type,
                                  has_states ? entry.state_type : "sliding_attention"));

@@ -40,7 +40,8 @@ void CheckUnread(const Architecture& entry, FieldReader* reader) {
       CheckNeutral(reader, key, std::nullopt, "only null is supported for this model_type");
     }
   }
-  const BiasSwitch switches[] = {entry.qkv_bias, entry.output_bias, entry.feed_forward_bias};
+  const BiasSwitch switches[] = {entry.qkv_bias, entry.output_bias, entry.feed_forward_bias,
+                                 entry.state_bias};
   for (const std::string key : {"attention_bias", "qkv_bias", "use_qkv_bias", "attention_out_bias",
                                 "mlp_bias", "use_bias"}) {
     const bool is_read = std::any_of(std::begin(switches), std::end(switches),
@@ -243,7 +244,9 @@ void ReadSizes(const Architecture& entry, FieldReader* reader, ModelConfig* conf
   config->vocab_size = reader->Int("vocab_size", kVocabRange);
   config->hidden_size = reader->Int("hidden_size", kWidthRange);
   ReadIntermediateSize(entry, reader, config);
-  config->num_layers = static_cast<int32_t>(reader->Int("num_hidden_layers", kLayersRange));
+  config->num_layers = entry.count_layers != nullptr
+                           ? entry.count_layers(reader)
+                           : static_cast<int32_t>(reader->Int("num_hidden_layers", kLayersRange));
   config->max_seq_len = reader->Int("max_position_embeddings", kSeqLenRange, entry.max_seq_len);
   if (entry.latent.rank > 0) {
     ReadLatentSizes(entry.latent, reader, config);
@@ -392,7 +395,7 @@ bool HasLayerExtras(const ModelConfig& config) {
 
 bool HasStates(const ModelConfig& config) {
   return std::any_of(config.layers.begin(), config.layers.end(),
-                     [](const LayerConfig& layer) { return layer.mixer != Mixer::kAttention; });
+                     [](const LayerConfig& layer) { return HasState(layer.mixer); });
 }
 
 Result<ModelConfig> ParseModelConfig(const std::string& text, const std::string& file) {
@@ -413,7 +416,8 @@ Result<ModelConfig> LoadModelConfig(const std::string& model_dir) {
     MINISGL_ASSIGN_OR_RETURN(config.quantization, weights::ParseModelOptFile(text, path));
   }
   if (!config.quantization.empty()) weights::FindDenseMatrices(model_dir, &config.quantization);
-  if (!config.wrapper.empty()) {
+  const weights::Architecture* const entry = weights::FindArchitecture(config.architecture);
+  if (!config.wrapper.empty() || (entry != nullptr && entry->has_forms)) {
     // Files that cannot be opened are reported where their weights are loaded.
     const auto checkpoint = Checkpoint::Open(model_dir);
     if (checkpoint.ok()) weights::FindStoredForm(**checkpoint, &config);

@@ -50,16 +50,20 @@ void FindHead(const Checkpoint& checkpoint, ModelConfig* config) {
   }
 }
 
-// The order of the experts' matrices, which the hub's files have [in, out] and those of
-// transformers 5 [out, in].
+// Whether experts have one matrix for all, and their order, which the hub's files have [in, out]
+// and those of transformers 5 [out, in].
 void FindExperts(const Checkpoint& checkpoint, ModelConfig* config) {
   for (int32_t layer = 0; layer < config->num_layers; ++layer) {
     if (!config->layers[static_cast<size_t>(layer)].has_experts) continue;
-    const auto down = checkpoint.GetStored(
-        fmt::format("{}layers.{}.mlp.experts.down_proj", config->text_prefix, layer));
+    const std::string experts = fmt::format("{}layers.{}.mlp.experts.", config->text_prefix, layer);
+    const auto down = checkpoint.GetStored(experts + "down_proj");
     config->experts.outputs_first = down.ok() && down->shape.size() == 3 &&
                                     down->shape[1] == config->hidden_size &&
                                     down->shape[2] == config->experts.intermediate_size;
+    const std::vector<std::string> names = checkpoint.Names();
+    config->experts.separate = std::any_of(names.begin(), names.end(), [&](const auto& name) {
+      return std::string_view(name).starts_with(experts + "0.down_proj.");
+    });
     return;
   }
 }
@@ -97,6 +101,10 @@ const std::vector<Wrapper>& Wrappers() {
       {"Qwen3VLMoeForConditionalGeneration",
        "qwen3_vl_moe",
        {{"qwen3_vl_moe_text", "Qwen3VLMoeForConditionalGeneration"}}},
+      {"Qwen3_5ForConditionalGeneration", "qwen3_5", {{"qwen3_5_text", "Qwen3_5ForCausalLM"}}},
+      {"Qwen3_5MoeForConditionalGeneration",
+       "qwen3_5_moe",
+       {{"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"}}},
       {"Exaone4_5_ForConditionalGeneration",
        "exaone4_5",
        {{"exaone4", "Exaone4ForCausalLM"}, {"exaone4_5_text", "Exaone4ForCausalLM"}}},

@@ -40,7 +40,7 @@ std::string InnerTypes(const Wrapper& wrapper);
 
 // Sets how the files of `checkpoint` name the text model's tensors and order its experts' matrices.
 // An output head that is stored is used: the reference does not tie two tensors that differ.
-// REQUIRES a wrapper.
+// REQUIRES a wrapper, or an entry with forms.
 void FindStoredForm(const Checkpoint& checkpoint, ModelConfig* config);
 
 inline constexpr std::string_view kPredictionPart = "layers that predict further tokens";

@@ -76,7 +76,8 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenSchedulesTest,
                          testing::Values("gemma4", "gemma4_moe", "gemma4_unified_text",
                                          "muse_glimmer", "qwen3_vl_moe", "exaone_moe", "lfm2",
                                          "lfm2_moe", "deepseek_v2", "deepseek_v3_halves",
-                                         "glm4_moe_lite"),
+                                         "glm4_moe_lite", "qwen3_next", "qwen3_5_moe", "bamba",
+                                         "nemotron_h_latent", "olmo_hybrid", "falcon_h1"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -272,7 +272,6 @@ TEST(GoldenScoreTest, TokensAfterEachPromptHaveTheReferencesLogProbability) {
     const auto config = LoadModelConfig(dir);
     const auto checkpoint = Checkpoint::Open(dir);
     ASSERT_TRUE(config.ok() && checkpoint.ok());
-    if (HasStates(*config)) continue;  // the scheduler gives out no slots yet
     std::vector<Request> requests;
     std::vector<double> wanted, tolerance;
     for (const Json& test_case : golden.Find("cases")->as_array()) {

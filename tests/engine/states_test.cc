@@ -167,7 +167,9 @@ TEST_P(StatesEngineTest, DraftsChangeNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StatesEngineTest, testing::Values("lfm2", "lfm2_moe"),
+INSTANTIATE_TEST_SUITE_P(All, StatesEngineTest,
+                         testing::Values("lfm2", "lfm2_moe", "qwen3_next", "falcon_h1",
+                                         "nemotron_h_moe"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -26,6 +26,7 @@ class Variant:
     distinct_min: int = 8  # tokens of an answer
     unused: dict = field(default_factory=dict)  # tensors that the file has besides, with their shapes
     transpose: str = "$^"  # tensors whose last two axes the hub's files have in the other order
+    fuse_experts: bool = False  # the hub's files have one tensor of all experts of a layer
     rename: list = field(default_factory=list)  # (pattern, replacement) for names that other files of the family have
 
 

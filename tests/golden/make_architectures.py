@@ -100,6 +100,11 @@ def is_factor(name):
     return name.endswith(("layer_scalar", "router.scale", "per_expert_scale"))
 
 
+def is_of_state(name):
+    """A decay's rate or a skip, each head's own."""
+    return name.endswith(("A_log", "mamba.D", "mixer.D"))
+
+
 def is_norm(name):
     return "norm" in name.split(".layers.")[-1] and name.endswith("weight")
 
@@ -112,6 +117,8 @@ def random_parameter(name, shape, variant, generator):
         return size * ((0 if variant.norms_add_one else 1) + away_from_zero(shape, 0.2, 0.6, generator))
     if is_factor(name):
         return 1 + away_from_zero(shape, 0.1, 0.4, generator)
+    if is_of_state(name):
+        return away_from_zero(shape, 0.3, 0.9, generator)
     if name.endswith("embed_tokens_per_layer.weight"):
         return normal(0.4)
     if name.endswith("sinks"):
@@ -146,6 +153,10 @@ def make_model(variant, folder):
         path = folder / "model.safetensors"
         turned = lambda name, x: x.transpose(-1, -2).contiguous() if re.fullmatch(variant.transpose, name) else x
         save_file({name: turned(name, x) for name, x in load_file(path).items()}, path, metadata={"format": "pt"})
+    if variant.fuse_experts:
+        path = folder / "model.safetensors"
+        save_file(fused(load_file(path)), path, metadata={"format": "pt"})
+    split_convolutions(folder / "model.safetensors")
     if variant.rename:
         path = folder / "model.safetensors"
         tensors = {}
@@ -169,6 +180,32 @@ def make_model(variant, folder):
     (folder / "model.safetensors").chmod(0o644)
     check_names(variant, folder)
     return other
+
+
+def split_convolutions(path):
+    """Gives the convolutions of queries, keys and values the sizes of their products; transformers stores equal parts."""
+    tensors = load_file(path)
+    queries = [name for name in tensors if name.endswith("q_conv1d.weight")]
+    for name in queries:
+        names = [name.replace("q_conv1d", f"{part}_conv1d") for part in "qkv"]
+        sizes = [tensors[part.replace("_conv1d", "_proj")].shape[0] for part in names]
+        whole = torch.cat([tensors[part] for part in names])
+        tensors |= {part: x.contiguous() for part, x in zip(names, whole.split(sizes))}
+    if queries:
+        save_file(tensors, path, metadata={"format": "pt"})
+
+
+def fused(tensors):
+    """With the matrices of a layer's experts as two tensors, gates above the rest of the first."""
+    experts = {}
+    for name in [name for name in tensors if re.search(r"\.experts\.\d+\.", name)]:
+        prefix, number, part = re.fullmatch(r"(.*\.experts)\.(\d+)\.(\w+)\.weight", name).groups()
+        experts.setdefault(prefix, {}).setdefault(part, {})[int(number)] = tensors.pop(name)
+    for prefix, parts in experts.items():
+        stacked = {part: torch.stack([of[i] for i in range(len(of))]) for part, of in parts.items()}
+        tensors[f"{prefix}.gate_up_proj"] = torch.cat([stacked["gate_proj"], stacked["up_proj"]], dim=1).contiguous()
+        tensors[f"{prefix}.down_proj"] = stacked["down_proj"].contiguous()
+    return tensors
 
 
 def check_names(variant, folder):
@@ -225,7 +262,9 @@ class Margins:
         self.least = math.inf
         self.hooks = [module.register_forward_hook(self.watch) for module in model.modules()
                       if type(module).__name__.lower().endswith(("topkrouter", "textrouter", "moev1gate"))]
-        assert self.hooks or "n_routed_experts" not in model.config.to_dict()
+        config = model.config.to_dict()
+        has_experts = "n_routed_experts" in config and "moe" in config.get("layers_block_type", ["moe"])
+        assert self.hooks or not has_experts
 
     def watch(self, module, inputs, outputs):
         values = outputs[0]
@@ -358,7 +397,7 @@ def check_options(variant, folder, prompts, logits):
     for name, parameter in weights_of(model):
         if is_other_part(name) or re.search(idle, name):
             continue
-        if not (is_norm(name) or is_factor(name) or name.endswith(("bias", "sinks"))):
+        if not (is_norm(name) or is_factor(name) or is_of_state(name) or name.endswith(("bias", "sinks"))):
             continue
         kept = parameter.clone()
         neutral = -1e4 if name.endswith("sinks") else 1.0 if is_factor(name) or is_norm(name) and not variant.norms_add_one else 0.0

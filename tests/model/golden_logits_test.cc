@@ -13,6 +13,7 @@
 #include "minisgl/engine/model_engine.h"
 #include "minisgl/ops.h"
 #include "minisgl/weights/checkpoint.h"
+#include "weights/architecture_table.h"
 #include "weights/wrappers.h"
 
 namespace minisgl {
@@ -114,7 +115,7 @@ TEST_P(GoldenSpellingTest, BothAgreeWithTheReference) {
   ASSERT_TRUE(text.ok()) << text.status().message();
   auto config = ParseModelConfig(*text, file);
   ASSERT_TRUE(config.ok()) << config.status().message();
-  if (!config->wrapper.empty()) {
+  if (!config->wrapper.empty() || weights::FindArchitecture(config->architecture)->has_forms) {
     const auto checkpoint = Checkpoint::Open(GoldenModelDir(golden));
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
     weights::FindStoredForm(**checkpoint, &*config);

@@ -69,8 +69,8 @@ inline std::string EntryText(const std::string& name, const std::string& dtype,
 inline void ExpectReadable(const Status& status) {
   EXPECT_FALSE(status.ok());
   EXPECT_FALSE(status.message().empty());
-  EXPECT_LT(status.message().size(), 1500u);
-  EXPECT_EQ(status.message(), Visible(status.message(), 1500));
+  EXPECT_LT(status.message().size(), 2000u);
+  EXPECT_EQ(status.message(), Visible(status.message(), 2000));
 }
 
 inline void ExpectError(const Status& status, StatusCode code, std::string_view part) {

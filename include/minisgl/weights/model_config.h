@@ -87,6 +87,7 @@ struct LayerConfig {
   int32_t kv_layer = -1;
   bool keys_as_values = false;  // values are the keys, before their norm and rotation
   Mixer mixer = Mixer::kAttention;
+  bool has_feed_forward = true;
 
   bool operator==(const LayerConfig&) const = default;
 };
@@ -97,11 +98,15 @@ struct ExpertsConfig {
   int32_t num_chosen = 0;                // experts that run for each token
   int64_t intermediate_size = 0;         // of one expert
   int64_t shared_intermediate_size = 0;  // of the expert that runs for every token; 0: none
-  bool shared_gate = false;              // its output is multiplied by a sigmoid gate
+  // Experts but the shared one work on a projection of the input to so many features, and their sum
+  // is projected back; 0: on the input itself.
+  int64_t latent_size = 0;
+  bool shared_gate = false;  // its output is multiplied by a sigmoid gate
   Routing routing;
   bool choice_bias = false;  // a stored bias is added to the scores that experts are chosen by
   // The files have [out, in] matrices, though others of the architecture have [in, out].
   bool outputs_first = false;
+  bool separate = false;  // and one matrix for each expert, though others have one for all
   // Layers with experts have a dense part beside them: each has a norm after it, the sum another.
   // Experts and their router have norms of their own before them, and experts a stored factor.
   bool beside_dense = false;
@@ -116,11 +121,18 @@ struct StateConfig {
   bool input_bias = false, output_bias = false;  // of the products around the mixer
   // Recurrences (RecurrenceParams); 0 without one:
   int32_t num_heads = 0, num_groups = 0, key_dim = 0, value_dim = 0;
+  bool separate = false;  // queries, keys and values have products and convolutions of their own
+  bool by_group =
+      false;  // stored products are ordered by group: its q, k, v and gate, then the next
   double gain_factor = 1;
   double step_min = 0, step_max = 3e38;
   int64_t norm_group = 0;         // features of the output that are normalised together; 0: no norm
   bool gate_before_norm = false;  // the output is gated, then normalised; else the other way round
   double norm_eps = 1e-6;
+  // Factors of what the product before the mixer gives: the gate, the decays, and the inputs of the
+  // convolution that become values, keys and queries.
+  double gate_factor = 1, decay_factor = 1;
+  double value_factor = 1, key_factor = 1, query_factor = 1;
 
   // Width of the output of a recurrence.
   int64_t inner_width() const { return int64_t{num_heads} * value_dim; }
@@ -180,10 +192,15 @@ struct ModelConfig {
   ExpertsConfig experts;
   StateConfig states;
   bool embedding_norm = false;  // embeddings are normalised, without weights
+  bool gate_in_query = false;   // the gate of attention is stored behind each head's query
   bool attention_gate = false;  // what attention returns is multiplied by a sigmoid of a product
   bool qk_norm_plain = false;   // kHead without stored weights; those of queries are query_factor
   double query_factor = 1;
-  double post_norm_eps = 0;          // of norms after a part; 0: norm_eps
+  double post_norm_eps = 0;  // of norms after a part; 0: norm_eps
+  // kAttentionAndMamba2: factors of the two outputs.
+  double attention_output_factor = 1, state_output_factor = 1;
+  double feed_forward_gate_factor = 1;  // the activation is of so many times the gate
+  bool norms_before_states = false;  // layers with a state are kBefore, whatever norm_placement is
   bool final_norm_is_plain = false;  // stored as it is, whatever norm_plus_one says
   bool value_norm = false;           // values are normalised head by head, without weights
   bool layer_factors = false;  // the residual stream is multiplied by a stored factor after a layer

@@ -1,0 +1,45 @@
+// See per_layer_embedding.h.
+#include "model/per_layer_embedding.h"
+
+#include <numbers>
+
+namespace minisgl::model {
+
+void EmbedForLayers(const ModelConfig& config, const PerLayerTable& table, const Workspace& space,
+                    const ForwardInput& input, Ops* ops) {
+  const int64_t num_tokens = input.num_tokens;
+  ops->Embedding({.ids = input.token_ids,
+                  .table = nullptr,
+                  .scale = static_cast<float>(config.per_layer_scale / std::numbers::sqrt2),
+                  .out = space.per_layer_sum.data(),
+                  .num_tokens = num_tokens,
+                  .stored = &*table.table});
+  // Copies the stream.
+  ops->Norm({.x = nullptr,
+             .residual = space.residual.data(),
+             .weight = nullptr,
+             .out = space.hidden.ptr(),
+             .num_tokens = num_tokens,
+             .width = config.hidden_size,
+             .eps = static_cast<float>(config.norm_eps)});
+  ops->Linear({.x = space.hidden.ptr(),
+               .weight = &table.projection,
+               .bias = nullptr,
+               .out = space.per_layer.ptr(),
+               .num_tokens = num_tokens});
+  NormParams params = {
+      .x = space.per_layer.ptr(),
+      .residual = nullptr,
+      .weight = table.norm.data(),
+      .out = space.per_layer.ptr(),
+      .num_tokens = num_tokens,
+      .width = int64_t{config.num_layers} * config.per_layer_width,
+      .eps = static_cast<float>(config.norm_eps * static_cast<double>(config.hidden_size)),
+      .group_width = config.per_layer_width};
+  ops->Norm(params);
+  params.residual = space.per_layer_sum.data();
+  params.weight = nullptr;
+  ops->Norm(params);
+}
+
+}  // namespace minisgl::model

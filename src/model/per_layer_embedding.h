@@ -1,0 +1,18 @@
+// The embeddings that layers have of their own (ModelConfig::per_layer_width).
+#pragma once
+
+#include "minisgl/model/decoder.h"
+#include "minisgl/ops.h"
+#include "model/model_weights.h"
+#include "model/workspace.h"
+
+namespace minisgl::model {
+
+// Writes to space.per_layer what the layers get of their own embeddings, for all of them at once:
+//   per_layer = (norm(projection(x) / sqrt(D)) + scale * table[id]) / sqrt(2)
+// with x the embedding, in space.residual, and a norm of each layer's P features. The scale of the
+// projection is in the norm's eps, the factor 1 / sqrt(2) in its weights. Uses space.hidden.
+void EmbedForLayers(const ModelConfig& config, const PerLayerTable& table, const Workspace& space,
+                    const ForwardInput& input, Ops* ops);
+
+}  // namespace minisgl::model
