@@ -51,6 +51,15 @@ double LatentWeights(const ModelConfig& config) {
   return queries + d * (rank + rotary) + heads * (rank * (plain + value) + d * value);
 }
 
+// Weights of a layer's mixer with a state, without its convolution and its gains.
+double StateMixerWeights(const ModelConfig& config) {
+  const StateConfig& states = config.states;
+  const auto d = static_cast<double>(config.hidden_size);
+  const auto channels = static_cast<double>(states.conv_width);
+  if (states.num_heads == 0) return 4 * d * channels;  // two gates, the input, the output
+  return d * (channels + 2 * static_cast<double>(states.inner_width()));
+}
+
 // Of a matrix of whole blocks. Routers, which are never quantized, are too small to matter.
 double BytesPerWeight(const WeightFormat& format) {
   return static_cast<double>(*WeightBytes(format, 1, kQuantBlock)) / kQuantBlock;
@@ -65,8 +74,10 @@ ModelCost CostOf(const ModelConfig& config, const WeightFormat& format, double k
     const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
     const LayerShape shape = LayerShapeOf(config, i);
     const double widths = static_cast<double>(shape.head_dim) + shape.value_dim;
+    if (layer.has_feed_forward) cost.layer_weights += FeedForwardWeights(config, layer, shape);
+    if (HasState(layer.mixer)) cost.layer_weights += StateMixerWeights(config);
+    if (!HasAttention(layer.mixer)) continue;
     cost.pair_flops += 2 * widths * shape.num_heads;
-    cost.layer_weights += FeedForwardWeights(config, layer, shape);
     if (shape.values_in_keys) {
       cost.layer_weights += LatentWeights(config);
       continue;

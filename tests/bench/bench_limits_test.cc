@@ -57,6 +57,20 @@ TEST(BenchLimitsTest, CountsBytesOfAStep) {
             cost.step_bytes * 34 / 64);
 }
 
+TEST(BenchLimitsTest, LayersWithAStateReadNoKeys) {
+  ModelConfig config = kQwen06;
+  const ModelCost before = CostOf(config, DType::kBF16, 0);
+  config.states = {.conv_length = 4, .conv_width = 1000, .num_heads = 5, .value_dim = 20};
+  for (size_t i = 0; i < 14; ++i) config.layers[i].mixer = Mixer::kMamba2;
+  const ModelCost cost = CostOf(config, DType::kBF16, 0);
+  EXPECT_EQ(cost.pair_flops, before.pair_flops / 2);
+  const double attention = 1024.0 * (2 * 16 + 2 * 8) * 128, mamba = 1024.0 * (1000 + 2 * 100);
+  EXPECT_EQ(cost.layer_weights, before.layer_weights - 14 * (attention - mamba));
+  config.layers[0].has_feed_forward = false;
+  EXPECT_EQ(CostOf(config, DType::kBF16, 0).layer_weights,
+            cost.layer_weights - 3.0 * 1024 * static_cast<double>(config.intermediate_size));
+}
+
 TEST(BenchLimitsTest, TheNanoWorkloadIsTheOneOthersRun) {
   const WorkloadLimit limit = LimitOf(NanoLengths(), 256, Bf16Cost(kQwen06), kH200);
   EXPECT_EQ(NanoLengths().size(), 256u);

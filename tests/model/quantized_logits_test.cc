@@ -208,8 +208,8 @@ INSTANTIATE_TEST_SUITE_P(
 class QuantizedLogitsTest : public testing::TestWithParam<GoldenModel> {};
 
 // Tiny random models have flat logits and few blocks a row, and a router may choose other experts:
-// int8 moves them by 1 to 9 %. The CPU and the oracle round alike, but for a value that lies
-// between two (found: 1e-4 on wren, 2e-7 elsewhere).
+// int8 moves them by 1 to 9 %, with states and experts by 14 %. The CPU and the oracle round alike,
+// but for a value that lies between two (found: 1e-4 on wren, 2e-7 elsewhere).
 TEST_P(QuantizedLogitsTest, CpuAgreesWithTheOracleAndBothAreNearTheModel) {
   const Json golden = ReadGolden(GetParam().name);
   ASSERT_TRUE(golden.is_object());
@@ -223,7 +223,7 @@ TEST_P(QuantizedLogitsTest, CpuAgreesWithTheOracleAndBothAreNearTheModel) {
   // Weights that are quantized already, by another rule, lose twice (found: 0.2), and with outliers
   // as large as theirs one x between two moves logits by 0.4 %.
   const bool is_twice = !model.config.quantization.empty();
-  EXPECT_LT(RelativeError(oracle, wanted), is_twice ? 0.3 : 0.12);
+  EXPECT_LT(RelativeError(oracle, wanted), is_twice ? 0.3 : 0.16);
   EXPECT_LT(RelativeError(model.Logits(format, cpu.get(), ids), oracle), is_twice ? 0.02 : 1e-3);
 }
 
