@@ -57,8 +57,10 @@ Chat::Chat(const load::LoadedModel* model, const ChatOptions& options, term::Out
       output_(*output),
       view_(output, term::ReasoningMode(options.hide_thinking, options.model.quiet)),
       interactive_(term::IsTerminal(STDIN_FILENO)),
+      kept_(interactive_ && !options.no_save ? KeptConversations::DefaultFolder() : ""),
       branches_(model->runtime.get()) {
   session_.set_parse_special(model->text.parse_special);
+  kept_.SwitchTo(branches_.current().name, {});
 }
 
 void Chat::Say(const std::string& text) const { term::PrintStderr(text); }
@@ -73,6 +75,13 @@ void Chat::Note(const std::string& text) const {
 
 Status Chat::Prepare() {
   if (!options_.load.empty()) MINISGL_RETURN_IF_ERROR(LoadFrom(options_.load));
+  if (options_.goes_on) {
+    const auto list = KeptConversations(KeptConversations::DefaultFolder()).List();
+    if (list.empty()) {
+      return MakeStatus(StatusCode::kNoInput, "--continue: no conversation is kept");
+    }
+    MINISGL_RETURN_IF_ERROR(GoOnWith(list.front()));
+  }
   if (!options_.system.empty()) {
     MINISGL_ASSIGN_OR_RETURN(const std::string system,
                              batch::SystemText(options_.system, /*strip_line_breaks=*/true));
@@ -110,6 +119,7 @@ void Chat::Converse() {
   while (next == Next::kGoOn && output_status_.ok() && signals_.Terminated() == 0 &&
          !device_lost_) {
     ReportBatchEnd();
+    Keep();
     ChatInputLine line =
         takes_commands ? ReadChatInput(reader.get()) : ReadChatMessage(reader.get());
     if (!takes_commands) HintAtCommands(line.text);
@@ -132,10 +142,16 @@ void Chat::Converse() {
     }
     if (next == Next::kLeave && !MayLeave()) next = Next::kGoOn;
   }
+  Keep();
   if (batch_) {
     if (interactive_ || interrupted_ || signals_.Terminated() != 0) batch_->Stop(false);
     WaitForBatch();
   }
+}
+
+void Chat::Keep() {
+  const Status status = kept_.Keep(AllMessages());
+  if (!status.ok()) Say("minisgl: this conversation is not kept: " + status.message());
 }
 
 bool Chat::MayLeave() {

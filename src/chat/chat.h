@@ -20,6 +20,7 @@
 #include "chat/chat_statistics.h"
 #include "chat/chat_tree.h"
 #include "chat/chat_turn.h"
+#include "chat/kept_conversations.h"
 #include "chat/line_editor.h"
 #include "load/model_loader.h"
 #include "load/options.h"
@@ -45,6 +46,8 @@ struct ChatOptions {
   std::string prompt;  // the first message
   std::string system;  // text or @FILE
   std::string load;
+  bool goes_on = false;   // with the conversation that was kept last
+  bool no_save = false;   // keep none
   bool commands = false;  // also if standard input is not a terminal
   ContextOverflow on_overflow = ContextOverflow::kDropTurns;
   bool hide_thinking = false;
@@ -129,6 +132,7 @@ class Chat {
   void Undo(const std::string& arguments);
   void Save(const std::string& arguments);
   void Load(const std::string& arguments);
+  void Sessions(const std::string& arguments);
   void Set(const std::string& arguments);
   void Parameters(const std::string& arguments);
   void Stats(const std::string& arguments);
@@ -140,6 +144,11 @@ class Chat {
 
   void SetSystem(const std::string& text);
   Status LoadFrom(const std::string& path);
+  // Loads a kept conversation, which goes on in its own file.
+  Status GoOnWith(const KeptConversation& conversation);
+  void DeleteKept(const std::string& which, const std::vector<KeptConversation>& list);
+  // Keeps the conversation, if it has changed; says so once if that fails.
+  void Keep();
   int64_t ContextLimit() const;
   std::vector<SessionMessage> AllMessages() const;
 
@@ -172,6 +181,7 @@ class Chat {
   bool offered_to_stop_batch_ = false;
   std::string waiting_text_;  // from /read, for the next message
   std::string file_;          // last used by /save or /load: it may be overwritten
+  KeptConversations kept_;
   ChatBranchList branches_;
   ChatAlternatives alternatives_;
   bool offered_to_leave_ = false;  // Ctrl-C at an empty prompt was answered by a hint

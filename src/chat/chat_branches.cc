@@ -37,6 +37,7 @@ std::string Turns(int64_t count) { return fmt::format("{} turn{}", count, count 
 void Chat::EnterBranch(size_t index) {
   RestoreTurns(branches_.Enter(index, CopyTurns()));
   alternatives_.Clear();
+  kept_.SwitchTo(branches_.current().name, AllMessages());
 }
 
 void Chat::NewBranch(const std::string& arguments) {

@@ -148,9 +148,7 @@ Result<std::vector<SessionMessage>> LoadConversation(const std::string& path) {
   return messages;
 }
 
-Status SaveConversation(const std::string& path, const std::vector<SessionMessage>& messages,
-                        bool overwrite) {
-  if (path == "-") return UsageError("standard output is the conversation; name a file");
+std::string ConversationText(const std::vector<SessionMessage>& messages) {
   std::string text;
   for (const SessionMessage& message : messages) {
     Json line;
@@ -158,6 +156,13 @@ Status SaveConversation(const std::string& path, const std::vector<SessionMessag
     if (!message.reasoning.empty()) line.Set(kReasoningField, message.reasoning);
     text += line.Dump() + '\n';
   }
+  return text;
+}
+
+Status SaveConversation(const std::string& path, const std::vector<SessionMessage>& messages,
+                        bool overwrite) {
+  if (path == "-") return UsageError("standard output is the conversation; name a file");
+  const std::string text = ConversationText(messages);
   struct stat info {};
   const bool exists = stat(path.c_str(), &info) == 0;
   if (exists && !S_ISREG(info.st_mode)) return WriteInPlace(path, text);

@@ -16,6 +16,9 @@ namespace minisgl::chat {
 // there is one.
 Result<std::vector<SessionMessage>> LoadConversation(const std::string& path);
 
+// The lines of a file with these messages.
+std::string ConversationText(const std::vector<SessionMessage>& messages);
+
 // Writes `messages` to `path`: to a new file, which replaces the old one after it is complete and
 // synced. A file that is not empty is replaced only if `overwrite`; otherwise kCannotCreate.
 Status SaveConversation(const std::string& path, const std::vector<SessionMessage>& messages,

@@ -22,6 +22,9 @@ CommandBody AddChatCommand(load::OptionTable* app) {
   app->Add("--load", &options->load, "Continue the conversation in FILE")
       ->TypeName("FILE")
       ->Group(group);
+  app->AddFlag("--continue", &options->goes_on, "Continue the conversation that was kept last")
+      ->Group(group);
+  app->AddFlag("--no-save", &options->no_save, "Do not keep this conversation")->Group(group);
   app->AddFlag("--commands", &options->commands, "Read commands and marks without a terminal too")
       ->Group(group)
       ->Advanced();
@@ -41,6 +44,9 @@ CommandBody AddChatCommand(load::OptionTable* app) {
   load::AddPrefixCacheOptions(app, &options->engine.prefix_cache);
   return [options] {
     term::InstallNotes({options->model.quiet, options->model.verbose});
+    if (options->goes_on && !options->load.empty()) {
+      return term::Fail(UsageError("--continue and --load exclude each other"));
+    }
     if (options->sampling.num_logprobs) {
       return term::Fail(UsageError("--logprobs cannot be used in a chat; use minisgl run --json"));
     }

@@ -331,6 +331,61 @@ TEST_F(ChatTest, AFileIsPutBeforeAMessage) {
       << shown;
 }
 
+TEST_F(ChatTest, AConversationIsKeptAndContinued) {
+  const std::string folder = File("minisgl/sessions");
+  {
+    auto chat = Start({});
+    Say(chat.get(), "What is the capital of France?");
+    Say(chat.get(), "/branch other");
+    Say(chat.get(), "What is the opposite of hot?");
+    chat->Signal(SIGHUP);  // the terminal is closed
+    chat->WaitForExit();
+  }
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    files.push_back(entry.path());
+    EXPECT_EQ(entry.status().permissions(), std::filesystem::perms(0600));
+  }
+  EXPECT_EQ(files.size(), 2u) << "a branch has its own";
+  EXPECT_EQ(std::filesystem::status(folder).permissions(), std::filesystem::perms(0700));
+  auto again = Start({"--continue"});
+  EXPECT_NE(Say(again.get(), "/show").find("The opposite of hot is cold."), std::string::npos);
+  Say(again.get(), "What is the capital of Italy?");
+  const std::string list = Say(again.get(), "/sessions");
+  EXPECT_NE(list.find("  1  "), std::string::npos) << list;
+  EXPECT_NE(list.find("3 turns  What is the capital of France?"), std::string::npos) << list;
+  EXPECT_NE(list.find("1 turn   What is the capital of France?"), std::string::npos) << list;
+  EXPECT_EQ(list.find("  3  "), std::string::npos) << "no third one: " << list;
+  EXPECT_NE(Say(again.get(), "/sessions 2").find("Loaded 2 messages"), std::string::npos);
+  EXPECT_EQ(Say(again.get(), "/show").find("hot"), std::string::npos);
+  EXPECT_NE(Say(again.get(), "/sessions -d 1").find("Deleted 1"), std::string::npos);
+  EXPECT_NE(Say(again.get(), "/sessions -d all").find("Deleted 1"), std::string::npos);
+  EXPECT_NE(Say(again.get(), "/sessions").find("No conversation is kept"), std::string::npos);
+  again->Send("/exit\r");
+  EXPECT_EQ(again->WaitForExit(), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(folder)) << "what was deleted stays deleted";
+}
+
+TEST_F(ChatTest, AConversationThatBeginsAgainKeepsTheOneBefore) {
+  auto chat = Start({});
+  Say(chat.get(), "What is the capital of France?");
+  Say(chat.get(), "/reset");
+  Say(chat.get(), "What is the opposite of hot?");
+  const std::string list = Say(chat.get(), "/sessions");
+  EXPECT_NE(list.find("1 turn   What is the capital of France?"), std::string::npos) << list;
+  EXPECT_NE(list.find("1 turn   What is the opposite of hot?"), std::string::npos) << list;
+}
+
+TEST_F(ChatTest, NothingIsKeptIfThatIsNotWanted) {
+  for (const bool by_option : {true, false}) {
+    auto chat =
+        by_option ? Start({"--no-save"}) : Start({}, "xterm", {{"MINISGL_NO_HISTORY", "1"}});
+    Say(chat.get(), "What is the capital of France?");
+    EXPECT_NE(Say(chat.get(), "/sessions").find("No conversation is kept"), std::string::npos);
+  }
+  EXPECT_FALSE(std::filesystem::exists(File("minisgl/sessions")));
+}
+
 TEST_F(ChatTest, TheCacheIsShownAndEmptied) {
   auto chat = Start({"--page-size", "1"});
   EXPECT_NE(Say(chat.get(), "/cache").find("cached        0 of "), std::string::npos)
