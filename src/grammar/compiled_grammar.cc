@@ -30,8 +30,10 @@ Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::Build(
     const auto id = static_cast<grammar::Id>(terminal);
     const Liveness liveness = FindLiveness(table.get(), id, parts.limits.emptiness_work_max);
     if (liveness == Liveness::kUndecided) {
+      const auto place = parts.place_of.find(static_cast<uint32_t>(terminals.size()));
       return BadInput(
-          "the conditions of a text are too complex: more than {} states of their intersection",
+          "{}the conditions of a text are too complex: more than {} states of their intersection",
+          place == parts.place_of.end() ? "" : place->second + ": ",
           parts.limits.emptiness_work_max);
     }
     terminals.push_back(id);

@@ -57,6 +57,10 @@ Symbol GrammarBuilder::Literal(std::string_view text) {
   return Terminal(impl_->expressions.Literal(text));
 }
 
+void GrammarBuilder::SetPlace(Symbol terminal, std::string place) {
+  impl_->place_of.emplace(terminal.value & ~Impl::kTerminalBit, std::move(place));
+}
+
 bool GrammarBuilder::IsTerminal(Symbol symbol) const {
   return (symbol.value & Impl::kTerminalBit) != 0;
 }

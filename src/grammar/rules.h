@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "minisgl/base/status.h"
@@ -37,7 +38,8 @@ struct GrammarBuilder::Impl {
   Status status;
   ExpressionSet expressions;
   std::vector<ExpressionId> terminals;
-  std::vector<uint32_t> terminal_of;  // by expression; UINT32_MAX if it is none
+  std::vector<uint32_t> terminal_of;                   // by expression; UINT32_MAX if it is none
+  std::unordered_map<uint32_t, std::string> place_of;  // by index of the terminal
   std::vector<Rule> rules;
   size_t num_symbols = 0;
 };

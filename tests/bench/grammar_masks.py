@@ -1,16 +1,19 @@
-"""Compares the masks of bench_grammar_masks with llguidance's: the same grammars, texts and vocabulary.
+"""Compares the masks of bench_grammar_masks with llguidance's and XGrammar's: the same grammars, texts and vocabulary.
 
     python3 tests/bench/grammar_masks.py BENCH VOCABULARY [MASKBENCH COUNT]
 
 BENCH is build/tests/bench_grammar_masks. VOCABULARY is a tekken.json (such as the one in the package
-mistral-common) or a sentencepiece model. MASKBENCH is the folder maskbench/data of
+mistral-common), a sentencepiece model, or NAME.hex with the bytes of a token a line. MASKBENCH is the folder maskbench/data of
 github.com/guidance-ai/jsonschemabench, COUNT the number of its files; without, two made grammars are used. Times are the
 thread's processor time: other processes of a busy machine do not count. Needs the
-package llguidance (and sentencepiece for a model of it).
+package llguidance (and sentencepiece for a model of it); XGrammar is measured if xgrammar is installed and schemas are used.
 """
 import base64
+import importlib.util
 import json
+import os
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -58,6 +61,8 @@ WS: / ?/
 
 
 def vocabulary_of(path):
+    if path.suffix == ".hex":
+        return [bytes.fromhex(line) for line in path.read_text().splitlines()]
     if path.suffix == ".json":
         data = json.loads(path.read_text())
         size = data["config"]["default_vocab_size"]
@@ -147,6 +152,48 @@ def run_llguidance(tokens, cases):
     return results
 
 
+def run_xgrammar(tokens, cases, seconds_max=20):
+    """Each case in a process of its own: some schemas end it, some take minutes."""
+    import numpy
+    import xgrammar
+    cut = Cutter(tokens)
+    info = xgrammar.TokenizerInfo(tokens, stop_token_ids=[len(tokens) - 1])
+    results = []
+    for case in cases:
+        with tempfile.NamedTemporaryFile("r") as file:
+            child = os.fork()
+            if child == 0:
+                signal.alarm(seconds_max)
+                Path(file.name).write_text(json.dumps(run_xgrammar_case(xgrammar, numpy, info, cut, case, len(tokens))))
+                os._exit(0)
+            _, status = os.waitpid(child, 0)
+            text = file.read()
+        results.append(json.loads(text) if text else {"name": case["name"], "error": f"ended with status {status}"})
+    return results
+
+
+def run_xgrammar_case(xgrammar, numpy, info, cut, case, num_tokens):
+    compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
+    begin = time.process_time()
+    try:
+        grammar = compiler.compile_json_schema(json.dumps(case["json_schema"]), strict_mode=False)
+    except Exception as error:
+        return {"name": case["name"], "error": str(error)}
+    compile_us = (time.process_time() - begin) * 1e6
+    mask = numpy.zeros((1, (num_tokens + 31) // 32), dtype=numpy.int32)
+    times, accepted = [], True
+    for text in case["texts"]:
+        matcher = xgrammar.GrammarMatcher(grammar)
+        for token in cut(text.encode()) + [num_tokens - 1]:
+            begin = time.process_time()
+            matcher.fill_next_token_bitmask(mask)
+            times.append((time.process_time() - begin) * 1e6)
+            if not matcher.accept_token(token):
+                accepted = False
+                break
+    return {"name": case["name"], "compile_us": compile_us, "accepted": accepted, "mask_us": times}
+
+
 def describe(times):
     times = sorted(times)
     p99 = times[min(len(times) - 1, int(len(times) * 0.99))]
@@ -165,22 +212,23 @@ def cases_of_maskbench(folder, count):
     return cases
 
 
-def print_case(own, other):
-    for who, result in ("minisgl", own), ("llguidance", other):
+def print_case(results):
+    for who, result in results.items():
         if "error" in result:
-            print(f"{own['name']:10} {who:10} {result['error'][:200]}")
+            print(f"{result['name']:10} {who:10} {result['error'][:200]}")
         else:
-            print(f"{own['name']:10} {who:10} compile {result['compile_us']:7.0f} us  {describe(result['mask_us'])}  "
+            print(f"{result['name']:10} {who:10} compile {result['compile_us']:7.0f} us  {describe(result['mask_us'])}  "
                   f"{len(result['mask_us'])} masks, accepted {result['accepted']}")
 
 
-def print_all(ours, theirs):
-    both = [(own, other) for own, other in zip(ours, theirs) if own.get("accepted") and other.get("accepted")]
-    print(f"{len(ours)} cases, {len(both)} accepted by both; "
-          f"refused: minisgl {sum('error' in r for r in ours)}, llguidance {sum('error' in r for r in theirs)}")
-    for who, index in ("minisgl", 0), ("llguidance", 1):
-        masks = [us for pair in both for us in pair[index]["mask_us"]]
-        compiles = sorted(pair[index]["compile_us"] for pair in both)
+def print_all(runs):
+    num_cases = len(runs["minisgl"])
+    common = [i for i in range(num_cases) if all(run[i].get("accepted") for run in runs.values())]
+    print(f"{num_cases} cases, {len(common)} accepted by all; refused, failed or without a valid text: ",
+          ", ".join(f"{who} {sum(not result.get('accepted') for result in run)}" for who, run in runs.items()))
+    for who, run in runs.items():
+        masks = [us for i in common for us in run[i]["mask_us"]]
+        compiles = sorted(run[i]["compile_us"] for i in common)
         print(f"{who:10} {len(masks)} masks: {describe(masks)}; compile median {compiles[len(compiles) // 2]:.0f} "
               f"p99 {compiles[int(len(compiles) * 0.99)]:.0f} us")
 
@@ -195,12 +243,14 @@ def main():
         rows.write_text("".join(json.dumps(case) + "\n" for case in cases))
         answer = subprocess.run([bench, words, rows], stdout=subprocess.PIPE, text=True, check=True)
     ours = [json.loads(line) for line in answer.stdout.splitlines()]
-    theirs = run_llguidance(tokens, cases)
+    runs = {"minisgl": ours, "llguidance": run_llguidance(tokens, cases)}
+    if "json_schema" in cases[0] and importlib.util.find_spec("xgrammar"):
+        runs["XGrammar"] = run_xgrammar(tokens, cases)
     print(f"{len(tokens)} tokens")
     if len(cases) <= 10:
-        for own, other in zip(ours, theirs):
-            print_case(own, other)
-    print_all(ours, theirs)
+        for i in range(len(cases)):
+            print_case({who: run[i] for who, run in runs.items()})
+    print_all(runs)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,8 @@ TEST(JsonSchemaRefusals, NameTheKeywordAndItsPlace) {
       {R"({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"not": {"$ref": "#"}}}})",
        "defined by itself"},
       {R"({"type": "array", "uniqueItems": true})", "\"uniqueItems\" is supported where"},
+      {R"({"properties": {"a": {"items": {"type": "array", "uniqueItems": true}}}})",
+       "#/properties/a/items: \"uniqueItems\" is supported where"},
       {"false", "no text matches"},
       {R"({"type": "string", "minLength": 3, "maxLength": 2})", "no text matches"},
       {R"({"type": "object", "minProperties": 2, "maxProperties": 1})", "no text matches"},
@@ -49,6 +51,20 @@ TEST(JsonSchemaRefusals, NameTheKeywordAndItsPlace) {
     const std::string refusal = JsonSchemaRefusal(schema);
     EXPECT_NE(refusal.find(message), std::string::npos) << schema << ": " << refusal;
   }
+}
+
+// Found to be too complex after the schema is read, when its text is gone.
+TEST(JsonSchemaRefusals, NameThePlaceOfConditionsThatAreTooComplex) {
+  GrammarLimits limits;
+  limits.emptiness_work_max = 1000;
+  const auto grammar = CompileJsonSchema(
+      R"({"properties": {"a": {"items": {"type": "string", "allOf": [
+          {"pattern": "^(a|b)*a(a|b){18}$"}, {"pattern": "^(a|b)*b(a|b){18}$"}]}}}})",
+      {}, limits);
+  ASSERT_FALSE(grammar.ok());
+  EXPECT_EQ(grammar.status().message(),
+            "#/properties/a/items: the conditions of a text are too complex: more than 1000 states "
+            "of their intersection");
 }
 
 TEST(JsonSchemaRefusals, MisspeltKeywordsGetAWarning) {

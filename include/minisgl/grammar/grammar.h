@@ -71,6 +71,8 @@ class GrammarBuilder {
   // Equal expressions are one terminal. A terminal may match the empty text.
   Symbol Terminal(ExpressionId expression);
   Symbol Literal(std::string_view text);
+  // Where `terminal` comes from, for messages. The first one that is set stays.
+  void SetPlace(Symbol terminal, std::string place);
   bool IsTerminal(Symbol symbol) const;
   // The expression of a terminal. REQUIRES IsTerminal(symbol).
   ExpressionId ExpressionOf(Symbol symbol) const;

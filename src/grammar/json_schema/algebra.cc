@@ -20,12 +20,22 @@ Algebra::Algebra(ExpressionSet& set, bool exponents, const AlgebraLimits& limits
   nodes_.push_back({Kind::kTrue, {}, nullptr, std::make_shared<const Normal>(Any())});
 }
 
-void Algebra::Fail(std::string message) {
+void Algebra::Fail(std::string_view message) {
+  if (place_ != nullptr) return Fail(*place_, message);
   if (status_.ok()) status_ = BadInput("{}", message);
 }
 
 void Algebra::Fail(const SchemaValue& place, std::string_view message) {
-  Fail(fmt::format("{}: {}", place.Pointer(), message));
+  if (status_.ok()) status_ = BadInput("{}: {}", place.Pointer(), message);
+}
+
+const SchemaValue* Algebra::PlaceOf(Term term) const {
+  // Operands are older than what is made of them; only the first ones are looked at.
+  for (;;) {
+    const Node& node = nodes_[static_cast<size_t>(term)];
+    if (node.schema != nullptr || node.operands.empty()) return node.schema;
+    term = node.operands[0];
+  }
 }
 
 bool Algebra::Spend(uint64_t work) {
@@ -34,7 +44,7 @@ bool Algebra::Spend(uint64_t work) {
   if (work_ > limits_.work_max) Fail("the schema's combinations are too many to compile");
   if (set_->memory_bytes() > limits_.expression_bytes_max)
     Fail("the schema's patterns and names are too complex together");
-  if (status_.ok() && !set_->status().ok()) status_ = set_->status();
+  if (!set_->status().ok()) Fail(set_->status().message());
   return status_.ok();
 }
 
@@ -127,9 +137,11 @@ std::shared_ptr<const Normal> Algebra::NormalOf(Term term) {
   if (!Spend(1)) return failed();
   if (node(term).in_progress) {
     if (asking_ == 0) {
-      Fail(node(term).schema != nullptr
-               ? fmt::format("{}: the schema is defined by itself", node(term).schema->Pointer())
-               : "a schema is defined by itself");
+      if (node(term).schema != nullptr) {
+        Fail(*node(term).schema, "the schema is defined by itself");
+      } else {
+        Fail("a schema is defined by itself");
+      }
       return failed();
     }
     met_itself_ = true;
@@ -166,8 +178,12 @@ Normal Algebra::Compute(Term term) {
     }
     case Kind::kNot:
       return Complement(*NormalOf(operands[0]));
-    case Kind::kSchema:
-      return compile_(*node(term).schema);
+    case Kind::kSchema: {
+      const SchemaValue* const before = std::exchange(place_, node(term).schema);
+      Normal normal = compile_(*place_);
+      if (ok()) place_ = before;
+      return normal;
+    }
     default:
       return *node(term).normal;
   }

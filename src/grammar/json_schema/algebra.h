@@ -35,7 +35,8 @@ class Algebra {
 
   const Status& status() const { return status_; }
   bool ok() const { return status_.ok(); }
-  void Fail(std::string message);
+  // At the schema that is being compiled, if that is known.
+  void Fail(std::string_view message);
   void Fail(const SchemaValue& place, std::string_view message);
   // Counts work; false once there was too much of it.
   bool Spend(uint64_t work);
@@ -49,6 +50,11 @@ class Algebra {
   Term Not(Term operand);
   Term OfSchema(const SchemaValue& schema);
   Term OfNormal(Normal normal);
+
+  // Where a term comes from; the first of its parts that comes from a schema. Null if none does.
+  const SchemaValue* PlaceOf(Term term) const;
+  // The schema that is being compiled from here on.
+  void SetPlace(const SchemaValue* place) { place_ = place; }
 
   // Fails for a term that is defined by itself: {"$ref": "#"}.
   std::shared_ptr<const Normal> NormalOf(Term term);
@@ -122,6 +128,7 @@ class Algebra {
   AlgebraLimits limits_;
   Compile compile_;
   Status status_;
+  const SchemaValue* place_ = nullptr;
   uint64_t work_ = 0;
   int depth_ = 0;
   // While IsEmpty() runs, a term that is defined by itself is no error: the answer is that nothing

@@ -73,18 +73,31 @@ Symbol Emitter::SymbolOf(Term term) {
   std::shared_ptr<const Normal> normal = algebra_->NormalOf(term);
   Symbol symbol;
   if (normal->arrays.empty() && normal->objects.empty()) {
-    symbol = builder_->Terminal(Scalars(*normal));
+    symbol = ScalarsSymbol(term, Scalars(*normal));
   } else {
     symbol = Rule("value");
-    undefined_.emplace_back(symbol, std::move(normal));
+    undefined_.push_back({symbol, term, std::move(normal)});
   }
   symbols_.emplace(term, symbol);
   return symbol;
 }
 
-void Emitter::Define(Symbol rule, const Normal& normal) {
+// A terminal whose place is named if it turns out to be too complex.
+Symbol Emitter::ScalarsSymbol(Term term, ExpressionId scalars) {
+  const Symbol symbol = builder_->Terminal(scalars);
+  const SchemaValue* const place = algebra_->PlaceOf(term);
+  if (place != nullptr) builder_->SetPlace(symbol, place->Pointer());
+  return symbol;
+}
+
+void Emitter::Define(const Undefined& undefined) {
+  const Symbol rule = undefined.rule;
+  const Normal& normal = *undefined.normal;
+  algebra_->SetPlace(algebra_->PlaceOf(undefined.term));
   const ExpressionId scalars = Scalars(normal);
-  if (scalars != set().Nothing()) builder_->AddAlternative(rule, {builder_->Terminal(scalars)});
+  if (scalars != set().Nothing()) {
+    builder_->AddAlternative(rule, {ScalarsSymbol(undefined.term, scalars)});
+  }
   for (const ArrayShape& shape : normal.arrays) {
     if (algebra_->IsEmpty(shape)) continue;
     if (shape.unique) {
@@ -103,9 +116,9 @@ void Emitter::Define(Symbol rule, const Normal& normal) {
 Symbol Emitter::Emit(Term root) {
   const Symbol symbol = SymbolOf(root);
   while (!undefined_.empty() && CountPlace()) {
-    const auto [rule, normal] = std::move(undefined_.back());
+    const Undefined undefined = std::move(undefined_.back());
     undefined_.pop_back();
-    Define(rule, *normal);
+    Define(undefined);
   }
   return symbol;
 }

@@ -36,7 +36,14 @@ class Emitter {
   bool CountPlace();
 
  private:
-  void Define(Symbol rule, const Normal& normal);
+  struct Undefined {
+    Symbol rule;
+    Term term;
+    std::shared_ptr<const Normal> normal;
+  };
+
+  void Define(const Undefined& rule);
+  Symbol ScalarsSymbol(Term term, ExpressionId scalars);
 
   Algebra* algebra_;
   GrammarBuilder* builder_;
@@ -44,7 +51,7 @@ class Emitter {
   ExpressionId blanks_;
   ExpressionId quote_;
   std::map<Term, Symbol> symbols_;
-  std::vector<std::pair<Symbol, std::shared_ptr<const Normal>>> undefined_;
+  std::vector<Undefined> undefined_;
   size_t places_ = 0;
 };
 
