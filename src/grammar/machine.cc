@@ -139,7 +139,10 @@ uint32_t Machine::ComputeState(uint32_t state, uint32_t byte_class) {
     }
   }
   const Finish finish = FinishTerminals();
-  if (finish.is_too_large) return kDeadState;
+  if (finish.is_too_large) {
+    states_[state].at_limit = true;
+    return kDeadState;
+  }
   if (finish.node != kRootNode) {
     const uint32_t lexer = cores_[nodes_[finish.node].core].lexer_start;
     if (lexers_[lexer].num_pairs > 0) new_lanes_.push_back({finish.node, lexer});

@@ -92,6 +92,10 @@ class Machine {
   // The bytes that may follow, or the first `count_max` of them.
   ByteSet NextBytes(uint32_t state, int count_max = 256);
 
+  // True if a text could go on from here, but for the limit of items. REQUIRES that NextBytes or a
+  // mask found no byte to go on with.
+  bool IsAtLimit(uint32_t state) const { return states_[state].at_limit; }
+
   // States that must stay valid: `Trim` changes their ids. REQUIRES mutex, as all.
   void AddRoot(std::vector<uint32_t>* states) { roots_.emplace(states, true); }
   void RemoveRoot(std::vector<uint32_t>* states) { roots_.erase(states); }
@@ -206,6 +210,7 @@ class Machine {
     uint32_t only_next = kUnknown;
     uint16_t only_class = UINT16_MAX;
     bool accepting = false;
+    bool at_limit = false;  // after some byte there would be more items than a state may have
   };
   struct FinishedTerminal {
     uint32_t node, terminal;

@@ -121,6 +121,7 @@ class Machine::Copier {
         lanes.push_back({node_ids_[lane.node], lexer_ids_[lane.lexer]});
       }
       ids[state] = machine_.InternState(&lanes, states_[state].accepting);
+      machine_.states_[ids[state]].at_limit = states_[state].at_limit;
     }
     machine_.start_state_ = ids[machine_.start_state_];
     for (const auto& [states, unused] : machine_.roots_) {

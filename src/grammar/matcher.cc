@@ -85,7 +85,16 @@ bool Matcher::IsAccepting() const {
 bool Matcher::MustEnd() const {
   Machine& machine = grammar_->machine();
   const std::lock_guard lock(machine.mutex);
-  return machine.IsAccepting(states_.back()) && machine.NextBytes(states_.back(), 1).empty();
+  const uint32_t state = states_.back();
+  return machine.IsAccepting(state) && machine.NextBytes(state, 1).empty() &&
+         !machine.IsAtLimit(state);
+}
+
+bool Matcher::IsAtLimit() const {
+  Machine& machine = grammar_->machine();
+  const std::lock_guard lock(machine.mutex);
+  const uint32_t state = states_.back();
+  return machine.NextBytes(state, 1).empty() && machine.IsAtLimit(state);
 }
 
 void Matcher::RollbackTo(size_t num_bytes) {

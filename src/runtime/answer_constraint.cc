@@ -89,6 +89,8 @@ MaskOutcome AnswerConstraint::FillMask(std::span<uint32_t> mask, int64_t* work_l
   if (ended_) return MaskOutcome::kNone;
   if (!FillText(mask, work_left)) return MaskOutcome::kLater;
   bool any = std::any_of(mask.begin(), mask.end(), [](uint32_t word) { return word != 0; });
+  // Not an end of the text: what could follow is not known.
+  if (!any && matcher_.IsAtLimit()) return MaskOutcome::kNone;
   const bool may_end = matcher_.IsAccepting();
   for (const TokenId id : stop_ids_) {
     const auto word = static_cast<size_t>(id) / 32;

@@ -301,6 +301,18 @@ TEST(Matcher, AmbiguityBeyondTheLimitEndsTheText) {
   EXPECT_EQ(MatchText(*grammar, std::string(20, 'a'), &accepted), 20u);
   EXPECT_TRUE(accepted);
   EXPECT_LT(MatchText(*grammar, std::string(200, 'a'), &accepted), 60u);
+  // The text could end there, but it is not said that it must.
+  Matcher matcher(grammar);
+  EXPECT_FALSE(matcher.IsAtLimit());
+  matcher.AcceptPrefix(std::string(200, 'a'));
+  EXPECT_TRUE(matcher.IsAccepting());
+  EXPECT_TRUE(matcher.NextBytes().empty());
+  EXPECT_TRUE(matcher.IsAtLimit());
+  EXPECT_FALSE(matcher.MustEnd());
+  Matcher whole(*CompileGrammar({GrammarKind::kChoice, "", {"a"}}));
+  ASSERT_TRUE(whole.Accept("a"));
+  EXPECT_TRUE(whole.MustEnd());
+  EXPECT_FALSE(whole.IsAtLimit());
 }
 
 }  // namespace

@@ -386,6 +386,30 @@ std::vector<GrammarOutcome> WaitForOutcome(GrammarCompiler* compiler, RequestId 
   return all;
 }
 
+// What follows there is not known, so the answer fails: it is no whole text that stops.
+TEST_F(GrammarRuntimeTest, AnAnswerAtTheParsersLimitDoesNotEndAsAText) {
+  GrammarLimits limits;
+  limits.state_items_max = 50;
+  const auto grammar =
+      CompileGrammar({GrammarKind::kGbnf, R"(root ::= root root | "a")", {}}, limits);
+  ASSERT_TRUE(grammar.ok()) << grammar.status().message();
+  const auto vocabulary =
+      std::make_shared<GrammarVocabulary>(tokenizer_.get(), tokenizer_->vocab_size(), false);
+  AnswerConstraint constraint(*grammar, vocabulary, {end_});
+  const TokenId a = tokenizer_->IdOf("a").value();
+  MaskOutcome outcome = MaskOutcome::kMade;
+  for (int i = 0; i < 200 && outcome == MaskOutcome::kMade; ++i) {
+    ASSERT_FALSE(constraint.MustEnd()) << i;
+    std::vector<uint32_t> mask(static_cast<size_t>(tokenizer_->vocab_size() + 31) / 32);
+    outcome = Fill(&constraint, mask);
+    if (outcome == MaskOutcome::kMade) {
+      ASSERT_TRUE(constraint.Accept(a)) << i;
+    }
+  }
+  EXPECT_EQ(outcome, MaskOutcome::kNone);
+  EXPECT_TRUE(constraint.MayEnd());
+}
+
 TEST_F(GrammarRuntimeTest, HeavyGrammarsHoldUpEachOtherAlone) {
   GrammarCompiler compiler(tokenizer_.get(), tokenizer_->vocab_size(), [] {});
   for (RequestId id = 1; id <= 12; ++id) {

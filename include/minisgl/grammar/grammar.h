@@ -46,7 +46,8 @@ struct GrammarLimits {
   size_t symbols_max = 2'000'000;  // symbols in all alternatives
   // Derivatives explored to decide whether an intersection or a complement can still match.
   size_t emptiness_work_max = 200'000;
-  // Items of one state: a place of a very ambiguous grammar may have more; no text passes there.
+  // Items of one state: a place of a very ambiguous grammar may have more; no text passes there
+  // (Matcher::IsAtLimit).
   size_t state_items_max = 4'000;
   // Tables beyond this are built anew from the states in use. Only speed depends on it.
   size_t table_bytes_max = size_t{64} << 20;

@@ -34,6 +34,9 @@ class Matcher {
   bool IsAccepting() const;
   // True if nothing may follow but the end. Then IsAccepting() is true, too.
   bool MustEnd() const;
+  // True if texts of the grammar go on from here, and none is found within
+  // GrammarLimits::state_items_max: the grammar is too ambiguous. Then MustEnd() is false.
+  bool IsAtLimit() const;
 
   size_t num_bytes() const { return states_.size() - 1; }  // accepted since the beginning
   // Goes back to the state after the first `num_bytes` bytes. REQUIRES num_bytes <= num_bytes().
