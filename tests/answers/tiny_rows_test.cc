@@ -123,7 +123,8 @@ TEST_P(TinyRowsTest, SharePrefixesAsTheDemoModelDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TinyRowsTest,
-                         testing::Values("gemma4_text", "lfm2_moe", "deepseek_v2", "glm4_moe_lite"),
+                         testing::Values("gemma4_text", "lfm2_moe", "qwen3_next",
+                                         "granitemoehybrid", "deepseek_v2"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
