@@ -114,6 +114,7 @@ void ReadDeltaNet(FieldReader* reader, ModelConfig* config) {
   ReadDeltaSizes(reader, fallback, config);
   config->attention_gate = true;
   config->gate_in_query = true;
+  CheckNeutral(reader, "attn_output_gate", Json(true), "only true is supported");
   CheckHasAttention(reader, reader->Find("layer_types") ? "layer_types" : "full_attention_interval",
                     *config);
 }

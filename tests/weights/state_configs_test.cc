@@ -230,6 +230,7 @@ TEST(StateConfigsTest, WhatCannotBeIsRefusedByName) {
   EXPECT_EQ(RefusedKey(kQwen3Next, R"({"linear_num_value_heads": 24})"), "linear_num_value_heads");
   EXPECT_EQ(RefusedKey(kQwen3Next, R"({"num_hidden_layers": 3})"), "full_attention_interval");
   EXPECT_EQ(RefusedKey(kQwen3Next, R"({"hidden_act": "gelu"})"), "hidden_act");
+  EXPECT_EQ(RefusedKey(kQwen3Next, R"({"attn_output_gate": false})"), "attn_output_gate");
   EXPECT_EQ(RefusedKey(kGraniteHybrid, R"({"mamba_n_heads": 50})"), "mamba_n_heads");
   EXPECT_EQ(RefusedKey(kGraniteHybrid, R"({"mamba_d_head": 32})"), "mamba_n_heads");
   EXPECT_EQ(RefusedKey(kGraniteHybrid, R"({"layer_types": null})"), "layer_types");
