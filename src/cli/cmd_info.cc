@@ -17,6 +17,7 @@
 #include "batch/row_prompt.h"
 #include "cli/commands.h"
 #include "cli/gguf_info.h"
+#include "cli/stored_format.h"
 #include "load/model_loader.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/utf8.h"
@@ -180,17 +181,6 @@ void DescribeModel(const std::string& source, const ModelConfig& config, std::st
                        config.tie_word_embeddings ? "tied" : "separate"),
            out);
   InfoLine("context", fmt::format("{} tokens", config.max_seq_len), out);
-}
-
-// "bf16", or "compressed-tensors: int4, groups of 32".
-std::string StoredFormat(const ModelConfig& config) {
-  const QuantizationConfig& quantization = config.quantization;
-  if (quantization.empty()) return DTypeName(config.dtype);
-  std::string schemes;
-  for (const QuantScheme& scheme : quantization.schemes) {
-    schemes += fmt::format("{}{}", schemes.empty() ? "" : "; ", scheme.Name());
-  }
-  return fmt::format("{}: {}", quantization.method, schemes);
 }
 
 // What becomes of the codes of a quantized checkpoint.

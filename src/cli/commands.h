@@ -21,6 +21,7 @@ CommandBody AddRunCommand(load::OptionTable* app);
 CommandBody AddChatCommand(load::OptionTable* app);
 CommandBody AddBenchCommand(load::OptionTable* app);
 CommandBody AddInfoCommand(load::OptionTable* app);
+CommandBody AddModelsCommand(load::OptionTable* app);
 CommandBody AddPlanCommand(load::OptionTable* app);
 CommandBody AddReportCommand(load::OptionTable* app);
 CommandBody AddScoreCommand(load::OptionTable* app);

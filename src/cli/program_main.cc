@@ -39,6 +39,7 @@ constexpr Subcommand kSubcommands[] = {
     {"chat", "Talk to the model", AddChatCommand},
     {"bench", "Measure the program on this machine", AddBenchCommand},
     {"info", "Show a model, the device and the memory plan; load nothing", AddInfoCommand},
+    {"models", "List the models in the hub cache, and whether they run", AddModelsCommand},
     {"plan", "Estimate what running a prompt file would take; load nothing", AddPlanCommand},
     {"report", "Draw runs from their summary files", AddReportCommand},
     {"tokenize", "Show the model's input: text after the template, and token ids",

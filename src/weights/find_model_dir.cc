@@ -53,18 +53,9 @@ bool IsHubName(std::string_view name) {
   });
 }
 
-fs::path HubCacheDir() {
-  if (const std::string cache = EnvironmentVariable("HF_HUB_CACHE"); !cache.empty()) return cache;
-  if (const std::string home = EnvironmentVariable("HF_HOME"); !home.empty())
-    return fs::path(home) / "hub";
-  std::string base = EnvironmentVariable("XDG_CACHE_HOME");
-  if (base.empty()) base = EnvironmentVariable("HOME") + "/.cache";
-  return fs::path(base) / "huggingface" / "hub";
-}
-
 // The snapshot of `owner/name` in the hub cache that refs/main names, or the only one.
 Result<std::string> FindInHubCache(const std::string& owner, const std::string& name) {
-  const fs::path repo = HubCacheDir() / ("models--" + owner + "--" + name);
+  const fs::path repo = fs::path(HubCacheDir()) / ("models--" + owner + "--" + name);
   const fs::path snapshots = repo / "snapshots";
   if (const Result<std::string> ref = ReadFile((repo / "refs" / "main").string(), 4096); ref.ok()) {
     std::string commit = *ref;
@@ -82,7 +73,7 @@ Result<std::string> FindInHubCache(const std::string& owner, const std::string& 
     return MakeStatus(StatusCode::kNoInput,
                       "{}/{}: no such directory, and not in the hub cache ({}); download the model "
                       "or give its directory",
-                      owner, name, Visible(HubCacheDir().string(), 400));
+                      owner, name, Visible(HubCacheDir(), 400));
   }
   return BadInput(
       "{}/{}: the hub cache holds {} snapshots and refs/main names none; give the "
@@ -110,6 +101,15 @@ Status CheckIsNotHubFolder(const fs::path& dir) {
 }
 
 }  // namespace
+
+std::string HubCacheDir() {
+  if (std::string cache = EnvironmentVariable("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = EnvironmentVariable("HF_HOME"); !home.empty())
+    return (fs::path(home) / "hub").string();
+  std::string base = EnvironmentVariable("XDG_CACHE_HOME");
+  if (base.empty()) base = EnvironmentVariable("HOME") + "/.cache";
+  return (fs::path(base) / "huggingface" / "hub").string();
+}
 
 bool HasGgufName(const std::string& path) {
   std::string extension = fs::path(path).extension().string();

@@ -60,6 +60,9 @@ SUBCOMMANDS = {
     "cache": ("ls", "verify", "clear"),
 }
 
+# Commands that stand in the page of another one.
+ALSO_IN_PAGE = {"info": ("models",)}
+
 COLUMNS_MAX = 100
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
@@ -369,6 +372,8 @@ def check_manual():
         options = options_of([command])
         for subcommand in SUBCOMMANDS.get(command, ()):
             options |= options_of([command, subcommand])
+        for other in ALSO_IN_PAGE.get(command, ()):
+            options |= options_of([other])
         for option in sorted(options):
             if not re.search(re.escape(option) + r"(?![\w-])", page + shared):
                 yield f"minisgl {command} {option}: in --help-all, not in its manual page"

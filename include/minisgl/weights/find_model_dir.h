@@ -10,10 +10,14 @@
 
 namespace minisgl {
 
-// The directory that `model` names: a directory, or the snapshot of owner/name in the hub cache
-// ($HF_HUB_CACHE, $HF_HOME/hub, or huggingface/hub in the user's cache). The snapshot is the one in
-// refs/main, or the only one. kNoInput if it does not exist; kBadInput for a GGUF file, for a
-// directory that holds one in place of config.json, and for the folder of snapshots itself.
+// The hub cache: $HF_HUB_CACHE, $HF_HOME/hub, or huggingface/hub in the user's cache. It need not
+// exist.
+std::string HubCacheDir();
+
+// The directory that `model` names: a directory, or the snapshot of owner/name in the hub cache:
+// the one that refs/main names, or the only one. kNoInput if it does not exist; kBadInput for a
+// GGUF file, for a directory that holds one in place of config.json, and for the folder of
+// snapshots itself.
 Result<std::string> FindModelDir(const std::string& model);
 
 // True if the name of the file ends as those of GGUF files do, in any case of letters.
