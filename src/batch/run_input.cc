@@ -350,6 +350,18 @@ Result<std::string> SystemText(const std::string& option, bool strip_line_breaks
   return term::Utf8OrWarn(std::move(text), option.substr(1));
 }
 
+Result<std::string> PromptOptionText(const std::string& option, bool is_raw) {
+  if (!option.starts_with('@')) return term::Utf8OrWarn(option, "--prompt");
+  if (option.starts_with("@@")) return term::Utf8OrWarn(option.substr(1), "--prompt");
+  auto text = ReadFile(option.substr(1), kRowBytesMax);
+  if (!text.ok()) {
+    return MakeStatus(text.status().code(), "--prompt: {}; @@ begins a text with @",
+                      text.status().message());
+  }
+  if (!is_raw && text->ends_with('\n')) text->pop_back();
+  return term::Utf8OrWarn(std::move(text).value(), option.substr(1));
+}
+
 std::string NoRows(const LineReader& reader) {
   return fmt::format("{}: has no rows; there is nothing to answer", reader.name());
 }

@@ -130,6 +130,10 @@ std::string NoRows(const LineReader& reader);
 // without the line breaks at its end.
 Result<std::string> SystemText(const std::string& option, bool strip_line_breaks = false);
 
+// The text of --prompt: of the option, or of the file that it names as "@FILE", without the line
+// break at its end unless `is_raw`. "@@" begins a text with "@".
+Result<std::string> PromptOptionText(const std::string& option, bool is_raw);
+
 // Reads all of standard input by term::ReadAll. Ill-formed UTF-8 is replaced and logged as a
 // warning. `may_be_left`: the message about waiting mentions --no-stdin.
 Result<std::string> ReadStandardInput(bool may_be_left);

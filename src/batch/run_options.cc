@@ -129,7 +129,7 @@ void AddInputOptions(load::OptionTable* app, RunOptions* options) {
       ->Group(input);
   app->Add("-p,--prompt", &options->prompt,
            "Answer TEXT, after standard input if that is no terminal")
-      ->TypeName("TEXT")
+      ->TypeName("TEXT|@FILE")
       ->Group(input);
   app->Add("--system", &options->system,
            "System message for -p, or with --chat for the prompts of rows")

@@ -87,6 +87,8 @@ Status Chat::Prepare() {
                              batch::SystemText(options_.system, /*strip_line_breaks=*/true));
     SetSystem(system);
   }
+  MINISGL_ASSIGN_OR_RETURN(first_prompt_,
+                           batch::PromptOptionText(options_.prompt, /*is_raw=*/false));
   return Status();
 }
 
@@ -107,8 +109,7 @@ int Chat::Run() {
 }
 
 void Chat::Converse() {
-  Next next = options_.prompt.empty() ? Next::kGoOn
-                                      : Message(term::Utf8OrWarn(options_.prompt, "--prompt"));
+  Next next = options_.prompt.empty() ? Next::kGoOn : Message(first_prompt_);
   const std::unique_ptr<PromptReader> reader = MakePromptReader(&signals_, HistoryPath());
   reader->set_status([this] {
     RecordSample(false);

@@ -43,7 +43,7 @@ struct ChatOptions {
   load::SamplingOptions sampling;
   load::ReportOptions reports;
   bool force = false;  // replace report files that are not empty
-  std::string prompt;  // the first message
+  std::string prompt;  // the first message, or @FILE
   std::string system;  // text or @FILE
   std::string load;
   bool goes_on = false;   // with the conversation that was kept last
@@ -179,6 +179,7 @@ class Chat {
   std::unique_ptr<ChatBatch> batch_;     // the last batch
   bool reported_batch_end_ = true;
   bool offered_to_stop_batch_ = false;
+  std::string first_prompt_;  // of the options
   std::string waiting_text_;  // from /read, for the next message
   std::string file_;          // last used by /save or /load: it may be overwritten
   KeptConversations kept_;

@@ -14,7 +14,7 @@ CommandBody AddChatCommand(load::OptionTable* app) {
   const auto options = std::make_shared<chat::ChatOptions>();
   const std::string group = "Conversation";
   app->Add("-p,--prompt", &options->prompt, "Send TEXT as the first turn")
-      ->TypeName("TEXT")
+      ->TypeName("TEXT|@FILE")
       ->Group(group);
   app->Add("--system", &options->system, "System message, or @ and the file that holds it")
       ->TypeName("TEXT|@FILE")

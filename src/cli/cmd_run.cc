@@ -64,7 +64,8 @@ struct Job {
 // Joins standard input and -p into one text: the document first, the question last.
 Result<std::string> PromptText(const batch::RunOptions& options) {
   const bool reads_stdin = !options.no_stdin && isatty(STDIN_FILENO) == 0;
-  const std::string prompt = term::Utf8OrWarn(options.prompt.value_or(""), "--prompt");
+  MINISGL_ASSIGN_OR_RETURN(const std::string prompt,
+                           batch::PromptOptionText(options.prompt.value_or(""), options.raw));
   if (!reads_stdin) {
     if (!options.prompt) {
       return UsageError("no prompt; give -p TEXT, --file F, or text on standard input");

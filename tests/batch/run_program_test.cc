@@ -179,6 +179,15 @@ TEST_F(RunProgramTest, StandardInputIsThePromptOrPrecedesIt) {
   ExpectFails(RunModel({"--no-stdin"}), 64, "no prompt");
 }
 
+TEST_F(RunProgramTest, ThePromptMayBeAFile) {
+  const std::string file = folder_.Write("question", std::string(kPeru) + "\n");
+  EXPECT_EQ(RunModel({"-p", "@" + file}).out, std::string(kLima) + "\n");
+  EXPECT_EQ(RunModel({"--raw", "-p", "@" + file}).out,
+            RunModel({"--raw", "-p", std::string(kPeru) + "\n"}).out);
+  EXPECT_EQ(RunModel({"-p", "@@" + file}).exit_code, 0) << "a text";
+  ExpectFails(RunModel({"-p", "@" + file + ".none"}), 66, "@@ begins a text with @");
+}
+
 TEST_F(RunProgramTest, OnePromptAsARowAndRaw) {
   const std::vector<Json> rows = Rows(RunModel({"--json", "-p", kPeru}).out);
   ASSERT_EQ(rows.size(), 1u);
