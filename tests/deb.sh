@@ -77,6 +77,7 @@ Architecture: $architecture
 Maintainer: The minisgl project <minisgl@localhost>
 Installed-Size: $(du -sk "$stage/tree/usr" | cut -f1)
 Depends: $needed
+Recommends: libcurl4t64 | libcurl4, ca-certificates
 Section: science
 Priority: optional
 Description: language models in the terminal

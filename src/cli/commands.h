@@ -23,6 +23,7 @@ CommandBody AddBenchCommand(load::OptionTable* app);
 CommandBody AddInfoCommand(load::OptionTable* app);
 CommandBody AddModelsCommand(load::OptionTable* app);
 CommandBody AddPlanCommand(load::OptionTable* app);
+CommandBody AddPullCommand(load::OptionTable* app);
 CommandBody AddReportCommand(load::OptionTable* app);
 CommandBody AddScoreCommand(load::OptionTable* app);
 CommandBody AddGrammarCommand(load::OptionTable* app);

@@ -39,6 +39,7 @@ constexpr Subcommand kSubcommands[] = {
     {"chat", "Talk to the model", AddChatCommand},
     {"bench", "Measure the program on this machine", AddBenchCommand},
     {"info", "Show a model, the device and the memory plan; load nothing", AddInfoCommand},
+    {"pull", "Download a model into the hub cache", AddPullCommand},
     {"models", "List the models in the hub cache, and whether they run", AddModelsCommand},
     {"plan", "Estimate what running a prompt file would take; load nothing", AddPlanCommand},
     {"report", "Draw runs from their summary files", AddReportCommand},

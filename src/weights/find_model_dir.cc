@@ -71,9 +71,9 @@ Result<std::string> FindInHubCache(const std::string& owner, const std::string& 
   if (found.size() == 1) return found.front();
   if (found.empty()) {
     return MakeStatus(StatusCode::kNoInput,
-                      "{}/{}: no such directory, and not in the hub cache ({}); download the model "
-                      "or give its directory",
-                      owner, name, Visible(HubCacheDir(), 400));
+                      "{}/{}: no such directory, and not in the hub cache ({}); download it by "
+                      "minisgl pull {}/{}, or give its directory",
+                      owner, name, Visible(HubCacheDir(), 400), owner, name);
   }
   return BadInput(
       "{}/{}: the hub cache holds {} snapshots and refs/main names none; give the "

@@ -37,6 +37,7 @@ LIBRARIES = {
     r"pcre2": ["src/text/"],
     r"xxh": ["src/store/"],
     r"^(zlib|zstd|zstd_errors)\.h$": ["src/batch/decompressor.cc", "tests/batch/"],
+    r"^curl/": ["src/hub/http_client.cc"],
     r"CLI/|CLI11": ["src/load/option_table.cc"],
     r"hwy/": ["src/cpu/"],
     r"histedit|editline": ["src/chat/line_editor.cc"],
@@ -367,7 +368,7 @@ def manual(name):
 
 def check_manual():
     shared = manual("minisgl-options.7")
-    for command in ("run", "cache", "chat", "bench", "grammar", "info", "plan", "report", "score", "tokenize"):
+    for command in ("run", "cache", "chat", "bench", "grammar", "info", "plan", "pull", "report", "score", "tokenize"):
         page = manual(f"minisgl-{command}.1")
         options = options_of([command])
         for subcommand in SUBCOMMANDS.get(command, ()):
