@@ -112,6 +112,8 @@ struct Architecture {
   bool has_forms = false;             // files name tensors as those of multimodal models do
   bool choice_bias_row = false;       // the bias that experts are chosen by is [1, X]
   bool softcaps = false;              // `read` knows keys of soft-capping; else they must be null
+  // Where experts that are stored one by one stand within a layer.
+  const char* experts_prefix = "mlp.experts.";
   // Finds the number of layers, within kLayersRange, if num_hidden_layers does not state it.
   int32_t (*count_layers)(FieldReader* reader) = nullptr;
   // Reads keys that only this family has, after all others.

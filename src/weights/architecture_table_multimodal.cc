@@ -118,12 +118,14 @@ Architecture Gemma4(const char* name, const char* model_type) {
                     {Role::kExpertGateUp, "experts.gate_up_proj"},
                     {Role::kExpertDown, "experts.down_proj"}},
           .softcaps = true,
+          .experts_prefix = "experts.",
           .read = ReadGemma4};
 }
 
 std::vector<Architecture> Gemma4Families() {
   std::vector<Architecture> families = {Gemma4("Gemma4ForCausalLM", "gemma4_text"),
                                         Gemma4("Gemma4UnifiedForCausalLM", "gemma4_unified_text")};
+  families[0].has_forms = true;
   families[1].max_seq_len = 262144;
   families[1].window = 1024;
   families[1].read = ReadGemma4Unified;

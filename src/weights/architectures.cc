@@ -133,11 +133,18 @@ class SpecList {
     const char* pattern = NameOf(entry_, role, separate_);
     MINISGL_CHECK(pattern != nullptr, "{} has no name for role {}", entry_.name,
                   static_cast<int>(role));
-    std::string name = FullName(pattern);
+    std::string name = FullName(PlaceExperts(pattern));
     if (const size_t hole = name.find("{}"); hole != std::string::npos) {
       name.replace(hole, 2, fmt::format("{}", index));
     }
     specs_.push_back({role, index, std::move(name), std::move(dims), order, layer_});
+  }
+
+  // `pattern` with the entry's prefix of experts that are stored one by one.
+  std::string PlaceExperts(std::string_view pattern) const {
+    constexpr std::string_view kLlamaExperts = "mlp.experts.";
+    if (!separate_ || !pattern.starts_with(kLlamaExperts)) return std::string(pattern);
+    return fmt::format("{}{}", entry_.experts_prefix, pattern.substr(kLlamaExperts.size()));
   }
 
   std::string FullName(std::string_view pattern) const {

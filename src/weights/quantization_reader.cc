@@ -282,9 +282,10 @@ QuantScheme ReadAwq(FieldReader* reader) {
 
 // --- modelopt ------------------------------------------------------------------------------------
 
-QuantScheme ReadModelOpt(FieldReader* reader) {
+QuantScheme ReadModelOptAlgorithm(FieldReader* reader) {
   constexpr const char* kAlgorithms =
-      "FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, NVFP4, W4A16_NVFP4 and MXFP8 are supported";
+      "FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, NVFP4, W4A16_NVFP4, MXFP8 and, of a whole model, "
+      "MIXED_PRECISION are supported";
   const std::string algorithm =
       Lower(reader->OptionalString("quant_algo", kAlgorithms).value_or(""));
   if (algorithm == "fp8") {
@@ -310,6 +311,47 @@ QuantScheme ReadModelOpt(FieldReader* reader) {
   return {};
 }
 
+// The algorithms in "quantized_layers": an object for each matrix, many, but of few kinds.
+void ReadModelOptLayers(FieldReader* reader, QuantizationConfig* config) {
+  const Json* layers = reader->Find("quantized_layers");
+  if (layers == nullptr || !layers->is_object() || layers->as_object().empty()) {
+    return reader->Fail("quantized_layers", "an object with at least one layer is needed");
+  }
+  std::optional<FieldReader> all = reader->Object("quantized_layers");
+  std::vector<const Json*> known;
+  for (const auto& [name, member] : layers->as_object()) {
+    const auto is_member = [&](const Json* other) { return *other == member; };
+    if (std::any_of(known.begin(), known.end(), is_member)) continue;
+    known.push_back(&member);
+    if (known.size() > kGroupsMax) {
+      return reader->FailWith("quantized_layers", fmt::format("{}", known.size()),
+                              fmt::format("at most {} different ones are supported", kGroupsMax));
+    }
+    std::optional<FieldReader> layer = all->Object(name);
+    if (!layer) {
+      all->Fail(name, "an object is needed");
+      break;
+    }
+    const QuantScheme scheme = ReadModelOptAlgorithm(&*layer);
+    all->Absorb(*layer);
+    if (!all->ok()) break;
+    std::vector<QuantScheme>& schemes = config->schemes;
+    if (std::find(schemes.begin(), schemes.end(), scheme) == schemes.end()) {
+      schemes.push_back(scheme);
+    }
+  }
+  reader->Absorb(*all);
+}
+
+void ReadModelOpt(FieldReader* reader, QuantizationConfig* config) {
+  const Json* algorithm = reader->Find("quant_algo");
+  if (algorithm != nullptr && algorithm->is_string() &&
+      Lower(algorithm->as_string()) == "mixed_precision") {
+    return ReadModelOptLayers(reader, config);
+  }
+  config->schemes = {ReadModelOptAlgorithm(reader)};
+}
+
 void ReadByMethod(FieldReader* reader, QuantizationConfig* config) {
   constexpr const char* kMethods =
       "\"compressed-tensors\", \"fp8\", \"gptq\", \"awq\", \"mxfp4\" and \"modelopt\" are "
@@ -328,7 +370,7 @@ void ReadByMethod(FieldReader* reader, QuantizationConfig* config) {
   } else if (config->method == "mxfp4") {
     config->schemes = {Mxfp4Blocks()};
   } else if (config->method == "modelopt") {
-    config->schemes = {ReadModelOpt(reader)};
+    ReadModelOpt(reader, config);
   } else {
     reader->Fail("quant_method", kMethods);
   }
@@ -360,7 +402,7 @@ Result<QuantizationConfig> ParseModelOptFile(const std::string& text, const std:
     return reader.status();
   }
   if (inner->Find("quant_algo") == nullptr) return QuantizationConfig();  // the KV cache alone
-  config.schemes = {ReadModelOpt(&*inner)};
+  ReadModelOpt(&*inner, &config);
   MINISGL_RETURN_IF_ERROR(inner->status());
   return config;
 }

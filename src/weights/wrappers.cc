@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "weights/architecture_table.h"
+
 namespace minisgl::weights {
 namespace {
 
@@ -53,9 +55,12 @@ void FindHead(const Checkpoint& checkpoint, ModelConfig* config) {
 // Whether experts have one matrix for all, and their order, which the hub's files have [in, out]
 // and those of transformers 5 [out, in].
 void FindExperts(const Checkpoint& checkpoint, ModelConfig* config) {
+  const Architecture* const entry = FindArchitecture(config->architecture);
+  if (entry == nullptr) return;
   for (int32_t layer = 0; layer < config->num_layers; ++layer) {
     if (!config->layers[static_cast<size_t>(layer)].has_experts) continue;
-    const std::string experts = fmt::format("{}layers.{}.mlp.experts.", config->text_prefix, layer);
+    const std::string experts =
+        fmt::format("{}layers.{}.{}", config->text_prefix, layer, entry->experts_prefix);
     const auto down = checkpoint.GetStored(experts + "down_proj");
     config->experts.outputs_first = down.ok() && down->shape.size() == 3 &&
                                     down->shape[1] == config->hidden_size &&

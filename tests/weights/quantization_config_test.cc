@@ -182,6 +182,42 @@ TEST(QuantizationConfigTest, ModelOptInEitherFile) {
   }
 }
 
+// As NVIDIA publishes Nemotron 3: an algorithm for each matrix, in either file.
+TEST(QuantizationConfigTest, ModelOptMixesAlgorithms) {
+  const auto mixed = [](const std::string& layers) {
+    return R"({"quant_algo": "MIXED_PRECISION", "quantized_layers": )" + layers + "}";
+  };
+  const std::string layers = R"({"a": {"quant_algo": "FP8"},
+      "b": {"quant_algo": "W4A16_NVFP4", "group_size": 16}, "c": {"quant_algo": "FP8"},
+      "d": {"quant_algo": "NVFP4", "group_size": 32}})";
+  const QuantizationConfig config = ReadConfig(mixed(layers));
+  ASSERT_EQ(config.schemes.size(), 3u);
+  EXPECT_EQ(config.schemes[0].Name(), "fp8, one scale a matrix");
+  EXPECT_EQ(config.schemes[1].Name(), "nvfp4, groups of 16");
+  EXPECT_FALSE(config.schemes[1].rounds_activations);
+  EXPECT_EQ(config.schemes[2].Name(), "nvfp4, groups of 32");
+  const auto file =
+      weights::ParseModelOptFile(R"({"quantization": )" + mixed(layers) + "}", "hf.json");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ(file->schemes, config.schemes);
+
+  const auto refused = [&](const std::string& bad) { return Refused(mixed(bad), "{}"); };
+  for (const char* bad : {"null", "{}", "[]", "3"}) EXPECT_EQ(refused(bad), "quantized_layers");
+  EXPECT_EQ(refused(R"({"a": {"quant_algo": "FP8"}, "b": {"quant_algo": "INT3"}})"),
+            "quantized_layers.b.quant_algo");
+  EXPECT_EQ(refused(R"({"a": {"quant_algo": "MIXED_PRECISION"}})"),
+            "quantized_layers.a.quant_algo");
+  EXPECT_EQ(refused(R"({"a": null})"), "quantized_layers.a");
+  EXPECT_EQ(refused(R"({"a": 1})"), "quantized_layers.a");
+  EXPECT_EQ(refused(R"({"a": {"quant_algo": "NVFP4", "group_size": 0}})"),
+            "quantized_layers.a.group_size");
+  std::string many;
+  for (int i = 0; i < 65; ++i) {
+    many += fmt::format(R"({}"{}": {{"quant_algo": "FP8", "note": {}}})", i == 0 ? "" : ", ", i, i);
+  }
+  EXPECT_EQ(refused("{" + many + "}"), "quantized_layers");
+}
+
 TEST(QuantizationConfigTest, AnUnknownMethodIsRefused) {
   EXPECT_EQ(Refused(R"({"quant_method": "bitsandbytes"})", "{}"), "quant_method");
   EXPECT_EQ(Refused("{}", "{}"), "quant_method");

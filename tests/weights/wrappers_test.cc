@@ -7,6 +7,9 @@
 #include <algorithm>
 
 #include "config_check.h"
+#include "minisgl/weights/checkpoint.h"
+#include "weights/architecture_table.h"
+#include "weights/architectures.h"
 
 namespace minisgl {
 namespace {
@@ -329,6 +332,29 @@ TEST(WrappersTest, OtherPartsAreKnownByTheirNames) {
   EXPECT_TRUE(weights::IsOfPredictionLayer(Config(kGemma), "mtp.layers.0.weight"));
   EXPECT_EQ(weights::OtherPartOf("model.language_model.layers.0.mlp.up_proj.weight"), "");
   EXPECT_EQ(weights::OtherPartOf("model.layers.0.visual.weight"), "");
+}
+
+// The files of Gemma 4 have one tensor of all experts, and those of quantized ones a tensor for
+// each, also where the text model stands alone.
+TEST(WrappersTest, ExpertsOneByOneAreFoundByTheirNames) {
+  const auto down_of_2 = [](const std::string& stored) {
+    ModelConfig config = Config(R"({"architectures": ["Gemma4ForCausalLM"], "vocab_size": 100,
+        "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "enable_moe_block": true, "num_experts": 3, "top_k_experts": 2,
+        "moe_intermediate_size": 16, "hidden_size_per_layer_input": 0})");
+    const auto checkpoint =
+        Checkpoint::FromViews({{"model.norm.weight", {}}, {stored, {}}}, nullptr, "memory");
+    weights::FindStoredForm(*checkpoint, &config);
+    std::string last;
+    for (const weights::TensorSpec& spec : weights::LayerTensors(config, 0)) {
+      if (spec.role == weights::TensorRole::kExpertDown) last = spec.name;
+    }
+    return last;
+  };
+  EXPECT_EQ(down_of_2("model.layers.0.experts.0.down_proj.weight_packed"),
+            "model.layers.0.experts.2.down_proj.weight");
+  EXPECT_EQ(down_of_2("model.layers.0.experts.down_proj"), "model.layers.0.experts.down_proj");
+  EXPECT_TRUE(weights::FindArchitecture("Gemma4ForCausalLM")->has_forms);
 }
 
 }  // namespace
