@@ -121,13 +121,18 @@ inline constexpr const char* kGoldenArchitectures[] = {
     "falcon_h1_plain",
 };
 
-// Of make_quantized.py: one for each format of quantized checkpoints.
+// Of make_quantized.py: one for each format of quantized checkpoints, and those of models that are
+// published quantized.
 inline constexpr const char* kGoldenQuantized[] = {
     "quant_awq",
+    "quant_awq_qwen3_5",
     "quant_ct_fp8_block",
     "quant_ct_fp8_channel",
+    "quant_ct_fp8_gemma4_moe",
     "quant_ct_fp8_tensor",
     "quant_ct_int4",
+    "quant_ct_int4_gemma4",
+    "quant_ct_int4_latent",
     "quant_ct_int4_moe",
     "quant_ct_int4_order",
     "quant_ct_int4_zero",
@@ -137,12 +142,15 @@ inline constexpr const char* kGoldenQuantized[] = {
     "quant_fp8_block",
     "quant_fp8_block_latent",
     "quant_fp8_block_moe",
+    "quant_fp8_qwen3_5_moe",
     "quant_fp8_tensor",
     "quant_fp8_ue8m0",
     "quant_gptq",
     "quant_gptq_int8",
     "quant_gptq_order",
+    "quant_gptq_qwen3_5",
     "quant_gptq_v2",
+    "quant_mixed_nemotron_h",
     "quant_modelopt_fp8",
     "quant_mxfp4_ct",
     "quant_mxfp4_gpt_oss",
@@ -150,6 +158,7 @@ inline constexpr const char* kGoldenQuantized[] = {
     "quant_nvfp4_ct",
     "quant_nvfp4_modelopt",
     "quant_nvfp4_moe",
+    "quant_nvfp4_nemotron_h",
 };
 
 // The CPU target under test, or the best one, that multiplies activations as they are, in f32: what

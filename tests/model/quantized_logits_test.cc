@@ -195,14 +195,16 @@ TEST_P(IntegerLogitsTest, AreNearTheReferenceOnEveryTarget) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, IntegerLogitsTest,
-    testing::Values(IntegerModel{"quant_awq", false}, IntegerModel{"quant_ct_int4", false},
-                    IntegerModel{"quant_ct_int4_moe", true},
-                    IntegerModel{"quant_ct_int4_zero", false}, IntegerModel{"quant_gptq", false},
-                    IntegerModel{"quant_gptq_v2", false}, IntegerModel{"quant_mxfp4_ct", false},
-                    IntegerModel{"quant_mxfp4_gpt_oss", false},
-                    IntegerModel{"quant_nvfp4_ct", false},
-                    IntegerModel{"quant_nvfp4_modelopt", false},
-                    IntegerModel{"quant_nvfp4_moe", true}),
+    testing::Values(
+        IntegerModel{"quant_awq", false}, IntegerModel{"quant_awq_qwen3_5", false},
+        IntegerModel{"quant_ct_int4", false}, IntegerModel{"quant_ct_int4_gemma4", false},
+        IntegerModel{"quant_ct_int4_latent", true}, IntegerModel{"quant_ct_int4_moe", true},
+        IntegerModel{"quant_ct_int4_zero", false}, IntegerModel{"quant_gptq", false},
+        IntegerModel{"quant_gptq_qwen3_5", false}, IntegerModel{"quant_gptq_v2", false},
+        IntegerModel{"quant_mixed_nemotron_h", true}, IntegerModel{"quant_mxfp4_ct", false},
+        IntegerModel{"quant_mxfp4_gpt_oss", false}, IntegerModel{"quant_nvfp4_ct", false},
+        IntegerModel{"quant_nvfp4_modelopt", false}, IntegerModel{"quant_nvfp4_moe", true},
+        IntegerModel{"quant_nvfp4_nemotron_h", true}),
     [](const auto& test) { return std::string(test.param.name); });
 
 class QuantizedLogitsTest : public testing::TestWithParam<GoldenModel> {};

@@ -105,7 +105,7 @@ TEST_P(StoredMatrixTest, CodesWithoutAConfigurationAreNamed) {
   config_.quantization = {};
   for (const weights::TensorSpec& spec : specs) {
     const auto found = weights::FindMatrix(config_, *checkpoint_, spec, 0);
-    ExpectError(found.status(), StatusCode::kBadInput, "model.layers.1");
+    ExpectError(found.status(), StatusCode::kBadInput, "layers.1.");
   }
 }
 
