@@ -129,6 +129,7 @@ inline constexpr const char* kGoldenQuantized[] = {
     "quant_ct_fp8_block",
     "quant_ct_fp8_channel",
     "quant_ct_fp8_gemma4_moe",
+    "quant_ct_fp8_granite",
     "quant_ct_fp8_tensor",
     "quant_ct_int4",
     "quant_ct_int4_gemma4",

@@ -383,6 +383,8 @@ std::vector<Architecture> ExpertFamilies() {
        .names = {{Role::kRouter, "block_sparse_moe.router.layer.weight"},
                  {Role::kExpertGateUp, "block_sparse_moe.input_linear.weight"},
                  {Role::kExpertDown, "block_sparse_moe.output_linear.weight"}},
+       .has_forms = true,
+       .experts_prefix = "block_sparse_moe.experts.",
        .read = ReadGraniteMoe},
   };
 }

@@ -121,6 +121,8 @@ std::vector<Architecture> Mamba2Families() {
                  {Role::kExpertDown, "block_sparse_moe.output_linear.weight"},
                  {Role::kSharedGateUp, "shared_mlp.input_linear.weight"},
                  {Role::kSharedDown, "shared_mlp.output_linear.weight"}},
+       .has_forms = true,
+       .experts_prefix = "block_sparse_moe.experts.",
        .read = ReadGraniteMoeHybrid},
       {.name = "BambaForCausalLM",
        .model_type = "bamba",

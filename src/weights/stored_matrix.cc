@@ -99,6 +99,18 @@ struct Sizes {
   int64_t num_out = 0, num_in = 0;
 };
 
+// The matrix `index` of a tensor that holds those of `count` experts; no count if it holds one.
+struct InStack {
+  std::optional<int64_t> count;
+  int32_t index = 0;
+
+  // `shape` of one matrix as that of the tensor.
+  Shape Of(Shape shape) const {
+    if (count) shape.insert(shape.begin(), *count);
+    return shape;
+  }
+};
+
 int64_t NumGroups(const QuantScheme& scheme, int64_t num_in) {
   return scheme.group_inputs == 0 ? 1 : CeilDiv(num_in, scheme.group_inputs);
 }
@@ -134,10 +146,11 @@ ScalePlane ScalesInRows(const TensorView& view, DType dtype, int64_t group_outpu
 // weight [N, K] of one byte, and scales: of the matrix [] or [1], of outputs [N] or [N, 1], of
 // groups [N, G], or of blocks [ceil(N / b), ceil(K / b)] (modelopt: [.., 1, .., 1]).
 // weight = code * scale (transformers' finegrained fp8: weight_scale_inv, which multiplies in spite
-// of its name; compressed-tensors; modelopt).
-void ReadBytes(const QuantScheme& scheme, const Sizes& sizes, DType type, Parts* parts,
-               QuantizedWeights* weights) {
-  const TensorView codes = parts->Take(".weight", {type}, {{sizes.num_out, sizes.num_in}});
+// of its name; compressed-tensors; modelopt). Tensors of all X experts have an axis X before these.
+void ReadBytes(const QuantScheme& scheme, const Sizes& sizes, const InStack& stack, DType type,
+               Parts* parts, QuantizedWeights* weights) {
+  const TensorView codes =
+      parts->Take(".weight", {type}, {stack.Of({sizes.num_out, sizes.num_in})});
   weights->codes = CodesInRows(codes, 8, sizes.num_in);
   weights->numbers = type == DType::kE4M3 ? E4M3Numbers() : SignedNumbers();
   SetGroups(scheme, sizes, /*whole=*/scheme.group_outputs == 1, parts, weights);
@@ -148,17 +161,28 @@ void ReadBytes(const QuantScheme& scheme, const Sizes& sizes, DType type, Parts*
   TensorView scales;
   if (scheme.group_outputs == 0) {
     scales = parts->Take(suffix, {DType::kF32, DType::kBF16, DType::kF16},
-                         {Shape{}, Shape{1}, Shape{1, 1}});
+                         {stack.Of({}), stack.Of({1}), stack.Of({1, 1})});
   } else if (groups == 1 && group_outputs == 1) {
-    scales = parts->Take(suffix, {DType::kF32, DType::kBF16, DType::kF16}, {{rows, 1}, {rows}});
+    scales = parts->Take(suffix, {DType::kF32, DType::kBF16, DType::kF16},
+                         {stack.Of({rows, 1}), stack.Of({rows})});
   } else {
     // Powers of two may be stored as their exponents.
     scales = parts->Take(suffix, {DType::kF32, DType::kBF16, DType::kF16, DType::kE8M0, DType::kU8},
-                         {{rows, groups}, {rows, 1, groups, 1}});
+                         {stack.Of({rows, groups}), stack.Of({rows, 1, groups, 1})});
   }
   const DType scale_type = scales.dtype == DType::kU8 ? DType::kE8M0 : scales.dtype;
   weights->scales = ScalesInRows(scales, scale_type, group_outputs, groups);
+  if (stack.count && parts->status().ok()) {
+    MINISGL_CHECK(stack.index >= 0 && stack.index < *stack.count, "expert {} of {}", stack.index,
+                  *stack.count);
+    const auto width = static_cast<int64_t>(DTypeBytes(scales.dtype));
+    weights->codes.data += stack.index * sizes.num_out * sizes.num_in;
+    weights->scales.data += stack.index * rows * groups * width;
+  }
   if (!scheme.has_zeros) return;
+  if (stack.count) {
+    return parts->Refuse(".weight", "codes of all experts in one tensor have no zero points");
+  }
   // Of the matrix one number; of outputs a column, which may lack its second axis.
   const bool of_matrix = scheme.group_outputs == 0;
   const Shape second = of_matrix ? Shape{} : groups == 1 ? Shape{rows} : Shape{rows, groups};
@@ -378,13 +402,13 @@ bool IsStoredAs(QuantLayout layout, const Checkpoint& checkpoint, const std::str
   return false;
 }
 
-void ReadLayout(const QuantScheme& scheme, const Sizes& sizes, int64_t num_experts, int32_t expert,
-                Parts* parts, QuantizedWeights* weights) {
+void ReadLayout(const QuantScheme& scheme, const Sizes& sizes, const InStack& stack, Parts* parts,
+                QuantizedWeights* weights) {
   switch (scheme.layout) {
     case QuantLayout::kFp8:
-      return ReadBytes(scheme, sizes, DType::kE4M3, parts, weights);
+      return ReadBytes(scheme, sizes, stack, DType::kE4M3, parts, weights);
     case QuantLayout::kInt8:
-      return ReadBytes(scheme, sizes, DType::kI8, parts, weights);
+      return ReadBytes(scheme, sizes, stack, DType::kI8, parts, weights);
     case QuantLayout::kMxfp8:
       return ReadMxfp8(scheme, sizes, parts, weights);
     case QuantLayout::kPackedInt:
@@ -399,7 +423,7 @@ void ReadLayout(const QuantScheme& scheme, const Sizes& sizes, int64_t num_exper
     case QuantLayout::kMxfp4Packed:
       return ReadMxfp4(scheme, sizes, parts, weights);
     case QuantLayout::kMxfp4Blocks:
-      return ReadMxfp4Blocks(scheme, sizes, num_experts, expert, parts, weights);
+      return ReadMxfp4Blocks(scheme, sizes, stack.count.value_or(1), stack.index, parts, weights);
   }
 }
 
@@ -482,8 +506,9 @@ Result<StoredMatrix> FindMatrix(const ModelConfig& config, const Checkpoint& che
     QuantizedWeights weights;
     // One tensor for all experts, or one for each.
     const bool of_all = spec.dims.size() == 3;
-    ReadLayout(scheme, sizes, of_all ? config.experts.num_experts : 1, of_all ? index : 0, &parts,
-               &weights);
+    InStack stack;
+    if (of_all) stack = {.count = config.experts.num_experts, .index = index};
+    ReadLayout(scheme, sizes, stack, &parts, &weights);
     if (!parts.status().ok()) {
       if (first_error.ok()) first_error = parts.status();
       continue;

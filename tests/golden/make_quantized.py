@@ -40,7 +40,8 @@ PART_SIZE = dict(zip(PROJECTIONS, (0.5, 2.0, 3.0, 0.4, 0.7, 2.5, 0.5)))
 # Of these modules the package's values are kept.
 KEPT = (r"(model|model\.language_model|backbone)\.layers\.1\.(self_attn\.([kv]_proj|kv_b_proj)|"
         r"(mlp\.)?(experts\.[03]\.)?(gate|down)_proj|mlp\.experts\.(gate_up|down)_proj|per_layer_input_gate|"
-        r"linear_attn\.(in_proj_qkv|out_proj)|mixer\.(in_proj|out_proj|experts\.[03]\.(up|down)_proj))")
+        r"linear_attn\.(in_proj_qkv|out_proj)|mamba\.(in|out)_proj|block_sparse_moe\.experts\.[03]\.(gate|down)_proj|"
+        r"mixer\.(in_proj|out_proj|experts\.[03]\.(up|down)_proj))")
 
 
 
@@ -68,6 +69,8 @@ def split(tensors):
     """With a tensor for each expert's gates, the rest of the first product, and the second product."""
     result = {}
     for name, tensor in tensors.items():
+        name = re.sub(r"block_sparse_moe\.input_linear\.weight$", "block_sparse_moe.experts.gate_up_proj", name)
+        name = re.sub(r"block_sparse_moe\.output_linear\.weight$", "block_sparse_moe.experts.down_proj", name)
         if not is_stacked(name):
             result[name] = tensor
             continue
@@ -75,6 +78,17 @@ def split(tensors):
         for i, expert in enumerate(tensor):
             halves = dict(zip(("gate_proj", "up_proj"), expert.chunk(2))) if part == "gate_up_proj" else {part: expert}
             result |= {f"{prefix}.{i}.{key}.weight": half.contiguous() for key, half in halves.items()}
+    return result
+
+
+def join(tensors):
+    """The reverse of split."""
+    names = [("experts.gate_up_proj", "input_linear.weight"), ("experts.down_proj", "output_linear.weight")]
+    result = {}
+    for name, tensor in base.fused(tensors).items():
+        for ending, other in names if "block_sparse_moe" in name else []:
+            name = name.replace(ending, other)
+        result[name] = tensor
     return result
 
 
@@ -264,7 +278,7 @@ def make_one(model, seed):
         (plain / "config.json").write_text(json.dumps(model.config | {"torch_dtype": "float32"}))
         whole = {name: value.float() for name, value in stored.items() if name in dense}
         whole |= {dense_name(m): dense_layout(m, value).contiguous() for m, value in values.items()}
-        save(base.fused(whole) if model.split_experts else whole, plain / "model.safetensors")
+        save(join(whole) if model.split_experts else whole, plain / "model.safetensors")
         with base.Widen() as widen:
             reference = Reference(model, plain, torch.float64)
             base.check_no_float32(reference.network)

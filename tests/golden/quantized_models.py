@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 
 from architectures import KEYS_AS_VALUES, LEFT_OUT, PER_LAYER, Variant, config, gemma4, wrapper
-from architectures_states import DELTA, DELTA_ROPE, DELTA_TOKENS, DELTA_VISION, NEMOTRON, NEMOTRON_EXPERTS
+from architectures_states import DELTA, DELTA_ROPE, DELTA_TOKENS, DELTA_VISION, GRANITE, MAMBA, NEMOTRON, NEMOTRON_EXPERTS
 from quantized_formats import Awq, CompressedTensors, Fp8Block, Fp8Tensor, Gptq, ModelOptFp8, ModelOptNvfp4, Mxfp4GptOss
 
 
@@ -224,6 +224,19 @@ def qwen3_5(name, format, quantization, **keys):
                  quantization, dtype=torch.float16, norms_add_one=True, **keys)
 
 
+def ct_fp8_granite():
+    """Mamba-2, experts one by one and a shared one."""
+    model = config("GraniteMoeHybridForCausalLM", "granitemoehybrid", **GRANITE, **MAMBA | {
+        "num_hidden_layers": 3, "mamba_proj_bias": False}, attention_bias=False, position_embedding_type="nope",
+        layer_types=["mamba", "mamba", "attention"], num_local_experts=4, num_experts_per_tok=2, intermediate_size=16,
+        shared_intermediate_size=24, rope_theta=10000, rope_scaling=None, normalization_function="rmsnorm",
+        torch_dtype="bfloat16", vocab_size=100)
+    how = CompressedTensors(floats(8, "channel"), "float-quantized", FP8_TOKEN)
+    return compressed("ct_fp8_granite", model, "float-quantized", [(["Linear"], how)],
+                      ignore=["re:.*lm_head", "re:.*block_sparse_moe.router.*"],
+                      linear=r"model\.layers\..*(_proj|_linear)", split_experts=True)
+
+
 def ct_int4_latent():
     how = CompressedTensors(packed(4, group_size=32), "pack-quantized")
     sizes = {"kv_lora_rank": 64, "q_lora_rank": 96, "v_head_dim": 32, "qk_nope_head_dim": 16, "moe_intermediate_size": 32}
@@ -365,6 +378,7 @@ MODELS = [
     ct_int4_gemma4(),
     ct_fp8_gemma4_moe(),
     ct_int4_latent(),
+    ct_fp8_granite(),
     qwen3_5("gptq_qwen3_5", Gptq(symmetric=False),
             {"bits": 4, "checkpoint_format": "gptq", "desc_act": False,
              "dynamic": {"-:.*in_proj_[ab]": {}, "-:.*visual.*": {}, "-:.*mtp.*": {}}, "group_size": 32,

@@ -159,6 +159,41 @@ TEST(StoredExpertsTest, ZeroPointsOfOutputsAreAsManyAsOutputs) {
   }
 }
 
+// As files of Granite have them: the codes [X, N, K] of all experts, and their scales [X, N, 1].
+TEST(StoredExpertsTest, AnExpertIsTakenOutOfTheTensorOfAll) {
+  ModelConfig config = SmallExperts({.layout = QuantLayout::kFp8});
+  config.experts.num_experts = 3;
+  const weights::TensorSpec spec = {.role = weights::TensorRole::kExpertGateUp,
+                                    .index = 0,
+                                    .name = "experts.input_linear.weight",
+                                    .dims = {"X", "J", "D"},
+                                    .order = weights::TensorOrder::kPlain};
+  constexpr std::byte kOne{0x38}, kTwo{0x40};  // e4m3
+  std::vector<std::byte> codes(3 * 8 * 32, kOne);
+  codes[(2 * 8 + 7) * 32] = kTwo;
+  std::vector<float> scales(3 * 8, 1.0f);
+  scales[2 * 8 + 7] = 4.0f;
+  const auto find = [&](std::vector<int64_t> codes_shape, std::vector<int64_t> scales_shape) {
+    const auto* const data = reinterpret_cast<const std::byte*>(scales.data());
+    const auto checkpoint = Checkpoint::FromViews(
+        {{"experts.input_linear.weight", {codes.data(), DType::kE4M3, std::move(codes_shape)}},
+         {"experts.input_linear.weight_scale", {data, DType::kF32, std::move(scales_shape)}}},
+        nullptr, "memory");
+    return weights::FindMatrix(config, *checkpoint, spec, 2);
+  };
+  const auto found = find({3, 8, 32}, {3, 8, 1});
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  std::vector<float> row(32), wanted(32, 4.0f);
+  wanted[0] = 8.0f;
+  found->weights.ReadRow(7, row.data());
+  EXPECT_EQ(row, wanted);
+  EXPECT_FALSE(find({3, 8, 32}, {8, 1}).ok());
+  EXPECT_FALSE(find({2, 8, 32}, {3, 8, 1}).ok());
+  EXPECT_FALSE(find({24, 32}, {24, 1}).ok());
+  config.quantization.schemes[0].has_zeros = true;
+  ExpectError(find({3, 8, 32}, {3, 8, 1}).status(), StatusCode::kBadInput, "zero points");
+}
+
 INSTANTIATE_TEST_SUITE_P(All, StoredMatrixTest, testing::ValuesIn(kGoldenQuantized),
                          [](const auto& test) { return std::string(test.param); });
 
