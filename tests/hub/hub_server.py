@@ -55,6 +55,7 @@ class Hub:
             do_HEAD = do_GET
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.handle_error = lambda *_: None  # connections that the program under test closes
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         return server

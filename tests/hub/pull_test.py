@@ -290,6 +290,18 @@ def a_killed_pull_continues():
         assert case.ranges() == [None, "bytes=30000-"], case.ranges()
 
 
+def a_failed_write_keeps_the_part():
+    with Case() as case:
+        limited = subprocess.run(["sh", "-c", f'ulimit -f 100 && exec "$0" pull {MODEL}', BINARY], env=case.environment({}),
+                                 capture_output=True, text=True, timeout=TIMEOUT_S)
+        assert limited.returncode == 74 and "cannot be written (File too large)" in limited.stderr, limited
+        have = case.part().stat().st_size
+        assert 0 < have < len(WEIGHTS), have
+        case.pull()
+        case.check()
+        assert case.ranges() == [None, f"bytes={have}-"], case.ranges()
+
+
 def an_interrupt_ends_it_and_keeps_the_part():
     with Case(cut_after=30000) as case:
         case.hub.stalls.set()
