@@ -54,7 +54,7 @@ TEST_F(CompletionsTest, BashCompletesCommandsOptionsAndValues) {
   EXPECT_EQ(complete("minisgl run --cache = na"), "naive\n");
   EXPECT_EQ(complete("minisgl -m run bench cas"), "cascade\n");
   EXPECT_EQ(complete("minisgl bench nano --num-s"), "--num-seqs\n");
-  EXPECT_EQ(complete("minisgl run -p ''"), "\n");
+  EXPECT_EQ(complete("minisgl run --seed ''"), "\n");
   EXPECT_EQ(complete("minisgl completions f"), "fish\n");
   EXPECT_EQ(complete("minisgl run -f '" + script.substr(0, script.size() - 1) + "'"),
             script + "\n");
