@@ -148,6 +148,11 @@ void MakeThrash(Workload* workload) {
   EngineLimits& limits = workload->limits;
   workload->options.admission = AdmissionPolicy::kOptimistic;
   workload->end_rate = 0;
+  if (workload->seed / 8 % 2 == 0 && !workload->through_runtime) {
+    // Some are admitted again while a step from before their preemption is in flight.
+    workload->depth = 2;
+    limits.max_in_flight = workload->depth + 1;
+  }
   limits.max_running_requests = std::max(limits.max_running_requests, 8);
   if (int32_t& most = workload->options.max_step_tokens; most > 0) {
     most = std::max(most, limits.max_running_requests);
