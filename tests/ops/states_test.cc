@@ -87,14 +87,14 @@ struct Conv {
   }
 };
 
-struct Heads {
+struct RecurrenceCase {
   RecurrenceKind kind;
   int32_t num_heads, num_groups, key_dim, value_dim;
   int64_t stride, scalar_stride;
   std::vector<float> x, scalars, bias, rate, skip;
 
-  Heads(RecurrenceKind of, int32_t heads, int32_t groups, int32_t keys, int32_t values,
-        int64_t num_tokens)
+  RecurrenceCase(RecurrenceKind of, int32_t heads, int32_t groups, int32_t keys, int32_t values,
+                 int64_t num_tokens)
       : kind(of),
         num_heads(heads),
         num_groups(groups),
@@ -161,8 +161,8 @@ std::vector<Conv> Convs(int64_t num_tokens) {
   return all;
 }
 
-std::vector<Heads> AllHeads(int64_t num_tokens) {
-  std::vector<Heads> all;
+std::vector<RecurrenceCase> AllHeads(int64_t num_tokens) {
+  std::vector<RecurrenceCase> all;
   for (const RecurrenceKind kind : {RecurrenceKind::kDelta, RecurrenceKind::kMamba2}) {
     all.emplace_back(kind, 4, 2, 32, 48, num_tokens);
     all.emplace_back(kind, 3, 3, 7, 5, num_tokens);
@@ -205,7 +205,7 @@ TEST(StatesTest, ConvolutionsAgreeWithOracle) {
 }
 
 TEST(StatesTest, RecurrencesAgreeWithOracle) {
-  for (const Heads& heads : AllHeads(kMixedTokens)) {
+  for (const RecurrenceCase& heads : AllHeads(kMixedTokens)) {
     ExpectOracle(heads, heads.num_heads * heads.value_dim, 512 * kEpsilon);
     if (HasFatalFailure()) return;
   }
@@ -262,8 +262,8 @@ TEST(StatesTest, EveryCutOfASequenceGivesTheSameConvolution) {
 
 TEST(StatesTest, EveryCutOfASequenceGivesTheSameRecurrence) {
   for (const RecurrenceKind kind : {RecurrenceKind::kDelta, RecurrenceKind::kMamba2}) {
-    ExpectSameBitsForEveryCut(Heads(kind, 3, 1, 19, 21, kCutTokens), 3 * 21);
-    ExpectSameBitsForEveryCut(Heads(kind, 4, 2, 32, 32, kCutTokens), 4 * 32);
+    ExpectSameBitsForEveryCut(RecurrenceCase(kind, 3, 1, 19, 21, kCutTokens), 3 * 21);
+    ExpectSameBitsForEveryCut(RecurrenceCase(kind, 4, 2, 32, 32, kCutTokens), 4 * 32);
   }
 }
 
