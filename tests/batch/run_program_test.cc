@@ -21,7 +21,7 @@ namespace {
 TEST_F(RunProgramTest, WrongUsageIs64) {
   ExpectFails(RunProgram({}), 64, "no command");
   ExpectFails(RunProgram({"fly"}), 64, "fly");
-  ExpectFails(RunModel({"-p"}), 64, "--prompt needs a value (TEXT); see minisgl run --help");
+  ExpectFails(RunModel({"-p"}), 64, "--prompt needs a value (TEXT|@FILE); see minisgl run --help");
   ExpectFails(RunModel({"-p", "x", "-p", "y"}), 64, "--prompt may be given once (found 2)");
   ExpectFails(RunProgram({"report"}), 64, "FILE is required");
   ExpectFails(RunModel({"-p", "x", "--template-arg", "bos_token=Q"}), 64, "bos_token is set by");
