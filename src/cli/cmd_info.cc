@@ -38,10 +38,6 @@ struct InfoOptions {
   load::EngineOptions engine;
 };
 
-void InfoLine(const char* name, const std::string& value, std::string* out) {
-  *out += fmt::format("{:<14}{}\n", name, value);
-}
-
 // The parameters of the model. A quantized matrix has as many as the dense one.
 double CountParameters(const std::vector<weights::RequiredTensor>& required) {
   double parameters = 0;

@@ -18,10 +18,6 @@ namespace {
 constexpr size_t kTextBytesMax = 100;  // shown of a text
 constexpr uint64_t kElementsShown = 8;
 
-void Line(const std::string& name, const std::string& value, std::string* out) {
-  *out += fmt::format("{:<14}{}\n", name, value);
-}
-
 std::string TextAt(const GgufHeader& header, std::string_view key) {
   const GgufValue* const value = header.Find(key);
   const auto text = value != nullptr ? value->AsString() : std::nullopt;
@@ -49,9 +45,9 @@ std::string NumbersAt(const GgufHeader& header, const std::string& key) {
 
 void DescribeModel(const GgufHeader& header, std::string* out) {
   const std::string architecture = TextAt(header, "general.architecture");
-  Line("architecture", architecture.empty() ? "not named" : architecture, out);
+  InfoLine("architecture", architecture.empty() ? "not named" : architecture, out);
   if (const std::string name = TextAt(header, "general.name"); !name.empty()) {
-    Line("name", name, out);
+    InfoLine("name", name, out);
   }
   const auto of = [&](const char* key) { return NumbersAt(header, architecture + "." + key); };
   std::string layers;
@@ -63,13 +59,13 @@ void DescribeModel(const GgufHeader& header, std::string* out) {
   append(", feed-forward ", of("feed_forward_length"));
   append(", ", of("attention.head_count"), " query heads");
   append(", ", of("attention.head_count_kv"), " KV heads");
-  if (!layers.empty()) Line("layers", layers, out);
+  if (!layers.empty()) InfoLine("layers", layers, out);
   if (const std::string experts = of("expert_count"); !experts.empty()) {
     const std::string used = of("expert_used_count");
-    Line("experts", used.empty() ? experts : fmt::format("{} of {}", used, experts), out);
+    InfoLine("experts", used.empty() ? experts : fmt::format("{} of {}", used, experts), out);
   }
   if (const std::string context = of("context_length"); !context.empty()) {
-    Line("context", context + " tokens", out);
+    InfoLine("context", context + " tokens", out);
   }
 }
 
@@ -78,15 +74,16 @@ void DescribeText(const GgufHeader& header, std::string* out) {
   const std::string split = TextAt(header, "tokenizer.ggml.pre");
   const GgufValue* const tokens = header.Find("tokenizer.ggml.tokens");
   if (tokens == nullptr) {
-    Line("tokenizer", "none", out);
+    InfoLine("tokenizer", "none", out);
     return;
   }
-  Line("tokenizer",
-       fmt::format("{} tokens, {}{}", tokens->count(), model.empty() ? "of no named kind" : model,
-                   split.empty() ? "" : " split as " + split),
-       out);
+  InfoLine(
+      "tokenizer",
+      fmt::format("{} tokens, {}{}", tokens->count(), model.empty() ? "of no named kind" : model,
+                  split.empty() ? "" : " split as " + split),
+      out);
   const GgufValue* const chat = header.Find("tokenizer.chat_template");
-  Line("template", chat != nullptr ? "yes" : "none", out);
+  InfoLine("template", chat != nullptr ? "yes" : "none", out);
 }
 
 // The types of elements, those with most bytes first.
@@ -105,23 +102,24 @@ void DescribeTensors(const GgufHeader& header, std::string* out) {
       share->bytes += tensor.end - tensor.begin;
     }
   }
-  Line("weights",
-       fmt::format("{} parameters in {} tensors, {}, {:.2f} bits each", all.elements, all.tensors,
-                   term::FormatBytes(all.bytes),
-                   all.elements == 0
-                       ? 0.0
-                       : 8 * static_cast<double>(all.bytes) / static_cast<double>(all.elements)),
-       out);
+  InfoLine("weights",
+           fmt::format("{} parameters in {} tensors, {}, {:.2f} bits each", all.elements,
+                       all.tensors, term::FormatBytes(all.bytes),
+                       all.elements == 0 ? 0.0
+                                         : 8 * static_cast<double>(all.bytes) /
+                                               static_cast<double>(all.elements)),
+           out);
   std::vector<Share> order;
   for (const auto& [id, share] : shares) order.push_back(share);
   std::stable_sort(order.begin(), order.end(),
                    [](const Share& a, const Share& b) { return a.bytes > b.bytes; });
   for (const Share& share : order) {
-    Line(fmt::format("  {}", share.name),
-         fmt::format("{:.1f} % of the bytes, {} tensor{}, {}",
-                     100 * static_cast<double>(share.bytes) / static_cast<double>(all.bytes),
-                     share.tensors, share.tensors == 1 ? "" : "s", term::FormatBytes(share.bytes)),
-         out);
+    InfoLine(
+        fmt::format("  {}", share.name),
+        fmt::format("{:.1f} % of the bytes, {} tensor{}, {}",
+                    100 * static_cast<double>(share.bytes) / static_cast<double>(all.bytes),
+                    share.tensors, share.tensors == 1 ? "" : "s", term::FormatBytes(share.bytes)),
+        out);
   }
 }
 
@@ -144,6 +142,10 @@ std::string ValueText(const GgufValue& value) {
 
 }  // namespace
 
+void InfoLine(const std::string& name, const std::string& value, std::string* out) {
+  *out += fmt::format("{:<14}{}\n", name, value);
+}
+
 Status DescribeGguf(const std::string& path, std::string* out) {
   MINISGL_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
   const GgufHeader& header = file.header();
@@ -152,14 +154,14 @@ Status DescribeGguf(const std::string& path, std::string* out) {
   if (const auto count = parts != nullptr ? parts->AsInt() : std::nullopt; count.value_or(0) > 1) {
     split = fmt::format(", one of {} parts", *count);
   }
-  Line("file",
-       fmt::format("{}, GGUF version {}, {}{}", Visible(path, 400), header.version,
-                   term::FormatBytes(file.num_bytes()), split),
-       out);
+  InfoLine("file",
+           fmt::format("{}, GGUF version {}, {}{}", Visible(path, 400), header.version,
+                       term::FormatBytes(file.num_bytes()), split),
+           out);
   DescribeModel(header, out);
   DescribeText(header, out);
   DescribeTensors(header, out);
-  Line("runs", "no: GGUF files are shown, and not run", out);
+  InfoLine("runs", "no: GGUF files are shown, and not run", out);
   *out += "metadata\n";
   for (const auto& [key, value] : header.metadata) {
     *out += fmt::format("  {} = {}\n", Visible(key, 200), ValueText(value));
