@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cpu/targets.h"
@@ -13,6 +15,7 @@
 #include "minisgl/base/ids.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/mapped_file.h"
+#include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
 
 namespace minisgl {
@@ -220,6 +223,21 @@ inline std::string GoldenModelDir(const Json& golden) {
   const std::string& model = golden.Find("model")->as_string();
   return std::string(MINISGL_SOURCE_DIR) + (model.starts_with("tests/") ? "/" : "/tests/golden/") +
          model;
+}
+
+// The model of ReadGolden(name). The test fails if it cannot be opened.
+struct OpenedGolden {
+  ModelConfig config;
+  std::unique_ptr<Checkpoint> checkpoint;  // null after a failure
+};
+inline OpenedGolden OpenGolden(const char* name) {
+  const Json golden = ReadGolden(name);
+  if (!golden.is_object()) return {};
+  auto config = LoadModelConfig(GoldenModelDir(golden));
+  auto checkpoint = Checkpoint::Open(GoldenModelDir(golden));
+  EXPECT_TRUE(config.ok() && checkpoint.ok()) << name;
+  if (!config.ok() || !checkpoint.ok()) return {};
+  return {std::move(config).value(), std::move(checkpoint).value()};
 }
 
 inline std::vector<TokenId> ToIds(const Json& array) {

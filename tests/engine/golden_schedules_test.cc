@@ -18,13 +18,10 @@ constexpr int32_t kPromptLength = 75, kAnswerLength = 16;
 class GoldenSchedulesTest : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const Json golden = ReadGolden(GetParam());
-    ASSERT_TRUE(golden.is_object());
-    auto config = LoadModelConfig(GoldenModelDir(golden));
-    auto checkpoint = Checkpoint::Open(GoldenModelDir(golden));
-    ASSERT_TRUE(config.ok() && checkpoint.ok());
-    config_ = std::move(config).value();
-    checkpoint_ = std::move(checkpoint).value();
+    OpenedGolden golden = OpenGolden(GetParam());
+    ASSERT_NE(golden.checkpoint, nullptr);
+    config_ = std::move(golden.config);
+    checkpoint_ = std::move(golden.checkpoint);
   }
 
   std::vector<TokenId> Prompt(uint64_t seed) const {
