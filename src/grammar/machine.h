@@ -92,8 +92,8 @@ class Machine {
   // The bytes that may follow, or the first `count_max` of them.
   ByteSet NextBytes(uint32_t state, int count_max = 256);
 
-  // True if a text could go on from here, but for the limit of items. REQUIRES that NextBytes or a
-  // mask found no byte to go on with.
+  // True if only the limit of items is why no byte may follow. REQUIRES that NextBytes or a mask
+  // found none that may.
   bool IsAtLimit(uint32_t state) const { return states_[state].at_limit; }
 
   // States that must stay valid: `Trim` changes their ids. REQUIRES mutex, as all.
