@@ -1,15 +1,17 @@
 // How many slots of states a model gets, out of the memory for keys and values.
 //
-// A running request needs three: the one that its next step reads, the one that this step writes,
-// and one for a mark. The others keep states at the ends of prefixes.
+// A running request needs StateSlotsPerRequest of them. The others keep states at the ends of
+// prefixes.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
+#include "minisgl/engine/engine.h"
+
 namespace minisgl::engine {
 
-inline constexpr int32_t kSlotsOfRequest = 3;
+inline constexpr int32_t kSlotsOfRequest = StateSlotsPerRequest(EngineLimits().max_in_flight);
 inline constexpr int32_t kSnapshotsMin = 4;
 
 struct StateSplit {

@@ -12,9 +12,9 @@
 //  - the latest state at the end of a page, which stays in the prefix cache when the request ends.
 //    A surplus row after the end of an answer writes another slot.
 // With f rows in flight these are at most max(f, 1) + 1, and the row that is planned writes one
-// more. So max(max_in_flight, 2) + 1 slots are promised to a request; the snapshot that it pins is
-// one of them. What is promised and not taken yet is free or a snapshot (I8): one without a pin, or
-// one that the request has pinned. Requests may pin the same snapshot, which only leaves more.
+// more. So StateSlotsPerRequest(max_in_flight) are promised to a request; the snapshot that it pins
+// is one of them. What is promised and not taken yet is free or a snapshot (I8): one without a pin,
+// or one that the request has pinned. Requests may pin the same snapshot, which only leaves more.
 //
 // Marks are slots beyond that, if there are any: for the snapshots that are planned within a row
 // (they may evict older ones), and for states to which a row may be rolled back (they may not).
@@ -43,7 +43,7 @@ int64_t NumPromised(const RequestState& state) {
 
 StateLedger::StateLedger(const EngineLimits& limits, const std::vector<RequestState*>* running)
     : page_size_(limits.page_size),
-      entitled_(std::max(limits.max_in_flight, 2) + 1),
+      entitled_(StateSlotsPerRequest(limits.max_in_flight)),
       running_(running) {
   if (limits.num_state_slots == 0) return;
   MINISGL_CHECK(limits.num_state_slots >= entitled_, "{} state slots, a request needs {}",

@@ -29,8 +29,6 @@ class StateLedger {
   // Where requests leave snapshots; set once, before anything else. Outlives this.
   void SetCache(PrefixCache* cache) { cache_ = cache; }
 
-  // Slots promised to a running request: the snapshot that it pins counts.
-  int32_t entitled() const { return entitled_; }
   // True if another request can have its slots.
   bool CanAdmit() const;
 
@@ -82,7 +80,8 @@ class StateLedger {
   // True if the state of `entry` became a snapshot: the slot is the cache's.
   bool Leave(const RequestState& state, const StateEntry& entry);
 
-  int32_t page_size_, entitled_;
+  int32_t page_size_;
+  int32_t entitled_;  // slots promised to a running request; the snapshot that it pins counts
   std::unique_ptr<StatePool> pool_;
   PrefixCache* cache_ = nullptr;
   const std::vector<RequestState*>* running_;

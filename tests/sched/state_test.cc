@@ -9,8 +9,8 @@ namespace {
 
 using sim::SimDriver;
 
-// Slots of one request with one step in flight beside the one that is planned.
-constexpr int32_t kSlotsOfRequest = 3;
+// With one step in flight beside the one that is planned.
+constexpr int32_t kSlotsOfRequest = StateSlotsPerRequest(2);
 
 EngineLimits StateLimits(int32_t num_slots, int32_t max_running = 8) {
   EngineLimits limits = Limits(400, max_running);

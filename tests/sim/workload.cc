@@ -217,7 +217,7 @@ void DrawStates(Workload* workload) {
   EngineLimits& limits = workload->limits;
   const bool has_source = workload->source.exists || workload->store.exists;
   if (has_source || limits.num_window_pages > 0 || !dice.OneIn(2)) return;
-  const int32_t of_request = std::max(limits.max_in_flight, 2) + 1;
+  const int32_t of_request = StateSlotsPerRequest(limits.max_in_flight);
   const int64_t requests = dice.Pick(1, 1, 2, 3, limits.max_running_requests);
   limits.num_state_slots = static_cast<int32_t>(requests * of_request + dice.Pick(0, 1, 3, 30));
 }

@@ -42,6 +42,12 @@ struct EngineLimits {
   int32_t max_in_flight = 2;    // plans launched and not collected
 };
 
+// State slots that one running request holds at most: what its rows in flight and the next one read
+// and write, and its last state at the end of a page (src/sched/state_ledger.cc).
+constexpr int32_t StateSlotsPerRequest(int32_t max_in_flight) {
+  return (max_in_flight < 2 ? 2 : max_in_flight) + 1;
+}
+
 struct StepResult {
   Status status;                // of the whole step; if it failed, `rows` is meaningless
   std::vector<RowResult> rows;  // [R] of the plan
