@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <deque>
 #include <exception>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -145,16 +146,22 @@ Status DeviceEngine::QueuePlaces(const StepMasks& masks, InFlightStep* step) {
 }
 
 // Estimates the bytes of the graphs of `sizes` from the largest: others hold as many operations.
+// The device says only how much memory is free to all processes, so another one that starts or
+// grows meanwhile would count as a graph: the smaller of two measurements is taken.
 template <typename Graphs, typename Size>
 Status DeviceEngine::AddGraphBytes(Graphs* graphs, const std::vector<Size>& sizes,
                                    uint64_t* num_bytes) {
   if (sizes.empty()) return Status();
-  const uint64_t before = ops_->MemoryInfo().free_bytes;
-  const Status captured = graphs->Capture(sizes.back());
-  if (!captured.ok()) return ops_->status();  // OK unless the fault is sticky: runs without graphs
-  const uint64_t after = ops_->MemoryInfo().free_bytes;
-  graphs->Clear();
-  *num_bytes += (before > after ? before - after : 0) * sizes.size();
+  uint64_t graph_bytes = std::numeric_limits<uint64_t>::max();
+  for (int i = 0; i < 2; ++i) {
+    const uint64_t before = ops_->MemoryInfo().free_bytes;
+    const Status captured = graphs->Capture(sizes.back());
+    if (!captured.ok()) return ops_->status();  // OK unless the fault is sticky: no graphs then
+    const uint64_t after = ops_->MemoryInfo().free_bytes;
+    graphs->Clear();
+    graph_bytes = std::min(graph_bytes, before > after ? before - after : 0);
+  }
+  *num_bytes += graph_bytes * sizes.size();
   return Status();
 }
 

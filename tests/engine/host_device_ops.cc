@@ -94,7 +94,8 @@ class HostDeviceOps final : public DeviceOps {
 
   Status status() const override { return status_; }
   DeviceMemoryInfo MemoryInfo() override {
-    return {total_bytes_ - static_cast<uint64_t>(counters_->live_bytes), total_bytes_};
+    const uint64_t others = counters_->captures == 1 ? faults_.other_bytes : 0;
+    return {total_bytes_ - static_cast<uint64_t>(counters_->live_bytes) - others, total_bytes_};
   }
   Status Reserve(const DeviceLimits&) override { return Status(); }
   uint64_t ReservedBytes(const DeviceLimits&) const override { return 0; }

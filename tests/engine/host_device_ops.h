@@ -22,6 +22,7 @@ struct HostDeviceFaults {
   int fail_capture = 0;  // only the n-th EndCapture fails
   int fail_allocate = 0;
   uint64_t graph_bytes = 0;  // what a captured graph takes
+  uint64_t other_bytes = 0;  // what another process takes during the first capture, until the next
   uint64_t load_bytes = 0;   // what the first step takes, as a driver does that loads kernels late
 };
 

@@ -3,7 +3,7 @@
 #   sh tests/gpu/carry.sh BUILD FOLDER [SHAPE.json...]       then, there:  sh FOLDER/run_gpu.sh [PART...]
 # SHAPE.json: the config.json of a model whose speed is measured, with made-up weights, such as Qwen3-0.6B's.
 # That machine needs a driver at least as new as the build's CUDA toolkit's major version, cuBLAS (libcublasLt.so.13 or .12), a C
-# library at least as new as this machine's and, for the parts `memcheck` and `racecheck`, compute-sanitizer.
+# library at least as new as this machine's and, for the parts of its tools, compute-sanitizer.
 set -eu
 if [ $# -lt 2 ]; then
     echo "usage: sh tests/gpu/carry.sh BUILD FOLDER [SHAPE.json...]" >&2

@@ -8,7 +8,7 @@
 #     attention      decode attention: the rate of reading keys and values
 #     gemv           one answer at a time: as it is, with cuBLAS's products alone, and without fetching weights ahead
 #     models         the benchmarks bs1 and nano
-#     memcheck, racecheck    compute-sanitizer on small cases
+#     memcheck, racecheck, initcheck, synccheck    compute-sanitizer on small cases
 # Each part takes at most 8 minutes ($PART_SECONDS); cases that no time is left for are named. Each case is a process of its own,
 # with a time limit ($CASE_SECONDS caps it), so a crash or a hang ends one case. $JOBS cases run at once (default: half of the
 # processors, at most 12), as most of their time is the oracle's; benchmarks run alone. A case that fails runs again with
@@ -28,7 +28,7 @@ jobs=${JOBS:-$(($(nproc) / 2))}
 [ "$jobs" -le 12 ] || jobs=12
 [ "$jobs" -ge 1 ] || jobs=1
 mkdir -p "$out"
-all_parts="contact kernels-serial kernels engine attention gemv models memcheck racecheck"
+all_parts="contact kernels-serial kernels engine attention gemv models memcheck racecheck initcheck synccheck"
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $all_parts
 for part in "$@"; do
@@ -256,7 +256,7 @@ models_of() {
 }
 
 # Kernels run 10 to 1,000 times slower, so the cases use small sizes. Cases that fill the device or break it on purpose are
-# left out; so are whole engines in the tool that checks only shared memory.
+# left out; so are whole engines in the tools that are slowest or look at kernels alone.
 sanitize() {
     if ! command -v compute-sanitizer >/dev/null 2>&1; then
         record skipped "$1" "no compute-sanitizer is here"
@@ -294,7 +294,7 @@ for part in "$@"; do
         for_each_shape models_of
         ;;
     memcheck) sanitize memcheck '-GpuFaultTest.*' ;;
-    racecheck) sanitize racecheck '-GpuFaultTest.*:GpuCanaryTest.*:GpuEngineTest.*' ;;
+    racecheck | initcheck | synccheck) sanitize "$part" '-GpuFaultTest.*:GpuCanaryTest.*:GpuEngineTest.*' ;;
     esac
 done
 summarize
