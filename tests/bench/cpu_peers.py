@@ -93,7 +93,7 @@ def fetch_peer(work):
     archive, log = work / PEER_ARCHIVE, work / "peer.log"
     if not archive.exists():
         say(f"downloading {PEER}")
-        logged([sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:", "-d", str(work), PEER],
+        logged([sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", "llama-cpp-python", "-d", str(work), PEER],
                log)
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
     if found != PEER_SHA256:

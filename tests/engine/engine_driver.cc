@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <utility>
 
 #include "minisgl/base/checked_math.h"
@@ -87,6 +88,9 @@ EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options,
   auto memory = PlanMemory(model.config, engine_options, 0, device.get());
   MINISGL_CHECK(memory.ok(), "{}", memory.status().message());
   memory->limits.num_window_pages = memory->limits.sliding_window = 0;
+  // Graphs take no pages away: on a real GPU other tests' processes start meanwhile, whose memory
+  // cannot be told from graphs'.
+  memory->graph_bytes = std::numeric_limits<uint64_t>::max();
   TakeEngine(MakeDeviceEngine(model.config, *model.checkpoint, *memory, std::move(device),
                               {.graph_max_rows = options.graph_max_rows,
                                .graph_max_tokens = options.graph_max_tokens,
