@@ -9,7 +9,7 @@ pip, its checksum is compared, and llama-bench and llama-batched-bench are built
 minisgl-bench in the user's cache), with GGUF files of the same shapes beside them. --llama-bin takes another build.
 --isa avx2 builds the peer for AVX2, FMA and F16C alone and gives this program --cpu-target avx2. Needs cmake, ninja,
 pip; Python's standard library alone. The shapes are NAME.json in --shapes-dir (default: ../shared/shapes beside the
-project).
+project) or in tests/bench/shapes, which has two of models with states (lfm2-1.2b, qwen3.5-0.8b).
 
 Weights are made up on both sides: bf16 against BF16, --quantize int8 against Q8_0, --quantize int4 against Q4_0, both
 with embedding and head in 8 bits. Prompts are random token ids. On a processor with AMX the peer multiplies quantized
@@ -54,6 +54,7 @@ import made_models
 
 ROOT = Path(__file__).resolve().parents[2]
 WREN = ROOT / "tests/models/wren"
+SHAPES = ROOT / "tests/bench/shapes"
 PEER = "llama-cpp-python==0.3.36"
 PEER_ARCHIVE = "llama_cpp_python-0.3.36.tar.gz"
 PEER_SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
@@ -255,6 +256,8 @@ class ModelCase:
     def __init__(self, args, name, form, program, peer):
         self.args, self.name, self.form, self.program, self.peer = args, name, form, program, peer
         self.shape = args.shapes_dir / f"{name}.json"
+        if not self.shape.exists():
+            self.shape = SHAPES / f"{name}.json"
         self.gguf = args.work / f"{name}-{FORMATS[form]}.gguf"
         made_models.write_gguf(json.loads(self.shape.read_text()), FORMATS[form], self.gguf)
         self.quantize = ["--quantize", form] if form != "bf16" else []

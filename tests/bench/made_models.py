@@ -1,7 +1,8 @@
 """Model files with made-up weights, for benchmarks: GGUF for llama.cpp, a model directory (safetensors) for this program.
 
 Speed does not depend on the values, so a tensor is one block of random numbers repeated, small enough that activations
-stay finite. Supports configurations (config.json) of the families llama and qwen3. Needs only the standard library.
+stay finite. Supports configurations (config.json) of the families llama and qwen3; as GGUF also of lfm2 and
+qwen3_5_text. Needs only the standard library.
 """
 import json
 import random
@@ -11,8 +12,9 @@ from pathlib import Path
 BLOCK_BYTES = 9 * 34 << 16  # a multiple of the 34 bytes of a Q8_0 block, of the 18 of a Q4_0 block, and of 2
 GGUF_ALIGNMENT = 32
 # The numbers of the format.
-GGUF_UINT32, GGUF_FLOAT32, GGUF_STRING = 4, 6, 8
+GGUF_UINT32, GGUF_FLOAT32, GGUF_STRING, GGUF_ARRAY = 4, 6, 8, 9
 GGML_F32, GGML_Q4_0, GGML_Q8_0, GGML_BF16 = 0, 2, 8, 30
+DECAY = -1  # numbers in f32 that must be negative
 FILE_TYPES = {"bf16": 32, "q8_0": 7, "q4_0": 2}
 
 
@@ -44,38 +46,86 @@ MATRIX_KINDS = {"bf16": (GGML_BF16, 1, 2, bf16_block), "q8_0": (GGML_Q8_0, 32, 3
                 "q4_0": (GGML_Q4_0, 32, 18, q4_0_block)}
 
 
+GGUF_FAMILIES = {"llama": "llama", "qwen3": "qwen3", "lfm2": "lfm2", "qwen3_5_text": "qwen35"}
+
+
 class Sizes:
     def __init__(self, config):
-        self.family = config["model_type"]
-        if self.family not in ("llama", "qwen3"):
-            raise SystemExit(f"model_type {self.family}: only llama and qwen3 are made up")
+        family = config["model_type"]
+        if family not in GGUF_FAMILIES:
+            raise SystemExit(f"model_type {family}: only {', '.join(GGUF_FAMILIES)} are made up")
+        self.family = GGUF_FAMILIES[family]
         self.hidden, self.layers = config["hidden_size"], config["num_hidden_layers"]
         self.heads, self.kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
         self.head_dim = config.get("head_dim") or self.hidden // self.heads
-        self.intermediate, self.vocab = config["intermediate_size"], config["vocab_size"]
-        self.tied = config["tie_word_embeddings"]
-        self.context, self.eps = config["max_position_embeddings"], config["rms_norm_eps"]
-        self.rope_base = float(config["rope_theta"])
+        self.vocab, self.context = config["vocab_size"], config["max_position_embeddings"]
+        self.tied = config.get("tie_word_embeddings", config.get("tie_embedding"))
+        self.eps = config.get("rms_norm_eps", config.get("norm_eps"))
+        rope = config.get("rope_parameters", config)
+        self.rope_base, self.rope_dim = float(rope["rope_theta"]), self.head_dim
         self.query, self.kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        self.attention_layers = range(self.layers)
+        if self.family == "lfm2":
+            self.attention_layers = config["full_attn_idxs"]
+            self.conv_length = config["conv_L_cache"]
+            multiple = config["block_multiple_of"]  # with block_auto_adjust_ff_dim
+            self.intermediate = -(-(2 * config["block_ff_dim"] // 3) // multiple) * multiple
+            return
+        self.intermediate = config["intermediate_size"]
+        if self.family == "qwen35":
+            self.rope_dim = int(self.head_dim * rope["partial_rotary_factor"])
+            self.rope_sections = [*rope["mrope_section"], 0]
+            self.interval = config["full_attention_interval"]
+            self.attention_layers = range(self.interval - 1, self.layers, self.interval)
+            self.conv_length, self.state = config["linear_conv_kernel_dim"], config["linear_key_head_dim"]
+            self.key_heads, self.value_heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+
+
+def attention_tensors(sizes, ours, theirs):
+    gates = 2 if sizes.family == "qwen35" else 1  # beside each query a gate of its head's output
+    for short, name, out in (("q", "q_proj", gates * sizes.query), ("k", "k_proj", sizes.kv), ("v", "v_proj", sizes.kv)):
+        yield f"{theirs}attn_{short}.weight", f"{ours}self_attn.{name}.weight", [out, sizes.hidden]
+    yield theirs + "attn_output.weight", ours + "self_attn.o_proj.weight", [sizes.hidden, sizes.query]
+    if sizes.family != "llama":
+        for short in "qk":
+            yield f"{theirs}attn_{short}_norm.weight", f"{ours}self_attn.{short}_norm.weight", [sizes.head_dim]
+
+
+def state_tensors(sizes, theirs):
+    """Of a layer with a state: GGUF alone."""
+    if sizes.family == "lfm2":
+        yield theirs + "shortconv.conv.weight", None, [sizes.hidden, sizes.conv_length]
+        yield theirs + "shortconv.in_proj.weight", None, [3 * sizes.hidden, sizes.hidden]
+        yield theirs + "shortconv.out_proj.weight", None, [sizes.hidden, sizes.hidden]
+        return
+    values = sizes.value_heads * sizes.state
+    conv = 2 * sizes.key_heads * sizes.state + values
+    yield theirs + "attn_qkv.weight", None, [conv, sizes.hidden]
+    yield theirs + "attn_gate.weight", None, [values, sizes.hidden]
+    yield theirs + "ssm_conv1d.weight", None, [conv, sizes.conv_length]
+    yield theirs + "ssm_dt.bias", None, [sizes.value_heads]
+    yield theirs + "ssm_a", None, [sizes.value_heads]
+    for name in ("beta", "alpha"):
+        yield f"{theirs}ssm_{name}.weight", None, [sizes.value_heads, sizes.hidden]
+    yield theirs + "ssm_norm.weight", None, [sizes.state]
+    yield theirs + "ssm_out.weight", None, [sizes.hidden, values]
 
 
 def tensors_of(sizes):
     """(GGUF name, name in a checkpoint, [out, in] or [width])"""
     yield "token_embd.weight", "model.embed_tokens.weight", [sizes.vocab, sizes.hidden]
+    second_norm = "post_attention_norm" if sizes.family == "qwen35" else "ffn_norm"
     for i in range(sizes.layers):
         ours, theirs = f"model.layers.{i}.", f"blk.{i}."
         yield theirs + "attn_norm.weight", ours + "input_layernorm.weight", [sizes.hidden]
-        for short, name, out in (("q", "q_proj", sizes.query), ("k", "k_proj", sizes.kv), ("v", "v_proj", sizes.kv)):
-            yield f"{theirs}attn_{short}.weight", f"{ours}self_attn.{name}.weight", [out, sizes.hidden]
-        yield theirs + "attn_output.weight", ours + "self_attn.o_proj.weight", [sizes.hidden, sizes.query]
-        if sizes.family == "qwen3":
-            for short in "qk":
-                yield f"{theirs}attn_{short}_norm.weight", f"{ours}self_attn.{short}_norm.weight", [sizes.head_dim]
-        yield theirs + "ffn_norm.weight", ours + "post_attention_layernorm.weight", [sizes.hidden]
+        has_attention = i in sizes.attention_layers
+        yield from attention_tensors(sizes, ours, theirs) if has_attention else state_tensors(sizes, theirs)
+        yield f"{theirs}{second_norm}.weight", ours + "post_attention_layernorm.weight", [sizes.hidden]
         for name in ("gate", "up"):
             yield f"{theirs}ffn_{name}.weight", f"{ours}mlp.{name}_proj.weight", [sizes.intermediate, sizes.hidden]
         yield theirs + "ffn_down.weight", ours + "mlp.down_proj.weight", [sizes.hidden, sizes.intermediate]
-    yield "output_norm.weight", "model.norm.weight", [sizes.hidden]
+    output_norm = "token_embd_norm" if sizes.family == "lfm2" else "output_norm"
+    yield output_norm + ".weight", "model.norm.weight", [sizes.hidden]
     if not sizes.tied:
         yield "output.weight", "lm_head.weight", [sizes.vocab, sizes.hidden]
 
@@ -97,13 +147,15 @@ def gguf_string(text):
 
 
 def gguf_value(kind, value):
+    if kind == GGUF_ARRAY:  # of unsigned numbers
+        return struct.pack(f"<IIQ{len(value)}I", kind, GGUF_UINT32, len(value), *value)
     packed = gguf_string(value) if kind == GGUF_STRING else struct.pack("<I" if kind == GGUF_UINT32 else "<f", value)
     return struct.pack("<I", kind) + packed
 
 
 def gguf_header_values(sizes, file_type, name):
     family = sizes.family
-    return {
+    values = {
         "general.architecture": (GGUF_STRING, family), "general.name": (GGUF_STRING, name),
         "general.file_type": (GGUF_UINT32, FILE_TYPES[file_type]), "tokenizer.ggml.model": (GGUF_STRING, "no_vocab"),
         f"{family}.vocab_size": (GGUF_UINT32, sizes.vocab), f"{family}.block_count": (GGUF_UINT32, sizes.layers),
@@ -115,9 +167,23 @@ def gguf_header_values(sizes, file_type, name):
         f"{family}.attention.key_length": (GGUF_UINT32, sizes.head_dim),
         f"{family}.attention.value_length": (GGUF_UINT32, sizes.head_dim),
         f"{family}.attention.layer_norm_rms_epsilon": (GGUF_FLOAT32, sizes.eps),
-        f"{family}.rope.dimension_count": (GGUF_UINT32, sizes.head_dim),
+        f"{family}.rope.dimension_count": (GGUF_UINT32, sizes.rope_dim),
         f"{family}.rope.freq_base": (GGUF_FLOAT32, sizes.rope_base),
     }
+    if family == "lfm2":
+        kv_heads = [sizes.kv_heads if i in sizes.attention_layers else 0 for i in range(sizes.layers)]
+        values[f"{family}.attention.head_count_kv"] = (GGUF_ARRAY, kv_heads)
+        values[f"{family}.shortconv.l_cache"] = (GGUF_UINT32, sizes.conv_length)
+    if family == "qwen35":
+        values.update({
+            f"{family}.full_attention_interval": (GGUF_UINT32, sizes.interval),
+            f"{family}.rope.dimension_sections": (GGUF_ARRAY, sizes.rope_sections),
+            f"{family}.ssm.conv_kernel": (GGUF_UINT32, sizes.conv_length),
+            f"{family}.ssm.inner_size": (GGUF_UINT32, sizes.value_heads * sizes.state),
+            f"{family}.ssm.state_size": (GGUF_UINT32, sizes.state),
+            f"{family}.ssm.time_step_rank": (GGUF_UINT32, sizes.value_heads),
+            f"{family}.ssm.group_count": (GGUF_UINT32, sizes.key_heads)})
+    return values
 
 
 def padded(size):
@@ -134,7 +200,7 @@ def write_gguf(config, file_type, path):
     infos, offset, written = b"", 0, []
     for name, _, shape in tensors_of(sizes):
         count = elements(shape)
-        if len(shape) == 1:
+        if len(shape) == 1 or name.endswith(("conv.weight", "conv1d.weight")):
             kind, num_bytes = GGML_F32, 4 * count
         else:
             is_table = name in ("token_embd.weight", "output.weight")
@@ -143,9 +209,9 @@ def write_gguf(config, file_type, path):
         dims = shape[::-1]
         infos += gguf_string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
         offset += padded(num_bytes)
-        written.append((kind, num_bytes))
+        written.append((kind if name[-6:] != ".ssm_a" else DECAY, num_bytes))
     values = gguf_header_values(sizes, file_type, path.stem)
-    blocks = {GGML_F32: struct.pack("<f", 1) * 4096}
+    blocks = {GGML_F32: struct.pack("<f", 1) * 4096, DECAY: struct.pack("<f", -1) * 4096}
     blocks.update({kind: make() for kind, _, _, make in MATRIX_KINDS.values() if any(kind == k for k, _ in written)})
     partial = path.with_suffix(".partial")
     with open(partial, "wb") as file:
@@ -179,7 +245,8 @@ def made_tokenizer(vocab):
 
 
 def write_model_dir(config, folder):
-    """bf16 safetensors with a tokenizer and no chat template. A folder that is complete is taken as it is."""
+    """bf16 safetensors with a tokenizer and no chat template, of llama or qwen3. A folder that is complete is taken as it
+    is."""
     folder = Path(folder)
     weights = folder / "model.safetensors"
     if weights.exists():
