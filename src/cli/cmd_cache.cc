@@ -43,10 +43,20 @@ std::string FormatTime(int64_t seconds, const char* format) {
   return std::string(text.data(), strftime(text.data(), text.size(), format, &parts));
 }
 
+// "3 blocks, 1 state, 6.0 KiB"; states only if there are any.
+std::string Amount(int64_t blocks, int64_t states, int64_t bytes) {
+  return fmt::format(
+      "{} blocks, {}{}", term::FormatCount(blocks),
+      states == 0 ? ""
+                  : fmt::format("{} state{}, ", term::FormatCount(states), states == 1 ? "" : "s"),
+      term::FormatBytes(static_cast<uint64_t>(bytes)));
+}
+
 Json ModelJson(const CachedModel& model) {
   Json json = Json(Json::Object());
   json.Set("model", ReplaceInvalidUtf8(model.model_name)).Set("folder", model.folder);
-  json.Set("blocks", model.blocks).Set("tokens", model.tokens).Set("bytes", model.file_bytes);
+  json.Set("blocks", model.blocks).Set("states", model.states).Set("tokens", model.tokens);
+  json.Set("bytes", model.file_bytes);
   json.Set("last_use", FormatTime(model.last_use_s, "%Y-%m-%dT%H:%M:%SZ"));
   return json;
 }
@@ -60,12 +70,13 @@ std::string ModelLines(const std::vector<CachedModel>& models) {
     names.push_back(model.model_name.empty() ? "?" : Visible(model.model_name, kNameBytesMax));
     width = std::max(width, names.back().size());
   }
-  std::string text = fmt::format("{:<{}}  {:>10}  {:>12}  {:>10}  {:<20}  folder\n", header, width,
-                                 "blocks", "tokens", "size", "last use");
+  std::string text = fmt::format("{:<{}}  {:>10}  {:>8}  {:>12}  {:>10}  {:<20}  folder\n", header,
+                                 width, "blocks", "states", "tokens", "size", "last use");
   for (size_t i = 0; i < models.size(); ++i) {
     const CachedModel& model = models[i];
-    text += fmt::format("{:<{}}  {:>10}  {:>12}  {:>10}  {:<20}  {}\n", names[i], width,
-                        term::FormatCount(model.blocks), term::FormatCount(model.tokens),
+    text += fmt::format("{:<{}}  {:>10}  {:>8}  {:>12}  {:>10}  {:<20}  {}\n", names[i], width,
+                        term::FormatCount(model.blocks), term::FormatCount(model.states),
+                        term::FormatCount(model.tokens),
                         term::FormatBytes(static_cast<uint64_t>(model.file_bytes)),
                         FormatTime(model.last_use_s, "%Y-%m-%d %H:%M UTC"), model.folder);
   }
@@ -78,14 +89,15 @@ Result<Report> List(const CacheOptions& options) {
     return Report{models.empty() ? "the cache is empty\n" : ModelLines(models), 0};
   }
   Json list = Json(Json::Array());
-  int64_t blocks = 0, tokens = 0, bytes = 0;
+  int64_t blocks = 0, states = 0, tokens = 0, bytes = 0;
   for (const CachedModel& model : models) {
     list.Append(ModelJson(model));
-    blocks += model.blocks, tokens += model.tokens, bytes += model.file_bytes;
+    blocks += model.blocks, states += model.states;
+    tokens += model.tokens, bytes += model.file_bytes;
   }
   Json json = Json(Json::Object());
   json.Set("models", std::move(list));
-  json.Set("blocks", blocks).Set("tokens", tokens).Set("bytes", bytes);
+  json.Set("blocks", blocks).Set("states", states).Set("tokens", tokens).Set("bytes", bytes);
   return Report{json.Dump() + "\n", 0};
 }
 
@@ -97,21 +109,21 @@ Result<Report> Verify(const CacheOptions& options) {
   report.exit_status = damage_is_left ? ExitCode(StatusCode::kBadInput) : 0;
   if (options.json) {
     Json list = Json(Json::Array());
-    for (const DamagedBlock& block : check.damaged) {
+    for (const DamagedFile& damaged : check.damaged) {
       Json entry = Json(Json::Object());
-      list.Append(std::move(entry.Set("file", block.file).Set("what", block.what)));
+      list.Append(std::move(entry.Set("file", damaged.file).Set("what", damaged.what)));
     }
     Json json = Json(Json::Object());
-    json.Set("blocks", check.blocks).Set("bytes", check.file_bytes);
+    json.Set("blocks", check.blocks).Set("states", check.states).Set("bytes", check.file_bytes);
     json.Set("damaged", std::move(list)).Set("deleted", options.deletes);
     report.text = json.Dump() + "\n";
     return report;
   }
-  for (const DamagedBlock& block : check.damaged) {
-    report.text += fmt::format("{}/{}: {}\n", Visible(options.folder, 400), block.file, block.what);
+  for (const DamagedFile& damaged : check.damaged) {
+    report.text +=
+        fmt::format("{}/{}: {}\n", Visible(options.folder, 400), damaged.file, damaged.what);
   }
-  report.text += fmt::format("{} blocks, {}: {}\n", term::FormatCount(check.blocks),
-                             term::FormatBytes(static_cast<uint64_t>(check.file_bytes)),
+  report.text += fmt::format("{}: {}\n", Amount(check.blocks, check.states, check.file_bytes),
                              check.damaged.empty()
                                  ? "all good"
                                  : fmt::format("{} damaged{}", check.damaged.size(),
@@ -125,12 +137,13 @@ Result<Report> Clear(const CacheOptions& options) {
     Json left = Json(Json::Array());
     for (const std::string& name : cleared.left) left.Append(ReplaceInvalidUtf8(name));
     Json json = Json(Json::Object());
-    json.Set("blocks", cleared.blocks).Set("bytes", cleared.file_bytes);
+    json.Set("blocks", cleared.blocks).Set("states", cleared.states);
+    json.Set("bytes", cleared.file_bytes);
     json.Set("left", std::move(left));
     return Report{json.Dump() + "\n", 0};
   }
-  std::string text = fmt::format("{} blocks, {}: removed\n", term::FormatCount(cleared.blocks),
-                                 term::FormatBytes(static_cast<uint64_t>(cleared.file_bytes)));
+  std::string text =
+      fmt::format("{}: removed\n", Amount(cleared.blocks, cleared.states, cleared.file_bytes));
   for (const std::string& name : cleared.left) {
     text += fmt::format("{}/{}: left, because it is not a file of the cache\n",
                         Visible(options.folder, 400), Visible(name, 400));
@@ -146,8 +159,8 @@ struct CacheCommand {
 
 constexpr CacheCommand kCommands[] = {
     {"ls", "Show the models in a prefix cache", List},
-    {"verify", "Read all blocks of a prefix cache and name the damaged ones", Verify},
-    {"clear", "Remove all blocks of a prefix cache", Clear},
+    {"verify", "Read all files of a prefix cache and name the damaged ones", Verify},
+    {"clear", "Remove all blocks and states of a prefix cache", Clear},
 };
 
 int Run(const CacheCommand& command, const CacheOptions& options) {
@@ -172,7 +185,7 @@ CommandBody AddCacheCommand(load::OptionTable* app) {
         ->TypeName("DIR");
     sub->AddFlag("--json", &options->json, "Print one JSON object");
     if (command.make == Verify) {
-      sub->AddFlag("--delete", &options->deletes, "Remove the damaged blocks");
+      sub->AddFlag("--delete", &options->deletes, "Remove the damaged files");
     }
     subcommands.push_back(sub);
   }

@@ -14,6 +14,10 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "a header is copied as it is");
 
+const std::array<char, 8>& MagicOf(FileKind kind) {
+  return kind == FileKind::kBlock ? kBlockMagic : kStateMagic;
+}
+
 const KvBlockKey& ParentOf(const KvBlockKey& root, KvBlockPath path) {
   return path.size() < 2 ? root : path[path.size() - 2];
 }
@@ -36,11 +40,11 @@ std::array<uint64_t, 2> BlockChecksum::value() const {
   return {hash.low64, hash.high64};
 }
 
-BlockHeader MakeBlockHeader(const KvBlockKey& root, KvBlockPath path,
+BlockHeader MakeBlockHeader(FileKind kind, const KvBlockKey& root, KvBlockPath path,
                             std::span<const TokenId> tokens, std::string_view model_name,
                             std::span<const std::byte> data) {
   BlockHeader header{};
-  header.magic = kBlockMagic;
+  header.magic = MagicOf(kind);
   header.num_tokens = static_cast<uint32_t>(tokens.size());
   header.index = static_cast<int32_t>(path.size() - 1);
   header.data_bytes = data.size();
@@ -56,9 +60,11 @@ BlockHeader MakeBlockHeader(const KvBlockKey& root, KvBlockPath path,
   return header;
 }
 
-std::string_view HeaderFault(const BlockHeader& header, const KvBlockKey& root,
+std::string_view HeaderFault(FileKind kind, const BlockHeader& header, const KvBlockKey& root,
                              const KvBlockKey& key, uint64_t file_bytes) {
-  if (header.magic != kBlockMagic) return "is no file of a block";
+  if (header.magic != MagicOf(kind)) {
+    return kind == FileKind::kBlock ? "is no file of a block" : "is no file of a state";
+  }
   if (header.num_tokens != kKvBlockTokens) return "has another number of tokens";
   if (file_bytes < kBlockHeaderBytes || header.data_bytes != file_bytes - kBlockHeaderBytes) {
     return "is cut off, or too long";
@@ -71,9 +77,9 @@ std::string_view HeaderFault(const BlockHeader& header, const KvBlockKey& root,
   return "";
 }
 
-bool IsBlock(const BlockHeader& header, const KvBlockKey& root, KvBlockPath path,
+bool IsBlock(FileKind kind, const BlockHeader& header, const KvBlockKey& root, KvBlockPath path,
              std::span<const TokenId> tokens, std::span<const std::byte> data) {
-  if (header.magic != kBlockMagic || header.num_tokens != tokens.size() ||
+  if (header.magic != MagicOf(kind) || header.num_tokens != tokens.size() ||
       header.data_bytes != data.size() || header.key != path.back() ||
       header.parent != ParentOf(root, path) || header.index != std::ssize(path) - 1 ||
       !std::equal(tokens.begin(), tokens.end(), header.tokens.begin(), header.tokens.end())) {

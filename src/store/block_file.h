@@ -1,4 +1,5 @@
-// The file of one block: a header of fixed size, then the block's keys and values.
+// The file of one block: a header of fixed size, then the block's keys and values. The file of a
+// state has the header of the block before it, of another kind, and then the state.
 //
 // A file may have been damaged, cut off or made by another program, so nothing in it is believed
 // before it has been compared with what is expected, and before its checksum was found right. The
@@ -20,7 +21,11 @@ struct XXH3_state_s;
 
 namespace minisgl::store {
 
+// What a file holds: a block of keys and values, or the state after it.
+enum class FileKind : uint8_t { kBlock, kState };
+
 inline constexpr std::array<char, 8> kBlockMagic = {'S', 'L', 'G', 'K', 'V', 'B', 'L', '1'};
+inline constexpr std::array<char, 8> kStateMagic = {'S', 'L', 'G', 'S', 'T', 'A', 'T', '1'};
 
 // As it is in the file. Numbers are little-endian.
 struct BlockHeader {
@@ -48,18 +53,19 @@ class BlockChecksum {
   std::unique_ptr<XXH3_state_s, void (*)(XXH3_state_s*)> state_;
 };
 
-// The header of the last block of `path`, whose first block stands behind `root`.
-BlockHeader MakeBlockHeader(const KvBlockKey& root, KvBlockPath path,
+// The header of the last block of `path`, whose first block stands behind `root`, or of the state
+// after it.
+BlockHeader MakeBlockHeader(FileKind kind, const KvBlockKey& root, KvBlockPath path,
                             std::span<const TokenId> tokens, std::string_view model_name,
                             std::span<const std::byte> data);
 
 // What is wrong with a file of `file_bytes` that begins with `header`, by the header alone: "" if
-// it is the header of a block of the model `root` under the name `key`.
-std::string_view HeaderFault(const BlockHeader& header, const KvBlockKey& root,
+// it is the header of a file of this kind of the model `root` under the name `key`.
+std::string_view HeaderFault(FileKind kind, const BlockHeader& header, const KvBlockKey& root,
                              const KvBlockKey& key, uint64_t file_bytes);
 
 // True if the header and `data` are those that MakeBlockHeader was given.
-bool IsBlock(const BlockHeader& header, const KvBlockKey& root, KvBlockPath path,
+bool IsBlock(FileKind kind, const BlockHeader& header, const KvBlockKey& root, KvBlockPath path,
              std::span<const TokenId> tokens, std::span<const std::byte> data);
 
 // The name in the header, without its zeros.

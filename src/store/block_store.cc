@@ -41,11 +41,11 @@ constexpr int64_t kSlackPart = 16;
 constexpr int kTriesAfterClear = 4;
 
 // A key is a hash already.
-struct KeyHash {
-  size_t operator()(const KvBlockKey& key) const {
+struct FileHash {
+  size_t operator()(const FileId& file) const {
     size_t hash = 0;
-    std::memcpy(&hash, key.data(), sizeof(hash));
-    return hash;
+    std::memcpy(&hash, file.key.data(), sizeof(hash));
+    return file.kind == FileKind::kBlock ? hash : ~hash;
   }
 };
 
@@ -80,7 +80,6 @@ class FolderStore final : public KvBlockStore {
   FolderStore(const KvBlockFolderOptions& options, FileHandle folder)
       : options_(options),
         root_(RootKey(options.identity)),
-        file_bytes_(options.block_bytes + static_cast<int64_t>(kBlockHeaderBytes)),
         folder_(std::move(folder)),
         max_bytes_(options.max_bytes) {}
 
@@ -92,9 +91,23 @@ class FolderStore final : public KvBlockStore {
   }
   int64_t Find(KvBlockPath path) override;
   bool Read(KvBlockPath path, std::span<const TokenId> block_tokens,
-            std::span<std::byte> data) override;
+            std::span<std::byte> data) override {
+    return ReadFile(FileKind::kBlock, path, block_tokens, data);
+  }
   bool Write(KvBlockPath path, std::span<const TokenId> block_tokens,
-             std::span<const std::byte> data) override;
+             std::span<const std::byte> data) override {
+    return WriteFile(FileKind::kBlock, path, block_tokens, data);
+  }
+  bool HasState(KvBlockPath path) override { return IsStored(model(), StateOf(path)); }
+  bool ReadState(KvBlockPath path, std::span<const TokenId> block_tokens,
+                 std::span<std::byte> data) override {
+    return ReadFile(FileKind::kState, path, block_tokens, data);
+  }
+  bool WriteState(KvBlockPath path, std::span<const TokenId> block_tokens,
+                  std::span<const std::byte> data) override {
+    return IsStored(model(), {path.back()}) &&
+           WriteFile(FileKind::kState, path, block_tokens, data);
+  }
   void Touch(KvBlockPath path) override;
   bool accepts_blocks() const override { return accepts_blocks_; }
   KvBlockStoreStats stats() const override;
@@ -103,32 +116,45 @@ class FolderStore final : public KvBlockStore {
   // The folder of the model. Shared, because it is opened anew after another process removed it.
   using ModelFolder = std::shared_ptr<const FileHandle>;
 
+  static FileId StateOf(KvBlockPath path) { return {path.back(), FileKind::kState}; }
+  // Bytes of the data of a file, and of a whole file.
+  int64_t DataBytes(FileKind kind) const {
+    return kind == FileKind::kBlock ? options_.block_bytes : options_.state_bytes;
+  }
+  int64_t FileBytes(FileKind kind) const {
+    return DataBytes(kind) + static_cast<int64_t>(kBlockHeaderBytes);
+  }
   ModelFolder model() const;
   ModelFolder ReopenModel();
-  bool IsStored(const ModelFolder& model, const KvBlockKey& key);
-  void Forget(const KvBlockKey& key);
-  void DropDamaged(const ModelFolder& model, const KvBlockKey& key);
-  bool MakeRoom();
-  int WriteFile(const FileHandle& model, KvBlockPath path, const BlockHeader& header,
-                std::span<const std::byte> data);
+  bool IsStored(const ModelFolder& model, const FileId& file);
+  void Forget(const FileId& file);
+  void DropDamaged(const ModelFolder& model, const FileId& file);
+  bool MakeRoom(int64_t file_bytes);
+  bool ReadFile(FileKind kind, KvBlockPath path, std::span<const TokenId> block_tokens,
+                std::span<std::byte> data);
+  bool WriteFile(FileKind kind, KvBlockPath path, std::span<const TokenId> block_tokens,
+                 std::span<const std::byte> data);
+  int WriteTo(const FileHandle& model, const FileId& file, const BlockHeader& header,
+              std::span<const std::byte> data);
+  void CheckCall(FileKind kind, KvBlockPath path, std::span<const TokenId> block_tokens,
+                 size_t data_bytes) const;
   void StopSaving(const std::string& why);
 
   const KvBlockFolderOptions options_;
   const KvBlockKey root_;
-  const int64_t file_bytes_;  // of one block
   const FileHandle folder_;
   int64_t max_bytes_;  // constant after Begin
 
   // Held for short operations in memory.
   mutable std::mutex mutex_;
   ModelFolder model_;
-  // The blocks that are known to be stored, and the minutes of their times of use.
-  std::unordered_map<KvBlockKey, int64_t, KeyHash> known_;
+  // The files that are known to be stored, and the minutes of their times of use.
+  std::unordered_map<FileId, int64_t, FileHash> known_;
   KvBlockStoreStats stats_;
 
   // Held while room is made, which lists the folder.
   std::mutex room_mutex_;
-  int64_t used_bytes_ = 0;       // of all blocks in the folder, as far as this process knows
+  int64_t used_bytes_ = 0;       // of all files in the folder, as far as this process knows
   int64_t uncounted_bytes_ = 0;  // written by this process since it listed the folder
 
   std::atomic<bool> accepts_blocks_{true};
@@ -141,11 +167,12 @@ Status FolderStore::Begin() {
   if (!model_->is_open()) {
     StopSaving(fmt::format("{}: {}", ModelFolderName(root_), std::strerror(errno)));
   }
-  for (const BlockEntry& block : BlocksIn(model_->fd())) {
-    known_.emplace(block.key, block.used.tv_sec / 60);
+  for (const FileEntry& entry : FilesIn(model_->fd())) {
+    known_.emplace(entry.file, entry.used.tv_sec / 60);
   }
   constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
   used_bytes_ = EvictAbove(folder_.fd(), kNoLimit, kNoLimit).bytes_left;
+  const int64_t largest = std::max(FileBytes(FileKind::kBlock), FileBytes(FileKind::kState));
   if (max_bytes_ == 0) {
     struct statvfs disk {};
     if (fstatvfs(folder_.fd(), &disk) != 0) {
@@ -156,10 +183,11 @@ Status FolderStore::Begin() {
         static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
     max_bytes_ = static_cast<int64_t>((free_bytes + static_cast<double>(used_bytes_)) /
                                       static_cast<double>(kDefaultPart));
-    if (max_bytes_ < file_bytes_) StopSaving("the disk has little free space");
-  } else if (max_bytes_ < file_bytes_) {
-    return UsageError("{} is too small (found {} bytes); one block of this model has {} bytes",
-                      SettingName(Setting::kPrefixCacheSize), max_bytes_, file_bytes_);
+    if (max_bytes_ < largest) StopSaving("the disk has little free space");
+  } else if (max_bytes_ < largest) {
+    return UsageError("{} is too small (found {} bytes); one {} of this model has {} bytes",
+                      SettingName(Setting::kPrefixCacheSize), max_bytes_,
+                      largest == FileBytes(FileKind::kBlock) ? "block" : "state", largest);
   }
   return Status();
 }
@@ -176,85 +204,92 @@ FolderStore::ModelFolder FolderStore::ReopenModel() {
   return model_;
 }
 
-bool FolderStore::IsStored(const ModelFolder& model, const KvBlockKey& key) {
+bool FolderStore::IsStored(const ModelFolder& model, const FileId& file) {
   {
     const std::lock_guard lock(mutex_);
-    if (known_.contains(key)) return true;
+    if (known_.contains(file)) return true;
   }
   // Another process may have stored it.
   struct stat info {};
-  if (fstatat(model->fd(), BlockName(key).c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+  if (fstatat(model->fd(), FileName(file).c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
       !S_ISREG(info.st_mode)) {
     return false;
   }
   const std::lock_guard lock(mutex_);
-  known_.emplace(key, info.st_mtim.tv_sec / 60);
+  known_.emplace(file, info.st_mtim.tv_sec / 60);
   return true;
 }
 
 int64_t FolderStore::Find(KvBlockPath path) {
   const ModelFolder model = this->model();
   int64_t found = 0;
-  while (found < std::ssize(path) && IsStored(model, path[static_cast<size_t>(found)])) ++found;
+  while (found < std::ssize(path) && IsStored(model, {path[static_cast<size_t>(found)]})) {
+    ++found;
+  }
   return found;
 }
 
-void FolderStore::Forget(const KvBlockKey& key) {
+void FolderStore::Forget(const FileId& file) {
   const std::lock_guard lock(mutex_);
-  known_.erase(key);
+  known_.erase(file);
 }
 
-void FolderStore::DropDamaged(const ModelFolder& model, const KvBlockKey& key) {
-  unlinkat(model->fd(), BlockName(key).c_str(), 0);
+void FolderStore::DropDamaged(const ModelFolder& model, const FileId& file) {
+  unlinkat(model->fd(), FileName(file).c_str(), 0);
   {
     const std::lock_guard lock(mutex_);
-    known_.erase(key);
+    known_.erase(file);
     ++stats_.blocks_damaged;
   }
   if (!warned_of_damage_.exchange(true)) {
     Log(LogLevel::kWarning,
-        fmt::format("{}: a block was damaged; it was removed (minisgl cache verify finds others)",
-                    NameOf(options_.folder)));
+        fmt::format("{}: a {} was damaged; it was removed (minisgl cache verify finds others)",
+                    NameOf(options_.folder), file.kind == FileKind::kBlock ? "block" : "state"));
   }
 }
 
-bool FolderStore::Read(KvBlockPath path, std::span<const TokenId> block_tokens,
-                       std::span<std::byte> data) {
+void FolderStore::CheckCall(FileKind kind, KvBlockPath path, std::span<const TokenId> block_tokens,
+                            size_t data_bytes) const {
   MINISGL_CHECK(!path.empty() && block_tokens.size() == kKvBlockTokens &&
-                    std::ssize(data) == options_.block_bytes,
-                "a block of {} tokens and {} bytes", block_tokens.size(), data.size());
+                    static_cast<int64_t>(data_bytes) == DataBytes(kind),
+                "a file for {} tokens with {} bytes of data", block_tokens.size(), data_bytes);
+}
+
+bool FolderStore::ReadFile(FileKind kind, KvBlockPath path, std::span<const TokenId> block_tokens,
+                           std::span<std::byte> data) {
+  CheckCall(kind, path, block_tokens, data.size());
   const ModelFolder model = this->model();
   if (!model->is_open()) return false;
-  const KvBlockKey& key = path.back();
+  const FileId id = {path.back(), kind};
   struct stat info {};
-  const FileHandle file = OpenBlock(model->fd(), key, &info);
+  const FileHandle file = OpenFile(model->fd(), id, &info);
   if (!file.is_open()) {
     if (errno == ENOENT) {
-      Forget(key);
+      Forget(id);
     } else if (!IsOfProcess(errno)) {
-      DropDamaged(model, key);
+      DropDamaged(model, id);
     }
     return false;
   }
   BlockHeader header{};
-  if (info.st_size != file_bytes_ || !ReadBlock(file.fd(), &header, data) ||
-      !IsBlock(header, root_, path, block_tokens, data)) {
-    DropDamaged(model, key);
+  if (info.st_size != FileBytes(kind) || !ReadBlock(file.fd(), &header, data) ||
+      !IsBlock(kind, header, root_, path, block_tokens, data)) {
+    DropDamaged(model, id);
     return false;
   }
   {
     const std::lock_guard lock(mutex_);
-    ++stats_.blocks_read;
+    ++(kind == FileKind::kBlock ? stats_.blocks_read : stats_.states_read);
   }
   Touch(path);
   return true;
 }
 
-// Makes room for one more block. False if there is none.
-bool FolderStore::MakeRoom() {
+// Makes room for one more file. False if there is none.
+bool FolderStore::MakeRoom(int64_t file_bytes) {
   const std::lock_guard lock(room_mutex_);
-  const int64_t slack = std::max(max_bytes_ / kSlackPart, file_bytes_);
-  const int64_t bytes_max = max_bytes_ - file_bytes_;
+  const int64_t slack = std::max(max_bytes_ / kSlackPart, file_bytes);
+  const int64_t bytes_max = max_bytes_ - file_bytes;
   if (used_bytes_ > bytes_max || uncounted_bytes_ >= slack) {
     const Eviction eviction =
         EvictAbove(folder_.fd(), bytes_max, std::min(bytes_max, max_bytes_ - slack));
@@ -262,20 +297,20 @@ bool FolderStore::MakeRoom() {
     uncounted_bytes_ = 0;
     {
       const std::lock_guard names_lock(mutex_);
-      for (const KvBlockKey& key : eviction.removed) known_.erase(key);
+      for (const FileId& file : eviction.removed) known_.erase(file);
       stats_.blocks_evicted += std::ssize(eviction.removed);
     }
     if (used_bytes_ > bytes_max) return false;
   }
-  used_bytes_ += file_bytes_;
-  uncounted_bytes_ += file_bytes_;
+  used_bytes_ += file_bytes;
+  uncounted_bytes_ += file_bytes;
   return true;
 }
 
 // Returns 0, or the errno of what failed. Leaves no temporary file.
-int FolderStore::WriteFile(const FileHandle& model, KvBlockPath path, const BlockHeader& header,
-                           std::span<const std::byte> data) {
-  const std::string temporary = TemporaryName(path.back());
+int FolderStore::WriteTo(const FileHandle& model, const FileId& id, const BlockHeader& header,
+                         std::span<const std::byte> data) {
+  const std::string temporary = TemporaryName(id.key);
   const FileHandle file(openat(model.fd(), temporary.c_str(),
                                O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.is_open()) return errno;
@@ -285,7 +320,7 @@ int FolderStore::WriteFile(const FileHandle& model, KvBlockPath path, const Bloc
   const bool is_written =
       WriteAll(file.fd(), AsText(std::as_bytes(std::span(&header, 1)))) &&
       WriteAll(file.fd(), AsText(data)) && futimens(file.fd(), times) == 0 &&
-      renameat(model.fd(), temporary.c_str(), model.fd(), BlockName(path.back()).c_str()) == 0;
+      renameat(model.fd(), temporary.c_str(), model.fd(), FileName(id).c_str()) == 0;
   if (is_written) return 0;
   const int error = errno;
   unlinkat(model.fd(), temporary.c_str(), 0);
@@ -298,13 +333,12 @@ void FolderStore::StopSaving(const std::string& why) {
                                       NameOf(options_.folder), why));
 }
 
-bool FolderStore::Write(KvBlockPath path, std::span<const TokenId> block_tokens,
-                        std::span<const std::byte> data) {
-  MINISGL_CHECK(!path.empty() && block_tokens.size() == kKvBlockTokens &&
-                    std::ssize(data) == options_.block_bytes,
-                "a block of {} tokens and {} bytes", block_tokens.size(), data.size());
+bool FolderStore::WriteFile(FileKind kind, KvBlockPath path, std::span<const TokenId> block_tokens,
+                            std::span<const std::byte> data) {
+  CheckCall(kind, path, block_tokens, data.size());
   ModelFolder model = this->model();
-  if (IsStored(model, path.back())) {
+  const FileId id = {path.back(), kind};
+  if (IsStored(model, id)) {
     Touch(path);
     return true;
   }
@@ -313,18 +347,19 @@ bool FolderStore::Write(KvBlockPath path, std::span<const TokenId> block_tokens,
     ++stats_.blocks_not_written;
     return false;
   };
-  if (!accepts_blocks_ || !MakeRoom()) return not_written();
-  const BlockHeader header = MakeBlockHeader(root_, path, block_tokens, options_.model_name, data);
-  int error = WriteFile(*model, path, header, data);
+  if (!accepts_blocks_ || !MakeRoom(FileBytes(kind))) return not_written();
+  const BlockHeader header =
+      MakeBlockHeader(kind, root_, path, block_tokens, options_.model_name, data);
+  int error = WriteTo(*model, id, header, data);
   // `minisgl cache clear` removes the folder of the model, or the temporary file.
   for (int i = 0; error == ENOENT && i < kTriesAfterClear; ++i) {
     model = ReopenModel();
-    error = WriteFile(*model, path, header, data);
+    error = WriteTo(*model, id, header, data);
   }
   if (error != 0) {
     {
       const std::lock_guard lock(room_mutex_);
-      used_bytes_ -= file_bytes_;
+      used_bytes_ -= FileBytes(kind);
     }
     // A folder with the name of a block is damage, and leaves other blocks alone.
     if (!IsOfProcess(error) && error != EISDIR) StopSaving(std::strerror(error));
@@ -332,10 +367,11 @@ bool FolderStore::Write(KvBlockPath path, std::span<const TokenId> block_tokens,
   }
   {
     const std::lock_guard lock(mutex_);
-    known_[path.back()] = MinuteNow();
-    ++stats_.blocks_written;
+    known_[id] = MinuteNow();
+    ++(kind == FileKind::kBlock ? stats_.blocks_written : stats_.states_written);
   }
-  if (path.size() > 1) Touch(path.first(path.size() - 1));
+  const size_t before = path.size() - (kind == FileKind::kBlock ? 1 : 0);
+  if (before > 0) Touch(path.first(before));
   return true;
 }
 
@@ -346,11 +382,15 @@ void FolderStore::Touch(KvBlockPath path) {
   // search from the last block on ends at the first one that is marked.
   size_t begin = path.size();
   std::vector<size_t> stale;
+  bool state_is_stale = false;
   {
     const std::lock_guard lock(mutex_);
     model = model_;
+    if (const auto at = known_.find(StateOf(path)); at != known_.end()) {
+      state_is_stale = std::exchange(at->second, minute) != minute;
+    }
     while (begin > 0) {
-      const auto at = known_.find(path[begin - 1]);
+      const auto at = known_.find({path[begin - 1]});
       if (at != known_.end()) {
         if (at->second == minute) break;
         at->second = minute;
@@ -359,12 +399,14 @@ void FolderStore::Touch(KvBlockPath path) {
       --begin;
     }
   }
-  // From the first block on: a kill in between must leave no block newer than one before it.
-  for (auto index = stale.rbegin(); index != stale.rend(); ++index) {
-    const timespec used = UseTime(minute, static_cast<int64_t>(*index));
+  const auto mark = [&](const FileId& file, size_t index) {
+    const timespec used = UseTime(minute, static_cast<int64_t>(index));
     const timespec times[] = {used, used};
-    utimensat(model->fd(), BlockName(path[*index]).c_str(), times, AT_SYMLINK_NOFOLLOW);
-  }
+    utimensat(model->fd(), FileName(file).c_str(), times, AT_SYMLINK_NOFOLLOW);
+  };
+  // From the first block on: a kill in between must leave no block newer than one before it.
+  for (auto index = stale.rbegin(); index != stale.rend(); ++index) mark({path[*index]}, *index);
+  if (state_is_stale) mark(StateOf(path), path.size() - 1);
 }
 
 KvBlockStoreStats FolderStore::stats() const {
@@ -381,8 +423,9 @@ Status PrepareKvBlockFolder(const std::string& folder) {
 }
 
 Result<std::unique_ptr<KvBlockStore>> OpenKvBlockFolder(const KvBlockFolderOptions& options) {
-  MINISGL_CHECK(options.block_bytes > 0 && options.max_bytes >= 0, "blocks of {} bytes in {}",
-                options.block_bytes, options.max_bytes);
+  MINISGL_CHECK(options.block_bytes > 0 && options.state_bytes >= 0 && options.max_bytes >= 0,
+                "blocks of {} bytes, states of {} in {}", options.block_bytes, options.state_bytes,
+                options.max_bytes);
   Result<FileHandle> folder = store::OpenCacheFolder(options.folder, true);
   if (!folder.ok()) return folder.status().WithPrefix(store::NameOf(options.folder));
   auto opened = std::make_unique<store::FolderStore>(options, std::move(*folder));

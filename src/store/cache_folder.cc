@@ -21,7 +21,8 @@
 namespace minisgl::store {
 namespace {
 
-constexpr std::string_view kModelPrefix = "kv-", kBlockSuffix = ".kv", kTemporarySuffix = ".tmp";
+constexpr std::string_view kModelPrefix = "kv-", kBlockSuffix = ".kv", kStateSuffix = ".state";
+constexpr std::string_view kTemporarySuffix = ".tmp";
 constexpr mode_t kFolderMode = 0700, kFileMode = 0600, kOthersAccess = 0077;
 constexpr int64_t kMinute_s = 60;
 constexpr int64_t kNanoseconds = 1'000'000'000;
@@ -90,11 +91,17 @@ std::optional<KvBlockKey> RootOfName(std::string_view name) {
   return KeyOfHex(name.substr(kModelPrefix.size()));
 }
 
-std::string BlockName(const KvBlockKey& key) { return HexOf(key) + std::string(kBlockSuffix); }
+std::string FileName(const FileId& file) {
+  return HexOf(file.key) + std::string(file.kind == FileKind::kBlock ? kBlockSuffix : kStateSuffix);
+}
 
-std::optional<KvBlockKey> KeyOfName(std::string_view name) {
-  if (!name.ends_with(kBlockSuffix)) return std::nullopt;
-  return KeyOfHex(name.substr(0, name.size() - kBlockSuffix.size()));
+std::optional<FileId> FileOfName(std::string_view name) {
+  const bool is_state = name.ends_with(kStateSuffix);
+  const std::string_view suffix = is_state ? kStateSuffix : kBlockSuffix;
+  if (!name.ends_with(suffix)) return std::nullopt;
+  const std::optional<KvBlockKey> key = KeyOfHex(name.substr(0, name.size() - suffix.size()));
+  if (!key) return std::nullopt;
+  return FileId{*key, is_state ? FileKind::kState : FileKind::kBlock};
 }
 
 std::string TemporaryName(const KvBlockKey& key) {
@@ -179,15 +186,15 @@ FileHandle OpenModelFolder(int folder, const KvBlockKey& root, bool creates) {
   return opened;
 }
 
-FileHandle OpenBlock(int model_folder, const KvBlockKey& key, struct stat* info) {
-  FileHandle file(openat(model_folder, BlockName(key).c_str(), kReadFlags));
-  if (!file.is_open()) return file;
-  if (fstat(file.fd(), info) != 0) return FileHandle();
+FileHandle OpenFile(int model_folder, const FileId& file, struct stat* info) {
+  FileHandle opened(openat(model_folder, FileName(file).c_str(), kReadFlags));
+  if (!opened.is_open()) return opened;
+  if (fstat(opened.fd(), info) != 0) return FileHandle();
   if (!S_ISREG(info->st_mode) || info->st_uid != geteuid()) {
-    file = FileHandle();
+    opened = FileHandle();
     errno = EINVAL;
   }
-  return file;
+  return opened;
 }
 
 std::vector<KvBlockKey> ModelsIn(int folder) {
@@ -198,18 +205,18 @@ std::vector<KvBlockKey> ModelsIn(int folder) {
   return roots;
 }
 
-std::vector<BlockEntry> BlocksIn(int model_folder) {
-  std::vector<BlockEntry> blocks;
+std::vector<FileEntry> FilesIn(int model_folder) {
+  std::vector<FileEntry> files;
   for (const std::string& name : NamesIn(model_folder)) {
-    const std::optional<KvBlockKey> key = KeyOfName(name);
+    const std::optional<FileId> file = FileOfName(name);
     struct stat info {};
-    if (!key || fstatat(model_folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+    if (!file || fstatat(model_folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
         !S_ISREG(info.st_mode)) {
       continue;
     }
-    blocks.push_back({*key, info.st_size, info.st_mtim});
+    files.push_back({*file, info.st_size, info.st_mtim});
   }
-  return blocks;
+  return files;
 }
 
 void RemoveAbandoned(int model_folder) {
@@ -227,7 +234,7 @@ Eviction EvictAbove(int folder, int64_t bytes_max, int64_t target) {
   struct Candidate {
     timespec used;
     size_t model;
-    KvBlockKey key;
+    FileId file;
     int64_t file_bytes;
   };
   Eviction result;
@@ -237,22 +244,24 @@ Eviction EvictAbove(int folder, int64_t bytes_max, int64_t target) {
     FileHandle model = OpenModelFolder(folder, root, false);
     if (!model.is_open()) continue;
     RemoveAbandoned(model.fd());
-    for (const BlockEntry& block : BlocksIn(model.fd())) {
-      candidates.push_back({block.used, models.size(), block.key, block.file_bytes});
-      result.bytes_left += block.file_bytes;
+    for (const FileEntry& entry : FilesIn(model.fd())) {
+      candidates.push_back({entry.used, models.size(), entry.file, entry.file_bytes});
+      result.bytes_left += entry.file_bytes;
     }
     models.push_back(std::move(model));
   }
   if (result.bytes_left <= bytes_max) return result;
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-    return std::tie(a.used.tv_sec, a.used.tv_nsec, a.key) <
-           std::tie(b.used.tv_sec, b.used.tv_nsec, b.key);
+    const bool a_is_block = a.file.kind == FileKind::kBlock;
+    const bool b_is_block = b.file.kind == FileKind::kBlock;
+    return std::tie(a.used.tv_sec, a.used.tv_nsec, a_is_block, a.file.key) <
+           std::tie(b.used.tv_sec, b.used.tv_nsec, b_is_block, b.file.key);
   });
   for (const Candidate& candidate : candidates) {
     if (result.bytes_left <= target) break;
-    const std::string name = BlockName(candidate.key);
+    const std::string name = FileName(candidate.file);
     if (unlinkat(models[candidate.model].fd(), name.c_str(), 0) == 0) {
-      result.removed.push_back(candidate.key);
+      result.removed.push_back(candidate.file);
     } else if (errno != ENOENT) {
       continue;
     }

@@ -4,12 +4,13 @@
 //   DIR/minisgl-HEX.sha256        the hash of a model's weights (weights/weights_key.h)
 //   DIR/kv-ROOT/                  blocks of one model, by the key of its root
 //   DIR/kv-ROOT/KEY.kv            a block (block_file.h)
-//   DIR/kv-ROOT/.KEY.PID.N.tmp    a block that is being written
+//   DIR/kv-ROOT/KEY.state         the state of the model after that block
+//   DIR/kv-ROOT/.KEY.PID.N.tmp    one of them that is being written
 //
 // Keys are 64 hexadecimal digits. There is no index, so none can disagree with the files. A block's
 // time of modification is that of its last use, in whole minutes; within a minute the blocks of a
 // prefix are ordered by its nanoseconds, the last block the oldest, so that the oldest file is
-// always one without which the others can be used.
+// always one without which the others can be used: of a state and its block that is the state.
 //
 // DIR must belong to this user and give no access to others, because it holds what prompts said.
 // Everything in it is opened relative to its descriptor and never through a symbolic link.
@@ -27,6 +28,7 @@
 #include "minisgl/base/status.h"
 #include "minisgl/base/trusted_folder.h"
 #include "minisgl/store/kv_block_store.h"
+#include "store/block_file.h"
 
 namespace minisgl::store {
 
@@ -34,11 +36,18 @@ namespace minisgl::store {
 std::string ModelFolderName(const KvBlockKey& root);
 std::optional<KvBlockKey> RootOfName(std::string_view name);
 
-// `...kv`: the name of a block's file, and the key in such a name.
-std::string BlockName(const KvBlockKey& key);
-std::optional<KvBlockKey> KeyOfName(std::string_view name);
+// A file in the folder of a model.
+struct FileId {
+  KvBlockKey key;
+  FileKind kind = FileKind::kBlock;
 
-// A name for a block that is being written, and whether `name` is one.
+  bool operator==(const FileId&) const = default;
+};
+// Its name, and what is in such a name.
+std::string FileName(const FileId& file);
+std::optional<FileId> FileOfName(std::string_view name);
+
+// A name for a file that is being written, and whether `name` is one.
 std::string TemporaryName(const KvBlockKey& key);
 bool IsTemporaryName(std::string_view name);
 
@@ -65,29 +74,29 @@ bool HasCacheTag(int folder);
 // with errno set, if it is not there, is no folder, or is another user's.
 FileHandle OpenModelFolder(int folder, const KvBlockKey& root, bool creates);
 
-// Opens the file of a block and examines it. Closed, with errno set, if it is not there or is no
+// Opens a file of a model and examines it. Closed, with errno set, if it is not there or is no
 // regular file of this user (EINVAL).
-FileHandle OpenBlock(int model_folder, const KvBlockKey& key, struct stat* info);
+FileHandle OpenFile(int model_folder, const FileId& file, struct stat* info);
 
 // The roots of the models that have a folder in DIR.
 std::vector<KvBlockKey> ModelsIn(int folder);
 
-struct BlockEntry {
-  KvBlockKey key;
+struct FileEntry {
+  FileId file;
   int64_t file_bytes = 0;
   timespec used = {};
 };
-// The regular files in a model's folder that have the name of a block.
-std::vector<BlockEntry> BlocksIn(int model_folder);
+// The regular files in a model's folder that have the name of a block or a state.
+std::vector<FileEntry> FilesIn(int model_folder);
 
 // Removes temporary files of dead processes from a model's folder.
 void RemoveAbandoned(int model_folder);
 
 struct Eviction {
   int64_t bytes_left = 0;
-  std::vector<KvBlockKey> removed;
+  std::vector<FileId> removed;
 };
-// Adds up the blocks of all models. If they have more than `bytes_max`, removes the least recently
+// Adds up the files of all models. If they have more than `bytes_max`, removes the least recently
 // used ones until the rest has at most `target`. Other processes may do the same at the same time.
 Eviction EvictAbove(int folder, int64_t bytes_max, int64_t target);
 

@@ -41,26 +41,28 @@ std::optional<BlockHeader> ReadHeader(int fd) {
   return header;
 }
 
-// The name of the model in the first block that has a good header.
+// The name of the model in the first file that has a good header.
 std::string FindModelName(int model_folder, const KvBlockKey& root,
-                          const std::vector<BlockEntry>& blocks) {
-  for (const BlockEntry& block : blocks) {
+                          const std::vector<FileEntry>& files) {
+  for (const FileEntry& entry : files) {
+    const auto& [key, kind] = entry.file;
     struct stat info {};
-    const FileHandle file = OpenBlock(model_folder, block.key, &info);
+    const FileHandle file = OpenFile(model_folder, entry.file, &info);
     const std::optional<BlockHeader> header = file.is_open() ? ReadHeader(file.fd()) : std::nullopt;
     if (!header) continue;
     const auto file_bytes = static_cast<uint64_t>(info.st_size);
-    if (HeaderFault(*header, root, block.key, file_bytes).empty()) return ModelNameOf(*header);
+    if (HeaderFault(kind, *header, root, key, file_bytes).empty()) return ModelNameOf(*header);
   }
   return "";
 }
 
-// What is wrong with a block's file: "" if it is good.
-std::string FaultOf(const FileHandle& file, const KvBlockKey& root, const KvBlockKey& key,
+// What is wrong with the open `file`: "" if it is good.
+std::string FaultOf(const FileHandle& file, const KvBlockKey& root, const FileId& id,
                     int64_t file_bytes, std::vector<std::byte>* buffer) {
   const std::optional<BlockHeader> header = ReadHeader(file.fd());
   if (!header) return "is cut off";
-  const std::string_view fault = HeaderFault(*header, root, key, static_cast<uint64_t>(file_bytes));
+  const std::string_view fault =
+      HeaderFault(id.kind, *header, root, id.key, static_cast<uint64_t>(file_bytes));
   if (!fault.empty()) return std::string(fault);
   BlockChecksum checksum(*header);
   uint64_t at = kBlockHeaderBytes;
@@ -78,23 +80,23 @@ void VerifyModel(int folder, const KvBlockKey& root, bool removes_damaged,
                  PrefixCacheCheck* check) {
   const FileHandle model = OpenModelFolder(folder, root, false);
   std::vector<std::byte> buffer(kReadBytes);
-  const std::vector<BlockEntry> blocks = BlocksIn(model.fd());
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const BlockEntry& block = blocks[i];
+  const std::vector<FileEntry> files = FilesIn(model.fd());
+  for (size_t i = 0; i < files.size(); ++i) {
+    const FileEntry& entry = files[i];
     struct stat info {};
-    const FileHandle file = OpenBlock(model.fd(), block.key, &info);
+    const FileHandle file = OpenFile(model.fd(), entry.file, &info);
     if (!file.is_open() && errno == ENOENT) continue;  // another process removed it
     const std::string fault = file.is_open()
-                                  ? FaultOf(file, root, block.key, info.st_size, &buffer)
+                                  ? FaultOf(file, root, entry.file, info.st_size, &buffer)
                                   : fmt::format("cannot be opened ({})", std::strerror(errno));
-    ++check->blocks;
-    check->file_bytes += block.file_bytes;
-    const std::string name = BlockName(block.key);
+    ++(entry.file.kind == FileKind::kBlock ? check->blocks : check->states);
+    check->file_bytes += entry.file_bytes;
+    const std::string name = FileName(entry.file);
     if (!fault.empty()) {
       check->damaged.push_back({ModelFolderName(root) + "/" + name, fault});
       if (removes_damaged) unlinkat(model.fd(), name.c_str(), 0);
     }
-    ReportProgress("reading blocks", static_cast<int64_t>(i + 1), std::ssize(blocks));
+    ReportProgress("reading blocks", static_cast<int64_t>(i + 1), std::ssize(files));
   }
 }
 
@@ -107,10 +109,10 @@ void ClearModel(int folder, const KvBlockKey& root, ClearedPrefixCache* cleared)
   const std::string folder_name = ModelFolderName(root);
   const FileHandle model = OpenModelFolder(folder, root, false);
   if (!model.is_open()) return;
-  for (const BlockEntry& block : BlocksIn(model.fd())) {
-    if (unlinkat(model.fd(), BlockName(block.key).c_str(), 0) != 0) continue;
-    ++cleared->blocks;
-    cleared->file_bytes += block.file_bytes;
+  for (const FileEntry& entry : FilesIn(model.fd())) {
+    if (unlinkat(model.fd(), FileName(entry.file).c_str(), 0) != 0) continue;
+    ++(entry.file.kind == FileKind::kBlock ? cleared->blocks : cleared->states);
+    cleared->file_bytes += entry.file_bytes;
   }
   for (const std::string& name : NamesIn(model.fd())) {
     const bool is_own = IsTemporaryName(name) && IsRegularFile(model.fd(), name);
@@ -129,17 +131,17 @@ Result<std::vector<CachedModel>> ListPrefixCache(const std::string& folder) {
   std::vector<CachedModel> models;
   for (const KvBlockKey& root : store::ModelsIn(opened.fd())) {
     const FileHandle model = store::OpenModelFolder(opened.fd(), root, false);
-    const std::vector<store::BlockEntry> blocks = store::BlocksIn(model.fd());
-    if (blocks.empty()) continue;
+    const std::vector<store::FileEntry> files = store::FilesIn(model.fd());
+    if (files.empty()) continue;
     CachedModel found;
     found.folder = store::ModelFolderName(root);
-    found.model_name = store::FindModelName(model.fd(), root, blocks);
-    found.blocks = std::ssize(blocks);
-    found.tokens = found.blocks * kKvBlockTokens;
-    for (const store::BlockEntry& block : blocks) {
-      found.file_bytes += block.file_bytes;
-      found.last_use_s = std::max<int64_t>(found.last_use_s, block.used.tv_sec);
+    found.model_name = store::FindModelName(model.fd(), root, files);
+    for (const store::FileEntry& entry : files) {
+      ++(entry.file.kind == store::FileKind::kBlock ? found.blocks : found.states);
+      found.file_bytes += entry.file_bytes;
+      found.last_use_s = std::max<int64_t>(found.last_use_s, entry.used.tv_sec);
     }
+    found.tokens = found.blocks * kKvBlockTokens;
     models.push_back(std::move(found));
   }
   std::stable_sort(models.begin(), models.end(), [](const CachedModel& a, const CachedModel& b) {

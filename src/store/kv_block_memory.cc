@@ -17,11 +17,9 @@ namespace {
 class KvBlockMemory final : public KvBlockStore {
  public:
   explicit KvBlockMemory(const KvBlockMemoryOptions& options)
-      : identity_(options.identity),
-        block_bytes_(static_cast<size_t>(options.block_bytes)),
-        blocks_max_(static_cast<size_t>(options.max_bytes / options.block_bytes)) {
-    MINISGL_CHECK(options.block_bytes > 0 && blocks_max_ > 0, "{} bytes for blocks of {}",
-                  options.max_bytes, options.block_bytes);
+      : identity_(options.identity), max_bytes_(static_cast<size_t>(options.max_bytes)) {
+    MINISGL_CHECK(options.block_bytes > 0 && options.max_bytes >= options.block_bytes,
+                  "{} bytes for blocks of {}", options.max_bytes, options.block_bytes);
   }
 
   std::vector<KvBlockKey> Keys(std::span<const TokenId> tokens) const override {
@@ -30,44 +28,29 @@ class KvBlockMemory final : public KvBlockStore {
 
   int64_t Find(KvBlockPath path) override {
     const std::lock_guard lock(mutex_);
-    const auto end = std::find_if(path.begin(), path.end(),
-                                  [this](const KvBlockKey& key) { return !blocks_.contains(key); });
+    const auto end = std::find_if(path.begin(), path.end(), [this](const KvBlockKey& key) {
+      return !pieces_.contains({key, false});
+    });
     return end - path.begin();
   }
 
   bool Read(KvBlockPath path, std::span<const TokenId> block_tokens,
             std::span<std::byte> data) override {
-    const std::shared_ptr<const Data> found = Get(path);
-    if (found == nullptr || !std::equal(found->tokens.begin(), found->tokens.end(),
-                                        block_tokens.begin(), block_tokens.end())) {
-      return false;
-    }
-    std::memcpy(data.data(), found->bytes.data(), block_bytes_);  // without the lock
-    return true;
+    return ReadPiece(/*is_state=*/false, path, block_tokens, data);
   }
-
   bool Write(KvBlockPath path, std::span<const TokenId> block_tokens,
              std::span<const std::byte> data) override {
-    if (Has(path.back())) {
-      Touch(path);
-      return true;
-    }
-    auto made = std::make_shared<Data>();
-    made->tokens.assign(block_tokens.begin(), block_tokens.end());
-    made->bytes.assign(data.begin(), data.end());
-    const std::lock_guard lock(mutex_);
-    if (!blocks_.contains(path.back())) {
-      order_.push_front(path.back());
-      blocks_.emplace(path.back(), Block{std::move(made), order_.begin()});
-      ++stats_.blocks_written;
-    }
-    Use(path);
-    while (blocks_.size() > blocks_max_) {
-      blocks_.erase(order_.back());
-      order_.pop_back();
-      ++stats_.blocks_evicted;
-    }
-    return true;
+    return WritePiece(/*is_state=*/false, path, block_tokens, data);
+  }
+  bool HasState(KvBlockPath path) override { return Has({path.back(), true}); }
+  bool ReadState(KvBlockPath path, std::span<const TokenId> block_tokens,
+                 std::span<std::byte> data) override {
+    return ReadPiece(/*is_state=*/true, path, block_tokens, data);
+  }
+  bool WriteState(KvBlockPath path, std::span<const TokenId> block_tokens,
+                  std::span<const std::byte> data) override {
+    return Has({path.back(), false}) && data.size() <= max_bytes_ &&
+           WritePiece(/*is_state=*/true, path, block_tokens, data);
   }
 
   void Touch(KvBlockPath path) override {
@@ -83,41 +66,83 @@ class KvBlockMemory final : public KvBlockStore {
   }
 
  private:
+  using Id = std::pair<KvBlockKey, bool>;  // true: the state after the block with this key
   struct Data {
     std::vector<TokenId> tokens;
     std::vector<std::byte> bytes;
   };
-  struct Block {
+  struct Piece {
     std::shared_ptr<const Data> data;
-    std::list<KvBlockKey>::iterator place;  // in order_
+    std::list<Id>::iterator place;  // in order_
   };
 
-  bool Has(const KvBlockKey& key) const {
-    const std::lock_guard lock(mutex_);
-    return blocks_.contains(key);
+  bool ReadPiece(bool is_state, KvBlockPath path, std::span<const TokenId> block_tokens,
+                 std::span<std::byte> data) {
+    const std::shared_ptr<const Data> found = Get({path.back(), is_state}, path);
+    if (found == nullptr || !std::equal(found->tokens.begin(), found->tokens.end(),
+                                        block_tokens.begin(), block_tokens.end())) {
+      return false;
+    }
+    std::memcpy(data.data(), found->bytes.data(), data.size());  // without the lock
+    return true;
   }
-  std::shared_ptr<const Data> Get(KvBlockPath path) {
+
+  bool WritePiece(bool is_state, KvBlockPath path, std::span<const TokenId> block_tokens,
+                  std::span<const std::byte> data) {
+    const Id id = {path.back(), is_state};
+    if (Has(id)) {
+      Touch(path);
+      return true;
+    }
+    auto made = std::make_shared<Data>();
+    made->tokens.assign(block_tokens.begin(), block_tokens.end());
+    made->bytes.assign(data.begin(), data.end());
     const std::lock_guard lock(mutex_);
-    const auto found = blocks_.find(path.back());
-    if (found == blocks_.end()) return nullptr;
+    if (!pieces_.contains(id)) {
+      order_.push_front(id);
+      pieces_.emplace(id, Piece{std::move(made), order_.begin()});
+      bytes_ += data.size();
+      ++(is_state ? stats_.states_written : stats_.blocks_written);
+    }
     Use(path);
-    ++stats_.blocks_read;
+    while (bytes_ > max_bytes_) {
+      const auto last = pieces_.find(order_.back());
+      bytes_ -= last->second.data->bytes.size();
+      pieces_.erase(last);
+      order_.pop_back();
+      ++stats_.blocks_evicted;
+    }
+    return true;
+  }
+
+  bool Has(const Id& id) const {
+    const std::lock_guard lock(mutex_);
+    return pieces_.contains(id);
+  }
+  std::shared_ptr<const Data> Get(const Id& id, KvBlockPath path) {
+    const std::lock_guard lock(mutex_);
+    const auto found = pieces_.find(id);
+    if (found == pieces_.end()) return nullptr;
+    Use(path);
+    ++(id.second ? stats_.states_read : stats_.blocks_read);
     return found->second.data;
   }
   // REQUIRES mutex_.
   void Use(KvBlockPath path) {
-    for (auto key = path.rbegin(); key != path.rend(); ++key) {
-      const auto found = blocks_.find(*key);
-      if (found != blocks_.end()) order_.splice(order_.begin(), order_, found->second.place);
-    }
+    const auto use = [this](const Id& id) {
+      const auto found = pieces_.find(id);
+      if (found != pieces_.end()) order_.splice(order_.begin(), order_, found->second.place);
+    };
+    use({path.back(), true});  // the state goes before its block
+    for (auto key = path.rbegin(); key != path.rend(); ++key) use({*key, false});
   }
 
   const std::string identity_;
-  const size_t block_bytes_;
-  const size_t blocks_max_;
+  const size_t max_bytes_;
   mutable std::mutex mutex_;  // guards what follows
-  std::map<KvBlockKey, Block> blocks_;
-  std::list<KvBlockKey> order_;  // the one that was used last comes first
+  std::map<Id, Piece> pieces_;
+  std::list<Id> order_;  // the one that was used last comes first
+  size_t bytes_ = 0;     // of the data of all
   KvBlockStoreStats stats_;
 };
 
@@ -145,6 +170,22 @@ class KvBlockTiers final : public KvBlockStore {
              std::span<const std::byte> data) override {
     const bool is_near = near_->Write(path, block_tokens, data);
     return far_->Write(path, block_tokens, data) || is_near;
+  }
+  bool HasState(KvBlockPath path) override { return near_->HasState(path) || far_->HasState(path); }
+  bool ReadState(KvBlockPath path, std::span<const TokenId> block_tokens,
+                 std::span<std::byte> data) override {
+    if (near_->ReadState(path, block_tokens, data)) {
+      far_->Touch(path);
+      return true;
+    }
+    if (!far_->ReadState(path, block_tokens, data)) return false;
+    near_->WriteState(path, block_tokens, data);
+    return true;
+  }
+  bool WriteState(KvBlockPath path, std::span<const TokenId> block_tokens,
+                  std::span<const std::byte> data) override {
+    const bool is_near = near_->WriteState(path, block_tokens, data);
+    return far_->WriteState(path, block_tokens, data) || is_near;
   }
   void Touch(KvBlockPath path) override {
     near_->Touch(path);

@@ -60,7 +60,8 @@ TEST_F(CacheProgramTest, LsShowsModels) {
   const ProgramResult result = Cache({"ls"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");
-  EXPECT_NE(result.out.find("wren            3           192     6.0 KiB  20"), std::string::npos)
+  EXPECT_NE(result.out.find("wren            3         0           192     6.0 KiB  20"),
+            std::string::npos)
       << result.out;
   const Json json = CacheJson("ls");
   ASSERT_EQ(json.Find("models")->as_array().size(), 1u);
@@ -71,6 +72,27 @@ TEST_F(CacheProgramTest, LsShowsModels) {
   EXPECT_EQ(*model.Find("bytes"), Json(3 * 2048));
   EXPECT_EQ(model.Find("last_use")->as_string().size(), std::string("2026-11-26T01:40:00Z").size());
   EXPECT_EQ(*json.Find("bytes"), Json(3 * 2048));
+  EXPECT_EQ(*json.Find("states"), Json(0));
+}
+
+TEST_F(CacheProgramTest, StatesAreNamedWhereThereAreAny) {
+  {
+    const auto store = OpenKvBlockFolder({.folder = Folder(),
+                                          .max_bytes = 1 << 20,
+                                          .identity = "wren",
+                                          .model_name = "wren",
+                                          .block_bytes = 1536,
+                                          .state_bytes = 512});
+    ASSERT_TRUE(store.ok()) << store.status().message();
+    const std::vector<TokenId> tokens(kKvBlockTokens, 7);
+    ASSERT_TRUE((*store)->WriteState((*store)->Keys(tokens), tokens,
+                                     std::vector<std::byte>(512, std::byte{1})));
+  }
+  EXPECT_NE(Cache({"ls"}).out.find("wren            3         1           192"), std::string::npos);
+  EXPECT_EQ(*CacheJson("ls").Find("states"), Json(1));
+  EXPECT_EQ(*CacheJson("verify").Find("states"), Json(1));
+  EXPECT_EQ(Cache({"verify"}).out, "3 blocks, 1 state, 7.0 KiB: all good\n");
+  EXPECT_EQ(Cache({"clear"}).out, "3 blocks, 1 state, 7.0 KiB: removed\n");
 }
 
 TEST_F(CacheProgramTest, VerifyNamesDamagedBlocks) {

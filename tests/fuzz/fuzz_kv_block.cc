@@ -23,7 +23,7 @@ struct Expected {
     for (TokenId i = 0; i < 2 * kKvBlockTokens; ++i) tokens.push_back(3 * i);
     path = KvBlockKeys("fuzz", tokens);
     for (int i = 0; i < 200; ++i) data.push_back(static_cast<std::byte>(7 * i));
-    header = MakeBlockHeader(root, path, block_tokens(), "A model", data);
+    header = MakeBlockHeader(FileKind::kBlock, root, path, block_tokens(), "A model", data);
   }
   std::span<const TokenId> block_tokens() const { return std::span(tokens).last(kKvBlockTokens); }
 
@@ -50,7 +50,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   std::memcpy(&header, bytes, sizeof(header));
   const auto data = std::as_bytes(std::span(bytes, size)).subspan(sizeof(header));
   const auto is_block = [&] {
-    return IsBlock(header, expected.root, expected.path, expected.block_tokens(), data);
+    return IsBlock(FileKind::kBlock, header, expected.root, expected.path, expected.block_tokens(),
+                   data);
   };
   const bool is_equal =
       std::memcmp(&header, &expected.header, sizeof(header)) == 0 &&
@@ -60,7 +61,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     MINISGL_CHECK(is_block() == is_equal, "{} bytes are believed: {}", size, is_block());
   }
 
-  const auto fault = HeaderFault(header, expected.root, expected.path.back(), size);
+  const auto fault =
+      HeaderFault(FileKind::kBlock, header, expected.root, expected.path.back(), size);
   const std::string name = Visible(ModelNameOf(header), 400);
   MINISGL_CHECK(name.size() <= 4 * header.model_name.size(), "a name of {} bytes", name.size());
   header.checksum = ChecksumOf(header, data);

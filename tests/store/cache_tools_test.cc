@@ -67,6 +67,37 @@ TEST_F(CacheToolsTest, ModelsAreListed) {
   EXPECT_EQ((*models)[0].model_name, "A model");
 }
 
+TEST_F(CacheToolsTest, StatesAreCountedApart) {
+  KvBlockFolderOptions options = Options();
+  options.state_bytes = 2000;
+  const KvBlockPath path = prompt_.PathTo(1);
+  ASSERT_TRUE(Open(options)->WriteState(path, prompt_.TokensOf(1), DataOf(path.back(), 2000)));
+  const auto models = ListPrefixCache(Folder());
+  ASSERT_TRUE(models.ok());
+  for (const CachedModel& model : *models) {
+    const bool is_first = model.model_name == "A model";
+    EXPECT_EQ(model.states, is_first ? 1 : 0);
+    EXPECT_EQ(model.blocks, is_first ? 3 : 2);
+    EXPECT_EQ(model.tokens, 64 * model.blocks);
+    EXPECT_EQ(model.file_bytes, model.blocks * kTestFileBytes + (is_first ? 2512 : 0));
+  }
+  const std::string file = Files(".state")[0];
+  Damage(file);
+  const auto check = VerifyPrefixCache(Folder(), true);
+  ASSERT_TRUE(check.ok());
+  EXPECT_EQ(check->blocks, 5);
+  EXPECT_EQ(check->states, 1);
+  ASSERT_EQ(check->damaged.size(), 1u);
+  EXPECT_EQ(Folder() + "/" + check->damaged[0].file, file);
+  EXPECT_FALSE(fs::exists(file));
+  ASSERT_TRUE(Open(options)->WriteState(path, prompt_.TokensOf(1), DataOf(path.back(), 2000)));
+  const auto cleared = ClearPrefixCache(Folder());
+  ASSERT_TRUE(cleared.ok());
+  EXPECT_EQ(cleared->states, 1);
+  EXPECT_EQ(cleared->blocks, 5);
+  EXPECT_TRUE(fs::is_empty(Folder()));
+}
+
 TEST_F(CacheToolsTest, AModelsNameComesFromAGoodBlock) {
   for (const std::string& path : Files()) truncate(path.c_str(), 100);
   auto models = ListPrefixCache(Folder());
@@ -102,7 +133,7 @@ TEST_F(CacheToolsTest, DamagedBlocksAreNamed) {
 }
 
 TEST_F(CacheToolsTest, AFirstBlockInAnotherModelsFolderIsDamage) {
-  const std::string name = store::BlockName(prompt_.keys[0]);
+  const std::string name = store::FileName({prompt_.keys[0]});
   fs::rename(FolderOf("model") + "/" + name, FolderOf("another model") + "/" + name);
   const auto check = VerifyPrefixCache(Folder(), false);
   ASSERT_TRUE(check.ok());

@@ -65,5 +65,28 @@ TEST(KvBlockMemoryTest, TiersReadTheNearOneFirstAndFillIt) {
   EXPECT_EQ(far->stats().blocks_read, far_reads);
 }
 
+TEST(KvBlockMemoryTest, StatesCountAndGoBeforeTheirBlocks) {
+  const auto store = MakeKvBlockMemory({.max_bytes = 5 * kTestBlockBytes,
+                                        .identity = kIdentity,
+                                        .block_bytes = kTestBlockBytes,
+                                        .state_bytes = 2 * kTestBlockBytes});
+  const TestPrompt first(kIdentity, 1, 2), second(kIdentity, 2, 2);
+  const auto state = DataOf(first.keys[1], 2 * kTestBlockBytes);
+  EXPECT_FALSE(store->WriteState(first.PathTo(1), first.TokensOf(1), state));
+  WriteAllBlocks(store.get(), first);
+  EXPECT_TRUE(store->WriteState(first.PathTo(1), first.TokensOf(1), state));
+  EXPECT_TRUE(store->HasState(first.PathTo(1)));
+  EXPECT_FALSE(store->HasState(first.PathTo(0)));
+  std::vector<std::byte> data(state.size());
+  EXPECT_TRUE(store->ReadState(first.PathTo(1), first.TokensOf(1), data));
+  EXPECT_TRUE(data == state);
+  EXPECT_FALSE(store->ReadState(first.PathTo(1), second.TokensOf(1), data));
+  WriteAllBlocks(store.get(), second);
+  EXPECT_FALSE(store->HasState(first.PathTo(1)));
+  EXPECT_EQ(store->Find(first.keys), 2);
+  EXPECT_EQ(store->Find(second.keys), 2);
+  EXPECT_EQ(store->stats().blocks_evicted, 1);
+}
+
 }  // namespace
 }  // namespace minisgl

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <set>
 
+#include "store/block_key.h"
 #include "store_fixture.h"
 
 namespace minisgl {
@@ -306,6 +307,120 @@ TEST_F(StoreLimitTest, TheDefaultLimitIsAPartOfTheFreeDisk) {
   KvBlockFolderOptions options = Options();
   options.max_bytes = 0;
   EXPECT_EQ(WriteAllBlocks(Open(options).get(), TestPrompt("model", 1, 3)), 3);
+}
+
+class StateStoreTest : public StoreTest {
+ protected:
+  static constexpr int64_t kStateBytes = 5000;
+  static constexpr int64_t kStateFileBytes = kStateBytes + 512;
+
+  KvBlockFolderOptions WithStates() const {
+    KvBlockFolderOptions options = Options();
+    options.state_bytes = kStateBytes;
+    return options;
+  }
+  static bool WriteStateAfter(KvBlockStore* store, const TestPrompt& prompt, int64_t block) {
+    const KvBlockPath path = prompt.PathTo(block);
+    return store->WriteState(path, prompt.TokensOf(block), DataOf(path.back(), kStateBytes));
+  }
+  static bool ReadsStateAfter(KvBlockStore* store, const TestPrompt& prompt, int64_t block) {
+    const KvBlockPath path = prompt.PathTo(block);
+    std::vector<std::byte> data(kStateBytes, std::byte{0xA5});
+    if (!store->ReadState(path, prompt.TokensOf(block), data)) return false;
+    EXPECT_TRUE(data == DataOf(path.back(), kStateBytes)) << "a wrong byte of a state";
+    return true;
+  }
+};
+
+TEST_F(StateStoreTest, StatesAreKeptBesideTheirBlocks) {
+  const TestPrompt prompt("model", 1, 4);
+  {
+    const auto store = Open(WithStates());
+    EXPECT_FALSE(WriteStateAfter(store.get(), prompt, 1)) << "without its block";
+    WriteAllBlocks(store.get(), prompt);
+    EXPECT_FALSE(store->HasState(prompt.PathTo(1)));
+    EXPECT_FALSE(ReadsStateAfter(store.get(), prompt, 1));
+    EXPECT_TRUE(WriteStateAfter(store.get(), prompt, 1));
+    EXPECT_TRUE(WriteStateAfter(store.get(), prompt, 1)) << "it is there";
+    EXPECT_EQ(store->stats().states_written, 1);
+  }
+  const auto later = Open(WithStates());
+  for (int64_t block = 0; block < 4; ++block) {
+    EXPECT_EQ(later->HasState(prompt.PathTo(block)), block == 1);
+    EXPECT_EQ(ReadsStateAfter(later.get(), prompt, block), block == 1);
+    EXPECT_TRUE(ReadsBlock(later.get(), prompt, block));
+  }
+  EXPECT_EQ(later->stats().states_read, 1);
+  EXPECT_TRUE(warnings_.empty()) << warnings_[0];
+}
+
+TEST_F(StateStoreTest, ADamagedStateIsRemovedAlone) {
+  const TestPrompt prompt("model", 1, 2);
+  const auto store = Open(WithStates());
+  WriteAllBlocks(store.get(), prompt);
+  const auto damages = {
+      +[](const std::string& path) { ASSERT_EQ(truncate(path.c_str(), 3000), 0); },
+      +[](const std::string& path) {
+        std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+        file.seekp(4000);
+        file.put('\0').put('\x55').put('\0');
+      }};
+  for (const auto damage : damages) {
+    ASSERT_TRUE(WriteStateAfter(store.get(), prompt, 1));
+    damage(Files(".state")[0]);
+    EXPECT_FALSE(ReadsStateAfter(store.get(), prompt, 1));
+    EXPECT_TRUE(Files(".state").empty());
+    EXPECT_FALSE(store->HasState(prompt.PathTo(1)));
+  }
+  // A block under a state's name, of the right size.
+  KvBlockFolderOptions same = WithStates();
+  same.identity = "same sizes";
+  same.block_bytes = kStateBytes;
+  const TestPrompt other(same.identity, 1, 2);
+  const auto others = Open(same);
+  ASSERT_TRUE(WriteBlock(others.get(), other, 0, kStateBytes));
+  const std::string block = store::FileName({other.keys[0]});
+  const std::string state = store::FileName({other.keys[0], store::FileKind::kState});
+  const std::string folder = Folder() + "/" + store::ModelFolderName(store::RootKey(same.identity));
+  fs::copy_file(folder + "/" + block, folder + "/" + state);
+  EXPECT_TRUE(others->HasState(other.PathTo(0)));
+  EXPECT_FALSE(ReadsStateAfter(others.get(), other, 0));
+  EXPECT_EQ(others->stats().blocks_damaged, 1);
+  EXPECT_EQ(CountReadable(store.get(), prompt), 2);
+  ASSERT_EQ(warnings_.size(), 2u) << "one for each store";
+  EXPECT_NE(warnings_[0].find("a state was damaged; it was removed"), std::string::npos);
+}
+
+// A state counts for the limit of size, and goes before the blocks that are behind it.
+TEST_F(StateStoreTest, OfTheOldestPrefixTheStateGoesFirst) {
+  KvBlockFolderOptions options = WithStates();
+  options.max_bytes = 4 * kTestFileBytes + 2 * kStateFileBytes;
+  const auto store = Open(options);
+  const TestPrompt first("model", 1, 2), second("model", 2, 2), third("model", 3, 1);
+  WriteAllBlocks(store.get(), first);
+  WriteStateAfter(store.get(), first, 1);
+  WriteAllBlocks(store.get(), second);
+  WriteStateAfter(store.get(), second, 1);
+  EXPECT_EQ(Files(".state").size(), 2u);
+  for (const std::string& path : Files("")) {
+    for (const KvBlockKey& key : first.keys) {
+      if (path.find(store::FileName({key}).substr(0, 64)) != std::string::npos) Age(path, 5);
+    }
+  }
+  WriteAllBlocks(store.get(), third);
+  EXPECT_FALSE(store->HasState(first.PathTo(1)));
+  EXPECT_EQ(store->Find(first.keys), 2);
+  EXPECT_TRUE(store->HasState(second.PathTo(1)));
+  EXPECT_EQ(store->stats().blocks_evicted, 1);
+}
+
+TEST_F(StateStoreTest, ALimitBelowOneStateIsRefused) {
+  KvBlockFolderOptions options = WithStates();
+  options.max_bytes = kStateFileBytes - 1;
+  const auto store = OpenKvBlockFolder(options);
+  EXPECT_NE(store.status().message().find("one state of this model has 5512 bytes"),
+            std::string::npos)
+      << store.status().message();
 }
 
 }  // namespace

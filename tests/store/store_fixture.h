@@ -141,7 +141,7 @@ class StoreTest : public testing::Test {
     return "";
   }
   std::string FileOf(const KvBlockKey& key) const {
-    return ModelFolder() + "/" + store::BlockName(key);
+    return ModelFolder() + "/" + store::FileName({key});
   }
   static timespec UsedAt(const std::string& path) {
     struct stat info {};

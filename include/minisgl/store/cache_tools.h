@@ -13,32 +13,35 @@
 
 namespace minisgl {
 
-// The blocks of one model, in one element type, layout and so on.
+// The blocks and states of one model, in one element type, layout and so on.
 struct CachedModel {
   std::string folder;      // its name in the cache's folder: an identity of what the blocks hold
   std::string model_name;  // for people; "" if no block could be read
   int64_t blocks = 0;
+  int64_t states = 0;
   int64_t tokens = 0;
   int64_t file_bytes = 0;
   int64_t last_use_s = 0;  // seconds from 1970 on, in whole minutes
 };
-// Models with blocks, the last used first. Reads one block's header of each.
+// Models with blocks or states, the last used first. Reads one file's header of each.
 Result<std::vector<CachedModel>> ListPrefixCache(const std::string& folder);
 
-struct DamagedBlock {
+struct DamagedFile {
   std::string file;  // relative to the folder
   std::string what;  // is wrong with it: "is cut off"
 };
 struct PrefixCacheCheck {
   int64_t blocks = 0;  // all, the damaged ones too
+  int64_t states = 0;  // likewise
   int64_t file_bytes = 0;
-  std::vector<DamagedBlock> damaged;
+  std::vector<DamagedFile> damaged;
 };
-// Reads all blocks. Removes the damaged ones if `removes_damaged`. Reports progress (base/log.h).
+// Reads all files. Removes the damaged ones if `removes_damaged`. Reports progress (base/log.h).
 Result<PrefixCacheCheck> VerifyPrefixCache(const std::string& folder, bool removes_damaged);
 
 struct ClearedPrefixCache {
   int64_t blocks = 0;
+  int64_t states = 0;
   int64_t file_bytes = 0;
   std::vector<std::string> left;  // what else is in the folder, and stays
 };

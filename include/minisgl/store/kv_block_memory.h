@@ -10,12 +10,13 @@
 namespace minisgl {
 
 struct KvBlockMemoryOptions {
-  int64_t max_bytes = 0;  // of the blocks' data; at least one block
+  int64_t max_bytes = 0;  // of the data of blocks and states; at least one block
   std::string identity;   // as KvBlockFolderOptions::identity
   int64_t block_bytes = 0;
+  int64_t state_bytes = 0;  // 0: the model has none
 };
 
-// Keeps blocks until there are too many; those least recently used go first.
+// Keeps blocks and states until they are too many; those least recently used go first.
 std::unique_ptr<KvBlockStore> MakeKvBlockMemory(const KvBlockMemoryOptions& options);
 
 // Reads from `near` what it has, and else from `far`; what is read there is put into `near`, too.

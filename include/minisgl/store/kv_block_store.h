@@ -3,6 +3,10 @@
 // A block is found by the hash of all tokens up to its end and of the store's identity, so a block
 // of another model, or behind other tokens, is never found. Neither is a damaged block: a store may
 // lose blocks at any time, but never returns a wrong byte.
+//
+// Of a model whose layers have states a store keeps those, too, at the ends of blocks alone: a
+// state elsewhere would need the keys of a part of a block. A state has the key of the block before
+// it. It is of use only with all blocks up to there, and is lost no later than the last of them.
 #pragma once
 
 #include <array>
@@ -32,12 +36,15 @@ std::vector<KvBlockKey> KvBlockKeys(const std::string& identity, std::span<const
 struct KvBlockStoreStats {
   int64_t blocks_read = 0;
   int64_t blocks_written = 0;
+  int64_t states_read = 0;
+  int64_t states_written = 0;
+  // Blocks and states.
   int64_t blocks_not_written = 0;  // failed or refused, for example on a full disk
   int64_t blocks_evicted = 0;      // removed to keep to the limit of size
   int64_t blocks_damaged = 0;      // found damaged, and removed
 };
 
-// Thread-safe. Read, Write and Touch wait for the disk; the other functions do not.
+// Thread-safe. Read, Write, those of states, and Touch wait for the disk; the others do not.
 class KvBlockStore {
  public:
   virtual ~KvBlockStore() = default;
@@ -62,9 +69,17 @@ class KvBlockStore {
   virtual bool Write(KvBlockPath path, std::span<const TokenId> block_tokens,
                      std::span<const std::byte> data) = 0;
 
-  // Marks all blocks of `path` as used now, as Read and Write do. For blocks that were found in
-  // memory and therefore not read.
+  // Marks all blocks of `path`, and the state after the last one, as used now, as Read and Write
+  // do. For those that were found in memory and therefore not read.
   virtual void Touch(KvBlockPath path) = 0;
+
+  // As Find, Read and Write, of the state after the last block of `path`. A state is not stored
+  // without that block. REQUIRES data.size() == state_bytes.
+  virtual bool HasState(KvBlockPath path) = 0;
+  virtual bool ReadState(KvBlockPath path, std::span<const TokenId> block_tokens,
+                         std::span<std::byte> data) = 0;
+  virtual bool WriteState(KvBlockPath path, std::span<const TokenId> block_tokens,
+                          std::span<const std::byte> data) = 0;
 
   // False after a failed write, such as on a full disk: Write then returns false at once.
   virtual bool accepts_blocks() const = 0;
@@ -74,21 +89,22 @@ class KvBlockStore {
 
 struct KvBlockFolderOptions {
   std::string folder;
-  // Of all blocks in the folder, of all models; 0: a tenth of what is free on the disk or used by
-  // the folder's blocks.
+  // Of all blocks and states in the folder, of all models; 0: a tenth of what is free on the disk
+  // or used by the folder.
   int64_t max_bytes = 0;
   // Says what makes keys and values equal: the model's weights and configuration, element type and
   // layout of the keys and values, and whatever else changes a bit of them.
   std::string identity;
   std::string model_name;   // for people: `minisgl cache ls` shows it
   int64_t block_bytes = 0;  // of one block's keys and values; > 0
+  int64_t state_bytes = 0;  // of one state; 0: the model has none
 };
 
 // Opens a store in a folder on disk, which it makes if it is missing, with access for this user
 // only. Reports damage and a full disk once each, as a warning (base/log.h). Several processes may
 // use one folder.
 // kBadInput: the folder belongs to another user, or others have access to it. kUsage: max_bytes is
-// less than one block needs. kCannotCreate, kIoError.
+// less than one block, or one state, needs. kCannotCreate, kIoError.
 Result<std::unique_ptr<KvBlockStore>> OpenKvBlockFolder(const KvBlockFolderOptions& options);
 
 // Makes the folder of a store if it is missing, and returns the errors of OpenKvBlockFolder that
