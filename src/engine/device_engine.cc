@@ -80,6 +80,14 @@ class DeviceEngine final : public Engine {
     return kv_copies_.BeginWrite(pages);
   }
   void WritePages(std::unique_ptr<KvBlockCopy> copy) override { kv_copies_.Write(std::move(copy)); }
+  int64_t StateBytes() const override { return kv_copies_.StateBytes(); }
+  std::unique_ptr<KvBlockCopy> ReadState(StateSlot slot) override {
+    return kv_copies_.ReadState(slot);
+  }
+  std::unique_ptr<KvBlockCopy> BeginStateWrite(StateSlot slot) override {
+    return kv_copies_.BeginStateWrite(slot);
+  }
+  void WriteState(std::unique_ptr<KvBlockCopy> copy) override { kv_copies_.Write(std::move(copy)); }
 
   StepResult Collect() override {
     MINISGL_CHECK(!in_flight_.empty(), "nothing is in flight");

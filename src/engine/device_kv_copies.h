@@ -1,15 +1,17 @@
-// Copies of blocks of keys and values between a device's pages and the host.
+// Copies of blocks of keys and values, and of states, between a device and the host.
 //
 // A block passes through a buffer of the host that the device's copies can use: whole pages, layer
 // by layer. Its own bytes are in another order; the thread that takes or puts the block moves them,
-// so that the engine's thread only queues copies. There are kBuffers buffers at most, made when
-// they are first used. Used by the engine's thread, except as KvBlockCopy says.
+// so that the engine's thread only queues copies. States have buffers of their own. There are
+// kBuffers of each at most, made when they are first used. Used by the engine's thread, except as
+// KvBlockCopy says.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,21 +35,34 @@ class DeviceKvCopies {
   int64_t BlockBytes(int32_t block_tokens) const;
   std::unique_ptr<KvBlockCopy> Read(std::span<const PageId> pages);
   std::unique_ptr<KvBlockCopy> BeginWrite(std::span<const PageId> pages);
+  // WritePages and WriteState.
   void Write(std::unique_ptr<KvBlockCopy> copy);
+  int64_t StateBytes() const;
+  std::unique_ptr<KvBlockCopy> ReadState(StateSlot slot);
+  std::unique_ptr<KvBlockCopy> BeginStateWrite(StateSlot slot);
 
  private:
   struct Buffer {
     std::shared_ptr<void> memory;
-    size_t bytes = 0;
+    int64_t bytes = 0;
     std::unique_ptr<DeviceEvent> copied;
   };
+  struct Buffers {
+    int num_made = 0;
+    std::vector<Buffer> free;
+  };
+  class Copy;
   class BlockCopy;
+  class StateCopy;
 
   KvBlockLayout layout() const { return {step_->kv(), *ops_, step_->limits().page_size}; }
+  // Nothing if all are in use, or there is no memory for one more.
+  std::optional<Buffer> TakeBuffer(Buffers* buffers, int64_t bytes);
   // A copy with a buffer, or null.
-  std::unique_ptr<BlockCopy> Make(std::span<const PageId> pages);
-  // Queues the copies between the buffer and the pages.
-  void Queue(const BlockCopy& copy, bool to_host);
+  std::unique_ptr<Copy> MakeBlock(std::span<const PageId> pages);
+  std::unique_ptr<Copy> MakeState(StateSlot slot);
+  // `copy`, as a read that is queued; null likewise.
+  static std::unique_ptr<KvBlockCopy> Queued(std::unique_ptr<Copy> copy);
   bool IsDone(const Buffer& buffer);
   // Takes back the buffers of writes that are done.
   void EndWrites();
@@ -55,8 +70,7 @@ class DeviceKvCopies {
   const DeviceStep* const step_;
   DeviceOps* const ops_;
   const std::function<bool()> has_steps_;
-  int num_buffers_ = 0;  // made
-  std::vector<Buffer> free_;
+  Buffers block_buffers_, state_buffers_;
   std::vector<std::unique_ptr<KvBlockCopy>> writing_;
 };
 

@@ -76,6 +76,7 @@ class DeviceStep {
   }
   const EngineLimits& limits() const { return state_->limits(); }
   const KvStorage& kv() const { return state_->kv(); }
+  const StateStorage& states() const { return state_->states(); }
   Result<InFlightStep> MakeInFlightStep();
 
   // True if one graph can run all of `plan`: every row has one token and samples, without a mask.

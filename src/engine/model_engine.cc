@@ -4,6 +4,7 @@
 #include "minisgl/engine/model_engine.h"
 
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -24,6 +25,41 @@
 namespace minisgl::engine {
 namespace {
 
+// The state in a slot: read straight from it, and written to it in the order of the steps, because
+// a step in flight may still read what was there.
+class HostStateCopy final : public KvBlockCopy {
+ public:
+  HostStateCopy(const StateStorage* states, StateSlot slot, std::function<bool()> is_ready)
+      : states_(states), slot_(slot), is_ready_(std::move(is_ready)) {}
+
+  bool IsReady() override { return is_ready_(); }
+  Status TakeBlock(std::span<std::byte> block) override {
+    std::byte* to = block.data();
+    states_->ForEachPiece(slot_, [&](const float* floats, size_t bytes) {
+      std::memcpy(to, floats, bytes);
+      to += bytes;
+    });
+    return Status();
+  }
+  void PutBlock(std::span<const std::byte> block) override {
+    state_.assign(block.begin(), block.end());
+  }
+  // What was put reaches the slot.
+  void Write() noexcept {
+    const std::byte* from = state_.data();
+    states_->ForEachPiece(slot_, [&](float* floats, size_t bytes) {
+      std::memcpy(floats, from, bytes);
+      from += bytes;
+    });
+  }
+
+ private:
+  const StateStorage* const states_;
+  const StateSlot slot_;
+  const std::function<bool()> is_ready_;
+  std::vector<std::byte> state_;
+};
+
 // A plan in flight. The caller prepares the report of a failure at launch, because the engine's
 // thread could not if memory has run out.
 struct Step {
@@ -36,6 +72,8 @@ struct Step {
   StepMasks masks;
   StepResult result;
   bool has_masks = false;
+  // States to write after the step, and before it is done. Destroyed when it is collected.
+  std::vector<std::unique_ptr<HostStateCopy>> writes;
   bool done = false;
 };
 
@@ -145,7 +183,7 @@ class ModelEngine final : public Engine {
   }
 
   int64_t KvBlockBytes(int32_t block_tokens) const override {
-    if (limits().num_window_pages > 0 || limits().num_state_slots > 0) return 0;
+    if (limits().num_window_pages > 0) return 0;
     return blocks_.BlockBytes(block_tokens / limits().page_size);
   }
 
@@ -161,6 +199,29 @@ class ModelEngine final : public Engine {
 
   // The block is in its pages since PutBlock.
   void WritePages(std::unique_ptr<KvBlockCopy>) override {}
+
+  int64_t StateBytes() const override { return runner_->states().slot_bytes(); }
+
+  std::unique_ptr<KvBlockCopy> ReadState(StateSlot slot) override {
+    const std::lock_guard lock(mutex_);
+    return std::make_unique<HostStateCopy>(
+        &runner_->states(), slot,
+        [this, end = num_collected_ + steps_.size()] { return HasRun(end); });
+  }
+
+  std::unique_ptr<KvBlockCopy> BeginStateWrite(StateSlot slot) override {
+    return std::make_unique<HostStateCopy>(&runner_->states(), slot, [] { return true; });
+  }
+
+  void WriteState(std::unique_ptr<KvBlockCopy> copy) override {
+    std::unique_ptr<HostStateCopy> write(static_cast<HostStateCopy*>(copy.release()));
+    const std::lock_guard lock(mutex_);
+    if (steps_.empty() || steps_.back().done) {
+      write->Write();  // nothing runs
+    } else {
+      steps_.back().writes.push_back(std::move(write));
+    }
+  }
 
  private:
   // True if the first `count` steps since the start have run.
@@ -181,6 +242,13 @@ class ModelEngine final : public Engine {
       RunGuarded(
           runner_.get(), [&]() -> const StepMasks& { return WaitForMasks(step); }, &step);
       lock.lock();
+      // A write may be added while another is under way.
+      for (size_t i = 0; i < step.writes.size(); ++i) {
+        HostStateCopy* const write = step.writes[i].get();
+        lock.unlock();
+        write->Write();
+        lock.lock();
+      }
       step.done = true;
       changed_.notify_all();
     }

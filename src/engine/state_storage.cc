@@ -16,14 +16,17 @@ Result<StateStorage> StateStorage::Make(const ModelConfig& config, int32_t num_s
     MINISGL_ASSIGN_OR_RETURN(auto memory,
                              DeviceArray<float>::Make(ops, {slots, static_cast<uint64_t>(floats)}));
     *array = memory.data();
+    storage.num_slot_floats_ += floats;
     storage.memory_.push_back(std::move(memory));
     return Status();
   };
+  storage.num_conv_floats_ = StateConvFloats(config.states);
+  storage.num_matrix_floats_ = StateMatrixFloats(config.states);
   for (const LayerConfig& layer : config.layers) {
     StateLayer state;
     if (HasState(layer.mixer)) {
-      MINISGL_RETURN_IF_ERROR(take(StateConvFloats(config.states), &state.conv));
-      MINISGL_RETURN_IF_ERROR(take(StateMatrixFloats(config.states), &state.matrices));
+      MINISGL_RETURN_IF_ERROR(take(storage.num_conv_floats_, &state.conv));
+      MINISGL_RETURN_IF_ERROR(take(storage.num_matrix_floats_, &state.matrices));
     }
     storage.layers_.push_back(state);
   }

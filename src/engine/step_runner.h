@@ -28,6 +28,7 @@ class StepRunner {
 
   const EngineLimits& limits() const { return state_->limits(); }
   const KvStorage& kv() const { return state_->kv(); }
+  const StateStorage& states() const { return state_->states(); }
   const Ops& ops() const { return *ops_; }
 
   // The masks of a step; waits until they are there.

@@ -39,6 +39,7 @@ class StepState {
   const StepTables& tables() const { return tables_; }
   // Changes with TakePages.
   const KvStorage& kv() const { return kv_; }
+  const StateStorage& states() const { return states_; }
 
   // The functions of Decoder for `input`, whose tables, keys and values are filled in here.
   void RunLayers(ForwardInput input);

@@ -6,7 +6,7 @@
 // thread (the runtime's).
 //
 // Keys and values of whole pages can be copied to memory of the host and back, a block of tokens at
-// a time. Such copies delay no step.
+// a time, and so can the state in a slot. Such copies delay no step.
 #pragma once
 
 #include <cstddef>
@@ -53,23 +53,25 @@ struct StepResult {
   std::vector<RowResult> rows;  // [R] of the plan
 };
 
-// A block of tokens whose keys and values are on their way between pages and memory of the host.
+// A block of tokens whose keys and values, or a slot whose state, are on their way between the
+// engine and memory of the host.
 //
 // The bytes of a block depend neither on the page size nor on the order in which pages hold them:
 //   [layer][keys [kv_head][token of the block][dim], values [kv_head][token of the block][dim]]
 // Layers that read the keys and values of another have none.
+// Those of a state: of each layer that has one the convolution's inputs, then the matrices, as f32.
 //
 // Made and destroyed by the thread that calls the engine, before the engine.
 class KvBlockCopy {
  public:
   virtual ~KvBlockCopy() = default;
 
-  // Of ReadPages: true if TakeBlock may be called. The engine's caller asks.
+  // Of ReadPages and ReadState: true if TakeBlock may be called. The engine's caller asks.
   virtual bool IsReady() = 0;
   // Writes the block's bytes. Bytes of tokens without a page are left as they are. An error if the
   // engine is broken. Any thread. REQUIRES IsReady.
   virtual Status TakeBlock(std::span<std::byte> block) = 0;
-  // Of BeginWrite: takes the block's bytes. Any thread.
+  // Of BeginWrite and BeginStateWrite: takes the block's bytes. Any thread.
   virtual void PutBlock(std::span<const std::byte> block) = 0;
 };
 
@@ -90,7 +92,7 @@ class Engine {
   virtual StepResult Collect() = 0;
 
   // Bytes of a block of `block_tokens` tokens, a multiple of the page size. 0: pages cannot be
-  // copied, because some layers keep keys and values in window pages, or have a state.
+  // copied, because some layers keep keys and values in window pages, or none has any.
   virtual int64_t KvBlockBytes(int32_t block_tokens) const = 0;
   // Begins to copy the block in `pages` (one for each page of the block, or kNoPage) to the host,
   // after all launched steps. Null if there is no memory for it now: ask again after other copies
@@ -102,6 +104,16 @@ class Engine {
   virtual std::unique_ptr<KvBlockCopy> BeginWrite(std::span<const PageId> pages) = 0;
   // Every step launched later finds the block in its pages. REQUIRES that PutBlock has returned.
   virtual void WritePages(std::unique_ptr<KvBlockCopy> copy) = 0;
+
+  // Bytes of the state in one slot. 0: the model has none, or it cannot be copied.
+  virtual int64_t StateBytes() const = 0;
+  // As ReadPages, of the state in a slot: later steps may not write it until TakeBlock has returned
+  // or the copy is destroyed. REQUIRES StateBytes > 0.
+  virtual std::unique_ptr<KvBlockCopy> ReadState(StateSlot slot) = 0;
+  // As BeginWrite and WritePages. Steps in flight may use the slot until then, because the write
+  // happens after them; steps that are launched before WriteState may not.
+  virtual std::unique_ptr<KvBlockCopy> BeginStateWrite(StateSlot slot) = 0;
+  virtual void WriteState(std::unique_ptr<KvBlockCopy> copy) = 0;
 };
 
 }  // namespace minisgl
