@@ -30,6 +30,7 @@ class NaiveCache : public PrefixCache {
                   num_locks_, locked_nodes.size());
   }
   std::vector<PageId> PathPages(const PrefixNode*) const override { return {}; }
+  std::vector<PathState> PathStates(const PrefixNode*) const override { return {}; }
   std::vector<PageId> AllPages() const override { return {}; }
 
  private:

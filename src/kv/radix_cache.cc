@@ -91,6 +91,7 @@ class RadixCache : public PrefixCache {
   bool keeps_pages() const override { return true; }
   void CheckInvariants(std::span<PrefixNode* const> locked_nodes) const override;
   std::vector<PageId> PathPages(const PrefixNode* node) const override;
+  std::vector<PathState> PathStates(const PrefixNode* node) const override;
   std::vector<PageId> AllPages() const override;
 
  private:
@@ -378,6 +379,22 @@ std::vector<PageId> RadixCache::PathPages(const PrefixNode* node) const {
   }
   std::reverse(pages.begin(), pages.end());
   return pages;
+}
+
+std::vector<PathState> RadixCache::PathStates(const PrefixNode* node) const {
+  std::vector<PathState> states;
+  size_t num_pages = 0;
+  for (; node != nullptr; node = node->parent) {
+    // Pages below it, until all pages of the path are known.
+    if (HasSnapshot(node)) {
+      states.push_back({static_cast<int32_t>(num_pages), states_->SnapshotAt(node)});
+    }
+    num_pages += node->pages.size();
+  }
+  for (PathState& state : states) {
+    state.num_pages = static_cast<int32_t>(num_pages) - state.num_pages;
+  }
+  return states;
 }
 
 std::vector<PageId> RadixCache::AllPages() const {

@@ -28,7 +28,8 @@ void StatePool::Unlist(StateSlot slot) {
 
 void StatePool::Drop(StateSlot slot) {
   Slot& entry = At(slot);
-  MINISGL_CHECK(entry.pins == 0, "the snapshot in state slot {} is dropped with a pin", slot);
+  MINISGL_CHECK(entry.pins == 0 && entry.holds == 0,
+                "the snapshot in state slot {} is dropped with a pin or a hold", slot);
   Unlist(slot);
   slot_of_.erase(entry.node);
   entry.node = nullptr;
@@ -69,7 +70,7 @@ void StatePool::Attach(const PrefixNode* node, StateSlot slot) {
 
 void StatePool::Touch(const PrefixNode* node) {
   const StateSlot slot = SnapshotAt(node);
-  if (slot == kZeroState || At(slot).pins > 0) return;
+  if (slot == kZeroState || !IsListed(slot)) return;
   Unlist(slot);
   List(slot);
 }
@@ -83,17 +84,32 @@ void StatePool::Detach(const PrefixNode* node) {
 
 void StatePool::Pin(StateSlot slot) {
   MINISGL_CHECK(At(slot).node != nullptr, "state slot {} holds no snapshot", slot);
-  if (At(slot).pins++ == 0) Unlist(slot);
+  if (IsListed(slot)) Unlist(slot);
+  ++At(slot).pins;
 }
 
 void StatePool::Unpin(StateSlot slot) {
   MINISGL_CHECK(At(slot).pins > 0, "state slot {} has no pin", slot);
-  if (--At(slot).pins == 0) List(slot);
+  --At(slot).pins;
+  if (IsListed(slot)) List(slot);
 }
 
-void StatePool::CheckInvariants(std::span<const StateSlot> taken,
-                                std::span<const StateSlot> pins) const {
+void StatePool::Hold(StateSlot slot) {
+  MINISGL_CHECK(At(slot).node != nullptr, "state slot {} holds no snapshot", slot);
+  if (IsListed(slot)) Unlist(slot);
+  num_held_ += At(slot).holds++ == 0 ? 1 : 0;
+}
+
+void StatePool::Unhold(StateSlot slot) {
+  MINISGL_CHECK(At(slot).holds > 0, "state slot {} has no hold", slot);
+  num_held_ -= --At(slot).holds == 0 ? 1 : 0;
+  if (IsListed(slot)) List(slot);
+}
+
+void StatePool::CheckInvariants(std::span<const StateSlot> taken, std::span<const StateSlot> pins,
+                                std::span<const StateSlot> holds) const {
   std::vector<int32_t> places(slots_.size(), 0), counted(slots_.size(), 0);
+  std::vector<int32_t> counted_holds(slots_.size(), 0);
   for (const StateSlot slot : free_) {
     MINISGL_CHECK(At(slot).is_free, "I2: state slot {} is listed as free", slot);
     ++places[static_cast<size_t>(slot)];
@@ -104,7 +120,8 @@ void StatePool::CheckInvariants(std::span<const StateSlot> taken,
     ++places[static_cast<size_t>(slot)];
   }
   for (const StateSlot slot : pins) ++counted[static_cast<size_t>(slot)];
-  int32_t num_snapshots = 0, num_listed = 0;
+  for (const StateSlot slot : holds) ++counted_holds[static_cast<size_t>(slot)];
+  int32_t num_snapshots = 0, num_listed = 0, num_held = 0;
   for (StateSlot slot = 0; slot < num_slots(); ++slot) {
     const auto at = static_cast<size_t>(slot);
     const Slot& entry = slots_[at];
@@ -117,15 +134,18 @@ void StatePool::CheckInvariants(std::span<const StateSlot> taken,
     MINISGL_CHECK(places[at] == 1, "I1: state slot {} is in {} places", slot, places[at]);
     MINISGL_CHECK(entry.pins == counted[at], "I5: state slot {} has {} pins, {} held", slot,
                   entry.pins, counted[at]);
+    MINISGL_CHECK(entry.holds == counted_holds[at], "I5: state slot {} has {} holds, {} held", slot,
+                  entry.holds, counted_holds[at]);
+    num_held += entry.holds > 0 ? 1 : 0;
   }
   for (StateSlot slot = oldest_; slot != kZeroState; slot = At(slot).fresher) {
-    MINISGL_CHECK(At(slot).node != nullptr && At(slot).pins == 0,
-                  "I5: state slot {} is listed as evictable", slot);
+    MINISGL_CHECK(IsListed(slot), "I5: state slot {} is listed as evictable", slot);
     ++num_listed;
   }
-  MINISGL_CHECK(num_snapshots == this->num_snapshots() && num_listed == num_evictable_,
-                "I5: {} snapshots, {} evictable; counters say {}, {}", num_snapshots, num_listed,
-                this->num_snapshots(), num_evictable_);
+  MINISGL_CHECK(num_snapshots == this->num_snapshots() && num_listed == num_evictable_ &&
+                    num_held == num_held_,
+                "I5: {} snapshots, {} evictable, {} held; counters say {}, {}, {}", num_snapshots,
+                num_listed, num_held, this->num_snapshots(), num_evictable_, num_held_);
 }
 
 }  // namespace minisgl

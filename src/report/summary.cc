@@ -52,9 +52,11 @@ std::vector<std::pair<const char*, int64_t>> SchedulerFigures(const SchedulerSta
           {"drafted_tokens", stats.drafted_tokens},
           {"accepted_drafts", stats.accepted_drafts},
           {"loaded_tokens", stats.loaded_tokens},
+          {"loaded_states", stats.loaded_states},
           {"failed_loads", stats.failed_loads},
           {"saved_pages", stats.saved_pages},
           {"dropped_pages", stats.dropped_pages},
+          {"saved_states", stats.saved_states},
           {"sessions", stats.sessions},
           {"session_pages", stats.session_pages}};
 }

@@ -21,8 +21,11 @@ PrefixSource::PrefixSource(Engine* engine, KvBlockStore* store,
       store_(store),
       block_tokens_(block_tokens),
       block_bytes_(engine->KvBlockBytes(block_tokens)),
+      state_bytes_(engine->StateBytes()),
       work_(std::move(work)) {
-  MINISGL_CHECK(block_bytes_ > 0, "the engine's pages cannot be copied");
+  const bool has_states = engine->limits().num_state_slots > 0;
+  MINISGL_CHECK(block_bytes_ > 0 && (state_bytes_ > 0) == has_states,
+                "the engine's pages or states cannot be copied");
 }
 
 PrefixSource::~PrefixSource() = default;
@@ -42,8 +45,18 @@ int64_t PrefixSource::FindBlocks(Known* known, int64_t num_blocks) {
   if (known->num_found < 0 || known->found_at != num_saved_) {
     known->num_found = store_->Find(*known->keys);
     known->found_at = num_saved_;
+    known->state_limit = -1;
   }
   return std::min(known->num_found, num_blocks);
+}
+
+int64_t PrefixSource::FindState(Known* known, int64_t num_blocks) {
+  if (known->state_limit != num_blocks) {
+    known->state_limit = known->up_to_state = num_blocks;
+    while (known->up_to_state > 0 && !store_->HasState(PathTo(known->keys, known->up_to_state - 1)))
+      --known->up_to_state;
+  }
+  return known->up_to_state;
 }
 
 std::vector<PageId> PrefixSource::PagesOf(int64_t block, int64_t begin, int64_t count,
@@ -62,14 +75,18 @@ std::optional<int64_t> PrefixSource::Lookup(RequestId id, std::span<const TokenI
   const auto num_tokens = static_cast<int64_t>(tokens.size());
   if (num_tokens - cached_len < block_tokens_ + 1) return 0;
   Known& known = KeysOf(id, tokens);
-  const int64_t num_found = FindBlocks(&known, num_tokens / block_tokens_);
+  // A state after the last token would leave none to compute.
+  const int64_t most = (keeps_states() ? num_tokens - 1 : num_tokens) / block_tokens_;
+  int64_t num_found = FindBlocks(&known, most);
+  if (keeps_states()) num_found = FindState(&known, num_found);
   const int64_t gained = num_found * block_tokens_ - cached_len;
   return gained < block_tokens_ ? 0 : gained;
 }
 
 void PrefixSource::Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
-                        std::span<const PageId> pages) {
+                        std::span<const PageId> pages, StateSlot state) {
   LoadState load;
+  load.waiting_state = state;
   load.keys = KeysOf(id, tokens).keys;
   load.begin = begin;
   load.count = count;
@@ -102,36 +119,52 @@ std::vector<KvLoadResult> PrefixSource::TakeFinished() {
   return finished;
 }
 
+void PrefixSource::EndRead(LoadState* load) {
+  Job& job = *load->jobs.front();
+  if (load->is_stopped || !job.is_good) {
+    load->is_stopped = true;
+    for (const auto& later : load->jobs) later->is_skipped = true;
+    job.copy.reset();
+  } else if (job.piece.is_state()) {
+    engine_->WriteState(std::move(job.copy));
+  } else {
+    engine_->WritePages(std::move(job.copy));
+    const int64_t end = std::min((job.piece.block + 1) * block_tokens_, load->begin + load->count);
+    load->good = end - load->begin;
+  }
+  load->jobs.pop_front();
+  --num_reading_;
+}
+
+bool PrefixSource::BeginRead(LoadState* load) {
+  auto job = std::make_shared<Job>();
+  const bool is_state = load->waiting_state != kZeroState;
+  job->piece = {is_state ? load->end_block - 1 : load->next_block, load->waiting_state};
+  job->copy =
+      is_state
+          ? engine_->BeginStateWrite(load->waiting_state)
+          : engine_->BeginWrite(PagesOf(load->next_block, load->begin, load->count, load->pages));
+  if (job->copy == nullptr) return false;
+  num_refusals_ = 0;
+  ++num_reading_;
+  if (is_state) {
+    load->waiting_state = kZeroState;
+  } else {
+    ++load->next_block;
+  }
+  load->jobs.push_back(job);
+  PostRead(load, job);
+  return true;
+}
+
 // Blocks are read in order. After one that is not to be had, those under way are waited for,
 // because they still write their pages.
 bool PrefixSource::Advance(LoadState* load) {
-  while (!load->jobs.empty() && load->jobs.front()->is_done) {
-    Job& job = *load->jobs.front();
-    if (load->is_stopped || !job.is_good) {
-      load->is_stopped = true;
-      for (const auto& later : load->jobs) later->is_skipped = true;
-      job.copy.reset();
-    } else {
-      engine_->WritePages(std::move(job.copy));
-      const int64_t end = std::min((job.block + 1) * block_tokens_, load->begin + load->count);
-      load->good = end - load->begin;
-    }
-    load->jobs.pop_front();
-    --num_reading_;
-  }
+  while (!load->jobs.empty() && load->jobs.front()->is_done) EndRead(load);
   while (!load->is_stopped && load->next_block < load->end_block) {
-    auto job = std::make_shared<Job>();
-    job->block = load->next_block;
-    job->copy = engine_->BeginWrite(PagesOf(job->block, load->begin, load->count, load->pages));
-    if (job->copy == nullptr) {  // again when others have ended
-      load->is_stopped = load->jobs.empty() && IsRefused();
-      break;
-    }
-    num_refusals_ = 0;
-    ++num_reading_;
-    ++load->next_block;
-    load->jobs.push_back(job);
-    PostRead(load, job);
+    if (BeginRead(load)) continue;
+    load->is_stopped = load->jobs.empty() && IsRefused();  // again when others have ended
+    break;
   }
   return load->jobs.empty() && (load->is_stopped || load->next_block == load->end_block);
 }
@@ -142,9 +175,12 @@ void PrefixSource::PostRead(const LoadState* load, const std::shared_ptr<Job>& j
   work_->Post(/*is_urgent=*/true, [this, load, job] {
     try {
       if (!job->is_skipped) {
-        buffer_.resize(static_cast<size_t>(block_bytes_));
-        job->is_good = store_->Read(PathTo(load->keys, job->block),
-                                    TokensOf(load->tokens, job->block), buffer_);
+        const int64_t block = job->piece.block;
+        const KvBlockPath path = PathTo(load->keys, block);
+        const auto tokens = TokensOf(load->tokens, block);
+        buffer_.resize(static_cast<size_t>(BytesOf(job->piece)));
+        job->is_good = job->piece.is_state() ? store_->ReadState(path, tokens, buffer_)
+                                             : store_->Read(path, tokens, buffer_);
         if (job->is_good) job->copy->PutBlock(buffer_);
       }
     } catch (const std::exception&) {
@@ -154,29 +190,48 @@ void PrefixSource::PostRead(const LoadState* load, const std::shared_ptr<Job>& j
   });
 }
 
-KvSaveOffer PrefixSource::Save(KvSaveId id, RequestId request, std::span<const TokenId> tokens,
-                               std::span<const PageId> pages) {
+void PrefixSource::AddStates(const KvPrefix& prefix, const Keys& keys, SaveState* save,
+                             KvSaveOffer* offer) {
+  for (const KvState& state : prefix.states) {
+    const Piece piece = {state.len / block_tokens_ - 1, state.slot};
+    if (saving_.contains(KeyOf(keys, piece))) continue;
+    if (store_->HasState(PathTo(keys, piece.block))) {
+      Touch(keys, piece.block + 1);
+    } else if (std::ssize(offer->states) < prefix.states_max) {
+      save->waiting.push_back(piece);
+      offer->states.push_back(piece.slot);
+    }
+  }
+}
+
+KvSaveOffer PrefixSource::Save(KvSaveId id, RequestId request, const KvPrefix& prefix) {
+  const std::span<const TokenId> tokens = prefix.tokens;
   const auto num_blocks = static_cast<int64_t>(tokens.size()) / block_tokens_;
   Known& known = KeysOf(request, tokens);
   const int64_t num_found = FindBlocks(&known, num_blocks);
   if (num_found > 0) Touch(known.keys, num_found);
   SaveState save;
+  KvSaveOffer offer;
   for (int64_t block = num_found; block < num_blocks; ++block) {
-    if (!saving_.contains((*known.keys)[static_cast<size_t>(block)])) save.waiting.push_back(block);
+    if (!saving_.contains(KeyOf(known.keys, {block}))) save.waiting.push_back({block});
   }
+  const int64_t num_missing = std::ssize(save.waiting);
+  if (keeps_states()) AddStates(prefix, known.keys, &save, &offer);
   if (save.waiting.empty()) return {};
-  if (!store_->accepts_blocks()) return {false, std::ssize(save.waiting) * block_tokens_};
+  if (!store_->accepts_blocks()) return {.refused_tokens = num_missing * block_tokens_};
+  // A state goes after its block.
+  std::stable_sort(save.waiting.begin(), save.waiting.end(),
+                   [](const Piece& a, const Piece& b) { return a.block < b.block; });
   save.keys = known.keys;
-  save.first_block = save.waiting.front();
+  save.first_block = save.waiting.front().block;
   const std::ptrdiff_t first = save.first_block * block_tokens_;
   save.tokens.assign(tokens.begin() + first, tokens.end());
-  save.pages.assign(pages.begin() + first / engine_->limits().page_size, pages.end());
+  save.pages.assign(prefix.pages.begin() + first / engine_->limits().page_size, prefix.pages.end());
   save.result.id = id;
-  for (const int64_t block : save.waiting) {
-    saving_.insert((*save.keys)[static_cast<size_t>(block)]);
-  }
+  for (const Piece& piece : save.waiting) saving_.insert(KeyOf(save.keys, piece));
   saves_.emplace(id, std::move(save));
-  return {.is_taken = true};
+  offer.is_taken = true;
+  return offer;
 }
 
 std::optional<KvSaveResult> PrefixSource::DropSave(KvSaveId id) {
@@ -192,9 +247,9 @@ std::optional<KvSaveResult> PrefixSource::DropSave(KvSaveId id) {
 }
 
 void PrefixSource::DropWaiting(SaveState* save) {
-  for (const int64_t block : save->waiting) {
-    saving_.erase((*save->keys)[static_cast<size_t>(block)]);
-    save->result.dropped_tokens += block_tokens_;
+  for (const Piece& piece : save->waiting) {
+    saving_.erase(KeyOf(save->keys, piece));
+    if (!piece.is_state()) save->result.dropped_tokens += block_tokens_;
   }
   save->waiting.clear();
 }
@@ -225,8 +280,12 @@ void PrefixSource::EndWrites(SaveState* save) {
     if (!job->is_done) return false;
     --num_writing_;
     num_saved_ += job->is_good ? 1 : 0;
-    (job->is_good ? save->result.saved_tokens : save->result.dropped_tokens) += block_tokens_;
-    saving_.erase((*save->keys)[static_cast<size_t>(job->block)]);
+    if (job->piece.is_state()) {
+      save->result.saved_states += job->is_good ? 1 : 0;
+    } else {
+      (job->is_good ? save->result.saved_tokens : save->result.dropped_tokens) += block_tokens_;
+    }
+    saving_.erase(KeyOf(save->keys, job->piece));
     job->copy.reset();
     return true;
   });
@@ -235,9 +294,12 @@ void PrefixSource::EndWrites(SaveState* save) {
 void PrefixSource::BeginWrites(SaveState* save) {
   while (num_writing_ < kSavesAtOnce && !save->waiting.empty()) {
     auto job = std::make_shared<Job>();
-    job->block = save->waiting.front();
-    job->copy = engine_->ReadPages(PagesOf(job->block, save->first_block * block_tokens_,
-                                           static_cast<int64_t>(save->tokens.size()), save->pages));
+    const Piece piece = job->piece = save->waiting.front();
+    job->copy =
+        piece.is_state()
+            ? engine_->ReadState(piece.slot)
+            : engine_->ReadPages(PagesOf(piece.block, save->first_block * block_tokens_,
+                                         static_cast<int64_t>(save->tokens.size()), save->pages));
     if (job->copy == nullptr) {
       if (save->jobs.empty() && IsRefused()) DropWaiting(save);
       break;
@@ -258,11 +320,13 @@ void PrefixSource::PostWrite(const SaveState* save, const std::shared_ptr<Job>& 
   work_->Post(/*is_urgent=*/false, [this, save, job] {
     try {
       if (!job->is_skipped) {
-        buffer_.resize(static_cast<size_t>(block_bytes_));
-        job->is_good =
-            job->copy->TakeBlock(buffer_).ok() &&
-            store_->Write(PathTo(save->keys, job->block),
-                          TokensOf(save->tokens, job->block - save->first_block), buffer_);
+        const int64_t block = job->piece.block;
+        const KvBlockPath path = PathTo(save->keys, block);
+        const auto tokens = TokensOf(save->tokens, block - save->first_block);
+        buffer_.resize(static_cast<size_t>(BytesOf(job->piece)));
+        job->is_good = job->copy->TakeBlock(buffer_).ok() &&
+                       (job->piece.is_state() ? store_->WriteState(path, tokens, buffer_)
+                                              : store_->Write(path, tokens, buffer_));
       }
     } catch (const std::exception&) {
       job->is_good = false;  // no memory: the block is not kept

@@ -309,7 +309,8 @@ namespace minisgl {
 Result<std::unique_ptr<Runtime>> Runtime::Create(std::unique_ptr<Engine> engine,
                                                  const Tokenizer* tokenizer,
                                                  const RuntimeOptions& options) {
-  if (options.kv_store != nullptr && engine->KvBlockBytes(kKvBlockTokens) == 0) {
+  const bool lacks_states = engine->limits().num_state_slots > 0 && engine->StateBytes() == 0;
+  if (options.kv_store != nullptr && (engine->KvBlockBytes(kKvBlockTokens) == 0 || lacks_states)) {
     return MakeStatus(StatusCode::kInternal, "the engine's keys and values cannot be kept");
   }
   if (engine->limits().max_in_flight < 2 && options.overlap) {

@@ -22,9 +22,9 @@
 //   I8  each request whose whole length was promised can have the window pages that it takes
 //   I14 idle: nothing is claimed
 // And for state slots:
-//   I1, I2  each is free, of one running request, or a snapshot in the cache
+//   I1, I2  each is free, of one running request, written by one load, or a snapshot in the cache
 //   I3  a snapshot is the state at the end of a node
-//   I5  pins are those of running requests
+//   I5  pins are those of running requests, holds are those of saves
 //   I7  a running request has the state after launched_len tokens
 //   I8  each running request can have the slots that it was promised
 //   I13 no slot is written twice in a step, or read by one row and written by another
@@ -193,6 +193,7 @@ void Scheduler::Impl::CheckSaves() const {
 
 void Scheduler::Impl::CheckInvariants() const {
   std::vector<PageId> taken, window_claims;
+  std::vector<StateSlot> load_states;
   std::vector<int32_t> rows;
   std::vector<PrefixNode*> locked;
   int64_t live = 0;
@@ -202,6 +203,9 @@ void Scheduler::Impl::CheckInvariants() const {
     live += state->phase == Phase::kEnded ? 0 : 1;
     held_by_prefix += (state->holds & sched::kHeldByPrefix) != 0 ? 1 : 0;
     taken.insert(taken.end(), state->load_pages.begin(), state->load_pages.end());
+    if (state->load_state != kZeroState) load_states.push_back(state->load_state);
+    MINISGL_CHECK(state->load_state == kZeroState || state->is_loading,
+                  "I9: request {} has the slot of a load that ended", id);
     if (state->table_row < 0) continue;
     taken.insert(taken.end(), state->pages.begin() + state->tree_pages, state->pages.end());
     if (pages.cache().windows() != nullptr) {
@@ -214,7 +218,7 @@ void Scheduler::Impl::CheckInvariants() const {
   for (PrefixNode* node : queues.sessions().Locks()) locked.push_back(node);
   for (PrefixNode* node : pages.saver().Locks()) locked.push_back(node);
   CheckSaves();
-  pages.states().CheckInvariants();
+  pages.states().CheckInvariants(load_states, pages.saver().Holds());
   pages.cache().CheckInvariants(taken, window_claims);
   pages.cache().cache().CheckInvariants(locked);
   pages.table().CheckInvariants(rows);

@@ -1,5 +1,6 @@
 // Loads of KV from a KvSource, and the pages that they write. The pages are taken at admission and
-// kept until the source ends the load, even if the request is released meanwhile. One thread.
+// kept until the source ends the load, even if the request is released meanwhile. So is the slot of
+// the state that a load writes (StateLedger). One thread.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +16,13 @@ namespace minisgl::sched {
 class KvLoader {
  public:
   // `source` may be null: then no prefix is ever loaded.
-  KvLoader(KvSource* source, CacheManager* cache, int32_t page_size)
-      : source_(source), cache_(cache), page_size_(page_size) {}
+  KvLoader(KvSource* source, CacheManager* cache, int32_t page_size, bool has_states)
+      : source_(source), cache_(cache), page_size_(page_size), has_states_(has_states) {}
 
   bool has_source() const { return source_ != nullptr; }
   // Returns how many tokens past `cached_len` the source has, in whole pages, and no more than
-  // may be shared. Returns nothing if the source does not know yet.
+  // may be shared; with states, up to one that it has. Returns nothing if the source does not know
+  // yet.
   std::optional<int64_t> Lookup(const RequestState& state, int64_t cached_len) const;
   // Begins the load of load_len tokens into the request's pages past launched_len.
   void Begin(RequestState* state);
@@ -39,6 +41,7 @@ class KvLoader {
   KvSource* source_;
   CacheManager* cache_;
   int32_t page_size_;
+  bool has_states_;
   int32_t num_loading_ = 0;
   int32_t num_abandoned_pages_ = 0;
 };

@@ -6,23 +6,47 @@
 
 namespace minisgl::sched {
 
-void KvSaver::Offer(const RequestState& state) {
+PrefixNode* KvSaver::LockFor(const RequestState& state) {
   const int32_t block = source_ == nullptr ? 0 : source_->block_tokens();
-  if (block == 0 || !cache_->keeps_pages()) return;
-  const auto num_tokens =
-      static_cast<size_t>(int64_t{state.tree_pages} * page_size_ / block * block);
-  if (num_tokens == 0) return;
+  if (block == 0 || !cache_->keeps_pages()) return nullptr;
+  if (int64_t{state.tree_pages} * page_size_ < block) return nullptr;
+  cache_->Lock(state.node);
+  return state.node;
+}
+
+std::vector<KvState> KvSaver::StatesOf(const PrefixNode* node, int32_t block) const {
+  std::vector<KvState> states;
+  for (const PathState& state : cache_->PathStates(node)) {
+    const int64_t len = int64_t{state.num_pages} * page_size_;
+    if (len % block == 0) states.push_back({len, state.slot});
+  }
+  return states;
+}
+
+void KvSaver::Offer(const RequestState& state, PrefixNode* node) {
+  if (node == nullptr) return;
   Save save;
-  save.node = state.node;
-  save.locked_pages = state.tree_pages;
-  save.pages.assign(state.pages.begin(),
-                    state.pages.begin() + static_cast<std::ptrdiff_t>(num_tokens) / page_size_);
+  save.node = node;
+  save.pages = cache_->PathPages(node);
+  save.locked_pages = static_cast<int32_t>(save.pages.size());
+  const int32_t block = source_->block_tokens();
+  const auto num_tokens =
+      static_cast<size_t>(int64_t{save.locked_pages} * page_size_ / block * block);
+  save.pages.resize(num_tokens / static_cast<size_t>(page_size_));
+  const std::vector<KvState> states = StatesOf(node, block);
   const KvSaveId id = ++last_id_;
-  const KvSaveOffer offer =
-      source_->Save(id, state.request.id, std::span(state.tokens).first(num_tokens), save.pages);
+  const KvSaveOffer offer = source_->Save(id, state.request.id,
+                                          {.tokens = std::span(state.tokens).first(num_tokens),
+                                           .pages = save.pages,
+                                           .states = states,
+                                           .states_max = states_->NumHoldable()});
   dropped_pages_ += offer.refused_tokens / page_size_;
-  if (!offer.is_taken) return;
-  cache_->Lock(save.node);
+  if (!offer.is_taken) {
+    cache_->Unlock(node);
+    return;
+  }
+  save.states = offer.states;
+  for (const StateSlot slot : save.states) states_->pool()->Hold(slot);
   num_pages_ += save.locked_pages;
   saves_.emplace(id, std::move(save));
 }
@@ -49,6 +73,8 @@ void KvSaver::End(const KvSaveResult& result) {
   dropped_pages_ += result.dropped_tokens / page_size_;
   num_dropping_ -= found->second.is_dropping ? 1 : 0;
   num_pages_ -= found->second.locked_pages;
+  saved_states_ += result.saved_states;
+  for (const StateSlot slot : found->second.states) states_->pool()->Unhold(slot);
   cache_->Unlock(found->second.node);
   saves_.erase(found);
 }
@@ -57,6 +83,14 @@ std::vector<PrefixNode*> KvSaver::Locks() const {
   std::vector<PrefixNode*> locks;
   for (const auto& [id, save] : saves_) locks.push_back(save.node);
   return locks;
+}
+
+std::vector<StateSlot> KvSaver::Holds() const {
+  std::vector<StateSlot> holds;
+  for (const auto& [id, save] : saves_) {
+    holds.insert(holds.end(), save.states.begin(), save.states.end());
+  }
+  return holds;
 }
 
 }  // namespace minisgl::sched

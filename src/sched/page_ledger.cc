@@ -16,11 +16,11 @@ std::unique_ptr<PrefixCache> MakeCache(const SchedulerOptions& options, int32_t 
   return MakeRadixCache(page_size, options.cache_observer, states);
 }
 
-// A source writes whole pages. It knows of no window pages and no states: with those it is not
-// asked.
+// A source writes whole pages. It knows of no window pages: with those it is not asked.
 KvSource* SourceOf(const EngineLimits& limits, const SchedulerOptions& options) {
-  const bool has_only_pages = limits.num_window_pages == 0 && limits.num_state_slots == 0;
-  return has_only_pages ? options.kv_source : nullptr;
+  KvSource* const source = options.kv_source;
+  if (source == nullptr || limits.num_window_pages > 0) return nullptr;
+  return limits.num_state_slots == 0 || source->keeps_states() ? source : nullptr;
 }
 
 }  // namespace
@@ -32,9 +32,10 @@ PageLedger::PageLedger(const EngineLimits& limits, const SchedulerOptions& optio
              limits.num_window_pages),
       table_(limits.max_running_requests),
       windows_(limits, options.max_prefill_tokens, &cache_, &running_),
-      loader_(SourceOf(limits, options), &cache_, limits.page_size),
-      saver_(SourceOf(limits, options), &cache_.cache(), limits.page_size) {
-  states_.SetCache(&cache_.cache());
+      loader_(SourceOf(limits, options), &cache_, limits.page_size, limits.num_state_slots > 0),
+      saver_(SourceOf(limits, options), &cache_.cache(), &states_, limits.page_size) {
+  const KvSource* const source = SourceOf(limits, options);
+  states_.SetCache(&cache_.cache(), source == nullptr ? 0 : source->block_tokens());
 }
 
 int64_t PageLedger::OwedPages() const {
@@ -65,6 +66,13 @@ int64_t PageLedger::AvailableTokens(const RequestState& state) const {
 bool PageLedger::MayLoad(int64_t load_len) {
   MakeAvailable(load_len / page_size_);
   return load_len / page_size_ <= num_available() && released_in_ <= last_collected_;
+}
+
+bool PageLedger::HasStateSlots() {
+  while (!states_.CanAdmit()) {
+    if (!states_.CouldAdmit() || !saver_.DropOne()) return false;
+  }
+  return true;
 }
 
 PrefixMatch PageLedger::Match(std::span<const TokenId> tokens) {

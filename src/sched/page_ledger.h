@@ -73,6 +73,8 @@ class PageLedger {
   // True if a load of `load_len` tokens may begin: its pages are available, and no step in flight
   // may still read them for a request released meanwhile. Drops saves.
   bool MayLoad(int64_t load_len);
+  // True if another request can have its state slots. Drops saves if that is enough.
+  bool HasStateSlots();
 
   // The longest cached prefix of `tokens` that a request can go on from. Not locked.
   PrefixMatch Match(std::span<const TokenId> tokens);

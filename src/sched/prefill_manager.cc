@@ -155,7 +155,7 @@ PrefillManager::Admission PrefillManager::TryAdmit(RequestState* state) {
                          state->preemptions >= kPreemptionsMax;
   const int64_t kept = state->request.session == 0 ? queues_->sessions().num_kept_pages() : 0;
   if (!pages_->windows().CanAdmit(*state, kept)) return Admission::kNoRoom;
-  if (!pages_->states().CanAdmit()) return Admission::kNoRoom;
+  if (!pages_->HasStateSlots()) return Admission::kNoRoom;
   while (!pages_->LockIfRoom(match, WantedPages(*state, match))) {
     if (!DropSessionPrefixFor(*state, match)) return Admission::kNoRoom;
   }
@@ -194,7 +194,6 @@ void PrefillManager::Admit(RequestState* state, PrefixMatch match, int64_t load_
   queues_->waiting().CountAdmission();
   const auto cached_pages = static_cast<int64_t>(match.cached_pages);
   pages_->Admit(state, std::move(match));
-  PlanSnapshots(state, cached_pages);
   state->device_len = static_cast<int64_t>(state->tokens.size());
   state->phase = Phase::kPrefill;
   if (pages_->cache().cache().keeps_pages()) queues_->StartComputing(state);
@@ -204,8 +203,10 @@ void PrefillManager::Admit(RequestState* state, PrefixMatch match, int64_t load_
     MINISGL_CHECK(taken, "no pages for the load of request {}", state->request.id);
     state->phase = Phase::kLoading;
     state->load_len = load_len;
+    pages_->states().TakeForLoad(state);
     pages_->loader().Begin(state);
   }
+  PlanSnapshots(state, cached_pages);
   context_->Note(SchedNote::Kind::kAdmitted, state->request.id, state->cached_len);
   if (state->first_cached_len >= 0) return;
   state->first_cached_len = state->cached_len;

@@ -113,8 +113,10 @@ struct RequestState {
   // The step in flight with its row lacks a mask: tokens are dropped when it is collected.
   bool drops_tokens = false;
 
-  bool is_loading = false;         // its load has not ended
-  int64_t load_len = 0;            // tokens that the load writes, from launched_len on
+  bool is_loading = false;  // its load has not ended
+  int64_t load_len = 0;     // tokens that the load writes, from launched_len on
+  // The slot of the state that it writes, if the model has states: taken until the load ends.
+  StateSlot load_state = kZeroState;
   std::vector<PageId> load_pages;  // of a load that outlives the request's release
 
   int64_t claimed_windows() const { return static_cast<int64_t>(pages.size()) - window_begin; }

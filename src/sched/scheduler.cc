@@ -336,6 +336,7 @@ void Scheduler::Impl::CollectLoads() {
     if (state->phase == Phase::kLoading) {
       CollectLoad(state, result);
     } else {
+      pages.states().EndLoad(state, false);
       ForgetIfDone(state);
     }
   }
@@ -343,10 +344,18 @@ void Scheduler::Impl::CollectLoads() {
 
 void Scheduler::Impl::CollectLoad(RequestState* state, const KvLoadResult& result) {
   const int64_t page_size = context.limits.page_size;
-  const int64_t loaded =
+  int64_t loaded =
       std::clamp<int64_t>(result.num_tokens, 0, state->load_len) / page_size * page_size;
+  // Without the state after them all are computed again.
+  const bool has_states = pages.states().pool() != nullptr;
+  if (has_states && loaded < state->load_len) {
+    loaded = 0;
+    pages.states().EndLoad(state, false);
+  }
+  context.stats.loaded_states += has_states && loaded > 0 ? 1 : 0;
   context.stats.loaded_tokens += loaded;
   const int64_t missing = state->load_len - loaded;
+  const int64_t load_end = state->launched_len + state->load_len;
   if (state->preemptions == 0) {  // its first admission
     state->first_cached_len += loaded;
     context.stats.cached_tokens += loaded;
@@ -362,8 +371,10 @@ void Scheduler::Impl::CollectLoad(RequestState* state, const KvLoadResult& resul
       return;
     }
   }
+  if (missing > 0) pages.states().Want(state, load_end);  // as it was not to be had
   state->computed_len = state->launched_len;
   InsertComputedPages(state);
+  pages.states().EndLoad(state, true);
 }
 
 bool Scheduler::Impl::AcceptToken(RequestState* state, const RowResult& row) {
@@ -425,8 +436,10 @@ void Scheduler::Impl::End(RequestState* state, EndReason reason, std::string err
   queues.Remove(state);
   state->phase = Phase::kEnded;
   EndTurn(state, reason);
-  if (state->holds_lock && reason != EndReason::kFailed) pages.saver().Offer(*state);
+  const bool is_kept = state->holds_lock && reason != EndReason::kFailed;
+  PrefixNode* const kept = is_kept ? pages.saver().LockFor(*state) : nullptr;
   if (state->table_row >= 0) preemptor.Release(state);
+  pages.saver().Offer(*state, kept);
   if (context.options.kv_source != nullptr) context.options.kv_source->Forget(state->request.id);
   if (context.options.drafter != nullptr) context.options.drafter->Forget(state->request.id);
   SchedEvent event;

@@ -31,6 +31,7 @@ SchedulerStats Scheduler::Stats() const {
   const sched::KvSaver& saver = impl_->pages.saver();
   stats.saved_pages = saver.saved_pages();
   stats.dropped_pages = saver.dropped_pages();
+  stats.saved_states = saver.saved_states();
   stats.saves = saver.num_saves();
   stats.saving_pages = saver.num_pages();
   return stats;

@@ -16,12 +16,17 @@
 // is one of them. What is promised and not taken yet is free or a snapshot (I8): one without a pin,
 // or one that the request has pinned. Requests may pin the same snapshot, which only leaves more.
 //
+// A slot that a load writes is one of the promised ones, too. A snapshot that is held, because a
+// save copies it, counts as neither free nor pinned: holds take what is promised to no request, and
+// saves are dropped when another request needs their slots.
+//
 // Marks are slots beyond that, if there are any: for the snapshots that are planned within a row
 // (they may evict older ones), and for states to which a row may be rolled back (they may not).
 // Without such a mark the request computes the tokens since `begin` again.
 #include "sched/state_ledger.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "minisgl/base/check.h"
 
@@ -35,8 +40,9 @@ constexpr size_t kWantedMax = 8;
 
 // Slots of `state` that are part of its promise, without the snapshot that it pins.
 int64_t NumPromised(const RequestState& state) {
-  return std::count_if(state.states.begin(), state.states.end(),
-                       [](const StateEntry& entry) { return !entry.is_spare; });
+  const int64_t loading = state.load_state == kZeroState ? 0 : 1;
+  return loading + std::count_if(state.states.begin(), state.states.end(),
+                                 [](const StateEntry& entry) { return !entry.is_spare; });
 }
 
 }  // namespace
@@ -62,6 +68,14 @@ int64_t StateLedger::Owed() const {
 
 bool StateLedger::CanAdmit() const { return pool_ == nullptr || NumSpare() >= entitled_; }
 
+bool StateLedger::CouldAdmit() const {
+  return pool_ == nullptr || NumSpare() + pool_->num_held() >= entitled_;
+}
+
+int64_t StateLedger::NumHoldable() const {
+  return pool_ == nullptr ? 0 : std::max<int64_t>(NumSpare(), 0);
+}
+
 int64_t StateLedger::NumSpare() const {
   return pool_->num_available() + pool_->num_pinned() - Owed();
 }
@@ -85,10 +99,42 @@ void StateLedger::Unpin(RequestState* state) {
   state->pinned_len = 0;
 }
 
+void StateLedger::GoOnFrom(RequestState* state, const StateEntry& entry) {
+  Unpin(state);
+  pool_->Pin(entry.slot);
+  state->pinned_state = entry.slot;
+  state->pinned_len = entry.len;
+}
+
+void StateLedger::TakeForLoad(RequestState* state) {
+  if (pool_ != nullptr) state->load_state = pool_->Take();
+}
+
+void StateLedger::EndLoad(RequestState* state, bool is_good) {
+  const StateSlot slot = std::exchange(state->load_state, kZeroState);
+  if (slot == kZeroState) return;
+  if (!is_good) {
+    pool_->Give(slot);
+    return;
+  }
+  const StateEntry entry = {slot, state->computed_len, false};
+  if (Leave(*state, entry)) {
+    GoOnFrom(state, entry);
+  } else {  // another request left it first
+    state->states.push_back(entry);
+  }
+}
+
 void StateLedger::Want(RequestState* state, int64_t len) const {
-  if (pool_ == nullptr || !cache_->keeps_pages() || len % page_size_ != 0) return;
+  if (pool_ == nullptr || !cache_->keeps_pages()) return;
+  WantAt(state, len);
+  if (block_tokens_ > 0) WantAt(state, len / block_tokens_ * block_tokens_);
+}
+
+void StateLedger::WantAt(RequestState* state, int64_t len) const {
+  if (len % page_size_ != 0) return;
   std::vector<int64_t>& wanted = state->wanted_states;
-  if (len <= state->launched_len || wanted.size() >= kWantedMax) return;
+  if (len <= state->launched_len + state->load_len || wanted.size() >= kWantedMax) return;
   const auto place = std::lower_bound(wanted.begin(), wanted.end(), len);
   if (place == wanted.end() || *place != len) wanted.insert(place, len);
 }
@@ -181,10 +227,7 @@ bool StateLedger::AdvanceEntry(RequestState* state, const StateEntry& entry) {
       if (entry.len > state->kept_state_len) state->kept_state_len = 0;
       if (!is_last) return false;
       // The next row reads it, or one in flight that may be rolled back to it.
-      Unpin(state);
-      pool_->Pin(entry.slot);
-      state->pinned_state = entry.slot;
-      state->pinned_len = entry.len;
+      GoOnFrom(state, entry);
       return false;
     }
   }
@@ -231,9 +274,10 @@ void StateLedger::Release(RequestState* state) {
   state->wanted_states.clear();
 }
 
-void StateLedger::CheckInvariants() const {
+void StateLedger::CheckInvariants(std::span<const StateSlot> load_states,
+                                  std::span<const StateSlot> holds) const {
   if (pool_ == nullptr) return;
-  std::vector<StateSlot> taken, pins;
+  std::vector<StateSlot> taken(load_states.begin(), load_states.end()), pins;
   for (const RequestState* state : *running_) {
     for (const StateEntry& entry : state->states) {
       taken.push_back(entry.slot);
@@ -244,7 +288,7 @@ void StateLedger::CheckInvariants() const {
     if (state->pinned_state != kZeroState) pins.push_back(state->pinned_state);
     SlotAt(*state, state->launched_len);
   }
-  pool_->CheckInvariants(taken, pins);
+  pool_->CheckInvariants(taken, pins, holds);
   MINISGL_CHECK(NumSpare() >= 0, "I8: {} states promised, {} available, {} pinned", Owed(),
                 pool_->num_available(), pool_->num_pinned());
 }

@@ -26,17 +26,30 @@ class StateLedger {
   // Null without state slots.
   StatePool* pool() { return pool_.get(); }
   const StatePool* pool() const { return pool_.get(); }
-  // Where requests leave snapshots; set once, before anything else. Outlives this.
-  void SetCache(PrefixCache* cache) { cache_ = cache; }
+  // Where requests leave snapshots; set once, before anything else. Outlives this. `block_tokens`:
+  // of the blocks whose ends a source keeps states at; 0: there is none.
+  void SetCache(PrefixCache* cache, int32_t block_tokens) {
+    cache_ = cache;
+    block_tokens_ = block_tokens;
+  }
 
   // True if another request can have its slots.
   bool CanAdmit() const;
+  // True if it could, if no snapshot were held.
+  bool CouldAdmit() const;
+  // Snapshots that may be held, at most, so that promises can be kept.
+  int64_t NumHoldable() const;
 
   // `state` is admitted with `match`: pins the snapshot that it goes on from.
   void Begin(RequestState* state, const PrefixMatch& match);
   // Plans a snapshot after the first `len` tokens of `state`, if it still comes there, `len` is the
-  // end of a page and not many are planned.
+  // end of a page and not many are planned; and one at the end of the source's block before that.
   void Want(RequestState* state, int64_t len) const;
+  // Takes the slot that the load of `state` writes, which was just admitted.
+  void TakeForLoad(RequestState* state);
+  // The load ended. Gives the slot up, unless the state in it `is_good`: then it is that after
+  // computed_len, and the whole pages of `state` are in the prefix cache.
+  void EndLoad(RequestState* state, bool is_good);
 
   // Plans the segments of the next `count` tokens of `state`, row `row` of a plan. `num_drafts` of
   // them are drafts; `may_drop`: the token that it samples may be dropped.
@@ -55,7 +68,9 @@ class StateLedger {
   // taken.
   int64_t Owed() const;
   // Checks the slots of all running requests, and each slot's place (I1, I5, I7, I8).
-  void CheckInvariants() const;
+  // `load_states`: slots that loads write. `holds`: those of saves.
+  void CheckInvariants(std::span<const StateSlot> load_states,
+                       std::span<const StateSlot> holds) const;
 
  private:
   // Slots that are promised to no request.
@@ -77,6 +92,9 @@ class StateLedger {
   // The state of `entry` is computed. Returns false if `state` holds the slot no longer.
   bool AdvanceEntry(RequestState* state, const StateEntry& entry);
   void Unpin(RequestState* state);
+  // The state of `entry` is a snapshot now, from which `state` goes on.
+  void GoOnFrom(RequestState* state, const StateEntry& entry);
+  void WantAt(RequestState* state, int64_t len) const;
   // True if the state of `entry` became a snapshot: the slot is the cache's.
   bool Leave(const RequestState& state, const StateEntry& entry);
 
@@ -84,6 +102,7 @@ class StateLedger {
   int32_t entitled_;  // slots promised to a running request; the snapshot that it pins counts
   std::unique_ptr<StatePool> pool_;
   PrefixCache* cache_ = nullptr;
+  int32_t block_tokens_ = 0;
   const std::vector<RequestState*>* running_;
 };
 

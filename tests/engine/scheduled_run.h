@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <map>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,7 +23,8 @@ struct ScheduledRun {
   SchedulerStats stats;
 };
 
-// Submits all requests at once. `depth` steps stay in flight while the next is planned.
+// Submits all requests at once. `depth` steps stay in flight while the next is planned. With a
+// source of prefixes it waits for loads, and for saves at the end.
 inline ScheduledRun RunScheduled(Engine* engine, SchedulerOptions options,
                                  const std::vector<Request>& requests, int depth) {
   options.check_invariants = true;
@@ -38,6 +41,10 @@ inline ScheduledRun RunScheduled(Engine* engine, SchedulerOptions options,
     supply_masks();
     in_flight += step != nullptr ? 1 : 0;
     if (step != nullptr && in_flight <= depth) continue;
+    if (in_flight == 0 && scheduler.WaitsOutside()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      continue;
+    }
     scheduler.Collect(engine->Collect());
     supply_masks();
     --in_flight;
@@ -49,6 +56,10 @@ inline ScheduledRun RunScheduled(Engine* engine, SchedulerOptions options,
       if (event.kind != SchedEvent::Kind::kToken) continue;
       run.answers[event.id].push_back(std::move(event.token));
     }
+  }
+  while (scheduler.Saving()) {
+    EXPECT_EQ(scheduler.Next(), nullptr);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   run.stats = scheduler.Stats();
   return run;

@@ -11,8 +11,12 @@
 
 #include "engine/engine_driver.h"
 #include "engine/scheduled_run.h"
+#include "engine/state_storage.h"
 #include "golden_models.h"
 #include "minisgl/engine/model_engine.h"
+#include "minisgl/store/kv_block_memory.h"
+#include "runtime/background_work.h"
+#include "runtime/prefix_source.h"
 
 namespace minisgl {
 namespace {
@@ -26,6 +30,7 @@ struct StatesSettings {
   int depth = 1;
   bool is_optimistic = false;
   CacheKind cache = CacheKind::kRadix;
+  KvBlockStore* store = nullptr;  // where prefixes are kept
 };
 
 // Knows the answers, and is wrong about every third token.
@@ -80,6 +85,12 @@ class StatesEngineTest : public testing::TestWithParam<const char*> {
     policy.cache = settings.cache;
     policy.max_drafts = settings.drafter != nullptr ? 4 : 0;
     policy.drafter = settings.drafter;
+    std::unique_ptr<runtime::PrefixSource> source;
+    if (settings.store != nullptr) {
+      source = std::make_unique<runtime::PrefixSource>(engine->get(), settings.store,
+                                                       runtime::MakeWorkThread());
+      policy.kv_source = source.get();
+    }
     if (settings.is_optimistic) policy.admission = AdmissionPolicy::kOptimistic;
     return RunScheduled(engine->get(), policy, requests, settings.depth);
   }
@@ -162,6 +173,98 @@ TEST_P(StatesEngineTest, DraftsChangeNothing) {
     EXPECT_GT(drafted.stats.accepted_drafts, 20);
     EXPECT_GT(drafted.stats.drafted_tokens, drafted.stats.accepted_drafts + 20);
   }
+}
+
+// What an earlier run kept, with all of its states or with some, of any page size.
+TEST_P(StatesEngineTest, PrefixesFromAStoreChangeNothing) {
+  std::vector<Request> requests;
+  const std::vector<TokenId> stem = Prompt(200, 9);
+  for (RequestId id = 1; id <= 6; ++id) {
+    std::vector<TokenId> prompt(stem.begin(), stem.begin() + 80 + static_cast<int64_t>(id) * 20);
+    prompt.push_back(static_cast<TokenId>(3 + id));
+    requests.push_back(MakeRequest(id, prompt, 8));
+  }
+  const ScheduledRun alone = RunAlone(requests);
+  const auto bytes = static_cast<int64_t>(engine::StateBytesPerSlot(config_).value());
+  const auto plan = PlanMemory(config_, {.page_size = 16, .num_pages = 10}, uint64_t{1} << 30);
+  const auto store = MakeKvBlockMemory(
+      {.max_bytes = 1 << 30,
+       .identity = "states",
+       .block_bytes = static_cast<int64_t>(plan->kv_bytes_per_token) * kKvBlockTokens,
+       .state_bytes = bytes});
+  const ScheduledRun cold = Run({.page_size = 16, .store = store.get()}, requests);
+  ExpectSame(alone, cold);
+  EXPECT_GT(cold.stats.saved_states, 1);
+  for (const int32_t page_size : {4, 16, 64}) {
+    for (const int depth : {0, 1}) {
+      // Each alone, so that what is loaded does not depend on what others compute.
+      for (const Request& request : requests) {
+        const ScheduledRun warm =
+            Run({.page_size = page_size, .depth = depth, .store = store.get()}, {request});
+        EXPECT_EQ(warm.stats.failed_loads, 0);
+        EXPECT_EQ(warm.stats.loaded_states, 1);
+        EXPECT_GE(warm.cached_tokens.at(request.id), kKvBlockTokens);
+        EXPECT_EQ(warm.answers.at(request.id).back().token,
+                  alone.answers.at(request.id).back().token);
+        ScheduledRun one;
+        one.answers[request.id] = alone.answers.at(request.id);
+        one.scored[request.id] = alone.scored.at(request.id);
+        ExpectSame(one, warm);
+      }
+      ExpectSame(alone,
+                 Run({.page_size = page_size, .num_slots = 4 * 3, .store = store.get()}, requests));
+    }
+  }
+}
+
+// A state that is written while a step that reads it is in flight reaches the slot after the step.
+TEST_P(StatesEngineTest, AStateIsWrittenInTheOrderOfTheSteps) {
+  const DriverOptions options = {.page_size = 16, .max_running_requests = 4};
+  EngineDriver driver(config_, *checkpoint_, options);
+  Engine* const engine = driver.engine();
+  ASSERT_EQ(static_cast<uint64_t>(engine->StateBytes()),
+            engine::StateBytesPerSlot(config_).value());
+  const std::vector<TokenId> prompt = Prompt(40, 3);
+  const auto make_row = [&](uint64_t seed) {
+    std::vector<TokenId> tokens = seed == 0 ? prompt : Prompt(40, seed);
+    TestRow* row = driver.AddRow(std::move(tokens));
+    driver.Extend(row, 16);
+    EXPECT_TRUE(driver.Step().ok());
+    return row;
+  };
+  const auto read = [&](StateSlot slot) {
+    const auto copy = engine->ReadState(slot);
+    EXPECT_TRUE(copy->IsReady());
+    std::vector<std::byte> state(static_cast<size_t>(engine->StateBytes()));
+    EXPECT_TRUE(copy->TakeBlock(state).ok());
+    return state;
+  };
+  TestRow* const right = make_row(0);
+  TestRow* const same = make_row(0);
+  TestRow* const other = make_row(5);
+  const StateSlot slot = same->states.at(16);
+  const auto kept = read(slot), others = read(other->states.at(16));
+  EXPECT_TRUE(kept == read(right->states.at(16)));
+  EXPECT_FALSE(kept == others);
+  driver.ExtendAll(right);
+  ASSERT_TRUE(driver.Step().ok());
+  driver.ExtendAll(same);
+  auto write = engine->BeginStateWrite(slot);
+  write->PutBlock(others);
+  driver.Launch();
+  engine->WriteState(std::move(write));
+  const auto behind = engine->ReadState(slot);  // not before the write
+  ASSERT_TRUE(driver.Collect().ok());
+  EXPECT_TRUE(SameResults(same->results, right->results));
+  ASSERT_TRUE(behind->IsReady());
+  std::vector<std::byte> state(others.size());
+  ASSERT_TRUE(behind->TakeBlock(state).ok());
+  EXPECT_TRUE(state == others);
+  // With nothing in flight, at once.
+  write = engine->BeginStateWrite(slot);
+  write->PutBlock(kept);
+  engine->WriteState(std::move(write));
+  EXPECT_TRUE(read(slot) == kept);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StatesEngineTest,

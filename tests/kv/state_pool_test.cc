@@ -122,5 +122,45 @@ TEST_F(StateCacheTest, TheLeastRecentlyUsedSnapshotIsEvicted) {
   EXPECT_EQ(pool_.Take(), pinned);
 }
 
+TEST_F(StateCacheTest, AHeldSnapshotStaysUntilItIsCopied) {
+  Cache(Range(0, 32));
+  for (const int32_t length : {8, 16, 24, 32}) Attach(Range(0, length));
+  const StateSlot held = cache_->Match(Range(0, 8)).state;
+  pool_.Hold(held);
+  pool_.Hold(held);
+  EXPECT_EQ(pool_.num_held(), 1);
+  EXPECT_EQ(pool_.num_available(), 3);
+  // A pin beside a hold promises nothing: it may end first.
+  pool_.Pin(held);
+  EXPECT_EQ(pool_.num_pinned(), 0);
+  pool_.CheckInvariants({}, std::vector<StateSlot>{held}, std::vector<StateSlot>{held, held});
+  std::vector<StateSlot> taken;
+  while (pool_.num_available() > 0) taken.push_back(pool_.Take());
+  EXPECT_EQ(taken.size(), 3u);
+  EXPECT_EQ(std::count(taken.begin(), taken.end(), held), 0);
+  pool_.Unhold(held);
+  pool_.Unhold(held);
+  EXPECT_EQ(pool_.num_held(), 0);
+  EXPECT_EQ(pool_.num_pinned(), 1);
+  pool_.Unpin(held);
+  EXPECT_EQ(pool_.Take(), held);
+}
+
+TEST_F(StateCacheTest, ThePathHasItsSnapshots) {
+  Cache(Range(0, 32));
+  const PrefixMatch whole = cache_->Match(Range(0, 32));
+  EXPECT_TRUE(cache_->PathStates(whole.node).empty());
+  Attach(Range(0, 24));
+  Attach(Range(0, 8));
+  PrefixMatch match = cache_->Match(Range(0, 24));
+  std::vector<PathState> states = cache_->PathStates(match.node);
+  ASSERT_EQ(states.size(), 2u);
+  EXPECT_EQ(states[0].num_pages, std::ssize(match.pages));
+  EXPECT_EQ(states[0].slot, match.state);
+  match = cache_->Match(Range(0, 8));
+  EXPECT_EQ(states[1].num_pages, std::ssize(match.pages));
+  EXPECT_EQ(states[1].slot, match.state);
+}
+
 }  // namespace
 }  // namespace minisgl

@@ -29,6 +29,17 @@ class TardyStore final : public KvBlockStore {
     return store_->Write(path, tokens, data);
   }
   void Touch(KvBlockPath path) override { store_->Touch(path); }
+  bool HasState(KvBlockPath path) override { return store_->HasState(path); }
+  bool ReadState(KvBlockPath path, std::span<const TokenId> tokens,
+                 std::span<std::byte> data) override {
+    std::this_thread::sleep_for(time_);
+    return store_->ReadState(path, tokens, data);
+  }
+  bool WriteState(KvBlockPath path, std::span<const TokenId> tokens,
+                  std::span<const std::byte> data) override {
+    std::this_thread::sleep_for(time_);
+    return store_->WriteState(path, tokens, data);
+  }
   bool accepts_blocks() const override { return store_->accepts_blocks(); }
   KvBlockStoreStats stats() const override { return store_->stats(); }
 

@@ -83,8 +83,8 @@ class SlowSource : public KvSource {
     if (questions_-- > 0) return std::nullopt;
     return 0;
   }
-  void Load(RequestId, std::span<const TokenId>, int64_t, int64_t,
-            std::span<const PageId>) override {}
+  void Load(RequestId, std::span<const TokenId>, int64_t, int64_t, std::span<const PageId>,
+            StateSlot) override {}
   void Cancel(RequestId) override {}
   std::vector<KvLoadResult> TakeFinished() override { return {}; }
 

@@ -397,8 +397,8 @@ class BrokenSource : public KvSource {
                                 int64_t cached_len) override {
     return static_cast<int64_t>(tokens.size()) / 4 * 4 - cached_len;
   }
-  void Load(RequestId id, std::span<const TokenId>, int64_t, int64_t,
-            std::span<const PageId>) override {
+  void Load(RequestId id, std::span<const TokenId>, int64_t, int64_t, std::span<const PageId>,
+            StateSlot) override {
     finished_.push_back({id, 0, true});
   }
   void Cancel(RequestId) override {}

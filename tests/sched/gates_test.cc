@@ -105,7 +105,7 @@ class HandSource : public KvSource {
     return std::max<int64_t>(has - cached_len, 0);
   }
   void Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
-            std::span<const PageId> pages) override {
+            std::span<const PageId> pages, StateSlot) override {
     engine->BeginLoad(pages);
     loads.push_back(
         {id, {tokens.begin(), tokens.end()}, begin, count, {pages.begin(), pages.end()}});

@@ -26,7 +26,7 @@ class ToldSource : public KvSource {
     return past_cache.contains(id) ? past_cache[id] : 0;
   }
   void Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
-            std::span<const PageId> pages) override {
+            std::span<const PageId> pages, StateSlot) override {
     engine->BeginLoad(pages);
     jobs[id] = {{tokens.begin(), tokens.end()}, begin, count, {pages.begin(), pages.end()}};
     ++num_loads;

@@ -12,7 +12,8 @@ constexpr int32_t kBlock = 8;
 
 class SavesTest : public testing::Test {
  protected:
-  void Start(int32_t num_pages, sim::StorePlan plan = {}, SchedulerOptions options = {}) {
+  void Start(int32_t num_pages, sim::StorePlan plan = {}, SchedulerOptions options = {},
+             int32_t num_state_slots = 0) {
     EngineLimits limits;
     limits.vocab_size = kVocab;
     limits.page_size = 4;
@@ -20,6 +21,7 @@ class SavesTest : public testing::Test {
     limits.max_running_requests = 4;
     limits.max_seq_len = 200;
     limits.max_step_tokens = 204;
+    limits.num_state_slots = num_state_slots;
     plan.block_tokens = kBlock;
     options.max_prefill_tokens = 200;
     if (store_ == nullptr) store_ = std::make_unique<sim::SimStore>(plan, 1);
@@ -50,16 +52,16 @@ class SavesTest : public testing::Test {
       return driver->Lookup(id, tokens, cached_len);
     }
     void Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
-              std::span<const PageId> pages) override {
-      driver->Load(id, tokens, begin, count, pages);
+              std::span<const PageId> pages, StateSlot state) override {
+      driver->Load(id, tokens, begin, count, pages, state);
     }
     void Cancel(RequestId id) override { driver->Cancel(id); }
     std::vector<KvLoadResult> TakeFinished() override { return driver->TakeFinished(); }
     void Forget(RequestId id) override { driver->Forget(id); }
     int32_t block_tokens() const override { return kBlock; }
-    KvSaveOffer Save(KvSaveId id, RequestId request, std::span<const TokenId> tokens,
-                     std::span<const PageId> pages) override {
-      return driver->Save(id, request, tokens, pages);
+    bool keeps_states() const override { return true; }
+    KvSaveOffer Save(KvSaveId id, RequestId request, const KvPrefix& prefix) override {
+      return driver->Save(id, request, prefix);
     }
     std::optional<KvSaveResult> DropSave(KvSaveId id) override { return driver->DropSave(id); }
     std::vector<KvSaveResult> TakeSaved() override { return driver->TakeSaved(); }
@@ -218,6 +220,127 @@ TEST_F(SavesTest, ADamagedBlockIsComputedOrFailsTheRequest) {
       EXPECT_EQ(driver_->answers()[1].error_code, "kv_load_failed");
     }
   }
+}
+
+// Of a model with states.
+class StateSavesTest : public SavesTest {
+ protected:
+  void StartWithStates(int32_t num_slots = 20, SchedulerOptions options = {}) {
+    source_.reset();  // another process, the same disk
+    Start(100, {}, options, num_slots);
+  }
+  void Answer(const Request& request) {
+    driver_->Submit(request);
+    Run();
+  }
+  const Request request_ = MakeRequest(1, 30, 10);
+};
+
+// Of 30 tokens 28 are whole pages, and 24 whole blocks. The answer's last page does not end a
+// block.
+TEST_F(StateSavesTest, AStateAtTheEndOfABlockIsSavedAndLoaded) {
+  StartWithStates();
+  Answer(request_);
+  EXPECT_EQ(store_->num_writes(), 4);
+  EXPECT_EQ(store_->num_state_writes(), 1);
+  EXPECT_EQ(Stats().saved_states, 1);
+  StartWithStates();
+  Answer(request_);
+  ExpectRight(*driver_, request_);
+  EXPECT_EQ(driver_->answers()[1].cached_tokens, 24);
+  EXPECT_EQ(Stats().loaded_states, 1);
+  EXPECT_EQ(Stats().loaded_tokens, 24);
+  EXPECT_EQ(Stats().computed_tokens, 6);
+  EXPECT_EQ(store_->num_state_writes(), 1) << "it is there";
+  EXPECT_EQ(store_->violation(), "");
+}
+
+TEST_F(StateSavesTest, WhatIsFoundEndsAtTheLastState) {
+  StartWithStates();
+  Answer(request_);
+  StartWithStates();
+  Request longer = request_;  // goes on from the answer, of which a block is there, but no state
+  const auto answer = sim::RightAnswer(request_.prompt, 10, false, kVocab, kEndRate);
+  longer.prompt.insert(longer.prompt.end(), answer.begin(), answer.end());
+  Answer(longer);
+  ExpectRight(*driver_, longer);
+  EXPECT_EQ(driver_->answers()[1].cached_tokens, 24);
+  // Those of its own are before the last of its 40 tokens, and behind 48 of the answer's.
+  EXPECT_EQ(store_->num_state_writes(), 3);
+  StartWithStates();
+  Answer(longer);
+  EXPECT_EQ(driver_->answers()[1].cached_tokens, 32);
+}
+
+TEST_F(StateSavesTest, BlocksWithoutAStateAreComputedAndTheStateIsSavedAgain) {
+  StartWithStates();
+  Answer(request_);
+  store_->DropStates();
+  StartWithStates();
+  Answer(request_);
+  ExpectRight(*driver_, request_);
+  EXPECT_EQ(Stats().loaded_tokens, 0);
+  EXPECT_EQ(Stats().failed_loads, 0);
+  EXPECT_EQ(store_->num_writes(), 4);
+  EXPECT_EQ(store_->num_state_writes(), 2);
+}
+
+TEST_F(StateSavesTest, ADamagedStateIsComputedOrFailsTheRequest) {
+  for (const auto policy : {KvFailurePolicy::kRecompute, KvFailurePolicy::kFail}) {
+    StartWithStates();
+    Answer(request_);
+    store_->TearStates();
+    StartWithStates(20, {.kv_failure = policy});
+    Answer(request_);
+    EXPECT_EQ(Stats().failed_loads, 1);
+    if (policy == KvFailurePolicy::kRecompute) {
+      ExpectRight(*driver_, request_);
+      EXPECT_EQ(driver_->answers()[1].cached_tokens, 0);
+      EXPECT_EQ(Stats().saved_states, 1);
+    } else {
+      EXPECT_EQ(driver_->answers()[1].error_code, "kv_load_failed");
+    }
+    source_.reset();
+    store_.reset();
+  }
+}
+
+// Prompts that part in the middle of a block leave a state at the end of the block before.
+TEST_F(StateSavesTest, AStateIsKeptWherePromptsPart) {
+  StartWithStates();
+  std::vector<Request> requests;
+  for (RequestId id = 1; id <= 3; ++id) {
+    Request request = MakeRequest(7, 21, 2);
+    request.id = id;
+    request.prompt.push_back(static_cast<TokenId>(71 + id));
+    request.prompt.push_back(3);
+    requests.push_back(request);
+    driver_->Submit(request);
+  }
+  Run();
+  for (const Request& request : requests) ExpectRight(*driver_, request);
+  StartWithStates();
+  Request other = requests[0];
+  other.prompt[21] = 75;
+  Answer(other);
+  ExpectRight(*driver_, other);
+  EXPECT_EQ(driver_->answers()[1].cached_tokens, 16);
+}
+
+// The slots are those of one request. 30 tokens and 3 more: 32 have keys, which are whole blocks.
+TEST_F(StateSavesTest, SlotsThatWaitToBeSavedMakeNoRequestWait) {
+  StartWithStates(StateSlotsPerRequest(2));
+  driver_->Submit(MakeRequest(1, 30, 3));
+  Run(/*works=*/false);
+  ASSERT_TRUE(driver_->scheduler().Saving());
+  const Request other = MakeRequest(2, 30, 3);
+  driver_->Submit(other);
+  for (int i = 0; i < 20; ++i) driver_->Step();
+  EXPECT_TRUE(driver_->scheduler().WaitsOutside()) << "for the blocks that are being read";
+  Run();
+  ExpectRight(*driver_, other);
+  EXPECT_EQ(Stats().saved_states, 1) << "of the second";
+  EXPECT_EQ(Stats().dropped_pages, 8);
 }
 
 }  // namespace

@@ -241,8 +241,8 @@ class UnwantedSource final : public KvSource {
     ADD_FAILURE() << "what it writes has no place for window pages";
     return 0;
   }
-  void Load(RequestId, std::span<const TokenId>, int64_t, int64_t,
-            std::span<const PageId>) override {}
+  void Load(RequestId, std::span<const TokenId>, int64_t, int64_t, std::span<const PageId>,
+            StateSlot) override {}
   void Cancel(RequestId) override {}
   std::vector<KvLoadResult> TakeFinished() override { return {}; }
 };

@@ -45,7 +45,8 @@ int RunSeeds(uint64_t first, uint64_t count) {
   int64_t steps = 0, preemptions = 0, remapped = 0, evicted = 0, reclaimed = 0, aborted = 0,
           failed = 0;
   int64_t drafted = 0, accepted = 0, loaded = 0, failed_loads = 0, turns = 0, scored = 0;
-  int64_t saved = 0, dropped = 0, from_snapshots = 0, evicted_snapshots = 0;
+  int64_t saved = 0, dropped = 0, saved_states = 0, loaded_states = 0, from_snapshots = 0,
+          evicted_snapshots = 0;
   uint64_t violations = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     const Workload workload = DrawWorkload(seed);
@@ -61,6 +62,8 @@ int RunSeeds(uint64_t first, uint64_t count) {
     accepted += outcome.stats.accepted_drafts;
     loaded += outcome.stats.loaded_tokens;
     saved += outcome.stats.saved_pages;
+    saved_states += outcome.stats.saved_states;
+    loaded_states += outcome.stats.loaded_states;
     dropped += outcome.stats.dropped_pages;
     failed_loads += outcome.stats.failed_loads;
     if (workload.limits.num_state_slots > 0) from_snapshots += outcome.stats.cached_tokens;
@@ -75,9 +78,12 @@ int RunSeeds(uint64_t first, uint64_t count) {
           "{} preemptions, {} pages remapped, {} evicted, {} window pages reclaimed, {} aborts, {} "
           "failures\n"
           "{} drafts, {} accepted, {} tokens loaded, {} loads failed, {} turns, {} tokens scored\n"
-          "{} pages saved, {} dropped; {} tokens from snapshots, {} snapshots evicted\n",
+          "{} pages saved, {} dropped; {} states saved, {} loaded; {} tokens from snapshots, {} "
+          "snapshots "
+          "evicted\n",
           preemptions, remapped, evicted, reclaimed, aborted, failed, drafted, accepted, loaded,
-          failed_loads, turns, scored, saved, dropped, from_snapshots, evicted_snapshots)
+          failed_loads, turns, scored, saved, dropped, saved_states, loaded_states, from_snapshots,
+          evicted_snapshots)
           .c_str(),
       stdout);
   std::fputs(fmt::format("{} seeds, {} violations, {:.0f} steps/s\n", count, violations,

@@ -37,6 +37,7 @@ SimEngine::SimEngine(const EngineLimits& limits, int64_t end_rate)
       end_rate_(end_rate),
       shadow_(static_cast<size_t>(limits.num_pages) * static_cast<size_t>(limits.page_size), 0),
       states_(static_cast<size_t>(limits.num_state_slots), 0),
+      is_state_loading_(states_.size(), false),
       is_loading_(static_cast<size_t>(limits.num_pages), false),
       window_shadow_((static_cast<size_t>(limits.num_window_pages) + 1) *
                          static_cast<size_t>(limits.page_size),
@@ -193,6 +194,10 @@ void SimEngine::RunSegments(const BatchPlan& plan, int row, std::span<const uint
     if (segment.row != row) continue;
     const uint64_t held =
         segment.read == kZeroState ? 1 : states_[static_cast<size_t>(segment.read)];
+    if ((segment.read != kZeroState && is_state_loading_[static_cast<size_t>(segment.read)]) ||
+        is_state_loading_[static_cast<size_t>(segment.write)]) {
+      Violate(fmt::format("step {}: row {} uses a state that a load writes", plan.step, row));
+    }
     if (held != states[at]) {
       Violate(fmt::format("step {}: row {} goes on from another prefix's state in slot {}",
                           plan.step, row, segment.read));
@@ -415,6 +420,58 @@ std::unique_ptr<KvBlockCopy> SimEngine::BeginWrite(std::span<const PageId> pages
 
 void SimEngine::WritePages(std::unique_ptr<KvBlockCopy> copy) {
   static_cast<BlockCopy*>(copy.get())->Finish();
+}
+
+class SimEngine::StateCopy final : public KvBlockCopy {
+ public:
+  StateCopy(SimEngine* engine, StateSlot slot, bool reads)
+      : engine_(engine), slot_(static_cast<size_t>(slot)), reads_(reads) {
+    ++engine_->num_copies_;
+    begun_ = engine_->states_[slot_];
+    if (!reads_) engine_->is_state_loading_[slot_] = true;
+  }
+  ~StateCopy() override {
+    --engine_->num_copies_;
+    if (!reads_) Write(0xDEADull);
+  }
+  bool IsReady() override { return true; }
+  Status TakeBlock(std::span<std::byte> state) override {
+    if (engine_->states_[slot_] != begun_) engine_->Violate("a state changes while it is read");
+    std::memcpy(state.data(), &begun_, sizeof(begun_));
+    return Status();
+  }
+  void PutBlock(std::span<const std::byte> state) override {
+    std::memcpy(&put_, state.data(), sizeof(put_));
+  }
+  void Finish() {
+    Write(put_);
+    reads_ = true;
+  }
+
+ private:
+  void Write(uint64_t hash) {
+    engine_->states_[slot_] = hash;
+    engine_->is_state_loading_[slot_] = false;
+  }
+
+  SimEngine* engine_;
+  size_t slot_;
+  bool reads_;
+  uint64_t begun_ = 0, put_ = 0;
+};
+
+std::unique_ptr<KvBlockCopy> SimEngine::ReadState(StateSlot slot) {
+  if (num_copies_ == kCopiesMax) return nullptr;
+  return std::make_unique<StateCopy>(this, slot, true);
+}
+
+std::unique_ptr<KvBlockCopy> SimEngine::BeginStateWrite(StateSlot slot) {
+  if (num_copies_ == kCopiesMax) return nullptr;
+  return std::make_unique<StateCopy>(this, slot, false);
+}
+
+void SimEngine::WriteState(std::unique_ptr<KvBlockCopy> copy) {
+  static_cast<StateCopy*>(copy.get())->Finish();
 }
 
 }  // namespace minisgl::sim

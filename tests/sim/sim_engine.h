@@ -65,12 +65,18 @@ class SimEngine : public Engine {
   // read is taken no step may write its pages, and until a block is written none may use its pages.
   static constexpr int kCopiesMax = 3;
   int64_t KvBlockBytes(int32_t block_tokens) const override {
-    const bool has_only_pages = limits_.num_window_pages == 0 && limits_.num_state_slots == 0;
-    return !has_only_pages ? 0 : block_tokens * int64_t{sizeof(uint64_t)};
+    return limits_.num_window_pages > 0 ? 0 : block_tokens * int64_t{sizeof(uint64_t)};
   }
   std::unique_ptr<KvBlockCopy> ReadPages(std::span<const PageId> pages) override;
   std::unique_ptr<KvBlockCopy> BeginWrite(std::span<const PageId> pages) override;
   void WritePages(std::unique_ptr<KvBlockCopy> copy) override;
+  // A state's bytes are the hash in its slot.
+  int64_t StateBytes() const override {
+    return limits_.num_state_slots > 0 ? int64_t{sizeof(uint64_t)} : 0;
+  }
+  std::unique_ptr<KvBlockCopy> ReadState(StateSlot slot) override;
+  std::unique_ptr<KvBlockCopy> BeginStateWrite(StateSlot slot) override;
+  void WriteState(std::unique_ptr<KvBlockCopy> copy) override;
   int num_copies() const { return num_copies_; }
 
   // The first wrong read or plan; "" if there was none.
@@ -95,6 +101,7 @@ class SimEngine : public Engine {
 
  private:
   class BlockCopy;
+  class StateCopy;
   // The hashes of a block's slots, 0 where it has no page.
   std::vector<uint64_t> HashesOf(std::span<const PageId> pages) const;
   void Apply(const BatchPlan& plan);
@@ -120,6 +127,7 @@ class SimEngine : public Engine {
   int64_t end_rate_;
   std::vector<uint64_t> shadow_;         // [slots] the prefix each was written for; 0: never
   std::vector<uint64_t> states_;         // [state slots] likewise
+  std::vector<bool> is_state_loading_;   // [state slots] a load writes it
   std::vector<bool> is_loading_;         // [pages] a load writes it
   std::vector<uint64_t> window_shadow_;  // [window slots, and those of the dummy]
   Table page_table_, window_table_;

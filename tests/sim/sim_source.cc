@@ -19,7 +19,8 @@ std::optional<int64_t> SimSource::Lookup(RequestId id, std::span<const TokenId> 
 }
 
 void SimSource::Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
-                     std::span<const PageId> pages) {
+                     std::span<const PageId> pages, StateSlot state) {
+  if (state != kZeroState) violation_ = "a source that keeps no states loads one";
   const int64_t page_size = engine_->limits().page_size;
   if (loads_.contains(id) || count < 1 || begin % page_size != 0 || count % page_size != 0 ||
       begin + count >= static_cast<int64_t>(tokens.size()) ||

@@ -27,7 +27,7 @@ class SimSource : public KvSource {
   std::optional<int64_t> Lookup(RequestId id, std::span<const TokenId> tokens,
                                 int64_t cached_len) override;
   void Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
-            std::span<const PageId> pages) override;
+            std::span<const PageId> pages, StateSlot state) override;
   void Cancel(RequestId id) override;
   std::vector<KvLoadResult> TakeFinished() override;
 

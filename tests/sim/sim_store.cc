@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "minisgl/base/check.h"
@@ -39,22 +40,44 @@ int64_t SimStore::Find(KvBlockPath path) {
   return found;
 }
 
-bool SimStore::Read(KvBlockPath path, std::span<const TokenId> block_tokens,
-                    std::span<std::byte> data) {
-  ++num_reads_;
-  const auto found = blocks_.find(path.back());
+bool SimStore::ReadFrom(Blocks* blocks, KvBlockPath path, std::span<const TokenId> block_tokens,
+                        std::span<std::byte> data) {
+  const auto found = blocks->find(path.back());
   std::memset(data.data(), 0x5A, data.size());
-  if (found == blocks_.end()) return false;
+  if (found == blocks->end()) return false;
   const Block& block = found->second;
   const bool is_same = std::equal(block.tokens.begin(), block.tokens.end(), block_tokens.begin(),
                                   block_tokens.end());
   if (!is_same) violation_ = "a block is read for other tokens";
   if (block.is_torn || !is_same) {
-    blocks_.erase(found);
+    blocks->erase(found);
     return false;
   }
   std::memcpy(data.data(), block.data.data(), data.size());
   return true;
+}
+
+void SimStore::WriteTo(Blocks* blocks, KvBlockPath path, std::span<const TokenId> block_tokens,
+                       std::span<const std::byte> data) {
+  const auto [place, is_new] = blocks->try_emplace(path.back());
+  if (!is_new) return;
+  place->second.tokens.assign(block_tokens.begin(), block_tokens.end());
+  place->second.data.assign(data.begin(), data.end());
+  place->second.is_torn = Draw(100) < plan_.torn_percent;
+}
+
+void SimStore::CheckHash(KvBlockPath path, std::span<const std::byte> data) {
+  if (data.size() < sizeof(uint64_t) ||
+      std::memcmp(path.back().data(), data.data() + data.size() - sizeof(uint64_t),
+                  sizeof(uint64_t)) != 0) {
+    violation_ = "a block or a state is saved with another prefix's content";
+  }
+}
+
+bool SimStore::Read(KvBlockPath path, std::span<const TokenId> block_tokens,
+                    std::span<std::byte> data) {
+  ++num_reads_;
+  return ReadFrom(&blocks_, path, block_tokens, data);
 }
 
 bool SimStore::Write(KvBlockPath path, std::span<const TokenId> block_tokens,
@@ -62,21 +85,35 @@ bool SimStore::Write(KvBlockPath path, std::span<const TokenId> block_tokens,
   if (is_full_) return false;
   if (++num_writes_ == plan_.full_after) is_full_ = true;
   if (is_full_ || Draw(100) < plan_.refused_percent) return false;
-  // The last slot holds the hash of the whole prefix: that of the key.
-  if (data.size() < sizeof(uint64_t) ||
-      std::memcmp(path.back().data(), data.data() + data.size() - sizeof(uint64_t),
-                  sizeof(uint64_t)) != 0) {
-    violation_ = "a block is saved with another prefix's KV";
-  }
-  const auto [place, is_new] = blocks_.try_emplace(path.back());
-  if (!is_new) return true;
-  place->second.tokens.assign(block_tokens.begin(), block_tokens.end());
-  place->second.data.assign(data.begin(), data.end());
-  place->second.is_torn = Draw(100) < plan_.torn_percent;
+  CheckHash(path, data);
+  WriteTo(&blocks_, path, block_tokens, data);
   return true;
 }
 
-void SimStore::Fill(std::span<const TokenId> tokens, int64_t num_blocks) {
+bool SimStore::HasState(KvBlockPath path) {
+  const auto found = states_.find(path.back());
+  if (found == states_.end()) return false;
+  if (is_healed_ || Draw(100) >= plan_.lost_percent) return true;
+  states_.erase(found);
+  return Draw(2) == 0;  // it goes just after this look
+}
+
+bool SimStore::ReadState(KvBlockPath path, std::span<const TokenId> block_tokens,
+                         std::span<std::byte> data) {
+  return ReadFrom(&states_, path, block_tokens, data);
+}
+
+bool SimStore::WriteState(KvBlockPath path, std::span<const TokenId> block_tokens,
+                          std::span<const std::byte> data) {
+  ++num_state_writes_;
+  CheckHash(path, data);
+  if (is_full_ || !blocks_.contains(path.back()) || Draw(100) < plan_.refused_percent) return false;
+  WriteTo(&states_, path, block_tokens, data);
+  return true;
+}
+
+void SimStore::Fill(std::span<const TokenId> tokens, int64_t num_blocks,
+                    std::span<const int64_t> states) {
   const auto size = static_cast<size_t>(plan_.block_tokens);
   const std::vector<KvBlockKey> keys = Keys(tokens);
   uint64_t prefix = 1;
@@ -90,6 +127,14 @@ void SimStore::Fill(std::span<const TokenId> tokens, int64_t num_blocks) {
       std::memcpy(block.data.data() + at * sizeof(prefix), &prefix, sizeof(prefix));
     }
     block.is_torn = Draw(100) < plan_.torn_percent;
+    if (std::find(states.begin(), states.end(), static_cast<int64_t>(i) + 1) == states.end()) {
+      continue;
+    }
+    Block& state = states_[keys[i]];
+    state.tokens = block.tokens;
+    state.data.resize(sizeof(prefix));
+    std::memcpy(state.data.data(), &prefix, sizeof(prefix));
+    state.is_torn = Draw(100) < plan_.torn_percent;
   }
 }
 

@@ -30,6 +30,7 @@ struct StorePlan {
   struct Prefix {
     std::vector<TokenId> tokens;
     int64_t num_blocks = 0;
+    std::vector<int64_t> states;  // after so many blocks, if the model has any
   };
   std::vector<Prefix> filled;  // what earlier processes kept
 };
@@ -45,17 +46,30 @@ class SimStore final : public KvBlockStore {
   bool Write(KvBlockPath path, std::span<const TokenId> block_tokens,
              std::span<const std::byte> data) override;
   void Touch(KvBlockPath) override {}
+  bool HasState(KvBlockPath path) override;
+  bool ReadState(KvBlockPath path, std::span<const TokenId> block_tokens,
+                 std::span<std::byte> data) override;
+  bool WriteState(KvBlockPath path, std::span<const TokenId> block_tokens,
+                  std::span<const std::byte> data) override;
   bool accepts_blocks() const override { return !is_full_; }
   KvBlockStoreStats stats() const override { return {}; }
 
-  // Puts blocks of `tokens` there, as an earlier process would have.
-  void Fill(std::span<const TokenId> tokens, int64_t num_blocks);
+  // Puts blocks of `tokens`, and states after so many of them, there, as an earlier process would
+  // have.
+  void Fill(std::span<const TokenId> tokens, int64_t num_blocks,
+            std::span<const int64_t> states = {});
   // No block is lost any more.
   void Heal() { is_healed_ = true; }
-  // The first block that was written with the wrong bytes; "" if there was none.
+  // The first block or state that was written with the wrong bytes; "" if there was none.
   const std::string& violation() const { return violation_; }
   int64_t num_writes() const { return num_writes_; }
   int64_t num_reads() const { return num_reads_; }
+  int64_t num_state_writes() const { return num_state_writes_; }
+  // As if the disk had lost or damaged them.
+  void DropStates() { states_.clear(); }
+  void TearStates() {
+    for (auto& [key, state] : states_) state.is_torn = true;
+  }
 
  private:
   struct Block {
@@ -64,13 +78,21 @@ class SimStore final : public KvBlockStore {
     bool is_torn = false;
   };
   int64_t Draw(int64_t below);
+  using Blocks = std::map<KvBlockKey, Block>;
+  bool ReadFrom(Blocks* blocks, KvBlockPath path, std::span<const TokenId> block_tokens,
+                std::span<std::byte> data);
+  // Stores it, perhaps torn, unless it is there.
+  void WriteTo(Blocks* blocks, KvBlockPath path, std::span<const TokenId> block_tokens,
+               std::span<const std::byte> data);
+  // The last hash in `data` must be that of the prefix: that of the key.
+  void CheckHash(KvBlockPath path, std::span<const std::byte> data);
 
   StorePlan plan_;
   uint64_t seed_;
   uint64_t draws_ = 0;
   bool is_full_ = false, is_healed_ = false;
-  int64_t num_writes_ = 0, num_reads_ = 0;
-  std::map<KvBlockKey, Block> blocks_;
+  int64_t num_writes_ = 0, num_reads_ = 0, num_state_writes_ = 0;
+  Blocks blocks_, states_;
   std::string violation_;
 };
 
@@ -98,7 +120,7 @@ class SimSources {
     if (source.exists) source_ = &invented_;
     if (!store.exists) return;
     for (const StorePlan::Prefix& prefix : store.filled) {
-      store_.Fill(prefix.tokens, prefix.num_blocks);
+      store_.Fill(prefix.tokens, prefix.num_blocks, prefix.states);
     }
     auto work = std::make_unique<SimWork>(store.delay_max, seed);
     work_ = work.get();

@@ -210,16 +210,34 @@ void DrawWindows(Workload* workload) {
   limits.num_window_pages = static_cast<int32_t>(std::min<int64_t>(wanted, limits.num_pages));
 }
 
-// Slots for states, from the need of one request up to more than all can use. Drawn by separate
-// dice, as windows are, and not beside those.
+// From the need of one request up to more than all can use.
+int32_t DrawStateSlots(Dice* dice, const EngineLimits& limits) {
+  const int32_t of_request = StateSlotsPerRequest(limits.max_in_flight);
+  const int64_t requests = dice->Pick(1, 1, 2, 3, limits.max_running_requests);
+  return static_cast<int32_t>(requests * of_request + dice->Pick(0, 1, 3, 30));
+}
+
+// Slots for states, drawn by separate dice, as windows are, and not beside those.
 void DrawStates(Workload* workload) {
   Dice dice(workload->seed ^ 0xA54FF53A5F1D36F1ull);
   EngineLimits& limits = workload->limits;
   const bool has_source = workload->source.exists || workload->store.exists;
   if (has_source || limits.num_window_pages > 0 || !dice.OneIn(2)) return;
-  const int32_t of_request = StateSlotsPerRequest(limits.max_in_flight);
-  const int64_t requests = dice.Pick(1, 1, 2, 3, limits.max_running_requests);
-  limits.num_state_slots = static_cast<int32_t>(requests * of_request + dice.Pick(0, 1, 3, 30));
+  limits.num_state_slots = DrawStateSlots(&dice, limits);
+}
+
+// The same beside a disk, which keeps states, too: some are there already. Drawn by separate dice.
+void DrawKeptStates(Workload* workload) {
+  Dice dice(workload->seed ^ 0x428A2F98D728AE22ull);
+  EngineLimits& limits = workload->limits;
+  StorePlan& store = workload->store;
+  if (!store.exists || limits.num_window_pages > 0 || !dice.OneIn(2)) return;
+  limits.num_state_slots = DrawStateSlots(&dice, limits);
+  for (StorePlan::Prefix& prefix : store.filled) {
+    for (int64_t block = 1; block <= prefix.num_blocks; ++block) {
+      if (dice.OneIn(2)) prefix.states.push_back(block);
+    }
+  }
 }
 
 // Scored prompts: of all tokens, of those from some position on, or of the last; a third of them
@@ -325,6 +343,7 @@ Workload DrawWorkload(uint64_t seed) {
   DrawStore(stems, &workload);
   DrawWindows(&workload);
   DrawStates(&workload);
+  DrawKeptStates(&workload);
   DrawScored(&workload);
   return workload;
 }

@@ -29,6 +29,12 @@ struct PrefixMatch {
   size_t cached_pages = 0;
 };
 
+// A snapshot on the path to a node.
+struct PathState {
+  int32_t num_pages = 0;  // it is the state after these pages of the prefix
+  StateSlot slot = kZeroState;
+};
+
 struct PrefixInsertion {
   // Where the inserted prefix ends: lock it, then unlock the old one.
   PrefixNode* node = nullptr;
@@ -74,6 +80,8 @@ class PrefixCache {
   virtual void CheckInvariants(std::span<PrefixNode* const> locked_nodes) const = 0;
   // The pages of the prefix that ends at `node`, from position 0 on.
   virtual std::vector<PageId> PathPages(const PrefixNode* node) const = 0;
+  // The snapshots on the path to `node`, the deepest first.
+  virtual std::vector<PathState> PathStates(const PrefixNode* node) const = 0;
   // Every page held, in no particular order.
   virtual std::vector<PageId> AllPages() const = 0;
 };

@@ -4,6 +4,10 @@
 // the request when the load ends. A source writes whole pages of all layers, so it is not used if
 // layers with a sliding window keep separate window pages.
 //
+// A model with states goes on from a state, so a source that keeps states, too, finds no more of a
+// prefix than the tokens up to one of them, and loads that state beside the pages. A source that
+// keeps none is not used for such a model.
+//
 // If the source keeps KV, too, the scheduler offers it the prefix of each request that ends, and
 // holds the prefix in the prefix cache until the source has read it. Such pages make no request
 // wait: if they are needed, the save is dropped, except for blocks that are being read.
@@ -23,21 +27,38 @@ namespace minisgl {
 
 struct KvLoadResult {
   RequestId id = 0;
-  int64_t num_tokens = 0;  // loaded and good, from the first of the load on
-  bool failed = false;     // fewer than asked for
+  // Loaded and good, from the first of the load on; with states all, only if the state is good.
+  int64_t num_tokens = 0;
+  bool failed = false;  // fewer than asked for
 };
 
 using KvSaveId = uint64_t;
 
+// The state of a model after the first `len` tokens of a prefix, in a slot of the engine.
+struct KvState {
+  int64_t len = 0;
+  StateSlot slot = kZeroState;
+};
+
+// What a save may keep: whole blocks of tokens from position 0 on, and states at ends of blocks.
+struct KvPrefix {
+  std::span<const TokenId> tokens;
+  std::span<const PageId> pages;
+  std::span<const KvState> states;  // those worth most first
+  int64_t states_max = 0;           // more of them cannot be held
+};
+
 struct KvSaveOffer {
-  bool is_taken = false;       // a save has begun to wait: it ends through TakeSaved or DropSave
-  int64_t refused_tokens = 0;  // neither kept already, nor wanted
+  bool is_taken = false;          // a save has begun to wait: it ends through TakeSaved or DropSave
+  int64_t refused_tokens = 0;     // neither kept already, nor wanted
+  std::vector<StateSlot> states;  // to hold until the save ends; none if it is not taken
 };
 
 struct KvSaveResult {
   KvSaveId id = 0;
   int64_t saved_tokens = 0;    // kept now, and not before
   int64_t dropped_tokens = 0;  // of those that were wanted
+  int64_t saved_states = 0;
 };
 
 class KvSource {
@@ -46,13 +67,15 @@ class KvSource {
 
   // Returns how many tokens of `tokens` past the first `cached_len` (whole pages) it has, 0 for
   // none. Returns nothing if it does not know yet: the scheduler asks again at later steps, and
-  // until then the request waits without blocking others.
+  // until then the request waits without blocking others. A source that keeps states finds what
+  // ends at one, before the last of `tokens`.
   virtual std::optional<int64_t> Lookup(RequestId id, std::span<const TokenId> tokens,
                                         int64_t cached_len) = 0;
-  // Begins to write KV of positions [begin, begin + count), whole pages, into `pages`. At most one
-  // load per request at a time. The pages stay the load's until TakeFinished names the request.
+  // Begins to write KV of positions [begin, begin + count), whole pages, into `pages`, and the
+  // state after them into slot `state`; kZeroState: the model has none. At most one load per
+  // request at a time. Pages and slot stay the load's until TakeFinished names the request.
   virtual void Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
-                    std::span<const PageId> pages) = 0;
+                    std::span<const PageId> pages, StateSlot state) = 0;
   // The load is no longer needed. It still ends through TakeFinished.
   virtual void Cancel(RequestId id) = 0;
   // Loads that ended since the last call.
@@ -63,12 +86,12 @@ class KvSource {
   // Tokens of the blocks that it keeps, a multiple of the page size; 0: it keeps none, and the
   // functions below are not called.
   virtual int32_t block_tokens() const { return 0; }
-  // Offers the KV of `tokens`, whole blocks from position 0 on, in `pages`, which hold it until the
-  // save ends. Reads no page before the next TakeSaved. `request` computed it, and may have been
-  // looked up.
-  virtual KvSaveOffer Save(KvSaveId, RequestId request, std::span<const TokenId> tokens,
-                           std::span<const PageId> pages) {
-    static_cast<void>(request), static_cast<void>(tokens), static_cast<void>(pages);
+  // True if it keeps states beside them.
+  virtual bool keeps_states() const { return false; }
+  // Offers a prefix, whose pages and slots hold it until the save ends. Reads none of them before
+  // the next TakeSaved. `request` computed it, and may have been looked up.
+  virtual KvSaveOffer Save(KvSaveId, RequestId request, const KvPrefix& prefix) {
+    static_cast<void>(request), static_cast<void>(prefix);
     return {};
   }
   // The pages are needed: drops what is not being read. Returns the result if the save ended by

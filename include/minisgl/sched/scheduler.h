@@ -108,8 +108,9 @@ struct SchedulerStats {
   int64_t drafted_tokens = 0, accepted_drafts = 0;
   int64_t loaded_tokens = 0;  // with KV from the source
   int64_t failed_loads = 0;
-  int64_t saved_pages = 0;                  // kept by the source
-  int64_t dropped_pages = 0;                // that it was to keep
+  int64_t saved_pages = 0;    // kept by the source
+  int64_t dropped_pages = 0;  // that it was to keep
+  int64_t loaded_states = 0, saved_states = 0;
   int64_t saves = 0, saving_pages = 0;      // now; cached pages that they lock
   int64_t sessions = 0, session_pages = 0;  // open now; cached pages that they lock
 };
