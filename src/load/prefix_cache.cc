@@ -134,10 +134,11 @@ Status CheckPrefixCache(const EngineSetup& engine) {
         "--prefix-cache and --host-cache: this model has layers with a sliding window, whose keys "
         "and values are not kept; leave the options out");
   }
-  if (engine.plan.limits.num_state_slots > 0) {
+  if (engine.plan.kv_bytes_per_token == 0) {
     return UsageError(
-        "--prefix-cache and --host-cache: this model has layers with a state, which is not kept; "
-        "leave the options out");
+        "--prefix-cache and --host-cache: this model has no layers with keys and values, and "
+        "states "
+        "alone are not kept; leave the options out");
   }
   return Status();
 }
@@ -162,6 +163,11 @@ Result<std::shared_ptr<KvBlockStore>> OpenPrefixStore(const EngineSetup& engine,
                                                       const std::string& device) {
   const PrefixCacheOptions& options = engine.options.prefix_cache;
   const auto block_bytes = static_cast<int64_t>(engine.plan.kv_bytes_per_token) * kKvBlockTokens;
+  const EngineLimits& limits = engine.plan.limits;
+  const int64_t state_bytes =
+      limits.num_state_slots == 0
+          ? 0
+          : static_cast<int64_t>(engine.plan.state_bytes) / limits.num_state_slots;
   int64_t host_bytes = options.host_bytes;
   if (host_bytes > 0 && !is_cuda) {
     Log(LogLevel::kWarning,
@@ -185,11 +191,14 @@ Result<std::shared_ptr<KvBlockStore>> OpenPrefixStore(const EngineSetup& engine,
     folder.identity = identity = KvIdentity(engine, config, config_text, hash, device);
     folder.model_name = NameOf(model_dir, engine, device);
     folder.block_bytes = block_bytes;
+    folder.state_bytes = state_bytes;
     MINISGL_ASSIGN_OR_RETURN(store, OpenKvBlockFolder(folder));
   }
   if (host_bytes > 0) {
-    auto memory = MakeKvBlockMemory(
-        {.max_bytes = host_bytes, .identity = identity, .block_bytes = block_bytes});
+    auto memory = MakeKvBlockMemory({.max_bytes = host_bytes,
+                                     .identity = identity,
+                                     .block_bytes = block_bytes,
+                                     .state_bytes = state_bytes});
     store = store == nullptr ? std::move(memory)
                              : MakeKvBlockTiers(std::move(memory), std::move(store));
   }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 extern char** environ;
 
@@ -45,6 +47,10 @@ std::vector<Json> ProgramRun::Rows() const {
 }
 
 ProgramRun RunProgram(const std::vector<std::string>& args) {
+  return RunAndKill(args, std::chrono::hours(1));
+}
+
+ProgramRun RunAndKill(const std::vector<std::string>& args, std::chrono::milliseconds after) {
   const char* binary = std::getenv("MINISGL_BINARY");
   EXPECT_NE(binary, nullptr) << "MINISGL_BINARY names the program";
   unsetenv("MINISGL_MODEL");
@@ -63,7 +69,13 @@ ProgramRun RunProgram(const std::vector<std::string>& args) {
   EXPECT_EQ(posix_spawn(&child, words[0].c_str(), &actions, nullptr, argv.data(), environ), 0);
   posix_spawn_file_actions_destroy(&actions);
   int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
+  const auto kill_at = std::chrono::steady_clock::now() + after;
+  pid_t ended = 0;
+  while ((ended = waitpid(child, &status, WNOHANG)) == 0) {
+    if (std::chrono::steady_clock::now() >= kill_at) kill(child, SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(ended, child);
   ProgramRun run;
   run.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   run.out = ReadAll(out);

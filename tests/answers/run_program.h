@@ -1,6 +1,7 @@
 // Runs the built program on prompt files and reads its rows.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct ProgramRun {
 
 // `minisgl ARGS` with nothing on standard input and MINISGL_MODEL unset.
 ProgramRun RunProgram(const std::vector<std::string>& args);
+// The same, killed after so long if it still runs.
+ProgramRun RunAndKill(const std::vector<std::string>& args, std::chrono::milliseconds after);
 
 std::string DemoModel();                          // tests/models/wren
 std::string PromptFile(const std::string& name);  // prompts/NAME

@@ -54,9 +54,10 @@ TEST_F(PrefixCacheOptionsTest, WhatCannotBeKeptIsRefusedInOneLine) {
   engine.options.cache = CacheKind::kRadix;
   EXPECT_NE(CheckPrefixCache(engine).message().find("sliding window"), std::string::npos);
   engine.plan.limits.num_window_pages = 0;
+  EXPECT_NE(CheckPrefixCache(engine).message().find("no layers with keys"), std::string::npos);
+  engine.plan.kv_bytes_per_token = 1000;
+  EXPECT_TRUE(CheckPrefixCache(engine).ok());
   engine.plan.limits.num_state_slots = 10;
-  EXPECT_NE(CheckPrefixCache(engine).message().find("layers with a state"), std::string::npos);
-  engine.plan.limits.num_state_slots = 0;
   EXPECT_TRUE(CheckPrefixCache(engine).ok());
   engine.options.prefix_cache = {.max_bytes = 5};
   EXPECT_EQ(CheckPrefixCache(engine).code(), StatusCode::kUsage);
