@@ -61,8 +61,14 @@ void PrefillManager::AdmitNew() {
   } while (pages_->running().empty() && queues_->waiting().num_ready() < num_ready);
 }
 
-bool PrefillManager::HoldForPrefix(RequestState* state, int32_t cached_pages) {
-  const int32_t end = queues_->HoldForPrefix(state, cached_pages);
+bool PrefillManager::HoldForPrefix(RequestState* state, const PrefixMatch& match) {
+  int32_t end = queues_->HoldForPrefix(state, static_cast<int32_t>(match.cached_pages));
+  const auto matched = static_cast<int32_t>(match.pages.size());
+  const bool lacks_state = match.cached_pages > match.pages.size();
+  if (end == 0 && lacks_state && matched > state->awaited_state_at) {
+    end = queues_->HoldForPrefix(state, matched);
+    if (end > 0) state->awaited_state_at = matched;
+  }
   if (end == 0) return false;
   if (pages_->states().pool() == nullptr) return true;
   // The one that computes the prefix leaves a snapshot where the two part.
@@ -90,7 +96,7 @@ void PrefillManager::PlanSnapshots(RequestState* state, int64_t cached_pages) {
                                            other->page_hashes.begin(), other->page_hashes.end());
     const int64_t common =
         std::min((mine - state->page_hashes.begin()), (other->shareable_len() / page_size));
-    if (common > cached_pages) saved[common] += (common - cached_pages) * page_size;
+    if (common > state->tree_pages) saved[common] += (common - state->tree_pages) * page_size;
   }
   std::vector<std::pair<int64_t, int64_t>> order;  // what is saved, pages in common
   for (const auto& [common, tokens] : saved) order.emplace_back(tokens, common);
@@ -142,7 +148,7 @@ PrefillManager::Admission PrefillManager::TryAdmit(RequestState* state) {
   HashPages(state, page_size);
   PrefixMatch match = pages_->Match(known.first(static_cast<size_t>(state->shareable_len())));
   const auto matched = static_cast<int32_t>(match.pages.size());
-  if (HoldForPrefix(state, static_cast<int32_t>(match.cached_pages))) return Admission::kWaits;
+  if (HoldForPrefix(state, match)) return Admission::kWaits;
   const int64_t cached_len = int64_t{matched} * page_size;
   const std::optional<int64_t> load_len = pages_->loader().Lookup(*state, cached_len);
   if (!load_len) {

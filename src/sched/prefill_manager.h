@@ -29,12 +29,13 @@ class PrefillManager {
   void AdmitNew();
   void AdmitFront();
   Admission TryAdmit(RequestState* state);
-  // Pages that must be attainable to admit `state` with `match`.
-  // Holds `state`, of whose prompt `cached_pages` pages are cached, if an admitted request computes
-  // the pages after those.
-  bool HoldForPrefix(RequestState* state, int32_t cached_pages);
+  // Holds `state` if an admitted request computes the pages after those that are cached. With
+  // states also if it computes those after the last state, but only once for each: it may find no
+  // slot to leave the next one.
+  bool HoldForPrefix(RequestState* state, const PrefixMatch& match);
   // `state` was admitted.
   void PlanSnapshots(RequestState* state, int64_t cached_pages);
+  // Pages that must be attainable to admit `state` with `match`.
   int64_t WantedPages(const RequestState& state, const PrefixMatch& match) const;
   // Drops the prefix that a session keeps, to make room for `state`. False if none may be dropped.
   bool DropSessionPrefixFor(const RequestState& state, const PrefixMatch& match);

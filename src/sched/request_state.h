@@ -87,6 +87,8 @@ struct RequestState {
   // Hashes [tree_pages, registered_pages) are in the index of pages being computed.
   int32_t registered_pages = 0;
   uint64_t awaited_hash = 0;  // of the page that it waits for, while held by kHeldByPrefix
+  // Pages up to its last state when it was held for pages that are cached without one; -1: never.
+  int32_t awaited_state_at = -1;
 
   // With states. Its own slots; the snapshot that it goes on from, with a pin, and the length of
   // that; of its own slots, the length of the one to leave as a snapshot at its end, 0: none; and

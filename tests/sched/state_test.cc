@@ -99,6 +99,34 @@ TEST(StateTest, TheSecondOnACachedPathLeavesASnapshotForTheThird) {
   EXPECT_EQ(CachedOf(driver, 4), 40);
 }
 
+// The pages are cached, the state is not: one computes it for all that wait.
+TEST(StateTest, ThoseThatWaitOnACachedPathShareTheSnapshotOfTheFirst) {
+  for (const int depth : {0, 1}) {
+    SimDriver driver(StateLimits(40), Options(32), depth, kEndRate);
+    AnswerAll(driver, {Branch(2, 81, 20)});
+    AnswerAll(driver, {Branch(3, 41, 21), Branch(4, 41, 22), Branch(5, 61, 23), Branch(6, 61, 24)});
+    EXPECT_EQ(CachedOf(driver, 3), 0);
+    EXPECT_EQ(CachedOf(driver, 4), 40);
+    EXPECT_EQ(CachedOf(driver, 5), 40) << "it computes the rest for the last one";
+    EXPECT_EQ(CachedOf(driver, 6), 60);
+  }
+}
+
+// Without a slot to leave it in, each computes it, and waits for one of the others at most.
+TEST(StateTest, NoneWaitsTwiceForAStateThatIsNotLeft) {
+  SimDriver driver(StateLimits(4 * kSlotsOfRequest, 4), Options(64), 1, kEndRate);
+  AnswerAll(driver, {Branch(2, 81, 20)});
+  std::vector<Request> requests;
+  for (RequestId id = 3; id <= 10; ++id) {
+    requests.push_back(Branch(id, 41, 18 + static_cast<int64_t>(id), 30));
+    driver.Submit(requests.back());
+  }
+  int64_t most = 0;
+  while (driver.Step()) most = std::max(most, driver.scheduler().Stats().running);
+  EXPECT_EQ(most, 4);
+  for (const Request& request : requests) ExpectRight(driver, request);
+}
+
 TEST(StateTest, ATurnGoesOnFromTheEndOfTheAnswerBefore) {
   for (const int depth : {0, 1}) {
     SimDriver driver(StateLimits(10), Options(), depth, kEndRate);
