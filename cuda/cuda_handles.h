@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cuda_api.h"
+#include "minisgl/device_ops.h"
 
 namespace minisgl::cuda {
 
@@ -38,5 +39,18 @@ using OwnedGraph = CudaHandle<CudaGraph, &CudaApi::GraphDestroy>;
 using OwnedGraphExec = CudaHandle<CudaGraphExec, &CudaApi::GraphExecDestroy>;
 using OwnedDeviceMemory = CudaHandle<void*, &CudaApi::Free>;
 using OwnedHostMemory = CudaHandle<void*, &CudaApi::FreeHost>;
+
+// What DeviceOps hands out.
+struct CudaDeviceEvent : DeviceEvent {
+  explicit CudaDeviceEvent(OwnedEvent made) : event(std::move(made)) {}
+  OwnedEvent event;
+  bool recorded = false;
+  int64_t num_timed = 0;  // operations before it that a KernelTimer times
+};
+
+struct CudaDeviceGraph : DeviceGraph {
+  explicit CudaDeviceGraph(OwnedGraphExec made) : exec(std::move(made)) {}
+  OwnedGraphExec exec;
+};
 
 }  // namespace minisgl::cuda

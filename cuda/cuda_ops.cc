@@ -16,7 +16,9 @@
 #include "copy_streams.h"
 #include "cuda_error.h"
 #include "cuda_handles.h"
+#include "fused_linear.h"
 #include "kernels/kernels.h"
+#include "launch_context.h"
 #include "launch_watch.h"
 #include "model_support.h"
 #include "staging.h"
@@ -24,28 +26,6 @@
 
 namespace minisgl::cuda {
 namespace {
-
-// The part of the second-level cache that a kernel may fill for the next product: on an H100
-// 8.7 MB, what memory delivers in 2 microseconds.
-constexpr size_t kPrefetchShare = 6;
-
-// The same for every kernel, so that neighbours can share a multiprocessor, and all of it: the
-// kernels that decide a step's time keep tiles in shared memory and read global memory once.
-constexpr int kSharedCarveout = 100;
-// 1,024 keys: longer ones gain no more.
-constexpr int32_t kSplitTimesMax = 4;
-
-struct CudaDeviceEvent : DeviceEvent {
-  explicit CudaDeviceEvent(OwnedEvent made) : event(std::move(made)) {}
-  OwnedEvent event;
-  bool recorded = false;
-  int64_t num_timed = 0;  // operations before it that a KernelTimer times
-};
-
-struct CudaDeviceGraph : DeviceGraph {
-  explicit CudaDeviceGraph(OwnedGraphExec made) : exec(std::move(made)) {}
-  OwnedGraphExec exec;
-};
 
 class CudaOps : public DeviceOps {
  public:
@@ -71,7 +51,7 @@ class CudaOps : public DeviceOps {
   Status Reserve(const DeviceLimits& limits) override;
   uint64_t ReservedBytes(const DeviceLimits& limits) const override {
     return AttentionWorkspaceBytes(limits, context_.num_multiprocessors) +
-           ExpertWorkspaceBytes(limits) + kMatmulWorkspaceBytes;
+           ExpertWorkspaceBytes(limits) + kProductsWorkspaceBytes;
   }
 
   Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override;
@@ -101,6 +81,10 @@ class CudaOps : public DeviceOps {
   void Replay(DeviceGraph* graph) override;
 
   void Linear(const LinearParams& params) override;
+  void FusedLinear(const FusedLinearParams& params) override;
+  bool AddsInLinear(int64_t num_tokens) const override {
+    return KernelsAdd(num_tokens, config_.deterministic, debug_);
+  }
   void Embedding(const EmbeddingParams& p) override {
     const Matrix& table = *p.table;
     Queue("Embedding",
@@ -164,6 +148,11 @@ class CudaOps : public DeviceOps {
   }
 
  private:
+  std::string LinearName(const Matrix& weight) const {
+    return watch_ ? fmt::format("Linear [{}, {}]", weight.num_out, weight.num_in) : "Linear";
+  }
+  // Runs a product with what stands around it, unless it is the library's: then returns false.
+  bool RunOwnProduct(const FusedLinearParams& params);
   bool DecodesByExtend() const { return config_.deterministic || debug_.decode_by_extend; }
   // Queues one kernel and keeps its error.
   template <typename Door>
@@ -202,10 +191,6 @@ class CudaOps : public DeviceOps {
     MINISGL_CHECK(!capturing_, "a call that cannot be captured was made during a capture");
   }
   Status MakeWatch();
-  int64_t PrefetchBytes(const CudaDeviceProperties& properties) const {
-    if (debug_.no_prefetch || properties.compute_major < 9) return 0;
-    return static_cast<int64_t>(properties.l2_bytes / kPrefetchShare);
-  }
   // After a wait: passes the times of so many operations on, if they are timed.
   void TakeTimes(int64_t num_timed);
   Result<OwnedDeviceMemory> TakeWorkspace(size_t num_bytes, const char* what);
@@ -230,6 +215,7 @@ class CudaOps : public DeviceOps {
 
   bool rope_is_last_ = false;  // of the kernels queued
   OwnedDeviceMemory attention_memory_;
+  TileLinearWorkspace tile_workspace_;
   AttentionWorkspace attention_workspace_;
   OwnedDeviceMemory expert_memory_;
   ExpertWorkspace expert_workspace_;
@@ -266,14 +252,7 @@ Status CudaOps::Open() {
   copies_ = std::make_unique<CopyStreams>(api_, compute_.get(), debug_.sync);
   MINISGL_RETURN_IF_ERROR(Report(copies_->Open()));
 
-  context_ = {.api = api_.get(),
-              .stream = compute_.get(),
-              .num_multiprocessors = properties.num_multiprocessors,
-              .shared_bytes_max = properties.shared_bytes_per_block_max,
-              .programmatic = properties.compute_major >= 9 && !debug_.no_dependent_launch,
-              .shared_carveout = debug_.no_carveout ? -1 : kSharedCarveout,
-              .prefetch_bytes = PrefetchBytes(properties),
-              .split_times_max = debug_.short_splits ? 1 : kSplitTimesMax};
+  context_ = MakeLaunchContext(api_.get(), compute_.get(), properties, debug_);
   staging_ = std::make_unique<Staging>(api_, compute_.get());
   packer_ = std::make_unique<WeightPacker>(
       config_.activation_dtype, staging_.get(),
@@ -356,7 +335,7 @@ Status CudaOps::Reserve(const DeviceLimits& limits) {
   MINISGL_RETURN_IF_ERROR(status_);
   MINISGL_CHECK(attention_workspace_.memory == nullptr, "Reserve is called once");
   MINISGL_ASSIGN_OR_RETURN(OwnedDeviceMemory matmul_memory,
-                           TakeWorkspace(kMatmulWorkspaceBytes, "products"));
+                           TakeWorkspace(kProductsWorkspaceBytes, "products"));
   MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<MatmulLibrary> matmul,
                            make_matmul_({.api = api_.get(),
                                          .workspace = matmul_memory.get(),
@@ -372,8 +351,13 @@ Status CudaOps::Reserve(const DeviceLimits& limits) {
   const size_t num_bytes = AttentionWorkspaceBytes(limits, context_.num_multiprocessors);
   MINISGL_ASSIGN_OR_RETURN(OwnedDeviceMemory attention_memory,
                            TakeWorkspace(num_bytes, "attention"));
-  const CudaError error = api_->MemsetAsync(attention_memory.get(), 0, num_bytes, compute_.get());
+  CudaError error = api_->MemsetAsync(attention_memory.get(), 0, num_bytes, compute_.get());
   if (error != kCudaSuccess) return Report(error, "cudaMemsetAsync");
+  void* const counters = static_cast<std::byte*>(matmul_memory.get()) + kMatmulWorkspaceBytes;
+  error = api_->MemsetAsync(counters, 0, kProductsWorkspaceBytes - kMatmulWorkspaceBytes,
+                            compute_.get());
+  if (error != kCudaSuccess) return Report(error, "cudaMemsetAsync");
+  tile_workspace_ = {.parts = matmul_memory.get(), .arrived = static_cast<uint32_t*>(counters)};
   matmul_memory_ = std::move(matmul_memory);
   matmul_ = std::move(matmul);
   expert_memory_ = std::move(expert_memory);
@@ -553,17 +537,33 @@ void CudaOps::Replay(DeviceGraph* graph) {
   if (error != kCudaSuccess) Keep(error, "cudaGraphLaunch");
 }
 
+bool CudaOps::RunOwnProduct(const FusedLinearParams& p) {
+  const LinearParams& linear = p.linear;
+  const Matrix& weight = *linear.weight;
+  MINISGL_CHECK(linear.x.dtype == weight.dtype, "Linear of {} with weights of {}",
+                DTypeName(linear.x.dtype), DTypeName(weight.dtype));
+  const FusedParts parts = DivideFusedLinear(p, config_.deterministic, debug_);
+  if (parts.kernel == ProductKernel::kLibrary) return false;
+  if (parts.norm != nullptr) Norm(*parts.norm);
+  const bool few = parts.kernel == ProductKernel::kGemv;
+  if (!few) CheckReserved();
+  Queue(LinearName(weight), [&] {
+    return few ? LaunchGemv(context_, parts.product, weight.storage.get())
+               : LaunchTileLinear(context_, parts.product, weight.storage.get(), tile_workspace_);
+  });
+  if (parts.activation != nullptr) Activate(*parts.activation);
+  return true;
+}
+
+void CudaOps::FusedLinear(const FusedLinearParams& p) {
+  if (p.linear.num_tokens == 0 || !Usable() || RunOwnProduct(p)) return;
+  RunParts(p);
+}
+
 void CudaOps::Linear(const LinearParams& p) {
-  if (p.num_tokens == 0 || !Usable()) return;
+  if (p.num_tokens == 0 || !Usable() || RunOwnProduct({.linear = p})) return;
   const Matrix& weight = *p.weight;
-  MINISGL_CHECK(p.x.dtype == weight.dtype, "Linear of {} with weights of {}", DTypeName(p.x.dtype),
-                DTypeName(weight.dtype));
-  const std::string operation =
-      watch_ ? fmt::format("Linear [{}, {}]", weight.num_out, weight.num_in) : "Linear";
-  if (p.num_tokens <= kGemvTokensMax && !config_.deterministic && !debug_.no_gemv) {
-    Queue(operation, [&] { return LaunchGemv(context_, p, weight.storage.get()); });
-    return;
-  }
+  const std::string operation = LinearName(weight);
   CheckReserved();
   copies_->Queued();
   if (!BeginWatched(operation)) return;

@@ -19,6 +19,10 @@ struct DebugWord {
 };
 constexpr DebugWord kWords[] = {{"no-dependent-launch", &DebugSwitches::no_dependent_launch},
                                 {"no-gemv", &DebugSwitches::no_gemv},
+                                {"no-tiles", &DebugSwitches::no_tiles},
+                                {"no-fused-norm", &DebugSwitches::no_fused_norm},
+                                {"no-fused-activation", &DebugSwitches::no_fused_activation},
+                                {"no-fused-add", &DebugSwitches::no_fused_add},
                                 {"no-graphs", &DebugSwitches::no_graphs},
                                 {"no-timed-plans", &DebugSwitches::no_timed_plans},
                                 {"no-prefetch", &DebugSwitches::no_prefetch},

@@ -4,6 +4,10 @@
 // They are words of the environment variable MINISGL_CUDA_DEBUG, separated by commas:
 //   no-dependent-launch  every kernel waits for the end of the one before it
 //   no-gemv              all matrix products by cuBLASLt, also those of at most 16 rows
+//   no-tiles             products of 17 to 128 rows by cuBLASLt
+//   no-fused-norm        norms before products are kernels of their own
+//   no-fused-activation  activations behind products are kernels of their own
+//   no-fused-add         the norm behind a product adds it to the residual stream
 //   no-graphs            all steps run their operations one by one
 //   no-timed-plans       cuBLASLt's first choice of an algorithm is used, whatever its time
 //   no-prefetch          no kernel fetches the next product's weights into the second-level cache
@@ -26,6 +30,10 @@ inline constexpr char kDebugVariable[] = "MINISGL_CUDA_DEBUG";
 struct DebugSwitches {
   bool no_dependent_launch = false;
   bool no_gemv = false;
+  bool no_tiles = false;
+  bool no_fused_norm = false;
+  bool no_fused_activation = false;
+  bool no_fused_add = false;
   bool no_graphs = false;
   bool no_timed_plans = false;
   bool no_prefetch = false;

@@ -6,6 +6,7 @@
 // are needed (4.3 TB/s * 0.8 us / 132). Tokens are along grid.x, whose limit is 2^31.
 #include <algorithm>
 
+#include "kernels/activation.h"
 #include "kernels/chunk.h"
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
@@ -189,38 +190,6 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kNormThreadsMax, 1) NormKernel(NormKer
   }
 }
 
-// x * sigmoid(u), where u is x for SiLU, 1.702 x for the gate of GPT-OSS, and for GELU's tanh form
-// twice the argument of tanh. No form cancels, and NaN stays NaN. The loops are separate so that
-// the elements' chains of operations overlap.
-MINISGL_DEVICE void ActivateChunk(Activation activation, float (&x)[kChunk]) {
-  if (activation == Activation::kRelu2) {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) x[i] = x[i] < 0 ? 0 : x[i] * x[i];
-    return;
-  }
-  float u[kChunk];
-  if (activation == Activation::kGeluTanh) {
-    constexpr float kTwoSqrt2OverPi = 1.5957691216057308f;
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      u[i] = kTwoSqrt2OverPi * (x[i] + 0.044715f * x[i] * x[i] * x[i]);
-    }
-  } else {
-    const float factor = activation == Activation::kClampedSwiglu ? 1.702f : 1.0f;
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) u[i] = factor * x[i];
-  }
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) x[i] = x[i] / (1.0f + device::Exp(-u[i]));
-}
-
-// GELU with the error function.
-MINISGL_DEVICE void ActivateExactGelu(float (&x)[kChunk]) {
-  constexpr float kSqrtHalf = 0.70710678118654752f;
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) x[i] = 0.5f * x[i] * device::Erfc(-kSqrtHalf * x[i]);
-}
-
 // Traffic: 3 * T * I * sizeof(T) bytes, or 2 * ... if not gated. About 25 operations for each
 // element, most of them an exponential and a division. EXACT_GELU is a separate instance: the error
 // function takes more registers than the others.
@@ -240,17 +209,11 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1)
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) up[i] = 1;
   }
-  if (p.activation == Activation::kClampedSwiglu) {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      gate[i] = gate[i] > p.limit ? p.limit : gate[i];
-      if (p.gated) up[i] = (up[i] > p.limit ? p.limit : up[i] < -p.limit ? -p.limit : up[i]) + 1;
-    }
-  }
+  if (p.activation == Activation::kClampedSwiglu) ClampGated(p.limit, p.gated, gate, up);
   if constexpr (EXACT_GELU) {
     ActivateExactGelu(gate);
   } else {
-    ActivateChunk(p.activation, gate);
+    Activate(p.activation, gate);
   }
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) up[i] *= gate[i];

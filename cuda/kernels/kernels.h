@@ -39,9 +39,32 @@ CudaError LaunchFill(const LaunchContext& context, uint32_t* words, uint32_t val
 CudaError LaunchPause(const LaunchContext& context, uint32_t nanoseconds);
 
 // gemv.cu: out = x * weight^T for few rows; weight [out, in] of x's dtype. The order of an output
-// element's sum does not depend on the number of rows.
+// element's sum does not depend on the number of rows. Parts as in FusedLinearParams, with the bits
+// of separate kernels; what lies between them is not written.
 inline constexpr int64_t kGemvTokensMax = 16;
-CudaError LaunchGemv(const LaunchContext& context, const LinearParams& params, const void* weight);
+struct ProductParams {
+  LinearParams linear;
+  const NormParams* norm = nullptr;            // null, or GemvTakesNorm
+  const ActivateParams* activation = nullptr;  // null, or ProductTakesActivation
+  float* residual = nullptr;
+  float residual_scale = 1;
+};
+bool GemvTakesNorm(const NormParams& norm);
+bool ProductTakesActivation(const ActivateParams& activation);
+CudaError LaunchGemv(const LaunchContext& context, const ProductParams& params, const void* weight);
+
+// tile_linear.cu: the same for more rows, without a norm.
+inline constexpr int64_t kTileLinearTokensMax = 128;
+inline constexpr int64_t kTileLinearOutsMax = 65536;  // of larger matrices the library's is as fast
+inline constexpr int64_t kTileLinearCounters = kTileLinearOutsMax / 32;
+inline constexpr int64_t kTileLinearPartBytes = int64_t{32} << 20;
+struct TileLinearWorkspace {
+  void* parts = nullptr;        // kTileLinearPartBytes; others may use it between launches
+  uint32_t* arrived = nullptr;  // [kTileLinearCounters], zeroed once
+};
+bool TileLinearTakes(const LinearParams& linear);
+CudaError LaunchTileLinear(const LaunchContext& context, const ProductParams& params,
+                           const void* weight, const TileLinearWorkspace& workspace);
 
 // experts.cu
 // num_experts at most kExpertsMax; num_groups at most kExpertGroupsMax, if not all are chosen

@@ -71,6 +71,14 @@ class Ops {
   virtual void Embedding(const EmbeddingParams& params) = 0;
   virtual void Norm(const NormParams& params) = 0;
   virtual void Linear(const LinearParams& params) = 0;
+  // Without an implementation of its own: the parts, one after another.
+  virtual void FusedLinear(const FusedLinearParams& params) { RunParts(params); }
+  // True if FusedLinear adds the products of so many tokens to the residual stream without another
+  // pass over it. Callers then leave the addition to it; otherwise to the norm behind the product.
+  virtual bool AddsInLinear(int64_t num_tokens) const {
+    static_cast<void>(num_tokens);
+    return false;
+  }
   virtual void RopeKvWrite(const RopeKvWriteParams& params) = 0;
   virtual void Attention(const AttentionParams& params) = 0;
   virtual void Activate(const ActivateParams& params) = 0;
@@ -95,6 +103,23 @@ class Ops {
 
   // Memory that operations allocated for their own use so far, not counting Allocate.
   virtual uint64_t scratch_bytes() const { return 0; }
+
+ protected:
+  void RunParts(const FusedLinearParams& params) {
+    const LinearParams& linear = params.linear;
+    if (params.norm != nullptr) Norm(*params.norm);
+    Linear(linear);
+    if (params.activation != nullptr) Activate(*params.activation);
+    if (params.residual == nullptr) return;
+    Norm({.x = linear.out,
+          .residual = params.residual,
+          .weight = nullptr,
+          .out = nullptr,
+          .num_tokens = linear.num_tokens,
+          .width = linear.weight->num_out,
+          .eps = 0,
+          .x_scale = params.residual_scale});
+  }
 };
 
 // Identity of the weights that packed ones are made from, for the files that store these.

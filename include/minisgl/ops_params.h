@@ -267,6 +267,19 @@ struct ActivateParams {
   float gate_scale = 1;  // act(gate_scale * gate_up[t, i]); others: on the CPU only
 };
 
+// A product and what stands before and behind it, as one operation: first `norm`, then `linear`,
+// then `activation` or the addition
+//   residual[t, o] += residual_scale * linear.out[t, o]
+// Results are those of the parts, one after another. What one part leaves for the next (norm's
+// out, and linear.out with something behind it) is undefined afterwards.
+struct FusedLinearParams {
+  const NormParams* norm = nullptr;  // null, or REQUIRES norm->out == linear.x
+  LinearParams linear;
+  const ActivateParams* activation = nullptr;  // null, or REQUIRES gate_up == linear.out
+  float* residual = nullptr;                   // [T, out] or null; REQUIRES no activation
+  float residual_scale = 1;
+};
+
 // values[i] = cap * tanh(values[i] / cap)
 struct SoftcapParams {
   float* values;

@@ -58,6 +58,13 @@ void DevicePlaces::List(const BatchPlan& plan, int32_t padded_rows, int32_t padd
   ListScored(plan);
 }
 
+bool DevicePlaces::AreFirstTokens() const {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] != static_cast<int32_t>(i)) return false;
+  }
+  return true;
+}
+
 void DevicePlaces::ListScored(const BatchPlan& plan) {
   scored_tokens.clear();
   scored_sampling.clear();

@@ -21,6 +21,8 @@ class DevicePlaces {
 
   int32_t num_places() const { return static_cast<int32_t>(tokens.size()); }
   bool wants_top_logprobs() const { return wants_top_logprobs_; }
+  // True if `tokens` are the first N of the step, in their order.
+  bool AreFirstTokens() const;
 
   std::vector<int32_t> place_begin;      // [R + 1], R padded
   std::vector<int32_t> tokens;           // [N] of the step, whose logits are wanted

@@ -189,6 +189,7 @@ void DeviceStep::SetShape(const BatchPlan& plan, int32_t padded_rows, InFlightSt
     step->shape = {padded_rows, padded_rows, padded_rows, padded_rows};
   }
   step->wants_top_logprobs = places_.wants_top_logprobs();
+  step->samples_first_tokens = places_.AreFirstTokens();
   step->needs_no_tail = BiasFitsFront();
   step->mask_of = places_.mask_of;
 }
@@ -356,8 +357,10 @@ void DeviceStep::RunPlaces(const InFlightStep& step) {
   const StepShape& shape = step.shape;
   if (shape.num_places == 0) return;
   const StepTables& tables = state_->tables();
-  float* const logits = state_->Logits(
-      {.logit_tokens = Meta<int32_t>(layout_.logit_tokens), .num_logit_tokens = shape.num_places});
+  const int32_t* const places = Meta<int32_t>(layout_.logit_tokens);
+  float* const logits =
+      state_->Logits({.logit_tokens = step.samples_first_tokens ? nullptr : places,
+                      .num_logit_tokens = shape.num_places});
   // Biased and banned tokens that the front has no room for are in the tail.
   const auto* bias_ids = Meta<int32_t>(layout_.bias_ids);
   const auto* bias_values = Meta<float>(layout_.bias_values);

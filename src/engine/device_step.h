@@ -46,7 +46,8 @@ struct InFlightStep {
   StepShape shape;  // exactly, with rows of padding
   Status fault;     // why it was not queued
   bool wants_top_logprobs = false;
-  bool needs_no_tail = true;  // Run reads only the fixed front
+  bool samples_first_tokens = false;  // as if logit_tokens were 0, 1, ...
+  bool needs_no_tail = true;          // Run reads only the fixed front
   StepTail tail{BatchPlan{}, 0, 0, 0};
   std::shared_ptr<void> meta;     // StepLayout, StepTail
   std::shared_ptr<void> results;  // ResultLayout

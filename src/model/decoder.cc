@@ -4,10 +4,13 @@
 #include "minisgl/model/decoder.h"
 
 #include <cmath>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "model/experts.h"
 #include "model/latent_attention.h"
+#include "model/layer_fusion.h"
 #include "model/model_weights.h"
 #include "model/per_layer_embedding.h"
 #include "model/state_mixer.h"
@@ -26,7 +29,11 @@ class OpsDecoder final : public Decoder {
         weights_(std::move(weights)),
         space_(std::move(workspace)),
         ops_(ops) {
-    for (int32_t i = 0; i < config.num_layers; ++i) shapes_.push_back(LayerShapeOf(config, i));
+    for (int32_t i = 0; i < config.num_layers; ++i) {
+      const auto index = static_cast<size_t>(i);
+      shapes_.push_back(LayerShapeOf(config, i));
+      fusions_.push_back(model::FusionOf(config, weights_.layers[index], index));
+    }
   }
 
   void RunLayers(const ForwardInput& input) override {
@@ -43,28 +50,38 @@ class OpsDecoder final : public Decoder {
       model::EmbedForLayers(config_, weights_.per_layer, space_, input, ops_);
     }
     const ActivationPtr hidden = space_.hidden.ptr();
+    const bool adds = ops_->AddsInLinear(num_tokens);
     ConstActivationPtr pending = nullptr;  // output of the last part, not added yet
     for (size_t i = 0; i < weights_.layers.size(); ++i) {
       const model::LayerWeights& layer = weights_.layers[i];
       const bool has_mixer = config_.layers[i].mixer != Mixer::kNone;
       const float factor = i == 0 ? 1 : FactorAfter(i - 1);
-      if (has_mixer) AddAndNorm(pending, layer.attention_norm, num_tokens, factor);
+      const model::LayerFusion& fusion = fusions_[i];
+      attention_adds_ = adds && fusion.attention_addition;
+      feed_forward_adds_ = adds && fusion.feed_forward_addition;
+      if (has_mixer) {
+        RunOrHold(MakeAddAndNorm(pending, layer.attention_norm, num_tokens, factor),
+                  fusion.attention_norm);
+      }
       if (config_.norm_placement == NormPlacement::kParallel) {
         Mix(input, i, space_.branch.ptr());
         FeedForward(i, num_tokens);
         AddResidual(space_.branch.ptr(), num_tokens);
+        pending = hidden;
       } else {
         if (has_mixer) Mix(input, i, hidden);
         NormOutput(layer.attention_post_norm, num_tokens);
+        if (has_mixer) pending = attention_adds_ ? nullptr : ConstActivationPtr(hidden);
         if (config_.layers[i].has_feed_forward) {
-          AddAndNorm(has_mixer ? ConstActivationPtr(hidden) : pending, layer.feed_forward_norm,
-                     num_tokens, has_mixer ? 1 : factor, has_mixer ? MixerScale(i) : 0);
+          RunOrHold(MakeAddAndNorm(pending, layer.feed_forward_norm, num_tokens,
+                                   has_mixer ? 1 : factor, has_mixer ? MixerScale(i) : 0),
+                    fusion.feed_forward_norm);
           FeedForward(i, num_tokens);
+          pending = feed_forward_adds_ ? nullptr : ConstActivationPtr(hidden);
         }
         NormOutput(layer.feed_forward_post_norm, num_tokens);
         if (config_.per_layer_width > 0) AddPerLayer(i, num_tokens);
       }
-      pending = hidden;
     }
   }
 
@@ -75,16 +92,13 @@ class OpsDecoder final : public Decoder {
     MINISGL_CHECK(num_rows <= options_.max_logit_rows, "{} rows of logits, room for {}", num_rows,
                   options_.max_logit_rows);
     if (num_rows == 0) return space_.logits.data();
-    const ActivationPtr hidden = space_.wanted_hidden.ptr();
-    float* residual = space_.wanted_residual.data();
-    const std::pair<ActivationPtr, ActivationPtr> gathers[] = {{space_.hidden.ptr(), hidden},
-                                                               {space_.residual.data(), residual}};
-    for (const auto& [from, to] : gathers) {
-      ops_->GatherRows({.x = from,
-                        .rows = input.logit_tokens,
-                        .out = to,
-                        .num_rows = num_rows,
-                        .width = config_.hidden_size});
+    ActivationPtr hidden = space_.hidden.ptr();
+    float* residual = space_.residual.data();
+    if (input.logit_tokens != nullptr) {
+      hidden = space_.wanted_hidden.ptr();
+      residual = space_.wanted_residual.data();
+      GatherRows(input, space_.hidden.ptr(), hidden);
+      GatherRows(input, space_.residual.data(), residual);
     }
     NormParams norm = MakeNorm(weights_.final_norm, num_rows);
     norm.x = hidden;
@@ -106,6 +120,14 @@ class OpsDecoder final : public Decoder {
   uint64_t workspace_bytes() const override { return *bytes_.workspace; }
 
  private:
+  void GatherRows(const ForwardInput& input, ConstActivationPtr from, ActivationPtr to) {
+    ops_->GatherRows({.x = from,
+                      .rows = input.logit_tokens,
+                      .out = to,
+                      .num_rows = input.num_logit_tokens,
+                      .width = config_.hidden_size});
+  }
+
   // The parameters common to all norms over the hidden size.
   NormParams MakeNorm(const model::NormWeights& weights, int64_t num_tokens) const {
     return {.x = nullptr,
@@ -126,15 +148,24 @@ class OpsDecoder final : public Decoder {
   // Adds `x` (if not null), times `scale` (0: residual_scale), to the residual stream, multiplies
   // that by `factor`, and writes the norm of the stream to `hidden`; if the architecture has no
   // norm here, writes the stream itself.
-  void AddAndNorm(ConstActivationPtr x, const model::NormWeights& norm, int64_t num_tokens,
-                  float factor = 1, double scale = 0) {
+  NormParams MakeAddAndNorm(ConstActivationPtr x, const model::NormWeights& norm,
+                            int64_t num_tokens, float factor = 1, double scale = 0) {
     NormParams params = MakeNorm(norm, num_tokens);
     if (scale != 0) params.x_scale = static_cast<float>(scale);
     params.x = x;
     params.residual = space_.residual.data();
     params.out = space_.hidden.ptr();
     params.residual_factor = factor;
-    ops_->Norm(params);
+    return params;
+  }
+
+  // Runs a norm, or leaves it to the next product (Product).
+  void RunOrHold(const NormParams& norm, bool holds) {
+    if (holds) {
+      held_norm_ = norm;
+    } else {
+      ops_->Norm(norm);
+    }
   }
 
   // Writes the norm of the residual stream to `out`.
@@ -162,7 +193,7 @@ class OpsDecoder final : public Decoder {
   void AddPerLayer(size_t index, int64_t num_tokens) {
     const model::PerLayerWeights& weights = weights_.layers[index].per_layer;
     const int64_t width = config_.per_layer_width;
-    AddAndNorm(space_.hidden.ptr(), model::NormWeights(), num_tokens);
+    ops_->Norm(MakeAddAndNorm(space_.hidden.ptr(), model::NormWeights(), num_tokens));
     Linear(space_.hidden.ptr(), weights.gate, space_.per_layer_gate.ptr(), num_tokens, nullptr,
            &weights.output);
     ops_->Activate({.gate_up = space_.per_layer_gate.ptr(),
@@ -202,6 +233,15 @@ class OpsDecoder final : public Decoder {
     if (config_.post_norm_eps > 0) params.eps = static_cast<float>(config_.post_norm_eps);
     ops_->Norm(params);
   }
+
+  // A product with the norm that was held for it, if there is one.
+  void Product(FusedLinearParams params) {
+    const std::optional<NormParams> norm = std::exchange(held_norm_, std::nullopt);
+    if (norm) params.norm = &*norm;
+    ops_->FusedLinear(params);
+  }
+  // The residual stream if the product of a part adds to it, or null.
+  float* AddsTo(bool adds) const { return adds ? space_.residual.data() : nullptr; }
 
   // `next`: see LinearParams.
   void Linear(ConstActivationPtr x, const Matrix& weight, ActivationPtr out, int64_t num_tokens,
@@ -246,8 +286,12 @@ class OpsDecoder final : public Decoder {
     if (is_latent) {
       model::ComputeLatentQueries(config_, layer, space_, input.num_tokens, ops_);
     } else {
-      Linear(space_.hidden.ptr(), layer.qkv, space_.qkv.ptr(), input.num_tokens,
-             layer.qkv_bias.data(), &layer.attention_output);
+      Product({.linear = {.x = space_.hidden.ptr(),
+                          .weight = &layer.qkv,
+                          .bias = layer.qkv_bias.data(),
+                          .out = space_.qkv.ptr(),
+                          .num_tokens = input.num_tokens,
+                          .next = &layer.attention_output}});
     }
     if (config_.qk_norm == QkNorm::kWhole || config_.qk_norm == QkNorm::kHeadOwn) {
       const int32_t heads = shapes_[index].num_heads;
@@ -260,8 +304,14 @@ class OpsDecoder final : public Decoder {
     if (config_.attention_gate) GateAttention(index, input.num_tokens);
     ConstActivationPtr values = space_.attention.ptr();
     if (is_latent) values = model::ExpandLatentValues(layer, space_, input.num_tokens, ops_);
-    Linear(values, layer.attention_output, out, input.num_tokens,
-           layer.attention_output_bias.data(), AfterAttention(index));
+    Product({.linear = {.x = values,
+                        .weight = &layer.attention_output,
+                        .bias = layer.attention_output_bias.data(),
+                        .out = out,
+                        .num_tokens = input.num_tokens,
+                        .next = AfterAttention(index)},
+             .residual = AddsTo(attention_adds_),
+             .residual_scale = static_cast<float>(config_.residual_scale)});
   }
 
   // Multiplies what attention returned by sigmoid(gate * hidden).
@@ -408,9 +458,9 @@ class OpsDecoder final : public Decoder {
       return;
     }
     const ActivationPtr hidden = space_.hidden.ptr();
-    ChooseExperts(layer.experts, hidden, num_tokens);
+    model::ChooseExperts(config_, layer.experts, space_, hidden, num_tokens, ops_);
     if (experts.latent_size > 0) return RunLatentExperts(index, num_tokens);
-    RunExperts(layer.experts, hidden, num_tokens);
+    model::RunExperts(config_, layer.experts, space_, hidden, num_tokens, ops_);
     const bool shared = experts.shared_intermediate_size > 0;
     if (experts.shared_gate) {
       Linear(space_.hidden.ptr(), layer.experts.shared_share, space_.shared_share.data(),
@@ -435,7 +485,7 @@ class OpsDecoder final : public Decoder {
     const ExpertsConfig& experts = config_.experts;
     const ActivationPtr hidden = space_.hidden.ptr(), latent = space_.latent.ptr();
     Linear(hidden, layer.experts.latent_input, latent, num_tokens);
-    RunExperts(layer.experts, latent, num_tokens);
+    model::RunExperts(config_, layer.experts, space_, latent, num_tokens, ops_);
     CombineExpertsParams params = {.x = space_.expert_out.ptr(),
                                    .shares = space_.shares.data(),
                                    .shared = nullptr,
@@ -463,9 +513,9 @@ class OpsDecoder final : public Decoder {
     const ActivationPtr hidden = space_.hidden.ptr(), branch = space_.branch.ptr();
     NormOutput(weights.dense_post_norm, num_tokens);
     NormStream(weights.router_norm, branch, num_tokens);
-    ChooseExperts(weights, branch, num_tokens);
+    model::ChooseExperts(config_, weights, space_, branch, num_tokens, ops_);
     NormStream(weights.expert_norm, branch, num_tokens);
-    RunExperts(weights, branch, num_tokens);
+    model::RunExperts(config_, weights, space_, branch, num_tokens, ops_);
     CombineExpertsParams params = {.x = space_.expert_out.ptr(),
                                    .shares = space_.shares.data(),
                                    .shared = nullptr,
@@ -491,60 +541,23 @@ class OpsDecoder final : public Decoder {
   // `next`: the first matrix after it.
   void Dense(const model::FeedForwardWeights& weights, int64_t width, int64_t num_tokens,
              const Matrix* next) {
-    Linear(space_.hidden.ptr(), weights.gate_up, space_.gate_up.ptr(), num_tokens,
-           weights.gate_up_bias.data(), &weights.down);
-    Activate(space_.gate_up.ptr(), space_.gated.ptr(), width, num_tokens);
-    Linear(space_.gated.ptr(), weights.down, space_.hidden.ptr(), num_tokens,
-           weights.down_bias.data(), next);
-  }
-
-  void Activate(ConstActivationPtr gate_up, ActivationPtr out, int64_t width, int64_t num_rows) {
-    ops_->Activate({.gate_up = gate_up,
-                    .out = out,
-                    .num_tokens = num_rows,
-                    .width = width,
-                    .activation = config_.activation,
-                    .gated = config_.gated,
-                    .limit = static_cast<float>(config_.activation_limit),
-                    .gate_scale = static_cast<float>(config_.feed_forward_gate_factor)});
-  }
-
-  // Chooses the experts of each token by `x`, and writes their weights to `shares`.
-  void ChooseExperts(const model::ExpertWeights& weights, ConstActivationPtr x,
-                     int64_t num_tokens) {
-    const ExpertsConfig& experts = config_.experts;
-    Linear(x, weights.router, space_.router_logits.data(), num_tokens, weights.router_bias.data());
-    ops_->Route({.logits = space_.router_logits.data(),
-                 .bias = weights.choice_bias.data(),
-                 .experts = space_.experts.data(),
-                 .shares = space_.shares.data(),
-                 .num_tokens = num_tokens,
-                 .num_experts = experts.num_experts,
-                 .num_chosen = experts.num_chosen,
-                 .routing = experts.routing,
-                 .expert_scale = weights.expert_scale.data()});
-  }
-
-  // Writes the outputs of the chosen experts to `expert_out`.
-  void RunExperts(const model::ExpertWeights& weights, ConstActivationPtr x, int64_t num_tokens) {
-    const ExpertsConfig& experts = config_.experts;
-    ExpertLinearParams params = {.x = x,
-                                 .weights = &weights.gate_up,
-                                 .bias = weights.gate_up_bias.data(),
-                                 .experts = space_.experts.data(),
-                                 .out = space_.expert_gate_up.ptr(),
-                                 .num_tokens = num_tokens,
-                                 .num_chosen = experts.num_chosen,
-                                 .x_per_choice = false};
-    ops_->ExpertLinear(params);
-    Activate(space_.expert_gate_up.ptr(), space_.expert_gated.ptr(), experts.intermediate_size,
-             num_tokens * experts.num_chosen);
-    params.x = space_.expert_gated.ptr();
-    params.weights = &weights.down;
-    params.bias = weights.down_bias.data();
-    params.out = space_.expert_out.ptr();
-    params.x_per_choice = true;
-    ops_->ExpertLinear(params);
+    const ActivateParams activation =
+        model::MakeActivate(config_, space_.gate_up.ptr(), space_.gated.ptr(), width, num_tokens);
+    Product({.linear = {.x = space_.hidden.ptr(),
+                        .weight = &weights.gate_up,
+                        .bias = weights.gate_up_bias.data(),
+                        .out = space_.gate_up.ptr(),
+                        .num_tokens = num_tokens,
+                        .next = &weights.down},
+             .activation = &activation});
+    Product({.linear = {.x = space_.gated.ptr(),
+                        .weight = &weights.down,
+                        .bias = weights.down_bias.data(),
+                        .out = space_.hidden.ptr(),
+                        .num_tokens = num_tokens,
+                        .next = next},
+             .residual = AddsTo(feed_forward_adds_),
+             .residual_scale = static_cast<float>(config_.residual_scale)});
   }
 
   const ModelConfig config_;
@@ -553,7 +566,11 @@ class OpsDecoder final : public Decoder {
   const model::ModelWeights weights_;
   const model::Workspace space_;
   Ops* const ops_;
-  std::vector<LayerShape> shapes_;  // [layers]
+  std::vector<LayerShape> shapes_;           // [layers]
+  std::vector<model::LayerFusion> fusions_;  // [layers]
+  // Of the part that runs: the norm before its first product, and whether its last product adds.
+  std::optional<NormParams> held_norm_;
+  bool attention_adds_ = false, feed_forward_adds_ = false;
 };
 
 }  // namespace

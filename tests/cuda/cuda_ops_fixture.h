@@ -20,6 +20,9 @@ using emulator::EmulatedCudaApi;
 using emulator::EmulatedCudaConfig;
 using emulator::EmulatedMatmul;
 
+// More than own kernels take.
+inline constexpr int64_t kLibraryTokens = kTileLinearTokensMax + 1;
+
 inline std::shared_ptr<EmulatedCudaApi> MakeEmulatedApi(EmulatedCudaConfig config = {}) {
   return std::make_shared<EmulatedCudaApi>(std::move(config));
 }
@@ -98,7 +101,7 @@ class QueuedOpsFixture : public CudaOpsFixture {
   void OpenReserved(const CudaOpsConfig& config) {
     Close();
     ops_ = MakeReserved(config);
-    memory_ = *ops_->Allocate(4096);
+    memory_ = *ops_->Allocate(32768);
     const TensorView view = {.data = bytes_.data(), .dtype = DType::kBF16, .shape = {8, 40}};
     matrix_ = *ops_->PackMatrix({&view, 1}, DType::kBF16);
   }
@@ -120,7 +123,7 @@ class QueuedOpsFixture : public CudaOpsFixture {
     ops_->Linear({.x = {At(0), DType::kBF16},
                   .weight = &matrix_,
                   .bias = nullptr,
-                  .out = {At(2048), DType::kF32},
+                  .out = {At(16384), DType::kF32},
                   .num_tokens = num_tokens});
   }
 

@@ -11,31 +11,43 @@
 namespace minisgl::cuda {
 namespace {
 
-constexpr const char* kAllWords[] = {"no-dependent-launch", "no-gemv",      "no-graphs",
-                                     "no-timed-plans",      "no-prefetch",  "no-carveout",
-                                     "decode-by-extend",    "short-splits", "sync"};
+struct Word {
+  const char* text;
+  bool DebugSwitches::*flag;
+};
+constexpr Word kAllWords[] = {{"no-dependent-launch", &DebugSwitches::no_dependent_launch},
+                              {"no-gemv", &DebugSwitches::no_gemv},
+                              {"no-tiles", &DebugSwitches::no_tiles},
+                              {"no-fused-norm", &DebugSwitches::no_fused_norm},
+                              {"no-fused-activation", &DebugSwitches::no_fused_activation},
+                              {"no-fused-add", &DebugSwitches::no_fused_add},
+                              {"no-graphs", &DebugSwitches::no_graphs},
+                              {"no-timed-plans", &DebugSwitches::no_timed_plans},
+                              {"no-prefetch", &DebugSwitches::no_prefetch},
+                              {"no-carveout", &DebugSwitches::no_carveout},
+                              {"decode-by-extend", &DebugSwitches::decode_by_extend},
+                              {"short-splits", &DebugSwitches::short_splits},
+                              {"sync", &DebugSwitches::sync}};
 
 TEST(DebugSwitchesTest, EachWordSetsItsSwitch) {
   const auto none = ParseDebugSwitches("");
   ASSERT_TRUE(none.ok());
-  const auto as_text = [](const DebugSwitches& s) {
-    return std::string{
-        s.no_dependent_launch ? '1' : '0', s.no_gemv ? '1' : '0',      s.no_graphs ? '1' : '0',
-        s.no_timed_plans ? '1' : '0',      s.no_prefetch ? '1' : '0',  s.no_carveout ? '1' : '0',
-        s.decode_by_extend ? '1' : '0',    s.short_splits ? '1' : '0', s.sync ? '1' : '0'};
-  };
-  EXPECT_EQ(as_text(*none), "000000000");
   std::string all;
-  for (size_t i = 0; i < std::size(kAllWords); ++i) {
-    const auto one = ParseDebugSwitches(kAllWords[i]);
+  for (const Word& word : kAllWords) {
+    EXPECT_FALSE((*none).*word.flag) << word.text;
+    const auto one = ParseDebugSwitches(word.text);
     ASSERT_TRUE(one.ok()) << one.status().message();
-    std::string wanted = "000000000";
-    wanted[i] = '1';
-    EXPECT_EQ(as_text(*one), wanted) << kAllWords[i];
-    all += std::string(all.empty() ? "" : ",") + kAllWords[i];
+    for (const Word& other : kAllWords) {
+      EXPECT_EQ((*one).*other.flag, word.flag == other.flag) << word.text << " " << other.text;
+    }
+    all += std::string(all.empty() ? "" : ",") + word.text;
   }
-  EXPECT_EQ(as_text(*ParseDebugSwitches(all)), "111111111");
-  EXPECT_EQ(as_text(*ParseDebugSwitches(",sync,,no-gemv,")), "010000001");
+  const auto every = ParseDebugSwitches(all), two = ParseDebugSwitches(",sync,,no-gemv,");
+  for (const Word& word : kAllWords) {
+    EXPECT_TRUE((*every).*word.flag) << word.text;
+    const bool named = word.flag == &DebugSwitches::sync || word.flag == &DebugSwitches::no_gemv;
+    EXPECT_EQ((*two).*word.flag, named) << word.text;
+  }
 }
 
 TEST(DebugSwitchesTest, AnUnknownWordIsAnErrorThatListsAll) {
@@ -44,8 +56,8 @@ TEST(DebugSwitchesTest, AnUnknownWordIsAnErrorThatListsAll) {
     ASSERT_FALSE(parsed.ok()) << words;
     EXPECT_EQ(parsed.status().code(), StatusCode::kUsage);
     EXPECT_NE(parsed.status().message().find("MINISGL_CUDA_DEBUG"), std::string::npos);
-    for (const char* const word : kAllWords) {
-      EXPECT_NE(parsed.status().message().find(word), std::string::npos)
+    for (const Word& word : kAllWords) {
+      EXPECT_NE(parsed.status().message().find(word.text), std::string::npos)
           << parsed.status().message();
     }
   }
@@ -146,6 +158,49 @@ TEST_F(CudaDebugTest, NoGemvSendsEveryProductToTheLibrary) {
   }
 }
 
+TEST_F(CudaDebugTest, FusedPartsAreKernelsOfTheirOwnWithoutTheirSwitch) {
+  const auto launches = [this](const DebugSwitches& debug, const CudaOpsConfig& config = {}) {
+    Open(debug, config);
+    const NormParams norm = {.x = nullptr,
+                             .residual = reinterpret_cast<float*>(At(0)),
+                             .weight = reinterpret_cast<const float*>(At(256)),
+                             .out = {At(512), DType::kBF16},
+                             .num_tokens = 1,
+                             .width = 40,
+                             .eps = 1e-5f};
+    const ActivateParams activation = {.gate_up = {At(768), DType::kBF16},
+                                       .out = {At(1024), DType::kBF16},
+                                       .num_tokens = 1,
+                                       .width = 4,
+                                       .activation = Activation::kSilu};
+    const size_t before = recorder_->launches.size();
+    ops_->FusedLinear({.norm = &norm,
+                       .linear = {.x = {At(512), DType::kBF16},
+                                  .weight = &matrix_,
+                                  .bias = nullptr,
+                                  .out = {At(768), DType::kBF16},
+                                  .num_tokens = 1},
+                       .activation = &activation});
+    EXPECT_TRUE(ops_->Synchronize().ok()) << ops_->status().message();
+    return recorder_->launches.size() - before;
+  };
+  EXPECT_EQ(launches({}), 1u);
+  EXPECT_TRUE(ops_->AddsInLinear(kLibraryTokens - 1));
+  EXPECT_FALSE(ops_->AddsInLinear(kLibraryTokens));
+  EXPECT_EQ(launches({.no_fused_norm = true}), 2u);
+  EXPECT_EQ(launches({.no_fused_activation = true}), 2u);
+  EXPECT_EQ(launches({.no_fused_norm = true, .no_fused_activation = true}), 3u);
+  EXPECT_TRUE(ops_->AddsInLinear(1));
+  EXPECT_EQ(launches({.no_fused_add = true}), 1u);
+  EXPECT_FALSE(ops_->AddsInLinear(1));
+  // Where the library computes the product, nothing is fused.
+  EXPECT_EQ(launches({}, {.deterministic = true}), 2u);
+  EXPECT_EQ(matmul_->num_products(), 1);
+  EXPECT_FALSE(ops_->AddsInLinear(1));
+  EXPECT_EQ(launches({.no_gemv = true}), 2u);
+  EXPECT_FALSE(ops_->AddsInLinear(1));
+}
+
 TEST_F(CudaDebugTest, NoGraphsRefusesCapturesAndNothingElse) {
   Open({});
   EXPECT_TRUE(ops_->RunsGraphs());
@@ -219,7 +274,7 @@ TEST_F(CudaDebugTest, SyncWaitsAfterEachKernelProductAndCopy) {
   ASSERT_TRUE(host.ok());
   const std::function<void()> operations[] = {[&] { Gather(); },
                                               [&] { Multiply(1); },
-                                              [&] { Multiply(17); },
+                                              [&] { Multiply(kLibraryTokens); },
                                               [&] { ops_->CopyToDevice(At(0), host->get(), 64); },
                                               [&] { ops_->CopyOnDevice(At(0), At(64), 64); },
                                               [&] { ops_->CopyToHost(host->get(), At(0), 64); }};
@@ -247,7 +302,7 @@ TEST_F(CudaDebugTest, SyncNamesTheOperationOfAFault) {
 
   Open({.sync = true});
   api_->FailAt("StreamSynchronize", 1, kCudaIllegalAddress);
-  Multiply(17);
+  Multiply(kLibraryTokens);
   EXPECT_NE(ops_->status().message().find("Linear [8, 40] (launch 1) on cuda:0"), std::string::npos)
       << ops_->status().message();
 

@@ -240,7 +240,7 @@ TEST_F(CudaFaultsTest, ReserveZeroesTheWorkspaceOfAttention) {
   ASSERT_TRUE(ops->Synchronize().ok());
   DeviceLimits without_experts = SmallLimits();
   without_experts.num_experts = 0;
-  EXPECT_EQ(api->last.size(), ops->ReservedBytes(without_experts) - kMatmulWorkspaceBytes);
+  EXPECT_EQ(api->last.size(), ops->ReservedBytes(without_experts) - kProductsWorkspaceBytes);
   EXPECT_TRUE(std::all_of(api->last.begin(), api->last.end(),
                           [](std::byte byte) { return byte == std::byte{0}; }));
 }
@@ -375,15 +375,15 @@ TEST_F(CudaCaptureFaultsTest, AProductThatFailsInACaptureFailsTheCapture) {
   const std::vector<std::byte> bytes(160);
   const TensorView view = {.data = bytes.data(), .dtype = DType::kBF16, .shape = {8, 8}};
   const auto matrix = ops->PackMatrix({&view, 1}, DType::kBF16);
-  const auto memory = ops->Allocate(4096);
+  const auto memory = ops->Allocate(16384);
   ASSERT_TRUE(matrix.ok() && memory.ok());
   matmul_->FailAt(1, Status(StatusCode::kInternal, "no such product"));
   ASSERT_TRUE(ops->BeginCapture().ok());
   ops->Linear({.x = {memory->get(), DType::kBF16},
                .weight = &*matrix,
                .bias = nullptr,
-               .out = {static_cast<std::byte*>(memory->get()) + 2048, DType::kF32},
-               .num_tokens = 17});
+               .out = {static_cast<std::byte*>(memory->get()) + 8192, DType::kF32},
+               .num_tokens = kLibraryTokens});
   const auto graph = ops->EndCapture();
   ASSERT_FALSE(graph.ok());
   EXPECT_NE(graph.status().message().find("no such product"), std::string::npos);

@@ -43,7 +43,7 @@ TEST_F(KernelTimerTest, OperationsAreCountedByNameAndShape) {
   EXPECT_FALSE(ops_->RunsGraphs());
   for (int i = 0; i < 3; ++i) Gather();
   Multiply(1);
-  Multiply(17);
+  Multiply(kLibraryTokens);
   ops_->CopyOnDevice(At(0), At(64), 64);
   EXPECT_TRUE(profile_->Rows().empty());  // nothing was waited for
   ASSERT_TRUE(ops_->Synchronize().ok());

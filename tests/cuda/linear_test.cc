@@ -84,8 +84,8 @@ TEST_F(CudaLinearTest, FewTokensTakeTheKernelForFewTokens) {
 
 TEST_F(CudaLinearTest, MoreTokensTakeTheLibrary) {
   Open();
-  ExpectRight(kGemvTokensMax + 1, /*with_bias=*/false);
-  ExpectRight(kGemvTokensMax + 1, /*with_bias=*/true);
+  ExpectRight(kLibraryTokens, /*with_bias=*/false);
+  ExpectRight(kLibraryTokens, /*with_bias=*/true);
   EXPECT_EQ(matmul_->num_products(), 2);
   EXPECT_FALSE(matmul_setup_.deterministic);
 }
@@ -94,7 +94,7 @@ TEST_F(CudaLinearTest, WhereItMustBeDeterministicAllTakeTheLibrary) {
   Open({.deterministic = true});
   EXPECT_TRUE(matmul_setup_.deterministic);
   ExpectRight(1, /*with_bias=*/true);
-  ExpectRight(17, /*with_bias=*/true);
+  ExpectRight(kLibraryTokens, /*with_bias=*/true);
   EXPECT_EQ(matmul_->num_products(), 2);
 }
 
@@ -113,13 +113,14 @@ TEST_F(CudaLinearTest, NoTokensQueueNothing) {
 TEST_F(CudaLinearTest, AnErrorOfTheLibraryIsKeptAndNamesTheDevice) {
   Open();
   matmul_->FailAt(1, Status(StatusCode::kInternal, "no such product"));
-  const auto x = ops_->Allocate(17 * kIn * 2), out = ops_->Allocate(17 * kOut * 4);
+  const auto x = ops_->Allocate(kLibraryTokens * kIn * 2),
+             out = ops_->Allocate(kLibraryTokens * kOut * 4);
   ASSERT_TRUE(x.ok() && out.ok());
   const LinearParams params = {.x = {x->get(), DType::kBF16},
                                .weight = &matrix_,
                                .bias = static_cast<const float*>(device_bias_.get()),
                                .out = {out->get(), DType::kF32},
-                               .num_tokens = 17};
+                               .num_tokens = kLibraryTokens};
   const int launches = api_->num_calls("LaunchKernel");
   ops_->Linear(params);
   EXPECT_EQ(ops_->status().code(), StatusCode::kInternal);
@@ -134,14 +135,15 @@ TEST_F(CudaLinearTest, AnErrorOfTheLibraryIsKeptAndNamesTheDevice) {
 TEST_F(CudaLinearTest, ALostDeviceIsTheCauseOfAProductThatFails) {
   Open();
   matmul_->FailAt(1, Status(StatusCode::kInternal, "CUBLAS_STATUS_EXECUTION_FAILED"));
-  const auto x = ops_->Allocate(17 * kIn * 2), out = ops_->Allocate(17 * kOut * 4);
+  const auto x = ops_->Allocate(kLibraryTokens * kIn * 2),
+             out = ops_->Allocate(kLibraryTokens * kOut * 4);
   ASSERT_TRUE(x.ok() && out.ok());
   api_->FailAt("StreamSynchronize", 1, kCudaEccUncorrectable);
   ops_->Linear({.x = {x->get(), DType::kBF16},
                 .weight = &matrix_,
                 .bias = static_cast<const float*>(device_bias_.get()),
                 .out = {out->get(), DType::kF32},
-                .num_tokens = 17});
+                .num_tokens = kLibraryTokens});
   EXPECT_EQ(ExitCode(ops_->status().code()), 69) << ops_->status().message();
   EXPECT_NE(ops_->status().message().find("Emulated GPU"), std::string::npos);
 }
@@ -171,13 +173,14 @@ TEST_F(CudaLinearTest, AGraphReadsItsInputsAtEachReplay) {
 // Graphs are captured after one run of the same step, so the engine never does this.
 TEST_F(CudaLinearTest, AProductIsCapturedOnlyIfItRanBefore) {
   Open();
-  const auto x = ops_->Allocate(40 * kIn * 2), out = ops_->Allocate(40 * kOut * 4);
+  const auto x = ops_->Allocate(kLibraryTokens * kIn * 2),
+             out = ops_->Allocate(kLibraryTokens * kOut * 4);
   ASSERT_TRUE(x.ok() && out.ok());
   const LinearParams params = {.x = {x->get(), DType::kBF16},
                                .weight = &matrix_,
                                .bias = nullptr,
                                .out = {out->get(), DType::kF32},
-                               .num_tokens = 40};
+                               .num_tokens = kLibraryTokens};
   ASSERT_TRUE(ops_->BeginCapture().ok());
   ops_->Linear(params);
   EXPECT_FALSE(ops_->EndCapture().ok());

@@ -84,6 +84,31 @@ TEST_F(EmulatedCudaTest, WithoutGraphsTheEngineStartsAndGivesTheSame) {
   EXPECT_EQ(api->num_calls("GraphLaunch"), 0);
 }
 
+// Steps of few tokens run norms, activations and additions with the products beside them: kernels
+// of their own give the same bits, and are four more in each layer.
+TEST_F(EmulatedCudaTest, FusedPartsChangeNoBit) {
+  const DriverOptions options{.max_running_requests = 2};
+  const auto run = [&](const cuda::DebugSwitches& debug, int* launches) {
+    const auto api = std::make_shared<cuda::emulator::EmulatedCudaApi>();
+    EngineDriver cuda(*model_, options, EmulatedCuda({}, api, debug));
+    auto results = cuda.Generate(cuda.AddRow(RandomPrompt(20, 2)), 9, 2);
+    *launches = api->num_calls("LaunchKernel");
+    return results;
+  };
+  int fused = 0, apart = 0, launches = 0;
+  const auto wanted = run({}, &fused);
+  for (const cuda::DebugSwitches& debug :
+       {cuda::DebugSwitches{.no_fused_norm = true}, cuda::DebugSwitches{.no_fused_add = true},
+        cuda::DebugSwitches{.no_fused_activation = true}}) {
+    EXPECT_TRUE(SameResults(run(debug, &launches), wanted));
+    EXPECT_GT(launches, fused);
+  }
+  EXPECT_TRUE(SameResults(
+      run({.no_fused_norm = true, .no_fused_activation = true, .no_fused_add = true}, &apart),
+      wanted));
+  EXPECT_GE(apart, fused + 2 * 3 * model_->config.num_layers);
+}
+
 TEST_F(EmulatedCudaTest, DeterministicIsBitForBitWhateverTheCutting) {
   const CudaOpsConfig deterministic{.deterministic = true};
   const auto prompt = RandomPrompt(21, 3);

@@ -154,11 +154,47 @@ def written_registers(instruction):
     return re.findall(r"%[a-z]+\d+", first)
 
 
+def parameter_addresses(entry):
+    """{register: (number, offset)} of registers that hold the address of a place in the parameters, which nvcc makes of a
+    reference to a part of them."""
+    found = {}
+    changed = True
+    while changed:
+        changed = False
+        for instruction in entry.instructions:
+            written = written_registers(instruction)
+            if len(written) != 1 or written[0] in found or instruction.parts[0] not in ("mov", "add"):
+                continue
+            operands = [operand.strip() for operand in instruction.operands.split(",")[1:]]
+            parameter = re.search(r"_param_(\d+)$", operands[0])
+            if parameter and len(operands) == 1:
+                found[written[0]] = int(parameter[1]), 0
+            elif operands[0] in found and all(operand.isdigit() for operand in operands[1:]):
+                number, offset = found[operands[0]]
+                found[written[0]] = number, offset + sum(int(operand) for operand in operands[1:])
+            else:
+                continue
+            changed = True
+    return found
+
+
+def loaded_parameter(instruction, addresses):
+    """(number, offset) of what an ld.param loads, or None."""
+    address = instruction.address()
+    if match := re.search(r"_param_(\d+)(?:\+(\d+))?", address):
+        return int(match[1]), int(match[2] or 0)
+    match = re.fullmatch(r"\s*(%\w+)(?:\+(-?\d+))?\s*", address)
+    if not match or match[1] not in addresses:
+        return None
+    number, offset = addresses[match[1]]
+    return number, offset + int(match[2] or 0)
+
+
 def origins(entry):
     """{register: {(kind, offset)}}: of which parameters its value was made. kind: "value", "pointer" (it was made an address of
     global memory), "memory" (loaded from memory, offset -1). Parameters of 4 bytes or less are indices and are not followed.
     offset: of the parameter block's bytes, behind those of earlier parameters as (number, offset)."""
-    found = {}
+    found, addresses = {}, parameter_addresses(entry)
     changed = True
     while changed:
         changed = False
@@ -169,9 +205,8 @@ def origins(entry):
             parts = instruction.parts
             if parts[0] == "ld" and "param" in parts:
                 wide = parts[-1] in ("u64", "b64", "s64")
-                match = re.search(r"_param_(\d+)(?:\+(\d+))?", instruction.address())
-                made = [{("value", int(match[1]), int(match[2] or 0) + 8 * i)} if wide and match else set()
-                        for i in range(len(written))]
+                place = loaded_parameter(instruction, addresses)
+                made = [{("value", place[0], place[1] + 8 * i)} if wide and place else set() for i in range(len(written))]
             elif parts[0] in ("ld", "ldu", "atom"):
                 made = [{("memory", -1, -1)}] * len(written)
             else:

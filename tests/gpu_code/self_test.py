@@ -29,6 +29,9 @@ struct NormParams {
 struct NormKernelParams {
   NormParams norm;
 };
+struct GemvInput {
+  const float* norm_weight;
+};
 struct GemvKernelParams {
   const uint16_t* weight;
   const uint16_t* x;  // 8
@@ -36,6 +39,7 @@ struct GemvKernelParams {
   bool is_f32, other;
   int num_out = 1;  // 28
   const uint8_t* next;  // 32
+  GemvInput input;  // 40
 };
 struct AddBiasKernelParams {
   ActivationPtr out;
@@ -94,7 +98,7 @@ $L__BB0_9:
 WAIT = "griddepcontrol.wait;"
 
 
-def ptx_faults(text, name="GemvKernel<bf16, 1, 1, 8, true>"):
+def ptx_faults(text, name="GemvKernel<bf16, 1, 1, true, true>"):
     faults = []
     for entry in ptx.entries(text):
         faults += rules.check_waits_once(entry, name)
@@ -114,8 +118,12 @@ def planted(old, new):
     return GOOD.replace(old, new, 1)
 
 
+# The same with the address of a part of the parameters in a register.
+BY_ADDRESS = planted("ld.param.u64 	%rd2, [Kernel_param_0];",
+                     "mov.b64 	%rd8, Kernel_param_0;\n	add.s64 	%rd9, %rd8, 24;\n	ld.param.u64 	%rd2, [%rd9+16];")
 # Name, PTX, a part of the message, and the kernel that it pretends to be.
 PLANTED = [
+    ("x read by an address in the parameters", BY_ADDRESS.replace("%rd9+16", "%rd9+-16"), "byte 8 of the parameters"),
     ("no wait", planted(WAIT, ""), "0 griddepcontrol.wait"),
     ("two waits", planted(WAIT, WAIT + "\n" + WAIT), "2 griddepcontrol.wait"),
     ("a release before the wait", GOOD, "can release the next kernel before the wait", "RopeKvWriteKernel<bf16, 8, true>"),
@@ -211,8 +219,9 @@ def check_all():
         for _, file, *_ in rules.PROMISES + rules.REGISTERS_MAX:
             text = [sentence for _, other, sentence, *_ in rules.PROMISES + rules.REGISTERS_MAX if other == file]
             (kernels / file).write_text("".join(f"// {' '.join(words.split()[:3])}\n// {' '.join(words.split()[3:])}\n" for words in text))
-        decode, gemv = "DecodeKernel<bf16, 128>", "GemvKernel<bf16, 1, 1, 8, true>"
-        good = {decode: {"registers": 218}, gemv: {"registers": 120}, "ExtendKernel<bf16, 128, true>": {"registers": 254},
+        decode, gemv = "DecodeKernel<bf16, 128>", "GemvKernel<bf16, 1, 1, true, true>"
+        good = {decode: {"registers": 218}, gemv: {"registers": 64}, "GemvKernel<bf16, 2, 1, true, false>": {"registers": 80},
+                "ExtendKernel<bf16, 128, true>": {"registers": 254},
                 "ExpertLinearKernel<bf16, 1>": {"registers": 80}, "ExpertLinearKernel<bf16, 4>": {"registers": 80}}
         threads = {name: 128 for name in good} | {gemv: 512}
         yield "the promises of the sources hold", list(rules.check_promises(good, threads, kernels))
@@ -241,6 +250,7 @@ def check_all():
     yield "a lower cost is only said", [] if lower == [(False, "Kernel: loop: fences 1 -> 0")] else [f"{lower}"]
 
     entry = next(ptx.entries(GOOD))
+    yield "an address in the parameters is followed", ptx_faults(BY_ADDRESS.replace("%rd9+16", "%rd9+-24"))
     yield "launch bounds are read", [] if (entry.max_threads, entry.min_blocks) == (512, 1) else [f"{entry.max_threads}, {entry.min_blocks}"]
     yield "offsets of fields", [] if (STRUCTS.offset("NormKernelParams", "norm.weight"), STRUCTS.offset("GemvKernelParams", "num_out"),
                                       STRUCTS.offset("AddBiasKernelParams", "bias")) == (24, 28, 16) else ["wrong"]

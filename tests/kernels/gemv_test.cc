@@ -41,12 +41,12 @@ class GemvTest : public ::testing::Test {
     const Matrix matrix = {
         .num_out = c.num_out, .num_in = c.num_in, .dtype = c.dtype, .storage = nullptr};
     EXPECT_EQ(LaunchGemv(device_.context,
-                         {.x = x.ptr(),
-                          .weight = &matrix,
-                          .bias = c.has_bias ? bias.f32() : nullptr,
-                          .out = out.ptr(),
-                          .num_tokens = c.num_tokens,
-                          .next = next},
+                         {.linear = {.x = x.ptr(),
+                                     .weight = &matrix,
+                                     .bias = c.has_bias ? bias.f32() : nullptr,
+                                     .out = out.ptr(),
+                                     .num_tokens = c.num_tokens,
+                                     .next = next}},
                          weight.data()),
               kCudaSuccess);
     EXPECT_TRUE(out.GuardsIntact()) << Name(c);
@@ -225,17 +225,17 @@ class GemvPrefetchTest : public GemvTest {
   const GemvCase one_tile_ = {.num_tokens = 2, .num_out = 24, .num_in = 64};
 };
 
-// 4 multiprocessors: the first tiles of all blocks are 32, 64 or 128 rows (kDivisions).
+// 4 multiprocessors: the first tiles of all blocks are 32, 96 or 192 rows (kDivisions).
 TEST_F(GemvPrefetchTest, AsksForWhatTheNextProductDoesNotLoadBeforeItsWait) {
   // All of K is loaded: the rows after the first tiles.
   device_.context.prefetch_bytes = 100 * 136 * 2;
-  EXPECT_EQ(PartsOf(kDivisions[2], one_tile_), RowEnds(kDivisions[2], 128, 100, 272));
+  EXPECT_EQ(PartsOf(kDivisions[2], one_tile_), RowEnds(kDivisions[2], 192, 100, 272));
   // Room for all but 10 rows: those that blocks load themselves are left out.
   device_.context.prefetch_bytes = (2056 - 10) * 96 * 2;
   EXPECT_EQ(PartsOf(kDivisions[1], one_tile_), RowEnds(kDivisions[1], 10, 2046, 192));
   device_.context.prefetch_bytes = 1 << 30;
   EXPECT_EQ(PartsOf(kDivisions[1], one_tile_), RowEnds(kDivisions[1], 0, 2056, 192));
-  // 4,096 of 4,200 inputs are loaded: the ends of the rows, in whole lines.
+  // 2,048 of 4,200 inputs are loaded: the ends of the rows, in whole lines.
   device_.context.prefetch_bytes = 24 * (256 + 100);
   EXPECT_EQ(PartsOf(kDivisions[0], one_tile_), RowEnds(kDivisions[0], 0, 24, 256));
   device_.context.prefetch_bytes = 1 << 30;
@@ -273,11 +273,11 @@ TEST_F(GemvTest, NonFiniteWeightsReachOnlyTheirOwnOutputs) {
     const Matrix matrix = {
         .num_out = c.num_out, .num_in = c.num_in, .dtype = c.dtype, .storage = nullptr};
     ASSERT_EQ(LaunchGemv(device_.context,
-                         {.x = x.ptr(),
-                          .weight = &matrix,
-                          .bias = nullptr,
-                          .out = out.ptr(),
-                          .num_tokens = c.num_tokens},
+                         {.linear = {.x = x.ptr(),
+                                     .weight = &matrix,
+                                     .bias = nullptr,
+                                     .out = out.ptr(),
+                                     .num_tokens = c.num_tokens}},
                          weight.data()),
               kCudaSuccess);
     for (int64_t i = 0; i < out.size(); ++i) {

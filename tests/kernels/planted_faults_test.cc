@@ -139,6 +139,34 @@ void RunEngine() {
   EXPECT_TRUE(engine.Step().ok());
 }
 
+// A product of 20 rows in several splits, behind the kernel that writes them.
+void RunTiles() {
+  constexpr int64_t kTokens = 20, kIn = 1024, kOut = 40;
+  DeviceOutput stream(DType::kF32, std::vector<float>(kTokens * kIn, 1.0f));
+  DeviceOutput x(DType::kBF16, kTokens * kIn), out(DType::kBF16, kTokens * kOut);
+  const DeviceInput weight(DType::kBF16, std::vector<float>(kOut * kIn, 1.0f));
+  DeviceArray<float> parts(1 << 16);
+  DeviceArray<uint32_t> arrived(std::vector<uint32_t>(4));
+  KernelDevice device;
+  EXPECT_EQ(LaunchNorm(device.context, {.x = nullptr,
+                                        .residual = stream.f32(),
+                                        .weight = nullptr,
+                                        .out = x.ptr(),
+                                        .num_tokens = kTokens,
+                                        .width = kIn,
+                                        .eps = 0}),
+            kCudaSuccess);
+  const Matrix matrix = {.num_out = kOut, .num_in = kIn, .dtype = DType::kBF16};
+  EXPECT_EQ(LaunchTileLinear(device.context,
+                             {.linear = {.x = x.ptr(),
+                                         .weight = &matrix,
+                                         .bias = nullptr,
+                                         .out = out.ptr(),
+                                         .num_tokens = kTokens}},
+                             weight.data(), {.parts = parts.data(), .arrived = arrived.data()}),
+            kCudaSuccess);
+}
+
 using Scene = void (*)();
 struct Expected {
   Scene scene;
@@ -187,7 +215,13 @@ const std::map<std::string, Expected>& ExpectedFaults() {
       {"rope: projections read before the wait", {RunEngine, {"RopeKernelParams", kNoWait}}},
       {"norm: an output cleared before the wait",
        {RunEngine, {"NormKernel", "writes byte", kNoWait}}},
+      {"tiles: no fence before the count", {RunTiles, {"TileLinear", kNoOrder}}},
+      {"tiles: no fence after the count", {RunTiles, {"TileLinear", kNoOrder}}},
+      {"tiles: counted while other threads store", {RunTiles, {"TileLinear", "with no "}}},
+      {"tiles: added before the last split", {RunTiles, {"TileLinear", kNoOrder}}},
+      {"tiles: no wait", {RunTiles, {"TileLinear", kNoWait}}},
       {"gemv: no wait", {RunEngine, {"GemvKernelParams", kNoWait}}},
+      {"gemv: the stream added to before the wait", {RunEngine, {"GemvKernelParams", "GridWait"}}},
       {"activation: a return before the wait",
        {RunEngine, {"ActivateParams", "ended without GridWait"}}},
       {"tokens: rows read before the wait", {RunEngine, {"PrepareTokensKernel", kNoWait}}},
@@ -206,8 +240,9 @@ const std::map<std::string, Expected>& ExpectedFaults() {
 }
 
 TEST(PlantedFaults, ScenesWithoutThemAreClean) {
-  for (const Scene scene : {RunSplitDecode, RunManyWorks, RunSplitGroup, RunMeetings, RunFolds,
-                            RunPlacesAgain, RunAcceptance, RunOverlappingWrites, RunEngine}) {
+  for (const Scene scene :
+       {RunSplitDecode, RunManyWorks, RunSplitGroup, RunMeetings, RunFolds, RunPlacesAgain,
+        RunAcceptance, RunOverlappingWrites, RunTiles, RunEngine}) {
     emulator::ForEachOrder(NumOrders(scene), [&](int order) {
       SCOPED_TRACE(order);
       EXPECT_NO_THROW(scene());

@@ -68,11 +68,26 @@ FAULTS = [
      "device::ThreadFence();  // this block's", "if (!PLANTED) device::ThreadFence();  // this block's"),
     ("extend: a place returned while other threads read", "attention_extend.cuh",
      "__syncthreads();  // no thread reads what it", "if (!PLANTED) __syncthreads();  // no thread reads what it"),
+    # Products whose K is split among blocks, of which the last adds the sums.
+    ("tiles: no fence before the count", "tile_linear.cu",
+     "device::ThreadFence();  // a block that sees", "if (!PLANTED) device::ThreadFence();  // a block that sees"),
+    ("tiles: no fence after the count", "tile_linear.cu",
+     "device::ThreadFence();  // the last block sees", "if (!PLANTED) device::ThreadFence();  // the last block sees"),
+    ("tiles: counted while other threads store", "tile_linear.cu",
+     "__syncthreads();  // every thread has stored its sums", "if (!PLANTED) __syncthreads();  // every thread has stored its sums"),
+    ("tiles: added before the last split", "tile_linear.cu",
+     "before + 1 == static_cast<uint32_t>(num_splits)", "before + (PLANTED ? 2u : 1u) == static_cast<uint32_t>(num_splits)"),
     # Programmatic dependent launch.
     ("rope: projections read before the wait", "rope_kv_write.cu",
      "  device::GridWait();\n  // Not earlier", "  if (!PLANTED) device::GridWait();\n  // Not earlier"),
     ("gemv: no wait", "gemv.cu",
-     "  device::GridWait();\n\n  int parity = 0;", "  if (!PLANTED) device::GridWait();\n\n  int parity = 0;"),
+     "  device::GridWait();\n\n  if constexpr", "  if (!PLANTED) device::GridWait();\n\n  if constexpr"),
+    ("gemv: the stream added to before the wait", "gemv.cu",
+     "  device::GridRelease();\n  device::GridWait();\n\n  if constexpr",
+     "  device::GridRelease();\n  { if (PLANTED && p.end.residual != nullptr) *const_cast<volatile float*>(p.end.residual) = 0; } device::GridWait();\n"
+     "\n  if constexpr"),
+    ("tiles: no wait", "tile_linear.cu",
+     "  device::GridWait();\n  // The first group", "  if (!PLANTED) device::GridWait();\n  // The first group"),
     ("activation: a return before the wait", "elementwise.cu",
      "  GridWait();\n  const int64_t first = FirstOfChunk(), count = p.width - first;\n  if (count <= 0) return;\n"
      "  const T* const gate_row",

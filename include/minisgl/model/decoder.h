@@ -50,8 +50,10 @@ struct ForwardInput {
   // If layers have a state: [layers], on the host, and the slots that are read and written.
   std::span<const StateLayer> states;
   StateSegments state_segments;
-  const int32_t* logit_tokens = nullptr;  // [N] indices of the tokens that need logits
-  int32_t num_logit_tokens = 0;           // N
+  // [N] indices of the tokens that need logits. Null: the first N of the step, and this is the last
+  // call of Logits for it.
+  const int32_t* logit_tokens = nullptr;
+  int32_t num_logit_tokens = 0;  // N
   // A number unique to this pass among all passes over these Ops, if all arrays are on the host;
   // else 0 (see AttentionParams::step).
   uint64_t step = 0;

@@ -1,0 +1,58 @@
+// See experts.h.
+#include "model/experts.h"
+
+namespace minisgl::model {
+
+ActivateParams MakeActivate(const ModelConfig& config, ConstActivationPtr gate_up,
+                            ActivationPtr out, int64_t width, int64_t num_rows) {
+  return {.gate_up = gate_up,
+          .out = out,
+          .num_tokens = num_rows,
+          .width = width,
+          .activation = config.activation,
+          .gated = config.gated,
+          .limit = static_cast<float>(config.activation_limit),
+          .gate_scale = static_cast<float>(config.feed_forward_gate_factor)};
+}
+
+void ChooseExperts(const ModelConfig& config, const ExpertWeights& weights, const Workspace& space,
+                   ConstActivationPtr x, int64_t num_tokens, Ops* ops) {
+  ops->Linear({.x = x,
+               .weight = &weights.router,
+               .bias = weights.router_bias.data(),
+               .out = space.router_logits.data(),
+               .num_tokens = num_tokens});
+  ops->Route({.logits = space.router_logits.data(),
+              .bias = weights.choice_bias.data(),
+              .experts = space.experts.data(),
+              .shares = space.shares.data(),
+              .num_tokens = num_tokens,
+              .num_experts = config.experts.num_experts,
+              .num_chosen = config.experts.num_chosen,
+              .routing = config.experts.routing,
+              .expert_scale = weights.expert_scale.data()});
+}
+
+void RunExperts(const ModelConfig& config, const ExpertWeights& weights, const Workspace& space,
+                ConstActivationPtr x, int64_t num_tokens, Ops* ops) {
+  const ExpertsConfig& experts = config.experts;
+  ExpertLinearParams params = {.x = x,
+                               .weights = &weights.gate_up,
+                               .bias = weights.gate_up_bias.data(),
+                               .experts = space.experts.data(),
+                               .out = space.expert_gate_up.ptr(),
+                               .num_tokens = num_tokens,
+                               .num_chosen = experts.num_chosen,
+                               .x_per_choice = false};
+  ops->ExpertLinear(params);
+  ops->Activate(MakeActivate(config, space.expert_gate_up.ptr(), space.expert_gated.ptr(),
+                             experts.intermediate_size, num_tokens * experts.num_chosen));
+  params.x = space.expert_gated.ptr();
+  params.weights = &weights.down;
+  params.bias = weights.down_bias.data();
+  params.out = space.expert_out.ptr();
+  params.x_per_choice = true;
+  ops->ExpertLinear(params);
+}
+
+}  // namespace minisgl::model
