@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "engine/engine_driver.h"
+#include "engine/host_device_ops.h"
 #include "engine/scheduled_run.h"
 #include "engine/state_storage.h"
 #include "golden_models.h"
+#include "minisgl/base/random.h"
 #include "minisgl/engine/model_engine.h"
 #include "minisgl/store/kv_block_memory.h"
 #include "runtime/background_work.h"
@@ -265,6 +267,43 @@ TEST_P(StatesEngineTest, AStateIsWrittenInTheOrderOfTheSteps) {
   write->PutBlock(kept);
   engine->WriteState(std::move(write));
   EXPECT_TRUE(read(slot) == kept);
+}
+
+// Slots of a device, which runs no step here.
+TEST_P(StatesEngineTest, ADeviceCopiesStatesThroughItsBuffers) {
+  TestModel model;
+  model.config = config_;
+  model.checkpoint = std::move(checkpoint_);
+  EngineDriver driver(model, {.page_size = 16, .max_running_requests = 4},
+                      MakeHostDeviceOps(uint64_t{1} << 30, {}));
+  Engine* const engine = driver.engine();
+  const auto bytes = static_cast<size_t>(engine->StateBytes());
+  ASSERT_EQ(bytes, engine::StateBytesPerSlot(config_).value());
+  std::vector<std::vector<std::byte>> states;
+  for (StateSlot slot = 0; slot < 6; ++slot) {
+    auto& state = states.emplace_back(bytes);
+    for (size_t i = 0; i < bytes; ++i) {
+      state[i] = static_cast<std::byte>(PhiloxBits(static_cast<uint64_t>(slot), i).word[0]);
+    }
+    auto write = engine->BeginStateWrite(slot);
+    ASSERT_NE(write, nullptr);
+    write->PutBlock(state);
+    engine->WriteState(std::move(write));
+  }
+  for (StateSlot slot = 5; slot >= 0; --slot) {
+    const auto copy = engine->ReadState(slot);
+    ASSERT_NE(copy, nullptr);
+    ASSERT_TRUE(copy->IsReady());
+    std::vector<std::byte> state(bytes);
+    ASSERT_TRUE(copy->TakeBlock(state).ok());
+    EXPECT_TRUE(state == states[static_cast<size_t>(slot)]) << slot;
+  }
+  std::vector<std::unique_ptr<KvBlockCopy>> copies;
+  while (auto copy = engine->ReadState(1)) copies.push_back(std::move(copy));
+  EXPECT_EQ(copies.size(), 4u);
+  EXPECT_EQ(engine->BeginStateWrite(2), nullptr);
+  const std::vector<PageId> pages(kKvBlockTokens / 16, 1);
+  EXPECT_NE(engine->BeginWrite(pages), nullptr) << "blocks have buffers of their own";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StatesEngineTest,

@@ -49,15 +49,20 @@ class TardyStore final : public KvBlockStore {
 };
 
 std::unique_ptr<KvBlockStore> MakeStoreOfMemory() {
-  return MakeKvBlockMemory(
-      {.max_bytes = 1 << 20, .identity = "sim", .block_bytes = kKvBlockTokens * 8});
+  return MakeKvBlockMemory({.max_bytes = 1 << 20,
+                            .identity = "sim",
+                            .block_bytes = kKvBlockTokens * 8,
+                            .state_bytes = 8});
 }
 
-std::unique_ptr<Runtime> RuntimeOver(std::shared_ptr<KvBlockStore> store) {
+std::unique_ptr<Runtime> RuntimeOver(std::shared_ptr<KvBlockStore> store,
+                                     int32_t num_state_slots = 0) {
   RuntimeOptions options;
   options.scheduler.max_prefill_tokens = 32;
   options.kv_store = std::move(store);
-  return Runtime::Create(std::make_unique<sim::SimEngine>(SmallLimits(), kNoEnds), nullptr, options)
+  EngineLimits limits = SmallLimits();
+  limits.num_state_slots = num_state_slots;
+  return Runtime::Create(std::make_unique<sim::SimEngine>(limits, kNoEnds), nullptr, options)
       .value();
 }
 
@@ -99,6 +104,20 @@ TEST(PrefixStoreTest, TheNextRuntimeGoesOnFromWhatOneKept) {
   EXPECT_EQ(store->stats().blocks_written, 2);
 }
 
+TEST(PrefixStoreTest, TheNextRuntimeGoesOnFromAState) {
+  const std::shared_ptr<KvBlockStore> store = MakeStoreOfMemory();
+  const Prompt prompt = MakePrompt(1, 150, 30);
+  for (const int64_t cached : {0, 128}) {
+    const auto runtime = RuntimeOver(store, 20);
+    const Collected answer = AnswerOf(runtime.get(), prompt);
+    EXPECT_EQ(answer.ids, sim::RightAnswer(prompt.ids, 30, true, 50, kNoEnds));
+    EXPECT_EQ(answer.done.usage.cached_tokens, cached);
+    runtime->FinishSaves(kStorePatience);
+    EXPECT_EQ(runtime->Stats().scheduler.loaded_states, cached > 0 ? 1 : 0);
+  }
+  EXPECT_EQ(store->stats().states_written, 1);
+}
+
 TEST(PrefixStoreTest, WhatIsNotSavedInTimeIsDroppedAndCounted) {
   const auto runtime = RuntimeOver(
       std::make_shared<TardyStore>(MakeStoreOfMemory(), std::chrono::milliseconds(100)));
@@ -134,9 +153,10 @@ TEST(PrefixStoreTest, ARuntimeMayEndWhileItSavesAndLoads) {
 TEST(PrefixStoreTest, ManyRequestsOfAFewPrefixesAnswerRight) {
   const auto store =
       std::make_shared<TardyStore>(MakeStoreOfMemory(), std::chrono::milliseconds(1));
-  for (int round = 0; round < 3; ++round) {
+  // In later rounds of a model with states, in slots for all and for one.
+  for (const int32_t num_state_slots : {0, 0, 0, 40, 40, 3, 5}) {
     EventQueue queue;
-    const auto runtime = RuntimeOver(store);
+    const auto runtime = RuntimeOver(store, num_state_slots);
     std::map<uint64_t, Prompt> prompts;
     for (uint64_t tag = 0; tag < 24; ++tag) {
       prompts[tag] = MakePrompt(static_cast<TokenId>(tag % 3 * 9), 130 + tag % 5 * 10, 6);
