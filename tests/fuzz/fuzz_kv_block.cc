@@ -73,5 +73,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
                       header.tokens == expected.header.tokens,
                   "the file of another block is believed ({})", fault);
   }
+  // A block is no state.
+  MINISGL_CHECK(
+      header.magic == kStateMagic || !IsBlock(FileKind::kState, header, expected.root,
+                                              expected.path, expected.block_tokens(), data),
+      "a file that does not say so is believed to be a state");
   return 0;
 }
