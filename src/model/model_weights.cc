@@ -145,7 +145,7 @@ class Packer {
     const LatentConfig& latent = config_.latent;
     MINISGL_ASSIGN_OR_RETURN(WeightTensor all, GetMatrix(Role::kLatentUp, 0));
     std::vector<float> expanded;
-    if (all.quantized() != nullptr) {
+    if (!all.is_dense()) {
       expanded.resize(static_cast<size_t>(all.num_out() * all.num_in()));
       for (int64_t o = 0; o < all.num_out(); ++o) {
         all.ReadRow(o, expanded.data() + o * all.num_in());

@@ -153,12 +153,20 @@ WeightTensor::WeightTensor(int64_t num_out, int64_t num_in, QuantizedWeights qua
       num_in_(num_in),
       quantized_(std::make_shared<const QuantizedWeights>(quantized)) {}
 
+WeightTensor::WeightTensor(int64_t num_out, int64_t num_in, const BlockFormat* format,
+                           const std::byte* data)
+    : num_out_(num_out), num_in_(num_in), data_(data), blocks_(format) {
+  MINISGL_CHECK(num_in % format->block_elements == 0, "rows of {} in blocks of {}", num_in,
+                format->block_elements);
+  output_step_ = num_in / format->block_elements * format->block_bytes;
+}
+
 int64_t WeightTensor::StoredRow(int64_t out) const {
   return first_output_ + (rows_ == nullptr ? out : (*rows_)[static_cast<size_t>(out)]);
 }
 
 const std::byte* WeightTensor::DenseRow(int64_t out) const {
-  if (quantized_ != nullptr || input_step_ != static_cast<int64_t>(DTypeBytes(dtype_))) {
+  if (!is_dense() || input_step_ != static_cast<int64_t>(DTypeBytes(dtype_))) {
     return nullptr;
   }
   return data_ + StoredRow(out) * output_step_;
@@ -176,8 +184,45 @@ void WeightTensor::ReadDense(int64_t out, float* row) const {
   }
 }
 
+// Reads elements of `num_in_` inputs block by block to `row`.
+template <typename Element>
+void WeightTensor::ForBlocks(int64_t out, Element* row,
+                             void (*read)(const std::byte* block, Element* elements)) const {
+  const int64_t width = blocks_->block_elements;
+  const std::byte* const from = data_ + StoredRow(out) * output_step_;
+  for (int64_t done = 0; done < num_in_;) {
+    const int64_t in = first_input_ + done, skipped = in % width;
+    const std::byte* const block = from + in / width * blocks_->block_bytes;
+    const int64_t count = std::min(width - skipped, num_in_ - done);
+    if (count == width) {
+      read(block, row + done);
+    } else {  // a cut begins or ends within a block
+      Element elements[kBlockElementsMax];
+      read(block, elements);
+      std::copy_n(elements + skipped, count, row + done);
+    }
+    done += count;
+  }
+}
+
+WeightTensor WeightTensor::WithCodes() const {
+  MINISGL_CHECK(blocks_ != nullptr && blocks_->codes.bits > 0, "a matrix without codes");
+  QuantizedWeights its;
+  its.codes.bits = blocks_->codes.bits;
+  its.numbers = blocks_->codes.numbers();
+  its.group_inputs = blocks_->codes.group_elements;
+  its.num_groups = output_step_ / blocks_->block_bytes * blocks_->block_elements / its.group_inputs;
+  WeightTensor coded = *this;
+  coded.quantized_ = std::make_shared<const QuantizedWeights>(its);
+  return coded;
+}
+
 void WeightTensor::ReadRow(int64_t out, float* row) const {
-  if (quantized_ == nullptr) return ReadDense(out, row);
+  if (blocks_ != nullptr) return ForBlocks(out, row, blocks_->unpack);
+  return quantized_ == nullptr ? ReadDense(out, row) : ReadQuantized(out, row);
+}
+
+void WeightTensor::ReadQuantized(int64_t out, float* row) const {
   const QuantizedWeights& q = *quantized_;
   const int64_t stored = StoredRow(out);
   constexpr int64_t kPart = 256;
@@ -201,11 +246,18 @@ void WeightTensor::ReadRow(int64_t out, float* row) const {
 }
 
 void WeightTensor::ReadCodes(int64_t out, uint8_t* codes) const {
-  quantized_->codes.ReadRow(StoredRow(out), first_input_, num_in_, codes);
+  if (blocks_ == nullptr) {
+    return quantized_->codes.ReadRow(StoredRow(out), first_input_, num_in_, codes);
+  }
+  ForBlocks(out, codes, blocks_->codes.read);
 }
 
 float WeightTensor::ScaleOf(int64_t out, int64_t group) const {
-  return quantized_->ScaleOf(StoredRow(out), group);
+  if (blocks_ == nullptr) return quantized_->ScaleOf(StoredRow(out), group);
+  const int64_t groups_in_block = blocks_->block_elements / blocks_->codes.group_elements;
+  const std::byte* const row = data_ + StoredRow(out) * output_step_;
+  return blocks_->codes.scale(row + group / groups_in_block * blocks_->block_bytes,
+                              static_cast<int>(group % groups_in_block));
 }
 
 float WeightTensor::ZeroOf(int64_t out, int64_t group) const {
@@ -242,12 +294,12 @@ WeightTensor WeightTensor::TakeInputs(int64_t first, int64_t count) const {
   WeightTensor taken = *this;
   taken.num_in_ = count;
   taken.first_input_ += first;
-  if (quantized_ == nullptr) taken.data_ += first * input_step_;
+  if (is_dense()) taken.data_ += first * input_step_;
   return taken;
 }
 
 WeightTensor WeightTensor::Transposed() const {
-  MINISGL_CHECK(quantized_ == nullptr && rows_ == nullptr, "only dense matrices are transposed");
+  MINISGL_CHECK(is_dense() && rows_ == nullptr, "only dense matrices are transposed");
   WeightTensor turned = *this;
   turned.data_ += first_output_ * output_step_;
   turned.first_output_ = turned.first_input_ = 0;
@@ -257,8 +309,11 @@ WeightTensor WeightTensor::Transposed() const {
 }
 
 bool WeightTensor::IsSame(const WeightTensor& other) const {
-  return quantized_ == nullptr && other.quantized_ == nullptr && data_ == other.data_ &&
-         dtype_ == other.dtype_ && num_out_ == other.num_out_ && num_in_ == other.num_in_ &&
+  const bool has_planes =
+      blocks_ == nullptr && (quantized_ != nullptr || other.quantized_ != nullptr);
+  return !has_planes && data_ == other.data_ && blocks_ == other.blocks_ &&
+         first_input_ == other.first_input_ && dtype_ == other.dtype_ &&
+         num_out_ == other.num_out_ && num_in_ == other.num_in_ &&
          output_step_ == other.output_step_ && input_step_ == other.input_step_ &&
          first_output_ == other.first_output_ && rows_ == other.rows_;
 }
@@ -287,7 +342,27 @@ Status CheckGroups(const QuantizedWeights& q, int64_t first, int64_t count) {
 
 }  // namespace
 
+// With finite scales every weight is finite: codes and second scales have 8 bits at most.
+Status WeightTensor::CheckBlocks() const {
+  const int64_t width = blocks_->block_elements, end = first_input_ + num_in_;
+  for (int64_t out = 0; out < num_out_; ++out) {
+    const std::byte* const from = data_ + StoredRow(out) * output_step_;
+    for (int64_t block = first_input_ / width; block * width < end; ++block) {
+      const std::byte* const bytes = from + block * blocks_->block_bytes;
+      bool is_finite = std::to_integer<uint8_t>(bytes[0]) <= blocks_->first_byte_max;
+      for (const int32_t at : blocks_->scale_at) {
+        is_finite = is_finite && (at < 0 || std::isfinite(WidenAt(bytes + at, DType::kF16)));
+      }
+      if (is_finite) continue;
+      return BadInput("a scale of output {}, block {} is infinite or no number", StoredRow(out),
+                      block);
+    }
+  }
+  return Status();
+}
+
 Status WeightTensor::CheckNumbers() const {
+  if (blocks_ != nullptr) return CheckBlocks();
   if (quantized_ == nullptr) return Status();
   const QuantizedWeights& q = *quantized_;
   MINISGL_RETURN_IF_ERROR(CheckGroups(q, first_input_, num_in_));

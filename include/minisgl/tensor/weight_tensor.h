@@ -1,4 +1,5 @@
-// A weight matrix [out, in] as a file holds it, dense or quantized: what engines pack from.
+// A weight matrix [out, in] as a file holds it: dense, quantized, or rows of blocks
+// (block_format.h). What engines pack from.
 //
 // A quantized matrix is codes, and scales that groups of them share. Its weights are
 //   w[o][i] = (number(code[o][i]) - zero[o][g]) * scale[o][g]
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "minisgl/base/status.h"
+#include "minisgl/tensor/block_format.h"
 #include "minisgl/tensor/dtype.h"
 #include "minisgl/tensor/tensor_view.h"
 
@@ -81,13 +83,22 @@ class WeightTensor {
   // A dense matrix. REQUIRES two axes and a type that engines compute in.
   WeightTensor(const TensorView& matrix);  // NOLINT: a dense view is a weight tensor
   WeightTensor(int64_t num_out, int64_t num_in, QuantizedWeights quantized);
+  // Rows of blocks, one after another from `data` on. REQUIRES whole blocks in a row.
+  WeightTensor(int64_t num_out, int64_t num_in, const BlockFormat* format, const std::byte* data);
 
   int64_t num_out() const { return num_out_; }
   int64_t num_in() const { return num_in_; }
 
-  // Null for a dense matrix.
+  bool is_dense() const { return quantized_ == nullptr && blocks_ == nullptr; }
+  // Null unless the matrix is rows of blocks.
+  const BlockFormat* blocks() const { return blocks_; }
+  // The same rows of blocks, read as codes and scales, too: quantized() says which, without data.
+  // REQUIRES blocks() with codes.
+  WeightTensor WithCodes() const;
+  // Null unless the matrix is codes and scales. Of rows of blocks it has no data; the functions
+  // below read both.
   const QuantizedWeights* quantized() const { return quantized_.get(); }
-  // The type of a dense matrix.
+  // The type of a dense matrix; f32 for others.
   DType dtype() const { return dtype_; }
 
   // The weights of output `out` as f32, to row[num_in].
@@ -99,7 +110,7 @@ class WeightTensor {
   float ZeroOf(int64_t out, int64_t group) const;
   int64_t first_input() const { return first_input_; }
 
-  // The stored weights of output `out`, one after another; null if they are quantized or not
+  // The stored weights of output `out`, one after another; null if they are not dense or not
   // neighbours.
   const std::byte* DenseRow(int64_t out) const;
 
@@ -110,7 +121,7 @@ class WeightTensor {
   WeightTensor TakeInputs(int64_t first, int64_t count) const;
   WeightTensor Transposed() const;  // REQUIRES a dense matrix in its stored order
 
-  // True if both are dense and the same memory in the same order.
+  // True if both are dense or rows of blocks, and the same memory in the same order.
   bool IsSame(const WeightTensor& other) const;
 
   // kBadInput with the place and the value of the first one that no weight can have: a scale or a
@@ -120,12 +131,19 @@ class WeightTensor {
  private:
   int64_t StoredRow(int64_t out) const;
   void ReadDense(int64_t out, float* row) const;
+  template <typename Element>
+  void ForBlocks(int64_t out, Element* row,
+                 void (*read)(const std::byte* block, Element* elements)) const;
+  void ReadQuantized(int64_t out, float* row) const;
+  Status CheckBlocks() const;
 
   int64_t num_out_ = 0, num_in_ = 0;
   // Dense:
   const std::byte* data_ = nullptr;
   DType dtype_ = DType::kF32;
   int64_t output_step_ = 0, input_step_ = 0;  // bytes
+  // Rows of blocks, from data_ on, output_step_ apart:
+  const BlockFormat* blocks_ = nullptr;
   // Quantized:
   std::shared_ptr<const QuantizedWeights> quantized_;
   int64_t first_output_ = 0, first_input_ = 0;

@@ -1,0 +1,294 @@
+// The formulas of the formats: d and m are scales of a block or of groups in it, q its codes.
+//   Q4_0, Q5_0, Q8_0   d q, codes centred on 0
+//   Q4_1, Q5_1         d q + m
+//   Q2_K, Q4_K, Q5_K   (d s) q - (e m), with a scale s and a minimum m for each group
+//   Q3_K, Q6_K         (d s) q, codes centred on 0
+//   IQ4_NL, IQ4_XS     the same, q is a number of a table
+//   MXFP4              2^e q, q is a number of a table
+#include "minisgl/tensor/block_format.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <iterator>
+
+#include "minisgl/tensor/dtype.h"
+#include "minisgl/tensor/weight_tensor.h"
+
+namespace minisgl {
+namespace {
+
+int Byte(const std::byte* at) { return std::to_integer<int>(*at); }
+int SignedByte(const std::byte* at) { return static_cast<int8_t>(std::to_integer<uint8_t>(*at)); }
+
+float HalfAt(const std::byte* at) {
+  uint16_t bits;
+  std::memcpy(&bits, at, sizeof(bits));
+  return F16ToFloat(bits);
+}
+
+// Code i of 32 in 16 bytes: the first half of them in the low bits, the other in the high ones.
+int Nibble(const std::byte* codes, int i) {
+  return i < 16 ? Byte(codes + i) & 0xF : Byte(codes + i - 16) >> 4;
+}
+
+// Bit i of 32.
+int Bit(const std::byte* bits, int i) { return Byte(bits + i / 8) >> (i % 8) & 1; }
+
+// --- blocks of 32 --------------------------------------------------------------------------------
+
+// d, 16 bytes of codes.
+void UnpackQ4_0(const std::byte* block, float* values) {
+  const float d = HalfAt(block);
+  for (int i = 0; i < 32; ++i) values[i] = d * static_cast<float>(Nibble(block + 2, i) - 8);
+}
+
+// d, m, 16 bytes of codes.
+void UnpackQ4_1(const std::byte* block, float* values) {
+  const float d = HalfAt(block), m = HalfAt(block + 2);
+  for (int i = 0; i < 32; ++i) values[i] = d * static_cast<float>(Nibble(block + 4, i)) + m;
+}
+
+// d, 4 bytes of fifth bits, 16 bytes of codes.
+void UnpackQ5_0(const std::byte* block, float* values) {
+  const float d = HalfAt(block);
+  for (int i = 0; i < 32; ++i) {
+    const int code = Nibble(block + 6, i) | Bit(block + 2, i) << 4;
+    values[i] = d * static_cast<float>(code - 16);
+  }
+}
+
+// d, m, 4 bytes of fifth bits, 16 bytes of codes.
+void UnpackQ5_1(const std::byte* block, float* values) {
+  const float d = HalfAt(block), m = HalfAt(block + 2);
+  for (int i = 0; i < 32; ++i) {
+    const int code = Nibble(block + 8, i) | Bit(block + 4, i) << 4;
+    values[i] = d * static_cast<float>(code) + m;
+  }
+}
+
+// d, 32 codes.
+void UnpackQ8_0(const std::byte* block, float* values) {
+  const float d = HalfAt(block);
+  for (int i = 0; i < 32; ++i) values[i] = static_cast<float>(SignedByte(block + 2 + i)) * d;
+}
+
+// The exponent of half a power of two, 16 bytes of codes for doubled numbers.
+void UnpackMxfp4(const std::byte* block, float* values) {
+  constexpr int kNumbers[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  const auto exponent = static_cast<uint32_t>(Byte(block));
+  const uint32_t bits = exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23;
+  const auto d = std::bit_cast<float>(bits);
+  for (int i = 0; i < 32; ++i) values[i] = d * static_cast<float>(kNumbers[Nibble(block + 1, i)]);
+}
+
+constexpr int kIq4Numbers[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                 1,    13,   25,  38,  53,  69,  89,  113};
+
+// d, 16 bytes of codes.
+void UnpackIq4Nl(const std::byte* block, float* values) {
+  const float d = HalfAt(block);
+  for (int i = 0; i < 32; ++i) {
+    values[i] = d * static_cast<float>(kIq4Numbers[Nibble(block + 2, i)]);
+  }
+}
+
+// --- blocks of 256 -------------------------------------------------------------------------------
+
+// Bits i of 256, `width` of them in each: 32 neighbours are in 32 bytes, the next 32 in the same
+// bytes further up.
+int Slice(const std::byte* bytes, int width, int i) {
+  const int per_byte = 8 / width, part = i / 32;
+  return Byte(bytes + part / per_byte * 32 + i % 32) >> (part % per_byte * width) &
+         ((1 << width) - 1);
+}
+
+// 16 bytes of scales and minima, 4 bits each; 64 of codes; d, e.
+void UnpackQ2K(const std::byte* block, float* values) {
+  const float d = HalfAt(block + 80), e = HalfAt(block + 82);
+  for (int i = 0; i < 256; ++i) {
+    const int pair = Byte(block + i / 16);
+    const float scale = d * static_cast<float>(pair & 0xF);
+    const float minimum = e * static_cast<float>(pair >> 4);
+    values[i] = scale * static_cast<float>(Slice(block + 16, 2, i)) - minimum;
+  }
+}
+
+// 32 bytes of third bits, which stand for 4 less where they are clear; 64 of codes; 12 of scales;
+// d.
+int Q3KScale(const std::byte* block, int group) {
+  const std::byte* const scales = block + 96;
+  const int low = Byte(scales + group % 8) >> (group / 8 * 4) & 0xF;
+  const int top = Byte(scales + 8 + group % 4) >> (group / 4 * 2) & 3;
+  return (low | top << 4) - 32;
+}
+int Q3KCode(const std::byte* block, int i) {
+  return Slice(block + 32, 2, i) - (Slice(block, 1, i) == 0 ? 4 : 0);
+}
+
+void UnpackQ3K(const std::byte* block, float* values) {
+  const float d = HalfAt(block + 108);
+  for (int i = 0; i < 256; ++i) {
+    const float scale = d * static_cast<float>(Q3KScale(block, i / 16));
+    values[i] = scale * static_cast<float>(Q3KCode(block, i));
+  }
+}
+
+struct ScaleAndMinimum {
+  int scale, minimum;
+};
+
+// Of group 0 to 7, 6 bits each, in 12 bytes: those of the first four groups whole in eight bytes,
+// whose top bits are those of the other four.
+ScaleAndMinimum OfGroup(const std::byte* packed, int group) {
+  if (group < 4) return {Byte(packed + group) & 0x3F, Byte(packed + 4 + group) & 0x3F};
+  const int rest = Byte(packed + 4 + group);
+  return {(rest & 0xF) | (Byte(packed + group - 4) >> 2 & 0x30),
+          rest >> 4 | (Byte(packed + group) >> 2 & 0x30)};
+}
+
+// d, e, 12 bytes of scales and minima, 128 of codes.
+void UnpackQ4K(const std::byte* block, float* values) {
+  const float d = HalfAt(block), e = HalfAt(block + 2);
+  for (int group = 0; group < 8; ++group) {
+    const ScaleAndMinimum its = OfGroup(block + 4, group);
+    const float scale = d * static_cast<float>(its.scale);
+    const float minimum = e * static_cast<float>(its.minimum);
+    for (int i = group * 32; i < group * 32 + 32; ++i) {
+      values[i] = scale * static_cast<float>(Slice(block + 16, 4, i)) - minimum;
+    }
+  }
+}
+
+// d, e, 12 bytes of scales and minima, 32 of fifth bits, 128 of codes.
+void UnpackQ5K(const std::byte* block, float* values) {
+  const float d = HalfAt(block), e = HalfAt(block + 2);
+  for (int group = 0; group < 8; ++group) {
+    const ScaleAndMinimum its = OfGroup(block + 4, group);
+    const float scale = d * static_cast<float>(its.scale);
+    const float minimum = e * static_cast<float>(its.minimum);
+    for (int i = group * 32; i < group * 32 + 32; ++i) {
+      const int code = Slice(block + 48, 4, i) | Slice(block + 16, 1, i) << 4;
+      values[i] = scale * static_cast<float>(code) - minimum;
+    }
+  }
+}
+
+// 128 bytes of low bits, 64 of high ones, 16 scales, d. The low bits of 64 neighbours are in 64
+// bytes, those of the next 64 in the same bytes.
+int Q6KCode(const std::byte* block, int i) {
+  const int bits = Byte(block + i / 128 * 64 + i % 64) >> (i / 64 % 2 * 4) & 0xF;
+  return (bits | Slice(block + 128, 2, i) << 4) - 32;
+}
+
+void UnpackQ6K(const std::byte* block, float* values) {
+  const float d = HalfAt(block + 208);
+  for (int i = 0; i < 256; ++i) {
+    const float scale = d * static_cast<float>(SignedByte(block + 192 + i / 16));
+    values[i] = scale * static_cast<float>(Q6KCode(block, i));
+  }
+}
+
+// d, 2 bytes of the scales' top bits, 4 of their low bits, 128 of codes.
+int Iq4XsScale(const std::byte* block, int group) {
+  const int tops = Byte(block + 2) | Byte(block + 3) << 8;
+  const int low = Byte(block + 4 + group / 2) >> (group % 2 * 4) & 0xF;
+  return (low | (tops >> (2 * group) & 3) << 4) - 32;
+}
+
+void UnpackIq4Xs(const std::byte* block, float* values) {
+  const float d = HalfAt(block);
+  for (int group = 0; group < 8; ++group) {
+    const float scale = d * static_cast<float>(Iq4XsScale(block, group));
+    for (int i = 0; i < 32; ++i) {
+      const int number = kIq4Numbers[Nibble(block + 8 + group * 16, i)];
+      values[group * 32 + i] = scale * static_cast<float>(number);
+    }
+  }
+}
+
+// --- codes and scales ----------------------------------------------------------------------------
+
+const float* NumbersOf4() { return OffsetNumbers(4); }
+
+float FirstHalf(const std::byte* block, int) { return HalfAt(block); }
+
+void CodesOfQ4_0(const std::byte* block, uint8_t* codes) {
+  for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>(Nibble(block + 2, i));
+}
+
+void CodesOfQ5_0(const std::byte* block, uint8_t* codes) {
+  for (int i = 0; i < 32; ++i) {
+    codes[i] = static_cast<uint8_t>((Nibble(block + 6, i) | Bit(block + 2, i) << 4) - 16);
+  }
+}
+
+void CodesOfQ8_0(const std::byte* block, uint8_t* codes) { std::memcpy(codes, block + 2, 32); }
+
+void CodesOfMxfp4(const std::byte* block, uint8_t* codes) {
+  for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>(Nibble(block + 1, i));
+}
+float ScaleOfMxfp4(const std::byte* block, int) {
+  return E8M0ToFloat(std::to_integer<uint8_t>(block[0]));
+}
+
+void CodesOfIq4Nl(const std::byte* block, uint8_t* codes) {
+  for (int i = 0; i < 32; ++i) {
+    codes[i] = static_cast<uint8_t>(kIq4Numbers[Nibble(block + 2, i)]);
+  }
+}
+
+void CodesOfIq4Xs(const std::byte* block, uint8_t* codes) {
+  for (int i = 0; i < 256; ++i) {
+    codes[i] = static_cast<uint8_t>(kIq4Numbers[Nibble(block + 8 + i / 32 * 16, i % 32)]);
+  }
+}
+float ScaleOfIq4Xs(const std::byte* block, int group) {
+  return HalfAt(block) * static_cast<float>(Iq4XsScale(block, group));
+}
+
+void CodesOfQ3K(const std::byte* block, uint8_t* codes) {
+  for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>(Q3KCode(block, i));
+}
+float ScaleOfQ3K(const std::byte* block, int group) {
+  return HalfAt(block + 108) * static_cast<float>(Q3KScale(block, group));
+}
+
+void CodesOfQ6K(const std::byte* block, uint8_t* codes) {
+  for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>(Q6KCode(block, i));
+}
+float ScaleOfQ6K(const std::byte* block, int group) {
+  return HalfAt(block + 208) * static_cast<float>(SignedByte(block + 192 + group));
+}
+
+constexpr BlockFormat kFormats[] = {
+    {"Q4_0", 32, 18, UnpackQ4_0, {0, -1}, 255, {4, 32, NumbersOf4, CodesOfQ4_0, FirstHalf}},
+    {"Q4_1", 32, 20, UnpackQ4_1, {0, 2}},
+    {"Q5_0", 32, 22, UnpackQ5_0, {0, -1}, 255, {8, 32, SignedNumbers, CodesOfQ5_0, FirstHalf}},
+    {"Q5_1", 32, 24, UnpackQ5_1, {0, 2}},
+    {"Q8_0", 32, 34, UnpackQ8_0, {0, -1}, 255, {8, 32, SignedNumbers, CodesOfQ8_0, FirstHalf}},
+    {"MXFP4", 32, 17, UnpackMxfp4, {-1, -1}, 245, {4, 32, E2M1Numbers, CodesOfMxfp4, ScaleOfMxfp4}},
+    {"IQ4_NL", 32, 18, UnpackIq4Nl, {0, -1}, 255, {8, 32, SignedNumbers, CodesOfIq4Nl, FirstHalf}},
+    {"IQ4_XS",
+     256,
+     136,
+     UnpackIq4Xs,
+     {0, -1},
+     255,
+     {8, 32, SignedNumbers, CodesOfIq4Xs, ScaleOfIq4Xs}},
+    {"Q2_K", 256, 84, UnpackQ2K, {80, 82}},
+    {"Q3_K", 256, 110, UnpackQ3K, {108, -1}, 255, {8, 16, SignedNumbers, CodesOfQ3K, ScaleOfQ3K}},
+    {"Q4_K", 256, 144, UnpackQ4K, {0, 2}},
+    {"Q5_K", 256, 176, UnpackQ5K, {0, 2}},
+    {"Q6_K", 256, 210, UnpackQ6K, {208, -1}, 255, {8, 16, SignedNumbers, CodesOfQ6K, ScaleOfQ6K}},
+};
+
+}  // namespace
+
+const BlockFormat* FindBlockFormat(std::string_view name) {
+  const auto found = std::find_if(std::begin(kFormats), std::end(kFormats),
+                                  [&](const BlockFormat& format) { return name == format.name; });
+  return found == std::end(kFormats) ? nullptr : found;
+}
+
+}  // namespace minisgl
