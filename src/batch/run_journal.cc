@@ -120,6 +120,13 @@ Result<std::string> DigestFolder(const std::string& folder,
 Result<Json> DescribeModel(const std::string& dir) {
   Json model = Json(Json::Object());
   model.Set("name", ReplaceInvalidUtf8(fs::path(dir).filename().string()));
+  std::error_code error;
+  if (!fs::is_directory(dir, error)) {  // a file that holds everything
+    Sha256 hasher;
+    MINISGL_RETURN_IF_ERROR(DigestFile(fs::path(dir).parent_path().string(),
+                                       fs::path(dir).filename().string(), &hasher));
+    return model.Set("sha256", hasher.FinishHex()).Set("templates_sha256", Sha256().FinishHex());
+  }
   MINISGL_ASSIGN_OR_RETURN(std::string files,
                            DigestFolder(dir, {".json", ".model", ".jinja", ".safetensors"}));
   const std::string folder = (fs::path(dir) / "additional_chat_templates").string();

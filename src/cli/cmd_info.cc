@@ -21,6 +21,7 @@
 #include "load/model_loader.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/gguf/gguf_file.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/find_model_dir.h"
 #include "term/messages.h"
@@ -329,13 +330,36 @@ Status DescribeShape(const InfoOptions& options, std::string* out) {
   return Status();
 }
 
+// How the model of a GGUF file would run: text, device and memory.
+Status DescribeRun(const InfoOptions& options, std::string* out) {
+  MINISGL_ASSIGN_OR_RETURN(const TextModel text, load::LoadTextModel(options.model));
+  load::ModelFacts facts;
+  MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(text.dir));
+  MINISGL_RETURN_IF_ERROR(Checkpoint::Open(text.dir).status());
+  DescribeText(text, facts, out);
+  MINISGL_ASSIGN_OR_RETURN(facts.engine, load::ResolveEngine(options.engine, facts.config));
+  DescribePlan(facts.engine, facts.config, out);
+  return Status();
+}
+
+// A file that does not run is described, too.
+Status DescribeGgufModel(const std::string& path, const InfoOptions& options, std::string* out) {
+  MINISGL_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
+  DescribeGguf(file, out);
+  std::string run;
+  const Status runs = DescribeRun(options, &run);
+  InfoLine("runs", runs.ok() ? "yes" : fmt::format("no: {}", runs.message()), out);
+  *out += run;
+  DescribeGgufMetadata(file, out);
+  return Status();
+}
+
 // On error, `out` holds what is known so far.
 Status Describe(const InfoOptions& options, std::string* out) {
   MINISGL_RETURN_IF_ERROR(load::CheckDeviceUsable(options.engine.device));
   if (!options.shape.empty()) return DescribeShape(options, out);
-  if (HasGgufName(options.model.model) && !std::filesystem::is_directory(options.model.model)) {
-    return DescribeGguf(options.model.model, out);
-  }
+  MINISGL_ASSIGN_OR_RETURN(const std::string dir, load::ResolveModelDir(options.model.model));
+  if (IsGgufFile(dir)) return DescribeGgufModel(dir, options, out);
   MINISGL_ASSIGN_OR_RETURN(const TextModel text, load::LoadTextModel(options.model));
   load::ModelFacts facts;
   MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(text.dir));
@@ -353,7 +377,7 @@ Status Describe(const InfoOptions& options, std::string* out) {
 
 CommandBody AddInfoCommand(load::OptionTable* app) {
   const auto options = std::make_shared<InfoOptions>();
-  app->Add("MODEL", &options->named, "As -m; or a GGUF file, of which it shows what it holds");
+  app->Add("MODEL", &options->named, "As -m; of a GGUF file it shows all that it holds");
   load::AddModelOptions(app, &options->model);
   app->Add("--shape", &options->shape, "A config.json alone, in place of a model directory")
       ->TypeName("FILE");

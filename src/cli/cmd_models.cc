@@ -16,6 +16,8 @@
 #include "minisgl/base/json.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/gguf/gguf_file.h"
+#include "minisgl/text/tokenizer.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/find_model_dir.h"
 #include "minisgl/weights/model_config.h"
@@ -59,6 +61,14 @@ Status CheckHasTokenizer(const std::string& model_dir) {
   return MakeStatus(StatusCode::kNoInput, "{}: has no tokenizer.json", Visible(model_dir, 400));
 }
 
+// The same as Judge() of a snapshot with a GGUF file.
+Status JudgeGguf(const std::string& path, Entry* entry) {
+  MINISGL_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig(path));
+  entry->architecture = config.architecture;
+  MINISGL_RETURN_IF_ERROR(Checkpoint::Open(path).status());
+  return Tokenizer::Load(path).status();
+}
+
 // Sets what the files say, and the reason why the model does not run. Reads config.json and the
 // headers of the weights; whether they fit into the memory depends on the options of a run.
 Status Judge(Entry* entry) {
@@ -71,6 +81,7 @@ Status Judge(Entry* entry) {
     if (HasGgufName(name)) entry->format = "gguf";
   }
   MINISGL_ASSIGN_OR_RETURN(const std::string found, FindModelDir(dir));
+  if (IsGgufFile(found)) return JudgeGguf(found, entry);
   entry->architecture = NamedArchitecture(dir);
   MINISGL_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig(found));
   entry->architecture = config.architecture;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "minisgl/base/utf8.h"
-#include "minisgl/weights/gguf_file.h"
+#include "minisgl/gguf/gguf_file.h"
 #include "term/progress.h"
 
 namespace minisgl::cli {
@@ -146,8 +146,7 @@ void InfoLine(const std::string& name, const std::string& value, std::string* ou
   *out += fmt::format("{:<14}{}\n", name, value);
 }
 
-Status DescribeGguf(const std::string& path, std::string* out) {
-  MINISGL_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
+void DescribeGguf(const GgufFile& file, std::string* out) {
   const GgufHeader& header = file.header();
   std::string split;
   const GgufValue* const parts = header.Find("split.count");
@@ -155,18 +154,19 @@ Status DescribeGguf(const std::string& path, std::string* out) {
     split = fmt::format(", one of {} parts", *count);
   }
   InfoLine("file",
-           fmt::format("{}, GGUF version {}, {}{}", Visible(path, 400), header.version,
+           fmt::format("{}, GGUF version {}, {}{}", Visible(file.path(), 400), header.version,
                        term::FormatBytes(file.num_bytes()), split),
            out);
   DescribeModel(header, out);
   DescribeText(header, out);
   DescribeTensors(header, out);
-  InfoLine("runs", "no: GGUF files are shown, and not run", out);
+}
+
+void DescribeGgufMetadata(const GgufFile& file, std::string* out) {
   *out += "metadata\n";
-  for (const auto& [key, value] : header.metadata) {
+  for (const auto& [key, value] : file.header().metadata) {
     *out += fmt::format("  {} = {}\n", Visible(key, 200), ValueText(value));
   }
-  return Status();
 }
 
 }  // namespace minisgl::cli

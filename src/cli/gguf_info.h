@@ -3,15 +3,18 @@
 
 #include <string>
 
-#include "minisgl/base/status.h"
+#include "minisgl/gguf/gguf_file.h"
 
 namespace minisgl::cli {
 
 // Appends a line of the description of a model: a name and what it has.
 void InfoLine(const std::string& name, const std::string& value, std::string* out);
 
-// Appends a description of the file at `path` to `out`: what the model is, the element types of its
-// tensors with their shares, and all metadata. Reads only the header.
-Status DescribeGguf(const std::string& path, std::string* out);
+// Appends a description of a file: what the model is, and the element types of its tensors with
+// their shares.
+void DescribeGguf(const GgufFile& file, std::string* out);
+
+// Appends all metadata of a file.
+void DescribeGgufMetadata(const GgufFile& file, std::string* out);
 
 }  // namespace minisgl::cli

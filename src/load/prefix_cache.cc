@@ -23,8 +23,6 @@ namespace {
 // block (engine/engine.h). The version of the program is part of an identity beside it.
 constexpr int kNumericsVersion = 2;
 
-constexpr uint64_t kConfigBytesMax = uint64_t{64} << 20;
-
 // Returns the bytes of "N", or of N with K, M, G or T (powers of 1,024; also KiB ...); 0 for other
 // text.
 int64_t ParseSize(std::string_view text) {
@@ -185,8 +183,7 @@ Result<std::shared_ptr<KvBlockStore>> OpenPrefixStore(const EngineSetup& engine,
     KvBlockFolderOptions folder;
     folder.folder = options.folder;
     folder.max_bytes = options.max_bytes;
-    MINISGL_ASSIGN_OR_RETURN(const std::string config_text,
-                             ReadFile(model_dir + "/config.json", kConfigBytesMax));
+    MINISGL_ASSIGN_OR_RETURN(const std::string config_text, ModelConfigText(model_dir));
     MINISGL_ASSIGN_OR_RETURN(const std::string hash, HashOf(engine.options, checkpoint));
     folder.identity = identity = KvIdentity(engine, config, config_text, hash, device);
     folder.model_name = NameOf(model_dir, engine, device);

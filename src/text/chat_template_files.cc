@@ -4,6 +4,7 @@
 //   1. chat_template.jinja and additional_chat_templates/NAME.jinja
 //   2. chat_template of tokenizer_config.json
 //   3. chat_template.json, written by older processors
+// A GGUF file has its own.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -16,7 +17,9 @@
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/setting.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/gguf/gguf_file.h"
 #include "minisgl/text/chat_template.h"
+#include "text/gguf_tokenizer.h"
 #include "text/tokenizer_config.h"
 
 namespace minisgl::text {
@@ -87,7 +90,18 @@ Result<Places> Configured(const std::string& dir, const char* file) {
   return places;
 }
 
+Result<Places> TemplatesInGguf(const std::string& path) {
+  Places places;
+  MINISGL_ASSIGN_OR_RETURN(const auto sources, LoadGgufTemplates(path));
+  for (const auto& [name, source] : sources) {
+    MINISGL_RETURN_IF_ERROR(
+        AddPlace(name, {path + " (tokenizer.chat_template)", source}, path, &places));
+  }
+  return places;
+}
+
 Result<Places> FindTemplates(const std::string& dir) {
+  if (IsGgufFile(dir)) return TemplatesInGguf(dir);
   // A dangling link is an error: the model's own template must not be silently replaced by another.
   for (const char* file : {"chat_template.jinja", "chat_template.json"}) {
     MINISGL_RETURN_IF_ERROR(CheckLink((fs::path(dir) / file).string()));

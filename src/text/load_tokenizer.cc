@@ -7,7 +7,9 @@
 #include "minisgl/base/folder.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/gguf/gguf_file.h"
 #include "minisgl/text/tokenizer.h"
+#include "text/gguf_tokenizer.h"
 #include "text/pipeline_tokenizer.h"
 #include "text/rank_file.h"
 #include "text/sentencepiece/model.h"
@@ -63,6 +65,7 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& model_di
 namespace minisgl {
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir) {
+  if (IsGgufFile(model_dir)) return text::LoadGgufTokenizer(model_dir);
   const std::filesystem::path dir(model_dir);
   // A dangling link is an error: the model's own tokenizer must not be silently replaced.
   for (const char* name : {"tokenizer.json", "tokenizer.model", text::kTekkenFile}) {

@@ -8,6 +8,8 @@
 #include "minisgl/base/file_kind.h"
 #include "minisgl/base/folder.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/gguf/gguf_file.h"
+#include "weights/gguf_model.h"
 #include "weights/model_dir.h"
 #include "weights/shard_index.h"
 
@@ -62,6 +64,8 @@ struct Checkpoint::Impl {
     std::string dtype_name;
     std::vector<int64_t> shape;
     const std::byte* data = nullptr;
+    std::shared_ptr<const void> memory;          // of data that is in no file
+    std::shared_ptr<const WeightTensor> matrix;  // in place of data
   };
   std::vector<std::unique_ptr<MappedFile>> files;
   std::shared_ptr<const void> memory;
@@ -71,6 +75,7 @@ struct Checkpoint::Impl {
 
   Status AddFile(const std::string& path);
   Status OpenSharded(const std::string& model_dir);
+  Status OpenGguf(const std::string& path);
   Status CheckAgainst(const weights::ShardIndex& index, const std::string& model_dir) const;
 };
 
@@ -90,8 +95,12 @@ Status Checkpoint::Impl::AddFile(const std::string& path) {
       return BadInput("tensor \"{}\" is in two files (found {} and {}); remove one",
                       Visible(place->first), Shown(place->second.file->path()), Shown(path));
     }
-    place->second = {&file, std::move(entry.dtype_name), std::move(entry.shape),
-                     file.bytes().data() + data_begin + entry.begin};
+    place->second = {&file,
+                     std::move(entry.dtype_name),
+                     std::move(entry.shape),
+                     file.bytes().data() + data_begin + entry.begin,
+                     {},
+                     {}};
     const std::optional<uint64_t> sum = CheckedAdd(total_bytes, entry.end - entry.begin);
     if (!sum) return BadInput("{}: has more bytes than can be counted", Shown(path));
     total_bytes = *sum;
@@ -116,6 +125,38 @@ Status Checkpoint::Impl::OpenSharded(const std::string& model_dir) {
     MINISGL_RETURN_IF_ERROR(added);
   }
   return CheckAgainst(index, model_dir);
+}
+
+Status Checkpoint::Impl::OpenGguf(const std::string& path) {
+  looked_in = path;
+  MINISGL_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path));
+  files.push_back(std::make_unique<MappedFile>(std::move(mapped)));
+  const MappedFile& file = *files.back();
+  const auto find = [&]() -> Result<std::vector<weights::GgufModelTensor>> {
+    Result<GgufHeader> parsed = GgufHeader::Parse(file.bytes());
+    if (!parsed.ok()) return parsed.status().WithPrefix(Shown(path));
+    const GgufHeader header = *std::move(parsed);
+    for (const GgufTensor& tensor : header.tensors) total_bytes += tensor.end - tensor.begin;
+    MINISGL_ASSIGN_OR_RETURN(const ModelConfig config,
+                             weights::ReadGgufConfig(header, file.bytes(), path));
+    auto found = weights::FindGgufTensors(header, file.bytes(), config);
+    return found.ok() ? std::move(found) : found.status().WithPrefix(Shown(path));
+  };
+  MINISGL_ASSIGN_OR_RETURN(auto found, find());
+  for (weights::GgufModelTensor& one : found) {
+    Tensor& tensor = tensors[one.name];
+    tensor.file = &file;
+    if (one.matrix) {
+      tensor.matrix = std::make_shared<const WeightTensor>(*std::move(one.matrix));
+      tensor.shape = {tensor.matrix->num_out(), tensor.matrix->num_in()};
+    } else {
+      tensor.dtype_name = NameOf(one.view.dtype);
+      tensor.shape = std::move(one.view.shape);
+      tensor.data = one.view.data;
+      tensor.memory = std::move(one.memory);
+    }
+  }
+  return Status();
 }
 
 // Checks that the index and the shards list the same tensors in the same files.
@@ -146,6 +187,11 @@ Checkpoint::Checkpoint() : impl_(std::make_shared<Impl>()) {}
 Checkpoint::~Checkpoint() = default;
 
 Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& model_dir) {
+  if (IsGgufFile(model_dir)) {
+    std::unique_ptr<Checkpoint> checkpoint(new Checkpoint());
+    MINISGL_RETURN_IF_ERROR(checkpoint->impl_->OpenGguf(model_dir));
+    return checkpoint;
+  }
   MINISGL_RETURN_IF_ERROR(weights::CheckModelDir(model_dir));
   // A single file beside the shards could hold different weights.
   MINISGL_RETURN_IF_ERROR(CheckLink(weights::JoinPath(model_dir, weights::kShardIndexName)));
@@ -170,7 +216,7 @@ std::unique_ptr<Checkpoint> Checkpoint::FromViews(std::map<std::string, TensorVi
   impl.looked_in = std::move(source);
   for (auto& [name, view] : tensors) {
     impl.total_bytes += view.num_bytes();
-    impl.tensors[name] = {nullptr, NameOf(view.dtype), std::move(view.shape), view.data};
+    impl.tensors[name] = {nullptr, NameOf(view.dtype), std::move(view.shape), view.data, {}, {}};
   }
   return checkpoint;
 }
@@ -198,6 +244,11 @@ Result<TensorView> Checkpoint::Get(std::string_view name) const {
                     impl_->tensors.find(name)->second.dtype_name);
   }
   return stored;
+}
+
+const WeightTensor* Checkpoint::FindMatrix(std::string_view name) const {
+  const auto found = impl_->tensors.find(name);
+  return found == impl_->tensors.end() ? nullptr : found->second.matrix.get();
 }
 
 bool Checkpoint::Has(std::string_view name) const { return impl_->tensors.contains(name); }

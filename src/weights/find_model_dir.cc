@@ -16,6 +16,7 @@
 #include "minisgl/base/folder.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/gguf/gguf_file.h"
 #include "weights/model_dir.h"
 
 namespace minisgl {
@@ -28,21 +29,15 @@ bool IsDirectory(const fs::path& path) {
   return fs::is_directory(path, error);
 }
 
-Status GgufRefused(const std::string& path) {
-  return BadInput(
-      "{}: GGUF files are not run (minisgl info shows what one holds); give the directory with "
-      "config.json and *.safetensors that the file was made from",
-      Visible(path, 400));
-}
-
-// The GGUF file that a directory without config.json holds, if any.
-std::optional<std::string> GgufInside(const fs::path& dir) {
+// The GGUF files that a directory without config.json holds.
+std::vector<std::string> GgufFilesIn(const fs::path& dir) {
   std::error_code error;
-  if (fs::exists(dir / "config.json", error)) return std::nullopt;
+  std::vector<std::string> paths;
+  if (fs::exists(dir / "config.json", error)) return paths;
   for (const std::string& name : NamesIn(dir.string())) {
-    if (HasGgufName(name)) return (dir / name).string();
+    if (HasGgufName(name)) paths.push_back((dir / name).string());
   }
-  return std::nullopt;
+  return paths;
 }
 
 // True for a name of letters, digits, '-', '_' and '.', except "." and "..".
@@ -111,21 +106,22 @@ std::string HubCacheDir() {
   return (fs::path(base) / "huggingface" / "hub").string();
 }
 
-bool HasGgufName(const std::string& path) {
-  std::string extension = fs::path(path).extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char c) { return c < 0x80 ? std::tolower(c) : c; });
-  return extension == ".gguf";
-}
-
 Result<std::string> FindModelDir(const std::string& model) {
   std::error_code error;
   if (IsDirectory(model)) {
-    if (const std::optional<std::string> gguf = GgufInside(model)) return GgufRefused(*gguf);
+    const std::vector<std::string> files = GgufFilesIn(model);
+    if (files.size() == 1) return files[0];
+    if (files.size() > 1) {
+      return BadInput("{}: holds {} GGUF files; give one, such as {}", Visible(model, 400),
+                      files.size(), Visible(files[0], 400));
+    }
     MINISGL_RETURN_IF_ERROR(CheckIsNotHubFolder(model));
     return model;
   }
-  if (HasGgufName(model)) return GgufRefused(model);
+  if (HasGgufName(model)) {
+    if (fs::exists(model, error)) return model;
+    return MakeStatus(StatusCode::kNoInput, "{}: no such file", Visible(model, 400));
+  }
   if (fs::exists(model, error)) {
     return BadInput("{}: is not a directory; give the directory that holds config.json",
                     Visible(model, 400));
@@ -140,6 +136,7 @@ Result<std::string> FindModelDir(const std::string& model) {
 }
 
 Status CheckHasModelFiles(const std::string& model_dir) {
+  if (IsGgufFile(model_dir)) return Status();
   for (const char* name : {"config.json", "tokenizer.json", "tokenizer.model", "tekken.json"}) {
     if (weights::IsListed(model_dir, name)) return Status();
   }

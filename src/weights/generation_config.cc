@@ -2,6 +2,7 @@
 // ignored, because they change nothing unless requested.
 #include "minisgl/base/file_kind.h"
 #include "minisgl/base/mapped_file.h"
+#include "minisgl/gguf/gguf_file.h"
 #include "minisgl/sampling_fields.h"
 #include "minisgl/weights/model_config.h"
 #include "weights/field_reader.h"
@@ -53,7 +54,9 @@ Result<GenerationConfig> ParseGenerationConfig(const std::string& text, const st
 }
 
 Result<GenerationConfig> LoadGenerationConfig(const std::string& model_dir, int64_t vocab_size) {
-  if (!weights::IsListed(model_dir, weights::kFileName)) return GenerationConfig();
+  // The end tokens of a GGUF file are in its configuration; it states no sampling.
+  if (IsGgufFile(model_dir) || !weights::IsListed(model_dir, weights::kFileName))
+    return GenerationConfig();
   const std::string path = weights::JoinPath(model_dir, weights::kFileName);
   MINISGL_ASSIGN_OR_RETURN(const std::string text,
                            ReadFile(path, weights::kGenerationConfigBytesMax));

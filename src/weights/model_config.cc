@@ -10,8 +10,10 @@
 #include "minisgl/base/file_kind.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/gguf/gguf_file.h"
 #include "weights/architecture_table.h"
 #include "weights/config_keys.h"
+#include "weights/gguf_model.h"
 #include "weights/latent_keys.h"
 #include "weights/layer_pattern.h"
 #include "weights/model_dir.h"
@@ -402,7 +404,21 @@ Result<ModelConfig> ParseModelConfig(const std::string& text, const std::string&
   return weights::ReadModelConfig(text, file);
 }
 
+Result<std::string> ModelConfigText(const std::string& model_dir) {
+  constexpr uint64_t kBytesMax = 16 << 20;
+  if (!IsGgufFile(model_dir)) {
+    return ReadFile(weights::JoinPath(model_dir, "config.json"), kBytesMax);
+  }
+  MINISGL_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(model_dir));
+  Result<std::string> text = weights::GgufConfigText(file.header(), file.bytes());
+  return text.ok() ? std::move(text) : text.status().WithPrefix(Visible(model_dir, 400));
+}
+
 Result<ModelConfig> LoadModelConfig(const std::string& model_dir) {
+  if (IsGgufFile(model_dir)) {
+    MINISGL_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(model_dir));
+    return weights::ReadGgufConfig(file.header(), file.bytes(), model_dir);
+  }
   MINISGL_RETURN_IF_ERROR(weights::CheckModelDir(model_dir));
   if (!weights::IsListed(model_dir, "config.json"))
     return weights::MissingFile(model_dir, "config.json");

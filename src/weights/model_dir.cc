@@ -29,10 +29,6 @@ Status CheckModelDir(const std::string& path) {
                       Visible(path, kPathBytesMax), error ? error.message() : "no such directory");
   }
   if (fs::is_directory(status)) return Status();
-  if (path.ends_with(".gguf")) {
-    return BadInput("{}: GGUF files are not read; give a model directory with safetensors files",
-                    Visible(path, kPathBytesMax));
-  }
   return BadInput("{}: is not a directory; give the directory that holds config.json",
                   Visible(path, kPathBytesMax));
 }

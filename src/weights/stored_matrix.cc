@@ -398,6 +398,8 @@ bool IsStoredAs(QuantLayout layout, const Checkpoint& checkpoint, const std::str
       return parts.Has(".qweight");
     case QuantLayout::kMxfp4Blocks:
       return parts.Has("_blocks");
+    case QuantLayout::kRowBlocks:
+      return false;  // Checkpoint::FindMatrix() has those
   }
   return false;
 }
@@ -424,6 +426,8 @@ void ReadLayout(const QuantScheme& scheme, const Sizes& sizes, const InStack& st
       return ReadMxfp4(scheme, sizes, parts, weights);
     case QuantLayout::kMxfp4Blocks:
       return ReadMxfp4Blocks(scheme, sizes, stack.count.value_or(1), stack.index, parts, weights);
+    case QuantLayout::kRowBlocks:
+      return;
   }
 }
 
@@ -494,6 +498,9 @@ Result<StoredMatrix> FindDense(const ModelConfig& config, const Checkpoint& chec
 
 Result<StoredMatrix> FindMatrix(const ModelConfig& config, const Checkpoint& checkpoint,
                                 const TensorSpec& spec, int32_t index) {
+  // The matrices of such a file have the shapes that they need.
+  if (const WeightTensor* matrix = checkpoint.FindMatrix(spec.name))
+    return StoredMatrix{*matrix, {spec.name}};
   constexpr std::string_view kWeight = ".weight";
   std::string base = spec.name;
   if (base.ends_with(kWeight)) base.resize(base.size() - kWeight.size());

@@ -49,7 +49,7 @@ TEST_F(RunProgramTest, AModelThatCannotBeReadIs66Or65) {
                          {"", "", {"HF_HUB_CACHE=" + folder_.Path("hub")}}),
               66, "nobody/nothing");
   ExpectFails(RunProgram({"run", "-m", folder_.Write("model.gguf", "GGUF"), "-p", "x"}), 65,
-              "GGUF");
+              "model.gguf: byte 4");
   ExpectFails(RunProgram({"run", "-m", folder_.Write("file", "x"), "-p", "x"}), 65, "directory");
   const std::string copy = folder_.Path("model");
   std::filesystem::copy(DemoModel(), copy);

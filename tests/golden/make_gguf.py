@@ -123,7 +123,7 @@ class Model:
                 dtype, array = "F32", widened(dtype, array) + np.float32(1)
             if ".conv.conv.weight" in name:
                 array = array.squeeze(1)
-            if "gate_up_proj" in name or ".experts.down_proj" in name:
+            if ".experts.gate_up_proj" in name or ".experts.down_proj" in name:
                 self.add_gpt_oss_experts(name, dtype, array)
             elif ".experts." in name:
                 layer, _, rest = name.partition(".experts.")
@@ -370,6 +370,7 @@ def make_tokenizers():
     writer.add_token_scores([model.get_score(i) for i in ids])
     writer.add_token_types([2 if model.is_unknown(i) else 3 if model.is_control(i) else 5 if model.is_unused(i) else
                             6 if model.is_byte(i) else 1 for i in ids])
+    writer.add_add_space_prefix(False)  # as its model says
     writer.add_bos_token_id(model.bos_id())
     writer.add_eos_token_id(model.eos_id())
     close(writer)

@@ -143,7 +143,7 @@ TEST_P(BlockFormatTest, ScalesThatAreNotFiniteAreRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BlockFormatTest, testing::ValuesIn(kNames),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& one) { return std::string(one.param); });
 
 TEST(BlockFormatTest, OtherNamesHaveNoFormat) {
   EXPECT_EQ(FindBlockFormat("IQ1_S"), nullptr);

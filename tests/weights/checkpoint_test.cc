@@ -217,7 +217,7 @@ TEST(CheckpointTest, RefusesWhatIsNoDirectory) {
   TempDir dir;
   ExpectError(OpenStatus(dir.File("nowhere")), StatusCode::kNoInput, "nowhere");
   dir.Write("model.gguf", "GGUF");
-  ExpectError(OpenStatus(dir.File("model.gguf")), StatusCode::kBadInput, "GGUF");
+  ExpectError(OpenStatus(dir.File("model.gguf")), StatusCode::kBadInput, "model.gguf: byte 4");
   dir.Write("model.safetensors", Shard({"a"}));
   ExpectError(OpenStatus(dir.File("model.safetensors")), StatusCode::kBadInput, "not a directory");
 }

@@ -90,12 +90,16 @@ TEST_F(FindModelDirTest, AMissingModelIsNoInput) {
   ExpectError(folder_.Path("missing"), StatusCode::kNoInput, "no such model directory");
 }
 
-TEST_F(FindModelDirTest, GgufFilesAreRefused) {
-  Write(folder_.Path("model/a.GGUF"), "GGUF");
-  ExpectError(folder_.Path("model"), StatusCode::kBadInput, "GGUF files are not run");
-  ExpectError(folder_.Path("other.gguf"), StatusCode::kBadInput, "GGUF files are not run");
+TEST_F(FindModelDirTest, AGgufFileIsAModel) {
+  const std::string file = folder_.Path("model/a.GGUF");
+  Write(file, "GGUF");
+  EXPECT_EQ(*FindModelDir(file), file);
+  EXPECT_EQ(*FindModelDir(folder_.Path("model")), file);
+  ExpectError(folder_.Path("other.gguf"), StatusCode::kNoInput, "no such file");
+  Write(folder_.Path("model/b.gguf"), "GGUF");
+  ExpectError(folder_.Path("model"), StatusCode::kBadInput, "holds 2 GGUF files; give one");
   Write(folder_.Path("model/config.json"), "{}");
-  EXPECT_TRUE(FindModelDir(folder_.Path("model")).ok());
+  EXPECT_EQ(*FindModelDir(folder_.Path("model")), folder_.Path("model"));
 }
 
 TEST_F(FindModelDirTest, AFolderOfSnapshotsIsRefused) {

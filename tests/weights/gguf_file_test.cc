@@ -1,5 +1,5 @@
 // GGUF files: what a sound one says, and that nothing else is believed.
-#include "minisgl/weights/gguf_file.h"
+#include "minisgl/gguf/gguf_file.h"
 
 #include <gtest/gtest.h>
 

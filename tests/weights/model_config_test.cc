@@ -441,7 +441,7 @@ TEST(ModelConfigTest, SaysWhatADirectoryLacks) {
   ExpectError(LoadModelConfig(dir.File("no")).status(), StatusCode::kNoInput, "/no: ");
   dir.Write("model.gguf", "GGUF");
   ExpectError(LoadModelConfig(dir.path()).status(), StatusCode::kBadInput, "model.gguf");
-  ExpectError(LoadModelConfig(dir.File("model.gguf")).status(), StatusCode::kBadInput, "GGUF");
+  ExpectError(LoadModelConfig(dir.File("model.gguf")).status(), StatusCode::kBadInput, "byte 4");
   dir.Write("config.json", "{");
   ExpectError(LoadModelConfig(dir.path()).status(), StatusCode::kBadInput, "config.json");
   dir.Write("config.json", "<!DOCTYPE html>");

@@ -1,5 +1,5 @@
 // The tokenizer of a model directory, text to token ids and back: tokenizer.json (byte-pair
-// encoding), a sentencepiece tokenizer.model, or tekken.json.
+// encoding), a sentencepiece tokenizer.model, or tekken.json. Or that of a GGUF file.
 //
 // Immutable after loading; thread-safe. Malformed files and texts give errors, never crashes. Every
 // id in tokenizer files is below vocab_size(); a piece has at most 4 KiB, a text at most

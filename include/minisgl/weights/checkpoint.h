@@ -1,5 +1,5 @@
 // The tensors of a model directory: model.safetensors, or the shards named by
-// model.safetensors.index.json.
+// model.safetensors.index.json. Or those of a GGUF file, under the same names.
 //
 // Files are mapped, not copied. Headers are untrusted: every rule of the safetensors format is
 // checked. Views are valid during the lifetime of the Checkpoint. Immutable after Open; readable
@@ -17,6 +17,7 @@
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/status.h"
 #include "minisgl/tensor/tensor_view.h"
+#include "minisgl/tensor/weight_tensor.h"
 
 namespace minisgl {
 
@@ -50,6 +51,9 @@ class Checkpoint {
   Result<TensorView> Get(std::string_view name) const;
   // The same, of any type of DType: for codes and scales of quantized weights.
   Result<TensorView> GetStored(std::string_view name) const;
+  // The matrix `name` of a file that says itself how matrices are stored: of a GGUF file. Null for
+  // tensors that Get() returns.
+  const WeightTensor* FindMatrix(std::string_view name) const;
   bool Has(std::string_view name) const;
   std::vector<std::string> Names() const;  // sorted
   uint64_t total_bytes() const;            // of all tensors

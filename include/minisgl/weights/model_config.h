@@ -3,7 +3,7 @@
 //
 // Both spellings of keys are read: torch_dtype, rope_theta and rope_scaling{type|rope_type} of
 // older files, dtype and rope_parameters of transformers 5. An unsupported feature is an error that
-// names its key.
+// names its key. A GGUF file in place of a model directory has all of it in its metadata.
 #pragma once
 
 #include <cstdint>
@@ -245,6 +245,8 @@ struct GenerationConfig : SamplingOverrides {
 Result<ModelConfig> ParseModelConfig(const std::string& text, const std::string& file);
 Result<ModelConfig> LoadModelConfig(const std::string& model_dir);
 Result<ModelConfig> LoadModelConfigFile(const std::string& path);
+// The text of config.json, or what stands for it in a GGUF file.
+Result<std::string> ModelConfigText(const std::string& model_dir);
 
 // A missing generation_config.json gives an empty GenerationConfig; an invalid one is an error.
 Result<GenerationConfig> ParseGenerationConfig(const std::string& text, const std::string& file,

@@ -1,5 +1,5 @@
 // How a checkpoint's matrices are quantized: `quantization_config` of config.json, or
-// hf_quant_config.json, parsed and checked.
+// hf_quant_config.json, parsed and checked; of a GGUF file the types of its tensors.
 //
 // The tensors decide which matrices are quantized: one with codes and scales is, one with plain
 // weights is not, whatever lists of exceptions say. The configuration says how codes are read, and
@@ -26,6 +26,7 @@ enum class QuantLayout : uint8_t {
   kMxfp4Packed,  // weight_packed (u8), weight_scale (e8m0)
   kMxfp8,        // weight (e4m3), weight_scale (e8m0)
   kMxfp4Blocks,  // _blocks, _scales: of all experts
+  kRowBlocks,    // of a GGUF file (tensor/block_format.h), which says itself which matrices are
 };
 
 // One way in which matrices of a checkpoint are stored.

@@ -101,12 +101,19 @@ struct GgufHeader {
   const GgufValue* Find(std::string_view key) const;
 };
 
+// True if the name of the file ends as those of GGUF files do, in any case of letters.
+bool HasGgufName(const std::string& path);
+
+// True for a file of such a name, or one that does not exist. False for a directory.
+bool IsGgufFile(const std::string& path);
+
 class GgufFile {
  public:
   static Result<GgufFile> Open(const std::string& path);
   const GgufHeader& header() const { return header_; }
   const std::string& path() const { return file_.path(); }
   uint64_t num_bytes() const { return file_.bytes().size(); }
+  std::span<const std::byte> bytes() const { return file_.bytes(); }
   std::span<const std::byte> BytesOf(const GgufTensor& tensor) const {
     return file_.bytes().subspan(tensor.begin, tensor.end - tensor.begin);
   }

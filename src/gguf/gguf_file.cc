@@ -1,9 +1,12 @@
-#include "minisgl/weights/gguf_file.h"
+#include "minisgl/gguf/gguf_file.h"
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cstring>
+#include <filesystem>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "minisgl/base/check.h"
@@ -401,6 +404,18 @@ Result<GgufHeader> GgufHeader::Parse(std::span<const std::byte> bytes) {
   header.data_begin = reader.at();
   MINISGL_RETURN_IF_ERROR(PlaceTensors(bytes.size(), &header));
   return header;
+}
+
+bool HasGgufName(const std::string& path) {
+  std::string extension = std::filesystem::path(path).extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return c < 0x80 ? std::tolower(c) : c; });
+  return extension == ".gguf";
+}
+
+bool IsGgufFile(const std::string& path) {
+  std::error_code error;
+  return HasGgufName(path) && !std::filesystem::is_directory(path, error);
 }
 
 Result<GgufFile> GgufFile::Open(const std::string& path) {

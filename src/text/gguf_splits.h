@@ -1,0 +1,23 @@
+// How byte-level tokenizers of GGUF files cut a text into words: "tokenizer.ggml.pre" by name.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace minisgl::text {
+
+struct GgufSplit {
+  const char* names = "";            // separated by spaces
+  const char* expression = nullptr;  // of a word; null: that of GPT-2
+  bool single_digits = false;        // the text is cut at every digit first
+  bool ignores_merges = false;       // a word that is a token is not merged
+  bool composes = false;             // the text is normalised to NFC first
+  bool begins_with_bos = false;      // unless the file says otherwise
+};
+
+// Null for a name that is not known.
+const GgufSplit* FindGgufSplit(std::string_view name);
+// All names, for messages.
+std::string GgufSplitNames();
+
+}  // namespace minisgl::text

@@ -1,0 +1,260 @@
+// See gguf_tokenizer.h.
+#include "text/gguf_tokenizer.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "minisgl/base/json.h"
+#include "minisgl/base/utf8.h"
+#include "minisgl/gguf/gguf_file.h"
+#include "minisgl/text/chat_template.h"
+#include "text/gguf_splits.h"
+#include "text/pipeline_tokenizer.h"
+#include "text/sentencepiece/model.h"
+#include "text/sentencepiece/tokenizer.h"
+#include "text/tokenizer_config.h"
+#include "text/tokenizer_json/loader.h"
+
+namespace minisgl::text {
+namespace {
+
+struct Token {
+  std::string text;
+  PieceType type = PieceType::kNormal;
+};
+
+// Values under "tokenizer.ggml.".
+class Keys {
+ public:
+  explicit Keys(const GgufHeader& header) : header_(header) {}
+
+  const GgufValue* Find(std::string_view name) const { return header_.Find(KeyOf(name)); }
+  static std::string KeyOf(std::string_view name) { return fmt::format("tokenizer.ggml.{}", name); }
+
+  std::string Text(std::string_view name) const {
+    const GgufValue* const value = Find(name);
+    return std::string(value == nullptr ? "" : value->AsString().value_or(""));
+  }
+  bool Bool(std::string_view name, bool fallback) const {
+    const GgufValue* const value = Find(name);
+    return value == nullptr ? fallback : value->AsBool().value_or(fallback);
+  }
+  // A token's id; -1 if there is none.
+  int32_t Id(std::string_view name, size_t num_tokens) const {
+    const GgufValue* const value = Find(fmt::format("{}_token_id", name));
+    const int64_t id = value == nullptr ? -1 : value->AsInt().value_or(-1);
+    return id < 0 || id >= static_cast<int64_t>(num_tokens) ? -1 : static_cast<int32_t>(id);
+  }
+  // A list with an element for each of `count` tokens; `count` 0: of any length.
+  Result<std::vector<GgufValue>> List(std::string_view name, size_t count) const {
+    const GgufValue* const value = Find(name);
+    const bool is_list = value != nullptr && value->type() == GgufType::kArray;
+    if (!is_list || value->count() > kPiecesMax || (count > 0 && value->count() != count)) {
+      return BadInput("key \"{}\": a list{} is needed (found {})", KeyOf(name),
+                      count > 0 ? fmt::format(" of {} elements, one for each token,", count) : "",
+                      is_list ? fmt::format("{} elements", value->count()) : "none");
+    }
+    return value->Elements();
+  }
+
+ private:
+  const GgufHeader& header_;
+};
+
+Result<std::vector<Token>> ReadTokens(const Keys& keys) {
+  MINISGL_ASSIGN_OR_RETURN(const std::vector<GgufValue> texts, keys.List("tokens", 0));
+  std::vector<Token> tokens(texts.size());
+  for (size_t id = 0; id < texts.size(); ++id) {
+    const auto text = texts[id].AsString();
+    if (!text) return BadInput("key \"{}\": a list of texts is needed", Keys::KeyOf("tokens"));
+    tokens[id].text = *text;
+  }
+  if (tokens.empty()) return BadInput("key \"{}\": the list is empty", Keys::KeyOf("tokens"));
+  if (keys.Find("token_type") == nullptr) return tokens;
+  MINISGL_ASSIGN_OR_RETURN(const auto types, keys.List("token_type", tokens.size()));
+  for (size_t id = 0; id < types.size(); ++id) {
+    const int64_t type = types[id].AsInt().value_or(-1);
+    if (type < 1 || type > 6) {
+      return BadInput("key \"{}\": token {} has a type that is not 1 to 6",
+                      Keys::KeyOf("token_type"), id);
+    }
+    tokens[id].type = static_cast<PieceType>(type);
+  }
+  return tokens;
+}
+
+RoleToken RoleOf(const Keys& keys, std::string_view name, const std::vector<Token>& tokens) {
+  const int32_t id = keys.Id(name, tokens.size());
+  return {true, id < 0 ? "" : tokens[static_cast<size_t>(id)].text};
+}
+
+TokenizerConfig ConfigOf(const Keys& keys, const std::vector<Token>& tokens, bool add_bos) {
+  TokenizerConfig config;
+  config.bos = RoleOf(keys, "bos", tokens);
+  config.eos = RoleOf(keys, "eos", tokens);
+  config.unk = RoleOf(keys, "unknown", tokens);
+  config.pad = RoleOf(keys, "padding", tokens);
+  config.add_bos = keys.Bool("add_bos_token", add_bos) && !config.bos.text.empty();
+  config.add_eos = keys.Bool("add_eos_token", false) && !config.eos.text.empty();
+  return config;
+}
+
+Result<std::unique_ptr<Tokenizer>> MakeSentencePiece(const Keys& keys, std::vector<Token> tokens) {
+  TokenizerConfig config = ConfigOf(keys, tokens, /*add_bos=*/true);
+  MINISGL_ASSIGN_OR_RETURN(const auto scores, keys.List("scores", tokens.size()));
+  SentencePieceModel written;
+  written.kind = SentencePieceModel::Kind::kBpe;
+  written.add_dummy_prefix = keys.Bool("add_space_prefix", true);
+  written.remove_extra_whitespaces = keys.Bool("remove_extra_whitespaces", false);
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    const auto score = static_cast<float>(scores[id].AsDouble().value_or(0));
+    written.byte_fallback |= tokens[id].type == PieceType::kByte;
+    written.pieces.push_back({std::move(tokens[id].text), score, tokens[id].type});
+  }
+  // Every check of a model file holds for it, too.
+  MINISGL_ASSIGN_OR_RETURN(SentencePieceModel model, SentencePieceModel::Read(written.Write()));
+  model.bos_id = keys.Id("bos", model.pieces.size());
+  model.eos_id = keys.Id("eos", model.pieces.size());
+  return SentencePieceTokenizer::Create(std::move(model), std::move(config));
+}
+
+Json Object(std::initializer_list<Json::Member> members) { return Json(Json::Object(members)); }
+
+// Cuts a text into words, and those into bytes.
+Json PreTokenizerJson(const GgufSplit& split) {
+  Json steps = Json(Json::Array());
+  if (split.single_digits) {
+    steps.Append(Object({{"type", "Digits"}, {"individual_digits", true}}));
+  }
+  if (split.expression != nullptr) {
+    steps.Append(Object({{"type", "Split"},
+                         {"pattern", Object({{"Regex", split.expression}})},
+                         {"behavior", "Isolated"},
+                         {"invert", false}}));
+  }
+  steps.Append(Object({{"type", "ByteLevel"},
+                       {"add_prefix_space", false},
+                       {"trim_offsets", true},
+                       {"use_regex", split.expression == nullptr}}));
+  return Object({{"type", "Sequence"}, {"pretokenizers", std::move(steps)}});
+}
+
+// Puts the tokens of `config` around a text.
+Json PostProcessorJson(const Keys& keys, const TokenizerConfig& config, size_t num_tokens) {
+  Json single = Json(Json::Array()), special = Json(Json::Object());
+  const auto add = [&](const RoleToken& role, std::string_view name) {
+    single.Append(Object({{"SpecialToken", Object({{"id", role.text}, {"type_id", 0}})}}));
+    special.Set(role.text, Object({{"id", role.text},
+                                   {"ids", Json(Json::Array{Json(keys.Id(name, num_tokens))})},
+                                   {"tokens", Json(Json::Array{Json(role.text)})}}));
+  };
+  if (config.add_bos) add(config.bos, "bos");
+  single.Append(Object({{"Sequence", Object({{"id", "A"}, {"type_id", 0}})}}));
+  if (config.add_eos) add(config.eos, "eos");
+  return Object({{"type", "TemplateProcessing"},
+                 {"single", std::move(single)},
+                 {"pair", Json(Json::Array())},
+                 {"special_tokens", std::move(special)}});
+}
+
+Result<Json> MergesOf(const Keys& keys) {
+  MINISGL_ASSIGN_OR_RETURN(const std::vector<GgufValue> merges, keys.List("merges", 0));
+  Json::Array list;
+  list.reserve(merges.size());
+  for (const GgufValue& merge : merges) list.emplace_back(merge.AsString().value_or(""));
+  return Json(std::move(list));
+}
+
+// The tokenizer.json that says the same.
+Result<Json> TokenizerJsonOf(const Keys& keys, const std::vector<Token>& tokens,
+                             const GgufSplit& split, const TokenizerConfig& config) {
+  Json::Object vocabulary;
+  Json::Array added;
+  vocabulary.reserve(tokens.size());
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    const auto number = static_cast<int64_t>(id);
+    const PieceType type = tokens[id].type;
+    vocabulary.emplace_back(tokens[id].text, number);
+    if (type != PieceType::kControl && type != PieceType::kUserDefined) continue;
+    added.push_back(Object({{"id", number},
+                            {"content", tokens[id].text},
+                            {"special", type == PieceType::kControl},
+                            {"normalized", false}}));
+  }
+  MINISGL_ASSIGN_OR_RETURN(Json merges, MergesOf(keys));
+  Json byte_level = Object({{"type", "ByteLevel"},
+                            {"add_prefix_space", false},
+                            {"trim_offsets", true},
+                            {"use_regex", true}});
+  return Object({{"added_tokens", Json(std::move(added))},
+                 {"normalizer", split.composes ? Object({{"type", "NFC"}}) : Json()},
+                 {"pre_tokenizer", PreTokenizerJson(split)},
+                 {"post_processor", PostProcessorJson(keys, config, tokens.size())},
+                 {"decoder", std::move(byte_level)},
+                 {"model", Object({{"type", "BPE"},
+                                   {"ignore_merges", split.ignores_merges},
+                                   {"vocab", Json(std::move(vocabulary))},
+                                   {"merges", std::move(merges)}})}});
+}
+
+Result<std::unique_ptr<Tokenizer>> MakeByteLevel(const Keys& keys,
+                                                 const std::vector<Token>& tokens) {
+  const std::string name = keys.Text("pre");
+  const GgufSplit* const split = FindGgufSplit(name);
+  if (split == nullptr) {
+    return BadInput("key \"{}\": a way of cutting text that is not known (found {}); known: {}",
+                    Keys::KeyOf("pre"),
+                    name.empty() ? "none" : fmt::format("\"{}\"", Visible(name, 60)),
+                    GgufSplitNames());
+  }
+  const TokenizerConfig config = ConfigOf(keys, tokens, split->begins_with_bos);
+  MINISGL_ASSIGN_OR_RETURN(const Json json, TokenizerJsonOf(keys, tokens, *split, config));
+  MINISGL_ASSIGN_OR_RETURN(TokenizerParts parts, ReadTokenizerParts(json, config));
+  return MakePipelineTokenizer(std::move(parts));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> MakeGgufTokenizer(const GgufHeader& header) {
+  const Keys keys(header);
+  const std::string model = keys.Text("model");
+  if (model != "llama" && model != "gpt2") {
+    return BadInput("key \"{}\": \"llama\" and \"gpt2\" are supported (found {})",
+                    Keys::KeyOf("model"),
+                    model.empty() ? "none" : fmt::format("\"{}\"", Visible(model, 60)));
+  }
+  MINISGL_ASSIGN_OR_RETURN(std::vector<Token> tokens, ReadTokens(keys));
+  return model == "llama" ? MakeSentencePiece(keys, std::move(tokens))
+                          : MakeByteLevel(keys, tokens);
+}
+
+Result<std::unique_ptr<Tokenizer>> LoadGgufTokenizer(const std::string& path) {
+  MINISGL_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
+  Result<std::unique_ptr<Tokenizer>> tokenizer = MakeGgufTokenizer(file.header());
+  if (!tokenizer.ok()) return tokenizer.status().WithPrefix(Visible(path, 400));
+  return tokenizer;
+}
+
+Result<std::map<std::string, std::string>> LoadGgufTemplates(const std::string& path) {
+  constexpr std::string_view kKey = "tokenizer.chat_template";
+  MINISGL_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
+  std::map<std::string, std::string> sources;
+  for (const auto& [key, value] : file.header().metadata) {
+    const auto text = value.AsString();
+    if (!text || !key.starts_with(kKey)) continue;
+    const std::string_view rest = std::string_view(key).substr(kKey.size());
+    if (!rest.empty() && !rest.starts_with('.')) continue;
+    if (text->size() > kTemplateBytesMax) {
+      return BadInput("{}: key \"{}\" has {} bytes; at most {} are supported", Visible(path, 400),
+                      Visible(key, 100), text->size(), kTemplateBytesMax);
+    }
+    sources[rest.empty() ? "default" : std::string(rest.substr(1))] = *text;
+  }
+  return sources;
+}
+
+}  // namespace minisgl::text

@@ -1,0 +1,254 @@
+// See gguf_architectures.h.
+#include "weights/gguf_architectures.h"
+
+#include <fmt/core.h>
+
+#include "minisgl/base/utf8.h"
+#include "weights/config_keys.h"
+
+namespace minisgl::weights {
+namespace {
+
+using Role = TensorRole;
+
+// Tensors that no entry names otherwise.
+constexpr NamedRole kGgufNames[] = {
+    {Role::kEmbedding, "token_embd.weight"},
+    {Role::kFinalNorm, "output_norm.weight"},
+    {Role::kHead, "output.weight"},
+    {Role::kAttentionNorm, "attn_norm.weight"},
+    {Role::kAttentionPostNorm, "post_attention_norm.weight"},
+    {Role::kFeedForwardNorm, "ffn_norm.weight"},
+    {Role::kFeedForwardPostNorm, "post_ffw_norm.weight"},
+    {Role::kQkv, "attn_qkv.weight"},
+    {Role::kQuery, "attn_q.weight"},
+    {Role::kKey, "attn_k.weight"},
+    {Role::kValue, "attn_v.weight"},
+    {Role::kQueryBias, "attn_q.bias"},
+    {Role::kKeyBias, "attn_k.bias"},
+    {Role::kValueBias, "attn_v.bias"},
+    {Role::kQueryNorm, "attn_q_norm.weight"},
+    {Role::kKeyNorm, "attn_k_norm.weight"},
+    {Role::kSinks, "attn_sinks.weight"},
+    {Role::kAttentionOutput, "attn_output.weight"},
+    {Role::kAttentionOutputBias, "attn_output.bias"},
+    {Role::kGateUp, "ffn_up.weight"},
+    {Role::kGate, "ffn_gate.weight"},
+    {Role::kUp, "ffn_up.weight"},
+    {Role::kDown, "ffn_down.weight"},
+    {Role::kGateBias, "ffn_gate.bias"},
+    {Role::kUpBias, "ffn_up.bias"},
+    {Role::kDownBias, "ffn_down.bias"},
+    {Role::kRouter, "ffn_gate_inp.weight"},
+    {Role::kRouterBias, "ffn_gate_inp.bias"},
+    {Role::kExpertGate, "ffn_gate_exps.weight"},
+    {Role::kExpertUp, "ffn_up_exps.weight"},
+    {Role::kExpertDown, "ffn_down_exps.weight"},
+    {Role::kExpertDownBias, "ffn_down_exps.bias"},
+};
+
+// Sets `key` of `config` to the number `name` of the metadata, if there is one.
+void CopyNumber(GgufMetadata* metadata, std::string_view name, const char* key, Json* config) {
+  Json number = metadata->Number(name);
+  if (!number.is_null()) config->Set(key, std::move(number));
+}
+
+// Windows in all layers but the last of each `period`, unless the file says which.
+void WriteWindows(GgufMetadata* metadata, int64_t period, Json* config) {
+  constexpr const char* kPattern = "attention.sliding_window_pattern";
+  const int64_t num_layers = metadata->Int("block_count", kLayersRange);
+  const int64_t width = metadata->Int("attention.sliding_window", {0, kWindowRange.max}, 0);
+  const GgufValue* const pattern = metadata->Find(kPattern);
+  std::vector<int64_t> has_window;
+  if (pattern != nullptr && pattern->type() == GgufType::kArray) {
+    has_window = metadata->IntOfLayers(kPattern, num_layers, {0, 1});
+  } else {
+    period = metadata->Int(kPattern, kLayersRange, period);
+    for (int64_t i = 0; i < num_layers; ++i) has_window.push_back((i + 1) % period != 0);
+  }
+  Json types = Json(Json::Array());
+  for (const int64_t windowed : has_window) {
+    types.Append(width > 0 && windowed != 0 ? "sliding_attention" : "full_attention");
+  }
+  config->Set("layer_types", std::move(types));
+  if (width > 0) config->Set("sliding_window", width);
+}
+
+void WriteExperts(GgufMetadata* metadata, Json* config) {
+  const int64_t count = metadata->Int("expert_count", kExpertsRange);
+  config->Set("num_experts", count);
+  config->Set("num_experts_per_tok", metadata->Int("expert_used_count", {1, count}));
+  config->Set("moe_intermediate_size", metadata->Int("expert_feed_forward_length", kWidthRange));
+}
+
+// With experts it is Mixtral.
+void WriteLlama(GgufMetadata* metadata, Json* config) {
+  const int64_t count = metadata->Int("expert_count", {0, kExpertsRange.max}, 0);
+  if (count == 0) return;
+  config->Set("architectures", Json(Json::Array{Json("MixtralForCausalLM")}));
+  config->Set("model_type", "mixtral");
+  config->Set("num_local_experts", count);
+  config->Set("num_experts_per_tok", metadata->Int("expert_used_count", {1, count}));
+}
+
+void WriteQwen3Moe(GgufMetadata* metadata, Json* config) {
+  WriteExperts(metadata, config);
+  config->Set("norm_topk_prob", true);
+}
+
+// Files do not state what scores are divided by: the square root of a head's width, but in the
+// models of so many layers that of the width of all by the heads.
+void WriteQueryScalar(GgufMetadata* metadata, int64_t large_layers, Json* config) {
+  const Json *head = config->Find("head_dim"), *layers = config->Find("num_hidden_layers");
+  int64_t scalar = head->as_int();
+  if (layers->as_int() == large_layers) {
+    scalar = metadata->Int("embedding_length", kWidthRange) /
+             metadata->Int("attention.head_count", kHeadsRange);
+  }
+  config->Set("query_pre_attn_scalar", scalar);
+}
+
+void WriteGemma2(GgufMetadata* metadata, Json* config) {
+  WriteWindows(metadata, 2, config);
+  WriteQueryScalar(metadata, 46, config);
+  CopyNumber(metadata, "attn_logit_softcapping", "attn_logit_softcapping", config);
+  CopyNumber(metadata, "final_logit_softcapping", "final_logit_softcapping", config);
+}
+
+void WriteGemma3(GgufMetadata* metadata, Json* config) {
+  WriteWindows(metadata, 6, config);
+  WriteQueryScalar(metadata, 62, config);
+  CopyNumber(metadata, "final_logit_softcapping", "final_logit_softcapping", config);
+  CopyNumber(metadata, "rope.freq_base_swa", "rope_local_base_freq", config);
+}
+
+// A window of 0 stands for none.
+void WritePhi3(GgufMetadata* metadata, Json* config) {
+  const int64_t width = metadata->Int("attention.sliding_window", {0, kWindowRange.max}, 0);
+  if (width > 0) config->Set("sliding_window", width);
+  CopyNumber(metadata, "rope.scaling.original_context_length", "original_max_position_embeddings",
+             config);
+}
+
+void WriteGranite(GgufMetadata* metadata, Json* config) {
+  CopyNumber(metadata, "embedding_scale", "embedding_multiplier", config);
+  CopyNumber(metadata, "residual_scale", "residual_multiplier", config);
+  CopyNumber(metadata, "attention.scale", "attention_multiplier", config);
+  CopyNumber(metadata, "logit_scale", "logits_scaling", config);
+}
+
+// With windows it is OLMo 3.
+void WriteOlmo2(GgufMetadata* metadata, Json* config) {
+  if (metadata->Int("attention.sliding_window", {0, kWindowRange.max}, 0) == 0) return;
+  config->Set("architectures", Json(Json::Array{Json("Olmo3ForCausalLM")}));
+  config->Set("model_type", "olmo3");
+  WriteWindows(metadata, 4, config);
+}
+
+void WriteGptOss(GgufMetadata* metadata, Json* config) {
+  WriteWindows(metadata, 2, config);
+  const int64_t count = metadata->Int("expert_count", kExpertsRange);
+  config->Set("num_local_experts", count);
+  config->Set("num_experts_per_tok", metadata->Int("expert_used_count", {1, count}));
+  config->Set("intermediate_size", metadata->Int("expert_feed_forward_length", kWidthRange));
+  if (Json* rope = config->Find("rope_scaling"); rope != nullptr) rope->Set("truncate", false);
+}
+
+// Layers without keys are convolutions.
+void WriteLfm2(GgufMetadata* metadata, Json* config) {
+  const int64_t num_layers = metadata->Int("block_count", kLayersRange);
+  int64_t num_kv_heads = 1;
+  Json types = Json(Json::Array());
+  for (const int64_t heads :
+       metadata->IntOfLayers("attention.head_count_kv", num_layers, {0, kHeadsRange.max})) {
+    if (heads > 0) num_kv_heads = heads;
+    types.Append(heads > 0 ? "full_attention" : "conv");
+  }
+  config->Set("num_key_value_heads", num_kv_heads);
+  config->Set("layer_types", std::move(types));
+  config->Set("block_auto_adjust_ff_dim", false);
+  config->Set("conv_L_cache", metadata->Int("shortconv.l_cache", kWidthRange));
+  CopyNumber(metadata, "attention.layer_norm_rms_epsilon", "norm_eps", config);
+  config->Set("tie_embedding", *config->Find("tie_word_embeddings"));
+  const bool has_bias = metadata->Tensor("blk.0.shortconv.conv.bias") != nullptr;
+  config->Set("conv_bias", has_bias);
+}
+
+const std::vector<GgufArchitecture>& Entries() {
+  static const auto& entries = *new std::vector<GgufArchitecture>{
+      {.name = "llama",
+       .architecture = "LlamaForCausalLM",
+       .pairs_side_by_side = true,
+       .write = WriteLlama},
+      {.name = "qwen2", .architecture = "Qwen2ForCausalLM"},
+      {.name = "qwen3", .architecture = "Qwen3ForCausalLM"},
+      {.name = "qwen3moe", .architecture = "Qwen3MoeForCausalLM", .write = WriteQwen3Moe},
+      {.name = "gemma", .architecture = "GemmaForCausalLM", .norms_with_one = true},
+      {.name = "gemma2",
+       .architecture = "Gemma2ForCausalLM",
+       .norms_with_one = true,
+       .write = WriteGemma2},
+      {.name = "gemma3",
+       .architecture = "Gemma3ForCausalLM",
+       .norms_with_one = true,
+       .write = WriteGemma3},
+      {.name = "phi3",
+       .architecture = "Phi3ForCausalLM",
+       .partial_rotary = true,
+       .write = WritePhi3},
+      {.name = "granite",
+       .architecture = "GraniteForCausalLM",
+       .pairs_side_by_side = true,
+       .write = WriteGranite},
+      {.name = "olmo2", .architecture = "Olmo2ForCausalLM", .write = WriteOlmo2},
+      {.name = "glm4", .architecture = "Glm4ForCausalLM", .partial_rotary = true},
+      {.name = "gpt-oss",
+       .architecture = "GptOssForCausalLM",
+       .names = {{Role::kFeedForwardNorm, "post_attention_norm.weight"}},
+       .write = WriteGptOss},
+      {.name = "lfm2",
+       .architecture = "Lfm2ForCausalLM",
+       .names = {{Role::kFinalNorm, "token_embd_norm.weight"},
+                 {Role::kStateInput, "shortconv.in_proj.weight"},
+                 {Role::kStateInputBias, "shortconv.in_proj.bias"},
+                 {Role::kConvWeight, "shortconv.conv.weight"},
+                 {Role::kConvBias, "shortconv.conv.bias"},
+                 {Role::kStateOutput, "shortconv.out_proj.weight"},
+                 {Role::kStateOutputBias, "shortconv.out_proj.bias"}},
+       .write = WriteLfm2},
+  };
+  return entries;
+}
+
+}  // namespace
+
+std::string GgufArchitectureNames() {
+  std::string names;
+  for (const GgufArchitecture& entry : Entries()) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", entry.name);
+  }
+  return names;
+}
+
+Result<const GgufArchitecture*> FindGgufArchitecture(const GgufHeader& header) {
+  const GgufValue* const value = header.Find("general.architecture");
+  const auto name = value != nullptr ? value->AsString() : std::nullopt;
+  if (!name) return BadInput("key \"general.architecture\" is missing; it names the model's kind");
+  for (const GgufArchitecture& entry : Entries()) {
+    if (*name == entry.name) return &entry;
+  }
+  return BadInput("GGUF files of architecture \"{}\" are not run; supported: {}",
+                  Visible(*name, 100), GgufArchitectureNames());
+}
+
+const char* GgufNameOf(const GgufArchitecture& entry, TensorRole role) {
+  for (const NamedRole& named : entry.names) {
+    if (named.role == role) return named.name;
+  }
+  for (const NamedRole& named : kGgufNames) {
+    if (named.role == role) return named.name;
+  }
+  return nullptr;
+}
+
+}  // namespace minisgl::weights

@@ -1,0 +1,38 @@
+// The architectures of GGUF files that run: what their metadata are as keys of config.json, and
+// what their tensors are called.
+//
+// Source: the converter of llama.cpp, which defines both, and what it does to tensors.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "minisgl/base/json.h"
+#include "weights/architecture_table.h"
+#include "weights/gguf_metadata.h"
+
+namespace minisgl::weights {
+
+struct GgufArchitecture {
+  const char* name;          // of "general.architecture"
+  const char* architecture;  // the entry of the table of architectures
+  // Rows of queries and keys are stored with the two features of each rotated pair side by side.
+  bool pairs_side_by_side = false;
+  bool norms_with_one = false;        // norms that others store as w - 1 are stored as w
+  bool partial_rotary = false;        // rope.dimension_count may be less than a head
+  std::vector<NamedRole> names = {};  // of tensors that differ from llama's
+  // Adds keys that only this family has.
+  void (*write)(GgufMetadata* metadata, Json* config) = nullptr;
+};
+
+// The entry of a file. kBadInput, with the names of those that run, for one that has none.
+Result<const GgufArchitecture*> FindGgufArchitecture(const GgufHeader& header);
+
+// "llama, qwen2, ..." for messages.
+std::string GgufArchitectureNames();
+
+// The name of the tensor of `role` in a GGUF file, within a layer "blk.N."; null if none is known.
+const char* GgufNameOf(const GgufArchitecture& entry, TensorRole role);
+
+}  // namespace minisgl::weights

@@ -1,0 +1,225 @@
+// The configuration of a GGUF file. It is written as a config.json, so that every check of such a
+// file holds for it, too.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string_view>
+
+#include "minisgl/base/utf8.h"
+#include "weights/config_keys.h"
+#include "weights/gguf_architectures.h"
+#include "weights/gguf_model.h"
+
+namespace minisgl::weights {
+namespace {
+
+constexpr uint64_t kTokensMax = uint64_t{1} << 24;
+
+// The type of most weights, or bf16 if most are quantized.
+const char* TypeOfWeights(const GgufHeader& header) {
+  std::map<std::string_view, uint64_t> elements;
+  for (const GgufTensor& tensor : header.tensors) {
+    if (tensor.shape.size() > 1) elements[tensor.type->name] += tensor.num_elements();
+  }
+  const auto most =
+      std::max_element(elements.begin(), elements.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == elements.end() || most->first == "F32") return "float32";
+  return most->first == "F16" ? "float16" : "bfloat16";
+}
+
+// Factors of rotary frequencies that are stored as tensors: two lists for short and for long
+// contexts, or one for both.
+void WriteRopeFactors(GgufMetadata* metadata, std::span<const std::byte> file, Json* config) {
+  Json longer = metadata->Vector("rope_factors_long.weight", file);
+  Json shorter = metadata->Vector("rope_factors_short.weight", file);
+  Json both = metadata->Vector("rope_freqs.weight", file);
+  Json rope;
+  if (!both.is_null()) {
+    shorter = both;
+    longer = std::move(both);
+    rope.Set("attention_factor", 1.0).Set("factor", 1.0);
+  }
+  if (longer.is_null() || shorter.is_null()) return;
+  rope.Set("rope_type", "longrope");
+  rope.Set("long_factor", std::move(longer)).Set("short_factor", std::move(shorter));
+  config->Set("rope_scaling", std::move(rope));
+}
+
+void WriteRope(GgufMetadata* metadata, std::span<const std::byte> file, bool partial,
+               int64_t head_dim, Json* config) {
+  if (Json theta = metadata->Number("rope.freq_base"); !theta.is_null()) {
+    config->Set("rope_theta", std::move(theta));
+  }
+  const int64_t rotated = metadata->Int("rope.dimension_count", {1, kHeadDimRange.max}, head_dim);
+  if (partial) {
+    config->Set("partial_rotary_factor",
+                static_cast<double>(rotated) / static_cast<double>(head_dim));
+  } else if (rotated != head_dim) {
+    metadata->Fail("rope.dimension_count", fmt::format("{} is needed, all of a head", head_dim));
+  }
+  WriteRopeFactors(metadata, file, config);
+  const std::string type = metadata->Text("rope.scaling.type");
+  if (type.empty() || type == "none" || type == "longrope") return;
+  if (type != "linear" && type != "yarn") {
+    return metadata->Fail("rope.scaling.type",
+                          "\"none\", \"linear\", \"yarn\" and \"longrope\" are supported");
+  }
+  Json rope;
+  rope.Set("rope_type", type).Set("factor", metadata->Number("rope.scaling.factor"));
+  if (type == "yarn") {
+    constexpr std::array<std::array<const char*, 2>, 4> kKeys = {{
+        {"original_max_position_embeddings", "rope.scaling.original_context_length"},
+        {"beta_fast", "rope.scaling.yarn_beta_fast"},
+        {"beta_slow", "rope.scaling.yarn_beta_slow"},
+        {"attention_factor", "rope.scaling.yarn_attn_factor"},
+    }};
+    for (const auto& [key, name] : kKeys) {
+      if (Json value = metadata->Number(name); !value.is_null()) rope.Set(key, std::move(value));
+    }
+  }
+  config->Set("rope_scaling", std::move(rope));
+}
+
+// Texts of tokens that end a turn; files often name but one of them.
+constexpr std::string_view kEndTexts[] = {
+    "<|eot_id|>",    "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<turn|>",
+    "<|endoftext|>", "<|return|>", "<|call|>",   "<EOT>",   "<|eot|>",       "<|end_of_text|>",
+};
+
+// The tokens that end an answer.
+Json EndTokenIds(const GgufHeader& header, int64_t vocab_size) {
+  std::vector<int64_t> ids;
+  const auto add = [&](int64_t id) {
+    if (id < 0 || id >= vocab_size || std::find(ids.begin(), ids.end(), id) != ids.end()) return;
+    ids.push_back(id);
+  };
+  for (const char* key : {"eos", "eot", "eom"}) {
+    const GgufValue* const value = header.Find(fmt::format("tokenizer.ggml.{}_token_id", key));
+    if (value != nullptr) add(value->AsInt().value_or(-1));
+  }
+  const GgufValue* const tokens = header.Find("tokenizer.ggml.tokens");
+  const GgufValue* const types = header.Find("tokenizer.ggml.token_type");
+  if (tokens == nullptr || types == nullptr) return Json(Json::Array(ids.begin(), ids.end()));
+  constexpr int64_t kControl = 3;
+  const std::vector<GgufValue> all_types = types->Elements(kTokensMax);
+  std::map<std::string_view, int64_t> found;
+  int64_t id = 0;
+  for (const GgufValue& token : tokens->Elements(all_types.size())) {
+    const auto text = token.AsString();
+    if (text && all_types[static_cast<size_t>(id)].AsInt() == kControl) found[*text] = id;
+    ++id;
+  }
+  // Where an answer has several messages, <|end|> ends each but the last.
+  const bool has_messages = found.contains("<|return|>");
+  for (const std::string_view text : kEndTexts) {
+    const auto place = found.find(text);
+    if (place == found.end() || (has_messages && text == "<|end|>")) continue;
+    add(place->second);
+  }
+  return Json(Json::Array(ids.begin(), ids.end()));
+}
+
+// Sizes that every architecture has.
+void WriteSizes(GgufMetadata* metadata, Json* config) {
+  const GgufTensor* const table = metadata->Tensor("token_embd.weight");
+  if (table == nullptr || table->shape.size() != 2) {
+    return metadata->FailWith(BadInput("has no matrix \"token_embd.weight\"; the model needs it"));
+  }
+  config->Set("vocab_size", table->shape[0]);
+  config->Set("hidden_size", metadata->Int("embedding_length", kWidthRange));
+  if (metadata->Find("feed_forward_length") != nullptr) {
+    config->Set("intermediate_size", metadata->Int("feed_forward_length", kWidthRange));
+  }
+  const int64_t num_layers = metadata->Int("block_count", kLayersRange);
+  const int64_t num_drafting = metadata->Int("nextn_predict_layers", {0, num_layers - 1}, 0);
+  config->Set("num_hidden_layers", num_layers - num_drafting);
+  config->Set("max_position_embeddings", metadata->Int("context_length", kSeqLenRange));
+  config->Set("tie_word_embeddings", metadata->Tensor("output.weight") == nullptr);
+}
+
+int64_t WriteHeads(GgufMetadata* metadata, bool kv_by_layer, Json* config) {
+  const int64_t num_heads = metadata->Int("attention.head_count", kHeadsRange);
+  config->Set("num_attention_heads", num_heads);
+  if (!kv_by_layer) {
+    config->Set("num_key_value_heads",
+                metadata->Int("attention.head_count_kv", kHeadsRange, num_heads));
+  }
+  const int64_t width = metadata->Int("embedding_length", kWidthRange);
+  if (metadata->Find("attention.key_length") == nullptr && width % num_heads != 0) {
+    metadata->Fail("attention.head_count",
+                   fmt::format("without attention.key_length a divisor of {} is needed", width));
+  }
+  const int64_t head_dim = metadata->Int("attention.key_length", kHeadDimRange, width / num_heads);
+  if (metadata->Int("attention.value_length", kHeadDimRange, head_dim) != head_dim) {
+    metadata->Fail("attention.value_length",
+                   fmt::format("{} is needed, as attention.key_length", head_dim));
+  }
+  config->Set("head_dim", head_dim);
+  return head_dim;
+}
+
+void WriteBiases(const GgufMetadata& metadata, Json* config) {
+  const bool has_qkv = metadata.Tensor("blk.0.attn_q.bias") != nullptr;
+  const bool has_output = metadata.Tensor("blk.0.attn_output.bias") != nullptr;
+  if (has_qkv || has_output) config->Set("attention_bias", true);
+  if (metadata.Tensor("blk.0.ffn_down.bias") != nullptr) config->Set("mlp_bias", true);
+}
+
+Status CheckIsWhole(const GgufHeader& header) {
+  const GgufValue* const parts = header.Find("split.count");
+  const int64_t count = parts == nullptr ? 1 : parts->AsInt().value_or(1);
+  if (count <= 1) return Status();
+  return BadInput("is one of {} parts of a model; join them to one file", count);
+}
+
+}  // namespace
+
+Result<std::string> GgufConfigText(const GgufHeader& header, std::span<const std::byte> file) {
+  MINISGL_RETURN_IF_ERROR(CheckIsWhole(header));
+  MINISGL_ASSIGN_OR_RETURN(const GgufArchitecture* const entry, FindGgufArchitecture(header));
+  const Architecture* const architecture = FindArchitecture(entry->architecture);
+  MINISGL_CHECK(architecture != nullptr, "{} is in no table", entry->architecture);
+  GgufMetadata metadata(header, entry->name);
+  Json config;
+  config.Set("architectures", Json(Json::Array{Json(architecture->name)}));
+  config.Set("model_type", architecture->model_type);
+  config.Set("torch_dtype", TypeOfWeights(header));
+  WriteSizes(&metadata, &config);
+  if (!metadata.ok()) return metadata.status();
+  const bool kv_by_layer = architecture->state_type != nullptr;
+  const int64_t head_dim = WriteHeads(&metadata, kv_by_layer, &config);
+  if (!metadata.ok()) return metadata.status();
+  if (Json eps = metadata.Number("attention.layer_norm_rms_epsilon"); !eps.is_null()) {
+    config.Set("rms_norm_eps", std::move(eps));
+  }
+  WriteRope(&metadata, file, entry->partial_rotary, head_dim, &config);
+  WriteBiases(metadata, &config);
+  if (entry->write != nullptr && metadata.ok()) entry->write(&metadata, &config);
+  if (!metadata.ok()) return metadata.status();
+  const GgufValue* const bos = header.Find("tokenizer.ggml.bos_token_id");
+  const int64_t vocab_size = config.Find("vocab_size")->as_int();
+  const int64_t bos_id = bos == nullptr ? -1 : bos->AsInt().value_or(-1);
+  if (bos_id >= 0 && bos_id < vocab_size) config.Set("bos_token_id", bos_id);
+  config.Set("eos_token_id", EndTokenIds(header, vocab_size));
+  return config.Dump(/*indent=*/2);
+}
+
+Result<ModelConfig> ReadGgufConfig(const GgufHeader& header, std::span<const std::byte> file,
+                                   const std::string& path) {
+  const Result<std::string> text = GgufConfigText(header, file);
+  if (!text.ok()) return text.status().WithPrefix(Visible(path, 400));
+  MINISGL_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(*text, path));
+  MINISGL_ASSIGN_OR_RETURN(const GgufArchitecture* const entry, FindGgufArchitecture(header));
+  if (entry->norms_with_one) config.norm_plus_one = false;
+  // The matrices of experts stand one after another, [out, in], gates apart from the others.
+  config.experts.separate = config.experts.outputs_first = config.experts.num_experts > 0;
+  // Tensors that are missing or wrong are reported where the weights are loaded.
+  const auto tensors = FindGgufTensors(header, file, config);
+  if (tensors.ok()) config.quantization = GgufQuantization(*tensors);
+  return config;
+}
+
+}  // namespace minisgl::weights

@@ -1,0 +1,45 @@
+// A GGUF file as a model: its metadata as a configuration, its tensors under the names that a
+// model directory has for them.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "minisgl/base/status.h"
+#include "minisgl/gguf/gguf_file.h"
+#include "minisgl/tensor/tensor_view.h"
+#include "minisgl/tensor/weight_tensor.h"
+#include "minisgl/weights/model_config.h"
+
+namespace minisgl::weights {
+
+// The text of the config.json that says the same as the metadata. `file`: the bytes of the whole
+// file. Errors name the key, without the file's name.
+Result<std::string> GgufConfigText(const GgufHeader& header, std::span<const std::byte> file);
+
+// The configuration; `path` is the file's name in errors.
+Result<ModelConfig> ReadGgufConfig(const GgufHeader& header, std::span<const std::byte> file,
+                                   const std::string& path);
+
+// A tensor of a model directory, as the file holds it.
+struct GgufModelTensor {
+  std::string name;
+  std::optional<WeightTensor> matrix;  // of a matrix, whatever its type
+  TensorView view;                     // of other tensors
+  std::shared_ptr<const void> memory;  // of a view that is not one of the file's bytes
+};
+
+// All tensors that the model needs, and no others. kBadInput for one that is missing, has another
+// shape or a type that is not read, and for one that the model has no use for.
+Result<std::vector<GgufModelTensor>> FindGgufTensors(const GgufHeader& header,
+                                                     std::span<const std::byte> file,
+                                                     const ModelConfig& config);
+
+// Which of `tensors` engines may keep as codes and scales; empty if none has them.
+QuantizationConfig GgufQuantization(const std::vector<GgufModelTensor>& tensors);
+
+}  // namespace minisgl::weights

@@ -1,0 +1,153 @@
+// GGUF files run as the model directories that they were made from (golden/make_gguf.py): the same
+// logits, bit for bit.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "golden_models.h"
+#include "minisgl/engine/model_engine.h"
+#include "minisgl/ops.h"
+#include "minisgl/tensor/weight_tensor.h"
+#include "weights/architectures.h"
+
+namespace minisgl {
+namespace {
+
+const std::string kGolden = MINISGL_SOURCE_DIR "/tests/golden";
+
+struct Case {
+  const char* name;
+  // Keys of config.json that GGUF files cannot say otherwise, as JSON.
+  const char* changes = "{}";
+};
+
+constexpr Case kCases[] = {
+    {"llama_biases"},
+    {"mixtral", R"({"sliding_window": null})"},
+    {"qwen2"},
+    {"qwen3"},
+    {"qwen3_moe_plain", R"({"norm_topk_prob": true, "use_sliding_window": false})"},
+    {"gemma"},
+    {"gemma2", R"({"query_pre_attn_scalar": 12})"},
+    {"gemma3_text", R"({"query_pre_attn_scalar": 12})"},
+    {"phi3_short"},
+    {"granite"},
+    {"olmo2"},
+    {"glm4"},
+    {"gpt_oss", R"({"swiglu_limit": 7.0})"},
+    {"lfm2"},
+};
+
+std::unique_ptr<Ops> F32Ops() {
+  auto ops = MakeCpuOps({.num_threads = 2, .target = TargetOfF32Activations()});
+  EXPECT_TRUE(ops.ok()) << ops.status().message();
+  return std::move(ops).value();
+}
+
+std::vector<TokenId> SomeIds(const ModelConfig& config) {
+  std::vector<TokenId> ids;
+  for (int64_t i = 0; i < 33; ++i) {
+    ids.push_back(static_cast<TokenId>((i * i * 7 + 3 * i + 1) % config.vocab_size));
+  }
+  return ids;
+}
+
+std::vector<float> LogitsOf(const ModelConfig& config, const Checkpoint& checkpoint,
+                            const WeightFormat& format = DType::kF32) {
+  const auto logits = ComputeLogits(config, checkpoint, format, F32Ops().get(), SomeIds(config));
+  EXPECT_TRUE(logits.ok()) << logits.status().message();
+  return logits.ok() ? *logits : std::vector<float>();
+}
+
+std::vector<float> LogitsOfFile(const std::string& path, ModelConfig* config) {
+  const auto loaded = LoadModelConfig(path);
+  const auto opened = Checkpoint::Open(path);
+  EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+  EXPECT_TRUE(opened.ok()) << opened.status().message();
+  if (!loaded.ok() || !opened.ok()) return {};
+  *config = *loaded;
+  return LogitsOf(*config, **opened);
+}
+
+// The configuration of a model directory with some keys changed.
+ModelConfig ChangedConfig(const std::string& dir, const std::string& changes) {
+  Json json = *ParseJson(*ReadFile(dir + "/config.json", 1 << 20));
+  json.SetAll(*ParseJson(changes));
+  auto config = ParseModelConfig(json.Dump(), dir);
+  EXPECT_TRUE(config.ok()) << config.status().message();
+  return config.ok() ? *config : ModelConfig();
+}
+
+class GgufLogitsTest : public testing::TestWithParam<Case> {};
+
+TEST_P(GgufLogitsTest, AreThoseOfTheModelDirectory) {
+  const std::string dir = kGolden + "/models/" + GetParam().name;
+  const ModelConfig wanted = ChangedConfig(dir, GetParam().changes);
+  ModelConfig found;
+  const std::vector<float> logits =
+      LogitsOfFile(kGolden + "/gguf/" + GetParam().name + ".gguf", &found);
+  EXPECT_EQ(found.architecture, wanted.architecture);
+  EXPECT_EQ(found.dtype, wanted.dtype);
+  EXPECT_EQ(found.bos_token_id.has_value(), false);  // the files have no tokenizer
+  const auto checkpoint = Checkpoint::Open(dir);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  EXPECT_EQ(logits, LogitsOf(wanted, **checkpoint));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GgufLogitsTest, testing::ValuesIn(kCases),
+                         [](const auto& model) { return std::string(model.param.name); });
+
+// The factors of frequencies are stored, and not what they were computed from.
+TEST(GgufModelTest, FactorsOfFrequenciesGiveTheLogitsOfLlama3Scaling) {
+  const std::string dir = kGolden + "/models/f16_sharded";
+  ModelConfig config;
+  const std::vector<float> logits = LogitsOfFile(kGolden + "/gguf/f16_sharded.gguf", &config);
+  EXPECT_EQ(config.dtype, DType::kF16);
+  const auto checkpoint = Checkpoint::Open(dir);
+  ASSERT_TRUE(checkpoint.ok());
+  const std::vector<float> wanted = LogitsOf(*LoadModelConfig(dir), **checkpoint);
+  ASSERT_EQ(logits.size(), wanted.size());
+  float largest = 0;
+  for (const float logit : wanted) largest = std::max(largest, std::abs(logit));
+  for (size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(logits[i], wanted[i], 1e-5 * largest);
+}
+
+// Every matrix of it is of another quantized type. Kept codes change nothing.
+TEST(GgufModelTest, QuantizedMatricesGiveTheLogitsOfTheirValues) {
+  const std::string path = kGolden + "/gguf/types.gguf";
+  ModelConfig config;
+  const std::vector<float> logits = LogitsOfFile(path, &config);
+  const auto stored = Checkpoint::Open(path);
+  ASSERT_TRUE(stored.ok());
+  const auto memory = std::make_shared<std::map<std::string, std::vector<float>>>();
+  std::map<std::string, TensorView> views;
+  const auto required = weights::RequiredTensors(config);
+  ASSERT_TRUE(required.ok()) << required.status().message();
+  for (const weights::RequiredTensor& tensor : *required) {
+    std::vector<float>& values = (*memory)[tensor.name];
+    if (const WeightTensor* matrix = (*stored)->FindMatrix(tensor.name)) {
+      EXPECT_FALSE(matrix->is_dense());
+      values.resize(static_cast<size_t>(matrix->num_out() * matrix->num_in()));
+      for (int64_t row = 0; row < matrix->num_out(); ++row) {
+        matrix->ReadRow(row, values.data() + row * matrix->num_in());
+      }
+    } else {
+      const auto view = (*stored)->Get(tensor.name);
+      ASSERT_TRUE(view.ok()) << view.status().message();
+      for (int64_t i = 0; i < view->num_elements(); ++i) values.push_back(view->At(i));
+    }
+    views[tensor.name] = {reinterpret_cast<const std::byte*>(values.data()), DType::kF32,
+                          tensor.shape};
+  }
+  const auto dense = Checkpoint::FromViews(views, memory, "values");
+  EXPECT_EQ(logits, LogitsOf(config, *dense));
+  EXPECT_EQ(logits, LogitsOf(config, **stored, {DType::kF32, Quantization::kStored}));
+  EXPECT_EQ(config.quantization.schemes.size(), 3u);  // 4 bits, and 8 in groups of 32 and of 16
+  EXPECT_EQ(config.quantization.dense_matrices->size(), 4u);  // Q4_K, Q5_K, Q2_K and Q4_1
+}
+
+}  // namespace
+}  // namespace minisgl

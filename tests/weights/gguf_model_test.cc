@@ -1,0 +1,149 @@
+// GGUF files as models: what their metadata say, and that a file that cannot run gives one error.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "gguf_builder.h"
+#include "minisgl/weights/checkpoint.h"
+#include "minisgl/weights/model_config.h"
+#include "test_files.h"
+
+namespace minisgl {
+namespace {
+
+class GgufModelFileTest : public testing::Test {
+ protected:
+  GgufBuilder file_ = GgufBuilder::Llama();
+  TempDir dir_;
+
+  std::string Path() {
+    dir_.Write("model.gguf", file_.Write());
+    return dir_.File("model.gguf");
+  }
+  ModelConfig Config() {
+    auto config = LoadModelConfig(Path());
+    EXPECT_TRUE(config.ok()) << config.status().message();
+    return config.ok() ? *std::move(config) : ModelConfig();
+  }
+  // The file is changed by `change`, and opening it fails with `part` of a message.
+  void ExpectFails(const std::function<void(GgufBuilder*)>& change, const std::string& part) {
+    SCOPED_TRACE(part);
+    GgufBuilder changed = file_;
+    change(&changed);
+    dir_.Write("changed.gguf", changed.Write());
+    const Status status = Checkpoint::Open(dir_.File("changed.gguf")).status();
+    EXPECT_EQ(status.code(), StatusCode::kBadInput);
+    EXPECT_NE(status.message().find("changed.gguf: "), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+    EXPECT_EQ(status.message().find('\n'), std::string::npos) << status.message();
+  }
+};
+
+TEST_F(GgufModelFileTest, TheMetadataAreTheConfiguration) {
+  file_.Float("llama.rope.freq_base", 500000);
+  file_.Int("tokenizer.ggml.bos_token_id", 3);
+  file_.Int("tokenizer.ggml.eos_token_id", 4);
+  file_.Int("tokenizer.ggml.eot_token_id", 5);
+  const ModelConfig config = Config();
+  EXPECT_EQ(config.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config.vocab_size, 20);
+  EXPECT_EQ(config.hidden_size, 32);
+  EXPECT_EQ(config.intermediate_size, 64);
+  EXPECT_EQ(config.num_layers, 1);
+  EXPECT_EQ(config.num_heads, 2);
+  EXPECT_EQ(config.num_kv_heads, 1);
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_EQ(config.max_seq_len, 64);
+  EXPECT_EQ(config.norm_eps, 1e-5);  // not the f32 nearest to it
+  EXPECT_EQ(config.ropes[0].theta, 500000);
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_EQ(config.dtype, DType::kF32);
+  EXPECT_EQ(config.bos_token_id, 3);
+  EXPECT_EQ(config.eos_token_ids, (std::vector<TokenId>{4, 5}));
+  const auto checkpoint = Checkpoint::Open(Path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  EXPECT_EQ((*checkpoint)->Names().size(), 11u);
+  EXPECT_EQ((*checkpoint)->Files().size(), 1u);
+  EXPECT_TRUE((*checkpoint)->Has("model.layers.0.self_attn.q_proj.weight"));
+}
+
+TEST_F(GgufModelFileTest, TheTypeIsThatOfMostWeights) {
+  for (auto& [name, tensor] : file_.tensors) {
+    if (tensor.shape.size() > 1) tensor.type = 1;  // F16
+  }
+  EXPECT_EQ(Config().dtype, DType::kF16);
+  for (auto& [name, tensor] : file_.tensors) {
+    if (tensor.shape.size() > 1) tensor.type = 8;  // Q8_0
+  }
+  EXPECT_EQ(Config().dtype, DType::kBF16);
+}
+
+TEST_F(GgufModelFileTest, TokensThatEndATurnAreFoundByTheirText) {
+  file_.Texts("tokenizer.ggml.tokens", {"a", "<eos>", "<end_of_turn>", "<|im_end|>"});
+  file_.Ints("tokenizer.ggml.token_type", {1, 3, 3, 1});  // the last is ordinary text
+  file_.Int("tokenizer.ggml.eos_token_id", 1);
+  EXPECT_EQ(Config().eos_token_ids, (std::vector<TokenId>{1, 2}));
+}
+
+TEST_F(GgufModelFileTest, WrongMetadataAreOneError) {
+  using File = GgufBuilder;
+  ExpectFails([](File* file) { file->values.erase("general.architecture"); },
+              "\"general.architecture\" is missing");
+  ExpectFails([](File* file) { file->Text("general.architecture", "mamba"); },
+              "architecture \"mamba\" are not run; supported: llama, qwen2");
+  for (const char* key :
+       {"block_count", "context_length", "embedding_length", "attention.head_count"}) {
+    ExpectFails([&](File* file) { file->values.erase(std::string("llama.") + key); },
+                fmt::format("key \"llama.{}\": an integer from", key));
+  }
+  ExpectFails([](File* file) { file->Int("llama.block_count", 0); }, "(found 0)");
+  ExpectFails([](File* file) { file->Int("llama.block_count", 4'000'000'000); }, "to 10000");
+  ExpectFails([](File* file) { file->Text("llama.block_count", "one"); }, "(found \"one\")");
+  ExpectFails(
+      [](File* file) {
+        file->Ints("llama.attention.head_count", {2, 4});
+      },
+      "one number for all layers");
+  ExpectFails([](File* file) { file->Int("llama.attention.head_count", 3); }, "a divisor of 32");
+  ExpectFails([](File* file) { file->Int("llama.attention.value_length", 8); }, "16 is needed");
+  ExpectFails([](File* file) { file->Int("llama.rope.dimension_count", 8); }, "all of a head");
+  ExpectFails([](File* file) { file->Text("llama.rope.scaling.type", "odd"); }, "\"yarn\"");
+  ExpectFails(
+      [](File* file) {
+        file->Float("llama.rope.freq_base", std::numeric_limits<float>::infinity());
+      },
+      "a finite number is needed");
+  ExpectFails([](File* file) { file->Float("llama.attention.layer_norm_rms_epsilon", -1); },
+              "rms_norm_eps");
+  ExpectFails([](File* file) { file->Int("split.count", 3); }, "one of 3 parts");
+}
+
+TEST_F(GgufModelFileTest, WrongTensorsAreOneError) {
+  using File = GgufBuilder;
+  ExpectFails([](File* file) { file->tensors.erase("token_embd.weight"); }, "token_embd.weight");
+  for (const char* name : {"blk.0.attn_q.weight", "blk.0.ffn_norm.weight", "output_norm.weight"}) {
+    ExpectFails([&](File* file) { file->tensors.erase(name); },
+                fmt::format("has no tensor \"{}\"", name));
+  }
+  ExpectFails(
+      [](File* file) {
+        file->tensors["blk.0.attn_q.weight"].shape = {32, 64};
+      },
+      "(found [32, 64]); wanted [32, 32]");
+  ExpectFails([](File* file) { file->tensors["blk.0.attn_norm.weight"].shape = {31}; },
+              "(found [31]); wanted [32]");
+  ExpectFails([](File* file) { file->tensors["blk.0.attn_q.weight"].type = 24; },
+              "elements of type I8, which is not run");
+  ExpectFails([](File* file) { file->tensors["blk.0.attn_norm.weight"].type = 8; },
+              "elements of type Q8_0; F32, F16 and BF16 are supported there");
+  ExpectFails([](File* file) { file->tensors["blk.0.extra.weight"] = {{32}}; },
+              "unknown tensor \"blk.0.extra.weight\"");
+  ExpectFails([](File* file) { file->tensors["rope_freqs.weight"] = {{5}}; },
+              "an array of 8 numbers is needed");
+  ExpectFails([](File* file) { file->tensors["rope_freqs.weight"] = {{8}, 1}; }, "of type F32");
+}
+
+}  // namespace
+}  // namespace minisgl
