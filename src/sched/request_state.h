@@ -97,6 +97,8 @@ struct RequestState {
   StateSlot pinned_state = kZeroState;
   int64_t pinned_len = 0;
   int64_t kept_state_len = 0;
+  // Likewise the latest that ends a block of the source before that, in a spare slot.
+  int64_t kept_block_len = 0;
   std::vector<int64_t> wanted_states;
 
   int64_t in_flight = 0;  // number of launched steps with a row of it

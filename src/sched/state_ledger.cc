@@ -156,8 +156,9 @@ StateSlot StateLedger::SlotAt(const RequestState& state, int64_t len) const {
 StateSlot StateLedger::TakeForWrite(RequestState* state, int64_t begin, int64_t end) {
   StateEntry* oldest = nullptr;
   for (StateEntry& entry : state->states) {
-    const bool is_needed =
-        entry.len == begin || entry.len > state->computed_len || entry.len == state->kept_state_len;
+    const bool is_kept = entry.len == state->kept_state_len ||
+                         (entry.is_spare && entry.len == state->kept_block_len);
+    const bool is_needed = entry.len == begin || entry.len > state->computed_len || is_kept;
     if (!is_needed && (oldest == nullptr || entry.len < oldest->len)) oldest = &entry;
   }
   if (oldest != nullptr) {
@@ -236,15 +237,33 @@ bool StateLedger::AdvanceEntry(RequestState* state, const StateEntry& entry) {
     if (is_cached && is_page_end && cache_->keeps_pages()) state->kept_state_len = entry.len;
     return true;
   }
-  if (!entry.is_spare || entry.len == state->kept_state_len) return true;
+  if (!entry.is_spare || entry.len == state->kept_state_len || entry.len == state->kept_block_len) {
+    return true;
+  }
   pool_->Give(entry.slot);
   return false;
 }
 
 void StateLedger::Advance(RequestState* state) {
   if (pool_ == nullptr) return;
+  const int64_t kept_len = state->kept_state_len;
   std::erase_if(state->states, [&](const StateEntry& entry) {
     return entry.len <= state->computed_len && !AdvanceEntry(state, entry);
+  });
+  if (state->kept_state_len != kept_len) KeepBlockEnd(state, kept_len);
+}
+
+void StateLedger::KeepBlockEnd(RequestState* state, int64_t len) {
+  if (block_tokens_ == 0 || len == 0 || len % block_tokens_ != 0) return;
+  const auto kept = std::find_if(state->states.begin(), state->states.end(),
+                                 [len](const StateEntry& entry) { return entry.len == len; });
+  if (kept == state->states.end() || (!kept->is_spare && NumSpare() <= 0)) return;
+  kept->is_spare = true;
+  const int64_t before = std::exchange(state->kept_block_len, len);
+  std::erase_if(state->states, [&](const StateEntry& entry) {
+    const bool is_before = entry.is_spare && entry.len == before;
+    if (is_before) pool_->Give(entry.slot);
+    return is_before;
   });
 }
 
@@ -266,11 +285,12 @@ void StateLedger::Release(RequestState* state) {
   if (pool_ == nullptr) return;
   Unpin(state);
   for (const StateEntry& entry : state->states) {
-    const bool stays = entry.len == state->kept_state_len && Leave(*state, entry);
+    const bool is_kept = entry.len == state->kept_state_len || entry.len == state->kept_block_len;
+    const bool stays = is_kept && Leave(*state, entry);
     if (!stays) pool_->Give(entry.slot);
   }
   state->states.clear();
-  state->kept_state_len = 0;
+  state->kept_state_len = state->kept_block_len = 0;
   state->wanted_states.clear();
 }
 

@@ -95,6 +95,9 @@ class StateLedger {
   // The state of `entry` is a snapshot now, from which `state` goes on.
   void GoOnFrom(RequestState* state, const StateEntry& entry);
   void WantAt(RequestState* state, int64_t len) const;
+  // The state after `len` tokens, which was kept, would be given up: if it ends a block of the
+  // source, and a slot can be spared, it is kept in place of the one before.
+  void KeepBlockEnd(RequestState* state, int64_t len);
   // True if the state of `entry` became a snapshot: the slot is the cache's.
   bool Leave(const RequestState& state, const StateEntry& entry);
 

@@ -236,14 +236,14 @@ class StateSavesTest : public SavesTest {
   const Request request_ = MakeRequest(1, 30, 10);
 };
 
-// Of 30 tokens 28 are whole pages, and 24 whole blocks. The answer's last page does not end a
-// block.
+// Of 30 tokens 28 are whole pages, and 24 whole blocks. The answer ends behind 39, of which 32 are
+// whole blocks.
 TEST_F(StateSavesTest, AStateAtTheEndOfABlockIsSavedAndLoaded) {
   StartWithStates();
   Answer(request_);
   EXPECT_EQ(store_->num_writes(), 4);
-  EXPECT_EQ(store_->num_state_writes(), 1);
-  EXPECT_EQ(Stats().saved_states, 1);
+  EXPECT_EQ(store_->num_state_writes(), 2);
+  EXPECT_EQ(Stats().saved_states, 2);
   StartWithStates();
   Answer(request_);
   ExpectRight(*driver_, request_);
@@ -251,25 +251,34 @@ TEST_F(StateSavesTest, AStateAtTheEndOfABlockIsSavedAndLoaded) {
   EXPECT_EQ(Stats().loaded_states, 1);
   EXPECT_EQ(Stats().loaded_tokens, 24);
   EXPECT_EQ(Stats().computed_tokens, 6);
-  EXPECT_EQ(store_->num_state_writes(), 1) << "it is there";
+  EXPECT_EQ(store_->num_state_writes(), 2) << "they are there";
   EXPECT_EQ(store_->violation(), "");
 }
 
 TEST_F(StateSavesTest, WhatIsFoundEndsAtTheLastState) {
   StartWithStates();
+  store_->Fill(request_.prompt, 3, std::vector<int64_t>{1, 2});
+  Answer(request_);
+  ExpectRight(*driver_, request_);
+  EXPECT_EQ(driver_->answers()[1].cached_tokens, 16);
+  EXPECT_EQ(Stats().loaded_states, 1);
+}
+
+TEST_F(StateSavesTest, TheLastBlockOfAnAnswerHasAState) {
+  StartWithStates();
   Answer(request_);
   StartWithStates();
-  Request longer = request_;  // goes on from the answer, of which a block is there, but no state
+  Request longer = request_;  // goes on from the answer, whose last block has a state
   const auto answer = sim::RightAnswer(request_.prompt, 10, false, kVocab, kEndRate);
   longer.prompt.insert(longer.prompt.end(), answer.begin(), answer.end());
   Answer(longer);
   ExpectRight(*driver_, longer);
-  EXPECT_EQ(driver_->answers()[1].cached_tokens, 24);
-  // Those of its own are before the last of its 40 tokens, and behind 48 of the answer's.
-  EXPECT_EQ(store_->num_state_writes(), 3);
+  EXPECT_EQ(driver_->answers()[1].cached_tokens, 32);
+  // It adds those behind 40 and 48 of its 49.
+  EXPECT_EQ(store_->num_state_writes(), 4);
   StartWithStates();
   Answer(longer);
-  EXPECT_EQ(driver_->answers()[1].cached_tokens, 32);
+  EXPECT_EQ(driver_->answers()[1].cached_tokens, 32) << "its last token is computed";
 }
 
 TEST_F(StateSavesTest, BlocksWithoutAStateAreComputedAndTheStateIsSavedAgain) {
@@ -282,7 +291,7 @@ TEST_F(StateSavesTest, BlocksWithoutAStateAreComputedAndTheStateIsSavedAgain) {
   EXPECT_EQ(Stats().loaded_tokens, 0);
   EXPECT_EQ(Stats().failed_loads, 0);
   EXPECT_EQ(store_->num_writes(), 4);
-  EXPECT_EQ(store_->num_state_writes(), 2);
+  EXPECT_EQ(store_->num_state_writes(), 4);
 }
 
 TEST_F(StateSavesTest, ADamagedStateIsComputedOrFailsTheRequest) {

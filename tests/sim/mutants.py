@@ -329,6 +329,10 @@ MUTANTS = [
      "  if (Leave(*state, entry)) {\n    GoOnFrom(state, entry);\n", "  if (Leave(*state, entry)) {\n"),
     ("kept states: a loaded state is given up if another left it first", "sched/state_ledger.cc",
      "  } else {  // another request left it first\n    state->states.push_back(entry);\n", "  } else {\n    pool_->Give(slot);\n"),
+    ("kept states: the end of an answer's last block takes a promised slot", "sched/state_ledger.cc",
+     "(!kept->is_spare && NumSpare() <= 0)", "false"),
+    ("kept states: the end of an answer's block before the last is lost", "sched/state_ledger.cc",
+     "    if (is_before) pool_->Give(entry.slot);\n", ""),
     ("kept states: the slot of a load is promised twice", "sched/state_ledger.cc",
      "  return loading + std::count_if(", "  return 0 * loading + std::count_if("),
 ]
