@@ -145,10 +145,11 @@ AlgorithmStore::Bytes BytesOf(const cublasLtMatmulAlgo_t& algorithm) {
   return bytes;
 }
 
-using PlanKey = std::tuple<int64_t, int64_t, int64_t, DType, DType>;
+using PlanKey = std::tuple<int64_t, int64_t, int64_t, int64_t, DType, DType>;
 
 PlanKey KeyOf(const MatmulShape& shape) {
-  return {shape.num_tokens, shape.num_out, shape.num_in, shape.dtype, shape.out_dtype};
+  return {shape.num_tokens,   shape.num_out, shape.num_in,
+          shape.row_stride(), shape.dtype,   shape.out_dtype};
 }
 
 // Layouts and algorithm for the products of a bucket, or of one number of tokens.
@@ -258,7 +259,7 @@ Status CublasLt::MakeLayouts(const MatmulShape& shape, Plan* plan) {
       Error(lt_.layout_create(&plan->weight, in_type, k, n, shape.num_in), "a layout"));
   MINISGL_RETURN_IF_ERROR(
       Error(lt_.layout_create(&plan->x, in_type, k, t, shape.num_in), "a layout"));
-  return Error(lt_.layout_create(&plan->out, out_type, n, t, shape.num_out), "a layout");
+  return Error(lt_.layout_create(&plan->out, out_type, n, t, shape.row_stride()), "a layout");
 }
 
 Status CublasLt::SetNumTokens(int64_t num_tokens, Plan* plan) {

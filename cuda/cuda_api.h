@@ -158,6 +158,9 @@ struct MatmulShape {
   int64_t num_in = 0;              // K
   DType dtype = DType::kBF16;      // type of x and weight
   DType out_dtype = DType::kBF16;  // or kF32
+  int64_t out_stride = 0;          // elements from token to token of the output; 0: N
+
+  int64_t row_stride() const { return out_stride == 0 ? num_out : out_stride; }
 };
 
 // cuBLASLt, reached at run time.

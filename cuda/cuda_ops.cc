@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention_spaces.h"
 #include "copy_streams.h"
 #include "cuda_error.h"
 #include "cuda_handles.h"
@@ -50,7 +51,7 @@ class CudaOps : public DeviceOps {
   }
   Status Reserve(const DeviceLimits& limits) override;
   uint64_t ReservedBytes(const DeviceLimits& limits) const override {
-    return AttentionWorkspaceBytes(limits, context_.num_multiprocessors) +
+    return AttentionSpaces::CountBytes(limits, context_.num_multiprocessors) +
            ExpertWorkspaceBytes(limits) + kProductsWorkspaceBytes;
   }
 
@@ -115,6 +116,9 @@ class CudaOps : public DeviceOps {
       return LaunchExpertLinear(context_, p, p.weights->storage.get(), expert_workspace_);
     });
   }
+  void HeadLinear(const HeadLinearParams& p) override {
+    Queue("HeadLinear", [&] { return LaunchHeadLinear(context_, p, p.weights->storage.get()); });
+  }
   void CombineExperts(const CombineExpertsParams& p) override {
     Queue("CombineExperts", [&] { return LaunchCombineExperts(context_, p); });
   }
@@ -122,13 +126,13 @@ class CudaOps : public DeviceOps {
     CheckReserved();
     const bool early = rope_is_last_;
     Queue("Attention", [&] {
-      return LaunchAttention(context_, p, attention_workspace_, DecodesByExtend(), early);
+      return LaunchAttention(context_, p, attention_.Of(HeadsOf(p)), DecodesByExtend(), early);
     });
   }
   void PlanAttention(const AttentionPlanParams& p) override {
     CheckReserved();
     Queue("PlanAttention", [&] {
-      return LaunchPlanAttention(context_, p, attention_workspace_, DecodesByExtend());
+      return LaunchPlanAttention(context_, p, attention_.Of(HeadsOf(p)), DecodesByExtend());
     });
   }
   void ApplyPlanWrites(const PlanWritesParams& p) override {
@@ -184,8 +188,7 @@ class CudaOps : public DeviceOps {
   }
 
   void CheckReserved() const {
-    MINISGL_CHECK(!Usable() || attention_workspace_.memory != nullptr,
-                  "an operation was called before Reserve");
+    MINISGL_CHECK(!Usable() || !attention_.empty(), "an operation was called before Reserve");
   }
   void CheckNotCapturing() const {
     MINISGL_CHECK(!capturing_, "a call that cannot be captured was made during a capture");
@@ -193,7 +196,7 @@ class CudaOps : public DeviceOps {
   Status MakeWatch();
   // After a wait: passes the times of so many operations on, if they are timed.
   void TakeTimes(int64_t num_timed);
-  Result<OwnedDeviceMemory> TakeWorkspace(size_t num_bytes, const char* what);
+  Result<OwnedDeviceMemory> TakeWorkspace(size_t num_bytes, const char* what);  // zeroed
 
   const std::shared_ptr<CudaApi> api_;
   const MatmulLibraryFactory make_matmul_;
@@ -214,9 +217,8 @@ class CudaOps : public DeviceOps {
   Status capture_status_;
 
   bool rope_is_last_ = false;  // of the kernels queued
-  OwnedDeviceMemory attention_memory_;
   TileLinearWorkspace tile_workspace_;
-  AttentionWorkspace attention_workspace_;
+  AttentionSpaces attention_;
   OwnedDeviceMemory expert_memory_;
   ExpertWorkspace expert_workspace_;
   OwnedDeviceMemory matmul_memory_;
@@ -324,16 +326,19 @@ DeviceMemoryInfo CudaOps::MemoryInfo() {
 
 Result<OwnedDeviceMemory> CudaOps::TakeWorkspace(size_t num_bytes, const char* what) {
   void* memory = nullptr;
-  const CudaError error = api_->Malloc(&memory, num_bytes);
+  CudaError error = api_->Malloc(&memory, num_bytes);
   if (error != kCudaSuccess) {
     return Report(error, fmt::format("cudaMalloc of {} bytes for {}", num_bytes, what));
   }
-  return OwnedDeviceMemory(api_, memory);
+  OwnedDeviceMemory owned(api_, memory);
+  error = api_->MemsetAsync(memory, 0, num_bytes, compute_.get());
+  if (error != kCudaSuccess) return Report(error, "cudaMemsetAsync");
+  return owned;
 }
 
 Status CudaOps::Reserve(const DeviceLimits& limits) {
   MINISGL_RETURN_IF_ERROR(status_);
-  MINISGL_CHECK(attention_workspace_.memory == nullptr, "Reserve is called once");
+  MINISGL_CHECK(attention_.empty(), "Reserve is called once");
   MINISGL_ASSIGN_OR_RETURN(OwnedDeviceMemory matmul_memory,
                            TakeWorkspace(kProductsWorkspaceBytes, "products"));
   MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<MatmulLibrary> matmul,
@@ -348,24 +353,17 @@ Status CudaOps::Reserve(const DeviceLimits& limits) {
   if (const size_t num_bytes = ExpertWorkspaceBytes(limits); num_bytes > 0) {
     MINISGL_ASSIGN_OR_RETURN(expert_memory, TakeWorkspace(num_bytes, "experts"));
   }
-  const size_t num_bytes = AttentionWorkspaceBytes(limits, context_.num_multiprocessors);
-  MINISGL_ASSIGN_OR_RETURN(OwnedDeviceMemory attention_memory,
-                           TakeWorkspace(num_bytes, "attention"));
-  CudaError error = api_->MemsetAsync(attention_memory.get(), 0, num_bytes, compute_.get());
-  if (error != kCudaSuccess) return Report(error, "cudaMemsetAsync");
+  AttentionSpaces spaces;
+  MINISGL_RETURN_IF_ERROR(
+      spaces.Take(limits, context_.num_multiprocessors,
+                  [this](size_t num_bytes) { return TakeWorkspace(num_bytes, "attention"); }));
   void* const counters = static_cast<std::byte*>(matmul_memory.get()) + kMatmulWorkspaceBytes;
-  error = api_->MemsetAsync(counters, 0, kProductsWorkspaceBytes - kMatmulWorkspaceBytes,
-                            compute_.get());
-  if (error != kCudaSuccess) return Report(error, "cudaMemsetAsync");
   tile_workspace_ = {.parts = matmul_memory.get(), .arrived = static_cast<uint32_t*>(counters)};
   matmul_memory_ = std::move(matmul_memory);
   matmul_ = std::move(matmul);
   expert_memory_ = std::move(expert_memory);
   expert_workspace_ = {.memory = expert_memory_.get(), .limits = limits};
-  attention_memory_ = std::move(attention_memory);
-  attention_workspace_ = {.memory = attention_memory_.get(),
-                          .limits = limits,
-                          .num_multiprocessors = context_.num_multiprocessors};
+  attention_ = std::move(spaces);
   return Status();
 }
 
@@ -571,7 +569,8 @@ void CudaOps::Linear(const LinearParams& p) {
                                          .num_out = weight.num_out,
                                          .num_in = weight.num_in,
                                          .dtype = weight.dtype,
-                                         .out_dtype = p.out.dtype},
+                                         .out_dtype = p.out.dtype,
+                                         .out_stride = p.out_stride},
                                         p.x.data, weight.storage.get(), p.out.data, compute_.get());
   if (!status.ok()) {
     // If the device is lost, CUDA's error has the cause; the library's has not.
@@ -582,8 +581,9 @@ void CudaOps::Linear(const LinearParams& p) {
     return;
   }
   if (!EndWatched() || p.bias == nullptr) return;
-  Queue("Linear's bias",
-        [&] { return LaunchAddBias(context_, p.out, p.bias, p.num_tokens, weight.num_out); });
+  Queue("Linear's bias", [&] {
+    return LaunchAddBias(context_, p.out, p.bias, p.num_tokens, weight.num_out, p.out_stride);
+  });
 }
 
 }  // namespace

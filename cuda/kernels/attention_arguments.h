@@ -25,6 +25,23 @@ MINISGL_HOST_DEVICE constexpr int32_t DecodeBlocks(int32_t head_dim) {
   return head_dim <= 80 ? 3 : 2;
 }
 
+// Heads that no instance of the decode and the extend kernel has are wide: attention_wide.cuh. They
+// have up to kWideDimMax elements, or if their values are part of the keys, keys of up to
+// kLatentKeyDimMax and values of up to kWideDimMax.
+inline constexpr int32_t kWideDimMax = 512;
+inline constexpr int32_t kLatentKeyDimMax = 576;
+MINISGL_HOST_DEVICE constexpr bool IsWide(int32_t head_dim, int32_t value_dim) {
+  const bool has_instance =
+      head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128 || head_dim == 256;
+  return !has_instance || value_dim != head_dim;
+}
+
+// Blocks of its kernel on a multiprocessor: two of 16 M rows of a latent head, as registers and
+// shared memory allow.
+MINISGL_HOST_DEVICE constexpr int32_t WideBlocks(int32_t fragments, bool in_keys) {
+  return fragments == 1 && in_keys ? 2 : 1;
+}
+
 MINISGL_HOST_DEVICE inline int32_t DivideUp(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 // One split of a decode row, or of rows of a group that share it. Its keys are read once. The query
@@ -71,6 +88,9 @@ MINISGL_HOST_DEVICE constexpr int32_t ImageFloats(int32_t head_dim) {
   return (head_dim / 8 + 1) * 128;
 }
 
+// The same of the kernel for wide heads.
+inline constexpr int32_t kWideImageFloats = kTileRows * (kWideDimMax + 2);
+
 // Places for the folds of running blocks (attention_fold.cuh): a queue of those that
 // are free.
 struct PlaceQueue {
@@ -94,7 +114,7 @@ struct DeviceAttentionPlan {
   float* states = nullptr;          // [parts, H, 2] SoftmaxState
   float* sums = nullptr;            // [parts, H, E] weighted sums of values, relative to the state
 
-  ExtendList decode_list;  // of the decode rows, in deterministic mode
+  ExtendList decode_list;  // of the decode rows, in deterministic mode and of wide heads
   ExtendList extend_list;  // of the rows that extend
   // Between blocks: who came first to the boundary in front of an item, with its image of the tile.
   uint32_t* met = nullptr;  // [cut items, HKV] item * HKV + head + 1, or 0; zero between launches
@@ -132,23 +152,41 @@ struct AttentionArguments {
   ScoreScale score;
   int32_t page_shift = 0;  // page_size == 1 << page_shift
   int32_t num_heads = 0, num_kv_heads = 0;
-  int32_t group = 0;   // G = H / HKV
-  int32_t window = 0;  // keys that a token sees; INT32_MAX: all
+  int32_t group = 0;        // G = H / HKV
+  int32_t other_heads = 0;  // keys and values of a token in qkv
+  int32_t window = 0;       // keys that a token sees; INT32_MAX: all
   // Everything but qkv and the newest key of each row may be read before GridWait.
   bool early = false;
 };
+
+// Of wide heads.
+template <typename T>
+struct WideArguments {
+  AttentionArguments<T> rows;
+  int32_t key_dim = 0, value_dim = 0;
+  int64_t token_width = 0;  // elements of a token in qkv
+  int64_t v_slot_stride = 0, v_head_stride = 0;
+};
+
+inline constexpr int32_t kLargeTileRows = 128;
 
 // The kernel for rows that extend: whether its tiles are large, and the stages of its ring of key
 // tiles. The plan cuts its tiles to match.
 struct ExtendChoice {
   bool large = false;
   int stages = 1;
+  int fragments = 0;  // of 16 M rows, of a tile of wide heads; 0: heads are not wide
+
+  int32_t tile_rows() const {
+    return fragments > 0 ? fragments * kTileRows : large ? kLargeTileRows : kTileRows;
+  }
 };
 ExtendChoice ChooseExtend(int32_t head_dim, int32_t group, int64_t num_tokens, int64_t num_rows,
                           size_t shared_bytes_max);
 // The kernel of small tiles, which also serves decode rows.
 ExtendChoice SmallExtend(int32_t head_dim, size_t shared_bytes_max);
-inline constexpr int32_t kLargeTileRows = 128;
+// The kernel of wide heads, of at most so many fragments.
+ExtendChoice ChooseWide(bool in_keys, int fragments, size_t shared_bytes_max);
 
 // attention_decode.cu, attention_decode_f16.cu: the plan's items, of at most `num_decode_rows`
 // rows.
@@ -165,6 +203,10 @@ struct ExtendWork {
 template <typename T>
 CudaError LaunchExtend(const LaunchContext& context, AttentionArguments<T> arguments,
                        int32_t head_dim, ExtendChoice choice, const ExtendWork& work);
+// attention_wide.cu, attention_wide_f16.cu
+template <typename T>
+CudaError LaunchWide(const LaunchContext& context, WideArguments<T> arguments, bool in_keys,
+                     ExtendChoice choice, const ExtendWork& work);
 
 // Calls f.operator()<E>().
 template <typename F>

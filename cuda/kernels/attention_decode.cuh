@@ -242,7 +242,7 @@ class DecodeBlock {
   // Index of an M row's query among the heads of qkv.
   MINISGL_DEVICE int32_t QueryIndex(const DecodeWalk& walk, int32_t m) const {
     const QueryHead query = HeadOf(walk, m);
-    return query.row * (args_.num_heads + 2 * args_.num_kv_heads) + query.head;
+    return query.row * (args_.num_heads + args_.other_heads) + query.head;
   }
 
   MINISGL_DEVICE const T* QueryAt(const DecodeWalk& walk, int32_t m) const {

@@ -31,6 +31,7 @@
 
 #include "device/device.h"
 #include "kernels/attention_arguments.h"
+#include "kernels/attention_extend_tile.cuh"
 #include "kernels/attention_fold.cuh"
 #include "kernels/attention_state.h"
 #include "kernels/attention_tile.cuh"
@@ -52,7 +53,6 @@ struct ExtendShape {
   static constexpr int kBlocks = !LARGE ? 3 : D > 128 ? 1 : 2;
   static constexpr int kCopiesAtOnce = LARGE && D <= 128 ? 1 : 4;  // more would cost spills
   static constexpr int kPart = kExtendKeys * kPaddedRow<D>;   // elements of K, or V, of a stage
-  static constexpr int kWords = 4;                            // shared by the block's threads
   static constexpr int kImage = kRows / 16 * ImageFloats(D);  // floats of a tile's image
   static_assert(kRows == (LARGE ? kLargeTileRows : kTileRows));
   static_assert(kExtendSplitKeys % kExtendKeys == 0);
@@ -60,51 +60,36 @@ struct ExtendShape {
   static constexpr size_t SharedBytes(int stages) {
     return (static_cast<size_t>(kRows) * kPaddedRow<D> + static_cast<size_t>(stages) * 2 * kPart) *
                2 +
-           kWords * sizeof(uint32_t);
+           ExtendTile<device::bf16>::kWords * sizeof(uint32_t);
   }
 };
 
 template <typename T, int D, bool LARGE>
-class ExtendBlock {
+class ExtendBlock : public ExtendTile<T> {
  public:
   using Shape = ExtendShape<D, LARGE>;
+  using Tile = ExtendTile<T>;
   static constexpr int kFragments = Shape::kFragments;
 
   MINISGL_DEVICE ExtendBlock(const AttentionArguments<T>& args, int stages)
-      : args_(args),
+      : Tile(args, Shape::kRows),
         stages_(stages),
         lane_(static_cast<int>(threadIdx.x) % 32),
         warp_(static_cast<int>(threadIdx.x) / 32) {
     device::SharedArena arena;
-    words_ = arena.Take<uint32_t>(Shape::kWords);
+    words_ = arena.Take<uint32_t>(Tile::kWords);
     query_ = arena.Take<T>(Shape::kRows * kPaddedRow<D>) + warp_ * Shape::kWarpRows * kPaddedRow<D>;
     ring_ = arena.Take<T>(stages * 2 * Shape::kPart);
   }
 
-  MINISGL_DEVICE int32_t NumWorks() const {
-    return args_.list.counts[ExtendList::kItems] * args_.num_kv_heads;
-  }
-
-  // Work `work` is an item of the list and a KV head. False if no token of the tile sees a key of
-  // the item.
+  // True if a token of work `work` sees a key of it.
   MINISGL_DEVICE bool FindWork(int32_t work) {
-    item_index_ = work / args_.num_kv_heads;
-    kv_head_ = work % args_.num_kv_heads;
-    const ExtendItem item = FindTile();
-    pages_ = args_.page_table + args_.table_row[item.row] * args_.page_table_stride;
+    const bool sees_keys = this->FindItem(work);
     // M rows past the tile's last count as its last, so that they do not cause masking.
     const int32_t first = warp_ * Shape::kWarpRows, last = first + Shape::kWarpRows - 1;
     own_first_high_ = Position(first < num_rows_ ? first : num_rows_ - 1) + 1;
     own_last_high_ = Position(last < num_rows_ ? last : num_rows_ - 1) + 1;
-    low_ = TileLow();
-    high_ = TileHigh();
-    if (IsCut()) {
-      const int32_t begin = item.begin * kExtendSplitKeys;
-      const int32_t end = begin + (kExtendSplitKeys << CutShift());
-      low_ = low_ > begin ? low_ : begin;
-      high_ = high_ < end ? high_ : end;
-    }
-    return low_ < high_;
+    return sees_keys;
   }
 
   MINISGL_DEVICE void Run() {
@@ -139,66 +124,35 @@ class ExtendBlock {
         }
       }
     }
-    if (low_ / kExtendSplitKeys < (high_ - 1) / kExtendSplitKeys) {
-      __syncthreads();  // no thread reads what it put by any more
-      if (threadIdx.x == 0) ReturnPlace(Places(), words_[kPlaceWord]);
-    }
+    this->EndFolds(Places());
   }
 
  private:
+  using Tile::args_;
+  using Tile::first_row_;
+  using Tile::HeadOf;
+  using Tile::high_;
+  using Tile::kv_head_;
+  using Tile::Low;
+  using Tile::low_;
+  using Tile::num_rows_;
+  using Tile::pages_;
+  using Tile::Position;
+  using Tile::TokenOf;
+  using Tile::words_;
+
   static constexpr int kWarpKeys = kExtendKeys / Shape::kWarps;      // that a warp copies
   static constexpr int kCopyKeys = kWarpKeys < 32 ? kWarpKeys : 32;  // copied at a time
   static constexpr int kCopies = kWarpKeys / kCopyKeys;
 
-  enum Word { kPlaceWord, kMetWord };  // of words_
-
-  MINISGL_DEVICE ExtendItem LoadItem() const {
-    const auto item = device::LoadVec<4>(static_cast<const int32_t*>(args_.list.items) +
-                                         int64_t{item_index_} * kExtendItemWords);
-    return {item[0], item[1], item[2]};
-  }
-  MINISGL_DEVICE ExtendItem FindTile() {
-    const ExtendItem item = LoadItem();
-    first_row_ = item.first;
-    first_token_ = args_.row_begin[item.row];
-    const int32_t num_tokens = args_.row_begin[item.row + 1] - first_token_;
-    first_position_ = args_.kv_len[item.row] - num_tokens;
-    const int32_t rest = num_tokens * args_.group - first_row_;
-    num_rows_ = rest < Shape::kRows ? rest : Shape::kRows;
-    return item;
-  }
-  MINISGL_DEVICE bool IsCut() const {
-    return item_index_ < args_.list.counts[ExtendList::kCutItems];
-  }
-  MINISGL_DEVICE int32_t CutShift() const { return args_.list.counts[ExtendList::kCutShift]; }
-
-  MINISGL_DEVICE int32_t Position(int32_t tile_row) const {
-    return first_position_ + (first_row_ + tile_row) / args_.group;
-  }
-
-  // Keys that any token of the tile sees.
-  MINISGL_DEVICE int32_t TileLow() const { return Low(Position(0) + 1); }
-  MINISGL_DEVICE int32_t TileHigh() const { return Position(num_rows_ - 1) + 1; }
-
-  // The first visible key of the token whose last visible key is high - 1.
-  MINISGL_DEVICE int32_t Low(int32_t high) const {
-    return high > args_.window ? high - args_.window : 0;
-  }
-
-  MINISGL_DEVICE int32_t HeadOf(int32_t tile_row) const {
-    return kv_head_ * args_.group + (first_row_ + tile_row) % args_.group;
-  }
-
-  MINISGL_DEVICE int64_t TokenOf(int32_t tile_row) const {
-    return first_token_ + (first_row_ + tile_row) / args_.group;
-  }
-
   // Each warp copies the M rows that only it reads; rows past the tile's last become zeros.
   MINISGL_DEVICE void CopyQuery() const {
     const int32_t tile_row = warp_ * Shape::kWarpRows + lane_ % Shape::kWarpRows;
-    const int64_t width = args_.num_heads + 2 * args_.num_kv_heads;
+    const int64_t width = args_.num_heads + args_.other_heads;
     int64_t offset = -1;
-    if (tile_row < num_rows_) offset = (TokenOf(tile_row) * width + HeadOf(tile_row)) * D;
+    if (tile_row < num_rows_) {
+      offset = (TokenOf(tile_row) * width + HeadOf(tile_row)) * D;
+    }
     CopyRows<T, D, Shape::kWarpRows, false, Shape::kCopiesAtOnce>(query_, query_, args_.qkv, 0,
                                                                   offset, lane_);
     device::CopyAsyncCommit();
@@ -264,38 +218,26 @@ class ExtendBlock {
     return warp_ * Shape::kWarpRows + m * 16 + h * 8 + lane_ / 4;
   }
 
-  // Folds what the block has of the tile, of which `split` has ended, as far as it can, and puts it
-  // by or leaves it to another block. True if it has the whole tile.
+  // Folds what the block has of the tile: see ExtendTile::FoldSplits.
   MINISGL_DEVICE bool EndSplit(int32_t split, RowStates<D> (&rows)[kFragments]) {
 #pragma unroll
     for (int m = 0; m < kFragments; ++m) rows[m].SumLanes();
-    const int32_t low = TileLow() / kExtendSplitKeys;
-    const int32_t high = (TileHigh() - 1) / kExtendSplitKeys + 1;
-    HeldSplits held = {split, split + 1};
-    while (held.begin > low || held.end < high) {
-      const int32_t boundary = held.FindBoundary();
-      if (low < boundary && boundary < high) {
-        const float* image = nullptr;
-        if (IsWithinItem(boundary)) {
-          if (held.end == boundary) {
-            PutBy(split, held.shift, rows);
-            return false;
-          }
-          image = Kept(held.shift);
-        } else {
-          image = Meet(boundary, rows);
-          if (image == nullptr) return false;
-        }
+    return this->FoldSplits(
+        split, Places(), Shape::kImage,
+        [&](float* image) {
 #pragma unroll
-        for (int m = 0; m < kFragments; ++m) FoldImage<D>(image + InImage(m), num_rows_, &rows[m]);
-      }
-      held.Fold();
-    }
-    return true;
-  }
-
-  MINISGL_DEVICE bool IsWithinItem(int32_t boundary) const {
-    return !IsCut() || boundary % (1 << CutShift()) != 0;
+          for (int m = 0; m < kFragments; ++m) StoreImage<D>(image + InImage(m), rows[m]);
+        },
+        [&] {
+#pragma unroll
+          for (int m = 0; m < kFragments; ++m) rows[m].Clear();
+        },
+        [&](const float* image) {
+#pragma unroll
+          for (int m = 0; m < kFragments; ++m) {
+            FoldImage<D>(image + InImage(m), num_rows_, &rows[m]);
+          }
+        });
   }
 
   MINISGL_DEVICE const PlaceQueue& Places() const {
@@ -305,60 +247,6 @@ class ExtendBlock {
   // Where fragment m of this lane is in the image of a tile.
   MINISGL_DEVICE int32_t InImage(int m) const {
     return (warp_ * kFragments + m) * ImageFloats(D) + device::Opaque(lane_) * 4;
-  }
-
-  // What waits at a boundary of the tree's level kFoldShift * level == shift.
-  MINISGL_DEVICE float* Kept(int32_t shift) const {
-    const uint32_t place = words_[kPlaceWord];
-    return args_.plan.kept +
-           (int64_t{place} * args_.plan.fold_levels + shift / kFoldShift) * Shape::kImage;
-  }
-
-  // Puts the states by for later splits of this block, after `split`, and clears them.
-  MINISGL_DEVICE void PutBy(int32_t split, int32_t shift, RowStates<D> (&rows)[kFragments]) {
-    if (split == low_ / kExtendSplitKeys) {  // the first time
-      if (threadIdx.x == 0) words_[kPlaceWord] = TakePlace(Places());
-      __syncthreads();  // the place is there
-    }
-#pragma unroll
-    for (int m = 0; m < kFragments; ++m) {
-      StoreImage<D>(Kept(shift) + InImage(m), rows[m]);
-      rows[m].Clear();
-    }
-  }
-
-  // Comes to the boundary between two items of the tile. If the block on the other side has been
-  // there, returns the image that it left; otherwise leaves the image of `rows` and returns null.
-  MINISGL_DEVICE const float* Meet(int32_t boundary, const RowStates<D> (&rows)[kFragments]) {
-    const int32_t begin = LoadItem().begin, shift = CutShift();
-    const int32_t behind = item_index_ + ((boundary - begin) >> shift);  // item after the boundary
-    uint32_t* const met = args_.plan.met + behind * args_.num_kv_heads + kv_head_;
-    const uint32_t own =
-        static_cast<uint32_t>(item_index_) * static_cast<uint32_t>(args_.num_kv_heads) +
-        static_cast<uint32_t>(kv_head_);
-    if (threadIdx.x == 0) words_[kMetWord] = device::AtomicAddGlobal(met, 0u);
-    __syncthreads();  // the word is there
-    uint32_t other = words_[kMetWord];
-    if (other == 0) {
-#pragma unroll
-      for (int m = 0; m < kFragments; ++m) {
-        StoreImage<D>(args_.plan.images + int64_t{own} * Shape::kImage + InImage(m), rows[m]);
-      }
-      __syncthreads();  // every thread has stored its part, and read the word
-      if (threadIdx.x == 0) {
-        device::ThreadFence();  // a block that sees `own` sees the image
-        words_[kMetWord] = device::AtomicExchangeGlobal(met, own + 1);
-      }
-      __syncthreads();  // the word is there
-      other = words_[kMetWord];
-      if (other == 0) return nullptr;
-    }
-    if (threadIdx.x == 0) {
-      device::ThreadFence();  // this block sees the other's image after the barrier
-      *met = 0;
-    }
-    __syncthreads();  // the image may be read; the word may be written again
-    return args_.plan.images + int64_t{other - 1} * Shape::kImage;
   }
 
   MINISGL_DEVICE void StoreRow(const RowStates<D>& rows, int m, int h) const {
@@ -376,18 +264,9 @@ class ExtendBlock {
     }
   }
 
-  const AttentionArguments<T>& args_;
   const int stages_, lane_, warp_;
-  device::Shared<T> query_;         // [32 or 16][D + 8] this warp's
-  device::Shared<T> ring_;          // [stages][K, V][64][D + 8]
-  device::Shared<uint32_t> words_;  // [kWords]
-  const int32_t* pages_ = nullptr;
-  int32_t item_index_ = 0, kv_head_ = 0;
-  int32_t first_row_ = 0;       // the tile's first M row, among the row's
-  int32_t num_rows_ = 0;        // M rows of the tile
-  int32_t first_token_ = 0;     // the row's first token
-  int32_t first_position_ = 0;  // position of the row's first token
-  int32_t low_ = 0, high_ = 0;  // keys of the item that any token of the tile sees
+  device::Shared<T> query_;  // [32 or 16][D + 8] this warp's
+  device::Shared<T> ring_;   // [stages][K, V][64][D + 8]
   // Ends of the keys that the first and the last token of the warp's M rows see.
   int32_t own_first_high_ = 0, own_last_high_ = 0;
   KeyPlace places_[kCopies];  // this lane's keys of the tile that is copied next

@@ -1,4 +1,4 @@
-// The plan of a step's attention, and the launchers of attention.
+// The plan of a step's attention.
 //
 // PlanKernel: one block of 256 threads, once for each step. It takes 256 rows at a time: a prefix
 // sum of the number of pieces of each row, then a thread for each piece, which finds its row by
@@ -6,13 +6,11 @@
 // other item, and 16 for each row, the last twice and once more for each size of items that is
 // tried: at most about 200 KB.
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
 #include "kernels/attention_arguments.h"
-#include "kernels/attention_state.h"
+#include "kernels/attention_choice.h"
 #include "kernels/attention_workspace.h"
-#include "kernels/dispatch.h"
 #include "minisgl/base/checked_math.h"
 
 namespace minisgl::cuda {
@@ -32,12 +30,13 @@ struct PlanArguments {
   int32_t num_decode_rows;
   const int32_t* decode_rows;  // [1] null: num_decode_rows
   int32_t group;
-  int32_t tile_rows;      // M rows of a tile of rows that extend
-  int32_t item_rows;      // upper bound on the rows of a group's item
-  int32_t cut_items_max;  // upper bound on the items of cut tiles in a list
-  bool deterministic;     // decode rows are in decode_list instead of the items
-  int32_t item_works;     // works of an item of the decode kernel: KV heads, times M tiles
-  int32_t decode_blocks;  // of the decode kernel that run at once
+  int32_t tile_rows;         // M rows of a tile of rows that extend
+  int32_t decode_tile_rows;  // of a tile of a decode row in decode_list
+  int32_t item_rows;         // upper bound on the rows of a group's item
+  int32_t cut_items_max;     // upper bound on the items of cut tiles in a list
+  bool uses_decode_list;     // decode rows are in decode_list instead of the items
+  int32_t item_works;        // works of an item of the decode kernel: KV heads, times M tiles
+  int32_t decode_blocks;     // of the decode kernel that run at once
   int32_t split_times_max;
   int32_t window;  // 0: no layer has one
   SharedPrefixes shared;
@@ -372,8 +371,8 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kPlanThreads, 1) PlanKernel(PlanArgume
   const Shared<int32_t> scan = arena.Take<int32_t>(kPlanThreads + 1);
   const Shared<int32_t> totals = arena.Take<int32_t>(kPlanThreads / 32);
   if (p.decode_rows != nullptr) p.num_decode_rows = p.decode_rows[0];
-  if (p.deterministic) {
-    PlanTiles(p, {0, p.num_decode_rows, kTileRows}, p.plan.decode_list, scan, totals);
+  if (p.uses_decode_list) {
+    PlanTiles(p, {0, p.num_decode_rows, p.decode_tile_rows}, p.plan.decode_list, scan, totals);
   } else {
     p.split_keys_min = ChooseSplitKeys(p, scan, totals);
     const ItemCounts counts = PlanItems(p, scan, totals);
@@ -385,96 +384,6 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kPlanThreads, 1) PlanKernel(PlanArgume
   PlanTiles(p, {p.num_decode_rows, p.num_rows, p.tile_rows}, p.plan.extend_list, scan, totals);
   FillPlaces(p.plan.small_places);
   FillPlaces(p.plan.large_places);
-}
-
-// Rows that extend, as far as the host knows them, and the kernel for them.
-struct ExtendingRows {
-  int64_t num_rows, num_tokens;  // of which none is a decode row; or upper bounds of both
-  ExtendChoice choice;
-};
-
-template <typename Params>
-ExtendingRows FindExtendingRows(const LaunchContext& context, const Params& params) {
-  const int32_t group = params.num_heads / params.num_kv_heads;
-  ExtendingRows rows = {.num_rows = params.num_rows, .num_tokens = params.num_tokens};
-  switch (params.rows_known) {
-    case RowsKnown::kExactly:
-      rows.num_rows -= params.num_decode_rows;
-      rows.num_tokens -= params.num_decode_rows;
-      rows.choice = ChooseExtend(params.head_dim, group, rows.num_tokens, rows.num_rows,
-                                 context.shared_bytes_max);
-      break;
-    case RowsKnown::kBoundsShort:
-      rows.choice = SmallExtend(params.head_dim, context.shared_bytes_max);
-      break;
-    case RowsKnown::kBoundsLong:
-      rows.num_rows = std::min(rows.num_rows, LongRowsMax(group, rows.num_tokens));
-      rows.choice =
-          ChooseExtend(params.head_dim, group, rows.num_tokens, 1, context.shared_bytes_max);
-      break;
-  }
-  return rows;
-}
-
-template <typename T>
-AttentionArguments<T> MakeArguments(const AttentionParams& params,
-                                    const AttentionWorkspace& workspace) {
-  AttentionArguments<T> arguments;
-  arguments.qkv = params.qkv.as<T>();
-  arguments.out = params.out.as<T>();
-  arguments.keys = params.kv.base.as<T>();
-  arguments.page_stride = params.kv.page_stride;
-  arguments.slot_stride = params.kv.slot_stride;
-  arguments.head_stride = params.kv.head_stride;
-  arguments.v_offset = params.kv.v_offset;
-  arguments.page_table = params.page_table;
-  arguments.page_table_stride = params.page_table_stride;
-  arguments.table_row = params.table_row;
-  arguments.row_begin = params.row_begin;
-  arguments.kv_len = params.kv_len;
-  arguments.sinks = params.sinks;
-  arguments.plan = DivideWorkspace(workspace);
-  arguments.page_shift = std::bit_width(static_cast<unsigned>(params.kv.page_size)) - 1;
-  arguments.num_heads = params.num_heads;
-  arguments.num_kv_heads = params.num_kv_heads;
-  arguments.group = params.num_heads / params.num_kv_heads;
-  const bool has_window = params.sliding_window > 0;
-  arguments.window = has_window ? params.sliding_window : INT32_MAX;
-  arguments.items = has_window ? arguments.plan.window_items : arguments.plan.items;
-  arguments.num_items = arguments.plan.counts + (has_window ? 1 : 0);
-  const bool capped = params.logit_softcap > 0;
-  arguments.score.weight = (capped ? params.logit_softcap : params.scale) * kLog2OfE;
-  arguments.score.inner = capped ? params.scale / params.logit_softcap : 0;
-  return arguments;
-}
-
-// Rows of one token, then the rows that extend.
-template <typename T>
-CudaError LaunchRows(const LaunchContext& context, const AttentionParams& params,
-                     const AttentionWorkspace& workspace, bool deterministic, bool early) {
-  AttentionArguments<T> arguments = MakeArguments<T>(params, workspace);
-  arguments.early = early;
-  const int32_t head_dim = params.head_dim, group = arguments.group;
-  const int32_t num_decode_rows = params.num_decode_rows;
-  const int64_t max_cut_items = MaxCutItems(context, workspace);
-  if (num_decode_rows > 0) {
-    const CudaError error =
-        deterministic
-            ? LaunchExtend(context, arguments, head_dim,
-                           SmallExtend(head_dim, context.shared_bytes_max),
-                           {.max_tiles = int64_t{num_decode_rows} * DivideUp(group, kTileRows),
-                            .max_cut_items = max_cut_items,
-                            .decode_rows = true})
-            : LaunchDecode(context, arguments, head_dim, num_decode_rows,
-                           static_cast<int32_t>(MaxSplits(workspace.limits)));
-    if (error != kCudaSuccess) return error;
-  }
-  const ExtendingRows rows = FindExtendingRows(context, params);
-  if (rows.num_rows == 0) return kCudaSuccess;
-  const int32_t tile_rows = rows.choice.large ? kLargeTileRows : kTileRows;
-  return LaunchExtend(context, arguments, head_dim, rows.choice,
-                      {.max_tiles = MaxTiles(rows.num_tokens, rows.num_rows, group, tile_rows),
-                       .max_cut_items = max_cut_items});
 }
 
 }  // namespace
@@ -494,6 +403,7 @@ CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanP
                               const AttentionWorkspace& workspace, bool deterministic) {
   const ExtendChoice choice = FindExtendingRows(context, params).choice;
   const int32_t group = params.num_heads / params.num_kv_heads;
+  const bool wide = IsWide(HeadsOf(params));
   const PlanArguments arguments = {
       .plan = DivideWorkspace(workspace),
       .row_begin = params.row_begin,
@@ -502,10 +412,11 @@ CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanP
       .num_decode_rows = params.num_decode_rows,
       .decode_rows = params.decode_rows,
       .group = group,
-      .tile_rows = choice.large ? kLargeTileRows : kTileRows,
+      .tile_rows = choice.tile_rows(),
+      .decode_tile_rows = wide ? WideDecode(context, params).tile_rows() : kTileRows,
       .item_rows = std::max(1, SharedTileRows(params.head_dim) / group),
       .cut_items_max = static_cast<int32_t>(MaxCutItems(context, workspace) / params.num_kv_heads),
-      .deterministic = deterministic,
+      .uses_decode_list = deterministic || wide,
       .item_works = params.num_kv_heads * DivideUp(group, kTileRows),
       .decode_blocks = context.num_multiprocessors * DecodeBlocks(params.head_dim),
       .split_times_max = context.split_times_max,
@@ -516,18 +427,6 @@ CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanP
       context,
       {.grid = {1}, .block = {kPlanThreads}, .shared_bytes = kSharedBytes, .programmatic = true},
       PlanKernel, arguments);
-}
-
-CudaError LaunchAttention(const LaunchContext& context, const AttentionParams& params,
-                          const AttentionWorkspace& workspace, bool deterministic, bool early) {
-  const int64_t width = (int64_t{params.num_heads} + 2 * params.num_kv_heads) * params.head_dim;
-  MINISGL_CHECK(params.value_dim() == params.head_dim && params.token_width() == width &&
-                    params.kv.value_slot_stride() == params.kv.slot_stride &&
-                    params.kv.value_head_stride() == params.kv.head_stride,
-                "values that are not laid out as keys are, or queries without them");
-  return DispatchHalf(params.qkv.dtype, [&]<typename T>() {
-    return LaunchRows<T>(context, params, workspace, deterministic, early);
-  });
 }
 
 }  // namespace minisgl::cuda

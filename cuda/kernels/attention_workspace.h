@@ -73,12 +73,20 @@ inline ExtendBounds BoundExtend(const AttentionWorkspace& workspace, int32_t til
                       : 0;
   return bounds;
 }
+inline bool HasWideHeads(const DeviceLimits& limits) {
+  return IsWide(limits.head_dim, limits.heads().value_dim());
+}
+// The tiles of wide heads: of 16 M rows, of 64, and of a number between.
+inline constexpr int32_t kWideTileRowsMax = 4 * kTileRows;
+
 // Shared memory allows five blocks.
 inline ExtendBounds BoundSmallExtend(const AttentionWorkspace& workspace) {
-  return BoundExtend(workspace, kTileRows, 5);
+  return BoundExtend(workspace, kTileRows, HasWideHeads(workspace.limits) ? 2 : 5);
 }
-// Registers allow as many as ExtendShape asks for.
+// Registers allow as many as ExtendShape asks for. Wide tiles of 32 M rows have no more items than
+// those of 16, and no more blocks run at once than of 64.
 inline ExtendBounds BoundLargeExtend(const AttentionWorkspace& workspace) {
+  if (HasWideHeads(workspace.limits)) return BoundExtend(workspace, 2 * kTileRows, 1);
   return BoundExtend(workspace, kLargeTileRows, workspace.limits.head_dim > 128 ? 1 : 2);
 }
 
@@ -109,8 +117,9 @@ inline void DivideImages(const AttentionWorkspace& workspace, Divider* divider,
                          DeviceAttentionPlan* plan) {
   const DeviceLimits& limits = workspace.limits;
   const ExtendBounds small = BoundSmallExtend(workspace), large = BoundLargeExtend(workspace);
-  const int64_t small_image = ImageFloats(limits.head_dim);
-  const int64_t large_image = small_image * (kLargeTileRows / kTileRows);
+  const bool wide = HasWideHeads(limits);
+  const int64_t small_image = wide ? kWideImageFloats : ImageFloats(limits.head_dim);
+  const int64_t large_image = small_image * (wide ? kWideTileRowsMax : kLargeTileRows) / kTileRows;
   const int64_t max_splits = CeilDiv<int64_t>(limits.max_seq_len, kExtendSplitKeys);
   plan->fold_levels = 0;
   for (int64_t splits = 1; splits < max_splits; splits <<= kFoldShift) ++plan->fold_levels;
@@ -136,6 +145,10 @@ inline DeviceAttentionPlan Divide(const AttentionWorkspace& workspace, Divider* 
   DivideLists(workspace, divider, &plan);
   Divider images = *divider;  // from here on the extend kernel's, and the decode kernel's parts
   DivideImages(workspace, &images, &plan);
+  if (HasWideHeads(limits)) {  // there is no decode kernel
+    divider->Join(images);
+    return plan;
+  }
   divider->Take(&plan.states, items * limits.num_heads * 2);
   divider->Take(&plan.sums, items * limits.num_heads * limits.head_dim);
   divider->Join(images);

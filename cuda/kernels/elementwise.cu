@@ -260,7 +260,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1) GatherRowsKernel(Gathe
 struct AddBiasKernelParams {
   ActivationPtr out;
   const float* bias;
-  int64_t width;
+  int64_t width, out_stride;
   bool aligned;
 };
 
@@ -273,7 +273,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1) AddBiasKernel(AddBiasK
   if (count > 0) LoadChunk(p.bias + first, count, p.aligned, bias);
   GridWait();
   if (count <= 0) return;
-  T* const out = p.out.as<T>() + blockIdx.x * p.width + first;
+  T* const out = p.out.as<T>() + blockIdx.x * p.out_stride + first;
   LoadChunk(out, count, p.aligned, v);
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) v[i] += bias[i];
@@ -354,12 +354,14 @@ CudaError LaunchGatherRows(const LaunchContext& context, const GatherRowsParams&
 }
 
 CudaError LaunchAddBias(const LaunchContext& context, ActivationPtr out, const float* bias,
-                        int64_t num_tokens, int64_t width) {
+                        int64_t num_tokens, int64_t width, int64_t out_stride) {
+  if (out_stride == 0) out_stride = width;
   const AddBiasKernelParams p = {
       .out = out,
       .bias = bias,
       .width = width,
-      .aligned = width % kChunk == 0 && IsAligned16(out.data) && IsAligned16(bias)};
+      .out_stride = out_stride,
+      .aligned = (width | out_stride) % kChunk == 0 && IsAligned16(out.data) && IsAligned16(bias)};
   const LaunchShape shape = RowShape(num_tokens, CeilDiv<int64_t>(width, kChunk));
   return DispatchDType(out.dtype,
                        [&]<typename T>() { return Launch(context, shape, AddBiasKernel<T>, p); });

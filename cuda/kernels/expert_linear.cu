@@ -13,9 +13,7 @@
 //     first kernel is skipped: block x looks through all pairs, and exits unless pair x is the
 //     first of a tile.
 //
-// A block copies 64 elements of K of its rows of x and of the weights at a time into shared memory,
-// several steps ahead, and multiplies them on the tensor cores (mma m16n8k16, x as the first
-// operand). Each of its 4 warps computes 16 of the outputs for all rows.
+// Products are those of product_tile.cuh.
 //
 // Traffic: the weights of the experts in use (2 * N * K bytes each; again for each further tile,
 // mostly from the second-level cache), 2 * K bytes of x for each pair and 64 outputs, and 2 * N
@@ -27,6 +25,7 @@
 #include "kernels/chunk.h"
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
+#include "kernels/product_tile.cuh"
 #include "minisgl/base/checked_math.h"
 
 namespace minisgl::cuda {
@@ -140,14 +139,8 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGroupThreads, 1) GroupPairsKernel(Gro
 
 // --- the products ---
 
-constexpr int kTileThreads = 128;
-constexpr int kOutsOfWarp = 16;
-constexpr int kTileOuts = kTileThreads / kWarpSize * kOutsOfWarp;
-constexpr int kStep = 64;                            // elements of K at a time: rows of 128 bytes
-constexpr int kChunks = kStep / kChunk;              // chunks of 16 bytes in a row of a step
-constexpr int kRowsAtOnce = kTileThreads / kChunks;  // rows copied by one copy of each thread
-constexpr int kLeadersMax = kTileThreads;            // each thread looks at one pair
-static_assert(kRowsAtOnce == kRowsMin && kTileOuts % kRowsAtOnce == 0);
+constexpr int kLeadersMax = kTileThreads;  // each thread looks at one pair
+static_assert(kRowsAtOnce == kRowsMin);
 
 struct ExpertLinearKernelParams {
   // The experts of at most kLeadersMax pairs, which the kernel groups itself; null: use the list.
@@ -162,21 +155,6 @@ struct ExpertLinearKernelParams {
   int num_out;
   int pairs_per_row;  // pairs for each row of x: K, or 1 if each pair has its own row
   bool aligned;       // rows of x and of the weights are whole chunks of 16 bytes
-};
-
-// Chunk c of row r is stored in the place of chunk c ^ (r % 8), so that the 8 rows of 16 bytes that
-// a matrix load reads at once are in different banks.
-MINISGL_DEVICE int TileOffset(int row, int chunk) {
-  return row * kStep + (chunk ^ row % 8) * kChunk;
-}
-
-// A tile of ROWS16 * 16 rows of x. Shared memory holds kSteps steps of K at a time.
-template <int ROWS16>
-struct TileShape {
-  static constexpr int kRows = 16 * ROWS16;
-  static constexpr int kSteps = ROWS16 == 1 ? 6 : 4;  // 60 KB and 64 KB: three blocks at once
-  static constexpr size_t kBytes = size_t{2} * kSteps * (kRows + kTileOuts) * kStep +
-                                   (kRows + kTileThreads / kWarpSize) * sizeof(int);
 };
 
 // Finds the tile of block x in the work list: sets `pairs` (-1 after the last) and returns its
@@ -223,57 +201,6 @@ MINISGL_DEVICE int TileOfLeader(const ExpertLinearKernelParams& p, Shared<int> p
   return expert;
 }
 
-// A thread's copies: one chunk of every kRowsAtOnce-th row of a tile, for each step.
-template <typename T, int COUNT>
-struct RowCopies {
-  const T* source[COUNT];  // null: zeros
-  Shared<T> target;        // of step 0
-  int chunk;
-
-  MINISGL_DEVICE void Copy(const ExpertLinearKernelParams& p, int step, int place) const {
-    const int k = step * kStep + chunk * kChunk;
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) {
-      const bool valid = source[i] != nullptr && k < p.num_in;
-      const T* const from = valid ? source[i] + k : static_cast<const T*>(p.weights);
-      const Shared<T> to = target + ((place * COUNT + i) * kRowsAtOnce * kStep);
-      if (p.aligned) {
-        device::CopyAsync16(to, from, valid);
-        continue;
-      }
-      device::Vec<T, kChunk> elements;
-#pragma unroll
-      for (int e = 0; e < kChunk; ++e) {
-        elements[e] = valid && k + e < p.num_in ? from[e] : device::FromFloat<T>(0);
-      }
-      device::StoreShared(to, elements);
-    }
-  }
-};
-
-// Adds the warp's products of one step to `sums`.
-template <typename T, int ROWS16>
-MINISGL_DEVICE void MultiplyStep(Shared<T> x, Shared<T> weights, int lane,
-                                 float (&sums)[ROWS16][2][4]) {
-#pragma unroll
-  for (int k = 0; k < kStep / 16; ++k) {
-    // Lane l addresses row l % 8 of matrix l / 8. The matrices: outputs 0-7 with chunks 2 k and
-    // 2 k + 1, then outputs 8-15 with the same chunks.
-    uint32_t w[4];
-    device::LoadMatrix4<T>(w, weights + TileOffset(lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
-    const uint32_t low[2] = {w[0], w[1]}, high[2] = {w[2], w[3]};
-#pragma unroll
-    for (int m = 0; m < ROWS16; ++m) {
-      // The matrices: rows 0-7 and 8-15 of chunk 2 k, then of chunk 2 k + 1.
-      uint32_t a[4];
-      device::LoadMatrix4<T>(
-          a, x + TileOffset(m * 16 + lane % 8 + lane / 8 % 2 * 8, 2 * k + lane / 16));
-      device::Mma16816<T>(sums[m][0], a, low);
-      device::Mma16816<T>(sums[m][1], a, high);
-    }
-  }
-}
-
 // `first_out`: the warp's first output.
 template <typename T, int ROWS16>
 MINISGL_DEVICE void StoreTile(const ExpertLinearKernelParams& p, int expert, int first_out,
@@ -308,71 +235,40 @@ MINISGL_DEVICE void StoreTile(const ExpertLinearKernelParams& p, int expert, int
   }
 }
 
-// Grid (upper bound on the tiles, N / 64), block 128. Shared memory: TileShape::kBytes. Traffic:
+template <int ROWS16>
+constexpr size_t kSharedBytes = ProductShape<ROWS16>::kBytes +
+                                (ProductShape<ROWS16>::kRows + kTileThreads / kWarpSize) *
+                                    sizeof(int);
+
+// Grid (upper bound on the tiles, N / 64), block 128. Shared memory: kSharedBytes. Traffic:
 // see the head of this file.
 template <typename T, int ROWS16>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kTileThreads, 3)
     ExpertLinearKernel(ExpertLinearKernelParams p) {
-  using Tile = TileShape<ROWS16>;
-  constexpr int kWeightCopies = kTileOuts / kRowsAtOnce;
+  using Tile = ProductShape<ROWS16>;
   SharedArena arena;
   const Shared<int> pairs = arena.Take<int>(Tile::kRows);
-  const Shared<T> x_tiles = arena.Take<T>(Tile::kSteps * Tile::kRows * kStep);
-  const Shared<T> weight_tiles = arena.Take<T>(Tile::kSteps * kTileOuts * kStep);
+  ProductTile<T, ROWS16> product(&arena, p.num_in, p.aligned, p.weights);
   const Shared<unsigned> same = arena.Take<unsigned>(kTileThreads / kWarpSize);
   GridRelease();
   GridWait();
   const int expert = p.experts != nullptr ? TileOfLeader<Tile::kRows>(p, pairs, same)
                                           : TileOfList<Tile::kRows>(p, pairs);
   if (expert < 0) return;
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
-  const int warp_out = thread / kWarpSize * kOutsOfWarp;
   const int first_out = static_cast<int>(blockIdx.y) * kTileOuts;
-  const int row = thread / kChunks, chunk = thread % kChunks;
-
-  RowCopies<T, kWeightCopies> weights = {
-      .source = {}, .target = weight_tiles + TileOffset(row, chunk), .chunk = chunk};
-#pragma unroll
-  for (int i = 0; i < kWeightCopies; ++i) {
-    const int out = first_out + i * kRowsAtOnce + row;
-    weights.source[i] = nullptr;
-    if (out >= p.num_out) continue;
-    weights.source[i] =
-        static_cast<const T*>(p.weights) + (int64_t{expert} * p.num_out + out) * p.num_in;
-  }
-  RowCopies<T, ROWS16> x = {
-      .source = {}, .target = x_tiles + TileOffset(row, chunk), .chunk = chunk};
-#pragma unroll
-  for (int i = 0; i < ROWS16; ++i) {
-    const int pair = pairs[i * kRowsAtOnce + row];
-    x.source[i] = nullptr;
-    if (pair < 0) continue;
-    x.source[i] = static_cast<const T*>(p.x) + int64_t{pair / p.pairs_per_row} * p.num_in;
-  }
-
-  const int num_steps = (p.num_in + kStep - 1) / kStep;
-  for (int step = 0; step < Tile::kSteps - 1; ++step) {
-    if (step < num_steps) {
-      weights.Copy(p, step, step);
-      x.Copy(p, step, step);
-    }
-    device::CopyAsyncCommit();
-  }
+  product.SetWeights([&](int i) -> const T* {
+    const int out = first_out + i;
+    if (out >= p.num_out) return nullptr;
+    return static_cast<const T*>(p.weights) + (int64_t{expert} * p.num_out + out) * p.num_in;
+  });
+  product.SetRows([&](int i) -> const T* {
+    const int pair = pairs[i];
+    if (pair < 0) return nullptr;
+    return static_cast<const T*>(p.x) + int64_t{pair / p.pairs_per_row} * p.num_in;
+  });
   float sums[ROWS16][2][4] = {};
-  for (int step = 0; step < num_steps; ++step) {
-    device::CopyAsyncWait<Tile::kSteps - 2>();
-    __syncthreads();  // the step's rows are visible, and those of the previous step are not in use
-    const int ahead = step + Tile::kSteps - 1;
-    if (ahead < num_steps) {
-      weights.Copy(p, ahead, ahead % Tile::kSteps);
-      x.Copy(p, ahead, ahead % Tile::kSteps);
-    }
-    device::CopyAsyncCommit();
-    const int place = step % Tile::kSteps;
-    MultiplyStep<T, ROWS16>(x_tiles + place * Tile::kRows * kStep,
-                            weight_tiles + (place * kTileOuts + warp_out) * kStep, lane, sums);
-  }
-  StoreTile<T, ROWS16>(p, expert, first_out + warp_out, lane, pairs, sums);
+  product.Multiply(sums);
+  StoreTile<T, ROWS16>(p, expert, first_out + product.first_out(), product.lane(), pairs, sums);
 }
 
 // Offsets of the parts of the workspace, in bytes.
@@ -434,7 +330,7 @@ CudaError LaunchExpertLinear(const LaunchContext& context, const ExpertLinearPar
   // zeros. With at most one pair for each expert on average, most pairs are the first of a tile.
   const bool large = num_pairs > kRowsMin * num_experts;
   const bool leads = num_pairs <= std::min<int64_t>(kLeadersMax, num_experts);
-  const int rows = large ? TileShape<4>::kRows : TileShape<1>::kRows;
+  const int rows = large ? ProductShape<4>::kRows : ProductShape<1>::kRows;
   const ExpertLists lists = ListsIn(workspace);
   if (!leads) {
     const CudaError error = LaunchGroupPairs(context, {.experts = params.experts,
@@ -462,7 +358,7 @@ CudaError LaunchExpertLinear(const LaunchContext& context, const ExpertLinearPar
   const LaunchShape shape = {.grid = {static_cast<unsigned>(num_tiles),
                                       static_cast<unsigned>(CeilDiv<int64_t>(num_out, kTileOuts))},
                              .block = {kTileThreads},
-                             .shared_bytes = large ? TileShape<4>::kBytes : TileShape<1>::kBytes,
+                             .shared_bytes = large ? kSharedBytes<4> : kSharedBytes<1>,
                              .programmatic = true};
   return DispatchHalf(params.out.dtype, [&]<typename T>() {
     return large ? Launch(context, shape, ExpertLinearKernel<T, 4>, p)

@@ -247,7 +247,7 @@ MINISGL_DEVICE OutPlace PlaceOf(const GemvKernelParams& p, int tile) {
   return {.valid = token < p.input.num_tokens && row < width,
           .token = token,
           .row = row,
-          .at = int64_t{token} * width + row,
+          .at = token * p.end.stride + row,
           .partial = token * 8 * ROWS8 + r};
 }
 

@@ -22,9 +22,9 @@ CudaError LaunchNorm(const LaunchContext& context, const NormParams& params);
 CudaError LaunchActivate(const LaunchContext& context, const ActivateParams& params);
 CudaError LaunchSoftcap(const LaunchContext& context, const SoftcapParams& params);
 CudaError LaunchGatherRows(const LaunchContext& context, const GatherRowsParams& params);
-// out[t, o] += bias[o]
+// out[t, o] += bias[o]. Tokens are `out_stride` elements apart, or `width` if it is 0.
 CudaError LaunchAddBias(const LaunchContext& context, ActivationPtr out, const float* bias,
-                        int64_t num_tokens, int64_t width);
+                        int64_t num_tokens, int64_t width, int64_t out_stride = 0);
 // rope_kv_write.cu
 CudaError LaunchRopeKvWrite(const LaunchContext& context, const RopeKvWriteParams& params);
 
@@ -84,12 +84,18 @@ size_t ExpertWorkspaceBytes(const DeviceLimits& limits);  // 0 if there are no e
 CudaError LaunchExpertLinear(const LaunchContext& context, const ExpertLinearParams& params,
                              const void* weights, const ExpertWorkspace& workspace);
 
+// head_linear.cu. `weights`: [H, out, in] of x's dtype. The order of an output element's sum does
+// not depend on the other tokens.
+CudaError LaunchHeadLinear(const LaunchContext& context, const HeadLinearParams& params,
+                           const void* weights);
+
 // sample.cu
 // vocab_size at most kSampleVocabMax
 inline constexpr int64_t kSampleVocabMax = 524288;
 CudaError LaunchSample(const LaunchContext& context, const DeviceSampleParams& params);
 
-// attention_plan.cu, attention_decode*.cu, attention_extend*.cu. The plan kernel writes the
+// attention.cu, attention_plan.cu, attention_decode*.cu, attention_extend*.cu,
+// attention_wide*.cu. The plan kernel writes the
 // workspace, and the kernels of every layer read it. Its address stays the same between steps, and
 // its counters are zero before the first step.
 struct AttentionWorkspace {
@@ -98,6 +104,10 @@ struct AttentionWorkspace {
   // Of the device. If it has more, blocks of the extend kernel may wait for the end of others.
   int num_multiprocessors = 0;
 };
+// True if there is a kernel for keys of head_dim elements and such values. Any others than those of
+// 64, 80, 96, 128 or 256 elements both are served by that for wide heads, which reads 16 bytes at a
+// time: up to 512 elements, or values in keys of up to 576.
+bool HasAttention(int32_t head_dim, int32_t value_dim, bool values_in_keys);
 size_t AttentionWorkspaceBytes(const DeviceLimits& limits, int num_multiprocessors);
 CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanParams& params,
                               const AttentionWorkspace& workspace, bool deterministic);

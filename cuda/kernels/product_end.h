@@ -17,6 +17,7 @@ struct ProductEnd {
   void* out = nullptr;          // [T, N], or what an activation leaves of it
   bool out_is_f32 = false;
   int num_out = 0;
+  int64_t stride = 0;  // elements from token to token of `out`, or of `residual`
   bool activates = false;
   Activation activation = Activation::kSilu;
   float limit = 0;
@@ -36,6 +37,9 @@ inline ProductEnd MakeProductEnd(const ProductParams& params) {
                     .out = linear.out.data,
                     .out_is_f32 = linear.out.dtype == DType::kF32,
                     .num_out = static_cast<int>(linear.weight->num_out),
+                    .stride = linear.out_stride == 0 || params.residual != nullptr
+                                  ? linear.weight->num_out
+                                  : linear.out_stride,
                     .residual = params.residual,
                     .residual_scale = params.residual_scale};
   if (params.activation == nullptr) return end;
@@ -46,6 +50,7 @@ inline ProductEnd MakeProductEnd(const ProductParams& params) {
   end.activation = params.activation->activation;
   end.limit = params.activation->limit;
   end.num_pairs = params.activation->gated ? static_cast<int>(params.activation->width) : 0;
+  end.stride = end.width();
   return end;
 }
 

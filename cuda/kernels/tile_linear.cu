@@ -201,7 +201,7 @@ MINISGL_DEVICE void WriteTile(const TileLinearKernelParams& p, Shared<float> sum
     const int token = static_cast<int>(blockIdx.y) * Tile::kTokens + local;
     const int row = static_cast<int>(blockIdx.x) * outs + r;
     if (token >= p.num_tokens || row >= p.end.width()) continue;
-    const int64_t at = int64_t{token} * p.end.width() + row;
+    const int64_t at = token * p.end.stride + row;
     const float before = p.end.residual != nullptr ? p.end.residual[at] : 0;
     const float sum = sums[local * kSumsStride + r];
     float up = 0;

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "minisgl/base/kernel_profile.h"
 #include "minisgl/base/status.h"
@@ -192,8 +193,27 @@ inline int64_t LongRowsMax(int32_t group, int64_t num_tokens) {
   return num_tokens * group / kShortRow + 1;
 }
 
-// The attention of a step, planned once and used by every layer. Rows 0 .. num_decode_rows - 1
-// have one token each. The arrays are those of every AttentionParams of the step.
+// The sizes of a layer's attention.
+struct AttentionHeads {
+  int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  int32_t v_head_dim = 0;  // 0: head_dim
+  bool values_in_keys = false;
+
+  int32_t value_dim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
+};
+inline bool operator==(const AttentionHeads& a, const AttentionHeads& b) {
+  return a.num_heads == b.num_heads && a.num_kv_heads == b.num_kv_heads &&
+         a.head_dim == b.head_dim && a.value_dim() == b.value_dim() &&
+         a.values_in_keys == b.values_in_keys;
+}
+inline AttentionHeads HeadsOf(const AttentionParams& params) {
+  return {params.num_heads, params.num_kv_heads, params.head_dim, params.v_head_dim,
+          params.kv.values_in_keys};
+}
+
+// The attention of a step, planned once and used by every layer with these heads. Rows 0 ..
+// num_decode_rows - 1 have one token each. The arrays are those of every AttentionParams of the
+// step.
 struct AttentionPlanParams {
   const int32_t* row_begin;  // [R + 1]
   const int32_t* kv_len;     // [R]
@@ -201,26 +221,28 @@ struct AttentionPlanParams {
   int32_t num_decode_rows;
   int32_t num_tokens;
   int32_t num_heads, num_kv_heads, head_dim;
-  int32_t sliding_window = 0;  // the largest of the step's layers; 0: no layer has one
+  int32_t sliding_window = 0;  // the largest of the layers with these heads; 0: none has one
   SharedPrefixes shared = {};
   RowsKnown rows_known = RowsKnown::kExactly;
   // [1] the number of decode rows, at most num_decode_rows, unless rows are known exactly.
   const int32_t* decode_rows = nullptr;
+  int32_t v_head_dim = 0;  // 0: head_dim
+  bool values_in_keys = false;
 };
+inline AttentionHeads HeadsOf(const AttentionPlanParams& params) {
+  return {params.num_heads, params.num_kv_heads, params.head_dim, params.v_head_dim,
+          params.values_in_keys};
+}
 
 // The shape of a model, which decides whether there are kernels for it.
 struct ModelShape {
   int64_t hidden_size = 0, vocab_size = 0;
-  int64_t qk_norm_width = 0;  // of queries normalised as one vector; 0: no such norm
-  int32_t head_dim = 0;
+  int64_t qk_norm_width = 0;          // of queries normalised as one vector; 0: no such norm
+  std::vector<AttentionHeads> heads;  // of its layers
   int32_t num_experts = 0;
   int32_t num_expert_groups = 0;  // that experts are chosen by; 0 or 1: none
-  int32_t value_dim = 0;          // 0: head_dim
-  // False if the attention of layers differs in shape, or layers share keys and values.
-  bool has_uniform_attention = true;
   bool has_layer_extras = false;  // of HasLayerExtras
   bool has_states = false;        // of HasStates
-  bool has_latent_attention = false;
 };
 
 // The largest step. Workspace is reserved for it once, because graphs hold its addresses.
@@ -230,6 +252,13 @@ struct DeviceLimits {
   int64_t max_seq_len = 0;
   int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   int32_t num_experts = 0, num_chosen = 0;  // experts of the model, and of a token
+  int32_t v_head_dim = 0;                   // 0: head_dim
+  bool values_in_keys = false;
+  std::vector<AttentionHeads> other_heads = {};  // of layers with others
+
+  AttentionHeads heads() const {
+    return {num_heads, num_kv_heads, head_dim, v_head_dim, values_in_keys};
+  }
 };
 
 class DeviceOps : public Ops {

@@ -121,7 +121,7 @@ struct LinearParams {
   // The matrix of the next product of this step or the next, or null: a hint. Its weights may be
   // fetched into a cache; results do not change.
   const Matrix* next = nullptr;
-  int64_t out_stride = 0;  // 0: out; others: on the CPU only
+  int64_t out_stride = 0;  // 0: out
 };
 
 // The KV cache of one layer. Element e of head h of slot s (page s / P, offset s % P):
@@ -133,7 +133,7 @@ struct LinearParams {
 // activations, or bf16 on the CPU (KvDType), in which case queries and softmax weights may be
 // rounded to bf16 before they are multiplied.
 //
-// With values_in_keys (on the CPU only), the value of a slot is the last elements of its key, and
+// With values_in_keys, the value of a slot is the last elements of its key, and
 // nothing else is stored: v_offset is the number of elements before them, the strides of values are
 // those of keys, and elements are in the order above.
 struct KvLayer {
@@ -428,7 +428,7 @@ using HeadMatrices = ExpertMatrices;
 // which are copied:
 //   out[t, h, c] = x[t, h, c] for c < C
 //   out[t, h, C + o] = sum_i x[t, h, C + i] * w_h[o, i]
-// The order of summation of an output element is fixed, independent of T. On the CPU only.
+// The order of summation of an output element is fixed, independent of T.
 struct HeadLinearParams {
   ConstActivationPtr x;         // [T, H, C + in]
   const HeadMatrices* weights;  // [H, out, in], not quantized

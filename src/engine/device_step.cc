@@ -31,17 +31,37 @@ T* At(std::byte* memory, size_t offset) {
 
 }  // namespace
 
+std::vector<PlannedHeads> HeadsOfLayers(const ModelConfig& config) {
+  std::vector<PlannedHeads> all;
+  for (int32_t i = 0; i < config.num_layers; ++i) {
+    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    if (!HasAttention(layer.mixer)) continue;
+    const LayerShape shape = LayerShapeOf(config, i);
+    const AttentionHeads heads = {shape.num_heads, shape.num_kv_heads, shape.head_dim,
+                                  shape.value_dim, shape.values_in_keys};
+    auto found = std::find_if(all.begin(), all.end(),
+                              [&](const PlannedHeads& planned) { return planned.heads == heads; });
+    if (found == all.end()) found = all.insert(all.end(), {.heads = heads});
+    found->window = std::max(found->window, layer.sliding_window);
+  }
+  return all;
+}
+
 DeviceLimits DeviceLimitsOf(const ModelConfig& config, const EngineLimits& limits) {
-  // The shape of all layers: see DeviceOps::CheckSupported.
-  const LayerShape shape = LayerShapeOf(config, 0);
-  return {.max_rows = limits.max_running_requests + 1,  // one of padding
-          .max_tokens = limits.max_step_tokens,
-          .max_seq_len = limits.max_seq_len,
-          .num_heads = shape.num_heads,
-          .num_kv_heads = shape.num_kv_heads,
-          .head_dim = shape.head_dim,
-          .num_experts = config.experts.num_experts,
-          .num_chosen = config.experts.num_chosen};
+  DeviceLimits device = {.max_rows = limits.max_running_requests + 1,  // one of padding
+                         .max_tokens = limits.max_step_tokens,
+                         .max_seq_len = limits.max_seq_len,
+                         .num_experts = config.experts.num_experts,
+                         .num_chosen = config.experts.num_chosen};
+  const std::vector<PlannedHeads> all = HeadsOfLayers(config);
+  MINISGL_CHECK(!all.empty(), "a model without attention");
+  device.num_heads = all[0].heads.num_heads;
+  device.num_kv_heads = all[0].heads.num_kv_heads;
+  device.head_dim = all[0].heads.head_dim;
+  device.v_head_dim = all[0].heads.v_head_dim;
+  device.values_in_keys = all[0].heads.values_in_keys;
+  for (size_t i = 1; i < all.size(); ++i) device.other_heads.push_back(all[i].heads);
+  return device;
 }
 
 std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits, bool has_windows) {
@@ -80,8 +100,8 @@ DeviceStep::DeviceStep(std::unique_ptr<StepState> state, DeviceOps* ops)
       state_(std::move(state)),
       grouper_(limits().max_running_requests + 1, limits().page_size) {
   const ModelConfig& config = state_->config();
+  heads_ = HeadsOfLayers(config);
   for (const LayerConfig& layer : config.layers) {
-    window_ = std::max(window_, layer.sliding_window);
     groups_rows_ = groups_rows_ || layer.sliding_window == 0;
   }
 }
@@ -318,26 +338,9 @@ void DeviceStep::RunLayers(const StepShape& shape) {
   const auto* const row_begin = Meta<int32_t>(layout_.row_begin);
   const auto* const kv_len = Meta<int32_t>(layout_.kv_len);
   const StepTables& tables = state_->tables();
-  const LayerShape heads = LayerShapeOf(state_->config(), 0);
   PrepareTokens(shape, tables.page_table, slots_.data());
   if (state_->has_windows()) PrepareTokens(shape, tables.window_table, window_slots_.data());
-  ops_->PlanAttention({.row_begin = row_begin,
-                       .kv_len = kv_len,
-                       .num_rows = shape.num_rows,
-                       .num_decode_rows = shape.num_decode_rows,
-                       .num_tokens = shape.num_tokens,
-                       .num_heads = heads.num_heads,
-                       .num_kv_heads = heads.num_kv_heads,
-                       .head_dim = heads.head_dim,
-                       .sliding_window = window_,
-                       .shared = {.num_groups = Meta<int32_t>(layout_.num_groups),
-                                  .group_begin = Meta<int32_t>(layout_.group_begin),
-                                  .rows = Meta<int32_t>(layout_.group_rows),
-                                  .shared_splits = Meta<int32_t>(layout_.shared_splits)},
-                       .rows_known = shape.rows_known,
-                       .decode_rows = shape.rows_known == RowsKnown::kExactly
-                                          ? nullptr
-                                          : Meta<int32_t>(layout_.decode_rows)});
+  for (const PlannedHeads& planned : heads_) PlanAttention(shape, planned);
   state_->RunLayers({.num_tokens = shape.num_tokens,
                      .num_rows = shape.num_rows,
                      .num_decode_rows = shape.num_decode_rows,
@@ -349,6 +352,29 @@ void DeviceStep::RunLayers(const StepShape& shape) {
                      .row_begin = row_begin,
                      .kv_len = kv_len,
                      .window_slots = window_slots_.data()});
+}
+
+void DeviceStep::PlanAttention(const StepShape& shape, const PlannedHeads& planned) {
+  const AttentionHeads& heads = planned.heads;
+  ops_->PlanAttention({.row_begin = Meta<int32_t>(layout_.row_begin),
+                       .kv_len = Meta<int32_t>(layout_.kv_len),
+                       .num_rows = shape.num_rows,
+                       .num_decode_rows = shape.num_decode_rows,
+                       .num_tokens = shape.num_tokens,
+                       .num_heads = heads.num_heads,
+                       .num_kv_heads = heads.num_kv_heads,
+                       .head_dim = heads.head_dim,
+                       .sliding_window = planned.window,
+                       .shared = {.num_groups = Meta<int32_t>(layout_.num_groups),
+                                  .group_begin = Meta<int32_t>(layout_.group_begin),
+                                  .rows = Meta<int32_t>(layout_.group_rows),
+                                  .shared_splits = Meta<int32_t>(layout_.shared_splits)},
+                       .rows_known = shape.rows_known,
+                       .decode_rows = shape.rows_known == RowsKnown::kExactly
+                                          ? nullptr
+                                          : Meta<int32_t>(layout_.decode_rows),
+                       .v_head_dim = heads.v_head_dim,
+                       .values_in_keys = heads.values_in_keys});
 }
 
 // Of the step that was uploaded last: logits, samples, and the tokens that are accepted.

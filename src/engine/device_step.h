@@ -64,6 +64,14 @@ struct InFlightStep {
   std::unique_ptr<DeviceEvent> done;
 };
 
+// The heads of layers with attention, each kind once, and the largest window of layers with them
+// (0: none has one). Each has a plan of its own in a step.
+struct PlannedHeads {
+  AttentionHeads heads;
+  int32_t window = 0;
+};
+std::vector<PlannedHeads> HeadsOfLayers(const ModelConfig& config);
+
 class DeviceStep {
  public:
   // Loads the model and takes all memory except that of keys and values.
@@ -125,6 +133,7 @@ class DeviceStep {
   std::vector<RowResult> ScoredResults(const InFlightStep& step) const;
   void ApplyWrites(const BatchPlan& plan, const InFlightStep& step);
   void PrepareTokens(const StepShape& shape, const int32_t* page_table, int64_t* slots);
+  void PlanAttention(const StepShape& shape, const PlannedHeads& planned);
   // In the front that graphs read.
   template <typename T>
   T* Meta(size_t offset) const {
@@ -149,7 +158,7 @@ class DeviceStep {
   const std::unique_ptr<StepState> state_;
   PrefixGrouper grouper_;
   bool groups_rows_ = false;           // with a shared prefix: some layer has no window
-  int32_t window_ = 0;                 // the largest of a layer; 0: no layer has one
+  std::vector<PlannedHeads> heads_;    // of the layers
   DeviceArray<std::byte> front_;       // StepLayout of the step that runs
   DeviceArray<std::byte> results_;     // ResultLayout
   DeviceArray<int32_t> token_ids_;     // [max_step_tokens]

@@ -41,21 +41,22 @@ Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options, const 
                                         .deterministic = options.deterministic,
                                         .profile = std::move(profile),
                                         .cache_folder = TimingsFolder(options)}));
-  const LayerShape shape = LayerShapeOf(config, 0);
-  const int64_t query_width = int64_t{shape.num_heads} * shape.head_dim;
+  std::vector<AttentionHeads> heads;
+  int64_t query_width = 0;
+  for (const LayerShape& shape : LayerShapes(config)) {
+    heads.push_back({shape.num_heads, shape.num_kv_heads, shape.head_dim, shape.value_dim,
+                     shape.values_in_keys});
+    query_width = std::max(query_width, int64_t{shape.num_heads} * shape.head_dim);
+  }
   MINISGL_RETURN_IF_ERROR(
       cuda->CheckSupported({.hidden_size = config.hidden_size,
                             .vocab_size = config.vocab_size,
                             .qk_norm_width = config.qk_norm == QkNorm::kWhole ? query_width : 0,
-                            .head_dim = shape.head_dim,
+                            .heads = std::move(heads),
                             .num_experts = config.experts.num_experts,
                             .num_expert_groups = config.experts.routing.num_groups,
-                            .value_dim = shape.value_dim,
-                            .has_uniform_attention = HasUniformAttention(config),
                             .has_layer_extras = HasLayerExtras(config),
-                            .has_states = HasStates(config),
-
-                            .has_latent_attention = config.latent.rank > 0}));
+                            .has_states = HasStates(config)}));
   return cuda;
 }
 

@@ -114,7 +114,7 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
   const ModelShape fits = {.hidden_size = kNormWidthMax,
                            .vocab_size = kSampleVocabMax,
                            .qk_norm_width = kNormWidthMax,
-                           .head_dim = 128,
+                           .heads = {{.num_heads = 4, .num_kv_heads = 2, .head_dim = 128}},
                            .num_experts = kExpertsMax,
                            .num_expert_groups = kExpertGroupsMax};
   EXPECT_TRUE(ops->CheckSupported(fits).ok()) << ops->CheckSupported(fits).message();
@@ -124,8 +124,31 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
     EXPECT_EQ(status.message(), message);
   };
   ModelShape shape = fits;
-  shape.head_dim = 72;
-  expect_refused(shape, "no CUDA attention for a head_dim of 72 (supported: 64, 80, 96, 128, 256)");
+  const auto with_heads = [&](int32_t head_dim, int32_t value_dim, bool values_in_keys) {
+    ModelShape other = fits;
+    other.heads.push_back({4, 1, head_dim, value_dim, values_in_keys});
+    return other;
+  };
+  for (const int32_t head_dim : {8, 64, 72, 512}) {
+    EXPECT_TRUE(ops->CheckSupported(with_heads(head_dim, 0, false)).ok()) << head_dim;
+  }
+  EXPECT_TRUE(ops->CheckSupported(with_heads(192, 128, false)).ok());
+  EXPECT_TRUE(ops->CheckSupported(with_heads(576, 512, true)).ok());
+  EXPECT_TRUE(ops->CheckSupported(with_heads(24, 18, true)).ok());
+  const std::string supported =
+      " (supported: multiples of 8 up to 512, or keys up to 576 with values of up to 512 in them)";
+  expect_refused(with_heads(100, 0, false),
+                 "no CUDA attention for keys of 100 elements, values of 100" + supported);
+  expect_refused(with_heads(576, 0, false),
+                 "no CUDA attention for keys of 576 elements, values of 576" + supported);
+  expect_refused(with_heads(128, 130, false),
+                 "no CUDA attention for keys of 128 elements, values of 130" + supported);
+  expect_refused(with_heads(584, 512, true),
+                 "no CUDA attention for keys of 584 elements with values of 512" + supported);
+  expect_refused(with_heads(576, 496, true),
+                 "no CUDA attention for keys of 576 elements with values of 496" + supported);
+  expect_refused(with_heads(20, 16, true),
+                 "no CUDA attention for keys of 20 elements with values of 16" + supported);
   shape = fits;
   ++shape.hidden_size;
   expect_refused(shape, "no CUDA norm for a hidden_size of 16385 (at most 16384)");
@@ -142,14 +165,6 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
   ++shape.num_expert_groups;
   expect_refused(shape, "no CUDA routing to a number of expert groups of 33 (at most 32)");
   shape = fits;
-  shape.value_dim = 128;
-  EXPECT_TRUE(ops->CheckSupported(shape).ok());
-  shape.value_dim = 64;
-  expect_refused(shape, "no CUDA attention for values of a width of 64 (supported: head_dim, 128)");
-  shape.has_uniform_attention = false;
-  expect_refused(shape,
-                 "no CUDA attention for layers of different shapes or with shared keys and values");
-  shape = fits;
   shape.has_states = true;
   expect_refused(shape, "no CUDA kernels for layers with a state");
   shape = fits;
@@ -157,9 +172,6 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
   expect_refused(shape,
                  "no CUDA kernels for per-layer embeddings, normalised values, factors of layers, "
                  "gates of attention and experts beside a dense part");
-  shape = fits;
-  shape.has_latent_attention = true;
-  expect_refused(shape, "no CUDA kernels for latent attention");
 }
 
 }  // namespace

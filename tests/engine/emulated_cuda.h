@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "cuda_ops.h"
 #include "emulator/emulated_cuda_api.h"
@@ -39,6 +41,23 @@ inline std::unique_ptr<DeviceOps> EmulatedCuda(
       config, debug);
   MINISGL_CHECK(ops.ok(), "{}", ops.status().message());
   return std::move(ops).value();
+}
+
+// Compares token by token. Stops at the first token whose two most likely candidates are too close.
+inline void ExpectAgree(const std::vector<RowResult>& actual, const std::vector<RowResult>& wanted,
+                        double tolerance, const std::string& what) {
+  ASSERT_EQ(actual.size(), wanted.size()) << what;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_EQ(actual[i].outcome, wanted[i].outcome) << what << " token " << i;
+    const auto& ranks = wanted[i].top_logprobs;
+    ASSERT_EQ(actual[i].top_logprobs.size(), ranks.size()) << what;
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      ASSERT_NEAR(actual[i].top_logprobs[rank].logprob, ranks[rank].logprob, tolerance)
+          << what << " token " << i << " rank " << rank;
+    }
+    if (ranks[0].logprob - ranks[1].logprob < 2 * tolerance) return;
+    ASSERT_EQ(actual[i].token, wanted[i].token) << what << " token " << i;
+  }
 }
 
 class EmulatedCudaTest : public testing::Test {

@@ -5,7 +5,6 @@
 // activations. Under --deterministic the engine agrees with itself bit for bit however work is cut.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <utility>
 
 #include "engine/emulated_cuda.h"
@@ -13,23 +12,6 @@
 
 namespace minisgl {
 namespace {
-
-// Compares token by token. Stops at the first token whose two most likely candidates are too close.
-void ExpectAgree(const std::vector<RowResult>& actual, const std::vector<RowResult>& wanted,
-                 double tolerance, const std::string& what) {
-  ASSERT_EQ(actual.size(), wanted.size()) << what;
-  for (size_t i = 0; i < actual.size(); ++i) {
-    ASSERT_EQ(actual[i].outcome, wanted[i].outcome) << what << " token " << i;
-    const auto& ranks = wanted[i].top_logprobs;
-    ASSERT_EQ(actual[i].top_logprobs.size(), ranks.size()) << what;
-    for (size_t rank = 0; rank < ranks.size(); ++rank) {
-      ASSERT_NEAR(actual[i].top_logprobs[rank].logprob, ranks[rank].logprob, tolerance)
-          << what << " token " << i << " rank " << rank;
-    }
-    if (ranks[0].logprob - ranks[1].logprob < 2 * tolerance) return;
-    ASSERT_EQ(actual[i].token, wanted[i].token) << what << " token " << i;
-  }
-}
 
 TEST_F(EmulatedCudaTest, AgreesWithTheCpuInBothTypes) {
   MarkSlow("a model on the emulator");

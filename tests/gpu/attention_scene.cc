@@ -10,9 +10,10 @@
 namespace minisgl::cuda {
 
 std::string GpuAttentionCase::Name() const {
-  std::string name = fmt::format(
-      "{} E{} H{}/{} P{} window {} cap {} sinks {} deterministic {} rows", DTypeName(dtype),
-      head_dim, num_heads, num_kv_heads, page_size, window, softcap, has_sinks, deterministic);
+  std::string name =
+      fmt::format("{} E{} V{}{} H{}/{} P{} window {} cap {} sinks {} deterministic {} rows",
+                  DTypeName(dtype), head_dim, ValueDim(*this), values_in_keys ? " in keys" : "",
+                  num_heads, num_kv_heads, page_size, window, softcap, has_sinks, deterministic);
   for (const PagedAttentionRow& row : rows) {
     fmt::format_to(std::back_inserter(name), " {}/{}", row.num_tokens, row.kv_len);
   }
@@ -29,7 +30,7 @@ GpuAttentionScene::GpuAttentionScene(const GpuAttentionCase& c)
   FillKeys();
   qkv_ = Rounded(c.dtype, RandomFloats(row_begin_.back() * qkv_width(), c.seed + 5));
   for (size_t i = 0; i < qkv_.size(); ++i) {
-    if (static_cast<int64_t>(i) % qkv_width() >= out_width()) {
+    if (static_cast<int64_t>(i) % qkv_width() >= int64_t{c.num_heads} * c.head_dim) {
       qkv_[i] = std::numeric_limits<float>::quiet_NaN();
     }
   }
@@ -37,18 +38,19 @@ GpuAttentionScene::GpuAttentionScene(const GpuAttentionCase& c)
 }
 
 void GpuAttentionScene::FillKeys() {
-  const int64_t block = int64_t{case_.page_size} * case_.head_dim;
-  const int64_t page = 2 * case_.num_kv_heads * block;
-  keys_ = Rounded(case_.dtype, RandomFloats(tables_.num_pages * page, case_.seed + 3));
+  const KvLayer kv = PagedAttentionParams(case_, tables_.stride).kv;
+  keys_ = Rounded(case_.dtype, RandomFloats(tables_.num_pages * kv.page_stride, case_.seed + 3));
   for (size_t r = 0; r < case_.rows.size(); ++r) {
     const int32_t used = case_.rows[r].kv_len % case_.page_size;
     if (used == 0) continue;
     const int64_t last = tables_.entries[static_cast<size_t>(
         tables_.table_row[r] * tables_.stride + case_.rows[r].kv_len / case_.page_size)];
-    for (int32_t part = 0; part < 2 * case_.num_kv_heads; ++part) {
-      const auto begin = keys_.begin() + last * page + part * block;
-      std::fill(begin + int64_t{used} * case_.head_dim, begin + block,
-                std::numeric_limits<float>::quiet_NaN());
+    for (int32_t slot = used; slot < case_.page_size; ++slot) {
+      ForEachPart(kv, case_.num_kv_heads, case_.head_dim, ValueDim(case_), last, slot,
+                  [&](int64_t first, int64_t count) {
+                    std::fill_n(keys_.begin() + first, count,
+                                std::numeric_limits<float>::quiet_NaN());
+                  });
     }
   }
 }
@@ -88,7 +90,9 @@ std::vector<unsigned char> GpuAttentionScene::Run(const std::vector<int32_t>& ro
                                         .max_seq_len = tables_.stride * case_.page_size,
                                         .num_heads = case_.num_heads,
                                         .num_kv_heads = case_.num_kv_heads,
-                                        .head_dim = case_.head_dim});
+                                        .head_dim = case_.head_dim,
+                                        .v_head_dim = ValueDim(case_),
+                                        .values_in_keys = case_.values_in_keys});
   MINISGL_CHECK(reserved.ok(), "{}", reserved.message());
   const GpuArray qkv(ops, case_.dtype, step.qkv), keys(ops, case_.dtype, keys_);
   const GpuArray page_table(ops, tables_.entries), table_row(ops, step.table_row);
@@ -112,7 +116,9 @@ std::vector<unsigned char> GpuAttentionScene::Run(const std::vector<int32_t>& ro
                         .num_heads = params.num_heads,
                         .num_kv_heads = params.num_kv_heads,
                         .head_dim = params.head_dim,
-                        .sliding_window = params.sliding_window});
+                        .sliding_window = params.sliding_window,
+                        .v_head_dim = params.v_head_dim,
+                        .values_in_keys = case_.values_in_keys});
     ops->Attention(params);
   });
 }
@@ -129,6 +135,7 @@ std::vector<float> GpuAttentionScene::Expected(bool magnitude) const {
   const Step step = StepOf(all_rows_);
   AttentionParams params = Params(step);
   std::vector<float> keys = keys_;
+  SetValuesApart(&params, &keys);
   if (magnitude) TakeValueMagnitudes(params.kv, &keys);
   std::vector<float> out(static_cast<size_t>(step.row_begin.back() * out_width()));
   params.qkv = step.qkv.data();

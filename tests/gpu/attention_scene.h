@@ -24,6 +24,8 @@ struct GpuAttentionCase {
   bool has_sinks = false;
   bool deterministic = false;
   uint64_t seed = 1;
+  int32_t value_dim = 0;  // 0: head_dim
+  bool values_in_keys = false;
 
   std::string Name() const;
 };
@@ -32,7 +34,7 @@ class GpuAttentionScene {
  public:
   explicit GpuAttentionScene(const GpuAttentionCase& c);
 
-  // Returns the outputs of `rows`, [T, H * E] as stored, in that order; runs twice. The leading
+  // Returns the outputs of `rows`, [T, H * EV] as stored, in that order; runs twice. The leading
   // rows of one token are decode rows.
   std::vector<unsigned char> Run(const std::vector<int32_t>& rows) const;
   std::vector<unsigned char> Run() const { return Run(all_rows_); }
@@ -56,10 +58,8 @@ class GpuAttentionScene {
   std::vector<float> Expected(bool magnitude) const;
   void FillKeys();
 
-  int64_t qkv_width() const {
-    return int64_t{case_.num_heads + 2 * case_.num_kv_heads} * case_.head_dim;
-  }
-  int64_t out_width() const { return int64_t{case_.num_heads} * case_.head_dim; }
+  int64_t qkv_width() const { return TokenWidth(case_); }
+  int64_t out_width() const { return int64_t{case_.num_heads} * ValueDim(case_); }
 
   GpuAttentionCase case_;
   std::mt19937_64 random_;

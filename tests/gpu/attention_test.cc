@@ -79,6 +79,93 @@ TEST_F(GpuAttentionTest, ManyRowsMatchTheOracle) {
   GpuAttentionScene({.num_heads = 2, .num_kv_heads = 1, .rows = Shortened(rows)}).Check();
 }
 
+// Latent heads: of DeepSeek V2 Lite, GLM-4.7-Flash and DeepSeek V3; small ones.
+TEST_F(GpuAttentionTest, LatentHeadsMatchTheOracle) {
+  for (const DType dtype : kHalfTypes) {
+    for (const int32_t num_heads : {16, 20, 128}) {
+      if (IsSlow() && num_heads != (dtype == DType::kF16 ? 16 : 20)) continue;
+      GpuAttentionCase c = {.dtype = dtype,
+                            .head_dim = 576,
+                            .num_heads = num_heads,
+                            .num_kv_heads = 1,
+                            .value_dim = 512,
+                            .values_in_keys = true};
+      for (const auto& rows : {kDecode, kExtend, kMixed}) {
+        c.rows = Shortened(rows);
+        c.page_size = rows.size() == kMixed.size() ? 1 : 64;
+        GpuAttentionScene(c).Check();
+        if (IsSlow()) break;
+      }
+    }
+    GpuAttentionScene({.dtype = dtype,
+                       .head_dim = 24,
+                       .num_kv_heads = 1,
+                       .rows = Shortened(kMixed),
+                       .value_dim = 18,
+                       .values_in_keys = true})
+        .Check();
+  }
+}
+
+TEST_F(GpuAttentionTest, LongLatentContextsMatchTheOracle) {
+  GpuAttentionCase c = {.head_dim = 576,
+                        .num_heads = 16,
+                        .num_kv_heads = 1,
+                        .page_size = 64,
+                        .value_dim = 512,
+                        .values_in_keys = true};
+  if (IsSlow()) c.head_dim = 48, c.value_dim = 32, c.num_heads = 4;
+  c.rows = {{1, 1100}, {2, 600}};
+  GpuAttentionScene(c).Check();
+  if (IsSlow()) return;
+  c.rows = {{1, 33000}, {1, 5}, {1, 4097}, {17, 9000}};
+  GpuAttentionScene(c).Check();
+  c.rows = {{300, 2300}, {129, 129}};
+  GpuAttentionScene(c).Check();
+}
+
+// Heads of 512 elements, as Gemma 4 has, and values of another size than keys.
+TEST_F(GpuAttentionTest, WideHeadsMatchTheOracle) {
+  for (const DType dtype : kHalfTypes) {
+    for (const auto& [head_dim, value_dim] : {std::pair{512, 512}, {192, 128}, {72, 72}}) {
+      if (IsSlow() && (dtype == DType::kF16) != (head_dim == 192)) continue;
+      GpuAttentionCase c = {
+          .dtype = dtype, .head_dim = head_dim, .num_heads = 16, .value_dim = value_dim};
+      if (IsSlow()) c.num_heads = 4;
+      for (const auto& rows : {kMixed, kDecode, kExtend}) {
+        c.rows = Shortened(rows);
+        GpuAttentionScene(c).Check();
+        if (IsSlow()) break;
+      }
+      if (IsSlow()) continue;
+      c.rows = {{1, 20000}, {3, 3000}, {200, 1000}};
+      GpuAttentionScene(c).Check();
+      c.window = 700;
+      c.softcap = 5;
+      c.has_sinks = true;
+      GpuAttentionScene(c).Check();
+    }
+  }
+}
+
+// The same bit for bit with any division of the keys, alone and in a batch, decoded and in a chunk.
+TEST_F(GpuAttentionTest, ALatentRowDoesNotDependOnItsBatchMates) {
+  GpuAttentionCase c = {.head_dim = 576,
+                        .num_heads = 20,
+                        .num_kv_heads = 1,
+                        .rows = {{1, 3000}, {1, 1}, {1, 777}, {7, 600}},
+                        .value_dim = 512,
+                        .values_in_keys = true};
+  if (IsSlow()) c.head_dim = 24, c.value_dim = 18, c.rows = {{1, 700}, {1, 1}, {3, 60}};
+  const GpuAttentionScene scene(c);
+  const auto all = scene.Run();
+  for (size_t row = 0; row < c.rows.size(); ++row) {
+    EXPECT_TRUE(scene.Alone(static_cast<int32_t>(row)) ==
+                scene.RowOf(all, static_cast<int32_t>(row)))
+        << "row " << row;
+  }
+}
+
 // The same bit for bit, whatever other rows are in the step: without --deterministic as long as
 // there is too little to do for longer splits.
 TEST_F(GpuAttentionTest, ADecodedRowDoesNotDependOnItsBatchMates) {

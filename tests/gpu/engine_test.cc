@@ -164,7 +164,8 @@ TEST_F(GpuEngineTest, ArchitecturesAgreeWithTheOracle) {
   MarkSlow("every architecture on the emulator");
   for (const char* const name :
        {"gpt_oss", "qwen2_moe", "granitemoe", "gemma2", "olmo2", "stablelm", "nemotron", "hunyuan",
-        "smollm3", "ministral3", "glm4", "starcoder2", "cohere2"}) {
+        "smollm3", "ministral3", "glm4", "starcoder2", "cohere2", "deepseek_v2", "deepseek_v3",
+        "glm4_moe_lite"}) {
     SCOPED_TRACE(name);
     const auto model = MakeGpuArchitecture(name);
     if (model == nullptr) GTEST_SKIP() << "no tests/golden/models beside the sources";

@@ -1,6 +1,7 @@
 // See gpu_models.h.
 #include "gpu/gpu_models.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -72,10 +73,17 @@ std::unique_ptr<TestModel> MakeGpuArchitecture(const std::string& name) {
   MINISGL_CHECK(config.ok(), "{}", config.status().message());
   auto model = std::make_unique<TestModel>();
   model->config = std::move(config).value();
-  for (RopeConfig& rope : model->config.ropes) {
-    rope.dim = rope.dim == model->config.head_dim ? kHeadDim : kHeadDim / 4;
+  // Latent heads stay as small as they are, and heads of sizes that differ from layer to layer.
+  const bool keeps_heads =
+      model->config.latent.rank > 0 ||
+      std::any_of(model->config.layers.begin(), model->config.layers.end(),
+                  [](const LayerConfig& layer) { return layer.head_dim != 0; });
+  if (!keeps_heads) {
+    for (RopeConfig& rope : model->config.ropes) {
+      rope.dim = rope.dim == model->config.head_dim ? kHeadDim : kHeadDim / 4;
+    }
+    model->config.head_dim = kHeadDim;
   }
-  model->config.head_dim = kHeadDim;
   const auto required = weights::RequiredTensors(model->config);
   MINISGL_CHECK(required.ok(), "{}", required.status().message());
   std::vector<FileTensor> tensors;

@@ -30,11 +30,14 @@ struct PagedAttentionCase {
   bool same_pages = false;  // all pages hold the same
   int workspace_multiprocessors = 132;
   uint64_t seed = 1;
+  int32_t value_dim = 0;  // 0: head_dim
+  bool values_in_keys = false;
 
   std::string Name() const {
     std::string name =
-        fmt::format("{} E {} H {}/{} P {} window {} cap {} sinks {} rows", DTypeName(dtype),
-                    head_dim, num_heads, num_kv_heads, page_size, window, softcap, sinks);
+        fmt::format("{} E {} V {}{} H {}/{} P {} window {} cap {} sinks {} rows", DTypeName(dtype),
+                    head_dim, ValueDim(*this), values_in_keys ? " in keys" : "", num_heads,
+                    num_kv_heads, page_size, window, softcap, sinks);
     for (const PagedAttentionRow& row : rows) {
       name += fmt::format(" {}/{}", row.num_tokens, row.kv_len);
     }
@@ -59,7 +62,7 @@ class PagedAttentionScene {
   }
 
   int32_t num_tokens() const { return row_begin_.back(); }
-  int64_t out_width() const { return int64_t{case_.num_heads} * case_.head_dim; }
+  int64_t out_width() const { return int64_t{case_.num_heads} * ValueDim(case_); }
   const std::vector<int32_t>& row_begin() const { return row_begin_; }
   DeviceLimits Limits() const {
     return {.max_rows = static_cast<int32_t>(kv_len_.size()) + 2,
@@ -67,7 +70,9 @@ class PagedAttentionScene {
             .max_seq_len = tables_.stride * case_.page_size,
             .num_heads = case_.num_heads,
             .num_kv_heads = case_.num_kv_heads,
-            .head_dim = case_.head_dim};
+            .head_dim = case_.head_dim,
+            .v_head_dim = ValueDim(case_),
+            .values_in_keys = case_.values_in_keys};
   }
 
   // All parameters except arrays.
@@ -122,7 +127,9 @@ class PagedAttentionScene {
                                 .num_kv_heads = params.num_kv_heads,
                                 .head_dim = params.head_dim,
                                 .sliding_window = case_.plan_window.value_or(case_.window),
-                                .rows_known = params.rows_known};
+                                .rows_known = params.rows_known,
+                                .v_head_dim = params.v_head_dim,
+                                .values_in_keys = params.kv.values_in_keys};
     if (plan.rows_known != RowsKnown::kExactly) plan.decode_rows = decode_rows.data();
     if (!num_groups_.empty()) {
       plan.shared = {num_groups.data(), group_begin.data(), group_rows.data(),
@@ -204,9 +211,10 @@ class PagedAttentionScene {
     const int64_t page = tables_.entries[static_cast<size_t>(
         tables_.table_row[static_cast<size_t>(row)] * tables_.stride + key / case_.page_size)];
     for (int32_t head = 0; head < case_.num_kv_heads; ++head) {
-      const int64_t value = page * p.kv.page_stride + key % case_.page_size * p.kv.slot_stride +
-                            head * p.kv.head_stride + p.kv.v_offset;
-      std::fill_n(keys_.begin() + value, case_.head_dim, std::numeric_limits<float>::quiet_NaN());
+      const int64_t value = page * p.kv.page_stride +
+                            key % case_.page_size * p.kv.value_slot_stride() +
+                            head * p.kv.value_head_stride() + p.kv.v_offset;
+      std::fill_n(keys_.begin() + value, ValueDim(case_), std::numeric_limits<float>::quiet_NaN());
     }
   }
 
@@ -248,28 +256,26 @@ class PagedAttentionScene {
     return values;
   }
 
-  int64_t qkv_width() const {
-    return int64_t{case_.num_heads + 2 * case_.num_kv_heads} * case_.head_dim;
-  }
+  int64_t qkv_width() const { return TokenWidth(case_); }
 
   void FillKeys() {
-    const int64_t block = int64_t{case_.page_size} * case_.head_dim;
-    const int64_t page = 2 * case_.num_kv_heads * block;
-    keys_.assign(static_cast<size_t>(tables_.num_pages * page),
+    const KvLayer kv = Params().kv;
+    keys_.assign(static_cast<size_t>(tables_.num_pages * kv.page_stride),
                  std::numeric_limits<float>::quiet_NaN());
     std::normal_distribution<float> normal;
-    const std::vector<float> one = RandomFloats(page, case_.seed + 3);
+    const std::vector<float> one = RandomFloats(kv.page_stride, case_.seed + 3);
     for (size_t r = 0; r < kv_len_.size(); ++r) {
       for (int32_t key = 0; key < kv_len_[r]; ++key) {
-        const int64_t place = tables_.entries[static_cast<size_t>(
+        const int64_t page = tables_.entries[static_cast<size_t>(
             tables_.table_row[r] * tables_.stride + key / case_.page_size)];
-        for (int32_t part = 0; part < 2 * case_.num_kv_heads; ++part) {
-          const int64_t begin = part * block + key % case_.page_size * int64_t{case_.head_dim};
-          for (int64_t e = begin; e < begin + case_.head_dim; ++e) {
-            keys_[static_cast<size_t>(place * page + e)] =
-                case_.same_pages ? one[static_cast<size_t>(e)] : normal(random_);
-          }
-        }
+        ForEachPart(kv, case_.num_kv_heads, case_.head_dim, ValueDim(case_), page,
+                    key % case_.page_size, [&](int64_t first, int64_t count) {
+                      for (int64_t i = first; i < first + count; ++i) {
+                        keys_[static_cast<size_t>(i)] =
+                            case_.same_pages ? one[static_cast<size_t>(i % kv.page_stride)]
+                                             : normal(random_);
+                      }
+                    });
       }
     }
   }
@@ -277,7 +283,7 @@ class PagedAttentionScene {
   void FillQueries() {
     qkv_ = RandomFloats(num_tokens() * qkv_width(), case_.seed + 5);
     for (int64_t t = 0; t < num_tokens(); ++t) {
-      for (int64_t i = out_width(); i < qkv_width(); ++i) {
+      for (int64_t i = int64_t{case_.num_heads} * case_.head_dim; i < qkv_width(); ++i) {
         qkv_[static_cast<size_t>(t * qkv_width() + i)] = std::numeric_limits<float>::quiet_NaN();
       }
     }
@@ -287,9 +293,10 @@ class PagedAttentionScene {
   std::vector<float> Expected(bool magnitude) const {
     const DeviceInput qkv(case_.dtype, qkv_), keys(case_.dtype, keys_);
     std::vector<float> values = keys.values();
-    if (magnitude) TakeValueMagnitudes(Params().kv, &values);
     std::vector<float> out(static_cast<size_t>(num_tokens() * out_width()));
     AttentionParams params = Params();
+    SetValuesApart(&params, &values);
+    if (magnitude) TakeValueMagnitudes(params.kv, &values);
     params.qkv = ConstActivationPtr(qkv.values().data());
     params.out = ActivationPtr(out.data());
     params.kv.base = ActivationPtr(values.data());

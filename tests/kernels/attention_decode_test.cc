@@ -231,7 +231,7 @@ TEST(AttentionDecodeTest, UnknownHeadDimsAreRefused) {
   KernelDevice device;
   AttentionParams params = scene.Params();
   params.qkv.dtype = DType::kBF16;
-  params.head_dim = 72;
+  params.head_dim = params.v_head_dim = 100;
   EXPECT_EQ(LaunchAttention(device.context, params, scene.Workspace(workspace.get()), false),
             kCudaInvalidValue);
   EXPECT_EQ(LaunchAttention(device.context, params, scene.Workspace(workspace.get()), true),

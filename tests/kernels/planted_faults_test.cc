@@ -83,6 +83,19 @@ void RunPlacesAgain() {
   (void)PagedAttentionScene(c).Run(false, &device);
 }
 
+// The same with wide heads.
+void RunWideMeetings() {
+  PagedAttentionCase c;
+  c.head_dim = 24;
+  c.value_dim = 18;
+  c.values_in_keys = true;
+  c.num_heads = 2;
+  c.num_kv_heads = 1;
+  c.rows = {{2, 2 * kExtendSplitKeys}};
+  KernelDevice device;
+  (void)PagedAttentionScene(c).Run(false, &device);
+}
+
 // A row of two drafts: the first is what was sampled, the second is not.
 void RunAcceptance() {
   constexpr auto kToken = static_cast<int32_t>(RowResult::Outcome::kToken);
@@ -212,6 +225,13 @@ const std::map<std::string, Expected>& ExpectedFaults() {
       {"extend: no fence before a place is returned", {RunPlacesAgain, {"StoreVec", kNoOrder}}},
       {"extend: a place returned while other threads read",
        {RunPlacesAgain, {"StoreVec", kNoOrder}}},
+      {"wide: scores read before both halves are there",
+       {RunWideMeetings, {"WideArguments", kNoBarrier}}},
+      {"wide: weights read before they are there",
+       {RunWideMeetings, {"WideArguments", kNoBarrier}}},
+      {"wide: a fold's factors read before they are there",
+       {RunWideMeetings, {"WideArguments", kNoBarrier}}},
+      {"wide: the plan read before the wait", {RunWideMeetings, {"WideArguments", kNoWait}}},
       {"rope: projections read before the wait", {RunEngine, {"RopeKernelParams", kNoWait}}},
       {"norm: an output cleared before the wait",
        {RunEngine, {"NormKernel", "writes byte", kNoWait}}},
@@ -241,8 +261,8 @@ const std::map<std::string, Expected>& ExpectedFaults() {
 
 TEST(PlantedFaults, ScenesWithoutThemAreClean) {
   for (const Scene scene :
-       {RunSplitDecode, RunManyWorks, RunSplitGroup, RunMeetings, RunFolds, RunPlacesAgain,
-        RunAcceptance, RunOverlappingWrites, RunTiles, RunEngine}) {
+       {RunSplitDecode, RunManyWorks, RunSplitGroup, RunMeetings, RunWideMeetings, RunFolds,
+        RunPlacesAgain, RunAcceptance, RunOverlappingWrites, RunTiles, RunEngine}) {
     emulator::ForEachOrder(NumOrders(scene), [&](int order) {
       SCOPED_TRACE(order);
       EXPECT_NO_THROW(scene());

@@ -17,6 +17,17 @@ struct RopeCase {
   bool query_scale = false;
   bool heads_outermost = false;  // within a page: [head][slot][E] instead of [slot][head][E]
   int32_t page_size = 4;
+  int32_t value_dim = 0;        // 0: head_dim
+  bool values_in_keys = false;  // and no values in qkv
+  bool queries_alone = false;   // qkv has no keys either
+
+  int32_t stored_value_dim() const {
+    return values_in_keys ? 0 : value_dim == 0 ? head_dim : value_dim;
+  }
+  int32_t own_kv_heads() const { return queries_alone ? 0 : num_kv_heads; }
+  int64_t token_width() const {
+    return QkvWidth(num_heads, own_kv_heads(), head_dim, stored_value_dim());
+  }
 };
 
 std::string Name(const RopeCase& c) {
@@ -25,7 +36,9 @@ std::string Name(const RopeCase& c) {
          std::to_string(c.head_dim) + " rot " + std::to_string(c.rotary_dim) +
          (c.q_norm ? " q_norm" : "") + (c.k_norm ? " k_norm" : "") +
          (c.norm_last ? " norm last" : "") + (c.query_scale ? " query scale" : "") +
-         (c.heads_outermost ? " heads outermost" : "");
+         (c.heads_outermost ? " heads outermost" : "") +
+         (c.value_dim > 0 ? " V" + std::to_string(c.value_dim) : "") +
+         (c.values_in_keys ? " in keys" : "") + (c.queries_alone ? " queries alone" : "");
 }
 
 // A step's inputs, as floats that the dtype holds.
@@ -35,7 +48,7 @@ struct RopeInput {
 
   RopeInput(const RopeCase& c, int64_t first_token)
       : half(c.rotary_dim / 2), positions(c.num_tokens), slots(c.num_tokens) {
-    const int64_t token_width = int64_t{c.num_heads + 2 * c.num_kv_heads} * c.head_dim;
+    const int64_t token_width = c.token_width();
     const std::vector<float> all = RandomFloats((first_token + c.num_tokens) * token_width, 1);
     qkv.assign(all.begin() + first_token * token_width, all.end());
     std::vector<int64_t> all_slots(kNumPages * c.page_size);
@@ -54,33 +67,38 @@ struct RopeInput {
       }
       query_scale.push_back(1 + 0.1f * static_cast<float>(position));
     }
-    kv_elements = kNumPages * c.page_size * c.num_kv_heads * c.head_dim * 2;
+    kv_elements = kNumPages * c.page_size * c.num_kv_heads * (c.head_dim + c.stored_value_dim());
   }
 
   RopeKvWriteParams Params(const RopeCase& c) const {
     const int64_t num_kv_heads = c.num_kv_heads, page_size = c.page_size, head_dim = c.head_dim;
-    const int64_t page = page_size * num_kv_heads * head_dim;
+    const int64_t keys = page_size * num_kv_heads * head_dim;
+    const int64_t value_dim = c.values_in_keys ? head_dim : c.stored_value_dim();
     return {.qkv = nullptr,
             .positions = positions.data(),
             .slots = slots.data(),
             .cos = half == 0 ? nullptr : cos.data(),
             .sin = half == 0 ? nullptr : sin.data(),
             .kv = {.base = nullptr,
-                   .page_stride = 2 * page,
+                   .page_stride = page_size * num_kv_heads * (head_dim + c.stored_value_dim()),
                    .slot_stride = c.heads_outermost ? head_dim : num_kv_heads * head_dim,
                    .head_stride = c.heads_outermost ? page_size * head_dim : head_dim,
-                   .v_offset = page,
-                   .page_size = c.page_size},
+                   .v_offset = c.values_in_keys ? head_dim - c.value_dim : keys,
+                   .page_size = c.page_size,
+                   .v_slot_stride = c.heads_outermost ? value_dim : num_kv_heads * value_dim,
+                   .v_head_stride = c.heads_outermost ? page_size * value_dim : value_dim,
+                   .values_in_keys = c.values_in_keys},
             .num_tokens = c.num_tokens,
             .num_heads = c.num_heads,
-            .num_kv_heads = c.num_kv_heads,
+            .num_kv_heads = c.own_kv_heads(),
             .head_dim = c.head_dim,
             .rotary_dim = c.rotary_dim,
             .q_norm = nullptr,
             .k_norm = nullptr,
             .norm_eps = 1e-6f,
             .norm_last = c.norm_last,
-            .query_scale = c.query_scale ? query_scale.data() : nullptr};
+            .query_scale = c.query_scale ? query_scale.data() : nullptr,
+            .v_head_dim = c.value_dim};
   }
 
   int64_t half;
@@ -138,7 +156,7 @@ class RopeKvWriteTest : public ::testing::Test {
     if (c.k_norm) params.k_norm = k_norm.data();
     oracle_->RopeKvWrite(params);
     const int64_t q_width = int64_t{c.num_heads} * c.head_dim;
-    const int64_t token_width = q_width + int64_t{2 * c.num_kv_heads} * c.head_dim;
+    const int64_t token_width = c.token_width();
     for (int64_t t = 0; t < c.num_tokens; ++t) {
       std::copy(qkv.values().begin() + t * token_width + q_width,
                 qkv.values().begin() + (t + 1) * token_width,
@@ -189,6 +207,36 @@ TEST_F(RopeKvWriteTest, PartialRotationMatchesOracle) {
     Check(c);
     c.q_norm = c.k_norm = true;
     Check(c);
+  }
+}
+
+// Heads of more elements than most lanes have; values of another size than keys, or that are part
+// of them; no keys at all.
+TEST_F(RopeKvWriteTest, OtherKeysAndValuesMatchOracle) {
+  for (const DType dtype : kHalfTypes) {
+    for (const bool heads_outermost : {false, true}) {
+      RopeCase c = {.dtype = dtype, .heads_outermost = heads_outermost};
+      const auto check = [&](int32_t head_dim, int32_t rotary_dim, int32_t value_dim,
+                             bool values_in_keys) {
+        c.head_dim = head_dim;
+        c.rotary_dim = rotary_dim;
+        c.value_dim = value_dim;
+        c.values_in_keys = values_in_keys;
+        Check(c);
+      };
+      check(192, 64, 128, false);
+      check(64, 64, 512, false);
+      check(1024, 128, 8, false);
+      check(24, 6, 18, false);
+      check(1000, 100, 1000, false);
+      c.num_kv_heads = 1;
+      check(576, 64, 512, true);
+      check(24, 6, 18, true);
+      check(48, 16, 32, true);
+      c.queries_alone = true;
+      check(512, 128, 512, false);
+      check(7, 4, 7, false);
+    }
   }
 }
 

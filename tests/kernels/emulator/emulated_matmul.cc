@@ -52,21 +52,23 @@ void RunMatmul(const MatmulShape& shape, const void* x, const void* weight, void
   };
   check(x, shape.num_tokens * shape.num_in, shape.dtype, "x");
   check(weight, shape.num_out * shape.num_in, shape.dtype, "weight");
-  check(out, shape.num_tokens * shape.num_out, shape.out_dtype, "out");
+  const int64_t out_count =
+      shape.num_tokens == 0 ? 0 : (shape.num_tokens - 1) * shape.row_stride() + shape.num_out;
+  check(out, out_count, shape.out_dtype, "out");
   const auto range = [](const void* p, int64_t count, DType dtype) {
     return GlobalRange{p, static_cast<size_t>(count) * DTypeBytes(dtype)};
   };
   RecordKernel("(matrix product)", stream,
                {range(x, shape.num_tokens * shape.num_in, shape.dtype),
                 range(weight, shape.num_out * shape.num_in, shape.dtype)},
-               {range(out, shape.num_tokens * shape.num_out, shape.out_dtype)});
+               {range(out, out_count, shape.out_dtype)});
   const std::vector<float> rows = ToFloats(x, shape.num_tokens * shape.num_in, shape.dtype);
   const std::vector<float> columns = ToFloats(weight, shape.num_out * shape.num_in, shape.dtype);
   for (int64_t t = 0; t < shape.num_tokens; ++t) {
     for (int64_t o = 0; o < shape.num_out; ++o) {
       Store(Dot(&rows[static_cast<size_t>(t * shape.num_in)],
                 &columns[static_cast<size_t>(o * shape.num_in)], shape.num_in),
-            shape.out_dtype, out, t * shape.num_out + o);
+            shape.out_dtype, out, t * shape.row_stride() + o);
     }
   }
 }

@@ -1,0 +1,81 @@
+// The CUDA engine on the emulator with models whose attention the kernels for wide heads compute:
+// latent attention, and layers of different shapes. Compared with the CPU's engine over the
+// oracle's operations, as in emulated_cuda_test.cc.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/emulated_cuda.h"
+#include "golden_models.h"
+#include "slow.h"
+
+namespace minisgl {
+namespace {
+
+class EmulatedShapesTest : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const std::string folder =
+        std::string(MINISGL_SOURCE_DIR) + "/tests/golden/models/" + GetParam();
+    auto config = LoadModelConfig(folder);
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    model_.config = std::move(config).value();
+    auto checkpoint = Checkpoint::Open(folder);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+    model_.checkpoint = std::move(checkpoint).value();
+  }
+  std::unique_ptr<EngineDriver> OnCuda(const DriverOptions& options,
+                                       const CudaOpsConfig& config = {}) const {
+    return std::make_unique<EngineDriver>(model_, options, EmulatedCuda(config));
+  }
+  std::vector<TokenId> Prompt(int32_t length, uint64_t seed) const {
+    return RandomPrompt(length, seed, static_cast<int32_t>(model_.config.vocab_size));
+  }
+
+  TestModel model_;
+};
+
+TEST_P(EmulatedShapesTest, AgreesWithTheCpu) {
+  MarkSlow("a model on the emulator");
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    DriverOptions options{.page_size = 4, .max_running_requests = 4, .graph_max_rows = 2};
+    const auto prompt = Prompt(21, 1);
+    const auto cuda = OnCuda(options, {.activation_dtype = dtype});
+    const auto actual = cuda->Generate(cuda->AddRow(prompt), 16, 3);
+    options.weight_dtype = dtype;
+    options.graph_max_rows = 0;
+    EngineDriver cpu(model_.config, *model_.checkpoint, options, MakeNaiveOps(dtype));
+    ExpectAgree(actual, cpu.Generate(cpu.AddRow(prompt), kAll, 3),
+                dtype == DType::kBF16 ? 0.06 : 0.01, DTypeName(dtype));
+  }
+}
+
+TEST_P(EmulatedShapesTest, DeterministicIsBitForBitWhateverTheCutting) {
+  MarkSlow("a model on the emulator");
+  const CudaOpsConfig deterministic{.deterministic = true};
+  const auto prompt = Prompt(19, 3);
+  const auto whole = OnCuda({.max_running_requests = 4}, deterministic);
+  const auto wanted = whole->Generate(whole->AddRow(prompt), kAll, 3);
+  const auto cut =
+      OnCuda({.page_size = 1, .max_running_requests = 4, .graph_max_rows = 2}, deterministic);
+  EXPECT_TRUE(SameResults(cut->Generate(cut->AddRow(prompt), 5, 3), wanted));
+  const auto beside = OnCuda({.max_running_requests = 4}, deterministic);
+  TestRow* const row = beside->AddRow(prompt);
+  TestRow* const other = beside->AddRow(Prompt(30, 4));
+  for (int step = 0; step < 3; ++step) {
+    beside->ExtendAll(row);
+    beside->ExtendAll(other);
+    ASSERT_TRUE(beside->Step().ok());
+  }
+  EXPECT_TRUE(SameResults(row->results, wanted));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EmulatedShapesTest,
+                         testing::Values("deepseek_v2", "deepseek_v2_lite", "deepseek_v3",
+                                         "deepseek_v3_halves", "glm4_moe_lite"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace minisgl
