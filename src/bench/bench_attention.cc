@@ -69,7 +69,9 @@ class Sweep {
                          .max_seq_len = largest.kv_len,
                          .num_heads = heads_.query,
                          .num_kv_heads = heads_.kv,
-                         .head_dim = heads_.dim}));
+                         .head_dim = heads_.dim,
+                         .v_head_dim = heads_.latent,
+                         .values_in_keys = heads_.latent > 0}));
     MINISGL_ASSIGN_OR_RETURN(ceilings_, MeasureCeilings(options.ceilings, DType::kBF16, &device_));
     ReportCeilings(device_, ceilings_, report);
     const char* dtype = DTypeName(device_.ops()->activation_dtype());

@@ -122,7 +122,9 @@ Status AttentionCase::Plan() {
                                     .shared = {.num_groups = num_groups_.data(),
                                                .group_begin = group_begin_.data(),
                                                .rows = group_rows_.data(),
-                                               .shared_splits = shared_splits_.data()}});
+                                               .shared_splits = shared_splits_.data()},
+                                    .v_head_dim = heads_.latent,
+                                    .values_in_keys = heads_.latent > 0});
   return device_->device()->Synchronize();
 }
 
