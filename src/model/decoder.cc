@@ -576,8 +576,9 @@ class OpsDecoder final : public Decoder {
 }  // namespace
 
 DecoderBytes CountDecoderBytes(const ModelConfig& config, const DecoderOptions& options) {
-  return {.weights = model::ModelWeightBytes(config, options.weight_format),
-          .workspace = model::WorkspaceBytes(config, options)};
+  return {
+      .weights = model::ModelWeightBytes(config, options.weight_format, options.activation_dtype),
+      .workspace = model::WorkspaceBytes(config, options)};
 }
 
 Result<std::unique_ptr<Decoder>> Decoder::Load(const ModelConfig& config,

@@ -482,7 +482,11 @@ Status LoadPerLayer(const ModelConfig& config, const Packer& packer, LayerWeight
 
 Status LoadPerLayerTable(const ModelConfig& config, const Packer& packer, Ops* ops,
                          PerLayerTable* table) {
-  MINISGL_ASSIGN_OR_RETURN(table->table, packer.Stored(Role::kPerLayerTable, &table->memory));
+  if (KeepsPerLayerTable(ops->activation_dtype())) {
+    MINISGL_ASSIGN_OR_RETURN(table->device_table, packer.PackTable(Role::kPerLayerTable));
+  } else {
+    MINISGL_ASSIGN_OR_RETURN(table->table, packer.Stored(Role::kPerLayerTable, &table->memory));
+  }
   MINISGL_ASSIGN_OR_RETURN(table->projection, packer.Pack({Role::kPerLayerModel}));
   MINISGL_ASSIGN_OR_RETURN(const std::vector<float> norm, packer.Vector(Role::kPerLayerModelNorm));
   std::vector<float> all;

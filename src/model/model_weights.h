@@ -106,11 +106,16 @@ struct LayerWeights {
 
 // Per-layer embeddings of the whole model.
 struct PerLayerTable {
-  std::optional<WeightTensor> table;   // [VP, L*P] as the file holds it; rows are read when used
+  // [VP, L*P]. The CPU reads rows from the file when they are used, a device has it in its memory.
+  std::optional<WeightTensor> table;
+  Matrix device_table;
   std::shared_ptr<const void> memory;  // keeps the table
   Matrix projection;                   // [L*P, D]
   DeviceArray<float> norm;             // [L*P] weights of the norm of each P, times 1 / sqrt(2)
 };
+
+// True if it is in memory beside the other weights: on a device, whose activations have 16 bits.
+inline bool KeepsPerLayerTable(DType activation_dtype) { return activation_dtype != DType::kF32; }
 
 struct ModelWeights {
   Matrix embedding;  // [V, D]
@@ -134,8 +139,9 @@ Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint);
 Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                                       const WeightFormat& format, Ops* ops);
 
-// Bytes of the result of LoadModelWeights, computed from `config` alone, not counting the padding
-// of a matrix's last rows; nullopt if 2^64 or more.
-std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const WeightFormat& format);
+// Bytes of the result of LoadModelWeights with Ops of activation_dtype, computed from `config`
+// alone, not counting the padding of a matrix's last rows; nullopt if 2^64 or more.
+std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const WeightFormat& format,
+                                         DType activation_dtype);
 
 }  // namespace minisgl::model

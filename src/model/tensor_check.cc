@@ -206,7 +206,7 @@ std::optional<uint64_t> MostCodeBytes(const ModelConfig& config, uint64_t num_ou
 
 std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::TensorSpec& spec,
                                     const WeightFormat& format, bool keeps_codes) {
-  if (spec.role == weights::TensorRole::kPerLayerTable) return 0;  // stays in its file
+  if (spec.role == weights::TensorRole::kPerLayerTable) return 0;  // PerLayerTableBytes
   std::vector<uint64_t> sizes;
   for (const std::string& symbol : spec.dims) {
     const auto size = weights::SymbolSize(config, symbol, spec.layer);
@@ -277,6 +277,14 @@ std::vector<KindOfLayers> KindsOfLayers(const ModelConfig& config) {
   return kinds;
 }
 
+// 0 if there is none.
+std::optional<uint64_t> PerLayerTableBytes(const ModelConfig& config, DType dtype) {
+  const uint64_t factors[] = {static_cast<uint64_t>(config.per_layer_vocab),
+                              static_cast<uint64_t>(config.num_layers),
+                              static_cast<uint64_t>(config.per_layer_width), DTypeBytes(dtype)};
+  return CheckedProduct(factors);
+}
+
 }  // namespace
 
 Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint) {
@@ -295,8 +303,13 @@ Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint) {
   return CheckNoOthers(config, checkpoint, known);
 }
 
-std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const WeightFormat& format) {
+std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const WeightFormat& format,
+                                         DType activation_dtype) {
   std::optional<uint64_t> sum = SumBytes(config, weights::ModelTensors(config), format);
+  if (sum && KeepsPerLayerTable(activation_dtype)) {
+    const auto table = PerLayerTableBytes(config, activation_dtype);
+    sum = table ? CheckedAdd(*sum, *table) : std::nullopt;
+  }
   if (format.quantization == Quantization::kStored && config.quantization.dense_matrices) {
     // Any layer may have exceptions.
     for (int32_t layer = 0; layer < config.num_layers && sum; ++layer) {
