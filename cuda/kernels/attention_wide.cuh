@@ -17,14 +17,14 @@
 //   warp has all M rows and 64 or 128 of the columns, so that the sums of 64 M rows of 512 are 128
 //   registers of each thread, and a value is read from shared memory by one warp only.
 // Shared memory. The queries, and a ring of 2 stages (1 if they do not fit) of 32 keys, and values
-//   that are not part of them: for latent heads 98, 126 and 180 KB for F = 1, 2 and 4, of which two
+//   that are not part of them: for latent heads 98, 122 and 172 KB for F = 1, 2 and 4, of which two
 //   blocks, one and one fit into a multiprocessor's 227 KB.
 // Traffic. 2 * 576 bytes of each key for every tile of M rows, from memory for the first tile of a
 //   step that reads them. 37 KB (F = 1: 74 KB) are in flight on a multiprocessor; 26 KB are needed
 //   at 4.3 TB/s.
-// Operations. 2 * (576 + 512) of each M row and key: for F = 1, 30 of each byte, 1/13 of what the
-//   tensor cores of an H100 do meanwhile; for F = 4 about half of it. A warp reads 36 * 1.5 KB from
-//   shared memory for the scores of 16 keys, F = 1, half of which are queries.
+// Operations. 2 * (576 + 512) of each M row and key. At 4.3 TB/s tiles of F = 1 need 130 T/s, a
+//   quarter of what mma.sync delivers, and those of F = 4 all of it. For the scores of a tile of
+//   F = 1 the block reads 4 * 18 KB from shared memory, half of which are queries.
 #pragma once
 
 #include <algorithm>

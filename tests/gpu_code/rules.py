@@ -39,8 +39,11 @@ PROMISES = [
      114_048, 2),
     (r"ExtendKernel<\w+, 128, true>", "attention_extend.cuh", "102 KB for E = 128, so that a multiprocessor with 227 KB holds 2 blocks",
      104_464, 2),
-    (r"ExpertLinearKernel<\w+, 1>", "expert_linear.cu", "60 KB and 64 KB: three blocks at once", 61_520, 3),
-    (r"ExpertLinearKernel<\w+, 4>", "expert_linear.cu", "60 KB and 64 KB: three blocks at once", 65_808, 3),
+    (r"ExpertLinearKernel<\w+, 1>", "product_tile.cuh", "60 KB and 64 KB: three blocks at once", 61_520, 3),
+    (r"ExpertLinearKernel<\w+, 4>", "product_tile.cuh", "60 KB and 64 KB: three blocks at once", 65_808, 3),
+    (r"WideKernel<\w+, 1, true>", "attention_wide.cuh", "98, 122 and 172 KB for F = 1, 2 and 4", 99_984, 2),
+    (r"WideKernel<\w+, 2, true>", "attention_wide.cuh", "98, 122 and 172 KB for F = 1, 2 and 4", 125_200, 1),
+    (r"WideKernel<\w+, 4, true>", "attention_wide.cuh", "98, 122 and 172 KB for F = 1, 2 and 4", 175_632, 1),
 ]
 # Registers of a thread that the sources count on.
 REGISTERS_MAX = [
