@@ -72,6 +72,40 @@ TEST_P(EmulatedShapesTest, DeterministicIsBitForBitWhateverTheCutting) {
   EXPECT_TRUE(SameResults(row->results, wanted));
 }
 
+// Heads of the kernels of fixed sizes and wide ones, with and without windows, in one model; layers
+// that read the keys and values of earlier ones.
+std::unique_ptr<TestModel> MakeMixedModel() {
+  auto model = std::make_unique<TestModel>();
+  ModelConfig& config = model->config;
+  config = TinyConfig();
+  config.head_dim = 64;
+  config.ropes = {{.dim = 8}, {.theta = 500, .dim = 12}};
+  config.layers = {
+      {},
+      {.rope = 1, .num_heads = 2, .num_kv_heads = 1, .head_dim = 16, .value_dim = 32},
+      {.num_heads = 6, .kv_layer = 0},
+      {.sliding_window = 9, .rope = -1, .num_kv_heads = 4, .value_dim = 24},
+      {.sliding_window = 9, .num_kv_heads = 4, .value_dim = 24, .kv_layer = 3},
+      {.rope = 1, .num_kv_heads = 1, .head_dim = 16, .value_dim = 32, .kv_layer = 1},
+  };
+  config.num_layers = static_cast<int32_t>(config.layers.size());
+  model->checkpoint = WriteCheckpoint(model->dir, TinyTensors(config));
+  return model;
+}
+
+TEST(EmulatedMixedTest, LayersOfDifferentHeadsAgreeWithTheCpu) {
+  MarkSlow("a model on the emulator");
+  const auto model = MakeMixedModel();
+  const auto prompt = RandomPrompt(21, 1);
+  EngineDriver cuda(*model, {.page_size = 4, .max_running_requests = 4, .graph_max_rows = 2},
+                    EmulatedCuda({.activation_dtype = DType::kF16}));
+  const auto actual = cuda.Generate(cuda.AddRow(prompt), 16, 4);
+  EngineDriver cpu(model->config, *model->checkpoint,
+                   {.page_size = 4, .max_running_requests = 4, .weight_dtype = DType::kF16},
+                   MakeNaiveOps(DType::kF16));
+  ExpectAgree(actual, cpu.Generate(cpu.AddRow(prompt), kAll, 4), 0.01, "mixed");
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, EmulatedShapesTest,
                          testing::Values("deepseek_v2", "deepseek_v2_lite", "deepseek_v3",
                                          "deepseek_v3_halves", "glm4_moe_lite"),
