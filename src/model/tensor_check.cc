@@ -192,11 +192,20 @@ std::optional<uint64_t> CodeBytes(const QuantScheme& scheme, uint64_t num_out, u
   return CheckedMul(*codes + groups * (kScaleBytes + (scheme.has_zeros ? 1 : 0)), num_out);
 }
 
-// The most that a matrix which is kept as codes of any scheme takes; nullopt if one expands it.
-std::optional<uint64_t> MostCodeBytes(const ModelConfig& config, uint64_t num_out,
+// The schemes that the matrix `name` may be stored in.
+std::vector<QuantScheme> SchemesOf(const QuantizationConfig& quantization,
+                                   const std::string& name) {
+  const auto found = quantization.scheme_of.find(name);
+  if (found != quantization.scheme_of.end()) return {found->second};
+  return quantization.schemes;
+}
+
+// The most that a matrix which is kept as codes of any of `schemes` takes; nullopt if one expands
+// it.
+std::optional<uint64_t> MostCodeBytes(const std::vector<QuantScheme>& schemes, uint64_t num_out,
                                       uint64_t num_in) {
   uint64_t most = 0;
-  for (const QuantScheme& scheme : config.quantization.schemes) {
+  for (const QuantScheme& scheme : schemes) {
     const auto bytes = CodeBytes(scheme, num_out, num_in);
     if (!bytes) return std::nullopt;
     most = std::max(most, *bytes);
@@ -221,7 +230,8 @@ std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::Te
   sizes.pop_back();
   const auto num_out = CheckedProduct(sizes);
   if (num_out && keeps_codes) {
-    if (const auto bytes = MostCodeBytes(config, *num_out, num_in)) return bytes;
+    const std::vector<QuantScheme> schemes = SchemesOf(config.quantization, spec.name);
+    if (const auto bytes = MostCodeBytes(schemes, *num_out, num_in)) return bytes;
   }
   return num_out ? WeightBytes(FormatOf(spec.role, format), *num_out, num_in) : std::nullopt;
 }
@@ -231,10 +241,14 @@ std::optional<uint64_t> SumBytes(const ModelConfig& config,
                                  const WeightFormat& format) {
   // Parts of a stack that may not have common codes are expanded.
   std::set<std::pair<weights::TensorRole, int32_t>> expanded;
+  std::map<std::pair<weights::TensorRole, int32_t>, QuantScheme> schemes;  // of the first parts
   for (const weights::TensorSpec& spec : specs) {
-    const bool is_sure = IsQuantized(config, spec) && (config.quantization.schemes.size() == 1 ||
-                                                       StackOf(spec.role) == spec.role);
-    if (!is_sure) expanded.insert({StackOf(spec.role), spec.index});
+    const std::pair stack(StackOf(spec.role), spec.index);
+    const std::vector<QuantScheme> own = SchemesOf(config.quantization, spec.name);
+    const bool is_known =
+        own.size() == 1 && schemes.try_emplace(stack, own[0]).first->second == own[0];
+    const bool is_sure = IsQuantized(config, spec) && (is_known || stack.first == spec.role);
+    if (!is_sure) expanded.insert(stack);
   }
   std::optional<uint64_t> sum = 0;
   for (const weights::TensorSpec& spec : specs) {

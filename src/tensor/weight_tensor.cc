@@ -166,7 +166,8 @@ int64_t WeightTensor::StoredRow(int64_t out) const {
 }
 
 const std::byte* WeightTensor::DenseRow(int64_t out) const {
-  if (!is_dense() || input_step_ != static_cast<int64_t>(DTypeBytes(dtype_))) {
+  if (!is_dense() || inputs_ != nullptr ||
+      input_step_ != static_cast<int64_t>(DTypeBytes(dtype_))) {
     return nullptr;
   }
   return data_ + StoredRow(out) * output_step_;
@@ -217,7 +218,20 @@ WeightTensor WeightTensor::WithCodes() const {
   return coded;
 }
 
+void WeightTensor::ReadOrdered(int64_t out, float* row) const {
+  WeightTensor stored = *this;
+  stored.inputs_ = nullptr;
+  stored.first_input_ = 0;
+  stored.num_in_ = std::ssize(*inputs_);
+  std::vector<float> whole(inputs_->size());
+  stored.ReadRow(out, whole.data());
+  for (int64_t i = 0; i < num_in_; ++i) {
+    row[i] = whole[static_cast<size_t>((*inputs_)[static_cast<size_t>(first_input_ + i)])];
+  }
+}
+
 void WeightTensor::ReadRow(int64_t out, float* row) const {
+  if (inputs_ != nullptr) return ReadOrdered(out, row);
   if (blocks_ != nullptr) return ForBlocks(out, row, blocks_->unpack);
   return quantized_ == nullptr ? ReadDense(out, row) : ReadQuantized(out, row);
 }
@@ -274,6 +288,16 @@ WeightTensor WeightTensor::TakeRows(std::vector<int64_t> rows) const {
   return taken;
 }
 
+WeightTensor WeightTensor::OrderInputs(std::vector<int64_t> order) const {
+  MINISGL_CHECK((quantized_ == nullptr || blocks_ != nullptr) && inputs_ == nullptr &&
+                    first_input_ == 0 && std::ssize(order) == num_in_,
+                "an order of {} inputs for a matrix of {}", order.size(), num_in_);
+  WeightTensor ordered = *this;
+  ordered.quantized_ = nullptr;
+  ordered.inputs_ = std::make_shared<const std::vector<int64_t>>(std::move(order));
+  return ordered;
+}
+
 WeightTensor WeightTensor::TakeOutputs(int64_t first, int64_t count) const {
   MINISGL_CHECK(first >= 0 && count >= 0 && first + count <= num_out_,
                 "outputs {} to {} of a matrix of {}", first, first + count, num_out_);
@@ -294,12 +318,13 @@ WeightTensor WeightTensor::TakeInputs(int64_t first, int64_t count) const {
   WeightTensor taken = *this;
   taken.num_in_ = count;
   taken.first_input_ += first;
-  if (is_dense()) taken.data_ += first * input_step_;
+  if (is_dense() && inputs_ == nullptr) taken.data_ += first * input_step_;
   return taken;
 }
 
 WeightTensor WeightTensor::Transposed() const {
-  MINISGL_CHECK(is_dense() && rows_ == nullptr, "only dense matrices are transposed");
+  MINISGL_CHECK(is_dense() && rows_ == nullptr && inputs_ == nullptr,
+                "only dense matrices are transposed");
   WeightTensor turned = *this;
   turned.data_ += first_output_ * output_step_;
   turned.first_output_ = turned.first_input_ = 0;
@@ -315,7 +340,7 @@ bool WeightTensor::IsSame(const WeightTensor& other) const {
          first_input_ == other.first_input_ && dtype_ == other.dtype_ &&
          num_out_ == other.num_out_ && num_in_ == other.num_in_ &&
          output_step_ == other.output_step_ && input_step_ == other.input_step_ &&
-         first_output_ == other.first_output_ && rows_ == other.rows_;
+         first_output_ == other.first_output_ && rows_ == other.rows_ && inputs_ == other.inputs_;
 }
 
 std::vector<WeightTensor> ToWeightTensors(std::span<const TensorView> views) {

@@ -174,6 +174,35 @@ void WriteLfm2(GgufMetadata* metadata, Json* config) {
   config->Set("conv_bias", has_bias);
 }
 
+// Layers are recurrent unless the file says which, but for each fourth.
+void WriteQwen35(GgufMetadata* metadata, Json* config) {
+  const int64_t num_layers = config->Find("num_hidden_layers")->as_int();
+  if (metadata->Find("attention.recurrent_layers") != nullptr) {
+    const int64_t num_stored = metadata->Int("block_count", kLayersRange);
+    std::vector<int64_t> recurrent =
+        metadata->IntOfLayers("attention.recurrent_layers", num_stored, {0, 1});
+    recurrent.resize(static_cast<size_t>(num_layers));
+    Json types = Json(Json::Array());
+    for (const int64_t one : recurrent) {
+      types.Append(one != 0 ? "linear_attention" : "full_attention");
+    }
+    config->Set("layer_types", std::move(types));
+  } else {
+    config->Set("full_attention_interval",
+                metadata->Int("full_attention_interval", kLayersRange, 4));
+  }
+  const int64_t heads = metadata->Int("ssm.time_step_rank", kHeadsRange);
+  const int64_t width = metadata->Int("ssm.inner_size", kWidthRange);
+  if (width % heads != 0) {
+    metadata->Fail("ssm.inner_size", fmt::format("a multiple of {} heads is needed", heads));
+  }
+  config->Set("linear_conv_kernel_dim", metadata->Int("ssm.conv_kernel", kWidthRange));
+  config->Set("linear_key_head_dim", metadata->Int("ssm.state_size", kHeadDimRange));
+  config->Set("linear_num_key_heads", metadata->Int("ssm.group_count", kHeadsRange));
+  config->Set("linear_num_value_heads", heads);
+  config->Set("linear_value_head_dim", width / heads);
+}
+
 const std::vector<GgufArchitecture>& Entries() {
   static const auto& entries = *new std::vector<GgufArchitecture>{
       {.name = "llama",
@@ -216,6 +245,22 @@ const std::vector<GgufArchitecture>& Entries() {
                  {Role::kStateOutput, "shortconv.out_proj.weight"},
                  {Role::kStateOutputBias, "shortconv.out_proj.bias"}},
        .write = WriteLfm2},
+      {.name = "qwen35",
+       .architecture = "Qwen3_5ForCausalLM",
+       .norms_with_one = true,
+       .partial_rotary = true,
+       .values_by_turns = true,
+       .names = {{Role::kFeedForwardNorm, "post_attention_norm.weight"},
+                 {Role::kStateInput, "attn_qkv.weight"},
+                 {Role::kStateGate, "attn_gate.weight"},
+                 {Role::kStateGain, "ssm_beta.weight"},
+                 {Role::kStateDecay, "ssm_alpha.weight"},
+                 {Role::kConvWeight, "ssm_conv1d.weight"},
+                 {Role::kDecayRate, "ssm_a"},
+                 {Role::kDecayBias, "ssm_dt.bias"},
+                 {Role::kStateNorm, "ssm_norm.weight"},
+                 {Role::kStateOutput, "ssm_out.weight"}},
+       .write = WriteQwen35},
   };
   return entries;
 }

@@ -19,8 +19,11 @@ struct GgufArchitecture {
   const char* architecture;  // the entry of the table of architectures
   // Rows of queries and keys are stored with the two features of each rotated pair side by side.
   bool pairs_side_by_side = false;
-  bool norms_with_one = false;        // norms that others store as w - 1 are stored as w
-  bool partial_rotary = false;        // rope.dimension_count may be less than a head
+  bool norms_with_one = false;  // norms that others store as w - 1 are stored as w
+  bool partial_rotary = false;  // rope.dimension_count may be less than a head
+  // Heads of recurrent values are stored by turns: the first of each group, then the second of
+  // each; and decay rates as -exp(w).
+  bool values_by_turns = false;
   std::vector<NamedRole> names = {};  // of tensors that differ from llama's
   // Adds keys that only this family has.
   void (*write)(GgufMetadata* metadata, Json* config) = nullptr;

@@ -189,7 +189,9 @@ Result<std::string> GgufConfigText(const GgufHeader& header, std::span<const std
   config.Set("torch_dtype", TypeOfWeights(header));
   WriteSizes(&metadata, &config);
   if (!metadata.ok()) return metadata.status();
-  const bool kv_by_layer = architecture->state_type != nullptr;
+  const GgufValue* const kv_heads = metadata.Find("attention.head_count_kv");
+  const bool kv_by_layer = architecture->state_type != nullptr && kv_heads != nullptr &&
+                           kv_heads->type() == GgufType::kArray;
   const int64_t head_dim = WriteHeads(&metadata, kv_by_layer, &config);
   if (!metadata.ok()) return metadata.status();
   if (Json eps = metadata.Number("attention.layer_norm_rms_epsilon"); !eps.is_null()) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <set>
@@ -52,6 +53,20 @@ std::vector<int64_t> RowsOfPairs(int64_t num_rows, int64_t head_dim) {
   for (int64_t row = 0; row < num_rows; ++row) {
     const int64_t in_head = row % head_dim, half = in_head / (head_dim / 2);
     rows.push_back(row - in_head + in_head % (head_dim / 2) * 2 + half);
+  }
+  return rows;
+}
+
+// Where the rows of heads that are stored by turns are, from row `first` on: row (group, turn,
+// element) is stored as (turn, group, element).
+std::vector<int64_t> RowsByTurns(int64_t num_rows, int64_t first, int64_t width,
+                                 int64_t num_groups) {
+  std::vector<int64_t> rows;
+  const int64_t turns = (num_rows - first) / width / num_groups;
+  for (int64_t row = 0; row < num_rows; ++row) {
+    const int64_t at = row - first, head = at / width;
+    const int64_t stored = (head % turns * num_groups + head / turns) * width + at % width;
+    rows.push_back(at < 0 ? row : first + stored);
   }
   return rows;
 }
@@ -121,9 +136,31 @@ class TensorFinder {
                     Visible(tensor.name, 200), ShapeToString(tensor.shape), ShapeToString(shape));
   }
 
-  bool HasPairs(Role role) const {
-    return entry_.pairs_side_by_side && (role == Role::kQuery || role == Role::kKey ||
-                                         role == Role::kQueryBias || role == Role::kKeyBias);
+  // Where the file has each row of a tensor; empty if they are in order.
+  std::vector<int64_t> RowsOf(const TensorSpec& spec, int64_t num_rows) const {
+    const Role role = spec.role;
+    if (entry_.pairs_side_by_side && (role == Role::kQuery || role == Role::kKey ||
+                                      role == Role::kQueryBias || role == Role::kKeyBias)) {
+      return RowsOfPairs(num_rows, LayerShapeOf(config_, spec.layer).head_dim);
+    }
+    const StateConfig& states = config_.states;
+    if (!entry_.values_by_turns || states.num_heads == states.num_groups) return {};
+    switch (role) {
+      case Role::kStateInput:
+      case Role::kConvWeight:
+        return RowsByTurns(num_rows, num_rows - states.inner_width(), states.value_dim,
+                           states.num_groups);
+      case Role::kStateGate:
+      case Role::kStateOutput:  // its inputs
+        return RowsByTurns(num_rows, 0, states.value_dim, states.num_groups);
+      case Role::kStateGain:
+      case Role::kStateDecay:
+      case Role::kDecayRate:
+      case Role::kDecayBias:
+        return RowsByTurns(num_rows, 0, 1, states.num_groups);
+      default:
+        return {};
+    }
   }
 
   Status AddMatrix(const TensorSpec& spec, const GgufTensor& tensor, const Shape& shape) {
@@ -141,8 +178,10 @@ class TensorFinder {
       return BadInput("tensor \"{}\" has elements of type {}, which is not run",
                       Visible(tensor.name, 200), tensor.type->name);
     }
-    if (HasPairs(spec.role)) {
-      matrix = matrix.TakeRows(RowsOfPairs(shape[0], LayerShapeOf(config_, spec.layer).head_dim));
+    const bool of_inputs = spec.role == Role::kStateOutput;
+    std::vector<int64_t> order = RowsOf(spec, of_inputs ? shape[1] : shape[0]);
+    if (!order.empty()) {
+      matrix = of_inputs ? matrix.OrderInputs(std::move(order)) : matrix.TakeRows(std::move(order));
     }
     found_.push_back({spec.name, std::move(matrix), {}, nullptr});
     return Status();
@@ -157,13 +196,18 @@ class TensorFinder {
 
   Status AddVector(const TensorSpec& spec, const GgufTensor& tensor, const Shape& shape) {
     MINISGL_ASSIGN_OR_RETURN(const TensorView view, ViewOf(tensor, shape));
-    if (!HasPairs(spec.role)) {
+    const std::vector<int64_t> order = RowsOf(spec, shape[0]);
+    const bool is_rate = entry_.values_by_turns && spec.role == Role::kDecayRate;
+    if (order.empty() && !is_rate) {
       found_.push_back({spec.name, std::nullopt, view, nullptr});
       return Status();
     }
+    const int64_t width = view.num_elements() / shape[0];
     std::vector<float> values;
-    for (const int64_t row : RowsOfPairs(shape[0], LayerShapeOf(config_, spec.layer).head_dim)) {
-      values.push_back(view.At(row));
+    for (int64_t i = 0; i < view.num_elements(); ++i) {
+      const int64_t row = order.empty() ? i / width : order[static_cast<size_t>(i / width)];
+      const float value = view.At(row * width + i % width);
+      values.push_back(is_rate ? std::log(-value) : value);
     }
     AddValues(spec.name, shape, std::move(values));
     return Status();
@@ -233,6 +277,7 @@ QuantizationConfig GgufQuantization(const std::vector<GgufModelTensor>& tensors)
     const QuantScheme scheme = {.layout = QuantLayout::kRowBlocks,
                                 .bits = its.codes.bits,
                                 .group_inputs = its.group_inputs};
+    config.scheme_of[tensor.name] = scheme;
     const auto known = std::find(config.schemes.begin(), config.schemes.end(), scheme);
     if (known == config.schemes.end()) config.schemes.push_back(scheme);
   }

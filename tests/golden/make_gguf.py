@@ -244,11 +244,49 @@ def make_models():
     model.writer.add_expert_feed_forward_length(model.config["intermediate_size"])
     model.add_tensors()
     model.close()
+    make_qwen35()
     model = Model("lfm2", arch.LFM2)
     model.write_sizes()
     model.writer.add_vocab_size(model.config["vocab_size"])
     model.writer.add_shortconv_l_cache(model.config["conv_L_cache"])
     model.add_tensors()
+    model.close()
+
+
+def by_turns(array, groups, heads, width):
+    """Heads of values: the first of each group, then the second of each."""
+    return (array.reshape(groups, heads // groups, width, *array.shape[1:]).swapaxes(0, 1).reshape(array.shape))
+
+
+def make_qwen35():
+    model = Model("qwen3_5_text", gguf.MODEL_ARCH.QWEN35)
+    rope = model.write_sizes()
+    config, writer = model.config, model.writer
+    groups, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    width, keys = config["linear_value_head_dim"], config["linear_key_head_dim"] * config["linear_num_key_heads"]
+    writer.add_rope_dimension_count(int(model.head_dim * rope["partial_rotary_factor"]))
+    writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+    writer.add_ssm_state_size(config["linear_key_head_dim"])
+    writer.add_ssm_group_count(groups)
+    writer.add_ssm_time_step_rank(heads)
+    writer.add_ssm_inner_size(heads * width)
+    writer.add_array("qwen35.attention.recurrent_layers", [t == "linear_attention" for t in config["layer_types"]])
+    for name, (dtype, array) in model.tensors.items():
+        array = widened(dtype, array)
+        if "in_proj_qkv" in name or "conv1d" in name:
+            array = array.squeeze()
+            array = np.concatenate([array[:2 * keys], by_turns(array[2 * keys:], groups, heads, width)])
+        elif "in_proj_z" in name:
+            array = by_turns(array, groups, heads, width)
+        elif "in_proj_a" in name or "in_proj_b" in name or "dt_bias" in name or "A_log" in name:
+            array = by_turns(array, groups, heads, 1)
+        elif "linear_attn.out_proj" in name:
+            array = by_turns(np.ascontiguousarray(array.T), groups, heads, width).T
+        elif name.endswith("norm.weight") and "linear_attn.norm" not in name:
+            array = array + np.float32(1)
+        if name.endswith("A_log"):
+            array = -np.exp(array)
+        model.add(model.name_of(name.replace(".dt_bias", ".dt_proj.bias")), "F32", array)
     model.close()
 
 

@@ -2,6 +2,8 @@
 // logits, bit for bit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,6 +13,7 @@
 #include "minisgl/engine/model_engine.h"
 #include "minisgl/ops.h"
 #include "minisgl/tensor/weight_tensor.h"
+#include "model/model_weights.h"
 #include "weights/architectures.h"
 
 namespace minisgl {
@@ -81,6 +84,23 @@ ModelConfig ChangedConfig(const std::string& dir, const std::string& changes) {
   return config.ok() ? *config : ModelConfig();
 }
 
+// The logits of the file and of the directory differ by rounding alone.
+void ExpectClose(const std::string& name) {
+  ModelConfig config;
+  const std::vector<float> logits = LogitsOfFile(kGolden + "/gguf/" + name + ".gguf", &config);
+  const std::string dir = kGolden + "/models/" + name;
+  const ModelConfig of_dir = ChangedConfig(dir, "{}");
+  EXPECT_EQ(config.architecture, of_dir.architecture);
+  EXPECT_EQ(config.dtype, of_dir.dtype);
+  const auto checkpoint = Checkpoint::Open(dir);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  const std::vector<float> wanted = LogitsOf(of_dir, **checkpoint);
+  ASSERT_EQ(logits.size(), wanted.size());
+  float largest = 0;
+  for (const float logit : wanted) largest = std::max(largest, std::abs(logit));
+  for (size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(logits[i], wanted[i], 1e-5 * largest);
+}
+
 class GgufLogitsTest : public testing::TestWithParam<Case> {};
 
 TEST_P(GgufLogitsTest, AreThoseOfTheModelDirectory) {
@@ -100,19 +120,12 @@ TEST_P(GgufLogitsTest, AreThoseOfTheModelDirectory) {
 INSTANTIATE_TEST_SUITE_P(All, GgufLogitsTest, testing::ValuesIn(kCases),
                          [](const auto& model) { return std::string(model.param.name); });
 
+// Decay rates are stored as powers, whose logarithms are rounded.
+TEST(GgufModelTest, HeadsByTurnsGiveTheLogitsOfHeadsInOrder) { ExpectClose("qwen3_5_text"); }
+
 // The factors of frequencies are stored, and not what they were computed from.
 TEST(GgufModelTest, FactorsOfFrequenciesGiveTheLogitsOfLlama3Scaling) {
-  const std::string dir = kGolden + "/models/f16_sharded";
-  ModelConfig config;
-  const std::vector<float> logits = LogitsOfFile(kGolden + "/gguf/f16_sharded.gguf", &config);
-  EXPECT_EQ(config.dtype, DType::kF16);
-  const auto checkpoint = Checkpoint::Open(dir);
-  ASSERT_TRUE(checkpoint.ok());
-  const std::vector<float> wanted = LogitsOf(*LoadModelConfig(dir), **checkpoint);
-  ASSERT_EQ(logits.size(), wanted.size());
-  float largest = 0;
-  for (const float logit : wanted) largest = std::max(largest, std::abs(logit));
-  for (size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(logits[i], wanted[i], 1e-5 * largest);
+  ExpectClose("f16_sharded");
 }
 
 // Every matrix of it is of another quantized type. Kept codes change nothing.
@@ -147,6 +160,32 @@ TEST(GgufModelTest, QuantizedMatricesGiveTheLogitsOfTheirValues) {
   EXPECT_EQ(logits, LogitsOf(config, **stored, {DType::kF32, Quantization::kStored}));
   EXPECT_EQ(config.quantization.schemes.size(), 3u);  // 4 bits, and 8 in groups of 32 and of 16
   EXPECT_EQ(config.quantization.dense_matrices->size(), 4u);  // Q4_K, Q5_K, Q2_K and Q4_1
+}
+
+// Bytes of the weights if codes are kept.
+std::optional<uint64_t> BytesOf(const ModelConfig& config) {
+  return model::ModelWeightBytes(config, {DType::kF32, Quantization::kStored}, DType::kF32);
+}
+
+// Q4_0 in the layers and Q8_0 in the table: each matrix counts as what it is kept as.
+TEST(GgufModelTest, CodesOfSeveralTypesAreCountedOneByOne) {
+  ModelConfig config = *LoadModelConfig(kGolden + "/gguf/chat.gguf");
+  const QuantScheme bytes = config.quantization.schemes[0];
+  EXPECT_EQ(bytes.bits, 8);
+  const auto of_bytes = BytesOf(config);
+  QuantScheme nibbles = bytes;
+  nibbles.bits = 4;
+  config.quantization.schemes.push_back(nibbles);
+  EXPECT_EQ(BytesOf(config), of_bytes);  // no matrix has it
+  for (auto& [name, scheme] : config.quantization.scheme_of) {
+    if (name.find(".mlp.") != std::string::npos) scheme = nibbles;
+  }
+  // Lines of 128 inputs: of gate and up [64, 32], and of down [32, 64].
+  EXPECT_EQ(*BytesOf(config), *of_bytes - (64 + 64 + 32) * 64);
+  // Of a stack with two kinds both are expanded.
+  const uint64_t expanded = (64 + 64) * 32 * 4, coded = (64 + 64) * (128 + 4);
+  config.quantization.scheme_of.at("model.layers.0.mlp.up_proj.weight") = bytes;
+  EXPECT_EQ(*BytesOf(config), *of_bytes - 32 * 64 + expanded - coded);
 }
 
 }  // namespace

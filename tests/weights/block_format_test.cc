@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -84,6 +85,30 @@ TEST_P(BlockFormatTest, CutsAndOrdersOfRowsReadTheSameValues) {
       EXPECT_EQ(std::vector<float>(wanted, wanted + count), values) << first << " " << count;
     }
   }
+}
+
+TEST_P(BlockFormatTest, InputsAreReadInAnotherOrder) {
+  const Golden golden;
+  ASSERT_NE(format_, nullptr);
+  const int64_t width = format_->block_elements * 2;
+  const WeightTensor matrix(2, width, format_, golden.At(name_ + ".blocks"));
+  std::vector<int64_t> order;
+  for (int64_t in = 0; in < width; ++in) order.push_back((in * 7 + 3) % width);
+  const WeightTensor ordered = matrix.OrderInputs(order).TakeRows({1, 0});
+  const WeightTensor cut = ordered.TakeInputs(3, 5);
+  std::vector<float> stored(static_cast<size_t>(width)), found(stored.size());
+  for (int64_t row = 0; row < 2; ++row) {
+    matrix.ReadRow(1 - row, stored.data());
+    ordered.ReadRow(row, found.data());
+    for (size_t in = 0; in < order.size(); ++in) {
+      ASSERT_EQ(found[in], stored[static_cast<size_t>(order[in])]);
+    }
+    float of_cut[5];
+    cut.ReadRow(row, of_cut);
+    EXPECT_TRUE(std::equal(of_cut, of_cut + 5, found.begin() + 3));
+  }
+  EXPECT_EQ(ordered.quantized(), nullptr);
+  EXPECT_FALSE(matrix.IsSame(matrix.OrderInputs(order)));
 }
 
 TEST_P(BlockFormatTest, CodesAndScalesAreTheSameWeights) {

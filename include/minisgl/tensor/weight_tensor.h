@@ -116,6 +116,9 @@ class WeightTensor {
 
   // The same weights, in another order or fewer; all share the memory of this.
   WeightTensor TakeRows(std::vector<int64_t> rows) const;  // outputs rows[0], rows[1], ...
+  // Inputs order[0], order[1], ... Codes are no longer read apart from their scales. REQUIRES a
+  // whole matrix, dense or of blocks, and an order of all its inputs.
+  WeightTensor OrderInputs(std::vector<int64_t> order) const;
   // The cut for one of several ranks. REQUIRES a range within the matrix.
   WeightTensor TakeOutputs(int64_t first, int64_t count) const;
   WeightTensor TakeInputs(int64_t first, int64_t count) const;
@@ -135,6 +138,7 @@ class WeightTensor {
   void ForBlocks(int64_t out, Element* row,
                  void (*read)(const std::byte* block, Element* elements)) const;
   void ReadQuantized(int64_t out, float* row) const;
+  void ReadOrdered(int64_t out, float* row) const;
   Status CheckBlocks() const;
 
   int64_t num_out_ = 0, num_in_ = 0;
@@ -149,6 +153,8 @@ class WeightTensor {
   int64_t first_output_ = 0, first_input_ = 0;
   // The stored row of each output; null: in order.
   std::shared_ptr<const std::vector<int64_t>> rows_;
+  // The stored input of each input; null: in order.
+  std::shared_ptr<const std::vector<int64_t>> inputs_;
 };
 
 // The matrices of `views`, dense.

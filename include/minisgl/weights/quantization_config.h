@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,6 +54,8 @@ struct QuantizationConfig {
   // The matrices of the checkpoint that are dense, sorted, if its files were looked at; nullopt:
   // those of the layers are taken to be quantized by the first scheme.
   std::optional<std::vector<std::string>> dense_matrices;
+  // The scheme of each quantized matrix, if the files say it; empty: any of them.
+  std::map<std::string, QuantScheme, std::less<>> scheme_of;
 
   bool empty() const { return schemes.empty(); }
 };
