@@ -52,7 +52,7 @@ class CudaOps : public DeviceOps {
   Status Reserve(const DeviceLimits& limits) override;
   uint64_t ReservedBytes(const DeviceLimits& limits) const override {
     return AttentionSpaces::CountBytes(limits, context_.num_multiprocessors) +
-           ExpertWorkspaceBytes(limits) + kProductsWorkspaceBytes;
+           ExpertWorkspaceBytes(limits) + kMatmulWorkspaceBytes;
   }
 
   Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override;
@@ -84,7 +84,7 @@ class CudaOps : public DeviceOps {
   void Linear(const LinearParams& params) override;
   void FusedLinear(const FusedLinearParams& params) override;
   bool AddsInLinear(int64_t num_tokens) const override {
-    return KernelsAdd(num_tokens, config_.deterministic, debug_);
+    return TakesGemv(num_tokens) && !debug_.no_fused_add;
   }
   void Embedding(const EmbeddingParams& p) override {
     const Matrix& table = *p.table;
@@ -155,6 +155,9 @@ class CudaOps : public DeviceOps {
   std::string LinearName(const Matrix& weight) const {
     return watch_ ? fmt::format("Linear [{}, {}]", weight.num_out, weight.num_in) : "Linear";
   }
+  bool TakesGemv(int64_t num_tokens) const {
+    return num_tokens <= kGemvTokensMax && !config_.deterministic && !debug_.no_gemv;
+  }
   // Runs a product with what stands around it, unless it is the library's: then returns false.
   bool RunOwnProduct(const FusedLinearParams& params);
   bool DecodesByExtend() const { return config_.deterministic || debug_.decode_by_extend; }
@@ -217,7 +220,6 @@ class CudaOps : public DeviceOps {
   Status capture_status_;
 
   bool rope_is_last_ = false;  // of the kernels queued
-  TileLinearWorkspace tile_workspace_;
   AttentionSpaces attention_;
   OwnedDeviceMemory expert_memory_;
   ExpertWorkspace expert_workspace_;
@@ -340,7 +342,7 @@ Status CudaOps::Reserve(const DeviceLimits& limits) {
   MINISGL_RETURN_IF_ERROR(status_);
   MINISGL_CHECK(attention_.empty(), "Reserve is called once");
   MINISGL_ASSIGN_OR_RETURN(OwnedDeviceMemory matmul_memory,
-                           TakeWorkspace(kProductsWorkspaceBytes, "products"));
+                           TakeWorkspace(kMatmulWorkspaceBytes, "products"));
   MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<MatmulLibrary> matmul,
                            make_matmul_({.api = api_.get(),
                                          .workspace = matmul_memory.get(),
@@ -357,8 +359,6 @@ Status CudaOps::Reserve(const DeviceLimits& limits) {
   MINISGL_RETURN_IF_ERROR(
       spaces.Take(limits, context_.num_multiprocessors,
                   [this](size_t num_bytes) { return TakeWorkspace(num_bytes, "attention"); }));
-  void* const counters = static_cast<std::byte*>(matmul_memory.get()) + kMatmulWorkspaceBytes;
-  tile_workspace_ = {.parts = matmul_memory.get(), .arrived = static_cast<uint32_t*>(counters)};
   matmul_memory_ = std::move(matmul_memory);
   matmul_ = std::move(matmul);
   expert_memory_ = std::move(expert_memory);
@@ -540,15 +540,11 @@ bool CudaOps::RunOwnProduct(const FusedLinearParams& p) {
   const Matrix& weight = *linear.weight;
   MINISGL_CHECK(linear.x.dtype == weight.dtype, "Linear of {} with weights of {}",
                 DTypeName(linear.x.dtype), DTypeName(weight.dtype));
-  const FusedParts parts = DivideFusedLinear(p, config_.deterministic, debug_);
-  if (parts.kernel == ProductKernel::kLibrary) return false;
+  if (!TakesGemv(linear.num_tokens)) return false;
+  const FusedParts parts = DivideFusedLinear(p, debug_);
   if (parts.norm != nullptr) Norm(*parts.norm);
-  const bool few = parts.kernel == ProductKernel::kGemv;
-  if (!few) CheckReserved();
-  Queue(LinearName(weight), [&] {
-    return few ? LaunchGemv(context_, parts.product, weight.storage.get())
-               : LaunchTileLinear(context_, parts.product, weight.storage.get(), tile_workspace_);
-  });
+  Queue(LinearName(weight),
+        [&] { return LaunchGemv(context_, parts.product, weight.storage.get()); });
   if (parts.activation != nullptr) Activate(*parts.activation);
   return true;
 }

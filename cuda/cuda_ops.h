@@ -7,17 +7,12 @@
 
 #include "cuda_api.h"
 #include "debug_switches.h"
-#include "kernels/kernels.h"
 #include "minisgl/device_ops.h"
 
 namespace minisgl::cuda {
 
 // Workspace of matrix products: what NVIDIA recommends for cuBLAS on its largest GPUs.
 inline constexpr size_t kMatmulWorkspaceBytes = size_t{32} << 20;
-// With the counters of products of own kernels behind it, which use the same memory.
-inline constexpr size_t kProductsWorkspaceBytes =
-    kMatmulWorkspaceBytes + kTileLinearCounters * sizeof(uint32_t);
-static_assert(kTileLinearPartBytes <= static_cast<int64_t>(kMatmulWorkspaceBytes));
 
 // A function like LoadCublasLt.
 using MatmulLibraryFactory =

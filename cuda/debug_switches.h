@@ -4,7 +4,6 @@
 // They are words of the environment variable MINISGL_CUDA_DEBUG, separated by commas:
 //   no-dependent-launch  every kernel waits for the end of the one before it
 //   no-gemv              all matrix products by cuBLASLt, also those of at most 16 rows
-//   no-tiles             products of 17 to 128 rows by cuBLASLt
 //   no-fused-norm        norms before products are kernels of their own
 //   no-fused-activation  activations behind products are kernels of their own
 //   no-fused-add         the norm behind a product adds it to the residual stream
@@ -30,7 +29,6 @@ inline constexpr char kDebugVariable[] = "MINISGL_CUDA_DEBUG";
 struct DebugSwitches {
   bool no_dependent_launch = false;
   bool no_gemv = false;
-  bool no_tiles = false;
   bool no_fused_norm = false;
   bool no_fused_activation = false;
   bool no_fused_add = false;

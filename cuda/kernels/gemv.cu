@@ -1,46 +1,30 @@
 // Matrix times few vectors: out[T, N] = x[T, K] * weight[N, K]^T + bias for T <= 16, with what
 // stands before and behind it: x may be the norm of the residual stream (gemv_input.h), and the
-// sums may be activated, or added to that stream. Bound by reading the weights once.
+// sums may be activated, or added to that stream (product_end.h). Bound by reading the weights
+// once.
 //
 // An element's result does not depend on the number of tokens: the rows of a product do not
-// interact, and the division of K is a function of (N, K) only. What stands around a product
-// changes no bit either (gemv_input.h, product_end.h).
+// interact, and the division of K is a function of (N, K) only, as is the choice of a kernel: large
+// matrices are those of gemv_ring.cu. What stands around a product changes no bit either.
 //
-// Products: tensor cores, mma m16n8k16, with x as the first operand (its 16 rows are tokens, those
-// past the last zero) and 8 rows of the weights as the second. There are instances for at most 8
-// tokens, which pass zeros as rows 8 to 15, and for at most 16. Products, loads of weights and
-// order of sums are the same in both. A step of K needs no shuffles: the order of k within a
-// product is free if both operands have the same, so a lane passes the 8 consecutive elements that
-// it loads with 16 bytes (lane 4 g + q: elements 8 q ... of row g), as two products of 4 elements
-// each. Lanes then read 64 bytes of each of 8 rows: whole sectors.
+// There are two instances: that for at most 8 tokens passes zeros as rows 8 to 15 of a product
+// (gemv_parts.h), that for at most 16 loads them. Products, loads of weights and order of sums are
+// the same in both.
 //
-// Division: a block takes tiles of 8 * ROWS8 rows of the weights. Its 8 warps share a tile's K in
-// steps of 32 * kGroups elements, step s to warp s % 8, and their sums are added in the order of
-// the warps.
+// Division: a block takes tiles of 8 * ROWS8 rows of the weights. Its warps share a tile's K in
+// batches, batch b to warp b % warps, and their sums are added in the order of the warps.
 //
-// Loads in flight (Little's law): 4.8 TB/s * 0.9 us / 132 multiprocessors = 33 KB are needed on
-// each. A lane copies its part of the weights to a place of its own in shared memory: a ring of
-// kStages steps, 8 copies of 16 bytes, 32 KB for a block. No thread reads another's copy, so the
-// ring needs no barriers, and a copy is issued as soon as its place has been used, also for the
-// next tile: the end of a tile (a barrier, the sum over warps) does not drain the ring.
-//
-// Neighbours: in a decode step most kernels are products, each of which waits for the one before
-// it. A block has 64 registers for each thread and about 45 KB of shared memory, so that four fit
-// on a multiprocessor, and no product takes more than three: blocks of the next product begin, and
-// fill their rings, while this one computes.
-//
-// The next product's weights: a block that begins its last tile (before GridWait if that is its
-// first) asks for its share of a part of them in the second-level cache, behind its own copies. All
-// blocks ask: one multiprocessor is too slow, and other kernels in between have few blocks. The
-// part is what the next product does not copy before its own GridWait, then what it does; no more
-// than context.prefetch_bytes.
+// Loads in flight (Little's law): 4.3 TB/s * 0.8 us / 132 multiprocessors = 26 KB are needed on
+// each. 16 warps with kLoads = 8 loads of 16 bytes in each lane have 64 KB. Each load is reissued,
+// for the next batch or the next tile, as soon as its registers have been used, so that the end of
+// a tile (a barrier, the sum over warps) does not drain them. The first loads are issued before
+// GridWait, so that a warp then has all of its part of a small matrix in registers.
 #include <algorithm>
 
 #include "kernels/chunk.h"
 #include "kernels/dispatch.h"
 #include "kernels/gemv_input.h"
-#include "kernels/kernels.h"
-#include "kernels/product_end.h"
+#include "kernels/gemv_parts.h"
 #include "minisgl/base/checked_math.h"
 
 namespace minisgl::cuda {
@@ -52,421 +36,260 @@ using device::Shared;
 using device::SharedArena;
 using device::Vec;
 
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarpSize;
-constexpr int kStages = 4;
-constexpr int kCopies = 2;               // of 16 bytes in each stage of a lane
-constexpr int kGroup = 32;               // elements of a row that 4 lanes load at once
-constexpr int kBlocksMax = 3;            // of a product on a multiprocessor
-constexpr int64_t kLineBytes = 128;      // bytes of a line of the second-level cache
-constexpr size_t kBlockReserved = 1024;  // shared memory that CUDA takes for itself in each block
+constexpr int kLoads = 8;               // loads of 16 bytes in flight in a lane
+constexpr int kGroup = 32;              // elements of a row that 4 lanes load at once
+constexpr int kWarpsPerProcessor = 16;  // 128 registers for each thread
+// For rows that are not aligned, which are loaded element by element.
+constexpr int kGroupsUnaligned = 2;
+constexpr int kGemvThreadsMax = kWarpsPerProcessor * kWarpSize;
 static_assert(kGemvTokensMax == 16, "tokens are rows of one product");
-
-// Groups of a step of K, for tiles of 8 * ROWS8 rows.
-template <int ROWS8>
-constexpr int kGroups = kCopies / ROWS8;
 
 struct GemvKernelParams {
   const uint16_t* weight;  // [N, K]
   GemvInput input;
   ProductEnd end;
   int num_tiles;
-  // A part of the next product's weights, to be fetched into the second-level cache: next_bytes
-  // from next on, and the same of each row after it.
-  const uint8_t* next;
-  int next_rows;    // 0: nothing
-  int next_stride;  // bytes; a multiple of 16
-  int next_bytes;   // a multiple of 16
+  int groups_per_batch;  // <= GROUPS
+  GemvNext next;
 };
 
-using Words = Vec<uint32_t, 4>;  // 8 elements
+using Words = GemvWords;
 
-// Elements [at, at + 8) of a row of `left` elements, zeros from there on. For rows that are not
-// aligned.
-MINISGL_DEVICE Words LoadElements(const uint16_t* from, int at, int left) {
+// Number of elements of a row from this lane's first element of a batch on, to the end of the row
+// or of the batch's groups. Sets `k` to that first element.
+MINISGL_DEVICE int RowLeft(const GemvKernelParams& p, int batch, int* k) {
+  *k = batch * p.groups_per_batch * kGroup + static_cast<int>(threadIdx.x) % 4 * 8;
+  return min(p.input.num_in - *k, p.groups_per_batch * kGroup);
+}
+
+// Loads elements [at, at + 8) from `from` on, zeros from element `left` on. ALIGNED: K is a
+// multiple of 8 and rows begin at multiples of 16 bytes. STREAM: the data is read once.
+template <bool ALIGNED, bool STREAM>
+MINISGL_DEVICE Words LoadWords(const uint16_t* from, int at, int left) {
   Words words = {};
+  if constexpr (ALIGNED) {
+    if (at >= left) return words;
+    const uint32_t* const p = reinterpret_cast<const uint32_t*>(from + at);
+    return STREAM ? device::LoadStream<4>(p) : device::LoadVec<4>(p);
+  } else {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const uint32_t element = at + i < left ? from[at + i] : 0;
-    words[i / 2] |= element << (i % 2 * 16);
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t element = at + i < left ? from[at + i] : 0;
+      words[i / 2] |= element << (i % 2 * 16);
+    }
+    return words;
   }
-  return words;
 }
 
-// The first element of a step that is this lane's.
+// This lane's part of a batch of the weights.
+template <int ROWS8, int GROUPS>
+struct WeightBatch {
+  Words words[GROUPS][ROWS8];
+};
+
+// Where this lane's part of a batch begins in each of its rows.
 template <int ROWS8>
-MINISGL_DEVICE int StepBegin(int step) {
-  return step * kGroups<ROWS8> * kGroup + static_cast<int>(threadIdx.x) % 4 * 8;
+struct WeightSource {
+  const uint16_t* row[ROWS8];
+  int left;
+};
+
+template <int ROWS8>
+MINISGL_DEVICE WeightSource<ROWS8> FindWeights(const GemvKernelParams& p, int tile, int batch) {
+  int k = 0;
+  const int left = RowLeft(p, batch, &k);
+  WeightSource<ROWS8> source = {.row = {}, .left = tile < p.num_tiles ? left : 0};
+#pragma unroll
+  for (int n = 0; n < ROWS8; ++n) {
+    const int row =
+        RowOfTile<8 * ROWS8>(p.end, tile, n * 8 + static_cast<int>(threadIdx.x) % kWarpSize / 4);
+    source.row[n] = p.weight + int64_t{row} * p.input.num_in + k;
+  }
+  return source;
 }
 
-// The weights of this lane, step by step. ALIGNED: K is a multiple of 8 and rows begin at multiples
-// of 16 bytes; else there is no ring.
-template <int ROWS8, bool ALIGNED>
-class WeightRing {
- public:
-  MINISGL_DEVICE WeightRing(const GemvKernelParams& p, SharedArena& arena, int num_steps)
-      : num_steps_(num_steps) {
-    if constexpr (ALIGNED) {
-      ring_ = arena.Take<uint32_t>(kStages * kCopies * kThreads * 4) +
-              static_cast<int>(threadIdx.x) * 4;
-    }
-    const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-    tile_ = warp < num_steps ? static_cast<int>(blockIdx.x) : p.num_tiles;
-    step_ = warp;
-  }
-
-  // Begins the copies of the next step into `stage`. An empty group past the end.
-  MINISGL_DEVICE void Copy(const GemvKernelParams& p, int stage) {
-    if constexpr (ALIGNED) {
-      if (tile_ < p.num_tiles) CopyStep(p, stage);
-      device::CopyAsyncCommit();
-    }
-  }
-
-  // What Copy wrote to `stage`, the oldest of kStages. REQUIRES CopyAsyncWait<kStages - 1>.
-  MINISGL_DEVICE Words Load(int stage, int group, int n) const {
-    return device::LoadShared<4>(ring_ + (stage * kCopies + group * ROWS8 + n) * kThreads * 4);
-  }
-
- private:
-  MINISGL_DEVICE void CopyStep(const GemvKernelParams& p, int stage) {
-    const int k = StepBegin<ROWS8>(step_);
+template <int ROWS8, int GROUPS, bool ALIGNED>
+MINISGL_DEVICE void LoadWeightGroup(const WeightSource<ROWS8>& source, int group,
+                                    WeightBatch<ROWS8, GROUPS>& w) {
 #pragma unroll
-    for (int n = 0; n < ROWS8; ++n) {
-      const int row =
-          RowOfTile<8 * ROWS8>(p.end, tile_, n * 8 + static_cast<int>(threadIdx.x) % kWarpSize / 4);
-      const uint16_t* const from = p.weight + int64_t{row} * p.input.num_in + k;
-#pragma unroll
-      for (int group = 0; group < kGroups<ROWS8>; ++group) {
-        device::CopyAsync16(ring_ + (stage * kCopies + group * ROWS8 + n) * kThreads * 4,
-                            reinterpret_cast<const uint32_t*>(from + group * kGroup),
-                            k + group * kGroup < p.input.num_in);
-      }
-    }
-    step_ += kWarps;
-    if (step_ >= num_steps_) {
-      step_ = static_cast<int>(threadIdx.x) / kWarpSize;
-      tile_ += static_cast<int>(gridDim.x);
-    }
+  for (int n = 0; n < ROWS8; ++n) {
+    w.words[group][n] = LoadWords<ALIGNED, true>(source.row[n], group * kGroup, source.left);
   }
+}
 
-  const int num_steps_;
-  Shared<uint32_t> ring_;
-  int tile_, step_;  // copied next
-};
-
-// The elements of x of one step, as the first operand of its products.
-template <int TOKENS8, int ROWS8>
-struct StepInput {
-  Words words[kGroups<ROWS8>][TOKENS8];
-};
-
-// ALIGNED as for WeightRing. STAGED: x is in shared memory.
-template <int TOKENS8, int ROWS8, bool ALIGNED, bool STAGED>
-MINISGL_DEVICE void LoadInput(const GemvInput& p, Shared<uint32_t> staged, int step,
-                              StepInput<TOKENS8, ROWS8>& x) {
-  const int k = StepBegin<ROWS8>(step);
+// Adds the batch's products to `sums` and starts the loads of the next batch. TOKENS8: tokens in
+// units of 8. With two, and for 24 rows, x is loaded for half of the groups at a time.
+// STAGED: x is in shared memory, at `staged`.
+template <typename T, int TOKENS8, int ROWS8, int GROUPS, bool ALIGNED, bool STAGED>
+MINISGL_DEVICE void MultiplyBatch(const GemvKernelParams& p, Shared<uint32_t> staged, int batch,
+                                  int next_tile, int next_batch, WeightBatch<ROWS8, GROUPS>& w,
+                                  GemvSums<ROWS8>& sums) {
+  constexpr int kGroupsAtOnce = GROUPS / (TOKENS8 == 2 || ROWS8 == 3 ? 2 : 1);
+  const int token = static_cast<int>(threadIdx.x) % kWarpSize / 4;
+  int k = 0;
+  const int left = RowLeft(p, batch, &k);
+  const uint16_t* const x_row = p.input.x + int64_t{token} * p.input.num_in + k;
+  const WeightSource<ROWS8> next = FindWeights<ROWS8>(p, next_tile, next_batch);
 #pragma unroll
-  for (int group = 0; group < kGroups<ROWS8>; ++group) {
+  for (int first = 0; first < GROUPS; first += kGroupsAtOnce) {
+    // Keeps the compiler from loading more of x at once than there are registers for.
+    if (kGroupsAtOnce < GROUPS && first > 0) __syncwarp();
+    Words x[kGroupsAtOnce][TOKENS8];
 #pragma unroll
-    for (int m = 0; m < TOKENS8; ++m) {
-      const int token = m * 8 + static_cast<int>(threadIdx.x) % kWarpSize / 4;
-      const int at = k + group * kGroup;
-      x.words[group][m] = Words{};
-      if (token >= p.num_tokens || at >= p.num_in) continue;
-      if constexpr (STAGED) {
-        x.words[group][m] = device::LoadShared<4>(staged + (token * p.stride + at) / 2);
-      } else {
-        const uint16_t* const row = p.x + int64_t{token} * p.num_in;
-        if constexpr (ALIGNED) {
-          x.words[group][m] = device::LoadVec<4>(reinterpret_cast<const uint32_t*>(row + at));
+    for (int i = 0; i < kGroupsAtOnce; ++i) {
+#pragma unroll
+      for (int m = 0; m < TOKENS8; ++m) {
+        const int at = (first + i) * kGroup;
+        const int x_left = m * 8 + token < p.input.num_tokens ? left : 0;
+        if constexpr (STAGED) {
+          x[i][m] = Words{};
+          if (at < x_left) {
+            x[i][m] = device::LoadShared<4>(staged + (token * p.input.stride + k + at) / 2);
+          }
         } else {
-          x.words[group][m] = LoadElements(row, at, p.num_in);
+          x[i][m] = LoadWords<ALIGNED, false>(x_row + int64_t{m} * 8 * p.input.num_in, at, x_left);
         }
       }
     }
-  }
-}
-
-// Sums in two independent chains of products: of the first 4 elements of each lane's 8, and of the
-// last 4.
-template <int ROWS8>
-struct Sums {
-  float chain[ROWS8][2][4];
-};
-
-template <typename T, int TOKENS8, int ROWS8>
-MINISGL_DEVICE void Multiply(const Words (&x)[TOKENS8], const Words& weight, int n,
-                             Sums<ROWS8>& sums) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    uint32_t a[4] = {x[0][2 * half], 0, x[0][2 * half + 1], 0};
-    if constexpr (TOKENS8 == 2) {
-      a[1] = x[1][2 * half];
-      a[3] = x[1][2 * half + 1];
-    }
-    const uint32_t b[2] = {weight[2 * half], weight[2 * half + 1]};
-    device::Mma16816<T>(sums.chain[n][half], a, b);
-  }
-}
-
-// The warps' sums of a tile: [warps][tokens][rows].
-template <int TOKENS8, int ROWS8>
-constexpr int kTileSums = 8 * TOKENS8 * 8 * ROWS8;
-
-template <int TOKENS8, int ROWS8>
-MINISGL_DEVICE void StoreSums(const Sums<ROWS8>& sums, Shared<float> partial) {
-  constexpr int kRows = 8 * ROWS8;
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
-  const Shared<float> mine =
-      partial + (thread / kWarpSize * kTileSums<TOKENS8, ROWS8> + lane / 4 * kRows + lane % 4 * 2);
+    for (int i = 0; i < kGroupsAtOnce; ++i) {
 #pragma unroll
-  for (int m = 0; m < TOKENS8; ++m) {
-#pragma unroll
-    for (int n = 0; n < ROWS8; ++n) {
-      const int at = 8 * m * kRows + n * 8;
-      mine[at] = sums.chain[n][0][2 * m] + sums.chain[n][1][2 * m];
-      mine[at + 1] = sums.chain[n][0][2 * m + 1] + sums.chain[n][1][2 * m + 1];
+      for (int n = 0; n < ROWS8; ++n) {
+        MultiplyGemvWords<T>(x[i], w.words[first + i][n], n, sums);
+      }
+      LoadWeightGroup<ROWS8, GROUPS, ALIGNED>(next, first + i, w);
     }
   }
 }
 
-// An output element of this thread, if it has one.
-struct OutPlace {
-  bool valid;
-  int token, row;  // row of the weights; of a gate, if outputs are gated
-  int64_t at;      // index in `out` or `residual`
-  int partial;     // index in a warp's sums
-};
-
-template <int TOKENS8, int ROWS8>
-MINISGL_DEVICE OutPlace PlaceOf(const GemvKernelParams& p, int tile) {
-  const int tile_rows = p.end.num_pairs > 0 ? 4 * ROWS8 : 8 * ROWS8, width = p.end.width();
-  const int thread = static_cast<int>(threadIdx.x), token = thread / tile_rows;
-  const int r = thread % tile_rows, row = tile * tile_rows + r;
-  return {.valid = token < p.input.num_tokens && row < width,
-          .token = token,
-          .row = row,
-          .at = token * p.end.stride + row,
-          .partial = token * 8 * ROWS8 + r};
-}
-
-// The sum over warps, in their order, and the bias.
-template <int TOKENS8, int ROWS8>
-MINISGL_DEVICE float SumWarps(const GemvKernelParams& p, Shared<float> partial, int row) {
-  float sum = 0;
-#pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) sum += partial[warp * kTileSums<TOKENS8, ROWS8>];
-  return AddBias(p.end, sum, row);
-}
-
-// Writes the elements of a tile. `before`: that of the residual stream at `place`.
-template <typename T, int TOKENS8, int ROWS8>
-MINISGL_DEVICE void WriteTile(const GemvKernelParams& p, const OutPlace& place,
-                              Shared<float> partial, float before) {
-  if (!place.valid) return;
-  const float sum = SumWarps<TOKENS8, ROWS8>(p, partial + place.partial, place.row);
-  float up = 0;
-  if (p.end.num_pairs > 0) {
-    up = SumWarps<TOKENS8, ROWS8>(p, partial + (place.partial + 4 * ROWS8),
-                                  place.row + p.end.num_pairs);
-  }
-  StoreProduct<T>(p.end, place.at, sum, up, before);
-}
-
-// Blocks take rows in turn, so that all ask for about as many.
-MINISGL_DEVICE void PrefetchNext(const GemvKernelParams& p) {
-  const int blocks = static_cast<int>(gridDim.x);
-  for (int row = static_cast<int>(threadIdx.x) * blocks + static_cast<int>(blockIdx.x);
-       row < p.next_rows; row += blocks * static_cast<int>(blockDim.x)) {
-    device::PrefetchL2(p.next + int64_t{row} * p.next_stride, static_cast<uint32_t>(p.next_bytes));
-  }
-}
-
-// The compiler's limit: 64, 80 and 128 registers for each thread.
-constexpr int BlocksByRegisters(bool aligned, bool staged) { return staged ? 4 : aligned ? 3 : 2; }
-
-// Grid (tiles, but at most the blocks that run at once), block 256; a block takes tiles b, b + grid
-// and so on. Shared memory: the ring, two tiles' sums in turn, so that one barrier for each tile is
-// enough (4 to 16 KB), and x where it is staged. A tile has at most as many elements as the block
-// threads. Traffic: 2 * N * K bytes, and 2 * T * K of x for each block, or each tile if x is not
-// staged. 2 * 16 * N * K operations of the tensor cores. The first weights are copied before
-// GridWait.
-template <typename T, int TOKENS8, int ROWS8, bool ALIGNED, bool STAGED>
-MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kThreads, BlocksByRegisters(ALIGNED, STAGED))
-    GemvKernel(GemvKernelParams p) {
-  constexpr int kStep = kGroups<ROWS8> * kGroup;
+// Grid (min(tiles, blocks that run at once)), block 32 * warps; a block takes tiles b, b + grid,
+// ... Shared memory: 2 * warps * 8 * TOKENS8 * 8 * ROWS8 floats (at most 16 KB), for the sums of
+// two tiles in turn, so that one barrier for each tile is enough, and x if it is a norm. A tile has
+// at most as many elements as the block threads. Traffic: 2 * N * K bytes, and 2 * T * K of x for
+// each tile, mostly from the first-level cache. 2 * 16 * N * K operations of the tensor cores. The
+// first weights are loaded before GridWait.
+template <typename T, int TOKENS8, int ROWS8, int GROUPS, bool ALIGNED, bool STAGED>
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGemvThreadsMax, 1) GemvKernel(GemvKernelParams p) {
+  constexpr int kTile = kGemvTileSums<TOKENS8, ROWS8>;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  const int num_steps = (p.input.num_in + kStep - 1) / kStep;
+  const int num_warps = static_cast<int>(blockDim.x) / kWarpSize;
+  const int num_batches =
+      (p.input.num_in + p.groups_per_batch * kGroup - 1) / (p.groups_per_batch * kGroup);
   SharedArena arena;
-  WeightRing<ROWS8, ALIGNED> ring(p, arena, num_steps);
-  const Shared<float> partial = arena.Take<float>(2 * kWarps * kTileSums<TOKENS8, ROWS8>);
+  const Shared<float> partial = arena.Take<float>(2 * num_warps * kTile);
   GemvInputMemory memory;
   if constexpr (STAGED) {
     memory = TakeGemvInput(p.input, arena);
     LoadGemvInputEarly(p.input, memory);
+    device::CopyAsyncCommit();
   }
+
+  WeightBatch<ROWS8, GROUPS> w;
+  const auto source = FindWeights<ROWS8>(p, static_cast<int>(blockIdx.x), warp);
 #pragma unroll
-  for (int stage = 0; stage < kStages; ++stage) ring.Copy(p, stage);
+  for (int group = 0; group < GROUPS; ++group) {
+    LoadWeightGroup<ROWS8, GROUPS, ALIGNED>(source, group, w);
+  }
   const int blocks = static_cast<int>(gridDim.x);
-  if (static_cast<int>(blockIdx.x) + blocks >= p.num_tiles) PrefetchNext(p);
+  if (static_cast<int>(blockIdx.x) + blocks >= p.num_tiles) PrefetchNext(p.next);
   device::GridRelease();
   device::GridWait();
-
   if constexpr (STAGED) {
-    device::CopyAsyncWait<kStages - 1>();
+    device::CopyAsyncWait<0>();
     StageGemvInput<T>(p.input, memory);
   }
-  int parity = 0, stage = 0;
-  StepInput<TOKENS8, ROWS8> x, next_x;
-  if constexpr (ALIGNED && !STAGED) {
-    if (warp < num_steps)
-      LoadInput<TOKENS8, ROWS8, ALIGNED, STAGED>(p.input, memory.x, warp, next_x);
-  }
+
+  int parity = 0;
   for (int tile = static_cast<int>(blockIdx.x); tile < p.num_tiles; tile += blocks) {
-    if (tile >= blocks && tile + blocks >= p.num_tiles) PrefetchNext(p);
-    const OutPlace place = PlaceOf<TOKENS8, ROWS8>(p, tile);
-    float before = 0;
-    if (p.end.residual != nullptr && place.valid) before = p.end.residual[place.at];
-    Sums<ROWS8> sums = {};
-    for (int step = warp; step < num_steps; step += kWarps) {
-      if constexpr (ALIGNED && !STAGED) {
-        x = next_x;
-        const int next_step = step + kWarps < num_steps ? step + kWarps : warp;
-        LoadInput<TOKENS8, ROWS8, ALIGNED, STAGED>(p.input, memory.x, next_step, next_x);
-      } else {
-        LoadInput<TOKENS8, ROWS8, ALIGNED, STAGED>(p.input, memory.x, step, x);
-      }
-      if constexpr (ALIGNED) device::CopyAsyncWait<kStages - 1>();
-#pragma unroll
-      for (int group = 0; group < kGroups<ROWS8>; ++group) {
-#pragma unroll
-        for (int n = 0; n < ROWS8; ++n) {
-          Words words;
-          if constexpr (ALIGNED) {
-            words = ring.Load(stage, group, n);
-          } else {
-            const int row = RowOfTile<8 * ROWS8>(
-                p.end, tile, n * 8 + static_cast<int>(threadIdx.x) % kWarpSize / 4);
-            words = LoadElements(p.weight + int64_t{row} * p.input.num_in,
-                                 StepBegin<ROWS8>(step) + group * kGroup, p.input.num_in);
-          }
-          Multiply<T>(x.words[group], words, n, sums);
-        }
-      }
-      ring.Copy(p, stage);
-      stage = stage + 1 == kStages ? 0 : stage + 1;
+    if (tile >= blocks && tile + blocks >= p.num_tiles) PrefetchNext(p.next);
+    // Early, so that the residual stream's element is there in time. Matrices of more rows have no
+    // registers left for it, and are seldom added to that stream.
+    GemvPlace place;
+    if constexpr (ROWS8 == 1) place = PlaceOfGemv<ROWS8>(p.end, p.input.num_tokens, tile);
+    GemvSums<ROWS8> sums = {};
+    for (int batch = warp; batch < num_batches; batch += num_warps) {
+      const bool ends = batch + num_warps >= num_batches;
+      MultiplyBatch<T, TOKENS8, ROWS8, GROUPS, ALIGNED, STAGED>(
+          p, memory.x, batch, ends ? tile + blocks : tile, ends ? warp : batch + num_warps, w,
+          sums);
     }
-    const Shared<float> tile_sums = partial + parity * kWarps * kTileSums<TOKENS8, ROWS8>;
-    StoreSums<TOKENS8, ROWS8>(sums, tile_sums);
+    if constexpr (ROWS8 != 1) place = PlaceOfGemv<ROWS8>(p.end, p.input.num_tokens, tile);
+    const Shared<float> tile_sums = partial + parity * num_warps * kTile;
+    StoreGemvSums<TOKENS8, ROWS8>(sums, tile_sums);
     __syncthreads();  // all warps' sums are written
-    WriteTile<T, TOKENS8, ROWS8>(p, place, tile_sums, before);
+    WriteGemvPlace<T, TOKENS8, ROWS8>(p.end, place, tile_sums);
     parity ^= 1;
   }
 }
 
-// The division of a matrix, the instance that computes it, and how many blocks run at once.
+// The division of a matrix, and the instance that computes it.
 struct GemvSplit {
   bool aligned;
-  bool staged;  // x
   int rows8;
-  int tokens8;
-  size_t shared_bytes;
-  int blocks;
+  int num_warps;
+  int groups_per_batch;
 };
 
+int BlocksAtOnce(const LaunchContext& context, const GemvSplit& split) {
+  return context.num_multiprocessors * (kWarpsPerProcessor / split.num_warps);
+}
+
 // The share of blocks that have a tile, over the rounds in which `blocks` blocks take all tiles.
-double TileShare(int64_t num_tiles, int64_t blocks) {
-  return static_cast<double>(num_tiles) / static_cast<double>(CeilDiv(num_tiles, blocks) * blocks);
+double TileShare(int64_t num_out, int rows8, int64_t blocks) {
+  const int64_t tiles = CeilDiv<int64_t>(num_out, 8 * rows8);
+  return static_cast<double>(tiles) / static_cast<double>(CeilDiv(tiles, blocks) * blocks);
 }
 
-// As many blocks as leave each multiprocessor the fewest rounds of tiles; two or more, so that
-// enough is in flight, but no more than there are tiles for, which leaves room for the next kernel.
-int ChooseBlocks(const LaunchContext& context, int64_t num_tiles, size_t shared_bytes) {
-  const auto fit = static_cast<int>((context.shared_bytes_max + kBlockReserved) /
-                                    (shared_bytes + kBlockReserved));
-  const int most = std::clamp(fit, 1, kBlocksMax);
-  int best = 1;
-  for (int blocks = 1; blocks <= most; ++blocks) {
-    const int64_t rounds =
-        CeilDiv<int64_t>(num_tiles, int64_t{blocks} * context.num_multiprocessors);
-    const int64_t best_rounds =
-        CeilDiv<int64_t>(num_tiles, int64_t{best} * context.num_multiprocessors);
-    if (rounds == best_rounds) continue;
-    // More rounds than a few: what counts is that no block is idle in the last.
-    if (best == 1 || rounds == 1 ||
-        TileShare(num_tiles, int64_t{blocks} * context.num_multiprocessors) >=
-            TileShare(num_tiles, int64_t{best} * context.num_multiprocessors)) {
-      best = blocks;
-    }
+// From 4,096 rows on, tiles of 16 rows (a load of x serves two loads of weights) still give 256
+// blocks of 8 warps, two for each of 132 multiprocessors; for up to 8 tokens tiles of 24 rows, if
+// more blocks then have a tile in the last round (6,144 rows: 256 tiles for 264 blocks, where 384
+// take two rounds). From 2,048 rows on, tiles of 8 rows are enough. Below that there are at most
+// two tiles for each multiprocessor, and 16 warps share one. A batch is as long as a lane's loads
+// of two rows allow, but not so long that warps would have no batch: it does not depend on the
+// number of tokens.
+GemvSplit ChooseSplit(const LaunchContext& context, int64_t num_out, int64_t num_in,
+                      int64_t num_tokens) {
+  GemvSplit split = {.aligned = num_in % 8 == 0,
+                     .rows8 = num_in % 8 == 0 && num_out >= 4096 ? 2 : 1,
+                     .num_warps = num_out >= 2048 ? 8 : kWarpsPerProcessor,
+                     .groups_per_batch = 1};
+  const int groups_max = split.aligned ? kLoads / split.rows8 : kGroupsUnaligned;
+  const int64_t groups = CeilDiv<int64_t>(num_in, kGroup);
+  split.groups_per_batch = static_cast<int>(
+      std::clamp<int64_t>(CeilDiv<int64_t>(groups, split.num_warps), 1, groups_max));
+  const int64_t blocks = BlocksAtOnce(context, split);
+  if (split.rows8 == 2 && num_tokens <= 8 &&
+      TileShare(num_out, 3, blocks) > TileShare(num_out, 2, blocks) + 0.1) {
+    split.rows8 = 3;
   }
-  return best * context.num_multiprocessors;
-}
-
-// From 4,096 rows on tiles of 16: a load of x serves two of weights, and there are still 256 tiles,
-// two for each of 132 multiprocessors. It does not depend on the number of tokens.
-GemvSplit ChooseSplit(const LaunchContext& context, int64_t num_out, const GemvInput& input) {
-  GemvSplit split = {.aligned = input.num_in % 8 == 0,
-                     .staged = false,
-                     .rows8 = 1,
-                     .tokens8 = input.num_tokens <= 8 ? 1 : 2,
-                     .shared_bytes = 0,
-                     .blocks = 0};
-  if (split.aligned && num_out >= 4096) split.rows8 = 2;
-  split.shared_bytes =
-      size_t{2} * kWarps * static_cast<size_t>(64 * split.rows8 * split.tokens8) * sizeof(float);
-  if (split.aligned) split.shared_bytes += size_t{kStages} * kCopies * kThreads * 16;
-  split.staged = split.aligned && split.tokens8 == 1 &&
-                 int64_t{input.num_tokens} * input.num_in <= kGemvStagedMax;
-  if (split.staged) split.shared_bytes += GemvInputBytes(input);
-  split.blocks =
-      ChooseBlocks(context, CeilDiv<int64_t>(num_out, 8 * split.rows8), split.shared_bytes);
   return split;
 }
 
-// Sets the part of `next` (null: none) to fetch. The blocks of its product copy the beginnings of
-// their first tiles' rows before they wait: so first the ends of those rows, or the rows after
-// them if the beginnings are all.
-void SetNext(const LaunchContext& context, const Matrix* next, GemvKernelParams* p) {
-  if (next == nullptr || next->storage == nullptr || next->num_in % 8 != 0) return;
-  GemvInput input = p->input;
-  input.num_in = static_cast<int>(next->num_in);
-  input.stride = GemvInputStride(next->num_in);
-  const GemvSplit split = ChooseSplit(context, next->num_out, input);
-  const int64_t tile_rows = int64_t{split.blocks} * 8 * split.rows8;
-  const int64_t loaded = int64_t{kWarps} * kStages * kCopies / split.rows8 * kGroup;
-  const int64_t row_bytes = next->num_in * 2, bytes_max = context.prefetch_bytes;
-  int64_t row = 0, rows = std::min(next->num_out, tile_rows), num_bytes = row_bytes;
-  if (loaded < next->num_in) {
-    num_bytes = std::min(row_bytes, bytes_max / rows / kLineBytes * kLineBytes);
-  } else {
-    rows = std::min(next->num_out, bytes_max / row_bytes);
-    row = std::min(tile_rows, next->num_out - rows);
+template <typename T, int TOKENS8, bool STAGED>
+CudaError LaunchInstance(const LaunchContext& context, const LaunchShape& shape,
+                         const GemvSplit& split, const GemvKernelParams& p) {
+  if (split.rows8 == 1) {
+    return Launch(context, shape, GemvKernel<T, TOKENS8, 1, kLoads, true, STAGED>, p);
   }
-  if (rows == 0 || num_bytes == 0) return;
-  p->next = static_cast<const uint8_t*>(next->storage.get()) + (row + 1) * row_bytes - num_bytes;
-  p->next_rows = static_cast<int>(rows);
-  p->next_stride = static_cast<int>(row_bytes);
-  p->next_bytes = static_cast<int>(num_bytes);
-}
-
-template <typename T, int ROWS8>
-CudaError LaunchAligned(const LaunchContext& context, const LaunchShape& shape,
-                        const GemvSplit& split, const GemvKernelParams& p) {
-  if (split.tokens8 == 2) return Launch(context, shape, GemvKernel<T, 2, ROWS8, true, false>, p);
-  return split.staged ? Launch(context, shape, GemvKernel<T, 1, ROWS8, true, true>, p)
-                      : Launch(context, shape, GemvKernel<T, 1, ROWS8, true, false>, p);
+  if constexpr (TOKENS8 == 1) {
+    if (split.rows8 == 3) {
+      return Launch(context, shape, GemvKernel<T, 1, 3, kLoads / 2, true, STAGED>, p);
+    }
+  }
+  return Launch(context, shape, GemvKernel<T, TOKENS8, 2, kLoads / 2, true, STAGED>, p);
 }
 
 template <typename T>
-CudaError LaunchInstance(const LaunchContext& context, const LaunchShape& shape,
-                         const GemvSplit& split, const GemvKernelParams& p) {
+CudaError LaunchAny(const LaunchContext& context, const LaunchShape& shape, const GemvSplit& split,
+                    const GemvKernelParams& p) {
+  const bool few = p.input.num_tokens <= 8;
   if (!split.aligned) {
-    return split.tokens8 == 1 ? Launch(context, shape, GemvKernel<T, 1, 1, false, false>, p)
-                              : Launch(context, shape, GemvKernel<T, 2, 1, false, false>, p);
+    return few ? Launch(context, shape, GemvKernel<T, 1, 1, kGroupsUnaligned, false, false>, p)
+               : Launch(context, shape, GemvKernel<T, 2, 1, kGroupsUnaligned, false, false>, p);
   }
-  return split.rows8 == 1 ? LaunchAligned<T, 1>(context, shape, split, p)
-                          : LaunchAligned<T, 2>(context, shape, split, p);
+  if (p.input.stream != nullptr) return LaunchInstance<T, 1, true>(context, shape, split, p);
+  return few ? LaunchInstance<T, 1, false>(context, shape, split, p)
+             : LaunchInstance<T, 2, false>(context, shape, split, p);
 }
 
 }  // namespace
@@ -494,36 +317,31 @@ CudaError LaunchGemv(const LaunchContext& context, const ProductParams& params,
   const LinearParams& linear = params.linear;
   MINISGL_CHECK(linear.num_tokens <= kGemvTokensMax, "{} tokens; at most {}", linear.num_tokens,
                 kGemvTokensMax);
+  if (linear.num_tokens == 0) return kCudaSuccess;
   const int64_t num_out = linear.weight->num_out, num_in = linear.weight->num_in;
-  GemvKernelParams p = {};
-  p.weight = static_cast<const uint16_t*>(weight);
-  p.input = {.x = linear.x.as<uint16_t>(),
-             .num_tokens = static_cast<int>(linear.num_tokens),
-             .num_in = static_cast<int>(num_in),
-             .stride = GemvInputStride(num_in)};
-  p.end = MakeProductEnd(params);
-  SetNext(context, linear.next, &p);
-  if (params.norm != nullptr) {
-    MINISGL_CHECK(GemvTakesNorm(*params.norm), "a norm that no product begins with");
-    p.input.stream = params.norm->residual;
-    p.input.norm_weight = params.norm->weight;
-    p.input.norm_eps = params.norm->eps;
-  }
-  const GemvSplit split = ChooseSplit(context, num_out, p.input);
-  const int64_t tile_rows = 8 * split.rows8;
+  MINISGL_CHECK(num_in % 8 != 0 || (IsAligned16(weight) && IsAligned16(linear.x.data)),
+                "matrices must begin at multiples of 16 bytes");
+  if (GemvTakesRing(context, *linear.weight)) return LaunchGemvRing(context, params, weight);
+  const GemvSplit split = ChooseSplit(context, num_out, num_in, linear.num_tokens);
+  const int64_t tile_rows = 8 * split.rows8, tile_tokens = linear.num_tokens <= 8 ? 8 : 16;
+  GemvKernelParams p = {.weight = static_cast<const uint16_t*>(weight),
+                        .input = MakeGemvInput(params),
+                        .end = MakeProductEnd(params),
+                        .num_tiles = 0,
+                        .groups_per_batch = split.groups_per_batch,
+                        .next = NextOfGemv(context, linear.next, linear.num_tokens)};
   p.num_tiles =
       static_cast<int>(p.end.num_pairs > 0 ? CeilDiv<int64_t>(p.end.num_pairs, tile_rows / 2)
                                            : CeilDiv(num_out, tile_rows));
+  const size_t tile_bytes = static_cast<size_t>(tile_tokens * tile_rows) * sizeof(float);
   const LaunchShape shape = {
-      .grid = {linear.num_tokens == 0 ? 0u
-                                      : static_cast<unsigned>(std::min(p.num_tiles, split.blocks))},
-      .block = {kThreads},
-      .shared_bytes = split.shared_bytes,
+      .grid = {static_cast<unsigned>(std::min(p.num_tiles, BlocksAtOnce(context, split)))},
+      .block = {static_cast<unsigned>(split.num_warps * kWarpSize)},
+      .shared_bytes = 2 * static_cast<size_t>(split.num_warps) * tile_bytes +
+                      (p.input.stream != nullptr ? GemvInputBytes(p.input) : 0),
       .programmatic = true};
-  MINISGL_CHECK(!split.aligned || (IsAligned16(weight) && IsAligned16(p.input.x)),
-                "matrices must begin at multiples of 16 bytes");
   return DispatchHalf(linear.x.dtype,
-                      [&]<typename T>() { return LaunchInstance<T>(context, shape, split, p); });
+                      [&]<typename T>() { return LaunchAny<T>(context, shape, split, p); });
 }
 
 }  // namespace minisgl::cuda

@@ -10,6 +10,8 @@
 #include <cstdint>
 
 #include "kernels/chunk.h"
+#include "kernels/kernels.h"
+#include "minisgl/base/check.h"
 #include "minisgl/base/host_device.h"
 
 namespace minisgl::cuda {
@@ -35,6 +37,20 @@ struct GemvInput {
 // neighbours. REQUIRES num_in % 8 == 0.
 inline int GemvInputStride(int64_t num_in) {
   return static_cast<int>((num_in + 63) / 64 * 64 + 32);
+}
+
+inline GemvInput MakeGemvInput(const ProductParams& params) {
+  const LinearParams& linear = params.linear;
+  GemvInput input = {.x = linear.x.as<uint16_t>(),
+                     .num_tokens = static_cast<int>(linear.num_tokens),
+                     .num_in = static_cast<int>(linear.weight->num_in),
+                     .stride = GemvInputStride(linear.weight->num_in)};
+  if (params.norm == nullptr) return input;
+  MINISGL_CHECK(GemvTakesNorm(*params.norm), "a norm that no product begins with");
+  input.stream = params.norm->residual;
+  input.norm_weight = params.norm->weight;
+  input.norm_eps = params.norm->eps;
+  return input;
 }
 
 struct GemvInputMemory {

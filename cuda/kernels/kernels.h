@@ -53,19 +53,6 @@ bool GemvTakesNorm(const NormParams& norm);
 bool ProductTakesActivation(const ActivateParams& activation);
 CudaError LaunchGemv(const LaunchContext& context, const ProductParams& params, const void* weight);
 
-// tile_linear.cu: the same for more rows, without a norm.
-inline constexpr int64_t kTileLinearTokensMax = 128;
-inline constexpr int64_t kTileLinearOutsMax = 65536;  // of larger matrices the library's is as fast
-inline constexpr int64_t kTileLinearCounters = kTileLinearOutsMax / 32;
-inline constexpr int64_t kTileLinearPartBytes = int64_t{32} << 20;
-struct TileLinearWorkspace {
-  void* parts = nullptr;        // kTileLinearPartBytes; others may use it between launches
-  uint32_t* arrived = nullptr;  // [kTileLinearCounters], zeroed once
-};
-bool TileLinearTakes(const LinearParams& linear);
-CudaError LaunchTileLinear(const LaunchContext& context, const ProductParams& params,
-                           const void* weight, const TileLinearWorkspace& workspace);
-
 // experts.cu
 // num_experts at most kExpertsMax; num_groups at most kExpertGroupsMax, if not all are chosen
 inline constexpr int32_t kExpertsMax = 512;

@@ -13,6 +13,7 @@
 #include "cuda_ops.h"
 #include "emulator/emulated_cuda_api.h"
 #include "emulator/emulated_matmul.h"
+#include "kernels/kernels.h"
 
 namespace minisgl::cuda {
 
@@ -20,8 +21,8 @@ using emulator::EmulatedCudaApi;
 using emulator::EmulatedCudaConfig;
 using emulator::EmulatedMatmul;
 
-// More than own kernels take.
-inline constexpr int64_t kLibraryTokens = kTileLinearTokensMax + 1;
+// More than the own kernel takes.
+inline constexpr int64_t kLibraryTokens = kGemvTokensMax + 1;
 
 inline std::shared_ptr<EmulatedCudaApi> MakeEmulatedApi(EmulatedCudaConfig config = {}) {
   return std::make_shared<EmulatedCudaApi>(std::move(config));

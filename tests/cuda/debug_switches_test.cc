@@ -17,7 +17,6 @@ struct Word {
 };
 constexpr Word kAllWords[] = {{"no-dependent-launch", &DebugSwitches::no_dependent_launch},
                               {"no-gemv", &DebugSwitches::no_gemv},
-                              {"no-tiles", &DebugSwitches::no_tiles},
                               {"no-fused-norm", &DebugSwitches::no_fused_norm},
                               {"no-fused-activation", &DebugSwitches::no_fused_activation},
                               {"no-fused-add", &DebugSwitches::no_fused_add},
@@ -244,20 +243,24 @@ TEST_F(CudaDebugTest, NoTimedPlansTimesNoAlgorithm) {
 TEST_F(CudaDebugTest, NoPrefetchFetchesNothingAhead) {
   const auto fetched = [this](const DebugSwitches& debug) {
     Open(debug);
+    // 24 MiB: of smaller matrices nothing is fetched.
+    const std::vector<std::byte> bytes(size_t{4096} * 3072 * 2);
+    const TensorView view = {.data = bytes.data(), .dtype = DType::kBF16, .shape = {4096, 3072}};
+    const Matrix large = *ops_->PackMatrix({&view, 1}, DType::kBF16);
     emulator::SetOptions({.records_prefetches = true});
     ops_->Linear({.x = {At(0), DType::kBF16},
                   .weight = &matrix_,
                   .bias = nullptr,
                   .out = {At(2048), DType::kF32},
                   .num_tokens = 1,
-                  .next = &matrix_});
+                  .next = &large});
     EXPECT_TRUE(ops_->Synchronize().ok());
     emulator::SetOptions({});
     size_t num_bytes = 0;
     for (const emulator::Prefetch& part : emulator::TakePrefetches()) num_bytes += part.num_bytes;
     return num_bytes;
   };
-  EXPECT_EQ(fetched({}), size_t{8 * 40 * 2});
+  EXPECT_GT(fetched({}), 0u);
   EXPECT_EQ(fetched({.no_prefetch = true}), 0u);
 }
 

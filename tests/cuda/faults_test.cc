@@ -240,7 +240,7 @@ TEST_F(CudaFaultsTest, ReserveZeroesTheWorkspaceOfAttention) {
   ASSERT_TRUE(ops->Synchronize().ok());
   DeviceLimits without_experts = SmallLimits();
   without_experts.num_experts = 0;
-  EXPECT_EQ(api->last.size(), ops->ReservedBytes(without_experts) - kProductsWorkspaceBytes);
+  EXPECT_EQ(api->last.size(), ops->ReservedBytes(without_experts) - kMatmulWorkspaceBytes);
   EXPECT_TRUE(std::all_of(api->last.begin(), api->last.end(),
                           [](std::byte byte) { return byte == std::byte{0}; }));
 }

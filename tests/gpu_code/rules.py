@@ -11,8 +11,8 @@ import ptx
 # What a kernel may read before the wait: fields of its parameters that point to memory which no step writes.
 WEIGHTS = "weights: written when the model is loaded, before any step"
 CONSTANT_FIELDS = {
-    "GemvKernel": ("GemvKernelParams", {"weight": WEIGHTS, "next": WEIGHTS, "input.norm_weight": WEIGHTS}),
-    "TileLinearKernel": ("TileLinearKernelParams", {"weight": WEIGHTS, "next": WEIGHTS}),
+    "GemvKernel": ("GemvKernelParams", {"weight": WEIGHTS, "next.begin": WEIGHTS, "input.norm_weight": WEIGHTS}),
+    "GemvRingKernel": ("GemvRingKernelParams", {"weight": WEIGHTS, "next.begin": WEIGHTS, "input.norm_weight": WEIGHTS}),
     "NormKernel": ("NormKernelParams", {"norm.weight": WEIGHTS}),
     "AddBiasKernel": ("AddBiasKernelParams", {"bias": WEIGHTS}),
     "RopeKvWriteKernel": ("RopeKernelParams", {"rope.q_norm": WEIGHTS, "rope.k_norm": WEIGHTS}),
@@ -47,8 +47,8 @@ PROMISES = [
 ]
 # Registers of a thread that the sources count on.
 REGISTERS_MAX = [
-    (r"GemvKernel<\w+, 1, [12], true, true>", "gemv.cu", "A block has 64 registers for each thread and about 45 KB of shared memory", 64),
-    (r"GemvKernel<\w+, [12], [12], true, false>", "gemv.cu", "64, 80 and 128 registers for each thread", 80),
+    (r"GemvKernel<.*>", "gemv.cu", "128 registers for each thread", 128),
+    (r"GemvRingKernel<\w+, 1, [12], true>", "gemv_ring.cu", "a block has 64 registers for each thread and about 45 KB of shared memory", 64),
 ]
 
 

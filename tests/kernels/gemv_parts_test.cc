@@ -8,7 +8,7 @@ namespace {
 using GemvPartsTest = ProductPartsTest;
 
 // Fewer and more elements than one warp's chunks, several warps, all of them and more.
-TEST_F(GemvPartsTest, NormBefore) {
+TEST_P(GemvPartsTest, NormBefore) {
   for (const DType dtype : kHalfTypes) {
     for (const int64_t num_in : {8, 264, 1024, 2056, 4096}) {
       for (const int64_t num_tokens : {1, 2, 8}) {
@@ -25,7 +25,7 @@ TEST_F(GemvPartsTest, NormBefore) {
   }
 }
 
-TEST_F(GemvPartsTest, ActivationBehind) {
+TEST_P(GemvPartsTest, ActivationBehind) {
   for (const DType dtype : kHalfTypes) {
     for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh,
                                         Activation::kRelu2, Activation::kClampedSwiglu}) {
@@ -54,7 +54,7 @@ TEST_F(GemvPartsTest, ActivationBehind) {
   }
 }
 
-TEST_F(GemvPartsTest, AdditionBehind) {
+TEST_P(GemvPartsTest, AdditionBehind) {
   for (const DType dtype : kHalfTypes) {
     for (const int64_t num_tokens : {1, 5, 16}) {
       Check({.dtype = dtype, .num_tokens = num_tokens, .num_out = 45, .num_in = 520, .adds = true});
@@ -69,7 +69,7 @@ TEST_F(GemvPartsTest, AdditionBehind) {
   }
 }
 
-TEST_F(GemvPartsTest, NormBeforeAndMoreBehind) {
+TEST_P(GemvPartsTest, NormBeforeAndMoreBehind) {
   for (const DType dtype : kHalfTypes) {
     Check({.dtype = dtype,
            .num_tokens = 3,
@@ -87,7 +87,7 @@ TEST_F(GemvPartsTest, NormBeforeAndMoreBehind) {
   }
 }
 
-TEST_F(GemvPartsTest, EveryThreadOrderGivesTheSame) {
+TEST_P(GemvPartsTest, EveryThreadOrderGivesTheSame) {
   const PartsCase cases[] = {
       {.num_tokens = 2, .num_out = 2 * 37, .num_in = 520, .has_norm = true, .activates = true},
       {.num_tokens = 3, .num_out = 45, .num_in = 520, .adds = true}};
@@ -104,7 +104,7 @@ TEST_F(GemvPartsTest, EveryThreadOrderGivesTheSame) {
 }
 
 // Many tokens, other norms and activations of more registers are left to kernels of their own.
-TEST_F(GemvPartsTest, WhatItDoesNotTake) {
+TEST_P(GemvPartsTest, WhatItDoesNotTake) {
   Scene scene({.num_tokens = 1, .num_out = 8, .num_in = 64, .has_norm = true, .activates = true});
   EXPECT_TRUE(GemvTakesNorm(scene.norm));
   const auto refuses = [&](auto change) {
@@ -128,6 +128,8 @@ TEST_F(GemvPartsTest, WhatItDoesNotTake) {
   scene.activation.activation = Activation::kGelu;
   EXPECT_FALSE(ProductTakesActivation(scene.activation));
 }
+
+INSTANTIATE_TEST_SUITE_P(Ring, GemvPartsTest, testing::Bool());
 
 }  // namespace
 }  // namespace minisgl::cuda

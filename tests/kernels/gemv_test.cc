@@ -21,8 +21,12 @@ std::string Name(const GemvCase& c) {
          std::to_string(c.num_in) + (c.has_bias ? " bias" : "");
 }
 
-class GemvTest : public ::testing::Test {
+// True: weights go through the ring of large matrices.
+class GemvTest : public ::testing::TestWithParam<bool> {
  protected:
+  void SetUp() override {
+    if (GetParam()) device_.context.ring_bytes_min = 0;
+  }
   // The rows of x are those from first_token on of one long input.
   DeviceInput X(const GemvCase& c, int64_t first_token) const {
     const std::vector<float> all = RandomFloats((first_token + c.num_tokens) * c.num_in, 1);
@@ -79,7 +83,7 @@ class GemvTest : public ::testing::Test {
   KernelDevice device_;
 };
 
-TEST_F(GemvTest, MatchesTheSum) {
+TEST_P(GemvTest, MatchesTheSum) {
   for (DType dtype : kHalfTypes) {
     for (const auto& [num_out, num_in] :
          {std::pair{1, 8}, {8, 32}, {17, 96}, {100, 1000}, {24, 520}, {5, 4104}}) {
@@ -106,7 +110,7 @@ TEST_F(GemvTest, MatchesTheSum) {
   }
 }
 
-TEST_F(GemvTest, MatchesTheSumWhereRowsAreNotAligned) {
+TEST_P(GemvTest, MatchesTheSumWhereRowsAreNotAligned) {
   for (DType dtype : kHalfTypes) {
     for (const auto& [num_out, num_in] :
          {std::pair{1, 1}, {9, 33}, {17, 100}, {3, 1023}, {8, 4099}, {4100, 7}}) {
@@ -123,7 +127,7 @@ TEST_F(GemvTest, MatchesTheSumWhereRowsAreNotAligned) {
 }
 
 // Other tile sizes and numbers of warps, several tiles for each block, and a last tile cut short.
-TEST_F(GemvTest, MatchesTheSumWithManyRows) {
+TEST_P(GemvTest, MatchesTheSumWithManyRows) {
   Check({.num_tokens = 3, .num_out = 2051, .num_in = 72});
   Check({.num_tokens = 3, .num_out = 4103, .num_in = 40});
   Check({.out_dtype = DType::kF32, .num_tokens = 8, .num_out = 4112, .num_in = 8});
@@ -139,7 +143,7 @@ const GemvCase kDivisions[] = {
     {.num_out = 16, .num_in = 2051},
 };
 
-TEST_F(GemvTest, TokenDoesNotDependOnItsBatchMates) {
+TEST_P(GemvTest, TokenDoesNotDependOnItsBatchMates) {
   for (GemvCase c : kDivisions) {
     c.out_dtype = DType::kF32;
     c.num_tokens = 16;
@@ -161,7 +165,7 @@ TEST_F(GemvTest, TokenDoesNotDependOnItsBatchMates) {
 }
 
 // The distribution of tiles to blocks depends on the device; no sum does.
-TEST_F(GemvTest, ResultDoesNotDependOnTheNumberOfMultiprocessors) {
+TEST_P(GemvTest, ResultDoesNotDependOnTheNumberOfMultiprocessors) {
   for (GemvCase c : {kDivisions[0], kDivisions[2]}) {
     c.num_tokens = 2;
     const std::vector<float> four = Run(c);
@@ -172,7 +176,7 @@ TEST_F(GemvTest, ResultDoesNotDependOnTheNumberOfMultiprocessors) {
   }
 }
 
-TEST_F(GemvTest, EveryThreadOrderGivesTheSame) {
+TEST_P(GemvTest, EveryThreadOrderGivesTheSame) {
   const GemvCase cases[] = {{.num_tokens = 5, .num_out = 80, .num_in = 1000},
                             {.num_tokens = 12, .num_out = 40, .num_in = 520},
                             {.num_tokens = 2, .num_out = 40, .num_in = 1003}};
@@ -226,7 +230,7 @@ class GemvPrefetchTest : public GemvTest {
 };
 
 // 4 multiprocessors: the first tiles of all blocks are 32, 96 or 192 rows (kDivisions).
-TEST_F(GemvPrefetchTest, AsksForWhatTheNextProductDoesNotLoadBeforeItsWait) {
+TEST_P(GemvPrefetchTest, AsksForWhatTheNextProductDoesNotLoadBeforeItsWait) {
   // All of K is loaded: the rows after the first tiles.
   device_.context.prefetch_bytes = 100 * 136 * 2;
   EXPECT_EQ(PartsOf(kDivisions[2], one_tile_), RowEnds(kDivisions[2], 192, 100, 272));
@@ -242,7 +246,7 @@ TEST_F(GemvPrefetchTest, AsksForWhatTheNextProductDoesNotLoadBeforeItsWait) {
   EXPECT_EQ(PartsOf(kDivisions[0], one_tile_), RowEnds(kDivisions[0], 0, 24, 8400));
 }
 
-TEST_F(GemvPrefetchTest, AsksOnceWhateverTheNumberOfTiles) {
+TEST_P(GemvPrefetchTest, AsksOnceWhateverTheNumberOfTiles) {
   device_.context.prefetch_bytes = 1 << 20;
   for (const GemvCase& before :
        {one_tile_, GemvCase{.num_tokens = 9, .num_out = 72, .num_in = 64},
@@ -251,17 +255,21 @@ TEST_F(GemvPrefetchTest, AsksOnceWhateverTheNumberOfTiles) {
   }
 }
 
-TEST_F(GemvPrefetchTest, AsksForNothingWithoutRoomOrAlignment) {
+TEST_P(GemvPrefetchTest, AsksForNothingWithoutRoomOrAlignment) {
   EXPECT_TRUE(PartsOf(one_tile_, one_tile_).empty());
   device_.context.prefetch_bytes = 100;
   EXPECT_TRUE(PartsOf(one_tile_, one_tile_).empty());
   EXPECT_TRUE(PartsOf(kDivisions[0], one_tile_).empty());
   device_.context.prefetch_bytes = 1 << 20;
   EXPECT_TRUE(PartsOf(kDivisions[3], one_tile_).empty());
+  // Nor of a matrix that does not take the ring.
+  EXPECT_FALSE(PartsOf(kDivisions[1], one_tile_).empty());
+  device_.context.ring_bytes_min = kDivisions[1].num_out * kDivisions[1].num_in * 2 + 1;
+  EXPECT_TRUE(PartsOf(kDivisions[1], one_tile_).empty());
 }
 
 // Infinity times the zeros of absent tokens is NaN; it must not reach tokens that exist.
-TEST_F(GemvTest, NonFiniteWeightsReachOnlyTheirOwnOutputs) {
+TEST_P(GemvTest, NonFiniteWeightsReachOnlyTheirOwnOutputs) {
   for (const int64_t num_tokens : {2, 10}) {
     const GemvCase c = {
         .out_dtype = DType::kF32, .num_tokens = num_tokens, .num_out = 20, .num_in = 40};
@@ -286,6 +294,9 @@ TEST_F(GemvTest, NonFiniteWeightsReachOnlyTheirOwnOutputs) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Ring, GemvTest, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Ring, GemvPrefetchTest, testing::Values(true));
 
 }  // namespace
 }  // namespace minisgl::cuda

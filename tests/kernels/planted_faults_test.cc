@@ -152,31 +152,50 @@ void RunEngine() {
   EXPECT_TRUE(engine.Step().ok());
 }
 
-// A product of 20 rows in several splits, behind the kernel that writes them.
-void RunTiles() {
-  constexpr int64_t kTokens = 20, kIn = 1024, kOut = 40;
-  DeviceOutput stream(DType::kF32, std::vector<float>(kTokens * kIn, 1.0f));
-  DeviceOutput x(DType::kBF16, kTokens * kIn), out(DType::kBF16, kTokens * kOut);
-  const DeviceInput weight(DType::kBF16, std::vector<float>(kOut * kIn, 1.0f));
-  DeviceArray<float> parts(1 << 16);
-  DeviceArray<uint32_t> arrived(std::vector<uint32_t>(4));
+// Gates and what they multiply, behind the kernel that writes them; most threads have no element.
+void RunActivation() {
+  DeviceOutput stream(DType::kF32, std::vector<float>(16, 1.0f));
+  DeviceOutput gate_up(DType::kBF16, 16), out(DType::kBF16, 8);
   KernelDevice device;
   EXPECT_EQ(LaunchNorm(device.context, {.x = nullptr,
                                         .residual = stream.f32(),
                                         .weight = nullptr,
-                                        .out = x.ptr(),
-                                        .num_tokens = kTokens,
-                                        .width = kIn,
+                                        .out = gate_up.ptr(),
+                                        .num_tokens = 1,
+                                        .width = 16,
                                         .eps = 0}),
             kCudaSuccess);
-  const Matrix matrix = {.num_out = kOut, .num_in = kIn, .dtype = DType::kBF16};
-  EXPECT_EQ(LaunchTileLinear(device.context,
-                             {.linear = {.x = x.ptr(),
-                                         .weight = &matrix,
-                                         .bias = nullptr,
-                                         .out = out.ptr(),
-                                         .num_tokens = kTokens}},
-                             weight.data(), {.parts = parts.data(), .arrived = arrived.data()}),
+  EXPECT_EQ(LaunchActivate(device.context, {.gate_up = gate_up.ptr(),
+                                            .out = out.ptr(),
+                                            .num_tokens = 1,
+                                            .width = 8,
+                                            .activation = Activation::kSilu}),
+            kCudaSuccess);
+}
+
+// A product whose weights go through a ring, behind the kernel that writes its x.
+void RunRing() {
+  DeviceOutput stream(DType::kF32, std::vector<float>(64, 1.0f));
+  DeviceOutput x(DType::kBF16, 64), out(DType::kBF16, 8);
+  const DeviceInput weight(DType::kBF16, std::vector<float>(8 * 64, 1.0f));
+  const Matrix matrix = {.num_out = 8, .num_in = 64, .dtype = DType::kBF16, .storage = nullptr};
+  KernelDevice device;
+  device.context.ring_bytes_min = 0;
+  EXPECT_EQ(LaunchNorm(device.context, {.x = nullptr,
+                                        .residual = stream.f32(),
+                                        .weight = nullptr,
+                                        .out = x.ptr(),
+                                        .num_tokens = 1,
+                                        .width = 64,
+                                        .eps = 0}),
+            kCudaSuccess);
+  EXPECT_EQ(LaunchGemv(device.context,
+                       {.linear = {.x = x.ptr(),
+                                   .weight = &matrix,
+                                   .bias = nullptr,
+                                   .out = out.ptr(),
+                                   .num_tokens = 1}},
+                       weight.data()),
             kCudaSuccess);
 }
 
@@ -236,15 +255,11 @@ const std::map<std::string, Expected>& ExpectedFaults() {
       {"rope: projections read before the wait", {RunEngine, {"RopeKernelParams", kNoWait}}},
       {"norm: an output cleared before the wait",
        {RunEngine, {"NormKernel", "writes byte", kNoWait}}},
-      {"tiles: no fence before the count", {RunTiles, {"TileLinear", kNoOrder}}},
-      {"tiles: no fence after the count", {RunTiles, {"TileLinear", kNoOrder}}},
-      {"tiles: counted while other threads store", {RunTiles, {"TileLinear", "with no "}}},
-      {"tiles: added before the last split", {RunTiles, {"TileLinear", kNoOrder}}},
-      {"tiles: no wait", {RunTiles, {"TileLinear", kNoWait}}},
       {"gemv: no wait", {RunEngine, {"GemvKernelParams", kNoWait}}},
+      {"gemv through a ring: no wait", {RunRing, {"GemvRing", kNoWait}}},
       {"gemv: the stream added to before the wait", {RunEngine, {"GemvKernelParams", "GridWait"}}},
       {"activation: a return before the wait",
-       {RunEngine, {"ActivateParams", "ended without GridWait"}}},
+       {RunActivation, {"ActivateParams", "ended without GridWait"}}},
       {"tokens: rows read before the wait", {RunEngine, {"PrepareTokensKernel", kNoWait}}},
       {"acceptance: sampled tokens read before the wait",
        {RunEngine, {"AcceptTokensKernel", kNoWait}}},
@@ -263,7 +278,7 @@ const std::map<std::string, Expected>& ExpectedFaults() {
 TEST(PlantedFaults, ScenesWithoutThemAreClean) {
   for (const Scene scene :
        {RunSplitDecode, RunManyWorks, RunSplitGroup, RunMeetings, RunWideMeetings, RunFolds,
-        RunPlacesAgain, RunAcceptance, RunOverlappingWrites, RunTiles, RunEngine}) {
+        RunPlacesAgain, RunAcceptance, RunOverlappingWrites, RunActivation, RunRing, RunEngine}) {
     emulator::ForEachOrder(NumOrders(scene), [&](int order) {
       SCOPED_TRACE(order);
       EXPECT_NO_THROW(scene());

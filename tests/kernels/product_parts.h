@@ -25,8 +25,13 @@ inline std::string Name(const PartsCase& c) {
          (c.is_gated ? "" : " not gated") + (c.adds ? " add" : "") + (c.has_bias ? " bias" : "");
 }
 
-class ProductPartsTest : public ::testing::Test {
+// True: weights go through the ring of large matrices.
+class ProductPartsTest : public ::testing::TestWithParam<bool> {
  protected:
+  void SetUp() override {
+    if (GetParam()) device_.context.ring_bytes_min = 0;
+  }
+
   // The memory of one product and its parts.
   struct Scene {
     explicit Scene(const PartsCase& c)
@@ -81,9 +86,13 @@ class ProductPartsTest : public ::testing::Test {
 
   // The parts one after another.
   void RunParts(const PartsCase& c, Scene* scene) {
-    if (c.has_norm) EXPECT_EQ(LaunchNorm(device_.context, scene->norm), kCudaSuccess);
+    if (c.has_norm) {
+      EXPECT_EQ(LaunchNorm(device_.context, scene->norm), kCudaSuccess);
+    }
     EXPECT_EQ(Launch({.linear = scene->linear}, scene), kCudaSuccess);
-    if (c.activates) EXPECT_EQ(LaunchActivate(device_.context, scene->activation), kCudaSuccess);
+    if (c.activates) {
+      EXPECT_EQ(LaunchActivate(device_.context, scene->activation), kCudaSuccess);
+    }
     if (!c.adds) return;
     EXPECT_EQ(LaunchNorm(device_.context, {.x = scene->product.ptr(),
                                            .residual = scene->residual.f32(),
@@ -122,21 +131,11 @@ class ProductPartsTest : public ::testing::Test {
     ExpectSameBytes(one.stream.data(), parts.stream.data(), parts.stream.num_bytes(), Name(c));
   }
 
-  // By the kernel for so many tokens.
   CudaError Launch(const ProductParams& params, Scene* scene) {
-    if (params.linear.num_tokens <= kGemvTokensMax) {
-      return LaunchGemv(device_.context, params, scene->weight.data());
-    }
-    const CudaError error =
-        LaunchTileLinear(device_.context, params, scene->weight.data(),
-                         {.parts = tile_parts_.data(), .arrived = tile_arrived_.data()});
-    for (size_t i = 0; i < tile_arrived_.size(); ++i) EXPECT_EQ(tile_arrived_[i], 0u);
-    return error;
+    return LaunchGemv(device_.context, params, scene->weight.data());
   }
 
   KernelDevice device_;
-  DeviceArray<float> tile_parts_{1 << 18};
-  DeviceArray<uint32_t> tile_arrived_{std::vector<uint32_t>(64)};
 };
 
 }  // namespace minisgl::cuda
