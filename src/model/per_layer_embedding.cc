@@ -9,7 +9,7 @@ void EmbedForLayers(const ModelConfig& config, const PerLayerTable& table, const
                     const ForwardInput& input, Ops* ops) {
   const int64_t num_tokens = input.num_tokens;
   ops->Embedding({.ids = input.token_ids,
-                  .table = &table.device_table,
+                  .table = table.table ? nullptr : &table.device_table,
                   .scale = static_cast<float>(config.per_layer_scale / std::numbers::sqrt2),
                   .out = space.per_layer_sum.data(),
                   .num_tokens = num_tokens,
