@@ -105,9 +105,9 @@ struct NormParams {
   NormKind kind = NormKind::kRms;
   const float* bias = nullptr;  // [D] or null
   float x_scale = 1;
-  int64_t group_width = 0;    // a divisor of D; 0: D
-  int64_t stride = 0;         // 0: D. Any other REQUIRES residual == null
-  float residual_factor = 1;  // others: on the CPU only
+  int64_t group_width = 0;  // a divisor of D; 0: D
+  int64_t stride = 0;       // 0: D. Any other REQUIRES residual == null
+  float residual_factor = 1;
 };
 
 // out[t, o] = sum_i x[t, i] * w[o, i] + bias[o]. The order of summation of an output element is
@@ -262,9 +262,9 @@ struct ActivateParams {
   bool gated = true;
   float limit = 0;  // of kClampedSwiglu
   // May equal out.
-  ConstActivationPtr up = nullptr;  // null, or REQUIRES gated == false: on the CPU only
+  ConstActivationPtr up = nullptr;  // null, or REQUIRES gated == false
   int64_t up_stride = 0;
-  float gate_scale = 1;  // act(gate_scale * gate_up[t, i]); others: on the CPU only
+  float gate_scale = 1;  // act(gate_scale * gate_up[t, i])
 };
 
 // A product and what stands before and behind it, as one operation: first `norm`, then `linear`,
@@ -291,17 +291,26 @@ struct SoftcapParams {
 //
 // A slot holds the states of one sequence at one position. Each layer has an array of slots.
 
-// A step's rows, cut into S segments (BatchPlan::state_segments). The first segment of a row reads
-// the state before the row from a slot; the state after the last token of each is written to one.
-// REQUIRES distinct slots in `write`, and that no row reads one of another row.
+// Consecutive tokens of a row, and the slots that are read and written.
+struct StateSpan {
+  int32_t begin;      // its first token
+  int32_t row_first;  // the first span of the same row
+  // Slot of the state before it; -1: all zero. A span that is not the first of its row reads the
+  // slot that the one before it writes.
+  int32_t read;
+  int32_t write;
+};
+
+// A step's rows, cut into S spans (BatchPlan::state_segments). The first span of a row reads the
+// state before the row from a slot; the state after the last token of each is written to one.
+// REQUIRES distinct slots in `write`, none of which is in `read` of a row's first span.
 struct StateSegments {
-  const int32_t* begin = nullptr;      // [S + 1] first token of each
-  const int32_t* row_first = nullptr;  // [S] the first segment of the same row
-  // [S] slot of the state before the segment; -1: all zero. A segment that is not the first of its
-  // row reads the slot that the one before it writes.
-  const int32_t* read = nullptr;
-  const int32_t* write = nullptr;  // [S]
-  int32_t count = 0;               // S
+  const StateSpan* spans = nullptr;  // [S + 1]; the last one's `begin` is the end of all tokens
+  int32_t count = 0;                 // S; of a device's operations 0: of_row has it
+  // [rows + 1], on a device only: the first span of each row, and S. Rows of padding have none:
+  // what they would compute is not written.
+  const int32_t* of_row = nullptr;
+  int32_t num_rows = 0;
 };
 
 // A causal convolution of each of C channels over the tokens of a row, with L weights:
@@ -413,7 +422,7 @@ struct RouteParams {
   // REQUIRES num_groups divides X, num_chosen_groups <= num_groups, and groups of at least
   // best_of_group experts.
   Routing routing;
-  const float* expert_scale = nullptr;  // [X] or null; others: on the CPU only
+  const float* expert_scale = nullptr;  // [X] or null
 };
 
 // True if the order of logits is that of values and every group is chosen.

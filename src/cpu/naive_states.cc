@@ -14,15 +14,15 @@ namespace {
 // u of channel c, `token` tokens after the first one of the row of `segment`: in the state if that
 // is negative.
 double ConvInput(const ShortConvParams& p, int32_t segment, int64_t token, int64_t c) {
-  const int32_t first = p.segments.row_first[segment];
+  const int32_t first = p.segments.spans[segment].row_first;
   if (token >= 0) {
-    const int64_t at = (p.segments.begin[first] + token) * p.stride + c;
+    const int64_t at = (p.segments.spans[first].begin + token) * p.stride + c;
     const double factor = p.x_factor == nullptr ? 1 : Get(p.x_factor, at);
     return static_cast<float>(Get(p.x, at) * factor);
   }
   const int64_t past = p.length - 1;
-  if (p.segments.read[first] < 0) return 0;
-  return p.states[(p.segments.read[first] * past + past + token) * p.width + c];
+  if (p.segments.spans[first].read < 0) return 0;
+  return p.states[(p.segments.spans[first].read * past + past + token) * p.width + c];
 }
 
 double NaiveSoftplus(double x) { return x > 30 ? x : std::log1p(std::exp(x)); }
@@ -63,9 +63,9 @@ void Step(const RecurrenceParams& p, int64_t t, int32_t head, float* matrix) {
 void NaiveShortConv(const ShortConvParams& p) {
   const int64_t past = p.length - 1;
   for (int32_t segment = 0; segment < p.segments.count; ++segment) {
-    const int64_t row = p.segments.begin[p.segments.row_first[segment]];
-    const int64_t end = p.segments.begin[segment + 1];
-    for (int64_t t = p.segments.begin[segment]; t < end; ++t) {
+    const int64_t row = p.segments.spans[p.segments.spans[segment].row_first].begin;
+    const int64_t end = p.segments.spans[segment + 1].begin;
+    for (int64_t t = p.segments.spans[segment].begin; t < end; ++t) {
       for (int64_t c = 0; c < p.width; ++c) {
         double y = p.bias == nullptr ? 0 : p.bias[c];
         for (int64_t j = 0; j <= past; ++j) {
@@ -77,7 +77,7 @@ void NaiveShortConv(const ShortConvParams& p) {
       }
     }
     for (int64_t i = 0; i < past; ++i) {
-      float* const to = p.states + (p.segments.write[segment] * past + i) * p.width;
+      float* const to = p.states + (p.segments.spans[segment].write * past + i) * p.width;
       for (int64_t c = 0; c < p.width; ++c) {
         to[c] = static_cast<float>(ConvInput(p, segment, end - row - past + i, c));
       }
@@ -90,17 +90,18 @@ void NaiveRecurrence(const RecurrenceParams& p) {
   const int64_t head_size = StateHeadFloats(p.key_dim, p.value_dim);
   std::vector<float> state(static_cast<size_t>(size));
   for (int32_t segment = 0; segment < p.segments.count; ++segment) {
-    const int32_t read = p.segments.read[segment];
-    if (p.segments.row_first[segment] == segment) {
+    const int32_t read = p.segments.spans[segment].read;
+    if (p.segments.spans[segment].row_first == segment) {
       std::fill(state.begin(), state.end(), 0.0f);
       if (read >= 0) std::copy_n(p.states + read * size, size, state.begin());
     }
-    for (int64_t t = p.segments.begin[segment]; t < p.segments.begin[segment + 1]; ++t) {
+    for (int64_t t = p.segments.spans[segment].begin; t < p.segments.spans[segment + 1].begin;
+         ++t) {
       for (int32_t head = 0; head < p.num_heads; ++head) {
         Step(p, t, head, state.data() + head * head_size);
       }
     }
-    std::copy(state.begin(), state.end(), p.states + p.segments.write[segment] * size);
+    std::copy(state.begin(), state.end(), p.states + p.segments.spans[segment].write * size);
   }
 }
 

@@ -17,17 +17,20 @@ constexpr int64_t kPieceTokens = 64;
 
 // The segment of token `t`.
 int32_t SegmentOf(const StateSegments& segments, int64_t t) {
-  const int32_t* const end = segments.begin + segments.count + 1;
-  return static_cast<int32_t>(std::upper_bound(segments.begin, end, t) - segments.begin) - 1;
+  const StateSpan* const end = segments.spans + segments.count + 1;
+  const auto begins_after = [](int64_t token, const StateSpan& span) { return token < span.begin; };
+  const StateSpan* const next = std::upper_bound(segments.spans, end, t, begins_after);
+  return static_cast<int32_t>(next - segments.spans) - 1;
 }
 
 // Writes the last inputs at the end of a segment to its slot.
 void StoreInputs(const ShortConvParams& p, int32_t segment) {
-  const int32_t first = p.segments.row_first[segment];
-  const int64_t past = p.length - 1, begin = p.segments.begin[first], read = p.segments.read[first];
+  const int32_t first = p.segments.spans[segment].row_first;
+  const int64_t past = p.length - 1, begin = p.segments.spans[first].begin,
+                read = p.segments.spans[first].read;
   for (int64_t i = 0; i < past; ++i) {
-    float* const to = p.states + (p.segments.write[segment] * past + i) * p.width;
-    const int64_t t = p.segments.begin[segment + 1] - past + i;
+    float* const to = p.states + (p.segments.spans[segment].write * past + i) * p.width;
+    const int64_t t = p.segments.spans[segment + 1].begin - past + i;
     if (t < begin && read < 0) {
       std::fill_n(to, p.width, 0.0f);
     } else if (t < begin) {
@@ -92,14 +95,14 @@ void RunHead(const RecurrenceParams& p, const StateKernels& kernels, int32_t fir
   const int64_t size = StateHeadFloats(p.key_dim, p.value_dim);
   const auto state_in = [&](int64_t slot) { return p.states + slot * slot_size + head * size; };
   const StateSegments& segments = p.segments;
-  for (int32_t i = first; i < segments.count && segments.row_first[i] == first; ++i) {
-    float* const state = state_in(segments.write[i]);
-    if (segments.read[i] < 0) {
+  for (int32_t i = first; i < segments.count && segments.spans[i].row_first == first; ++i) {
+    float* const state = state_in(segments.spans[i].write);
+    if (segments.spans[i].read < 0) {
       std::fill_n(state, size, 0.0f);
     } else {
-      std::copy_n(state_in(segments.read[i]), size, state);
+      std::copy_n(state_in(segments.spans[i].read), size, state);
     }
-    RunTokens(p, kernels, head, segments.begin[i], segments.begin[i + 1], state);
+    RunTokens(p, kernels, head, segments.spans[i].begin, segments.spans[i + 1].begin, state);
   }
 }
 
@@ -112,7 +115,7 @@ void RunShortConv(const ShortConvParams& p, const StateKernels& kernels, ThreadP
     const int64_t end = std::min(p.num_tokens, (chunk + 1) * per_chunk);
     for (int64_t t = chunk * per_chunk; t < end;) {
       const int32_t segment = SegmentOf(p.segments, t);
-      const int64_t stop = std::min<int64_t>(end, p.segments.begin[segment + 1]);
+      const int64_t stop = std::min<int64_t>(end, p.segments.spans[segment + 1].begin);
       kernels.short_conv(p, segment, t, stop);
       t = stop;
     }
@@ -124,7 +127,7 @@ void RunShortConv(const ShortConvParams& p, const StateKernels& kernels, ThreadP
 void RunRecurrence(const RecurrenceParams& p, const StateKernels& kernels, ThreadPool* pool) {
   pool->ParallelFor(int64_t{p.segments.count} * p.num_heads, [&](int64_t i, int) {
     const auto segment = static_cast<int32_t>(i / p.num_heads);
-    if (p.segments.row_first[segment] != segment) return;
+    if (p.segments.spans[segment].row_first != segment) return;
     RunHead(p, kernels, segment, i % p.num_heads);
   });
 }

@@ -62,28 +62,26 @@ Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkp
 
   MINISGL_ASSIGN_OR_RETURN(const engine::StateStorage states,
                            engine::StateStorage::Make(config, /*num_slots=*/1, ops));
-  const int32_t begin[] = {0, num_tokens}, first = 0, slot = 0;
-
+  const StateSpan spans[] = {{.begin = 0, .row_first = 0, .read = kZeroState, .write = 0},
+                             {.begin = num_tokens, .row_first = 1, .read = 0, .write = 0}};
   const BatchPlan plan = engine::WholePrompt(num_tokens);
   std::vector<int32_t> page_table(static_cast<size_t>(num_pages));
   std::iota(page_table.begin(), page_table.end(), 0);
-  const float* logits = decoder->Forward(
-      {.num_tokens = num_tokens,
-       .num_rows = 1,
-       .token_ids = ids.data(),
-       .positions = plan.positions.data(),
-       .slots = plan.slots.data(),
-       .table_row = plan.table_row.data(),
-       .row_begin = plan.row_begin.data(),
-       .kv_len = plan.kv_len.data(),
-       .page_table = page_table.data(),
-       .page_table_stride = num_pages,
-       .kv = kv.layers(),
-       .states = states.layers(),
-       .state_segments =
-           {.begin = begin, .row_first = &first, .read = &kZeroState, .write = &slot, .count = 1},
-       .logit_tokens = plan.positions.data(),
-       .num_logit_tokens = num_tokens});
+  const float* logits = decoder->Forward({.num_tokens = num_tokens,
+                                          .num_rows = 1,
+                                          .token_ids = ids.data(),
+                                          .positions = plan.positions.data(),
+                                          .slots = plan.slots.data(),
+                                          .table_row = plan.table_row.data(),
+                                          .row_begin = plan.row_begin.data(),
+                                          .kv_len = plan.kv_len.data(),
+                                          .page_table = page_table.data(),
+                                          .page_table_stride = num_pages,
+                                          .kv = kv.layers(),
+                                          .states = states.layers(),
+                                          .state_segments = {.spans = spans, .count = 1},
+                                          .logit_tokens = plan.positions.data(),
+                                          .num_logit_tokens = num_tokens});
   return std::vector<float>(logits, logits + ids.size() * static_cast<size_t>(config.vocab_size));
 }
 

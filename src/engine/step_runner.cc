@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/plan_check.h"
+#include "engine/state_spans.h"
 #include "engine/step_places.h"
 
 namespace minisgl::engine {
@@ -88,28 +89,12 @@ void StepRunner::GatherTokenIds(const BatchPlan& plan) {
 }
 
 StateSegments StepRunner::ListSegments(const BatchPlan& plan) {
-  Segments& segments = segments_;
-  segments.begin.assign(1, 0);
-  segments.row_first.clear();
-  segments.read.clear();
-  segments.write.clear();
-  int32_t row = -1;
-  for (const StateSegment& segment : plan.state_segments) {
-    const auto index = static_cast<int32_t>(segments.read.size());
-    segments.row_first.push_back(segment.row == row ? segments.row_first.back() : index);
-    segments.begin.push_back(segments.begin.back() + segment.num_tokens);
-    segments.read.push_back(segment.read);
-    segments.write.push_back(segment.write);
-    row = segment.row;
-  }
-  MINISGL_CHECK(limits().num_state_slots == 0 || segments.begin.back() == plan.num_tokens(),
-                "step {}: state segments of {} tokens for {}", plan.step, segments.begin.back(),
+  spans_.resize(plan.state_segments.size() + 1);
+  ListStateSpans(plan, spans_.data());
+  MINISGL_CHECK(limits().num_state_slots == 0 || spans_.back().begin == plan.num_tokens(),
+                "step {}: state segments of {} tokens for {}", plan.step, spans_.back().begin,
                 plan.num_tokens());
-  return {.begin = segments.begin.data(),
-          .row_first = segments.row_first.data(),
-          .read = segments.read.data(),
-          .write = segments.write.data(),
-          .count = static_cast<int32_t>(std::ssize(segments.read))};
+  return {.spans = spans_.data(), .count = static_cast<int32_t>(plan.state_segments.size())};
 }
 
 void StepRunner::ListPlaces(const BatchPlan& plan) {

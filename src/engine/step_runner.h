@@ -61,13 +61,6 @@ class StepRunner {
     std::vector<int32_t> lengths;         // 0
   };
 
-  // The state segments of the step that runs (StateSegments).
-  struct Segments {
-    std::vector<int32_t> begin;      // [S + 1]
-    std::vector<int32_t> row_first;  // [S]; so are the others
-    std::vector<StateSlot> read, write;
-  };
-
   StepRunner() = default;
   void ApplyWrites(const BatchPlan& plan);
   void GatherTokenIds(const BatchPlan& plan);
@@ -84,7 +77,7 @@ class StepRunner {
   DeviceArray<TokenId> token_ids_;  // [max_step_tokens]
   Places places_;
   Scored scored_;
-  Segments segments_;
+  std::vector<StateSpan> spans_;  // of the step that runs
   uint64_t num_steps_ = 0;
 };
 

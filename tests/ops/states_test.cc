@@ -1,42 +1,17 @@
 // Layers with a state: against the oracle and against values computed by hand; every cut of a
 // sequence into rows gives the same bits, and slots that a step neither reads nor writes stay.
 #include "op_check.h"
+#include "state_rows.h"
 
 namespace minisgl::cpu {
 namespace {
-
-// The segments of a step, with the slots that they read and write.
-struct Rows {
-  std::vector<int32_t> begin = {0}, row_first, read, write;
-
-  void Add(int32_t count, int32_t from, int32_t to) {
-    row_first.push_back(static_cast<int32_t>(read.size()));
-    AddSegment(count, from, to);
-  }
-  // A segment that continues the last one.
-  void Continue(int32_t count, int32_t to) {
-    row_first.push_back(row_first.back());
-    AddSegment(count, write.back(), to);
-  }
-  StateSegments view() const {
-    return {begin.data(), row_first.data(), read.data(), write.data(),
-            static_cast<int32_t>(read.size())};
-  }
-
- private:
-  void AddSegment(int32_t count, int32_t from, int32_t to) {
-    begin.push_back(begin.back() + count);
-    read.push_back(from);
-    write.push_back(to);
-  }
-};
 
 constexpr int32_t kSlots = 9;
 
 // Rows of one, two and three segments, from nothing and from slots, some shorter than a
 // convolution.
-Rows MixedRows() {
-  Rows rows;
+StateRows MixedRows() {
+  StateRows rows;
   rows.Add(3, -1, 2);
   rows.Continue(4, 6);
   rows.Add(1, 0, 3);
@@ -69,7 +44,7 @@ struct Conv {
   int64_t SlotFloats() const { return (length - 1) * width; }
   std::vector<float> RandomSlots() const { return RandomFloats(kSlots * SlotFloats(), 41, 0.5); }
   // Of tokens [first, ...), which `rows` cut.
-  void Run(Ops& ops, const Rows& rows, int64_t first, float* states, float* out) const {
+  void Run(Ops& ops, const StateRows& rows, int64_t first, float* states, float* out) const {
     const float* const at = x.data() + first * stride;
     ops.ShortConv({.x = at + 2 * width,
                    .x_factor = factors ? ConstActivationPtr(at) : nullptr,
@@ -80,7 +55,7 @@ struct Conv {
                    .states = states,
                    .out = out,
                    .segments = rows.view(),
-                   .num_tokens = rows.begin.back(),
+                   .num_tokens = rows.num_tokens(),
                    .width = width,
                    .length = length,
                    .silu = silu});
@@ -122,7 +97,7 @@ struct RecurrenceCase {
     }
     return slots;
   }
-  void Run(Ops& ops, const Rows& rows, int64_t first, float* states, float* out) const {
+  void Run(Ops& ops, const StateRows& rows, int64_t first, float* states, float* out) const {
     const float* const at = x.data() + first * stride;
     const float* const scalar = scalars.data() + first * scalar_stride;
     ops.Recurrence({.kind = kind,
@@ -143,7 +118,7 @@ struct RecurrenceCase {
                     .states = states,
                     .out = out,
                     .segments = rows.view(),
-                    .num_tokens = rows.begin.back(),
+                    .num_tokens = rows.num_tokens(),
                     .num_heads = num_heads,
                     .num_groups = num_groups,
                     .key_dim = key_dim,
@@ -175,7 +150,7 @@ std::vector<RecurrenceCase> AllHeads(int64_t num_tokens) {
 // Runs MixedRows on the oracle and on the CPU, and compares outputs and every slot.
 template <typename Layer>
 void ExpectOracle(const Layer& layer, int64_t out_width, double bound) {
-  const Rows rows = MixedRows();
+  const StateRows rows = MixedRows();
   const std::vector<float> before = layer.RandomSlots();
   std::vector<float> expected_states = before;
   OpOutput expected(kMixedTokens * out_width);
@@ -223,7 +198,7 @@ void ExpectSameBitsForEveryCut(const Layer& layer, int64_t out_width) {
     const int64_t slot = layer.SlotFloats();
     std::vector<float> whole_states(static_cast<size_t>(3 * slot), NAN);
     std::vector<float> whole(static_cast<size_t>(kCutTokens * out_width));
-    Rows one;
+    StateRows one;
     one.Add(77, -1, 2);
     one.Continue(kCutTokens - 77, 0);
     layer.Run(*ops, one, 0, whole_states.data(), whole.data());
@@ -235,7 +210,7 @@ void ExpectSameBitsForEveryCut(const Layer& layer, int64_t out_width) {
       int64_t done = 0;
       int32_t read = -1;
       for (const int32_t count : cut) {
-        Rows rows;
+        StateRows rows;
         rows.Add(count, read, read == 0 ? 1 : 0);
         layer.Run(*ops, rows, done, states.data(), out.data() + done * out_width);
         done += count;
@@ -273,7 +248,7 @@ TEST(StatesTest, AConvolutionIsTheWeightedSumOfTheLastInputs) {
   const std::vector<float> weight = {10, 1, 0.5f};
   for (const auto& ops : OracleAndAllCpuOps()) {
     std::vector<float> states = {5, 7, 0, 0}, out(3);  // slot 0: the inputs 5, then 7
-    Rows rows;
+    StateRows rows;
     rows.Add(3, 0, 1);
     ops->ShortConv({.x = x.data(),
                     .x_factor = x_factor.data(),
@@ -299,7 +274,7 @@ TEST(StatesTest, ADeltaRuleReplacesWhatItsKeyFinds) {
     const std::vector<float> x = {1, 0, 1, 0, 3, /**/ 1, 0, 1, 0, 5, /**/ 0, 1, 0, 1, 9};
     const std::vector<float> scalars = {0, 1000, 0, 1000, 0, 1000}, zero = {0};
     std::vector<float> states(2 * 16), out(3);
-    Rows rows;
+    StateRows rows;
     rows.Add(3, -1, 0);
     ops->Recurrence({.kind = RecurrenceKind::kDelta,
                      .query = x.data(),
@@ -331,7 +306,7 @@ TEST(StatesTest, AStateSpaceStepIsWithinItsBounds) {
   for (const auto& ops : OracleAndAllCpuOps()) {
     const std::vector<float> x = {7, 5, 3}, decay = {100}, zero = {0}, skip = {0.5f};
     std::vector<float> states(16), out(1);
-    Rows rows;
+    StateRows rows;
     rows.Add(1, -1, 0);
     ops->Recurrence({.kind = RecurrenceKind::kMamba2,
                      .query = x.data(),

@@ -29,9 +29,9 @@ struct ConvInputs {
 
 HWY_INLINE ConvInputs FindInputs(const ShortConvParams& p, int32_t segment, int64_t t) {
   ConvInputs inputs;
-  const int32_t first = p.segments.row_first[segment];
-  const int64_t begin = p.segments.begin[first], past = p.length - 1;
-  const int64_t slot = p.segments.read[first];
+  const int32_t first = p.segments.spans[segment].row_first;
+  const int64_t begin = p.segments.spans[first].begin, past = p.length - 1;
+  const int64_t slot = p.segments.spans[first].read;
   for (int64_t j = 0; j < p.length; ++j) {
     const int64_t from = t - past + j;
     inputs.factor[j] = nullptr;
