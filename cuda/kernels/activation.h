@@ -7,9 +7,9 @@
 
 namespace minisgl::cuda {
 
-// x * sigmoid(u), where u is x for SiLU, 1.702 x for the gate of GPT-OSS, and for GELU's tanh form
-// twice the argument of tanh. No form cancels, and NaN stays NaN. The loops are separate so that
-// the elements' chains of operations overlap. Not GELU with the error function.
+// sigmoid(x), or x * sigmoid(u), where u is x for SiLU, 1.702 x for the gate of GPT-OSS, and for
+// GELU's tanh form twice the argument of tanh. No form cancels, and NaN stays NaN. The loops are
+// separate so that the elements' chains of operations overlap. Not GELU with the error function.
 template <int N>
 MINISGL_DEVICE void Activate(Activation activation, float (&x)[N]) {
   if (activation == Activation::kRelu2) {
@@ -30,7 +30,9 @@ MINISGL_DEVICE void Activate(Activation activation, float (&x)[N]) {
     for (int i = 0; i < N; ++i) u[i] = factor * x[i];
   }
 #pragma unroll
-  for (int i = 0; i < N; ++i) x[i] = x[i] / (1.0f + device::Exp(-u[i]));
+  for (int i = 0; i < N; ++i) {
+    x[i] = (activation == Activation::kSigmoid ? 1.0f : x[i]) / (1.0f + device::Exp(-u[i]));
+  }
 }
 
 // GELU with the error function.

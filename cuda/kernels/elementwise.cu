@@ -107,9 +107,11 @@ MINISGL_DEVICE void LoadNormRow(const NormKernelParams& params, int64_t row, int
       for (int i = 0; i < kChunk; ++i) v[c][i] = x[i];
     } else {
       LoadChunk(p.residual + row + first, count, params.aligned, v[c]);
-      if (p.x.data != nullptr) {
+      if (p.x.data != nullptr || p.residual_factor != 1) {
 #pragma unroll
-        for (int i = 0; i < kChunk; ++i) v[c][i] = fmaf(p.x_scale, x[i], v[c][i]);
+        for (int i = 0; i < kChunk; ++i) {
+          v[c][i] = fmaf(p.x_scale, x[i], v[c][i]) * p.residual_factor;
+        }
         StoreChunk(p.residual + row + first, count, params.aligned, v[c]);
       }
     }
@@ -205,10 +207,14 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1)
   LoadChunk(gate_row + first, count, aligned, gate);
   if (p.gated) {
     LoadChunk(gate_row + p.width + first, count, aligned, up);
+  } else if (p.up.data != nullptr) {
+    LoadChunk(p.up.as<T>() + blockIdx.x * p.up_stride + first, count, aligned, up);
   } else {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) up[i] = 1;
   }
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) gate[i] *= p.gate_scale;
   if (p.activation == Activation::kClampedSwiglu) ClampGated(p.limit, p.gated, gate, up);
   if constexpr (EXACT_GELU) {
     ActivateExactGelu(gate);
@@ -322,7 +328,8 @@ CudaError LaunchNorm(const LaunchContext& context, const NormParams& params) {
 }
 
 CudaError LaunchActivate(const LaunchContext& context, const ActivateParams& params) {
-  const bool aligned = params.width % kChunk == 0 && IsAligned16(params.gate_up.data) &&
+  const bool aligned = (params.width | params.up_stride) % kChunk == 0 &&
+                       IsAligned16(params.gate_up.data) && IsAligned16(params.up.data) &&
                        IsAligned16(params.out.data);
   const LaunchShape shape = RowShape(params.num_tokens, CeilDiv<int64_t>(params.width, kChunk));
   return DispatchHalf(params.out.dtype, [&]<typename T>() {

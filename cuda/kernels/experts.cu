@@ -186,7 +186,7 @@ MINISGL_DEVICE void KeepBestGroups(const RouteParams& p, int lane, LaneLogits& l
   }
 }
 
-// Routing by values: sigmoids, a bias, groups, a factor.
+// Routing by values: sigmoids, a bias, groups, factors.
 //
 // Grid and traffic as those of RouteKernel, and 4 X bytes of bias for each token; about 70
 // operations of a lane for each group if not all are chosen.
@@ -212,7 +212,8 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRouteThreads, 1) RouteByValueKernel(R
   sum = sum < p.routing.sum_min ? p.routing.sum_min : sum;  // NaN stays
   const float divisor = p.routing.renormalize ? sum : 1;
   for (int k = lane; k < p.num_chosen; k += kWarpSize) {
-    shares[k] = p.routing.factor * (shares[k] / divisor);
+    const float scale = p.expert_scale == nullptr ? 1 : p.expert_scale[experts[k]];
+    shares[k] = p.routing.factor * (shares[k] / divisor) * scale;
   }
 }
 
@@ -261,7 +262,8 @@ CudaError LaunchRoute(const LaunchContext& context, const RouteParams& params) {
       .block = {kRouteThreads},
       .programmatic = true};
   const bool by_logits = ChoosesByLogits(params) && routing.score == RouteScore::kSoftmax &&
-                         routing.factor == 1 && routing.sum_min == 0;
+                         routing.factor == 1 && routing.sum_min == 0 &&
+                         params.expert_scale == nullptr;
   return Launch(context, shape, by_logits ? RouteKernel : RouteByValueKernel, params);
 }
 

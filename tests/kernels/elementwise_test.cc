@@ -61,6 +61,7 @@ struct NormCase {
   int64_t group_width = 0;
   int64_t gap = 0;  // elements between the rows of x
   float mean = 0;   // of x and of the residual
+  float residual_factor = 1;
 };
 
 struct NormResult {
@@ -106,7 +107,8 @@ class NormTest : public ::testing::Test {
             .kind = c.kind,
             .x_scale = c.x_scale,
             .group_width = c.group_width,
-            .stride = c.gap == 0 ? 0 : c.width + c.gap};
+            .stride = c.gap == 0 ? 0 : c.width + c.gap,
+            .residual_factor = c.residual_factor};
   }
 
   NormResult Run(const NormCase& c, int64_t first_token = 0) {
@@ -155,9 +157,11 @@ class NormTest : public ::testing::Test {
       return f32_error + RoundingError(c.dtype, value * 1.001 + f32_error);
     };
     ExpectWithin(result.out, expected.out, bound, Name(c));
-    // A product and a sum rounded once.
+    // A product and a sum rounded once, and again after a factor.
+    const double twice = c.residual_factor == 1 ? 0 : 0x1.0p-23;
     ExpectWithin(
-        result.residual, expected.residual, [](size_t) { return 0.0; }, Name(c));
+        result.residual, expected.residual,
+        [&](size_t i) { return twice * std::abs(expected.residual[i]); }, Name(c));
   }
 
   KernelDevice device_;
@@ -187,6 +191,15 @@ TEST_F(NormTest, BiasAndScaleMatchOracle) {
       Check({.dtype = dtype, .width = width, .has_residual = false, .has_bias = true});
       // Only a sum with a residual is scaled.
       Check({.dtype = dtype, .width = width, .has_residual = false, .x_scale = 0.22f});
+    }
+  }
+}
+
+TEST_F(NormTest, FactorsOfTheResidualMatchOracle) {
+  for (DType dtype : kAllTypes) {
+    for (int64_t width : {7, 256, 1001}) {
+      Check({.dtype = dtype, .num_tokens = 2, .width = width, .residual_factor = 0.3f});
+      Check({.dtype = dtype, .width = width, .has_x = false, .residual_factor = -1.7f});
     }
   }
 }
@@ -275,8 +288,9 @@ TEST_F(NormTest, EveryThreadOrderGivesTheSame) {
   }
 }
 
-constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh,
-                                       Activation::kRelu2, Activation::kClampedSwiglu};
+constexpr Activation kActivations[] = {Activation::kSilu,     Activation::kGelu,
+                                       Activation::kGeluTanh, Activation::kRelu2,
+                                       Activation::kSigmoid,  Activation::kClampedSwiglu};
 
 class ActivateTest : public ::testing::Test {
  protected:
@@ -319,6 +333,43 @@ TEST_F(ActivateTest, MatchesOracle) {
     for (Activation activation : kActivations) {
       for (int64_t width : kWidths) {
         for (bool gated : {false, true}) Check(dtype, activation, gated, 3, width);
+      }
+    }
+  }
+}
+
+// `up` may be what is overwritten, or wider rows.
+TEST_F(ActivateTest, ASeparateFactorMatchesOracle) {
+  for (DType dtype : kHalfTypes) {
+    for (const int64_t width : {7, 64, 1032}) {
+      for (const int64_t gap : {0, 3, 8}) {
+        const DeviceInput gate(dtype, RandomFloats(2 * width, 5, 3.0));
+        const DeviceInput up(dtype, RandomFloats(2 * (width + gap), 6));
+        DeviceOutput out(dtype, 2 * width);
+        if (gap == 0) out.Set(up.values());
+        std::vector<float> expected(2 * width);
+        ActivateParams params = {.gate_up = gate.values().data(),
+                                 .out = expected.data(),
+                                 .num_tokens = 2,
+                                 .width = width,
+                                 .activation = gap == 3 ? Activation::kSigmoid : Activation::kSilu,
+                                 .gated = false,
+                                 .up = up.values().data(),
+                                 .up_stride = width + gap,
+                                 .gate_scale = gap == 8 ? 0.7f : 1};
+        oracle_->Activate(params);
+        params.gate_up = gate.ptr();
+        params.up = gap == 0 ? ConstActivationPtr(out.ptr()) : up.ptr();
+        params.out = out.ptr();
+        ASSERT_EQ(LaunchActivate(device_.context, params), kCudaSuccess);
+        ExpectWithin(
+            out.values(), expected,
+            [&](size_t i) {
+              return std::abs(expected[i]) * 17 * 8 * 0x1.0p-24 + 1e-7 +
+                     RoundingError(dtype, expected[i] * 1.001);
+            },
+            Name(dtype, 2, width) + " gap " + std::to_string(gap));
+        EXPECT_TRUE(out.GuardsIntact());
       }
     }
   }

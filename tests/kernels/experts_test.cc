@@ -156,6 +156,35 @@ TEST_F(RouteTest, ByValueMatchesOracle) {
 }
 
 // Sigmoids that round to 1 or 0, biases that are far from 0, and equal groups.
+// Factors of the experts themselves, after softmax routing.
+TEST_F(RouteTest, ScalesOfExpertsMatchOracle) {
+  const std::vector<float> logits = RandomFloats(int64_t{5} * 60, 1, 3.0);
+  const DeviceInput input(DType::kF32, logits), scale(DType::kF32, RandomFloats(60, 2));
+  std::vector<int32_t> expected(20);
+  std::vector<float> expected_shares(20);
+  GuardedArray<int32_t> experts(20);
+  DeviceOutput shares(DType::kF32, 20);
+  RouteParams params = {.logits = logits.data(),
+                        .bias = nullptr,
+                        .experts = expected.data(),
+                        .shares = expected_shares.data(),
+                        .num_tokens = 5,
+                        .num_experts = 60,
+                        .num_chosen = 4,
+                        .routing = {.renormalize = true},
+                        .expert_scale = scale.values().data()};
+  MakeNaiveOps()->Route(params);
+  params.logits = input.f32();
+  params.experts = experts.data();
+  params.shares = shares.f32();
+  params.expert_scale = scale.f32();
+  ASSERT_EQ(LaunchRoute(device_.context, params), kCudaSuccess);
+  EXPECT_EQ(experts.values(), expected);
+  ExpectWithin(
+      shares.values(), expected_shares,
+      [&](size_t i) { return std::abs(expected_shares[i]) * 64 * 0x1.0p-24; }, "shares");
+}
+
 TEST_F(RouteTest, ByValueTakesExtremes) {
   const Routing routing = {.score = RouteScore::kSigmoid,
                            .renormalize = true,
