@@ -91,25 +91,15 @@ class CudaOps : public DeviceOps {
     Queue("Embedding",
           [&] { return LaunchEmbedding(context_, p, table.storage.get(), table.dtype); });
   }
-  void Norm(const NormParams& p) override {
-    Queue("Norm", [&] { return LaunchNorm(context_, p); });
-  }
+  void Norm(const NormParams& p) override { Queue("Norm", LaunchNorm, p); }
   void RopeKvWrite(const RopeKvWriteParams& p) override {
     Queue("RopeKvWrite", [&] { return LaunchRopeKvWrite(context_, p); });
     rope_is_last_ = true;
   }
-  void Activate(const ActivateParams& p) override {
-    Queue("Activate", [&] { return LaunchActivate(context_, p); });
-  }
-  void GatherRows(const GatherRowsParams& p) override {
-    Queue("GatherRows", [&] { return LaunchGatherRows(context_, p); });
-  }
-  void Softcap(const SoftcapParams& p) override {
-    Queue("Softcap", [&] { return LaunchSoftcap(context_, p); });
-  }
-  void Route(const RouteParams& p) override {
-    Queue("Route", [&] { return LaunchRoute(context_, p); });
-  }
+  void Activate(const ActivateParams& p) override { Queue("Activate", LaunchActivate, p); }
+  void GatherRows(const GatherRowsParams& p) override { Queue("GatherRows", LaunchGatherRows, p); }
+  void Softcap(const SoftcapParams& p) override { Queue("Softcap", LaunchSoftcap, p); }
+  void Route(const RouteParams& p) override { Queue("Route", LaunchRoute, p); }
   void ExpertLinear(const ExpertLinearParams& p) override {
     CheckReserved();
     Queue("ExpertLinear", [&] {
@@ -120,7 +110,7 @@ class CudaOps : public DeviceOps {
     Queue("HeadLinear", [&] { return LaunchHeadLinear(context_, p, p.weights->storage.get()); });
   }
   void CombineExperts(const CombineExpertsParams& p) override {
-    Queue("CombineExperts", [&] { return LaunchCombineExperts(context_, p); });
+    Queue("CombineExperts", LaunchCombineExperts, p);
   }
   void Attention(const AttentionParams& p) override {
     CheckReserved();
@@ -128,6 +118,12 @@ class CudaOps : public DeviceOps {
     Queue("Attention", [&] {
       return LaunchAttention(context_, p, attention_.Of(HeadsOf(p)), DecodesByExtend(), early);
     });
+  }
+  void ShortConv(const ShortConvParams& p) override {
+    Queue("ShortConv", [&] { return LaunchShortConv(context_, p); });
+  }
+  void Recurrence(const RecurrenceParams& p) override {
+    Queue("Recurrence", [&] { return LaunchRecurrence(context_, p); });
   }
   void PlanAttention(const AttentionPlanParams& p) override {
     CheckReserved();

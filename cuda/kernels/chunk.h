@@ -1,9 +1,9 @@
-// Rows in chunks of 8 elements, read and written as floats: a thread's part of an elementwise
-// kernel.
+// Rows in chunks of 8 elements (or of N), read and written as floats: a thread's part of an
+// elementwise kernel.
 //
 // Aligned rows begin at multiples of 16 bytes and consist of whole chunks: a chunk is accessed in
-// units of 16 bytes. Otherwise it is accessed element by element, and a row's last chunk may be
-// short.
+// units of 16 bytes, or as a whole if it is less. Otherwise it is accessed element by element, and
+// a row's last chunk may be short.
 #pragma once
 
 #include <cstdint>
@@ -42,24 +42,24 @@ MINISGL_DEVICE void StoreFloats(T* p, const float (&v)[N]) {
 }
 
 // Reads elements [0, count) from p on; the rest of the chunk is 0.
-template <typename T>
-MINISGL_DEVICE void LoadChunk(const T* p, int64_t count, bool aligned, float (&v)[kChunk]) {
+template <typename T, int N>
+MINISGL_DEVICE void LoadChunk(const T* p, int64_t count, bool aligned, float (&v)[N]) {
   if (aligned) {
     LoadFloats(p, v);
     return;
   }
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) v[i] = i < count ? device::ToFloat(p[i]) : 0.0f;
+  for (int i = 0; i < N; ++i) v[i] = i < count ? device::ToFloat(p[i]) : 0.0f;
 }
 
-template <typename T>
-MINISGL_DEVICE void StoreChunk(T* p, int64_t count, bool aligned, const float (&v)[kChunk]) {
+template <typename T, int N>
+MINISGL_DEVICE void StoreChunk(T* p, int64_t count, bool aligned, const float (&v)[N]) {
   if (aligned) {
     StoreFloats(p, v);
     return;
   }
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
+  for (int i = 0; i < N; ++i) {
     if (i < count) p[i] = device::FromFloat<T>(v[i]);
   }
 }

@@ -76,6 +76,12 @@ CudaError LaunchExpertLinear(const LaunchContext& context, const ExpertLinearPar
 CudaError LaunchHeadLinear(const LaunchContext& context, const HeadLinearParams& params,
                            const void* weights);
 
+// short_conv.cu, recurrence.cu. Segments are those of a device (StateSegments::of_row).
+CudaError LaunchShortConv(const LaunchContext& context, const ShortConvParams& params);
+// key_dim at most kStateKeysMax; decay and gain are f32
+inline constexpr int32_t kStateKeysMax = 256;
+CudaError LaunchRecurrence(const LaunchContext& context, const RecurrenceParams& params);
+
 // sample.cu
 // vocab_size at most kSampleVocabMax
 inline constexpr int64_t kSampleVocabMax = 524288;

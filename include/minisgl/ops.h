@@ -93,7 +93,7 @@ class Ops {
     MINISGL_CHECK(false, "{} has no latent attention", Name());
   }
   virtual void Sample(const SampleParams& params) = 0;
-  // Of layers with a state: on the CPU only.
+  // Of layers with a state.
   virtual void ShortConv(const ShortConvParams& params) {
     MINISGL_CHECK(false, "{} has no convolution of {} channels", Name(), params.width);
   }

@@ -1,0 +1,242 @@
+// Layers with a state, for the tests of their kernels: made-up convolutions and recurrences, rows
+// that cut a sequence, and the oracle's results. Arrays are made by the caller, on the emulator or
+// on a GPU.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernel_check.h"
+#include "minisgl/ops.h"
+#include "state_rows.h"
+
+namespace minisgl::cuda {
+
+inline constexpr int32_t kStateSlots = 12;
+
+// Rows of one, two and three segments, from nothing and from slots, some shorter than a
+// convolution, some longer than a tile.
+inline StateRows MixedStateRows() {
+  StateRows rows;
+  rows.Add(3, -1, 2);
+  rows.Continue(4, 6);
+  rows.Add(1, 0, 3);
+  rows.Add(1, 1, 4);
+  rows.Continue(1, 7);
+  rows.Continue(1, 8);
+  rows.Add(1, -1, 5);
+  rows.Add(37, 1, 9);
+  rows.Continue(16, 10);
+  return rows;
+}
+
+inline std::vector<float> RoundedTo(DType dtype, std::vector<float> values) {
+  uint32_t bits = 0;
+  for (float& value : values) {
+    StoreElement(&bits, dtype, 0, value);
+    value = LoadElement(&bits, dtype, 0);
+  }
+  return values;
+}
+
+// One token: `gap` elements, then the factor of x, that of the output, and x.
+struct ConvScene {
+  DType dtype = DType::kBF16;
+  int64_t width = 8;
+  int32_t length = 4;
+  bool factors = false, bias = false, silu = true;
+  int64_t gap = 0;
+
+  int64_t stride() const { return 3 * width + gap; }
+  int64_t slot_floats() const { return (length - 1) * width; }
+  int64_t out_width() const { return width; }
+  std::string name() const {
+    return std::string(DTypeName(dtype)) + " " + std::to_string(width) + " channels, " +
+           std::to_string(length) + " weights";
+  }
+  std::vector<float> Inputs(int64_t num_tokens) const {
+    return RoundedTo(dtype, RandomFloats(num_tokens * stride(), 21));
+  }
+  std::vector<float> Weights() const { return RandomFloats(width * length, 22); }
+  std::vector<float> Bias() const { return RandomFloats(width, 23); }
+  std::vector<float> Slots() const { return RandomFloats(kStateSlots * slot_floats(), 41, 0.5); }
+  // `inputs`: of the first token of `segments`.
+  ShortConvParams Params(ConstActivationPtr inputs, const float* weight, const float* bias_values,
+                         int64_t num_tokens) const {
+    const auto at = [&](int64_t count) {
+      return ConstActivationPtr(
+          ActivationPtr(const_cast<void*>(inputs.data), inputs.dtype).At(count));
+    };
+    return {.x = at(gap + 2 * width),
+            .x_factor = factors ? at(gap) : ConstActivationPtr(),
+            .out_factor = factors ? at(gap + width) : ConstActivationPtr(),
+            .stride = stride(),
+            .weight = weight,
+            .bias = bias ? bias_values : nullptr,
+            .states = nullptr,
+            .out = nullptr,
+            .segments = {},
+            .num_tokens = num_tokens,
+            .width = width,
+            .length = length,
+            .silu = silu};
+  }
+};
+
+// One token: queries, keys, values, `gap` elements.
+struct RecurrenceScene {
+  RecurrenceKind kind = RecurrenceKind::kDelta;
+  DType dtype = DType::kBF16;
+  int32_t num_heads = 2, num_groups = 1, key_dim = 8, value_dim = 8;
+  int64_t gap = 0;
+
+  int64_t stride() const { return 2 * num_groups * key_dim + num_heads * value_dim + gap; }
+  int64_t scalar_stride() const { return 2 * num_heads + 1; }
+  int64_t slot_floats() const { return RecurrenceStateFloats(num_heads, key_dim, value_dim); }
+  int64_t out_width() const { return int64_t{num_heads} * value_dim; }
+  std::string name() const {
+    return std::string(DTypeName(dtype)) +
+           (kind == RecurrenceKind::kDelta ? " delta " : " mamba2 ") + std::to_string(num_heads) +
+           "/" + std::to_string(num_groups) + " heads of " + std::to_string(key_dim) + "x" +
+           std::to_string(value_dim);
+  }
+  std::vector<float> Inputs(int64_t num_tokens) const {
+    return RoundedTo(dtype,
+                     RandomFloats(num_tokens * stride(), 31, 1 / std::sqrt(double(key_dim))));
+  }
+  std::vector<float> Scalars(int64_t num_tokens) const {
+    return RandomFloats(num_tokens * scalar_stride(), 32);
+  }
+  // [H] each: the bias of decays, their rates, and the factors of values.
+  std::vector<float> Vectors() const {
+    std::vector<float> vectors = RandomFloats(3 * num_heads, 33);
+    for (int32_t i = 0; i < num_heads; ++i)
+      vectors[num_heads + i] = std::abs(vectors[num_heads + i]);
+    return vectors;
+  }
+  // With zeros in the columns that fill up a head's last block.
+  std::vector<float> Slots() const {
+    std::vector<float> slots = RandomFloats(kStateSlots * slot_floats(), 41, 0.5);
+    const int64_t head = StateHeadFloats(key_dim, value_dim);
+    for (int64_t first = 0; first < std::ssize(slots); first += head) {
+      for (int64_t n = 0; n < key_dim; ++n) {
+        for (int64_t p = value_dim; p % kStateColumns != 0; ++p) {
+          slots[static_cast<size_t>(first + RecurrenceStateAt(key_dim, n, p))] = 0;
+        }
+      }
+    }
+    return slots;
+  }
+  RecurrenceParams Params(ConstActivationPtr inputs, const float* scalars, const float* vectors,
+                          int64_t num_tokens) const {
+    const auto at = [&](int64_t count) {
+      return ConstActivationPtr(
+          ActivationPtr(const_cast<void*>(inputs.data), inputs.dtype).At(count));
+    };
+    const int64_t keys = int64_t{num_groups} * key_dim;
+    return {.kind = kind,
+            .query = at(0),
+            .key = at(keys),
+            .value = at(2 * keys),
+            .stride = stride(),
+            .decay = scalars,
+            .gain = scalars + num_heads,
+            .scalar_stride = scalar_stride(),
+            .decay_scale = num_heads == 3 ? 0.7f : 1.0f,
+            .decay_bias = vectors,
+            .decay_rate = vectors + num_heads,
+            .skip = kind == RecurrenceKind::kMamba2 ? vectors + 2 * num_heads : nullptr,
+            .gain_factor = num_heads == 3 ? 2.0f : 1.0f,
+            .step_min = 0.1f,
+            .step_max = 2.0f,
+            .states = nullptr,
+            .out = nullptr,
+            .segments = {},
+            .num_tokens = num_tokens,
+            .num_heads = num_heads,
+            .num_groups = num_groups,
+            .key_dim = key_dim,
+            .value_dim = value_dim};
+  }
+};
+
+struct StateResults {
+  std::vector<float> out, states;
+};
+
+// On the host, in f32.
+inline StateResults OracleOf(const ConvScene& scene, const StateRows& rows) {
+  const int64_t num_tokens = rows.num_tokens();
+  StateResults results = {std::vector<float>(num_tokens * scene.width), scene.Slots()};
+  const std::vector<float> inputs = scene.Inputs(num_tokens);
+  const std::vector<float> weight = scene.Weights(), bias = scene.Bias();
+  ShortConvParams params = scene.Params(inputs.data(), weight.data(), bias.data(), num_tokens);
+  params.states = results.states.data();
+  params.out = results.out.data();
+  params.segments = rows.view();
+  MakeNaiveOps()->ShortConv(params);
+  return results;
+}
+inline StateResults OracleOf(const RecurrenceScene& scene, const StateRows& rows) {
+  const int64_t num_tokens = rows.num_tokens();
+  StateResults results = {std::vector<float>(num_tokens * scene.out_width()), scene.Slots()};
+  const std::vector<float> inputs = scene.Inputs(num_tokens), scalars = scene.Scalars(num_tokens);
+  const std::vector<float> vectors = scene.Vectors();
+  RecurrenceParams params = scene.Params(inputs.data(), scalars.data(), vectors.data(), num_tokens);
+  params.states = results.states.data();
+  params.out = results.out.data();
+  params.segments = rows.view();
+  MakeNaiveOps()->Recurrence(params);
+  return results;
+}
+
+// `out` may have more tokens than the oracle's: those of padding. The error is that of f32 sums of
+// up to 256 terms, and of what they add up to over the tokens of a row.
+inline void ExpectOracle(const StateResults& actual, const StateResults& expected, DType dtype,
+                         const std::string& what) {
+  constexpr double kSums = 0x1.0p-16;
+  const auto sums = [](double value) { return kSums * (1 + std::abs(value)); };
+  std::vector<float> out = actual.out;
+  out.resize(expected.out.size());
+  ExpectWithin(
+      out, expected.out,
+      [&](size_t i) {
+        return sums(expected.out[i]) + RoundingError(dtype, expected.out[i]) * 1.01;
+      },
+      what);
+  ExpectWithin(
+      actual.states, expected.states, [&](size_t i) { return sums(expected.states[i]); },
+      what + ", states");
+  for (size_t i = expected.out.size(); i < actual.out.size(); ++i) {
+    ASSERT_TRUE(std::isnan(actual.out[i])) << what << ": padding is written";
+  }
+}
+
+inline std::vector<ConvScene> ConvScenes(DType dtype) {
+  std::vector<ConvScene> scenes;
+  for (const int64_t width : {1, 7, 8, 250, 512, 520}) {
+    for (const int32_t length : {2, 3, 4, kConvLengthMax}) {
+      const bool all = width % 2 == 1 || length == 3;
+      scenes.push_back({dtype, width, length, all, all, !all || length == 4, width == 250 ? 3 : 0});
+    }
+  }
+  return scenes;
+}
+
+inline std::vector<RecurrenceScene> RecurrenceScenes(DType dtype) {
+  std::vector<RecurrenceScene> scenes;
+  for (const RecurrenceKind kind : {RecurrenceKind::kDelta, RecurrenceKind::kMamba2}) {
+    scenes.push_back({kind, dtype, 4, 2, 32, 48, 0});
+    scenes.push_back({kind, dtype, 3, 3, 7, 5, 3});
+    scenes.push_back({kind, dtype, 2, 1, 129, 33, 1});
+    scenes.push_back({kind, dtype, 1, 1, 1, 16, 0});
+    scenes.push_back({kind, dtype, 2, 2, 128, 64, 8});
+    scenes.push_back({kind, dtype, 1, 1, 256, 8, 0});
+  }
+  return scenes;
+}
+
+}  // namespace minisgl::cuda
