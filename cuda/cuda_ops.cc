@@ -119,12 +119,8 @@ class CudaOps : public DeviceOps {
       return LaunchAttention(context_, p, attention_.Of(HeadsOf(p)), DecodesByExtend(), early);
     });
   }
-  void ShortConv(const ShortConvParams& p) override {
-    Queue("ShortConv", [&] { return LaunchShortConv(context_, p); });
-  }
-  void Recurrence(const RecurrenceParams& p) override {
-    Queue("Recurrence", [&] { return LaunchRecurrence(context_, p); });
-  }
+  void ShortConv(const ShortConvParams& p) override { Queue("ShortConv", LaunchShortConv, p); }
+  void Recurrence(const RecurrenceParams& p) override { Queue("Recurrence", LaunchRecurrence, p); }
   void PlanAttention(const AttentionPlanParams& p) override {
     CheckReserved();
     Queue("PlanAttention", [&] {
@@ -132,16 +128,16 @@ class CudaOps : public DeviceOps {
     });
   }
   void ApplyPlanWrites(const PlanWritesParams& p) override {
-    Queue("ApplyPlanWrites", [&] { return LaunchApplyPlanWrites(context_, p); });
+    Queue("ApplyPlanWrites", LaunchApplyPlanWrites, p);
   }
   void PrepareTokens(const PrepareTokensParams& p) override {
-    Queue("PrepareTokens", [&] { return LaunchPrepareTokens(context_, p); });
+    Queue("PrepareTokens", LaunchPrepareTokens, p);
   }
   void SamplePlaces(const DeviceSampleParams& p) override {
-    Queue("SamplePlaces", [&] { return LaunchSample(context_, p); });
+    Queue("SamplePlaces", LaunchSample, p);
   }
   void AcceptTokens(const AcceptTokensParams& p) override {
-    Queue("AcceptTokens", [&] { return LaunchAcceptTokens(context_, p); });
+    Queue("AcceptTokens", LaunchAcceptTokens, p);
   }
   void Sample(const SampleParams&) override {
     MINISGL_CHECK(false, "Sample takes host arrays; a device uses SamplePlaces");
@@ -167,6 +163,11 @@ class CudaOps : public DeviceOps {
     if (const CudaError error = door(); error != kCudaSuccess) {
       Keep(error, fmt::format("the kernel of {}", watch_ ? watch_->Last() : operation));
     }
+  }
+  template <typename Params>
+  void Queue(std::string_view operation, CudaError (*launch)(const LaunchContext&, const Params&),
+             const Params& params) {
+    Queue(operation, [&] { return launch(context_, params); });
   }
   // Around what is queued that is no kernel of this program, if launches are watched. False after
   // an error, which is kept.

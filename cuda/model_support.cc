@@ -8,13 +8,8 @@
 namespace minisgl::cuda {
 
 Status CheckModelSupported(const ModelShape& shape) {
-  if (shape.has_states) {
-    return Status(StatusCode::kUnavailable, "no CUDA kernels for layers with a state");
-  }
-  if (shape.has_layer_extras) {
-    return Status(StatusCode::kUnavailable,
-                  "no CUDA kernels for per-layer embeddings, normalised values, factors of layers, "
-                  "gates of attention and experts beside a dense part");
+  if (shape.has_per_layer_embeddings) {
+    return Status(StatusCode::kUnavailable, "no CUDA kernels for embeddings of each layer");
   }
   const auto refuse = [](std::string_view what, int64_t size, auto supported) {
     return MakeStatus(StatusCode::kUnavailable, "no CUDA {} {} ({})", what, size, supported);
@@ -33,6 +28,10 @@ Status CheckModelSupported(const ModelShape& shape) {
   MINISGL_RETURN_IF_ERROR(at_most(shape.hidden_size, kNormWidthMax, "norm for a hidden_size of"));
   MINISGL_RETURN_IF_ERROR(
       at_most(shape.qk_norm_width, kNormWidthMax, "norm of all queries as one for a width of"));
+  MINISGL_RETURN_IF_ERROR(at_most(shape.state_norm_width, kNormWidthMax,
+                                  "norm of a recurrent layer's output for a width of"));
+  MINISGL_RETURN_IF_ERROR(at_most(shape.state_key_dim, kStateKeysMax,
+                                  "recurrence for states with a number of keys of"));
   MINISGL_RETURN_IF_ERROR(
       at_most(shape.vocab_size, kSampleVocabMax, "sampling for a vocabulary of"));
   MINISGL_RETURN_IF_ERROR(

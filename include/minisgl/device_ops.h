@@ -241,8 +241,9 @@ struct ModelShape {
   std::vector<AttentionHeads> heads;  // of its layers
   int32_t num_experts = 0;
   int32_t num_expert_groups = 0;  // that experts are chosen by; 0 or 1: none
-  bool has_layer_extras = false;  // of HasLayerExtras
-  bool has_states = false;        // of HasStates
+  int32_t state_key_dim = 0;      // of recurrent layers; 0: none
+  int64_t state_norm_width = 0;   // of the output of such layers, in groups
+  bool has_per_layer_embeddings = false;
 };
 
 // The largest step. Workspace is reserved for it once, because graphs hold its addresses.

@@ -16,7 +16,7 @@ enum class Activation : uint8_t {
   kRelu2,     // max(x, 0)^2
   // GPT-OSS: with g = min(gate, limit) and u = clamp(up, -limit, limit), g sigmoid(1.702 g) (u + 1)
   kClampedSwiglu,
-  kSigmoid,  // of a gate; not of a feed-forward part, and on the CPU only
+  kSigmoid,  // of a gate; not of a feed-forward part
 };
 
 // The first part of a layer, which mixes tokens. All but attention have a state: what they keep of

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/state_spans.h"
 #include "engine/step_places.h"
 #include "minisgl/base/checked_math.h"
 
@@ -152,7 +153,8 @@ Status DeviceStep::Upload(InFlightStep* step, StepPadding padding) {
   places_.List(plan, padding.rows, limits().max_running_requests);
   SetShape(plan, padding.rows, step);
   const bool front = BiasFitsFront();
-  step->tail = StepTail(plan, layout_.front_bytes, front ? 0 : std::ssize(places_.bias_ids),
+  step->front_bytes = UsedFrontBytes(layout_, plan.state_segments.size());
+  step->tail = StepTail(plan, step->front_bytes, front ? 0 : std::ssize(places_.bias_ids),
                         front ? 0 : std::ssize(places_.banned_ids), places_.num_scored_ranks());
   const StepTail& tail = step->tail;
   if (tail.results_end > step->meta_bytes) {
@@ -168,6 +170,7 @@ Status DeviceStep::Upload(InFlightStep* step, StepPadding padding) {
       .num_accepted = At<int32_t>(results, result_layout_.num_accepted)};
   FillPlaces(tail, meta);
   FillScored(plan, tail, meta);
+  FillSpans(plan, meta);
   FillGroups(plan, step->shape, meta);
   FillWrites(plan, tail, meta);
   ops_->CopyToDevice(step->device_meta.data(), meta, tail.end);
@@ -266,6 +269,15 @@ void DeviceStep::FillPlaces(const StepTail& tail, std::byte* meta) const {
   CopyTo(meta + (front ? layout_.banned_ids : tail.banned_ids), places_.banned_ids);
 }
 
+// Rows of padding have no states.
+void DeviceStep::FillSpans(const BatchPlan& plan, std::byte* meta) const {
+  if (limits().num_state_slots == 0) return;
+  MINISGL_CHECK(std::ssize(plan.state_segments) <= MaxStateSpans(limits()),
+                "step {}: {} state segments", plan.step, plan.state_segments.size());
+  ListStateSpans(plan, At<StateSpan>(meta, layout_.spans));
+  ListSpansOfRows(plan, layout_.max_rows, At<int32_t>(meta, layout_.span_of_row));
+}
+
 // Rows of padding are in no group, nor is any row of a model whose layers all have a window.
 void DeviceStep::FillGroups(const BatchPlan& plan, const StepShape& shape, std::byte* meta) {
   const int32_t decode_rows = std::min(shape.num_decode_rows, plan.num_rows());
@@ -305,7 +317,7 @@ void DeviceStep::ApplyWrites(const BatchPlan& plan, const InFlightStep& step) {
                     .tokens = InStep<int32_t>(step, step.tail.tokens),
                     .front = step.device_meta.data(),
                     .front_copy = front_.data(),
-                    .front_bytes = static_cast<int64_t>(layout_.front_bytes)},
+                    .front_bytes = static_cast<int64_t>(step.front_bytes)},
                    state_->tables(),
                    [&](const PlanWritesParams& params) { ops_->ApplyPlanWrites(params); });
 }
@@ -351,7 +363,15 @@ void DeviceStep::RunLayers(const StepShape& shape) {
                      .table_row = table_row,
                      .row_begin = row_begin,
                      .kv_len = kv_len,
-                     .window_slots = window_slots_.data()});
+                     .window_slots = window_slots_.data(),
+                     .state_segments = StateSegmentsOf(shape)});
+}
+
+StateSegments DeviceStep::StateSegmentsOf(const StepShape& shape) const {
+  if (limits().num_state_slots == 0) return {};
+  return {.spans = Meta<StateSpan>(layout_.spans),
+          .of_row = Meta<int32_t>(layout_.span_of_row),
+          .num_rows = shape.num_rows};
 }
 
 void DeviceStep::PlanAttention(const StepShape& shape, const PlannedHeads& planned) {

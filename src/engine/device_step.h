@@ -48,6 +48,7 @@ struct InFlightStep {
   bool wants_top_logprobs = false;
   bool samples_first_tokens = false;  // as if logit_tokens were 0, 1, ...
   bool needs_no_tail = true;          // Run reads only the fixed front
+  size_t front_bytes = 0;             // of StepLayout, what the step uses
   StepTail tail{BatchPlan{}, 0, 0, 0};
   std::shared_ptr<void> meta;     // StepLayout, StepTail
   std::shared_ptr<void> results;  // ResultLayout
@@ -125,6 +126,7 @@ class DeviceStep {
   void FillRows(const BatchPlan& plan, StepPadding padding, std::byte* meta) const;
   void FillPaddingTokens(const BatchPlan& plan, int32_t num_tokens, std::byte* meta) const;
   void FillPlaces(const StepTail& tail, std::byte* meta) const;
+  void FillSpans(const BatchPlan& plan, std::byte* meta) const;
   void FillGroups(const BatchPlan& plan, const StepShape& shape, std::byte* meta);
   void FillWrites(const BatchPlan& plan, const StepTail& tail, std::byte* meta) const;
   void FillScored(const BatchPlan& plan, const StepTail& tail, std::byte* meta) const;
@@ -134,6 +136,7 @@ class DeviceStep {
   void ApplyWrites(const BatchPlan& plan, const InFlightStep& step);
   void PrepareTokens(const StepShape& shape, const int32_t* page_table, int64_t* slots);
   void PlanAttention(const StepShape& shape, const PlannedHeads& planned);
+  StateSegments StateSegmentsOf(const StepShape& shape) const;
   // In the front that graphs read.
   template <typename T>
   T* Meta(size_t offset) const {

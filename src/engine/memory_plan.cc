@@ -154,8 +154,9 @@ uint64_t GraphBytes(const PlanOptions& options, const EngineLimits& limits) {
 // Bytes of the engine, not counting the decoder and the tables.
 std::optional<uint64_t> EngineBytes(const ModelConfig& config, const PlanOptions& options,
                                     int64_t max_seq_len, bool has_windows) {
-  const EngineLimits limits = LimitsOf(config, options, max_seq_len);
+  EngineLimits limits = LimitsOf(config, options, max_seq_len);
   if (options.device == nullptr) return CpuBytes(config, options, limits);
+  limits.num_state_slots = HasStates(config) ? 1 : 0;  // how many there are changes nothing here
   const auto step = DeviceStepBytes(limits, has_windows);
   if (!step) return std::nullopt;
   return CheckedAdd(*step, options.device->ReservedBytes(DeviceLimitsOf(config, limits)));

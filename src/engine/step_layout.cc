@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "engine/state_spans.h"
 #include "engine/step_places.h"
 
 namespace minisgl::engine {
@@ -45,6 +46,10 @@ StepLayout::StepLayout(const EngineLimits& limits)
   bias_ids = next.Take<int32_t>(kBiasMax);
   bias_values = next.Take<float>(kBiasMax);
   banned_ids = next.Take<int32_t>(kBiasMax);
+  const auto num_spans = static_cast<size_t>(MaxStateSpans(limits));
+  if (num_spans > 0) span_of_row = next.Take<int32_t>(rows + 1);
+  spans = next.next();
+  if (num_spans > 0) next.Take<StateSpan>(num_spans + 1);
   front_bytes = next.next();
 }
 

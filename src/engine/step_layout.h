@@ -5,6 +5,7 @@
 // their actual size. Offsets are in bytes and 16-byte aligned.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -42,8 +43,17 @@ struct StepLayout {
   size_t bias_ids = 0;       // i32 [kBiasMax]
   size_t bias_values = 0;    // f32 [kBiasMax]
   size_t banned_ids = 0;     // i32 [kBiasMax]
-  size_t front_bytes = 0;    // size of all above
+  size_t span_of_row = 0;    // i32 [max_rows + 1] if there are states
+  // StateSpan [MaxStateSpans + 1]. The last, because a step needs few of them: what is after its
+  // own is not copied.
+  size_t spans = 0;
+  size_t front_bytes = 0;  // size of all above
 };
+
+// Of the front, the bytes that a step with so many state segments uses.
+inline size_t UsedFrontBytes(const StepLayout& layout, size_t num_spans) {
+  return std::min(layout.front_bytes, layout.spans + (num_spans + 1) * sizeof(StateSpan));
+}
 
 // The tail: table writes, biased and banned tokens if they do not fit the front, and what is scored
 // (BatchPlan::num_scored), with its results.

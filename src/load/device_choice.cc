@@ -55,8 +55,9 @@ Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options, const 
                             .heads = std::move(heads),
                             .num_experts = config.experts.num_experts,
                             .num_expert_groups = config.experts.routing.num_groups,
-                            .has_layer_extras = HasLayerExtras(config),
-                            .has_states = HasStates(config)}));
+                            .state_key_dim = config.states.key_dim,
+                            .state_norm_width = config.states.norm_group,
+                            .has_per_layer_embeddings = config.per_layer_width > 0}));
   return cuda;
 }
 

@@ -390,11 +390,6 @@ bool HasUniformAttention(const ModelConfig& config) {
                      [](const LayerConfig& layer) { return layer.kv_layer < 0; });
 }
 
-bool HasLayerExtras(const ModelConfig& config) {
-  return config.value_norm || config.layer_factors || config.per_layer_width > 0 ||
-         config.experts.beside_dense || config.attention_gate || config.embedding_norm;
-}
-
 bool HasStates(const ModelConfig& config) {
   return std::any_of(config.layers.begin(), config.layers.end(),
                      [](const LayerConfig& layer) { return HasState(layer.mixer); });

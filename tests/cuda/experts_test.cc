@@ -116,7 +116,9 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
                            .qk_norm_width = kNormWidthMax,
                            .heads = {{.num_heads = 4, .num_kv_heads = 2, .head_dim = 128}},
                            .num_experts = kExpertsMax,
-                           .num_expert_groups = kExpertGroupsMax};
+                           .num_expert_groups = kExpertGroupsMax,
+                           .state_key_dim = kStateKeysMax,
+                           .state_norm_width = kNormWidthMax};
   EXPECT_TRUE(ops->CheckSupported(fits).ok()) << ops->CheckSupported(fits).message();
   const auto expect_refused = [&](const ModelShape& shape, const std::string& message) {
     const Status status = ops->CheckSupported(shape);
@@ -165,13 +167,15 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
   ++shape.num_expert_groups;
   expect_refused(shape, "no CUDA routing to a number of expert groups of 33 (at most 32)");
   shape = fits;
-  shape.has_states = true;
-  expect_refused(shape, "no CUDA kernels for layers with a state");
-  shape = fits;
-  shape.has_layer_extras = true;
+  ++shape.state_norm_width;
   expect_refused(shape,
-                 "no CUDA kernels for per-layer embeddings, normalised values, factors of layers, "
-                 "gates of attention and experts beside a dense part");
+                 "no CUDA norm of a recurrent layer's output for a width of 16385 (at most 16384)");
+  shape = fits;
+  ++shape.state_key_dim;
+  expect_refused(shape, "no CUDA recurrence for states with a number of keys of 257 (at most 256)");
+  shape = fits;
+  shape.has_per_layer_embeddings = true;
+  expect_refused(shape, "no CUDA kernels for embeddings of each layer");
 }
 
 }  // namespace

@@ -13,8 +13,9 @@
 namespace minisgl {
 namespace {
 
-// Of a model with states: one for each page of some rows, and for each step.
-constexpr int32_t kStateSlots = 4096;
+// Of a model with states: one for each page of some rows, and for each step. A device's memory is
+// smaller.
+constexpr int32_t kStateSlots = 4096, kDeviceStateSlots = 1024;
 
 std::unique_ptr<Ops> CpuOps(const DriverOptions& options) {
   auto ops = MakeCpuOps({.num_threads = options.num_threads, .target = options.cpu_target});
@@ -91,6 +92,7 @@ EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options,
   // Graphs take no pages away: on a real GPU other tests' processes start meanwhile, whose memory
   // cannot be told from graphs'.
   memory->graph_bytes = std::numeric_limits<uint64_t>::max();
+  if (HasStates(model.config)) memory->limits.num_state_slots = kDeviceStateSlots;
   TakeEngine(MakeDeviceEngine(model.config, *model.checkpoint, *memory, std::move(device),
                               {.graph_max_rows = options.graph_max_rows,
                                .graph_max_tokens = options.graph_max_tokens,
@@ -211,7 +213,7 @@ void EngineDriver::AddSegments(TestRow* row, int32_t end) {
   const int32_t page_size = engine_->limits().page_size;
   for (int32_t first = row->computed_len; first < end;) {
     const int32_t last = std::min(end, (first / page_size + 1) * page_size);
-    MINISGL_CHECK(next_slot_ < kStateSlots, "no state slot is left");
+    MINISGL_CHECK(next_slot_ < engine_->limits().num_state_slots, "no state slot is left");
     plan_->state_segments.push_back({static_cast<int32_t>(plan_->table_row.size()), last - first,
                                      first == 0 ? kZeroState : row->states.at(first), next_slot_});
     row->states[last] = next_slot_++;

@@ -21,6 +21,13 @@ struct HostGraph final : DeviceGraph {
   std::shared_ptr<void> memory;
 };
 
+// The parameters for the oracle, which reads the number of spans on the host.
+template <typename Params>
+Params WithCount(Params params) {
+  params.segments.count = params.segments.of_row[params.segments.num_rows];
+  return params;
+}
+
 class HostDeviceOps final : public DeviceOps {
  public:
   HostDeviceOps(uint64_t total_bytes, HostDeviceFaults faults,
@@ -89,6 +96,12 @@ class HostDeviceOps final : public DeviceOps {
   }
   void CombineExperts(const CombineExpertsParams& p) override {
     Queue([this, p] { ops_->CombineExperts(p); });
+  }
+  void ShortConv(const ShortConvParams& p) override {
+    Queue([this, p] { ops_->ShortConv(WithCount(p)); });
+  }
+  void Recurrence(const RecurrenceParams& p) override {
+    Queue([this, p] { ops_->Recurrence(WithCount(p)); });
   }
   void Sample(const SampleParams&) override { MINISGL_CHECK(false, "a device samples places"); }
 

@@ -6,6 +6,7 @@
 // The tolerances are two to three times what the oracle with 16-bit activations differs from f32 by
 // on the same prompts.
 #include <cstdio>
+#include <tuple>
 
 #include "engine/scheduled_run.h"
 #include "gpu/gpu_fixture.h"
@@ -182,6 +183,69 @@ TEST_F(GpuEngineTest, ArchitecturesAgreeWithTheOracle) {
       agreement.Compare(gpu.get(), prompts[i], wanted[i], 13, name);
     }
     agreement.Report(std::string(name) + ", f16");
+  }
+}
+
+// Every kind of state, and gates, factors and norms that their models have besides. In f16 for the
+// same reason.
+TEST_F(GpuEngineTest, ModelsWithStatesAgreeWithTheOracle) {
+  MarkSlow("every architecture on the emulator");
+  for (const char* const name :
+       {"lfm2", "lfm2_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid",
+        "bamba", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "olmo_hybrid", "falcon_h1",
+        "falcon_h1_plain", "muse_glimmer"}) {
+    SCOPED_TRACE(name);
+    const auto model = MakeGpuArchitecture(name);
+    if (model == nullptr) GTEST_SKIP() << "no tests/golden/models beside the sources";
+    const auto prompts =
+        Prompts(IsSlow() ? std::vector<int32_t>{20} : std::vector<int32_t>{1, 20, 70},
+                static_cast<int32_t>(model->config.vocab_size));
+    EngineDriver cpu(model->config, *model->checkpoint, {.weight_dtype = DType::kF16},
+                     MakeNaiveOps(DType::kF16));
+    const auto wanted = Answers(&cpu, prompts, kAll, 3);
+    Agreement agreement{.tolerance = 0.03};
+    const auto gpu = OnGpu(*model, {.max_running_requests = 2, .graph_max_rows = 2},
+                           {.activation_dtype = DType::kF16});
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      agreement.Compare(gpu.get(), prompts[i], wanted[i], 13, name);
+    }
+    agreement.Report(std::string(name) + ", f16");
+  }
+}
+
+// With --deterministic a row's states, and with them its answer, have the same bits for any pages,
+// chunks, graphs and other rows.
+TEST_F(GpuEngineTest, StatesAreTheSameForAnyDivision) {
+  MarkSlow("models on the emulator");
+  for (const char* const name : {"lfm2", "qwen3_next", "falcon_h1"}) {
+    SCOPED_TRACE(name);
+    const auto model = MakeGpuArchitecture(name);
+    if (model == nullptr) GTEST_SKIP() << "no tests/golden/models beside the sources";
+    const auto vocab_size = static_cast<int32_t>(model->config.vocab_size);
+    const auto prompt = RandomPrompt(IsSlow() ? 19 : 75, 3, vocab_size);
+    const int32_t num_tokens = IsSlow() ? 3 : 20;
+    const CudaOpsConfig deterministic{.deterministic = true};
+    const auto whole = OnGpu(*model, {.max_running_requests = 4}, deterministic);
+    const auto wanted = whole->Generate(whole->AddRow(prompt), kAll, num_tokens);
+    for (const auto& [page_size, chunk, graphs] :
+         {std::tuple{1, 1, 0}, {4, 7, 2}, {16, 64, 4}, {64, kAll, 4}}) {
+      if (IsSlow() && page_size == 1) continue;
+      const auto gpu = OnGpu(*model,
+                             {.page_size = page_size,
+                              .max_running_requests = 4,
+                              .graph_max_rows = graphs,
+                              .graph_max_tokens = 4 * graphs},
+                             deterministic);
+      const auto other = gpu->AddRow(RandomPrompt(5, 4, vocab_size));
+      TestRow* const row = gpu->AddRow(prompt);
+      while (std::ssize(row->results) < num_tokens) {
+        gpu->ExtendAll(other);
+        gpu->Extend(row, std::min(chunk, row->known_len - row->computed_len));
+        ASSERT_TRUE(gpu->Step().ok());
+      }
+      EXPECT_TRUE(SameResults(row->results, wanted))
+          << "pages of " << page_size << ", chunks of " << chunk;
+    }
   }
 }
 

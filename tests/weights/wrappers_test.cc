@@ -186,7 +186,6 @@ TEST(WrappersTest, Gemma4E2B) {
   EXPECT_EQ(config.ropes[0].dim, 512);
   EXPECT_EQ(config.ropes[1].dim, 256);
   EXPECT_FALSE(HasUniformAttention(config));
-  EXPECT_TRUE(HasLayerExtras(config));
 }
 
 TEST(WrappersTest, Gemma4InItsOtherSizes) {
@@ -244,7 +243,6 @@ TEST(WrappersTest, MuseGlimmerLeavesOutEverything) {
   EXPECT_EQ(config.layers[50].sliding_window, 2048);
   EXPECT_EQ(config.post_norm_eps, 1e-8);
   EXPECT_TRUE(HasUniformAttention(config));
-  EXPECT_TRUE(HasLayerExtras(config));
   // Every fourth from the last.
   const ModelConfig odd = Config(WithText(kText, R"({"num_hidden_layers": 3})"));
   EXPECT_EQ(odd.layers[2].rope, -1);

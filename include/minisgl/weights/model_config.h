@@ -227,10 +227,6 @@ LayerShape LayerShapeOf(const ModelConfig& config, int32_t layer);
 std::vector<LayerShape> LayerShapes(const ModelConfig& config);
 // True if the attention of all layers has one shape, and each layer has keys and values of its own.
 bool HasUniformAttention(const ModelConfig& config);
-// True if layers have what Gemma 4 or Muse Glimmer has besides: normalised values or embeddings,
-// factors, per-layer embeddings, gates of attention, or experts beside a dense part.
-bool HasLayerExtras(const ModelConfig& config);
-
 // True if a layer's mixer has a state.
 bool HasStates(const ModelConfig& config);
 
