@@ -11,6 +11,7 @@
 #include "engine/emulated_cuda.h"
 #include "kernels/attention_arguments.h"
 #include "planted_faults.h"
+#include "states_scene.h"
 
 namespace minisgl::cuda {
 namespace {
@@ -199,6 +200,24 @@ void RunRing() {
             kCudaSuccess);
 }
 
+// Two steps of each kind of layer, of which the second reads what the first wrote.
+void RunStates() {
+  const RecurrenceScene recurrence = {.key_dim = 8, .value_dim = 32};
+  const ConvScene conv = {.width = 16};
+  StateRows rows = MixedStateRows(), later;
+  later.Add(20, 10, 0);
+  const int64_t first = rows.num_tokens(), second = later.num_tokens();
+  KernelDevice device;
+  const auto run = [&](const auto& scene) {
+    Sequence sequence(scene, first + second, scene.Slots());
+    sequence.Run(scene, rows, 0, first, device.context);
+    sequence.Run(scene, later, first, second, device.context);
+    EXPECT_TRUE(device.api.StreamSynchronize(nullptr) == kCudaSuccess);
+  };
+  run(recurrence);
+  run(conv);
+}
+
 using Scene = void (*)();
 struct Expected {
   Scene scene;
@@ -269,6 +288,13 @@ const std::map<std::string, Expected>& ExpectedFaults() {
       {"sampling: all places change one row of logits", {RunEngine, {"SampleParams", kNoOrder}}},
       {"sampling: tokens counted by plain accesses", {RunEngine, {"SampleParams", kNoBarrier}}},
       {"sampling: counts used before all are there", {RunEngine, {"SampleParams", kNoBarrier}}},
+      {"recurrence: no wait", {RunStates, {"recurrence", "ended without GridWait"}}},
+      {"recurrence: a tile loaded while warps read the one before",
+       {RunStates, {"recurrence", kNoBarrier}}},
+      {"recurrence: a tile read before it is there",
+       {RunStates, {"recurrence", "which nothing in this block has written"}}},
+      {"short convolution: no wait", {RunStates, {"ConvKernelParams", "ended without GridWait"}}},
+      {"short convolution: all spans write one slot", {RunStates, {"StoreVec", kNoOrder}}},
       {"acceptance: a token written while lanes read drafts",
        {RunAcceptance, {"AcceptTokensKernel", kNoBarrier}}},
   };
@@ -276,9 +302,9 @@ const std::map<std::string, Expected>& ExpectedFaults() {
 }
 
 TEST(PlantedFaults, ScenesWithoutThemAreClean) {
-  for (const Scene scene :
-       {RunSplitDecode, RunManyWorks, RunSplitGroup, RunMeetings, RunWideMeetings, RunFolds,
-        RunPlacesAgain, RunAcceptance, RunOverlappingWrites, RunActivation, RunRing, RunEngine}) {
+  for (const Scene scene : {RunSplitDecode, RunManyWorks, RunSplitGroup, RunMeetings,
+                            RunWideMeetings, RunFolds, RunPlacesAgain, RunAcceptance,
+                            RunOverlappingWrites, RunActivation, RunRing, RunStates, RunEngine}) {
     emulator::ForEachOrder(NumOrders(scene), [&](int order) {
       SCOPED_TRACE(order);
       EXPECT_NO_THROW(scene());

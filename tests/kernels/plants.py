@@ -102,6 +102,17 @@ FAULTS = [
     ("sampling: logits read before the wait", "sample.cu",
      "  GridWait();\n  GridRelease();\n  const auto index",
      "  { if (PLANTED) (void)*static_cast<const volatile float*>(params.logits); } GridWait();\n  GridRelease();\n  const auto index"),
+    # Layers with a state.
+    ("recurrence: no wait", "recurrence.cu",
+     "  device::GridWait();\n  const StateSegments", "  if (!PLANTED) device::GridWait();\n  const StateSegments"),
+    ("recurrence: a tile loaded while warps read the one before", "recurrence.cu",
+     "__syncthreads();  // no warp reads", "if (!PLANTED) __syncthreads();  // no warp reads"),
+    ("recurrence: a tile read before it is there", "recurrence.cu",
+     "__syncthreads();  // the tile is there", "if (!PLANTED) __syncthreads();  // the tile is there"),
+    ("short convolution: no wait", "short_conv.cu",
+     "  device::GridWait();\n  ConvChannels", "  if (!PLANTED) device::GridWait();\n  ConvChannels"),
+    ("short convolution: all spans write one slot", "short_conv.cu",
+     "channels.StorePast(span.write);", "channels.StorePast(PLANTED ? 11 : span.write);"),
     # Blocks that write the same words.
     ("writes of a plan: later writes not looked at", "step.cu",
      "const bool check = any_later[0] != 0;", "const bool check = !PLANTED && any_later[0] != 0;"),
