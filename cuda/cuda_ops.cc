@@ -538,7 +538,7 @@ bool CudaOps::RunOwnProduct(const FusedLinearParams& p) {
   MINISGL_CHECK(linear.x.dtype == weight.dtype, "Linear of {} with weights of {}",
                 DTypeName(linear.x.dtype), DTypeName(weight.dtype));
   if (!TakesGemv(linear.num_tokens)) return false;
-  const FusedParts parts = DivideFusedLinear(p, debug_);
+  const FusedParts parts = DivideFusedLinear(context_, p, debug_);
   if (parts.norm != nullptr) Norm(*parts.norm);
   Queue(LinearName(weight),
         [&] { return LaunchGemv(context_, parts.product, weight.storage.get()); });

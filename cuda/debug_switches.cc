@@ -19,6 +19,7 @@ struct DebugWord {
 };
 constexpr DebugWord kWords[] = {{"no-dependent-launch", &DebugSwitches::no_dependent_launch},
                                 {"no-gemv", &DebugSwitches::no_gemv},
+                                {"ring", &DebugSwitches::ring},
                                 {"no-fused-norm", &DebugSwitches::no_fused_norm},
                                 {"no-fused-activation", &DebugSwitches::no_fused_activation},
                                 {"no-fused-add", &DebugSwitches::no_fused_add},

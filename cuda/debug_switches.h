@@ -1,9 +1,10 @@
-// Switches for developers: each takes a part of the CUDA engine out of use, to find the part that
-// has a fault or costs time without building again.
+// Switches for developers: each takes a part of the CUDA engine out of use, or another in its place,
+// to find the part that has a fault or costs time without building again.
 //
 // They are words of the environment variable MINISGL_CUDA_DEBUG, separated by commas:
 //   no-dependent-launch  every kernel waits for the end of the one before it
 //   no-gemv              all matrix products by cuBLASLt, also those of at most 16 rows
+//   ring                 products of at most 16 rows take the kernel of large matrices, whatever size
 //   no-fused-norm        norms before products are kernels of their own
 //   no-fused-activation  activations behind products are kernels of their own
 //   no-fused-add         the norm behind a product adds it to the residual stream
@@ -29,6 +30,7 @@ inline constexpr char kDebugVariable[] = "MINISGL_CUDA_DEBUG";
 struct DebugSwitches {
   bool no_dependent_launch = false;
   bool no_gemv = false;
+  bool ring = false;
   bool no_fused_norm = false;
   bool no_fused_activation = false;
   bool no_fused_add = false;

@@ -12,6 +12,7 @@ struct FusedParts {
   const NormParams* norm = nullptr;
   const ActivateParams* activation = nullptr;
 };
-FusedParts DivideFusedLinear(const FusedLinearParams& params, const DebugSwitches& debug);
+FusedParts DivideFusedLinear(const LaunchContext& context, const FusedLinearParams& params,
+                             const DebugSwitches& debug);
 
 }  // namespace minisgl::cuda

@@ -1,7 +1,6 @@
 // Matrix times few vectors: out[T, N] = x[T, K] * weight[N, K]^T + bias for T <= 16, with what
-// stands before and behind it: x may be the norm of the residual stream (gemv_input.h), and the
-// sums may be activated, or added to that stream (product_end.h). Bound by reading the weights
-// once.
+// stands behind it: the sums may be activated, or added to the residual stream (product_end.h).
+// Bound by reading the weights once.
 //
 // An element's result does not depend on the number of tokens: the rows of a product do not
 // interact, and the division of K is a function of (N, K) only, as is the choice of a kernel: large
@@ -119,10 +118,9 @@ MINISGL_DEVICE void LoadWeightGroup(const WeightSource<ROWS8>& source, int group
 
 // Adds the batch's products to `sums` and starts the loads of the next batch. TOKENS8: tokens in
 // units of 8. With two, and for 24 rows, x is loaded for half of the groups at a time.
-// STAGED: x is in shared memory, at `staged`.
-template <typename T, int TOKENS8, int ROWS8, int GROUPS, bool ALIGNED, bool STAGED>
-MINISGL_DEVICE void MultiplyBatch(const GemvKernelParams& p, Shared<uint32_t> staged, int batch,
-                                  int next_tile, int next_batch, WeightBatch<ROWS8, GROUPS>& w,
+template <typename T, int TOKENS8, int ROWS8, int GROUPS, bool ALIGNED>
+MINISGL_DEVICE void MultiplyBatch(const GemvKernelParams& p, int batch, int next_tile,
+                                  int next_batch, WeightBatch<ROWS8, GROUPS>& w,
                                   GemvSums<ROWS8>& sums) {
   constexpr int kGroupsAtOnce = GROUPS / (TOKENS8 == 2 || ROWS8 == 3 ? 2 : 1);
   const int token = static_cast<int>(threadIdx.x) % kWarpSize / 4;
@@ -141,14 +139,7 @@ MINISGL_DEVICE void MultiplyBatch(const GemvKernelParams& p, Shared<uint32_t> st
       for (int m = 0; m < TOKENS8; ++m) {
         const int at = (first + i) * kGroup;
         const int x_left = m * 8 + token < p.input.num_tokens ? left : 0;
-        if constexpr (STAGED) {
-          x[i][m] = Words{};
-          if (at < x_left) {
-            x[i][m] = device::LoadShared<4>(staged + (token * p.input.stride + k + at) / 2);
-          }
-        } else {
-          x[i][m] = LoadWords<ALIGNED, false>(x_row + int64_t{m} * 8 * p.input.num_in, at, x_left);
-        }
+        x[i][m] = LoadWords<ALIGNED, false>(x_row + int64_t{m} * 8 * p.input.num_in, at, x_left);
       }
     }
 #pragma unroll
@@ -164,11 +155,11 @@ MINISGL_DEVICE void MultiplyBatch(const GemvKernelParams& p, Shared<uint32_t> st
 
 // Grid (min(tiles, blocks that run at once)), block 32 * warps; a block takes tiles b, b + grid,
 // ... Shared memory: 2 * warps * 8 * TOKENS8 * 8 * ROWS8 floats (at most 16 KB), for the sums of
-// two tiles in turn, so that one barrier for each tile is enough, and x if it is a norm. A tile has
-// at most as many elements as the block threads. Traffic: 2 * N * K bytes, and 2 * T * K of x for
+// two tiles in turn, so that one barrier for each tile is enough. A tile has at most as many
+// elements as the block threads. Traffic: 2 * N * K bytes, and 2 * T * K of x for
 // each tile, mostly from the first-level cache. 2 * 16 * N * K operations of the tensor cores. The
 // first weights are loaded before GridWait.
-template <typename T, int TOKENS8, int ROWS8, int GROUPS, bool ALIGNED, bool STAGED>
+template <typename T, int TOKENS8, int ROWS8, int GROUPS, bool ALIGNED>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGemvThreadsMax, 1) GemvKernel(GemvKernelParams p) {
   constexpr int kTile = kGemvTileSums<TOKENS8, ROWS8>;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
@@ -177,12 +168,6 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGemvThreadsMax, 1) GemvKernel(GemvKer
       (p.input.num_in + p.groups_per_batch * kGroup - 1) / (p.groups_per_batch * kGroup);
   SharedArena arena;
   const Shared<float> partial = arena.Take<float>(2 * num_warps * kTile);
-  GemvInputMemory memory;
-  if constexpr (STAGED) {
-    memory = TakeGemvInput(p.input, arena);
-    LoadGemvInputEarly(p.input, memory);
-    device::CopyAsyncCommit();
-  }
 
   WeightBatch<ROWS8, GROUPS> w;
   const auto source = FindWeights<ROWS8>(p, static_cast<int>(blockIdx.x), warp);
@@ -194,10 +179,6 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGemvThreadsMax, 1) GemvKernel(GemvKer
   if (static_cast<int>(blockIdx.x) + blocks >= p.num_tiles) PrefetchNext(p.next);
   device::GridRelease();
   device::GridWait();
-  if constexpr (STAGED) {
-    device::CopyAsyncWait<0>();
-    StageGemvInput<T>(p.input, memory);
-  }
 
   int parity = 0;
   for (int tile = static_cast<int>(blockIdx.x); tile < p.num_tiles; tile += blocks) {
@@ -209,9 +190,8 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGemvThreadsMax, 1) GemvKernel(GemvKer
     GemvSums<ROWS8> sums = {};
     for (int batch = warp; batch < num_batches; batch += num_warps) {
       const bool ends = batch + num_warps >= num_batches;
-      MultiplyBatch<T, TOKENS8, ROWS8, GROUPS, ALIGNED, STAGED>(
-          p, memory.x, batch, ends ? tile + blocks : tile, ends ? warp : batch + num_warps, w,
-          sums);
+      MultiplyBatch<T, TOKENS8, ROWS8, GROUPS, ALIGNED>(p, batch, ends ? tile + blocks : tile,
+                                                        ends ? warp : batch + num_warps, w, sums);
     }
     if constexpr (ROWS8 != 1) place = PlaceOfGemv<ROWS8>(p.end, p.input.num_tokens, tile);
     const Shared<float> tile_sums = partial + parity * num_warps * kTile;
@@ -265,18 +245,18 @@ GemvSplit ChooseSplit(const LaunchContext& context, int64_t num_out, int64_t num
   return split;
 }
 
-template <typename T, int TOKENS8, bool STAGED>
+template <typename T, int TOKENS8>
 CudaError LaunchInstance(const LaunchContext& context, const LaunchShape& shape,
                          const GemvSplit& split, const GemvKernelParams& p) {
   if (split.rows8 == 1) {
-    return Launch(context, shape, GemvKernel<T, TOKENS8, 1, kLoads, true, STAGED>, p);
+    return Launch(context, shape, GemvKernel<T, TOKENS8, 1, kLoads, true>, p);
   }
   if constexpr (TOKENS8 == 1) {
     if (split.rows8 == 3) {
-      return Launch(context, shape, GemvKernel<T, 1, 3, kLoads / 2, true, STAGED>, p);
+      return Launch(context, shape, GemvKernel<T, 1, 3, kLoads / 2, true>, p);
     }
   }
-  return Launch(context, shape, GemvKernel<T, TOKENS8, 2, kLoads / 2, true, STAGED>, p);
+  return Launch(context, shape, GemvKernel<T, TOKENS8, 2, kLoads / 2, true>, p);
 }
 
 template <typename T>
@@ -284,19 +264,20 @@ CudaError LaunchAny(const LaunchContext& context, const LaunchShape& shape, cons
                     const GemvKernelParams& p) {
   const bool few = p.input.num_tokens <= 8;
   if (!split.aligned) {
-    return few ? Launch(context, shape, GemvKernel<T, 1, 1, kGroupsUnaligned, false, false>, p)
-               : Launch(context, shape, GemvKernel<T, 2, 1, kGroupsUnaligned, false, false>, p);
+    return few ? Launch(context, shape, GemvKernel<T, 1, 1, kGroupsUnaligned, false>, p)
+               : Launch(context, shape, GemvKernel<T, 2, 1, kGroupsUnaligned, false>, p);
   }
-  if (p.input.stream != nullptr) return LaunchInstance<T, 1, true>(context, shape, split, p);
-  return few ? LaunchInstance<T, 1, false>(context, shape, split, p)
-             : LaunchInstance<T, 2, false>(context, shape, split, p);
+  return few ? LaunchInstance<T, 1>(context, shape, split, p)
+             : LaunchInstance<T, 2>(context, shape, split, p);
 }
 
 }  // namespace
 }  // namespace gemv
 
-bool GemvTakesNorm(const NormParams& norm) {
-  // Each block normalises all tokens: of more of them, one kernel for all takes less time.
+bool GemvTakesNorm(const LaunchContext& context, const Matrix& weight, const NormParams& norm) {
+  // Each block normalises all tokens before it multiplies: a small matrix takes less time than that
+  // costs, and of more tokens one kernel for all blocks is faster.
+  if (!GemvTakesRing(context, weight)) return false;
   constexpr int64_t kElementsMax = 4096;
   const bool whole = norm.group_width == 0 || norm.group_width == norm.width;
   return norm.kind == NormKind::kRms && norm.x == nullptr && norm.residual != nullptr &&
@@ -321,6 +302,10 @@ CudaError LaunchGemv(const LaunchContext& context, const ProductParams& params,
   const int64_t num_out = linear.weight->num_out, num_in = linear.weight->num_in;
   MINISGL_CHECK(num_in % 8 != 0 || (IsAligned16(weight) && IsAligned16(linear.x.data)),
                 "matrices must begin at multiples of 16 bytes");
+  if (params.norm != nullptr) {
+    MINISGL_CHECK(GemvTakesNorm(context, *linear.weight, *params.norm),
+                  "a norm that this product does not begin with");
+  }
   if (GemvTakesRing(context, *linear.weight)) return LaunchGemvRing(context, params, weight);
   const GemvSplit split = ChooseSplit(context, num_out, num_in, linear.num_tokens);
   const int64_t tile_rows = 8 * split.rows8, tile_tokens = linear.num_tokens <= 8 ? 8 : 16;
@@ -337,8 +322,7 @@ CudaError LaunchGemv(const LaunchContext& context, const ProductParams& params,
   const LaunchShape shape = {
       .grid = {static_cast<unsigned>(std::min(p.num_tiles, BlocksAtOnce(context, split)))},
       .block = {static_cast<unsigned>(split.num_warps * kWarpSize)},
-      .shared_bytes = 2 * static_cast<size_t>(split.num_warps) * tile_bytes +
-                      (p.input.stream != nullptr ? GemvInputBytes(p.input) : 0),
+      .shared_bytes = 2 * static_cast<size_t>(split.num_warps) * tile_bytes,
       .programmatic = true};
   return DispatchHalf(linear.x.dtype,
                       [&]<typename T>() { return LaunchAny<T>(context, shape, split, p); });

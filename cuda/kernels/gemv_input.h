@@ -46,7 +46,6 @@ inline GemvInput MakeGemvInput(const ProductParams& params) {
                      .num_in = static_cast<int>(linear.weight->num_in),
                      .stride = GemvInputStride(linear.weight->num_in)};
   if (params.norm == nullptr) return input;
-  MINISGL_CHECK(GemvTakesNorm(*params.norm), "a norm that no product begins with");
   input.stream = params.norm->residual;
   input.norm_weight = params.norm->weight;
   input.norm_eps = params.norm->eps;

@@ -49,7 +49,7 @@ struct ProductParams {
   float* residual = nullptr;
   float residual_scale = 1;
 };
-bool GemvTakesNorm(const NormParams& norm);
+bool GemvTakesNorm(const LaunchContext& context, const Matrix& weight, const NormParams& norm);
 bool ProductTakesActivation(const ActivateParams& activation);
 CudaError LaunchGemv(const LaunchContext& context, const ProductParams& params, const void* weight);
 

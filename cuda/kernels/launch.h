@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "cuda_api.h"
 
@@ -29,9 +30,9 @@ struct LaunchContext {
   int shared_carveout = -1;
   // Most bytes that a kernel asks for in the second-level cache for a later kernel; 0: none.
   int64_t prefetch_bytes = 0;
-  // Products of few rows with so many bytes of weights or more take gemv_ring.cu: on an H200 it
-  // gains 9 % of a step of a model of 8 billion parameters, and loses 12 % of one of a billion.
-  int64_t ring_bytes_min = int64_t{24} << 20;
+  // Products of few rows with so many bytes of weights or more take gemv_ring.cu, and may begin with
+  // a norm.
+  int64_t ring_bytes_min = std::numeric_limits<int64_t>::max();
   // Upper bound on the length of decode attention's splits, in multiples of AttentionSplitKeys; a
   // power of two. With 1 a row's result depends on no other row.
   int32_t split_times_max = 1;

@@ -17,6 +17,7 @@ struct Word {
 };
 constexpr Word kAllWords[] = {{"no-dependent-launch", &DebugSwitches::no_dependent_launch},
                               {"no-gemv", &DebugSwitches::no_gemv},
+                              {"ring", &DebugSwitches::ring},
                               {"no-fused-norm", &DebugSwitches::no_fused_norm},
                               {"no-fused-activation", &DebugSwitches::no_fused_activation},
                               {"no-fused-add", &DebugSwitches::no_fused_add},
@@ -158,7 +159,10 @@ TEST_F(CudaDebugTest, NoGemvSendsEveryProductToTheLibrary) {
 }
 
 TEST_F(CudaDebugTest, FusedPartsAreKernelsOfTheirOwnWithoutTheirSwitch) {
-  const auto launches = [this](const DebugSwitches& debug, const CudaOpsConfig& config = {}) {
+  // Of large matrices, whose products begin with a norm.
+  const auto launches = [this](DebugSwitches debug, const CudaOpsConfig& config = {},
+                               bool ring = true) {
+    debug.ring = ring;
     Open(debug, config);
     const NormParams norm = {.x = nullptr,
                              .residual = reinterpret_cast<float*>(At(0)),
@@ -189,6 +193,7 @@ TEST_F(CudaDebugTest, FusedPartsAreKernelsOfTheirOwnWithoutTheirSwitch) {
   EXPECT_EQ(launches({.no_fused_norm = true}), 2u);
   EXPECT_EQ(launches({.no_fused_activation = true}), 2u);
   EXPECT_EQ(launches({.no_fused_norm = true, .no_fused_activation = true}), 3u);
+  EXPECT_EQ(launches({}, {}, /*ring=*/false), 2u) << "a small matrix after its norm";
   EXPECT_TRUE(ops_->AddsInLinear(1));
   EXPECT_EQ(launches({.no_fused_add = true}), 1u);
   EXPECT_FALSE(ops_->AddsInLinear(1));
@@ -243,7 +248,6 @@ TEST_F(CudaDebugTest, NoTimedPlansTimesNoAlgorithm) {
 TEST_F(CudaDebugTest, NoPrefetchFetchesNothingAhead) {
   const auto fetched = [this](const DebugSwitches& debug) {
     Open(debug);
-    // 24 MiB: of smaller matrices nothing is fetched.
     const std::vector<std::byte> bytes(size_t{4096} * 3072 * 2);
     const TensorView view = {.data = bytes.data(), .dtype = DType::kBF16, .shape = {4096, 3072}};
     const Matrix large = *ops_->PackMatrix({&view, 1}, DType::kBF16);
@@ -260,8 +264,9 @@ TEST_F(CudaDebugTest, NoPrefetchFetchesNothingAhead) {
     for (const emulator::Prefetch& part : emulator::TakePrefetches()) num_bytes += part.num_bytes;
     return num_bytes;
   };
-  EXPECT_GT(fetched({}), 0u);
-  EXPECT_EQ(fetched({.no_prefetch = true}), 0u);
+  EXPECT_GT(fetched({.ring = true}), 0u);
+  EXPECT_EQ(fetched({.ring = true, .no_prefetch = true}), 0u);
+  EXPECT_EQ(fetched({}), 0u) << "of a small matrix";
 }
 
 TEST_F(CudaDebugTest, DecodeByExtendUsesTheDeterministicKernel) {

@@ -66,12 +66,13 @@ TEST_F(EmulatedCudaTest, WithoutGraphsTheEngineStartsAndGivesTheSame) {
   EXPECT_EQ(api->num_calls("GraphLaunch"), 0);
 }
 
-// Steps of few tokens run norms, activations and additions with the products beside them: kernels
-// of their own give the same bits, and are four more in each layer.
+// Steps of few tokens run norms, activations and additions with the products of large matrices
+// beside them: kernels of their own give the same bits, and are four more in each layer.
 TEST_F(EmulatedCudaTest, FusedPartsChangeNoBit) {
   const DriverOptions options{.max_running_requests = 2};
-  const auto run = [&](const cuda::DebugSwitches& debug, int* launches) {
+  const auto run = [&](cuda::DebugSwitches debug, int* launches) {
     const auto api = std::make_shared<cuda::emulator::EmulatedCudaApi>();
+    debug.ring = true;
     EngineDriver cuda(*model_, options, EmulatedCuda({}, api, debug));
     auto results = cuda.Generate(cuda.AddRow(RandomPrompt(20, 2)), 9, 2);
     *launches = api->num_calls("LaunchKernel");

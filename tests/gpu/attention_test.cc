@@ -138,7 +138,7 @@ TEST_F(GpuAttentionTest, WideHeadsMatchTheOracle) {
         if (IsSlow()) break;
       }
       if (IsSlow()) continue;
-      c.rows = {{1, 20000}, {3, 3000}, {200, 1000}};
+      c.rows = {{1, 6000}, {3, 1000}, {40, 400}};
       GpuAttentionScene(c).Check();
       c.window = 700;
       c.softcap = 5;

@@ -7,8 +7,11 @@ namespace {
 
 using GemvPartsTest = ProductPartsTest;
 
+// Products of large matrices alone begin with a norm.
+class GemvNormTest : public ProductPartsTest {};
+
 // Fewer and more elements than one warp's chunks, several warps, all of them and more.
-TEST_P(GemvPartsTest, NormBefore) {
+TEST_P(GemvNormTest, NormBefore) {
   for (const DType dtype : kHalfTypes) {
     for (const int64_t num_in : {8, 264, 1024, 2056, 4096}) {
       for (const int64_t num_tokens : {1, 2, 8}) {
@@ -69,7 +72,7 @@ TEST_P(GemvPartsTest, AdditionBehind) {
   }
 }
 
-TEST_P(GemvPartsTest, NormBeforeAndMoreBehind) {
+TEST_P(GemvNormTest, NormBeforeAndMoreBehind) {
   for (const DType dtype : kHalfTypes) {
     Check({.dtype = dtype,
            .num_tokens = 3,
@@ -88,9 +91,12 @@ TEST_P(GemvPartsTest, NormBeforeAndMoreBehind) {
 }
 
 TEST_P(GemvPartsTest, EveryThreadOrderGivesTheSame) {
-  const PartsCase cases[] = {
-      {.num_tokens = 2, .num_out = 2 * 37, .num_in = 520, .has_norm = true, .activates = true},
-      {.num_tokens = 3, .num_out = 45, .num_in = 520, .adds = true}};
+  const PartsCase cases[] = {{.num_tokens = 2,
+                              .num_out = 2 * 37,
+                              .num_in = 520,
+                              .has_norm = GetParam(),
+                              .activates = true},
+                             {.num_tokens = 3, .num_out = 45, .num_in = 520, .adds = true}};
   for (const PartsCase& c : cases) {
     Scene first(c);
     RunAsOne(c, &first);
@@ -106,11 +112,14 @@ TEST_P(GemvPartsTest, EveryThreadOrderGivesTheSame) {
 // Many tokens, other norms and activations of more registers are left to kernels of their own.
 TEST_P(GemvPartsTest, WhatItDoesNotTake) {
   Scene scene({.num_tokens = 1, .num_out = 8, .num_in = 64, .has_norm = true, .activates = true});
-  EXPECT_TRUE(GemvTakesNorm(scene.norm));
+  const auto takes = [&](const NormParams& norm) {
+    return GemvTakesNorm(device_.context, scene.matrix, norm);
+  };
+  EXPECT_EQ(takes(scene.norm), GetParam()) << "large matrices alone";
   const auto refuses = [&](auto change) {
     NormParams norm = scene.norm;
     change(&norm);
-    EXPECT_FALSE(GemvTakesNorm(norm));
+    EXPECT_FALSE(takes(norm));
   };
   refuses([](NormParams* p) { p->num_tokens = 9; });
   refuses([](NormParams* p) { p->kind = NormKind::kLayer; });
@@ -130,6 +139,7 @@ TEST_P(GemvPartsTest, WhatItDoesNotTake) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ring, GemvPartsTest, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Ring, GemvNormTest, testing::Values(true));
 
 }  // namespace
 }  // namespace minisgl::cuda
