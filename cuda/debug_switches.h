@@ -1,10 +1,10 @@
-// Switches for developers: each takes a part of the CUDA engine out of use, or another in its place,
-// to find the part that has a fault or costs time without building again.
+// Switches for developers: each takes a part of the CUDA engine out of use, or puts another in its
+// place, to find the part that has a fault or costs time without building again.
 //
 // They are words of the environment variable MINISGL_CUDA_DEBUG, separated by commas:
 //   no-dependent-launch  every kernel waits for the end of the one before it
 //   no-gemv              all matrix products by cuBLASLt, also those of at most 16 rows
-//   ring                 products of at most 16 rows take the kernel of large matrices, whatever size
+//   ring                 products of few rows take the kernel of large matrices, whatever the size
 //   no-fused-norm        norms before products are kernels of their own
 //   no-fused-activation  activations behind products are kernels of their own
 //   no-fused-add         the norm behind a product adds it to the residual stream

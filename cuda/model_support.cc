@@ -8,9 +8,6 @@
 namespace minisgl::cuda {
 
 Status CheckModelSupported(const ModelShape& shape) {
-  if (shape.has_per_layer_embeddings) {
-    return Status(StatusCode::kUnavailable, "no CUDA kernels for embeddings of each layer");
-  }
   const auto refuse = [](std::string_view what, int64_t size, auto supported) {
     return MakeStatus(StatusCode::kUnavailable, "no CUDA {} {} ({})", what, size, supported);
   };

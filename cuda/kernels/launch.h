@@ -30,8 +30,8 @@ struct LaunchContext {
   int shared_carveout = -1;
   // Most bytes that a kernel asks for in the second-level cache for a later kernel; 0: none.
   int64_t prefetch_bytes = 0;
-  // Products of few rows with so many bytes of weights or more take gemv_ring.cu, and may begin with
-  // a norm.
+  // Products of few rows with so many bytes of weights or more take gemv_ring.cu, and may begin
+  // with a norm.
   int64_t ring_bytes_min = std::numeric_limits<int64_t>::max();
   // Upper bound on the length of decode attention's splits, in multiples of AttentionSplitKeys; a
   // power of two. With 1 a row's result depends on no other row.

@@ -173,9 +173,6 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
   shape = fits;
   ++shape.state_key_dim;
   expect_refused(shape, "no CUDA recurrence for states with a number of keys of 257 (at most 256)");
-  shape = fits;
-  shape.has_per_layer_embeddings = true;
-  expect_refused(shape, "no CUDA kernels for embeddings of each layer");
 }
 
 }  // namespace

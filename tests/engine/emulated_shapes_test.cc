@@ -108,7 +108,8 @@ TEST(EmulatedMixedTest, LayersOfDifferentHeadsAgreeWithTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(Models, EmulatedShapesTest,
                          testing::Values("deepseek_v2", "deepseek_v2_lite", "deepseek_v3",
-                                         "deepseek_v3_halves", "glm4_moe_lite"),
+                                         "deepseek_v3_halves", "glm4_moe_lite", "gemma4_text",
+                                         "gemma4_moe", "gemma4_unified_text"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
