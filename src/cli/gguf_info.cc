@@ -69,21 +69,16 @@ void DescribeModel(const GgufHeader& header, std::string* out) {
   }
 }
 
-void DescribeText(const GgufHeader& header, std::string* out) {
+void DescribeVocabulary(const GgufHeader& header, std::string* out) {
   const std::string model = TextAt(header, "tokenizer.ggml.model");
   const std::string split = TextAt(header, "tokenizer.ggml.pre");
   const GgufValue* const tokens = header.Find("tokenizer.ggml.tokens");
-  if (tokens == nullptr) {
-    InfoLine("tokenizer", "none", out);
-    return;
-  }
-  InfoLine(
-      "tokenizer",
-      fmt::format("{} tokens, {}{}", tokens->count(), model.empty() ? "of no named kind" : model,
-                  split.empty() ? "" : " split as " + split),
-      out);
-  const GgufValue* const chat = header.Find("tokenizer.chat_template");
-  InfoLine("template", chat != nullptr ? "yes" : "none", out);
+  InfoLine("vocabulary",
+           tokens == nullptr ? "none"
+                             : fmt::format("{} tokens, {}{}", tokens->count(),
+                                           model.empty() ? "of no named kind" : model,
+                                           split.empty() ? "" : " split as " + split),
+           out);
 }
 
 // The types of elements, those with most bytes first.
@@ -158,7 +153,7 @@ void DescribeGguf(const GgufFile& file, std::string* out) {
                        term::FormatBytes(file.num_bytes()), split),
            out);
   DescribeModel(header, out);
-  DescribeText(header, out);
+  DescribeVocabulary(header, out);
   DescribeTensors(header, out);
 }
 
