@@ -41,7 +41,9 @@ class Keys {
   }
   bool Bool(std::string_view name, bool fallback) const {
     const GgufValue* const value = Find(name);
-    return value == nullptr ? fallback : value->AsBool().value_or(fallback);
+    if (value == nullptr) return fallback;
+    const std::optional<int64_t> number = value->AsInt();  // some files have numbers
+    return value->AsBool().value_or(number ? *number != 0 : fallback);
   }
   // A token's id; -1 if there is none.
   int32_t Id(std::string_view name, size_t num_tokens) const {

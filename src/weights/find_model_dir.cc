@@ -123,8 +123,10 @@ Result<std::string> FindModelDir(const std::string& model) {
     return MakeStatus(StatusCode::kNoInput, "{}: no such file", Visible(model, 400));
   }
   if (fs::exists(model, error)) {
-    return BadInput("{}: is not a directory; give the directory that holds config.json",
-                    Visible(model, 400));
+    return BadInput(
+        "{}: is not a directory; give the directory that holds config.json, or a file "
+        "whose name ends in .gguf",
+        Visible(model, 400));
   }
   MINISGL_RETURN_IF_ERROR(CheckLink(model));
   const size_t slash = model.find('/');

@@ -57,7 +57,7 @@ void CopyNumber(GgufMetadata* metadata, std::string_view name, const char* key, 
 void WriteWindows(GgufMetadata* metadata, int64_t period, Json* config) {
   constexpr const char* kPattern = "attention.sliding_window_pattern";
   const int64_t num_layers = metadata->Int("block_count", kLayersRange);
-  const int64_t width = metadata->Int("attention.sliding_window", {0, kWindowRange.max}, 0);
+  const int64_t width = metadata->Int("attention.sliding_window", {0, kWindowRange.max});
   const GgufValue* const pattern = metadata->Find(kPattern);
   std::vector<int64_t> has_window;
   if (pattern != nullptr && pattern->type() == GgufType::kArray) {

@@ -42,7 +42,12 @@ void WriteRopeFactors(GgufMetadata* metadata, std::span<const std::byte> file, J
     longer = std::move(both);
     rope.Set("attention_factor", 1.0).Set("factor", 1.0);
   }
-  if (longer.is_null() || shorter.is_null()) return;
+  if (longer.is_null() != shorter.is_null()) {
+    return metadata->FailWith(
+        BadInput("has one of \"rope_factors_long.weight\" and \"rope_factors_short.weight\"; the "
+                 "model needs both"));
+  }
+  if (longer.is_null()) return;
   rope.Set("rope_type", "longrope");
   rope.Set("long_factor", std::move(longer)).Set("short_factor", std::move(shorter));
   config->Set("rope_scaling", std::move(rope));
@@ -61,20 +66,37 @@ void WriteRope(GgufMetadata* metadata, std::span<const std::byte> file, bool par
     metadata->Fail("rope.dimension_count", fmt::format("{} is needed, all of a head", head_dim));
   }
   WriteRopeFactors(metadata, file, config);
-  const std::string type = metadata->Text("rope.scaling.type");
-  if (type.empty() || type == "none" || type == "longrope") return;
+  const bool has_factors = config->Find("rope_scaling") != nullptr;
+  std::string type = metadata->Text("rope.scaling.type");
+  Json factor = metadata->Number("rope.scaling.factor");
+  if (factor.is_null()) factor = metadata->Number("rope.scale_linear");  // of older files
+  if (type.empty()) type = "linear";
+  if (type == "none") return;
+  if (type == "longrope") {
+    if (!has_factors) metadata->Fail("rope.scaling.type", "tensors of factors are needed with it");
+    return;
+  }
   if (type != "linear" && type != "yarn") {
     return metadata->Fail("rope.scaling.type",
                           "\"none\", \"linear\", \"yarn\" and \"longrope\" are supported");
   }
+  const bool scales = !factor.is_null() && factor.as_double() != 1 && factor.as_double() != 0;
+  if (type == "linear" && !scales) return;
+  if (has_factors) {
+    return metadata->Fail("rope.scaling.type", "none is supported beside tensors of factors");
+  }
+  if (factor.is_null()) return metadata->Fail("rope.scaling.factor", "a number is needed");
   Json rope;
-  rope.Set("rope_type", type).Set("factor", metadata->Number("rope.scaling.factor"));
+  rope.Set("rope_type", type).Set("factor", std::move(factor));
   if (type == "yarn") {
-    constexpr std::array<std::array<const char*, 2>, 4> kKeys = {{
+    for (const char* key : {"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"}) {
+      const Json value = metadata->Number(key);
+      if (!value.is_null() && value.as_double() != 1) metadata->Fail(key, "1 is supported");
+    }
+    constexpr std::array<std::array<const char*, 2>, 3> kKeys = {{
         {"original_max_position_embeddings", "rope.scaling.original_context_length"},
         {"beta_fast", "rope.scaling.yarn_beta_fast"},
         {"beta_slow", "rope.scaling.yarn_beta_slow"},
-        {"attention_factor", "rope.scaling.yarn_attn_factor"},
     }};
     for (const auto& [key, name] : kKeys) {
       if (Json value = metadata->Number(name); !value.is_null()) rope.Set(key, std::move(value));
@@ -89,6 +111,23 @@ constexpr std::string_view kEndTexts[] = {
     "<|endoftext|>", "<|return|>", "<|call|>",   "<EOT>",   "<|eot|>",       "<|end_of_text|>",
 };
 
+constexpr const char* kEndKeys[] = {"eos", "eot", "eom"};
+
+std::string EndKey(const char* name) { return fmt::format("tokenizer.ggml.{}_token_id", name); }
+
+// An answer would not end at a token that is none.
+Status CheckEndTokens(const GgufHeader& header, int64_t vocab_size) {
+  for (const char* name : kEndKeys) {
+    const GgufValue* const value = header.Find(EndKey(name));
+    if (value == nullptr) continue;
+    const std::optional<int64_t> id = value->AsInt();
+    if (id && *id >= 0 && *id < vocab_size) continue;
+    return BadInput("key \"{}\": a token's id below {} is needed (found {})", EndKey(name),
+                    vocab_size, id ? fmt::format("{}", *id) : "no integer");
+  }
+  return Status();
+}
+
 // The tokens that end an answer.
 Json EndTokenIds(const GgufHeader& header, int64_t vocab_size) {
   std::vector<int64_t> ids;
@@ -96,8 +135,8 @@ Json EndTokenIds(const GgufHeader& header, int64_t vocab_size) {
     if (id < 0 || id >= vocab_size || std::find(ids.begin(), ids.end(), id) != ids.end()) return;
     ids.push_back(id);
   };
-  for (const char* key : {"eos", "eot", "eom"}) {
-    const GgufValue* const value = header.Find(fmt::format("tokenizer.ggml.{}_token_id", key));
+  for (const char* name : kEndKeys) {
+    const GgufValue* const value = header.Find(EndKey(name));
     if (value != nullptr) add(value->AsInt().value_or(-1));
   }
   const GgufValue* const tokens = header.Find("tokenizer.ggml.tokens");
@@ -194,9 +233,9 @@ Result<std::string> GgufConfigText(const GgufHeader& header, std::span<const std
                            kv_heads->type() == GgufType::kArray;
   const int64_t head_dim = WriteHeads(&metadata, kv_by_layer, &config);
   if (!metadata.ok()) return metadata.status();
-  if (Json eps = metadata.Number("attention.layer_norm_rms_epsilon"); !eps.is_null()) {
-    config.Set("rms_norm_eps", std::move(eps));
-  }
+  Json eps = metadata.Number("attention.layer_norm_rms_epsilon");
+  if (eps.is_null()) metadata.Fail("attention.layer_norm_rms_epsilon", "a number is needed");
+  config.Set("rms_norm_eps", std::move(eps));
   WriteRope(&metadata, file, entry->partial_rotary, head_dim, &config);
   WriteBiases(metadata, &config);
   if (entry->write != nullptr && metadata.ok()) entry->write(&metadata, &config);
@@ -205,6 +244,7 @@ Result<std::string> GgufConfigText(const GgufHeader& header, std::span<const std
   const int64_t vocab_size = config.Find("vocab_size")->as_int();
   const int64_t bos_id = bos == nullptr ? -1 : bos->AsInt().value_or(-1);
   if (bos_id >= 0 && bos_id < vocab_size) config.Set("bos_token_id", bos_id);
+  MINISGL_RETURN_IF_ERROR(CheckEndTokens(header, vocab_size));
   config.Set("eos_token_id", EndTokenIds(header, vocab_size));
   return config.Dump(/*indent=*/2);
 }

@@ -172,6 +172,12 @@ class TensorFinder {
     if (const auto dtype = DenseType(tensor)) {
       matrix = TensorView{data, *dtype, shape};
     } else if (const BlockFormat* format = FindBlockFormat(tensor.type->name)) {
+      // The file's innermost axis is checked; axes of one element are not in the model's shape.
+      if (shape[1] % format->block_elements != 0) {
+        return BadInput("tensor \"{}\": rows of {} elements are no whole blocks of {} ({})",
+                        Visible(tensor.name, 200), shape[1], format->block_elements,
+                        tensor.type->name);
+      }
       matrix = WeightTensor(shape[0], shape[1], format, data);
       if (format->codes.bits > 0) matrix = matrix.WithCodes();
     } else {

@@ -56,8 +56,10 @@ Status MissingFile(const std::string& model_dir, const std::string& missing) {
   for (const char* suffix : kForeignSuffixes) {
     const std::vector<std::string> names = FilesEndingWith(model_dir, suffix);
     if (!names.empty()) {
-      return BadInput("{}: has no {} (found {}); weights as safetensors are needed",
-                      Visible(model_dir, kPathBytesMax), missing, Visible(names[0]));
+      return BadInput("{}: has no {} (found {}); {}", Visible(model_dir, kPathBytesMax), missing,
+                      Visible(names[0]),
+                      std::string_view(suffix) == ".gguf" ? "give that file itself"
+                                                          : "weights as safetensors are needed");
     }
   }
   return MakeStatus(StatusCode::kNoInput,

@@ -118,6 +118,49 @@ TEST_F(GgufModelFileTest, WrongMetadataAreOneError) {
   ExpectFails([](File* file) { file->Float("llama.attention.layer_norm_rms_epsilon", -1); },
               "rms_norm_eps");
   ExpectFails([](File* file) { file->Int("split.count", 3); }, "one of 3 parts");
+  ExpectFails([](File* file) { file->values.erase("llama.attention.layer_norm_rms_epsilon"); },
+              "layer_norm_rms_epsilon\": a number is needed (found nothing)");
+  ExpectFails([](File* file) { file->Int("tokenizer.ggml.eos_token_id", 20); },
+              "eos_token_id\": a token's id below 20 is needed (found 20)");
+  ExpectFails([](File* file) { file->Text("tokenizer.ggml.eot_token_id", "x"); },
+              "(found no integer)");
+}
+
+TEST_F(GgufModelFileTest, AFactorWithoutATypeScalesLinearly) {
+  EXPECT_EQ(Config().ropes[0].scaling, RopeScaling::kNone);
+  file_.Float("llama.rope.scaling.factor", 8);
+  EXPECT_EQ(Config().ropes[0].scaling, RopeScaling::kLinear);
+  EXPECT_EQ(Config().ropes[0].factor, 8);
+  file_.values.erase("llama.rope.scaling.factor");
+  file_.Float("llama.rope.scale_linear", 4);
+  EXPECT_EQ(Config().ropes[0].factor, 4);
+  file_.Text("llama.rope.scaling.type", "none");
+  EXPECT_EQ(Config().ropes[0].scaling, RopeScaling::kNone);
+}
+
+TEST_F(GgufModelFileTest, RotaryFactorsThatDoNotFitTogetherAreRefused) {
+  using File = GgufBuilder;
+  const auto scales = [](File* file, const char* type) {
+    file->Text("llama.rope.scaling.type", type);
+    file->Float("llama.rope.scaling.factor", 8);
+  };
+  ExpectFails(
+      [&](File* file) {
+        scales(file, "linear");
+        file->tensors["rope_freqs.weight"] = {{8}};
+      },
+      "none is supported beside tensors of factors");
+  ExpectFails([](File* file) { file->tensors["rope_factors_long.weight"] = {{8}}; },
+              "the model needs both");
+  ExpectFails([&](File* file) { scales(file, "longrope"); }, "tensors of factors are needed");
+  ExpectFails([](File* file) { file->Text("llama.rope.scaling.type", "yarn"); },
+              "rope.scaling.factor\": a number is needed");
+  ExpectFails(
+      [&](File* file) {
+        scales(file, "yarn");
+        file->Float("llama.rope.scaling.attn_factor", 3);
+      },
+      "attn_factor\": 1 is supported");
 }
 
 TEST_F(GgufModelFileTest, WrongTensorsAreOneError) {
@@ -143,6 +186,16 @@ TEST_F(GgufModelFileTest, WrongTensorsAreOneError) {
   ExpectFails([](File* file) { file->tensors["rope_freqs.weight"] = {{5}}; },
               "an array of 8 numbers is needed");
   ExpectFails([](File* file) { file->tensors["rope_freqs.weight"] = {{8}, 1}; }, "of type F32");
+  // A column of one element a row, stored as a row of whole blocks.
+  ExpectFails(
+      [](File* file) {
+        file->Int("llama.feed_forward_length", 1);
+        for (const char* name : {"blk.0.ffn_gate.weight", "blk.0.ffn_up.weight"}) {
+          file->tensors[name].shape = {1, 32};
+        }
+        file->tensors["blk.0.ffn_down.weight"] = {{32}, 8};
+      },
+      "rows of 1 elements are no whole blocks of 32 (Q8_0)");
 }
 
 }  // namespace
