@@ -176,6 +176,10 @@ Result<std::shared_ptr<KvBlockStore>> OpenPrefixStore(const EngineSetup& engine,
     return UsageError("--host-cache: {} bytes hold no block of {} tokens, which takes {}",
                       host_bytes, kKvBlockTokens, block_bytes);
   }
+  if (host_bytes > 0 && host_bytes < state_bytes) {
+    return UsageError("--host-cache: {} bytes hold no state of this model, which takes {}",
+                      host_bytes, state_bytes);
+  }
   if (options.folder.empty() && host_bytes == 0) return std::shared_ptr<KvBlockStore>();
   std::unique_ptr<KvBlockStore> store;
   std::string identity;  // of this process alone
