@@ -109,11 +109,13 @@ AlgorithmStore::Key AlgorithmStore::KeyOf(const MatmulShape& shape) {
 }
 
 const AlgorithmStore::Bytes* AlgorithmStore::Find(const MatmulShape& shape) const {
+  if (shape.row_stride() != shape.num_out) return nullptr;
   const auto found = entries_.find(KeyOf(shape));
   return found == entries_.end() ? nullptr : &found->second;
 }
 
 void AlgorithmStore::Add(const MatmulShape& shape, const Bytes& algorithm) {
+  if (shape.row_stride() != shape.num_out) return;
   const Key key = KeyOf(shape);
   if (entries_.size() >= kEntriesMax && !entries_.contains(key)) return;
   entries_[key] = algorithm;

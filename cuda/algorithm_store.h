@@ -34,7 +34,8 @@ class AlgorithmStore {
 
   // Null if there is none.
   const Bytes* Find(const MatmulShape& shape) const;
-  // A shape that is not there is left out if there are kEntriesMax.
+  // A shape that is not there is left out if there are kEntriesMax. Products whose outputs stand
+  // apart, token from token, are neither kept nor found.
   void Add(const MatmulShape& shape, const Bytes& algorithm);
   // Writes the file if something was added, with what other processes wrote meanwhile. Waits for
   // one that saves for at most some seconds; then what that one adds may be lost.

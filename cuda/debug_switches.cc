@@ -63,7 +63,7 @@ Result<DebugSwitches> ReadDebugSwitches() {
   if (words == nullptr || *words == '\0') return DebugSwitches();
   MINISGL_ASSIGN_OR_RETURN(const DebugSwitches switches, ParseDebugSwitches(words));
   Log(LogLevel::kWarning,
-      fmt::format("{}={}: parts of the CUDA engine are off", kDebugVariable, words));
+      fmt::format("{}={}: parts of the CUDA engine are off or replaced", kDebugVariable, words));
   return switches;
 }
 

@@ -1,5 +1,5 @@
 // The workspace of attention: upper bounds on what a step needs, and how the memory is divided.
-// Host code, part of attention_plan.cu.
+// Host code, part of attention_plan.cu and attention.cu.
 #pragma once
 
 #include <algorithm>

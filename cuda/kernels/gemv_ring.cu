@@ -296,7 +296,8 @@ CudaError LaunchInstance(const LaunchContext& context, const LaunchShape& shape,
 }  // namespace gemv_ring
 
 bool GemvTakesRing(const LaunchContext& context, const Matrix& weight) {
-  return weight.num_in % kChunk == 0 &&
+  // The ring counts elements of the matrix in 32 bits.
+  return weight.num_in % kChunk == 0 && weight.num_out * weight.num_in < int64_t{1} << 32 &&
          weight.num_out * weight.num_in * 2 >= context.ring_bytes_min;
 }
 

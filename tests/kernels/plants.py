@@ -72,7 +72,7 @@ FAULTS = [
     ("rope: projections read before the wait", "rope_kv_write.cu",
      "  device::GridWait();\n  // Not earlier", "  if (!PLANTED) device::GridWait();\n  // Not earlier"),
     ("gemv: no wait", "gemv.cu",
-     "  device::GridWait();\n  if constexpr (STAGED)", "  if (!PLANTED) device::GridWait();\n  if constexpr (STAGED)"),
+     "  device::GridWait();\n\n  int parity = 0;", "  if (!PLANTED) device::GridWait();\n\n  int parity = 0;"),
     ("gemv: the stream added to before the wait", "gemv.cu",
      "  if (static_cast<int>(blockIdx.x) + blocks >= p.num_tiles) PrefetchNext(p.next);\n",
      "  if (static_cast<int>(blockIdx.x) + blocks >= p.num_tiles) PrefetchNext(p.next);"
