@@ -1,8 +1,10 @@
 // The segments of a step's rows, with the slots that they read and write, as operations on layers
-// with a state take them.
+// with a state take them, and those slots.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "minisgl/ops_params.h"
@@ -45,5 +47,18 @@ class StateRows {
   std::vector<StateSpan> spans_ = {kEnd};
   std::vector<int32_t> of_row_ = {0};
 };
+
+// Zeros in the columns that fill up the last block of each head, as an engine has them. `slots`:
+// [slots, RecurrenceStateFloats].
+inline void ClearFillColumns(int64_t key_dim, int64_t value_dim, std::vector<float>* slots) {
+  const int64_t head = StateHeadFloats(key_dim, value_dim);
+  for (int64_t first = 0; first < std::ssize(*slots); first += head) {
+    for (int64_t n = 0; n < key_dim; ++n) {
+      for (int64_t p = value_dim; p % kStateColumns != 0; ++p) {
+        (*slots)[static_cast<size_t>(first + RecurrenceStateAt(key_dim, n, p))] = 0;
+      }
+    }
+  }
+}
 
 }  // namespace minisgl

@@ -174,7 +174,7 @@ void WriteLfm2(GgufMetadata* metadata, Json* config) {
   config->Set("conv_bias", has_bias);
 }
 
-// Layers are recurrent unless the file says which, but for each fourth.
+// If the file does not say which layers are recurrent, all are but every fourth.
 void WriteQwen35(GgufMetadata* metadata, Json* config) {
   const int64_t num_layers = config->Find("num_hidden_layers")->as_int();
   if (metadata->Find("attention.recurrent_layers") != nullptr) {

@@ -30,15 +30,8 @@ std::unique_ptr<Engine> OnDevice(const ModelConfig& config, const Checkpoint& ch
   return std::move(engine).value();
 }
 
-class HostDeviceStatesTest : public StatesFixture {
+class HostDeviceStatesTest : public GoldenStatesFixture {
  protected:
-  void SetUp() override {
-    OpenedGolden golden = OpenGolden(GetParam());
-    ASSERT_NE(golden.checkpoint, nullptr);
-    config_ = std::move(golden.config);
-    checkpoint_ = std::move(golden.checkpoint);
-  }
-  const ModelConfig& config() const override { return config_; }
   std::unique_ptr<Engine> MakeEngine(const StatesSettings& settings) override {
     const auto set_slots = [&](MemoryPlan* plan) { SetSlots(settings, plan); };
     if (on_device_) {
@@ -57,10 +50,6 @@ class HostDeviceStatesTest : public StatesFixture {
 
   const std::shared_ptr<HostDeviceCounters> counters_ = std::make_shared<HostDeviceCounters>();
   bool on_device_ = false;
-
- private:
-  ModelConfig config_;
-  std::unique_ptr<Checkpoint> checkpoint_;
 };
 
 TEST_P(HostDeviceStatesTest, EveryScheduleGivesTheBitsOfTheCpu) {

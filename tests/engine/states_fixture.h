@@ -128,4 +128,19 @@ class StatesFixture : public testing::TestWithParam<const char*> {
   }
 };
 
+// Of the model of tests/golden that the parameter names.
+class GoldenStatesFixture : public StatesFixture {
+ protected:
+  void SetUp() override {
+    OpenedGolden golden = OpenGolden(GetParam());
+    ASSERT_NE(golden.checkpoint, nullptr);
+    config_ = std::move(golden.config);
+    checkpoint_ = std::move(golden.checkpoint);
+  }
+  const ModelConfig& config() const override { return config_; }
+
+  ModelConfig config_;
+  std::unique_ptr<Checkpoint> checkpoint_;
+};
+
 }  // namespace minisgl

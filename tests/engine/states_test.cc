@@ -9,15 +9,8 @@
 namespace minisgl {
 namespace {
 
-class StatesEngineTest : public StatesFixture {
+class StatesEngineTest : public GoldenStatesFixture {
  protected:
-  void SetUp() override {
-    OpenedGolden golden = OpenGolden(GetParam());
-    ASSERT_NE(golden.checkpoint, nullptr);
-    config_ = std::move(golden.config);
-    checkpoint_ = std::move(golden.checkpoint);
-  }
-  const ModelConfig& config() const override { return config_; }
   std::unique_ptr<Engine> MakeEngine(const StatesSettings& settings) override {
     auto plan = PlanMemory(config_, OptionsOf(settings), uint64_t{1} << 30);
     EXPECT_TRUE(plan.ok());
@@ -27,9 +20,6 @@ class StatesEngineTest : public StatesFixture {
     EXPECT_TRUE(engine.ok());
     return std::move(engine).value();
   }
-
-  ModelConfig config_;
-  std::unique_ptr<Checkpoint> checkpoint_;
 };
 
 TEST_P(StatesEngineTest, SharedPrefixesChangeNothing) {

@@ -27,6 +27,8 @@ class GpuEngineTest : public GpuTest {
                                              const CudaOpsConfig& config = {}) {
     return std::make_unique<EngineDriver>(model, options, Make(config));
   }
+  // Models of tests/golden/models with random weights against the CPU engine over the oracle.
+  static void CompareWithOracle(const std::vector<const char*>& names);
   // Answers of `num_tokens` tokens to all prompts, each run alone.
   static std::vector<Answer> Answers(EngineDriver* driver,
                                      const std::vector<std::vector<TokenId>>& prompts,
@@ -158,15 +160,10 @@ TEST_F(GpuEngineTest, WrenAgreesWithTheCpu) {
   }
 }
 
-// Every option of the operations, as models combine them. In f16: if the oracle and the device
-// round differently, a token's router may choose other experts, and bf16's rounding is 8 times as
-// large.
-TEST_F(GpuEngineTest, ArchitecturesAgreeWithTheOracle) {
-  MarkSlow("every architecture on the emulator");
-  for (const char* const name :
-       {"gpt_oss", "qwen2_moe", "granitemoe", "gemma2", "olmo2", "stablelm", "nemotron", "hunyuan",
-        "smollm3", "ministral3", "glm4", "starcoder2", "cohere2", "deepseek_v2", "deepseek_v3",
-        "glm4_moe_lite"}) {
+// In f16: if the oracle and the device round differently, a token's router may choose other
+// experts, and bf16's rounding is 8 times as large.
+void GpuEngineTest::CompareWithOracle(const std::vector<const char*>& names) {
+  for (const char* const name : names) {
     SCOPED_TRACE(name);
     const auto model = MakeGpuArchitecture(name);
     if (model == nullptr) GTEST_SKIP() << "no tests/golden/models beside the sources";
@@ -186,31 +183,21 @@ TEST_F(GpuEngineTest, ArchitecturesAgreeWithTheOracle) {
   }
 }
 
-// Every kind of state, and gates, factors and norms that their models have besides. In f16 for the
-// same reason.
+// Every option of the operations, as models combine them.
+TEST_F(GpuEngineTest, ArchitecturesAgreeWithTheOracle) {
+  MarkSlow("every architecture on the emulator");
+  CompareWithOracle({"gpt_oss", "qwen2_moe", "granitemoe", "gemma2", "olmo2", "stablelm",
+                     "nemotron", "hunyuan", "smollm3", "ministral3", "glm4", "starcoder2",
+                     "cohere2", "deepseek_v2", "deepseek_v3", "glm4_moe_lite"});
+}
+
+// Every kind of state, and gates, factors and norms that their models have besides.
 TEST_F(GpuEngineTest, ModelsWithStatesAgreeWithTheOracle) {
   MarkSlow("every architecture on the emulator");
-  for (const char* const name :
-       {"lfm2", "lfm2_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid",
-        "bamba", "nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "olmo_hybrid", "falcon_h1",
-        "falcon_h1_plain", "muse_glimmer"}) {
-    SCOPED_TRACE(name);
-    const auto model = MakeGpuArchitecture(name);
-    if (model == nullptr) GTEST_SKIP() << "no tests/golden/models beside the sources";
-    const auto prompts =
-        Prompts(IsSlow() ? std::vector<int32_t>{20} : std::vector<int32_t>{1, 20, 70},
-                static_cast<int32_t>(model->config.vocab_size));
-    EngineDriver cpu(model->config, *model->checkpoint, {.weight_dtype = DType::kF16},
-                     MakeNaiveOps(DType::kF16));
-    const auto wanted = Answers(&cpu, prompts, kAll, 3);
-    Agreement agreement{.tolerance = 0.03};
-    const auto gpu = OnGpu(*model, {.max_running_requests = 2, .graph_max_rows = 2},
-                           {.activation_dtype = DType::kF16});
-    for (size_t i = 0; i < prompts.size(); ++i) {
-      agreement.Compare(gpu.get(), prompts[i], wanted[i], 13, name);
-    }
-    agreement.Report(std::string(name) + ", f16");
-  }
+  CompareWithOracle({"lfm2", "lfm2_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text",
+                     "granitemoehybrid", "bamba", "nemotron_h", "nemotron_h_moe",
+                     "nemotron_h_latent", "olmo_hybrid", "falcon_h1", "falcon_h1_plain",
+                     "muse_glimmer"});
 }
 
 // With --deterministic a row's states, and with them its answer, have the same bits for any pages,

@@ -117,17 +117,9 @@ struct RecurrenceScene {
       vectors[num_heads + i] = std::abs(vectors[num_heads + i]);
     return vectors;
   }
-  // With zeros in the columns that fill up a head's last block.
   std::vector<float> Slots() const {
     std::vector<float> slots = RandomFloats(kStateSlots * slot_floats(), 41, 0.5);
-    const int64_t head = StateHeadFloats(key_dim, value_dim);
-    for (int64_t first = 0; first < std::ssize(slots); first += head) {
-      for (int64_t n = 0; n < key_dim; ++n) {
-        for (int64_t p = value_dim; p % kStateColumns != 0; ++p) {
-          slots[static_cast<size_t>(first + RecurrenceStateAt(key_dim, n, p))] = 0;
-        }
-      }
-    }
+    ClearFillColumns(key_dim, value_dim, &slots);
     return slots;
   }
   RecurrenceParams Params(ConstActivationPtr inputs, const float* scalars, const float* vectors,

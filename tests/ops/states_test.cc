@@ -84,17 +84,9 @@ struct RecurrenceCase {
         skip(RandomFloats(heads, 35)) {}
 
   int64_t SlotFloats() const { return RecurrenceStateFloats(num_heads, key_dim, value_dim); }
-  // With zeros in the columns that fill up a head's last block.
   std::vector<float> RandomSlots() const {
     std::vector<float> slots = RandomFloats(kSlots * SlotFloats(), 41, 0.5);
-    const int64_t head = StateHeadFloats(key_dim, value_dim);
-    for (int64_t first = 0; first < std::ssize(slots); first += head) {
-      for (int64_t n = 0; n < key_dim; ++n) {
-        for (int64_t p = value_dim; p % kStateColumns != 0; ++p) {
-          slots[static_cast<size_t>(first + RecurrenceStateAt(key_dim, n, p))] = 0;
-        }
-      }
-    }
+    ClearFillColumns(key_dim, value_dim, &slots);
     return slots;
   }
   void Run(Ops& ops, const StateRows& rows, int64_t first, float* states, float* out) const {
