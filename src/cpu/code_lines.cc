@@ -11,11 +11,6 @@ CodeLines::CodeLines(const CodedMatrix& matrix, int64_t group)
   codes_ = matrix.line(first_panel_ * kPanelWidth, 0);
   panel_step_ = kPanelWidth * matrix.line_bytes();
   line_step_ = num_panels_ * panel_step_;
-  scales_ = matrix.scales(first_panel_);
-  scale_step_ = matrix.scale_bytes();
-  scale_bytes_ = kPanelWidth * static_cast<int64_t>(DTypeBytes(matrix.scale_type));
-  zeros_ = matrix.zeros(first_panel_);
-  zero_step_ = matrix.num_groups() * kPanelWidth;
   // A group that is not of whole steps is the only one.
   group_steps_ = static_cast<uint32_t>((matrix.group_inputs + kGroupStep - 1) / kGroupStep);
   last_group_ = static_cast<uint32_t>(matrix.num_groups() - 1);

@@ -1,5 +1,5 @@
-// A group of outputs of a matrix in CodeOrder::kLines (coded_matrix.h): where its codes, scales and
-// zero points are. Refers to the matrix, whose data it does not keep.
+// A group of outputs of a matrix in CodeOrder::kLines (coded_matrix.h): where its codes, and the
+// groups of its inputs, are. Refers to the matrix, whose data it does not keep.
 #pragma once
 
 #include <cstddef>
@@ -20,33 +20,18 @@ class CodeLines {
   const std::byte* codes(int64_t panel, int64_t line) const {
     return codes_ + line * line_step_ + panel * panel_step_;
   }
-  // [16] of the group of inputs that `input` is in
-  const std::byte* scales(int64_t panel, int64_t input) const {
-    return scales_ + panel * scale_step_ + GroupOf(input) * scale_bytes_;
-  }
-  const int8_t* zeros(int64_t panel, int64_t input) const {
-    return zeros_ + panel * zero_step_ + GroupOf(input) * kPanelWidth;
-  }
-  // Bytes from scales or zeros to those of the next group of outputs.
-  int64_t scales_ahead() const { return kLinePanels * scale_step_; }
-  int64_t zeros_ahead() const { return kLinePanels * zero_step_; }
-
- private:
   // By a division of 32 bits, which takes a third of the time.
   int64_t GroupOf(int64_t input) const {
     const uint32_t group = static_cast<uint32_t>(input / kGroupStep) / group_steps_;
     return group < last_group_ ? group : last_group_;
   }
 
+ private:
   static constexpr int64_t kGroupStep = 8;
   const CodedMatrix& matrix_;
   int64_t first_panel_, num_panels_;
   const std::byte* codes_;
   int64_t line_step_, panel_step_;  // bytes
-  const std::byte* scales_;
-  int64_t scale_step_, scale_bytes_;
-  const int8_t* zeros_;
-  int64_t zero_step_;
   uint32_t group_steps_, last_group_;
 };
 

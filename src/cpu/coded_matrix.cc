@@ -37,6 +37,13 @@ int64_t GroupInputs(const WeightTensor& part) {
   return std::min(part.quantized()->group_inputs, part.num_in());
 }
 
+// Groups that share a factor; 0: scales have no steps.
+int64_t FactorGroups(const WeightTensor& part) {
+  const BlockFormat* const blocks = part.blocks();
+  if (blocks == nullptr || blocks->codes.steps == nullptr) return 0;
+  return blocks->block_elements / blocks->codes.group_elements;
+}
+
 // An output of a part.
 struct CodedRow {
   const WeightTensor* part;
@@ -100,6 +107,7 @@ class CodeWriter {
   std::byte* ZerosOf(int64_t panel) const {
     return ScalesOf(matrix_.num_panels()) + panel * matrix_.num_groups() * kPanelWidth;
   }
+  std::byte* OffsetsOf(int64_t panel) const { return ScalesOf(matrix_.num_panels() + panel); }
 
  private:
   void WriteLines(std::span<const uint8_t> codes, int64_t out) const {
@@ -148,17 +156,43 @@ class PanelWriter {
     const float shift = is_unsigned ? 128.0f : 0.0f;
     for (int64_t group = 0; group < matrix_.num_groups(); ++group) {
       const auto at = static_cast<size_t>(group * kPanelWidth) + lane;
-      const float scale = row.part->ScaleOf(row.out, group);
-      if (matrix_.scale_type == DType::kF32) {
-        std::memcpy(to_.ScalesOf(panel) + at * sizeof(scale), &scale, sizeof(scale));
-      } else {
-        const uint16_t bits = FloatToBf16(scale);
-        std::memcpy(to_.ScalesOf(panel) + at * sizeof(bits), &bits, sizeof(bits));
+      if (matrix_.factor_groups > 0) {
+        WriteSteps(row, group, panel, lane);
+        continue;
+      }
+      WriteFactor(row.part->ScaleOf(row.out, group), at, to_.ScalesOf(panel));
+      if (matrix_.has_offsets) {
+        WriteFactor(row.part->OffsetOf(row.out, group), at, to_.OffsetsOf(panel));
       }
       if (!matrix_.has_zeros) continue;
       const float zero = row.part->ZeroOf(row.out, group) - shift;
       to_.ZerosOf(panel)[at] = static_cast<std::byte>(static_cast<int8_t>(zero));
     }
+  }
+
+  // Writes element `at` of scales or offsets in the matrix's type.
+  void WriteFactor(float factor, size_t at, std::byte* to) const {
+    if (matrix_.scale_type == DType::kF32) {
+      std::memcpy(to + at * sizeof(factor), &factor, sizeof(factor));
+      return;
+    }
+    const uint16_t bits =
+        matrix_.scale_type == DType::kBF16 ? FloatToBf16(factor) : FloatToF16(factor);
+    std::memcpy(to + at * sizeof(bits), &bits, sizeof(bits));
+  }
+
+  // Writes the steps of a group, and the factors of the groups that begin with it.
+  void WriteSteps(const CodedRow& row, int64_t group, int64_t panel, size_t lane) const {
+    const WeightTensor::BlockFactors its = row.part->FactorsOf(row.out, group);
+    const auto at = static_cast<size_t>(group * kPanelWidth) + lane;
+    const auto factor_at = static_cast<size_t>(group / matrix_.factor_groups * kPanelWidth) + lane;
+    const bool begins = group % matrix_.factor_groups == 0;
+    const auto write = [&](float factor, int step, std::byte* to) {
+      to[at] = static_cast<std::byte>(static_cast<int8_t>(step));
+      if (begins) WriteFactor(factor, factor_at, to + matrix_.step_bytes());
+    };
+    write(its.scale, its.steps.scale, to_.ScalesOf(panel));
+    if (matrix_.has_offsets) write(its.offset, its.steps.offset, to_.OffsetsOf(panel));
   }
 
   const CodedMatrix& matrix_;
@@ -183,14 +217,32 @@ void QuantizeRow(const CodedRow& row, const CodedMatrix& matrix, int64_t panel, 
   to.Write(codes, panel * kPanelWidth + static_cast<int64_t>(lane));
 }
 
-bool AreScalesBf16(std::span<const CodedRow> rows, int64_t num_groups) {
-  return std::all_of(rows.begin(), rows.end(), [&](const CodedRow& row) {
-    for (int64_t group = 0; group < num_groups; ++group) {
-      const float scale = row.part->ScaleOf(row.out, group);
-      if (Bf16ToFloat(FloatToBf16(scale)) != scale) return false;
+// Which types hold scales and offsets exactly.
+struct ExactTypes {
+  bool bf16 = true, f16 = true;
+  void Add(float factor) {
+    bf16 = bf16 && Bf16ToFloat(FloatToBf16(factor)) == factor;
+    f16 = f16 && F16ToFloat(FloatToF16(factor)) == factor;
+  }
+};
+
+// Of the factors of `rows`, if these have `factor_groups`, else of their scales and offsets.
+ExactTypes TypesOf(std::span<const CodedRow> rows, const CodedMatrix& matrix) {
+  ExactTypes types;
+  const int64_t step = std::max<int64_t>(1, matrix.factor_groups);
+  for (const CodedRow& row : rows) {
+    for (int64_t group = 0; group < matrix.num_groups(); group += step) {
+      if (matrix.factor_groups > 0) {
+        const WeightTensor::BlockFactors its = row.part->FactorsOf(row.out, group);
+        types.Add(its.scale);
+        types.Add(its.offset);
+      } else {
+        types.Add(row.part->ScaleOf(row.out, group));
+        types.Add(row.part->OffsetOf(row.out, group));
+      }
     }
-    return true;
-  });
+  }
+  return types;
 }
 
 }  // namespace
@@ -202,12 +254,16 @@ int64_t CodedMatrix::panel_bytes() const {
 }
 
 int64_t CodedMatrix::scale_bytes() const {
-  return num_groups() * kPanelWidth * static_cast<int64_t>(DTypeBytes(scale_type));
+  const int64_t num_factors =
+      factor_groups == 0 ? num_groups() : CeilDiv(num_groups(), factor_groups);
+  return step_bytes() + num_factors * kPanelWidth * static_cast<int64_t>(DTypeBytes(scale_type));
 }
 
 size_t CodedMatrix::num_bytes() const {
-  const int64_t zero_bytes = has_zeros ? num_groups() * kPanelWidth : 0;
-  return static_cast<size_t>(num_panels() * (panel_bytes() + scale_bytes() + zero_bytes));
+  int64_t bytes = panel_bytes() + scale_bytes();
+  if (has_zeros) bytes += num_groups() * kPanelWidth;
+  if (has_offsets) bytes += scale_bytes();
+  return static_cast<size_t>(num_panels() * bytes);
 }
 
 const int8_t* CodedMatrix::zeros(int64_t panel) const {
@@ -236,6 +292,20 @@ uint8_t CodedMatrix::CodeAt(int64_t out, int64_t input) const {
   return static_cast<uint8_t>(from[word * 4 + k / 2]) >> k % 2 * 4 & 0xF;
 }
 
+float CodedMatrix::FactorAt(const std::byte* of_panel, int64_t group, int64_t lane) const {
+  int64_t at = group * kPanelWidth + lane;
+  float step = 1;
+  if (factor_groups > 0) {
+    step = static_cast<int8_t>(of_panel[at]);
+    at = group / factor_groups * kPanelWidth + lane;
+  }
+  const std::byte* const from =
+      of_panel + step_bytes() + at * static_cast<int64_t>(DTypeBytes(scale_type));
+  if (scale_type == DType::kF32) return Load<float>(from) * step;
+  const auto bits = Load<uint16_t>(from);
+  return (scale_type == DType::kBF16 ? Bf16ToFloat(bits) : F16ToFloat(bits)) * step;
+}
+
 void CodedMatrix::ReadRow(int64_t out, float* row) const {
   const int64_t panel = out / kPanelWidth, lane = out % kPanelWidth;
   for (int64_t i = 0; i < num_in; ++i) {
@@ -243,12 +313,11 @@ void CodedMatrix::ReadRow(int64_t out, float* row) const {
     const float number = has_4_bits()              ? numbers[code]
                          : kind == CodeKind::kE4M3 ? E4M3ToFloat(code)
                                                    : SignedNumbers()[code];
-    const int64_t at = i / group_inputs * kPanelWidth + lane;
-    const std::byte* const scale =
-        scales(panel) + at * static_cast<int64_t>(DTypeBytes(scale_type));
-    const float zero = has_zeros ? zeros(panel)[at] : 0.0f;
-    row[i] = (number - zero) *
-             (scale_type == DType::kF32 ? Load<float>(scale) : Bf16ToFloat(Load<uint16_t>(scale)));
+    const int64_t group = i / group_inputs;
+    const float scale = FactorAt(scales(panel), group, lane);
+    const float zero = has_zeros ? zeros(panel)[group * kPanelWidth + lane] : 0.0f;
+    row[i] = has_offsets ? number * scale + FactorAt(offsets(panel), group, lane)
+                         : (number - zero) * scale;
   }
 }
 
@@ -264,7 +333,10 @@ bool HaveCommonCodes(std::span<const WeightTensor> parts) {
       return false;
     }
     const QuantizedWeights &its = *part.quantized(), &first = *parts[0].quantized();
-    if (KindOf(its) != KindOf(first)) return false;
+    if (KindOf(its) != KindOf(first) || part.has_offsets() != parts[0].has_offsets() ||
+        FactorGroups(part) != FactorGroups(parts[0])) {
+      return false;
+    }
     if (its.codes.bits == 4 && its.numbers != first.numbers) return false;
   }
   return true;
@@ -279,6 +351,8 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrder ord
   matrix.kind = KindOf(first);
   if (matrix.has_4_bits()) std::copy_n(first.numbers, 16, matrix.numbers.begin());
   matrix.group_inputs = GroupInputs(parts[0]);
+  matrix.factor_groups = FactorGroups(parts[0]);
+  matrix.has_offsets = parts[0].has_offsets();
   constexpr int64_t kHalfTile = 16;
   if (matrix.group_inputs % kHalfTile != 0 && matrix.num_groups() > 1) {
     matrix.order = CodeOrder::kWords;
@@ -292,11 +366,13 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrder ord
   }
   const std::vector<CodedRow> rows = RowsOf(parts);
   const auto rows_of = [&](int64_t panel) { return RowsOfPanel(rows, panel); };
-  std::atomic<bool> are_bf16 = true;
+  std::atomic<bool> are_bf16 = true, are_f16 = true;
   pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {
-    if (!AreScalesBf16(rows_of(panel), matrix.num_groups())) are_bf16 = false;
+    const ExactTypes types = TypesOf(rows_of(panel), matrix);
+    if (!types.bf16) are_bf16 = false;
+    if (!types.f16) are_f16 = false;
   });
-  matrix.scale_type = are_bf16 ? DType::kBF16 : DType::kF32;
+  matrix.scale_type = are_bf16 ? DType::kBF16 : are_f16 ? DType::kF16 : DType::kF32;
   MINISGL_ASSIGN_OR_RETURN(const std::shared_ptr<void> data, AllocateZeroed(matrix.num_bytes()));
   matrix.data = data;
   pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {

@@ -1,7 +1,7 @@
 // A quantized matrix [out, in] as the checkpoint has it, or as packing quantized it (int4 of
-// weight_format.h): codes, and the scales and zero points of their groups, in panels of 16 outputs.
-// kernels/expand_codes.cc expands a panel to the weights
-//   (number - zero) * scale, in f32,
+// weight_format.h): codes, and the scales and zero points or offsets of their groups, in panels of
+// 16 outputs. kernels/expand_codes.cc expands a panel to the weights
+//   (number - zero) * scale, or number * scale + offset, in f32,
 // which are those of WeightTensor::ReadRow, and rounds them to bf16 where products have operands of
 // that type: a product has the bits that it would have with the expanded matrix.
 //
@@ -48,15 +48,20 @@ struct CodedMatrix {
   CodeKind kind = CodeKind::kCounting4;
   std::array<float, 16> numbers = {};  // of codes of 4 bits
   int64_t group_inputs = 0;            // of one scale; the last group may have fewer
-  DType scale_type = DType::kF32;      // bf16 if it holds all scales exactly, else f32
-  bool has_zeros = false;
-  std::shared_ptr<const void> data;  // codes, then scales, then zeros
+  // Of scales and offsets: bf16 or f16 if it holds all exactly, else f32.
+  DType scale_type = DType::kF32;
+  // A scale is a factor, which this many groups share, times a step, an integer of 8 bits; so is an
+  // offset. 0: scales are stored as such. A power of two.
+  int64_t factor_groups = 0;
+  bool has_zeros = false, has_offsets = false;  // at most one
+  std::shared_ptr<const void> data;             // codes, then scales, then zeros or offsets
 
   bool has_4_bits() const { return kind == CodeKind::kCounting4 || kind == CodeKind::kSigned4; }
   int64_t num_panels() const { return (num_out + kPanelWidth - 1) / kPanelWidth; }
   int64_t num_groups() const { return (num_in + group_inputs - 1) / group_inputs; }
   int64_t panel_bytes() const;  // of codes
-  int64_t scale_bytes() const;  // of a panel's scales
+  int64_t scale_bytes() const;  // of a panel's scales, and of its offsets
+  int64_t step_bytes() const { return factor_groups == 0 ? 0 : num_groups() * kPanelWidth; }
   size_t num_bytes() const;
 
   // REQUIRES order == kWords
@@ -69,10 +74,14 @@ struct CodedMatrix {
   }
   int64_t LineOffset(int64_t out, int64_t index) const;
   int64_t line_bytes() const { return has_4_bits() ? kLineInputs / 2 : kLineInputs; }
-  // [num_groups][16]
+  // [num_groups][16]; with factors, the steps as such, then [groups of factors][16] factors
   const std::byte* scales(int64_t panel) const {
     return static_cast<const std::byte*>(data.get()) + num_panels() * panel_bytes() +
            panel * scale_bytes();
+  }
+  // In the form of scales; null: there are none
+  const std::byte* offsets(int64_t panel) const {
+    return has_offsets ? scales(num_panels() + panel) : nullptr;
   }
   // [num_groups][16] the numbers of the zero points; null: all are 0
   const int8_t* zeros(int64_t panel) const;
@@ -82,10 +91,12 @@ struct CodedMatrix {
 
  private:
   uint8_t CodeAt(int64_t out, int64_t input) const;
+  // Of a panel's scales or offsets.
+  float FactorAt(const std::byte* of_panel, int64_t group, int64_t lane) const;
 };
 
 // True if the matrices `parts` can be stacked as codes: all are quantized with codes of one kind in
-// the same groups of neighbouring inputs.
+// the same groups of neighbouring inputs, with scales and offsets of one form.
 bool HaveCommonCodes(std::span<const WeightTensor> parts);
 
 // Stacks `parts` along the outputs; in lines only if a tile has at most two groups of inputs.

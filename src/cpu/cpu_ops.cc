@@ -169,6 +169,7 @@ class CpuOps : public Ops {
   LinearInput Prepare(const LinearKernel& kernel, const float* x, int64_t num_rows, int64_t num_in,
                       int64_t x_stride);
   int64_t GroupsPerItem(int64_t num_groups, int64_t groups_max) const;
+  void MultiplyOutputs(const LinearParams& params, const PackedMatrix& weight, int64_t first);
   float* AttentionScratch(const AttentionParams& params, int thread);
 
   const CpuTarget target_;
@@ -213,7 +214,7 @@ Result<Matrix> CpuOps::Pack(std::span<const WeightTensor> parts, const WeightFor
   }
   MINISGL_ASSIGN_OR_RETURN(
       PackedMatrix matrix,
-      FindOrPack(parts, format, CodeOrderOf(target_, format.dtype), store_.get(), &pool_));
+      FindOrPackStack(parts, format, CodeOrderOf(target_, format.dtype), store_.get(), &pool_));
   const auto packed = std::make_shared<const PackedMatrix>(std::move(matrix));
   if (parts.size() == 1) last_single_ = {parts[0], is_table, packed};
   return ToMatrix(packed);
@@ -296,10 +297,21 @@ int64_t CpuOps::GroupsPerItem(int64_t num_groups, int64_t groups_max) const {
 
 void CpuOps::Linear(const LinearParams& p) {
   const PackedMatrix& weight = Packed(*p.weight);
+  if (weight.stacked.empty()) return MultiplyOutputs(p, weight, 0);
+  int64_t first = 0;
+  for (const PackedMatrix& part : weight.stacked) {
+    MultiplyOutputs(p, part, first);
+    first += part.num_out;
+  }
+}
+
+// Computes the outputs from `first` on, whose weights are `weight`.
+void CpuOps::MultiplyOutputs(const LinearParams& p, const PackedMatrix& weight, int64_t first) {
   const LinearKernel kernel = KernelOf(target_, weight);
   const LinearInput x = Prepare(kernel, p.x.f32(), p.num_tokens, weight.num_in, weight.num_in);
-  const int64_t out_stride = p.out_stride == 0 ? weight.num_out : p.out_stride;
+  const int64_t out_stride = p.out_stride == 0 ? p.weight->num_out : p.out_stride;
   const int64_t num_groups = CeilDiv(weight.num_out, kGroupWidth);
+  const float* const bias = p.bias == nullptr ? nullptr : p.bias + first;
   // Even chunks, multiples of rows_multiple. A thread finishes its groups of one chunk before it
   // begins the next, so that its rows of x stay in the second-level cache, and only weights, which
   // are read in order, come from further away.
@@ -317,8 +329,8 @@ void CpuOps::Linear(const LinearParams& p) {
                   {.x = x.rows + begin * x.stride,
                    .x_stride = x.stride,
                    .weight = &weight,
-                   .bias = p.bias,
-                   .out = p.out.f32() + begin * out_stride + group * kGroupWidth,
+                   .bias = bias,
+                   .out = p.out.f32() + begin * out_stride + first + group * kGroupWidth,
                    .out_stride = out_stride,
                    .num_rows = std::min(rows, p.num_tokens - begin),
                    .group = group,

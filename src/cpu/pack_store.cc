@@ -191,6 +191,17 @@ void Warn(const std::string& path, const std::string& what) {
                                       SettingName(Setting::kPackCache), Visible(path, 400), what));
 }
 
+// How many of `parts`, at least one, have common codes, or are all dense.
+size_t CountAlike(std::span<const WeightTensor> parts) {
+  const bool is_coded = HaveCommonCodes(parts.first(1));
+  size_t count = 1;
+  while (count < parts.size() && (is_coded ? HaveCommonCodes(parts.first(count + 1))
+                                           : !HaveCommonCodes(parts.subspan(count, 1)))) {
+    ++count;
+  }
+  return count;
+}
+
 }  // namespace
 
 PackStore::PackStore(std::string dir, PackSource source) : source_(std::move(source)), path_(dir) {
@@ -395,6 +406,26 @@ Result<PackedMatrix> FindOrPack(std::span<const WeightTensor> parts, const Weigh
   MINISGL_ASSIGN_OR_RETURN(matrix, PackParts(parts, format, order, pool));
   store->Add(identity, BytesOf(matrix), num_bytes);
   return matrix;
+}
+
+Result<PackedMatrix> FindOrPackStack(std::span<const WeightTensor> parts,
+                                     const WeightFormat& format, CodeOrder order, PackStore* store,
+                                     ThreadPool* pool) {
+  if (format.quantization != Quantization::kStored || CountAlike(parts) == parts.size()) {
+    return FindOrPack(parts, format, order, store, pool);
+  }
+  PackedMatrix stack;
+  stack.format = format;
+  stack.num_in = parts[0].num_in();
+  while (!parts.empty()) {
+    const size_t count = CountAlike(parts);
+    MINISGL_ASSIGN_OR_RETURN(PackedMatrix part,
+                             FindOrPack(parts.first(count), format, order, store, pool));
+    stack.num_out += part.num_out;
+    stack.stacked.push_back(std::move(part));
+    parts = parts.subspan(count);
+  }
+  return stack;
 }
 
 }  // namespace minisgl::cpu

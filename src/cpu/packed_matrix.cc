@@ -160,6 +160,11 @@ void QuantizePanel(std::span<const SourceRow> rows, int64_t index, PackedMatrix*
 }  // namespace
 
 size_t PackedMatrix::num_bytes() const {
+  if (!stacked.empty()) {
+    size_t sum = 0;
+    for (const PackedMatrix& part : stacked) sum += part.num_bytes();
+    return sum;
+  }
   if (coded != nullptr) return coded->num_bytes();
   if (format.quantization == Quantization::kNone) {
     return static_cast<size_t>(num_panels() * panel_stride()) * DTypeBytes(format.dtype);
@@ -169,6 +174,10 @@ size_t PackedMatrix::num_bytes() const {
 }
 
 void PackedMatrix::ReadRow(int64_t out, float* row) const {
+  for (const PackedMatrix& part : stacked) {
+    if (out < part.num_out) return part.ReadRow(out, row);
+    out -= part.num_out;
+  }
   if (coded != nullptr) return coded->ReadRow(out, row);
   const int64_t index = out / kPanelWidth, lane = out % kPanelWidth;
   if (format.quantization == Quantization::kNone) {

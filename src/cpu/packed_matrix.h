@@ -17,6 +17,7 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "cpu/coded_matrix.h"
 #include "minisgl/base/status.h"
@@ -34,6 +35,9 @@ struct PackedMatrix {
   // If the format is kStored or kInt4: the weights. `data` is null, and kernels get the groups of
   // outputs that they multiply expanded (coded_product.h), as if the matrix was not quantized.
   std::shared_ptr<const CodedMatrix> coded;
+  // Or matrices whose outputs follow each other, each with weights of its own; `data` and `coded`
+  // are null. Kernels get these one after another.
+  std::vector<PackedMatrix> stacked;
 
   int64_t num_panels() const { return (num_out + kPanelWidth - 1) / kPanelWidth; }
   size_t num_bytes() const;

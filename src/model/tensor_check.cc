@@ -156,25 +156,20 @@ bool IsQuantized(const ModelConfig& config, const weights::TensorSpec& spec) {
   return spec.role != Role::kEmbedding && spec.role != Role::kHead;
 }
 
-// The first of the roles that are stacked to one matrix with `role`; `role` if there are no others.
+// The first of the roles whose matrices have common codes with those of `role` if they are kept as
+// codes; `role` if there are no others. Of stacks outside experts each part may have its own.
 weights::TensorRole StackOf(weights::TensorRole role) {
   using Role = weights::TensorRole;
-  switch (role) {
-    case Role::kKey:
-    case Role::kValue:
-      return Role::kQuery;
-    case Role::kStateKey:
-    case Role::kStateValue:
-      return Role::kStateQuery;
-    case Role::kUp:
-      return Role::kGate;
-    case Role::kExpertUp:
-      return Role::kExpertGate;
-    case Role::kSharedUp:
-      return Role::kSharedGate;
-    default:
-      return role;
-  }
+  return role == Role::kExpertUp ? Role::kExpertGate : role;
+}
+
+// An upper bound on the bytes of an output's scales.
+uint64_t ScaleBytes(const QuantScheme& scheme, uint64_t groups, uint64_t num_in) {
+  if (scheme.layout != QuantLayout::kRowBlocks) return groups * DTypeBytes(DType::kF32);
+  // Of rows of blocks all are exact in 16 bits.
+  constexpr uint64_t kFactorBytes = 2;
+  if (scheme.factor_inputs == 0) return groups * kFactorBytes;
+  return groups + CeilDiv(num_in, static_cast<uint64_t>(scheme.factor_inputs)) * kFactorBytes;
 }
 
 // Bytes of a matrix that is kept as codes of `scheme`, without what fills its last panel: an upper
@@ -182,14 +177,15 @@ weights::TensorRole StackOf(weights::TensorRole role) {
 // is expanded, because its inputs are permuted or its groups are not made of whole words, or if it
 // has 2^64 or more.
 std::optional<uint64_t> CodeBytes(const QuantScheme& scheme, uint64_t num_out, uint64_t num_in) {
-  constexpr uint64_t kScaleBytes = 4, kWordInputs = 8, kLineInputs = 128;
+  constexpr uint64_t kWordInputs = 8, kLineInputs = 128;
   const auto group = static_cast<uint64_t>(scheme.group_inputs);
   if (scheme.has_order || (group % kWordInputs != 0 && group < num_in)) return std::nullopt;
   const uint64_t groups = group == 0 ? 1 : CeilDiv(num_in, group);
   const uint64_t line_bytes = scheme.bits == 4 ? kLineInputs / 2 : kLineInputs;
   const auto codes = CheckedMul(CeilDiv(num_in, kLineInputs), line_bytes);
   if (!codes) return std::nullopt;
-  return CheckedMul(*codes + groups * (kScaleBytes + (scheme.has_zeros ? 1 : 0)), num_out);
+  const uint64_t factors = ScaleBytes(scheme, groups, num_in) * (scheme.has_offsets ? 2 : 1);
+  return CheckedMul(*codes + factors + (scheme.has_zeros ? groups : 0), num_out);
 }
 
 // The schemes that the matrix `name` may be stored in.

@@ -134,13 +134,9 @@ void UnpackQ3K(const std::byte* block, float* values) {
   }
 }
 
-struct ScaleAndMinimum {
-  int scale, minimum;
-};
-
-// Of group 0 to 7, 6 bits each, in 12 bytes: those of the first four groups whole in eight bytes,
-// whose top bits are those of the other four.
-ScaleAndMinimum OfGroup(const std::byte* packed, int group) {
+// Scale and minimum of group 0 to 7, 6 bits each, in 12 bytes: those of the first four groups whole
+// in eight bytes, whose top bits are those of the other four.
+GroupSteps OfGroup(const std::byte* packed, int group) {
   if (group < 4) return {Byte(packed + group) & 0x3F, Byte(packed + 4 + group) & 0x3F};
   const int rest = Byte(packed + 4 + group);
   return {(rest & 0xF) | (Byte(packed + group - 4) >> 2 & 0x30),
@@ -151,9 +147,9 @@ ScaleAndMinimum OfGroup(const std::byte* packed, int group) {
 void UnpackQ4K(const std::byte* block, float* values) {
   const float d = HalfAt(block), e = HalfAt(block + 2);
   for (int group = 0; group < 8; ++group) {
-    const ScaleAndMinimum its = OfGroup(block + 4, group);
+    const GroupSteps its = OfGroup(block + 4, group);
     const float scale = d * static_cast<float>(its.scale);
-    const float minimum = e * static_cast<float>(its.minimum);
+    const float minimum = e * static_cast<float>(its.offset);
     for (int i = group * 32; i < group * 32 + 32; ++i) {
       values[i] = scale * static_cast<float>(Slice(block + 16, 4, i)) - minimum;
     }
@@ -164,9 +160,9 @@ void UnpackQ4K(const std::byte* block, float* values) {
 void UnpackQ5K(const std::byte* block, float* values) {
   const float d = HalfAt(block), e = HalfAt(block + 2);
   for (int group = 0; group < 8; ++group) {
-    const ScaleAndMinimum its = OfGroup(block + 4, group);
+    const GroupSteps its = OfGroup(block + 4, group);
     const float scale = d * static_cast<float>(its.scale);
-    const float minimum = e * static_cast<float>(its.minimum);
+    const float minimum = e * static_cast<float>(its.offset);
     for (int i = group * 32; i < group * 32 + 32; ++i) {
       const int code = Slice(block + 48, 4, i) | Slice(block + 16, 1, i) << 4;
       values[i] = scale * static_cast<float>(code) - minimum;
@@ -211,10 +207,19 @@ void UnpackIq4Xs(const std::byte* block, float* values) {
 
 const float* NumbersOf4() { return OffsetNumbers(4); }
 
-float FirstHalf(const std::byte* block, int) { return HalfAt(block); }
+template <int kAt>
+float NumberAt(const std::byte* block) {
+  return HalfAt(block + kAt);
+}
+template <int kAt>
+float NegativeAt(const std::byte* block) {
+  return -HalfAt(block + kAt);
+}
 
-void CodesOfQ4_0(const std::byte* block, uint8_t* codes) {
-  for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>(Nibble(block + 2, i));
+// Codes of 4 bits in blocks of 32, from kAt on.
+template <int kAt>
+void CodesOf4(const std::byte* block, uint8_t* codes) {
+  for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>(Nibble(block + kAt, i));
 }
 
 void CodesOfQ5_0(const std::byte* block, uint8_t* codes) {
@@ -223,14 +228,15 @@ void CodesOfQ5_0(const std::byte* block, uint8_t* codes) {
   }
 }
 
+void CodesOfQ5_1(const std::byte* block, uint8_t* codes) {
+  for (int i = 0; i < 32; ++i) {
+    codes[i] = static_cast<uint8_t>(Nibble(block + 8, i) | Bit(block + 4, i) << 4);
+  }
+}
+
 void CodesOfQ8_0(const std::byte* block, uint8_t* codes) { std::memcpy(codes, block + 2, 32); }
 
-void CodesOfMxfp4(const std::byte* block, uint8_t* codes) {
-  for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>(Nibble(block + 1, i));
-}
-float ScaleOfMxfp4(const std::byte* block, int) {
-  return E8M0ToFloat(std::to_integer<uint8_t>(block[0]));
-}
+float ScaleOfMxfp4(const std::byte* block) { return E8M0ToFloat(std::to_integer<uint8_t>(*block)); }
 
 void CodesOfIq4Nl(const std::byte* block, uint8_t* codes) {
   for (int i = 0; i < 32; ++i) {
@@ -243,44 +249,71 @@ void CodesOfIq4Xs(const std::byte* block, uint8_t* codes) {
     codes[i] = static_cast<uint8_t>(kIq4Numbers[Nibble(block + 8 + i / 32 * 16, i % 32)]);
   }
 }
-float ScaleOfIq4Xs(const std::byte* block, int group) {
-  return HalfAt(block) * static_cast<float>(Iq4XsScale(block, group));
+GroupSteps StepsOfIq4Xs(const std::byte* block, int group) { return {Iq4XsScale(block, group), 0}; }
+
+// Codes of 256 weights in slices, from kAt on.
+template <int kAt, int kWidth>
+void CodesOfSlices(const std::byte* block, uint8_t* codes) {
+  for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>(Slice(block + kAt, kWidth, i));
+}
+
+GroupSteps StepsOfQ2K(const std::byte* block, int group) {
+  const int pair = Byte(block + group);
+  return {pair & 0xF, pair >> 4};
 }
 
 void CodesOfQ3K(const std::byte* block, uint8_t* codes) {
   for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>(Q3KCode(block, i));
 }
-float ScaleOfQ3K(const std::byte* block, int group) {
-  return HalfAt(block + 108) * static_cast<float>(Q3KScale(block, group));
+GroupSteps StepsOfQ3K(const std::byte* block, int group) { return {Q3KScale(block, group), 0}; }
+
+GroupSteps StepsOfQ4K(const std::byte* block, int group) { return OfGroup(block + 4, group); }
+
+void CodesOfQ5K(const std::byte* block, uint8_t* codes) {
+  for (int i = 0; i < 256; ++i) {
+    codes[i] = static_cast<uint8_t>(Slice(block + 48, 4, i) | Slice(block + 16, 1, i) << 4);
+  }
 }
 
 void CodesOfQ6K(const std::byte* block, uint8_t* codes) {
   for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>(Q6KCode(block, i));
 }
-float ScaleOfQ6K(const std::byte* block, int group) {
-  return HalfAt(block + 208) * static_cast<float>(SignedByte(block + 192 + group));
+GroupSteps StepsOfQ6K(const std::byte* block, int group) {
+  return {SignedByte(block + 192 + group), 0};
 }
 
+constexpr BlockCodes kQ4_0 = {4, 32, NumbersOf4, CodesOf4<2>, NumberAt<0>};
+constexpr BlockCodes kQ4_1 = {4, 32, UnsignedNumbers, CodesOf4<4>, NumberAt<0>, NumberAt<2>};
+constexpr BlockCodes kQ5_0 = {8, 32, SignedNumbers, CodesOfQ5_0, NumberAt<0>};
+constexpr BlockCodes kQ5_1 = {8, 32, SignedNumbers, CodesOfQ5_1, NumberAt<0>, NumberAt<2>};
+constexpr BlockCodes kQ8_0 = {8, 32, SignedNumbers, CodesOfQ8_0, NumberAt<0>};
+constexpr BlockCodes kMxfp4 = {4, 32, E2M1Numbers, CodesOf4<1>, ScaleOfMxfp4};
+constexpr BlockCodes kIq4Nl = {8, 32, SignedNumbers, CodesOfIq4Nl, NumberAt<0>};
+constexpr BlockCodes kIq4Xs = {8,           32,      SignedNumbers, CodesOfIq4Xs,
+                               NumberAt<0>, nullptr, StepsOfIq4Xs};
+constexpr BlockCodes kQ2K = {
+    4, 16, UnsignedNumbers, CodesOfSlices<16, 2>, NumberAt<80>, NegativeAt<82>, StepsOfQ2K};
+constexpr BlockCodes kQ3K = {8, 16, SignedNumbers, CodesOfQ3K, NumberAt<108>, nullptr, StepsOfQ3K};
+constexpr BlockCodes kQ4K = {
+    4, 32, UnsignedNumbers, CodesOfSlices<16, 4>, NumberAt<0>, NegativeAt<2>, StepsOfQ4K};
+constexpr BlockCodes kQ5K = {8,         32, SignedNumbers, CodesOfQ5K, NumberAt<0>, NegativeAt<2>,
+                             StepsOfQ4K};
+constexpr BlockCodes kQ6K = {8, 16, SignedNumbers, CodesOfQ6K, NumberAt<208>, nullptr, StepsOfQ6K};
+
 constexpr BlockFormat kFormats[] = {
-    {"Q4_0", 32, 18, UnpackQ4_0, {0, -1}, 255, {4, 32, NumbersOf4, CodesOfQ4_0, FirstHalf}},
-    {"Q4_1", 32, 20, UnpackQ4_1, {0, 2}},
-    {"Q5_0", 32, 22, UnpackQ5_0, {0, -1}, 255, {8, 32, SignedNumbers, CodesOfQ5_0, FirstHalf}},
-    {"Q5_1", 32, 24, UnpackQ5_1, {0, 2}},
-    {"Q8_0", 32, 34, UnpackQ8_0, {0, -1}, 255, {8, 32, SignedNumbers, CodesOfQ8_0, FirstHalf}},
-    {"MXFP4", 32, 17, UnpackMxfp4, {-1, -1}, 245, {4, 32, E2M1Numbers, CodesOfMxfp4, ScaleOfMxfp4}},
-    {"IQ4_NL", 32, 18, UnpackIq4Nl, {0, -1}, 255, {8, 32, SignedNumbers, CodesOfIq4Nl, FirstHalf}},
-    {"IQ4_XS",
-     256,
-     136,
-     UnpackIq4Xs,
-     {0, -1},
-     255,
-     {8, 32, SignedNumbers, CodesOfIq4Xs, ScaleOfIq4Xs}},
-    {"Q2_K", 256, 84, UnpackQ2K, {80, 82}},
-    {"Q3_K", 256, 110, UnpackQ3K, {108, -1}, 255, {8, 16, SignedNumbers, CodesOfQ3K, ScaleOfQ3K}},
-    {"Q4_K", 256, 144, UnpackQ4K, {0, 2}},
-    {"Q5_K", 256, 176, UnpackQ5K, {0, 2}},
-    {"Q6_K", 256, 210, UnpackQ6K, {208, -1}, 255, {8, 16, SignedNumbers, CodesOfQ6K, ScaleOfQ6K}},
+    {"Q4_0", 32, 18, UnpackQ4_0, {0, -1}, 255, kQ4_0},
+    {"Q4_1", 32, 20, UnpackQ4_1, {0, 2}, 255, kQ4_1},
+    {"Q5_0", 32, 22, UnpackQ5_0, {0, -1}, 255, kQ5_0},
+    {"Q5_1", 32, 24, UnpackQ5_1, {0, 2}, 255, kQ5_1},
+    {"Q8_0", 32, 34, UnpackQ8_0, {0, -1}, 255, kQ8_0},
+    {"MXFP4", 32, 17, UnpackMxfp4, {-1, -1}, 245, kMxfp4},
+    {"IQ4_NL", 32, 18, UnpackIq4Nl, {0, -1}, 255, kIq4Nl},
+    {"IQ4_XS", 256, 136, UnpackIq4Xs, {0, -1}, 255, kIq4Xs},
+    {"Q2_K", 256, 84, UnpackQ2K, {80, 82}, 255, kQ2K},
+    {"Q3_K", 256, 110, UnpackQ3K, {108, -1}, 255, kQ3K},
+    {"Q4_K", 256, 144, UnpackQ4K, {0, 2}, 255, kQ4K},
+    {"Q5_K", 256, 176, UnpackQ5K, {0, 2}, 255, kQ5K},
+    {"Q6_K", 256, 210, UnpackQ6K, {208, -1}, 255, kQ6K},
 };
 
 }  // namespace

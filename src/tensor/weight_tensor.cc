@@ -207,7 +207,7 @@ void WeightTensor::ForBlocks(int64_t out, Element* row,
 }
 
 WeightTensor WeightTensor::WithCodes() const {
-  MINISGL_CHECK(blocks_ != nullptr && blocks_->codes.bits > 0, "a matrix without codes");
+  MINISGL_CHECK(blocks_ != nullptr, "a matrix without codes");
   QuantizedWeights its;
   its.codes.bits = blocks_->codes.bits;
   its.numbers = blocks_->codes.numbers();
@@ -268,14 +268,29 @@ void WeightTensor::ReadCodes(int64_t out, uint8_t* codes) const {
 
 float WeightTensor::ScaleOf(int64_t out, int64_t group) const {
   if (blocks_ == nullptr) return quantized_->ScaleOf(StoredRow(out), group);
-  const int64_t groups_in_block = blocks_->block_elements / blocks_->codes.group_elements;
-  const std::byte* const row = data_ + StoredRow(out) * output_step_;
-  return blocks_->codes.scale(row + group / groups_in_block * blocks_->block_bytes,
-                              static_cast<int>(group % groups_in_block));
+  const BlockFactors its = FactorsOf(out, group);
+  return its.scale * static_cast<float>(its.steps.scale);
 }
 
 float WeightTensor::ZeroOf(int64_t out, int64_t group) const {
   return quantized_->ZeroOf(StoredRow(out), group);
+}
+
+float WeightTensor::OffsetOf(int64_t out, int64_t group) const {
+  if (!has_offsets()) return 0;
+  const BlockFactors its = FactorsOf(out, group);
+  return its.offset * static_cast<float>(its.steps.offset);
+}
+
+WeightTensor::BlockFactors WeightTensor::FactorsOf(int64_t out, int64_t group) const {
+  const BlockCodes& codes = blocks_->codes;
+  const int64_t groups = blocks_->block_elements / codes.group_elements;
+  const std::byte* const block =
+      data_ + StoredRow(out) * output_step_ + group / groups * blocks_->block_bytes;
+  BlockFactors its = {codes.scale(block), 0, {1, 1}};
+  if (codes.offset != nullptr) its.offset = codes.offset(block);
+  if (codes.steps != nullptr) its.steps = codes.steps(block, static_cast<int>(group % groups));
+  return its;
 }
 
 WeightTensor WeightTensor::TakeRows(std::vector<int64_t> rows) const {

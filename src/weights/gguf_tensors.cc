@@ -178,8 +178,7 @@ class TensorFinder {
                         Visible(tensor.name, 200), shape[1], format->block_elements,
                         tensor.type->name);
       }
-      matrix = WeightTensor(shape[0], shape[1], format, data);
-      if (format->codes.bits > 0) matrix = matrix.WithCodes();
+      matrix = WeightTensor(shape[0], shape[1], format, data).WithCodes();
     } else {
       return BadInput("tensor \"{}\" has elements of type {}, which is not run",
                       Visible(tensor.name, 200), tensor.type->name);
@@ -268,6 +267,10 @@ class TensorFinder {
   std::vector<GgufModelTensor> found_;
 };
 
+int64_t FactorInputs(const BlockFormat& format) {
+  return format.codes.steps == nullptr ? 0 : format.block_elements;
+}
+
 }  // namespace
 
 QuantizationConfig GgufQuantization(const std::vector<GgufModelTensor>& tensors) {
@@ -282,7 +285,9 @@ QuantizationConfig GgufQuantization(const std::vector<GgufModelTensor>& tensors)
     const QuantizedWeights& its = *tensor.matrix->quantized();
     const QuantScheme scheme = {.layout = QuantLayout::kRowBlocks,
                                 .bits = its.codes.bits,
-                                .group_inputs = its.group_inputs};
+                                .group_inputs = its.group_inputs,
+                                .has_offsets = tensor.matrix->has_offsets(),
+                                .factor_inputs = FactorInputs(*tensor.matrix->blocks())};
     config.scheme_of[tensor.name] = scheme;
     const auto known = std::find(config.schemes.begin(), config.schemes.end(), scheme);
     if (known == config.schemes.end()) config.schemes.push_back(scheme);

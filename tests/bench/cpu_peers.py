@@ -1,7 +1,7 @@
 """Whole models on the CPU against llama.cpp, on one machine in one run: runs that take turns, medians, ratios.
 
     python3 tests/bench/cpu_peers.py [--minisgl FILE] [--work DIR] [--rounds 5] [--shapes NAME,...] [--shapes-dir DIR]
-        [--formats bf16,int8,int4] [--workloads NAME,...] [--threads 2] [--isa native|avx2] [--llama-bin DIR]
+        [--formats bf16,int8,int4,q8_0,q4_0,q4_k_m] [--workloads NAME,...] [--threads 2] [--isa native|avx2] [--llama-bin DIR]
         [--json FILE]
 
 Installs the peer: the source package of llama-cpp-python (below) carries llama.cpp; it is downloaded with
@@ -12,7 +12,8 @@ pip; Python's standard library alone. The shapes are NAME.json in --shapes-dir (
 project) or in tests/bench/shapes, which has two of models with states (lfm2-1.2b, qwen3.5-0.8b).
 
 Weights are made up on both sides: bf16 against BF16, --quantize int8 against Q8_0, --quantize int4 against Q4_0, both
-with embedding and head in 8 bits. Prompts are random token ids. On a processor with AMX the peer multiplies quantized
+with embedding and head in 8 bits; of the formats q8_0, q4_0 and q4_k_m both read the same GGUF file. Prompts are random
+token ids. On a processor with AMX the peer multiplies quantized
 weights with --repack 0, without which it ends by a fault in prompts.
 Neither side's loading counts, except for notes and start. llama.cpp keeps keys and values in f16 (its default), this
 program in its default type, in a cache as large as the work takes; both sides' cache was written before the
@@ -64,7 +65,8 @@ PEER_ISA = {"native": ["-DGGML_NATIVE=ON"],
             "avx2": ["-DGGML_NATIVE=OFF",
                      *(f"-DGGML_{name}=ON" for name in ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2"))]}
 WORKLOADS = ("prefill", "decode", "rows", "shared", "scaling", "spinner", "notes", "start")
-FORMATS = {"bf16": "bf16", "int8": "q8_0", "int4": "q4_0"}  # ours: the peer's file
+FORMATS = {"bf16": "bf16", "int8": "q8_0", "int4": "q4_0",  # ours: the peer's file
+           "q8_0": "q8_0", "q4_0": "q4_0", "q4_k_m": "q4_k_m"}  # the same file
 SHARED_ROWS, SHARED_PREFIX, SHARED_OUT = 32, 512, 16
 # Rounds of what is no comparison of one figure, or takes long; the others take all.
 ROUNDS_MAX = {"rows": 3, "scaling": 3, "spinner": 3}
@@ -177,11 +179,12 @@ class Program:
     def options(self, command):
         return run_text([self.binary, *command, "--help-all"])
 
-    def bench(self, what, shape, threads, quantize, pages=None):
-        """`pages`: what the workload takes of the cache, so that the timed run takes those of the run before it."""
+    def bench(self, what, model, threads, quantize, pages=None):
+        """`model`: a shape, whose weights are made up, or a GGUF file. `pages`: what the workload takes of the cache, so that the timed run takes those of the run before it."""
+        weights = ["-m", model] if model.suffix == ".gguf" else ["--shape", model, "--dummy-weights"]
         # The ceilings that bench measures are not asked for: as small as they get.
         return json.loads(run_text([
-            self.binary, "bench", *what, "--shape", shape, "--dummy-weights", "--device", "cpu", "--threads", threads,
+            self.binary, "bench", *what, *weights, "--device", "cpu", "--threads", threads,
             "--repeat", 1, "--copy-mib", 1, "--matrix-size", 16, "--quiet", "--json", "-", *quantize, *self.target,
             *(["--num-pages", pages] if pages else [])]))
 
@@ -260,10 +263,11 @@ class ModelCase:
             self.shape = SHAPES / f"{name}.json"
         self.gguf = args.work / f"{name}-{FORMATS[form]}.gguf"
         made_models.write_gguf(json.loads(self.shape.read_text()), FORMATS[form], self.gguf)
-        self.quantize = ["--quantize", form] if form != "bf16" else []
+        self.quantize = ["--quantize", form] if form in ("int8", "int4") else []
 
     def ours(self, threads=None):
-        return self.shape, threads or self.args.threads, self.quantize
+        model = self.gguf if self.form in ("q8_0", "q4_0", "q4_k_m") else self.shape
+        return model, threads or self.args.threads, self.quantize
 
     def measure(self, workload, side):
         return getattr(self, f"{workload}_{side}")()

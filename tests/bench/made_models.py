@@ -9,21 +9,22 @@ import random
 import struct
 from pathlib import Path
 
-BLOCK_BYTES = 9 * 34 << 16  # a multiple of the 34 bytes of a Q8_0 block, of the 18 of a Q4_0 block, and of 2
+BLOCK_BYTES = 20 << 20
 GGUF_ALIGNMENT = 32
 # The numbers of the format.
 GGUF_UINT32, GGUF_FLOAT32, GGUF_STRING, GGUF_ARRAY = 4, 6, 8, 9
-GGML_F32, GGML_Q4_0, GGML_Q8_0, GGML_BF16 = 0, 2, 8, 30
+GGML_F32, GGML_Q4_0, GGML_Q8_0, GGML_Q4_K, GGML_Q6_K, GGML_BF16 = 0, 2, 8, 12, 14, 30
 DECAY = -1  # numbers in f32 that must be negative
-FILE_TYPES = {"bf16": 32, "q8_0": 7, "q4_0": 2}
+FILE_TYPES = {"bf16": 32, "q8_0": 7, "q4_0": 2, "q4_k_m": 15}
 
 
 def masked_block(keep, fixed):
     """Random bytes: `keep` masks the bits that stay random, `fixed` holds those that are set; both are repeated."""
     count = BLOCK_BYTES // len(keep)
-    bits = random.Random(0).getrandbits(8 * BLOCK_BYTES)
+    num_bytes = count * len(keep)
+    bits = random.Random(0).getrandbits(8 * num_bytes)
     bits = bits & int.from_bytes(keep * count, "little") | int.from_bytes(fixed * count, "little")
-    return bits.to_bytes(BLOCK_BYTES, "little")
+    return bits.to_bytes(num_bytes, "little")
 
 
 def bf16_block():
@@ -41,9 +42,34 @@ def q4_0_block():
     return masked_block(b"\x00\x00" + b"\xff" * 16, struct.pack("<e", 3e-3) + b"\x00" * 16)
 
 
+def q4_k_block():
+    """Blocks of two f16 numbers, 8 scales and minima of 6 bits, and 256 numbers of 4 bits: the same range."""
+    return masked_block(b"\0" * 4 + b"\xff" * 140, struct.pack("<ee", 6e-5, 4e-4) + b"\0" * 140)
+
+
+def q6_k_block():
+    """Blocks of 256 numbers of 6 bits, 16 scales of 8 bits and an f16 number: the same range."""
+    return masked_block(b"\xff" * 208 + b"\0" * 2, b"\0" * 208 + struct.pack("<e", 8e-6))
+
+
 # Of matrices: the kind, the numbers in a block, its bytes, and random blocks.
 MATRIX_KINDS = {"bf16": (GGML_BF16, 1, 2, bf16_block), "q8_0": (GGML_Q8_0, 32, 34, q8_0_block),
-                "q4_0": (GGML_Q4_0, 32, 18, q4_0_block)}
+                "q4_0": (GGML_Q4_0, 32, 18, q4_0_block), "q4_k": (GGML_Q4_K, 256, 144, q4_k_block),
+                "q6_k": (GGML_Q6_K, 256, 210, q6_k_block)}
+
+
+def matrix_kind(file_type, name, sizes):
+    """The name in MATRIX_KINDS of a matrix in a file of this type."""
+    is_table = name in ("token_embd.weight", "output.weight")
+    if file_type == "q4_0":
+        return "q8_0" if is_table else "q4_0"
+    if file_type != "q4_k_m":
+        return file_type
+    if is_table:  # the table, too, if it is the head
+        return "q6_k" if sizes.tied or name == "output.weight" else "q4_k"
+    layer, eighth = int(name.split(".")[1]), sizes.layers // 8
+    more_bits = layer < eighth or layer >= 7 * sizes.layers // 8 or (layer - eighth) % 3 == 2
+    return "q6_k" if more_bits and ("attn_v." in name or "ffn_down." in name) else "q4_k"
 
 
 GGUF_FAMILIES = {"llama": "llama", "qwen3": "qwen3", "lfm2": "lfm2", "qwen3_5_text": "qwen35"}
@@ -191,8 +217,8 @@ def padded(size):
 
 
 def write_gguf(config, file_type, path):
-    """`file_type`: of the matrices (with "q4_0" the embedding and the head are "q8_0"); norms are f32. A file that is
-    there is taken as it is."""
+    """`file_type`: of the matrices (with "q4_0" the embedding and the head are "q8_0"; "q4_k_m" is the usual mixture of
+    q4_k and q6_k); norms are f32. A file that is there is taken as it is."""
     path = Path(path)
     if path.exists():
         return path
@@ -203,8 +229,7 @@ def write_gguf(config, file_type, path):
         if len(shape) == 1 or name.endswith(("conv.weight", "conv1d.weight")):
             kind, num_bytes = GGML_F32, 4 * count
         else:
-            is_table = name in ("token_embd.weight", "output.weight")
-            kind, numbers, block_bytes, _ = MATRIX_KINDS["q8_0" if file_type == "q4_0" and is_table else file_type]
+            kind, numbers, block_bytes, _ = MATRIX_KINDS[matrix_kind(file_type, name, sizes)]
             num_bytes = count // numbers * block_bytes
         dims = shape[::-1]
         infos += gguf_string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)

@@ -158,8 +158,9 @@ TEST(GgufModelTest, QuantizedMatricesGiveTheLogitsOfTheirValues) {
   const auto dense = Checkpoint::FromViews(views, memory, "values");
   EXPECT_EQ(logits, LogitsOf(config, *dense));
   EXPECT_EQ(logits, LogitsOf(config, **stored, {DType::kF32, Quantization::kStored}));
-  EXPECT_EQ(config.quantization.schemes.size(), 3u);  // 4 bits, and 8 in groups of 32 and of 16
-  EXPECT_EQ(config.quantization.dense_matrices->size(), 4u);  // Q4_K, Q5_K, Q2_K and Q4_1
+  // Of 4 and 8 bits, in groups of 16 and 32, with offsets and without, with factors and without.
+  EXPECT_EQ(config.quantization.schemes.size(), 8u);
+  EXPECT_EQ(config.quantization.dense_matrices->size(), 0u);
 }
 
 // Bytes of the weights if codes are kept.
@@ -182,10 +183,9 @@ TEST(GgufModelTest, CodesOfSeveralTypesAreCountedOneByOne) {
   }
   // Lines of 128 inputs: of gate and up [64, 32], and of down [32, 64].
   EXPECT_EQ(*BytesOf(config), *of_bytes - (64 + 64 + 32) * 64);
-  // Of a stack with two kinds both are expanded.
-  const uint64_t expanded = (64 + 64) * 32 * 4, coded = (64 + 64) * (128 + 4);
+  // Of a stack with two kinds each keeps its own.
   config.quantization.scheme_of.at("model.layers.0.mlp.up_proj.weight") = bytes;
-  EXPECT_EQ(*BytesOf(config), *of_bytes - 32 * 64 + expanded - coded);
+  EXPECT_EQ(*BytesOf(config), *of_bytes - (64 + 32) * 64);
 }
 
 }  // namespace

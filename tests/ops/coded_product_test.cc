@@ -51,6 +51,57 @@ TEST(CodedProductTest, HasTheBitsOfTheExpandedMatrix) {
   }
 }
 
+TEST(CodedProductTest, RowsOfBlocksHaveTheBitsOfTheExpandedMatrix) {
+  for (const CpuTarget target : Targets()) {
+    const auto ops = MakeOps(CpuTargetName(target), 2);
+    for (const char* const name : kBlockFormats) {
+      for (const auto& [num_out, num_in] : {std::pair<int64_t, int64_t>{70, 256}, {17, 768}}) {
+        const RandomBlocks first(name, num_out, num_in, 1), second(name, 7, num_in, 2);
+        const WeightTensor parts[] = {first.Tensor(), second.Tensor()};
+        for (const DType dtype : {DType::kF32, DType::kBF16}) {
+          SCOPED_TRACE(fmt::format("{} {} {} [{}, {}]", CpuTargetName(target), name,
+                                   DTypeName(dtype), num_out, num_in));
+          const auto coded = ops->PackMatrix(parts, {dtype, Quantization::kStored});
+          const auto expanded = ops->PackMatrix(parts, ExpandedType(target, dtype));
+          ASSERT_TRUE(coded.ok() && expanded.ok());
+          EXPECT_TRUE(IsCoded(*coded));
+          std::vector<float> of_coded(static_cast<size_t>(num_in)), wanted(of_coded);
+          for (int64_t out = 0; out < num_out + 7; ++out) {
+            PackedOf(*coded).ReadRow(out, of_coded.data());
+            parts[out / num_out].ReadRow(out % num_out, wanted.data());
+            EXPECT_EQ(of_coded, wanted);  // a code of MXFP4 for -0 is 0 in the file's format
+          }
+          if (HasIntegerProducts(target, PackedOf(*coded))) continue;
+          for (const int64_t num_tokens : {1, 17}) {
+            const auto x = RandomFloats(num_tokens * num_in, 4);
+            ExpectSameBits(Multiply(ops.get(), *coded, x, nullptr),
+                           Multiply(ops.get(), *expanded, x, nullptr), "product");
+          }
+        }
+      }
+    }
+  }
+}
+
+// What a file of 4.5 bits a weight takes in memory is little more: two numbers of 16 bits for 256
+// weights, two steps of 8 bits for 32.
+TEST(CodedProductTest, RowsOfBlocksTakeLittleMoreThanInTheFile) {
+  const auto bits_of = [](const char* name) {
+    const RandomBlocks blocks(name, 64, 512, 1);
+    const WeightTensor tensor = blocks.Tensor();
+    ThreadPool pool(1);
+    const auto packed = PackCodes({&tensor, 1}, CodeOrder::kWords, &pool);
+    MINISGL_CHECK(packed.ok(), "{}", packed.status().message());
+    return static_cast<double>(packed->num_bytes()) * 8 / (64 * 512);
+  };
+  EXPECT_EQ(bits_of("Q4_K"), 4.625);
+  EXPECT_EQ(bits_of("Q4_0"), 4.5);
+  EXPECT_EQ(bits_of("Q4_1"), 5);
+  EXPECT_EQ(bits_of("Q8_0"), 8.5);
+  EXPECT_EQ(bits_of("MXFP4"), 4.5);
+  EXPECT_EQ(bits_of("Q6_K"), 8.5625);
+}
+
 // Dense weights that packing quantizes to int4: the product of the weights of the rule, rounded.
 TEST(CodedProductTest, Int4HasTheBitsOfTheWeightsOfItsRule) {
   constexpr int64_t kNumOut = 70;
@@ -167,7 +218,44 @@ TEST(CodedProductTest, LinesHaveAtMostTwoGroupsInATile) {
   for (const int64_t group : {8, 24, 40}) EXPECT_EQ(order(group), CodeOrder::kWords);
 }
 
-TEST(CodedProductTest, MatricesWithoutCommonCodesAreExpanded) {
+// Of parts without common codes each keeps its own form, and a product has the bits of theirs.
+TEST(CodedProductTest, StacksOfSeveralFormsKeepThem) {
+  constexpr int64_t kIn = 256;
+  const RandomBlocks a("Q4_K", 70, kIn, 1), b("Q4_K", 20, kIn, 2), c("Q6_K", 33, kIn, 3);
+  const auto dense = RandomFloats(9 * kIn, 4);
+  const std::vector<WeightTensor> parts = {a.Tensor(), b.Tensor(), c.Tensor(), View(dense, 9, kIn)};
+  const auto bias = RandomFloats(132, 5), x = RandomFloats(7 * kIn, 6);
+  for (const CpuTarget target : Targets()) {
+    const auto ops = MakeOps(CpuTargetName(target), 2);
+    const auto stack = ops->PackMatrix(parts, {DType::kBF16, Quantization::kStored});
+    ASSERT_TRUE(stack.ok());
+    EXPECT_EQ(stack->num_out, 132);
+    const PackedMatrix& packed = PackedOf(*stack);
+    ASSERT_EQ(packed.stacked.size(), 3u);  // the first two parts have common codes
+    size_t bytes = 0;
+    for (const PackedMatrix& part : packed.stacked) bytes += part.num_bytes();
+    EXPECT_EQ(packed.num_bytes(), bytes);
+    const auto out = Multiply(ops.get(), *stack, x, bias.data());
+    int64_t first = 0;
+    for (const WeightTensor& part : parts) {
+      const auto alone = ops->PackMatrix({&part, 1}, {DType::kBF16, Quantization::kStored});
+      ASSERT_TRUE(alone.ok());
+      const auto wanted = Multiply(ops.get(), *alone, x, bias.data() + first);
+      std::vector<float> found, row(kIn), wanted_row(kIn);
+      for (int64_t token = 0; token < 7; ++token) {
+        const auto begin = out.begin() + token * 132 + first;
+        found.insert(found.end(), begin, begin + part.num_out());
+      }
+      ExpectSameBits(found, wanted, ops->Name());
+      packed.ReadRow(first + 3, row.data());
+      PackedOf(*alone).ReadRow(3, wanted_row.data());
+      ExpectSameBits(row, wanted_row, "row");
+      first += part.num_out();
+    }
+  }
+}
+
+TEST(CodedProductTest, MatricesWithoutCommonCodesAreNotCodedTogether) {
   const auto ops = MakeOps("", 1);
   const RandomCodes a(kCodings[0], 8, 64, 32, 1), b(kCodings[0], 8, 64, 16, 2),
       c(kCodings[2], 8, 64, 32, 3);

@@ -104,6 +104,39 @@ TEST(IntegerProductTest, AgreesWithAnOracleThatRoundsAlike) {
   }
 }
 
+// Formats of rows of blocks with codes of 4 bits: with offsets, in groups of whole blocks and of
+// halves, and without.
+TEST(IntegerProductTest, RowsOfBlocksAgreeWithTheOracle) {
+  constexpr int64_t kOut = 70, kIn = 512;
+  for (const char* const name : {"Q4_0", "Q4_1", "Q4_K", "Q2_K", "MXFP4"}) {
+    const RandomBlocks blocks(name, kOut, kIn, 1);
+    const WeightTensor tensor = blocks.Tensor();
+    const auto x = RandomFloats(40 * kIn, 4), bias = RandomFloats(kOut, 3);
+    const OracleProduct wanted = Oracle(tensor, x, bias.data());
+    std::vector<float> first;  // of the sets that have multiply-adds of one rounding
+    for (const CpuTarget target : TargetsWithoutTiles()) {
+      const auto ops = MakeOps(CpuTargetName(target), 2);
+      const auto packed = ops->PackMatrix({&tensor, 1}, kStored);
+      ASSERT_TRUE(packed.ok());
+      ASSERT_TRUE(HasIntegerProducts(target, PackedOf(*packed)));
+      const auto all = Multiply(ops.get(), *packed, x, bias.data());
+      ExpectClose(
+          all, wanted.sums, [&](size_t i) { return 2e-6 * wanted.sizes[i]; },
+          fmt::format("{} {}", ops->Name(), name));
+      if (std::string_view(CpuTargetName(target)).starts_with("avx")) {
+        if (first.empty()) first = all;
+        ExpectSameBits(all, first, ops->Name() + name);
+      }
+      for (const int64_t count : {1, 2, 3, 5, 6, 13}) {
+        const std::vector<float> part(x.begin() + 7 * kIn, x.begin() + (7 + count) * kIn);
+        const std::vector<float> expected(all.begin() + 7 * kOut, all.begin() + (7 + count) * kOut);
+        ExpectSameBits(Multiply(ops.get(), *packed, part, bias.data()), expected,
+                       fmt::format("{} {} {} rows", ops->Name(), name, count));
+      }
+    }
+  }
+}
+
 // Weights that packing quantizes to int4 have such products, too.
 TEST(IntegerProductTest, Int4AgreesWithTheOracle) {
   for (const int64_t num_in : {7, 33, 64, 257}) {

@@ -1,6 +1,7 @@
 // Random matrices of codes, and products with them, for the tests of products with coded matrices.
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <random>
 #include <span>
@@ -77,6 +78,42 @@ class RandomCodes {
   std::vector<uint8_t> codes_, zeros_;
   std::vector<float> scales_;
   QuantizedWeights weights_;
+};
+
+inline constexpr const char* kBlockFormats[] = {"Q4_0",  "Q4_1",   "Q5_0",  "Q5_1", "Q8_0",
+                                                "Q2_K",  "Q3_K",   "Q4_K",  "Q5_K", "Q6_K",
+                                                "MXFP4", "IQ4_NL", "IQ4_XS"};
+
+// A random matrix of rows of blocks in memory of its own. The numbers of type f16 are of either
+// sign, between 0.002 and 0.008.
+class RandomBlocks {
+ public:
+  RandomBlocks(const char* name, int64_t num_out, int64_t num_in, uint64_t seed)
+      : format_(FindBlockFormat(name)), num_out_(num_out), num_in_(num_in) {
+    std::mt19937_64 random(seed);
+    const int64_t num_blocks = num_out * num_in / format_->block_elements;
+    bytes_.resize(static_cast<size_t>(num_blocks * format_->block_bytes));
+    for (std::byte& byte : bytes_) byte = static_cast<std::byte>(random());
+    for (int64_t block = 0; block < num_blocks; ++block) {
+      std::byte* const at = bytes_.data() + block * format_->block_bytes;
+      for (const int32_t place : format_->scale_at) {
+        const float size = 0.002f + static_cast<float>(random() % 1000) / 166667;
+        const uint16_t bits = FloatToF16(random() % 2 == 0 ? size : -size);
+        if (place >= 0) std::memcpy(at + place, &bits, sizeof(bits));
+      }
+      if (format_->first_byte_max < 255) at[0] = static_cast<std::byte>(118 + random() % 4);
+    }
+  }
+  RandomBlocks(const RandomBlocks&) = delete;
+
+  WeightTensor Tensor() const {
+    return WeightTensor(num_out_, num_in_, format_, bytes_.data()).WithCodes();
+  }
+
+ private:
+  const BlockFormat* const format_;
+  int64_t num_out_, num_in_;
+  std::vector<std::byte> bytes_;
 };
 
 inline std::vector<float> Multiply(Ops* ops, const Matrix& weight, const std::vector<float>& x,

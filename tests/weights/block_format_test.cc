@@ -114,10 +114,6 @@ TEST_P(BlockFormatTest, InputsAreReadInAnotherOrder) {
 TEST_P(BlockFormatTest, CodesAndScalesAreTheSameWeights) {
   const Golden golden;
   ASSERT_NE(format_, nullptr);
-  if (format_->codes.bits == 0) {
-    EXPECT_GE(format_->scale_at[1], 0);  // its groups have minima
-    return;
-  }
   const int64_t width = format_->block_elements * 2;
   const WeightTensor matrix =
       WeightTensor(2, width, format_, golden.At(name_ + ".blocks")).TakeRows({1, 0, 1});
@@ -126,6 +122,7 @@ TEST_P(BlockFormatTest, CodesAndScalesAreTheSameWeights) {
   EXPECT_TRUE(coded.CheckNumbers().ok()) << coded.CheckNumbers().message();
   const QuantizedWeights& its = *coded.quantized();
   EXPECT_EQ(its.num_groups * its.group_inputs, width);
+  EXPECT_EQ(coded.has_offsets(), format_->scale_at[1] >= 0);
   std::vector<float> wanted(static_cast<size_t>(width));
   std::vector<uint8_t> codes(wanted.size());
   for (int64_t row = 0; row < 3; ++row) {
@@ -135,7 +132,8 @@ TEST_P(BlockFormatTest, CodesAndScalesAreTheSameWeights) {
       const auto at = static_cast<size_t>(in);
       const int64_t group = its.GroupOf(in);
       const float number = its.numbers[codes[at]] - coded.ZeroOf(row, group);
-      ASSERT_EQ(number * coded.ScaleOf(row, group), wanted[at]) << row << " " << in;
+      const float weight = number * coded.ScaleOf(row, group) + coded.OffsetOf(row, group);
+      ASSERT_EQ(weight, wanted[at]) << row << " " << in;
     }
   }
 }

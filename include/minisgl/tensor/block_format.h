@@ -13,15 +13,24 @@ namespace minisgl {
 
 inline constexpr int64_t kBlockElementsMax = 256;
 
-// The weights of a block as codes and scales: number(code) * scale, in f32. Of formats whose groups
-// have a scale and no minimum.
+// By which a group's scale and offset are multiples of the block's. Of 8 bits, with a sign.
+struct GroupSteps {
+  int scale, offset;
+};
+
+// The weights of a block as codes, scales and offsets:
+//   number(code) * (scale * its step) + offset * its step
+// in f32, where the scale and the offset are the block's, and each group has its steps. The product
+// of a scale or an offset and a step is exact.
 struct BlockCodes {
-  int32_t bits = 0;  // 4 or 8; 0: there are none
+  int32_t bits = 0;  // 4 or 8
   int64_t group_elements = 0;
   const float* (*numbers)() = nullptr;  // of each code (QuantizedWeights::numbers)
   // Writes the codes of the block, one a byte.
   void (*read)(const std::byte* block, uint8_t* codes) = nullptr;
-  float (*scale)(const std::byte* block, int group) = nullptr;
+  float (*scale)(const std::byte* block) = nullptr;
+  float (*offset)(const std::byte* block) = nullptr;                 // null: there are none
+  GroupSteps (*steps)(const std::byte* block, int group) = nullptr;  // null: all are 1
 };
 
 struct BlockFormat {

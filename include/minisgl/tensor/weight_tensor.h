@@ -5,7 +5,8 @@
 //   w[o][i] = (number(code[o][i]) - zero[o][g]) * scale[o][g]
 // in f32, in this order, where g is the group of input i, `number` is a table of the codes' values,
 // and zero is 0 in most formats. Under a global scale, scale[o][g] is itself the f32 product, or
-// quotient, of a stored scale and the global one.
+// quotient, of a stored scale and the global one. Groups of rows of blocks may have an offset:
+//   w[o][i] = number(code[o][i]) * scale[o][g] + offset[o][g]
 //
 // Shares the memory of the file; copies are cheap. Immutable, readable from any thread.
 #pragma once
@@ -93,7 +94,7 @@ class WeightTensor {
   // Null unless the matrix is rows of blocks.
   const BlockFormat* blocks() const { return blocks_; }
   // The same rows of blocks, read as codes and scales, too: quantized() says which, without data.
-  // REQUIRES blocks() with codes.
+  // REQUIRES blocks().
   WeightTensor WithCodes() const;
   // Null unless the matrix is codes and scales. Of rows of blocks it has no data; the functions
   // below read both.
@@ -108,6 +109,15 @@ class WeightTensor {
   void ReadCodes(int64_t out, uint8_t* codes) const;  // [num_in]
   float ScaleOf(int64_t out, int64_t group) const;
   float ZeroOf(int64_t out, int64_t group) const;
+  bool has_offsets() const { return blocks_ != nullptr && blocks_->codes.offset != nullptr; }
+  float OffsetOf(int64_t out, int64_t group) const;
+  // The scale and the offset of the block that a group is in, and the group's steps. REQUIRES
+  // blocks().
+  struct BlockFactors {
+    float scale, offset;
+    GroupSteps steps;
+  };
+  BlockFactors FactorsOf(int64_t out, int64_t group) const;
   int64_t first_input() const { return first_input_; }
 
   // The stored weights of output `out`, one after another; null if they are not dense or not

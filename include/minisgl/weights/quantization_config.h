@@ -38,6 +38,8 @@ struct QuantScheme {
   // A scale is of group_outputs x group_inputs weights; 0: of all outputs, or of all inputs.
   int64_t group_outputs = 1, group_inputs = 0;
   bool has_zeros = false;           // zero points beside the scales
+  bool has_offsets = false;         // offsets beside the scales (weight_tensor.h)
+  int64_t factor_inputs = 0;        // whose scales share a factor (block_format.h); 0: none do
   bool zeros_minus_one = false;     // GPTQ: a stored zero point is one less than the zero
   bool has_order = false;           // the group of each input is stored
   bool rounds_activations = false;  // the publisher computes with activations of 8 bits or fewer

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "cpu/coded_matrix.h"
+#include "cpu/kernels/code_factors-inl.h"
 #include "cpu/kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -126,21 +127,26 @@ HWY_INLINE Quads SignedIntegers(Quads codes) {
 #endif
 }
 
-// Of a word of codes of each output of a vector. kSigned: the codes are e2m1.
-template <bool kSigned>
+// Of codes of 4 bits: numbers that count up, under zero points or under offsets, or e2m1.
+enum class CodeForm { kCounting, kWithOffsets, kSigned };
+
+// Of a word of codes of each output of a vector.
+template <CodeForm kForm>
 HWY_INLINE QuadPair WidenWord(const uint32_t* from) {
   const QuadTag du;
   const Quads nibbles = hn::Set(du, 0x0F0F0F0F), words = hn::LoadU(du, from);
   const Quads even = hn::And(words, nibbles), odd = hn::And(hn::ShiftRight<4>(words), nibbles);
-  if constexpr (kSigned) return {SignedIntegers(even), SignedIntegers(odd)};
+  if constexpr (kForm == CodeForm::kSigned) return {SignedIntegers(even), SignedIntegers(odd)};
   return {even, odd};
 }
 
-// Where the words, scales and zero points of a panel's outputs begin, from some lane on.
+// Where a panel's words, from some lane on, and its scales begin.
 struct PanelCodes {
   const uint32_t* words;
   const std::byte* scales;
-  const int8_t* zeros;  // null: all are 0
+  const int8_t* zeros;       // null: all are 0
+  const std::byte* offsets;  // null: there are none
+  int64_t lane;
 };
 
 // The layout of a matrix of codes in CodeOrder::kWords, computed once for all panels.
@@ -149,55 +155,57 @@ struct CodesLayout {
       : codes(m.codes(0)),
         scales(m.scales(0)),
         zeros(m.zeros(0)),
+        offsets(m.offsets(0)),
         panel_bytes(m.panel_bytes()),
         scale_bytes(m.scale_bytes()),
         num_inputs(m.num_in),
         num_panels(m.num_panels()),
         num_groups(m.num_groups()),
         group_inputs(m.group_inputs),
-        has_bf16_scales(m.scale_type == DType::kBF16),
+        factors(m),
         first_number(static_cast<int32_t>(m.numbers[0])) {}
 
   HWY_INLINE PanelCodes At(int64_t panel, int64_t lane) const {
     return {reinterpret_cast<const uint32_t*>(codes + panel * panel_bytes) + lane,
-            scales + panel * scale_bytes + lane * (has_bf16_scales ? 2 : 4),
-            zeros == nullptr ? nullptr : zeros + panel * num_groups * kPanelWidth + lane};
+            scales + panel * scale_bytes,
+            zeros == nullptr ? nullptr : zeros + panel * num_groups * kPanelWidth,
+            offsets == nullptr ? nullptr : offsets + panel * scale_bytes, lane};
   }
 
   const std::byte* codes;
   const std::byte* scales;
   const int8_t* zeros;
+  const std::byte* offsets;
   int64_t panel_bytes, scale_bytes;  // of a panel
   int64_t num_inputs, num_panels, num_groups, group_inputs;
-  bool has_bf16_scales;
+  FactorLayout factors;
   int32_t first_number;  // of counting codes
 };
 
 // The scales of a vector of outputs; of e2m1, of its doubled numbers.
-template <bool kSigned>
+template <CodeForm kForm>
 HWY_INLINE Floats ScalesAt(const CodesLayout& layout, const PanelCodes& at, int64_t group) {
-  const F32 d;
-  Floats scale;
-  if (layout.has_bf16_scales) {
-    const hn::Rebind<uint16_t, F32> d16;
-    const auto* const from = reinterpret_cast<const uint16_t*>(at.scales) + group * kPanelWidth;
-    scale = hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(QuadTag(), hn::LoadU(d16, from))));
-  } else {
-    scale = hn::LoadU(d, reinterpret_cast<const float*>(at.scales) + group * kPanelWidth);
-  }
-  return kSigned ? hn::Mul(scale, hn::Set(d, 0.5f)) : scale;
+  const Floats scale = FactorsAt(layout.factors, at.scales, group, at.lane);
+  return kForm == CodeForm::kSigned ? hn::Mul(scale, hn::Set(F32(), 0.5f)) : scale;
 }
 
-// The negative offsets of a vector of outputs, each as two equal 16-bit integers.
-template <bool kSigned>
-HWY_INLINE QuadInts OffsetsAt(const CodesLayout& layout, const PanelCodes& at, int64_t group) {
+// What the integers of a vector of outputs are to be moved by: the negative zero points, each as
+// two equal 16-bit integers; or the bits of the offsets, which are f32.
+template <CodeForm kForm>
+HWY_INLINE QuadInts ShiftsAt(const CodesLayout& layout, const PanelCodes& at, int64_t group) {
   const hn::RebindToSigned<F32> di;
-  QuadInts offsets = hn::Set(di, kSigned ? -kSignedOffset : layout.first_number);
-  if (!kSigned && at.zeros != nullptr) {
-    const hn::Rebind<int8_t, F32> d8;
-    offsets = hn::Sub(offsets, hn::PromoteTo(di, hn::LoadU(d8, at.zeros + group * kPanelWidth)));
+  if constexpr (kForm == CodeForm::kWithOffsets) {
+    return hn::BitCast(di, FactorsAt(layout.factors, at.offsets, group, at.lane));
+  } else {
+    constexpr bool kSigned = kForm == CodeForm::kSigned;
+    QuadInts shifts = hn::Set(di, kSigned ? -kSignedOffset : layout.first_number);
+    if (!kSigned && at.zeros != nullptr) {
+      const hn::Rebind<int8_t, F32> d8;
+      const int8_t* const zeros = at.zeros + group * kPanelWidth + at.lane;
+      shifts = hn::Sub(shifts, hn::PromoteTo(di, hn::LoadU(d8, zeros)));
+    }
+    return hn::Or(hn::And(shifts, hn::Set(di, 0xFFFF)), hn::ShiftLeft<16>(shifts));
   }
-  return hn::Or(hn::And(offsets, hn::Set(di, 0xFFFF)), hn::ShiftLeft<16>(offsets));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,5 +1,5 @@
 // Expands panels of codes (coded_matrix.h) to dense panels (packed_matrix.h) of f32 or bf16: the
-// weights (number - zero) * scale, in f32, rounded to nearest.
+// weights (number - zero) * scale, or number * scale + offset, in f32, rounded to nearest.
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -7,6 +7,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "cpu/kernels/code_factors-inl.h"
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/simd-inl.h"
 
@@ -107,30 +108,29 @@ struct E4M3Codes {
   }
 };
 
-// The scales and zeros of a group, of one vector of the panel.
+// The scale and the zero or offset of a group, of one vector of the panel.
 struct CodeFactors {
-  Floats scale, zero;
-  HWY_INLINE Floats Weight(Floats number) const { return hn::Mul(hn::Sub(number, zero), scale); }
+  Floats scale, zero, offset;
+  bool has_offset;
+  HWY_INLINE Floats Weight(Floats number) const {
+    const Floats product = hn::Mul(hn::Sub(number, zero), scale);
+    return has_offset ? hn::Add(product, offset) : product;
+  }
 };
 
-HWY_INLINE CodeFactors FactorsAt(const CodedMatrix& m, int64_t panel, int64_t group, int v) {
+HWY_INLINE CodeFactors CodeFactorsAt(const CodedMatrix& m, const FactorLayout& layout,
+                                     int64_t panel, int64_t group, int v) {
   const F32 d;
-  const int64_t at = group * kPanelWidth + v * kLanes;
-  CodeFactors its;
-  if (m.scale_type == DType::kF32) {
-    its.scale = hn::LoadU(d, reinterpret_cast<const float*>(m.scales(panel)) + at);
-  } else {
-    const hn::RebindToUnsigned<F32> du;
-    const hn::Rebind<uint16_t, F32> d16;
-    const auto* const from = reinterpret_cast<const uint16_t*>(m.scales(panel)) + at;
-    its.scale = hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, from))));
-  }
-  its.zero = hn::Zero(d);
+  const int64_t lane = v * kLanes;
+  CodeFactors its = {FactorsAt(layout, m.scales(panel), group, lane), hn::Zero(d), hn::Zero(d),
+                     m.has_offsets};
   if (m.has_zeros) {
     const hn::Rebind<int8_t, F32> d8;
     const hn::RebindToSigned<F32> di;
-    its.zero = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, m.zeros(panel) + at)));
+    const int8_t* const from = m.zeros(panel) + group * kPanelWidth + lane;
+    its.zero = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, from)));
   }
+  if (m.has_offsets) its.offset = FactorsAt(layout, m.offsets(panel), group, lane);
   return its;
 }
 
@@ -165,10 +165,11 @@ struct Bf16Writer {
 template <class Codes, class Writer>
 HWY_NOINLINE void ExpandGroups(const CodedMatrix& m, int64_t panel, const Codes& codes,
                                const Writer& writer) {
+  const FactorLayout layout(m);
   for (int64_t group = 0; group < m.num_groups(); ++group) {
     const int64_t begin = group * m.group_inputs, end = MinOf(begin + m.group_inputs, m.num_in);
     for (int v = 0; v < kVectors; ++v) {
-      const CodeFactors its = FactorsAt(m, panel, group, v);
+      const CodeFactors its = CodeFactorsAt(m, layout, panel, group, v);
       int64_t input = begin;
       for (; input + 2 <= end; input += 2) {
         PrefetchStream(codes.At(input) + kBytesAhead);

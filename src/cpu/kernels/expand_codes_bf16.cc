@@ -6,6 +6,7 @@
 #if defined(__x86_64__)
 
 #include "cpu/kernels/bf16_dot.h"
+#include "cpu/kernels/load_factors.h"
 
 MINISGL_BF16_DOT_BEGIN
 namespace minisgl::cpu {
@@ -15,32 +16,33 @@ constexpr int64_t kPairBytes = kPanelWidth * 4;  // of a pair of inputs in a pan
 // Prefetch distance. The panels of a matrix follow each other.
 constexpr int64_t kBytesAhead = 4096;
 
-// What a group's weights are computed with.
+// What a group's weights are computed with: a scale, and a zero, an offset or neither.
+enum class Shift { kNone, kZero, kOffset };
+
 struct GroupFactors {
-  __m512 scale, zero;
+  __m512 scale, shift;
 };
 
 GroupFactors FactorsOf(const CodedMatrix& m, int64_t panel, int64_t group) {
-  const int64_t at = group * kPanelWidth;
-  GroupFactors factors = {_mm512_setzero_ps(), _mm512_setzero_ps()};
-  if (m.scale_type == DType::kF32) {
-    factors.scale = _mm512_loadu_ps(reinterpret_cast<const float*>(m.scales(panel)) + at);
-  } else {
-    const __m256i bits = _mm256_loadu_si256(
-        reinterpret_cast<const __m256i*>(m.scales(panel) + at * int64_t{sizeof(uint16_t)}));
-    factors.scale = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
-  }
+  GroupFactors factors = {bf16_dot::LoadFactors(m, m.scales(panel), group), _mm512_setzero_ps()};
   if (m.has_zeros) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(m.zeros(panel) + at));
-    factors.zero = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+    const int8_t* const from = m.zeros(panel) + group * kPanelWidth;
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    factors.shift = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
   }
+  if (m.has_offsets) factors.shift = bf16_dot::LoadFactors(m, m.offsets(panel), group);
   return factors;
 }
 
-template <bool kHasZeros>
+Shift ShiftOf(const CodedMatrix& m) {
+  return m.has_zeros ? Shift::kZero : m.has_offsets ? Shift::kOffset : Shift::kNone;
+}
+
+template <Shift kShift>
 inline __m512 Weight(__m512 number, const GroupFactors& factors) {
-  if (kHasZeros) number = _mm512_sub_ps(number, factors.zero);
-  return _mm512_mul_ps(number, factors.scale);
+  if (kShift == Shift::kZero) number = _mm512_sub_ps(number, factors.shift);
+  number = _mm512_mul_ps(number, factors.scale);
+  return kShift == Shift::kOffset ? _mm512_add_ps(number, factors.shift) : number;
 }
 
 // Rounds two inputs of a panel and stores their pairs. `order` interleaves the halves of a vector.
@@ -61,7 +63,7 @@ __m512i Interleaving() {
 // --- 4 bits --------------------------------------------------------------------------------------
 
 // Expands the first `num_pairs` pairs of the inputs of a word.
-template <bool kHasZeros>
+template <Shift kShift>
 inline void ExpandWord(__m512i codes, __m512 numbers, const GroupFactors& factors, __m512i order,
                        int64_t num_pairs, std::byte* out) {
   // The permutation reads the lowest four bits of a word alone.
@@ -71,12 +73,12 @@ inline void ExpandWord(__m512i codes, __m512 numbers, const GroupFactors& factor
         _mm512_permutexvar_ps(_mm512_srli_epi32(codes, static_cast<unsigned>(8 * p)), numbers);
     const __m512 odd =
         _mm512_permutexvar_ps(_mm512_srli_epi32(codes, static_cast<unsigned>(8 * p + 4)), numbers);
-    StorePair(Weight<kHasZeros>(even, factors), Weight<kHasZeros>(odd, factors), order,
+    StorePair(Weight<kShift>(even, factors), Weight<kShift>(odd, factors), order,
               out + p * kPairBytes);
   }
 }
 
-template <bool kHasZeros>
+template <Shift kShift>
 void Expand4Bits(const CodedMatrix& m, int64_t panel, std::byte* out) {
   constexpr int64_t kWordInputs = 8;
   const __m512 numbers = _mm512_loadu_ps(m.numbers.data());
@@ -89,13 +91,13 @@ void Expand4Bits(const CodedMatrix& m, int64_t panel, std::byte* out) {
     int64_t input = begin;
     for (; input + kWordInputs <= end; input += kWordInputs) {
       __builtin_prefetch(words + kBytesAhead, /*rw=*/0, /*locality=*/3);
-      ExpandWord<kHasZeros>(_mm512_loadu_si512(words), numbers, factors, order, 4, out);
+      ExpandWord<kShift>(_mm512_loadu_si512(words), numbers, factors, order, 4, out);
       words += kPairBytes;
       out += 4 * kPairBytes;
     }
     if (input == end) continue;
-    ExpandWord<kHasZeros>(_mm512_loadu_si512(words), numbers, factors, order, (end - input + 1) / 2,
-                          out);
+    ExpandWord<kShift>(_mm512_loadu_si512(words), numbers, factors, order, (end - input + 1) / 2,
+                       out);
   }
 }
 
@@ -123,7 +125,7 @@ struct E4M3Words {
   }
 };
 
-template <class Numbers, bool kHasZeros>
+template <class Numbers, Shift kShift>
 void ExpandBytes(const CodedMatrix& m, int64_t panel, std::byte* out) {
   const __m512i order = Interleaving();
   const std::byte* bytes = m.codes(panel);
@@ -141,24 +143,29 @@ void ExpandBytes(const CodedMatrix& m, int64_t panel, std::byte* out) {
               : _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
       __m512 even, odd;
       Numbers::Load(_mm512_cvtepi8_epi16(codes), &even, &odd);
-      odd = has_odd ? Weight<kHasZeros>(odd, factors) : _mm512_setzero_ps();
-      StorePair(Weight<kHasZeros>(even, factors), odd, order, out);
+      odd = has_odd ? Weight<kShift>(odd, factors) : _mm512_setzero_ps();
+      StorePair(Weight<kShift>(even, factors), odd, order, out);
       bytes += 2 * kPanelWidth;
       out += kPairBytes;
     }
   }
 }
 
+template <Shift kShift>
+void ExpandShifted(const CodedMatrix& m, int64_t panel, std::byte* out) {
+  if (m.has_4_bits()) return Expand4Bits<kShift>(m, panel, out);
+  ExpandBytes<Int8Words, kShift>(m, panel, out);
+}
+
 void Expand(const CodedMatrix& m, int64_t panel, DType, std::byte* out) {
-  switch (m.kind) {
-    case CodeKind::kCounting4:
-    case CodeKind::kSigned4:
-      return m.has_zeros ? Expand4Bits<true>(m, panel, out) : Expand4Bits<false>(m, panel, out);
-    case CodeKind::kInt8:
-      return m.has_zeros ? ExpandBytes<Int8Words, true>(m, panel, out)
-                         : ExpandBytes<Int8Words, false>(m, panel, out);
-    case CodeKind::kE4M3:
-      return ExpandBytes<E4M3Words, false>(m, panel, out);
+  if (m.kind == CodeKind::kE4M3) return ExpandBytes<E4M3Words, Shift::kNone>(m, panel, out);
+  switch (ShiftOf(m)) {
+    case Shift::kNone:
+      return ExpandShifted<Shift::kNone>(m, panel, out);
+    case Shift::kZero:
+      return ExpandShifted<Shift::kZero>(m, panel, out);
+    case Shift::kOffset:
+      return ExpandShifted<Shift::kOffset>(m, panel, out);
   }
 }
 

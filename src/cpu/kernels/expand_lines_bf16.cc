@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "cpu/kernels/bf16_dot.h"
+#include "cpu/kernels/load_factors.h"
 
 MINISGL_BF16_DOT_BEGIN
 namespace minisgl::cpu {
@@ -33,33 +34,55 @@ inline void StoreRow(__m512i weights, int tile, int64_t lane, std::byte* tiles) 
   _mm512_store_si512(tiles + tile * kTileSize + lane * kRowBytes, weights);
 }
 
-// The scales and zeros of the groups of a line, [kCount] of the same number of inputs each, of a
+// How the numbers of codes are moved: not, by a zero before they are scaled, by an offset after.
+enum class Shift { kNone, kZero, kOffset };
+
+Shift ShiftOf(const CodedMatrix& m) {
+  return m.has_zeros ? Shift::kZero : m.has_offsets ? Shift::kOffset : Shift::kNone;
+}
+
+template <Shift kShift>
+inline __m512 Weights(__m512 numbers, float scale, float shift) {
+  if (kShift == Shift::kZero) numbers = _mm512_sub_ps(numbers, _mm512_set1_ps(shift));
+  numbers = _mm512_mul_ps(numbers, _mm512_set1_ps(scale));
+  return kShift == Shift::kOffset ? _mm512_add_ps(numbers, _mm512_set1_ps(shift)) : numbers;
+}
+
+// The scales and shifts of the groups of a line, [kCount] of the same number of inputs each, of a
 // panel's outputs.
 template <int kCount>
 struct LineFactors {
   LineFactors(const CodeLines& lines, int64_t panel, int64_t line) {
     const CodedMatrix& m = lines.matrix();
+    panel += lines.first_panel();
+    const std::byte* const scales = m.scales(panel);
     MINISGL_UNROLL for (int i = 0; i < kCount; ++i) {
-      const int64_t input = line * kLineInputs + i * (kLineInputs / kCount);
-      const std::byte* const from = lines.scales(panel, input);
-      // Each is read once, so that the processor does not foresee it.
-      __builtin_prefetch(from + lines.scales_ahead(), /*rw=*/0, /*locality=*/2);
-      if (m.scale_type == DType::kF32) {
-        _mm512_store_ps(scale[i], _mm512_loadu_ps(reinterpret_cast<const float*>(from)));
-      } else {
-        const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-        const __m512i words = _mm512_maskz_cvtepu16_epi32(0xFFFF, bits);
-        _mm512_store_si512(scale[i], _mm512_maskz_slli_epi32(0xFFFF, words, 16));
-      }
+      const int64_t group = lines.GroupOf(line * kLineInputs + i * (kLineInputs / kCount));
+      _mm512_store_ps(scale[i], Load(m, scales, group));
+      if (m.has_offsets) _mm512_store_ps(shift[i], Load(m, m.offsets(panel), group));
       if (!m.has_zeros) continue;
-      const auto* const its = reinterpret_cast<const __m128i*>(lines.zeros(panel, input));
-      __builtin_prefetch(reinterpret_cast<const std::byte*>(its) + lines.zeros_ahead(), 0, 2);
-      const __m512i words = _mm512_maskz_cvtepi8_epi32(0xFFFF, _mm_loadu_si128(its));
-      _mm512_store_ps(zero[i], _mm512_maskz_cvtepi32_ps(0xFFFF, words));
+      const int8_t* const from = m.zeros(panel) + group * kPanelWidth;
+      __builtin_prefetch(from + kLinePanels * m.num_groups() * kPanelWidth, 0, 2);
+      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+      const __m512i words = _mm512_maskz_cvtepi8_epi32(0xFFFF, bytes);
+      _mm512_store_ps(shift[i], _mm512_maskz_cvtepi32_ps(0xFFFF, words));
     }
   }
+  template <Shift kShift>
+  float ShiftOf(int group, int64_t lane) const {
+    return kShift == Shift::kNone ? 0 : shift[group][lane];
+  }
   alignas(64) float scale[kCount][kPanelWidth];
-  alignas(64) float zero[kCount][kPanelWidth];  // unset if there are no zeros
+  alignas(64) float shift[kCount][kPanelWidth];  // unset if there are none
+
+ private:
+  static __m512 Load(const CodedMatrix& m, const std::byte* of_panel, int64_t group) {
+    // Each is read once, so that the processor does not foresee it.
+    const int64_t bytes = m.factor_groups > 0 ? 1 : static_cast<int64_t>(DTypeBytes(m.scale_type));
+    const std::byte* const ahead = of_panel + kLinePanels * m.scale_bytes();
+    __builtin_prefetch(ahead + group * kPanelWidth * bytes, /*rw=*/0, /*locality=*/2);
+    return bf16_dot::LoadFactors(m, of_panel, group);
+  }
 };
 
 // --- 4 bits --------------------------------------------------------------------------------------
@@ -74,7 +97,7 @@ inline void ForEach(const F& f) {
 }
 
 // kCount: scales of a line, 1, 4 or 8.
-template <int kCount, bool kHasZeros>
+template <int kCount, Shift kShift>
 void Expand4Bits(const CodeLines& lines, int64_t panel, int64_t line, std::byte* tiles) {
   const LineFactors<kCount> factors(lines, panel, line);
   const __m512 numbers = _mm512_loadu_ps(lines.matrix().numbers.data());
@@ -82,9 +105,8 @@ void Expand4Bits(const CodeLines& lines, int64_t panel, int64_t line, std::byte*
   for (int64_t lane = 0; lane < kPanelWidth; ++lane, from += kRowBytes) {
     // The table twice, for the permutation reads five bits of a word.
     const auto table_of = [&](int i) {
-      __m512 weights = numbers;
-      if (kHasZeros) weights = _mm512_sub_ps(weights, _mm512_set1_ps(factors.zero[i][lane]));
-      weights = _mm512_mul_ps(weights, _mm512_set1_ps(factors.scale[i][lane]));
+      const __m512 weights = Weights<kShift>(numbers, factors.scale[i][lane],
+                                             factors.template ShiftOf<kShift>(i, lane));
       return TableOf(weights, weights);
     };
     Prefetch(from);
@@ -166,8 +188,8 @@ class E4M3Table {
 // --- 8 bits --------------------------------------------------------------------------------------
 
 // The weights of 32 codes, computed one by one.
-template <CodeKind kKind>
-inline __m512i Compute(__m256i codes, float scale, float zero) {
+template <CodeKind kKind, Shift kShift>
+inline __m512i Compute(__m256i codes, float scale, float shift) {
   const auto half = [&](__m128i bytes) {
     __m512 number;
     if (kKind == CodeKind::kE4M3) {
@@ -178,22 +200,22 @@ inline __m512i Compute(__m256i codes, float scale, float zero) {
     } else {
       number = _mm512_maskz_cvtepi32_ps(0xFFFF, _mm512_maskz_cvtepi8_epi32(0xFFFF, bytes));
     }
-    return _mm512_mul_ps(_mm512_sub_ps(number, _mm512_set1_ps(zero)), _mm512_set1_ps(scale));
+    return Weights<kShift>(number, scale, shift);
   };
   return TableOf(half(_mm256_castsi256_si128(codes)), half(_mm256_extracti128_si256(codes, 1)));
 }
 
-template <CodeKind kKind, int kCount>
+template <CodeKind kKind, int kCount, Shift kShift>
 void ExpandBytes(const CodeLines& lines, int64_t panel, int64_t line, std::byte* tiles) {
-  const bool has_zeros = kKind == CodeKind::kInt8 && lines.matrix().has_zeros;
   const LineFactors<kCount> factors(lines, panel, line);
   const std::byte* from = lines.codes(panel, line);
   for (int64_t lane = 0; lane < kPanelWidth; ++lane, from += kLineInputs) {
     Prefetch(from);
     Prefetch(from + kRowBytes);
     const auto compute = [&](const std::byte* codes, int i) {
-      return Compute<kKind>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)),
-                            factors.scale[i][lane], has_zeros ? factors.zero[i][lane] : 0);
+      return Compute<kKind, kShift>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)),
+                                    factors.scale[i][lane],
+                                    factors.template ShiftOf<kShift>(i, lane));
     };
     MINISGL_UNROLL for (int tile = 0; tile < kLineTiles; ++tile) {
       const std::byte* const codes = from + tile * kTileInputs;
@@ -238,21 +260,26 @@ void ExpandE4M3(const CodeLines& lines, int64_t panel, int64_t line, std::byte* 
     for (int i = 0; i < kCount; ++i) have_tables &= E4M3Table::AreFor(factors.scale[i]);
     if (have_tables) return ExpandByTable<kCount>(lines, factors, panel, line, tiles);
   }
-  ExpandBytes<CodeKind::kE4M3, kCount>(lines, panel, line, tiles);
+  ExpandBytes<CodeKind::kE4M3, kCount, Shift::kNone>(lines, panel, line, tiles);
+}
+
+template <int kCount, Shift kShift>
+void ExpandShifted(const CodeLines& lines, int64_t panel, int64_t line, std::byte* tiles) {
+  if (lines.matrix().has_4_bits()) return Expand4Bits<kCount, kShift>(lines, panel, line, tiles);
+  ExpandBytes<CodeKind::kInt8, kCount, kShift>(lines, panel, line, tiles);
 }
 
 template <int kCount>
 void ExpandScales(const CodeLines& lines, int64_t panel, int64_t line, std::byte* tiles) {
   const CodedMatrix& m = lines.matrix();
-  switch (m.kind) {
-    case CodeKind::kCounting4:
-    case CodeKind::kSigned4:
-      return m.has_zeros ? Expand4Bits<kCount, true>(lines, panel, line, tiles)
-                         : Expand4Bits<kCount, false>(lines, panel, line, tiles);
-    case CodeKind::kInt8:
-      return ExpandBytes<CodeKind::kInt8, kCount>(lines, panel, line, tiles);
-    case CodeKind::kE4M3:
-      return ExpandE4M3<kCount>(lines, panel, line, tiles);
+  if (m.kind == CodeKind::kE4M3) return ExpandE4M3<kCount>(lines, panel, line, tiles);
+  switch (ShiftOf(m)) {
+    case Shift::kNone:
+      return ExpandShifted<kCount, Shift::kNone>(lines, panel, line, tiles);
+    case Shift::kZero:
+      return ExpandShifted<kCount, Shift::kZero>(lines, panel, line, tiles);
+    case Shift::kOffset:
+      return ExpandShifted<kCount, Shift::kOffset>(lines, panel, line, tiles);
   }
 }
 

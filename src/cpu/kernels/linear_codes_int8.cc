@@ -3,14 +3,15 @@
 //
 // x is quantized once for all outputs, as for int8 weights (weight_format.h). A code stands for a
 // small unsigned integer: of numbers that count up, the code itself; of e2m1, 2 number + 12, whose
-// scale is half the stored one. A weight is (integer - offset) * scale, where the offset is the
-// integer of the zero point. The sum of a step is the products of the integers with the q's of x,
-// less the offset times the sum of the q's. Steps are blocks of 32 inputs, or their halves if
-// groups of inputs are not of whole blocks.
+// scale is half the stored one. A weight is (integer - zero) * scale, or integer * scale + offset.
+// The sum of a step is the products of the integers with the q's of x, less the zero times the sum
+// of the q's. Steps are blocks of 32 inputs, or their halves if groups of inputs are not of whole
+// blocks.
 //
 // Order of summation of every output, whatever the number of rows: a step's products as integers,
-// exact; times the product of the two scales; steps added in order, one multiply-add after another;
-// then the bias. Every target computes the same integers.
+// exact; times the product of the two scales; steps added in order, one multiply-add after another,
+// with offsets a second one of the offset and the scaled sum of the q's; then the bias. Every
+// target computes the same integers.
 //
 // Four inputs ("a quad") of an output are the four bytes of a 32-bit lane: a word of codes is two
 // quads, the low and the high halves of its bytes, and q's are stored in this order. With VNNI one
@@ -103,13 +104,14 @@ void QuantizeCodesRow(const float* x, int64_t num_in, std::byte* row) {
 // --- a block of some rows and outputs ------------------------------------------------------------
 
 // Sources of codes, for kVectors vectors of outputs of one block. Word(word, v): two quads of
-// vector v; Scales(half, v) and Offsets(half, v): those of a half of the block. kSigned: e2m1.
-// kHalves: a step is half a block.
+// vector v; Scales(half, v) and Shifts(half, v): those of a half of the block. kHalves: a step is
+// half a block.
 
-template <int kVectors, bool kSigned, bool kHalves>
+template <int kVectors, CodeForm kForm, bool kHalves>
 struct CodesInMemory {
   static constexpr bool kHasHalves = kHalves;
-  static constexpr bool kNeedsTwoSums = kSigned || kHalves;
+  static constexpr bool kHasOffsets = kForm == CodeForm::kWithOffsets;
+  static constexpr bool kNeedsTwoSums = kForm == CodeForm::kSigned || kHalves;
 
   // Of panels that lie beside each other.
   HWY_INLINE CodesInMemory(const CodesLayout& of, int64_t first_panel, int64_t column)
@@ -122,6 +124,8 @@ struct CodesInMemory {
     PanelCodes at = first;
     at.scales += offset.scales - layout.scales;
     if (at.zeros != nullptr) at.zeros += offset.zeros - layout.zeros;
+    if (at.offsets != nullptr) at.offsets += offset.offsets - layout.offsets;
+    at.lane += lane;
     return at;
   }
   HWY_INLINE QuadPair Word(int word, int v) const {
@@ -129,13 +133,13 @@ struct CodesInMemory {
     const int64_t offset = panel * layout.panel_bytes + word * kWordBytes;
     if (kFetches && lane == 0) __builtin_prefetch(ahead + offset, /*rw=*/0, /*locality=*/3);
     const auto* const from = reinterpret_cast<const std::byte*>(words) + offset;
-    return WidenWord<kSigned>(reinterpret_cast<const uint32_t*>(from) + lane);
+    return WidenWord<kForm>(reinterpret_cast<const uint32_t*>(from) + lane);
   }
   HWY_INLINE Floats Scales(int half, int v) const {
-    return ScalesAt<kSigned>(layout, Of(v), groups[half]);
+    return ScalesAt<kForm>(layout, Of(v), groups[half]);
   }
-  HWY_INLINE QuadInts Offsets(int half, int v) const {
-    return OffsetsAt<kSigned>(layout, Of(v), groups[half]);
+  HWY_INLINE QuadInts Shifts(int half, int v) const {
+    return ShiftsAt<kForm>(layout, Of(v), groups[half]);
   }
   HWY_INLINE void Advance(int64_t bytes_ahead) {
     words += kBlockBytes / 4;
@@ -156,17 +160,18 @@ struct WidenedCodes {
   uint32_t* quads;
   // [kCachedBlocks][2 halves][kGroupWidth]
   float* scales;
-  int32_t* offsets;
+  int32_t* shifts;
 };
 inline constexpr int64_t kWidenedQuads = kCachedBlocks * kBlockQuads * kGroupWidth;
 inline constexpr int64_t kWidenedFactors = kCachedBlocks * 2 * kGroupWidth;
 inline constexpr int64_t kWidenedFloats = kWidenedQuads + 2 * kWidenedFactors;
 static_assert(kWidenedFloats + kGroupWidth * kLinearRowsMax <= kLinearScratchFloats);
 
-template <bool kSigned, bool kHalves>
+template <CodeForm kForm, bool kHalves>
 struct CodesInCache {
   static constexpr bool kHasHalves = kHalves;
-  static constexpr bool kNeedsTwoSums = kSigned || kHalves;
+  static constexpr bool kHasOffsets = kForm == CodeForm::kWithOffsets;
+  static constexpr bool kNeedsTwoSums = kForm == CodeForm::kSigned || kHalves;
 
   HWY_INLINE QuadPair Word(int word, int v) const {
     const uint32_t* const from = quads + 2 * word * kGroupWidth + v * kLanes;
@@ -175,18 +180,18 @@ struct CodesInCache {
   HWY_INLINE Floats Scales(int half, int v) const {
     return hn::Load(F32(), scales + half * kGroupWidth + v * kLanes);
   }
-  HWY_INLINE QuadInts Offsets(int half, int v) const {
-    return hn::Load(hn::RebindToSigned<F32>(), offsets + half * kGroupWidth + v * kLanes);
+  HWY_INLINE QuadInts Shifts(int half, int v) const {
+    return hn::Load(hn::RebindToSigned<F32>(), shifts + half * kGroupWidth + v * kLanes);
   }
   HWY_INLINE void Advance() {
     quads += kBlockQuads * kGroupWidth;
     scales += 2 * kGroupWidth;
-    offsets += 2 * kGroupWidth;
+    shifts += 2 * kGroupWidth;
   }
 
   const uint32_t* quads;
   const float* scales;
-  const int32_t* offsets;
+  const int32_t* shifts;
 };
 
 // Pointers to a block's scales, sums and quads of kRows rows of x.
@@ -232,12 +237,66 @@ HWY_INLINE void AddWords(const Source& codes, const CodesRows<kRows>& x, int beg
   }
 }
 
+// The sum of the q's of a step of row `r`, times the scale. The step is `half` of a block, or all.
+template <int kRows>
+HWY_INLINE Floats ScaledSum(const CodesRows<kRows>& x, int r, bool has_halves, int half) {
+  const F32 d;
+  const hn::RebindToSigned<F32> di;
+  const int32_t counted = !has_halves ? 0x00010001 : half == 0 ? 1 : 0x00010000;
+  const QuadInts sum = MultiplyPairs(hn::Set(di, x.sums.At(r, 0)), hn::Set(di, counted));
+  return hn::Mul(hn::ConvertTo(d, sum), hn::Set(d, x.scales.At(r, 0)));
+}
+
+// The integers of a block's first step, before products are added: less the zero points times the
+// sums of the q's.
+template <int kRows, int kVectors, class Source>
+HWY_INLINE void BeginDots(const Source& codes, const CodesRows<kRows>& x, int part,
+                          QuadInts (&dot)[kRows][kVectors]) {
+  const hn::RebindToSigned<F32> di;
+  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+    if constexpr (Source::kHasOffsets) {
+      MINISGL_UNROLL for (int r = 0; r < kRows; ++r) dot[r][v] = hn::Zero(di);
+      continue;
+    }
+    QuadInts shifts = codes.Shifts(Source::kHasHalves ? part : 0, v);
+    if constexpr (Source::kHasHalves) {
+      // The other half's sum counts 0 times.
+      shifts = hn::And(shifts, hn::Set(di, part == 0 ? 0xFFFF : ~0xFFFF));
+    }
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      dot[r][v] = MultiplyPairs(shifts, hn::Set(di, x.sums.At(r, 0)));
+    }
+  }
+}
+
+// sums += the integers times the scales, and the offsets times the scaled sums.
+template <int kRows, int kVectors, class Source>
+HWY_INLINE void AddDots(const Source& codes, const CodesRows<kRows>& x, int part,
+                        const QuadInts (&dot)[kRows][kVectors], float* HWY_RESTRICT sums) {
+  const F32 d;
+  const int half = Source::kHasHalves ? part : 0;
+  Floats scaled[kRows];
+  MINISGL_UNROLL for (int r = 0; Source::kHasOffsets && r < kRows; ++r) {
+    scaled[r] = ScaledSum(x, r, Source::kHasHalves, half);
+  }
+  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+    const Floats w_scale = codes.Scales(half, v);
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      float* const at = sums + r * kGroupWidth + v * kLanes;
+      const Floats scale = hn::Mul(w_scale, hn::Set(d, x.scales.At(r, 0)));
+      Floats sum = hn::MulAdd(hn::ConvertTo(d, dot[r][v]), scale, hn::Load(d, at));
+      if constexpr (Source::kHasOffsets) {
+        sum = hn::MulAdd(hn::BitCast(d, codes.Shifts(half, v)), scaled[r], sum);
+      }
+      hn::Store(sum, d, at);
+    }
+  }
+}
+
 // sums += x w^T of one block of kRows rows.
 template <int kRows, int kVectors, class Source>
 HWY_INLINE void AddCodesBlock(const Source& codes, const CodesRows<kRows>& x,
                               float* HWY_RESTRICT sums) {
-  const F32 d;
-  const hn::RebindToSigned<F32> di;
 #if defined(MINISGL_CODE_PAIRS)
   constexpr int kParts = Source::kNeedsTwoSums ? 2 : 1;
 #else
@@ -248,16 +307,7 @@ HWY_INLINE void AddCodesBlock(const Source& codes, const CodesRows<kRows>& x,
   MINISGL_UNROLL for (int part = 0; part < kParts; ++part) {
     const bool begins = part == 0 || Source::kHasHalves;
     const bool ends = part + 1 == kParts || Source::kHasHalves;
-    MINISGL_UNROLL for (int v = 0; begins && v < kVectors; ++v) {
-      QuadInts offsets = codes.Offsets(Source::kHasHalves ? part : 0, v);
-      if constexpr (Source::kHasHalves) {
-        // The other half's sum counts 0 times.
-        offsets = hn::And(offsets, hn::Set(di, part == 0 ? 0xFFFF : ~0xFFFF));
-      }
-      MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-        dot[r][v] = MultiplyPairs(offsets, hn::Set(di, x.sums.At(r, 0)));
-      }
-    }
+    if (begins) BeginDots(codes, x, part, dot);
     QuadSums products[kRows][kVectors];
     MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
       MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) products[r][v] = BeginSums(dot[r][v]);
@@ -268,14 +318,7 @@ HWY_INLINE void AddCodesBlock(const Source& codes, const CodesRows<kRows>& x,
         dot[r][v] = EndSums(products[r][v], dot[r][v]);
       }
     }
-    MINISGL_UNROLL for (int v = 0; ends && v < kVectors; ++v) {
-      const Floats w_scale = codes.Scales(Source::kHasHalves ? part : 0, v);
-      MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-        float* const sum = sums + r * kGroupWidth + v * kLanes;
-        const Floats scale = hn::Mul(w_scale, hn::Set(d, x.scales.At(r, 0)));
-        hn::Store(hn::MulAdd(hn::ConvertTo(d, dot[r][v]), scale, hn::Load(d, sum)), d, sum);
-      }
-    }
+    if (ends) AddDots(codes, x, part, dot, sums);
   }
 }
 
@@ -324,14 +367,14 @@ class GroupCounter {
 
 // Reads the codes from memory. REQUIRES whole blocks and a group of all its panels, unless there is
 // one row.
-template <int kRows, bool kSigned, bool kHalves>
+template <int kRows, CodeForm kForm, bool kHalves>
 HWY_NOINLINE void MultiplyInMemory(const CodesBlocks& of) {
   // Copies, so that no store of sums can alias them.
   const CodesBlocks b = of;
   const CodesLayout layout = *of.weight;
   constexpr int kVectors = CodeVectors<kRows>();
   for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
-    CodesInMemory<kVectors, kSigned, kHalves> codes(layout, b.first_panel, column);
+    CodesInMemory<kVectors, kForm, kHalves> codes(layout, b.first_panel, column);
     codes.words += b.block_begin * kBlockBytes / 4;
     GroupCounter<kHalves> groups(layout, b.block_begin);
     CodesRows<kRows> x(b.x, b.x_stride, b.num_blocks, b.block_begin);
@@ -349,13 +392,13 @@ HWY_NOINLINE void MultiplyInMemory(const CodesBlocks& of) {
 }
 
 // Reads the widened codes.
-template <int kRows, bool kSigned, bool kHalves>
+template <int kRows, CodeForm kForm, bool kHalves>
 HWY_NOINLINE void MultiplyInCache(const CodesBlocks& of) {
   const CodesBlocks b = of;
   constexpr int kVectors = CodeVectors<kRows>();
   for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
-    CodesInCache<kSigned, kHalves> codes = {b.widened.quads + column, b.widened.scales + column,
-                                            b.widened.offsets + column};
+    CodesInCache<kForm, kHalves> codes = {b.widened.quads + column, b.widened.scales + column,
+                                          b.widened.shifts + column};
     CodesRows<kRows> x(b.x, b.x_stride, b.num_blocks, b.block_begin);
     for (int64_t block = b.block_begin; block < b.block_end; ++block) {
       AddCodesBlock<kRows, kVectors>(codes, x, b.sums + column);
@@ -365,18 +408,18 @@ HWY_NOINLINE void MultiplyInCache(const CodesBlocks& of) {
   }
 }
 
-template <bool kSigned, bool kHalves>
+template <CodeForm kForm, bool kHalves>
 struct InMemory {
   template <int kRows>
   HWY_INLINE static void Multiply(const CodesBlocks& b) {
-    MultiplyInMemory<kRows, kSigned, kHalves>(b);
+    MultiplyInMemory<kRows, kForm, kHalves>(b);
   }
 };
-template <bool kSigned, bool kHalves>
+template <CodeForm kForm, bool kHalves>
 struct InCache {
   template <int kRows>
   HWY_INLINE static void Multiply(const CodesBlocks& b) {
-    MultiplyInCache<kRows, kSigned, kHalves>(b);
+    MultiplyInCache<kRows, kForm, kHalves>(b);
   }
 };
 
@@ -402,7 +445,7 @@ HWY_INLINE void MultiplyRows(CodesBlocks b, int64_t num_rows) {
 }
 
 // Widens the blocks of a vector of outputs, from `lane` of the group on.
-template <bool kSigned, bool kHalves>
+template <CodeForm kForm, bool kHalves>
 HWY_INLINE void WidenVector(const CodesBlocks& b, const CodesLayout& m, int64_t lane) {
   const QuadTag du;
   // The last group may have fewer panels; missing ones alias the last panel, and their outputs are
@@ -411,16 +454,16 @@ HWY_INLINE void WidenVector(const CodesBlocks& b, const CodesLayout& m, int64_t 
   const PanelCodes at = m.At(panel, lane % kPanelWidth);
   GroupCounter<kHalves> groups(m, b.block_begin);
   float* scales = b.widened.scales + lane;
-  int32_t* offsets = b.widened.offsets + lane;
+  int32_t* shifts = b.widened.shifts + lane;
   for (int64_t block = b.block_begin; block < b.block_end; ++block) {
     for (int half = 0; half < (kHalves ? 2 : 1); ++half) {
       const int64_t group = groups.Next();
-      hn::Store(ScalesAt<kSigned>(m, at, group), F32(), scales + half * kGroupWidth);
-      hn::Store(OffsetsAt<kSigned>(m, at, group), hn::RebindToSigned<F32>(),
-                offsets + half * kGroupWidth);
+      hn::Store(ScalesAt<kForm>(m, at, group), F32(), scales + half * kGroupWidth);
+      hn::Store(ShiftsAt<kForm>(m, at, group), hn::RebindToSigned<F32>(),
+                shifts + half * kGroupWidth);
     }
     scales += 2 * kGroupWidth;
-    offsets += 2 * kGroupWidth;
+    shifts += 2 * kGroupWidth;
   }
   uint32_t* quads = b.widened.quads + lane;
   const int64_t end = MinOf(b.block_end * kBlockWords, m.panel_bytes / kWordBytes);
@@ -431,7 +474,7 @@ HWY_INLINE void WidenVector(const CodesBlocks& b, const CodesLayout& m, int64_t 
     if (lane % kPanelWidth == 0) {
       PrefetchStream(reinterpret_cast<const std::byte*>(from) + bytes_ahead);
     }
-    const QuadPair w = WidenWord<kSigned>(from);
+    const QuadPair w = WidenWord<kForm>(from);
     hn::Store(w.even, du, quads);
     hn::Store(w.odd, du, quads + kGroupWidth);
   }
@@ -442,16 +485,16 @@ HWY_INLINE void WidenVector(const CodesBlocks& b, const CodesLayout& m, int64_t 
   }
 }
 
-template <bool kSigned, bool kHalves>
+template <CodeForm kForm, bool kHalves>
 HWY_NOINLINE void WidenCodes(const CodesBlocks& of) {
   const CodesBlocks b = of;
   const CodesLayout layout = *of.weight;
   for (int64_t lane = 0; lane < kGroupWidth; lane += kLanes) {
-    WidenVector<kSigned, kHalves>(b, layout, lane);
+    WidenVector<kForm, kHalves>(b, layout, lane);
   }
 }
 
-template <bool kSigned, bool kHalves>
+template <CodeForm kForm, bool kHalves>
 HWY_INLINE void MultiplyCodes(CodesBlocks b, int64_t num_rows) {
   b.block_end = 0;
   const bool is_whole = b.first_panel + kGroupWidth / kPanelWidth <= b.weight->num_panels;
@@ -460,15 +503,22 @@ HWY_INLINE void MultiplyCodes(CodesBlocks b, int64_t num_rows) {
     const int64_t step = num_rows <= kRegisterRows ? end : kCachedBlocks;
     for (; b.block_begin < end; b.block_begin = b.block_end) {
       b.block_end = MinOf(end, b.block_begin + step);
-      MultiplyRows<InMemory<kSigned, kHalves>>(b, num_rows);
+      MultiplyRows<InMemory<kForm, kHalves>>(b, num_rows);
     }
   }
   // What is left: for few rows, a last part of a block.
   for (; b.block_begin < b.num_blocks; b.block_begin = b.block_end) {
     b.block_end = MinOf(b.num_blocks, b.block_begin + kCachedBlocks);
-    WidenCodes<kSigned, kHalves>(b);
-    MultiplyRows<InCache<kSigned, kHalves>>(b, num_rows);
+    WidenCodes<kForm, kHalves>(b);
+    MultiplyRows<InCache<kForm, kHalves>>(b, num_rows);
   }
+}
+
+template <CodeForm kForm>
+HWY_INLINE void MultiplyForm(const CodesBlocks& b, int64_t num_rows) {
+  const bool has_halves = b.weight->num_groups > 1 && b.weight->group_inputs % kQuantBlock != 0;
+  if (has_halves) return MultiplyCodes<kForm, true>(b, num_rows);
+  MultiplyCodes<kForm, false>(b, num_rows);
 }
 
 void RunCodes(const LinearBlock& linear) {
@@ -492,17 +542,12 @@ void RunCodes(const LinearBlock& linear) {
       .widened = {reinterpret_cast<uint32_t*>(linear.scratch), linear.scratch + kWidenedQuads,
                   reinterpret_cast<int32_t*>(linear.scratch) + kWidenedQuads + kWidenedFactors},
       .sums = sums};
-  const bool has_halves = layout.num_groups > 1 && m.group_inputs % kQuantBlock != 0;
   if (m.kind == CodeKind::kSigned4) {
-    if (has_halves) {
-      MultiplyCodes<true, true>(blocks, linear.num_rows);
-    } else {
-      MultiplyCodes<true, false>(blocks, linear.num_rows);
-    }
-  } else if (has_halves) {
-    MultiplyCodes<false, true>(blocks, linear.num_rows);
+    MultiplyForm<CodeForm::kSigned>(blocks, linear.num_rows);
+  } else if (m.has_offsets) {
+    MultiplyForm<CodeForm::kWithOffsets>(blocks, linear.num_rows);
   } else {
-    MultiplyCodes<false, false>(blocks, linear.num_rows);
+    MultiplyForm<CodeForm::kCounting>(blocks, linear.num_rows);
   }
   StoreOutputs(linear, sums, kGroupWidth, 0, blocks.num_columns);
 }

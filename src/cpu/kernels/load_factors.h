@@ -1,0 +1,47 @@
+// Scales and offsets of a matrix of codes (coded_matrix.h), widened, for the kernels of processors
+// with AVX512-BF16.
+#pragma once
+
+#if defined(__x86_64__)
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/coded_matrix.h"
+#include "cpu/kernels/bf16_dot.h"
+
+MINISGL_BF16_DOT_BEGIN
+namespace minisgl::cpu::bf16_dot {
+
+// Those of a group and the outputs of a panel, whose scales or offsets begin at `of_panel`.
+inline __m512 LoadFactors(const CodedMatrix& m, const std::byte* of_panel, int64_t group) {
+  // Masks, because GCC 12 warns of the forms without.
+  constexpr __mmask16 kAll = 0xFFFF;
+  int64_t at = group * kPanelWidth;
+  __m512 step = _mm512_setzero_ps();
+  if (m.factor_groups > 0) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(of_panel + at));
+    step = _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, bytes));
+    at = (group >> __builtin_ctzll(static_cast<uint64_t>(m.factor_groups))) * kPanelWidth;
+    of_panel += m.step_bytes();
+  }
+  __m512 factor;
+  if (m.scale_type == DType::kF32) {
+    factor = _mm512_loadu_ps(reinterpret_cast<const float*>(of_panel) + at);
+  } else {
+    const __m256i bits = _mm256_loadu_si256(
+        reinterpret_cast<const __m256i*>(of_panel + at * int64_t{sizeof(uint16_t)}));
+    if (m.scale_type == DType::kF16) {
+      factor = _mm512_maskz_cvtph_ps(kAll, bits);
+    } else {
+      factor = _mm512_castsi512_ps(
+          _mm512_maskz_slli_epi32(kAll, _mm512_maskz_cvtepu16_epi32(kAll, bits), 16));
+    }
+  }
+  return m.factor_groups > 0 ? _mm512_mul_ps(factor, step) : factor;
+}
+
+}  // namespace minisgl::cpu::bf16_dot
+MINISGL_BF16_DOT_END
+
+#endif
