@@ -22,7 +22,7 @@ Status JsonAnswerWriter::WritePiece(const Row& row, int32_t answer, ReasoningPie
   if (row.n > 1) out.Set("choice", int64_t{answer});
   if (!piece.reasoning.empty()) out.Set("reasoning_delta", std::move(piece.reasoning));
   if (!piece.text.empty()) out.Set("delta", std::move(piece.text));
-  return WriteNow(out.Dump() + "\n");
+  return output_.Write(out.Dump() + "\n");
 }
 
 // Writes what the splitters of the row's answers hold back.
@@ -37,28 +37,31 @@ Status JsonAnswerWriter::EndPieces(const Row& row) {
 
 Status JsonAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {
   MINISGL_RETURN_IF_ERROR(EndPieces(row));
-  return WriteRow(row.index, FormatAnswerRow(row, answers, tokenizer_));
+  return WriteRow(row.index, {FormatAnswerRow(row, answers, tokenizer_)});
 }
 
 Status JsonAnswerWriter::WriteError(const Row& row, const RowError& error) {
   MINISGL_RETURN_IF_ERROR(EndPieces(row));
-  return WriteRow(row.index, FormatErrorRow(row, error));
+  return WriteRow(row.index, {FormatErrorRow(row, error), /*is_error=*/true});
 }
 
-Status JsonAnswerWriter::WriteRow(int64_t index, std::string text) {
-  if (!ordered_) return WriteNow(text);
-  held_bytes_ += text.size();
-  held_.emplace(index, std::move(text));
+Status JsonAnswerWriter::WriteRow(int64_t index, WrittenRow row) {
+  if (!ordered_) return WriteNow(index, row);
+  held_bytes_ += row.text.size();
+  held_.emplace(index, std::move(row));
   while (!held_.empty() && !expected_.empty() && held_.begin()->first == expected_.front()) {
-    MINISGL_RETURN_IF_ERROR(WriteNow(held_.begin()->second));
-    held_bytes_ -= held_.begin()->second.size();
+    MINISGL_RETURN_IF_ERROR(WriteNow(held_.begin()->first, held_.begin()->second));
+    held_bytes_ -= held_.begin()->second.text.size();
     held_.erase(held_.begin());
     expected_.pop_front();
   }
   return Status();
 }
 
-Status JsonAnswerWriter::WriteNow(const std::string& text) { return output_.Write(text); }
+Status JsonAnswerWriter::WriteNow(int64_t index, const WrittenRow& row) {
+  const bool goes_apart = row.is_error && errors_ != nullptr;
+  return goes_apart ? errors_->Write(index, row.text) : output_.Write(row.text);
+}
 
 Status ScoreWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {
   const auto& tokens = answers.front().prompt_logprobs;

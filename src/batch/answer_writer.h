@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "batch/error_file.h"
 #include "batch/row.h"
 #include "batch/row_output.h"
 #include "batch/score_totals.h"
@@ -43,11 +44,16 @@ class AnswerWriter {
 
 class JsonAnswerWriter : public AnswerWriter {
  public:
-  // Both must outlive this. If `ordered`, a row is held until all rows announced before it are
-  // written. If `streams`, a line is written for each piece of text, before its row.
+  // All must outlive this. If `ordered`, a row is held until all rows announced before it are
+  // written. If `streams`, a line is written for each piece of text, before its row. `errors` takes
+  // the error rows; null: the output does.
   JsonAnswerWriter(term::Output* output, const Tokenizer* tokenizer, bool ordered,
-                   bool streams = false)
-      : output_(*output), tokenizer_(*tokenizer), ordered_(ordered), streams_(streams) {}
+                   bool streams = false, ErrorFile* errors = nullptr)
+      : output_(*output),
+        errors_(errors),
+        tokenizer_(*tokenizer),
+        ordered_(ordered),
+        streams_(streams) {}
 
   Status WriteText(const Row& row, int32_t answer, std::string_view text) override;
   Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
@@ -63,27 +69,34 @@ class JsonAnswerWriter : public AnswerWriter {
   size_t held_bytes() const override { return held_bytes_; }
 
  private:
-  Status WriteRow(int64_t index, std::string text);
+  struct WrittenRow {
+    std::string text;
+    bool is_error = false;
+  };
+  Status WriteRow(int64_t index, WrittenRow row);
   Status WritePiece(const Row& row, int32_t answer, ReasoningPiece piece);
   Status EndPieces(const Row& row);
-  Status WriteNow(const std::string& text);
+  Status WriteNow(int64_t index, const WrittenRow& row);
 
   term::Output& output_;
+  ErrorFile* const errors_;
   const Tokenizer& tokenizer_;
   const bool ordered_;
   const bool streams_;
   // Of answers that began and whose rows are not written: by row and number of the answer.
   std::map<std::pair<int64_t, int32_t>, ReasoningSplitter> splitters_;
   std::deque<int64_t> expected_;  // announced and not yet written, next first
-  std::map<int64_t, std::string> held_;
+  std::map<int64_t, WrittenRow> held_;
   size_t held_bytes_ = 0;
 };
 
 // Writes scores, and adds them up.
 class ScoreWriter : public JsonAnswerWriter {
  public:
-  ScoreWriter(term::Output* output, const Tokenizer* tokenizer, bool ordered, ScoreTotals* totals)
-      : JsonAnswerWriter(output, tokenizer, ordered), totals_(*totals) {}
+  ScoreWriter(term::Output* output, const Tokenizer* tokenizer, bool ordered, ErrorFile* errors,
+              ScoreTotals* totals)
+      : JsonAnswerWriter(output, tokenizer, ordered, /*streams=*/false, errors),
+        totals_(*totals) {}
 
   Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
 

@@ -191,19 +191,21 @@ Result<Outcome> OutcomeOf(const Json& row, const ResumeOptions& options) {
   return outcome;
 }
 
-// Notes a complete row; a second row with the same index is dropped.
-void NoteRow(const Outcome& outcome, const ResumeOptions& options, OldOutput* old) {
+// Notes a complete row; a second row with the same index is dropped. Returns whether it is kept.
+bool NoteRow(const Outcome& outcome, const ResumeOptions& options, OldOutput* old,
+             OldLines* lines) {
   const auto place = static_cast<size_t>(outcome.index);
   const bool again = outcome.failed && (outcome.by_run || options.retry_failed);
   if (again || old->finished[place]) {
     old->asked_again += again ? 1 : 0;
-    old->any_dropped = true;
-    old->indexes.push_back(OldOutput::kDroppedLine);
-    return;
+    lines->any_dropped = true;
+    lines->indexes.push_back(OldLines::kDroppedLine);
+    return false;
   }
   old->finished[place] = true;
   ++(outcome.failed ? old->failed : old->answered);
-  old->indexes.push_back(static_cast<uint32_t>(outcome.index));
+  lines->indexes.push_back(static_cast<uint32_t>(outcome.index));
+  return true;
 }
 
 // Answers of a session depend on those before them. A row of a session after one that is asked
@@ -251,15 +253,15 @@ Result<EarlierAnswer> ReadEarlier(const Json& row) {
 }
 
 // Reads again what sessions go on from. Memory: the ids of their answers.
-Status ReadSessions(const std::string& path, const FileCheck& check, OldOutput* old) {
-  if (check.sessions.empty()) return Status();
-  const std::vector<bool> goes_on = ReopenSessions(check, old);
+Status ReadSessions(const std::string& path, const FileCheck& check,
+                    const std::vector<bool>& goes_on, OldOutput* old, OldLines* file) {
+  if (file->indexes.empty()) return Status();
   MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<RawLines> lines, RawLines::Open(path, 0));
   int64_t number = 0;
-  for (uint32_t& index : old->indexes) {
+  for (uint32_t& index : file->indexes) {
     MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
     ++number;
-    const uint32_t session = index == OldOutput::kDroppedLine ? 0 : check.SessionOf(index);
+    const uint32_t session = index == OldLines::kDroppedLine ? 0 : check.SessionOf(index);
     if (!line || session == 0 || !goes_on[session]) continue;
     Result<Json> row = ParseJson(*line);
     Result<EarlierAnswer> earlier =
@@ -274,20 +276,20 @@ Status ReadSessions(const std::string& path, const FileCheck& check, OldOutput* 
     }
     --(earlier->failed ? old->failed : old->answered);
     ++old->asked_again;
-    old->any_dropped = true;
-    index = OldOutput::kDroppedLine;
+    file->any_dropped = true;
+    index = OldLines::kDroppedLine;
   }
   return Status();
 }
 
 // Writes the kept lines sorted by index, each with a line break.
-Status WriteSorted(const std::string& path, const OldOutput& old, RawLines* lines,
+Status WriteSorted(const std::string& path, const OldLines& old, RawLines* lines,
                    FileReplacement* file) {
   std::vector<int64_t> places;
   for (const uint32_t index : old.indexes) {
     const int64_t place = lines->place();
     MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
-    if (!line || index == OldOutput::kDroppedLine) continue;
+    if (!line || index == OldLines::kDroppedLine) continue;
     if (index >= places.size()) places.resize(size_t{index} + 1, kNoLine);
     places[index] = place;
   }
@@ -303,10 +305,10 @@ Status WriteSorted(const std::string& path, const OldOutput& old, RawLines* line
   return Status();
 }
 
-Status WriteKept(const OldOutput& old, RawLines* lines, FileReplacement* file) {
+Status WriteKept(const OldLines& old, RawLines* lines, FileReplacement* file) {
   for (const uint32_t index : old.indexes) {
     MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
-    if (!line || index == OldOutput::kDroppedLine) continue;
+    if (!line || index == OldLines::kDroppedLine) continue;
     MINISGL_RETURN_IF_ERROR(file->Write(*line));
     if (!line->ends_with('\n')) MINISGL_RETURN_IF_ERROR(file->Write("\n"));
   }
@@ -314,7 +316,7 @@ Status WriteKept(const OldOutput& old, RawLines* lines, FileReplacement* file) {
 }
 
 // Repairs the end of the last line in place.
-Status RepairTail(const std::string& path, const OldOutput& old) {
+Status RepairTail(const std::string& path, const OldLines& old) {
   if (old.torn_at < 0 && !old.lacks_line_break) return Status();
   const int fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   const bool done = fd >= 0 &&
@@ -327,48 +329,63 @@ Status RepairTail(const std::string& path, const OldOutput& old) {
                     std::strerror(error));
 }
 
-}  // namespace
-
-Result<OldOutput> ReadOldOutput(const std::string& path, const ResumeOptions& options) {
-  const int64_t num_rows = options.check->rows;
-  if (num_rows >= int64_t{OldOutput::kDroppedLine}) {
-    return UsageError("--resume takes at most {} rows (found {}); split the input",
-                      OldOutput::kDroppedLine - 1, num_rows);
-  }
-  OldOutput old;
-  old.finished.resize(static_cast<size_t>(num_rows));
+// Reads the lines of one of the files; adds what they say to *old.
+Status ReadLines(const std::string& path, const ResumeOptions& options, bool holds_errors,
+                 OldOutput* old, OldLines* file) {
   struct stat info {};
-  if (stat(path.c_str(), &info) != 0 && errno == ENOENT) return old;
+  if (stat(path.c_str(), &info) != 0 && errno == ENOENT) return Status();
   MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<RawLines> lines, RawLines::Open(path, 0));
   int64_t last_index = -1;
   for (int64_t number = 1;; ++number) {
     const int64_t place = lines->place();
     MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
-    if (!line) break;
+    if (!line) return Status();
     const bool whole = line->ends_with('\n');
     const Result<Json> row = SkimJson(whole ? line->substr(0, line->size() - 1) : *line);
     if (!row.ok() && !whole) {
-      old.torn_at = place;
-      break;
+      file->torn_at = place;
+      return Status();
     }
-    const Result<Outcome> outcome =
-        row.ok() ? OutcomeOf(*row, options) : Result<Outcome>(row.status());
+    Result<Outcome> outcome = row.ok() ? OutcomeOf(*row, options) : Result<Outcome>(row.status());
+    if (outcome.ok() && holds_errors && !outcome->failed) {
+      outcome = BadInput("is an answer, and --errors names a file of error rows");
+    }
     if (!outcome.ok()) {
       return BadInput("{}:{}: {}; correct or remove this line, or write to another file",
                       Visible(path, 400), number, outcome.status().message());
     }
-    old.lacks_line_break = !whole;
-    NoteRow(*outcome, options, &old);
-    if (old.indexes.back() == OldOutput::kDroppedLine) continue;
-    old.scores.AddWritten(*row);
-    old.ascending = old.ascending && outcome->index > last_index;
+    file->lacks_line_break = !whole;
+    if (!NoteRow(*outcome, options, old, file)) continue;
+    old->scores.AddWritten(*row);
+    file->ascending = file->ascending && outcome->index > last_index;
     last_index = outcome->index;
   }
-  MINISGL_RETURN_IF_ERROR(ReadSessions(path, *options.check, &old));
+}
+
+}  // namespace
+
+Result<OldOutput> ReadOldOutput(const std::string& path, const std::string& errors_path,
+                                const ResumeOptions& options) {
+  const FileCheck& check = *options.check;
+  if (check.rows >= int64_t{OldLines::kDroppedLine}) {
+    return UsageError("--resume takes at most {} rows (found {}); split the input",
+                      OldLines::kDroppedLine - 1, check.rows);
+  }
+  OldOutput old;
+  old.finished.resize(static_cast<size_t>(check.rows));
+  MINISGL_RETURN_IF_ERROR(ReadLines(path, options, /*holds_errors=*/false, &old, &old.answers));
+  if (!errors_path.empty()) {
+    MINISGL_RETURN_IF_ERROR(
+        ReadLines(errors_path, options, /*holds_errors=*/true, &old, &old.errors));
+  }
+  if (check.sessions.empty()) return old;
+  const std::vector<bool> goes_on = ReopenSessions(check, &old);
+  MINISGL_RETURN_IF_ERROR(ReadSessions(path, check, goes_on, &old, &old.answers));
+  MINISGL_RETURN_IF_ERROR(ReadSessions(errors_path, check, goes_on, &old, &old.errors));
   return old;
 }
 
-Status RepairOldOutput(const std::string& path, const OldOutput& old, bool ordered) {
+Status RepairOldFile(const std::string& path, const OldLines& old, bool ordered) {
   FileReplacement::RemoveLeftover(path);
   const bool sorts = ordered && !old.ascending;
   if (!old.any_dropped && !sorts) return RepairTail(path, old);

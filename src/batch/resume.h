@@ -1,12 +1,13 @@
-// Resuming from the output file of an earlier run: which rows it answers, which of its lines are
-// kept, and how the file gets into input order at the end.
+// Resuming from the output of an earlier run, one file or two (--errors): which rows it answers,
+// which of its lines are kept, and how a file gets into input order at the end.
 //
 // Rules:
 // - A row with an answer is kept.
 // - A failed row is kept too, unless the failure was the run's (cancelled, device_fault, internal)
 //   or failed rows are retried. Then its line is dropped, so that each row appears once.
 // - Rows of a session after one that is asked again are asked again, too.
-// - Only the last line may be torn. If it is a complete row without its line break, it is kept.
+// - Of a row that is in both files the answer is kept.
+// - Only the last line of a file may be torn. If it is a complete row without its line break, it is kept.
 //
 // Memory: slightly more than four bytes a row.
 #pragma once
@@ -30,16 +31,9 @@ struct ResumeOptions {
   bool retry_failed = false;
 };
 
-// Contents of an existing output file.
-struct OldOutput {
-  std::vector<bool> finished;  // by row index
-  int64_t answered = 0;
-  int64_t failed = 0;  // and not retried
-  int64_t asked_again = 0;
-  ScoreTotals scores;            // of the rows of minisgl score that are kept
+// The lines of an existing file.
+struct OldLines {
   std::deque<uint32_t> indexes;  // row index of each line; kDroppedLine if dropped
-  // Kept rows of sessions that go on.
-  std::unordered_map<int64_t, EarlierAnswer> earlier;
   bool any_dropped = false;
   bool ascending = true;  // lines that are kept are in input order
   int64_t torn_at = -1;   // offset of a torn last line; -1 if there is none
@@ -48,14 +42,28 @@ struct OldOutput {
   static constexpr uint32_t kDroppedLine = UINT32_MAX;
 };
 
-// Reads the output file without changing it. A missing file counts as empty. kBadInput, naming the
-// line, if a complete line is not an answer to this input: the row at its index must have the
-// line's id, or neither may have one. (The line of a failed row may lack the id.)
-Result<OldOutput> ReadOldOutput(const std::string& path, const ResumeOptions& options);
+// Contents of an existing output.
+struct OldOutput {
+  std::vector<bool> finished;  // by row index
+  int64_t answered = 0;
+  int64_t failed = 0;  // and not retried
+  int64_t asked_again = 0;
+  ScoreTotals scores;  // of the rows of minisgl score that are kept
+  // Kept rows of sessions that go on.
+  std::unordered_map<int64_t, EarlierAnswer> earlier;
+  OldLines answers, errors;  // errors: of the file of error rows, if there is one
+};
 
-// Keeps the lines that stay, in input order if `ordered`. If lines are dropped, the whole file is
-// replaced atomically. kIoError, kCannotCreate.
-Status RepairOldOutput(const std::string& path, const OldOutput& old, bool ordered);
+// Reads the output file, and the file of error rows ("": none), without changing them. A missing
+// file counts as empty. kBadInput, naming the line, if a complete line is not an answer to this
+// input: the row at its index must have the line's id, or neither may have one. (The line of a
+// failed row may lack the id.) The same if the file of error rows holds an answer.
+Result<OldOutput> ReadOldOutput(const std::string& path, const std::string& errors_path,
+                                const ResumeOptions& options);
+
+// Keeps the lines of a file that stay, in input order if `ordered`. If lines are dropped, the whole
+// file is replaced atomically. kIoError, kCannotCreate.
+Status RepairOldFile(const std::string& path, const OldLines& old, bool ordered);
 
 // Called after all rows are written: moves the rows added after `old_bytes` to their places. Both
 // the old part and the added part are in input order. `asked` selects the added rows out of

@@ -214,6 +214,11 @@ Json DescribeOptions(const RunOptions& options) {
           options.rows.prompt ? Json(FormatName(options.rows, *options.file)) : Json());
   DescribeGrammar(sampling.grammar, &out);
   out.Set("--row-metrics", options.row_metrics);
+  // By its name: a run that goes on without these rows would ask them again.
+  const std::string& errors = options.errors_table.empty() ? options.errors : options.errors_table;
+  out.Set("--errors", errors.empty()
+                          ? Json()
+                          : Json(ReplaceInvalidUtf8(fs::path(errors).filename().string())));
   out.Set(kCommand, options.purpose == RowPurpose::kScore ? Json("score") : Json());
   return out;
 }

@@ -14,6 +14,23 @@ constexpr double kGraceMax_s = 86400;
 
 constexpr int64_t kFailuresMax = int64_t{1} << 53;
 
+// The shards of --shard auto must not write the same file.
+Status CheckShardNames(const RunOptions& options) {
+  if (!options.shard.starts_with("auto")) return Status();
+  const struct {
+    const std::string& file;
+    const char* option;
+  } written[] = {{options.output, "-o"}, {options.errors, "--errors"}};
+  for (const auto& [file, option] : written) {
+    if (file.empty() || file == "-" || file.find("%s") != std::string::npos) continue;
+    return UsageError(
+        "--shard auto writes one file for each shard; put %s, which becomes its name, into {} "
+        "(found {})",
+        option, Visible(file, 200));
+  }
+  return Status();
+}
+
 Status CheckResumeOptions(const RunOptions& options) {
   if (options.retry_failed && !options.resume) {
     return UsageError("--retry-failed requires --resume");
@@ -31,14 +48,10 @@ Status CheckResumeOptions(const RunOptions& options) {
   if (!options.shard.empty() && !options.file) {
     return UsageError("--shard applies to rows; give it with --file");
   }
-  if (options.shard.starts_with("auto") && !options.output.empty() &&
-      options.output.find("%s") == std::string::npos) {
-    return UsageError(
-        "--shard auto writes one file for each shard; put %s, which becomes its name, into -o "
-        "(found {})",
-        Visible(options.output, 200));
+  if (!options.errors.empty() && !options.file) {
+    return UsageError("--errors takes error rows; give it with --file");
   }
-  return Status();
+  return CheckShardNames(options);
 }
 
 Status CheckStreamOptions(const RunOptions& options) {
@@ -113,6 +126,13 @@ void AddEnds(load::OptionTable* app, RunOptions* options) {
       ->Advanced();
 }
 
+void AddErrors(load::OptionTable* app, RunOptions* options) {
+  app->Add("--errors", &options->errors, "Write error rows to FILE, not to the output")
+      ->Check(load::CheckNotEmpty)
+      ->TypeName("FILE")
+      ->Group("Output");
+}
+
 void AddOrdered(load::OptionTable* app, RunOptions* options, const char* what) {
   app->AddFlag("--ordered", &options->ordered,
                fmt::format("Write {} in input order (always so on standard output)", what))
@@ -157,6 +177,7 @@ void AddInputOptions(load::OptionTable* app, RunOptions* options) {
 void AddOutputOptions(load::OptionTable* app, RunOptions* options) {
   const std::string output = "Output";
   load::AddOutputOption(app, &options->output, "Write answers to")->Group(output);
+  AddErrors(app, options);
   AddContinuing(app, options, "Continue an output file: answer the rows that it does not answer",
                 "answer");
   app->AddFlag("--row-metrics", &options->row_metrics,
@@ -194,6 +215,7 @@ void AddScoreInputOptions(load::OptionTable* app, RunOptions* options) {
 void AddScoreOutputOptions(load::OptionTable* app, RunOptions* options) {
   const std::string output = "Output";
   load::AddOutputOption(app, &options->output, "Write scores to")->Group(output);
+  AddErrors(app, options);
   app->Add("--logprobs", &options->sampling.num_logprobs,
            "Write log-probabilities of each token and of the N likeliest")
       ->Check(load::InRange(kNumLogprobs.range))

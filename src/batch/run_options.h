@@ -30,6 +30,9 @@ struct RunOptions {
   std::string output;  // "" is standard output
   // The table that is made of the output at the end (table_output.h); "": none.
   std::string table;
+  // The file of error rows; "": they go to the output. And the table that is made of it.
+  std::string errors;
+  std::string errors_table;
   bool force = false;
   bool ordered = false;
   bool unordered = false;  // also on standard output

@@ -25,11 +25,14 @@ Result<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOptions& options, co
   }
   if (!output.ok()) return output.status();
   run->output_ = std::move(output).value();
+  if (!options.errors.empty()) MINISGL_RETURN_IF_ERROR(run->OpenErrors(options, input_fd));
   const bool has_journal =
       run->output_->is_regular_file() && input.reader != nullptr && input.reader->regular();
-  if (options.resume && !has_journal) {
+  const bool has_pipe = run->errors_ != nullptr && !run->errors_->output()->is_regular_file();
+  if (options.resume && (!has_journal || has_pipe)) {
     return UsageError("--resume needs regular files: rows from {} cannot be resumed into {}",
-                      input.reader->name(), Visible(options.output, 400));
+                      input.reader->name(),
+                      Visible(has_journal ? options.errors : options.output, 400));
   }
   if (!has_journal) return run;
   run->asked_ = asked;
@@ -40,6 +43,37 @@ Result<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOptions& options, co
       run->run_, DescribeRun(options, *input.reader, *input.check, input.shard, input.model_dir));
   if (options.resume) MINISGL_RETURN_IF_ERROR(run->ReadOld(options, input, asked));
   return run;
+}
+
+Status RunOutput::OpenErrors(const RunOptions& options, int input_fd) {
+  const std::string name = Visible(options.errors, 400);
+  const bool has_name = output_->is_regular_file();
+  if (has_name && IsSamePlace(options.errors, FileReplacement::PartOf(output_->path()))) {
+    return MakeStatus(StatusCode::kCannotCreate,
+                      "--errors {}: is the temporary file of {}; choose another", name,
+                      Visible(output_->path(), 400));
+  }
+  if (has_name && IsSamePlace(options.errors, output_->path())) {
+    return MakeStatus(StatusCode::kCannotCreate,
+                      "--errors {}: names the same file as -o; choose another, or leave it out", name);
+  }
+  Result<std::unique_ptr<term::Output>> file =
+      options.resume ? term::Output::OpenToAppend(options.errors, input_fd)
+                     : term::Output::Open(options.errors, options.force, input_fd);
+  if (!file.ok()) return file.status().WithPrefix("--errors");
+  if ((*file)->is_stdout() && output_->is_stdout()) {
+    return UsageError("--errors -: answers are written to standard output already; name a file");
+  }
+  if ((*file)->IsSameFileAs(*output_)) {
+    return MakeStatus(StatusCode::kCannotCreate,
+                      "--errors {}: answers are written to the same file; choose another", name);
+  }
+  errors_ = std::make_unique<ErrorFile>(std::move(file).value());
+  return Status();
+}
+
+bool RunOutput::pipe_closed() const {
+  return output_->pipe_closed() || (errors_ != nullptr && errors_->output()->pipe_closed());
 }
 
 // The name of the journal may belong to another file, which must not be overwritten.
@@ -95,7 +129,8 @@ Status RunOutput::ReadOld(const RunOptions& options, const RunInput& input, RowS
   resume.check = input.check;
   resume.ids = input.ids;
   resume.retry_failed = options.retry_failed;
-  MINISGL_ASSIGN_OR_RETURN(old_, ReadOldOutput(path, resume));
+  MINISGL_ASSIGN_OR_RETURN(
+      old_, ReadOldOutput(path, errors_ == nullptr ? "" : errors_->output()->path(), resume));
   failed_before_ = old_->failed;
   scores_before_ = old_->scores;
   asked->finished = std::move(old_->finished);
@@ -103,7 +138,9 @@ Status RunOutput::ReadOld(const RunOptions& options, const RunInput& input, RowS
   if (!empty) {
     Log(LogLevel::kInfo,
         fmt::format("resuming {}: {}{} rows answered, {} failed{}, {} to run", name,
-                    old_->torn_at >= 0 ? "the last row is torn and runs again; " : "",
+                    old_->answers.torn_at >= 0 || old_->errors.torn_at >= 0
+                        ? "the last row is torn and runs again; "
+                        : "",
                     old_->answered, old_->failed,
                     old_->failed > 0 ? " (--retry-failed runs them again)" : "",
                     asked->Count(input.check->rows)));
@@ -111,15 +148,29 @@ Status RunOutput::ReadOld(const RunOptions& options, const RunInput& input, RowS
   return Status();
 }
 
+Status RunOutput::TakeOldFile(term::Output* output, OldLines* old, int64_t* bytes) const {
+  MINISGL_RETURN_IF_ERROR(RepairOldFile(output->path(), *old, ordered_));
+  MINISGL_RETURN_IF_ERROR(output->Reopen());
+  old->indexes = {};
+  struct stat info {};
+  if (stat(output->path().c_str(), &info) == 0) *bytes = info.st_size;
+  return Status();
+}
+
 Status RunOutput::Begin() {
   if (old_) {
-    MINISGL_RETURN_IF_ERROR(RepairOldOutput(output_->path(), *old_, ordered_));
-    MINISGL_RETURN_IF_ERROR(output_->Reopen());
-    old_->indexes = {};
-    struct stat info {};
-    if (stat(output_->path().c_str(), &info) == 0) old_bytes_ = info.st_size;
+    if (errors_ != nullptr) {
+      errors_->NoteRows();
+      for (const uint32_t index : old_->errors.indexes) {
+        if (index != OldLines::kDroppedLine) errors_->Note(index);
+      }
+      MINISGL_RETURN_IF_ERROR(
+          TakeOldFile(errors_->output(), &old_->errors, &old_error_bytes_));
+    }
+    MINISGL_RETURN_IF_ERROR(TakeOldFile(output_.get(), &old_->answers, &old_bytes_));
   }
   MINISGL_RETURN_IF_ERROR(output_->Begin());
+  if (errors_ != nullptr) MINISGL_RETURN_IF_ERROR(errors_->output()->Begin());
   if (!run_) return Status();
   const Status written = WriteJournal(output_->path(), *run_);
   has_journal_ = written.ok();
@@ -128,10 +179,31 @@ Status RunOutput::Begin() {
   return Status();
 }
 
+Status RunOutput::MergeFile(const term::Output& output, int64_t old_bytes,
+                            bool holds_errors) const {
+  // The rows of the other file count as those of another shard.
+  RowSelection rows;
+  rows.first = asked_->first;
+  rows.end = asked_->end;
+  rows.finished = asked_->finished;
+  rows.elsewhere = asked_->elsewhere;
+  if (errors_ != nullptr) {
+    rows.elsewhere.resize(static_cast<size_t>(num_rows_));
+    for (int64_t index = 0; index < num_rows_; ++index) {
+      if (errors_->Has(index) != holds_errors) rows.elsewhere[static_cast<size_t>(index)] = true;
+    }
+  }
+  if (!NeedsMerge(rows, num_rows_)) return Status();
+  return MergeInOrder(output.path(), rows, num_rows_, old_bytes);
+}
+
 Status RunOutput::Finish(bool all_written) {
   MINISGL_RETURN_IF_ERROR(output_->Finish());
-  if (!old_ || !ordered_ || !all_written || !NeedsMerge(*asked_, num_rows_)) return Status();
-  return MergeInOrder(output_->path(), *asked_, num_rows_, old_bytes_);
+  if (errors_ != nullptr) MINISGL_RETURN_IF_ERROR(errors_->output()->Finish());
+  if (!old_ || !ordered_ || !all_written) return Status();
+  MINISGL_RETURN_IF_ERROR(MergeFile(*output_, old_bytes_, /*holds_errors=*/false));
+  if (errors_ == nullptr) return Status();
+  return MergeFile(*errors_->output(), old_error_bytes_, /*holds_errors=*/true);
 }
 
 }  // namespace minisgl::batch

@@ -97,13 +97,16 @@ std::string FreeName(std::string name, const std::vector<std::string>& taken) {
   return name;
 }
 
+std::string ErrorCell(const Json& error) {
+  return fmt::format("{}: {}", CellOf(error.Find("code")), CellOf(error.Find("message")));
+}
+
 // The cells of an answer: `columns`, and its error.
 std::vector<std::string> AnswerCells(const Json& answer, const std::vector<std::string>& columns,
                                      bool has_properties) {
   std::vector<std::string> cells(columns.size() + 1);
   if (const Json* error = answer.Find("error")) {
-    cells.back() =
-        fmt::format("{}: {}", CellOf(error->Find("code")), CellOf(error->Find("message")));
+    cells.back() = ErrorCell(*error);
     return cells;
   }
   const Json* text = answer.Find("text");
@@ -142,6 +145,122 @@ std::optional<std::vector<std::string>> Properties(const RunOptions& options) {
   return names.empty() ? std::nullopt : std::optional(std::move(names));
 }
 
+// The rows of a file, one after the other.
+class RowFile {
+ public:
+  // Opens no file if `path` is "".
+  static Result<std::unique_ptr<RowFile>> Open(const std::string& path) {
+    std::unique_ptr<RowFile> file(new RowFile());
+    if (path.empty()) return file;
+    MINISGL_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(path));
+    file->reader_ = std::make_unique<LineReader>(std::move(reader));
+    file->Advance();
+    return file;
+  }
+  // Returns the next row if it is that of `index`, and goes on to the one after it.
+  std::optional<Json> Take(int64_t index) {
+    const Json* place = row_ ? row_->Find("index") : nullptr;
+    if (place == nullptr || *place != Json(index)) return std::nullopt;
+    std::optional<Json> row = std::move(row_);
+    Advance();
+    return row;
+  }
+  bool IsAtEnd() const { return !has_line_; }
+  // "FILE:LINE" of the row that is next. REQUIRES that a file is open.
+  std::string Place() const { return fmt::format("{}:{}", reader_->name(), line_number_); }
+
+ private:
+  RowFile() = default;
+  void Advance() {
+    row_.reset();
+    has_line_ = reader_->Next(0, &line_) == LineReader::Outcome::kLine;
+    line_number_ = reader_->line_number() + (has_line_ ? 0 : 1);
+    if (!has_line_) return;
+    Result<Json> row = SkimJson(line_);
+    if (row.ok()) row_ = std::move(row).value();
+  }
+
+  std::unique_ptr<LineReader> reader_;
+  std::string line_;
+  bool has_line_ = false;
+  int64_t line_number_ = 0;
+  std::optional<Json> row_;  // the next one; unset at the end, or if the line is no row
+};
+
+// A table that is written record by record.
+class TableFile {
+ public:
+  // `columns` of its own follow those of the input. Writes nothing if `path` is "".
+  static Result<std::unique_ptr<TableFile>> Begin(const std::string& path,
+                                                  const std::vector<std::string>& input,
+                                                  const std::vector<std::string>& columns) {
+    std::unique_ptr<TableFile> table(new TableFile());
+    if (path.empty()) return table;
+    FileReplacement::Options how;
+    how.sole_writer = true;
+    MINISGL_ASSIGN_OR_RETURN(table->file_, FileReplacement::Begin(path, how));
+    table->separator_ = *SeparatorOf(InputFormat::kAuto, path);
+    std::vector<std::string> header = input;
+    for (const std::string& name : columns) header.push_back(FreeName(name, header));
+    MINISGL_RETURN_IF_ERROR(table->file_->Write(RecordOf(header, table->separator_)));
+    return table;
+  }
+  Status Add(std::vector<std::string> cells, std::vector<std::string> more) {
+    if (file_ == nullptr) return Status();
+    for (std::string& cell : more) cells.push_back(std::move(cell));
+    return file_->Write(RecordOf(cells, separator_));
+  }
+  Status Commit() { return file_ == nullptr ? Status() : file_->Commit(); }
+
+ private:
+  TableFile() = default;
+
+  std::unique_ptr<FileReplacement> file_;
+  char separator_ = ',';
+};
+
+// The same for --output and --errors: if *output is a table, moves its name to *table.
+Status TakeTable(const RunOptions& options, const char* option, std::string* output,
+                 std::string* table) {
+  if (!SeparatorOf(InputFormat::kAuto, *output)) return Status();
+  const std::string name = Visible(*output, 400);
+  const std::string ending = fs::path(*output).extension().string();
+  if (ending == ".gz" || ending == ".zst") {
+    return UsageError("{} {}: a table is not written compressed; leave out {}", option, name,
+                      ending);
+  }
+  if (options.unordered) {
+    return UsageError(
+        "{} {} and --unordered exclude each other; a table is in the order of its "
+        "input",
+        option, name);
+  }
+  *table = std::exchange(*output, *output + ".jsonl");
+  const struct {
+    const std::string& path;
+    const char* option;
+  } others[] = {{*options.file, "--file"},
+                {options.output, "-o"},
+                {options.table, "-o"},
+                {options.errors, "--errors"},
+                {options.errors_table, "--errors"},
+                {options.reports.summary, "--summary"},
+                {options.reports.trace, "--trace"},
+                {options.reports.events, "--events"}};
+  for (const auto& other : others) {
+    if (&other.path == table || other.path.empty() || !IsSamePlace(other.path, *table)) continue;
+    return MakeStatus(StatusCode::kCannotCreate,
+                      "{} {}: names the same file as {}; write to another", option, name,
+                      other.option);
+  }
+  std::error_code error;
+  const auto bytes = fs::file_size(*table, error);
+  if (error || bytes == 0 || options.force || options.resume) return Status();
+  return MakeStatus(StatusCode::kCannotCreate,
+                    "{}: is not empty ({} bytes); --force replaces it, --resume continues its run",
+                    name, bytes);
+}
+
 }  // namespace
 
 std::vector<std::string> AnswerColumns(const RunOptions& options) {
@@ -149,70 +268,55 @@ std::vector<std::string> AnswerColumns(const RunOptions& options) {
 }
 
 Status TakeTableOutput(RunOptions* options) {
-  const bool is_table = SeparatorOf(InputFormat::kAuto, options->output).has_value();
-  if (!options->rows.prompt || !is_table) return Status();
-  const std::string name = Visible(options->output, 400);
-  const std::string ending = fs::path(options->output).extension().string();
-  if (ending == ".gz" || ending == ".zst") {
-    return UsageError("-o {}: a table is not written compressed; leave out {}", name, ending);
-  }
-  if (options->unordered) {
+  if (!options->rows.prompt) return Status();
+  MINISGL_RETURN_IF_ERROR(TakeTable(*options, "-o", &options->output, &options->table));
+  MINISGL_RETURN_IF_ERROR(
+      TakeTable(*options, "--errors", &options->errors, &options->errors_table));
+  if (!options->errors_table.empty() && options->output.empty()) {
     return UsageError(
-        "-o {} and --unordered exclude each other; a table is in the order of its "
-        "input",
-        name);
+        "--errors {}: a table is made when all rows are answered, which --resume may have to "
+        "complete; give -o FILE",
+        Visible(options->errors_table, 400));
   }
-  options->table = std::exchange(options->output, options->output + ".jsonl");
-  options->ordered = true;
-  const auto same = [&](const std::string& path, const char* option) {
-    if (path.empty() || !IsSamePlace(path, options->table)) return Status();
-    return MakeStatus(StatusCode::kCannotCreate,
-                      "-o {}: names the same file as {}; write to another", name, option);
-  };
-  MINISGL_RETURN_IF_ERROR(same(*options->file, "--file"));
-  MINISGL_RETURN_IF_ERROR(same(options->reports.summary, "--summary"));
-  MINISGL_RETURN_IF_ERROR(same(options->reports.trace, "--trace"));
-  MINISGL_RETURN_IF_ERROR(same(options->reports.events, "--events"));
-  std::error_code error;
-  const auto bytes = fs::file_size(options->table, error);
-  if (error || bytes == 0 || options->force || options->resume) return Status();
-  return MakeStatus(StatusCode::kCannotCreate,
-                    "{}: is not empty ({} bytes); --force replaces it, --resume continues its run",
-                    name, bytes);
+  if (!options->table.empty() || !options->errors_table.empty()) options->ordered = true;
+  return Status();
 }
 
-Status WriteTable(const RunOptions& options, LineReader* reader, const RowSelection& asked) {
-  const char separator = *SeparatorOf(InputFormat::kAuto, options.table);
+Status WriteTables(const RunOptions& options, LineReader* reader, const RowSelection& asked) {
   const bool has_properties = Properties(options).has_value();
   const std::vector<std::string> columns = AnswerColumns(options);
   InputTable input(reader);
   MINISGL_RETURN_IF_ERROR(input.ReadColumnNames(asked));
-  MINISGL_ASSIGN_OR_RETURN(LineReader answers, LineReader::Open(options.output));
-  FileReplacement::Options how;
-  how.sole_writer = true;
-  MINISGL_ASSIGN_OR_RETURN(const auto file, FileReplacement::Begin(options.table, how));
-  std::vector<std::string> header = input.names();
-  for (const std::string& name : columns) header.push_back(FreeName(name, header));
-  header.push_back(FreeName("error", header));
-  MINISGL_RETURN_IF_ERROR(file->Write(RecordOf(header, separator)));
-  std::string record, line;
+  MINISGL_ASSIGN_OR_RETURN(const auto answers,
+                           RowFile::Open(options.table.empty() ? "" : options.output));
+  MINISGL_ASSIGN_OR_RETURN(const auto errors, RowFile::Open(options.errors));
+  std::vector<std::string> answer_columns = columns;
+  answer_columns.emplace_back("error");
+  MINISGL_ASSIGN_OR_RETURN(const auto table,
+                           TableFile::Begin(options.table, input.names(), answer_columns));
+  MINISGL_ASSIGN_OR_RETURN(const auto errors_table,
+                           TableFile::Begin(options.errors_table, input.names(), {"error"}));
+  std::string record;
   for (int64_t index = 0; index < asked.end && input.Next(&record); ++index) {
     if (!asked.Owns(index)) continue;
-    std::vector<std::string> cells = input.Cells(record);
-    const bool has_line = answers.Next(0, &line) == LineReader::Outcome::kLine;
-    const Result<Json> answer = has_line ? SkimJson(line) : Result<Json>(Json());
-    const Json* place = answer.ok() ? answer->Find("index") : nullptr;
-    if (place == nullptr || *place != Json(index)) {
-      return BadInput("{}:{}: is not the answer to row {} of {}", answers.name(),
-                      answers.line_number() + (has_line ? 0 : 1), index, reader->name());
+    if (const std::optional<Json> row = answers->Take(index)) {
+      MINISGL_RETURN_IF_ERROR(
+          table->Add(input.Cells(record), AnswerCells(*row, columns, has_properties)));
+    } else if (const std::optional<Json> failed = errors->Take(index)) {
+      const Json* error = failed->Find("error");
+      MINISGL_RETURN_IF_ERROR(errors_table->Add(
+          input.Cells(record), {error == nullptr ? std::string() : ErrorCell(*error)}));
+    } else if (!options.table.empty()) {
+      return BadInput("{}: is not the answer to row {} of {}", answers->Place(), index,
+                      reader->name());
     }
-    for (std::string& cell : AnswerCells(*answer, columns, has_properties)) {
-      cells.push_back(std::move(cell));
-    }
-    MINISGL_RETURN_IF_ERROR(file->Write(RecordOf(cells, separator)));
+  }
+  if (!errors->IsAtEnd()) {
+    return BadInput("{}: is not the error row of a row of {}", errors->Place(), reader->name());
   }
   MINISGL_RETURN_IF_ERROR(input.status());
-  return file->Commit();
+  MINISGL_RETURN_IF_ERROR(table->Commit());
+  return errors_table->Commit();
 }
 
 }  // namespace minisgl::batch

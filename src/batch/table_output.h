@@ -1,4 +1,5 @@
-// The answers of a run as a table: the columns of the input, then those of the answers.
+// The answers of a run as a table: the columns of the input, then those of the answers. The same
+// for the error rows of --errors: the columns of the input, then the error.
 //
 // A run with such an output writes its rows as always, to a file beside it, from which it can be
 // resumed. After all rows are answered the table is made of that file and of the input, in the
@@ -16,16 +17,16 @@
 namespace minisgl::batch {
 
 // If the output of `options` is a table, moves its name to options->table, and makes a file of rows
-// in input order, with .jsonl added to the name, the output. Checks that nothing is overwritten:
-// kCannotCreate, kUsage.
+// in input order, with .jsonl added to the name, the output; likewise for the error rows. Checks
+// that nothing is overwritten: kCannotCreate, kUsage.
 Status TakeTableOutput(RunOptions* options);
 
 // The columns that answers fill: the properties of the schema that they follow, or `text`.
 std::vector<std::string> AnswerColumns(const RunOptions& options);
 
-// Writes options.table: the records of `reader` that `asked` owns, with their answers from the
-// file of rows, which has one for each of them, in input order. Reads the input again.
-// kBadInput, kIoError, kCannotCreate.
-Status WriteTable(const RunOptions& options, LineReader* reader, const RowSelection& asked);
+// Writes options.table and options.errors_table: the records of `reader` that `asked` owns, with
+// their answers or errors from the files of rows, one of which has a row for each of them, in input
+// order. Reads the input again. kBadInput, kIoError, kCannotCreate.
+Status WriteTables(const RunOptions& options, LineReader* reader, const RowSelection& asked);
 
 }  // namespace minisgl::batch

@@ -133,7 +133,8 @@ Status OpenInput(const batch::RunOptions& options, Job* job) {
   } reads_twice[] = {{options.strict, "--strict"},
                      {options.resume, "--resume"},
                      {!options.shard.empty(), "--shard"},
-                     {!options.table.empty(), "a table as -o"}};
+                     {!options.table.empty(), "a table as -o"},
+                     {!options.errors_table.empty(), "a table as --errors"}};
   for (const auto& option : reads_twice) {
     if (!option.given || regular) continue;
     return UsageError("{} needs a regular file, which can be read twice (found {})", option.name,
@@ -154,8 +155,9 @@ Status OpenOutputs(const batch::RunOptions& options, const std::string& model_di
   if (job->rows_total && !job->one_prompt) job->rows_total = job->asked.Count(job->check.rows);
   // With --resume, reports of the earlier run are replaced.
   const int input_fd = job->reader ? job->reader->fd() : -1;
+  batch::ErrorFile* const errors = job->output->errors();
   return reports->Open(options.reports, options.force || options.resume, input_fd,
-                       *job->output->output());
+                       *job->output->output(), errors == nullptr ? nullptr : errors->output());
 }
 
 // Reads a regular file once before anything runs.
@@ -264,7 +266,11 @@ void SaySummary(const batch::RunOptions& options, const report::RunSummary& summ
 // Reports why the exit status is 1, even if notes are off.
 void ReportFailures(const batch::RunOptions& options, const batch::Failures& failures,
                     const batch::RunOutput& output) {
-  if (const std::string text = failures.Text(); !text.empty()) Log(LogLevel::kWarning, text);
+  if (std::string text = failures.Text(); !text.empty()) {
+    const std::string& file = options.errors_table.empty() ? options.errors : options.errors_table;
+    if (!file.empty() && file != "-") text += fmt::format("; all are in {}", Visible(file, 400));
+    Log(LogLevel::kWarning, text);
+  }
   // When the run was resumed, a note reported this already.
   if (output.failed_before() == 0 || !options.model.quiet) return;
   Log(LogLevel::kWarning,
@@ -281,18 +287,19 @@ int ExitStatus(const batch::RunLoop& loop, const Job& job) {
   return loop.rows_failed() + job.output->failed_before() > 0 ? term::kExitSomeFailed : 0;
 }
 
-// Makes the table of the rows, if it is to be one and all rows are there.
-Status FinishTable(const batch::RunOptions& options, Job* job, bool all_written) {
-  if (options.table.empty()) return Status();
+// Makes the tables of the rows, if there are to be any and all rows are there.
+Status FinishTables(const batch::RunOptions& options, Job* job, bool all_written) {
+  const std::string& first = options.table.empty() ? options.errors_table : options.table;
+  if (first.empty()) return Status();
   if (all_written) {
-    const Status status = batch::WriteTable(options, job->reader.get(), job->asked);
+    const Status status = batch::WriteTables(options, job->reader.get(), job->asked);
     if (status.ok()) return status;
-    return Status(status.code(), status.message() + "; its rows are kept in " +
-                                     Visible(options.output, 400) +
+    const std::string& rows = options.table.empty() ? options.errors : options.output;
+    return Status(status.code(), status.message() + "; its rows are kept in " + Visible(rows, 400) +
                                      ", and --resume makes the table of them");
   }
   Log(LogLevel::kInfo, fmt::format("{} is written after all rows are answered; --resume goes on",
-                                   Visible(options.table, 400)));
+                                   Visible(first, 400)));
   return Status();
 }
 
@@ -309,7 +316,7 @@ Result<int> FinishWithoutRows(const batch::RunOptions& options, Job* job,
   }
   ReportFailures(options, batch::Failures(), *job->output);
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(nothing));
-  MINISGL_RETURN_IF_ERROR(FinishTable(options, job, /*all_written=*/true));
+  MINISGL_RETURN_IF_ERROR(FinishTables(options, job, /*all_written=*/true));
   return job->output->failed_before() > 0 ? term::kExitSomeFailed : 0;
 }
 
@@ -325,15 +332,19 @@ Status WithAdvice(const Status& status, const batch::RunOutput& output,
 
 // `totals`: null, except for scores.
 std::unique_ptr<batch::AnswerWriter> MakeWriter(const batch::RunOptions& options, bool as_text,
-                                                const Tokenizer& tokenizer, term::Output* output,
+                                                const Tokenizer& tokenizer,
+                                                batch::RunOutput* files,
                                                 batch::ScoreTotals* totals) {
+  term::Output* const output = files->output();
   const bool as_done = options.unordered || options.stream;
   const bool ordered = !as_done && (options.ordered || output->is_stdout());
   if (totals != nullptr) {
-    return std::make_unique<batch::ScoreWriter>(output, &tokenizer, ordered, totals);
+    return std::make_unique<batch::ScoreWriter>(output, &tokenizer, ordered, files->errors(),
+                                                totals);
   }
   if (!as_text) {
-    return std::make_unique<batch::JsonAnswerWriter>(output, &tokenizer, ordered, options.stream);
+    return std::make_unique<batch::JsonAnswerWriter>(output, &tokenizer, ordered, options.stream,
+                                                     files->errors());
   }
   return std::make_unique<batch::TextAnswerWriter>(
       output, term::ReasoningMode(options.hide_thinking, options.model.quiet));
@@ -353,7 +364,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   std::optional<batch::ScoreTotals> totals;
   if (options.purpose == batch::RowPurpose::kScore) totals = job->output->scores_before();
   const std::unique_ptr<batch::AnswerWriter> writer =
-      MakeWriter(options, as_text, tokenizer, &output, totals ? &*totals : nullptr);
+      MakeWriter(options, as_text, tokenizer, job->output.get(), totals ? &*totals : nullptr);
   term::InstallStopSignals();
   MINISGL_RETURN_IF_ERROR(job->output->Begin());
   batch::RunLoopOptions loop_options;
@@ -377,7 +388,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
                       loop_options);
   Status status = loop.Run();
   progress.Finish();
-  if (output.pipe_closed()) return term::kExitPipeClosed;
+  if (job->output->pipe_closed()) return term::kExitPipeClosed;
   const bool was_empty =
       status.ok() && !loop.ended_early() && loop.rows_done() + loop.rows_failed() == 0;
   if (was_empty && !job->rows_total) Log(LogLevel::kWarning, batch::NoRows(*job->reader));
@@ -404,7 +415,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
     Log(LogLevel::kInfo, "stopped; --resume runs the cancelled rows");
   }
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(summary));
-  MINISGL_RETURN_IF_ERROR(FinishTable(options, job, all_written));
+  MINISGL_RETURN_IF_ERROR(FinishTables(options, job, all_written));
   return ExitStatus(loop, *job);
 }
 
@@ -414,8 +425,8 @@ Status TakeShard(batch::RunOptions* options, Job* job) {
   MINISGL_ASSIGN_OR_RETURN(job->shard, batch::ParseShard(options->shard, [](const char* name) {
                              return static_cast<const char*>(std::getenv(name));
                            }));
-  for (std::string* path : {&options->output, &options->reports.summary, &options->reports.trace,
-                            &options->reports.events}) {
+  for (std::string* path : {&options->output, &options->errors, &options->reports.summary,
+                            &options->reports.trace, &options->reports.events}) {
     *path = batch::WithShardName(*path, job->shard);
   }
   return Status();

@@ -43,11 +43,16 @@ Status CheckBeside(const char* option, const std::string& path, const term::Outp
 Result<std::unique_ptr<term::Output>> ReportFiles::OpenOne(const char* option,
                                                            const std::string& path, bool force,
                                                            int input_fd,
-                                                           const term::Output& answers) const {
+                                                           const term::Output& answers,
+                                                           const term::Output* error_rows) const {
   MINISGL_RETURN_IF_ERROR(CheckBeside(option, path, answers));
+  if (error_rows != nullptr) MINISGL_RETURN_IF_ERROR(CheckBeside(option, path, *error_rows));
   MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<term::Output> file,
                            term::Output::Open(path, force, input_fd));
   MINISGL_RETURN_IF_ERROR(CheckApart(*file, option, path, answers, "answers are"));
+  if (error_rows != nullptr) {
+    MINISGL_RETURN_IF_ERROR(CheckApart(*file, option, path, *error_rows, "error rows are"));
+  }
   if (summary_ != nullptr) {
     MINISGL_RETURN_IF_ERROR(CheckApart(*file, option, path, *summary_, "the summary is"));
   }
@@ -58,17 +63,18 @@ Result<std::unique_ptr<term::Output>> ReportFiles::OpenOne(const char* option,
 }
 
 Status ReportFiles::Open(const load::ReportOptions& options, bool force, int input_fd,
-                         const term::Output& answers) {
+                         const term::Output& answers, const term::Output* error_rows) {
+  const auto open = [&](const char* option, const std::string& path) {
+    return OpenOne(option, path, force, input_fd, answers, error_rows);
+  };
   if (!options.summary.empty()) {
-    MINISGL_ASSIGN_OR_RETURN(summary_,
-                             OpenOne("--summary", options.summary, force, input_fd, answers));
+    MINISGL_ASSIGN_OR_RETURN(summary_, open("--summary", options.summary));
   }
   if (!options.trace.empty()) {
-    MINISGL_ASSIGN_OR_RETURN(trace_, OpenOne("--trace", options.trace, force, input_fd, answers));
+    MINISGL_ASSIGN_OR_RETURN(trace_, open("--trace", options.trace));
   }
   if (!options.events.empty()) {
-    MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<term::Output> file,
-                             OpenOne("--events", options.events, force, input_fd, answers));
+    MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<term::Output> file, open("--events", options.events));
     events_ = std::make_unique<EventFile>(
         std::move(file), options.events == "-" ? "standard output" : options.events);
   }

@@ -21,10 +21,10 @@ namespace minisgl::report {
 class ReportFiles {
  public:
   // Creates the files named in `options`. kCannotCreate as for Output::Open, and if two reports
-  // have the same file or a report is the file of the `answers`; kUsage if standard output is used
-  // twice.
+  // have the same file or a report is the file of the `answers`, or of the `error_rows`
+  // (null: none); kUsage if standard output is used twice.
   Status Open(const load::ReportOptions& options, bool force, int input_fd,
-              const term::Output& answers);
+              const term::Output& answers, const term::Output* error_rows = nullptr);
 
   // For the runtime; an empty one is of a report that is not requested. This must outlive the
   // runtime.
@@ -44,7 +44,8 @@ class ReportFiles {
   // One of the files, which must be none of those that are open.
   Result<std::unique_ptr<term::Output>> OpenOne(const char* option, const std::string& path,
                                                 bool force, int input_fd,
-                                                const term::Output& answers) const;
+                                                const term::Output& answers,
+                                                const term::Output* error_rows) const;
   void WriteTrace(std::string_view piece);
 
   std::unique_ptr<term::Output> summary_;  // null if not requested

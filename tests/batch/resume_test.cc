@@ -41,7 +41,7 @@ class ResumeTest : public ::testing::Test {
   }
   Result<OldOutput> ReadOld(const std::string& content) {
     folder_.Write("out", content);
-    return ReadOldOutput(folder_.Path("out"), options_);
+    return ReadOldOutput(folder_.Path("out"), "", options_);
   }
   // Returns the finished rows as digits, and the contents of the file after the repair.
   std::string FinishedOf(const std::string& content, bool ordered = false) {
@@ -52,7 +52,7 @@ class ResumeTest : public ::testing::Test {
     for (size_t row = 0; row < old->finished.size(); ++row) {
       if (old->finished[row]) finished += std::to_string(row);
     }
-    const Status status = RepairOldOutput(folder_.Path("out"), *old, ordered);
+    const Status status = RepairOldFile(folder_.Path("out"), old->answers, ordered);
     EXPECT_TRUE(status.ok()) << status.message();
     return finished;
   }
@@ -67,7 +67,7 @@ class ResumeTest : public ::testing::Test {
 TEST_F(ResumeTest, AMissingOrEmptyFileHasNoRows) {
   EXPECT_EQ(FinishedOf(""), "");
   std::filesystem::remove(folder_.Path("out"));
-  const Result<OldOutput> old = ReadOldOutput(folder_.Path("out"), options_);
+  const Result<OldOutput> old = ReadOldOutput(folder_.Path("out"), "", options_);
   ASSERT_TRUE(old.ok());
   EXPECT_EQ(old->finished, std::vector<bool>(kRows));
 }
@@ -218,6 +218,62 @@ TEST_F(ResumeTest, AddedRowsGoToTheirPlaces) {
   EXPECT_TRUE(NeedsMerge(selection, kRows));
   selection.end = 2;
   EXPECT_FALSE(NeedsMerge(selection, kRows));
+}
+
+// With --errors a row is in one of two files.
+class TwoFilesTest : public ResumeTest {
+ protected:
+  // Returns the finished rows as digits, and repairs both files.
+  std::string FinishedOfBoth(const std::string& answers, const std::string& errors) {
+    folder_.Write("out", answers);
+    folder_.Write("errors", errors);
+    const Result<OldOutput> old =
+        ReadOldOutput(folder_.Path("out"), folder_.Path("errors"), options_);
+    if (!old.ok()) return old.status().message();
+    std::string finished;
+    for (size_t row = 0; row < old->finished.size(); ++row) {
+      if (old->finished[row]) finished += std::to_string(row);
+    }
+    EXPECT_TRUE(RepairOldFile(folder_.Path("out"), old->answers, false).ok());
+    EXPECT_TRUE(RepairOldFile(folder_.Path("errors"), old->errors, false).ok());
+    return finished;
+  }
+};
+
+TEST_F(TwoFilesTest, BothCountAndEachKeepsItsRows) {
+  const std::string answers = Answer(0) + "\n" + BatchAnswer(3) + "\n";
+  const std::string errors =
+      Failure(1, "invalid_row") + "\n" + BatchFailure(4, "timeout") + "\n" +
+      Failure(2, "cancelled") + "\n";
+  EXPECT_EQ(FinishedOfBoth(answers, errors), "0134");
+  EXPECT_EQ(folder_.Read("out"), answers);
+  EXPECT_EQ(folder_.Read("errors"),
+            Failure(1, "invalid_row") + "\n" + BatchFailure(4, "timeout") + "\n");
+  options_.retry_failed = true;
+  EXPECT_EQ(FinishedOfBoth(answers, errors), "03");
+  EXPECT_EQ(folder_.Read("out"), answers);
+  EXPECT_EQ(folder_.Read("errors"), "");
+}
+
+TEST_F(TwoFilesTest, EitherMayBeTorn) {
+  const std::string answers = Answer(0) + "\n" + Answer(1).substr(0, 9);
+  const std::string errors = Failure(3, "timeout") + "\n" + Failure(2, "timeout").substr(0, 5);
+  EXPECT_EQ(FinishedOfBoth(answers, errors), "03");
+  EXPECT_EQ(folder_.Read("out"), Answer(0) + "\n");
+  EXPECT_EQ(folder_.Read("errors"), Failure(3, "timeout") + "\n");
+}
+
+TEST_F(TwoFilesTest, AnAnswerIsKeptInPlaceOfAnErrorOfItsRow) {
+  EXPECT_EQ(FinishedOfBoth(Answer(1) + "\n", Failure(1, "timeout") + "\n"), "1");
+  EXPECT_EQ(folder_.Read("out"), Answer(1) + "\n");
+  EXPECT_EQ(folder_.Read("errors"), "");
+}
+
+TEST_F(TwoFilesTest, ExchangedFilesAreRefused) {
+  const std::string message = FinishedOfBoth(Failure(1, "timeout") + "\n", Answer(0) + "\n");
+  EXPECT_NE(message.find("errors:1: is an answer, and --errors names a file of error rows"),
+            std::string::npos)
+      << message;
 }
 
 }  // namespace
