@@ -126,6 +126,7 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
                                              const std::atomic<bool>* cancelled,
                                              Conversation* conversation) const {
   prompts->clear();
+  if (!row->timeout_s) row->timeout_s = options_.timeout_s;
   if (row->format == RowFormat::kScore) return BuildScored(row, prompts, cancelled);
   if (auto error = CheckIds(*row)) return error;
   if (options_.chat && IsRawPrompt(*row)) {

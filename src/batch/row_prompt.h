@@ -32,6 +32,7 @@ struct PromptBuilderOptions {
   std::optional<std::string> system;  // with `chat`: the system message before it
   bool hide_reasoning = false;
   bool row_metrics = false;
+  std::optional<double> timeout_s;  // of rows that set none
 };
 
 // Passes row->reasoning_effort to the template as a variable in template_kwargs: the level if the

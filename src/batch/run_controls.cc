@@ -22,6 +22,9 @@ Status RunLoop::AbortById(const Json& id) {
   if (std::optional<ReadyRow> ready = window_.TakeById(id)) {
     return WriteFailure(ready->row, Aborted());
   }
+  for (const auto& [index, waiting] : timed_out_) {
+    if (waiting.row.id == id) return FailRetry(index, Aborted());
+  }
   if (preparer_.Has(id)) {
     aborted_ids_.push_back(id);
   } else {

@@ -214,6 +214,7 @@ Json DescribeOptions(const RunOptions& options) {
           options.rows.prompt ? Json(FormatName(options.rows, *options.file)) : Json());
   DescribeGrammar(sampling.grammar, &out);
   out.Set("--row-metrics", options.row_metrics);
+  out.Set("--timeout", OrNull(options.timeout_s));
   // By its name: a run that goes on without these rows would ask them again.
   const std::string& errors = options.errors_table.empty() ? options.errors : options.errors_table;
   out.Set("--errors", errors.empty()

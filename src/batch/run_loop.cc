@@ -101,6 +101,7 @@ Status RunLoop::Run() {
 // written.
 Status RunLoop::End() {
   if (Stops()) MINISGL_RETURN_IF_ERROR(CancelPreparing());
+  if (Stops()) MINISGL_RETURN_IF_ERROR(CancelRetries());
   if (Stops()) MINISGL_RETURN_IF_ERROR(CancelWindow());
   if (Stops()) MINISGL_RETURN_IF_ERROR(CancelWaiting());
   if (!fault_ && stopping_) MINISGL_RETURN_IF_ERROR(CancelUnread());
@@ -115,10 +116,12 @@ bool RunLoop::IsWithinBounds() const {
 }
 
 bool RunLoop::WindowHasRoom() const {
-  if (window_.empty() && preparer_.empty() && sessions_.num_waiting() == 0) return true;
-  const size_t bytes =
-      open_bytes_ + window_.bytes() + preparer_.bytes() + sessions_.bytes() + writer_.held_bytes();
-  return sessions_.num_waiting() < options_.waiting_rows_max &&
+  if (window_.empty() && preparer_.empty() && sessions_.num_waiting() == 0 && timed_out_.empty()) {
+    return true;
+  }
+  const size_t bytes = open_bytes_ + window_.bytes() + preparer_.bytes() + sessions_.bytes() +
+                       retry_bytes_ + writer_.held_bytes();
+  return sessions_.num_waiting() + std::ssize(timed_out_) < options_.waiting_rows_max &&
          window_.num_answers() + preparer_.num_answers() < options_.window_answers_max &&
          bytes < options_.bytes_ahead_max;
 }
@@ -132,6 +135,7 @@ Status RunLoop::Admit() {
          options_.stop().reason == 0) {
     MINISGL_RETURN_IF_ERROR(TakePrepared(kPipeTick));
   }
+  SubmitRetries();
   for (int rows = 0; rows < kRowsPerTurn && !window_.empty() && HasRoom(); ++rows) {
     // If a bound is reached, finished rows are held until the oldest row is written.
     Submit(IsWithinBounds() ? window_.TakeNext() : window_.TakeFirst());
@@ -226,17 +230,23 @@ void RunLoop::Submit(ReadyRow ready) {
   submitted_any_ = true;
   Pending pending;
   pending.row = std::move(ready.row);
-  std::vector<Prompt> prompts = std::move(ready.prompts);
   writer_.Begin(pending.row);
-  const int64_t index = pending.row.index;
-  pending.answers.resize(prompts.size());
-  pending.open_answers = static_cast<int32_t>(prompts.size());
+  pending.answers.resize(ready.prompts.size());
   pending.bytes = ready.bytes;
   pending.conversation = std::move(ready.conversation);
+  Enter(std::move(pending), std::move(ready.prompts));
+}
+
+// Submits the prompts of a row, the first time or again.
+void RunLoop::Enter(Pending pending, std::vector<Prompt> prompts) {
+  const int64_t index = pending.row.index;
+  pending.open_answers = static_cast<int32_t>(prompts.size());
+  ++pending.tries;
   if (pending.conversation != nullptr) {
     JoinRuntimeSession(pending.row, pending.conversation.get(), &prompts.front());
   }
-  open_bytes_ += ready.bytes;
+  pending.again = MayRetry(pending) ? prompts : std::vector<Prompt>();
+  open_bytes_ += pending.bytes;
   std::vector<uint64_t> tags;
   for (size_t answer = 0; answer < prompts.size(); ++answer) tags.push_back(MakeTag(index, answer));
   Pending& entry = pending_.emplace(index, std::move(pending)).first->second;
@@ -316,6 +326,7 @@ void RunLoop::FinishAnswer(const Event& event, RowAnswer* done, Pending* pending
 }
 
 Status RunLoop::FinishRow(int64_t index) {
+  if (SetAsideToRetry(index)) return Status();
   if (SubmitNextTurn(index, &pending_.at(index))) return Status();
   auto node = pending_.extract(index);
   Pending& pending = node.mapped();
@@ -333,8 +344,15 @@ Status RunLoop::FinishRow(int64_t index) {
   if (pending.timed_out && !began && !pending.error) {
     const char* const what =
         pending.row.format == RowFormat::kScore ? "the text was not scored" : "no answer began";
-    pending.error = RowError{"timeout", fmt::format("{} within {} s", what, *pending.row.timeout_s),
-                             "timeout_s"};
+    const std::string tries =
+        pending.tries > 1 ? fmt::format(" (tried {} times)", pending.tries) : "";
+    pending.error =
+        RowError{"timeout", fmt::format("{} within {} s{}", what, *pending.row.timeout_s, tries),
+                 "timeout_s"};
+  } else if (pending.timed_out && pending.tries > 1) {
+    pending.row.warnings.push_back(
+        fmt::format("the answer was cut after {} s in each of {} tries", *pending.row.timeout_s,
+                    pending.tries));
   }
   if (pending.error && pending.row.turn > 0) {
     pending.answers.resize(static_cast<size_t>(pending.row.turn));

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,6 +54,10 @@ struct RunLoopOptions {
   std::optional<int64_t> rows_total;      // for the progress line
   // This many failed rows end the run like a stop; unset: no limit.
   std::optional<int64_t> failures_max;
+  // A row whose answers took too long is asked so often again, after all others; and so many of
+  // these answers run at once, that none waits for others.
+  int32_t timeout_retries = 0;
+  int64_t retried_answers_max = 256;
   // Called often, on the thread of Run.
   std::function<term::StopRequest()> stop = term::StopOfProcess;
   // Called with the state of the run on the thread of Run, many times a second and at the end; may
@@ -77,6 +82,8 @@ class RunLoop {
   // Including cancelled ones.
   int64_t rows_failed() const { return failures_.total(); }
   const Failures& failures() const { return failures_; }
+  // Rows that timed out and were to be asked again.
+  int64_t rows_retried() const { return rows_retried_; }
   // Reason of the stop that ended the run; 0 if there was none.
   int stop_reason() const { return stop_.reason; }
   // True if a stop or failures_max ended the run before the end of the input.
@@ -87,7 +94,7 @@ class RunLoop {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // A submitted row, without what only its prompt needed.
+  // A submitted row, without what only its prompt needed, unless it may be asked again.
   struct Pending {
     Row row;
     std::vector<RowAnswer> answers;
@@ -96,6 +103,8 @@ class RunLoop {
     size_t bytes = 0;
     int32_t open_answers = 0;
     bool timed_out = false;
+    int32_t tries = 0;          // of its last turn
+    std::vector<Prompt> again;  // its prompts; empty if it is not asked again
     bool lowered = false;  // the warning about it was added
     std::optional<RowError> error;
     bool aborted = false;  // its input asked for it
@@ -113,7 +122,8 @@ class RunLoop {
   Status FillWindow();
   // True if every row has been submitted.
   bool AllSubmitted() const {
-    return source_ended_ && window_.empty() && preparer_.empty() && sessions_.num_waiting() == 0;
+    return source_ended_ && window_.empty() && preparer_.empty() && timed_out_.empty() &&
+           sessions_.num_waiting() == 0;
   }
   Status TakeInRow(ParsedRow parsed, size_t bytes);
   // Of run_controls.cc.
@@ -123,6 +133,16 @@ class RunLoop {
   Status AddToWindow(ReadyRow ready, const std::optional<RowError>& error);
   Status TakePrepared(std::chrono::milliseconds wait);
   void Submit(ReadyRow ready);
+  void Enter(Pending pending, std::vector<Prompt> prompts);
+  bool MayRetry(const Pending& pending) const {
+    return pending.row.timeout_s && pending.tries <= options_.timeout_retries;
+  }
+  // Of run_loop_retries.cc.
+  bool SetAsideToRetry(int64_t index);
+  bool RetriesAreNext() const;
+  void SubmitRetries();
+  Status FailRetry(int64_t index, const RowError& error);
+  Status CancelRetries();
   Status TakeEvents();
   Status TakeEvent(Event event);
   void FinishAnswer(const Event& event, RowAnswer* done, Pending* pending);
@@ -159,6 +179,9 @@ class RunLoop {
   SessionRows sessions_;
   std::vector<Json> aborted_ids_;                 // of rows in preparer_
   std::unordered_map<int64_t, Pending> pending_;  // by row index
+  std::map<int64_t, Pending> timed_out_;          // that are asked again; the same
+  size_t retry_bytes_ = 0;
+  int64_t rows_retried_ = 0;
   int64_t open_answers_ = 0;
   size_t open_bytes_ = 0;
   int64_t tokens_ = 0;

@@ -82,6 +82,8 @@ bool RunLoop::SubmitNextTurn(int64_t index, Pending* pending) {
   JoinRuntimeSession(row, pending->conversation.get(), &prompts.front());
   pending->answers.emplace_back();
   pending->timed_out = false;
+  pending->tries = 1;
+  pending->again = MayRetry(*pending) ? prompts : std::vector<Prompt>();
   pending->open_answers = 1;
   pending->requests =
       runtime_.SubmitAll(std::move(prompts), &queue_, {MakeTag(index, /*answer=*/0)});

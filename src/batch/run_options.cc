@@ -12,6 +12,9 @@ namespace {
 // One day. No practical grace period is longer.
 constexpr double kGraceMax_s = 86400;
 
+constexpr double kTimeoutMax_s = 1e9;  // as in rows
+constexpr int64_t kRetriesMax = 1000;
+
 constexpr int64_t kFailuresMax = int64_t{1} << 53;
 
 // The shards of --shard auto must not write the same file.
@@ -44,6 +47,14 @@ Status CheckResumeOptions(const RunOptions& options) {
   }
   if (options.max_failures && !options.file) {
     return UsageError("--max-failures applies to rows; give it with --file");
+  }
+  if (options.retry_timeouts > 0 && !options.file) {
+    return UsageError("--retry-timeouts applies to rows; give it with --file");
+  }
+  if (options.retry_timeouts > 0 && options.stream) {
+    return UsageError(
+        "--retry-timeouts and --stream exclude each other; parts of an answer that took too long "
+        "are written already");
   }
   if (!options.shard.empty() && !options.file) {
     return UsageError("--shard applies to rows; give it with --file");
@@ -109,9 +120,21 @@ void AddContinuing(load::OptionTable* app, RunOptions* options, const char* resu
       ->Advanced();
 }
 
-// When a run ends early.
+// When an answer takes too long, and when a run ends early.
 void AddEnds(load::OptionTable* app, RunOptions* options) {
   const std::string output = "Output";
+  app->Add("--timeout", &options->timeout_s,
+           "Seconds an answer may take from its submission, if its row has no timeout_s")
+      ->Check(load::NumberIn(0, kTimeoutMax_s, /*open=*/true))
+      ->TypeName("S")
+      ->Group(output)
+      ->Advanced();
+  app->Add("--retry-timeouts", &options->retry_timeouts,
+           "Ask rows that took too long up to N times again, after the others (default 0)")
+      ->Check(load::IntegerIn(0, kRetriesMax))
+      ->TypeName("N")
+      ->Group(output)
+      ->Advanced();
   app->Add("--grace", &options->grace_s,
            "Seconds that running requests have to finish after a signal (default 5)")
       ->Check(load::NumberIn(0, kGraceMax_s))

@@ -43,6 +43,8 @@ struct RunOptions {
   std::string shard;  // "" means all rows
   double grace_s = 5;
   std::optional<int64_t> max_failures;  // unset means no limit
+  std::optional<double> timeout_s;      // of rows that set none
+  int32_t retry_timeouts = 0;
 
   bool check = false;
   bool strict = false;

@@ -209,6 +209,7 @@ batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options, const T
   builder.system = options.system;
   builder.hide_reasoning = options.hide_thinking;
   builder.row_metrics = options.row_metrics;
+  builder.timeout_s = options.timeout_s;
   builder.truncate_left = options.on_overflow == load::PromptOverflow::kTruncateLeft;
   if (!builder.defaults.note.empty()) Log(LogLevel::kInfo, builder.defaults.note);
   return batch::PromptBuilder(&text, facts.engine.plan.limits, std::move(builder));
@@ -373,6 +374,8 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   loop_options.open_sessions_max = options.engine.max_running_requests;
   loop_options.rows_total = job->rows_total;
   loop_options.failures_max = options.max_failures;
+  loop_options.timeout_retries = options.retry_timeouts;
+  loop_options.retried_answers_max = options.engine.max_running_requests;
   // Without a prefix cache, or with order of arrival, there is no choice of rows.
   if (options.engine.cache == CacheKind::kNaive || options.engine.policy == QueuePolicy::kFcfs) {
     loop_options.window_answers_max = 1;
@@ -409,6 +412,10 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
       progress.EndHistory(summary.stats.scheduler, summary.rows_done + summary.rows_failed)
           .ToJson();
   SaySummary(options, summary, job->one_prompt);
+  if (loop.rows_retried() > 0) {
+    Log(LogLevel::kInfo, fmt::format("{} rows took too long and were asked again (--retry-timeouts)",
+                                     term::FormatCount(loop.rows_retried())));
+  }
   if (!job->one_prompt) ReportFailures(options, loop.failures(), *job->output);
   MINISGL_RETURN_IF_ERROR(WithAdvice(status, *job->output, job->reader.get()));
   if (loop.failures().cancelled() > 0 && job->output->can_resume()) {

@@ -1,0 +1,66 @@
+// The part of the run loop that asks rows again whose answers took too long.
+//
+// Such a row waits until no other is left to begin. It then is asked as the first time, with the
+// same prompt and seed: without a new timeout its answer is that of an unhurried run.
+#include <utility>
+
+#include "batch/run_loop.h"
+
+namespace minisgl::batch {
+
+// If the row timed out and may be asked again, sets it aside and returns true.
+bool RunLoop::SetAsideToRetry(int64_t index) {
+  const Pending& ended = pending_.at(index);
+  if (!ended.timed_out || ended.error || ended.aborted || Stops() || ended.again.empty()) {
+    return false;
+  }
+  auto node = pending_.extract(index);
+  Pending& pending = node.mapped();
+  open_bytes_ -= pending.bytes;
+  retry_bytes_ += pending.bytes;
+  // Of a row with several turns, those that were answered stay.
+  const size_t first = pending.row.all_turns ? pending.answers.size() - 1 : 0;
+  for (size_t i = first; i < pending.answers.size(); ++i) {
+    tokens_ -= std::ssize(pending.answers[i].token_ids);
+    pending.answers[i] = RowAnswer();
+  }
+  pending.timed_out = false;
+  pending.requests.clear();
+  if (pending.conversation != nullptr) LeaveRuntimeSession(pending.conversation.get());
+  if (pending.tries == 1) ++rows_retried_;
+  timed_out_.emplace(index, std::move(pending));
+  return true;
+}
+
+// A row of the window that waits for room in the output may wait for one of these.
+bool RunLoop::RetriesAreNext() const {
+  if (timed_out_.empty() || open_answers_ >= options_.retried_answers_max) return false;
+  const bool no_other = window_.empty() && preparer_.empty() && source_ended_;
+  return no_other || (pending_.empty() && (window_.empty() || !IsWithinBounds()));
+}
+
+void RunLoop::SubmitRetries() {
+  while (RetriesAreNext()) {
+    Pending pending = std::move(timed_out_.extract(timed_out_.begin()).mapped());
+    retry_bytes_ -= pending.bytes;
+    std::vector<Prompt> prompts = std::move(pending.again);
+    Enter(std::move(pending), std::move(prompts));
+  }
+}
+
+Status RunLoop::FailRetry(int64_t index, const RowError& error) {
+  const auto node = timed_out_.extract(index);
+  retry_bytes_ -= node.mapped().bytes;
+  return WriteFailure(node.mapped().row, error);
+}
+
+Status RunLoop::CancelRetries() {
+  while (!timed_out_.empty()) {
+    MINISGL_RETURN_IF_ERROR(
+        FailRetry(timed_out_.begin()->first,
+                  {"cancelled", "the run was stopped before this row was asked again", ""}));
+  }
+  return Status();
+}
+
+}  // namespace minisgl::batch
