@@ -173,6 +173,10 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   return std::nullopt;
 }
 
+bool PromptBuilder::LimitsByModel(const Row& row) const {
+  return !row.max_tokens && options_.defaults.max_tokens_origin == load::kGenerationConfig;
+}
+
 // A schema is shared with the rows that have the same; nothing constrains an answer of no token.
 void PromptBuilder::SetGrammar(Row* row, Prompt* prompt) const {
   if (prompt->max_tokens == 0) prompt->grammar = nullptr;

@@ -69,6 +69,8 @@ class PromptBuilder {
                                 Conversation* conversation = nullptr) const;
 
   int64_t capacity() const { return capacity_; }
+  // The length of an answer to the row is limited by the model's generation_config.json.
+  bool LimitsByModel(const Row& row) const;
   const TextModel& text() const { return *text_; }
 
  private:

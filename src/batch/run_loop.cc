@@ -310,6 +310,10 @@ void RunLoop::FinishAnswer(const Event& event, RowAnswer* done, Pending* pending
         prompts_.capacity() - event.usage.prompt_tokens, prompts_.capacity(),
         event.usage.prompt_tokens));
   }
+  if (event.finish_reason == FinishReason::kLength && !event.max_tokens_lowered &&
+      prompts_.LimitsByModel(pending->row)) {
+    ++answers_cut_by_model_;
+  }
   if (event.finish_reason == FinishReason::kError) {
     if (!pending->error) {
       pending->error = event.error_code == "invalid_grammar"
@@ -479,9 +483,7 @@ Status RunLoop::CancelUnread() {
   return Status();
 }
 
-void RunLoop::ShowProgress() const {
-  const bool is_due = progress_ != nullptr && progress_->IsDue();
-  if (!is_due && !options_.on_numbers) return;
+term::Progress::Numbers RunLoop::Numbers() const {
   term::Progress::Numbers numbers;
   numbers.done = rows_done_;
   numbers.failed = failures_.total();
@@ -493,6 +495,13 @@ void RunLoop::ShowProgress() const {
     const std::chrono::duration<double> left = stop_at_ - Clock::now();
     numbers.grace_left_s = std::max(left.count(), 0.0);
   }
+  return numbers;
+}
+
+void RunLoop::ShowProgress() const {
+  const bool is_due = progress_ != nullptr && progress_->IsDue();
+  if (!is_due && !options_.on_numbers) return;
+  term::Progress::Numbers numbers = Numbers();
   if (is_due) {
     numbers.stats = runtime_.Stats().scheduler;
     progress_->Update(numbers);

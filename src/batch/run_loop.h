@@ -82,12 +82,16 @@ class RunLoop {
   // Including cancelled ones.
   int64_t rows_failed() const { return failures_.total(); }
   const Failures& failures() const { return failures_; }
+  // Answers that ended because generation_config.json limits their tokens.
+  int64_t answers_cut_by_model() const { return answers_cut_by_model_; }
   // Rows that timed out and were to be asked again.
   int64_t rows_retried() const { return rows_retried_; }
   // Reason of the stop that ended the run; 0 if there was none.
   int stop_reason() const { return stop_.reason; }
   // True if a stop or failures_max ended the run before the end of the input.
   bool ended_early() const { return stopping_; }
+  // The state of the run for its progress, without the scheduler's.
+  term::Progress::Numbers Numbers() const;
   // What is left of the grace period; all of it without a stop.
   std::chrono::milliseconds grace_left() const;
 
@@ -182,6 +186,7 @@ class RunLoop {
   std::map<int64_t, Pending> timed_out_;          // that are asked again; the same
   size_t retry_bytes_ = 0;
   int64_t rows_retried_ = 0;
+  int64_t answers_cut_by_model_ = 0;
   int64_t open_answers_ = 0;
   size_t open_bytes_ = 0;
   int64_t tokens_ = 0;

@@ -12,6 +12,11 @@ namespace {
 // One day. No practical grace period is longer.
 constexpr double kGraceMax_s = 86400;
 
+constexpr load::Choice<term::ProgressKind> kProgressChoices[] = {
+    {"auto", term::ProgressKind::kAuto},
+    {"json", term::ProgressKind::kJson},
+    {"none", term::ProgressKind::kNone}};
+
 constexpr double kTimeoutMax_s = 1e9;  // as in rows
 constexpr int64_t kRetriesMax = 1000;
 
@@ -47,6 +52,9 @@ Status CheckResumeOptions(const RunOptions& options) {
   }
   if (options.max_failures && !options.file) {
     return UsageError("--max-failures applies to rows; give it with --file");
+  }
+  if (options.progress == term::ProgressKind::kJson && !options.file) {
+    return UsageError("--progress json applies to rows; give it with --file");
   }
   if (options.retry_timeouts > 0 && !options.file) {
     return UsageError("--retry-timeouts applies to rows; give it with --file");
@@ -146,6 +154,14 @@ void AddEnds(load::OptionTable* app, RunOptions* options) {
       ->Check(load::IntegerIn(1, kFailuresMax))
       ->TypeName("N")
       ->Group(output)
+      ->Advanced();
+}
+
+void AddProgress(load::OptionTable* app, RunOptions* options) {
+  app->AddChoice("--progress", &options->progress, kProgressChoices,
+                 "Progress on standard error: auto, none, or json, an object every second")
+      ->TypeName("KIND")
+      ->Group("Reports")
       ->Advanced();
 }
 
@@ -259,6 +275,7 @@ void AddScoreOptions(load::OptionTable* app, RunOptions* options) {
   AddScoreInputOptions(app, options);
   AddScoreOutputOptions(app, options);
   load::AddReportOptions(app, &options->reports);
+  AddProgress(app, options);
   load::AddModelOptions(app, &options->model);
   load::AddEngineOptions(app, &options->engine);
 }
@@ -267,6 +284,7 @@ void AddRunOptions(load::OptionTable* app, RunOptions* options) {
   AddInputOptions(app, options);
   AddOutputOptions(app, options);
   load::AddReportOptions(app, &options->reports);
+  AddProgress(app, options);
   load::AddSamplingOptions(app, &options->sampling);
   load::AddModelOptions(app, &options->model);
   load::AddEngineOptions(app, &options->engine);

@@ -8,6 +8,7 @@
 #include "batch/row_template.h"
 #include "load/options.h"
 #include "minisgl/base/status.h"
+#include "term/progress.h"
 
 namespace minisgl::batch {
 
@@ -45,6 +46,7 @@ struct RunOptions {
   std::optional<int64_t> max_failures;  // unset means no limit
   std::optional<double> timeout_s;      // of rows that set none
   int32_t retry_timeouts = 0;
+  term::ProgressKind progress = term::ProgressKind::kAuto;
 
   bool check = false;
   bool strict = false;

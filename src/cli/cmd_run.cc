@@ -199,6 +199,34 @@ Status CheckText(const batch::RunOptions& options, const TextModel& text, Job* j
   return Status();
 }
 
+// Says once which settings of generation_config.json answers have, if there are such answers. With
+// --verbose that was said for the run as a whole.
+void WatchDefaults(const batch::RunOptions& options, const GenerationConfig& generation,
+                   Job* job) {
+  const load::SamplingDefaults defaults =
+      load::ResolveSamplingDefaults(options.sampling, generation);
+  if (options.model.verbose || load::NoteForAnswer(defaults, {}).empty()) return;
+  job->source = std::make_unique<batch::WatchedRowSource>(
+      std::move(job->source), [defaults, said = false](const batch::Row& row) mutable {
+        const std::string note = said ? "" : load::NoteForAnswer(defaults, row);
+        if (note.empty()) return;
+        said = true;
+        Log(LogLevel::kInfo, note);
+      });
+}
+
+// Says what cut answers short that nobody asked to be short.
+void SayCutAnswers(const batch::RunOptions& options, const GenerationConfig& generation,
+                   int64_t count) {
+  if (count == 0) return;
+  const int64_t limit = load::ResolveSamplingDefaults(options.sampling, generation).max_tokens;
+  Log(LogLevel::kInfo,
+      fmt::format("{} cut after {} tokens, the default of {} (--max-tokens N; -1 is no limit)",
+                  count == 1 ? std::string("an answer was")
+                             : term::FormatCount(count) + " answers were",
+                  limit, load::kGenerationConfig));
+}
+
 batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options, const TextModel& text,
                                        const load::ModelFacts& facts,
                                        std::vector<TokenId> eos_ids) {
@@ -211,7 +239,7 @@ batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options, const T
   builder.row_metrics = options.row_metrics;
   builder.timeout_s = options.timeout_s;
   builder.truncate_left = options.on_overflow == load::PromptOverflow::kTruncateLeft;
-  if (!builder.defaults.note.empty()) Log(LogLevel::kInfo, builder.defaults.note);
+  if (!builder.defaults.note.empty()) Log(LogLevel::kVerbose, builder.defaults.note);
   return batch::PromptBuilder(&text, facts.engine.plan.limits, std::move(builder));
 }
 
@@ -351,6 +379,21 @@ std::unique_ptr<batch::AnswerWriter> MakeWriter(const batch::RunOptions& options
       output, term::ReasoningMode(options.hide_thinking, options.model.quiet));
 }
 
+// A progress line would disturb answers on the same terminal.
+term::ProgressKind ProgressOf(const batch::RunOptions& options, bool as_text,
+                              const term::Output& output) {
+  const bool disturbs = as_text || (term::StderrIsTerminal() && output.is_terminal());
+  const bool hides = options.model.quiet || disturbs;
+  const bool is_auto = options.progress == term::ProgressKind::kAuto;
+  return is_auto && hides ? term::ProgressKind::kNone : options.progress;
+}
+
+void EndProgress(const batch::RunLoop& loop, const Runtime& runtime, term::Progress* progress) {
+  term::Progress::Numbers numbers = loop.Numbers();
+  numbers.stats = runtime.Stats().scheduler;
+  progress->End(numbers);
+}
+
 Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFiles* reports) {
   const bool as_text = job->one_prompt && !options.json;
   MINISGL_ASSIGN_OR_RETURN(TextModel text, load::LoadTextModel(options.model));
@@ -366,6 +409,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   if (options.purpose == batch::RowPurpose::kScore) totals = job->output->scores_before();
   const std::unique_ptr<batch::AnswerWriter> writer =
       MakeWriter(options, as_text, tokenizer, job->output.get(), totals ? &*totals : nullptr);
+  WatchDefaults(options, model.facts.generation, job);
   term::InstallStopSignals();
   MINISGL_RETURN_IF_ERROR(job->output->Begin());
   batch::RunLoopOptions loop_options;
@@ -383,14 +427,13 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   loop_options.grace = std::chrono::milliseconds(static_cast<int64_t>(options.grace_s * 1000));
   // A streamed answer stops at the first signal: its text is already on the screen.
   if (as_text) loop_options.grace = std::chrono::milliseconds(0);
-  term::Progress progress(
-      !options.model.quiet && !as_text && !(term::StderrIsTerminal() && output.is_terminal()),
-      term::StderrIsTerminal());
+  term::Progress progress(ProgressOf(options, as_text, output), term::StderrIsTerminal());
   const auto begin = std::chrono::steady_clock::now();
   batch::RunLoop loop(model.runtime.get(), &builder, job->source.get(), writer.get(), &progress,
                       loop_options);
   Status status = loop.Run();
   progress.Finish();
+  EndProgress(loop, *model.runtime, &progress);
   if (job->output->pipe_closed()) return term::kExitPipeClosed;
   const bool was_empty =
       status.ok() && !loop.ended_early() && loop.rows_done() + loop.rows_failed() == 0;
@@ -412,6 +455,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
       progress.EndHistory(summary.stats.scheduler, summary.rows_done + summary.rows_failed)
           .ToJson();
   SaySummary(options, summary, job->one_prompt);
+  SayCutAnswers(options, model.facts.generation, loop.answers_cut_by_model());
   if (loop.rows_retried() > 0) {
     Log(LogLevel::kInfo, fmt::format("{} rows took too long and were asked again (--retry-timeouts)",
                                      term::FormatCount(loop.rows_retried())));

@@ -14,6 +14,8 @@
 namespace minisgl::load {
 namespace {
 
+bool HasNvidiaDriver() { return access("/dev/nvidiactl", F_OK) == 0; }
+
 // Prompt tokens of a step on CUDA: enough rows for matrix products to reach peak throughput, and
 // few enough for a prefill step of a few tens of milliseconds.
 constexpr int32_t kCudaPrefillLength = 8192;
@@ -100,6 +102,7 @@ std::string TimingsFolder(const EngineOptions& options) {
 Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& config) {
   Device device;
   if (options.device.kind == DeviceKind::kCpu) return device;
+  device.fallback_is_news = HasNvidiaDriver();
   const bool automatic = options.device.kind == DeviceKind::kAuto;
   if (options.dtype == DType::kF32) {
     if (!automatic) {
@@ -129,7 +132,6 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& con
   } else if (cuda.status().code() == StatusCode::kUsage) {
     return cuda.status();  // not of the device: it would be found on every machine with a GPU
   } else if (automatic) {
-    device.fallback_is_news = access("/dev/nvidiactl", F_OK) == 0;
     const std::string& reason = cuda.status().message();
     // The advice after the ";" only helps on a machine with a GPU.
     device.fallback = device.fallback_is_news ? reason : reason.substr(0, reason.find(';'));

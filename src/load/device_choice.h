@@ -16,7 +16,7 @@ struct Device {
   std::unique_ptr<DeviceOps> cuda;         // null: the CPU
   std::shared_ptr<KernelProfile> profile;  // of its kernels; null unless --profile-kernels
   std::string fallback;                    // reason why `auto` chose the CPU; "" if it did not
-  bool fallback_is_news = false;           // true if the machine has an NVIDIA driver
+  bool fallback_is_news = false;           // the machine has an NVIDIA driver, so say it
 };
 
 // Opens the device; loads no weights. kUnavailable, with the reason, if --device names a device

@@ -99,8 +99,7 @@ RuntimeOptions ToRuntimeOptions(const EngineOptions& options) {
 
 void LogDevice(const Device& device, const std::string& name) {
   const bool fallback = !device.fallback.empty();
-  const bool is_news = device.fallback_is_news || (term::StderrIsTerminal() && fallback);
-  Log(is_news ? LogLevel::kInfo : LogLevel::kVerbose,
+  Log(fallback && device.fallback_is_news ? LogLevel::kInfo : LogLevel::kVerbose,
       fmt::format("running on {}{}", name,
                   fallback ? fmt::format("; not on CUDA: {}", device.fallback) : ""));
 }

@@ -31,9 +31,9 @@ AnswerOverrides OverridesOf(const SamplingOptions& options) {
   return overrides;
 }
 
-// Returns "temperature 0.6, top_k 20": the model's settings that options leave open and that differ
-// from the neutral ones.
-std::string DescribeOverrides(const AnswerOverrides& model, const AnswerOverrides& options) {
+// Returns the note about the model's settings that `own` leaves open and that differ from the
+// neutral ones; "" if there are none.
+std::string DescribeOverrides(const AnswerOverrides& model, const AnswerOverrides& own) {
   const SamplingParams neutral;
   std::string text;
   const auto add = [&text](const char* name, const auto& value) {
@@ -41,7 +41,7 @@ std::string DescribeOverrides(const AnswerOverrides& model, const AnswerOverride
   };
   const auto add_field = [&](const auto& field) {
     const auto& value = model.*field.override_value;
-    if (options.*field.override_value || !value || *value == neutral.*field.param) return;
+    if (own.*field.override_value || !value || *value == neutral.*field.param) return;
     add(field.name, *value);
   };
   add_field(kTemperature);
@@ -49,8 +49,10 @@ std::string DescribeOverrides(const AnswerOverrides& model, const AnswerOverride
   add_field(kTopP);
   add_field(kMinP);
   add_field(kRepetitionPenalty);
-  if (model.max_tokens && !options.max_tokens) add("max_tokens", *model.max_tokens);
-  return text;
+  if (model.max_tokens && !own.max_tokens) add("max_tokens", *model.max_tokens);
+  if (text.empty()) return text;
+  return fmt::format(
+      "defaults of generation_config.json: {} (--sampling-defaults neutral leaves them out)", text);
 }
 
 }  // namespace
@@ -60,16 +62,21 @@ SamplingDefaults ResolveSamplingDefaults(const SamplingOptions& options,
   AnswerOverrides model;
   if (options.sampling_defaults == SamplingSource::kModel) model = OverridesOf(generation);
   const AnswerOverrides given = OverridesOf(options);
-  SamplingDefaults defaults{Apply(Apply(AnswerSettings(), model), given), "", "", ""};
+  SamplingDefaults defaults{Apply(Apply(AnswerSettings(), model), given), "", "", "", model};
   if (given.min_tokens) defaults.min_tokens_origin = "--min-tokens";
-  if (model.max_tokens) defaults.max_tokens_origin = "generation_config.json";
+  if (model.max_tokens) defaults.max_tokens_origin = kGenerationConfig;
   if (given.max_tokens) defaults.max_tokens_origin = "--max-tokens";
-  if (const std::string changed = DescribeOverrides(model, given); !changed.empty()) {
-    defaults.note = fmt::format(
-        "defaults of generation_config.json: {} (--sampling-defaults neutral leaves them out)",
-        changed);
+  defaults.note = DescribeOverrides(model, given);
+  for (const auto* field : {&kTemperature, &kTopP, &kMinP, &kRepetitionPenalty}) {
+    if (given.*field->override_value) (defaults.from_model.*field->override_value).reset();
   }
+  if (given.top_k) defaults.from_model.top_k.reset();
+  defaults.from_model.max_tokens.reset();
   return defaults;
+}
+
+std::string NoteForAnswer(const SamplingDefaults& defaults, const AnswerOverrides& own) {
+  return DescribeOverrides(defaults.from_model, own);
 }
 
 Status CheckSamplingOptions(const SamplingOptions& options) {

@@ -12,11 +12,20 @@
 
 namespace minisgl::load {
 
+// The name of the file, as an origin and in messages.
+inline constexpr const char* kGenerationConfig = "generation_config.json";
+
 struct SamplingDefaults : AnswerSettings {
   // The option or file that set max_tokens and sampling.min_tokens, for messages; "" if none did.
   std::string max_tokens_origin, min_tokens_origin;
   std::string note;  // what generation_config.json changed, in one line; "" if nothing
+  // Those of its settings that hold because no option sets them.
+  AnswerOverrides from_model;
 };
+
+// The note about those settings of generation_config.json that an answer with the settings `own`
+// has from there, without max_tokens: that matters to an answer only if it is cut. "" if none.
+std::string NoteForAnswer(const SamplingDefaults& defaults, const AnswerOverrides& own);
 
 // The model's values apply where no option is given, and not at all with --sampling-defaults
 // neutral. The result is greedy if generation_config.json has `do_sample: false`, or neither

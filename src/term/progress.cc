@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "minisgl/base/json.h"
 #include "term/messages.h"
 #include "term/terminal.h"
 
@@ -17,6 +18,7 @@ namespace {
 // Fast enough to look alive, slow enough not to flicker.
 constexpr std::chrono::milliseconds kTerminalInterval(200);
 constexpr std::chrono::seconds kPlainInterval(10);
+constexpr std::chrono::seconds kJsonInterval(1);
 constexpr std::chrono::milliseconds kSampleInterval(100);
 
 // Rates are averaged over the last seconds: long enough for several steps of a slow machine.
@@ -149,6 +151,27 @@ std::string FormatProgressPlain(const ProgressView& view) {
   return line;
 }
 
+std::string FormatProgressJson(const ProgressView& view, bool ended) {
+  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
+  Json json = Json(Json::Object());
+  json.Set("rows_done", view.done - view.failed - view.cancelled);
+  json.Set("rows_failed", view.failed);
+  json.Set("rows_cancelled", view.cancelled);
+  json.Set("rows_total", or_null(view.total));
+  json.Set("seconds", view.seconds);
+  json.Set("seconds_left", or_null(view.left_s));
+  if (view.grace_left_s) json.Set("grace_seconds_left", *view.grace_left_s);
+  json.Set("prompt_tokens", view.prompt_tokens);
+  json.Set("cached_tokens", view.cached_tokens);
+  json.Set("completion_tokens", view.completion_tokens);
+  json.Set("prompt_tokens_per_s", view.in_per_s);
+  json.Set("completion_tokens_per_s", view.out_per_s);
+  json.Set("running", view.running).Set("waiting", view.waiting);
+  json.Set("pages_used", view.pages_used).Set("pages_total", view.pages_total);
+  json.Set("ended", ended);
+  return json.Dump();
+}
+
 std::string ProgressBar(std::string_view what, int64_t done, int64_t total, int columns) {
   const auto filled =
       total > 0 ? static_cast<int>(static_cast<double>(done) / static_cast<double>(total) * columns)
@@ -171,12 +194,17 @@ void InstallProgressBar() {
   });
 }
 
-Progress::Progress(bool enabled, bool terminal, Clock::time_point begin)
-    : enabled_(enabled),
+Progress::Progress(ProgressKind kind, bool terminal, Clock::time_point begin)
+    : kind_(kind),
       terminal_(terminal),
       begin_(begin),
       next_sample_(begin + kSampleInterval),
-      next_line_(begin + (terminal ? Clock::duration(kTerminalInterval) : kPlainInterval)) {}
+      next_line_(begin + Interval()) {}
+
+Progress::Clock::duration Progress::Interval() const {
+  if (kind_ == ProgressKind::kJson) return kJsonInterval;
+  return terminal_ ? Clock::duration(kTerminalInterval) : kPlainInterval;
+}
 
 Progress::~Progress() { Finish(); }
 
@@ -187,10 +215,12 @@ void Progress::Update(const Numbers& numbers, Clock::time_point now) {
   history_.Add(RunSample::Of(numbers.stats, numbers.done + numbers.failed, now_s));
   recent_.push_back({now_s, numbers.stats.prompt_tokens, numbers.stats.generated_tokens});
   while (recent_.size() > 2 && recent_[1].time_s <= now_s - kRateWindow_s) recent_.pop_front();
-  if (!enabled_ || now < next_line_) return;
-  next_line_ = now + (terminal_ ? Clock::duration(kTerminalInterval) : kPlainInterval);
-  const ProgressView view = ViewOf(numbers, now_s);
-  if (terminal_) {
+  if (kind_ == ProgressKind::kNone || now < next_line_) return;
+  next_line_ = now + Interval();
+  const ProgressView view = ViewOf(numbers, now_s, /*whole_run=*/false);
+  if (kind_ == ProgressKind::kJson) {
+    PrintStderr(FormatProgressJson(view, /*ended=*/false));
+  } else if (terminal_) {
     // Leave the last column empty: writing it makes some terminals wrap.
     ShowProgressLine(
         FormatProgressLine(view, TerminalColumns(STDERR_FILENO) - 1, AllowsColour(STDERR_FILENO)));
@@ -199,7 +229,13 @@ void Progress::Update(const Numbers& numbers, Clock::time_point now) {
   }
 }
 
-ProgressView Progress::ViewOf(const Numbers& numbers, double now_s) const {
+void Progress::End(const Numbers& numbers, Clock::time_point now) {
+  if (kind_ != ProgressKind::kJson) return;
+  const ProgressView view = ViewOf(numbers, SecondsAt(now), /*whole_run=*/true);
+  PrintStderr(FormatProgressJson(view, /*ended=*/true));
+}
+
+ProgressView Progress::ViewOf(const Numbers& numbers, double now_s, bool whole_run) const {
   const SchedulerStats& stats = numbers.stats;
   ProgressView view;
   view.done = numbers.done + numbers.failed;
@@ -209,7 +245,7 @@ ProgressView Progress::ViewOf(const Numbers& numbers, double now_s) const {
   view.grace_left_s = numbers.grace_left_s;
   if (!view.grace_left_s) view.left_s = SecondsLeft(numbers, now_s);
   // In the first seconds, average since the beginning.
-  const bool is_young = now_s <= kRateWindow_s || recent_.empty();
+  const bool is_young = whole_run || now_s <= kRateWindow_s || recent_.empty();
   const Mark since = is_young ? Mark() : recent_.front();
   if (now_s > since.time_s) {
     const auto rate = [&](int64_t count) {
@@ -218,6 +254,10 @@ ProgressView Progress::ViewOf(const Numbers& numbers, double now_s) const {
     view.in_per_s = rate(stats.prompt_tokens - since.prompt_tokens);
     view.out_per_s = rate(stats.generated_tokens - since.completion_tokens);
   }
+  view.seconds = now_s;
+  view.prompt_tokens = stats.prompt_tokens;
+  view.cached_tokens = stats.cached_tokens;
+  view.completion_tokens = stats.generated_tokens;
   view.running = stats.running;
   view.waiting = stats.waiting;
   if (stats.prompt_tokens > 0) {
@@ -256,7 +296,7 @@ std::optional<double> Progress::SecondsLeft(const Numbers& numbers, double now_s
 }
 
 void Progress::Finish() {
-  if (enabled_ && terminal_) ShowProgressLine("");
+  if (kind_ == ProgressKind::kAuto && terminal_) ShowProgressLine("");
 }
 
 const RunHistory& Progress::EndHistory(const SchedulerStats& stats, int64_t rows,

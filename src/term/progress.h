@@ -1,5 +1,5 @@
 // Progress of a run on standard error: on a terminal one line that is rewritten, elsewhere a plain
-// line every ten seconds. Also keeps the history for the summary file, whether shown or not.
+// line every ten seconds; or an object of JSON every second, for programs. Also keeps the history for the summary file, whether shown or not.
 //
 // The line is fitted to the current width of the terminal: fields that do not fit are dropped from
 // the right. Used by one thread.
@@ -17,6 +17,9 @@
 
 namespace minisgl::term {
 
+// kAuto: a line for people, as standard error is a terminal or not.
+enum class ProgressKind : uint8_t { kAuto, kJson, kNone };
+
 // Contents of a progress line.
 struct ProgressView {
   int64_t done = 0;  // including failed and cancelled ones
@@ -24,6 +27,8 @@ struct ProgressView {
   std::optional<int64_t> total;        // unset for a pipe
   std::optional<double> left_s;        // unset while unknown
   std::optional<double> grace_left_s;  // set while the run stops; replaces left_s
+  double seconds = 0;  // since the beginning
+  int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   double in_per_s = 0, out_per_s = 0;
   int64_t running = 0, waiting = 0;
   std::optional<double> hit_percent;  // unset before the first prompt
@@ -34,6 +39,8 @@ struct ProgressView {
 std::string FormatProgressLine(const ProgressView& view, int columns, bool colour);
 // Returns a line for a log file, without a line break.
 std::string FormatProgressPlain(const ProgressView& view);
+// Returns an object on one line, without a line break. `ended`: it is the last one of the run.
+std::string FormatProgressJson(const ProgressView& view, bool ended);
 // "1,234,567"
 std::string FormatCount(int64_t value);
 // Formats a rate of tokens per second: "1,234", below 10 with a decimal, "1.2". Used for all rates.
@@ -59,8 +66,8 @@ class Progress {
     SchedulerStats stats;
   };
 
-  // Shows nothing unless `enabled`.
-  Progress(bool enabled, bool terminal, Clock::time_point begin = Clock::now());
+  // `terminal`: standard error is one; of kAuto.
+  Progress(ProgressKind kind, bool terminal, Clock::time_point begin = Clock::now());
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -69,6 +76,8 @@ class Progress {
   bool IsDue(Clock::time_point now = Clock::now()) const { return now >= next_sample_; }
   // Records `numbers`, and shows them if it is time.
   void Update(const Numbers& numbers, Clock::time_point now = Clock::now());
+  // Shows the last object, of JSON.
+  void End(const Numbers& numbers, Clock::time_point now = Clock::now());
   // Clears the line.
   void Finish();
 
@@ -85,10 +94,13 @@ class Progress {
   double SecondsAt(Clock::time_point now) const {
     return std::chrono::duration<double>(now - begin_).count();
   }
-  ProgressView ViewOf(const Numbers& numbers, double now_s) const;
+  // The rates are those of the last seconds, or of the whole run.
+  ProgressView ViewOf(const Numbers& numbers, double now_s, bool whole_run) const;
   std::optional<double> SecondsLeft(const Numbers& numbers, double now_s) const;
 
-  const bool enabled_;
+  Clock::duration Interval() const;
+
+  const ProgressKind kind_;
   const bool terminal_;
   const Clock::time_point begin_;
   Clock::time_point next_sample_, next_line_;

@@ -138,6 +138,39 @@ TEST_F(RunEndsTest, ARowWithTooLittleTimeEndsAsTimeout) {
   EXPECT_EQ(Code(out[2]), "");
 }
 
+// Whatever else is on standard error, lines with a brace are the progress.
+TEST_F(RunEndsTest, ProgramsGetProgressAsJson) {
+  const std::string rows = folder_.Write("in.jsonl", kPeruRow + "\n{\"prompt\": 3}\n");
+  const ProgramResult result = RunModel({"--file", rows, "--quiet", "--progress", "json"});
+  EXPECT_EQ(result.exit_code, 1);
+  std::vector<Json> objects;
+  for (const std::string& line : Lines(result.err)) {
+    if (line.starts_with('{')) objects.push_back(Rows(line + "\n").front());
+  }
+  ASSERT_FALSE(objects.empty()) << result.err;
+  EXPECT_EQ(*objects.back().Find("ended"), Json(true));
+  EXPECT_EQ(*objects.back().Find("rows_done"), Json(1));
+  EXPECT_EQ(*objects.back().Find("rows_failed"), Json(1));
+  EXPECT_EQ(*objects.back().Find("rows_total"), Json(2));
+  const ProgramResult none = RunModel({"--file", rows, "--progress", "none"});
+  EXPECT_NE(none.err.find("tokens/s"), std::string::npos) << "the summary stays";
+  ExpectFails(RunModel({"-p", "a", "--progress", "json"}), 64, "give it with --file");
+}
+
+// Standard error of a run of which nothing is to be said is empty, but for the summary of a file.
+TEST_F(RunEndsTest, SettingsOfTheModelAreNamedOnlyIfTheyMatter) {
+  EXPECT_EQ(RunModel({"-p", kPeru}).err, "");
+  const ProgramResult told = RunModel({"-p", kPeru, "--verbose"});
+  EXPECT_NE(told.err.find("defaults of generation_config.json: max_tokens 256"),
+            std::string::npos)
+      << told.err;
+  const ProgramResult cut = RunModel({"-p", kPeru, "--ignore-eos"});
+  EXPECT_NE(cut.err.find("an answer was cut after 256 tokens, the default of "
+                         "generation_config.json"),
+            std::string::npos)
+      << cut.err;
+}
+
 // Some rows fail: the error codes and the first failure are reported, and codes that did not occur
 // are not mentioned.
 TEST_F(RunEndsTest, FailuresAreSummarizedAtTheEnd) {

@@ -42,7 +42,7 @@ class RunLoopTest : public ::testing::Test {
     builder_options.truncate_left = truncate_left_;
     const PromptBuilder builder(&text_, runtime_.limits(), builder_options);
     JsonAnswerWriter writer(output->get(), text_.tokenizer.get(), ordered);
-    term::Progress progress(false, false);
+    term::Progress progress(term::ProgressKind::kNone, false);
     RunLoop loop(&runtime_, &builder, &source, &writer, &progress, loop_options_);
     const Status status = loop.Run();
     rows_done_ = loop.rows_done();

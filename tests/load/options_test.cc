@@ -355,6 +355,22 @@ TEST(SamplingDefaultsTest, TheModelsValuesApplyAndAreReported) {
   }
 }
 
+// An answer is told of what it has from the model alone, and not of a limit that it may not reach.
+TEST(SamplingDefaultsTest, AnAnswerHasANoteOfWhatItLeavesOpen) {
+  SamplingOptions options;
+  options.temperature = 0.5;
+  const SamplingDefaults defaults = ResolveSamplingDefaults(options, SamplingModel());
+  EXPECT_EQ(NoteForAnswer(defaults, {}),
+            "defaults of generation_config.json: top_p 0.9 (--sampling-defaults neutral leaves them "
+            "out)");
+  AnswerOverrides own;
+  own.top_p = 1;
+  EXPECT_EQ(NoteForAnswer(defaults, own), "");
+  GenerationConfig limit;
+  limit.max_new_tokens = 50;
+  EXPECT_EQ(NoteForAnswer(ResolveSamplingDefaults({}, limit), {}), "");
+}
+
 TEST(SamplingDefaultsTest, OptionsOverrideFieldByField) {
   SamplingOptions options;
   options.temperature = 0;

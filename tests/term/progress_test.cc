@@ -119,7 +119,7 @@ class ProgressTest : public ::testing::Test {
   }
 
   const Clock::time_point begin_ = Clock::now();
-  Progress progress_{true, false, begin_};
+  Progress progress_{ProgressKind::kAuto, false, begin_};
 };
 
 TEST_F(ProgressTest, ALogGetsALineEveryTenSeconds) {
@@ -176,8 +176,42 @@ TEST_F(ProgressTest, WhereAllFailRowsTellTheTime) {
   EXPECT_NE(Say(10, numbers).find("50/200 rows, 50 failed; 30 s left;"), std::string::npos);
 }
 
+// For programs: an object a second, and one at the end with the rates of the whole run.
+TEST_F(ProgressTest, JsonComesEverySecondAndAtTheEnd) {
+  Progress progress(ProgressKind::kJson, true, begin_);
+  Progress::Numbers numbers;
+  numbers.done = 20;
+  numbers.failed = 5;
+  numbers.cancelled = 3;
+  numbers.total = 100;
+  numbers.tokens = numbers.finished_tokens = numbers.stats.generated_tokens = 2500;
+  numbers.stats.prompt_tokens = 5000;
+  numbers.stats.cached_tokens = 4000;
+  testing::internal::CaptureStderr();
+  for (int tenth = 1; tenth <= 51; ++tenth) {
+    progress.Update(numbers, begin_ + std::chrono::milliseconds(100 * tenth + 1));
+  }
+  numbers.total.reset();
+  progress.End(numbers, begin_ + std::chrono::seconds(10));
+  progress.Finish();
+  const std::string text = testing::internal::GetCapturedStderr();
+  const std::vector<std::string> lines = Lines(text);
+  ASSERT_EQ(lines.size(), 6u) << text;
+  EXPECT_EQ(lines.back(),
+            R"({"rows_done": 20, "rows_failed": 2, "rows_cancelled": 3, "rows_total": null, )"
+            R"("seconds": 10.0, "seconds_left": null, "prompt_tokens": 5000, )"
+            R"("cached_tokens": 4000, "completion_tokens": 2500, "prompt_tokens_per_s": 500.0, )"
+            R"("completion_tokens_per_s": 250.0, "running": 0, "waiting": 0, "pages_used": 0, )"
+            R"("pages_total": 0, "ended": true})");
+  const Result<Json> fifth = ParseJson(lines[4]);
+  ASSERT_TRUE(fifth.ok()) << lines[4];
+  EXPECT_EQ(fifth->Find("rows_total")->as_int(), 100);
+  EXPECT_NEAR(fifth->Find("seconds_left")->as_double(), 15, 1);
+  EXPECT_EQ(*fifth->Find("ended"), Json(false));
+}
+
 TEST_F(ProgressTest, AHistoryIsKeptEvenIfNothingIsShown) {
-  Progress quiet(false, true, begin_);
+  Progress quiet(ProgressKind::kNone, true, begin_);
   Progress::Numbers numbers;
   numbers.stats.generated_tokens = 70;
   testing::internal::CaptureStderr();
