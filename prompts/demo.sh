@@ -199,13 +199,13 @@ say "Built in $(($(date +%s) - start)) s"
 
 rows=build/notes.answers.jsonl
 if [ -t 1 ]; then
-    "$program" run --model "$model" --file "$questions" >"$rows" || exit
+    "$program" run --no-config --model "$model" --file "$questions" >"$rows" || exit
     echo
     show_answers "$rows"
     echo "All rows: $rows"
     echo "Next, talk to the model: $program chat -m $model"
 else
-    "$program" run --model "$model" --file "$questions" >"$rows" || exit
+    "$program" run --no-config --model "$model" --file "$questions" >"$rows" || exit
     cat "$rows"
     show_answers "$rows" >&2
     say "Next, talk to the model: $program chat -m $model"

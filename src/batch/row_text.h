@@ -9,9 +9,6 @@
 
 namespace minisgl::batch {
 
-// UTF-8's byte order mark, which a text may begin with.
-inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-
 // Returns the bytes of a value of the row, on one line: line breaks between its values become
 // spaces. `path`: the names of members that lead to it, with dots between them ("body.metadata").
 // REQUIRES that `text` is valid JSON and has the value.

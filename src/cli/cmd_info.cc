@@ -36,6 +36,7 @@ struct InfoOptions {
   load::ModelOptions model;
   std::string named;  // in place of --model; "" means none
   std::string shape;  // a config.json; "" means none
+  bool shows_config = false;
   load::EngineOptions engine;
 };
 
@@ -373,6 +374,23 @@ Status Describe(const InfoOptions& options, std::string* out) {
   return Status();
 }
 
+// The user's configuration file: its place and its values, line by line.
+std::string DescribeConfigFile(const load::ConfigFile& file) {
+  if (file.path.empty()) return "no configuration file: HOME is not set\n";
+  const std::string path = Visible(file.path, 400);
+  if (file.left_out) return fmt::format("{} is left out (--no-config)\n", path);
+  if (!file.exists) return fmt::format("{} does not exist; it would be read\n", path);
+  std::string text = path + "\n";
+  for (const load::ConfigEntry& entry : file.entries) {
+    const std::string section =
+        entry.section.empty() ? "" : fmt::format("[{}] ", Visible(entry.section, 60));
+    text += fmt::format("{:>5}  {}{} = {}\n", entry.line, section, Visible(entry.name, 60),
+                        Visible(entry.value, 1000));
+  }
+  if (file.status.ok() && file.entries.empty()) text += "       no values\n";
+  return text;
+}
+
 }  // namespace
 
 CommandBody AddInfoCommand(load::OptionTable* app) {
@@ -381,12 +399,20 @@ CommandBody AddInfoCommand(load::OptionTable* app) {
   load::AddModelOptions(app, &options->model);
   app->Add("--shape", &options->shape, "A config.json alone, in place of a model directory")
       ->TypeName("FILE");
+  app->AddFlag(load::kShowConfig, &options->shows_config,
+               "Show the configuration file and its values, in place of a model");
   load::AddEngineOptions(app, &options->engine);
-  return [options] {
+  return [options, app] {
     term::InstallNotes({options->model.quiet, options->model.verbose});
     if (!options->named.empty()) options->model.model = options->named;
     std::string text;
-    const Status described = Describe(*options, &text);
+    const load::ConfigFile& config = *app->config();
+    Status described = config.status;
+    if (options->shows_config) {
+      text = DescribeConfigFile(config);
+    } else if (described.ok()) {
+      described = Describe(*options, &text);
+    }
     auto output = term::Output::Open("", false, -1);
     if (!output.ok()) return term::Fail(output.status());
     const int exit_status = (*output)->ExitAfter((*output)->Write(text));

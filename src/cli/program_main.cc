@@ -2,6 +2,7 @@
 #include "cli/program_main.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "load/config_file.h"
 #include "load/option_names.h"
 #include "load/option_table.h"
 #include "load/shell_completions.h"
@@ -98,6 +100,23 @@ void AddProgramCommands(load::OptionTable* program, ProgramOptions* options,
   });
 }
 
+// False for the commands that help to find what is wrong with it: info shows it with its error.
+bool NeedsConfig(const load::OptionTable& command) {
+  const std::string name = command.Describe().name;
+  return name != "help" && name != "completions" && name != "info";
+}
+
+int RunBody(const CommandBody& body, const load::ConfigFile& config, bool needs_config) {
+  if (needs_config && !config.status.ok()) return term::Fail(config.status);
+  const int exit_status = body();
+  // The option that the message is about may stand in the file.
+  if (exit_status == ExitCode(StatusCode::kUsage) && !config.entries.empty()) {
+    term::PrintStderr(fmt::format("minisgl: options of {} count, too (--no-config leaves them out)",
+                                  Visible(config.path, 400)));
+  }
+  return exit_status;
+}
+
 int Main(int argc, char** argv) {
   SetSettingNames(load::OptionName);
   InstallBusErrorHandler();
@@ -111,6 +130,7 @@ int Main(int argc, char** argv) {
   load::OptionTable program(
       "minisgl", "Answers prompts with a language model, in batches or in conversation.");
   program.AddVersion(version);
+  program.UseConfig(load::ReadConfigFile(load::ConfigPath()));
   std::vector<std::pair<const load::OptionTable*, CommandBody>> bodies;
   for (const Subcommand& subcommand : kSubcommands) {
     load::OptionTable* sub = program.AddSubcommand(subcommand.name, subcommand.help);
@@ -124,7 +144,7 @@ int Main(int argc, char** argv) {
   if (!answer.ok()) return term::Fail(answer.status());
   if (!answer->empty()) return PrintAnswer(*answer);
   for (const auto& [sub, body] : bodies) {
-    if (sub->parsed()) return body();
+    if (sub->parsed()) return RunBody(body, *program.config(), NeedsConfig(*sub));
   }
   return ExitCode(StatusCode::kUsage);
 }

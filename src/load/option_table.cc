@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <type_traits>
 #include <utility>
@@ -16,6 +17,7 @@
 namespace minisgl::load {
 namespace {
 
+constexpr const char* kNoConfig = "--no-config";
 constexpr const char* kHelpHelp = "Show this help and exit";
 constexpr const char* kHelpAllHelp = "Show the help of all options and exit";
 
@@ -93,6 +95,12 @@ Status UsageErrorOf(const CLI::App& app, const CommandSpec& program, const CLI::
     if (error.what() == kNoSubcommand) message += "; " + Choices(*used);
   }
   return UsageError("{}", WithAdvice(Visible(message, 400), *used));
+}
+
+// True if --no-config is among the options.
+bool LeavesConfigOut(const std::vector<std::string>& arguments) {
+  const auto end = std::find(arguments.begin(), arguments.end(), "--");
+  return std::find(arguments.begin(), end, kNoConfig) != end;
 }
 
 // Puts `names`, those of the parent commands, before the names of `spec` and its subcommands.
@@ -248,16 +256,118 @@ void OptionTable::RemoveGroup(const std::string& group,
   });
 }
 
+void OptionTable::UseConfig(ConfigFile file) {
+  config_ = std::make_shared<ConfigFile>(std::move(file));
+}
+
 OptionTable* OptionTable::AddSubcommand(const std::string& name, const std::string& help) {
   app_->require_subcommand(1);  // first: CLI11 hands this on to the subcommand
   CLI::App* app = app_->add_subcommand(name, help);
   subcommands_.emplace_back(new OptionTable(app_->get_subcommand_ptr(app)));
-  return subcommands_.back().get();
+  OptionTable* table = subcommands_.back().get();
+  table->config_ = config_;
+  if (config_ != nullptr) {
+    table->AddFlag(kNoConfig, &table->leaves_config_out_, "Leave the configuration file out")
+        ->Advanced();
+  }
+  return table;
+}
+
+// The option of a line of a configuration file: not those that say what is to be done.
+const TableOption* OptionTable::FindConfigurable(const std::string& name) const {
+  const std::string flag = "--" + name;
+  if (flag == kNoConfig || flag == kShowConfig) return nullptr;
+  for (const auto& option : options_) {
+    if (option->spec_.HasFlag(flag)) return option.get();
+  }
+  return nullptr;
+}
+
+// Finds the table at a path of names, "bench nano".
+OptionTable* OptionTable::FindSubcommand(std::string_view words) {
+  const size_t space = words.find(' ');
+  for (const auto& table : subcommands_) {
+    if (table->app_->get_name() != words.substr(0, space)) continue;
+    if (space == std::string_view::npos) return table.get();
+    return table->FindSubcommand(words.substr(space + 1));
+  }
+  return nullptr;
+}
+
+Result<bool> OptionTable::TakeEntries(const ConfigFile& file, size_t entry) {
+  const ConfigEntry& first = file.entries[entry];
+  bool found = false;
+  for (const auto& table : subcommands_) {
+    MINISGL_ASSIGN_OR_RETURN(const bool below, table->TakeEntries(file, entry));
+    found = found || below;
+  }
+  const TableOption* option = FindConfigurable(first.name);
+  if (option == nullptr) return found;
+  const bool is_flag = !option->spec_.takes_value;
+  std::vector<std::string> values;
+  for (size_t i = entry; i < file.entries.size(); ++i) {
+    const ConfigEntry& again = file.entries[i];
+    if (again.section != first.section || again.name != first.name) continue;
+    if (!values.empty() && !option->spec_.is_repeatable) {
+      return file.Error(again, fmt::format("{} has a value already, on line {}",
+                                           Visible(first.name), first.line));
+    }
+    if (is_flag && again.value != "true" && again.value != "false") {
+      return file.Error(again, fmt::format("{} is true or false (found {})", Visible(first.name),
+                                           Visible(again.value, 60)));
+    }
+    values.push_back(again.value);
+  }
+  try {
+    option->option_->add_result(std::move(values));
+    option->option_->run_callback();
+    option->option_->clear();
+  } catch (const CLI::ParseError& error) {
+    option->option_->clear();
+    std::string_view what = error.what();
+    what.remove_prefix(std::min(what.find_first_not_of('-'), what.size()));
+    return file.Error(first, Visible(what, 400));
+  }
+  return true;
+}
+
+Status OptionTable::TakeConfig(const ConfigFile& file) {
+  std::set<std::pair<std::string, std::string>> taken;
+  // Those of all commands first: those of one are nearer.
+  for (const bool of_all : {true, false}) {
+    for (size_t i = 0; i < file.entries.size(); ++i) {
+      const ConfigEntry& entry = file.entries[i];
+      if (entry.section.empty() != of_all) continue;
+      OptionTable* table = of_all ? this : FindSubcommand(entry.section);
+      if (table == nullptr) {
+        return file.Error(entry, fmt::format("[{}] is no command; a section has the name of one, "
+                                             "as [run] or [bench nano]",
+                                             Visible(entry.section, 60)));
+      }
+      if (!taken.insert({entry.section, entry.name}).second) continue;
+      MINISGL_ASSIGN_OR_RETURN(const bool found, table->TakeEntries(file, i));
+      if (found) continue;
+      const std::string nearest = NearestFlag(table->Describe(), "--" + entry.name);
+      return file.Error(
+          entry, fmt::format("no option of {} is called {}{}",
+                             of_all ? "any command" : "minisgl " + entry.section,
+                             Visible(entry.name, 60),
+                             nearest.empty() ? "" : "; did you mean " + nearest.substr(2) + "?"));
+    }
+  }
+  return Status();
 }
 
 Result<std::string> OptionTable::Parse(const std::vector<std::string>& arguments) {
   const CommandSpec spec = Describe();
   const std::vector<std::string> ordered = MoveOptionsAfterCommands(spec, arguments);
+  if (config_ != nullptr && LeavesConfigOut(arguments)) {
+    config_->left_out = true;
+    config_->entries.clear();
+    config_->status = Status();
+  } else if (config_ != nullptr && config_->status.ok()) {
+    config_->status = TakeConfig(*config_);
+  }
   try {
     app_->parse(std::vector<std::string>(ordered.rbegin(), ordered.rend()));
   } catch (const CLI::CallForHelp&) {

@@ -4,6 +4,8 @@
 //   and is unchanged if its option is not given.
 // - Names have CLI11's form: "-m,--model" is an option, "N" a positional argument, "-f,--file,file"
 //   both. A name that is invalid or registered twice is a bug and throws std::exception.
+// - UseConfig() takes values from a configuration file (config_file.h), which count as if they stood
+//   before those of the command line.
 // - Describe() returns the registered options as plain data. --help (help_text.h) and shell
 //   completions (shell_completions.h) are made from it.
 //
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "load/command_spec.h"
+#include "load/config_file.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/status.h"
 
@@ -33,6 +36,9 @@ namespace minisgl::load {
 
 // Returns the error of a value's text, "" if it is valid.
 using OptionCheck = std::function<std::string(const std::string&)>;
+
+// The option of minisgl info that shows the configuration file.
+inline constexpr const char* kShowConfig = "--config";
 
 // A word that an option accepts, and its value.
 template <typename T>
@@ -126,6 +132,12 @@ class OptionTable {
   // Width of the text of --help, of this table and its subcommands; 80 by default.
   void SetHelpWidth(size_t columns) { help_width_ = columns; }
 
+  // From now on each subcommand has --no-config, and Parse() takes values from `file`, unless it is
+  // given. Call it before the first subcommand is added.
+  void UseConfig(ConfigFile file);
+  // The file; null if there was no UseConfig. After Parse() its status is that of the values, too.
+  const ConfigFile* config() const { return config_.get(); }
+
   // Sets the values from `arguments`, the command line after the name of the program. Options of a
   // subcommand may stand before its name. Returns "" if a command is to run, else the text of
   // --help, --help-all or --version. An invalid command line is kUsage with one sentence, which
@@ -143,12 +155,21 @@ class OptionTable {
 
  private:
   explicit OptionTable(std::shared_ptr<CLI::App> app);
+  // Sets the values of `file`, of this program's commands. kBadInput.
+  Status TakeConfig(const ConfigFile& file);
+  // Those of `entry` and the entries after it that are the same option's. Returns false if neither
+  // this command nor one below it has the option.
+  Result<bool> TakeEntries(const ConfigFile& file, size_t entry);
+  const TableOption* FindConfigurable(const std::string& name) const;
+  OptionTable* FindSubcommand(std::string_view words);
   TableOption* Keep(CLI::Option* option, const std::string& names, const std::string& help,
                     bool takes_value);
 
   std::shared_ptr<CLI::App> app_;
   std::vector<std::unique_ptr<TableOption>> options_;
   std::vector<std::unique_ptr<OptionTable>> subcommands_;
+  std::shared_ptr<ConfigFile> config_;  // that of the program
+  bool leaves_config_out_ = false;  // --no-config; Parse() looks for it itself
   bool has_version_ = false;
   size_t help_width_ = 80;
 };

@@ -54,6 +54,7 @@ ProgramRun RunAndKill(const std::vector<std::string>& args, std::chrono::millise
   const char* binary = std::getenv("MINISGL_BINARY");
   EXPECT_NE(binary, nullptr) << "MINISGL_BINARY names the program";
   unsetenv("MINISGL_MODEL");
+  setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
   std::vector<std::string> words{binary == nullptr ? "minisgl" : binary};
   words.insert(words.end(), args.begin(), args.end());
   std::vector<char*> argv;

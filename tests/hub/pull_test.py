@@ -60,6 +60,7 @@ class Case:
 
     def environment(self, more):
         clean = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy") and not key.startswith("HF_")}
+        clean["XDG_CONFIG_HOME"] = "/nonexistent"
         return clean | {"HF_ENDPOINT": self.hub.url() + "/", "HF_HUB_CACHE": str(self.cache)} | more
 
     def begin(self, *arguments, **environment):

@@ -52,6 +52,7 @@ Program::Program(const std::vector<std::string>& arguments, const Options& optio
     Redirect(out, O_WRONLY | O_CREAT, STDOUT_FILENO);
   }
   Redirect(err, O_WRONLY | O_CREAT, STDERR_FILENO);
+  setenv("XDG_CONFIG_HOME", "/nonexistent", 1);  // not the configuration of whoever runs the tests
   for (const std::string& variable : options.environment) {
     putenv(const_cast<char*>(variable.c_str()));
   }

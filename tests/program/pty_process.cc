@@ -67,6 +67,7 @@ PtyProcess::PtyProcess(const std::vector<std::string>& args,
   size.ws_col = 200;  // wide enough that typed text stays on one line
   pid_ = forkpty(&fd_, nullptr, nullptr, &size);
   if (pid_ == 0) {
+    setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
     Execute(program, args);
   }

@@ -7,6 +7,9 @@
 
 namespace minisgl {
 
+// The byte order mark, which a text may begin with.
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
 // Length in bytes of the well-formed character at the beginning of `text`; 0 if it begins with
 // none. Well-formed: Unicode 15, table 3-7 (no overlong forms, no surrogates, at most U+10FFFF).
 size_t Utf8CharLength(std::string_view text);
