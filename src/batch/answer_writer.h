@@ -108,16 +108,18 @@ class ScoreWriter : public JsonAnswerWriter {
 // break.
 class TextAnswerWriter : public AnswerWriter {
  public:
-  TextAnswerWriter(term::Output* output, term::AnswerView::Mode reasoning)
-      : view_(output, reasoning) {}
+  // `style`: on a terminal.
+  TextAnswerWriter(term::Output* output, term::AnswerView::Mode reasoning, term::TextStyle style)
+      : view_(output, reasoning), style_(style) {}
 
-  void Begin(const Row& row) override { view_.Begin(row.reasoning); }
+  void Begin(const Row& row) override { view_.Begin(row.reasoning, style_); }
   Status WriteText(const Row&, int32_t, std::string_view text) override { return view_.Show(text); }
   Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
   Status WriteError(const Row& row, const RowError& error) override;
 
  private:
   term::AnswerView view_;
+  const term::TextStyle style_;
 };
 
 }  // namespace minisgl::batch

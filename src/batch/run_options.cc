@@ -228,6 +228,7 @@ void AddOutputOptions(load::OptionTable* app, RunOptions* options) {
                "Leave the model's reasoning out of what is shown and written")
       ->Group(output)
       ->Advanced();
+  load::AddPlainOption(app, &options->plain)->Group(output);
   app->AddFlag("--json", &options->json, "Print the answer to -p as a JSON row")->Group(output);
   AddOrdered(app, options, "answers");
   app->AddFlag("--unordered", &options->unordered,

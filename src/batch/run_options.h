@@ -26,6 +26,7 @@ struct RunOptions {
   bool chat = false;  // prompts of rows are user messages
   bool json = false;
   bool hide_thinking = false;
+  bool plain = false;  // on a terminal, too
   bool no_stdin = false;
 
   std::string output;  // "" is standard output

@@ -146,7 +146,7 @@ void Chat::Converse() {
   Keep();
   if (batch_) {
     if (interactive_ || interrupted_ || signals_.Terminated() != 0) batch_->Stop(false);
-    WaitForBatch();
+    WaitForBatch(/*may_cease=*/false);
   }
 }
 
@@ -167,14 +167,16 @@ bool Chat::MayLeave() {
   return false;
 }
 
-void Chat::WaitForBatch() {
+void Chat::WaitForBatch(bool may_cease) {
   // Polling interval for the end of the batch and for signals.
   constexpr std::chrono::milliseconds kWait(20);
   bool terminated = signals_.Terminated() != 0;
   while (batch_ && !batch_->ended()) {
     const bool terminates = !terminated && signals_.Terminated() != 0;
     terminated = terminated || terminates;
-    if (signals_.TakeInterrupt() || terminates) batch_->Stop(batch_->stopping());
+    const bool interrupted = signals_.TakeInterrupt();
+    if (interrupted && may_cease) return Note("(the batch goes on; /batch stop ends it)");
+    if (interrupted || terminates) batch_->Stop(batch_->stopping());
     RecordSample(false);
     std::this_thread::sleep_for(kWait);
   }
@@ -371,7 +373,8 @@ bool Chat::Reply(uint64_t variant, size_t count, ChatAlternatives::Answers* answ
   auto begin_answer = [&, next = size_t{0}](size_t answer) mutable {
     if (answer < next) return;
     ++next;
-    view_.Begin(tags);
+    const bool as_it_is = options_.plain || settings_.grammar.text != nullptr;
+    view_.Begin(tags, as_it_is ? term::TextStyle::kPlain : term::TextStyle::kMarkdown);
     if (count > 1) Note(fmt::format("[{}/{}]", next, count));
   };
   const AnswerListener listener = {

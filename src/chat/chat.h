@@ -51,6 +51,7 @@ struct ChatOptions {
   bool commands = false;  // also if standard input is not a terminal
   ContextOverflow on_overflow = ContextOverflow::kDropTurns;
   bool hide_thinking = false;
+  bool plain = false;  // answers are shown as they are
 };
 
 class Chat {
@@ -87,8 +88,9 @@ class Chat {
   Next HandleInterrupt(bool was_empty);
   // True if the chat may end: false the first time while a batch is running.
   bool MayLeave();
-  // Waits for the end of the batch. A signal stops it; a second signal stops it at once.
-  void WaitForBatch();
+  // Waits for the end of the batch. A signal stops it, a second signal stops it at once; but if
+  // `may_cease`, Ctrl-C ends the waiting alone.
+  void WaitForBatch(bool may_cease);
   void ReportBatchEnd();  // if it ended and this was not reported yet
   // Explains once that a message which begins with "/" is not a command.
   void HintAtCommands(const std::string& message);

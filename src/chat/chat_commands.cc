@@ -463,8 +463,9 @@ void Chat::Batch(const std::string& arguments) {
   if (arguments == "stop" || arguments == "wait") {
     if (!runs) return Say("No batch is running.");
     if (arguments == "stop") batch_->Stop(false);
-    if (arguments == "wait") Note("(Ctrl-C stops the batch)");
-    return WaitForBatch();
+    const bool may_cease = arguments == "wait" && interactive_;
+    if (may_cease) Note("(Ctrl-C ceases to wait)");
+    return WaitForBatch(may_cease);
   }
   if (runs) return Say("A batch is already running; /batch shows it, /batch stop ends it.");
   ReportBatchEnd();

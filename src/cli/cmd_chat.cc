@@ -35,6 +35,7 @@ CommandBody AddChatCommand(load::OptionTable* app) {
       ->Advanced();
   app->AddFlag("--hide-thinking", &options->hide_thinking, "Do not show the reasoning of the model")
       ->Group(group);
+  load::AddPlainOption(app, &options->plain)->Group(group);
   load::AddReportOptions(app, &options->reports);
   app->AddFlag("--force", &options->force, "Replace a report file that is not empty")
       ->Group("Reports");

@@ -375,8 +375,12 @@ std::unique_ptr<batch::AnswerWriter> MakeWriter(const batch::RunOptions& options
     return std::make_unique<batch::JsonAnswerWriter>(output, &tokenizer, ordered, options.stream,
                                                      files->errors());
   }
+  // Neither a text that goes on nor one of a given form is Markdown.
+  const bool as_it_is =
+      options.plain || options.raw || options.sampling.grammar.text != nullptr;
   return std::make_unique<batch::TextAnswerWriter>(
-      output, term::ReasoningMode(options.hide_thinking, options.model.quiet));
+      output, term::ReasoningMode(options.hide_thinking, options.model.quiet),
+      as_it_is ? term::TextStyle::kPlain : term::TextStyle::kMarkdown);
 }
 
 // A progress line would disturb answers on the same terminal.

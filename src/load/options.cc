@@ -193,6 +193,12 @@ TableOption* AddOutputOption(OptionTable* app, std::string* output, const std::s
       ->TypeName("FILE");
 }
 
+TableOption* AddPlainOption(OptionTable* app, bool* plain) {
+  return app
+      ->AddFlag("--plain", plain, "On a terminal, show answers as they are: no wrapping, no Markdown")
+      ->Advanced();
+}
+
 std::string CheckNotEmpty(const std::string& text) {
   return text.empty() ? "must not be empty" : "";
 }

@@ -141,6 +141,9 @@ void AddReportOptions(OptionTable* app, ReportOptions* options);
 // beginning of the help line ("Write answers to").
 TableOption* AddOutputOption(OptionTable* app, std::string* output, const std::string& what);
 
+// Adds --plain, for commands that show an answer on a terminal.
+TableOption* AddPlainOption(OptionTable* app, bool* plain);
+
 // Check: the value is not empty.
 std::string CheckNotEmpty(const std::string& text);
 

@@ -8,6 +8,11 @@
 #include "term/terminal.h"
 
 namespace minisgl::term {
+namespace {
+
+int Columns() { return TerminalColumns(STDOUT_FILENO); }
+
+}  // namespace
 
 AnswerView::Mode ReasoningMode(bool hide, bool quiet) {
   if (hide) return AnswerView::Mode::kHidden;
@@ -19,10 +24,17 @@ AnswerView::AnswerView(Output* output, Mode mode)
       on_terminal_(output->is_terminal()),
       shows_reasoning_(mode == Mode::kShown || (mode == Mode::kOnTerminalOnly && on_terminal_)),
       filters_reasoning_(on_terminal_ || IsTerminal(STDERR_FILENO)),
-      dims_reasoning_(AllowsColour(on_terminal_ ? STDOUT_FILENO : STDERR_FILENO)) {}
+      dims_reasoning_(AllowsColour(on_terminal_ ? STDOUT_FILENO : STDERR_FILENO)),
+      lays_out_(on_terminal_ && IsCapableTerminal(STDOUT_FILENO)),
+      text_layout_(Columns),
+      reasoning_layout_(Columns) {}
 
-void AnswerView::Begin(const ReasoningTags& tags) {
+void AnswerView::Begin(const ReasoningTags& tags, TextStyle style) {
   splitter_ = ReasoningSplitter(tags);
+  if (!lays_out_) style = TextStyle::kPlain;
+  if (style == TextStyle::kMarkdown && !AllowsColour(STDOUT_FILENO)) style = TextStyle::kWrapped;
+  text_layout_.Begin(style);
+  reasoning_layout_.Begin(style == TextStyle::kPlain ? style : TextStyle::kWrapped);
   began_ = has_text_ = at_line_start_ = false;
 }
 
@@ -34,19 +46,20 @@ Status AnswerView::Show(std::string_view text) {
 Status AnswerView::ShowPiece(const ReasoningPiece& piece) {
   if (shows_reasoning_ && !piece.reasoning.empty()) {
     in_reasoning_ = true;
-    MINISGL_RETURN_IF_ERROR(WriteReasoning(
-        filters_reasoning_ ? reasoning_filter_.Push(piece.reasoning) : piece.reasoning));
+    MINISGL_RETURN_IF_ERROR(WriteReasoning(reasoning_layout_.Push(
+        filters_reasoning_ ? reasoning_filter_.Push(piece.reasoning) : piece.reasoning)));
   }
   if (piece.text.empty()) return Status();
   MINISGL_RETURN_IF_ERROR(EndReasoning(/*before_text=*/true));
   has_text_ = true;
-  return WriteText(on_terminal_ ? text_filter_.Push(piece.text) : piece.text);
+  return WriteText(on_terminal_ ? text_layout_.Push(text_filter_.Push(piece.text)) : piece.text);
 }
 
 Status AnswerView::End(LineBreak line_break) {
   MINISGL_RETURN_IF_ERROR(ShowPiece(splitter_.Finish()));
   MINISGL_RETURN_IF_ERROR(EndReasoning(/*before_text=*/false));
-  std::string rest = on_terminal_ ? text_filter_.Finish() : "";
+  std::string rest = on_terminal_ ? text_layout_.Push(text_filter_.Finish()) : "";
+  rest += text_layout_.Finish();
   const bool ends_line = rest.empty() ? at_line_start_ : rest.back() == '\n';
   if (line_break == LineBreak::kAdd || !ends_line) rest += '\n';
   return WriteText(rest);
@@ -57,7 +70,8 @@ Status AnswerView::End(LineBreak line_break) {
 Status AnswerView::EndReasoning(bool before_text) {
   if (!in_reasoning_) return Status();
   in_reasoning_ = false;
-  MINISGL_RETURN_IF_ERROR(WriteReasoning(filters_reasoning_ ? reasoning_filter_.Finish() : ""));
+  std::string rest = reasoning_layout_.Push(filters_reasoning_ ? reasoning_filter_.Finish() : "");
+  MINISGL_RETURN_IF_ERROR(WriteReasoning(rest + reasoning_layout_.Finish()));
   if (on_terminal_) return before_text ? output_.Write("\n\n") : Status();
   WriteAll(STDERR_FILENO, "\n");
   return Status();

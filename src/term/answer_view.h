@@ -2,6 +2,7 @@
 // - Text goes to the output; through a TerminalFilter if that is a terminal.
 // - Reasoning goes, dimmed, to the same terminal above the text. If the output is a pipe or a file,
 //   which gets only the text, it goes to standard error, or is not shown.
+// - On a terminal both are laid out (text_layout.h).
 #pragma once
 
 #include <string_view>
@@ -10,6 +11,7 @@
 #include "minisgl/text/reasoning.h"
 #include "term/output.h"
 #include "term/terminal_filter.h"
+#include "term/text_layout.h"
 
 namespace minisgl::term {
 
@@ -21,7 +23,8 @@ class AnswerView {
   // `output` must outlive this.
   AnswerView(Output* output, Mode mode);
 
-  void Begin(const ReasoningTags& tags);
+  // `style`: of the text on a terminal; without colours Markdown is only wrapped.
+  void Begin(const ReasoningTags& tags, TextStyle style = TextStyle::kPlain);
   // Shows more of the answer. kIoError if the output cannot be written; the same below.
   Status Show(std::string_view text);
   // Shows the rest of the answer and a line break.
@@ -42,8 +45,10 @@ class AnswerView {
   const bool shows_reasoning_;
   const bool filters_reasoning_;
   const bool dims_reasoning_;
+  const bool lays_out_;
   ReasoningSplitter splitter_;
   TerminalFilter text_filter_, reasoning_filter_;
+  TextLayout text_layout_, reasoning_layout_;
   bool began_ = false;
   bool has_text_ = false;
   bool in_reasoning_ = false;  // and part of it was shown

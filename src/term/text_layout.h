@@ -1,0 +1,85 @@
+// Lays out an answer on a terminal while it is generated: words are not cut at the end of a row,
+// and the marks of Markdown are shown as what they mean.
+//
+// - A word is held back until it ends, and stands on the next row if it does not fit. Wide
+//   characters of East Asian scripts are words of their own. A word longer than a row is cut.
+// - Markdown: **bold** and headings are bold, `code` and blocks of code are coloured, bullets and
+//   rules are drawn, rows that go on stand below the text of their item or quote. All else stays as
+//   it is written, as do marks that begin nothing: "2 * 3", "2**3".
+// - Blocks of code between fences, lines indented by four spaces outside of lists, and rows of
+//   tables are not wrapped.
+// - What Push returns ends with no style set, because the program may end between two pieces.
+//
+// The text must have passed a TerminalFilter. Used by one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace minisgl::term {
+
+// kPlain: the text as it is. kWrapped: no words are cut.
+enum class TextStyle : uint8_t { kPlain, kWrapped, kMarkdown };
+
+class TextLayout {
+ public:
+  // `columns` is asked for each word: the terminal may be resized.
+  explicit TextLayout(std::function<int()> columns) : columns_(std::move(columns)) {}
+
+  // Begins a text at the beginning of a row.
+  void Begin(TextStyle style);
+  // Returns what may be shown of `text`, which ends between two characters, and of what was held
+  // back before it.
+  std::string Push(std::string_view text);
+  // Returns the rest.
+  std::string Finish();
+
+ private:
+  // What the current line is. kStart: not known yet; kFence: it opens or ends a block of code.
+  enum class Line : uint8_t { kStart, kText, kUnwrapped, kCode, kFence };
+
+  void Take(std::string_view character);
+  void TakeInText(std::string_view character);
+  void TakeInCode(std::string_view character);
+  void TakeStart(bool before_space);
+  bool TakeMark(std::string_view word, size_t indent);
+  void Hang(std::string_view prefix, std::string_view style, int width);
+  void EndLine();
+  void EndFenceLine();
+  void EndWord(std::string_view next);
+  void BreakRow();
+  // Puts the word without its marks, or measures it.
+  void PutWord(std::string_view word, std::string_view next, bool only_measures, int* width);
+  void Put(std::string_view text, std::string_view style = "");
+  std::string TakeOutput();
+
+  TextStyle style_ = TextStyle::kPlain;
+  std::function<int()> columns_;
+  std::string out_;             // of this Push
+  std::string_view out_style_;  // set at the end of out_; "": none
+
+  Line line_ = Line::kStart;
+  std::string start_;   // of the line, held back until it is known what the line is
+  std::string word_;    // held back
+  bool last_is_wide_ = false;  // the last character of word_
+  std::string before_;  // the character before word_; "": none in this line
+  size_t spaces_ = 0;   // between what was put and word_
+  bool skips_spaces_ = false;  // after a mark that has its space
+  int column_ = 0;      // behind what was put
+  bool has_word_ = false;  // in this row
+  std::string hanging_;    // at the beginning of the further rows of this line
+  std::string_view hanging_style_;
+  int hanging_width_ = 0;
+  bool in_list_ = false;
+
+  // Of Markdown:
+  bool bold_ = false, heading_ = false;
+  size_t code_ticks_ = 0;  // that began the code within the text; 0: none
+  std::string fence_;      // that opened the block of code; "": none
+};
+
+}  // namespace minisgl::term
