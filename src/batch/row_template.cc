@@ -32,6 +32,15 @@ Status ReadTemplate(std::optional<std::string>* text, std::string* name) {
   return Status();
 }
 
+void AddInputFormat(load::OptionTable* app, TemplateOptions* options, const std::string& group) {
+  app->AddChoice("--input-format", &options->format, kFormats,
+                 "With --template, what FILE is: jsonl, csv, tsv or auto, by its name (default "
+                 "auto)")
+      ->TypeName("KIND")
+      ->Group(group)
+      ->Advanced();
+}
+
 // Takes the id of a record, if it can be one.
 void TakeId(const Json& columns, Row* row) {
   for (const char* name : {"custom_id", "id"}) {
@@ -47,6 +56,21 @@ void TakeId(const Json& columns, Row* row) {
 
 }  // namespace
 
+void AddScoreTemplateOptions(load::OptionTable* app, TemplateOptions* options,
+                             const std::string& group) {
+  options->system_name = "--prompt-template";
+  app->Add("--template", &options->prompt,
+           "Score TEXT, a Jinja template, with the columns of each row of FILE: '{{ column }}'")
+      ->TypeName("TEXT|@FILE")
+      ->Group(group);
+  app->Add("--prompt-template", &options->system,
+           "With --template, the prompt before the text, a template too")
+      ->TypeName("TEXT|@FILE")
+      ->Group(group)
+      ->Advanced();
+  AddInputFormat(app, options, group);
+}
+
 void AddTemplateOptions(load::OptionTable* app, TemplateOptions* options,
                         const std::string& group) {
   app->Add("--template", &options->prompt,
@@ -58,12 +82,7 @@ void AddTemplateOptions(load::OptionTable* app, TemplateOptions* options,
       ->TypeName("TEXT|@FILE")
       ->Group(group)
       ->Advanced();
-  app->AddChoice("--input-format", &options->format, kFormats,
-                 "With --template, what FILE is: jsonl, csv, tsv or auto, by its name (default "
-                 "auto)")
-      ->TypeName("KIND")
-      ->Group(group)
-      ->Advanced();
+  AddInputFormat(app, options, group);
 }
 
 Status CheckTemplateOptions(const TemplateOptions& options, bool raw, bool system) {
@@ -78,7 +97,7 @@ Status CheckTemplateOptions(const TemplateOptions& options, bool raw, bool syste
     }
     return Status();
   }
-  if (options.system) return UsageError("--system-template requires --template");
+  if (options.system) return UsageError("{} requires --template", options.system_name);
   if (options.format == InputFormat::kAuto) return Status();
   return UsageError("--input-format requires --template, which says what to ask of each row");
 }
@@ -148,7 +167,7 @@ Result<Json> ReadColumns(std::string_view record, const LineReader& reader,
 
 Result<std::unique_ptr<RowTemplate>> RowTemplate::Make(const TemplateOptions& options,
                                                        std::optional<std::string> system,
-                                                       bool raw) {
+                                                       Use use) {
   std::unique_ptr<RowTemplate> made(new RowTemplate());
   MINISGL_ASSIGN_OR_RETURN(made->prompt_,
                            TextTemplate::Parse(*options.prompt, options.prompt_name));
@@ -157,7 +176,7 @@ Result<std::unique_ptr<RowTemplate>> RowTemplate::Make(const TemplateOptions& op
                              TextTemplate::Parse(*options.system, options.system_name));
   }
   made->system_ = std::move(system);
-  made->raw_ = raw;
+  made->use_ = use;
   return made;
 }
 
@@ -182,12 +201,24 @@ ParsedRow RowTemplate::MakeRow(std::string_view record, const LineReader& reader
     if (!rendered.ok()) return refuse("template_error", rendered.status());
     system = std::move(rendered).value();
   }
-  if (raw_) {
-    row.kind = PromptKind::kText;
-    row.prompt = std::move(prompt).value();
-  } else {
-    row.kind = PromptKind::kMessages;
-    row.messages = ChatMessages(system, std::move(prompt).value());
+  switch (use_) {
+    case Use::kQuestion:
+      row.kind = PromptKind::kMessages;
+      row.messages = ChatMessages(system, std::move(prompt).value());
+      break;
+    case Use::kPrompt:
+      row.kind = PromptKind::kText;
+      row.prompt = std::move(prompt).value();
+      break;
+    case Use::kScored:
+      row.format = RowFormat::kScore;
+      row.kind = PromptKind::kText;
+      row.prompt = system.value_or("");
+      row.scored_text = std::move(prompt).value();
+      if (row.scored_text.empty()) {
+        return refuse("invalid_row", BadInput("the template gives no text to score"));
+      }
+      break;
   }
   return parsed;
 }

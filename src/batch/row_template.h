@@ -27,12 +27,16 @@ enum class InputFormat : uint8_t { kAuto, kJsonLines, kCsv, kTsv };
 struct TemplateOptions {
   // TEXT or @FILE until ReadTemplates; unset: rows are rows of a prompt file.
   std::optional<std::string> prompt;
+  // The same of the system message; of rows to score, of the prompt before the text.
   std::optional<std::string> system;
   std::string prompt_name = "--template", system_name = "--system-template";  // for messages
   InputFormat format = InputFormat::kAuto;
 };
 
 void AddTemplateOptions(load::OptionTable* app, TemplateOptions* options, const std::string& group);
+// Those of `minisgl score`: --prompt-template in place of --system-template.
+void AddScoreTemplateOptions(load::OptionTable* app, TemplateOptions* options,
+                             const std::string& group);
 // Conflicts among the options, and with others: `raw` and `system` say whether --raw and --system
 // are given. kUsage.
 Status CheckTemplateOptions(const TemplateOptions& options, bool raw, bool system);
@@ -57,10 +61,14 @@ Result<Json> ReadColumns(std::string_view record, const LineReader& reader,
 
 class RowTemplate {
  public:
-  // `system`: the text of --system, if it is given. `raw`: prompts are completed as they are.
-  // kBadInput for a template that cannot be parsed. REQUIRES options.prompt.
+  // What the text of the template is: a question in a chat, a prompt that is completed as it is, or
+  // a text to score.
+  enum class Use : uint8_t { kQuestion, kPrompt, kScored };
+
+  // `system`: the text of --system, if it is given. kBadInput for a template that cannot be parsed.
+  // REQUIRES options.prompt.
   static Result<std::unique_ptr<RowTemplate>> Make(const TemplateOptions& options,
-                                                   std::optional<std::string> system, bool raw);
+                                                   std::optional<std::string> system, Use use);
 
   // The row of the record that `reader` returned last.
   ParsedRow MakeRow(std::string_view record, const LineReader& reader,
@@ -71,7 +79,7 @@ class RowTemplate {
 
   std::unique_ptr<TextTemplate> prompt_, system_template_;  // the second may be null
   std::optional<std::string> system_;
-  bool raw_ = false;
+  Use use_ = Use::kQuestion;
 };
 
 }  // namespace minisgl::batch

@@ -209,7 +209,9 @@ Json DescribeOptions(const RunOptions& options) {
     out.Set(name, value ? Json(HashedText(*value)) : Json());
   };
   text("--template", options.rows.prompt);
-  text("--system-template", options.rows.system);
+  const bool scores = options.purpose == RowPurpose::kScore;
+  text("--system-template", scores ? std::nullopt : options.rows.system);
+  text("--prompt-template", scores ? options.rows.system : std::nullopt);
   out.Set("--input-format",
           options.rows.prompt ? Json(FormatName(options.rows, *options.file)) : Json());
   DescribeGrammar(sampling.grammar, &out);
@@ -220,7 +222,7 @@ Json DescribeOptions(const RunOptions& options) {
   out.Set("--errors", errors.empty()
                           ? Json()
                           : Json(ReplaceInvalidUtf8(fs::path(errors).filename().string())));
-  out.Set(kCommand, options.purpose == RowPurpose::kScore ? Json("score") : Json());
+  out.Set(kCommand, scores ? Json("score") : Json());
   return out;
 }
 

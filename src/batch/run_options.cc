@@ -244,9 +244,11 @@ void AddOutputOptions(load::OptionTable* app, RunOptions* options) {
 void AddScoreInputOptions(load::OptionTable* app, RunOptions* options) {
   const std::string input = "Input";
   app->Add("-f,--file", &options->file,
-           "Read rows of JSON Lines from FILE; - is standard input (the default)")
+           "Read rows of JSON Lines from FILE, or with --template of CSV or TSV; - is standard "
+           "input (the default)")
       ->TypeName("FILE")
       ->Group(input);
+  AddScoreTemplateOptions(app, &options->rows, input);
   app->AddFlag("--check", &options->check, "Check the input and score nothing")->Group(input);
   AddStrictness(app, options, "scoring");
   AddShard(app, options, "Score");

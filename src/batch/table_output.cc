@@ -109,12 +109,11 @@ std::vector<std::string> AnswerCells(const Json& answer, const std::vector<std::
     cells.back() = ErrorCell(*error);
     return cells;
   }
-  const Json* text = answer.Find("text");
   if (!has_properties) {
-    cells.front() = CellOf(text);
+    for (size_t i = 0; i < columns.size(); ++i) cells[i] = CellOf(answer.Find(columns[i]));
     return cells;
   }
-  const std::string whole = CellOf(text);
+  const std::string whole = CellOf(answer.Find("text"));
   const Result<Json> object = ParseJson(whole);
   if (!object.ok() || !object->is_object()) {
     cells.back() = fmt::format("the answer is no JSON object (finish_reason {}): {}",
@@ -264,6 +263,7 @@ Status TakeTable(const RunOptions& options, const char* option, std::string* out
 }  // namespace
 
 std::vector<std::string> AnswerColumns(const RunOptions& options) {
+  if (options.purpose == RowPurpose::kScore) return {"logprob", "num_tokens"};
   return Properties(options).value_or(std::vector<std::string>{"text"});
 }
 

@@ -21,7 +21,8 @@ namespace minisgl::batch {
 // that nothing is overwritten: kCannotCreate, kUsage.
 Status TakeTableOutput(RunOptions* options);
 
-// The columns that answers fill: the properties of the schema that they follow, or `text`.
+// The columns that answers fill: the properties of the schema that they follow, or `text`; of
+// scores their sum and number.
 std::vector<std::string> AnswerColumns(const RunOptions& options);
 
 // Writes options.table and options.errors_table: the records of `reader` that `asked` owns, with

@@ -234,8 +234,11 @@ Result<report::RunEstimate> ReadRows(const PlanOptions& options,
   batch::FileRowSource source(reader, options.lenient, /*check_ids=*/true);
   std::unique_ptr<batch::RowTemplate> row_template;
   if (options.rows.prompt) {
+    using Use = batch::RowTemplate::Use;
     MINISGL_ASSIGN_OR_RETURN(row_template,
-                             batch::RowTemplate::Make(options.rows, options.system, options.raw));
+                             batch::RowTemplate::Make(options.rows, options.system,
+                                                      options.raw ? Use::kPrompt
+                                                                  : Use::kQuestion));
     source.UseTemplate(row_template.get());
     if (const auto separator = batch::SeparatorOf(options.rows.format, options.file)) {
       reader->ReadTable(*separator);

@@ -107,8 +107,11 @@ Result<batch::Row> OnePromptRow(const batch::RunOptions& options) {
 
 // The rows of the input are made by --template.
 Status UseTemplate(const batch::RunOptions& options, Job* job) {
+  using Use = batch::RowTemplate::Use;
+  const bool scores = options.purpose == batch::RowPurpose::kScore;
+  const Use use = scores ? Use::kScored : options.raw ? Use::kPrompt : Use::kQuestion;
   MINISGL_ASSIGN_OR_RETURN(job->row_template,
-                           batch::RowTemplate::Make(options.rows, options.system, options.raw));
+                           batch::RowTemplate::Make(options.rows, options.system, use));
   const auto separator = batch::SeparatorOf(options.rows.format, *options.file);
   if (!separator) return Status();
   job->reader->ReadTable(*separator);
@@ -180,6 +183,7 @@ Status CheckFile(const batch::RunOptions& options, batch::IdTable* ids, Job* job
 
 // Checks the model's text side before rows are read.
 Status CheckText(const batch::RunOptions& options, const TextModel& text, Job* job) {
+  if (options.purpose == batch::RowPurpose::kScore) return Status();
   const bool fills_messages = options.rows.prompt && !options.raw;
   if (options.chat || fills_messages) return load::CheckHasTemplate(text);
   const bool warns = text.chat_template != nullptr && job->reader != nullptr && !options.raw;

@@ -16,6 +16,7 @@
 #include "batch/row_output.h"
 #include "batch/row_prompt.h"
 #include "batch/row_source.h"
+#include "batch/row_template.h"
 #include "batch/run_input.h"
 #include "cli/commands.h"
 #include "load/model_loader.h"
@@ -36,6 +37,7 @@ struct TokenizeOptions {
   bool raw = false;
   bool force = false;
   bool lenient = false;
+  batch::TemplateOptions rows;  // of what the file has
 };
 
 // Makes each line of a text a user message; with --raw, or if the model has no template, a prompt.
@@ -187,21 +189,51 @@ int TokenizeAll(batch::RowSource* source, const TextModel& text, bool decode,
   return some_failed ? term::kExitSomeFailed : 0;
 }
 
-int Tokenize(const TokenizeOptions& options) {
-  if (!options.file && isatty(STDIN_FILENO) != 0) {
-    return term::Fail(UsageError("no input; give --file F, or lines of text on standard input"));
+// The template of --template, which reads the table that `reader` is; null without the option.
+Result<std::unique_ptr<batch::RowTemplate>> TakeTemplate(TokenizeOptions options,
+                                                         batch::LineReader* reader) {
+  if (!options.rows.prompt) return std::unique_ptr<batch::RowTemplate>();
+  MINISGL_RETURN_IF_ERROR(batch::ReadTemplates(&options.rows));
+  if (const auto separator = batch::SeparatorOf(options.rows.format, *options.file)) {
+    reader->ReadTable(*separator);
+    if (reader->regular()) MINISGL_RETURN_IF_ERROR(reader->ReadHeader());
   }
+  using Use = batch::RowTemplate::Use;
+  return batch::RowTemplate::Make(options.rows, std::nullopt,
+                                  options.raw ? Use::kPrompt : Use::kQuestion);
+}
+
+Status CheckOptions(const TokenizeOptions& options) {
+  if (!options.file && isatty(STDIN_FILENO) != 0) {
+    return UsageError("no input; give --file F, or lines of text on standard input");
+  }
+  if (options.rows.prompt && !options.file) {
+    return UsageError("--template applies to rows; give it with --file");
+  }
+  if (options.rows.prompt && options.decode) {
+    return UsageError("--template and --decode exclude each other; a template gives text");
+  }
+  return batch::CheckTemplateOptions(options.rows, options.raw, /*system=*/false);
+}
+
+int Tokenize(const TokenizeOptions& options) {
+  if (const Status status = CheckOptions(options); !status.ok()) return term::Fail(status);
   auto text = load::LoadTextModel(options.model);
   if (!text.ok()) return term::Fail(text.status());
   auto reader = batch::LineReader::Open(options.file.value_or("-"));
   if (!reader.ok()) return term::Fail(reader.status());
+  const auto row_template = TakeTemplate(options, &*reader);
+  if (!row_template.ok()) return term::Fail(row_template.status());
   auto output = term::Output::Open(options.output, options.force, reader->fd());
   if (!output.ok()) return term::Fail(output.status());
   term::Output* out = (*output).get();
   if (const Status status = out->Begin(); !status.ok()) return term::Fail(status);
   std::unique_ptr<batch::RowSource> source;
   if (options.file || options.decode) {
-    source = std::make_unique<batch::FileRowSource>(&*reader, options.lenient, /*check_ids=*/true);
+    auto rows =
+        std::make_unique<batch::FileRowSource>(&*reader, options.lenient, /*check_ids=*/true);
+    rows->UseTemplate(row_template->get());
+    source = std::move(rows);
   } else {
     const bool templated = !options.raw && text->chat_template != nullptr;
     source = std::make_unique<TextLineSource>(&*reader, templated);
@@ -215,9 +247,11 @@ CommandBody AddTokenizeCommand(load::OptionTable* app) {
   const auto options = std::make_shared<TokenizeOptions>();
   const std::string group = "Input and output";
   app->Add("-f,--file", &options->file,
-           "Read rows of JSON Lines from FILE; - is standard input (default: its lines)")
+           "Read rows of JSON Lines from FILE, or with --template of CSV or TSV; - is standard "
+           "input (default: its lines)")
       ->TypeName("FILE")
       ->Group(group);
+  batch::AddTemplateOptions(app, &options->rows, group);
   app->AddFlag("--decode", &options->decode, "Print the text of the token ids that rows hold")
       ->Group(group);
   app->AddFlag("--raw", &options->raw, "Use lines as they are, without the chat template")

@@ -25,7 +25,7 @@ const batch::RowTemplate& Template() {
   static const std::unique_ptr<batch::RowTemplate> made = [] {
     batch::TemplateOptions options;
     options.prompt = "{{ a }}{% if b %}{{ b | upper }}{% endif %}{{ row }}";
-    auto parsed = batch::RowTemplate::Make(options, std::nullopt, /*raw=*/true);
+    auto parsed = batch::RowTemplate::Make(options, std::nullopt, batch::RowTemplate::Use::kPrompt);
     MINISGL_CHECK(parsed.ok(), "{}", parsed.status().message());
     return std::move(parsed).value();
   }();
