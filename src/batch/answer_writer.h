@@ -95,8 +95,7 @@ class ScoreWriter : public JsonAnswerWriter {
  public:
   ScoreWriter(term::Output* output, const Tokenizer* tokenizer, bool ordered, ErrorFile* errors,
               ScoreTotals* totals)
-      : JsonAnswerWriter(output, tokenizer, ordered, /*streams=*/false, errors),
-        totals_(*totals) {}
+      : JsonAnswerWriter(output, tokenizer, ordered, /*streams=*/false, errors), totals_(*totals) {}
 
   Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
 

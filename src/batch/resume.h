@@ -7,7 +7,8 @@
 //   or failed rows are retried. Then its line is dropped, so that each row appears once.
 // - Rows of a session after one that is asked again are asked again, too.
 // - Of a row that is in both files the answer is kept.
-// - Only the last line of a file may be torn. If it is a complete row without its line break, it is kept.
+// - Only the last line of a file may be torn. If it is a complete row without its line break, it is
+//   kept.
 //
 // Memory: slightly more than four bytes a row.
 #pragma once

@@ -166,8 +166,7 @@ Result<Json> ReadColumns(std::string_view record, const LineReader& reader,
 }
 
 Result<std::unique_ptr<RowTemplate>> RowTemplate::Make(const TemplateOptions& options,
-                                                       std::optional<std::string> system,
-                                                       Use use) {
+                                                       std::optional<std::string> system, Use use) {
   std::unique_ptr<RowTemplate> made(new RowTemplate());
   MINISGL_ASSIGN_OR_RETURN(made->prompt_,
                            TextTemplate::Parse(*options.prompt, options.prompt_name));

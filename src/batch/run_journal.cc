@@ -219,9 +219,8 @@ Json DescribeOptions(const RunOptions& options) {
   out.Set("--timeout", OrNull(options.timeout_s));
   // By its name: a run that goes on without these rows would ask them again.
   const std::string& errors = options.errors_table.empty() ? options.errors : options.errors_table;
-  out.Set("--errors", errors.empty()
-                          ? Json()
-                          : Json(ReplaceInvalidUtf8(fs::path(errors).filename().string())));
+  out.Set("--errors",
+          errors.empty() ? Json() : Json(ReplaceInvalidUtf8(fs::path(errors).filename().string())));
   out.Set(kCommand, scores ? Json("score") : Json());
   return out;
 }

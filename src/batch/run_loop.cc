@@ -354,9 +354,8 @@ Status RunLoop::FinishRow(int64_t index) {
         RowError{"timeout", fmt::format("{} within {} s{}", what, *pending.row.timeout_s, tries),
                  "timeout_s"};
   } else if (pending.timed_out && pending.tries > 1) {
-    pending.row.warnings.push_back(
-        fmt::format("the answer was cut after {} s in each of {} tries", *pending.row.timeout_s,
-                    pending.tries));
+    pending.row.warnings.push_back(fmt::format("the answer was cut after {} s in each of {} tries",
+                                               *pending.row.timeout_s, pending.tries));
   }
   if (pending.error && pending.row.turn > 0) {
     pending.answers.resize(static_cast<size_t>(pending.row.turn));

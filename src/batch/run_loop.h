@@ -109,7 +109,7 @@ class RunLoop {
     bool timed_out = false;
     int32_t tries = 0;          // of its last turn
     std::vector<Prompt> again;  // its prompts; empty if it is not asked again
-    bool lowered = false;  // the warning about it was added
+    bool lowered = false;       // the warning about it was added
     std::optional<RowError> error;
     bool aborted = false;  // its input asked for it
   };

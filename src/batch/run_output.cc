@@ -55,7 +55,8 @@ Status RunOutput::OpenErrors(const RunOptions& options, int input_fd) {
   }
   if (has_name && IsSamePlace(options.errors, output_->path())) {
     return MakeStatus(StatusCode::kCannotCreate,
-                      "--errors {}: names the same file as -o; choose another, or leave it out", name);
+                      "--errors {}: names the same file as -o; choose another, or leave it out",
+                      name);
   }
   Result<std::unique_ptr<term::Output>> file =
       options.resume ? term::Output::OpenToAppend(options.errors, input_fd)
@@ -164,8 +165,7 @@ Status RunOutput::Begin() {
       for (const uint32_t index : old_->errors.indexes) {
         if (index != OldLines::kDroppedLine) errors_->Note(index);
       }
-      MINISGL_RETURN_IF_ERROR(
-          TakeOldFile(errors_->output(), &old_->errors, &old_error_bytes_));
+      MINISGL_RETURN_IF_ERROR(TakeOldFile(errors_->output(), &old_->errors, &old_error_bytes_));
     }
     MINISGL_RETURN_IF_ERROR(TakeOldFile(output_.get(), &old_->answers, &old_bytes_));
   }

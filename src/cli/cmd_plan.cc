@@ -237,8 +237,7 @@ Result<report::RunEstimate> ReadRows(const PlanOptions& options,
     using Use = batch::RowTemplate::Use;
     MINISGL_ASSIGN_OR_RETURN(row_template,
                              batch::RowTemplate::Make(options.rows, options.system,
-                                                      options.raw ? Use::kPrompt
-                                                                  : Use::kQuestion));
+                                                      options.raw ? Use::kPrompt : Use::kQuestion));
     source.UseTemplate(row_template.get());
     if (const auto separator = batch::SeparatorOf(options.rows.format, options.file)) {
       reader->ReadTable(*separator);

@@ -205,8 +205,7 @@ Status CheckText(const batch::RunOptions& options, const TextModel& text, Job* j
 
 // Says once which settings of generation_config.json answers have, if there are such answers. With
 // --verbose that was said for the run as a whole.
-void WatchDefaults(const batch::RunOptions& options, const GenerationConfig& generation,
-                   Job* job) {
+void WatchDefaults(const batch::RunOptions& options, const GenerationConfig& generation, Job* job) {
   const load::SamplingDefaults defaults =
       load::ResolveSamplingDefaults(options.sampling, generation);
   if (options.model.verbose || load::NoteForAnswer(defaults, {}).empty()) return;
@@ -225,10 +224,10 @@ void SayCutAnswers(const batch::RunOptions& options, const GenerationConfig& gen
   if (count == 0) return;
   const int64_t limit = load::ResolveSamplingDefaults(options.sampling, generation).max_tokens;
   Log(LogLevel::kInfo,
-      fmt::format("{} cut after {} tokens, the default of {} (--max-tokens N; -1 is no limit)",
-                  count == 1 ? std::string("an answer was")
-                             : term::FormatCount(count) + " answers were",
-                  limit, load::kGenerationConfig));
+      fmt::format(
+          "{} cut after {} tokens, the default of {} (--max-tokens N; -1 is no limit)",
+          count == 1 ? std::string("an answer was") : term::FormatCount(count) + " answers were",
+          limit, load::kGenerationConfig));
 }
 
 batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options, const TextModel& text,
@@ -365,8 +364,7 @@ Status WithAdvice(const Status& status, const batch::RunOutput& output,
 
 // `totals`: null, except for scores.
 std::unique_ptr<batch::AnswerWriter> MakeWriter(const batch::RunOptions& options, bool as_text,
-                                                const Tokenizer& tokenizer,
-                                                batch::RunOutput* files,
+                                                const Tokenizer& tokenizer, batch::RunOutput* files,
                                                 batch::ScoreTotals* totals) {
   term::Output* const output = files->output();
   const bool as_done = options.unordered || options.stream;
@@ -380,8 +378,7 @@ std::unique_ptr<batch::AnswerWriter> MakeWriter(const batch::RunOptions& options
                                                      files->errors());
   }
   // Neither a text that goes on nor one of a given form is Markdown.
-  const bool as_it_is =
-      options.plain || options.raw || options.sampling.grammar.text != nullptr;
+  const bool as_it_is = options.plain || options.raw || options.sampling.grammar.text != nullptr;
   return std::make_unique<batch::TextAnswerWriter>(
       output, term::ReasoningMode(options.hide_thinking, options.model.quiet),
       as_it_is ? term::TextStyle::kPlain : term::TextStyle::kMarkdown);
@@ -402,6 +399,25 @@ void EndProgress(const batch::RunLoop& loop, const Runtime& runtime, term::Progr
   progress->End(numbers);
 }
 
+batch::RunLoopOptions LoopOptions(const batch::RunOptions& options, const Job& job, bool as_text) {
+  batch::RunLoopOptions loop_options;
+  loop_options.answers_ahead_max =
+      batch::kSubmittedPerRunningRequest * options.engine.max_running_requests;
+  loop_options.open_sessions_max = options.engine.max_running_requests;
+  loop_options.rows_total = job.rows_total;
+  loop_options.failures_max = options.max_failures;
+  loop_options.timeout_retries = options.retry_timeouts;
+  loop_options.retried_answers_max = options.engine.max_running_requests;
+  // Without a prefix cache, or with order of arrival, there is no choice of rows.
+  if (options.engine.cache == CacheKind::kNaive || options.engine.policy == QueuePolicy::kFcfs) {
+    loop_options.window_answers_max = 1;
+  }
+  loop_options.grace = std::chrono::milliseconds(static_cast<int64_t>(options.grace_s * 1000));
+  // A streamed answer stops at the first signal: its text is already on the screen.
+  if (as_text) loop_options.grace = std::chrono::milliseconds(0);
+  return loop_options;
+}
+
 Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFiles* reports) {
   const bool as_text = job->one_prompt && !options.json;
   MINISGL_ASSIGN_OR_RETURN(TextModel text, load::LoadTextModel(options.model));
@@ -420,25 +436,10 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   WatchDefaults(options, model.facts.generation, job);
   term::InstallStopSignals();
   MINISGL_RETURN_IF_ERROR(job->output->Begin());
-  batch::RunLoopOptions loop_options;
-  loop_options.answers_ahead_max =
-      batch::kSubmittedPerRunningRequest * options.engine.max_running_requests;
-  loop_options.open_sessions_max = options.engine.max_running_requests;
-  loop_options.rows_total = job->rows_total;
-  loop_options.failures_max = options.max_failures;
-  loop_options.timeout_retries = options.retry_timeouts;
-  loop_options.retried_answers_max = options.engine.max_running_requests;
-  // Without a prefix cache, or with order of arrival, there is no choice of rows.
-  if (options.engine.cache == CacheKind::kNaive || options.engine.policy == QueuePolicy::kFcfs) {
-    loop_options.window_answers_max = 1;
-  }
-  loop_options.grace = std::chrono::milliseconds(static_cast<int64_t>(options.grace_s * 1000));
-  // A streamed answer stops at the first signal: its text is already on the screen.
-  if (as_text) loop_options.grace = std::chrono::milliseconds(0);
   term::Progress progress(ProgressOf(options, as_text, output), term::StderrIsTerminal());
   const auto begin = std::chrono::steady_clock::now();
   batch::RunLoop loop(model.runtime.get(), &builder, job->source.get(), writer.get(), &progress,
-                      loop_options);
+                      LoopOptions(options, *job, as_text));
   Status status = loop.Run();
   progress.Finish();
   EndProgress(loop, *model.runtime, &progress);
@@ -465,8 +466,9 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   SaySummary(options, summary, job->one_prompt);
   SayCutAnswers(options, model.facts.generation, loop.answers_cut_by_model());
   if (loop.rows_retried() > 0) {
-    Log(LogLevel::kInfo, fmt::format("{} rows took too long and were asked again (--retry-timeouts)",
-                                     term::FormatCount(loop.rows_retried())));
+    Log(LogLevel::kInfo,
+        fmt::format("{} rows took too long and were asked again (--retry-timeouts)",
+                    term::FormatCount(loop.rows_retried())));
   }
   if (!job->one_prompt) ReportFailures(options, loop.failures(), *job->output);
   MINISGL_RETURN_IF_ERROR(WithAdvice(status, *job->output, job->reader.get()));

@@ -52,8 +52,9 @@ Result<std::string> Unquoted(std::string_view text) {
     }
     const char escaped = ++i < text.size() ? Unescaped(text[i]) : '\0';
     if (escaped == 0) {
-      return BadInput("a backslash stands for \\n, \\t, \\\" and \\\\ in quotation marks (found {})",
-                      Visible(text.substr(i - 1, 2), 60));
+      return BadInput(
+          "a backslash stands for \\n, \\t, \\\" and \\\\ in quotation marks (found {})",
+          Visible(text.substr(i - 1, 2), 60));
     }
     value += escaped;
   }

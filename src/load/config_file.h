@@ -2,11 +2,11 @@
 // command line.
 //
 //     # a comment, also with ;
-//     model = Qwen/Qwen3-0.6B        every command that has the option
-//     [run]                          the options of one command; [bench nano] of a command below one
+//     model = owner/name     of every command that has the option
+//     [run]                  the options of one command; [bench nano]: of one below another
 //     temperature = 0.7
-//     stop = "END\n"                 quoted: \n, \t, \" and \\ as in JSON
-//     quiet = true                   an option without a value
+//     stop = "END\n"         quoted: \n, \t, \" and \\ as in JSON
+//     quiet = true           an option without a value
 //
 // Names are those of the command line without the dashes before them. An option that may be given
 // several times may have several lines. Hostile input.

@@ -349,10 +349,10 @@ Status OptionTable::TakeConfig(const ConfigFile& file) {
       if (found) continue;
       const std::string nearest = NearestFlag(table->Describe(), "--" + entry.name);
       return file.Error(
-          entry, fmt::format("no option of {} is called {}{}",
-                             of_all ? "any command" : "minisgl " + entry.section,
-                             Visible(entry.name, 60),
-                             nearest.empty() ? "" : "; did you mean " + nearest.substr(2) + "?"));
+          entry,
+          fmt::format("no option of {} is called {}{}",
+                      of_all ? "any command" : "minisgl " + entry.section, Visible(entry.name, 60),
+                      nearest.empty() ? "" : "; did you mean " + nearest.substr(2) + "?"));
     }
   }
   return Status();

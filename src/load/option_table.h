@@ -4,8 +4,8 @@
 //   and is unchanged if its option is not given.
 // - Names have CLI11's form: "-m,--model" is an option, "N" a positional argument, "-f,--file,file"
 //   both. A name that is invalid or registered twice is a bug and throws std::exception.
-// - UseConfig() takes values from a configuration file (config_file.h), which count as if they stood
-//   before those of the command line.
+// - UseConfig() takes values from a configuration file (config_file.h), which count as if they
+//   stood before those of the command line.
 // - Describe() returns the registered options as plain data. --help (help_text.h) and shell
 //   completions (shell_completions.h) are made from it.
 //
@@ -169,7 +169,7 @@ class OptionTable {
   std::vector<std::unique_ptr<TableOption>> options_;
   std::vector<std::unique_ptr<OptionTable>> subcommands_;
   std::shared_ptr<ConfigFile> config_;  // that of the program
-  bool leaves_config_out_ = false;  // --no-config; Parse() looks for it itself
+  bool leaves_config_out_ = false;      // --no-config; Parse() looks for it itself
   bool has_version_ = false;
   size_t help_width_ = 80;
 };

@@ -195,7 +195,8 @@ TableOption* AddOutputOption(OptionTable* app, std::string* output, const std::s
 
 TableOption* AddPlainOption(OptionTable* app, bool* plain) {
   return app
-      ->AddFlag("--plain", plain, "On a terminal, show answers as they are: no wrapping, no Markdown")
+      ->AddFlag("--plain", plain,
+                "On a terminal, show answers as they are: no wrapping, no Markdown")
       ->Advanced();
 }
 

@@ -1,5 +1,6 @@
 // Progress of a run on standard error: on a terminal one line that is rewritten, elsewhere a plain
-// line every ten seconds; or an object of JSON every second, for programs. Also keeps the history for the summary file, whether shown or not.
+// line every ten seconds; or an object of JSON every second, for programs. Also keeps the history
+// for the summary file, whether shown or not.
 //
 // The line is fitted to the current width of the terminal: fields that do not fit are dropped from
 // the right. Used by one thread.
@@ -27,7 +28,7 @@ struct ProgressView {
   std::optional<int64_t> total;        // unset for a pipe
   std::optional<double> left_s;        // unset while unknown
   std::optional<double> grace_left_s;  // set while the run stops; replaces left_s
-  double seconds = 0;  // since the beginning
+  double seconds = 0;                  // since the beginning
   int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   double in_per_s = 0, out_per_s = 0;
   int64_t running = 0, waiting = 0;

@@ -63,15 +63,15 @@ class TextLayout {
   std::string_view out_style_;  // set at the end of out_; "": none
 
   Line line_ = Line::kStart;
-  std::string start_;   // of the line, held back until it is known what the line is
-  std::string word_;    // held back
+  std::string start_;          // of the line, held back until it is known what the line is
+  std::string word_;           // held back
   bool last_is_wide_ = false;  // the last character of word_
-  std::string before_;  // the character before word_; "": none in this line
-  size_t spaces_ = 0;   // between what was put and word_
+  std::string before_;         // the character before word_; "": none in this line
+  size_t spaces_ = 0;          // between what was put and word_
   bool skips_spaces_ = false;  // after a mark that has its space
-  int column_ = 0;      // behind what was put
-  bool has_word_ = false;  // in this row
-  std::string hanging_;    // at the beginning of the further rows of this line
+  int column_ = 0;             // behind what was put
+  bool has_word_ = false;      // in this row
+  std::string hanging_;        // at the beginning of the further rows of this line
   std::string_view hanging_style_;
   int hanging_width_ = 0;
   bool in_list_ = false;

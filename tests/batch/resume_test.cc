@@ -242,9 +242,8 @@ class TwoFilesTest : public ResumeTest {
 
 TEST_F(TwoFilesTest, BothCountAndEachKeepsItsRows) {
   const std::string answers = Answer(0) + "\n" + BatchAnswer(3) + "\n";
-  const std::string errors =
-      Failure(1, "invalid_row") + "\n" + BatchFailure(4, "timeout") + "\n" +
-      Failure(2, "cancelled") + "\n";
+  const std::string errors = Failure(1, "invalid_row") + "\n" + BatchFailure(4, "timeout") + "\n" +
+                             Failure(2, "cancelled") + "\n";
   EXPECT_EQ(FinishedOfBoth(answers, errors), "0134");
   EXPECT_EQ(folder_.Read("out"), answers);
   EXPECT_EQ(folder_.Read("errors"),

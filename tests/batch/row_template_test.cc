@@ -22,8 +22,8 @@ class RowTemplateTest : public ::testing::Test {
     options.prompt = prompt;
     if (!system.empty()) options.system = system;
     EXPECT_TRUE(ReadTemplates(&options).ok());
-    auto made = RowTemplate::Make(
-        options, std::nullopt, raw ? RowTemplate::Use::kPrompt : RowTemplate::Use::kQuestion);
+    auto made = RowTemplate::Make(options, std::nullopt,
+                                  raw ? RowTemplate::Use::kPrompt : RowTemplate::Use::kQuestion);
     EXPECT_TRUE(made.ok()) << made.status().message();
     Result<LineReader> reader = LineReader::Open(folder_.Write(name, content));
     EXPECT_TRUE(reader.ok());

@@ -161,8 +161,7 @@ TEST_F(RunEndsTest, ProgramsGetProgressAsJson) {
 TEST_F(RunEndsTest, SettingsOfTheModelAreNamedOnlyIfTheyMatter) {
   EXPECT_EQ(RunModel({"-p", kPeru}).err, "");
   const ProgramResult told = RunModel({"-p", kPeru, "--verbose"});
-  EXPECT_NE(told.err.find("defaults of generation_config.json: max_tokens 256"),
-            std::string::npos)
+  EXPECT_NE(told.err.find("defaults of generation_config.json: max_tokens 256"), std::string::npos)
       << told.err;
   const ProgramResult cut = RunModel({"-p", kPeru, "--ignore-eos"});
   EXPECT_NE(cut.err.find("an answer was cut after 256 tokens, the default of "

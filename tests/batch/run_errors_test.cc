@@ -74,7 +74,8 @@ TEST_F(RunErrorsTest, ErrorRowsHaveAFileOfTheirOwn) {
 }
 
 TEST_F(RunErrorsTest, BesideStandardOutputAndInTheFormatOfTheBatchService) {
-  const std::string batch = R"({"custom_id": "a", "url": "/v1/completions", "body": {"prompt": 3}})";
+  const std::string batch =
+      R"({"custom_id": "a", "url": "/v1/completions", "body": {"prompt": 3}})";
   const ProgramResult run = RunModel({"--raw", "-f", "-", "--errors", errors_},
                                      "{\"prompt\": \"a\", \"max_tokens\": 1}\n" + batch + "\n");
   EXPECT_EQ(run.exit_code, 1) << run.err;
@@ -127,7 +128,8 @@ TEST_F(RunErrorsTest, RetriedRowsMoveToTheOutput) {
   std::string answers = folder_.Read("out"), errors = folder_.Read("errors");
   const size_t end = answers.find('\n') + 1;
   answers.erase(0, end);
-  errors += "{\"id\": \"r0\", \"index\": 0, \"error\": {\"code\": \"timeout\", \"message\": \"\"}}\n";
+  errors +=
+      "{\"id\": \"r0\", \"index\": 0, \"error\": {\"code\": \"timeout\", \"message\": \"\"}}\n";
   folder_.Write("out", answers);
   folder_.Write("errors", errors);
   const ProgramResult kept = RunFile(input, {"--ordered", "--resume"});
@@ -176,9 +178,8 @@ TEST_F(RunErrorsTest, ShardsHaveFilesOfTheirOwn) {
   const std::string input = folder_.Write("in", Input(9));
   std::string answers, errors;
   for (const std::string shard : {"1", "2"}) {
-    const ProgramResult run =
-        RunModel({"--raw", "-f", input, "-o", out_ + ".%s", "--errors", errors_ + ".%s", "--ordered",
-                  "--shard", shard + "/2"});
+    const ProgramResult run = RunModel({"--raw", "-f", input, "-o", out_ + ".%s", "--errors",
+                                        errors_ + ".%s", "--ordered", "--shard", shard + "/2"});
     EXPECT_EQ(run.exit_code, 1) << run.err;
     answers += folder_.Read("out." + shard + "-of-2");
     errors += folder_.Read("errors." + shard + "-of-2");
@@ -201,17 +202,16 @@ TEST_F(RunErrorsTest, TablesAreMadeOfBoth) {
   EXPECT_EQ(folder_.Read("bad.csv"),
             "id,place,error\nb,1,\"invalid_row: has 3 fields, and the header has 2\"\n");
   EXPECT_EQ(Lines(folder_.Read("bad.csv.jsonl")).size(), 1u);
-  const ProgramResult to_stdout = RunModel({"-f", input, "--template", "{{ place }}", "--errors",
-                                            folder_.Path("worse.csv")});
+  const ProgramResult to_stdout =
+      RunModel({"-f", input, "--template", "{{ place }}", "--errors", folder_.Path("worse.csv")});
   ExpectFails(to_stdout, 64, "give -o FILE");
 }
 
 // A scored text is counted by whichever file it is in.
 TEST_F(RunErrorsTest, ScoresTakeTheOption) {
   const std::string input = folder_.Write("in", "{\"text\": \"Once upon\"}\n{\"txt\": \"a\"}\n");
-  const ProgramResult run =
-      RunProgram({"score", "-m", DemoModel(), "--threads", "1", "--num-pages", "64", "-f", input,
-                  "--errors", errors_});
+  const ProgramResult run = RunProgram({"score", "-m", DemoModel(), "--threads", "1", "--num-pages",
+                                        "64", "-f", input, "--errors", errors_});
   EXPECT_EQ(run.exit_code, 1) << run.err;
   EXPECT_EQ(Lines(run.out).size(), 1u);
   EXPECT_EQ(IndexesIn("errors"), std::vector<int64_t>{1});

@@ -97,17 +97,17 @@ TEST_F(RunTableTest, TheAnswersStandBesideTheColumnsOfTheInput) {
 // Scores of a table: each label after each text, say.
 TEST_F(RunTableTest, ScoresAreColumns) {
   const std::string input = folder_.Write("in.csv", "id,q,a\n1,Peru,Lima\n2,Italy,\n");
-  const ProgramResult run = RunProgram(
-      {"score", "-m", DemoModel(), "--quiet", "--threads", "1", "-f", input, "--template", "{{ a }}",
-       "--prompt-template", "The capital of {{ q }} is ", "-o", folder_.Path("out.csv")});
+  const ProgramResult run =
+      RunProgram({"score", "-m", DemoModel(), "--quiet", "--threads", "1", "-f", input,
+                  "--template", "{{ a }}", "--prompt-template", "The capital of {{ q }} is ", "-o",
+                  folder_.Path("out.csv")});
   EXPECT_EQ(run.exit_code, 1) << run.err;
   const Table table = Read("out.csv");
   ASSERT_EQ(table.size(), 3u);
-  EXPECT_EQ(table[0],
-            (std::vector<std::string>{"id", "q", "a", "logprob", "num_tokens", "error"}));
-  const ProgramResult row = RunProgram(
-      {"score", "-m", DemoModel(), "--quiet", "--threads", "1"},
-      {R"({"prompt": "The capital of Peru is ", "text": "Lima"})", "", {}});
+  EXPECT_EQ(table[0], (std::vector<std::string>{"id", "q", "a", "logprob", "num_tokens", "error"}));
+  const ProgramResult row =
+      RunProgram({"score", "-m", DemoModel(), "--quiet", "--threads", "1"},
+                 {R"({"prompt": "The capital of Peru is ", "text": "Lima"})", "", {}});
   const Result<Json> score = ParseJson(row.out);
   ASSERT_TRUE(score.ok()) << row.out << row.err;
   EXPECT_EQ(table[1][3], score->Find("logprob")->Dump());
@@ -117,14 +117,14 @@ TEST_F(RunTableTest, ScoresAreColumns) {
 
 TEST_F(RunTableTest, TokenizeTakesThemAsRunDoes) {
   const std::string input = folder_.Write("in.tsv", "country\nPeru\n");
-  const ProgramResult table = RunProgram(
-      {"tokenize", "-m", DemoModel(), "--file", input, "--template", kAsk});
-  const ProgramResult row = RunProgram({"tokenize", "-m", DemoModel()},
-                                       {"What is the capital of Peru?\n", "", {}});
+  const ProgramResult table =
+      RunProgram({"tokenize", "-m", DemoModel(), "--file", input, "--template", kAsk});
+  const ProgramResult row =
+      RunProgram({"tokenize", "-m", DemoModel()}, {"What is the capital of Peru?\n", "", {}});
   EXPECT_EQ(table.exit_code, 0) << table.err;
   EXPECT_EQ(table.out, row.out);
-  const ProgramResult lines = RunProgram({"tokenize", "-m", DemoModel(), "--template", kAsk},
-                                         {"Peru\n", "", {}});
+  const ProgramResult lines =
+      RunProgram({"tokenize", "-m", DemoModel(), "--template", kAsk}, {"Peru\n", "", {}});
   EXPECT_EQ(lines.exit_code, 64);
 }
 

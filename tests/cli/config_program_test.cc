@@ -58,7 +58,8 @@ TEST_F(ConfigProgramTest, AnErrorNamesItsLineWhateverRuns) {
 }
 
 TEST_F(ConfigProgramTest, InfoShowsIt) {
-  const ProgramResult info = With("threads = 2\n[chat]\nsystem = \"a\\nb\"\n", {"info", "--config"});
+  const ProgramResult info =
+      With("threads = 2\n[chat]\nsystem = \"a\\nb\"\n", {"info", "--config"});
   EXPECT_EQ(info.exit_code, 0) << info.err;
   EXPECT_EQ(info.out, ConfigName() + "\n    1  threads = 2\n    3  [chat] system = a\\nb\n");
   EXPECT_EQ(With("threads = 2\n", {"info", "--config", "--no-config"}).out,

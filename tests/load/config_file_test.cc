@@ -134,8 +134,9 @@ TEST_F(TakenConfigTest, ErrorsNameTheirLine) {
             "c.ini:1: no option of any command is called temperatur; did you mean temperature?");
   EXPECT_EQ(Parse("[bench nano]\nthreads = 1\n[run]\nthreads = 1\n", {"run"}),
             "c.ini:4: no option of minisgl run is called threads");
-  EXPECT_EQ(Parse("[rum]\nthreads = 1\n", {"run"}),
-            "c.ini:2: [rum] is no command; a section has the name of one, as [run] or [bench nano]");
+  EXPECT_EQ(
+      Parse("[rum]\nthreads = 1\n", {"run"}),
+      "c.ini:2: [rum] is no command; a section has the name of one, as [run] or [bench nano]");
   EXPECT_EQ(Parse("[run]\ntemperature = 1\nquiet = yes\n", {"run"}),
             "c.ini:3: quiet is true or false (found yes)");
   EXPECT_EQ(Parse("[run]\ntemperature = 1\ntemperature = 2\n", {"run"}),

@@ -360,9 +360,10 @@ TEST(SamplingDefaultsTest, AnAnswerHasANoteOfWhatItLeavesOpen) {
   SamplingOptions options;
   options.temperature = 0.5;
   const SamplingDefaults defaults = ResolveSamplingDefaults(options, SamplingModel());
-  EXPECT_EQ(NoteForAnswer(defaults, {}),
-            "defaults of generation_config.json: top_p 0.9 (--sampling-defaults neutral leaves them "
-            "out)");
+  EXPECT_EQ(
+      NoteForAnswer(defaults, {}),
+      "defaults of generation_config.json: top_p 0.9 (--sampling-defaults neutral leaves them "
+      "out)");
   AnswerOverrides own;
   own.top_p = 1;
   EXPECT_EQ(NoteForAnswer(defaults, own), "");

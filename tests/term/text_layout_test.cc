@@ -42,9 +42,8 @@ std::string InPieces(std::string_view text, int columns) {
   while (!text.empty()) {
     const size_t length = std::max<size_t>(Utf8CharLength(text), 1);
     const std::string piece = layout.Push(text.substr(0, length));
-    if (piece.find('\x1b') != std::string::npos) EXPECT_TRUE(piece.ends_with("\x1b[0m") ||
-                                                             piece.ends_with('\n'))
-        << Readable(piece);
+    if (piece.find('\x1b') != std::string::npos)
+      EXPECT_TRUE(piece.ends_with("\x1b[0m") || piece.ends_with('\n')) << Readable(piece);
     out += piece;
     text.remove_prefix(length);
   }
@@ -126,12 +125,14 @@ TEST(TextLayoutTest, BoldAndCode) {
 }
 
 TEST(TextLayoutTest, LinesThatGoOnStandBelowTheirItem) {
-  EXPECT_EQ(Layout("- one two three four five six\n  * x\n10. one two three four five\n", 20),
-            "\u2022 one two three four\n  five six\n  \u2022 x\n10. one two three\n    four five\n");
+  EXPECT_EQ(
+      Layout("- one two three four five six\n  * x\n10. one two three four five\n", 20),
+      "\u2022 one two three four\n  five six\n  \u2022 x\n10. one two three\n    four five\n");
   EXPECT_EQ(Layout("> one two three four five\n", 20),
             "<f>\u2502 </>one two three four\n<f>\u2502 </>five\n");
-  EXPECT_EQ(Layout("# A title of some words\n-5 is less\n#tag\n1.5\n**b** x\n", 20),
-            "<b>A</> <b>title</> <b>of</> <b>some</>\n<b>words</>\n-5 is less\n#tag\n1.5\n<b>b</> x\n");
+  EXPECT_EQ(
+      Layout("# A title of some words\n-5 is less\n#tag\n1.5\n**b** x\n", 20),
+      "<b>A</> <b>title</> <b>of</> <b>some</>\n<b>words</>\n-5 is less\n#tag\n1.5\n<b>b</> x\n");
   EXPECT_EQ(Layout("---\n- - -\n--", 20).substr(0, 6), "<f>\u2500");
 }
 
@@ -158,10 +159,10 @@ TEST(TextLayoutTest, OtherStylesShowEveryCharacter) {
 // Any text in any pieces gives the same rows, and loses nothing but marks.
 TEST(TextLayoutTest, PiecesDoNotMatter) {
   std::mt19937 random(7);
-  const std::string_view parts[] = {"a",   "bc ",     " ",  "\n", "**",    "*",   "`",      "```",
-                                    "# ",  "- ",      "> ", "1.", " x y ", "~~~", "\u4E2D", "\u3002",
-                                    "|",   "\\*",     "\t", "_",  "    ",  "--",  "\u0301", "word",
-                                    "\n\n", "```py\n"};
+  const std::string_view parts[] = {"a",      "bc ",    " ",    "\n",   "**",     "*",     "`",
+                                    "```",    "# ",     "- ",   "> ",   "1.",     " x y ", "~~~",
+                                    "\u4E2D", "\u3002", "|",    "\\*",  "\t",     "_",     "    ",
+                                    "--",     "\u0301", "word", "\n\n", "```py\n"};
   for (int i = 0; i < 3000; ++i) {
     std::string text;
     for (int n = static_cast<int>(random() % 25); n > 0; --n) {
@@ -172,8 +173,10 @@ TEST(TextLayoutTest, PiecesDoNotMatter) {
     const auto letters = [](std::string_view shown) {
       std::string kept;
       for (size_t at = 0; at < shown.size(); ++at) {
-        if (shown[at] == '<') at = shown.find('>', at);  // the texts have no <
-        else if (shown[at] == 'w' || shown[at] == 'y' || shown[at] == 'x') kept += shown[at];
+        if (shown[at] == '<')
+          at = shown.find('>', at);  // the texts have no <
+        else if (shown[at] == 'w' || shown[at] == 'y' || shown[at] == 'x')
+          kept += shown[at];
       }
       return kept;
     };
