@@ -111,8 +111,12 @@ Status RunOutput::CheckIsOurs(const RunInput& input, bool force) const {
 Status RunOutput::ReadOld(const RunOptions& options, const RunInput& input, RowSelection* asked) {
   const std::string& path = output_->path();
   const std::string name = Visible(path, 400);
-  struct stat info {};
-  const bool empty = stat(path.c_str(), &info) == 0 && info.st_size == 0;
+  const auto is_empty = [](const std::string& file) {
+    struct stat info {};
+    return stat(file.c_str(), &info) == 0 && info.st_size == 0;
+  };
+  // If all rows failed, their file alone has any.
+  const bool empty = is_empty(path) && (errors_ == nullptr || is_empty(errors_->output()->path()));
   if (!empty && !options.force) {
     const Result<Json> before = ReadJournal(path);
     if (!before.ok()) {

@@ -148,6 +148,16 @@ TEST_F(RunErrorsTest, ARunGoesOnWithTheSameFileOnly) {
   EXPECT_EQ(Lines(folder_.Read("out")).size(), 2u);
 }
 
+// An output without rows does not mean that there is nothing to go on with.
+TEST_F(RunErrorsTest, ARunOfWhichAllRowsFailedIsComparedToo) {
+  const std::string input = folder_.Write("in", "{\"promt\": \"a\"}\n");
+  ASSERT_EQ(RunFile(input).exit_code, 1);
+  EXPECT_EQ(folder_.Read("out"), "");
+  ExpectFails(RunFile(input, {"--resume", "--seed", "7"}), 73, "was begun with no --seed");
+  EXPECT_EQ(RunFile(input, {"--resume"}).exit_code, 1);
+  EXPECT_EQ(Lines(folder_.Read("errors")).size(), 1u);
+}
+
 TEST_F(RunErrorsTest, FilesOfTheRunAreNotMistakenForEachOther) {
   const std::string input = folder_.Write("in", Input(3));
   folder_.Write("empty", "");
