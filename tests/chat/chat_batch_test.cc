@@ -227,6 +227,20 @@ TEST_F(ChatBatchTest, AFileThatChangesWhileItIsReadIsReported) {
   EXPECT_EQ(chat->WaitForExit(), 0);
 }
 
+TEST_F(ChatBatchTest, CtrlCEndsTheWaitingAndNotTheBatch) {
+  const std::string rows = WriteRows("rows.jsonl", kManyRows, 1500);
+  auto chat = Start({"--cpu-target", "naive"});
+  chat->Send("/batch " + rows + "\r");
+  ASSERT_TRUE(chat->WaitFor("/400] > ")) << chat->output();
+  chat->Send("/batch wait\r");
+  ASSERT_TRUE(chat->WaitFor("(Ctrl-C ceases to wait)")) << chat->output();
+  chat->Send(kCtrlC);
+  ASSERT_TRUE(chat->WaitFor("the batch goes on; /batch stop ends it")) << chat->output();
+  ASSERT_TRUE(chat->WaitFor("/400] > ")) << chat->output();
+  chat->Send("/batch\r");
+  ASSERT_TRUE(chat->WaitFor("rows.jsonl: ")) << "it runs, it is not \"stopped:\"" << chat->output();
+}
+
 TEST_F(ChatBatchTest, LeavingWhileABatchRunsNeedsConfirmation) {
   const std::string rows = WriteRows("rows.jsonl", kManyRows, 1500);
   auto chat = Start({"--cpu-target", "naive"});

@@ -77,6 +77,19 @@ TEST_F(ChatTerminalTest, TheStatusOfABatchIsShownInItsPlace) {
   }
 }
 
+TEST_F(ChatTerminalTest, WordsOfAnAnswerAreNotCut) {
+  auto chat = Start({"-q"});
+  chat->Resize(24);
+  EXPECT_NE(Say(chat.get(), "What is the capital of Peru?").find("The capital of Peru is\r\nLima."),
+            std::string::npos)
+      << chat->output();
+  auto plain = Start({"-q", "--plain"});
+  plain->Resize(24);
+  EXPECT_NE(Say(plain.get(), "What is the capital of Peru?").find("The capital of Peru is Lima."),
+            std::string::npos)
+      << plain->output();
+}
+
 // Under a shell, which takes over the terminal while the chat is stopped.
 TEST_F(ChatTerminalTest, CtrlZStopsItAndTheLineIsThereAgain) {
   std::string command = ProgramPath();
