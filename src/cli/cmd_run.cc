@@ -467,8 +467,10 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   SayCutAnswers(options, model.facts.generation, loop.answers_cut_by_model());
   if (loop.rows_retried() > 0) {
     Log(LogLevel::kInfo,
-        fmt::format("{} rows took too long and were asked again (--retry-timeouts)",
-                    term::FormatCount(loop.rows_retried())));
+        fmt::format(
+            "{} took too long and {} asked again (--retry-timeouts)",
+            loop.rows_retried() == 1 ? "a row" : term::FormatCount(loop.rows_retried()) + " rows",
+            loop.rows_retried() == 1 ? "was" : "were"));
   }
   if (!job->one_prompt) ReportFailures(options, loop.failures(), *job->output);
   MINISGL_RETURN_IF_ERROR(WithAdvice(status, *job->output, job->reader.get()));

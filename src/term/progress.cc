@@ -152,20 +152,20 @@ std::string FormatProgressPlain(const ProgressView& view) {
 }
 
 std::string FormatProgressJson(const ProgressView& view, bool ended) {
-  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
+  const auto rounded = [](double value) { return Json(std::round(value * 1000) / 1000); };
   Json json = Json(Json::Object());
   json.Set("rows_done", view.done - view.failed - view.cancelled);
   json.Set("rows_failed", view.failed);
   json.Set("rows_cancelled", view.cancelled);
-  json.Set("rows_total", or_null(view.total));
-  json.Set("seconds", view.seconds);
-  json.Set("seconds_left", or_null(view.left_s));
-  if (view.grace_left_s) json.Set("grace_seconds_left", *view.grace_left_s);
+  json.Set("rows_total", view.total ? Json(*view.total) : Json());
+  json.Set("seconds", rounded(view.seconds));
+  json.Set("seconds_left", view.left_s ? rounded(*view.left_s) : Json());
+  if (view.grace_left_s) json.Set("grace_seconds_left", rounded(*view.grace_left_s));
   json.Set("prompt_tokens", view.prompt_tokens);
   json.Set("cached_tokens", view.cached_tokens);
   json.Set("completion_tokens", view.completion_tokens);
-  json.Set("prompt_tokens_per_s", view.in_per_s);
-  json.Set("completion_tokens_per_s", view.out_per_s);
+  json.Set("prompt_tokens_per_s", rounded(view.in_per_s));
+  json.Set("completion_tokens_per_s", rounded(view.out_per_s));
   json.Set("running", view.running).Set("waiting", view.waiting);
   json.Set("pages_used", view.pages_used).Set("pages_total", view.pages_total);
   json.Set("ended", ended);

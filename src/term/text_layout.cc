@@ -147,7 +147,9 @@ std::string TextLayout::Push(std::string_view text) {
 }
 
 std::string TextLayout::Finish() {
-  if (!fence_.empty() || line_ == Line::kFence) {
+  if (line_ == Line::kFence && TakeFalseFence()) {
+    // It is text, which EndWord completes.
+  } else if (!fence_.empty() || line_ == Line::kFence) {
     Put(start_, kCode);
   } else if (!start_.empty()) {
     TakeStart(/*before_space=*/false);
@@ -254,11 +256,20 @@ void TextLayout::TakeStart(bool before_space) {
     return Put(start);
   }
   if (indent == 0) in_list_ = false;
-  Hang(spaces, "", ColumnsOf(spaces));
-  for (std::string_view rest = word; !rest.empty();) {
-    const std::string_view character = FirstOf(rest);
+  if (in_list_) {
+    Hang(spaces, "", ColumnsOf(spaces));
+  } else {
+    Put(spaces);
+    column_ = ColumnsOf(spaces);
+  }
+  TakeText(word);
+}
+
+void TextLayout::TakeText(std::string_view text) {
+  while (!text.empty()) {
+    const std::string_view character = FirstOf(text);
     TakeInText(character);
-    rest.remove_prefix(character.size());
+    text.remove_prefix(character.size());
   }
 }
 
@@ -320,14 +331,22 @@ void TextLayout::EndLine() {
   has_word_ = heading_ = skips_spaces_ = false;
 }
 
-// Of a line that opens or ends a block of code, or only seemed to open one.
+// Takes a line as text that began as one that opens a block of code and ends as another; returns
+// false if it opens one.
+bool TextLayout::TakeFalseFence() {
+  if (!fence_.empty() || !FenceOf(start_).empty()) return false;
+  const std::string text = std::exchange(start_, std::string());
+  line_ = Line::kText;
+  TakeText(text);
+  return true;
+}
+
+// Of a line that opens or ends a block of code.
 void TextLayout::EndFenceLine() {
-  const std::string_view mark = FenceOf(start_);
-  const bool opens = fence_.empty() && !mark.empty();
-  const bool ends = !fence_.empty();
-  Put(start_, opens || ends ? kFaint : "");
+  if (TakeFalseFence()) return EndLine();
+  Put(start_, kFaint);
   Put("\n");
-  fence_ = opens ? std::string(mark) : "";
+  fence_ = fence_.empty() ? std::string(FenceOf(start_)) : "";
   start_.clear();
   line_ = Line::kStart;
 }

@@ -44,12 +44,14 @@ class TextLayout {
 
   void Take(std::string_view character);
   void TakeInText(std::string_view character);
+  void TakeText(std::string_view text);
   void TakeInCode(std::string_view character);
   void TakeStart(bool before_space);
   bool TakeMark(std::string_view word, size_t indent);
   void Hang(std::string_view prefix, std::string_view style, int width);
   void EndLine();
   void EndFenceLine();
+  bool TakeFalseFence();
   void EndWord(std::string_view next);
   void BreakRow();
   // Puts the word without its marks, or measures it.

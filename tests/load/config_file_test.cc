@@ -49,7 +49,7 @@ TEST(ConfigFileTest, ErrorsNameTheirLine) {
             "c.ini:1: text follows the quotation mark at the end of the value (found  y)");
   EXPECT_EQ(ErrorIn("a = \"\\x\""),
             "c.ini:1: a backslash stands for \\n, \\t, \\\" and \\\\ in quotation marks (found "
-            "\\\\x)");
+            "\\x)");
 }
 
 TEST(ConfigFileTest, AnyBytesAreReadOrRefused) {

@@ -35,7 +35,7 @@ class AnswerViewTest : public ::testing::Test {
     batch::RowAnswer answer;
     answer.finish_reason = finish_reason;
     testing::internal::CaptureStderr();
-    batch::TextAnswerWriter writer(output->get(), mode);
+    batch::TextAnswerWriter writer(output->get(), mode, TextStyle::kMarkdown);
     writer.Begin(row);
     for (const std::string& piece : pieces) EXPECT_TRUE(writer.WriteText(row, 0, piece).ok());
     EXPECT_TRUE(writer.WriteAnswers(row, {answer}).ok());

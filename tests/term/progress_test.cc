@@ -184,7 +184,7 @@ TEST_F(ProgressTest, JsonComesEverySecondAndAtTheEnd) {
   numbers.failed = 5;
   numbers.cancelled = 3;
   numbers.total = 100;
-  numbers.tokens = numbers.finished_tokens = numbers.stats.generated_tokens = 2500;
+  numbers.stats.generated_tokens = 2500;
   numbers.stats.prompt_tokens = 5000;
   numbers.stats.cached_tokens = 4000;
   testing::internal::CaptureStderr();

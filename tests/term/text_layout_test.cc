@@ -26,31 +26,10 @@ std::string Readable(std::string text) {
   return text;
 }
 
-std::string Layout(std::string_view text, int columns, TextStyle style = TextStyle::kMarkdown) {
-  TextLayout layout([columns] { return columns; });
-  layout.Begin(style);
-  std::string out = layout.Push(text);
-  out += layout.Finish();
-  return Readable(out);
-}
-
-// The same one character at a time, with styles merged as far as they are the same.
-std::string InPieces(std::string_view text, int columns) {
-  TextLayout layout([columns] { return columns; });
-  layout.Begin(TextStyle::kMarkdown);
-  std::string out;
-  while (!text.empty()) {
-    const size_t length = std::max<size_t>(Utf8CharLength(text), 1);
-    const std::string piece = layout.Push(text.substr(0, length));
-    if (piece.find('\x1b') != std::string::npos)
-      EXPECT_TRUE(piece.ends_with("\x1b[0m") || piece.ends_with('\n')) << Readable(piece);
-    out += piece;
-    text.remove_prefix(length);
-  }
-  out = Readable(out + layout.Finish());
+// Two pieces with the same style have a seam between them.
+std::string WithoutSeams(std::string out) {
   for (const std::string style : {"<b>", "<c>", "<f>"}) {
     const std::string seam = "</>" + style;
-    // Whether two pieces have a seam depends on the style that both have.
     for (size_t at = 0; (at = out.find(seam, at)) != std::string::npos;) {
       const size_t open = out.rfind('<', at - 1);
       if (open != std::string::npos && out.compare(open, 3, style) == 0) {
@@ -61,6 +40,32 @@ std::string InPieces(std::string_view text, int columns) {
     }
   }
   return out;
+}
+
+std::string Layout(std::string_view text, int columns, TextStyle style = TextStyle::kMarkdown) {
+  TextLayout layout([columns] { return columns; });
+  layout.Begin(style);
+  std::string out = layout.Push(text);
+  out += layout.Finish();
+  return WithoutSeams(Readable(out));
+}
+
+// The same one character at a time.
+std::string InPieces(std::string_view text, int columns) {
+  TextLayout layout([columns] { return columns; });
+  layout.Begin(TextStyle::kMarkdown);
+  std::string out;
+  while (!text.empty()) {
+    const size_t length = std::max<size_t>(Utf8CharLength(text), 1);
+    const std::string piece = layout.Push(text.substr(0, length));
+    if (const size_t last = piece.rfind('\x1b'); last != std::string::npos) {
+      EXPECT_EQ(piece.substr(last, 4), "\x1b[0m") << Readable(piece);
+    }
+    out += piece;
+    text.remove_prefix(length);
+  }
+  out = Readable(out + layout.Finish());
+  return WithoutSeams(out);
 }
 
 TEST(TextLayoutTest, WordsAreNotCut) {
@@ -143,7 +148,7 @@ TEST(TextLayoutTest, CodeAndTablesAreNotWrapped) {
   EXPECT_EQ(Layout("~~~~\n```\n~~~~\n", 20), "<f>~~~~</>\n<c>```</>\n<f>~~~~</>\n");
   EXPECT_EQ(Layout("    " + line, 20), "    " + line);
   EXPECT_EQ(Layout("| a | " + line + " |", 20), "| a | " + line + " |");
-  EXPECT_EQ(Layout("```a``` is code", 20), "```a``` is code") << "within a line";
+  EXPECT_EQ(Layout("```a``` is code\n", 20), "<c>```a```</> is code\n") << "within a line";
   EXPECT_EQ(Layout("```\nx", 20), "<f>```</>\n<c>x</>") << "the end is missing";
   // In a list, deep lines are text.
   EXPECT_EQ(Layout("- a\n\n    one two three four five\n", 20),
