@@ -30,6 +30,8 @@ class AnswerWriter {
   virtual Status WriteText(const Row& row, int32_t answer, std::string_view text) = 0;
   virtual Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) = 0;
   virtual Status WriteError(const Row& row, const RowError& error) = 0;
+  // Called often while answers are computed.
+  virtual Status Pause() { return Status(); }
   // Returns the JSON of a row's first turns, for its error row (Row::turns); nullopt: none.
   virtual std::optional<std::string> FormatTurns(const Row&, const std::vector<RowAnswer>&) {
     return std::nullopt;
@@ -113,6 +115,7 @@ class TextAnswerWriter : public AnswerWriter {
 
   void Begin(const Row& row) override { view_.Begin(row.reasoning, style_); }
   Status WriteText(const Row&, int32_t, std::string_view text) override { return view_.Show(text); }
+  Status Pause() override { return view_.Pause(); }
   Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
   Status WriteError(const Row& row, const RowError& error) override;
 

@@ -92,6 +92,7 @@ Status RunLoop::Run() {
     MINISGL_RETURN_IF_ERROR(Stops() ? CancelPreparing() : Admit());
     if (pending_.empty() && (Stops() || AllSubmitted())) break;
     MINISGL_RETURN_IF_ERROR(TakeEvents());
+    MINISGL_RETURN_IF_ERROR(writer_.Pause());
     ShowProgress();
   }
   return End();

@@ -392,7 +392,10 @@ bool Chat::Reply(uint64_t variant, size_t count, ChatAlternatives::Answers* answ
         }
         Report(whole, count);
       },
-      [this] { RecordSample(false); }};
+      [this] {
+        RecordSample(false);
+        NoteOutputStatus(view_.Pause());
+      }};
   RecordSample(true);  // marks the end of the idle time before this turn
   answering_ = true;
   std::vector<ChatAnswer> whole =

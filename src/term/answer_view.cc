@@ -10,6 +10,9 @@
 namespace minisgl::term {
 namespace {
 
+// Longer than a word takes of a model that writes faster than one reads.
+constexpr std::chrono::milliseconds kPause(200);
+
 int Columns() { return TerminalColumns(STDOUT_FILENO); }
 
 }  // namespace
@@ -40,7 +43,14 @@ void AnswerView::Begin(const ReasoningTags& tags, TextStyle style) {
 
 Status AnswerView::Show(std::string_view text) {
   began_ = began_ || !text.empty();
+  last_text_ = std::chrono::steady_clock::now();
   return ShowPiece(splitter_.Push(text));
+}
+
+Status AnswerView::Pause() {
+  if (!lays_out_ || std::chrono::steady_clock::now() - last_text_ < kPause) return Status();
+  if (in_reasoning_) return WriteReasoning(reasoning_layout_.Pause());
+  return WriteText(text_layout_.Pause());
 }
 
 Status AnswerView::ShowPiece(const ReasoningPiece& piece) {

@@ -5,6 +5,7 @@
 // - On a terminal both are laid out (text_layout.h).
 #pragma once
 
+#include <chrono>
 #include <string_view>
 
 #include "minisgl/base/status.h"
@@ -27,6 +28,8 @@ class AnswerView {
   void Begin(const ReasoningTags& tags, TextStyle style = TextStyle::kPlain);
   // Shows more of the answer. kIoError if the output cannot be written; the same below.
   Status Show(std::string_view text);
+  // Shows also what is held back of a word, if nothing came for a while. To be called often.
+  Status Pause();
   // Shows the rest of the answer and a line break.
   Status End(LineBreak line_break);
 
@@ -49,6 +52,7 @@ class AnswerView {
   ReasoningSplitter splitter_;
   TerminalFilter text_filter_, reasoning_filter_;
   TextLayout text_layout_, reasoning_layout_;
+  std::chrono::steady_clock::time_point last_text_;
   bool began_ = false;
   bool has_text_ = false;
   bool in_reasoning_ = false;  // and part of it was shown

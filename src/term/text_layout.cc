@@ -1,5 +1,7 @@
 #include "term/text_layout.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "minisgl/base/utf8.h"
@@ -143,6 +145,22 @@ std::string TextLayout::Push(std::string_view text) {
     Take(character);
     text.remove_prefix(character.size());
   }
+  return TakeOutput();
+}
+
+std::string TextLayout::Pause() {
+  const bool has_mark =
+      style_ == TextStyle::kMarkdown && word_.find_first_of("*`\\") != std::string::npos;
+  if (line_ != Line::kText || word_.size() == shown_ || has_mark) return "";
+  int width = 0;
+  PutWord(word_, "", /*only_measures=*/true, &width);
+  // In the last column the cursor does not tell what it is behind.
+  if (shown_ == 0 && !Fits(width + 1)) return "";
+  if (column_ + width >= columns_()) return "";
+  if (shown_ == 0) PutSpaces();
+  PutWord(word_, "", /*only_measures=*/false, &width);
+  shown_ = word_.size();
+  shown_width_ = width;
   return TakeOutput();
 }
 
@@ -358,6 +376,18 @@ void TextLayout::BreakRow() {
   has_word_ = false;
 }
 
+void TextLayout::PutSpaces() {
+  Put(std::string(spaces_, ' '));
+  column_ += static_cast<int>(spaces_);
+  spaces_ = 0;
+}
+
+// True if so many columns are left in this row for the word and the spaces before it.
+bool TextLayout::Fits(int width) const {
+  const int columns = columns_();
+  return columns < kColumnsMin || column_ + static_cast<int>(spaces_) + width <= columns;
+}
+
 void TextLayout::EndWord(std::string_view next) {
   if (word_.empty()) return;
   const std::string word = std::exchange(word_, std::string());
@@ -365,15 +395,16 @@ void TextLayout::EndWord(std::string_view next) {
   const int columns = columns_();
   int width = 0;
   PutWord(word, next, /*only_measures=*/true, &width);
-  const bool fits = columns < kColumnsMin || column_ + static_cast<int>(spaces_) + width <= columns;
-  if (has_word_ && !fits) {
-    BreakRow();
+  if (Fits(width) || !has_word_) {
+    PutSpaces();
   } else {
-    Put(std::string(spaces_, ' '));
-    column_ += static_cast<int>(spaces_);
+    if (shown_ > 0) Put(fmt::format("\x1b[{}D\x1b[K", shown_width_));
+    shown_ = 0;
+    spaces_ = 0;
+    BreakRow();
   }
-  spaces_ = 0;
   PutWord(word, next, /*only_measures=*/false, &width);
+  shown_ = 0;
   column_ += width;
   // The terminal has cut a word that is longer than a row.
   if (columns > 0 && column_ > columns) column_ = (column_ - 1) % columns + 1;
@@ -386,12 +417,15 @@ void TextLayout::PutWord(std::string_view word, std::string_view next, bool only
   const bool bold_before = bold_;
   const size_t ticks_before = code_ticks_;
   std::string_view before = before_;
+  size_t skipped = shown_;  // that are not put again
   *width = 0;
   const auto put = [&](std::string_view text) {
     for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(FirstOf(rest).size())) {
       *width += CharacterColumns(FirstOf(rest));
     }
-    if (only_measures) return;
+    const bool was_shown = skipped >= text.size();
+    skipped -= std::min(skipped, text.size());
+    if (only_measures || was_shown) return;
     Put(text, code_ticks_ > 0 ? kCode : bold_ || heading_ ? kBold : "");
   };
   const bool is_markdown = style_ == TextStyle::kMarkdown;

@@ -1,7 +1,8 @@
 // Lays out an answer on a terminal while it is generated: words are not cut at the end of a row,
 // and the marks of Markdown are shown as what they mean.
 //
-// - A word is held back until it ends, and stands on the next row if it does not fit. Wide
+// - A word is held back until it ends, and stands on the next row if it does not fit. If nothing
+//   comes for a while, what is there of it is shown, and moved if the rest does not fit. Wide
 //   characters of East Asian scripts are words of their own. A word longer than a row is cut.
 // - Markdown: **bold** and headings are bold, `code` and blocks of code are coloured, bullets and
 //   rules are drawn, rows that go on stand below the text of their item or quote. All else stays as
@@ -35,6 +36,8 @@ class TextLayout {
   // Returns what may be shown of `text`, which ends between two characters, and of what was held
   // back before it.
   std::string Push(std::string_view text);
+  // Returns what may be shown of a word that is held back.
+  std::string Pause();
   // Returns the rest.
   std::string Finish();
 
@@ -54,7 +57,9 @@ class TextLayout {
   bool TakeFalseFence();
   void EndWord(std::string_view next);
   void BreakRow();
-  // Puts the word without its marks, or measures it.
+  void PutSpaces();
+  bool Fits(int width) const;
+  // Puts the word without its marks, or measures it. What was shown of it is not put again.
   void PutWord(std::string_view word, std::string_view next, bool only_measures, int* width);
   void Put(std::string_view text, std::string_view style = "");
   std::string TakeOutput();
@@ -67,6 +72,8 @@ class TextLayout {
   Line line_ = Line::kStart;
   std::string start_;          // of the line, held back until it is known what the line is
   std::string word_;           // held back
+  size_t shown_ = 0;           // bytes of word_ that Pause has shown
+  int shown_width_ = 0;        // and their columns, behind column_
   bool last_is_wide_ = false;  // the last character of word_
   std::string before_;         // the character before word_; "": none in this line
   size_t spaces_ = 0;          // between what was put and word_

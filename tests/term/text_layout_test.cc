@@ -112,6 +112,25 @@ TEST(TextLayoutTest, AWordIsShownWhenItEnds) {
   EXPECT_EQ(layout.Push("\u4E2D\u6587"), "\u4E2D") << "these are words of their own";
 }
 
+// What was shown of a word in a pause is moved if the rest of it does not fit.
+TEST(TextLayoutTest, APauseShowsWhatIsThereOfAWord) {
+  TextLayout layout([] { return 20; });
+  layout.Begin(TextStyle::kMarkdown);
+  EXPECT_EQ(layout.Push("one two three fo"), "one two three");
+  EXPECT_EQ(layout.Pause(), " fo");
+  EXPECT_EQ(layout.Pause(), "");
+  EXPECT_EQ(layout.Push("ur fi"), "ur");
+  EXPECT_EQ(layout.Pause(), "") << "it does not fit already";
+  EXPECT_EQ(layout.Push("ve "), "\nfive");
+  EXPECT_EQ(layout.Push("six seven"), " six");
+  EXPECT_EQ(layout.Pause(), " seven");
+  EXPECT_EQ(layout.Push("ty-seven **n"), "\x1b[5D\x1b[K\nseventy-seven");
+  EXPECT_EQ(layout.Pause(), "") << "what the mark means is not known";
+  EXPECT_EQ(Readable(layout.Push("o** a")), " <b>no</>");
+  EXPECT_EQ(layout.Pause(), " a");
+  EXPECT_EQ(layout.Finish(), "");
+}
+
 TEST(TextLayoutTest, BoldAndCode) {
   EXPECT_EQ(Layout("a **b c**, `d e` **f**.", 80), "a <b>b</> <b>c</>, <c>`d</> <c>e`</> <b>f</>.");
   EXPECT_EQ(Layout("\u4E2D**\u6587**\u3002", 80), "\u4E2D<b>\u6587</>\u3002");
