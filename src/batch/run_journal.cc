@@ -22,6 +22,7 @@
 #include "minisgl/base/parse_number.h"
 #include "minisgl/base/sha256.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/gguf/gguf_parts.h"
 #include "minisgl/grammar/grammar.h"
 
 namespace minisgl::batch {
@@ -121,10 +122,13 @@ Result<Json> DescribeModel(const std::string& dir) {
   Json model = Json(Json::Object());
   model.Set("name", ReplaceInvalidUtf8(fs::path(dir).filename().string()));
   std::error_code error;
-  if (!fs::is_directory(dir, error)) {  // a file that holds everything
+  if (!fs::is_directory(dir, error)) {  // a file that holds everything, or its parts
     Sha256 hasher;
-    MINISGL_RETURN_IF_ERROR(DigestFile(fs::path(dir).parent_path().string(),
-                                       fs::path(dir).filename().string(), &hasher));
+    for (const std::string& part : GgufPartPaths(dir)) {
+      const fs::path path(part);
+      MINISGL_RETURN_IF_ERROR(
+          DigestFile(path.parent_path().string(), path.filename().string(), &hasher));
+    }
     return model.Set("sha256", hasher.FinishHex()).Set("templates_sha256", Sha256().FinishHex());
   }
   MINISGL_ASSIGN_OR_RETURN(std::string files,

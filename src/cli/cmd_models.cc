@@ -78,7 +78,7 @@ Status Judge(Entry* entry) {
                       "no snapshot: its download is incomplete; download it again");
   }
   for (const std::string& name : NamesIn(dir)) {
-    if (HasGgufName(name)) entry->format = "gguf";
+    if (IsGgufFile(dir + "/" + name)) entry->format = "gguf";
   }
   MINISGL_ASSIGN_OR_RETURN(const std::string found, FindModelDir(dir));
   if (IsGgufFile(found)) return JudgeGguf(found, entry);

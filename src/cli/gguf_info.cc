@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -118,6 +119,20 @@ void DescribeTensors(const GgufHeader& header, std::string* out) {
   }
 }
 
+// The files of a model that is split.
+void DescribeParts(const GgufFile& file, std::string* out) {
+  std::vector<size_t> num_tensors(file.parts().size());
+  for (const GgufTensor& tensor : file.header().tensors) ++num_tensors[tensor.part];
+  for (size_t i = 0; i < num_tensors.size(); ++i) {
+    const std::filesystem::path path(file.parts()[i].path());
+    InfoLine("",
+             fmt::format("{}, {}, {} tensor{}", Visible(path.filename().string(), 200),
+                         term::FormatBytes(file.parts()[i].bytes().size()), num_tensors[i],
+                         num_tensors[i] == 1 ? "" : "s"),
+             out);
+  }
+}
+
 std::string ValueText(const GgufValue& value) {
   if (const auto text = value.AsString()) {
     return text->size() <= kTextBytesMax
@@ -143,15 +158,13 @@ void InfoLine(const std::string& name, const std::string& value, std::string* ou
 
 void DescribeGguf(const GgufFile& file, std::string* out) {
   const GgufHeader& header = file.header();
-  std::string split;
-  const GgufValue* const parts = header.Find("split.count");
-  if (const auto count = parts != nullptr ? parts->AsInt() : std::nullopt; count.value_or(0) > 1) {
-    split = fmt::format(", one of {} parts", *count);
-  }
+  const size_t num_parts = file.parts().size();
   InfoLine("file",
-           fmt::format("{}, GGUF version {}, {}{}", Visible(file.path(), 400), header.version,
-                       term::FormatBytes(file.num_bytes()), split),
+           fmt::format("{}, GGUF version {}, {}{}", Visible(file.parts()[0].path(), 400),
+                       header.version, term::FormatBytes(file.num_bytes()),
+                       num_parts > 1 ? fmt::format(" in {} parts", num_parts) : ""),
            out);
+  if (num_parts > 1) DescribeParts(file, out);
   DescribeModel(header, out);
   DescribeVocabulary(header, out);
   DescribeTensors(header, out);

@@ -12,6 +12,7 @@
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/gguf/gguf_parts.h"
 
 namespace minisgl {
 namespace {
@@ -267,8 +268,8 @@ Status ReadTensors(uint64_t count, Reader* reader, GgufHeader* header) {
 }
 
 // Turns offsets of the data into offsets of the file. Tensors lie within it, and not over others.
-Status PlaceTensors(uint64_t num_bytes, GgufHeader* header) {
-  const uint64_t data_bytes = num_bytes - header->data_begin;
+Status PlaceTensors(std::span<const std::byte> bytes, GgufHeader* header) {
+  const uint64_t data_bytes = bytes.size() - header->data_begin;
   std::vector<const GgufTensor*> order;
   for (GgufTensor& tensor : header->tensors) {
     if (tensor.end > data_bytes) {
@@ -279,6 +280,7 @@ Status PlaceTensors(uint64_t num_bytes, GgufHeader* header) {
     }
     tensor.begin += header->data_begin;
     tensor.end += header->data_begin;
+    tensor.data = bytes.subspan(tensor.begin, tensor.end - tensor.begin);
     order.push_back(&tensor);
   }
   std::sort(order.begin(), order.end(),
@@ -374,6 +376,11 @@ std::vector<GgufValue> GgufValue::Elements(uint64_t count_max) const {
   return elements;
 }
 
+bool GgufValue::IsSameAs(const GgufValue& other) const {
+  return type_ == other.type_ && element_type_ == other.element_type_ && count_ == other.count_ &&
+         TextOf(bytes_) == TextOf(other.bytes_);
+}
+
 const GgufValue* GgufHeader::Find(std::string_view key) const {
   const auto found = metadata.find(key);
   return found == metadata.end() ? nullptr : &found->second;
@@ -402,7 +409,7 @@ Result<GgufHeader> GgufHeader::Parse(std::span<const std::byte> bytes) {
   MINISGL_RETURN_IF_ERROR(ReadTensors(num_tensors, &reader, &header));
   reader.Align(header.alignment);
   header.data_begin = reader.at();
-  MINISGL_RETURN_IF_ERROR(PlaceTensors(bytes.size(), &header));
+  MINISGL_RETURN_IF_ERROR(PlaceTensors(bytes, &header));
   return header;
 }
 
@@ -419,10 +426,38 @@ bool IsGgufFile(const std::string& path) {
 }
 
 Result<GgufFile> GgufFile::Open(const std::string& path) {
-  MINISGL_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
-  auto header = GgufHeader::Parse(file.bytes());
-  if (!header.ok()) return BadInput("{}: {}", path, header.status().message());
-  return GgufFile(std::move(file), std::move(header).value());
+  std::vector<MappedFile> files;
+  std::vector<GgufPart> parts;
+  const auto open = [&](const std::string& name) -> Status {
+    MINISGL_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(name));
+    auto header = GgufHeader::Parse(file.bytes());
+    if (!header.ok()) return header.status().WithPrefix(Visible(name, 400));
+    files.push_back(std::move(file));
+    parts.push_back({name, *std::move(header)});
+    return Status();
+  };
+  MINISGL_RETURN_IF_ERROR(open(path));
+  MINISGL_ASSIGN_OR_RETURN(const std::vector<std::string> names, GgufPartsOf(parts[0]));
+  if (names.size() > 1) {
+    files.clear();
+    parts.clear();
+    for (const std::string& name : names) {
+      const Status opened = open(name);
+      if (opened.code() == StatusCode::kNoInput) {
+        return BadInput("{}: is missing: the model has {} parts, and all are needed",
+                        Visible(name, 400), names.size());
+      }
+      MINISGL_RETURN_IF_ERROR(opened);
+    }
+  }
+  MINISGL_ASSIGN_OR_RETURN(GgufHeader header, JoinGgufParts(std::move(parts)));
+  return GgufFile(std::move(files), std::move(header));
+}
+
+uint64_t GgufFile::num_bytes() const {
+  uint64_t sum = 0;
+  for (const MappedFile& part : parts_) sum += part.bytes().size();
+  return sum;
 }
 
 }  // namespace minisgl

@@ -14,6 +14,7 @@
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/engine/device_engine.h"
+#include "minisgl/gguf/gguf_file.h"
 #include "minisgl/model/pack_source.h"
 #include "minisgl/ops.h"
 #include "minisgl/text/reasoning.h"
@@ -228,11 +229,11 @@ Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_option
   model.text = std::move(text);
   MINISGL_ASSIGN_OR_RETURN(model.facts, LoadModelFacts(model.text.dir, engine_options));
   if (model.text.tokenizer->vocab_size() > model.facts.config.vocab_size) {
-    return BadInput(
-        "{}: the tokenizer has {} tokens and config.json's vocab_size is {}; the files "
-        "are not of one model",
-        Visible(model.text.dir, 400), model.text.tokenizer->vocab_size(),
-        model.facts.config.vocab_size);
+    return BadInput("{}: the tokenizer has {} tokens and {} {}; the files are not of one model",
+                    Visible(model.text.dir, 400), model.text.tokenizer->vocab_size(),
+                    IsGgufFile(model.text.dir) ? "the rows of token_embd.weight are"
+                                               : "config.json's vocab_size is",
+                    model.facts.config.vocab_size);
   }
   MINISGL_RETURN_IF_ERROR(CheckPrefixCache(model.facts.engine));
   if (const std::string& folder = engine_options.prefix_cache.folder; !folder.empty()) {

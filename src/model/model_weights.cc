@@ -20,6 +20,17 @@ namespace {
 
 using Role = weights::TensorRole;
 
+// `matrix` in f32, in the memory of `values`.
+WeightTensor Expanded(const WeightTensor& matrix, std::vector<float>* values) {
+  values->resize(static_cast<size_t>(matrix.num_out() * matrix.num_in()));
+  for (int64_t out = 0; out < matrix.num_out(); ++out) {
+    matrix.ReadRow(out, values->data() + out * matrix.num_in());
+  }
+  return TensorView{reinterpret_cast<const std::byte*>(values->data()),
+                    DType::kF32,
+                    {matrix.num_out(), matrix.num_in()}};
+}
+
 // Packs the tensors of one layer, or of the model outside its layers.
 class Packer {
  public:
@@ -143,22 +154,20 @@ class Packer {
   // The first is transposed, so that queries are multiplied by it. Both are dense.
   Status PackLatentUp(HeadMatrices* absorbed_keys, HeadMatrices* values) const {
     const LatentConfig& latent = config_.latent;
-    MINISGL_ASSIGN_OR_RETURN(WeightTensor all, GetMatrix(Role::kLatentUp, 0));
-    std::vector<float> expanded;
-    if (!all.is_dense()) {
-      expanded.resize(static_cast<size_t>(all.num_out() * all.num_in()));
-      for (int64_t o = 0; o < all.num_out(); ++o) {
-        all.ReadRow(o, expanded.data() + o * all.num_in());
-      }
-      all = TensorView{reinterpret_cast<const std::byte*>(expanded.data()),
-                       DType::kF32,
-                       {all.num_out(), all.num_in()}};
-    }
     std::vector<std::vector<WeightTensor>> of_keys, of_values;
-    const int64_t width = int64_t{latent.plain_dim} + latent.value_dim;
-    for (int64_t first = 0; first < all.num_out(); first += width) {
-      of_keys.push_back({all.TakeOutputs(first, latent.plain_dim).Transposed()});
-      of_values.push_back({all.TakeOutputs(first + latent.plain_dim, latent.value_dim)});
+    std::vector<float> expanded;
+    if (latent.split) {
+      MINISGL_ASSIGN_OR_RETURN(const WeightTensor keys, GetMatrix(Role::kLatentKeys, 0));
+      MINISGL_ASSIGN_OR_RETURN(const WeightTensor its_values, GetMatrix(Role::kLatentValues, 0));
+      of_keys = MatricesOfHeads(keys, 0, latent.rank, latent.rank);
+      of_values = MatricesOfHeads(its_values, 0, latent.value_dim, latent.value_dim);
+    } else {
+      MINISGL_ASSIGN_OR_RETURN(WeightTensor all, GetMatrix(Role::kLatentUp, 0));
+      if (!all.is_dense()) all = Expanded(all, &expanded);
+      const int64_t width = int64_t{latent.plain_dim} + latent.value_dim;
+      of_keys = MatricesOfHeads(all, 0, latent.plain_dim, width);
+      for (std::vector<WeightTensor>& head : of_keys) head[0] = head[0].Transposed();
+      of_values = MatricesOfHeads(all, latent.plain_dim, latent.value_dim, width);
     }
     MINISGL_ASSIGN_OR_RETURN(*absorbed_keys, ops_->PackExperts(of_keys, format_.dtype));
     MINISGL_ASSIGN_OR_RETURN(*values, ops_->PackExperts(of_values, format_.dtype));
@@ -247,6 +256,11 @@ class Packer {
     const int64_t count = order.empty() ? view.num_elements() : std::ssize(order);
     for (int64_t i = 0; i < count; ++i) {
       values.push_back(view.At(order.empty() ? i : order[static_cast<size_t>(i)]));
+      const float value = values.back();
+      if (std::isfinite(value) || (!spec.is_norm() && !std::isnan(value))) continue;
+      return BadInput("{}: tensor \"{}\": element {} is {}; weights must be finite",
+                      Visible(checkpoint_.FileOf(spec.name), 400), Visible(spec.name, 200), i,
+                      value);
     }
     return values;
   }

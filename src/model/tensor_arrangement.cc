@@ -71,4 +71,13 @@ StateParts DeltaPartsByGroup(const StateConfig& states) {
   return parts;
 }
 
+std::vector<std::vector<WeightTensor>> MatricesOfHeads(const WeightTensor& all, int64_t first,
+                                                       int64_t count, int64_t step) {
+  std::vector<std::vector<WeightTensor>> heads;
+  for (int64_t at = first; at < all.num_out(); at += step) {
+    heads.push_back({all.TakeOutputs(at, count)});
+  }
+  return heads;
+}
+
 }  // namespace minisgl::model

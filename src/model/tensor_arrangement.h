@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "minisgl/tensor/weight_tensor.h"
 #include "minisgl/weights/model_config.h"
 
 namespace minisgl::model {
@@ -24,6 +25,11 @@ std::vector<int64_t> EvensThenOdds(int64_t count);
 
 // Rows [first, first + count) of each of `num_parts` parts of `width` rows, one part after another.
 std::vector<int64_t> RowsOfParts(int64_t num_parts, int64_t width, int64_t first, int64_t count);
+
+// The matrices of heads that stand `step` outputs apart: of each, `count` outputs from `first` on.
+// As experts of one part each.
+std::vector<std::vector<WeightTensor>> MatricesOfHeads(const WeightTensor& all, int64_t first,
+                                                       int64_t count, int64_t step);
 
 // Rows of the fused products before a mixer with a state. `scalars`: decays, then gains if there
 // are any.

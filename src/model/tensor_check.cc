@@ -57,6 +57,8 @@ bool IsMatrix(weights::TensorRole role) {
     case Role::kQueryUp:
     case Role::kLatent:
     case Role::kLatentUp:
+    case Role::kLatentKeys:
+    case Role::kLatentValues:
     case Role::kPerLayerTable:
     case Role::kPerLayerModel:
     case Role::kPerLayerGate:
@@ -128,7 +130,8 @@ Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
 bool IsNeverQuantized(weights::TensorRole role) {
   using Role = weights::TensorRole;
   return role == Role::kRouter || role == Role::kSharedShare || role == Role::kLatentUp ||
-         role == Role::kStateGain || role == Role::kStateDecay || role == Role::kStateGainDecay;
+         role == Role::kLatentKeys || role == Role::kLatentValues || role == Role::kStateGain ||
+         role == Role::kStateDecay || role == Role::kStateGainDecay;
 }
 
 // The format of tensors of `role` if matrices have `format`.

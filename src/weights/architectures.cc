@@ -46,6 +46,8 @@ constexpr NamedRole kLlamaNames[] = {
     {Role::kLatentBias, "self_attn.kv_a_proj_with_mqa.bias"},
     {Role::kLatentNorm, "self_attn.kv_a_layernorm.weight"},
     {Role::kLatentUp, "self_attn.kv_b_proj.weight"},
+    {Role::kLatentKeys, "self_attn.k_b_proj.weight"},
+    {Role::kLatentValues, "self_attn.v_b_proj.weight"},
     {Role::kSinks, "self_attn.sinks"},
     {Role::kAttentionOutput, "self_attn.o_proj.weight"},
     {Role::kAttentionOutputBias, "self_attn.o_proj.bias"},
@@ -281,7 +283,12 @@ void AddLatentAttention(const ModelConfig& config, SpecList* list) {
   list->Add(Role::kLatent, {"R+ER", "D"});
   if (config.qkv_bias) list->Add(Role::kLatentBias, {"R+ER"});
   list->Add(Role::kLatentNorm, {"R"});
-  list->Add(Role::kLatentUp, {"H*(EN+EO)", "R"});
+  if (config.latent.split) {
+    list->Add(Role::kLatentKeys, {"H*R", "EN"});
+    list->Add(Role::kLatentValues, {"H*EO", "R"});
+  } else {
+    list->Add(Role::kLatentUp, {"H*(EN+EO)", "R"});
+  }
   list->Add(Role::kAttentionOutput, {"D", "H*EO"});
   if (config.attention_output_bias) list->Add(Role::kAttentionOutputBias, {"D"});
 }
@@ -519,6 +526,8 @@ std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view sy
     return Product(shape.num_heads, int64_t{latent.plain_dim} + latent.value_dim);
   }
   if (symbol == "H*EO") return Product(shape.num_heads, latent.value_dim);
+  if (symbol == "H*R") return Product(shape.num_heads, latent.rank);
+  if (symbol == "EN") return latent.plain_dim;
   if (symbol == "X") return config.experts.num_experts;
   if (symbol == "J") return config.experts.intermediate_size;
   if (symbol == "XD") return config.experts.latent_size;

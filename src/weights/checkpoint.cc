@@ -129,23 +129,17 @@ Status Checkpoint::Impl::OpenSharded(const std::string& model_dir) {
 
 Status Checkpoint::Impl::OpenGguf(const std::string& path) {
   looked_in = path;
-  MINISGL_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path));
-  files.push_back(std::make_unique<MappedFile>(std::move(mapped)));
-  const MappedFile& file = *files.back();
-  const auto find = [&]() -> Result<std::vector<weights::GgufModelTensor>> {
-    Result<GgufHeader> parsed = GgufHeader::Parse(file.bytes());
-    if (!parsed.ok()) return parsed.status().WithPrefix(Shown(path));
-    const GgufHeader header = *std::move(parsed);
-    for (const GgufTensor& tensor : header.tensors) total_bytes += tensor.end - tensor.begin;
-    MINISGL_ASSIGN_OR_RETURN(const ModelConfig config,
-                             weights::ReadGgufConfig(header, file.bytes(), path));
-    auto found = weights::FindGgufTensors(header, file.bytes(), config);
-    return found.ok() ? std::move(found) : found.status().WithPrefix(Shown(path));
-  };
-  MINISGL_ASSIGN_OR_RETURN(auto found, find());
-  for (weights::GgufModelTensor& one : found) {
+  MINISGL_ASSIGN_OR_RETURN(GgufFile file, GgufFile::Open(path));
+  for (const GgufTensor& tensor : file.header().tensors) total_bytes += tensor.data.size();
+  MINISGL_ASSIGN_OR_RETURN(const ModelConfig config, weights::ReadGgufConfig(file.header(), path));
+  auto found = weights::FindGgufTensors(file.header(), config);
+  if (!found.ok()) return found.status().WithPrefix(Shown(path));
+  for (MappedFile& part : std::move(file).TakeParts()) {
+    files.push_back(std::make_unique<MappedFile>(std::move(part)));
+  }
+  for (weights::GgufModelTensor& one : *found) {
     Tensor& tensor = tensors[one.name];
-    tensor.file = &file;
+    tensor.file = files[one.part].get();
     if (one.matrix) {
       tensor.matrix = std::make_shared<const WeightTensor>(*std::move(one.matrix));
       tensor.shape = {tensor.matrix->num_out(), tensor.matrix->num_in()};

@@ -17,6 +17,7 @@
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/gguf/gguf_file.h"
+#include "minisgl/gguf/gguf_parts.h"
 #include "weights/model_dir.h"
 
 namespace minisgl {
@@ -29,15 +30,28 @@ bool IsDirectory(const fs::path& path) {
   return fs::is_directory(path, error);
 }
 
-// The GGUF files that a directory without config.json holds.
-std::vector<std::string> GgufFilesIn(const fs::path& dir) {
+// The models in GGUF files that a directory without config.json holds: a file of each.
+std::vector<std::string> GgufModelsIn(const fs::path& dir) {
   std::error_code error;
   std::vector<std::string> paths;
   if (fs::exists(dir / "config.json", error)) return paths;
   for (const std::string& name : NamesIn(dir.string())) {
-    if (HasGgufName(name)) paths.push_back((dir / name).string());
+    const std::string path = (dir / name).string();
+    if (!IsGgufFile(path)) continue;
+    // Parts of a model follow one another.
+    const bool is_next = !paths.empty() && GgufPartPaths(path)[0] == GgufPartPaths(paths.back())[0];
+    if (!is_next) paths.push_back(path);
   }
   return paths;
+}
+
+// The file of a model that `path` is, or the first of its parts.
+Result<std::string> FindGgufModel(const std::string& path) {
+  const std::vector<std::string> parts = GgufPartPaths(path);
+  std::error_code error;
+  if (fs::exists(parts[0], error)) return parts[0];
+  return BadInput("{}: is missing: the model has {} parts, and all are needed",
+                  Visible(parts[0], 400), parts.size());
 }
 
 // True for a name of letters, digits, '-', '_' and '.', except "." and "..".
@@ -109,17 +123,17 @@ std::string HubCacheDir() {
 Result<std::string> FindModelDir(const std::string& model) {
   std::error_code error;
   if (IsDirectory(model)) {
-    const std::vector<std::string> files = GgufFilesIn(model);
-    if (files.size() == 1) return files[0];
-    if (files.size() > 1) {
-      return BadInput("{}: holds {} GGUF files; give one, such as {}", Visible(model, 400),
-                      files.size(), Visible(files[0], 400));
+    const std::vector<std::string> models = GgufModelsIn(model);
+    if (models.size() == 1) return FindGgufModel(models[0]);
+    if (models.size() > 1) {
+      return BadInput("{}: holds {} models in GGUF files; give one, such as {}",
+                      Visible(model, 400), models.size(), Visible(models[0], 400));
     }
     MINISGL_RETURN_IF_ERROR(CheckIsNotHubFolder(model));
     return model;
   }
   if (HasGgufName(model)) {
-    if (fs::exists(model, error)) return model;
+    if (fs::exists(model, error)) return FindGgufModel(model);
     return MakeStatus(StatusCode::kNoInput, "{}: no such file", Visible(model, 400));
   }
   if (fs::exists(model, error)) {

@@ -3,8 +3,11 @@
 
 #include <fmt/core.h>
 
+#include <utility>
+
 #include "minisgl/base/utf8.h"
 #include "weights/config_keys.h"
+#include "weights/gguf_families.h"
 
 namespace minisgl::weights {
 namespace {
@@ -45,13 +48,11 @@ constexpr NamedRole kGgufNames[] = {
     {Role::kExpertUp, "ffn_up_exps.weight"},
     {Role::kExpertDown, "ffn_down_exps.weight"},
     {Role::kExpertDownBias, "ffn_down_exps.bias"},
+    {Role::kChoiceBias, "exp_probs_b.bias"},
+    {Role::kSharedGate, "ffn_gate_shexp.weight"},
+    {Role::kSharedUp, "ffn_up_shexp.weight"},
+    {Role::kSharedDown, "ffn_down_shexp.weight"},
 };
-
-// Sets `key` of `config` to the number `name` of the metadata, if there is one.
-void CopyNumber(GgufMetadata* metadata, std::string_view name, const char* key, Json* config) {
-  Json number = metadata->Number(name);
-  if (!number.is_null()) config->Set(key, std::move(number));
-}
 
 // Windows in all layers but the last of each `period`, unless the file says which.
 void WriteWindows(GgufMetadata* metadata, int64_t period, Json* config) {
@@ -111,30 +112,30 @@ void WriteQueryScalar(GgufMetadata* metadata, int64_t large_layers, Json* config
 void WriteGemma2(GgufMetadata* metadata, Json* config) {
   WriteWindows(metadata, 2, config);
   WriteQueryScalar(metadata, 46, config);
-  CopyNumber(metadata, "attn_logit_softcapping", "attn_logit_softcapping", config);
-  CopyNumber(metadata, "final_logit_softcapping", "final_logit_softcapping", config);
+  metadata->Copy("attn_logit_softcapping", "attn_logit_softcapping", config);
+  metadata->Copy("final_logit_softcapping", "final_logit_softcapping", config);
 }
 
 void WriteGemma3(GgufMetadata* metadata, Json* config) {
   WriteWindows(metadata, 6, config);
   WriteQueryScalar(metadata, 62, config);
-  CopyNumber(metadata, "final_logit_softcapping", "final_logit_softcapping", config);
-  CopyNumber(metadata, "rope.freq_base_swa", "rope_local_base_freq", config);
+  metadata->Copy("final_logit_softcapping", "final_logit_softcapping", config);
+  metadata->Copy("rope.freq_base_swa", "rope_local_base_freq", config);
 }
 
 // A window of 0 stands for none.
 void WritePhi3(GgufMetadata* metadata, Json* config) {
   const int64_t width = metadata->Int("attention.sliding_window", {0, kWindowRange.max}, 0);
   if (width > 0) config->Set("sliding_window", width);
-  CopyNumber(metadata, "rope.scaling.original_context_length", "original_max_position_embeddings",
-             config);
+  metadata->Copy("rope.scaling.original_context_length", "original_max_position_embeddings",
+                 config);
 }
 
 void WriteGranite(GgufMetadata* metadata, Json* config) {
-  CopyNumber(metadata, "embedding_scale", "embedding_multiplier", config);
-  CopyNumber(metadata, "residual_scale", "residual_multiplier", config);
-  CopyNumber(metadata, "attention.scale", "attention_multiplier", config);
-  CopyNumber(metadata, "logit_scale", "logits_scaling", config);
+  metadata->Copy("embedding_scale", "embedding_multiplier", config);
+  metadata->Copy("residual_scale", "residual_multiplier", config);
+  metadata->Copy("attention.scale", "attention_multiplier", config);
+  metadata->Copy("logit_scale", "logits_scaling", config);
 }
 
 // With windows it is OLMo 3.
@@ -168,7 +169,7 @@ void WriteLfm2(GgufMetadata* metadata, Json* config) {
   config->Set("layer_types", std::move(types));
   config->Set("block_auto_adjust_ff_dim", false);
   config->Set("conv_L_cache", metadata->Int("shortconv.l_cache", kWidthRange));
-  CopyNumber(metadata, "attention.layer_norm_rms_epsilon", "norm_eps", config);
+  metadata->Copy("attention.layer_norm_rms_epsilon", "norm_eps", config);
   config->Set("tie_embedding", *config->Find("tie_word_embeddings"));
   const bool has_bias = metadata->Tensor("blk.0.shortconv.conv.bias") != nullptr;
   config->Set("conv_bias", has_bias);
@@ -203,8 +204,94 @@ void WriteQwen35(GgufMetadata* metadata, Json* config) {
   config->Set("linear_value_head_dim", width / heads);
 }
 
-const std::vector<GgufArchitecture>& Entries() {
-  static const auto& entries = *new std::vector<GgufArchitecture>{
+// With experts it has another name, and that is all.
+GgufArchitecture NemotronH(const char* name) {
+  return {.name = name,
+          .architecture = "NemotronHForCausalLM",
+          .decays_as_powers = true,
+          .feed_forward_by_layer = true,
+          .names = {{Role::kFeedForwardNorm, "attn_norm.weight"},
+                    {Role::kExpertsInput, "ffn_latent_down.weight"},
+                    {Role::kExpertsOutput, "ffn_latent_up.weight"},
+                    {Role::kStateInput, "ssm_in.weight"},
+                    {Role::kStateInputBias, "ssm_in.bias"},
+                    {Role::kConvWeight, "ssm_conv1d.weight"},
+                    {Role::kConvBias, "ssm_conv1d.bias"},
+                    {Role::kDecayRate, "ssm_a"},
+                    {Role::kDecayBias, "ssm_dt.bias"},
+                    {Role::kStateSkip, "ssm_d"},
+                    {Role::kStateNorm, "ssm_norm.weight"},
+                    {Role::kStateOutput, "ssm_out.weight"},
+                    {Role::kStateOutputBias, "ssm_out.bias"}},
+          .write = WriteNemotronH};
+}
+
+// Families whose tensors have names of their own.
+std::vector<GgufArchitecture> OtherFamilies() {
+  return {
+      {.name = "lfm2",
+       .architecture = "Lfm2ForCausalLM",
+       .names = {{Role::kFinalNorm, "token_embd_norm.weight"},
+                 {Role::kStateInput, "shortconv.in_proj.weight"},
+                 {Role::kStateInputBias, "shortconv.in_proj.bias"},
+                 {Role::kConvWeight, "shortconv.conv.weight"},
+                 {Role::kConvBias, "shortconv.conv.bias"},
+                 {Role::kStateOutput, "shortconv.out_proj.weight"},
+                 {Role::kStateOutputBias, "shortconv.out_proj.bias"}},
+       .write = WriteLfm2},
+      {.name = "qwen35",
+       .architecture = "Qwen3_5ForCausalLM",
+       .norms_with_one = true,
+       .partial_rotary = true,
+       .values_by_turns = true,
+       .decays_as_powers = true,
+       .names = {{Role::kFeedForwardNorm, "post_attention_norm.weight"},
+                 {Role::kStateInput, "attn_qkv.weight"},
+                 {Role::kStateGate, "attn_gate.weight"},
+                 {Role::kStateGain, "ssm_beta.weight"},
+                 {Role::kStateDecay, "ssm_alpha.weight"},
+                 {Role::kConvWeight, "ssm_conv1d.weight"},
+                 {Role::kDecayRate, "ssm_a"},
+                 {Role::kDecayBias, "ssm_dt.bias"},
+                 {Role::kStateNorm, "ssm_norm.weight"},
+                 {Role::kStateOutput, "ssm_out.weight"}},
+       .write = WriteQwen35},
+      {.name = "deepseek2",
+       .architecture = "DeepseekV2ForCausalLM",
+       .own_attention = true,
+       .names = {{Role::kQueryDown, "attn_q_a.weight"},
+                 {Role::kQueryDownBias, "attn_q_a.bias"},
+                 {Role::kQueryDownNorm, "attn_q_a_norm.weight"},
+                 {Role::kQueryUp, "attn_q_b.weight"},
+                 {Role::kLatent, "attn_kv_a_mqa.weight"},
+                 {Role::kLatentBias, "attn_kv_a_mqa.bias"},
+                 {Role::kLatentNorm, "attn_kv_a_norm.weight"},
+                 {Role::kLatentUp, "attn_kv_b.weight"},
+                 {Role::kLatentKeys, "attn_k_b.weight"},
+                 {Role::kLatentValues, "attn_v_b.weight"}},
+       .write = WriteDeepseek2},
+      {.name = "gemma4",
+       .architecture = "Gemma4ForCausalLM",
+       .feed_forward_by_layer = true,
+       .own_attention = true,
+       .names = {{Role::kRouterScale, "ffn_gate_inp.scale"},
+                 {Role::kExpertScale, "ffn_down_exps.scale"},
+                 {Role::kDensePostNorm, "post_ffw_norm_1.weight"},
+                 {Role::kExpertNorm, "pre_ffw_norm_2.weight"},
+                 {Role::kExpertPostNorm, "post_ffw_norm_2.weight"},
+                 {Role::kLayerFactor, "layer_output_scale.weight"},
+                 {Role::kPerLayerTable, "per_layer_token_embd.weight"},
+                 {Role::kPerLayerModel, "per_layer_model_proj.weight"},
+                 {Role::kPerLayerModelNorm, "per_layer_proj_norm.weight"},
+                 {Role::kPerLayerGate, "inp_gate.weight"},
+                 {Role::kPerLayerOutput, "proj.weight"},
+                 {Role::kPerLayerNorm, "post_norm.weight"}},
+       .write = WriteGemma4},
+  };
+}
+
+std::vector<GgufArchitecture> LlamaFamilies() {
+  return {
       {.name = "llama",
        .architecture = "LlamaForCausalLM",
        .pairs_side_by_side = true,
@@ -235,33 +322,16 @@ const std::vector<GgufArchitecture>& Entries() {
        .architecture = "GptOssForCausalLM",
        .names = {{Role::kFeedForwardNorm, "post_attention_norm.weight"}},
        .write = WriteGptOss},
-      {.name = "lfm2",
-       .architecture = "Lfm2ForCausalLM",
-       .names = {{Role::kFinalNorm, "token_embd_norm.weight"},
-                 {Role::kStateInput, "shortconv.in_proj.weight"},
-                 {Role::kStateInputBias, "shortconv.in_proj.bias"},
-                 {Role::kConvWeight, "shortconv.conv.weight"},
-                 {Role::kConvBias, "shortconv.conv.bias"},
-                 {Role::kStateOutput, "shortconv.out_proj.weight"},
-                 {Role::kStateOutputBias, "shortconv.out_proj.bias"}},
-       .write = WriteLfm2},
-      {.name = "qwen35",
-       .architecture = "Qwen3_5ForCausalLM",
-       .norms_with_one = true,
-       .partial_rotary = true,
-       .values_by_turns = true,
-       .names = {{Role::kFeedForwardNorm, "post_attention_norm.weight"},
-                 {Role::kStateInput, "attn_qkv.weight"},
-                 {Role::kStateGate, "attn_gate.weight"},
-                 {Role::kStateGain, "ssm_beta.weight"},
-                 {Role::kStateDecay, "ssm_alpha.weight"},
-                 {Role::kConvWeight, "ssm_conv1d.weight"},
-                 {Role::kDecayRate, "ssm_a"},
-                 {Role::kDecayBias, "ssm_dt.bias"},
-                 {Role::kStateNorm, "ssm_norm.weight"},
-                 {Role::kStateOutput, "ssm_out.weight"}},
-       .write = WriteQwen35},
   };
+}
+
+const std::vector<GgufArchitecture>& Entries() {
+  static const auto& entries = *[] {
+    auto* const all = new std::vector<GgufArchitecture>(LlamaFamilies());
+    for (GgufArchitecture& entry : OtherFamilies()) all->push_back(std::move(entry));
+    for (const char* name : {"nemotron_h", "nemotron_h_moe"}) all->push_back(NemotronH(name));
+    return all;
+  }();
   return entries;
 }
 

@@ -22,9 +22,12 @@ struct GgufArchitecture {
   bool norms_with_one = false;  // norms that others store as w - 1 are stored as w
   bool partial_rotary = false;  // rope.dimension_count may be less than a head
   // Heads of recurrent values are stored by turns: the first of each group, then the second of
-  // each; and decay rates as -exp(w).
+  // each.
   bool values_by_turns = false;
-  std::vector<NamedRole> names = {};  // of tensors that differ from llama's
+  bool decays_as_powers = false;       // decay rates are stored as -exp(w)
+  bool feed_forward_by_layer = false;  // `write` reads a list of widths
+  bool own_attention = false;          // `write` reads heads and rotary settings, too
+  std::vector<NamedRole> names = {};   // of tensors that differ from llama's
   // Adds keys that only this family has.
   void (*write)(GgufMetadata* metadata, Json* config) = nullptr;
 };

@@ -3,14 +3,16 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "minisgl/base/utf8.h"
 #include "weights/config_keys.h"
 #include "weights/gguf_architectures.h"
+#include "weights/gguf_key_names.h"
 #include "weights/gguf_model.h"
+#include "weights/gguf_rope.h"
 
 namespace minisgl::weights {
 namespace {
@@ -30,81 +32,6 @@ const char* TypeOfWeights(const GgufHeader& header) {
   return most->first == "F16" ? "float16" : "bfloat16";
 }
 
-// Factors of rotary frequencies that are stored as tensors: two lists for short and for long
-// contexts, or one for both.
-void WriteRopeFactors(GgufMetadata* metadata, std::span<const std::byte> file, Json* config) {
-  Json longer = metadata->Vector("rope_factors_long.weight", file);
-  Json shorter = metadata->Vector("rope_factors_short.weight", file);
-  Json both = metadata->Vector("rope_freqs.weight", file);
-  Json rope;
-  if (!both.is_null()) {
-    shorter = both;
-    longer = std::move(both);
-    rope.Set("attention_factor", 1.0).Set("factor", 1.0);
-  }
-  if (longer.is_null() != shorter.is_null()) {
-    return metadata->FailWith(
-        BadInput("has one of \"rope_factors_long.weight\" and \"rope_factors_short.weight\"; the "
-                 "model needs both"));
-  }
-  if (longer.is_null()) return;
-  rope.Set("rope_type", "longrope");
-  rope.Set("long_factor", std::move(longer)).Set("short_factor", std::move(shorter));
-  config->Set("rope_scaling", std::move(rope));
-}
-
-void WriteRope(GgufMetadata* metadata, std::span<const std::byte> file, bool partial,
-               int64_t head_dim, Json* config) {
-  if (Json theta = metadata->Number("rope.freq_base"); !theta.is_null()) {
-    config->Set("rope_theta", std::move(theta));
-  }
-  const int64_t rotated = metadata->Int("rope.dimension_count", {1, kHeadDimRange.max}, head_dim);
-  if (partial) {
-    config->Set("partial_rotary_factor",
-                static_cast<double>(rotated) / static_cast<double>(head_dim));
-  } else if (rotated != head_dim) {
-    metadata->Fail("rope.dimension_count", fmt::format("{} is needed, all of a head", head_dim));
-  }
-  WriteRopeFactors(metadata, file, config);
-  const bool has_factors = config->Find("rope_scaling") != nullptr;
-  std::string type = metadata->Text("rope.scaling.type");
-  Json factor = metadata->Number("rope.scaling.factor");
-  if (factor.is_null()) factor = metadata->Number("rope.scale_linear");  // of older files
-  if (type.empty()) type = "linear";
-  if (type == "none") return;
-  if (type == "longrope") {
-    if (!has_factors) metadata->Fail("rope.scaling.type", "tensors of factors are needed with it");
-    return;
-  }
-  if (type != "linear" && type != "yarn") {
-    return metadata->Fail("rope.scaling.type",
-                          "\"none\", \"linear\", \"yarn\" and \"longrope\" are supported");
-  }
-  const bool scales = !factor.is_null() && factor.as_double() != 1 && factor.as_double() != 0;
-  if (type == "linear" && !scales) return;
-  if (has_factors) {
-    return metadata->Fail("rope.scaling.type", "none is supported beside tensors of factors");
-  }
-  if (factor.is_null()) return metadata->Fail("rope.scaling.factor", "a number is needed");
-  Json rope;
-  rope.Set("rope_type", type).Set("factor", std::move(factor));
-  if (type == "yarn") {
-    for (const char* key : {"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"}) {
-      const Json value = metadata->Number(key);
-      if (!value.is_null() && value.as_double() != 1) metadata->Fail(key, "1 is supported");
-    }
-    constexpr std::array<std::array<const char*, 2>, 3> kKeys = {{
-        {"original_max_position_embeddings", "rope.scaling.original_context_length"},
-        {"beta_fast", "rope.scaling.yarn_beta_fast"},
-        {"beta_slow", "rope.scaling.yarn_beta_slow"},
-    }};
-    for (const auto& [key, name] : kKeys) {
-      if (Json value = metadata->Number(name); !value.is_null()) rope.Set(key, std::move(value));
-    }
-  }
-  config->Set("rope_scaling", std::move(rope));
-}
-
 // Texts of tokens that end a turn; files often name but one of them.
 constexpr std::string_view kEndTexts[] = {
     "<|eot_id|>",    "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<turn|>",
@@ -113,16 +40,16 @@ constexpr std::string_view kEndTexts[] = {
 
 constexpr const char* kEndKeys[] = {"eos", "eot", "eom"};
 
-std::string EndKey(const char* name) { return fmt::format("tokenizer.ggml.{}_token_id", name); }
+std::string TokenKey(const char* name) { return fmt::format("tokenizer.ggml.{}_token_id", name); }
 
-// An answer would not end at a token that is none.
-Status CheckEndTokens(const GgufHeader& header, int64_t vocab_size) {
-  for (const char* name : kEndKeys) {
-    const GgufValue* const value = header.Find(EndKey(name));
+// A text would not begin, and an answer not end, with a token that is none.
+Status CheckTokenIds(const GgufHeader& header, int64_t vocab_size) {
+  for (const char* name : {"bos", "eos", "eot", "eom"}) {
+    const GgufValue* const value = header.Find(TokenKey(name));
     if (value == nullptr) continue;
     const std::optional<int64_t> id = value->AsInt();
     if (id && *id >= 0 && *id < vocab_size) continue;
-    return BadInput("key \"{}\": a token's id below {} is needed (found {})", EndKey(name),
+    return BadInput("key \"{}\": a token's id below {} is needed (found {})", TokenKey(name),
                     vocab_size, id ? fmt::format("{}", *id) : "no integer");
   }
   return Status();
@@ -136,7 +63,7 @@ Json EndTokenIds(const GgufHeader& header, int64_t vocab_size) {
     ids.push_back(id);
   };
   for (const char* name : kEndKeys) {
-    const GgufValue* const value = header.Find(EndKey(name));
+    const GgufValue* const value = header.Find(TokenKey(name));
     if (value != nullptr) add(value->AsInt().value_or(-1));
   }
   const GgufValue* const tokens = header.Find("tokenizer.ggml.tokens");
@@ -162,14 +89,15 @@ Json EndTokenIds(const GgufHeader& header, int64_t vocab_size) {
 }
 
 // Sizes that every architecture has.
-void WriteSizes(GgufMetadata* metadata, Json* config) {
+void WriteSizes(GgufMetadata* metadata, bool by_layer, Json* config) {
   const GgufTensor* const table = metadata->Tensor("token_embd.weight");
   if (table == nullptr || table->shape.size() != 2) {
     return metadata->FailWith(BadInput("has no matrix \"token_embd.weight\"; the model needs it"));
   }
   config->Set("vocab_size", table->shape[0]);
   config->Set("hidden_size", metadata->Int("embedding_length", kWidthRange));
-  if (metadata->Find("feed_forward_length") != nullptr) {
+  const GgufValue* const width = metadata->Find("feed_forward_length");
+  if (width != nullptr && !(by_layer && width->type() == GgufType::kArray)) {
     config->Set("intermediate_size", metadata->Int("feed_forward_length", kWidthRange));
   }
   const int64_t num_layers = metadata->Int("block_count", kLayersRange);
@@ -207,17 +135,9 @@ void WriteBiases(const GgufMetadata& metadata, Json* config) {
   if (metadata.Tensor("blk.0.ffn_down.bias") != nullptr) config->Set("mlp_bias", true);
 }
 
-Status CheckIsWhole(const GgufHeader& header) {
-  const GgufValue* const parts = header.Find("split.count");
-  const int64_t count = parts == nullptr ? 1 : parts->AsInt().value_or(1);
-  if (count <= 1) return Status();
-  return BadInput("is one of {} parts of a model; join them to one file", count);
-}
-
 }  // namespace
 
-Result<std::string> GgufConfigText(const GgufHeader& header, std::span<const std::byte> file) {
-  MINISGL_RETURN_IF_ERROR(CheckIsWhole(header));
+Result<std::string> GgufConfigText(const GgufHeader& header) {
   MINISGL_ASSIGN_OR_RETURN(const GgufArchitecture* const entry, FindGgufArchitecture(header));
   const Architecture* const architecture = FindArchitecture(entry->architecture);
   MINISGL_CHECK(architecture != nullptr, "{} is in no table", entry->architecture);
@@ -226,41 +146,57 @@ Result<std::string> GgufConfigText(const GgufHeader& header, std::span<const std
   config.Set("architectures", Json(Json::Array{Json(architecture->name)}));
   config.Set("model_type", architecture->model_type);
   config.Set("torch_dtype", TypeOfWeights(header));
-  WriteSizes(&metadata, &config);
+  WriteSizes(&metadata, entry->feed_forward_by_layer, &config);
   if (!metadata.ok()) return metadata.status();
-  const GgufValue* const kv_heads = metadata.Find("attention.head_count_kv");
-  const bool kv_by_layer = architecture->state_type != nullptr && kv_heads != nullptr &&
-                           kv_heads->type() == GgufType::kArray;
-  const int64_t head_dim = WriteHeads(&metadata, kv_by_layer, &config);
-  if (!metadata.ok()) return metadata.status();
+  if (!entry->own_attention) {
+    const GgufValue* const kv_heads = metadata.Find("attention.head_count_kv");
+    const bool kv_by_layer = architecture->state_type != nullptr && kv_heads != nullptr &&
+                             kv_heads->type() == GgufType::kArray;
+    const int64_t head_dim = WriteHeads(&metadata, kv_by_layer, &config);
+    if (!metadata.ok()) return metadata.status();
+    WriteRope(&metadata, entry->partial_rotary, head_dim, &config);
+  }
   Json eps = metadata.Number("attention.layer_norm_rms_epsilon");
   if (eps.is_null()) metadata.Fail("attention.layer_norm_rms_epsilon", "a number is needed");
-  config.Set("rms_norm_eps", std::move(eps));
-  WriteRope(&metadata, file, entry->partial_rotary, head_dim, &config);
+  config.Set(architecture->eps_key, std::move(eps));
   WriteBiases(metadata, &config);
   if (entry->write != nullptr && metadata.ok()) entry->write(&metadata, &config);
   if (!metadata.ok()) return metadata.status();
-  const GgufValue* const bos = header.Find("tokenizer.ggml.bos_token_id");
   const int64_t vocab_size = config.Find("vocab_size")->as_int();
-  const int64_t bos_id = bos == nullptr ? -1 : bos->AsInt().value_or(-1);
-  if (bos_id >= 0 && bos_id < vocab_size) config.Set("bos_token_id", bos_id);
-  MINISGL_RETURN_IF_ERROR(CheckEndTokens(header, vocab_size));
+  MINISGL_RETURN_IF_ERROR(CheckTokenIds(header, vocab_size));
+  if (const GgufValue* const bos = header.Find(TokenKey("bos"))) {
+    config.Set("bos_token_id", *bos->AsInt());
+  }
   config.Set("eos_token_id", EndTokenIds(header, vocab_size));
   return config.Dump(/*indent=*/2);
 }
 
-Result<ModelConfig> ReadGgufConfig(const GgufHeader& header, std::span<const std::byte> file,
-                                   const std::string& path) {
-  const Result<std::string> text = GgufConfigText(header, file);
+namespace {
+
+// True if what latents are expanded to is stored as two tensors. Older files have one.
+bool HasSplitLatents(const GgufHeader& header) {
+  return std::any_of(header.tensors.begin(), header.tensors.end(), [](const GgufTensor& tensor) {
+    return tensor.name == "blk.0.attn_k_b.weight";
+  });
+}
+
+}  // namespace
+
+Result<ModelConfig> ReadGgufConfig(const GgufHeader& header, const std::string& path) {
+  const Result<std::string> text = GgufConfigText(header);
   if (!text.ok()) return text.status().WithPrefix(Visible(path, 400));
-  MINISGL_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(*text, path));
   MINISGL_ASSIGN_OR_RETURN(const GgufArchitecture* const entry, FindGgufArchitecture(header));
+  Result<ModelConfig> parsed = ParseModelConfig(*text, path);
+  if (!parsed.ok()) return InMetadataTerms(parsed.status(), path, entry->name);
+  ModelConfig config = *std::move(parsed);
   if (entry->norms_with_one) config.norm_plus_one = false;
   // The matrices of experts stand one after another, [out, in], gates apart from the others.
   config.experts.separate = config.experts.outputs_first = config.experts.num_experts > 0;
-  // Tensors that are missing or wrong are reported where the weights are loaded.
-  const auto tensors = FindGgufTensors(header, file, config);
-  if (tensors.ok()) config.quantization = GgufQuantization(*tensors);
+  config.latent.split = config.latent.rank > 0 && HasSplitLatents(header);
+  // Sizes that the tensors do not have are no model's: nothing is planned with them.
+  const auto tensors = FindGgufTensors(header, config);
+  if (!tensors.ok()) return tensors.status().WithPrefix(Visible(path, 400));
+  config.quantization = GgufQuantization(*tensors);
   return config;
 }
 

@@ -113,6 +113,19 @@ Json GgufMetadata::Number(std::string_view name) {
                                              : Json(*number);
 }
 
+void GgufMetadata::Copy(std::string_view name, const char* key, Json* config) {
+  Json number = Number(name);
+  if (!number.is_null()) config->Set(key, std::move(number));
+}
+
+bool GgufMetadata::Bool(std::string_view name, bool fallback) {
+  const GgufValue* const value = Find(name);
+  if (value == nullptr) return fallback;
+  const std::optional<bool> truth = value->AsBool();
+  if (!truth) Fail(name, "a truth value is needed");
+  return truth.value_or(fallback);
+}
+
 std::string GgufMetadata::Text(std::string_view name) {
   const GgufValue* const value = Find(name);
   if (value == nullptr) return "";
@@ -127,7 +140,7 @@ const GgufTensor* GgufMetadata::Tensor(std::string_view name) const {
   return found == header_.tensors.end() ? nullptr : &*found;
 }
 
-Json GgufMetadata::Vector(std::string_view name, std::span<const std::byte> file) {
+Json GgufMetadata::Vector(std::string_view name) {
   const GgufTensor* const tensor = Tensor(name);
   if (tensor == nullptr) return {};
   constexpr std::string_view kF32 = "F32";
@@ -138,9 +151,9 @@ Json GgufMetadata::Vector(std::string_view name, std::span<const std::byte> file
     return {};
   }
   Json values = Json(Json::Array());
-  for (uint64_t at = tensor->begin; at < tensor->end; at += sizeof(float)) {
+  for (size_t at = 0; at < tensor->data.size(); at += sizeof(float)) {
     float value;
-    std::memcpy(&value, file.data() + at, sizeof(value));
+    std::memcpy(&value, tensor->data.data() + at, sizeof(value));
     values.Append(Shortest(value));
   }
   return values;

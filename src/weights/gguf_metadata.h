@@ -35,12 +35,15 @@ class GgufMetadata {
   // A number as JSON, in its shortest decimal form: 1e-6, not the f32 nearest to it. Null if there
   // is none.
   Json Number(std::string_view name);
+  // Sets `key` of `config` to that number, if there is one.
+  void Copy(std::string_view name, const char* key, Json* config);
   std::string Text(std::string_view name);  // "" if there is none
+  bool Bool(std::string_view name, bool fallback);
 
   // The tensor of this name; null if there is none.
   const GgufTensor* Tensor(std::string_view name) const;
   // The values of a vector of type F32, as those of Number(); null if there is no such tensor.
-  Json Vector(std::string_view name, std::span<const std::byte> file);
+  Json Vector(std::string_view name);
 
   // Records what is wrong with a key. The first error stays.
   void Fail(std::string_view name, std::string_view wanted);

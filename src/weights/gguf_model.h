@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -17,13 +16,12 @@
 
 namespace minisgl::weights {
 
-// The text of the config.json that says the same as the metadata. `file`: the bytes of the whole
-// file. Errors name the key, without the file's name.
-Result<std::string> GgufConfigText(const GgufHeader& header, std::span<const std::byte> file);
+// The text of the config.json that says the same as the metadata. Errors name the key, without the
+// file's name.
+Result<std::string> GgufConfigText(const GgufHeader& header);
 
 // The configuration; `path` is the file's name in errors.
-Result<ModelConfig> ReadGgufConfig(const GgufHeader& header, std::span<const std::byte> file,
-                                   const std::string& path);
+Result<ModelConfig> ReadGgufConfig(const GgufHeader& header, const std::string& path);
 
 // A tensor of a model directory, as the file holds it.
 struct GgufModelTensor {
@@ -31,12 +29,12 @@ struct GgufModelTensor {
   std::optional<WeightTensor> matrix;  // of a matrix, whatever its type
   TensorView view;                     // of other tensors
   std::shared_ptr<const void> memory;  // of a view that is not one of the file's bytes
+  size_t part = 0;                     // which of the model's files has it
 };
 
 // All tensors that the model needs, and no others. kBadInput for one that is missing, has another
 // shape or a type that is not read, and for one that the model has no use for.
 Result<std::vector<GgufModelTensor>> FindGgufTensors(const GgufHeader& header,
-                                                     std::span<const std::byte> file,
                                                      const ModelConfig& config);
 
 // Which of `tensors` engines may keep as codes and scales; empty if none has them.

@@ -37,6 +37,12 @@ Shape Squeezed(Shape shape) {
   return shape;
 }
 
+// "tensor "NAME"", with the file of a model that has several.
+std::string Named(const GgufHeader& header, const GgufTensor& tensor) {
+  return fmt::format("tensor \"{}\"{}", Visible(tensor.name, 200),
+                     header.num_parts > 1 ? fmt::format(" of part {}", tensor.part + 1) : "");
+}
+
 bool IsOfExpert(Role role) {
   return role == Role::kExpertGate || role == Role::kExpertUp || role == Role::kExpertDown;
 }
@@ -45,6 +51,9 @@ bool IsVector(const TensorSpec& spec) {
   return spec.dims.size() != 2 || spec.role == Role::kExpertDownBias ||
          spec.role == Role::kExpertGateUpBias || spec.role == Role::kChoiceBias;
 }
+
+// The gates of all experts and what they gate, one after the other for each expert.
+constexpr const char* kGateUpOfExperts = "ffn_gate_up_exps.weight";
 
 // Where the rows of queries or keys are whose rotated pairs are stored side by side: row
 // (head, half, pair) is stored as (head, pair, half).
@@ -73,18 +82,17 @@ std::vector<int64_t> RowsByTurns(int64_t num_rows, int64_t first, int64_t width,
 
 class TensorFinder {
  public:
-  TensorFinder(const GgufHeader& header, std::span<const std::byte> file,
-               const GgufArchitecture& entry, const ModelConfig& config)
-      : header_(header), file_(file), entry_(entry), config_(config) {
+  TensorFinder(const GgufHeader& header, const GgufArchitecture& entry, const ModelConfig& config)
+      : header_(header), entry_(entry), config_(config) {
     for (const GgufTensor& tensor : header.tensors) by_name_[tensor.name] = &tensor;
   }
 
   Status Find(const TensorSpec& spec) {
     if (!names_.insert(spec.name).second) return Status();  // of two roles
     if (spec.role == Role::kExpertGateUpBias) return FindInterleaved(spec);
-    MINISGL_ASSIGN_OR_RETURN(const GgufTensor* const tensor, TensorOf(spec, spec.role));
+    MINISGL_ASSIGN_OR_RETURN(const GgufTensor* const tensor, TensorOf(spec));
     MINISGL_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(spec));
-    MINISGL_RETURN_IF_ERROR(CheckShape(*tensor, shape, IsOfExpert(spec.role)));
+    MINISGL_RETURN_IF_ERROR(CheckShape(*tensor, ShapeInFile(spec, shape)));
     return IsVector(spec) ? AddVector(spec, *tensor, shape) : AddMatrix(spec, *tensor, shape);
   }
 
@@ -92,10 +100,11 @@ class TensorFinder {
   Status CheckNoOthers() const {
     for (const GgufTensor& tensor : header_.tensors) {
       const bool known = used_.contains(&tensor) || IsOfDraftingLayer(tensor.name) ||
+                         IsOfSharedKeys(tensor.name) ||
                          std::count(std::begin(kOfConfig), std::end(kOfConfig), tensor.name) > 0;
       if (known) continue;
-      return BadInput("unknown tensor \"{}\"; want only those of {} with {} layers",
-                      Visible(tensor.name, 200), entry_.name, config_.num_layers);
+      return BadInput("unknown {}; want only those of {} with {} layers", Named(header_, tensor),
+                      entry_.name, config_.num_layers);
     }
     return Status();
   }
@@ -103,16 +112,25 @@ class TensorFinder {
   std::vector<GgufModelTensor> Take() { return std::move(found_); }
 
  private:
-  // The tensor of `role` in the layer of `spec`.
-  Result<const GgufTensor*> TensorOf(const TensorSpec& spec, Role role) {
-    return TensorNamed(spec, GgufNameOf(entry_, role));
+  Result<const GgufTensor*> TensorOf(const TensorSpec& spec) {
+    const char* const name = GgufNameOf(entry_, spec.role);
+    MINISGL_CHECK(name != nullptr, "{}: role {} has no name", entry_.name,
+                  static_cast<int>(spec.role));
+    return TensorNamed(spec, IsFused(spec) ? kGateUpOfExperts : name);
+  }
+
+  static std::string FullName(const TensorSpec& spec, const char* name) {
+    return spec.layer < 0 ? std::string(name) : fmt::format("blk.{}.{}", spec.layer, name);
+  }
+
+  // True for the half of a tensor with the gates of experts and what they gate.
+  bool IsFused(const TensorSpec& spec) const {
+    return (spec.role == Role::kExpertGate || spec.role == Role::kExpertUp) &&
+           by_name_.contains(FullName(spec, kGateUpOfExperts));
   }
 
   Result<const GgufTensor*> TensorNamed(const TensorSpec& spec, const char* name) {
-    MINISGL_CHECK(name != nullptr, "{}: role {} has no name", entry_.name,
-                  static_cast<int>(spec.role));
-    const std::string full =
-        spec.layer < 0 ? std::string(name) : fmt::format("blk.{}.{}", spec.layer, name);
+    const std::string full = FullName(spec, name);
     const auto found = by_name_.find(full);
     if (found == by_name_.end()) return BadInput("has no tensor \"{}\"; the model needs it", full);
     used_.insert(found->second);
@@ -129,11 +147,25 @@ class TensorFinder {
     return shape;
   }
 
-  Status CheckShape(const GgufTensor& tensor, Shape shape, bool of_experts) const {
-    if (of_experts) shape.insert(shape.begin(), config_.experts.num_experts);
+  // The axes that a file has for a tensor of `shape`: more where it is of experts, heads or groups.
+  Shape ShapeInFile(const TensorSpec& spec, Shape shape) const {
+    const auto cut = [&](int64_t parts) {
+      shape[0] /= parts;
+      shape.insert(shape.begin(), parts);
+    };
+    if (IsFused(spec)) shape[0] *= 2;
+    if (IsOfExpert(spec.role)) shape.insert(shape.begin(), config_.experts.num_experts);
+    if (spec.role == Role::kLatentKeys || spec.role == Role::kLatentValues) cut(config_.num_heads);
+    if (spec.role == Role::kStateNorm && config_.states.norm_group > 0) {
+      cut(shape[0] / config_.states.norm_group);
+    }
+    return shape;
+  }
+
+  Status CheckShape(const GgufTensor& tensor, const Shape& shape) const {
     if (Squeezed(tensor.shape) == Squeezed(shape)) return Status();
-    return BadInput("tensor \"{}\": its shape does not fit (found {}); wanted {}",
-                    Visible(tensor.name, 200), ShapeToString(tensor.shape), ShapeToString(shape));
+    return BadInput("{}: its shape does not fit (found {}); wanted {}", Named(header_, tensor),
+                    ShapeToString(tensor.shape), ShapeToString(shape));
   }
 
   // Where the file has each row of a tensor; empty if they are in order.
@@ -166,45 +198,45 @@ class TensorFinder {
   Status AddMatrix(const TensorSpec& spec, const GgufTensor& tensor, const Shape& shape) {
     const uint64_t count = IsOfExpert(spec.role) ? config_.experts.num_experts : 1;
     const uint64_t bytes = (tensor.end - tensor.begin) / count;
-    const std::byte* const data =
-        file_.data() + tensor.begin + bytes * static_cast<uint64_t>(spec.index);
+    const std::byte* data = tensor.data.data() + bytes * static_cast<uint64_t>(spec.index);
+    if (IsFused(spec) && spec.role == Role::kExpertUp) data += bytes / 2;
     WeightTensor matrix;
     if (const auto dtype = DenseType(tensor)) {
       matrix = TensorView{data, *dtype, shape};
     } else if (const BlockFormat* format = FindBlockFormat(tensor.type->name)) {
       // The file's innermost axis is checked; axes of one element are not in the model's shape.
       if (shape[1] % format->block_elements != 0) {
-        return BadInput("tensor \"{}\": rows of {} elements are no whole blocks of {} ({})",
-                        Visible(tensor.name, 200), shape[1], format->block_elements,
+        return BadInput("{}: rows of {} elements are no whole blocks of {} ({})",
+                        Named(header_, tensor), shape[1], format->block_elements,
                         tensor.type->name);
       }
       matrix = WeightTensor(shape[0], shape[1], format, data).WithCodes();
     } else {
-      return BadInput("tensor \"{}\" has elements of type {}, which is not run",
-                      Visible(tensor.name, 200), tensor.type->name);
+      return BadInput("{} has elements of type {}, which is not run", Named(header_, tensor),
+                      tensor.type->name);
     }
     const bool of_inputs = spec.role == Role::kStateOutput;
     std::vector<int64_t> order = RowsOf(spec, of_inputs ? shape[1] : shape[0]);
     if (!order.empty()) {
       matrix = of_inputs ? matrix.OrderInputs(std::move(order)) : matrix.TakeRows(std::move(order));
     }
-    found_.push_back({spec.name, std::move(matrix), {}, nullptr});
+    found_.push_back({spec.name, std::move(matrix), {}, nullptr, tensor.part});
     return Status();
   }
 
   Result<TensorView> ViewOf(const GgufTensor& tensor, const Shape& shape) const {
     const auto dtype = DenseType(tensor);
-    if (dtype) return TensorView{file_.data() + tensor.begin, *dtype, shape};
-    return BadInput("tensor \"{}\" has elements of type {}; F32, F16 and BF16 are supported there",
-                    Visible(tensor.name, 200), tensor.type->name);
+    if (dtype) return TensorView{tensor.data.data(), *dtype, shape};
+    return BadInput("{} has elements of type {}; F32, F16 and BF16 are supported there",
+                    Named(header_, tensor), tensor.type->name);
   }
 
   Status AddVector(const TensorSpec& spec, const GgufTensor& tensor, const Shape& shape) {
     MINISGL_ASSIGN_OR_RETURN(const TensorView view, ViewOf(tensor, shape));
     const std::vector<int64_t> order = RowsOf(spec, shape[0]);
-    const bool is_rate = entry_.values_by_turns && spec.role == Role::kDecayRate;
-    if (order.empty() && !is_rate) {
-      found_.push_back({spec.name, std::nullopt, view, nullptr});
+    const bool is_power = entry_.decays_as_powers && spec.role == Role::kDecayRate;
+    if (order.empty() && !is_power) {
+      found_.push_back({spec.name, std::nullopt, view, nullptr, tensor.part});
       return Status();
     }
     const int64_t width = view.num_elements() / shape[0];
@@ -212,9 +244,13 @@ class TensorFinder {
     for (int64_t i = 0; i < view.num_elements(); ++i) {
       const int64_t row = order.empty() ? i / width : order[static_cast<size_t>(i / width)];
       const float value = view.At(row * width + i % width);
-      values.push_back(is_rate ? std::log(-value) : value);
+      if (is_power && !(value < 0)) {
+        return BadInput("{}: numbers below 0 are needed (found {} at {})", Named(header_, tensor),
+                        value, i);
+      }
+      values.push_back(is_power ? std::log(-value) : value);
     }
-    AddValues(spec.name, shape, std::move(values));
+    AddValues(spec.name, shape, tensor.part, std::move(values));
     return Status();
   }
 
@@ -222,43 +258,59 @@ class TensorFinder {
   Status FindInterleaved(const TensorSpec& spec) {
     MINISGL_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(spec));
     const Shape half = {shape[0], shape[1] / 2};
-    std::vector<TensorView> parts;
+    std::vector<TensorView> halves;
+    size_t part = 0;
     for (const char* name : {"ffn_gate_exps.bias", "ffn_up_exps.bias"}) {
       MINISGL_ASSIGN_OR_RETURN(const GgufTensor* const tensor, TensorNamed(spec, name));
-      MINISGL_RETURN_IF_ERROR(CheckShape(*tensor, half, /*of_experts=*/false));
+      MINISGL_RETURN_IF_ERROR(CheckShape(*tensor, half));
       MINISGL_ASSIGN_OR_RETURN(TensorView view, ViewOf(*tensor, half));
-      parts.push_back(std::move(view));
+      halves.push_back(std::move(view));
+      part = tensor->part;
     }
     std::vector<float> values;
-    for (int64_t i = 0; i < parts[0].num_elements(); ++i) {
-      for (const TensorView& part : parts) values.push_back(part.At(i));
+    for (int64_t i = 0; i < halves[0].num_elements(); ++i) {
+      for (const TensorView& one : halves) values.push_back(one.At(i));
     }
-    AddValues(spec.name, shape, std::move(values));
+    AddValues(spec.name, shape, part, std::move(values));
     return Status();
   }
 
-  void AddValues(const std::string& name, const Shape& shape, std::vector<float> values) {
+  void AddValues(const std::string& name, const Shape& shape, size_t part,
+                 std::vector<float> values) {
     const auto memory = std::make_shared<const std::vector<float>>(std::move(values));
     const auto* const data = reinterpret_cast<const std::byte*>(memory->data());
-    found_.push_back({name, std::nullopt, {data, DType::kF32, shape}, memory});
+    found_.push_back({name, std::nullopt, {data, DType::kF32, shape}, memory, part});
+  }
+
+  // The number N of "blk.N.REST", and "REST"; -1 for other names.
+  static std::pair<int64_t, std::string_view> LayerOf(std::string_view name) {
+    constexpr std::string_view kBlock = "blk.";
+    if (!name.starts_with(kBlock)) return {-1, name};
+    name.remove_prefix(kBlock.size());
+    int64_t layer = -1;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
+    if (error != std::errc() || end == name.data() + name.size() || *end != '.') return {-1, name};
+    return {layer, name.substr(static_cast<size_t>(end - name.data()) + 1)};
+  }
+
+  // True for keys and values of a layer that reads those of another.
+  bool IsOfSharedKeys(std::string_view name) const {
+    const auto [layer, rest] = LayerOf(name);
+    if (layer < 0 || layer >= config_.num_layers) return false;
+    if (config_.layers[static_cast<size_t>(layer)].kv_layer < 0) return false;
+    return rest == "attn_k.weight" || rest == "attn_v.weight" || rest == "attn_k_norm.weight";
   }
 
   // True for a tensor of the layers after the model's, which draft tokens.
   bool IsOfDraftingLayer(std::string_view name) const {
-    constexpr std::string_view kBlock = "blk.";
-    if (!name.starts_with(kBlock)) return false;
-    name.remove_prefix(kBlock.size());
-    int64_t layer = -1;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
+    const int64_t layer = LayerOf(name).first;
     const GgufValue* const count =
         header_.Find(fmt::format("{}.nextn_predict_layers", entry_.name));
     const int64_t drafting = count == nullptr ? 0 : count->AsInt().value_or(0);
-    return error == std::errc() && layer >= config_.num_layers &&
-           layer < config_.num_layers + drafting;
+    return layer >= config_.num_layers && layer < config_.num_layers + drafting;
   }
 
   const GgufHeader& header_;
-  const std::span<const std::byte> file_;
   const GgufArchitecture& entry_;
   const ModelConfig& config_;
   std::map<std::string_view, const GgufTensor*> by_name_;
@@ -299,10 +351,9 @@ QuantizationConfig GgufQuantization(const std::vector<GgufModelTensor>& tensors)
 }
 
 Result<std::vector<GgufModelTensor>> FindGgufTensors(const GgufHeader& header,
-                                                     std::span<const std::byte> file,
                                                      const ModelConfig& config) {
   MINISGL_ASSIGN_OR_RETURN(const GgufArchitecture* const entry, FindGgufArchitecture(header));
-  TensorFinder finder(header, file, *entry, config);
+  TensorFinder finder(header, *entry, config);
   for (const TensorSpec& spec : ModelTensors(config)) MINISGL_RETURN_IF_ERROR(finder.Find(spec));
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     for (const TensorSpec& spec : LayerTensors(config, layer)) {

@@ -405,14 +405,14 @@ Result<std::string> ModelConfigText(const std::string& model_dir) {
     return ReadFile(weights::JoinPath(model_dir, "config.json"), kBytesMax);
   }
   MINISGL_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(model_dir));
-  Result<std::string> text = weights::GgufConfigText(file.header(), file.bytes());
+  Result<std::string> text = weights::GgufConfigText(file.header());
   return text.ok() ? std::move(text) : text.status().WithPrefix(Visible(model_dir, 400));
 }
 
 Result<ModelConfig> LoadModelConfig(const std::string& model_dir) {
   if (IsGgufFile(model_dir)) {
     MINISGL_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(model_dir));
-    return weights::ReadGgufConfig(file.header(), file.bytes(), model_dir);
+    return weights::ReadGgufConfig(file.header(), model_dir);
   }
   MINISGL_RETURN_IF_ERROR(weights::CheckModelDir(model_dir));
   if (!weights::IsListed(model_dir, "config.json"))

@@ -8,11 +8,14 @@ Needs the packages gguf and numpy. Running it twice gives the same files.
     gguf/blocks.safetensors   blocks of every quantized type, and their values by gguf.quants
     gguf/types.gguf      a model whose matrices are of different types
     gguf/chat.gguf       a model with a tokenizer and a chat template
+    gguf/chat_parts/     the same in three files
     ../text/tokenizers/gguf/NAME.gguf   the tokenizers there, without a model
     ../fuzz/corpus/gguf/model.gguf      a model of few bytes
+    ../fuzz/corpus/gguf/parts.gguf      the same in two files, joined by "<part>"
 """
 import json
 import struct
+import tempfile
 from pathlib import Path
 
 import gguf
@@ -22,6 +25,7 @@ from gguf import GGMLQuantizationType as Type
 HERE = Path(__file__).resolve().parent
 TOKENIZERS = HERE.parent / "text/tokenizers"
 WREN = HERE.parent / "models/wren"
+CORPUS = HERE.parent / "fuzz/corpus/gguf"
 STORED = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
 
 
@@ -53,9 +57,11 @@ def pairs_side_by_side(array, num_heads):
 
 
 class Model:
-    def __init__(self, name, arch):
+    def __init__(self, name, arch, config=None):
         folder = HERE / "models" / name
-        self.config = json.loads((folder / "config.json").read_text())
+        self.config = config or json.loads((folder / "config.json").read_text())
+        if "layers_block_type" in self.config:
+            self.config["num_hidden_layers"] = len(self.config["layers_block_type"])
         self.tensors = read_safetensors(folder)
         self.arch = arch
         self.writer = gguf.GGUFWriter(HERE / "gguf" / f"{name}.gguf", gguf.MODEL_ARCH_NAMES[arch])
@@ -87,7 +93,7 @@ class Model:
             writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
         if "num_local_experts" in config or "num_experts" in config:
             writer.add_expert_count(config.get("num_local_experts", config.get("num_experts")))
-            writer.add_expert_used_count(config["num_experts_per_tok"])
+            writer.add_expert_used_count(config.get("num_experts_per_tok", config.get("top_k_experts")))
         return rope
 
     def kv_heads_of_layers(self):
@@ -245,6 +251,14 @@ def make_models():
     model.add_tensors()
     model.close()
     make_qwen35()
+    make_deepseek2("deepseek_v2")
+    make_deepseek2("deepseek_v2_lite", older=True)
+    make_deepseek2("deepseek_v3")
+    for name, kind in (("nemotron_h", arch.NEMOTRON_H), ("nemotron_h_moe", arch.NEMOTRON_H_MOE),
+                       ("nemotron_h_latent", arch.NEMOTRON_H_MOE)):
+        make_nemotron_h(name, kind)
+    for name in ("gemma4_text", "gemma4_moe"):
+        make_gemma4(name)
     model = Model("lfm2", arch.LFM2)
     model.write_sizes()
     model.writer.add_vocab_size(model.config["vocab_size"])
@@ -287,6 +301,158 @@ def make_qwen35():
         if name.endswith("A_log"):
             array = -np.exp(array)
         model.add(model.name_of(name.replace(".dt_bias", ".dt_proj.bias")), "F32", array)
+    model.close()
+
+
+def add_routed_experts(config, writer):
+    writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    writer.add_expert_count(config["n_routed_experts"])
+    writer.add_expert_used_count(config["num_experts_per_tok"])
+    writer.add_expert_shared_count(config["n_shared_experts"])
+    writer.add_expert_weights_scale(config["routed_scaling_factor"])
+    writer.add_expert_weights_norm(config["norm_topk_prob"])
+    writer.add_expert_group_count(config["n_group"])
+    writer.add_expert_group_used_count(config["topk_group"])
+
+
+def stack_experts(tensors):
+    """Tensors "X.experts.N.Y" become one "X.experts.Y"."""
+    stacks, others = {}, {}
+    for name, (dtype, array) in tensors.items():
+        before, found, rest = name.partition(".experts.")
+        if found and rest[0].isdigit():
+            number, _, kind = rest.partition(".")
+            stacks.setdefault(f"{before}.experts.{kind}", {})[int(number)] = (dtype, array)
+        else:
+            others[name] = (dtype, array)
+    for name, parts in stacks.items():
+        others[name] = (parts[0][0], np.stack([parts[i][1] for i in range(len(parts))]))
+    return others
+
+
+def make_deepseek2(name, older=False):
+    """`older`: heads are those of the model, and kv_b is one tensor, as the converter of early 2025 wrote them."""
+    model = Model(name, gguf.MODEL_ARCH.DEEPSEEK2)
+    config, writer = model.config, model.writer
+    config.pop("head_dim", None)
+    keys, rotated, rank = config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["kv_lora_rank"]
+    values, heads = config["v_head_dim"], config["num_attention_heads"]
+    model.kv_heads = heads if older else 1
+    rope = model.write_sizes()
+    writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+    writer.add_vocab_size(config["vocab_size"])
+    if config["q_lora_rank"]:
+        writer.add_q_lora_rank(config["q_lora_rank"])
+    writer.add_kv_lora_rank(rank)
+    writer.add_key_length(keys + rotated if older else rank + rotated)
+    writer.add_value_length(values if older else rank)
+    if not older:
+        writer.add_key_length_mla(keys + rotated)
+        writer.add_value_length_mla(values)
+    writer.add_rope_dimension_count(rotated)
+    add_routed_experts(config, writer)
+    if "scoring_func" in config:
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType[config["scoring_func"].upper()])
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(rope["factor"])
+    writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+    writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+    writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
+    for key, (dtype, array) in stack_experts(model.tensors).items():
+        if key.startswith(f"model.layers.{config['num_hidden_layers']}."):
+            continue  # of the layer that drafts
+        if "kv_b_proj" in key and not older:
+            both = array.reshape(heads, keys + values, rank)
+            model.add(model.name_of(key.replace("kv_b", "k_b")), dtype, both[:, :keys].swapaxes(1, 2))
+            model.add(model.name_of(key.replace("kv_b", "v_b")), dtype, both[:, keys:])
+        else:
+            model.add(model.name_of(key.replace("e_score_correction_bias", "e_score_correction.bias")), dtype, array)
+    model.close()
+
+
+def make_nemotron_h(name, arch):
+    model = Model(name, arch)
+    config, writer = model.config, model.writer
+    letters = config.get("hybrid_override_pattern")
+    if letters is None:
+        kinds = {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}
+        letters = "".join(kinds[kind] for kind in config["layers_block_type"])
+    config["rms_norm_eps"] = config["layer_norm_epsilon"]
+    wide = "moe_intermediate_size" if "E" in letters else "intermediate_size"
+    heads, groups = config["mamba_num_heads"], config["n_groups"]
+    model.write_sizes()
+    writer.add_feed_forward_length([config[wide] if letter in "-E" else 0 for letter in letters])
+    writer.add_head_count_kv([model.kv_heads if letter == "*" else 0 for letter in letters])
+    writer.add_ssm_conv_kernel(config["conv_kernel"])
+    writer.add_ssm_state_size(config["ssm_state_size"])
+    writer.add_ssm_group_count(groups)
+    writer.add_ssm_inner_size(heads * config["mamba_head_dim"])
+    writer.add_ssm_time_step_rank(heads)
+    if "E" in letters:
+        add_routed_experts(config, writer)
+        writer.add_expert_shared_feed_forward_length(config["moe_shared_expert_intermediate_size"])
+    if "moe_latent_size" in config:
+        writer.add_moe_latent_size(config["moe_latent_size"])
+    for key, (dtype, array) in stack_experts(model.tensors).items():
+        if not key.startswith(("backbone.", "lm_head.")):
+            continue  # of layers that draft
+        array = widened(dtype, array)
+        if key.endswith("A_log"):
+            array = -np.exp(array)
+        if key.endswith(("A_log", ".D")):
+            array = array.reshape(-1, 1)
+        if "conv1d.weight" in key:
+            array = array.squeeze()
+        if key.endswith("mixer.norm.weight"):
+            array = array.reshape(groups, -1)
+        key = key.replace(".dt_bias", ".dt.bias").replace("e_score_correction_bias", "e_score_correction.bias")
+        if "mixer.experts." in key:
+            key = key.replace("backbone.", "model.").replace("mixer.", "mlp.")
+        model.add(model.name_of(key), "F32", array)
+    model.close()
+
+
+def make_gemma4(name):
+    folder = HERE / "models" / name
+    config = json.loads((folder / "config.json").read_text())
+    config = config.get("text_config", config)
+    model = Model(name, gguf.MODEL_ARCH.GEMMA4, config)
+    writer, heads = model.writer, config["global_head_dim"]
+    windows = [kind == "sliding_attention" for kind in config["layer_types"]]
+    num_layers, shared = config["num_hidden_layers"], config["num_kv_shared_layers"]
+    full, windowed = (config["rope_parameters"][kind] for kind in ("full_attention", "sliding_attention"))
+    config["rope_parameters"] = full
+    model.write_sizes()
+    writer.add_rope_freq_base_swa(windowed["rope_theta"])
+    writer.add_sliding_window(config["sliding_window"])
+    writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    writer.add_shared_kv_layers(shared)
+    writer.add_embedding_length_per_layer_input(config["hidden_size_per_layer_input"])
+    writer.add_sliding_window_pattern(windows)
+    for add, add_swa in ((writer.add_key_length, writer.add_key_length_swa),
+                         (writer.add_value_length, writer.add_value_length_swa),
+                         (writer.add_rope_dimension_count, writer.add_rope_dimension_count_swa)):
+        add(heads)
+        add_swa(config["head_dim"])
+    if config["enable_moe_block"]:
+        writer.add_expert_used_count(config["top_k_experts"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if config["use_double_wide_mlp"]:
+        width = config["intermediate_size"]
+        writer.add_feed_forward_length([width if i < num_layers - shared else 2 * width for i in range(num_layers)])
+    if config["num_global_key_value_heads"]:
+        counts = (config["num_global_key_value_heads"], config["num_key_value_heads"])
+        writer.add_head_count_kv([counts[window] for window in windows])
+    names = {"router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale"}
+    for key, (dtype, array) in model.tensors.items():
+        key = key.replace("language_model.", "")
+        layer = key.split(".")[2]
+        key = key + ".weight" if key.endswith(("layer_scalar", "gate_up_proj", "experts.down_proj")) else key
+        renamed = [f"blk.{layer}.{new}" for old, new in names.items() if key.endswith(old)]
+        model.add(renamed[0] if renamed else model.name_of(key), dtype, array)
+    rotated = int(heads * full["partial_rotary_factor"] / 2)
+    writer.add_tensor("rope_freqs.weight", np.array([1.0] * rotated + [1e30] * (heads // 2 - rotated), np.float32))
     model.close()
 
 
@@ -335,8 +501,8 @@ def make_blocks():
     write_safetensors(HERE / "gguf/blocks.safetensors", tensors)
 
 
-def llama_writer(path, width, hidden, heads, kv_heads, head_dim):
-    writer = gguf.GGUFWriter(path, "llama")
+def llama_writer(path, width, hidden, heads, kv_heads, head_dim, tensors_of_part=0):
+    writer = gguf.GGUFWriter(path, "llama", split_max_tensors=tensors_of_part)
     writer.add_block_count(1)
     writer.add_context_length(256)
     writer.add_embedding_length(width)
@@ -414,10 +580,10 @@ def make_tokenizers():
     close(writer)
 
 
-def make_chat():
+def make_chat(path, tensors_of_part=0):
     rng = np.random.default_rng(3)
     width, hidden, heads, kv_heads, head_dim = 32, 64, 2, 1, 16
-    writer = llama_writer(HERE / "gguf/chat.gguf", width, hidden, heads, kv_heads, head_dim)
+    writer = llama_writer(path, width, hidden, heads, kv_heads, head_dim, tensors_of_part)
     writer.add_name("a made-up model")
     ids = add_byte_level(writer, "qwen2", "qwen2")
     writer.add_eos_token_id(ids["<|endoftext|>"])
@@ -434,9 +600,9 @@ def make_chat():
     close(writer)
 
 
-def make_corpus():
+def make_corpus(path, tensors_of_part=0):
     """A model of a few numbers, whose parts a fuzzer can change."""
-    writer = llama_writer(HERE.parent / "fuzz/corpus/gguf/model.gguf", 32, 32, 2, 1, 16)
+    writer = llama_writer(path, 32, 32, 2, 1, 16, tensors_of_part)
     tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)] + ["a", "b", "ab"]
     writer.add_tokenizer_model("llama")
     writer.add_token_list(tokens)
@@ -460,6 +626,12 @@ if __name__ == "__main__":
     make_models()
     make_blocks()
     make_types()
-    make_chat()
+    make_chat(HERE / "gguf/chat.gguf")
+    (HERE / "gguf/chat_parts").mkdir(exist_ok=True)
+    make_chat(HERE / "gguf/chat_parts/chat.gguf", tensors_of_part=4)
     make_tokenizers()
-    make_corpus()
+    make_corpus(CORPUS / "model.gguf")
+    with tempfile.TemporaryDirectory() as folder:
+        make_corpus(Path(folder) / "model.gguf", tensors_of_part=7)
+        parts = [path.read_bytes() for path in sorted(Path(folder).iterdir())]
+        (CORPUS / "parts.gguf").write_bytes(b"<part>".join(parts))

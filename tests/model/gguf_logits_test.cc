@@ -4,16 +4,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <fstream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "golden_models.h"
+#include "minisgl/base/mapped_file.h"
 #include "minisgl/engine/model_engine.h"
+#include "minisgl/gguf/gguf_file.h"
 #include "minisgl/ops.h"
 #include "minisgl/tensor/weight_tensor.h"
 #include "model/model_weights.h"
+#include "temporary_folder.h"
 #include "weights/architectures.h"
 
 namespace minisgl {
@@ -26,6 +32,10 @@ struct Case {
   // Keys of config.json that GGUF files cannot say otherwise, as JSON.
   const char* changes = "{}";
 };
+
+constexpr const char* kYarnOfLatents =
+    R"({"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32,
+        "beta_fast": 4, "beta_slow": 1, "mscale": 0.6, "mscale_all_dim": 0.6}})";
 
 constexpr Case kCases[] = {
     {"llama_biases"},
@@ -42,6 +52,12 @@ constexpr Case kCases[] = {
     {"glm4"},
     {"gpt_oss", R"({"swiglu_limit": 7.0})"},
     {"lfm2"},
+    // Files state one number in place of mscale and mscale_all_dim.
+    {"deepseek_v2", kYarnOfLatents},
+    {"deepseek_v2_lite"},
+    {"deepseek_v3", kYarnOfLatents},
+    {"gemma4_text"},
+    {"gemma4_moe"},
 };
 
 std::unique_ptr<Ops> F32Ops() {
@@ -89,7 +105,7 @@ void ExpectClose(const std::string& name) {
   ModelConfig config;
   const std::vector<float> logits = LogitsOfFile(kGolden + "/gguf/" + name + ".gguf", &config);
   const std::string dir = kGolden + "/models/" + name;
-  const ModelConfig of_dir = ChangedConfig(dir, "{}");
+  const ModelConfig of_dir = *LoadModelConfig(dir);
   EXPECT_EQ(config.architecture, of_dir.architecture);
   EXPECT_EQ(config.dtype, of_dir.dtype);
   const auto checkpoint = Checkpoint::Open(dir);
@@ -122,6 +138,10 @@ INSTANTIATE_TEST_SUITE_P(All, GgufLogitsTest, testing::ValuesIn(kCases),
 
 // Decay rates are stored as powers, whose logarithms are rounded.
 TEST(GgufModelTest, HeadsByTurnsGiveTheLogitsOfHeadsInOrder) { ExpectClose("qwen3_5_text"); }
+
+TEST(GgufModelTest, DecaysAsPowersGiveTheLogitsOfTheirLogarithms) {
+  for (const char* name : {"nemotron_h", "nemotron_h_moe", "nemotron_h_latent"}) ExpectClose(name);
+}
 
 // The factors of frequencies are stored, and not what they were computed from.
 TEST(GgufModelTest, FactorsOfFrequenciesGiveTheLogitsOfLlama3Scaling) {
@@ -161,6 +181,33 @@ TEST(GgufModelTest, QuantizedMatricesGiveTheLogitsOfTheirValues) {
   // Of 4 and 8 bits, in groups of 16 and 32, with offsets and without, with factors and without.
   EXPECT_EQ(config.quantization.schemes.size(), 8u);
   EXPECT_EQ(config.quantization.dense_matrices->size(), 0u);
+}
+
+// A norm that is no number is named, and not multiplied by.
+TEST(GgufModelTest, ANormThatIsNoNumberIsRefused) {
+  std::string bytes = *ReadFile(kGolden + "/gguf/qwen3.gguf", 1 << 20);
+  const auto header = GgufHeader::Parse(std::as_bytes(std::span(bytes)));
+  ASSERT_TRUE(header.ok()) << header.status().message();
+  const auto norm =
+      std::find_if(header->tensors.begin(), header->tensors.end(),
+                   [](const GgufTensor& tensor) { return tensor.name == "blk.1.ffn_norm.weight"; });
+  ASSERT_NE(norm, header->tensors.end());
+  const TemporaryFolder folder;
+  const std::string path = folder.Path("model.gguf");
+  for (const float value :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    std::memcpy(bytes.data() + norm->begin + 2 * sizeof(value), &value, sizeof(value));
+    std::ofstream(path, std::ios::binary) << bytes;
+    const ModelConfig config = *LoadModelConfig(path);
+    const Status status = ComputeLogits(config, **Checkpoint::Open(path), DType::kF32,
+                                        F32Ops().get(), SomeIds(config))
+                              .status();
+    EXPECT_EQ(status.code(), StatusCode::kBadInput);
+    EXPECT_NE(status.message().find("model.gguf: tensor \"model.layers.1.post_attention_layernorm."
+                                    "weight\": element 2 is"),
+              std::string::npos)
+        << status.message();
+  }
 }
 
 // Bytes of the weights if codes are kept.

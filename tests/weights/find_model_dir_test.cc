@@ -97,9 +97,33 @@ TEST_F(FindModelDirTest, AGgufFileIsAModel) {
   EXPECT_EQ(*FindModelDir(folder_.Path("model")), file);
   ExpectError(folder_.Path("other.gguf"), StatusCode::kNoInput, "no such file");
   Write(folder_.Path("model/b.gguf"), "GGUF");
-  ExpectError(folder_.Path("model"), StatusCode::kBadInput, "holds 2 GGUF files; give one");
+  ExpectError(folder_.Path("model"), StatusCode::kBadInput,
+              "holds 2 models in GGUF files; give one");
   Write(folder_.Path("model/config.json"), "{}");
   EXPECT_EQ(*FindModelDir(folder_.Path("model")), folder_.Path("model"));
+}
+
+// A model that is split is named by its first part, whichever is given.
+TEST_F(FindModelDirTest, ThePartsOfAGgufFileAreOneModel) {
+  const auto part = [&](int number) {
+    return folder_.Path("model/a-0000" + std::to_string(number) + "-of-00003.gguf");
+  };
+  for (const int number : {2, 3}) Write(part(number), "GGUF");
+  ExpectError(part(2), StatusCode::kBadInput, "a-00001-of-00003.gguf: is missing");
+  ExpectError(folder_.Path("model"), StatusCode::kBadInput, "a-00001-of-00003.gguf: is missing");
+  Write(part(1), "GGUF");
+  EXPECT_EQ(*FindModelDir(folder_.Path("model")), part(1));
+  EXPECT_EQ(*FindModelDir(part(1)), part(1));
+  EXPECT_EQ(*FindModelDir(part(3)), part(1));
+  Write(folder_.Path("model/a-00001-of-00002.gguf"), "GGUF");
+  ExpectError(folder_.Path("model"), StatusCode::kBadInput, "holds 2 models in GGUF files");
+}
+
+TEST_F(FindModelDirTest, ADirectoryNamedAsAGgufFileIsADirectory) {
+  fs::create_directories(folder_.Path("models/old.gguf"));
+  Write(folder_.Path("models/new.gguf"), "GGUF");
+  EXPECT_EQ(*FindModelDir(folder_.Path("models")), folder_.Path("models/new.gguf"));
+  EXPECT_EQ(*FindModelDir(folder_.Path("models/old.gguf")), folder_.Path("models/old.gguf"));
 }
 
 TEST_F(FindModelDirTest, AFolderOfSnapshotsIsRefused) {

@@ -1,11 +1,13 @@
 // GGUF files as models: what their metadata say, and that a file that cannot run gives one error.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <string>
 
 #include "gguf_builder.h"
+#include "minisgl/base/mapped_file.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
 #include "test_files.h"
@@ -115,15 +117,58 @@ TEST_F(GgufModelFileTest, WrongMetadataAreOneError) {
         file->Float("llama.rope.freq_base", std::numeric_limits<float>::infinity());
       },
       "a finite number is needed");
-  ExpectFails([](File* file) { file->Float("llama.attention.layer_norm_rms_epsilon", -1); },
-              "rms_norm_eps");
-  ExpectFails([](File* file) { file->Int("split.count", 3); }, "one of 3 parts");
+  ExpectFails([](File* file) { file->Int("tokenizer.ggml.bos_token_id", 20); },
+              "bos_token_id\": a token's id below 20 is needed (found 20)");
   ExpectFails([](File* file) { file->values.erase("llama.attention.layer_norm_rms_epsilon"); },
               "layer_norm_rms_epsilon\": a number is needed (found nothing)");
   ExpectFails([](File* file) { file->Int("tokenizer.ggml.eos_token_id", 20); },
               "eos_token_id\": a token's id below 20 is needed (found 20)");
   ExpectFails([](File* file) { file->Text("tokenizer.ggml.eot_token_id", "x"); },
               "(found no integer)");
+}
+
+// What a config.json would be refused for is said in the words of the file.
+TEST_F(GgufModelFileTest, ErrorsNameKeysOfTheMetadata) {
+  using File = GgufBuilder;
+  ExpectFails([](File* file) { file->Float("llama.attention.layer_norm_rms_epsilon", -1); },
+              "key \"llama.attention.layer_norm_rms_epsilon\": found -1");
+  ExpectFails([](File* file) { file->Int("llama.attention.head_count_kv", 3); },
+              "key \"llama.attention.head_count_kv\": found 3");
+  ExpectFails([](File* file) { file->Float("llama.rope.freq_base", 0); },
+              "key \"llama.rope.freq_base\": found 0");
+  ExpectFails(
+      [](File* file) { file->tensors["rope_freqs.weight"] = {{5}}; },
+      "key \"rope_freqs.weight or rope_factors_short.weight\": found 5 values; an array of 8");
+}
+
+// Nothing is planned with sizes that the tensors do not have: the file is wrong, not the memory.
+TEST_F(GgufModelFileTest, SizesThatTheTensorsDoNotHaveAreAnErrorOfTheFile) {
+  file_.Int("llama.feed_forward_length", 1 << 24);
+  const Status status = LoadModelConfig(Path()).status();
+  EXPECT_EQ(status.code(), StatusCode::kBadInput);
+  EXPECT_NE(status.message().find("model.gguf: tensor \"blk.0.ffn_gate.weight\": its shape"),
+            std::string::npos)
+      << status.message();
+}
+
+// Rates are stored as -exp(w).
+TEST_F(GgufModelFileTest, ADecayRateThatIsNoPowerIsRefused) {
+  const std::string golden = MINISGL_SOURCE_DIR "/tests/golden/gguf/nemotron_h.gguf";
+  std::string bytes = *ReadFile(golden, 1 << 20);
+  const auto header = GgufHeader::Parse(AsBytes(bytes));
+  ASSERT_TRUE(header.ok()) << header.status().message();
+  for (const GgufTensor& tensor : header->tensors) {
+    if (tensor.name != "blk.0.ssm_a") continue;
+    for (const float rate : {0.5f, 0.f, std::numeric_limits<float>::quiet_NaN()}) {
+      std::memcpy(bytes.data() + tensor.begin + sizeof(float), &rate, sizeof(rate));
+      dir_.Write("changed.gguf", bytes);
+      const Status status = Checkpoint::Open(dir_.File("changed.gguf")).status();
+      EXPECT_EQ(status.code(), StatusCode::kBadInput);
+      EXPECT_NE(status.message().find("tensor \"blk.0.ssm_a\": numbers below 0 are needed (found"),
+                std::string::npos)
+          << status.message();
+    }
+  }
 }
 
 TEST_F(GgufModelFileTest, AFactorWithoutATypeScalesLinearly) {
@@ -183,8 +228,6 @@ TEST_F(GgufModelFileTest, WrongTensorsAreOneError) {
               "elements of type Q8_0; F32, F16 and BF16 are supported there");
   ExpectFails([](File* file) { file->tensors["blk.0.extra.weight"] = {{32}}; },
               "unknown tensor \"blk.0.extra.weight\"");
-  ExpectFails([](File* file) { file->tensors["rope_freqs.weight"] = {{5}}; },
-              "an array of 8 numbers is needed");
   ExpectFails([](File* file) { file->tensors["rope_freqs.weight"] = {{8}, 1}; }, "of type F32");
   // A column of one element a row, stored as a row of whole blocks.
   ExpectFails(

@@ -1,5 +1,5 @@
 // A GGUF file: metadata and tensors in one file, as llama.cpp's tools write it (versions 2 and 3,
-// little-endian).
+// little-endian), or in several that are the parts of a model (gguf_parts.h).
 //
 // Files are untrusted. Every rule of the format is checked before memory is taken: counts and
 // lengths against the bytes that are there, types, dimensions, alignment, and that tensors lie
@@ -59,6 +59,8 @@ class GgufValue {
   std::optional<std::string_view> AsString() const;
   // Up to `count_max` elements of an array, each as a value of its own; nothing else has any.
   std::vector<GgufValue> Elements(uint64_t count_max = UINT64_MAX) const;
+  // True for the same type and the same bytes.
+  bool IsSameAs(const GgufValue& other) const;
 
  private:
   GgufType type_, element_type_;
@@ -81,7 +83,9 @@ struct GgufTensor {
   // block. (The file lists them the other way around.)
   std::vector<int64_t> shape;
   const GgufElementType* type = nullptr;
-  uint64_t begin = 0, end = 0;  // byte offsets in the file
+  uint64_t begin = 0, end = 0;  // byte offsets in its file
+  size_t part = 0;              // which of the model's files has it
+  std::span<const std::byte> data;
   uint64_t num_elements() const;
 };
 
@@ -91,7 +95,8 @@ struct GgufHeader {
   uint64_t alignment = 0;
   std::map<std::string, GgufValue, std::less<>> metadata;
   std::vector<GgufTensor> tensors;  // in the order of the file
-  uint64_t data_begin = 0;          // byte offset
+  uint64_t data_begin = 0;          // byte offset; of several files: in the first
+  size_t num_parts = 1;             // files that it describes
 
   // `bytes`: the whole file, which the header refers to. Errors (kBadInput) say what was found at
   // which byte, without the file's name.
@@ -107,21 +112,21 @@ bool HasGgufName(const std::string& path);
 // True for a file of such a name, or one that does not exist. False for a directory.
 bool IsGgufFile(const std::string& path);
 
+// The file, or all files, of a model.
 class GgufFile {
  public:
+  // `path`: the file, or any part of a model that is split, whose other parts are beside it.
   static Result<GgufFile> Open(const std::string& path);
+  // Of all parts. Refers to the memory of the files, wherever they are moved.
   const GgufHeader& header() const { return header_; }
-  const std::string& path() const { return file_.path(); }
-  uint64_t num_bytes() const { return file_.bytes().size(); }
-  std::span<const std::byte> bytes() const { return file_.bytes(); }
-  std::span<const std::byte> BytesOf(const GgufTensor& tensor) const {
-    return file_.bytes().subspan(tensor.begin, tensor.end - tensor.begin);
-  }
+  const std::vector<MappedFile>& parts() const { return parts_; }
+  uint64_t num_bytes() const;  // of all parts
+  std::vector<MappedFile> TakeParts() && { return std::move(parts_); }
 
  private:
-  GgufFile(MappedFile file, GgufHeader header)
-      : file_(std::move(file)), header_(std::move(header)) {}
-  MappedFile file_;
+  GgufFile(std::vector<MappedFile> parts, GgufHeader header)
+      : parts_(std::move(parts)), header_(std::move(header)) {}
+  std::vector<MappedFile> parts_;
   GgufHeader header_;
 };
 

@@ -62,6 +62,8 @@ struct LatentConfig {
   // Of a stored head: features of queries and keys that are not rotated, those that are, and
   // features of values.
   int32_t plain_dim = 0, rotary_dim = 0, value_dim = 0;
+  // What a latent is expanded to is stored as two tensors: the keys', transposed, and the values'.
+  bool split = false;
 
   bool operator==(const LatentConfig&) const = default;
 };
