@@ -1,4 +1,4 @@
-// The expressions are those of the tokenizer.json of each family.
+// The expressions are those of the tokenizer.json of each family; of "default", llama.cpp's.
 #include "text/gguf_splits.h"
 
 #include <sstream>
@@ -30,18 +30,61 @@ constexpr const char* kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}|)"
     R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+constexpr const char* kGpt2 =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+// Numbers, then ideographs and kana, then signs with a word behind them, words, signs, spaces.
+constexpr const char* kDeepseekV3 =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
+    R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// Letters of scripts with two cases.
+constexpr const char* kDeepseekLlmWords =
+    R"(\s?[)"
+    R"(A-Za-z\x{B5}\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{1BA}\x{1BC}-\x{1BF}\x{1C4}-\x{293})"
+    R"(\x{295}-\x{2AF}\x{370}-\x{373}\x{376}\x{377}\x{37B}-\x{37D}\x{37F}\x{386})"
+    R"(\x{388}-\x{38A}\x{38C}\x{38E}-\x{3A1}\x{3A3}-\x{3F5}\x{3F7}-\x{481}\x{48A}-\x{52F})"
+    R"(\x{531}-\x{556}\x{10A0}-\x{10C5}\x{13A0}-\x{13F5}\x{13F8}-\x{13FD}\x{1C90}-\x{1CBA})"
+    R"(\x{1CBD}-\x{1CBF}\x{1D00}-\x{1D2B}\x{1D6B}-\x{1D77}\x{1D79}-\x{1D9A})"
+    R"(\x{1E00}-\x{1F15}\x{1F18}-\x{1F1D}\x{1F20}-\x{1F45}\x{1F48}-\x{1F4D})"
+    R"(\x{1F50}-\x{1F57}\x{1F59}\x{1F5B}\x{1F5D}\x{1F5F}-\x{1F7D}\x{1F80}-\x{1FB4})"
+    R"(\x{1FB6}-\x{1FBC}\x{1FBE}\x{1FC2}-\x{1FC4}\x{1FC6}-\x{1FCC}\x{1FD0}-\x{1FD3})"
+    R"(\x{1FD6}-\x{1FDB}\x{1FE0}-\x{1FEC}\x{1FF2}-\x{1FF4}\x{1FF6}-\x{1FFC}\x{2102}\x{2107})"
+    R"(\x{210A}-\x{2113}\x{2115}\x{2119}-\x{211D}\x{2124}\x{2126}\x{2128}\x{212A}-\x{212D})"
+    R"(\x{212F}-\x{2134}\x{2139}\x{213C}-\x{213F}\x{2145}-\x{2149}\x{214E}\x{2183}\x{2184})"
+    R"(\x{2C00}-\x{2C7B}\x{2C7E}-\x{2CE4}\x{2CEB}-\x{2CEE}\x{2CF2}\x{2CF3}\x{A640}-\x{A66D})"
+    R"(\x{A680}-\x{A69B}\x{A722}-\x{A76F}\x{A771}-\x{A787}\x{A78B}-\x{A78E})"
+    R"(\x{AB70}-\x{ABBF}\x{FB00}-\x{FB06}\x{FB13}-\x{FB17}\x{FF21}-\x{FF3A})"
+    R"(\x{FF41}-\x{FF5A}\x{10400}-\x{1044F}\x{104B0}-\x{104D3}\x{104D8}-\x{104FB})"
+    R"(\x{10C80}-\x{10CB2}\x{10CC0}-\x{10CF2}\x{118A0}-\x{118DF}\x{1E900}-\x{1E943})"
+    R"(]+)";
+// Ideographs, kana, Hangul and what lies between, in two forms.
+constexpr const char* kDeepseekV3Ideographs =
+    R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)";
+constexpr const char* kDeepseekIdeographs =
+    R"([\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+)";
+constexpr const char* kDeepseekLlmSigns =
+    R"(\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+)";
+
 constexpr GgufSplit kSplits[] = {
     {.names = "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2",
-     .expression = kLlama3,
+     .expressions = {kLlama3},
      .ignores_merges = true,
      .begins_with_bos = true},
-    {.names = "dbrx smaug-bpe chatglm-bpe", .expression = kLlama3},
-    {.names = "glm4", .expression = kLlama3, .ignores_merges = true},
-    {.names = "qwen2 deepseek-r1-qwen megrez", .expression = kQwen2, .composes = true},
-    {.names = "stablelm2 hunyuan", .expression = kQwen2},
-    {.names = "qwen35", .expression = kQwen35, .composes = true},
-    {.names = "gpt-4o llama4", .expression = kO200k, .ignores_merges = true},
-    {.names = "tekken", .expression = kTekken, .ignores_merges = true, .begins_with_bos = true},
+    {.names = "dbrx smaug-bpe chatglm-bpe", .expressions = {kLlama3}},
+    {.names = "glm4", .expressions = {kLlama3}, .ignores_merges = true},
+    {.names = "qwen2 deepseek-r1-qwen megrez", .expressions = {kQwen2}, .composes = true},
+    {.names = "stablelm2 hunyuan", .expressions = {kQwen2}},
+    {.names = "qwen35", .expressions = {kQwen35}, .composes = true},
+    {.names = "gpt-4o llama4", .expressions = {kO200k}, .ignores_merges = true},
+    {.names = "tekken", .expressions = {kTekken}, .ignores_merges = true, .begins_with_bos = true},
+    {.names = "deepseek-v3 hunyuan-dense",
+     .expressions = {R"(\p{N}{1,3})", kDeepseekV3Ideographs, kDeepseekV3}},
+    {.names = "deepseek-llm",
+     .expressions = {R"([\r\n])", kDeepseekLlmWords, kDeepseekLlmSigns, R"(\s+$)",
+                     kDeepseekIdeographs, R"(\p{N})"}},
+    {.names = "deepseek-coder",
+     .expressions = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepseekIdeographs, R"(\p{N})"}},
+    {.names = "default",
+     .expressions = {R"([\p{P}$+<=>^~|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
     {.names = "gpt-2 phi-2 mpt olmo exaone4"},
     {.names = "starcoder refact smollm command-r codeshell exaone", .single_digits = true},
 };

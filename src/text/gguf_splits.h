@@ -1,19 +1,24 @@
 // How byte-level tokenizers of GGUF files cut a text into words: "tokenizer.ggml.pre" by name.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 
 namespace minisgl::text {
 
 struct GgufSplit {
-  const char* names = "";            // separated by spaces
-  const char* expression = nullptr;  // of a word; null: that of GPT-2
-  bool single_digits = false;        // the text is cut at every digit first
-  bool ignores_merges = false;       // a word that is a token is not merged
-  bool composes = false;             // the text is normalised to NFC first
-  bool begins_with_bos = false;      // unless the file says otherwise
+  const char* names = "";  // separated by spaces
+  // Of words, or of parts that the next one cuts further; none: that of GPT-2.
+  std::array<const char*, 6> expressions = {};
+  bool single_digits = false;    // the text is cut at every digit first
+  bool ignores_merges = false;   // a word that is a token is not merged
+  bool composes = false;         // the text is normalised to NFC first
+  bool begins_with_bos = false;  // unless the file says otherwise
 };
+
+// What files name that do not know how, and what holds for files without a name.
+inline constexpr std::string_view kDefaultSplit = "default";
 
 // Null for a name that is not known.
 const GgufSplit* FindGgufSplit(std::string_view name);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "minisgl/base/json.h"
+#include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/gguf/gguf_file.h"
 #include "minisgl/text/chat_template.h"
@@ -132,16 +133,17 @@ Json PreTokenizerJson(const GgufSplit& split) {
   if (split.single_digits) {
     steps.Append(Object({{"type", "Digits"}, {"individual_digits", true}}));
   }
-  if (split.expression != nullptr) {
+  for (const char* expression : split.expressions) {
+    if (expression == nullptr) break;
     steps.Append(Object({{"type", "Split"},
-                         {"pattern", Object({{"Regex", split.expression}})},
+                         {"pattern", Object({{"Regex", expression}})},
                          {"behavior", "Isolated"},
                          {"invert", false}}));
   }
   steps.Append(Object({{"type", "ByteLevel"},
                        {"add_prefix_space", false},
                        {"trim_offsets", true},
-                       {"use_regex", split.expression == nullptr}}));
+                       {"use_regex", split.expressions[0] == nullptr}}));
   return Object({{"type", "Sequence"}, {"pretokenizers", std::move(steps)}});
 }
 
@@ -171,9 +173,9 @@ Result<Json> MergesOf(const Keys& keys) {
   return Json(std::move(list));
 }
 
-// The tokenizer.json that says the same.
+// The tokenizer.json that says the same, without what cuts and joins texts.
 Result<Json> TokenizerJsonOf(const Keys& keys, const std::vector<Token>& tokens,
-                             const GgufSplit& split, const TokenizerConfig& config) {
+                             const TokenizerConfig& config, Json::Object model) {
   Json::Object vocabulary;
   Json::Array added;
   vocabulary.reserve(tokens.size());
@@ -188,35 +190,56 @@ Result<Json> TokenizerJsonOf(const Keys& keys, const std::vector<Token>& tokens,
                             {"normalized", false}}));
   }
   MINISGL_ASSIGN_OR_RETURN(Json merges, MergesOf(keys));
-  Json byte_level = Object({{"type", "ByteLevel"},
-                            {"add_prefix_space", false},
-                            {"trim_offsets", true},
-                            {"use_regex", true}});
+  model.emplace_back("type", "BPE");
+  model.emplace_back("vocab", Json(std::move(vocabulary)));
+  model.emplace_back("merges", std::move(merges));
   return Object({{"added_tokens", Json(std::move(added))},
-                 {"normalizer", split.composes ? Object({{"type", "NFC"}}) : Json()},
-                 {"pre_tokenizer", PreTokenizerJson(split)},
                  {"post_processor", PostProcessorJson(keys, config, tokens.size())},
-                 {"decoder", std::move(byte_level)},
-                 {"model", Object({{"type", "BPE"},
-                                   {"ignore_merges", split.ignores_merges},
-                                   {"vocab", Json(std::move(vocabulary))},
-                                   {"merges", std::move(merges)}})}});
+                 {"model", Json(std::move(model))}});
+}
+
+Result<std::unique_ptr<Tokenizer>> MakeFromJson(const Json& json, const TokenizerConfig& config) {
+  MINISGL_ASSIGN_OR_RETURN(TokenizerParts parts, ReadTokenizerParts(json, config));
+  return MakePipelineTokenizer(std::move(parts));
 }
 
 Result<std::unique_ptr<Tokenizer>> MakeByteLevel(const Keys& keys,
                                                  const std::vector<Token>& tokens) {
   const std::string name = keys.Text("pre");
-  const GgufSplit* const split = FindGgufSplit(name);
+  const GgufSplit* const split = FindGgufSplit(name.empty() ? kDefaultSplit : name);
   if (split == nullptr) {
-    return BadInput("key \"{}\": a way of cutting text that is not known (found {}); known: {}",
-                    Keys::KeyOf("pre"),
-                    name.empty() ? "none" : fmt::format("\"{}\"", Visible(name, 60)),
-                    GgufSplitNames());
+    return BadInput("key \"{}\": a way of cutting text that is not known (found \"{}\"); known: {}",
+                    Keys::KeyOf("pre"), Visible(name, 60), GgufSplitNames());
   }
   const TokenizerConfig config = ConfigOf(keys, tokens, split->begins_with_bos);
-  MINISGL_ASSIGN_OR_RETURN(const Json json, TokenizerJsonOf(keys, tokens, *split, config));
-  MINISGL_ASSIGN_OR_RETURN(TokenizerParts parts, ReadTokenizerParts(json, config));
-  return MakePipelineTokenizer(std::move(parts));
+  MINISGL_ASSIGN_OR_RETURN(
+      Json json, TokenizerJsonOf(keys, tokens, config, {{"ignore_merges", split->ignores_merges}}));
+  json.Set("normalizer", split->composes ? Object({{"type", "NFC"}}) : Json());
+  json.Set("pre_tokenizer", PreTokenizerJson(*split));
+  json.Set("decoder", Object({{"type", "ByteLevel"},
+                              {"add_prefix_space", false},
+                              {"trim_offsets", true},
+                              {"use_regex", true}}));
+  return MakeFromJson(json, config);
+}
+
+// Gemma 4's: spaces are written as a sign of their own, and what has no token as bytes.
+Result<std::unique_ptr<Tokenizer>> MakeByteFallback(const Keys& keys,
+                                                    const std::vector<Token>& tokens) {
+  constexpr const char *kSpace = " ", *kSign = "\u2581";
+  const TokenizerConfig config = ConfigOf(keys, tokens, /*add_bos=*/true);
+  Json::Object model = {{"byte_fallback", true}, {"fuse_unk", true}};
+  if (!config.unk.text.empty()) model.emplace_back("unk_token", config.unk.text);
+  MINISGL_ASSIGN_OR_RETURN(Json json, TokenizerJsonOf(keys, tokens, config, std::move(model)));
+  const auto replace = [](const char* text, const char* by) {
+    return Object({{"type", "Replace"}, {"pattern", Object({{"String", text}})}, {"content", by}});
+  };
+  json.Set("normalizer", replace(kSpace, kSign));
+  json.Set("decoder", Object({{"type", "Sequence"},
+                              {"decoders", Json(Json::Array{replace(kSign, kSpace),
+                                                            Object({{"type", "ByteFallback"}}),
+                                                            Object({{"type", "Fuse"}})})}}));
+  return MakeFromJson(json, config);
 }
 
 }  // namespace
@@ -224,20 +247,29 @@ Result<std::unique_ptr<Tokenizer>> MakeByteLevel(const Keys& keys,
 Result<std::unique_ptr<Tokenizer>> MakeGgufTokenizer(const GgufHeader& header) {
   const Keys keys(header);
   const std::string model = keys.Text("model");
-  if (model != "llama" && model != "gpt2") {
-    return BadInput("key \"{}\": \"llama\" and \"gpt2\" are supported (found {})",
+  if (model != "llama" && model != "gpt2" && model != "gemma4") {
+    return BadInput("key \"{}\": \"llama\", \"gpt2\" and \"gemma4\" are supported (found {})",
                     Keys::KeyOf("model"),
                     model.empty() ? "none" : fmt::format("\"{}\"", Visible(model, 60)));
   }
   MINISGL_ASSIGN_OR_RETURN(std::vector<Token> tokens, ReadTokens(keys));
-  return model == "llama" ? MakeSentencePiece(keys, std::move(tokens))
-                          : MakeByteLevel(keys, tokens);
+  if (model == "llama") return MakeSentencePiece(keys, std::move(tokens));
+  return model == "gpt2" ? MakeByteLevel(keys, tokens) : MakeByteFallback(keys, tokens);
 }
 
 Result<std::unique_ptr<Tokenizer>> LoadGgufTokenizer(const std::string& path) {
   MINISGL_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
   Result<std::unique_ptr<Tokenizer>> tokenizer = MakeGgufTokenizer(file.header());
   if (!tokenizer.ok()) return tokenizer.status().WithPrefix(Visible(path, 400));
+  const Keys keys(file.header());
+  const std::string split = keys.Text("pre");
+  if (keys.Text("model") == "gpt2" && (split.empty() || split == kDefaultSplit)) {
+    Log(LogLevel::kWarning,
+        fmt::format("{}: key \"{}\" {}: text is cut as llama.cpp cuts it then, maybe not as the "
+                    "model's own tokenizer does; a newer file of the model may say how",
+                    Visible(path, 400), Keys::KeyOf("pre"),
+                    split.empty() ? "is missing" : "is \"default\""));
+  }
   return tokenizer;
 }
 
@@ -254,6 +286,8 @@ Result<std::map<std::string, std::string>> LoadGgufTemplates(const std::string& 
       return BadInput("{}: key \"{}\" has {} bytes; at most {} are supported", Visible(path, 400),
                       Visible(key, 100), text->size(), kTemplateBytesMax);
     }
+    // An empty one is none: every conversation would be rendered as nothing.
+    if (text->find_first_not_of(" \t\r\n") == std::string_view::npos) continue;
     sources[rest.empty() ? "default" : std::string(rest.substr(1))] = *text;
   }
   return sources;

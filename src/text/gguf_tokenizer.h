@@ -1,7 +1,8 @@
 // The tokenizer and the chat template of a GGUF file, from its keys "tokenizer....".
 //
-// Of model "llama" (sentencepiece's byte-pair encoding by scores) and "gpt2" (byte-level byte-pair
-// encoding). Both become what a model directory would have, and are checked as such.
+// Of model "llama" (sentencepiece's byte-pair encoding by scores), "gpt2" (byte-level byte-pair
+// encoding) and "gemma4" (byte-pair encoding of characters, and of bytes that are in no token). All
+// become what a model directory would have, and are checked as such.
 #pragma once
 
 #include <map>
