@@ -143,6 +143,9 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
                                            : ConversationIds(row, cancelled, conversation, &ids)) {
     return error;
   }
+  if (ids.total == 0 && row->kind == PromptKind::kMessages) {
+    return InvalidRow("the chat template renders nothing: the prompt has no tokens", "messages");
+  }
   if (ids.total == 0) return InvalidRow("the prompt is empty: it has no tokens", "prompt");
   load::AnswerSettings settings = SettingsOf(*row);
   const int64_t whole_len = ids.total;

@@ -252,6 +252,7 @@ Result<std::vector<TokenId>> Session::PromptIds(const Json& template_args) const
                            Render(messages_.size(), template_args));
   const std::vector<Splice> splices = FindSplices({Join(pieces), pieces}, template_args);
   MINISGL_ASSIGN_OR_RETURN(std::vector<TokenId> whole, tokenizer_->Encode(pieces));
+  if (whole.empty()) return BadInput("the chat template renders nothing for this conversation");
   if (splices.empty()) return whole;
   MINISGL_ASSIGN_OR_RETURN(std::vector<TokenId> spliced, EncodeSpliced(pieces, splices));
   // A tokenizer may encode cut text differently; the model must get the same text either way.
