@@ -227,7 +227,7 @@ GgufArchitecture NemotronH(const char* name) {
 }
 
 // Families whose tensors have names of their own.
-std::vector<GgufArchitecture> OtherFamilies() {
+std::vector<GgufArchitecture> FamiliesWithOwnNames() {
   return {
       {.name = "lfm2",
        .architecture = "Lfm2ForCausalLM",
@@ -290,7 +290,7 @@ std::vector<GgufArchitecture> OtherFamilies() {
   };
 }
 
-std::vector<GgufArchitecture> LlamaFamilies() {
+std::vector<GgufArchitecture> FamiliesLikeLlama() {
   return {
       {.name = "llama",
        .architecture = "LlamaForCausalLM",
@@ -327,8 +327,8 @@ std::vector<GgufArchitecture> LlamaFamilies() {
 
 const std::vector<GgufArchitecture>& Entries() {
   static const auto& entries = *[] {
-    auto* const all = new std::vector<GgufArchitecture>(LlamaFamilies());
-    for (GgufArchitecture& entry : OtherFamilies()) all->push_back(std::move(entry));
+    auto* const all = new std::vector<GgufArchitecture>(FamiliesLikeLlama());
+    for (GgufArchitecture& entry : FamiliesWithOwnNames()) all->push_back(std::move(entry));
     for (const char* name : {"nemotron_h", "nemotron_h_moe"}) all->push_back(NemotronH(name));
     return all;
   }();
