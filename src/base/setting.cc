@@ -35,6 +35,8 @@ const char* NeutralName(Setting setting) {
       return "quantize";
     case Setting::kSpeculate:
       return "speculate";
+    case Setting::kTensorParallel:
+      return "tensor_parallel";
   }
   return "";
 }

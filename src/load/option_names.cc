@@ -34,6 +34,8 @@ const char* OptionName(Setting setting) {
       return "--quantize";
     case Setting::kSpeculate:
       return "--speculate";
+    case Setting::kTensorParallel:
+      return "--tensor-parallel";
   }
   return "";
 }

@@ -22,6 +22,7 @@ enum class Setting : uint8_t {
   kPrefixCacheSize,
   kQuantize,
   kSpeculate,
+  kTensorParallel,
 };
 
 // The name of `setting` for a message: "max_seq_len", or as the front end spells it. Does not

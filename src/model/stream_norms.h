@@ -1,0 +1,41 @@
+// The norms over the hidden size, and additions to the residual stream.
+#pragma once
+
+#include <cstdint>
+
+#include "minisgl/ops.h"
+#include "minisgl/weights/model_config.h"
+#include "model/model_weights.h"
+#include "model/workspace.h"
+
+namespace minisgl::model {
+
+class StreamNorms {
+ public:
+  // All must outlive it.
+  StreamNorms(const ModelConfig& config, const Workspace& space, Ops* ops)
+      : config_(config), space_(space), ops_(ops) {}
+
+  // The parameters common to all norms over the hidden size.
+  NormParams Params(const NormWeights& weights, int64_t num_tokens) const;
+  // Adds `x` (if not null), times `scale` (0: residual_scale), to the residual stream, multiplies
+  // that by `factor`, and writes the norm of the stream to `hidden`; if the architecture has no
+  // norm here, writes the stream itself.
+  NormParams AddAndNorm(ConstActivationPtr x, const NormWeights& norm, int64_t num_tokens,
+                        float factor = 1, double scale = 0) const;
+  // Writes the norm of the residual stream to `out`.
+  void NormTo(const NormWeights& norm, ActivationPtr out, int64_t num_tokens) const;
+  // Normalises the residual stream in place, without weights.
+  void NormEmbedding(const DeviceArray<float>& ones, int64_t num_tokens) const;
+  // Adds `x`, times `scale` (0: residual_scale), to the residual stream.
+  void Add(ConstActivationPtr x, int64_t num_tokens, double scale = 0) const;
+  // Normalises `hidden` in place, if the architecture has a norm after the part.
+  void NormOutput(const NormWeights& norm, int64_t num_tokens) const;
+
+ private:
+  const ModelConfig& config_;
+  const Workspace& space_;
+  Ops* const ops_;
+};
+
+}  // namespace minisgl::model
