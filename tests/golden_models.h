@@ -15,6 +15,7 @@
 #include "minisgl/base/ids.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/mapped_file.h"
+#include "minisgl/engine/model_engine.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
 
@@ -182,6 +183,19 @@ inline std::string TargetOfF32Activations() {
   }
   ADD_FAILURE() << "every CPU target rounds x to bf16";
   return "";
+}
+
+// The CPU's operations of `count` ranks for that target, each with a thread.
+inline EngineRanks RanksOfF32Activations(int32_t count) {
+  EngineRanks ranks;
+  ranks.rendezvous = std::make_shared<Rendezvous>(count, /*spins=*/false);
+  for (int32_t index = 0; index < count; ++index) {
+    auto ops = MakeCpuOps(
+        {.num_threads = 1, .target = TargetOfF32Activations(), .rank = {index, ranks.rendezvous}});
+    EXPECT_TRUE(ops.ok()) << ops.status().message();
+    ranks.ops.push_back(std::move(ops).value());
+  }
+  return ranks;
 }
 
 // The dtype in which a model gives what a reference does that computes in f32: bf16 in f32, for

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "minisgl/base/check.h"
+#include "minisgl/base/rendezvous.h"
 #include "minisgl/base/status.h"
 #include "minisgl/ops_params.h"
 #include "minisgl/tensor/tensor_view.h"
@@ -101,6 +102,14 @@ class Ops {
     MINISGL_CHECK(false, "{} has no recurrence of {} heads", Name(), params.num_heads);
   }
 
+  // Of several ranks: implementations without them run one.
+  virtual void AllReduce(const AllReduceParams& params) {
+    MINISGL_CHECK(false, "{} has no sum of {} elements over ranks", Name(), params.count);
+  }
+  virtual void GatherColumns(const GatherColumnsParams& params) {
+    MINISGL_CHECK(false, "{} has no {} columns of ranks", Name(), params.width);
+  }
+
   // Memory that operations allocated for their own use so far, not counting Allocate.
   virtual uint64_t scratch_bytes() const { return 0; }
 
@@ -130,6 +139,14 @@ struct PackSource {
   std::function<bool()> holds;
 };
 
+// One of several ranks in the memory of this process.
+struct HostRank {
+  int32_t index = 0;
+  std::shared_ptr<Rendezvous> rendezvous;  // of all ranks; null: there is one rank
+
+  int32_t count() const { return rendezvous == nullptr ? 1 : rendezvous->num_ranks(); }
+};
+
 // The implementation of src/cpu: SIMD kernels chosen at run time.
 struct CpuOpsConfig {
   int num_threads = 1;
@@ -137,6 +154,7 @@ struct CpuOpsConfig {
   bool pin_threads = false;  // bind each thread except the caller's to its own core
   std::string pack_cache;    // directory that stores packed weights for the next start; "": none
   PackSource pack_source;    // of the weights that will be packed
+  HostRank rank;
 };
 Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config);
 // True if products with codes of 4 bits, in matrices of `format`, round their inputs to int8 on
@@ -163,6 +181,7 @@ std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits& limits);
 
 // The oracle, src/cpu/naive_ops.cc: sums in double precision, one thread, no SIMD. Activations,
 // keys and values are rounded to `activation_dtype`, to be comparable with a device of that type.
-std::unique_ptr<Ops> MakeNaiveOps(DType activation_dtype = DType::kF32);
+// Several ranks REQUIRE f32.
+std::unique_ptr<Ops> MakeNaiveOps(DType activation_dtype = DType::kF32, const HostRank& rank = {});
 
 }  // namespace minisgl

@@ -78,7 +78,7 @@ struct Matrix {
   Quantization quantization = Quantization::kNone;
 };
 
-// out[t, :] = table[ids[t], :] * scale
+// out[t, :] = table[ids[t] - first_id, :] * scale; zeros if the table has no such row
 struct EmbeddingParams {
   const int32_t* ids;   // [T], each in [0, V)
   const Matrix* table;  // [V, D], made by Ops::PackEmbedding; null: `stored`
@@ -87,6 +87,8 @@ struct EmbeddingParams {
   int64_t num_tokens;
   // A table as its file holds it, in host memory, of which only rows of ids are read: on the CPU.
   const WeightTensor* stored = nullptr;
+  // The id of the table's first row. With one rank 0, and the table has a row for every id.
+  int64_t first_id = 0;
 };
 
 // With a residual: residual += x_scale * x (nothing is added if x is null), then residual *=
@@ -481,6 +483,28 @@ struct GatherRowsParams {
   ActivationPtr out;     // [N, D], dtype of x
   int64_t num_rows;
   int64_t width;
+};
+
+// --- several ranks (minisgl/model/ranks.h) -------------------------------------------------------
+//
+// All ranks call these operations in the same order with equal sizes. Results do not depend on
+// which rank is first.
+
+// x[i] = the sum over all ranks of x[i], in the order of ranks: ((x_0 + x_1) + x_2) + ..., with the
+// precision of f32. Every rank gets the same bits.
+struct AllReduceParams {
+  ActivationPtr x;  // [count]
+  int64_t count;
+};
+
+// The columns that each rank has, one beside the other: out[t, first + i] = x[t, i].
+struct GatherColumnsParams {
+  const float* x;      // [T, width]
+  float* out;          // [T, out_stride] of the first rank; null on others
+  int64_t num_tokens;  // T
+  int64_t width;
+  int64_t first;
+  int64_t out_stride;
 };
 
 // Chooses the next token of each of N rows. src/cpu/sampler.h has the exact order of steps and of

@@ -44,6 +44,20 @@ int64_t FactorGroups(const WeightTensor& part) {
   return blocks->block_elements / blocks->codes.group_elements;
 }
 
+// The group of the first input.
+int64_t FirstGroup(const WeightTensor& part) {
+  return part.first_input() / part.quantized()->group_inputs;
+}
+
+// True if the part begins with a group of the stored matrix, and with groups that share a factor,
+// or is within one group.
+bool HasWholeGroups(const WeightTensor& part) {
+  const int64_t group = part.quantized()->group_inputs;
+  const int64_t last = part.first_input() + part.num_in() - 1;
+  if (last / group == FirstGroup(part)) return true;
+  return part.first_input() % (group * std::max<int64_t>(1, FactorGroups(part))) == 0;
+}
+
 // An output of a part.
 struct CodedRow {
   const WeightTensor* part;
@@ -160,12 +174,13 @@ class PanelWriter {
         WriteSteps(row, group, panel, lane);
         continue;
       }
-      WriteFactor(row.part->ScaleOf(row.out, group), at, to_.ScalesOf(panel));
+      const int64_t stored = FirstGroup(*row.part) + group;
+      WriteFactor(row.part->ScaleOf(row.out, stored), at, to_.ScalesOf(panel));
       if (matrix_.has_offsets) {
-        WriteFactor(row.part->OffsetOf(row.out, group), at, to_.OffsetsOf(panel));
+        WriteFactor(row.part->OffsetOf(row.out, stored), at, to_.OffsetsOf(panel));
       }
       if (!matrix_.has_zeros) continue;
-      const float zero = row.part->ZeroOf(row.out, group) - shift;
+      const float zero = row.part->ZeroOf(row.out, stored) - shift;
       to_.ZerosOf(panel)[at] = static_cast<std::byte>(static_cast<int8_t>(zero));
     }
   }
@@ -183,7 +198,8 @@ class PanelWriter {
 
   // Writes the steps of a group, and the factors of the groups that begin with it.
   void WriteSteps(const CodedRow& row, int64_t group, int64_t panel, size_t lane) const {
-    const WeightTensor::BlockFactors its = row.part->FactorsOf(row.out, group);
+    const WeightTensor::BlockFactors its =
+        row.part->FactorsOf(row.out, FirstGroup(*row.part) + group);
     const auto at = static_cast<size_t>(group * kPanelWidth) + lane;
     const auto factor_at = static_cast<size_t>(group / matrix_.factor_groups * kPanelWidth) + lane;
     const bool begins = group % matrix_.factor_groups == 0;
@@ -231,7 +247,8 @@ ExactTypes TypesOf(std::span<const CodedRow> rows, const CodedMatrix& matrix) {
   ExactTypes types;
   const int64_t step = std::max<int64_t>(1, matrix.factor_groups);
   for (const CodedRow& row : rows) {
-    for (int64_t group = 0; group < matrix.num_groups(); group += step) {
+    for (int64_t local = 0; local < matrix.num_groups(); local += step) {
+      const int64_t group = FirstGroup(*row.part) + local;
       if (matrix.factor_groups > 0) {
         const WeightTensor::BlockFactors its = row.part->FactorsOf(row.out, group);
         types.Add(its.scale);
@@ -324,7 +341,7 @@ void CodedMatrix::ReadRow(int64_t out, float* row) const {
 bool HaveCommonCodes(std::span<const WeightTensor> parts) {
   for (const WeightTensor& part : parts) {
     if (part.quantized() == nullptr || part.quantized()->group_index != nullptr ||
-        part.first_input() != 0) {
+        !HasWholeGroups(part)) {
       return false;
     }
     // A word has codes of one group.

@@ -15,6 +15,7 @@
 #include "cpu/memory.h"
 #include "cpu/pack_store.h"
 #include "cpu/packed_matrix.h"
+#include "cpu/rank_collectives.h"
 #include "cpu/sampler.h"
 #include "cpu/states.h"
 #include "minisgl/base/checked_math.h"
@@ -55,6 +56,7 @@ class CpuOps : public Ops {
         write_kv_(WriteKvGetters()[static_cast<size_t>(target)]()),
         attention_(AttentionKernelGetters()[static_cast<size_t>(target)]()),
         states_(StateKernelGetters()[static_cast<size_t>(target)]()),
+        rank_(config.rank),
         pool_(config.num_threads, config.pin_threads),
         threads_(static_cast<size_t>(pool_.num_threads())) {
     if (config.pack_cache.empty()) return;
@@ -138,6 +140,12 @@ class CpuOps : public Ops {
   void Recurrence(const RecurrenceParams& params) override {
     RunRecurrence(params, states_, &pool_);
   }
+  void AllReduce(const AllReduceParams& params) override {
+    SumOverRanks(rank_, params.x.f32(), params.count, &pool_);
+  }
+  void GatherColumns(const GatherColumnsParams& params) override {
+    GatherFromRanks(rank_, params, &pool_);
+  }
 
  private:
   // Calls body(begin, end) for ranges of tokens that cost about kChunkElements each. A thread gets
@@ -177,6 +185,7 @@ class CpuOps : public Ops {
   const WriteKv write_kv_;
   const AttentionKernels attention_;
   const StateKernels states_;
+  const HostRank rank_;
   ThreadPool pool_;
   std::vector<PerThread> threads_;
   AttentionPlanner attention_planner_;
@@ -236,13 +245,19 @@ Result<ExpertMatrices> CpuOps::PackExperts(std::span<const std::vector<WeightTen
 void CpuOps::Embedding(const EmbeddingParams& p) {
   if (store_ != nullptr) store_->Finish();  // a forward pass begins: all weights are packed
   const int64_t width = p.table == nullptr ? p.stored->num_in() : p.table->num_in;
+  const int64_t num_ids = p.table == nullptr ? p.stored->num_out() : p.table->num_out;
   ForTokens(p.num_tokens, 4 * width, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       float* out = p.out + t * width;
+      const int64_t row = int64_t{p.ids[t]} - p.first_id;
+      if (row < 0 || row >= num_ids) {
+        std::fill_n(out, width, 0.0f);
+        continue;
+      }
       if (p.table == nullptr) {
-        p.stored->ReadRow(p.ids[t], out);
+        p.stored->ReadRow(row, out);
       } else {
-        Packed(*p.table).ReadRow(p.ids[t], out);
+        Packed(*p.table).ReadRow(row, out);
       }
       if (p.scale == 1.0f) continue;
       for (int64_t i = 0; i < width; ++i) out[i] *= p.scale;

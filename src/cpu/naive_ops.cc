@@ -126,7 +126,8 @@ int64_t ValueAt(const KvLayer& kv, int64_t slot, int64_t head) {
 
 class NaiveOps : public Ops {
  public:
-  explicit NaiveOps(DType activation_dtype) : activation_dtype_(activation_dtype) {}
+  NaiveOps(DType activation_dtype, HostRank rank)
+      : activation_dtype_(activation_dtype), rank_(std::move(rank)) {}
 
   DType activation_dtype() const override { return activation_dtype_; }
   std::string Name() const override { return "cpu (naive)"; }
@@ -166,11 +167,35 @@ class NaiveOps : public Ops {
   void Embedding(const EmbeddingParams& p) override {
     const int64_t width = p.table == nullptr ? p.stored->num_in() : p.table->num_in;
     std::vector<float> stored(static_cast<size_t>(width));
+    const int64_t num_ids = p.table == nullptr ? p.stored->num_out() : p.table->num_out;
     for (int64_t t = 0; t < p.num_tokens; ++t) {
-      if (p.table == nullptr) p.stored->ReadRow(p.ids[t], stored.data());
-      const float* row = p.table == nullptr ? stored.data() : Elements(*p.table) + p.ids[t] * width;
-      for (int64_t i = 0; i < width; ++i) p.out[t * width + i] = row[i] * p.scale;
+      const int64_t id = p.ids[t] - p.first_id;
+      const bool has_row = id >= 0 && id < num_ids;
+      if (p.table == nullptr && has_row) p.stored->ReadRow(id, stored.data());
+      const float* row =
+          p.table == nullptr || !has_row ? stored.data() : Elements(*p.table) + id * width;
+      for (int64_t i = 0; i < width; ++i) p.out[t * width + i] = has_row ? row[i] * p.scale : 0;
     }
+  }
+
+  // The first rank sums, and the others wait for it.
+  void AllReduce(const AllReduceParams& p) override {
+    const std::span<void* const> parts = rank_.rendezvous->Meet(rank_.index, p.x.f32());
+    for (int64_t i = 0; rank_.index == 0 && i < p.count; ++i) {
+      double sum = 0;
+      for (const void* part : parts) sum += static_cast<const float*>(part)[i];
+      for (void* part : parts) static_cast<float*>(part)[i] = static_cast<float>(sum);
+    }
+    rank_.rendezvous->Meet(rank_.index, nullptr);
+  }
+  void GatherColumns(const GatherColumnsParams& p) override {
+    auto* const out = static_cast<float*>(rank_.rendezvous->Meet(rank_.index, p.out)[0]);
+    for (int64_t t = 0; t < p.num_tokens; ++t) {
+      for (int64_t i = 0; i < p.width; ++i) {
+        out[t * p.out_stride + p.first + i] = p.x[t * p.width + i];
+      }
+    }
+    rank_.rendezvous->Meet(rank_.index, nullptr);
   }
 
   void Norm(const NormParams& p) override {
@@ -490,6 +515,7 @@ class NaiveOps : public Ops {
   }
 
   const DType activation_dtype_;
+  const HostRank rank_;
   std::vector<double> scores_;
 };
 
@@ -498,8 +524,10 @@ class NaiveOps : public Ops {
 
 namespace minisgl {
 
-std::unique_ptr<Ops> MakeNaiveOps(DType activation_dtype) {
-  return std::make_unique<cpu::NaiveOps>(activation_dtype);
+std::unique_ptr<Ops> MakeNaiveOps(DType activation_dtype, const HostRank& rank) {
+  MINISGL_CHECK(rank.count() == 1 || activation_dtype == DType::kF32, "ranks of {}",
+                DTypeName(activation_dtype));
+  return std::make_unique<cpu::NaiveOps>(activation_dtype, rank);
 }
 
 }  // namespace minisgl

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "engine/kv_storage.h"
+#include "engine/rank_threads.h"
 #include "engine/state_storage.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/engine/model_engine.h"
@@ -31,40 +32,30 @@ BatchPlan WholePrompt(int32_t num_tokens) {
   return plan;
 }
 
-}  // namespace
-}  // namespace minisgl::engine
-
-namespace minisgl {
-
-Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkpoint& checkpoint,
-                                         const WeightFormat& weight_format, Ops* ops,
-                                         const std::vector<TokenId>& ids) {
-  if (ids.empty() || ids.size() > size_t{std::numeric_limits<int32_t>::max()}) {
-    return BadInput("no token ids, or too many ({})", ids.size());
-  }
-  for (const TokenId id : ids) {
-    if (id < 0 || id >= config.vocab_size) {
-      return BadInput("token id {} is not in the vocabulary of {}", id, config.vocab_size);
-    }
-  }
+// Nothing on ranks after the first.
+Result<std::vector<float>> LogitsOfRank(const ModelConfig& config, const Checkpoint& checkpoint,
+                                        const WeightFormat& weight_format, const Rank& rank,
+                                        Ops* ops, const std::vector<TokenId>& ids) {
   const auto num_tokens = static_cast<int32_t>(ids.size());
   const DecoderOptions options{.weight_format = weight_format,
                                .activation_dtype = ops->activation_dtype(),
                                .max_step_tokens = num_tokens,
                                .max_logit_rows = num_tokens,
-                               .max_seq_len = std::max<int64_t>(num_tokens, config.max_seq_len)};
+                               .max_seq_len = std::max<int64_t>(num_tokens, config.max_seq_len),
+                               .rank = rank};
   MINISGL_ASSIGN_OR_RETURN(auto decoder, Decoder::Load(config, checkpoint, options, ops));
-  const int32_t num_pages = CeilDiv(num_tokens, engine::kPageSize);
+  const ModelConfig own = RankConfig(config, rank);
+  const int32_t num_pages = CeilDiv(num_tokens, kPageSize);
   MINISGL_ASSIGN_OR_RETURN(
-      const engine::KvStorage kv,
-      engine::KvStorage::Make(config, KvDType(options.activation_dtype, weight_format.dtype),
-                              num_pages, engine::kPageSize, ops));
+      const KvStorage kv,
+      KvStorage::Make(own, KvDType(options.activation_dtype, weight_format.dtype), num_pages,
+                      kPageSize, ops));
 
-  MINISGL_ASSIGN_OR_RETURN(const engine::StateStorage states,
-                           engine::StateStorage::Make(config, /*num_slots=*/1, ops));
+  MINISGL_ASSIGN_OR_RETURN(const StateStorage states,
+                           StateStorage::Make(own, /*num_slots=*/1, ops));
   const StateSpan spans[] = {{.begin = 0, .row_first = 0, .read = kZeroState, .write = 0},
                              {.begin = num_tokens, .row_first = 1, .read = 0, .write = 0}};
-  const BatchPlan plan = engine::WholePrompt(num_tokens);
+  const BatchPlan plan = WholePrompt(num_tokens);
   std::vector<int32_t> page_table(static_cast<size_t>(num_pages));
   std::iota(page_table.begin(), page_table.end(), 0);
   const float* logits = decoder->Forward({.num_tokens = num_tokens,
@@ -82,7 +73,48 @@ Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkp
                                           .state_segments = {.spans = spans, .count = 1},
                                           .logit_tokens = plan.positions.data(),
                                           .num_logit_tokens = num_tokens});
+  if (!rank.is_first()) return std::vector<float>();
   return std::vector<float>(logits, logits + ids.size() * static_cast<size_t>(config.vocab_size));
+}
+
+Status CheckIds(const ModelConfig& config, const std::vector<TokenId>& ids) {
+  if (ids.empty() || ids.size() > size_t{std::numeric_limits<int32_t>::max()}) {
+    return BadInput("no token ids, or too many ({})", ids.size());
+  }
+  for (const TokenId id : ids) {
+    if (id < 0 || id >= config.vocab_size) {
+      return BadInput("token id {} is not in the vocabulary of {}", id, config.vocab_size);
+    }
+  }
+  return Status();
+}
+
+}  // namespace
+}  // namespace minisgl::engine
+
+namespace minisgl {
+
+Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkpoint& checkpoint,
+                                         const WeightFormat& weight_format, Ops* ops,
+                                         const std::vector<TokenId>& ids) {
+  MINISGL_RETURN_IF_ERROR(engine::CheckIds(config, ids));
+  return engine::LogitsOfRank(config, checkpoint, weight_format, Rank(), ops, ids);
+}
+
+Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkpoint& checkpoint,
+                                         const WeightFormat& weight_format,
+                                         const EngineRanks& ranks,
+                                         const std::vector<TokenId>& ids) {
+  MINISGL_RETURN_IF_ERROR(engine::CheckIds(config, ids));
+  std::vector<Result<std::vector<float>>> logits(ranks.ops.size(), std::vector<float>());
+  engine::RankThreads threads(ranks.rendezvous);
+  threads.Run([&](int32_t index) {
+    const auto at = static_cast<size_t>(index);
+    logits[at] = engine::LogitsOfRank(config, checkpoint, weight_format,
+                                      {index, threads.num_ranks()}, ranks.ops[at].get(), ids);
+  });
+  for (const auto& result : logits) MINISGL_RETURN_IF_ERROR(result.status());
+  return std::move(logits[0]);
 }
 
 }  // namespace minisgl

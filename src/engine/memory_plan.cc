@@ -21,17 +21,12 @@
 #include <utility>
 #include <vector>
 
-#include "engine/decode_graphs.h"
-#include "engine/device_step.h"
-#include "engine/kv_split.h"
-#include "engine/layer_graphs.h"
+#include "engine/memory_needs.h"
 #include "engine/state_split.h"
-#include "engine/state_storage.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/setting.h"
 #include "minisgl/base/system_info.h"
 #include "minisgl/engine/model_engine.h"
-#include "minisgl/model/decoder.h"
 
 namespace minisgl::engine {
 namespace {
@@ -40,153 +35,10 @@ constexpr int64_t kCpuSeqLenDefault = 8192;
 constexpr int64_t kSeqLenMin = 2;  // one token of prompt, one of answer
 constexpr int64_t kIntMax = std::numeric_limits<int32_t>::max();
 
-// Estimate of the bytes of a captured graph: some hundred operations of a few hundred bytes each,
-// and the driver's own memory.
-constexpr uint64_t kGraphBytes = uint64_t{2} << 20;
-
 // Upper bound on what a device leaves to its driver at any memory_ratio, for the code of kernels
 // that run for the first time. An estimate: this program's has some MB, that of the kernels which
 // cuBLAS chooses some tens.
 constexpr uint64_t kDriverBytesMax = uint64_t{384} << 20;
-
-// The options, and the device whose memory is planned; null for this machine's.
-struct PlanOptions : ModelEngineOptions {
-  DeviceOps* device = nullptr;
-  bool may_become_int4 = false;  // of settings that are tried
-
-  DType activation_dtype() const {
-    return device == nullptr ? DType::kF32 : device->activation_dtype();
-  }
-};
-
-// Memory that does not depend on the number of pages, and the memory of pages.
-struct Needs {
-  uint64_t weight_bytes = 0;
-  uint64_t workspace_bytes = 0;  // including graphs
-  uint64_t graph_bytes = 0;
-  KvSplit kv;
-  uint64_t slot_bytes = 0;  // of states
-};
-
-WeightFormat FormatOf(const ModelConfig& config, const PlanOptions& options) {
-  if (options.device != nullptr) return options.device->activation_dtype();
-  const bool keeps_codes =
-      !config.quantization.empty() && options.quantization == Quantization::kNone;
-  return {options.weight_dtype.value_or(config.dtype),
-          keeps_codes ? Quantization::kStored : options.quantization};
-}
-
-int32_t StepDrafts(const PlanOptions& options) {
-  return std::min(options.max_step_drafts, options.max_prefill_tokens);
-}
-
-// Bytes of page tables, token pool and the ids of a step.
-std::optional<uint64_t> TableBytes(const PlanOptions& options, int64_t max_seq_len,
-                                   bool has_windows) {
-  const auto rows = static_cast<uint64_t>(options.max_running_requests) + 1;
-  const auto length = static_cast<uint64_t>(max_seq_len);
-  const uint64_t page_tables = has_windows ? 2 : 1;
-  const uint64_t entries =
-      length + page_tables * CeilDiv(length, static_cast<uint64_t>(options.page_size));
-  const auto tables = CheckedMul(rows, entries);  // entries: two 31-bit numbers
-  const uint64_t step_ids = rows + static_cast<uint64_t>(options.max_prefill_tokens);
-  const auto sum = tables ? CheckedAdd(*tables, step_ids) : std::nullopt;
-  return sum ? CheckedMul(*sum, sizeof(int32_t)) : std::nullopt;
-}
-
-EngineLimits LimitsOf(const ModelConfig& config, const PlanOptions& options, int64_t max_seq_len) {
-  EngineLimits limits;
-  limits.vocab_size = config.vocab_size;
-  limits.page_size = options.page_size;
-  limits.max_running_requests = options.max_running_requests;
-  limits.max_seq_len = static_cast<int32_t>(max_seq_len);
-  limits.max_step_tokens = options.max_prefill_tokens + options.max_running_requests;
-  limits.max_step_drafts = StepDrafts(options);
-  return limits;
-}
-
-// Scratch bytes of the CPU's operations.
-std::optional<uint64_t> CpuBytes(const ModelConfig& config, const PlanOptions& options,
-                                 const EngineLimits& limits) {
-  const ExpertsConfig& experts = config.experts;
-  const std::vector<LayerShape> shapes = LayerShapes(config);
-  int64_t max_inputs = std::max(
-      {config.hidden_size, experts.shared_intermediate_size, int64_t{config.per_layer_width},
-       config.states.conv_width, config.states.inner_width(), int64_t{config.latent.query_rank},
-       int64_t{config.num_heads} * config.latent.value_dim, experts.latent_size});
-  for (const LayerShape& shape : shapes) {
-    // heads * value_dim: two 31-bit numbers
-    max_inputs =
-        std::max({max_inputs, shape.intermediate_size, int64_t{shape.num_heads} * shape.value_dim});
-  }
-  CpuScratchLimits scratch = {
-      .num_threads = options.num_threads,
-      .weight_format = FormatOf(config, options),
-      .max_tokens = limits.max_step_tokens,
-      .max_logit_rows = int64_t{limits.max_running_requests} + limits.max_step_drafts,
-      .vocab_size = config.vocab_size,
-      .max_inputs = max_inputs,
-      .num_chosen = experts.num_experts > 0 ? experts.num_chosen : 0,
-      .expert_inputs = experts.intermediate_size,
-      .head_inputs = std::max(config.latent.plain_dim, config.latent.rank)};
-  uint64_t most = 0;
-  for (const LayerShape& shape : shapes) {
-    scratch.num_heads = shape.num_heads;
-    scratch.num_kv_heads = shape.num_kv_heads;
-    scratch.head_dim = shape.head_dim;
-    scratch.value_dim = shape.value_dim;
-    const auto bytes = CpuScratchBytes(scratch);
-    if (!bytes) return std::nullopt;
-    most = std::max(most, *bytes);
-  }
-  return most;
-}
-
-// Estimate of the bytes of all graphs.
-uint64_t GraphBytes(const PlanOptions& options, const EngineLimits& limits) {
-  const int32_t max_rows = options.max_running_requests;
-  const int32_t max_tokens = LayerGraphTokensMax(options.graph_max_tokens, limits);
-  const size_t count = GraphBatchSizes(std::min(options.graph_max_rows, max_rows)).size() +
-                       LayerGraphShapes(max_tokens, max_rows + 1).size();
-  return count * kGraphBytes;
-}
-
-// Bytes of the engine, not counting the decoder and the tables.
-std::optional<uint64_t> EngineBytes(const ModelConfig& config, const PlanOptions& options,
-                                    int64_t max_seq_len, bool has_windows) {
-  EngineLimits limits = LimitsOf(config, options, max_seq_len);
-  if (options.device == nullptr) return CpuBytes(config, options, limits);
-  limits.num_state_slots = HasStates(config) ? 1 : 0;  // how many there are changes nothing here
-  const auto step = DeviceStepBytes(limits, has_windows);
-  if (!step) return std::nullopt;
-  return CheckedAdd(*step, options.device->ReservedBytes(DeviceLimitsOf(config, limits)));
-}
-
-// Nothing if a size exceeds 2^64.
-std::optional<Needs> CountNeeds(const ModelConfig& config, const PlanOptions& options,
-                                int64_t max_seq_len) {
-  const auto counted = CountDecoderBytes(
-      config,
-      {.weight_format = FormatOf(config, options),
-       .activation_dtype = options.activation_dtype(),
-       .max_step_tokens = int64_t{options.max_prefill_tokens} + options.max_running_requests,
-       .max_logit_rows = int64_t{options.max_running_requests} + StepDrafts(options),
-       .max_seq_len = max_seq_len});
-  const auto kv =
-      KvSplit::Make(config, LimitsOf(config, options, max_seq_len), options.max_prefill_tokens,
-                    KvDType(options.activation_dtype(), FormatOf(config, options).dtype));
-  if (!kv) return std::nullopt;
-  const auto tables = TableBytes(options, max_seq_len, kv->window() > 0);
-  if (!counted.weights || !counted.workspace || !tables) return std::nullopt;
-  const auto engine = EngineBytes(config, options, max_seq_len, kv->window() > 0);
-  const uint64_t graph_bytes = GraphBytes(options, LimitsOf(config, options, max_seq_len));
-  const auto extra = engine ? CheckedAdd(*engine, graph_bytes) : std::nullopt;
-  const auto own = extra ? CheckedAdd(*tables, *extra) : std::nullopt;
-  const auto workspace = own ? CheckedAdd(*counted.workspace, *own) : std::nullopt;
-  const auto slot_bytes = StateBytesPerSlot(config);
-  if (!workspace || !slot_bytes) return std::nullopt;
-  return Needs{*counted.weights, *workspace, graph_bytes, *kv, *slot_bytes};
-}
 
 // Upper bound on the bytes of keys and values; 0 if weights and workspace leave nothing.
 uint64_t KvBytesAllowed(const Needs& needs, const PlanOptions& options, uint64_t available) {
@@ -539,6 +391,11 @@ Status CheckOptions(const ModelConfig& config, const PlanOptions& options) {
                       SettingName(Setting::kQuantize),
                       WeightFormat(DType::kBF16, options.quantization).Name());
   }
+  if (options.device != nullptr && options.num_ranks > 1) {
+    return UsageError("{} {}: CUDA computes on one device; run on the CPU",
+                      SettingName(Setting::kTensorParallel), options.num_ranks);
+  }
+  MINISGL_RETURN_IF_ERROR(CheckRanks(config, options.num_ranks));
   if (options.max_seq_len == 0) return Status();
   const int64_t longest = std::min(config.max_seq_len, kIntMax);
   if (options.max_seq_len < kSeqLenMin || options.max_seq_len > longest) {

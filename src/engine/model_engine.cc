@@ -29,13 +29,14 @@ namespace {
 // a step in flight may still read what was there.
 class HostStateCopy final : public KvBlockCopy {
  public:
-  HostStateCopy(const StateStorage* states, StateSlot slot, std::function<bool()> is_ready)
-      : states_(states), slot_(slot), is_ready_(std::move(is_ready)) {}
+  HostStateCopy(std::vector<const ModelState*> models, StateSlot slot,
+                std::function<bool()> is_ready)
+      : models_(std::move(models)), slot_(slot), is_ready_(std::move(is_ready)) {}
 
   bool IsReady() override { return is_ready_(); }
   Status TakeBlock(std::span<std::byte> block) override {
     std::byte* to = block.data();
-    states_->ForEachPiece(slot_, [&](const float* floats, size_t bytes) {
+    ForEachPiece([&](const float* floats, size_t bytes) {
       std::memcpy(to, floats, bytes);
       to += bytes;
     });
@@ -47,14 +48,20 @@ class HostStateCopy final : public KvBlockCopy {
   // What was put reaches the slot.
   void Write() noexcept {
     const std::byte* from = state_.data();
-    states_->ForEachPiece(slot_, [&](float* floats, size_t bytes) {
+    ForEachPiece([&](float* floats, size_t bytes) {
       std::memcpy(floats, from, bytes);
       from += bytes;
     });
   }
 
  private:
-  const StateStorage* const states_;
+  // Of one rank after the other.
+  template <typename Visit>
+  void ForEachPiece(const Visit& visit) const {
+    for (const ModelState* model : models_) model->states().ForEachPiece(slot_, visit);
+  }
+
+  const std::vector<const ModelState*> models_;
   const StateSlot slot_;
   const std::function<bool()> is_ready_;
   std::vector<std::byte> state_;
@@ -103,9 +110,9 @@ void RunGuarded(StepRunner* runner, const StepRunner::MaskSource& masks, Step* s
 // from its pages or to them.
 class HostBlockCopy final : public KvBlockCopy {
  public:
-  HostBlockCopy(const KvBlockLayout* layout, std::span<const PageId> pages,
+  HostBlockCopy(std::span<const KvBlockLayout> layouts, std::span<const PageId> pages,
                 std::function<bool()> is_ready)
-      : layout_(layout), pages_(pages.begin(), pages.end()), is_ready_(std::move(is_ready)) {}
+      : layouts_(layouts), pages_(pages.begin(), pages.end()), is_ready_(std::move(is_ready)) {}
 
   bool IsReady() override { return is_ready_(); }
   Status TakeBlock(std::span<std::byte> block) override {
@@ -119,14 +126,18 @@ class HostBlockCopy final : public KvBlockCopy {
 
  private:
   void Copy(KvBlockLayout::Direction direction, std::byte* block) {
-    const auto page_at = [this](int32_t layer, int32_t i) {
-      const PageId page = pages_[static_cast<size_t>(i)];
-      return page == kNoPage ? nullptr : layout_->PageAt(layer, page);
-    };
-    layout_->Copy(direction, static_cast<int32_t>(pages_.size()), page_at, block);
+    const auto num_pages = static_cast<int32_t>(pages_.size());
+    for (const KvBlockLayout& layout : layouts_) {
+      const auto page_at = [&](int32_t layer, int32_t i) {
+        const PageId page = pages_[static_cast<size_t>(i)];
+        return page == kNoPage ? nullptr : layout.PageAt(layer, page);
+      };
+      layout.Copy(direction, num_pages, page_at, block);
+      block += layout.BlockBytes(num_pages);
+    }
   }
 
-  const KvBlockLayout* const layout_;
+  const std::span<const KvBlockLayout> layouts_;  // of each rank
   const std::vector<PageId> pages_;
   const std::function<bool()> is_ready_;
 };
@@ -135,7 +146,8 @@ class ModelEngine final : public Engine {
  public:
   explicit ModelEngine(std::unique_ptr<StepRunner> runner)
       : runner_(std::move(runner)),
-        blocks_(runner_->kv(), runner_->ops(), runner_->limits().page_size),
+        models_(runner_->models()),
+        blocks_(LayoutsOf(models_, runner_->limits().page_size)),
         thread_([this] { Work(); }) {}
 
   // Plans that have not begun are dropped: no caller is left to collect them.
@@ -184,33 +196,40 @@ class ModelEngine final : public Engine {
 
   int64_t KvBlockBytes(int32_t block_tokens) const override {
     if (limits().num_window_pages > 0) return 0;
-    return blocks_.BlockBytes(block_tokens / limits().page_size);
+    int64_t bytes = 0;
+    for (const KvBlockLayout& blocks : blocks_) {
+      bytes += blocks.BlockBytes(block_tokens / limits().page_size);
+    }
+    return bytes;
   }
 
   std::unique_ptr<KvBlockCopy> ReadPages(std::span<const PageId> pages) override {
     const std::lock_guard lock(mutex_);
     return std::make_unique<HostBlockCopy>(
-        &blocks_, pages, [this, end = num_collected_ + steps_.size()] { return HasRun(end); });
+        blocks_, pages, [this, end = num_collected_ + steps_.size()] { return HasRun(end); });
   }
 
   std::unique_ptr<KvBlockCopy> BeginWrite(std::span<const PageId> pages) override {
-    return std::make_unique<HostBlockCopy>(&blocks_, pages, [] { return true; });
+    return std::make_unique<HostBlockCopy>(blocks_, pages, [] { return true; });
   }
 
   // The block is in its pages since PutBlock.
   void WritePages(std::unique_ptr<KvBlockCopy>) override {}
 
-  int64_t StateBytes() const override { return runner_->states().slot_bytes(); }
+  int64_t StateBytes() const override {
+    int64_t bytes = 0;
+    for (const ModelState* model : models_) bytes += model->states().slot_bytes();
+    return bytes;
+  }
 
   std::unique_ptr<KvBlockCopy> ReadState(StateSlot slot) override {
     const std::lock_guard lock(mutex_);
     return std::make_unique<HostStateCopy>(
-        &runner_->states(), slot,
-        [this, end = num_collected_ + steps_.size()] { return HasRun(end); });
+        models_, slot, [this, end = num_collected_ + steps_.size()] { return HasRun(end); });
   }
 
   std::unique_ptr<KvBlockCopy> BeginStateWrite(StateSlot slot) override {
-    return std::make_unique<HostStateCopy>(&runner_->states(), slot, [] { return true; });
+    return std::make_unique<HostStateCopy>(models_, slot, [] { return true; });
   }
 
   void WriteState(std::unique_ptr<KvBlockCopy> copy) override {
@@ -224,6 +243,15 @@ class ModelEngine final : public Engine {
   }
 
  private:
+  static std::vector<KvBlockLayout> LayoutsOf(const std::vector<const ModelState*>& models,
+                                              int32_t page_size) {
+    std::vector<KvBlockLayout> layouts;
+    for (const ModelState* model : models) {
+      layouts.emplace_back(model->kv(), model->ops(), page_size);
+    }
+    return layouts;
+  }
+
   // True if the first `count` steps since the start have run.
   bool HasRun(size_t count) {
     const std::lock_guard lock(mutex_);
@@ -262,9 +290,10 @@ class ModelEngine final : public Engine {
     return step.masks;
   }
 
-  const std::unique_ptr<StepRunner> runner_;  // used by the thread only, after it starts
-  const KvBlockLayout blocks_;
-  std::mutex mutex_;  // guards all below except thread_
+  const std::unique_ptr<StepRunner> runner_;     // used by the thread only, after it starts
+  const std::vector<const ModelState*> models_;  // of each rank
+  const std::vector<KvBlockLayout> blocks_;      // likewise
+  std::mutex mutex_;                             // guards all below except thread_
   std::condition_variable changed_;
   std::deque<Step> steps_;  // in flight, the oldest first
   size_t num_begun_ = 0;    // of steps_, by the thread
@@ -281,10 +310,18 @@ namespace minisgl {
 Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelConfig& config,
                                                 const Checkpoint& checkpoint,
                                                 const MemoryPlan& plan, std::unique_ptr<Ops> ops) {
+  EngineRanks ranks;
+  ranks.ops.push_back(std::move(ops));
+  return MakeModelEngine(config, checkpoint, plan, std::move(ranks));
+}
+
+Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelConfig& config,
+                                                const Checkpoint& checkpoint,
+                                                const MemoryPlan& plan, EngineRanks ranks) {
   try {
     MINISGL_ASSIGN_OR_RETURN(
         auto runner, engine::StepRunner::Make(config, checkpoint, plan.weight_format, plan.limits,
-                                              std::move(ops)));
+                                              std::move(ranks)));
     return std::unique_ptr<Engine>(new engine::ModelEngine(std::move(runner)));
   } catch (const std::bad_alloc&) {
     return MakeStatus(StatusCode::kOutOfMemory,

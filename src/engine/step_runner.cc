@@ -10,21 +10,78 @@
 
 namespace minisgl::engine {
 
+StepRunner::StepRunner(EngineRanks ranks)
+    : all_ops_(std::move(ranks.ops)),
+      ops_(all_ops_[0].get()),
+      threads_(std::move(ranks.rendezvous)) {
+  MINISGL_CHECK(std::ssize(all_ops_) == threads_.num_ranks(), "operations of {} ranks of {}",
+                all_ops_.size(), threads_.num_ranks());
+}
+
 Result<std::unique_ptr<StepRunner>> StepRunner::Make(const ModelConfig& config,
                                                      const Checkpoint& checkpoint,
                                                      const WeightFormat& weight_format,
                                                      const EngineLimits& limits,
-                                                     std::unique_ptr<Ops> ops) {
-  std::unique_ptr<StepRunner> runner(new StepRunner);
-  runner->ops_ = std::move(ops);
-  Ops* const device = runner->ops_.get();
-  MINISGL_ASSIGN_OR_RETURN(runner->state_,
-                           StepState::Make(config, checkpoint, weight_format, limits, device));
-  MINISGL_RETURN_IF_ERROR(runner->state_->TakePages(limits.num_pages, limits.num_window_pages));
-  MINISGL_ASSIGN_OR_RETURN(
-      runner->token_ids_,
-      DeviceArray<TokenId>::Make(device, {static_cast<uint64_t>(limits.max_step_tokens)}));
+                                                     EngineRanks ranks) {
+  std::unique_ptr<StepRunner> runner(new StepRunner(std::move(ranks)));
+  MINISGL_RETURN_IF_ERROR(runner->Load(config, checkpoint, weight_format, limits));
   return runner;
+}
+
+// All ranks load at once.
+Status StepRunner::Load(const ModelConfig& config, const Checkpoint& checkpoint,
+                        const WeightFormat& weight_format, const EngineLimits& limits) {
+  const int32_t num_ranks = threads_.num_ranks();
+  std::vector<std::unique_ptr<ModelState>> models(static_cast<size_t>(num_ranks));
+  std::vector<Status> failures(static_cast<size_t>(num_ranks));
+  threads_.Run([&](int32_t index) {
+    const auto at = static_cast<size_t>(index);
+    auto model = ModelState::Make(config, checkpoint, weight_format, limits, {index, num_ranks},
+                                  all_ops_[at].get());
+    if (model.ok()) {
+      models[at] = std::move(model).value();
+      if (index > 0) {
+        failures[at] = models[at]->TakePages(limits.num_pages, limits.num_window_pages);
+      }
+    } else {
+      failures[at] = model.status();
+    }
+  });
+  for (const Status& failure : failures) MINISGL_RETURN_IF_ERROR(failure);
+  MINISGL_ASSIGN_OR_RETURN(state_, StepState::Make(config, std::move(models[0]), limits, ops_));
+  MINISGL_RETURN_IF_ERROR(state_->TakePages(limits.num_pages, limits.num_window_pages));
+  models.erase(models.begin());
+  others_ = std::move(models);
+  MINISGL_ASSIGN_OR_RETURN(token_ids_, DeviceArray<TokenId>::Make(
+                                           ops_, {static_cast<uint64_t>(limits.max_step_tokens)}));
+  return Status();
+}
+
+std::vector<const ModelState*> StepRunner::models() const {
+  std::vector<const ModelState*> models = {&state_->model()};
+  for (const auto& other : others_) models.push_back(other.get());
+  return models;
+}
+
+void StepRunner::RunLayers(const ForwardInput& input) {
+  if (others_.empty()) return state_->RunLayers(input);
+  threads_.Run([&](int32_t index) {
+    if (index == 0) return state_->RunLayers(input);
+    others_[static_cast<size_t>(index) - 1]->RunLayers(input, state_->tables());
+  });
+}
+
+float* StepRunner::Logits(const ForwardInput& input) {
+  if (others_.empty()) return state_->Logits(input);
+  float* logits = nullptr;
+  threads_.Run([&](int32_t index) {
+    if (index == 0) {
+      logits = state_->Logits(input);
+    } else {
+      others_[static_cast<size_t>(index) - 1]->Logits(input);
+    }
+  });
+  return logits;
 }
 
 StepResult StepRunner::Run(const BatchPlan& plan, const MaskSource& masks) {
@@ -40,20 +97,20 @@ StepResult StepRunner::Run(const BatchPlan& plan, const MaskSource& masks) {
   GatherTokenIds(plan);
   ListPlaces(plan);
   const auto num_places = static_cast<int32_t>(places_.token.size());
-  state_->RunLayers({.num_tokens = plan.num_tokens(),
-                     .num_rows = plan.num_rows(),
-                     .token_ids = token_ids_.data(),
-                     .positions = plan.positions.data(),
-                     .slots = plan.slots.data(),
-                     .table_row = plan.table_row.data(),
-                     .row_begin = plan.row_begin.data(),
-                     .kv_len = plan.kv_len.data(),
-                     .window_slots = plan.window_slots.data(),
-                     .state_segments = ListSegments(plan),
-                     .step = ++num_steps_});
+  RunLayers({.num_tokens = plan.num_tokens(),
+             .num_rows = plan.num_rows(),
+             .token_ids = token_ids_.data(),
+             .positions = plan.positions.data(),
+             .slots = plan.slots.data(),
+             .table_row = plan.table_row.data(),
+             .row_begin = plan.row_begin.data(),
+             .kv_len = plan.kv_len.data(),
+             .window_slots = plan.window_slots.data(),
+             .state_segments = ListSegments(plan),
+             .step = ++num_steps_});
   std::vector<RowResult> scored = Score(plan);
   float* const logits =
-      state_->Logits({.logit_tokens = places_.token.data(), .num_logit_tokens = num_places});
+      Logits({.logit_tokens = places_.token.data(), .num_logit_tokens = num_places});
   places_.masks.clear();
   if (plan.has_masks()) ListMasks(plan, masks());
   if (num_places > 0) SamplePlaces(plan, logits);
@@ -125,8 +182,8 @@ std::vector<RowResult> StepRunner::Score(const BatchPlan& plan) {
   const auto piece = static_cast<size_t>(MaxPlaces(limits()));
   for (size_t begin = 0; begin < results.size(); begin += piece) {
     const size_t count = std::min(piece, results.size() - begin);
-    float* const logits = state_->Logits({.logit_tokens = scored_.token.data() + begin,
-                                          .num_logit_tokens = static_cast<int32_t>(count)});
+    float* const logits = Logits({.logit_tokens = scored_.token.data() + begin,
+                                  .num_logit_tokens = static_cast<int32_t>(count)});
     ops_->Sample({.logits = logits,
                   .num_rows = static_cast<int64_t>(count),
                   .vocab_size = limits().vocab_size,

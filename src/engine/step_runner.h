@@ -1,6 +1,9 @@
 // Runs one plan from start to end on the host: table writes, forward pass, sampling, acceptance of
 // drafts. Used by one thread.
 //
+// With several ranks the layers and the output head run on all of them at once, and everything else
+// on the first, whose page tables the others read.
+//
 // Two things differ from a device's step (device_step.h). Positions, slots and rows are read from
 // the plan itself. Sampling is Ops::Sample, in double precision.
 #pragma once
@@ -9,27 +12,26 @@
 #include <memory>
 #include <vector>
 
+#include "engine/rank_threads.h"
 #include "engine/step_state.h"
 #include "minisgl/base/status.h"
 #include "minisgl/device_array.h"
-#include "minisgl/engine/engine.h"
+#include "minisgl/engine/model_engine.h"
 #include "minisgl/ops.h"
 
 namespace minisgl::engine {
 
 class StepRunner {
  public:
-  // Loads the model for `limits`. `ops` moves in.
+  // Loads the model for `limits`. `ranks` moves in.
   static Result<std::unique_ptr<StepRunner>> Make(const ModelConfig& config,
                                                   const Checkpoint& checkpoint,
                                                   const WeightFormat& weight_format,
-                                                  const EngineLimits& limits,
-                                                  std::unique_ptr<Ops> ops);
+                                                  const EngineLimits& limits, EngineRanks ranks);
 
   const EngineLimits& limits() const { return state_->limits(); }
-  const KvStorage& kv() const { return state_->kv(); }
-  const StateStorage& states() const { return state_->states(); }
-  const Ops& ops() const { return *ops_; }
+  // Of each rank.
+  std::vector<const ModelState*> models() const;
 
   // The masks of a step; waits until they are there.
   using MaskSource = std::function<const StepMasks&()>;
@@ -61,7 +63,12 @@ class StepRunner {
     std::vector<int32_t> lengths;         // 0
   };
 
-  StepRunner() = default;
+  explicit StepRunner(EngineRanks ranks);
+  Status Load(const ModelConfig& config, const Checkpoint& checkpoint,
+              const WeightFormat& weight_format, const EngineLimits& limits);
+  // Those of StepState, on every rank.
+  void RunLayers(const ForwardInput& input);
+  float* Logits(const ForwardInput& input);
   void ApplyWrites(const BatchPlan& plan);
   void GatherTokenIds(const BatchPlan& plan);
   StateSegments ListSegments(const BatchPlan& plan);
@@ -72,13 +79,16 @@ class StepRunner {
   // Of the step whose layers ran last: a result for each of plan.scored_ids.
   std::vector<RowResult> Score(const BatchPlan& plan);
 
-  std::unique_ptr<Ops> ops_;  // outlives what it made, below
+  const std::vector<std::unique_ptr<Ops>> all_ops_;  // of each rank; outlive what they made, below
+  Ops* const ops_;                                   // of the first
   std::unique_ptr<StepState> state_;
-  DeviceArray<TokenId> token_ids_;  // [max_step_tokens]
+  std::vector<std::unique_ptr<ModelState>> others_;  // of the ranks after the first
+  DeviceArray<TokenId> token_ids_;                   // [max_step_tokens]
   Places places_;
   Scored scored_;
   std::vector<StateSpan> spans_;  // of the step that runs
   uint64_t num_steps_ = 0;
+  RankThreads threads_;  // last, because their work uses the members above
 };
 
 }  // namespace minisgl::engine

@@ -3,7 +3,6 @@
 
 #include <vector>
 
-#include "engine/step_places.h"
 #include "minisgl/base/checked_math.h"
 
 namespace minisgl::engine {
@@ -12,15 +11,15 @@ Result<std::unique_ptr<StepState>> StepState::Make(const ModelConfig& config,
                                                    const Checkpoint& checkpoint,
                                                    const WeightFormat& weight_format,
                                                    const EngineLimits& limits, Ops* ops) {
-  std::unique_ptr<StepState> state(new StepState(config, limits, ops));
-  const DecoderOptions options{.weight_format = weight_format,
-                               .activation_dtype = ops->activation_dtype(),
-                               .max_step_tokens = limits.max_step_tokens,
-                               .max_logit_rows = MaxPlaces(limits),
-                               .max_seq_len = limits.max_seq_len};
-  state->kv_dtype_ = KvDType(options.activation_dtype, weight_format.dtype);
-  MINISGL_ASSIGN_OR_RETURN(state->decoder_, Decoder::Load(config, checkpoint, options, ops));
-  MINISGL_ASSIGN_OR_RETURN(state->states_, StateStorage::Make(config, limits.num_state_slots, ops));
+  MINISGL_ASSIGN_OR_RETURN(
+      auto model, ModelState::Make(config, checkpoint, weight_format, limits, Rank(), ops));
+  return Make(config, std::move(model), limits, ops);
+}
+
+Result<std::unique_ptr<StepState>> StepState::Make(const ModelConfig& config,
+                                                   std::unique_ptr<ModelState> model,
+                                                   const EngineLimits& limits, Ops* ops) {
+  std::unique_ptr<StepState> state(new StepState(config, std::move(model), limits, ops));
   MINISGL_RETURN_IF_ERROR(state->TakeTables());
   return state;
 }
@@ -44,9 +43,7 @@ Status StepState::TakeTables() {
 }
 
 Status StepState::TakePages(int32_t num_pages, int32_t num_window_pages) {
-  kv_ = KvStorage();
-  MINISGL_ASSIGN_OR_RETURN(kv_, KvStorage::Make(config_, kv_dtype_, num_pages, limits_.page_size,
-                                                ops_, num_window_pages));
+  MINISGL_RETURN_IF_ERROR(model_->TakePages(num_pages, num_window_pages));
   limits_.num_pages = num_pages;
   limits_.num_window_pages = num_window_pages;
   if (has_windows()) {
@@ -60,15 +57,6 @@ Status StepState::FillPaddingRow(int32_t* table, int32_t dummy_page) {
   const std::vector<int32_t> row(static_cast<size_t>(row_pages), dummy_page);
   return ops_->Upload(table + limits_.max_running_requests * row_pages, row.data(),
                       row.size() * sizeof(int32_t));
-}
-
-void StepState::RunLayers(ForwardInput input) {
-  input.page_table = tables_.page_table;
-  input.page_table_stride = tables_.page_table_stride;
-  input.window_page_table = tables_.window_table;
-  input.kv = kv_.layers();
-  input.states = states_.layers();
-  decoder_->RunLayers(input);
 }
 
 }  // namespace minisgl::engine

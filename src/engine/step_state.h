@@ -1,5 +1,6 @@
-// What lasts between the steps of an engine, in the memory of its Ops: the decoder, keys and
-// values, the page tables and the token pool. The same for the CPU and for a device.
+// What lasts between the steps of an engine, in the memory of its Ops: the model with keys and
+// values (of several ranks the first one's), the page tables and the token pool. The same for the
+// CPU and for a device.
 //
 // The tables keep their addresses, so captured graphs may hold them. The padding row of a table
 // names the dummy page alone. Used by one thread.
@@ -7,14 +8,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
-#include "engine/kv_storage.h"
-#include "engine/state_storage.h"
+#include "engine/model_state.h"
 #include "engine/step_tables.h"
 #include "minisgl/base/status.h"
 #include "minisgl/device_array.h"
 #include "minisgl/engine/engine.h"
-#include "minisgl/model/decoder.h"
 #include "minisgl/ops.h"
 
 namespace minisgl::engine {
@@ -27,6 +27,10 @@ class StepState {
                                                  const Checkpoint& checkpoint,
                                                  const WeightFormat& weight_format,
                                                  const EngineLimits& limits, Ops* ops);
+  // The same, with a model that is loaded.
+  static Result<std::unique_ptr<StepState>> Make(const ModelConfig& config,
+                                                 std::unique_ptr<ModelState> model,
+                                                 const EngineLimits& limits, Ops* ops);
   // Frees keys and values, if any, and takes those of so many pages and window pages (0 if all
   // layers share pages), with the dummies.
   Status TakePages(int32_t num_pages, int32_t num_window_pages);
@@ -37,27 +41,26 @@ class StepState {
   // True if layers with a window have pages of their own, also before TakePages.
   bool has_windows() const { return tables_.window_table != nullptr; }
   const StepTables& tables() const { return tables_; }
+  const ModelState& model() const { return *model_; }
   // Changes with TakePages.
-  const KvStorage& kv() const { return kv_; }
-  const StateStorage& states() const { return states_; }
+  const KvStorage& kv() const { return model_->kv(); }
+  const StateStorage& states() const { return model_->states(); }
 
   // The functions of Decoder for `input`, whose tables, keys and values are filled in here.
-  void RunLayers(ForwardInput input);
-  float* Logits(const ForwardInput& input) { return decoder_->Logits(input); }
+  void RunLayers(const ForwardInput& input) { model_->RunLayers(input, tables_); }
+  float* Logits(const ForwardInput& input) { return model_->Logits(input); }
 
  private:
-  StepState(const ModelConfig& config, const EngineLimits& limits, Ops* ops)
-      : config_(config), limits_(limits), ops_(ops) {}
+  StepState(const ModelConfig& config, std::unique_ptr<ModelState> model,
+            const EngineLimits& limits, Ops* ops)
+      : config_(config), limits_(limits), ops_(ops), model_(std::move(model)) {}
   Status TakeTables();
   Status FillPaddingRow(int32_t* table, int32_t dummy_page);
 
   const ModelConfig config_;
   EngineLimits limits_;
   Ops* const ops_;
-  DType kv_dtype_ = DType::kF32;
-  std::unique_ptr<Decoder> decoder_;
-  KvStorage kv_;
-  StateStorage states_;
+  const std::unique_ptr<ModelState> model_;
   // On the CPU zeroed when first written: rows that are never used cost no memory.
   DeviceArray<int32_t> page_table_;
   DeviceArray<int32_t> window_table_;

@@ -13,7 +13,9 @@
 #include "model/layer_fusion.h"
 #include "model/model_weights.h"
 #include "model/per_layer_embedding.h"
+#include "model/rank_cut.h"
 #include "model/state_mixer.h"
+#include "model/stream_norms.h"
 #include "model/workspace.h"
 
 namespace minisgl {
@@ -21,14 +23,19 @@ namespace {
 
 class OpsDecoder final : public Decoder {
  public:
-  OpsDecoder(const ModelConfig& config, const DecoderOptions& options, DecoderBytes bytes,
-             model::ModelWeights weights, model::Workspace workspace, Ops* ops)
+  // `config`: of the rank.
+  OpsDecoder(const ModelConfig& config, const DecoderOptions& options, int64_t whole_vocab_size,
+             model::Span vocabulary, DecoderBytes bytes, model::ModelWeights weights,
+             model::Workspace workspace, Ops* ops)
       : config_(config),
         options_(options),
+        whole_vocab_size_(whole_vocab_size),
+        vocabulary_(vocabulary),
         bytes_(bytes),
         weights_(std::move(weights)),
         space_(std::move(workspace)),
-        ops_(ops) {
+        ops_(ops),
+        norms_(config_, space_, ops) {
     for (int32_t i = 0; i < config.num_layers; ++i) {
       const auto index = static_cast<size_t>(i);
       shapes_.push_back(LayerShapeOf(config, i));
@@ -44,13 +51,15 @@ class OpsDecoder final : public Decoder {
                      .table = &weights_.embedding,
                      .scale = static_cast<float>(config_.embedding_scale),
                      .out = space_.residual.data(),
-                     .num_tokens = num_tokens});
-    if (config_.embedding_norm) NormEmbedding(num_tokens);
+                     .num_tokens = num_tokens,
+                     .first_id = vocabulary_.first});
+    Reduce(space_.residual.data(), num_tokens);
+    if (config_.embedding_norm) norms_.NormEmbedding(weights_.embedding_norm, num_tokens);
     if (config_.per_layer_width > 0) {
       model::EmbedForLayers(config_, weights_.per_layer, space_, input, ops_);
     }
     const ActivationPtr hidden = space_.hidden.ptr();
-    const bool adds = ops_->AddsInLinear(num_tokens);
+    const bool adds = !has_ranks() && ops_->AddsInLinear(num_tokens);
     ConstActivationPtr pending = nullptr;  // output of the last part, not added yet
     for (size_t i = 0; i < weights_.layers.size(); ++i) {
       const model::LayerWeights& layer = weights_.layers[i];
@@ -60,26 +69,26 @@ class OpsDecoder final : public Decoder {
       attention_adds_ = adds && fusion.attention_addition;
       feed_forward_adds_ = adds && fusion.feed_forward_addition;
       if (has_mixer) {
-        RunOrHold(MakeAddAndNorm(pending, layer.attention_norm, num_tokens, factor),
+        RunOrHold(norms_.AddAndNorm(pending, layer.attention_norm, num_tokens, factor),
                   fusion.attention_norm);
       }
       if (config_.norm_placement == NormPlacement::kParallel) {
         Mix(input, i, space_.branch.ptr());
         FeedForward(i, num_tokens);
-        AddResidual(space_.branch.ptr(), num_tokens);
+        norms_.Add(space_.branch.ptr(), num_tokens);
         pending = hidden;
       } else {
         if (has_mixer) Mix(input, i, hidden);
-        NormOutput(layer.attention_post_norm, num_tokens);
+        norms_.NormOutput(layer.attention_post_norm, num_tokens);
         if (has_mixer) pending = attention_adds_ ? nullptr : ConstActivationPtr(hidden);
         if (config_.layers[i].has_feed_forward) {
-          RunOrHold(MakeAddAndNorm(pending, layer.feed_forward_norm, num_tokens,
-                                   has_mixer ? 1 : factor, has_mixer ? MixerScale(i) : 0),
+          RunOrHold(norms_.AddAndNorm(pending, layer.feed_forward_norm, num_tokens,
+                                      has_mixer ? 1 : factor, has_mixer ? MixerScale(i) : 0),
                     fusion.feed_forward_norm);
           FeedForward(i, num_tokens);
           pending = feed_forward_adds_ ? nullptr : ConstActivationPtr(hidden);
         }
-        NormOutput(layer.feed_forward_post_norm, num_tokens);
+        norms_.NormOutput(layer.feed_forward_post_norm, num_tokens);
         if (config_.per_layer_width > 0) AddPerLayer(i, num_tokens);
       }
     }
@@ -100,7 +109,7 @@ class OpsDecoder final : public Decoder {
       GatherRows(input, space_.hidden.ptr(), hidden);
       GatherRows(input, space_.residual.data(), residual);
     }
-    NormParams norm = MakeNorm(weights_.final_norm, num_rows);
+    NormParams norm = norms_.Params(weights_.final_norm, num_rows);
     norm.x = hidden;
     norm.residual = residual;
     norm.out = hidden;
@@ -112,7 +121,7 @@ class OpsDecoder final : public Decoder {
                      .count = num_rows * config_.vocab_size,
                      .cap = static_cast<float>(config_.logit_softcap)});
     }
-    return space_.logits.data();
+    return has_ranks() ? GatherLogits(num_rows) : space_.logits.data();
   }
 
   const ModelConfig& config() const override { return config_; }
@@ -120,6 +129,24 @@ class OpsDecoder final : public Decoder {
   uint64_t workspace_bytes() const override { return *bytes_.workspace; }
 
  private:
+  bool has_ranks() const { return options_.rank.count > 1; }
+
+  // Sums what the ranks have computed of `x` [T, D].
+  void Reduce(ActivationPtr x, int64_t num_tokens) {
+    if (has_ranks()) ops_->AllReduce({.x = x, .count = num_tokens * config_.hidden_size});
+  }
+
+  // The logits of all ranks on the first one, null on others.
+  float* GatherLogits(int64_t num_rows) {
+    ops_->GatherColumns({.x = space_.logits.data(),
+                         .out = space_.all_logits.data(),
+                         .num_tokens = num_rows,
+                         .width = vocabulary_.count,
+                         .first = vocabulary_.first,
+                         .out_stride = whole_vocab_size_});
+    return space_.all_logits.data();
+  }
+
   void GatherRows(const ForwardInput& input, ConstActivationPtr from, ActivationPtr to) {
     ops_->GatherRows({.x = from,
                       .rows = input.logit_tokens,
@@ -128,36 +155,8 @@ class OpsDecoder final : public Decoder {
                       .width = config_.hidden_size});
   }
 
-  // The parameters common to all norms over the hidden size.
-  NormParams MakeNorm(const model::NormWeights& weights, int64_t num_tokens) const {
-    return {.x = nullptr,
-            .residual = nullptr,
-            .weight = weights.weight.data(),
-            .out = nullptr,
-            .num_tokens = num_tokens,
-            .width = config_.hidden_size,
-            .eps = static_cast<float>(config_.norm_eps),
-            .kind = config_.norm_kind,
-            .bias = weights.bias.data(),
-            .x_scale = static_cast<float>(config_.residual_scale)};
-  }
-
   // Factor of the residual stream after layer `index`.
   float FactorAfter(size_t index) const { return weights_.layers[index].factor; }
-
-  // Adds `x` (if not null), times `scale` (0: residual_scale), to the residual stream, multiplies
-  // that by `factor`, and writes the norm of the stream to `hidden`; if the architecture has no
-  // norm here, writes the stream itself.
-  NormParams MakeAddAndNorm(ConstActivationPtr x, const model::NormWeights& norm,
-                            int64_t num_tokens, float factor = 1, double scale = 0) {
-    NormParams params = MakeNorm(norm, num_tokens);
-    if (scale != 0) params.x_scale = static_cast<float>(scale);
-    params.x = x;
-    params.residual = space_.residual.data();
-    params.out = space_.hidden.ptr();
-    params.residual_factor = factor;
-    return params;
-  }
 
   // Runs a norm, or leaves it to the next product (Product).
   void RunOrHold(const NormParams& norm, bool holds) {
@@ -168,32 +167,12 @@ class OpsDecoder final : public Decoder {
     }
   }
 
-  // Writes the norm of the residual stream to `out`.
-  void NormStream(const model::NormWeights& norm, ActivationPtr out, int64_t num_tokens) {
-    NormParams params = MakeNorm(norm, num_tokens);
-    params.residual = space_.residual.data();
-    params.out = out;
-    ops_->Norm(params);
-  }
-
-  // Normalises the residual stream in place, without weights.
-  void NormEmbedding(int64_t num_tokens) {
-    float* const stream = space_.residual.data();
-    ops_->Norm({.x = stream,
-                .residual = nullptr,
-                .weight = weights_.embedding_norm.data(),
-                .out = stream,
-                .num_tokens = num_tokens,
-                .width = config_.hidden_size,
-                .eps = static_cast<float>(config_.norm_eps)});
-  }
-
   // Adds the output of the feed-forward part, in `hidden`, to the residual stream, and leaves in
   // `hidden` norm(output(act(gate(stream)) * per_layer)).
   void AddPerLayer(size_t index, int64_t num_tokens) {
     const model::PerLayerWeights& weights = weights_.layers[index].per_layer;
     const int64_t width = config_.per_layer_width;
-    ops_->Norm(MakeAddAndNorm(space_.hidden.ptr(), model::NormWeights(), num_tokens));
+    ops_->Norm(norms_.AddAndNorm(space_.hidden.ptr(), model::NormWeights(), num_tokens));
     Linear(space_.hidden.ptr(), weights.gate, space_.per_layer_gate.ptr(), num_tokens, nullptr,
            &weights.output);
     ops_->Activate({.gate_up = space_.per_layer_gate.ptr(),
@@ -206,32 +185,13 @@ class OpsDecoder final : public Decoder {
                     .up_stride = int64_t{config_.num_layers} * width});
     Linear(space_.per_layer_gated.ptr(), weights.output, space_.hidden.ptr(), num_tokens, nullptr,
            AfterLayer(index));
-    NormOutput(weights.norm, num_tokens);
+    norms_.NormOutput(weights.norm, num_tokens);
   }
 
   // Factor of a mixer's output; 0: residual_scale.
   double MixerScale(size_t index) const {
     const bool is_both = config_.layers[index].mixer == Mixer::kAttentionAndMamba2;
     return is_both ? config_.state_output_factor : 0;
-  }
-
-  // Adds `x`, times `scale` (0: residual_scale), to the residual stream.
-  void AddResidual(ConstActivationPtr x, int64_t num_tokens, double scale = 0) {
-    NormParams params = MakeNorm(model::NormWeights(), num_tokens);
-    if (scale != 0) params.x_scale = static_cast<float>(scale);
-    params.x = x;
-    params.residual = space_.residual.data();
-    ops_->Norm(params);
-  }
-
-  // Normalises `hidden` in place, if the architecture has a norm after the part.
-  void NormOutput(const model::NormWeights& norm, int64_t num_tokens) {
-    if (norm.weight.data() == nullptr) return;
-    NormParams params = MakeNorm(norm, num_tokens);
-    params.x = space_.hidden.ptr();
-    params.out = space_.hidden.ptr();
-    if (config_.post_norm_eps > 0) params.eps = static_cast<float>(config_.post_norm_eps);
-    ops_->Norm(params);
   }
 
   // A product with the norm that was held for it, if there is one.
@@ -268,16 +228,17 @@ class OpsDecoder final : public Decoder {
     return config_.per_layer_width > 0 ? &weights_.layers[index].per_layer.gate : AfterLayer(index);
   }
 
-  // Runs attention, or what the layer has in its place, on `hidden` and writes its output to `out`.
+  // Runs attention, or what the layer has in its place, on `hidden` and writes its output to `out`,
+  // summed over ranks.
   void Mix(const ForwardInput& input, size_t index, ActivationPtr out) {
     const Mixer mixer = config_.layers[index].mixer;
     const bool is_both = HasState(mixer) && HasAttention(mixer);
     if (HasAttention(mixer)) Attention(input, index, is_both ? space_.branch.ptr() : out);
     if (HasState(mixer)) {
       model::RunStateMixer(config_, weights_.layers[index].state, space_, input, index, out, ops_);
+      Reduce(out, input.num_tokens);
     }
-    if (is_both)
-      AddResidual(space_.branch.ptr(), input.num_tokens, config_.attention_output_factor);
+    if (is_both) norms_.Add(space_.branch.ptr(), input.num_tokens, config_.attention_output_factor);
   }
 
   void Attention(const ForwardInput& input, size_t index, ActivationPtr out) {
@@ -312,6 +273,7 @@ class OpsDecoder final : public Decoder {
                         .next = AfterAttention(index)},
              .residual = AddsTo(attention_adds_),
              .residual_scale = static_cast<float>(config_.residual_scale)});
+    Reduce(out, input.num_tokens);
   }
 
   // Multiplies what attention returned by sigmoid(gate * hidden).
@@ -446,7 +408,7 @@ class OpsDecoder final : public Decoder {
          .qkv_stride = TokenWidth(index)});
   }
 
-  // Runs the feed-forward part on `hidden`, in place.
+  // Runs the feed-forward part on `hidden`, in place; its output is summed over ranks.
   void FeedForward(size_t index, int64_t num_tokens) {
     const model::LayerWeights& layer = weights_.layers[index];
     const ExpertsConfig& experts = config_.experts;
@@ -454,6 +416,7 @@ class OpsDecoder final : public Decoder {
       const bool is_alone = !config_.layers[index].has_experts;
       Dense(layer.feed_forward, shapes_[index].intermediate_size, num_tokens,
             is_alone ? AfterFeedForward(index) : &layer.experts.router);
+      Reduce(space_.hidden.ptr(), num_tokens);
       if (!is_alone) AddExpertsBeside(layer.experts, num_tokens);
       return;
     }
@@ -477,6 +440,7 @@ class OpsDecoder final : public Decoder {
                           .num_tokens = num_tokens,
                           .width = config_.hidden_size,
                           .num_chosen = experts.num_chosen});
+    Reduce(hidden, num_tokens);
   }
 
   // hidden = output(experts(input(hidden))) + shared(hidden), with the experts already chosen.
@@ -505,16 +469,17 @@ class OpsDecoder final : public Decoder {
     params.width = config_.hidden_size;
     params.num_chosen = 1;
     ops_->CombineExperts(params);
+    Reduce(hidden, num_tokens);
   }
 
   // Normalises the output of the dense part in `hidden`, and adds that of the experts to it. Both
   // begin from the residual stream.
   void AddExpertsBeside(const model::ExpertWeights& weights, int64_t num_tokens) {
     const ActivationPtr hidden = space_.hidden.ptr(), branch = space_.branch.ptr();
-    NormOutput(weights.dense_post_norm, num_tokens);
-    NormStream(weights.router_norm, branch, num_tokens);
+    norms_.NormOutput(weights.dense_post_norm, num_tokens);
+    norms_.NormTo(weights.router_norm, branch, num_tokens);
     model::ChooseExperts(config_, weights, space_, branch, num_tokens, ops_);
-    NormStream(weights.expert_norm, branch, num_tokens);
+    norms_.NormTo(weights.expert_norm, branch, num_tokens);
     model::RunExperts(config_, weights, space_, branch, num_tokens, ops_);
     CombineExpertsParams params = {.x = space_.expert_out.ptr(),
                                    .shares = space_.shares.data(),
@@ -525,7 +490,8 @@ class OpsDecoder final : public Decoder {
                                    .width = config_.hidden_size,
                                    .num_chosen = config_.experts.num_chosen};
     ops_->CombineExperts(params);
-    NormParams norm = MakeNorm(weights.expert_post_norm, num_tokens);
+    Reduce(branch, num_tokens);
+    NormParams norm = norms_.Params(weights.expert_post_norm, num_tokens);
     norm.x = branch;
     norm.out = branch;
     ops_->Norm(norm);
@@ -562,10 +528,13 @@ class OpsDecoder final : public Decoder {
 
   const ModelConfig config_;
   const DecoderOptions options_;
+  const int64_t whole_vocab_size_;
+  const model::Span vocabulary_;  // the rank's ids
   const DecoderBytes bytes_;
   const model::ModelWeights weights_;
   const model::Workspace space_;
   Ops* const ops_;
+  const model::StreamNorms norms_;
   std::vector<LayerShape> shapes_;           // [layers]
   std::vector<model::LayerFusion> fusions_;  // [layers]
   // Of the part that runs: the norm before its first product, and whether its last product adds.
@@ -576,23 +545,28 @@ class OpsDecoder final : public Decoder {
 }  // namespace
 
 DecoderBytes CountDecoderBytes(const ModelConfig& config, const DecoderOptions& options) {
-  return {
-      .weights = model::ModelWeightBytes(config, options.weight_format, options.activation_dtype),
-      .workspace = model::WorkspaceBytes(config, options)};
+  const ModelConfig own = RankConfig(config, options.rank);
+  return {.weights = model::ModelWeightBytes(config, options.weight_format,
+                                             options.activation_dtype, options.rank),
+          .workspace = model::WorkspaceBytes(own, options, config.vocab_size)};
 }
 
 Result<std::unique_ptr<Decoder>> Decoder::Load(const ModelConfig& config,
                                                const Checkpoint& checkpoint,
                                                const DecoderOptions& options, Ops* ops) {
-  MINISGL_ASSIGN_OR_RETURN(model::ModelWeights weights,
-                           model::LoadModelWeights(config, checkpoint, options.weight_format, ops));
+  MINISGL_ASSIGN_OR_RETURN(
+      model::ModelWeights weights,
+      model::LoadModelWeights(config, checkpoint, options.weight_format, ops, options.rank));
   const DecoderBytes bytes = CountDecoderBytes(config, options);
   if (!bytes.weights || !bytes.workspace) {
     return Status(StatusCode::kOutOfMemory, "the model's sizes are past what memory can hold");
   }
-  MINISGL_ASSIGN_OR_RETURN(model::Workspace workspace, model::MakeWorkspace(config, options, ops));
-  return std::unique_ptr<Decoder>(
-      new OpsDecoder(config, options, bytes, std::move(weights), std::move(workspace), ops));
+  const ModelConfig own = RankConfig(config, options.rank);
+  MINISGL_ASSIGN_OR_RETURN(model::Workspace workspace,
+                           model::MakeWorkspace(own, options, config.vocab_size, ops));
+  const model::Span vocabulary = model::FeatureSpan(config, config.vocab_size, options.rank);
+  return std::unique_ptr<Decoder>(new OpsDecoder(own, options, config.vocab_size, vocabulary, bytes,
+                                                 std::move(weights), std::move(workspace), ops));
 }
 
 }  // namespace minisgl

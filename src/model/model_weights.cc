@@ -11,6 +11,8 @@
 
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
+#include "model/loading_progress.h"
+#include "model/rank_cut.h"
 #include "model/tensor_arrangement.h"
 #include "weights/architectures.h"
 #include "weights/stored_matrix.h"
@@ -34,22 +36,26 @@ WeightTensor Expanded(const WeightTensor& matrix, std::vector<float>* values) {
 // Packs the tensors of one layer, or of the model outside its layers.
 class Packer {
  public:
-  // `shape`, `rotary_dim`: of the layer.
-  Packer(const ModelConfig& config, const Checkpoint& checkpoint,
-         std::vector<weights::TensorSpec> specs, const LayerShape& shape, int32_t rotary_dim,
+  // Of layer `layer`, or of the model outside its layers (-1).
+  Packer(const ModelConfig& config, const Checkpoint& checkpoint, int32_t layer, const Rank& rank,
          const WeightFormat& format, Ops* ops)
       : config_(config),
         checkpoint_(checkpoint),
-        shape_(shape),
-        rotary_dim_(rotary_dim),
+        layer_(layer),
+        rank_(rank),
+        shape_(LayerShapeOf(config, layer)),
+        rotary_dim_(RotaryDim(config, layer)),
         format_(format),
         ops_(ops) {
+    auto specs = layer < 0 ? weights::ModelTensors(config) : weights::LayerTensors(config, layer);
     for (weights::TensorSpec& spec : specs) {
       const auto key = std::pair(spec.role, spec.index);
       specs_[key] = std::move(spec);
     }
   }
 
+  const LayerShape& shape() const { return shape_; }
+  const Rank& rank() const { return rank_; }
   bool Has(Role role) const { return specs_.contains({role, 0}); }
 
   // The matrices of `roles`, concatenated; those that the architecture lacks are left out.
@@ -64,7 +70,7 @@ class Packer {
     return ops_->PackMatrix(parts, format_.dtype);
   }
 
-  // Some rows of a matrix, and of its bias: null if the architecture has none.
+  // The rank's rows of a matrix, and of its bias: null if the architecture has none.
   Result<Matrix> PackRows(Role role, std::vector<int64_t> rows, bool quantized = true) const {
     MINISGL_ASSIGN_OR_RETURN(const WeightTensor stored, GetStored(role, 0));
     const WeightTensor tensor = stored.TakeRows(std::move(rows));
@@ -95,23 +101,27 @@ class Packer {
                                          float times = 1) const {
     std::vector<float> values;
     for (const Role role : roles) {
+      std::vector<float> own;
       for (int32_t index = 0; specs_.contains({role, index}); ++index) {
         MINISGL_ASSIGN_OR_RETURN(const std::vector<float> vector, GetVector(role, index));
-        for (const float value : vector) values.push_back((value + plus) * times);
+        own.insert(own.end(), vector.begin(), vector.end());
       }
+      for (const float value : CutVector(std::move(own), CutOf(role), rank_))
+        values.push_back((value + plus) * times);
     }
     if (values.empty()) return DeviceArray<float>();
     return Upload<float>(ops_, values);
   }
 
   // The values [rows, columns] of `roles`, one below the other, each row times its factor,
-  // transposed.
+  // transposed. `factors`: of the rows that the rank has.
   Result<DeviceArray<float>> PackTransposed(std::initializer_list<Role> roles, int64_t columns,
                                             const std::vector<float>& factors) const {
     std::vector<float> stored;
     for (const Role role : roles) {
       if (!Has(role)) continue;
-      MINISGL_ASSIGN_OR_RETURN(const std::vector<float> part, GetVector(role, 0));
+      MINISGL_ASSIGN_OR_RETURN(std::vector<float> all, GetVector(role, 0));
+      const std::vector<float> part = CutVector(std::move(all), CutOf(role), rank_, columns);
       stored.insert(stored.end(), part.begin(), part.end());
     }
     const int64_t rows = std::ssize(stored) / columns;
@@ -128,7 +138,10 @@ class Packer {
     return Upload<float>(ops_, std::vector<float>(static_cast<size_t>(shape_.head_dim), value));
   }
 
-  Result<std::vector<float>> Vector(Role role) const { return GetVector(role, 0); }
+  Result<std::vector<float>> Vector(Role role) const {
+    MINISGL_ASSIGN_OR_RETURN(std::vector<float> all, GetVector(role, 0));
+    return CutVector(std::move(all), CutOf(role), rank_);
+  }
 
   Result<NormWeights> PackNorm(Role weight, Role bias, float times = 1) const {
     NormWeights norm;
@@ -175,6 +188,13 @@ class Packer {
   }
 
  private:
+  static int32_t RotaryDim(const ModelConfig& config, int32_t layer) {
+    const int32_t rope = layer < 0 ? -1 : config.layers[static_cast<size_t>(layer)].rope;
+    return rope < 0 ? 0 : config.ropes[static_cast<size_t>(rope)].dim;
+  }
+
+  TensorCut CutOf(Role role) const { return model::CutOf(config_, layer_, role, rank_); }
+
   Result<std::vector<WeightTensor>> Parts(std::initializer_list<Role> roles, int32_t index) const {
     std::vector<WeightTensor> parts;
     for (const Role role : roles) {
@@ -213,19 +233,20 @@ class Packer {
     return {};
   }
 
-  // Matrix `index` of `role`, or entry `index` of the tensor with all of them, [out, in].
+  // What the rank has of matrix `index` of `role`, or of entry `index` of the tensor with all of
+  // them, [out, in].
   Result<WeightTensor> GetMatrix(Role role, int32_t index) const {
     MINISGL_ASSIGN_OR_RETURN(WeightTensor stored, GetStored(role, index));
     if (std::vector<int64_t> order = RowOrder(role); !order.empty()) {
-      return stored.TakeRows(std::move(order));
+      return CutMatrix(stored.TakeRows(std::move(order)), CutOf(role));
     }
     if (specs_.at({role, 0}).order == weights::TensorOrder::kInputsFirstInterleaved) {
-      return stored.TakeRows(EvensThenOdds(stored.num_out()));
+      return CutMatrix(stored.TakeRows(EvensThenOdds(stored.num_out())), CutOf(role));
     }
-    return stored;
+    return CutMatrix(stored, CutOf(role));
   }
 
-  // The same in the order of its file.
+  // All of it in the order of its file.
   Result<WeightTensor> GetStored(Role role, int32_t index) const {
     const auto own = specs_.find({role, index});
     const weights::TensorSpec& spec = own != specs_.end() ? own->second : specs_.at({role, 0});
@@ -267,6 +288,8 @@ class Packer {
 
   const ModelConfig& config_;
   const Checkpoint& checkpoint_;
+  const int32_t layer_;
+  const Rank rank_;
   const LayerShape shape_;
   const int32_t rotary_dim_;
   const WeightFormat format_;
@@ -289,16 +312,18 @@ Status LoadLatent(const Packer& packer, LayerWeights* layer) {
 }
 
 // The gate of attention, whose rows stand behind those of each head's query.
-Status LoadGateInQuery(const Packer& packer, const LayerShape& shape, LayerWeights* layer) {
-  const std::vector<int64_t> rows =
+Status LoadGateInQuery(const Packer& packer, LayerWeights* layer) {
+  const LayerShape& shape = packer.shape();
+  const Span heads = HeadSpan(shape.num_heads, packer.rank());
+  std::vector<int64_t> rows =
       RowsOfParts(shape.num_heads, int64_t{2} * shape.head_dim, shape.head_dim, shape.head_dim);
+  rows = TakeSpans(rows, {{heads.first * shape.head_dim, heads.count * shape.head_dim}});
   MINISGL_ASSIGN_OR_RETURN(layer->attention_gate, packer.PackRows(Role::kQuery, rows));
   MINISGL_ASSIGN_OR_RETURN(layer->attention_gate_bias, packer.PackBiasRows(Role::kQueryBias, rows));
   return Status();
 }
 
-Status LoadAttention(const ModelConfig& config, const Packer& packer, const LayerShape& shape,
-                     LayerWeights* layer) {
+Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
   MINISGL_ASSIGN_OR_RETURN(layer->attention_norm,
                            packer.PackNorm(Role::kAttentionNorm, Role::kAttentionNormBias));
   MINISGL_ASSIGN_OR_RETURN(layer->attention_post_norm.weight,
@@ -321,7 +346,7 @@ Status LoadAttention(const ModelConfig& config, const Packer& packer, const Laye
     MINISGL_ASSIGN_OR_RETURN(layer->key_norm, packer.Constants(1));
   }
   if (config.gate_in_query) {
-    MINISGL_RETURN_IF_ERROR(LoadGateInQuery(packer, shape, layer));
+    MINISGL_RETURN_IF_ERROR(LoadGateInQuery(packer, layer));
   } else if (config.attention_gate) {
     MINISGL_ASSIGN_OR_RETURN(layer->attention_gate, packer.Pack({Role::kAttentionGate}));
   }
@@ -333,9 +358,10 @@ Status LoadAttention(const ModelConfig& config, const Packer& packer, const Laye
 }
 
 // The products before a recurrence.
-Status LoadStateInputs(const StateConfig& config, Mixer mixer, const Packer& packer,
+Status LoadStateInputs(const ModelConfig& config, Mixer mixer, const Packer& packer,
                        StateWeights* state) {
-  if (mixer == Mixer::kDeltaNet && !config.by_group) {
+  const StateConfig& states = config.states;
+  if (mixer == Mixer::kDeltaNet && !states.by_group) {
     MINISGL_ASSIGN_OR_RETURN(state->input, packer.Pack({Role::kStateInput, Role::kStateQuery,
                                                         Role::kStateKey, Role::kStateValue}));
     MINISGL_ASSIGN_OR_RETURN(state->gate, packer.Pack({Role::kStateGate}));
@@ -344,7 +370,12 @@ Status LoadStateInputs(const StateConfig& config, Mixer mixer, const Packer& pac
     return Status();
   }
   const bool is_delta = mixer == Mixer::kDeltaNet;
-  const StateParts parts = is_delta ? DeltaPartsByGroup(config) : Mamba2Parts(config);
+  StateParts parts = is_delta ? DeltaPartsByGroup(states) : Mamba2Parts(states);
+  const Rank& rank = packer.rank();
+  parts.input = TakeSpans(parts.input, StateChannelSpans(config, mixer, rank));
+  parts.gate = TakeSpans(parts.gate, StateGateSpans(states, rank));
+  parts.scalars =
+      TakeSpans(parts.scalars, StateScalarSpans(states, std::ssize(parts.scalars), rank));
   const Role scalars = is_delta ? Role::kStateGainDecay : Role::kStateInput;
   MINISGL_ASSIGN_OR_RETURN(state->input, packer.PackRows(Role::kStateInput, parts.input));
   MINISGL_ASSIGN_OR_RETURN(state->gate, packer.PackRows(Role::kStateInput, parts.gate));
@@ -362,7 +393,7 @@ Status LoadStateInputs(const StateConfig& config, Mixer mixer, const Packer& pac
 // What a recurrence has besides matrices. The reference divides queries and keys by their length,
 //   x / sqrt(sum x^2 + 1e-6),
 // which is an RMS norm over N features with weights 1 / sqrt(N) and eps 1e-6 / N; queries are also
-// divided by sqrt(N).
+// divided by sqrt(N). `config`: of the rank.
 Status LoadRecurrence(const StateConfig& config, Mixer mixer, const Packer& packer, Ops* ops,
                       StateWeights* state) {
   MINISGL_ASSIGN_OR_RETURN(std::vector<float> rates, packer.Vector(Role::kDecayRate));
@@ -404,16 +435,17 @@ Status LoadStateMixer(const ModelConfig& config, Mixer mixer, const Packer& pack
   MINISGL_ASSIGN_OR_RETURN(layer->attention_norm,
                            packer.PackNorm(Role::kAttentionNorm, Role::kAttentionNormBias));
   StateWeights& state = layer->state;
+  const StateConfig own = RankConfig(config, packer.rank()).states;
   MINISGL_ASSIGN_OR_RETURN(
       state.conv,
       packer.PackTransposed({Role::kConvWeight, Role::kConvQuery, Role::kConvKey, Role::kConvValue},
-                            config.states.conv_length, ChannelFactors(config.states)));
+                            config.states.conv_length, ChannelFactors(own)));
   MINISGL_ASSIGN_OR_RETURN(state.conv_bias, packer.PackVectors({Role::kConvBias}));
   MINISGL_ASSIGN_OR_RETURN(state.output, packer.Pack({Role::kStateOutput}));
   MINISGL_ASSIGN_OR_RETURN(state.output_bias, packer.PackVectors({Role::kStateOutputBias}));
   if (mixer != Mixer::kShortConv) {
-    MINISGL_RETURN_IF_ERROR(LoadStateInputs(config.states, mixer, packer, &state));
-    return LoadRecurrence(config.states, mixer, packer, ops, &state);
+    MINISGL_RETURN_IF_ERROR(LoadStateInputs(config, mixer, packer, &state));
+    return LoadRecurrence(own, mixer, packer, ops, &state);
   }
   MINISGL_ASSIGN_OR_RETURN(state.input, packer.Pack({Role::kStateInput}));
   MINISGL_ASSIGN_OR_RETURN(state.input_bias, packer.PackVectors({Role::kStateInputBias}));
@@ -520,40 +552,14 @@ Result<DeviceArray<float>> Ones(const ModelConfig& config, Ops* ops) {
   return Upload<float>(ops, std::vector<float>(static_cast<size_t>(width), 1.0f));
 }
 
-// Reports the progress of loading, in layers and the part outside of them. Its destructor reports
-// the end, also after a failure.
-class LoadingProgress {
- public:
-  explicit LoadingProgress(int32_t num_layers) : total_(int64_t{num_layers} + 1) {
-    ReportProgress(kWhat, 0, total_);
-  }
-  ~LoadingProgress() { ReportProgress(kWhat, total_, total_); }
-  LoadingProgress(const LoadingProgress&) = delete;
-  LoadingProgress& operator=(const LoadingProgress&) = delete;
-
-  void Advance() {
-    if (++done_ < total_) ReportProgress(kWhat, done_, total_);
-  }
-
- private:
-  static constexpr std::string_view kWhat = "loading weights";
-  const int64_t total_;
-  int64_t done_ = 0;
-};
-
-int32_t RotaryDim(const ModelConfig& config, const LayerConfig& layer) {
-  return layer.rope < 0 ? 0 : config.ropes[static_cast<size_t>(layer.rope)].dim;
-}
-
 }  // namespace
 
 Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                                      const WeightFormat& format, Ops* ops) {
-  MINISGL_RETURN_IF_ERROR(CheckTensors(config, checkpoint));
+                                      const WeightFormat& format, Ops* ops, const Rank& rank) {
+  MINISGL_RETURN_IF_ERROR(CheckTensors(config, checkpoint, /*logs=*/rank.is_first()));
   ModelWeights weights;
-  LoadingProgress progress(config.num_layers);
-  const Packer packer(config, checkpoint, weights::ModelTensors(config), LayerShape(), 0,
-                      TableFormat(format), ops);
+  LoadingProgress progress(config.num_layers, /*reports=*/rank.is_first());
+  const Packer packer(config, checkpoint, /*layer=*/-1, rank, TableFormat(format), ops);
   const Role head = config.tie_word_embeddings ? Role::kEmbedding : Role::kHead;
   MINISGL_ASSIGN_OR_RETURN(weights.head, packer.Pack({head}));
   MINISGL_ASSIGN_OR_RETURN(weights.embedding, packer.PackTable(Role::kEmbedding));
@@ -562,8 +568,7 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
                            packer.PackNorm(Role::kFinalNorm, Role::kFinalNormBias,
                                            static_cast<float>(config.logit_scale)));
   if (config.per_layer_width > 0) {
-    const Packer matrices(config, checkpoint, weights::ModelTensors(config), LayerShape(), 0,
-                          format, ops);
+    const Packer matrices(config, checkpoint, /*layer=*/-1, rank, format, ops);
     MINISGL_RETURN_IF_ERROR(LoadPerLayerTable(config, matrices, ops, &weights.per_layer));
   }
   if (config.embedding_norm) {
@@ -575,13 +580,11 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
   }
   progress.Advance();
   for (int32_t i = 0; i < config.num_layers; ++i) {
-    const int32_t rotary_dim = RotaryDim(config, config.layers[static_cast<size_t>(i)]);
-    const Packer layer_packer(config, checkpoint, weights::LayerTensors(config, i),
-                              LayerShapeOf(config, i), rotary_dim, format, ops);
+    const Packer layer_packer(config, checkpoint, i, rank, format, ops);
     LayerWeights layer;
     const Mixer mixer = config.layers[static_cast<size_t>(i)].mixer;
     if (HasAttention(mixer)) {
-      MINISGL_RETURN_IF_ERROR(LoadAttention(config, layer_packer, LayerShapeOf(config, i), &layer));
+      MINISGL_RETURN_IF_ERROR(LoadAttention(config, layer_packer, &layer));
     }
     if (HasState(mixer)) {
       MINISGL_RETURN_IF_ERROR(LoadStateMixer(config, mixer, layer_packer, ops, &layer));
@@ -590,7 +593,6 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
     MINISGL_RETURN_IF_ERROR(LoadPerLayer(config, layer_packer, &layer));
     weights.layers.push_back(std::move(layer));
     progress.Advance();
-    Log(LogLevel::kVerbose, fmt::format("loaded layer {} of {}", i + 1, config.num_layers));
   }
   return weights;
 }

@@ -8,6 +8,7 @@
 
 #include "minisgl/base/status.h"
 #include "minisgl/device_array.h"
+#include "minisgl/model/ranks.h"
 #include "minisgl/ops.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
@@ -129,19 +130,20 @@ struct ModelWeights {
 
 // Checks that `checkpoint` has every required tensor in the shape given by `config` and no tensor
 // unknown to the architecture. kBadInput with the tensor, what was found and what is expected.
-// Reads headers only.
-Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint);
+// Reads headers only. `logs`: tells which tensors are not used.
+Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint, bool logs = true);
 
 // Checks the tensors (CheckTensors), then packs them. Matrices are converted to `format`; the
 // embedding table and the output head to TableFormat of it; those of routers and shared gates to
 // its dtype without quantization, because they are small and choose the experts. Vectors are
-// converted to f32.
+// converted to f32. Of several ranks: the part of `rank` (rank_cut.h); sizes above are then those
+// of RankConfig.
 Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                                      const WeightFormat& format, Ops* ops);
+                                      const WeightFormat& format, Ops* ops, const Rank& rank = {});
 
 // Bytes of the result of LoadModelWeights with Ops of activation_dtype, computed from `config`
 // alone, not counting the padding of a matrix's last rows; nullopt if 2^64 or more.
 std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const WeightFormat& format,
-                                         DType activation_dtype);
+                                         DType activation_dtype, const Rank& rank = {});
 
 }  // namespace minisgl::model

@@ -13,6 +13,7 @@
 #include "minisgl/base/utf8.h"
 #include "minisgl/tensor/tensor_view.h"
 #include "model/model_weights.h"
+#include "model/rank_cut.h"
 #include "weights/architectures.h"
 #include "weights/stored_matrix.h"
 #include "weights/wrappers.h"
@@ -101,7 +102,7 @@ Status CheckTensor(const ModelConfig& config, const Checkpoint& checkpoint,
 }
 
 Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
-                     const std::set<std::string>& known) {
+                     const std::set<std::string>& known, bool logs) {
   std::map<std::string_view, int64_t> num_unused;  // by what they are of
   for (const std::string& name : checkpoint.Names()) {
     if (known.contains(name)) continue;
@@ -121,7 +122,7 @@ Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
                            Visible(name), config.architecture, config.num_layers));
   }
   for (const auto& [part, count] : num_unused) {
-    Log(LogLevel::kVerbose, fmt::format("not loaded: {} tensors of {}", count, part));
+    if (logs) Log(LogLevel::kVerbose, fmt::format("not loaded: {} tensors of {}", count, part));
   }
   return Status();
 }
@@ -235,8 +236,21 @@ std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::Te
   return num_out ? WeightBytes(FormatOf(spec.role, format), *num_out, num_in) : std::nullopt;
 }
 
-std::optional<uint64_t> SumBytes(const ModelConfig& config,
-                                 const std::vector<weights::TensorSpec>& specs,
+// True if the rank's inputs of a matrix do not begin and end with groups of `schemes`: its codes
+// cannot be kept apart from their scales.
+bool CutsGroups(const TensorCut& cut, const std::vector<QuantScheme>& schemes) {
+  if (cut.axis != TensorCut::Axis::kInputs) return false;
+  return std::any_of(schemes.begin(), schemes.end(), [&](const QuantScheme& scheme) {
+    const Span& span = cut.spans[0];
+    const int64_t group = GroupOfCodes(scheme);
+    if (group == 0 || span.first / group == (span.first + span.count - 1) / group) return false;
+    return span.first % group != 0;
+  });
+}
+
+// `config`: of the rank.
+std::optional<uint64_t> SumBytes(const ModelConfig& whole, const ModelConfig& config,
+                                 const Rank& rank, const std::vector<weights::TensorSpec>& specs,
                                  const WeightFormat& format) {
   // Parts of a stack that may not have common codes are expanded.
   std::set<std::pair<weights::TensorRole, int32_t>> expanded;
@@ -247,7 +261,8 @@ std::optional<uint64_t> SumBytes(const ModelConfig& config,
     const bool is_known =
         own.size() == 1 && schemes.try_emplace(stack, own[0]).first->second == own[0];
     const bool is_sure = IsQuantized(config, spec) && (is_known || stack.first == spec.role);
-    if (!is_sure) expanded.insert(stack);
+    const bool is_cut = CutsGroups(CutOf(whole, spec.layer, spec.role, rank), own);
+    if (!is_sure || is_cut) expanded.insert(stack);
   }
   std::optional<uint64_t> sum = 0;
   for (const weights::TensorSpec& spec : specs) {
@@ -300,7 +315,7 @@ std::optional<uint64_t> PerLayerTableBytes(const ModelConfig& config, DType dtyp
 
 }  // namespace
 
-Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint) {
+Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint, bool logs) {
   std::set<std::string> known;
   const auto check = [&](const std::vector<weights::TensorSpec>& specs) -> Status {
     for (const weights::TensorSpec& spec : specs) {
@@ -313,12 +328,16 @@ Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint) {
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     MINISGL_RETURN_IF_ERROR(check(weights::LayerTensors(config, layer)));
   }
-  return CheckNoOthers(config, checkpoint, known);
+  return CheckNoOthers(config, checkpoint, known, logs);
 }
 
-std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const WeightFormat& format,
-                                         DType activation_dtype) {
-  std::optional<uint64_t> sum = SumBytes(config, weights::ModelTensors(config), format);
+std::optional<uint64_t> ModelWeightBytes(const ModelConfig& whole, const WeightFormat& format,
+                                         DType activation_dtype, const Rank& rank) {
+  const ModelConfig config = RankConfig(whole, rank);
+  const auto sum_bytes = [&](const std::vector<weights::TensorSpec>& specs) {
+    return SumBytes(whole, config, rank, specs, format);
+  };
+  std::optional<uint64_t> sum = sum_bytes(weights::ModelTensors(config));
   if (sum && KeepsPerLayerTable(activation_dtype)) {
     const auto table = PerLayerTableBytes(config, activation_dtype);
     sum = table ? CheckedAdd(*sum, *table) : std::nullopt;
@@ -326,13 +345,13 @@ std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const Weight
   if (format.quantization == Quantization::kStored && config.quantization.dense_matrices) {
     // Any layer may have exceptions.
     for (int32_t layer = 0; layer < config.num_layers && sum; ++layer) {
-      const auto bytes = SumBytes(config, weights::LayerTensors(config, layer), format);
+      const auto bytes = sum_bytes(weights::LayerTensors(config, layer));
       sum = bytes ? CheckedAdd(*sum, *bytes) : std::nullopt;
     }
     return sum;
   }
   for (const auto& [example, count] : KindsOfLayers(config)) {
-    const auto layer = SumBytes(config, weights::LayerTensors(config, example), format);
+    const auto layer = sum_bytes(weights::LayerTensors(config, example));
     const auto layers = layer ? CheckedMul(*layer, count) : std::nullopt;
     sum = sum && layers ? CheckedAdd(*sum, *layers) : std::nullopt;
   }

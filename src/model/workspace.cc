@@ -71,7 +71,8 @@ bool HasParallelMixers(const ModelConfig& config) {
   });
 }
 
-Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options) {
+Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options,
+                  int64_t whole_vocab_size) {
   const auto tokens = static_cast<uint64_t>(options.max_step_tokens);
   const auto rows = static_cast<uint64_t>(options.max_logit_rows);
   const auto hidden = static_cast<uint64_t>(config.hidden_size);
@@ -91,6 +92,10 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options) {
   arrays.floats = {{&Workspace::residual, tokens, hidden},
                    {&Workspace::wanted_residual, rows, hidden},
                    {&Workspace::logits, rows, static_cast<uint64_t>(config.vocab_size)}};
+  if (options.rank.count > 1 && options.rank.is_first()) {
+    arrays.floats.push_back(
+        {&Workspace::all_logits, rows, static_cast<uint64_t>(whole_vocab_size)});
+  }
   arrays.activations = {{&Workspace::hidden, tokens, hidden},
                         {&Workspace::qkv, tokens, qkv},
                         {&Workspace::attention, tokens, attention},
@@ -143,8 +148,8 @@ int64_t GatedWidth(const ModelConfig& config) {
 }
 
 Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions& options,
-                                Ops* ops) {
-  const Arrays arrays = ListArrays(config, options);
+                                int64_t whole_vocab_size, Ops* ops) {
+  const Arrays arrays = ListArrays(config, options, whole_vocab_size);
   Workspace space;
   for (const auto& [array, count, width] : arrays.floats) {
     MINISGL_ASSIGN_OR_RETURN(space.*array, DeviceArray<float>::Make(ops, {count, width}));
@@ -178,8 +183,9 @@ Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions&
   return space;
 }
 
-std::optional<uint64_t> WorkspaceBytes(const ModelConfig& config, const DecoderOptions& options) {
-  const Arrays arrays = ListArrays(config, options);
+std::optional<uint64_t> WorkspaceBytes(const ModelConfig& config, const DecoderOptions& options,
+                                       int64_t whole_vocab_size) {
+  const Arrays arrays = ListArrays(config, options, whole_vocab_size);
   const auto positions = static_cast<uint64_t>(options.max_seq_len);
   std::vector<std::vector<uint64_t>> products = {{arrays.choices, sizeof(int32_t)}};
   for (const auto& [array, count, width] : arrays.floats) {

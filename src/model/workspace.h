@@ -38,6 +38,7 @@ struct Workspace {
   DeviceArray<float> wanted_residual;  // [N, D]
   ActivationArray wanted_hidden;       // [N, D]
   DeviceArray<float> logits;           // [N, V]
+  DeviceArray<float> all_logits;       // [N, V of the whole model], on the first of several ranks
 
   DeviceArray<float> router_logits;  // [T, X]
   DeviceArray<int32_t> experts;      // [T, K]
@@ -66,10 +67,13 @@ struct Workspace {
   DeviceArray<float> query_scales;  // [max_seq_len]
 };
 
-Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions& options, Ops* ops);
+// `config`: of the rank; `whole_vocab_size`: of the whole model.
+Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions& options,
+                                int64_t whole_vocab_size, Ops* ops);
 
 // Bytes that MakeWorkspace allocates; nullopt if 2^64 or more.
-std::optional<uint64_t> WorkspaceBytes(const ModelConfig& config, const DecoderOptions& options);
+std::optional<uint64_t> WorkspaceBytes(const ModelConfig& config, const DecoderOptions& options,
+                                       int64_t whole_vocab_size);
 
 // Width of the activation of dense feed-forward parts: the larger of that of layers without experts
 // and that of the shared expert.

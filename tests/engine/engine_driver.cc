@@ -17,10 +17,26 @@ namespace {
 // smaller.
 constexpr int32_t kStateSlots = 4096, kDeviceStateSlots = 1024;
 
-std::unique_ptr<Ops> CpuOps(const DriverOptions& options) {
-  auto ops = MakeCpuOps({.num_threads = options.num_threads, .target = options.cpu_target});
-  MINISGL_CHECK(ops.ok(), "{}", ops.status().message());
-  return std::move(ops).value();
+EngineRanks CpuRanks(const DriverOptions& options) {
+  EngineRanks ranks;
+  if (options.num_ranks > 1) {
+    ranks.rendezvous = std::make_shared<Rendezvous>(options.num_ranks, /*spins=*/false);
+  }
+  for (int32_t index = 0; index < options.num_ranks; ++index) {
+    auto ops =
+        MakeCpuOps({.num_threads = ThreadsOfRank(options.num_threads, {index, options.num_ranks}),
+                    .target = options.cpu_target,
+                    .rank = {index, ranks.rendezvous}});
+    MINISGL_CHECK(ops.ok(), "{}", ops.status().message());
+    ranks.ops.push_back(std::move(ops).value());
+  }
+  return ranks;
+}
+
+EngineRanks OneRank(std::unique_ptr<Ops> ops) {
+  EngineRanks ranks;
+  ranks.ops.push_back(std::move(ops));
+  return ranks;
 }
 
 ModelEngineOptions EngineOptionsOf(const DriverOptions& options) {
@@ -28,6 +44,7 @@ ModelEngineOptions EngineOptionsOf(const DriverOptions& options) {
   engine_options.max_running_requests = options.max_running_requests;
   engine_options.max_prefill_tokens = options.max_prefill_tokens;
   engine_options.max_seq_len = options.max_seq_len;
+  engine_options.num_ranks = options.num_ranks;
   engine_options.page_size = options.page_size;
   engine_options.num_pages = options.num_pages;
   engine_options.max_step_drafts = options.max_step_drafts;
@@ -65,13 +82,17 @@ EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options)
 
 EngineDriver::EngineDriver(const ModelConfig& config, const Checkpoint& checkpoint,
                            const DriverOptions& options, std::unique_ptr<Ops> ops)
+    : EngineDriver(config, checkpoint, options,
+                   ops == nullptr ? CpuRanks(options) : OneRank(std::move(ops))) {}
+
+EngineDriver::EngineDriver(const ModelConfig& config, const Checkpoint& checkpoint,
+                           const DriverOptions& options, EngineRanks ranks)
     : plan_(std::make_shared<BatchPlan>()) {
   auto memory = PlanMemory(config, EngineOptionsOf(options), uint64_t{1} << 32);
   MINISGL_CHECK(memory.ok(), "{}", memory.status().message());
   memory->limits.num_window_pages = memory->limits.sliding_window = 0;  // plans here name none
   if (HasStates(config)) memory->limits.num_state_slots = kStateSlots;
-  if (!ops) ops = CpuOps(options);
-  TakeEngine(MakeModelEngine(config, checkpoint, *memory, std::move(ops)));
+  TakeEngine(MakeModelEngine(config, checkpoint, *memory, std::move(ranks)));
 }
 
 EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options,

@@ -33,6 +33,7 @@ std::unique_ptr<TestModel> MakeTinyModel();
 struct DriverOptions {
   int32_t page_size = 16;
   int32_t num_threads = 1;
+  int32_t num_ranks = 1;
   std::string cpu_target = TestedCpuTarget();
   int32_t num_pages = 0;  // 0: enough
   int32_t max_running_requests = 8;
@@ -65,6 +66,9 @@ class EngineDriver {
   EngineDriver(const TestModel& model, const DriverOptions& options);
   EngineDriver(const ModelConfig& config, const Checkpoint& checkpoint,
                const DriverOptions& options, std::unique_ptr<Ops> ops = nullptr);
+  // Over options.num_ranks ranks.
+  EngineDriver(const ModelConfig& config, const Checkpoint& checkpoint,
+               const DriverOptions& options, EngineRanks ranks);
   // Over the engine of a device.
   EngineDriver(const TestModel& model, const DriverOptions& options,
                std::unique_ptr<DeviceOps> device);

@@ -13,6 +13,8 @@ namespace minisgl {
 
 class ForwardingOps : public Ops {
  public:
+  explicit ForwardingOps(const HostRank& rank = {}) : ops_(MakeNaiveOps(DType::kF32, rank)) {}
+
   std::string Name() const override { return "forwarding"; }
   Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override {
     return ops_->Allocate(num_bytes);
@@ -42,9 +44,11 @@ class ForwardingOps : public Ops {
   void Sample(const SampleParams& params) override { ops_->Sample(params); }
   void ShortConv(const ShortConvParams& params) override { ops_->ShortConv(params); }
   void Recurrence(const RecurrenceParams& params) override { ops_->Recurrence(params); }
+  void AllReduce(const AllReduceParams& params) override { ops_->AllReduce(params); }
+  void GatherColumns(const GatherColumnsParams& params) override { ops_->GatherColumns(params); }
 
  private:
-  const std::unique_ptr<Ops> ops_ = MakeNaiveOps();
+  const std::unique_ptr<Ops> ops_;
 };
 
 }  // namespace minisgl

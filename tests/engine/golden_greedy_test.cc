@@ -17,6 +17,7 @@ constexpr int32_t kChunk = 19;
 struct Greedy {
   std::string model;
   int32_t page_size;
+  int32_t num_ranks = 1;
 };
 
 std::vector<TokenId> Tokens(const TestRow& row) {
@@ -47,6 +48,7 @@ class GoldenGreedyTest : public testing::TestWithParam<Greedy> {
   DriverOptions Options() const {
     return {.page_size = GetParam().page_size,
             .num_threads = 2,
+            .num_ranks = GetParam().num_ranks,
             .cpu_target = TargetOfF32Activations(),
             .max_running_requests = 32,
             .weight_dtype = DTypeOfF32KeysAndValues(config_)};
@@ -110,6 +112,26 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenGreedyTest, testing::ValuesIn(AllGreedy()),
                          [](const auto& test) {
                            return test.param.model + "_pages_of_" +
                                   std::to_string(test.param.page_size);
+                         });
+
+// Models of every kind on several ranks.
+std::vector<Greedy> OnRanks() {
+  std::vector<Greedy> all;
+  for (const char* model :
+       {"llama_biases", "phi3", "cohere2", "gemma4", "gemma4_moe", "mixtral", "gpt_oss",
+        "qwen2_moe", "stablelm_parallel", "nemotron_h_latent", "deepseek_v3", "qwen3_next",
+        "falcon_h1", "lfm2", "quant_ct_int4", "quant_gptq_order", "quant_fp8_block"}) {
+    for (const int32_t num_ranks : {2, 4}) {
+      if (num_ranks == 4 && std::string(model).find("_h") != std::string::npos) continue;
+      all.push_back({model, 4, num_ranks});
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, GoldenGreedyTest, testing::ValuesIn(OnRanks()),
+                         [](const auto& test) {
+                           return test.param.model + "_on_" + std::to_string(test.param.num_ranks);
                          });
 
 }  // namespace

@@ -14,7 +14,7 @@ std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits&) { return 0; }
 
 bool CpuRoundsInputsOfCodes(const std::string&, const WeightFormat&) { return false; }
 
-std::unique_ptr<Ops> MakeNaiveOps(DType) { return nullptr; }
+std::unique_ptr<Ops> MakeNaiveOps(DType, const HostRank&) { return nullptr; }
 
 Result<CudaDevice> ProbeCuda(int) {
   return MakeStatus(StatusCode::kUnavailable, "this fuzz target has no CUDA engine");

@@ -210,6 +210,25 @@ TEST(GgufModelTest, ANormThatIsNoNumberIsRefused) {
   }
 }
 
+// Parts of blocks, whose codes are kept or expanded, add up to the same.
+TEST(GgufModelTest, QuantizedMatricesAreDividedBetweenRanks) {
+  ModelConfig config;
+  const std::vector<float> wanted = LogitsOfFile(kGolden + "/gguf/types.gguf", &config);
+  const auto stored = Checkpoint::Open(kGolden + "/gguf/types.gguf");
+  ASSERT_TRUE(stored.ok());
+  const float largest = std::abs(*std::max_element(
+      wanted.begin(), wanted.end(), [](float a, float b) { return std::abs(a) < std::abs(b); }));
+  const auto found = ComputeLogits(config, **stored, {DType::kF32, Quantization::kStored},
+                                   RanksOfF32Activations(2), SomeIds(config));
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  ASSERT_EQ(found->size(), wanted.size());
+  float worst = 0;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    worst = std::max(worst, std::abs((*found)[i] - wanted[i]));
+  }
+  EXPECT_LE(worst, 1e-4f * largest);
+}
+
 // Bytes of the weights if codes are kept.
 std::optional<uint64_t> BytesOf(const ModelConfig& config) {
   return model::ModelWeightBytes(config, {DType::kF32, Quantization::kStored}, DType::kF32);

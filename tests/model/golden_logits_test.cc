@@ -45,7 +45,9 @@ void ComparePosition(const Json& wanted, const float* logits, double tolerance) 
   EXPECT_LE(worst, bound) << "position " << wanted.Find("position")->as_int();
 }
 
-void CompareLogits(const Json& golden, const ModelConfig& config, DType dtype, Ops* ops,
+// `ops`: Ops*, or EngineRanks.
+template <typename AnyOps>
+void CompareLogits(const Json& golden, const ModelConfig& config, DType dtype, const AnyOps& ops,
                    double tolerance) {
   const auto checkpoint = Checkpoint::Open(GoldenModelDir(golden));
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
@@ -103,6 +105,25 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenLogitsTest, testing::ValuesIn(AllGoldens()),
                            return std::string(test.param.model.name) + "_" +
                                   (ops == "naive" ? ops : "cpu" + ops);
                          });
+
+class GoldenRanksTest : public testing::TestWithParam<GoldenModel> {};
+
+// Of the models that divide: RanksTest has the list of those that do not.
+TEST_P(GoldenRanksTest, AgreeWithTheReference) {
+  const Json golden = ReadGolden(GetParam().name);
+  ASSERT_TRUE(golden.is_object());
+  const auto config = LoadModelConfig(GoldenModelDir(golden));
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  for (const int32_t num_ranks : {2, 4}) {
+    if (!CheckRanks(*config, num_ranks).ok()) continue;
+    SCOPED_TRACE(num_ranks);
+    CompareLogits(golden, *config, DTypeOfF32KeysAndValues(*config),
+                  RanksOfF32Activations(num_ranks), GetParam().tolerance);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenRanksTest, testing::ValuesIn(AllGoldenModels()),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 // Hub files from before transformers 5 and since spell the same model in two ways.
 class GoldenSpellingTest : public testing::TestWithParam<const char*> {};

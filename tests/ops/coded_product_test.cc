@@ -269,8 +269,28 @@ TEST(CodedProductTest, MatricesWithoutCommonCodesAreNotCodedTogether) {
   EXPECT_FALSE(pack({a.Tensor(), b.Tensor()}));          // other groups
   EXPECT_FALSE(pack({a.Tensor(), c.Tensor()}));          // other numbers
   EXPECT_FALSE(pack({a.Tensor(), View(dense, 8, 64)}));  // no codes
-  EXPECT_FALSE(pack({a.Tensor().TakeInputs(32, 32)}));   // groups that begin elsewhere
+  EXPECT_FALSE(pack({a.Tensor().TakeInputs(16, 48)}));   // groups that begin elsewhere
   EXPECT_TRUE(pack({a.Tensor().TakeRows({3, 1}), a.Tensor().TakeOutputs(2, 5)}));
+}
+
+// As a rank has it: whole groups, or a part of one.
+TEST(CodedProductTest, ACutAlongInputsHasTheScalesOfItsGroups) {
+  ThreadPool pool(1);
+  for (const auto& coding : kCodings) {
+    const RandomCodes codes(coding, 8, 64, 16, 1);
+    for (const auto& [first, count] : {std::pair(32, 32), std::pair(16, 16), std::pair(40, 8)}) {
+      const WeightTensor cut = codes.Tensor().TakeInputs(first, count);
+      ASSERT_TRUE(HaveCommonCodes({&cut, 1}));
+      const auto packed = PackCodes({&cut, 1}, CodeOrder::kWords, &pool);
+      ASSERT_TRUE(packed.ok());
+      for (int64_t out = 0; out < 8; ++out) {
+        std::vector<float> found(static_cast<size_t>(count)), wanted(found.size());
+        packed->ReadRow(out, found.data());
+        cut.ReadRow(out, wanted.data());
+        EXPECT_EQ(found, wanted) << first << " " << out;
+      }
+    }
+  }
 }
 
 }  // namespace

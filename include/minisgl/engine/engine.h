@@ -58,8 +58,10 @@ struct StepResult {
 //
 // The bytes of a block depend neither on the page size nor on the order in which pages hold them:
 //   [layer][keys [kv_head][token of the block][dim], values [kv_head][token of the block][dim]]
-// Layers that read the keys and values of another have none.
-// Those of a state: of each layer that has one the convolution's inputs, then the matrices, as f32.
+// Layers that read the keys and values of another have none. Of several ranks: those of the first
+// rank, then of the next.
+// Those of a state: of each layer that has one the convolution's inputs, then the matrices, as f32;
+// likewise rank by rank.
 //
 // Made and destroyed by the thread that calls the engine, before the engine.
 class KvBlockCopy {

@@ -12,6 +12,7 @@
 #include "minisgl/base/status.h"
 #include "minisgl/device_ops.h"
 #include "minisgl/engine/engine.h"
+#include "minisgl/model/ranks.h"
 #include "minisgl/ops.h"
 #include "minisgl/tensor/weight_format.h"
 #include "minisgl/weights/checkpoint.h"
@@ -20,7 +21,8 @@
 namespace minisgl {
 
 struct ModelEngineOptions {
-  int num_threads = 1;  // of the CPU's operations
+  int num_threads = 1;    // of the CPU's operations, on all ranks
+  int32_t num_ranks = 1;  // on the CPU; on a device 1
   int32_t max_running_requests = 256;
   int32_t max_prefill_tokens = 512;  // of one step, not counting decode rows
   // Upper bound on the drafted tokens of one step. They are part of max_prefill_tokens, and each
@@ -38,7 +40,11 @@ struct ModelEngineOptions {
   Quantization quantization = Quantization::kNone;  // kNone on a device
 };
 
-// How memory is divided. Computed before anything is loaded; `minisgl info` prints it.
+// The threads of a rank of the CPU: nearly the same number for each, at least one.
+int ThreadsOfRank(int num_threads, const Rank& rank);
+
+// How memory is divided. Computed before anything is loaded; `minisgl info` prints it. Sizes are of
+// all ranks together.
 struct MemoryPlan {
   WeightFormat weight_format;
   uint64_t available_bytes = 0;
@@ -53,6 +59,15 @@ struct MemoryPlan {
   std::string max_seq_len_reason;  // "the model's", "what fits", "the CPU default", or the setting
 };
 
+// What one rank has of a model, computed from its configuration alone.
+struct RankBytes {
+  uint64_t weights = 0;
+  uint64_t kv_per_token = 0;  // keys and values of its heads in all layers
+};
+// Of each of options.num_ranks ranks on the CPU; the errors of CheckRanks.
+Result<std::vector<RankBytes>> CountRankBytes(const ModelConfig& config,
+                                              const ModelEngineOptions& options);
+
 // Plans the memory of an engine: the CPU's, or `device`'s if one is given. `available_bytes` 0: as
 // much as the machine, or the device, has available. kOutOfMemory if one request of the wanted
 // length does not fit; the message names up to three settings that fit.
@@ -62,15 +77,30 @@ struct MemoryPlan {
 Result<MemoryPlan> PlanMemory(const ModelConfig& config, const ModelEngineOptions& options,
                               uint64_t available_bytes = 0, DeviceOps* device = nullptr);
 
-// Loads the model from `checkpoint`, which may be closed afterwards. `ops` moves in.
+// The operations of each rank (minisgl/model/ranks.h), the first rank's first, with HostRank in the
+// same order.
+struct EngineRanks {
+  std::vector<std::unique_ptr<Ops>> ops;
+  std::shared_ptr<Rendezvous> rendezvous;  // where they meet; null: there is one rank
+};
+
+// Loads the model from `checkpoint`, which may be closed afterwards. `ops` moves in. Several ranks
+// run each step at the same time, each on threads of its own; a fault on one is the result of the
+// step, as with one rank. REQUIRES a plan for as many ranks.
 Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelConfig& config,
                                                 const Checkpoint& checkpoint,
                                                 const MemoryPlan& plan, std::unique_ptr<Ops> ops);
+Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelConfig& config,
+                                                const Checkpoint& checkpoint,
+                                                const MemoryPlan& plan, EngineRanks ranks);
 
 // Logits of every position of `ids`, [n, V], from one uncached forward pass in a context of the
 // model's length. For tests against references.
 Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkpoint& checkpoint,
                                          const WeightFormat& weight_format, Ops* ops,
                                          const std::vector<TokenId>& ids);
+Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkpoint& checkpoint,
+                                         const WeightFormat& weight_format,
+                                         const EngineRanks& ranks, const std::vector<TokenId>& ids);
 
 }  // namespace minisgl

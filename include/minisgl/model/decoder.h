@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "minisgl/base/status.h"
+#include "minisgl/model/ranks.h"
 #include "minisgl/ops.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
@@ -65,13 +66,18 @@ struct DecoderOptions {
   int64_t max_step_tokens = 0;
   int64_t max_logit_rows = 0;
   int64_t max_seq_len = 0;  // length of the rotary tables
+  Rank rank;                // whose part of the model the decoder has
 };
 
 class Decoder {
  public:
   // Checks that `checkpoint` has every tensor of the architecture in the shape given by `config`
   // and no unknown one, and packs the weights with `ops`, which must outlive the decoder. Reports
-  // progress through base/log.h. kBadInput, kOutOfMemory.
+  // progress through base/log.h. kBadInput, kOutOfMemory. `config` is that of the whole model.
+  //
+  // With several ranks each has a decoder, over operations that know its rank. All run the same
+  // passes at the same time, each with keys, values and states of its own (RankConfig), and meet in
+  // Ops::AllReduce after the embedding and after each part of a block, and in GatherColumns.
   static Result<std::unique_ptr<Decoder>> Load(const ModelConfig& config,
                                                const Checkpoint& checkpoint,
                                                const DecoderOptions& options, Ops* ops);

@@ -1,0 +1,44 @@
+// What an engine needs of memory: the counts that memory_plan.cc divides memory by.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "engine/kv_split.h"
+#include "minisgl/device_ops.h"
+#include "minisgl/engine/engine.h"
+#include "minisgl/engine/model_engine.h"
+#include "minisgl/weights/model_config.h"
+
+namespace minisgl::engine {
+
+// The options, and the device whose memory is planned; null for this machine's.
+struct PlanOptions : ModelEngineOptions {
+  DeviceOps* device = nullptr;
+  bool may_become_int4 = false;  // of settings that are tried
+
+  DType activation_dtype() const {
+    return device == nullptr ? DType::kF32 : device->activation_dtype();
+  }
+};
+
+// Memory that does not depend on the number of pages, and the memory of pages.
+struct Needs {
+  uint64_t weight_bytes = 0;
+  uint64_t workspace_bytes = 0;  // including graphs
+  uint64_t graph_bytes = 0;
+  KvSplit kv;
+  uint64_t slot_bytes = 0;  // of states
+};
+
+// The format of weights in memory.
+WeightFormat FormatOf(const ModelConfig& config, const PlanOptions& options);
+
+// Without the numbers of pages and slots, which are planned.
+EngineLimits LimitsOf(const ModelConfig& config, const PlanOptions& options, int64_t max_seq_len);
+
+// Nothing if a size exceeds 2^64.
+std::optional<Needs> CountNeeds(const ModelConfig& config, const PlanOptions& options,
+                                int64_t max_seq_len);
+
+}  // namespace minisgl::engine

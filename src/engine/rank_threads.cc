@@ -1,0 +1,123 @@
+// See rank_threads.h.
+#include "engine/rank_threads.h"
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace minisgl::engine {
+
+struct RankThreads::State {
+  explicit State(std::shared_ptr<Rendezvous> place)
+      : rendezvous(std::move(place)),
+        num_ranks(rendezvous == nullptr ? 1 : rendezvous->num_ranks()),
+        faults(static_cast<size_t>(num_ranks)) {
+    for (int32_t rank = 1; rank < num_ranks; ++rank) {
+      try {
+        threads.emplace_back([this, rank] { Work(rank); });
+      } catch (...) {
+        Stop();
+        throw;
+      }
+    }
+  }
+  ~State() { Stop(); }
+
+  void Stop() {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    changed.notify_all();
+    for (std::thread& thread : threads) thread.join();
+    threads.clear();
+  }
+
+  void RunOne(int32_t rank, const std::function<void(int32_t)>& its_work) noexcept {
+    try {
+      its_work(rank);
+    } catch (...) {
+      faults[static_cast<size_t>(rank)] = std::current_exception();
+      if (rendezvous != nullptr) rendezvous->Fail();
+    }
+  }
+
+  void Work(int32_t rank) {
+    uint64_t seen = 0;
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [&] { return stopping || num_runs != seen; });
+      if (stopping) return;
+      seen = num_runs;
+      lock.unlock();
+      RunOne(rank, *work);
+      lock.lock();
+      if (--num_running == 0) ended.notify_one();
+    }
+  }
+
+  static bool IsConsequence(const std::exception_ptr& fault) {
+    try {
+      std::rethrow_exception(fault);
+    } catch (const RankFailed&) {
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
+
+  // A fault that is no consequence of another rank's.
+  std::exception_ptr TakeFault() {
+    std::exception_ptr cause;
+    for (std::exception_ptr& fault : faults) {
+      const std::exception_ptr own = std::exchange(fault, nullptr);
+      if (own == nullptr) continue;
+      if (cause == nullptr || IsConsequence(cause)) cause = own;
+    }
+    return cause;
+  }
+
+  const std::shared_ptr<Rendezvous> rendezvous;
+  const int32_t num_ranks;
+  std::mutex mutex;  // guards all below except faults and threads
+  std::condition_variable changed, ended;
+  const std::function<void(int32_t)>* work = nullptr;
+  uint64_t num_runs = 0;
+  int32_t num_running = 0;  // of the threads
+  bool stopping = false;
+  std::vector<std::exception_ptr> faults;  // each written by its rank
+  std::vector<std::thread> threads;
+};
+
+RankThreads::RankThreads(std::shared_ptr<Rendezvous> rendezvous)
+    : state_(std::make_unique<State>(std::move(rendezvous))) {}
+
+RankThreads::~RankThreads() = default;
+
+int32_t RankThreads::num_ranks() const { return state_->num_ranks; }
+
+void RankThreads::Run(const std::function<void(int32_t rank)>& work) {
+  State& state = *state_;
+  if (state.num_ranks == 1) return work(0);
+  {
+    const std::lock_guard lock(state.mutex);
+    state.work = &work;
+    state.num_running = state.num_ranks - 1;
+    ++state.num_runs;
+  }
+  state.changed.notify_all();
+  state.RunOne(0, work);
+  {
+    std::unique_lock lock(state.mutex);
+    state.ended.wait(lock, [&] { return state.num_running == 0; });
+  }
+  if (const std::exception_ptr fault = state.TakeFault(); fault != nullptr) {
+    state.rendezvous->Reset();
+    std::rethrow_exception(fault);
+  }
+}
+
+}  // namespace minisgl::engine

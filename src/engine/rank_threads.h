@@ -1,0 +1,34 @@
+// The threads of an engine's ranks on the CPU.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "minisgl/base/rendezvous.h"
+
+namespace minisgl::engine {
+
+// Runs work on all ranks at once: on the caller's thread for the first rank, and on a thread of its
+// own for each other one. Used by one thread.
+class RankThreads {
+ public:
+  // `rendezvous`: where the ranks meet in their work; null: there is one rank. Throws
+  // std::system_error if a thread cannot be started.
+  explicit RankThreads(std::shared_ptr<Rendezvous> rendezvous);
+  ~RankThreads();
+  RankThreads(const RankThreads&) = delete;
+  RankThreads& operator=(const RankThreads&) = delete;
+
+  int32_t num_ranks() const;
+
+  // Calls work(rank) for each rank, and returns after all have ended. If any throws, the others are
+  // kept from waiting for it, and what it threw is rethrown. The ranks may then run again.
+  void Run(const std::function<void(int32_t rank)>& work);
+
+ private:
+  struct State;
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace minisgl::engine

@@ -1,0 +1,177 @@
+// The CPU's engine on several ranks: the same bits for every schedule and number of threads, the
+// memory that was planned, copies of keys and values, and faults of one rank.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <new>
+#include <stdexcept>
+
+#include "engine/engine_driver.h"
+#include "engine/forwarding_ops.h"
+#include "engine/kv_copies.h"
+
+namespace minisgl {
+namespace {
+
+constexpr int32_t kAnswer = 6;
+
+// Four query heads on two KV heads: those of a model of many layers, in small.
+class RanksEngineTest : public testing::Test {
+ protected:
+  RanksEngineTest() {
+    model_->config.max_seq_len = 512;
+    model_->checkpoint = WriteCheckpoint(model_->dir, TinyTensors(model_->config));
+  }
+
+  std::vector<RowResult> Generate(const DriverOptions& options, int32_t chunk) {
+    EngineDriver driver(*model_, options);
+    return driver.Generate(driver.AddRow(prompt_), chunk, kAnswer);
+  }
+
+  const std::unique_ptr<TestModel> model_ = MakeTinyModel();
+  const std::vector<TokenId> prompt_ = RandomPrompt(2 * kBlock + 9, 3);
+};
+
+TEST_F(RanksEngineTest, EveryScheduleGivesTheSameBits) {
+  const std::vector<RowResult> alone = Generate({}, kAll);
+  for (const int32_t num_ranks : {2, 4}) {
+    const std::vector<RowResult> wanted = Generate({.num_ranks = num_ranks}, kAll);
+    ASSERT_EQ(wanted.size(), alone.size());
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      EXPECT_EQ(wanted[i].token, alone[i].token);
+      EXPECT_NEAR(wanted[i].logprob, alone[i].logprob, 1e-4);
+    }
+    for (const int32_t page_size : {1, 16}) {
+      const DriverOptions options{.page_size = page_size, .num_threads = 5, .num_ranks = num_ranks};
+      EXPECT_TRUE(SameResults(Generate(options, 7), wanted)) << num_ranks << " " << page_size;
+    }
+  }
+}
+
+TEST_F(RanksEngineTest, RowsDoNotDependOnOthers) {
+  const DriverOptions options{.num_ranks = 2};
+  const std::vector<RowResult> wanted = Generate(options, kAll);
+  EngineDriver driver(*model_, options);
+  TestRow* const row = driver.AddRow(prompt_);
+  TestRow* const other = driver.AddRow(RandomPrompt(50, 4));
+  while (row->results.size() < kAnswer) {
+    for (TestRow* const one : {row, other}) {
+      driver.Extend(one, std::min(31, one->known_len - one->computed_len));
+    }
+    ASSERT_TRUE(driver.Step().ok());
+  }
+  EXPECT_TRUE(SameResults(row->results, wanted));
+}
+
+TEST_F(RanksEngineTest, BlocksOfKeysAndValuesHoldThoseOfAllRanks) {
+  for (const int32_t num_ranks : {2, 4}) {
+    const DriverOptions options{.page_size = 16, .num_ranks = num_ranks};
+    const std::vector<RowResult> wanted = Generate(options, kAll);
+    EngineDriver from(*model_, {.page_size = 4, .num_ranks = num_ranks}), to(*model_, options);
+    // 2 layers, keys and values of 8 floats of 2 KV heads, of which 4 ranks have two each.
+    EXPECT_EQ(from.engine()->KvBlockBytes(kBlock),
+              int64_t{kBlock} * 2 * 2 * 8 * 4 * std::max(2, num_ranks));
+    EXPECT_TRUE(SameResults(AnswerFromBlocks(&from, 4, &to, 16, prompt_, kAnswer), wanted));
+  }
+}
+
+TEST_F(RanksEngineTest, ThePlanCountsAllRanks) {
+  const auto plan_of = [&](int32_t num_ranks) {
+    ModelEngineOptions options;
+    options.num_ranks = num_ranks;
+    options.num_threads = 4;
+    const auto plan = PlanMemory(model_->config, options, uint64_t{1} << 32);
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    return *plan;
+  };
+  const MemoryPlan one = plan_of(1), two = plan_of(2), four = plan_of(4);
+  // Norms are on both.
+  EXPECT_GT(two.weight_bytes, one.weight_bytes);
+  EXPECT_LT(two.weight_bytes, one.weight_bytes * 11 / 10);
+  EXPECT_EQ(two.kv_bytes_per_token, one.kv_bytes_per_token);
+  EXPECT_EQ(four.kv_bytes_per_token, 2 * one.kv_bytes_per_token);  // two KV heads on four ranks
+  ModelEngineOptions options;
+  options.num_ranks = 2;
+  const auto ranks = CountRankBytes(model_->config, options);
+  ASSERT_TRUE(ranks.ok() && ranks->size() == 2);
+  EXPECT_EQ((*ranks)[0].weights + (*ranks)[1].weights, two.weight_bytes);
+  EXPECT_EQ((*ranks)[0].kv_per_token * 2, two.kv_bytes_per_token);
+  options.num_ranks = 3;
+  EXPECT_EQ(PlanMemory(model_->config, options, uint64_t{1} << 32).status().message(),
+            "tensor_parallel 3: 4 query heads do not divide; 2 or 4 would do");
+}
+
+TEST(ThreadsOfRankTest, ThreadsAreDividedAndNoRankHasNone) {
+  EXPECT_EQ(ThreadsOfRank(7, {0, 1}), 7);
+  EXPECT_EQ(ThreadsOfRank(7, {0, 2}), 4);
+  EXPECT_EQ(ThreadsOfRank(7, {1, 2}), 3);
+  EXPECT_EQ(ThreadsOfRank(2, {3, 4}), 1);
+}
+
+// Raises a fault at one product.
+class FaultyOps final : public ForwardingOps {
+ public:
+  FaultyOps(const HostRank& rank, void (*fault)(), int at)
+      : ForwardingOps(rank), fault_(fault), left_(at) {}
+  void Linear(const LinearParams& params) override {
+    if (fault_ != nullptr && left_-- == 0) fault_();
+    ForwardingOps::Linear(params);
+  }
+
+ private:
+  void (*const fault_)();
+  int left_;
+};
+
+TEST_F(RanksEngineTest, AFaultOfOneRankEndsTheStepAndTheNextRuns) {
+  void (*const faults[])() = {[] { throw std::bad_alloc(); },
+                              [] { throw std::runtime_error("a broken rank"); }};
+  for (const int32_t faulty : {0, 1}) {
+    for (const int at : {0, 3, 8}) {  // before the first sum, between two, and in the output head
+      for (size_t kind = 0; kind < 2; ++kind) {
+        EngineRanks ranks;
+        ranks.rendezvous = std::make_shared<Rendezvous>(2, /*spins=*/false);
+        for (int32_t index = 0; index < 2; ++index) {
+          ranks.ops.push_back(std::make_unique<FaultyOps>(
+              HostRank{index, ranks.rendezvous}, index == faulty ? faults[kind] : nullptr, at));
+        }
+        EngineDriver driver(model_->config, *model_->checkpoint, {.num_ranks = 2},
+                            std::move(ranks));
+        driver.ExtendAll(driver.AddRow({1, 2, 3}));
+        const Status status = driver.Step();
+        EXPECT_EQ(status.code(), kind == 0 ? StatusCode::kOutOfMemory : StatusCode::kInternal);
+        if (kind == 1) {
+          EXPECT_NE(status.message().find("a broken rank"), std::string::npos) << status.message();
+        }
+        TestRow* const row = driver.AddRow({4, 5, 6});
+        driver.ExtendAll(row);
+        ASSERT_TRUE(driver.Step().ok());
+        EXPECT_EQ(row->results.size(), 1u);
+      }
+    }
+  }
+}
+
+// Memory that one rank does not get is an error of the start.
+TEST_F(RanksEngineTest, ARankThatCannotLoadEndsTheStart) {
+  class PoorOps final : public ForwardingOps {
+   public:
+    explicit PoorOps(const HostRank& rank) : ForwardingOps(rank) {}
+    Result<Matrix> PackMatrix(std::span<const WeightTensor>, const WeightFormat&) override {
+      return MakeStatus(StatusCode::kOutOfMemory, "no memory on this rank");
+    }
+  };
+  EngineRanks ranks;
+  ranks.rendezvous = std::make_shared<Rendezvous>(2, /*spins=*/false);
+  ranks.ops.push_back(std::make_unique<ForwardingOps>(HostRank{0, ranks.rendezvous}));
+  ranks.ops.push_back(std::make_unique<PoorOps>(HostRank{1, ranks.rendezvous}));
+  ModelEngineOptions options;
+  options.num_ranks = 2;
+  const auto plan = PlanMemory(model_->config, options, uint64_t{1} << 32);
+  ASSERT_TRUE(plan.ok());
+  const auto engine = MakeModelEngine(model_->config, *model_->checkpoint, *plan, std::move(ranks));
+  EXPECT_EQ(engine.status().message(), "no memory on this rank");
+}
+
+}  // namespace
+}  // namespace minisgl
