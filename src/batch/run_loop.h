@@ -54,8 +54,8 @@ struct RunLoopOptions {
   std::optional<int64_t> rows_total;      // for the progress line
   // This many failed rows end the run like a stop; unset: no limit.
   std::optional<int64_t> failures_max;
-  // A row whose answers took too long is asked so often again, after all others; and so many of
-  // these answers run at once, that none waits for others.
+  // A row whose answers took too long is asked so often again, after all others; and fewer than
+  // so many of these answers run at once, so that none waits for others.
   int32_t timeout_retries = 0;
   int64_t retried_answers_max = 256;
   // Called often, on the thread of Run.

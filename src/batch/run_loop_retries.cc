@@ -2,11 +2,17 @@
 //
 // Such a row waits until no other is left to begin. It then is asked as the first time, with the
 // same prompt and seed: without a new timeout its answer is that of an unhurried run.
+#include <algorithm>
 #include <utility>
 
 #include "batch/run_loop.h"
 
 namespace minisgl::batch {
+namespace {
+
+constexpr int32_t kTriesSlowerMax = 30;
+
+}  // namespace
 
 // If the row timed out and may be asked again, sets it aside and returns true.
 bool RunLoop::SetAsideToRetry(int64_t index) {
@@ -32,9 +38,13 @@ bool RunLoop::SetAsideToRetry(int64_t index) {
   return true;
 }
 
-// A row of the window that waits for room in the output may wait for one of these.
+// A row of the window that waits for room in the output may wait for one of these. With each try
+// half as many run at once: beside fewer others an answer takes less time.
 bool RunLoop::RetriesAreNext() const {
-  if (timed_out_.empty() || open_answers_ >= options_.retried_answers_max) return false;
+  if (timed_out_.empty()) return false;
+  const int32_t tries = std::min(timed_out_.begin()->second.tries, kTriesSlowerMax);
+  const int64_t at_once = std::max<int64_t>(options_.retried_answers_max >> tries, 1);
+  if (open_answers_ >= at_once) return false;
   const bool no_other = window_.empty() && preparer_.empty() && source_ended_;
   return no_other || (pending_.empty() && (window_.empty() || !IsWithinBounds()));
 }

@@ -9,6 +9,10 @@
 namespace minisgl::load {
 namespace {
 
+// Of a name, with its dashes: shorter ones begin too many names.
+constexpr size_t kBeginningMin = 5;
+constexpr size_t kSuggestedMax = 3;
+
 bool IsFlag(std::string_view word) { return word.size() > 1 && word.front() == '-'; }
 
 // Returns the number of words of `argument` with its value; nullopt if it is no option of `spec`.
@@ -101,11 +105,21 @@ std::string FirstUnknown(const CommandSpec& spec, const std::vector<std::string>
   return "";
 }
 
-std::string NearestFlag(const CommandSpec& spec, std::string_view flag) {
+std::vector<std::string> NearestFlags(const CommandSpec& spec, std::string_view flag) {
   std::vector<std::string_view> flags;
   AddFlags(spec, &flags);
   const std::string_view name = flag.substr(0, flag.find('='));
-  return std::string(NearestName(name, flags, TypoDistanceMax(name)));
+  std::vector<std::string> nearest;
+  for (const std::string_view candidate : flags) {
+    if (name.size() < kBeginningMin || !candidate.starts_with(name)) continue;
+    if (std::find(nearest.begin(), nearest.end(), candidate) == nearest.end()) {
+      nearest.emplace_back(candidate);
+    }
+  }
+  if (!nearest.empty() && nearest.size() <= kSuggestedMax) return nearest;
+  const std::string_view found = NearestName(name, flags, TypoDistanceMax(name));
+  if (found.empty()) return {};
+  return {std::string(found)};
 }
 
 std::string NearestCommand(const CommandSpec& spec, std::string_view word) {

@@ -46,9 +46,10 @@ std::vector<std::string> MoveOptionsAfterCommands(const CommandSpec& spec,
 // or of a subcommand nor the value of one; "" if there is none.
 std::string FirstUnknown(const CommandSpec& spec, const std::vector<std::string>& arguments);
 
-// Return the option (the subcommand) of `spec` with the name nearest to `flag` (`word`); "" if none
-// is near enough for a misspelling.
-std::string NearestFlag(const CommandSpec& spec, std::string_view flag);
+// Returns the options of `spec` that `flag` may stand for: those whose names it begins, at most
+// three, or the one with the nearest name; none if that is not near enough for a misspelling.
+std::vector<std::string> NearestFlags(const CommandSpec& spec, std::string_view flag);
+// Returns the subcommand of `spec` with the name nearest to `word`; "" if none is near enough.
 std::string NearestCommand(const CommandSpec& spec, std::string_view word);
 
 }  // namespace minisgl::load

@@ -62,7 +62,9 @@ std::string UnknownWord(const CommandSpec& spec, const std::string& word) {
   const bool is_option = word.starts_with('-');
   const char* what = is_option ? "option" : spec.commands.empty() ? "argument" : "command";
   std::string message = fmt::format("unknown {} ({})", what, Visible(word));
-  const std::string nearest = is_option ? NearestFlag(spec, word) : NearestCommand(spec, word);
+  const std::string nearest = is_option
+                                  ? fmt::format("{}", fmt::join(NearestFlags(spec, word), " or "))
+                                  : NearestCommand(spec, word);
   if (!nearest.empty()) message += fmt::format("; did you mean {}?", nearest);
   return message;
 }
@@ -347,12 +349,15 @@ Status OptionTable::TakeConfig(const ConfigFile& file) {
       if (!taken.insert({entry.section, entry.name}).second) continue;
       MINISGL_ASSIGN_OR_RETURN(const bool found, table->TakeEntries(file, i));
       if (found) continue;
-      const std::string nearest = NearestFlag(table->Describe(), "--" + entry.name);
+      std::vector<std::string> nearest = NearestFlags(table->Describe(), "--" + entry.name);
+      for (std::string& flag : nearest) flag.erase(0, 2);  // its dashes
       return file.Error(
           entry,
           fmt::format("no option of {} is called {}{}",
                       of_all ? "any command" : "minisgl " + entry.section, Visible(entry.name, 60),
-                      nearest.empty() ? "" : "; did you mean " + nearest.substr(2) + "?"));
+                      nearest.empty()
+                          ? ""
+                          : fmt::format("; did you mean {}?", fmt::join(nearest, " or "))));
     }
   }
   return Status();
