@@ -69,6 +69,10 @@ Status RunOutput::OpenErrors(const RunOptions& options, int input_fd) {
     return MakeStatus(StatusCode::kCannotCreate,
                       "--errors {}: answers are written to the same file; choose another", name);
   }
+  if (!options.table.empty() && !(*file)->is_regular_file()) {
+    return UsageError("--errors {}: a table as -o is made beside a file of error rows; name one",
+                      name);
+  }
   errors_ = std::make_unique<ErrorFile>(std::move(file).value());
   return Status();
 }
