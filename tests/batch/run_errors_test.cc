@@ -216,7 +216,7 @@ TEST_F(RunErrorsTest, TablesAreMadeOfBoth) {
       RunModel({"-f", input, "--template", "{{ place }}", "--errors", folder_.Path("worse.csv")});
   ExpectFails(to_stdout, 64, "give -o FILE");
   const ProgramResult to_pipe = RunModel({"-f", input, "--template", "{{ place }}", "-o",
-                                          folder_.Path("other.csv"), "--errors", "/dev/stderr"});
+                                          folder_.Path("other.csv"), "--errors", "/dev/null"});
   ExpectFails(to_pipe, 64, "a table as -o is made beside a file of error rows");
 }
 
