@@ -106,7 +106,22 @@ TokenizerConfig ConfigOf(const Keys& keys, const std::vector<Token>& tokens, boo
   return config;
 }
 
+// Files mark tokens that only fill the table as unknown, too, as those of Phi-3 do. One stands for
+// what has no token: that which the file names, or the first.
+void KeepOneUnknown(const Keys& keys, std::vector<Token>* tokens) {
+  const auto is_unknown = [](const Token& token) { return token.type == PieceType::kUnknown; };
+  const int32_t named = keys.Id("unknown", tokens->size());
+  auto kept = std::find_if(tokens->begin(), tokens->end(), is_unknown);
+  if (named >= 0 && is_unknown((*tokens)[static_cast<size_t>(named)])) {
+    kept = tokens->begin() + named;
+  }
+  for (auto token = tokens->begin(); token != tokens->end(); ++token) {
+    if (token != kept && is_unknown(*token)) token->type = PieceType::kUnused;
+  }
+}
+
 Result<std::unique_ptr<Tokenizer>> MakeSentencePiece(const Keys& keys, std::vector<Token> tokens) {
+  KeepOneUnknown(keys, &tokens);
   TokenizerConfig config = ConfigOf(keys, tokens, /*add_bos=*/true);
   MINISGL_ASSIGN_OR_RETURN(const auto scores, keys.List("scores", tokens.size()));
   SentencePieceModel written;

@@ -95,6 +95,11 @@ void WriteLatentRope(GgufMetadata* metadata, Json* config) {
 }  // namespace
 
 void WriteDeepseek2(GgufMetadata* metadata, Json* config) {
+  constexpr const char* kTemperature = "attention.temperature_scale";  // of Mistral Large 3
+  const Json temperature = metadata->Number(kTemperature);
+  if (!temperature.is_null() && temperature.as_double() != 0) {
+    metadata->Fail(kTemperature, "queries that are scaled by their position are not supported");
+  }
   const int64_t gating =
       metadata->Int("expert_gating_func", {kSoftmax, kSigmoid}, DefaultGating(metadata, *config));
   WriteLatentSizes(metadata, config);

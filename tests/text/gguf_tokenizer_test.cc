@@ -250,6 +250,24 @@ Status StatusOf(const GgufBuilder& file) {
   return Tokenizer::Load(dir.path() + "/model.gguf").status();
 }
 
+// Files of Phi-3 have fillers of the same type as the unknown token.
+TEST(GgufTokenizerTest, FillersAreNotTheUnknownToken) {
+  for (const bool is_named : {false, true}) {
+    GgufBuilder file;
+    file.Text("tokenizer.ggml.model", "llama");
+    file.Texts("tokenizer.ggml.tokens", {"[PAD0]", "<unk>", "a", "[PAD3]"});
+    file.Ints("tokenizer.ggml.token_type", {2, 2, 1, 2});
+    file.Floats("tokenizer.ggml.scores", {0, 0, -1, 0});
+    if (is_named) file.Int("tokenizer.ggml.unknown_token_id", 1);
+    file.Int("tokenizer.ggml.add_space_prefix", 0);
+    const ModelDir dir;
+    dir.Write("model.gguf", file.Write());
+    const auto tokenizer = LoadTokenizer(dir.path() + "/model.gguf");
+    ASSERT_NE(tokenizer, nullptr);
+    EXPECT_EQ(EncodedText(*tokenizer, "aba"), (std::vector<TokenId>{2, is_named ? 1 : 0, 2}));
+  }
+}
+
 // Otherwise every conversation would be rendered as nothing.
 TEST(GgufTokenizerTest, AnEmptyTemplateIsNone) {
   for (const char* text : {"", " \n"}) {

@@ -151,6 +151,41 @@ TEST_F(GgufModelFileTest, SizesThatTheTensorsDoNotHaveAreAnErrorOfTheFile) {
       << status.message();
 }
 
+// What the newer families need beyond sizes. A key is taken away by giving it another name.
+TEST_F(GgufModelFileTest, KeysThatAFamilyNeedsAreNamed) {
+  const auto expect_needed = [&](const std::string& model, const std::string& name,
+                                 const std::string& words) {
+    SCOPED_TRACE(name);
+    std::string bytes = *ReadFile(MINISGL_SOURCE_DIR "/tests/golden/gguf/" + model, 1 << 20);
+    const size_t at = bytes.find(name);
+    ASSERT_NE(at, std::string::npos);
+    bytes[at + name.size() - 1] = '_';
+    dir_.Write("changed.gguf", bytes);
+    const Status status = LoadModelConfig(dir_.File("changed.gguf")).status();
+    EXPECT_EQ(status.code(), StatusCode::kBadInput);
+    EXPECT_NE(status.message().find(words), std::string::npos) << status.message();
+  };
+  const char *const latent = "deepseek_v2.gguf", *const sigmoid = "deepseek_v3.gguf";
+  expect_needed(latent, "deepseek2.rope.scaling.yarn_log_multiplier",
+                "yarn_log_multiplier\": a number is needed with yarn (found nothing)");
+  expect_needed(latent, "deepseek2.attention.kv_lora_rank", "kv_lora_rank\": an integer from");
+  expect_needed(latent, "deepseek2.expert_count", "expert_count\": an integer from 1");
+  expect_needed(latent, "blk.1.attn_k_b.weight", "has no tensor \"blk.1.attn_k_b.weight\"");
+  // Without the key they are scored by softmax.
+  expect_needed(sigmoid, "deepseek2.expert_gating_func",
+                "key \"deepseek2.expert_weights_norm\": found true; only false is supported");
+  expect_needed("nemotron_h.gguf", "nemotron_h.ssm.inner_size",
+                "ssm.inner_size\": an integer from");
+  expect_needed("nemotron_h.gguf", "nemotron_h.feed_forward_length", "feed_forward_length\": an");
+  expect_needed("nemotron_h_moe.gguf", "blk.1.exp_probs_b.bias", "\"blk.1.exp_probs_b.bias\"");
+  expect_needed("gemma4_text.gguf", "gemma4.attention.key_length_swa",
+                "key_length_swa\": an integer");
+  expect_needed("gemma4_text.gguf", "rope_freqs.weight", "ones, and then 1e30 or more, are needed");
+  expect_needed("gemma4_text.gguf", "blk.3.attn_q_norm.weight", "\"blk.3.attn_q_norm.weight\"");
+  expect_needed("gemma4_moe.gguf", "blk.2.ffn_gate_up_exps.weight",
+                "\"blk.2.ffn_gate_exps.weight\"");
+}
+
 // Rates are stored as -exp(w).
 TEST_F(GgufModelFileTest, ADecayRateThatIsNoPowerIsRefused) {
   const std::string golden = MINISGL_SOURCE_DIR "/tests/golden/gguf/nemotron_h.gguf";
