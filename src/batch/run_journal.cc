@@ -225,6 +225,8 @@ Json DescribeOptions(const RunOptions& options) {
   const std::string& errors = options.errors_table.empty() ? options.errors : options.errors_table;
   out.Set("--errors",
           errors.empty() ? Json() : Json(ReplaceInvalidUtf8(fs::path(errors).filename().string())));
+  const int64_t ranks = options.engine.tensor_parallel;
+  out.Set("--tensor-parallel", ranks > 1 ? Json(ranks) : Json());
   out.Set(kCommand, scores ? Json("score") : Json());
   return out;
 }

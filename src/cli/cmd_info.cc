@@ -262,6 +262,25 @@ void DescribeText(const TextModel& text, const load::ModelFacts& facts, std::str
   InfoLine("end tokens", ids.empty() ? "none" : ids, out);
 }
 
+// How the model is divided between ranks, whether memory for all of them is there or not.
+Status DescribeRanks(const load::EngineOptions& options, const ModelConfig& config,
+                     std::string* out) {
+  if (options.tensor_parallel == 1) return Status();
+  MINISGL_ASSIGN_OR_RETURN(const auto ranks, load::BytesOfRanks(options, config));
+  const auto [least, most] =
+      std::minmax_element(ranks.begin(), ranks.end(),
+                          [](const auto& a, const auto& b) { return a.weights < b.weights; });
+  std::string weights = term::FormatBytes(most->weights);
+  if (const std::string low = term::FormatBytes(least->weights); low != weights) {
+    weights = low + " to " + weights;
+  }
+  InfoLine("ranks",
+           fmt::format("{}, each with {} of weights, and {} of keys and values a token",
+                       ranks.size(), weights, term::FormatBytes(most->kv_per_token)),
+           out);
+  return Status();
+}
+
 void DescribePlan(const load::EngineSetup& engine, const ModelConfig& config, std::string* out) {
   const load::EngineOptions& options = engine.options;
   const MemoryPlan& plan = engine.plan;
@@ -325,6 +344,7 @@ Status DescribeShape(const InfoOptions& options, std::string* out) {
            fmt::format("{:.0f} parameters in {} tensors, {}; no file was looked for",
                        CountParameters(required), required.size(), StoredFormat(config)),
            out);
+  MINISGL_RETURN_IF_ERROR(DescribeRanks(options.engine, config, out));
   MINISGL_ASSIGN_OR_RETURN(const load::EngineSetup engine,
                            load::ResolveEngine(options.engine, config));
   DescribePlan(engine, config, out);
@@ -338,6 +358,7 @@ Status DescribeRun(const InfoOptions& options, std::string* out) {
   MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(text.dir));
   MINISGL_RETURN_IF_ERROR(Checkpoint::Open(text.dir).status());
   DescribeText(text, facts, out);
+  MINISGL_RETURN_IF_ERROR(DescribeRanks(options.engine, facts.config, out));
   MINISGL_ASSIGN_OR_RETURN(facts.engine, load::ResolveEngine(options.engine, facts.config));
   DescribePlan(facts.engine, facts.config, out);
   return Status();
@@ -369,6 +390,7 @@ Status Describe(const InfoOptions& options, std::string* out) {
   DescribeModel(text.dir, facts.config, out);
   MINISGL_RETURN_IF_ERROR(DescribeFiles(text, facts, out));
   DescribeText(text, facts, out);
+  MINISGL_RETURN_IF_ERROR(DescribeRanks(options.engine, facts.config, out));
   MINISGL_ASSIGN_OR_RETURN(facts.engine, load::ResolveEngine(options.engine, facts.config));
   DescribePlan(facts.engine, facts.config, out);
   return Status();

@@ -65,6 +65,7 @@ Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options, const 
 ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
   ModelEngineOptions engine;
   engine.num_threads = NumThreads(options);
+  engine.num_ranks = options.tensor_parallel;
   engine.max_running_requests = options.max_running_requests;
   engine.max_prefill_tokens = options.max_prefill_length;
   engine.max_seq_len = options.max_seq_len;
@@ -120,6 +121,14 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& con
     device.fallback = given;
     return device;
   }
+  if (options.tensor_parallel > 1) {
+    const std::string given = fmt::format("--tensor-parallel {}", options.tensor_parallel);
+    if (!automatic) {
+      return UsageError("{}: CUDA computes on one device; use --device cpu", given);
+    }
+    device.fallback = given;
+    return device;
+  }
   if (automatic && !options.cpu_target.empty()) {
     device.fallback = "--cpu-target";
     return device;
@@ -164,11 +173,19 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfi
         "step (found {} and {})",
         options.max_step_tokens, options.max_running_requests);
   }
+  if (options.tensor_parallel > 1 && options.pin_threads) {
+    return UsageError("--pin-threads and --tensor-parallel exclude each other");
+  }
   MINISGL_ASSIGN_OR_RETURN(setup.device, ChooseDevice(options, config));
   setup.options = WithDeviceDefaults(options, setup.device);
   MINISGL_ASSIGN_OR_RETURN(setup.plan, PlanMemory(config, ToModelEngineOptions(setup.options), 0,
                                                   setup.device.cuda.get()));
   return setup;
+}
+
+Result<std::vector<RankBytes>> BytesOfRanks(const EngineOptions& options,
+                                            const ModelConfig& config) {
+  return CountRankBytes(config, ToModelEngineOptions(options));
 }
 
 int NumThreads(const EngineOptions& options) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "load/options.h"
 #include "minisgl/base/status.h"
@@ -44,6 +45,10 @@ bool RoundsActivationsToInt8(const EngineSetup& engine);
 // Where choices that were timed on a GPU are kept: the directory of --pack-cache, or the user's
 // cache. "" if there is none.
 std::string TimingsFolder(const EngineOptions& options);
+
+// Returns what each rank of --tensor-parallel has; an error if the model does not divide.
+Result<std::vector<RankBytes>> BytesOfRanks(const EngineOptions& options,
+                                            const ModelConfig& config);
 
 // Returns the number of compute threads on the CPU: --threads, or the usable cores.
 int NumThreads(const EngineOptions& options);

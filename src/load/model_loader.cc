@@ -12,6 +12,7 @@
 #include "minisgl/base/folder.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
+#include "minisgl/base/system_info.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/engine/device_engine.h"
 #include "minisgl/gguf/gguf_file.h"
@@ -151,13 +152,14 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
     Log(LogLevel::kWarning, "--profile-kernels: the CPU has no kernels to time; no table follows");
   }
   MINISGL_ASSIGN_OR_RETURN(
-      std::unique_ptr<Ops> ops,
-      MakeOps(options, MakePackSource(config, checkpoint, setup->plan.weight_format,
-                                      options.pack_cache, NumThreads(options))));
-  *name = ops->Name();
+      EngineRanks ranks,
+      MakeRanks(options, MakePackSource(config, checkpoint, setup->plan.weight_format,
+                                        options.pack_cache, NumThreads(options))));
+  *name = ranks.ops[0]->Name();
+  if (ranks.ops.size() > 1) *name = fmt::format("{} x {}", ranks.ops.size(), *name);
   LogDevice(device, *name);
   LogMemoryPlan(setup->plan);
-  return MakeModelEngine(config, checkpoint, setup->plan, std::move(ops));
+  return MakeModelEngine(config, checkpoint, setup->plan, std::move(ranks));
 }
 
 }  // namespace
@@ -204,10 +206,11 @@ WeightFormat WantedFormat(const EngineOptions& options, DType stored) {
 // "naive" is the double-precision oracle of the tests. --cpu-target accepts it so that a wrong
 // answer can be traced to a kernel or to the model.
 Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options,
-                                     std::optional<PackSource> pack_source) {
-  if (options.cpu_target == "naive") return MakeNaiveOps();
+                                     std::optional<PackSource> pack_source, const HostRank& rank) {
+  if (options.cpu_target == "naive") return MakeNaiveOps(DType::kF32, rank);
   CpuOpsConfig config;
-  config.num_threads = NumThreads(options);
+  config.num_threads = ThreadsOfRank(NumThreads(options), {rank.index, rank.count()});
+  config.rank = rank;
   config.target = options.cpu_target;
   config.pin_threads = options.pin_threads;
   if (pack_source) {
@@ -215,6 +218,24 @@ Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options,
     config.pack_cache = options.pack_cache;
   }
   return MakeCpuOps(config);
+}
+
+Result<EngineRanks> MakeRanks(const EngineOptions& options,
+                              const std::optional<PackSource>& pack_source) {
+  const int32_t count = options.tensor_parallel;
+  EngineRanks ranks;
+  if (count > 1) {
+    const int num_threads = std::max<int>(count, NumThreads(options));
+    ranks.rendezvous = std::make_shared<Rendezvous>(count, num_threads <= UsableCores());
+  }
+  for (int32_t index = 0; index < count; ++index) {
+    std::optional<PackSource> source = pack_source;
+    if (source && count > 1) source->key += fmt::format("\nrank {} of {}", index, count);
+    MINISGL_ASSIGN_OR_RETURN(auto ops,
+                             MakeOps(options, std::move(source), {index, ranks.rendezvous}));
+    ranks.ops.push_back(std::move(ops));
+  }
+  return ranks;
 }
 
 Status CheckHasTemplate(const TextModel& text) {

@@ -87,9 +87,14 @@ Result<BareModel> LoadBareModel(const ModelConfig& config, const Checkpoint& che
 WeightFormat WantedFormat(const EngineOptions& options, DType stored);
 
 // Returns the CPU's operations for --threads, --cpu-target and --pin-threads. Packed weights go to
-// --pack-cache if `pack_source` is given; without it no file is written.
+// --pack-cache if `pack_source` is given; without it no file is written. Of several ranks: those of
+// `rank`, with its share of the threads.
 Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options,
-                                     std::optional<PackSource> pack_source = std::nullopt);
+                                     std::optional<PackSource> pack_source = std::nullopt,
+                                     const HostRank& rank = {});
+// Returns those of all ranks of --tensor-parallel.
+Result<EngineRanks> MakeRanks(const EngineOptions& options,
+                              const std::optional<PackSource>& pack_source);
 
 // Returns kBadInput, with the advice to use --chat-template, if the model has no chat template.
 Status CheckHasTemplate(const TextModel& text);

@@ -8,6 +8,7 @@
 
 #include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/model/ranks.h"
 #include "minisgl/sampling_fields.h"
 
 namespace minisgl::load {
@@ -72,6 +73,12 @@ void AddCpuOptions(OptionTable* app, const std::string& group, EngineOptions* op
       ->Check(IntegerIn(1, 1024))
       ->TypeName("N")
       ->Group(group);
+  app->Add("--tensor-parallel", &options->tensor_parallel,
+           "Divide the model between N ranks, each with its share of the threads (CPU; default 1)")
+      ->Check(IntegerIn(1, kRanksMax))
+      ->TypeName("N")
+      ->Group(group)
+      ->Advanced();
   app->Add("--cpu-target", &options->cpu_target,
            "Use a lower instruction set than this machine's best, for tests")
       ->EnvName("MINISGL_CPU_TARGET")

@@ -106,7 +106,8 @@ struct EngineOptions {
   int32_t cuda_graph_max_tokens = 512;  // of steps that are no decode steps; 0: none as a graph
   bool deterministic = false;
   bool profile_kernels = false;
-  int32_t threads = 0;  // 0: the usable cores
+  int32_t threads = 0;          // 0: the usable cores
+  int32_t tensor_parallel = 1;  // ranks that run the model together
   std::string cpu_target;
   bool pin_threads = false;
   std::string pack_cache;  // directory of packed weights; "": they are not written

@@ -141,6 +141,7 @@ Json AboutRun(const load::LoadedModel& model, const load::EngineOptions& options
   settings.Set("overlap", !options.disable_overlap);
   settings.Set("max_drafts", options.max_drafts);
   settings.Set("deterministic", options.deterministic);
+  settings.Set("tensor_parallel", options.tensor_parallel);
   Json about = Json(Json::Object());
   about.Set("version", MINISGL_VERSION);
   about.Set("model", ReplaceInvalidUtf8(ModelName(model.text.dir)));

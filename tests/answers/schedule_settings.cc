@@ -30,6 +30,7 @@ std::vector<std::string> Setting::Args() const {
   }
   if (num_pages > 0) args.insert(args.end(), {"--num-pages", std::to_string(num_pages)});
   if (max_drafts > 0) args.insert(args.end(), {"--speculate", fmt::format("ngram:{}", max_drafts)});
+  if (num_ranks > 1) args.insert(args.end(), {"--tensor-parallel", std::to_string(num_ranks)});
   return args;
 }
 

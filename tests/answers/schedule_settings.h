@@ -13,6 +13,7 @@ struct Setting {
   const char *schedule, *admission, *policy;
   int num_pages;   // 0: the memory plan's
   int max_drafts;  // 0: none
+  int num_ranks = 1;
 
   std::string Name() const;
   std::vector<std::string> Args() const;

@@ -28,7 +28,7 @@ TEST_F(OptionsTest, SettingsInMessagesAreNamedByOptionsOfRun) {
   OptionTable app("test", "");
   batch::AddRunOptions(&app, &options_);
   const CommandSpec spec = app.Describe();
-  for (int i = 0; i <= static_cast<int>(Setting::kSpeculate); ++i) {
+  for (int i = 0; i <= static_cast<int>(Setting::kTensorParallel); ++i) {
     const std::string name = OptionName(static_cast<Setting>(i));
     EXPECT_NE(spec.FindOption(name), nullptr) << name;
   }
@@ -166,7 +166,7 @@ TEST_F(OptionsTest, MinTokensIsNotAboveMaxTokens) {
 }
 
 TEST_F(OptionsTest, UnknownOptionsAndArgumentsAreRefused) {
-  for (const char* name : {"--quantize", "--resume", "--tensor-parallel", "file.jsonl"}) {
+  for (const char* name : {"--quantize", "--resume", "--pipeline-parallel", "file.jsonl"}) {
     EXPECT_NE(Parse({name, "1"}), "") << name;
   }
 }
@@ -318,6 +318,24 @@ TEST_F(OptionsTest, QuantizedWeightsRunOnTheCpu) {
     const Status refused = ChooseDevice(options_.engine, ModelConfig()).status();
     EXPECT_EQ(refused.code(), StatusCode::kUsage);
     EXPECT_NE(refused.message().find(given), std::string::npos) << refused.message();
+  }
+}
+
+TEST_F(OptionsTest, RanksAreOnTheCpu) {
+  ASSERT_EQ(Parse({"-p", "x", "--tensor-parallel", "2"}), "");
+  EXPECT_EQ(options_.engine.tensor_parallel, 2);
+  const auto device = ChooseDevice(options_.engine, ModelConfig());
+  ASSERT_TRUE(device.ok()) << device.status().message();
+  EXPECT_EQ(device->cuda, nullptr);
+  EXPECT_EQ(device->fallback, "--tensor-parallel 2");
+  ASSERT_EQ(Parse({"-p", "x", "--tensor-parallel", "2", "--device", "cuda"}), "");
+  EXPECT_EQ(ChooseDevice(options_.engine, ModelConfig()).status().message(),
+            "--tensor-parallel 2: CUDA computes on one device; use --device cpu");
+  ASSERT_EQ(Parse({"-p", "x", "--tensor-parallel", "2", "--pin-threads"}), "");
+  EXPECT_EQ(ResolveEngine(options_.engine, ModelConfig()).status().message(),
+            "--pin-threads and --tensor-parallel exclude each other");
+  for (const char* count : {"0", "65", "-1", "x"}) {
+    EXPECT_NE(Parse({"-p", "x", "--tensor-parallel", count}), "") << count;
   }
 }
 
