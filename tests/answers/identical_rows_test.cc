@@ -8,18 +8,16 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 #include <fstream>
 #include <utility>
 
 #include "answers/run_program.h"
 #include "answers/schedule_settings.h"
+#include "long_form.h"
 #include "slow.h"
 
 namespace minisgl::answers {
 namespace {
-
-bool IsLong() { return std::getenv("MINISGL_LONG") != nullptr; }
 
 // All 512 of them. Settings that are not crossed vary as well.
 std::vector<Setting> Cross() {
@@ -51,13 +49,13 @@ std::string Sample(const std::string& name, int stride, const std::string& extra
 
 TEST(IdenticalRowsTest, Notes) {
   MarkSlow("long prompts under several schedules");
-  ExpectIdenticalRows(DemoModel(), Sample("notes.jsonl", IsLong() ? 1 : 6, ""));
+  ExpectIdenticalRows(DemoModel(), Sample("notes.jsonl", ShortOrLong(6, 1), ""));
 }
 TEST(IdenticalRowsTest, Mixed) {
-  ExpectIdenticalRows(DemoModel(), Sample("mixed.jsonl", IsLong() ? 1 : 8, ""));
+  ExpectIdenticalRows(DemoModel(), Sample("mixed.jsonl", ShortOrLong(8, 1), ""));
 }
 TEST(IdenticalRowsTest, Conversations) {
-  ExpectIdenticalRows(DemoModel(), Sample("conversations.jsonl", IsLong() ? 1 : 4, ""));
+  ExpectIdenticalRows(DemoModel(), Sample("conversations.jsonl", ShortOrLong(4, 1), ""));
 }
 
 // Drafts are accepted often enough to save steps if an answer repeats its prompt, greedy or
@@ -104,7 +102,7 @@ TEST(IdenticalRowsTest, SampledStoriesWithLogprobs) {
   MarkSlow("long answers under several schedules");
   const std::string path = ::testing::TempDir() + "minisgl_sampled.jsonl";
   std::ofstream out(path);
-  for (const std::string& row : SampledStories(IsLong() ? 24 : 6)) out << row << "\n";
+  for (const std::string& row : SampledStories(ShortOrLong(6, 24))) out << row << "\n";
   out.close();
   ExpectIdenticalRows(DemoModel(), path);
 }
@@ -121,7 +119,7 @@ TEST(IdenticalRowsTest, ASampleOfAllFilesUnderTheCrossOfAllSchedules) {
   out.close();
   const std::vector<Setting> all = Cross();
   std::vector<Setting> settings;
-  for (size_t i = 0; i < all.size(); i += IsLong() ? 1 : 37) settings.push_back(all[i]);
+  for (size_t i = 0; i < all.size(); i += ShortOrLong<size_t>(37, 1)) settings.push_back(all[i]);
   ExpectIdenticalRows(DemoModel(), path, settings);
 }
 

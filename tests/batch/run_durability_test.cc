@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -18,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "long_form.h"
 #include "minisgl/base/json.h"
 #include "program/fakes.h"
 #include "program/program.h"
@@ -29,8 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 using Arguments = std::vector<std::string>;
 using std::chrono::milliseconds;
-
-bool LongForm() { return std::getenv("MINISGL_LONG") != nullptr; }
 
 class RunDurabilityTest : public ::testing::Test {
  protected:
@@ -105,7 +103,7 @@ TEST_F(RunDurabilityTest, KilledRunsResumeToTheRowsOfTheUninterruptedOne) {
   const std::vector<std::string> rows = SortedRows(whole);
   ASSERT_EQ(rows.size(), 48u);
   std::mt19937 random(20261122);
-  const int kills = LongForm() ? 200 : 20;
+  const int kills = ShortOrLong(20, 200);
   int killed_inside = 0;
   for (int kill_number = 0; kill_number < kills; ++kill_number) {
     // Some outputs survive several kills before they are complete.
@@ -310,7 +308,7 @@ TEST_F(RunDurabilityTest, AFileSizeLimitLosesNothingThatWasWritten) {
   const std::string input = WriteInput();
   ASSERT_EQ(RunFile(input, {"-o", folder_.Path("whole")}).exit_code, 0);
   const std::vector<std::string> rows = SortedRows(folder_.Read("whole"));
-  const int points = LongForm() ? 40 : 4;
+  const int points = ShortOrLong(4, 40);
   for (int point = 0; point < points; ++point) {
     rlimit old_limit{};
     getrlimit(RLIMIT_FSIZE, &old_limit);
@@ -372,7 +370,7 @@ TEST_F(RunDurabilityTest, MemoryDoesNotGrowWithTheInput) {
     EXPECT_EQ(result.exit_code, exit_code) << result.err;
     return result.peak_kib;
   };
-  const int64_t many = LongForm() ? 1'000'000 : 100'000;
+  const int64_t many = ShortOrLong(100'000, 1'000'000);
   constexpr int64_t kNoiseKib = 1024, kModelNoiseKib = 12 * 1024;
   const Arguments check = {"--check", "--quiet"};
   EXPECT_LT(peak_kib(many, check, 0), peak_kib(1000, check, 0) + many * 32 / 1024 + kNoiseKib);
@@ -514,7 +512,7 @@ TEST_F(RunDurabilityTest, SignalsAtEveryStageEndTheRunWithTheirStatus) {
   const std::vector<int> signals = {SIGINT, SIGTERM, SIGHUP};
   for (const int signal_number : signals) {
     for (int moment = 0; moment < kMoments; ++moment) {
-      if (!LongForm() && moment % 3 != signal_number % 3) continue;
+      if (!IsLongForm() && moment % 3 != signal_number % 3) continue;
       fs::remove(out_);
       Program program(
           Run(input, {"-o", out_, "--quiet", "--raw", "--grace", moment == kTwice ? "60" : "0.2"}),

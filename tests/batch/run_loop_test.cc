@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "batch/run_loop_fixture.h"
+#include "long_form.h"
 #include "minisgl/base/random.h"
 #include "program/failing_write.h"
 #include "program/fakes.h"
@@ -501,8 +502,7 @@ TEST_F(RunLoopTest, AWriteThatFailsLeavesTheRowsBeforeItWhole) {
   const std::vector<std::string> lines = Lines(whole);
   ASSERT_EQ(lines.size(), size_t{kRows});
   const std::string path = folder_.Path("out.jsonl");
-  const bool all = std::getenv("MINISGL_LONG") != nullptr;
-  for (int failing = 1; failing <= kRows; failing += all ? 1 : 13) {
+  for (int failing = 1; failing <= kRows; failing += ShortOrLong(13, 1)) {
     for (const int error : {ENOSPC, EIO, EFBIG, EDQUOT}) {
       FailingWrite plan({path.c_str(), failing, error, failing % 3 * 7, false});
       const Status status = RunTo(input, path, true);

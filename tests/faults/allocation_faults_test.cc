@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "faults/faulty_program.h"
+#include "long_form.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/utf8.h"
 #include "slow.h"

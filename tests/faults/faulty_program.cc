@@ -160,9 +160,4 @@ void WriteTinyModel(const Folder& folder, bool with_tokenizer_json) {
   }
 }
 
-bool IsLongForm() {
-  const char* wanted = std::getenv("MINISGL_LONG");
-  return wanted != nullptr && *wanted != '\0';
-}
-
 }  // namespace minisgl::faults

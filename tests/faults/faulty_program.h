@@ -54,7 +54,5 @@ class Folder {
 // tokenizer.json and a chat template.
 void WriteTinyModel(const Folder& folder, bool with_tokenizer_json);
 
-// True if $MINISGL_LONG is set: the long form, which leaves nothing out.
-bool IsLongForm();
 
 }  // namespace minisgl::faults

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "faults/faulty_program.h"
+#include "long_form.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/weights/checkpoint.h"
 #include "slow.h"
@@ -172,7 +173,7 @@ std::vector<HostileHeader> HostileNames() {
 
 TEST(HeaderMemoryTest, HostileHeadersAreRefusedInLittleMemoryAndTime) {
   MarkSlow("50 headers of 2 MB");
-  const size_t bytes = IsLongForm() ? kHeaderBytesMax : kShortHeaderBytes;
+  const size_t bytes = ShortOrLong(kShortHeaderBytes, kHeaderBytesMax);
   const double share = static_cast<double>(bytes) / kHeaderBytesMax;
   std::vector<HostileHeader> headers = HostileValues();
   for (HostileHeader& header : HostileNames()) headers.push_back(std::move(header));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "faults/faulty_program.h"
+#include "long_form.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/weights/checkpoint.h"
@@ -142,7 +143,7 @@ TEST(TruncatedModelTest, EveryCutIsExit65NamingTheFile) {
   WriteTinyModel(folder, /*with_tokenizer_json=*/false);
   const std::string path = folder.Path("model.safetensors");
   uint64_t size = fs::file_size(path);
-  const int cuts = IsLongForm() ? 200 : 20;
+  const int cuts = ShortOrLong(20, 200);
   for (int i = 0; i < cuts && size > 0; ++i) {
     size -= std::max<uint64_t>(1, size * 2654435761u % (size / 8 + 2));  // shorter and shorter
     fs::resize_file(path, size);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "faults/faulty_program.h"
+#include "long_form.h"
 #include "minisgl/engine/model_engine.h"
 #include "minisgl/runtime/runtime.h"
 #include "minisgl/text/tokenizer.h"
@@ -43,7 +44,7 @@ int64_t NumRequests() {
   const char* wanted = std::getenv("MINISGL_SOAK");
   const int64_t count = wanted != nullptr ? std::strtoll(wanted, nullptr, 10) : 0;
   if (count > 0) return count;
-  return IsLongForm() ? kLongRequests : kShortRequests;
+  return ShortOrLong(kShortRequests, kLongRequests);
 }
 
 int64_t ResidentKib() {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "faults/faulty_program.h"
+#include "long_form.h"
 #include "minisgl/base/file_io.h"
 #include "slow.h"
 

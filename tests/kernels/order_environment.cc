@@ -1,10 +1,10 @@
 // Turns the checks of order on, for each case of the executable. They depend little on the order in
-// which threads run, so three orders stand for all unless $MINISGL_LONG is set.
+// which threads run, so three orders stand for all except in the long form.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 
 #include "emulator/emulator.h"
+#include "long_form.h"
 
 namespace minisgl::cuda {
 namespace {
@@ -14,7 +14,7 @@ class CheckedOrder : public testing::EmptyTestEventListener {
   void OnTestStart(const testing::TestInfo&) override {
     emulator::Options options = emulator::GetOptions();
     options.check_order = true;
-    options.orders_max = std::getenv("MINISGL_LONG") == nullptr ? 3 : emulator::kNumOrders;
+    options.orders_max = ShortOrLong(3, int{emulator::kNumOrders});
     emulator::SetOptions(options);
   }
 };

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <thread>
 
+#include "long_form.h"
 #include "minisgl/store/cache_tools.h"
 #include "slow.h"
 #include "store_fixture.h"
@@ -27,10 +28,6 @@ constexpr int64_t kPromptBlocks = 6;
 constexpr uint64_t kPrompts = 12;
 // Less than all prompts need, so that blocks are removed while others are written and read.
 constexpr int64_t kLimitBlocks = 50;
-
-int64_t CountOf(int64_t standard, int64_t in_long_form) {
-  return getenv("MINISGL_LONG") != nullptr ? in_long_form : standard;
-}
 
 class ProcessesTest : public StoreTest {
  protected:
@@ -103,7 +100,7 @@ TEST_F(ProcessesTest, KilledWritersLeaveNoBlockThatIsWrong) {
       ReadUntil(stop[0], 1000 + i);
     }));
   }
-  const int64_t kills = CountOf(200, 2000);
+  const int64_t kills = ShortOrLong<int64_t>(200, 2000);
   for (int64_t i = 0; i < kills; ++i) {
     const auto seed = static_cast<uint64_t>(i);
     const pid_t writers[] = {Start([&] { WriteForever(seed); }),
