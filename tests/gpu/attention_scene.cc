@@ -28,7 +28,7 @@ GpuAttentionScene::GpuAttentionScene(const GpuAttentionCase& c)
   all_rows_.resize(c.rows.size());
   std::iota(all_rows_.begin(), all_rows_.end(), 0);
   FillKeys();
-  qkv_ = Rounded(c.dtype, RandomFloats(row_begin_.back() * qkv_width(), c.seed + 5));
+  qkv_ = RoundedTo(c.dtype, RandomFloats(row_begin_.back() * qkv_width(), c.seed + 5));
   for (size_t i = 0; i < qkv_.size(); ++i) {
     if (static_cast<int64_t>(i) % qkv_width() >= int64_t{c.num_heads} * c.head_dim) {
       qkv_[i] = std::numeric_limits<float>::quiet_NaN();
@@ -39,7 +39,7 @@ GpuAttentionScene::GpuAttentionScene(const GpuAttentionCase& c)
 
 void GpuAttentionScene::FillKeys() {
   const KvLayer kv = PagedAttentionParams(case_, tables_.stride).kv;
-  keys_ = Rounded(case_.dtype, RandomFloats(tables_.num_pages * kv.page_stride, case_.seed + 3));
+  keys_ = RoundedTo(case_.dtype, RandomFloats(tables_.num_pages * kv.page_stride, case_.seed + 3));
   for (size_t r = 0; r < case_.rows.size(); ++r) {
     const int32_t used = case_.rows[r].kv_len % case_.page_size;
     if (used == 0) continue;

@@ -38,7 +38,7 @@ TEST_F(GpuElementwiseTest, EmbeddingIsTheTablesRow) {
     const auto ops = Make({.activation_dtype = dtype});
     for (const int64_t width : Widths()) {
       const std::vector<float> table = RandomFloats(kRows * width, 1);
-      const std::vector<float> rounded = Rounded(dtype, table);
+      const std::vector<float> rounded = RoundedTo(dtype, table);
       const auto packed = ops->PackEmbedding(View(table, kRows, width), dtype);
       ASSERT_TRUE(packed.ok()) << packed.status().message();
       for (const int64_t num_tokens : TokenCounts()) {
@@ -70,7 +70,7 @@ TEST_F(GpuElementwiseTest, NormMatchesTheOracle) {
     for (const int64_t width : Widths()) {
       for (const int64_t num_tokens : TokenCounts()) {
         const std::string name = Name(dtype, num_tokens, width);
-        const std::vector<float> x = Rounded(dtype, RandomFloats(num_tokens * width, 2));
+        const std::vector<float> x = RoundedTo(dtype, RandomFloats(num_tokens * width, 2));
         const std::vector<float> residual = RandomFloats(num_tokens * width, 3);
         const std::vector<float> weight = RandomFloats(width, 4);
         std::vector<float> expected(x.size()), sums = residual;
@@ -126,7 +126,7 @@ class GpuNormTest : public GpuTest {
                     c.group_width, c.gap, c.kind == NormKind::kLayer ? " layer" : "",
                     c.has_residual ? " residual" : "", c.has_weight ? " weight" : "",
                     c.has_bias ? " bias" : "", c.has_out ? " out" : "", c.x_scale);
-    const std::vector<float> x = Rounded(dtype, RandomFloats(kTokens * stride, 2));
+    const std::vector<float> x = RoundedTo(dtype, RandomFloats(kTokens * stride, 2));
     const std::vector<float> residual = RandomFloats(kTokens * width, 3);
     const std::vector<float> weight = RandomFloats(width, 4), bias = RandomFloats(width, 5);
     // In place: the gaps between rows must not change.
@@ -216,7 +216,7 @@ struct RopeInput {
         num_pages(c.num_tokens / c.page_size + 3),
         positions(Ids(c.num_tokens, static_cast<int32_t>(kMaxPosition))),
         slots(static_cast<size_t>(num_pages * c.page_size)),
-        qkv(Rounded(c.dtype, RandomFloats(c.num_tokens * width, 1))),
+        qkv(RoundedTo(c.dtype, RandomFloats(c.num_tokens * width, 1))),
         q_norm(RandomFloats(c.head_dim, 3)),
         k_norm(RandomFloats(c.head_dim, 4)) {
     std::iota(slots.begin(), slots.end(), 0);
@@ -372,7 +372,7 @@ TEST_F(GpuElementwiseTest, ActivationMatchesTheOracle) {
               fmt::format("{} activation {} gated {}", Name(dtype, num_tokens, width),
                           static_cast<int>(activation), gated);
           const int64_t in_width = gated ? 2 * width : width;
-          const auto gate_up = Rounded(dtype, RandomFloats(num_tokens * in_width, 5, 3.0));
+          const auto gate_up = RoundedTo(dtype, RandomFloats(num_tokens * in_width, 5, 3.0));
           std::vector<float> expected(static_cast<size_t>(num_tokens * width));
           ActivateParams params = {.gate_up = gate_up.data(),
                                    .out = expected.data(),

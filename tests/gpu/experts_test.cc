@@ -98,8 +98,8 @@ class GpuExpertLinearTest : public GpuTest {
 
   void Check(const ProductCase& c, const std::vector<int64_t>& token_counts) {
     const int64_t most = token_counts.back();
-    x_ = Rounded(c.dtype, RandomFloats(most * (c.x_per_choice ? c.num_chosen : 1) * c.num_in, 1));
-    weights_ = Rounded(c.dtype, RandomFloats(c.num_experts * c.num_out * c.num_in, 2));
+    x_ = RoundedTo(c.dtype, RandomFloats(most * (c.x_per_choice ? c.num_chosen : 1) * c.num_in, 1));
+    weights_ = RoundedTo(c.dtype, RandomFloats(c.num_experts * c.num_out * c.num_in, 2));
     bias_ = RandomFloats(c.num_experts * c.num_out, 3, 10.0);
     const std::vector<int32_t> choices = Choices(c, most);
     const auto ops = MakeReserved({.max_rows = 1,
@@ -208,9 +208,9 @@ TEST_F(GpuExpertsTest, CombiningMatchesTheOracle) {
             fmt::format("{} D{} shared {}", DTypeName(dtype), width, has_shared);
         constexpr int64_t kTokens = 6;
         constexpr int32_t kChosen = 5;
-        const auto x = Rounded(dtype, RandomFloats(kTokens * kChosen * width, 1));
+        const auto x = RoundedTo(dtype, RandomFloats(kTokens * kChosen * width, 1));
         const auto shares = RandomFloats(kTokens * kChosen, 2);
-        const auto shared = Rounded(dtype, RandomFloats(kTokens * width, 3));
+        const auto shared = RoundedTo(dtype, RandomFloats(kTokens * width, 3));
         const auto gate = RandomFloats(kTokens, 4);
         std::vector<float> expected(static_cast<size_t>(kTokens * width));
         CombineExpertsParams params = {.x = x.data(),

@@ -56,9 +56,7 @@ class GpuArray {
   }
   void Set(DType dtype, const std::vector<float>& values) {
     std::vector<unsigned char> bytes(values.size() * DTypeBytes(dtype));
-    for (size_t i = 0; i < values.size(); ++i) {
-      StoreElement(bytes.data(), dtype, static_cast<int64_t>(i), values[i]);
-    }
+    StoreElements(bytes.data(), dtype, values);
     Set(bytes);
   }
   void Poison() { Set(std::vector<unsigned char>(num_bytes_, kPoison)); }
@@ -103,21 +101,8 @@ class GpuArray {
   std::shared_ptr<void> memory_;
 };
 
-inline std::vector<float> Rounded(DType dtype, std::vector<float> values) {
-  uint32_t bits = 0;
-  for (float& value : values) {
-    StoreElement(&bits, dtype, 0, value);
-    value = LoadElement(&bits, dtype, 0);
-  }
-  return values;
-}
-
 inline std::vector<float> FloatsOf(DType dtype, const std::vector<unsigned char>& bytes) {
-  std::vector<float> values(bytes.size() / DTypeBytes(dtype));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = LoadElement(bytes.data(), dtype, static_cast<int64_t>(i));
-  }
-  return values;
+  return LoadElements(bytes.data(), dtype, static_cast<int64_t>(bytes.size() / DTypeBytes(dtype)));
 }
 
 // Returns the contents of `out` after `run`, which is poisoned before. Runs twice and compares, to

@@ -31,8 +31,8 @@ class GpuLinearTest : public GpuTest {
   void Check(const LinearCase& c) {
     const std::vector<int64_t> counts = TokenCounts();
     const int64_t most = counts.back();
-    x_ = Rounded(c.dtype, RandomFloats(most * c.num_in, 1));
-    weight_ = Rounded(c.dtype, RandomFloats(c.num_out * c.num_in, 2));
+    x_ = RoundedTo(c.dtype, RandomFloats(most * c.num_in, 1));
+    weight_ = RoundedTo(c.dtype, RandomFloats(c.num_out * c.num_in, 2));
     bias_ = RandomFloats(c.num_out, 3, 10.0);
     const auto ops = MakeReserved({.max_rows = 1,
                                    .max_tokens = static_cast<int32_t>(most),

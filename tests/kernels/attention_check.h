@@ -161,10 +161,8 @@ class PagedAttentionScene {
       expected_ = Expected(false);
       magnitude_ = Expected(true);
     }
-    std::vector<float> actual(expected_.size());
-    for (size_t i = 0; i < actual.size(); ++i) {
-      actual[i] = LoadElement(bytes.data(), case_.dtype, static_cast<int64_t>(i));
-    }
+    const std::vector<float> actual =
+        LoadElements(bytes.data(), case_.dtype, std::ssize(expected_));
     const int32_t longest = *std::max_element(kv_len_.begin(), kv_len_.end());
     ExpectWithin(
         actual, expected_,
@@ -262,7 +260,6 @@ class PagedAttentionScene {
     const KvLayer kv = Params().kv;
     keys_.assign(static_cast<size_t>(tables_.num_pages * kv.page_stride),
                  std::numeric_limits<float>::quiet_NaN());
-    std::normal_distribution<float> normal;
     const std::vector<float> one = RandomFloats(kv.page_stride, case_.seed + 3);
     for (size_t r = 0; r < kv_len_.size(); ++r) {
       for (int32_t key = 0; key < kv_len_[r]; ++key) {
@@ -270,10 +267,11 @@ class PagedAttentionScene {
             tables_.table_row[r] * tables_.stride + key / case_.page_size)];
         ForEachPart(kv, case_.num_kv_heads, case_.head_dim, ValueDim(case_), page,
                     key % case_.page_size, [&](int64_t first, int64_t count) {
-                      for (int64_t i = first; i < first + count; ++i) {
-                        keys_[static_cast<size_t>(i)] =
-                            case_.same_pages ? one[static_cast<size_t>(i % kv.page_stride)]
-                                             : normal(random_);
+                      const auto part = keys_.begin() + first;
+                      if (case_.same_pages) {
+                        std::copy_n(one.begin() + first % kv.page_stride, count, part);
+                      } else {
+                        FillNormal({part, part + count}, &random_);
                       }
                     });
       }

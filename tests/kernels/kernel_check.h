@@ -16,11 +16,13 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "emulator/emulated_cuda_api.h"
 #include "emulator/emulator.h"
+#include "kernels/kernel_data.h"
 #include "kernels/kernels.h"
 #include "minisgl/base/check.h"
 #include "minisgl/ops.h"
@@ -73,24 +75,14 @@ inline float LoadElement(const void* array, DType dtype, int64_t index) {
   return dtype == DType::kBF16 ? Bf16ToFloat(bits) : F16ToFloat(bits);
 }
 
-inline std::vector<float> RandomFloats(int64_t count, uint64_t seed, double deviation = 1.0) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<double> normal(0, deviation);
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float& value : values) value = static_cast<float>(normal(random));
-  return values;
-}
-
 // An input of a kernel: a device array of exactly these elements, so that the emulator (vectors)
 // and the address sanitizer (single elements) detect reads outside of it.
 class DeviceInput {
  public:
   DeviceInput(DType dtype, const std::vector<float>& values)
-      : dtype_(dtype), bytes_(values.size() * DTypeBytes(dtype)), values_(values) {
-    for (size_t i = 0; i < values_.size(); ++i) {
-      StoreElement(bytes_.data(), dtype_, static_cast<int64_t>(i), values_[i]);
-      values_[i] = LoadElement(bytes_.data(), dtype_, static_cast<int64_t>(i));
-    }
+      : dtype_(dtype), bytes_(values.size() * DTypeBytes(dtype)) {
+    StoreElements(bytes_.data(), dtype_, values);
+    values_ = LoadElements(bytes_.data(), dtype_, std::ssize(values));
   }
   ConstActivationPtr ptr() const { return {bytes_.data(), dtype_}; }
   const void* data() const { return bytes_.data(); }
@@ -126,12 +118,10 @@ class DeviceOutput {
   int64_t size() const { return count_; }
   size_t num_bytes() const { return static_cast<size_t>(count_) * DTypeBytes(dtype_); }
   std::vector<float> values() const {
-    std::vector<float> values(static_cast<size_t>(count_));
-    for (int64_t i = 0; i < count_; ++i) values[i] = LoadElement(data(), dtype_, i);
-    return values;
+    return LoadElements(data(), dtype_, count_);
   }
   void Set(const std::vector<float>& values) {
-    for (int64_t i = 0; i < count_; ++i) StoreElement(data(), dtype_, i, values[i]);
+    StoreElements(data(), dtype_, std::span(values).first(static_cast<size_t>(count_)));
   }
   bool GuardsIntact() const {
     const size_t guard = kGuard * DTypeBytes(dtype_);

@@ -33,15 +33,6 @@ inline StateRows MixedStateRows() {
   return rows;
 }
 
-inline std::vector<float> RoundedTo(DType dtype, std::vector<float> values) {
-  uint32_t bits = 0;
-  for (float& value : values) {
-    StoreElement(&bits, dtype, 0, value);
-    value = LoadElement(&bits, dtype, 0);
-  }
-  return values;
-}
-
 // One token: `gap` elements, then the factor of x, that of the output, and x.
 struct ConvScene {
   DType dtype = DType::kBF16;
