@@ -2,6 +2,7 @@
 // batches and thread orders.
 #include "attention_check.h"
 #include "kernels/attention_arguments.h"
+#include "long_form.h"
 #include "slow.h"
 
 namespace minisgl::cuda {
@@ -36,8 +37,13 @@ TEST(AttentionDecodeTest, LongSplits) {
   device.context.split_times_max = 4;
   for (const int32_t window : {0, 1000}) {
     for (const int32_t head_dim : {64, 128, 256}) {
-      PagedAttentionCase c = DecodeCase({1, 255, 1024, 1025, 2600, 700, 700, 33000});
-      c.num_heads = 6;
+      // Each size of a head with a window or without one.
+      if (!IsLongForm() && (window == 0) != (head_dim == 128)) continue;
+      const bool has_longer = head_dim == 64 || IsLongForm();
+      PagedAttentionCase c =
+          DecodeCase({1, 255, 1024, 1025, 2600, 700, 700, has_longer ? 33000 : 1100});
+      c.num_heads = 3;
+      c.num_kv_heads = 1;
       c.window = window;
       c.head_dim = head_dim;
       const PagedAttentionScene scene(c);
@@ -47,7 +53,7 @@ TEST(AttentionDecodeTest, LongSplits) {
       const int32_t* const items = window > 0 ? plan.window_items : plan.items;
       const int32_t last = plan.counts[window > 0 ? 1 : 0] - 1;
       EXPECT_EQ(items[last * kItemWords + 3], 1024);
-      EXPECT_EQ(items[3], 2048);
+      EXPECT_EQ(items[3], has_longer ? 2048 : 1024);
     }
   }
 }
