@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "grammar/machine.h"
+#include "long_form.h"
 #include "random_grammar.h"
 #include "slow.h"
 
@@ -179,7 +180,7 @@ Grammar NestedLists(uint32_t count_max = GrammarBuilder::kUnbounded) {
 
 TEST(Matcher, NestingIsAsDeepAsTheText) {
   const Grammar grammar = NestedLists();
-  const size_t depth = 400'000;
+  const auto depth = ShortOrLong<size_t>(100'000, 400'000);
   const std::string text = std::string(depth, '[') + "1" + std::string(depth, ']');
   bool accepted = false;
   EXPECT_EQ(MatchText(*grammar, text, &accepted), text.size());

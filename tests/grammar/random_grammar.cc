@@ -1,5 +1,7 @@
 #include "random_grammar.h"
 
+#include "minisgl/base/check.h"
+
 namespace minisgl {
 
 RandomGrammar::RandomGrammar(uint32_t seed) {
@@ -67,81 +69,71 @@ Symbol RandomGrammar::Build(GrammarBuilder* builder) const {
   return rules[0];
 }
 
-// Which rules derive which spans, by iteration until nothing changes.
+// Which rules derive which spans, by iteration until nothing changes. Sets of places in the text
+// are bits.
 class RandomGrammar::Spans {
  public:
-  Spans(const RandomGrammar& grammar, std::string_view text) : grammar_(grammar), text_(text) {
-    const size_t size = (text.size() + 1) * (text.size() + 1);
-    holds_.assign(grammar.rules_.size(), std::vector<bool>(size, false));
+  // REQUIRES a text of fewer than 64 bytes.
+  Spans(const RandomGrammar& grammar, std::string_view text)
+      : grammar_(grammar),
+        text_(text),
+        ends_(grammar.rules_.size(), std::vector<uint64_t>(text.size() + 1, 0)) {
+    MINISGL_CHECK(text.size() < 64, "a text of {} bytes", text.size());
     for (bool changed = true; changed;) {
       changed = false;
-      for (size_t rule = 0; rule < holds_.size(); ++rule) {
+      for (size_t rule = 0; rule < ends_.size(); ++rule) {
         for (size_t begin = 0; begin <= text.size(); ++begin) {
-          for (size_t end : Ends(rule, begin)) {
-            if (holds_[rule][At(begin, end)]) continue;
-            holds_[rule][At(begin, end)] = true;
-            changed = true;
-          }
+          const uint64_t before = ends_[rule][begin];
+          ends_[rule][begin] |= EndsOf(grammar.rules_[rule], begin);
+          changed = changed || ends_[rule][begin] != before;
         }
       }
     }
   }
-  bool Holds(size_t rule, size_t begin, size_t end) const { return holds_[rule][At(begin, end)]; }
+  bool Holds(size_t rule, size_t begin, size_t end) const {
+    return (ends_[rule][begin] >> end & 1) != 0;
+  }
 
  private:
-  size_t At(size_t begin, size_t end) const { return begin * (text_.size() + 1) + end; }
-
   // Where `code` may end if it begins at each of `begins`.
-  std::vector<bool> Advance(int code, const std::vector<bool>& begins) const {
-    std::vector<bool> ends(text_.size() + 1, false);
+  uint64_t Advance(int code, uint64_t begins) const {
+    uint64_t ends = 0;
     for (size_t begin = 0; begin <= text_.size(); ++begin) {
-      if (!begins[begin]) continue;
-      for (size_t end = begin; end <= text_.size(); ++end) {
-        if (code >= 0 ? Holds(static_cast<size_t>(code), begin, end)
-                      : IsTerminal(static_cast<size_t>(-1 - code), begin, end)) {
-          ends[end] = true;
-        }
-      }
+      if ((begins >> begin & 1) == 0) continue;
+      ends |= code >= 0 ? ends_[static_cast<size_t>(code)][begin]
+                        : EndsOf(grammar_.terminals_[static_cast<size_t>(-1 - code)], begin);
     }
     return ends;
   }
-  bool IsTerminal(size_t index, size_t begin, size_t end) const {
-    const TerminalText& terminal = grammar_.terminals_[index];
-    if (end - begin < terminal.min || end - begin > terminal.max) return false;
-    const std::string_view span = text_.substr(begin, end - begin);
-    return span.find_first_not_of(terminal.bytes) == std::string_view::npos;
+  uint64_t EndsOf(const TerminalText& terminal, size_t begin) const {
+    uint64_t ends = 0;
+    for (size_t end = begin; end - begin <= terminal.max; ++end) {
+      if (end - begin >= terminal.min) ends |= uint64_t{1} << end;
+      if (end == text_.size() || terminal.bytes.find(text_[end]) == std::string::npos) break;
+    }
+    return ends;
   }
-  std::vector<size_t> Ends(size_t rule, size_t begin) const {
-    std::vector<bool> all(text_.size() + 1, false);
-    const auto add = [&](const std::vector<bool>& ends) {
-      for (size_t i = 0; i < all.size(); ++i) all[i] = all[i] || ends[i];
-    };
-    std::vector<bool> begins(text_.size() + 1, false);
-    begins[begin] = true;
-    const RuleText& from = grammar_.rules_[rule];
-    for (const auto& alternative : from.alternatives) {
-      std::vector<bool> places = begins;
+  uint64_t EndsOf(const RuleText& rule, size_t begin) const {
+    uint64_t all = 0;
+    for (const auto& alternative : rule.alternatives) {
+      uint64_t places = uint64_t{1} << begin;
       for (const int code : alternative) places = Advance(code, places);
-      add(places);
+      all |= places;
     }
-    if (from.counted) {
-      std::vector<bool> places = begins;
+    if (rule.counted) {
+      uint64_t places = uint64_t{1} << begin;
       // Further copies than there are bytes, and some, add nothing.
-      for (uint32_t count = 0; count <= from.max && count <= from.min + text_.size() + 1; ++count) {
-        if (count >= from.min) add(places);
-        places = Advance(from.repeated, places);
+      for (uint32_t count = 0; count <= rule.max && count <= rule.min + text_.size() + 1; ++count) {
+        if (count >= rule.min) all |= places;
+        places = Advance(rule.repeated, places);
       }
     }
-    std::vector<size_t> ends;
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (all[i]) ends.push_back(i);
-    }
-    return ends;
+    return all;
   }
 
   const RandomGrammar& grammar_;
   std::string_view text_;
-  std::vector<std::vector<bool>> holds_;
+  std::vector<std::vector<uint64_t>> ends_;  // of each rule, from each place
 };
 
 bool RandomGrammar::Matches(std::string_view text) const {

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "json_grammar.h"
+#include "long_form.h"
 #include "minisgl/text/tokenizer.h"
 #include "random_grammar.h"
 
@@ -101,9 +102,9 @@ void RandomWalk(const std::shared_ptr<const CompiledGrammar>& grammar,
 
 TEST(TokenMasks, OfJsonAreThoseOfBruteForce) {
   const std::vector<std::string> tokens = MadeUpVocabulary(3000);
-  RandomWalk(JsonGrammar(), tokens, 100, 1, R"({"a": ["b", )");
-  RandomWalk(JsonGrammar(25), tokens, 100, 2, R"({"a": "b)");
-  RandomWalk(JsonGrammar(3), tokens, 40, 3, R"([")");
+  RandomWalk(JsonGrammar(), tokens, ShortOrLong(40, 100), 1, R"({"a": ["b", )");
+  RandomWalk(JsonGrammar(25), tokens, ShortOrLong(40, 100), 2, R"({"a": "b)");
+  RandomWalk(JsonGrammar(3), tokens, ShortOrLong(20, 40), 3, R"([")");
 }
 
 TEST(TokenMasks, OfAModelsVocabularyAreThoseOfBruteForce) {
@@ -119,8 +120,8 @@ TEST(TokenMasks, OfAModelsVocabularyAreThoseOfBruteForce) {
 
 TEST(TokenMasks, OfALargeVocabularyAreThoseOfBruteForce) {
   const std::vector<std::string> tokens = MadeUpVocabulary(128'000);
-  RandomWalk(JsonGrammar(), tokens, 6, 7, R"([{"a": "th)");
-  RandomWalk(JsonGrammar(45), tokens, 6, 8, R"([[], "a)");
+  RandomWalk(JsonGrammar(), tokens, ShortOrLong(2, 6), 7, R"([{"a": "th)");
+  RandomWalk(JsonGrammar(45), tokens, ShortOrLong(2, 6), 8, R"([[], "a)");
 }
 
 TEST(TokenMasks, OfASchemaAreThoseOfBruteForce) {
@@ -133,7 +134,8 @@ TEST(TokenMasks, OfASchemaAreThoseOfBruteForce) {
   })",
                                        {}});
   ASSERT_TRUE(grammar.ok()) << grammar.status().message();
-  for (uint32_t seed = 0; seed < 4; ++seed) RandomWalk(*grammar, tokens, 40, seed, R"({"the":")");
+  for (uint32_t seed = 0; seed < 4; ++seed)
+    RandomWalk(*grammar, tokens, ShortOrLong(15, 40), seed, R"({"the":")");
 }
 
 // Strings and classes of which masks are made without a walk, at their limits: tokens of many
@@ -182,7 +184,7 @@ TEST(TokenMasks, TablesAndMasksThatAreDroppedChangeNothing) {
   GrammarLimits small;
   small.table_bytes_max = 1;
   small.mask_cache_bytes_max = 2000;
-  RandomWalk(JsonGrammar(25, small), MadeUpVocabulary(1000), 60, 4, R"({"a": ")");
+  RandomWalk(JsonGrammar(25, small), MadeUpVocabulary(1000), ShortOrLong(20, 60), 4, R"({"a": ")");
 }
 
 TEST(TokenMasks, OfRandomGrammarsAreThoseOfBruteForce) {
@@ -201,7 +203,7 @@ TEST(TokenMasks, OfRandomGrammarsAreThoseOfBruteForce) {
   }
 }
 
-void CheckAndAndNot(const GrammarLimits& limits, int steps) {
+void CheckAndAndNot(const GrammarLimits& limits, uint32_t walks, int steps) {
   const std::vector<std::string> tokens = MadeUpVocabulary(1500);
   GrammarBuilder builder(limits);
   ExpressionSet& e = builder.expressions();
@@ -213,14 +215,14 @@ void CheckAndAndNot(const GrammarLimits& limits, int steps) {
   const Symbol start = builder.Terminal(e.Concat({e.Literal("\""), text, e.Literal("\"")}));
   const auto grammar = CompiledGrammar::Build(std::move(builder), start);
   ASSERT_TRUE(grammar.ok());
-  for (uint32_t seed = 0; seed < 4; ++seed) RandomWalk(*grammar, tokens, steps, seed);
+  for (uint32_t seed = 0; seed < walks; ++seed) RandomWalk(*grammar, tokens, steps, seed);
 }
 
 TEST(TokenMasks, OfExpressionsWithAndAndNot) {
-  CheckAndAndNot({}, 20);
+  CheckAndAndNot({}, ShortOrLong(2u, 4u), ShortOrLong(10, 20));
   GrammarLimits small;
   small.table_bytes_max = 100'000;
-  CheckAndAndNot(small, 5);
+  CheckAndAndNot(small, ShortOrLong(1u, 4u), 5);
 }
 
 TEST(TokenMasks, ControlTokensAndTheEnd) {
