@@ -9,13 +9,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "long_form.h"
 #include "minisgl/base/random.h"
 #include "minisgl/store/cache_tools.h"
 #include "program/run_fixture.h"
@@ -207,13 +207,16 @@ TEST_F(RunPrefixCacheTest, AFullDiskEndsTheSavingAlone) {
 // With the same folder, yet each with its own blocks: other instruction sets give other bits.
 TEST_F(RunPrefixCacheTest, InstructionSetsDoNotShareBlocks) {
   MarkSlow("six runs of a prompt file");
+  std::map<std::string, Answers> uncached;
   for (int round = 0; round < 2; ++round) {
     for (const char* target : {"sse4", "avx2"}) {
       const ProgramResult result = RunModel(CachedRun("notes", {"--cpu-target", target}));
       if (result.exit_code == 64) GTEST_SKIP() << result.err;  // this machine has fewer sets
-      const Answers none =
-          AnswersOf(RunModel({"--file", Prompts("notes"), "--cpu-target", target}));
-      ExpectRows(AnswersOf(result), none, target);
+      if (round == 0) {
+        uncached[target] =
+            AnswersOf(RunModel({"--file", Prompts("notes"), "--cpu-target", target}));
+      }
+      ExpectRows(AnswersOf(result), uncached[target], target);
     }
   }
   const auto models = ListPrefixCache(Folder());
@@ -238,11 +241,11 @@ TEST_F(RunPrefixCacheTest, ASignalEndsTheSavingWithinTheGracePeriod) {
   ExpectRows(Cached("mixed"), Uncached("mixed"), "after a signal");
 }
 
-// MINISGL_LONG: 200 kills.
+// 200 kills in the long form.
 TEST_F(RunPrefixCacheTest, KilledRunsLeaveNoBlockThatIsWrong) {
   MarkSlow("many runs are killed");
   const Answers none = Uncached("stories");
-  const int kills = getenv("MINISGL_LONG") != nullptr ? 200 : 12;
+  const int kills = ShortOrLong(12, 200);
   for (int i = 0; i < kills; ++i) {
     const auto seed = static_cast<uint64_t>(i);
     Program run(Run(CachedRun(i % 3 == 0 ? "notes" : "stories")), {});
