@@ -9,6 +9,7 @@
 
 #include "cuda_error.h"
 #include "cuda_ops_fixture.h"
+#include "long_form.h"
 #include "slow.h"
 
 namespace minisgl::cuda {
@@ -153,9 +154,12 @@ TEST_F(CudaFaultsTest, EveryCallMayFailInEveryWay) {
     ASSERT_GT(calls, 0) << call;
     for (const CudaError error : {CudaError{kCudaMemoryAllocation}, kStickyError, kOtherError,
                                   CudaError{kCudaEccUncorrectable}}) {
-      // Where a call fails does not depend on the class; two of them at every place are enough.
-      const int last = error == kCudaMemoryAllocation || error == kStickyError ? calls : 1;
-      for (int n = 1; n <= last; ++n) {
+      // Where a call fails does not depend on the class; two of them at every place are enough,
+      // and in the short form one after the first.
+      const bool everywhere = error == kCudaMemoryAllocation || error == kStickyError;
+      const int step = ShortOrLong(2, 1);
+      const int second = error == kStickyError ? 2 : 1 + step;
+      for (int n = 1; n <= (everywhere ? calls : 1); n = n == 1 ? second : n + step) {
         SCOPED_TRACE(call + " " + std::to_string(n) + " error " + std::to_string(error));
         api_ = MakeEmulatedApi();
         api_->FailAt(call, n, error);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/emulated_cuda.h"
+#include "long_form.h"
 #include "slow.h"
 
 namespace minisgl {
@@ -105,7 +106,8 @@ TEST_F(EmulatedGraphsTest, CopiesBesideAStepChangeNothing) {
     results.insert(results.end(), rows[1]->results.begin(), rows[1]->results.end());
     return results;
   };
-  for (const int32_t num_logprobs : {-1, 3}) {
+  const std::vector<int32_t> in_short_form = {3}, in_long_form = {-1, 3};
+  for (const int32_t num_logprobs : ShortOrLong(in_short_form, in_long_form)) {
     const auto wanted = run({}, false, num_logprobs);
     EXPECT_EQ(wanted.size(), 5u + 4u);
     EXPECT_TRUE(SameResults(run({.lazy = true}, true, num_logprobs), wanted)) << "late";

@@ -337,9 +337,12 @@ TEST(MemoryPlanTest, AbsurdConfigurationsNeverOverflow) {
       [](ModelConfig* c) { c->num_kv_heads = std::numeric_limits<int32_t>::max(); },
       [](ModelConfig* c) { c->head_dim = std::numeric_limits<int32_t>::max(); },
   };
-  ModelConfig all = BillionConfig();
+  ModelConfig shallow = BillionConfig();  // the search for settings that fit sums over its layers
+  shallow.num_layers = 2;
+  shallow.layers.resize(2);
+  ModelConfig all = shallow;
   for (const auto& mutate : mutations) {
-    ModelConfig one = BillionConfig();
+    ModelConfig one = shallow;
     mutate(&one);
     mutate(&all);
     for (const ModelConfig& config : {one, all}) {
