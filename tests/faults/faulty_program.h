@@ -54,5 +54,4 @@ class Folder {
 // tokenizer.json and a chat template.
 void WriteTinyModel(const Folder& folder, bool with_tokenizer_json);
 
-
 }  // namespace minisgl::faults

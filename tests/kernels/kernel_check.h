@@ -117,9 +117,7 @@ class DeviceOutput {
   DType dtype() const { return dtype_; }
   int64_t size() const { return count_; }
   size_t num_bytes() const { return static_cast<size_t>(count_) * DTypeBytes(dtype_); }
-  std::vector<float> values() const {
-    return LoadElements(data(), dtype_, count_);
-  }
+  std::vector<float> values() const { return LoadElements(data(), dtype_, count_); }
   void Set(const std::vector<float>& values) {
     StoreElements(data(), dtype_, std::span(values).first(static_cast<size_t>(count_)));
   }

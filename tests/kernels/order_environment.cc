@@ -2,7 +2,6 @@
 // which threads run, so three orders stand for all except in the long form.
 #include <gtest/gtest.h>
 
-
 #include "emulator/emulator.h"
 #include "long_form.h"
 
