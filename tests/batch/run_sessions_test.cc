@@ -12,7 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include "long_form.h"
 #include "minisgl/base/json.h"
 #include "program/fakes.h"
 #include "program/program.h"
@@ -109,18 +108,13 @@ class RunSessionsTest : public ::testing::Test {
 TEST_F(RunSessionsTest, RowsAreTheSameUnderAllSettings) {
   MarkSlow("hundreds of rows, many times");
   const auto whole = WholeRows();
-  std::vector<Arguments> settings = {
-      {"--num-pages", "160", "--max-running-requests", "2", "--ordered", "--policy", "fcfs"},
-      {"--num-pages", "512", "--cache", "naive", "--max-prefill-length", "16", "--schedule",
-       "prefill-first"},
+  const std::vector<Arguments> settings = {
+      {"--num-pages", "160", "--max-running-requests", "2", "--ordered"},
+      {"--num-pages", "512", "--cache", "naive"},
+      {"--num-pages", "512", "--policy", "fcfs"},
       {"--num-pages", "512", "--max-step-tokens", "9", "--max-running-requests", "8"},
+      {"--num-pages", "512", "--max-prefill-length", "16", "--schedule", "prefill-first"},
   };
-  if (IsLongForm()) {
-    settings.insert(settings.end(), {{"--num-pages", "160", "--max-running-requests", "2"},
-                                     {"--num-pages", "512", "--cache", "naive"},
-                                     {"--num-pages", "512", "--policy", "fcfs"},
-                                     {"--num-pages", "512", "--max-prefill-length", "16"}});
-  }
   for (const Arguments& more : settings) {
     Arguments arguments = {"-o", folder_.Path("other"), "--force"};
     arguments.insert(arguments.end(), more.begin(), more.end());
