@@ -337,12 +337,9 @@ TEST(MemoryPlanTest, AbsurdConfigurationsNeverOverflow) {
       [](ModelConfig* c) { c->num_kv_heads = std::numeric_limits<int32_t>::max(); },
       [](ModelConfig* c) { c->head_dim = std::numeric_limits<int32_t>::max(); },
   };
-  ModelConfig shallow = BillionConfig();  // the search for settings that fit sums over its layers
-  shallow.num_layers = 2;
-  shallow.layers.resize(2);
-  ModelConfig all = shallow;
+  ModelConfig all = BillionConfig();
   for (const auto& mutate : mutations) {
-    ModelConfig one = shallow;
+    ModelConfig one = BillionConfig();
     mutate(&one);
     mutate(&all);
     for (const ModelConfig& config : {one, all}) {
