@@ -59,9 +59,10 @@ inline constexpr int64_t kOtherPanels = kGroupWidth / kPanelWidth - 1;
 // Rows that share a read of codes, and vectors of outputs that share a read of x: of one row those
 // of a panel.
 inline constexpr bool kHasManyRegisters = HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3;
-inline constexpr int kRegisterRows = kHasManyRegisters ? 6 : 4;
+inline constexpr int kRegisterRows = kHasManyRegisters ? 6 : HWY_TARGET == HWY_AVX2 ? 4 : 2;
 template <int kRows>
 constexpr int CodeVectors() {
+  if (kLanes == 1) return 2;
   if (kRows == 1) return static_cast<int>(kPanelWidth) / kLanes;
   return kHasManyRegisters || kRows == 2 ? 4 : 2;
 }
@@ -214,25 +215,37 @@ struct CodesRows {
   RowPointers<kRows, int32_t> sums, quads;
 };
 
-// products += those of the words [begin, end) of a block.
+// products += those of a word of a block.
+template <int kRows, int kVectors, class Source>
+HWY_INLINE void AddWord(const Source& codes, const CodesRows<kRows>& x, int word,
+                        QuadSums (&products)[kRows][kVectors]) {
+  const hn::RebindToSigned<F32> di;
+  QuadPair w[kVectors];
+  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) w[v] = codes.Word(word, v);
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    const QuadInts quad = hn::Set(di, x.quads.At(r, 2 * word));
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      AddProducts(w[v].even, quad, &products[r][v]);
+    }
+  }
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    const QuadInts quad = hn::Set(di, x.quads.At(r, 2 * word + 1));
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      AddProducts(w[v].odd, quad, &products[r][v]);
+    }
+  }
+}
+
+// products += those of the words [begin, end) of a block. Of several rows two words are so much
+// work that the loop costs nothing, and to unroll it would take half as long again to compile.
 template <int kRows, int kVectors, class Source>
 HWY_INLINE void AddWords(const Source& codes, const CodesRows<kRows>& x, int begin, int end,
                          QuadSums (&products)[kRows][kVectors]) {
-  const hn::RebindToSigned<F32> di;
-  MINISGL_UNROLL for (int word = begin; word < end; ++word) {
-    QuadPair w[kVectors];
-    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) w[v] = codes.Word(word, v);
-    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-      const QuadInts quad = hn::Set(di, x.quads.At(r, 2 * word));
-      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-        AddProducts(w[v].even, quad, &products[r][v]);
-      }
-    }
-    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-      const QuadInts quad = hn::Set(di, x.quads.At(r, 2 * word + 1));
-      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-        AddProducts(w[v].odd, quad, &products[r][v]);
-      }
+  if constexpr (kRows == 1) {
+    MINISGL_UNROLL for (int word = begin; word < end; ++word) AddWord(codes, x, word, products);
+  } else {
+    _Pragma("GCC unroll 2") for (int word = begin; word < end; ++word) {
+      AddWord(codes, x, word, products);
     }
   }
 }
