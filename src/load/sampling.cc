@@ -3,7 +3,10 @@
 #include <fmt/core.h>
 
 #include <random>
+#include <string>
+#include <vector>
 
+#include "minisgl/base/log.h"
 #include "minisgl/sampling_fields.h"
 
 namespace minisgl::load {
@@ -55,6 +58,20 @@ std::string DescribeOverrides(const AnswerOverrides& model, const AnswerOverride
       "defaults of generation_config.json: {} (--sampling-defaults neutral leaves them out)", text);
 }
 
+// Options hold what the shell gives: it leaves the escapes of other languages as they are.
+void WarnOfEscapes(const std::vector<std::string>& stop) {
+  for (const std::string& text : stop) {
+    for (const char letter : {'n', 't', 'r'}) {
+      if (text.find(std::string{'\\', letter}) == std::string::npos) continue;
+      Log(LogLevel::kWarning,
+          fmt::format("--stop '{0}' holds a backslash and the letter {1}; most shells make $'{0}' "
+                      "of it the character",
+                      text, letter));
+      break;
+    }
+  }
+}
+
 }  // namespace
 
 SamplingDefaults ResolveSamplingDefaults(const SamplingOptions& options,
@@ -81,6 +98,7 @@ std::string NoteForAnswer(const SamplingDefaults& defaults, const AnswerOverride
 
 Status CheckSamplingOptions(const SamplingOptions& options) {
   MINISGL_RETURN_IF_ERROR(CheckGrammarOptions(options.grammar_options));
+  WarnOfEscapes(options.stop);
   const int64_t max_tokens = options.max_tokens.value_or(-1);
   if (max_tokens < 0 || options.min_tokens.value_or(0) <= max_tokens) return Status();
   return UsageError("--min-tokens is more than --max-tokens (found {} and {})", *options.min_tokens,

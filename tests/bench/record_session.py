@@ -1,4 +1,5 @@
-"""Records a session with the program for the README: plan, run, report and chat with the demo model.
+"""Records a session with the program for the README: a table answered into columns, a plan, and a batch beside a chat, with
+the demo model.
 
     pip install pyte
     python3 tests/bench/record_session.py PROGRAM [FOLDER]
@@ -32,7 +33,8 @@ READ_S = 1.6           # after each command, to read its output
 END_S = 6.0            # before the animation restarts
 SILENCE_MAX_S = 60     # after this the recording fails
 FRAME_S = 0.15         # least time between two pictures of the animation
-COPIES = 40            # of the sixty rows of prompts/notes.jsonl, so that progress shows
+COPIES = 100           # of the sixty rows of prompts/notes.jsonl, so that progress shows
+TABLE = "country,continent\nPeru,South America\nFrance,Europe\nJapan,Asia\nEgypt,Africa\n"
 
 CELL_W, CELL_H, MARGIN = 8, 17, 14
 FOREGROUND, BACKGROUND = "#e6edf3", "#0d1117"
@@ -59,7 +61,8 @@ class Recorder:
 
 
 def run(recorder, program, command, folder, keys=()):
-    """Types `command` at a prompt and runs it; `keys` is [(shown, typed)]: the text that is typed after another was shown."""
+    """Types `command` at a prompt and runs it; `keys` is [(shown, typed, seconds)]: the text that is typed some time after
+    another was shown."""
     recorder.show("\x1b[32m$\x1b[0m ")
     recorder.wait(0.4)
     recorder.type(command)
@@ -71,9 +74,9 @@ def run(recorder, program, command, folder, keys=()):
         environment = {"TERM": "xterm-256color", "HOME": str(folder), "LANG": "C.UTF-8", "PATH": os.environ["PATH"]}
         words = command.split("'")  # a command has at most one quoted word
         arguments = words[0].split() + (words[1:2] + words[2].split() if len(words) > 2 else [])
-        os.execve(program, arguments, environment)
+        os.execve(program if arguments[0] == "minisgl" else shutil.which(arguments[0]), arguments, environment)
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    keys, shown, last = list(keys), "", time.monotonic()
+    keys, shown, last, due = list(keys), "", time.monotonic(), None
     while True:
         ready, _, _ = select.select([fd], [], [], 0.05)
         if ready:
@@ -86,9 +89,11 @@ def run(recorder, program, command, folder, keys=()):
             text, now = data.decode("utf-8", "replace"), time.monotonic()
             recorder.show(text, now - last)
             shown, last = shown + text, now
-        elif keys and keys[0][0] in shown:
+            if due is None and keys and keys[0][0] in shown:
+                due = now + keys[0][2]
+        elif due is not None and time.monotonic() >= due:
             typed = keys.pop(0)[1]
-            shown = ""
+            shown, due = "", None
             recorder.wait(0.5)
             for letter in typed:
                 recorder.wait(TYPING_S)
@@ -99,6 +104,8 @@ def run(recorder, program, command, folder, keys=()):
                     recorder.show(text)
                     shown += text
             last = time.monotonic()
+            if keys and keys[0][0] in shown:
+                due = last + keys[0][2]
         elif time.monotonic() - last > SILENCE_MAX_S:
             os.kill(pid, signal.SIGKILL)
     if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0:
@@ -196,13 +203,15 @@ def main():
             for copy in range(COPIES):
                 for row in rows:
                     file.write(json.dumps({**row, "id": f"{row['id']}-{copy}"}) + "\n")
+        (folder / "countries.csv").write_text(TABLE)
+        run(recorder, program, "minisgl run -m wren --file countries.csv --template "
+            "'What is the capital of {{ country }}?' -o capitals.csv", folder)
+        run(recorder, program, "cat capitals.csv", folder)
         run(recorder, program, "minisgl plan -m wren notes.jsonl", folder)
-        run(recorder, program, "minisgl run -m wren --file notes.jsonl -o answers.jsonl --summary run.json", folder)
-        run(recorder, program, "minisgl report run.json -o run.svg", folder)
         recorder.show("\x1b[2J\x1b[H")
         run(recorder, program, "minisgl chat -m wren", folder,
-            [("leaves.", "What is the capital of Peru?\r"), ("Lima", "How do you spell house?\r"),
-             ("h-o-u-s-e", "\x04")])
+            [("leaves.", "/batch notes.jsonl answers.jsonl\r", 0), ("[batch", "What is the capital of Peru?\r", 1.2),
+             ("Lima", "How do you spell house?\r", 1.2), ("h-o-u-s-e", "/batch wait\r", 1.2), ("done:", "\x04", 0.5)])
     target.mkdir(parents=True, exist_ok=True)
     write_cast(recorder, target / "session.cast")
     write_svg(recorder, target / "session.svg")

@@ -16,6 +16,7 @@
 #include "load/option_names.h"
 #include "load/run_options_fixture.h"
 #include "load/sampling.h"
+#include "minisgl/base/log.h"
 #include "report/summary.h"
 #include "temporary_folder.h"
 
@@ -163,6 +164,19 @@ TEST_F(OptionsTest, MinTokensIsNotAboveMaxTokens) {
     ASSERT_EQ(Parse({"--min-tokens", "6", "--max-tokens", max_tokens, "-p", "a"}), "");
     EXPECT_TRUE(batch::CheckRunOptions(options_).ok());
   }
+}
+
+TEST_F(OptionsTest, AnEscapeInAStopStringIsNamed) {
+  std::vector<std::string> warnings;
+  SetLogSink([&](LogLevel, const std::string& line) { warnings.push_back(line); });
+  SamplingOptions options;
+  options.stop = {"a\nb", "c:\\dir", "\\n\\n"};
+  EXPECT_TRUE(CheckSamplingOptions(options).ok());
+  SetLogSink(nullptr);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("--stop '\\n\\n' holds a backslash and the letter n"),
+            std::string::npos)
+      << warnings[0];
 }
 
 TEST_F(OptionsTest, UnknownOptionsAndArgumentsAreRefused) {
