@@ -85,12 +85,14 @@ class RunSessionsTest : public ::testing::Test {
   }
   // Those of a run with room for all, in the file "whole".
   std::map<int64_t, std::string> WholeRows() {
-    static std::string made;  // by the first case
+    static std::string made, journal;  // by the first case
     if (made.empty()) {
       EXPECT_EQ(Run({"-o", folder_.Path("whole"), "--num-pages", "1024"}).exit_code, 1);
       made = folder_.Read("whole");
+      journal = folder_.Read("whole.meta");
     } else {
       folder_.Write("whole", made);
+      folder_.Write("whole.meta", journal);
     }
     const auto rows = RowsOf("whole");
     EXPECT_EQ(rows.size(), static_cast<size_t>(kRows));
