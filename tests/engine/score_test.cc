@@ -241,8 +241,9 @@ TEST_F(ScoreTest, TheEngineOfADeviceScoresTheSameUnderEverySchedule) {
 TEST_F(ScoreTest, LogitsThatAreNotFiniteFailTheRequest) {
   auto tensors = TinyTensors(model_->config);
   FileTensor& norm = TensorNamed(&tensors, "model.norm.weight");
+  // Finite, as loading demands, but their products are not.
   const std::vector<float> broken(static_cast<size_t>(model_->config.hidden_size),
-                                  std::numeric_limits<float>::quiet_NaN());
+                                  std::numeric_limits<float>::max());
   norm = FileTensor::F32(norm.name, norm.shape, broken);
   TinyModelDir dir;
   const auto checkpoint = WriteCheckpoint(dir, tensors);

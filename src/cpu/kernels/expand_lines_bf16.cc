@@ -187,44 +187,36 @@ class E4M3Table {
 
 // --- 8 bits --------------------------------------------------------------------------------------
 
-// The weights of 32 codes, computed one by one.
-template <CodeKind kKind, Shift kShift>
-inline __m512i Compute(__m256i codes, float scale, float shift) {
-  const auto half = [&](__m128i bytes) {
-    __m512 number;
-    if (kKind == CodeKind::kE4M3) {
-      // The bits of a code at the place of an f16's are 2^-8 of its number, also if subnormal.
-      const __m256i words = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
-      const __m256i f16 = _mm256_and_si256(words, _mm256_set1_epi16(static_cast<int16_t>(0xBF80)));
-      number = _mm512_mul_ps(_mm512_maskz_cvtph_ps(0xFFFF, f16), _mm512_set1_ps(256));
-    } else {
-      number = _mm512_maskz_cvtepi32_ps(0xFFFF, _mm512_maskz_cvtepi8_epi32(0xFFFF, bytes));
-    }
-    return Weights<kShift>(number, scale, shift);
-  };
-  return TableOf(half(_mm256_castsi256_si128(codes)), half(_mm256_extracti128_si256(codes, 1)));
+// The numbers of 16 codes.
+template <CodeKind kKind>
+inline __m512 NumbersOf(__m128i bytes) {
+  if (kKind == CodeKind::kE4M3) {
+    // The bits of a code at the place of an f16's are 2^-8 of its number, also if subnormal.
+    const __m256i words = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
+    const __m256i f16 = _mm256_and_si256(words, _mm256_set1_epi16(static_cast<int16_t>(0xBF80)));
+    return _mm512_mul_ps(_mm512_maskz_cvtph_ps(0xFFFF, f16), _mm512_set1_ps(256));
+  }
+  return _mm512_maskz_cvtepi32_ps(0xFFFF, _mm512_maskz_cvtepi8_epi32(0xFFFF, bytes));
 }
 
+// Computes weights one by one. kCount: scales of a line, 1, 4 or 8.
 template <CodeKind kKind, int kCount, Shift kShift>
 void ExpandBytes(const CodeLines& lines, int64_t panel, int64_t line, std::byte* tiles) {
+  constexpr int kHalves = 2;  // of a tile
   const LineFactors<kCount> factors(lines, panel, line);
   const std::byte* from = lines.codes(panel, line);
   for (int64_t lane = 0; lane < kPanelWidth; ++lane, from += kLineInputs) {
     Prefetch(from);
     Prefetch(from + kRowBytes);
-    const auto compute = [&](const std::byte* codes, int i) {
-      return Compute<kKind, kShift>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)),
-                                    factors.scale[i][lane],
-                                    factors.template ShiftOf<kShift>(i, lane));
+    // Inputs of a half of a tile are of one group.
+    const auto half = [&](int index) {
+      const int i = index * kCount / (kHalves * kLineTiles);
+      const auto* const codes = reinterpret_cast<const __m128i*>(from) + index;
+      return Weights<kShift>(NumbersOf<kKind>(_mm_loadu_si128(codes)), factors.scale[i][lane],
+                             factors.template ShiftOf<kShift>(i, lane));
     };
     MINISGL_UNROLL for (int tile = 0; tile < kLineTiles; ++tile) {
-      const std::byte* const codes = from + tile * kTileInputs;
-      const int i = tile * kCount / kLineTiles;
-      __m512i weights = compute(codes, i);
-      if (kCount == 2 * kLineTiles) {
-        weights = _mm512_mask_mov_epi16(weights, 0xFFFF0000u, compute(codes, i + 1));
-      }
-      StoreRow(weights, tile, lane, tiles);
+      StoreRow(TableOf(half(kHalves * tile), half(kHalves * tile + 1)), tile, lane, tiles);
     }
   }
 }
