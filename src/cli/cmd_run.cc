@@ -218,7 +218,7 @@ void WatchDefaults(const batch::RunOptions& options, const GenerationConfig& gen
       });
 }
 
-// Says what cut answers short that nobody asked to be short.
+// Logs how many answers ended at the default limit, which no option or row asked for.
 void SayCutAnswers(const batch::RunOptions& options, const GenerationConfig& generation,
                    int64_t count) {
   if (count == 0) return;

@@ -238,7 +238,8 @@ void TextLayout::TakeInText(std::string_view character) {
   if (columns > 0) last_is_wide_ = columns == 2;
 }
 
-// Code passes as it comes, but for the beginning of a line that may end the block.
+// Puts code as it comes, except the beginning of a line that may end the block: that waits for the
+// rest of the line.
 void TextLayout::TakeInCode(std::string_view character) {
   if (character == "\n") {
     if (line_ == Line::kStart && EndsFence(start_, fence_, /*whole=*/true)) return EndFenceLine();

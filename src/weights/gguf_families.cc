@@ -43,7 +43,7 @@ void WriteRoutedExperts(GgufMetadata* metadata, Json* config) {
 
 constexpr int64_t kSoftmax = 1, kSigmoid = 2;  // of "expert_gating_func"
 
-// What files without the key are scored by: softmax, but for the first ones of GLM-4.7-Flash.
+// The score of files without the key: softmax, except in the first files of GLM-4.7-Flash.
 int64_t DefaultGating(GgufMetadata* metadata, const Json& config) {
   const int64_t num_layers = metadata->Int("block_count", kLayersRange);
   const bool is_glm = config.Find("vocab_size")->as_int() == 154880;

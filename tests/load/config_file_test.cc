@@ -7,9 +7,11 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "load/option_table.h"
+#include "minisgl/base/utf8.h"
 
 namespace minisgl::load {
 namespace {
@@ -54,16 +56,23 @@ TEST(ConfigFileTest, ErrorsNameTheirLine) {
 
 TEST(ConfigFileTest, AnyBytesAreReadOrRefused) {
   std::mt19937 random(1);
-  const std::string letters = "ab=[]\"\\\n\r\t #;\0\xFF\xC3\xA9";
+  using std::literals::operator""sv;
+  constexpr std::string_view letters = "ab=[]\"\\\n\r\t #;\0\xFF\xC3\xA9"sv;
+  int num_read = 0, num_refused = 0;
   for (int i = 0; i < 3000; ++i) {
     std::string text;
     for (int length = static_cast<int>(random() % 40); length > 0; --length) {
       text += letters[random() % letters.size()];
     }
     const auto entries = ParseConfig(text, "c.ini");
+    ++(entries.ok() ? num_read : num_refused);
     if (entries.ok()) continue;
-    EXPECT_TRUE(entries.status().message().starts_with("c.ini:")) << entries.status().message();
+    const std::string& message = entries.status().message();
+    EXPECT_TRUE(message.starts_with("c.ini:")) << message;
+    EXPECT_TRUE(IsValidUtf8(message)) << message;
   }
+  EXPECT_GT(num_read, 100);
+  EXPECT_GT(num_refused, 100);
 }
 
 // A program of two commands, one with a command below it.

@@ -16,33 +16,23 @@ constexpr int64_t kPairBytes = kPanelWidth * 4;  // of a pair of inputs in a pan
 // Prefetch distance. The panels of a matrix follow each other.
 constexpr int64_t kBytesAhead = 4096;
 
-// What a group's weights are computed with: a scale, and a zero, an offset or neither.
-enum class Shift { kNone, kZero, kOffset };
+using bf16_dot::Shift;
 
+// What a group's weights are computed with: a scale, and a zero, an offset or neither.
 struct GroupFactors {
   __m512 scale, shift;
 };
 
 GroupFactors FactorsOf(const CodedMatrix& m, int64_t panel, int64_t group) {
   GroupFactors factors = {bf16_dot::LoadFactors(m, m.scales(panel), group), _mm512_setzero_ps()};
-  if (m.has_zeros) {
-    const int8_t* const from = m.zeros(panel) + group * kPanelWidth;
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-    factors.shift = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
-  }
+  if (m.has_zeros) factors.shift = bf16_dot::LoadZeros(m, panel, group);
   if (m.has_offsets) factors.shift = bf16_dot::LoadFactors(m, m.offsets(panel), group);
   return factors;
 }
 
-Shift ShiftOf(const CodedMatrix& m) {
-  return m.has_zeros ? Shift::kZero : m.has_offsets ? Shift::kOffset : Shift::kNone;
-}
-
 template <Shift kShift>
 inline __m512 Weight(__m512 number, const GroupFactors& factors) {
-  if (kShift == Shift::kZero) number = _mm512_sub_ps(number, factors.shift);
-  number = _mm512_mul_ps(number, factors.scale);
-  return kShift == Shift::kOffset ? _mm512_add_ps(number, factors.shift) : number;
+  return bf16_dot::WeightsOf<kShift>(number, factors.scale, factors.shift);
 }
 
 // Rounds two inputs of a panel and stores their pairs. `order` interleaves the halves of a vector.
@@ -159,7 +149,7 @@ void ExpandShifted(const CodedMatrix& m, int64_t panel, std::byte* out) {
 
 void Expand(const CodedMatrix& m, int64_t panel, DType, std::byte* out) {
   if (m.kind == CodeKind::kE4M3) return ExpandBytes<E4M3Words, Shift::kNone>(m, panel, out);
-  switch (ShiftOf(m)) {
+  switch (bf16_dot::ShiftOf(m)) {
     case Shift::kNone:
       return ExpandShifted<Shift::kNone>(m, panel, out);
     case Shift::kZero:

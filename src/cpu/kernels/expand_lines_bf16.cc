@@ -34,19 +34,7 @@ inline void StoreRow(__m512i weights, int tile, int64_t lane, std::byte* tiles) 
   _mm512_store_si512(tiles + tile * kTileSize + lane * kRowBytes, weights);
 }
 
-// How the numbers of codes are moved: not, by a zero before they are scaled, by an offset after.
-enum class Shift { kNone, kZero, kOffset };
-
-Shift ShiftOf(const CodedMatrix& m) {
-  return m.has_zeros ? Shift::kZero : m.has_offsets ? Shift::kOffset : Shift::kNone;
-}
-
-template <Shift kShift>
-inline __m512 Weights(__m512 numbers, float scale, float shift) {
-  if (kShift == Shift::kZero) numbers = _mm512_sub_ps(numbers, _mm512_set1_ps(shift));
-  numbers = _mm512_mul_ps(numbers, _mm512_set1_ps(scale));
-  return kShift == Shift::kOffset ? _mm512_add_ps(numbers, _mm512_set1_ps(shift)) : numbers;
-}
+using bf16_dot::Shift;
 
 // The scales and shifts of the groups of a line, [kCount] of the same number of inputs each, of a
 // panel's outputs.
@@ -61,16 +49,16 @@ struct LineFactors {
       _mm512_store_ps(scale[i], Load(m, scales, group));
       if (m.has_offsets) _mm512_store_ps(shift[i], Load(m, m.offsets(panel), group));
       if (!m.has_zeros) continue;
-      const int8_t* const from = m.zeros(panel) + group * kPanelWidth;
-      __builtin_prefetch(from + kLinePanels * m.num_groups() * kPanelWidth, 0, 2);
-      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-      const __m512i words = _mm512_maskz_cvtepi8_epi32(0xFFFF, bytes);
-      _mm512_store_ps(shift[i], _mm512_maskz_cvtepi32_ps(0xFFFF, words));
+      __builtin_prefetch(m.zeros(panel + kLinePanels) + group * kPanelWidth, 0, 2);
+      _mm512_store_ps(shift[i], bf16_dot::LoadZeros(m, panel, group));
     }
   }
+  // Of the numbers of codes of an output in a group of the line.
   template <Shift kShift>
-  float ShiftOf(int group, int64_t lane) const {
-    return kShift == Shift::kNone ? 0 : shift[group][lane];
+  __m512 Weights(__m512 numbers, int group, int64_t lane) const {
+    const float its = kShift == Shift::kNone ? 0 : shift[group][lane];
+    return bf16_dot::WeightsOf<kShift>(numbers, _mm512_set1_ps(scale[group][lane]),
+                                       _mm512_set1_ps(its));
   }
   alignas(64) float scale[kCount][kPanelWidth];
   alignas(64) float shift[kCount][kPanelWidth];  // unset if there are none
@@ -105,8 +93,7 @@ void Expand4Bits(const CodeLines& lines, int64_t panel, int64_t line, std::byte*
   for (int64_t lane = 0; lane < kPanelWidth; ++lane, from += kRowBytes) {
     // The table twice, for the permutation reads five bits of a word.
     const auto table_of = [&](int i) {
-      const __m512 weights = Weights<kShift>(numbers, factors.scale[i][lane],
-                                             factors.template ShiftOf<kShift>(i, lane));
+      const __m512 weights = factors.template Weights<kShift>(numbers, i, lane);
       return TableOf(weights, weights);
     };
     Prefetch(from);
@@ -212,8 +199,7 @@ void ExpandBytes(const CodeLines& lines, int64_t panel, int64_t line, std::byte*
     const auto half = [&](int index) {
       const int i = index * kCount / (kHalves * kLineTiles);
       const auto* const codes = reinterpret_cast<const __m128i*>(from) + index;
-      return Weights<kShift>(NumbersOf<kKind>(_mm_loadu_si128(codes)), factors.scale[i][lane],
-                             factors.template ShiftOf<kShift>(i, lane));
+      return factors.template Weights<kShift>(NumbersOf<kKind>(_mm_loadu_si128(codes)), i, lane);
     };
     MINISGL_UNROLL for (int tile = 0; tile < kLineTiles; ++tile) {
       StoreRow(TableOf(half(kHalves * tile), half(kHalves * tile + 1)), tile, lane, tiles);
@@ -265,7 +251,7 @@ template <int kCount>
 void ExpandScales(const CodeLines& lines, int64_t panel, int64_t line, std::byte* tiles) {
   const CodedMatrix& m = lines.matrix();
   if (m.kind == CodeKind::kE4M3) return ExpandE4M3<kCount>(lines, panel, line, tiles);
-  switch (ShiftOf(m)) {
+  switch (bf16_dot::ShiftOf(m)) {
     case Shift::kNone:
       return ExpandShifted<kCount, Shift::kNone>(lines, panel, line, tiles);
     case Shift::kZero:

@@ -1,5 +1,5 @@
-// Scales and offsets of a matrix of codes (coded_matrix.h), widened, for the kernels of processors
-// with AVX512-BF16.
+// Scales, zeros and offsets of a matrix of codes (coded_matrix.h), widened, and the weights that
+// they make of numbers, for the kernels of processors with AVX512-BF16.
 #pragma once
 
 #if defined(__x86_64__)
@@ -39,6 +39,28 @@ inline __m512 LoadFactors(const CodedMatrix& m, const std::byte* of_panel, int64
     }
   }
   return m.factor_groups > 0 ? _mm512_mul_ps(factor, step) : factor;
+}
+
+// How the numbers of codes are moved: not, by a zero before they are scaled, by an offset after.
+enum class Shift { kNone, kZero, kOffset };
+
+inline Shift ShiftOf(const CodedMatrix& m) {
+  return m.has_zeros ? Shift::kZero : m.has_offsets ? Shift::kOffset : Shift::kNone;
+}
+
+// The zeros of a group and the outputs of a panel. REQUIRES m.has_zeros
+inline __m512 LoadZeros(const CodedMatrix& m, int64_t panel, int64_t group) {
+  constexpr __mmask16 kAll = 0xFFFF;
+  const int8_t* const from = m.zeros(panel) + group * kPanelWidth;
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, bytes));
+}
+
+template <Shift kShift>
+inline __m512 WeightsOf(__m512 numbers, __m512 scale, __m512 shift) {
+  if (kShift == Shift::kZero) numbers = _mm512_sub_ps(numbers, shift);
+  numbers = _mm512_mul_ps(numbers, scale);
+  return kShift == Shift::kOffset ? _mm512_add_ps(numbers, shift) : numbers;
 }
 
 }  // namespace minisgl::cpu::bf16_dot
