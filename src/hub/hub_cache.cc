@@ -75,7 +75,7 @@ std::vector<CachedSnapshot> ListSnapshots() {
     if (model.empty() || !IsFolder(repository)) continue;
     std::map<std::string, std::vector<std::string>> refs;
     AddRefs(repository + "/refs", "", 0, &refs);
-    const Result<std::string> used = FindModelDir(model);
+    const Result<std::string> used = FindHubSnapshot(model);
     const size_t first = list.size();
     for (const std::string& commit : NamesIn(repository + "/snapshots")) {
       CachedSnapshot snapshot{.model = model, .commit = commit, .refs = refs[commit]};

@@ -109,6 +109,18 @@ Status CheckIsNotHubFolder(const fs::path& dir) {
       names.size() > 1 ? fmt::format(", or another of {}", names.size()) : "");
 }
 
+// The model in a directory: itself, or its only model in GGUF files.
+Result<std::string> FindInDirectory(const std::string& dir) {
+  const std::vector<std::string> models = GgufModelsIn(dir);
+  if (models.size() == 1) return FindGgufModel(models[0]);
+  if (models.size() > 1) {
+    return BadInput("{}: holds {} models in GGUF files; give one, such as {}", Visible(dir, 400),
+                    models.size(), Visible(models[0], 400));
+  }
+  MINISGL_RETURN_IF_ERROR(CheckIsNotHubFolder(dir));
+  return dir;
+}
+
 }  // namespace
 
 std::string HubCacheDir() {
@@ -122,16 +134,7 @@ std::string HubCacheDir() {
 
 Result<std::string> FindModelDir(const std::string& model) {
   std::error_code error;
-  if (IsDirectory(model)) {
-    const std::vector<std::string> models = GgufModelsIn(model);
-    if (models.size() == 1) return FindGgufModel(models[0]);
-    if (models.size() > 1) {
-      return BadInput("{}: holds {} models in GGUF files; give one, such as {}",
-                      Visible(model, 400), models.size(), Visible(models[0], 400));
-    }
-    MINISGL_RETURN_IF_ERROR(CheckIsNotHubFolder(model));
-    return model;
-  }
+  if (IsDirectory(model)) return FindInDirectory(model);
   if (HasGgufName(model)) {
     if (fs::exists(model, error)) return FindGgufModel(model);
     return MakeStatus(StatusCode::kNoInput, "{}: no such file", Visible(model, 400));
@@ -143,6 +146,11 @@ Result<std::string> FindModelDir(const std::string& model) {
         Visible(model, 400));
   }
   MINISGL_RETURN_IF_ERROR(CheckLink(model));
+  MINISGL_ASSIGN_OR_RETURN(const std::string snapshot, FindHubSnapshot(model));
+  return FindInDirectory(snapshot);
+}
+
+Result<std::string> FindHubSnapshot(const std::string& model) {
   const size_t slash = model.find('/');
   if (slash != std::string::npos) {
     const std::string owner = model.substr(0, slash), name = model.substr(slash + 1);

@@ -119,6 +119,16 @@ TEST_F(FindModelDirTest, ThePartsOfAGgufFileAreOneModel) {
   ExpectError(folder_.Path("model"), StatusCode::kBadInput, "holds 2 models in GGUF files");
 }
 
+// As in a directory that is given by its path.
+TEST_F(FindModelDirTest, AGgufFileOfTheHubCacheIsAModel) {
+  const std::string snapshot = AddSnapshot("abc");
+  Write(snapshot + "/a-00001-of-00002.gguf", "GGUF");
+  Write(snapshot + "/a-00002-of-00002.gguf", "GGUF");
+  EXPECT_EQ(*FindModelDir("owner/name"), snapshot + "/a-00001-of-00002.gguf");
+  Write(snapshot + "/b.gguf", "GGUF");
+  ExpectError("owner/name", StatusCode::kBadInput, "holds 2 models in GGUF files; give one");
+}
+
 TEST_F(FindModelDirTest, ADirectoryNamedAsAGgufFileIsADirectory) {
   fs::create_directories(folder_.Path("models/old.gguf"));
   Write(folder_.Path("models/new.gguf"), "GGUF");

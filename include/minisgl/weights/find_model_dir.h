@@ -15,11 +15,14 @@ namespace minisgl {
 // exist.
 std::string HubCacheDir();
 
-// The directory that `model` names: a directory, or the snapshot of owner/name in the hub cache:
-// the one that refs/main names, or the only one. Or the GGUF file that `model` is, or that stands
-// alone in a directory without config.json. kNoInput if it does not exist; kBadInput for a
-// directory with several such files, and for the folder of snapshots itself.
+// The directory that `model` names: a directory, or FindHubSnapshot of owner/name. Or the GGUF file
+// that `model` is, or that stands alone in such a directory without config.json; of a file in
+// several parts the first. kNoInput if it does not exist; kBadInput for a directory with several
+// such models, and for the folder of snapshots itself.
 Result<std::string> FindModelDir(const std::string& model);
+// The directory of the snapshot of `model`, OWNER/NAME, in the hub cache: the one that refs/main
+// names, or the only one. Errors as above.
+Result<std::string> FindHubSnapshot(const std::string& model);
 
 // The error of a directory without config.json and tokenizer files: see MissingFile() in
 // src/weights/model_dir.h. OK if it has any of them, and for a GGUF file.
