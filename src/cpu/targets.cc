@@ -125,6 +125,18 @@ std::vector<CpuTarget> AvailableCpuTargets() {
   return available;
 }
 
+bool ReadsPanelsInTurn() {
+#if defined(__x86_64__)
+  static const bool is_amd = [] {
+    __builtin_cpu_init();
+    return __builtin_cpu_is("amd") != 0;
+  }();
+  return is_amd;
+#else
+  return true;
+#endif
+}
+
 Result<CpuTarget> FindCpuTarget(std::string_view name) {
   if (name == CpuTargetName(CpuTarget::kAmxStandIn)) return CpuTarget::kAmxStandIn;
   std::string names;

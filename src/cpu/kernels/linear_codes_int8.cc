@@ -19,9 +19,10 @@
 // added as 16-bit integers, which hold the sums of 8 quads of counting codes (at most 8 * 2 * 15 *
 // 127), and of 4 quads of e2m1 (4 * 2 * 24 * 127).
 //
-// One row reads one panel after another, and few rows widen codes in registers. If there are many,
-// the codes of some blocks are widened once into scratch, in the first-level cache, while all rows
-// pass over them.
+// Few rows widen codes in registers; one row reads one panel after another, or all of a group
+// beside each other, as the processor prefers (ReadsPanelsInTurn). If there are many, the codes of
+// some blocks are widened once into scratch, in the first-level cache, while all rows pass over
+// them.
 #define MINISGL_NEEDS_VNNI
 #include "cpu/targets.h"
 
@@ -51,21 +52,20 @@ inline constexpr int64_t kWordBytes = kPanelWidth * 4;  // of a panel's outputs
 inline constexpr int64_t kBlockBytes = kBlockWords * kWordBytes;
 // Blocks that several rows pass over at a time: 256 inputs x 64 outputs, widened, are 16 KiB.
 inline constexpr int64_t kCachedBlocks = 8;
-// Prefetch distance of several rows, in blocks of a panel. (One row reads memory in order, where
-// the hardware's prefetches are better: Zen 5, 32 GB/s against 23 to 30.)
+// Prefetch distance where panels are read beside each other, in blocks of a panel.
 inline constexpr int64_t kBlocksAhead = 8;
 inline constexpr int64_t kOtherPanels = kGroupWidth / kPanelWidth - 1;
 
-// Rows that share a read of codes, and vectors of outputs that share a read of x: of one row those
-// of a panel.
+// Rows that share a read of codes, and vectors of outputs that share a read of x.
 inline constexpr bool kHasManyRegisters = HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3;
 inline constexpr int kRegisterRows = kHasManyRegisters ? 6 : HWY_TARGET == HWY_AVX2 ? 4 : 2;
 template <int kRows>
 constexpr int CodeVectors() {
   if (kLanes == 1) return 2;
-  if (kRows == 1) return static_cast<int>(kPanelWidth) / kLanes;
-  return kHasManyRegisters || kRows == 2 ? 4 : 2;
+  return kHasManyRegisters || kRows <= 2 ? 4 : 2;
 }
+// Those of one panel.
+inline constexpr int kPanelVectors = kLanes == 1 ? 2 : static_cast<int>(kPanelWidth) / kLanes;
 // Up to this many rows, each part of the rows widens codes in registers.
 inline constexpr int64_t kFewRowsMax = 6 * kRegisterRows;
 
@@ -346,6 +346,7 @@ struct CodesBlocks {
   int64_t num_columns;
   int64_t num_blocks;  // of a whole row
   int64_t block_begin, block_end;
+  bool panels_in_turn;   // of one row in memory
   WidenedCodes widened;  // of these blocks, if they come from there
   float* sums;           // [rows, kGroupWidth]
 };
@@ -378,14 +379,13 @@ class GroupCounter {
   int64_t last_, steps_, left_, group_ = 0;
 };
 
-// Reads the codes from memory. REQUIRES whole blocks and a group of all its panels, unless there is
-// one row.
-template <int kRows, CodeForm kForm, bool kHalves>
+// Reads the codes from memory. REQUIRES whole blocks, and a group of all its panels unless kVectors
+// are those of one.
+template <int kRows, int kVectors, CodeForm kForm, bool kHalves>
 HWY_NOINLINE void MultiplyInMemory(const CodesBlocks& of) {
   // Copies, so that no store of sums can alias them.
   const CodesBlocks b = of;
   const CodesLayout layout = *of.weight;
-  constexpr int kVectors = CodeVectors<kRows>();
   for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
     CodesInMemory<kVectors, kForm, kHalves> codes(layout, b.first_panel, column);
     codes.words += b.block_begin * kBlockBytes / 4;
@@ -425,7 +425,10 @@ template <CodeForm kForm, bool kHalves>
 struct InMemory {
   template <int kRows>
   HWY_INLINE static void Multiply(const CodesBlocks& b) {
-    MultiplyInMemory<kRows, kForm, kHalves>(b);
+    if constexpr (kRows == 1) {
+      if (b.panels_in_turn) return MultiplyInMemory<1, kPanelVectors, kForm, kHalves>(b);
+    }
+    MultiplyInMemory<kRows, CodeVectors<kRows>(), kForm, kHalves>(b);
   }
 };
 template <CodeForm kForm, bool kHalves>
@@ -511,6 +514,7 @@ template <CodeForm kForm, bool kHalves>
 HWY_INLINE void MultiplyCodes(CodesBlocks b, int64_t num_rows) {
   b.block_end = 0;
   const bool is_whole = b.first_panel + kGroupWidth / kPanelWidth <= b.weight->num_panels;
+  b.panels_in_turn = !is_whole || ReadsPanelsInTurn();
   if (num_rows == 1 || (num_rows <= kFewRowsMax && is_whole)) {
     const int64_t end = b.weight->num_inputs / kQuantBlock;
     const int64_t step = num_rows <= kRegisterRows ? end : kCachedBlocks;
@@ -552,6 +556,7 @@ void RunCodes(const LinearBlock& linear) {
       .num_blocks = CodesRowLayout(m.num_in).num_blocks,
       .block_begin = 0,
       .block_end = 0,
+      .panels_in_turn = false,
       .widened = {reinterpret_cast<uint32_t*>(linear.scratch), linear.scratch + kWidenedQuads,
                   reinterpret_cast<int32_t*>(linear.scratch) + kWidenedQuads + kWidenedFactors},
       .sums = sums};
