@@ -108,7 +108,7 @@ Result<BenchDevice> BenchDevice::Open(const load::EngineOptions& options,
                                       const ModelConfig& config) {
   BenchDevice opened;
   MINISGL_ASSIGN_OR_RETURN(load::Device device, load::ChooseDevice(options, config));
-  if (device.fallback_is_news) {
+  if (!device.fallback.empty() && device.fallback_is_news) {
     Log(LogLevel::kInfo, fmt::format("not on CUDA: {}", device.fallback));
   }
   if (device.cuda != nullptr) return FromDevice(std::move(device.cuda));

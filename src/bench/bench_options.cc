@@ -144,6 +144,12 @@ void AddPrefixOptions(load::OptionTable* app, LatencyOptions* options) {
             "Tokens that prompts share (default 8192 on a GPU, 1024 on a CPU)");
   Add(app, "--suffix-tokens", &options->suffix_tokens, "N",
       "Tokens of each prompt after them (default 16)", load::IntegerIn(1, kTokensMax));
+  app->Add("--prefix-cache", &options->store_folder,
+           "Time the prefix read from files, too: of DIR, which is made, or empty, and is empty "
+           "afterwards")
+      ->Check(load::CheckNotEmpty)
+      ->TypeName("DIR")
+      ->Group(kGroup);
 }
 
 void AddSpecOptions(load::OptionTable* app, LatencyOptions* options) {

@@ -46,6 +46,7 @@ struct LatencyOptions {
   std::optional<int32_t> prompt_tokens, output_tokens;
   std::optional<int32_t> prefix_tokens;
   int32_t suffix_tokens = 16;
+  std::string store_folder;  // of prefix; "" is none
   SpecTask task = SpecTask::kCopy;
   int32_t batch = 1;
 };

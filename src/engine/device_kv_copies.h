@@ -2,9 +2,9 @@
 //
 // A block passes through a buffer of the host that the device's copies can use: whole pages, layer
 // by layer. Its own bytes are in another order; the thread that takes or puts the block moves them,
-// so that the engine's thread only queues copies. States have buffers of their own. There are
-// kBuffers of each at most, made when they are first used. Used by the engine's thread, except as
-// KvBlockCopy says.
+// so that the engine's thread only queues copies. States, which are larger than blocks and go one
+// at a time, have buffers of their own. Buffers are made when they are first used. Used by the
+// engine's thread, except as KvBlockCopy says.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@ namespace minisgl::engine {
 
 class DeviceKvCopies {
  public:
-  static constexpr int kBuffers = 4;
+  // At most. More blocks than that are not read at once (runtime/prefix_source.h).
+  static constexpr int kBlockBuffers = 24, kStateBuffers = 4;
 
   // `step` and `ops` outlive it. `has_steps`: true if steps are in flight, which must not wait for
   // a copy.
@@ -48,6 +49,7 @@ class DeviceKvCopies {
     std::unique_ptr<DeviceEvent> copied;
   };
   struct Buffers {
+    int most = 0;
     int num_made = 0;
     std::vector<Buffer> free;
   };
@@ -70,7 +72,8 @@ class DeviceKvCopies {
   const DeviceStep* const step_;
   DeviceOps* const ops_;
   const std::function<bool()> has_steps_;
-  Buffers block_buffers_, state_buffers_;
+  Buffers block_buffers_ = {.most = kBlockBuffers, .free = {}};
+  Buffers state_buffers_ = {.most = kStateBuffers, .free = {}};
   std::vector<std::unique_ptr<KvBlockCopy>> writing_;
 };
 

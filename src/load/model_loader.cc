@@ -294,8 +294,9 @@ Result<BareModel> LoadBareModel(const ModelConfig& config, const Checkpoint& che
   if (setup.device.profile != nullptr) {
     model.kernel_report = std::make_unique<KernelReport>(setup.device.profile);
   }
-  MINISGL_ASSIGN_OR_RETURN(
-      model.runtime, Runtime::Create(std::move(engine), nullptr, ToRuntimeOptions(setup.options)));
+  RuntimeOptions options = ToRuntimeOptions(setup.options);
+  MINISGL_ASSIGN_OR_RETURN(options.kv_store, OpenPrivatePrefixStore(setup));
+  MINISGL_ASSIGN_OR_RETURN(model.runtime, Runtime::Create(std::move(engine), nullptr, options));
   return model;
 }
 

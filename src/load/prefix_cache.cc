@@ -1,6 +1,7 @@
 #include "load/prefix_cache.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "minisgl/base/sha256.h"
 #include "minisgl/base/trusted_folder.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/store/cache_tools.h"
 #include "minisgl/store/kv_block_memory.h"
 #include "minisgl/weights/weights_key.h"
 #include "term/signals.h"
@@ -154,18 +156,56 @@ std::string KvIdentity(const EngineSetup& engine, const ModelConfig& config,
       DependsOnLength(config) ? fmt::format("\nlength {}", engine.plan.limits.max_seq_len) : "");
 }
 
+namespace {
+
+int64_t BlockBytes(const EngineSetup& engine) {
+  return static_cast<int64_t>(engine.plan.kv_bytes_per_token) * kKvBlockTokens;
+}
+
+int64_t StateBytes(const EngineSetup& engine) {
+  const int64_t num_slots = engine.plan.limits.num_state_slots;
+  return num_slots == 0 ? 0 : static_cast<int64_t>(engine.plan.state_bytes) / num_slots;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<KvBlockStore>> OpenPrivatePrefixStore(const EngineSetup& engine) {
+  const PrefixCacheOptions& options = engine.options.prefix_cache;
+  if (options.folder.empty()) return std::shared_ptr<KvBlockStore>();
+  MINISGL_RETURN_IF_ERROR(CheckPrefixCache(engine));
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  KvBlockFolderOptions folder;
+  folder.folder = options.folder;
+  folder.max_bytes = options.max_bytes;
+  folder.identity = fmt::format("of process {} at {}", getpid(), now);
+  folder.model_name = "a benchmark's";
+  folder.block_bytes = BlockBytes(engine);
+  folder.state_bytes = StateBytes(engine);
+  MINISGL_ASSIGN_OR_RETURN(auto store, OpenKvBlockFolder(folder));
+  return std::shared_ptr<KvBlockStore>(std::move(store));
+}
+
+PrivatePrefixFolder::~PrivatePrefixFolder() {
+  if (is_open_) static_cast<void>(ClearPrefixCache(folder_));
+}
+
+Status PrivatePrefixFolder::Open() {
+  std::error_code error;
+  if (std::filesystem::exists(folder_, error) && !std::filesystem::is_empty(folder_, error)) {
+    return UsageError("--prefix-cache: {} must be empty, or not exist yet", Visible(folder_, 400));
+  }
+  is_open_ = true;
+  return Status();
+}
+
 Result<std::shared_ptr<KvBlockStore>> OpenPrefixStore(const EngineSetup& engine, bool is_cuda,
                                                       const ModelConfig& config,
                                                       const Checkpoint& checkpoint,
                                                       const std::string& model_dir,
                                                       const std::string& device) {
   const PrefixCacheOptions& options = engine.options.prefix_cache;
-  const auto block_bytes = static_cast<int64_t>(engine.plan.kv_bytes_per_token) * kKvBlockTokens;
-  const EngineLimits& limits = engine.plan.limits;
-  const int64_t state_bytes =
-      limits.num_state_slots == 0
-          ? 0
-          : static_cast<int64_t>(engine.plan.state_bytes) / limits.num_state_slots;
+  const int64_t block_bytes = BlockBytes(engine);
+  const int64_t state_bytes = StateBytes(engine);
   int64_t host_bytes = options.host_bytes;
   if (host_bytes > 0 && !is_cuda) {
     Log(LogLevel::kWarning,

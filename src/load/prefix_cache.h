@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "load/device_choice.h"
 #include "load/option_table.h"
@@ -37,6 +38,25 @@ Result<std::shared_ptr<KvBlockStore>> OpenPrefixStore(const EngineSetup& engine,
                                                       const Checkpoint& checkpoint,
                                                       const std::string& model_dir,
                                                       const std::string& device);
+
+// As OpenPrefixStore, of the folder alone, for a model without a directory: what it keeps is found
+// by no other process.
+Result<std::shared_ptr<KvBlockStore>> OpenPrivatePrefixStore(const EngineSetup& engine);
+
+// The folder of such a store, which is empty, or is made, and is emptied by the destructor.
+class PrivatePrefixFolder {
+ public:
+  explicit PrivatePrefixFolder(std::string folder) : folder_(std::move(folder)) {}
+  PrivatePrefixFolder(const PrivatePrefixFolder&) = delete;
+  PrivatePrefixFolder& operator=(const PrivatePrefixFolder&) = delete;
+  ~PrivatePrefixFolder();
+  // kUsage if the folder is not empty; it is left alone.
+  Status Open();
+
+ private:
+  const std::string folder_;
+  bool is_open_ = false;
+};
 
 // Waits until the prefixes of ended requests are saved; after a stop (term/signals.h) for `grace`
 // at most. Says how many pages were dropped.

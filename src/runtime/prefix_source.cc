@@ -157,8 +157,8 @@ bool PrefixSource::BeginRead(LoadState* load) {
   return true;
 }
 
-// Blocks are read in order. After one that is not to be had, those under way are waited for,
-// because they still write their pages.
+// Several blocks are read at once, and count in their order. After one that is not to be had, those
+// under way are waited for, because they still write their pages.
 bool PrefixSource::Advance(LoadState* load) {
   while (!load->jobs.empty() && load->jobs.front()->is_done) EndRead(load);
   while (!load->is_stopped && load->next_block < load->end_block) {
@@ -172,16 +172,16 @@ bool PrefixSource::Advance(LoadState* load) {
 // The load lives until its jobs have ended.
 void PrefixSource::PostRead(const LoadState* load, const std::shared_ptr<Job>& job) {
   job->is_posted = true;
-  work_->Post(/*is_urgent=*/true, [this, load, job] {
+  work_->Post(/*is_urgent=*/true, [this, load, job](std::vector<std::byte>* scratch) {
     try {
       if (!job->is_skipped) {
         const int64_t block = job->piece.block;
         const KvBlockPath path = PathTo(load->keys, block);
         const auto tokens = TokensOf(load->tokens, block);
-        buffer_.resize(static_cast<size_t>(BytesOf(job->piece)));
-        job->is_good = job->piece.is_state() ? store_->ReadState(path, tokens, buffer_)
-                                             : store_->Read(path, tokens, buffer_);
-        if (job->is_good) job->copy->PutBlock(buffer_);
+        scratch->resize(static_cast<size_t>(BytesOf(job->piece)));
+        job->is_good = job->piece.is_state() ? store_->ReadState(path, tokens, *scratch)
+                                             : store_->Read(path, tokens, *scratch);
+        if (job->is_good) job->copy->PutBlock(*scratch);
       }
     } catch (const std::exception&) {
       job->is_good = false;  // no memory: the block is computed
@@ -317,16 +317,16 @@ void PrefixSource::BeginWrites(SaveState* save) {
 // The save lives until its jobs have ended.
 void PrefixSource::PostWrite(const SaveState* save, const std::shared_ptr<Job>& job) {
   job->is_posted = true;
-  work_->Post(/*is_urgent=*/false, [this, save, job] {
+  work_->Post(/*is_urgent=*/false, [this, save, job](std::vector<std::byte>* scratch) {
     try {
       if (!job->is_skipped) {
         const int64_t block = job->piece.block;
         const KvBlockPath path = PathTo(save->keys, block);
         const auto tokens = TokensOf(save->tokens, block - save->first_block);
-        buffer_.resize(static_cast<size_t>(BytesOf(job->piece)));
-        job->is_good = job->copy->TakeBlock(buffer_).ok() &&
-                       (job->piece.is_state() ? store_->WriteState(path, tokens, buffer_)
-                                              : store_->Write(path, tokens, buffer_));
+        scratch->resize(static_cast<size_t>(BytesOf(job->piece)));
+        job->is_good = job->copy->TakeBlock(*scratch).ok() &&
+                       (job->piece.is_state() ? store_->WriteState(path, tokens, *scratch)
+                                              : store_->Write(path, tokens, *scratch));
       }
     } catch (const std::exception&) {
       job->is_good = false;  // no memory: the block is not kept
@@ -338,7 +338,7 @@ void PrefixSource::PostWrite(const SaveState* save, const std::shared_ptr<Job>& 
 void PrefixSource::Touch(const Keys& keys, int64_t num_blocks) {
   if (num_touches_ >= kTouchesMax) return;
   ++num_touches_;
-  work_->Post(/*is_urgent=*/false, [this, keys, num_blocks] {
+  work_->Post(/*is_urgent=*/false, [this, keys, num_blocks](std::vector<std::byte>*) {
     store_->Touch(PathTo(keys, num_blocks - 1));
     --num_touches_;
   });

@@ -4,8 +4,9 @@
 // what it finds of a prefix ends at one.
 //
 // The runtime's thread keeps the books and calls the engine. What waits, reads and writes of the
-// store and the copies between blocks and pages, is background work. A load is urgent; of saves at
-// most kSavesAtOnce blocks and states are under way, so that a save whose pages are needed is soon
+// store and the copies between blocks and pages, is background work. A load is urgent, and reads as
+// many blocks at once as the engine has copies and the background work threads. Of saves at most
+// kSavesAtOnce blocks and states are under way, so that a save whose pages are needed is soon
 // dropped. What waits is in the pages and slots that hold it, and takes no other memory.
 #pragma once
 
@@ -162,7 +163,6 @@ class PrefixSource final : public KvSource {
   int num_refusals_ = 0;       // in a row
   uint64_t num_saved_ = 0;     // pieces
   std::atomic<int> num_touches_ = 0;
-  std::vector<std::byte> buffer_;         // of the background work
   std::unique_ptr<BackgroundWork> work_;  // last: ends first
 };
 

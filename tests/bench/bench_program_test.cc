@@ -2,6 +2,8 @@
 // as text and as JSON, and errors give their exit status.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -124,11 +126,21 @@ TEST_F(BenchProgramTest, SingleGivesTheTimeBetweenTokens) {
 }
 
 TEST_F(BenchProgramTest, PrefixFindsItsEarlierPrompts) {
-  const Json json = Figures(
-      BenchShape({"prefix", "--prefix-tokens", "128", "--suffix-tokens", "4", "--json", "-"}));
+  const std::string folder = folder_.Path("blocks");
+  const Arguments arguments = {"prefix", "--prefix-tokens", "128", "--suffix-tokens", "4", "--json",
+                               "-",      "--prefix-cache",  folder};
+  const Json json = Figures(BenchShape(arguments));
   EXPECT_EQ(Number(json, "result.cached_tokens"), 128);
+  EXPECT_EQ(Number(json, "result.loaded_tokens"), 128);
   ExpectPositive(json, {"result.first_token_s", "result.cached_first_token_s", "result.speedup",
-                        "result.ratio_to_limit", "result.cached_ratio_to_limit"});
+                        "result.ratio_to_limit", "result.cached_ratio_to_limit",
+                        "result.loaded_first_token_s", "result.loaded_bytes"});
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  // What is in a folder already is not touched.
+  std::ofstream(folder + "/mine") << "text";
+  const ProgramResult refused = BenchShape(arguments);
+  EXPECT_EQ(refused.exit_code, 64);
+  EXPECT_TRUE(std::filesystem::exists(folder + "/mine"));
 }
 
 TEST_F(BenchProgramTest, DraftsChangeNoAnswer) {

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/device_kv_copies.h"
 #include "engine/host_device_ops.h"
 #include "engine/kv_copies.h"
 
@@ -170,9 +171,9 @@ TEST_F(KvCopiesTest, ADeviceHasAFewBuffers) {
     std::vector<std::unique_ptr<KvBlockCopy>> copies;
     while (auto copy = driver->engine()->ReadPages(pages)) {
       copies.push_back(std::move(copy));
-      ASSERT_LE(copies.size(), 4u);
+      ASSERT_LE(std::ssize(copies), engine::DeviceKvCopies::kBlockBuffers);
     }
-    EXPECT_EQ(copies.size(), 4u);
+    EXPECT_EQ(std::ssize(copies), engine::DeviceKvCopies::kBlockBuffers);
     EXPECT_EQ(driver->engine()->BeginWrite(pages), nullptr);
   }
   const auto blocks = ReadBlocks(driver.get(), *row, 16, 2);

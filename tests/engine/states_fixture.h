@@ -85,7 +85,7 @@ class StatesFixture : public testing::TestWithParam<const char*> {
     std::unique_ptr<runtime::PrefixSource> source;
     if (settings.store != nullptr) {
       source = std::make_unique<runtime::PrefixSource>(engine.get(), settings.store,
-                                                       runtime::MakeWorkThread());
+                                                       runtime::MakeWorkThreads(2));
       policy.kv_source = source.get();
     }
     if (settings.is_optimistic) policy.admission = AdmissionPolicy::kOptimistic;

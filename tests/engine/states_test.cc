@@ -1,5 +1,6 @@
 // Models with states under the scheduler: whatever is shared through snapshots, preempted, drafted
 // and rejected, or cut into chunks, every answer has the bits of the request alone.
+#include "engine/device_kv_copies.h"
 #include "engine/host_device_ops.h"
 #include "engine/state_storage.h"
 #include "engine/states_fixture.h"
@@ -187,7 +188,7 @@ TEST_P(StatesEngineTest, ADeviceCopiesStatesThroughItsBuffers) {
   }
   std::vector<std::unique_ptr<KvBlockCopy>> copies;
   while (auto copy = engine->ReadState(1)) copies.push_back(std::move(copy));
-  EXPECT_EQ(copies.size(), 4u);
+  EXPECT_EQ(std::ssize(copies), engine::DeviceKvCopies::kStateBuffers);
   EXPECT_EQ(engine->BeginStateWrite(2), nullptr);
   const std::vector<PageId> pages(kKvBlockTokens / 16, 1);
   EXPECT_NE(engine->BeginWrite(pages), nullptr) << "blocks have buffers of their own";

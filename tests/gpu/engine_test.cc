@@ -191,6 +191,13 @@ TEST_F(GpuEngineTest, ArchitecturesAgreeWithTheOracle) {
                      "cohere2", "deepseek_v2", "deepseek_v3", "glm4_moe_lite"});
 }
 
+// Layers of different heads, keys used as values, embeddings of each layer, experts beside a dense
+// part.
+TEST_F(GpuEngineTest, Gemma4AgreesWithTheOracle) {
+  MarkSlow("models on the emulator");
+  CompareWithOracle({"gemma4_text", "gemma4_moe", "gemma4_unified_text"});
+}
+
 // Every kind of state, and gates, factors and norms that their models have besides.
 TEST_F(GpuEngineTest, ModelsWithStatesAgreeWithTheOracle) {
   MarkSlow("every architecture on the emulator");

@@ -138,7 +138,7 @@ void SimStore::Fill(std::span<const TokenId> tokens, int64_t num_blocks,
   }
 }
 
-void SimWork::Post(bool is_urgent, std::function<void()> work) {
+void SimWork::Post(bool is_urgent, Work work) {
   (is_urgent ? urgent_ : other_).push_back(std::move(work));
 }
 
@@ -150,10 +150,12 @@ void SimWork::Tick() {
   do {
     auto& queue = urgent_.empty() ? other_ : urgent_;
     if (queue.empty()) return;
-    const auto work = std::move(queue.front());
-    queue.erase(queue.begin());
-    work();
     seed_ = Extend(seed_, -17);
+    const size_t next = urgent_.empty() ? 0 : (seed_ >> 40) % std::min<size_t>(queue.size(), 8);
+    const auto at = queue.begin() + static_cast<std::ptrdiff_t>(next);
+    const Work work = std::move(*at);
+    queue.erase(at);
+    work(&scratch_);
     wait_ = delay_max_ > 0 ? static_cast<int64_t>(seed_ >> 8) % (delay_max_ + 1) : 0;
   } while (wait_ == 0);
 }

@@ -96,11 +96,12 @@ class SimStore final : public KvBlockStore {
   std::string violation_;
 };
 
-// Background work that runs in Tick, each piece after a time of its own, one after the other.
+// Background work that runs in Tick, each piece after a time of its own. Urgent work ends in any
+// order, as that of several threads does.
 class SimWork final : public runtime::BackgroundWork {
  public:
   SimWork(int64_t delay_max, uint64_t seed) : delay_max_(delay_max), seed_(seed) {}
-  void Post(bool is_urgent, std::function<void()> work) override;
+  void Post(bool is_urgent, Work work) override;
   void Tick();
   void Heal() { delay_max_ = 0; }
 
@@ -108,7 +109,8 @@ class SimWork final : public runtime::BackgroundWork {
   int64_t delay_max_;
   uint64_t seed_;
   int64_t wait_ = 0;  // steps until the next piece runs
-  std::vector<std::function<void()>> urgent_, other_;
+  std::vector<Work> urgent_, other_;
+  std::vector<std::byte> scratch_;
 };
 
 // The source of a workload: one that makes things up (SimSource), the program's over a simulated

@@ -6,7 +6,8 @@
 // thread (the runtime's).
 //
 // Keys and values of whole pages can be copied to memory of the host and back, a block of tokens at
-// a time, and so can the state in a slot. Such copies delay no step.
+// a time, and so can the state in a slot. On a device such copies delay no step; on the CPU a
+// state is copied between two steps.
 #pragma once
 
 #include <cstddef>
