@@ -10,24 +10,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cpu/coded_matrix.h"
+#include "cpu/factor_layout.h"
 #include "cpu/kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
-
-// Where the scales or offsets of a panel have those of a group, computed once for a matrix.
-struct FactorLayout {
-  explicit FactorLayout(const CodedMatrix& m)
-      : type(m.scale_type), has_steps(m.factor_groups > 0), step_bytes(m.step_bytes()) {
-    while (int64_t{1} << shift < m.factor_groups) ++shift;
-  }
-  DType type;
-  bool has_steps;
-  int shift = 0;  // log2 of CodedMatrix::factor_groups
-  int64_t step_bytes;
-};
 
 // Those of a group and a vector of outputs, from `lane` of the panel on.
 HWY_INLINE Floats FactorsAt(const FactorLayout& layout, const std::byte* of_panel, int64_t group,

@@ -153,11 +153,7 @@ struct PanelCodes {
 struct CodesLayout {
   explicit CodesLayout(const CodedMatrix& m)
       : codes(m.codes(0)),
-        scales(m.scales(0)),
-        zeros(m.zeros(0)),
-        offsets(m.offsets(0)),
         panel_bytes(m.panel_bytes()),
-        scale_bytes(m.scale_bytes()),
         num_inputs(m.num_in),
         num_panels(m.num_panels()),
         num_groups(m.num_groups()),
@@ -167,16 +163,12 @@ struct CodesLayout {
 
   HWY_INLINE PanelCodes At(int64_t panel, int64_t lane) const {
     return {reinterpret_cast<const uint32_t*>(codes + panel * panel_bytes) + lane,
-            scales + panel * scale_bytes,
-            zeros == nullptr ? nullptr : zeros + panel * num_groups * kPanelWidth,
-            offsets == nullptr ? nullptr : offsets + panel * scale_bytes, lane};
+            factors.scales_of(panel), factors.zeros == nullptr ? nullptr : factors.zeros_of(panel),
+            factors.offsets == nullptr ? nullptr : factors.offsets_of(panel), lane};
   }
 
   const std::byte* codes;
-  const std::byte* scales;
-  const int8_t* zeros;
-  const std::byte* offsets;
-  int64_t panel_bytes, scale_bytes;  // of a panel
+  int64_t panel_bytes;  // of codes
   int64_t num_inputs, num_panels, num_groups, group_inputs;
   FactorLayout factors;
   int32_t first_number;  // of counting codes

@@ -118,19 +118,18 @@ struct CodeFactors {
   }
 };
 
-HWY_INLINE CodeFactors CodeFactorsAt(const CodedMatrix& m, const FactorLayout& layout,
-                                     int64_t panel, int64_t group, int v) {
+HWY_INLINE CodeFactors CodeFactorsAt(const FactorLayout& of, int64_t panel, int64_t group, int v) {
   const F32 d;
   const int64_t lane = v * kLanes;
-  CodeFactors its = {FactorsAt(layout, m.scales(panel), group, lane), hn::Zero(d), hn::Zero(d),
-                     m.has_offsets};
-  if (m.has_zeros) {
+  CodeFactors its = {FactorsAt(of, of.scales_of(panel), group, lane), hn::Zero(d), hn::Zero(d),
+                     of.offsets != nullptr};
+  if (of.zeros != nullptr) {
     const hn::Rebind<int8_t, F32> d8;
     const hn::RebindToSigned<F32> di;
-    const int8_t* const from = m.zeros(panel) + group * kPanelWidth + lane;
+    const int8_t* const from = of.zeros_of(panel) + group * kPanelWidth + lane;
     its.zero = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, from)));
   }
-  if (m.has_offsets) its.offset = FactorsAt(layout, m.offsets(panel), group, lane);
+  if (its.has_offset) its.offset = FactorsAt(of, of.offsets_of(panel), group, lane);
   return its;
 }
 
@@ -166,10 +165,10 @@ template <class Codes, class Writer>
 HWY_NOINLINE void ExpandGroups(const CodedMatrix& m, int64_t panel, const Codes& codes,
                                const Writer& writer) {
   const FactorLayout layout(m);
-  for (int64_t group = 0; group < m.num_groups(); ++group) {
-    const int64_t begin = group * m.group_inputs, end = MinOf(begin + m.group_inputs, m.num_in);
+  for (int64_t group = 0, begin = 0; begin < m.num_in; ++group, begin += m.group_inputs) {
+    const int64_t end = MinOf(begin + m.group_inputs, m.num_in);
     for (int v = 0; v < kVectors; ++v) {
-      const CodeFactors its = CodeFactorsAt(m, layout, panel, group, v);
+      const CodeFactors its = CodeFactorsAt(layout, panel, group, v);
       int64_t input = begin;
       for (; input + 2 <= end; input += 2) {
         PrefetchStream(codes.At(input) + kBytesAhead);

@@ -23,10 +23,13 @@ struct GroupFactors {
   __m512 scale, shift;
 };
 
-GroupFactors FactorsOf(const CodedMatrix& m, int64_t panel, int64_t group) {
-  GroupFactors factors = {bf16_dot::LoadFactors(m, m.scales(panel), group), _mm512_setzero_ps()};
-  if (m.has_zeros) factors.shift = bf16_dot::LoadZeros(m, panel, group);
-  if (m.has_offsets) factors.shift = bf16_dot::LoadFactors(m, m.offsets(panel), group);
+inline GroupFactors FactorsOf(const FactorLayout& of, int64_t panel, int64_t group) {
+  GroupFactors factors = {bf16_dot::LoadFactors(of, of.scales_of(panel), group),
+                          _mm512_setzero_ps()};
+  if (of.zeros != nullptr) factors.shift = bf16_dot::LoadZeros(of.zeros_of(panel), group);
+  if (of.offsets != nullptr) {
+    factors.shift = bf16_dot::LoadFactors(of, of.offsets_of(panel), group);
+  }
   return factors;
 }
 
@@ -73,10 +76,10 @@ void Expand4Bits(const CodedMatrix& m, int64_t panel, std::byte* out) {
   constexpr int64_t kWordInputs = 8;
   const __m512 numbers = _mm512_loadu_ps(m.numbers.data());
   const __m512i order = Interleaving();
+  const FactorLayout layout(m);
   const std::byte* words = m.codes(panel);
-  for (int64_t group = 0; group < m.num_groups(); ++group) {
-    const GroupFactors factors = FactorsOf(m, panel, group);
-    const int64_t begin = group * m.group_inputs;
+  for (int64_t group = 0, begin = 0; begin < m.num_in; ++group, begin += m.group_inputs) {
+    const GroupFactors factors = FactorsOf(layout, panel, group);
     const int64_t end = begin + m.group_inputs < m.num_in ? begin + m.group_inputs : m.num_in;
     int64_t input = begin;
     for (; input + kWordInputs <= end; input += kWordInputs) {
@@ -118,11 +121,11 @@ struct E4M3Words {
 template <class Numbers, Shift kShift>
 void ExpandBytes(const CodedMatrix& m, int64_t panel, std::byte* out) {
   const __m512i order = Interleaving();
+  const FactorLayout layout(m);
   const std::byte* bytes = m.codes(panel);
-  for (int64_t group = 0; group < m.num_groups(); ++group) {
-    GroupFactors factors = FactorsOf(m, panel, group);
+  for (int64_t group = 0, begin = 0; begin < m.num_in; ++group, begin += m.group_inputs) {
+    GroupFactors factors = FactorsOf(layout, panel, group);
     factors.scale = _mm512_mul_ps(factors.scale, _mm512_set1_ps(Numbers::kFactor));
-    const int64_t begin = group * m.group_inputs;
     const int64_t end = begin + m.group_inputs < m.num_in ? begin + m.group_inputs : m.num_in;
     for (int64_t input = begin; input < end; input += 2) {
       if (input % 4 == 0) __builtin_prefetch(bytes + kBytesAhead, /*rw=*/0, /*locality=*/3);

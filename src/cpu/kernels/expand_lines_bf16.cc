@@ -22,7 +22,7 @@ constexpr int kLineTiles = static_cast<int>(kLineInputs) / kTileInputs;
 constexpr int64_t kRowBytes = 64;  // of a tile
 constexpr int64_t kTileSize = kPanelWidth * kRowBytes;
 // Prefetch distance. The lines of a group of outputs follow each other.
-constexpr int64_t kBytesAhead = 4096;
+constexpr int64_t kBytesAhead = 8192;
 
 inline void Prefetch(const std::byte* from) {
   __builtin_prefetch(from + kBytesAhead, /*rw=*/0, /*locality=*/2);
@@ -41,16 +41,17 @@ using bf16_dot::Shift;
 template <int kCount>
 struct LineFactors {
   LineFactors(const CodeLines& lines, int64_t panel, int64_t line) {
-    const CodedMatrix& m = lines.matrix();
+    const FactorLayout& of = lines.factors();
     panel += lines.first_panel();
-    const std::byte* const scales = m.scales(panel);
     MINISGL_UNROLL for (int i = 0; i < kCount; ++i) {
       const int64_t group = lines.GroupOf(line * kLineInputs + i * (kLineInputs / kCount));
-      _mm512_store_ps(scale[i], Load(m, scales, group));
-      if (m.has_offsets) _mm512_store_ps(shift[i], Load(m, m.offsets(panel), group));
-      if (!m.has_zeros) continue;
-      __builtin_prefetch(m.zeros(panel + kLinePanels) + group * kPanelWidth, 0, 2);
-      _mm512_store_ps(shift[i], bf16_dot::LoadZeros(m, panel, group));
+      _mm512_store_ps(scale[i], Load(of, of.scales_of(panel), group));
+      if (of.offsets != nullptr) {
+        _mm512_store_ps(shift[i], Load(of, of.offsets_of(panel), group));
+      } else if (of.zeros != nullptr) {
+        __builtin_prefetch(of.zeros_of(panel + kLinePanels) + group * kPanelWidth, 0, 2);
+        _mm512_store_ps(shift[i], bf16_dot::LoadZeros(of.zeros_of(panel), group));
+      }
     }
   }
   // Of the numbers of codes of an output in a group of the line.
@@ -64,12 +65,12 @@ struct LineFactors {
   alignas(64) float shift[kCount][kPanelWidth];  // unset if there are none
 
  private:
-  static __m512 Load(const CodedMatrix& m, const std::byte* of_panel, int64_t group) {
+  static __m512 Load(const FactorLayout& of, const std::byte* of_panel, int64_t group) {
     // Each is read once, so that the processor does not foresee it.
-    const int64_t bytes = m.factor_groups > 0 ? 1 : static_cast<int64_t>(DTypeBytes(m.scale_type));
-    const std::byte* const ahead = of_panel + kLinePanels * m.scale_bytes();
+    const int64_t bytes = of.has_steps ? 1 : static_cast<int64_t>(DTypeBytes(of.type));
+    const std::byte* const ahead = of_panel + kLinePanels * of.panel_bytes;
     __builtin_prefetch(ahead + group * kPanelWidth * bytes, /*rw=*/0, /*locality=*/2);
-    return bf16_dot::LoadFactors(m, of_panel, group);
+    return bf16_dot::LoadFactors(of, of_panel, group);
   }
 };
 

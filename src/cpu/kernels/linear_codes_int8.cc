@@ -121,11 +121,11 @@ struct CodesInMemory {
         words(first.words) {}
   HWY_INLINE PanelCodes Of(int v) const {
     const int64_t panel = v * kLanes / kPanelWidth, lane = v * kLanes % kPanelWidth;
-    const PanelCodes offset = layout.At(panel, lane);
+    const FactorLayout& of = layout.factors;
     PanelCodes at = first;
-    at.scales += offset.scales - layout.scales;
-    if (at.zeros != nullptr) at.zeros += offset.zeros - layout.zeros;
-    if (at.offsets != nullptr) at.offsets += offset.offsets - layout.offsets;
+    at.scales += panel * of.panel_bytes;
+    if (at.zeros != nullptr) at.zeros += panel * of.panel_zeros;
+    if (at.offsets != nullptr) at.offsets += panel * of.panel_bytes;
     at.lane += lane;
     return at;
   }

@@ -8,37 +8,36 @@
 #include <cstdint>
 
 #include "cpu/coded_matrix.h"
+#include "cpu/factor_layout.h"
 #include "cpu/kernels/bf16_dot.h"
 
 MINISGL_BF16_DOT_BEGIN
 namespace minisgl::cpu::bf16_dot {
 
 // Those of a group and the outputs of a panel, whose scales or offsets begin at `of_panel`.
-inline __m512 LoadFactors(const CodedMatrix& m, const std::byte* of_panel, int64_t group) {
+inline __m512 LoadFactors(const FactorLayout& layout, const std::byte* of_panel, int64_t group) {
   // Masks, because GCC 12 warns of the forms without.
   constexpr __mmask16 kAll = 0xFFFF;
-  int64_t at = group * kPanelWidth;
-  __m512 step = _mm512_setzero_ps();
-  if (m.factor_groups > 0) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(of_panel + at));
-    step = _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, bytes));
-    at = (group >> __builtin_ctzll(static_cast<uint64_t>(m.factor_groups))) * kPanelWidth;
-    of_panel += m.step_bytes();
-  }
+  const int64_t at = (group >> layout.shift) * kPanelWidth;
+  const std::byte* const factors = of_panel + layout.step_bytes;
   __m512 factor;
-  if (m.scale_type == DType::kF32) {
-    factor = _mm512_loadu_ps(reinterpret_cast<const float*>(of_panel) + at);
+  if (layout.type == DType::kF32) {
+    factor = _mm512_loadu_ps(reinterpret_cast<const float*>(factors) + at);
   } else {
     const __m256i bits = _mm256_loadu_si256(
-        reinterpret_cast<const __m256i*>(of_panel + at * int64_t{sizeof(uint16_t)}));
-    if (m.scale_type == DType::kF16) {
+        reinterpret_cast<const __m256i*>(factors + at * int64_t{sizeof(uint16_t)}));
+    if (layout.type == DType::kF16) {
       factor = _mm512_maskz_cvtph_ps(kAll, bits);
     } else {
       factor = _mm512_castsi512_ps(
           _mm512_maskz_slli_epi32(kAll, _mm512_maskz_cvtepu16_epi32(kAll, bits), 16));
     }
   }
-  return m.factor_groups > 0 ? _mm512_mul_ps(factor, step) : factor;
+  if (!layout.has_steps) return factor;
+  const __m128i bytes =
+      _mm_loadu_si128(reinterpret_cast<const __m128i*>(of_panel + group * kPanelWidth));
+  return _mm512_mul_ps(factor,
+                       _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, bytes)));
 }
 
 // How the numbers of codes are moved: not, by a zero before they are scaled, by an offset after.
@@ -48,11 +47,11 @@ inline Shift ShiftOf(const CodedMatrix& m) {
   return m.has_zeros ? Shift::kZero : m.has_offsets ? Shift::kOffset : Shift::kNone;
 }
 
-// The zeros of a group and the outputs of a panel. REQUIRES m.has_zeros
-inline __m512 LoadZeros(const CodedMatrix& m, int64_t panel, int64_t group) {
+// The zeros of a group and the outputs of a panel, whose zeros begin at `of_panel`.
+inline __m512 LoadZeros(const int8_t* of_panel, int64_t group) {
   constexpr __mmask16 kAll = 0xFFFF;
-  const int8_t* const from = m.zeros(panel) + group * kPanelWidth;
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  const __m128i bytes =
+      _mm_loadu_si128(reinterpret_cast<const __m128i*>(of_panel + group * kPanelWidth));
   return _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, bytes));
 }
 
