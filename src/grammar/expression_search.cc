@@ -24,12 +24,51 @@ constexpr size_t kStoppedMax = 16;
 // Of looking at an expression; a derivative costs 1, and 1 for each operand.
 constexpr size_t kVisitCost = 32;
 
+// True if infinitely many texts match `id`; false if that does not follow from its form.
+bool IsInfinite(const ExpressionTable& set, Id id) {
+  if (set.nodes[id].has_boolean) return false;
+  if (set.Is(id, NodeKind::kOr)) id = set.Operands(set.nodes[id]).back();
+  ExpressionTable::RepeatHead head{};
+  for (; set.Is(id, NodeKind::kConcat); id = set.Operands(set.nodes[id])[1]) {
+    if (set.SplitRepeat(id, &head) && head.max == ExpressionTable::kUnbounded) return true;
+  }
+  return set.SplitRepeat(id, &head) && head.max == ExpressionTable::kUnbounded;
+}
+
+// A & ~B matches something if A matches infinitely many texts and B finitely many: a name that is
+// none of a few.
+bool IsLiveAnd(const ExpressionTable& set, Id id) {
+  if (!set.Is(id, NodeKind::kAnd)) return false;
+  int num_infinite = 0;
+  for (const Id part : set.Operands(set.nodes[id])) {
+    const bool is_finite_not =
+        set.Is(part, NodeKind::kNot) && set.nodes[set.Operands(set.nodes[part])[0]].finite;
+    if (is_finite_not) continue;
+    if (++num_infinite > 1 || !IsInfinite(set, part)) return false;
+  }
+  return num_infinite == 1;
+}
+
+// True if each part of a concatenation matches something; false if that does not follow from its
+// form.
+bool IsLiveByForm(const ExpressionTable& set, Id id) {
+  const auto is_live = [&](Id part) {
+    return !set.nodes[part].has_boolean || IsLiveAnd(set, part);
+  };
+  for (; set.Is(id, NodeKind::kConcat); id = set.Operands(set.nodes[id])[1]) {
+    if (!is_live(set.Operands(set.nodes[id])[0])) return false;
+    if (!set.nodes[set.Operands(set.nodes[id])[1]].has_boolean) return true;
+  }
+  return is_live(id);
+}
+
 // What is known of `id` without a search.
 uint8_t KnownLiveness(const ExpressionTable& set, Id id) {
   if (id == kNothingId) return kDead;
   // Constructors leave no part that matches nothing, except under And and Not.
   if (set.nodes[id].nullable || !set.nodes[id].has_boolean) return kLive;
-  return id < set.liveness.size() ? set.liveness[id] : kUnknown;
+  const uint8_t known = id < set.liveness.size() ? set.liveness[id] : kUnknown;
+  return known == kUnknown && IsLiveByForm(set, id) ? kLive : known;
 }
 
 void Remember(ExpressionTable* set, Id id, uint8_t liveness) {

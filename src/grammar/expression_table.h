@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "minisgl/base/status.h"
@@ -181,6 +183,9 @@ struct ExpressionTable {
     uint32_t min, max;
   };
   bool SplitRepeat(Id id, RepeatHead* head) const;
+  // Bytes that are the same for an expression of this form in any table, and for no other one.
+  // Nothing if it has more than `nodes_max` parts, or has_boolean.
+  std::optional<std::string> Spell(Id expression, size_t nodes_max) const;
   void MergeRepeats(std::vector<Id>* alternatives);
   void Fail(const char* what, size_t limit);
   void CountWork(uint64_t count) {

@@ -327,24 +327,48 @@ uint32_t Machine::ComputeLexer(uint32_t lexer, uint32_t byte_class) {
     if (liveness == Liveness::kLive) pairs.push_back({pair.terminal, rest});
   }
   // An expression past a limit matches nothing here; others are not concerned.
-  expressions_->status = Status();
+  ForgetLimit();
   return InternLexer(pairs);
 }
 
-std::optional<StringLengths> Machine::StringsAt(uint32_t state) {
-  StringLengths lengths{0, 0};
+// Puts what is left of the terminals under way into rests_.
+void Machine::CollectRests(uint32_t state) {
+  rests_.clear();
   const uint32_t first_lane = states_[state].first_lane;
   for (uint32_t i = 0; i < states_[state].num_lanes; ++i) {
     const LexerState& lexer = lexers_[lanes_[first_lane + i].lexer];
-    if (lexer.num_pairs > kStringTerminalsMax) return StringLengths();
     for (uint32_t pair = 0; pair < lexer.num_pairs; ++pair) {
-      const StringLengths of_one = strings_.Find(pairs_[lexer.first_pair + pair].rest);
-      if (strings_.TakeStopped()) return std::nullopt;
-      lengths.all = std::max(lengths.all, of_one.all);
-      lengths.some = std::max(lengths.some, of_one.some);
+      rests_.push_back(pairs_[lexer.first_pair + pair].rest);
     }
   }
-  expressions_->status = Status();  // as in ComputeLexer
+}
+
+ByteSet Machine::StringBytesAt(uint32_t state) {
+  CollectRests(state);
+  ByteSet bytes;
+  for (const Id rest : rests_) bytes = UnionOf(bytes, expressions_->FirstBytes(rest));
+  return IntersectionOf(bytes, expressions_->FirstBytes(string_character_));
+}
+
+std::optional<StringLengths> Machine::StringsAt(uint32_t state) {
+  const ByteSet begun = StringBytesAt(state);
+  const ByteSet of_strings = expressions_->FirstBytes(string_character_);
+  // No need to search where some character begins nothing: the walk finds soon how few may come.
+  if (begun.empty()) return StringLengths{0, 0};
+  if (begun != of_strings || rests_.size() > kStringTerminalsMax) return StringLengths();
+  // Those that any character may begin come first: most often one of them takes all strings.
+  std::stable_partition(rests_.begin(), rests_.end(), [&](Id rest) {
+    return IntersectionOf(expressions_->FirstBytes(rest), of_strings) == of_strings;
+  });
+  StringLengths lengths{0, 0};
+  for (const Id rest : rests_) {
+    const StringLengths of_one = strings_.Find(rest);
+    if (strings_.TakeStopped()) return std::nullopt;
+    lengths.all = std::max(lengths.all, of_one.all);
+    lengths.some = std::max(lengths.some, of_one.some);
+    if (lengths.all == kAnyLength) break;
+  }
+  ForgetLimit();  // as in ComputeLexer
   return lengths;
 }
 
@@ -353,16 +377,28 @@ std::optional<StringRun> Machine::StringRunAt(uint32_t state) {
   const LexerState& lexer = lexers_[lanes_[states_[state].first_lane].lexer];
   if (lexer.num_pairs != 1) return std::nullopt;
   const std::optional<StringRun> run = strings_.FindRun(pairs_[lexer.first_pair].rest);
-  expressions_->status = Status();
+  ForgetLimit();
   if (strings_.TakeStopped()) return std::nullopt;
   return run;
+}
+
+void Machine::ForgetLimit() {
+  is_past_limit_ = is_past_limit_ || !expressions_->status.ok();
+  expressions_->status = Status();
+}
+
+std::optional<std::string> Machine::SpellRestAt(uint32_t state, size_t nodes_max) const {
+  if (states_[state].num_lanes != 1) return std::nullopt;
+  const LexerState& lexer = lexers_[lanes_[states_[state].first_lane].lexer];
+  if (lexer.num_pairs != 1) return std::nullopt;
+  return expressions_->Spell(pairs_[lexer.first_pair].rest, nodes_max);
 }
 
 FreeRun Machine::FindFreeRun(uint32_t state) {
   LexerState& lexer = lexers_[lanes_[states_[state].first_lane].lexer];
   lexer.knows_run = true;
   if (lexer.num_pairs == 1) lexer.run = strings_.FindFreeRun(pairs_[lexer.first_pair].rest);
-  expressions_->status = Status();
+  ForgetLimit();
   return lexer.run;
 }
 

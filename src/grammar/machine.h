@@ -31,6 +31,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -114,6 +115,22 @@ class Machine {
 
   // The run of StringCharacter()s that is under way alone.
   std::optional<StringRun> StringRunAt(uint32_t state);
+
+  // The spelling (ExpressionTable::Spell) of what is left of the only terminal under way. Nothing if
+  // there are several, or it has no spelling.
+  std::optional<std::string> SpellRestAt(uint32_t state, size_t nodes_max) const;
+  // True if an expression was past a limit since the beginning: what the others match holds for this
+  // grammar alone.
+  bool IsPastLimit() const { return is_past_limit_; }
+  // True if the terminal of the state's only lane may end with `byte`.
+  bool MayEndWith(uint32_t state, uint8_t byte) {
+    const uint32_t lexer = lanes_[states_[state].first_lane].lexer;
+    const uint32_t after = LexerStep(lexer, expressions_->class_of[byte]);
+    return after == kUnknown || lexers_[after].any_accepted;
+  }
+  // Bytes that a character of a string begins with and that terminals under way go on with: an
+  // upper bound.
+  ByteSet StringBytesAt(uint32_t state);
 
   // What some terminal under way takes without an end or a choice: a lower bound.
   FreeRun FreeRunAt(uint32_t state) {
@@ -255,6 +272,9 @@ class Machine {
   uint32_t InternCore(const std::vector<uint32_t>& dots);
   uint32_t InternLexer(const std::vector<LexerPair>& pairs);
   uint64_t HashOfLexer(uint32_t lexer) const;
+  void CollectRests(uint32_t state);
+  // An expression past a limit matches nothing at one place; others are not concerned.
+  void ForgetLimit();
   FreeRun FindFreeRun(uint32_t state);
   uint32_t NewRow(std::vector<uint32_t>* rows);
 
@@ -284,6 +304,7 @@ class Machine {
 
   std::vector<uint32_t> state_rows_, lexer_rows_;
   StringLengthFinder strings_;
+  bool is_past_limit_ = false;
   std::unordered_map<MaskKey, std::vector<uint32_t>, MaskKeyHash> masks_;
   size_t mask_bytes_ = 0;
   size_t trim_bytes_;

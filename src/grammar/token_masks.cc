@@ -3,7 +3,11 @@
 // Tokens that are characters of a JSON string and nothing else stand in tries of their own, by
 // their number of characters. Where a string of that many may follow, a trie's ready mask is taken
 // whole. Of other tokens the characters at their beginning are split off: where all characters lead
-// to the same place, only what stands behind them is walked, `",` once for all words before it.
+// to the same place, only what stands behind them is walked, `",` once for all words before it. Where
+// all but a few do, as within the name of a member, so do all tokens at first, and those whose
+// characters lead elsewhere are walked besides.
+//
+// What strings alone give in one terminal is shared by the grammars of a vocabulary.
 #include "minisgl/grammar/token_masks.h"
 
 #include <algorithm>
@@ -13,6 +17,7 @@
 
 #include "grammar/machine.h"
 #include "grammar/string_characters.h"
+#include "grammar/string_mask_cache.h"
 #include "grammar/token_trie.h"
 #include "minisgl/base/check.h"
 
@@ -30,8 +35,23 @@ constexpr size_t kShortTokenBytesMax = 32;
 constexpr uint64_t kNodesPerWork = 32;     // nodes of a trie passed that count as one unit of work
 constexpr uint32_t kFreeNodesPerNode = 8;  // nodes whose tokens are taken without a look at them
 
+// Of masks of strings that grammars share.
+constexpr size_t kSharedBytesMax = size_t{16} << 20;
+constexpr size_t kSpelledNodesMax = 2000;
+// Where fewer bytes may come, the walk is as short as a look.
+constexpr int kSharedFirstBytesMin = 16;
+
+// Bytes that few names begin with: after one of them most likely any may follow.
+constexpr std::string_view kRareBytes = "~^|`ZQ";
+
 void SetBit(std::span<uint32_t> mask, TokenId id) {
   mask[static_cast<size_t>(id) / 32] |= 1U << (static_cast<uint32_t>(id) % 32);
+}
+
+void ClearBits(std::span<uint32_t> mask, std::span<const TokenId> ids) {
+  for (const TokenId id : ids) {
+    mask[static_cast<size_t>(id) / 32] &= ~(1U << (static_cast<uint32_t>(id) % 32));
+  }
 }
 
 }  // namespace
@@ -55,6 +75,7 @@ struct TokenMasks::Impl {
   std::vector<TokenTrie> tails;
   std::optional<TokenTrie> short_tails, later_tails;
   std::optional<TokenTrie> long_others;  // the rest, whole
+  mutable grammar::StringMaskCache shared{kSharedBytesMax};
 };
 
 TokenMasks::TokenMasks(std::span<const std::string> bytes, std::span<const TokenId> end_tokens)
@@ -149,23 +170,34 @@ class WorkLimit {
 
 // The walk along a few tries, one after the other.
 struct MaskWork::Walk {
+  enum class Start : uint8_t {
+    kHere,
+    kAtOther,      // `other`, which is after some characters of a string
+    kExceptOther,  // here, but without what stands behind `other`: a part before has that
+  };
   struct Part {
     const TokenTrie* trie;
     size_t characters;  // of a string, before its tokens
+    Start start;
   };
 
   // states[0] is the place of the mask; states[1] is after `characters` of a string from there;
-  // states[1 + d] is after the bytes of the nodes on the way to the one of depth d. A root of the
-  // machine: all are states, if only dead ones.
+  // states[1 + d] is after the bytes of the nodes on the way to the one of depth d; the last one is
+  // `other`. A root of the machine: all are states, if only dead ones.
   std::vector<uint32_t> states;
   std::vector<Part> parts;
   size_t part = 0;
   size_t characters = 0;
   uint32_t node = 0;  // of its trie
   bool begun = false, ended = false;
+  // If the first parts, `num_shared` of them, are strings within one terminal: its spelling.
+  std::string spelling;
+  size_t num_shared = 0;
 
-  void Add(const TokenTrie& trie, size_t characters_before = 0) {
-    if (trie.num_nodes() > 0) parts.push_back({&trie, characters_before});
+  uint32_t& other() { return states.back(); }
+
+  void Add(const TokenTrie& trie, size_t characters_before = 0, Start start = Start::kHere) {
+    if (trie.num_nodes() > 0) parts.push_back({&trie, characters_before, start});
   }
 
   void NextIfPassed() {
@@ -176,10 +208,30 @@ struct MaskWork::Walk {
 
   // Goes to where the part begins. False if that was stopped.
   bool BeginPart(Machine* machine) {
-    for (; characters < parts[part].characters; ++characters) {
+    const Part& now = parts[part];
+    if (now.start == Start::kAtOther || now.characters == 0) {
+      states[1] = now.start == Start::kAtOther ? other() : states[0];
+      return true;
+    }
+    for (; characters < now.characters; ++characters) {
       const uint32_t next = machine->Step(states[1], 'a');  // any character does
       if (next == Machine::kUnknown) return false;
       states[1] = next;
+    }
+    return true;
+  }
+
+  // Looks for a place from which any characters lead back to it, after a few bytes that may stand
+  // there. False if that was stopped; `other` stays dead if there is none.
+  bool FindOther(Machine* machine) {
+    for (const char byte : kRareBytes) {
+      const uint32_t next = machine->Step(states[0], static_cast<uint8_t>(byte));
+      if (next == Machine::kUnknown) return false;
+      if (next == Machine::kDeadState) continue;
+      const std::optional<grammar::StringRun> run = machine->StringRunAt(next);
+      if (!run || run->min != 0 || run->max != grammar::kAnyLength) continue;
+      other() = next;
+      break;
     }
     return true;
   }
@@ -192,7 +244,7 @@ MaskWork::MaskWork(const TokenMasks* masks, const Matcher& matcher)
       walk_(std::make_unique<Walk>()) {
   const TokenMasks::Impl& impl = *masks->impl_;
   const size_t depth = std::max(impl.all_strings->depth_max(), impl.others->depth_max());
-  walk_->states.assign(depth + 2, Machine::kDeadState);
+  walk_->states.assign(depth + 3, Machine::kDeadState);
   Machine& machine = grammar_->machine();
   const std::lock_guard lock(machine.mutex);
   walk_->states[0] = walk_->states[1] = matcher.states_.back();
@@ -252,31 +304,66 @@ void MaskWork::End() {
 // False if that was stopped.
 bool MaskWork::Begin() {
   const TokenMasks::Impl& impl = *masks_->impl_;
-  const std::optional<grammar::StringLengths> found =
-      grammar_->machine().StringsAt(walk_->states[0]);
-  if (!found) return false;
-  const grammar::StringLengths lengths = *found;
+  Machine& machine = grammar_->machine();
+  const std::optional<grammar::StringLengths> lengths = machine.StringsAt(walk_->states[0]);
+  if (!lengths) return false;
+  const std::optional<grammar::StringRun> run = machine.StringRunAt(walk_->states[0]);
+  const bool any_string = lengths->all == grammar::kAnyLength;
+  if (!run && any_string && !walk_->FindOther(&machine)) return false;
+  if (any_string) {
+    mask_ = impl.strings.back().mask;
+  } else if (!TakeShared()) {
+    AddStrings(*lengths);
+  }
+  AddOthers(run);
+  walk_->begun = true;
+  return true;
+}
+
+void MaskWork::AddStrings(const grammar::StringLengths& lengths) {
+  const TokenMasks::Impl& impl = *masks_->impl_;
   if (lengths.all == 0 && lengths.some == grammar::kAnyLength) {
     walk_->Add(*impl.all_strings);
   } else {
-    const size_t known = lengths.all == grammar::kAnyLength
-                             ? impl.strings.size()
-                             : std::min<size_t>(lengths.all, grammar::kStringLengthMax);
+    const auto known = std::min<size_t>(lengths.all, grammar::kStringLengthMax);
     if (known > 0) mask_ = impl.strings[known - 1].mask;
     for (size_t i = known; i < impl.strings.size() && i < lengths.some; ++i) {
       walk_->Add(impl.strings[i].trie);
     }
   }
-  AddOthers();
-  walk_->begun = true;
-  return true;
+  walk_->num_shared = walk_->parts.size();
+}
+
+// True if the strings are those of a place where another grammar was.
+bool MaskWork::TakeShared() {
+  Machine& machine = grammar_->machine();
+  const uint32_t state = walk_->states[0];
+  if (machine.StringBytesAt(state).size() < kSharedFirstBytesMin) return false;
+  std::optional<std::string> spelling = machine.SpellRestAt(state, kSpelledNodesMax);
+  if (!spelling) return false;
+  if (masks_->impl_->shared.Find(*spelling, mask_)) return true;
+  walk_->spelling = *std::move(spelling);
+  return false;
+}
+
+// After the last part of strings: others may have the same.
+void MaskWork::KeepShared() {
+  if (walk_->spelling.empty() || walk_->part < walk_->num_shared) return;
+  if (!grammar_->machine().IsPastLimit()) {
+    masks_->impl_->shared.Keep(std::move(walk_->spelling), mask_);
+  }
+  walk_->spelling.clear();
 }
 
 // The tries of tokens that are not string characters alone.
-void MaskWork::AddOthers() {
+void MaskWork::AddOthers(const std::optional<grammar::StringRun>& run) {
   const TokenMasks::Impl& impl = *masks_->impl_;
-  const std::optional<grammar::StringRun> run = grammar_->machine().StringRunAt(walk_->states[0]);
-  if (!run) return walk_->Add(*impl.others);
+  if (!run && walk_->other() == Machine::kDeadState) return walk_->Add(*impl.others);
+  if (!run) {
+    walk_->Add(*impl.later_tails, 0, Walk::Start::kAtOther);
+    walk_->Add(*impl.long_others);
+    return walk_->Add(*impl.others, 0, Walk::Start::kExceptOther);
+  }
   if (run->min == 0 && run->max == grammar::kAnyLength) return walk_->Add(*impl.all_tails);
   walk_->Add(*impl.long_others);
   if (run->min > 1 || run->max < kShortTokenBytesMax) {
@@ -296,55 +383,82 @@ bool MaskWork::WalkOn(int64_t* work_left) {
   const uint64_t before_work = machine.work();
   const auto work_max = static_cast<uint64_t>(std::max<int64_t>(*work_left, 0));
   uint64_t num_passed = 0, work = 0;
-  for (; walk_->part < walk_->parts.size() && work < work_max; walk_->NextIfPassed()) {
-    if (!walk_->BeginPart(&machine)) {
+  while (walk_->part < walk_->parts.size() && work < work_max) {
+    const bool begun = walk_->BeginPart(&machine);
+    if (!begun || !WalkPart(work_max, before_work, &num_passed)) {
       work = work_max;
       break;
     }
-    const TokenTrie& trie = *walk_->parts[walk_->part].trie;
-    const TrieNode* const nodes = trie.nodes().data();
-    const grammar::TrieBelow* const below = trie.below().data();
-    const TrieSibling* const siblings = trie.siblings().data();
-    const TokenId* const token_ids = trie.token_ids().data();
-    uint32_t* const states = walk_->states.data() + 1;
-    uint32_t i = walk_->node;
-    for (const auto end = static_cast<uint32_t>(trie.num_nodes()); i < end && work < work_max;) {
-      const TrieNode& node = nodes[i];
-      const uint32_t before = states[node.depth - 1U];
-      const uint32_t next = machine.Step(before, node.byte);
-      if (next == Machine::kUnknown) {
-        work = work_max;
-        break;
-      }
-      ++num_passed;
-      if (next != Machine::kDeadState) {
-        states[node.depth] = next;
-        uint32_t after = i + 1;
-        if (node.end > after && below[i].height > 0 && (below[i].groups & grammar::kNoGroup) == 0) {
-          const grammar::FreeRun run = machine.FreeRunAt(next);
-          const bool is_free =
-              (below[i].groups & ~run.groups) == 0 && below[i].height <= run.length;
-          if (is_free) after = node.end;
-        }
-        for (uint32_t j = node.tokens; j < nodes[after].tokens; ++j) SetBit(mask_, token_ids[j]);
-        num_passed += (after - i - 1) / kFreeNodesPerNode;
-        i = after;
-      } else if (node.sibling == UINT32_MAX) {
-        i = node.end;
-      } else {
-        const TrieSibling* sibling = &siblings[node.sibling];
-        while (!sibling->is_last && machine.Step(before, sibling->byte) == Machine::kDeadState) {
-          ++sibling;
-          ++num_passed;
-        }
-        i = sibling->node;
-      }
-      work = machine.work() - before_work + num_passed / kNodesPerWork;
-    }
-    walk_->node = i;
+    walk_->NextIfPassed();
+    KeepShared();
+    work = machine.work() - before_work + num_passed / kNodesPerWork;
   }
   *work_left -= static_cast<int64_t>(work);
   return walk_->part == walk_->parts.size();
+}
+
+// Goes on along one trie, until the work is `work_max`. False if a step was stopped.
+bool MaskWork::WalkPart(uint64_t work_max, uint64_t before_work, uint64_t* num_passed) {
+  Machine& machine = grammar_->machine();
+  const Walk::Part& part = walk_->parts[walk_->part];
+  const TokenTrie& trie = *part.trie;
+  const TrieNode* const nodes = trie.nodes().data();
+  const grammar::TrieBelow* const below = trie.below().data();
+  const TrieSibling* const siblings = trie.siblings().data();
+  const TokenId* const token_ids = trie.token_ids().data();
+  uint32_t* const states = walk_->states.data() + 1;
+  const bool except_other = part.start == Walk::Start::kExceptOther;
+  // No step leads to a dead state that is not one.
+  const uint32_t passed_by = except_other ? walk_->other() : Machine::kDeadState;
+  bool shares = !walk_->spelling.empty();
+  uint64_t work = machine.work() - before_work + *num_passed / kNodesPerWork;
+  uint32_t i = walk_->node;
+  for (const auto end = static_cast<uint32_t>(trie.num_nodes()); i < end && work < work_max;) {
+    const TrieNode& node = nodes[i];
+    const uint32_t before = states[node.depth - 1U];
+    const uint32_t next = machine.Step(before, node.byte);
+    if (next == Machine::kUnknown) {
+      walk_->node = i;
+      return false;
+    }
+    ++*num_passed;
+    uint32_t after = i + 1;
+    if (next == passed_by && next != Machine::kDeadState && below[i].is_string) {
+      after = node.end;
+    } else if (next != Machine::kDeadState) {
+      states[node.depth] = next;
+      if (shares && machine.MayEndWith(before, node.byte)) {
+        shares = false;
+        walk_->spelling.clear();
+      }
+      if (node.end > after && below[i].height > 0 && (below[i].groups & grammar::kNoGroup) == 0) {
+        const grammar::FreeRun run = machine.FreeRunAt(next);
+        const bool is_free = (below[i].groups & ~run.groups) == 0 && below[i].height <= run.length;
+        if (is_free) after = node.end;
+      }
+      for (uint32_t j = node.tokens; j < nodes[after].tokens; ++j) SetBit(mask_, token_ids[j]);
+      *num_passed += (after - i - 1) / kFreeNodesPerNode;
+    } else {
+      after = node.end;
+      if (node.sibling != UINT32_MAX) {
+        const TrieSibling* sibling = &siblings[node.sibling];
+        while (!sibling->is_last && machine.Step(before, sibling->byte) == Machine::kDeadState) {
+          ++sibling;
+          ++*num_passed;
+        }
+        after = sibling->node;
+      }
+      // What `other` gave them does not hold for these. Of those that begin with no character it
+      // gave nothing.
+      if (except_other && node.depth > 1) {
+        ClearBits(mask_, trie.token_ids_of(i, after));
+      }
+    }
+    i = after;
+    work = machine.work() - before_work + *num_passed / kNodesPerWork;
+  }
+  walk_->node = i;
+  return true;
 }
 
 }  // namespace minisgl

@@ -109,11 +109,15 @@ void TokenTrie::FindBelow() {
   std::vector<uint32_t> groups(num_nodes);
   std::vector<bool> is_cut(num_nodes);
   std::vector<CutCharacter> cut(depth_max_ + 1);  // by depth, on the way to the node
+  std::vector<bool> in_string(depth_max_ + 1, true);
   for (size_t i = 0; i < num_nodes; ++i) {
     CutCharacter& at = cut[nodes_[i].depth];
     at = cut[nodes_[i].depth - 1U];
     groups[i] = at.Add(nodes_[i].byte);
     is_cut[i] = at.left > 0 || !at.is_valid;
+    const size_t depth = nodes_[i].depth;
+    in_string[depth] = in_string[depth - 1] && (groups[i] & kNoGroup) == 0;
+    below_[i].is_string = in_string[depth] && !is_cut[i];
   }
   std::vector<TrieBelow> of_depth(depth_max_ + 2);  // what was passed of each depth's parent
   for (size_t i = num_nodes; i-- > 0;) {

@@ -32,6 +32,7 @@ uint32_t AsciiGroup(uint8_t byte);
 struct TrieBelow {
   uint32_t groups = 0;  // kNoGroup if the node itself ends within a character
   uint16_t height = 0;
+  bool is_string = false;  // of the node itself: the bytes to here are whole characters of a string
 };
 
 struct TrieNode {
@@ -61,6 +62,11 @@ class TokenTrie {
   size_t num_nodes() const { return nodes_.size() - 1; }
   const std::vector<TrieSibling>& siblings() const { return siblings_; }
   const std::vector<TokenId>& token_ids() const { return token_ids_; }
+  // Those that end at nodes [first, end).
+  std::span<const TokenId> token_ids_of(uint32_t first, uint32_t end) const {
+    return std::span(token_ids_)
+        .subspan(nodes_[first].tokens, nodes_[end].tokens - nodes_[first].tokens);
+  }
   const std::vector<TrieBelow>& below() const { return below_; }  // by node
   size_t depth_max() const { return depth_max_; }
 

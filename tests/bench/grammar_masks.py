@@ -1,11 +1,13 @@
 """Compares the masks of bench_grammar_masks with llguidance's and XGrammar's: the same grammars, texts and vocabulary.
 
-    python3 tests/bench/grammar_masks.py BENCH VOCABULARY [MASKBENCH COUNT]
+    python3 tests/bench/grammar_masks.py BENCH VOCABULARY [MASKBENCH COUNT [REPEATS]]
 
 BENCH is build/tests/bench_grammar_masks. VOCABULARY is a tekken.json (such as the one in the package
 mistral-common), a sentencepiece model, or NAME.hex with the bytes of a token a line. MASKBENCH is the folder maskbench/data of
 github.com/guidance-ai/jsonschemabench, COUNT the number of its files; without, two made grammars are used. Times are the
-thread's processor time: other processes of a busy machine do not count. Needs the
+thread's processor time: other processes of a busy machine do not count, but for what they take of its caches. So each side runs over all
+cases REPEATS times (default 1), in turn, with the vocabulary prepared and each grammar compiled anew, and of each mask the smallest time
+counts. Needs the
 package llguidance (and sentencepiece for a model of it); XGrammar is measured if xgrammar is installed and schemas are used.
 """
 import base64
@@ -194,6 +196,25 @@ def run_xgrammar_case(xgrammar, numpy, info, cut, case, num_tokens):
     return {"name": case["name"], "compile_us": compile_us, "accepted": accepted, "mask_us": times}
 
 
+def smaller(runs):
+    """Of several runs over the same cases, the smallest times."""
+    results = [dict(result) for result in runs[0]]
+    for i, result in enumerate(results):
+        result["compile_us"] = min(run[i].get("compile_us", 0) for run in runs)
+        if "mask_us" in result:
+            result["mask_us"] = [min(times) for times in zip(*(run[i]["mask_us"] for run in runs))]
+    return results
+
+
+def run_minisgl(bench, tokens, cases):
+    with tempfile.TemporaryDirectory() as folder:
+        words, rows = Path(folder) / "vocabulary", Path(folder) / "cases"
+        words.write_text("".join(token.hex() + "\n" for token in tokens))
+        rows.write_text("".join(json.dumps(case) + "\n" for case in cases))
+        answer = subprocess.run([bench, words, rows], stdout=subprocess.PIPE, text=True, check=True)
+    return [json.loads(line) for line in answer.stdout.splitlines()]
+
+
 def describe(times):
     times = sorted(times)
     p99 = times[min(len(times) - 1, int(len(times) * 0.99))]
@@ -237,13 +258,12 @@ def main():
     bench, vocabulary = Path(sys.argv[1]), Path(sys.argv[2])
     cases = cases_of_maskbench(sys.argv[3], int(sys.argv[4])) if len(sys.argv) > 4 else made_cases()
     tokens = vocabulary_of(vocabulary) + [b""]
-    with tempfile.TemporaryDirectory() as folder:
-        words, rows = Path(folder) / "vocabulary", Path(folder) / "cases"
-        words.write_text("".join(token.hex() + "\n" for token in tokens))
-        rows.write_text("".join(json.dumps(case) + "\n" for case in cases))
-        answer = subprocess.run([bench, words, rows], stdout=subprocess.PIPE, text=True, check=True)
-    ours = [json.loads(line) for line in answer.stdout.splitlines()]
-    runs = {"minisgl": ours, "llguidance": run_llguidance(tokens, cases)}
+    repeats = int(sys.argv[5]) if len(sys.argv) > 5 else 1
+    runs = {"minisgl": [], "llguidance": []}
+    for _ in range(repeats):
+        runs["minisgl"].append(run_minisgl(bench, tokens, cases))
+        runs["llguidance"].append(run_llguidance(tokens, cases))
+    runs = {who: smaller(of_one) for who, of_one in runs.items()}
     if "json_schema" in cases[0] and importlib.util.find_spec("xgrammar"):
         runs["XGrammar"] = run_xgrammar(tokens, cases)
     print(f"{len(tokens)} tokens")

@@ -1,7 +1,7 @@
 // Schemas that are refused, what is said of them, and schemas meant to take time or memory.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "json_schema_cases.h"
 #include "minisgl/grammar/json_schema.h"
@@ -80,7 +80,7 @@ TEST(JsonSchemaRefusals, MisspeltKeywordsGetAWarning) {
   EXPECT_NE(warnings[2].find("required"), std::string::npos);
 }
 
-// Each within 2 s, compiled or refused: the bound here allows for sanitizers and a busy machine.
+// Each within 2 s of processor time, compiled or refused: the bound here allows for sanitizers.
 TEST(JsonSchemaRefusals, HostileSchemasFinish) {
   std::vector<std::pair<const char*, std::string>> schemas;
   std::string deep;
@@ -121,13 +121,12 @@ TEST(JsonSchemaRefusals, HostileSchemasFinish) {
   schemas.emplace_back("regex",
                        R"({"pattern": "(((a{1,1000}){1,1000}){1,1000})$", "maxLength": 100000})");
   for (const auto& [name, schema] : schemas) {
-    const auto begin = std::chrono::steady_clock::now();
+    const std::clock_t begin = std::clock();
     const std::string refusal = JsonSchemaRefusal(schema);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    EXPECT_LT(took.count(), 20.0) << name << ": " << refusal;
-
-    if (std::string_view(name) == "names" || std::string_view(name) == "values")
+    EXPECT_LT(std::clock() - begin, 20 * CLOCKS_PER_SEC) << name << ": " << refusal;
+    if (std::string_view(name) == "names" || std::string_view(name) == "values") {
       EXPECT_EQ(refusal, "") << name;
+    }
   }
 }
 
@@ -139,14 +138,13 @@ TEST(JsonSchemaRefusals, ManyPropertiesAreReadInTimeOfTheirNumber) {
   }
   const auto grammar = CompileJsonSchema(R"({"properties": {)" + names + "}}");
   ASSERT_TRUE(grammar.ok());
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();
   for (const char* text : {"{}", R"({"name3": "a", "name19999": "b"})", R"({"other": 1})"}) {
     bool accepted = false;
     MatchText(**grammar, text, &accepted);
     EXPECT_TRUE(accepted) << text;
   }
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  EXPECT_LT(took.count(), 10.0);
+  EXPECT_LT(std::clock() - begin, 10 * CLOCKS_PER_SEC);
 }
 
 }  // namespace

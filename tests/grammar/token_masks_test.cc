@@ -1,6 +1,7 @@
 // Masks against a brute force: every token on a copy of the matcher.
 #include "minisgl/grammar/token_masks.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -136,6 +137,85 @@ TEST(TokenMasks, OfASchemaAreThoseOfBruteForce) {
   ASSERT_TRUE(grammar.ok()) << grammar.status().message();
   for (uint32_t seed = 0; seed < 4; ++seed)
     RandomWalk(*grammar, tokens, ShortOrLong(15, 40), seed, R"({"the":")");
+}
+
+// Where most names lead to one place, and some that begin like a property's to others.
+TEST(TokenMasks, OfNamesAreThoseOfBruteForce) {
+  std::vector<std::string> tokens = MadeUpVocabulary(1200);
+  for (const char* text :
+       {"the\"", "the\":",  "the\": \"", "the\": 1", "e\": 1",  "x\": 1",    "th\"",
+        "thé\"", "the a\"", "f\"",       "xf\"",     "ff\":",   "x\\\"the",  "x\"",
+        "xy\"",  "the\n",   "the\xE2",   "t\\u0009", "the\\\"", "the\\\": 1"}) {
+    tokens.emplace_back(text);
+  }
+  for (const char* behind : {"\":", "\"x", "\n"}) tokens.push_back(std::string(38, 'f') + behind);
+  const TokenId end = 1;
+  const TokenMasks masks(tokens, std::vector<TokenId>{end});
+  for (const char* others :
+       {R"("additionalProperties": true)", R"("additionalProperties": {"type": "integer"})",
+        R"("additionalProperties": {"type": "integer"}, "propertyNames": {"minLength": 2})",
+        R"("patternProperties": {"x$": false})", R"("additionalProperties": false)"}) {
+    SCOPED_TRACE(others);
+    const auto grammar = CompileGrammar({GrammarKind::kJsonSchema,
+                                         std::string(R"({"type": "object", "properties": {
+        "the": {"type": "string"}, "t": {"type": "null"}, "the a\"b": true, "é": true, "f": false}, )") +
+                                             others + "}",
+                                         {}});
+    ASSERT_TRUE(grammar.ok()) << grammar.status().message();
+    for (const char* begin : {"{\"", "{\"t", "{\"the", "{\"x", "{\"the\\", "{\"\xC3"}) {
+      SCOPED_TRACE(begin);
+      Matcher matcher(*grammar);
+      if (!matcher.Accept(begin)) continue;
+      ASSERT_NO_FATAL_FAILURE(CheckMask(masks, tokens, end, matcher));
+    }
+  }
+}
+
+// Grammars with the same terminal before different ones: what tokens within it is found once, what
+// those behind its end may be is found for each.
+TEST(TokenMasks, OfGrammarsWithEqualTerminalsAreThoseOfBruteForce) {
+  std::vector<std::string> tokens = {"",    "",     "a", "abc", "abcd", "abcde", "abq",
+                                     "abx", "abxx", "q", "x",   "xx",   "Q"};
+  const TokenId end = 1;
+  const TokenMasks masks(tokens, std::vector<TokenId>{end});
+  for (const uint32_t max : {2u, 4u, 2u}) {
+    for (const char* behind : {"Q", "q", "xx", "x", "q"}) {
+      GrammarBuilder builder;
+      ExpressionSet& e = builder.expressions();
+      const Symbol word = builder.Terminal(e.Repeat(e.Bytes(ByteSet::Range('a', 'w')), 1, max));
+      const Symbol start = builder.Sequence({word, builder.Literal(behind)});
+      const auto grammar = CompiledGrammar::Build(std::move(builder), start);
+      ASSERT_TRUE(grammar.ok());
+      for (const char* begin : {"", "a", "ab"}) {
+        Matcher matcher(*grammar);
+        ASSERT_TRUE(matcher.Accept(begin));
+        ASSERT_NO_FATAL_FAILURE(CheckMask(masks, tokens, end, matcher)) << begin << " " << behind;
+      }
+    }
+  }
+}
+
+// The mask of a format's place is found once for two schemas.
+TEST(TokenMasks, OfAFormatInTwoSchemasAreThoseOfBruteForce) {
+  std::vector<std::string> tokens = MadeUpVocabulary(800);
+  for (const char* text : {"https", "://", "ab.the", "the@b", "a@", "2024", "-01", "the/", "?a="})
+    tokens.emplace_back(text);
+  const TokenId end = 1;
+  const TokenMasks masks(tokens, std::vector<TokenId>{end});
+  for (const char* key : {"a", "b"}) {
+    for (const char* format : {"uri", "email", "date-time"}) {
+      const auto grammar = CompileGrammar(
+          {GrammarKind::kJsonSchema,
+           fmt::format(
+               R"({{"type": "object", "properties": {{"{}": {{"type": "string", "format": "{}"}}}}}})",
+               key, format),
+           {}});
+      ASSERT_TRUE(grammar.ok()) << grammar.status().message();
+      Matcher matcher(*grammar);
+      ASSERT_TRUE(matcher.Accept(fmt::format("{{\"{}\": \"", key)));
+      ASSERT_NO_FATAL_FAILURE(CheckMask(masks, tokens, end, matcher)) << format;
+    }
+  }
 }
 
 // Strings and classes of which masks are made without a walk, at their limits: tokens of many

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,11 @@
 #include "minisgl/grammar/matcher.h"
 
 namespace minisgl {
+
+namespace grammar {
+struct StringLengths;
+struct StringRun;
+}  // namespace grammar
 
 // A vocabulary, prepared. Immutable; thread-safe.
 class TokenMasks {
@@ -59,9 +65,13 @@ class MaskWork {
  private:
   struct Walk;
   bool Begin();
-  void AddOthers();
+  void AddStrings(const grammar::StringLengths& lengths);
+  bool TakeShared();
+  void KeepShared();
+  void AddOthers(const std::optional<grammar::StringRun>& run);
   void End();
   bool WalkOn(int64_t* work_left);
+  bool WalkPart(uint64_t work_max, uint64_t before_work, uint64_t* num_passed);
 
   const TokenMasks* masks_;
   std::shared_ptr<const CompiledGrammar> grammar_;

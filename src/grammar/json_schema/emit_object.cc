@@ -22,11 +22,12 @@ class ObjectRules {
   ObjectRules(Emitter& emitter, std::vector<const ObjectShape*> shapes)
       : emitter_(&emitter),
         shapes_(std::move(shapes)),
-        comma_(emitter.PunctuationSymbol(",", true, true)) {
+        comma_(emitter.PunctuationSymbol(",", true, true)),
+        colon_(emitter.PunctuationSymbol(":", true, true)) {
     std::vector<std::string> names;
     for (const Property& property : shapes_[0]->properties) {
       names.push_back(property.name);
-      keys_.push_back(Key(emitter.algebra().strings().Text(property.name)));
+      keys_.push_back(emitter.Quoted(emitter.algebra().strings().Text(property.name)));
     }
     if (emitter.any_order() && names.size() > kAnyOrderMax) {
       emitter.algebra().Fail(fmt::format(
@@ -67,8 +68,8 @@ class ObjectRules {
     auto operator<=>(const Live&) const = default;
   };
   // What a rule begins with: the first member or the end; a comma and a member, or the end; a
-  // member. The comma is not a part of the names, because the blanks beside it would be followed in
-  // each of the names that may come.
+  // member. The comma and the colon are no parts of the names, because the blanks beside them would
+  // be followed in each of the names anew.
   enum class Part : uint8_t { kFirst, kMore, kMember };
   struct State {
     size_t next = 0;    // property, if they have an order
@@ -89,14 +90,10 @@ class ObjectRules {
     return to;
   }
 
-  // A name in quotes and its colon.
-  ExpressionId Key(ExpressionId names) {
-    return emitter_->set().Concat(
-        {emitter_->Quoted(names), emitter_->Punctuation(":", true, true)});
-  }
+  // `key`: a name in quotes.
   void AddMember(Symbol symbol, ExpressionId key, Symbol value, Symbol more) {
     GrammarBuilder& builder = emitter_->builder();
-    builder.AddAlternative(symbol, {builder.Terminal(key), value, more});
+    builder.AddAlternative(symbol, {builder.Terminal(key), colon_, value, more});
   }
   uint64_t NextCount(uint64_t count) const { return std::min(count + 1, count_max_); }
 
@@ -247,8 +244,8 @@ class ObjectRules {
     std::vector<Symbol> ways;
     for (const NameClass& names : shape.classes) {
       if (!emitter_->CountPlace()) break;
-      ways.push_back(builder.Sequence(
-          {builder.Terminal(Key(WithoutOwn(names.names))), emitter_->SymbolOf(names.value)}));
+      ways.push_back(builder.Sequence({builder.Terminal(emitter_->Quoted(WithoutOwn(names.names))),
+                                       colon_, emitter_->SymbolOf(names.value)}));
     }
     return builder.Choice(ways);
   }
@@ -275,7 +272,7 @@ class ObjectRules {
         const Term value = emitter_->algebra().And(std::move(values));
         if (!emitter_->algebra().IsEmpty(key) && !emitter_->algebra().IsEmpty(value)) {
           next.shapes = {{live.shape, live.found | now}};
-          AddMember(symbol, Key(key), emitter_->SymbolOf(value), RuleOf(next));
+          AddMember(symbol, emitter_->Quoted(key), emitter_->SymbolOf(value), RuleOf(next));
         }
         if (now == 0) break;
       }
@@ -284,7 +281,7 @@ class ObjectRules {
 
   Emitter* emitter_;
   std::vector<const ObjectShape*> shapes_;
-  Symbol comma_;
+  Symbol comma_, colon_;
   std::vector<ExpressionId> keys_;      // of the properties
   ExpressionId own_names_{};            // Nothing() without properties
   std::vector<size_t> after_required_;  // by shape: past its last required property
