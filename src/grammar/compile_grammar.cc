@@ -85,7 +85,11 @@ Result<std::shared_ptr<const CompiledGrammar>> CompileGrammar(const GrammarText&
   std::vector<std::string> warnings;
   MINISGL_ASSIGN_OR_RETURN(Symbol start, AddText(grammar, &builder, &warnings));
   if (!thought.close.empty()) start = AddThought(thought, start, &builder);
-  return CompiledGrammar::Build(std::move(builder), start, std::move(warnings));
+  auto compiled = CompiledGrammar::Build(std::move(builder), start, std::move(warnings));
+  if (!compiled.ok() && grammar.kind == GrammarKind::kJsonSchema) {
+    return grammar::WithEmptyPlace(grammar.text, limits, compiled.status());
+  }
+  return compiled;
 }
 
 std::optional<Result<std::shared_ptr<const CompiledGrammar>>> TryCompileGrammar(

@@ -83,7 +83,7 @@ Result<Rules> Rules::Make(const GrammarBuilder::Impl& builder, uint32_t start,
   const std::vector<bool> productive = Fixpoint(builder.rules, terminal_lives).Take();
   const bool start_lives =
       IsTerminalSymbol(start) ? terminal_lives[start & ~kTerminalBit] : productive[start];
-  if (!start_lives) return BadInput("no text matches: its conditions exclude each other");
+  if (!start_lives) return BadInput("{}", kNothingMatches);
   Rules rules;
   rules.terminal_nullable_ = terminal_is_nullable;
   rules.FindNullable(builder);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -45,6 +46,9 @@ struct GrammarBuilder::Impl {
 };
 
 namespace grammar {
+
+inline constexpr std::string_view kNothingMatches =
+    "no text matches: its conditions exclude each other";
 
 inline constexpr uint32_t kTerminalBit = GrammarBuilder::Impl::kTerminalBit;
 inline constexpr uint32_t kNoSymbol = GrammarBuilder::Impl::kNoSymbol;

@@ -15,4 +15,7 @@ inline constexpr std::string_view kJsonObjectSchema = R"({"type": "object"})";
 Result<Symbol> AddJsonSchema(std::string_view schema, const JsonSchemaOptions& options,
                              GrammarBuilder* builder, std::vector<std::string>* warnings);
 
+// `status`, of compiling `schema`, with the place if it says that no text matches.
+Status WithEmptyPlace(std::string_view schema, const GrammarLimits& limits, const Status& status);
+
 }  // namespace minisgl::grammar

@@ -5,6 +5,7 @@
 
 #include "json_schema_cases.h"
 #include "minisgl/grammar/json_schema.h"
+#include "minisgl/grammar/matcher.h"
 
 namespace minisgl {
 namespace {
@@ -39,8 +40,16 @@ TEST(JsonSchemaRefusals, NameTheKeywordAndItsPlace) {
       {R"({"type": "array", "uniqueItems": true})", "\"uniqueItems\" is supported where"},
       {R"({"properties": {"a": {"items": {"type": "array", "uniqueItems": true}}}})",
        "#/properties/a/items: \"uniqueItems\" is supported where"},
-      {"false", "no text matches"},
-      {R"({"type": "string", "minLength": 3, "maxLength": 2})", "no text matches"},
+      {"false", "#: no text matches"},
+      {R"({"type": "string", "minLength": 3, "maxLength": 2})", "#: no text matches"},
+      {R"({"type": "object", "properties": {"a": {}, "b": {"minItems": 1, "type": "array",
+           "items": {"allOf": [{}, {"$ref": "#/$defs/c"}]}}}, "required": ["a", "b"],
+           "$defs": {"c": {"type": "string", "enum": [1]}}})",
+       "#/$defs/c: no text matches"},
+      {R"({"type": "array", "minItems": 1, "items": {"anyOf": [{"not": {}}]}})",
+       "#/items/anyOf/0: no text matches"},
+      {R"({"properties": {"a": false}, "required": ["a"], "type": "string", "enum": [2]})",
+       "#: no text matches"},
       {R"({"type": "object", "minProperties": 2, "maxProperties": 1})", "no text matches"},
       {R"({"type": "array", "minItems": 2, "maxItems": 1})", "no text matches"},
       {R"({"type": "integer", "exclusiveMinimum": 1, "exclusiveMaximum": 2})", "no text matches"},

@@ -3,6 +3,7 @@
 #include "grammar/json_schema/document.h"
 #include "grammar/json_schema/emitter.h"
 #include "grammar/json_schema/schema_compiler.h"
+#include "grammar/rules.h"
 #include "grammar/schema_entrance.h"
 
 namespace minisgl {
@@ -28,6 +29,16 @@ Result<Symbol> AddJsonSchema(std::string_view schema, const JsonSchemaOptions& o
   return start;
 }
 
+Status WithEmptyPlace(std::string_view schema, const GrammarLimits& limits, const Status& status) {
+  if (status.message() != kNothingMatches) return status;
+  const Result<SchemaDocument> document = SchemaDocument::Parse(schema);
+  if (!document.ok()) return status;
+  ExpressionSet expressions(limits.expressions);
+  SchemaCompiler compiler(*document, expressions, {});
+  if (!compiler.algebra().IsEmpty(compiler.Root()) || !compiler.algebra().ok()) return status;
+  return BadInput("{}: {}", compiler.EmptyPlace().Pointer(), kNothingMatches);
+}
+
 }  // namespace grammar
 
 Result<std::shared_ptr<const CompiledGrammar>> CompileJsonSchema(std::string_view schema,
@@ -37,7 +48,9 @@ Result<std::shared_ptr<const CompiledGrammar>> CompileJsonSchema(std::string_vie
   std::vector<std::string> warnings;
   MINISGL_ASSIGN_OR_RETURN(const Symbol start,
                            grammar::AddJsonSchema(schema, options, &builder, &warnings));
-  return CompiledGrammar::Build(std::move(builder), start, std::move(warnings));
+  auto compiled = CompiledGrammar::Build(std::move(builder), start, std::move(warnings));
+  if (!compiled.ok()) return grammar::WithEmptyPlace(schema, limits, compiled.status());
+  return compiled;
 }
 
 Result<std::shared_ptr<const CompiledGrammar>> CompileJsonObject(const JsonSchemaOptions& options,

@@ -28,6 +28,8 @@ class SchemaCompiler {
 
   Algebra& algebra() { return algebra_; }
   Term Root() { return algebra_.OfSchema(document_->root()); }
+  // Of a document that nothing satisfies: the innermost part that is known to be why.
+  const SchemaValue& EmptyPlace();
 
  private:
   using Parts = std::vector<std::shared_ptr<const Normal>>;
@@ -40,6 +42,8 @@ class SchemaCompiler {
   bool NarrowByCombination(const SchemaValue& schema, const SchemaValue::Member& member,
                            Normal* all);
   bool NarrowByScalar(const SchemaValue& schema, const SchemaValue::Member& member, Normal* all);
+
+  const SchemaValue* EmptyPart(const SchemaValue& schema);
 
   // A schema that stands at `value`; fails if there is none.
   Term SchemaAt(const SchemaValue& value);
