@@ -116,11 +116,11 @@ class Machine {
   // The run of StringCharacter()s that is under way alone.
   std::optional<StringRun> StringRunAt(uint32_t state);
 
-  // The spelling (ExpressionTable::Spell) of what is left of the only terminal under way. Nothing if
-  // there are several, or it has no spelling.
+  // The spelling (ExpressionTable::Spell) of what is left of the only terminal under way. Nothing
+  // if there are several, or it has no spelling.
   std::optional<std::string> SpellRestAt(uint32_t state, size_t nodes_max) const;
-  // True if an expression was past a limit since the beginning: what the others match holds for this
-  // grammar alone.
+  // True if an expression was past a limit since the beginning: what the others match holds for
+  // this grammar alone.
   bool IsPastLimit() const { return is_past_limit_; }
   // True if the terminal of the state's only lane may end with `byte`.
   bool MayEndWith(uint32_t state, uint8_t byte) {

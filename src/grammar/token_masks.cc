@@ -3,9 +3,9 @@
 // Tokens that are characters of a JSON string and nothing else stand in tries of their own, by
 // their number of characters. Where a string of that many may follow, a trie's ready mask is taken
 // whole. Of other tokens the characters at their beginning are split off: where all characters lead
-// to the same place, only what stands behind them is walked, `",` once for all words before it. Where
-// all but a few do, as within the name of a member, so do all tokens at first, and those whose
-// characters lead elsewhere are walked besides.
+// to the same place, only what stands behind them is walked, `",` once for all words before it.
+// Where all but a few do, as within the name of a member, so do all tokens at first, and those
+// whose characters lead elsewhere are walked besides.
 //
 // What strings alone give in one terminal is shared by the grammars of a vocabulary.
 #include "minisgl/grammar/token_masks.h"

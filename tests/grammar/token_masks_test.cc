@@ -156,11 +156,11 @@ TEST(TokenMasks, OfNamesAreThoseOfBruteForce) {
         R"("additionalProperties": {"type": "integer"}, "propertyNames": {"minLength": 2})",
         R"("patternProperties": {"x$": false})", R"("additionalProperties": false)"}) {
     SCOPED_TRACE(others);
-    const auto grammar = CompileGrammar({GrammarKind::kJsonSchema,
-                                         std::string(R"({"type": "object", "properties": {
-        "the": {"type": "string"}, "t": {"type": "null"}, "the a\"b": true, "é": true, "f": false}, )") +
-                                             others + "}",
-                                         {}});
+    const std::string schema =
+        std::string(R"({"type": "object", "properties": {"the": {"type": "string"}, "f": false,
+                        "t": {"type": "null"}, "the a\"b": true, "é": true}, )") +
+        others + "}";
+    const auto grammar = CompileGrammar({GrammarKind::kJsonSchema, schema, {}});
     ASSERT_TRUE(grammar.ok()) << grammar.status().message();
     for (const char* begin : {"{\"", "{\"t", "{\"the", "{\"x", "{\"the\\", "{\"\xC3"}) {
       SCOPED_TRACE(begin);
@@ -204,12 +204,10 @@ TEST(TokenMasks, OfAFormatInTwoSchemasAreThoseOfBruteForce) {
   const TokenMasks masks(tokens, std::vector<TokenId>{end});
   for (const char* key : {"a", "b"}) {
     for (const char* format : {"uri", "email", "date-time"}) {
-      const auto grammar = CompileGrammar(
-          {GrammarKind::kJsonSchema,
-           fmt::format(
-               R"({{"type": "object", "properties": {{"{}": {{"type": "string", "format": "{}"}}}}}})",
-               key, format),
-           {}});
+      const std::string schema = fmt::format(
+          R"({{"type": "object", "properties": {{"{}": {{"type": "string", "format": "{}"}}}}}})",
+          key, format);
+      const auto grammar = CompileGrammar({GrammarKind::kJsonSchema, schema, {}});
       ASSERT_TRUE(grammar.ok()) << grammar.status().message();
       Matcher matcher(*grammar);
       ASSERT_TRUE(matcher.Accept(fmt::format("{{\"{}\": \"", key)));
