@@ -106,6 +106,9 @@ class Ops {
   virtual void AllReduce(const AllReduceParams& params) {
     MINISGL_CHECK(false, "{} has no sum of {} elements over ranks", Name(), params.count);
   }
+  virtual void MeanSquares(const MeanSquaresParams& params) {
+    MINISGL_CHECK(false, "{} has no mean of {} squares over ranks", Name(), params.width);
+  }
   virtual void GatherColumns(const GatherColumnsParams& params) {
     MINISGL_CHECK(false, "{} has no {} columns of ranks", Name(), params.width);
   }

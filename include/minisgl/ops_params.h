@@ -110,6 +110,9 @@ struct NormParams {
   int64_t group_width = 0;  // a divisor of D; 0: D
   int64_t stride = 0;       // 0: D. Any other REQUIRES residual == null
   float residual_factor = 1;
+  // [T] the mean of v^2 over all ranks, of whose vectors this is a part (MeanSquaresParams); null:
+  // it is computed here. REQUIRES kRms, one group and no residual.
+  const float* mean_squares = nullptr;
 };
 
 // out[t, o] = sum_i x[t, i] * w[o, i] + bias[o]. The order of summation of an output element is
@@ -504,6 +507,17 @@ struct GatherColumnsParams {
   int64_t num_tokens;  // T
   int64_t width;
   int64_t first;
+// A rank's part of the mean square of vectors that all ranks have equally wide parts of:
+// out[t] = share * mean(x[t, :]^2), with share = 1 / the number of ranks. AllReduce adds the parts.
+struct MeanSquaresParams {
+  ConstActivationPtr x;  // [T, width]; consecutive tokens are `stride` elements apart
+  float* out;            // [T]
+  int64_t num_tokens;    // T
+  int64_t width;
+  int64_t stride = 0;  // 0: width
+  float share = 1;
+};
+
   int64_t out_stride;
 };
 

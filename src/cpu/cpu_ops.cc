@@ -143,6 +143,10 @@ class CpuOps : public Ops {
   void AllReduce(const AllReduceParams& params) override {
     SumOverRanks(rank_, params.x.f32(), params.count, &pool_);
   }
+  void MeanSquares(const MeanSquaresParams& params) override {
+    ForTokens(params.num_tokens, params.width,
+              [&](int64_t begin, int64_t end) { elementwise_.mean_squares(params, begin, end); });
+  }
   void GatherColumns(const GatherColumnsParams& params) override {
     GatherFromRanks(rank_, params, &pool_);
   }

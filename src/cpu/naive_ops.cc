@@ -194,6 +194,17 @@ class NaiveOps : public Ops {
       for (int64_t i = 0; i < p.width; ++i) {
         out[t * p.out_stride + p.first + i] = p.x[t * p.width + i];
       }
+  void MeanSquares(const MeanSquaresParams& p) override {
+    const int64_t stride = p.stride == 0 ? p.width : p.stride;
+    for (int64_t t = 0; t < p.num_tokens; ++t) {
+      double sum = 0;
+      for (int64_t i = 0; i < p.width; ++i) {
+        const double x = Get(p.x, t * stride + i);
+        sum += x * x;
+      }
+      p.out[t] = static_cast<float>(p.share * sum / static_cast<double>(p.width));
+    }
+  }
     }
     rank_.rendezvous->Meet(rank_.index, nullptr);
   }
@@ -211,7 +222,9 @@ class NaiveOps : public Ops {
         v[i] = residual;
       }
       if (p.out == nullptr) continue;
-      if (p.weight != nullptr) NormalizeGroups(p, &v);
+      if (p.weight != nullptr) {
+        NormalizeGroups(p, p.mean_squares == nullptr ? nullptr : p.mean_squares + t, &v);
+      }
       for (int64_t i = 0; i < p.width; ++i) Put(p.out, t * stride + i, v[i]);
     }
   }
@@ -439,8 +452,9 @@ class NaiveOps : public Ops {
     for (size_t i = 0; i < v->size(); ++i) (*v)[i] *= scale * weight[i];
   }
 
-  // Normalises one token's features, group by group.
-  static void NormalizeGroups(const NormParams& p, std::vector<double>* v) {
+  // Normalises one token's features, group by group. `mean_square`: over all ranks, or null.
+  static void NormalizeGroups(const NormParams& p, const float* mean_square,
+                              std::vector<double>* v) {
     const int64_t width = p.group_width == 0 ? p.width : p.group_width;
     for (int64_t begin = 0; begin < p.width; begin += width) {
       const std::span<double> group(v->data() + begin, static_cast<size_t>(width));
@@ -451,7 +465,9 @@ class NaiveOps : public Ops {
       }
       double sum_of_squares = 0;
       for (const double x : group) sum_of_squares += x * x;
-      const double scale = 1 / std::sqrt(sum_of_squares / static_cast<double>(width) + p.eps);
+      const double mean =
+          mean_square == nullptr ? sum_of_squares / static_cast<double>(width) : *mean_square;
+      const double scale = 1 / std::sqrt(mean + p.eps);
       for (int64_t i = 0; i < width; ++i) {
         group[i] *= scale * p.weight[begin + i];
         if (p.bias != nullptr) group[i] += p.bias[begin + i];

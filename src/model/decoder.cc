@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "model/model_weights.h"
 #include "model/per_layer_embedding.h"
 #include "model/rank_cut.h"
+#include "model/rank_norms.h"
 #include "model/state_mixer.h"
 #include "model/stream_norms.h"
 #include "model/workspace.h"
@@ -235,7 +237,8 @@ class OpsDecoder final : public Decoder {
     const bool is_both = HasState(mixer) && HasAttention(mixer);
     if (HasAttention(mixer)) Attention(input, index, is_both ? space_.branch.ptr() : out);
     if (HasState(mixer)) {
-      model::RunStateMixer(config_, weights_.layers[index].state, space_, input, index, out, ops_);
+      model::RunStateMixer(config_, weights_.layers[index].state, space_, input, index,
+                           options_.rank.count, out, ops_);
       Reduce(out, input.num_tokens);
     }
     if (is_both) norms_.Add(space_.branch.ptr(), input.num_tokens, config_.attention_output_factor);
@@ -255,9 +258,7 @@ class OpsDecoder final : public Decoder {
                           .next = &layer.attention_output}});
     }
     if (config_.qk_norm == QkNorm::kWhole || config_.qk_norm == QkNorm::kHeadOwn) {
-      const int32_t heads = shapes_[index].num_heads;
-      NormHeads(index, layer.query_norm, 0, heads, input.num_tokens);
-      NormHeads(index, layer.key_norm, heads, OwnKvHeads(index), input.num_tokens);
+      NormQueriesAndKeys(index, input.num_tokens);
     }
     if (config_.value_norm) NormValues(index, input.num_tokens);
     Rotate(input, index);
@@ -304,22 +305,35 @@ class OpsDecoder final : public Decoder {
                     shape.values_in_keys ? 0 : shape.value_dim);
   }
 
-  // Normalises heads [first, first + count) of qkv in place, as one vector or head by head.
-  void NormHeads(size_t index, const DeviceArray<float>& weight, int64_t first, int64_t count,
-                 int64_t num_tokens) {
-    if (count == 0) return;
+  // Normalises queries and keys in place, each as one vector or head by head.
+  void NormQueriesAndKeys(size_t index, int64_t num_tokens) {
+    const model::LayerWeights& layer = weights_.layers[index];
+    const int32_t heads = shapes_[index].num_heads, kv_heads = OwnKvHeads(index);
+    NormParams norms[] = {NormOfHeads(index, layer.query_norm, 0, heads, num_tokens),
+                          NormOfHeads(index, layer.key_norm, heads, kv_heads, num_tokens)};
+    const std::span<NormParams> own(norms, kv_heads > 0 ? 2 : 1);
+    if (has_ranks() && config_.qk_norm == QkNorm::kWhole) {
+      model::NormOverRanks(own, options_.rank.count, space_.mean_squares.data(), ops_);
+    } else {
+      for (const NormParams& norm : own) ops_->Norm(norm);
+    }
+  }
+
+  // Of heads [first, first + count) of qkv.
+  NormParams NormOfHeads(size_t index, const DeviceArray<float>& weight, int64_t first,
+                         int64_t count, int64_t num_tokens) {
     const int64_t head_dim = shapes_[index].head_dim;
     const ActivationPtr heads = space_.qkv.ptr().At(first * head_dim);
-    ops_->Norm({.x = heads,
-                .residual = nullptr,
-                .weight = weight.data(),
-                .out = heads,
-                .num_tokens = num_tokens,
-                .width = count * head_dim,
-                .eps = static_cast<float>(config_.norm_eps),
-                .kind = config_.norm_kind,
-                .group_width = config_.qk_norm == QkNorm::kHeadOwn ? head_dim : count * head_dim,
-                .stride = TokenWidth(index)});
+    return {.x = heads,
+            .residual = nullptr,
+            .weight = weight.data(),
+            .out = heads,
+            .num_tokens = num_tokens,
+            .width = count * head_dim,
+            .eps = static_cast<float>(config_.norm_eps),
+            .kind = config_.norm_kind,
+            .group_width = config_.qk_norm == QkNorm::kHeadOwn ? head_dim : count * head_dim,
+            .stride = TokenWidth(index)};
   }
 
   // Normalises the values of each head in place, without weights.
@@ -507,7 +521,7 @@ class OpsDecoder final : public Decoder {
   // `next`: the first matrix after it.
   void Dense(const model::FeedForwardWeights& weights, int64_t width, int64_t num_tokens,
              const Matrix* next) {
-    const ActivateParams activation =
+    ActivateParams activation =
         model::MakeActivate(config_, space_.gate_up.ptr(), space_.gated.ptr(), width, num_tokens);
     Product({.linear = {.x = space_.hidden.ptr(),
                         .weight = &weights.gate_up,

@@ -39,6 +39,8 @@ TensorCut CutOfAttention(const ModelConfig& config, const LayerShape& shape, Rol
                          const Rank& rank) {
   const LatentConfig& latent = config.latent;
   const bool is_latent = latent.rank > 0;
+  // Weights of norms are those of each head, or the same for all.
+  const bool has_own_norms = config.qk_norm == QkNorm::kHeadOwn || config.qk_norm == QkNorm::kWhole;
   const Span heads = HeadSpan(shape.num_heads, rank), kv_heads = HeadSpan(shape.num_kv_heads, rank);
   const int64_t queries = int64_t{shape.num_heads} * shape.head_dim;
   const int64_t keys = int64_t{shape.num_kv_heads} * shape.head_dim;
@@ -60,10 +62,10 @@ TensorCut CutOfAttention(const ModelConfig& config, const LayerShape& shape, Rol
                       {queries + of_keys.first, of_keys.count},
                       {queries + keys + of_keys.first, of_keys.count}});
     case Role::kQueryNorm:
-      if (config.qk_norm != QkNorm::kHeadOwn) return {};
+      if (!has_own_norms) return {};
       return Outputs({InFeatures(heads, shape.head_dim)});
     case Role::kKeyNorm:
-      if (config.qk_norm != QkNorm::kHeadOwn) return {};
+      if (!has_own_norms) return {};
       return Outputs({of_keys});
     case Role::kLatentUp:
       return Outputs({InFeatures(heads, int64_t{latent.plain_dim} + latent.value_dim)});

@@ -54,21 +54,10 @@ std::string WhyNot(const ModelConfig& config, int32_t num_ranks) {
   return why.empty() ? WhyFeaturesDoNotDivide(config, num_ranks) : why;
 }
 
-// A feature whose computation needs more than one rank has, or null.
-const char* UndividedFeature(const ModelConfig& config) {
-  if (config.qk_norm == QkNorm::kWhole) return "norms of queries or keys over all heads";
-  const StateConfig& states = config.states;
-  if (HasStates(config) && states.norm_group > states.value_dim &&
-      states.norm_group >= states.inner_width()) {
-    return "a norm over all heads of a state's output";
-  }
-  return nullptr;
-}
-
-// The norm of a state's output is over groups of heads, which are whole on a rank.
+// The norm of a state's output is over groups of heads, which are whole on a rank, or over all.
 std::string WhyStateNormDoesNotDivide(const StateConfig& states, int32_t num_ranks) {
-  if (states.norm_group == 0 || states.inner_width() / num_ranks % states.norm_group == 0)
-    return "";
+  const int64_t group = states.norm_group, inner = states.inner_width();
+  if (group == 0 || group >= inner || inner / num_ranks % group == 0) return "";
   return fmt::format("{} groups of normalised heads of states do not divide",
                      states.inner_width() / states.norm_group);
 }
@@ -84,10 +73,6 @@ Status CheckRanks(const ModelConfig& config, int32_t num_ranks) {
   MINISGL_CHECK(num_ranks >= 1 && num_ranks <= kRanksMax, "{} ranks", num_ranks);
   if (num_ranks == 1) return Status();
   const std::string given = fmt::format("{} {}", SettingName(Setting::kTensorParallel), num_ranks);
-  if (const char* const feature = UndividedFeature(config); feature != nullptr) {
-    return UsageError("{}: {} are not divided between ranks yet; leave the option out", given,
-                      feature);
-  }
   std::string why = WhyNot(config, num_ranks);
   if (why.empty()) why = WhyStateNormDoesNotDivide(config.states, num_ranks);
   if (why.empty()) return Status();

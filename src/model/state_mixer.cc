@@ -1,18 +1,21 @@
 // See state_mixer.h. Letters are those of RecurrenceParams.
 #include "model/state_mixer.h"
 
+#include "model/rank_norms.h"
+
 namespace minisgl::model {
 namespace {
 
 class StateMixer {
  public:
   StateMixer(const ModelConfig& config, const StateWeights& weights, const Workspace& space,
-             const ForwardInput& input, size_t index, Ops* ops)
+             const ForwardInput& input, size_t index, int32_t num_ranks, Ops* ops)
       : states_(config.states),
         weights_(weights),
         space_(space),
         input_(input),
         layer_(input.states[index]),
+        num_ranks_(num_ranks),
         ops_(ops) {}
 
   // out = output(c * conv(b * x)) with (b, c, x) = input(hidden)
@@ -151,14 +154,20 @@ class StateMixer {
 
   void NormOutput() const {
     const ActivationPtr out = space_.state_out.ptr();
-    ops_->Norm({.x = out,
-                .residual = nullptr,
-                .weight = weights_.norm.data(),
-                .out = out,
-                .num_tokens = input_.num_tokens,
-                .width = states_.inner_width(),
-                .eps = static_cast<float>(states_.norm_eps),
-                .group_width = states_.norm_group});
+    const bool over_ranks = num_ranks_ > 1 && NormalizesStatesOverRanks(states_);
+    NormParams norm = {.x = out,
+                       .residual = nullptr,
+                       .weight = weights_.norm.data(),
+                       .out = out,
+                       .num_tokens = input_.num_tokens,
+                       .width = states_.inner_width(),
+                       .eps = static_cast<float>(states_.norm_eps),
+                       .group_width = over_ranks ? 0 : states_.norm_group};
+    if (over_ranks) {
+      NormOverRanks({&norm, 1}, num_ranks_, space_.mean_squares.data(), ops_);
+    } else {
+      ops_->Norm(norm);
+    }
   }
 
   const StateConfig& states_;
@@ -166,14 +175,16 @@ class StateMixer {
   const Workspace& space_;
   const ForwardInput& input_;
   const StateLayer layer_;
+  const int32_t num_ranks_;
   Ops* const ops_;
 };
 
 }  // namespace
 
 void RunStateMixer(const ModelConfig& config, const StateWeights& weights, const Workspace& space,
-                   const ForwardInput& input, size_t index, ActivationPtr out, Ops* ops) {
-  const StateMixer mixer(config, weights, space, input, index, ops);
+                   const ForwardInput& input, size_t index, int32_t num_ranks, ActivationPtr out,
+                   Ops* ops) {
+  const StateMixer mixer(config, weights, space, input, index, num_ranks, ops);
   const Mixer kind = config.layers[index].mixer;
   if (kind == Mixer::kShortConv) {
     mixer.RunShortConv(out);

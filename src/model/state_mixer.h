@@ -11,8 +11,9 @@
 namespace minisgl::model {
 
 // Runs the mixer of layer `index` on space.hidden and writes its output to `out`. `out` may be
-// space.hidden.
+// space.hidden. `config`: of one of `num_ranks` ranks.
 void RunStateMixer(const ModelConfig& config, const StateWeights& weights, const Workspace& space,
-                   const ForwardInput& input, size_t index, ActivationPtr out, Ops* ops);
+                   const ForwardInput& input, size_t index, int32_t num_ranks, ActivationPtr out,
+                   Ops* ops);
 
 }  // namespace minisgl::model

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "minisgl/base/checked_math.h"
+#include "model/rank_norms.h"
 
 namespace minisgl::model {
 namespace {
@@ -97,6 +98,9 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options,
         {&Workspace::all_logits, rows, static_cast<uint64_t>(whole_vocab_size)});
   }
   arrays.activations = {{&Workspace::hidden, tokens, hidden},
+  if (options.rank.count > 1 && NormalizesOverRanks(config)) {
+    arrays.floats.push_back({&Workspace::mean_squares, kRankNormsMax, tokens});
+  }
                         {&Workspace::qkv, tokens, qkv},
                         {&Workspace::attention, tokens, attention},
                         {&Workspace::wanted_hidden, rows, hidden}};

@@ -40,6 +40,9 @@ struct Workspace {
   DeviceArray<float> logits;           // [N, V]
   DeviceArray<float> all_logits;       // [N, V of the whole model], on the first of several ranks
 
+  // Of queries, then of keys, or of the output of a state, over all of several ranks.
+  DeviceArray<float> mean_squares;  // [2, T]
+
   DeviceArray<float> router_logits;  // [T, X]
   DeviceArray<int32_t> experts;      // [T, K]
   DeviceArray<float> shares;         // [T, K]

@@ -117,10 +117,27 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenGreedyTest, testing::ValuesIn(AllGreedy()),
 // Models of every kind on several ranks.
 std::vector<Greedy> OnRanks() {
   std::vector<Greedy> all;
-  for (const char* model :
-       {"llama_biases", "phi3", "cohere2", "gemma4", "gemma4_moe", "mixtral", "gpt_oss",
-        "qwen2_moe", "stablelm_parallel", "nemotron_h_latent", "deepseek_v3", "qwen3_next",
-        "falcon_h1", "lfm2", "quant_ct_int4", "quant_gptq_order", "quant_fp8_block"}) {
+  for (const char* model : {"llama_biases",
+                            "phi3",
+                            "cohere2",
+                            "gemma4",
+                            "gemma4_moe",
+                            "mixtral",
+                            "gpt_oss",
+                            "qwen2_moe",
+                            "olmo2",
+                            "granitemoehybrid_dense",
+                            "olmo_hybrid",
+                            "minimax_m2",
+                            "stablelm_parallel",
+                            "nemotron_h_latent",
+                            "deepseek_v3",
+                            "qwen3_next",
+                            "falcon_h1",
+                            "lfm2",
+                            "quant_ct_int4",
+                            "quant_gptq_order",
+                            "quant_fp8_block"}) {
     for (const int32_t num_ranks : {2, 4}) {
       if (num_ranks == 4 && std::string(model).find("_h") != std::string::npos) continue;
       all.push_back({model, 4, num_ranks});

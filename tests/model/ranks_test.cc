@@ -152,12 +152,9 @@ TEST(RanksTest, EveryTensorOfEveryArchitectureIsCut) {
     }
   }
   EXPECT_GT(num_cut, num_models);
-  // Three heads do not divide by two (phi3_short, stablelm, and the quantized ones); the others
-  // normalise over all heads.
-  EXPECT_EQ(refused, (std::vector<std::string>{
-                         "phi3_short", "olmo2", "olmo3", "olmo3_old", "stablelm", "olmoe",
-                         "minimax_m2", "granitemoehybrid_dense", "olmo_hybrid", "olmo_hybrid_nope",
-                         "quant_ct_fp8_block", "quant_fp8_block_latent", "quant_fp8_ue8m0"}));
+  // Three heads do not divide by two.
+  EXPECT_EQ(refused, (std::vector<std::string>{"phi3_short", "stablelm", "quant_ct_fp8_block",
+                                               "quant_fp8_block_latent", "quant_fp8_ue8m0"}));
 }
 
 TEST(RanksTest, MoreRanksThanKvHeadsRepeatThem) {
@@ -227,13 +224,8 @@ TEST(RanksTest, WhatDoesNotDivideIsRefusedWithWhatWould) {
   config.intermediate_size = 20;
   EXPECT_EQ(CheckRanks(config, 24).message(),
             "tensor_parallel 24: the feed-forward part has 20 features; 2 or 4 or 8 would do");
-  config.qk_norm = QkNorm::kWhole;
-  EXPECT_EQ(CheckRanks(config, 2).message(),
-            "tensor_parallel 2: norms of queries or keys over all heads are not divided between "
-            "ranks yet; leave the option out");
   config.num_heads = 1;
   config.num_kv_heads = 1;
-  config.qk_norm = QkNorm::kNone;
   EXPECT_EQ(CheckRanks(config, 2).message(),
             "tensor_parallel 2: 1 query heads do not divide, nor by any other number");
 }

@@ -99,6 +99,61 @@ TEST(RankCollectivesTest, TheFirstRankGetsTheColumnsOfAll) {
   }
 }
 
+// Vectors whose parts are on three ranks, in the middle of longer tokens.
+TEST(RankCollectivesTest, NormsAreOverThePartsOfAllRanks) {
+  constexpr int64_t kTokens = 5, kPart = 37, kStride = 40, kRanks = 3;
+  std::vector<std::vector<float>> parts;
+  for (int32_t rank = 0; rank < kRanks; ++rank) {
+    parts.push_back(RandomFloats(kTokens * kStride, static_cast<uint64_t>(rank) + 40));
+  }
+  const std::vector<float> weight = RandomFloats(kRanks * kPart, 50);
+  std::vector<float> wanted;  // [T, ranks * part]
+  for (int64_t t = 0; t < kTokens; ++t) {
+    for (const std::vector<float>& part : parts) {
+      const auto begin = part.begin() + t * kStride;
+      wanted.insert(wanted.end(), begin, begin + kPart);
+    }
+  }
+  Naive({})->Norm({.x = wanted.data(),
+                   .residual = nullptr,
+                   .weight = weight.data(),
+                   .out = wanted.data(),
+                   .num_tokens = kTokens,
+                   .width = kRanks * kPart,
+                   .eps = 1e-5f});
+  for (const MakeOne& make : {MakeOne(Naive), Cpu(1), Cpu(2)}) {
+    std::vector<std::vector<float>> found = parts;
+    RunRanks(kRanks, make, [&](int32_t rank, Ops* ops) {
+      float* const x = found[static_cast<size_t>(rank)].data();
+      std::vector<float> means(kTokens);
+      ops->MeanSquares({.x = x,
+                        .out = means.data(),
+                        .num_tokens = kTokens,
+                        .width = kPart,
+                        .stride = kStride,
+                        .share = 1.0f / kRanks});
+      ops->AllReduce({.x = means.data(), .count = kTokens});
+      ops->Norm({.x = x,
+                 .residual = nullptr,
+                 .weight = weight.data() + rank * kPart,
+                 .out = x,
+                 .num_tokens = kTokens,
+                 .width = kPart,
+                 .eps = 1e-5f,
+                 .stride = kStride,
+                 .mean_squares = means.data()});
+    });
+    for (int64_t i = 0; i < kTokens * kRanks * kPart; ++i) {
+      const int64_t t = i / (kRanks * kPart), rank = i / kPart % kRanks,
+                    at = t * kStride + i % kPart;
+      EXPECT_NEAR(found[static_cast<size_t>(rank)][static_cast<size_t>(at)],
+                  wanted[static_cast<size_t>(i)], 1e-5);
+    }
+    // Other elements of the tokens are left alone.
+    EXPECT_EQ(found[1][kPart], parts[1][kPart]);
+  }
+}
+
 // A table that begins at another id has rows for its ids alone.
 TEST(RankCollectivesTest, IdsOfOtherRanksAreZeros) {
   const std::vector<float> table = RandomFloats(4 * 8, 3);

@@ -8,9 +8,10 @@
 // the vocabulary it has consecutive features, and of a mixer with a state consecutive heads and the
 // groups that they read, or consecutive channels of a convolution. What mixes heads or features
 // again (attention_output, down) is cut along its inputs, so that its products are parts of a sum
-// over ranks. Norms, routers, the latents of latent attention and per-layer embeddings are whole on
-// each rank: they are small, and each rank needs their results. So are the projections around
-// experts on a latent.
+// over ranks. Of norms over all heads each rank has the weights of its heads, and mean squares are
+// summed over ranks. Other norms, routers, the latents of latent attention and per-layer embeddings
+// are whole on each rank: they are small, and each rank needs their results. So are the projections
+// around experts on a latent.
 #pragma once
 
 #include <cstdint>

@@ -113,11 +113,14 @@ HWY_INLINE void Scale(float* x, float scale, int64_t width) {
   for (; i < width; ++i) x[i] *= scale;
 }
 
-// out = weight * v / rms(v); out may be v.
-HWY_INLINE void NormalizeRms(const float* v, const float* weight, int64_t width, float eps,
-                             float* out) {
+HWY_INLINE double MeanSquare(const float* v, int64_t width) {
+  return SumOfSquares(v, width) / static_cast<double>(width);
+}
+
+// out = weight * v / sqrt(mean + eps), with the mean of v^2; out may be v.
+HWY_INLINE void NormalizeRms(const float* v, const float* weight, int64_t width, double mean,
+                             float eps, float* out) {
   const F32 d;
-  const double mean = SumOfSquares(v, width) / static_cast<double>(width);
   const float scale = static_cast<float>(1 / std::sqrt(mean + eps));
   int64_t i = 0;
   for (; i + kLanes <= width; i += kLanes) {
@@ -144,11 +147,15 @@ HWY_INLINE void NormalizeLayer(const float* v, const float* weight, int64_t widt
   }
 }
 
-HWY_INLINE void NormalizeToken(const NormParams& p, const float* v, float* out) {
+// `mean_square`: of the token over all ranks, or null.
+HWY_INLINE void NormalizeToken(const NormParams& p, const float* mean_square, const float* v,
+                               float* out) {
   const int64_t width = p.group_width == 0 ? p.width : p.group_width;
   for (int64_t begin = 0; begin < p.width; begin += width) {
     if (p.kind == NormKind::kRms) {
-      NormalizeRms(v + begin, p.weight + begin, width, p.eps, out + begin);
+      const double mean =
+          mean_square == nullptr ? MeanSquare(v + begin, width) : double{*mean_square};
+      NormalizeRms(v + begin, p.weight + begin, width, mean, p.eps, out + begin);
     } else {
       NormalizeLayer(v + begin, p.weight + begin, width, p.eps, out + begin);
     }
@@ -169,10 +176,17 @@ void NormTokens(const NormParams& p, int64_t begin, int64_t end) {
     if (p.out == nullptr) continue;
     float* out = p.out.f32() + t * stride;
     if (p.weight != nullptr) {
-      NormalizeToken(p, v, out);
+      NormalizeToken(p, p.mean_squares == nullptr ? nullptr : p.mean_squares + t, v, out);
     } else if (out != v) {
       for (int64_t i = 0; i < p.width; ++i) out[i] = v[i];
     }
+  }
+}
+
+void MeanSquaresOfTokens(const MeanSquaresParams& p, int64_t begin, int64_t end) {
+  const int64_t stride = p.stride == 0 ? p.width : p.stride;
+  for (int64_t t = begin; t < end; ++t) {
+    p.out[t] = static_cast<float>(p.share * MeanSquare(p.x.f32() + t * stride, p.width));
   }
 }
 
@@ -330,9 +344,9 @@ HWY_INLINE void Rotate(float* x, const float* cos, const float* sin, int64_t hal
 HWY_INLINE void TurnHead(const RopeKvWriteParams& p, int64_t position, const float* norm,
                          float* head) {
   const int64_t half = p.cos == nullptr ? 0 : p.rotary_dim / 2;
-  if (norm != nullptr && !p.norm_last) NormalizeRms(head, norm, p.head_dim, p.norm_eps, head);
+  if (norm != nullptr && !p.norm_last) NormalizeHead(head, norm, p.head_dim, p.norm_eps);
   if (half > 0) Rotate(head, p.cos + position * half, p.sin + position * half, half);
-  if (norm != nullptr && p.norm_last) NormalizeRms(head, norm, p.head_dim, p.norm_eps, head);
+  if (norm != nullptr && p.norm_last) NormalizeHead(head, norm, p.head_dim, p.norm_eps);
 }
 
 void RopeKvWriteTokens(const RopeKvWriteParams& p, WriteKv write, int64_t begin, int64_t end) {
@@ -351,7 +365,8 @@ void RopeKvWriteTokens(const RopeKvWriteParams& p, WriteKv write, int64_t begin,
 }
 
 ElementwiseKernels GetElementwise() {
-  return {NormTokens, ActivateTokens, RopeKvWriteTokens, SoftcapValues, CombineTokens};
+  return {NormTokens,    ActivateTokens, RopeKvWriteTokens,
+          SoftcapValues, CombineTokens,  MeanSquaresOfTokens};
 }
 
 }  // namespace HWY_NAMESPACE
@@ -368,3 +383,7 @@ const PerTarget<GetElementwiseKernels>& ElementwiseKernelGetters() {
 
 }  // namespace minisgl::cpu
 #endif
+HWY_INLINE void NormalizeHead(float* head, const float* norm, int64_t width, float eps) {
+  NormalizeRms(head, norm, width, MeanSquare(head, width), eps, head);
+}
+

@@ -153,6 +153,7 @@ struct ElementwiseKernels {
   void (*rope_kv_write)(const RopeKvWriteParams&, WriteKv write, int64_t begin, int64_t end);
   void (*softcap)(const SoftcapParams&, int64_t begin, int64_t end);  // over values
   void (*combine_experts)(const CombineExpertsParams&, int64_t begin, int64_t end);
+  void (*mean_squares)(const MeanSquaresParams&, int64_t begin, int64_t end);
 };
 using GetElementwiseKernels = ElementwiseKernels (*)();
 const PerTarget<GetElementwiseKernels>& ElementwiseKernelGetters();
