@@ -145,6 +145,7 @@ inline constexpr const char* kGoldenQuantized[] = {
     "quant_ct_int4_order",
     "quant_ct_int4_zero",
     "quant_ct_int8_channel",
+    "quant_ct_int4_qwen3_5_moe",
     "quant_ct_mixed",
     "quant_ct_w8a8",
     "quant_fp8_block",
@@ -167,6 +168,7 @@ inline constexpr const char* kGoldenQuantized[] = {
     "quant_nvfp4_modelopt",
     "quant_nvfp4_moe",
     "quant_nvfp4_nemotron_h",
+    "quant_nvfp4_gpt_oss",
 };
 
 // The CPU target under test, or the best one, that multiplies activations as they are, in f32: what

@@ -55,7 +55,7 @@ void CodePlane::ReadRow(int64_t out, int64_t first, int64_t count, uint8_t* code
   // The byte of each code of a word, and its shift there.
   int64_t byte[8];
   int shift[8];
-  bool in_order = word_step == 4;
+  bool in_order = word_step * 8 == word_bits;
   for (int64_t k = 0; k < per_word; ++k) {
     const int bit = order[static_cast<size_t>(k)] * bits;
     byte[k] = bit / 8;

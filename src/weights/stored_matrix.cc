@@ -19,20 +19,48 @@ using Shape = std::vector<int64_t>;
 
 constexpr int64_t kWordBytes = 4, kWordBits = 32;
 
-// The tensors of one matrix. Remembers the first error, so that a layout asks for all it needs and
+// Of one matrix. `inputs_first`: where files differ in it, a stack is stored [in, out].
+struct Sizes {
+  int64_t num_out = 0, num_in = 0;
+  bool inputs_first = false;
+};
+
+// The matrix `index` of tensors that hold those of `count` experts; no count if they hold one.
+struct InStack {
+  std::optional<int64_t> count;
+  int32_t index = 0;
+};
+
+// The tensors of one matrix, alone or in a stack. Remembers the first error, so that a layout asks for all it needs and
 // checks once.
 class Parts {
  public:
-  Parts(const Checkpoint& checkpoint, std::string base)
-      : checkpoint_(checkpoint), base_(std::move(base)) {}
+  Parts(const Checkpoint& checkpoint, std::string base, const InStack& stack)
+      : checkpoint_(checkpoint), base_(std::move(base)), stack_(stack) {
+    MINISGL_CHECK(!stack.count || (stack.index >= 0 && stack.index < *stack.count),
+                  "expert {} of {}", stack.index, *stack.count);
+  }
 
   bool Has(std::string_view suffix) const {
     return checkpoint_.Has(fmt::format("{}{}", base_, suffix));
   }
 
-  // The tensor `suffix`, of one of `dtypes` and one of `shapes`.
+  // The matrix's part of tensor `suffix`, of one of `dtypes`. `shapes`: those that the part may
+  // have; a stack has an axis of experts before them.
   TensorView Take(std::string_view suffix, std::initializer_list<DType> dtypes,
-                  std::initializer_list<Shape> shapes) {
+                  std::vector<Shape> shapes) {
+    if (!stack_.count) return TakeWhole(suffix, dtypes, shapes);
+    for (Shape& shape : shapes) shape.insert(shape.begin(), *stack_.count);
+    TensorView view = TakeWhole(suffix, dtypes, shapes);
+    if (!status_.ok()) return view;
+    view.shape.erase(view.shape.begin());
+    view.data += static_cast<size_t>(stack_.index) * view.num_bytes();
+    return view;
+  }
+
+  // The tensor `suffix`, of one of `dtypes` and one of `shapes`.
+  TensorView TakeWhole(std::string_view suffix, std::initializer_list<DType> dtypes,
+                       const std::vector<Shape>& shapes) {
     const std::string name = fmt::format("{}{}", base_, suffix);
     names_.push_back(name);
     const Result<TensorView> view = checkpoint_.GetStored(name);
@@ -59,12 +87,14 @@ class Parts {
     return *view;
   }
 
-  // The one number of a tensor, of shape [] or [1].
+  // The one number of a tensor, of shape [] or [1]. A stack has one for each matrix, or for all.
   float TakeNumber(std::string_view suffix) {
-    const TensorView view =
-        Take(suffix, {DType::kF32, DType::kBF16, DType::kF16}, {Shape{}, Shape{1}});
+    std::vector<Shape> shapes = {Shape{}, Shape{1}};
+    const int64_t count = stack_.count.value_or(1);
+    if (stack_.count) shapes.insert(shapes.end(), {{count}, {count, 1}, {count, 1, 1}});
+    const TensorView view = TakeWhole(suffix, {DType::kF32, DType::kBF16, DType::kF16}, shapes);
     if (!status_.ok()) return 1;
-    const float number = view.At(0);
+    const float number = view.At(view.num_elements() == 1 ? 0 : stack_.index);
     if (!std::isfinite(number) || number == 0) {
       Refuse(suffix, fmt::format("it is {}; a finite number other than 0 is needed", number));
     }
@@ -76,6 +106,8 @@ class Parts {
     const std::string name = fmt::format("{}{}", base_, suffix);
     Fail(InFile(name, BadInput("tensor \"{}\": {}", Visible(name, 200), what)));
   }
+
+  bool is_stack() const { return stack_.count.has_value(); }
 
   void Fail(const Status& status) {
     if (status_.ok()) status_ = status;
@@ -91,24 +123,9 @@ class Parts {
 
   const Checkpoint& checkpoint_;
   const std::string base_;
+  const InStack stack_;
   std::vector<std::string> names_;
   Status status_;
-};
-
-struct Sizes {
-  int64_t num_out = 0, num_in = 0;
-};
-
-// The matrix `index` of a tensor that holds those of `count` experts; no count if it holds one.
-struct InStack {
-  std::optional<int64_t> count;
-  int32_t index = 0;
-
-  // `shape` of one matrix as that of the tensor.
-  Shape Of(Shape shape) const {
-    if (count) shape.insert(shape.begin(), *count);
-    return shape;
-  }
 };
 
 int64_t NumGroups(const QuantScheme& scheme, int64_t num_in) {
@@ -146,11 +163,10 @@ ScalePlane ScalesInRows(const TensorView& view, DType dtype, int64_t group_outpu
 // weight [N, K] of one byte, and scales: of the matrix [] or [1], of outputs [N] or [N, 1], of
 // groups [N, G], or of blocks [ceil(N / b), ceil(K / b)] (modelopt: [.., 1, .., 1]).
 // weight = code * scale (transformers' finegrained fp8: weight_scale_inv, which multiplies in spite
-// of its name; compressed-tensors; modelopt). Tensors of all X experts have an axis X before these.
-void ReadBytes(const QuantScheme& scheme, const Sizes& sizes, const InStack& stack, DType type,
-               Parts* parts, QuantizedWeights* weights) {
-  const TensorView codes =
-      parts->Take(".weight", {type}, {stack.Of({sizes.num_out, sizes.num_in})});
+// of its name; compressed-tensors; modelopt).
+void ReadBytes(const QuantScheme& scheme, const Sizes& sizes, DType type, Parts* parts,
+               QuantizedWeights* weights) {
+  const TensorView codes = parts->Take(".weight", {type}, {{sizes.num_out, sizes.num_in}});
   weights->codes = CodesInRows(codes, 8, sizes.num_in);
   weights->numbers = type == DType::kE4M3 ? E4M3Numbers() : SignedNumbers();
   SetGroups(scheme, sizes, /*whole=*/scheme.group_outputs == 1, parts, weights);
@@ -161,28 +177,17 @@ void ReadBytes(const QuantScheme& scheme, const Sizes& sizes, const InStack& sta
   TensorView scales;
   if (scheme.group_outputs == 0) {
     scales = parts->Take(suffix, {DType::kF32, DType::kBF16, DType::kF16},
-                         {stack.Of({}), stack.Of({1}), stack.Of({1, 1})});
+                         {Shape{}, Shape{1}, Shape{1, 1}});
   } else if (groups == 1 && group_outputs == 1) {
-    scales = parts->Take(suffix, {DType::kF32, DType::kBF16, DType::kF16},
-                         {stack.Of({rows, 1}), stack.Of({rows})});
+    scales = parts->Take(suffix, {DType::kF32, DType::kBF16, DType::kF16}, {{rows, 1}, {rows}});
   } else {
     // Powers of two may be stored as their exponents.
     scales = parts->Take(suffix, {DType::kF32, DType::kBF16, DType::kF16, DType::kE8M0, DType::kU8},
-                         {stack.Of({rows, groups}), stack.Of({rows, 1, groups, 1})});
+                         {{rows, groups}, {rows, 1, groups, 1}});
   }
   const DType scale_type = scales.dtype == DType::kU8 ? DType::kE8M0 : scales.dtype;
   weights->scales = ScalesInRows(scales, scale_type, group_outputs, groups);
-  if (stack.count && parts->status().ok()) {
-    MINISGL_CHECK(stack.index >= 0 && stack.index < *stack.count, "expert {} of {}", stack.index,
-                  *stack.count);
-    const auto width = static_cast<int64_t>(DTypeBytes(scales.dtype));
-    weights->codes.data += stack.index * sizes.num_out * sizes.num_in;
-    weights->scales.data += stack.index * rows * groups * width;
-  }
   if (!scheme.has_zeros) return;
-  if (stack.count) {
-    return parts->Refuse(".weight", "codes of all experts in one tensor have no zero points");
-  }
   // Of the matrix one number; of outputs a column, which may lack its second axis.
   const bool of_matrix = scheme.group_outputs == 0;
   const Shape second = of_matrix ? Shape{} : groups == 1 ? Shape{rows} : Shape{rows, groups};
@@ -222,11 +227,16 @@ void ReadPackedInt(const QuantScheme& scheme, const Sizes& sizes, Parts* parts,
                                         {{rows, groups}, {rows * groups}});
   weights->scales = ScalesInRows(scales, scales.dtype, of_matrix ? sizes.num_out : 1, groups);
   if (parts->Has(".weight_shape")) {
-    const TensorView shape = parts->Take(".weight_shape", {DType::kI64, DType::kI32}, {Shape{2}});
-    if (parts->status().ok() && (shape.At(0) != static_cast<float>(sizes.num_out) ||
-                                 shape.At(1) != static_cast<float>(sizes.num_in))) {
-      parts->Refuse(".weight_shape", fmt::format("it says [{}, {}]; wanted [{}, {}]", shape.At(0),
-                                                 shape.At(1), sizes.num_out, sizes.num_in));
+    // Of a stack it may have the number of experts first.
+    std::vector<Shape> shapes = {Shape{2}};
+    if (parts->is_stack()) shapes.push_back(Shape{3});
+    const TensorView shape = parts->TakeWhole(".weight_shape", {DType::kI64, DType::kI32}, shapes);
+    const int64_t last = shape.shape.empty() ? 1 : shape.shape[0] - 1;
+    if (parts->status().ok() && (shape.At(last - 1) != static_cast<float>(sizes.num_out) ||
+                                 shape.At(last) != static_cast<float>(sizes.num_in))) {
+      parts->Refuse(".weight_shape",
+                    fmt::format("it says [{}, {}]; wanted [{}, {}]", shape.At(last - 1),
+                                shape.At(last), sizes.num_out, sizes.num_in));
     }
   }
   if (scheme.has_zeros) {
@@ -319,19 +329,37 @@ void ReadAwq(const QuantScheme& scheme, const Sizes& sizes, Parts* parts,
 
 // Codes e2m1 [N, K / 2] u8, the even input in the low half; scales of 16 inputs e4m3 [N, G], under
 // a global one: weight = code * (scale / global) (compressed-tensors: weight_global_scale) or
-// code * (scale * global) (modelopt: weight_scale_2).
+// code * (scale * global) (modelopt: weight_scale_2). The names of modelopt's stacks have no dots,
+// and where dense stacks are [in, out], so are codes [K / 2, N] and scales [G, N].
 void ReadNvfp4(const QuantScheme& scheme, const Sizes& sizes, Parts* parts,
                QuantizedWeights* weights) {
   const bool divides = scheme.layout == QuantLayout::kNvfp4Packed;
-  const TensorView codes = parts->Take(divides ? ".weight_packed" : ".weight", {DType::kU8},
-                                       {{sizes.num_out, CeilDiv<int64_t>(sizes.num_in, 2)}});
-  weights->codes = CodesInRows(codes, 4, CeilDiv<int64_t>(sizes.num_in, 2));
+  const bool joined = !divides && parts->Has("_weight_scale");
+  const bool inputs_first = joined && sizes.inputs_first;
+  const int64_t bytes = CeilDiv<int64_t>(sizes.num_in, 2);
+  const auto shape_of = [&](int64_t width) {
+    return inputs_first ? Shape{width, sizes.num_out} : Shape{sizes.num_out, width};
+  };
+  const TensorView codes = parts->Take(divides  ? ".weight_packed"
+                                       : joined ? ""
+                                                : ".weight",
+                                       {DType::kU8}, {shape_of(bytes)});
+  weights->codes = CodesInRows(codes, 4, bytes);
   weights->numbers = E2M1Numbers();
   SetGroups(scheme, sizes, /*whole=*/true, parts, weights);
-  const TensorView scales =
-      parts->Take(".weight_scale", {DType::kE4M3}, {{sizes.num_out, weights->num_groups}});
+  const TensorView scales = parts->Take(joined ? "_weight_scale" : ".weight_scale", {DType::kE4M3},
+                                        {shape_of(weights->num_groups)});
   weights->scales = ScalesInRows(scales, DType::kE4M3, 1, weights->num_groups);
-  weights->global_scale = parts->TakeNumber(divides ? ".weight_global_scale" : ".weight_scale_2");
+  if (inputs_first) {
+    weights->codes.word_bits = 8;
+    weights->codes.word_step = sizes.num_out;
+    weights->codes.other_step = 1;
+    std::swap(weights->scales.output_step, weights->scales.group_step);
+    weights->scales.group_step = sizes.num_out;
+  }
+  weights->global_scale = parts->TakeNumber(divides  ? ".weight_global_scale"
+                                            : joined ? "_weight_scale_2"
+                                                     : ".weight_scale_2");
   weights->divides_by_global = divides;
 }
 
@@ -350,23 +378,23 @@ void ReadMxfp4(const QuantScheme& scheme, const Sizes& sizes, Parts* parts,
 }
 
 // transformers, of all X experts: _blocks [X, N, K / 32, 16] u8, the even input in the low half,
-// and _scales [X, N, K / 32] e8m0. weight = code * scale.
-void ReadMxfp4Blocks(const QuantScheme& scheme, const Sizes& sizes, int64_t num_experts,
-                     int32_t expert, Parts* parts, QuantizedWeights* weights) {
+// and _scales [X, N, K / 32] e8m0; X is 1 in the tensors of one. weight = code * scale.
+void ReadMxfp4Blocks(const QuantScheme& scheme, const Sizes& sizes, Parts* parts,
+                     QuantizedWeights* weights) {
   constexpr int64_t kBlockBytes = 16;
   SetGroups(scheme, sizes, /*whole=*/true, parts, weights);
   const int64_t groups = weights->num_groups, row_bytes = groups * kBlockBytes;
+  const auto shape_of = [&](Shape shape) {
+    if (!parts->is_stack()) shape.insert(shape.begin(), 1);
+    return shape;
+  };
   const TensorView codes =
-      parts->Take("_blocks", {DType::kU8}, {{num_experts, sizes.num_out, groups, kBlockBytes}});
+      parts->Take("_blocks", {DType::kU8}, {shape_of({sizes.num_out, groups, kBlockBytes})});
   weights->codes = CodesInRows(codes, 4, row_bytes);
   weights->numbers = E2M1Numbers();
   const TensorView scales =
-      parts->Take("_scales", {DType::kU8, DType::kE8M0}, {{num_experts, sizes.num_out, groups}});
+      parts->Take("_scales", {DType::kU8, DType::kE8M0}, {shape_of({sizes.num_out, groups})});
   weights->scales = ScalesInRows(scales, DType::kE8M0, 1, groups);
-  if (!parts->status().ok()) return;
-  MINISGL_CHECK(expert >= 0 && expert < num_experts, "expert {} of {}", expert, num_experts);
-  weights->codes.data += expert * sizes.num_out * row_bytes;
-  weights->scales.data += expert * sizes.num_out * groups;
 }
 
 // --- the choice ----------------------------------------------------------------------------------
@@ -388,7 +416,7 @@ bool IsStoredAs(QuantLayout layout, const Checkpoint& checkpoint, const std::str
     case QuantLayout::kInt8:
       return weight_is(DType::kI8);
     case QuantLayout::kNvfp4:
-      return weight_is(DType::kU8) && has_scale;
+      return (weight_is(DType::kU8) && has_scale) || parts.Has("_weight_scale");
     case QuantLayout::kPackedInt:
     case QuantLayout::kNvfp4Packed:
     case QuantLayout::kMxfp4Packed:
@@ -404,13 +432,13 @@ bool IsStoredAs(QuantLayout layout, const Checkpoint& checkpoint, const std::str
   return false;
 }
 
-void ReadLayout(const QuantScheme& scheme, const Sizes& sizes, const InStack& stack, Parts* parts,
+void ReadLayout(const QuantScheme& scheme, const Sizes& sizes, Parts* parts,
                 QuantizedWeights* weights) {
   switch (scheme.layout) {
     case QuantLayout::kFp8:
-      return ReadBytes(scheme, sizes, stack, DType::kE4M3, parts, weights);
+      return ReadBytes(scheme, sizes, DType::kE4M3, parts, weights);
     case QuantLayout::kInt8:
-      return ReadBytes(scheme, sizes, stack, DType::kI8, parts, weights);
+      return ReadBytes(scheme, sizes, DType::kI8, parts, weights);
     case QuantLayout::kMxfp8:
       return ReadMxfp8(scheme, sizes, parts, weights);
     case QuantLayout::kPackedInt:
@@ -425,7 +453,7 @@ void ReadLayout(const QuantScheme& scheme, const Sizes& sizes, const InStack& st
     case QuantLayout::kMxfp4Packed:
       return ReadMxfp4(scheme, sizes, parts, weights);
     case QuantLayout::kMxfp4Blocks:
-      return ReadMxfp4Blocks(scheme, sizes, stack.count.value_or(1), stack.index, parts, weights);
+      return ReadMxfp4Blocks(scheme, sizes, parts, weights);
     case QuantLayout::kRowBlocks:
       return;
   }
@@ -446,6 +474,7 @@ Result<Sizes> SizesOf(const ModelConfig& config, const TensorSpec& spec) {
   const bool inputs_first =
       spec.order == TensorOrder::kInputsFirst || spec.order == TensorOrder::kInputsFirstInterleaved;
   if (inputs_first) std::swap(sizes.num_out, sizes.num_in);
+  sizes.inputs_first = inputs_first;
   return sizes;
 }
 
@@ -504,18 +533,17 @@ Result<StoredMatrix> FindMatrix(const ModelConfig& config, const Checkpoint& che
   constexpr std::string_view kWeight = ".weight";
   std::string base = spec.name;
   if (base.ends_with(kWeight)) base.resize(base.size() - kWeight.size());
+  // One tensor for all experts, or one for each.
+  InStack stack;
+  if (spec.dims.size() == 3) stack = {.count = config.experts.num_experts, .index = index};
   Status first_error;
   std::optional<StoredMatrix> best;
   for (const QuantScheme& scheme : config.quantization.schemes) {
-    Parts parts(checkpoint, base);
+    Parts parts(checkpoint, base, stack);
     if (!IsStoredAs(scheme.layout, checkpoint, base, parts)) continue;
     MINISGL_ASSIGN_OR_RETURN(const Sizes sizes, SizesOf(config, spec));
     QuantizedWeights weights;
-    // One tensor for all experts, or one for each.
-    const bool of_all = spec.dims.size() == 3;
-    InStack stack;
-    if (of_all) stack = {.count = config.experts.num_experts, .index = index};
-    ReadLayout(scheme, sizes, stack, &parts, &weights);
+    ReadLayout(scheme, sizes, &parts, &weights);
     if (!parts.status().ok()) {
       if (first_error.ok()) first_error = parts.status();
       continue;
@@ -549,7 +577,8 @@ bool IsActivationScale(std::string_view name) {
         ".activation_scale", ".k_scale", ".v_scale", ".q_scale"}) {
     if (name.ends_with(suffix)) return true;
   }
-  return false;
+  // Of stacks.
+  return name.ends_with("_proj_input_scale");
 }
 
 }  // namespace minisgl::weights

@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
 import make_architectures as base
-from quantized_formats import Gptq, Packages, spread
+from quantized_formats import Gptq, Mxfp4GptOss, Packages, spread
 from quantized_models import MODELS
 
 HERE = Path(__file__).resolve().parent
@@ -62,6 +62,7 @@ def make_dense(model, folder, seed):
         parameter.data.copy_(base.random_parameter(name, parameter.shape, model.variant(), generator))
     dense.save_pretrained(folder)
     tensors = load_file(folder / "model.safetensors")
+    tensors = base.fused(tensors) if model.fuse_experts else tensors
     return split(tensors) if model.split_experts else tensors, generator
 
 
@@ -116,15 +117,21 @@ def quantize(model, dense, generator):
             stored[name] = weight.to(model.dtype)
             continue
         weight = weight.double()
-        weight = weight.transpose(1, 2) if is_stacked(module) else weight
+        weight = dense_layout(model, module, weight)
         tensors = format.store(make_uneven(weight, module, format, generator), generator)
         quantized[module] = {key: value.contiguous() for key, value in tensors.items()}
-        separator = "_" if is_stacked(module) else "."
-        stored |= {f"{module}{separator}{key}": value for key, value in quantized[module].items()}
+        stored |= {stored_name(module, format, key): value for key, value in quantized[module].items()}
         if model.key_value_scales and module.endswith(("k_proj", "v_proj")):
             key = "k_scale" if module.endswith("k_proj") else "v_scale"
             stored[f"{module}.{key}"] = 0.5 + torch.rand([], generator=generator)
     return stored | model.unused, quantized
+
+
+def stored_name(module, format, key):
+    if getattr(format, "joined", False):
+        return f"{module}_{key}" if key != "weight" else module
+    separator = "_" if isinstance(format, Mxfp4GptOss) else "."
+    return f"{module}{separator}{key}"
 
 
 def write_config(model, folder):
@@ -152,8 +159,9 @@ def dense_name(module):
     return module if is_stacked(module) else module + ".weight"
 
 
-def dense_layout(module, values):
-    return values.transpose(1, 2).contiguous() if is_stacked(module) else values
+def dense_layout(model, module, values):
+    turns = is_stacked(module) and model.variant().experts_in_first
+    return values.transpose(1, 2).contiguous() if turns else values
 
 
 def all_values(model, quantized):
@@ -179,6 +187,7 @@ class Reference:
     """transformers' model in one type, whose matrices can be replaced."""
 
     def __init__(self, model, folder, dtype):
+        self.model = model
         self.network = base.load(folder, dtype, model.variant())
         self.parameters = dict(self.network.named_parameters())
 
@@ -196,7 +205,7 @@ class Reference:
         return both[:half] if expert[3] == "gate" else both[half:]
 
     def set(self, module, values):
-        self.place(module).copy_(dense_layout(module, values))
+        self.place(module).copy_(dense_layout(self.model, module, values))
 
     def logits(self, prompts):
         return [base.logits_of(self.network, ids) for ids in prompts]
@@ -277,12 +286,12 @@ def make_one(model, seed):
         plain.mkdir()
         (plain / "config.json").write_text(json.dumps(model.config | {"torch_dtype": "float32"}))
         whole = {name: value.float() for name, value in stored.items() if name in dense}
-        whole |= {dense_name(m): dense_layout(m, value).contiguous() for m, value in values.items()}
+        whole |= {dense_name(m): dense_layout(model, m, value).contiguous() for m, value in values.items()}
         save(join(whole) if model.split_experts else whole, plain / "model.safetensors")
         with base.Widen() as widen:
             reference = Reference(model, plain, torch.float64)
             base.check_no_float32(reference.network)
-            assert all(torch.equal(reference.place(m).float(), dense_layout(m, v)) for m, v in values.items())
+            assert all(torch.equal(reference.place(m).float(), dense_layout(model, m, v)) for m, v in values.items())
             widen.strict = True
             rng, prompts, logits = base.choose_prompts(reference.network, variant, base.seed_of(variant.name))
             base.write_logits(variant, folder, rng, prompts, logits)

@@ -418,3 +418,40 @@ class Mxfp4GptOss:
     def package(self, stored):
         from transformers.integrations.mxfp4 import convert_moe_packed_tensors
         return convert_moe_packed_tensors(stored["blocks"], stored["scales"]).transpose(1, 2)
+
+
+class Stacked:
+    """The tensors of all experts of a layer in one. As ModelOpt writes them they are `joined`: names without dots, and
+    codes and scales [inputs, outputs] if `inputs_first`."""
+
+    def __init__(self, one, joined=False, inputs_first=False):
+        self.one, self.joined, self.inputs_first = one, joined, inputs_first
+
+    def scheme(self):
+        return self.one.scheme()
+
+    def grid(self, shape):
+        return self.one.grid(shape)
+
+    def turned(self, key, value):
+        turns = self.inputs_first and key in ("weight", "weight_scale")
+        return value.transpose(-1, -2).contiguous() if turns else value
+
+    def store(self, weight, generator):
+        experts = [self.one.store(expert, generator) for expert in weight]
+        stored = {key: self.turned(key, torch.stack([expert[key] for expert in experts])) for key in experts[0]}
+        if "weight_shape" in stored:
+            stored["weight_shape"] = torch.tensor(weight.shape)
+        return stored
+
+    def experts(self, stored):
+        shape = {"weight_shape": stored["weight_shape"][1:]} if "weight_shape" in stored else {}
+        stacks = {key: self.turned(key, value) for key, value in stored.items() if key not in shape}
+        count = len(next(iter(stacks.values())))
+        return [{key: value[i].contiguous() for key, value in stacks.items()} | shape for i in range(count)]
+
+    def values(self, stored):
+        return torch.stack([self.one.values(expert) for expert in self.experts(stored)])
+
+    def package(self, stored):
+        return torch.stack([self.one.package(expert) for expert in self.experts(stored)])

@@ -6,7 +6,7 @@ import torch
 
 from architectures import KEYS_AS_VALUES, LEFT_OUT, PER_LAYER, Variant, config, gemma4, wrapper
 from architectures_states import DELTA, DELTA_ROPE, DELTA_TOKENS, DELTA_VISION, GRANITE, MAMBA, NEMOTRON, NEMOTRON_EXPERTS
-from quantized_formats import Awq, CompressedTensors, Fp8Block, Fp8Tensor, Gptq, ModelOptFp8, ModelOptNvfp4, Mxfp4GptOss
+from quantized_formats import Awq, CompressedTensors, Fp8Block, Fp8Tensor, Gptq, ModelOptFp8, ModelOptNvfp4, Mxfp4GptOss, Stacked
 
 
 @dataclass
@@ -23,6 +23,7 @@ class Model:
     query_norm: float = 1.0
     norms_add_one: bool = False
     split_experts: bool = False  # the hub's file has experts one by one where transformers writes one tensor
+    fuse_experts: bool = False  # the hub's file has one tensor of all experts where transformers writes them one by one
     unused: dict = field(default_factory=dict)  # tensors that the file has besides
 
     def format_of(self, module):
@@ -278,14 +279,42 @@ def ct_fp8_gemma4_moe():
                       embedding=0.06, query_norm=0.4, split_experts=True)
 
 
+def gpt_oss():
+    return small("GptOssForCausalLM", "gpt_oss", mlp_bias=LEFT_OUT, attention_bias=True, num_local_experts=4,
+                 num_experts_per_tok=2, experts_per_token=2, intermediate_size=32, sliding_window=11, swiglu_limit=7.0,
+                 initial_context_length=64, layer_types=["sliding_attention", "full_attention"], pad_token_id=0,
+                 output_router_logits=False, router_aux_loss_coef=0.9, rope_theta=150000,
+                 rope_scaling={"beta_fast": 32.0, "beta_slow": 1.0, "factor": 8.0,
+                               "original_max_position_embeddings": 64, "rope_type": "yarn", "truncate": False})
+
+
+def nvfp4_gpt_oss():
+    """Stacks of experts, [inputs, outputs] as the dense ones are."""
+    return Model("nvfp4_gpt_oss", gpt_oss(),
+                 [(r"model\.layers\.\d\.mlp\.experts\.(gate_up|down)_proj",
+                   Stacked(ModelOptNvfp4(), joined=True, inputs_first=True))],
+                 {"config_groups": {"group_0": {
+                     "input_activations": {"dynamic": False, "num_bits": 4, "type": "float", "group_size": 16},
+                     "weights": {"dynamic": False, "num_bits": 4, "type": "float", "group_size": 16},
+                     "targets": ["Linear"]}},
+                  "ignore": ["lm_head", "model.layers.*.self_attn*", "model.layers.*.mlp.router"], "quant_algo": "NVFP4",
+                  "producer": PRODUCER, "quant_method": "modelopt"})
+
+
+def ct_int4_qwen3_5_moe():
+    """Routed experts alone, in one tensor for a layer."""
+    text = config("Qwen3_5MoeForCausalLM", "qwen3_5_moe_text", **DELTA | {
+        "num_hidden_layers": 3, "hidden_size": 64, "intermediate_size": LEFT_OUT, "vocab_size": 100,
+        "rope_theta": LEFT_OUT, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "full_attention_interval": 3,
+        "rope_parameters": DELTA_ROPE, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 24, "torch_dtype": "bfloat16"})
+    how = Stacked(CompressedTensors(packed(4, group_size=32), "pack-quantized"))
+    return compressed("ct_int4_qwen3_5_moe", text, "pack-quantized", [([r"re:.*mlp\.experts\.(gate_up|down)_proj$"], how)],
+                      norms_add_one=True, fuse_experts=True)
+
+
 MODELS = [
-    Model("mxfp4_gpt_oss",
-          small("GptOssForCausalLM", "gpt_oss", mlp_bias=LEFT_OUT, attention_bias=True, num_local_experts=4,
-                num_experts_per_tok=2, experts_per_token=2, intermediate_size=32, sliding_window=11, swiglu_limit=7.0,
-                initial_context_length=64, layer_types=["sliding_attention", "full_attention"], pad_token_id=0,
-                output_router_logits=False, router_aux_loss_coef=0.9, rope_theta=150000,
-                rope_scaling={"beta_fast": 32.0, "beta_slow": 1.0, "factor": 8.0,
-                              "original_max_position_embeddings": 64, "rope_type": "yarn", "truncate": False}),
+    Model("mxfp4_gpt_oss", gpt_oss(),
           [(r"model\.layers\.\d\.mlp\.experts\.(gate_up|down)_proj", Mxfp4GptOss())],
           {"modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens",
                                       "lm_head"], "quant_method": "mxfp4"}),
@@ -373,6 +402,8 @@ MODELS = [
                [(["Linear"], CompressedTensors(floats(8, "group", **E8M0_SCALE), "mxfp8-quantized",
                                                floats(8, "group", **E8M0_SCALE) | {"dynamic": True}))]),
     fp8_qwen3_5_moe(),
+    nvfp4_gpt_oss(),
+    ct_int4_qwen3_5_moe(),
     nvfp4_nemotron_h(),
     mixed_nemotron_h(),
     ct_int4_gemma4(),

@@ -191,7 +191,149 @@ TEST(StoredExpertsTest, AnExpertIsTakenOutOfTheTensorOfAll) {
   EXPECT_FALSE(find({2, 8, 32}, {3, 8, 1}).ok());
   EXPECT_FALSE(find({24, 32}, {24, 1}).ok());
   config.quantization.schemes[0].has_zeros = true;
-  ExpectError(find({3, 8, 32}, {3, 8, 1}).status(), StatusCode::kBadInput, "zero points");
+  ExpectError(find({3, 8, 32}, {3, 8, 1}).status(), StatusCode::kBadInput,
+              "experts.input_linear.weight_zero_point");
+}
+
+// The numbers of all experts' codes and scales, each different from its neighbours'.
+struct StackedFp4 {
+  static constexpr int64_t kExperts = 3, kOut = 8, kIn = 32, kGroups = 2;
+  static uint8_t Code(int64_t expert, int64_t out, int64_t in) {
+    return static_cast<uint8_t>((5 * expert + 3 * out + in) % 16);
+  }
+  static uint8_t Scale(int64_t expert, int64_t out, int64_t group) {  // e4m3
+    return static_cast<uint8_t>(0x30 + (expert + 2 * out + group) % 16);
+  }
+
+  explicit StackedFp4(bool inputs_first) {
+    for (int64_t expert = 0; expert < kExperts; ++expert) {
+      const auto add = [&](int64_t width, std::vector<uint8_t>* to, auto number) {
+        for (int64_t i = 0; i < kOut * width; ++i) {
+          to->push_back(inputs_first ? number(i % kOut, i / kOut) : number(i / width, i % width));
+        }
+      };
+      add(kIn / 2, &codes, [&](int64_t out, int64_t byte) {
+        return static_cast<uint8_t>(Code(expert, out, 2 * byte) | Code(expert, out, 2 * byte + 1)
+                                                                      << 4);
+      });
+      add(kGroups, &scales, [&](int64_t out, int64_t group) { return Scale(expert, out, group); });
+    }
+  }
+  TensorView Codes(std::vector<int64_t> shape) const {
+    return {reinterpret_cast<const std::byte*>(codes.data()), DType::kU8, std::move(shape)};
+  }
+  TensorView Scales(std::vector<int64_t> shape) const {
+    return {reinterpret_cast<const std::byte*>(scales.data()), DType::kE4M3, std::move(shape)};
+  }
+
+  std::vector<uint8_t> codes, scales;
+};
+
+weights::TensorSpec SpecOfStack(weights::TensorOrder order) {
+  weights::TensorSpec spec = {.role = weights::TensorRole::kExpertGateUp,
+                              .index = 0,
+                              .name = "experts.gate_up_proj",
+                              .dims = {"X", "J", "D"},
+                              .order = order};
+  if (order == weights::TensorOrder::kInputsFirst) std::swap(spec.dims[1], spec.dims[2]);
+  return spec;
+}
+
+void ExpectFp4(const Result<weights::StoredMatrix>& found, int64_t expert, float global) {
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  for (int64_t out = 0; out < StackedFp4::kOut; ++out) {
+    std::vector<float> row(StackedFp4::kIn);
+    found->weights.ReadRow(out, row.data());
+    for (int64_t in = 0; in < StackedFp4::kIn; ++in) {
+      EXPECT_EQ(row[static_cast<size_t>(in)],
+                E2M1Numbers()[StackedFp4::Code(expert, out, in)] *
+                    (E4M3Numbers()[StackedFp4::Scale(expert, out, in / 16)] * global))
+          << out << " " << in;
+    }
+  }
+}
+
+// As modelopt writes stacks of experts: names without dots, in the order of the dense tensors.
+TEST(StoredExpertsTest, StacksOfNvfp4HaveTheOrderOfTheirFiles) {
+  ModelConfig config = SmallExperts({.layout = QuantLayout::kNvfp4, .bits = 4, .group_inputs = 16});
+  config.experts.num_experts = StackedFp4::kExperts;
+  const float globals[] = {0.5f, 2.0f, 4.0f};
+  const auto* const numbers = reinterpret_cast<const std::byte*>(globals);
+  for (const bool inputs_first : {false, true}) {
+    const StackedFp4 stack(inputs_first);
+    const auto find = [&](std::vector<int64_t> global_shape, int64_t num_out) {
+      const auto checkpoint =
+          Checkpoint::FromViews({{"experts.gate_up_proj",
+                                  stack.Codes(inputs_first ? std::vector<int64_t>{3, 16, num_out}
+                                                           : std::vector<int64_t>{3, num_out, 16})},
+                                 {"experts.gate_up_proj_weight_scale",
+                                  stack.Scales(inputs_first ? std::vector<int64_t>{3, 2, 8}
+                                                            : std::vector<int64_t>{3, 8, 2})},
+                                 {"experts.gate_up_proj_weight_scale_2",
+                                  {numbers, DType::kF32, std::move(global_shape)}}},
+                                nullptr, "memory");
+      return weights::FindMatrix(config, *checkpoint,
+                                 SpecOfStack(inputs_first ? weights::TensorOrder::kInputsFirst
+                                                          : weights::TensorOrder::kPlain),
+                                 2);
+    };
+    ExpectFp4(find({}, 8), 2, 0.5f);
+    ExpectFp4(find({3}, 8), 2, 4.0f);
+    ExpectFp4(find({3, 1, 1}, 8), 2, 4.0f);
+    ExpectError(find({2}, 8).status(), StatusCode::kBadInput, "weight_scale_2");
+    ExpectError(find({3}, 7).status(), StatusCode::kBadInput, "experts.gate_up_proj");
+  }
+}
+
+// As compressed-tensors has them: the same names and shapes as of one matrix, with an axis more.
+TEST(StoredExpertsTest, StacksOfCompressedTensors) {
+  ModelConfig config =
+      SmallExperts({.layout = QuantLayout::kNvfp4Packed, .bits = 4, .group_inputs = 16});
+  config.experts.num_experts = StackedFp4::kExperts;
+  const StackedFp4 stack(/*inputs_first=*/false);
+  const float globals[] = {2.0f, 4.0f, 8.0f};
+  const TensorView numbers = {reinterpret_cast<const std::byte*>(globals), DType::kF32, {3, 1}};
+  const weights::TensorSpec spec = SpecOfStack(weights::TensorOrder::kPlain);
+  const auto floats =
+      Checkpoint::FromViews({{"experts.gate_up_proj.weight_packed", stack.Codes({3, 8, 16})},
+                             {"experts.gate_up_proj.weight_scale", stack.Scales({3, 8, 2})},
+                             {"experts.gate_up_proj.weight_global_scale", numbers}},
+                            nullptr, "memory");
+  ExpectFp4(weights::FindMatrix(config, *floats, spec, 1), 1, 0.25f);
+  // Integers: the same bytes as words, and a zero point for each output.
+  config.quantization.schemes = {
+      {.layout = QuantLayout::kPackedInt, .bits = 4, .group_inputs = 32, .has_zeros = true}};
+  const std::vector<float> scales = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,
+                                     13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24};
+  const uint32_t zeros[] = {0x88888888u, 0x76543210u, 0x12345678u};
+  const int64_t sizes[] = {3, 8, 32};
+  const auto bytes = [](const auto& from) {
+    return reinterpret_cast<const std::byte*>(std::data(from));
+  };
+  std::map<std::string, TensorView> tensors = {
+      {"experts.gate_up_proj.weight_packed", {bytes(stack.codes), DType::kI32, {3, 8, 4}}},
+      {"experts.gate_up_proj.weight_scale", {bytes(scales), DType::kF32, {3, 8, 1}}},
+      {"experts.gate_up_proj.weight_zero_point", {bytes(zeros), DType::kI32, {3, 1, 1}}},
+      {"experts.gate_up_proj.weight_shape", {bytes(sizes), DType::kI64, {3}}}};
+  const auto integers = Checkpoint::FromViews(tensors, nullptr, "memory");
+  const auto found = weights::FindMatrix(config, *integers, spec, 2);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  std::vector<float> row(32);
+  found->weights.ReadRow(3, row.data());
+  for (int64_t in = 0; in < 32; ++in) {
+    EXPECT_EQ(row[static_cast<size_t>(in)],
+              static_cast<float>(StackedFp4::Code(2, 3, in) - 5) * 20.0f);
+  }
+  tensors["experts.gate_up_proj.weight_shape"].data += sizeof(int64_t);
+  tensors["experts.gate_up_proj.weight_shape"].shape = {2};
+  EXPECT_TRUE(
+      weights::FindMatrix(config, *Checkpoint::FromViews(tensors, nullptr, "memory"), spec, 0)
+          .ok());
+  tensors["experts.gate_up_proj.weight_scale"].shape = {3, 8, 2};
+  ExpectError(
+      weights::FindMatrix(config, *Checkpoint::FromViews(tensors, nullptr, "memory"), spec, 0)
+          .status(),
+      StatusCode::kBadInput, "weight_scale");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StoredMatrixTest, testing::ValuesIn(kGoldenQuantized),

@@ -26,20 +26,22 @@
 
 namespace minisgl {
 
-// Unsigned codes of 4 or 8 bits, several in a word of 32 bits (little endian), neighbours in the
-// lowest bits first, unless `order` says otherwise. Bytes one after another are such words too.
+// Unsigned codes of 4 or 8 bits, several in a word of 32 or 8 bits (little endian), neighbours in
+// the lowest bits first, unless `order` says otherwise. Bytes one after another are words of 32
+// bits, too.
 struct CodePlane {
   enum class Packed : uint8_t { kAlongInputs, kAlongOutputs };  // whose codes share a word
 
   const std::byte* data = nullptr;
   int32_t bits = 8;
+  int32_t word_bits = 32;
   Packed packed = Packed::kAlongInputs;
   int64_t word_step = 4;   // bytes from a word to the next one in the packed direction
   int64_t other_step = 0;  // bytes from a code to the next one in the other direction
-  // The place in a word of each of its codes; the first 32 / bits entries are used.
+  // The place in a word of each of its codes; the first word_bits / bits entries are used.
   std::array<uint8_t, 8> order = {0, 1, 2, 3, 4, 5, 6, 7};
 
-  int64_t codes_per_word() const { return 32 / bits; }
+  int64_t codes_per_word() const { return word_bits / bits; }
   uint8_t At(int64_t out, int64_t in) const;
   // Codes (out, first) to (out, first + count - 1).
   void ReadRow(int64_t out, int64_t first, int64_t count, uint8_t* codes) const;
