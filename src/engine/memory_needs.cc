@@ -100,14 +100,16 @@ std::optional<RankNeeds> CountRankNeeds(const ModelConfig& config, const PlanOpt
   for (int32_t index = 0; index < options.num_ranks; ++index) {
     const Rank rank = {index, options.num_ranks};
     const ModelConfig own = RankConfig(config, rank);
-    const auto counted = CountDecoderBytes(
-        config,
-        {.weight_format = FormatOf(config, options),
-         .activation_dtype = options.activation_dtype(),
-         .max_step_tokens = int64_t{options.max_prefill_tokens} + options.max_running_requests,
-         .max_logit_rows = int64_t{options.max_running_requests} + StepDrafts(options),
-         .max_seq_len = max_seq_len,
-         .rank = rank});
+    const DecoderOptions decoder = {
+        .weight_format = FormatOf(config, options),
+        .activation_dtype = options.activation_dtype(),
+        .max_step_tokens = int64_t{options.max_prefill_tokens} + options.max_running_requests,
+        .max_logit_rows = int64_t{options.max_running_requests} + StepDrafts(options),
+        .max_seq_len = max_seq_len,
+        .rank = rank};
+    const auto weights = options.weight_counts == nullptr
+                             ? CountDecoderWeights(config, decoder)
+                             : options.weight_counts->Of(config, decoder);
     const auto add = [](std::optional<uint64_t> bytes, uint64_t* to) {
       bytes = bytes ? CheckedAdd(*bytes, *to) : std::nullopt;
       *to = bytes.value_or(0);
@@ -117,7 +119,8 @@ std::optional<RankNeeds> CountRankNeeds(const ModelConfig& config, const PlanOpt
         options.device != nullptr
             ? 0
             : CpuBytes(own, options, limits, ThreadsOfRank(options.num_threads, rank));
-    if (!add(counted.weights, &sum.weight_bytes) || !add(counted.workspace, &sum.workspace_bytes) ||
+    if (!add(weights, &sum.weight_bytes) ||
+        !add(CountDecoderWorkspace(config, decoder), &sum.workspace_bytes) ||
         !add(scratch, &sum.scratch_bytes) || !add(StateBytesPerSlot(own), &sum.slot_bytes)) {
       return std::nullopt;
     }
@@ -143,6 +146,14 @@ std::optional<uint64_t> SumOf(const std::vector<std::optional<uint64_t>>& parts)
 }
 
 }  // namespace
+
+std::optional<uint64_t> WeightCounts::Of(const ModelConfig& config, const DecoderOptions& options) {
+  for (const Count& count : counts_) {
+    if (count.format == options.weight_format && count.rank == options.rank) return count.bytes;
+  }
+  counts_.push_back({options.weight_format, options.rank, CountDecoderWeights(config, options)});
+  return counts_.back().bytes;
+}
 
 WeightFormat FormatOf(const ModelConfig& config, const PlanOptions& options) {
   if (options.device != nullptr) return options.device->activation_dtype();
@@ -196,7 +207,7 @@ Result<std::vector<RankBytes>> CountRankBytes(const ModelConfig& config,
   std::vector<RankBytes> ranks;
   for (int32_t index = 0; index < options.num_ranks; ++index) {
     const Rank rank = {index, options.num_ranks};
-    const auto weights = CountDecoderBytes(config, {.weight_format = format, .rank = rank}).weights;
+    const auto weights = CountDecoderWeights(config, {.weight_format = format, .rank = rank});
     const auto kv =
         engine::KvBytesPerToken(RankConfig(config, rank), KvDType(DType::kF32, format.dtype));
     if (!weights || !kv) return BadInput("the configuration's sizes are too large");

@@ -3,19 +3,38 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "engine/kv_split.h"
 #include "minisgl/device_ops.h"
 #include "minisgl/engine/engine.h"
 #include "minisgl/engine/model_engine.h"
+#include "minisgl/model/decoder.h"
 #include "minisgl/weights/model_config.h"
 
 namespace minisgl::engine {
 
+// The bytes of weights in each format that a search has counted. They depend on no length, and
+// their count takes longer than that of all else.
+class WeightCounts {
+ public:
+  // Of the decoder of `options`, whose format and rank tell it from others of the search.
+  std::optional<uint64_t> Of(const ModelConfig& config, const DecoderOptions& options);
+
+ private:
+  struct Count {
+    WeightFormat format;
+    Rank rank;
+    std::optional<uint64_t> bytes;
+  };
+  std::vector<Count> counts_;
+};
+
 // The options, and the device whose memory is planned; null for this machine's.
 struct PlanOptions : ModelEngineOptions {
   DeviceOps* device = nullptr;
-  bool may_become_int4 = false;  // of settings that are tried
+  bool may_become_int4 = false;           // of settings that are tried
+  WeightCounts* weight_counts = nullptr;  // of the search; null: weights are counted anew
 
   DType activation_dtype() const {
     return device == nullptr ? DType::kF32 : device->activation_dtype();

@@ -412,7 +412,9 @@ namespace minisgl {
 
 Result<MemoryPlan> PlanMemory(const ModelConfig& config, const ModelEngineOptions& options,
                               uint64_t available_bytes, DeviceOps* device) {
-  const engine::PlanOptions wanted{options, device};
+  engine::WeightCounts weight_counts;
+  engine::PlanOptions wanted{options, device};
+  wanted.weight_counts = &weight_counts;
   MINISGL_RETURN_IF_ERROR(engine::CheckOptions(config, wanted));
   uint64_t available = available_bytes;
   if (available == 0) {

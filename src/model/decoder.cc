@@ -559,10 +559,19 @@ class OpsDecoder final : public Decoder {
 }  // namespace
 
 DecoderBytes CountDecoderBytes(const ModelConfig& config, const DecoderOptions& options) {
-  const ModelConfig own = RankConfig(config, options.rank);
-  return {.weights = model::ModelWeightBytes(config, options.weight_format,
-                                             options.activation_dtype, options.rank),
-          .workspace = model::WorkspaceBytes(own, options, config.vocab_size)};
+  return {.weights = CountDecoderWeights(config, options),
+          .workspace = CountDecoderWorkspace(config, options)};
+}
+
+std::optional<uint64_t> CountDecoderWeights(const ModelConfig& config,
+                                            const DecoderOptions& options) {
+  return model::ModelWeightBytes(config, options.weight_format, options.activation_dtype,
+                                 options.rank);
+}
+
+std::optional<uint64_t> CountDecoderWorkspace(const ModelConfig& config,
+                                              const DecoderOptions& options) {
+  return model::WorkspaceBytes(RankConfig(config, options.rank), options, config.vocab_size);
 }
 
 Result<std::unique_ptr<Decoder>> Decoder::Load(const ModelConfig& config,

@@ -107,6 +107,11 @@ struct DecoderBytes {
   std::optional<uint64_t> workspace;
 };
 DecoderBytes CountDecoderBytes(const ModelConfig& config, const DecoderOptions& options);
+// Each by itself. Weights, whose count takes longer, do not depend on the maxima of `options`.
+std::optional<uint64_t> CountDecoderWeights(const ModelConfig& config,
+                                            const DecoderOptions& options);
+std::optional<uint64_t> CountDecoderWorkspace(const ModelConfig& config,
+                                              const DecoderOptions& options);
 
 // Computes the cosine and sine tables [max_seq_len, rope.dim / 2] of `rope` in double precision,
 // multiplied by its attention_factor. Scalings that depend on the sequence length use
