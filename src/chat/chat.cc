@@ -32,9 +32,6 @@ namespace {
 // Room for an answer of unlimited length, made by dropping turns; at most a quarter of the context.
 constexpr int64_t kAnswerRoom = 256;
 
-// For prefixes that are not saved yet when a signal ends the chat.
-constexpr auto kSaveGrace = std::chrono::milliseconds(2000);
-
 // Load the tokenizer and template first: that is fast, and their errors are reported before files
 // are created and weights are read.
 Result<load::LoadedModel> LoadChatModel(const ChatOptions& options, const term::Output& answers,
@@ -47,19 +44,19 @@ Result<load::LoadedModel> LoadChatModel(const ChatOptions& options, const term::
 
 }  // namespace
 
-Chat::Chat(const load::LoadedModel* model, const ChatOptions& options, term::Output* output,
+Chat::Chat(load::LoadedModel* model, const ChatOptions& options, term::Output* output,
            report::ReportFiles* reports)
     : model_(*model),
+      model_options_(options.model),
       options_(options),
       reports_(*reports),
-      session_(model->text.tokenizer.get(), model->text.chat_template.get()),
-      settings_(MakeChatSettings(options.sampling, model->facts.generation, load::DrawSeed())),
+      drawn_seed_(load::DrawSeed()),
       output_(*output),
       view_(output, term::ReasoningMode(options.hide_thinking, options.model.quiet)),
       interactive_(term::IsTerminal(STDIN_FILENO)),
       kept_(interactive_ && !options.no_save ? KeptConversations::DefaultFolder() : ""),
       branches_(model->runtime.get()) {
-  session_.set_parse_special(model->text.parse_special);
+  BeginWithModel();
   kept_.SwitchTo(branches_.current().name, {});
 }
 
@@ -102,7 +99,7 @@ int Chat::Run() {
   if (const Status status = Prepare(); !status.ok()) return term::Fail(status);
   Greet();
   Converse();
-  load::FinishPrefixCache(model_.runtime.get(), kSaveGrace);
+  if (model_.runtime != nullptr) load::FinishPrefixCache(model_.runtime.get(), kSaveGrace);
   const int report_exit = WriteReports();
   const int exit_status = ExitStatus();
   return exit_status <= 1 && report_exit != 0 ? report_exit : exit_status;
@@ -118,7 +115,7 @@ void Chat::Converse() {
   reader->set_completer([this](std::string_view line) { return Complete(line); });
   const bool takes_commands = interactive_ || options_.commands;
   while (next == Next::kGoOn && output_status_.ok() && signals_.Terminated() == 0 &&
-         !device_lost_) {
+         !device_lost_ && model_status_.ok()) {
     ReportBatchEnd();
     Keep();
     ChatInputLine line =
@@ -200,6 +197,7 @@ void Chat::RecordSample(bool always) {
 
 // Returns the exit status for failures of the reports.
 int Chat::WriteReports() {
+  if (model_.runtime == nullptr) return 0;
   report::RunSummary summary;
   summary.stats = model_.runtime->Stats();
   summary.about = report::AboutRun(model_, options_.engine);
@@ -223,6 +221,7 @@ int Chat::ExitStatus() const {
   if (output_.pipe_closed()) return term::kExitPipeClosed;
   if (!output_status_.ok()) return term::Fail(output_status_);
   if (device_lost_) return ExitCode(StatusCode::kUnavailable);
+  if (!model_status_.ok()) return ExitCode(model_status_.code());
   if (interrupted_) return term::kExitSignalBase + SIGINT;
   return failed_ && !interactive_ ? term::kExitSomeFailed : 0;
 }
@@ -271,7 +270,7 @@ Chat::Next Chat::Message(std::string text) {
 }
 
 bool Chat::Send(std::string text, ChatTurns before) {
-  session_.messages().push_back({"user", std::move(text), {}});
+  session_->messages().push_back({"user", std::move(text), {}});
   const bool answered = Reply(0);
   if (answered) {
     TurnsChanged();
@@ -281,10 +280,10 @@ bool Chat::Send(std::string text, ChatTurns before) {
   return answered;
 }
 
-ChatTurns Chat::CopyTurns() const { return {session_.messages(), dropped_}; }
+ChatTurns Chat::CopyTurns() const { return {session_ ? session_->messages() : held_, dropped_}; }
 
 void Chat::RestoreTurns(ChatTurns turns) {
-  session_.messages() = std::move(turns.messages);
+  session_->messages() = std::move(turns.messages);
   dropped_ = std::move(turns.dropped);
 }
 
@@ -313,10 +312,10 @@ Result<std::vector<TokenId>> Chat::FitPrompt() {
   int64_t num_dropped = 0;
   while (true) {
     MINISGL_ASSIGN_OR_RETURN(std::vector<TokenId> ids,
-                             session_.PromptIds(model_.text.template_args));
+                             session_->PromptIds(model_.text.template_args));
     const auto length = static_cast<int64_t>(ids.size());
     if (drops && length + room > limit) {
-      std::vector<SessionMessage> turn = session_.TakeOldestTurn();
+      std::vector<SessionMessage> turn = session_->TakeOldestTurn();
       if (!turn.empty()) {
         std::move(turn.begin(), turn.end(), std::back_inserter(dropped_));
         ++num_dropped;
@@ -352,7 +351,7 @@ Result<Prompt> Chat::MakePrompt() {
   prompt.sampling.seed = DeriveSeed(settings_.sampling.seed, turn);
   prompt.priority = kChatPriority;
   prompt.session = branches_.current().session;
-  prompt.kept_special_ids = session_.kept_special_ids();
+  prompt.kept_special_ids = session_->kept_special_ids();
   load::SetEndTokens(model_.eos_ids, &prompt);
   return prompt;
 }
@@ -408,8 +407,8 @@ bool Chat::Reply(uint64_t variant, size_t count, ChatAlternatives::Answers* answ
     const bool kept = answer.finish_reason != FinishReason::kError &&
                       (!answer.interrupted || !answer.text.empty());
     device_lost_ = device_lost_ || answer.error_code == "device_unavailable";
-    const SessionMessage message = session_.AnswerMessage(answer.text, answer.token_ids, tags);
-    if (kept && ++num_kept == 1) session_.messages().push_back(message);
+    const SessionMessage message = session_->AnswerMessage(answer.text, answer.token_ids, tags);
+    if (kept && ++num_kept == 1) session_->messages().push_back(message);
     if (answers != nullptr) answers->push_back(kept ? std::optional(message) : std::nullopt);
     statistics_.Add(std::move(answer), kept);
   }
@@ -418,9 +417,9 @@ bool Chat::Reply(uint64_t variant, size_t count, ChatAlternatives::Answers* answ
 
 // Returns the model's reasoning tags, as the prompt of the conversation leaves them.
 ReasoningTags Chat::PromptTags() const {
-  const ReasoningTags& tags = session_.reasoning_tags();
+  const ReasoningTags& tags = session_->reasoning_tags();
   if (tags.none()) return tags;
-  const auto pieces = session_.PromptPieces(model_.text.template_args);
+  const auto pieces = session_->PromptPieces(model_.text.template_args);
   return pieces.ok() ? WithPrompt(tags, *pieces) : tags;
 }
 
@@ -455,7 +454,7 @@ int RunChat(const ChatOptions& given, report::ReportFiles* reports) {
   }
   const Result<std::unique_ptr<term::Output>> output = term::Output::Open("", false, -1);
   if (!output.ok()) return term::Fail(output.status());
-  const Result<load::LoadedModel> model = LoadChatModel(options, **output, reports);
+  Result<load::LoadedModel> model = LoadChatModel(options, **output, reports);
   if (!model.ok()) return term::Fail(model.status());
   return Chat(&model.value(), options, output->get(), reports).Run();
 }

@@ -5,10 +5,13 @@
 // of chat_commands.cc. Used by one thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "chat/chat_alternatives.h"
@@ -56,8 +59,9 @@ struct ChatOptions {
 
 class Chat {
  public:
-  // All must outlive the chat. `model` must have a template; `output` is standard output.
-  Chat(const load::LoadedModel* model, const ChatOptions& options, term::Output* output,
+  // All must outlive the chat. `model` must have a template, and /model replaces it; `output` is
+  // standard output.
+  Chat(load::LoadedModel* model, const ChatOptions& options, term::Output* output,
        report::ReportFiles* reports);
   Chat(const Chat&) = delete;
   Chat& operator=(const Chat&) = delete;
@@ -141,7 +145,6 @@ class Chat {
   void Cache(const std::string& arguments);
   void Tokens(const std::string& arguments);
   void Context(const std::string& arguments);
-  void Model(const std::string& arguments);
   void Batch(const std::string& arguments);
 
   void SetSystem(const std::string& text);
@@ -162,17 +165,40 @@ class Chat {
   void Regenerate(const std::string& arguments);
   void Pick(const std::string& arguments);
 
+  // chat_model.cc
+  void Model(const std::string& arguments);
+  void ShowModel() const;
+  // Frees the model and continues the conversation with the model `name`. After an error the old
+  // one is loaded again, unless the files of the new one have an error that is found before.
+  Status SwitchModel(const std::string& name);
+  // Frees the model, except for its tokenizer and template, which are returned.
+  TextModel FreeModel();
+  // Loads the model of `text`, and takes the conversation up with it.
+  Status StartModel(TextModel text);
+  // A session, settings and sessions of branches for the model that is loaded.
+  void BeginWithModel();
+  // Leaves of the conversations what another model can read.
+  void ForgetModel(const ReasoningTags& tags);
+
   // Leaves the current branch and enters another.
   void EnterBranch(size_t index);
   void ForgetAnswer();  // of the last turn
   void TurnsChanged();  // other than by an answer
 
-  const load::LoadedModel& model_;
+  // For prefixes that are not saved yet when a model is freed or a signal ends the chat.
+  static constexpr std::chrono::milliseconds kSaveGrace{2000};
+
+  load::LoadedModel& model_;
+  Status model_status_;               // why no model is loaded; the chat ends
+  load::ModelOptions model_options_;  // of the model that is loaded
   const ChatOptions& options_;
   report::ReportFiles& reports_;
   term::SignalWatch signals_;
-  Session session_;
+  std::optional<Session> session_;    // null while no model is loaded
+  std::vector<SessionMessage> held_;  // its messages, meanwhile
+  const uint64_t drawn_seed_;
   load::AnswerSettings settings_;
+  std::vector<std::pair<std::string, std::string>> set_;  // names and values of /set, in order
   term::Output& output_;
   Status output_status_;  // the first error
   term::AnswerView view_;

@@ -22,6 +22,12 @@ const SessionMessage* ChatAlternatives::Pick(size_t index) {
   return &*answers_[index];
 }
 
+void ChatAlternatives::ForEach(const std::function<void(SessionMessage*)>& body) {
+  for (auto& answer : answers_) {
+    if (answer) body(&*answer);
+  }
+}
+
 std::string ChatAlternatives::List() const {
   std::string text;
   for (size_t i = 0; i < answers_.size(); ++i) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ class ChatAlternatives {
   // Picks the answer `index`, where 0 is the previous one. Null if there is none. Valid until Set
   // or Clear.
   const SessionMessage* Pick(size_t index);
+  void ForEach(const std::function<void(SessionMessage*)>& body);
   // One line for each answer; the picked one is marked.
   std::string List() const;
 

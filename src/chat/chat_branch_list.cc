@@ -6,10 +6,22 @@
 
 namespace minisgl::chat {
 
-ChatBranchList::ChatBranchList(Runtime* runtime) : runtime_(*runtime) { Add("main", {}, 0); }
+ChatBranchList::ChatBranchList(Runtime* runtime) : runtime_(runtime) { Add("main", {}, 0); }
 
-ChatBranchList::~ChatBranchList() {
-  for (const ChatBranch& branch : branches_) runtime_.CloseSession(branch.session);
+void ChatBranchList::CloseSessions() {
+  if (runtime_ == nullptr) return;
+  for (const ChatBranch& branch : branches_) runtime_->CloseSession(branch.session);
+  runtime_ = nullptr;
+}
+
+void ChatBranchList::OpenSessions(Runtime* runtime) {
+  CloseSessions();
+  runtime_ = runtime;
+  for (ChatBranch& branch : branches_) branch.session = runtime_->OpenSession();
+}
+
+void ChatBranchList::ForEach(const std::function<void(ChatBranch*)>& body) {
+  for (ChatBranch& branch : branches_) body(&branch);
 }
 
 std::vector<std::string> ChatBranchList::Names() const {
@@ -34,13 +46,13 @@ std::string ChatBranchList::UnusedName() const {
 
 size_t ChatBranchList::Add(std::string name, ChatTurns turns, uint64_t regenerations) {
   MINISGL_CHECK(!full(), "more than {} branches", kBranchesMax);
-  branches_.push_back({std::move(name), std::move(turns), regenerations, runtime_.OpenSession()});
+  branches_.push_back({std::move(name), std::move(turns), regenerations, runtime_->OpenSession()});
   return branches_.size() - 1;
 }
 
 void ChatBranchList::Remove(size_t index) {
   MINISGL_CHECK(index != current_, "the current branch cannot be removed");
-  runtime_.CloseSession(branches_[index].session);
+  runtime_->CloseSession(branches_[index].session);
   branches_.erase(branches_.begin() + static_cast<std::ptrdiff_t>(index));
   if (current_ > index) --current_;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,12 +29,16 @@ class ChatBranchList {
   // Bounded, because each branch holds a copy of its conversation.
   static constexpr size_t kBranchesMax = 64;
 
-  // Starts with the branch "main". `runtime` must outlive this.
+  // Starts with the branch "main". `runtime` must outlive this, or CloseSessions.
   explicit ChatBranchList(Runtime* runtime);
-  // Closes the sessions.
-  ~ChatBranchList();
+  ~ChatBranchList() { CloseSessions(); }
   ChatBranchList(const ChatBranchList&) = delete;
   ChatBranchList& operator=(const ChatBranchList&) = delete;
+
+  // Closes the sessions, after which only names and turns may be used; opens others.
+  void CloseSessions();
+  void OpenSessions(Runtime* runtime);
+  void ForEach(const std::function<void(ChatBranch*)>& body);
 
   size_t size() const { return branches_.size(); }
   bool full() const { return branches_.size() >= kBranchesMax; }
@@ -58,7 +63,7 @@ class ChatBranchList {
   std::string Draw(const ChatTurns& turns) const;
 
  private:
-  Runtime& runtime_;
+  Runtime* runtime_;  // null: no session is open
   std::vector<ChatBranch> branches_;
   size_t current_ = 0;
 };

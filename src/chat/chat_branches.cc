@@ -115,7 +115,7 @@ void Chat::SwitchBranch(const std::string& arguments) {
 void Chat::Tree(const std::string&) { Say(branches_.Draw(CopyTurns())); }
 
 void Chat::ForgetAnswer() {
-  auto& messages = session_.messages();
+  auto& messages = session_->messages();
   while (!messages.empty() && messages.back().role == "assistant") messages.pop_back();
 }
 
@@ -127,7 +127,7 @@ void Chat::Regenerate(const std::string& arguments) {
   }
   ChatTurns before = CopyTurns();
   ForgetAnswer();
-  auto& messages = session_.messages();
+  auto& messages = session_->messages();
   if (messages.empty() || messages.back().role != "user") {
     RestoreTurns(std::move(before));
     Say("There is no message to answer again.");
@@ -163,7 +163,7 @@ void Chat::Pick(const std::string& arguments) {
     Say(fmt::format("There is no answer {}; /pick alone lists them", Visible(arguments)));
     return;
   }
-  session_.messages().back() = *answer;
+  session_->messages().back() = *answer;
   Note(fmt::format("The conversation continues with answer {}: {}", number,
                    Visible(answer->content, 60)));
 }

@@ -15,16 +15,6 @@
 #include "term/messages.h"
 
 namespace minisgl::chat {
-namespace {
-
-std::string Trimmed(const std::string& text) {
-  constexpr const char* kWhiteSpace = " \t\r\n";
-  const size_t begin = std::min(text.find_first_not_of(kWhiteSpace), text.size());
-  return text.substr(begin, text.find_last_not_of(kWhiteSpace) + 1 - begin);
-}
-
-}  // namespace
-
 struct Chat::Command {
   std::string_view name;
   std::string_view arguments;                        // as shown by /help
@@ -72,7 +62,8 @@ const std::vector<Chat::Command>& Chat::Commands() {
       {"cache", "[reset]", "the prefix cache: what it holds; empty it", &Chat::Cache, Kind::kText},
       {"tokens", "", "count the tokens of each message", &Chat::Tokens},
       {"context", "", "how much of the context is used", &Chat::Context},
-      {"model", "", "show the model", &Chat::Model},
+      {"model", "[PATH]", "show the model; PATH or OWNER/NAME: go on with another", &Chat::Model,
+       Kind::kFile},
       {"help", "[COMMAND]", "list the commands (also /?)", &Chat::Help, Kind::kCommand, "Others"},
       {"?", "", "", &Chat::Help, Kind::kCommand},
       {"image", "", "", &Chat::Image, Kind::kFile},
@@ -199,7 +190,7 @@ void Chat::Show(const std::string& arguments) {
 
 ReasoningPiece Chat::PartsOf(const SessionMessage& message) const {
   if (!message.reasoning.empty()) return {Trimmed(message.reasoning), Trimmed(message.content)};
-  return SplitReasoning(session_.reasoning_tags(), message.content);
+  return SplitReasoning(session_->reasoning_tags(), message.content);
 }
 
 void Chat::ShowAnswer(const SessionMessage& message) const {
@@ -229,7 +220,7 @@ void Chat::Copy(const std::string& arguments) {
 }
 
 void Chat::Reset(const std::string&) {
-  auto& messages = session_.messages();
+  auto& messages = session_->messages();
   messages.erase(std::remove_if(messages.begin(), messages.end(),
                                 [](const SessionMessage& m) { return m.role != "system"; }),
                  messages.end());
@@ -240,7 +231,7 @@ void Chat::Reset(const std::string&) {
 }
 
 void Chat::SetSystem(const std::string& text) {
-  auto& messages = session_.messages();
+  auto& messages = session_->messages();
   const bool has_one = !messages.empty() && messages.front().role == "system";
   if (text.empty()) {
     if (has_one) messages.erase(messages.begin());
@@ -253,7 +244,7 @@ void Chat::SetSystem(const std::string& text) {
 
 void Chat::System(const std::string& arguments) {
   if (arguments.empty()) {
-    const auto& messages = session_.messages();
+    const auto& messages = session_->messages();
     const bool has_one = !messages.empty() && messages.front().role == "system";
     Say(has_one ? messages.front().content : "There is no system message.");
     return;
@@ -268,7 +259,7 @@ void Chat::Edit(const std::string& arguments) {
     return Say("/edit takes no argument, for the last message, or new");
   }
   ChatTurns before = CopyTurns();
-  auto& messages = session_.messages();
+  auto& messages = session_->messages();
   const auto last = std::find_if(messages.rbegin(), messages.rend(),
                                  [](const SessionMessage& m) { return m.role == "user"; });
   const bool has_one = arguments.empty() && last != messages.rend();
@@ -301,7 +292,7 @@ void Chat::Read(const std::string& arguments) {
 }
 
 void Chat::Undo(const std::string&) {
-  auto& messages = session_.messages();
+  auto& messages = session_->messages();
   const auto is_user = [](const SessionMessage& m) { return m.role == "user"; };
   const auto last = std::find_if(messages.rbegin(), messages.rend(), is_user);
   if (last == messages.rend()) {
@@ -338,7 +329,7 @@ void Chat::Save(const std::string& arguments) {
 }
 
 Status Chat::LoadFrom(const std::string& path) {
-  MINISGL_ASSIGN_OR_RETURN(session_.messages(), LoadConversation(path));
+  MINISGL_ASSIGN_OR_RETURN(session_->messages(), LoadConversation(path));
   dropped_.clear();
   TurnsChanged();
   kept_.BeginAnother(AllMessages());
@@ -350,7 +341,7 @@ Status Chat::GoOnWith(const KeptConversation& conversation) {
   const std::string file = file_;
   MINISGL_RETURN_IF_ERROR(LoadFrom(conversation.path));
   file_ = file;  // /save asks before it replaces another
-  kept_.GoOnWith(conversation.path, session_.messages());
+  kept_.GoOnWith(conversation.path, session_->messages());
   return Status();
 }
 
@@ -383,7 +374,7 @@ void Chat::Sessions(const std::string& given) {
     const Status status = GoOnWith(list[static_cast<size_t>(number - 1)]);
     if (!status.ok()) return SayFailure(status);
     return Note(
-        fmt::format("Loaded {} messages; the conversation goes on.", session_.messages().size()));
+        fmt::format("Loaded {} messages; the conversation goes on.", session_->messages().size()));
   }
   constexpr size_t kShown = 20;
   for (size_t i = 0; i < std::min(list.size(), kShown); ++i) {
@@ -402,7 +393,7 @@ void Chat::Load(const std::string& arguments) {
     failed_ = true;
     return;
   }
-  const auto& messages = session_.messages();
+  const auto& messages = session_->messages();
   Note(fmt::format(
       "Loaded {} messages.{}", messages.size(),
       messages.back().role == "user" ? " The last has no answer; /regen gives it one." : ""));
@@ -417,7 +408,10 @@ void Chat::Set(const std::string& arguments) {
     return;
   }
   const Status status = SetParameter(name, std::string_view(arguments).substr(begin), &settings_);
-  if (status.ok()) return;
+  if (status.ok()) {
+    set_.emplace_back(name, arguments.substr(begin));
+    return;
+  }
   SayFailure(status);
   failed_ = true;  // later answers are not what was asked for
 }
@@ -440,7 +434,7 @@ void Chat::Cache(const std::string& arguments) {
 }
 
 void Chat::Tokens(const std::string&) {
-  const auto& messages = session_.messages();
+  const auto& messages = session_->messages();
   if (messages.empty()) {
     Say("There are no messages.");
     return;
@@ -471,7 +465,7 @@ void Chat::Batch(const std::string& arguments) {
   ReportBatchEnd();
   ChatBatchOptions batch_options = ParseBatchArguments(arguments);
   const std::string output = Visible(batch_options.output, 400);
-  batch_options.model = options_.model;
+  batch_options.model = model_options_;
   batch_options.engine = options_.engine;
   batch_options.sampling = options_.sampling;
   batch_options.hide_reasoning = options_.hide_thinking;
@@ -492,7 +486,7 @@ void Chat::Batch(const std::string& arguments) {
 }
 
 void Chat::Context(const std::string&) {
-  const Result<std::vector<TokenId>> ids = session_.PromptIds(model_.text.template_args);
+  const Result<std::vector<TokenId>> ids = session_->PromptIds(model_.text.template_args);
   if (!ids.ok()) {
     SayFailure(ids.status());
     return;
@@ -505,13 +499,6 @@ void Chat::Context(const std::string&) {
   if (!dropped_.empty()) {
     Say(fmt::format("  {} older messages were dropped; /save keeps them", dropped_.size()));
   }
-}
-
-void Chat::Model(const std::string&) {
-  const ModelConfig& config = model_.facts.config;
-  Say(fmt::format("  {}: {}, {} layers, width {}, {} weights, on {}", Visible(model_.text.dir, 400),
-                  config.architecture, config.num_layers, config.hidden_size,
-                  model_.facts.engine.plan.weight_format.Name(), model_.device));
 }
 
 }  // namespace minisgl::chat

@@ -128,4 +128,10 @@ std::string NearestWord(std::string_view typed, const std::vector<std::string>& 
   return std::string(NearestName(typed, {words.begin(), words.end()}, distance_max));
 }
 
+std::string Trimmed(const std::string& text) {
+  constexpr const char* kWhiteSpace = " \t\r\n";
+  const size_t begin = std::min(text.find_first_not_of(kWhiteSpace), text.size());
+  return text.substr(begin, text.find_last_not_of(kWhiteSpace) + 1 - begin);
+}
+
 }  // namespace minisgl::chat

@@ -39,6 +39,9 @@ std::string InColumns(const std::vector<std::string>& words, size_t columns);
 // Replaces "~" at the beginning of `path` by the home directory.
 std::string ExpandHome(const std::string& path);
 
+// `text` without white space at its ends.
+std::string Trimmed(const std::string& text);
+
 // Returns the word of `words` that `typed` probably means: one that begins with it, or differs by
 // at most two letters; "" if there is none.
 std::string NearestWord(std::string_view typed, const std::vector<std::string>& words);

@@ -162,6 +162,15 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
   return MakeModelEngine(config, checkpoint, setup->plan, std::move(ranks));
 }
 
+Status CheckVocabulary(const TextModel& text, const ModelConfig& config) {
+  if (text.tokenizer->vocab_size() <= config.vocab_size) return Status();
+  return BadInput(
+      "{}: the tokenizer has {} tokens and {} {}; the files are not of one model",
+      Visible(text.dir, 400), text.tokenizer->vocab_size(),
+      IsGgufFile(text.dir) ? "the rows of token_embd.weight are" : "config.json's vocab_size is",
+      config.vocab_size);
+}
+
 }  // namespace
 
 KernelReport::~KernelReport() { term::PrintStderr(FormatKernelProfile(*profile_)); }
@@ -244,18 +253,19 @@ Status CheckHasTemplate(const TextModel& text) {
                   Visible(text.dir, 400));
 }
 
+Status CheckModelFiles(const TextModel& text) {
+  MINISGL_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig(text.dir));
+  MINISGL_RETURN_IF_ERROR(LoadGenerationConfig(text.dir, config.vocab_size).status());
+  MINISGL_RETURN_IF_ERROR(CheckVocabulary(text, config));
+  return Checkpoint::Open(text.dir).status();
+}
+
 Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_options,
                               ReportSinks sinks) {
   LoadedModel model;
   model.text = std::move(text);
   MINISGL_ASSIGN_OR_RETURN(model.facts, LoadModelFacts(model.text.dir, engine_options));
-  if (model.text.tokenizer->vocab_size() > model.facts.config.vocab_size) {
-    return BadInput("{}: the tokenizer has {} tokens and {} {}; the files are not of one model",
-                    Visible(model.text.dir, 400), model.text.tokenizer->vocab_size(),
-                    IsGgufFile(model.text.dir) ? "the rows of token_embd.weight are"
-                                               : "config.json's vocab_size is",
-                    model.facts.config.vocab_size);
-  }
+  MINISGL_RETURN_IF_ERROR(CheckVocabulary(model.text, model.facts.config));
   MINISGL_RETURN_IF_ERROR(CheckPrefixCache(model.facts.engine));
   if (const std::string& folder = engine_options.prefix_cache.folder; !folder.empty()) {
     MINISGL_RETURN_IF_ERROR(PrepareKvBlockFolder(folder));  // before the weights take their time

@@ -68,6 +68,9 @@ struct ReportSinks {
   std::function<void(std::string_view)> trace, cache_events;
 };
 
+// Checks what can be checked of the model of `text` without memory for it: its configuration, that
+// the tokenizer is of the same model, and that files of weights can be opened.
+Status CheckModelFiles(const TextModel& text);
 // Loads the weights and starts the runtime.
 Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_options,
                               ReportSinks sinks = {});

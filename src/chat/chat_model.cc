@@ -1,0 +1,124 @@
+// The model of a chat: what it is, and how another takes its place.
+//
+// The old model is freed before the weights of the new one are read, since there may be no memory
+// for both. What can be wrong with the new one's small files is found before that.
+#include <utility>
+
+#include "chat/chat.h"
+#include "load/prefix_cache.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl::chat {
+namespace {
+
+// Whether reasoning is switched on or off is left to a template without a switch for it.
+Result<TextModel> LoadOtherText(load::ModelOptions* options) {
+  Result<TextModel> text = load::LoadTextModel(*options);
+  if (text.ok() || options->think == load::Thinking::kAuto) return text;
+  options->think = load::Thinking::kAuto;
+  return load::LoadTextModel(*options);
+}
+
+}  // namespace
+
+void Chat::Model(const std::string& arguments) {
+  if (arguments.empty()) return ShowModel();
+  if (batch_ && !batch_->ended()) {
+    return Say("A batch is running; /batch stop ends it, /batch wait waits for its end.");
+  }
+  ReportBatchEnd();
+  Keep();
+  const Status status = SwitchModel(ExpandHome(Trimmed(arguments)));
+  if (status.ok()) {
+    return Note(fmt::format("{} on {}, {} tokens of context; the conversation goes on.",
+                            Visible(model_.text.dir, 400), model_.device, ContextLimit()));
+  }
+  failed_ = true;
+  SayFailure(status);
+  if (model_status_.ok()) {
+    Note(fmt::format("(the model is still {})", Visible(model_.text.dir, 400)));
+  } else {
+    Say("minisgl: the old model cannot be loaded again: " + Visible(model_status_.message(), 4000));
+  }
+}
+
+void Chat::ShowModel() const {
+  const ModelConfig& config = model_.facts.config;
+  Say(fmt::format("  {}: {}, {} layers, width {}, {} weights, on {}", Visible(model_.text.dir, 400),
+                  config.architecture, config.num_layers, config.hidden_size,
+                  model_.facts.engine.plan.weight_format.Name(), model_.device));
+}
+
+Status Chat::SwitchModel(const std::string& name) {
+  load::ModelOptions options = model_options_;
+  options.model = name;
+  options.chat_template.clear();  // it was chosen for the old model
+  MINISGL_ASSIGN_OR_RETURN(TextModel text, LoadOtherText(&options));
+  MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
+  MINISGL_RETURN_IF_ERROR(load::CheckModelFiles(text));
+  const ReasoningTags tags = session_->reasoning_tags();
+  TextModel old = FreeModel();
+  const Status status = StartModel(std::move(text));
+  if (status.ok()) {
+    model_options_ = std::move(options);
+    ForgetModel(tags);
+  } else {
+    model_status_ = StartModel(std::move(old));
+  }
+  return status;
+}
+
+TextModel Chat::FreeModel() {
+  held_ = std::move(session_->messages());
+  session_.reset();
+  branches_.CloseSessions();
+  batch_.reset();
+  load::FinishPrefixCache(model_.runtime.get(), kSaveGrace);
+  model_.runtime.reset();
+  model_.kernel_report.reset();
+  return std::move(model_.text);
+}
+
+Status Chat::StartModel(TextModel text) {
+  MINISGL_ASSIGN_OR_RETURN(model_,
+                           load::LoadModel(std::move(text), options_.engine, reports_.Sinks()));
+  BeginWithModel();
+  session_->messages() = std::move(held_);
+  branches_.OpenSessions(model_.runtime.get());
+  return Status();
+}
+
+void Chat::BeginWithModel() {
+  session_.emplace(model_.text.tokenizer.get(), model_.text.chat_template.get());
+  session_->set_parse_special(model_.text.parse_special);
+  settings_ = MakeChatSettings(options_.sampling, model_.facts.generation, drawn_seed_);
+  // All were taken before.
+  for (const auto& [name, value] : set_) {
+    if (const Status status = SetParameter(name, value, &settings_); !status.ok()) {
+      SayFailure(status);
+    }
+  }
+}
+
+void Chat::ForgetModel(const ReasoningTags& tags) {
+  const auto forget = [&](SessionMessage* message) {
+    message->answer_ids.clear();
+    if (message->role != "assistant" || !message->reasoning.empty()) return;
+    const ReasoningPiece parts = SplitReasoning(tags, message->content);
+    if (parts.reasoning.empty()) return;
+    message->content = Trimmed(parts.text);
+    message->reasoning = Trimmed(parts.reasoning);
+  };
+  const auto forget_all = [&](std::vector<SessionMessage>* messages) {
+    for (SessionMessage& message : *messages) forget(&message);
+  };
+  forget_all(&session_->messages());
+  forget_all(&dropped_);
+  branches_.ForEach([&](ChatBranch* branch) {
+    forget_all(&branch->turns.messages);
+    forget_all(&branch->turns.dropped);
+  });
+  alternatives_.ForEach(forget);
+}
+
+}  // namespace minisgl::chat
