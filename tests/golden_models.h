@@ -99,6 +99,9 @@ inline constexpr const char* kGoldenArchitectures[] = {
     "arcee",
     "exaone_moe",
     "hunyuan_moe",
+    "apertus",
+    "cohere2_moe",
+    "cohere2_moe_rms",
     "gemma4_text",
     "gemma4",
     "gemma4_moe",
@@ -142,10 +145,10 @@ inline constexpr const char* kGoldenQuantized[] = {
     "quant_ct_int4_gemma4",
     "quant_ct_int4_latent",
     "quant_ct_int4_moe",
+    "quant_ct_int4_qwen3_5_moe",
     "quant_ct_int4_order",
     "quant_ct_int4_zero",
     "quant_ct_int8_channel",
-    "quant_ct_int4_qwen3_5_moe",
     "quant_ct_mixed",
     "quant_ct_w8a8",
     "quant_fp8_block",
@@ -165,10 +168,10 @@ inline constexpr const char* kGoldenQuantized[] = {
     "quant_mxfp4_gpt_oss",
     "quant_mxfp8_ct",
     "quant_nvfp4_ct",
+    "quant_nvfp4_gpt_oss",
     "quant_nvfp4_modelopt",
     "quant_nvfp4_moe",
     "quant_nvfp4_nemotron_h",
-    "quant_nvfp4_gpt_oss",
 };
 
 // The CPU target under test, or the best one, that multiplies activations as they are, in f32: what

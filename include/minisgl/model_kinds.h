@@ -17,6 +17,7 @@ enum class Activation : uint8_t {
   // GPT-OSS: with g = min(gate, limit) and u = clamp(up, -limit, limit), g sigmoid(1.702 g) (u + 1)
   kClampedSwiglu,
   kSigmoid,  // of a gate; not of a feed-forward part
+  kXielu,    // XieluParams has the formula
 };
 
 // The first part of a layer, which mixes tokens. All but attention have a state: what they keep of

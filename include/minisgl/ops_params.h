@@ -256,6 +256,12 @@ struct AttentionParams {
   }
 };
 
+// With x > 0: positive x^2 + linear x. Else: negative (expm1(min(x, min)) - x) + linear x.
+struct XieluParams {
+  float positive = 0, negative = 0, linear = 0;
+  float min = 0;  // below 0, and near it
+};
+
 // Gated: out[t, i] = act(gate_up[t, i]) * gate_up[t, I + i]. Else: out[t, i] = act(gate_up[t, i]),
 // with `up` times up[t * up_stride + i].
 struct ActivateParams {
@@ -270,6 +276,7 @@ struct ActivateParams {
   ConstActivationPtr up = nullptr;  // null, or REQUIRES gated == false
   int64_t up_stride = 0;
   float gate_scale = 1;  // act(gate_scale * gate_up[t, i])
+  XieluParams xielu;     // of kXielu, which REQUIRES gated == false
 };
 
 // A product and what stands before and behind it, as one operation: first `norm`, then `linear`,
@@ -500,13 +507,6 @@ struct AllReduceParams {
   int64_t count;
 };
 
-// The columns that each rank has, one beside the other: out[t, first + i] = x[t, i].
-struct GatherColumnsParams {
-  const float* x;      // [T, width]
-  float* out;          // [T, out_stride] of the first rank; null on others
-  int64_t num_tokens;  // T
-  int64_t width;
-  int64_t first;
 // A rank's part of the mean square of vectors that all ranks have equally wide parts of:
 // out[t] = share * mean(x[t, :]^2), with share = 1 / the number of ranks. AllReduce adds the parts.
 struct MeanSquaresParams {
@@ -518,6 +518,13 @@ struct MeanSquaresParams {
   float share = 1;
 };
 
+// The columns that each rank has, one beside the other: out[t, first + i] = x[t, i].
+struct GatherColumnsParams {
+  const float* x;      // [T, width]
+  float* out;          // [T, out_stride] of the first rank; null on others
+  int64_t num_tokens;  // T
+  int64_t width;
+  int64_t first;
   int64_t out_stride;
 };
 

@@ -104,6 +104,12 @@ double Act(const ActivateParams& p, double x) {
     }
     case Activation::kSigmoid:
       return NaiveSigmoid(x);
+    case Activation::kXielu: {
+      const XieluParams& xielu = p.xielu;
+      if (x > 0) return xielu.positive * x * x + xielu.linear * x;
+      const double least = x < xielu.min ? x : xielu.min;
+      return xielu.negative * (std::expm1(least) - x) + xielu.linear * x;
+    }
   }
   return x;
 }
@@ -188,12 +194,6 @@ class NaiveOps : public Ops {
     }
     rank_.rendezvous->Meet(rank_.index, nullptr);
   }
-  void GatherColumns(const GatherColumnsParams& p) override {
-    auto* const out = static_cast<float*>(rank_.rendezvous->Meet(rank_.index, p.out)[0]);
-    for (int64_t t = 0; t < p.num_tokens; ++t) {
-      for (int64_t i = 0; i < p.width; ++i) {
-        out[t * p.out_stride + p.first + i] = p.x[t * p.width + i];
-      }
   void MeanSquares(const MeanSquaresParams& p) override {
     const int64_t stride = p.stride == 0 ? p.width : p.stride;
     for (int64_t t = 0; t < p.num_tokens; ++t) {
@@ -205,6 +205,12 @@ class NaiveOps : public Ops {
       p.out[t] = static_cast<float>(p.share * sum / static_cast<double>(p.width));
     }
   }
+  void GatherColumns(const GatherColumnsParams& p) override {
+    auto* const out = static_cast<float*>(rank_.rendezvous->Meet(rank_.index, p.out)[0]);
+    for (int64_t t = 0; t < p.num_tokens; ++t) {
+      for (int64_t i = 0; i < p.width; ++i) {
+        out[t * p.out_stride + p.first + i] = p.x[t * p.width + i];
+      }
     }
     rank_.rendezvous->Meet(rank_.index, nullptr);
   }

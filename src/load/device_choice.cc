@@ -58,7 +58,8 @@ Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options, const 
                             .num_experts = config.experts.num_experts,
                             .num_expert_groups = config.experts.routing.num_groups,
                             .state_key_dim = config.states.key_dim,
-                            .state_norm_width = config.states.norm_group}));
+                            .state_norm_width = config.states.norm_group,
+                            .activation = config.activation}));
   return cuda;
 }
 

@@ -449,7 +449,7 @@ class OpsDecoder final : public Decoder {
     ops_->CombineExperts({.x = space_.expert_out.ptr(),
                           .shares = space_.shares.data(),
                           .shared = shared ? ConstActivationPtr(space_.hidden.ptr()) : nullptr,
-                          .shared_gate = experts.shared_gate ? space_.shared_share.data() : nullptr,
+                          .shared_gate = space_.shared_share.data(),
                           .out = space_.hidden.ptr(),
                           .num_tokens = num_tokens,
                           .width = config_.hidden_size,
@@ -523,6 +523,7 @@ class OpsDecoder final : public Decoder {
              const Matrix* next) {
     ActivateParams activation =
         model::MakeActivate(config_, space_.gate_up.ptr(), space_.gated.ptr(), width, num_tokens);
+    activation.xielu = weights.xielu;
     Product({.linear = {.x = space_.hidden.ptr(),
                         .weight = &weights.gate_up,
                         .bias = weights.gate_up_bias.data(),

@@ -22,17 +22,6 @@ namespace {
 
 using Role = weights::TensorRole;
 
-// `matrix` in f32, in the memory of `values`.
-WeightTensor Expanded(const WeightTensor& matrix, std::vector<float>* values) {
-  values->resize(static_cast<size_t>(matrix.num_out() * matrix.num_in()));
-  for (int64_t out = 0; out < matrix.num_out(); ++out) {
-    matrix.ReadRow(out, values->data() + out * matrix.num_in());
-  }
-  return TensorView{reinterpret_cast<const std::byte*>(values->data()),
-                    DType::kF32,
-                    {matrix.num_out(), matrix.num_in()}};
-}
-
 // Packs the tensors of one layer, or of the model outside its layers.
 class Packer {
  public:
@@ -176,7 +165,7 @@ class Packer {
       of_values = MatricesOfHeads(its_values, 0, latent.value_dim, latent.value_dim);
     } else {
       MINISGL_ASSIGN_OR_RETURN(WeightTensor all, GetMatrix(Role::kLatentUp, 0));
-      if (!all.is_dense()) all = Expanded(all, &expanded);
+      if (!all.is_dense()) all = ExpandMatrix(all, &expanded);
       const int64_t width = int64_t{latent.plain_dim} + latent.value_dim;
       of_keys = MatricesOfHeads(all, 0, latent.plain_dim, width);
       for (std::vector<WeightTensor>& head : of_keys) head[0] = head[0].Transposed();
@@ -252,8 +241,7 @@ class Packer {
     const weights::TensorSpec& spec = own != specs_.end() ? own->second : specs_.at({role, 0});
     MINISGL_ASSIGN_OR_RETURN(const weights::StoredMatrix stored,
                              weights::FindMatrix(config_, checkpoint_, spec, index));
-    const Status numbers = stored.weights.CheckNumbers();
-    if (!numbers.ok()) {
+    if (const Status numbers = stored.weights.CheckNumbers(); !numbers.ok()) {
       const std::string& name = stored.names[0];
       return numbers.WithPrefix(fmt::format(
           "{}: tensor \"{}\"", Visible(checkpoint_.FileOf(name), 400), Visible(name, 200)));
@@ -486,6 +474,19 @@ Status LoadExpertNorms(const ModelConfig& config, const Packer& packer, ExpertWe
   return Status();
 }
 
+// log(1 + exp(x)), which counts of the numbers in files.
+double Softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
+
+Status LoadXielu(const Packer& packer, XieluParams* xielu) {
+  MINISGL_ASSIGN_OR_RETURN(const auto positive, packer.Vector(Role::kXieluPositive));
+  MINISGL_ASSIGN_OR_RETURN(const auto negative, packer.Vector(Role::kXieluNegative));
+  MINISGL_ASSIGN_OR_RETURN(const auto linear, packer.Vector(Role::kXieluLinear));
+  MINISGL_ASSIGN_OR_RETURN(const auto min, packer.Vector(Role::kXieluMin));
+  *xielu = {static_cast<float>(Softplus(positive[0])),
+            static_cast<float>(Softplus(negative[0]) + linear[0]), linear[0], min[0]};
+  return Status();
+}
+
 Status LoadFeedForward(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
   MINISGL_ASSIGN_OR_RETURN(layer->feed_forward_norm,
                            packer.PackNorm(Role::kFeedForwardNorm, Role::kFeedForwardNormBias));
@@ -509,7 +510,7 @@ Status LoadFeedForward(const ModelConfig& config, const Packer& packer, LayerWei
                            packer.PackVectors({Role::kGateBias, Role::kUpBias}));
   MINISGL_ASSIGN_OR_RETURN(dense.down, packer.Pack({Role::kDown}));
   MINISGL_ASSIGN_OR_RETURN(dense.down_bias, packer.PackVectors({Role::kDownBias}));
-  return Status();
+  return packer.Has(Role::kXieluMin) ? LoadXielu(packer, &dense.xielu) : Status();
 }
 
 Status LoadPerLayer(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
@@ -544,12 +545,8 @@ Status LoadPerLayerTable(const ModelConfig& config, const Packer& packer, Ops* o
 }
 
 // Weights of a norm that has none.
-Result<DeviceArray<float>> Ones(const ModelConfig& config, Ops* ops) {
-  int64_t width = 0;
-  for (const LayerShape& shape : LayerShapes(config)) {
-    width = std::max(width, int64_t{shape.num_kv_heads} * shape.value_dim);
-  }
-  return Upload<float>(ops, std::vector<float>(static_cast<size_t>(width), 1.0f));
+Result<DeviceArray<float>> Ones(int64_t count, Ops* ops) {
+  return Upload<float>(ops, std::vector<float>(static_cast<size_t>(count), 1.0f));
 }
 
 }  // namespace
@@ -572,11 +569,14 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
     MINISGL_RETURN_IF_ERROR(LoadPerLayerTable(config, matrices, ops, &weights.per_layer));
   }
   if (config.embedding_norm) {
-    const std::vector<float> ones(static_cast<size_t>(config.hidden_size), 1.0f);
-    MINISGL_ASSIGN_OR_RETURN(weights.embedding_norm, Upload<float>(ops, ones));
+    MINISGL_ASSIGN_OR_RETURN(weights.embedding_norm, Ones(config.hidden_size, ops));
   }
   if (config.value_norm) {
-    MINISGL_ASSIGN_OR_RETURN(weights.value_norm, Ones(config, ops));
+    int64_t width = 0;
+    for (const LayerShape& shape : LayerShapes(config)) {
+      width = std::max(width, int64_t{shape.num_kv_heads} * shape.value_dim);
+    }
+    MINISGL_ASSIGN_OR_RETURN(weights.value_norm, Ones(width, ops));
   }
   progress.Advance();
   for (int32_t i = 0; i < config.num_layers; ++i) {

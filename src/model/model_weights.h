@@ -28,6 +28,7 @@ struct FeedForwardWeights {
   DeviceArray<float> gate_up_bias;  // [2 I], or [I]; null: none
   Matrix down;                      // [D, I]
   DeviceArray<float> down_bias;     // [D]; null: none
+  XieluParams xielu;                // of Activation::kXielu
 };
 
 struct ExpertWeights {

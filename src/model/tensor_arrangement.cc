@@ -3,6 +3,16 @@
 
 namespace minisgl::model {
 
+WeightTensor ExpandMatrix(const WeightTensor& matrix, std::vector<float>* values) {
+  values->resize(static_cast<size_t>(matrix.num_out() * matrix.num_in()));
+  for (int64_t out = 0; out < matrix.num_out(); ++out) {
+    matrix.ReadRow(out, values->data() + out * matrix.num_in());
+  }
+  return TensorView{reinterpret_cast<const std::byte*>(values->data()),
+                    DType::kF32,
+                    {matrix.num_out(), matrix.num_in()}};
+}
+
 std::vector<int64_t> HalvesOfPairs(int32_t num_heads, int32_t head_dim, int32_t rotary_dim) {
   std::vector<int64_t> rows;
   for (int64_t head = 0; head < num_heads; ++head) {

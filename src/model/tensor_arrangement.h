@@ -31,6 +31,9 @@ std::vector<int64_t> RowsOfParts(int64_t num_parts, int64_t width, int64_t first
 std::vector<std::vector<WeightTensor>> MatricesOfHeads(const WeightTensor& all, int64_t first,
                                                        int64_t count, int64_t step);
 
+// `matrix` in f32, in the memory of `values`.
+WeightTensor ExpandMatrix(const WeightTensor& matrix, std::vector<float>* values);
+
 // Rows of the fused products before a mixer with a state. `scalars`: decays, then gains if there
 // are any.
 struct StateParts {

@@ -90,6 +90,8 @@ Status CheckTensor(const ModelConfig& config, const Checkpoint& checkpoint,
   }
   known->insert(spec.name);
   MINISGL_ASSIGN_OR_RETURN(const TensorView view, checkpoint.Get(spec.name));
+  // One number may have any axes of size 1.
+  if (spec.dims.empty() && view.num_elements() == 1) return Status();
   ShapeChecker shapes;
   std::vector<Dim> dims;
   for (const std::string& symbol : spec.dims) {
@@ -216,6 +218,7 @@ std::optional<uint64_t> MostCodeBytes(const std::vector<QuantScheme>& schemes, u
 std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::TensorSpec& spec,
                                     const WeightFormat& format, bool keeps_codes) {
   if (spec.role == weights::TensorRole::kPerLayerTable) return 0;  // PerLayerTableBytes
+  if (spec.dims.empty()) return sizeof(float);
   std::vector<uint64_t> sizes;
   for (const std::string& symbol : spec.dims) {
     const auto size = weights::SymbolSize(config, symbol, spec.layer);

@@ -40,7 +40,8 @@ void ListExperts(const ModelConfig& config, uint64_t tokens, Arrays* arrays) {
   arrays->floats.push_back({&Workspace::shares, tokens, chosen});
   if (experts.beside_dense || experts.latent_size > 0)
     arrays->floats.push_back({&Workspace::ones, tokens, 1});
-  if (experts.shared_gate) arrays->floats.push_back({&Workspace::shared_share, tokens, 1});
+  if (experts.shared_gate || experts.shared_half)
+    arrays->floats.push_back({&Workspace::shared_share, tokens, 1});
   arrays->activations.push_back(
       {&Workspace::expert_gate_up, arrays->choices, Times(config.gated ? 2 : 1, width)});
   arrays->activations.push_back({&Workspace::expert_gated, arrays->choices, width});
@@ -97,10 +98,10 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options,
     arrays.floats.push_back(
         {&Workspace::all_logits, rows, static_cast<uint64_t>(whole_vocab_size)});
   }
-  arrays.activations = {{&Workspace::hidden, tokens, hidden},
   if (options.rank.count > 1 && NormalizesOverRanks(config)) {
     arrays.floats.push_back({&Workspace::mean_squares, kRankNormsMax, tokens});
   }
+  arrays.activations = {{&Workspace::hidden, tokens, hidden},
                         {&Workspace::qkv, tokens, qkv},
                         {&Workspace::attention, tokens, attention},
                         {&Workspace::wanted_hidden, rows, hidden}};

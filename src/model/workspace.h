@@ -50,7 +50,7 @@ struct Workspace {
   ActivationArray expert_gated;      // [T * K, J]
   ActivationArray expert_out;        // [T * K, D], or [T * K, latent_size]
   ActivationArray latent;            // [T, latent_size]
-  DeviceArray<float> shared_share;   // [T]
+  DeviceArray<float> shared_share;   // [T]; zeros, whose sigmoid is 1/2, if nothing writes it
   DeviceArray<float> ones;           // [T] shares of a sum of two
 
   // Layers with a state:

@@ -85,9 +85,26 @@ std::vector<Architecture> LlamaFamilies() {
   };
 }
 
-// A feed-forward part without a gate.
-std::vector<Architecture> ArceeFamily() {
+// Feed-forward parts without a gate.
+std::vector<Architecture> UngatedFamilies() {
   return {
+      {.name = "ApertusForCausalLM",
+       .model_type = "apertus",
+       .max_seq_len = 65536,
+       .eps = 1e-5,
+       .qk_norm = QkNorm::kHead,
+       .qkv_bias = kAttentionBias,
+       .output_bias = kAttentionBias,
+       .activation = "xielu",
+       .gated = false,
+       .has_xielu = true,
+       .theta = 12e6,
+       .rope_default = R"({"rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0,
+           "original_max_position_embeddings": 8192, "low_freq_factor": 1.0,
+           "high_freq_factor": 4.0})",
+       .names = {{Role::kAttentionNorm, "attention_layernorm.weight"},
+                 {Role::kFeedForwardNorm, "feedforward_layernorm.weight"}},
+       .read = ReadApertus},
       {.name = "ArceeForCausalLM",
        .model_type = "arcee",
        .max_seq_len = 4096,
@@ -254,6 +271,29 @@ std::vector<Architecture> OlmoAndCohereFamilies() {
        .window = 4096,
        .window_period = 4,
        .read = ReadCohere2},
+      {.name = "Cohere2MoeForCausalLM",
+       .model_type = "cohere2_moe",
+       .max_seq_len = 8192,
+       .head_dim = 128,
+       .tied = true,
+       .norm_kind = NormKind::kLayer,
+       .norm_placement = NormPlacement::kParallel,
+       .eps_key = "layer_norm_eps",
+       .eps = 1e-5,
+       .qkv_bias = kAttentionBias,
+       .output_bias = kAttentionBias,
+       .rotated = Rotated::kWindows,
+       .rotary_interleaved = true,
+       .windows = Windows::kAllButEachKey,
+       .window = 4096,
+       .window_period = 4,
+       .names = {{Role::kExpertGateUp, "mlp.experts.gate_up_proj"},
+                 {Role::kExpertDown, "mlp.experts.down_proj"},
+                 {Role::kSharedGate, "mlp.shared_experts.gate_proj.weight"},
+                 {Role::kSharedUp, "mlp.shared_experts.up_proj.weight"},
+                 {Role::kSharedDown, "mlp.shared_experts.down_proj.weight"}},
+       .has_forms = true,
+       .read = ReadCohere2Moe},
       {.name = "Exaone4ForCausalLM",
        .model_type = "exaone4",
        .num_kv_heads = 32,
@@ -525,7 +565,7 @@ const std::vector<Architecture>& Architectures() {
   static const auto& all = *new std::vector<Architecture>([] {
     std::vector<Architecture> entries;
     for (const auto& family :
-         {LlamaFamilies(), ArceeFamily(), QwenAndPhiFamilies(), GemmaFamilies(),
+         {LlamaFamilies(), UngatedFamilies(), QwenAndPhiFamilies(), GemmaFamilies(),
           OlmoAndCohereFamilies(), LayerNormFamilies(), ExpertFamilies(), BiasedExpertFamilies(),
           LatentFamilies(), GptOssFamily(), MultimodalFamilies(), StateFamilies()}) {
       entries.insert(entries.end(), family.begin(), family.end());

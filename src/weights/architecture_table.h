@@ -80,6 +80,7 @@ struct Architecture {
   const char* activation = "silu";
   bool gelu_is_tanh = false;  // "gelu" was written for the tanh form
   bool gated = true;
+  bool has_xielu = false;  // "xielu" is supported, with numbers of each layer
 
   Rotated rotated = Rotated::kAll;
   bool rotary_interleaved = false;

@@ -73,6 +73,10 @@ constexpr NamedRole kLlamaNames[] = {
     {Role::kExpertPostNorm, "post_feedforward_layernorm_2.weight"},
     {Role::kAttentionGate, "self_attn.gate_proj.weight"},
     {Role::kLayerFactor, "layer_scalar"},
+    {Role::kXieluPositive, "mlp.act_fn.alpha_p"},
+    {Role::kXieluNegative, "mlp.act_fn.alpha_n"},
+    {Role::kXieluLinear, "mlp.act_fn.beta"},
+    {Role::kXieluMin, "mlp.act_fn.eps"},
     {Role::kPerLayerTable, "model.embed_tokens_per_layer.weight"},
     {Role::kPerLayerModel, "model.per_layer_model_projection.weight"},
     {Role::kPerLayerModelNorm, "model.per_layer_projection_norm.weight"},
@@ -304,6 +308,12 @@ void AddFeedForward(const ModelConfig& config, SpecList* list) {
     list->Add(Role::kUp, {"I", "D"});
   }
   list->Add(Role::kDown, {"D", "I"});
+  if (config.activation == Activation::kXielu) {
+    list->Add(Role::kXieluPositive, {"1"});
+    list->Add(Role::kXieluNegative, {"1"});
+    list->Add(Role::kXieluLinear, {});
+    list->Add(Role::kXieluMin, {});
+  }
   if (!config.feed_forward_bias) return;
   if (config.gated) list->Add(Role::kGateBias, {"I"});
   list->Add(Role::kUpBias, {"I"});

@@ -92,6 +92,10 @@ enum class TensorRole : uint8_t {
   kExpertPostNorm,
   kAttentionGate,
   kLayerFactor,        // [1]
+  kXieluPositive,      // [1] of Activation::kXielu before softplus, as the next
+  kXieluNegative,      // [1] without the linear part
+  kXieluLinear,        // []
+  kXieluMin,           // []
   kPerLayerTable,      // [VP, L*P] once a model, as the next two
   kPerLayerModel,      // [L*P, D]
   kPerLayerModelNorm,  // [P]

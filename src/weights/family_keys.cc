@@ -2,6 +2,7 @@
 // expresses are not read here.
 #include "weights/family_keys.h"
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <optional>
@@ -295,6 +296,78 @@ void ReadCohere2(FieldReader* reader, ModelConfig* config) {
   CheckNeutral(reader, "use_qk_norm", Json(false), "only false is supported");
   CheckNeutral(reader, "use_gated_activation", Json(true), "only true is supported");
   CheckNeutral(reader, "use_parallel_block", Json(true), "only true is supported");
+}
+
+namespace {
+
+// The kinds of layers of first_k_dense_replace first ones, dense and with windows of a period of
+// their own, and of others, if no lists say them.
+void ReadCohere2Layers(FieldReader* reader, ModelConfig* config) {
+  const int64_t num_dense = reader->Int("first_k_dense_replace", kLayerRange, 0);
+  const int64_t dense_period = reader->Int("prefix_dense_sliding_window_pattern", kStepRange, 1);
+  const int64_t period = reader->Int("sliding_window_pattern", kStepRange, 4);
+  const auto window = reader->OptionalInt("sliding_window", kWindowRange);
+  const int32_t width =
+      static_cast<int32_t>(window.value_or(reader->Has("sliding_window") ? 0 : 4096));
+  for (int64_t i = 0; i < std::ssize(config->layers); ++i) {
+    LayerConfig& layer = config->layers[static_cast<size_t>(i)];
+    layer.has_experts = i >= num_dense;
+    if (reader->Find("layer_types") != nullptr) continue;
+    const bool by_period =
+        i < num_dense ? (i + 1) % dense_period == 0 : (i - num_dense + 1) % period == 0;
+    const bool is_full = width == 0 || by_period;
+    layer.sliding_window = is_full ? 0 : width;
+    layer.rope = is_full ? -1 : 0;
+  }
+  ReadMlpLayerTypes(reader, config);
+  for (LayerConfig& layer : config->layers) {
+    if (!layer.has_experts && dense_period == 1) layer.rope = 0;
+  }
+}
+
+}  // namespace
+
+void ReadCohere2Moe(FieldReader* reader, ModelConfig* config) {
+  config->logit_scale = reader->Number("logit_scale", kPositiveRange, 0.0625);
+  CheckNeutral(reader, "use_qk_norm", Json(false), "only false is supported");
+  CheckNeutral(reader, "use_gated_activation", Json(true), "only true is supported");
+  CheckNeutral(reader, "use_parallel_block", Json(true), "only true is supported");
+  if (reader->Find("rms_norm_eps") != nullptr) {
+    config->norm_kind = NormKind::kRms;
+    config->norm_eps = reader->Number("rms_norm_eps", kEpsRange);
+  }
+  ReadExperts(reader, 8, 2, config);
+  ReadCohere2Layers(reader, config);
+  ExpertsConfig& experts = config->experts;
+  constexpr const char* kScores = "\"softmax\" and \"sigmoid\" are supported";
+  const std::string score =
+      reader->OptionalString("expert_selection_fn", kScores).value_or("softmax");
+  if (score != "softmax" && score != "sigmoid") reader->Fail("expert_selection_fn", kScores);
+  experts.routing.renormalize = reader->Bool("norm_topk_prob", true) || score == "softmax";
+  if (score == "sigmoid") experts.routing.score = RouteScore::kSigmoid;
+  experts.shared_intermediate_size =
+      experts.intermediate_size * reader->Int("num_shared_experts", {0, 1 << 8}, 0);
+  constexpr const char* kStrategies = "\"average\" and \"sum\" are supported";
+  const std::string strategy =
+      reader->OptionalString("shared_expert_combination_strategy", kStrategies).value_or("average");
+  if (strategy != "average" && strategy != "sum") {
+    reader->Fail("shared_expert_combination_strategy", kStrategies);
+  }
+  if (experts.shared_intermediate_size > 0 && strategy == "average") {
+    experts.routing.factor = 0.5f;
+    experts.shared_half = true;
+  }
+  const bool has_dense = std::any_of(config->layers.begin(), config->layers.end(),
+                                     [](const LayerConfig& layer) { return !layer.has_experts; });
+  if (has_dense) {
+    config->intermediate_size = reader->Int("prefix_dense_intermediate_size", kWidthRange);
+  }
+}
+
+void ReadApertus(FieldReader* reader, ModelConfig* config) {
+  static_cast<void>(config);
+  CheckNeutral(reader, "qk_norm", Json(true), "only true is supported");
+  CheckNeutral(reader, "post_norm", Json(false), "only false is supported");
 }
 
 void ReadStableLm(FieldReader* reader, ModelConfig* config) {

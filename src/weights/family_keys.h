@@ -14,6 +14,8 @@ void ReadGemma4(FieldReader* reader, ModelConfig* config);
 void ReadGemma4Unified(FieldReader* reader, ModelConfig* config);
 void ReadMuseGlimmer(FieldReader* reader, ModelConfig* config);
 void ReadCohere2(FieldReader* reader, ModelConfig* config);
+void ReadCohere2Moe(FieldReader* reader, ModelConfig* config);
+void ReadApertus(FieldReader* reader, ModelConfig* config);
 void ReadStableLm(FieldReader* reader, ModelConfig* config);
 void ReadMixtral(FieldReader* reader, ModelConfig* config);
 void ReadQwen2Moe(FieldReader* reader, ModelConfig* config);

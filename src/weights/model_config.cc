@@ -156,27 +156,29 @@ void ReadDType(FieldReader* reader, ModelConfig* config) {
   }
 }
 
-std::optional<Activation> ActivationNamed(std::string_view name, bool gelu_is_tanh) {
+std::optional<Activation> ActivationNamed(std::string_view name, const Architecture& entry) {
   if (name == "silu" || name == "swish") return Activation::kSilu;
-  if (name == "gelu") return gelu_is_tanh ? Activation::kGeluTanh : Activation::kGelu;
+  if (name == "gelu") return entry.gelu_is_tanh ? Activation::kGeluTanh : Activation::kGelu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::kGeluTanh;
   if (name == "relu2") return Activation::kRelu2;
+  if (name == "xielu" && entry.has_xielu) return Activation::kXielu;
   return std::nullopt;
 }
 
 // Reads the activation from one key; a second one, which older files also have, must not contradict
 // it.
 void ReadActivation(const Architecture& entry, FieldReader* reader, ModelConfig* config) {
-  constexpr const char* kSupported =
-      "\"silu\", \"gelu\", \"gelu_pytorch_tanh\", \"gelu_new\" and \"relu2\" are supported";
+  const std::string supported =
+      fmt::format("\"silu\", \"gelu\", \"gelu_pytorch_tanh\", \"gelu_new\" and {} are supported",
+                  entry.has_xielu ? "\"relu2\", \"xielu\"" : "\"relu2\"");
   const std::string key = entry.activation_key;
-  const std::string name = reader->OptionalString(key, kSupported).value_or(entry.activation);
-  const auto activation = ActivationNamed(name, entry.gelu_is_tanh);
-  if (!activation) return reader->Fail(key, kSupported);
+  const std::string name = reader->OptionalString(key, supported).value_or(entry.activation);
+  const auto activation = ActivationNamed(name, entry);
+  if (!activation) return reader->Fail(key, supported);
   config->activation = *activation;
   const std::string other = key == "hidden_act" ? "hidden_activation" : "hidden_act";
-  const auto beside = reader->OptionalString(other, kSupported);
-  if (beside && ActivationNamed(*beside, entry.gelu_is_tanh) != activation) {
+  const auto beside = reader->OptionalString(other, supported);
+  if (beside && ActivationNamed(*beside, entry) != activation) {
     reader->Fail(other,
                  fmt::format("the same as {} (\"{}\") is needed, or null", key, Visible(name)));
   }

@@ -83,7 +83,7 @@ def away_from_zero(shape, low, high, generator):
 def weights_of(model):
     """Parameters, and the buffers that checkpoints have."""
     return [*model.named_parameters(), *((name, buffer) for name, buffer in model.named_buffers()
-                                         if name.endswith(("bias", "layer_scalar")))]
+                                         if name.endswith(("bias", "layer_scalar")) or is_of_curve(name))]
 
 
 def auto_class(variant):
@@ -105,6 +105,11 @@ def is_of_state(name):
     return name.endswith(("A_log", "mamba.D", "mixer.D"))
 
 
+def is_of_curve(name):
+    """A number of a layer's activation."""
+    return ".act_fn." in name
+
+
 def is_norm(name):
     return "norm" in name.split(".layers.")[-1] and name.endswith("weight")
 
@@ -117,6 +122,9 @@ def random_parameter(name, shape, variant, generator):
         return size * ((0 if variant.norms_add_one else 1) + away_from_zero(shape, 0.2, 0.6, generator))
     if is_factor(name):
         return 1 + away_from_zero(shape, 0.1, 0.4, generator)
+    if is_of_curve(name):
+        return -away_from_zero(shape, 0.3, 0.5, generator).abs() if name.endswith("eps") else away_from_zero(
+            shape, 0.3, 0.9, generator)
     if is_of_state(name):
         return away_from_zero(shape, 0.3, 0.9, generator)
     if name.endswith("embed_tokens_per_layer.weight"):
@@ -397,7 +405,8 @@ def check_options(variant, folder, prompts, logits):
     for name, parameter in weights_of(model):
         if is_other_part(name) or re.search(idle, name):
             continue
-        if not (is_norm(name) or is_factor(name) or is_of_state(name) or name.endswith(("bias", "sinks"))):
+        if not (is_norm(name) or is_factor(name) or is_of_state(name) or is_of_curve(name) or
+                name.endswith(("bias", "sinks"))):
             continue
         kept = parameter.clone()
         neutral = -1e4 if name.endswith("sinks") else 1.0 if is_factor(name) or is_norm(name) and not variant.norms_add_one else 0.0

@@ -160,6 +160,43 @@ TEST(ActivateTest, GeluIsExactToTheTails) {
   }
 }
 
+// Both branches, with a bend at `min`, and NaN; the same bits at every place of a row.
+TEST(ActivateTest, XieluAgreesWithOracle) {
+  const XieluParams xielu = {0.8f, 1.3f, 0.5f, -0.25f};
+  std::vector<float> x = {0, -0.0f, std::numeric_limits<float>::quiet_NaN(), -200, 1e10f};
+  for (float value = -9; value <= 4; value += 0.0137f) x.push_back(value);
+  for (float value = 1e-30f; value < 1; value *= 3.1f) x.insert(x.end(), {value, -value});
+  const int64_t width = std::ssize(x);
+  const auto run = [&](Ops& ops, const float* in, int64_t count) {
+    OpOutput out(count);
+    ops.Activate({.gate_up = in,
+                  .out = out.data(),
+                  .num_tokens = 1,
+                  .width = count,
+                  .activation = Activation::kXielu,
+                  .gated = false,
+                  .xielu = xielu});
+    EXPECT_TRUE(out.GuardsIntact());
+    return out.values();
+  };
+  const auto expected = run(*MakeNaiveOps(), x.data(), width);
+  EXPECT_NEAR(expected[0], 1.3 * std::expm1(-0.25), 1e-7);
+  for (const auto& ops : AllCpuOps()) {
+    const auto out = run(*ops, x.data(), width);
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (std::isnan(x[i])) {
+        EXPECT_TRUE(std::isnan(out[i]) && std::isnan(expected[i])) << ops->Name();
+        continue;
+      }
+      // Beside 0 the linear part and the bend's distance cancel.
+      EXPECT_NEAR(out[i], expected[i],
+                  4e-7 * (std::abs(expected[i]) + std::min(1.0f, std::abs(x[i]))))
+          << ops->Name() << " " << x[i];
+      if (i % 50 == 0) ExpectSameBits(run(*ops, &x[i], 1), {out[i]}, ops->Name());
+    }
+  }
+}
+
 TEST(ActivateTest, NanIsNotHidden) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const auto& ops : AllCpuOps()) {

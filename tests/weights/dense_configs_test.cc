@@ -23,6 +23,29 @@ TEST(DenseConfigsTest, Arcee) {
   EXPECT_EQ(CountParameters(config), 4'619'184'640);
 }
 
+TEST(DenseConfigsTest, ApertusHasNumbersOfAnActivationInEachLayer) {
+  constexpr const char* kText = R"({"architectures": ["ApertusForCausalLM"],
+      "model_type": "apertus", "attention_bias": false, "hidden_act": "xielu", "hidden_size": 4096,
+      "intermediate_size": 21504, "max_position_embeddings": 65536, "mlp_bias": false,
+      "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+      "post_norm": false, "qk_norm": true, "rms_norm_eps": 1e-05,
+      "rope_scaling": {"factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+          "original_max_position_embeddings": 8192, "rope_type": "llama3", "type": "llama3"},
+      "rope_theta": 12000000, "tie_word_embeddings": false, "vocab_size": 131072})";
+  const ModelConfig config = Config(kText);
+  EXPECT_EQ(config.activation, Activation::kXielu);
+  EXPECT_EQ(config.qk_norm, QkNorm::kHead);
+  EXPECT_FALSE(config.gated);
+  EXPECT_EQ(CountParameters(config), 8'053'338'240);
+  const ModelConfig plain = Config(kText, R"({"hidden_act": "relu2"})");
+  EXPECT_EQ(CountParameters(plain), CountParameters(config) - int64_t{4} * 32);
+  EXPECT_EQ(Config(kText, R"({"rope_scaling": null, "rope_theta": null})").ropes, config.ropes);
+  EXPECT_EQ(RefusedKey(kText, R"({"qk_norm": false})"), "qk_norm");
+  EXPECT_EQ(RefusedKey(kText, R"({"post_norm": true})"), "post_norm");
+  EXPECT_EQ(RefusedKey(kText, R"({"architectures": ["ArceeForCausalLM"], "model_type": "arcee"})"),
+            "hidden_act");
+}
+
 TEST(DenseConfigsTest, MistralSlidesInEveryLayer) {
   constexpr const char* kText = R"({"architectures": ["MistralForCausalLM"],
       "model_type": "mistral", "hidden_act": "silu", "hidden_size": 4096,

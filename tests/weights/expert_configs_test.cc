@@ -89,6 +89,49 @@ TEST(ExpertConfigsTest, KExaone) {
   EXPECT_EQ(RefusedKey(kText, R"({"topk_group": 2})"), "topk_group");
 }
 
+// A model of 30 billion parameters: the first layer is dense, without a window, and rotated.
+TEST(ExpertConfigsTest, Cohere2Moe) {
+  constexpr const char* kText = R"({"architectures": ["Cohere2MoeForCausalLM"],
+      "model_type": "cohere2_moe", "attention_bias": false, "expert_selection_fn": "sigmoid",
+      "first_k_dense_replace": 1, "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048,
+      "intermediate_size": 768, "layer_norm_eps": 1e-05, "logit_scale": 0.25,
+      "max_position_embeddings": 131072, "norm_topk_prob": true, "num_attention_heads": 32,
+      "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 10,
+      "num_key_value_heads": 4, "num_shared_experts": 0, "prefix_dense_intermediate_size": 12288,
+      "prefix_dense_sliding_window_pattern": 1, "rope_theta": 50000, "sliding_window": 4096,
+      "sliding_window_pattern": 4, "vocab_size": 256000})";
+  const ModelConfig config = Config(kText);
+  EXPECT_EQ(config.norm_kind, NormKind::kLayer);
+  EXPECT_EQ(config.intermediate_size, 12288);
+  EXPECT_EQ(config.experts.intermediate_size, 768);
+  EXPECT_EQ(config.experts.routing, (Routing{.score = RouteScore::kSigmoid, .renormalize = true}));
+  EXPECT_EQ(config.layers[0], (LayerConfig{.sliding_window = 0, .rope = 0}));
+  EXPECT_EQ(config.layers[1], (LayerConfig{.sliding_window = 4096, .has_experts = true}));
+  EXPECT_EQ(config.layers[4], (LayerConfig{.rope = -1, .has_experts = true}));
+  EXPECT_EQ(config.layers[8], (LayerConfig{.rope = -1, .has_experts = true}));
+  const int64_t attention = int64_t{2048} * 128 * (32 + 4 + 4 + 32), table = int64_t{256000} * 2048;
+  EXPECT_EQ(CountParameters(config), table + 11 * 2048 + 10 * attention + 3 * 2048 * 12288 +
+                                         int64_t{9} * (128 * 2048 + 128 * 3 * 2048 * 768));
+  // The dense layers may have windows of their own.
+  const ModelConfig more = Config(kText, R"({"first_k_dense_replace": 3,
+      "prefix_dense_sliding_window_pattern": 2, "rms_norm_eps": 1e-06, "num_shared_experts": 2})");
+  EXPECT_EQ(more.layers[0], (LayerConfig{.sliding_window = 4096}));
+  EXPECT_EQ(more.layers[1], (LayerConfig{.rope = -1}));
+  EXPECT_EQ(more.layers[6], (LayerConfig{.rope = -1, .has_experts = true}));
+  EXPECT_EQ(more.norm_kind, NormKind::kRms);
+  EXPECT_EQ(more.norm_eps, 1e-6);
+  EXPECT_EQ(more.experts.shared_intermediate_size, 1536);
+  EXPECT_TRUE(more.experts.shared_half);
+  EXPECT_EQ(more.experts.routing.factor, 0.5f);
+  const auto refused = [&](const char* changes) { return RefusedKey(kText, changes); };
+  EXPECT_EQ(refused(R"({"expert_selection_fn": "top"})"), "expert_selection_fn");
+  EXPECT_EQ(refused(R"({"shared_expert_combination_strategy": "mean"})"),
+            "shared_expert_combination_strategy");
+  EXPECT_EQ(refused(R"({"prefix_dense_intermediate_size": null})"),
+            "prefix_dense_intermediate_size");
+  EXPECT_EQ(refused(R"({"use_parallel_block": false})"), "use_parallel_block");
+}
+
 TEST(ExpertConfigsTest, HunYuanStatesEachLayer) {
   constexpr const char* kText = R"({"architectures": ["HunYuanMoEV1ForCausalLM"],
       "model_type": "hunyuan_v1_moe", "attention_bias": false, "attention_head_dim": 128,

@@ -104,6 +104,7 @@ struct ExpertsConfig {
   // is projected back; 0: on the input itself.
   int64_t latent_size = 0;
   bool shared_gate = false;  // its output is multiplied by a sigmoid gate
+  bool shared_half = false;  // or by 1/2
   Routing routing;
   bool choice_bias = false;  // a stored bias is added to the scores that experts are chosen by
   // The files have [out, in] matrices, though others of the architecture have [in, out].

@@ -262,6 +262,49 @@ HWY_NOINLINE void ActivateRows(const ActivateParams& p, int64_t begin, int64_t e
   }
 }
 
+// exp(x) - 1 - x for x <= 0. Near 0, where the difference cancels: its series, which is exact to
+// the last bit of f32 above -0.5.
+HWY_INLINE Floats ExpRest(Floats x) {
+  const F32 d;
+  Floats p = hn::Set(d, 1.0f / 362880);
+  p = hn::MulAdd(p, x, hn::Set(d, 1.0f / 40320));
+  p = hn::MulAdd(p, x, hn::Set(d, 1.0f / 5040));
+  p = hn::MulAdd(p, x, hn::Set(d, 1.0f / 720));
+  p = hn::MulAdd(p, x, hn::Set(d, 1.0f / 120));
+  p = hn::MulAdd(p, x, hn::Set(d, 1.0f / 24));
+  p = hn::MulAdd(p, x, hn::Set(d, 1.0f / 6));
+  p = hn::MulAdd(p, x, hn::Set(d, 0.5f));
+  const Floats near = hn::Mul(p, hn::Mul(x, x));
+  const Floats far = hn::Sub(hn::Sub(Exp(x), hn::Set(d, 1.0f)), x);
+  return hn::IfThenElse(hn::Gt(x, hn::Set(d, -0.5f)), near, far);
+}
+
+HWY_INLINE Floats Xielu(Floats x, const XieluParams& p) {
+  const F32 d;
+  const Floats linear = hn::Set(d, p.linear), min = hn::Set(d, p.min);
+  const Floats above = hn::Mul(hn::MulAdd(hn::Set(d, p.positive), x, linear), x);
+  const Floats least = hn::IfThenElse(hn::Lt(x, min), x, min);
+  const Floats rest = hn::Add(ExpRest(least), hn::Sub(least, x));
+  const Floats below = hn::MulAdd(hn::Set(d, p.negative), rest, hn::Mul(linear, x));
+  return hn::IfThenElse(hn::Gt(x, hn::Zero(d)), above, below);
+}
+
+HWY_NOINLINE void ActivateXielu(const ActivateParams& p, int64_t begin, int64_t end) {
+  const F32 d;
+  const Floats scale = hn::Set(d, p.gate_scale);
+  for (int64_t t = begin; t < end; ++t) {
+    const float* const x = p.gate_up.f32() + t * p.width;
+    float* const out = p.out.f32() + t * p.width;
+    int64_t i = 0;
+    for (; i + kLanes <= p.width; i += kLanes) {
+      hn::StoreU(Xielu(hn::Mul(scale, hn::LoadU(d, x + i)), p.xielu), d, out + i);
+    }
+    for (; i < p.width; ++i) {
+      out[i] = hn::GetLane(Xielu(hn::Mul(scale, hn::Set(d, x[i])), p.xielu));
+    }
+  }
+}
+
 void ActivateTokens(const ActivateParams& p, int64_t begin, int64_t end) {
   switch (p.activation) {
     case Activation::kSilu:
@@ -276,6 +319,8 @@ void ActivateTokens(const ActivateParams& p, int64_t begin, int64_t end) {
       return ActivateRows<Activation::kClampedSwiglu>(p, begin, end);
     case Activation::kSigmoid:
       return ActivateRows<Activation::kSigmoid>(p, begin, end);
+    case Activation::kXielu:
+      return ActivateXielu(p, begin, end);
   }
 }
 
@@ -340,6 +385,10 @@ HWY_INLINE void Rotate(float* x, const float* cos, const float* sin, int64_t hal
   }
 }
 
+HWY_INLINE void NormalizeHead(float* head, const float* norm, int64_t width, float eps) {
+  NormalizeRms(head, norm, width, MeanSquare(head, width), eps, head);
+}
+
 // Normalises and rotates a query or key head, in the order that `norm_last` gives.
 HWY_INLINE void TurnHead(const RopeKvWriteParams& p, int64_t position, const float* norm,
                          float* head) {
@@ -383,7 +432,3 @@ const PerTarget<GetElementwiseKernels>& ElementwiseKernelGetters() {
 
 }  // namespace minisgl::cpu
 #endif
-HWY_INLINE void NormalizeHead(float* head, const float* norm, int64_t width, float eps) {
-  NormalizeRms(head, norm, width, MeanSquare(head, width), eps, head);
-}
-
