@@ -271,29 +271,6 @@ std::vector<Architecture> OlmoAndCohereFamilies() {
        .window = 4096,
        .window_period = 4,
        .read = ReadCohere2},
-      {.name = "Cohere2MoeForCausalLM",
-       .model_type = "cohere2_moe",
-       .max_seq_len = 8192,
-       .head_dim = 128,
-       .tied = true,
-       .norm_kind = NormKind::kLayer,
-       .norm_placement = NormPlacement::kParallel,
-       .eps_key = "layer_norm_eps",
-       .eps = 1e-5,
-       .qkv_bias = kAttentionBias,
-       .output_bias = kAttentionBias,
-       .rotated = Rotated::kWindows,
-       .rotary_interleaved = true,
-       .windows = Windows::kAllButEachKey,
-       .window = 4096,
-       .window_period = 4,
-       .names = {{Role::kExpertGateUp, "mlp.experts.gate_up_proj"},
-                 {Role::kExpertDown, "mlp.experts.down_proj"},
-                 {Role::kSharedGate, "mlp.shared_experts.gate_proj.weight"},
-                 {Role::kSharedUp, "mlp.shared_experts.up_proj.weight"},
-                 {Role::kSharedDown, "mlp.shared_experts.down_proj.weight"}},
-       .has_forms = true,
-       .read = ReadCohere2Moe},
       {.name = "Exaone4ForCausalLM",
        .model_type = "exaone4",
        .num_kv_heads = 32,
@@ -426,6 +403,35 @@ std::vector<Architecture> ExpertFamilies() {
        .has_forms = true,
        .experts_prefix = "block_sparse_moe.experts.",
        .read = ReadGraniteMoe},
+  };
+}
+
+// Cohere 2 with experts, stored in one tensor or one by one.
+std::vector<Architecture> Cohere2MoeFamily() {
+  return {
+      {.name = "Cohere2MoeForCausalLM",
+       .model_type = "cohere2_moe",
+       .max_seq_len = 8192,
+       .head_dim = 128,
+       .tied = true,
+       .norm_kind = NormKind::kLayer,
+       .norm_placement = NormPlacement::kParallel,
+       .eps_key = "layer_norm_eps",
+       .eps = 1e-5,
+       .qkv_bias = kAttentionBias,
+       .output_bias = kAttentionBias,
+       .rotated = Rotated::kWindows,
+       .rotary_interleaved = true,
+       .windows = Windows::kAllButEachKey,
+       .window = 4096,
+       .window_period = 4,
+       .names = {{Role::kExpertGateUp, "mlp.experts.gate_up_proj"},
+                 {Role::kExpertDown, "mlp.experts.down_proj"},
+                 {Role::kSharedGate, "mlp.shared_experts.gate_proj.weight"},
+                 {Role::kSharedUp, "mlp.shared_experts.up_proj.weight"},
+                 {Role::kSharedDown, "mlp.shared_experts.down_proj.weight"}},
+       .has_forms = true,
+       .read = ReadCohere2Moe},
   };
 }
 
@@ -566,8 +572,9 @@ const std::vector<Architecture>& Architectures() {
     std::vector<Architecture> entries;
     for (const auto& family :
          {LlamaFamilies(), UngatedFamilies(), QwenAndPhiFamilies(), GemmaFamilies(),
-          OlmoAndCohereFamilies(), LayerNormFamilies(), ExpertFamilies(), BiasedExpertFamilies(),
-          LatentFamilies(), GptOssFamily(), MultimodalFamilies(), StateFamilies()}) {
+          OlmoAndCohereFamilies(), LayerNormFamilies(), ExpertFamilies(), Cohere2MoeFamily(),
+          BiasedExpertFamilies(), LatentFamilies(), GptOssFamily(), MultimodalFamilies(),
+          StateFamilies()}) {
       entries.insert(entries.end(), family.begin(), family.end());
     }
     return entries;

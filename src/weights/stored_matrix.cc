@@ -31,8 +31,8 @@ struct InStack {
   int32_t index = 0;
 };
 
-// The tensors of one matrix, alone or in a stack. Remembers the first error, so that a layout asks for all it needs and
-// checks once.
+// The tensors of one matrix, alone or in a stack. Remembers the first error, so that a layout asks
+// for all it needs and checks once.
 class Parts {
  public:
   Parts(const Checkpoint& checkpoint, std::string base, const InStack& stack)
