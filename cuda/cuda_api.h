@@ -103,6 +103,8 @@ class CudaApi {
   virtual CudaError DeviceCount(int* count) = 0;
   virtual CudaError SetDevice(int device) = 0;
   virtual CudaError DeviceProperties(int device, CudaDeviceProperties* properties) = 0;
+  // Lets the current device use the memory of `peer`, another device; `is_enabled`: it can.
+  virtual CudaError EnablePeerAccess(int peer, bool* is_enabled) = 0;
   virtual CudaError MemoryInfo(size_t* free_bytes, size_t* total_bytes) = 0;
 
   virtual CudaError Malloc(void** pointer, size_t num_bytes) = 0;

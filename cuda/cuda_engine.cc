@@ -1,6 +1,8 @@
 // The CUDA functions of device_ops.h, with the real runtime and cuBLASLt.
+#include <cstdlib>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "cublas_lt.h"
 #include "cuda_ops.h"
@@ -8,6 +10,56 @@
 #include "probe.h"
 
 namespace minisgl {
+namespace {
+
+// For ranks, before the first call to CUDA. A kernel of one rank waits for kernels of others, so no
+// call may wait for kernels when something runs first, and no two streams may share a queue of the
+// device: of two ranks on one device that are more than its usual eight.
+void PrepareProcess() {
+  static const bool done = [] {
+    setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+// Ranks compute some values alike, each for itself.
+Status CheckAlike(const std::vector<CudaDevice>& devices) {
+  for (const CudaDevice& device : devices) {
+    if (device.name == devices[0].name) continue;
+    return UsageError(
+        "cuda:{} is {} and cuda:{} {}: ranks of one model need devices of one kind; name such",
+        devices[0].index, devices[0].name, device.index, device.name);
+  }
+  return Status();
+}
+
+}  // namespace
+
+int CountCudaDevices() {
+  PrepareProcess();
+  int count = 0;
+  const cuda::CudaError error = cuda::MakeCudaRuntimeApi()->DeviceCount(&count);
+  return error == cuda::kCudaSuccess ? count : 0;
+}
+
+Result<std::vector<std::unique_ptr<DeviceOps>>> MakeCudaRanks(const CudaRanksConfig& config) {
+  PrepareProcess();
+  MINISGL_ASSIGN_OR_RETURN(const cuda::DebugSwitches debug, cuda::ReadDebugSwitches());
+  std::vector<CudaDevice> devices;
+  for (const int index : config.devices) {
+    MINISGL_ASSIGN_OR_RETURN(CudaDevice device, ProbeCuda(index));
+    devices.push_back(std::move(device));
+  }
+  MINISGL_RETURN_IF_ERROR(CheckAlike(devices));
+  MINISGL_ASSIGN_OR_RETURN(auto ranks,
+                           cuda::MakeCudaRanksOver([] { return cuda::MakeCudaRuntimeApi(); },
+                                                   cuda::LoadCublasLt, config, debug));
+  const std::unique_ptr<cuda::CudaApi> api = cuda::MakeCudaRuntimeApi();
+  MINISGL_RETURN_IF_ERROR(cuda::FindCublasLt(api.get()));
+  return ranks;
+}
 
 // MINISGL_CUDA_ARCHS: the architectures that the kernels were compiled for, in the form of RunsOn.
 Result<CudaDevice> ProbeCuda(int index) {

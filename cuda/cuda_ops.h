@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "cuda_api.h"
 #include "debug_switches.h"
@@ -17,6 +18,12 @@ inline constexpr size_t kMatmulWorkspaceBytes = size_t{32} << 20;
 // A function like LoadCublasLt.
 using MatmulLibraryFactory =
     std::function<Result<std::unique_ptr<MatmulLibrary>>(const MatmulSetup& setup)>;
+
+// One api for each rank.
+using CudaApiFactory = std::function<std::shared_ptr<CudaApi>()>;
+Result<std::vector<std::unique_ptr<DeviceOps>>> MakeCudaRanksOver(
+    const CudaApiFactory& make_api, const MatmulLibraryFactory& make_matmul,
+    const CudaRanksConfig& config, const DebugSwitches& debug = {});
 
 // Memory, events and graphs made by these operations keep `api` alive. The MatmulLibrary is
 // destroyed with the operations.

@@ -27,6 +27,7 @@ constexpr DebugWord kWords[] = {{"no-dependent-launch", &DebugSwitches::no_depen
                                 {"no-timed-plans", &DebugSwitches::no_timed_plans},
                                 {"no-prefetch", &DebugSwitches::no_prefetch},
                                 {"no-carveout", &DebugSwitches::no_carveout},
+                                {"no-peers", &DebugSwitches::no_peers},
                                 {"decode-by-extend", &DebugSwitches::decode_by_extend},
                                 {"short-splits", &DebugSwitches::short_splits},
                                 {"sync", &DebugSwitches::sync}};

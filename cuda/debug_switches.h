@@ -11,6 +11,7 @@
 //   no-graphs            all steps run their operations one by one
 //   no-timed-plans       cuBLASLt's first choice of an algorithm is used, whatever its time
 //   no-prefetch          no kernel fetches the next product's weights into the second-level cache
+//   no-peers             ranks exchange through the memory of the host
 //   no-carveout          CUDA chooses how much shared memory a multiprocessor has for each kernel
 //   decode-by-extend     rows of one token use the attention kernels of rows that extend
 //   short-splits         decode attention cuts the keys of a row in the same way in every step
@@ -38,6 +39,7 @@ struct DebugSwitches {
   bool no_timed_plans = false;
   bool no_prefetch = false;
   bool no_carveout = false;
+  bool no_peers = false;
   bool decode_by_extend = false;
   bool short_splits = false;
   bool sync = false;

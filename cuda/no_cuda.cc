@@ -15,4 +15,10 @@ Result<CudaDevice> ProbeCuda(int) { return NoCuda(); }
 
 Result<std::unique_ptr<DeviceOps>> MakeCudaOps(const CudaOpsConfig&) { return NoCuda(); }
 
+int CountCudaDevices() { return 0; }
+
+Result<std::vector<std::unique_ptr<DeviceOps>>> MakeCudaRanks(const CudaRanksConfig&) {
+  return NoCuda();
+}
+
 }  // namespace minisgl

@@ -91,6 +91,20 @@ class CudaRuntimeApi : public CudaApi {
     return kCudaSuccess;
   }
 
+  CudaError EnablePeerAccess(int peer, bool* is_enabled) override {
+    *is_enabled = false;
+    int can = 0;
+    const CudaError error = cudaDeviceCanAccessPeer(&can, device_, peer);
+    if (error != kCudaSuccess || can == 0) return error;
+    return Here([&] {
+      cudaError_t enabled = cudaDeviceEnablePeerAccess(peer, 0);
+      if (enabled == cudaErrorPeerAccessAlreadyEnabled) enabled = cudaSuccess;
+      static_cast<void>(cudaGetLastError());  // which holds the error that is none
+      *is_enabled = enabled == cudaSuccess;
+      return enabled;
+    });
+  }
+
   CudaError MemoryInfo(size_t* free_bytes, size_t* total_bytes) override {
     return Here([&] { return cudaMemGetInfo(free_bytes, total_bytes); });
   }

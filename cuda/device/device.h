@@ -5,6 +5,8 @@
 //
 // In both:
 //   MINISGL_KERNEL           before a kernel: MINISGL_KERNEL void Name(params)
+//   MINISGL_GRID_CONSTANT    before a kernel's parameter, a struct whose arrays are indexed: it is
+//                            read where it is, and not copied to each thread's stack
 //   MINISGL_DEVICE           before a device function
 //   MINISGL_LAUNCH_BOUNDS(threads, blocks_per_sm)   between `void` and the name of a kernel
 //   bf16, f16                storage types of 16 bits; ToFloat(x), FromFloat<T>(f) (to nearest
@@ -39,6 +41,11 @@
 //                            barrier before, with its atomics: for all threads of the device.
 //                            Release: others store, barrier, fence, atomic. Acquire: atomic, fence,
 //                            barrier, others load.
+//   StoreRelease(p, v), LoadAcquire(p)   a flag of 4 bytes in memory of any device or of the host.
+//                            Who loads v sees what the storing thread, and those that it met at a
+//                            barrier before, have accessed; so do threads that it meets at a
+//                            barrier afterwards. For threads of all devices
+//   Nanoseconds()            a clock of the device, for the length of a wait
 //   Trap(why)                ends the kernel with kCudaLaunchFailure; on the emulator the fault
 //                            says why
 //   kWarpSize, WarpSum(x), WarpMax(x)   over the warp; every lane gets the result. Sums are in

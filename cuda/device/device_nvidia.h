@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #define MINISGL_KERNEL __global__
+#define MINISGL_GRID_CONSTANT const __grid_constant__
 #define MINISGL_DEVICE __device__ __forceinline__
 #define MINISGL_LAUNCH_BOUNDS(threads, blocks_per_sm) __launch_bounds__(threads, blocks_per_sm)
 
@@ -274,6 +275,23 @@ MINISGL_DEVICE void Trap(const char*) { __trap(); }
 MINISGL_DEVICE int32_t Opaque(int32_t x) {
   asm volatile("" : "+r"(x));
   return x;
+}
+MINISGL_DEVICE void StoreRelease(uint32_t* p, uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(p)), "r"(value)
+               : "memory");
+}
+MINISGL_DEVICE uint32_t LoadAcquire(const uint32_t* p) {
+  uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];"
+               : "=r"(value)
+               : "l"(__cvta_generic_to_global(p))
+               : "memory");
+  return value;
+}
+MINISGL_DEVICE int64_t Nanoseconds() {
+  int64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
 }
 // Not __threadfence, which is the slower fence.sc: acquire and release are what a counter needs.
 MINISGL_DEVICE void ThreadFence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }

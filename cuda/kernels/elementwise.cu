@@ -41,6 +41,7 @@ struct EmbeddingKernelParams {
   float scale;
   float* out;
   int64_t width;
+  int64_t first_id, num_ids;  // of the table's rows
   bool aligned;
 };
 
@@ -51,10 +52,12 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1) EmbeddingKernel(Embedd
   GridWait();
   const int64_t first = FirstOfChunk();
   if (first >= p.width) return;
-  const int64_t id = p.ids[blockIdx.x];
-  float v[kChunk];
-  LoadChunk(static_cast<const TABLE*>(p.table) + id * p.width + first, p.width - first, p.aligned,
-            v);
+  const int64_t id = p.ids[blockIdx.x] - p.first_id;
+  float v[kChunk] = {};
+  if (id >= 0 && id < p.num_ids) {
+    LoadChunk(static_cast<const TABLE*>(p.table) + id * p.width + first, p.width - first, p.aligned,
+              v);
+  }
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) v[i] *= p.scale;
   StoreChunk(p.out + blockIdx.x * p.width + first, p.width - first, p.aligned, v);
@@ -297,6 +300,8 @@ CudaError LaunchEmbedding(const LaunchContext& context, const EmbeddingParams& p
       .scale = params.scale,
       .out = params.out,
       .width = width,
+      .first_id = params.first_id,
+      .num_ids = params.table->num_out,
       .aligned = width % kChunk == 0 && IsAligned16(table) && IsAligned16(params.out)};
   const LaunchShape shape = RowShape(params.num_tokens, CeilDiv<int64_t>(width, kChunk));
   return DispatchDType(table_dtype, [&]<typename TABLE>() {

@@ -82,6 +82,15 @@ CudaError LaunchShortConv(const LaunchContext& context, const ShortConvParams& p
 inline constexpr int32_t kStateKeysMax = 256;
 CudaError LaunchRecurrence(const LaunchContext& context, const RecurrenceParams& params);
 
+// rank_exchange.cu. Every rank launches the same calls in the same order, with equal sizes; kernels
+// wait for those of the other ranks. RankExchange: rank_exchange.h. A wait that ends without them
+// sets the alarm, and what was to be computed is undefined.
+struct RankExchange;
+CudaError LaunchAllReduce(const LaunchContext& context, const AllReduceParams& params,
+                          const RankExchange& ranks);
+CudaError LaunchGatherColumns(const LaunchContext& context, const GatherColumnsParams& params,
+                              const RankExchange& ranks);
+
 // sample.cu
 // vocab_size at most kSampleVocabMax
 inline constexpr int64_t kSampleVocabMax = 524288;

@@ -264,6 +264,19 @@ struct DeviceLimits {
 
 class DeviceOps : public Ops {
  public:
+  // Of one of several ranks (Ops::AllReduce). The operations of a rank wait for those of the other
+  // ranks, so each rank is called from a thread of its own, or nothing that waits for the device is
+  // called before all ranks have queued the same operations.
+  //
+  // Ends every wait of any rank for another one, now and later, because this rank has failed;
+  // status() of all ranks is then an error once they are waited for. Any thread may call it.
+  virtual void FailRanks() {}
+  // Between RunAlone(true) and RunAlone(false) operations of several ranks run without the others,
+  // and compute nothing of use: to load what runs first before any rank waits for another one.
+  virtual void RunAlone(bool alone) { static_cast<void>(alone); }
+  // True if status() is an error only because another rank has failed.
+  virtual bool FailedWithOthers() const { return false; }
+
   // The first error since the start (kOutOfMemory, kUnavailable or kInternal), or OK.
   virtual Status status() const = 0;
   virtual DeviceMemoryInfo MemoryInfo() = 0;
@@ -340,6 +353,26 @@ struct CudaOpsConfig {
   // folder that cannot be used is no error.
   std::string cache_folder;
 };
+// Several GPUs, or one of them several times, as the ranks of one model (minisgl/model/ranks.h).
+struct CudaRanksConfig {
+  CudaOpsConfig ops;         // of each rank, except the index; the profile is the first rank's
+  std::vector<int> devices;  // of the ranks, at most kCudaRanksMax
+  // How long a rank waits in an operation for another one before it takes it for lost.
+  int64_t wait_ms = 300'000;
+  // Sums of so many bytes at most are exchanged in one shot, which takes one meeting, and longer
+  // ones in two, which move fewer bytes. With two ranks they move the same.
+  int64_t one_shot_bytes = int64_t{256} << 10;
+  int64_t one_shot_bytes_of_two = int64_t{1} << 60;
+};
+inline constexpr int kCudaRanksMax = 8;
+
+// How many GPUs there are; 0 without a driver.
+int CountCudaDevices();
+// Checks each device (ProbeCuda) and opens it: the operations of each rank, in the order of the
+// devices. All work of one rank is in the order of its own calls. The process then loads all code
+// of kernels at the start, since loading could wait for a kernel that waits for another rank.
+Result<std::vector<std::unique_ptr<DeviceOps>>> MakeCudaRanks(const CudaRanksConfig& config);
+
 // kUsage if the environment's MINISGL_CUDA_DEBUG (cuda/debug_switches.h) has an unknown word.
 Result<std::unique_ptr<DeviceOps>> MakeCudaOps(const CudaOpsConfig& config);
 

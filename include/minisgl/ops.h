@@ -102,6 +102,8 @@ class Ops {
     MINISGL_CHECK(false, "{} has no recurrence of {} heads", Name(), params.num_heads);
   }
 
+  // True if GatherColumns gives the columns to all ranks, and not to the first alone.
+  virtual bool GathersOnAllRanks() const { return false; }
   // Of several ranks: implementations without them run one.
   virtual void AllReduce(const AllReduceParams& params) {
     MINISGL_CHECK(false, "{} has no sum of {} elements over ranks", Name(), params.count);

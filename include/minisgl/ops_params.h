@@ -518,14 +518,17 @@ struct MeanSquaresParams {
   float share = 1;
 };
 
-// The columns that each rank has, one beside the other: out[t, first + i] = x[t, i].
+// The columns that each rank has, one beside the other: out[t, first + i] = x[t, i]. Ranks of
+// devices all get them, so that all choose the same tokens; of the CPU's ranks the first one does.
 struct GatherColumnsParams {
   const float* x;      // [T, width]
-  float* out;          // [T, out_stride] of the first rank; null on others
+  float* out;          // [T, out_stride]; null on a rank that gets none
   int64_t num_tokens;  // T
   int64_t width;
   int64_t first;
   int64_t out_stride;
+  // [ranks + 1] host memory: rank r has columns [bounds[r], bounds[r + 1]). REQUIRED on devices.
+  const int64_t* bounds = nullptr;
 };
 
 // Chooses the next token of each of N rows. src/cpu/sampler.h has the exact order of steps and of

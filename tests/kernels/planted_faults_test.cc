@@ -14,6 +14,9 @@
 #include "states_scene.h"
 
 namespace minisgl::cuda {
+
+void RunRankSums();  // rank_exchange_test.cc
+
 namespace {
 
 // A row whose keys are split over blocks, which merge their parts.
@@ -288,6 +291,14 @@ const std::map<std::string, Expected>& ExpectedFaults() {
       {"sampling: all places change one row of logits", {RunEngine, {"SampleParams", kNoOrder}}},
       {"sampling: tokens counted by plain accesses", {RunEngine, {"SampleParams", kNoBarrier}}},
       {"sampling: counts used before all are there", {RunEngine, {"SampleParams", kNoBarrier}}},
+      {"ranks: said to be there while other threads store", {RunRankSums, {"with no "}}},
+      {"ranks: a flag stored without a release", {RunRankSums, {"with no "}}},
+      {"ranks: a flag read without an acquire", {RunRankSums, {"with no "}}},
+      {"ranks: read before every flag has been seen", {RunRankSums, {"with no "}}},
+      {"ranks: the flag of the exchange before is enough", {RunRankSums, {"with no "}}},
+      {"ranks: two exchanges use the same places", {RunRankSums, {"with no "}}},
+      {"ranks: a sum begins with the own part", {RunRankSums, {"ranks have different sums"}}},
+      {"ranks: the second shot is not waited for", {RunRankSums, {"with no "}}},
       {"recurrence: no wait", {RunStates, {"recurrence", "ended without GridWait"}}},
       {"recurrence: a tile loaded while warps read the one before",
        {RunStates, {"recurrence", kNoBarrier}}},
@@ -302,9 +313,10 @@ const std::map<std::string, Expected>& ExpectedFaults() {
 }
 
 TEST(PlantedFaults, ScenesWithoutThemAreClean) {
-  for (const Scene scene : {RunSplitDecode, RunManyWorks, RunSplitGroup, RunMeetings,
-                            RunWideMeetings, RunFolds, RunPlacesAgain, RunAcceptance,
-                            RunOverlappingWrites, RunActivation, RunRing, RunStates, RunEngine}) {
+  for (const Scene scene :
+       {RunSplitDecode, RunManyWorks, RunSplitGroup, RunMeetings, RunWideMeetings, RunFolds,
+        RunPlacesAgain, RunAcceptance, RunOverlappingWrites, RunActivation, RunRankSums, RunRing,
+        RunStates, RunEngine}) {
     emulator::ForEachOrder(NumOrders(scene), [&](int order) {
       SCOPED_TRACE(order);
       EXPECT_NO_THROW(scene());

@@ -5,6 +5,7 @@
 // both are checked. Warp operations and barriers record their source location.
 #pragma once
 
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include "minisgl/tensor/dtype.h"
 
 #define MINISGL_KERNEL
+#define MINISGL_GRID_CONSTANT const
 #define MINISGL_DEVICE inline
 #define MINISGL_LAUNCH_BOUNDS(threads, blocks_per_sm)
 
@@ -268,7 +270,11 @@ void PrefetchL2(const T* p, uint32_t num_bytes) {
   emulator::Machine::Get().PrefetchL2(p, num_bytes);
 }
 
-inline void Sleep(uint32_t) {}
+// Other ranks, whose kernels run on other OS threads, go on meanwhile.
+inline void Sleep(uint32_t) { emulator::GiveTurn(); }
+inline int64_t Nanoseconds() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 inline float Exp2(float x) { return exp2f(x); }
 inline float Exp(float x) { return expf(x); }
@@ -335,6 +341,21 @@ T AtomicCompareExchangeGlobal(T* p, T expected, T value,
       machine.BeginAtomic(p, sizeof(T), {"AtomicCompareExchangeGlobal", place}, &wanted);
   if (old == wanted) machine.EndAtomic(p, sizeof(T), emulator::ToWord<T>(value));
   return emulator::FromWord<T>(old);
+}
+
+// A fence and an atomic, and an atomic and a fence: what orders blocks, orders devices here.
+inline void StoreRelease(uint32_t* p, uint32_t value,
+                         const emulator::Place& place = emulator::Place::current()) {
+  emulator::Machine::Get().Fence();
+  UpdateGlobal(p, {"StoreRelease", place}, [&](uint32_t) { return value; });
+}
+inline uint32_t LoadAcquire(const uint32_t* p,
+                            const emulator::Place& place = emulator::Place::current()) {
+  constexpr uint64_t kNoWord = uint64_t{1} << 32;  // no word holds it: nothing is written
+  emulator::Machine& machine = emulator::Machine::Get();
+  const uint64_t word = machine.BeginAtomic(p, sizeof(uint32_t), {"LoadAcquire", place}, &kNoWord);
+  machine.Fence();
+  return static_cast<uint32_t>(word);
 }
 
 inline int32_t Opaque(int32_t x) { return x; }

@@ -250,6 +250,15 @@ CudaError EmulatedCudaApi::MemoryInfo(size_t* free_bytes, size_t* total_bytes) {
   return kCudaSuccess;
 }
 
+CudaError EmulatedCudaApi::EnablePeerAccess(int peer, bool* is_enabled) {
+  *is_enabled = false;
+  const CudaError error = Enter("EnablePeerAccess");
+  if (error != kCudaSuccess) return error;
+  if (peer == device_) return kCudaInvalidDevice;
+  *is_enabled = config_.has_peers;
+  return kCudaSuccess;
+}
+
 CudaError EmulatedCudaApi::Malloc(void** pointer, size_t num_bytes) {
   *pointer = nullptr;
   const CudaError error = EnterUncaptured("Malloc");
@@ -401,6 +410,7 @@ CudaError EmulatedCudaApi::EventRecord(CudaEvent event, CudaStream stream) {
   Enqueue(stream, [this, state, record = state->recorded] {
     state->done = std::max(state->done, record);
     state->time_ms = clock_ms_;
+    const Turn turn;
     state->num_blocks = GlobalMemory::Get().next_number();
   });
   return kCudaSuccess;
@@ -413,6 +423,7 @@ CudaError EmulatedCudaApi::EventSynchronize(CudaEvent event) {
   if (state->recorded == 0) throw Fault("a wait for an event that was never recorded");
   if (state->captured) return kCudaStreamCaptureUnsupported;
   WaitFor(state.get(), state->recorded);
+  const Turn turn;
   GlobalMemory::Get().FinishUntil(state->num_blocks);
   return kCudaSuccess;
 }

@@ -38,6 +38,7 @@ struct EmulatedCudaConfig {
   int runtime_version = 13000;
   std::vector<EmulatedDevice> devices = {EmulatedDevice()};
   bool lazy = false, lazy_compute = false;
+  bool has_peers = true;  // devices can use each other's memory
 };
 
 class EmulatedCudaApi : public CudaApi {
@@ -72,6 +73,7 @@ class EmulatedCudaApi : public CudaApi {
   CudaError SetDevice(int device) override;
   CudaError DeviceProperties(int device, CudaDeviceProperties* properties) override;
   CudaError MemoryInfo(size_t* free_bytes, size_t* total_bytes) override;
+  CudaError EnablePeerAccess(int peer, bool* is_enabled) override;
   CudaError Malloc(void** pointer, size_t num_bytes) override;
   CudaError Free(void* pointer) override;
   CudaError MallocHost(void** pointer, size_t num_bytes) override;

@@ -46,6 +46,7 @@ double Dot(const float* a, const float* b, int64_t count) {
 void RunMatmul(const MatmulShape& shape, const void* x, const void* weight, void* out,
                CudaStream stream) {
   const auto check = [](const void* p, int64_t count, DType dtype, const char* what) {
+    const Turn turn;
     if (!InGlobal(p, static_cast<size_t>(count) * DTypeBytes(dtype))) {
       throw Fault(fmt::format("a matrix product: {} is not within device memory", what));
     }

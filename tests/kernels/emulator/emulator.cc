@@ -4,7 +4,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
+#include <mutex>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "emulator/global_memory.h"
@@ -14,9 +17,24 @@
 namespace minisgl::cuda::emulator {
 namespace {
 
+std::mutex& TurnMutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 uintptr_t Address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
 }  // namespace
+
+Turn::Turn() { TurnMutex().lock(); }
+Turn::~Turn() { TurnMutex().unlock(); }
+
+// Sleeps: a thread that only yields would often be the next to have the turn.
+void GiveTurn() {
+  TurnMutex().unlock();
+  std::this_thread::sleep_for(std::chrono::microseconds(10));
+  TurnMutex().lock();
+}
 
 const Options& GetOptions() { return Machine::Get().options; }
 void SetOptions(const Options& options) { Machine::Get().options = options; }
@@ -39,6 +57,7 @@ void ForEachOrder(int count, const std::function<void(int)>& fn) {
 
 void RunGrid(const CudaLaunch& launch, const std::string& kernel,
              const std::function<void()>& body) {
+  const Turn turn;
   Machine::Get().Run(launch, kernel, body);
 }
 
@@ -52,18 +71,26 @@ void* AllocateGlobal(size_t num_bytes) {
 void FreeGlobal(void* pointer) { ::operator delete (pointer, std::align_val_t{kPageBytes}); }
 
 void RegisterGlobal(const void* pointer, size_t num_bytes) {
+  const Turn turn;
   GlobalMemory::Get().Register(Address(pointer), num_bytes);
 }
 
-void UnregisterGlobal(const void* pointer) { GlobalMemory::Get().Unregister(Address(pointer)); }
+void UnregisterGlobal(const void* pointer) {
+  const Turn turn;
+  GlobalMemory::Get().Unregister(Address(pointer));
+}
 
 bool InGlobal(const void* pointer, size_t num_bytes) {
   return GlobalMemory::Get().Contains(Address(pointer), num_bytes);
 }
 
-void FinishKernels() { GlobalMemory::Get().Finish(); }
+void FinishKernels() {
+  const Turn turn;
+  GlobalMemory::Get().Finish();
+}
 void FinishKernels(CudaStream stream) {
-  if (GlobalMemory::Get().stream() == stream) FinishKernels();
+  const Turn turn;
+  if (GlobalMemory::Get().stream() == stream) GlobalMemory::Get().Finish();
 }
 
 void RecordKernel(const std::string& name, CudaStream stream, const std::vector<GlobalRange>& reads,

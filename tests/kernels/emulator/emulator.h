@@ -6,7 +6,8 @@
 // next barrier or warp operation. The options' `order` selects the next thread, and the order of
 // blocks; a correct kernel has the same results in all orders. State belongs to the OS thread that
 // launches; global memory and its history belong to the process and are used by one thread at a
-// time.
+// time, the one that has the turn: a kernel has it until it ends, or sleeps because it waits for
+// another thread's.
 //
 // Options::check_order checks accesses to global memory, too, by a history of each 4-byte word:
 //   - between blocks: up to four are alive at a time and take turns at barriers, fences and
@@ -93,6 +94,18 @@ bool InGlobal(const void* pointer, size_t num_bytes);
 // Memory for a piece: in pages that hold nothing else. Not registered.
 void* AllocateGlobal(size_t num_bytes);
 void FreeGlobal(void* pointer);
+
+// Has the turn while it exists. Kernels that depend on each other, as those of several ranks do,
+// run on OS threads of their own, without check_order.
+class Turn {
+ public:
+  Turn();
+  ~Turn();
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+};
+// Of a kernel that waits: lets other threads have the turn.
+void GiveTurn();
 
 // For work that is done by the host on global memory. A copy or fill waits for all kernels before
 // it; so does a wait of the host.

@@ -1,0 +1,47 @@
+// What connects the operations of one rank with those of the other ranks of this process: memory
+// that all reach, and an alarm that ends every wait once a rank has failed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cuda_api.h"
+#include "kernels/rank_exchange.h"
+#include "minisgl/device_ops.h"
+
+namespace minisgl::cuda {
+
+// Shared by graphs and kernels of a rank, and kept by its operations. Its memory is freed with the
+// last rank's link, when no other rank can still write to it.
+struct RankLink {
+  RankExchange exchange;
+  std::vector<std::shared_ptr<void>> memory;
+
+  // Of the rank without the others. It has exchanges of its own to count, so that those of all
+  // ranks keep their numbers.
+  RankExchange Alone() const;
+  // Any thread may call these two.
+  void RaiseAlarm() const;
+  bool IsAlarmed() const;
+  // After the alarm: the error of the device `name`. `by_others`: it only ended with other ranks.
+  Status Failure(std::string_view name, bool* by_others) const;
+};
+
+// A device of a rank, before it is linked.
+struct RankDevice {
+  int index = 0;
+  CudaApi* api = nullptr;
+  DeviceOps* ops = nullptr;
+};
+
+// Links `ranks`, on each of which nothing runs. Where not every device can use the memory of every
+// other one, or with `through_host`, they exchange through memory of the host. Memory is zeroed
+// when this returns.
+Result<std::vector<RankLink>> LinkRanks(std::span<const RankDevice> ranks,
+                                        const CudaRanksConfig& config, bool through_host);
+
+}  // namespace minisgl::cuda
