@@ -17,14 +17,13 @@ std::vector<int32_t> GraphBatchSizes(int32_t max_rows) {
   return sizes;
 }
 
-Status DecodeGraphs::Capture(int32_t num_rows) {
+Status DecodeGraphs::Capture(int32_t num_rows, InFlightStep* padding) {
   MINISGL_CHECK(num_rows > max_rows(), "a graph of {} rows after one of {}", num_rows, max_rows());
-  MINISGL_ASSIGN_OR_RETURN(InFlightStep padding, step_->MakeInFlightStep());
-  MINISGL_RETURN_IF_ERROR(step_->Upload(&padding, {.rows = num_rows}));
-  step_->Run(padding);
+  MINISGL_RETURN_IF_ERROR(step_->Upload(padding, {.rows = num_rows}));
+  step_->Run(*padding);
   MINISGL_RETURN_IF_ERROR(ops_->Synchronize());
   MINISGL_RETURN_IF_ERROR(ops_->BeginCapture());
-  step_->Run(padding);
+  step_->Run(*padding);
   MINISGL_ASSIGN_OR_RETURN(auto graph, ops_->EndCapture());
   graphs_.push_back({num_rows, std::move(graph)});
   return Status();

@@ -21,9 +21,10 @@ class DecodeGraphs {
  public:
   DecodeGraphs(DeviceStep* step, DeviceOps* ops) : step_(step), ops_(ops) {}
 
-  // Captures a graph of `num_rows` rows. REQUIRES more rows than any graph has. Runs the step once
-  // before, so that nothing is initialised during the capture. An error keeps the existing graphs.
-  Status Capture(int32_t num_rows);
+  // Captures a graph of `num_rows` rows. REQUIRES more rows than any graph has, and that `padding`
+  // and the device are idle. Runs the step once before, so that nothing is initialised during the
+  // capture. An error keeps the existing graphs.
+  Status Capture(int32_t num_rows, InFlightStep* padding);
   void Clear();
 
   // The size to which a batch of `num_rows` is padded; 0 if no graph holds it.

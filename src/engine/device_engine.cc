@@ -1,4 +1,4 @@
-// The pipeline over DeviceStep: a queue of steps in flight.
+// The pipeline over the ranks' DeviceSteps: a queue of steps in flight.
 //
 // At the start memory is allocated in this order, because a captured graph holds the addresses of
 // keys and values:
@@ -7,22 +7,26 @@
 //    (DeviceEngineOptions::warms_up).
 // 2. They are dropped, and keys and values are allocated.
 // 3. All graphs are captured.
+//
+// Of several ranks each is called on a thread of its own, and no call returns before all have
+// ended: what one rank queues may wait on its device for what another queues, and a thread that
+// queues for a device waits if the device has much to do. All ranks get the same plan, compute the
+// same logits and choose the same tokens; results are the first rank's. Nothing takes or frees
+// memory while a kernel may wait for another rank (DeviceStep::SetQuiet).
 #include "minisgl/engine/device_engine.h"
 
 #include <algorithm>
 #include <deque>
 #include <exception>
-#include <limits>
+#include <functional>
 #include <new>
 #include <utility>
 
-#include "engine/decode_graphs.h"
-#include "engine/device_kv_copies.h"
-#include "engine/device_step.h"
+#include "engine/device_rank.h"
 #include "engine/kv_split.h"
-#include "engine/layer_graphs.h"
 #include "engine/plan_check.h"
-#include "engine/warm_up.h"
+#include "engine/rank_kv_copies.h"
+#include "engine/rank_threads.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/log.h"
@@ -32,42 +36,43 @@
 namespace minisgl::engine {
 namespace {
 
+std::shared_ptr<Rendezvous> MeetingPlace(size_t num_ranks) {
+  if (num_ranks == 1) return nullptr;
+  return std::make_shared<Rendezvous>(static_cast<int32_t>(num_ranks), /*spins=*/false);
+}
+
 class DeviceEngine final : public Engine {
  public:
-  DeviceEngine(std::unique_ptr<DeviceOps> ops, std::unique_ptr<DeviceStep> step)
-      : ops_(std::move(ops)),
-        step_(std::move(step)),
-        graphs_(step_.get(), ops_.get()),
-        layer_graphs_(step_.get(), ops_.get()),
-        kv_copies_(step_.get(), ops_.get(), [this] { return !in_flight_.empty(); }) {}
-
-  // Waits, because the device may still use memory that is about to be freed.
-  ~DeviceEngine() override { (void)ops_->Synchronize(); }
+  explicit DeviceEngine(std::vector<std::unique_ptr<DeviceRank>> ranks)
+      : ranks_(std::move(ranks)),
+        rendezvous_(MeetingPlace(ranks_.size())),
+        kv_copies_(
+            ranks_, [this] { return !in_flight_.empty(); }, [this] { Settle(); }),
+        threads_(rendezvous_, [this] { FailRanks(); }) {}
 
   Status Start(const ModelConfig& config, const MemoryPlan& plan,
                const DeviceEngineOptions& options);
 
-  const EngineLimits& limits() const override { return step_->limits(); }
+  const EngineLimits& limits() const override { return first().step()->limits(); }
 
   void Launch(std::shared_ptr<const BatchPlan> plan) override {
-    MINISGL_CHECK(!free_.empty(), "{} plans are in flight", in_flight_.size());
+    MINISGL_CHECK(first().num_free() > 0, "{} plans are in flight", in_flight_.size());
     const auto find_fault = kDebugBuild ? FindPlanShapeFault : FindPlanSizeFault;
     const std::string fault = find_fault(*plan, limits());
     MINISGL_CHECK(fault.empty(), "step {}: {}", plan->step, fault);
-    in_flight_.push_back(std::move(free_.back()));
-    free_.pop_back();
-    InFlightStep& step = in_flight_.back();
-    step.plan = std::move(plan);
-    if (fault_.ok()) fault_ = Queue(&step);
-    step.fault = fault_;
+    in_flight_.push_back({plan, Status()});
+    for (const auto& rank : ranks_) rank->Begin(plan);
+    if (fault_.ok()) fault_ = OnRanks([](DeviceRank* rank) { return rank->Queue(); });
+    in_flight_.back().fault = fault_;
   }
 
   void SupplyMasks(StepMasks masks) override {
     MINISGL_CHECK(!in_flight_.empty() && in_flight_.back().plan->has_masks(),
                   "masks that no step waits for");
-    InFlightStep& step = in_flight_.back();
-    if (fault_.ok()) fault_ = QueuePlaces(masks, &step);
-    step.fault = fault_;
+    if (fault_.ok()) {
+      fault_ = OnRanks([&](DeviceRank* rank) { return rank->QueuePlaces(masks); });
+    }
+    in_flight_.back().fault = fault_;
   }
 
   int64_t KvBlockBytes(int32_t block_tokens) const override {
@@ -91,105 +96,149 @@ class DeviceEngine final : public Engine {
 
   StepResult Collect() override {
     MINISGL_CHECK(!in_flight_.empty(), "nothing is in flight");
-    InFlightStep step = std::move(in_flight_.front());
+    LaunchedStep step = std::move(in_flight_.front());
     in_flight_.pop_front();
     StepResult result;
-    if (step.fault.ok()) step.fault = ops_->Wait(step.done.get());
+    if (step.fault.ok()) step.fault = OnRanks([](DeviceRank* rank) { return rank->Wait(); });
     if (step.fault.ok()) {
-      result.rows = step_->Results(step);
+      result.rows = first().Results();
     } else {
       if (fault_.ok()) fault_ = step.fault;
       result.status = step.fault.WithPrefix(fmt::format("step {}", step.plan->step));
       result.rows.resize(step.plan->table_row.size());
     }
-    step.plan.reset();
-    free_.push_back(std::move(step));
+    for (const auto& rank : ranks_) rank->End();
     return result;
   }
 
  private:
-  Status Queue(InFlightStep* step);
-  // The rest of a step with masks.
-  Status QueuePlaces(const StepMasks& masks, InFlightStep* step);
-  template <typename Graphs, typename Size>
-  Status AddGraphBytes(Graphs* graphs, const std::vector<Size>& sizes, uint64_t* num_bytes);
-  void CaptureAll(const std::vector<int32_t>& sizes, const std::vector<StepShape>& shapes);
+  struct LaunchedStep {
+    std::shared_ptr<const BatchPlan> plan;
+    Status fault;  // why it was not queued
+  };
 
-  const std::unique_ptr<DeviceOps> ops_;  // outlives what it made, below
-  const std::unique_ptr<DeviceStep> step_;
-  DecodeGraphs graphs_;
-  LayerGraphs layer_graphs_;
-  DeviceKvCopies kv_copies_;
-  std::deque<InFlightStep> in_flight_;  // the oldest first
-  std::vector<InFlightStep> free_;
+  DeviceRank& first() const { return *ranks_[0]; }
+  bool has_ranks() const { return ranks_.size() > 1; }
+
+  Status OnRanks(const std::function<Status(DeviceRank*)>& work);
+  void FailRanks() { first().ops()->FailRanks(); }
+  // Waits until nothing runs on any rank, on the thread of rank `index`: all ranks call it.
+  Status BeQuiet(int32_t index);
+  // The same from outside, before memory is taken.
+  void Settle() {
+    if (has_ranks() && fault_.ok()) {
+      fault_ = OnRanks([](DeviceRank* rank) { return rank->ops()->Synchronize(); });
+    }
+  }
+  GraphSizes SizesOf(const EngineLimits& limits, const DeviceEngineOptions& options) const;
+  Status WarmUp(const GraphSizes& sizes);
+  Status TakePages(int64_t num_pages, int64_t num_window_pages);
+  Status CountGraphBytes(const GraphSizes& sizes, uint64_t* num_bytes);
+  Status CaptureAll(const GraphSizes& sizes);
+
+  const std::vector<std::unique_ptr<DeviceRank>> ranks_;
+  const std::shared_ptr<Rendezvous> rendezvous_;  // null: there is one rank
+  RankKvCopies kv_copies_;
+  std::deque<LaunchedStep> in_flight_;  // the oldest first
   // The first fault. Nothing is queued after it, because it would read what was not written.
   Status fault_;
+  RankThreads threads_;  // last, because their work uses the members above
 };
 
-Status DeviceEngine::Queue(InFlightStep* step) {
-  const BatchPlan& plan = *step->plan;
-  const int32_t padded_rows = step_->IsPlainDecode(plan) ? graphs_.PaddedRows(plan.num_rows()) : 0;
-  const StepShape* const layers =
-      padded_rows > 0 || plan.num_rows() == 0 ? nullptr : layer_graphs_.Find(step_->ShapeOf(plan));
-  const int32_t padded_tokens = layers == nullptr ? 0 : layers->num_tokens;
-  MINISGL_RETURN_IF_ERROR(step_->Upload(step, {.rows = padded_rows, .tokens = padded_tokens}));
-  if (padded_rows > 0) {
-    graphs_.Replay(padded_rows);
-  } else if (layers != nullptr) {
-    layer_graphs_.Replay(*layers);
-  } else if (plan.num_rows() > 0) {
-    step_->RunLayers(step->shape);
+// The status of the rank whose fault is no consequence of another's.
+Status DeviceEngine::OnRanks(const std::function<Status(DeviceRank*)>& work) {
+  if (!has_ranks()) return work(ranks_[0].get());
+  std::vector<Status> results(ranks_.size());
+  threads_.Run([&](int32_t index) {
+    Status& result = results[static_cast<size_t>(index)];
+    try {
+      result = work(ranks_[static_cast<size_t>(index)].get());
+    } catch (const RankFailed&) {
+      return;  // in BeQuiet; the other rank's status says why
+    }
+    if (result.ok()) return;
+    FailRanks();
+    rendezvous_->Fail();
+  });
+  Status consequence;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i].ok()) continue;
+    if (!ranks_[i]->ops()->FailedWithOthers()) return results[i];
+    consequence = results[i];
   }
-  if (plan.has_masks()) return ops_->status();  // its places wait for SupplyMasks
-  if (padded_rows == 0 && plan.num_rows() > 0) step_->RunPlaces(*step);
-  step_->Download(step);
-  return ops_->status();
+  return consequence;
 }
 
-Status DeviceEngine::QueuePlaces(const StepMasks& masks, InFlightStep* step) {
-  MINISGL_RETURN_IF_ERROR(step_->UploadMasks(masks, step));
-  step_->RunPlaces(*step);
-  step_->Download(step);
-  return ops_->status();
-}
-
-// Estimates the bytes of the graphs of `sizes` from the largest: others hold as many operations.
-// The device says only how much memory is free to all processes, so another one that starts or
-// grows meanwhile would count as a graph: the smaller of two measurements is taken.
-template <typename Graphs, typename Size>
-Status DeviceEngine::AddGraphBytes(Graphs* graphs, const std::vector<Size>& sizes,
-                                   uint64_t* num_bytes) {
-  if (sizes.empty()) return Status();
-  uint64_t graph_bytes = std::numeric_limits<uint64_t>::max();
-  for (int i = 0; i < 2; ++i) {
-    const uint64_t before = ops_->MemoryInfo().free_bytes;
-    const Status captured = graphs->Capture(sizes.back());
-    if (!captured.ok()) return ops_->status();  // OK unless the fault is sticky: no graphs then
-    const uint64_t after = ops_->MemoryInfo().free_bytes;
-    graphs->Clear();
-    graph_bytes = std::min(graph_bytes, before > after ? before - after : 0);
-  }
-  *num_bytes += graph_bytes * sizes.size();
+Status DeviceEngine::BeQuiet(int32_t index) {
+  MINISGL_RETURN_IF_ERROR(ranks_[static_cast<size_t>(index)]->ops()->Synchronize());
+  rendezvous_->Meet(index, nullptr);
   return Status();
 }
 
-void DeviceEngine::CaptureAll(const std::vector<int32_t>& sizes,
-                              const std::vector<StepShape>& shapes) {
-  for (const int32_t num_rows : sizes) {
-    const Status captured = graphs_.Capture(num_rows);
+GraphSizes DeviceEngine::SizesOf(const EngineLimits& limits,
+                                 const DeviceEngineOptions& options) const {
+  for (const auto& rank : ranks_) {
+    if (!rank->ops()->RunsGraphs()) return {};
+  }
+  const int32_t max_rows = std::min(options.graph_max_rows, limits.max_running_requests);
+  const int32_t max_tokens = LayerGraphTokensMax(options.graph_max_tokens, limits);
+  return {.rows = GraphBatchSizes(max_rows),
+          .shapes = LayerGraphShapes(max_tokens, limits.max_running_requests + 1)};
+}
+
+// One rank after the other, each by itself: what runs first on one may wait for its device.
+Status DeviceEngine::WarmUp(const GraphSizes& sizes) {
+  for (const auto& rank : ranks_) {
+    rank->ops()->RunAlone(true);
+    const Status status = rank->WarmUp(sizes);
+    rank->ops()->RunAlone(false);
+    MINISGL_RETURN_IF_ERROR(status);
+  }
+  return Status();
+}
+
+Status DeviceEngine::TakePages(int64_t num_pages, int64_t num_window_pages) {
+  for (const auto& rank : ranks_) {
+    MINISGL_RETURN_IF_ERROR(rank->step()->TakePages(static_cast<int32_t>(num_pages),
+                                                    static_cast<int32_t>(num_window_pages)));
+    if (has_ranks()) MINISGL_RETURN_IF_ERROR(rank->ops()->Synchronize());
+  }
+  return Status();
+}
+
+// Of the rank whose graphs take most.
+Status DeviceEngine::CountGraphBytes(const GraphSizes& sizes, uint64_t* num_bytes) {
+  std::vector<uint64_t> bytes(ranks_.size());
+  MINISGL_RETURN_IF_ERROR(OnRanks([&](DeviceRank* rank) {
+    const auto found = std::find_if(ranks_.begin(), ranks_.end(),
+                                    [&](const auto& other) { return other.get() == rank; });
+    return rank->AddGraphBytes(sizes, &bytes[static_cast<size_t>(found - ranks_.begin())]);
+  }));
+  *num_bytes = *std::max_element(bytes.begin(), bytes.end());
+  return Status();
+}
+
+// A graph that cannot be captured ends the start of several ranks: they would go on with different
+// graphs.
+Status DeviceEngine::CaptureAll(const GraphSizes& sizes) {
+  for (const int32_t num_rows : sizes.rows) {
+    const Status captured = OnRanks([&](DeviceRank* rank) { return rank->CaptureRows(num_rows); });
     if (captured.ok()) continue;
+    if (has_ranks()) return captured;
     Log(LogLevel::kWarning,
         fmt::format("decode graphs stop at {} rows, larger batches run without: {}",
-                    graphs_.max_rows(), captured.message()));
-    return;
+                    first().max_graph_rows(), captured.message()));
+    return Status();
   }
-  for (const StepShape& shape : shapes) {
-    const Status captured = layer_graphs_.Capture(shape);
+  for (const StepShape& shape : sizes.shapes) {
+    const Status captured = OnRanks([&](DeviceRank* rank) { return rank->CaptureShape(shape); });
     if (captured.ok()) continue;
+    if (has_ranks()) return captured;
     Log(LogLevel::kWarning, fmt::format("graphs stop at {} tokens, longer steps run without: {}",
-                                        layer_graphs_.max_tokens(), captured.message()));
-    return;
+                                        first().max_graph_tokens(), captured.message()));
+    return Status();
   }
+  return Status();
 }
 
 struct PageCounts {
@@ -223,31 +272,24 @@ PageCounts PagesBeside(const ModelConfig& config, const MemoryPlan& plan, uint64
 
 Status DeviceEngine::Start(const ModelConfig& config, const MemoryPlan& plan,
                            const DeviceEngineOptions& options) {
-  const int32_t graph_max_rows = ops_->RunsGraphs() ? options.graph_max_rows : 0;
-  const std::vector<int32_t> sizes =
-      GraphBatchSizes(std::min(graph_max_rows, plan.limits.max_running_requests));
-  const int32_t graph_max_tokens = ops_->RunsGraphs() ? options.graph_max_tokens : 0;
-  const std::vector<StepShape> shapes = LayerGraphShapes(
-      LayerGraphTokensMax(graph_max_tokens, plan.limits), plan.limits.max_running_requests + 1);
-  for (int32_t i = 0; i < plan.limits.max_in_flight; ++i) {
-    MINISGL_ASSIGN_OR_RETURN(InFlightStep step, step_->MakeInFlightStep());
-    free_.push_back(std::move(step));
+  const GraphSizes sizes = SizesOf(plan.limits, options);
+  for (const auto& rank : ranks_) {
+    MINISGL_RETURN_IF_ERROR(rank->TakeSteps(plan.limits.max_in_flight));
   }
-  MINISGL_RETURN_IF_ERROR(step_->TakePages(0, 0));
-  if (options.warms_up) {
-    const int32_t decode_rows = sizes.empty() ? 1 : sizes.back();
-    MINISGL_RETURN_IF_ERROR(WarmUp(decode_rows, step_.get(), &free_.front(), ops_.get()));
-  }
+  MINISGL_RETURN_IF_ERROR(TakePages(0, 0));
+  if (options.warms_up) MINISGL_RETURN_IF_ERROR(WarmUp(sizes));
   uint64_t graph_bytes = 0;
-  MINISGL_RETURN_IF_ERROR(AddGraphBytes(&graphs_, sizes, &graph_bytes));
-  MINISGL_RETURN_IF_ERROR(AddGraphBytes(&layer_graphs_, shapes, &graph_bytes));
+  MINISGL_RETURN_IF_ERROR(CountGraphBytes(sizes, &graph_bytes));
 
   const uint64_t short_bytes = graph_bytes - std::min(graph_bytes, plan.graph_bytes);
-  const PageCounts pages = PagesBeside(config, plan, short_bytes, ops_->activation_dtype());
-  MINISGL_RETURN_IF_ERROR(step_->TakePages(static_cast<int32_t>(pages.pages),
-                                           static_cast<int32_t>(pages.window_pages)));
-  CaptureAll(sizes, shapes);
-  return ops_->status();
+  const PageCounts pages =
+      PagesBeside(config, plan, short_bytes, first().ops()->activation_dtype());
+  MINISGL_RETURN_IF_ERROR(TakePages(pages.pages, pages.window_pages));
+  MINISGL_RETURN_IF_ERROR(CaptureAll(sizes));
+  for (size_t i = 0; has_ranks() && i < ranks_.size(); ++i) {
+    ranks_[i]->step()->SetQuiet([this, i] { return BeQuiet(static_cast<int32_t>(i)); });
+  }
+  return OnRanks([](DeviceRank* rank) { return rank->ops()->status(); });
 }
 
 // Adds suggestions to an out-of-memory error: the plan fitted the free memory, which has shrunk
@@ -274,12 +316,28 @@ Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
                                                  const MemoryPlan& plan,
                                                  std::unique_ptr<DeviceOps> ops,
                                                  const DeviceEngineOptions& options) {
+  std::vector<std::unique_ptr<DeviceOps>> ranks;
+  ranks.push_back(std::move(ops));
+  return MakeDeviceEngine(config, checkpoint, plan, std::move(ranks), options);
+}
+
+Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
+                                                 const Checkpoint& checkpoint,
+                                                 const MemoryPlan& plan,
+                                                 std::vector<std::unique_ptr<DeviceOps>> ops,
+                                                 const DeviceEngineOptions& options) {
   try {
-    auto made =
-        engine::DeviceStep::Make(config, checkpoint, plan.weight_format, plan.limits, ops.get());
-    MINISGL_RETURN_IF_ERROR(engine::WithSuggestions(made.status(), plan));
-    std::unique_ptr<engine::DeviceStep> step = std::move(made).value();
-    auto engine = std::make_unique<engine::DeviceEngine>(std::move(ops), std::move(step));
+    std::vector<std::unique_ptr<engine::DeviceRank>> ranks;
+    const auto count = static_cast<int32_t>(ops.size());
+    for (auto& own : ops) {
+      const Rank rank = {static_cast<int32_t>(ranks.size()), count};
+      auto step = engine::DeviceStep::Make(config, checkpoint, plan.weight_format, plan.limits,
+                                           rank, own.get());
+      MINISGL_RETURN_IF_ERROR(engine::WithSuggestions(step.status(), plan));
+      ranks.push_back(std::make_unique<engine::DeviceRank>(std::move(own), std::move(step).value(),
+                                                           count == 1));
+    }
+    auto engine = std::make_unique<engine::DeviceEngine>(std::move(ranks));
     MINISGL_RETURN_IF_ERROR(engine::WithSuggestions(engine->Start(config, plan, options), plan));
     return std::unique_ptr<Engine>(std::move(engine));
   } catch (const std::bad_alloc&) {

@@ -150,6 +150,7 @@ int64_t DeviceKvCopies::StateBytes() const { return step_->states().slot_bytes()
 std::optional<DeviceKvCopies::Buffer> DeviceKvCopies::TakeBuffer(Buffers* buffers, int64_t bytes) {
   EndWrites();
   if (buffers->free.empty() && buffers->num_made < buffers->most) {
+    settle_();
     auto event = ops_->MakeEvent();
     auto memory = ops_->AllocateHost(static_cast<size_t>(bytes));
     if (!event.ok() || !memory.ok()) return std::nullopt;

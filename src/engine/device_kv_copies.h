@@ -28,9 +28,10 @@ class DeviceKvCopies {
   static constexpr int kBlockBuffers = 24, kStateBuffers = 4;
 
   // `step` and `ops` outlive it. `has_steps`: true if steps are in flight, which must not wait for
-  // a copy.
-  DeviceKvCopies(const DeviceStep* step, DeviceOps* ops, std::function<bool()> has_steps)
-      : step_(step), ops_(ops), has_steps_(std::move(has_steps)) {}
+  // a copy. `settle` is called before a buffer is made.
+  DeviceKvCopies(const DeviceStep* step, DeviceOps* ops, std::function<bool()> has_steps,
+                 std::function<void()> settle)
+      : step_(step), ops_(ops), has_steps_(std::move(has_steps)), settle_(std::move(settle)) {}
 
   // The functions of Engine.
   int64_t BlockBytes(int32_t block_tokens) const;
@@ -72,6 +73,7 @@ class DeviceKvCopies {
   const DeviceStep* const step_;
   DeviceOps* const ops_;
   const std::function<bool()> has_steps_;
+  const std::function<void()> settle_;
   Buffers block_buffers_ = {.most = kBlockBuffers, .free = {}};
   Buffers state_buffers_ = {.most = kStateBuffers, .free = {}};
   std::vector<std::unique_ptr<KvBlockCopy>> writing_;

@@ -85,10 +85,13 @@ std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits, bool has_win
 Result<std::unique_ptr<DeviceStep>> DeviceStep::Make(const ModelConfig& config,
                                                      const Checkpoint& checkpoint,
                                                      const WeightFormat& weight_format,
-                                                     const EngineLimits& limits, DeviceOps* ops) {
-  MINISGL_RETURN_IF_ERROR(ops->Reserve(DeviceLimitsOf(config, limits)));
-  MINISGL_ASSIGN_OR_RETURN(auto state,
-                           StepState::Make(config, checkpoint, weight_format, limits, ops));
+                                                     const EngineLimits& limits, const Rank& rank,
+                                                     DeviceOps* ops) {
+  const ModelConfig own = RankConfig(config, rank);
+  MINISGL_RETURN_IF_ERROR(ops->Reserve(DeviceLimitsOf(own, limits)));
+  MINISGL_ASSIGN_OR_RETURN(auto model,
+                           ModelState::Make(config, checkpoint, weight_format, limits, rank, ops));
+  MINISGL_ASSIGN_OR_RETURN(auto state, StepState::Make(own, std::move(model), limits, ops));
   std::unique_ptr<DeviceStep> step(new DeviceStep(std::move(state), ops));
   MINISGL_RETURN_IF_ERROR(step->TakeArrays());
   return step;
@@ -158,7 +161,9 @@ Status DeviceStep::Upload(InFlightStep* step, StepPadding padding) {
                         front ? 0 : std::ssize(places_.banned_ids), places_.num_scored_ranks());
   const StepTail& tail = step->tail;
   if (tail.results_end > step->meta_bytes) {
+    MINISGL_RETURN_IF_ERROR(quiet_());
     MINISGL_RETURN_IF_ERROR(TakeMeta(tail.results_end + tail.results_end / 2, step));
+    MINISGL_RETURN_IF_ERROR(quiet_());
   }
 
   auto* const meta = static_cast<std::byte*>(step->meta.get());
@@ -183,12 +188,9 @@ Status DeviceStep::UploadMasks(const StepMasks& masks, InFlightStep* step) {
   const size_t first = (num_places * sizeof(int32_t) + 15) / 16 * 16;
   const size_t end = first + masks.words.size() * sizeof(uint32_t);
   if (end > step->masks_bytes) {
-    step->masks_bytes = 0;
-    step->device_masks = DeviceArray<std::byte>();  // first, to make room
-    const size_t room = end + end / 2;
-    MINISGL_ASSIGN_OR_RETURN(step->masks, ops_->AllocateHost(room));
-    MINISGL_ASSIGN_OR_RETURN(step->device_masks, DeviceArray<std::byte>::Make(ops_, {room}));
-    step->masks_bytes = room;
+    MINISGL_RETURN_IF_ERROR(quiet_());
+    MINISGL_RETURN_IF_ERROR(TakeMasks(end + end / 2, step));
+    MINISGL_RETURN_IF_ERROR(quiet_());
   }
   step->first_mask = first;
   auto* const memory = static_cast<std::byte*>(step->masks.get());
@@ -228,6 +230,15 @@ Status DeviceStep::TakeMeta(size_t num_bytes, InFlightStep* step) {
   MINISGL_ASSIGN_OR_RETURN(step->meta, ops_->AllocateHost(num_bytes));
   MINISGL_ASSIGN_OR_RETURN(step->device_meta, DeviceArray<std::byte>::Make(ops_, {num_bytes}));
   step->meta_bytes = num_bytes;
+  return Status();
+}
+
+Status DeviceStep::TakeMasks(size_t num_bytes, InFlightStep* step) {
+  step->masks_bytes = 0;
+  step->device_masks = DeviceArray<std::byte>();  // first, to make room
+  MINISGL_ASSIGN_OR_RETURN(step->masks, ops_->AllocateHost(num_bytes));
+  MINISGL_ASSIGN_OR_RETURN(step->device_masks, DeviceArray<std::byte>::Make(ops_, {num_bytes}));
+  step->masks_bytes = num_bytes;
   return Status();
 }
 

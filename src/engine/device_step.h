@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -44,7 +45,6 @@ struct StepPadding {
 struct InFlightStep {
   std::shared_ptr<const BatchPlan> plan;
   StepShape shape;  // exactly, with rows of padding
-  Status fault;     // why it was not queued
   bool wants_top_logprobs = false;
   bool samples_first_tokens = false;  // as if logit_tokens were 0, 1, ...
   bool needs_no_tail = true;          // Run reads only the fixed front
@@ -75,11 +75,17 @@ std::vector<PlannedHeads> HeadsOfLayers(const ModelConfig& config);
 
 class DeviceStep {
  public:
-  // Loads the model and takes all memory except that of keys and values.
+  // Loads the part of `rank` of the model `config`, and takes all memory except that of keys and
+  // values.
   static Result<std::unique_ptr<DeviceStep>> Make(const ModelConfig& config,
                                                   const Checkpoint& checkpoint,
                                                   const WeightFormat& weight_format,
-                                                  const EngineLimits& limits, DeviceOps* ops);
+                                                  const EngineLimits& limits, const Rank& rank,
+                                                  DeviceOps* ops);
+  // Of several ranks, after the start: called before and after memory is taken for a large step.
+  // Waits until nothing runs on any device, because taking memory may wait for a kernel that waits
+  // for another rank. All ranks take memory for the same steps.
+  void SetQuiet(std::function<Status()> quiet) { quiet_ = std::move(quiet); }
   // See StepState.
   Status TakePages(int32_t num_pages, int32_t num_window_pages) {
     return state_->TakePages(num_pages, num_window_pages);
@@ -121,6 +127,7 @@ class DeviceStep {
   DeviceStep(std::unique_ptr<StepState> state, DeviceOps* ops);
   Status TakeArrays();
   Status TakeMeta(size_t num_bytes, InFlightStep* step);
+  Status TakeMasks(size_t num_bytes, InFlightStep* step);
   void SetShape(const BatchPlan& plan, int32_t padded_rows, InFlightStep* step) const;
   bool BiasFitsFront() const;
   void FillRows(const BatchPlan& plan, StepPadding padding, std::byte* meta) const;
@@ -159,6 +166,7 @@ class DeviceStep {
   const ResultLayout result_layout_;
   DeviceOps* const ops_;
   const std::unique_ptr<StepState> state_;
+  std::function<Status()> quiet_ = [] { return Status(); };
   PrefixGrouper grouper_;
   bool groups_rows_ = false;           // with a shared prefix: some layer has no window
   std::vector<PlannedHeads> heads_;    // of the layers

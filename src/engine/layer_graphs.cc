@@ -50,11 +50,10 @@ std::vector<StepShape> LayerGraphShapes(int32_t max_tokens, int32_t max_rows) {
   return shapes;
 }
 
-Status LayerGraphs::Capture(const StepShape& shape) {
+Status LayerGraphs::Capture(const StepShape& shape, InFlightStep* padding) {
   MINISGL_CHECK(shape.num_tokens >= max_tokens(), "a graph of {} tokens after one of {}",
                 shape.num_tokens, max_tokens());
-  MINISGL_ASSIGN_OR_RETURN(InFlightStep padding, step_->MakeInFlightStep());
-  MINISGL_RETURN_IF_ERROR(step_->Upload(&padding, {.tokens = shape.num_tokens}));
+  MINISGL_RETURN_IF_ERROR(step_->Upload(padding, {.tokens = shape.num_tokens}));
   step_->RunLayers(shape);
   MINISGL_RETURN_IF_ERROR(ops_->Synchronize());
   MINISGL_RETURN_IF_ERROR(ops_->BeginCapture());

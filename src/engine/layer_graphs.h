@@ -40,7 +40,7 @@ class LayerGraphs {
   // Captures a graph of `shape`. Runs the layers once before, so that nothing is initialised during
   // the capture. An error keeps the existing graphs. REQUIRES a shape of LayerGraphShapes, no
   // fewer tokens than any graph has, and at most max_seq_len.
-  Status Capture(const StepShape& shape);
+  Status Capture(const StepShape& shape, InFlightStep* padding);
   void Clear() { graphs_.clear(); }
 
   // The shape of the graph for a step of `shape` (DeviceStep::ShapeOf); null if there is none.

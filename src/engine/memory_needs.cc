@@ -84,7 +84,7 @@ uint64_t GraphBytes(const PlanOptions& options, const EngineLimits& limits) {
   return count * kGraphBytes;
 }
 
-// What all ranks need apart from pages and tables.
+// What all ranks need apart from pages and tables; on devices, the most of each that one needs.
 struct RankNeeds {
   uint64_t weight_bytes = 0;
   uint64_t workspace_bytes = 0;  // of decoders
@@ -106,12 +106,15 @@ std::optional<RankNeeds> CountRankNeeds(const ModelConfig& config, const PlanOpt
         .max_step_tokens = int64_t{options.max_prefill_tokens} + options.max_running_requests,
         .max_logit_rows = int64_t{options.max_running_requests} + StepDrafts(options),
         .max_seq_len = max_seq_len,
-        .rank = rank};
+        .rank = rank,
+        .logits_on_all_ranks = options.device != nullptr};
     const auto weights = options.weight_counts == nullptr
                              ? CountDecoderWeights(config, decoder)
                              : options.weight_counts->Of(config, decoder);
-    const auto add = [](std::optional<uint64_t> bytes, uint64_t* to) {
-      bytes = bytes ? CheckedAdd(*bytes, *to) : std::nullopt;
+    const auto add = [&](std::optional<uint64_t> bytes, uint64_t* to) {
+      if (bytes) {
+        bytes = options.device != nullptr ? std::max(*bytes, *to) : CheckedAdd(*bytes, *to);
+      }
       *to = bytes.value_or(0);
       return bytes.has_value();
     };
@@ -136,7 +139,8 @@ std::optional<uint64_t> DeviceBytes(const ModelConfig& config, const PlanOptions
   limits.num_state_slots = HasStates(config) ? 1 : 0;  // how many there are changes nothing here
   const auto step = DeviceStepBytes(limits, has_windows);
   if (!step) return std::nullopt;
-  return CheckedAdd(*step, options.device->ReservedBytes(DeviceLimitsOf(config, limits)));
+  const ModelConfig own = RankConfig(config, {0, options.num_ranks});
+  return CheckedAdd(*step, options.device->ReservedBytes(DeviceLimitsOf(own, limits)));
 }
 
 std::optional<uint64_t> SumOf(const std::vector<std::optional<uint64_t>>& parts) {
@@ -177,10 +181,11 @@ EngineLimits LimitsOf(const ModelConfig& config, const PlanOptions& options, int
 std::optional<Needs> CountNeeds(const ModelConfig& config, const PlanOptions& options,
                                 int64_t max_seq_len) {
   const auto ranks = CountRankNeeds(config, options, max_seq_len);
-  const auto kv = KvSplit::Make(
-      RankConfig(config, {0, options.num_ranks}), LimitsOf(config, options, max_seq_len),
-      options.max_prefill_tokens,
-      KvDType(options.activation_dtype(), FormatOf(config, options).dtype), options.num_ranks);
+  const auto kv =
+      KvSplit::Make(RankConfig(config, {0, options.num_ranks}),
+                    LimitsOf(config, options, max_seq_len), options.max_prefill_tokens,
+                    KvDType(options.activation_dtype(), FormatOf(config, options).dtype),
+                    options.device != nullptr ? 1 : options.num_ranks);
   if (!kv || !ranks) return std::nullopt;
   const auto tables = TableBytes(options, max_seq_len, kv->window() > 0);
   const auto device = DeviceBytes(config, options, max_seq_len, kv->window() > 0);

@@ -391,10 +391,6 @@ Status CheckOptions(const ModelConfig& config, const PlanOptions& options) {
                       SettingName(Setting::kQuantize),
                       WeightFormat(DType::kBF16, options.quantization).Name());
   }
-  if (options.device != nullptr && options.num_ranks > 1) {
-    return UsageError("{} {}: CUDA computes on one device; run on the CPU",
-                      SettingName(Setting::kTensorParallel), options.num_ranks);
-  }
   MINISGL_RETURN_IF_ERROR(CheckRanks(config, options.num_ranks));
   if (options.max_seq_len == 0) return Status();
   const int64_t longest = std::min(config.max_seq_len, kIntMax);

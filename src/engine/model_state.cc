@@ -17,7 +17,8 @@ Result<std::unique_ptr<ModelState>> ModelState::Make(const ModelConfig& config,
                                .max_step_tokens = limits.max_step_tokens,
                                .max_logit_rows = MaxPlaces(limits),
                                .max_seq_len = limits.max_seq_len,
-                               .rank = rank};
+                               .rank = rank,
+                               .logits_on_all_ranks = ops->GathersOnAllRanks()};
   state->kv_dtype_ = KvDType(options.activation_dtype, weight_format.dtype);
   MINISGL_ASSIGN_OR_RETURN(state->decoder_, Decoder::Load(config, checkpoint, options, ops));
   MINISGL_ASSIGN_OR_RETURN(state->states_,

@@ -11,8 +11,9 @@
 namespace minisgl::engine {
 
 struct RankThreads::State {
-  explicit State(std::shared_ptr<Rendezvous> place)
+  State(std::shared_ptr<Rendezvous> place, std::function<void()> fault)
       : rendezvous(std::move(place)),
+        on_fault(std::move(fault)),
         num_ranks(rendezvous == nullptr ? 1 : rendezvous->num_ranks()),
         faults(static_cast<size_t>(num_ranks)) {
     for (int32_t rank = 1; rank < num_ranks; ++rank) {
@@ -42,6 +43,7 @@ struct RankThreads::State {
     } catch (...) {
       faults[static_cast<size_t>(rank)] = std::current_exception();
       if (rendezvous != nullptr) rendezvous->Fail();
+      on_fault();
     }
   }
 
@@ -81,6 +83,7 @@ struct RankThreads::State {
   }
 
   const std::shared_ptr<Rendezvous> rendezvous;
+  const std::function<void()> on_fault;
   const int32_t num_ranks;
   std::mutex mutex;  // guards all below except faults and threads
   std::condition_variable changed, ended;
@@ -93,7 +96,10 @@ struct RankThreads::State {
 };
 
 RankThreads::RankThreads(std::shared_ptr<Rendezvous> rendezvous)
-    : state_(std::make_unique<State>(std::move(rendezvous))) {}
+    : RankThreads(std::move(rendezvous), [] {}) {}
+
+RankThreads::RankThreads(std::shared_ptr<Rendezvous> rendezvous, std::function<void()> on_fault)
+    : state_(std::make_unique<State>(std::move(rendezvous), std::move(on_fault))) {}
 
 RankThreads::~RankThreads() = default;
 

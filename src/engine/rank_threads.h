@@ -16,6 +16,9 @@ class RankThreads {
   // `rendezvous`: where the ranks meet in their work; null: there is one rank. Throws
   // std::system_error if a thread cannot be started.
   explicit RankThreads(std::shared_ptr<Rendezvous> rendezvous);
+  // Ranks that wait for each other on devices, too. `on_fault` is called on the thread of a rank
+  // whose work throws, and keeps others from waiting for it.
+  RankThreads(std::shared_ptr<Rendezvous> rendezvous, std::function<void()> on_fault);
   ~RankThreads();
   RankThreads(const RankThreads&) = delete;
   RankThreads& operator=(const RankThreads&) = delete;

@@ -94,7 +94,7 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options,
   arrays.floats = {{&Workspace::residual, tokens, hidden},
                    {&Workspace::wanted_residual, rows, hidden},
                    {&Workspace::logits, rows, static_cast<uint64_t>(config.vocab_size)}};
-  if (options.rank.count > 1 && options.rank.is_first()) {
+  if (options.rank.count > 1 && (options.rank.is_first() || options.logits_on_all_ranks)) {
     arrays.floats.push_back(
         {&Workspace::all_logits, rows, static_cast<uint64_t>(whole_vocab_size)});
   }

@@ -38,7 +38,7 @@ struct Workspace {
   DeviceArray<float> wanted_residual;  // [N, D]
   ActivationArray wanted_hidden;       // [N, D]
   DeviceArray<float> logits;           // [N, V]
-  DeviceArray<float> all_logits;       // [N, V of the whole model], on the first of several ranks
+  DeviceArray<float> all_logits;       // [N, V of the whole model], on ranks that gather them
 
   // Of queries, then of keys, or of the output of a state, over all of several ranks.
   DeviceArray<float> mean_squares;  // [2, T]

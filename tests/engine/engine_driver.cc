@@ -39,6 +39,12 @@ EngineRanks OneRank(std::unique_ptr<Ops> ops) {
   return ranks;
 }
 
+std::vector<std::unique_ptr<DeviceOps>> OneDevice(std::unique_ptr<DeviceOps> device) {
+  std::vector<std::unique_ptr<DeviceOps>> devices;
+  devices.push_back(std::move(device));
+  return devices;
+}
+
 ModelEngineOptions EngineOptionsOf(const DriverOptions& options) {
   ModelEngineOptions engine_options;
   engine_options.max_running_requests = options.max_running_requests;
@@ -97,6 +103,10 @@ EngineDriver::EngineDriver(const ModelConfig& config, const Checkpoint& checkpoi
 
 EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options,
                            std::unique_ptr<DeviceOps> device)
+    : EngineDriver(model, options, OneDevice(std::move(device))) {}
+
+EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options,
+                           std::vector<std::unique_ptr<DeviceOps>> devices)
     : plan_(std::make_shared<BatchPlan>()) {
   ModelEngineOptions engine_options = EngineOptionsOf(options);
   engine_options.memory_ratio = 0.9;
@@ -107,14 +117,15 @@ EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options,
     engine_options.num_pages = static_cast<int32_t>(CeilDiv<int64_t>(length, options.page_size) *
                                                     options.max_running_requests);
   }
-  auto memory = PlanMemory(model.config, engine_options, 0, device.get());
+  const uint64_t available = devices[0]->MemoryInfo().free_bytes / devices.size();
+  auto memory = PlanMemory(model.config, engine_options, available, devices[0].get());
   MINISGL_CHECK(memory.ok(), "{}", memory.status().message());
   memory->limits.num_window_pages = memory->limits.sliding_window = 0;
   // Graphs take no pages away: on a real GPU other tests' processes start meanwhile, whose memory
   // cannot be told from graphs'.
   memory->graph_bytes = std::numeric_limits<uint64_t>::max();
   if (HasStates(model.config)) memory->limits.num_state_slots = kDeviceStateSlots;
-  TakeEngine(MakeDeviceEngine(model.config, *model.checkpoint, *memory, std::move(device),
+  TakeEngine(MakeDeviceEngine(model.config, *model.checkpoint, *memory, std::move(devices),
                               {.graph_max_rows = options.graph_max_rows,
                                .graph_max_tokens = options.graph_max_tokens,
                                .warms_up = options.warms_up}));

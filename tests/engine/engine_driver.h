@@ -72,6 +72,9 @@ class EngineDriver {
   // Over the engine of a device.
   EngineDriver(const TestModel& model, const DriverOptions& options,
                std::unique_ptr<DeviceOps> device);
+  // Over options.num_ranks devices.
+  EngineDriver(const TestModel& model, const DriverOptions& options,
+               std::vector<std::unique_ptr<DeviceOps>> devices);
 
   // A new row; `sampling` defaults to greedy with the 20 most likely tokens' log-probabilities,
   // which show nearly as much as logits do.

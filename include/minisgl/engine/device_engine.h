@@ -3,7 +3,8 @@
 // start.
 //
 // Launch and Collect are called from one thread, which may differ from the one that made the
-// engine. The engine starts no thread, and Launch never waits for the device.
+// engine. The engine starts no thread, except one for each further rank, and Launch never waits for
+// the device.
 //
 // The first fault is the result of its step and of every later step: nothing is launched after it.
 // A step that was queued before keeps its own result.
@@ -11,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "minisgl/base/status.h"
 #include "minisgl/device_ops.h"
@@ -37,6 +39,14 @@ Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
                                                  const Checkpoint& checkpoint,
                                                  const MemoryPlan& plan,
                                                  std::unique_ptr<DeviceOps> ops,
+                                                 const DeviceEngineOptions& options);
+// On several ranks (minisgl/model/ranks.h), whose operations wait for each other: those of
+// MakeCudaRanks. REQUIRES a plan for as many. A fault on one device ends all, and its message names
+// the device.
+Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
+                                                 const Checkpoint& checkpoint,
+                                                 const MemoryPlan& plan,
+                                                 std::vector<std::unique_ptr<DeviceOps>> ops,
                                                  const DeviceEngineOptions& options);
 
 }  // namespace minisgl

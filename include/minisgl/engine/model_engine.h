@@ -22,7 +22,7 @@ namespace minisgl {
 
 struct ModelEngineOptions {
   int num_threads = 1;    // of the CPU's operations, on all ranks
-  int32_t num_ranks = 1;  // on the CPU; on a device 1
+  int32_t num_ranks = 1;  // each has a device, or threads of the CPU
   int32_t max_running_requests = 256;
   int32_t max_prefill_tokens = 512;  // of one step, not counting decode rows
   // Upper bound on the drafted tokens of one step. They are part of max_prefill_tokens, and each
@@ -44,7 +44,7 @@ struct ModelEngineOptions {
 int ThreadsOfRank(int num_threads, const Rank& rank);
 
 // How memory is divided. Computed before anything is loaded; `minisgl info` prints it. Sizes are of
-// all ranks together.
+// all ranks together; on devices, of the one that has the most.
 struct MemoryPlan {
   WeightFormat weight_format;
   uint64_t available_bytes = 0;
@@ -73,7 +73,8 @@ Result<std::vector<RankBytes>> CountRankBytes(const ModelConfig& config,
 // length does not fit; the message names up to three settings that fit.
 //
 // On a device weights have its dtype, and memory_ratio is the share of its free memory that
-// everything together takes.
+// everything together takes. With several ranks `device` is the first one's, and `available_bytes`
+// what each of the devices has.
 Result<MemoryPlan> PlanMemory(const ModelConfig& config, const ModelEngineOptions& options,
                               uint64_t available_bytes = 0, DeviceOps* device = nullptr);
 

@@ -65,8 +65,9 @@ struct DecoderOptions {
   DType activation_dtype = DType::kF32;  // Ops::activation_dtype()
   int64_t max_step_tokens = 0;
   int64_t max_logit_rows = 0;
-  int64_t max_seq_len = 0;  // length of the rotary tables
-  Rank rank;                // whose part of the model the decoder has
+  int64_t max_seq_len = 0;           // length of the rotary tables
+  Rank rank;                         // whose part of the model the decoder has
+  bool logits_on_all_ranks = false;  // Ops::GathersOnAllRanks()
 };
 
 class Decoder {
@@ -83,7 +84,8 @@ class Decoder {
                                                const DecoderOptions& options, Ops* ops);
   virtual ~Decoder() = default;
 
-  // Runs one pass, which writes K and V of its tokens. Returns logits [N, V], f32, in the decoder's
+  // Runs one pass, which writes K and V of its tokens. Returns logits (of several ranks that do not
+  // all have them null on all but the first) [N, V], f32, in the decoder's
   // workspace, valid until the next call.
   float* Forward(const ForwardInput& input) {
     RunLayers(input);

@@ -1,0 +1,90 @@
+// See device_rank.h.
+#include "engine/device_rank.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "engine/warm_up.h"
+
+namespace minisgl::engine {
+
+Status DeviceRank::TakeSteps(int32_t count) {
+  for (int32_t i = 0; i < count; ++i) {
+    MINISGL_ASSIGN_OR_RETURN(InFlightStep step, step_->MakeInFlightStep());
+    free_.push_back(std::move(step));
+  }
+  return Status();
+}
+
+Status DeviceRank::WarmUp(const GraphSizes& sizes) {
+  const int32_t decode_rows = sizes.rows.empty() ? 1 : sizes.rows.back();
+  return engine::WarmUp(decode_rows, step_.get(), &free_.front(), ops_.get());
+}
+
+// Estimates the bytes of the graphs of `sizes` from the largest: others hold as many operations.
+// The device says only how much memory is free to all processes, so another one that starts or
+// grows meanwhile would count as a graph: the smaller of two measurements is taken.
+template <typename Graphs, typename Size>
+Status DeviceRank::AddBytesOf(Graphs* graphs, const std::vector<Size>& sizes, uint64_t* num_bytes) {
+  if (sizes.empty()) return Status();
+  uint64_t graph_bytes = std::numeric_limits<uint64_t>::max();
+  for (int i = 0; i < 2; ++i) {
+    const uint64_t before = ops_->MemoryInfo().free_bytes;
+    const Status captured = graphs->Capture(sizes.back(), &free_.front());
+    // OK unless the fault is sticky: no graphs then. Other ranks may wait for this one.
+    if (!captured.ok()) return is_alone_ ? ops_->status() : captured;
+    const uint64_t after = ops_->MemoryInfo().free_bytes;
+    graphs->Clear();
+    graph_bytes = std::min(graph_bytes, before > after ? before - after : 0);
+  }
+  *num_bytes += graph_bytes * sizes.size();
+  return Status();
+}
+
+Status DeviceRank::AddGraphBytes(const GraphSizes& sizes, uint64_t* num_bytes) {
+  MINISGL_RETURN_IF_ERROR(AddBytesOf(&graphs_, sizes.rows, num_bytes));
+  return AddBytesOf(&layer_graphs_, sizes.shapes, num_bytes);
+}
+
+void DeviceRank::Begin(std::shared_ptr<const BatchPlan> plan) {
+  in_flight_.push_back(std::move(free_.back()));
+  free_.pop_back();
+  in_flight_.back().plan = std::move(plan);
+}
+
+Status DeviceRank::Queue() {
+  InFlightStep* const step = &in_flight_.back();
+  const BatchPlan& plan = *step->plan;
+  const int32_t padded_rows = step_->IsPlainDecode(plan) ? graphs_.PaddedRows(plan.num_rows()) : 0;
+  const StepShape* const layers =
+      padded_rows > 0 || plan.num_rows() == 0 ? nullptr : layer_graphs_.Find(step_->ShapeOf(plan));
+  const int32_t padded_tokens = layers == nullptr ? 0 : layers->num_tokens;
+  MINISGL_RETURN_IF_ERROR(step_->Upload(step, {.rows = padded_rows, .tokens = padded_tokens}));
+  if (padded_rows > 0) {
+    graphs_.Replay(padded_rows);
+  } else if (layers != nullptr) {
+    layer_graphs_.Replay(*layers);
+  } else if (plan.num_rows() > 0) {
+    step_->RunLayers(step->shape);
+  }
+  if (plan.has_masks()) return ops_->status();  // its places wait for QueuePlaces
+  if (padded_rows == 0 && plan.num_rows() > 0) step_->RunPlaces(*step);
+  step_->Download(step);
+  return ops_->status();
+}
+
+Status DeviceRank::QueuePlaces(const StepMasks& masks) {
+  InFlightStep* const step = &in_flight_.back();
+  MINISGL_RETURN_IF_ERROR(step_->UploadMasks(masks, step));
+  step_->RunPlaces(*step);
+  step_->Download(step);
+  return ops_->status();
+}
+
+void DeviceRank::End() {
+  in_flight_.front().plan.reset();
+  free_.push_back(std::move(in_flight_.front()));
+  in_flight_.pop_front();
+}
+
+}  // namespace minisgl::engine

@@ -1,0 +1,87 @@
+// One rank of a device's engine: a device with its part of the model, its graphs and its steps in
+// flight. An engine without tensor parallelism has one.
+//
+// All ranks of an engine get the same calls in the same order, each on a thread of its own if there
+// are several: their operations wait for each other on the devices (Ops::AllReduce).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/decode_graphs.h"
+#include "engine/device_step.h"
+#include "engine/layer_graphs.h"
+#include "minisgl/base/status.h"
+#include "minisgl/batch_plan.h"
+#include "minisgl/device_ops.h"
+#include "minisgl/engine/engine.h"
+
+namespace minisgl::engine {
+
+// The graphs of an engine, by their sizes.
+struct GraphSizes {
+  std::vector<int32_t> rows;      // of decode steps
+  std::vector<StepShape> shapes;  // of other steps' layers
+};
+
+class DeviceRank {
+ public:
+  // `is_alone`: there is no other rank.
+  DeviceRank(std::unique_ptr<DeviceOps> ops, std::unique_ptr<DeviceStep> step, bool is_alone)
+      : is_alone_(is_alone),
+        ops_(std::move(ops)),
+        step_(std::move(step)),
+        graphs_(step_.get(), ops_.get()),
+        layer_graphs_(step_.get(), ops_.get()) {}
+
+  // Waits, because the device may still use memory that is about to be freed.
+  ~DeviceRank() { (void)ops_->Synchronize(); }
+
+  DeviceOps* ops() const { return ops_.get(); }
+  DeviceStep* step() const { return step_.get(); }
+
+  // At the start, in this order. Steps in flight are taken first.
+  Status TakeSteps(int32_t count);
+  // See engine/warm_up.h.
+  Status WarmUp(const GraphSizes& sizes);
+  // Adds the estimated bytes of all graphs to *num_bytes. Captures the largest of each class, over
+  // a pool without pages, and drops it.
+  Status AddGraphBytes(const GraphSizes& sizes, uint64_t* num_bytes);
+  Status CaptureRows(int32_t num_rows) { return graphs_.Capture(num_rows, &free_.front()); }
+  Status CaptureShape(const StepShape& shape) {
+    return layer_graphs_.Capture(shape, &free_.front());
+  }
+  int32_t max_graph_rows() const { return graphs_.max_rows(); }
+  int32_t max_graph_tokens() const { return layer_graphs_.max_tokens(); }
+
+  int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
+  // Takes a step for `plan`: the newest in flight.
+  void Begin(std::shared_ptr<const BatchPlan> plan);
+  // Queues the newest step, of which masked places wait for QueuePlaces.
+  Status Queue();
+  Status QueuePlaces(const StepMasks& masks);
+  // Waits for the oldest step.
+  Status Wait() { return ops_->Wait(in_flight_.front().done.get()); }
+  // REQUIRES the oldest step to be done.
+  std::vector<RowResult> Results() const { return step_->Results(in_flight_.front()); }
+  // The oldest step is in flight no more.
+  void End();
+
+ private:
+  template <typename Graphs, typename Size>
+  Status AddBytesOf(Graphs* graphs, const std::vector<Size>& sizes, uint64_t* num_bytes);
+
+  const bool is_alone_;
+  const std::unique_ptr<DeviceOps> ops_;  // outlives what it made, below
+  const std::unique_ptr<DeviceStep> step_;
+  DecodeGraphs graphs_;
+  LayerGraphs layer_graphs_;
+  std::deque<InFlightStep> in_flight_;  // the oldest first
+  std::vector<InFlightStep> free_;
+};
+
+}  // namespace minisgl::engine
