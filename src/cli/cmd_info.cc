@@ -287,7 +287,7 @@ void DescribePlan(const load::EngineSetup& engine, const ModelConfig& config, st
   const EngineLimits& limits = plan.limits;
   const int threads = load::NumThreads(options);
   std::string device = engine.device.cuda != nullptr
-                           ? engine.device.cuda->Name()
+                           ? load::DeviceName(engine.device)
                            : fmt::format("cpu, {} thread{}", threads, threads == 1 ? "" : "s");
   if (!engine.device.fallback.empty()) {
     device += fmt::format("; not on CUDA: {}", engine.device.fallback);

@@ -3,12 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
 #include "minisgl/base/environment.h"
+#include "minisgl/base/log.h"
 #include "minisgl/base/system_info.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/model/ranks.h"
 #include "minisgl/ops.h"
 
 namespace minisgl::load {
@@ -33,16 +36,91 @@ DType CudaDType(const EngineOptions& options, DType model_dtype) {
   return dtype == DType::kF16 ? DType::kF16 : DType::kBF16;
 }
 
-Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options, const ModelConfig& config,
-                                            std::shared_ptr<KernelProfile> profile) {
-  const int index = options.device.index;
-  MINISGL_RETURN_IF_ERROR(ProbeCuda(index).status());
-  MINISGL_ASSIGN_OR_RETURN(auto cuda,
-                           MakeCudaOps({.index = index,
-                                        .activation_dtype = CudaDType(options, config.dtype),
-                                        .deterministic = options.deterministic,
-                                        .profile = std::move(profile),
-                                        .cache_folder = TimingsFolder(options)}));
+// The GPU of each rank. One GPU and --tensor-parallel N: the first N.
+Result<std::vector<int>> RankDevices(const EngineOptions& options) {
+  const DeviceOption& device = options.device;
+  const auto wanted = static_cast<size_t>(options.tensor_parallel);
+  std::vector<int> indices = device.indices;
+  const bool any = indices.empty() || device.kind == DeviceKind::kAuto || device.name == "cuda";
+  if (any && (indices.empty() || wanted > 1)) {
+    const int count = CountCudaDevices();
+    const size_t number = wanted > 1 ? wanted : static_cast<size_t>(std::max(count, 1));
+    if (static_cast<size_t>(count) < number && wanted > 1) {
+      return MakeStatus(StatusCode::kUnavailable, "--tensor-parallel {}: {} GPU{} found", wanted,
+                        count, count == 1 ? " is" : "s are");
+    }
+    indices.clear();
+    for (size_t i = 0; i < number; ++i) indices.push_back(static_cast<int>(i));
+  }
+  if (wanted > 1 && indices.size() != wanted) {
+    return UsageError(
+        "--tensor-parallel {} and --device {}, which names {} device{}; leave one out", wanted,
+        Visible(device.name), indices.size(), indices.size() == 1 ? "" : "s");
+  }
+  if (indices.size() > static_cast<size_t>(kCudaRanksMax)) {
+    return UsageError("a model runs on {} GPUs at most (found {})", kCudaRanksMax, indices.size());
+  }
+  return indices;
+}
+
+// Ranks on one device wait for each other's kernels there, which is right and slow.
+void WarnOfSharedDevices(std::vector<int> indices) {
+  std::sort(indices.begin(), indices.end());
+  const auto twice = std::adjacent_find(indices.begin(), indices.end());
+  if (twice == indices.end()) return;
+  Log(LogLevel::kWarning,
+      fmt::format(
+          "cuda:{} is named more than once: its ranks share it, which is of use only to try "
+          "several ranks out",
+          *twice));
+}
+
+// Free memory for each rank: a device that several ranks share is divided.
+uint64_t BytesOfEachRank(const std::vector<std::unique_ptr<DeviceOps>>& ranks,
+                         const std::vector<int>& indices) {
+  uint64_t least = std::numeric_limits<uint64_t>::max();
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const auto sharing = std::count(indices.begin(), indices.end(), indices[i]);
+    least = std::min(least, ranks[i]->MemoryInfo().free_bytes / static_cast<uint64_t>(sharing));
+  }
+  return least;
+}
+
+// Norms whose vectors several ranks have parts of (Ops::MeanSquares), which GPUs do not compute.
+Status CheckNormsOnGpus(const ModelConfig& config) {
+  const StateConfig& states = config.states;
+  const bool over_states = HasStates(config) && states.norm_group > states.value_dim &&
+                           states.norm_group >= states.inner_width();
+  if (config.qk_norm != QkNorm::kWhole && !over_states) return Status();
+  return UsageError(
+      "the model normalises over all heads, which several GPUs do not; use one, or --device cpu");
+}
+
+// Opens the GPUs into `device`.
+Status OpenCuda(const EngineOptions& options, const ModelConfig& whole,
+                std::shared_ptr<KernelProfile> profile, Device* device) {
+  MINISGL_ASSIGN_OR_RETURN(const std::vector<int> indices, RankDevices(options));
+  CudaOpsConfig ops_config = {.index = indices[0],
+                              .activation_dtype = CudaDType(options, whole.dtype),
+                              .deterministic = options.deterministic,
+                              .profile = std::move(profile),
+                              .cache_folder = TimingsFolder(options)};
+  const auto num_ranks = static_cast<int32_t>(indices.size());
+  std::unique_ptr<DeviceOps> cuda;
+  if (num_ranks == 1) {
+    MINISGL_RETURN_IF_ERROR(ProbeCuda(indices[0]).status());
+    MINISGL_ASSIGN_OR_RETURN(cuda, MakeCudaOps(ops_config));
+  } else {
+    MINISGL_RETURN_IF_ERROR(CheckRanks(whole, num_ranks));
+    MINISGL_RETURN_IF_ERROR(CheckNormsOnGpus(whole));
+    WarnOfSharedDevices(indices);
+    MINISGL_ASSIGN_OR_RETURN(auto ranks,
+                             MakeCudaRanks({.ops = std::move(ops_config), .devices = indices}));
+    device->available_bytes = BytesOfEachRank(ranks, indices);
+    cuda = std::move(ranks[0]);
+    for (size_t i = 1; i < ranks.size(); ++i) device->other_ranks.push_back(std::move(ranks[i]));
+  }
+  const ModelConfig config = RankConfig(whole, {0, num_ranks});
   std::vector<AttentionHeads> heads;
   int64_t query_width = 0;
   for (const LayerShape& shape : LayerShapes(config)) {
@@ -52,7 +130,7 @@ Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options, const 
   }
   MINISGL_RETURN_IF_ERROR(
       cuda->CheckSupported({.hidden_size = config.hidden_size,
-                            .vocab_size = config.vocab_size,
+                            .vocab_size = whole.vocab_size,
                             .qk_norm_width = config.qk_norm == QkNorm::kWhole ? query_width : 0,
                             .heads = std::move(heads),
                             .num_experts = config.experts.num_experts,
@@ -60,7 +138,8 @@ Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options, const 
                             .state_key_dim = config.states.key_dim,
                             .state_norm_width = config.states.norm_group,
                             .activation = config.activation}));
-  return cuda;
+  device->cuda = std::move(cuda);
+  return Status();
 }
 
 ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
@@ -84,10 +163,21 @@ ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
 
 }  // namespace
 
+std::string DeviceName(const Device& device) {
+  std::string name = device.cuda->Name();
+  for (const auto& rank : device.other_ranks) name += " + " + rank->Name();
+  return name;
+}
+
 Status CheckDeviceUsable(const DeviceOption& device) {
   if (device.kind != DeviceKind::kCuda) return Status();
-  const auto found = ProbeCuda(device.index);
-  return found.ok() ? Status() : NotUsable(device.name, found.status());
+  std::vector<int> indices = device.indices;
+  if (indices.empty()) indices.push_back(0);
+  for (const int index : indices) {
+    const auto found = ProbeCuda(index);
+    if (!found.ok()) return NotUsable(device.name, found.status());
+  }
+  return Status();
 }
 
 bool RoundsActivationsToInt8(const EngineSetup& engine) {
@@ -122,31 +212,26 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& con
     device.fallback = given;
     return device;
   }
-  if (options.tensor_parallel > 1) {
-    const std::string given = fmt::format("--tensor-parallel {}", options.tensor_parallel);
-    if (!automatic) {
-      return UsageError("{}: CUDA computes on one device; use --device cpu", given);
-    }
-    device.fallback = given;
-    return device;
-  }
   if (automatic && !options.cpu_target.empty()) {
     device.fallback = "--cpu-target";
     return device;
   }
   auto profile = options.profile_kernels ? std::make_shared<KernelProfile>() : nullptr;
-  auto cuda = OpenCuda(options, config, profile);
-  if (cuda.ok()) {
-    device.cuda = std::move(cuda).value();
+  const Status opened = OpenCuda(options, config, profile, &device);
+  if (opened.ok()) {
     device.profile = std::move(profile);
-  } else if (cuda.status().code() == StatusCode::kUsage) {
-    return cuda.status();  // not of the device: it would be found on every machine with a GPU
-  } else if (automatic) {
-    const std::string& reason = cuda.status().message();
+    return device;
+  }
+  device.other_ranks.clear();
+  if (opened.code() == StatusCode::kUsage) {
+    return opened;  // not of the device: it would be found on every machine with a GPU
+  }
+  if (automatic) {
+    const std::string& reason = opened.message();
     // The advice after the ";" only helps on a machine with a GPU.
     device.fallback = device.fallback_is_news ? reason : reason.substr(0, reason.find(';'));
   } else {
-    return NotUsable(options.device.name, cuda.status());
+    return NotUsable(options.device.name, opened);
   }
   return device;
 }
@@ -179,8 +264,10 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfi
   }
   MINISGL_ASSIGN_OR_RETURN(setup.device, ChooseDevice(options, config));
   setup.options = WithDeviceDefaults(options, setup.device);
-  MINISGL_ASSIGN_OR_RETURN(setup.plan, PlanMemory(config, ToModelEngineOptions(setup.options), 0,
-                                                  setup.device.cuda.get()));
+  if (setup.device.cuda != nullptr) setup.options.tensor_parallel = setup.device.num_ranks();
+  MINISGL_ASSIGN_OR_RETURN(setup.plan,
+                           PlanMemory(config, ToModelEngineOptions(setup.options),
+                                      setup.device.available_bytes, setup.device.cuda.get()));
   return setup;
 }
 

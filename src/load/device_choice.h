@@ -14,16 +14,25 @@
 namespace minisgl::load {
 
 struct Device {
-  std::unique_ptr<DeviceOps> cuda;         // null: the CPU
+  std::unique_ptr<DeviceOps> cuda;                      // of the first rank; null: the CPU
+  std::vector<std::unique_ptr<DeviceOps>> other_ranks;  // --device cuda:0,1: of the ranks after it
+  uint64_t available_bytes = 0;            // of each rank's device, if there are several ranks
   std::shared_ptr<KernelProfile> profile;  // of its kernels; null unless --profile-kernels
-  std::string fallback;                    // reason why `auto` chose the CPU; "" if it did not
-  bool fallback_is_news = false;           // the machine has an NVIDIA driver, so say it
+
+  // Of CUDA.
+  int32_t num_ranks() const { return static_cast<int32_t>(1 + other_ranks.size()); }
+
+  std::string fallback;           // reason why `auto` chose the CPU; "" if it did not
+  bool fallback_is_news = false;  // the machine has an NVIDIA driver, so say it
 };
 
 // Opens the device; loads no weights. kUnavailable, with the reason, if --device names a device
 // that cannot be used. `auto` always succeeds: if CUDA cannot be used, Device::fallback is the
 // reason. CUDA computes in the model's dtype, or in bf16 if that is f32.
 Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& config);
+
+// The name of its GPU, or the names of several ranks' GPUs. REQUIRES CUDA.
+std::string DeviceName(const Device& device);
 
 // Returns the same error without opening the device.
 Status CheckDeviceUsable(const DeviceOption& device);

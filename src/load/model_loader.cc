@@ -129,7 +129,7 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
   const EngineOptions& options = setup->options;
   Device& device = setup->device;
   if (device.cuda != nullptr) {
-    *name = device.cuda->Name();
+    *name = DeviceName(device);
     LogDevice(device, *name);
     if (config.dtype == DType::kF32) {
       Log(LogLevel::kInfo, fmt::format("the weights are f32 and CUDA computes in {}; --device cpu "
@@ -141,7 +141,10 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
       Log(LogLevel::kInfo,
           "--pack-cache: on CUDA weights are not packed; only timings of products are kept");
     }
-    auto engine = MakeDeviceEngine(config, checkpoint, setup->plan, std::move(device.cuda),
+    std::vector<std::unique_ptr<DeviceOps>> ranks;
+    ranks.push_back(std::move(device.cuda));
+    for (auto& rank : device.other_ranks) ranks.push_back(std::move(rank));
+    auto engine = MakeDeviceEngine(config, checkpoint, setup->plan, std::move(ranks),
                                    {.graph_max_rows = options.cuda_graph_max_rows,
                                     .graph_max_tokens = options.cuda_graph_max_tokens,
                                     .warms_up = true});

@@ -30,7 +30,8 @@ std::string CheckMaxTokens(const std::string& text) {
 
 std::string CheckDevice(const std::string& text) {
   if (ParseDevice(text)) return "";
-  return fmt::format("must be auto, cpu, cuda or cuda:N (found {})", Visible(text));
+  return fmt::format("must be auto, cpu, cuda, cuda:N, cuda:N,N,... or cuda:all (found {})",
+                     Visible(text));
 }
 
 std::string CheckPageSize(const std::string& text) {
@@ -183,14 +184,21 @@ void AddLengthOptions(OptionTable* app, const std::string& group, SamplingOption
 
 std::optional<DeviceOption> ParseDevice(const std::string& name) {
   constexpr std::string_view kIndexed = "cuda:";
-  if (name == "auto") return DeviceOption{DeviceKind::kAuto, 0, name};
-  if (name == "cpu") return DeviceOption{DeviceKind::kCpu, 0, name};
-  if (name == "cuda") return DeviceOption{DeviceKind::kCuda, 0, name};
+  if (name == "auto") return DeviceOption{.kind = DeviceKind::kAuto, .name = name};
+  if (name == "cpu") return DeviceOption{.kind = DeviceKind::kCpu, .name = name};
+  if (name == "cuda") return DeviceOption{.kind = DeviceKind::kCuda, .name = name};
   if (!name.starts_with(kIndexed)) return std::nullopt;
-  const int64_t index =
-      ParseNumber<int64_t>(std::string_view(name).substr(kIndexed.size())).value_or(-1);
-  if (index < 0) return std::nullopt;
-  return DeviceOption{DeviceKind::kCuda, static_cast<int>(std::min(index, kOptionMax)), name};
+  DeviceOption device = {.kind = DeviceKind::kCuda, .indices = {}, .name = name};
+  std::string_view left = std::string_view(name).substr(kIndexed.size());
+  if (left == "all") return device;
+  while (true) {
+    const size_t comma = left.find(',');
+    const int64_t index = ParseNumber<int64_t>(left.substr(0, comma)).value_or(-1);
+    if (index < 0) return std::nullopt;
+    device.indices.push_back(static_cast<int>(std::min(index, kOptionMax)));
+    if (comma == std::string_view::npos) return device;
+    left.remove_prefix(comma + 1);
+  }
 }
 
 TableOption* AddOutputOption(OptionTable* app, std::string* output, const std::string& what) {
@@ -274,7 +282,8 @@ void AddEngineOptions(OptionTable* app, EngineOptions* options) {
          [options](const std::string& name) {
            options->device = ParseDevice(name).value_or(DeviceOption());
          },
-         "Device to run on: auto, cpu or cuda[:N] (default auto)")
+         "Device to run on: auto, cpu, cuda[:N], or cuda:N,N,... or cuda:all: one model on several "
+         "GPUs (default auto)")
       ->Check(CheckDevice)
       ->TypeName("NAME")
       ->Group(group);

@@ -58,10 +58,13 @@ enum class DeviceKind : uint8_t { kAuto, kCpu, kCuda };
 
 struct DeviceOption {
   DeviceKind kind = DeviceKind::kAuto;
-  int index = 0;              // of kCuda
-  std::string name = "auto";  // the value of --device
+  std::vector<int> indices = {0};  // of kCuda: of each rank; empty: all GPUs
+  std::string name = "auto";       // the value of --device
+
+  int index() const { return indices.empty() ? 0 : indices[0]; }
 };
-// Parses auto, cpu, cuda or cuda:N; nullopt for other text. An N beyond int becomes its maximum.
+// Parses auto, cpu, cuda, cuda:N, cuda:N,N,... or cuda:all; nullopt for other text. An N beyond int
+// becomes its maximum.
 std::optional<DeviceOption> ParseDevice(const std::string& name);
 
 // Options of the model, its chat template and its control tokens.

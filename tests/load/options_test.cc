@@ -207,8 +207,18 @@ TEST_F(OptionsTest, ValuesReachTheirFields) {
   EXPECT_EQ(options_.engine.page_size, 64);
   EXPECT_EQ(options_.engine.cache, CacheKind::kNaive);
   EXPECT_EQ(options_.engine.device.kind, DeviceKind::kCuda);
-  EXPECT_EQ(options_.engine.device.index, 1);
+  EXPECT_EQ(options_.engine.device.index(), 1);
   EXPECT_EQ(options_.engine.quantize, Quantization::kInt8);
+}
+
+TEST(ParseDeviceTest, SeveralGpusAreListed) {
+  EXPECT_EQ(ParseDevice("cuda:2,0")->indices, (std::vector<int>{2, 0}));
+  EXPECT_EQ(ParseDevice("cuda:0,0")->indices, (std::vector<int>{0, 0}));
+  EXPECT_EQ(ParseDevice("cuda")->indices, std::vector<int>{0});
+  EXPECT_TRUE(ParseDevice("cuda:all")->indices.empty());
+  for (const char* name : {"cuda:", "cuda:0,", "cuda:,1", "cuda:0,-1", "cuda:0 1", "cuda:al"}) {
+    EXPECT_FALSE(ParseDevice(name).has_value()) << name;
+  }
 }
 
 TEST_F(OptionsTest, SpeculateSaysWhatIsAllowedAndTakesItAll) {
@@ -335,16 +345,19 @@ TEST_F(OptionsTest, QuantizedWeightsRunOnTheCpu) {
   }
 }
 
-TEST_F(OptionsTest, RanksAreOnTheCpu) {
+TEST_F(OptionsTest, RanksAreOnTheCpuWithoutGpus) {
   ASSERT_EQ(Parse({"-p", "x", "--tensor-parallel", "2"}), "");
   EXPECT_EQ(options_.engine.tensor_parallel, 2);
   const auto device = ChooseDevice(options_.engine, ModelConfig());
   ASSERT_TRUE(device.ok()) << device.status().message();
   EXPECT_EQ(device->cuda, nullptr);
-  EXPECT_EQ(device->fallback, "--tensor-parallel 2");
+  EXPECT_EQ(device->fallback, "--tensor-parallel 2: 0 GPUs are found");
   ASSERT_EQ(Parse({"-p", "x", "--tensor-parallel", "2", "--device", "cuda"}), "");
   EXPECT_EQ(ChooseDevice(options_.engine, ModelConfig()).status().message(),
-            "--tensor-parallel 2: CUDA computes on one device; use --device cpu");
+            "--device cuda: --tensor-parallel 2: 0 GPUs are found; use --device cpu");
+  ASSERT_EQ(Parse({"-p", "x", "--tensor-parallel", "3", "--device", "cuda:0,1"}), "");
+  EXPECT_EQ(ChooseDevice(options_.engine, ModelConfig()).status().message(),
+            "--tensor-parallel 3 and --device cuda:0,1, which names 2 devices; leave one out");
   ASSERT_EQ(Parse({"-p", "x", "--tensor-parallel", "2", "--pin-threads"}), "");
   EXPECT_EQ(ResolveEngine(options_.engine, ModelConfig()).status().message(),
             "--pin-threads and --tensor-parallel exclude each other");
