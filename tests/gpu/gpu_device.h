@@ -2,7 +2,9 @@
 // tests. Linked with gpu_device_real.cc or gpu_device_emulated.cc.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "minisgl/device_ops.h"
 
@@ -16,5 +18,9 @@ bool IsSlow();
 const Status& GpuStatus();
 
 Result<std::unique_ptr<DeviceOps>> MakeGpu(const CudaOpsConfig& config);
+// Ranks that exchange: on the emulator on a device each, on a GPU all on the first.
+Result<std::vector<std::unique_ptr<DeviceOps>>> MakeGpuRanks(int num_ranks,
+                                                             const CudaOpsConfig& config,
+                                                             int64_t one_shot_bytes);
 
 }  // namespace minisgl::cuda

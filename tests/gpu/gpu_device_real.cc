@@ -16,4 +16,15 @@ Result<std::unique_ptr<DeviceOps>> MakeGpu(const CudaOpsConfig& config) {
   return MakeCudaOps(config);
 }
 
+// A rank that does not answer is found soon, because the time on a GPU is short.
+Result<std::vector<std::unique_ptr<DeviceOps>>> MakeGpuRanks(int num_ranks,
+                                                             const CudaOpsConfig& config,
+                                                             int64_t one_shot_bytes) {
+  return MakeCudaRanks({.ops = config,
+                        .devices = std::vector<int>(static_cast<size_t>(num_ranks)),
+                        .wait_ms = 10'000,
+                        .one_shot_bytes = one_shot_bytes,
+                        .one_shot_bytes_of_two = one_shot_bytes});
+}
+
 }  // namespace minisgl::cuda
