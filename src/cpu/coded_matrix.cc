@@ -16,6 +16,8 @@ namespace {
 
 // Inputs of a word of 4-bit codes.
 constexpr int64_t kWordInputs = 8;
+// Of 6-bit codes: inputs of a unit of the layout, and words of 32 bits that an output has of it.
+constexpr int64_t kUnitInputs = 16, kUnitWords = 3;
 // Turns an unsigned code into one of two's complement that is 128 less.
 constexpr uint8_t kSignFlip = 0x80;
 
@@ -31,6 +33,11 @@ CodeKind KindOf(const QuantizedWeights& weights) {
     return weights.numbers == E2M1Numbers() ? CodeKind::kSigned4 : CodeKind::kCounting4;
   }
   return weights.numbers == E4M3Numbers() ? CodeKind::kE4M3 : CodeKind::kInt8;
+}
+
+// True if the codes, which are kInt8, fit in 6 bits.
+bool Fit6Bits(const WeightTensor& part) {
+  return part.blocks() != nullptr && part.blocks()->codes.fit_6_bits;
 }
 
 int64_t GroupInputs(const WeightTensor& part) {
@@ -89,6 +96,29 @@ void WriteWords(std::span<const uint8_t> codes, size_t lane, std::byte* to) {
   }
 }
 
+// The place of the upper bits of the code of an input in the unit's word.
+int UpperShift(size_t input) {
+  const size_t k = input % static_cast<size_t>(kUnitInputs);
+  return static_cast<int>(k % 8 / 2 * 8 + k / 8 * 4 + k % 2 * 2);
+}
+
+// The same of 6 bits.
+void WriteUnits(std::span<const uint8_t> codes, size_t lane, std::byte* to) {
+  constexpr auto kInputs = static_cast<size_t>(kUnitInputs);
+  for (size_t first = 0; first < codes.size(); first += kInputs) {
+    uint32_t words[kUnitWords] = {};
+    for (size_t i = first; i < std::min(codes.size(), first + kInputs); ++i) {
+      words[(i - first) / 8] |= static_cast<uint32_t>(codes[i] & 15) << 4 * (i % 8);
+      words[2] |= static_cast<uint32_t>(codes[i] >> 4) << UpperShift(i);
+    }
+    std::byte* const unit = to + first / kInputs * kUnitWords * kPanelWidth * sizeof(uint32_t);
+    for (size_t word = 0; word < kUnitWords; ++word) {
+      std::memcpy(unit + (word * kPanelWidth + lane) * sizeof(uint32_t), &words[word],
+                  sizeof(uint32_t));
+    }
+  }
+}
+
 // The place of an input's code in a line of 4 bits.
 struct NibblePlace {
   explicit NibblePlace(int64_t input)
@@ -110,6 +140,7 @@ class CodeWriter {
     if (matrix_.order == CodeOrder::kLines) return WriteLines(codes, out);
     std::byte* const to = data_ + panel * matrix_.panel_bytes();
     if (matrix_.has_4_bits()) return WriteWords(codes, lane, to);
+    if (matrix_.has_6_bits()) return WriteUnits(codes, lane, to);
     for (size_t i = 0; i < codes.size(); ++i) {
       to[i * kPanelWidth + lane] = static_cast<std::byte>(codes[i]);
     }
@@ -156,6 +187,10 @@ class PanelWriter {
       row.part->ReadCodes(row.out, codes.data());
       if (matrix_.kind == CodeKind::kInt8 && row.part->quantized()->numbers != SignedNumbers()) {
         for (uint8_t& code : codes) code ^= kSignFlip;
+      }
+      if (matrix_.has_6_bits()) {
+        const auto first = static_cast<uint8_t>(static_cast<int8_t>(matrix_.numbers[0]));
+        for (uint8_t& code : codes) code = static_cast<uint8_t>(code - first);
       }
       to_.Write(codes, panel * kPanelWidth + static_cast<int64_t>(lane));
       WriteGroups(row, panel, lane);
@@ -266,6 +301,8 @@ ExactTypes TypesOf(std::span<const CodedRow> rows, const CodedMatrix& matrix) {
 
 int64_t CodedMatrix::panel_bytes() const {
   if (order == CodeOrder::kLines) return CeilDiv(num_in, kLineInputs) * kPanelWidth * line_bytes();
+  constexpr int64_t kUnitBytes = kUnitWords * kPanelWidth * int64_t{sizeof(uint32_t)};
+  if (has_6_bits()) return CeilDiv(num_in, kUnitInputs) * kUnitBytes;
   if (!has_4_bits()) return num_in * kPanelWidth;
   return CeilDiv(num_in, kWordInputs) * kPanelWidth * static_cast<int64_t>(sizeof(uint32_t));
 }
@@ -304,6 +341,16 @@ uint8_t CodedMatrix::CodeAt(int64_t out, int64_t input) const {
   }
   const std::byte* const from = codes(out / kPanelWidth);
   const int64_t lane = out % kPanelWidth;
+  if (has_6_bits()) {
+    const std::byte* const unit =
+        from + input / kUnitInputs * kUnitWords * kPanelWidth * int64_t{sizeof(uint32_t)};
+    const auto word = [&](int64_t i) {
+      return Load<uint32_t>(unit + (i * kPanelWidth + lane) * int64_t{sizeof(uint32_t)});
+    };
+    const uint32_t lower = word(input % kUnitInputs / 8) >> 4 * (input % 8) & 15;
+    const uint32_t upper = word(2) >> UpperShift(static_cast<size_t>(input)) & 3;
+    return static_cast<uint8_t>(lower | upper << 4);
+  }
   if (!has_4_bits()) return static_cast<uint8_t>(from[input * kPanelWidth + lane]);
   const int64_t word = input / kWordInputs * kPanelWidth + lane, k = input % kWordInputs;
   return static_cast<uint8_t>(from[word * 4 + k / 2]) >> k % 2 * 4 & 0xF;
@@ -328,6 +375,7 @@ void CodedMatrix::ReadRow(int64_t out, float* row) const {
   for (int64_t i = 0; i < num_in; ++i) {
     const uint8_t code = CodeAt(out, i);
     const float number = has_4_bits()              ? numbers[code]
+                         : has_6_bits()            ? numbers[0] + static_cast<float>(code)
                          : kind == CodeKind::kE4M3 ? E4M3ToFloat(code)
                                                    : SignedNumbers()[code];
     const int64_t group = i / group_inputs;
@@ -351,7 +399,7 @@ bool HaveCommonCodes(std::span<const WeightTensor> parts) {
     }
     const QuantizedWeights &its = *part.quantized(), &first = *parts[0].quantized();
     if (KindOf(its) != KindOf(first) || part.has_offsets() != parts[0].has_offsets() ||
-        FactorGroups(part) != FactorGroups(parts[0])) {
+        FactorGroups(part) != FactorGroups(parts[0]) || Fit6Bits(part) != Fit6Bits(parts[0])) {
       return false;
     }
     if (its.codes.bits == 4 && its.numbers != first.numbers) return false;
@@ -380,6 +428,10 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrder ord
     // Unsigned bytes are stored 128 less.
     matrix.has_zeros |= weights.zeros.data != nullptr ||
                         (matrix.kind == CodeKind::kInt8 && weights.numbers == UnsignedNumbers());
+  }
+  if (matrix.order == CodeOrder::kWords && Fit6Bits(parts[0])) {
+    matrix.kind = CodeKind::kCounting6;
+    matrix.numbers[0] = matrix.has_offsets ? 0.0f : -32.0f;  // those with offsets have no sign
   }
   const std::vector<CodedRow> rows = RowsOf(parts);
   const auto rows_of = [&](int64_t panel) { return RowsOfPanel(rows, panel); };

@@ -25,14 +25,17 @@ inline constexpr int64_t kPanelWidth = 16;
 enum class CodeKind : uint8_t {
   kCounting4,  // 4 bits; CodedMatrix::numbers, each one more than the last
   kSigned4,    // 4 bits; the same, the last eight those of the first eight, negated
+  kCounting6,  // 6 bits, of kWords alone; numbers[0] is that of code 0, each one more than the last
   kInt8,       // two's complement
   kE4M3,
 };
 
 enum class CodeOrder : uint8_t {
   // For vectors that run over outputs. Codes of 4 bits: for each eight inputs of a panel 16 words
-  // of 32 bits, a word for each output, the first input in the lowest bits. Codes of 8 bits: for
-  // each input of a panel 16 bytes.
+  // of 32 bits, a word for each output, the first input in the lowest bits. Codes of 6 bits: for
+  // each sixteen inputs the words of their lower four bits, then 16 words of their upper two bits:
+  // byte i of a word has those of inputs 2 i, 2 i + 1, 2 i + 8 and 2 i + 9, from the lowest bits on.
+  // Codes of 8 bits: for each input of a panel 16 bytes.
   kWords,
   // For tiles whose rows are outputs. The panels of a group of 64 outputs lie beside each other:
   // for each 128 inputs a line of each output in turn. A line of 8 bits has its codes in order; one
@@ -46,7 +49,7 @@ struct CodedMatrix {
   int64_t num_out = 0, num_in = 0;
   CodeOrder order = CodeOrder::kWords;
   CodeKind kind = CodeKind::kCounting4;
-  std::array<float, 16> numbers = {};  // of codes of 4 bits
+  std::array<float, 16> numbers = {};  // of codes of 4 bits, and of the first ones of 6
   int64_t group_inputs = 0;            // of one scale; the last group may have fewer
   // Of scales and offsets: bf16 or f16 if it holds all exactly, else f32.
   DType scale_type = DType::kF32;
@@ -57,6 +60,7 @@ struct CodedMatrix {
   std::shared_ptr<const void> data;             // codes, then scales, then zeros or offsets
 
   bool has_4_bits() const { return kind == CodeKind::kCounting4 || kind == CodeKind::kSigned4; }
+  bool has_6_bits() const { return kind == CodeKind::kCounting6; }
   int64_t num_panels() const { return (num_out + kPanelWidth - 1) / kPanelWidth; }
   int64_t num_groups() const { return (num_in + group_inputs - 1) / group_inputs; }
   int64_t panel_bytes() const;  // of codes

@@ -29,8 +29,8 @@ bool HasIntegerProducts(CpuTarget target, const PackedMatrix& weight) {
   const CodedMatrix& codes = *weight.coded;
   const bool has_steps = codes.num_groups() == 1 || codes.group_inputs % kStep == 0;
   // e2m1 has no zero points in any format.
-  return codes.order == CodeOrder::kWords && codes.has_4_bits() && has_steps &&
-         !(codes.kind == CodeKind::kSigned4 && codes.has_zeros);
+  return codes.order == CodeOrder::kWords && (codes.has_4_bits() || codes.has_6_bits()) &&
+         has_steps && !(codes.kind == CodeKind::kSigned4 && codes.has_zeros);
 }
 
 LinearKernel KernelOf(CpuTarget target, const PackedMatrix& weight) {

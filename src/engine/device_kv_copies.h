@@ -25,7 +25,7 @@ namespace minisgl::engine {
 class DeviceKvCopies {
  public:
   // At most. More blocks than that are not read at once (runtime/prefix_source.h).
-  static constexpr int kBlockBuffers = 24, kStateBuffers = 4;
+  static constexpr int kBlockBuffers = 16, kStateBuffers = 4;
 
   // `step` and `ops` outlive it. `has_steps`: true if steps are in flight, which must not wait for
   // a copy. `settle` is called before a buffer is made.

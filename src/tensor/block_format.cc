@@ -282,10 +282,15 @@ GroupSteps StepsOfQ6K(const std::byte* block, int group) {
   return {SignedByte(block + 192 + group), 0};
 }
 
+constexpr BlockCodes In6Bits(BlockCodes codes) {
+  codes.fit_6_bits = true;
+  return codes;
+}
+
 constexpr BlockCodes kQ4_0 = {4, 32, NumbersOf4, CodesOf4<2>, NumberAt<0>};
 constexpr BlockCodes kQ4_1 = {4, 32, UnsignedNumbers, CodesOf4<4>, NumberAt<0>, NumberAt<2>};
-constexpr BlockCodes kQ5_0 = {8, 32, SignedNumbers, CodesOfQ5_0, NumberAt<0>};
-constexpr BlockCodes kQ5_1 = {8, 32, SignedNumbers, CodesOfQ5_1, NumberAt<0>, NumberAt<2>};
+constexpr BlockCodes kQ5_0 = In6Bits({8, 32, SignedNumbers, CodesOfQ5_0, NumberAt<0>});
+constexpr BlockCodes kQ5_1 = In6Bits({8, 32, SignedNumbers, CodesOfQ5_1, NumberAt<0>, NumberAt<2>});
 constexpr BlockCodes kQ8_0 = {8, 32, SignedNumbers, CodesOfQ8_0, NumberAt<0>};
 constexpr BlockCodes kMxfp4 = {4, 32, E2M1Numbers, CodesOf4<1>, ScaleOfMxfp4};
 constexpr BlockCodes kIq4Nl = {8, 32, SignedNumbers, CodesOfIq4Nl, NumberAt<0>};
@@ -293,12 +298,14 @@ constexpr BlockCodes kIq4Xs = {8,           32,      SignedNumbers, CodesOfIq4Xs
                                NumberAt<0>, nullptr, StepsOfIq4Xs};
 constexpr BlockCodes kQ2K = {
     4, 16, UnsignedNumbers, CodesOfSlices<16, 2>, NumberAt<80>, NegativeAt<82>, StepsOfQ2K};
-constexpr BlockCodes kQ3K = {8, 16, SignedNumbers, CodesOfQ3K, NumberAt<108>, nullptr, StepsOfQ3K};
+constexpr BlockCodes kQ3K =
+    In6Bits({8, 16, SignedNumbers, CodesOfQ3K, NumberAt<108>, nullptr, StepsOfQ3K});
 constexpr BlockCodes kQ4K = {
     4, 32, UnsignedNumbers, CodesOfSlices<16, 4>, NumberAt<0>, NegativeAt<2>, StepsOfQ4K};
-constexpr BlockCodes kQ5K = {8,         32, SignedNumbers, CodesOfQ5K, NumberAt<0>, NegativeAt<2>,
-                             StepsOfQ4K};
-constexpr BlockCodes kQ6K = {8, 16, SignedNumbers, CodesOfQ6K, NumberAt<208>, nullptr, StepsOfQ6K};
+constexpr BlockCodes kQ5K =
+    In6Bits({8, 32, SignedNumbers, CodesOfQ5K, NumberAt<0>, NegativeAt<2>, StepsOfQ4K});
+constexpr BlockCodes kQ6K =
+    In6Bits({8, 16, SignedNumbers, CodesOfQ6K, NumberAt<208>, nullptr, StepsOfQ6K});
 
 constexpr BlockFormat kFormats[] = {
     {"Q4_0", 32, 18, UnpackQ4_0, {0, -1}, 255, kQ4_0},

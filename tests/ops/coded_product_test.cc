@@ -99,7 +99,10 @@ TEST(CodedProductTest, RowsOfBlocksTakeLittleMoreThanInTheFile) {
   EXPECT_EQ(bits_of("Q4_1"), 5);
   EXPECT_EQ(bits_of("Q8_0"), 8.5);
   EXPECT_EQ(bits_of("MXFP4"), 4.5);
-  EXPECT_EQ(bits_of("Q6_K"), 8.5625);
+  EXPECT_EQ(bits_of("Q6_K"), 6.5625);
+  EXPECT_EQ(bits_of("Q5_K"), 6.625);
+  EXPECT_EQ(bits_of("Q5_0"), 6.5);
+  EXPECT_EQ(bits_of("Q3_K"), 6.5625);
 }
 
 // Dense weights that packing quantizes to int4: the product of the weights of the rule, rounded.

@@ -1,4 +1,4 @@
-// Products of integers with codes of 4 bits (linear_codes_int8.cc): against an oracle that rounds x
+// Products of integers with codes of 4 and 6 bits (linear_codes_int8.cc): against an oracle that rounds x
 // alike, bit for bit over numbers of rows, on every instruction set without tiles.
 #include <algorithm>
 
@@ -104,11 +104,11 @@ TEST(IntegerProductTest, AgreesWithAnOracleThatRoundsAlike) {
   }
 }
 
-// Formats of rows of blocks with codes of 4 bits: with offsets, in groups of whole blocks and of
-// halves, and without.
+// Formats of rows of blocks with codes of 4 and 6 bits: with offsets, in groups of whole blocks and
+// of halves, and without.
 TEST(IntegerProductTest, RowsOfBlocksAgreeWithTheOracle) {
   constexpr int64_t kOut = 70, kIn = 512;
-  for (const char* const name : {"Q4_0", "Q4_1", "Q4_K", "Q2_K", "MXFP4"}) {
+  for (const char* const name : {"Q4_0", "Q4_1", "Q4_K", "Q2_K", "MXFP4", "Q5_0", "Q5_K", "Q6_K"}) {
     const RandomBlocks blocks(name, kOut, kIn, 1);
     const WeightTensor tensor = blocks.Tensor();
     const auto x = RandomFloats(40 * kIn, 4), bias = RandomFloats(kOut, 3);
@@ -132,6 +132,30 @@ TEST(IntegerProductTest, RowsOfBlocksAgreeWithTheOracle) {
         const std::vector<float> expected(all.begin() + 7 * kOut, all.begin() + (7 + count) * kOut);
         ExpectSameBits(Multiply(ops.get(), *packed, part, bias.data()), expected,
                        fmt::format("{} {} {} rows", ops->Name(), name, count));
+      }
+    }
+  }
+}
+
+// The largest codes and inputs, of one sign, fit in sums of 16 bits; so does half a block, as a rank
+// may have it.
+TEST(IntegerProductTest, CodesOf6BitsFitTheirSums) {
+  constexpr int64_t kOut = 70, kIn = 256;
+  for (const uint8_t fill : {0x00, 0xFF}) {
+    RandomBlocks blocks("Q6_K", kOut, kIn, 1);
+    blocks.Fill(fill, 192);  // codes of -32, or of 31
+    const WeightTensor whole = blocks.Tensor(), half = whole.TakeInputs(16, 16);
+    for (const WeightTensor& tensor : {whole, half}) {
+      const std::vector<float> x(static_cast<size_t>(tensor.num_in()), 1.0f);
+      const OracleProduct wanted = Oracle(tensor, x, nullptr);
+      for (const CpuTarget target : TargetsWithoutTiles()) {
+        const auto ops = MakeOps(CpuTargetName(target), 1);
+        const auto packed = ops->PackMatrix({&tensor, 1}, kStored);
+        ASSERT_TRUE(packed.ok());
+        ASSERT_TRUE(HasIntegerProducts(target, PackedOf(*packed)));
+        ExpectClose(
+            Multiply(ops.get(), *packed, x, nullptr), wanted.sums,
+            [&](size_t i) { return 2e-6 * wanted.sizes[i]; }, ops->Name());
       }
     }
   }

@@ -106,6 +106,13 @@ class RandomBlocks {
   }
   RandomBlocks(const RandomBlocks&) = delete;
 
+  // The first `count` bytes of each block.
+  void Fill(uint8_t byte, int64_t count) {
+    for (size_t at = 0; at < bytes_.size(); at += static_cast<size_t>(format_->block_bytes)) {
+      std::memset(bytes_.data() + at, byte, static_cast<size_t>(count));
+    }
+  }
+
   WeightTensor Tensor() const {
     return WeightTensor(num_out_, num_in_, format_, bytes_.data()).WithCodes();
   }

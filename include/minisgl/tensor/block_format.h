@@ -31,6 +31,8 @@ struct BlockCodes {
   float (*scale)(const std::byte* block) = nullptr;
   float (*offset)(const std::byte* block) = nullptr;                 // null: there are none
   GroupSteps (*steps)(const std::byte* block, int group) = nullptr;  // null: all are 1
+  // Of 8-bit codes in two's complement: true if all are from -32 to 31.
+  bool fit_6_bits = false;
 };
 
 struct BlockFormat {

@@ -1,4 +1,4 @@
-// What products of integers with codes of 4 bits are made of (linear_codes_int8.cc): codes widened
+// What products of integers with codes of 4 and 6 bits are made of (linear_codes_int8.cc): codes widened
 // to bytes, their scales and offsets, and sums of their products with x. Compiled once for each
 // instruction set (simd-inl.h).
 #if defined(MINISGL_CPU_CODE_QUADS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -13,6 +13,7 @@
 #include "cpu/coded_matrix.h"
 #include "cpu/kernels/code_factors-inl.h"
 #include "cpu/kernels/simd-inl.h"
+#include "minisgl/tensor/weight_format.h"
 
 HWY_BEFORE_NAMESPACE();
 #if HWY_TARGET == HWY_AVX3_DL
@@ -127,17 +128,45 @@ HWY_INLINE Quads SignedIntegers(Quads codes) {
 #endif
 }
 
-// Of codes of 4 bits: numbers that count up, under zero points or under offsets, or e2m1.
-enum class CodeForm { kCounting, kWithOffsets, kSigned };
+// Of codes of 4 bits: numbers that count up, under zero points or under offsets, or e2m1. Of codes
+// of 6 bits: the first two.
+enum class CodeForm { kCounting, kWithOffsets, kSigned, kCounting6, kWithOffsets6 };
 
-// Of a word of codes of each output of a vector.
+constexpr bool IsOf6Bits(CodeForm form) {
+  return form == CodeForm::kCounting6 || form == CodeForm::kWithOffsets6;
+}
+constexpr bool HasOffsets(CodeForm form) {
+  return form == CodeForm::kWithOffsets || form == CodeForm::kWithOffsets6;
+}
+
+inline constexpr int64_t kWordBytes = kPanelWidth * 4;  // of a panel's outputs
+// Of the codes of a panel's quantized block.
+inline constexpr int kBlockWords = kQuantBlock / 8;
 template <CodeForm kForm>
-HWY_INLINE QuadPair WidenWord(const uint32_t* from) {
+constexpr int64_t BlockBytes() {
+  return (IsOf6Bits(kForm) ? kBlockWords * 3 / 2 : kBlockWords) * kWordBytes;
+}
+
+// The quads of word kWord of a block (of 6 bits, with the upper bits) of each output of a vector;
+// `block` is where the block begins, from the first output on.
+template <CodeForm kForm, int kWord>
+HWY_INLINE QuadPair WidenWord(const uint32_t* block) {
+  constexpr int kWidth = static_cast<int>(kPanelWidth);
   const QuadTag du;
-  const Quads nibbles = hn::Set(du, 0x0F0F0F0F), words = hn::LoadU(du, from);
+  const Quads nibbles = hn::Set(du, 0x0F0F0F0F);
+  constexpr int kAt = IsOf6Bits(kForm) ? kWord / 2 * 3 + kWord % 2 : kWord;
+  const Quads words = hn::LoadU(du, block + kAt * kWidth);
   const Quads even = hn::And(words, nibbles), odd = hn::And(hn::ShiftRight<4>(words), nibbles);
   if constexpr (kForm == CodeForm::kSigned) return {SignedIntegers(even), SignedIntegers(odd)};
-  return {even, odd};
+  if constexpr (!IsOf6Bits(kForm)) return {even, odd};
+  const Quads upper = hn::LoadU(du, block + (kWord / 2 * 3 + 2) * kWidth);
+  const Quads mask = hn::Set(du, 0x30303030);
+  if constexpr (kWord % 2 == 0) {
+    return {hn::OrAnd(even, hn::ShiftLeft<4>(upper), mask),
+            hn::OrAnd(odd, hn::ShiftLeft<2>(upper), mask)};
+  } else {
+    return {hn::OrAnd(even, upper, mask), hn::OrAnd(odd, hn::ShiftRight<2>(upper), mask)};
+  }
 }
 
 // Where a panel's words, from some lane on, and its scales begin.
@@ -155,6 +184,7 @@ struct CodesLayout {
       : codes(m.codes(0)),
         panel_bytes(m.panel_bytes()),
         num_inputs(m.num_in),
+        num_words((m.num_in + 7) / 8 + (m.has_6_bits() ? (m.num_in + 7) / 8 % 2 : 0)),
         num_panels(m.num_panels()),
         num_groups(m.num_groups()),
         group_inputs(m.group_inputs),
@@ -168,8 +198,9 @@ struct CodesLayout {
   }
 
   const std::byte* codes;
-  int64_t panel_bytes;  // of codes
-  int64_t num_inputs, num_panels, num_groups, group_inputs;
+  int64_t panel_bytes;            // of codes
+  int64_t num_inputs, num_words;  // a panel of 6 bits has an even number of words
+  int64_t num_panels, num_groups, group_inputs;
   FactorLayout factors;
   int32_t first_number;  // of counting codes
 };
@@ -186,7 +217,7 @@ HWY_INLINE Floats ScalesAt(const CodesLayout& layout, const PanelCodes& at, int6
 template <CodeForm kForm>
 HWY_INLINE QuadInts ShiftsAt(const CodesLayout& layout, const PanelCodes& at, int64_t group) {
   const hn::RebindToSigned<F32> di;
-  if constexpr (kForm == CodeForm::kWithOffsets) {
+  if constexpr (HasOffsets(kForm)) {
     return hn::BitCast(di, FactorsAt(layout.factors, at.offsets, group, at.lane));
   } else {
     constexpr bool kSigned = kForm == CodeForm::kSigned;

@@ -69,6 +69,30 @@ struct SignedCodes4 {
   }
 };
 
+// Codes of 6 bits whose numbers are `first`, first + 1, ...
+struct CountingCodes6 {
+  const uint32_t* words;
+  float first;
+  HWY_INLINE const uint32_t* UnitOf(int64_t input) const {
+    return words + input / 16 * 3 * kPanelWidth;
+  }
+  HWY_INLINE const std::byte* At(int64_t input) const {
+    return reinterpret_cast<const std::byte*>(UnitOf(input) + input % 16 / 8 * kPanelWidth);
+  }
+  HWY_INLINE Floats Load(int64_t input, int v) const {
+    const hn::RebindToUnsigned<F32> du;
+    const hn::RebindToSigned<F32> di;
+    const auto k = static_cast<int>(input % 16);
+    const uint32_t* const from = UnitOf(input) + v * kLanes;
+    const Words lower = hn::ShiftRightSame(hn::LoadU(du, from + k / 8 * kPanelWidth), k % 8 * 4);
+    const Words upper = hn::ShiftRightSame(hn::LoadU(du, from + 2 * kPanelWidth),
+                                           k % 8 / 2 * 8 + k / 8 * 4 + k % 2 * 2);
+    const Words code =
+        hn::Or(hn::And(lower, hn::Set(du, 15)), hn::ShiftLeft<4>(hn::And(upper, hn::Set(du, 3))));
+    return hn::Add(hn::ConvertTo(F32(), hn::BitCast(di, code)), hn::Set(F32(), first));
+  }
+};
+
 // Bytes of a panel's input, widened to words.
 struct Int8Codes {
   const int8_t* bytes;
@@ -192,6 +216,8 @@ HWY_INLINE void ExpandTo(const CodedMatrix& m, int64_t panel, const Writer& writ
       return ExpandGroups(m, panel, CountingCodes4{words, m.numbers[0]}, writer);
     case CodeKind::kSigned4:
       return ExpandGroups(m, panel, SignedCodes4{words, m.numbers.data()}, writer);
+    case CodeKind::kCounting6:
+      return ExpandGroups(m, panel, CountingCodes6{words, m.numbers[0]}, writer);
     case CodeKind::kInt8:
       return ExpandGroups(m, panel, Int8Codes{reinterpret_cast<const int8_t*>(codes)}, writer);
     case CodeKind::kE4M3:

@@ -94,6 +94,57 @@ void Expand4Bits(const CodedMatrix& m, int64_t panel, std::byte* out) {
   }
 }
 
+// --- 6 bits --------------------------------------------------------------------------------------
+
+// The number of an input of a unit, which is `kInput` of its 16.
+template <int kInput>
+inline __m512 NumberOf6Bits(const std::byte* unit, __m512 first) {
+  // Masks, because GCC 12 warns of the forms without.
+  constexpr __mmask16 kAll = 0xFFFF;
+  constexpr unsigned kLowerShift = kInput % 8 * 4;
+  constexpr unsigned kUpperShift = kInput % 8 / 2 * 8 + kInput / 8 * 4 + kInput % 2 * 2;
+  const __m512i lower = _mm512_maskz_srli_epi32(
+      kAll, _mm512_loadu_si512(unit + kInput / 8 * kPairBytes), kLowerShift);
+  const __m512i upper =
+      _mm512_maskz_srli_epi32(kAll, _mm512_loadu_si512(unit + 2 * kPairBytes), kUpperShift);
+  const __m512i code = _mm512_or_si512(
+      _mm512_and_si512(lower, _mm512_set1_epi32(15)),
+      _mm512_maskz_slli_epi32(kAll, _mm512_and_si512(upper, _mm512_set1_epi32(3)), 4));
+  return _mm512_add_ps(_mm512_maskz_cvtepi32_ps(kAll, code), first);
+}
+
+// Expands the first `num_pairs` pairs of the inputs of a unit, from pair kPair on.
+template <Shift kShift, int kPair = 0>
+inline void ExpandUnit(const std::byte* unit, __m512 first, const GroupFactors& factors,
+                       __m512i order, int64_t num_pairs, std::byte* out) {
+  if constexpr (kPair < 8) {
+    if (kPair >= num_pairs) return;
+    StorePair(Weight<kShift>(NumberOf6Bits<2 * kPair>(unit, first), factors),
+              Weight<kShift>(NumberOf6Bits<2 * kPair + 1>(unit, first), factors), order,
+              out + kPair * kPairBytes);
+    ExpandUnit<kShift, kPair + 1>(unit, first, factors, order, num_pairs, out);
+  }
+}
+
+// REQUIRES groups of whole units, or one.
+template <Shift kShift>
+void Expand6Bits(const CodedMatrix& m, int64_t panel, std::byte* out) {
+  constexpr int64_t kUnitInputs = 16, kUnitBytes = 3 * kPairBytes;
+  const __m512 first = _mm512_set1_ps(m.numbers[0]);
+  const __m512i order = Interleaving();
+  const FactorLayout layout(m);
+  const std::byte* unit = m.codes(panel);
+  for (int64_t group = 0, begin = 0; begin < m.num_in; ++group, begin += m.group_inputs) {
+    const GroupFactors factors = FactorsOf(layout, panel, group);
+    const int64_t end = begin + m.group_inputs < m.num_in ? begin + m.group_inputs : m.num_in;
+    for (int64_t input = begin; input < end; input += kUnitInputs, unit += kUnitBytes) {
+      __builtin_prefetch(unit + kBytesAhead, /*rw=*/0, /*locality=*/3);
+      ExpandUnit<kShift>(unit, first, factors, order, (end - input + 1) / 2, out);
+      out += kUnitInputs / 2 * kPairBytes;
+    }
+  }
+}
+
 // --- 8 bits --------------------------------------------------------------------------------------
 
 // The numbers of two inputs of a panel, times 1 / kFactor.
@@ -147,6 +198,7 @@ void ExpandBytes(const CodedMatrix& m, int64_t panel, std::byte* out) {
 template <Shift kShift>
 void ExpandShifted(const CodedMatrix& m, int64_t panel, std::byte* out) {
   if (m.has_4_bits()) return Expand4Bits<kShift>(m, panel, out);
+  if (m.has_6_bits()) return Expand6Bits<kShift>(m, panel, out);
   ExpandBytes<Int8Words, kShift>(m, panel, out);
 }
 

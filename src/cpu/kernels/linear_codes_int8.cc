@@ -1,5 +1,5 @@
-// out = x w^T + bias for weights that are kept as codes of 4 bits (coded_matrix.h), by products of
-// integers.
+// out = x w^T + bias for weights that are kept as codes of 4 or 6 bits (coded_matrix.h), by products
+// of integers.
 //
 // x is quantized once for all outputs, as for int8 weights (weight_format.h). A code stands for a
 // small unsigned integer: of numbers that count up, the code itself; of e2m1, 2 number + 12, whose
@@ -14,10 +14,12 @@
 // target computes the same integers.
 //
 // Four inputs ("a quad") of an output are the four bytes of a 32-bit lane: a word of codes is two
-// quads, the low and the high halves of its bytes, and q's are stored in this order. With VNNI one
+// quads, the low and the high halves of its bytes (of 6 bits with upper bits from another word), and
+// q's are stored in this order. With VNNI one
 // instruction adds the products of a quad to the lane. Without, the products of two neighbours are
-// added as 16-bit integers, which hold the sums of 8 quads of counting codes (at most 8 * 2 * 15 *
-// 127), and of 4 quads of e2m1 (4 * 2 * 24 * 127).
+// added as 16-bit integers, which hold the sums of 8 quads of counting codes of 4 bits (at most 8 *
+// 2 * 15 * 127), of 4 quads of e2m1 (4 * 2 * 24 * 127), and of 2 quads of codes of 6 bits (2 * 2 *
+// 63 * 127).
 //
 // Few rows widen codes in registers; one row reads one panel after another, or all of a group
 // beside each other, as the processor prefers (ReadsPanelsInTurn). If there are many, the codes of
@@ -46,10 +48,7 @@ namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-inline constexpr int kBlockWords = kQuantBlock / 8;  // of codes
 inline constexpr int kBlockQuads = kQuantBlock / 4;
-inline constexpr int64_t kWordBytes = kPanelWidth * 4;  // of a panel's outputs
-inline constexpr int64_t kBlockBytes = kBlockWords * kWordBytes;
 // Blocks that several rows pass over at a time: 256 inputs x 64 outputs, widened, are 16 KiB.
 inline constexpr int64_t kCachedBlocks = 8;
 // Prefetch distance where panels are read beside each other, in blocks of a panel.
@@ -104,15 +103,21 @@ void QuantizeCodesRow(const float* x, int64_t num_in, std::byte* row) {
 
 // --- a block of some rows and outputs ------------------------------------------------------------
 
-// Sources of codes, for kVectors vectors of outputs of one block. Word(word, v): two quads of
-// vector v; Scales(half, v) and Shifts(half, v): those of a half of the block. kHalves: a step is
+// Words whose products a 16-bit sum holds.
+template <CodeForm kForm>
+constexpr int SumWords() {
+  return IsOf6Bits(kForm) ? 1 : kForm == CodeForm::kSigned ? 2 : 4;
+}
+
+// Sources of codes, for kVectors vectors of outputs of one block. Word<word>(v): two quads of vector
+// v; Scales(half, v) and Shifts(half, v): those of a half of the block. kHalves: a step is
 // half a block.
 
 template <int kVectors, CodeForm kForm, bool kHalves>
 struct CodesInMemory {
   static constexpr bool kHasHalves = kHalves;
-  static constexpr bool kHasOffsets = kForm == CodeForm::kWithOffsets;
-  static constexpr bool kNeedsTwoSums = kForm == CodeForm::kSigned || kHalves;
+  static constexpr bool kHasOffsets = HasOffsets(kForm);
+  static constexpr int kSumWords = SumWords<kForm>();
 
   // Of panels that lie beside each other.
   HWY_INLINE CodesInMemory(const CodesLayout& of, int64_t first_panel, int64_t column)
@@ -129,12 +134,21 @@ struct CodesInMemory {
     at.lane += lane;
     return at;
   }
-  HWY_INLINE QuadPair Word(int word, int v) const {
+  template <int kWord>
+  HWY_INLINE QuadPair Word(int v) const {
     const int64_t panel = v * kLanes / kPanelWidth, lane = v * kLanes % kPanelWidth;
-    const int64_t offset = panel * layout.panel_bytes + word * kWordBytes;
-    if (kFetches && lane == 0) __builtin_prefetch(ahead + offset, /*rw=*/0, /*locality=*/3);
+    const int64_t offset = panel * layout.panel_bytes;
+    if (kFetches && lane == 0) {
+      // Of 6 bits two words have three lines.
+      const int64_t line = IsOf6Bits(kForm) ? kWord / 2 * 3 + kWord % 2 : kWord;
+      Fetch(ahead + offset + line * kWordBytes);
+      if (IsOf6Bits(kForm) && kWord % 2 == 1) Fetch(ahead + offset + (line + 1) * kWordBytes);
+    }
     const auto* const from = reinterpret_cast<const std::byte*>(words) + offset;
-    return WidenWord<kForm>(reinterpret_cast<const uint32_t*>(from) + lane);
+    return WidenWord<kForm, kWord>(reinterpret_cast<const uint32_t*>(from) + lane);
+  }
+  HWY_INLINE static void Fetch(const std::byte* from) {
+    __builtin_prefetch(from, /*rw=*/0, /*locality=*/3);
   }
   HWY_INLINE Floats Scales(int half, int v) const {
     return ScalesAt<kForm>(layout, Of(v), groups[half]);
@@ -143,7 +157,7 @@ struct CodesInMemory {
     return ShiftsAt<kForm>(layout, Of(v), groups[half]);
   }
   HWY_INLINE void Advance(int64_t bytes_ahead) {
-    words += kBlockBytes / 4;
+    words += BlockBytes<kForm>() / 4;
     ahead = reinterpret_cast<const std::byte*>(words) + bytes_ahead;
   }
 
@@ -171,11 +185,12 @@ static_assert(kWidenedFloats + kGroupWidth * kLinearRowsMax <= kLinearScratchFlo
 template <CodeForm kForm, bool kHalves>
 struct CodesInCache {
   static constexpr bool kHasHalves = kHalves;
-  static constexpr bool kHasOffsets = kForm == CodeForm::kWithOffsets;
-  static constexpr bool kNeedsTwoSums = kForm == CodeForm::kSigned || kHalves;
+  static constexpr bool kHasOffsets = HasOffsets(kForm);
+  static constexpr int kSumWords = SumWords<kForm>();
 
-  HWY_INLINE QuadPair Word(int word, int v) const {
-    const uint32_t* const from = quads + 2 * word * kGroupWidth + v * kLanes;
+  template <int kWord>
+  HWY_INLINE QuadPair Word(int v) const {
+    const uint32_t* const from = quads + 2 * kWord * kGroupWidth + v * kLanes;
     return {hn::Load(QuadTag(), from), hn::Load(QuadTag(), from + kGroupWidth)};
   }
   HWY_INLINE Floats Scales(int half, int v) const {
@@ -216,37 +231,33 @@ struct CodesRows {
 };
 
 // products += those of a word of a block.
-template <int kRows, int kVectors, class Source>
-HWY_INLINE void AddWord(const Source& codes, const CodesRows<kRows>& x, int word,
+template <int kWord, int kRows, int kVectors, class Source>
+HWY_INLINE void AddWord(const Source& codes, const CodesRows<kRows>& x,
                         QuadSums (&products)[kRows][kVectors]) {
   const hn::RebindToSigned<F32> di;
   QuadPair w[kVectors];
-  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) w[v] = codes.Word(word, v);
+  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) w[v] = codes.template Word<kWord>(v);
   MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-    const QuadInts quad = hn::Set(di, x.quads.At(r, 2 * word));
+    const QuadInts quad = hn::Set(di, x.quads.At(r, 2 * kWord));
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
       AddProducts(w[v].even, quad, &products[r][v]);
     }
   }
   MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-    const QuadInts quad = hn::Set(di, x.quads.At(r, 2 * word + 1));
+    const QuadInts quad = hn::Set(di, x.quads.At(r, 2 * kWord + 1));
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
       AddProducts(w[v].odd, quad, &products[r][v]);
     }
   }
 }
 
-// products += those of the words [begin, end) of a block. Of several rows two words are so much
-// work that the loop costs nothing, and to unroll it would take half as long again to compile.
-template <int kRows, int kVectors, class Source>
-HWY_INLINE void AddWords(const Source& codes, const CodesRows<kRows>& x, int begin, int end,
+// products += those of the words [kBegin, kEnd) of a block.
+template <int kBegin, int kEnd, int kRows, int kVectors, class Source>
+HWY_INLINE void AddWords(const Source& codes, const CodesRows<kRows>& x,
                          QuadSums (&products)[kRows][kVectors]) {
-  if constexpr (kRows == 1) {
-    MINISGL_UNROLL for (int word = begin; word < end; ++word) AddWord(codes, x, word, products);
-  } else {
-    _Pragma("GCC unroll 2") for (int word = begin; word < end; ++word) {
-      AddWord(codes, x, word, products);
-    }
+  if constexpr (kBegin < kEnd) {
+    AddWord<kBegin>(codes, x, products);
+    AddWords<kBegin + 1, kEnd>(codes, x, products);
   }
 }
 
@@ -306,33 +317,41 @@ HWY_INLINE void AddDots(const Source& codes, const CodesRows<kRows>& x, int part
   }
 }
 
+// A part of a block, whose sums are added as one: kPart of kParts.
+template <int kPart, int kParts, int kRows, int kVectors, class Source>
+HWY_INLINE void AddPart(const Source& codes, const CodesRows<kRows>& x,
+                        QuadInts (&dot)[kRows][kVectors], float* HWY_RESTRICT sums) {
+  constexpr int kWords = kBlockWords / kParts;
+  // Parts of a step: of the block, or of a half.
+  constexpr int kStepParts = Source::kHasHalves ? kParts / 2 : kParts;
+  constexpr int kStep = kPart / kStepParts;
+  if constexpr (kPart % kStepParts == 0) BeginDots(codes, x, kStep, dot);
+  QuadSums products[kRows][kVectors];
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) products[r][v] = BeginSums(dot[r][v]);
+  }
+  AddWords<kPart * kWords, (kPart + 1) * kWords>(codes, x, products);
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      dot[r][v] = EndSums(products[r][v], dot[r][v]);
+    }
+  }
+  if constexpr ((kPart + 1) % kStepParts == 0) AddDots(codes, x, kStep, dot, sums);
+  if constexpr (kPart + 1 < kParts) AddPart<kPart + 1, kParts>(codes, x, dot, sums);
+}
+
 // sums += x w^T of one block of kRows rows.
 template <int kRows, int kVectors, class Source>
 HWY_INLINE void AddCodesBlock(const Source& codes, const CodesRows<kRows>& x,
                               float* HWY_RESTRICT sums) {
 #if defined(MINISGL_CODE_PAIRS)
-  constexpr int kParts = Source::kNeedsTwoSums ? 2 : 1;
+  constexpr int kSumParts = kBlockWords / Source::kSumWords;
 #else
-  constexpr int kParts = Source::kHasHalves ? 2 : 1;
+  constexpr int kSumParts = 1;
 #endif
-  constexpr int kWords = kBlockWords / kParts;
+  constexpr int kParts = Source::kHasHalves && kSumParts < 2 ? 2 : kSumParts;
   QuadInts dot[kRows][kVectors];
-  MINISGL_UNROLL for (int part = 0; part < kParts; ++part) {
-    const bool begins = part == 0 || Source::kHasHalves;
-    const bool ends = part + 1 == kParts || Source::kHasHalves;
-    if (begins) BeginDots(codes, x, part, dot);
-    QuadSums products[kRows][kVectors];
-    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) products[r][v] = BeginSums(dot[r][v]);
-    }
-    AddWords(codes, x, part * kWords, (part + 1) * kWords, products);
-    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-        dot[r][v] = EndSums(products[r][v], dot[r][v]);
-      }
-    }
-    if (ends) AddDots(codes, x, part, dot, sums);
-  }
+  AddPart<0, kParts>(codes, x, dot, sums);
 }
 
 // --- blocks of some rows and a group of outputs --------------------------------------------------
@@ -388,7 +407,7 @@ HWY_NOINLINE void MultiplyInMemory(const CodesBlocks& of) {
   const CodesLayout layout = *of.weight;
   for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
     CodesInMemory<kVectors, kForm, kHalves> codes(layout, b.first_panel, column);
-    codes.words += b.block_begin * kBlockBytes / 4;
+    codes.words += b.block_begin * BlockBytes<kForm>() / 4;
     GroupCounter<kHalves> groups(layout, b.block_begin);
     CodesRows<kRows> x(b.x, b.x_stride, b.num_blocks, b.block_begin);
     codes.ahead = reinterpret_cast<const std::byte*>(codes.words);
@@ -399,7 +418,8 @@ HWY_NOINLINE void MultiplyInMemory(const CodesBlocks& of) {
       x.Advance();
       // After the last block the next group of outputs begins.
       const bool ends = block + 1 + kBlocksAhead >= b.num_blocks;
-      codes.Advance(kBlocksAhead * kBlockBytes + (ends ? kOtherPanels * layout.panel_bytes : 0));
+      codes.Advance(kBlocksAhead * BlockBytes<kForm>() +
+                    (ends ? kOtherPanels * layout.panel_bytes : 0));
     }
   }
 }
@@ -482,22 +502,28 @@ HWY_INLINE void WidenVector(const CodesBlocks& b, const CodesLayout& m, int64_t 
     shifts += 2 * kGroupWidth;
   }
   uint32_t* quads = b.widened.quads + lane;
-  const int64_t end = MinOf(b.block_end * kBlockWords, m.panel_bytes / kWordBytes);
-  const int64_t bytes_ahead = (b.block_end - b.block_begin) * kBlockBytes;
-  int64_t word = b.block_begin * kBlockWords;
-  for (; word < end; ++word, quads += 2 * kGroupWidth) {
-    const uint32_t* const from = at.words + word * kPanelWidth;
-    if (lane % kPanelWidth == 0) {
-      PrefetchStream(reinterpret_cast<const std::byte*>(from) + bytes_ahead);
+  const int64_t bytes_ahead = (b.block_end - b.block_begin) * BlockBytes<kForm>();
+  const uint32_t* words = at.words + b.block_begin * BlockBytes<kForm>() / 4;
+  for (int64_t block = b.block_begin; block < b.block_end; ++block) {
+    for (int64_t line = 0; lane % kPanelWidth == 0 && line < BlockBytes<kForm>();
+         line += kWordBytes) {
+      PrefetchStream(reinterpret_cast<const std::byte*>(words) + bytes_ahead + line);
     }
-    const QuadPair w = WidenWord<kForm>(from);
-    hn::Store(w.even, du, quads);
-    hn::Store(w.odd, du, quads + kGroupWidth);
-  }
-  // x is 0 past the last input; the codes may be anything.
-  for (; word < b.block_end * kBlockWords; ++word, quads += 2 * kGroupWidth) {
-    hn::Store(hn::Zero(du), du, quads);
-    hn::Store(hn::Zero(du), du, quads + kGroupWidth);
+    const int64_t left = m.num_words - block * kBlockWords;
+    const auto widen = [&]<int kWord>() {
+      // x is 0 past the last input; the codes may be anything.
+      QuadPair w = {hn::Zero(du), hn::Zero(du)};
+      if (kWord < left) w = WidenWord<kForm, kWord>(words);
+      hn::Store(w.even, du, quads + 2 * kWord * kGroupWidth);
+      hn::Store(w.odd, du, quads + (2 * kWord + 1) * kGroupWidth);
+    };
+    static_assert(kBlockWords == 4);
+    widen.template operator()<0>();
+    widen.template operator()<1>();
+    widen.template operator()<2>();
+    widen.template operator()<3>();
+    words += BlockBytes<kForm>() / 4;
+    quads += kBlockQuads * kGroupWidth;
   }
 }
 
@@ -538,6 +564,16 @@ HWY_INLINE void MultiplyForm(const CodesBlocks& b, int64_t num_rows) {
   MultiplyCodes<kForm, false>(b, num_rows);
 }
 
+void MultiplyByForm(const CodedMatrix& m, const CodesBlocks& blocks, int64_t num_rows) {
+  if (m.kind == CodeKind::kSigned4) return MultiplyForm<CodeForm::kSigned>(blocks, num_rows);
+  if (m.has_6_bits()) {
+    if (m.has_offsets) return MultiplyForm<CodeForm::kWithOffsets6>(blocks, num_rows);
+    return MultiplyForm<CodeForm::kCounting6>(blocks, num_rows);
+  }
+  if (m.has_offsets) return MultiplyForm<CodeForm::kWithOffsets>(blocks, num_rows);
+  MultiplyForm<CodeForm::kCounting>(blocks, num_rows);
+}
+
 void RunCodes(const LinearBlock& linear) {
   const CodedMatrix& m = *linear.weight->coded;
   const CodesLayout layout(m);
@@ -560,13 +596,7 @@ void RunCodes(const LinearBlock& linear) {
       .widened = {reinterpret_cast<uint32_t*>(linear.scratch), linear.scratch + kWidenedQuads,
                   reinterpret_cast<int32_t*>(linear.scratch) + kWidenedQuads + kWidenedFactors},
       .sums = sums};
-  if (m.kind == CodeKind::kSigned4) {
-    MultiplyForm<CodeForm::kSigned>(blocks, linear.num_rows);
-  } else if (m.has_offsets) {
-    MultiplyForm<CodeForm::kWithOffsets>(blocks, linear.num_rows);
-  } else {
-    MultiplyForm<CodeForm::kCounting>(blocks, linear.num_rows);
-  }
+  MultiplyByForm(m, blocks, linear.num_rows);
   StoreOutputs(linear, sums, kGroupWidth, 0, blocks.num_columns);
 }
 
