@@ -132,7 +132,9 @@ class CudaOps : public DeviceOps {
     });
   }
   void ShortConv(const ShortConvParams& p) override { Queue("ShortConv", LaunchShortConv, p); }
-  void Recurrence(const RecurrenceParams& p) override { Queue("Recurrence", LaunchRecurrence, p); }
+  void Recurrence(const RecurrenceParams& p) override {
+    Queue("Recurrence", [&] { return LaunchRecurrence(context_, p, config_.deterministic); });
+  }
   void PlanAttention(const AttentionPlanParams& p) override {
     CheckReserved();
     Queue("PlanAttention", [&] {

@@ -76,11 +76,16 @@ CudaError LaunchExpertLinear(const LaunchContext& context, const ExpertLinearPar
 CudaError LaunchHeadLinear(const LaunchContext& context, const HeadLinearParams& params,
                            const void* weights);
 
-// short_conv.cu, recurrence.cu. Segments are those of a device (StateSegments::of_row).
+// short_conv.cu, recurrence.cu, recurrence_chunk.cu. Segments are those of a device
+// (StateSegments::of_row).
 CudaError LaunchShortConv(const LaunchContext& context, const ShortConvParams& params);
-// key_dim at most kStateKeysMax; decay and gain are f32
+// key_dim at most kStateKeysMax; decay and gain are f32. A row with a span of 16 tokens or more is
+// computed by chunks of tokens, on the tensor cores, whose results differ in the last bits from
+// those token by token; which of both depends on the row's spans only. `deterministic`: all rows
+// token by token, with the same bits for every cut of a sequence.
 inline constexpr int32_t kStateKeysMax = 256;
-CudaError LaunchRecurrence(const LaunchContext& context, const RecurrenceParams& params);
+CudaError LaunchRecurrence(const LaunchContext& context, const RecurrenceParams& params,
+                           bool deterministic);
 
 // rank_exchange.cu. Every rank launches the same calls in the same order, with equal sizes; kernels
 // wait for those of the other ranks. RankExchange: rank_exchange.h. A wait that ends without them

@@ -1,4 +1,6 @@
 // Linear attention with decay: the gated delta rule, and selective state spaces (RecurrenceParams).
+// Rows go through it token by token; those of prompts, if they may, by chunks of tokens
+// (recurrence_chunk.cu).
 //
 // Grid (P / 32, H, rows), block 128: a block has 32 columns of one head's matrix, for some of the
 // rows, and a warp 8 of the columns. A lane holds 4 columns of every 16th group of 4 keys in
@@ -16,6 +18,7 @@
 #include "kernels/chunk.h"
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
+#include "kernels/recurrence_params.h"
 #include "minisgl/base/checked_math.h"
 
 namespace minisgl::cuda {
@@ -61,34 +64,6 @@ struct Tile {
   }
 };
 
-struct RecurrenceKernelParams {
-  RecurrenceParams recurrence;
-  int64_t head_floats, slot_floats;  // of a state
-  bool aligned;
-};
-
-// log(1 + exp(x)), also where exp(x) is far below 1 (Kahan's log1p).
-MINISGL_DEVICE float Softplus(float x) {
-  if (x > 20) return x;
-  const float e = device::Exp(x), u = 1 + e;
-  return u == 1 ? e : device::Log(u) * (e / (u - 1));
-}
-
-// The decay and the gain of token `t` in `head`.
-template <bool DELTA>
-MINISGL_DEVICE float2 FactorsOf(const RecurrenceParams& p, int64_t t, int head) {
-  const int64_t at = t * p.scalar_stride + head;
-  float step = Softplus(fmaf(p.decay_scale, p.decay.as<float>()[at], p.decay_bias[head]));
-  float gain;
-  if constexpr (DELTA) {
-    gain = p.gain_factor / (1 + device::Exp(-p.gain.as<float>()[at]));
-  } else {
-    step = step < p.step_min ? p.step_min : step > p.step_max ? p.step_max : step;
-    gain = step;
-  }
-  return {device::Exp(-p.decay_rate[head] * step), gain};
-}
-
 // Loads `count` tokens from `first` on: keys, queries, values and factors of the block's head.
 template <typename T, bool DELTA, int PLACES>
 MINISGL_DEVICE void LoadTile(const RecurrenceKernelParams& params, int64_t first, int count,
@@ -123,9 +98,9 @@ MINISGL_DEVICE void LoadTile(const RecurrenceKernelParams& params, int64_t first
   // By the last threads, which have the fewest chunks.
   const int token = kRecurrenceThreads - 1 - static_cast<int>(threadIdx.x);
   if (token >= count) return;
-  const float2 factors = FactorsOf<DELTA>(p, first + token, head);
-  tile.decays[token] = factors.x;
-  tile.gains[token] = factors.y;
+  const auto factors = FactorsOf<DELTA>(p, LoadScalars<DELTA>(p, first + token, head), head);
+  tile.decays[token] = device::Exp(factors.log_decay);
+  tile.gains[token] = factors.gain;
 }
 
 // A lane's part of the matrix of the block's head.
@@ -318,24 +293,14 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRecurrenceThreads, 4)
   for (int row = static_cast<int>(blockIdx.z); row < segments.num_rows;
        row += static_cast<int>(gridDim.z)) {
     const int first = segments.of_row[row], last = segments.of_row[row + 1];
-    if (first < last) RunRow<T, DELTA, PLACES>(params, first, last, tile);
+    if (first < last && !GoesByChunks(params, first, last)) {
+      RunRow<T, DELTA, PLACES>(params, first, last, tile);
+    }
   }
 }
 
-}  // namespace
-
-CudaError LaunchRecurrence(const LaunchContext& context, const RecurrenceParams& params) {
-  MINISGL_CHECK(params.key_dim <= kStateKeysMax, "a state of {} keys; {} at most", params.key_dim,
-                kStateKeysMax);
-  MINISGL_CHECK(params.decay.dtype == DType::kF32 && params.gain.dtype == DType::kF32,
-                "a recurrence with scalars of {}", DTypeName(params.decay.dtype));
-  const RecurrenceKernelParams p = {
-      .recurrence = params,
-      .head_floats = StateHeadFloats(params.key_dim, params.value_dim),
-      .slot_floats = RecurrenceStateFloats(params.num_heads, params.key_dim, params.value_dim),
-      .aligned = (params.stride | params.key_dim | params.value_dim) % kChunk == 0 &&
-                 IsAligned16(params.query.data) && IsAligned16(params.key.data) &&
-                 IsAligned16(params.value.data) && IsAligned16(params.out.data)};
+CudaError LaunchStepRecurrence(const LaunchContext& context, const RecurrenceKernelParams& p) {
+  const RecurrenceParams& params = p.recurrence;
   const int blocks = CeilDiv(params.value_dim, kBlockColumns) * params.num_heads;
   const int rows = CeilDiv(kBlocksWanted * context.num_multiprocessors, blocks);
   const auto launch = [&]<typename T, bool DELTA, int PLACES>() {
@@ -359,6 +324,33 @@ CudaError LaunchRecurrence(const LaunchContext& context, const RecurrenceParams&
     return is_delta ? launch.template operator()<T, true, kMany>()
                     : launch.template operator()<T, false, kMany>();
   });
+}
+
+}  // namespace
+
+CudaError LaunchRecurrence(const LaunchContext& context, const RecurrenceParams& params,
+                           bool deterministic) {
+  MINISGL_CHECK(params.key_dim <= kStateKeysMax, "a state of {} keys; {} at most", params.key_dim,
+                kStateKeysMax);
+  MINISGL_CHECK(params.decay.dtype == DType::kF32 && params.gain.dtype == DType::kF32,
+                "a recurrence with scalars of {}", DTypeName(params.decay.dtype));
+  const RecurrenceKernelParams p = {
+      .recurrence = params,
+      .head_floats = StateHeadFloats(params.key_dim, params.value_dim),
+      .slot_floats = RecurrenceStateFloats(params.num_heads, params.key_dim, params.value_dim),
+      .aligned = (params.stride | params.key_dim | params.value_dim) % kChunk == 0 &&
+                 IsAligned16(params.query.data) && IsAligned16(params.key.data) &&
+                 IsAligned16(params.value.data) && IsAligned16(params.out.data),
+      // Not where every token is a span of its own.
+      .chunks = !deterministic && params.num_tokens >= kChunkedSpanMin &&
+                params.segments.count < params.num_tokens &&
+                ChunkRecurrenceBytes(params.key_dim) <= context.shared_bytes_max};
+  if (p.chunks) {
+    if (const CudaError error = LaunchChunkRecurrence(context, p); error != kCudaSuccess) {
+      return error;
+    }
+  }
+  return LaunchStepRecurrence(context, p);
 }
 
 }  // namespace minisgl::cuda

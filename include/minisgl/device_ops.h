@@ -346,7 +346,7 @@ Result<CudaDevice> ProbeCuda(int index);
 struct CudaOpsConfig {
   int index = 0;
   DType activation_dtype = DType::kBF16;
-  bool deterministic = false;
+  bool deterministic = false;  // bits depend neither on other rows nor on how a sequence is cut
   // If set, receives the time of every operation. Operations then run one by one, not as graphs.
   std::shared_ptr<KernelProfile> profile;
   // Where choices that were timed on this device are kept for the next start; "": nowhere. A

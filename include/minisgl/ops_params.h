@@ -318,7 +318,7 @@ struct StateSpan {
 // REQUIRES distinct slots in `write`, none of which is in `read` of a row's first span.
 struct StateSegments {
   const StateSpan* spans = nullptr;  // [S + 1]; the last one's `begin` is the end of all tokens
-  int32_t count = 0;                 // S; of a device's operations 0: of_row has it
+  int32_t count = 0;  // S; 0 of a device's operations, if it is not known: of_row has it
   // [rows + 1], on a device only: the first span of each row, and S. Rows of padding have none:
   // what they would compute is not written.
   const int32_t* of_row = nullptr;
@@ -356,8 +356,8 @@ struct ShortConvParams {
 //     d = clamp(softplus(s decay[h] + decay_bias[h]), step_min, step_max)
 //     a = exp(-decay_rate[h] d)
 //     S = a S + k (d v)^T;  out = S^T q + skip[h] v
-// One formula for every token, whatever the number of tokens: results do not depend on how a
-// sequence is cut.
+// Results do not depend on how a sequence is cut; on CUDA only with CudaOpsConfig::deterministic:
+// without, prompts are computed by chunks of tokens and differ in the last bits.
 enum class RecurrenceKind : uint8_t { kDelta, kMamba2 };
 
 struct RecurrenceParams {

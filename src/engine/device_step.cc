@@ -380,7 +380,10 @@ void DeviceStep::RunLayers(const StepShape& shape) {
 
 StateSegments DeviceStep::StateSegmentsOf(const StepShape& shape) const {
   if (limits().num_state_slots == 0) return {};
+  const bool decodes =
+      shape.rows_known == RowsKnown::kExactly && shape.num_tokens == shape.num_rows;
   return {.spans = Meta<StateSpan>(layout_.spans),
+          .count = decodes ? shape.num_rows : 0,
           .of_row = Meta<int32_t>(layout_.span_of_row),
           .num_rows = shape.num_rows};
 }

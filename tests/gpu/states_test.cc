@@ -1,5 +1,5 @@
 // Convolutions and recurrences of layers with a state on the device, against the oracle; the same
-// bits for every cut of a sequence.
+// bits for every cut of a sequence, of recurrences on a deterministic device. Times of prompts.
 #include <fmt/core.h>
 
 #include "gpu/gpu_fixture.h"
@@ -47,6 +47,32 @@ class GpuStatesTest : public GpuTest {
     return {FloatsOf(scene.dtype, bytes), states.Read<float>()};
   }
 
+  // Of one layer's recurrence, the mean of several.
+  static double Microseconds(DeviceOps* ops, const RecurrenceScene& scene, const StateRows& rows) {
+    constexpr int kRuns = 10;
+    const int64_t num_tokens = rows.num_tokens();
+    const GpuArray inputs(ops, scene.dtype, scene.Inputs(num_tokens));
+    const GpuArray scalars(ops, scene.Scalars(num_tokens)), vectors(ops, scene.Vectors());
+    const GpuArray states(ops, static_cast<size_t>(scene.slot_floats()) * sizeof(float));
+    const GpuArray out(ops, static_cast<size_t>(num_tokens * scene.out_width()) * 2);
+    const GpuRows device_rows(ops, rows);
+    RecurrenceParams params =
+        scene.Params(inputs.ptr(scene.dtype), scalars.f32(), vectors.f32(), num_tokens);
+    params.states = states.f32();
+    params.out = out.ptr(scene.dtype);
+    params.segments = device_rows.view();
+    auto begin = ops->MakeEvent(), end = ops->MakeEvent();
+    MINISGL_CHECK(begin.ok() && end.ok(), "no events");
+    ops->Recurrence(params);
+    ops->Record(begin->get());
+    for (int i = 0; i < kRuns; ++i) ops->Recurrence(params);
+    ops->Record(end->get());
+    EXPECT_TRUE(ops->Synchronize().ok());
+    const auto ms = ops->ElapsedMs(begin->get(), end->get());
+    MINISGL_CHECK(ms.ok(), "{}", ms.status().message());
+    return *ms * 1000 / kRuns;
+  }
+
  private:
   static void RunStep(DeviceOps* ops, const ConvScene& scene, int64_t, int64_t first, int64_t count,
                       ActivationPtr inputs, const StateSegments& segments, float* states,
@@ -90,7 +116,7 @@ TEST_F(GpuStatesTest, ConvolutionsMatchTheOracle) {
 
 // At last with the sizes of Qwen3-Next, Nemotron-H and Falcon-H1.
 TEST_F(GpuStatesTest, RecurrencesMatchTheOracle) {
-  const auto ops = Make();
+  const auto ops = Make({.deterministic = true});
   for (const DType dtype : kHalfTypes) {
     std::vector<RecurrenceScene> scenes = RecurrenceScenes(dtype);
     if (!IsSlow()) {
@@ -103,6 +129,57 @@ TEST_F(GpuStatesTest, RecurrencesMatchTheOracle) {
                    OracleOf(scene, MixedStateRows()), dtype, scene.name());
       if (HasFatalFailure()) return;
     }
+  }
+}
+
+// The same by chunks, where rows are long.
+TEST_F(GpuStatesTest, RecurrencesByChunksMatchTheOracle) {
+  const auto ops = Make();
+  for (const DType dtype : kHalfTypes) {
+    std::vector<RecurrenceScene> scenes = ChunkScenes(dtype);
+    if (!IsSlow()) {
+      scenes.push_back({RecurrenceKind::kDelta, dtype, 32, 16, 128, 128, 0});
+      scenes.push_back({RecurrenceKind::kMamba2, dtype, 128, 8, 128, 64, 0});
+      scenes.push_back({RecurrenceKind::kMamba2, dtype, 24, 1, 256, 128, 0});
+      scenes.push_back({RecurrenceKind::kDelta, dtype, 4, 1, 256, 192, 0});
+    }
+    for (const RecurrenceScene& scene : scenes) {
+      ExpectOracle(RunScene(ops.get(), scene, {ChunkedStateRows()}, scene.Slots()),
+                   OracleOf(scene, ChunkedStateRows()), dtype, scene.name(), ChunksError(dtype));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// A prompt by chunks and by steps: close results, and the time of each.
+TEST_F(GpuStatesTest, PromptsByChunksAreThoseBySteps) {
+  const auto chunks = Make(), steps = Make({.deterministic = true});
+  const int32_t num_tokens = IsSlow() ? 70 : 4096;
+  const int32_t heads = IsSlow() ? 2 : 32;
+  StateRows rows;
+  rows.Add(num_tokens, -1, 0);
+  for (const auto& [kind, value_dim] :
+       {std::pair(RecurrenceKind::kDelta, 128), std::pair(RecurrenceKind::kMamba2, 64)}) {
+    const RecurrenceScene scene = {kind, DType::kBF16, heads, heads / 2, 128, value_dim, 0};
+    const std::vector<float> zeros(static_cast<size_t>(scene.slot_floats()), 0.0f);
+    const StateResults by_steps = RunScene(steps.get(), scene, {rows}, zeros);
+    const StateResults by_chunks = RunScene(chunks.get(), scene, {rows}, zeros);
+    // Outputs of both are rounded.
+    ExpectWithin(
+        by_chunks.out, by_steps.out,
+        [&](size_t i) {
+          return ChunksError(scene.dtype) * (1 + std::abs(by_steps.out[i])) +
+                 RoundingError(scene.dtype, by_steps.out[i]) * 2.02;
+        },
+        scene.name());
+    ExpectWithin(
+        by_chunks.states, by_steps.states,
+        [&](size_t i) { return ChunksError(scene.dtype) * (1 + std::abs(by_steps.states[i])); },
+        scene.name() + ", states");
+    if (IsSlow()) continue;
+    fmt::print("{}: {} tokens by chunks in {:.0f} us, by steps in {:.0f} us\n", scene.name(),
+               num_tokens, Microseconds(chunks.get(), scene, rows),
+               Microseconds(steps.get(), scene, rows));
   }
 }
 
@@ -137,7 +214,7 @@ void ExpectSameBitsForEveryCut(const Test& run, const Scene& scene, int32_t num_
 }
 
 TEST_F(GpuStatesTest, EveryCutOfASequenceGivesTheSameBits) {
-  const auto ops = Make();
+  const auto ops = Make({.deterministic = true});
   const int32_t num_tokens = IsSlow() ? 40 : 1000;
   const auto run = [&](const auto& scene, const std::vector<StateRows>& steps,
                        const std::vector<float>& slots) {

@@ -221,6 +221,17 @@ void RunStates() {
   run(conv);
 }
 
+// Rows by chunks, of which each of two blocks has two.
+void RunChunks() {
+  const RecurrenceScene scene = {.by_chunks = true};
+  KernelDevice device;
+  device.context.num_multiprocessors = 2;
+  const StateRows rows = ChunkedStateRows();
+  Sequence sequence(scene, rows.num_tokens(), scene.Slots());
+  sequence.Run(scene, rows, 0, rows.num_tokens(), device.context);
+  EXPECT_TRUE(device.api.StreamSynchronize(nullptr) == kCudaSuccess);
+}
+
 using Scene = void (*)();
 struct Expected {
   Scene scene;
@@ -304,6 +315,22 @@ const std::map<std::string, Expected>& ExpectedFaults() {
        {RunStates, {"recurrence", kNoBarrier}}},
       {"recurrence: a tile read before it is there",
        {RunStates, {"recurrence", "which nothing in this block has written"}}},
+      {"chunks: no wait", {RunChunks, {"recurrence_chunk", "ended without GridWait"}}},
+      {"chunks: a row begun while warps read the one before",
+       {RunChunks, {"recurrence_chunk", kNoBarrier}}},
+      {"chunks: tokens and matrices read before they are there",
+       {RunChunks, {"recurrence_chunk", kNotWritten}}},
+      {"chunks: matrices of two chunks in one place",
+       {RunChunks, {"recurrence_chunk", kNotWritten}}},
+      // While it is copied or after it was read, as threads happen to run.
+      {"chunks: tokens of two chunks in one stage", {RunChunks, {"recurrence_chunk"}}},
+      {"chunks: a block read before its rows are there",
+       {RunChunks, {"recurrence_tokens", kNotWritten}}},
+      {"chunks: values overwritten while lanes read them",
+       {RunChunks, {"recurrence_columns", kNoBarrier}}},
+      {"chunks: outputs read before they are there",
+       {RunChunks, {"recurrence_columns", kNoBarrier}}},
+      {"chunks: all spans write one slot", {RunChunks, {"recurrence_columns", kNoOrder}}},
       {"short convolution: no wait", {RunStates, {"ConvKernelParams", "ended without GridWait"}}},
       {"short convolution: all spans write one slot", {RunStates, {"StoreVec", kNoOrder}}},
       {"acceptance: a token written while lanes read drafts",
@@ -316,7 +343,7 @@ TEST(PlantedFaults, ScenesWithoutThemAreClean) {
   for (const Scene scene :
        {RunSplitDecode, RunManyWorks, RunSplitGroup, RunMeetings, RunWideMeetings, RunFolds,
         RunPlacesAgain, RunAcceptance, RunOverlappingWrites, RunActivation, RunRankSums, RunRing,
-        RunStates, RunEngine}) {
+        RunStates, RunChunks, RunEngine}) {
     emulator::ForEachOrder(NumOrders(scene), [&](int order) {
       SCOPED_TRACE(order);
       EXPECT_NO_THROW(scene());

@@ -3,6 +3,7 @@
 // on a GPU.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -83,6 +84,10 @@ struct RecurrenceScene {
   DType dtype = DType::kBF16;
   int32_t num_heads = 2, num_groups = 1, key_dim = 8, value_dim = 8;
   int64_t gap = 0;
+  bool by_chunks = false;  // long rows; otherwise every row by steps (LaunchRecurrence)
+  // Of scalars. With 100 many decays are 0 or 1, and many gains 0 or gain_factor.
+  float scalar_scale = 1;
+  bool clears = false;  // kDelta: 16 of every 32 tokens leave nothing of the state
 
   int64_t stride() const { return 2 * num_groups * key_dim + num_heads * value_dim + gap; }
   int64_t scalar_stride() const { return 2 * num_heads + 1; }
@@ -92,14 +97,18 @@ struct RecurrenceScene {
     return std::string(DTypeName(dtype)) +
            (kind == RecurrenceKind::kDelta ? " delta " : " mamba2 ") + std::to_string(num_heads) +
            "/" + std::to_string(num_groups) + " heads of " + std::to_string(key_dim) + "x" +
-           std::to_string(value_dim);
+           std::to_string(value_dim) + (by_chunks ? " by chunks" : "");
   }
   std::vector<float> Inputs(int64_t num_tokens) const {
     return RoundedTo(dtype,
                      RandomFloats(num_tokens * stride(), 31, 1 / std::sqrt(double(key_dim))));
   }
   std::vector<float> Scalars(int64_t num_tokens) const {
-    return RandomFloats(num_tokens * scalar_stride(), 32);
+    std::vector<float> scalars = RandomFloats(num_tokens * scalar_stride(), 32, scalar_scale);
+    for (int64_t t = 0; clears && t < num_tokens; ++t) {
+      if (t % 32 < 16) std::fill_n(scalars.begin() + t * scalar_stride(), num_heads, 1e4f);
+    }
+    return scalars;
   }
   // [H] each: the bias of decays, their rates, and the factors of values.
   std::vector<float> Vectors() const {
@@ -176,12 +185,19 @@ inline StateResults OracleOf(const RecurrenceScene& scene, const StateRows& rows
   return results;
 }
 
-// `out` may have more tokens than the oracle's: those of padding. The error is that of f32 sums of
-// up to 256 terms, and of what they add up to over the tokens of a row.
+// The error of sums of up to 256 terms in f32, and of what they add up to over the tokens of a row.
+inline constexpr double kSumsError = 0x1.0p-16;
+// By chunks operands of products are two parts of `dtype`: u^2 is left of each, twice as much where
+// both are split, in three products one behind the other. Terms are at most twice a sum here.
+inline double ChunksError(DType dtype) {
+  const double u = UnitRoundoff(dtype);
+  return kSumsError + 12 * u * u;
+}
+
+// `out` may have more tokens than the oracle's: those of padding.
 inline void ExpectOracle(const StateResults& actual, const StateResults& expected, DType dtype,
-                         const std::string& what) {
-  constexpr double kSums = 0x1.0p-16;
-  const auto sums = [](double value) { return kSums * (1 + std::abs(value)); };
+                         const std::string& what, double error = kSumsError) {
+  const auto sums = [&](double value) { return error * (1 + std::abs(value)); };
   std::vector<float> out = actual.out;
   out.resize(expected.out.size());
   ExpectWithin(
@@ -196,6 +212,22 @@ inline void ExpectOracle(const StateResults& actual, const StateResults& expecte
   for (size_t i = expected.out.size(); i < actual.out.size(); ++i) {
     ASSERT_TRUE(std::isnan(actual.out[i])) << what << ": padding is written";
   }
+}
+
+// Spans around the lengths of chunks and of blocks in them, some of which are short within a long
+// row; between rows that go by steps.
+inline StateRows ChunkedStateRows() {
+  StateRows rows;
+  rows.Add(1, 0, 2);
+  rows.Add(16, -1, 3);
+  rows.Add(65, 1, 4);
+  rows.Add(15, 0, 5);
+  rows.Add(17, -1, 6);
+  rows.Continue(32, 7);
+  rows.Continue(3, 8);
+  rows.Continue(33, 9);
+  rows.Add(31, 1, 10);
+  return rows;
 }
 
 inline std::vector<ConvScene> ConvScenes(DType dtype) {
@@ -219,6 +251,23 @@ inline std::vector<RecurrenceScene> RecurrenceScenes(DType dtype) {
     scenes.push_back({kind, dtype, 2, 2, 128, 64, 8});
     scenes.push_back({kind, dtype, 1, 1, 256, 8, 0});
   }
+  return scenes;
+}
+
+// Sizes of the models that tests run, and those at the limits of the kernel's tiles.
+inline std::vector<RecurrenceScene> ChunkScenes(DType dtype) {
+  std::vector<RecurrenceScene> scenes;
+  for (const RecurrenceKind kind : {RecurrenceKind::kDelta, RecurrenceKind::kMamba2}) {
+    scenes.push_back({kind, dtype, 2, 1, 16, 16, 0});
+    scenes.push_back({kind, dtype, 3, 3, 6, 10, 3});
+    scenes.push_back({kind, dtype, 2, 2, 34, 34, 0});
+    scenes.push_back({kind, dtype, 3, 1, 16, 72, 8, false, 100});
+    scenes.push_back({kind, dtype, 1, 1, 128, 16, 0});
+    scenes.push_back({kind, dtype, 1, 1, 200, 16, 0});
+  }
+  // Large keys, so that errors of decays show.
+  scenes.push_back({RecurrenceKind::kDelta, dtype, 2, 1, 1, 16, 0, false, 1, true});
+  for (RecurrenceScene& scene : scenes) scene.by_chunks = true;
   return scenes;
 }
 

@@ -58,7 +58,7 @@ class Sequence {
     params.states = states_.f32();
     params.out = out_.ptr().At(first * scene.out_width());
     params.segments = device_rows.view();
-    ASSERT_EQ(LaunchRecurrence(context, params), kCudaSuccess);
+    ASSERT_EQ(LaunchRecurrence(context, params, !scene.by_chunks), kCudaSuccess);
   }
   StateResults Results() const {
     EXPECT_TRUE(out_.GuardsIntact());

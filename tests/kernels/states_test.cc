@@ -134,7 +134,7 @@ TEST(StateKernelsTest, StepsFarBelowOneAreExact) {
                                    .num_groups = 1,
                                    .key_dim = 1,
                                    .value_dim = 1};
-  ASSERT_EQ(LaunchRecurrence(device.context, params), kCudaSuccess);
+  ASSERT_EQ(LaunchRecurrence(device.context, params, true), kCudaSuccess);
   EXPECT_NEAR(states.values()[16] / std::log1p(std::exp(-14.0)), 1, 1e-6);
 }
 
