@@ -26,12 +26,11 @@ namespace {
 class OpsDecoder final : public Decoder {
  public:
   // `config`: of the rank.
-  OpsDecoder(const ModelConfig& config, const DecoderOptions& options, int64_t whole_vocab_size,
-             model::Span vocabulary, std::vector<int64_t> vocabulary_bounds, DecoderBytes bytes,
+  OpsDecoder(const ModelConfig& config, const DecoderOptions& options, model::Span vocabulary,
+             std::vector<int64_t> vocabulary_bounds, DecoderBytes bytes,
              model::ModelWeights weights, model::Workspace workspace, Ops* ops)
       : config_(config),
         options_(options),
-        whole_vocab_size_(whole_vocab_size),
         vocabulary_(vocabulary),
         vocabulary_bounds_(std::move(vocabulary_bounds)),
         bytes_(bytes),
@@ -146,7 +145,7 @@ class OpsDecoder final : public Decoder {
                          .num_tokens = num_rows,
                          .width = vocabulary_.count,
                          .first = vocabulary_.first,
-                         .out_stride = whole_vocab_size_,
+                         .out_stride = vocabulary_bounds_.back(),
                          .bounds = vocabulary_bounds_.data()});
     return space_.all_logits.data();
   }
@@ -545,7 +544,6 @@ class OpsDecoder final : public Decoder {
 
   const ModelConfig config_;
   const DecoderOptions options_;
-  const int64_t whole_vocab_size_;
   const model::Span vocabulary_;                  // the rank's ids
   const std::vector<int64_t> vocabulary_bounds_;  // [ranks + 1] of all ranks' ids
   const DecoderBytes bytes_;
@@ -592,15 +590,9 @@ Result<std::unique_ptr<Decoder>> Decoder::Load(const ModelConfig& config,
   MINISGL_ASSIGN_OR_RETURN(model::Workspace workspace,
                            model::MakeWorkspace(own, options, config.vocab_size, ops));
   const model::Span vocabulary = model::FeatureSpan(config, config.vocab_size, options.rank);
-  std::vector<int64_t> bounds = {0};
-  for (int32_t rank = 0; rank < options.rank.count; ++rank) {
-    bounds.push_back(
-        bounds.back() +
-        model::FeatureSpan(config, config.vocab_size, {rank, options.rank.count}).count);
-  }
-  return std::unique_ptr<Decoder>(new OpsDecoder(own, options, config.vocab_size, vocabulary,
-                                                 std::move(bounds), bytes, std::move(weights),
-                                                 std::move(workspace), ops));
+  std::vector<int64_t> bounds = model::FeatureBounds(config, config.vocab_size, options.rank.count);
+  return std::unique_ptr<Decoder>(new OpsDecoder(own, options, vocabulary, std::move(bounds), bytes,
+                                                 std::move(weights), std::move(workspace), ops));
 }
 
 }  // namespace minisgl

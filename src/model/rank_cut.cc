@@ -210,6 +210,14 @@ Span FeatureSpan(const ModelConfig& config, int64_t width, const Rank& rank) {
   return {first * unit, (end - first) * unit};
 }
 
+std::vector<int64_t> FeatureBounds(const ModelConfig& config, int64_t width, int32_t num_ranks) {
+  std::vector<int64_t> bounds = {0};
+  for (int32_t index = 0; index < num_ranks; ++index) {
+    bounds.push_back(bounds.back() + FeatureSpan(config, width, {index, num_ranks}).count);
+  }
+  return bounds;
+}
+
 std::vector<int64_t> Numbers(const std::vector<Span>& spans) {
   std::vector<int64_t> numbers;
   for (const Span& span : spans) {

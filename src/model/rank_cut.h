@@ -57,6 +57,8 @@ int64_t GroupOfCodes(const QuantScheme& scheme);
 // Consecutive features of `width`: nearly the same number on each rank. Their bounds are multiples
 // of the groups of quantized inputs, or of kQuantBlock, if `width` is one and has enough of them.
 Span FeatureSpan(const ModelConfig& config, int64_t width, const Rank& rank);
+// [ranks + 1] where they begin and end.
+std::vector<int64_t> FeatureBounds(const ModelConfig& config, int64_t width, int32_t num_ranks);
 
 // The numbers first, first + 1, ... of each span, and the rows that stand at them.
 std::vector<int64_t> Numbers(const std::vector<Span>& spans);

@@ -16,12 +16,22 @@ bool CpuRoundsInputsOfCodes(const std::string&, const WeightFormat&) { return fa
 
 std::unique_ptr<Ops> MakeNaiveOps(DType, const HostRank&) { return nullptr; }
 
-Result<CudaDevice> ProbeCuda(int) {
+namespace {
+
+Status NoCuda() {
   return MakeStatus(StatusCode::kUnavailable, "this fuzz target has no CUDA engine");
 }
 
-Result<std::unique_ptr<DeviceOps>> MakeCudaOps(const CudaOpsConfig&) {
-  return MakeStatus(StatusCode::kUnavailable, "this fuzz target has no CUDA engine");
+}  // namespace
+
+Result<CudaDevice> ProbeCuda(int) { return NoCuda(); }
+
+Result<std::unique_ptr<DeviceOps>> MakeCudaOps(const CudaOpsConfig&) { return NoCuda(); }
+
+int CountCudaDevices() { return 0; }
+
+Result<std::vector<std::unique_ptr<DeviceOps>>> MakeCudaRanks(const CudaRanksConfig&) {
+  return NoCuda();
 }
 
 }  // namespace minisgl
