@@ -34,7 +34,7 @@ enum class CodeOrder : uint8_t {
   // For vectors that run over outputs. Codes of 4 bits: for each eight inputs of a panel 16 words
   // of 32 bits, a word for each output, the first input in the lowest bits. Codes of 6 bits: for
   // each sixteen inputs the words of their lower four bits, then 16 words of their upper two bits:
-  // byte i of a word has those of inputs 2 i, 2 i + 1, 2 i + 8 and 2 i + 9, from the lowest bits on.
+  // byte i of a word has those of inputs 2 i, 2 i + 1, 2 i + 8 and 2 i + 9, the first lowest.
   // Codes of 8 bits: for each input of a panel 16 bytes.
   kWords,
   // For tiles whose rows are outputs. The panels of a group of 64 outputs lie beside each other:

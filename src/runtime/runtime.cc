@@ -27,8 +27,8 @@ using Clock = std::chrono::steady_clock;
 // cannot wake the thread.
 constexpr auto kSourcePoll = std::chrono::milliseconds(1);
 
-// One thread reads, checks and reorders 2 GB/s, eight 11 to 12, twelve less (on 16 processors beside
-// an H200). Half of the processors stay for everything else.
+// One thread reads, checks and reorders 2 GB/s, eight 11 to 12, twelve less (on 16 processors
+// beside an H200). Half of the processors stay for everything else.
 int NumStoreThreads() {
   const auto num_cpus = static_cast<int>(UsableCpus().size());
   return std::clamp(num_cpus / 2, 1, 8);

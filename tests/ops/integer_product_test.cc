@@ -1,5 +1,5 @@
-// Products of integers with codes of 4 and 6 bits (linear_codes_int8.cc): against an oracle that rounds x
-// alike, bit for bit over numbers of rows, on every instruction set without tiles.
+// Products of integers with codes of 4 and 6 bits (linear_codes_int8.cc): against an oracle that
+// rounds x alike, bit for bit over numbers of rows, on every instruction set without tiles.
 #include <algorithm>
 
 #include "cpu/experts.h"
@@ -137,8 +137,8 @@ TEST(IntegerProductTest, RowsOfBlocksAgreeWithTheOracle) {
   }
 }
 
-// The largest codes and inputs, of one sign, fit in sums of 16 bits; so does half a block, as a rank
-// may have it.
+// The largest codes and inputs, of one sign, fit in sums of 16 bits; so does half a block, as a
+// rank may have it.
 TEST(IntegerProductTest, CodesOf6BitsFitTheirSums) {
   constexpr int64_t kOut = 70, kIn = 256;
   for (const uint8_t fill : {0x00, 0xFF}) {

@@ -1,6 +1,6 @@
-// What products of integers with codes of 4 and 6 bits are made of (linear_codes_int8.cc): codes widened
-// to bytes, their scales and offsets, and sums of their products with x. Compiled once for each
-// instruction set (simd-inl.h).
+// What products of integers with codes of 4 and 6 bits are made of (linear_codes_int8.cc): codes
+// widened to bytes, their scales and offsets, and sums of their products with x. Compiled once for
+// each instruction set (simd-inl.h).
 #if defined(MINISGL_CPU_CODE_QUADS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MINISGL_CPU_CODE_QUADS_INL_H_
 #undef MINISGL_CPU_CODE_QUADS_INL_H_

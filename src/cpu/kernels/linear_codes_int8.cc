@@ -1,5 +1,5 @@
-// out = x w^T + bias for weights that are kept as codes of 4 or 6 bits (coded_matrix.h), by products
-// of integers.
+// out = x w^T + bias for weights that are kept as codes of 4 or 6 bits (coded_matrix.h), by
+// products of integers.
 //
 // x is quantized once for all outputs, as for int8 weights (weight_format.h). A code stands for a
 // small unsigned integer: of numbers that count up, the code itself; of e2m1, 2 number + 12, whose
@@ -14,12 +14,11 @@
 // target computes the same integers.
 //
 // Four inputs ("a quad") of an output are the four bytes of a 32-bit lane: a word of codes is two
-// quads, the low and the high halves of its bytes (of 6 bits with upper bits from another word), and
-// q's are stored in this order. With VNNI one
-// instruction adds the products of a quad to the lane. Without, the products of two neighbours are
-// added as 16-bit integers, which hold the sums of 8 quads of counting codes of 4 bits (at most 8 *
-// 2 * 15 * 127), of 4 quads of e2m1 (4 * 2 * 24 * 127), and of 2 quads of codes of 6 bits (2 * 2 *
-// 63 * 127).
+// quads, the low and the high halves of its bytes (of 6 bits with upper bits from another word),
+// and q's are stored in this order. With VNNI one instruction adds the products of a quad to the
+// lane. Without, the products of two neighbours are added as 16-bit integers, which hold the sums
+// of 8 quads of counting codes of 4 bits (at most 8 * 2 * 15 * 127), of 4 quads of e2m1 (4 * 2 * 24
+// * 127), and of 2 quads of codes of 6 bits (2 * 2 * 63 * 127).
 //
 // Few rows widen codes in registers; one row reads one panel after another, or all of a group
 // beside each other, as the processor prefers (ReadsPanelsInTurn). If there are many, the codes of
@@ -34,9 +33,9 @@
 #include <hwy/highway.h>
 
 #include "cpu/kernels/code_quads-inl.h"
+#include "cpu/kernels/codes_row-inl.h"
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/linear_output-inl.h"
-#include "cpu/kernels/quantize_block-inl.h"
 #include "cpu/kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -68,39 +67,6 @@ inline constexpr int kPanelVectors = kLanes == 1 ? 2 : static_cast<int>(kPanelWi
 // Up to this many rows, each part of the rows widens codes in registers.
 inline constexpr int64_t kFewRowsMax = 6 * kRegisterRows;
 
-// A quantized row of x: [blocks] f32 scales, [blocks] the sums of each half of a block's q's, as
-// two 16-bit integers, then the q's: of each eight those with even indices, then the others.
-struct CodesRowLayout {
-  explicit CodesRowLayout(int64_t num_in)
-      : num_blocks((num_in + kQuantBlock - 1) / kQuantBlock), q_offset(8 * num_blocks) {}
-  int64_t bytes() const { return q_offset + num_blocks * kQuantBlock; }
-  int64_t num_blocks;
-  int64_t q_offset;
-};
-
-int64_t CodesRowBytes(int64_t num_in) { return CodesRowLayout(num_in).bytes(); }
-
-void QuantizeCodesRow(const float* x, int64_t num_in, std::byte* row) {
-  constexpr int kOrder[] = {0, 2, 4, 6, 1, 3, 5, 7};
-  constexpr int64_t kHalf = kQuantBlock / 2;
-  const CodesRowLayout layout(num_in);
-  auto* const scales = reinterpret_cast<float*>(row);
-  auto* const sums = reinterpret_cast<int16_t*>(row + 4 * layout.num_blocks);
-  auto* to = reinterpret_cast<int8_t*>(row + layout.q_offset);
-  for (int64_t block = 0; block < layout.num_blocks; ++block, to += kQuantBlock) {
-    HWY_ALIGN int32_t q[kQuantBlock];
-    scales[block] = QuantizeBlockOf(x, num_in, block, q);
-    for (int half = 0; half < 2; ++half) {
-      int32_t sum = 0;
-      for (int64_t i = 0; i < kHalf; ++i) sum += q[half * kHalf + i];
-      sums[block * 2 + half] = static_cast<int16_t>(sum);
-    }
-    for (int64_t i = 0; i < kQuantBlock; ++i) {
-      to[i] = static_cast<int8_t>(q[i / 8 * 8 + kOrder[i % 8]]);
-    }
-  }
-}
-
 // --- a block of some rows and outputs ------------------------------------------------------------
 
 // Words whose products a 16-bit sum holds.
@@ -109,8 +75,8 @@ constexpr int SumWords() {
   return IsOf6Bits(kForm) ? 1 : kForm == CodeForm::kSigned ? 2 : 4;
 }
 
-// Sources of codes, for kVectors vectors of outputs of one block. Word<word>(v): two quads of vector
-// v; Scales(half, v) and Shifts(half, v): those of a half of the block. kHalves: a step is
+// Sources of codes, for kVectors vectors of outputs of one block. Word<word>(v): two quads of
+// vector v; Scales(half, v) and Shifts(half, v): those of a half of the block. kHalves: a step is
 // half a block.
 
 template <int kVectors, CodeForm kForm, bool kHalves>
