@@ -31,7 +31,8 @@ class BlockExchange {
         failed_(failed),
         thread_(static_cast<int>(threadIdx.x)),
         block_(static_cast<int>(blockIdx.x)),
-        epoch_(ranks.epochs[block_]) {
+        begun_(ranks.epochs[block_]),
+        epoch_(begun_) {
     if (thread_ == 0) failed_[0] = 0;
   }
 
@@ -60,9 +61,10 @@ class BlockExchange {
     return failed == 0;
   }
 
-  // After the last exchange of the kernel.
+  // After the last exchange of the kernel. A block without one has met no barrier since its threads
+  // read the number.
   MINISGL_DEVICE void End() {
-    if (thread_ == 0) ranks_.epochs[block_] = epoch_;
+    if (thread_ == 0 && epoch_ != begun_) ranks_.epochs[block_] = epoch_;
   }
 
  private:
@@ -93,6 +95,7 @@ class BlockExchange {
   const RankExchange& ranks_;
   device::Shared<uint32_t> failed_;
   const int thread_, block_;
+  const uint32_t begun_;
   uint32_t epoch_;
 };
 
