@@ -294,6 +294,12 @@ MUTANTS = [
      "if (load->is_stopped) {"),
     ("loads: blocks after a damaged one count", "runtime/prefix_source.cc",
      "    load->is_stopped = true;\n    for (const auto& later", "    for (const auto& later"),
+    ("loads: blocks count in the order in which they are read", "runtime/prefix_source.cc",
+     "load->jobs.front()->is_done) EndRead(load);",
+     "std::any_of(load->jobs.begin(), load->jobs.end(), [](auto& job) { return job->is_done.load(); })) {\n"
+     "    std::iter_swap(load->jobs.begin(), std::find_if(load->jobs.begin(), load->jobs.end(),\n"
+     "                                                    [](auto& job) { return job->is_done.load(); }));\n"
+     "    EndRead(load);\n  }"),
     ("loads: a load ends while its later blocks are under way", "runtime/prefix_source.cc",
      "return load->jobs.empty() && (load->is_stopped", "return (load->is_stopped"),
     ("loads: a block that is read does not reach its pages", "runtime/prefix_source.cc",
