@@ -181,7 +181,8 @@ class Program:
 
     def bench(self, what, model, threads, quantize, pages=None):
         """`model`: a shape, whose weights are made up, or a GGUF file. `pages`: what the workload takes of the cache, so that the timed run takes those of the run before it."""
-        weights = ["-m", model] if model.suffix == ".gguf" else ["--shape", model, "--dummy-weights"]
+        # A shape may not say its type.
+        weights = ["-m", model] if model.suffix == ".gguf" else ["--shape", model, "--dummy-weights", "--dtype", "bf16"]
         # The ceilings that bench measures are not asked for: as small as they get.
         return json.loads(run_text([
             self.binary, "bench", *what, *weights, "--device", "cpu", "--threads", threads,
