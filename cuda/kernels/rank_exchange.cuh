@@ -258,7 +258,7 @@ struct RankGatherParams {
 };
 
 // A block's part of the columns of all ranks. A rank's own columns are one array, which it gives to
-// the others slice by slice; whoever gets a slice knows where its elements stand.
+// the others slice by slice. The rank that gets a slice computes where its elements stand.
 class RankGather {
  public:
   MINISGL_DEVICE RankGather(const RankGatherParams& params, device::Shared<uint32_t> failed)
