@@ -223,23 +223,22 @@ bool DeviceStep::BiasFitsFront() const {
   return places_.bias_ids.size() <= kBiasMax && places_.banned_ids.size() <= kBiasMax;
 }
 
-// Room for `num_bytes` of the step, on the host and on the device.
-Status DeviceStep::TakeMeta(size_t num_bytes, InFlightStep* step) {
-  step->meta_bytes = 0;
-  step->device_meta = DeviceArray<std::byte>();  // first, to make room
-  MINISGL_ASSIGN_OR_RETURN(step->meta, ops_->AllocateHost(num_bytes));
-  MINISGL_ASSIGN_OR_RETURN(step->device_meta, DeviceArray<std::byte>::Make(ops_, {num_bytes}));
-  step->meta_bytes = num_bytes;
+Status DeviceStep::TakeRoom(size_t num_bytes, std::shared_ptr<void>* host,
+                            DeviceArray<std::byte>* device, size_t* size) {
+  *size = 0;
+  *device = DeviceArray<std::byte>();  // first, to make room
+  MINISGL_ASSIGN_OR_RETURN(*host, ops_->AllocateHost(num_bytes));
+  MINISGL_ASSIGN_OR_RETURN(*device, DeviceArray<std::byte>::Make(ops_, {num_bytes}));
+  *size = num_bytes;
   return Status();
 }
 
+Status DeviceStep::TakeMeta(size_t num_bytes, InFlightStep* step) {
+  return TakeRoom(num_bytes, &step->meta, &step->device_meta, &step->meta_bytes);
+}
+
 Status DeviceStep::TakeMasks(size_t num_bytes, InFlightStep* step) {
-  step->masks_bytes = 0;
-  step->device_masks = DeviceArray<std::byte>();  // first, to make room
-  MINISGL_ASSIGN_OR_RETURN(step->masks, ops_->AllocateHost(num_bytes));
-  MINISGL_ASSIGN_OR_RETURN(step->device_masks, DeviceArray<std::byte>::Make(ops_, {num_bytes}));
-  step->masks_bytes = num_bytes;
-  return Status();
+  return TakeRoom(num_bytes, &step->masks, &step->device_masks, &step->masks_bytes);
 }
 
 void DeviceStep::FillRows(const BatchPlan& plan, StepPadding padding, std::byte* meta) const {

@@ -126,6 +126,9 @@ class DeviceStep {
  private:
   DeviceStep(std::unique_ptr<StepState> state, DeviceOps* ops);
   Status TakeArrays();
+  // Takes `num_bytes` on the host and on the device, which are then *size.
+  Status TakeRoom(size_t num_bytes, std::shared_ptr<void>* host, DeviceArray<std::byte>* device,
+                  size_t* size);
   Status TakeMeta(size_t num_bytes, InFlightStep* step);
   Status TakeMasks(size_t num_bytes, InFlightStep* step);
   void SetShape(const BatchPlan& plan, int32_t padded_rows, InFlightStep* step) const;
