@@ -55,6 +55,8 @@ class Ops {
   // everything in its activation dtype. kOutOfMemory.
   virtual Result<Matrix> PackMatrix(std::span<const WeightTensor> parts,
                                     const WeightFormat& format) = 0;
+  // weights.CheckNumbers(), with the threads that packing has. Packing does not call it.
+  virtual Status CheckNumbers(const WeightTensor& weights) { return weights.CheckNumbers(); }
   // Packs `table` [V, D] for Embedding. May share storage with PackMatrix of the same tensor (tied
   // output head).
   virtual Result<Matrix> PackEmbedding(const WeightTensor& table, const WeightFormat& format) = 0;

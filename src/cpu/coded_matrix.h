@@ -12,11 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 
-#include "minisgl/base/status.h"
-#include "minisgl/base/thread_pool.h"
-#include "minisgl/tensor/weight_tensor.h"
+#include "minisgl/tensor/dtype.h"
 
 namespace minisgl::cpu {
 
@@ -42,6 +39,9 @@ enum class CodeOrder : uint8_t {
   // of 4 bits is 32 words of 16 bits, and nibble n of word w is the code of input 32 n + w.
   kLines,
 };
+inline constexpr int64_t kWordInputs = 8;  // of a word of 4-bit codes
+// Of 6-bit codes: inputs of a unit of the layout, and words of 32 bits that an output has of it.
+inline constexpr int64_t kUnitInputs = 16, kUnitWords = 3;
 inline constexpr int64_t kLineInputs = 128;
 inline constexpr int64_t kLinePanels = 4;  // of a group
 
@@ -98,21 +98,5 @@ struct CodedMatrix {
   // Of a panel's scales or offsets.
   float FactorAt(const std::byte* of_panel, int64_t group, int64_t lane) const;
 };
-
-// True if the matrices `parts` can be stacked as codes: all are quantized with codes of one kind in
-// the same groups of neighbouring inputs, with scales and offsets of one form.
-bool HaveCommonCodes(std::span<const WeightTensor> parts);
-
-// Stacks `parts` along the outputs; in lines only if a tile has at most two groups of inputs.
-// REQUIRES HaveCommonCodes(parts).
-Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrder order,
-                              ThreadPool* pool);
-
-// A matrix of int4 (weight_format.h) without data.
-CodedMatrix EmptyInt4Matrix(int64_t num_out, int64_t num_in, CodeOrder order);
-
-// Stacks `parts` along the outputs, quantized to int4.
-Result<CodedMatrix> QuantizeToInt4(std::span<const WeightTensor> parts, CodeOrder order,
-                                   ThreadPool* pool);
 
 }  // namespace minisgl::cpu

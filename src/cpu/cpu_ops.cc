@@ -83,6 +83,7 @@ class CpuOps : public Ops {
     return AllocateZeroed(num_bytes);
   }
 
+  Status CheckNumbers(const WeightTensor& weights) override;
   Result<Matrix> PackMatrix(std::span<const WeightTensor> parts,
                             const WeightFormat& format) override {
     return Pack(parts, format, /*is_table=*/false);
@@ -217,6 +218,20 @@ Matrix ToMatrix(std::shared_ptr<const PackedMatrix> packed) {
   const PackedMatrix& matrix = *packed;
   return {matrix.num_out, matrix.num_in, matrix.format.dtype, std::move(packed),
           matrix.format.quantization};
+}
+
+Status CpuOps::CheckNumbers(const WeightTensor& weights) {
+  constexpr int64_t kOutputs = 256;  // that a thread reads at a time
+  std::vector<Status> statuses(static_cast<size_t>(CeilDiv(weights.num_out(), kOutputs)));
+  pool_.ParallelFor(std::ssize(statuses), [&](int64_t part, int) {
+    const int64_t first = part * kOutputs;
+    const int64_t count = std::min(kOutputs, weights.num_out() - first);
+    statuses[static_cast<size_t>(part)] = weights.TakeOutputs(first, count).CheckNumbers();
+  });
+  for (Status& status : statuses) {
+    if (!status.ok()) return std::move(status);
+  }
+  return Status();
 }
 
 Result<Matrix> CpuOps::Pack(std::span<const WeightTensor> parts, const WeightFormat& format,

@@ -26,7 +26,8 @@ constexpr size_t kMappedBytesMin = size_t{1} << 20;
 constexpr size_t kHugeBytes = size_t{2} << 20;
 // A virtual machine may have returned free memory to its host, large blocks first. A large page
 // then takes 2.5 to 5 ms instead of 0.3, eight times as long as small pages that are available. The
-// first page of each block is timed; after a slow one, large pages are not requested again.
+// first page of each block is timed, and each one that is taken ahead; after a slow one, large
+// pages are not requested again.
 constexpr int64_t kHugeSlowNs = 1'500'000;
 
 int64_t ThreadCpuNs() {
@@ -35,16 +36,25 @@ int64_t ThreadCpuNs() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+std::atomic<bool>& LargePagesAreSlow() {
+  static std::atomic<bool> are_slow{false};
+  return are_slow;
+}
+
+// Takes the page at `at`, of a block of `size` bytes with large pages; after a slow one, the rest
+// of the block has small pages.
+void TakeLargePage(std::byte* at, std::byte* block, size_t size) {
+  const int64_t start = ThreadCpuNs();
+  *reinterpret_cast<volatile std::byte*>(at) = std::byte{0};
+  if (ThreadCpuNs() - start < kHugeSlowNs) return;
+  LargePagesAreSlow().store(true, std::memory_order_relaxed);
+  madvise(block, size, MADV_NOHUGEPAGE);
+}
+
 // Requests large pages for `size` bytes at `begin`, unless they were slow before.
 void AskForLargePages(std::byte* begin, size_t size) {
-  static std::atomic<bool> is_slow{false};
-  if (is_slow.load(std::memory_order_relaxed)) return;
-  if (madvise(begin, size, MADV_HUGEPAGE) != 0) return;
-  const int64_t start = ThreadCpuNs();
-  *reinterpret_cast<volatile std::byte*>(begin) = std::byte{0};
-  if (ThreadCpuNs() - start < kHugeSlowNs) return;
-  is_slow.store(true, std::memory_order_relaxed);
-  madvise(begin, size, MADV_NOHUGEPAGE);
+  if (LargePagesAreSlow().load(std::memory_order_relaxed)) return;
+  if (madvise(begin, size, MADV_HUGEPAGE) == 0) TakeLargePage(begin, begin, size);
 }
 
 // Maps `num_bytes`; null if there is not enough memory. Blocks of a large page or more are aligned
@@ -86,6 +96,16 @@ Result<std::shared_ptr<void>> AllocateZeroed(size_t num_bytes) {
   if (data == nullptr) return no_memory();
   std::memset(data, 0, rounded);
   return std::shared_ptr<void>(data, [](void* block) { std::free(block); });
+}
+
+Result<std::shared_ptr<void>> AllocateToFill(size_t num_bytes, ThreadPool* pool) {
+  MINISGL_ASSIGN_OR_RETURN(std::shared_ptr<void> block, AllocateZeroed(num_bytes));
+  auto* const begin = static_cast<std::byte*>(block.get());
+  pool->ParallelFor(static_cast<int64_t>(num_bytes / kHugeBytes), [&](int64_t page, int) {
+    if (LargePagesAreSlow().load(std::memory_order_relaxed)) return;
+    TakeLargePage(begin + static_cast<size_t>(page) * kHugeBytes, begin, num_bytes);
+  });
+  return block;
 }
 
 float* FloatBuffer::Reserve(size_t count) {

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "minisgl/base/status.h"
+#include "minisgl/base/thread_pool.h"
 
 namespace minisgl::cpu {
 
@@ -13,6 +14,10 @@ namespace minisgl::cpu {
 // large pages if the system has them, and cost nothing until they are touched. kOutOfMemory if
 // there is not enough memory.
 Result<std::shared_ptr<void>> AllocateZeroed(size_t num_bytes);
+
+// The same for memory that is written from end to end at once: the threads of `pool` take its large
+// pages, and stop at the first one that the system is slow to give.
+Result<std::shared_ptr<void>> AllocateToFill(size_t num_bytes, ThreadPool* pool);
 
 // The workspace of one thread: a buffer of floats that grows on demand and never shrinks. Growing
 // loses the contents.

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "cpu/memory.h"
+#include "cpu/pack_codes.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/setting.h"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cpu/memory.h"
+#include "cpu/pack_codes.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
 #include "tensor/quantize.h"
@@ -221,7 +222,7 @@ Result<PackedMatrix> PackParts(std::span<const WeightTensor> parts, const Weight
     }
     matrix.format.quantization = Quantization::kNone;
   }
-  MINISGL_ASSIGN_OR_RETURN(matrix.data, AllocateZeroed(matrix.num_bytes()));
+  MINISGL_ASSIGN_OR_RETURN(matrix.data, AllocateToFill(matrix.num_bytes(), pool));
   pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {
     const int64_t first = panel * kPanelWidth;
     const auto lanes = static_cast<size_t>(std::min(kPanelWidth, matrix.num_out - first));

@@ -241,7 +241,7 @@ class Packer {
     const weights::TensorSpec& spec = own != specs_.end() ? own->second : specs_.at({role, 0});
     MINISGL_ASSIGN_OR_RETURN(const weights::StoredMatrix stored,
                              weights::FindMatrix(config_, checkpoint_, spec, index));
-    if (const Status numbers = stored.weights.CheckNumbers(); !numbers.ok()) {
+    if (const Status numbers = ops_->CheckNumbers(stored.weights); !numbers.ok()) {
       const std::string& name = stored.names[0];
       return numbers.WithPrefix(fmt::format(
           "{}: tensor \"{}\"", Visible(checkpoint_.FileOf(name), 400), Visible(name, 200)));

@@ -136,6 +136,9 @@ void UnpackQ3K(const std::byte* block, float* values) {
 
 // Scale and minimum of group 0 to 7, 6 bits each, in 12 bytes: those of the first four groups whole
 // in eight bytes, whose top bits are those of the other four.
+struct GroupSteps {
+  int scale, offset;
+};
 GroupSteps OfGroup(const std::byte* packed, int group) {
   if (group < 4) return {Byte(packed + group) & 0x3F, Byte(packed + 4 + group) & 0x3F};
   const int rest = Byte(packed + 4 + group);
@@ -204,39 +207,58 @@ void UnpackIq4Xs(const std::byte* block, float* values) {
 }
 
 // --- codes and scales ----------------------------------------------------------------------------
+//
+// Loops over neighbouring bytes with constant shifts: compilers turn them to vectors.
 
 const float* NumbersOf4() { return OffsetNumbers(4); }
 
-template <int kAt>
-float NumberAt(const std::byte* block) {
-  return HalfAt(block + kAt);
+// The low bits of kCount bytes, then their high ones.
+template <int kCount>
+void ReadNibbles(const std::byte* bytes, uint8_t* codes) {
+  for (int i = 0; i < kCount; ++i) codes[i] = static_cast<uint8_t>(Byte(bytes + i) & 0xF);
+  for (int i = 0; i < kCount; ++i) codes[kCount + i] = static_cast<uint8_t>(Byte(bytes + i) >> 4);
 }
-template <int kAt>
-float NegativeAt(const std::byte* block) {
-  return -HalfAt(block + kAt);
+
+// The 256 of Slice.
+template <int kWidth>
+void ReadSlices(const std::byte* bytes, uint8_t* codes) {
+  constexpr int kPart = 32, kPerByte = 8 / kWidth, kMask = (1 << kWidth) - 1;
+#pragma GCC unroll 8
+  for (int part = 0; part < 256 / kPart; ++part) {
+    const std::byte* const from = bytes + part / kPerByte * kPart;
+    for (int i = 0; i < kPart; ++i) {
+      codes[part * kPart + i] =
+          static_cast<uint8_t>(Byte(from + i) >> (part % kPerByte * kWidth) & kMask);
+    }
+  }
+}
+
+// Writes the 32 bits at `bits` one a byte.
+void ReadBits(const std::byte* bits, uint8_t* codes) {
+  constexpr uint64_t kAll = 0x0101010101010101, kOneOfEach = 0x8040201008040201;
+  for (int i = 0; i < 4; ++i) {
+    const uint64_t kept = static_cast<uint64_t>(Byte(bits + i)) * kAll & kOneOfEach;
+    const uint64_t ones = (kept + 0x7F * kAll) >> 7 & kAll;
+    std::memcpy(codes + i * 8, &ones, sizeof(ones));
+  }
 }
 
 // Codes of 4 bits in blocks of 32, from kAt on.
 template <int kAt>
 void CodesOf4(const std::byte* block, uint8_t* codes) {
-  for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>(Nibble(block + kAt, i));
+  ReadNibbles<16>(block + kAt, codes);
 }
 
-void CodesOfQ5_0(const std::byte* block, uint8_t* codes) {
-  for (int i = 0; i < 32; ++i) {
-    codes[i] = static_cast<uint8_t>((Nibble(block + 6, i) | Bit(block + 2, i) << 4) - 16);
-  }
-}
-
-void CodesOfQ5_1(const std::byte* block, uint8_t* codes) {
-  for (int i = 0; i < 32; ++i) {
-    codes[i] = static_cast<uint8_t>(Nibble(block + 8, i) | Bit(block + 4, i) << 4);
-  }
+// Of 5 bits; the fifth ones from kBitsAt on, kLess less.
+template <int kBitsAt, int kAt, int kLess>
+void CodesOf5(const std::byte* block, uint8_t* codes) {
+  uint8_t fifth[32];
+  ReadBits(block + kBitsAt, fifth);
+  ReadNibbles<16>(block + kAt, codes);
+  for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>((codes[i] | fifth[i] << 4) - kLess);
 }
 
 void CodesOfQ8_0(const std::byte* block, uint8_t* codes) { std::memcpy(codes, block + 2, 32); }
-
-float ScaleOfMxfp4(const std::byte* block) { return E8M0ToFloat(std::to_integer<uint8_t>(*block)); }
 
 void CodesOfIq4Nl(const std::byte* block, uint8_t* codes) {
   for (int i = 0; i < 32; ++i) {
@@ -249,37 +271,64 @@ void CodesOfIq4Xs(const std::byte* block, uint8_t* codes) {
     codes[i] = static_cast<uint8_t>(kIq4Numbers[Nibble(block + 8 + i / 32 * 16, i % 32)]);
   }
 }
-GroupSteps StepsOfIq4Xs(const std::byte* block, int group) { return {Iq4XsScale(block, group), 0}; }
+void StepsOfIq4Xs(const std::byte* block, int8_t* scales, int8_t*) {
+  for (int group = 0; group < 8; ++group) {
+    scales[group] = static_cast<int8_t>(Iq4XsScale(block, group));
+  }
+}
 
 // Codes of 256 weights in slices, from kAt on.
 template <int kAt, int kWidth>
 void CodesOfSlices(const std::byte* block, uint8_t* codes) {
-  for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>(Slice(block + kAt, kWidth, i));
+  ReadSlices<kWidth>(block + kAt, codes);
 }
 
-GroupSteps StepsOfQ2K(const std::byte* block, int group) {
-  const int pair = Byte(block + group);
-  return {pair & 0xF, pair >> 4};
-}
-
-void CodesOfQ3K(const std::byte* block, uint8_t* codes) {
-  for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>(Q3KCode(block, i));
-}
-GroupSteps StepsOfQ3K(const std::byte* block, int group) { return {Q3KScale(block, group), 0}; }
-
-GroupSteps StepsOfQ4K(const std::byte* block, int group) { return OfGroup(block + 4, group); }
-
-void CodesOfQ5K(const std::byte* block, uint8_t* codes) {
-  for (int i = 0; i < 256; ++i) {
-    codes[i] = static_cast<uint8_t>(Slice(block + 48, 4, i) | Slice(block + 16, 1, i) << 4);
+void StepsOfQ2K(const std::byte* block, int8_t* scales, int8_t* offsets) {
+  for (int group = 0; group < 16; ++group) {
+    scales[group] = static_cast<int8_t>(Byte(block + group) & 0xF);
+    offsets[group] = static_cast<int8_t>(Byte(block + group) >> 4);
   }
 }
 
-void CodesOfQ6K(const std::byte* block, uint8_t* codes) {
-  for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>(Q6KCode(block, i));
+void CodesOfQ3K(const std::byte* block, uint8_t* codes) {
+  uint8_t third[256];
+  ReadSlices<1>(block, third);
+  ReadSlices<2>(block + 32, codes);
+  for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>((codes[i] | third[i] << 2) - 4);
 }
-GroupSteps StepsOfQ6K(const std::byte* block, int group) {
-  return {SignedByte(block + 192 + group), 0};
+void StepsOfQ3K(const std::byte* block, int8_t* scales, int8_t*) {
+  for (int group = 0; group < 16; ++group) {
+    scales[group] = static_cast<int8_t>(Q3KScale(block, group));
+  }
+}
+
+// Those of OfGroup, four at a time.
+void StepsOfQ4K(const std::byte* block, int8_t* scales, int8_t* offsets) {
+  constexpr uint32_t kLow = 0x0F0F0F0F, kTop = 0x30303030;
+  uint32_t words[3];
+  std::memcpy(words, block + 4, sizeof(words));
+  const uint32_t steps[4] = {words[0] & (kLow | kTop), (words[2] & kLow) | (words[0] >> 2 & kTop),
+                             words[1] & (kLow | kTop),
+                             (words[2] >> 4 & kLow) | (words[1] >> 2 & kTop)};
+  std::memcpy(scales, steps, 8);
+  std::memcpy(offsets, steps + 2, 8);
+}
+
+void CodesOfQ5K(const std::byte* block, uint8_t* codes) {
+  uint8_t fifth[256];
+  ReadSlices<1>(block + 16, fifth);
+  ReadSlices<4>(block + 48, codes);
+  for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>(codes[i] | fifth[i] << 4);
+}
+
+void CodesOfQ6K(const std::byte* block, uint8_t* codes) {
+  uint8_t upper[256];
+  ReadSlices<2>(block + 128, upper);
+  for (int half = 0; half < 2; ++half) ReadNibbles<64>(block + half * 64, codes + half * 128);
+  for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>((codes[i] | upper[i] << 4) - 32);
+}
+void StepsOfQ6K(const std::byte* block, int8_t* scales, int8_t*) {
+  std::memcpy(scales, block + 192, 16);
 }
 
 constexpr BlockCodes In6Bits(BlockCodes codes) {
@@ -287,25 +336,26 @@ constexpr BlockCodes In6Bits(BlockCodes codes) {
   return codes;
 }
 
-constexpr BlockCodes kQ4_0 = {4, 32, NumbersOf4, CodesOf4<2>, NumberAt<0>};
-constexpr BlockCodes kQ4_1 = {4, 32, UnsignedNumbers, CodesOf4<4>, NumberAt<0>, NumberAt<2>};
-constexpr BlockCodes kQ5_0 = In6Bits({8, 32, SignedNumbers, CodesOfQ5_0, NumberAt<0>});
-constexpr BlockCodes kQ5_1 = In6Bits({8, 32, SignedNumbers, CodesOfQ5_1, NumberAt<0>, NumberAt<2>});
-constexpr BlockCodes kQ8_0 = {8, 32, SignedNumbers, CodesOfQ8_0, NumberAt<0>};
-constexpr BlockCodes kMxfp4 = {4, 32, E2M1Numbers, CodesOf4<1>, ScaleOfMxfp4};
-constexpr BlockCodes kIq4Nl = {8, 32, SignedNumbers, CodesOfIq4Nl, NumberAt<0>};
-constexpr BlockCodes kIq4Xs = {8,           32,      SignedNumbers, CodesOfIq4Xs,
-                               NumberAt<0>, nullptr, StepsOfIq4Xs};
+constexpr BlockCodes kQ4_0 = {4, 32, NumbersOf4, CodesOf4<2>};
+constexpr BlockCodes kQ4_1 = {4, 32, UnsignedNumbers, CodesOf4<4>, BlockOffset::kAdded};
+constexpr BlockCodes kQ5_0 = In6Bits({8, 32, SignedNumbers, CodesOf5<2, 6, 16>});
+constexpr BlockCodes kQ5_1 =
+    In6Bits({8, 32, SignedNumbers, CodesOf5<4, 8, 0>, BlockOffset::kAdded});
+constexpr BlockCodes kQ8_0 = {8, 32, SignedNumbers, CodesOfQ8_0};
+constexpr BlockCodes kMxfp4 = {4, 32, E2M1Numbers, CodesOf4<1>};
+constexpr BlockCodes kIq4Nl = {8, 32, SignedNumbers, CodesOfIq4Nl};
+constexpr BlockCodes kIq4Xs = {8,           32, SignedNumbers, CodesOfIq4Xs, BlockOffset::kNone,
+                               StepsOfIq4Xs};
 constexpr BlockCodes kQ2K = {
-    4, 16, UnsignedNumbers, CodesOfSlices<16, 2>, NumberAt<80>, NegativeAt<82>, StepsOfQ2K};
+    4, 16, UnsignedNumbers, CodesOfSlices<16, 2>, BlockOffset::kSubtracted, StepsOfQ2K};
 constexpr BlockCodes kQ3K =
-    In6Bits({8, 16, SignedNumbers, CodesOfQ3K, NumberAt<108>, nullptr, StepsOfQ3K});
+    In6Bits({8, 16, SignedNumbers, CodesOfQ3K, BlockOffset::kNone, StepsOfQ3K});
 constexpr BlockCodes kQ4K = {
-    4, 32, UnsignedNumbers, CodesOfSlices<16, 4>, NumberAt<0>, NegativeAt<2>, StepsOfQ4K};
+    4, 32, UnsignedNumbers, CodesOfSlices<16, 4>, BlockOffset::kSubtracted, StepsOfQ4K};
 constexpr BlockCodes kQ5K =
-    In6Bits({8, 32, SignedNumbers, CodesOfQ5K, NumberAt<0>, NegativeAt<2>, StepsOfQ4K});
+    In6Bits({8, 32, SignedNumbers, CodesOfQ5K, BlockOffset::kSubtracted, StepsOfQ4K});
 constexpr BlockCodes kQ6K =
-    In6Bits({8, 16, SignedNumbers, CodesOfQ6K, NumberAt<208>, nullptr, StepsOfQ6K});
+    In6Bits({8, 16, SignedNumbers, CodesOfQ6K, BlockOffset::kNone, StepsOfQ6K});
 
 constexpr BlockFormat kFormats[] = {
     {"Q4_0", 32, 18, UnpackQ4_0, {0, -1}, 255, kQ4_0},
@@ -324,6 +374,13 @@ constexpr BlockFormat kFormats[] = {
 };
 
 }  // namespace
+
+float BlockFormat::ScaleOf(const std::byte* block) const {
+  return has_f16_scales() ? F16ToFloat(ScaleBits(block))
+                          : E8M0ToFloat(std::to_integer<uint8_t>(*block));
+}
+
+float BlockFormat::OffsetOf(const std::byte* block) const { return F16ToFloat(OffsetBits(block)); }
 
 const BlockFormat* FindBlockFormat(std::string_view name) {
   const auto found = std::find_if(std::begin(kFormats), std::end(kFormats),

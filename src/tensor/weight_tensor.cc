@@ -7,6 +7,8 @@
 #include <numeric>
 #include <utility>
 
+#include "minisgl/base/checked_math.h"
+
 namespace minisgl {
 namespace {
 
@@ -266,10 +268,24 @@ void WeightTensor::ReadCodes(int64_t out, uint8_t* codes) const {
   ForBlocks(out, codes, blocks_->codes.read);
 }
 
+const std::byte* WeightTensor::BlockOf(int64_t out, int64_t group) const {
+  return data_ + StoredRow(out) * output_step_ +
+         group / blocks_->num_groups() * blocks_->block_bytes;
+}
+
+// The steps of a group: of its scale and of its offset.
+std::array<float, 2> WeightTensor::StepsOf(const std::byte* block, int64_t group) const {
+  if (blocks_->codes.read_steps == nullptr) return {1, 1};
+  int8_t scales[kBlockGroupsMax], offsets[kBlockGroupsMax] = {};
+  blocks_->codes.read_steps(block, scales, offsets);
+  const int64_t at = group % blocks_->num_groups();
+  return {static_cast<float>(scales[at]), static_cast<float>(offsets[at])};
+}
+
 float WeightTensor::ScaleOf(int64_t out, int64_t group) const {
   if (blocks_ == nullptr) return quantized_->ScaleOf(StoredRow(out), group);
-  const BlockFactors its = FactorsOf(out, group);
-  return its.scale * static_cast<float>(its.steps.scale);
+  const std::byte* const block = BlockOf(out, group);
+  return blocks_->ScaleOf(block) * StepsOf(block, group)[0];
 }
 
 float WeightTensor::ZeroOf(int64_t out, int64_t group) const {
@@ -278,19 +294,8 @@ float WeightTensor::ZeroOf(int64_t out, int64_t group) const {
 
 float WeightTensor::OffsetOf(int64_t out, int64_t group) const {
   if (!has_offsets()) return 0;
-  const BlockFactors its = FactorsOf(out, group);
-  return its.offset * static_cast<float>(its.steps.offset);
-}
-
-WeightTensor::BlockFactors WeightTensor::FactorsOf(int64_t out, int64_t group) const {
-  const BlockCodes& codes = blocks_->codes;
-  const int64_t groups = blocks_->block_elements / codes.group_elements;
-  const std::byte* const block =
-      data_ + StoredRow(out) * output_step_ + group / groups * blocks_->block_bytes;
-  BlockFactors its = {codes.scale(block), 0, {1, 1}};
-  if (codes.offset != nullptr) its.offset = codes.offset(block);
-  if (codes.steps != nullptr) its.steps = codes.steps(block, static_cast<int>(group % groups));
-  return its;
+  const std::byte* const block = BlockOf(out, group);
+  return blocks_->OffsetOf(block) * StepsOf(block, group)[1];
 }
 
 WeightTensor WeightTensor::TakeRows(std::vector<int64_t> rows) const {
@@ -369,6 +374,13 @@ namespace {
 // Above the magnitude of a number less a zero point: 448 of e4m3, 383 of integers.
 constexpr float kLargestNumber = 512;
 
+constexpr int64_t kBytesAhead = 4096;
+
+bool IsFiniteF16(uint16_t bits) {
+  constexpr uint16_t kExponent = 0x7C00;
+  return (bits & kExponent) != kExponent;
+}
+
 Status CheckGroups(const QuantizedWeights& q, int64_t first, int64_t count) {
   if (q.group_index == nullptr) return Status();
   for (int64_t in = first; in < first + count; ++in) {
@@ -383,17 +395,27 @@ Status CheckGroups(const QuantizedWeights& q, int64_t first, int64_t count) {
 }  // namespace
 
 // With finite scales every weight is finite: codes and second scales have 8 bits at most.
+// A row at a time; the place of a fault is sought after it was found.
 Status WeightTensor::CheckBlocks() const {
-  const int64_t width = blocks_->block_elements, end = first_input_ + num_in_;
+  const int64_t width = blocks_->block_elements, step = blocks_->block_bytes;
+  const int64_t first = first_input_ / width, end = CeilDiv(first_input_ + num_in_, width);
+  const auto [scale_at, offset_at] = blocks_->scale_at;
+  const auto is_finite = [=, this](const std::byte* block) {
+    return std::to_integer<uint8_t>(block[0]) <= blocks_->first_byte_max &&
+           (scale_at < 0 || IsFiniteF16(LoadAt<uint16_t>(block + scale_at))) &&
+           (offset_at < 0 || IsFiniteF16(LoadAt<uint16_t>(block + offset_at)));
+  };
+  // The processor fetches lines that follow each other, but not the few of them that are read.
+  const int64_t ahead = kBytesAhead / step * step;
   for (int64_t out = 0; out < num_out_; ++out) {
-    const std::byte* const from = data_ + StoredRow(out) * output_step_;
-    for (int64_t block = first_input_ / width; block * width < end; ++block) {
-      const std::byte* const bytes = from + block * blocks_->block_bytes;
-      bool is_finite = std::to_integer<uint8_t>(bytes[0]) <= blocks_->first_byte_max;
-      for (const int32_t at : blocks_->scale_at) {
-        is_finite = is_finite && (at < 0 || std::isfinite(WidenAt(bytes + at, DType::kF16)));
-      }
-      if (is_finite) continue;
+    const std::byte* const row = data_ + StoredRow(out) * output_step_;
+    bool are_finite = true;
+    for (int64_t block = first; block < end; ++block) {
+      __builtin_prefetch(row + block * step + ahead);
+      are_finite &= is_finite(row + block * step);
+    }
+    for (int64_t block = first; block < end && !are_finite; ++block) {
+      if (is_finite(row + block * step)) continue;
       return BadInput("a scale of output {}, block {} is infinite or no number", StoredRow(out),
                       block);
     }
@@ -408,7 +430,8 @@ Status WeightTensor::CheckNumbers() const {
   MINISGL_RETURN_IF_ERROR(CheckGroups(q, first_input_, num_in_));
   for (int64_t out = 0; out < num_out_; ++out) {
     const int64_t stored = StoredRow(out);
-    if (out % q.scales.group_outputs != 0 && rows_ == nullptr && first_output_ == 0) continue;
+    const bool has_scales_of_last = stored % q.scales.group_outputs != 0 && rows_ == nullptr;
+    if (out > 0 && has_scales_of_last) continue;
     for (int64_t group = 0; group < q.num_groups; ++group) {
       const float scale = q.ScaleOf(stored, group);
       // With a finite product every weight, and every step to it, is finite.

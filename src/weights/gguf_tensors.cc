@@ -320,7 +320,7 @@ class TensorFinder {
 };
 
 int64_t FactorInputs(const BlockFormat& format) {
-  return format.codes.steps == nullptr ? 0 : format.block_elements;
+  return format.codes.read_steps == nullptr ? 0 : format.block_elements;
 }
 
 }  // namespace

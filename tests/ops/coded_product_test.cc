@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cpu/pack_codes.h"
 #include "op_check.h"
 #include "random_codes.h"
 #include "tensor/quantize.h"

@@ -1,5 +1,7 @@
 // CPU operations: the choice of an instruction set, names, memory.
+#include <cstring>
 #include <new>
+#include <vector>
 
 #include "cpu/memory.h"
 #include "op_check.h"
@@ -35,6 +37,27 @@ TEST(MakeCpuOpsTest, NeedsAThread) {
     const auto ops = MakeCpuOps({.num_threads = num_threads, .target = ""});
     ASSERT_FALSE(ops.ok());
     EXPECT_EQ(ops.status().code(), StatusCode::kUsage);
+  }
+}
+
+// Rows of Q8_0 with an infinite scale: the first one is named, whatever thread finds it.
+TEST(CheckNumbersTest, ThreadsFindTheFirstFaultOfAMatrix) {
+  constexpr int64_t kOutputs = 700, kInputs = 64;
+  const BlockFormat* const format = FindBlockFormat("Q8_0");
+  ASSERT_NE(format, nullptr);
+  const int64_t row_bytes = kInputs / format->block_elements * format->block_bytes;
+  std::vector<std::byte> bytes(static_cast<size_t>(kOutputs * row_bytes));
+  const WeightTensor matrix(kOutputs, kInputs, format, bytes.data());
+  const auto ops = MakeOps("", 3);
+  EXPECT_TRUE(ops->CheckNumbers(matrix).ok());
+  constexpr uint16_t kInfinity = 0x7C00;
+  for (const int64_t out : {699, 555, 300}) {
+    std::memcpy(&bytes[static_cast<size_t>(out * row_bytes)], &kInfinity, sizeof(kInfinity));
+    const Status status = ops->CheckNumbers(matrix);
+    ASSERT_FALSE(status.ok()) << out;
+    EXPECT_EQ(status.message(), matrix.CheckNumbers().message());
+    EXPECT_NE(status.message().find(fmt::format("output {},", out)), std::string::npos)
+        << status.message();
   }
 }
 

@@ -7,31 +7,32 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 
 namespace minisgl {
 
 inline constexpr int64_t kBlockElementsMax = 256;
+inline constexpr int64_t kBlockGroupsMax = 16;
 
-// By which a group's scale and offset are multiples of the block's. Of 8 bits, with a sign.
-struct GroupSteps {
-  int scale, offset;
-};
+// How the offset of a block is stored, if it has one: as such, or as what is subtracted.
+enum class BlockOffset : uint8_t { kNone, kAdded, kSubtracted };
 
 // The weights of a block as codes, scales and offsets:
 //   number(code) * (scale * its step) + offset * its step
-// in f32, where the scale and the offset are the block's, and each group has its steps. The product
-// of a scale or an offset and a step is exact.
+// in f32, where the scale and the offset are the block's, and each group has its steps, integers
+// from -128 to 127. The product of a scale or an offset and a step is exact.
 struct BlockCodes {
   int32_t bits = 0;  // 4 or 8
   int64_t group_elements = 0;
   const float* (*numbers)() = nullptr;  // of each code (QuantizedWeights::numbers)
   // Writes the codes of the block, one a byte.
   void (*read)(const std::byte* block, uint8_t* codes) = nullptr;
-  float (*scale)(const std::byte* block) = nullptr;
-  float (*offset)(const std::byte* block) = nullptr;                 // null: there are none
-  GroupSteps (*steps)(const std::byte* block, int group) = nullptr;  // null: all are 1
-  // Of 8-bit codes in two's complement: true if all are from -32 to 31.
+  BlockOffset offset = BlockOffset::kNone;
+  // Writes the steps of each group; null: all are 1, and a block is one group. `offsets` is not
+  // written if there are none.
+  void (*read_steps)(const std::byte* block, int8_t* scales, int8_t* offsets) = nullptr;
+  // Of 8-bit codes in two's complement: true if all are from -32 to 31, or with offsets 0 to 63.
   bool fit_6_bits = false;
 };
 
@@ -40,11 +41,32 @@ struct BlockFormat {
   int64_t block_elements, block_bytes;
   // The weights of the block at `block`, to values[block_elements].
   void (*unpack)(const std::byte* block, float* values);
-  // Where a block has its scales of type f16, in bytes; -1: none.
+  // Where a block has its scale and its offset of type f16, in bytes; -1: none. Without the first
+  // the scale is the first byte, of type e8m0.
   std::array<int32_t, 2> scale_at;
   // The largest first byte of a block with finite weights.
   uint8_t first_byte_max = 255;
   BlockCodes codes = {};
+
+  int64_t num_groups() const { return block_elements / codes.group_elements; }
+  bool has_f16_scales() const { return scale_at[0] >= 0; }
+  // The scale and the offset of the block at `block`, and their bits of type f16. REQUIRES an
+  // offset; for bits, has_f16_scales().
+  float ScaleOf(const std::byte* block) const;
+  float OffsetOf(const std::byte* block) const;
+  uint16_t ScaleBits(const std::byte* block) const { return BitsAt(block, 0); }
+  uint16_t OffsetBits(const std::byte* block) const {
+    constexpr uint16_t kSign = 0x8000;
+    const uint16_t bits = BitsAt(block, 1);
+    return codes.offset == BlockOffset::kSubtracted ? bits ^ kSign : bits;
+  }
+
+ private:
+  uint16_t BitsAt(const std::byte* block, size_t which) const {
+    uint16_t bits;
+    std::memcpy(&bits, block + scale_at[which], sizeof(bits));
+    return bits;
+  }
 };
 
 // The format of this name; null if there is none.

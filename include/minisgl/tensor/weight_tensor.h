@@ -111,15 +111,12 @@ class WeightTensor {
   void ReadCodes(int64_t out, uint8_t* codes) const;  // [num_in]
   float ScaleOf(int64_t out, int64_t group) const;
   float ZeroOf(int64_t out, int64_t group) const;
-  bool has_offsets() const { return blocks_ != nullptr && blocks_->codes.offset != nullptr; }
+  bool has_offsets() const {
+    return blocks_ != nullptr && blocks_->codes.offset != BlockOffset::kNone;
+  }
   float OffsetOf(int64_t out, int64_t group) const;
-  // The scale and the offset of the block that a group is in, and the group's steps. REQUIRES
-  // blocks().
-  struct BlockFactors {
-    float scale, offset;
-    GroupSteps steps;
-  };
-  BlockFactors FactorsOf(int64_t out, int64_t group) const;
+  // The block that a group is in. REQUIRES blocks().
+  const std::byte* BlockOf(int64_t out, int64_t group) const;
   int64_t first_input() const { return first_input_; }
 
   // The stored weights of output `out`, one after another; null if they are not dense or not
@@ -149,6 +146,7 @@ class WeightTensor {
   template <typename Element>
   void ForBlocks(int64_t out, Element* row,
                  void (*read)(const std::byte* block, Element* elements)) const;
+  std::array<float, 2> StepsOf(const std::byte* block, int64_t group) const;
   void ReadQuantized(int64_t out, float* row) const;
   void ReadOrdered(int64_t out, float* row) const;
   Status CheckBlocks() const;

@@ -1,0 +1,499 @@
+// See pack_codes.h.
+//
+// A thread packs a panel at a time: the codes of its outputs are read to rows of bytes, which are
+// written in the order of the matrix. Loading reads and writes each weight once, so the loops over
+// bytes are made for vectors of any processor, and take about the time of the memory.
+#include "cpu/pack_codes.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <vector>
+
+#include "cpu/memory.h"
+#include "minisgl/base/checked_math.h"
+#include "tensor/quantize.h"
+
+namespace minisgl::cpu {
+namespace {
+
+// Turns an unsigned code into one of two's complement that is 128 less.
+constexpr uint8_t kSignFlip = 0x80;
+
+CodeKind KindOf(const QuantizedWeights& weights) {
+  if (weights.codes.bits == 4) {
+    return weights.numbers == E2M1Numbers() ? CodeKind::kSigned4 : CodeKind::kCounting4;
+  }
+  return weights.numbers == E4M3Numbers() ? CodeKind::kE4M3 : CodeKind::kInt8;
+}
+
+// True if the codes, which are kInt8, fit in 6 bits.
+bool Fit6Bits(const WeightTensor& part) {
+  return part.blocks() != nullptr && part.blocks()->codes.fit_6_bits;
+}
+
+int64_t GroupInputs(const WeightTensor& part) {
+  return std::min(part.quantized()->group_inputs, part.num_in());
+}
+
+// Groups that share a factor; 0: scales have no steps.
+int64_t FactorGroups(const WeightTensor& part) {
+  const BlockFormat* const blocks = part.blocks();
+  if (blocks == nullptr || blocks->codes.read_steps == nullptr) return 0;
+  return blocks->num_groups();
+}
+
+// The group of the first input.
+int64_t FirstGroup(const WeightTensor& part) {
+  return part.first_input() / part.quantized()->group_inputs;
+}
+
+// True if the part begins with a group of the stored matrix, and with groups that share a factor,
+// or is within one group.
+bool HasWholeGroups(const WeightTensor& part) {
+  const int64_t group = part.quantized()->group_inputs;
+  const int64_t last = part.first_input() + part.num_in() - 1;
+  if (last / group == FirstGroup(part)) return true;
+  return part.first_input() % (group * std::max<int64_t>(1, FactorGroups(part))) == 0;
+}
+
+// An output of a part.
+struct CodedRow {
+  const WeightTensor* part;
+  int64_t out;
+};
+
+std::vector<CodedRow> RowsOf(std::span<const WeightTensor> parts) {
+  std::vector<CodedRow> rows;
+  for (const WeightTensor& part : parts) {
+    for (int64_t out = 0; out < part.num_out(); ++out) rows.push_back({&part, out});
+  }
+  return rows;
+}
+
+std::span<const CodedRow> RowsOfPanel(std::span<const CodedRow> rows, int64_t panel) {
+  const auto begin = static_cast<size_t>(panel * kPanelWidth);
+  return rows.subspan(begin, std::min(static_cast<size_t>(kPanelWidth), rows.size() - begin));
+}
+
+// --- codes ---------------------------------------------------------------------------------------
+
+// The codes of a panel, one a byte: a row for each output that the panel has, with zeros up to the
+// end of a line.
+class PanelCodes {
+ public:
+  void Reset(size_t num_rows, int64_t num_in) {
+    num_rows_ = num_rows;
+    stride_ = CeilDiv(num_in, kLineInputs) * kLineInputs;
+    bytes_.assign(num_rows * static_cast<size_t>(stride_), 0);
+  }
+  size_t num_rows() const { return num_rows_; }
+  int64_t stride() const { return stride_; }
+  uint8_t* row(size_t lane) { return bytes_.data() + lane * static_cast<size_t>(stride_); }
+  const uint8_t* row(size_t lane) const {
+    return bytes_.data() + lane * static_cast<size_t>(stride_);
+  }
+
+ private:
+  std::vector<uint8_t> bytes_;
+  size_t num_rows_ = 0;
+  int64_t stride_ = 0;
+};
+
+uint64_t EightCodes(const uint8_t* codes) {
+  uint64_t bytes;
+  std::memcpy(&bytes, codes, sizeof(bytes));
+  return bytes;
+}
+
+// The low four bits of eight bytes, the first lowest.
+uint32_t JoinNibbles(uint64_t bytes) {
+  bytes &= 0x0F0F0F0F0F0F0F0F;
+  bytes = (bytes | bytes >> 4) & 0x00FF00FF00FF00FF;
+  bytes = (bytes | bytes >> 8) & 0x0000FFFF0000FFFF;
+  return static_cast<uint32_t>(bytes | bytes >> 16);
+}
+
+// Bits 4 and 5 of eight bytes: those of bytes 2 i and 2 i + 1 in the low half of byte i.
+uint32_t JoinUpperBits(uint64_t bytes) {
+  bytes = bytes >> 4 & 0x0303030303030303;
+  bytes = (bytes | bytes >> 6) & 0x000F000F000F000F;
+  bytes = (bytes | bytes >> 8) & 0x0000FFFF0000FFFF;
+  return static_cast<uint32_t>(bytes | bytes >> 16);
+}
+
+void StoreWord(uint32_t word, int64_t index, size_t lane, std::byte* to) {
+  std::memcpy(to + (static_cast<size_t>(index * kPanelWidth) + lane) * sizeof(word), &word,
+              sizeof(word));
+}
+
+// Codes of 4 bits, words of the panel at `to`.
+void WriteWords(const PanelCodes& codes, int64_t num_in, std::byte* to) {
+  for (size_t lane = 0; lane < codes.num_rows(); ++lane) {
+    const uint8_t* const row = codes.row(lane);
+    for (int64_t word = 0; word * kWordInputs < num_in; ++word) {
+      StoreWord(JoinNibbles(EightCodes(row + word * kWordInputs)), word, lane, to);
+    }
+  }
+}
+
+// The same of 6 bits.
+void WriteUnits(const PanelCodes& codes, int64_t num_in, std::byte* to) {
+  static_assert(kUnitInputs == 16 && kUnitWords == 3);
+  for (size_t lane = 0; lane < codes.num_rows(); ++lane) {
+    for (int64_t unit = 0; unit * kUnitInputs < num_in; ++unit) {
+      const uint8_t* const from = codes.row(lane) + unit * kUnitInputs;
+      const uint64_t first = EightCodes(from), second = EightCodes(from + 8);
+      const int64_t word = unit * kUnitWords;
+      StoreWord(JoinNibbles(first), word, lane, to);
+      StoreWord(JoinNibbles(second), word + 1, lane, to);
+      StoreWord(JoinUpperBits(first) | JoinUpperBits(second) << 4, word + 2, lane, to);
+    }
+  }
+}
+
+// Writes bytes `first` to first + 15 of sixteen rows to `to`: sixteen of each column in turn. Four
+// times, the rows of each half are interleaved with those of the other.
+void TransposeBytes(const PanelCodes& codes, int64_t first, std::byte* to) {
+  using Bytes = uint8_t __attribute__((vector_size(16)));
+  Bytes rows[16], next[16];
+  for (size_t i = 0; i < 16; ++i) std::memcpy(&rows[i], codes.row(i) + first, sizeof(Bytes));
+#pragma GCC unroll 4
+  for (int step = 0; step < 4; ++step) {
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; ++i) {
+      next[2 * i] = __builtin_shufflevector(rows[i], rows[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20,
+                                            5, 21, 6, 22, 7, 23);
+      next[2 * i + 1] = __builtin_shufflevector(rows[i], rows[i + 8], 8, 24, 9, 25, 10, 26, 11, 27,
+                                                12, 28, 13, 29, 14, 30, 15, 31);
+    }
+    std::memcpy(rows, next, sizeof(rows));
+  }
+  std::memcpy(to, rows, sizeof(rows));
+}
+
+// Codes of 8 bits: sixteen bytes for each input.
+void WriteBytes(const PanelCodes& codes, int64_t num_in, std::byte* to) {
+  int64_t first = 0;
+  if (codes.num_rows() == kPanelWidth) {
+    for (; first + 16 <= num_in; first += 16)
+      TransposeBytes(codes, first, to + first * kPanelWidth);
+  }
+  for (size_t lane = 0; lane < codes.num_rows(); ++lane) {
+    for (int64_t i = first; i < num_in; ++i) {
+      to[static_cast<size_t>(i * kPanelWidth) + lane] = std::byte{codes.row(lane)[i]};
+    }
+  }
+}
+
+// A line of 4 bits.
+void WriteNibbles(const uint8_t* codes, std::byte* line) {
+  constexpr int64_t kWords = kLineInputs / 4;
+  uint16_t words[kWords];
+  for (int64_t w = 0; w < kWords; ++w) {
+    words[w] = static_cast<uint16_t>(codes[w] | codes[kWords + w] << 4 |
+                                     codes[2 * kWords + w] << 8 | codes[3 * kWords + w] << 12);
+  }
+  std::memcpy(line, words, sizeof(words));
+}
+
+// Writes codes to `data`, the memory of `matrix`.
+void WriteCodes(const PanelCodes& codes, const CodedMatrix& matrix, int64_t panel,
+                std::byte* data) {
+  if (matrix.order == CodeOrder::kLines) {
+    for (size_t lane = 0; lane < codes.num_rows(); ++lane) {
+      const int64_t out = panel * kPanelWidth + static_cast<int64_t>(lane);
+      std::byte* line = data + matrix.LineOffset(out, 0);
+      const int64_t step = matrix.LineOffset(out, 1) - matrix.LineOffset(out, 0);
+      for (int64_t first = 0; first < codes.stride(); first += kLineInputs, line += step) {
+        const uint8_t* const from = codes.row(lane) + first;
+        if (matrix.has_4_bits()) {
+          WriteNibbles(from, line);
+        } else {
+          std::memcpy(line, from, kLineInputs);
+        }
+      }
+    }
+    return;
+  }
+  std::byte* const to = data + panel * matrix.panel_bytes();
+  if (matrix.has_4_bits()) return WriteWords(codes, matrix.num_in, to);
+  if (matrix.has_6_bits()) return WriteUnits(codes, matrix.num_in, to);
+  WriteBytes(codes, matrix.num_in, to);
+}
+
+// --- scales, zeros, offsets ----------------------------------------------------------------------
+
+// Where those of a panel are in the memory of a matrix, which `data` begins.
+struct PanelFactors {
+  PanelFactors(const CodedMatrix& matrix, int64_t panel, std::byte* data)
+      : scales(data + matrix.num_panels() * matrix.panel_bytes() + panel * matrix.scale_bytes()),
+        after_scales(data + matrix.num_panels() * (matrix.panel_bytes() + matrix.scale_bytes())),
+        zeros(after_scales + panel * matrix.num_groups() * kPanelWidth),
+        offsets(after_scales + panel * matrix.scale_bytes()) {}
+  std::byte* const scales;
+  std::byte* const after_scales;
+  std::byte* const zeros;
+  std::byte* const offsets;
+};
+
+// Writes those of an output, number `lane` of a panel.
+class FactorWriter {
+ public:
+  FactorWriter(const CodedMatrix& matrix, int64_t panel, std::byte* data)
+      : matrix_(matrix), to_(matrix, panel, data) {}
+
+  void Write(const CodedRow& row, size_t lane) const {
+    if (row.part->blocks() != nullptr) return WriteBlocks(row, lane);
+    // The numbers of unsigned codes are 128 less.
+    const bool is_unsigned =
+        matrix_.kind == CodeKind::kInt8 && row.part->quantized()->numbers == UnsignedNumbers();
+    const float shift = is_unsigned ? 128.0f : 0.0f;
+    for (int64_t group = 0; group < matrix_.num_groups(); ++group) {
+      const size_t at = IndexOf(group, lane);
+      const int64_t stored = FirstGroup(*row.part) + group;
+      WriteFactor(row.part->ScaleOf(row.out, stored), at, to_.scales);
+      if (!matrix_.has_zeros) continue;
+      const float zero = row.part->ZeroOf(row.out, stored) - shift;
+      to_.zeros[at] = static_cast<std::byte>(static_cast<int8_t>(zero));
+    }
+  }
+
+ private:
+  static size_t IndexOf(int64_t group, size_t lane) {
+    return static_cast<size_t>(group * kPanelWidth) + lane;
+  }
+
+  // Of a row of blocks; its codes have no zeros.
+  void WriteBlocks(const CodedRow& row, size_t lane) const {
+    const BlockFormat& format = *row.part->blocks();
+    const int64_t first = FirstGroup(*row.part), num_groups = matrix_.num_groups();
+    const std::byte* from = row.part->BlockOf(row.out, first);
+    for (int64_t group = 0, block = 0; group < num_groups;
+         group += format.num_groups(), ++block, from += format.block_bytes) {
+      WriteFactors(format, from, IndexOf(block, lane));
+      if (format.codes.read_steps == nullptr) continue;
+      int8_t scales[kBlockGroupsMax], offsets[kBlockGroupsMax];
+      format.codes.read_steps(from, scales, offsets);
+      // A cut within a group does not begin with the block.
+      const int64_t skipped = (first + group) % format.num_groups();
+      const int64_t count = std::min(format.num_groups() - skipped, num_groups - group);
+      for (int64_t i = 0; i < count; ++i) {
+        const size_t at = IndexOf(group + i, lane);
+        to_.scales[at] = static_cast<std::byte>(scales[skipped + i]);
+        if (matrix_.has_offsets) to_.offsets[at] = static_cast<std::byte>(offsets[skipped + i]);
+      }
+    }
+  }
+
+  // Those of a block.
+  void WriteFactors(const BlockFormat& format, const std::byte* block, size_t at) const {
+    std::byte* const scales = to_.scales + matrix_.step_bytes();
+    std::byte* const offsets = to_.offsets + matrix_.step_bytes();
+    if (matrix_.scale_type == DType::kF16 && format.has_f16_scales()) {
+      Store(format.ScaleBits(block), at, scales);
+      if (matrix_.has_offsets) Store(format.OffsetBits(block), at, offsets);
+      return;
+    }
+    WriteFactor(format.ScaleOf(block), at, scales);
+    if (matrix_.has_offsets) WriteFactor(format.OffsetOf(block), at, offsets);
+  }
+
+  // Element `at` of scales or offsets, in the matrix's type.
+  void WriteFactor(float factor, size_t at, std::byte* to) const {
+    if (matrix_.scale_type == DType::kF32) return Store(factor, at, to);
+    Store(matrix_.scale_type == DType::kBF16 ? FloatToBf16(factor) : FloatToF16(factor), at, to);
+  }
+
+  template <typename T>
+  static void Store(T value, size_t at, std::byte* to) {
+    std::memcpy(to + at * sizeof(value), &value, sizeof(value));
+  }
+
+  const CodedMatrix& matrix_;
+  const PanelFactors to_;
+};
+
+// Reads the codes of an output, in the numbers of the matrix.
+void ReadCodes(const CodedRow& row, const CodedMatrix& matrix, uint8_t* codes) {
+  row.part->ReadCodes(row.out, codes);
+  if (matrix.kind == CodeKind::kInt8 && row.part->quantized()->numbers != SignedNumbers()) {
+    for (int64_t i = 0; i < matrix.num_in; ++i) codes[i] ^= kSignFlip;
+  }
+  if (matrix.has_6_bits()) {
+    const auto first = static_cast<uint8_t>(static_cast<int8_t>(matrix.numbers[0]));
+    for (int64_t i = 0; i < matrix.num_in; ++i) codes[i] = static_cast<uint8_t>(codes[i] - first);
+  }
+}
+
+// Quantizes the weights of an output to its codes and scales.
+void QuantizeRow(const CodedRow& row, const CodedMatrix& matrix, size_t lane, uint8_t* codes,
+                 std::byte* scales) {
+  std::vector<float> weights(static_cast<size_t>(matrix.num_in));
+  row.part->ReadRow(row.out, weights.data());
+  for (int64_t group = 0; group < matrix.num_groups(); ++group) {
+    const int64_t first = group * matrix.group_inputs;
+    const int64_t count = std::min(matrix.group_inputs, matrix.num_in - first);
+    int8_t q[kQuantBlock];
+    const uint16_t scale = tensor::QuantizeWeightsInt4(weights.data() + first, count, q);
+    for (int64_t i = 0; i < count; ++i) codes[first + i] = static_cast<uint8_t>(q[i] + 8);
+    const size_t at = static_cast<size_t>(group * kPanelWidth) + lane;
+    std::memcpy(scales + at * sizeof(scale), &scale, sizeof(scale));
+  }
+}
+
+// --- the type of scales --------------------------------------------------------------------------
+
+// Which types hold scales and offsets exactly.
+struct ExactTypes {
+  bool bf16 = true, f16 = true;
+  void Add(float factor) {
+    bf16 = bf16 && Bf16ToFloat(FloatToBf16(factor)) == factor;
+    f16 = f16 && F16ToFloat(FloatToF16(factor)) == factor;
+  }
+};
+
+// Adds the scales and offsets of the blocks of a row, which without bf16 are f16 or were tried.
+void AddBlocks(const CodedRow& row, int64_t num_groups, ExactTypes* types) {
+  const BlockFormat& format = *row.part->blocks();
+  const bool is_f16 = types->f16;
+  for (int64_t group = 0; group < num_groups; group += format.num_groups()) {
+    if (format.has_f16_scales() && !types->bf16) break;
+    const std::byte* const block = row.part->BlockOf(row.out, FirstGroup(*row.part) + group);
+    types->Add(format.ScaleOf(block));
+    if (row.part->has_offsets()) types->Add(format.OffsetOf(block));
+  }
+  if (format.has_f16_scales()) types->f16 = is_f16;
+}
+
+ExactTypes TypesOf(std::span<const CodedRow> rows, const CodedMatrix& matrix) {
+  ExactTypes types;
+  for (const CodedRow& row : rows) {
+    if (row.part->blocks() != nullptr) {
+      AddBlocks(row, matrix.num_groups(), &types);
+      continue;
+    }
+    for (int64_t group = 0; group < matrix.num_groups() && (types.bf16 || types.f16); ++group) {
+      types.Add(row.part->ScaleOf(row.out, FirstGroup(*row.part) + group));
+    }
+  }
+  return types;
+}
+
+// bf16 or f16 if it holds all scales and offsets exactly, else f32.
+DType ScaleType(std::span<const CodedRow> rows, const CodedMatrix& matrix, ThreadPool* pool) {
+  std::atomic<bool> are_bf16 = true, are_f16 = true;
+  pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {
+    const ExactTypes types = TypesOf(RowsOfPanel(rows, panel), matrix);
+    if (!types.bf16) are_bf16 = false;
+    if (!types.f16) are_f16 = false;
+  });
+  return are_bf16 ? DType::kBF16 : are_f16 ? DType::kF16 : DType::kF32;
+}
+
+// Allocates the memory of `matrix` and writes all panels: fill(row, lane, codes, panel, data) reads
+// an output's codes and writes its scales.
+template <typename Fill>
+Status WritePanels(std::span<const CodedRow> rows, ThreadPool* pool, const Fill& fill,
+                   CodedMatrix* matrix) {
+  MINISGL_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory,
+                           AllocateToFill(matrix->num_bytes(), pool));
+  auto* const data = static_cast<std::byte*>(memory.get());
+  std::vector<PanelCodes> codes_of(static_cast<size_t>(pool->num_threads()));
+  pool->ParallelFor(matrix->num_panels(), [&](int64_t panel, int thread) {
+    const std::span<const CodedRow> of_panel = RowsOfPanel(rows, panel);
+    PanelCodes& codes = codes_of[static_cast<size_t>(thread)];
+    codes.Reset(of_panel.size(), matrix->num_in);
+    for (size_t lane = 0; lane < of_panel.size(); ++lane) {
+      fill(of_panel[lane], lane, codes.row(lane), panel, data);
+    }
+    WriteCodes(codes, *matrix, panel, data);
+  });
+  matrix->data = memory;
+  return Status();
+}
+
+}  // namespace
+
+bool HaveCommonCodes(std::span<const WeightTensor> parts) {
+  for (const WeightTensor& part : parts) {
+    if (part.quantized() == nullptr || part.quantized()->group_index != nullptr ||
+        !HasWholeGroups(part)) {
+      return false;
+    }
+    // A word has codes of one group.
+    const int64_t group = GroupInputs(part);
+    if (group != GroupInputs(parts[0]) || (group % kWordInputs != 0 && group != part.num_in())) {
+      return false;
+    }
+    const QuantizedWeights &its = *part.quantized(), &first = *parts[0].quantized();
+    if (KindOf(its) != KindOf(first) || part.has_offsets() != parts[0].has_offsets() ||
+        FactorGroups(part) != FactorGroups(parts[0]) || Fit6Bits(part) != Fit6Bits(parts[0])) {
+      return false;
+    }
+    if (its.codes.bits == 4 && its.numbers != first.numbers) return false;
+  }
+  return true;
+}
+
+Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrder order,
+                              ThreadPool* pool) {
+  const QuantizedWeights& first = *parts[0].quantized();
+  CodedMatrix matrix;
+  matrix.order = order;
+  matrix.num_in = parts[0].num_in();
+  matrix.kind = KindOf(first);
+  if (matrix.has_4_bits()) std::copy_n(first.numbers, 16, matrix.numbers.begin());
+  matrix.group_inputs = GroupInputs(parts[0]);
+  matrix.factor_groups = FactorGroups(parts[0]);
+  matrix.has_offsets = parts[0].has_offsets();
+  constexpr int64_t kHalfTile = 16;
+  if (matrix.group_inputs % kHalfTile != 0 && matrix.num_groups() > 1) {
+    matrix.order = CodeOrder::kWords;
+  }
+  for (const WeightTensor& part : parts) {
+    const QuantizedWeights& weights = *part.quantized();
+    matrix.num_out += part.num_out();
+    // Unsigned bytes are stored 128 less.
+    matrix.has_zeros |= weights.zeros.data != nullptr ||
+                        (matrix.kind == CodeKind::kInt8 && weights.numbers == UnsignedNumbers());
+  }
+  if (matrix.order == CodeOrder::kWords && Fit6Bits(parts[0])) {
+    matrix.kind = CodeKind::kCounting6;
+    matrix.numbers[0] = matrix.has_offsets ? 0.0f : -32.0f;  // those with offsets have no sign
+  }
+  const std::vector<CodedRow> rows = RowsOf(parts);
+  matrix.scale_type = ScaleType(rows, matrix, pool);
+  const auto fill = [&](const CodedRow& row, size_t lane, uint8_t* codes, int64_t panel,
+                        std::byte* data) {
+    ReadCodes(row, matrix, codes);
+    FactorWriter(matrix, panel, data).Write(row, lane);
+  };
+  MINISGL_RETURN_IF_ERROR(WritePanels(rows, pool, fill, &matrix));
+  return matrix;
+}
+
+CodedMatrix EmptyInt4Matrix(int64_t num_out, int64_t num_in, CodeOrder order) {
+  CodedMatrix matrix;
+  matrix.order = order;
+  matrix.num_out = num_out;
+  matrix.num_in = num_in;
+  std::copy_n(OffsetNumbers(4), matrix.numbers.size(), matrix.numbers.begin());
+  matrix.group_inputs = std::min(kQuantBlock, num_in);
+  matrix.scale_type = DType::kBF16;
+  return matrix;
+}
+
+Result<CodedMatrix> QuantizeToInt4(std::span<const WeightTensor> parts, CodeOrder order,
+                                   ThreadPool* pool) {
+  const std::vector<CodedRow> rows = RowsOf(parts);
+  CodedMatrix matrix = EmptyInt4Matrix(std::ssize(rows), parts[0].num_in(), order);
+  const auto fill = [&](const CodedRow& row, size_t lane, uint8_t* codes, int64_t panel,
+                        std::byte* data) {
+    QuantizeRow(row, matrix, lane, codes, PanelFactors(matrix, panel, data).scales);
+  };
+  MINISGL_RETURN_IF_ERROR(WritePanels(rows, pool, fill, &matrix));
+  return matrix;
+}
+
+}  // namespace minisgl::cpu
