@@ -19,9 +19,6 @@ Status CheckModelSupported(const ModelShape& shape) {
         "multiples of 8 up to 512, or keys up to 576 with values of up to 512 in them)",
         heads.head_dim, heads.values_in_keys ? " with" : ",", heads.value_dim());
   }
-  if (shape.activation == Activation::kXielu) {
-    return MakeStatus(StatusCode::kUnavailable, "no CUDA activation \"xielu\"");
-  }
   const auto at_most = [&](int64_t size, int64_t limit, std::string_view what) {
     return size <= limit ? Status() : refuse(what, size, fmt::format("at most {}", limit));
   };

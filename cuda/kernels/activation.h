@@ -4,12 +4,14 @@
 
 #include "device/device.h"
 #include "minisgl/model_kinds.h"
+#include "minisgl/ops_params.h"
 
 namespace minisgl::cuda {
 
 // sigmoid(x), or x * sigmoid(u), where u is x for SiLU, 1.702 x for the gate of GPT-OSS, and for
 // GELU's tanh form twice the argument of tanh. No form cancels, and NaN stays NaN. The loops are
-// separate so that the elements' chains of operations overlap. Not GELU with the error function.
+// separate so that the elements' chains of operations overlap. Neither GELU with the error function
+// nor xIELU.
 template <int N>
 MINISGL_DEVICE void Activate(Activation activation, float (&x)[N]) {
   if (activation == Activation::kRelu2) {
@@ -41,6 +43,33 @@ MINISGL_DEVICE void ActivateExactGelu(float (&x)[N]) {
   constexpr float kSqrtHalf = 0.70710678118654752f;
 #pragma unroll
   for (int i = 0; i < N; ++i) x[i] = 0.5f * x[i] * device::Erfc(-kSqrtHalf * x[i]);
+}
+
+// exp(x) - 1 - x for x <= 0. Near 0, where the difference cancels: its series, which is exact to
+// the last bit of f32 above -0.5.
+MINISGL_DEVICE float ExpRest(float x) {
+  if (!(x > -0.5f)) return device::Exp(x) - 1 - x;
+  float p = 1.0f / 362880;
+  p = fmaf(p, x, 1.0f / 40320);
+  p = fmaf(p, x, 1.0f / 5040);
+  p = fmaf(p, x, 1.0f / 720);
+  p = fmaf(p, x, 1.0f / 120);
+  p = fmaf(p, x, 1.0f / 24);
+  p = fmaf(p, x, 1.0f / 6);
+  p = fmaf(p, x, 0.5f);
+  return p * (x * x);
+}
+
+// kXielu. NaN stays NaN.
+template <int N>
+MINISGL_DEVICE void ActivateXielu(const XieluParams& p, float (&x)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const float least = x[i] < p.min ? x[i] : p.min;
+    const float rest = ExpRest(least) + (least - x[i]);
+    x[i] = x[i] > 0 ? fmaf(p.positive, x[i], p.linear) * x[i]
+                    : fmaf(p.negative, rest, p.linear * x[i]);
+  }
 }
 
 // What kClampedSwiglu does first.

@@ -229,6 +229,23 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1)
   StoreChunk(p.out.as<T>() + blockIdx.x * p.width + first, count, aligned, up);
 }
 
+// kXielu, which has neither a gate nor a factor. Traffic: 2 * T * I * sizeof(T) bytes. About 25
+// operations for each element.
+template <typename T>
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1)
+    XieluKernel(ActivateParams p, bool aligned) {
+  GridRelease();
+  GridWait();
+  const int64_t first = FirstOfChunk(), count = p.width - first;
+  if (count <= 0) return;
+  float x[kChunk] = {};
+  LoadChunk(p.gate_up.as<T>() + blockIdx.x * p.width + first, count, aligned, x);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) x[i] *= p.gate_scale;
+  ActivateXielu(p.xielu, x);
+  StoreChunk(p.out.as<T>() + blockIdx.x * p.width + first, count, aligned, x);
+}
+
 // Grid (count / 1,024), block 128. Traffic: 8 bytes for each value.
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1)
     SoftcapKernel(SoftcapParams p, bool aligned) {
@@ -338,9 +355,14 @@ CudaError LaunchActivate(const LaunchContext& context, const ActivateParams& par
                        IsAligned16(params.out.data);
   const LaunchShape shape = RowShape(params.num_tokens, CeilDiv<int64_t>(params.width, kChunk));
   return DispatchHalf(params.out.dtype, [&]<typename T>() {
-    return params.activation == Activation::kGelu
-               ? Launch(context, shape, ActivateKernel<T, true>, params, aligned)
-               : Launch(context, shape, ActivateKernel<T, false>, params, aligned);
+    switch (params.activation) {
+      case Activation::kXielu:
+        return Launch(context, shape, XieluKernel<T>, params, aligned);
+      case Activation::kGelu:
+        return Launch(context, shape, ActivateKernel<T, true>, params, aligned);
+      default:
+        return Launch(context, shape, ActivateKernel<T, false>, params, aligned);
+    }
   });
 }
 

@@ -289,7 +289,8 @@ bool GemvTakesNorm(const LaunchContext& context, const Matrix& weight, const Nor
 
 bool ProductTakesActivation(const ActivateParams& p) {
   return p.activation != Activation::kGelu && p.activation != Activation::kSigmoid &&
-         p.up == nullptr && p.gate_scale == 1 && p.out.dtype != DType::kF32;
+         p.activation != Activation::kXielu && p.up == nullptr && p.gate_scale == 1 &&
+         p.out.dtype != DType::kF32;
 }
 
 CudaError LaunchGemv(const LaunchContext& context, const ProductParams& params,

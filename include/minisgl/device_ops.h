@@ -243,7 +243,6 @@ struct ModelShape {
   int32_t num_expert_groups = 0;  // that experts are chosen by; 0 or 1: none
   int32_t state_key_dim = 0;      // of recurrent layers; 0: none
   int64_t state_norm_width = 0;   // of the output of such layers, in groups
-  Activation activation = Activation::kSilu;
 };
 
 // The largest step. Workspace is reserved for it once, because graphs hold its addresses.

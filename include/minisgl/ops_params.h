@@ -276,7 +276,7 @@ struct ActivateParams {
   ConstActivationPtr up = nullptr;  // null, or REQUIRES gated == false
   int64_t up_stride = 0;
   float gate_scale = 1;  // act(gate_scale * gate_up[t, i])
-  XieluParams xielu;     // of kXielu, which REQUIRES gated == false
+  XieluParams xielu;     // of kXielu, which REQUIRES gated == false and no up
 };
 
 // A product and what stands before and behind it, as one operation: first `norm`, then `linear`,

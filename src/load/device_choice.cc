@@ -136,8 +136,7 @@ Status OpenCuda(const EngineOptions& options, const ModelConfig& whole,
                             .num_experts = config.experts.num_experts,
                             .num_expert_groups = config.experts.routing.num_groups,
                             .state_key_dim = config.states.key_dim,
-                            .state_norm_width = config.states.norm_group,
-                            .activation = config.activation}));
+                            .state_norm_width = config.states.norm_group}));
   device->cuda = std::move(cuda);
   return Status();
 }

@@ -152,9 +152,6 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
   expect_refused(with_heads(20, 16, true),
                  "no CUDA attention for keys of 20 elements with values of 16" + supported);
   shape = fits;
-  shape.activation = Activation::kXielu;
-  expect_refused(shape, "no CUDA activation \"xielu\"");
-  shape = fits;
   ++shape.hidden_size;
   expect_refused(shape, "no CUDA norm for a hidden_size of 16385 (at most 16384)");
   shape = fits;

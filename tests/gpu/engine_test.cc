@@ -188,7 +188,7 @@ TEST_F(GpuEngineTest, ArchitecturesAgreeWithTheOracle) {
   MarkSlow("every architecture on the emulator");
   CompareWithOracle({"gpt_oss", "qwen2_moe", "granitemoe", "gemma2", "olmo2", "stablelm",
                      "nemotron", "hunyuan", "smollm3", "ministral3", "glm4", "starcoder2",
-                     "cohere2", "deepseek_v2", "deepseek_v3", "glm4_moe_lite"});
+                     "cohere2", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "apertus"});
 }
 
 // Layers of different heads, keys used as values, embeddings of each layer, experts beside a dense

@@ -375,6 +375,47 @@ TEST_F(ActivateTest, ASeparateFactorMatchesOracle) {
   }
 }
 
+// Around the bend at `min` and near 0, where expm1(x) - x cancels; without a linear part, nothing
+// hides the digits that it would lose.
+TEST_F(ActivateTest, XieluMatchesOracle) {
+  std::vector<float> values = {0, -0.0f, kNan, -200, 150, 1.5f, -1e-6f};
+  for (float value = -9; value <= 4; value += 0.0537f) values.push_back(value);
+  for (float value = 1e-6f; value < 1; value *= 1.9f) values.insert(values.end(), {value, -value});
+  if (values.size() % 2 != 0) values.push_back(-0.5f);
+  for (DType dtype : kHalfTypes) {
+    for (const XieluParams& xielu :
+         {XieluParams{0.8f, 1.3f, 0.5f, -0.25f}, {0.8f, 1.3f, 0, -1e-6f}, {2, 0.7f, 0.5f, -2}}) {
+      // Rows of whole chunks, and with a remainder; a factor before the activation.
+      for (const int64_t num_tokens : {1, 2}) {
+        const float scale = num_tokens == 1 ? 1 : 0.75f;
+        const int64_t width = std::ssize(values) / num_tokens;
+        const DeviceInput x(dtype, values);
+        DeviceOutput out(dtype, values.size());
+        ActivateParams params = {.gate_up = x.ptr(),
+                                 .out = out.ptr(),
+                                 .num_tokens = num_tokens,
+                                 .width = width,
+                                 .activation = Activation::kXielu,
+                                 .gated = false,
+                                 .gate_scale = scale,
+                                 .xielu = xielu};
+        ASSERT_EQ(LaunchActivate(device_.context, params), kCudaSuccess);
+        std::vector<float> expected(values.size());
+        params.gate_up = x.values().data();
+        params.out = expected.data();
+        oracle_->Activate(params);
+        // Where the two parts of a negative x cancel, each has its rounding.
+        const auto bound = [&](size_t i) {
+          const double value = std::abs(expected[i]), part = std::abs(xielu.linear * x.values()[i]);
+          return 8 * 0x1.0p-24 * (value + part) + RoundingError(dtype, value * 1.001);
+        };
+        ExpectWithin(out.values(), expected, bound, Name(dtype, num_tokens, width));
+        EXPECT_TRUE(out.GuardsIntact());
+      }
+    }
+  }
+}
+
 TEST_F(ActivateTest, NaNStaysNaN) {
   const DeviceInput gate_up(DType::kBF16, {kNan, 1, 1, kNan});
   for (Activation activation : kActivations) {

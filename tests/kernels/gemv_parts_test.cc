@@ -134,8 +134,10 @@ TEST_P(GemvPartsTest, WhatItDoesNotTake) {
   refuses([](NormParams* p) { p->residual_factor = 0.5f; });
   refuses([](NormParams* p) { p->residual += 1; });
   EXPECT_TRUE(ProductTakesActivation(scene.activation));
-  scene.activation.activation = Activation::kGelu;
-  EXPECT_FALSE(ProductTakesActivation(scene.activation));
+  for (const Activation activation : {Activation::kGelu, Activation::kXielu}) {
+    scene.activation.activation = activation;
+    EXPECT_FALSE(ProductTakesActivation(scene.activation));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ring, GemvPartsTest, testing::Bool());
