@@ -15,6 +15,8 @@ GGUF_ALIGNMENT = 32
 GGUF_UINT32, GGUF_FLOAT32, GGUF_STRING, GGUF_ARRAY = 4, 6, 8, 9
 GGML_F32, GGML_Q4_0, GGML_Q8_0, GGML_Q4_K, GGML_Q6_K, GGML_BF16 = 0, 2, 8, 12, 14, 30
 DECAY = -1  # numbers in f32 that must be negative
+# The bits of a scale of type f16 that vary: as in real files, bf16 does not hold them.
+VARIED = b"\x0f\x00"
 FILE_TYPES = {"bf16": 32, "q8_0": 7, "q4_0": 2, "q4_k_m": 15}
 
 
@@ -34,22 +36,22 @@ def bf16_block():
 
 def q8_0_block():
     """Blocks of an f16 scale and 32 odd numbers of 8 bits: the same range, and never -128."""
-    return masked_block(b"\x00\x00" + b"\xff" * 32, struct.pack("<e", 2e-4) + b"\x01" * 32)
+    return masked_block(VARIED + b"\xff" * 32, struct.pack("<e", 2e-4) + b"\x01" * 32)
 
 
 def q4_0_block():
     """Blocks of an f16 scale and 32 numbers of 4 bits: the same range."""
-    return masked_block(b"\x00\x00" + b"\xff" * 16, struct.pack("<e", 3e-3) + b"\x00" * 16)
+    return masked_block(VARIED + b"\xff" * 16, struct.pack("<e", 3e-3) + b"\x00" * 16)
 
 
 def q4_k_block():
     """Blocks of two f16 numbers, 8 scales and minima of 6 bits, and 256 numbers of 4 bits: the same range."""
-    return masked_block(b"\0" * 4 + b"\xff" * 140, struct.pack("<ee", 6e-5, 4e-4) + b"\0" * 140)
+    return masked_block(VARIED * 2 + b"\xff" * 140, struct.pack("<ee", 6e-5, 4e-4) + b"\0" * 140)
 
 
 def q6_k_block():
     """Blocks of 256 numbers of 6 bits, 16 scales of 8 bits and an f16 number: the same range."""
-    return masked_block(b"\xff" * 208 + b"\0" * 2, b"\0" * 208 + struct.pack("<e", 8e-6))
+    return masked_block(b"\xff" * 208 + VARIED, b"\0" * 208 + struct.pack("<e", 8e-6))
 
 
 # Of matrices: the kind, the numbers in a block, its bytes, and random blocks.
