@@ -54,6 +54,7 @@ CommandBody AddChatCommand(load::OptionTable* app) {
     if (const Status status = load::CheckSamplingOptions(options->sampling); !status.ok()) {
       return term::Fail(status);
     }
+    options->engine.has_few_rows = true;
     report::ReportFiles reports;
     return reports.End(chat::RunChat(*options, &reports));
   };

@@ -39,6 +39,14 @@ enum class CodeOrder : uint8_t {
   // of 4 bits is 32 words of 16 bits, and nibble n of word w is the code of input 32 n + w.
   kLines,
 };
+// The orders of the codes of a matrix.
+struct CodeOrders {
+  CodeOrders(CodeOrder all) : small(all), bytes(all) {}  // NOLINT: one order is that of all
+  CodeOrders(CodeOrder of_small, CodeOrder of_bytes) : small(of_small), bytes(of_bytes) {}
+  CodeOrder small;  // if they have 4 bits, or 8 that fit in 6
+  CodeOrder bytes;  // of others
+};
+
 inline constexpr int64_t kWordInputs = 8;  // of a word of 4-bit codes
 // Of 6-bit codes: inputs of a unit of the layout, and words of 32 bits that an output has of it.
 inline constexpr int64_t kUnitInputs = 16, kUnitWords = 3;

@@ -13,12 +13,14 @@ DType ExpandedType(CpuTarget target, DType dtype) {
   return dtype == DType::kBF16 && RoundsToBf16(target) ? DType::kBF16 : DType::kF32;
 }
 
-CodeOrder CodeOrderOf(CpuTarget target, DType dtype) {
-  return UsesTiles(target) && dtype == DType::kBF16 ? CodeOrder::kLines : CodeOrder::kWords;
+CodeOrders CodeOrdersOf(CpuTarget target, DType dtype) {
+  const bool by_tiles = UsesTiles(target) && dtype == DType::kBF16;
+  const CodeOrder order = by_tiles ? CodeOrder::kLines : CodeOrder::kWords;
+  return {HasIntegerProductsOfType(target, dtype) ? CodeOrder::kWords : order, order};
 }
 
 bool HasIntegerProductsOfType(CpuTarget target, DType dtype) {
-  return !UsesTiles(target) && dtype != DType::kF32;
+  return (!UsesTiles(target) || target == CpuTarget::kAmxVnni) && dtype != DType::kF32;
 }
 
 bool HasIntegerProducts(CpuTarget target, const PackedMatrix& weight) {

@@ -11,8 +11,8 @@
 
 namespace minisgl::cpu {
 
-// True if products of `target` with 4-bit codes, in matrices whose format has `dtype`, are products
-// of integers: the target has no tiles, which are faster, and the dtype is not f32.
+// True if products of `target` with codes of 4 and 6 bits, in matrices whose format has `dtype`,
+// are products of integers: the target does not use tiles for them, and the dtype is not f32.
 bool HasIntegerProductsOfType(CpuTarget target, DType dtype);
 
 // True if products of `target` with the matrix are those of integers (linear_codes_int8.cc): codes
@@ -33,9 +33,9 @@ void MultiplyBlock(CpuTarget target, const LinearKernel& kernel, const LinearBlo
 // `target` round both factors to it, else f32, which spares another conversion.
 DType ExpandedType(CpuTarget target, DType dtype);
 
-// The order of codes that the kernels of `target` read fastest, of a matrix whose format has
+// The orders of codes that the kernels of `target` read fastest, of a matrix whose format has
 // `dtype`. They read CodeOrder::kWords too.
-CodeOrder CodeOrderOf(CpuTarget target, DType dtype);
+CodeOrders CodeOrdersOf(CpuTarget target, DType dtype);
 
 // Bytes of `buffer`, at most, for matrices of `num_in` inputs.
 int64_t ExpandedBytes(int64_t num_in);

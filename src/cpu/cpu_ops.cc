@@ -168,6 +168,7 @@ class CpuOps : public Ops {
     if (kv.base.dtype != DType::kBF16) return nullptr;
     switch (target_) {
       case CpuTarget::kAmx:
+      case CpuTarget::kAmxVnni:
         return AttentionAmxProducts();
       case CpuTarget::kAmxStandIn:
         return AttentionAmxStandInProducts();
@@ -242,7 +243,7 @@ Result<Matrix> CpuOps::Pack(std::span<const WeightTensor> parts, const WeightFor
   }
   MINISGL_ASSIGN_OR_RETURN(
       PackedMatrix matrix,
-      FindOrPackStack(parts, format, CodeOrderOf(target_, format.dtype), store_.get(), &pool_));
+      FindOrPackStack(parts, format, CodeOrdersOf(target_, format.dtype), store_.get(), &pool_));
   const auto packed = std::make_shared<const PackedMatrix>(std::move(matrix));
   if (parts.size() == 1) last_single_ = {parts[0], is_table, packed};
   return ToMatrix(packed);
@@ -252,7 +253,7 @@ Result<ExpertMatrices> CpuOps::PackExperts(std::span<const std::vector<WeightTen
                                            const WeightFormat& format) {
   MINISGL_ASSIGN_OR_RETURN(
       PackedExperts packed,
-      PackAllExperts(experts, format, CodeOrderOf(target_, format.dtype), store_.get(), &pool_));
+      PackAllExperts(experts, format, CodeOrdersOf(target_, format.dtype), store_.get(), &pool_));
   const PackedMatrix& first = packed.experts[0];
   ExpertMatrices matrices = {
       std::ssize(packed.experts), first.num_out, first.num_in, format.dtype, nullptr,
@@ -563,6 +564,13 @@ bool CpuRoundsInputsOfCodes(const std::string& target, const WeightFormat& forma
   const auto found = cpu::FindCpuTarget(target);
   return found.ok() && cpu::MayHaveCodes(format) &&
          cpu::HasIntegerProductsOfType(*found, format.dtype);
+}
+
+std::string CpuTargetForFewRows(const WeightFormat& format) {
+  const std::vector<cpu::CpuTarget> targets = cpu::AvailableCpuTargets();
+  const auto found = std::find(targets.begin(), targets.end(), cpu::CpuTarget::kAmxVnni);
+  const bool helps = cpu::MayHaveCodes(format) && format.dtype == DType::kBF16;
+  return helps && found != targets.end() ? cpu::CpuTargetName(*found) : "";
 }
 
 Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config) {

@@ -147,13 +147,13 @@ void ShareOfSigmoid(const RouteParams& p, const float* logits, const int32_t* ch
 }  // namespace
 
 Result<PackedExperts> PackAllExperts(std::span<const std::vector<WeightTensor>> experts,
-                                     const WeightFormat& format, CodeOrder order, PackStore* store,
-                                     ThreadPool* pool) {
+                                     const WeightFormat& format, CodeOrders orders,
+                                     PackStore* store, ThreadPool* pool) {
   MINISGL_CHECK(!experts.empty(), "no experts");
   PackedExperts packed;
   packed.experts.reserve(experts.size());
   for (const auto& parts : experts) {
-    MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix, FindOrPack(parts, format, order, store, pool));
+    MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix, FindOrPack(parts, format, orders, store, pool));
     MINISGL_CHECK(packed.experts.empty() || (matrix.num_out == packed.experts[0].num_out &&
                                              matrix.num_in == packed.experts[0].num_in),
                   "experts of different shapes");

@@ -20,8 +20,8 @@ struct PackedExperts {
 };
 
 Result<PackedExperts> PackAllExperts(std::span<const std::vector<WeightTensor>> experts,
-                                     const WeightFormat& format, CodeOrder order, PackStore* store,
-                                     ThreadPool* pool);
+                                     const WeightFormat& format, CodeOrders orders,
+                                     PackStore* store, ThreadPool* pool);
 
 // Ops::Route for tokens [begin, end). A NaN counts as the largest logit: it is chosen, and the
 // token's shares become NaN, so that the step does not hide it.

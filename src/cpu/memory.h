@@ -15,8 +15,8 @@ namespace minisgl::cpu {
 // there is not enough memory.
 Result<std::shared_ptr<void>> AllocateZeroed(size_t num_bytes);
 
-// The same for memory that is written from end to end at once: the threads of `pool` take its pages,
-// large ones until the system is slow to give one.
+// The same for memory that is written from end to end at once: the threads of `pool` take its
+// pages, large ones until the system is slow to give one.
 Result<std::shared_ptr<void>> AllocateToFill(size_t num_bytes, ThreadPool* pool);
 
 // The workspace of one thread: a buffer of floats that grows on demand and never shrinks. Growing

@@ -436,13 +436,13 @@ bool HaveCommonCodes(std::span<const WeightTensor> parts) {
   return true;
 }
 
-Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrder order,
+Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders orders,
                               ThreadPool* pool) {
   const QuantizedWeights& first = *parts[0].quantized();
   CodedMatrix matrix;
-  matrix.order = order;
   matrix.num_in = parts[0].num_in();
   matrix.kind = KindOf(first);
+  matrix.order = matrix.has_4_bits() || Fit6Bits(parts[0]) ? orders.small : orders.bytes;
   if (matrix.has_4_bits()) std::copy_n(first.numbers, 16, matrix.numbers.begin());
   matrix.group_inputs = GroupInputs(parts[0]);
   matrix.factor_groups = FactorGroups(parts[0]);

@@ -17,7 +17,7 @@ bool HaveCommonCodes(std::span<const WeightTensor> parts);
 
 // Stacks `parts` along the outputs; in lines only if a tile has at most two groups of inputs.
 // REQUIRES HaveCommonCodes(parts).
-Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrder order,
+Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders orders,
                               ThreadPool* pool);
 
 // A matrix of int4 (weight_format.h) without data.

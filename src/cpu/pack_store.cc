@@ -382,18 +382,18 @@ Status PackStore::WriteTo(int fd) const {
 }
 
 Result<PackedMatrix> FindOrPack(std::span<const WeightTensor> parts, const WeightFormat& format,
-                                CodeOrder order, PackStore* store, ThreadPool* pool) {
+                                CodeOrders orders, PackStore* store, ThreadPool* pool) {
   // Codes are packed about as fast as they are read.
   const bool is_coded = format.quantization == Quantization::kStored && HaveCommonCodes(parts);
-  if (store == nullptr || is_coded) return PackParts(parts, format, order, pool);
+  if (store == nullptr || is_coded) return PackParts(parts, format, orders, pool);
   PackedMatrix matrix;
   matrix.format = format;
   if (format.quantization == Quantization::kStored)
     matrix.format.quantization = Quantization::kNone;
   matrix.num_in = parts[0].num_in();
   for (const WeightTensor& part : parts) matrix.num_out += part.num_out();
-  const uint64_t identity = IdentityOf(parts, matrix.format, order);
-  CodedMatrix coded = EmptyInt4Matrix(matrix.num_out, matrix.num_in, order);
+  const uint64_t identity = IdentityOf(parts, matrix.format, orders.small);
+  CodedMatrix coded = EmptyInt4Matrix(matrix.num_out, matrix.num_in, orders.small);
   const bool is_int4 = format.quantization == Quantization::kInt4;
   const size_t num_bytes = is_int4 ? coded.num_bytes() : matrix.num_bytes();
   std::shared_ptr<void> found = store->Find(identity, num_bytes, pool);
@@ -404,16 +404,16 @@ Result<PackedMatrix> FindOrPack(std::span<const WeightTensor> parts, const Weigh
   }
   matrix.data = std::move(found);
   if (matrix.data != nullptr) return matrix;
-  MINISGL_ASSIGN_OR_RETURN(matrix, PackParts(parts, format, order, pool));
+  MINISGL_ASSIGN_OR_RETURN(matrix, PackParts(parts, format, orders, pool));
   store->Add(identity, BytesOf(matrix), num_bytes);
   return matrix;
 }
 
 Result<PackedMatrix> FindOrPackStack(std::span<const WeightTensor> parts,
-                                     const WeightFormat& format, CodeOrder order, PackStore* store,
-                                     ThreadPool* pool) {
+                                     const WeightFormat& format, CodeOrders orders,
+                                     PackStore* store, ThreadPool* pool) {
   if (format.quantization != Quantization::kStored || CountAlike(parts) == parts.size()) {
-    return FindOrPack(parts, format, order, store, pool);
+    return FindOrPack(parts, format, orders, store, pool);
   }
   PackedMatrix stack;
   stack.format = format;
@@ -421,7 +421,7 @@ Result<PackedMatrix> FindOrPackStack(std::span<const WeightTensor> parts,
   while (!parts.empty()) {
     const size_t count = CountAlike(parts);
     MINISGL_ASSIGN_OR_RETURN(PackedMatrix part,
-                             FindOrPack(parts.first(count), format, order, store, pool));
+                             FindOrPack(parts.first(count), format, orders, store, pool));
     stack.num_out += part.num_out;
     stack.stacked.push_back(std::move(part));
     parts = parts.subspan(count);

@@ -86,10 +86,10 @@ class PackStore {
 
 // Returns the packed matrix from `store` (may be null), or packs it with PackParts.
 Result<PackedMatrix> FindOrPack(std::span<const WeightTensor> parts, const WeightFormat& format,
-                                CodeOrder order, PackStore* store, ThreadPool* pool);
+                                CodeOrders orders, PackStore* store, ThreadPool* pool);
 // The same, but of kStored neighbours without common codes are stacked, each in its own form.
 Result<PackedMatrix> FindOrPackStack(std::span<const WeightTensor> parts,
-                                     const WeightFormat& format, CodeOrder order, PackStore* store,
-                                     ThreadPool* pool);
+                                     const WeightFormat& format, CodeOrders orders,
+                                     PackStore* store, ThreadPool* pool);
 
 }  // namespace minisgl::cpu

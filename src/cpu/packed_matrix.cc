@@ -198,7 +198,7 @@ void PackedMatrix::ReadRow(int64_t out, float* row) const {
 }
 
 Result<PackedMatrix> PackParts(std::span<const WeightTensor> parts, const WeightFormat& format,
-                               CodeOrder order, ThreadPool* pool) {
+                               CodeOrders orders, ThreadPool* pool) {
   PackedMatrix matrix;
   matrix.format = format;
   matrix.num_in = parts[0].num_in();
@@ -210,13 +210,13 @@ Result<PackedMatrix> PackParts(std::span<const WeightTensor> parts, const Weight
     for (int64_t row = 0; row < part.num_out(); ++row) rows.push_back({&part, row});
   }
   if (format.quantization == Quantization::kInt4) {
-    MINISGL_ASSIGN_OR_RETURN(CodedMatrix coded, QuantizeToInt4(parts, order, pool));
+    MINISGL_ASSIGN_OR_RETURN(CodedMatrix coded, QuantizeToInt4(parts, orders.small, pool));
     matrix.coded = std::make_shared<const CodedMatrix>(std::move(coded));
     return matrix;
   }
   if (format.quantization == Quantization::kStored) {
     if (HaveCommonCodes(parts)) {
-      MINISGL_ASSIGN_OR_RETURN(CodedMatrix coded, PackCodes(parts, order, pool));
+      MINISGL_ASSIGN_OR_RETURN(CodedMatrix coded, PackCodes(parts, orders, pool));
       matrix.coded = std::make_shared<const CodedMatrix>(std::move(coded));
       return matrix;
     }

@@ -78,6 +78,6 @@ struct PackedMatrix {
 // nearest; codes in `order`. A matrix of kStored whose parts have no common codes gets the dtype of
 // the format.
 Result<PackedMatrix> PackParts(std::span<const WeightTensor> parts, const WeightFormat& format,
-                               CodeOrder order, ThreadPool* pool);
+                               CodeOrders orders, ThreadPool* pool);
 
 }  // namespace minisgl::cpu

@@ -23,6 +23,7 @@ namespace {
 int64_t HighwayBit(CpuTarget target) {
   switch (target) {
     case CpuTarget::kAmx:
+    case CpuTarget::kAmxVnni:
     case CpuTarget::kAvx512Bf16:
     case CpuTarget::kAvx512Vnni:
       return (HWY_TARGETS & HWY_AVX3) != 0 ? HWY_AVX3_DL : 0;
@@ -90,6 +91,8 @@ const char* CpuTargetName(CpuTarget target) {
   switch (target) {
     case CpuTarget::kAmx:
       return "amx";
+    case CpuTarget::kAmxVnni:
+      return "amx_vnni";
     case CpuTarget::kAvx512Bf16:
       return "avx512_bf16";
     case CpuTarget::kAvx512Vnni:
@@ -115,7 +118,7 @@ std::vector<CpuTarget> AvailableCpuTargets() {
   for (int i = 0; i < kNumCpuTargets; ++i) {
     const auto target = static_cast<CpuTarget>(i);
     if ((HighwayBit(target) & hwy::SupportedTargets()) == 0) continue;
-    if (target == CpuTarget::kAmx && !HasAmx()) continue;
+    if (HasTiles(target) && !HasAmx()) continue;
     if (target == CpuTarget::kAvx512Bf16 && !HasBf16Dot()) continue;
     available.push_back(target);
   }

@@ -29,9 +29,12 @@ namespace minisgl::cpu {
 
 // kAvx512Vnni: AVX-512 with the extensions of Ice Lake, including the int8 dot product.
 // kAvx512Bf16: kAvx512Vnni and the bf16 dot product. kAmx: kAvx512Bf16 and bf16 products of tiles.
+// kAmxVnni: kAmx, but codes of 4 and 6 bits are multiplied as integers, without tiles: fewer rows
+// are faster, and many slower.
 // kAmxStandIn: its products computed without tiles, bit for bit, for tests on any machine.
 enum class CpuTarget {
   kAmx,
+  kAmxVnni,
   kAvx512Bf16,
   kAvx512Vnni,
   kAvx512,
@@ -41,13 +44,18 @@ enum class CpuTarget {
   kScalar,
   kAmxStandIn
 };
-inline constexpr int kNumCpuTargets = 9;
+inline constexpr int kNumCpuTargets = 10;
 
 const char* CpuTargetName(CpuTarget target);
 
+// True if the target runs on the tile registers of the processor.
+constexpr bool HasTiles(CpuTarget target) {
+  return target == CpuTarget::kAmx || target == CpuTarget::kAmxVnni;
+}
+
 // True if the target's products with bf16 weights are those of tiles.
 constexpr bool UsesTiles(CpuTarget target) {
-  return target == CpuTarget::kAmx || target == CpuTarget::kAmxStandIn;
+  return HasTiles(target) || target == CpuTarget::kAmxStandIn;
 }
 
 // True if the target's products with bf16 weights round the other factor to bf16, too.
@@ -84,6 +92,7 @@ using PerTarget = std::array<Function, kNumCpuTargets>;
 #define MINISGL_PER_TARGET(FUNC)                                                     \
   {                                                                                  \
     MINISGL_CHOOSE_VNNI(FUNC), MINISGL_CHOOSE_VNNI(FUNC), MINISGL_CHOOSE_VNNI(FUNC), \
-        HWY_CHOOSE_AVX3(FUNC), HWY_CHOOSE_AVX2(FUNC), HWY_CHOOSE_SSE4(FUNC),         \
-        HWY_CHOOSE_NEON(FUNC), HWY_CHOOSE_FALLBACK(FUNC), HWY_CHOOSE_FALLBACK(FUNC)  \
+        MINISGL_CHOOSE_VNNI(FUNC), HWY_CHOOSE_AVX3(FUNC), HWY_CHOOSE_AVX2(FUNC),     \
+        HWY_CHOOSE_SSE4(FUNC), HWY_CHOOSE_NEON(FUNC), HWY_CHOOSE_FALLBACK(FUNC),     \
+        HWY_CHOOSE_FALLBACK(FUNC)                                                    \
   }

@@ -267,6 +267,9 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfi
   MINISGL_ASSIGN_OR_RETURN(setup.plan,
                            PlanMemory(config, ToModelEngineOptions(setup.options),
                                       setup.device.available_bytes, setup.device.cuda.get()));
+  if (setup.device.cuda == nullptr && options.has_few_rows && options.cpu_target.empty()) {
+    setup.options.cpu_target = CpuTargetForFewRows(setup.plan.weight_format);
+  }
   return setup;
 }
 

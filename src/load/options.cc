@@ -81,7 +81,7 @@ void AddCpuOptions(OptionTable* app, const std::string& group, EngineOptions* op
       ->Group(group)
       ->Advanced();
   app->Add("--cpu-target", &options->cpu_target,
-           "Use a lower instruction set than this machine's best, for tests")
+           "Use another instruction set than this machine's best")
       ->EnvName("MINISGL_CPU_TARGET")
       ->Check(CheckNotEmpty)
       ->TypeName("NAME")

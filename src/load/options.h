@@ -112,6 +112,8 @@ struct EngineOptions {
   int32_t threads = 0;          // 0: the usable cores
   int32_t tensor_parallel = 1;  // ranks that run the model together
   std::string cpu_target;
+  // Most steps have few rows: of the CPU's targets, if none is named, the fastest at them.
+  bool has_few_rows = false;
   bool pin_threads = false;
   std::string pack_cache;  // directory of packed weights; "": they are not written
   int32_t max_drafts = 0;  // upper bound on drafts of one request in one step; 0: no drafting

@@ -277,6 +277,25 @@ TEST(CodedProductTest, MatricesWithoutCommonCodesAreNotCodedTogether) {
   EXPECT_TRUE(pack({a.Tensor().TakeRows({3, 1}), a.Tensor().TakeOutputs(2, 5)}));
 }
 
+TEST(CodedProductTest, CodesOfFewBitsHaveAnOrderOfTheirOwn) {
+  ThreadPool pool(1);
+  const CodeOrders orders = {CodeOrder::kWords, CodeOrder::kLines};
+  for (const auto& [name, wanted, bits_6] :
+       {std::tuple("Q4_K", CodeOrder::kWords, false), std::tuple("Q6_K", CodeOrder::kWords, true),
+        std::tuple("Q8_0", CodeOrder::kLines, false)}) {
+    const RandomBlocks blocks(name, 20, 256, 1);
+    const WeightTensor tensor = blocks.Tensor();
+    const auto packed = PackCodes({&tensor, 1}, orders, &pool);
+    ASSERT_TRUE(packed.ok());
+    EXPECT_EQ(packed->order, wanted) << name;
+    EXPECT_EQ(packed->has_6_bits(), bits_6) << name;
+    std::vector<float> found(256), of_file(256);
+    packed->ReadRow(19, found.data());
+    tensor.ReadRow(19, of_file.data());
+    EXPECT_EQ(found, of_file) << name;
+  }
+}
+
 // As a rank has it: whole groups, or a part of one.
 TEST(CodedProductTest, ACutAlongInputsHasTheScalesOfItsGroups) {
   ThreadPool pool(1);

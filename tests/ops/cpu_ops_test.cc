@@ -32,6 +32,19 @@ TEST(MakeCpuOpsTest, UnknownTargetNamesThoseHere) {
   }
 }
 
+TEST(MakeCpuOpsTest, FewRowsOfCodesAreMultipliedAsIntegersBesideTiles) {
+  const WeightFormat codes = {DType::kBF16, Quantization::kStored};
+  const WeightFormat int4 = {DType::kBF16, Quantization::kInt4};
+  const bool has_tiles = AvailableCpuTargets().front() == CpuTarget::kAmx;
+  for (const WeightFormat& format : {codes, int4}) {
+    EXPECT_EQ(CpuTargetForFewRows(format), has_tiles ? "amx_vnni" : "");
+  }
+  EXPECT_TRUE(!has_tiles || CpuRoundsInputsOfCodes("amx_vnni", codes));
+  EXPECT_EQ(CpuTargetForFewRows(DType::kBF16), "");
+  EXPECT_EQ(CpuTargetForFewRows({DType::kBF16, Quantization::kInt8}), "");
+  EXPECT_EQ(CpuTargetForFewRows({DType::kF32, Quantization::kStored}), "");
+}
+
 TEST(MakeCpuOpsTest, NeedsAThread) {
   for (int num_threads : {0, -3}) {
     const auto ops = MakeCpuOps({.num_threads = num_threads, .target = ""});

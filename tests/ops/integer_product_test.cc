@@ -1,5 +1,5 @@
 // Products of integers with codes of 4 and 6 bits (linear_codes_int8.cc): against an oracle that
-// rounds x alike, bit for bit over numbers of rows, on every instruction set without tiles.
+// rounds x alike, bit for bit over numbers of rows, on every instruction set that has them.
 #include <algorithm>
 
 #include "cpu/experts.h"
@@ -12,9 +12,10 @@ namespace {
 
 const WeightFormat kStored = {DType::kBF16, Quantization::kStored};
 
-std::vector<CpuTarget> TargetsWithoutTiles() {
+std::vector<CpuTarget> TargetsOfIntegers() {
   std::vector<CpuTarget> targets = AvailableCpuTargets();
-  std::erase_if(targets, UsesTiles);
+  std::erase_if(targets,
+                [](CpuTarget one) { return !HasIntegerProductsOfType(one, DType::kBF16); });
   return targets;
 }
 
@@ -86,7 +87,7 @@ TEST(IntegerProductTest, AgreesWithAnOracleThatRoundsAlike) {
         const auto x = RandomFloats(num_tokens * s.num_in, 4);
         const float* const b = num_tokens == 2 ? bias.data() : nullptr;
         const OracleProduct wanted = Oracle(tensor, x, b);
-        for (const CpuTarget target : TargetsWithoutTiles()) {
+        for (const CpuTarget target : TargetsOfIntegers()) {
           const auto ops = MakeOps(CpuTargetName(target), 2);
           for (const DType dtype : {DType::kBF16, DType::kF16}) {
             const auto packed = ops->PackMatrix({&tensor, 1}, {dtype, Quantization::kStored});
@@ -114,7 +115,7 @@ TEST(IntegerProductTest, RowsOfBlocksAgreeWithTheOracle) {
     const auto x = RandomFloats(40 * kIn, 4), bias = RandomFloats(kOut, 3);
     const OracleProduct wanted = Oracle(tensor, x, bias.data());
     std::vector<float> first;  // of the sets that have multiply-adds of one rounding
-    for (const CpuTarget target : TargetsWithoutTiles()) {
+    for (const CpuTarget target : TargetsOfIntegers()) {
       const auto ops = MakeOps(CpuTargetName(target), 2);
       const auto packed = ops->PackMatrix({&tensor, 1}, kStored);
       ASSERT_TRUE(packed.ok());
@@ -148,7 +149,7 @@ TEST(IntegerProductTest, CodesOf6BitsFitTheirSums) {
     for (const WeightTensor& tensor : {whole, half}) {
       const std::vector<float> x(static_cast<size_t>(tensor.num_in()), 1.0f);
       const OracleProduct wanted = Oracle(tensor, x, nullptr);
-      for (const CpuTarget target : TargetsWithoutTiles()) {
+      for (const CpuTarget target : TargetsOfIntegers()) {
         const auto ops = MakeOps(CpuTargetName(target), 1);
         const auto packed = ops->PackMatrix({&tensor, 1}, kStored);
         ASSERT_TRUE(packed.ok());
@@ -166,7 +167,7 @@ TEST(IntegerProductTest, Int4AgreesWithTheOracle) {
   for (const int64_t num_in : {7, 33, 64, 257}) {
     const auto w = RandomFloats(70 * num_in, 1), x = RandomFloats(9 * num_in, 2);
     const WeightTensor dense = View(w, 70, num_in);
-    for (const CpuTarget target : TargetsWithoutTiles()) {
+    for (const CpuTarget target : TargetsOfIntegers()) {
       const auto ops = MakeOps(CpuTargetName(target), 1);
       const auto packed = ops->PackMatrix({&dense, 1}, {DType::kBF16, Quantization::kInt4});
       ASSERT_TRUE(packed.ok());
@@ -192,7 +193,7 @@ TEST(IntegerProductTest, RowAloneHasTheBitsItHasInABatch) {
       const RandomCodes codes(coding, s.num_out, s.num_in, s.group_inputs, 1);
       const WeightTensor tensor = codes.Tensor();
       const auto x = RandomFloats(kRows * s.num_in, 5);
-      for (const CpuTarget target : TargetsWithoutTiles()) {
+      for (const CpuTarget target : TargetsOfIntegers()) {
         const auto ops = MakeOps(CpuTargetName(target), 2);
         const auto packed = ops->PackMatrix({&tensor, 1}, kStored);
         ASSERT_TRUE(packed.ok());
@@ -220,7 +221,7 @@ TEST(IntegerProductTest, TargetsWithMultiplyAddsHaveTheSameBits) {
       const WeightTensor tensor = codes.Tensor();
       const auto x = RandomFloats(9 * 256, 5);
       std::vector<float> first;
-      for (const CpuTarget target : TargetsWithoutTiles()) {
+      for (const CpuTarget target : TargetsOfIntegers()) {
         if (std::string_view(CpuTargetName(target)).find("avx") != 0) continue;
         const auto ops = MakeOps(CpuTargetName(target), 1);
         const auto packed = ops->PackMatrix({&tensor, 1}, kStored);
@@ -279,7 +280,7 @@ TEST(IntegerProductTest, SumsDoNotSaturate) {
       const ConstantCodes codes(extreme.numbers, static_cast<uint8_t>(extreme.code), extreme.zero,
                                 70, 96, group);
       const WeightTensor tensor = codes.Tensor();
-      for (const CpuTarget target : TargetsWithoutTiles()) {
+      for (const CpuTarget target : TargetsOfIntegers()) {
         const auto ops = MakeOps(CpuTargetName(target), 1);
         const auto packed = ops->PackMatrix({&tensor, 1}, kStored);
         ASSERT_TRUE(packed.ok());
@@ -305,7 +306,7 @@ TEST(IntegerProductTest, NanReachesOnlyItsOwnRow) {
     for (const int64_t rows : {2, 5, 60}) {
       auto x = RandomFloats(rows * 100, 6);
       x[100 + 4] = bad;
-      for (const CpuTarget target : TargetsWithoutTiles()) {
+      for (const CpuTarget target : TargetsOfIntegers()) {
         const auto ops = MakeOps(CpuTargetName(target), 1);
         const auto packed = ops->PackMatrix({&tensor, 1}, kStored);
         ASSERT_TRUE(packed.ok());
@@ -325,7 +326,7 @@ TEST(IntegerProductTest, OthersAreExpanded) {
     const auto packed = ops->PackMatrix({&tensor, 1}, {dtype, Quantization::kStored});
     return packed.ok() && HasIntegerProducts(target, PackedOf(*packed));
   };
-  const CpuTarget target = TargetsWithoutTiles().front();
+  const CpuTarget target = TargetsOfIntegers().front();
   EXPECT_TRUE(has(target, kCodings[0], 48, DType::kBF16));
   EXPECT_FALSE(has(target, kCodings[0], 48, DType::kF32));
   EXPECT_FALSE(has(target, kCodings[0], 24, DType::kBF16));
@@ -339,7 +340,7 @@ TEST(IntegerProductTest, ExpertsToo) {
   constexpr int64_t kTokens = 9, kChosen = 2, kIn = 64, kOut = 70;
   const std::vector<int32_t> chosen = {0, 1, 1, 2, 2, 0, 0, 2, 1, 0, 1, 2, 0, 1, 2, 1, 2, 0};
   const auto x = RandomFloats(kTokens * kIn, 7);
-  for (const CpuTarget target : TargetsWithoutTiles()) {
+  for (const CpuTarget target : TargetsOfIntegers()) {
     const auto ops = MakeOps(CpuTargetName(target), 2);
     for (const bool all : {true, false}) {
       std::vector<std::unique_ptr<RandomCodes>> codes;

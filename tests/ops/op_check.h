@@ -60,8 +60,7 @@ inline std::vector<float> RandomFloats(int64_t count, uint64_t seed, double devi
 inline std::vector<CpuTarget> FloatCpuTargets() {
   std::vector<CpuTarget> targets = AvailableCpuTargets();
   std::erase_if(targets, [](CpuTarget target) {
-    return target == CpuTarget::kAmx || target == CpuTarget::kAvx512Bf16 ||
-           target == CpuTarget::kAvx512Vnni;
+    return HasTiles(target) || target == CpuTarget::kAvx512Bf16 || target == CpuTarget::kAvx512Vnni;
   });
   return targets;
 }
@@ -79,7 +78,8 @@ inline std::vector<AttentionTarget> AttentionTargets() {
     targets.push_back({target, true});
   }
   for (const CpuTarget target : AvailableCpuTargets()) {
-    if (RoundsToBf16(target)) targets.push_back({target, true});
+    // The attention of kAmxVnni is that of kAmx.
+    if (RoundsToBf16(target) && target != CpuTarget::kAmxVnni) targets.push_back({target, true});
   }
   if (AvailableCpuTargets().front() != CpuTarget::kAmx) {
     targets.push_back({CpuTarget::kAmxStandIn, true});

@@ -8,7 +8,7 @@ LinearKernel FindLinearKernel(CpuTarget target, const WeightFormat& format) {
   const auto index = static_cast<size_t>(target);
   if (format.quantization == Quantization::kInt8) return Int8LinearKernels()[index]();
   if (format.dtype == DType::kBF16) {
-    if (target == CpuTarget::kAmx) return AmxLinearKernel();
+    if (HasTiles(target)) return AmxLinearKernel();
     if (target == CpuTarget::kAmxStandIn) return AmxStandInLinearKernel();
     if (target == CpuTarget::kAvx512Bf16) return Bf16DotLinearKernel();
   }
@@ -17,9 +17,9 @@ LinearKernel FindLinearKernel(CpuTarget target, const WeightFormat& format) {
 
 ExpandPanel FindExpandPanel(CpuTarget target, CodeOrder order, DType dtype) {
   if (order == CodeOrder::kLines) {
-    return target == CpuTarget::kAmx ? ExpandLinedPanel : ExpandLinedPanelInSoftware;
+    return HasTiles(target) ? ExpandLinedPanel : ExpandLinedPanelInSoftware;
   }
-  const bool has_rounding = target == CpuTarget::kAmx || target == CpuTarget::kAvx512Bf16;
+  const bool has_rounding = HasTiles(target) || target == CpuTarget::kAvx512Bf16;
   if (has_rounding && dtype == DType::kBF16) return Bf16ExpandPanel();
   return ExpandPanelGetters()[static_cast<size_t>(target)]();
 }
