@@ -79,6 +79,14 @@ TEST_F(ChatControlTagsTest, InAPipeTheAnswerStandsAlone) {
   EXPECT_EQ(hidden.err.find("am Wren"), std::string::npos) << hidden.err;
 }
 
+TEST_F(ChatControlTagsTest, AnAnswerUnderAGrammarComesBehindTheThought) {
+  const PipedResult result = RunPiped(Tagged({"--regex", "(a|I) [a-z]{2,6}!"}), "Who are you?\n");
+  EXPECT_NE(result.err.find("am Wren\n"), std::string::npos) << result.err;
+  ASSERT_GE(result.out.size(), 6u) << result.out;
+  EXPECT_TRUE(result.out.starts_with("a ") || result.out.starts_with("I ")) << result.out;
+  EXPECT_TRUE(result.out.ends_with("!\n")) << result.out;
+}
+
 // The second prompt is the first, its sampled answer, and the new message, so that everything was
 // computed before except the last token of the answer.
 TEST_F(ChatControlTagsTest, TheNextTurnFindsTheAnswerInTheCache) {
