@@ -28,22 +28,38 @@ ByteSet ExpressionTable::FirstBytes(Id expression) {
       return UnionOf(bytes, FirstBytes(parts[0]));
     case Kind::kOr:
     case Kind::kAnd:
+    case Kind::kAutomaton:
       break;
-    default:  // kNot and kAutomaton; kConcat is above
+    default:  // kNot; kConcat is above
       return ByteSet::All();
   }
   if (const uint32_t* found = first_bytes.Find(expression)) {
     return UnionOf(bytes, first_byte_sets[*found]);
   }
   ByteSet of_parts = node.kind == Kind::kAnd ? ByteSet::All() : ByteSet();
-  for (const Id part : parts) {
-    const ByteSet of_part = FirstBytes(part);
-    of_parts =
-        node.kind == Kind::kOr ? UnionOf(of_parts, of_part) : IntersectionOf(of_parts, of_part);
+  if (node.kind == Kind::kAutomaton) {
+    of_parts = FirstBytesOf(parts[0], parts[1]);
+  } else {
+    for (const Id part : parts) {
+      const ByteSet of_part = FirstBytes(part);
+      of_parts =
+          node.kind == Kind::kOr ? UnionOf(of_parts, of_part) : IntersectionOf(of_parts, of_part);
+    }
   }
   first_bytes.Insert(expression, static_cast<uint32_t>(first_byte_sets.size()));
   first_byte_sets.push_back(of_parts);
   return UnionOf(bytes, of_parts);
+}
+
+ByteSet ExpressionTable::FirstBytesOf(uint32_t index, uint32_t state) const {
+  const ByteAutomaton& automaton = *automata[index];
+  const uint32_t* const next = automaton.next.data() + size_t{state} * automaton.num_classes;
+  ByteSet bytes;
+  for (uint32_t i = 0; i < automaton.num_classes; ++i) {
+    if (next[i] == ByteAutomaton::kNoState || automaton.distances[next[i]] == kFarthest) continue;
+    bytes = UnionOf(bytes, automaton_bytes[index][i]);
+  }
+  return bytes;
 }
 
 // Blocks of bytes, one byte of each class, divided by what the heads of expressions hold.
@@ -69,19 +85,19 @@ class ExpressionTable::ClassDivider {
     }
   }
 
-  // By the next state.
-  void Divide(const ByteAutomaton& automaton, uint32_t state) {
+  // By the next state of an automaton.
+  void Divide(uint32_t index, uint32_t state) {
+    const ByteAutomaton& automaton = *table_.automata[index];
+    const std::vector<ByteSet>& bytes_of = table_.automaton_bytes[index];
     const uint32_t* const next = automaton.next.data() + size_t{state} * automaton.num_classes;
-    std::vector<std::pair<uint32_t, ByteSet>> bytes_to;
-    for (uint32_t byte_class = 0; byte_class < table_.num_classes; ++byte_class) {
-      const uint8_t byte = table_.byte_of_class[byte_class];
-      const uint32_t to = next[automaton.class_of_byte[byte]];
-      const auto same = [to](const auto& one) { return one.first == to; };
-      auto place = std::find_if(bytes_to.begin(), bytes_to.end(), same);
-      if (place == bytes_to.end()) place = bytes_to.insert(place, {to, ByteSet()});
-      place->second.Add(byte);
+    for (uint32_t i = 0; i < automaton.num_classes; ++i) {
+      if (std::find(next, next + i, next[i]) != next + i) continue;
+      ByteSet bytes = bytes_of[i];
+      for (uint32_t j = i + 1; j < automaton.num_classes; ++j) {
+        if (next[j] == next[i]) bytes = UnionOf(bytes, bytes_of[j]);
+      }
+      Divide(bytes);
     }
-    for (const auto& [to, bytes] : bytes_to) Divide(bytes);
   }
 
   void Write(MergedClasses* merged) const {
@@ -128,7 +144,7 @@ uint64_t ExpressionTable::MergeClasses(std::span<const Id> expressions, MergedCl
         divider.Divide(BytesOf(node));
         break;
       case Kind::kAutomaton:
-        divider.Divide(*automata[parts[0]], parts[1]);
+        divider.Divide(parts[0], parts[1]);
         break;
       case Kind::kConcat:
         open.push_back(parts[0]);

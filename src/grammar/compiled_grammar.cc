@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -14,6 +15,8 @@ using grammar::Liveness;
 namespace {
 
 constexpr size_t kCopyBytesMax = size_t{100} << 20;
+// About 0.3 ms. The first masks of most schemas need that much.
+constexpr uint64_t kPreparedWork = 6000;
 
 }  // namespace
 
@@ -26,15 +29,19 @@ Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::Build(
   std::unique_ptr<grammar::ExpressionTable> table = std::move(parts.expressions.impl_);
   std::vector<grammar::Id> terminals;
   std::vector<bool> dead, nullable;
+  const uint64_t searched_before = table->num_searched;
   for (const ExpressionId terminal : parts.terminals) {
     const auto id = static_cast<grammar::Id>(terminal);
-    const Liveness liveness = FindLiveness(table.get(), id, parts.limits.emptiness_work_max);
+    // Many terminals that each take much would take long together.
+    const uint64_t searched = table->num_searched - searched_before;
+    const size_t limit = parts.limits.emptiness_work_max;
+    const size_t work_max = limit - static_cast<size_t>(std::min<uint64_t>(searched, limit));
+    const Liveness liveness = FindLiveness(table.get(), id, work_max);
     if (liveness == Liveness::kUndecided) {
       const auto place = parts.place_of.find(static_cast<uint32_t>(terminals.size()));
       return BadInput(
           "{}the conditions of a text are too complex: more than {} states of their intersection",
-          place == parts.place_of.end() ? "" : place->second + ": ",
-          parts.limits.emptiness_work_max);
+          place == parts.place_of.end() ? "" : place->second + ": ", limit);
     }
     terminals.push_back(id);
     dead.push_back(liveness == Liveness::kDead);
@@ -53,6 +60,7 @@ Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::Build(
     // What was needed only to build it goes, unless a copy would take too much beside it.
     const std::lock_guard lock(compiled->machine_->mutex);
     if (compiled->machine_->memory_bytes() <= kCopyBytesMax) compiled->machine_->DropCaches();
+    compiled->machine_->Prepare(kPreparedWork);
     compiled->machine_->ReportMemory();
   }
   return std::shared_ptr<const CompiledGrammar>(std::move(compiled));

@@ -23,7 +23,7 @@ Id ExpressionTable::Derive(Id expression, uint32_t byte_class) {
       const uint8_t own_class = automaton.class_of_byte[byte_of_class[byte_class]];
       const uint32_t next = automaton.next[state * automaton.num_classes + own_class];
       if (next == ByteAutomaton::kNoState) return kNothingId;
-      if ((*automaton_distances[index])[next] == kFarthest) return kNothingId;
+      if (automaton.distances[next] == kFarthest) return kNothingId;
       return Make(Kind::kAutomaton, std::array{index, next});
     }
     default:
@@ -118,7 +118,7 @@ std::unique_ptr<ExpressionTable> ExpressionTable::CopyLive(std::span<Id> roots) 
   auto copy = std::make_unique<ExpressionTable>(limits);
   copy->byte_sets = byte_sets;
   copy->automata = automata;
-  copy->automaton_distances = automaton_distances;
+  copy->automaton_bytes = automaton_bytes;
   copy->byte_set_table = byte_set_table;
   copy->class_of = class_of;
   copy->byte_of_class = byte_of_class;

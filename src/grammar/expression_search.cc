@@ -51,15 +51,24 @@ bool IsLiveAnd(const ExpressionTable& set, Id id) {
 
 // True if each part of a concatenation matches something; false if that does not follow from its
 // form.
-bool IsLiveByForm(const ExpressionTable& set, Id id) {
+bool IsLiveConcat(const ExpressionTable& set, Id id) {
+  // A state of an automaton that leads to no end is Nothing.
   const auto is_live = [&](Id part) {
-    return !set.nodes[part].has_boolean || IsLiveAnd(set, part);
+    return !set.nodes[part].has_boolean || set.Is(part, NodeKind::kAutomaton) ||
+           IsLiveAnd(set, part);
   };
   for (; set.Is(id, NodeKind::kConcat); id = set.Operands(set.nodes[id])[1]) {
     if (!is_live(set.Operands(set.nodes[id])[0])) return false;
     if (!set.nodes[set.Operands(set.nodes[id])[1]].has_boolean) return true;
   }
   return is_live(id);
+}
+
+bool IsLiveByForm(const ExpressionTable& set, Id id) {
+  if (!set.Is(id, NodeKind::kOr)) return IsLiveConcat(set, id);
+  const std::span<const uint32_t> alternatives = set.Operands(set.nodes[id]);
+  return std::any_of(alternatives.begin(), alternatives.end(),
+                     [&](Id alternative) { return IsLiveConcat(set, alternative); });
 }
 
 // What is known of `id` without a search.
@@ -145,6 +154,7 @@ class LivenessSearch {
   }
 
   Id expression() const { return expression_; }
+  size_t num_searched() const { return work_ / kVisitCost; }
 
   Liveness Run(ExpressionTable* set, size_t work_max) {
     for (;; ++turn_) {
@@ -218,7 +228,9 @@ Liveness FindLiveness(ExpressionTable* set, Id expression, size_t work_max) {
   } else {
     search = std::make_shared<LivenessSearch>(*set, expression);
   }
+  const size_t before = search->num_searched();
   const Liveness found = search->Run(set, work_max);
+  set->num_searched += search->num_searched() - before;
   if (found == Liveness::kStopped) {
     if (stopped.size() == kStoppedMax) stopped.erase(stopped.begin());
     stopped.push_back(std::move(search));

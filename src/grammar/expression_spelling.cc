@@ -85,7 +85,12 @@ class Speller {
       for (const uint64_t word : table_.BytesOf(table_.nodes[id]).words) hash = MixHash(hash, word);
       return MixHash(hash, 0);
     }
-    for (const Id operand : Ordered(id)) hash = MixHash(hash, HashAt(operand));
+    if (table_.Is(id, NodeKind::kOr)) {
+      uint64_t sum = 0;  // of alternatives in any order
+      for (const Id operand : ExpressionsOf(id)) sum += MixHash(0, HashAt(operand));
+      return MixHash(hash, sum);
+    }
+    for (const Id operand : ExpressionsOf(id)) hash = MixHash(hash, HashAt(operand));
     for (const uint32_t number : NumbersOf(id)) hash = MixHash(hash, number);
     return MixHash(hash, 0);
   }

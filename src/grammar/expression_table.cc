@@ -54,8 +54,19 @@ uint64_t HashBytes(const ByteSet& bytes) {
   return MixHash(hash, 0);
 }
 
-// By state: the bytes of the shortest text to an accepting one; kFarthest if there is none.
-std::vector<uint16_t> DistancesOf(const ByteAutomaton& automaton) {
+uint16_t Saturated(uint64_t distance) {
+  return static_cast<uint16_t>(std::min<uint64_t>(distance, kFarthest));
+}
+
+void SortUnique(std::vector<Id>* ids) {
+  std::sort(ids->begin(), ids->end());
+  ids->erase(std::unique(ids->begin(), ids->end()), ids->end());
+}
+
+}  // namespace
+
+void FindDistances(ByteAutomaton* of) {
+  ByteAutomaton& automaton = *of;
   const size_t num_states = automaton.accepting.size();
   // The states before each one: before[first[state], first[state + 1]).
   std::vector<uint32_t> first(num_states + 2, 0);
@@ -69,7 +80,8 @@ std::vector<uint16_t> DistancesOf(const ByteAutomaton& automaton) {
     if (next == ByteAutomaton::kNoState) continue;
     before[first[next + 1]++] = static_cast<uint32_t>(i / automaton.num_classes);
   }
-  std::vector<uint16_t> distances(num_states, kFarthest);
+  std::vector<uint16_t>& distances = automaton.distances;
+  distances.assign(num_states, kFarthest);
   std::vector<uint32_t> found;
   for (uint32_t state = 0; state < num_states; ++state) {
     if (!automaton.accepting[state]) continue;
@@ -85,19 +97,7 @@ std::vector<uint16_t> DistancesOf(const ByteAutomaton& automaton) {
       found.push_back(state);
     }
   }
-  return distances;
 }
-
-uint16_t Saturated(uint64_t distance) {
-  return static_cast<uint16_t>(std::min<uint64_t>(distance, kFarthest));
-}
-
-void SortUnique(std::vector<Id>* ids) {
-  std::sort(ids->begin(), ids->end());
-  ids->erase(std::unique(ids->begin(), ids->end()), ids->end());
-}
-
-}  // namespace
 
 ExpressionTable::ExpressionTable(const ExpressionLimits& limits_in) {
   // These are there whatever the limits are.
@@ -137,7 +137,7 @@ ExpressionTable::Node ExpressionTable::Describe(Kind kind,
   if (kind == Kind::kAutomaton) {
     node.nullable = automata[node_operands[0]]->accepting[node_operands[1]];
     node.has_boolean = true;
-    node.distance = (*automaton_distances[node_operands[0]])[node_operands[1]];
+    node.distance = automata[node_operands[0]]->distances[node_operands[1]];
     return node;
   }
   const size_t num_expressions = NumExpressions(kind, node_operands.size());
@@ -417,11 +417,14 @@ Id ExpressionTable::Automaton(std::shared_ptr<const ByteAutomaton> automaton) {
   for (size_t byte = 0; byte < 256; ++byte)
     sets[automaton->class_of_byte[byte]].Add(static_cast<uint8_t>(byte));
   for (const ByteSet& set : sets) MakeBytes(set);  // bytes of two classes are told apart
-  std::vector<uint16_t> distances = DistancesOf(*automaton);
-  if (distances[0] == kFarthest) return kNothingId;
-  automaton_distances.push_back(
-      std::make_shared<const std::vector<uint16_t>>(std::move(distances)));
+  if (automaton->distances.empty()) {
+    auto copy = std::make_shared<ByteAutomaton>(*automaton);
+    FindDistances(copy.get());
+    automaton = std::move(copy);
+  }
+  if (automaton->distances[0] == kFarthest) return kNothingId;
   automata.push_back(std::move(automaton));
+  automaton_bytes.push_back(std::move(sets));
   return Make(Kind::kAutomaton, std::array{static_cast<uint32_t>(automata.size() - 1), 0U});
 }
 

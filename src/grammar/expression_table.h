@@ -36,6 +36,10 @@ enum class NodeKind : uint8_t {
 };
 
 inline constexpr uint16_t kFarthest = UINT16_MAX;
+static_assert(kFarthest == ByteAutomaton::kNoText);
+
+// Fills `distances` in.
+void FindDistances(ByteAutomaton* automaton);
 
 struct ExpressionNode {
   NodeKind kind = NodeKind::kNothing;
@@ -208,8 +212,7 @@ struct ExpressionTable {
   std::vector<uint32_t> operands;
   std::vector<ByteSet> byte_sets;
   std::vector<std::shared_ptr<const ByteAutomaton>> automata;
-  // By automaton and state: the bytes of its shortest text; kFarthest if it has none.
-  std::vector<std::shared_ptr<const std::vector<uint16_t>>> automaton_distances;
+  std::vector<std::vector<ByteSet>> automaton_bytes;  // by automaton, and class of its bytes
   IdTable node_table;
   IdTable byte_set_table;
 
@@ -229,10 +232,12 @@ struct ExpressionTable {
   // is counted in.
   uint64_t work = 0;
   uint64_t work_stop = UINT64_MAX;  // where a search stops: see FindLiveness
+  uint64_t num_searched = 0;        // looked at in all searches, as FindLiveness counts
   std::vector<std::shared_ptr<LivenessSearch>> stopped_searches;
   std::vector<uint8_t> liveness;  // by id: see expression_search.cc
 
  private:
+  ByteSet FirstBytesOf(uint32_t automaton, uint32_t state) const;
   class ClassDivider;
   static constexpr uint64_t kMergedPerWork = 8;  // expressions passed that count as one unit
 

@@ -17,6 +17,9 @@ constexpr size_t kAddedPerItemMax = 50;
 // Of computing a state, beside its items; in derivatives.
 constexpr uint64_t kWorkOfState = 4;
 
+// Where fewer bytes may come, each has a derivative of its own.
+constexpr int kMergedBytesMin = 4;
+
 // Where more terminals than this are under way, tokens are tried one by one.
 constexpr uint32_t kStringTerminalsMax = 1000;
 
@@ -280,13 +283,15 @@ void Machine::NewLexerRow(uint32_t lexer) {
     first_bytes = UnionOf(first_bytes, expressions_->FirstBytes(rest));
     rests_.push_back(rest);
   }
+  // Within a literal there is nothing to merge.
+  const bool merges = first_bytes.size() >= kMergedBytesMin;
   MergedClasses merged;
-  work_ += expressions_->MergeClasses(rests_, &merged);
+  if (merges) work_ += expressions_->MergeClasses(rests_, &merged);
   const uint32_t row = NewRow(&lexer_rows_);
   for (uint32_t byte_class = 0; byte_class < expressions_->num_classes; ++byte_class) {
     if (!first_bytes.Contains(expressions_->byte_of_class[byte_class])) {
       lexer_rows_[row + byte_class] = kDeadLexer;
-    } else if (merged.of[byte_class] != byte_class) {
+    } else if (merges && merged.of[byte_class] != byte_class) {
       lexer_rows_[row + byte_class] = kSameAs | merged.of[byte_class];
     }
   }

@@ -32,6 +32,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -39,8 +40,11 @@
 #include "grammar/expression_table.h"
 #include "grammar/rules.h"
 #include "grammar/string_characters.h"
+#include "minisgl/base/ids.h"
 
 namespace minisgl::grammar {
+
+class TokenTrie;
 
 // A mutex that long work can take when no one else wants it.
 class MachineMutex {
@@ -61,6 +65,8 @@ class MachineMutex {
   std::mutex mutex_;
   std::atomic<int> num_waiting_ = 0;
 };
+
+inline constexpr std::string_view kBlanks = " \t\n\r";
 
 class Machine {
  public:
@@ -138,6 +144,14 @@ class Machine {
     const LexerState& lexer = lexers_[lanes_[states_[state].first_lane].lexer];
     return lexer.knows_run ? lexer.run : FindFreeRun(state);
   }
+
+  // Computes what the first masks are likely to need, with about `work_max` of work.
+  void Prepare(uint64_t work_max);
+
+  // Those of the tokens of `blanks`, which are made of kBlanks alone, that may follow. kUndecided:
+  // it takes the states behind them; kStopped: SetWorkMax stopped it.
+  enum class Blanks : uint8_t { kFound, kUndecided, kStopped };
+  Blanks FindBlanks(uint32_t state, const TokenTrie& blanks, std::vector<TokenId>* allowed);
 
   // Masks by state, within the limit: null if there is none. `owner` tells vocabularies apart.
   const std::vector<uint32_t>* FindMask(uint64_t owner, uint32_t state) const;
@@ -240,6 +254,7 @@ class Machine {
   };
   class CoreBuilder;
   class Copier;
+  class Preparer;
   struct MaskKey {
     uint64_t owner;
     uint32_t state;
@@ -251,6 +266,8 @@ class Machine {
 
   void MakeStart();
   void Rebuild();
+  bool BeginsWithBlank(uint32_t lexer);
+  bool BlankMayFollow(uint32_t node, uint32_t lexer);
   uint32_t ComputeStep(uint32_t state, uint32_t byte_class);
   uint32_t ComputeState(uint32_t state, uint32_t byte_class);
   void NewLexerRow(uint32_t lexer);

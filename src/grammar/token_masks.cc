@@ -66,9 +66,11 @@ struct TokenMasks::Impl {
   size_t num_tokens = 0;
   uint64_t id = 0;  // for the machines' caches
   std::vector<TokenId> end_tokens;
-  std::vector<Strings> strings;          // by number of characters, from 1
-  std::optional<TokenTrie> all_strings;  // the same tokens in one trie
+  std::vector<Strings> strings;  // by number of characters, from 1
   std::optional<TokenTrie> others;
+  // Of the strings and of the others: tokens of blanks alone, and the rest.
+  std::optional<TokenTrie> spaces, other_strings;
+  std::optional<TokenTrie> blanks, unblank_others;
   // The others again, as what stands behind the string characters at their beginning.
   std::optional<TokenTrie> all_tails;
   // Of those that are short: behind 0, 1, ... characters, behind any number, and behind at least 1.
@@ -88,7 +90,8 @@ TokenMasks::TokenMasks(std::span<const std::string> bytes, std::span<const Token
   }
   using Tokens = std::vector<std::pair<std::string_view, TokenId>>;
   std::array<Tokens, grammar::kStringLengthMax + 1> by_length;
-  Tokens all_strings, others, all_tails, short_tails, later_tails, long_others;
+  Tokens spaces, other_strings, blanks, unblank_others, others, all_tails, short_tails, later_tails,
+      long_others;
   std::array<Tokens, kShortTokenBytesMax> tails;
   for (size_t i = 0; i < bytes.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
@@ -96,8 +99,10 @@ TokenMasks::TokenMasks(std::span<const std::string> bytes, std::span<const Token
     if (std::find(end_tokens.begin(), end_tokens.end(), id) != end_tokens.end()) continue;
     std::string_view tail = bytes[i];
     const size_t characters = grammar::SkipStringCharacters(&tail);
+    const bool is_blank = bytes[i].find_first_not_of(grammar::kBlanks) == std::string::npos;
     if (!tail.empty()) {
       others.emplace_back(bytes[i], id);
+      (is_blank ? blanks : unblank_others).emplace_back(bytes[i], id);
       all_tails.emplace_back(tail, id);
       if (bytes[i].size() > kShortTokenBytesMax) {
         long_others.emplace_back(bytes[i], id);
@@ -108,7 +113,7 @@ TokenMasks::TokenMasks(std::span<const std::string> bytes, std::span<const Token
       if (characters > 0) later_tails.emplace_back(tail, id);
       continue;
     }
-    all_strings.emplace_back(bytes[i], id);
+    (is_blank ? spaces : other_strings).emplace_back(bytes[i], id);
     by_length[std::min<size_t>(characters, by_length.size()) - 1].emplace_back(bytes[i], id);
   }
   std::vector<uint32_t> mask(num_words());
@@ -116,7 +121,10 @@ TokenMasks::TokenMasks(std::span<const std::string> bytes, std::span<const Token
     for (const auto& [text, id] : tokens) SetBit(mask, id);
     impl_->strings.push_back({TokenTrie(std::move(tokens)), mask});
   }
-  impl_->all_strings.emplace(std::move(all_strings));
+  impl_->spaces.emplace(std::move(spaces));
+  impl_->other_strings.emplace(std::move(other_strings));
+  impl_->blanks.emplace(std::move(blanks));
+  impl_->unblank_others.emplace(std::move(unblank_others));
   impl_->others.emplace(std::move(others));
   for (Tokens& tokens : tails) impl_->tails.emplace_back(std::move(tokens));
   impl_->long_others.emplace(std::move(long_others));
@@ -243,7 +251,8 @@ MaskWork::MaskWork(const TokenMasks* masks, const Matcher& matcher)
       mask_(masks->num_words()),
       walk_(std::make_unique<Walk>()) {
   const TokenMasks::Impl& impl = *masks->impl_;
-  const size_t depth = std::max(impl.all_strings->depth_max(), impl.others->depth_max());
+  const size_t depth = std::max(
+      {impl.spaces->depth_max(), impl.other_strings->depth_max(), impl.others->depth_max()});
   walk_->states.assign(depth + 3, Machine::kDeadState);
   Machine& machine = grammar_->machine();
   const std::lock_guard lock(machine.mutex);
@@ -323,7 +332,13 @@ bool MaskWork::Begin() {
 void MaskWork::AddStrings(const grammar::StringLengths& lengths) {
   const TokenMasks::Impl& impl = *masks_->impl_;
   if (lengths.all == 0 && lengths.some == grammar::kAnyLength) {
-    walk_->Add(*impl.all_strings);
+    // What grammars share must not depend on what follows the terminal: a walk notices.
+    if (walk_->spelling.empty()) {
+      AddBlanks(*impl.spaces);
+    } else {
+      walk_->Add(*impl.spaces);
+    }
+    walk_->Add(*impl.other_strings);
   } else {
     const auto known = std::min<size_t>(lengths.all, grammar::kStringLengthMax);
     if (known > 0) mask_ = impl.strings[known - 1].mask;
@@ -332,6 +347,14 @@ void MaskWork::AddStrings(const grammar::StringLengths& lengths) {
     }
   }
   walk_->num_shared = walk_->parts.size();
+}
+
+// Tokens of blanks alone: found at once, or else walked as others are.
+void MaskWork::AddBlanks(const TokenTrie& blanks) {
+  std::vector<TokenId> allowed;
+  const Machine::Blanks found = grammar_->machine().FindBlanks(walk_->states[0], blanks, &allowed);
+  if (found != Machine::Blanks::kFound) return walk_->Add(blanks);
+  for (const TokenId id : allowed) SetBit(mask_, id);
 }
 
 // True if the strings are those of a place where another grammar was.
@@ -358,7 +381,10 @@ void MaskWork::KeepShared() {
 // The tries of tokens that are not string characters alone.
 void MaskWork::AddOthers(const std::optional<grammar::StringRun>& run) {
   const TokenMasks::Impl& impl = *masks_->impl_;
-  if (!run && walk_->other() == Machine::kDeadState) return walk_->Add(*impl.others);
+  if (!run && walk_->other() == Machine::kDeadState) {
+    AddBlanks(*impl.blanks);
+    return walk_->Add(*impl.unblank_others);
+  }
   if (!run) {
     walk_->Add(*impl.later_tails, 0, Walk::Start::kAtOther);
     walk_->Add(*impl.long_others);

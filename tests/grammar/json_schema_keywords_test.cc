@@ -166,6 +166,19 @@ TEST(JsonSchemaArrays, FewValuesCanBeUnique) {
   });
 }
 
+TEST(JsonSchemaArrays, PlacesWithNothingInCommonAreUnique) {
+  CheckJsonSchemaCases({
+      {R"({"uniqueItems": true, "items": false,
+           "prefixItems": [{"type": "string"}, {"type": "integer"}, {"type": "object"}]})",
+       {"[]", "[\"1\"]", "[\"1\", 1]", "[\"1\", 1, {}]"},
+       {"[1]", "[\"a\", \"a\"]", "[\"1\", 1, {}, null]"}},
+      {R"({"uniqueItems": true, "maxItems": 2, "prefixItems": [{"maximum": 3, "type": "number"}],
+           "items": {"type": "number", "minimum": 3.5}})",
+       {"[3]", "[3, 4]", "[3, 3.5]"},
+       {"[3, 3]", "[4]", "[1, 4, 5]"}},
+  });
+}
+
 TEST(JsonSchemaCombinations, AlternativesUniteAndConditionsIntersect) {
   CheckJsonSchemaCases({
       {R"({"anyOf": [{"type": "integer"}, {"minimum": 2}]})", {"1", "2.5", "3", "\"a\""}, {"1.5"}},

@@ -38,6 +38,12 @@ TEST(JsonSchemaRefusals, NameTheKeywordAndItsPlace) {
       {R"({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"not": {"$ref": "#"}}}})",
        "defined by itself"},
       {R"({"type": "array", "uniqueItems": true})", "\"uniqueItems\" is supported where"},
+      {R"({"type": "array", "uniqueItems": true, "items": false,
+           "prefixItems": [{"type": "string"}, {"type": "integer"}, {"type": "number"}]})",
+       "\"uniqueItems\" is supported where"},
+      {R"({"type": "array", "uniqueItems": true, "prefixItems": [{"type": "string"}],
+           "items": {"type": "number"}})",
+       "\"uniqueItems\" is supported where"},
       {R"({"properties": {"a": {"items": {"type": "array", "uniqueItems": true}}}})",
        "#/properties/a/items: \"uniqueItems\" is supported where"},
       {"false", "#: no text matches"},
@@ -74,6 +80,27 @@ TEST(JsonSchemaRefusals, NameThePlaceOfConditionsThatAreTooComplex) {
   EXPECT_EQ(grammar.status().message(),
             "#/properties/a/items: the conditions of a text are too complex: more than 1000 states "
             "of their intersection");
+}
+
+// Each of them is found out soon; many would take as long as one that is refused.
+TEST(JsonSchemaRefusals, ManyConditionsAreTooComplexTogether) {
+  GrammarLimits limits;
+  limits.emptiness_work_max = 8192;
+  const auto compile = [&](int count) {
+    std::string properties;
+    for (int i = 0; i < count; ++i) {
+      properties += fmt::format(
+          R"({}"p{}": {{"type": "string", "minLength": {}, "allOf": [
+              {{"pattern": "^(a|b)*a(a|b){{10}}$"}}, {{"pattern": "^(a|b)*b(a|b){{10}}$"}}]}})",
+          i > 0 ? "," : "", i, i + 10);
+    }
+    return CompileJsonSchema(R"({"properties": {)" + properties + "}}", {}, limits);
+  };
+  EXPECT_TRUE(compile(1).ok());
+  const auto many = compile(10);
+  ASSERT_FALSE(many.ok());
+  EXPECT_NE(many.status().message().find("more than 8192 states"), std::string::npos)
+      << many.status().message();
 }
 
 TEST(JsonSchemaRefusals, MisspeltKeywordsGetAWarning) {

@@ -258,6 +258,62 @@ TEST(TokenMasks, OfRepetitionsAreThoseOfBruteForce) {
   }
 }
 
+// Blanks of every kind between values, and where more blanks may follow those of a terminal.
+TEST(TokenMasks, OfBlanksAreThoseOfBruteForce) {
+  std::vector<std::string> tokens = {"", "", "a", "1", "{", "\"", "},", " \"a", "\n}", "  1", " a"};
+  constexpr std::string_view kBlanks = " \t\n\r";
+  for (size_t i = 0; i < 4 * 4 * 4 * 4 * 4; ++i) {  // up to four
+    std::string blanks;
+    for (size_t rest = i; rest > 0; rest /= 5) {
+      if (rest % 5 != 0) blanks.push_back(kBlanks[rest % 5 - 1]);
+    }
+    if (!blanks.empty()) tokens.push_back(blanks);
+  }
+  for (const size_t count : {7, 8, 9, 23, 24, 25}) {
+    for (const char* before : {"", "\n", " \n\n", "\r\n"}) {
+      tokens.push_back(before + std::string(count, ' '));
+    }
+  }
+  const TokenId end = 1;
+  const TokenMasks masks(tokens, std::vector<TokenId>{end});
+  const auto check = [&](const GrammarText& text, const char* begin) {
+    SCOPED_TRACE(text.text + " after " + begin);
+    const auto grammar = CompileGrammar(text);
+    ASSERT_TRUE(grammar.ok()) << grammar.status().message();
+    Matcher matcher(*grammar);
+    ASSERT_TRUE(matcher.Accept(begin));
+    CheckMask(masks, tokens, end, matcher);
+  };
+  for (const char* begin : {"{", "{ ", "{\"a\"", "{\"a\":", "{\"a\":\n", "{\"a\":1", "{\"a\":[1",
+                            "{\"a\":[1, ", "{\"a\":{}", "{\"a\":\"", "{\"a\": 1,       "}) {
+    check({GrammarKind::kJsonObject, "", {}}, begin);
+  }
+  for (const char* begin : {"", "a", "a ", "a  ", "a \n"}) {
+    check({GrammarKind::kGbnf, "root ::= \"a\" [ ]{0,3} [ \\n]{0,9} \"1\"", {}}, begin);
+    check({GrammarKind::kGbnf, "root ::= \"a\" ws (root | \"\\n \"*)\nws ::= [ \\n]{0,3}", {}},
+          begin);
+    check({GrammarKind::kRegularExpression, "a[ \\n]{0,4}( \\n)*1", {}}, begin);
+  }
+}
+
+TEST(TokenMasks, OfNumbersAreThoseOfBruteForce) {
+  std::vector<std::string> tokens = {"", "", ",", "]", ".0", "1e", "-0", "e+", "00", "]]", "1, "};
+  for (int i = 0; i < 1000; i += 7) tokens.push_back(std::to_string(i));
+  for (const char byte : std::string_view("0123456789+-.eE, ]")) tokens.emplace_back(1, byte);
+  uint32_t seed = 50;
+  for (const char* items :
+       {R"({"minimum": 4, "maximum": 15})", R"({"type": "integer"})", R"({"type": "number"})",
+        R"({"type": "integer", "exclusiveMinimum": -3.5, "maximum": 1200})",
+        R"({"multipleOf": 5, "minimum": 17})",
+        R"({"not": {"type": "integer"}, "maximum": 1e-3})"}) {
+    SCOPED_TRACE(items);
+    const std::string schema = fmt::format(R"({{"type": "array", "items": {}}})", items);
+    const auto grammar = CompileGrammar({GrammarKind::kJsonSchema, schema, {}});
+    ASSERT_TRUE(grammar.ok()) << grammar.status().message();
+    RandomWalk(*grammar, tokens, 12, seed++, "[");
+  }
+}
+
 TEST(TokenMasks, TablesAndMasksThatAreDroppedChangeNothing) {
   GrammarLimits small;
   small.table_bytes_max = 1;

@@ -67,6 +67,9 @@ struct ByteAutomaton {
   uint32_t num_classes = 1;
   std::vector<uint32_t> next;   // state * num_classes + class: the next state, or kNoState
   std::vector<bool> accepting;  // by state
+  // By state: the bytes of its shortest text; kNoText if it has none. Found by the set if missing.
+  static constexpr uint16_t kNoText = UINT16_MAX;
+  std::vector<uint16_t> distances;
 };
 
 class ExpressionSet {

@@ -44,7 +44,8 @@ struct Symbol {
 struct GrammarLimits {
   ExpressionLimits expressions;
   size_t symbols_max = 2'000'000;  // symbols in all alternatives
-  // Derivatives explored to decide whether an intersection or a complement can still match.
+  // Derivatives explored to decide whether an intersection or a complement can still match: of all
+  // terminals of a grammar together, and at a place of a text.
   size_t emptiness_work_max = 200'000;
   // Items of one state: a place of a very ambiguous grammar may have more; no text passes there
   // (Matcher::IsAtLimit).

@@ -15,6 +15,7 @@
 namespace minisgl {
 
 namespace grammar {
+class TokenTrie;
 struct StringLengths;
 struct StringRun;
 }  // namespace grammar
@@ -65,6 +66,7 @@ class MaskWork {
  private:
   struct Walk;
   bool Begin();
+  void AddBlanks(const grammar::TokenTrie& blanks);
   void AddStrings(const grammar::StringLengths& lengths);
   bool TakeShared();
   void KeepShared();

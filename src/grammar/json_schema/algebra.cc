@@ -303,15 +303,11 @@ ExpressionId Algebra::IntersectStrings(ExpressionId a, ExpressionId b) {
 }
 
 Normal Algebra::Intersect(const Normal& a, const Normal& b) {
-  const auto both = [&](ExpressionId x, ExpressionId y, ExpressionId all) {
-    if (x == all || x == y) return y;
-    return y == all ? x : set_->And({x, y});
-  };
   Normal out;
   out.null = a.null && b.null;
   out.false_ = a.false_ && b.false_;
   out.true_ = a.true_ && b.true_;
-  out.number = both(a.number, b.number, numbers_.All());
+  out.number = numbers_.Both(a.number, b.number);
   out.string = IntersectStrings(a.string, b.string);
   out.arrays = IntersectShapes(a.arrays, b.arrays);
   out.objects = IntersectShapes(a.objects, b.objects);

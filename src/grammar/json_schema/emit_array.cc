@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint64_t kMany = GrammarBuilder::kUnbounded;
 constexpr size_t kUniqueValuesMax = 60;
+constexpr size_t kUniquePlacesMax = 16;  // of elements that are compared with each other
 
 uint32_t Bounded(uint64_t count) { return static_cast<uint32_t>(std::min(count, kMany)); }
 
@@ -204,6 +205,24 @@ class FewValues {
   Emitter* emitter_;
 };
 
+// True if no two elements can be equal: their places have nothing in common, such as a name and a
+// number.
+bool HasDistinctPlaces(Algebra& algebra, const ArrayShape& shape) {
+  std::vector<Term> places = shape.prefix;
+  if (shape.max < places.size()) places.resize(shape.max);
+  if (shape.max > places.size() && !algebra.IsEmpty(shape.rest)) {
+    if (shape.max > places.size() + 1) return false;
+    places.push_back(shape.rest);
+  }
+  if (places.size() > kUniquePlacesMax) return false;
+  for (size_t i = 0; i < places.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (!algebra.IsEmpty(algebra.And({places[j], places[i]}))) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 void EmitArray(Emitter& emitter, const ArrayShape& shape, Symbol rule) {
@@ -216,12 +235,15 @@ void EmitArray(Emitter& emitter, const ArrayShape& shape, Symbol rule) {
 
 void EmitUniqueArray(Emitter& emitter, const ArrayShape& shape, Symbol rule) {
   Algebra& algebra = emitter.algebra();
+  if (HasDistinctPlaces(algebra, shape)) return EmitArray(emitter, shape, rule);
   ExpressionSet& set = emitter.set();
   std::vector<ExpressionId> values;
   if (!shape.prefix.empty() || !shape.contains.empty() ||
       !FewValues(emitter).Find(*algebra.NormalOf(shape.rest), &values) ||
       values.size() > kUniqueValuesMax) {
-    algebra.Fail("\"uniqueItems\" is supported where the elements have few values (an enum) only");
+    algebra.Fail(
+        "\"uniqueItems\" is supported where the elements have few values (an enum) or "
+        "no values in common (a name and a number) only");
     return;
   }
   if (shape.min > values.size()) return;

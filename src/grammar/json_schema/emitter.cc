@@ -1,6 +1,12 @@
 #include "grammar/json_schema/emitter.h"
 
+#include <algorithm>
+#include <memory>
+#include <string_view>
 #include <utility>
+#include <vector>
+
+#include "grammar/expression_table.h"
 
 namespace minisgl::grammar {
 namespace {
@@ -14,7 +20,6 @@ constexpr uint32_t kLineBreaksMax = 2;
 constexpr uint32_t kIndentMax = 24;
 
 ExpressionId Blanks(ExpressionSet& set, uint32_t blanks_max) {
-  if (blanks_max == 0) return set.Empty();
   ByteSet in_line, ends_line;
   for (const char c : {' ', '\t'}) in_line.Add(static_cast<uint8_t>(c));
   for (const char c : {'\n', '\r'}) ends_line.Add(static_cast<uint8_t>(c));
@@ -25,11 +30,45 @@ ExpressionId Blanks(ExpressionSet& set, uint32_t blanks_max) {
                  set.Concat({set.Optional(blank), breaks, set.Repeat(blank, 0, kIndentMax)})});
 }
 
+// The same with a state for each place: blanks are followed in every mask.
+std::shared_ptr<const ByteAutomaton> MakeBlankAutomaton(uint32_t blanks_max) {
+  constexpr std::string_view kBytes = " \t\n\r";
+  constexpr size_t kOther = kBytes.size(), kNumClasses = kBytes.size() + 1;
+  ExpressionSet set;
+  std::vector<ExpressionId> states = {Blanks(set, blanks_max)};
+  auto automaton = std::make_shared<ByteAutomaton>();
+  automaton->num_classes = kNumClasses;
+  automaton->class_of_byte.fill(kOther);
+  for (size_t i = 0; i < kBytes.size(); ++i) {
+    automaton->class_of_byte[static_cast<uint8_t>(kBytes[i])] = static_cast<uint8_t>(i);
+  }
+  for (size_t state = 0; state < states.size(); ++state) {
+    automaton->accepting.push_back(set.IsNullable(states[state]));
+    for (const char byte : kBytes) {
+      const ExpressionId next = set.Derivative(states[state], static_cast<uint8_t>(byte));
+      const auto place = std::find(states.begin(), states.end(), next);
+      const auto index = static_cast<uint32_t>(place - states.begin());
+      if (next != set.Nothing() && place == states.end()) states.push_back(next);
+      automaton->next.push_back(next == set.Nothing() ? ByteAutomaton::kNoState : index);
+    }
+    automaton->next.push_back(ByteAutomaton::kNoState);
+  }
+  FindDistances(automaton.get());
+  return automaton;
+}
+
+std::shared_ptr<const ByteAutomaton> BlankAutomaton(uint32_t blanks_max) {
+  static constexpr uint32_t kUsual = JsonSchemaOptions().blanks_max;
+  static const std::shared_ptr<const ByteAutomaton> usual = MakeBlankAutomaton(kUsual);
+  return blanks_max == kUsual ? usual : MakeBlankAutomaton(blanks_max);
+}
+
 }  // namespace
 
 Emitter::Emitter(Algebra& algebra, GrammarBuilder& builder, const JsonSchemaOptions& options)
     : algebra_(&algebra), builder_(&builder), any_order_(options.any_order) {
-  blanks_ = Blanks(set(), options.blanks_max);
+  blanks_ =
+      options.blanks_max == 0 ? set().Empty() : set().Automaton(BlankAutomaton(options.blanks_max));
   quote_ = set().Literal("\"");
 }
 
@@ -58,10 +97,8 @@ ExpressionId Emitter::Scalars(const Normal& normal) {
   if (normal.null) kinds.push_back(set().Literal("null"));
   if (normal.false_) kinds.push_back(set().Literal("false"));
   if (normal.true_) kinds.push_back(set().Literal("true"));
-  if (normal.number == algebra_->numbers().All()) {
-    kinds.push_back(algebra_->numbers().Unconditional());
-  } else if (normal.number != set().Nothing()) {
-    kinds.push_back(normal.number);
+  if (normal.number != set().Nothing()) {
+    kinds.push_back(algebra_->numbers().Terminal(normal.number));
   }
   if (normal.string != set().Nothing()) kinds.push_back(Quoted(normal.string));
   return set().Or(kinds);

@@ -8,13 +8,9 @@ namespace minisgl::grammar {
 namespace {
 
 constexpr uint32_t kNoEnd = ExpressionSet::kUnbounded;
-constexpr uint32_t kWholeDigitsMax = 64;     // of a plain spelling, before the point
-constexpr uint32_t kFractionDigitsMax = 64;  // behind it
-constexpr uint32_t kMantissaDigitsMax = 20;  // of a scientific spelling, behind the point
-// One digit stands before it, so that every number is one of double precision: most readers of JSON
-// make infinity of a larger one.
-constexpr int64_t kExponentMax = 307;
 constexpr uint64_t kAutomatonStates = 20'000;  // of the multiples of a number
+// Of all ranges in one grammar; those beyond it stay expressions.
+constexpr size_t kRangeStatesMax = 50'000;
 
 // The numbers from `first` to `last` with as many digits as these have, zeros in front.
 // REQUIRES first.size() == last.size(), first <= last.
@@ -165,6 +161,9 @@ NumberLanguage::NumberLanguage(ExpressionSet& set, bool exponents)
   }
   all_unsigned_ = set.Or(spellings);
   all_ = Signed(all_unsigned_);
+  NumberRange all;
+  all.exponents = exponents;
+  ranges_.emplace(all_, all);
 }
 
 ExpressionId NumberLanguage::DigitsFrom(char first) {
@@ -264,7 +263,14 @@ ExpressionId NumberLanguage::UnsignedAbove(const Decimal& bound, bool or_equal) 
 ExpressionId NumberLanguage::Above(const Decimal& bound, bool or_equal) {
   const auto key = std::make_tuple(bound.negative, bound.digits, bound.exponent, or_equal);
   const auto [at, added] = above_.emplace(key, set_->Nothing());
-  if (added) at->second = MakeAbove(bound, or_equal);
+  if (!added) return at->second;
+  at->second = MakeAbove(bound, or_equal);
+  NumberRange above = ranges_.at(all_);
+  above.min = {bound, !or_equal};
+  ranges_.emplace(at->second, above);
+  NumberRange below = ranges_.at(all_);
+  below.max = {bound, or_equal};
+  ranges_.emplace(Not(at->second), below);
   return at->second;
 }
 
@@ -311,12 +317,48 @@ ExpressionId NumberLanguage::Equal(const Decimal& value) {
 }
 
 ExpressionId NumberLanguage::IntegerSpellings() {
-  return set_->And({all_, Signed(set_->Or({zero_, set_->Concat({nonzero_, Digits()})}))});
+  const ExpressionId spellings =
+      set_->And({all_, Signed(set_->Or({zero_, set_->Concat({nonzero_, Digits()})}))});
+  NumberRange range = ranges_.at(all_);
+  range.whole_spelling = true;
+  ranges_.emplace(spellings, range);
+  return spellings;
+}
+
+ExpressionId NumberLanguage::Both(ExpressionId a, ExpressionId b) {
+  if (a == all_ || a == b) return b;
+  if (b == all_) return a;
+  const ExpressionId both = set_->And({a, b});
+  const auto of_a = ranges_.find(a), of_b = ranges_.find(b);
+  if (of_a != ranges_.end() && of_b != ranges_.end()) {
+    ranges_.emplace(both, IntersectionOf(of_a->second, of_b->second));
+  }
+  return both;
+}
+
+ExpressionId NumberLanguage::Terminal(ExpressionId numbers) {
+  if (numbers == all_) return set_->Automaton(AutomatonOfAnyNumber());
+  const auto range = ranges_.find(numbers);
+  if (range == ranges_.end()) return numbers;
+  const auto [at, added] = terminals_.emplace(numbers, numbers);
+  if (added && range_states_ < kRangeStatesMax) {
+    std::shared_ptr<const ByteAutomaton> automaton = AutomatonOf(range->second);
+    range_states_ += automaton->accepting.size();
+    set_->CountWork(automaton->accepting.size());
+    at->second = set_->Automaton(std::move(automaton));
+  }
+  return at->second;
 }
 
 ExpressionId NumberLanguage::Multiples(int64_t power) {
   const auto [at, added] = multiples_.emplace(power, set_->Nothing());
-  if (added) at->second = MakeMultiples(power);
+  if (!added) return at->second;
+  at->second = MakeMultiples(power);
+  if (power == 0) {
+    NumberRange range = ranges_.at(all_);
+    range.integers = true;
+    ranges_.emplace(at->second, range);
+  }
   return at->second;
 }
 
@@ -358,21 +400,6 @@ bool NumberLanguage::MultiplesOf(const Decimal& divisor, ExpressionId* out) {
   MultiplesBuilder builder(static_cast<uint32_t>(factor), scale);
   *out = set_->And({all_, set_->Automaton(builder.Build())});
   return true;
-}
-
-ExpressionId NumberLanguage::Unconditional() {
-  const auto digits = [&](uint32_t max) { return set_->Repeat(digit_, 1, max); };
-  ByteSet e, sign;
-  e.Add('e');
-  e.Add('E');
-  sign.Add('+');
-  sign.Add('-');
-  const ExpressionId exponent =
-      set_->Concat({set_->Bytes(e), set_->Optional(set_->Bytes(sign)), digits(6)});
-  const ExpressionId fraction = set_->Concat({set_->Literal("."), digits(400)});
-  const ExpressionId whole =
-      set_->Or({zero_, set_->Concat({nonzero_, set_->Repeat(digit_, 0, 399)})});
-  return Signed(set_->Concat({whole, set_->Optional(fraction), set_->Optional(exponent)}));
 }
 
 }  // namespace minisgl::grammar

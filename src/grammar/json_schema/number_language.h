@@ -10,6 +10,7 @@
 #include <string>
 #include <tuple>
 
+#include "grammar/json_schema/number_automaton.h"
 #include "grammar/json_schema/value.h"
 #include "minisgl/grammar/expression.h"
 
@@ -37,8 +38,10 @@ class NumberLanguage {
   bool MultiplesOf(const Decimal& divisor, ExpressionId* out);
   ExpressionId Not(ExpressionId numbers) { return set_->Difference(all_, numbers); }
 
-  // Every spelling that JSON has of any number, for a value without any condition.
-  ExpressionId Unconditional();
+  ExpressionId Both(ExpressionId a, ExpressionId b);
+  // For a terminal: the same numbers, as an automaton if they are a range. Of all numbers, every
+  // spelling that JSON has.
+  ExpressionId Terminal(ExpressionId numbers);
 
  private:
   ExpressionId Digits() { return set_->Repeat(digit_, 0, ExpressionSet::kUnbounded); }
@@ -68,6 +71,9 @@ class NumberLanguage {
   // Made once: schemas repeat them.
   std::map<int64_t, ExpressionId> multiples_;
   std::map<std::tuple<bool, std::string, int64_t, bool>, ExpressionId> above_;
+  std::map<ExpressionId, NumberRange> ranges_;  // those that are ranges
+  std::map<ExpressionId, ExpressionId> terminals_;
+  size_t range_states_ = 0;
 };
 
 }  // namespace minisgl::grammar
