@@ -175,6 +175,14 @@ void MappedFile::Release() {
   size_ = 0;
 }
 
+void MappedFile::DropPages(std::span<const std::byte> part) const {
+  if (part.empty()) return;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t begin = static_cast<size_t>(part.data() - data_) / page * page;
+  const auto end = static_cast<size_t>(part.data() + part.size() - data_);
+  madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
+}
+
 Result<std::string> ReadFile(const std::string& path, uint64_t bytes_max) {
   const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   FileStamp stamp;

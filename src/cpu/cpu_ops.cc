@@ -205,6 +205,7 @@ class CpuOps : public Ops {
   // its own.
   struct Shareable {
     WeightTensor tensor;
+    WeightFormat format;  // that was asked for; of kStored, dense matrices are packed as kNone
     bool is_table = false;
     std::weak_ptr<const PackedMatrix> matrix;
   };
@@ -239,13 +240,15 @@ Result<Matrix> CpuOps::Pack(std::span<const WeightTensor> parts, const WeightFor
                             bool is_table) {
   const auto last = last_single_.matrix.lock();
   if (last != nullptr && parts.size() == 1 && (is_table || last_single_.is_table)) {
-    if (last_single_.tensor.IsSame(parts[0]) && last->format == format) return ToMatrix(last);
+    if (last_single_.tensor.IsSame(parts[0]) && last_single_.format == format) {
+      return ToMatrix(last);
+    }
   }
   MINISGL_ASSIGN_OR_RETURN(
       PackedMatrix matrix,
       FindOrPackStack(parts, format, CodeOrdersOf(target_, format.dtype), store_.get(), &pool_));
   const auto packed = std::make_shared<const PackedMatrix>(std::move(matrix));
-  if (parts.size() == 1) last_single_ = {parts[0], is_table, packed};
+  if (parts.size() == 1) last_single_ = {parts[0], format, is_table, packed};
   return ToMatrix(packed);
 }
 

@@ -122,9 +122,9 @@ class Packer {
     return Upload<float>(ops_, values);
   }
 
-  // Weights of a norm of heads that has none stored.
-  Result<DeviceArray<float>> Constants(float value) const {
-    return Upload<float>(ops_, std::vector<float>(static_cast<size_t>(shape_.head_dim), value));
+  // Weights of a norm that has none stored.
+  Result<DeviceArray<float>> Constants(int64_t count, float value) const {
+    return Upload<float>(ops_, std::vector<float>(static_cast<size_t>(count), value));
   }
 
   Result<std::vector<float>> Vector(Role role) const {
@@ -330,8 +330,8 @@ Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeigh
                            packer.PackVectors({Role::kKeyNorm}, config.norm_plus_one));
   if (config.qk_norm_plain) {
     const auto query = static_cast<float>(config.query_factor);
-    MINISGL_ASSIGN_OR_RETURN(layer->query_norm, packer.Constants(query));
-    MINISGL_ASSIGN_OR_RETURN(layer->key_norm, packer.Constants(1));
+    MINISGL_ASSIGN_OR_RETURN(layer->query_norm, packer.Constants(packer.shape().head_dim, query));
+    MINISGL_ASSIGN_OR_RETURN(layer->key_norm, packer.Constants(packer.shape().head_dim, 1));
   }
   if (config.gate_in_query) {
     MINISGL_RETURN_IF_ERROR(LoadGateInQuery(packer, layer));
@@ -544,11 +544,6 @@ Status LoadPerLayerTable(const ModelConfig& config, const Packer& packer, Ops* o
   return Status();
 }
 
-// Weights of a norm that has none.
-Result<DeviceArray<float>> Ones(int64_t count, Ops* ops) {
-  return Upload<float>(ops, std::vector<float>(static_cast<size_t>(count), 1.0f));
-}
-
 }  // namespace
 
 Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoint& checkpoint,
@@ -569,15 +564,16 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
     MINISGL_RETURN_IF_ERROR(LoadPerLayerTable(config, matrices, ops, &weights.per_layer));
   }
   if (config.embedding_norm) {
-    MINISGL_ASSIGN_OR_RETURN(weights.embedding_norm, Ones(config.hidden_size, ops));
+    MINISGL_ASSIGN_OR_RETURN(weights.embedding_norm, packer.Constants(config.hidden_size, 1));
   }
   if (config.value_norm) {
     int64_t width = 0;
     for (const LayerShape& shape : LayerShapes(config)) {
       width = std::max(width, int64_t{shape.num_kv_heads} * shape.value_dim);
     }
-    MINISGL_ASSIGN_OR_RETURN(weights.value_norm, Ones(width, ops));
+    MINISGL_ASSIGN_OR_RETURN(weights.value_norm, packer.Constants(width, 1));
   }
+  checkpoint.DropPages();
   progress.Advance();
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const Packer layer_packer(config, checkpoint, i, rank, format, ops);
@@ -592,6 +588,7 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
     MINISGL_RETURN_IF_ERROR(LoadFeedForward(config, layer_packer, &layer));
     MINISGL_RETURN_IF_ERROR(LoadPerLayer(config, layer_packer, &layer));
     weights.layers.push_back(std::move(layer));
+    checkpoint.DropPages();
     progress.Advance();
   }
   return weights;

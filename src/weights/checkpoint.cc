@@ -262,6 +262,10 @@ std::vector<const MappedFile*> Checkpoint::Files() const {
   return files;
 }
 
+void Checkpoint::DropPages() const {
+  for (const auto& file : impl_->files) file->DropPages(file->bytes());
+}
+
 std::shared_ptr<const void> Checkpoint::Keep() const { return impl_; }
 
 std::string Checkpoint::FileOf(std::string_view name) const {

@@ -56,7 +56,10 @@ std::string HashFiles(const Files& files, int num_threads) {
     std::vector<Sha256::Digest> parts(CeilDiv(text.size(), kPartBytes));
     pool.ParallelFor(std::ssize(parts), [&](int64_t part, int) {
       Sha256 hasher;
-      hasher.Add(text.substr(static_cast<size_t>(part) * kPartBytes, kPartBytes));
+      const size_t begin = static_cast<size_t>(part) * kPartBytes;
+      const size_t count = std::min(kPartBytes, text.size() - begin);
+      hasher.Add(text.substr(begin, count));
+      file->DropPages(file->bytes().subspan(begin, count));
       parts[static_cast<size_t>(part)] = hasher.Finish();
     });
     all.Add(fmt::format("{}\n", text.size()));

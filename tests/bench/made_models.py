@@ -218,6 +218,18 @@ def padded(size):
     return -(-size // GGUF_ALIGNMENT) * GGUF_ALIGNMENT
 
 
+def gguf_tensors(config, file_type):
+    """(name, shape, type, bytes) of each tensor of the file."""
+    sizes = Sizes(config)
+    for name, _, shape in tensors_of(sizes):
+        count = elements(shape)
+        if len(shape) == 1 or name.endswith(("conv.weight", "conv1d.weight")):
+            yield name, shape, GGML_F32, 4 * count
+        else:
+            kind, numbers, block_bytes, _ = MATRIX_KINDS[matrix_kind(file_type, name, sizes)]
+            yield name, shape, kind, count // numbers * block_bytes
+
+
 def write_gguf(config, file_type, path):
     """`file_type`: of the matrices (with "q4_0" the embedding and the head are "q8_0"; "q4_k_m" is the usual mixture of
     q4_k and q6_k); norms are f32. A file that is there is taken as it is."""
@@ -226,13 +238,7 @@ def write_gguf(config, file_type, path):
         return path
     sizes = Sizes(config)
     infos, offset, written = b"", 0, []
-    for name, _, shape in tensors_of(sizes):
-        count = elements(shape)
-        if len(shape) == 1 or name.endswith(("conv.weight", "conv1d.weight")):
-            kind, num_bytes = GGML_F32, 4 * count
-        else:
-            kind, numbers, block_bytes, _ = MATRIX_KINDS[matrix_kind(file_type, name, sizes)]
-            num_bytes = count // numbers * block_bytes
+    for name, shape, kind, num_bytes in gguf_tensors(config, file_type):
         dims = shape[::-1]
         infos += gguf_string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
         offset += padded(num_bytes)
@@ -271,6 +277,33 @@ def made_tokenizer(vocab):
                       "vocab": {name: i for i, name in enumerate(names)}, "merges": []}}
 
 
+def write_tokenizer(vocab, folder):
+    (folder / "tokenizer.json").write_text(json.dumps(made_tokenizer(vocab)))
+    (folder / "tokenizer_config.json").write_text(json.dumps(
+        {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}))
+
+
+STORED_BYTES = {"BF16": 2, "F16": 2, "F32": 4, "I32": 4, "U8": 1, "F8_E4M3": 1}
+
+
+def write_safetensors(tensors, path):
+    """`tensors`: (name, type, shape, block of bytes that is repeated)."""
+    header, offset = {}, 0
+    for name, dtype, shape, _ in tensors:
+        end = offset + STORED_BYTES[dtype] * elements(shape)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    partial = path.with_suffix(".partial")
+    with open(partial, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name, _, _, block in tensors:
+            begin, end = header[name]["data_offsets"]
+            write_repeated(file, block, end - begin)
+    partial.rename(path)
+
+
 def write_model_dir(config, folder):
     """bf16 safetensors with a tokenizer and no chat template, of llama or qwen3. A folder that is complete is taken as it
     is."""
@@ -280,23 +313,8 @@ def write_model_dir(config, folder):
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     sizes = Sizes(config)
-    header, offset, written = {}, 0, []
-    for _, name, shape in tensors_of(sizes):
-        num_bytes = 2 * elements(shape)
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + num_bytes]}
-        offset += num_bytes
-        written.append((len(shape) == 1, num_bytes))
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
     (folder / "config.json").write_text(json.dumps(config))
-    (folder / "tokenizer.json").write_text(json.dumps(made_tokenizer(sizes.vocab)))
-    (folder / "tokenizer_config.json").write_text(json.dumps(
-        {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}))
+    write_tokenizer(sizes.vocab, folder)
     block, ones = bf16_block(), b"\x80\x3f" * 4096
-    partial = weights.with_suffix(".partial")
-    with open(partial, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for is_norm, num_bytes in written:
-            write_repeated(file, ones if is_norm else block, num_bytes)
-    partial.rename(weights)
+    write_safetensors([(name, "BF16", shape, ones if len(shape) == 1 else block) for _, name, shape in tensors_of(sizes)], weights)
     return folder

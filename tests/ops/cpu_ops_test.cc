@@ -136,6 +136,10 @@ TEST(CpuOpsTest, OnlyEmbeddingAndHeadShare) {
   EXPECT_EQ(storage(ops->PackEmbedding(view, DType::kF32)), head);
   EXPECT_NE(storage(ops->PackEmbedding(view, DType::kBF16)), head);
   EXPECT_NE(storage(ops->PackEmbedding(other, DType::kF32)), head);
+  // Dense ones of a quantized checkpoint, too.
+  const WeightFormat stored(DType::kBF16, Quantization::kStored);
+  const auto dense_head = storage(ops->PackMatrix({&view, 1}, stored));
+  EXPECT_EQ(storage(ops->PackEmbedding(view, stored)), dense_head);
 }
 
 // Operations on no rows do nothing: a step may have no row of a kind.

@@ -39,6 +39,9 @@ class MappedFile {
   const std::string& path() const { return path_; }
   // Taken when the file was opened.
   const FileStamp& stamp() const { return stamp_; }
+  // Takes the pages of `part`, which have been read, out of this process's memory. What is read
+  // again comes from the system's cache, or from the disk. From any thread, also while others read.
+  void DropPages(std::span<const std::byte> part) const;
 
  private:
   MappedFile() = default;

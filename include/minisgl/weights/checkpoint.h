@@ -59,6 +59,8 @@ class Checkpoint {
   uint64_t total_bytes() const;            // of all tensors
   // The files of the tensors, sorted by name; empty for tensors in memory.
   std::vector<const MappedFile*> Files() const;
+  // Takes what has been read of the files out of memory (MappedFile::DropPages).
+  void DropPages() const;
   // Keeps the memory of all tensors for as long as the result exists.
   std::shared_ptr<const void> Keep() const;
   // The path of the file with the tensor `name`, or "" if there is none: for messages.
