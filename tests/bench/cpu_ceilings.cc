@@ -284,19 +284,60 @@ __attribute__((target("ssse3"))) void MaddInt8Ssse3(int64_t steps) {
   for (const __m128i& sum : sums) asm volatile("" : : "x"(sum));
 }
 
-// Four sums, from tiles in registers: products of 16 x 32 and 32 x 16. The system has lent the
-// registers (AvailableCpuTargets).
-constexpr int kTileChains = 4, kTileOperations = 2 * 16 * 16 * 32, kTileBits = 16 * 512;
-void DotBf16Tiles(int64_t steps) {
+// Products of 16 x 32 and 32 x 16 numbers of 16 bits, or 16 x 64 and 64 x 16 of 8 bits, into four
+// sums. The system has lent the registers (AvailableCpuTargets).
+constexpr int kTileChains = 4, kTileBits = 16 * 512;
+constexpr int kBf16TileOperations = 2 * 16 * 16 * 32, kInt8TileOperations = 2 * 16 * 16 * 64;
+
+using Bf16Tiles = cpu::HardwareTiles;
+struct Int8Tiles : cpu::HardwareTiles {
+  template <int kSum, int kX, int kW>
+  void MultiplyAdd() {
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kX), "i"(kW));
+  }
+};
+
+template <typename Tiles>
+Tiles WholeTiles() {
   cpu::TileConfig config;
   for (int tile = 0; tile < cpu::kNumTiles; ++tile) config.Set(tile, cpu::kTileRows);
-  cpu::HardwareTiles tiles;
+  Tiles tiles;
   tiles.Configure(config);
+  return tiles;
+}
+
+template <typename Tiles>
+void MultiplyTiles(int64_t steps) {
+  auto tiles = WholeTiles<Tiles>();
   for (int64_t step = 0; step < steps; ++step) {
-    tiles.MultiplyAdd<0, 4, 5>();
-    tiles.MultiplyAdd<1, 4, 5>();
-    tiles.MultiplyAdd<2, 4, 5>();
-    tiles.MultiplyAdd<3, 4, 5>();
+    tiles.template MultiplyAdd<0, 4, 5>();
+    tiles.template MultiplyAdd<1, 4, 5>();
+    tiles.template MultiplyAdd<2, 4, 5>();
+    tiles.template MultiplyAdd<3, 4, 5>();
+  }
+  tiles.Release();
+}
+
+// Blocks of 2 x 2 products, as matrix products have them: their four tiles are read from memory
+// that the second-level cache holds (1 or 2 MiB), and the first (48 KiB) does not.
+template <typename Tiles>
+void MultiplyTilesFromL2(int64_t steps) {
+  constexpr int64_t kBlockBytes = 4 * cpu::kTileBytes, kBlocks = 128;
+  const std::vector<std::byte> memory(kBlockBytes * kBlocks + cpu::kTileRowBytes);
+  const auto misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory.data()) %
+                                               uint64_t{cpu::kTileRowBytes});
+  const std::byte* const begin = memory.data() + (cpu::kTileRowBytes - misaligned);
+  auto tiles = WholeTiles<Tiles>();
+  for (int64_t step = 0; step < steps; ++step) {
+    const std::byte* const block = begin + step % kBlocks * kBlockBytes;
+    tiles.template Load<4>(block, cpu::kTileRowBytes);
+    tiles.template Load<6>(block + cpu::kTileBytes, cpu::kTileRowBytes);
+    tiles.template MultiplyAdd<0, 4, 6>();
+    tiles.template Load<5>(block + 2 * cpu::kTileBytes, cpu::kTileRowBytes);
+    tiles.template MultiplyAdd<1, 5, 6>();
+    tiles.template Load<7>(block + 3 * cpu::kTileBytes, cpu::kTileRowBytes);
+    tiles.template MultiplyAdd<2, 4, 7>();
+    tiles.template MultiplyAdd<3, 5, 7>();
   }
   tiles.Release();
 }
@@ -339,7 +380,14 @@ std::vector<Instruction> Instructions() {
       {kF32, "vfmadd ymm", 256, 16, kChains, avx2, FmaAvx2},
       {kF32, "vfmadd zmm", 512, 32, kChains512, avx512, FmaAvx512},
       {kBf16, "vdpbf16ps zmm", 512, 64, kChains512, bf16, DotBf16},
-      {kBf16, "tdpbf16ps tiles", kTileBits, kTileOperations, kTileChains, tiles, DotBf16Tiles},
+      {kBf16, "tdpbf16ps tiles", kTileBits, kBf16TileOperations, kTileChains, tiles,
+       MultiplyTiles<Bf16Tiles>},
+      {kBf16, "tdpbf16ps tiles, 2 x 2 from L2", kTileBits, kBf16TileOperations, kTileChains, tiles,
+       MultiplyTilesFromL2<Bf16Tiles>},
+      {kInt8, "tdpbssd tiles", kTileBits, kInt8TileOperations, kTileChains, tiles,
+       MultiplyTiles<Int8Tiles>},
+      {kInt8, "tdpbssd tiles, 2 x 2 from L2", kTileBits, kInt8TileOperations, kTileChains, tiles,
+       MultiplyTilesFromL2<Int8Tiles>},
       {kInt8, "pmaddwd xmm", 128, 16, kChains, true, MaddInt16Sse2},
       {kInt8, "pmaddubsw, pmaddwd xmm", 128, 32, kChains, ssse3, MaddInt8Ssse3},
       {kInt8, "vpmaddubsw, vpmaddwd ymm", 256, 64, kChains, avx2, MaddInt8Avx2},

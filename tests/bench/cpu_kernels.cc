@@ -7,9 +7,10 @@
 // For each number of threads, measures the limits first (cpu_ceilings.h), then every kernel through
 // the Ops interface: the best and the median of several runs, as a rate and as shares of the limit.
 // - A matrix product is compared to reading its weights at the read bandwidth, or to its operations
-//   at the rate of the fastest instruction for its operands, whichever takes longer. (bf16: dot
-//   product or f32 multiply-add, whichever is faster here; f16, f32: multiply-add; int8: integer
-//   dot product.)
+//   at the rate of the fastest instruction for its operands, whichever takes longer. (bf16: tiles,
+//   dot product or f32 multiply-add, whichever is fastest here; f16, f32: multiply-add; int8: tiles
+//   or integer dot product.) Of tiles there are two rates, of operands in registers and of
+//   operands that are read from the second-level cache; the first is the limit.
 // - Up to 8 rows, distinct copies of the matrix alternate, so that they come from memory.
 // - With --target, instructions that the target lacks do not count.
 // - "step" is the sum of all matrices of the model (the head for up to 64 rows).
