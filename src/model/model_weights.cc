@@ -37,10 +37,8 @@ class Packer {
         format_(format),
         ops_(ops) {
     auto specs = layer < 0 ? weights::ModelTensors(config) : weights::LayerTensors(config, layer);
-    for (weights::TensorSpec& spec : specs) {
-      const auto key = std::pair(spec.role, spec.index);
-      specs_[key] = std::move(spec);
-    }
+    for (weights::TensorSpec& spec : specs)
+      specs_.insert_or_assign(std::pair(spec.role, spec.index), std::move(spec));
   }
 
   const LayerShape& shape() const { return shape_; }
@@ -61,9 +59,9 @@ class Packer {
 
   // The rank's rows of a matrix, and of its bias: null if the architecture has none.
   Result<Matrix> PackRows(Role role, std::vector<int64_t> rows, bool quantized = true) const {
-    MINISGL_ASSIGN_OR_RETURN(const WeightTensor stored, GetStored(role, 0));
-    const WeightTensor tensor = stored.TakeRows(std::move(rows));
-    return ops_->PackMatrix({&tensor, 1}, quantized ? format_ : WeightFormat(format_.dtype));
+    MINISGL_ASSIGN_OR_RETURN(const weights::StoredMatrix all, FindStored(role, 0));
+    MINISGL_ASSIGN_OR_RETURN(const auto own, Checked(all, all.weights.TakeRows(std::move(rows))));
+    return ops_->PackMatrix({&own, 1}, quantized ? format_ : WeightFormat(format_.dtype));
   }
   Result<DeviceArray<float>> PackBiasRows(Role role, const std::vector<int64_t>& rows) const {
     if (!Has(role)) return DeviceArray<float>();
@@ -225,28 +223,30 @@ class Packer {
   // What the rank has of matrix `index` of `role`, or of entry `index` of the tensor with all of
   // them, [out, in].
   Result<WeightTensor> GetMatrix(Role role, int32_t index) const {
-    MINISGL_ASSIGN_OR_RETURN(WeightTensor stored, GetStored(role, index));
-    if (std::vector<int64_t> order = RowOrder(role); !order.empty()) {
-      return CutMatrix(stored.TakeRows(std::move(order)), CutOf(role));
-    }
-    if (specs_.at({role, 0}).order == weights::TensorOrder::kInputsFirstInterleaved) {
-      return CutMatrix(stored.TakeRows(EvensThenOdds(stored.num_out())), CutOf(role));
-    }
-    return CutMatrix(stored, CutOf(role));
+    MINISGL_ASSIGN_OR_RETURN(const weights::StoredMatrix stored, FindStored(role, index));
+    WeightTensor all = stored.weights;
+    std::vector<int64_t> order = RowOrder(role);
+    using enum weights::TensorOrder;
+    const bool has_pairs = specs_.at({role, 0}).order == kInputsFirstInterleaved;
+    if (order.empty() && has_pairs) order = EvensThenOdds(all.num_out());
+    if (!order.empty()) all = all.TakeRows(std::move(order));
+    return Checked(stored, CutMatrix(all, CutOf(role)));
   }
 
-  // All of it in the order of its file.
-  Result<WeightTensor> GetStored(Role role, int32_t index) const {
+  // All of it in the order of its file. Its numbers are not checked.
+  Result<weights::StoredMatrix> FindStored(Role role, int32_t index) const {
     const auto own = specs_.find({role, index});
-    const weights::TensorSpec& spec = own != specs_.end() ? own->second : specs_.at({role, 0});
-    MINISGL_ASSIGN_OR_RETURN(const weights::StoredMatrix stored,
-                             weights::FindMatrix(config_, checkpoint_, spec, index));
-    if (const Status numbers = ops_->CheckNumbers(stored.weights); !numbers.ok()) {
-      const std::string& name = stored.names[0];
-      return numbers.WithPrefix(fmt::format(
-          "{}: tensor \"{}\"", Visible(checkpoint_.FileOf(name), 400), Visible(name, 200)));
-    }
-    return stored.weights;
+    const auto& spec = own != specs_.end() ? own->second : specs_.at({role, 0});
+    return weights::FindMatrix(config_, checkpoint_, spec, index);
+  }
+
+  // What the rank takes of `stored`, if its numbers are those of weights: each rank reads its own.
+  Result<WeightTensor> Checked(const weights::StoredMatrix& stored, WeightTensor taken) const {
+    const Status numbers = ops_->CheckNumbers(taken);
+    if (numbers.ok()) return taken;
+    const std::string& name = stored.names[0];
+    return numbers.WithPrefix(fmt::format(
+        "{}: tensor \"{}\"", Visible(checkpoint_.FileOf(name), 400), Visible(name, 200)));
   }
 
   // The values of vector `index` of `role`, in the decoder's order.

@@ -3,12 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
+#include <filesystem>
 #include <new>
 #include <stdexcept>
 
 #include "engine/engine_driver.h"
 #include "engine/forwarding_ops.h"
 #include "engine/kv_copies.h"
+#include "minisgl/base/file_io.h"
+#include "minisgl/base/json.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/model/decoder.h"
 
 namespace minisgl {
 namespace {
@@ -171,6 +177,40 @@ TEST_F(RanksEngineTest, ARankThatCannotLoadEndsTheStart) {
   ASSERT_TRUE(plan.ok());
   const auto engine = MakeModelEngine(model_->config, *model_->checkpoint, *plan, std::move(ranks));
   EXPECT_EQ(engine.status().message(), "no memory on this rank");
+}
+
+// Each rank reads the numbers of its own part, and names the place in the file.
+TEST(RankWeightsTest, ACodeThatIsNoNumberIsFoundByItsRank) {
+  const std::string from =
+      std::string(MINISGL_SOURCE_DIR) + "/tests/golden/models/quant_fp8_block_moe";
+  const TinyModelDir dir;
+  std::filesystem::copy(from, dir.path());
+  // The last input of the first output of what is cut along its inputs.
+  std::string bytes = ReadFile(dir.path() + "/model.safetensors", uint64_t{1} << 24).value();
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
+  const Json header = ParseJson(bytes.substr(8, header_bytes)).value();
+  const Json& tensor = *header.Find("model.layers.0.self_attn.o_proj.weight");
+  ASSERT_EQ(tensor.Find("dtype")->as_string(), "F8_E4M3");
+  const int64_t num_in = tensor.Find("shape")->as_array()[1].as_int();
+  const int64_t first = tensor.Find("data_offsets")->as_array()[0].as_int();
+  bytes[8 + header_bytes + static_cast<size_t>(first + num_in - 1)] = 0x7F;
+  ASSERT_TRUE(ReplaceFile(dir.path() + "/model.safetensors", bytes, 0600).ok());
+
+  const auto config = LoadModelConfig(dir.path());
+  const auto checkpoint = Checkpoint::Open(dir.path());
+  ASSERT_TRUE(config.ok() && checkpoint.ok());
+  const auto load = [&](int32_t rank) {
+    const auto ops = MakeNaiveOps();
+    DecoderOptions options;
+    options.max_step_tokens = options.max_logit_rows = options.max_seq_len = 8;
+    options.rank = {rank, 2};
+    return Decoder::Load(*config, **checkpoint, options, ops.get()).status();
+  };
+  EXPECT_TRUE(load(0).ok()) << load(0).message();
+  const std::string place = "o_proj.weight\": the weight of output 0, input " +
+                            std::to_string(num_in - 1) + " is NaN (code 0x7f)";
+  EXPECT_NE(load(1).message().find(place), std::string::npos) << load(1).message();
 }
 
 }  // namespace
