@@ -142,6 +142,9 @@ class CudaOps : public DeviceOps {
     });
   }
   bool GathersOnAllRanks() const override { return true; }
+  void MeanSquares(const MeanSquaresParams& p) override {
+    Queue("MeanSquares", LaunchMeanSquares, p);
+  }
   void AllReduce(const AllReduceParams& p) override {
     MINISGL_CHECK(link_ != nullptr, "a sum over the ranks of one");
     if (p.count == 0) return;

@@ -69,6 +69,17 @@ constexpr int kNormChunksMax = 2;
 constexpr int kNormThreadsMax = 1024;
 static_assert(kNormWidthMax == int64_t{kNormChunksMax} * kNormThreadsMax * kChunk);
 
+// Threads of a block that has a chunk, or two, for each of them.
+unsigned NormThreads(int64_t width) {
+  const int64_t warps = CeilDiv<int64_t>(CeilDiv<int64_t>(width, kChunk), kWarpSize);
+  return static_cast<unsigned>(std::min<int64_t>(warps * kWarpSize, kNormThreadsMax));
+}
+
+void CheckNormWidth(int64_t width) {
+  MINISGL_CHECK(width <= kNormWidthMax, "a norm over {} elements; {} at most", width,
+                kNormWidthMax);
+}
+
 // Returns the block's sum, in an order that depends on the number of warps only. Has one barrier:
 // the scratch (a float for each warp) is used once, and every warp adds the warps' sums itself.
 MINISGL_DEVICE float BlockSumOnce(float x, Shared<float> scratch) {
@@ -175,7 +186,10 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kNormThreadsMax, 1) NormKernel(NormKer
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) sum += v[c][i] * v[c][i];
     }
-    scale = device::Rsqrt(BlockSumOnce(sum, scratch) / static_cast<float>(p.group_width) + p.eps);
+    const float mean = p.mean_squares != nullptr
+                           ? p.mean_squares[blockIdx.x]
+                           : BlockSumOnce(sum, scratch) / static_cast<float>(p.group_width);
+    scale = device::Rsqrt(mean + p.eps);
   }
 #pragma unroll
   for (int c = 0; c < kNormChunksMax; ++c) {
@@ -193,6 +207,29 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kNormThreadsMax, 1) NormKernel(NormKer
     }
     StoreChunk(p.out.as<T>() + x_row + first, count, params.aligned, v[c]);
   }
+}
+
+// Grid (tokens), block and order of the sum as of a norm of the vector's width. Shared memory: a
+// float for each warp. Traffic: T * D * sizeof(T) bytes; two operations for each element.
+template <typename T>
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kNormThreadsMax, 1)
+    MeanSquaresKernel(MeanSquaresParams p, bool aligned) {
+  SharedArena arena;
+  const Shared<float> scratch = arena.Take<float>(kWarpSize);
+  GridRelease();
+  GridWait();
+  float sum = 0;
+#pragma unroll
+  for (int c = 0; c < kNormChunksMax; ++c) {
+    const int64_t first = NormChunk(c), count = p.width - first;
+    if (count <= 0) continue;
+    float x[kChunk] = {};
+    LoadChunk(p.x.as<T>() + blockIdx.x * p.stride + first, count, aligned, x);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) sum += x[i] * x[i];
+  }
+  sum = BlockSumOnce(sum, scratch);
+  if (threadIdx.x == 0) p.out[blockIdx.x] = p.share * (sum / static_cast<float>(p.width));
 }
 
 // Traffic: 3 * T * I * sizeof(T) bytes, or 2 * ... if not gated. About 25 operations for each
@@ -331,22 +368,33 @@ CudaError LaunchNorm(const LaunchContext& context, const NormParams& params) {
   if (p.norm.group_width == 0) p.norm.group_width = params.width;
   if (p.norm.stride == 0) p.norm.stride = params.width;
   const int64_t width = p.norm.group_width;
-  MINISGL_CHECK(width <= kNormWidthMax, "a norm over {} elements; {} at most", width,
-                kNormWidthMax);
+  CheckNormWidth(width);
   MINISGL_CHECK(params.width % width == 0, "groups of {} in {} elements", width, params.width);
   p.aligned = (width | p.norm.stride) % kChunk == 0 && IsAligned16(params.x.data) &&
               IsAligned16(params.residual) && IsAligned16(params.weight) &&
               IsAligned16(params.bias) && IsAligned16(params.out.data);
-  const int64_t warps = CeilDiv<int64_t>(CeilDiv<int64_t>(width, kChunk), kWarpSize);
-  const LaunchShape shape = {
-      .grid = {static_cast<unsigned>(params.num_tokens),
-               static_cast<unsigned>(params.width / width)},
-      .block = {static_cast<unsigned>(std::min<int64_t>(warps * kWarpSize, kNormThreadsMax))},
-      .shared_bytes = 2 * kWarpSize * sizeof(float),
-      .programmatic = true};
+  const LaunchShape shape = {.grid = {static_cast<unsigned>(params.num_tokens),
+                                      static_cast<unsigned>(params.width / width)},
+                             .block = {NormThreads(width)},
+                             .shared_bytes = 2 * kWarpSize * sizeof(float),
+                             .programmatic = true};
   const DType dtype = params.x.data != nullptr ? params.x.dtype : params.out.dtype;
   return DispatchDType(dtype,
                        [&]<typename T>() { return Launch(context, shape, NormKernel<T>, p); });
+}
+
+CudaError LaunchMeanSquares(const LaunchContext& context, const MeanSquaresParams& params) {
+  MeanSquaresParams p = params;
+  if (p.stride == 0) p.stride = p.width;
+  CheckNormWidth(p.width);
+  const bool aligned = (p.width | p.stride) % kChunk == 0 && IsAligned16(p.x.data);
+  const LaunchShape shape = {.grid = {static_cast<unsigned>(p.num_tokens)},
+                             .block = {NormThreads(p.width)},
+                             .shared_bytes = kWarpSize * sizeof(float),
+                             .programmatic = true};
+  return DispatchHalf(p.x.dtype, [&]<typename T>() {
+    return Launch(context, shape, MeanSquaresKernel<T>, p, aligned);
+  });
 }
 
 CudaError LaunchActivate(const LaunchContext& context, const ActivateParams& params) {

@@ -19,6 +19,7 @@ CudaError LaunchEmbedding(const LaunchContext& context, const EmbeddingParams& p
 // width at most kNormWidthMax
 inline constexpr int64_t kNormWidthMax = 16384;
 CudaError LaunchNorm(const LaunchContext& context, const NormParams& params);
+CudaError LaunchMeanSquares(const LaunchContext& context, const MeanSquaresParams& params);
 CudaError LaunchActivate(const LaunchContext& context, const ActivateParams& params);
 CudaError LaunchSoftcap(const LaunchContext& context, const SoftcapParams& params);
 CudaError LaunchGatherRows(const LaunchContext& context, const GatherRowsParams& params);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "batch/row.h"
+#include "load/device_choice.h"
 #include "load/sampling.h"
 #include "minisgl/base/file_io.h"
 #include "minisgl/base/folder.h"
@@ -225,7 +226,7 @@ Json DescribeOptions(const RunOptions& options) {
   const std::string& errors = options.errors_table.empty() ? options.errors : options.errors_table;
   out.Set("--errors",
           errors.empty() ? Json() : Json(ReplaceInvalidUtf8(fs::path(errors).filename().string())));
-  const int64_t ranks = options.engine.tensor_parallel;
+  const int64_t ranks = load::NumRanks(options.engine);
   out.Set("--tensor-parallel", ranks > 1 ? Json(ranks) : Json());
   out.Set(kCommand, scores ? Json("score") : Json());
   return out;

@@ -86,16 +86,6 @@ uint64_t BytesOfEachRank(const std::vector<std::unique_ptr<DeviceOps>>& ranks,
   return least;
 }
 
-// Norms whose vectors several ranks have parts of (Ops::MeanSquares), which GPUs do not compute.
-Status CheckNormsOnGpus(const ModelConfig& config) {
-  const StateConfig& states = config.states;
-  const bool over_states = HasStates(config) && states.norm_group > states.value_dim &&
-                           states.norm_group >= states.inner_width();
-  if (config.qk_norm != QkNorm::kWhole && !over_states) return Status();
-  return UsageError(
-      "the model normalises over all heads, which several GPUs do not; use one, or --device cpu");
-}
-
 // Opens the GPUs into `device`.
 Status OpenCuda(const EngineOptions& options, const ModelConfig& whole,
                 std::shared_ptr<KernelProfile> profile, Device* device) {
@@ -112,7 +102,6 @@ Status OpenCuda(const EngineOptions& options, const ModelConfig& whole,
     MINISGL_ASSIGN_OR_RETURN(cuda, MakeCudaOps(ops_config));
   } else {
     MINISGL_RETURN_IF_ERROR(CheckRanks(whole, num_ranks));
-    MINISGL_RETURN_IF_ERROR(CheckNormsOnGpus(whole));
     WarnOfSharedDevices(indices);
     MINISGL_ASSIGN_OR_RETURN(auto ranks,
                              MakeCudaRanks({.ops = std::move(ops_config), .devices = indices}));
@@ -123,6 +112,11 @@ Status OpenCuda(const EngineOptions& options, const ModelConfig& whole,
   const ModelConfig config = RankConfig(whole, {0, num_ranks});
   std::vector<AttentionHeads> heads;
   int64_t query_width = 0;
+  // Of a norm over the heads of all ranks each normalises its own.
+  const int64_t state_norm_width =
+      config.states.num_heads == 0
+          ? 0
+          : std::min(config.states.norm_group, config.states.inner_width());
   for (const LayerShape& shape : LayerShapes(config)) {
     heads.push_back({shape.num_heads, shape.num_kv_heads, shape.head_dim, shape.value_dim,
                      shape.values_in_keys});
@@ -136,7 +130,7 @@ Status OpenCuda(const EngineOptions& options, const ModelConfig& whole,
                             .num_experts = config.experts.num_experts,
                             .num_expert_groups = config.experts.routing.num_groups,
                             .state_key_dim = config.states.key_dim,
-                            .state_norm_width = config.states.norm_group}));
+                            .state_norm_width = state_norm_width}));
   device->cuda = std::move(cuda);
   return Status();
 }
@@ -161,6 +155,14 @@ ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
 }
 
 }  // namespace
+
+int32_t NumRanks(const EngineOptions& options) {
+  if (options.device.kind == DeviceKind::kCuda) {
+    const auto devices = RankDevices(options);
+    if (devices.ok()) return static_cast<int32_t>(devices->size());
+  }
+  return options.tensor_parallel;
+}
 
 std::string DeviceName(const Device& device) {
   std::string name = device.cuda->Name();

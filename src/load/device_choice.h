@@ -31,6 +31,10 @@ struct Device {
 // reason. CUDA computes in the model's dtype, or in bf16 if that is f32.
 Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& config);
 
+// The number of ranks that `options` ask for, without opening a device: --tensor-parallel, or the
+// GPUs that --device names. Where ChooseDevice refuses them, any number.
+int32_t NumRanks(const EngineOptions& options);
+
 // The name of its GPU, or the names of several ranks' GPUs. REQUIRES CUDA.
 std::string DeviceName(const Device& device);
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "batch/run_journal.h"
+#include "load/device_choice.h"
 #include "program/fakes.h"
 
 namespace minisgl::batch {
@@ -273,6 +275,31 @@ TEST_F(TwoFilesTest, ExchangedFilesAreRefused) {
   EXPECT_NE(message.find("errors:1: is an answer, and --errors names a file of error rows"),
             std::string::npos)
       << message;
+}
+
+// A run on two GPUs is that of two ranks, whichever option says so; one GPU is as no rank.
+TEST(RunJournalTest, TheNumberOfRanksIsThatOfTheDevicesToo) {
+  const TemporaryFolder folder;
+  folder.Write("in.jsonl", "{\"prompt\": \"x\"}\n");
+  const auto reader = LineReader::Open(folder.Path("in.jsonl"));
+  ASSERT_TRUE(reader.ok()) << reader.status().message();
+  const auto describe = [&](const char* device, int32_t tensor_parallel) {
+    RunOptions options;
+    options.engine.device = load::ParseDevice(device).value();
+    options.engine.tensor_parallel = tensor_parallel;
+    auto run = DescribeRun(options, *reader, {.rows = 1}, {}, folder.Path(""));
+    EXPECT_TRUE(run.ok()) << run.status().message();
+    return run.ok() ? std::move(run).value() : Json();
+  };
+  const Json two = describe("cuda:0,1", 1);
+  EXPECT_EQ(*two.Find("options")->Find("--tensor-parallel"), Json(2));
+  const auto difference = [&](const Json& now) {
+    return DifferenceOfRuns(two, now, *reader, {.rows = 1}).value();
+  };
+  EXPECT_EQ(difference(describe("cpu", 2)), "");
+  EXPECT_NE(difference(describe("cuda:0", 1)).find("--tensor-parallel 2 (not no --tensor-parallel"),
+            std::string::npos)
+      << difference(describe("cuda:0", 1));
 }
 
 }  // namespace

@@ -43,23 +43,24 @@ inline std::unique_ptr<DeviceOps> EmulatedCuda(
   return std::move(ops).value();
 }
 
-// Each rank has a device of its own.
-inline std::vector<std::unique_ptr<DeviceOps>> EmulatedRanks(
+// Each rank has a device of its own, an `Api` of its own over them.
+template <typename Api = cuda::emulator::EmulatedCudaApi>
+std::vector<std::unique_ptr<DeviceOps>> EmulatedRanks(
     int32_t num_ranks, const CudaOpsConfig& config = {}, const cuda::DebugSwitches& debug = {},
-    std::vector<std::shared_ptr<cuda::emulator::EmulatedCudaApi>>* apis = nullptr) {
+    std::vector<std::shared_ptr<Api>>* apis = nullptr) {
   CudaRanksConfig ranks = {.ops = config, .wait_ms = 1'000'000};
   for (int32_t rank = 0; rank < num_ranks; ++rank) ranks.devices.push_back(rank);
   const auto make_api = [&] {
     cuda::emulator::EmulatedCudaConfig emulated;
     emulated.devices.resize(static_cast<size_t>(num_ranks));
-    auto api = std::make_shared<cuda::emulator::EmulatedCudaApi>(std::move(emulated));
+    auto api = std::make_shared<Api>(std::move(emulated));
     if (apis != nullptr) apis->push_back(api);
-    return api;
+    return std::shared_ptr<cuda::CudaApi>(std::move(api));
   };
   auto ops = cuda::MakeCudaRanksOver(
       make_api,
       [](const cuda::MatmulSetup& setup) -> Result<std::unique_ptr<cuda::MatmulLibrary>> {
-        auto* const api = static_cast<cuda::emulator::EmulatedCudaApi*>(setup.api);
+        auto* const api = static_cast<Api*>(setup.api);
         return std::unique_ptr<cuda::MatmulLibrary>(new cuda::emulator::EmulatedMatmul(api));
       },
       ranks, debug);

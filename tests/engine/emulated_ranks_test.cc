@@ -2,8 +2,12 @@
 // the same bits for every schedule, and a fault of one device ends the step of all.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <set>
+
 #include "engine/emulated_cuda.h"
 #include "engine/kv_copies.h"
+#include "golden_models.h"
 #include "gpu/gpu_models.h"
 
 namespace minisgl {
@@ -24,7 +28,9 @@ class EmulatedRanksTest : public testing::Test {
                                        int32_t chunk, int32_t num_tokens) {
     return driver->Generate(driver->AddRow(prompt), chunk, num_tokens);
   }
-  // The model of tests/golden on ranks against one device, in f16.
+  // The model on ranks against one device, in f16.
+  static void Compare(const TestModel& model, const char* name, int32_t num_ranks);
+  // A model of tests/golden with random weights.
   static void CompareModel(const char* name, int32_t num_ranks);
 };
 
@@ -80,7 +86,7 @@ TEST_F(EmulatedRanksTest, AFaultOfOneDeviceEndsTheStepOfAll) {
       SCOPED_TRACE(testing::Message() << call << " of rank " << faulty);
       std::vector<std::shared_ptr<EmulatedCudaApi>> apis;
       EngineDriver driver(*model, {.num_ranks = 2, .max_running_requests = 2},
-                          EmulatedRanks(2, {}, {}, &apis));
+                          EmulatedRanks<EmulatedCudaApi>(2, {}, {}, &apis));
       driver.ExtendAll(driver.AddRow({1, 2, 3}));
       ASSERT_TRUE(driver.Step().ok());
       apis[faulty]->FailAt(call, 1, cuda::kCudaLaunchFailure, /*forever=*/true);
@@ -94,22 +100,164 @@ TEST_F(EmulatedRanksTest, AFaultOfOneDeviceEndsTheStepOfAll) {
   }
 }
 
-void EmulatedRanksTest::CompareModel(const char* name, int32_t num_ranks) {
+void EmulatedRanksTest::Compare(const TestModel& model, const char* name, int32_t num_ranks) {
   SCOPED_TRACE(name);
+  const auto prompt = RandomPrompt(9, 5, static_cast<int32_t>(model.config.vocab_size));
+  const CudaOpsConfig f16{.activation_dtype = DType::kF16};
+  EngineDriver alone(model, TwoRows(), EmulatedCuda(f16));
+  const auto wanted = Answer(&alone, prompt, kAll, 2);
+  const auto ranks = OnRanks(model, num_ranks, TwoRows(), f16);
+  ExpectAgree(Answer(ranks.get(), prompt, kAll, 2), wanted, 0.03, name);
+}
+
+void EmulatedRanksTest::CompareModel(const char* name, int32_t num_ranks) {
   const auto model = cuda::MakeGpuArchitecture(name);
   if (model == nullptr) GTEST_SKIP() << "no tests/golden/models beside the sources";
-  const auto prompt = RandomPrompt(9, 5, static_cast<int32_t>(model->config.vocab_size));
-  const CudaOpsConfig f16{.activation_dtype = DType::kF16};
-  EngineDriver alone(*model, TwoRows(), EmulatedCuda(f16));
-  const auto wanted = Answer(&alone, prompt, kAll, 2);
-  const auto ranks = OnRanks(*model, num_ranks, TwoRows(), f16);
-  ExpectAgree(Answer(ranks.get(), prompt, kAll, 2), wanted, 0.03, name);
+  Compare(*model, name, num_ranks);
 }
 
 TEST_F(EmulatedRanksTest, AMixtureAgreesWithOneDevice) { CompareModel("qwen2_moe", 2); }
 TEST_F(EmulatedRanksTest, LatentAttentionAgreesWithOneDevice) { CompareModel("deepseek_v3", 2); }
 TEST_F(EmulatedRanksTest, StatesAgreeWithOneDevice) { CompareModel("qwen3_next", 2); }
 TEST_F(EmulatedRanksTest, FourRanksAgreeWithOneDevice) { CompareModel("gemma2", 4); }
+// Norms over the heads of all ranks: of queries and keys, with a KV head on two ranks each, and of
+// the output of a state.
+TEST_F(EmulatedRanksTest, NormsOverAllHeadsAgreeWithOneDevice) { CompareModel("olmo2", 2); }
+TEST_F(EmulatedRanksTest, NormsOverHeadsOfFourRanksAgree) { CompareModel("olmo2", 4); }
+TEST_F(EmulatedRanksTest, NormsOverAllHeadsOfStatesAgree) {
+  CompareModel("granitemoehybrid_dense", 2);
+}
+
+// Codes that each rank expands of its part alone: groups of codes and blocks of scales are cut.
+TEST_F(EmulatedRanksTest, QuantizedModelsAgreeWithOneDevice) {
+  for (const char* const name : {"quant_gptq_int8", "quant_mxfp4_gpt_oss", "quant_fp8_block_moe"}) {
+    OpenedGolden golden = OpenGolden(name);
+    ASSERT_NE(golden.checkpoint, nullptr) << name;
+    TestModel model;
+    model.config = std::move(golden.config);
+    model.checkpoint = std::move(golden.checkpoint);
+    Compare(model, name, 2);
+  }
+}
+
+// What the devices of all ranks do. A device is busy from a launch until its stream is waited for.
+struct DeviceWatch {
+  std::atomic<bool> armed = false;
+  std::atomic<int> num_busy = 0;
+  std::atomic<int> num_taken = 0, num_taken_while_busy = 0;  // pieces of memory
+};
+DeviceWatch* device_watch = nullptr;
+
+class WatchedCudaApi final : public EmulatedCudaApi {
+ public:
+  using EmulatedCudaApi::EmulatedCudaApi;
+
+  cuda::CudaError LaunchKernel(const void* kernel, const cuda::CudaLaunch& launch,
+                               void** arguments) override {
+    Launched(launch.stream);
+    kernels.insert(kernel);
+    return EmulatedCudaApi::LaunchKernel(kernel, launch, arguments);
+  }
+  cuda::CudaError GraphLaunch(cuda::CudaGraphExec exec, cuda::CudaStream stream) override {
+    Launched(stream);
+    return EmulatedCudaApi::GraphLaunch(exec, stream);
+  }
+  cuda::CudaError StreamSynchronize(cuda::CudaStream stream) override {
+    const cuda::CudaError error = EmulatedCudaApi::StreamSynchronize(stream);
+    if (stream == launched_on_) {
+      launched_on_ = nullptr;
+      --device_watch->num_busy;
+    }
+    return error;
+  }
+  cuda::CudaError Malloc(void** pointer, size_t num_bytes) override {
+    Take();
+    return EmulatedCudaApi::Malloc(pointer, num_bytes);
+  }
+  cuda::CudaError Free(void* pointer) override {
+    Take();
+    return EmulatedCudaApi::Free(pointer);
+  }
+  cuda::CudaError MallocHost(void** pointer, size_t num_bytes) override {
+    Take();
+    return EmulatedCudaApi::MallocHost(pointer, num_bytes);
+  }
+  cuda::CudaError FreeHost(void* pointer) override {
+    Take();
+    return EmulatedCudaApi::FreeHost(pointer);
+  }
+
+  std::set<const void*> kernels;
+
+ private:
+  void Launched(cuda::CudaStream stream) {
+    if (launched_on_ == nullptr) ++device_watch->num_busy;
+    launched_on_ = stream;
+  }
+  static void Take() {
+    if (!device_watch->armed) return;
+    ++device_watch->num_taken;
+    if (device_watch->num_busy > 0) ++device_watch->num_taken_while_busy;
+  }
+
+  cuda::CudaStream launched_on_ = nullptr;  // kernels run on one
+};
+
+// A step with more biases than any before, while another is in flight: a call that takes memory may
+// wait for a kernel that waits for another rank.
+TEST_F(EmulatedRanksTest, NoMemoryIsTakenWhileARankRuns) {
+  const auto model = MakeEmulatedModel();
+  const auto prompt = RandomPrompt(5, 3), mates = RandomPrompt(4, 4);
+  const CudaOpsConfig deterministic{.deterministic = true};
+  DeviceWatch of_test;
+  device_watch = &of_test;
+  const auto wanted = Answer(OnRanks(*model, 2, TwoRows(), deterministic).get(), prompt, kAll, 1);
+  EngineDriver driver(*model, {.num_ranks = 2, .max_running_requests = 2},
+                      EmulatedRanks<WatchedCudaApi>(2, deterministic));
+  TestRow* const mate = driver.AddRow(mates);
+  driver.ExtendAll(mate);
+  ASSERT_TRUE(driver.Step().ok());
+  device_watch->armed = true;
+  driver.ExtendAll(mate);
+  driver.Launch();
+  TestRow* const row = driver.AddRow(prompt);
+  for (int i = 0; i < 40'000; ++i) row->sampling.logit_bias.emplace_back(i % 97, 0.0f);
+  driver.ExtendAll(row);
+  driver.Launch();
+  ASSERT_TRUE(driver.Collect().ok());
+  ASSERT_TRUE(driver.Collect().ok());
+  device_watch->armed = false;
+  EXPECT_TRUE(SameResults(row->results, wanted));
+  EXPECT_GT(device_watch->num_taken, 0);
+  EXPECT_EQ(device_watch->num_taken_while_busy, 0);
+}
+
+// Kernels are loaded as each rank runs alone: after a warm start none is loaded while another rank
+// may wait, and what ranks exchange later has the numbers that it has after a cold start.
+TEST_F(EmulatedRanksTest, AWarmStartLoadsWhatStepsRun) {
+  const auto model = MakeEmulatedModel();
+  const auto prompt = RandomPrompt(9, 7);
+  DeviceWatch of_test;
+  device_watch = &of_test;
+  std::vector<RowResult> cold;
+  for (const bool warms_up : {false, true}) {
+    std::vector<std::shared_ptr<WatchedCudaApi>> apis;
+    EngineDriver driver(*model,
+                        {.num_ranks = 2,
+                         .max_running_requests = 2,
+                         .max_prefill_tokens = 12,
+                         .graph_max_rows = 2,
+                         .warms_up = warms_up},
+                        EmulatedRanks<WatchedCudaApi>(2, {}, {}, &apis));
+    const size_t at_start[] = {apis[0]->kernels.size(), apis[1]->kernels.size()};
+    const auto results = Answer(&driver, prompt, kAll, 3);
+    for (size_t rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(apis[rank]->kernels.size() == at_start[rank], warms_up) << rank;
+    }
+    if (!warms_up) cold = results;
+    EXPECT_TRUE(SameResults(results, cold));
+  }
+}
 
 }  // namespace
 }  // namespace minisgl

@@ -288,6 +288,52 @@ TEST_F(NormTest, EveryThreadOrderGivesTheSame) {
   }
 }
 
+// A third of the mean square of a part of longer tokens, and the norm that is given the whole.
+TEST_F(NormTest, MeanSquaresOfPartsMatchOracle) {
+  for (DType dtype : kHalfTypes) {
+    for (const auto& [width, gap] : {std::pair{1, 0}, {7, 3}, {256, 8}, {1001, 1}, {8200, 0}}) {
+      const NormCase c = {.dtype = dtype, .num_tokens = 3, .width = width, .gap = gap};
+      const std::string name = Name(c);
+      const DeviceInput x(dtype, Spread(c, Rows(c, 0, 3)));
+      MeanSquaresParams params = {.x = x.ptr(),
+                                  .out = nullptr,
+                                  .num_tokens = c.num_tokens,
+                                  .width = width,
+                                  .stride = gap == 0 ? 0 : width + gap,
+                                  .share = 1.0f / 3};
+      std::vector<float> expected(3), norms(x.values().size(), kNan);
+      DeviceOutput means(DType::kF32, 3), out(dtype, x.values().size());
+      params.out = means.f32();
+      ASSERT_EQ(LaunchMeanSquares(device_.context, params), kCudaSuccess);
+      params.x = x.values().data();
+      params.out = expected.data();
+      oracle_->MeanSquares(params);
+      ExpectWithin(
+          means.values(), expected, [&](size_t i) { return expected[i] * 32 * 0x1.0p-24; }, name);
+      EXPECT_TRUE(means.GuardsIntact()) << name;
+
+      const DeviceInput weight(DType::kF32, RandomFloats(width, 2));
+      NormParams norm = Params(c);
+      norm.x = x.ptr();
+      norm.weight = weight.f32();
+      norm.out = out.ptr();
+      norm.mean_squares = means.f32();
+      ASSERT_EQ(LaunchNorm(device_.context, norm), kCudaSuccess);
+      norm.x = x.values().data();
+      norm.weight = weight.values().data();
+      norm.out = norms.data();
+      norm.mean_squares = expected.data();
+      oracle_->Norm(norm);
+      const auto bound = [&](size_t i) {
+        const double value = std::abs(norms[i]), f32_error = value * 32 * 0x1.0p-24;
+        return f32_error + RoundingError(dtype, value * 1.001 + f32_error);
+      };
+      ExpectWithin(out.values(), norms, bound, name);
+      EXPECT_TRUE(out.GuardsIntact()) << name;
+    }
+  }
+}
+
 constexpr Activation kActivations[] = {Activation::kSilu,     Activation::kGelu,
                                        Activation::kGeluTanh, Activation::kRelu2,
                                        Activation::kSigmoid,  Activation::kClampedSwiglu};

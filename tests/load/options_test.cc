@@ -361,6 +361,13 @@ TEST_F(OptionsTest, RanksAreOnTheCpuWithoutGpus) {
   ASSERT_EQ(Parse({"-p", "x", "--tensor-parallel", "2", "--pin-threads"}), "");
   EXPECT_EQ(ResolveEngine(options_.engine, ModelConfig()).status().message(),
             "--pin-threads and --tensor-parallel exclude each other");
+  for (const auto& [device, num_ranks] :
+       {std::pair{"cpu", 1}, {"cuda", 1}, {"cuda:1", 1}, {"cuda:0,1", 2}, {"cuda:0,1,0", 3}}) {
+    ASSERT_EQ(Parse({"-p", "x", "--device", device}), "");
+    EXPECT_EQ(NumRanks(options_.engine), num_ranks) << device;
+  }
+  ASSERT_EQ(Parse({"-p", "x", "--device", "cpu", "--tensor-parallel", "4"}), "");
+  EXPECT_EQ(NumRanks(options_.engine), 4);
   for (const char* count : {"0", "65", "-1", "x"}) {
     EXPECT_NE(Parse({"-p", "x", "--tensor-parallel", count}), "") << count;
   }
