@@ -53,7 +53,7 @@ Status CudaOps::MakeWatch() {
   if (!debug_.sync && config_.profile == nullptr) return Status();
   std::unique_ptr<KernelTimer> timer;
   if (config_.profile != nullptr) {
-    timer = std::make_unique<KernelTimer>(api_, context_, config_.profile);
+    timer = std::make_unique<KernelTimer>(api_, context_, config_.profile, config_.profile_rank);
     if (const CudaError error = timer->Start(); error != kCudaSuccess) {
       return Report(error, "timing a kernel");
     }

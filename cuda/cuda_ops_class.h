@@ -150,6 +150,12 @@ class CudaOps : public DeviceOps {
     if (p.count == 0) return;
     Queue("AllReduce", [&] { return LaunchAllReduce(context_, p, exchange_); });
   }
+  void AllReduceNorm(const AllReduceNormParams& p) override {
+    MINISGL_CHECK(link_ != nullptr, "a sum over the ranks of one");
+    if (p.sum.count == 0) return;
+    if (debug_.no_fused_norm || !SumTakesNorm(p, exchange_)) return Ops::AllReduceNorm(p);
+    Queue("AllReduceNorm", [&] { return LaunchAllReduceNorm(context_, p, exchange_); });
+  }
   void GatherColumns(const GatherColumnsParams& p) override {
     MINISGL_CHECK(link_ != nullptr && p.bounds != nullptr, "columns of the ranks of one");
     Queue("GatherColumns", [&] { return LaunchGatherColumns(context_, p, exchange_); });

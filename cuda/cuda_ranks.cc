@@ -18,7 +18,7 @@ Result<std::vector<std::unique_ptr<DeviceOps>>> MakeCudaRanksOver(
   for (const int index : config.devices) {
     CudaOpsConfig own = config.ops;
     own.index = index;
-    if (!all.empty()) own.profile = nullptr;
+    own.profile_rank = static_cast<int32_t>(all.size());
     std::shared_ptr<CudaApi> api = make_api();
     auto ops = std::make_unique<CudaOps>(api, make_matmul, own, of_ranks);
     MINISGL_RETURN_IF_ERROR(ops->Open());

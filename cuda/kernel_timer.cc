@@ -16,8 +16,8 @@ constexpr int kEmptyRuns = 10;
 }  // namespace
 
 KernelTimer::KernelTimer(std::shared_ptr<CudaApi> api, const LaunchContext& context,
-                         std::shared_ptr<KernelProfile> profile)
-    : api_(std::move(api)), context_(context), profile_(std::move(profile)) {}
+                         std::shared_ptr<KernelProfile> profile, int32_t rank)
+    : api_(std::move(api)), context_(context), profile_(std::move(profile)), rank_(rank) {}
 
 CudaError KernelTimer::MakeEvent(OwnedEvent* event) {
   if (!free_.empty()) {
@@ -123,7 +123,7 @@ CudaError KernelTimer::Take(int64_t count) {
     }
     const KernelProfile::Time begin = clock_;
     if (const CudaError error = Advance(std::move(timed.end)); error != kCudaSuccess) return error;
-    profile_->Add(timed.name, begin, clock_);
+    profile_->Add(timed.name, begin, clock_, rank_);
   }
   return kCudaSuccess;
 }

@@ -22,9 +22,9 @@ namespace minisgl::cuda {
 
 class KernelTimer {
  public:
-  // `context`: of the stream, without an observer.
+  // `context`: of the stream, without an observer. `rank`: whose times they are in the profile.
   KernelTimer(std::shared_ptr<CudaApi> api, const LaunchContext& context,
-              std::shared_ptr<KernelProfile> profile);
+              std::shared_ptr<KernelProfile> profile, int32_t rank = 0);
 
   // Waits for the stream, and measures a kernel that does nothing. Called once, before the rest.
   CudaError Start();
@@ -55,6 +55,7 @@ class KernelTimer {
   const std::shared_ptr<CudaApi> api_;
   const LaunchContext context_;
   const std::shared_ptr<KernelProfile> profile_;
+  const int32_t rank_;
   std::vector<OwnedEvent> free_;
   Timed open_;  // begun, and not ended
   std::deque<Timed> pending_;

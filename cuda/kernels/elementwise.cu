@@ -1,5 +1,5 @@
-// Kernels on rows or elements: embedding, norms, activation, soft-capping, gathering of rows, bias.
-//
+// Kernels on rows or elements: embedding, norms (norm_row.cuh), activation, soft-capping, gathering
+// of rows, bias.
 // All except the norm have the same mapping: grid (rows, chunks of a row / 128), block 128, a
 // thread for each chunk of 8 elements (chunk.h), no shared memory. They are bound by memory: 2,048
 // threads of a multiprocessor have at least 16 bytes each in flight, 32 KB, above the 26 KB that
@@ -10,6 +10,7 @@
 #include "kernels/chunk.h"
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
+#include "kernels/norm_row.cuh"
 #include "minisgl/base/checked_math.h"
 
 namespace minisgl::cuda {
@@ -63,95 +64,6 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1) EmbeddingKernel(Embedd
   StoreChunk(p.out + blockIdx.x * p.width + first, p.width - first, p.aligned, v);
 }
 
-// A row stays in registers between the sum and the scaling: 2 chunks for each of at most 1,024
-// threads. With more chunks the threads of such a block would not fit into 64 registers.
-constexpr int kNormChunksMax = 2;
-constexpr int kNormThreadsMax = 1024;
-static_assert(kNormWidthMax == int64_t{kNormChunksMax} * kNormThreadsMax * kChunk);
-
-// Threads of a block that has a chunk, or two, for each of them.
-unsigned NormThreads(int64_t width) {
-  const int64_t warps = CeilDiv<int64_t>(CeilDiv<int64_t>(width, kChunk), kWarpSize);
-  return static_cast<unsigned>(std::min<int64_t>(warps * kWarpSize, kNormThreadsMax));
-}
-
-void CheckNormWidth(int64_t width) {
-  MINISGL_CHECK(width <= kNormWidthMax, "a norm over {} elements; {} at most", width,
-                kNormWidthMax);
-}
-
-// Returns the block's sum, in an order that depends on the number of warps only. Has one barrier:
-// the scratch (a float for each warp) is used once, and every warp adds the warps' sums itself.
-MINISGL_DEVICE float BlockSumOnce(float x, Shared<float> scratch) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int num_warps = static_cast<int>(blockDim.x) / kWarpSize;
-  x = device::WarpSum(x);
-  if (lane == 0) scratch[static_cast<int>(threadIdx.x) / kWarpSize] = x;
-  __syncthreads();
-  float partial = 0;
-  if (lane < num_warps) partial = scratch[lane];
-  return device::WarpSum(partial);
-}
-
-// First element of chunk `c` of this thread.
-MINISGL_DEVICE int64_t NormChunk(int c) { return (int64_t{c} * blockDim.x + threadIdx.x) * kChunk; }
-
-// A block normalises group_width features of one token.
-struct NormKernelParams {
-  NormParams norm;  // group_width and stride are set
-  bool aligned;
-};
-
-// Sets v to the values to be normalised, and updates the residual. The block's features begin at
-// `row` in the residual and at `x_row` in x.
-template <typename T>
-MINISGL_DEVICE void LoadNormRow(const NormKernelParams& params, int64_t row, int64_t x_row,
-                                float (&v)[kNormChunksMax][kChunk]) {
-  const NormParams& p = params.norm;
-#pragma unroll
-  for (int c = 0; c < kNormChunksMax; ++c) {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) v[c][i] = 0;
-    const int64_t first = NormChunk(c), count = p.group_width - first;
-    if (count <= 0) continue;
-    float x[kChunk] = {};
-    if (p.x.data != nullptr) LoadChunk(p.x.as<T>() + x_row + first, count, params.aligned, x);
-    if (p.residual == nullptr) {
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) v[c][i] = x[i];
-    } else {
-      LoadChunk(p.residual + row + first, count, params.aligned, v[c]);
-      if (p.x.data != nullptr || p.residual_factor != 1) {
-#pragma unroll
-        for (int i = 0; i < kChunk; ++i) {
-          v[c][i] = fmaf(p.x_scale, x[i], v[c][i]) * p.residual_factor;
-        }
-        StoreChunk(p.residual + row + first, count, params.aligned, v[c]);
-      }
-    }
-  }
-}
-
-// Subtracts the block's mean from v.
-MINISGL_DEVICE void CenterNormRow(int64_t width, Shared<float> scratch,
-                                  float (&v)[kNormChunksMax][kChunk]) {
-  float sum = 0;
-#pragma unroll
-  for (int c = 0; c < kNormChunksMax; ++c) {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) sum += v[c][i];
-  }
-  const float mean = BlockSumOnce(sum, scratch) / static_cast<float>(width);
-#pragma unroll
-  for (int c = 0; c < kNormChunksMax; ++c) {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      // Elements past the row's end stay zero: they must not count.
-      if (NormChunk(c) + i < width) v[c][i] -= mean;
-    }
-  }
-}
-
 // Grid (tokens, groups), block: a thread for each chunk of a group, or for two chunks if there are
 // more than 1,024. Shared memory: two floats for each warp. Traffic: T * D * (8 residual + 2 *
 // sizeof(T)) + 4 * D bytes; about 5 operations for each element. The order of the sum depends on
@@ -165,48 +77,14 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kNormThreadsMax, 1) NormKernel(NormKer
   GridRelease();
   const int64_t group = blockIdx.y * p.group_width;  // its first feature
   float weight[kNormChunksMax][kChunk];
-#pragma unroll
-  for (int c = 0; c < kNormChunksMax; ++c) {
-    const int64_t first = NormChunk(c), count = p.group_width - first;
-    if (count > 0 && p.weight != nullptr) {
-      LoadChunk(p.weight + group + first, count, params.aligned, weight[c]);
-    }
-  }
+  LoadNormWeights(params, group, weight);
   GridWait();
   const int64_t x_row = blockIdx.x * p.stride + group;
   float v[kNormChunksMax][kChunk];
   LoadNormRow<T>(params, blockIdx.x * p.width + group, x_row, v);
   if (p.out.data == nullptr) return;
-  float scale = 1;
-  if (p.weight != nullptr) {
-    if (p.kind == NormKind::kLayer) CenterNormRow(p.group_width, center_scratch, v);
-    float sum = 0;
-#pragma unroll
-    for (int c = 0; c < kNormChunksMax; ++c) {
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) sum += v[c][i] * v[c][i];
-    }
-    const float mean = p.mean_squares != nullptr
-                           ? p.mean_squares[blockIdx.x]
-                           : BlockSumOnce(sum, scratch) / static_cast<float>(p.group_width);
-    scale = device::Rsqrt(mean + p.eps);
-  }
-#pragma unroll
-  for (int c = 0; c < kNormChunksMax; ++c) {
-    const int64_t first = NormChunk(c), count = p.group_width - first;
-    if (count <= 0) continue;
-    if (p.weight != nullptr) {
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) v[c][i] *= scale * weight[c][i];
-      if (p.bias != nullptr) {
-        float bias[kChunk];
-        LoadChunk(p.bias + group + first, count, params.aligned, bias);
-#pragma unroll
-        for (int i = 0; i < kChunk; ++i) v[c][i] += bias[i];
-      }
-    }
-    StoreChunk(p.out.as<T>() + x_row + first, count, params.aligned, v[c]);
-  }
+  const float* const mean = p.mean_squares == nullptr ? nullptr : p.mean_squares + blockIdx.x;
+  FinishNormRow<T>(params, group, x_row, mean, weight, scratch, center_scratch, v);
 }
 
 // Grid (tokens), block and order of the sum as of a norm of the vector's width. Shared memory: a

@@ -94,6 +94,10 @@ CudaError LaunchRecurrence(const LaunchContext& context, const RecurrenceParams&
 struct RankExchange;
 CudaError LaunchAllReduce(const LaunchContext& context, const AllReduceParams& params,
                           const RankExchange& ranks);
+// True if one kernel sums and normalises: elements of 16 bits, at most 8,192 a token, in one shot.
+bool SumTakesNorm(const AllReduceNormParams& params, const RankExchange& ranks);
+CudaError LaunchAllReduceNorm(const LaunchContext& context, const AllReduceNormParams& params,
+                              const RankExchange& ranks);
 CudaError LaunchGatherColumns(const LaunchContext& context, const GatherColumnsParams& params,
                               const RankExchange& ranks);
 

@@ -4,11 +4,14 @@
 // Grid: a block for each slice, at most kExchangeBlocks; 256 threads, 16 bytes of shared memory.
 // Traffic of a rank over its link, each way, for N ranks and B bytes: (N - 1) B in one shot, which
 // has one meeting; 2 (N - 1) / N B in two, which have two.
+// A sum with a norm: a block for each token, at most kExchangeBlocks, with the norm's threads (256
+// to 1,024 for 2,048 to 8,192 features), and two floats of shared memory for each warp besides.
 #include <algorithm>
 
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
 #include "kernels/rank_exchange.cuh"
+#include "kernels/rank_norm.cuh"
 #include "minisgl/base/checked_math.h"
 
 namespace minisgl::cuda {
@@ -27,6 +30,19 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kExchangeThreads, 1)
   device::GridWait();
   device::SharedArena arena;
   RankGather(params, arena.Take<uint32_t>(1)).Run();
+}
+
+template <typename T>
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kNormThreadsMax, 1)
+    SumNormKernel(MINISGL_GRID_CONSTANT RankNormParams params) {
+  device::SharedArena arena;
+  const device::Shared<uint32_t> failed = arena.Take<uint32_t>(1);
+  const device::Shared<float> scratch = arena.Take<float>(device::kWarpSize);
+  const device::Shared<float> center_scratch = arena.Take<float>(device::kWarpSize);
+  device::GridWait();
+  float weight[kRankNormChunks][kChunk];  // under way while the ranks meet
+  LoadNormWeights(params.norm, 0, weight);
+  RankNorm<T>(params, failed, scratch, center_scratch).Run(weight);
 }
 
 // Packs of a slice: one for each thread, or more if there are more than blocks have.
@@ -59,6 +75,32 @@ CudaError LaunchAllReduce(const LaunchContext& context, const AllReduceParams& p
   return DispatchDType(params.x.dtype, [&]<typename T>() {
     return Launch(context, ExchangeShape(num_packs, slice), SumKernel<T>, p);
   });
+}
+
+bool SumTakesNorm(const AllReduceNormParams& params, const RankExchange& ranks) {
+  const AllReduceParams& sum = params.sum;
+  const NormParams& norm = params.norm;
+  const bool is_whole = (norm.group_width == 0 || norm.group_width == norm.width) &&
+                        (norm.stride == 0 || norm.stride == norm.width) &&
+                        norm.mean_squares == nullptr && norm.width <= kRankNormWidthMax;
+  const bool is_aligned = norm.width % kChunk == 0 && IsAligned16(sum.x.data) &&
+                          IsAligned16(norm.residual) && IsAligned16(norm.weight) &&
+                          IsAligned16(norm.bias) && IsAligned16(norm.out.data);
+  return sum.x.dtype != DType::kF32 && norm.out.data != nullptr && is_whole && is_aligned &&
+         sum.count * static_cast<int64_t>(DTypeBytes(sum.x.dtype)) <= ranks.one_shot_bytes;
+}
+
+CudaError LaunchAllReduceNorm(const LaunchContext& context, const AllReduceNormParams& params,
+                              const RankExchange& ranks) {
+  RankNormParams p = {.ranks = ranks, .norm = {.norm = params.norm, .aligned = true}};
+  p.norm.norm.group_width = p.norm.norm.stride = params.norm.width;
+  const LaunchShape shape = {
+      .grid = {static_cast<unsigned>(std::min<int64_t>(params.norm.num_tokens, kExchangeBlocks))},
+      .block = {NormThreads(params.norm.width)},
+      .shared_bytes = kExchangePackBytes + 2 * device::kWarpSize * sizeof(float),
+      .programmatic = true};
+  return DispatchHalf(params.sum.x.dtype,
+                      [&]<typename T>() { return Launch(context, shape, SumNormKernel<T>, p); });
 }
 
 // In pieces whose elements 31 bits count.

@@ -348,13 +348,14 @@ struct CudaOpsConfig {
   bool deterministic = false;  // bits depend neither on other rows nor on how a sequence is cut
   // If set, receives the time of every operation. Operations then run one by one, not as graphs.
   std::shared_ptr<KernelProfile> profile;
+  int32_t profile_rank = 0;  // whose times they are there
   // Where choices that were timed on this device are kept for the next start; "": nowhere. A
   // folder that cannot be used is no error.
   std::string cache_folder;
 };
 // Several GPUs, or one of them several times, as the ranks of one model (minisgl/model/ranks.h).
 struct CudaRanksConfig {
-  CudaOpsConfig ops;         // of each rank, except the index; the profile is the first rank's
+  CudaOpsConfig ops;         // of each rank, except the index and the profile_rank
   std::vector<int> devices;  // of the ranks, at most kCudaRanksMax
   // How long a rank waits in an operation for another one before it takes it for lost.
   int64_t wait_ms = 300'000;

@@ -110,6 +110,10 @@ class Ops {
   virtual void AllReduce(const AllReduceParams& params) {
     MINISGL_CHECK(false, "{} has no sum of {} elements over ranks", Name(), params.count);
   }
+  virtual void AllReduceNorm(const AllReduceNormParams& params) {
+    AllReduce(params.sum);
+    Norm(params.norm);
+  }
   virtual void MeanSquares(const MeanSquaresParams& params) {
     MINISGL_CHECK(false, "{} has no mean of {} squares over ranks", Name(), params.width);
   }

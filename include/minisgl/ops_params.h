@@ -507,6 +507,13 @@ struct AllReduceParams {
   int64_t count;
 };
 
+// A sum over ranks, and a norm of what it gives, with the bits of the two operations: norm.x is
+// sum.x, whose contents are undefined afterwards unless it is norm.out.
+struct AllReduceNormParams {
+  AllReduceParams sum;
+  NormParams norm;
+};
+
 // A rank's part of the mean square of vectors that all ranks have equally wide parts of:
 // out[t] = share * mean(x[t, :]^2), with share = 1 / the number of ranks. AllReduce adds the parts.
 struct MeanSquaresParams {

@@ -7,13 +7,14 @@
 
 namespace minisgl {
 
-void KernelProfile::Add(std::string_view name, Time begin, Time end) {
+void KernelProfile::Add(std::string_view name, Time begin, Time end, int32_t rank) {
   const std::lock_guard lock(mutex_);
-  auto place = sums_.find(name);
-  if (place == sums_.end()) place = sums_.emplace(name, Sum()).first;
+  auto& sums = sums_[static_cast<size_t>(rank)];
+  auto place = sums.find(name);
+  if (place == sums.end()) place = sums.emplace(name, Sum()).first;
   ++place->second.count;
   place->second.total_ms += std::chrono::duration<double, std::milli>(end - begin).count();
-  if (keeps_spans_) spans_.push_back({place->first, begin, end});
+  if (keeps_spans_) spans_.push_back({place->first, begin, end, rank});
 }
 
 void KernelProfile::SetEmptyMs(double ms) {
@@ -28,15 +29,17 @@ void KernelProfile::KeepSpans() {
 
 void KernelProfile::Clear() {
   const std::lock_guard lock(mutex_);
-  for (auto& [name, sum] : sums_) sum = Sum();
+  for (auto& of_rank : sums_) {
+    for (auto& [name, sum] : of_rank) sum = Sum();
+  }
   spans_.clear();
 }
 
-std::vector<KernelProfile::Row> KernelProfile::Rows() const {
+std::vector<KernelProfile::Row> KernelProfile::Rows(int32_t rank) const {
   std::vector<Row> rows;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [name, sum] : sums_) {
+    for (const auto& [name, sum] : sums_[static_cast<size_t>(rank)]) {
       if (sum.count > 0) rows.push_back({name, sum.count, sum.total_ms});
     }
   }
@@ -55,8 +58,9 @@ std::vector<KernelProfile::Span> KernelProfile::TakeSpans() {
   return std::exchange(spans_, {});
 }
 
-std::string FormatKernelProfile(const KernelProfile& profile) {
-  const std::vector<KernelProfile::Row> rows = profile.Rows();
+namespace {
+
+std::string FormatRows(const std::vector<KernelProfile::Row>& rows) {
   double total_ms = 0;
   int64_t count = 0;
   size_t width = 6;
@@ -73,7 +77,17 @@ std::string FormatKernelProfile(const KernelProfile& profile) {
   std::string text = fmt::format("{:<{}} {:>9} {:>11} {:>9} {:>8}\n", "kernel", width, "count",
                                  "total ms", "mean us", "share");
   for (const KernelProfile::Row& row : rows) text += line(row.name, row.count, row.total_ms);
-  text += line("all", count, total_ms);
+  return text + line("all", count, total_ms);
+}
+
+}  // namespace
+
+std::string FormatKernelProfile(const KernelProfile& profile) {
+  std::string text;
+  for (int32_t rank = 0; rank < profile.num_ranks(); ++rank) {
+    if (profile.num_ranks() > 1) text += fmt::format("rank {}\n", rank);
+    text += FormatRows(profile.Rows(rank));
+  }
   text += fmt::format(
       "Kernels ran one by one, without graphs. One that does nothing measures {:.2f} us.",
       profile.empty_ms() * 1000);

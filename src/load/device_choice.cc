@@ -217,7 +217,8 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& con
     device.fallback = "--cpu-target";
     return device;
   }
-  auto profile = options.profile_kernels ? std::make_shared<KernelProfile>() : nullptr;
+  auto profile =
+      options.profile_kernels ? std::make_shared<KernelProfile>(NumRanks(options)) : nullptr;
   const Status opened = OpenCuda(options, config, profile, &device);
   if (opened.ok()) {
     device.profile = std::move(profile);

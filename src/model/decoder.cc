@@ -16,6 +16,7 @@
 #include "model/per_layer_embedding.h"
 #include "model/rank_cut.h"
 #include "model/rank_norms.h"
+#include "model/rank_sums.h"
 #include "model/state_mixer.h"
 #include "model/stream_norms.h"
 #include "model/workspace.h"
@@ -37,7 +38,8 @@ class OpsDecoder final : public Decoder {
         weights_(std::move(weights)),
         space_(std::move(workspace)),
         ops_(ops),
-        norms_(config_, space_, ops) {
+        norms_(config_, space_, ops),
+        sums_(config_, options.rank.count, ops) {
     for (int32_t i = 0; i < config.num_layers; ++i) {
       const auto index = static_cast<size_t>(i);
       shapes_.push_back(LayerShapeOf(config, i));
@@ -49,13 +51,14 @@ class OpsDecoder final : public Decoder {
     const int64_t num_tokens = input.num_tokens;
     MINISGL_CHECK(num_tokens <= options_.max_step_tokens, "a step of {} tokens, room for {}",
                   num_tokens, options_.max_step_tokens);
+    sums_.Begin();
     ops_->Embedding({.ids = input.token_ids,
                      .table = &weights_.embedding,
                      .scale = static_cast<float>(config_.embedding_scale),
                      .out = space_.residual.data(),
                      .num_tokens = num_tokens,
                      .first_id = vocabulary_.first});
-    Reduce(space_.residual.data(), num_tokens);
+    sums_.Reduce(space_.residual.data(), num_tokens);
     if (config_.embedding_norm) norms_.NormEmbedding(weights_.embedding_norm, num_tokens);
     if (config_.per_layer_width > 0) {
       model::EmbedForLayers(config_, weights_.per_layer, space_, input, ops_);
@@ -81,7 +84,7 @@ class OpsDecoder final : public Decoder {
         pending = hidden;
       } else {
         if (has_mixer) Mix(input, i, hidden);
-        norms_.NormOutput(layer.attention_post_norm, num_tokens);
+        NormOutput(layer.attention_post_norm, num_tokens);
         if (has_mixer) pending = attention_adds_ ? nullptr : ConstActivationPtr(hidden);
         if (config_.layers[i].has_feed_forward) {
           RunOrHold(norms_.AddAndNorm(pending, layer.feed_forward_norm, num_tokens,
@@ -90,10 +93,11 @@ class OpsDecoder final : public Decoder {
           FeedForward(i, num_tokens);
           pending = feed_forward_adds_ ? nullptr : ConstActivationPtr(hidden);
         }
-        norms_.NormOutput(layer.feed_forward_post_norm, num_tokens);
+        NormOutput(layer.feed_forward_post_norm, num_tokens);
         if (config_.per_layer_width > 0) AddPerLayer(i, num_tokens);
       }
     }
+    sums_.Settle();
   }
 
   // Final norm and output head, for the tokens that need logits only: the head is the largest
@@ -133,9 +137,9 @@ class OpsDecoder final : public Decoder {
  private:
   bool has_ranks() const { return options_.rank.count > 1; }
 
-  // Sums what the ranks have computed of `x` [T, D].
-  void Reduce(ActivationPtr x, int64_t num_tokens) {
-    if (has_ranks()) ops_->AllReduce({.x = x, .count = num_tokens * config_.hidden_size});
+  // Normalises `hidden` in place, if the architecture has a norm after the part.
+  void NormOutput(const model::NormWeights& norm, int64_t num_tokens) {
+    if (norm.weight.data() != nullptr) sums_.RunNorm(norms_.OutputNorm(norm, num_tokens));
   }
 
   // The logits of all ranks; null on a rank that does not gather them.
@@ -161,13 +165,10 @@ class OpsDecoder final : public Decoder {
   // Factor of the residual stream after layer `index`.
   float FactorAfter(size_t index) const { return weights_.layers[index].factor; }
 
-  // Runs a norm, or leaves it to the next product (Product).
+  // Runs a norm, or leaves it to the next product (Product), unless a sum is owed.
   void RunOrHold(const NormParams& norm, bool holds) {
-    if (holds) {
-      held_norm_ = norm;
-    } else {
-      ops_->Norm(norm);
-    }
+    if (!holds || sums_.is_owed()) return sums_.RunNorm(norm);
+    held_norm_ = norm;
   }
 
   // Adds the output of the feed-forward part, in `hidden`, to the residual stream, and leaves in
@@ -175,7 +176,7 @@ class OpsDecoder final : public Decoder {
   void AddPerLayer(size_t index, int64_t num_tokens) {
     const model::PerLayerWeights& weights = weights_.layers[index].per_layer;
     const int64_t width = config_.per_layer_width;
-    ops_->Norm(norms_.AddAndNorm(space_.hidden.ptr(), model::NormWeights(), num_tokens));
+    sums_.RunNorm(norms_.AddAndNorm(space_.hidden.ptr(), model::NormWeights(), num_tokens));
     Linear(space_.hidden.ptr(), weights.gate, space_.per_layer_gate.ptr(), num_tokens, nullptr,
            &weights.output);
     ops_->Activate({.gate_up = space_.per_layer_gate.ptr(),
@@ -188,7 +189,7 @@ class OpsDecoder final : public Decoder {
                     .up_stride = int64_t{config_.num_layers} * width});
     Linear(space_.per_layer_gated.ptr(), weights.output, space_.hidden.ptr(), num_tokens, nullptr,
            AfterLayer(index));
-    norms_.NormOutput(weights.norm, num_tokens);
+    NormOutput(weights.norm, num_tokens);
   }
 
   // Factor of a mixer's output; 0: residual_scale.
@@ -231,8 +232,8 @@ class OpsDecoder final : public Decoder {
     return config_.per_layer_width > 0 ? &weights_.layers[index].per_layer.gate : AfterLayer(index);
   }
 
-  // Runs attention, or what the layer has in its place, on `hidden` and writes its output to `out`,
-  // summed over ranks.
+  // Runs attention, or what the layer has in its place, on `hidden` and writes its output to `out`.
+  // Its sum over ranks may be owed.
   void Mix(const ForwardInput& input, size_t index, ActivationPtr out) {
     const Mixer mixer = config_.layers[index].mixer;
     const bool is_both = HasState(mixer) && HasAttention(mixer);
@@ -240,7 +241,7 @@ class OpsDecoder final : public Decoder {
     if (HasState(mixer)) {
       model::RunStateMixer(config_, weights_.layers[index].state, space_, input, index,
                            options_.rank.count, out, ops_);
-      Reduce(out, input.num_tokens);
+      sums_.Reduce(out, input.num_tokens, /*may_owe=*/!is_both);
     }
     if (is_both) norms_.Add(space_.branch.ptr(), input.num_tokens, config_.attention_output_factor);
   }
@@ -275,7 +276,7 @@ class OpsDecoder final : public Decoder {
                         .next = AfterAttention(index)},
              .residual = AddsTo(attention_adds_),
              .residual_scale = static_cast<float>(config_.residual_scale)});
-    Reduce(out, input.num_tokens);
+    sums_.Reduce(out, input.num_tokens, /*may_owe=*/!HasState(config_.layers[index].mixer));
   }
 
   // Multiplies what attention returned by sigmoid(gate * hidden).
@@ -423,7 +424,7 @@ class OpsDecoder final : public Decoder {
          .qkv_stride = TokenWidth(index)});
   }
 
-  // Runs the feed-forward part on `hidden`, in place; its output is summed over ranks.
+  // Runs the feed-forward part on `hidden`, in place. The sum of its output over ranks may be owed.
   void FeedForward(size_t index, int64_t num_tokens) {
     const model::LayerWeights& layer = weights_.layers[index];
     const ExpertsConfig& experts = config_.experts;
@@ -431,7 +432,7 @@ class OpsDecoder final : public Decoder {
       const bool is_alone = !config_.layers[index].has_experts;
       Dense(layer.feed_forward, shapes_[index].intermediate_size, num_tokens,
             is_alone ? AfterFeedForward(index) : &layer.experts.router);
-      Reduce(space_.hidden.ptr(), num_tokens);
+      sums_.Reduce(space_.hidden.ptr(), num_tokens, /*may_owe=*/is_alone);
       if (!is_alone) AddExpertsBeside(layer.experts, num_tokens);
       return;
     }
@@ -455,7 +456,7 @@ class OpsDecoder final : public Decoder {
                           .num_tokens = num_tokens,
                           .width = config_.hidden_size,
                           .num_chosen = experts.num_chosen});
-    Reduce(hidden, num_tokens);
+    sums_.Reduce(hidden, num_tokens, /*may_owe=*/true);
   }
 
   // hidden = output(experts(input(hidden))) + shared(hidden), with the experts already chosen.
@@ -484,14 +485,14 @@ class OpsDecoder final : public Decoder {
     params.width = config_.hidden_size;
     params.num_chosen = 1;
     ops_->CombineExperts(params);
-    Reduce(hidden, num_tokens);
+    sums_.Reduce(hidden, num_tokens, /*may_owe=*/true);
   }
 
   // Normalises the output of the dense part in `hidden`, and adds that of the experts to it. Both
   // begin from the residual stream.
   void AddExpertsBeside(const model::ExpertWeights& weights, int64_t num_tokens) {
     const ActivationPtr hidden = space_.hidden.ptr(), branch = space_.branch.ptr();
-    norms_.NormOutput(weights.dense_post_norm, num_tokens);
+    NormOutput(weights.dense_post_norm, num_tokens);
     norms_.NormTo(weights.router_norm, branch, num_tokens);
     model::ChooseExperts(config_, weights, space_, branch, num_tokens, ops_);
     norms_.NormTo(weights.expert_norm, branch, num_tokens);
@@ -505,7 +506,7 @@ class OpsDecoder final : public Decoder {
                                    .width = config_.hidden_size,
                                    .num_chosen = config_.experts.num_chosen};
     ops_->CombineExperts(params);
-    Reduce(branch, num_tokens);
+    sums_.Reduce(branch, num_tokens);
     NormParams norm = norms_.Params(weights.expert_post_norm, num_tokens);
     norm.x = branch;
     norm.out = branch;
@@ -551,6 +552,7 @@ class OpsDecoder final : public Decoder {
   const model::Workspace space_;
   Ops* const ops_;
   const model::StreamNorms norms_;
+  model::RankSums sums_;
   std::vector<LayerShape> shapes_;           // [layers]
   std::vector<model::LayerFusion> fusions_;  // [layers]
   // Of the part that runs: the norm before its first product, and whether its last product adds.

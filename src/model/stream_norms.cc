@@ -53,13 +53,12 @@ void StreamNorms::Add(ConstActivationPtr x, int64_t num_tokens, double scale) co
   ops_->Norm(params);
 }
 
-void StreamNorms::NormOutput(const NormWeights& norm, int64_t num_tokens) const {
-  if (norm.weight.data() == nullptr) return;
+NormParams StreamNorms::OutputNorm(const NormWeights& norm, int64_t num_tokens) const {
   NormParams params = Params(norm, num_tokens);
   params.x = space_.hidden.ptr();
   params.out = space_.hidden.ptr();
   if (config_.post_norm_eps > 0) params.eps = static_cast<float>(config_.post_norm_eps);
-  ops_->Norm(params);
+  return params;
 }
 
 }  // namespace minisgl::model

@@ -29,8 +29,8 @@ class StreamNorms {
   void NormEmbedding(const DeviceArray<float>& ones, int64_t num_tokens) const;
   // Adds `x`, times `scale` (0: residual_scale), to the residual stream.
   void Add(ConstActivationPtr x, int64_t num_tokens, double scale = 0) const;
-  // Normalises `hidden` in place, if the architecture has a norm after the part.
-  void NormOutput(const NormWeights& norm, int64_t num_tokens) const;
+  // The norm of `hidden` in place, of an architecture with norms after its parts.
+  NormParams OutputNorm(const NormWeights& norm, int64_t num_tokens) const;
 
  private:
   const ModelConfig& config_;

@@ -269,7 +269,7 @@ void ServeLoop::TraceStep(const InFlight& step, Time asked, Time collected) {
 void ServeLoop::TraceKernels() {
   if (kernel_profile_ == nullptr) return;
   for (const KernelProfile::Span& span : kernel_profile_->TakeSpans()) {
-    trace_->Kernel(span.name, span.begin, span.end);
+    trace_->Kernel(span, kernel_profile_->num_ranks());
   }
 }
 

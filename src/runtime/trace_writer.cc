@@ -55,12 +55,15 @@ void TraceWriter::Host(std::string_view what, Time begin, Time end) {
   Span(what, Track::kHost, begin, end, {});
 }
 
-void TraceWriter::Kernel(std::string_view name, Time begin, Time end) {
-  if (!std::exchange(has_kernels_, true)) {
-    BeginEvent('M', "thread_name", Track::kDevice);
-    EndEvent({{"name", "device"}});
+void TraceWriter::Kernel(const KernelProfile::Span& kernel, int32_t num_ranks) {
+  const auto track = static_cast<Track>(static_cast<int32_t>(Track::kDevice) + kernel.rank);
+  if (device_tracks_.insert(track).second) {
+    const std::string name =
+        num_ranks == 1 ? "device" : fmt::format("device of rank {}", kernel.rank);
+    BeginEvent('M', "thread_name", track);
+    EndEvent({{"name", std::string_view(name)}});
   }
-  Span(name, Track::kDevice, begin, end, {});
+  Span(kernel.name, track, kernel.begin, kernel.end, {});
 }
 
 void TraceWriter::Note(const SchedNote& note, Time time) {

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
 
+#include "minisgl/base/kernel_profile.h"
 #include "minisgl/batch_plan.h"
 #include "minisgl/runtime/runtime.h"
 
@@ -27,8 +29,8 @@ class TraceWriter {
   void Step(const BatchPlan& plan, Time begin, Time end);
   // Work of the runtime's thread: "plan", "wait" or "collect".
   void Host(std::string_view what, Time begin, Time end);
-  // A kernel of the device, on a track of its own.
-  void Kernel(std::string_view name, Time begin, Time end);
+  // A kernel of the device, on a track of its own; of several ranks each has one.
+  void Kernel(const KernelProfile::Span& kernel, int32_t num_ranks);
   void Note(const SchedNote& note, Time time);
   void Ended(RequestId id, FinishReason reason, int64_t num_tokens, Time time);
   // The scheduler's figures after a step.
@@ -42,6 +44,7 @@ class TraceWriter {
     std::variant<int64_t, std::string_view> value;
   };
   using Args = std::initializer_list<Arg>;
+  // Of ranks after the first numbers after kDevice.
   enum class Track { kEngine = 1, kHost = 2, kDevice = 3 };
 
   // Begins an event: its phase, name and track. EndEvent completes it.
@@ -57,7 +60,7 @@ class TraceWriter {
   Time start_;
   std::string buffer_;
   bool is_first_ = true;
-  bool has_kernels_ = false;
+  std::set<Track> device_tracks_;
 };
 
 }  // namespace minisgl::runtime

@@ -67,5 +67,27 @@ TEST(KernelProfileTest, TheTableHasCountsTotalsMeansAndShares) {
       << FormatKernelProfile(profile);
 }
 
+TEST(KernelProfileTest, RanksHaveTablesAndSpansOfTheirOwn) {
+  KernelProfile profile(2);
+  profile.KeepSpans();
+  profile.Add("norm", kStart, kStart + microseconds(1000));
+  profile.Add("norm", kStart, kStart + microseconds(3000), 1);
+  EXPECT_EQ(profile.Rows(1)[0].total_ms, 3);
+  EXPECT_EQ(FormatKernelProfile(profile),
+            "rank 0\n"
+            "kernel     count    total ms   mean us    share\n"
+            "norm           1       1.000   1000.00  100.0 %\n"
+            "all            1       1.000   1000.00  100.0 %\n"
+            "rank 1\n"
+            "kernel     count    total ms   mean us    share\n"
+            "norm           1       3.000   3000.00  100.0 %\n"
+            "all            1       3.000   3000.00  100.0 %\n"
+            "Kernels ran one by one, without graphs. One that does nothing measures 0.00 us.");
+  const auto spans = profile.TakeSpans();
+  ASSERT_EQ(spans.size(), 2u);
+  EXPECT_EQ(spans[0].rank, 0);
+  EXPECT_EQ(spans[1].rank, 1);
+}
+
 }  // namespace
 }  // namespace minisgl

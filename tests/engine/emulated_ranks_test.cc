@@ -232,6 +232,47 @@ TEST_F(EmulatedRanksTest, NoMemoryIsTakenWhileARankRuns) {
   EXPECT_EQ(device_watch->num_taken_while_busy, 0);
 }
 
+// A sum and the norm behind it as one kernel, in graphs and without: the bits are those of two, and
+// fewer kernels are launched.
+TEST_F(EmulatedRanksTest, SumsWithNormsHaveTheBitsOfBoth) {
+  const auto model = MakeEmulatedModel();
+  const auto prompt = RandomPrompt(9, 7);
+  std::vector<RowResult> wanted;
+  int num_launches = 0;
+  for (const bool fused : {false, true}) {
+    for (const int32_t graph_max_rows : {0, 2}) {
+      std::vector<std::shared_ptr<EmulatedCudaApi>> apis;
+      EngineDriver driver(
+          *model, {.num_ranks = 2, .max_running_requests = 2, .graph_max_rows = graph_max_rows},
+          EmulatedRanks<EmulatedCudaApi>(2, {}, {.no_fused_norm = !fused}, &apis));
+      const auto found = Answer(&driver, prompt, kAll, 2);
+      if (wanted.empty()) wanted = found;
+      EXPECT_TRUE(SameResults(found, wanted)) << fused << " " << graph_max_rows;
+      if (graph_max_rows > 0) continue;
+      // Two sums of each of two layers and two steps; the last one has no norm with it.
+      const int now = apis[0]->num_calls("LaunchKernel");
+      if (fused) EXPECT_EQ(now, num_launches - 2 * (2 * 2 - 1));
+      num_launches = now;
+    }
+  }
+}
+
+// Operations of each rank are timed.
+TEST_F(EmulatedRanksTest, EachRankIsProfiled) {
+  const auto model = MakeEmulatedModel();
+  const auto profile = std::make_shared<KernelProfile>(2);
+  const auto driver = OnRanks(*model, 2, TwoRows(), {.profile = profile});
+  profile->Clear();
+  Answer(driver.get(), {1, 2, 3}, kAll, 1);
+  const auto count = [&](int32_t rank) {
+    int64_t sum = 0;
+    for (const KernelProfile::Row& row : profile->Rows(rank)) sum += row.count;
+    return sum;
+  };
+  EXPECT_GT(count(0), 0);
+  EXPECT_EQ(count(1), count(0));
+}
+
 // Kernels are loaded as each rank runs alone: after a warm start none is loaded while another rank
 // may wait, and what ranks exchange later has the numbers that it has after a cold start.
 TEST_F(EmulatedRanksTest, AWarmStartLoadsWhatStepsRun) {

@@ -45,6 +45,7 @@ class ForwardingOps : public Ops {
   void ShortConv(const ShortConvParams& params) override { ops_->ShortConv(params); }
   void Recurrence(const RecurrenceParams& params) override { ops_->Recurrence(params); }
   void AllReduce(const AllReduceParams& params) override { ops_->AllReduce(params); }
+  void AllReduceNorm(const AllReduceNormParams& params) override { ops_->AllReduceNorm(params); }
   void MeanSquares(const MeanSquaresParams& params) override { ops_->MeanSquares(params); }
   void GatherColumns(const GatherColumnsParams& params) override { ops_->GatherColumns(params); }
 

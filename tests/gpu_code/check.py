@@ -53,7 +53,7 @@ class Code:
                       if not re.search(r"\bf16\b", self.names[name])}
         self.symbols = [(set(code_object.symbol_names(cubin)), [self.names[name] for name in part]) for cubin, part in zip(cubins, used)]
         self.kernels = root / "cuda/kernels"
-        sources = [*self.kernels.glob("*.cu"), *self.kernels.glob("*.h"), *(root / "include").rglob("*.h")]
+        sources = [*self.kernels.glob("*.cu"), *self.kernels.glob("*.cuh"), *self.kernels.glob("*.h"), *(root / "include").rglob("*.h")]
         self.structs = layout.Structs("\n".join(path.read_text() for path in sorted(sources)))
 
     def need_machine_code(self):

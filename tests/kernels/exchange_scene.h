@@ -1,13 +1,19 @@
 // Ranks that exchange, as one grid of the emulator: row y of its blocks is rank y. Included after
-// kernels/rank_exchange.cuh, or its checked copy.
+// kernels/rank_norm.cuh, or its checked copy.
 #pragma once
 
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "kernel_check.h"
 
 namespace minisgl::cuda {
+
+template <typename T>
+inline constexpr DType kDTypeOf = std::is_same_v<T, float>          ? DType::kF32
+                                  : std::is_same_v<T, device::bf16> ? DType::kBF16
+                                                                    : DType::kF16;
 
 class ExchangeScene {
  public:
@@ -63,6 +69,51 @@ class ExchangeScene {
     return sums;
   }
 
+  // What each rank has after a sum over `parts` [ranks][T * D] with a norm behind it. `norm`: in
+  // place of the parts, with a residual stream that begins as `residual` [T * D].
+  template <typename T>
+  struct Normed {
+    std::vector<T> out;
+    std::vector<float> residual;
+  };
+  template <typename T>
+  std::vector<Normed<T>> SumNorm(const std::vector<std::vector<float>>& parts,
+                                 const std::vector<float>& residual, NormParams norm,
+                                 int num_blocks) {
+    std::vector<std::unique_ptr<DeviceArray<T>>> arrays;
+    std::vector<std::unique_ptr<DeviceArray<float>>> streams;
+    std::vector<RankNormParams> params;
+    norm.group_width = norm.stride = norm.width;
+    for (int rank = 0; rank < num_ranks_; ++rank) {
+      std::vector<T> values;
+      for (const float value : parts[static_cast<size_t>(rank)]) {
+        values.push_back(device::FromFloat<T>(value));
+      }
+      arrays.push_back(std::make_unique<DeviceArray<T>>(values));
+      streams.push_back(std::make_unique<DeviceArray<float>>(residual));
+      norm.x = norm.out = ActivationPtr(arrays.back()->data(), kDTypeOf<T>);
+      norm.residual = streams.back()->data();
+      params.push_back(
+          {.ranks = ranks_[static_cast<size_t>(rank)], .norm = {.norm = norm, .aligned = true}});
+    }
+    const auto kernel = [&](int rank) {
+      const RankNormParams& own = params[static_cast<size_t>(rank)];
+      device::SharedArena arena;
+      const device::Shared<uint32_t> failed = arena.Take<uint32_t>(1);
+      const device::Shared<float> scratch = arena.Take<float>(device::kWarpSize);
+      const device::Shared<float> center_scratch = arena.Take<float>(device::kWarpSize);
+      float weight[kRankNormChunks][kChunk];
+      LoadNormWeights(own.norm, 0, weight);
+      RankNorm<T>(own, failed, scratch, center_scratch).Run(weight);
+    };
+    Run(num_blocks, kernel, NormThreads(norm.width));
+    std::vector<Normed<T>> all;
+    for (size_t rank = 0; rank < arrays.size(); ++rank) {
+      all.push_back({arrays[rank]->values(), streams[rank]->values()});
+    }
+    return all;
+  }
+
   static float Element(int64_t token, int64_t column) {
     return static_cast<float>(1000 * token + column);
   }
@@ -104,7 +155,7 @@ class ExchangeScene {
   static std::vector<uint32_t> Zeros(size_t count) { return std::vector<uint32_t>(count); }
 
   template <typename Kernel>
-  void Run(int num_blocks, const Kernel& kernel) {
+  void Run(int num_blocks, const Kernel& kernel, unsigned num_threads = kExchangeThreads) {
     emulator::Options options = emulator::GetOptions();
     const int before = options.blocks_at_once;
     options.blocks_at_once = num_blocks * num_ranks_;
@@ -112,8 +163,8 @@ class ExchangeScene {
     emulator::FinishKernels();
     const CudaLaunch launch = {
         .grid = {static_cast<unsigned>(num_blocks), static_cast<unsigned>(num_ranks_)},
-        .block = {kExchangeThreads},
-        .shared_bytes = kExchangePackBytes};
+        .block = {num_threads},
+        .shared_bytes = kExchangePackBytes + 2 * device::kWarpSize * sizeof(float)};
     const auto restore = [&] {
       options.blocks_at_once = before;
       emulator::SetOptions(options);

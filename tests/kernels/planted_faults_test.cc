@@ -16,6 +16,7 @@
 namespace minisgl::cuda {
 
 void RunRankSums();  // rank_exchange_test.cc
+void RunRankNorms();
 
 namespace {
 
@@ -310,6 +311,7 @@ const std::map<std::string, Expected>& ExpectedFaults() {
       {"ranks: two exchanges use the same places", {RunRankSums, {"with no "}}},
       {"ranks: a sum begins with the own part", {RunRankSums, {"ranks have different sums"}}},
       {"ranks: the second shot is not waited for", {RunRankSums, {"with no "}}},
+      {"ranks: a norm reads the parts before the meeting", {RunRankNorms, {"with no "}}},
       {"recurrence: no wait", {RunStates, {"recurrence", "ended without GridWait"}}},
       {"recurrence: a tile loaded while warps read the one before",
        {RunStates, {"recurrence", kNoBarrier}}},

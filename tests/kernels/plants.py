@@ -119,6 +119,8 @@ FAULTS = [
      "static_cast<int>(epoch_ % 2)", "(PLANTED ? 0 : static_cast<int>(epoch_ % 2))"),
     ("ranks: a sum begins with the own part", "rank_exchange.cuh",
      "const int from = turn;", "const int from = PLANTED ? (turn + rank_) % num_ranks_ : turn;"),
+    ("ranks: a norm reads the parts before the meeting", "rank_norm.cuh",
+     "if (!exchange_.Meet(0)) return;", "if (!PLANTED && !exchange_.Meet(0)) return;"),
     ("ranks: the second shot is not waited for", "rank_exchange.cuh",
      "if (!exchange_.Meet(1)) return false;", "if (!PLANTED && !exchange_.Meet(1)) return false;"),
     # Layers with a state.

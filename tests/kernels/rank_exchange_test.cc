@@ -5,15 +5,16 @@
 
 #include "kernel_check.h"
 #ifdef MINISGL_CHECKED_KERNELS
-#include "rank_exchange_cuh_checked.h"
+#include "rank_norm_cuh_checked.h"
 #else
-#include "kernels/rank_exchange.cuh"
+#include "kernels/rank_norm.cuh"
 #endif
 #include "exchange_scene.h"
 
 namespace minisgl::cuda {
 
 void RunRankSums();
+void RunRankNorms();
 
 namespace {
 
@@ -96,6 +97,55 @@ TEST(RankExchange, ColumnsOfAllRanksStandBesideEachOther) {
   });
 }
 
+// One kernel, and the two kernels one after the other.
+template <typename T>
+void CheckSumNorm(int num_ranks, const NormParams& norm, int num_blocks) {
+  SCOPED_TRACE(testing::Message() << num_ranks << " ranks, " << norm.num_tokens << " tokens of "
+                                  << norm.width);
+  const int64_t count = norm.num_tokens * norm.width;
+  const DeviceInput residual(DType::kF32, RandomFloats(count, 5));
+  const DeviceInput weight(DType::kF32, RandomFloats(norm.width, 6));
+  NormParams params = norm;
+  if (params.eps > 0) params.weight = weight.f32();
+  if (params.kind == NormKind::kLayer) params.bias = weight.f32();
+  ExchangeScene scene(num_ranks);
+  for (int round = 0; round < 2; ++round) {
+    std::vector<std::vector<float>> parts(static_cast<size_t>(num_ranks));
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      for (int64_t i = 0; i < count; ++i) {
+        parts[static_cast<size_t>(rank)].push_back(Addend(rank, i + round));
+      }
+    }
+    const auto found = scene.SumNorm<T>(parts, residual.values(), params, num_blocks);
+    ExchangeScene unfused(num_ranks);
+    DeviceArray<T> x(unfused.Sum<T>(parts, false, 1)[0]);
+    DeviceArray<float> stream(residual.values());
+    NormParams alone = params;
+    alone.x = alone.out = ActivationPtr(x.data(), kDTypeOf<T>);
+    alone.residual = stream.data();
+    KernelDevice device;
+    ASSERT_EQ(LaunchNorm(device.context, alone), kCudaSuccess);
+    const std::vector<T> wanted = x.values();
+    for (const auto& of_rank : found) {
+      EXPECT_EQ(std::memcmp(of_rank.out.data(), wanted.data(), wanted.size() * sizeof(T)), 0);
+      EXPECT_EQ(of_rank.residual, stream.values());
+    }
+  }
+}
+
+TEST(RankExchange, ASumWithANormHasTheBitsOfBoth) {
+  const NormParams rms = {.num_tokens = 3, .width = 264, .eps = 1e-5f, .x_scale = 0.7f};
+  NormParams layer = rms, none = rms;
+  layer.kind = NormKind::kLayer;
+  layer.residual_factor = 0.5f;
+  none.eps = 0;  // without weights: the stream is rounded
+  for (const NormParams& norm : {rms, layer, none}) {
+    CheckSumNorm<device::bf16>(2, norm, 2);
+    CheckSumNorm<device::f16>(3, norm, 1);
+  }
+  CheckSumNorm<device::bf16>(4, {.num_tokens = 1, .width = 8, .eps = 1e-5f, .x_scale = 1}, 1);
+}
+
 // Rank 1 never comes: the others say whom they waited for, and every later wait ends at once.
 TEST(RankExchange, AWaitForARankThatDiesEnds) {
   for (const bool two_shots : {false, true}) {
@@ -130,6 +180,24 @@ void RunRankSums() {
     if (sums[1] != sums[0] || sums[2] != sums[0]) {
       throw emulator::Fault("ranks have different sums");
     }
+  }
+}
+
+// The same with norms behind the sums.
+void RunRankNorms() {
+  std::vector<std::vector<float>> parts(3);
+  for (int64_t i = 0; i < 2 * 256; ++i) {
+    for (int rank = 0; rank < 3; ++rank)
+      parts[static_cast<size_t>(rank)].push_back(Addend(rank, i));
+  }
+  const std::vector<float> residual(2 * 256, 1.0f);
+  const DeviceInput weight(DType::kF32, RandomFloats(256, 6));
+  ExchangeScene scene(3);
+  scene.SetLate(1);
+  const auto found = scene.SumNorm<device::bf16>(
+      parts, residual, {.weight = weight.f32(), .num_tokens = 2, .width = 256, .eps = 1e-5f}, 1);
+  if (found[1].residual != found[0].residual || found[2].residual != found[0].residual) {
+    throw emulator::Fault("ranks have different sums");
   }
 }
 

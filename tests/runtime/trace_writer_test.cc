@@ -144,6 +144,24 @@ TEST(TraceWriterTest, KernelsOfTheDeviceHaveATrack) {
   }
 }
 
+TEST(TraceWriterTest, KernelsOfEachRankHaveATrack) {
+  Trace trace;
+  RuntimeOptions options = Traced(&trace);
+  options.kernel_profile = std::make_shared<KernelProfile>(2);
+  options.kernel_profile->KeepSpans();
+  LoopDriver driver(options);
+  const auto begin = KernelProfile::Time() + std::chrono::hours(1);
+  for (const int32_t rank : {1, 0, 1}) {
+    options.kernel_profile->Add("norm", begin, begin + std::chrono::microseconds(7), rank);
+  }
+  driver.Submit(MakePrompt(1, 10, 2));
+  driver.RunToRest();
+  driver.loop.FinishTrace();
+  trace.Parse();
+  EXPECT_EQ(trace.Spans("device of rank 0").size(), 1u);
+  EXPECT_EQ(trace.Spans("device of rank 1").size(), 2u);
+}
+
 // Perfetto shows overlapping spans of one track as if one had called the other.
 TEST(TraceWriterTest, SpansOfATrackFollowOneAnother) {
   for (const bool overlap : {false, true}) {

@@ -1,4 +1,5 @@
-// Times of the kernels that a device ran: sums by name, and each single one for a trace.
+// Times of the kernels that a device ran, or that of each rank: sums by name, and each single one
+// for a trace.
 // Thread-safe.
 #pragma once
 
@@ -18,6 +19,7 @@ class KernelProfile {
   struct Span {
     std::string_view name;  // valid as long as the profile
     Time begin, end;
+    int32_t rank = 0;
   };
   struct Row {
     std::string name;
@@ -25,7 +27,11 @@ class KernelProfile {
     double total_ms = 0;
   };
 
-  void Add(std::string_view name, Time begin, Time end);
+  explicit KernelProfile(int32_t num_ranks = 1) : sums_(static_cast<size_t>(num_ranks)) {}
+  int32_t num_ranks() const { return static_cast<int32_t>(sums_.size()); }
+
+  // REQUIRES 0 <= rank < num_ranks().
+  void Add(std::string_view name, Time begin, Time end, int32_t rank = 0);
   // What a kernel that does nothing measures: the part of every time that is not the kernel's.
   void SetEmptyMs(double ms);
   // From now on the spans of Add are kept for TakeSpans.
@@ -33,8 +39,8 @@ class KernelProfile {
   // Forgets all times so far.
   void Clear();
 
-  // One row for each name that has a time, the largest sum first.
-  std::vector<Row> Rows() const;
+  // One row for each name of `rank` that has a time, the largest sum first.
+  std::vector<Row> Rows(int32_t rank = 0) const;
   double empty_ms() const;
   // The spans since the last call, in the order of Add.
   std::vector<Span> TakeSpans();
@@ -46,13 +52,15 @@ class KernelProfile {
   };
 
   mutable std::mutex mutex_;
-  std::map<std::string, Sum, std::less<>> sums_;  // names are never removed
+  // [ranks]. Names are never removed.
+  std::vector<std::map<std::string, Sum, std::less<>>> sums_;
   std::vector<Span> spans_;
   bool keeps_spans_ = false;
   double empty_ms_ = 0;
 };
 
-// The rows as lines for a terminal: name, count, total, mean and share of each, and the sum.
+// The rows as lines for a terminal: name, count, total, mean and share of each, and the sum. Of
+// several ranks a table each.
 std::string FormatKernelProfile(const KernelProfile& profile);
 
 }  // namespace minisgl
