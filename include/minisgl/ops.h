@@ -171,6 +171,9 @@ Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config);
 // True if products with codes of 4 bits, in matrices of `format`, round their inputs to int8 on
 // `target` (CpuOpsConfig). False if there is no such target.
 bool CpuRoundsInputsOfCodes(const std::string& target, const WeightFormat& format);
+// True if products with 8-bit integers whose format asks for inputs of int8
+// (QuantizedWeights::int8_inputs), in matrices of `format`, round them on `target`.
+bool CpuRoundsInt8Inputs(const std::string& target, const WeightFormat& format);
 // The CPU target of this machine, by name, that is fastest at steps of one or few rows with weights
 // of `format`; "" if it is the best for all, which is the default.
 std::string CpuTargetForFewRows(const WeightFormat& format);

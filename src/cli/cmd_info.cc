@@ -199,6 +199,9 @@ void DescribeQuantization(const ModelConfig& config, const load::EngineSetup& en
   const auto is_rounded = [&](const QuantScheme& scheme) {
     return rounds && (kind == Quantization::kInt4 || scheme.bits == 4);
   };
+  const auto follows = [&](const QuantScheme& scheme) {
+    return scheme.int8_inputs && load::RoundsInt8Inputs(engine);
+  };
   std::string text = FateOfCodes(config.quantization, engine.plan.weight_format);
   const auto add = [&](const char* sentence) {
     text += fmt::format("{}{}", text.empty() ? "" : "; ", sentence);
@@ -207,11 +210,15 @@ void DescribeQuantization(const ModelConfig& config, const load::EngineSetup& en
       std::any_of(schemes.begin(), schemes.end(), is_rounded)) {
     add("products with weights of 4 bits round activations to int8");
   }
+  if (std::any_of(schemes.begin(), schemes.end(), follows)) {
+    add("products with weights of int8 round activations to int8, as the publisher rounds them");
+  }
   // Products with int8 weights round them, too.
-  const bool differs = kind != Quantization::kInt8 &&
-                       std::any_of(schemes.begin(), schemes.end(), [&](const QuantScheme& scheme) {
-                         return scheme.rounds_activations && !is_rounded(scheme);
-                       });
+  const bool differs =
+      kind != Quantization::kInt8 &&
+      std::any_of(schemes.begin(), schemes.end(), [&](const QuantScheme& scheme) {
+        return scheme.rounds_activations && !is_rounded(scheme) && !follows(scheme);
+      });
   if (differs) add("activations are not rounded to 8 bits, as the publisher rounds them");
   if (!text.empty()) InfoLine("", text, out);
 }

@@ -16,6 +16,8 @@ T Load(const std::byte* from) {
   return value;
 }
 
+constexpr int64_t kQuadTileBytes = 16 * kPanelWidth * kQuadInputs;
+
 // The place of the upper bits of the code of an input in the unit's word.
 int UpperShift(int64_t input) {
   const int64_t k = input % kUnitInputs;
@@ -36,6 +38,7 @@ struct NibblePlace {
 
 int64_t CodedMatrix::panel_bytes() const {
   if (order == CodeOrder::kLines) return CeilDiv(num_in, kLineInputs) * kPanelWidth * line_bytes();
+  if (order == CodeOrder::kQuads) return CeilDiv(num_in, 16 * kQuadInputs) * kQuadTileBytes;
   constexpr int64_t kUnitBytes = kUnitWords * kPanelWidth * int64_t{sizeof(uint32_t)};
   if (has_6_bits()) return CeilDiv(num_in, kUnitInputs) * kUnitBytes;
   if (!has_4_bits()) return num_in * kPanelWidth;
@@ -76,6 +79,10 @@ uint8_t CodedMatrix::CodeAt(int64_t out, int64_t input) const {
   }
   const std::byte* const from = codes(out / kPanelWidth);
   const int64_t lane = out % kPanelWidth;
+  if (order == CodeOrder::kQuads) {
+    const int64_t quad = input / kQuadInputs * kPanelWidth + lane;
+    return static_cast<uint8_t>(from[quad * kQuadInputs + input % kQuadInputs]);
+  }
   if (has_6_bits()) {
     const std::byte* const unit =
         from + input / kUnitInputs * kUnitWords * kPanelWidth * int64_t{sizeof(uint32_t)};

@@ -38,18 +38,24 @@ enum class CodeOrder : uint8_t {
   // for each 128 inputs a line of each output in turn. A line of 8 bits has its codes in order; one
   // of 4 bits is 32 words of 16 bits, and nibble n of word w is the code of input 32 n + w.
   kLines,
+  // Of 8 bits, for tiles whose rows are inputs: for each four inputs of a panel, padded to sixteen
+  // times four, a quad of each of the 16 outputs.
+  kQuads,
 };
 // The orders of the codes of a matrix.
 struct CodeOrders {
-  CodeOrders(CodeOrder all) : small(all), bytes(all) {}  // NOLINT: one order is that of all
-  CodeOrders(CodeOrder of_small, CodeOrder of_bytes) : small(of_small), bytes(of_bytes) {}
-  CodeOrder small;  // if they have 4 bits, or 8 that fit in 6
-  CodeOrder bytes;  // of others
+  CodeOrders(CodeOrder all) : small(all), bytes(all), of_int8(all) {}  // NOLINT: one for all
+  CodeOrders(CodeOrder of_small, CodeOrder of_bytes, CodeOrder of_int8_inputs)
+      : small(of_small), bytes(of_bytes), of_int8(of_int8_inputs) {}
+  CodeOrder small;    // if they have 4 bits, or 8 that fit in 6
+  CodeOrder bytes;    // of others
+  CodeOrder of_int8;  // of those whose products can be of integers (HasInt8Inputs)
 };
 
 inline constexpr int64_t kWordInputs = 8;  // of a word of 4-bit codes
 // Of 6-bit codes: inputs of a unit of the layout, and words of 32 bits that an output has of it.
 inline constexpr int64_t kUnitInputs = 16, kUnitWords = 3;
+inline constexpr int64_t kQuadInputs = 4;
 inline constexpr int64_t kLineInputs = 128;
 inline constexpr int64_t kLinePanels = 4;  // of a group
 
@@ -80,6 +86,10 @@ struct CodedMatrix {
   const std::byte* codes(int64_t panel) const {
     return static_cast<const std::byte*>(data.get()) + panel * panel_bytes();
   }
+  // REQUIRES order == kQuads
+  const std::byte* quads(int64_t panel) const {
+    return static_cast<const std::byte*>(data.get()) + panel * panel_bytes();
+  }
   // The line of output `out` with inputs from kLineInputs * index on. REQUIRES order == kLines
   const std::byte* line(int64_t out, int64_t index) const {
     return static_cast<const std::byte*>(data.get()) + LineOffset(out, index);
@@ -98,6 +108,10 @@ struct CodedMatrix {
   // [num_groups][16] the numbers of the zero points; null: all are 0
   const int8_t* zeros(int64_t panel) const;
 
+  // The scale of a group and an output of a panel.
+  float ScaleOf(int64_t panel, int64_t group, int64_t lane) const {
+    return FactorAt(scales(panel), group, lane);
+  }
   // Writes the weights of output `out` to row[num_in].
   void ReadRow(int64_t out, float* row) const;
 

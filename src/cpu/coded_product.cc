@@ -16,7 +16,12 @@ DType ExpandedType(CpuTarget target, DType dtype) {
 CodeOrders CodeOrdersOf(CpuTarget target, DType dtype) {
   const bool by_tiles = UsesTiles(target) && dtype == DType::kBF16;
   const CodeOrder order = by_tiles ? CodeOrder::kLines : CodeOrder::kWords;
-  return {HasIntegerProductsOfType(target, dtype) ? CodeOrder::kWords : order, order};
+  return {HasIntegerProductsOfType(target, dtype) ? CodeOrder::kWords : order, order,
+          HasByteProductsOfType(target, dtype) ? CodeOrder::kQuads : order};
+}
+
+bool HasByteProductsOfType(CpuTarget target, DType dtype) {
+  return UsesTiles(target) && dtype != DType::kF32;
 }
 
 bool HasIntegerProductsOfType(CpuTarget target, DType dtype) {
@@ -36,11 +41,18 @@ bool HasIntegerProducts(CpuTarget target, const PackedMatrix& weight) {
 }
 
 LinearKernel KernelOf(CpuTarget target, const PackedMatrix& weight) {
+  if (weight.coded != nullptr && weight.coded->order == CodeOrder::kQuads) {
+    return HasTiles(target) ? BytesAmxLinearKernel() : BytesStandInLinearKernel();
+  }
   if (!HasIntegerProducts(target, weight)) return FindLinearKernel(target, weight.format);
   return CodesInt8LinearKernels()[static_cast<size_t>(target)]();
 }
 
 LinearKernel KernelOf(CpuTarget target, std::span<const PackedMatrix> weights) {
+  const auto is_in_quads = [](const PackedMatrix& weight) {
+    return weight.coded != nullptr && weight.coded->order == CodeOrder::kQuads;
+  };
+  if (std::all_of(weights.begin(), weights.end(), is_in_quads)) return KernelOf(target, weights[0]);
   for (const PackedMatrix& weight : weights) {
     if (!HasIntegerProducts(target, weight)) return FindLinearKernel(target, weight.format);
   }

@@ -15,6 +15,10 @@ namespace minisgl::cpu {
 // are products of integers: the target does not use tiles for them, and the dtype is not f32.
 bool HasIntegerProductsOfType(CpuTarget target, DType dtype);
 
+// True if products of `target` with 8-bit integers whose format asks for inputs of int8
+// (HasInt8Inputs), in matrices whose format has `dtype`, follow it (linear_bytes_amx.cc).
+bool HasByteProductsOfType(CpuTarget target, DType dtype);
+
 // True if products of `target` with the matrix are those of integers (linear_codes_int8.cc): codes
 // of 4 bits, with groups of a multiple of 16 inputs or one group for all.
 bool HasIntegerProducts(CpuTarget target, const PackedMatrix& weight);

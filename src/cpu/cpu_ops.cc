@@ -493,7 +493,7 @@ int64_t PreparedStrideMax(const WeightFormat& format, int64_t num_in) {
   int64_t bytes = format.dtype == DType::kBF16 ? 2 * num_in + 2 : 0;
   // With f32, codes are multiplied as they are.
   if (MayHaveCodes(format) && format.dtype != DType::kF32) {
-    bytes = std::max(bytes, CodesInt8RowBytesMax(num_in));
+    bytes = std::max({bytes, CodesInt8RowBytesMax(num_in), BytesRowBytes(num_in)});
   }
   return bytes == 0 ? 0 : PreparedStride(bytes);
 }
@@ -567,6 +567,12 @@ bool CpuRoundsInputsOfCodes(const std::string& target, const WeightFormat& forma
   const auto found = cpu::FindCpuTarget(target);
   return found.ok() && cpu::MayHaveCodes(format) &&
          cpu::HasIntegerProductsOfType(*found, format.dtype);
+}
+
+bool CpuRoundsInt8Inputs(const std::string& target, const WeightFormat& format) {
+  const auto found = cpu::FindCpuTarget(target);
+  return found.ok() && format.quantization == Quantization::kStored &&
+         cpu::HasByteProductsOfType(*found, format.dtype);
 }
 
 std::string CpuTargetForFewRows(const WeightFormat& format) {

@@ -186,6 +186,17 @@ void WriteBytes(const PanelCodes& codes, int64_t num_in, std::byte* to) {
   }
 }
 
+// Codes of 8 bits: a word of four inputs for each output.
+void WriteQuads(const PanelCodes& codes, int64_t num_in, std::byte* to) {
+  for (size_t lane = 0; lane < codes.num_rows(); ++lane) {
+    for (int64_t quad = 0; quad * kQuadInputs < num_in; ++quad) {
+      uint32_t word;
+      std::memcpy(&word, codes.row(lane) + quad * kQuadInputs, sizeof(word));
+      StoreWord(word, quad, lane, to);
+    }
+  }
+}
+
 // A line of 4 bits.
 void WriteNibbles(const uint8_t* codes, std::byte* line) {
   constexpr int64_t kWords = kLineInputs / 4;
@@ -217,6 +228,7 @@ void WriteCodes(const PanelCodes& codes, const CodedMatrix& matrix, int64_t pane
     return;
   }
   std::byte* const to = data + panel * matrix.panel_bytes();
+  if (matrix.order == CodeOrder::kQuads) return WriteQuads(codes, matrix.num_in, to);
   if (matrix.has_4_bits()) return WriteWords(codes, matrix.num_in, to);
   if (matrix.has_6_bits()) return WriteUnits(codes, matrix.num_in, to);
   WriteBytes(codes, matrix.num_in, to);
@@ -436,13 +448,25 @@ bool HaveCommonCodes(std::span<const WeightTensor> parts) {
   return true;
 }
 
+bool HasInt8Inputs(std::span<const WeightTensor> parts) {
+  // The sum of as many products as integers of 32 bits hold.
+  constexpr int64_t kInputsMax = int64_t{1} << 17;
+  return std::all_of(parts.begin(), parts.end(), [](const WeightTensor& part) {
+    const QuantizedWeights& its = *part.quantized();
+    return its.int8_inputs && its.numbers == SignedNumbers() && its.zeros.data == nullptr &&
+           its.num_groups == 1 && part.num_in() <= kInputsMax;
+  });
+}
+
 Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders orders,
                               ThreadPool* pool) {
   const QuantizedWeights& first = *parts[0].quantized();
   CodedMatrix matrix;
   matrix.num_in = parts[0].num_in();
   matrix.kind = KindOf(first);
-  matrix.order = matrix.has_4_bits() || Fit6Bits(parts[0]) ? orders.small : orders.bytes;
+  matrix.order = matrix.has_4_bits() || Fit6Bits(parts[0]) ? orders.small
+                 : HasInt8Inputs(parts)                    ? orders.of_int8
+                                                           : orders.bytes;
   if (matrix.has_4_bits()) std::copy_n(first.numbers, 16, matrix.numbers.begin());
   matrix.group_inputs = GroupInputs(parts[0]);
   matrix.factor_groups = FactorGroups(parts[0]);

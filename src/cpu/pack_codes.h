@@ -15,6 +15,10 @@ namespace minisgl::cpu {
 // the same groups of neighbouring inputs, with scales and offsets of one form.
 bool HaveCommonCodes(std::span<const WeightTensor> parts);
 
+// True if the products of `parts`, which HaveCommonCodes, can be those of integers with inputs that
+// are rounded to int8, as their format asks: the codes are integers with one scale an output.
+bool HasInt8Inputs(std::span<const WeightTensor> parts);
+
 // Stacks `parts` along the outputs; in lines only if a tile has at most two groups of inputs.
 // REQUIRES HaveCommonCodes(parts).
 Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders orders,

@@ -66,7 +66,8 @@ bool RequestTiles() {
 bool HasAmx() {
 #if defined(__x86_64__)
   static const bool has = __builtin_cpu_supports("amx-tile") != 0 &&
-                          __builtin_cpu_supports("amx-bf16") != 0 && HasBf16Dot() && RequestTiles();
+                          __builtin_cpu_supports("amx-bf16") != 0 &&
+                          __builtin_cpu_supports("amx-int8") != 0 && HasBf16Dot() && RequestTiles();
   return has;
 #else
   return false;

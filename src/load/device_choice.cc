@@ -186,6 +186,11 @@ bool RoundsActivationsToInt8(const EngineSetup& engine) {
          CpuRoundsInputsOfCodes(engine.options.cpu_target, engine.plan.weight_format);
 }
 
+bool RoundsInt8Inputs(const EngineSetup& engine) {
+  return engine.device.cuda == nullptr &&
+         CpuRoundsInt8Inputs(engine.options.cpu_target, engine.plan.weight_format);
+}
+
 std::string TimingsFolder(const EngineOptions& options) {
   if (!options.pack_cache.empty()) return options.pack_cache;
   const std::string cache = UserFolder("XDG_CACHE_HOME", ".cache");

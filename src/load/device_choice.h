@@ -54,6 +54,8 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfi
 
 // True if products with weights of 4 bits round activations to int8.
 bool RoundsActivationsToInt8(const EngineSetup& engine);
+// True if products with 8-bit integers round activations to int8, where the publisher does.
+bool RoundsInt8Inputs(const EngineSetup& engine);
 
 // Where choices that were timed on a GPU are kept: the directory of --pack-cache, or the user's
 // cache. "" if there is none.

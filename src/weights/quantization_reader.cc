@@ -23,6 +23,18 @@ std::string Lower(std::string text) {
   return text;
 }
 
+// True if activations are integers of 8 bits without zero points, with a scale for each token that
+// is found as the model runs.
+bool AreInt8PerToken(const Json& inputs) {
+  if (!inputs.is_object()) return false;
+  const auto is = [&](std::string_view key, const Json& value) {
+    const Json* const found = inputs.Find(key);
+    return found != nullptr && *found == value;
+  };
+  return is("num_bits", Json(8)) && is("type", Json("int")) && is("strategy", Json("token")) &&
+         is("dynamic", Json(true)) && is("symmetric", Json(true));
+}
+
 bool IsEmptyOrNull(const Json* value) {
   return value == nullptr || (value->is_object() && value->as_object().empty());
 }
@@ -189,7 +201,9 @@ QuantScheme ReadGroup(FieldReader* group, const std::string& format) {
   }
   ReadOrder(&*weights, &scheme);
   if (weights->Bool("dynamic", false)) weights->Fail("dynamic", "weights have fixed scales");
-  scheme.rounds_activations = group->Find("input_activations") != nullptr;
+  const Json* const inputs = group->Find("input_activations");
+  scheme.rounds_activations = inputs != nullptr;
+  scheme.int8_inputs = inputs != nullptr && AreInt8PerToken(*inputs);
   group->Absorb(*weights);
   return scheme;
 }

@@ -169,6 +169,7 @@ void ReadBytes(const QuantScheme& scheme, const Sizes& sizes, DType type, Parts*
   const TensorView codes = parts->Take(".weight", {type}, {{sizes.num_out, sizes.num_in}});
   weights->codes = CodesInRows(codes, 8, sizes.num_in);
   weights->numbers = type == DType::kE4M3 ? E4M3Numbers() : SignedNumbers();
+  weights->int8_inputs = scheme.int8_inputs;
   SetGroups(scheme, sizes, /*whole=*/scheme.group_outputs == 1, parts, weights);
   const char* const suffix =
       parts->Has(".weight_scale_inv") ? ".weight_scale_inv" : ".weight_scale";

@@ -38,16 +38,21 @@ inline uint64_t MatrixBytes(const NamedMatrix& matrix, const NamedFormat& format
   return num_out * (CeilDiv(num_in * bits, uint64_t{8}) + num_in / kCodeGroup * 2);
 }
 
-// A quantized matrix whose codes are the bytes of `codes`.
-inline WeightTensor Codes(const NamedMatrix& matrix, int32_t bits, const std::byte* codes,
-                          const uint16_t* scales) {
+// A quantized matrix whose codes are the bytes of `codes`. w8a8: integers, whose inputs may be
+// rounded to int8.
+inline WeightTensor Codes(const NamedMatrix& matrix, const NamedFormat& format,
+                          const std::byte* codes, const uint16_t* scales) {
+  const int32_t bits = CodeBits(format);
   QuantizedWeights weights;
   weights.codes.data = codes;
   weights.codes.bits = bits;
   weights.codes.other_step = matrix.num_in * bits / 8;
-  weights.numbers = bits == 4 ? OffsetNumbers(4) : E4M3Numbers();
-  weights.num_groups = CeilDiv(matrix.num_in, kCodeGroup);
-  weights.group_inputs = kCodeGroup;
+  weights.int8_inputs = std::string_view(format.name) == "w8a8";
+  weights.numbers = bits == 4             ? OffsetNumbers(4)
+                    : weights.int8_inputs ? SignedNumbers()
+                                          : E4M3Numbers();
+  weights.group_inputs = weights.int8_inputs ? matrix.num_in : kCodeGroup;
+  weights.num_groups = CeilDiv(matrix.num_in, weights.group_inputs);
   weights.scales = {reinterpret_cast<const std::byte*>(scales), DType::kBF16, 1, 0, 0};
   return WeightTensor(matrix.num_out, matrix.num_in, weights);
 }

@@ -1,6 +1,6 @@
 // Kernels of the CPU engine compared to the limits of this processor.
 //
-// bench_cpu_kernels [--threads 1,2] [--shapes NAME,...] [--formats bf16,f16,f32,int8,int4,fp8]
+// bench_cpu_kernels [--threads 1,2] [--shapes NAME,...] [--formats bf16,f16,f32,int8,int4,fp8,w8a8]
 //                   [--rows 1,2,8,64,512] [--kernels linear,norm,rope,activate,decode,prefill]
 //                   [--target NAME] [--cold-mib N] [--repeats N] [--json FILE]
 //
@@ -89,7 +89,8 @@ const NamedFormat kFormats[] = {{"bf16", DType::kBF16},
                                 {"f32", DType::kF32},
                                 {"int8", {DType::kBF16, Quantization::kInt8}},
                                 {"int4", {DType::kBF16, Quantization::kStored}},
-                                {"fp8", {DType::kBF16, Quantization::kStored}}};
+                                {"fp8", {DType::kBF16, Quantization::kStored}},
+                                {"w8a8", {DType::kBF16, Quantization::kStored}}};
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kSeed = 1;
@@ -348,7 +349,7 @@ std::vector<Matrix> KernelBench::PackCopies(const NamedMatrix& matrix, const Nam
     constexpr uint16_t kScale = 0x3B80;  // 2^-8
     const WeightTensor tensor =
         bits == 0 ? WeightTensor(view)
-                  : Codes(matrix, bits, reinterpret_cast<const std::byte*>(view.data), &kScale);
+                  : Codes(matrix, named, reinterpret_cast<const std::byte*>(view.data), &kScale);
     packed.push_back(OrDie(ops()->PackMatrix({&tensor, 1}, format)));
     if (packed[0].quantization != format.quantization) break;
   }

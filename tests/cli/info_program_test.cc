@@ -154,6 +154,27 @@ TEST_F(InfoProgramTest, SaysWhereActivationsAreRoundedToInt8) {
   EXPECT_TRUE(says(dense, {"--quantize", "int4"}));
 }
 
+// Weights of int8 with activations of int8: followed with tiles, not elsewhere.
+TEST_F(InfoProgramTest, SaysWhereActivationsOfInt8AreFollowed) {
+  std::string config = kMixed;
+  config.insert(config.rfind('}'), R"(, "quantization_config": {
+      "quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {
+      "group_0": {"targets": ["Linear"],
+      "weights": {"num_bits": 8, "type": "int", "symmetric": true, "strategy": "channel"},
+      "input_activations": {"num_bits": 8, "type": "int",
+      "symmetric": true, "strategy": "token", "dynamic": true}}}})");
+  const std::string path = Write(config);
+  const auto says = [&](const char* target, const char* text) {
+    return Info(path, {"--cpu-target", target}).out.find(text) != std::string::npos;
+  };
+  const char* const kFollowed = "round activations to int8, as the publisher";
+  const char* const kNot = "activations are not rounded to 8 bits";
+  EXPECT_TRUE(says("amx_stand_in", kFollowed));
+  EXPECT_FALSE(says("amx_stand_in", kNot));
+  EXPECT_FALSE(says("scalar", kFollowed));
+  EXPECT_TRUE(says("scalar", kNot));
+}
+
 // The KV cache alone is larger than any machine's memory.
 TEST_F(InfoProgramTest, AModelThatDoesNotFitIsDescribedToo) {
   const ProgramResult result = RunProgram(

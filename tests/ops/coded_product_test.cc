@@ -279,7 +279,7 @@ TEST(CodedProductTest, MatricesWithoutCommonCodesAreNotCodedTogether) {
 
 TEST(CodedProductTest, CodesOfFewBitsHaveAnOrderOfTheirOwn) {
   ThreadPool pool(1);
-  const CodeOrders orders = {CodeOrder::kWords, CodeOrder::kLines};
+  const CodeOrders orders = {CodeOrder::kWords, CodeOrder::kLines, CodeOrder::kQuads};
   for (const auto& [name, wanted, bits_6] :
        {std::tuple("Q4_K", CodeOrder::kWords, false), std::tuple("Q6_K", CodeOrder::kWords, true),
         std::tuple("Q8_0", CodeOrder::kLines, false)}) {

@@ -67,6 +67,11 @@ class RandomCodes {
   RandomCodes(const RandomCodes&) = delete;
 
   WeightTensor Tensor() const { return WeightTensor(num_out_, num_in_, weights_); }
+  WeightTensor WithInt8Inputs() const {
+    QuantizedWeights weights = weights_;
+    weights.int8_inputs = true;
+    return WeightTensor(num_out_, num_in_, weights);
+  }
 
  private:
   template <typename T>

@@ -182,6 +182,25 @@ TEST(QuantizationConfigTest, ModelOptInEitherFile) {
   }
 }
 
+// Activations of int8 with a scale for each token are told from others.
+TEST(QuantizationConfigTest, Int8InputsPerToken) {
+  const std::string weights =
+      R"({"num_bits": 8, "type": "int", "symmetric": true, "strategy": "channel"})";
+  const auto has_int8_inputs = [&](const std::string& inputs) {
+    const std::string group = R"("input_activations": )" + inputs + ", ";
+    return Only(ReadConfig(Compressed("int-quantized", weights, group))).int8_inputs;
+  };
+  const std::string rest = R"("symmetric": true, "type": "int"})";
+  EXPECT_TRUE(has_int8_inputs(R"({"num_bits": 8, "strategy": "token", "dynamic": true, )" + rest));
+  for (const char* other : {R"({"num_bits": 8, "strategy": "token", "dynamic": false, )",
+                            R"({"num_bits": 8, "strategy": "tensor", "dynamic": true, )",
+                            R"({"num_bits": 4, "strategy": "token", "dynamic": true, )"}) {
+    EXPECT_FALSE(has_int8_inputs(other + rest)) << other;
+  }
+  EXPECT_FALSE(has_int8_inputs("null"));
+  EXPECT_FALSE(has_int8_inputs("[]"));
+}
+
 // As NVIDIA publishes Nemotron 3: an algorithm for each matrix, in either file.
 TEST(QuantizationConfigTest, ModelOptMixesAlgorithms) {
   const auto mixed = [](const std::string& layers) {

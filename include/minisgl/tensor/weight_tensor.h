@@ -72,6 +72,8 @@ struct QuantizedWeights {
   int32_t zero_offset = 0;
   int64_t num_groups = 0;    // of inputs
   int64_t group_inputs = 0;  // neighbouring inputs in a group; the last group may have fewer
+  // The format asks that inputs of products are rounded to int8, with one scale a row. Engines may.
+  bool int8_inputs = false;
   // Or the group of each input, [in] i32 at any address; null: input i is in i / group_inputs.
   const std::byte* group_index = nullptr;
 

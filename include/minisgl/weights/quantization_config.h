@@ -43,6 +43,7 @@ struct QuantScheme {
   bool zeros_minus_one = false;     // GPTQ: a stored zero point is one less than the zero
   bool has_order = false;           // the group of each input is stored
   bool rounds_activations = false;  // the publisher computes with activations of 8 bits or fewer
+  bool int8_inputs = false;  // these are of int8, with a scale for each token, found as it runs
 
   bool operator==(const QuantScheme&) const = default;
   // "int4, groups of 128", "fp8, blocks of 128 x 128"

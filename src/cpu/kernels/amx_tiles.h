@@ -9,7 +9,8 @@
 //   (x0 w0 + x2 w2 + ...) + (x1 w1 + x3 w3 + ...)
 // Both chains are fused multiply-adds from 0 on, in order; then the chains are added to each other,
 // and their sum to the element. Subnormal numbers count as 0, as operands and as results. (Intel 64
-// and IA-32 Architectures Software Developer's Manual, TDPBF16PS.)
+// and IA-32 Architectures Software Developer's Manual, TDPBF16PS.) The product of integers takes
+// rows of 64 bytes and is exact (TDPBSSD).
 #pragma once
 
 #include <cmath>
@@ -74,6 +75,11 @@ class HardwareTiles {
   void MultiplyAdd() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kX), "i"(kW));
   }
+  // The same of integers: kSum, of 32 bits, += the products of the signed bytes of kX and kW.
+  template <int kSum, int kX, int kW>
+  void MultiplyAddBytes() {
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kX), "i"(kW));
+  }
   // Writes 64 bytes past the caches. REQUIRES aligned pointers. Other threads see them after Fence.
   static void Stream(const float* from, float* to) {
     asm volatile("vmovaps (%0), %%zmm0\n\tvmovntps %%zmm0, (%1)" ::"r"(from), "r"(to)
@@ -127,6 +133,21 @@ class SoftwareTiles {
     }
   }
 
+  template <int kSum, int kX, int kW>
+  void MultiplyAddBytes() {
+    for (int row = 0; row < config_.rows[kSum]; ++row) {
+      for (int column = 0; column < config_.row_bytes[kSum] / 4; ++column) {
+        int32_t sum;
+        std::memcpy(&sum, tiles_[kSum][row] + column, sizeof(sum));
+        for (int input = 0; input < 4 * config_.rows[kW]; ++input) {
+          sum += ByteAt(tiles_[kX][row], input) *
+                 ByteAt(tiles_[kW][input / 4], 4 * column + input % 4);
+        }
+        std::memcpy(tiles_[kSum][row] + column, &sum, sizeof(sum));
+      }
+    }
+  }
+
   static void Stream(const float* from, float* to) { std::memcpy(to, from, kTileRowBytes); }
   static void Fence() {}
 
@@ -136,6 +157,9 @@ class SoftwareTiles {
   }
 
  private:
+  static int32_t ByteAt(const float* row, int index) {
+    return reinterpret_cast<const int8_t*>(row)[index];
+  }
   static float Bf16At(const float* row, int index) {
     uint16_t bits;
     std::memcpy(&bits, reinterpret_cast<const std::byte*>(row) + 2 * index, sizeof(bits));

@@ -1,5 +1,5 @@
 // Expands lines of codes (coded_matrix.h) without instructions of one processor, slowly: for tests
-// of products of tiles on any machine.
+// of products of tiles on any machine. Quads of codes, too.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -21,6 +21,18 @@ void RoundOutput(const CodedMatrix& m, int64_t out, std::vector<uint16_t>* round
   // As the instruction does that rounds, which takes subnormal numbers as 0.
   std::transform(row.begin(), row.end(), rounded->begin(),
                  [](float weight) { return FloatToBf16(SoftwareTiles::Flushed(weight)); });
+}
+
+// Writes a panel of bf16 (packed_matrix.h).
+void WriteRounded(const CodedMatrix& m, int64_t panel, std::byte* out) {
+  std::vector<uint16_t> row(static_cast<size_t>(m.num_in + m.num_in % 2));
+  for (int64_t lane = 0; lane < kPanelWidth; ++lane) {
+    RoundOutput(m, panel * kPanelWidth + lane, &row);
+    for (size_t pair = 0; pair < row.size() / 2; ++pair) {
+      std::memcpy(out + (static_cast<int64_t>(pair) * kPanelWidth + lane) * 2 * kBf16Bytes,
+                  row.data() + 2 * pair, 2 * kBf16Bytes);
+    }
+  }
 }
 
 void ExpandLine(const CodeLines& lines, int64_t panel, int64_t line, std::byte* tiles) {
@@ -50,12 +62,17 @@ void Transpose(const std::byte* from, int64_t from_stride, std::byte* to) {
 LineKernels LineKernelsInSoftware() { return {.expand = ExpandLine, .transpose = Transpose}; }
 
 void ExpandLinedPanelInSoftware(const CodedMatrix& m, int64_t panel, DType, std::byte* out) {
-  std::vector<uint16_t> row(static_cast<size_t>(m.num_in + m.num_in % 2));
-  for (int64_t lane = 0; lane < kPanelWidth; ++lane) {
-    RoundOutput(m, panel * kPanelWidth + lane, &row);
-    for (size_t pair = 0; pair < row.size() / 2; ++pair) {
-      std::memcpy(out + (static_cast<int64_t>(pair) * kPanelWidth + lane) * 2 * kBf16Bytes,
-                  row.data() + 2 * pair, 2 * kBf16Bytes);
+  WriteRounded(m, panel, out);
+}
+
+void ExpandQuadsPanel(const CodedMatrix& m, int64_t panel, DType dtype, std::byte* out) {
+  if (dtype == DType::kBF16) return WriteRounded(m, panel, out);
+  std::vector<float> row(static_cast<size_t>(m.num_in));
+  for (int64_t lane = 0; lane < kPanelWidth && panel * kPanelWidth + lane < m.num_out; ++lane) {
+    m.ReadRow(panel * kPanelWidth + lane, row.data());
+    for (size_t i = 0; i < row.size(); ++i) {
+      const size_t at = i * kPanelWidth + static_cast<size_t>(lane);
+      std::memcpy(out + at * sizeof(float), &row[i], sizeof(float));
     }
   }
 }

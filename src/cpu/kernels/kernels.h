@@ -103,6 +103,11 @@ LinearKernel AmxStandInLinearKernel();
 inline constexpr int64_t kCodesRowsMax = 16;
 void MultiplyCodesByTiles(const LinearBlock& linear);
 void MultiplyCodesByStandIn(const LinearBlock& linear);
+// linear_bytes_amx.cc: 8-bit integers in CodeOrder::kQuads with tiles, x quantized to int8, where
+// HasTiles(); the same bits without them; and the bytes of a row of x.
+LinearKernel BytesAmxLinearKernel();
+LinearKernel BytesStandInLinearKernel();
+int64_t BytesRowBytes(int64_t num_in);
 // RoundRowToBf16 without its instruction. Runs anywhere.
 void RoundRowInSoftware(const float* x, int64_t count, std::byte* row);
 // linear_bf16.cc: bf16 weights with the dot-product instruction, x rounded to bf16. Runs on
@@ -128,6 +133,8 @@ ExpandPanel Bf16ExpandPanel();
 void ExpandLinedPanelInSoftware(const CodedMatrix& matrix, int64_t panel, DType dtype,
                                 std::byte* out);
 void ExpandLinedPanel(const CodedMatrix& matrix, int64_t panel, DType dtype, std::byte* out);
+// Of a matrix in CodeOrder::kQuads, slowly: only experts of which others have no codes need it.
+void ExpandQuadsPanel(const CodedMatrix& matrix, int64_t panel, DType dtype, std::byte* out);
 
 // --- expand_lines.cc, expand_lines_bf16.cc -------------------------------------------------------
 

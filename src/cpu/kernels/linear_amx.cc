@@ -11,30 +11,17 @@
 
 #include "cpu/kernels/amx_tiles.h"
 #include "cpu/kernels/kernels.h"
+#include "cpu/kernels/tile_rows.h"
 
 namespace minisgl::cpu {
 namespace {
 
 constexpr int64_t kGroupPanels = kGroupWidth / kPanelWidth;
-constexpr int64_t kLine = 64;
 static_assert(kPanelWidth * 4 == kTileRowBytes && kPanelWidth == kTileRows);
 
-// Rows that pass over a pair of panels together: two tiles, so that each tile of weights and of x
-// is loaded for two products.
-constexpr int64_t kPartRows = 2 * kTileRows;
-// Rows in a chunk of a product, and their bytes: half of the second-level cache (2 MiB on each
-// processor with AMX) may hold the rows, because each weight that is read again comes from a slower
-// memory than x.
-constexpr int64_t kChunkRows = 512;
-constexpr int64_t kChunkBytes = int64_t{1} << 20;
-static_assert(kChunkRows <= kAnyLinearRowsMax && kChunkBytes <= kAnyLinearChunkBytes);
-static_assert(kChunkRows * kGroupWidth <= kLinearScratchFloats);
 // Tiles of inputs for which all rows pass over two panels before the next: 16 KiB of weights, which
 // then come from the first-level cache.
 constexpr int64_t kBlockTiles = 8;
-// Minimum number of rows whose outputs are written past the caches: 32 KiB for each group. (Outputs
-// of one group alone, of experts, are read at once.)
-constexpr int64_t kStreamRowsMin = 128;
 // Prefetch distance in tiles for at most 16 rows, which read weights as fast as memory delivers
 // them. The panels of a matrix follow each other.
 constexpr int64_t kTilesAhead = 2;
@@ -124,7 +111,7 @@ class Product {
       const std::byte* const from = weights + kPanel * next_panel;
       tiles->template Load<kWeights>(from, kTileRowBytes);
       for (int line = 0; line < ahead.num_lines; ++line) {
-        __builtin_prefetch(from + ahead.bytes_ahead + (ahead.first_line + line) * kLine,
+        __builtin_prefetch(from + ahead.bytes_ahead + (ahead.first_line + line) * kTileRowBytes,
                            /*rw=*/0, /*locality=*/2);
       }
       ForEach<kRowTiles>([&]<int kRow>() {
@@ -245,12 +232,9 @@ class Block {
     tiles_.Configure(config);
   }
 
-  // out = sums (+ bias), for some rows and panels. Many rows are written past the caches: they
-  // would be evicted before they are read, and a line that is written there need not be read first.
+  // out = sums (+ bias), for some rows and panels.
   void StoreOutputs(Range rows, int64_t first_panel, int64_t num_panels) const {
-    const bool streams = linear_.num_rows >= kStreamRowsMin && linear_.out_stride > kGroupWidth &&
-                         linear_.out_stride % kPanelWidth == 0 &&
-                         reinterpret_cast<uintptr_t>(linear_.out) % kLine == 0;
+    const bool streams = StreamsOutputs(linear_);
     const float* const bias =
         linear_.bias == nullptr ? nullptr : linear_.bias + linear_.group * kGroupWidth;
     for (int64_t r = rows.begin; r < rows.begin + rows.count; ++r) {

@@ -19,6 +19,7 @@ ExpandPanel FindExpandPanel(CpuTarget target, CodeOrder order, DType dtype) {
   if (order == CodeOrder::kLines) {
     return HasTiles(target) ? ExpandLinedPanel : ExpandLinedPanelInSoftware;
   }
+  if (order == CodeOrder::kQuads) return ExpandQuadsPanel;
   const bool has_rounding = HasTiles(target) || target == CpuTarget::kAvx512Bf16;
   if (has_rounding && dtype == DType::kBF16) return Bf16ExpandPanel();
   return ExpandPanelGetters()[static_cast<size_t>(target)]();
