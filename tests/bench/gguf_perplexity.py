@@ -249,11 +249,11 @@ def write_texts(program, folder):
     return texts
 
 
-def perplexity(program, model, texts, folder):
+def perplexity(program, model, texts, folder, options=()):
     summary = folder / "summary.json"
     summary.unlink(missing_ok=True)
     subprocess.run([program, "score", "-m", model, "--file", texts, "-o", folder / "scores.jsonl", "--force", "-q",
-                    "--device", "cpu", "--summary", summary], check=True)
+                    "--device", "cpu", "--summary", summary, *options], check=True)
     def find(value):
         if isinstance(value, dict):
             return value.get("perplexity") or next(filter(None, map(find, value.values())), None)
