@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include "json_schema_cases.h"
+#include "long_form.h"
 #include "minisgl/grammar/json_schema.h"
 #include "minisgl/grammar/matcher.h"
 
@@ -142,14 +143,14 @@ TEST(JsonSchemaRefusals, HostileSchemasFinish) {
   schemas.emplace_back("pairs", pairs + R"("a40": {"type": "integer"}}})");
   schemas.emplace_back("chain", chain + R"("a2000": {"type": "integer"}}})");
   std::string names, values;
-  for (int i = 0; i < 30'000; ++i) {
+  for (int i = 0; i < ShortOrLong(8'000, 30'000); ++i) {
     names += fmt::format(R"({}"name{}": {{"type": "string"}})", i > 0 ? "," : "", i);
     values += fmt::format(R"({}"value {}")", i > 0 ? "," : "", i);
   }
   schemas.emplace_back("names", R"({"properties": {)" + names + "}}");
   schemas.emplace_back("values", R"({"enum": [)" + values + "]}");
   std::string patterns;
-  for (int i = 0; i < 200; ++i)
+  for (int i = 0; i < ShortOrLong(60, 200); ++i)
     patterns += fmt::format(R"({}"a.{{{}}}b": {{"minimum": {}}})", i > 0 ? "," : "", i, i);
   schemas.emplace_back("patterns", R"({"patternProperties": {)" + patterns + "}}");
   schemas.emplace_back("counts",
