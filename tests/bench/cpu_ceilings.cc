@@ -293,7 +293,7 @@ using Bf16Tiles = cpu::HardwareTiles;
 struct Int8Tiles : cpu::HardwareTiles {
   template <int kSum, int kX, int kW>
   void MultiplyAdd() {
-    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kX), "i"(kW));
+    MultiplyAddBytes<kSum, kX, kW>();
   }
 };
 
