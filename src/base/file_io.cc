@@ -222,7 +222,7 @@ Result<std::unique_ptr<FileReplacement>> FileReplacement::Begin(const std::strin
   if (file->fd_ < 0) {
     return Failure(StatusCode::kCannotCreate, errno == EEXIST ? part : path, "cannot be created");
   }
-  file->part_ = part;
+  file->part_.swap(part);  // takes no memory, so the file that now exists is always removed
   if (exists && !TakeAfter(old, file->fd_)) {
     return Failure(StatusCode::kIoError, path, "cannot be written");
   }
