@@ -13,6 +13,10 @@ std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits&) { return 0; }
 
 bool CpuRoundsInputsOfCodes(const std::string&, const WeightFormat&) { return false; }
 
+bool CpuRoundsInt8Inputs(const std::string&, const WeightFormat&) { return false; }
+
+std::string CpuTargetForFewRows(const WeightFormat&) { return ""; }
+
 std::unique_ptr<Ops> MakeNaiveOps(DType, const HostRank&) { return nullptr; }
 
 }  // namespace minisgl
