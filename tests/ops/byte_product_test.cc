@@ -130,6 +130,38 @@ TEST(ByteProductTest, OnlyFormatsThatAskForThem) {
   }
 }
 
+// An expert's rows have the bits of a product with its matrix alone.
+TEST(ByteProductTest, ExpertsToo) {
+  constexpr int64_t kTokens = 40, kIn = 100, kOut = 70;
+  const RandomCodes first(Int8Coding(), kOut, kIn, kIn, 1), second(Int8Coding(), kOut, kIn, kIn, 2);
+  const std::vector<std::vector<WeightTensor>> experts = {{first.WithInt8Inputs()},
+                                                          {second.WithInt8Inputs()}};
+  std::vector<int32_t> chosen(kTokens, 1);
+  for (const size_t token : {3, 20, 39}) chosen[token] = 0;
+  const auto x = RandomFloats(kTokens * kIn, 3);
+  for (const CpuTarget target : TargetsOfTiles()) {
+    const auto ops = MakeOps(CpuTargetName(target), 2);
+    const auto packed = ops->PackExperts(experts, {DType::kBF16, Quantization::kStored});
+    ASSERT_TRUE(packed.ok()) << packed.status().message();
+    OpOutput out(kTokens * kOut);
+    ops->ExpertLinear({.x = x.data(),
+                       .weights = &*packed,
+                       .bias = nullptr,
+                       .experts = chosen.data(),
+                       .out = out.data(),
+                       .num_tokens = kTokens,
+                       .num_chosen = 1,
+                       .x_per_choice = false});
+    EXPECT_TRUE(out.GuardsIntact());
+    for (int64_t t = 0; t < kTokens; ++t) {
+      const auto& weights = experts[static_cast<size_t>(chosen[static_cast<size_t>(t)])][0];
+      const std::vector<float> wanted = Oracle(weights, x.data() + t * kIn, nullptr);
+      const float* const found = out.data() + t * kOut;
+      EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), found)) << t;
+    }
+  }
+}
+
 // Experts whose matrices are not all such are expanded: near the f32 product, as rounded to bf16.
 TEST(ByteProductTest, ExpertsOfTwoKindsAreExpanded) {
   constexpr int64_t kTokens = 5, kIn = 64, kOut = 40;
