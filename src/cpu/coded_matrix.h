@@ -82,12 +82,8 @@ struct CodedMatrix {
   int64_t step_bytes() const { return factor_groups == 0 ? 0 : num_groups() * kPanelWidth; }
   size_t num_bytes() const;
 
-  // REQUIRES order == kWords
+  // REQUIRES order != kLines
   const std::byte* codes(int64_t panel) const {
-    return static_cast<const std::byte*>(data.get()) + panel * panel_bytes();
-  }
-  // REQUIRES order == kQuads
-  const std::byte* quads(int64_t panel) const {
     return static_cast<const std::byte*>(data.get()) + panel * panel_bytes();
   }
   // The line of output `out` with inputs from kLineInputs * index on. REQUIRES order == kLines

@@ -121,16 +121,14 @@ class Product {
   }
 };
 
-// The product of one LinearBlock. Sums are kept in scratch, in tiles, until they are complete: in
-// `out`, where rows are often a power of two apart, they would evict each other from the
-// first-level cache.
+// The product of one LinearBlock.
 template <class Tiles>
 class Block {
  public:
   explicit Block(const LinearBlock& linear) : linear_(linear), w_(*linear.weight) {
     const int64_t first = linear.group * kGroupWidth;
-    num_columns_ = std::min(kGroupWidth, w_.num_out - first);
-    num_panels_ = (num_columns_ + kPanelWidth - 1) / kPanelWidth;
+    const int64_t num_columns = std::min(kGroupWidth, w_.num_out - first);
+    num_panels_ = (num_columns + kPanelWidth - 1) / kPanelWidth;
     panel_bytes_ = w_.panel_stride() * 2;
     weights_ = w_.panel(first / kPanelWidth);
     num_tiles_ = w_.num_in / kTileInputs;
@@ -147,7 +145,7 @@ class Block {
   void Run() {
     if (linear_.num_rows <= kTileRows) {
       RunFewRows();
-      StoreOutputs({0, linear_.num_rows}, 0, num_panels_);
+      StoreOutputs<Tiles>(linear_, {0, linear_.num_rows, 0, num_panels_});
     } else {
       for (int64_t panel = 0; panel < num_panels_; panel += 2) RunPanels(panel);
     }
@@ -187,7 +185,9 @@ class Block {
           both ? RunPart<1, 2>(rows, panel, inputs, ahead)
                : RunPart<1, 1>(rows, panel, inputs, ahead);
         }
-        if (begin + block >= num_tiles_) StoreOutputs(rows, panel, both ? 2 : 1);
+        if (begin + block >= num_tiles_) {
+          StoreOutputs<Tiles>(linear_, {rows.begin, rows.count, panel, both ? 2 : 1});
+        }
       }
     }
   }
@@ -209,12 +209,8 @@ class Block {
                                       .end = inputs.begin + inputs.count,
                                       .x_rest = has_rest ? x_rest_[0] : nullptr,
                                       .weights_rest = weights_rest_[panel],
-                                      .sums = SumsOf(rows.begin / kTileRows, panel)},
+                                      .sums = SumsOf(linear_, rows.begin, panel)},
                                      ahead, &tiles_);
-  }
-
-  float* SumsOf(int64_t row_tile, int64_t panel) const {
-    return linear_.scratch + (row_tile * kGroupPanels + panel) * kTileFloats;
   }
 
   // Shapes the tiles for `num_rows` rows of x, in one or two tiles.
@@ -232,31 +228,9 @@ class Block {
     tiles_.Configure(config);
   }
 
-  // out = sums (+ bias), for some rows and panels.
-  void StoreOutputs(Range rows, int64_t first_panel, int64_t num_panels) const {
-    const bool streams = StreamsOutputs(linear_);
-    const float* const bias =
-        linear_.bias == nullptr ? nullptr : linear_.bias + linear_.group * kGroupWidth;
-    for (int64_t r = rows.begin; r < rows.begin + rows.count; ++r) {
-      float* const out = linear_.out + r * linear_.out_stride;
-      for (int64_t panel = first_panel; panel < first_panel + num_panels; ++panel) {
-        float* const sums = SumsOf(r / kTileRows, panel) + r % kTileRows * kPanelWidth;
-        const int64_t column = panel * kPanelWidth;
-        const int64_t width = std::min(kPanelWidth, num_columns_ - column);
-        for (int64_t i = 0; bias != nullptr && i < width; ++i) sums[i] += bias[column + i];
-        if (streams && width == kPanelWidth) {
-          Tiles::Stream(sums, out + column);
-        } else {
-          std::memcpy(out + column, sums, static_cast<size_t>(width) * sizeof(float));
-        }
-      }
-    }
-    if (streams) Tiles::Fence();
-  }
-
   const LinearBlock& linear_;
   const PackedMatrix& w_;
-  int64_t num_columns_, num_panels_, panel_bytes_, num_tiles_;
+  int64_t num_panels_, panel_bytes_, num_tiles_;
   const std::byte* weights_;
   int64_t rest_bytes_;  // of a row of x after its whole tiles
   int64_t shaped_rows_ = 0;

@@ -78,13 +78,13 @@ class BytesBlock {
       }
     }
     tiles_.Release();
-    StoreOutputs();
+    ScaleSums();
+    StoreOutputs<Tiles>(linear_, {0, linear_.num_rows, 0, num_panels_});
   }
 
  private:
   static constexpr int kX = 4, kWeights = 6;
   static constexpr int64_t kGroupPanels = kGroupWidth / kPanelWidth;
-  static constexpr int64_t kTileSums = kTileRows * kPanelWidth;
 
   // Adds the products of the block's inputs, of a part of the rows and two panels.
   void MultiplyPart(int64_t row, int64_t panel) {
@@ -118,13 +118,13 @@ class BytesBlock {
   template <int kRowTiles, int kPanels>
   void Multiply(int64_t row, int64_t panel) {
     const auto sums_of = [&](int tile) {
-      return SumsOf(row + tile / 2 * kTileRows, panel + tile % 2);
+      return SumsOf(linear_, row + tile / 2 * kTileRows, panel + tile % 2);
     };
     ForTiles<kRowTiles, kPanels>([&]<int kTile>() { BeginSums<kTile>(sums_of(kTile)); });
     const std::byte* x = linear_.x + row * linear_.x_stride;
     const std::byte* const second = x + kTileRows * linear_.x_stride;
     const int64_t panel_bytes = codes_.panel_bytes();
-    const std::byte* w = codes_.quads(first_panel_ + panel) + begin_ * kTileBytes;
+    const std::byte* w = codes_.codes(first_panel_ + panel) + begin_ * kTileBytes;
     for (int64_t step = begin_; step < end_; ++step) {
       const int64_t at = step * kStepInputs;
       Fetch<kPanels>(w + kTilesAhead * kTileBytes, panel_bytes);
@@ -153,12 +153,6 @@ class BytesBlock {
     if constexpr (kRowTiles == 2 && kPanels == 2) body.template operator()<3>();
   }
 
-  // Where the sums of a row and a panel are.
-  float* SumsOf(int64_t row, int64_t panel) const {
-    return linear_.scratch + (row / kTileRows * kGroupPanels + panel) * kTileSums +
-           row % kTileRows * kPanelWidth;
-  }
-
   template <int kTile>
   void BeginSums(const float* sums) {
     if (begin_ == 0) return tiles_.template SetZero<kTile>();
@@ -175,42 +169,19 @@ class BytesBlock {
     }
   }
 
-  // out = sums * scales (+ bias). All sums are made to outputs first: writing past the caches
-  // leaves the vectors in a state in which others are slow, until Fence.
-  void StoreOutputs() const {
-    const int64_t first = first_panel_ * kPanelWidth;
+  // Makes all sums to outputs without bias.
+  void ScaleSums() const {
     for (int64_t row = 0; row < linear_.num_rows; ++row) {
       const float scale = ScaleOfRow(linear_.x + row * linear_.x_stride, codes_.num_in);
       for (int64_t panel = 0; panel < num_panels_; ++panel) {
-        const int64_t column = panel * kPanelWidth;
-        float* const outputs = SumsOf(row, panel);
+        float* const outputs = SumsOf(linear_, row, panel);
         int32_t sums[kPanelWidth];
         std::memcpy(sums, outputs, sizeof(sums));
         for (int64_t i = 0; i < kPanelWidth; ++i) {
-          outputs[i] = static_cast<float>(sums[i]) * (scale * scales_[column + i]);
-        }
-        if (linear_.bias == nullptr) continue;
-        for (int64_t i = 0; i < WidthOf(panel); ++i) outputs[i] += linear_.bias[first + column + i];
-      }
-    }
-    const bool streams = StreamsOutputs(linear_);
-    for (int64_t row = 0; row < linear_.num_rows; ++row) {
-      float* const out = linear_.out + row * linear_.out_stride;
-      for (int64_t panel = 0; panel < num_panels_; ++panel) {
-        const int64_t width = WidthOf(panel);
-        if (streams && width == kPanelWidth) {
-          Tiles::Stream(SumsOf(row, panel), out + panel * kPanelWidth);
-        } else {
-          std::memcpy(out + panel * kPanelWidth, SumsOf(row, panel),
-                      static_cast<size_t>(width) * sizeof(float));
+          outputs[i] = static_cast<float>(sums[i]) * (scale * scales_[panel * kPanelWidth + i]);
         }
       }
     }
-    if (streams) Tiles::Fence();
-  }
-
-  int64_t WidthOf(int64_t panel) const {
-    return std::min(kPanelWidth, codes_.num_out - (first_panel_ + panel) * kPanelWidth);
   }
 
   const LinearBlock& linear_;
