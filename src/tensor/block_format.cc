@@ -8,7 +8,6 @@
 #include "minisgl/tensor/block_format.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <iterator>
 
@@ -19,196 +18,8 @@ namespace minisgl {
 namespace {
 
 int Byte(const std::byte* at) { return std::to_integer<int>(*at); }
-int SignedByte(const std::byte* at) { return static_cast<int8_t>(std::to_integer<uint8_t>(*at)); }
 
-float HalfAt(const std::byte* at) {
-  uint16_t bits;
-  std::memcpy(&bits, at, sizeof(bits));
-  return F16ToFloat(bits);
-}
-
-// Code i of 32 in 16 bytes: the first half of them in the low bits, the other in the high ones.
-int Nibble(const std::byte* codes, int i) {
-  return i < 16 ? Byte(codes + i) & 0xF : Byte(codes + i - 16) >> 4;
-}
-
-// Bit i of 32.
-int Bit(const std::byte* bits, int i) { return Byte(bits + i / 8) >> (i % 8) & 1; }
-
-// --- blocks of 32 --------------------------------------------------------------------------------
-
-// d, 16 bytes of codes.
-void UnpackQ4_0(const std::byte* block, float* values) {
-  const float d = HalfAt(block);
-  for (int i = 0; i < 32; ++i) values[i] = d * static_cast<float>(Nibble(block + 2, i) - 8);
-}
-
-// d, m, 16 bytes of codes.
-void UnpackQ4_1(const std::byte* block, float* values) {
-  const float d = HalfAt(block), m = HalfAt(block + 2);
-  for (int i = 0; i < 32; ++i) values[i] = d * static_cast<float>(Nibble(block + 4, i)) + m;
-}
-
-// d, 4 bytes of fifth bits, 16 bytes of codes.
-void UnpackQ5_0(const std::byte* block, float* values) {
-  const float d = HalfAt(block);
-  for (int i = 0; i < 32; ++i) {
-    const int code = Nibble(block + 6, i) | Bit(block + 2, i) << 4;
-    values[i] = d * static_cast<float>(code - 16);
-  }
-}
-
-// d, m, 4 bytes of fifth bits, 16 bytes of codes.
-void UnpackQ5_1(const std::byte* block, float* values) {
-  const float d = HalfAt(block), m = HalfAt(block + 2);
-  for (int i = 0; i < 32; ++i) {
-    const int code = Nibble(block + 8, i) | Bit(block + 4, i) << 4;
-    values[i] = d * static_cast<float>(code) + m;
-  }
-}
-
-// d, 32 codes.
-void UnpackQ8_0(const std::byte* block, float* values) {
-  const float d = HalfAt(block);
-  for (int i = 0; i < 32; ++i) values[i] = static_cast<float>(SignedByte(block + 2 + i)) * d;
-}
-
-// The exponent of half a power of two, 16 bytes of codes for doubled numbers.
-void UnpackMxfp4(const std::byte* block, float* values) {
-  constexpr int kNumbers[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-  const auto exponent = static_cast<uint32_t>(Byte(block));
-  const uint32_t bits = exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23;
-  const auto d = std::bit_cast<float>(bits);
-  for (int i = 0; i < 32; ++i) values[i] = d * static_cast<float>(kNumbers[Nibble(block + 1, i)]);
-}
-
-constexpr int kIq4Numbers[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                 1,    13,   25,  38,  53,  69,  89,  113};
-
-// d, 16 bytes of codes.
-void UnpackIq4Nl(const std::byte* block, float* values) {
-  const float d = HalfAt(block);
-  for (int i = 0; i < 32; ++i) {
-    values[i] = d * static_cast<float>(kIq4Numbers[Nibble(block + 2, i)]);
-  }
-}
-
-// --- blocks of 256 -------------------------------------------------------------------------------
-
-// Bits i of 256, `width` of them in each: 32 neighbours are in 32 bytes, the next 32 in the same
-// bytes further up.
-int Slice(const std::byte* bytes, int width, int i) {
-  const int per_byte = 8 / width, part = i / 32;
-  return Byte(bytes + part / per_byte * 32 + i % 32) >> (part % per_byte * width) &
-         ((1 << width) - 1);
-}
-
-// 16 bytes of scales and minima, 4 bits each; 64 of codes; d, e.
-void UnpackQ2K(const std::byte* block, float* values) {
-  const float d = HalfAt(block + 80), e = HalfAt(block + 82);
-  for (int i = 0; i < 256; ++i) {
-    const int pair = Byte(block + i / 16);
-    const float scale = d * static_cast<float>(pair & 0xF);
-    const float minimum = e * static_cast<float>(pair >> 4);
-    values[i] = scale * static_cast<float>(Slice(block + 16, 2, i)) - minimum;
-  }
-}
-
-// 32 bytes of third bits, which stand for 4 less where they are clear; 64 of codes; 12 of scales;
-// d.
-int Q3KScale(const std::byte* block, int group) {
-  const std::byte* const scales = block + 96;
-  const int low = Byte(scales + group % 8) >> (group / 8 * 4) & 0xF;
-  const int top = Byte(scales + 8 + group % 4) >> (group / 4 * 2) & 3;
-  return (low | top << 4) - 32;
-}
-int Q3KCode(const std::byte* block, int i) {
-  return Slice(block + 32, 2, i) - (Slice(block, 1, i) == 0 ? 4 : 0);
-}
-
-void UnpackQ3K(const std::byte* block, float* values) {
-  const float d = HalfAt(block + 108);
-  for (int i = 0; i < 256; ++i) {
-    const float scale = d * static_cast<float>(Q3KScale(block, i / 16));
-    values[i] = scale * static_cast<float>(Q3KCode(block, i));
-  }
-}
-
-// Scale and minimum of group 0 to 7, 6 bits each, in 12 bytes: those of the first four groups whole
-// in eight bytes, whose top bits are those of the other four.
-struct GroupSteps {
-  int scale, offset;
-};
-GroupSteps OfGroup(const std::byte* packed, int group) {
-  if (group < 4) return {Byte(packed + group) & 0x3F, Byte(packed + 4 + group) & 0x3F};
-  const int rest = Byte(packed + 4 + group);
-  return {(rest & 0xF) | (Byte(packed + group - 4) >> 2 & 0x30),
-          rest >> 4 | (Byte(packed + group) >> 2 & 0x30)};
-}
-
-// d, e, 12 bytes of scales and minima, 128 of codes.
-void UnpackQ4K(const std::byte* block, float* values) {
-  const float d = HalfAt(block), e = HalfAt(block + 2);
-  for (int group = 0; group < 8; ++group) {
-    const GroupSteps its = OfGroup(block + 4, group);
-    const float scale = d * static_cast<float>(its.scale);
-    const float minimum = e * static_cast<float>(its.offset);
-    for (int i = group * 32; i < group * 32 + 32; ++i) {
-      values[i] = scale * static_cast<float>(Slice(block + 16, 4, i)) - minimum;
-    }
-  }
-}
-
-// d, e, 12 bytes of scales and minima, 32 of fifth bits, 128 of codes.
-void UnpackQ5K(const std::byte* block, float* values) {
-  const float d = HalfAt(block), e = HalfAt(block + 2);
-  for (int group = 0; group < 8; ++group) {
-    const GroupSteps its = OfGroup(block + 4, group);
-    const float scale = d * static_cast<float>(its.scale);
-    const float minimum = e * static_cast<float>(its.offset);
-    for (int i = group * 32; i < group * 32 + 32; ++i) {
-      const int code = Slice(block + 48, 4, i) | Slice(block + 16, 1, i) << 4;
-      values[i] = scale * static_cast<float>(code) - minimum;
-    }
-  }
-}
-
-// 128 bytes of low bits, 64 of high ones, 16 scales, d. The low bits of 64 neighbours are in 64
-// bytes, those of the next 64 in the same bytes.
-int Q6KCode(const std::byte* block, int i) {
-  const int bits = Byte(block + i / 128 * 64 + i % 64) >> (i / 64 % 2 * 4) & 0xF;
-  return (bits | Slice(block + 128, 2, i) << 4) - 32;
-}
-
-void UnpackQ6K(const std::byte* block, float* values) {
-  const float d = HalfAt(block + 208);
-  for (int i = 0; i < 256; ++i) {
-    const float scale = d * static_cast<float>(SignedByte(block + 192 + i / 16));
-    values[i] = scale * static_cast<float>(Q6KCode(block, i));
-  }
-}
-
-// d, 2 bytes of the scales' top bits, 4 of their low bits, 128 of codes.
-int Iq4XsScale(const std::byte* block, int group) {
-  const int tops = Byte(block + 2) | Byte(block + 3) << 8;
-  const int low = Byte(block + 4 + group / 2) >> (group % 2 * 4) & 0xF;
-  return (low | (tops >> (2 * group) & 3) << 4) - 32;
-}
-
-void UnpackIq4Xs(const std::byte* block, float* values) {
-  const float d = HalfAt(block);
-  for (int group = 0; group < 8; ++group) {
-    const float scale = d * static_cast<float>(Iq4XsScale(block, group));
-    for (int i = 0; i < 32; ++i) {
-      const int number = kIq4Numbers[Nibble(block + 8 + group * 16, i)];
-      values[group * 32 + i] = scale * static_cast<float>(number);
-    }
-  }
-}
-
-// --- codes and scales ----------------------------------------------------------------------------
-//
-// Loops over neighbouring bytes with constant shifts: compilers turn them to vectors.
+// Loops over neighbouring bytes have constant shifts: compilers turn them to vectors.
 
 const float* NumbersOf4() { return OffsetNumbers(4); }
 
@@ -219,7 +30,8 @@ void ReadNibbles(const std::byte* bytes, uint8_t* codes) {
   for (int i = 0; i < kCount; ++i) codes[kCount + i] = static_cast<uint8_t>(Byte(bytes + i) >> 4);
 }
 
-// The 256 of Slice.
+// 256 numbers of kWidth bits: 32 neighbours are in 32 bytes, the next 32 in the same bytes further
+// up.
 template <int kWidth>
 void ReadSlices(const std::byte* bytes, uint8_t* codes) {
   constexpr int kPart = 32, kPerByte = 8 / kWidth, kMask = (1 << kWidth) - 1;
@@ -243,13 +55,15 @@ void ReadBits(const std::byte* bits, uint8_t* codes) {
   }
 }
 
-// Codes of 4 bits in blocks of 32, from kAt on.
+// --- blocks of 32 --------------------------------------------------------------------------------
+
+// Q4_0: d, 16 bytes of codes. Q4_1: d, m, the codes. MXFP4: an exponent, the codes.
 template <int kAt>
 void CodesOf4(const std::byte* block, uint8_t* codes) {
   ReadNibbles<16>(block + kAt, codes);
 }
 
-// Of 5 bits; the fifth ones from kBitsAt on, kLess less.
+// Q5_0: d, 4 bytes of fifth bits, 16 of codes, which are 16 less. Q5_1: d, m, the same.
 template <int kBitsAt, int kAt, int kLess>
 void CodesOf5(const std::byte* block, uint8_t* codes) {
   uint8_t fifth[32];
@@ -258,18 +72,31 @@ void CodesOf5(const std::byte* block, uint8_t* codes) {
   for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>((codes[i] | fifth[i] << 4) - kLess);
 }
 
+// d, 32 codes.
 void CodesOfQ8_0(const std::byte* block, uint8_t* codes) { std::memcpy(codes, block + 2, 32); }
 
-void CodesOfIq4Nl(const std::byte* block, uint8_t* codes) {
-  for (int i = 0; i < 32; ++i) {
-    codes[i] = static_cast<uint8_t>(kIq4Numbers[Nibble(block + 2, i)]);
-  }
+constexpr int kIq4Numbers[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                 1,    13,   25,  38,  53,  69,  89,  113};
+
+// 16 bytes of codes for 32 numbers of that table.
+void ReadIq4(const std::byte* bytes, uint8_t* codes) {
+  ReadNibbles<16>(bytes, codes);
+  for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>(kIq4Numbers[codes[i]]);
 }
 
+// d, 16 bytes of codes.
+void CodesOfIq4Nl(const std::byte* block, uint8_t* codes) { ReadIq4(block + 2, codes); }
+
+// --- blocks of 256 -------------------------------------------------------------------------------
+
+// IQ4_XS: d, 2 bytes of the scales' top bits, 4 of their low bits, 128 of codes.
 void CodesOfIq4Xs(const std::byte* block, uint8_t* codes) {
-  for (int i = 0; i < 256; ++i) {
-    codes[i] = static_cast<uint8_t>(kIq4Numbers[Nibble(block + 8 + i / 32 * 16, i % 32)]);
-  }
+  for (int group = 0; group < 8; ++group) ReadIq4(block + 8 + group * 16, codes + group * 32);
+}
+int Iq4XsScale(const std::byte* block, int group) {
+  const int tops = Byte(block + 2) | Byte(block + 3) << 8;
+  const int low = Byte(block + 4 + group / 2) >> (group % 2 * 4) & 0xF;
+  return (low | (tops >> (2 * group) & 3) << 4) - 32;
 }
 void StepsOfIq4Xs(const std::byte* block, int8_t* scales, int8_t*) {
   for (int group = 0; group < 8; ++group) {
@@ -277,7 +104,8 @@ void StepsOfIq4Xs(const std::byte* block, int8_t* scales, int8_t*) {
   }
 }
 
-// Codes of 256 weights in slices, from kAt on.
+// Q2_K: 16 bytes of scales and minima, 4 bits each; 64 of codes; d, e. Q4_K: d, e, 12 bytes of
+// scales and minima, 128 of codes.
 template <int kAt, int kWidth>
 void CodesOfSlices(const std::byte* block, uint8_t* codes) {
   ReadSlices<kWidth>(block + kAt, codes);
@@ -290,11 +118,19 @@ void StepsOfQ2K(const std::byte* block, int8_t* scales, int8_t* offsets) {
   }
 }
 
+// 32 bytes of third bits, which stand for 4 less where they are clear; 64 of codes; 12 of scales;
+// d.
 void CodesOfQ3K(const std::byte* block, uint8_t* codes) {
   uint8_t third[256];
   ReadSlices<1>(block, third);
   ReadSlices<2>(block + 32, codes);
   for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>((codes[i] | third[i] << 2) - 4);
+}
+int Q3KScale(const std::byte* block, int group) {
+  const std::byte* const scales = block + 96;
+  const int low = Byte(scales + group % 8) >> (group / 8 * 4) & 0xF;
+  const int top = Byte(scales + 8 + group % 4) >> (group / 4 * 2) & 3;
+  return (low | top << 4) - 32;
 }
 void StepsOfQ3K(const std::byte* block, int8_t* scales, int8_t*) {
   for (int group = 0; group < 16; ++group) {
@@ -302,7 +138,8 @@ void StepsOfQ3K(const std::byte* block, int8_t* scales, int8_t*) {
   }
 }
 
-// Those of OfGroup, four at a time.
+// Scales and minima of 8 groups, 6 bits each, in 12 bytes, four at a time: those of the first four
+// whole in eight bytes, whose top bits are those of the other four.
 void StepsOfQ4K(const std::byte* block, int8_t* scales, int8_t* offsets) {
   constexpr uint32_t kLow = 0x0F0F0F0F, kTop = 0x30303030;
   uint32_t words[3];
@@ -314,6 +151,7 @@ void StepsOfQ4K(const std::byte* block, int8_t* scales, int8_t* offsets) {
   std::memcpy(offsets, steps + 2, 8);
 }
 
+// d, e, 12 bytes of scales and minima, 32 of fifth bits, 128 of codes.
 void CodesOfQ5K(const std::byte* block, uint8_t* codes) {
   uint8_t fifth[256];
   ReadSlices<1>(block + 16, fifth);
@@ -321,6 +159,8 @@ void CodesOfQ5K(const std::byte* block, uint8_t* codes) {
   for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>(codes[i] | fifth[i] << 4);
 }
 
+// 128 bytes of low bits, 64 of high ones, 16 scales, d. The low bits of 64 neighbours are in 64
+// bytes, those of the next 64 in the same bytes.
 void CodesOfQ6K(const std::byte* block, uint8_t* codes) {
   uint8_t upper[256];
   ReadSlices<2>(block + 128, upper);
@@ -330,6 +170,8 @@ void CodesOfQ6K(const std::byte* block, uint8_t* codes) {
 void StepsOfQ6K(const std::byte* block, int8_t* scales, int8_t*) {
   std::memcpy(scales, block + 192, 16);
 }
+
+// --- the formats ---------------------------------------------------------------------------------
 
 constexpr BlockCodes In6Bits(BlockCodes codes) {
   codes.fit_6_bits = true;
@@ -358,22 +200,37 @@ constexpr BlockCodes kQ6K =
     In6Bits({8, 16, SignedNumbers, CodesOfQ6K, BlockOffset::kNone, StepsOfQ6K});
 
 constexpr BlockFormat kFormats[] = {
-    {"Q4_0", 32, 18, UnpackQ4_0, {0, -1}, 255, kQ4_0},
-    {"Q4_1", 32, 20, UnpackQ4_1, {0, 2}, 255, kQ4_1},
-    {"Q5_0", 32, 22, UnpackQ5_0, {0, -1}, 255, kQ5_0},
-    {"Q5_1", 32, 24, UnpackQ5_1, {0, 2}, 255, kQ5_1},
-    {"Q8_0", 32, 34, UnpackQ8_0, {0, -1}, 255, kQ8_0},
-    {"MXFP4", 32, 17, UnpackMxfp4, {-1, -1}, 245, kMxfp4},
-    {"IQ4_NL", 32, 18, UnpackIq4Nl, {0, -1}, 255, kIq4Nl},
-    {"IQ4_XS", 256, 136, UnpackIq4Xs, {0, -1}, 255, kIq4Xs},
-    {"Q2_K", 256, 84, UnpackQ2K, {80, 82}, 255, kQ2K},
-    {"Q3_K", 256, 110, UnpackQ3K, {108, -1}, 255, kQ3K},
-    {"Q4_K", 256, 144, UnpackQ4K, {0, 2}, 255, kQ4K},
-    {"Q5_K", 256, 176, UnpackQ5K, {0, 2}, 255, kQ5K},
-    {"Q6_K", 256, 210, UnpackQ6K, {208, -1}, 255, kQ6K},
+    {"Q4_0", 32, 18, {0, -1}, 255, kQ4_0},    {"Q4_1", 32, 20, {0, 2}, 255, kQ4_1},
+    {"Q5_0", 32, 22, {0, -1}, 255, kQ5_0},    {"Q5_1", 32, 24, {0, 2}, 255, kQ5_1},
+    {"Q8_0", 32, 34, {0, -1}, 255, kQ8_0},    {"MXFP4", 32, 17, {-1, -1}, 245, kMxfp4},
+    {"IQ4_NL", 32, 18, {0, -1}, 255, kIq4Nl}, {"IQ4_XS", 256, 136, {0, -1}, 255, kIq4Xs},
+    {"Q2_K", 256, 84, {80, 82}, 255, kQ2K},   {"Q3_K", 256, 110, {108, -1}, 255, kQ3K},
+    {"Q4_K", 256, 144, {0, 2}, 255, kQ4K},    {"Q5_K", 256, 176, {0, 2}, 255, kQ5K},
+    {"Q6_K", 256, 210, {208, -1}, 255, kQ6K},
 };
 
 }  // namespace
+
+void BlockFormat::Unpack(const std::byte* block, float* values) const {
+  uint8_t q[kBlockElementsMax];
+  int8_t scales[kBlockGroupsMax] = {1}, offsets[kBlockGroupsMax] = {1};
+  codes.read(block, q);
+  if (codes.read_steps != nullptr) codes.read_steps(block, scales, offsets);
+  const float* const numbers = codes.numbers();
+  const float d = ScaleOf(block);
+  for (int64_t group = 0; group < num_groups(); ++group) {
+    const float scale = d * static_cast<float>(scales[group]);
+    // -0 changes no number that it is added to; 0 makes -0 to 0, for MXFP4 has no -0.
+    float offset = has_f16_scales() ? -0.0f : 0.0f;
+    if (codes.offset != BlockOffset::kNone) {
+      offset = OffsetOf(block) * static_cast<float>(offsets[group]);
+    }
+    const int64_t first = group * codes.group_elements;
+    for (int64_t i = first; i < first + codes.group_elements; ++i) {
+      values[i] = numbers[q[i]] * scale + offset;
+    }
+  }
+}
 
 float BlockFormat::ScaleOf(const std::byte* block) const {
   return has_f16_scales() ? F16ToFloat(ScaleBits(block))

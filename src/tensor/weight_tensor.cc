@@ -188,9 +188,8 @@ void WeightTensor::ReadDense(int64_t out, float* row) const {
 }
 
 // Reads elements of `num_in_` inputs block by block to `row`.
-template <typename Element>
-void WeightTensor::ForBlocks(int64_t out, Element* row,
-                             void (*read)(const std::byte* block, Element* elements)) const {
+template <typename Element, typename Read>
+void WeightTensor::ForBlocks(int64_t out, Element* row, const Read& read) const {
   const int64_t width = blocks_->block_elements;
   const std::byte* const from = data_ + StoredRow(out) * output_step_;
   for (int64_t done = 0; done < num_in_;) {
@@ -234,7 +233,11 @@ void WeightTensor::ReadOrdered(int64_t out, float* row) const {
 
 void WeightTensor::ReadRow(int64_t out, float* row) const {
   if (inputs_ != nullptr) return ReadOrdered(out, row);
-  if (blocks_ != nullptr) return ForBlocks(out, row, blocks_->unpack);
+  if (blocks_ != nullptr) {
+    return ForBlocks(out, row, [this](const std::byte* block, float* values) {
+      blocks_->Unpack(block, values);
+    });
+  }
   return quantized_ == nullptr ? ReadDense(out, row) : ReadQuantized(out, row);
 }
 

@@ -39,8 +39,6 @@ struct BlockCodes {
 struct BlockFormat {
   const char* name;  // "Q4_K"
   int64_t block_elements, block_bytes;
-  // The weights of the block at `block`, to values[block_elements].
-  void (*unpack)(const std::byte* block, float* values);
   // Where a block has its scale and its offset of type f16, in bytes; -1: none. Without the first
   // the scale is the first byte, of type e8m0.
   std::array<int32_t, 2> scale_at;
@@ -50,6 +48,8 @@ struct BlockFormat {
 
   int64_t num_groups() const { return block_elements / codes.group_elements; }
   bool has_f16_scales() const { return scale_at[0] >= 0; }
+  // Writes the weights of the block at `block` to values[block_elements].
+  void Unpack(const std::byte* block, float* values) const;
   // The scale and the offset of the block at `block`, and their bits of type f16. REQUIRES an
   // offset; for bits, has_f16_scales().
   float ScaleOf(const std::byte* block) const;

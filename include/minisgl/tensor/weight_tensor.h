@@ -145,9 +145,9 @@ class WeightTensor {
  private:
   int64_t StoredRow(int64_t out) const;
   void ReadDense(int64_t out, float* row) const;
-  template <typename Element>
-  void ForBlocks(int64_t out, Element* row,
-                 void (*read)(const std::byte* block, Element* elements)) const;
+  // Calls read(block, elements) for each block of an output.
+  template <typename Element, typename Read>
+  void ForBlocks(int64_t out, Element* row, const Read& read) const;
   std::array<float, 2> StepsOf(const std::byte* block, int64_t group) const;
   void ReadQuantized(int64_t out, float* row) const;
   void ReadOrdered(int64_t out, float* row) const;
