@@ -143,16 +143,7 @@ TEST(ByteProductTest, ExpertsToo) {
     const auto ops = MakeOps(CpuTargetName(target), 2);
     const auto packed = ops->PackExperts(experts, {DType::kBF16, Quantization::kStored});
     ASSERT_TRUE(packed.ok()) << packed.status().message();
-    OpOutput out(kTokens * kOut);
-    ops->ExpertLinear({.x = x.data(),
-                       .weights = &*packed,
-                       .bias = nullptr,
-                       .experts = chosen.data(),
-                       .out = out.data(),
-                       .num_tokens = kTokens,
-                       .num_chosen = 1,
-                       .x_per_choice = false});
-    EXPECT_TRUE(out.GuardsIntact());
+    const auto out = MultiplyChosen(ops.get(), *packed, x, chosen, 1);
     for (int64_t t = 0; t < kTokens; ++t) {
       const auto& weights = experts[static_cast<size_t>(chosen[static_cast<size_t>(t)])][0];
       const std::vector<float> wanted = Oracle(weights, x.data() + t * kIn, nullptr);
@@ -174,15 +165,7 @@ TEST(ByteProductTest, ExpertsOfTwoKindsAreExpanded) {
     const auto ops = MakeOps(CpuTargetName(target), 1);
     const auto packed = ops->PackExperts(experts, {DType::kBF16, Quantization::kStored});
     ASSERT_TRUE(packed.ok()) << packed.status().message();
-    OpOutput out(kTokens * kOut);
-    ops->ExpertLinear({.x = x.data(),
-                       .weights = &*packed,
-                       .bias = nullptr,
-                       .experts = chosen.data(),
-                       .out = out.data(),
-                       .num_tokens = kTokens,
-                       .num_chosen = 1,
-                       .x_per_choice = false});
+    const auto out = MultiplyChosen(ops.get(), *packed, x, chosen, 1);
     std::vector<float> row(kIn);
     for (int64_t t = 0; t < kTokens; ++t) {
       for (int64_t o = 0; o < kOut; ++o) {

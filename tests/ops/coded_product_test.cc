@@ -194,16 +194,7 @@ TEST(CodedProductTest, ExpertsToo) {
   const std::vector<int32_t> chosen = {0, 1, 1, 2, 2, 0, 0, 2, 1, 0, 1, 2, 0, 1, 2, 1, 2, 0};
   const auto x = RandomFloats(kTokens * 64, 7);
   const auto run = [&](const ExpertMatrices& weights) {
-    OpOutput out(kTokens * kChosen * 70);
-    ops->ExpertLinear({.x = x.data(),
-                       .weights = &weights,
-                       .bias = nullptr,
-                       .experts = chosen.data(),
-                       .out = out.data(),
-                       .num_tokens = kTokens,
-                       .num_chosen = kChosen,
-                       .x_per_choice = false});
-    return out.values();
+    return MultiplyChosen(ops.get(), weights, x, chosen, kChosen);
   };
   ExpectSameBits(run(*coded), run(*expanded), "experts");
 }

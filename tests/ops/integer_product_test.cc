@@ -352,16 +352,7 @@ TEST(IntegerProductTest, ExpertsToo) {
       }
       const auto packed = ops->PackExperts(experts, kStored);
       ASSERT_TRUE(packed.ok());
-      OpOutput out(kTokens * kChosen * kOut);
-      ops->ExpertLinear({.x = x.data(),
-                         .weights = &*packed,
-                         .bias = nullptr,
-                         .experts = chosen.data(),
-                         .out = out.data(),
-                         .num_tokens = kTokens,
-                         .num_chosen = kChosen,
-                         .x_per_choice = false});
-      EXPECT_TRUE(out.GuardsIntact());
+      const auto out = MultiplyChosen(ops.get(), *packed, x, chosen, kChosen);
       const WeightFormat format = all ? kStored : WeightFormat(ExpandedType(target, DType::kBF16));
       for (size_t pair = 0; pair < chosen.size(); ++pair) {
         const auto matrix = ops->PackMatrix(experts[chosen[pair]], format);

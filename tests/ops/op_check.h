@@ -87,6 +87,23 @@ inline std::vector<AttentionTarget> AttentionTargets() {
   return targets;
 }
 
+// ExpertLinear without a bias, whose choices of a token share its row of x.
+inline std::vector<float> MultiplyChosen(Ops* ops, const ExpertMatrices& weights,
+                                         const std::vector<float>& x,
+                                         const std::vector<int32_t>& chosen, int32_t num_chosen) {
+  OpOutput out(std::ssize(chosen) * weights.num_out);
+  ops->ExpertLinear({.x = x.data(),
+                     .weights = &weights,
+                     .bias = nullptr,
+                     .experts = chosen.data(),
+                     .out = out.data(),
+                     .num_tokens = std::ssize(chosen) / num_chosen,
+                     .num_chosen = num_chosen,
+                     .x_per_choice = false});
+  EXPECT_TRUE(out.GuardsIntact());
+  return out.values();
+}
+
 // Memory for keys and values: NaN as f32 and as bf16 until it is written.
 inline std::vector<float> KvMemory(int64_t count) {
   std::vector<float> memory(static_cast<size_t>(count));
