@@ -153,6 +153,10 @@ class Machine {
   enum class Blanks : uint8_t { kFound, kUndecided, kStopped };
   Blanks FindBlanks(uint32_t state, const TokenTrie& blanks, std::vector<TokenId>* allowed);
 
+  // A state that goes on with the same texts of up to `bytes_max` bytes, one for many: what is left
+  // of a repetition is counted only as far as such a text may get.
+  uint32_t ShortenCounts(uint32_t state, size_t bytes_max);
+
   // Masks by state, within the limit: null if there is none. `owner` tells vocabularies apart.
   const std::vector<uint32_t>* FindMask(uint64_t owner, uint32_t state) const;
   void KeepMask(uint64_t owner, uint32_t state, std::span<const uint32_t> mask);
@@ -266,6 +270,7 @@ class Machine {
 
   void MakeStart();
   void Rebuild();
+  uint32_t ShortenLexer(uint32_t lexer, uint32_t repetitions_max);
   bool BeginsWithBlank(uint32_t lexer);
   bool BlankMayFollow(uint32_t node, uint32_t lexer);
   uint32_t ComputeStep(uint32_t state, uint32_t byte_class);
@@ -309,6 +314,7 @@ class Machine {
   IdTable core_table_;
   size_t core_bytes_ = 0;
   KeyMap nodes_for_;  // by rule and node: NodeFor
+  KeyMap shortened_;  // by number of repetitions and lexer state: ShortenLexer
   KeyMap finish_of_;  // by terminal and node: index in finishes_
   std::vector<Finish> finishes_;
   uint32_t last_core_ = kUnknown;

@@ -345,8 +345,8 @@ size_t Machine::memory_bytes() const {
          lexers_.size() * sizeof(LexerState) + lanes_.size() * sizeof(Lane) +
          states_.size() * sizeof(State) + node_table_.memory_bytes() + core_table_.memory_bytes() +
          lexer_table_.memory_bytes() + state_table_.memory_bytes() + nodes_for_.memory_bytes() +
-         finish_of_.memory_bytes() + finishes_.capacity() * sizeof(Finish) +
-         strings_.memory_bytes() + mask_bytes_ +
+         shortened_.memory_bytes() + finish_of_.memory_bytes() +
+         finishes_.capacity() * sizeof(Finish) + strings_.memory_bytes() + mask_bytes_ +
          (state_rows_.size() + lexer_rows_.size()) * sizeof(uint32_t);
 }
 

@@ -31,6 +31,7 @@ class Machine::Copier {
     machine_.cores_.clear();
     machine_.nodes_for_.Clear();
     machine_.finish_of_.Clear();
+    machine_.shortened_.Clear();
     machine_.finishes_ = {};
     machine_.core_table_ = IdTable();
     machine_.core_bytes_ = 0;

@@ -64,7 +64,8 @@ struct TokenMasks::Impl {
   };
 
   size_t num_tokens = 0;
-  uint64_t id = 0;  // for the machines' caches
+  size_t bytes_max = 0;  // of a token
+  uint64_t id = 0;       // for the machines' caches
   std::vector<TokenId> end_tokens;
   std::vector<Strings> strings;  // by number of characters, from 1
   std::optional<TokenTrie> others;
@@ -97,6 +98,7 @@ TokenMasks::TokenMasks(std::span<const std::string> bytes, std::span<const Token
     const auto id = static_cast<TokenId>(i);
     if (bytes[i].empty() || bytes[i].size() > kTokenBytesMax) continue;
     if (std::find(end_tokens.begin(), end_tokens.end(), id) != end_tokens.end()) continue;
+    impl_->bytes_max = std::max(impl_->bytes_max, bytes[i].size());
     std::string_view tail = bytes[i];
     const size_t characters = grammar::SkipStringCharacters(&tail);
     const bool is_blank = bytes[i].find_first_not_of(grammar::kBlanks) == std::string::npos;
@@ -142,7 +144,8 @@ bool TokenMasks::FillKnown(const Matcher& matcher, std::span<uint32_t> mask) con
                 num_tokens());
   Machine& machine = matcher.grammar().machine();
   const std::lock_guard lock(machine.mutex);
-  const std::vector<uint32_t>* known = machine.FindMask(impl_->id, matcher.states_.back());
+  const uint32_t place = machine.ShortenCounts(matcher.states_.back(), impl_->bytes_max);
+  const std::vector<uint32_t>* known = machine.FindMask(impl_->id, place);
   if (known == nullptr) return false;
   std::fill(std::copy(known->begin(), known->end(), mask.begin()), mask.end(), 0);
   return true;
@@ -256,7 +259,8 @@ MaskWork::MaskWork(const TokenMasks* masks, const Matcher& matcher)
   walk_->states.assign(depth + 3, Machine::kDeadState);
   Machine& machine = grammar_->machine();
   const std::lock_guard lock(machine.mutex);
-  walk_->states[0] = walk_->states[1] = matcher.states_.back();
+  walk_->states[0] = walk_->states[1] =
+      machine.ShortenCounts(matcher.states_.back(), impl.bytes_max);
   machine.AddRoot(&walk_->states);
 }
 

@@ -258,6 +258,66 @@ TEST(TokenMasks, OfRepetitionsAreThoseOfBruteForce) {
   }
 }
 
+// Repetitions with any number of them left: fewer than the longest token has bytes, as many, more.
+TEST(TokenMasks, OfCountsNearTheLongestTokenAreThoseOfBruteForce) {
+  std::vector<std::string> tokens = {"",     "",   "\"", "\",", ".", "é",
+                                     "\xC3", "ab", "ba", "b",   "-", "1"};
+  for (size_t count = 1; count <= 12; ++count) {
+    tokens.push_back(std::string(count, 'a'));
+    tokens.push_back(std::string(count, 'a') + "b");
+    tokens.push_back(std::string(count, 'a') + "\"");
+    tokens.push_back(std::string(count, 'a') + ".");
+  }
+  const TokenId end = 1;
+  const auto check = [&](const GrammarText& text, const std::string& begin,
+                         const std::string& repeated) {
+    SCOPED_TRACE(text.text);
+    const auto grammar = CompileGrammar(text);
+    ASSERT_TRUE(grammar.ok()) << grammar.status().message();
+    // One vocabulary for all places, so that each may take the mask of another.
+    const TokenMasks masks(tokens, std::vector<TokenId>{end});
+    Matcher matcher(*grammar);
+    ASSERT_TRUE(matcher.Accept(begin));
+    int num_places = 0;
+    do {
+      SCOPED_TRACE(num_places++);
+      ASSERT_NO_FATAL_FAILURE(CheckMask(masks, tokens, end, matcher));
+    } while (num_places < 60 && matcher.Accept(repeated));
+    EXPECT_GT(num_places, 20);
+  };
+  for (const char* schema : {R"({"type": "string", "maxLength": 40})",
+                             R"({"type": "string", "minLength": 35, "maxLength": 40})",
+                             R"({"type": "string", "minLength": 40, "maxLength": 40})"}) {
+    check({GrammarKind::kJsonSchema, schema, {}}, "\"", "a");
+  }
+  for (const char* expression :
+       {"a{0,40}", "[ab]{3,40}\\.", "-?a{40}b*", "(a|ab){0,40}a{0,3}-", "(a*b?){0,30}\\."}) {
+    check({GrammarKind::kRegularExpression, expression, {}}, "", "a");
+  }
+  check({GrammarKind::kRegularExpression, "(ab|ba|a.){0,30}(a|1)", {}}, "", "ab");
+  check({GrammarKind::kRegularExpression, "(ab|ba|a.){0,30}(a|1)", {}}, "a", "ba");
+  check({GrammarKind::kGbnf, "root ::= \"a\"{0,40} (\".\" | \"b\"{2,40})", {}}, "", "a");
+}
+
+TEST(TokenMasks, APlaceWithManyCharactersLeftHasTheMaskOfTheOneBefore) {
+  const std::vector<std::string> tokens = MadeUpVocabulary(500);
+  const TokenMasks masks(tokens, std::vector<TokenId>{1});
+  std::vector<uint32_t> first(masks.num_words()), mask(masks.num_words());
+  for (const char* length : {R"("maxLength": 300)", R"("minLength": 290, "maxLength": 300)"}) {
+    const auto grammar = CompileGrammar(
+        {GrammarKind::kJsonSchema, std::string(R"({"type": "string", )") + length + "}", {}});
+    ASSERT_TRUE(grammar.ok()) << grammar.status().message();
+    Matcher matcher(*grammar);
+    ASSERT_TRUE(matcher.Accept("\"a"));
+    ASSERT_TRUE(masks.Fill(matcher, first));
+    for (int i = 0; i < 200; ++i) {
+      ASSERT_TRUE(matcher.Accept("é"));
+      ASSERT_TRUE(masks.FillKnown(matcher, mask)) << i;
+      ASSERT_EQ(mask, first);
+    }
+  }
+}
+
 // Blanks of every kind between values, and where more blanks may follow those of a terminal.
 TEST(TokenMasks, OfBlanksAreThoseOfBruteForce) {
   std::vector<std::string> tokens = {"", "", "a", "1", "{", "\"", "},", " \"a", "\n}", "  1", " a"};
