@@ -166,6 +166,7 @@ struct CpuOpsConfig {
   std::string pack_cache;    // directory that stores packed weights for the next start; "": none
   PackSource pack_source;    // of the weights that will be packed
   HostRank rank;
+  std::vector<int> cpus;  // logical CPUs of each thread except the caller's; empty: all
 };
 Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config);
 // True if products with codes of 4 bits, in matrices of `format`, round their inputs to int8 on

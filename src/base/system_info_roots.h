@@ -1,9 +1,12 @@
-// What system_info.h tells, read from any directory tree that looks like a machine's: for tests.
+// What system_info.h and numa_nodes.h tell, read from any directory tree that looks like a
+// machine's: for tests.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "minisgl/base/numa_nodes.h"
 
 namespace minisgl::base {
 
@@ -12,5 +15,6 @@ uint64_t AvailableMemoryBytesUnder(const std::string& root);
 
 // `cpus`: the affinity mask, as numbers of logical CPUs.
 int UsableCoresUnder(const std::string& root, const std::vector<int>& cpus);
+Result<std::vector<NumaNode>> NumaNodesUnder(const std::string& root, const std::vector<int>& cpus);
 
 }  // namespace minisgl::base

@@ -152,6 +152,16 @@ struct ThreadPool::State {
                                         workers.size() - num_pinned, workers.size()));
   }
 
+  void KeepOn(const std::vector<int>& cpus) {
+    const base::CpuSet set(cpus);
+    size_t num_kept = 0;
+    for (std::thread& worker : workers) num_kept += set.Apply(worker.native_handle());
+    if (num_kept == workers.size()) return;
+    Log(LogLevel::kWarning, fmt::format("{} of {} threads could not be kept on the processors of "
+                                        "their rank; they run where the system puts them",
+                                        workers.size() - num_kept, workers.size()));
+  }
+
   bool HasWork() const {
     return static_cast<uint32_t>(ticket.load(std::memory_order_relaxed)) != 0;
   }
@@ -203,7 +213,7 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(int num_threads, bool pin) {
+ThreadPool::ThreadPool(int num_threads, bool pin, const std::vector<int>& cpus) {
   MINISGL_CHECK(num_threads >= 1, "a pool of {} threads", num_threads);
   state_ = std::make_unique<State>(num_threads);
   try {
@@ -216,7 +226,11 @@ ThreadPool::ThreadPool(int num_threads, bool pin) {
                     "going on with those",
                     this->num_threads(), num_threads));
   }
-  if (pin) state_->Pin();
+  if (pin) {
+    state_->Pin();
+  } else if (!cpus.empty()) {
+    state_->KeepOn(cpus);
+  }
 }
 
 ThreadPool::~ThreadPool() = default;

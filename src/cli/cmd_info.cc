@@ -300,6 +300,8 @@ void DescribePlan(const load::EngineSetup& engine, const ModelConfig& config, st
     device += fmt::format("; not on CUDA: {}", engine.device.fallback);
   }
   InfoLine("device", device, out);
+  const std::string ranks = load::RanksText(engine);
+  if (!ranks.empty()) InfoLine("", ranks, out);
   InfoLine("memory", term::FormatBytes(plan.available_bytes) + " available", out);
   InfoLine("  weights",
            fmt::format("{} as {}", term::FormatBytes(plan.weight_bytes), plan.weight_format.Name()),

@@ -175,6 +175,8 @@ std::string PlanText(const report::RunEstimate& estimate, const Subject& subject
            fmt::format("{} request{} ({})", term::FormatCount(estimate.at_once),
                        estimate.at_once == 1 ? "" : "s", why),
            &out);
+  const std::string ranks = load::RanksText(subject.facts.engine);
+  if (!ranks.empty()) PlanLine("ranks", ranks, &out);
   DescribeTime(estimate, subject, &out);
   return out;
 }

@@ -57,7 +57,7 @@ class CpuOps : public Ops {
         attention_(AttentionKernelGetters()[static_cast<size_t>(target)]()),
         states_(StateKernelGetters()[static_cast<size_t>(target)]()),
         rank_(config.rank),
-        pool_(config.num_threads, config.pin_threads),
+        pool_(config.num_threads, config.pin_threads, config.cpus),
         threads_(static_cast<size_t>(pool_.num_threads())) {
     if (config.pack_cache.empty()) return;
     store_ = std::make_unique<PackStore>(config.pack_cache, config.pack_source);

@@ -1,22 +1,34 @@
 // See rank_threads.h.
 #include "engine/rank_threads.h"
 
+#include <fmt/core.h>
+
 #include <condition_variable>
 #include <exception>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "minisgl/base/check.h"
+#include "minisgl/base/log.h"
+#include "minisgl/base/numa_nodes.h"
+
 namespace minisgl::engine {
 
 struct RankThreads::State {
-  State(std::shared_ptr<Rendezvous> place, std::function<void()> fault)
+  State(std::shared_ptr<Rendezvous> place, std::function<void()> fault,
+        std::vector<std::vector<int>> places)
       : rendezvous(std::move(place)),
         on_fault(std::move(fault)),
+        cpus(std::move(places)),
         num_ranks(rendezvous == nullptr ? 1 : rendezvous->num_ranks()),
         faults(static_cast<size_t>(num_ranks)) {
-    for (int32_t rank = 1; rank < num_ranks; ++rank) {
+    MINISGL_CHECK(cpus.empty() || std::ssize(cpus) == num_ranks, "processors of {} ranks of {}",
+                  cpus.size(), num_ranks);
+    if (num_ranks == 1) return;
+    for (int32_t rank = runs_first_on_caller() ? 1 : 0; rank < num_ranks; ++rank) {
       try {
         threads.emplace_back([this, rank] { Work(rank); });
       } catch (...) {
@@ -26,6 +38,9 @@ struct RankThreads::State {
     }
   }
   ~State() { Stop(); }
+
+  // The caller's thread may run anywhere, and is used for other work, too.
+  bool runs_first_on_caller() const { return cpus.empty(); }
 
   void Stop() {
     {
@@ -48,6 +63,12 @@ struct RankThreads::State {
   }
 
   void Work(int32_t rank) {
+    if (!cpus.empty() && !KeepThreadOn(cpus[static_cast<size_t>(rank)])) {
+      Log(LogLevel::kWarning,
+          fmt::format("the thread of rank {} could not be kept on its processors; it runs where "
+                      "the system puts it",
+                      rank));
+    }
     uint64_t seen = 0;
     std::unique_lock lock(mutex);
     while (true) {
@@ -84,6 +105,7 @@ struct RankThreads::State {
 
   const std::shared_ptr<Rendezvous> rendezvous;
   const std::function<void()> on_fault;
+  const std::vector<std::vector<int>> cpus;  // of each rank's thread; empty: all
   const int32_t num_ranks;
   std::mutex mutex;  // guards all below except faults and threads
   std::condition_variable changed, ended;
@@ -95,11 +117,13 @@ struct RankThreads::State {
   std::vector<std::thread> threads;
 };
 
-RankThreads::RankThreads(std::shared_ptr<Rendezvous> rendezvous)
-    : RankThreads(std::move(rendezvous), [] {}) {}
+RankThreads::RankThreads(std::shared_ptr<Rendezvous> rendezvous, std::vector<std::vector<int>> cpus)
+    : state_(std::make_unique<State>(
+          std::move(rendezvous), [] {}, std::move(cpus))) {}
 
 RankThreads::RankThreads(std::shared_ptr<Rendezvous> rendezvous, std::function<void()> on_fault)
-    : state_(std::make_unique<State>(std::move(rendezvous), std::move(on_fault))) {}
+    : state_(std::make_unique<State>(std::move(rendezvous), std::move(on_fault),
+                                     std::vector<std::vector<int>>())) {}
 
 RankThreads::~RankThreads() = default;
 
@@ -111,11 +135,11 @@ void RankThreads::Run(const std::function<void(int32_t rank)>& work) {
   {
     const std::lock_guard lock(state.mutex);
     state.work = &work;
-    state.num_running = state.num_ranks - 1;
+    state.num_running = static_cast<int32_t>(std::ssize(state.threads));
     ++state.num_runs;
   }
   state.changed.notify_all();
-  state.RunOne(0, work);
+  if (state.runs_first_on_caller()) state.RunOne(0, work);
   {
     std::unique_lock lock(state.mutex);
     state.ended.wait(lock, [&] { return state.num_running == 0; });

@@ -13,7 +13,7 @@ namespace minisgl::engine {
 StepRunner::StepRunner(EngineRanks ranks)
     : all_ops_(std::move(ranks.ops)),
       ops_(all_ops_[0].get()),
-      threads_(std::move(ranks.rendezvous)) {
+      threads_(std::move(ranks.rendezvous), std::move(ranks.cpus)) {
   MINISGL_CHECK(std::ssize(all_ops_) == threads_.num_ranks(), "operations of {} ranks of {}",
                 all_ops_.size(), threads_.num_ranks());
 }
@@ -49,7 +49,11 @@ Status StepRunner::Load(const ModelConfig& config, const Checkpoint& checkpoint,
   });
   for (const Status& failure : failures) MINISGL_RETURN_IF_ERROR(failure);
   MINISGL_ASSIGN_OR_RETURN(state_, StepState::Make(config, std::move(models[0]), limits, ops_));
-  MINISGL_RETURN_IF_ERROR(state_->TakePages(limits.num_pages, limits.num_window_pages));
+  Status taken;
+  threads_.Run([&](int32_t index) {  // on its own thread, whose node has the memory
+    if (index == 0) taken = state_->TakePages(limits.num_pages, limits.num_window_pages);
+  });
+  MINISGL_RETURN_IF_ERROR(taken);
   models.erase(models.begin());
   others_ = std::move(models);
   MINISGL_ASSIGN_OR_RETURN(token_ids_, DeviceArray<TokenId>::Make(

@@ -164,6 +164,8 @@ int32_t NumRanks(const EngineOptions& options) {
   return options.tensor_parallel;
 }
 
+std::string RanksText(const EngineSetup& setup) { return PlacesText(setup.places); }
+
 std::string DeviceName(const Device& device) {
   std::string name = device.cuda->Name();
   for (const auto& rank : device.other_ranks) name += " + " + rank->Name();
@@ -271,7 +273,11 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfi
   }
   MINISGL_ASSIGN_OR_RETURN(setup.device, ChooseDevice(options, config));
   setup.options = WithDeviceDefaults(options, setup.device);
-  if (setup.device.cuda != nullptr) setup.options.tensor_parallel = setup.device.num_ranks();
+  if (setup.device.cuda != nullptr) {
+    setup.options.tensor_parallel = setup.device.num_ranks();
+  } else {
+    setup.places = PlaceRanksHere(options.tensor_parallel, NumThreads(options));
+  }
   MINISGL_ASSIGN_OR_RETURN(setup.plan,
                            PlanMemory(config, ToModelEngineOptions(setup.options),
                                       setup.device.available_bytes, setup.device.cuda.get()));

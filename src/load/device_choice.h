@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "load/options.h"
+#include "load/rank_places.h"
 #include "minisgl/base/status.h"
 #include "minisgl/device_ops.h"
 #include "minisgl/engine/model_engine.h"
@@ -48,7 +49,11 @@ struct EngineSetup {
   Device device;          // moved into the engine when it starts
   EngineOptions options;  // with the defaults of the device
   MemoryPlan plan;
+  RankPlaces places;  // of the CPU's ranks
 };
+// Where the CPU's ranks run, if there are several NUMA nodes; else "".
+std::string RanksText(const EngineSetup& setup);
+
 // Chooses the device and plans the memory for a model; loads no weights.
 Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfig& config);
 

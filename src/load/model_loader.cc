@@ -128,6 +128,8 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
                                             EngineSetup* setup, std::string* name) {
   const EngineOptions& options = setup->options;
   Device& device = setup->device;
+  const std::string ranks_text = RanksText(*setup);
+  if (!ranks_text.empty()) Log(LogLevel::kVerbose, ranks_text);
   if (device.cuda != nullptr) {
     *name = DeviceName(device);
     LogDevice(device, *name);
@@ -154,10 +156,10 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
   if (options.profile_kernels) {
     Log(LogLevel::kWarning, "--profile-kernels: the CPU has no kernels to time; no table follows");
   }
-  MINISGL_ASSIGN_OR_RETURN(
-      EngineRanks ranks,
-      MakeRanks(options, MakePackSource(config, checkpoint, setup->plan.weight_format,
-                                        options.pack_cache, NumThreads(options))));
+  MINISGL_ASSIGN_OR_RETURN(EngineRanks ranks,
+                           MakeRanks(options, setup->places,
+                                     MakePackSource(config, checkpoint, setup->plan.weight_format,
+                                                    options.pack_cache, NumThreads(options))));
   *name = ranks.ops[0]->Name();
   if (ranks.ops.size() > 1) *name = fmt::format("{} x {}", ranks.ops.size(), *name);
   LogDevice(device, *name);
@@ -218,13 +220,15 @@ WeightFormat WantedFormat(const EngineOptions& options, DType stored) {
 // "naive" is the double-precision oracle of the tests. --cpu-target accepts it so that a wrong
 // answer can be traced to a kernel or to the model.
 Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options,
-                                     std::optional<PackSource> pack_source, const HostRank& rank) {
+                                     std::optional<PackSource> pack_source, const HostRank& rank,
+                                     const std::vector<int>& cpus) {
   if (options.cpu_target == "naive") return MakeNaiveOps(DType::kF32, rank);
   CpuOpsConfig config;
   config.num_threads = ThreadsOfRank(NumThreads(options), {rank.index, rank.count()});
   config.rank = rank;
   config.target = options.cpu_target;
   config.pin_threads = options.pin_threads;
+  config.cpus = cpus;
   if (pack_source) {
     config.pack_source = std::move(*pack_source);
     config.pack_cache = options.pack_cache;
@@ -232,10 +236,11 @@ Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options,
   return MakeCpuOps(config);
 }
 
-Result<EngineRanks> MakeRanks(const EngineOptions& options,
+Result<EngineRanks> MakeRanks(const EngineOptions& options, const RankPlaces& places,
                               const std::optional<PackSource>& pack_source) {
   const int32_t count = options.tensor_parallel;
   EngineRanks ranks;
+  ranks.cpus = places.cpus;
   if (count > 1) {
     const int num_threads = std::max<int>(count, NumThreads(options));
     ranks.rendezvous = std::make_shared<Rendezvous>(count, num_threads <= UsableCores());
@@ -243,8 +248,10 @@ Result<EngineRanks> MakeRanks(const EngineOptions& options,
   for (int32_t index = 0; index < count; ++index) {
     std::optional<PackSource> source = pack_source;
     if (source && count > 1) source->key += fmt::format("\nrank {} of {}", index, count);
+    const std::vector<int> cpus =
+        places.cpus.empty() ? std::vector<int>() : places.cpus[static_cast<size_t>(index)];
     MINISGL_ASSIGN_OR_RETURN(auto ops,
-                             MakeOps(options, std::move(source), {index, ranks.rendezvous}));
+                             MakeOps(options, std::move(source), {index, ranks.rendezvous}, cpus));
     ranks.ops.push_back(std::move(ops));
   }
   return ranks;

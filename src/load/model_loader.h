@@ -91,12 +91,12 @@ WeightFormat WantedFormat(const EngineOptions& options, DType stored);
 
 // Returns the CPU's operations for --threads, --cpu-target and --pin-threads. Packed weights go to
 // --pack-cache if `pack_source` is given; without it no file is written. Of several ranks: those of
-// `rank`, with its share of the threads.
+// `rank`, with its share of the threads, on the logical CPUs `cpus` (empty: all).
 Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options,
                                      std::optional<PackSource> pack_source = std::nullopt,
-                                     const HostRank& rank = {});
+                                     const HostRank& rank = {}, const std::vector<int>& cpus = {});
 // Returns those of all ranks of --tensor-parallel.
-Result<EngineRanks> MakeRanks(const EngineOptions& options,
+Result<EngineRanks> MakeRanks(const EngineOptions& options, const RankPlaces& places,
                               const std::optional<PackSource>& pack_source);
 
 // Returns kBadInput, with the advice to use --chat-template, if the model has no chat template.

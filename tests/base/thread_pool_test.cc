@@ -117,6 +117,27 @@ TEST(ThreadPoolTest, PinnedWorkersStayOnOneCoreEach) {
   EXPECT_EQ(num_cpus, (std::vector<int>{CPU_COUNT(&before), 1, 1}));
 }
 
+// Workers run on the processors that are named; the caller is left alone.
+TEST(ThreadPoolTest, WorkersStayOnTheirProcessors) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  int first = 0;
+  while (!CPU_ISSET(first, &before)) ++first;
+  ThreadPool pool(3, /*pin=*/false, {first});
+  std::vector<cpu_set_t> sets(3);
+  std::atomic<int> arrived{0};
+  pool.ParallelFor(3, [&](int64_t, int thread) {
+    ++arrived;
+    while (arrived < 3) std::this_thread::yield();  // a chunk for each thread
+    ASSERT_EQ(sched_getaffinity(0, sizeof(sets[0]), &sets[thread]), 0);
+  });
+  EXPECT_TRUE(CPU_EQUAL(&sets[0], &before));
+  for (const int worker : {1, 2}) {
+    EXPECT_EQ(CPU_COUNT(&sets[worker]), 1);
+    EXPECT_TRUE(CPU_ISSET(first, &sets[worker]));
+  }
+}
+
 TEST(ThreadPoolTest, AThreadNumberIsHeldByOneThreadAtATime) {
   ThreadPool pool(4);
   std::vector<std::vector<int64_t>> chunks(4);  // plain: the number protects it

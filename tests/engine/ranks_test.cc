@@ -1,12 +1,17 @@
 // The CPU's engine on several ranks: the same bits for every schedule and number of threads, the
 // memory that was planned, copies of keys and values, and faults of one rank.
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <new>
+#include <set>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "engine/engine_driver.h"
 #include "engine/forwarding_ops.h"
@@ -156,6 +161,107 @@ TEST_F(RanksEngineTest, AFaultOfOneRankEndsTheStepAndTheNextRuns) {
       }
     }
   }
+}
+
+// The processors that this thread may run on.
+std::vector<int> OwnCpus() {
+  cpu_set_t set;
+  EXPECT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+// Keeps the processors of the threads that load weights, take memory and compute.
+class PlacedOps final : public ForwardingOps {
+ public:
+  PlacedOps(const HostRank& rank, std::set<std::vector<int>>* seen)
+      : ForwardingOps(rank), seen_(seen) {}
+  Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override {
+    if (num_bytes >= kPagesBytes) See();
+    return ForwardingOps::Allocate(num_bytes);
+  }
+  Result<Matrix> PackMatrix(std::span<const WeightTensor> parts,
+                            const WeightFormat& format) override {
+    See();
+    return ForwardingOps::PackMatrix(parts, format);
+  }
+  void Linear(const LinearParams& params) override {
+    See();
+    ForwardingOps::Linear(params);
+  }
+
+  // Of the keys and values of a layer, more than of anything else but weights.
+  static constexpr size_t kPagesBytes = size_t{1} << 18;
+
+ private:
+  void See() { seen_->insert(OwnCpus()); }
+  std::set<std::vector<int>>* const seen_;
+};
+
+// Two nodes of one processor each: whatever a rank computes, loads and takes for its pages is done
+// by threads on its node, the caller's stays free, and tokens are those of ranks anywhere.
+TEST_F(RanksEngineTest, RanksStayOnTheirProcessors) {
+  const std::vector<int> before = OwnCpus();
+  if (before.size() < 2) GTEST_SKIP() << "this process may use one processor only";
+  const DriverOptions options{.num_ranks = 2, .num_pages = 2000};
+  const std::vector<std::vector<int>> places = {{before[0]}, {before[1]}};
+  std::vector<RowResult> wanted;
+  for (const bool placed : {false, true}) {
+    std::set<std::vector<int>> seen[2];
+    EngineRanks ranks;
+    ranks.rendezvous = std::make_shared<Rendezvous>(2, /*spins=*/false);
+    if (placed) ranks.cpus = places;
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      ranks.ops.push_back(
+          std::make_unique<PlacedOps>(HostRank{rank, ranks.rendezvous}, &seen[rank]));
+    }
+    EngineDriver driver(model_->config, *model_->checkpoint, options, std::move(ranks));
+    const auto results = driver.Generate(driver.AddRow(prompt_), kAll, kAnswer);
+    if (!placed) wanted = results;
+    EXPECT_TRUE(SameResults(results, wanted));
+    for (size_t rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(seen[rank], (std::set{placed ? places[rank] : before})) << rank;
+    }
+  }
+  EXPECT_EQ(OwnCpus(), before);
+}
+
+// The threads of the process whose processors are `cpus` alone.
+int CountThreadsOn(const std::vector<int>& cpus) {
+  int count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(task.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      count += line == "Cpus_allowed_list:\t" + std::to_string(cpus[0]) ? 1 : 0;
+    }
+  }
+  return count;
+}
+
+// The threads of the CPU's operations, too: of each rank its own and one more.
+TEST_F(RanksEngineTest, ThreadsOfOperationsStayOnTheirProcessors) {
+  const std::vector<int> before = OwnCpus();
+  if (before.size() < 2) GTEST_SKIP() << "this process may use one processor only";
+  const std::vector<std::vector<int>> places = {{before[0]}, {before[1]}};
+  EngineRanks ranks;
+  ranks.rendezvous = std::make_shared<Rendezvous>(2, /*spins=*/false);
+  ranks.cpus = places;
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    auto ops = MakeCpuOps({.num_threads = 2,
+                           .target = TestedCpuTarget(),
+                           .rank = {rank, ranks.rendezvous},
+                           .cpus = places[static_cast<size_t>(rank)]});
+    ASSERT_TRUE(ops.ok()) << ops.status().message();
+    ranks.ops.push_back(std::move(ops).value());
+  }
+  EngineDriver driver(model_->config, *model_->checkpoint, {.num_ranks = 2}, std::move(ranks));
+  EXPECT_TRUE(SameResults(driver.Generate(driver.AddRow(prompt_), kAll, kAnswer),
+                          Generate({.num_ranks = 2}, kAll)));
+  EXPECT_EQ(CountThreadsOn(places[0]), 2);
+  EXPECT_EQ(CountThreadsOn(places[1]), 2);
 }
 
 // Memory that one rank does not get is an error of the start.

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace minisgl {
 
@@ -19,9 +20,10 @@ class ThreadPool {
  public:
   // `num_threads` >= 1 counts the caller: 1 creates no thread. If the system refuses threads, the
   // pool runs with those it got and logs a warning; num_threads() is the actual number. `pin` binds
-  // each thread except the caller to its own core and leaves one core for the caller; a failure is
-  // logged as a warning.
-  explicit ThreadPool(int num_threads, bool pin = false);
+  // each thread except the caller to its own core and leaves one core for the caller. Without it,
+  // `cpus` are the logical CPUs that each thread except the caller may run on; empty: all. A
+  // failure of either is logged as a warning.
+  explicit ThreadPool(int num_threads, bool pin = false, const std::vector<int>& cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

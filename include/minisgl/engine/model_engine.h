@@ -83,6 +83,9 @@ Result<MemoryPlan> PlanMemory(const ModelConfig& config, const ModelEngineOption
 struct EngineRanks {
   std::vector<std::unique_ptr<Ops>> ops;
   std::shared_ptr<Rendezvous> rendezvous;  // where they meet; null: there is one rank
+  // The logical CPUs that the thread of each rank may run on, near whose memory the rank then has
+  // its weights, keys and values; empty: all.
+  std::vector<std::vector<int>> cpus = {};
 };
 
 // Loads the model from `checkpoint`, which may be closed afterwards. `ops` moves in. Several ranks
