@@ -24,6 +24,14 @@ void PrepareProcess() {
   static_cast<void>(done);
 }
 
+// For NCCL, before it is loaded, unless the user has set them. Connections are made at the start,
+// not by the first sum of a kind. Sums in the switch between GPUs (NVLS) are left out, because two
+// of them of the same numbers may differ.
+void PrepareNccl() {
+  setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
+  setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
+}
+
 // Ranks compute some values alike, each for itself.
 Status CheckAlike(const std::vector<CudaDevice>& devices) {
   for (const CudaDevice& device : devices) {
@@ -53,6 +61,7 @@ Result<std::vector<std::unique_ptr<DeviceOps>>> MakeCudaRanks(const CudaRanksCon
     devices.push_back(std::move(device));
   }
   MINISGL_RETURN_IF_ERROR(CheckAlike(devices));
+  if (config.nccl) PrepareNccl();
   MINISGL_ASSIGN_OR_RETURN(auto ranks,
                            cuda::MakeCudaRanksOver([] { return cuda::MakeCudaRuntimeApi(); },
                                                    cuda::LoadCublasLt, config, debug));

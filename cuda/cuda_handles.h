@@ -46,6 +46,7 @@ struct CudaDeviceEvent : DeviceEvent {
   OwnedEvent event;
   bool recorded = false;
   int64_t num_timed = 0;  // operations before it that a KernelTimer times
+  int64_t num_sums = 0;   // NcclRanks::num_begun before it
 };
 
 struct CudaDeviceGraph : DeviceGraph {

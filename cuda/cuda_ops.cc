@@ -234,6 +234,7 @@ void CudaOps::Record(DeviceEvent* event) {
   const CudaFailure failure = copies_->Record(recorded->event.get());
   if (!failure.ok()) return Keep(failure);
   recorded->recorded = true;
+  if (nccl() != nullptr) recorded->num_sums = nccl()->num_begun(link_->exchange.rank);
   if (watch_ != nullptr && watch_->timer() != nullptr) {
     recorded->num_timed = watch_->timer()->num_timed();
   }
@@ -246,6 +247,7 @@ Status CudaOps::Wait(DeviceEvent* event) {
   if (!waited->recorded) return Status();
   const CudaError error = api_->EventSynchronize(waited->event.get());
   if (error != kCudaSuccess) Keep(error, "cudaEventSynchronize");
+  if (nccl() != nullptr) nccl()->End(link_->exchange.rank, waited->num_sums);
   TakeAlarm();
   TakeTimes(waited->num_timed);
   return status_;
@@ -275,6 +277,9 @@ Result<double> CudaOps::ElapsedMs(DeviceEvent* begin, DeviceEvent* end) {
 Status CudaOps::Synchronize() {
   CheckNotCapturing();
   if (status_.ok()) Keep(copies_->Synchronize());
+  if (nccl() != nullptr) {
+    nccl()->End(link_->exchange.rank, nccl()->num_begun(link_->exchange.rank));
+  }
   TakeAlarm();
   TakeTimes(std::numeric_limits<int64_t>::max());
   return status_;
@@ -316,9 +321,41 @@ void CudaOps::Replay(DeviceGraph* graph) {
   CheckNotCapturing();
   if (!Usable()) return;
   copies_->Queued();
+  if (nccl() != nullptr) nccl()->Begin(link_->exchange.rank);
   const CudaGraphExec exec = static_cast<CudaDeviceGraph*>(graph)->exec.get();
   const CudaError error = api_->GraphLaunch(exec, compute_.get());
   if (error != kCudaSuccess) Keep(error, "cudaGraphLaunch");
+}
+
+void CudaOps::SumByNccl(const AllReduceParams& p) {
+  rope_is_last_ = false;
+  if (!Usable()) return;
+  copies_->Queued();
+  if (!BeginWatched("AllReduce by NCCL")) return;
+  if (const CudaError error = api_->SetDevice(config_.index); error != kCudaSuccess) {
+    return Keep(error, "cudaSetDevice");
+  }
+  const int32_t rank = link_->exchange.rank;
+  if (!capturing_) nccl()->Begin(rank);
+  const Status status = nccl()->Sum(rank, p.x, p.count, compute_.get());
+  if (status.ok()) {
+    EndWatched();
+    return;
+  }
+  TakeAlarm();  // if another rank has failed, it is a consequence
+  if (status_.ok()) (capturing_ ? capture_status_ : status_) = status.WithPrefix(name_);
+}
+
+std::string CudaOps::SumsText() const {
+  if (link_ == nullptr) return "";
+  if (nccl() == nullptr) {
+    return link_->through_host ? "sums over ranks through the host's memory"
+                               : "sums over ranks through the GPUs' memory";
+  }
+  const std::string library = "NCCL " + nccl()->library().VersionText();
+  if (link_->nccl_bytes_min == 0) return fmt::format("sums over ranks by {}", library);
+  return fmt::format("sums over ranks of more than {} KiB by {}", link_->nccl_bytes_min / 1024,
+                     library);
 }
 
 bool CudaOps::RunOwnProduct(const FusedLinearParams& p) {

@@ -9,6 +9,7 @@
 #include "cuda_api.h"
 #include "debug_switches.h"
 #include "minisgl/device_ops.h"
+#include "nccl_library.h"
 
 namespace minisgl::cuda {
 
@@ -19,11 +20,12 @@ inline constexpr size_t kMatmulWorkspaceBytes = size_t{32} << 20;
 using MatmulLibraryFactory =
     std::function<Result<std::unique_ptr<MatmulLibrary>>(const MatmulSetup& setup)>;
 
-// One api for each rank.
+// One api for each rank. NCCL is loaded if config.nccl.
 using CudaApiFactory = std::function<std::shared_ptr<CudaApi>()>;
 Result<std::vector<std::unique_ptr<DeviceOps>>> MakeCudaRanksOver(
     const CudaApiFactory& make_api, const MatmulLibraryFactory& make_matmul,
-    const CudaRanksConfig& config, const DebugSwitches& debug = {});
+    const CudaRanksConfig& config, const DebugSwitches& debug = {},
+    const NcclLoader& load_nccl = LoadNccl);
 
 // Memory, events and graphs made by these operations keep `api` alive. The MatmulLibrary is
 // destroyed with the operations.

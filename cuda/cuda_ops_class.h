@@ -52,6 +52,8 @@ class CudaOps : public DeviceOps {
     if (link_ != nullptr) exchange_ = alone ? link_->Alone() : link_->exchange;
   }
   bool FailedWithOthers() const override { return failed_with_others_; }
+  bool WarmsUpSums() const override { return nccl() != nullptr; }
+  std::string SumsText() const override;
 
   std::string Name() const override { return name_; }
   DType activation_dtype() const override { return config_.activation_dtype; }
@@ -148,12 +150,15 @@ class CudaOps : public DeviceOps {
   void AllReduce(const AllReduceParams& p) override {
     MINISGL_CHECK(link_ != nullptr, "a sum over the ranks of one");
     if (p.count == 0) return;
+    if (IsNcclSum(p)) return SumByNccl(p);
     Queue("AllReduce", [&] { return LaunchAllReduce(context_, p, exchange_); });
   }
   void AllReduceNorm(const AllReduceNormParams& p) override {
     MINISGL_CHECK(link_ != nullptr, "a sum over the ranks of one");
     if (p.sum.count == 0) return;
-    if (debug_.no_fused_norm || !SumTakesNorm(p, exchange_)) return Ops::AllReduceNorm(p);
+    if (debug_.no_fused_norm || IsNcclSum(p.sum) || !SumTakesNorm(p, exchange_)) {
+      return Ops::AllReduceNorm(p);
+    }
     Queue("AllReduceNorm", [&] { return LaunchAllReduceNorm(context_, p, exchange_); });
   }
   void GatherColumns(const GatherColumnsParams& p) override {
@@ -202,6 +207,14 @@ class CudaOps : public DeviceOps {
              const Params& params) {
     Queue(operation, [&] { return launch(context_, params); });
   }
+  // Null: no sum is NCCL's.
+  NcclRanks* nccl() const { return link_ == nullptr ? nullptr : link_->nccl.get(); }
+  // Not of a rank that runs alone.
+  bool IsNcclSum(const AllReduceParams& p) const {
+    return nccl() != nullptr && exchange_.count > 1 &&
+           p.count * static_cast<int64_t>(DTypeBytes(p.x.dtype)) > link_->nccl_bytes_min;
+  }
+  void SumByNccl(const AllReduceParams& params);
   // Around what is queued that is no kernel of this program, if launches are watched. False after
   // an error, which is kept.
   bool BeginWatched(std::string_view operation);

@@ -8,6 +8,7 @@
 
 #include "cuda_error.h"
 #include "minisgl/base/log.h"
+#include "minisgl/base/setting.h"
 
 namespace minisgl::cuda {
 namespace {
@@ -50,6 +51,13 @@ bool RankLink::IsAlarmed() const {
 }
 
 Status RankLink::Failure(std::string_view name, bool* by_others) const {
+  int32_t faulty = 0;
+  const Status fault = nccl == nullptr ? Status() : nccl->Fault(&faulty);
+  if (!fault.ok()) {
+    *by_others = faulty != exchange.rank;
+    if (!*by_others) return fault.WithPrefix(std::string(name));
+    return fault.WithPrefix(fmt::format("{} stopped, because rank {} has failed", name, faulty));
+  }
   const uint32_t waited = Word(exchange.alarm + 1 + exchange.rank).load(std::memory_order_acquire);
   *by_others = waited == 0;
   if (waited == 0) {
@@ -67,11 +75,13 @@ Result<std::vector<RankLink>> LinkRanks(std::span<const RankDevice> ranks,
   const auto count = static_cast<int32_t>(ranks.size());
   MINISGL_CHECK(count <= kExchangeRanksMax, "{} ranks on devices", count);
   MINISGL_ASSIGN_OR_RETURN(const bool have_peers, EnablePeers(ranks));
-  if (!have_peers) {
+  if (!have_peers && !config.nccl) {
     Log(LogLevel::kInfo,
-        "the GPUs cannot use each other's memory: sums over ranks go through the host's, which "
-        "takes longer");
+        fmt::format("the GPUs cannot use each other's memory: sums over ranks go through the "
+                    "host's, which takes longer; {} nccl has NCCL add",
+                    SettingName(Setting::kAllReduce)));
   }
+  const bool on_host = through_host || !have_peers;
   const auto num_bytes = static_cast<size_t>(ExchangeBytes(count));
   std::vector<std::shared_ptr<void>> memory;
   RankExchange common = {
@@ -83,7 +93,6 @@ Result<std::vector<RankLink>> LinkRanks(std::span<const RankDevice> ranks,
   memory.push_back(std::move(alarm));
   for (int32_t rank = 0; rank < count; ++rank) {
     DeviceOps* const ops = ranks[static_cast<size_t>(rank)].ops;
-    const bool on_host = through_host || !have_peers;
     MINISGL_ASSIGN_OR_RETURN(auto piece,
                              on_host ? ops->AllocateHost(num_bytes) : ops->Allocate(num_bytes));
     common.pieces[rank] = static_cast<std::byte*>(piece.get());
@@ -93,7 +102,7 @@ Result<std::vector<RankLink>> LinkRanks(std::span<const RankDevice> ranks,
   for (int32_t rank = 0; rank < count; ++rank) {
     DeviceOps* const ops = ranks[static_cast<size_t>(rank)].ops;
     MINISGL_ASSIGN_OR_RETURN(auto epochs, ops->Allocate(2 * kExchangeBlocks * sizeof(uint32_t)));
-    RankLink link = {.exchange = common, .memory = memory};
+    RankLink link = {.exchange = common, .memory = memory, .through_host = on_host};
     link.exchange.rank = rank;
     link.exchange.epochs = static_cast<uint32_t*>(epochs.get());
     link.memory.push_back(std::move(epochs));

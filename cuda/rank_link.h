@@ -12,6 +12,7 @@
 #include "cuda_api.h"
 #include "kernels/rank_exchange.h"
 #include "minisgl/device_ops.h"
+#include "nccl_ranks.h"
 
 namespace minisgl::cuda {
 
@@ -20,6 +21,9 @@ namespace minisgl::cuda {
 struct RankLink {
   RankExchange exchange;
   std::vector<std::shared_ptr<void>> memory;
+  bool through_host = false;                  // exchanges use memory of the host
+  std::shared_ptr<NcclRanks> nccl = nullptr;  // null: all sums are the kernels' here
+  int64_t nccl_bytes_min = 0;                 // NCCL's sums have more bytes
 
   // Of the rank without the others. It has exchanges of its own to count, so that those of all
   // ranks keep their numbers.

@@ -275,6 +275,11 @@ class DeviceOps : public Ops {
   virtual void RunAlone(bool alone) { static_cast<void>(alone); }
   // True if status() is an error only because another rank has failed.
   virtual bool FailedWithOthers() const { return false; }
+  // True if a library computes sums over ranks, which has to run them once, on all ranks at once,
+  // before a graph is captured.
+  virtual bool WarmsUpSums() const { return false; }
+  // What computes sums over ranks, for messages; "" for one rank.
+  virtual std::string SumsText() const { return ""; }
 
   // The first error since the start (kOutOfMemory, kUnavailable or kInternal), or OK.
   virtual Status status() const = 0;
@@ -363,6 +368,10 @@ struct CudaRanksConfig {
   // ones in two, which move fewer bytes. With two ranks they move the same.
   int64_t one_shot_bytes = int64_t{256} << 10;
   int64_t one_shot_bytes_of_two = int64_t{1} << 60;
+  // Sums of more than nccl_bytes_min bytes are NCCL's, and all sums where the devices cannot use
+  // each other's memory. NCCL adds in an order that depends on the length of the sum.
+  bool nccl = false;
+  int64_t nccl_bytes_min = int64_t{256} << 10;
 };
 inline constexpr int kCudaRanksMax = 8;
 
@@ -371,6 +380,7 @@ int CountCudaDevices();
 // Checks each device (ProbeCuda) and opens it: the operations of each rank, in the order of the
 // devices. All work of one rank is in the order of its own calls. The process then loads all code
 // of kernels at the start, since loading could wait for a kernel that waits for another rank.
+// kUsage if NCCL is asked for and cannot be used.
 Result<std::vector<std::unique_ptr<DeviceOps>>> MakeCudaRanks(const CudaRanksConfig& config);
 
 // kUsage if the environment's MINISGL_CUDA_DEBUG (cuda/debug_switches.h) has an unknown word.

@@ -5,6 +5,8 @@ namespace {
 
 const char* NeutralName(Setting setting) {
   switch (setting) {
+    case Setting::kAllReduce:
+      return "all_reduce";
     case Setting::kChatTemplate:
       return "chat_template";
     case Setting::kDeterministic:

@@ -4,7 +4,7 @@
 // keys and values:
 // 1. The largest graph of either class is captured over a pool without pages, to measure what
 //    graphs take. What steps load when they run first is loaded before
-//    (DeviceEngineOptions::warms_up).
+//    (DeviceEngineOptions::warms_up, DeviceOps::WarmsUpSums).
 // 2. They are dropped, and keys and values are allocated.
 // 3. All graphs are captured.
 //
@@ -131,7 +131,13 @@ class DeviceEngine final : public Engine {
     }
   }
   GraphSizes SizesOf(const EngineLimits& limits, const DeviceEngineOptions& options) const;
+  size_t IndexOf(const DeviceRank* rank) const {
+    const auto found = std::find_if(ranks_.begin(), ranks_.end(),
+                                    [&](const auto& other) { return other.get() == rank; });
+    return static_cast<size_t>(found - ranks_.begin());
+  }
   Status WarmUp(const GraphSizes& sizes);
+  Status WarmUpSums(const ModelConfig& config);
   Status TakePages(int64_t num_pages, int64_t num_window_pages);
   Status CountGraphBytes(const GraphSizes& sizes, uint64_t* num_bytes);
   Status CaptureAll(const GraphSizes& sizes);
@@ -197,6 +203,28 @@ Status DeviceEngine::WarmUp(const GraphSizes& sizes) {
   return Status();
 }
 
+// Once in every power of two up to the longest, which is that of all tokens' activations.
+Status DeviceEngine::WarmUpSums(const ModelConfig& config) {
+  const int64_t num_tokens = limits().max_step_tokens;
+  const DType dtype = first().ops()->activation_dtype();
+  for (const auto& [of, most] :
+       {std::pair(dtype, num_tokens * config.hidden_size), std::pair(DType::kF32, num_tokens)}) {
+    std::vector<ActivationArray> arrays;
+    for (const auto& rank : ranks_) {
+      MINISGL_ASSIGN_OR_RETURN(
+          arrays.emplace_back(),
+          ActivationArray::Make(rank->ops(), of, {static_cast<uint64_t>(most)}));
+    }
+    MINISGL_RETURN_IF_ERROR(OnRanks([&](DeviceRank* rank) {
+      const ActivationPtr x = arrays[IndexOf(rank)].ptr();
+      for (int64_t count = 1; count < most; count *= 2) rank->ops()->AllReduce({x, count});
+      rank->ops()->AllReduce({x, most});
+      return rank->ops()->Synchronize();
+    }));
+  }
+  return Status();
+}
+
 Status DeviceEngine::TakePages(int64_t num_pages, int64_t num_window_pages) {
   for (const auto& rank : ranks_) {
     MINISGL_RETURN_IF_ERROR(rank->step()->TakePages(static_cast<int32_t>(num_pages),
@@ -209,11 +237,8 @@ Status DeviceEngine::TakePages(int64_t num_pages, int64_t num_window_pages) {
 // Of the rank whose graphs take most.
 Status DeviceEngine::CountGraphBytes(const GraphSizes& sizes, uint64_t* num_bytes) {
   std::vector<uint64_t> bytes(ranks_.size());
-  MINISGL_RETURN_IF_ERROR(OnRanks([&](DeviceRank* rank) {
-    const auto found = std::find_if(ranks_.begin(), ranks_.end(),
-                                    [&](const auto& other) { return other.get() == rank; });
-    return rank->AddGraphBytes(sizes, &bytes[static_cast<size_t>(found - ranks_.begin())]);
-  }));
+  MINISGL_RETURN_IF_ERROR(
+      OnRanks([&](DeviceRank* rank) { return rank->AddGraphBytes(sizes, &bytes[IndexOf(rank)]); }));
   *num_bytes = *std::max_element(bytes.begin(), bytes.end());
   return Status();
 }
@@ -278,6 +303,7 @@ Status DeviceEngine::Start(const ModelConfig& config, const MemoryPlan& plan,
   }
   MINISGL_RETURN_IF_ERROR(TakePages(0, 0));
   if (options.warms_up) MINISGL_RETURN_IF_ERROR(WarmUp(sizes));
+  if (first().ops()->WarmsUpSums()) MINISGL_RETURN_IF_ERROR(WarmUpSums(config));
   uint64_t graph_bytes = 0;
   MINISGL_RETURN_IF_ERROR(CountGraphBytes(sizes, &graph_bytes));
 

@@ -104,7 +104,9 @@ Status OpenCuda(const EngineOptions& options, const ModelConfig& whole,
     MINISGL_RETURN_IF_ERROR(CheckRanks(whole, num_ranks));
     WarnOfSharedDevices(indices);
     MINISGL_ASSIGN_OR_RETURN(auto ranks,
-                             MakeCudaRanks({.ops = std::move(ops_config), .devices = indices}));
+                             MakeCudaRanks({.ops = std::move(ops_config),
+                                            .devices = indices,
+                                            .nccl = options.all_reduce == RankSumsBy::kNccl}));
     device->available_bytes = BytesOfEachRank(ranks, indices);
     cuda = std::move(ranks[0]);
     for (size_t i = 1; i < ranks.size(); ++i) device->other_ranks.push_back(std::move(ranks[i]));
@@ -164,7 +166,10 @@ int32_t NumRanks(const EngineOptions& options) {
   return options.tensor_parallel;
 }
 
-std::string RanksText(const EngineSetup& setup) { return PlacesText(setup.places); }
+std::string RanksText(const EngineSetup& setup) {
+  if (setup.device.cuda == nullptr) return PlacesText(setup.places);
+  return setup.device.cuda->SumsText();
+}
 
 std::string DeviceName(const Device& device) {
   std::string name = device.cuda->Name();
@@ -271,8 +276,18 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfi
   if (options.tensor_parallel > 1 && options.pin_threads) {
     return UsageError("--pin-threads and --tensor-parallel exclude each other");
   }
+  if (options.deterministic && options.all_reduce == RankSumsBy::kNccl) {
+    return UsageError(
+        "--deterministic and --all-reduce nccl exclude each other: NCCL adds in an order that "
+        "depends on how many tokens a step has");
+  }
   MINISGL_ASSIGN_OR_RETURN(setup.device, ChooseDevice(options, config));
   setup.options = WithDeviceDefaults(options, setup.device);
+  if (options.all_reduce == RankSumsBy::kNccl && setup.device.other_ranks.empty()) {
+    Log(LogLevel::kWarning,
+        "--all-reduce nccl: without several GPUs there is nothing to add; NCCL is not used");
+    setup.options.all_reduce = RankSumsBy::kOwn;
+  }
   if (setup.device.cuda != nullptr) {
     setup.options.tensor_parallel = setup.device.num_ranks();
   } else {

@@ -51,7 +51,7 @@ struct EngineSetup {
   MemoryPlan plan;
   RankPlaces places;  // of the CPU's ranks
 };
-// Where the CPU's ranks run, if there are several NUMA nodes; else "".
+// How several ranks work together: what adds over GPUs, or where the CPU's ranks run; else "".
 std::string RanksText(const EngineSetup& setup);
 
 // Chooses the device and plans the memory for a model; loads no weights.

@@ -4,6 +4,8 @@ namespace minisgl::load {
 
 const char* OptionName(Setting setting) {
   switch (setting) {
+    case Setting::kAllReduce:
+      return "--all-reduce";
     case Setting::kChatTemplate:
       return "--chat-template";
     case Setting::kDeterministic:

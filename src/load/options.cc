@@ -310,6 +310,11 @@ void AddEngineOptions(OptionTable* app, EngineOptions* options) {
       ->TypeName("N")
       ->Group(group)
       ->Advanced();
+  app->AddChoice("--all-reduce", &options->all_reduce, kAllReduceChoices,
+                 "What adds over several GPUs: own kernels, or nccl for long sums (default own)")
+      ->TypeName("KIND")
+      ->Group(group)
+      ->Advanced();
   app->AddFlag("--deterministic", &options->deterministic,
                "On CUDA, use kernels whose results do not depend on the batch")
       ->Group(group)

@@ -45,6 +45,11 @@ inline constexpr Choice<AdmissionPolicy> kAdmissionChoices[] = {
 inline constexpr Choice<QueuePolicy> kPolicyChoices[] = {{"priority", QueuePolicy::kPriority},
                                                          {"fcfs", QueuePolicy::kFcfs}};
 
+// What computes the sums over several GPUs.
+enum class RankSumsBy : uint8_t { kOwn, kNccl };
+inline constexpr Choice<RankSumsBy> kAllReduceChoices[] = {{"own", RankSumsBy::kOwn},
+                                                           {"nccl", RankSumsBy::kNccl}};
+
 // What becomes of a request whose prefix cannot be read from the prefix cache on disk.
 inline constexpr Choice<KvFailurePolicy> kPrefixCacheErrorChoices[] = {
     {"recompute", KvFailurePolicy::kRecompute}, {"fail", KvFailurePolicy::kFail}};
@@ -109,8 +114,9 @@ struct EngineOptions {
   int32_t cuda_graph_max_tokens = 512;  // of steps that are no decode steps; 0: none as a graph
   bool deterministic = false;
   bool profile_kernels = false;
-  int32_t threads = 0;          // 0: the usable cores
-  int32_t tensor_parallel = 1;  // ranks that run the model together
+  int32_t threads = 0;                       // 0: the usable cores
+  int32_t tensor_parallel = 1;               // ranks that run the model together
+  RankSumsBy all_reduce = RankSumsBy::kOwn;  // of ranks on GPUs
   std::string cpu_target;
   // Most steps have few rows: of the CPU's targets, if none is named, the fastest at them.
   bool has_few_rows = false;

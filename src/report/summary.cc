@@ -142,6 +142,7 @@ Json AboutRun(const load::LoadedModel& model, const load::EngineOptions& options
   settings.Set("max_drafts", options.max_drafts);
   settings.Set("deterministic", options.deterministic);
   settings.Set("tensor_parallel", options.tensor_parallel);
+  settings.Set("all_reduce", load::ChoiceName(load::kAllReduceChoices, options.all_reduce));
   Json about = Json(Json::Object());
   about.Set("version", MINISGL_VERSION);
   about.Set("model", ReplaceInvalidUtf8(ModelName(model.text.dir)));

@@ -43,16 +43,17 @@ inline std::unique_ptr<DeviceOps> EmulatedCuda(
   return std::move(ops).value();
 }
 
-// Each rank has a device of its own, an `Api` of its own over them.
+// Each of `num_ranks` ranks has a device of its own, an `Api` of its own over them.
 template <typename Api = cuda::emulator::EmulatedCudaApi>
-std::vector<std::unique_ptr<DeviceOps>> EmulatedRanks(
-    int32_t num_ranks, const CudaOpsConfig& config = {}, const cuda::DebugSwitches& debug = {},
-    std::vector<std::shared_ptr<Api>>* apis = nullptr) {
-  CudaRanksConfig ranks = {.ops = config, .wait_ms = 1'000'000};
+std::vector<std::unique_ptr<DeviceOps>> EmulatedRanksOf(
+    int32_t num_ranks, CudaRanksConfig ranks, const cuda::DebugSwitches& debug = {},
+    std::vector<std::shared_ptr<Api>>* apis = nullptr,
+    const cuda::NcclLoader& load_nccl = cuda::LoadNccl, bool lazy = false) {
   for (int32_t rank = 0; rank < num_ranks; ++rank) ranks.devices.push_back(rank);
   const auto make_api = [&] {
     cuda::emulator::EmulatedCudaConfig emulated;
     emulated.devices.resize(static_cast<size_t>(num_ranks));
+    emulated.lazy = lazy;
     auto api = std::make_shared<Api>(std::move(emulated));
     if (apis != nullptr) apis->push_back(api);
     return std::shared_ptr<cuda::CudaApi>(std::move(api));
@@ -63,9 +64,16 @@ std::vector<std::unique_ptr<DeviceOps>> EmulatedRanks(
         auto* const api = static_cast<Api*>(setup.api);
         return std::unique_ptr<cuda::MatmulLibrary>(new cuda::emulator::EmulatedMatmul(api));
       },
-      ranks, debug);
+      ranks, debug, load_nccl);
   MINISGL_CHECK(ops.ok(), "{}", ops.status().message());
   return std::move(ops).value();
+}
+
+template <typename Api = cuda::emulator::EmulatedCudaApi>
+std::vector<std::unique_ptr<DeviceOps>> EmulatedRanks(
+    int32_t num_ranks, const CudaOpsConfig& config = {}, const cuda::DebugSwitches& debug = {},
+    std::vector<std::shared_ptr<Api>>* apis = nullptr) {
+  return EmulatedRanksOf<Api>(num_ranks, {.ops = config, .wait_ms = 1'000'000}, debug, apis);
 }
 
 // Compares token by token. Stops at the first token whose two most likely candidates are too close.

@@ -373,6 +373,16 @@ TEST_F(OptionsTest, RanksAreOnTheCpuWithoutGpus) {
   }
 }
 
+TEST_F(OptionsTest, NcclIsForSeveralGpus) {
+  ASSERT_EQ(Parse({"-p", "x"}), "");
+  EXPECT_EQ(options_.engine.all_reduce, RankSumsBy::kOwn);
+  ASSERT_EQ(Parse({"-p", "x", "--all-reduce", "nccl", "--deterministic"}), "");
+  EXPECT_EQ(ResolveEngine(options_.engine, ModelConfig()).status().message(),
+            "--deterministic and --all-reduce nccl exclude each other: NCCL adds in an order that "
+            "depends on how many tokens a step has");
+  EXPECT_NE(Parse({"-p", "x", "--all-reduce", "ring"}), "");
+}
+
 TEST_F(OptionsTest, WhatDependsOnTheDeviceIsLeftOpenUntilItIsKnown) {
   ASSERT_EQ(Parse({"-p", "x"}), "");
   const EngineOptions on_cpu = WithDeviceDefaults(options_.engine, Device());

@@ -101,6 +101,9 @@ TEST(KvIdentityTest, NamesAllThatChangesABit) {
   other = PlainSetup();
   other.options.deterministic = true;
   add(other, config, "{}", "abc", device);
+  other = PlainSetup();
+  other.options.all_reduce = RankSumsBy::kNccl;
+  add(other, config, "{}", "abc", device);
   config.ropes.resize(1);
   config.ropes[0].scaling = RopeScaling::kDynamic;
   add(engine, config, "{}", "abc", device);

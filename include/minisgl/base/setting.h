@@ -7,6 +7,7 @@
 namespace minisgl {
 
 enum class Setting : uint8_t {
+  kAllReduce,
   kChatTemplate,
   kDeterministic,
   kDType,
