@@ -12,8 +12,9 @@ from pathlib import Path
 BLOCK_BYTES = 20 << 20
 GGUF_ALIGNMENT = 32
 # The numbers of the format.
-GGUF_UINT32, GGUF_FLOAT32, GGUF_STRING, GGUF_ARRAY = 4, 6, 8, 9
+GGUF_UINT32, GGUF_INT32, GGUF_FLOAT32, GGUF_STRING, GGUF_ARRAY = 4, 5, 6, 8, 9
 GGML_F32, GGML_Q4_0, GGML_Q8_0, GGML_Q4_K, GGML_Q6_K, GGML_BF16 = 0, 2, 8, 12, 14, 30
+SPACE = "\u0120"  # of a byte-level tokenizer
 DECAY = -1  # numbers in f32 that must be negative
 # The bits of a scale of type f16 that vary: as in real files, bf16 does not hold them.
 VARIED = b"\x0f\x00"
@@ -175,8 +176,10 @@ def gguf_string(text):
 
 
 def gguf_value(kind, value):
-    if kind == GGUF_ARRAY:  # of unsigned numbers
-        return struct.pack(f"<IIQ{len(value)}I", kind, GGUF_UINT32, len(value), *value)
+    if kind == GGUF_ARRAY and value and isinstance(value[0], str):
+        return struct.pack("<IIQ", kind, GGUF_STRING, len(value)) + b"".join(map(gguf_string, value))
+    if kind == GGUF_ARRAY:  # of numbers
+        return struct.pack(f"<IIQ{len(value)}i", kind, GGUF_INT32, len(value), *value)
     packed = gguf_string(value) if kind == GGUF_STRING else struct.pack("<I" if kind == GGUF_UINT32 else "<f", value)
     return struct.pack("<I", kind) + packed
 
@@ -214,6 +217,39 @@ def gguf_header_values(sizes, file_type, name):
     return values
 
 
+def byte_characters():
+    """The characters that stand for bytes in a byte-level tokenizer."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return [chr(byte) for byte in printable] + [chr(256 + i) for i in range(len(others))]
+
+
+def gguf_tokenizer(vocab):
+    """The metadata of a byte-level BPE tokenizer of `vocab` tokens, each of two others, as large as those of real files."""
+    tokens, merges, choose = byte_characters(), [], random.Random(1)
+    inside = [token for token in tokens if token.isascii() and token.isalpha()]  # may follow another part of a word
+    parts = inside + [SPACE + letter for letter in inside]
+    merges += [f"{SPACE} {letter}" for letter in inside]
+    tokens += parts[len(inside):]
+    known = set(tokens)
+    while len(tokens) < vocab - 3:
+        left, right = choose.choice(parts), choose.choice(inside)
+        if left + right in known:
+            continue
+        merges.append(f"{left} {right}")
+        tokens.append(left + right)
+        known.add(left + right)
+        if len(left + right) <= 6:
+            parts.append(left + right)
+            if SPACE not in left:
+                inside.append(left + right)
+    tokens += ["<s>", "</s>", "<pad>"]
+    kinds = [1] * (vocab - 3) + [3] * 3  # normal, control
+    return {"tokenizer.ggml.model": (GGUF_STRING, "gpt2"), "tokenizer.ggml.pre": (GGUF_STRING, "qwen2"),
+            "tokenizer.ggml.tokens": (GGUF_ARRAY, tokens), "tokenizer.ggml.token_type": (GGUF_ARRAY, kinds),
+            "tokenizer.ggml.merges": (GGUF_ARRAY, merges), "tokenizer.ggml.eos_token_id": (GGUF_UINT32, vocab - 2)}
+
+
 def padded(size):
     return -(-size // GGUF_ALIGNMENT) * GGUF_ALIGNMENT
 
@@ -230,7 +266,7 @@ def gguf_tensors(config, file_type):
             yield name, shape, kind, count // numbers * block_bytes
 
 
-def write_gguf(config, file_type, path):
+def write_gguf(config, file_type, path, with_tokenizer=False):
     """`file_type`: of the matrices (with "q4_0" the embedding and the head are "q8_0"; "q4_k_m" is the usual mixture of
     q4_k and q6_k); norms are f32. A file that is there is taken as it is."""
     path = Path(path)
@@ -244,6 +280,8 @@ def write_gguf(config, file_type, path):
         offset += padded(num_bytes)
         written.append((kind if name[-6:] != ".ssm_a" else DECAY, num_bytes))
     values = gguf_header_values(sizes, file_type, path.stem)
+    if with_tokenizer:
+        values.update(gguf_tokenizer(sizes.vocab))
     blocks = {GGML_F32: struct.pack("<f", 1) * 4096, DECAY: struct.pack("<f", -1) * 4096}
     blocks.update({kind: make() for kind, _, _, make in MATRIX_KINDS.values() if any(kind == k for k, _ in written)})
     partial = path.with_suffix(".partial")
@@ -262,10 +300,7 @@ def write_gguf(config, file_type, path):
 
 def made_tokenizer(vocab):
     """A tokenizer.json of `vocab` entries without merges: control tokens, all bytes, then words of their own number."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    characters = [chr(byte) for byte in printable] + [chr(256 + i) for i in range(len(others))]
-    names = ["<unk>", "<s>", "</s>", *characters]
+    names = ["<unk>", "<s>", "</s>", *byte_characters()]
     names += [f"word{i}" for i in range(len(names), vocab)]
     added = [{"id": i, "content": names[i], "single_word": False, "lstrip": False, "rstrip": False,
               "normalized": False, "special": True} for i in range(3)]
