@@ -145,6 +145,7 @@ class Ops {
 // Identity of the weights that packed ones are made from, for the files that store these.
 struct PackSource {
   std::string key;         // differs if any byte of the weights differs
+  WeightFormat format;     // of the matrices that are packed
   bool is_public = false;  // all users may read the weights
   // True if the weights have not changed since. Thread-safe. Null: they cannot change.
   std::function<bool()> holds;
@@ -169,8 +170,8 @@ struct CpuOpsConfig {
   std::vector<int> cpus;  // logical CPUs of each thread except the caller's; empty: all
 };
 Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config);
-// True if products with codes of 4 bits, in matrices of `format`, round their inputs to int8 on
-// `target` (CpuOpsConfig). False if there is no such target.
+// True if products with codes of 4 bits, or with weights that are quantized to int8, in matrices of
+// `format`, round their inputs to int8 on `target` (CpuOpsConfig). False if there is no such one.
 bool CpuRoundsInputsOfCodes(const std::string& target, const WeightFormat& format);
 // True if products with 8-bit integers whose format asks for inputs of int8
 // (QuantizedWeights::int8_inputs), in matrices of `format`, round them on `target`.

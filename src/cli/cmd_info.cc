@@ -196,8 +196,9 @@ void DescribeQuantization(const ModelConfig& config, const load::EngineSetup& en
   const std::vector<QuantScheme>& schemes = config.quantization.schemes;
   const Quantization kind = engine.plan.weight_format.quantization;
   const bool rounds = load::RoundsActivationsToInt8(engine);
+  const bool rounds_all = rounds && (kind == Quantization::kInt8 || kind == Quantization::kInt4);
   const auto is_rounded = [&](const QuantScheme& scheme) {
-    return rounds && (kind == Quantization::kInt4 || scheme.bits == 4);
+    return rounds_all || (rounds && scheme.bits == 4);
   };
   const auto follows = [&](const QuantScheme& scheme) {
     return scheme.int8_inputs && load::RoundsInt8Inputs(engine);
@@ -206,19 +207,17 @@ void DescribeQuantization(const ModelConfig& config, const load::EngineSetup& en
   const auto add = [&](const char* sentence) {
     text += fmt::format("{}{}", text.empty() ? "" : "; ", sentence);
   };
-  if ((rounds && kind == Quantization::kInt4) ||
-      std::any_of(schemes.begin(), schemes.end(), is_rounded)) {
+  if (rounds && kind == Quantization::kInt8) {
+    add("products with weights of int8 round activations to int8");
+  } else if (rounds_all || std::any_of(schemes.begin(), schemes.end(), is_rounded)) {
     add("products with weights of 4 bits round activations to int8");
   }
   if (std::any_of(schemes.begin(), schemes.end(), follows)) {
     add("products with weights of int8 round activations to int8, as the publisher rounds them");
   }
-  // Products with int8 weights round them, too.
-  const bool differs =
-      kind != Quantization::kInt8 &&
-      std::any_of(schemes.begin(), schemes.end(), [&](const QuantScheme& scheme) {
-        return scheme.rounds_activations && !is_rounded(scheme) && !follows(scheme);
-      });
+  const bool differs = std::any_of(schemes.begin(), schemes.end(), [&](const QuantScheme& scheme) {
+    return scheme.rounds_activations && !is_rounded(scheme) && !follows(scheme);
+  });
   if (differs) add("activations are not rounded to 8 bits, as the publisher rounds them");
   if (!text.empty()) InfoLine("", text, out);
 }

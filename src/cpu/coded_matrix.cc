@@ -114,17 +114,20 @@ float CodedMatrix::FactorAt(const std::byte* of_panel, int64_t group, int64_t la
 
 void CodedMatrix::ReadRow(int64_t out, float* row) const {
   const int64_t panel = out / kPanelWidth, lane = out % kPanelWidth;
-  for (int64_t i = 0; i < num_in; ++i) {
-    const uint8_t code = CodeAt(out, i);
-    const float number = has_4_bits()              ? numbers[code]
-                         : has_6_bits()            ? numbers[0] + static_cast<float>(code)
-                         : kind == CodeKind::kE4M3 ? E4M3ToFloat(code)
-                                                   : SignedNumbers()[code];
-    const int64_t group = i / group_inputs;
+  const auto number_of = [this](uint8_t code) {
+    if (has_4_bits()) return numbers[code];
+    if (has_6_bits()) return numbers[0] + static_cast<float>(code);
+    return kind == CodeKind::kE4M3 ? E4M3ToFloat(code) : SignedNumbers()[code];
+  };
+  for (int64_t group = 0; group < num_groups(); ++group) {
     const float scale = FactorAt(scales(panel), group, lane);
     const float zero = has_zeros ? zeros(panel)[group * kPanelWidth + lane] : 0.0f;
-    row[i] = has_offsets ? number * scale + FactorAt(offsets(panel), group, lane)
-                         : (number - zero) * scale;
+    const float offset = has_offsets ? FactorAt(offsets(panel), group, lane) : 0.0f;
+    const int64_t end = std::min(num_in, (group + 1) * group_inputs);
+    for (int64_t i = group * group_inputs; i < end; ++i) {
+      const float number = number_of(CodeAt(out, i));
+      row[i] = has_offsets ? number * scale + offset : (number - zero) * scale;
+    }
   }
 }
 

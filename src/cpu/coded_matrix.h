@@ -1,6 +1,6 @@
-// A quantized matrix [out, in] as the checkpoint has it, or as packing quantized it (int4 of
-// weight_format.h): codes, and the scales and zero points or offsets of their groups, in panels of
-// 16 outputs. kernels/expand_codes.cc expands a panel to the weights
+// A quantized matrix [out, in] as the checkpoint has it, or as packing quantized it (int4 and, for
+// tiles, int8 of weight_format.h): codes, and the scales and zero points or offsets of their
+// groups, in panels of 16 outputs. kernels/expand_codes.cc expands a panel to the weights
 //   (number - zero) * scale, or number * scale + offset, in f32,
 // which are those of WeightTensor::ReadRow, and rounds them to bf16 where products have operands of
 // that type: a product has the bits that it would have with the expanded matrix.
@@ -50,6 +50,9 @@ struct CodeOrders {
   CodeOrder small;    // if they have 4 bits, or 8 that fit in 6
   CodeOrder bytes;    // of others
   CodeOrder of_int8;  // of those whose products can be of integers (HasInt8Inputs)
+  // Weights that packing quantizes to int8 become codes in the order `bytes`; if false, they have
+  // the form of packed_matrix.h, for products of integers.
+  bool quantized_int8 = false;
 };
 
 inline constexpr int64_t kWordInputs = 8;  // of a word of 4-bit codes

@@ -4,6 +4,15 @@
 #include <algorithm>
 
 namespace minisgl::cpu {
+namespace {
+
+// The kernel for a matrix that is not kept as codes, or that is expanded.
+LinearKernel DenseKernelOf(CpuTarget target, const PackedMatrix& weight) {
+  const WeightFormat& format = weight.format;
+  return FindLinearKernel(target, weight.coded == nullptr ? format : WeightFormat(format.dtype));
+}
+
+}  // namespace
 
 int64_t ExpandedBytes(int64_t num_in) {
   return (num_in + num_in % 2) * kGroupWidth * static_cast<int64_t>(sizeof(float));
@@ -16,8 +25,10 @@ DType ExpandedType(CpuTarget target, DType dtype) {
 CodeOrders CodeOrdersOf(CpuTarget target, DType dtype) {
   const bool by_tiles = UsesTiles(target) && dtype == DType::kBF16;
   const CodeOrder order = by_tiles ? CodeOrder::kLines : CodeOrder::kWords;
-  return {HasIntegerProductsOfType(target, dtype) ? CodeOrder::kWords : order, order,
-          HasByteProductsOfType(target, dtype) ? CodeOrder::kQuads : order};
+  CodeOrders orders(HasIntegerProductsOfType(target, dtype) ? CodeOrder::kWords : order, order,
+                    HasByteProductsOfType(target, dtype) ? CodeOrder::kQuads : order);
+  orders.quantized_int8 = WidensInt8(target, dtype);
+  return orders;
 }
 
 bool HasByteProductsOfType(CpuTarget target, DType dtype) {
@@ -26,6 +37,10 @@ bool HasByteProductsOfType(CpuTarget target, DType dtype) {
 
 bool HasIntegerProductsOfType(CpuTarget target, DType dtype) {
   return (!UsesTiles(target) || target == CpuTarget::kAmxVnni) && dtype != DType::kF32;
+}
+
+bool WidensInt8(CpuTarget target, DType dtype) {
+  return UsesTiles(target) && target != CpuTarget::kAmxVnni && dtype == DType::kBF16;
 }
 
 bool HasIntegerProducts(CpuTarget target, const PackedMatrix& weight) {
@@ -44,7 +59,7 @@ LinearKernel KernelOf(CpuTarget target, const PackedMatrix& weight) {
   if (weight.coded != nullptr && weight.coded->order == CodeOrder::kQuads) {
     return HasTiles(target) ? BytesAmxLinearKernel() : BytesStandInLinearKernel();
   }
-  if (!HasIntegerProducts(target, weight)) return FindLinearKernel(target, weight.format);
+  if (!HasIntegerProducts(target, weight)) return DenseKernelOf(target, weight);
   return CodesInt8LinearKernels()[static_cast<size_t>(target)]();
 }
 
@@ -54,7 +69,7 @@ LinearKernel KernelOf(CpuTarget target, std::span<const PackedMatrix> weights) {
   };
   if (std::all_of(weights.begin(), weights.end(), is_in_quads)) return KernelOf(target, weights[0]);
   for (const PackedMatrix& weight : weights) {
-    if (!HasIntegerProducts(target, weight)) return FindLinearKernel(target, weight.format);
+    if (!HasIntegerProducts(target, weight)) return DenseKernelOf(target, weight);
   }
   return KernelOf(target, weights[0]);
 }

@@ -19,6 +19,10 @@ bool HasIntegerProductsOfType(CpuTarget target, DType dtype);
 // (HasInt8Inputs), in matrices whose format has `dtype`, follow it (linear_bytes_amx.cc).
 bool HasByteProductsOfType(CpuTarget target, DType dtype);
 
+// True if `target` keeps weights that are quantized to int8 (weight_format.h), in matrices whose
+// format has `dtype`, as codes, which its products widen to bf16 for tiles.
+bool WidensInt8(CpuTarget target, DType dtype);
+
 // True if products of `target` with the matrix are those of integers (linear_codes_int8.cc): codes
 // of 4 bits, with groups of a multiple of 16 inputs or one group for all.
 bool HasIntegerProducts(CpuTarget target, const PackedMatrix& weight);

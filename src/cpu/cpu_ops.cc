@@ -60,7 +60,8 @@ class CpuOps : public Ops {
         pool_(config.num_threads, config.pin_threads, config.cpus),
         threads_(static_cast<size_t>(pool_.num_threads())) {
     if (config.pack_cache.empty()) return;
-    store_ = std::make_unique<PackStore>(config.pack_cache, config.pack_source);
+    const CodeOrders orders = CodeOrdersOf(target, config.pack_source.format.dtype);
+    store_ = std::make_unique<PackStore>(config.pack_cache, config.pack_source, orders);
   }
 
   std::string Name() const override {
@@ -480,13 +481,14 @@ void CpuOps::Sample(const SampleParams& p) {
 }
 
 bool MayHaveCodes(const WeightFormat& format) {
-  return format.quantization == Quantization::kStored || format.quantization == Quantization::kInt4;
+  if (format.quantization == Quantization::kInt8) return format.dtype == DType::kBF16;
+  return format.quantization != Quantization::kNone;
 }
 
 // Upper bound over all targets on the stride of a converted row of `num_in` inputs, for weights of
 // `format`. 0 if rows are never converted.
 int64_t PreparedStrideMax(const WeightFormat& format, int64_t num_in) {
-  // A scale and a sum for each block, and two bytes for each input.
+  // A scale and a sum for each block, and two bytes for each input: more than all in bf16.
   if (format.quantization == Quantization::kInt8) {
     return PreparedStride(CeilDiv<int64_t>(num_in, kQuantBlock) * (8 + 2 * kQuantBlock));
   }
@@ -514,8 +516,7 @@ int64_t ThreadScratchBytes(const CpuScratchLimits& limits) {
     const int64_t num_in = std::max(limits.max_inputs, limits.expert_inputs);
     const int64_t row_bytes =
         std::max(PreparedStrideMax(limits.weight_format, num_in), num_in * kFloatBytes);
-    const bool tiles = limits.weight_format.quantization != Quantization::kInt8 &&
-                       limits.weight_format.dtype == DType::kBF16;  // they may run on AMX
+    const bool tiles = limits.weight_format.dtype == DType::kBF16;  // they may run on AMX
     const int64_t chunk_bytes = tiles ? kAnyLinearChunkBytes : kLinearChunkBytes;
     const int64_t rows_max = tiles ? kAnyLinearRowsMax : kLinearRowsMax;
     bytes +=
@@ -565,8 +566,9 @@ std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits& limits) {
 
 bool CpuRoundsInputsOfCodes(const std::string& target, const WeightFormat& format) {
   const auto found = cpu::FindCpuTarget(target);
-  return found.ok() && cpu::MayHaveCodes(format) &&
-         cpu::HasIntegerProductsOfType(*found, format.dtype);
+  if (!found.ok()) return false;
+  if (format.quantization == Quantization::kInt8) return !cpu::WidensInt8(*found, format.dtype);
+  return cpu::MayHaveCodes(format) && cpu::HasIntegerProductsOfType(*found, format.dtype);
 }
 
 bool CpuRoundsInt8Inputs(const std::string& target, const WeightFormat& format) {

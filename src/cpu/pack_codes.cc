@@ -338,7 +338,8 @@ void ReadCodes(const CodedRow& row, const CodedMatrix& matrix, uint8_t* codes) {
   }
 }
 
-// Quantizes the weights of an output to its codes and scales.
+// Quantizes the weights of an output to its codes and scales: to int4 or, if the matrix is of
+// kInt8, to int8.
 void QuantizeRow(const CodedRow& row, const CodedMatrix& matrix, size_t lane, uint8_t* codes,
                  std::byte* scales) {
   std::vector<float> weights(static_cast<size_t>(matrix.num_in));
@@ -347,8 +348,11 @@ void QuantizeRow(const CodedRow& row, const CodedMatrix& matrix, size_t lane, ui
     const int64_t first = group * matrix.group_inputs;
     const int64_t count = std::min(matrix.group_inputs, matrix.num_in - first);
     int8_t q[kQuantBlock];
-    const uint16_t scale = tensor::QuantizeWeightsInt4(weights.data() + first, count, q);
-    for (int64_t i = 0; i < count; ++i) codes[first + i] = static_cast<uint8_t>(q[i] + 8);
+    const bool is_int8 = matrix.kind == CodeKind::kInt8;
+    const auto quantize = is_int8 ? tensor::QuantizeWeights : tensor::QuantizeWeightsInt4;
+    const uint16_t scale = quantize(weights.data() + first, count, q);
+    const int offset = is_int8 ? 0 : 8;
+    for (int64_t i = 0; i < count; ++i) codes[first + i] = static_cast<uint8_t>(q[i] + offset);
     const size_t at = static_cast<size_t>(group * kPanelWidth) + lane;
     std::memcpy(scales + at * sizeof(scale), &scale, sizeof(scale));
   }
@@ -497,21 +501,32 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders or
   return matrix;
 }
 
-CodedMatrix EmptyInt4Matrix(int64_t num_out, int64_t num_in, CodeOrder order) {
+bool QuantizesToCodes(const WeightFormat& format, CodeOrders orders) {
+  return format.quantization == Quantization::kInt4 ||
+         (format.quantization == Quantization::kInt8 && orders.quantized_int8);
+}
+
+CodedMatrix EmptyQuantizedMatrix(const WeightFormat& format, int64_t num_out, int64_t num_in,
+                                 CodeOrders orders) {
   CodedMatrix matrix;
-  matrix.order = order;
   matrix.num_out = num_out;
   matrix.num_in = num_in;
-  std::copy_n(OffsetNumbers(4), matrix.numbers.size(), matrix.numbers.begin());
+  if (format.quantization == Quantization::kInt8) {
+    matrix.order = orders.bytes;
+    matrix.kind = CodeKind::kInt8;
+  } else {
+    matrix.order = orders.small;
+    std::copy_n(OffsetNumbers(4), matrix.numbers.size(), matrix.numbers.begin());
+  }
   matrix.group_inputs = std::min(kQuantBlock, num_in);
   matrix.scale_type = DType::kBF16;
   return matrix;
 }
 
-Result<CodedMatrix> QuantizeToInt4(std::span<const WeightTensor> parts, CodeOrder order,
-                                   ThreadPool* pool) {
+Result<CodedMatrix> QuantizeToCodes(std::span<const WeightTensor> parts, const WeightFormat& format,
+                                    CodeOrders orders, ThreadPool* pool) {
   const std::vector<CodedRow> rows = RowsOf(parts);
-  CodedMatrix matrix = EmptyInt4Matrix(std::ssize(rows), parts[0].num_in(), order);
+  CodedMatrix matrix = EmptyQuantizedMatrix(format, std::ssize(rows), parts[0].num_in(), orders);
   const auto fill = [&](const CodedRow& row, size_t lane, uint8_t* codes, int64_t panel,
                         std::byte* data) {
     QuantizeRow(row, matrix, lane, codes, PanelFactors(matrix, panel, data).scales);

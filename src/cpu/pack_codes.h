@@ -1,4 +1,5 @@
-// Packs matrices that a checkpoint holds as codes, or quantizes them to int4, to a CodedMatrix.
+// Packs matrices that a checkpoint holds as codes, or quantizes them to int4 or int8, to a
+// CodedMatrix.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include "cpu/coded_matrix.h"
 #include "minisgl/base/status.h"
 #include "minisgl/base/thread_pool.h"
+#include "minisgl/tensor/weight_format.h"
 #include "minisgl/tensor/weight_tensor.h"
 
 namespace minisgl::cpu {
@@ -24,11 +26,15 @@ bool HasInt8Inputs(std::span<const WeightTensor> parts);
 Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders orders,
                               ThreadPool* pool);
 
-// A matrix of int4 (weight_format.h) without data.
-CodedMatrix EmptyInt4Matrix(int64_t num_out, int64_t num_in, CodeOrder order);
+// True if packing in `format` quantizes the weights to codes: int4, and int8 as `orders` says.
+bool QuantizesToCodes(const WeightFormat& format, CodeOrders orders);
 
-// Stacks `parts` along the outputs, quantized to int4.
-Result<CodedMatrix> QuantizeToInt4(std::span<const WeightTensor> parts, CodeOrder order,
-                                   ThreadPool* pool);
+// The matrix that these weights become, without data. REQUIRES QuantizesToCodes(format, orders)
+CodedMatrix EmptyQuantizedMatrix(const WeightFormat& format, int64_t num_out, int64_t num_in,
+                                 CodeOrders orders);
+
+// Stacks `parts` along the outputs, quantized. REQUIRES QuantizesToCodes(format, orders)
+Result<CodedMatrix> QuantizeToCodes(std::span<const WeightTensor> parts, const WeightFormat& format,
+                                    CodeOrders orders, ThreadPool* pool);
 
 }  // namespace minisgl::cpu

@@ -122,11 +122,14 @@ uint64_t ContentHash(const void* data, size_t num_bytes) {
 
 // Identity of a matrix: its format, the shapes of its parts, and some of their rows.
 uint64_t IdentityOf(std::span<const WeightTensor> parts, const WeightFormat& format,
-                    CodeOrder order) {
+                    CodeOrders orders) {
   constexpr int64_t kSamples = 4;
   Hasher hasher;
   hasher.Add(static_cast<uint64_t>(format.dtype) << 8 | static_cast<uint64_t>(format.quantization));
-  if (format.quantization == Quantization::kInt4) hasher.Add(static_cast<uint64_t>(order));
+  if (QuantizesToCodes(format, orders)) {
+    const CodedMatrix codes = EmptyQuantizedMatrix(format, 0, parts[0].num_in(), orders);
+    hasher.Add(static_cast<uint64_t>(codes.kind) << 8 | static_cast<uint64_t>(codes.order));
+  }
   std::vector<float> row;
   for (const WeightTensor& part : parts) {
     hasher.Add(static_cast<uint64_t>(part.num_out()));
@@ -145,8 +148,9 @@ std::shared_ptr<const void> BytesOf(const PackedMatrix& matrix) {
 }
 
 // Hash of the packed form of a small matrix (two groups of panels, several blocks, two lines, an
-// odd number of inputs) in each format. Changes if the layout does.
-uint64_t LayoutHash() {
+// odd number of inputs) in the formats of a model whose matrices have `format`. Changes if the
+// layout does.
+uint64_t LayoutHash(const WeightFormat& format, CodeOrders orders) {
   constexpr int64_t kNumOut = 83, kNumIn = 199;
   std::vector<float> values(kNumOut * kNumIn);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -156,17 +160,9 @@ uint64_t LayoutHash() {
       TensorView{reinterpret_cast<const std::byte*>(values.data()), DType::kF32, {kNumOut, kNumIn}};
   ThreadPool pool(1);
   Hasher hasher;
-  const auto add = [&](const WeightFormat& format, CodeOrder order) {
-    const auto matrix = PackParts({&tensor, 1}, format, order, &pool);
+  for (const WeightFormat& one : {format, TableFormat(format), WeightFormat(format.dtype)}) {
+    const auto matrix = PackParts({&tensor, 1}, one, orders, &pool);
     if (matrix.ok()) hasher.Add(BytesOf(*matrix).get(), matrix->num_bytes());
-  };
-  for (const WeightFormat& format :
-       {WeightFormat(DType::kF32), WeightFormat(DType::kBF16), WeightFormat(DType::kF16),
-        WeightFormat(DType::kBF16, Quantization::kInt8)}) {
-    add(format, CodeOrder::kWords);
-  }
-  for (const CodeOrder order : {CodeOrder::kWords, CodeOrder::kLines}) {
-    add(WeightFormat(DType::kBF16, Quantization::kInt4), order);
   }
   return hasher.value();
 }
@@ -205,8 +201,9 @@ size_t CountAlike(std::span<const WeightTensor> parts) {
 
 }  // namespace
 
-PackStore::PackStore(std::string dir, PackSource source) : source_(std::move(source)), path_(dir) {
-  const uint64_t layout = LayoutHash();
+PackStore::PackStore(std::string dir, PackSource source, CodeOrders orders)
+    : source_(std::move(source)), path_(dir) {
+  const uint64_t layout = LayoutHash(source_.format, orders);
   for (uint64_t half : {0, 1}) {
     Hasher hasher(half);
     hasher.Add(layout);
@@ -392,12 +389,13 @@ Result<PackedMatrix> FindOrPack(std::span<const WeightTensor> parts, const Weigh
     matrix.format.quantization = Quantization::kNone;
   matrix.num_in = parts[0].num_in();
   for (const WeightTensor& part : parts) matrix.num_out += part.num_out();
-  const uint64_t identity = IdentityOf(parts, matrix.format, orders.small);
-  CodedMatrix coded = EmptyInt4Matrix(matrix.num_out, matrix.num_in, orders.small);
-  const bool is_int4 = format.quantization == Quantization::kInt4;
-  const size_t num_bytes = is_int4 ? coded.num_bytes() : matrix.num_bytes();
+  const uint64_t identity = IdentityOf(parts, matrix.format, orders);
+  const bool becomes_codes = QuantizesToCodes(format, orders);
+  CodedMatrix coded;
+  if (becomes_codes) coded = EmptyQuantizedMatrix(format, matrix.num_out, matrix.num_in, orders);
+  const size_t num_bytes = becomes_codes ? coded.num_bytes() : matrix.num_bytes();
   std::shared_ptr<void> found = store->Find(identity, num_bytes, pool);
-  if (found != nullptr && is_int4) {
+  if (found != nullptr && becomes_codes) {
     coded.data = std::move(found);
     matrix.coded = std::make_shared<const CodedMatrix>(std::move(coded));
     return matrix;

@@ -2,7 +2,8 @@
 //
 // A file holds the matrices of one model in one format, in the order of the calls to Find. Its name
 // and header carry a key: a hash of PackSource::key and of the bytes that this program packs a
-// small matrix to, so that another source or layout means another file. Each matrix has an identity
+// small matrix to, so that another source or layout means another file. CPU targets whose forms
+// differ have files of their own. Each matrix has an identity
 // (format, shape, samples of the source) and a hash of all its bytes.
 //
 // Safety: bytes are read into memory and checked there, so that later changes of the file have no
@@ -35,8 +36,9 @@ namespace minisgl::cpu {
 
 class PackStore {
  public:
-  // Opens the file of the model that `source` identifies, in `dir`, which is created if missing.
-  PackStore(std::string dir, PackSource source);
+  // Opens the file of the model that `source` identifies, with codes in `orders`, in `dir`, which
+  // is created if missing.
+  PackStore(std::string dir, PackSource source, CodeOrders orders = CodeOrder::kWords);
   // Waits for the writing of the file to end.
   ~PackStore();
   PackStore(const PackStore&) = delete;

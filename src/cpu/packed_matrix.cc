@@ -209,8 +209,8 @@ Result<PackedMatrix> PackParts(std::span<const WeightTensor> parts, const Weight
     matrix.num_out += part.num_out();
     for (int64_t row = 0; row < part.num_out(); ++row) rows.push_back({&part, row});
   }
-  if (format.quantization == Quantization::kInt4) {
-    MINISGL_ASSIGN_OR_RETURN(CodedMatrix coded, QuantizeToInt4(parts, orders.small, pool));
+  if (QuantizesToCodes(format, orders)) {
+    MINISGL_ASSIGN_OR_RETURN(CodedMatrix coded, QuantizeToCodes(parts, format, orders, pool));
     matrix.coded = std::make_shared<const CodedMatrix>(std::move(coded));
     return matrix;
   }

@@ -7,9 +7,9 @@
 // weight in the low half, so that a shift or a mask widens a vector of them, and a word is an
 // operand of the dot-product instruction. An odd number of inputs is padded with one zero.
 //
-// int8 (weight_format.h): a panel holds its blocks of 32 inputs in order, the last padded with
-// zeros. A block is 8 quads of inputs, each 16 words of four bytes q + 128. The scales follow the
-// last panel: [panels][blocks][16] bf16.
+// int8 (weight_format.h), for integer products: a panel holds its blocks of 32 inputs in order, the
+// last padded with zeros. A block is 8 quads of inputs, each 16 words of four bytes q + 128. The
+// scales follow the last panel: [panels][blocks][16] bf16.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,9 @@ struct PackedMatrix {
   int64_t num_in = 0;
   WeightFormat format;
   std::shared_ptr<void> data;
-  // If the format is kStored or kInt4: the weights. `data` is null, and kernels get the groups of
-  // outputs that they multiply expanded (coded_product.h), as if the matrix was not quantized.
+  // If the format is kStored or kInt4, or kInt8 for tiles: the weights. `data` is null, and kernels
+  // get the groups of outputs that they multiply expanded (coded_product.h), as if the matrix was
+  // not quantized.
   std::shared_ptr<const CodedMatrix> coded;
   // Or matrices whose outputs follow each other, each with weights of its own; `data` and `coded`
   // are null. Kernels get these one after another.
@@ -53,7 +54,7 @@ struct PackedMatrix {
     return const_cast<std::byte*>(std::as_const(*this).panel(index));
   }
 
-  // --- int8 ---
+  // --- int8, not as codes ---
   int64_t num_blocks() const { return (num_in + kQuantBlock - 1) / kQuantBlock; }
   const uint8_t* int8_panel(int64_t index) const {
     return static_cast<const uint8_t*>(data.get()) +
@@ -75,8 +76,8 @@ struct PackedMatrix {
 };
 
 // Packs the matrices `parts` (each [out_i, in]), stacked along the outputs, in `format`, rounded to
-// nearest; codes in `order`. A matrix of kStored whose parts have no common codes gets the dtype of
-// the format.
+// nearest; codes in `orders`. A matrix of kStored whose parts have no common codes gets the dtype
+// of the format.
 Result<PackedMatrix> PackParts(std::span<const WeightTensor> parts, const WeightFormat& format,
                                CodeOrders orders, ThreadPool* pool);
 

@@ -57,7 +57,7 @@ std::string RanksText(const EngineSetup& setup);
 // Chooses the device and plans the memory for a model; loads no weights.
 Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfig& config);
 
-// True if products with weights of 4 bits round activations to int8.
+// True if products with weights of 4 bits, or of int8 by --quantize, round activations to int8.
 bool RoundsActivationsToInt8(const EngineSetup& engine);
 // True if products with 8-bit integers round activations to int8, where the publisher does.
 bool RoundsInt8Inputs(const EngineSetup& engine);

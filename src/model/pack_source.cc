@@ -39,6 +39,7 @@ std::optional<PackSource> MakePackSource(const ModelConfig& config, const Checkp
                            config.quantization.text, HashWeights(checkpoint, *folder, num_threads));
   std::vector<std::pair<std::string, FileStamp>> stamps;
   for (const MappedFile* file : files) stamps.emplace_back(file->path(), file->stamp());
+  source.format = format;
   source.is_public = IsWorldReadable(checkpoint);
   source.holds = [stamps = std::move(stamps)] {
     return std::all_of(stamps.begin(), stamps.end(),

@@ -383,7 +383,8 @@ void KernelBench::Linear(const Shape& shape, const NamedMatrix& matrix, const Na
                      .num_tokens = rows});
     });
     const double operations = 2 * weights * static_cast<double>(rows);
-    const bool int8 = format.format.quantization == Quantization::kInt8;
+    const bool int8 = format.format.quantization == Quantization::kInt8 &&
+                      CpuRoundsInputsOfCodes(options_.target, format.format);
     const bool bf16 = format.format.dtype == DType::kBF16;
     const Work computing = int8   ? Operations(operations, {OperandKind::kInt8})
                            : bf16 ? Operations(operations, {OperandKind::kF32, OperandKind::kBf16})

@@ -113,7 +113,10 @@ TEST_F(InfoProgramTest, QuantizedWeightsAreShownAndSmaller) {
     return result.out.substr(begin, result.out.find('\n', begin) - begin);
   };
   EXPECT_EQ(weights_line(Info(config)), "  weights     306.8 KiB as bf16");
-  EXPECT_EQ(weights_line(Info(config, {"--quantize", "int8"})), "  weights     165.0 KiB as int8");
+  EXPECT_EQ(weights_line(Info(config, {"--quantize", "int8", "--dtype", "f16"})),
+            "  weights     165.0 KiB as int8");
+  // Tiles may read lines of 128 inputs, of which these rows of 64 fill a half.
+  EXPECT_EQ(weights_line(Info(config, {"--quantize", "int8"})), "  weights     300.2 KiB as int8");
 }
 
 // Of a configuration whose weights are not looked at: that of the layers.
@@ -128,12 +131,15 @@ TEST_F(InfoProgramTest, SaysHowACheckpointIsQuantizedAndWhatBecomesOfIt) {
                            "codes stay in memory", "activations are not rounded to 8 bits"}) {
     EXPECT_NE(kept.out.find(text), std::string::npos) << text << "\n" << kept.out;
   }
-  const ProgramResult converted = Info(path, {"--quantize", "int8"});
+  const ProgramResult converted = Info(path, {"--quantize", "int8", "--cpu-target", "scalar"});
   EXPECT_NE(converted.out.find("codes are converted to int8"), std::string::npos) << converted.out;
-  EXPECT_EQ(converted.out.find("activations"), std::string::npos) << converted.out;
+  EXPECT_EQ(converted.out.find("are not rounded"), std::string::npos) << converted.out;
+  const ProgramResult widened = Info(path, {"--quantize", "int8", "--cpu-target", "amx_stand_in"});
+  EXPECT_NE(widened.out.find("are not rounded to 8 bits"), std::string::npos) << widened.out;
 }
 
-// Codes of 4 bits, where there are no tiles and f32 is not asked for.
+// Codes of 4 bits, where there are no tiles and f32 is not asked for, and int8 by --quantize, where
+// there are no tiles or bf16 is not asked for.
 TEST_F(InfoProgramTest, SaysWhereActivationsAreRoundedToInt8) {
   std::string config = kMixed;
   config.insert(config.rfind('}'), R"(, "quantization_config": {"quant_method": "awq", "bits": 4,
@@ -148,8 +154,12 @@ TEST_F(InfoProgramTest, SaysWhereActivationsAreRoundedToInt8) {
   };
   EXPECT_TRUE(says(codes, {}));
   EXPECT_FALSE(says(codes, {"--dtype", "f32"}));
-  EXPECT_FALSE(says(codes, {"--quantize", "int8"}));
   EXPECT_FALSE(says(codes, {}, "amx_stand_in"));
+  for (const std::string& path : {codes, dense}) {
+    EXPECT_TRUE(says(path, {"--quantize", "int8"}));
+    EXPECT_FALSE(says(path, {"--quantize", "int8"}, "amx_stand_in"));
+    EXPECT_TRUE(says(path, {"--quantize", "int8", "--dtype", "f16"}, "amx_stand_in"));
+  }
   EXPECT_FALSE(says(dense, {}));
   EXPECT_TRUE(says(dense, {"--quantize", "int4"}));
 }

@@ -74,6 +74,27 @@ TEST_F(RanksEngineTest, RowsDoNotDependOnOthers) {
   EXPECT_TRUE(SameResults(row->results, wanted));
 }
 
+// Each rank quantizes its own part of a matrix, as codes for tiles or for products of integers.
+TEST_F(RanksEngineTest, Int8IsTheSameUnderEverySchedule) {
+  for (const char* const target : {"amx_stand_in", "scalar"}) {
+    DriverOptions options{
+        .cpu_target = target, .weight_dtype = DType::kBF16, .quantization = Quantization::kInt8};
+    const std::vector<RowResult> alone = Generate(options, kAll);
+    for (const int32_t num_ranks : {1, 2, 4}) {
+      options.num_ranks = num_ranks;
+      options.num_threads = 1;
+      options.page_size = 16;
+      const std::vector<RowResult> wanted = Generate(options, kAll);
+      ASSERT_EQ(wanted.size(), alone.size());
+      EXPECT_EQ(wanted[0].token, alone[0].token) << target;
+      EXPECT_NEAR(wanted[0].logprob, alone[0].logprob, 0.1) << target;
+      options.num_threads = 5;
+      options.page_size = 4;
+      EXPECT_TRUE(SameResults(Generate(options, 7), wanted)) << target << " " << num_ranks;
+    }
+  }
+}
+
 TEST_F(RanksEngineTest, BlocksOfKeysAndValuesHoldThoseOfAllRanks) {
   for (const int32_t num_ranks : {2, 4}) {
     const DriverOptions options{.page_size = 16, .num_ranks = num_ranks};

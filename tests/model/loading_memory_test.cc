@@ -86,9 +86,10 @@ class LoadingMemoryTest : public testing::Test {
 
 TEST_F(LoadingMemoryTest, FilesAreResidentALayerAtATime) {
   ASSERT_GT(checkpoint_->total_bytes(), uint64_t{30 * kMiB});
-  for (const WeightFormat format :
-       {WeightFormat(DType::kBF16), {DType::kBF16, Quantization::kInt8}}) {
-    auto ops = MakeCpuOps({.num_threads = 2});
+  const WeightFormat int8(DType::kBF16, Quantization::kInt8);
+  for (const auto& [format, target] :
+       {std::pair(WeightFormat(DType::kBF16), ""), {int8, ""}, {int8, "amx_stand_in"}}) {
+    auto ops = MakeCpuOps({.num_threads = 2, .target = target});
     ASSERT_TRUE(ops.ok());
     const PeakMemory peak;
     const auto weights = model::LoadModelWeights(config_, *checkpoint_, format, ops->get());

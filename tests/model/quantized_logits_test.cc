@@ -107,6 +107,9 @@ TEST_F(WrenQuantizedTest, TheOracleStaysCloseToF32) { ExpectClose(MakeNaiveOps()
 
 TEST_F(WrenQuantizedTest, TheCpuStaysCloseToF32) { ExpectClose(Cpu().get(), texts_.size()); }
 
+// Tiles widen the weights to bf16, and do not round inputs to int8.
+TEST_F(WrenQuantizedTest, TilesStayCloseToF32) { ExpectClose(Cpu("amx_stand_in").get(), 2); }
+
 TEST_F(WrenQuantizedTest, Int4StaysClose) {
   ExpectClose(Cpu().get(), texts_.size(), kInt4, 0.07, 95);
 }
@@ -127,7 +130,9 @@ TEST_F(WrenQuantizedTest, TargetsAgreeWithinTheirRounding) {
   const std::vector<TokenId>& ids = texts_[0];
   for (const WeightFormat& format : {WeightFormat(DType::kBF16), kInt8}) {
     const auto wanted = wren_.Logits(format, MakeNaiveOps().get(), ids);
-    for (const cpu::CpuTarget target : cpu::AvailableCpuTargets()) {
+    std::vector<cpu::CpuTarget> targets = cpu::AvailableCpuTargets();
+    if (format == kInt8) targets.push_back(cpu::CpuTarget::kAmxStandIn);
+    for (const cpu::CpuTarget target : targets) {
       const bool rounds = cpu::RoundsToBf16(target) && format == DType::kBF16;
       const auto found = wren_.Logits(format, Cpu(cpu::CpuTargetName(target)).get(), ids);
       const double bound = rounds || format == kInt8 ? 0.01 : 1e-4;

@@ -232,9 +232,9 @@ TEST(TensorCheckTest, RequiredTensorsAreThoseOfTheReference) {
   }
 }
 
-// Int8 counts whole blocks of inputs, whichever way round a file has its matrices, and leaves
-// routers and the weight of a shared part as they are. Int4 counts words of eight codes, and the
-// tables of tokens as int8.
+// Int8 counts whole blocks of inputs, whichever way round a file has its matrices, and whole lines
+// of codes where tiles may read them; it leaves routers and the weight of a shared part as they
+// are. Int4 counts lines of codes, and the tables of tokens as int8.
 TEST(TensorCheckTest, QuantizedBytesAreThoseOfWholeBlocks) {
   for (const char* name : {"separate_head", "odd_heads", "mixtral", "qwen2_moe", "gpt_oss"}) {
     SCOPED_TRACE(name);
@@ -256,6 +256,9 @@ TEST(TensorCheckTest, QuantizedBytesAreThoseOfWholeBlocks) {
       const bool is_table =
           tensor.find("embed_tokens") != std::string::npos || tensor == "lm_head.weight";
       const uint64_t blocks = CeilDiv<uint64_t>(num_in, 32);
+      const uint64_t lines = CeilDiv<uint64_t>(num_in, 128);
+      const bool may_have_lines = config->dtype == DType::kBF16;
+      const uint64_t row_bytes = (may_have_lines ? lines * 128 : blocks * 32) + blocks * 2;
       if (is_vector) {
         bytes += count * sizeof(float);
         int4_bytes += count * sizeof(float);
@@ -263,9 +266,8 @@ TEST(TensorCheckTest, QuantizedBytesAreThoseOfWholeBlocks) {
         bytes += count * DTypeBytes(config->dtype);
         int4_bytes += count * DTypeBytes(config->dtype);
       } else {
-        bytes += count / num_in * blocks * 34;
-        int4_bytes += count / num_in *
-                      (is_table ? blocks * 34 : CeilDiv<uint64_t>(num_in, 128) * 64 + blocks * 2);
+        bytes += count / num_in * row_bytes;
+        int4_bytes += count / num_in * (is_table ? row_bytes : lines * 64 + blocks * 2);
       }
     }
     const auto counted =

@@ -106,40 +106,100 @@ TEST(CodedProductTest, RowsOfBlocksTakeLittleMoreThanInTheFile) {
   EXPECT_EQ(bits_of("Q3_K"), 6.5625);
 }
 
-// Dense weights that packing quantizes to int4: the product of the weights of the rule, rounded.
-TEST(CodedProductTest, Int4HasTheBitsOfTheWeightsOfItsRule) {
+// The weights of `rows` rows of `num_in` that packing quantizes by the rule of `kind`.
+std::vector<float> RoundedByRule(Quantization kind, std::vector<float> weights, int64_t num_in) {
+  const auto quantize =
+      kind == Quantization::kInt4 ? tensor::QuantizeWeightsInt4 : tensor::QuantizeWeights;
+  for (int64_t row = 0; row < std::ssize(weights); row += num_in) {
+    for (int64_t begin = 0; begin < num_in; begin += kQuantBlock) {
+      float* const block = weights.data() + row + begin;
+      const int64_t count = std::min(kQuantBlock, num_in - begin);
+      int8_t q[kQuantBlock];
+      const float scale = Bf16ToFloat(quantize(block, count, q));
+      for (int64_t i = 0; i < count; ++i) block[i] = scale * static_cast<float>(q[i]);
+    }
+  }
+  return weights;
+}
+
+// Dense weights that packing quantizes to codes: the product of the weights of the rule, rounded.
+// Those of int8 are codes for tiles alone.
+TEST(CodedProductTest, QuantizedHasTheBitsOfTheWeightsOfItsRule) {
   constexpr int64_t kNumOut = 70;
   for (const int64_t num_in : {7, 33, 64, 257}) {
     const auto first = RandomFloats(kNumOut * num_in, 1), second = RandomFloats(5 * num_in, 2);
-    std::vector<float> rounded = first;
-    rounded.insert(rounded.end(), second.begin(), second.end());
-    for (int64_t row = 0; row < kNumOut + 5; ++row) {
-      for (int64_t begin = 0; begin < num_in; begin += kQuantBlock) {
-        float* const block = rounded.data() + row * num_in + begin;
-        const int64_t count = std::min(kQuantBlock, num_in - begin);
-        int8_t q[kQuantBlock];
-        const float scale = Bf16ToFloat(tensor::QuantizeWeightsInt4(block, count, q));
-        for (int64_t i = 0; i < count; ++i) block[i] = scale * static_cast<float>(q[i]);
-      }
-    }
     const WeightTensor parts[] = {View(first, kNumOut, num_in), View(second, 5, num_in)};
-    const WeightTensor expanded_parts[] = {View(rounded, kNumOut + 5, num_in)};
-    for (const CpuTarget target : Targets()) {
-      const auto ops = MakeOps(CpuTargetName(target), 2);
-      for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-        SCOPED_TRACE(fmt::format("{} {} {}", CpuTargetName(target), DTypeName(dtype), num_in));
-        const auto coded = ops->PackMatrix(parts, {dtype, Quantization::kInt4});
-        const auto expanded = ops->PackMatrix(expanded_parts, ExpandedType(target, dtype));
-        ASSERT_TRUE(coded.ok() && expanded.ok());
-        EXPECT_TRUE(IsCoded(*coded));
-        EXPECT_EQ(coded->quantization, Quantization::kInt4);
-        if (HasIntegerProducts(target, PackedOf(*coded))) continue;
-        for (const int64_t num_tokens : {1, 3, 40}) {
-          const auto x = RandomFloats(num_tokens * num_in, 4);
-          ExpectSameBits(Multiply(ops.get(), *coded, x, nullptr),
-                         Multiply(ops.get(), *expanded, x, nullptr), "int4");
+    for (const Quantization kind : {Quantization::kInt4, Quantization::kInt8}) {
+      std::vector<float> rounded = RoundedByRule(kind, first, num_in);
+      const std::vector<float> other = RoundedByRule(kind, second, num_in);
+      rounded.insert(rounded.end(), other.begin(), other.end());
+      const WeightTensor expanded_parts[] = {View(rounded, kNumOut + 5, num_in)};
+      for (const CpuTarget target : Targets()) {
+        const auto ops = MakeOps(CpuTargetName(target), 2);
+        for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+          const WeightFormat format(dtype, kind);
+          SCOPED_TRACE(fmt::format("{} {} {} {}", CpuTargetName(target), format.Name(),
+                                   DTypeName(dtype), num_in));
+          const auto coded = ops->PackMatrix(parts, format);
+          const auto expanded = ops->PackMatrix(expanded_parts, ExpandedType(target, dtype));
+          ASSERT_TRUE(coded.ok() && expanded.ok());
+          EXPECT_EQ(IsCoded(*coded), kind == Quantization::kInt4 || WidensInt8(target, dtype));
+          EXPECT_EQ(coded->quantization, kind);
+          EXPECT_LE(PackedOf(*coded).num_bytes(), *WeightBytes(format, 80, num_in));
+          std::vector<float> row(static_cast<size_t>(num_in));
+          PackedOf(*coded).ReadRow(kNumOut + 2, row.data());
+          ExpectSameBits(row, {other.begin() + 2 * num_in, other.begin() + 3 * num_in}, "row");
+          if (!IsCoded(*coded) || HasIntegerProducts(target, PackedOf(*coded))) continue;
+          for (const int64_t num_tokens : {1, 3, 40}) {
+            const auto x = RandomFloats(num_tokens * num_in, 4);
+            ExpectSameBits(Multiply(ops.get(), *coded, x, nullptr),
+                           Multiply(ops.get(), *expanded, x, nullptr), "product");
+          }
         }
       }
+    }
+  }
+}
+
+// One arithmetic for a format and a target: a row has the same bits beside any number of others.
+TEST(CodedProductTest, Int8HasTheSameBitsForEveryNumberOfRows) {
+  constexpr int64_t kNumOut = 150, kNumIn = 200, kRows = 70;
+  const auto w = RandomFloats(kNumOut * kNumIn, 1), x = RandomFloats(kRows * kNumIn, 2);
+  const WeightTensor tensor = View(w, kNumOut, kNumIn);
+  for (const CpuTarget target : Targets()) {
+    const auto one = MakeOps(CpuTargetName(target), 1), three = MakeOps(CpuTargetName(target), 3);
+    const auto weight = one->PackMatrix({&tensor, 1}, {DType::kBF16, Quantization::kInt8});
+    ASSERT_TRUE(weight.ok());
+    const auto all = Multiply(three.get(), *weight, x, nullptr);
+    for (int64_t rows = 1; rows <= kRows; ++rows) {
+      const int64_t first = kRows - rows;
+      ExpectSameBits(Multiply(one.get(), *weight, {x.begin() + first * kNumIn, x.end()}, nullptr),
+                     {all.begin() + first * kNumOut, all.end()},
+                     fmt::format("{} {} rows", one->Name(), rows));
+    }
+  }
+}
+
+// Where products are those of integers, inputs are rounded to int8, so that a small one beside a
+// large one is lost.
+TEST(CodedProductTest, Int8RoundsInputsToInt8OnlyWithoutTiles) {
+  constexpr int64_t kNumIn = 64;
+  const std::vector<float> w(kNumIn, 1.0f);
+  const WeightTensor tensor = View(w, 1, kNumIn);
+  std::vector<float> large(kNumIn, 0.0f);
+  large[0] = 1000;
+  std::vector<float> both = large;
+  both[1] = 1;
+  for (const CpuTarget target : Targets()) {
+    const auto ops = MakeOps(CpuTargetName(target), 1);
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      const WeightFormat format(dtype, Quantization::kInt8);
+      const auto packed = ops->PackMatrix({&tensor, 1}, format);
+      ASSERT_TRUE(packed.ok());
+      const bool loses = Multiply(ops.get(), *packed, both, nullptr)[0] ==
+                         Multiply(ops.get(), *packed, large, nullptr)[0];
+      EXPECT_EQ(loses, !WidensInt8(target, dtype)) << ops->Name() << " " << DTypeName(dtype);
+      EXPECT_EQ(loses, CpuRoundsInputsOfCodes(CpuTargetName(target), format)) << ops->Name();
     }
   }
 }
@@ -161,14 +221,16 @@ TEST(CodedProductTest, Int4OfCodesIsThatOfTheirWeights) {
                  Multiply(ops.get(), *of_weights, x, nullptr), "int4 of codes");
 }
 
-TEST(CodedProductTest, Int4WeightThatIsNotFiniteShows) {
+TEST(CodedProductTest, QuantizedWeightThatIsNotFiniteShows) {
   std::vector<float> w = RandomFloats(20 * 70, 11);
   w[3 * 70 + 40] = std::numeric_limits<float>::infinity();
   const WeightTensor tensor = View(w, 20, 70);
   for (const CpuTarget target : Targets()) {
     const auto ops = MakeOps(CpuTargetName(target), 1);
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      const auto packed = ops->PackMatrix({&tensor, 1}, {dtype, Quantization::kInt4});
+    for (const WeightFormat& format : {WeightFormat(DType::kF32, Quantization::kInt4),
+                                       {DType::kBF16, Quantization::kInt4},
+                                       {DType::kBF16, Quantization::kInt8}}) {
+      const auto packed = ops->PackMatrix({&tensor, 1}, format);
       ASSERT_TRUE(packed.ok());
       const auto out = Multiply(ops.get(), *packed, RandomFloats(13 * 70, 12), nullptr);
       for (size_t i = 0; i < out.size(); ++i) {
@@ -197,6 +259,32 @@ TEST(CodedProductTest, ExpertsToo) {
     return MultiplyChosen(ops.get(), weights, x, chosen, kChosen);
   };
   ExpectSameBits(run(*coded), run(*expanded), "experts");
+}
+
+TEST(CodedProductTest, ExpertsOfInt8Too) {
+  constexpr int64_t kNumOut = 70, kNumIn = 136, kTokens = 40;
+  std::vector<std::vector<float>> weights, rounded;
+  std::vector<std::vector<WeightTensor>> experts, expanded_experts;
+  for (uint64_t expert = 0; expert < 3; ++expert) {
+    weights.push_back(RandomFloats(kNumOut * kNumIn, expert));
+    rounded.push_back(RoundedByRule(Quantization::kInt8, weights.back(), kNumIn));
+  }
+  for (size_t expert = 0; expert < 3; ++expert) {
+    experts.push_back({View(weights[expert], kNumOut, kNumIn)});
+    expanded_experts.push_back({View(rounded[expert], kNumOut, kNumIn)});
+  }
+  std::vector<int32_t> chosen;  // one of them often
+  for (int32_t i = 0; i < kTokens; ++i) chosen.insert(chosen.end(), {1, i % 2 * 2});
+  const auto x = RandomFloats(kTokens * kNumIn, 7);
+  for (const CpuTarget target : Targets()) {
+    if (!WidensInt8(target, DType::kBF16)) continue;
+    const auto ops = MakeOps(CpuTargetName(target), 2);
+    const auto coded = ops->PackExperts(experts, {DType::kBF16, Quantization::kInt8});
+    const auto expanded = ops->PackExperts(expanded_experts, DType::kBF16);
+    ASSERT_TRUE(coded.ok() && expanded.ok());
+    ExpectSameBits(MultiplyChosen(ops.get(), *coded, x, chosen, 2),
+                   MultiplyChosen(ops.get(), *expanded, x, chosen, 2), ops->Name());
+  }
 }
 
 // Other groups would make lines slow.

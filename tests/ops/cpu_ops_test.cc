@@ -35,13 +35,18 @@ TEST(MakeCpuOpsTest, UnknownTargetNamesThoseHere) {
 TEST(MakeCpuOpsTest, FewRowsOfCodesAreMultipliedAsIntegersBesideTiles) {
   const WeightFormat codes = {DType::kBF16, Quantization::kStored};
   const WeightFormat int4 = {DType::kBF16, Quantization::kInt4};
+  const WeightFormat int8 = {DType::kBF16, Quantization::kInt8};
   const bool has_tiles = AvailableCpuTargets().front() == CpuTarget::kAmx;
-  for (const WeightFormat& format : {codes, int4}) {
+  for (const WeightFormat& format : {codes, int4, int8}) {
     EXPECT_EQ(CpuTargetForFewRows(format), has_tiles ? "amx_vnni" : "");
   }
-  EXPECT_TRUE(!has_tiles || CpuRoundsInputsOfCodes("amx_vnni", codes));
+  for (const WeightFormat& format : {codes, int4, int8}) {
+    EXPECT_TRUE(!has_tiles || CpuRoundsInputsOfCodes("amx_vnni", format));
+    EXPECT_TRUE(CpuRoundsInputsOfCodes("scalar", format));
+    EXPECT_FALSE(CpuRoundsInputsOfCodes("amx_stand_in", format));
+  }
   EXPECT_EQ(CpuTargetForFewRows(DType::kBF16), "");
-  EXPECT_EQ(CpuTargetForFewRows({DType::kBF16, Quantization::kInt8}), "");
+  EXPECT_EQ(CpuTargetForFewRows({DType::kF16, Quantization::kInt8}), "");
   EXPECT_EQ(CpuTargetForFewRows({DType::kF32, Quantization::kStored}), "");
 }
 
@@ -140,6 +145,31 @@ TEST(CpuOpsTest, OnlyEmbeddingAndHeadShare) {
   const WeightFormat stored(DType::kBF16, Quantization::kStored);
   const auto dense_head = storage(ops->PackMatrix({&view, 1}, stored));
   EXPECT_EQ(storage(ops->PackEmbedding(view, stored)), dense_head);
+}
+
+// As codes, too: the embedding reads the rows that the head multiplies.
+TEST(CpuOpsTest, ATiedHeadOfInt8IsPackedOnce) {
+  constexpr int64_t kVocab = 70, kWidth = 40;
+  const std::vector<float> w = RandomFloats(kVocab * kWidth, 1);
+  const TensorView view = View(w, kVocab, kWidth);
+  const WeightFormat format(DType::kBF16, Quantization::kInt8);
+  const std::vector<TokenId> ids = {69, 0, 17};
+  std::vector<float> first;
+  for (const char* const target : {"scalar", "amx_stand_in"}) {
+    const auto ops = MakeOps(target, 1);
+    const auto table = ops->PackEmbedding(view, format);
+    const auto head = ops->PackMatrix({&view, 1}, format);
+    ASSERT_TRUE(table.ok() && head.ok());
+    EXPECT_EQ(table->storage, head->storage) << target;
+    OpOutput out(std::ssize(ids) * kWidth);
+    ops->Embedding({.ids = ids.data(),
+                    .table = &*table,
+                    .scale = 1.0f,
+                    .out = out.data(),
+                    .num_tokens = std::ssize(ids)});
+    if (first.empty()) first = out.values();
+    EXPECT_EQ(out.values(), first) << target;
+  }
 }
 
 // Operations on no rows do nothing: a step may have no row of a kind.

@@ -344,6 +344,52 @@ TEST_F(PackStoreTest, WeightsThatChangedWhileTheyWerePackedAreNotKept) {
   EXPECT_NE(warnings_[0].find("changed meanwhile"), std::string::npos) << warnings_[0];
 }
 
+// Weights of int8 for tiles are codes, those for products of integers are not: each has a file of
+// its own, which stays when a start of the other kind follows.
+TEST_F(PackStoreTest, FormsOfInt8HaveFilesOfTheirOwn) {
+  const WeightFormat int8(DType::kBF16, Quantization::kInt8);
+  const WeightTensor view = Matrix(0, 40, 136);
+  ThreadPool pool(2);
+  CodeOrders tiles = CodeOrder::kLines;
+  tiles.quantized_int8 = true;
+  for (const int64_t num_found : {0, 1, 1}) {
+    for (const CodeOrders& orders : {CodeOrders(CodeOrder::kWords), tiles}) {
+      PackStore store((dir_ / "cache").string(), {.key = "model", .format = int8}, orders);
+      const auto matrix = FindOrPack({&view, 1}, int8, orders, &store, &pool);
+      ASSERT_TRUE(matrix.ok());
+      EXPECT_EQ(store.num_found(), num_found);
+      EXPECT_EQ(matrix->coded != nullptr, orders.quantized_int8);
+      const auto packed = PackParts({&view, 1}, int8, orders, &pool);
+      std::vector<float> found(136), wanted(136);
+      for (int64_t out = 0; out < 40; ++out) {
+        matrix->ReadRow(out, found.data());
+        packed->ReadRow(out, wanted.data());
+        EXPECT_EQ(found, wanted);
+      }
+      store.Finish();
+    }
+  }
+  const auto files = fs::directory_iterator(dir_ / "cache");
+  EXPECT_EQ(std::distance(begin(files), end(files)), 2);
+}
+
+// One file that names both, as if they had one: a matrix of the other form is not the wanted one.
+TEST_F(PackStoreTest, AMatrixOfAnotherFormIsPackedAnew) {
+  const WeightFormat int8(DType::kBF16, Quantization::kInt8);
+  const WeightTensor view = Matrix(0, 48, 128);
+  ThreadPool pool(1);
+  CodeOrders tiles = CodeOrder::kLines;
+  tiles.quantized_int8 = true;
+  for (const CodeOrders& orders : {CodeOrders(CodeOrder::kWords), tiles}) {
+    PackStore store((dir_ / "cache").string(), {.key = "model"});
+    const auto matrix = FindOrPack({&view, 1}, int8, orders, &store, &pool);
+    ASSERT_TRUE(matrix.ok());
+    EXPECT_EQ(store.num_packed(), 1);
+    EXPECT_EQ(matrix->num_bytes(), size_t{48} * (128 + 4 * 2)) << "of one size in both forms";
+    store.Finish();
+  }
+}
+
 // A limit on file sizes simulates a full disk.
 TEST_F(PackStoreTest, AFullDiskIsAWarningAndLeavesNoFile) {
   const pid_t child = fork();

@@ -136,11 +136,14 @@ TEST(CpuScratchTest, OperationsTakeNoMoreThanIsCounted) {
   std::vector<WeightFormat> formats(std::begin(kWeightFormats), std::end(kWeightFormats));
   formats.push_back({DType::kBF16, Quantization::kInt4});  // whose rows of x are converted
   formats.push_back({DType::kF16, Quantization::kInt4});
+  formats.push_back({DType::kBF16, Quantization::kInt8});  // codes for tiles
+  std::vector<CpuTarget> targets = AvailableCpuTargets();
+  targets.push_back(CpuTarget::kAmxStandIn);
   for (const WeightFormat& format : formats) {
     for (const int num_threads : {1, 3}) {
       const CpuScratchLimits limits = SmallLimits(num_threads, format);
       const uint64_t counted = CpuScratchBytes(limits).value();
-      for (const CpuTarget target : AvailableCpuTargets()) {
+      for (const CpuTarget target : targets) {
         EXPECT_LE(ScratchBytesOfAll(target, limits), counted)
             << fmt::format("{}, {}, {} threads", CpuTargetName(target), format.Name(), num_threads);
       }

@@ -5,7 +5,8 @@
 //   s: largest magnitude of the block / 127, rounded up to bf16, so that no q is clipped
 //   q: weight / s, rounded to nearest, ties to even
 // The input of a product is quantized the same way, except that its scale is f32 and not rounded
-// up. The sum of products of q within a block is exact.
+// up. The sum of products of q within a block is exact. Except: if the dtype is bf16, CPU targets
+// that use tiles for codes round weights to bf16 where a product reads them, and inputs to bf16.
 //
 // int4: the same blocks, of which the last may be shorter, with integers q in [-8, 7]. The code of
 // q is q + 8.
@@ -63,20 +64,23 @@ inline WeightFormat TableFormat(const WeightFormat& format) {
   return is_int4 ? WeightFormat(format.dtype, Quantization::kInt8) : format;
 }
 
-// Bytes of a matrix [num_out, num_in] in `format`, dense if it is kStored; nullopt if 2^64 or more.
+// Bytes of a matrix [num_out, num_in] in `format`, dense if it is kStored, on the CPU target that
+// takes the most; nullopt if 2^64 or more.
 inline std::optional<uint64_t> WeightBytes(const WeightFormat& format, uint64_t num_out,
                                            uint64_t num_in) {
   constexpr auto kBlock = static_cast<uint64_t>(kQuantBlock);
   constexpr uint64_t kScaleBytes = DTypeBytes(DType::kBF16), kLineInputs = 128;
   const uint64_t blocks = num_in / kBlock + (num_in % kBlock != 0);
+  const uint64_t lines = num_in / kLineInputs + (num_in % kLineInputs != 0);
   std::optional<uint64_t> row;
   switch (format.quantization) {
     case Quantization::kInt8:
-      row = CheckedMul(blocks, kBlock + kScaleBytes);
+      row = format.dtype == DType::kBF16 ? CheckedMul(lines, kLineInputs)
+                                         : CheckedMul(blocks, kBlock);
+      if (row) row = CheckedAdd(*row, blocks * kScaleBytes);
       break;
-    case Quantization::kInt4:  // in lines, at most
-      row = (num_in / kLineInputs + (num_in % kLineInputs != 0)) * (kLineInputs / 2) +
-            blocks * kScaleBytes;
+    case Quantization::kInt4:  // in lines
+      row = lines * (kLineInputs / 2) + blocks * kScaleBytes;
       break;
     default:
       row = CheckedMul(num_in, uint64_t{DTypeBytes(format.dtype)});

@@ -78,7 +78,8 @@ struct LinearInput {
   int64_t stride;  // bytes
 };
 
-// The kernel for weights of `format` that are not kept as codes, or that are expanded.
+// The kernel for weights of `format` that are not kept as codes; for codes that are expanded, that
+// of their dtype.
 LinearKernel FindLinearKernel(CpuTarget target, const WeightFormat& format);
 
 // The kernels of each file:
