@@ -98,6 +98,8 @@ TEST(KvIdentityTest, NamesAllThatChangesABit) {
   other = PlainSetup();
   other.plan.weight_format.quantization = Quantization::kInt8;
   add(other, config, "{}", "abc", device);
+  other.plan.weight_format.dtype = DType::kF16;  // keys and values are f32, too
+  add(other, config, "{}", "abc", device);
   other = PlainSetup();
   other.options.deterministic = true;
   add(other, config, "{}", "abc", device);
