@@ -60,9 +60,11 @@ double StateMixerWeights(const ModelConfig& config) {
   return d * (channels + 2 * static_cast<double>(states.inner_width()));
 }
 
-// Of a matrix of whole blocks. Routers, which are never quantized, are too small to matter.
+// Of a matrix whose rows are whole lines of codes. Routers are too small to matter; they are never
+// quantized.
 double BytesPerWeight(const WeightFormat& format) {
-  return static_cast<double>(*WeightBytes(format, 1, kQuantBlock)) / kQuantBlock;
+  constexpr uint64_t kInputs = 128;
+  return static_cast<double>(*WeightBytes(format, 1, kInputs)) / kInputs;
 }
 
 }  // namespace
