@@ -20,6 +20,7 @@
 
 #include "algorithm_store.h"
 #include "cuda_error.h"
+#include "minisgl/base/library_function.h"
 #include "minisgl/base/setting.h"
 
 namespace minisgl::cuda {
@@ -64,29 +65,23 @@ struct Functions {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
 };
 
-template <typename Function>
-bool Find(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  return *function != nullptr;
-}
-
 bool FindAll(void* library, Functions* f) {
-  return Find(library, "cublasLtCreate", &f->create) &&
-         Find(library, "cublasLtDestroy", &f->destroy) &&
-         Find(library, "cublasLtGetStatusString", &f->status_string) &&
-         Find(library, "cublasLtGetVersion", &f->version) &&
-         Find(library, "cublasLtMatmul", &f->matmul) &&
-         Find(library, "cublasLtMatmulAlgoCheck", &f->algo_check) &&
-         Find(library, "cublasLtMatmulAlgoGetHeuristic", &f->get_heuristic) &&
-         Find(library, "cublasLtMatmulDescCreate", &f->desc_create) &&
-         Find(library, "cublasLtMatmulDescDestroy", &f->desc_destroy) &&
-         Find(library, "cublasLtMatmulDescSetAttribute", &f->desc_set) &&
-         Find(library, "cublasLtMatrixLayoutCreate", &f->layout_create) &&
-         Find(library, "cublasLtMatrixLayoutDestroy", &f->layout_destroy) &&
-         Find(library, "cublasLtMatrixLayoutSetAttribute", &f->layout_set) &&
-         Find(library, "cublasLtMatmulPreferenceCreate", &f->preference_create) &&
-         Find(library, "cublasLtMatmulPreferenceDestroy", &f->preference_destroy) &&
-         Find(library, "cublasLtMatmulPreferenceSetAttribute", &f->preference_set);
+  return FindFunction(library, "cublasLtCreate", &f->create) &&
+         FindFunction(library, "cublasLtDestroy", &f->destroy) &&
+         FindFunction(library, "cublasLtGetStatusString", &f->status_string) &&
+         FindFunction(library, "cublasLtGetVersion", &f->version) &&
+         FindFunction(library, "cublasLtMatmul", &f->matmul) &&
+         FindFunction(library, "cublasLtMatmulAlgoCheck", &f->algo_check) &&
+         FindFunction(library, "cublasLtMatmulAlgoGetHeuristic", &f->get_heuristic) &&
+         FindFunction(library, "cublasLtMatmulDescCreate", &f->desc_create) &&
+         FindFunction(library, "cublasLtMatmulDescDestroy", &f->desc_destroy) &&
+         FindFunction(library, "cublasLtMatmulDescSetAttribute", &f->desc_set) &&
+         FindFunction(library, "cublasLtMatrixLayoutCreate", &f->layout_create) &&
+         FindFunction(library, "cublasLtMatrixLayoutDestroy", &f->layout_destroy) &&
+         FindFunction(library, "cublasLtMatrixLayoutSetAttribute", &f->layout_set) &&
+         FindFunction(library, "cublasLtMatmulPreferenceCreate", &f->preference_create) &&
+         FindFunction(library, "cublasLtMatmulPreferenceDestroy", &f->preference_destroy) &&
+         FindFunction(library, "cublasLtMatmulPreferenceSetAttribute", &f->preference_set);
 }
 
 Result<LibraryNames> NamesFor(CudaApi* api) {

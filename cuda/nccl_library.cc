@@ -4,27 +4,22 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 
+#include "minisgl/base/library_function.h"
 #include "minisgl/base/setting.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl::cuda {
 namespace {
 
-template <typename Function>
-bool Find(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  return *function != nullptr;
-}
-
 bool FindAll(void* library, NcclLibrary* f) {
-  return Find(library, "ncclGetVersion", &f->get_version) &&
-         Find(library, "ncclGetErrorString", &f->error_string) &&
-         Find(library, "ncclGetLastError", &f->last_error) &&
-         Find(library, "ncclCommInitAll", &f->comm_init_all) &&
-         Find(library, "ncclCommDestroy", &f->comm_destroy) &&
-         Find(library, "ncclCommAbort", &f->comm_abort) &&
-         Find(library, "ncclCommGetAsyncError", &f->async_error) &&
-         Find(library, "ncclAllReduce", &f->all_reduce);
+  return FindFunction(library, "ncclGetVersion", &f->get_version) &&
+         FindFunction(library, "ncclGetErrorString", &f->error_string) &&
+         FindFunction(library, "ncclGetLastError", &f->last_error) &&
+         FindFunction(library, "ncclCommInitAll", &f->comm_init_all) &&
+         FindFunction(library, "ncclCommDestroy", &f->comm_destroy) &&
+         FindFunction(library, "ncclCommAbort", &f->comm_abort) &&
+         FindFunction(library, "ncclCommGetAsyncError", &f->async_error) &&
+         FindFunction(library, "ncclAllReduce", &f->all_reduce);
 }
 
 std::string VersionOf(int code) {

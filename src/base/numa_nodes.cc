@@ -5,8 +5,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,18 +17,10 @@
 namespace minisgl {
 namespace {
 
+using base::ReadText;
+
 // More nodes and CPUs than any system has.
 constexpr int kNumbersMax = 1 << 20;
-
-std::optional<std::string> ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  try {
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  } catch (const std::ios_base::failure&) {
-    return std::nullopt;  // a file that cannot be read, which the stream's buffer throws
-  }
-}
 
 std::string_view Trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\n");

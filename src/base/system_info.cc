@@ -15,9 +15,7 @@
 #include "base/thread_affinity.h"
 
 namespace minisgl {
-namespace {
-
-constexpr uint64_t kNoLimit = UINT64_MAX;
+namespace base {
 
 std::optional<std::string> ReadText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -28,6 +26,14 @@ std::optional<std::string> ReadText(const std::string& path) {
     return std::nullopt;  // a file that cannot be read, which the stream's buffer throws
   }
 }
+
+}  // namespace base
+
+namespace {
+
+using base::ReadText;
+
+constexpr uint64_t kNoLimit = UINT64_MAX;
 
 // The number at the beginning of `text`, after blanks; nullopt for "max", "-1" and anything else.
 std::optional<uint64_t> ParseNumber(const std::string& text) {

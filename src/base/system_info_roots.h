@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,5 +17,8 @@ uint64_t AvailableMemoryBytesUnder(const std::string& root);
 // `cpus`: the affinity mask, as numbers of logical CPUs.
 int UsableCoresUnder(const std::string& root, const std::vector<int>& cpus);
 Result<std::vector<NumaNode>> NumaNodesUnder(const std::string& root, const std::vector<int>& cpus);
+
+// A whole file; nullopt if it cannot be opened or read.
+std::optional<std::string> ReadText(const std::string& path);
 
 }  // namespace minisgl::base

@@ -15,6 +15,7 @@
 #include <optional>
 #include <utility>
 
+#include "minisgl/base/library_function.h"
 #include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
 
@@ -55,12 +56,6 @@ struct Curl {
   decltype(&curl_free) free = nullptr;
 };
 
-template <typename Function>
-bool LookUp(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  return *function != nullptr;
-}
-
 // The library stays loaded: it registers functions that run when the process ends.
 Result<Curl> LoadCurl() {
   void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
@@ -71,21 +66,21 @@ Result<Curl> LoadCurl() {
                       kLibrary, Visible(reason == nullptr ? "unknown reason" : reason, 400));
   }
   Curl curl;
-  const bool has_all = LookUp(library, "curl_global_init", &curl.global_init) &&
-                       LookUp(library, "curl_easy_init", &curl.easy_init) &&
-                       LookUp(library, "curl_easy_reset", &curl.easy_reset) &&
-                       LookUp(library, "curl_easy_setopt", &curl.setopt) &&
-                       LookUp(library, "curl_easy_perform", &curl.perform) &&
-                       LookUp(library, "curl_easy_getinfo", &curl.getinfo) &&
-                       LookUp(library, "curl_easy_strerror", &curl.strerror) &&
-                       LookUp(library, "curl_easy_cleanup", &curl.easy_cleanup) &&
-                       LookUp(library, "curl_slist_append", &curl.list_append) &&
-                       LookUp(library, "curl_slist_free_all", &curl.list_free) &&
-                       LookUp(library, "curl_url", &curl.url) &&
-                       LookUp(library, "curl_url_set", &curl.url_set) &&
-                       LookUp(library, "curl_url_get", &curl.url_get) &&
-                       LookUp(library, "curl_url_cleanup", &curl.url_cleanup) &&
-                       LookUp(library, "curl_free", &curl.free);
+  const bool has_all = FindFunction(library, "curl_global_init", &curl.global_init) &&
+                       FindFunction(library, "curl_easy_init", &curl.easy_init) &&
+                       FindFunction(library, "curl_easy_reset", &curl.easy_reset) &&
+                       FindFunction(library, "curl_easy_setopt", &curl.setopt) &&
+                       FindFunction(library, "curl_easy_perform", &curl.perform) &&
+                       FindFunction(library, "curl_easy_getinfo", &curl.getinfo) &&
+                       FindFunction(library, "curl_easy_strerror", &curl.strerror) &&
+                       FindFunction(library, "curl_easy_cleanup", &curl.easy_cleanup) &&
+                       FindFunction(library, "curl_slist_append", &curl.list_append) &&
+                       FindFunction(library, "curl_slist_free_all", &curl.list_free) &&
+                       FindFunction(library, "curl_url", &curl.url) &&
+                       FindFunction(library, "curl_url_set", &curl.url_set) &&
+                       FindFunction(library, "curl_url_get", &curl.url_get) &&
+                       FindFunction(library, "curl_url_cleanup", &curl.url_cleanup) &&
+                       FindFunction(library, "curl_free", &curl.free);
   if (!has_all || curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
     return MakeStatus(StatusCode::kUnavailable,
                       "{} cannot be used: it is older than 7.85 or cannot be initialised; install "

@@ -2,36 +2,20 @@
 #include "minisgl/base/numa_nodes.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/system_info_roots.h"
 #include "base/thread_affinity.h"
+#include "system_tree.h"
 
 namespace minisgl {
 namespace {
 
-// A directory tree with the files of a machine.
-class NumaNodesTest : public testing::Test {
+class NumaNodesTest : public SystemTreeTest {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "minisgl_sys_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
-
-  void Write(const std::string& path, const std::string& text) {
-    const std::filesystem::path full = root_ + path;
-    std::filesystem::create_directories(full.parent_path());
-    std::ofstream(full) << text;
-  }
   void WriteNodes(const std::string& file, const std::string& list) {
     Write("/sys/devices/system/node/" + file, list + "\n");
   }
@@ -51,8 +35,6 @@ class NumaNodesTest : public testing::Test {
     return text;
   }
   std::string Folder() const { return root_ + "/sys/devices/system/node/"; }
-
-  std::string root_;
 };
 
 TEST_F(NumaNodesTest, ASystemWithoutNodesHasNone) { EXPECT_EQ(Nodes({0, 1}), ""); }

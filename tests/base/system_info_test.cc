@@ -4,34 +4,22 @@
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "base/system_info_roots.h"
+#include "system_tree.h"
 
 namespace minisgl {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-// A directory tree with the files of a machine.
-class SystemInfoTest : public testing::Test {
+class SystemInfoTest : public SystemTreeTest {
  protected:
   void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "minisgl_sys_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
+    SystemTreeTest::SetUp();
     Write("/proc/meminfo", "MemTotal: 2097152 kB\nMemFree: 1 kB\nMemAvailable:    1048576 kB\n");
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
-
-  void Write(const std::string& path, const std::string& text) {
-    const std::filesystem::path full = root_ + path;
-    std::filesystem::create_directories(full.parent_path());
-    std::ofstream(full) << text;
   }
   // CPU `cpu` belongs to `core` of `package`.
   void WriteCpu(int cpu, int package, int core) {
@@ -40,8 +28,6 @@ class SystemInfoTest : public testing::Test {
     Write(topology + "core_id", std::to_string(core) + "\n");
   }
   uint64_t AvailableMiB() const { return base::AvailableMemoryBytesUnder(root_) / kMiB; }
-
-  std::string root_;
 };
 
 TEST_F(SystemInfoTest, WithoutGroupsMemoryIsWhatTheSystemSays) { EXPECT_EQ(AvailableMiB(), 1024u); }
