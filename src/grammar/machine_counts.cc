@@ -10,8 +10,7 @@
 namespace minisgl::grammar {
 
 // r{a,b} t, where r takes at least one byte, goes on with the same texts of n bytes as r{a',b'} t,
-// where a' and b' are a and b but n + 1 at most: such a text gets through n repetitions, and ends
-// within the next one at most.
+// where a' and b' are a and b but n at most: such a text gets through n repetitions at most.
 uint32_t Machine::ShortenLexer(uint32_t lexer, uint32_t repetitions_max) {
   const uint64_t key = uint64_t{repetitions_max} << 32 | lexer;
   if (const uint32_t* known = shortened_.Find(key)) return *known;
@@ -39,7 +38,7 @@ uint32_t Machine::ShortenLexer(uint32_t lexer, uint32_t repetitions_max) {
 }
 
 uint32_t Machine::ShortenCounts(uint32_t state, size_t bytes_max) {
-  const auto repetitions_max = static_cast<uint32_t>(bytes_max) + 1;
+  const auto repetitions_max = static_cast<uint32_t>(bytes_max);
   bool is_shorter = false;
   std::vector<Lane> lanes;
   for (uint32_t i = 0; i < states_[state].num_lanes; ++i) {
