@@ -136,7 +136,7 @@ build build "--buildtype=release $joined -Dtest_tier=$(tier release) -Dcuda=auto
 }
 # The sanitizers see the kernels on the emulator; nvcc's output is in the optimised build alone. Reports need line numbers and no
 # other debug information. Checks that the address sanitizer makes as well, such as that of null pointers, are off; in the short
-# form also alignment and the use of variables after their scope, which take a third of the compilation each. Programs at a fixed
+# form also alignment and the use of variables after their scope, which take up to a third of the compilation each. Programs at a fixed
 # address start in half the time, because each has two million relocations otherwise.
 checked="--buildtype=debug --optimization=1 -Db_lundef=false -Dcuda=disabled -Dtests=enabled -Dunity=on -Dunity_size=20"
 few_targets="'-DMINISGL_FEW_TARGETS',"

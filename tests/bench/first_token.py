@@ -3,12 +3,13 @@
     python3 tests/bench/first_token.py MINISGL LLAMA_COMPLETION FOLDER SHAPE.json[,...] [ROUNDS [THREADS [FORMAT,...]]]
 
 The files have made-up weights, of each FORMAT (q4_k_m,q4_0,q8_0), and a tokenizer as large as the vocabulary; they are
-written into FOLDER and are in the page cache when they are timed. A prompt is words of the tokenizer; each side answers
-with one token, greedily, and the time is that of the whole process. The peer does not warm up (--no-warmup) and is measured as it comes, where it may reorder
-weights while it loads, and with --no-repack.
+written into FOLDER and are in the page cache when they are timed. A prompt is words of one letter, a token
+each; each side answers with one token, greedily, and the time is that of the whole process. The peer does not warm up
+(--no-warmup) and is measured as it comes, where it may reorder weights while it loads, and with --no-repack.
 """
 import json
 import statistics
+import string
 import subprocess
 import sys
 import time
@@ -26,11 +27,8 @@ def seconds(command):
     return time.monotonic() - begin
 
 
-def prompt_of(words, vocab):
-    """A text of so many tokens: the longest words that both programs read as one token."""
-    tokens = made_models.gguf_tokenizer(vocab)["tokenizer.ggml.tokens"][1]
-    whole = [token for token in tokens if token.startswith(made_models.SPACE) and len(token) == 2]
-    return "".join(" " + whole[i % len(whole)][1:] for i in range(words))
+def prompt_of(words):
+    return "".join(" " + string.ascii_letters[i % len(string.ascii_letters)] for i in range(words))
 
 
 def commands(minisgl, peer, model, prompt, threads):
@@ -51,7 +49,7 @@ def main():
             model = made_models.write_gguf(config, form, folder / f"{Path(shape).stem}-{form}.gguf", with_tokenizer=True)
             seconds(["cat", model])
             for words in WORDS:
-                sides = commands(minisgl, peer, model, prompt_of(words, config["vocab_size"]), threads)
+                sides = commands(minisgl, peer, model, prompt_of(words), threads)
                 times = {who: [] for who in sides}
                 for _ in range(rounds):
                     for who, command in sides.items():
