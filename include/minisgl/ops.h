@@ -173,6 +173,8 @@ Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config);
 // True if products with codes of 4 bits, or with weights that are quantized to int8, in matrices of
 // `format`, round their inputs to int8 on `target` (CpuOpsConfig). False if there is no such one.
 bool CpuRoundsInputsOfCodes(const std::string& target, const WeightFormat& format);
+// The same of a checkpoint's 8-bit integers without zero points.
+bool CpuRoundsInputsOfIntegers(const std::string& target, const WeightFormat& format);
 // True if products with 8-bit integers whose format asks for inputs of int8
 // (QuantizedWeights::int8_inputs), in matrices of `format`, round them on `target`.
 bool CpuRoundsInt8Inputs(const std::string& target, const WeightFormat& format);

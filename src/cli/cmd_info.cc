@@ -190,6 +190,19 @@ std::string FateOfCodes(const QuantizationConfig& quantization, const WeightForm
   return fmt::format("codes are converted to {} as they are loaded", format.Name());
 }
 
+// True if codes of 8 bits are integers without zero points.
+bool AreIntegers(const QuantScheme& scheme) {
+  switch (scheme.layout) {
+    case QuantLayout::kRowBlocks:
+      return true;  // those that are not fit in 6 bits
+    case QuantLayout::kInt8:
+    case QuantLayout::kPackedInt:
+      return !scheme.has_zeros && !scheme.has_order;
+    default:
+      return false;
+  }
+}
+
 // What the engine does with quantized weights.
 void DescribeQuantization(const ModelConfig& config, const load::EngineSetup& engine,
                           std::string* out) {
@@ -197,8 +210,15 @@ void DescribeQuantization(const ModelConfig& config, const load::EngineSetup& en
   const Quantization kind = engine.plan.weight_format.quantization;
   const bool rounds = load::RoundsActivationsToInt8(engine);
   const bool rounds_all = rounds && (kind == Quantization::kInt8 || kind == Quantization::kInt4);
-  const auto is_rounded = [&](const QuantScheme& scheme) {
+  const bool rounds_integers = load::RoundsInputsOfIntegers(engine);
+  const auto is_small_and_rounded = [&](const QuantScheme& scheme) {
     return rounds_all || (rounds && scheme.bits == 4);
+  };
+  const auto is_large_and_rounded = [&](const QuantScheme& scheme) {
+    return rounds_integers && scheme.bits == 8 && AreIntegers(scheme);
+  };
+  const auto is_rounded = [&](const QuantScheme& scheme) {
+    return is_small_and_rounded(scheme) || is_large_and_rounded(scheme);
   };
   const auto follows = [&](const QuantScheme& scheme) {
     return scheme.int8_inputs && load::RoundsInt8Inputs(engine);
@@ -209,7 +229,9 @@ void DescribeQuantization(const ModelConfig& config, const load::EngineSetup& en
   };
   if (rounds && kind == Quantization::kInt8) {
     add("products with weights of int8 round activations to int8");
-  } else if (rounds_all || std::any_of(schemes.begin(), schemes.end(), is_rounded)) {
+  } else if (std::any_of(schemes.begin(), schemes.end(), is_large_and_rounded)) {
+    add("products with weights of integers round activations to int8");
+  } else if (rounds_all || std::any_of(schemes.begin(), schemes.end(), is_small_and_rounded)) {
     add("products with weights of 4 bits round activations to int8");
   }
   if (std::any_of(schemes.begin(), schemes.end(), follows)) {

@@ -1,6 +1,6 @@
-// A quantized matrix [out, in] as the checkpoint has it, or as packing quantized it (int4 and, for
-// tiles, int8 of weight_format.h): codes, and the scales and zero points or offsets of their
-// groups, in panels of 16 outputs. kernels/expand_codes.cc expands a panel to the weights
+// A quantized matrix [out, in] as the checkpoint has it, or as packing quantized it (int4 and int8
+// of weight_format.h): codes, and the scales and zero points or offsets of their groups, in panels
+// of 16 outputs. kernels/expand_codes.cc expands a panel to the weights
 //   (number - zero) * scale, or number * scale + offset, in f32,
 // which are those of WeightTensor::ReadRow, and rounds them to bf16 where products have operands of
 // that type: a product has the bits that it would have with the expanded matrix.
@@ -38,21 +38,19 @@ enum class CodeOrder : uint8_t {
   // for each 128 inputs a line of each output in turn. A line of 8 bits has its codes in order; one
   // of 4 bits is 32 words of 16 bits, and nibble n of word w is the code of input 32 n + w.
   kLines,
-  // Of 8 bits, for tiles whose rows are inputs: for each four inputs of a panel, padded to sixteen
-  // times four, a quad of each of the 16 outputs.
+  // Of 8 bits, for products of integers, four inputs at a time: for each four inputs of a panel,
+  // padded to sixteen times four, a quad of each of the 16 outputs.
   kQuads,
 };
 // The orders of the codes of a matrix.
 struct CodeOrders {
-  CodeOrders(CodeOrder all) : small(all), bytes(all), of_int8(all) {}  // NOLINT: one for all
-  CodeOrders(CodeOrder of_small, CodeOrder of_bytes, CodeOrder of_int8_inputs)
-      : small(of_small), bytes(of_bytes), of_int8(of_int8_inputs) {}
-  CodeOrder small;    // if they have 4 bits, or 8 that fit in 6
-  CodeOrder bytes;    // of others
-  CodeOrder of_int8;  // of those whose products can be of integers (HasInt8Inputs)
-  // Weights that packing quantizes to int8 become codes in the order `bytes`; if false, they have
-  // the form of packed_matrix.h, for products of integers.
-  bool quantized_int8 = false;
+  CodeOrders(CodeOrder all)  // NOLINT: one for all
+      : small(all), bytes(all), integers(all), int8_inputs(all), quantized_int8(all) {}
+  CodeOrder small;           // if they have 4 bits, or 8 that fit in 6
+  CodeOrder bytes;           // of others
+  CodeOrder integers;        // of those that linear_int8.cc can multiply (HasIntegerBlocks)
+  CodeOrder int8_inputs;     // of those whose format asks for inputs of int8 (HasInt8Inputs)
+  CodeOrder quantized_int8;  // of weights that packing quantizes to int8
 };
 
 inline constexpr int64_t kWordInputs = 8;  // of a word of 4-bit codes

@@ -6,10 +6,45 @@
 namespace minisgl::cpu {
 namespace {
 
-// The kernel for a matrix that is not kept as codes, or that is expanded.
-LinearKernel DenseKernelOf(CpuTarget target, const PackedMatrix& weight) {
-  const WeightFormat& format = weight.format;
-  return FindLinearKernel(target, weight.coded == nullptr ? format : WeightFormat(format.dtype));
+// The kernels that read a matrix.
+enum class KernelKind {
+  kDense,  // the kernel for weights that are not quantized: of dense or of expanded ones
+  kCodes,  // linear_codes_int8.cc
+  kInt8,   // linear_int8.cc
+  kTiles,  // linear_bytes_amx.cc
+};
+
+bool IsReadByCodesInt8(const CodedMatrix& codes) {
+  constexpr int64_t kStep = kQuantBlock / 2;
+  const bool has_steps = codes.num_groups() == 1 || codes.group_inputs % kStep == 0;
+  // e2m1 has no zero points in any format.
+  return codes.order == CodeOrder::kWords && (codes.has_4_bits() || codes.has_6_bits()) &&
+         has_steps && !(codes.kind == CodeKind::kSigned4 && codes.has_zeros);
+}
+
+KernelKind KernelKindOf(CpuTarget target, const PackedMatrix& weight) {
+  if (weight.coded == nullptr) return KernelKind::kDense;
+  const bool is_stored = weight.format.quantization == Quantization::kStored;
+  if (weight.coded->order == CodeOrder::kQuads) {
+    return UsesTiles(target) && is_stored ? KernelKind::kTiles : KernelKind::kInt8;
+  }
+  return HasIntegerProductsOfType(target, weight.format.dtype) && IsReadByCodesInt8(*weight.coded)
+             ? KernelKind::kCodes
+             : KernelKind::kDense;
+}
+
+LinearKernel KernelFor(CpuTarget target, KernelKind kind, DType dtype) {
+  switch (kind) {
+    case KernelKind::kDense:
+      break;
+    case KernelKind::kCodes:
+      return CodesInt8LinearKernels()[static_cast<size_t>(target)]();
+    case KernelKind::kInt8:
+      return Int8LinearKernels()[static_cast<size_t>(target)]();
+    case KernelKind::kTiles:
+      return HasTiles(target) ? BytesAmxLinearKernel() : BytesStandInLinearKernel();
+  }
+  return FindLinearKernel(target, dtype);
 }
 
 }  // namespace
@@ -22,12 +57,21 @@ DType ExpandedType(CpuTarget target, DType dtype) {
   return dtype == DType::kBF16 && RoundsToBf16(target) ? DType::kBF16 : DType::kF32;
 }
 
+bool MayHaveCodes(const WeightFormat& format) {
+  if (format.quantization == Quantization::kInt8) return format.dtype == DType::kBF16;
+  return format.quantization != Quantization::kNone;
+}
+
 CodeOrders CodeOrdersOf(CpuTarget target, DType dtype) {
   const bool by_tiles = UsesTiles(target) && dtype == DType::kBF16;
   const CodeOrder order = by_tiles ? CodeOrder::kLines : CodeOrder::kWords;
-  CodeOrders orders(HasIntegerProductsOfType(target, dtype) ? CodeOrder::kWords : order, order,
-                    HasByteProductsOfType(target, dtype) ? CodeOrder::kQuads : order);
-  orders.quantized_int8 = WidensInt8(target, dtype);
+  CodeOrders orders = order;
+  if (HasIntegerProductsOfType(target, dtype)) {
+    orders.small = CodeOrder::kWords;
+    if (!UsesTiles(target)) orders.integers = orders.int8_inputs = CodeOrder::kQuads;
+  }
+  if (HasByteProductsOfType(target, dtype)) orders.int8_inputs = CodeOrder::kQuads;
+  if (!WidensInt8(target, dtype)) orders.quantized_int8 = CodeOrder::kQuads;
   return orders;
 }
 
@@ -44,34 +88,20 @@ bool WidensInt8(CpuTarget target, DType dtype) {
 }
 
 bool HasIntegerProducts(CpuTarget target, const PackedMatrix& weight) {
-  if (weight.coded == nullptr || !HasIntegerProductsOfType(target, weight.format.dtype)) {
-    return false;
-  }
-  constexpr int64_t kStep = kQuantBlock / 2;
-  const CodedMatrix& codes = *weight.coded;
-  const bool has_steps = codes.num_groups() == 1 || codes.group_inputs % kStep == 0;
-  // e2m1 has no zero points in any format.
-  return codes.order == CodeOrder::kWords && (codes.has_4_bits() || codes.has_6_bits()) &&
-         has_steps && !(codes.kind == CodeKind::kSigned4 && codes.has_zeros);
+  const KernelKind kind = KernelKindOf(target, weight);
+  return kind == KernelKind::kCodes || kind == KernelKind::kInt8;
 }
 
 LinearKernel KernelOf(CpuTarget target, const PackedMatrix& weight) {
-  if (weight.coded != nullptr && weight.coded->order == CodeOrder::kQuads) {
-    return HasTiles(target) ? BytesAmxLinearKernel() : BytesStandInLinearKernel();
-  }
-  if (!HasIntegerProducts(target, weight)) return DenseKernelOf(target, weight);
-  return CodesInt8LinearKernels()[static_cast<size_t>(target)]();
+  return KernelFor(target, KernelKindOf(target, weight), weight.format.dtype);
 }
 
 LinearKernel KernelOf(CpuTarget target, std::span<const PackedMatrix> weights) {
-  const auto is_in_quads = [](const PackedMatrix& weight) {
-    return weight.coded != nullptr && weight.coded->order == CodeOrder::kQuads;
-  };
-  if (std::all_of(weights.begin(), weights.end(), is_in_quads)) return KernelOf(target, weights[0]);
-  for (const PackedMatrix& weight : weights) {
-    if (!HasIntegerProducts(target, weight)) return DenseKernelOf(target, weight);
-  }
-  return KernelOf(target, weights[0]);
+  const KernelKind kind = KernelKindOf(target, weights[0]);
+  const bool are_alike = std::all_of(weights.begin(), weights.end(), [&](const PackedMatrix& one) {
+    return KernelKindOf(target, one) == kind;
+  });
+  return KernelFor(target, are_alike ? kind : KernelKind::kDense, weights[0].format.dtype);
 }
 
 void MultiplyBlock(CpuTarget target, const LinearKernel& kernel, const LinearBlock& block,

@@ -480,22 +480,16 @@ void CpuOps::Sample(const SampleParams& p) {
   });
 }
 
-bool MayHaveCodes(const WeightFormat& format) {
-  if (format.quantization == Quantization::kInt8) return format.dtype == DType::kBF16;
-  return format.quantization != Quantization::kNone;
-}
-
 // Upper bound over all targets on the stride of a converted row of `num_in` inputs, for weights of
 // `format`. 0 if rows are never converted.
 int64_t PreparedStrideMax(const WeightFormat& format, int64_t num_in) {
-  // A scale and a sum for each block, and two bytes for each input: more than all in bf16.
-  if (format.quantization == Quantization::kInt8) {
-    return PreparedStride(CeilDiv<int64_t>(num_in, kQuantBlock) * (8 + 2 * kQuantBlock));
-  }
+  // More than all in bf16.
+  if (format.quantization == Quantization::kInt8) return PreparedStride(Int8RowBytesMax(num_in));
   int64_t bytes = format.dtype == DType::kBF16 ? 2 * num_in + 2 : 0;
   // With f32, codes are multiplied as they are.
   if (MayHaveCodes(format) && format.dtype != DType::kF32) {
-    bytes = std::max({bytes, CodesInt8RowBytesMax(num_in), BytesRowBytes(num_in)});
+    bytes = std::max({bytes, Int8RowBytesMax(num_in), BytesRowBytes(num_in)});
+    static_assert(Int8RowBytesMax(kQuantBlock) >= CodesInt8RowBytesMax(kQuantBlock));
   }
   return bytes == 0 ? 0 : PreparedStride(bytes);
 }
@@ -562,26 +556,6 @@ std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits& limits) {
                              cpu::kSplitStateFloatsMax * static_cast<int64_t>(sizeof(float));
   return CheckedAdd(std::max({*of_tokens, *of_choices, *of_heads, *of_logits}),
                     static_cast<uint64_t>(of_threads));
-}
-
-bool CpuRoundsInputsOfCodes(const std::string& target, const WeightFormat& format) {
-  const auto found = cpu::FindCpuTarget(target);
-  if (!found.ok()) return false;
-  if (format.quantization == Quantization::kInt8) return !cpu::WidensInt8(*found, format.dtype);
-  return cpu::MayHaveCodes(format) && cpu::HasIntegerProductsOfType(*found, format.dtype);
-}
-
-bool CpuRoundsInt8Inputs(const std::string& target, const WeightFormat& format) {
-  const auto found = cpu::FindCpuTarget(target);
-  return found.ok() && format.quantization == Quantization::kStored &&
-         cpu::HasByteProductsOfType(*found, format.dtype);
-}
-
-std::string CpuTargetForFewRows(const WeightFormat& format) {
-  const std::vector<cpu::CpuTarget> targets = cpu::AvailableCpuTargets();
-  const auto found = std::find(targets.begin(), targets.end(), cpu::CpuTarget::kAmxVnni);
-  const bool helps = cpu::MayHaveCodes(format) && format.dtype == DType::kBF16;
-  return helps && found != targets.end() ? cpu::CpuTargetName(*found) : "";
 }
 
 Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config) {

@@ -6,11 +6,14 @@
 #include "cpu/pack_codes.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <vector>
 
 #include "cpu/memory.h"
+#include "cpu/transpose_words.h"
 #include "minisgl/base/checked_math.h"
 #include "tensor/quantize.h"
 
@@ -188,8 +191,19 @@ void WriteBytes(const PanelCodes& codes, int64_t num_in, std::byte* to) {
 
 // Codes of 8 bits: a word of four inputs for each output.
 void WriteQuads(const PanelCodes& codes, int64_t num_in, std::byte* to) {
+  int64_t first = 0;  // quad
+  if (codes.num_rows() == kPanelWidth) {
+    std::array<const std::byte*, kPanelWidth> rows;
+    for (size_t lane = 0; lane < rows.size(); ++lane) {
+      rows[lane] = reinterpret_cast<const std::byte*>(codes.row(lane));
+    }
+    for (; (first + kTransposedWords) * kQuadInputs <= num_in; first += kTransposedWords) {
+      TransposeWords(rows, static_cast<size_t>(first * kQuadInputs),
+                     to + first * kQuadInputs * kPanelWidth);
+    }
+  }
   for (size_t lane = 0; lane < codes.num_rows(); ++lane) {
-    for (int64_t quad = 0; quad * kQuadInputs < num_in; ++quad) {
+    for (int64_t quad = first; quad * kQuadInputs < num_in; ++quad) {
       uint32_t word;
       std::memcpy(&word, codes.row(lane) + quad * kQuadInputs, sizeof(word));
       StoreWord(word, quad, lane, to);
@@ -462,6 +476,18 @@ bool HasInt8Inputs(std::span<const WeightTensor> parts) {
   });
 }
 
+bool HasIntegerBlocks(std::span<const WeightTensor> parts) {
+  return std::all_of(parts.begin(), parts.end(), [](const WeightTensor& part) {
+    const QuantizedWeights& its = *part.quantized();
+    const int64_t group = GroupInputs(part);
+    const bool has_blocks =
+        group == part.num_in() || (group % kQuantBlock == 0 &&
+                                   std::has_single_bit(static_cast<uint64_t>(group / kQuantBlock)));
+    return KindOf(its) == CodeKind::kInt8 && its.numbers != UnsignedNumbers() &&
+           its.zeros.data == nullptr && !part.has_offsets() && has_blocks;
+  });
+}
+
 Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders orders,
                               ThreadPool* pool) {
   const QuantizedWeights& first = *parts[0].quantized();
@@ -469,7 +495,8 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders or
   matrix.num_in = parts[0].num_in();
   matrix.kind = KindOf(first);
   matrix.order = matrix.has_4_bits() || Fit6Bits(parts[0]) ? orders.small
-                 : HasInt8Inputs(parts)                    ? orders.of_int8
+                 : HasInt8Inputs(parts)                    ? orders.int8_inputs
+                 : HasIntegerBlocks(parts)                 ? orders.integers
                                                            : orders.bytes;
   if (matrix.has_4_bits()) std::copy_n(first.numbers, 16, matrix.numbers.begin());
   matrix.group_inputs = GroupInputs(parts[0]);
@@ -501,9 +528,8 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders or
   return matrix;
 }
 
-bool QuantizesToCodes(const WeightFormat& format, CodeOrders orders) {
-  return format.quantization == Quantization::kInt4 ||
-         (format.quantization == Quantization::kInt8 && orders.quantized_int8);
+bool QuantizesToCodes(const WeightFormat& format) {
+  return format.quantization == Quantization::kInt4 || format.quantization == Quantization::kInt8;
 }
 
 CodedMatrix EmptyQuantizedMatrix(const WeightFormat& format, int64_t num_out, int64_t num_in,
@@ -512,7 +538,7 @@ CodedMatrix EmptyQuantizedMatrix(const WeightFormat& format, int64_t num_out, in
   matrix.num_out = num_out;
   matrix.num_in = num_in;
   if (format.quantization == Quantization::kInt8) {
-    matrix.order = orders.bytes;
+    matrix.order = orders.quantized_int8;
     matrix.kind = CodeKind::kInt8;
   } else {
     matrix.order = orders.small;

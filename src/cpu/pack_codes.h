@@ -21,19 +21,23 @@ bool HaveCommonCodes(std::span<const WeightTensor> parts);
 // are rounded to int8, as their format asks: the codes are integers with one scale an output.
 bool HasInt8Inputs(std::span<const WeightTensor> parts);
 
+// True if the codes of `parts`, which HaveCommonCodes, are 8-bit integers without zero points, in
+// groups of blocks of kQuantBlock inputs, of which there are a power of two, or in one group.
+bool HasIntegerBlocks(std::span<const WeightTensor> parts);
+
 // Stacks `parts` along the outputs; in lines only if a tile has at most two groups of inputs.
 // REQUIRES HaveCommonCodes(parts).
 Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders orders,
                               ThreadPool* pool);
 
-// True if packing in `format` quantizes the weights to codes: int4, and int8 as `orders` says.
-bool QuantizesToCodes(const WeightFormat& format, CodeOrders orders);
+// True if packing in `format` quantizes the weights to codes: int4 and int8.
+bool QuantizesToCodes(const WeightFormat& format);
 
-// The matrix that these weights become, without data. REQUIRES QuantizesToCodes(format, orders)
+// The matrix that these weights become, without data. REQUIRES QuantizesToCodes(format)
 CodedMatrix EmptyQuantizedMatrix(const WeightFormat& format, int64_t num_out, int64_t num_in,
                                  CodeOrders orders);
 
-// Stacks `parts` along the outputs, quantized. REQUIRES QuantizesToCodes(format, orders)
+// Stacks `parts` along the outputs, quantized. REQUIRES QuantizesToCodes(format)
 Result<CodedMatrix> QuantizeToCodes(std::span<const WeightTensor> parts, const WeightFormat& format,
                                     CodeOrders orders, ThreadPool* pool);
 

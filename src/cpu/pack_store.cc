@@ -126,7 +126,7 @@ uint64_t IdentityOf(std::span<const WeightTensor> parts, const WeightFormat& for
   constexpr int64_t kSamples = 4;
   Hasher hasher;
   hasher.Add(static_cast<uint64_t>(format.dtype) << 8 | static_cast<uint64_t>(format.quantization));
-  if (QuantizesToCodes(format, orders)) {
+  if (QuantizesToCodes(format)) {
     const CodedMatrix codes = EmptyQuantizedMatrix(format, 0, parts[0].num_in(), orders);
     hasher.Add(static_cast<uint64_t>(codes.kind) << 8 | static_cast<uint64_t>(codes.order));
   }
@@ -390,7 +390,7 @@ Result<PackedMatrix> FindOrPack(std::span<const WeightTensor> parts, const Weigh
   matrix.num_in = parts[0].num_in();
   for (const WeightTensor& part : parts) matrix.num_out += part.num_out();
   const uint64_t identity = IdentityOf(parts, matrix.format, orders);
-  const bool becomes_codes = QuantizesToCodes(format, orders);
+  const bool becomes_codes = QuantizesToCodes(format);
   CodedMatrix coded;
   if (becomes_codes) coded = EmptyQuantizedMatrix(format, matrix.num_out, matrix.num_in, orders);
   const size_t num_bytes = becomes_codes ? coded.num_bytes() : matrix.num_bytes();

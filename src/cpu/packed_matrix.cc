@@ -7,14 +7,12 @@
 
 #include "cpu/memory.h"
 #include "cpu/pack_codes.h"
+#include "cpu/transpose_words.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
-#include "tensor/quantize.h"
 
 namespace minisgl::cpu {
 namespace {
-
-constexpr uint8_t kInt8Offset = 128;  // added to each stored byte
 
 // A row of a part: the weights of one output.
 struct SourceRow {
@@ -49,50 +47,22 @@ int64_t IndexInPanel(DType dtype, int64_t input, int64_t lane) {
   return input * kPanelWidth + lane;
 }
 
-constexpr int64_t kTile = 16;
-
-// Transposes sixteen words of sixteen rows, in squares of four by four. Reads a whole cache line of
-// each row at a time, as rows are often a power of two apart.
-void TransposeTile(std::span<const std::byte* const> rows, size_t offset, std::byte* to) {
-  using Words = uint32_t __attribute__((vector_size(16)));
-  constexpr size_t kSide = 4;
-  for (size_t lane = 0; lane < kTile; lane += kSide) {
-    for (size_t word = 0; word < kTile; word += kSide) {
-      Words row[kSide];
-      for (size_t i = 0; i < kSide; ++i) {
-        std::memcpy(&row[i], rows[lane + i] + offset + word * sizeof(uint32_t), sizeof(Words));
-      }
-      const Words low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
-      const Words low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
-      const Words high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
-      const Words high23 = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
-      const Words column[kSide] = {__builtin_shufflevector(low01, low23, 0, 1, 4, 5),
-                                   __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
-                                   __builtin_shufflevector(high01, high23, 0, 1, 4, 5),
-                                   __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
-      for (size_t i = 0; i < kSide; ++i) {
-        std::memcpy(to + ((word + i) * kPanelWidth + lane) * sizeof(uint32_t), &column[i],
-                    sizeof(Words));
-      }
-    }
-  }
-}
-
 // Interleaves rows of words, one row for each lane: word 0 of all lanes, word 1 of all lanes, and
 // so on. Takes 16 words of each row at a time, so that each cache line is read and written once.
 template <typename Word>
 void Interleave(std::span<const std::byte* const> rows, int64_t num_words, std::byte* panel) {
-  Word tile[kTile][kPanelWidth] = {};
-  for (int64_t first = 0; first < num_words; first += kTile) {
+  Word tile[kTransposedWords][kPanelWidth] = {};
+  for (int64_t first = 0; first < num_words; first += kTransposedWords) {
     const size_t offset = static_cast<size_t>(first) * sizeof(Word);
-    const int64_t count = std::min(kTile, num_words - first);
+    const int64_t count = std::min(kTransposedWords, num_words - first);
     std::byte* const to = panel + offset * kPanelWidth;
-    if (sizeof(Word) == sizeof(uint32_t) && count == kTile && rows.size() == kTile) {
-      TransposeTile(rows, offset, to);
+    if (sizeof(Word) == sizeof(uint32_t) && count == kTransposedWords &&
+        rows.size() == kTransposedWords) {
+      TransposeWords(rows, offset, to);
       continue;
     }
     for (size_t lane = 0; lane < rows.size(); ++lane) {
-      Word words[kTile];
+      Word words[kTransposedWords];
       std::memcpy(words, rows[lane] + offset, static_cast<size_t>(count) * sizeof(Word));
       for (int64_t i = 0; i < count; ++i) tile[i][lane] = words[i];
     }
@@ -139,25 +109,6 @@ void PackPanel(std::span<const SourceRow> rows, int64_t index, PackedMatrix* mat
   }
 }
 
-void QuantizePanel(std::span<const SourceRow> rows, int64_t index, PackedMatrix* matrix) {
-  const int64_t num_blocks = matrix->num_blocks();
-  uint8_t* const panel = matrix->int8_panel(index);
-  uint16_t* const scales = matrix->int8_scales(index);
-  std::vector<float> row(static_cast<size_t>(num_blocks * kQuantBlock), 0.0f);
-  for (size_t lane = 0; lane < rows.size(); ++lane) {
-    rows[lane].part->ReadRow(rows[lane].out, row.data());
-    for (int64_t block = 0; block < num_blocks; ++block) {
-      int8_t q[kQuantBlock];
-      scales[block * kPanelWidth + static_cast<int64_t>(lane)] =
-          tensor::QuantizeWeights(row.data() + block * kQuantBlock, kQuantBlock, q);
-      for (int64_t i = 0; i < kQuantBlock; i += 4) {
-        uint8_t* to = panel + (block * kQuantBlock + i) * kPanelWidth + lane * 4;
-        for (int64_t j = 0; j < 4; ++j) to[j] = static_cast<uint8_t>(q[i + j] + kInt8Offset);
-      }
-    }
-  }
-}
-
 }  // namespace
 
 size_t PackedMatrix::num_bytes() const {
@@ -167,11 +118,7 @@ size_t PackedMatrix::num_bytes() const {
     return sum;
   }
   if (coded != nullptr) return coded->num_bytes();
-  if (format.quantization == Quantization::kNone) {
-    return static_cast<size_t>(num_panels() * panel_stride()) * DTypeBytes(format.dtype);
-  }
-  return static_cast<size_t>(num_panels() * num_blocks() * kPanelWidth) *
-         (kQuantBlock + sizeof(uint16_t));
+  return static_cast<size_t>(num_panels() * panel_stride()) * DTypeBytes(format.dtype);
 }
 
 void PackedMatrix::ReadRow(int64_t out, float* row) const {
@@ -181,19 +128,9 @@ void PackedMatrix::ReadRow(int64_t out, float* row) const {
   }
   if (coded != nullptr) return coded->ReadRow(out, row);
   const int64_t index = out / kPanelWidth, lane = out % kPanelWidth;
-  if (format.quantization == Quantization::kNone) {
-    const std::byte* source = panel(index);
-    for (int64_t i = 0; i < num_in; ++i) {
-      row[i] = Widen(source, format.dtype, IndexInPanel(format.dtype, i, lane));
-    }
-    return;
-  }
-  const uint8_t* q = int8_panel(index);
-  const uint16_t* scales = int8_scales(index);
+  const std::byte* const source = panel(index);
   for (int64_t i = 0; i < num_in; ++i) {
-    const int kept = q[(i / 4 * kPanelWidth + lane) * 4 + i % 4];
-    row[i] = Bf16ToFloat(scales[i / kQuantBlock * kPanelWidth + lane]) *
-             static_cast<float>(kept - kInt8Offset);
+    row[i] = Widen(source, format.dtype, IndexInPanel(format.dtype, i, lane));
   }
 }
 
@@ -209,7 +146,7 @@ Result<PackedMatrix> PackParts(std::span<const WeightTensor> parts, const Weight
     matrix.num_out += part.num_out();
     for (int64_t row = 0; row < part.num_out(); ++row) rows.push_back({&part, row});
   }
-  if (QuantizesToCodes(format, orders)) {
+  if (QuantizesToCodes(format)) {
     MINISGL_ASSIGN_OR_RETURN(CodedMatrix coded, QuantizeToCodes(parts, format, orders, pool));
     matrix.coded = std::make_shared<const CodedMatrix>(std::move(coded));
     return matrix;
@@ -227,11 +164,7 @@ Result<PackedMatrix> PackParts(std::span<const WeightTensor> parts, const Weight
     const int64_t first = panel * kPanelWidth;
     const auto lanes = static_cast<size_t>(std::min(kPanelWidth, matrix.num_out - first));
     const auto of_panel = std::span(rows).subspan(static_cast<size_t>(first), lanes);
-    if (format.quantization == Quantization::kInt8) {
-      QuantizePanel(of_panel, panel, &matrix);
-    } else {
-      PackPanel(of_panel, panel, &matrix);
-    }
+    PackPanel(of_panel, panel, &matrix);
   });
   return matrix;
 }

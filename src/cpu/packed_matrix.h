@@ -1,15 +1,11 @@
 // A weight matrix [out, in] in the order that the kernels of linear*.cc read.
 //
-// The matrix is a sequence of panels of 16 outputs; the last is padded with zeros.
-//
-// Not quantized: a panel holds its inputs in order, and for each input the 16 weights in the dtype
-// of the matrix. bf16 is stored in pairs of inputs: 16 words of 32 bits with the even input's
-// weight in the low half, so that a shift or a mask widens a vector of them, and a word is an
-// operand of the dot-product instruction. An odd number of inputs is padded with one zero.
-//
-// int8 (weight_format.h), for integer products: a panel holds its blocks of 32 inputs in order, the
-// last padded with zeros. A block is 8 quads of inputs, each 16 words of four bytes q + 128. The
-// scales follow the last panel: [panels][blocks][16] bf16.
+// A quantized matrix is one of codes (coded_matrix.h). Any other is a sequence of panels of 16
+// outputs; the last is padded with zeros. A panel holds its inputs in order, and for each input the
+// 16 weights in the dtype of the matrix. bf16 is stored in pairs of inputs: 16 words of 32 bits
+// with the even input's weight in the low half, so that a shift or a mask widens a vector of them,
+// and a word is an operand of the dot-product instruction. An odd number of inputs is padded with
+// one zero.
 #pragma once
 
 #include <cstddef>
@@ -32,9 +28,9 @@ struct PackedMatrix {
   int64_t num_in = 0;
   WeightFormat format;
   std::shared_ptr<void> data;
-  // If the format is kStored or kInt4, or kInt8 for tiles: the weights. `data` is null, and kernels
-  // get the groups of outputs that they multiply expanded (coded_product.h), as if the matrix was
-  // not quantized.
+  // The weights, if the format is quantized. `data` is null; kernels that do not read the codes get
+  // the groups of outputs that they multiply expanded (coded_product.h), as if the matrix was not
+  // quantized.
   std::shared_ptr<const CodedMatrix> coded;
   // Or matrices whose outputs follow each other, each with weights of its own; `data` and `coded`
   // are null. Kernels get these one after another.
@@ -52,23 +48,6 @@ struct PackedMatrix {
   }
   std::byte* panel(int64_t index) {
     return const_cast<std::byte*>(std::as_const(*this).panel(index));
-  }
-
-  // --- int8, not as codes ---
-  int64_t num_blocks() const { return (num_in + kQuantBlock - 1) / kQuantBlock; }
-  const uint8_t* int8_panel(int64_t index) const {
-    return static_cast<const uint8_t*>(data.get()) +
-           index * num_blocks() * kQuantBlock * kPanelWidth;
-  }
-  uint8_t* int8_panel(int64_t index) {
-    return const_cast<uint8_t*>(std::as_const(*this).int8_panel(index));
-  }
-  const uint16_t* int8_scales(int64_t index) const {
-    return reinterpret_cast<const uint16_t*>(int8_panel(num_panels())) +
-           index * num_blocks() * kPanelWidth;
-  }
-  uint16_t* int8_scales(int64_t index) {
-    return const_cast<uint16_t*>(std::as_const(*this).int8_scales(index));
   }
 
   // Writes the weights of output `out`, as floats, to row[num_in].

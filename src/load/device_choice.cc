@@ -193,6 +193,11 @@ bool RoundsActivationsToInt8(const EngineSetup& engine) {
          CpuRoundsInputsOfCodes(engine.options.cpu_target, engine.plan.weight_format);
 }
 
+bool RoundsInputsOfIntegers(const EngineSetup& engine) {
+  return engine.device.cuda == nullptr &&
+         CpuRoundsInputsOfIntegers(engine.options.cpu_target, engine.plan.weight_format);
+}
+
 bool RoundsInt8Inputs(const EngineSetup& engine) {
   return engine.device.cuda == nullptr &&
          CpuRoundsInt8Inputs(engine.options.cpu_target, engine.plan.weight_format);

@@ -59,6 +59,9 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfi
 
 // True if products with weights of 4 bits, or of int8 by --quantize, round activations to int8.
 bool RoundsActivationsToInt8(const EngineSetup& engine);
+// True if products with 8-bit integers of the checkpoint round activations to int8, whether the
+// publisher does or not.
+bool RoundsInputsOfIntegers(const EngineSetup& engine);
 // True if products with 8-bit integers round activations to int8, where the publisher does.
 bool RoundsInt8Inputs(const EngineSetup& engine);
 

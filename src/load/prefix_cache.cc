@@ -23,7 +23,7 @@ namespace {
 
 // Counts changes of the bits of keys and values that an engine computes, or of their layout in a
 // block (engine/engine.h). The version of the program is part of an identity beside it.
-constexpr int kNumericsVersion = 4;
+constexpr int kNumericsVersion = 5;
 
 // Returns the bytes of "N", or of N with K, M, G or T (powers of 1,024; also KiB ...); 0 for other
 // text.

@@ -114,7 +114,7 @@ TEST_F(InfoProgramTest, QuantizedWeightsAreShownAndSmaller) {
   };
   EXPECT_EQ(weights_line(Info(config)), "  weights     306.8 KiB as bf16");
   EXPECT_EQ(weights_line(Info(config, {"--quantize", "int8", "--dtype", "f16"})),
-            "  weights     165.0 KiB as int8");
+            "  weights     173.0 KiB as int8");
   // Tiles may read lines of 128 inputs, of which these rows of 64 fill a half.
   EXPECT_EQ(weights_line(Info(config, {"--quantize", "int8"})), "  weights     300.2 KiB as int8");
 }
@@ -164,7 +164,8 @@ TEST_F(InfoProgramTest, SaysWhereActivationsAreRoundedToInt8) {
   EXPECT_TRUE(says(dense, {"--quantize", "int4"}));
 }
 
-// Weights of int8 with activations of int8: followed with tiles, not elsewhere.
+// Weights of int8 with activations of int8: followed with tiles, elsewhere rounded in blocks unless
+// f32 is asked for.
 TEST_F(InfoProgramTest, SaysWhereActivationsOfInt8AreFollowed) {
   std::string config = kMixed;
   config.insert(config.rfind('}'), R"(, "quantization_config": {
@@ -174,15 +175,21 @@ TEST_F(InfoProgramTest, SaysWhereActivationsOfInt8AreFollowed) {
       "input_activations": {"num_bits": 8, "type": "int",
       "symmetric": true, "strategy": "token", "dynamic": true}}}})");
   const std::string path = Write(config);
-  const auto says = [&](const char* target, const char* text) {
-    return Info(path, {"--cpu-target", target}).out.find(text) != std::string::npos;
+  const auto says = [&](const char* target, const char* text, const char* dtype = "bf16") {
+    const ProgramResult result = Info(path, {"--cpu-target", target, "--dtype", dtype});
+    return result.out.find(text) != std::string::npos;
   };
   const char* const kFollowed = "round activations to int8, as the publisher";
+  const char* const kRounded = "products with weights of integers round activations to int8";
   const char* const kNot = "activations are not rounded to 8 bits";
   EXPECT_TRUE(says("amx_stand_in", kFollowed));
   EXPECT_FALSE(says("amx_stand_in", kNot));
+  EXPECT_FALSE(says("amx_stand_in", kRounded));
+  EXPECT_TRUE(says("scalar", kRounded));
   EXPECT_FALSE(says("scalar", kFollowed));
-  EXPECT_TRUE(says("scalar", kNot));
+  EXPECT_FALSE(says("scalar", kNot));
+  EXPECT_FALSE(says("scalar", kRounded, "f32"));
+  EXPECT_TRUE(says("scalar", kNot, "f32"));
 }
 
 // The KV cache alone is larger than any machine's memory.

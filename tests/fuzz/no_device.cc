@@ -13,6 +13,8 @@ std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits&) { return 0; }
 
 bool CpuRoundsInputsOfCodes(const std::string&, const WeightFormat&) { return false; }
 
+bool CpuRoundsInputsOfIntegers(const std::string&, const WeightFormat&) { return false; }
+
 bool CpuRoundsInt8Inputs(const std::string&, const WeightFormat&) { return false; }
 
 std::string CpuTargetForFewRows(const WeightFormat&) { return ""; }

@@ -258,7 +258,8 @@ TEST(TensorCheckTest, QuantizedBytesAreThoseOfWholeBlocks) {
       const uint64_t blocks = CeilDiv<uint64_t>(num_in, 32);
       const uint64_t lines = CeilDiv<uint64_t>(num_in, 128);
       const bool may_have_lines = config->dtype == DType::kBF16;
-      const uint64_t row_bytes = (may_have_lines ? lines * 128 : blocks * 32) + blocks * 2;
+      const uint64_t inputs = may_have_lines ? lines * 128 : CeilDiv<uint64_t>(num_in, 64) * 64;
+      const uint64_t row_bytes = inputs + blocks * 2;
       if (is_vector) {
         bytes += count * sizeof(float);
         int4_bytes += count * sizeof(float);

@@ -45,6 +45,12 @@ TEST(MakeCpuOpsTest, FewRowsOfCodesAreMultipliedAsIntegersBesideTiles) {
     EXPECT_TRUE(CpuRoundsInputsOfCodes("scalar", format));
     EXPECT_FALSE(CpuRoundsInputsOfCodes("amx_stand_in", format));
   }
+  EXPECT_TRUE(CpuRoundsInputsOfIntegers("scalar", codes));
+  EXPECT_FALSE(CpuRoundsInputsOfIntegers("scalar", int8)) << "not codes of a checkpoint";
+  EXPECT_FALSE(CpuRoundsInputsOfIntegers("scalar", {DType::kF32, Quantization::kStored}));
+  for (const char* const tiles : {"amx_stand_in", "amx", "amx_vnni"}) {
+    EXPECT_FALSE(CpuRoundsInputsOfIntegers(tiles, codes)) << tiles;
+  }
   EXPECT_EQ(CpuTargetForFewRows(DType::kBF16), "");
   EXPECT_EQ(CpuTargetForFewRows({DType::kF16, Quantization::kInt8}), "");
   EXPECT_EQ(CpuTargetForFewRows({DType::kF32, Quantization::kStored}), "");

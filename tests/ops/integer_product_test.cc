@@ -1,6 +1,8 @@
-// Products of integers with codes of 4 and 6 bits (linear_codes_int8.cc): against an oracle that
-// rounds x alike, bit for bit over numbers of rows, on every instruction set that has them.
+// Products of integers with codes of 4 and 6 bits (linear_codes_int8.cc) and of 8 (linear_int8.cc):
+// against an oracle that rounds x alike, bit for bit over numbers of rows, on every instruction set
+// that has them.
 #include <algorithm>
+#include <bit>
 
 #include "cpu/experts.h"
 #include "op_check.h"
@@ -19,10 +21,19 @@ std::vector<CpuTarget> TargetsOfIntegers() {
   return targets;
 }
 
-std::vector<Coding> FourBitCodings() {
+// Of these, those without tiles, if the codes have 8 bits.
+std::vector<CpuTarget> TargetsOf(const Coding& coding) {
+  std::vector<CpuTarget> targets = TargetsOfIntegers();
+  std::erase_if(targets, [&](CpuTarget one) { return coding.bits == 8 && UsesTiles(one); });
+  return targets;
+}
+
+std::vector<Coding> IntegerCodings() {
   std::vector<Coding> codings;
   for (const Coding& coding : kCodings) {
-    if (coding.bits == 4) codings.push_back(coding);
+    const bool is_unsigned = coding.numbers == UnsignedNumbers();
+    const bool is_integer = coding.numbers != E4M3Numbers() && !coding.has_zeros && !is_unsigned;
+    if (coding.bits == 4 || is_integer) codings.push_back(coding);
   }
   codings.push_back({"unsigned int4 without zeros", 4, UnsignedNumbers(), false, true});
   codings.push_back({"e2m1 in bf16", 4, E2M1Numbers(), false, true});
@@ -31,6 +42,10 @@ std::vector<Coding> FourBitCodings() {
 
 struct IntegerShape {
   int64_t num_out, num_in, group_inputs;
+  bool HasProductsWith(const Coding& coding) const {
+    if (coding.bits == 4 || group_inputs == num_in) return true;
+    return group_inputs % kQuantBlock == 0 && std::has_single_bit<uint64_t>(group_inputs);
+  }
 };
 // Whole and ragged groups of outputs; one group for all inputs, blocks, several blocks, halves of
 // blocks; a last block, half or group that is short.
@@ -78,8 +93,9 @@ OracleProduct Oracle(const WeightTensor& weight, const std::vector<float>& x, co
 }
 
 TEST(IntegerProductTest, AgreesWithAnOracleThatRoundsAlike) {
-  for (const Coding& coding : FourBitCodings()) {
+  for (const Coding& coding : IntegerCodings()) {
     for (const IntegerShape& s : kIntegerShapes) {
+      if (!s.HasProductsWith(coding)) continue;
       const RandomCodes codes(coding, s.num_out, s.num_in, s.group_inputs, 1);
       const WeightTensor tensor = codes.Tensor();
       const auto bias = RandomFloats(s.num_out, 3);
@@ -87,7 +103,7 @@ TEST(IntegerProductTest, AgreesWithAnOracleThatRoundsAlike) {
         const auto x = RandomFloats(num_tokens * s.num_in, 4);
         const float* const b = num_tokens == 2 ? bias.data() : nullptr;
         const OracleProduct wanted = Oracle(tensor, x, b);
-        for (const CpuTarget target : TargetsOfIntegers()) {
+        for (const CpuTarget target : TargetsOf(coding)) {
           const auto ops = MakeOps(CpuTargetName(target), 2);
           for (const DType dtype : {DType::kBF16, DType::kF16}) {
             const auto packed = ops->PackMatrix({&tensor, 1}, {dtype, Quantization::kStored});
@@ -105,11 +121,11 @@ TEST(IntegerProductTest, AgreesWithAnOracleThatRoundsAlike) {
   }
 }
 
-// Formats of rows of blocks with codes of 4 and 6 bits: with offsets, in groups of whole blocks and
-// of halves, and without.
+// Formats of rows of blocks: with offsets and without, in groups of whole blocks and of halves, and
+// with scales that are steps of a factor.
 TEST(IntegerProductTest, RowsOfBlocksAgreeWithTheOracle) {
   constexpr int64_t kOut = 70, kIn = 512;
-  for (const char* const name : {"Q4_0", "Q4_1", "Q4_K", "Q2_K", "MXFP4", "Q5_0", "Q5_K", "Q6_K"}) {
+  for (const char* const name : kBlockFormats) {
     const RandomBlocks blocks(name, kOut, kIn, 1);
     const WeightTensor tensor = blocks.Tensor();
     const auto x = RandomFloats(40 * kIn, 4), bias = RandomFloats(kOut, 3);
@@ -119,6 +135,7 @@ TEST(IntegerProductTest, RowsOfBlocksAgreeWithTheOracle) {
       const auto ops = MakeOps(CpuTargetName(target), 2);
       const auto packed = ops->PackMatrix({&tensor, 1}, kStored);
       ASSERT_TRUE(packed.ok());
+      if (UsesTiles(target) && PackedOf(*packed).coded->kind == CodeKind::kInt8) continue;
       ASSERT_TRUE(HasIntegerProducts(target, PackedOf(*packed)));
       const auto all = Multiply(ops.get(), *packed, x, bias.data());
       ExpectClose(
@@ -187,13 +204,14 @@ TEST(IntegerProductTest, Int4AgreesWithTheOracle) {
 // A row's bits depend neither on the other rows of the product nor on its place among them.
 TEST(IntegerProductTest, RowAloneHasTheBitsItHasInABatch) {
   constexpr int64_t kRows = 150;
-  for (const Coding& coding : FourBitCodings()) {
+  for (const Coding& coding : IntegerCodings()) {
     for (const IntegerShape& s :
          {IntegerShape{70, 300, 32}, {64, 272, 16}, {150, 640, 128}, {64, 77, 77}}) {
+      if (!s.HasProductsWith(coding)) continue;
       const RandomCodes codes(coding, s.num_out, s.num_in, s.group_inputs, 1);
       const WeightTensor tensor = codes.Tensor();
       const auto x = RandomFloats(kRows * s.num_in, 5);
-      for (const CpuTarget target : TargetsOfIntegers()) {
+      for (const CpuTarget target : TargetsOf(coding)) {
         const auto ops = MakeOps(CpuTargetName(target), 2);
         const auto packed = ops->PackMatrix({&tensor, 1}, kStored);
         ASSERT_TRUE(packed.ok());
@@ -215,13 +233,14 @@ TEST(IntegerProductTest, RowAloneHasTheBitsItHasInABatch) {
 
 // The instruction sets that have multiply-adds of one rounding.
 TEST(IntegerProductTest, TargetsWithMultiplyAddsHaveTheSameBits) {
-  for (const Coding& coding : FourBitCodings()) {
+  for (const Coding& coding : IntegerCodings()) {
     for (const int64_t group : {16, 32, 128}) {
+      if (!IntegerShape{130, 256, group}.HasProductsWith(coding)) continue;
       const RandomCodes codes(coding, 130, 256, group, 1);
       const WeightTensor tensor = codes.Tensor();
       const auto x = RandomFloats(9 * 256, 5);
       std::vector<float> first;
-      for (const CpuTarget target : TargetsOfIntegers()) {
+      for (const CpuTarget target : TargetsOf(coding)) {
         if (std::string_view(CpuTargetName(target)).find("avx") != 0) continue;
         const auto ops = MakeOps(CpuTargetName(target), 1);
         const auto packed = ops->PackMatrix({&tensor, 1}, kStored);
@@ -317,7 +336,8 @@ TEST(IntegerProductTest, NanReachesOnlyItsOwnRow) {
   }
 }
 
-// What is multiplied as it is: f32, tiles, other codes, groups that are no multiple of 16.
+// What is multiplied as it is: f32, tiles, other codes, groups that are no multiple of 16, those of
+// bytes that are no power of two of blocks.
 TEST(IntegerProductTest, OthersAreExpanded) {
   const auto has = [](CpuTarget target, const Coding& coding, int64_t group, DType dtype) {
     const RandomCodes codes(coding, 8, 96, group, 1);
@@ -330,23 +350,39 @@ TEST(IntegerProductTest, OthersAreExpanded) {
   EXPECT_TRUE(has(target, kCodings[0], 48, DType::kBF16));
   EXPECT_FALSE(has(target, kCodings[0], 48, DType::kF32));
   EXPECT_FALSE(has(target, kCodings[0], 24, DType::kBF16));
-  EXPECT_FALSE(has(target, kCodings[3], 32, DType::kBF16));
+  EXPECT_FALSE(has(target, kCodings[4], 32, DType::kBF16));  // zeros
+  EXPECT_FALSE(has(target, kCodings[7], 32, DType::kBF16));  // unsigned
+  EXPECT_FALSE(has(target, kCodings[8], 32, DType::kBF16));  // e4m3
+  const CpuTarget of_bytes = TargetsOf(kCodings[3]).front();
+  EXPECT_TRUE(has(of_bytes, kCodings[3], 32, DType::kBF16));
+  EXPECT_TRUE(has(of_bytes, kCodings[5], 64, DType::kF16));
+  EXPECT_TRUE(has(of_bytes, kCodings[3], 96, DType::kBF16));
+  EXPECT_FALSE(has(of_bytes, kCodings[3], 32, DType::kF32));
+  EXPECT_FALSE(has(of_bytes, kCodings[3], 16, DType::kBF16));
+  EXPECT_FALSE(has(of_bytes, kCodings[3], 48, DType::kBF16));
+  EXPECT_FALSE(has(CpuTarget::kAmxStandIn, kCodings[3], 32, DType::kBF16));
   EXPECT_FALSE(has(CpuTarget::kAmxStandIn, kCodings[0], 32, DType::kBF16));
 }
 
-// An expert's rows have the bits of a product with its matrix alone, if all experts have such
-// products; otherwise all are expanded.
+// An expert's rows have the bits of a product with its matrix alone, if one kernel reads those of
+// all experts; otherwise all are expanded.
 TEST(IntegerProductTest, ExpertsToo) {
   constexpr int64_t kTokens = 9, kChosen = 2, kIn = 64, kOut = 70;
+  struct Case {
+    int coding, last;  // in kCodings: of the first experts, and of the last one
+  };
+  constexpr Case kCases[] = {{2, 2}, {2, 8}, {3, 3}, {3, 4}, {2, 3}, {3, 0}};
   const std::vector<int32_t> chosen = {0, 1, 1, 2, 2, 0, 0, 2, 1, 0, 1, 2, 0, 1, 2, 1, 2, 0};
   const auto x = RandomFloats(kTokens * kIn, 7);
   for (const CpuTarget target : TargetsOfIntegers()) {
     const auto ops = MakeOps(CpuTargetName(target), 2);
-    for (const bool all : {true, false}) {
+    for (const auto& [coding_of_most, coding_of_last] : kCases) {
+      if (UsesTiles(target) && kCodings[coding_of_most].bits == 8) continue;
+      const bool all = coding_of_most == coding_of_last;
       std::vector<std::unique_ptr<RandomCodes>> codes;
       std::vector<std::vector<WeightTensor>> experts;
       for (uint64_t expert = 0; expert < 3; ++expert) {
-        const Coding& coding = kCodings[!all && expert == 2 ? 8 : 2];
+        const Coding& coding = kCodings[expert == 2 ? coding_of_last : coding_of_most];
         codes.push_back(std::make_unique<RandomCodes>(coding, kOut, kIn, 32, expert));
         experts.push_back({codes.back()->Tensor()});
       }
@@ -361,7 +397,8 @@ TEST(IntegerProductTest, ExpertsToo) {
         const std::vector<float> row(x.begin() + token * kIn, x.begin() + (token + 1) * kIn);
         const float* const found = out.data() + static_cast<int64_t>(pair) * kOut;
         ExpectSameBits({found, found + kOut}, Multiply(ops.get(), *matrix, row, nullptr),
-                       fmt::format("{} pair {} all {}", ops->Name(), pair, all));
+                       fmt::format("{} pair {} of {} and {}", ops->Name(), pair, coding_of_most,
+                                   coding_of_last));
       }
     }
   }

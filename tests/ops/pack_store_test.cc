@@ -57,7 +57,7 @@ class PackStoreTest : public testing::Test {
     };
     std::vector<PackedMatrix> found;
     for (const auto& [view, format] : wanted) {
-      auto matrix = FindOrPack({&view, 1}, format, CodeOrder::kWords, &store, &pool);
+      auto matrix = FindOrPack({&view, 1}, format, CodeOrder::kQuads, &store, &pool);
       EXPECT_TRUE(matrix.ok());
       found.push_back(std::move(matrix).value());
     }
@@ -65,8 +65,8 @@ class PackStoreTest : public testing::Test {
     path_ = store.path();
     for (size_t i = 0; i < found.size(); ++i) {
       const auto& [view, format] = wanted[i];
-      const auto packed = PackParts({&view, 1}, format, CodeOrder::kWords, &pool);
-      EXPECT_EQ(std::memcmp(packed->data.get(), found[i].data.get(), packed->num_bytes()), 0) << i;
+      const auto packed = PackParts({&view, 1}, format, CodeOrder::kQuads, &pool);
+      EXPECT_EQ(std::memcmp(BytesOf(*packed), BytesOf(found[i]), packed->num_bytes()), 0) << i;
     }
     return {store.num_found(), store.num_packed()};
   }
@@ -76,6 +76,9 @@ class PackStoreTest : public testing::Test {
     EXPECT_EQ(start.num_packed, 0);
   }
 
+  static const void* BytesOf(const PackedMatrix& matrix) {
+    return matrix.coded != nullptr ? matrix.coded->data.get() : matrix.data.get();
+  }
   std::string ReadAll() const {
     std::ifstream file(path_, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -344,22 +347,20 @@ TEST_F(PackStoreTest, WeightsThatChangedWhileTheyWerePackedAreNotKept) {
   EXPECT_NE(warnings_[0].find("changed meanwhile"), std::string::npos) << warnings_[0];
 }
 
-// Weights of int8 for tiles are codes, those for products of integers are not: each has a file of
-// its own, which stays when a start of the other kind follows.
+// Weights of int8 for tiles of bf16 are in lines, those for products of integers in quads: each has
+// a file of its own, which stays when a start of the other kind follows.
 TEST_F(PackStoreTest, FormsOfInt8HaveFilesOfTheirOwn) {
   const WeightFormat int8(DType::kBF16, Quantization::kInt8);
   const WeightTensor view = Matrix(0, 40, 136);
   ThreadPool pool(2);
-  CodeOrders tiles = CodeOrder::kLines;
-  tiles.quantized_int8 = true;
   for (const int64_t num_found : {0, 1, 1}) {
-    for (const CodeOrders& orders : {CodeOrders(CodeOrder::kWords), tiles}) {
-      PackStore store((dir_ / "cache").string(), {.key = "model", .format = int8}, orders);
-      const auto matrix = FindOrPack({&view, 1}, int8, orders, &store, &pool);
+    for (const CodeOrder order : {CodeOrder::kQuads, CodeOrder::kLines}) {
+      PackStore store((dir_ / "cache").string(), {.key = "model", .format = int8}, order);
+      const auto matrix = FindOrPack({&view, 1}, int8, order, &store, &pool);
       ASSERT_TRUE(matrix.ok());
       EXPECT_EQ(store.num_found(), num_found);
-      EXPECT_EQ(matrix->coded != nullptr, orders.quantized_int8);
-      const auto packed = PackParts({&view, 1}, int8, orders, &pool);
+      EXPECT_EQ(matrix->coded->order, order);
+      const auto packed = PackParts({&view, 1}, int8, order, &pool);
       std::vector<float> found(136), wanted(136);
       for (int64_t out = 0; out < 40; ++out) {
         matrix->ReadRow(out, found.data());
@@ -378,11 +379,9 @@ TEST_F(PackStoreTest, AMatrixOfAnotherFormIsPackedAnew) {
   const WeightFormat int8(DType::kBF16, Quantization::kInt8);
   const WeightTensor view = Matrix(0, 48, 128);
   ThreadPool pool(1);
-  CodeOrders tiles = CodeOrder::kLines;
-  tiles.quantized_int8 = true;
-  for (const CodeOrders& orders : {CodeOrders(CodeOrder::kWords), tiles}) {
+  for (const CodeOrder order : {CodeOrder::kQuads, CodeOrder::kLines}) {
     PackStore store((dir_ / "cache").string(), {.key = "model"});
-    const auto matrix = FindOrPack({&view, 1}, int8, orders, &store, &pool);
+    const auto matrix = FindOrPack({&view, 1}, int8, order, &store, &pool);
     ASSERT_TRUE(matrix.ok());
     EXPECT_EQ(store.num_packed(), 1);
     EXPECT_EQ(matrix->num_bytes(), size_t{48} * (128 + 4 * 2)) << "of one size in both forms";

@@ -33,8 +33,9 @@ namespace minisgl {
 // kStored: matrices that the checkpoint has as codes and scales are kept as such; the others are of
 // WeightFormat::dtype. Their weights are computed in f32, and rounded to bf16 if the product has
 // operands of that type, where a product reads them; its inputs are not quantized. Except: if the
-// dtype is not f32, CPU targets without tiles multiply codes of 4 bits as integers, in groups of a
-// multiple of 16 inputs or of all, and quantize the inputs of the product as for int8.
+// dtype is not f32, CPU targets without tiles multiply integers, and quantize the inputs of the
+// product as for int8: codes of 4 and 6 bits in groups of a multiple of 16 inputs or of all, those
+// of 8 bits without zero points in groups of 32 inputs, 64, 128 and so on, or of all.
 enum class Quantization : uint8_t { kNone, kInt8, kStored, kInt4 };
 
 inline constexpr int64_t kQuantBlock = 32;
@@ -74,11 +75,13 @@ inline std::optional<uint64_t> WeightBytes(const WeightFormat& format, uint64_t 
   const uint64_t lines = num_in / kLineInputs + (num_in % kLineInputs != 0);
   std::optional<uint64_t> row;
   switch (format.quantization) {
-    case Quantization::kInt8:
-      row = format.dtype == DType::kBF16 ? CheckedMul(lines, kLineInputs)
-                                         : CheckedMul(blocks, kBlock);
+    case Quantization::kInt8: {
+      // In lines or, for products of integers, in units of 64 inputs.
+      const uint64_t unit = format.dtype == DType::kBF16 ? kLineInputs : 64;
+      row = CheckedMul(num_in / unit + (num_in % unit != 0), unit);
       if (row) row = CheckedAdd(*row, blocks * kScaleBytes);
       break;
+    }
     case Quantization::kInt4:  // in lines
       row = lines * (kLineInputs / 2) + blocks * kScaleBytes;
       break;

@@ -78,18 +78,21 @@ struct LinearInput {
   int64_t stride;  // bytes
 };
 
-// The kernel for weights of `format` that are not kept as codes; for codes that are expanded, that
-// of their dtype.
-LinearKernel FindLinearKernel(CpuTarget target, const WeightFormat& format);
+// The kernel for weights of `dtype` that are not kept as codes, or for codes that are expanded.
+LinearKernel FindLinearKernel(CpuTarget target, DType dtype);
 
 // The kernels of each file:
 using GetLinearKernel = LinearKernel (*)();
 // linear.cc: weights of any dtype, widened; x is f32.
 const PerTarget<GetLinearKernel>& WidenedLinearKernels();
-// linear_int8.cc
+// linear_int8.cc: integers of 8 bits in CodeOrder::kQuads, without zero points, in groups of blocks
+// of kQuantBlock inputs (HasIntegerBlocks) or in one group; x quantized to int8. Upper bound on its
+// bytes of a row of x.
 const PerTarget<GetLinearKernel>& Int8LinearKernels();
-// linear_codes_int8.cc: codes of 4 bits for which HasIntegerProducts (coded_product.h), x quantized
-// to int8.
+constexpr int64_t Int8RowBytesMax(int64_t num_in) {
+  return (num_in + kQuantBlock - 1) / kQuantBlock * (2 * kQuantBlock + 8);
+}
+// linear_codes_int8.cc: codes of 4 and 6 bits in CodeOrder::kWords, x quantized to int8.
 const PerTarget<GetLinearKernel>& CodesInt8LinearKernels();
 // Upper bound on its bytes of a row of x.
 constexpr int64_t CodesInt8RowBytesMax(int64_t num_in) {
@@ -134,7 +137,7 @@ ExpandPanel Bf16ExpandPanel();
 void ExpandLinedPanelInSoftware(const CodedMatrix& matrix, int64_t panel, DType dtype,
                                 std::byte* out);
 void ExpandLinedPanel(const CodedMatrix& matrix, int64_t panel, DType dtype, std::byte* out);
-// Of a matrix in CodeOrder::kQuads, slowly: only experts of which others have no codes need it.
+// Of a matrix in CodeOrder::kQuads, slowly: only experts of which others have other codes need it.
 void ExpandQuadsPanel(const CodedMatrix& matrix, int64_t panel, DType dtype, std::byte* out);
 
 // --- expand_lines.cc, expand_lines_bf16.cc -------------------------------------------------------

@@ -1,17 +1,18 @@
-// out = x w^T + bias for int8 weights in blocks (weight_format.h), packed as in packed_matrix.h.
+// out = x w^T + bias for weights of 8-bit integers in CodeOrder::kQuads (coded_matrix.h), whose
+// groups are whole blocks of 32 inputs.
 //
-// x is quantized once for all outputs. Weights are stored as q + 128 for the instructions that
-// multiply unsigned by signed bytes. Each block's sum begins with -128 sum(x), which cancels the
-// offset.
+// x is quantized once for all outputs, as weight_format.h says.
 //
 // Order of summation of every output, whatever the number of rows: a block's products as integers,
 // exact; times the product of the two scales; blocks added in order, one multiply-add after
 // another; then the bias. Every target computes the same integers.
 //
 // Four inputs ("a quad") of an output are the four bytes of a 32-bit lane. With VNNI one
-// instruction adds their products to the lane. Without VNNI, x is stored as 16-bit integers (inputs
-// 0 and 2 of a quad, then 1 and 3), and weights are widened to two vectors of such pairs: in
-// registers if there are few rows, once for all rows if there are many.
+// instruction adds their products to the lane. It multiplies unsigned by signed bytes: 128 is added
+// to the weights, and each block's sum begins with -128 sum(x), which cancels it. Without VNNI, x
+// is stored as 16-bit integers (inputs 0 and 2 of a quad, then 1 and 3), and weights are widened to
+// two vectors of such pairs: in registers if there are few rows, once for all rows if there are
+// many.
 #define MINISGL_NEEDS_VNNI
 #include "cpu/targets.h"
 
@@ -20,9 +21,10 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "cpu/kernels/code_factors-inl.h"
+#include "cpu/kernels/int8_row-inl.h"
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/linear_output-inl.h"
-#include "cpu/kernels/quantize_block-inl.h"
 #include "cpu/kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -37,7 +39,7 @@ namespace {
 
 inline constexpr int64_t kQuads = kQuantBlock / 4;  // quads of a block
 inline constexpr int64_t kQuadBytes = kPanelWidth * 4;
-inline constexpr int64_t kOffset = 128;  // added to the weights
+inline constexpr int64_t kBlockBytes = kQuads * kQuadBytes;  // of a panel
 // Prefetch distance. kOtherPanels: a group's panels follow one another, so the same panel of the
 // next group begins three panels past the end of a panel.
 inline constexpr int64_t kBlocksAhead = 4;
@@ -48,18 +50,11 @@ inline constexpr int64_t kOtherPanels = kGroupWidth / kPanelWidth - 1;
 inline constexpr int64_t kRowsStreamedMax = 12;
 inline constexpr int64_t kCachedBlocks = 8;
 
-// Targets that multiply pairs of 16-bit integers and add the two products.
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
-#define MINISGL_INT8_PAIRS 1
-#endif
-
 #if HWY_TARGET == HWY_AVX3_DL
-inline constexpr int64_t kInputBytes = 1;
 inline constexpr int kRegisterRows = 6;
 // All of a block: if a loop is left, GCC stores every sum in each iteration.
 inline constexpr int kQuadsUnrolled = kQuads;
 #else
-inline constexpr int64_t kInputBytes = 2;
 inline constexpr int kRegisterRows = 4;
 inline constexpr int kQuadsUnrolled = 2;
 #endif
@@ -74,67 +69,6 @@ constexpr int ColumnVectors() {
 #else
   return kRows == 1 ? 8 : kRows == 2 ? 4 : 2;
 #endif
-}
-
-// A quantized row of x: [blocks] f32 scales, [blocks] int32 -128 sum(q), then the q's quad by quad;
-// if kInputBytes is 2, in the order 0, 2, 1, 3 within a quad.
-struct RowLayout {
-  explicit RowLayout(int64_t num_in)
-      : num_blocks((num_in + kQuantBlock - 1) / kQuantBlock), q_offset(8 * num_blocks) {}
-  int64_t bytes() const { return q_offset + num_blocks * kQuantBlock * kInputBytes; }
-  int64_t num_blocks;
-  int64_t q_offset;
-};
-
-int64_t RowBytes(int64_t num_in) { return RowLayout(num_in).bytes(); }
-
-#ifdef MINISGL_INT8_PAIRS
-// The pairs of 16-bit words (0, 2) and (1, 3) of every quad of q's, in the first half of the quad's
-// lanes.
-HWY_INLINE auto PairQuads(const int32_t* q) {
-  const hn::RebindToSigned<F32> di;
-  const Ints quads = hn::Load(di, q);
-  const Ints pairs =
-      hn::Or(hn::And(quads, hn::Set(di, 0xFFFF)), hn::ShiftLeft<16>(hn::Shuffle1032(quads)));
-  return hn::BitCast(hn::Repartition<int64_t, F32>(), pairs);
-}
-#endif
-
-// Stores a block's q's as 16-bit words, in the order 0, 2, 1, 3 within each quad.
-HWY_INLINE void StoreWords(const int32_t* HWY_RESTRICT q, int16_t* HWY_RESTRICT words) {
-#ifdef MINISGL_INT8_PAIRS
-  const hn::Repartition<int64_t, F32> d64;
-  for (int64_t i = 0; i < kQuantBlock; i += 2 * kLanes) {
-    const auto both = hn::ConcatEven(d64, PairQuads(q + i + kLanes), PairQuads(q + i));
-    hn::StoreU(both, d64, reinterpret_cast<int64_t*>(words + i));
-  }
-#else
-  constexpr int kOrder[] = {0, 2, 1, 3};
-  for (int64_t i = 0; i < kQuantBlock; ++i) {
-    words[i] = static_cast<int16_t>(q[i / 4 * 4 + kOrder[i % 4]]);
-  }
-#endif
-}
-
-void QuantizeRow(const float* x, int64_t num_in, std::byte* row) {
-  const RowLayout layout(num_in);
-  auto* const scales = reinterpret_cast<float*>(row);
-  auto* const corrections = reinterpret_cast<int32_t*>(row) + layout.num_blocks;
-  std::byte* to = row + layout.q_offset;
-  for (int64_t block = 0; block < layout.num_blocks; ++block) {
-    HWY_ALIGN int32_t q[kQuantBlock];
-    scales[block] = QuantizeBlockOf(x, num_in, block, q);
-    int32_t sum = 0;
-    for (int64_t i = 0; i < kQuantBlock; ++i) sum += q[i];
-    corrections[block] = static_cast<int32_t>(-kOffset) * sum;
-    if constexpr (kInputBytes == 1) {
-      auto* const bytes = reinterpret_cast<int8_t*>(to);
-      for (int64_t i = 0; i < kQuantBlock; ++i) bytes[i] = static_cast<int8_t>(q[i]);
-    } else {
-      StoreWords(q, reinterpret_cast<int16_t*>(to));
-    }
-    to += kQuantBlock * kInputBytes;
-  }
 }
 
 #ifdef MINISGL_INT8_PAIRS
@@ -156,8 +90,10 @@ HWY_INLINE void AddPairs(hn::Vec<Words> w, int32_t pair, Ints* sum) {
 // One quad of weights for a vector of outputs, in the form that the multiplication takes.
 struct QuadWeights {
 #if HWY_TARGET == HWY_AVX3_DL
-  HWY_INLINE void Load(const uint8_t* from) {
-    all = hn::BitCast(hn::RebindToSigned<F32>(), hn::LoadU(hn::Repartition<uint8_t, F32>(), from));
+  HWY_INLINE void Load(const std::byte* from) {
+    const hn::RebindToSigned<F32> di;
+    const Ints codes = hn::LoadU(di, reinterpret_cast<const int32_t*>(from));
+    all = hn::Xor(codes, hn::Set(di, static_cast<int32_t>(0x80808080)));
   }
   // sum += the products with the quad of a row of x.
   HWY_INLINE void MultiplyAdd(const std::byte* x, Ints* sum) const {
@@ -168,27 +104,25 @@ struct QuadWeights {
   }
   Ints all;
 #elif defined(MINISGL_INT8_PAIRS)
-  HWY_INLINE void Load(const uint8_t* from) {
-    const hn::Repartition<uint16_t, F32> du;
-    const auto both = hn::BitCast(du, hn::LoadU(hn::Repartition<uint8_t, F32>(), from));
-    even = hn::BitCast(Words(), hn::And(both, hn::Set(du, 0x00FF)));
-    odd = hn::BitCast(Words(), hn::ShiftRight<8>(both));
+  HWY_INLINE void Load(const std::byte* from) {
+    const auto both = hn::LoadU(Words(), reinterpret_cast<const int16_t*>(from));
+    even = hn::ShiftLeft<8>(both);
+    odd = hn::And(both, hn::Set(Words(), static_cast<int16_t>(0xFF00)));
   }
   HWY_INLINE void MultiplyAdd(const std::byte* x, Ints* sum) const {
     const auto* const pairs = reinterpret_cast<const int32_t*>(x);
     AddPairs(even, pairs[0], sum);
     AddPairs(odd, pairs[1], sum);
   }
-  hn::Vec<Words> even, odd;
+  hn::Vec<Words> even, odd;  // 256 times the weights
 #else
-  HWY_INLINE void Load(const uint8_t* from) {
-    const hn::RebindToSigned<F32> di;
-    const auto all = hn::LoadU(di, reinterpret_cast<const int32_t*>(from));
-    const auto byte = hn::Set(di, 0xFF);
-    w[0] = hn::And(all, byte);
-    w[2] = hn::And(hn::ShiftRight<8>(all), byte);
-    w[1] = hn::And(hn::ShiftRight<16>(all), byte);
-    w[3] = hn::And(hn::ShiftRight<24>(all), byte);
+  HWY_INLINE void Load(const std::byte* from) {
+    const auto all = hn::LoadU(hn::RebindToSigned<F32>(), reinterpret_cast<const int32_t*>(from));
+    // Each byte at the top, and down again with its sign.
+    w[0] = hn::ShiftRight<24>(hn::ShiftLeft<24>(all));
+    w[2] = hn::ShiftRight<24>(hn::ShiftLeft<16>(all));
+    w[1] = hn::ShiftRight<24>(hn::ShiftLeft<8>(all));
+    w[3] = hn::ShiftRight<24>(all);
   }
   HWY_INLINE void MultiplyAdd(const std::byte* x, Ints* sum) const {
     const hn::RebindToSigned<F32> di;
@@ -201,11 +135,36 @@ struct QuadWeights {
 #endif
 };
 
+// The layout of a matrix, computed once for all blocks.
+struct QuadsLayout {
+  explicit QuadsLayout(const CodedMatrix& m)
+      : codes(m.codes(0)),
+        panel_bytes(m.panel_bytes()),
+        last_panel(m.num_panels() - 1),
+        num_blocks(Int8RowLayout(m.num_in).num_blocks),
+        factors(m),
+        scale_type(factors.has_steps ? DType::kF32 : factors.type) {
+    // All blocks are in the first group if there is one.
+    while (m.num_groups() > 1 ? kQuantBlock << group_shift < m.group_inputs : group_shift < 62) {
+      ++group_shift;
+    }
+  }
+  HWY_INLINE int64_t GroupOf(int64_t block) const { return block >> group_shift; }
+
+  const std::byte* codes;
+  int64_t panel_bytes;
+  int64_t last_panel;
+  int64_t num_blocks;
+  FactorLayout factors;
+  DType scale_type;     // kF32 if scales have steps
+  int group_shift = 0;  // log2 of the blocks of a group
+};
+
 // Blocks [block_begin, block_end) for some rows and the group's outputs.
 struct RowBlocks {
   const std::byte* x;
   int64_t x_stride;
-  const PackedMatrix* weight;
+  const QuadsLayout* weight;
   int64_t first_panel;
   int64_t block_begin, block_end;
   float* sums;  // [rows, kGroupWidth]
@@ -216,86 +175,124 @@ struct RowBlocks {
 // missing ones alias the last panel, and their outputs are discarded.
 template <int kVectors>
 struct Columns {
-  HWY_INLINE Columns(const PackedMatrix& weight, int64_t first_panel, int64_t column) {
-    const int64_t last = (weight.num_out - 1) / kPanelWidth;
+  HWY_INLINE Columns(const QuadsLayout& weight, int64_t first_panel, int64_t column) {
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
       const int64_t at = column + v * kLanes;
-      const int64_t panel = MinOf(first_panel + at / kPanelWidth, last);
-      q[v] = weight.int8_panel(panel) + at % kPanelWidth * 4;
-      scales[v] = weight.int8_scales(panel) + at % kPanelWidth;
+      const int64_t panel = MinOf(first_panel + at / kPanelWidth, weight.last_panel);
+      q[v] = weight.codes + panel * weight.panel_bytes + at % kPanelWidth * 4;
+      scales[v] = weight.factors.scales_of(panel);
     }
   }
-  const uint8_t* q[kVectors];
-  const uint16_t* scales[kVectors];
+  const std::byte* q[kVectors];       // of the vector's first output
+  const std::byte* scales[kVectors];  // of its panel
 };
 
-// sums[r] += dot[r] times the block's two scales. `w_scales`: the weights' scales, a pointer for
-// each vector; `x_scales` points at the block's scales of x.
-template <int kRows, int kVectors>
-HWY_INLINE void AddBlock(const Ints (&dot)[kRows][kVectors],
-                         const uint16_t* const (&w_scales)[kVectors], int64_t block,
-                         const RowPointers<kRows>& x_scales, float* HWY_RESTRICT sums,
-                         int64_t sums_stride) {
+// The scales of the weights of a block, for a vector of outputs from `lane` of a panel on. kType:
+// their type; kF32: any, with or without steps.
+template <DType kType>
+HWY_INLINE Floats WeightScales(const FactorLayout& layout, const std::byte* of_panel, int64_t group,
+                               int64_t lane) {
   const F32 d;
   const hn::RebindToUnsigned<F32> du;
-  const hn::Rebind<uint16_t, F32> du16;
-  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-    const auto bits = hn::LoadU(du16, w_scales[v] + block * kPanelWidth);
-    const Floats w_scale = hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
-    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-      float* const sum = sums + r * sums_stride + v * kLanes;
-      const Floats scale = hn::Mul(w_scale, hn::Set(d, x_scales.At(r, 0)));
-      hn::Store(hn::MulAdd(hn::ConvertTo(d, dot[r][v]), scale, hn::Load(d, sum)), d, sum);
-    }
+  const hn::Rebind<uint16_t, F32> d16;
+  if constexpr (kType == DType::kF32) return FactorsAt(layout, of_panel, group, lane);
+  const auto* const from = reinterpret_cast<const uint16_t*>(of_panel) + group * kPanelWidth + lane;
+  const auto bits = hn::LoadU(d16, from);
+  if constexpr (kType == DType::kF16) {
+    return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, F32>(), bits));
+  }
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
+}
+
+// sums[r] += the integers of dot[r] times the block's two scales, for vector `v` of outputs.
+// `x_scales` points at the block's scales of x.
+template <int kRows, int kVectors>
+HWY_INLINE void AddScaled(const Ints (&dot)[kRows][kVectors], int v, Floats w_scale,
+                          const RowPointers<kRows>& x_scales, float* HWY_RESTRICT sums,
+                          int64_t sums_stride) {
+  const F32 d;
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    float* const sum = sums + r * sums_stride + v * kLanes;
+    const Floats scale = hn::Mul(w_scale, hn::Set(d, x_scales.At(r, 0)));
+    const Floats integers = hn::ConvertTo(d, hn::ShiftRight<kWeightShift>(dot[r][v]));
+    hn::Store(hn::MulAdd(integers, scale, hn::Load(d, sum)), d, sum);
   }
 }
 
 // sums += x w^T for kRows rows and the outputs from `column` of the group on. Sums are in memory
 // between blocks, which leaves the registers to the integers.
-template <int kRows, int kVectors>
+template <DType kType, int kRows, int kVectors>
 HWY_INLINE void MultiplyColumns(const RowBlocks& of, int64_t column) {
   // A copy, so that no store of sums can alias it.
   const RowBlocks b = of;
+  const QuadsLayout weight = *of.weight;
   float* const HWY_RESTRICT sums = b.sums + column;
-  const Columns<kVectors> columns(*b.weight, b.first_panel, column);
+  const Columns<kVectors> columns(weight, b.first_panel, column);
   const hn::RebindToSigned<F32> di;
-  const RowLayout layout(b.weight->num_in);
+  const Int8RowLayout layout(weight.num_blocks * kQuantBlock);
   const auto x_stride = static_cast<size_t>(b.x_stride) / sizeof(float);
   for (int64_t block = b.block_begin; block < b.block_end; ++block) {
     Ints dot[kRows][kVectors];
     MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
       const auto* const corrections =
           reinterpret_cast<const int32_t*>(b.x + r * b.x_stride) + layout.num_blocks;
-      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) dot[r][v] = hn::Set(di, corrections[block]);
+      const Ints first = kWeightOffset == 0 ? hn::Zero(di) : hn::Set(di, corrections[block]);
+      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) dot[r][v] = first;
     }
     const std::byte* const x = b.x + layout.q_offset + block * kQuantBlock * kInputBytes;
     const bool ends = block + kBlocksAhead >= layout.num_blocks;
-    const int64_t ahead = kBlocksAhead + (ends ? kOtherPanels * layout.num_blocks : 0);
+    const int64_t ahead =
+        kBlocksAhead * kBlockBytes + (ends ? kOtherPanels * weight.panel_bytes : 0);
 #pragma GCC unroll kQuadsUnrolled
     for (int64_t quad = 0; quad < kQuads; ++quad) {
-      QuadWeights w[kVectors];
-      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-        const uint8_t* const from = columns.q[v] + (block * kQuads + quad) * kQuadBytes;
-        if (v * kLanes % kPanelWidth == 0) PrefetchStream(from + ahead * kQuads * kQuadBytes);
-        w[v].Load(from);
+      const std::byte* const of_quad = x + quad * 4 * kInputBytes;
+      const auto load = [&](int v) {
+        const std::byte* const from = columns.q[v] + block * kBlockBytes + quad * kQuadBytes;
+        if (v * kLanes % kPanelWidth == 0) PrefetchStream(from + ahead);
+        QuadWeights weights;
+        weights.Load(from);
+        return weights;
+      };
+      if constexpr (kRows == 1) {
+        // One after another, because the registers may not hold all of them.
+        MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) load(v).MultiplyAdd(of_quad, &dot[0][v]);
+        continue;
       }
+      QuadWeights w[kVectors];
+      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) w[v] = load(v);
       MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
         MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-          w[v].MultiplyAdd(x + r * b.x_stride + quad * 4 * kInputBytes, &dot[r][v]);
+          w[v].MultiplyAdd(of_quad + r * b.x_stride, &dot[r][v]);
         }
       }
     }
-    AddBlock(dot, columns.scales, block,
-             RowPointers<kRows>(reinterpret_cast<const float*>(b.x) + block, x_stride), sums,
-             kGroupWidth);
+    const RowPointers<kRows> x_scales(reinterpret_cast<const float*>(b.x) + block, x_stride);
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      const Floats scale =
+          WeightScales<kType>(weight.factors, columns.scales[v], weight.GroupOf(block),
+                              (column + v * kLanes) % kPanelWidth);
+      AddScaled(dot, v, scale, x_scales, sums, kGroupWidth);
+    }
+  }
+}
+
+template <DType kType, int kRows>
+HWY_NOINLINE void MultiplyRowsOf(const RowBlocks& b) {
+  constexpr int kVectors = ColumnVectors<kRows>();
+  for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
+    MultiplyColumns<kType, kRows, kVectors>(b, column);
   }
 }
 
 template <int kRows>
-HWY_NOINLINE void MultiplyRows(const RowBlocks& b) {
-  constexpr int kVectors = ColumnVectors<kRows>();
-  for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
-    MultiplyColumns<kRows, kVectors>(b, column);
+HWY_INLINE void MultiplyRows(const RowBlocks& b) {
+  switch (b.weight->scale_type) {
+    case DType::kBF16:
+      return MultiplyRowsOf<DType::kBF16, kRows>(b);
+    case DType::kF16:
+      return MultiplyRowsOf<DType::kF16, kRows>(b);
+    default:
+      MultiplyRowsOf<DType::kF32, kRows>(b);
   }
 }
 
@@ -323,10 +320,9 @@ HWY_INLINE void MultiplyAllRows(RowBlocks b, int64_t num_rows) {
 
 #ifdef MINISGL_INT8_PAIRS
 
-// A column of outputs, two vectors, at a time over all inputs. The weights of some blocks are
-// widened once, the offset subtracted, and stored in scratch, in the first-level cache, while all
-// rows pass over them. Without the offset there is nothing to correct, and without widening more
-// registers are free for rows.
+// A column of outputs, two vectors, at a time over all inputs. The weights and scales of some
+// blocks are widened once and stored in scratch, in the first-level cache, while all rows pass over
+// them. Without widening more registers are free for rows.
 constexpr int kColumnVectors = 2;
 constexpr int64_t kColumnWidth = int64_t{kColumnVectors} * kLanes;
 // Panels that a column reads.
@@ -336,19 +332,21 @@ constexpr int kPartRowsMax = HWY_TARGET == HWY_AVX3 ? 12 : 6;
 constexpr int64_t kPairs = kQuantBlock / 2;  // pairs of a block
 constexpr int64_t kWidenedBytes = kCachedBlocks * kQuantBlock * kColumnWidth * 2;
 static_assert(kColumnWidth <= kColumnWidthMax);
-static_assert(kWidenedBytes / 4 + kColumnWidth * kLinearRowsMax <= kLinearScratchFloats);
+constexpr int64_t kWidenedScales = kCachedBlocks * kColumnWidth;
+static_assert(kWidenedBytes / 4 + kWidenedScales + kColumnWidth * kLinearRowsMax <=
+              kLinearScratchFloats);
 
 // Some blocks for some rows and a column of outputs.
 struct ColumnBlocks {
   const std::byte* x;
   int64_t x_stride;
-  int64_t num_blocks;  // blocks of a whole row
+  int64_t num_blocks;  // of a whole row
   int64_t block_begin, block_end;
   const std::byte* widened;  // [pairs of these blocks, kColumnVectors] vectors
-  const uint16_t* scales[kColumnVectors];
-  float* sums;  // [rows, kColumnWidth]
+  const float* scales;       // [these blocks, kColumnWidth]
+  float* sums;               // [rows, kColumnWidth]
   // The weights of the next blocks: a piece is prefetched with each part of the rows.
-  const uint8_t* next[kColumnPanels];
+  const std::byte* next[kColumnPanels];
   int64_t piece;
 };
 // The minimum number of parts.
@@ -366,18 +364,29 @@ HWY_INLINE void FetchPiece(const ColumnBlocks& b, int64_t block) {
   }
 }
 
+// Stores the widened scales of some blocks of the column in `to`.
+HWY_INLINE void WidenScales(const QuadsLayout& weight, const Columns<kColumnVectors>& columns,
+                            int64_t column, int64_t block_begin, int64_t block_end, float* to) {
+  for (int64_t block = block_begin; block < block_end; ++block) {
+    const int64_t group = weight.GroupOf(block);
+    MINISGL_UNROLL for (int v = 0; v < kColumnVectors; ++v, to += kLanes) {
+      const int64_t lane = (column + v * kLanes) % kPanelWidth;
+      hn::Store(FactorsAt(weight.factors, columns.scales[v], group, lane), F32(), to);
+    }
+  }
+}
+
 // Stores the widened weights of some blocks of the column in `to`.
 HWY_INLINE void WidenBlocks(const Columns<kColumnVectors>& columns, int64_t block_begin,
                             int64_t block_end, std::byte* to) {
-  const auto offset = hn::Set(Words(), static_cast<int16_t>(kOffset));
   auto* words = reinterpret_cast<int16_t*>(to);
   constexpr int64_t kWords = kLanes * 2;  // words of a vector
   for (int64_t quad = block_begin * kQuads; quad < block_end * kQuads; ++quad) {
     MINISGL_UNROLL for (int v = 0; v < kColumnVectors; ++v) {
       QuadWeights w;
       w.Load(columns.q[v] + quad * kQuadBytes);
-      hn::Store(hn::Sub(w.even, offset), Words(), words + v * kWords);
-      hn::Store(hn::Sub(w.odd, offset), Words(), words + (kColumnVectors + v) * kWords);
+      hn::Store(w.even, Words(), words + v * kWords);
+      hn::Store(w.odd, Words(), words + (kColumnVectors + v) * kWords);
     }
     words += 2 * kColumnVectors * kWords;
   }
@@ -387,8 +396,10 @@ template <int kRows>
 HWY_NOINLINE void MultiplyWidened(const ColumnBlocks& of) {
   const ColumnBlocks b = of;
   float* const HWY_RESTRICT sums = b.sums;
+  const F32 d;
   const hn::RebindToSigned<F32> di;
-  const RowLayout layout(b.num_blocks * kQuantBlock);
+  const Int8RowLayout layout(b.num_blocks * kQuantBlock);
+  const float* scales = b.scales;
   const auto* weights = reinterpret_cast<const int16_t*>(b.widened);
   const auto x_stride = static_cast<size_t>(b.x_stride) / sizeof(float);
   RowPointers<kRows, int32_t> pairs(
@@ -414,7 +425,9 @@ HWY_NOINLINE void MultiplyWidened(const ColumnBlocks& of) {
       weights += kColumnVectors * kLanes * 2;
       pairs.Advance(1);
     }
-    AddBlock(dot, b.scales, block, x_scales, sums, kColumnWidth);
+    MINISGL_UNROLL for (int v = 0; v < kColumnVectors; ++v, scales += kLanes) {
+      AddScaled(dot, v, hn::Load(d, scales), x_scales, sums, kColumnWidth);
+    }
     x_scales.Advance(1);
   }
 }
@@ -447,40 +460,40 @@ HWY_INLINE void MultiplyWidenedRows(ColumnBlocks b, int64_t num_rows, const floa
   }
 }
 
-void RunManyRows(const LinearBlock& linear) {
-  const PackedMatrix& w = *linear.weight;
-  const int64_t first = linear.group * kGroupWidth;
-  const int64_t num_columns = MinOf(kGroupWidth, w.num_out - first);
+void RunManyRows(const LinearBlock& linear, const QuadsLayout& weight, int64_t num_columns) {
+  const int64_t first_panel = linear.group * kGroupWidth / kPanelWidth;
   auto* const widened = reinterpret_cast<std::byte*>(linear.scratch);
-  float* const sums = linear.scratch + kWidenedBytes / 4;
+  float* const scales = linear.scratch + kWidenedBytes / 4;
+  float* const sums = scales + kWidenedScales;
   for (int64_t column = 0; column < num_columns; column += kColumnWidth) {
     const F32 d;
     for (int64_t i = 0; i < linear.num_rows * kColumnWidth; i += kLanes) {
       hn::Store(hn::Zero(d), d, sums + i);
     }
-    const Columns<kColumnVectors> columns(w, first / kPanelWidth, column);
-    for (int64_t block = 0; block < w.num_blocks(); block += kCachedBlocks) {
-      const int64_t end = MinOf(w.num_blocks(), block + kCachedBlocks);
+    const Columns<kColumnVectors> columns(weight, first_panel, column);
+    for (int64_t block = 0; block < weight.num_blocks; block += kCachedBlocks) {
+      const int64_t end = MinOf(weight.num_blocks, block + kCachedBlocks);
+      WidenScales(weight, columns, column, block, end, scales);
       WidenBlocks(columns, block, end, widened);
       ColumnBlocks blocks = {.x = linear.x,
                              .x_stride = linear.x_stride,
-                             .num_blocks = w.num_blocks(),
+                             .num_blocks = weight.num_blocks,
                              .block_begin = block,
                              .block_end = end,
                              .widened = widened,
-                             .scales = {columns.scales[0], columns.scales[1]},
+                             .scales = scales,
                              .sums = sums,
                              .next = {},
                              .piece = 0};
       // After a column the next column's panels begin. (After the last column, and if a column is
       // half a panel, whose other half is already in the cache, the prefetch has no use.)
-      const int64_t ends = end == w.num_blocks() ? (kColumnPanels - 1) * w.num_blocks() : 0;
+      const bool ends = end == weight.num_blocks;
+      const int64_t next = ends ? kColumnPanels * weight.panel_bytes : end * kBlockBytes;
       for (int64_t panel = 0; panel < kColumnPanels; ++panel) {
-        blocks.next[panel] =
-            columns.q[panel * kPanelWidth / kLanes] + (end + ends) * kQuads * kQuadBytes;
+        blocks.next[panel] = columns.q[panel * kPanelWidth / kLanes] + next;
       }
-      MultiplyWidenedRows(blocks, linear.num_rows,
-                          end == w.num_blocks() ? linear.out + column : nullptr, linear.out_stride);
+      MultiplyWidenedRows(blocks, linear.num_rows, ends ? linear.out + column : nullptr,
+                          linear.out_stride);
     }
     StoreOutputs(linear, sums, kColumnWidth, column, MinOf(kColumnWidth, num_columns - column));
   }
@@ -488,26 +501,26 @@ void RunManyRows(const LinearBlock& linear) {
 #endif
 
 void RunInt8(const LinearBlock& linear) {
-#ifdef MINISGL_INT8_PAIRS
-  if (linear.num_rows > kPartRowsMax) return RunManyRows(linear);
-#endif
-  const PackedMatrix& w = *linear.weight;
+  const CodedMatrix& m = *linear.weight->coded;
+  const QuadsLayout weight(m);
   const int64_t first = linear.group * kGroupWidth;
-  const int64_t num_blocks = RowLayout(w.num_in).num_blocks;
-  const int64_t num_columns = MinOf(kGroupWidth, w.num_out - first);
+  const int64_t num_columns = MinOf(kGroupWidth, m.num_out - first);
+#ifdef MINISGL_INT8_PAIRS
+  if (linear.num_rows > kPartRowsMax) return RunManyRows(linear, weight, num_columns);
+#endif
   static_assert(kLinearScratchFloats >= kGroupWidth * kLinearRowsMax);
   const F32 d;
   for (int64_t i = 0; i < linear.num_rows * kGroupWidth; i += kLanes) {
     hn::Store(hn::Zero(d), d, linear.scratch + i);
   }
-  const int64_t step = linear.num_rows > kRowsStreamedMax ? kCachedBlocks : num_blocks;
-  for (int64_t block = 0; block < num_blocks; block += step) {
+  const int64_t step = linear.num_rows > kRowsStreamedMax ? kCachedBlocks : weight.num_blocks;
+  for (int64_t block = 0; block < weight.num_blocks; block += step) {
     MultiplyAllRows({.x = linear.x,
                      .x_stride = linear.x_stride,
-                     .weight = &w,
+                     .weight = &weight,
                      .first_panel = first / kPanelWidth,
                      .block_begin = block,
-                     .block_end = MinOf(num_blocks, block + step),
+                     .block_end = MinOf(weight.num_blocks, block + step),
                      .sums = linear.scratch,
                      .num_columns = num_columns},
                     linear.num_rows);
@@ -518,13 +531,16 @@ void RunInt8(const LinearBlock& linear) {
 }  // namespace
 
 LinearKernel GetInt8() {
-  return {.multiply = RunInt8, .prepare = QuantizeRow, .row_bytes = RowBytes};
+  return {.multiply_codes = RunInt8,
+          .codes_order = CodeOrder::kQuads,
+          .codes_rows_max = kLinearRowsMax,
+          .prepare = QuantizeInt8Row,
+          .row_bytes = Int8RowBytes};
 }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace minisgl::cpu
 HWY_AFTER_NAMESPACE();
-#undef MINISGL_INT8_PAIRS
 
 #if HWY_ONCE
 namespace minisgl::cpu {

@@ -1,13 +1,11 @@
-// The choice of the linear kernel, and of what expands codes for it, for a target and a weight
-// format.
+// The choice of the linear kernel for dense weights, and of what expands codes for it.
 #include "cpu/kernels/kernels.h"
 
 namespace minisgl::cpu {
 
-LinearKernel FindLinearKernel(CpuTarget target, const WeightFormat& format) {
+LinearKernel FindLinearKernel(CpuTarget target, DType dtype) {
   const auto index = static_cast<size_t>(target);
-  if (format.quantization == Quantization::kInt8) return Int8LinearKernels()[index]();
-  if (format.dtype == DType::kBF16) {
+  if (dtype == DType::kBF16) {
     if (HasTiles(target)) return AmxLinearKernel();
     if (target == CpuTarget::kAmxStandIn) return AmxStandInLinearKernel();
     if (target == CpuTarget::kAvx512Bf16) return Bf16DotLinearKernel();
