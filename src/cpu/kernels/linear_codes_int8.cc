@@ -50,8 +50,11 @@ namespace {
 inline constexpr int kBlockQuads = kQuantBlock / 4;
 // Blocks that several rows pass over at a time: 256 inputs x 64 outputs, widened, are 16 KiB.
 inline constexpr int64_t kCachedBlocks = 8;
-// Prefetch distance where panels are read beside each other, in blocks of a panel.
+// Prefetch distances: in blocks of a panel where panels are read beside each other; in bytes where
+// they are read in turn, into the next panel, too: the prefetcher of the hardware stops at the end
+// of a page.
 inline constexpr int64_t kBlocksAhead = 8;
+inline constexpr int64_t kBytesAhead = 4096;
 inline constexpr int64_t kOtherPanels = kGroupWidth / kPanelWidth - 1;
 
 // Rows that share a read of codes, and vectors of outputs that share a read of x.
@@ -104,7 +107,7 @@ struct CodesInMemory {
   HWY_INLINE QuadPair Word(int v) const {
     const int64_t panel = v * kLanes / kPanelWidth, lane = v * kLanes % kPanelWidth;
     const int64_t offset = panel * layout.panel_bytes;
-    if (kFetches && lane == 0) {
+    if (lane == 0) {
       // Of 6 bits two words have three lines.
       const int64_t line = IsOf6Bits(kForm) ? kWord / 2 * 3 + kWord % 2 : kWord;
       Fetch(ahead + offset + line * kWordBytes);
@@ -122,12 +125,16 @@ struct CodesInMemory {
   HWY_INLINE QuadInts Shifts(int half, int v) const {
     return ShiftsAt<kForm>(layout, Of(v), groups[half]);
   }
-  HWY_INLINE void Advance(int64_t bytes_ahead) {
+  // `ends`: the next group of outputs begins after kBlocksAhead blocks.
+  HWY_INLINE void Advance(bool ends) {
+    constexpr bool kAreBeside = kVectors * kLanes > kPanelWidth;
+    const int64_t bytes_ahead = kAreBeside ? kBlocksAhead * BlockBytes<kForm>() +
+                                                 (ends ? kOtherPanels * layout.panel_bytes : 0)
+                                           : kBytesAhead;
     words += BlockBytes<kForm>() / 4;
     ahead = reinterpret_cast<const std::byte*>(words) + bytes_ahead;
   }
 
-  static constexpr bool kFetches = kVectors * kLanes > kPanelWidth;
   CodesLayout layout;
   PanelCodes first;
   const uint32_t* words;  // of the block
@@ -382,10 +389,7 @@ HWY_NOINLINE void MultiplyInMemory(const CodesBlocks& of) {
       if constexpr (kHalves) codes.groups[1] = groups.Next();
       AddCodesBlock<kRows, kVectors>(codes, x, b.sums + column);
       x.Advance();
-      // After the last block the next group of outputs begins.
-      const bool ends = block + 1 + kBlocksAhead >= b.num_blocks;
-      codes.Advance(kBlocksAhead * BlockBytes<kForm>() +
-                    (ends ? kOtherPanels * layout.panel_bytes : 0));
+      codes.Advance(block + 1 + kBlocksAhead >= b.num_blocks);
     }
   }
 }
