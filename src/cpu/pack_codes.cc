@@ -421,6 +421,41 @@ DType ScaleType(std::span<const CodedRow> rows, const CodedMatrix& matrix, Threa
   return are_bf16 ? DType::kBF16 : are_f16 ? DType::kF16 : DType::kF32;
 }
 
+// True if the blocks of a panel's rows have codes and scales as the matrix has them.
+bool CanMoveBlocks(std::span<const CodedRow> rows, const CodedMatrix& matrix) {
+  return rows.size() == kPanelWidth && matrix.order == CodeOrder::kQuads &&
+         matrix.scale_type == DType::kF16 && matrix.num_in % kQuantBlock == 0 &&
+         std::all_of(rows.begin(), rows.end(), [](const CodedRow& row) {
+           const BlockFormat* const format = row.part->blocks();
+           return format != nullptr && format->codes.bytes_at >= 0 && format->has_f16_scales() &&
+                  format->block_elements == kQuantBlock &&
+                  row.part->first_input() % kQuantBlock == 0;
+         });
+}
+
+// Writes a panel of such rows.
+void MoveBlocks(std::span<const CodedRow> rows, const CodedMatrix& matrix, int64_t panel,
+                std::byte* data) {
+  const BlockFormat& format = *rows[0].part->blocks();
+  std::array<const std::byte*, kPanelWidth> blocks, codes;
+  for (size_t lane = 0; lane < blocks.size(); ++lane) {
+    blocks[lane] = rows[lane].part->BlockOf(rows[lane].out, FirstGroup(*rows[lane].part));
+    codes[lane] = blocks[lane] + format.codes.bytes_at;
+  }
+  std::byte* to = data + panel * matrix.panel_bytes();
+  std::byte* const scales = PanelFactors(matrix, panel, data).scales;
+  for (int64_t group = 0; group < matrix.num_groups(); ++group) {
+    const auto offset = static_cast<size_t>(group * format.block_bytes);
+    TransposeWords(codes, offset, to, kQuantBlock / kQuadInputs);
+    to += kQuantBlock * kPanelWidth;
+    uint16_t bits[kPanelWidth];
+    for (size_t lane = 0; lane < blocks.size(); ++lane) {
+      bits[lane] = format.ScaleBits(blocks[lane] + offset);
+    }
+    std::memcpy(scales + static_cast<size_t>(group) * sizeof(bits), bits, sizeof(bits));
+  }
+}
+
 // Allocates the memory of `matrix` and writes all panels: fill(row, lane, codes, panel, data) reads
 // an output's codes and writes its scales.
 template <typename Fill>
@@ -432,6 +467,7 @@ Status WritePanels(std::span<const CodedRow> rows, ThreadPool* pool, const Fill&
   std::vector<PanelCodes> codes_of(static_cast<size_t>(pool->num_threads()));
   pool->ParallelFor(matrix->num_panels(), [&](int64_t panel, int thread) {
     const std::span<const CodedRow> of_panel = RowsOfPanel(rows, panel);
+    if (CanMoveBlocks(of_panel, *matrix)) return MoveBlocks(of_panel, *matrix, panel, data);
     PanelCodes& codes = codes_of[static_cast<size_t>(thread)];
     codes.Reset(of_panel.size(), matrix->num_in);
     for (size_t lane = 0; lane < of_panel.size(); ++lane) {

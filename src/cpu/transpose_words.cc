@@ -7,11 +7,12 @@ namespace minisgl::cpu {
 
 // In squares of four by four words. Reads a whole cache line of each row at a time, as rows are
 // often a power of two apart.
-void TransposeWords(std::span<const std::byte* const> rows, size_t offset, std::byte* to) {
+void TransposeWords(std::span<const std::byte* const> rows, size_t offset, std::byte* to,
+                    size_t num_words) {
   using Words = uint32_t __attribute__((vector_size(16)));
   constexpr size_t kSide = 4;
   for (size_t lane = 0; lane < kTransposedWords; lane += kSide) {
-    for (size_t word = 0; word < kTransposedWords; word += kSide) {
+    for (size_t word = 0; word < num_words; word += kSide) {
       Words row[kSide];
       for (size_t i = 0; i < kSide; ++i) {
         std::memcpy(&row[i], rows[lane + i] + offset + word * sizeof(uint32_t), sizeof(Words));

@@ -183,7 +183,8 @@ constexpr BlockCodes kQ4_1 = {4, 32, UnsignedNumbers, CodesOf4<4>, BlockOffset::
 constexpr BlockCodes kQ5_0 = In6Bits({8, 32, SignedNumbers, CodesOf5<2, 6, 16>});
 constexpr BlockCodes kQ5_1 =
     In6Bits({8, 32, SignedNumbers, CodesOf5<4, 8, 0>, BlockOffset::kAdded});
-constexpr BlockCodes kQ8_0 = {8, 32, SignedNumbers, CodesOfQ8_0};
+constexpr BlockCodes kQ8_0 = {
+    .bits = 8, .group_elements = 32, .numbers = SignedNumbers, .read = CodesOfQ8_0, .bytes_at = 2};
 constexpr BlockCodes kMxfp4 = {4, 32, E2M1Numbers, CodesOf4<1>};
 constexpr BlockCodes kIq4Nl = {8, 32, SignedNumbers, CodesOfIq4Nl};
 constexpr BlockCodes kIq4Xs = {8,           32, SignedNumbers, CodesOfIq4Xs, BlockOffset::kNone,

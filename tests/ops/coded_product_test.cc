@@ -355,6 +355,24 @@ TEST(CodedProductTest, MatricesWithoutCommonCodesAreNotCodedTogether) {
   EXPECT_TRUE(pack({a.Tensor().TakeRows({3, 1}), a.Tensor().TakeOutputs(2, 5)}));
 }
 
+// Whole blocks of 8 bits are moved as they are, those of a rank too; others code by code.
+TEST(CodedProductTest, ACutOfBlocksHasItsWeights) {
+  ThreadPool pool(2);
+  const RandomBlocks blocks("Q8_0", 40, 256, 1);
+  for (const auto& [first, count] : {std::pair<int64_t, int64_t>{32, 192}, {0, 64}, {64, 16}}) {
+    const WeightTensor tensor = blocks.Tensor().TakeInputs(first, count).TakeOutputs(3, 36);
+    const auto packed = PackCodes({&tensor, 1}, CodeOrder::kQuads, &pool);
+    ASSERT_TRUE(packed.ok());
+    EXPECT_EQ(packed->order, CodeOrder::kQuads);
+    std::vector<float> found(static_cast<size_t>(count)), wanted(found);
+    for (int64_t out = 0; out < 36; ++out) {
+      packed->ReadRow(out, found.data());
+      tensor.ReadRow(out, wanted.data());
+      EXPECT_EQ(found, wanted) << first << " " << out;
+    }
+  }
+}
+
 TEST(CodedProductTest, CodesOfFewBitsAndIntegersHaveOrdersOfTheirOwn) {
   ThreadPool pool(1);
   CodeOrders orders = CodeOrder::kLines;

@@ -34,6 +34,8 @@ struct BlockCodes {
   void (*read_steps)(const std::byte* block, int8_t* scales, int8_t* offsets) = nullptr;
   // Of 8-bit codes in two's complement: true if all are from -32 to 31, or with offsets 0 to 63.
   bool fit_6_bits = false;
+  // Where a block has them as bytes in two's complement, in order; -1: nowhere.
+  int32_t bytes_at = -1;
 };
 
 struct BlockFormat {
