@@ -44,9 +44,13 @@ std::string FolderOf(const std::string& path) {
   return parent.empty() ? "." : parent.string();
 }
 
-// Syncs the folder of `path` to disk. A folder without read permission is skipped.
-bool SyncFolderOf(const std::string& path) {
-  const int fd = open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+// The folder of `path`, to be synced; less than 0 if it may not be read.
+int OpenFolderOf(const std::string& path) {
+  return open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+// Syncs such a folder to disk and closes it. One without read permission is skipped.
+bool SyncAndCloseFolder(int fd) {
   if (fd < 0) return true;
   const bool done = SyncFile(fd);
   const int error = errno;
@@ -184,7 +188,7 @@ bool IsSamePlace(const std::string& path, const std::string& other) {
 
 Status SyncNameOf(const std::string& path) {
   MINISGL_ASSIGN_OR_RETURN(const std::string target, FollowOwnLinks(path));
-  if (SyncFolderOf(target)) return Status();
+  if (SyncAndCloseFolder(OpenFolderOf(target))) return Status();
   return Failure(StatusCode::kIoError, path, "its folder cannot be written");
 }
 
@@ -260,11 +264,16 @@ Status FileReplacement::Commit() {
   if (!SyncFile(fd_) || close(std::exchange(fd_, -1)) != 0) {
     return Failure(StatusCode::kIoError, path_, "cannot be written");
   }
+  // Opened first: once the file is in its place, nothing takes memory.
+  const int folder = OpenFolderOf(target_);
   if (std::rename(part_.c_str(), target_.c_str()) != 0) {
-    return Failure(StatusCode::kCannotCreate, path_, "cannot be created");
+    const Status failure = Failure(StatusCode::kCannotCreate, path_, "cannot be created");
+    if (folder >= 0) close(folder);
+    return failure;
   }
   part_.clear();
-  return SyncNameOf(target_);
+  if (SyncAndCloseFolder(folder)) return Status();
+  return Failure(StatusCode::kIoError, path_, "its folder cannot be written");
 }
 
 Status ReplaceFile(const std::string& path, std::string_view text, mode_t mode,
