@@ -67,8 +67,10 @@ constexpr int CodeVectors() {
 }
 // Those of one panel.
 inline constexpr int kPanelVectors = kLanes == 1 ? 2 : static_cast<int>(kPanelWidth) / kLanes;
-// Up to this many rows, each part of the rows widens codes in registers.
+// Up to this many rows, each part of the rows widens codes in registers. It computes scales and
+// offsets, too, which takes as long again if they are steps of a factor.
 inline constexpr int64_t kFewRowsMax = 6 * kRegisterRows;
+inline constexpr int64_t kFewRowsOfStepsMax = 2 * kRegisterRows;
 
 // --- a block of some rows and outputs ------------------------------------------------------------
 
@@ -511,7 +513,8 @@ HWY_INLINE void MultiplyCodes(CodesBlocks b, int64_t num_rows) {
   b.block_end = 0;
   const bool is_whole = b.first_panel + kGroupWidth / kPanelWidth <= b.weight->num_panels;
   b.panels_in_turn = !is_whole || ReadsPanelsInTurn();
-  if (num_rows == 1 || (num_rows <= kFewRowsMax && is_whole)) {
+  const int64_t few = b.weight->factors.has_steps ? kFewRowsOfStepsMax : kFewRowsMax;
+  if (num_rows == 1 || (num_rows <= few && is_whole)) {
     const int64_t end = b.weight->num_inputs / kQuantBlock;
     const int64_t step = num_rows <= kRegisterRows ? end : kCachedBlocks;
     for (; b.block_begin < end; b.block_begin = b.block_end) {
