@@ -421,15 +421,15 @@ DType ScaleType(std::span<const CodedRow> rows, const CodedMatrix& matrix, Threa
   return are_bf16 ? DType::kBF16 : are_f16 ? DType::kF16 : DType::kF32;
 }
 
-// True if the blocks of a panel's rows have codes and scales as the matrix has them.
+// True if a panel's blocks are of one format and have codes and scales as the matrix has them.
 bool CanMoveBlocks(std::span<const CodedRow> rows, const CodedMatrix& matrix) {
-  return rows.size() == kPanelWidth && matrix.order == CodeOrder::kQuads &&
-         matrix.scale_type == DType::kF16 && matrix.num_in % kQuantBlock == 0 &&
-         std::all_of(rows.begin(), rows.end(), [](const CodedRow& row) {
-           const BlockFormat* const format = row.part->blocks();
-           return format != nullptr && format->codes.bytes_at >= 0 && format->has_f16_scales() &&
-                  format->block_elements == kQuantBlock &&
-                  row.part->first_input() % kQuantBlock == 0;
+  const BlockFormat* const format = rows[0].part->blocks();
+  return format != nullptr && format->codes.bytes_at >= 0 && format->has_f16_scales() &&
+         format->block_elements == kQuantBlock && rows.size() == kPanelWidth &&
+         matrix.order == CodeOrder::kQuads && matrix.scale_type == DType::kF16 &&
+         matrix.num_in % kQuantBlock == 0 &&
+         std::all_of(rows.begin(), rows.end(), [&](const CodedRow& row) {
+           return row.part->blocks() == format && row.part->first_input() % kQuantBlock == 0;
          });
 }
 

@@ -17,24 +17,37 @@ HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 
+// A vector of factors of type kType, from element `at` on.
+template <DType kType>
+HWY_INLINE Floats WidenFactors(const std::byte* factors, int64_t at) {
+  const F32 d;
+  if constexpr (kType == DType::kF32) {
+    return hn::LoadU(d, reinterpret_cast<const float*>(factors) + at);
+  } else {
+    const hn::Rebind<uint16_t, F32> d16;
+    const auto bits = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(factors) + at);
+    if constexpr (kType == DType::kF16) {
+      return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, F32>(), bits));
+    } else {
+      const hn::RebindToUnsigned<F32> du;
+      return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
+    }
+  }
+}
+
 // Those of a group and a vector of outputs, from `lane` of the panel on.
 HWY_INLINE Floats FactorsAt(const FactorLayout& layout, const std::byte* of_panel, int64_t group,
                             int64_t lane) {
   const F32 d;
-  const hn::Rebind<uint16_t, F32> d16;
   const int64_t at = (group >> layout.shift) * kPanelWidth + lane;
   const std::byte* const factors = of_panel + layout.step_bytes;
   Floats factor;
   if (layout.type == DType::kF32) {
-    factor = hn::LoadU(d, reinterpret_cast<const float*>(factors) + at);
+    factor = WidenFactors<DType::kF32>(factors, at);
+  } else if (layout.type == DType::kF16) {
+    factor = WidenFactors<DType::kF16>(factors, at);
   } else {
-    const auto bits = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(factors) + at);
-    if (layout.type == DType::kF16) {
-      factor = hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, F32>(), bits));
-    } else {
-      const hn::RebindToUnsigned<F32> du;
-      factor = hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
-    }
+    factor = WidenFactors<DType::kBF16>(factors, at);
   }
   if (!layout.has_steps) return factor;
   const hn::RebindToSigned<F32> di;

@@ -21,6 +21,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <bit>
+
 #include "cpu/kernels/code_factors-inl.h"
 #include "cpu/kernels/int8_row-inl.h"
 #include "cpu/kernels/kernels.h"
@@ -143,11 +145,11 @@ struct QuadsLayout {
         last_panel(m.num_panels() - 1),
         num_blocks(Int8RowLayout(m.num_in).num_blocks),
         factors(m),
-        scale_type(factors.has_steps ? DType::kF32 : factors.type) {
-    // All blocks are in the first group if there is one.
-    while (m.num_groups() > 1 ? kQuantBlock << group_shift < m.group_inputs : group_shift < 62) {
-      ++group_shift;
-    }
+        scale_type(factors.has_steps ? DType::kF32 : factors.type),
+        // All blocks are in the first group if there is one.
+        group_shift(m.num_groups() == 1 ? 62 : std::countr_zero(BlocksOfGroup(m))) {}
+  static uint64_t BlocksOfGroup(const CodedMatrix& m) {
+    return static_cast<uint64_t>(m.group_inputs / kQuantBlock);
   }
   HWY_INLINE int64_t GroupOf(int64_t block) const { return block >> group_shift; }
 
@@ -156,8 +158,8 @@ struct QuadsLayout {
   int64_t last_panel;
   int64_t num_blocks;
   FactorLayout factors;
-  DType scale_type;     // kF32 if scales have steps
-  int group_shift = 0;  // log2 of the blocks of a group
+  DType scale_type;  // kF32 if scales have steps
+  int group_shift;   // log2 of the blocks of a group
 };
 
 // Blocks [block_begin, block_end) for some rows and the group's outputs.
@@ -187,21 +189,13 @@ struct Columns {
   const std::byte* scales[kVectors];  // of its panel
 };
 
-// The scales of the weights of a block, for a vector of outputs from `lane` of a panel on. kType:
+// The scales of the weights of a group, for a vector of outputs from `lane` of a panel on. kType:
 // their type; kF32: any, with or without steps.
 template <DType kType>
 HWY_INLINE Floats WeightScales(const FactorLayout& layout, const std::byte* of_panel, int64_t group,
                                int64_t lane) {
-  const F32 d;
-  const hn::RebindToUnsigned<F32> du;
-  const hn::Rebind<uint16_t, F32> d16;
   if constexpr (kType == DType::kF32) return FactorsAt(layout, of_panel, group, lane);
-  const auto* const from = reinterpret_cast<const uint16_t*>(of_panel) + group * kPanelWidth + lane;
-  const auto bits = hn::LoadU(d16, from);
-  if constexpr (kType == DType::kF16) {
-    return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, F32>(), bits));
-  }
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
+  return WidenFactors<kType>(of_panel, group * kPanelWidth + lane);
 }
 
 // sums[r] += the integers of dot[r] times the block's two scales, for vector `v` of outputs.
