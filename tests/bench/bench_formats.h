@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "minisgl/base/checked_math.h"
+#include "minisgl/tensor/block_format.h"
 #include "minisgl/tensor/weight_format.h"
 #include "minisgl/tensor/weight_tensor.h"
 
@@ -21,27 +22,37 @@ struct NamedMatrix {
 struct NamedFormat {
   const char* name;
   WeightFormat format;
+  const char* blocks = nullptr;  // of rows of blocks: the name of their BlockFormat
 };
 
 // Of the codes of a checkpoint: a scale in bf16 for each group.
 inline constexpr int64_t kCodeGroup = 128;
 inline int32_t CodeBits(const NamedFormat& format) {
-  if (format.format.quantization != Quantization::kStored) return 0;
+  if (format.format.quantization != Quantization::kStored || format.blocks != nullptr) return 0;
   return std::string_view(format.name) == "int4" ? 4 : 8;
 }
 
 inline uint64_t MatrixBytes(const NamedMatrix& matrix, const NamedFormat& format) {
   const auto num_out = static_cast<uint64_t>(matrix.num_out);
   const auto num_in = static_cast<uint64_t>(matrix.num_in);
+  if (format.blocks != nullptr) {
+    const BlockFormat& of = *FindBlockFormat(format.blocks);
+    return num_out * (num_in / static_cast<uint64_t>(of.block_elements)) *
+           static_cast<uint64_t>(of.block_bytes);
+  }
   const auto bits = static_cast<uint64_t>(CodeBits(format));
   if (bits == 0) return *WeightBytes(format.format, num_out, num_in);
   return num_out * (CeilDiv(num_in * bits, uint64_t{8}) + num_in / kCodeGroup * 2);
 }
 
-// A quantized matrix whose codes are the bytes of `codes`. w8a8: integers, whose inputs may be
-// rounded to int8.
+// A quantized matrix whose codes, or blocks, are the bytes of `codes`. w8a8: integers, whose inputs
+// may be rounded to int8. REQUIRES rows of whole blocks.
 inline WeightTensor Codes(const NamedMatrix& matrix, const NamedFormat& format,
                           const std::byte* codes, const uint16_t* scales) {
+  if (format.blocks != nullptr) {
+    return WeightTensor(matrix.num_out, matrix.num_in, FindBlockFormat(format.blocks), codes)
+        .WithCodes();
+  }
   const int32_t bits = CodeBits(format);
   QuantizedWeights weights;
   weights.codes.data = codes;

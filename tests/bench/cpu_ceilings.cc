@@ -213,9 +213,10 @@ __attribute__((target("avx512f,avx512vnni"))) void DotInt8Avx512(int64_t steps) 
   for (int64_t step = 0; step < steps; ++step) {
 #pragma GCC unroll 24
     for (__m512i& sum : sums) {
-      asm volatile("" : "+v"(x));
-      // The intrinsic of GCC 12 stores every sum.
-      asm volatile("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(y));
+      // Of a copy: GCC 12 stores every sum with the intrinsic, and a sum that the statement names.
+      __m512i next = sum;
+      asm volatile("vpdpbusd %2, %1, %0" : "+v"(next) : "v"(x), "v"(y));
+      sum = next;
     }
   }
   for (const __m512i& sum : sums) asm volatile("" : : "v"(sum));
@@ -226,8 +227,9 @@ __attribute__((target("avx512vl,avx512vnni"))) void DotInt8Avx512Vl(int64_t step
   for (int64_t step = 0; step < steps; ++step) {
 #pragma GCC unroll 12
     for (__m256i& sum : sums) {
-      asm volatile("" : "+v"(x));
-      sum = _mm256_dpbusd_epi32(sum, x, y);
+      __m256i next = sum;
+      asm volatile("vpdpbusd %2, %1, %0" : "+v"(next) : "v"(x), "v"(y));
+      sum = next;
     }
   }
   for (const __m256i& sum : sums) asm volatile("" : : "x"(sum));
@@ -238,8 +240,9 @@ __attribute__((target("avx2,avxvnni"))) void DotInt8AvxVnni(int64_t steps) {
   for (int64_t step = 0; step < steps; ++step) {
 #pragma GCC unroll 12
     for (__m256i& sum : sums) {
-      asm volatile("" : "+x"(x));
-      sum = _mm256_dpbusd_avx_epi32(sum, x, y);
+      __m256i next = sum;
+      asm volatile("%{vex%} vpdpbusd %2, %1, %0" : "+x"(next) : "x"(x), "x"(y));
+      sum = next;
     }
   }
   for (const __m256i& sum : sums) asm volatile("" : : "x"(sum));

@@ -1,6 +1,7 @@
 // Kernels of the CPU engine compared to the limits of this processor.
 //
-// bench_cpu_kernels [--threads 1,2] [--shapes NAME,...] [--formats bf16,f16,f32,int8,int4,fp8,w8a8]
+// bench_cpu_kernels [--threads 1,2] [--shapes NAME,...] [--formats bf16,f16,f32,int8,int4,fp8,w8a8,
+//                   q4_k,q6_k,q4_0,q8_0]
 //                   [--rows 1,2,8,64,512] [--kernels linear,norm,rope,activate,decode,prefill]
 //                   [--target NAME] [--cold-mib N] [--repeats N] [--json FILE]
 //
@@ -90,7 +91,11 @@ const NamedFormat kFormats[] = {{"bf16", DType::kBF16},
                                 {"int8", {DType::kBF16, Quantization::kInt8}},
                                 {"int4", {DType::kBF16, Quantization::kStored}},
                                 {"fp8", {DType::kBF16, Quantization::kStored}},
-                                {"w8a8", {DType::kBF16, Quantization::kStored}}};
+                                {"w8a8", {DType::kBF16, Quantization::kStored}},
+                                {"q4_k", {DType::kBF16, Quantization::kStored}, "Q4_K"},
+                                {"q6_k", {DType::kBF16, Quantization::kStored}, "Q6_K"},
+                                {"q4_0", {DType::kBF16, Quantization::kStored}, "Q4_0"},
+                                {"q8_0", {DType::kBF16, Quantization::kStored}, "Q8_0"}};
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kSeed = 1;
@@ -331,11 +336,16 @@ void KernelBench::Linears(const Shape& shape) {
   }
 }
 
+// True if products with matrices of `format` are of integers.
+bool RoundsInputs(const std::string& target, const NamedFormat& format) {
+  return std::string_view(format.name) != "fp8" && CpuRoundsInputsOfCodes(target, format.format);
+}
+
 // Enough copies to exceed all caches together. Each begins at another place of the same generated
 // numbers, so that no two copies are equal.
 std::vector<Matrix> KernelBench::PackCopies(const NamedMatrix& matrix, const NamedFormat& named) {
   const WeightFormat& format = named.format;
-  const int32_t bits = CodeBits(named);
+  const bool are_codes = format.quantization == Quantization::kStored;
   const auto count = static_cast<uint64_t>(matrix.num_out * matrix.num_in);
   const uint64_t matrix_bytes = MatrixBytes(matrix, named);
   const uint64_t copies = std::max<uint64_t>(2, CeilDiv(options_.cold_bytes, matrix_bytes));
@@ -348,8 +358,8 @@ std::vector<Matrix> KernelBench::PackCopies(const NamedMatrix& matrix, const Nam
         values.get() + i * element, format.dtype, {matrix.num_out, matrix.num_in}};
     constexpr uint16_t kScale = 0x3B80;  // 2^-8
     const WeightTensor tensor =
-        bits == 0 ? WeightTensor(view)
-                  : Codes(matrix, named, reinterpret_cast<const std::byte*>(view.data), &kScale);
+        !are_codes ? WeightTensor(view)
+                   : Codes(matrix, named, reinterpret_cast<const std::byte*>(view.data), &kScale);
     packed.push_back(OrDie(ops()->PackMatrix({&tensor, 1}, format)));
     if (packed[0].quantization != format.quantization) break;
   }
@@ -383,8 +393,7 @@ void KernelBench::Linear(const Shape& shape, const NamedMatrix& matrix, const Na
                      .num_tokens = rows});
     });
     const double operations = 2 * weights * static_cast<double>(rows);
-    const bool int8 = format.format.quantization == Quantization::kInt8 &&
-                      CpuRoundsInputsOfCodes(options_.target, format.format);
+    const bool int8 = RoundsInputs(options_.target, format);
     const bool bf16 = format.format.dtype == DType::kBF16;
     const Work computing = int8   ? Operations(operations, {OperandKind::kInt8})
                            : bf16 ? Operations(operations, {OperandKind::kF32, OperandKind::kBf16})
