@@ -96,7 +96,7 @@ constexpr int64_t Int8RowBytesMax(int64_t num_in) {
 const PerTarget<GetLinearKernel>& CodesInt8LinearKernels();
 // Upper bound on its bytes of a row of x.
 constexpr int64_t CodesInt8RowBytesMax(int64_t num_in) {
-  return (num_in + kQuantBlock - 1) / kQuantBlock * (kQuantBlock + 8);
+  return (num_in + kQuantBlock - 1) / kQuantBlock * (kQuantBlock + 12);
 }
 // linear_amx.cc: bf16 weights with the tiles of AMX, x rounded to bf16. Runs on CpuTarget::kAmx
 // only.

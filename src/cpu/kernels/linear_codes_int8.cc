@@ -22,8 +22,8 @@
 //
 // Few rows widen codes in registers; one row reads one panel after another, or all of a group
 // beside each other, as the processor prefers (ReadsPanelsInTurn). If there are many, the codes of
-// some blocks are widened once into scratch, in the first-level cache, while all rows pass over
-// them.
+// some blocks are widened once into scratch, in the first-level cache, and while all rows pass over
+// them, the codes of the next blocks are fetched, some with each part of the rows.
 #define MINISGL_NEEDS_VNNI
 #include "cpu/targets.h"
 
@@ -33,6 +33,7 @@
 #include <hwy/highway.h>
 
 #include "cpu/kernels/code_quads-inl.h"
+#include "cpu/kernels/code_sources-inl.h"
 #include "cpu/kernels/codes_row-inl.h"
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/linear_output-inl.h"
@@ -47,179 +48,74 @@ namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-inline constexpr int kBlockQuads = kQuantBlock / 4;
-// Blocks that several rows pass over at a time: 256 inputs x 64 outputs, widened, are 16 KiB.
-inline constexpr int64_t kCachedBlocks = 8;
-// Prefetch distances: in blocks of a panel where panels are read beside each other; in bytes where
-// they are read in turn, into the next panel, too: the prefetcher of the hardware stops at the end
-// of a page.
-inline constexpr int64_t kBlocksAhead = 8;
-inline constexpr int64_t kBytesAhead = 4096;
-inline constexpr int64_t kOtherPanels = kGroupWidth / kPanelWidth - 1;
-
 // Rows that share a read of codes, and vectors of outputs that share a read of x.
 inline constexpr bool kHasManyRegisters = HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3;
 inline constexpr int kRegisterRows = kHasManyRegisters ? 6 : HWY_TARGET == HWY_AVX2 ? 4 : 2;
 template <int kRows>
 constexpr int CodeVectors() {
-  if (kLanes == 1) return 2;
-  return kHasManyRegisters || kRows <= 2 ? 4 : 2;
+  return kLanes > 1 && kRows <= (kHasManyRegisters ? 3 : 2) ? 4 : 2;
+}
+// The same where codes come from memory: four panels are read faster than two.
+template <int kRows>
+constexpr int MemoryVectors() {
+  return kHasManyRegisters && kRows <= 5 ? 4 : CodeVectors<kRows>();
 }
 // Those of one panel.
 inline constexpr int kPanelVectors = kLanes == 1 ? 2 : static_cast<int>(kPanelWidth) / kLanes;
-// Up to this many rows, each part of the rows widens codes in registers. It computes scales and
-// offsets, too, which takes as long again if they are steps of a factor.
-inline constexpr int64_t kFewRowsMax = 6 * kRegisterRows;
-inline constexpr int64_t kFewRowsOfStepsMax = 2 * kRegisterRows;
+// If there are registers for them, sums stay there from one block to the next.
+template <int kRows, int kVectors>
+inline constexpr bool kKeepsSums = kRows* kVectors <= (kHasManyRegisters ? 12 : 4);
 
 // --- a block of some rows and outputs ------------------------------------------------------------
 
-// Words whose products a 16-bit sum holds.
-template <CodeForm kForm>
-constexpr int SumWords() {
-  return IsOf6Bits(kForm) ? 1 : kForm == CodeForm::kSigned ? 2 : 4;
-}
-
-// Sources of codes, for kVectors vectors of outputs of one block. Word<word>(v): two quads of
-// vector v; Scales(half, v) and Shifts(half, v): those of a half of the block. kHalves: a step is
-// half a block.
-
-template <int kVectors, CodeForm kForm, bool kHalves>
-struct CodesInMemory {
-  static constexpr bool kHasHalves = kHalves;
-  static constexpr bool kHasOffsets = HasOffsets(kForm);
-  static constexpr int kSumWords = SumWords<kForm>();
-
-  // Of panels that lie beside each other.
-  HWY_INLINE CodesInMemory(const CodesLayout& of, int64_t first_panel, int64_t column)
-      : layout(of),
-        first(of.At(first_panel + column / kPanelWidth, column % kPanelWidth)),
-        words(first.words) {}
-  HWY_INLINE PanelCodes Of(int v) const {
-    const int64_t panel = v * kLanes / kPanelWidth, lane = v * kLanes % kPanelWidth;
-    const FactorLayout& of = layout.factors;
-    PanelCodes at = first;
-    at.scales += panel * of.panel_bytes;
-    if (at.zeros != nullptr) at.zeros += panel * of.panel_zeros;
-    if (at.offsets != nullptr) at.offsets += panel * of.panel_bytes;
-    at.lane += lane;
-    return at;
+// Sums of rows and vectors of outputs: in memory, rows kGroupWidth apart, or in registers until
+// Leave().
+struct SumsInMemory {
+  HWY_INLINE explicit SumsInMemory(float* from) : at(from) {}
+  HWY_INLINE Floats Get(int r, int v) const {
+    return hn::Load(F32(), at + r * kGroupWidth + v * kLanes);
   }
-  template <int kWord>
-  HWY_INLINE QuadPair Word(int v) const {
-    const int64_t panel = v * kLanes / kPanelWidth, lane = v * kLanes % kPanelWidth;
-    const int64_t offset = panel * layout.panel_bytes;
-    if (lane == 0) {
-      // Of 6 bits two words have three lines.
-      const int64_t line = IsOf6Bits(kForm) ? kWord / 2 * 3 + kWord % 2 : kWord;
-      Fetch(ahead + offset + line * kWordBytes);
-      if (IsOf6Bits(kForm) && kWord % 2 == 1) Fetch(ahead + offset + (line + 1) * kWordBytes);
+  HWY_INLINE void Set(int r, int v, Floats sum) const {
+    hn::Store(sum, F32(), at + r * kGroupWidth + v * kLanes);
+  }
+  HWY_INLINE void Leave() const {}
+  float* HWY_RESTRICT at;
+};
+template <int kRows, int kVectors>
+struct SumsInRegisters {
+  HWY_INLINE explicit SumsInRegisters(float* from) : memory(from) {
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] = memory.Get(r, v);
     }
-    const auto* const from = reinterpret_cast<const std::byte*>(words) + offset;
-    return WidenWord<kForm, kWord>(reinterpret_cast<const uint32_t*>(from) + lane);
   }
-  HWY_INLINE static void Fetch(const std::byte* from) {
-    __builtin_prefetch(from, /*rw=*/0, /*locality=*/3);
+  HWY_INLINE Floats Get(int r, int v) const { return sum[r][v]; }
+  HWY_INLINE void Set(int r, int v, Floats value) { sum[r][v] = value; }
+  HWY_INLINE void Leave() const {
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) memory.Set(r, v, sum[r][v]);
+    }
   }
-  HWY_INLINE Floats Scales(int half, int v) const {
-    return ScalesAt<kForm>(layout, Of(v), groups[half]);
-  }
-  HWY_INLINE QuadInts Shifts(int half, int v) const {
-    return ShiftsAt<kForm>(layout, Of(v), groups[half]);
-  }
-  // `ends`: the next group of outputs begins after kBlocksAhead blocks.
-  HWY_INLINE void Advance(bool ends) {
-    constexpr bool kAreBeside = kVectors * kLanes > kPanelWidth;
-    const int64_t bytes_ahead = kAreBeside ? kBlocksAhead * BlockBytes<kForm>() +
-                                                 (ends ? kOtherPanels * layout.panel_bytes : 0)
-                                           : kBytesAhead;
-    words += BlockBytes<kForm>() / 4;
-    ahead = reinterpret_cast<const std::byte*>(words) + bytes_ahead;
-  }
-
-  CodesLayout layout;
-  PanelCodes first;
-  const uint32_t* words;  // of the block
-  const std::byte* ahead = nullptr;
-  int64_t groups[2] = {0, 0};  // of the halves of the block
+  SumsInMemory memory;
+  Floats sum[kRows][kVectors];
 };
-
-// Codes of some blocks of a group of outputs, widened.
-struct WidenedCodes {
-  // [kCachedBlocks][kBlockQuads][kGroupWidth] quads
-  uint32_t* quads;
-  // [kCachedBlocks][2 halves][kGroupWidth]
-  float* scales;
-  int32_t* shifts;
-};
-inline constexpr int64_t kWidenedQuads = kCachedBlocks * kBlockQuads * kGroupWidth;
-inline constexpr int64_t kWidenedFactors = kCachedBlocks * 2 * kGroupWidth;
-inline constexpr int64_t kWidenedFloats = kWidenedQuads + 2 * kWidenedFactors;
-static_assert(kWidenedFloats + kGroupWidth * kLinearRowsMax <= kLinearScratchFloats);
-
-template <CodeForm kForm, bool kHalves>
-struct CodesInCache {
-  static constexpr bool kHasHalves = kHalves;
-  static constexpr bool kHasOffsets = HasOffsets(kForm);
-  static constexpr int kSumWords = SumWords<kForm>();
-
-  template <int kWord>
-  HWY_INLINE QuadPair Word(int v) const {
-    const uint32_t* const from = quads + 2 * kWord * kGroupWidth + v * kLanes;
-    return {hn::Load(QuadTag(), from), hn::Load(QuadTag(), from + kGroupWidth)};
-  }
-  HWY_INLINE Floats Scales(int half, int v) const {
-    return hn::Load(F32(), scales + half * kGroupWidth + v * kLanes);
-  }
-  HWY_INLINE QuadInts Shifts(int half, int v) const {
-    return hn::Load(hn::RebindToSigned<F32>(), shifts + half * kGroupWidth + v * kLanes);
-  }
-  HWY_INLINE void Advance() {
-    quads += kBlockQuads * kGroupWidth;
-    scales += 2 * kGroupWidth;
-    shifts += 2 * kGroupWidth;
-  }
-
-  const uint32_t* quads;
-  const float* scales;
-  const int32_t* shifts;
-};
-
-// Pointers to a block's scales, sums and quads of kRows rows of x.
-template <int kRows>
-struct CodesRows {
-  HWY_INLINE CodesRows(const std::byte* x, int64_t x_stride, int64_t num_blocks, int64_t block)
-      : scales(reinterpret_cast<const float*>(x) + block, Floats(x_stride)),
-        sums(reinterpret_cast<const int32_t*>(x) + num_blocks + block, Floats(x_stride)),
-        quads(reinterpret_cast<const int32_t*>(x) + 2 * num_blocks + block * kBlockQuads,
-              Floats(x_stride)) {}
-  HWY_INLINE static size_t Floats(int64_t bytes) {
-    return static_cast<size_t>(bytes) / sizeof(float);
-  }
-  HWY_INLINE void Advance() {
-    scales.Advance(1);
-    sums.Advance(1);
-    quads.Advance(kBlockQuads);
-  }
-  RowPointers<kRows> scales;
-  RowPointers<kRows, int32_t> sums, quads;
-};
+template <int kRows, int kVectors>
+using Sums =
+    std::conditional_t<kKeepsSums<kRows, kVectors>, SumsInRegisters<kRows, kVectors>, SumsInMemory>;
 
 // products += those of a word of a block.
 template <int kWord, int kRows, int kVectors, class Source>
 HWY_INLINE void AddWord(const Source& codes, const CodesRows<kRows>& x,
                         QuadSums (&products)[kRows][kVectors]) {
-  const hn::RebindToSigned<F32> di;
   QuadPair w[kVectors];
   MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) w[v] = codes.template Word<kWord>(v);
   MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-    const QuadInts quad = hn::Set(di, x.quads.At(r, 2 * kWord));
+    const QuadInts quad = x.Quad(r, 2 * kWord);
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
       AddProducts(w[v].even, quad, &products[r][v]);
     }
   }
   MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-    const QuadInts quad = hn::Set(di, x.quads.At(r, 2 * kWord + 1));
+    const QuadInts quad = x.Quad(r, 2 * kWord + 1);
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
       AddProducts(w[v].odd, quad, &products[r][v]);
     }
@@ -234,16 +130,6 @@ HWY_INLINE void AddWords(const Source& codes, const CodesRows<kRows>& x,
     AddWord<kBegin>(codes, x, products);
     AddWords<kBegin + 1, kEnd>(codes, x, products);
   }
-}
-
-// The sum of the q's of a step of row `r`, times the scale. The step is `half` of a block, or all.
-template <int kRows>
-HWY_INLINE Floats ScaledSum(const CodesRows<kRows>& x, int r, bool has_halves, int half) {
-  const F32 d;
-  const hn::RebindToSigned<F32> di;
-  const int32_t counted = !has_halves ? 0x00010001 : half == 0 ? 1 : 0x00010000;
-  const QuadInts sum = MultiplyPairs(hn::Set(di, x.sums.At(r, 0)), hn::Set(di, counted));
-  return hn::Mul(hn::ConvertTo(d, sum), hn::Set(d, x.scales.At(r, 0)));
 }
 
 // The integers of a block's first step, before products are added: less the zero points times the
@@ -263,7 +149,7 @@ HWY_INLINE void BeginDots(const Source& codes, const CodesRows<kRows>& x, int pa
       shifts = hn::And(shifts, hn::Set(di, part == 0 ? 0xFFFF : ~0xFFFF));
     }
     MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-      dot[r][v] = MultiplyPairs(shifts, hn::Set(di, x.sums.At(r, 0)));
+      dot[r][v] = MultiplyPairs(shifts, x.HalfSums(r));
     }
   }
 }
@@ -271,23 +157,28 @@ HWY_INLINE void BeginDots(const Source& codes, const CodesRows<kRows>& x, int pa
 // sums += the integers times the scales, and the offsets times the scaled sums.
 template <int kRows, int kVectors, class Source>
 HWY_INLINE void AddDots(const Source& codes, const CodesRows<kRows>& x, int part,
-                        const QuadInts (&dot)[kRows][kVectors], float* HWY_RESTRICT sums) {
+                        const QuadInts (&dot)[kRows][kVectors], Sums<kRows, kVectors>* sums) {
   const F32 d;
   const int half = Source::kHasHalves ? part : 0;
-  Floats scaled[kRows];
-  MINISGL_UNROLL for (int r = 0; Source::kHasOffsets && r < kRows; ++r) {
-    scaled[r] = ScaledSum(x, r, Source::kHasHalves, half);
+  Floats w_scales[kVectors];
+  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) w_scales[v] = codes.Scales(half, v);
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    const Floats x_scale = x.Scale(r);
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      const Floats scale = hn::Mul(w_scales[v], x_scale);
+      sums->Set(r, v, hn::MulAdd(hn::ConvertTo(d, dot[r][v]), scale, sums->Get(r, v)));
+    }
   }
-  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-    const Floats w_scale = codes.Scales(half, v);
+  if constexpr (Source::kHasOffsets) {
+    Floats offsets[kVectors];
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      offsets[v] = hn::BitCast(d, codes.Shifts(half, v));
+    }
     MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-      float* const at = sums + r * kGroupWidth + v * kLanes;
-      const Floats scale = hn::Mul(w_scale, hn::Set(d, x.scales.At(r, 0)));
-      Floats sum = hn::MulAdd(hn::ConvertTo(d, dot[r][v]), scale, hn::Load(d, at));
-      if constexpr (Source::kHasOffsets) {
-        sum = hn::MulAdd(hn::BitCast(d, codes.Shifts(half, v)), scaled[r], sum);
+      const Floats x_sum = x.ScaledSum(r, Source::kHasHalves, half);
+      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+        sums->Set(r, v, hn::MulAdd(offsets[v], x_sum, sums->Get(r, v)));
       }
-      hn::Store(sum, d, at);
     }
   }
 }
@@ -295,7 +186,7 @@ HWY_INLINE void AddDots(const Source& codes, const CodesRows<kRows>& x, int part
 // A part of a block, whose sums are added as one: kPart of kParts.
 template <int kPart, int kParts, int kRows, int kVectors, class Source>
 HWY_INLINE void AddPart(const Source& codes, const CodesRows<kRows>& x,
-                        QuadInts (&dot)[kRows][kVectors], float* HWY_RESTRICT sums) {
+                        QuadInts (&dot)[kRows][kVectors], Sums<kRows, kVectors>* sums) {
   constexpr int kWords = kBlockWords / kParts;
   // Parts of a step: of the block, or of a half.
   constexpr int kStepParts = Source::kHasHalves ? kParts / 2 : kParts;
@@ -318,7 +209,7 @@ HWY_INLINE void AddPart(const Source& codes, const CodesRows<kRows>& x,
 // sums += x w^T of one block of kRows rows.
 template <int kRows, int kVectors, class Source>
 HWY_INLINE void AddCodesBlock(const Source& codes, const CodesRows<kRows>& x,
-                              float* HWY_RESTRICT sums) {
+                              Sums<kRows, kVectors>* sums) {
 #if defined(MINISGL_CODE_PAIRS)
   constexpr int kSumParts = kBlockWords / Source::kSumWords;
 #else
@@ -345,34 +236,6 @@ struct CodesBlocks {
   float* sums;           // [rows, kGroupWidth]
 };
 
-// Which group of inputs the next step is in, without a division for each.
-template <bool kHalves>
-class GroupCounter {
- public:
-  HWY_INLINE GroupCounter(const CodesLayout& m, int64_t block) : last_(m.num_groups - 1) {
-    constexpr int64_t kStep = kHalves ? kQuantBlock / 2 : kQuantBlock;
-    // A group that is not of whole steps is the only one.
-    steps_ = (m.group_inputs + kStep - 1) / kStep;
-    left_ = steps_;
-    if (block == 0) return;
-    const int64_t step = block * (kHalves ? 2 : 1);
-    group_ = step / steps_;
-    left_ -= step % steps_;
-  }
-  HWY_INLINE int64_t Next() {
-    // The second half of a last block may be past the last group.
-    const int64_t group = MinOf(group_, last_);
-    if (--left_ == 0) {
-      ++group_;
-      left_ = steps_;
-    }
-    return group;
-  }
-
- private:
-  int64_t last_, steps_, left_, group_ = 0;
-};
-
 // Reads the codes from memory. REQUIRES whole blocks, and a group of all its panels unless kVectors
 // are those of one.
 template <int kRows, int kVectors, CodeForm kForm, bool kHalves>
@@ -381,18 +244,19 @@ HWY_NOINLINE void MultiplyInMemory(const CodesBlocks& of) {
   const CodesBlocks b = of;
   const CodesLayout layout = *of.weight;
   for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
-    CodesInMemory<kVectors, kForm, kHalves> codes(layout, b.first_panel, column);
-    codes.words += b.block_begin * BlockBytes<kForm>() / 4;
+    CodesInMemory<kVectors, kForm, kHalves> codes(layout, b.first_panel, column, b.block_begin,
+                                                  b.num_blocks);
     GroupCounter<kHalves> groups(layout, b.block_begin);
-    CodesRows<kRows> x(b.x, b.x_stride, b.num_blocks, b.block_begin);
-    codes.ahead = reinterpret_cast<const std::byte*>(codes.words);
+    CodesRows<kRows> x(b.x, b.x_stride, b.block_begin);
+    Sums<kRows, kVectors> sums(b.sums + column);
     for (int64_t block = b.block_begin; block < b.block_end; ++block) {
       codes.groups[0] = groups.Next();
       if constexpr (kHalves) codes.groups[1] = groups.Next();
-      AddCodesBlock<kRows, kVectors>(codes, x, b.sums + column);
+      AddCodesBlock<kRows, kVectors>(codes, x, &sums);
       x.Advance();
-      codes.Advance(block + 1 + kBlocksAhead >= b.num_blocks);
+      codes.Advance();
     }
+    sums.Leave();
   }
 }
 
@@ -404,12 +268,14 @@ HWY_NOINLINE void MultiplyInCache(const CodesBlocks& of) {
   for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
     CodesInCache<kForm, kHalves> codes = {b.widened.quads + column, b.widened.scales + column,
                                           b.widened.shifts + column};
-    CodesRows<kRows> x(b.x, b.x_stride, b.num_blocks, b.block_begin);
+    CodesRows<kRows> x(b.x, b.x_stride, b.block_begin);
+    Sums<kRows, kVectors> sums(b.sums + column);
     for (int64_t block = b.block_begin; block < b.block_end; ++block) {
-      AddCodesBlock<kRows, kVectors>(codes, x, b.sums + column);
+      AddCodesBlock<kRows, kVectors>(codes, x, &sums);
       x.Advance();
       codes.Advance();
     }
+    sums.Leave();
   }
 }
 
@@ -420,7 +286,7 @@ struct InMemory {
     if constexpr (kRows == 1) {
       if (b.panels_in_turn) return MultiplyInMemory<1, kPanelVectors, kForm, kHalves>(b);
     }
-    MultiplyInMemory<kRows, CodeVectors<kRows>(), kForm, kHalves>(b);
+    MultiplyInMemory<kRows, MemoryVectors<kRows>(), kForm, kHalves>(b);
   }
 };
 template <CodeForm kForm, bool kHalves>
@@ -440,12 +306,67 @@ HWY_INLINE void MultiplyPart(const CodesBlocks& b, int64_t rows) {
   Where::template Multiply<kRows>(b);
 }
 
+// Fetches what is widened after the blocks of a CodesBlocks, in pieces: the codes of a block of a
+// panel, or a panel's scales and offsets. The hardware's prefetcher does not foresee them: they are
+// read long after each other.
+template <CodeForm kForm>
+class NextCodes {
+ public:
+  HWY_INLINE explicit NextCodes(const CodesBlocks& b) : m_(*b.weight) {
+    const bool ends = b.block_end == b.num_blocks;
+    panel_ = b.first_panel + (ends ? kGroupPanels : 0);
+    num_panels_ = MinOf(kGroupPanels, m_.num_panels - panel_);
+    block_ = ends ? 0 : b.block_end;
+    num_blocks_ = MinOf(kCachedBlocks, b.num_blocks - block_);
+    const int64_t inputs = block_ * kQuantBlock;
+    group_ = inputs / m_.group_inputs;
+    num_groups_ = MinOf(m_.num_groups - group_, num_blocks_ * kQuantBlock / m_.group_inputs + 1);
+  }
+  // Fetches those of a part of the rows.
+  HWY_INLINE void FetchOf(int64_t part, int64_t num_parts) const {
+    const int64_t pieces = num_panels_ * (num_blocks_ + 1);
+    const int64_t end = pieces * (part + 1) / num_parts;
+    for (int64_t i = pieces * part / num_parts; i < end; ++i) Fetch(i);
+  }
+
+ private:
+  HWY_INLINE static void FetchBytes(const std::byte* from, int64_t bytes) {
+    constexpr int64_t kLine = 64;
+    for (int64_t i = 0; i < bytes; i += kLine) FetchCodes(from + i);
+  }
+  HWY_INLINE void Fetch(int64_t piece) const {
+    const PanelCodes at = m_.At(panel_ + piece / (num_blocks_ + 1), 0);
+    const int64_t i = piece % (num_blocks_ + 1);
+    if (i < num_blocks_) {
+      const auto* const words = reinterpret_cast<const std::byte*>(at.words);
+      return FetchBytes(words + (block_ + i) * BlockBytes<kForm>(), BlockBytes<kForm>());
+    }
+    const FactorLayout& of = m_.factors;
+    for (const std::byte* from : {at.scales, at.offsets}) {
+      if (from == nullptr) continue;
+      if (of.has_steps) FetchBytes(from + group_ * kPanelWidth, num_groups_ * kPanelWidth);
+      const int64_t bytes = kPanelWidth * static_cast<int64_t>(DTypeBytes(of.type));
+      const int64_t first = group_ >> of.shift, last = (group_ + num_groups_ - 1) >> of.shift;
+      FetchBytes(from + of.step_bytes + first * bytes, (last - first + 1) * bytes);
+    }
+  }
+
+  const CodesLayout& m_;
+  int64_t panel_, num_panels_;
+  int64_t block_, num_blocks_;
+  int64_t group_, num_groups_;
+};
+
 // Multiplies rows in even parts of at most kRegisterRows.
-template <class Where>
+template <CodeForm kForm, bool kHalves>
 HWY_INLINE void MultiplyRows(CodesBlocks b, int64_t num_rows) {
-  for (int64_t parts = (num_rows + kRegisterRows - 1) / kRegisterRows; parts > 0; --parts) {
-    const int64_t rows = (num_rows + parts - 1) / parts;
-    MultiplyPart<Where, 1>(b, rows);
+  const NextCodes<kForm> next(b);
+  const int64_t num_parts = (num_rows + kRegisterRows - 1) / kRegisterRows;
+  for (int64_t part = 0; part < num_parts; ++part) {
+    next.FetchOf(part, num_parts);
+    const int64_t left = num_parts - part;
+    const int64_t rows = (num_rows + left - 1) / left;
+    MultiplyPart<InCache<kForm, kHalves>, 1>(b, rows);
     b.x += rows * b.x_stride;
     b.sums += rows * kGroupWidth;
     num_rows -= rows;
@@ -474,13 +395,8 @@ HWY_INLINE void WidenVector(const CodesBlocks& b, const CodesLayout& m, int64_t 
     shifts += 2 * kGroupWidth;
   }
   uint32_t* quads = b.widened.quads + lane;
-  const int64_t bytes_ahead = (b.block_end - b.block_begin) * BlockBytes<kForm>();
   const uint32_t* words = at.words + b.block_begin * BlockBytes<kForm>() / 4;
   for (int64_t block = b.block_begin; block < b.block_end; ++block) {
-    for (int64_t line = 0; lane % kPanelWidth == 0 && line < BlockBytes<kForm>();
-         line += kWordBytes) {
-      PrefetchStream(reinterpret_cast<const std::byte*>(words) + bytes_ahead + line);
-    }
     const int64_t left = m.num_words - block * kBlockWords;
     const auto widen = [&]<int kWord>() {
       // x is 0 past the last input; the codes may be anything.
@@ -513,20 +429,15 @@ HWY_INLINE void MultiplyCodes(CodesBlocks b, int64_t num_rows) {
   b.block_end = 0;
   const bool is_whole = b.first_panel + kGroupWidth / kPanelWidth <= b.weight->num_panels;
   b.panels_in_turn = !is_whole || ReadsPanelsInTurn();
-  const int64_t few = b.weight->factors.has_steps ? kFewRowsOfStepsMax : kFewRowsMax;
-  if (num_rows == 1 || (num_rows <= few && is_whole)) {
-    const int64_t end = b.weight->num_inputs / kQuantBlock;
-    const int64_t step = num_rows <= kRegisterRows ? end : kCachedBlocks;
-    for (; b.block_begin < end; b.block_begin = b.block_end) {
-      b.block_end = MinOf(end, b.block_begin + step);
-      MultiplyRows<InMemory<kForm, kHalves>>(b, num_rows);
-    }
+  if (num_rows == 1 || (num_rows <= kRegisterRows && is_whole)) {
+    b.block_end = b.weight->num_inputs / kQuantBlock;
+    MultiplyPart<InMemory<kForm, kHalves>, 1>(b, num_rows);
   }
   // What is left: for few rows, a last part of a block.
-  for (; b.block_begin < b.num_blocks; b.block_begin = b.block_end) {
+  for (b.block_begin = b.block_end; b.block_begin < b.num_blocks; b.block_begin = b.block_end) {
     b.block_end = MinOf(b.num_blocks, b.block_begin + kCachedBlocks);
     WidenCodes<kForm, kHalves>(b);
-    MultiplyRows<InCache<kForm, kHalves>>(b, num_rows);
+    MultiplyRows<kForm, kHalves>(b, num_rows);
   }
 }
 
@@ -562,7 +473,7 @@ void RunCodes(const LinearBlock& linear) {
       .weight = &layout,
       .first_panel = first / kPanelWidth,
       .num_columns = MinOf(kGroupWidth, m.num_out - first),
-      .num_blocks = CodesRowLayout(m.num_in).num_blocks,
+      .num_blocks = (m.num_in + kQuantBlock - 1) / kQuantBlock,
       .block_begin = 0,
       .block_end = 0,
       .panels_in_turn = false,

@@ -19,16 +19,6 @@ namespace HWY_NAMESPACE {
 
 using Ints = hn::Vec<hn::RebindToSigned<F32>>;
 
-// The largest lane of `v`. REQUIRES that none is negative.
-HWY_INLINE int32_t LargestLane(Ints v) {
-  const hn::RebindToSigned<F32> di;
-  HWY_ALIGN int32_t lanes[kLanes];
-  hn::Store(v, di, lanes);
-  int32_t largest = 0;
-  for (int i = 0; i < kLanes; ++i) largest = MaxOf(largest, lanes[i]);
-  return largest;
-}
-
 // Quantizes kQuantBlock values by the rules of quantize.h: sets the q's, returns the scale.
 HWY_INLINE float QuantizeBlock(const float* x, int32_t* HWY_RESTRICT q) {
   const F32 d;
@@ -39,7 +29,7 @@ HWY_INLINE float QuantizeBlock(const float* x, int32_t* HWY_RESTRICT q) {
     const auto bits = hn::BitCast(di, hn::LoadU(d, x + i));
     largest = hn::Max(largest, hn::And(bits, hn::Set(di, 0x7FFFFFFF)));
   }
-  const int32_t largest_bits = LargestLane(largest);
+  const int32_t largest_bits = hn::GetLane(hn::MaxOfLanes(di, largest));
   const float magnitude = hn::GetLane(hn::BitCast(d, hn::Set(di, largest_bits)));
   const bool finite = largest_bits < 0x7F800000;
   if (!finite || magnitude < tensor::kQuantSmallest) {

@@ -1,0 +1,206 @@
+// Where products of integers with codes of 4 and 6 bits take them from (linear_codes_int8.cc): from
+// memory, widened in registers, or from scratch, widened before. Compiled once for each instruction
+// set (simd-inl.h).
+#if defined(MINISGL_CPU_CODE_SOURCES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MINISGL_CPU_CODE_SOURCES_INL_H_
+#undef MINISGL_CPU_CODE_SOURCES_INL_H_
+#else
+#define MINISGL_CPU_CODE_SOURCES_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/kernels/code_quads-inl.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/kernels/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+#if HWY_TARGET == HWY_AVX3_DL
+// As in linear_int8.cc.
+#pragma GCC target("avx512vnni")
+#endif
+namespace minisgl::cpu {
+namespace HWY_NAMESPACE {
+
+inline constexpr int kBlockQuads = kQuantBlock / 4;
+inline constexpr int64_t kGroupPanels = kGroupWidth / kPanelWidth;
+inline constexpr int64_t kOtherPanels = kGroupPanels - 1;
+// Blocks that several rows pass over at a time: 256 inputs x 64 outputs, widened, are 16 KiB.
+inline constexpr int64_t kCachedBlocks = 8;
+// Prefetch distances: in blocks of a panel where panels are read beside each other; in bytes where
+// they are read in turn, into the next panel, too: the prefetcher of the hardware stops at the end
+// of a page. Scales and offsets are far fewer bytes than codes.
+inline constexpr int64_t kBlocksAhead = 8;
+inline constexpr int64_t kBytesAhead = 4096;
+inline constexpr int64_t kFactorBytesAhead = 2048;
+
+HWY_INLINE void FetchCodes(const std::byte* from) {
+  __builtin_prefetch(from, /*rw=*/0, /*locality=*/3);
+}
+
+// Words whose products a 16-bit sum holds.
+template <CodeForm kForm>
+constexpr int SumWords() {
+  return IsOf6Bits(kForm) ? 1 : kForm == CodeForm::kSigned ? 2 : 4;
+}
+
+// Sources of codes, for kVectors vectors of outputs of one block. Word<word>(v): two quads of
+// vector v; Scales(half, v) and Shifts(half, v): those of a half of the block. kHalves: a step is
+// half a block.
+
+template <int kVectors, CodeForm kForm, bool kHalves>
+struct CodesInMemory {
+  static constexpr bool kHasHalves = kHalves;
+  static constexpr bool kHasOffsets = HasOffsets(kForm);
+  static constexpr int kSumWords = SumWords<kForm>();
+
+  // Of panels that lie beside each other, from block `block` of `of_blocks` on.
+  HWY_INLINE CodesInMemory(const CodesLayout& of, int64_t first_panel, int64_t column,
+                           int64_t block, int64_t of_blocks)
+      : layout(of),
+        first(of.At(first_panel + column / kPanelWidth, column % kPanelWidth)),
+        words(first.words + block * BlockBytes<kForm>() / 4),
+        ahead(reinterpret_cast<const std::byte*>(words)),
+        num_blocks(of_blocks),
+        next_block(block),
+        scale_bytes(of.factors.panel_bytes / of_blocks),
+        zero_bytes(of.factors.panel_zeros / of_blocks) {}
+  HWY_INLINE PanelCodes Of(int v) const {
+    const int64_t panel = v * kLanes / kPanelWidth, lane = v * kLanes % kPanelWidth;
+    const FactorLayout& of = layout.factors;
+    PanelCodes at = first;
+    at.scales += panel * of.panel_bytes;
+    if (at.zeros != nullptr) at.zeros += panel * of.panel_zeros;
+    if (at.offsets != nullptr) at.offsets += panel * of.panel_bytes;
+    at.lane += lane;
+    return at;
+  }
+  template <int kWord>
+  HWY_INLINE QuadPair Word(int v) const {
+    const int64_t panel = v * kLanes / kPanelWidth, lane = v * kLanes % kPanelWidth;
+    const int64_t offset = panel * layout.panel_bytes;
+    if (lane == 0) {
+      // Of 6 bits two words have three lines.
+      const int64_t line = IsOf6Bits(kForm) ? kWord / 2 * 3 + kWord % 2 : kWord;
+      FetchCodes(ahead + offset + line * kWordBytes);
+      if (IsOf6Bits(kForm) && kWord % 2 == 1) FetchCodes(ahead + offset + (line + 1) * kWordBytes);
+    }
+    const auto* const from = reinterpret_cast<const std::byte*>(words) + offset;
+    return WidenWord<kForm, kWord>(reinterpret_cast<const uint32_t*>(from) + lane);
+  }
+  HWY_INLINE Floats Scales(int half, int v) const {
+    return ScalesAt<kForm>(layout, Of(v), groups[half]);
+  }
+  HWY_INLINE QuadInts Shifts(int half, int v) const {
+    return ShiftsAt<kForm>(layout, Of(v), groups[half]);
+  }
+  HWY_INLINE void Advance() {
+    words += BlockBytes<kForm>() / 4;
+    ++next_block;
+    // The next group of outputs begins within kBlocksAhead blocks.
+    const bool ends = kAreBeside && next_block + kBlocksAhead >= num_blocks;
+    const int64_t other_panels = ends ? kOtherPanels : 0;
+    ahead = reinterpret_cast<const std::byte*>(words) +
+            (kAreBeside ? kBlocksAhead * BlockBytes<kForm>() + other_panels * layout.panel_bytes
+                        : kBytesAhead);
+    const FactorLayout& of = layout.factors;
+    const int64_t blocks = kAreBeside ? next_block + kBlocksAhead : next_block;
+    const int64_t scales_at =
+        blocks * scale_bytes + other_panels * of.panel_bytes + (kAreBeside ? 0 : kFactorBytesAhead);
+    const int64_t zeros_at =
+        blocks * zero_bytes + other_panels * of.panel_zeros + (kAreBeside ? 0 : kFactorBytesAhead);
+    for (int64_t panel = 0; panel * kPanelWidth < kVectors * kLanes; ++panel) {
+      FetchCodes(first.scales + panel * of.panel_bytes + scales_at);
+      if (kHasOffsets) FetchCodes(first.offsets + panel * of.panel_bytes + scales_at);
+      if (!kHasOffsets && first.zeros != nullptr) {
+        FetchCodes(reinterpret_cast<const std::byte*>(first.zeros) + panel * of.panel_zeros +
+                   zeros_at);
+      }
+    }
+  }
+
+  static constexpr bool kAreBeside = kVectors * kLanes > kPanelWidth;
+  CodesLayout layout;
+  PanelCodes first;
+  const uint32_t* words;   // of the block
+  const std::byte* ahead;  // of what is fetched while it is read
+  int64_t num_blocks, next_block;
+  int64_t scale_bytes, zero_bytes;  // of a panel and a block, about
+  int64_t groups[2] = {0, 0};       // of the halves of the block
+};
+
+// Codes of some blocks of a group of outputs, widened.
+struct WidenedCodes {
+  // [kCachedBlocks][kBlockQuads][kGroupWidth] quads
+  uint32_t* quads;
+  // [kCachedBlocks][2 halves][kGroupWidth]
+  float* scales;
+  int32_t* shifts;
+};
+inline constexpr int64_t kWidenedQuads = kCachedBlocks * kBlockQuads * kGroupWidth;
+inline constexpr int64_t kWidenedFactors = kCachedBlocks * 2 * kGroupWidth;
+inline constexpr int64_t kWidenedFloats = kWidenedQuads + 2 * kWidenedFactors;
+static_assert(kWidenedFloats + kGroupWidth * kLinearRowsMax <= kLinearScratchFloats);
+
+template <CodeForm kForm, bool kHalves>
+struct CodesInCache {
+  static constexpr bool kHasHalves = kHalves;
+  static constexpr bool kHasOffsets = HasOffsets(kForm);
+  static constexpr int kSumWords = SumWords<kForm>();
+
+  template <int kWord>
+  HWY_INLINE QuadPair Word(int v) const {
+    const uint32_t* const from = quads + 2 * kWord * kGroupWidth + v * kLanes;
+    return {hn::Load(QuadTag(), from), hn::Load(QuadTag(), from + kGroupWidth)};
+  }
+  HWY_INLINE Floats Scales(int half, int v) const {
+    return hn::Load(F32(), scales + half * kGroupWidth + v * kLanes);
+  }
+  HWY_INLINE QuadInts Shifts(int half, int v) const {
+    return hn::Load(hn::RebindToSigned<F32>(), shifts + half * kGroupWidth + v * kLanes);
+  }
+  HWY_INLINE void Advance() {
+    quads += kBlockQuads * kGroupWidth;
+    scales += 2 * kGroupWidth;
+    shifts += 2 * kGroupWidth;
+  }
+
+  const uint32_t* quads;
+  const float* scales;
+  const int32_t* shifts;
+};
+
+// Which group of inputs the next step is in, without a division for each.
+template <bool kHalves>
+class GroupCounter {
+ public:
+  HWY_INLINE GroupCounter(const CodesLayout& m, int64_t block) : last_(m.num_groups - 1) {
+    constexpr int64_t kStep = kHalves ? kQuantBlock / 2 : kQuantBlock;
+    // A group that is not of whole steps is the only one.
+    steps_ = (m.group_inputs + kStep - 1) / kStep;
+    left_ = steps_;
+    if (block == 0) return;
+    const int64_t step = block * (kHalves ? 2 : 1);
+    group_ = step / steps_;
+    left_ -= step % steps_;
+  }
+  HWY_INLINE int64_t Next() {
+    // The second half of a last block may be past the last group.
+    const int64_t group = MinOf(group_, last_);
+    if (--left_ == 0) {
+      ++group_;
+      left_ = steps_;
+    }
+    return group;
+  }
+
+ private:
+  int64_t last_, steps_, left_, group_ = 0;
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace minisgl::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif
