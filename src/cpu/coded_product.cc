@@ -12,6 +12,7 @@ enum class KernelKind {
   kCodes,  // linear_codes_int8.cc
   kInt8,   // linear_int8.cc
   kTiles,  // linear_bytes_amx.cc
+  kE4M3,   // of few rows linear_e4m3.cc or linear_e4m3_bf16.cc, else as kDense
 };
 
 bool IsReadByCodesInt8(const CodedMatrix& codes) {
@@ -22,12 +23,19 @@ bool IsReadByCodesInt8(const CodedMatrix& codes) {
          has_steps && !(codes.kind == CodeKind::kSigned4 && codes.has_zeros);
 }
 
+bool IsReadByE4M3(const CodedMatrix& codes) {
+  const bool has_pairs = codes.num_groups() == 1 || codes.group_inputs % 2 == 0;
+  return codes.kind == CodeKind::kE4M3 && codes.order == CodeOrder::kWords && has_pairs &&
+         !codes.has_zeros && !codes.has_offsets;
+}
+
 KernelKind KernelKindOf(CpuTarget target, const PackedMatrix& weight) {
   if (weight.coded == nullptr) return KernelKind::kDense;
   const bool is_stored = weight.format.quantization == Quantization::kStored;
   if (weight.coded->order == CodeOrder::kQuads) {
     return UsesTiles(target) && is_stored ? KernelKind::kTiles : KernelKind::kInt8;
   }
+  if (IsReadByE4M3(*weight.coded)) return KernelKind::kE4M3;
   return HasIntegerProductsOfType(target, weight.format.dtype) && IsReadByCodesInt8(*weight.coded)
              ? KernelKind::kCodes
              : KernelKind::kDense;
@@ -43,6 +51,13 @@ LinearKernel KernelFor(CpuTarget target, KernelKind kind, DType dtype) {
       return Int8LinearKernels()[static_cast<size_t>(target)]();
     case KernelKind::kTiles:
       return HasTiles(target) ? BytesAmxLinearKernel() : BytesStandInLinearKernel();
+    case KernelKind::kE4M3: {
+      LinearKernel kernel = FindLinearKernel(target, dtype);
+      kernel.multiply_codes = FindE4M3Multiply(target, ExpandedType(target, dtype));
+      kernel.codes_order = CodeOrder::kWords;
+      kernel.codes_rows_max = kernel.multiply_codes == nullptr ? 0 : kE4M3RowsMax;
+      return kernel;
+    }
   }
   return FindLinearKernel(target, dtype);
 }

@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "minisgl/base/checked_math.h"
+#include "minisgl/ops.h"
 #include "minisgl/tensor/block_format.h"
 #include "minisgl/tensor/weight_format.h"
 #include "minisgl/tensor/weight_tensor.h"
@@ -24,6 +26,18 @@ struct NamedFormat {
   WeightFormat format;
   const char* blocks = nullptr;  // of rows of blocks: the name of their BlockFormat
 };
+
+inline const NamedFormat kFormats[] = {{"bf16", DType::kBF16},
+                                       {"f16", DType::kF16},
+                                       {"f32", DType::kF32},
+                                       {"int8", {DType::kBF16, Quantization::kInt8}},
+                                       {"int4", {DType::kBF16, Quantization::kStored}},
+                                       {"fp8", {DType::kBF16, Quantization::kStored}},
+                                       {"w8a8", {DType::kBF16, Quantization::kStored}},
+                                       {"q4_k", {DType::kBF16, Quantization::kStored}, "Q4_K"},
+                                       {"q6_k", {DType::kBF16, Quantization::kStored}, "Q6_K"},
+                                       {"q4_0", {DType::kBF16, Quantization::kStored}, "Q4_0"},
+                                       {"q8_0", {DType::kBF16, Quantization::kStored}, "Q8_0"}};
 
 // Of the codes of a checkpoint: a scale in bf16 for each group.
 inline constexpr int64_t kCodeGroup = 128;
@@ -66,6 +80,11 @@ inline WeightTensor Codes(const NamedMatrix& matrix, const NamedFormat& format,
   weights.num_groups = CeilDiv(matrix.num_in, weights.group_inputs);
   weights.scales = {reinterpret_cast<const std::byte*>(scales), DType::kBF16, 1, 0, 0};
   return WeightTensor(matrix.num_out, matrix.num_in, weights);
+}
+
+// True if products with matrices of `format` are of integers.
+inline bool RoundsInputs(const std::string& target, const NamedFormat& format) {
+  return std::string_view(format.name) != "fp8" && CpuRoundsInputsOfCodes(target, format.format);
 }
 
 }  // namespace minisgl

@@ -85,18 +85,6 @@ std::vector<NamedMatrix> MatricesOf(const Shape& shape) {
           {"head", shape.vocab, shape.hidden, 1}};
 }
 
-const NamedFormat kFormats[] = {{"bf16", DType::kBF16},
-                                {"f16", DType::kF16},
-                                {"f32", DType::kF32},
-                                {"int8", {DType::kBF16, Quantization::kInt8}},
-                                {"int4", {DType::kBF16, Quantization::kStored}},
-                                {"fp8", {DType::kBF16, Quantization::kStored}},
-                                {"w8a8", {DType::kBF16, Quantization::kStored}},
-                                {"q4_k", {DType::kBF16, Quantization::kStored}, "Q4_K"},
-                                {"q6_k", {DType::kBF16, Quantization::kStored}, "Q6_K"},
-                                {"q4_0", {DType::kBF16, Quantization::kStored}, "Q4_0"},
-                                {"q8_0", {DType::kBF16, Quantization::kStored}, "Q8_0"}};
-
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kSeed = 1;
 constexpr float kUnitSpread = 1.732f;  // uniform around 0 with standard deviation 1
@@ -336,16 +324,10 @@ void KernelBench::Linears(const Shape& shape) {
   }
 }
 
-// True if products with matrices of `format` are of integers.
-bool RoundsInputs(const std::string& target, const NamedFormat& format) {
-  return std::string_view(format.name) != "fp8" && CpuRoundsInputsOfCodes(target, format.format);
-}
-
 // Enough copies to exceed all caches together. Each begins at another place of the same generated
 // numbers, so that no two copies are equal.
 std::vector<Matrix> KernelBench::PackCopies(const NamedMatrix& matrix, const NamedFormat& named) {
   const WeightFormat& format = named.format;
-  const bool are_codes = format.quantization == Quantization::kStored;
   const auto count = static_cast<uint64_t>(matrix.num_out * matrix.num_in);
   const uint64_t matrix_bytes = MatrixBytes(matrix, named);
   const uint64_t copies = std::max<uint64_t>(2, CeilDiv(options_.cold_bytes, matrix_bytes));
@@ -357,9 +339,10 @@ std::vector<Matrix> KernelBench::PackCopies(const NamedMatrix& matrix, const Nam
     const TensorView view = {
         values.get() + i * element, format.dtype, {matrix.num_out, matrix.num_in}};
     constexpr uint16_t kScale = 0x3B80;  // 2^-8
-    const WeightTensor tensor =
-        !are_codes ? WeightTensor(view)
-                   : Codes(matrix, named, reinterpret_cast<const std::byte*>(view.data), &kScale);
+    const auto* const bytes = reinterpret_cast<const std::byte*>(view.data);
+    const WeightTensor tensor = format.quantization == Quantization::kStored
+                                    ? Codes(matrix, named, bytes, &kScale)
+                                    : WeightTensor(view);
     packed.push_back(OrDie(ops()->PackMatrix({&tensor, 1}, format)));
     if (packed[0].quantization != format.quantization) break;
   }
@@ -393,9 +376,9 @@ void KernelBench::Linear(const Shape& shape, const NamedMatrix& matrix, const Na
                      .num_tokens = rows});
     });
     const double operations = 2 * weights * static_cast<double>(rows);
-    const bool int8 = RoundsInputs(options_.target, format);
     const bool bf16 = format.format.dtype == DType::kBF16;
-    const Work computing = int8   ? Operations(operations, {OperandKind::kInt8})
+    const bool integers = RoundsInputs(options_.target, format);
+    const Work computing = integers ? Operations(operations, {OperandKind::kInt8})
                            : bf16 ? Operations(operations, {OperandKind::kF32, OperandKind::kBf16})
                                   : Operations(operations, {OperandKind::kF32});
     const Work reading = Bytes(bytes);

@@ -122,6 +122,49 @@ std::vector<float> RoundedByRule(Quantization kind, std::vector<float> weights, 
   return weights;
 }
 
+// Blocks of weights of type e4m3 share a scale, with which some kernels look weights up: every code
+// but the two that are no numbers, scales whose products are rounded, subnormal or negative, and a
+// last input without another.
+TEST(CodedProductTest, E4M3UnderEqualScalesHasTheBitsOfTheExpandedMatrix) {
+  constexpr int64_t kNumOut = 84, kNumIn = 403, kGroup = 128, kNumGroups = 4;
+  constexpr int64_t kRowBytes = 404;
+  std::vector<uint8_t> codes(kNumOut * kRowBytes);
+  uint8_t next = 0;
+  for (uint8_t& code : codes) {
+    if (next % 128 == 127) ++next;
+    code = next++;
+  }
+  for (const float scale : {1.0f, -0.3712f, 0x1.5p-118f, 1.7e30f}) {
+    const std::vector<float> scales = {scale, scale / 3, scale * 2, -scale};
+    for (const int64_t num_groups : {int64_t{1}, kNumGroups}) {
+      QuantizedWeights weights;
+      weights.codes = {.data = reinterpret_cast<const std::byte*>(codes.data()),
+                       .bits = 8,
+                       .other_step = kRowBytes};
+      weights.numbers = E4M3Numbers();
+      weights.group_inputs = num_groups == 1 ? kNumIn : kGroup;
+      weights.num_groups = num_groups;
+      weights.scales = {reinterpret_cast<const std::byte*>(scales.data()), DType::kF32, 1, 0, 4};
+      const WeightTensor tensor(kNumOut, kNumIn, weights);
+      for (const CpuTarget target : Targets()) {
+        const auto ops = MakeOps(CpuTargetName(target), 2);
+        for (const DType dtype : {DType::kF32, DType::kBF16}) {
+          const auto coded = ops->PackMatrix({&tensor, 1}, {dtype, Quantization::kStored});
+          const auto expanded = ops->PackMatrix({&tensor, 1}, ExpandedType(target, dtype));
+          ASSERT_TRUE(coded.ok() && expanded.ok());
+          for (const int64_t num_tokens : {1, 2, 3, 4, 5, 40}) {
+            const auto x = RandomFloats(num_tokens * kNumIn, 4);
+            ExpectSameBits(Multiply(ops.get(), *coded, x, nullptr),
+                           Multiply(ops.get(), *expanded, x, nullptr),
+                           fmt::format("{} {} {} {} {}", CpuTargetName(target), DTypeName(dtype),
+                                       scale, num_groups, num_tokens));
+          }
+        }
+      }
+    }
+  }
+}
+
 // Dense weights that packing quantizes to codes: the product of the weights of the rule, rounded.
 TEST(CodedProductTest, QuantizedHasTheBitsOfTheWeightsOfItsRule) {
   constexpr int64_t kNumOut = 70;

@@ -8,6 +8,7 @@
 #include <hwy/highway.h>
 
 #include "cpu/kernels/code_factors-inl.h"
+#include "cpu/kernels/e4m3-inl.h"
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/simd-inl.h"
 
@@ -21,7 +22,13 @@ constexpr int64_t kBytesAhead = 2048;
 using Ints = hn::Vec<hn::RebindToSigned<F32>>;
 using Words = hn::Vec<hn::RebindToUnsigned<F32>>;
 
-// The numbers of some codes: each has Load(input, v), the numbers of vector `v` of the panel.
+// The numbers of some codes: each has Load(input, v), the numbers of vector `v` of the panel, or
+// those divided by kFactor.
+template <class Codes>
+constexpr float FactorOf() {
+  if constexpr (requires { Codes::kFactor; }) return Codes::kFactor;
+  return 1;
+}
 
 // Codes of 4 bits whose numbers are `first`, first + 1, ...
 struct CountingCodes4 {
@@ -106,13 +113,20 @@ struct Int8Codes {
   }
 };
 
-// The bits of a code, moved, are an f32 that is 2^-120 of the number; subnormal ones included, but
-// those take the processor long, so that they are made of an integer instead.
+// Without the conversion of f16: the bits of a code, moved, are an f32 that is 2^-120 of the
+// number; subnormal ones included, but those take the processor long, so that they are made of an
+// integer instead.
 struct E4M3Codes {
   const uint8_t* bytes;
   HWY_INLINE const std::byte* At(int64_t input) const {
     return reinterpret_cast<const std::byte*>(bytes + input * kPanelWidth);
   }
+#if defined(MINISGL_E4M3_HALVES)
+  static constexpr float kFactor = kE4M3Factor;
+  HWY_INLINE Floats Load(int64_t input, int v) const {
+    return E4M3Halves(bytes + input * kPanelWidth, v * kLanes);
+  }
+#else
   HWY_INLINE Floats Load(int64_t input, int v) const {
     const F32 d;
     const hn::RebindToUnsigned<F32> du;
@@ -130,6 +144,7 @@ struct E4M3Codes {
         hn::IfThenElse(hn::RebindMask(d, is_normal), hn::BitCast(d, normal), subnormal);
     return hn::BitCast(d, hn::Or(hn::BitCast(du, number), sign));
   }
+#endif
 };
 
 // The scale and the zero or offset of a group, of one vector of the panel.
@@ -192,7 +207,8 @@ HWY_NOINLINE void ExpandGroups(const CodedMatrix& m, int64_t panel, const Codes&
   for (int64_t group = 0, begin = 0; begin < m.num_in; ++group, begin += m.group_inputs) {
     const int64_t end = MinOf(begin + m.group_inputs, m.num_in);
     for (int v = 0; v < kVectors; ++v) {
-      const CodeFactors its = CodeFactorsAt(layout, panel, group, v);
+      CodeFactors its = CodeFactorsAt(layout, panel, group, v);
+      its.scale = hn::Mul(its.scale, hn::Set(F32(), FactorOf<Codes>()));
       int64_t input = begin;
       for (; input + 2 <= end; input += 2) {
         PrefetchStream(codes.At(input) + kBytesAhead);

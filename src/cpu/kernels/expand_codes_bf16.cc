@@ -44,15 +44,6 @@ inline void StorePair(__m512 even, __m512 odd, __m512i order, std::byte* out) {
   _mm512_storeu_si512(out, _mm512_permutexvar_epi16(order, halves));
 }
 
-__m512i Interleaving() {
-  alignas(64) uint16_t order[32];
-  for (uint16_t lane = 0; lane < 16; ++lane) {
-    order[2 * lane] = lane;
-    order[2 * lane + 1] = static_cast<uint16_t>(lane + 16);
-  }
-  return _mm512_load_si512(order);
-}
-
 // --- 4 bits --------------------------------------------------------------------------------------
 
 // Expands the first `num_pairs` pairs of the inputs of a word.
@@ -75,7 +66,7 @@ template <Shift kShift>
 void Expand4Bits(const CodedMatrix& m, int64_t panel, std::byte* out) {
   constexpr int64_t kWordInputs = 8;
   const __m512 numbers = _mm512_loadu_ps(m.numbers.data());
-  const __m512i order = Interleaving();
+  const __m512i order = bf16_dot::InterleavedHalves();
   const FactorLayout layout(m);
   const std::byte* words = m.codes(panel);
   for (int64_t group = 0, begin = 0; begin < m.num_in; ++group, begin += m.group_inputs) {
@@ -131,7 +122,7 @@ template <Shift kShift>
 void Expand6Bits(const CodedMatrix& m, int64_t panel, std::byte* out) {
   constexpr int64_t kUnitInputs = 16, kUnitBytes = 3 * kPairBytes;
   const __m512 first = _mm512_set1_ps(m.numbers[0]);
-  const __m512i order = Interleaving();
+  const __m512i order = bf16_dot::InterleavedHalves();
   const FactorLayout layout(m);
   const std::byte* unit = m.codes(panel);
   for (int64_t group = 0, begin = 0; begin < m.num_in; ++group, begin += m.group_inputs) {
@@ -156,22 +147,16 @@ struct Int8Words {
   }
 };
 
-// The bits of a code at the place of an f16's are 2^-8 of its number, subnormal ones included,
-// which are widened as fast as others.
 struct E4M3Words {
-  static constexpr float kFactor = 256;
+  static constexpr float kFactor = bf16_dot::kE4M3Factor;
   static inline void Load(__m512i words, __m512* even, __m512* odd) {
-    // Of the copies of the sign, one is left.
-    const __m512i halves = _mm512_and_si512(_mm512_slli_epi16(words, 7),
-                                            _mm512_set1_epi16(static_cast<int16_t>(0xBF80)));
-    *even = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
-    *odd = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
+    bf16_dot::E4M3Numbers(words, even, odd);
   }
 };
 
 template <class Numbers, Shift kShift>
 void ExpandBytes(const CodedMatrix& m, int64_t panel, std::byte* out) {
-  const __m512i order = Interleaving();
+  const __m512i order = bf16_dot::InterleavedHalves();
   const FactorLayout layout(m);
   const std::byte* bytes = m.codes(panel);
   for (int64_t group = 0, begin = 0; begin < m.num_in; ++group, begin += m.group_inputs) {

@@ -54,11 +54,12 @@ struct LinearBlock {
   int64_t group;
   float* scratch;  // kLinearScratchFloats
 };
+using MultiplyCodes = void (*)(const LinearBlock&);
 struct LinearKernel {
   void (*multiply)(const LinearBlock&) = nullptr;
   // The same for a matrix of codes in `codes_order`, of at most `codes_rows_max` rows. Null and 0:
   // there is none. If `multiply` is null, for any number of rows.
-  void (*multiply_codes)(const LinearBlock&) = nullptr;
+  MultiplyCodes multiply_codes = nullptr;
   CodeOrder codes_order = CodeOrder::kLines;
   int64_t codes_rows_max = 0;
   // Converts a row of x to the form that `multiply` reads, and the bytes of that form. Both null if
@@ -114,9 +115,23 @@ LinearKernel BytesStandInLinearKernel();
 int64_t BytesRowBytes(int64_t num_in);
 // RoundRowToBf16 without its instruction. Runs anywhere.
 void RoundRowInSoftware(const float* x, int64_t count, std::byte* row);
+// linear_e4m3.cc, and linear_e4m3_bf16.cc for weights that are expanded to bf16 on
+// CpuTarget::kAvx512Bf16: LinearKernel::multiply_codes of codes of type e4m3 in CodeOrder::kWords,
+// without zeros, in one group or in groups of an even number of inputs, for at most kE4M3RowsMax
+// rows, with the bits of expanded weights. Null: this target has none.
+inline constexpr int64_t kE4M3RowsMax = 4;
+MultiplyCodes FindE4M3Multiply(CpuTarget target, DType expanded_type);
+using GetMultiplyCodes = MultiplyCodes (*)();
+const PerTarget<GetMultiplyCodes>& E4M3Multiplies();
+MultiplyCodes E4M3Bf16Multiply();
 // linear_bf16.cc: bf16 weights with the dot-product instruction, x rounded to bf16. Runs on
 // CpuTarget::kAvx512Bf16 and kAmx only.
 LinearKernel Bf16DotLinearKernel();
+// Inputs whose products it sums before they are added to an output. The weights of a block, 64 KiB,
+// come from the second-level cache while rows pass over them: 256 bytes for 24 products, which take
+// as long. Smaller blocks stay in the first-level cache but lose more to storing and adding sums
+// (128 inputs: 88 % of the peak at 32 rows, 256: 91, 512: 94, 1024: 94).
+inline constexpr int64_t kDotBlockInputs = 512;
 // The rounding of a row by that instruction, which takes subnormal numbers as 0; appends a zero if
 // `count` is odd. Runs on the same processors only.
 void RoundRowToBf16(const float* x, int64_t count, std::byte* row);

@@ -22,11 +22,6 @@ using bf16_dot::kLanes;
 
 constexpr int kPanels = static_cast<int>(kGroupWidth / kPanelWidth);
 constexpr int64_t kPairBytes = kPanelWidth * 4;  // bytes of a pair of inputs in a panel
-// The weights of a block, 64 KiB, come from the second-level cache while rows pass over them: 256
-// bytes for 24 products, which take as long. Smaller blocks stay in the first-level cache but lose
-// more to storing and adding sums (128 inputs: 88 % of the peak at 32 rows, 256: 91, 512: 94, 1024:
-// 94).
-constexpr int64_t kDotBlockInputs = 512;
 // Prefetch distance in pairs for at most kFewRowsMax rows: the memory latency (one row, one thread,
 // all matrices of Qwen3-0.6B: 44 ms; with 8 pairs 46, with 64 or a block 49). With six rows,
 // products take so long that a block ahead is better.
@@ -51,16 +46,6 @@ struct RowBlock {
   bool adds;          // not the first block of inputs: add to `out`
   const float* bias;  // bias of the group; set only for the last block
 };
-
-inline void StoreSums(const RowBlock& b, __m512 sum, float* out, int64_t column) {
-  const int64_t left = b.num_columns - column;
-  if (left <= 0) return;
-  const __mmask16 mask =
-      static_cast<__mmask16>(left >= kLanes ? 0xFFFF : (uint32_t{1} << left) - 1);
-  if (b.adds) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out + column), sum);
-  if (b.bias != nullptr) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, b.bias + column));
-  _mm512_mask_storeu_ps(out + column, mask, sum);
-}
 
 // sum += the products of pairs [begin, end). Prefetches the weights `bytes_ahead` past each.
 template <int kRows>
@@ -93,7 +78,10 @@ inline void MultiplyRows(const RowBlock& b) {
   AddPairs(b, last, b.num_pairs, b.next - last * kPairBytes, sum);
   MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
     MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
-      StoreSums(b, sum[r][v], b.out + r * b.out_stride, int64_t{v} * kLanes);
+      const int64_t column = int64_t{v} * kLanes;
+      bf16_dot::StoreSums(sum[r][v], b.num_columns - column, b.adds,
+                          b.bias == nullptr ? nullptr : b.bias + column,
+                          b.out + r * b.out_stride + column);
     }
   }
 }

@@ -13,6 +13,13 @@ LinearKernel FindLinearKernel(CpuTarget target, DType dtype) {
   return WidenedLinearKernels()[index]();
 }
 
+MultiplyCodes FindE4M3Multiply(CpuTarget target, DType expanded_type) {
+  if (expanded_type == DType::kBF16) {
+    return target == CpuTarget::kAvx512Bf16 ? E4M3Bf16Multiply() : nullptr;
+  }
+  return E4M3Multiplies()[static_cast<size_t>(target)]();
+}
+
 ExpandPanel FindExpandPanel(CpuTarget target, CodeOrder order, DType dtype) {
   if (order == CodeOrder::kLines) {
     return HasTiles(target) ? ExpandLinedPanel : ExpandLinedPanelInSoftware;

@@ -1,0 +1,213 @@
+// out = x w^T + bias for few rows and codes of type e4m3 in CodeOrder::kWords, widened to bf16 in
+// registers, with the dot-product instruction of AVX512-BF16. Every output has the bits of the
+// product with the expanded weights (expand_codes_bf16.cc, linear_bf16.cc): the same weights, added
+// in the same order. Runs on CpuTarget::kAvx512Bf16 only.
+#include "cpu/kernels/kernels.h"
+
+#if defined(__x86_64__)
+
+#include <cstring>
+
+#include "cpu/kernels/bf16_dot.h"
+#include "cpu/kernels/load_factors.h"
+
+MINISGL_BF16_DOT_BEGIN
+namespace minisgl::cpu {
+namespace {
+
+constexpr int64_t kPairBytes = kPanelWidth * 2;  // of the codes of a pair of inputs of a panel
+// Prefetch distance within a panel.
+constexpr int64_t kBytesAhead = 2048;
+
+// The numbers of the codes without a sign, divided by kE4M3Factor.
+struct E4M3Magnitudes {
+  constexpr E4M3Magnitudes() {
+    for (int code = 0; code < 128; ++code) {
+      const int exponent = code / 8 == 0 ? 1 : code / 8;
+      const int significand = code % 8 + (code / 8 == 0 ? 0 : 8);
+      numbers[code] =
+          static_cast<float>(significand << (exponent - 1)) * 0x1.0p-9f / bf16_dot::kE4M3Factor;
+    }
+  }
+  alignas(64) float numbers[128] = {};
+};
+constexpr E4M3Magnitudes kMagnitudes;
+
+// The weights of codes whose outputs have the scales given, each computed.
+template <int kPanels>
+struct ComputedWeights {
+  const __m512 (&scales)[kPanels];
+  __m512i order;
+  MINISGL_INLINE __m512i Find(int v, __m256i codes) const {
+    return bf16_dot::E4M3Pairs(codes, scales[v], order);
+  }
+};
+
+// The same if all scales are equal, as those of a block of weights are: from a table of the weights
+// of the codes without a sign.
+struct FoundWeights {
+  FoundWeights(__m512 scale, __m512i interleaving) : order(interleaving) {
+    MINISGL_UNROLL for (int i = 0; i < 4; ++i) {
+      const float* const numbers = kMagnitudes.numbers + 32 * i;
+      table[i] =
+          (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(_mm512_load_ps(numbers + kPanelWidth), scale),
+                                       _mm512_mul_ps(_mm512_load_ps(numbers), scale));
+    }
+  }
+  MINISGL_INLINE __m512i Find(int, __m256i codes) const {
+    const __m512i words = _mm512_cvtepi8_epi16(codes);
+    // A permutation of two vectors reads the lowest six bits.
+    const __m512i low = _mm512_permutex2var_epi16(table[0], words, table[1]);
+    const __m512i high = _mm512_permutex2var_epi16(table[2], words, table[3]);
+    const __mmask32 is_high = _mm512_test_epi16_mask(words, _mm512_set1_epi16(0x40));
+    const __m512i weights = _mm512_mask_mov_epi16(low, is_high, high);
+    const __m512i sign = _mm512_set1_epi16(static_cast<int16_t>(0x8000));
+    constexpr int kXorAnd = 0x78;
+    return _mm512_permutexvar_epi16(order,
+                                    _mm512_ternarylogic_epi32(weights, words, sign, kXorAnd));
+  }
+  __m512i table[4], order;
+};
+
+template <int kRows, int kPanels>
+class E4M3DotProduct {
+ public:
+  E4M3DotProduct(const LinearBlock& linear, int64_t column)
+      : linear_(linear),
+        m_(*linear.weight->coded),
+        factors_(m_),
+        column_(column),
+        panel_((linear.group * kGroupWidth + column) / kPanelWidth) {}
+
+  void Run() {
+    for (int64_t begin = 0; begin < m_.num_in; begin += kDotBlockInputs) {
+      const int64_t left = m_.num_in - begin;
+      const int64_t end = begin + (left < kDotBlockInputs ? left : kDotBlockInputs);
+      Sums sum;
+      bf16_dot::SetZero(sum);
+      for (int64_t input = begin; input < end;) {
+        const int64_t group = input / m_.group_inputs;
+        const int64_t of_group = (group + 1) * m_.group_inputs;
+        const int64_t stop = of_group < end ? of_group : end;
+        AddGroup(group, input, stop, sum);
+        input = stop;
+      }
+      AddBlock(begin > 0, end == m_.num_in, sum);
+    }
+  }
+
+ private:
+  using Sums = __m512[kRows][kPanels];
+
+  // The products of inputs [begin, end) of one group.
+  MINISGL_INLINE void AddGroup(int64_t group, int64_t begin, int64_t end, Sums& sum) const {
+    __m512 scales[kPanels];
+    MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
+      const std::byte* const of_panel = factors_.scales_of(panel_ + v);
+      scales[v] = _mm512_mul_ps(bf16_dot::LoadFactors(factors_, of_panel, group),
+                                _mm512_set1_ps(bf16_dot::kE4M3Factor));
+    }
+    const __m512 first = _mm512_broadcastss_ps(_mm512_castps512_ps128(scales[0]));
+    __mmask16 are_equal = 0xFFFF;
+    MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
+      are_equal = _mm512_mask_cmp_ps_mask(are_equal, scales[v], first, _CMP_EQ_OQ);
+    }
+    if (are_equal == 0xFFFF) return AddPairs(FoundWeights(first, order_), begin, end, sum);
+    AddPairs(ComputedWeights<kPanels>{scales, order_}, begin, end, sum);
+  }
+
+  // If the number of inputs is odd, they are the last.
+  template <class Weights>
+  MINISGL_INLINE void AddPairs(const Weights& weights, int64_t begin, int64_t end,
+                               Sums& sum) const {
+    const std::byte* const codes = m_.codes(panel_) + begin * kPanelWidth;
+    const std::byte* const x = linear_.x + begin * 2;
+    const int64_t panel_bytes = m_.panel_bytes();
+    // After the last inputs, the next panels begin.
+    const bool ends = end * kPanelWidth + kBytesAhead > panel_bytes;
+    const int64_t ahead = kBytesAhead + (ends ? (kPanels - 1) * panel_bytes : 0);
+    const int64_t num_pairs = (end - begin) / 2;
+    for (int64_t pair = 0; pair < num_pairs; ++pair) {
+      __m512i w[kPanels];
+      MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
+        const std::byte* const from = codes + v * panel_bytes + pair * kPairBytes;
+        if (pair % 2 == 0) __builtin_prefetch(from + ahead, /*rw=*/0, /*locality=*/2);
+        w[v] = weights.Find(v, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+      }
+      AddPair(x + pair * 4, w, sum);
+    }
+    if ((end - begin) % 2 == 0) return;
+    // The odd inputs of the last pair are 0.
+    __m512i w[kPanels];
+    MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
+      const std::byte* const from = codes + v * panel_bytes + num_pairs * kPairBytes;
+      const __m128i last = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+      w[v] = weights.Find(v, _mm256_zextsi128_si256(last));
+    }
+    AddPair(x + num_pairs * 4, w, sum);
+  }
+
+  MINISGL_INLINE void AddPair(const std::byte* x, const __m512i (&w)[kPanels], Sums& sum) const {
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      int32_t both;
+      std::memcpy(&both, x + r * linear_.x_stride, sizeof(both));
+      const auto factor = (__m512bh)_mm512_set1_epi32(both);
+      MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
+        sum[r][v] = _mm512_dpbf16_ps(sum[r][v], factor, (__m512bh)w[v]);
+      }
+    }
+  }
+
+  MINISGL_INLINE void AddBlock(bool adds, bool is_last, const Sums& sum) const {
+    const int64_t first = linear_.group * kGroupWidth + column_;
+    const float* const bias = is_last && linear_.bias != nullptr ? linear_.bias + first : nullptr;
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
+        const int64_t lane = v * kPanelWidth;
+        float* const out = linear_.out + r * linear_.out_stride + column_ + lane;
+        bf16_dot::StoreSums(sum[r][v], linear_.weight->num_out - first - lane, adds,
+                            bias == nullptr ? nullptr : bias + lane, out);
+      }
+    }
+  }
+
+  const LinearBlock& linear_;
+  const CodedMatrix& m_;
+  FactorLayout factors_;
+  int64_t column_, panel_;
+  const __m512i order_ = bf16_dot::InterleavedHalves();
+};
+
+template <int kRows>
+void MultiplyRows(const LinearBlock& linear) {
+  constexpr int kPanels = static_cast<int>(kGroupWidth / kPanelWidth);
+  const int64_t left = linear.weight->num_out - linear.group * kGroupWidth;
+  if (left > kGroupWidth - kPanelWidth) return E4M3DotProduct<kRows, kPanels>(linear, 0).Run();
+  // The last group may have fewer panels.
+  for (int64_t column = 0; column < left; column += kPanelWidth) {
+    E4M3DotProduct<kRows, 1>(linear, column).Run();
+  }
+}
+
+void Multiply(const LinearBlock& linear) {
+  static_assert(kE4M3RowsMax == 4);
+  if (linear.num_rows == 1) return MultiplyRows<1>(linear);
+  if (linear.num_rows == 2) return MultiplyRows<2>(linear);
+  if (linear.num_rows == 3) return MultiplyRows<3>(linear);
+  MultiplyRows<4>(linear);
+}
+
+}  // namespace
+
+MultiplyCodes E4M3Bf16Multiply() { return Multiply; }
+
+}  // namespace minisgl::cpu
+MINISGL_BF16_DOT_END
+
+#else
+
+namespace minisgl::cpu {
+MultiplyCodes E4M3Bf16Multiply() { return nullptr; }
+}  // namespace minisgl::cpu
+
+#endif
