@@ -35,7 +35,8 @@ inline constexpr int64_t kBlocksAhead = 8;
 inline constexpr int64_t kBytesAhead = 4096;
 inline constexpr int64_t kFactorBytesAhead = 2048;
 
-HWY_INLINE void FetchCodes(const std::byte* from) {
+// Fetches a line into the first-level cache.
+HWY_INLINE void FetchLine(const std::byte* from) {
   __builtin_prefetch(from, /*rw=*/0, /*locality=*/3);
 }
 
@@ -83,8 +84,8 @@ struct CodesInMemory {
     if (lane == 0) {
       // Of 6 bits two words have three lines.
       const int64_t line = IsOf6Bits(kForm) ? kWord / 2 * 3 + kWord % 2 : kWord;
-      FetchCodes(ahead + offset + line * kWordBytes);
-      if (IsOf6Bits(kForm) && kWord % 2 == 1) FetchCodes(ahead + offset + (line + 1) * kWordBytes);
+      FetchLine(ahead + offset + line * kWordBytes);
+      if (IsOf6Bits(kForm) && kWord % 2 == 1) FetchLine(ahead + offset + (line + 1) * kWordBytes);
     }
     const auto* const from = reinterpret_cast<const std::byte*>(words) + offset;
     return WidenWord<kForm, kWord>(reinterpret_cast<const uint32_t*>(from) + lane);
@@ -111,11 +112,11 @@ struct CodesInMemory {
     const int64_t zeros_at =
         blocks * zero_bytes + other_panels * of.panel_zeros + (kAreBeside ? 0 : kFactorBytesAhead);
     for (int64_t panel = 0; panel * kPanelWidth < kVectors * kLanes; ++panel) {
-      FetchCodes(first.scales + panel * of.panel_bytes + scales_at);
-      if (kHasOffsets) FetchCodes(first.offsets + panel * of.panel_bytes + scales_at);
+      FetchLine(first.scales + panel * of.panel_bytes + scales_at);
+      if (kHasOffsets) FetchLine(first.offsets + panel * of.panel_bytes + scales_at);
       if (!kHasOffsets && first.zeros != nullptr) {
-        FetchCodes(reinterpret_cast<const std::byte*>(first.zeros) + panel * of.panel_zeros +
-                   zeros_at);
+        FetchLine(reinterpret_cast<const std::byte*>(first.zeros) + panel * of.panel_zeros +
+                  zeros_at);
       }
     }
   }

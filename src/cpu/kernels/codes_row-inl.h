@@ -22,8 +22,7 @@ HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 
-// A block of a quantized row of x. Of a step that is half a block, the sum of the other half counts
-// 0 times.
+// A block of a quantized row of x.
 struct CodesRowBlock {
   float scale;
   float scaled_sum;       // the sum of all q's, times the scale

@@ -32,6 +32,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <type_traits>
+
 #include "cpu/kernels/code_quads-inl.h"
 #include "cpu/kernels/code_sources-inl.h"
 #include "cpu/kernels/codes_row-inl.h"
@@ -64,7 +66,9 @@ constexpr int MemoryVectors() {
 inline constexpr int kPanelVectors = kLanes == 1 ? 2 : static_cast<int>(kPanelWidth) / kLanes;
 // If there are registers for them, sums stay there from one block to the next.
 template <int kRows, int kVectors>
-inline constexpr bool kKeepsSums = kRows* kVectors <= (kHasManyRegisters ? 12 : 4);
+constexpr bool KeepsSums() {
+  return kRows * kVectors <= (kHasManyRegisters ? 12 : 4);
+}
 
 // --- a block of some rows and outputs ------------------------------------------------------------
 
@@ -99,8 +103,8 @@ struct SumsInRegisters {
   Floats sum[kRows][kVectors];
 };
 template <int kRows, int kVectors>
-using Sums =
-    std::conditional_t<kKeepsSums<kRows, kVectors>, SumsInRegisters<kRows, kVectors>, SumsInMemory>;
+using Sums = std::conditional_t<KeepsSums<kRows, kVectors>(), SumsInRegisters<kRows, kVectors>,
+                                SumsInMemory>;
 
 // products += those of a word of a block.
 template <int kWord, int kRows, int kVectors, class Source>
@@ -332,7 +336,7 @@ class NextCodes {
  private:
   HWY_INLINE static void FetchBytes(const std::byte* from, int64_t bytes) {
     constexpr int64_t kLine = 64;
-    for (int64_t i = 0; i < bytes; i += kLine) FetchCodes(from + i);
+    for (int64_t i = 0; i < bytes; i += kLine) FetchLine(from + i);
   }
   HWY_INLINE void Fetch(int64_t piece) const {
     const PanelCodes at = m_.At(panel_ + piece / (num_blocks_ + 1), 0);
