@@ -84,7 +84,14 @@ inline WeightTensor Codes(const NamedMatrix& matrix, const NamedFormat& format,
 
 // True if products with matrices of `format` are of integers.
 inline bool RoundsInputs(const std::string& target, const NamedFormat& format) {
-  return std::string_view(format.name) != "fp8" && CpuRoundsInputsOfCodes(target, format.format);
+  const std::string_view name = format.name;
+  if (name == "fp8") return false;
+  if (name == "q8_0") return CpuRoundsInputsOfIntegers(target, format.format);
+  if (name == "w8a8") {
+    return CpuRoundsInt8Inputs(target, format.format) ||
+           CpuRoundsInputsOfIntegers(target, format.format);
+  }
+  return CpuRoundsInputsOfCodes(target, format.format);
 }
 
 }  // namespace minisgl
