@@ -22,16 +22,12 @@ constexpr int64_t kBytesAhead = 2048;
 using Ints = hn::Vec<hn::RebindToSigned<F32>>;
 using Words = hn::Vec<hn::RebindToUnsigned<F32>>;
 
-// The numbers of some codes: each has Load(input, v), the numbers of vector `v` of the panel, or
-// those divided by kFactor.
-template <class Codes>
-constexpr float FactorOf() {
-  if constexpr (requires { Codes::kFactor; }) return Codes::kFactor;
-  return 1;
-}
+// The numbers of some codes: each has Load(input, v), the numbers of vector `v` of the panel,
+// divided by kFactor.
 
 // Codes of 4 bits whose numbers are `first`, first + 1, ...
 struct CountingCodes4 {
+  static constexpr float kFactor = 1;
   const uint32_t* words;
   float first;
   HWY_INLINE const std::byte* At(int64_t input) const {
@@ -50,6 +46,7 @@ struct CountingCodes4 {
 // Codes of 4 bits with a sign, as e2m1: the numbers of the last eight are those of the first,
 // negated.
 struct SignedCodes4 {
+  static constexpr float kFactor = 1;
   const uint32_t* words;
   const float* numbers;
   HWY_INLINE const std::byte* At(int64_t input) const {
@@ -78,6 +75,7 @@ struct SignedCodes4 {
 
 // Codes of 6 bits whose numbers are `first`, first + 1, ...
 struct CountingCodes6 {
+  static constexpr float kFactor = 1;
   const uint32_t* words;
   float first;
   HWY_INLINE const uint32_t* UnitOf(int64_t input) const {
@@ -102,6 +100,7 @@ struct CountingCodes6 {
 
 // Bytes of a panel's input, widened to words.
 struct Int8Codes {
+  static constexpr float kFactor = 1;
   const int8_t* bytes;
   HWY_INLINE const std::byte* At(int64_t input) const {
     return reinterpret_cast<const std::byte*>(bytes + input * kPanelWidth);
@@ -127,6 +126,7 @@ struct E4M3Codes {
     return E4M3Halves(bytes + input * kPanelWidth, v * kLanes);
   }
 #else
+  static constexpr float kFactor = 1;
   HWY_INLINE Floats Load(int64_t input, int v) const {
     const F32 d;
     const hn::RebindToUnsigned<F32> du;
@@ -208,7 +208,7 @@ HWY_NOINLINE void ExpandGroups(const CodedMatrix& m, int64_t panel, const Codes&
     const int64_t end = MinOf(begin + m.group_inputs, m.num_in);
     for (int v = 0; v < kVectors; ++v) {
       CodeFactors its = CodeFactorsAt(layout, panel, group, v);
-      its.scale = hn::Mul(its.scale, hn::Set(F32(), FactorOf<Codes>()));
+      its.scale = hn::Mul(its.scale, hn::Set(F32(), Codes::kFactor));
       int64_t input = begin;
       for (; input + 2 <= end; input += 2) {
         PrefetchStream(codes.At(input) + kBytesAhead);

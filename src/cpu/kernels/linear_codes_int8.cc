@@ -311,7 +311,7 @@ HWY_INLINE void MultiplyPart(const CodesBlocks& b, int64_t rows) {
 }
 
 // Fetches what is widened after the blocks of a CodesBlocks, in pieces: the codes of a block of a
-// panel, or a panel's scales and offsets. The hardware's prefetcher does not foresee them: they are
+// panel, or a panel's scales, zeros and offsets. The hardware's prefetcher does not foresee them: they are
 // read long after each other.
 template <CodeForm kForm>
 class NextCodes {
@@ -346,6 +346,10 @@ class NextCodes {
       return FetchBytes(words + (block_ + i) * BlockBytes<kForm>(), BlockBytes<kForm>());
     }
     const FactorLayout& of = m_.factors;
+    if (at.zeros != nullptr) {
+      FetchBytes(reinterpret_cast<const std::byte*>(at.zeros) + group_ * kPanelWidth,
+                 num_groups_ * kPanelWidth);
+    }
     for (const std::byte* from : {at.scales, at.offsets}) {
       if (from == nullptr) continue;
       if (of.has_steps) FetchBytes(from + group_ * kPanelWidth, num_groups_ * kPanelWidth);
