@@ -311,8 +311,8 @@ HWY_INLINE void MultiplyPart(const CodesBlocks& b, int64_t rows) {
 }
 
 // Fetches what is widened after the blocks of a CodesBlocks, in pieces: the codes of a block of a
-// panel, or a panel's scales, zeros and offsets. The hardware's prefetcher does not foresee them: they are
-// read long after each other.
+// panel, or a panel's scales, zeros and offsets. The hardware's prefetcher does not foresee them:
+// they are read long after each other.
 template <CodeForm kForm>
 class NextCodes {
  public:
