@@ -6,6 +6,7 @@
 #if defined(__x86_64__)
 
 #include "cpu/kernels/bf16_dot.h"
+#include "cpu/kernels/e4m3_bf16.h"
 #include "cpu/kernels/load_factors.h"
 
 MINISGL_BF16_DOT_BEGIN

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "cpu/kernels/bf16_dot.h"
+#include "cpu/kernels/e4m3_bf16.h"
 #include "cpu/kernels/load_factors.h"
 
 MINISGL_BF16_DOT_BEGIN
@@ -28,12 +29,11 @@ inline void Prefetch(const std::byte* from) {
   __builtin_prefetch(from + kBytesAhead, /*rw=*/0, /*locality=*/2);
 }
 
-inline __m512i TableOf(__m512 low, __m512 high) { return (__m512i)_mm512_cvtne2ps_pbh(high, low); }
-
 inline void StoreRow(__m512i weights, int tile, int64_t lane, std::byte* tiles) {
   _mm512_store_si512(tiles + tile * kTileSize + lane * kRowBytes, weights);
 }
 
+using bf16_dot::E4M3Table;
 using bf16_dot::Shift;
 
 // The scales and shifts of the groups of a line, [kCount] of the same number of inputs each, of a
@@ -95,7 +95,7 @@ void Expand4Bits(const CodeLines& lines, int64_t panel, int64_t line, std::byte*
     // The table twice, for the permutation reads five bits of a word.
     const auto table_of = [&](int i) {
       const __m512 weights = factors.template Weights<kShift>(numbers, i, lane);
-      return TableOf(weights, weights);
+      return bf16_dot::Rounded(weights, weights);
     };
     Prefetch(from);
     const __m512i codes = _mm512_loadu_si512(from);
@@ -113,65 +113,6 @@ void Expand4Bits(const CodeLines& lines, int64_t panel, int64_t line, std::byte*
     });
   }
 }
-
-// --- e4m3 ----------------------------------------------------------------------------------------
-
-// A code is a sign, four bits e of the exponent and three bits m of the significand: its number is
-// (1 + m / 8) 2^(e - 7), or, if e is 0, m 2^-9.
-inline __m512i InRegister(__m512i value) {
-  asm("" : "+v"(value));
-  return value;
-}
-
-struct E4M3Constants {
-  constexpr E4M3Constants() {
-    for (int i = 0; i < kTileInputs; ++i) {
-      normal[i] = static_cast<float>((8 + i % 8) << i / 8) * 0x1.0p-10f;
-    }
-    for (int i = 0; i < 16; ++i) subnormal[i] = static_cast<float>(i % 8) * 0x1.0p-9f;
-  }
-  alignas(64) float normal[kTileInputs] = {};  // of the lowest five bits, as if e was never 0
-  alignas(64) float subnormal[16] = {};
-};
-constexpr E4M3Constants kE4M3;
-
-class E4M3Table {
- public:
-  // False if a product with one of these [16] scales may be less than the least normal number or
-  // more than the largest one, so that there is no table.
-  static bool AreFor(const float* scales) {
-    const __m512 magnitude = _mm512_abs_ps(_mm512_load_ps(scales));
-    const __mmask16 is_small =
-        _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(0x1.0p117f), _CMP_LE_OQ);
-    return _mm512_mask_cmp_ps_mask(is_small, magnitude, _mm512_set1_ps(0x1.0p-117f), _CMP_GE_OQ) ==
-           0xFFFF;
-  }
-
-  explicit E4M3Table(float scale) {
-    const __m512 factor = _mm512_set1_ps(scale);
-    const __m512 low = _mm512_mul_ps(_mm512_load_ps(kE4M3.normal), factor);
-    table_ = TableOf(low, _mm512_mul_ps(_mm512_load_ps(kE4M3.normal + 16), factor));
-    const __m512 subnormal = _mm512_mul_ps(_mm512_load_ps(kE4M3.subnormal), factor);
-    subnormal_table_ = TableOf(subnormal, subnormal);
-  }
-
-  // The weights of 32 codes: the table has those of the lowest five bits, to which the two others
-  // of the exponent and the sign are added.
-  __m512i Find(__m256i codes) const {
-    const __m512i words = _mm512_cvtepi8_epi16(codes);
-    const __mmask32 is_subnormal = _mm512_testn_epi16_mask(words, exponent_);
-    __m512i weights = _mm512_permutexvar_epi16(words, table_);
-    weights = _mm512_mask_permutexvar_epi16(weights, is_subnormal, words, subnormal_table_);
-    const __m512i others = _mm512_and_si512(_mm512_slli_epi16(words, 4), added_);
-    return _mm512_add_epi16(weights, others);
-  }
-
- private:
-  __m512i table_, subnormal_table_;
-  // In registers: the compiler would make them anew for each use.
-  __m512i exponent_ = InRegister(_mm512_set1_epi16(0x78));
-  __m512i added_ = InRegister(_mm512_set1_epi16(static_cast<int16_t>(0x8600)));
-};
 
 // --- 8 bits --------------------------------------------------------------------------------------
 
@@ -203,7 +144,8 @@ void ExpandBytes(const CodeLines& lines, int64_t panel, int64_t line, std::byte*
       return factors.template Weights<kShift>(NumbersOf<kKind>(_mm_loadu_si128(codes)), i, lane);
     };
     MINISGL_UNROLL for (int tile = 0; tile < kLineTiles; ++tile) {
-      StoreRow(TableOf(half(kHalves * tile), half(kHalves * tile + 1)), tile, lane, tiles);
+      StoreRow(bf16_dot::Rounded(half(kHalves * tile), half(kHalves * tile + 1)), tile, lane,
+               tiles);
     }
   }
 }
@@ -236,7 +178,8 @@ void ExpandE4M3(const CodeLines& lines, int64_t panel, int64_t line, std::byte* 
   if constexpr (kCount <= kLineTiles) {
     const LineFactors<kCount> factors(lines, panel, line);
     bool have_tables = true;
-    for (int i = 0; i < kCount; ++i) have_tables &= E4M3Table::AreFor(factors.scale[i]);
+    for (int i = 0; i < kCount; ++i)
+      have_tables &= E4M3Table::AreFor(_mm512_load_ps(factors.scale[i]));
     if (have_tables) return ExpandByTable<kCount>(lines, factors, panel, line, tiles);
   }
   ExpandBytes<CodeKind::kE4M3, kCount, Shift::kNone>(lines, panel, line, tiles);

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "cpu/kernels/bf16_dot.h"
+#include "cpu/kernels/e4m3_bf16.h"
 #include "cpu/kernels/load_factors.h"
 
 MINISGL_BF16_DOT_BEGIN
@@ -18,20 +19,6 @@ namespace {
 constexpr int64_t kPairBytes = kPanelWidth * 2;  // of the codes of a pair of inputs of a panel
 // Prefetch distance within a panel.
 constexpr int64_t kBytesAhead = 2048;
-
-// The numbers of the codes without a sign, divided by kE4M3Factor.
-struct E4M3Magnitudes {
-  constexpr E4M3Magnitudes() {
-    for (int code = 0; code < 128; ++code) {
-      const int exponent = code / 8 == 0 ? 1 : code / 8;
-      const int significand = code % 8 + (code / 8 == 0 ? 0 : 8);
-      numbers[code] =
-          static_cast<float>(significand << (exponent - 1)) * 0x1.0p-9f / bf16_dot::kE4M3Factor;
-    }
-  }
-  alignas(64) float numbers[128] = {};
-};
-constexpr E4M3Magnitudes kMagnitudes;
 
 // The weights of codes whose outputs have the scales given, each computed.
 template <int kPanels>
@@ -43,30 +30,13 @@ struct ComputedWeights {
   }
 };
 
-// The same if all scales are equal, as those of a block of weights are: from a table of the weights
-// of the codes without a sign.
+// The same if all scales are equal, as those of a block of weights are.
 struct FoundWeights {
-  FoundWeights(__m512 scale, __m512i interleaving) : order(interleaving) {
-    MINISGL_UNROLL for (int i = 0; i < 4; ++i) {
-      const float* const numbers = kMagnitudes.numbers + 32 * i;
-      table[i] =
-          (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(_mm512_load_ps(numbers + kPanelWidth), scale),
-                                       _mm512_mul_ps(_mm512_load_ps(numbers), scale));
-    }
-  }
+  bf16_dot::E4M3Table table;
+  __m512i order;
   MINISGL_INLINE __m512i Find(int, __m256i codes) const {
-    const __m512i words = _mm512_cvtepi8_epi16(codes);
-    // A permutation of two vectors reads the lowest six bits.
-    const __m512i low = _mm512_permutex2var_epi16(table[0], words, table[1]);
-    const __m512i high = _mm512_permutex2var_epi16(table[2], words, table[3]);
-    const __mmask32 is_high = _mm512_test_epi16_mask(words, _mm512_set1_epi16(0x40));
-    const __m512i weights = _mm512_mask_mov_epi16(low, is_high, high);
-    const __m512i sign = _mm512_set1_epi16(static_cast<int16_t>(0x8000));
-    constexpr int kXorAnd = 0x78;
-    return _mm512_permutexvar_epi16(order,
-                                    _mm512_ternarylogic_epi32(weights, words, sign, kXorAnd));
+    return _mm512_permutexvar_epi16(order, table.Find(codes));
   }
-  __m512i table[4], order;
 };
 
 template <int kRows, int kPanels>
@@ -101,19 +71,21 @@ class E4M3DotProduct {
 
   // The products of inputs [begin, end) of one group.
   MINISGL_INLINE void AddGroup(int64_t group, int64_t begin, int64_t end, Sums& sum) const {
-    __m512 scales[kPanels];
+    __m512 scales[kPanels], factors[kPanels];
     MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
-      const std::byte* const of_panel = factors_.scales_of(panel_ + v);
-      scales[v] = _mm512_mul_ps(bf16_dot::LoadFactors(factors_, of_panel, group),
-                                _mm512_set1_ps(bf16_dot::kE4M3Factor));
+      scales[v] = bf16_dot::LoadFactors(factors_, factors_.scales_of(panel_ + v), group);
+      factors[v] = _mm512_mul_ps(scales[v], _mm512_set1_ps(bf16_dot::kE4M3Factor));
     }
-    const __m512 first = _mm512_broadcastss_ps(_mm512_castps512_ps128(scales[0]));
-    __mmask16 are_equal = 0xFFFF;
+    const float first = _mm512_cvtss_f32(scales[0]);
+    __mmask16 are_equal = bf16_dot::E4M3Table::AreFor(scales[0]) ? 0xFFFF : 0;
     MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
-      are_equal = _mm512_mask_cmp_ps_mask(are_equal, scales[v], first, _CMP_EQ_OQ);
+      are_equal = _mm512_mask_cmp_ps_mask(are_equal, scales[v], _mm512_set1_ps(first), _CMP_EQ_OQ);
     }
-    if (are_equal == 0xFFFF) return AddPairs(FoundWeights(first, order_), begin, end, sum);
-    AddPairs(ComputedWeights<kPanels>{scales, order_}, begin, end, sum);
+    if (are_equal == 0xFFFF) {
+      const bf16_dot::E4M3Table table(first);
+      return AddPairs(FoundWeights{table, order_}, begin, end, sum);
+    }
+    AddPairs(ComputedWeights<kPanels>{factors, order_}, begin, end, sum);
   }
 
   // If the number of inputs is odd, they are the last.

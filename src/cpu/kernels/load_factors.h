@@ -62,39 +62,6 @@ inline __m512 WeightsOf(__m512 numbers, __m512 scale, __m512 shift) {
   return kShift == Shift::kOffset ? _mm512_add_ps(numbers, shift) : numbers;
 }
 
-// The order of words that interleaves the halves of a vector.
-inline __m512i InterleavedHalves() {
-  alignas(64) uint16_t order[32];
-  for (uint16_t lane = 0; lane < 16; ++lane) {
-    order[2 * lane] = lane;
-    order[2 * lane + 1] = static_cast<uint16_t>(lane + 16);
-  }
-  return _mm512_load_si512(order);
-}
-
-// The bits of a code of type e4m3 at the place of an f16's are its number divided by this,
-// subnormal ones included, which are widened as fast as others.
-inline constexpr float kE4M3Factor = 256;
-
-// The divided numbers of the codes of two inputs of a panel, sign-extended.
-inline void E4M3Numbers(__m512i words, __m512* even, __m512* odd) {
-  // Of the copies of the sign, one is left.
-  const __m512i halves = _mm512_and_si512(_mm512_slli_epi16(words, 7),
-                                          _mm512_set1_epi16(static_cast<int16_t>(0xBF80)));
-  *even = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
-  *odd = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
-}
-
-// The weights of two inputs of a panel, rounded to bf16, as pairs. `scale`: times kE4M3Factor;
-// `order`: InterleavedHalves().
-inline __m512i E4M3Pairs(__m256i codes, __m512 scale, __m512i order) {
-  __m512 even, odd;
-  E4M3Numbers(_mm512_cvtepi8_epi16(codes), &even, &odd);
-  const auto halves =
-      (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(odd, scale), _mm512_mul_ps(even, scale));
-  return _mm512_permutexvar_epi16(order, halves);
-}
-
 }  // namespace minisgl::cpu::bf16_dot
 MINISGL_BF16_DOT_END
 
