@@ -169,53 +169,18 @@ struct RowBlock {
   const float* x;
   int64_t x_stride;
   size_t num_inputs;
-  float* out;
-  int64_t out_stride;
-  int64_t num_columns;  // outputs of the group, at most 64
-  bool adds;            // not the first block of inputs: add to `out`
-  const float* bias;    // bias of the group; set only for the last block of inputs
+  SummedOutputs outputs;  // of the group
   // Prefetch distance for the first `num_first` inputs (an even number): `bytes_ahead`; for the
   // others: `last_bytes_ahead`.
   size_t num_first;
   int64_t bytes_ahead, last_bytes_ahead;
 };
 
-// Stores less than a vector of one row's outputs, from `column` on: out = (out or 0) + sums (+
-// bias). Like the vector code it adds to 0 in the first block: a sum may be -0, if its products
-// underflow.
-HWY_NOINLINE void StoreSome(const RowBlock& b, const float* sums, float* out, int64_t column) {
-  for (int64_t i = 0; column + i < b.num_columns; ++i) {
-    float value = (b.adds ? out[column + i] : 0.0f) + sums[i];
-    if (b.bias != nullptr) value += b.bias[column + i];
-    out[column + i] = value;
-  }
-}
-
-template <int kRows, int kVectors>
-HWY_INLINE void StoreSums(const RowBlock& b, const Floats (&sum)[kRows][kVectors], int64_t column) {
-  const F32 d;
-  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-    const int64_t at = column + v * kLanes;
-    if (HWY_UNLIKELY(at + kLanes > b.num_columns)) {
-      HWY_ALIGN float lanes[kRows][kLanes];
-      MINISGL_UNROLL for (int r = 0; r < kRows; ++r) hn::Store(sum[r][v], d, lanes[r]);
-      for (int r = 0; r < kRows; ++r) StoreSome(b, lanes[r], b.out + r * b.out_stride, at);
-      continue;
-    }
-    const Floats bias = b.bias == nullptr ? hn::Zero(d) : hn::LoadU(d, b.bias + at);
-    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-      float* const to = b.out + r * b.out_stride + at;
-      const Floats before = b.adds ? hn::LoadU(d, to) : hn::Zero(d);
-      hn::StoreU(hn::Add(hn::Add(before, sum[r][v]), bias), d, to);
-    }
-  }
-}
-
 template <int kRows, class Weights>
 HWY_NOINLINE void MultiplyRows(const RowBlock& b, const Group& group) {
   constexpr int kVectors = VectorsPerRow<kRows>();
   const auto x_stride = static_cast<size_t>(b.x_stride);
-  for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
+  for (int64_t column = 0; column < b.outputs.num_columns; column += kVectors * kLanes) {
     Floats sum[kRows][kVectors];
     SetZero(sum);
     auto operand = MakeOperand<Weights, kVectors, Fetch::kAhead>(group, column, b.bytes_ahead);
@@ -223,7 +188,7 @@ HWY_NOINLINE void MultiplyRows(const RowBlock& b, const Group& group) {
     operand.Advance(b.num_first);
     operand.bytes_ahead = b.last_bytes_ahead;
     MultiplyAccumulate(b.x + b.num_first, x_stride, operand, b.num_inputs - b.num_first, sum);
-    StoreSums(b, sum, column);
+    StoreSums(b.outputs, sum, column);
   }
 }
 
@@ -243,7 +208,7 @@ HWY_INLINE void MultiplyParts(RowBlock b, const Group& group, int64_t num_rows) 
     const int64_t rows = (num_rows + parts - 1) / parts;
     MultiplyPart<Weights, 1>(b, group, rows);
     b.x += rows * b.x_stride;
-    b.out += rows * b.out_stride;
+    b.outputs.out += rows * b.outputs.out_stride;
     num_rows -= rows;
   }
 }
@@ -268,11 +233,11 @@ HWY_INLINE void MultiplyFewRows(const LinearBlock& linear, const PackedLayout& l
         .x = reinterpret_cast<const float*>(linear.x) + input,
         .x_stride = linear.x_stride / static_cast<int64_t>(sizeof(float)),
         .num_inputs = static_cast<size_t>(num_inputs),
-        .out = linear.out,
-        .out_stride = linear.out_stride,
-        .num_columns = MinOf(kGroupWidth, w.num_out - first),
-        .adds = input > 0,
-        .bias = is_last && linear.bias != nullptr ? linear.bias + first : nullptr,
+        .outputs = {.out = linear.out,
+                    .out_stride = linear.out_stride,
+                    .num_columns = MinOf(kGroupWidth, w.num_out - first),
+                    .adds = input > 0,
+                    .bias = is_last && linear.bias != nullptr ? linear.bias + first : nullptr},
         .num_first = static_cast<size_t>(num_first),
         .bytes_ahead = layout.InputBytes(ahead),
         .last_bytes_ahead = next - layout.InputBytes(num_first),

@@ -11,6 +11,7 @@
 #include "cpu/kernels/code_factors-inl.h"
 #include "cpu/kernels/e4m3-inl.h"
 #include "cpu/kernels/kernels.h"
+#include "cpu/kernels/linear_output-inl.h"
 #include "cpu/kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -40,15 +41,6 @@ struct E4M3Operand {
   }
 };
 
-// out = (out or 0) + sums (+ bias), for `count` outputs.
-HWY_NOINLINE void StoreSome(const float* sums, int64_t count, bool adds, const float* bias,
-                            float* out) {
-  for (int64_t i = 0; i < count; ++i) {
-    const float value = (adds ? out[i] : 0.0f) + sums[i];
-    out[i] = bias == nullptr ? value : value + bias[i];
-  }
-}
-
 // The rows of a LinearBlock and some vectors of its outputs.
 template <int kRows, int kVectors>
 class E4M3Product {
@@ -58,7 +50,8 @@ class E4M3Product {
         m_(*linear.weight->coded),
         factors_(m_),
         column_(column),
-        panel_((linear.group * kGroupWidth + column) / kPanelWidth) {}
+        first_(linear.group * kGroupWidth),
+        panel_((first_ + column) / kPanelWidth) {}
 
   HWY_INLINE void Run() {
     for (int64_t begin = 0; begin < m_.num_in; begin += kBlockInputs) {
@@ -71,7 +64,13 @@ class E4M3Product {
         AddGroup(group, input, stop, sum);
         input = stop;
       }
-      AddBlock(begin > 0, end == m_.num_in, sum);
+      const bool has_bias = end == m_.num_in && linear_.bias != nullptr;
+      StoreSums({.out = linear_.out,
+                 .out_stride = linear_.out_stride,
+                 .num_columns = m_.num_out - first_,
+                 .adds = begin > 0,
+                 .bias = has_bias ? linear_.bias + first_ : nullptr},
+                sum, column_);
     }
   }
 
@@ -97,36 +96,10 @@ class E4M3Product {
                        static_cast<size_t>(end - begin), sum);
   }
 
-  // out = (out or 0) + sums (+ bias). To 0 it is added, too: a sum may be -0.
-  HWY_INLINE void AddBlock(bool adds, bool is_last, const Floats (&sum)[kRows][kVectors]) const {
-    const F32 d;
-    const int64_t left = linear_.weight->num_out - linear_.group * kGroupWidth - column_;
-    const float* const bias = is_last && linear_.bias != nullptr
-                                  ? linear_.bias + linear_.group * kGroupWidth + column_
-                                  : nullptr;
-    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-      const int64_t at = v * kLanes;
-      const bool is_whole = at + kLanes <= left;
-      MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-        float* const to = linear_.out + r * linear_.out_stride + column_ + at;
-        const float* const of_bias = bias == nullptr ? nullptr : bias + at;
-        if (HWY_LIKELY(is_whole)) {
-          const Floats before = adds ? hn::LoadU(d, to) : hn::Zero(d);
-          const Floats added = hn::Add(before, sum[r][v]);
-          hn::StoreU(of_bias == nullptr ? added : hn::Add(added, hn::LoadU(d, of_bias)), d, to);
-        } else {
-          HWY_ALIGN float lanes[kLanes];
-          hn::Store(sum[r][v], d, lanes);
-          StoreSome(lanes, left - at, adds, of_bias, to);
-        }
-      }
-    }
-  }
-
   const LinearBlock& linear_;
   const CodedMatrix& m_;
   FactorLayout factors_;
-  int64_t column_, panel_;
+  int64_t column_, first_, panel_;
 };
 
 // Whole panels, whose codes are widened together.

@@ -1,4 +1,4 @@
-// The output of a matrix product of many rows. Compiled once for each instruction set (simd-inl.h).
+// The outputs of matrix products. Compiled once for each instruction set (simd-inl.h).
 #if defined(MINISGL_CPU_LINEAR_OUTPUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MINISGL_CPU_LINEAR_OUTPUT_INL_H_
 #undef MINISGL_CPU_LINEAR_OUTPUT_INL_H_
@@ -23,6 +23,49 @@ HWY_INLINE void FetchOutputs(const float* out, int64_t stride, int64_t rows, int
   for (int64_t r = 0; r < rows; ++r, out += stride) {
     for (int64_t i = 0; i < width; i += kLineFloats) {
       __builtin_prefetch(out + i, /*rw=*/1, /*locality=*/2);
+    }
+  }
+}
+
+// Where the sums of a block of inputs go, of some rows and outputs.
+struct SummedOutputs {
+  float* out;
+  int64_t out_stride;
+  int64_t num_columns;
+  bool adds;          // not the first block of inputs: add to `out`
+  const float* bias;  // null unless it is the last block
+};
+
+// Stores less than a vector of one row's outputs, from `column` on: out = (out or 0) + sums (+
+// bias). Like the vector code it adds to 0 in the first block: a sum may be -0, if its products
+// underflow.
+HWY_NOINLINE inline void StoreSome(const SummedOutputs& to, const float* sums, float* out,
+                                   int64_t column) {
+  for (int64_t i = 0; column + i < to.num_columns; ++i) {
+    float value = (to.adds ? out[column + i] : 0.0f) + sums[i];
+    if (to.bias != nullptr) value += to.bias[column + i];
+    out[column + i] = value;
+  }
+}
+
+// The same for vectors of outputs, from `column` on, of all rows.
+template <int kRows, int kVectors>
+HWY_INLINE void StoreSums(const SummedOutputs& to, const Floats (&sum)[kRows][kVectors],
+                          int64_t column) {
+  const F32 d;
+  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+    const int64_t at = column + v * kLanes;
+    if (HWY_UNLIKELY(at + kLanes > to.num_columns)) {
+      HWY_ALIGN float lanes[kRows][kLanes];
+      MINISGL_UNROLL for (int r = 0; r < kRows; ++r) hn::Store(sum[r][v], d, lanes[r]);
+      for (int r = 0; r < kRows; ++r) StoreSome(to, lanes[r], to.out + r * to.out_stride, at);
+      continue;
+    }
+    const Floats bias = to.bias == nullptr ? hn::Zero(d) : hn::LoadU(d, to.bias + at);
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      float* const out = to.out + r * to.out_stride + at;
+      const Floats before = to.adds ? hn::LoadU(d, out) : hn::Zero(d);
+      hn::StoreU(hn::Add(hn::Add(before, sum[r][v]), bias), d, out);
     }
   }
 }
