@@ -34,16 +34,23 @@ inline const NamedFormat kFormats[] = {{"bf16", DType::kBF16},
                                        {"int4", {DType::kBF16, Quantization::kStored}},
                                        {"fp8", {DType::kBF16, Quantization::kStored}},
                                        {"w8a8", {DType::kBF16, Quantization::kStored}},
+                                       {"nvfp4", {DType::kBF16, Quantization::kStored}},
                                        {"q4_k", {DType::kBF16, Quantization::kStored}, "Q4_K"},
                                        {"q6_k", {DType::kBF16, Quantization::kStored}, "Q6_K"},
                                        {"q4_0", {DType::kBF16, Quantization::kStored}, "Q4_0"},
                                        {"q8_0", {DType::kBF16, Quantization::kStored}, "Q8_0"}};
 
-// Of the codes of a checkpoint: a scale in bf16 for each group.
-inline constexpr int64_t kCodeGroup = 128;
+inline bool IsNvfp4(const NamedFormat& format) { return std::string_view(format.name) == "nvfp4"; }
+
+// Of the codes of a checkpoint.
 inline int32_t CodeBits(const NamedFormat& format) {
   if (format.format.quantization != Quantization::kStored || format.blocks != nullptr) return 0;
-  return std::string_view(format.name) == "int4" ? 4 : 8;
+  return std::string_view(format.name) == "int4" || IsNvfp4(format) ? 4 : 8;
+}
+// Their groups: of 16 with a scale in e4m3, or of 128 with one in bf16.
+inline int64_t CodeGroup(const NamedFormat& format) { return IsNvfp4(format) ? 16 : 128; }
+inline DType CodeScaleType(const NamedFormat& format) {
+  return IsNvfp4(format) ? DType::kE4M3 : DType::kBF16;
 }
 
 inline uint64_t MatrixBytes(const NamedMatrix& matrix, const NamedFormat& format) {
@@ -56,13 +63,16 @@ inline uint64_t MatrixBytes(const NamedMatrix& matrix, const NamedFormat& format
   }
   const auto bits = static_cast<uint64_t>(CodeBits(format));
   if (bits == 0) return *WeightBytes(format.format, num_out, num_in);
-  return num_out * (CeilDiv(num_in * bits, uint64_t{8}) + num_in / kCodeGroup * 2);
+  const uint64_t scales = num_in / static_cast<uint64_t>(CodeGroup(format));
+  return num_out *
+         (CeilDiv(num_in * bits, uint64_t{8}) + scales * DTypeBytes(CodeScaleType(format)));
 }
 
-// A quantized matrix whose codes, or blocks, are the bytes of `codes`. w8a8: integers, whose inputs
-// may be rounded to int8. REQUIRES rows of whole blocks.
+// A quantized matrix whose codes, or blocks, are the bytes of `codes`, and whose scales are all
+// `scale`, which has two bytes. w8a8: integers, whose inputs may be rounded to int8. REQUIRES rows
+// of whole blocks.
 inline WeightTensor Codes(const NamedMatrix& matrix, const NamedFormat& format,
-                          const std::byte* codes, const uint16_t* scales) {
+                          const std::byte* codes, const std::byte* scale) {
   if (format.blocks != nullptr) {
     return WeightTensor(matrix.num_out, matrix.num_in, FindBlockFormat(format.blocks), codes)
         .WithCodes();
@@ -73,12 +83,16 @@ inline WeightTensor Codes(const NamedMatrix& matrix, const NamedFormat& format,
   weights.codes.bits = bits;
   weights.codes.other_step = matrix.num_in * bits / 8;
   weights.int8_inputs = std::string_view(format.name) == "w8a8";
-  weights.numbers = bits == 4             ? OffsetNumbers(4)
+  weights.numbers = IsNvfp4(format)       ? E2M1Numbers()
+                    : bits == 4           ? OffsetNumbers(4)
                     : weights.int8_inputs ? SignedNumbers()
                                           : E4M3Numbers();
-  weights.group_inputs = weights.int8_inputs ? matrix.num_in : kCodeGroup;
+  weights.group_inputs = weights.int8_inputs ? matrix.num_in : CodeGroup(format);
   weights.num_groups = CeilDiv(matrix.num_in, weights.group_inputs);
-  weights.scales = {reinterpret_cast<const std::byte*>(scales), DType::kBF16, 1, 0, 0};
+  weights.scales = {scale, CodeScaleType(format), 1, 0, 0};
+  // As compressed-tensors has it.
+  if (IsNvfp4(format)) weights.global_scale = 1234.5f;
+  weights.divides_by_global = IsNvfp4(format);
   return WeightTensor(matrix.num_out, matrix.num_in, weights);
 }
 

@@ -1,7 +1,7 @@
 // Kernels of the CPU engine compared to the limits of this processor.
 //
 // bench_cpu_kernels [--threads 1,2] [--shapes NAME,...] [--formats bf16,f16,f32,int8,int4,fp8,w8a8,
-//                   q4_k,q6_k,q4_0,q8_0]
+//                   nvfp4,q4_k,q6_k,q4_0,q8_0]
 //                   [--rows 1,2,8,64,512] [--kernels linear,norm,rope,activate,decode,prefill]
 //                   [--target NAME] [--cold-mib N] [--repeats N] [--json FILE]
 //
@@ -338,10 +338,10 @@ std::vector<Matrix> KernelBench::PackCopies(const NamedMatrix& matrix, const Nam
   for (uint64_t i = 0; i < copies; ++i) {
     const TensorView view = {
         values.get() + i * element, format.dtype, {matrix.num_out, matrix.num_in}};
-    constexpr uint16_t kScale = 0x3B80;  // 2^-8
+    constexpr std::byte kScale[] = {std::byte{0x38}, std::byte{0x3B}};  // of e4m3: 1
     const auto* const bytes = reinterpret_cast<const std::byte*>(view.data);
     const WeightTensor tensor = format.quantization == Quantization::kStored
-                                    ? Codes(matrix, named, bytes, &kScale)
+                                    ? Codes(matrix, named, bytes, kScale)
                                     : WeightTensor(view);
     packed.push_back(OrDie(ops()->PackMatrix({&tensor, 1}, format)));
     if (packed[0].quantization != format.quantization) break;
