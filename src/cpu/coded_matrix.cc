@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "minisgl/base/checked_math.h"
+#include "minisgl/tensor/weight_tensor.h"
 
 namespace minisgl::cpu {
 namespace {
@@ -99,17 +100,18 @@ uint8_t CodedMatrix::CodeAt(int64_t out, int64_t input) const {
 }
 
 float CodedMatrix::FactorAt(const std::byte* of_panel, int64_t group, int64_t lane) const {
-  int64_t at = group * kPanelWidth + lane;
-  float step = 1;
-  if (factor_groups > 0) {
-    step = static_cast<int8_t>(of_panel[at]);
-    at = group / factor_groups * kPanelWidth + lane;
-  }
+  const int64_t of_factor = factor_groups == 0 ? group : group / factor_groups;
   const std::byte* const from =
-      of_panel + step_bytes() + at * static_cast<int64_t>(DTypeBytes(scale_type));
-  if (scale_type == DType::kF32) return Load<float>(from) * step;
-  const auto bits = Load<uint16_t>(from);
-  return (scale_type == DType::kBF16 ? Bf16ToFloat(bits) : F16ToFloat(bits)) * step;
+      of_panel + step_bytes() +
+      (of_factor * kPanelWidth + lane) * static_cast<int64_t>(DTypeBytes(scale_type));
+  const float factor = scale_type == DType::kF32    ? Load<float>(from)
+                       : scale_type == DType::kBF16 ? Bf16ToFloat(Load<uint16_t>(from))
+                                                    : F16ToFloat(Load<uint16_t>(from));
+  if (steps == ScaleSteps::kNone) return factor;
+  const std::byte step = of_panel[group * kPanelWidth + lane];
+  const float number = steps == ScaleSteps::kIntegers ? static_cast<int8_t>(step)
+                                                      : E4M3ToFloat(static_cast<uint8_t>(step));
+  return steps == ScaleSteps::kE4M3Divided ? number / factor : number * factor;
 }
 
 void CodedMatrix::ReadRow(int64_t out, float* row) const {

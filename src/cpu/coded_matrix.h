@@ -27,6 +27,14 @@ enum class CodeKind : uint8_t {
   kE4M3,
 };
 
+// What a scale is made of, and an offset.
+enum class ScaleSteps : uint8_t {
+  kNone,         // it is stored as such
+  kIntegers,     // a step, an integer of 8 bits, times a factor, which several groups share
+  kE4M3,         // a step of type e4m3 times a factor in f32
+  kE4M3Divided,  // a step of type e4m3 divided by a factor in f32
+};
+
 enum class CodeOrder : uint8_t {
   // For vectors that run over outputs. Codes of 4 bits: for each eight inputs of a panel 16 words
   // of 32 bits, a word for each output, the first input in the lowest bits. Codes of 6 bits: for
@@ -66,11 +74,10 @@ struct CodedMatrix {
   CodeKind kind = CodeKind::kCounting4;
   std::array<float, 16> numbers = {};  // of codes of 4 bits, and of the first ones of 6
   int64_t group_inputs = 0;            // of one scale; the last group may have fewer
-  // Of scales and offsets: bf16 or f16 if it holds all exactly, else f32.
+  // Of scales and offsets, or of their factors: bf16 or f16 if it holds all exactly, else f32.
   DType scale_type = DType::kF32;
-  // A scale is a factor, which this many groups share, times a step, an integer of 8 bits; so is an
-  // offset. 0: scales are stored as such. A power of two.
-  int64_t factor_groups = 0;
+  ScaleSteps steps = ScaleSteps::kNone;
+  int64_t factor_groups = 0;  // with steps: groups that share a factor, a power of two
   bool has_zeros = false, has_offsets = false;  // at most one
   std::shared_ptr<const void> data;             // codes, then scales, then zeros or offsets
 
@@ -93,7 +100,7 @@ struct CodedMatrix {
   }
   int64_t LineOffset(int64_t out, int64_t index) const;
   int64_t line_bytes() const { return has_4_bits() ? kLineInputs / 2 : kLineInputs; }
-  // [num_groups][16]; with factors, the steps as such, then [groups of factors][16] factors
+  // [num_groups][16]; with steps, these as such, then [groups of factors][16] factors
   const std::byte* scales(int64_t panel) const {
     return static_cast<const std::byte*>(data.get()) + num_panels() * panel_bytes() +
            panel * scale_bytes();

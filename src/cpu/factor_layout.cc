@@ -9,7 +9,7 @@ FactorLayout::FactorLayout(const CodedMatrix& m)
       panel_bytes(m.scale_bytes()),
       panel_zeros(m.num_groups() * kPanelWidth),
       type(m.scale_type),
-      has_steps(m.factor_groups > 0),
+      steps(m.steps),
       step_bytes(m.step_bytes()) {
   while (int64_t{1} << shift < m.factor_groups) ++shift;
 }

@@ -25,7 +25,7 @@ struct FactorLayout {
   int64_t panel_zeros;
   // Of a panel's scales or offsets:
   DType type;
-  bool has_steps;
+  ScaleSteps steps;
   int shift = 0;       // log2 of CodedMatrix::factor_groups
   int64_t step_bytes;  // before the factors
 };

@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 #include <cstring>
 #include <vector>
 
 #include "cpu/memory.h"
+#include "cpu/pack_factors.h"
 #include "cpu/transpose_words.h"
 #include "minisgl/base/checked_math.h"
 #include "tensor/quantize.h"
@@ -39,32 +39,14 @@ int64_t GroupInputs(const WeightTensor& part) {
   return std::min(part.quantized()->group_inputs, part.num_in());
 }
 
-// Groups that share a factor; 0: scales have no steps.
-int64_t FactorGroups(const WeightTensor& part) {
-  const BlockFormat* const blocks = part.blocks();
-  if (blocks == nullptr || blocks->codes.read_steps == nullptr) return 0;
-  return blocks->num_groups();
-}
-
-// The group of the first input.
-int64_t FirstGroup(const WeightTensor& part) {
-  return part.first_input() / part.quantized()->group_inputs;
-}
-
 // True if the part begins with a group of the stored matrix, and with groups that share a factor,
 // or is within one group.
 bool HasWholeGroups(const WeightTensor& part) {
   const int64_t group = part.quantized()->group_inputs;
   const int64_t last = part.first_input() + part.num_in() - 1;
   if (last / group == FirstGroup(part)) return true;
-  return part.first_input() % (group * std::max<int64_t>(1, FactorGroups(part))) == 0;
+  return part.first_input() % (group * std::max<int64_t>(1, BlockFactorGroups(part))) == 0;
 }
-
-// An output of a part.
-struct CodedRow {
-  const WeightTensor* part;
-  int64_t out;
-};
 
 std::vector<CodedRow> RowsOf(std::span<const WeightTensor> parts) {
   std::vector<CodedRow> rows;
@@ -72,11 +54,6 @@ std::vector<CodedRow> RowsOf(std::span<const WeightTensor> parts) {
     for (int64_t out = 0; out < part.num_out(); ++out) rows.push_back({&part, out});
   }
   return rows;
-}
-
-std::span<const CodedRow> RowsOfPanel(std::span<const CodedRow> rows, int64_t panel) {
-  const auto begin = static_cast<size_t>(panel * kPanelWidth);
-  return rows.subspan(begin, std::min(static_cast<size_t>(kPanelWidth), rows.size() - begin));
 }
 
 // --- codes ---------------------------------------------------------------------------------------
@@ -248,98 +225,6 @@ void WriteCodes(const PanelCodes& codes, const CodedMatrix& matrix, int64_t pane
   WriteBytes(codes, matrix.num_in, to);
 }
 
-// --- scales, zeros, offsets ----------------------------------------------------------------------
-
-// Where those of a panel are in the memory of a matrix, which `data` begins.
-struct PanelFactors {
-  PanelFactors(const CodedMatrix& matrix, int64_t panel, std::byte* data)
-      : scales(data + matrix.num_panels() * matrix.panel_bytes() + panel * matrix.scale_bytes()),
-        after_scales(data + matrix.num_panels() * (matrix.panel_bytes() + matrix.scale_bytes())),
-        zeros(after_scales + panel * matrix.num_groups() * kPanelWidth),
-        offsets(after_scales + panel * matrix.scale_bytes()) {}
-  std::byte* const scales;
-  std::byte* const after_scales;
-  std::byte* const zeros;
-  std::byte* const offsets;
-};
-
-// Writes those of an output, number `lane` of a panel.
-class FactorWriter {
- public:
-  FactorWriter(const CodedMatrix& matrix, int64_t panel, std::byte* data)
-      : matrix_(matrix), to_(matrix, panel, data) {}
-
-  void Write(const CodedRow& row, size_t lane) const {
-    if (row.part->blocks() != nullptr) return WriteBlocks(row, lane);
-    // The numbers of unsigned codes are 128 less.
-    const bool is_unsigned =
-        matrix_.kind == CodeKind::kInt8 && row.part->quantized()->numbers == UnsignedNumbers();
-    const float shift = is_unsigned ? 128.0f : 0.0f;
-    for (int64_t group = 0; group < matrix_.num_groups(); ++group) {
-      const size_t at = IndexOf(group, lane);
-      const int64_t stored = FirstGroup(*row.part) + group;
-      WriteFactor(row.part->ScaleOf(row.out, stored), at, to_.scales);
-      if (!matrix_.has_zeros) continue;
-      const float zero = row.part->ZeroOf(row.out, stored) - shift;
-      to_.zeros[at] = static_cast<std::byte>(static_cast<int8_t>(zero));
-    }
-  }
-
- private:
-  static size_t IndexOf(int64_t group, size_t lane) {
-    return static_cast<size_t>(group * kPanelWidth) + lane;
-  }
-
-  // Of a row of blocks; its codes have no zeros.
-  void WriteBlocks(const CodedRow& row, size_t lane) const {
-    const BlockFormat& format = *row.part->blocks();
-    const int64_t first = FirstGroup(*row.part), num_groups = matrix_.num_groups();
-    const std::byte* from = row.part->BlockOf(row.out, first);
-    for (int64_t group = 0, block = 0; group < num_groups;
-         group += format.num_groups(), ++block, from += format.block_bytes) {
-      WriteFactors(format, from, IndexOf(block, lane));
-      if (format.codes.read_steps == nullptr) continue;
-      int8_t scales[kBlockGroupsMax], offsets[kBlockGroupsMax];
-      format.codes.read_steps(from, scales, offsets);
-      // A cut within a group does not begin with the block.
-      const int64_t skipped = (first + group) % format.num_groups();
-      const int64_t count = std::min(format.num_groups() - skipped, num_groups - group);
-      for (int64_t i = 0; i < count; ++i) {
-        const size_t at = IndexOf(group + i, lane);
-        to_.scales[at] = static_cast<std::byte>(scales[skipped + i]);
-        if (matrix_.has_offsets) to_.offsets[at] = static_cast<std::byte>(offsets[skipped + i]);
-      }
-    }
-  }
-
-  // Those of a block.
-  void WriteFactors(const BlockFormat& format, const std::byte* block, size_t at) const {
-    std::byte* const scales = to_.scales + matrix_.step_bytes();
-    std::byte* const offsets = to_.offsets + matrix_.step_bytes();
-    if (matrix_.scale_type == DType::kF16 && format.has_f16_scales()) {
-      Store(format.ScaleBits(block), at, scales);
-      if (matrix_.has_offsets) Store(format.OffsetBits(block), at, offsets);
-      return;
-    }
-    WriteFactor(format.ScaleOf(block), at, scales);
-    if (matrix_.has_offsets) WriteFactor(format.OffsetOf(block), at, offsets);
-  }
-
-  // Element `at` of scales or offsets, in the matrix's type.
-  void WriteFactor(float factor, size_t at, std::byte* to) const {
-    if (matrix_.scale_type == DType::kF32) return Store(factor, at, to);
-    Store(matrix_.scale_type == DType::kBF16 ? FloatToBf16(factor) : FloatToF16(factor), at, to);
-  }
-
-  template <typename T>
-  static void Store(T value, size_t at, std::byte* to) {
-    std::memcpy(to + at * sizeof(value), &value, sizeof(value));
-  }
-
-  const CodedMatrix& matrix_;
-  const PanelFactors to_;
-};
-
 // Reads the codes of an output, in the numbers of the matrix.
 void ReadCodes(const CodedRow& row, const CodedMatrix& matrix, uint8_t* codes) {
   row.part->ReadCodes(row.out, codes);
@@ -370,55 +255,6 @@ void QuantizeRow(const CodedRow& row, const CodedMatrix& matrix, size_t lane, ui
     const size_t at = static_cast<size_t>(group * kPanelWidth) + lane;
     std::memcpy(scales + at * sizeof(scale), &scale, sizeof(scale));
   }
-}
-
-// --- the type of scales --------------------------------------------------------------------------
-
-// Which types hold scales and offsets exactly.
-struct ExactTypes {
-  bool bf16 = true, f16 = true;
-  void Add(float factor) {
-    bf16 = bf16 && Bf16ToFloat(FloatToBf16(factor)) == factor;
-    f16 = f16 && F16ToFloat(FloatToF16(factor)) == factor;
-  }
-};
-
-// Adds the scales and offsets of the blocks of a row, which without bf16 are f16 or were tried.
-void AddBlocks(const CodedRow& row, int64_t num_groups, ExactTypes* types) {
-  const BlockFormat& format = *row.part->blocks();
-  const bool is_f16 = types->f16;
-  for (int64_t group = 0; group < num_groups; group += format.num_groups()) {
-    if (format.has_f16_scales() && !types->bf16) break;
-    const std::byte* const block = row.part->BlockOf(row.out, FirstGroup(*row.part) + group);
-    types->Add(format.ScaleOf(block));
-    if (row.part->has_offsets()) types->Add(format.OffsetOf(block));
-  }
-  if (format.has_f16_scales()) types->f16 = is_f16;
-}
-
-ExactTypes TypesOf(std::span<const CodedRow> rows, const CodedMatrix& matrix) {
-  ExactTypes types;
-  for (const CodedRow& row : rows) {
-    if (row.part->blocks() != nullptr) {
-      AddBlocks(row, matrix.num_groups(), &types);
-      continue;
-    }
-    for (int64_t group = 0; group < matrix.num_groups() && (types.bf16 || types.f16); ++group) {
-      types.Add(row.part->ScaleOf(row.out, FirstGroup(*row.part) + group));
-    }
-  }
-  return types;
-}
-
-// bf16 or f16 if it holds all scales and offsets exactly, else f32.
-DType ScaleType(std::span<const CodedRow> rows, const CodedMatrix& matrix, ThreadPool* pool) {
-  std::atomic<bool> are_bf16 = true, are_f16 = true;
-  pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {
-    const ExactTypes types = TypesOf(RowsOfPanel(rows, panel), matrix);
-    if (!types.bf16) are_bf16 = false;
-    if (!types.f16) are_f16 = false;
-  });
-  return are_bf16 ? DType::kBF16 : are_f16 ? DType::kF16 : DType::kF32;
 }
 
 // True if a panel's blocks are of one format and have codes and scales as the matrix has them.
@@ -494,7 +330,8 @@ bool HaveCommonCodes(std::span<const WeightTensor> parts) {
     }
     const QuantizedWeights &its = *part.quantized(), &first = *parts[0].quantized();
     if (KindOf(its) != KindOf(first) || part.has_offsets() != parts[0].has_offsets() ||
-        FactorGroups(part) != FactorGroups(parts[0]) || Fit6Bits(part) != Fit6Bits(parts[0])) {
+        BlockFactorGroups(part) != BlockFactorGroups(parts[0]) ||
+        Fit6Bits(part) != Fit6Bits(parts[0])) {
       return false;
     }
     if (its.codes.bits == 4 && its.numbers != first.numbers) return false;
@@ -536,7 +373,6 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders or
                                                            : orders.bytes;
   if (matrix.has_4_bits()) std::copy_n(first.numbers, 16, matrix.numbers.begin());
   matrix.group_inputs = GroupInputs(parts[0]);
-  matrix.factor_groups = FactorGroups(parts[0]);
   matrix.has_offsets = parts[0].has_offsets();
   constexpr int64_t kHalfTile = 16;
   if (matrix.group_inputs % kHalfTile != 0 && matrix.num_groups() > 1) {
@@ -554,11 +390,11 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders or
     matrix.numbers[0] = matrix.has_offsets ? 0.0f : -32.0f;  // those with offsets have no sign
   }
   const std::vector<CodedRow> rows = RowsOf(parts);
-  matrix.scale_type = ScaleType(rows, matrix, pool);
+  ChooseScaleForm(parts, rows, pool, &matrix);
   const auto fill = [&](const CodedRow& row, size_t lane, uint8_t* codes, int64_t panel,
                         std::byte* data) {
     ReadCodes(row, matrix, codes);
-    FactorWriter(matrix, panel, data).Write(row, lane);
+    WriteFactors(row, matrix, panel, lane, data);
   };
   MINISGL_RETURN_IF_ERROR(WritePanels(rows, pool, fill, &matrix));
   return matrix;

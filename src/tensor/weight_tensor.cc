@@ -89,9 +89,11 @@ void CodePlane::ReadRow(int64_t out, int64_t first, int64_t count, uint8_t* code
   }
 }
 
-float ScalePlane::At(int64_t out, int64_t group) const {
-  return WidenAt(data + out / group_outputs * output_step + group * group_step, dtype);
+const std::byte* ScalePlane::Place(int64_t out, int64_t group) const {
+  return data + out / group_outputs * output_step + group * group_step;
 }
+
+float ScalePlane::At(int64_t out, int64_t group) const { return WidenAt(Place(out, group), dtype); }
 
 int64_t QuantizedWeights::GroupOf(int64_t in) const {
   if (group_index == nullptr) return in / group_inputs;
@@ -289,6 +291,10 @@ float WeightTensor::ScaleOf(int64_t out, int64_t group) const {
   if (blocks_ == nullptr) return quantized_->ScaleOf(StoredRow(out), group);
   const std::byte* const block = BlockOf(out, group);
   return blocks_->ScaleOf(block) * StepsOf(block, group)[0];
+}
+
+const std::byte* WeightTensor::StoredScale(int64_t out, int64_t group) const {
+  return quantized_->scales.Place(StoredRow(out), group);
 }
 
 float WeightTensor::ZeroOf(int64_t out, int64_t group) const {

@@ -106,6 +106,40 @@ TEST(CodedProductTest, RowsOfBlocksTakeLittleMoreThanInTheFile) {
   EXPECT_EQ(bits_of("Q3_K"), 6.5625);
 }
 
+// 4 bits, a byte for 16 weights, and a factor for each output.
+TEST(CodedProductTest, E4M3ScalesUnderAGlobalOneTakeAByte) {
+  ThreadPool pool(1);
+  for (const Coding& coding : {kNvfp4, kNvfp4Multiplied}) {
+    const RandomCodes codes(coding, 64, 512, 16, 1);
+    const WeightTensor tensor = codes.Tensor();
+    for (const CodeOrder order : {CodeOrder::kWords, CodeOrder::kLines}) {
+      const auto packed = PackCodes({&tensor, 1}, order, &pool);
+      ASSERT_TRUE(packed.ok());
+      EXPECT_EQ(packed->num_bytes(), 64 * (256 + 32 + 4)) << coding.name;
+    }
+  }
+}
+
+// Parts whose scales have other forms are stacked with scales in f32.
+TEST(CodedProductTest, E4M3ScalesOfOtherFormsAreStacked) {
+  ThreadPool pool(1);
+  const RandomCodes first(kNvfp4, 20, 64, 16, 1);
+  for (const Coding& coding : {kNvfp4, kNvfp4Multiplied, kCodings[2]}) {
+    const RandomCodes second(coding, 7, 64, 16, 2);
+    const WeightTensor parts[] = {first.Tensor(), second.Tensor()};
+    ASSERT_TRUE(HaveCommonCodes(parts));
+    const auto packed = PackCodes(parts, CodeOrder::kWords, &pool);
+    ASSERT_TRUE(packed.ok());
+    EXPECT_EQ(packed->steps == ScaleSteps::kNone, coding.global != Coding::Global::kDivides);
+    for (int64_t out = 0; out < 27; ++out) {
+      std::vector<float> found(64), wanted(64);
+      packed->ReadRow(out, found.data());
+      parts[out / 20].ReadRow(out % 20, wanted.data());
+      EXPECT_EQ(found, wanted) << coding.name << " " << out;
+    }
+  }
+}
+
 // The weights of `rows` rows of `num_in` that packing quantizes by the rule of `kind`.
 std::vector<float> RoundedByRule(Quantization kind, std::vector<float> weights, int64_t num_in) {
   const auto quantize =

@@ -13,13 +13,19 @@
 
 namespace minisgl::cpu {
 
-// A kind of codes, with or without zero points, and scales that are or are not exact in bf16.
+// A kind of codes, with or without zero points, and scales that are or are not exact in bf16, or of
+// type e4m3 under a global one.
 struct Coding {
+  enum class Global { kNone, kMultiplies, kDivides };
   const char* name;
   int32_t bits;
   const float* numbers;
   bool has_zeros, bf16_scales;
+  Global global = Global::kNone;
 };
+inline const Coding kNvfp4 = {"nvfp4", 4, E2M1Numbers(), false, false, Coding::Global::kDivides};
+inline const Coding kNvfp4Multiplied = {"nvfp4 multiplied",         4, E2M1Numbers(), false, false,
+                                        Coding::Global::kMultiplies};
 inline const Coding kCodings[] = {
     {"int4", 4, OffsetNumbers(4), false, true},
     {"int4 zeros", 4, UnsignedNumbers(), true, false},
@@ -30,6 +36,8 @@ inline const Coding kCodings[] = {
     {"unsigned int8", 8, UnsignedNumbers(), true, false},
     {"unsigned int8 without zeros", 8, UnsignedNumbers(), false, true},
     {"e4m3", 8, E4M3Numbers(), false, true},
+    kNvfp4,
+    kNvfp4Multiplied,
 };
 
 // A random matrix of `coding` in memory of its own.
@@ -54,6 +62,7 @@ class RandomCodes {
     weights_.codes = {.data = Bytes(codes_), .bits = coding.bits, .other_step = row_bytes};
     weights_.numbers = coding.numbers;
     weights_.scales = {Bytes(scales_), DType::kF32, 1, groups * 4, 4};
+    if (coding.global != Coding::Global::kNone) UseE4M3Scales(coding, groups, &random);
     weights_.num_groups = groups;
     weights_.group_inputs = group_inputs;
     if (coding.has_zeros) weights_.zeros = {.data = Bytes(zeros_), .other_step = groups};
@@ -79,8 +88,20 @@ class RandomCodes {
     return reinterpret_cast<const std::byte*>(values.data());
   }
 
+  // Scales of every size and sign, and a global one of many digits.
+  void UseE4M3Scales(const Coding& coding, int64_t groups, std::mt19937_64* random) {
+    for (size_t i = 0; i < scales_.size(); ++i) {
+      const auto code = static_cast<uint8_t>((*random)());
+      e4m3_scales_.push_back((code & 0x7F) == 0x7F ? 0 : code);
+    }
+    weights_.scales = {Bytes(e4m3_scales_), DType::kE4M3, 1, groups, 1};
+    weights_.divides_by_global = coding.global == Coding::Global::kDivides;
+    const float global = 1000 + static_cast<float>((*random)() % 100000) / 7;
+    weights_.global_scale = weights_.divides_by_global ? global : 1 / global;
+  }
+
   int64_t num_out_, num_in_;
-  std::vector<uint8_t> codes_, zeros_;
+  std::vector<uint8_t> codes_, zeros_, e4m3_scales_;
   std::vector<float> scales_;
   QuantizedWeights weights_;
 };

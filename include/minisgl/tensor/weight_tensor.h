@@ -55,7 +55,9 @@ struct ScalePlane {
   int64_t output_step = 0;    // bytes from the scales of a group of outputs to those of the next
   int64_t group_step = 0;     // bytes from the scale of a group of inputs to that of the next
 
-  // The stored number of (out, group of inputs), widened.
+  // Where the number of (out, group of inputs) is stored.
+  const std::byte* Place(int64_t out, int64_t group) const;
+  // The number, widened.
   float At(int64_t out, int64_t group) const;
 };
 
@@ -112,6 +114,8 @@ class WeightTensor {
   // of a cut, input i is in group quantized()->GroupOf(first_input() + i).
   void ReadCodes(int64_t out, uint8_t* codes) const;  // [num_in]
   float ScaleOf(int64_t out, int64_t group) const;
+  // Where that scale, not yet under the global one, is stored. REQUIRES planes of codes.
+  const std::byte* StoredScale(int64_t out, int64_t group) const;
   float ZeroOf(int64_t out, int64_t group) const;
   bool has_offsets() const {
     return blocks_ != nullptr && blocks_->codes.offset != BlockOffset::kNone;

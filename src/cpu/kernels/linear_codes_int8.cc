@@ -352,7 +352,9 @@ class NextCodes {
     }
     for (const std::byte* from : {at.scales, at.offsets}) {
       if (from == nullptr) continue;
-      if (of.has_steps) FetchBytes(from + group_ * kPanelWidth, num_groups_ * kPanelWidth);
+      if (of.steps != ScaleSteps::kNone) {
+        FetchBytes(from + group_ * kPanelWidth, num_groups_ * kPanelWidth);
+      }
       const int64_t bytes = kPanelWidth * static_cast<int64_t>(DTypeBytes(of.type));
       const int64_t first = group_ >> of.shift, last = (group_ + num_groups_ - 1) >> of.shift;
       FetchBytes(from + of.step_bytes + first * bytes, (last - first + 1) * bytes);

@@ -33,11 +33,19 @@ inline __m512 LoadFactors(const FactorLayout& layout, const std::byte* of_panel,
           _mm512_maskz_slli_epi32(kAll, _mm512_maskz_cvtepu16_epi32(kAll, bits), 16));
     }
   }
-  if (!layout.has_steps) return factor;
-  const __m128i bytes =
+  if (layout.steps == ScaleSteps::kNone) return factor;
+  const __m128i steps =
       _mm_loadu_si128(reinterpret_cast<const __m128i*>(of_panel + group * kPanelWidth));
-  return _mm512_mul_ps(factor,
-                       _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, bytes)));
+  if (layout.steps == ScaleSteps::kIntegers) {
+    return _mm512_mul_ps(factor,
+                         _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, steps)));
+  }
+  // As in code_factors-inl.h.
+  const __m256i halves = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(steps), 7),
+                                          _mm256_set1_epi16(static_cast<int16_t>(0xBF80)));
+  const __m512 numbers = _mm512_mul_ps(_mm512_maskz_cvtph_ps(kAll, halves), _mm512_set1_ps(256));
+  return layout.steps == ScaleSteps::kE4M3 ? _mm512_mul_ps(numbers, factor)
+                                           : _mm512_div_ps(numbers, factor);
 }
 
 // How the numbers of codes are moved: not, by a zero before they are scaled, by an offset after.
