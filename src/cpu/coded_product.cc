@@ -53,9 +53,10 @@ LinearKernel KernelFor(CpuTarget target, KernelKind kind, DType dtype) {
       return HasTiles(target) ? BytesAmxLinearKernel() : BytesStandInLinearKernel();
     case KernelKind::kE4M3: {
       LinearKernel kernel = FindLinearKernel(target, dtype);
-      kernel.multiply_codes = FindE4M3Multiply(target, ExpandedType(target, dtype));
+      const DType expanded_type = ExpandedType(target, dtype);
+      kernel.multiply_codes = FindE4M3Multiply(target, expanded_type);
       kernel.codes_order = CodeOrder::kWords;
-      kernel.codes_rows_max = kernel.multiply_codes == nullptr ? 0 : kE4M3RowsMax;
+      kernel.codes_rows_max = kernel.multiply_codes == nullptr ? 0 : E4M3RowsMax(expanded_type);
       return kernel;
     }
   }

@@ -186,7 +186,7 @@ TEST(CodedProductTest, E4M3UnderEqualScalesHasTheBitsOfTheExpandedMatrix) {
           const auto coded = ops->PackMatrix({&tensor, 1}, {dtype, Quantization::kStored});
           const auto expanded = ops->PackMatrix({&tensor, 1}, ExpandedType(target, dtype));
           ASSERT_TRUE(coded.ok() && expanded.ok());
-          for (const int64_t num_tokens : {1, 2, 3, 4, 5, 40}) {
+          for (const int64_t num_tokens : {1, 2, 3, 4, 5, 8, 9, 40}) {
             const auto x = RandomFloats(num_tokens * kNumIn, 4);
             ExpectSameBits(Multiply(ops.get(), *coded, x, nullptr),
                            Multiply(ops.get(), *expanded, x, nullptr),

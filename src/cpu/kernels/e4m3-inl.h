@@ -24,17 +24,23 @@ namespace HWY_NAMESPACE {
 // included, which are widened as fast as others.
 inline constexpr float kE4M3Factor = 256;
 
-// The divided numbers of a vector of outputs, from output `lane` of a panel on; `panel`: the codes
-// of an input of the panel.
-HWY_INLINE Floats E4M3Halves(const uint8_t* panel, int lane) {
+// The divided numbers of an input of a panel, of type f16; `panel`: its codes.
+using PanelHalves = hn::CappedTag<int16_t, kPanelWidth>;
+HWY_INLINE hn::Vec<PanelHalves> HalvesOfPanel(const uint8_t* panel) {
   const hn::CappedTag<int8_t, kPanelWidth> d8;
-  const hn::CappedTag<int16_t, kPanelWidth> d16;
-  const hn::Rebind<hwy::float16_t, F32> df16;
-  // Those of the whole panel, which the compiler computes once for all its vectors.
+  const PanelHalves d16;
   const auto words = hn::PromoteTo(d16, hn::LoadU(d8, reinterpret_cast<const int8_t*>(panel)));
   // Of the copies of the sign, one is left.
-  const auto halves = hn::And(hn::ShiftLeft<7>(words), hn::Set(d16, static_cast<int16_t>(0xBF80)));
+  return hn::And(hn::ShiftLeft<7>(words), hn::Set(d16, static_cast<int16_t>(0xBF80)));
+}
+
+// Those of a vector of outputs, from output `lane` of the panel on.
+HWY_INLINE Floats E4M3Halves(const uint8_t* panel, int lane) {
+  const hn::Rebind<hwy::float16_t, F32> df16;
+  // The compiler computes them once for all vectors of the panel.
+  const auto halves = HalvesOfPanel(panel);
 #if HWY_TARGET == HWY_AVX2
+  const PanelHalves d16;
   const hn::Half<decltype(d16)> dh;
   const auto half = lane == 0 ? hn::LowerHalf(dh, halves) : hn::UpperHalf(dh, halves);
   return hn::PromoteTo(F32(), hn::BitCast(df16, half));
