@@ -1,6 +1,7 @@
 // out = x w^T + bias for few rows and codes of type e4m3 in CodeOrder::kWords, widened to f32 on
-// the way to registers. Every output has the bits of the product with the expanded weights (expand_codes.cc,
-// linear.cc): the same weights, a number times its scale, added in the same order.
+// the way to registers. Every output has the bits of the product with the expanded weights
+// (expand_codes.cc, linear.cc): the same weights, a number times its scale, added in the same
+// order.
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
