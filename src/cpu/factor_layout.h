@@ -13,6 +13,7 @@ namespace minisgl::cpu {
 struct FactorLayout {
   explicit FactorLayout(const CodedMatrix& m);
 
+  bool HasSteps() const { return steps != ScaleSteps::kNone; }
   const std::byte* scales_of(int64_t panel) const { return scales + panel * panel_bytes; }
   // REQUIRES that there are some.
   const std::byte* offsets_of(int64_t panel) const { return offsets + panel * panel_bytes; }

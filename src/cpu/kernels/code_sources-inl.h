@@ -65,7 +65,10 @@ struct CodesInMemory {
         ahead(reinterpret_cast<const std::byte*>(words)),
         num_blocks(of_blocks),
         next_block(block),
-        scale_bytes(of.factors.panel_bytes / of_blocks),
+        scale_bytes(
+            (kAreBeside && of.factors.HasSteps() ? of.factors.step_bytes : of.factors.panel_bytes) /
+            of_blocks),
+        factor_bytes((of.factors.panel_bytes - of.factors.step_bytes) / of_blocks),
         zero_bytes(of.factors.panel_zeros / of_blocks) {}
   HWY_INLINE PanelCodes Of(int v) const {
     const int64_t panel = v * kLanes / kPanelWidth, lane = v * kLanes % kPanelWidth;
@@ -106,14 +109,22 @@ struct CodesInMemory {
             (kAreBeside ? kBlocksAhead * BlockBytes<kForm>() + other_panels * layout.panel_bytes
                         : kBytesAhead);
     const FactorLayout& of = layout.factors;
-    const int64_t blocks = kAreBeside ? next_block + kBlocksAhead : next_block;
+    const bool has_factors = kAreBeside && of.HasSteps();
+    const int64_t panels = ends ? kGroupPanels : 0;
+    const int64_t block = kAreBeside ? next_block + kBlocksAhead - (ends ? num_blocks : 0) : 0;
+    const int64_t in_turn = kAreBeside ? 0 : kFactorBytesAhead;
     const int64_t scales_at =
-        blocks * scale_bytes + other_panels * of.panel_bytes + (kAreBeside ? 0 : kFactorBytesAhead);
+        panels * of.panel_bytes + (kAreBeside ? block : next_block) * scale_bytes + in_turn;
+    const int64_t factors_at = panels * of.panel_bytes + of.step_bytes + block * factor_bytes;
     const int64_t zeros_at =
-        blocks * zero_bytes + other_panels * of.panel_zeros + (kAreBeside ? 0 : kFactorBytesAhead);
+        panels * of.panel_zeros + (kAreBeside ? block : next_block) * zero_bytes + in_turn;
     for (int64_t panel = 0; panel * kPanelWidth < kVectors * kLanes; ++panel) {
       FetchLine(first.scales + panel * of.panel_bytes + scales_at);
-      if (kHasOffsets) FetchLine(first.offsets + panel * of.panel_bytes + scales_at);
+      if (has_factors) FetchLine(first.scales + panel * of.panel_bytes + factors_at);
+      if (kHasOffsets) {
+        FetchLine(first.offsets + panel * of.panel_bytes + scales_at);
+        if (has_factors) FetchLine(first.offsets + panel * of.panel_bytes + factors_at);
+      }
       if (!kHasOffsets && first.zeros != nullptr) {
         FetchLine(reinterpret_cast<const std::byte*>(first.zeros) + panel * of.panel_zeros +
                   zeros_at);
@@ -127,8 +138,9 @@ struct CodesInMemory {
   const uint32_t* words;   // of the block
   const std::byte* ahead;  // of what is fetched while it is read
   int64_t num_blocks, next_block;
-  int64_t scale_bytes, zero_bytes;  // of a panel and a block, about
-  int64_t groups[2] = {0, 0};       // of the halves of the block
+  // Of a panel and a block, about. Where panels are read in turn, scales are steps and factors.
+  int64_t scale_bytes, factor_bytes, zero_bytes;
+  int64_t groups[2] = {0, 0};  // of the halves of the block
 };
 
 // Codes of some blocks of a group of outputs, widened.

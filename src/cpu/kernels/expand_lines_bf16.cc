@@ -67,10 +67,11 @@ struct LineFactors {
  private:
   static __m512 Load(const FactorLayout& of, const std::byte* of_panel, int64_t group) {
     // Each is read once, so that the processor does not foresee it.
-    const bool has_steps = of.steps != ScaleSteps::kNone;
+    const bool has_steps = of.HasSteps();
     const int64_t bytes = has_steps ? 1 : static_cast<int64_t>(DTypeBytes(of.type));
     const std::byte* const ahead = of_panel + kLinePanels * of.panel_bytes;
     __builtin_prefetch(ahead + group * kPanelWidth * bytes, /*rw=*/0, /*locality=*/2);
+    if (has_steps && group == 0) __builtin_prefetch(ahead + of.step_bytes, 0, 2);
     return bf16_dot::LoadFactors(of, of_panel, group);
   }
 };
@@ -120,12 +121,7 @@ void Expand4Bits(const CodeLines& lines, int64_t panel, int64_t line, std::byte*
 // The numbers of 16 codes.
 template <CodeKind kKind>
 inline __m512 NumbersOf(__m128i bytes) {
-  if (kKind == CodeKind::kE4M3) {
-    // The bits of a code at the place of an f16's are 2^-8 of its number, also if subnormal.
-    const __m256i words = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
-    const __m256i f16 = _mm256_and_si256(words, _mm256_set1_epi16(static_cast<int16_t>(0xBF80)));
-    return _mm512_mul_ps(_mm512_maskz_cvtph_ps(0xFFFF, f16), _mm512_set1_ps(256));
-  }
+  if (kKind == CodeKind::kE4M3) return bf16_dot::WidenE4M3(bytes);
   return _mm512_maskz_cvtepi32_ps(0xFFFF, _mm512_maskz_cvtepi8_epi32(0xFFFF, bytes));
 }
 

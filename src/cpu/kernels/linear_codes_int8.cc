@@ -3,7 +3,7 @@
 //
 // x is quantized once for all outputs, as for int8 weights (weight_format.h). A code stands for a
 // small unsigned integer: of numbers that count up, the code itself; of e2m1, 2 number + 12, whose
-// scale is half the stored one. A weight is (integer - zero) * scale, or integer * scale + offset.
+// scale is half the weight's. A weight is (integer - zero) * scale, or integer * scale + offset.
 // The sum of a step is the products of the integers with the q's of x, less the zero times the sum
 // of the q's. Steps are blocks of 32 inputs, or their halves if groups of inputs are not of whole
 // blocks.
@@ -352,7 +352,7 @@ class NextCodes {
     }
     for (const std::byte* from : {at.scales, at.offsets}) {
       if (from == nullptr) continue;
-      if (of.steps != ScaleSteps::kNone) {
+      if (of.HasSteps()) {
         FetchBytes(from + group_ * kPanelWidth, num_groups_ * kPanelWidth);
       }
       const int64_t bytes = kPanelWidth * static_cast<int64_t>(DTypeBytes(of.type));

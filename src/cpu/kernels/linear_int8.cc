@@ -145,7 +145,7 @@ struct QuadsLayout {
         last_panel(m.num_panels() - 1),
         num_blocks(Int8RowLayout(m.num_in).num_blocks),
         factors(m),
-        scale_type(factors.steps != ScaleSteps::kNone ? DType::kF32 : factors.type),
+        scale_type(factors.HasSteps() ? DType::kF32 : factors.type),
         // All blocks are in the first group if there is one.
         group_shift(m.num_groups() == 1 ? 62 : std::countr_zero(BlocksOfGroup(m))) {}
   static uint64_t BlocksOfGroup(const CodedMatrix& m) {

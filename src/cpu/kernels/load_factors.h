@@ -10,6 +10,7 @@
 #include "cpu/coded_matrix.h"
 #include "cpu/factor_layout.h"
 #include "cpu/kernels/bf16_dot.h"
+#include "cpu/kernels/e4m3_bf16.h"
 
 MINISGL_BF16_DOT_BEGIN
 namespace minisgl::cpu::bf16_dot {
@@ -40,10 +41,7 @@ inline __m512 LoadFactors(const FactorLayout& layout, const std::byte* of_panel,
     return _mm512_mul_ps(factor,
                          _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, steps)));
   }
-  // As in code_factors-inl.h.
-  const __m256i halves = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(steps), 7),
-                                          _mm256_set1_epi16(static_cast<int16_t>(0xBF80)));
-  const __m512 numbers = _mm512_mul_ps(_mm512_maskz_cvtph_ps(kAll, halves), _mm512_set1_ps(256));
+  const __m512 numbers = WidenE4M3(steps);
   return layout.steps == ScaleSteps::kE4M3 ? _mm512_mul_ps(numbers, factor)
                                            : _mm512_div_ps(numbers, factor);
 }
