@@ -48,7 +48,7 @@ int64_t CodedMatrix::panel_bytes() const {
 
 int64_t CodedMatrix::scale_bytes() const {
   const int64_t num_factors =
-      factor_groups == 0 ? num_groups() : CeilDiv(num_groups(), factor_groups);
+      steps == ScaleSteps::kNone ? num_groups() : CeilDiv(num_groups(), factor_groups);
   return step_bytes() + num_factors * kPanelWidth * static_cast<int64_t>(DTypeBytes(scale_type));
 }
 
@@ -100,7 +100,7 @@ uint8_t CodedMatrix::CodeAt(int64_t out, int64_t input) const {
 }
 
 float CodedMatrix::FactorAt(const std::byte* of_panel, int64_t group, int64_t lane) const {
-  const int64_t of_factor = factor_groups == 0 ? group : group / factor_groups;
+  const int64_t of_factor = steps == ScaleSteps::kNone ? group : group / factor_groups;
   const std::byte* const from =
       of_panel + step_bytes() +
       (of_factor * kPanelWidth + lane) * static_cast<int64_t>(DTypeBytes(scale_type));

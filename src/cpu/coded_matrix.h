@@ -27,7 +27,8 @@ enum class CodeKind : uint8_t {
   kE4M3,
 };
 
-// What a scale is made of, and an offset.
+// What a scale is made of, and an offset. No step of type e4m3 is NaN (WeightTensor::CheckNumbers).
+// In lanes of the last panel that have no output, scales may be NaN.
 enum class ScaleSteps : uint8_t {
   kNone,         // it is stored as such
   kIntegers,     // a step, an integer of 8 bits, times a factor, which several groups share
@@ -74,7 +75,8 @@ struct CodedMatrix {
   CodeKind kind = CodeKind::kCounting4;
   std::array<float, 16> numbers = {};  // of codes of 4 bits, and of the first ones of 6
   int64_t group_inputs = 0;            // of one scale; the last group may have fewer
-  // Of scales and offsets, or of their factors: bf16 or f16 if it holds all exactly, else f32.
+  // Of scales and offsets, or of their factors: bf16 or f16 if it holds all exactly, else f32. Of
+  // factors of steps of type e4m3: f32.
   DType scale_type = DType::kF32;
   ScaleSteps steps = ScaleSteps::kNone;
   int64_t factor_groups = 0;  // with steps: groups that share a factor, a power of two
@@ -87,7 +89,7 @@ struct CodedMatrix {
   int64_t num_groups() const { return (num_in + group_inputs - 1) / group_inputs; }
   int64_t panel_bytes() const;  // of codes
   int64_t scale_bytes() const;  // of a panel's scales, and of its offsets
-  int64_t step_bytes() const { return factor_groups == 0 ? 0 : num_groups() * kPanelWidth; }
+  int64_t step_bytes() const { return steps == ScaleSteps::kNone ? 0 : num_groups() * kPanelWidth; }
   size_t num_bytes() const;
 
   // REQUIRES order != kLines
@@ -100,7 +102,7 @@ struct CodedMatrix {
   }
   int64_t LineOffset(int64_t out, int64_t index) const;
   int64_t line_bytes() const { return has_4_bits() ? kLineInputs / 2 : kLineInputs; }
-  // [num_groups][16]; with steps, these as such, then [groups of factors][16] factors
+  // [num_groups][16]; with steps, a byte for each, then [groups of factors][16] factors
   const std::byte* scales(int64_t panel) const {
     return static_cast<const std::byte*>(data.get()) + num_panels() * panel_bytes() +
            panel * scale_bytes();

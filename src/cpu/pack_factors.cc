@@ -85,14 +85,14 @@ class FactorWriter {
     const bool is_unsigned =
         matrix_.kind == CodeKind::kInt8 && row.part->quantized()->numbers == UnsignedNumbers();
     const float shift = is_unsigned ? 128.0f : 0.0f;
-    const bool has_steps = matrix_.steps != ScaleSteps::kNone;
-    if (has_steps) {
+    const bool has_e4m3_steps = matrix_.steps != ScaleSteps::kNone;
+    if (has_e4m3_steps) {
       WriteFactor(row.part->quantized()->global_scale, lane, to_.scales + matrix_.step_bytes());
     }
     for (int64_t group = 0; group < matrix_.num_groups(); ++group) {
       const size_t at = IndexOf(group, lane);
       const int64_t stored = FirstGroup(*row.part) + group;
-      if (has_steps) {
+      if (has_e4m3_steps) {
         to_.scales[at] = *row.part->StoredScale(row.out, stored);
       } else {
         WriteFactor(row.part->ScaleOf(row.out, stored), at, to_.scales);

@@ -114,7 +114,8 @@ class WeightTensor {
   // of a cut, input i is in group quantized()->GroupOf(first_input() + i).
   void ReadCodes(int64_t out, uint8_t* codes) const;  // [num_in]
   float ScaleOf(int64_t out, int64_t group) const;
-  // Where that scale, not yet under the global one, is stored. REQUIRES planes of codes.
+  // Where that scale, not yet under the global one, is stored. REQUIRES quantized() and no
+  // blocks().
   const std::byte* StoredScale(int64_t out, int64_t group) const;
   float ZeroOf(int64_t out, int64_t group) const;
   bool has_offsets() const {

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "cpu/factor_layout.h"
+#include "cpu/kernels/e4m3-inl.h"
 #include "cpu/kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -35,19 +36,6 @@ HWY_INLINE Floats WidenFactors(const std::byte* factors, int64_t at) {
   }
 }
 
-using Bytes = hn::Rebind<int8_t, F32>;
-
-// Numbers of type e4m3, none of which is NaN.
-HWY_INLINE Floats WidenE4M3(hn::Vec<Bytes> codes) {
-  // At the place of an f16's, their bits are the number divided by 256. Of the copies of the sign,
-  // one is left.
-  const hn::Rebind<int16_t, F32> d16;
-  const auto halves = hn::And(hn::ShiftLeft<7>(hn::PromoteTo(d16, codes)),
-                              hn::Set(d16, static_cast<int16_t>(0xBF80)));
-  const hn::Rebind<hwy::float16_t, F32> df16;
-  return hn::Mul(hn::PromoteTo(F32(), hn::BitCast(df16, halves)), hn::Set(F32(), 256.0f));
-}
-
 // Those of a group and a vector of outputs, from `lane` of the panel on.
 HWY_INLINE Floats FactorsAt(const FactorLayout& layout, const std::byte* of_panel, int64_t group,
                             int64_t lane) {
@@ -63,11 +51,11 @@ HWY_INLINE Floats FactorsAt(const FactorLayout& layout, const std::byte* of_pane
     factor = WidenFactors<DType::kBF16>(factors, at);
   }
   if (layout.steps == ScaleSteps::kNone) return factor;
-  const hn::RebindToSigned<F32> di;
-  const auto steps =
-      hn::LoadU(Bytes(), reinterpret_cast<const int8_t*>(of_panel) + group * kPanelWidth + lane);
+  const auto* const steps = reinterpret_cast<const int8_t*>(of_panel) + group * kPanelWidth + lane;
   if (layout.steps == ScaleSteps::kIntegers) {
-    return hn::Mul(factor, hn::ConvertTo(d, hn::PromoteTo(di, steps)));
+    const hn::RebindToSigned<F32> di;
+    const hn::Rebind<int8_t, F32> d8;
+    return hn::Mul(factor, hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, steps))));
   }
   const Floats numbers = WidenE4M3(steps);
   return layout.steps == ScaleSteps::kE4M3 ? hn::Mul(numbers, factor) : hn::Div(numbers, factor);

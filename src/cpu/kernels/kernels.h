@@ -117,14 +117,14 @@ int64_t BytesRowBytes(int64_t num_in);
 void RoundRowInSoftware(const float* x, int64_t count, std::byte* row);
 // linear_e4m3.cc, and linear_e4m3_bf16.cc for weights that are expanded to bf16 on
 // CpuTarget::kAvx512Bf16: LinearKernel::multiply_codes of codes of type e4m3 in CodeOrder::kWords,
-// without zeros, in one group or in groups of an even number of inputs, with the bits of expanded
-// weights. Null: this target has none.
+// without zeros, in one group or in groups of an even number of inputs, for at most E4M3RowsMax
+// rows, with the bits of expanded weights. Null: this target has none.
 MultiplyCodes FindE4M3Multiply(CpuTarget target, DType expanded_type);
 using GetMultiplyCodes = MultiplyCodes (*)();
 const PerTarget<GetMultiplyCodes>& E4M3Multiplies();
 MultiplyCodes E4M3Bf16Multiply();
-// Rows that read the codes at once, and the most that these take, up to which reading them twice
-// takes less time than expanding them.
+// Rows that share one read of the codes, and the upper bound of rows: in f32, reading the codes
+// twice takes less time than expanding them; in bf16 it takes as long.
 inline constexpr int64_t kE4M3Rows = 4;
 constexpr int64_t E4M3RowsMax(DType expanded_type) {
   return expanded_type == DType::kBF16 ? kE4M3Rows : 2 * kE4M3Rows;

@@ -35,8 +35,8 @@ struct E4M3Panels {
 // inputs of one group.
 #if HWY_TARGET == HWY_AVX2
 // The codes pass through the first-level cache as f16, some inputs at a time: the conversion of f16
-// takes less from memory than from registers, above all from the upper half of one. (With AVX-512,
-// where that half is not needed, it takes longer.)
+// takes less time from memory than from registers, above all from the upper half of one. (With
+// AVX-512, where that half is not needed, it takes longer.)
 constexpr int64_t kWidenedInputs = 64;
 constexpr int64_t kWidenedPanel = kWidenedInputs * kPanelWidth;
 
@@ -55,19 +55,21 @@ struct E4M3Operand {
   }
 };
 
-// Widens `count` inputs. No part of its callers, whose sums would lose registers to it.
+// Widens `count` inputs, at most kWidenedInputs. Not inlined: sums of its callers would lose
+// registers to it.
 template <int64_t kPanels>
 HWY_NOINLINE void WidenPanels(const uint8_t* codes, int64_t panel_bytes, int64_t bytes_ahead,
                               int64_t count, int16_t* HWY_RESTRICT halves) {
-  constexpr int64_t kLineInputs = 64 / kPanelWidth;  // of a line of the cache
+  constexpr int64_t kFetchedInputs = 64 / kPanelWidth;  // of a line of the cache
+  const PanelHalvesTag d16;
   int64_t i = 0;
 #pragma GCC unroll 1
-  for (; i + kLineInputs <= count; i += kLineInputs) {
+  for (; i + kFetchedInputs <= count; i += kFetchedInputs) {
     MINISGL_UNROLL for (int64_t panel = 0; panel < kPanels; ++panel) {
       const uint8_t* const from = codes + panel * panel_bytes + i * kPanelWidth;
       PrefetchStream(from + bytes_ahead);
-      MINISGL_UNROLL for (int64_t k = 0; k < kLineInputs; ++k) {
-        hn::Store(HalvesOfPanel(from + k * kPanelWidth), PanelHalves(),
+      MINISGL_UNROLL for (int64_t k = 0; k < kFetchedInputs; ++k) {
+        hn::Store(HalvesOfE4M3(d16, from + k * kPanelWidth), d16,
                   halves + panel * kWidenedPanel + (i + k) * kPanelWidth);
       }
     }
@@ -75,7 +77,7 @@ HWY_NOINLINE void WidenPanels(const uint8_t* codes, int64_t panel_bytes, int64_t
 #pragma GCC unroll 1
   for (; i < count; ++i) {
     MINISGL_UNROLL for (int64_t panel = 0; panel < kPanels; ++panel) {
-      hn::Store(HalvesOfPanel(codes + panel * panel_bytes + i * kPanelWidth), PanelHalves(),
+      hn::Store(HalvesOfE4M3(d16, codes + panel * panel_bytes + i * kPanelWidth), d16,
                 halves + panel * kWidenedPanel + i * kPanelWidth);
     }
   }
@@ -90,12 +92,13 @@ HWY_INLINE void MultiplyPanels(const float* x, size_t x_stride, E4M3Panels panel
   E4M3Operand<kVectors> operand;
   operand.halves = halves;
   MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) operand.scales[v] = scales[v];
-  for (; count > 0; count -= kWidenedInputs) {
+  while (count > 0) {
     const int64_t part = MinOf(kWidenedInputs, count);
     WidenPanels<kPanels>(panels.codes, panels.panel_bytes, panels.bytes_ahead, part, halves);
     MultiplyAccumulate(x, x_stride, operand, static_cast<size_t>(part), sum);
-    x += kWidenedInputs;
-    panels.codes += kWidenedInputs * kPanelWidth;
+    x += part;
+    panels.codes += part * kPanelWidth;
+    count -= part;
   }
 }
 #else
@@ -218,6 +221,7 @@ void MultiplyOnce(const LinearBlock& linear) {
 }
 
 void RunE4M3(const LinearBlock& linear) {
+  static_assert(E4M3RowsMax(DType::kF32) == 2 * kE4M3Rows);
   if (linear.num_rows <= kE4M3Rows) return MultiplyOnce(linear);
   LinearBlock part = linear;
   part.num_rows = (linear.num_rows + 1) / 2;

@@ -162,7 +162,7 @@ void MultiplyRows(const LinearBlock& linear) {
 }
 
 void Multiply(const LinearBlock& linear) {
-  static_assert(kE4M3Rows == 4);
+  static_assert(E4M3RowsMax(DType::kBF16) == 4);
   if (linear.num_rows == 1) return MultiplyRows<1>(linear);
   if (linear.num_rows == 2) return MultiplyRows<2>(linear);
   if (linear.num_rows == 3) return MultiplyRows<3>(linear);
