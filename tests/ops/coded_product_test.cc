@@ -40,9 +40,9 @@ TEST(CodedProductTest, HasTheBitsOfTheExpandedMatrix) {
           EXPECT_TRUE(IsCoded(*coded));
           EXPECT_FALSE(IsCoded(*expanded));
           if (HasIntegerProducts(target, PackedOf(*coded))) continue;
-          for (const int64_t num_tokens : {1, 3, 16, 17, 40}) {
+          for (const int64_t num_tokens : {1, 2, 3, 4, 6, 8, 16, 17, 40}) {
             const auto x = RandomFloats(num_tokens * s.num_in, 4);
-            const float* const b = num_tokens == 3 ? bias.data() : nullptr;
+            const float* const b = num_tokens == 3 || num_tokens == 8 ? bias.data() : nullptr;
             ExpectSameBits(Multiply(ops.get(), *coded, x, b), Multiply(ops.get(), *expanded, x, b),
                            "coded");
           }
@@ -479,13 +479,15 @@ TEST(CodedProductTest, ACutAlongInputsHasTheScalesOfItsGroups) {
     for (const auto& [first, count] : {std::pair(32, 32), std::pair(16, 16), std::pair(40, 8)}) {
       const WeightTensor cut = codes.Tensor().TakeInputs(first, count);
       ASSERT_TRUE(HaveCommonCodes({&cut, 1}));
-      const auto packed = PackCodes({&cut, 1}, CodeOrder::kWords, &pool);
-      ASSERT_TRUE(packed.ok());
-      for (int64_t out = 0; out < 8; ++out) {
-        std::vector<float> found(static_cast<size_t>(count)), wanted(found.size());
-        packed->ReadRow(out, found.data());
-        cut.ReadRow(out, wanted.data());
-        EXPECT_EQ(found, wanted) << first << " " << out;
+      for (const CodeOrder order : {CodeOrder::kWords, CodeOrder::kLines}) {
+        const auto packed = PackCodes({&cut, 1}, order, &pool);
+        ASSERT_TRUE(packed.ok());
+        for (int64_t out = 0; out < 8; ++out) {
+          std::vector<float> found(static_cast<size_t>(count)), wanted(found.size());
+          packed->ReadRow(out, found.data());
+          cut.ReadRow(out, wanted.data());
+          EXPECT_EQ(found, wanted) << first << " " << out;
+        }
       }
     }
   }

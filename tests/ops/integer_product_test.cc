@@ -71,12 +71,19 @@ std::vector<double> RoundedInputs(const std::vector<float>& x, int64_t num_in) {
 struct OracleProduct {
   std::vector<float> sums, sizes;
 };
-OracleProduct Oracle(const WeightTensor& weight, const std::vector<float>& x, const float* bias) {
-  const int64_t num_in = weight.num_in(), num_out = weight.num_out();
+OracleProduct Oracle(std::span<const WeightTensor> parts, const std::vector<float>& x,
+                     const float* bias) {
+  const int64_t num_in = parts[0].num_in();
   const std::vector<double> rounded = RoundedInputs(x, num_in);
   OracleProduct product;
-  std::vector<float> w(static_cast<size_t>(num_out * num_in));
-  for (int64_t out = 0; out < num_out; ++out) weight.ReadRow(out, w.data() + out * num_in);
+  std::vector<float> w;
+  for (const WeightTensor& part : parts) {
+    for (int64_t out = 0; out < part.num_out(); ++out) {
+      w.resize(w.size() + static_cast<size_t>(num_in));
+      part.ReadRow(out, w.data() + w.size() - num_in);
+    }
+  }
+  const int64_t num_out = std::ssize(w) / num_in;
   for (int64_t row = 0; row < std::ssize(x) / num_in; ++row) {
     for (int64_t out = 0; out < num_out; ++out) {
       double sum = bias == nullptr ? 0 : bias[out], size = std::abs(sum);
@@ -96,17 +103,19 @@ TEST(IntegerProductTest, AgreesWithAnOracleThatRoundsAlike) {
   for (const Coding& coding : IntegerCodings()) {
     for (const IntegerShape& s : kIntegerShapes) {
       if (!s.HasProductsWith(coding)) continue;
-      const RandomCodes codes(coding, s.num_out, s.num_in, s.group_inputs, 1);
-      const WeightTensor tensor = codes.Tensor();
+      // Two parts, which may have global scales of their own.
+      const RandomCodes first(coding, s.num_out - s.num_out / 3, s.num_in, s.group_inputs, 1);
+      const RandomCodes second(coding, s.num_out / 3, s.num_in, s.group_inputs, 2);
+      const WeightTensor parts[] = {first.Tensor(), second.Tensor()};
       const auto bias = RandomFloats(s.num_out, 3);
       for (const int64_t num_tokens : {1, 2, 7, 40}) {
         const auto x = RandomFloats(num_tokens * s.num_in, 4);
         const float* const b = num_tokens == 2 ? bias.data() : nullptr;
-        const OracleProduct wanted = Oracle(tensor, x, b);
+        const OracleProduct wanted = Oracle(parts, x, b);
         for (const CpuTarget target : TargetsOf(coding)) {
           const auto ops = MakeOps(CpuTargetName(target), 2);
           for (const DType dtype : {DType::kBF16, DType::kF16}) {
-            const auto packed = ops->PackMatrix({&tensor, 1}, {dtype, Quantization::kStored});
+            const auto packed = ops->PackMatrix(parts, {dtype, Quantization::kStored});
             ASSERT_TRUE(packed.ok());
             ASSERT_TRUE(HasIntegerProducts(target, PackedOf(*packed)));
             ExpectClose(
@@ -129,7 +138,7 @@ TEST(IntegerProductTest, RowsOfBlocksAgreeWithTheOracle) {
     const RandomBlocks blocks(name, kOut, kIn, 1);
     const WeightTensor tensor = blocks.Tensor();
     const auto x = RandomFloats(40 * kIn, 4), bias = RandomFloats(kOut, 3);
-    const OracleProduct wanted = Oracle(tensor, x, bias.data());
+    const OracleProduct wanted = Oracle({&tensor, 1}, x, bias.data());
     std::vector<float> first;  // of the sets that have multiply-adds of one rounding
     for (const CpuTarget target : TargetsOfIntegers()) {
       const auto ops = MakeOps(CpuTargetName(target), 2);
@@ -165,7 +174,7 @@ TEST(IntegerProductTest, CodesOf6BitsFitTheirSums) {
     const WeightTensor whole = blocks.Tensor(), half = whole.TakeInputs(16, 16);
     for (const WeightTensor& tensor : {whole, half}) {
       const std::vector<float> x(static_cast<size_t>(tensor.num_in()), 1.0f);
-      const OracleProduct wanted = Oracle(tensor, x, nullptr);
+      const OracleProduct wanted = Oracle({&tensor, 1}, x, nullptr);
       for (const CpuTarget target : TargetsOfIntegers()) {
         const auto ops = MakeOps(CpuTargetName(target), 1);
         const auto packed = ops->PackMatrix({&tensor, 1}, kStored);
@@ -193,7 +202,8 @@ TEST(IntegerProductTest, Int4AgreesWithTheOracle) {
       for (int64_t out = 0; out < 70; ++out) {
         PackedOf(*packed).ReadRow(out, weights.data() + out * num_in);
       }
-      const OracleProduct wanted = Oracle(View(weights, 70, num_in), x, nullptr);
+      const WeightTensor rounded = View(weights, 70, num_in);
+      const OracleProduct wanted = Oracle({&rounded, 1}, x, nullptr);
       ExpectClose(
           Multiply(ops.get(), *packed, x, nullptr), wanted.sums,
           [&](size_t i) { return 1e-6 * wanted.sizes[i]; }, ops->Name());

@@ -241,6 +241,16 @@ TEST_F(QuantizedTest, NumbersThatNoWeightCanHaveAreFound) {
   ExpectError(Matrix().CheckNumbers(), StatusCode::kBadInput, "group 2 is nan");
   scales_[5] = 0;  // weights of 0
   EXPECT_TRUE(Matrix().CheckNumbers().ok());
+  // Kernels read scales of type e4m3 as numbers.
+  for (const uint8_t code : {0x7F, 0xFF}) {
+    std::vector<uint8_t> scales(9, 0x38);
+    QuantizedWeights weights = weights_;
+    weights.scales = {Bytes(scales), DType::kE4M3, 1, 3, 1};
+    EXPECT_TRUE(WeightTensor(3, 8, weights).CheckNumbers().ok());
+    scales[7] = code;
+    ExpectError(WeightTensor(3, 8, weights).CheckNumbers(), StatusCode::kBadInput,
+                "the scale of output 2, group 1 is ");
+  }
   const std::vector<int32_t> index = {0, 1, 2, 3, 0, 0, 0, -1};
   weights_.group_index = Bytes(index);
   ExpectError(Matrix().CheckNumbers(), StatusCode::kBadInput,
