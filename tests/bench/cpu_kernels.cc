@@ -338,7 +338,7 @@ std::vector<Matrix> KernelBench::PackCopies(const NamedMatrix& matrix, const Nam
   for (uint64_t i = 0; i < copies; ++i) {
     const TensorView view = {
         values.get() + i * element, format.dtype, {matrix.num_out, matrix.num_in}};
-    constexpr std::byte kScale[] = {std::byte{0x38}, std::byte{0x3B}};  // of e4m3: 1
+    constexpr std::byte kScale[] = {std::byte{0x38}, std::byte{0x3B}};  // in bf16; of e4m3, 1
     const auto* const bytes = reinterpret_cast<const std::byte*>(view.data);
     const WeightTensor tensor = format.quantization == Quantization::kStored
                                     ? Codes(matrix, named, bytes, kScale)
