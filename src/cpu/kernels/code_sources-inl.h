@@ -111,13 +111,12 @@ struct CodesInMemory {
     const FactorLayout& of = layout.factors;
     const bool has_factors = kAreBeside && of.HasSteps();
     const int64_t panels = ends ? kGroupPanels : 0;
-    const int64_t block = kAreBeside ? next_block + kBlocksAhead - (ends ? num_blocks : 0) : 0;
-    const int64_t in_turn = kAreBeside ? 0 : kFactorBytesAhead;
-    const int64_t scales_at =
-        panels * of.panel_bytes + (kAreBeside ? block : next_block) * scale_bytes + in_turn;
+    const int64_t block =
+        kAreBeside ? next_block + kBlocksAhead - (ends ? num_blocks : 0) : next_block;
+    const int64_t more = kAreBeside ? 0 : kFactorBytesAhead;
+    const int64_t scales_at = panels * of.panel_bytes + block * scale_bytes + more;
     const int64_t factors_at = panels * of.panel_bytes + of.step_bytes + block * factor_bytes;
-    const int64_t zeros_at =
-        panels * of.panel_zeros + (kAreBeside ? block : next_block) * zero_bytes + in_turn;
+    const int64_t zeros_at = panels * of.panel_zeros + block * zero_bytes + more;
     for (int64_t panel = 0; panel * kPanelWidth < kVectors * kLanes; ++panel) {
       FetchLine(first.scales + panel * of.panel_bytes + scales_at);
       if (has_factors) FetchLine(first.scales + panel * of.panel_bytes + factors_at);
