@@ -194,7 +194,11 @@ def main():
     parser.add_argument("--targets", default=",".join(TARGETS))
     parser.add_argument("--formats", default=",".join(FORMATS))
     args = parser.parse_args()
-    weights, formats = gguf_perplexity.read_weights(), args.formats.split(",")
+    formats = args.formats.split(",")
+    unknown = [name for name in formats if name not in FORMATS and name not in Type.__members__]
+    if unknown:
+        parser.error(f"--formats: {unknown[0]} is none of {', '.join(FORMATS)}, nor a type of GGUF files")
+    weights = gguf_perplexity.read_weights()
     rows, failed = {}, False
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
