@@ -102,17 +102,19 @@ HWY_INLINE void MultiplyPanels(const float* x, size_t x_stride, E4M3Panels panel
   }
 }
 #else
+// A vector has a panel's outputs.
+static_assert(kLanes == kPanelWidth);
+
 template <int kVectors>
 struct E4M3Operand {
   E4M3Panels panels;
   Floats scales[kVectors];  // of the group, times kE4M3Factor
   template <int kHalf>
   HWY_INLINE Floats Load(size_t k, int v) const {
-    const int lane = v * kLanes % static_cast<int>(kPanelWidth);
-    const uint8_t* const from = panels.codes + v * kLanes / kPanelWidth * panels.panel_bytes +
-                                static_cast<int64_t>(k + kHalf) * kPanelWidth;
-    if (kHalf == 0 && lane == 0) PrefetchStream(from + panels.bytes_ahead);
-    return hn::Mul(E4M3Halves(from, lane), scales[v]);
+    const uint8_t* const from =
+        panels.codes + v * panels.panel_bytes + static_cast<int64_t>(k + kHalf) * kPanelWidth;
+    if (kHalf == 0) PrefetchStream(from + panels.bytes_ahead);
+    return hn::Mul(E4M3Halves(from, /*lane=*/0), scales[v]);
   }
 };
 
