@@ -67,11 +67,9 @@ struct LineFactors {
  private:
   static __m512 Load(const FactorLayout& of, const std::byte* of_panel, int64_t group) {
     // Each is read once, so that the processor does not foresee it.
-    const bool has_steps = of.HasSteps();
-    const int64_t bytes = has_steps ? 1 : static_cast<int64_t>(DTypeBytes(of.type));
+    const int64_t bytes = of.HasSteps() ? 1 : static_cast<int64_t>(DTypeBytes(of.type));
     const std::byte* const ahead = of_panel + kLinePanels * of.panel_bytes;
     __builtin_prefetch(ahead + group * kPanelWidth * bytes, /*rw=*/0, /*locality=*/2);
-    if (has_steps && group == 0) __builtin_prefetch(ahead + of.step_bytes, 0, 2);
     return bf16_dot::LoadFactors(of, of_panel, group);
   }
 };
