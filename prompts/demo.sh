@@ -187,7 +187,7 @@ check_meson
 choose_options
 [ -f build/build.ninja ] && was_there=yes || was_there=no
 configure
-say "Building (a minute or two the first time)"
+say "Building (a few minutes the first time)"
 # If neither the compiler nor a full disk nor a lack of memory explains the failure, files of an earlier failure or of another
 # version may: the folder is configured again.
 if ! build && { [ $was_there = no ] ||
