@@ -1,35 +1,39 @@
-"""Whole models on the CPU against llama.cpp, on one machine in one run: runs that take turns, medians, ratios.
+"""Whole models on the CPU against llama.cpp and transformers, on one machine in one run: runs in turn, medians, ratios.
 
     python3 tests/bench/cpu_peers.py [--minisgl FILE] [--work DIR] [--rounds 5] [--shapes NAME,...] [--shapes-dir DIR]
         [--formats bf16,int8,int4,q8_0,q4_0,q4_k_m] [--workloads NAME,...] [--threads 2] [--isa native|avx2] [--llama-bin DIR]
-        [--json FILE]
+        [--transformers-python FILE] [--json FILE]
 
-Installs the peer: the source package of llama-cpp-python (below) carries llama.cpp; it is downloaded with
+Installs the peers. llama.cpp: the source package of llama-cpp-python (below) carries llama.cpp; it is downloaded with
 pip, its checksum is compared, and llama-bench and llama-batched-bench are built natively into --work (default:
 minisgl-bench in the user's cache), with GGUF files of the same shapes beside them. --llama-bin takes another build.
---isa avx2 builds the peer for AVX2, FMA and F16C alone and gives this program --cpu-target avx2. Needs cmake, ninja,
-pip; Python's standard library alone. The shapes are NAME.json in --shapes-dir (default: ../shared/shapes beside the
-project) or in tests/bench/shapes, which has two of models with states (lfm2-1.2b, qwen3.5-0.8b).
+--isa avx2 builds the peer for AVX2, FMA and F16C alone and gives this program --cpu-target avx2. transformers
+(transformers_peer.py): an environment in --work with it and torch, by pip, for the workload of its name alone;
+--transformers-python takes a Python that has both. Needs cmake, ninja, pip; Python's standard library alone. The shapes
+are NAME.json in --shapes-dir (default: ../shared/shapes beside the project) or in tests/bench/shapes, which has two of
+models with states (lfm2-1.2b, qwen3.5-0.8b).
 
 Weights are made up on both sides: bf16 against BF16, --quantize int8 against Q8_0, --quantize int4 against Q4_0, both
 with embedding and head in 8 bits; of the formats q8_0, q4_0 and q4_k_m both read the same GGUF file. Prompts are random
-token ids. On a processor with AMX the peer multiplies quantized
-weights with --repack 0, without which it ends by a fault in prompts.
+token ids. On a processor with AMX llama.cpp multiplies quantized weights with --repack 0, without which it ends by a
+fault in prompts.
 Neither side's loading counts, except for notes and start. llama.cpp keeps keys and values in f16 (its default), this
 program in its default type, in a cache as large as the work takes; both sides' cache was written before the
 clock runs: the peer clears its own, this program's timed run follows another. This program samples greedily; the peer's
 tools do not sample. If prompts are shared, the peer is measured with one KV buffer for all rows and with one for
-each, and the faster counts. Every figure is the median over rounds (three of rows, scaling and spinner); a ratio is of
-two medians, followed by the least and the largest of single rounds. All of it takes about an hour and a half on two
-cores; --workloads and --shapes choose.
+each, and the faster counts. Every figure is the median over rounds (three of rows, scaling, spinner and transformers);
+a ratio is of two medians, followed by the least and the largest of single rounds. All of it takes about an hour and a
+half on two cores; --workloads and --shapes choose. A run that is ended (Ctrl-C, SIGTERM) prints what it has measured.
 
 workload   rows of the table, and the goal: times the peer unless it says otherwise
 prefill    pp512: tokens/s of a prompt of 512 tokens (goal 1: below)
 decode     tg64, tg128: tokens/s of one row, 64 and 128 tokens after an empty (here 8-token) prompt (goal 2: below)
 rows       8 rows / 1 row: tokens/s of decoding, 64 tokens after prompts of 16 (6 x one row)
-shared     32 rows that share 512 tokens, 16 tokens each: tokens/s of decoding; and of all of it (3 x)
+shared     32 rows that share 512 tokens, 16 tokens each: tokens/s of decoding (3 x; in bf16 with AMX 6 x); and of all of it
 scaling    pp512 with all threads, as a multiple of one thread (1.8 x one thread)
 spinner    pp512 and tg32 beside a process that holds one core: times slower than without (at most 1.7 x)
+transformers
+           pp512, tg64: as in prefill and decode, in bf16, against transformers (with AMX 2 x for pp512)
 notes      prompts/notes.jsonl on the demo model, the whole process, against llama-batched-bench -pps -npp 428 -ntg 16
            -npl 60 on a GGUF of its shape: its whole process, and what it counts itself (1 x)
 start      from starting `minisgl run` to the first byte of an answer: the demo model (60 ms), TinyLlama's shape in
@@ -44,6 +48,7 @@ import contextlib
 import hashlib
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -52,6 +57,7 @@ import time
 from pathlib import Path
 
 import made_models
+import transformers_peer
 
 ROOT = Path(__file__).resolve().parents[2]
 WREN = ROOT / "tests/models/wren"
@@ -64,12 +70,12 @@ PEER_OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=OFF", "-DLLAM
 PEER_ISA = {"native": ["-DGGML_NATIVE=ON"],
             "avx2": ["-DGGML_NATIVE=OFF",
                      *(f"-DGGML_{name}=ON" for name in ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2"))]}
-WORKLOADS = ("prefill", "decode", "rows", "shared", "scaling", "spinner", "notes", "start")
+WORKLOADS = ("prefill", "decode", "rows", "shared", "scaling", "spinner", "transformers", "notes", "start")
 FORMATS = {"bf16": "bf16", "int8": "q8_0", "int4": "q4_0",  # ours: the peer's file
            "q8_0": "q8_0", "q4_0": "q4_0", "q4_k_m": "q4_k_m"}  # the same file
 SHARED_ROWS, SHARED_PREFIX, SHARED_OUT = 32, 512, 16
 # Rounds of what is no comparison of one figure, or takes long; the others take all.
-ROUNDS_MAX = {"rows": 3, "scaling": 3, "spinner": 3}
+ROUNDS_MAX = {"rows": 3, "scaling": 3, "spinner": 3, "transformers": 3}
 TIMEOUT_S = 300  # of one run: beside a spinner the peer may take minutes, and a lower rate is as good as none
 LOST_OUTPUT_MAX = 8  # llama-batched-bench may end before its last line is written
 
@@ -127,10 +133,14 @@ def run_text(command, timeout=TIMEOUT_S):
     return done.stdout
 
 
+def has_tiles():
+    return "amx_tile" in Path("/proc/cpuinfo").read_text()
+
+
 class Peer:
     def __init__(self, folder):
         self.folder = folder
-        self.has_tiles = "amx_tile" in Path("/proc/cpuinfo").read_text()
+        self.has_tiles = has_tiles()
 
     def must_not_repack(self, model):
         return self.has_tiles and "bf16" not in Path(model).name
@@ -319,6 +329,13 @@ class ModelCase:
                     self.peer.bench(self.gguf, self.args.threads, output=32))
         return self.beside(both)
 
+    def transformers_ours(self):
+        return {"pp512": self.program.prefill(*self.ours()), "tg64": self.program.decode(64, *self.ours())}
+
+    def transformers_theirs(self):
+        prompt, answer = self.args.transformers.rates(self.shape, self.args.threads, 512, 64)
+        return {"pp512": prompt, "tg64": answer}
+
     @staticmethod
     def beside(both):
         prefill, decode = both()
@@ -362,6 +379,8 @@ def measure_all(args, cases, samples):
                 of_demo = workload in ("notes", "start")
                 if of_demo != (name == "demo") or turn >= ROUNDS_MAX.get(workload, args.rounds):
                     continue
+                if workload == "transformers" and form != "bf16":
+                    continue
                 begin = time.perf_counter()
                 try:
                     sides = {side: case.measure(workload, side)
@@ -381,7 +400,8 @@ def measure_all(args, cases, samples):
 def goals(isa):
     if isa == "native" and "avx512_bf16" in Path("/proc/cpuinfo").read_text():
         return {("prefill", "bf16"): 1.2, ("prefill", "int8"): 2.2, ("prefill", "int4"): 2,
-                ("decode", "bf16"): 1.05, ("decode", "int8"): 1.2, ("decode", "int4"): 1.05}
+                ("decode", "bf16"): 1.05, ("decode", "int8"): 1.2, ("decode", "int4"): 1.05,
+                ("transformers", "bf16"): 2 if has_tiles() else None}
     return {("prefill", "bf16"): 1.5, ("prefill", "int8"): 1.8, ("prefill", "int4"): 1.3,
             ("decode", "bf16"): 1.3, ("decode", "int8"): 1.3, ("decode", "int4"): 1.05}
 
@@ -433,7 +453,7 @@ class Table:
                               verdict(statistics.median(values), goal, True)))
 
     def print(self):
-        head = ("shape", "format", "figure", "minisgl", "llama.cpp", "times better", "goal")
+        head = ("shape", "format", "figure", "minisgl", "peer", "times better", "goal")
         widths = [max(len(row[i]) for row in [head, *self.rows]) for i in range(len(head))]
         for row in [head, tuple("-" * width for width in widths), *self.rows]:
             print("| " + " | ".join(text.ljust(width) for text, width in zip(row, widths)) + " |")
@@ -450,12 +470,15 @@ def make_table(samples, names, isa):
         for n in (1, 8):
             table.against(key("rows", f"rows{n}"), f"{n} rows decode, tok/s")
         table.within(key("rows", "rows8"), key("rows", "rows1"), "8 rows / 1 row", 6 if form == "bf16" else None)
-        table.against(key("shared", "shared32"), "32 rows share 512: decode, tok/s", 3)
+        table.against(key("shared", "shared32"), "32 rows share 512: decode, tok/s",
+                      6 if form == "bf16" and isa == "native" and has_tiles() else 3)
         table.against(key("shared", "shared32 whole"), "32 rows share 512: all, tok/s")
         table.within(key("scaling", "pp512 all"), key("scaling", "pp512 one"), "pp512 all threads / 1", 1.8)
         for figure in ("pp512", "tg32"):
             table.within(key("spinner", f"{figure} alone"), key("spinner", f"{figure} beside"),
                          f"{figure} times slower beside", 1.7, at_most=True)
+        table.against(key("transformers", "pp512"), "pp512 beside transformers, tok/s", goal.get(("transformers", form)))
+        table.against(key("transformers", "tg64"), "tg64 beside transformers, tok/s")
         table.against(key("notes", "process"), "notes, whole process, s", 1, lower=True, digits=3)
         table.against(key("notes", "counted"), "notes against its own count, s", 1, lower=True, digits=3)
         table.alone(key("start", "wren"), "start to first byte, wren, s", 0.06)
@@ -481,6 +504,7 @@ def parse_options():
     parser.add_argument("--minisgl", type=Path, default=ROOT / "build/src/cli/minisgl")
     parser.add_argument("--work", type=Path, default=cache_folder())
     parser.add_argument("--llama-bin", type=Path)
+    parser.add_argument("--transformers-python", type=Path)
     parser.add_argument("--isa", choices=sorted(PEER_ISA), default="native")
     parser.add_argument("--shapes-dir", type=Path, default=ROOT.parent / "shared/shapes")
     parser.add_argument("--shapes", type=list_of(()), default=["qwen3-0.6b", "llama-3.2-1b"])
@@ -501,6 +525,7 @@ def describe(args, program, folder):
     peer = f"{PEER}, sha256 {PEER_SHA256[:16]}..., {args.isa}" if args.llama_bin is None else f"the build in {folder}"
     lines = [f"minisgl: {run_text([program.binary, '--version']).strip()} ({head.stdout.strip() or 'no git'})",
              f"llama.cpp: {peer}; {version.stdout.splitlines()[0] if version.stdout else 'no version'}",
+             *([args.transformers.version()] if args.transformers else []),
              f"processor: {model}, {len(os.sched_getaffinity(0))} cores, {args.threads} threads",
              f"load before: {os.getloadavg()[0]:.2f}"]
     print("\n".join(lines), flush=True)
@@ -513,6 +538,10 @@ def main():
     program = Program(args.minisgl, args.isa)
     folder = args.llama_bin or build_peer(args.work, args.isa)
     peer = Peer(folder)
+    args.transformers = None
+    if "transformers" in args.workloads:
+        python = args.transformers_python or transformers_peer.make_python(args.work, say)
+        args.transformers = transformers_peer.Transformers(python, args.isa)
     lines = describe(args, program, folder)
     if "int8" in args.formats and "--quantize" not in program.options(["bench", "uniform"]):
         say("int8 is passed over: this program has no --quantize")
@@ -525,6 +554,7 @@ def main():
     if set(args.workloads) & {"notes", "start"}:
         cases["demo", "bf16"] = DemoCase(args, program, peer)
     samples = Samples()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         measure_all(args, cases, samples)
     finally:  # an interrupted run shows what it has measured
