@@ -49,7 +49,13 @@ class Transformers:
 
     def version(self):
         code = "import torch, transformers; print('transformers', transformers.__version__ + ', torch', torch.__version__)"
-        return subprocess.run([self.python, "-c", code], capture_output=True, text=True).stdout.strip()
+        try:
+            found = subprocess.run([self.python, "-c", code], capture_output=True, text=True)
+        except OSError as error:
+            raise SystemExit(f"--transformers-python: {error}") from None
+        if found.returncode != 0:
+            raise SystemExit(f"--transformers-python: {self.python} has not both packages: {found.stderr.strip()[-200:]}")
+        return found.stdout.strip()
 
     def rates(self, shape, threads, prompt, output):
         """Tokens/s of a prompt, and of an answer of one row."""
