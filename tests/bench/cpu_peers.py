@@ -57,7 +57,6 @@ import time
 from pathlib import Path
 
 import made_models
-import transformers_peer
 
 ROOT = Path(__file__).resolve().parents[2]
 WREN = ROOT / "tests/models/wren"
@@ -70,6 +69,8 @@ PEER_OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=OFF", "-DLLAM
 PEER_ISA = {"native": ["-DGGML_NATIVE=ON"],
             "avx2": ["-DGGML_NATIVE=OFF",
                      *(f"-DGGML_{name}=ON" for name in ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2"))]}
+TRANSFORMERS = ("torch==2.15.0", "transformers==5.24.0")
+TORCH_AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 WORKLOADS = ("prefill", "decode", "rows", "shared", "scaling", "spinner", "transformers", "notes", "start")
 FORMATS = {"bf16": "bf16", "int8": "q8_0", "int4": "q4_0",  # ours: the peer's file
            "q8_0": "q8_0", "q4_0": "q4_0", "q4_k_m": "q4_k_m"}  # the same file
@@ -125,9 +126,12 @@ def build_peer(work, isa):
     return build / "bin"
 
 
-def run_text(command, timeout=TIMEOUT_S):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=timeout,
-                          stdin=subprocess.DEVNULL)
+def run_text(command, timeout=TIMEOUT_S, **more_environment):
+    try:
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=timeout,
+                              stdin=subprocess.DEVNULL, env={**os.environ, **more_environment})
+    except OSError as error:
+        raise SystemExit(f"{command[0]}: {error.strerror}") from None
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(map(str, command))} ended with {done.returncode}: {done.stderr[-500:]}")
     return done.stdout
@@ -171,6 +175,32 @@ class Peer:
                 if line.startswith("{"):
                     return json.loads(line), seconds
         raise SystemExit(f"{' '.join(map(str, command))} gave no figures in {LOST_OUTPUT_MAX} runs")
+
+
+def make_transformers(work):
+    """The Python of an environment that has TRANSFORMERS."""
+    folder, log = work / "transformers", work / "peer.log"
+    if not (folder / "complete").exists():
+        say(f"installing {' and '.join(TRANSFORMERS)} in {folder}: some minutes")
+        logged([sys.executable, "-m", "venv", folder], log)
+        logged([folder / "bin/python", "-m", "pip", "install", *TRANSFORMERS], log)
+        (folder / "complete").touch()
+    return folder / "bin/python"
+
+
+class Transformers:
+    def __init__(self, python, isa):
+        self.python, self.limits = python, TORCH_AVX2 if isa == "avx2" else {}
+        names = "transformers.__version__ + ', torch', torch.__version__"
+        self.version = run_text([python, "-c", f"import torch, transformers; print('transformers', {names})"]).strip()
+
+    def rates(self, shape, threads, prompt, output):
+        """Tokens/s of a prompt, and of an answer of one row."""
+        script = ROOT / "tests/bench/transformers_peer.py"
+        # It makes up its weights first.
+        out = run_text([self.python, script, shape, threads, prompt, output], 3 * TIMEOUT_S, **self.limits)
+        seconds = json.loads(out.splitlines()[-1])
+        return prompt / seconds["prompt_s"], 1 / seconds["token_s"]
 
 
 # --- this program -----------------------------------------------------------------------------------------------------
@@ -525,7 +555,7 @@ def describe(args, program, folder):
     peer = f"{PEER}, sha256 {PEER_SHA256[:16]}..., {args.isa}" if args.llama_bin is None else f"the build in {folder}"
     lines = [f"minisgl: {run_text([program.binary, '--version']).strip()} ({head.stdout.strip() or 'no git'})",
              f"llama.cpp: {peer}; {version.stdout.splitlines()[0] if version.stdout else 'no version'}",
-             *([args.transformers.version()] if args.transformers else []),
+             *([args.transformers.version] if args.transformers else []),
              f"processor: {model}, {len(os.sched_getaffinity(0))} cores, {args.threads} threads",
              f"load before: {os.getloadavg()[0]:.2f}"]
     print("\n".join(lines), flush=True)
@@ -540,8 +570,7 @@ def main():
     peer = Peer(folder)
     args.transformers = None
     if "transformers" in args.workloads:
-        python = args.transformers_python or transformers_peer.make_python(args.work, say)
-        args.transformers = transformers_peer.Transformers(python, args.isa)
+        args.transformers = Transformers(args.transformers_python or make_transformers(args.work), args.isa)
     lines = describe(args, program, folder)
     if "int8" in args.formats and "--quantize" not in program.options(["bench", "uniform"]):
         say("int8 is passed over: this program has no --quantize")
