@@ -34,6 +34,8 @@ constexpr int kFailuresMax = 5, kListFailuresMax = 3;
 // Before the second try; three times as long before each later one: 6 s in all.
 constexpr auto kFirstDelay = std::chrono::milliseconds(150);
 constexpr auto kStopInterval = std::chrono::milliseconds(50);
+// Hashing so much takes a second, or a few.
+constexpr uint64_t kLargePartBytes = uint64_t{1} << 30;
 
 // Percent-encodes all but the characters that stand for themselves in a path.
 std::string UrlPath(std::string_view text, bool keeps_slashes) {
@@ -128,8 +130,10 @@ class Puller {
   Status KeepShardsOfIndex(std::vector<RepositoryFile>* files);
   Status CheckRoom(const std::vector<RepositoryFile>& files);
   Status Download(const RepositoryFile& file);
+  Status HashPart(const RepositoryFile& file, const PartialBlob& partial, BlobHash* hash) const;
   Status Receive(const RepositoryFile& file, PartialBlob* partial, std::optional<BlobHash>* hash);
   Status Wait(std::chrono::milliseconds delay) const;
+  Status StoppedOrOk() const;
   Status Refused(const HttpAnswer& answer, const std::string& what) const;
   std::string FileUrl(const RepositoryFile& file) const;
 
@@ -185,6 +189,10 @@ Status Puller::Wait(std::chrono::milliseconds delay) const {
   while (std::chrono::steady_clock::now() < end && !hooks_.stops()) {
     std::this_thread::sleep_for(kStopInterval);
   }
+  return StoppedOrOk();
+}
+
+Status Puller::StoppedOrOk() const {
   return hooks_.stops() ? MakeStatus(StatusCode::kUnavailable, "stopped") : Status();
 }
 
@@ -259,6 +267,20 @@ Status Puller::CheckRoom(const std::vector<RepositoryFile>& files) {
                     Visible(folder_->SnapshotPath(commit_), 400), needed, room);
 }
 
+// Adds the bytes of `file` that arrived before.
+Status Puller::HashPart(const RepositoryFile& file, const PartialBlob& partial,
+                        BlobHash* hash) const {
+  if (partial.num_bytes() >= kLargePartBytes) {
+    Log(LogLevel::kInfo,
+        fmt::format("{}: checking the {:.1f} GiB that are there", Visible(file.name, 200),
+                    static_cast<double>(partial.num_bytes()) / (1 << 30)));
+  }
+  return partial.ReadAll([&](std::string_view bytes) {
+    hash->Add(bytes);
+    return StoppedOrOk();
+  });
+}
+
 // Receives the rest of `file`, in as many transfers as that takes.
 Status Puller::Receive(const RepositoryFile& file, PartialBlob* partial,
                        std::optional<BlobHash>* hash) {
@@ -304,7 +326,7 @@ Status Puller::Download(const RepositoryFile& file) {
     for (int tries = 0; !folder_->HasBlob(file); ++tries) {
       if (partial.num_bytes() > file.num_bytes) MINISGL_RETURN_IF_ERROR(partial.Clear());
       std::optional<BlobHash> hash(std::in_place, file.hash, file.num_bytes);
-      MINISGL_RETURN_IF_ERROR(partial.ReadAll([&](std::string_view bytes) { hash->Add(bytes); }));
+      MINISGL_RETURN_IF_ERROR(HashPart(file, partial, &*hash));
       MINISGL_RETURN_IF_ERROR(Receive(file, &partial, &hash));
       const std::string found = hash->FinishHex();
       if (found == file.hash) {

@@ -99,14 +99,14 @@ Status PartialBlob::Clear() {
   return Failure(StatusCode::kIoError, name_, "cannot be written");
 }
 
-Status PartialBlob::ReadAll(const std::function<void(std::string_view)>& add) const {
+Status PartialBlob::ReadAll(const std::function<Status(std::string_view)>& add) const {
   std::vector<char> piece(kReadBytes);
   for (uint64_t done = 0; done < num_bytes_;) {
     const size_t count = static_cast<size_t>(std::min<uint64_t>(piece.size(), num_bytes_ - done));
     if (!ReadAt(file_.fd(), piece.data(), count, done)) {
       return Failure(StatusCode::kIoError, name_, "cannot be read");
     }
-    add(std::string_view(piece.data(), count));
+    MINISGL_RETURN_IF_ERROR(add(std::string_view(piece.data(), count)));
     done += count;
   }
   return Status();

@@ -29,8 +29,9 @@ class PartialBlob {
   Status Append(std::string_view bytes);
   // Empties it. kIoError.
   Status Clear();
-  // Passes all bytes to `add`, in pieces. kIoError.
-  Status ReadAll(const std::function<void(std::string_view)>& add) const;
+  // Passes all bytes to `add`, in pieces of up to 1 MiB. A failure of `add` ends it and is the
+  // result. kIoError.
+  Status ReadAll(const std::function<Status(std::string_view)>& add) const;
 
  private:
   friend class RepositoryFolder;

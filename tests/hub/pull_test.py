@@ -2,6 +2,7 @@
 
     python3 tests/hub/pull_test.py MINISGL_BINARY DEMO_MODEL
 """
+import argparse
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ BINARY, DEMO = sys.argv[1], Path(sys.argv[2])
 MODEL = "small/wren"
 WEIGHTS = bytes(range(256)) * 400
 TIMEOUT_S = 30
+PART_BYTES = 256 << 30  # takes minutes to hash
 
 
 def small_files():
@@ -313,6 +315,28 @@ def an_interrupt_ends_it_and_keeps_the_part():
         assert process.returncode == 130, process.returncode
         assert "the same command continues" in err, err
         assert case.part().stat().st_size == 30000
+
+
+def an_interrupt_ends_the_check_of_a_large_part():
+    listing = Hub.list(argparse.Namespace(files=small_files(), lists_hashes=True, model=MODEL, token=None))
+    sizes = next(entry for entry in listing["siblings"] if entry["rfilename"] == "model.safetensors")
+    sizes["size"] = sizes["lfs"]["size"] = PART_BYTES + 1
+    with Case(listing=listing) as case:
+        case.part().parent.mkdir(parents=True)
+        case.part().touch()
+        os.truncate(case.part(), PART_BYTES)  # of a hole: it takes no room
+        process = case.begin()
+        line = ""
+        while "checking" not in line:  # progress may be shown before
+            line = process.stderr.readline()
+            assert line, "the check is not announced"
+        assert "model.safetensors: checking the 256.0 GiB that are there" in line, line
+        process.send_signal(signal.SIGINT)
+        begun = time.monotonic()
+        _, err = process.communicate(timeout=TIMEOUT_S)
+        assert time.monotonic() - begun < 5, time.monotonic() - begun
+        assert process.returncode == 130 and "the same command continues" in err, (process.returncode, err)
+        assert case.part().stat().st_size == PART_BYTES
 
 
 def two_pulls_at_once_download_each_file_once():
