@@ -1,6 +1,6 @@
 // Products of integers with codes of one form (CodeForm), for linear_codes_int8*.cc, of which each
-// compiles some forms: one file with all would compile longer than the rest of the program on
-// several processors. Compiled once for each instruction set (simd-inl.h).
+// compiles some forms: a fifth of the time in which the program compiles would be one file's.
+// Compiled once for each instruction set (simd-inl.h).
 #if defined(MINISGL_CPU_CODES_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MINISGL_CPU_CODES_PRODUCT_INL_H_
 #undef MINISGL_CPU_CODES_PRODUCT_INL_H_
@@ -17,11 +17,7 @@
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/simd-inl.h"
 
-HWY_BEFORE_NAMESPACE();
-#if HWY_TARGET == HWY_AVX3_DL
-// As in linear_int8.cc.
-#pragma GCC target("avx512vnni")
-#endif
+MINISGL_BEFORE_NAMESPACE_WITH_VNNI();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 

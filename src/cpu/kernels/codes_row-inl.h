@@ -14,11 +14,7 @@
 #include "cpu/kernels/quantize_block-inl.h"
 #include "cpu/kernels/simd-inl.h"
 
-HWY_BEFORE_NAMESPACE();
-#if HWY_TARGET == HWY_AVX3_DL
-// As in linear_int8.cc.
-#pragma GCC target("avx512vnni")
-#endif
+MINISGL_BEFORE_NAMESPACE_WITH_VNNI();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 

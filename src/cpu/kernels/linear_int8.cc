@@ -29,12 +29,7 @@
 #include "cpu/kernels/linear_output-inl.h"
 #include "cpu/kernels/simd-inl.h"
 
-HWY_BEFORE_NAMESPACE();
-#if HWY_TARGET == HWY_AVX3_DL
-// HWY_AFTER_NAMESPACE ends this, like the target itself. The library defines the target by other
-// instructions; every processor that has those has VNNI too.
-#pragma GCC target("avx512vnni")
-#endif
+MINISGL_BEFORE_NAMESPACE_WITH_VNNI();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 namespace {

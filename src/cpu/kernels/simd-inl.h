@@ -18,6 +18,18 @@
 
 #define MINISGL_UNROLL _Pragma("GCC unroll 16")
 
+// HWY_BEFORE_NAMESPACE for code that uses VNNI in the target AVX3_DL. The library defines that
+// target by other instructions; every processor that has those has VNNI too. HWY_AFTER_NAMESPACE
+// ends it.
+#undef MINISGL_BEFORE_NAMESPACE_WITH_VNNI
+#if HWY_TARGET == HWY_AVX3_DL
+#define MINISGL_BEFORE_NAMESPACE_WITH_VNNI() \
+  HWY_BEFORE_NAMESPACE();                    \
+  _Pragma("GCC target(\"avx512vnni\")") static_assert(true, "for the semicolon")
+#else
+#define MINISGL_BEFORE_NAMESPACE_WITH_VNNI() HWY_BEFORE_NAMESPACE()
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
