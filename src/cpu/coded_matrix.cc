@@ -39,7 +39,9 @@ struct NibblePlace {
 
 int64_t CodedMatrix::panel_bytes() const {
   if (order == CodeOrder::kLines) return CeilDiv(num_in, kLineInputs) * kPanelWidth * line_bytes();
-  if (order == CodeOrder::kQuads) return CeilDiv(num_in, 16 * kQuadInputs) * kQuadTileBytes;
+  if (order == CodeOrder::kQuads || order == CodeOrder::kSplitQuads) {
+    return CeilDiv(num_in, 16 * kQuadInputs) * kQuadTileBytes;
+  }
   constexpr int64_t kUnitBytes = kUnitWords * kPanelWidth * int64_t{sizeof(uint32_t)};
   if (has_6_bits()) return CeilDiv(num_in, kUnitInputs) * kUnitBytes;
   if (!has_4_bits()) return num_in * kPanelWidth;
@@ -80,9 +82,11 @@ uint8_t CodedMatrix::CodeAt(int64_t out, int64_t input) const {
   }
   const std::byte* const from = codes(out / kPanelWidth);
   const int64_t lane = out % kPanelWidth;
-  if (order == CodeOrder::kQuads) {
+  if (order == CodeOrder::kQuads || order == CodeOrder::kSplitQuads) {
     const int64_t quad = input / kQuadInputs * kPanelWidth + lane;
-    return static_cast<uint8_t>(from[quad * kQuadInputs + input % kQuadInputs]);
+    const bool is_split = order == CodeOrder::kSplitQuads;
+    const int64_t place = is_split ? SplitQuadPlace(input) : input % kQuadInputs;
+    return static_cast<uint8_t>(from[quad * kQuadInputs + place]);
   }
   if (has_6_bits()) {
     const std::byte* const unit =

@@ -50,13 +50,17 @@ enum class CodeOrder : uint8_t {
   // Of 8 bits, for products of integers, four inputs at a time: for each four inputs of a panel,
   // padded to sixteen times four, a quad of each of the 16 outputs.
   kQuads,
+  // Of type e4m3, for products in f32: the same, but the two inputs in the middle of a quad are
+  // exchanged, so that every other byte is of the next input (kernels/linear_e4m3.cc).
+  kSplitQuads,
 };
 // The orders of the codes of a matrix.
 struct CodeOrders {
   CodeOrders(CodeOrder all)  // NOLINT: one for all
-      : small(all), bytes(all), integers(all), int8_inputs(all), quantized_int8(all) {}
-  CodeOrder small;           // if they have 4 bits, or 8 that fit in 6
-  CodeOrder bytes;           // of others
+      : small(all), bytes(all), e4m3(all), integers(all), int8_inputs(all), quantized_int8(all) {}
+  CodeOrder small;  // if they have 4 bits, or 8 that fit in 6
+  CodeOrder bytes;  // of others
+  CodeOrder e4m3;
   CodeOrder integers;        // of those that linear_int8.cc can multiply (HasIntegerBlocks)
   CodeOrder int8_inputs;     // of those whose format asks for inputs of int8 (HasInt8Inputs)
   CodeOrder quantized_int8;  // of weights that packing quantizes to int8
@@ -66,8 +70,12 @@ inline constexpr int64_t kWordInputs = 8;  // of a word of 4-bit codes
 // Of 6-bit codes: inputs of a unit of the layout, and words of 32 bits that an output has of it.
 inline constexpr int64_t kUnitInputs = 16, kUnitWords = 3;
 inline constexpr int64_t kQuadInputs = 4;
+// The place of an input's code in a quad of kSplitQuads.
+constexpr int64_t SplitQuadPlace(int64_t input) { return input % 2 * 2 + input / 2 % 2; }
 inline constexpr int64_t kLineInputs = 128;
 inline constexpr int64_t kLinePanels = 4;  // of a group
+inline constexpr int64_t kSubnormalShare = 1024;
+inline constexpr float kMovedScaleMax = 128;
 
 struct CodedMatrix {
   int64_t num_out = 0, num_in = 0;
@@ -81,7 +89,11 @@ struct CodedMatrix {
   ScaleSteps steps = ScaleSteps::kNone;
   int64_t factor_groups = 0;  // with steps: groups that share a factor, a power of two
   bool has_zeros = false, has_offsets = false;  // at most one
-  std::shared_ptr<const void> data;             // codes, then scales, then zeros or offsets
+  // Of kE4M3: codes may be widened by moving their bits (kernels/e4m3-inl.h). At most one in
+  // kSubnormalShare is a subnormal number, as an f32 with which some processors take long, and no
+  // scale is kMovedScaleMax or more.
+  bool moves_bits = false;
+  std::shared_ptr<const void> data;  // codes, then scales, then zeros or offsets
 
   bool has_4_bits() const { return kind == CodeKind::kCounting4 || kind == CodeKind::kSigned4; }
   bool has_6_bits() const { return kind == CodeKind::kCounting6; }

@@ -23,10 +23,16 @@ bool IsReadByCodesInt8(const CodedMatrix& codes) {
          has_steps && !(codes.kind == CodeKind::kSigned4 && codes.has_zeros);
 }
 
-bool IsReadByE4M3(const CodedMatrix& codes) {
-  const bool has_pairs = codes.num_groups() == 1 || codes.group_inputs % 2 == 0;
-  return codes.kind == CodeKind::kE4M3 && codes.order == CodeOrder::kWords && has_pairs &&
-         !codes.has_zeros && !codes.has_offsets;
+// The order of codes that the kernel of few rows reads, of weights that are expanded to `type`.
+CodeOrder E4M3Order(DType type) {
+  return type == DType::kBF16 ? CodeOrder::kWords : CodeOrder::kSplitQuads;
+}
+
+// Several groups have a multiple of eight inputs each (HaveCommonCodes).
+bool IsReadByE4M3(CpuTarget target, DType dtype, const CodedMatrix& codes) {
+  return codes.kind == CodeKind::kE4M3 && codes.order == E4M3Order(ExpandedType(target, dtype)) &&
+         (codes.order == CodeOrder::kWords || codes.moves_bits) && !codes.has_zeros &&
+         !codes.has_offsets;
 }
 
 KernelKind KernelKindOf(CpuTarget target, const PackedMatrix& weight) {
@@ -35,7 +41,7 @@ KernelKind KernelKindOf(CpuTarget target, const PackedMatrix& weight) {
   if (weight.coded->order == CodeOrder::kQuads) {
     return UsesTiles(target) && is_stored ? KernelKind::kTiles : KernelKind::kInt8;
   }
-  if (IsReadByE4M3(*weight.coded)) return KernelKind::kE4M3;
+  if (IsReadByE4M3(target, weight.format.dtype, *weight.coded)) return KernelKind::kE4M3;
   return HasIntegerProductsOfType(target, weight.format.dtype) && IsReadByCodesInt8(*weight.coded)
              ? KernelKind::kCodes
              : KernelKind::kDense;
@@ -55,7 +61,7 @@ LinearKernel KernelFor(CpuTarget target, KernelKind kind, DType dtype) {
       LinearKernel kernel = FindLinearKernel(target, dtype);
       const DType expanded_type = ExpandedType(target, dtype);
       kernel.multiply_codes = FindE4M3Multiply(target, expanded_type);
-      kernel.codes_order = CodeOrder::kWords;
+      kernel.codes_order = E4M3Order(expanded_type);
       kernel.codes_rows_max = kernel.multiply_codes == nullptr ? 0 : E4M3RowsMax(expanded_type);
       return kernel;
     }
@@ -82,6 +88,7 @@ CodeOrders CodeOrdersOf(CpuTarget target, DType dtype) {
   const bool by_tiles = UsesTiles(target) && dtype == DType::kBF16;
   const CodeOrder order = by_tiles ? CodeOrder::kLines : CodeOrder::kWords;
   CodeOrders orders = order;
+  if (!by_tiles) orders.e4m3 = E4M3Order(ExpandedType(target, dtype));
   if (HasIntegerProductsOfType(target, dtype)) {
     orders.small = CodeOrder::kWords;
     if (!UsesTiles(target)) orders.integers = orders.int8_inputs = CodeOrder::kQuads;

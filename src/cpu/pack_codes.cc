@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -199,6 +201,13 @@ void WriteNibbles(const uint8_t* codes, std::byte* line) {
   std::memcpy(line, words, sizeof(words));
 }
 
+// The same, the bytes in the middle of each word exchanged.
+void WriteSplitQuads(const PanelCodes& codes, int64_t num_in, std::byte* to) {
+  WriteQuads(codes, num_in, to);
+  const int64_t num_words = CeilDiv(num_in, kQuadInputs) * kPanelWidth;
+  for (int64_t i = 0; i < num_words; ++i, to += kQuadInputs) std::swap(to[1], to[2]);
+}
+
 // Writes codes to `data`, the memory of `matrix`.
 void WriteCodes(const PanelCodes& codes, const CodedMatrix& matrix, int64_t panel,
                 std::byte* data) {
@@ -220,6 +229,7 @@ void WriteCodes(const PanelCodes& codes, const CodedMatrix& matrix, int64_t pane
   }
   std::byte* const to = data + panel * matrix.panel_bytes();
   if (matrix.order == CodeOrder::kQuads) return WriteQuads(codes, matrix.num_in, to);
+  if (matrix.order == CodeOrder::kSplitQuads) return WriteSplitQuads(codes, matrix.num_in, to);
   if (matrix.has_4_bits()) return WriteWords(codes, matrix.num_in, to);
   if (matrix.has_6_bits()) return WriteUnits(codes, matrix.num_in, to);
   WriteBytes(codes, matrix.num_in, to);
@@ -235,6 +245,30 @@ void ReadCodes(const CodedRow& row, const CodedMatrix& matrix, uint8_t* codes) {
     const auto first = static_cast<uint8_t>(static_cast<int8_t>(matrix.numbers[0]));
     for (int64_t i = 0; i < matrix.num_in; ++i) codes[i] = static_cast<uint8_t>(codes[i] - first);
   }
+}
+
+// Of codes of type e4m3.
+int64_t CountSubnormals(const uint8_t* codes, int64_t count) {
+  int64_t sum = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto magnitude = static_cast<uint8_t>(codes[i] & 0x7F);
+    sum += static_cast<uint8_t>(magnitude - 1) < 7 ? 1 : 0;
+  }
+  return sum;
+}
+
+// True if a scale of an output of `matrix` is `limit` or more, of either sign.
+bool HasScaleFrom(float limit, const CodedMatrix& matrix, ThreadPool* pool) {
+  std::atomic<bool> has{false};
+  pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {
+    const int64_t lanes = std::min(kPanelWidth, matrix.num_out - panel * kPanelWidth);
+    for (int64_t group = 0; group < matrix.num_groups(); ++group) {
+      for (int64_t lane = 0; lane < lanes; ++lane) {
+        if (!(std::fabs(matrix.ScaleOf(panel, group, lane)) < limit)) has = true;
+      }
+    }
+  });
+  return has;
 }
 
 // Quantizes the weights of an output to its codes and scales: to int4 or, if the matrix is of
@@ -370,12 +404,14 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders or
   matrix.order = matrix.has_4_bits() || Fit6Bits(parts[0]) ? orders.small
                  : HasInt8Inputs(parts)                    ? orders.int8_inputs
                  : HasIntegerBlocks(parts)                 ? orders.integers
+                 : matrix.kind == CodeKind::kE4M3          ? orders.e4m3
                                                            : orders.bytes;
   if (matrix.has_4_bits()) std::copy_n(first.numbers, 16, matrix.numbers.begin());
   matrix.group_inputs = GroupInputs(parts[0]);
   matrix.has_offsets = parts[0].has_offsets();
   constexpr int64_t kHalfTile = 16;
-  if (matrix.group_inputs % kHalfTile != 0 && matrix.num_groups() > 1) {
+  if (matrix.order == CodeOrder::kLines && matrix.group_inputs % kHalfTile != 0 &&
+      matrix.num_groups() > 1) {
     matrix.order = CodeOrder::kWords;
   }
   for (const WeightTensor& part : parts) {
@@ -391,12 +427,17 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders or
   }
   const std::vector<CodedRow> rows = RowsOf(parts);
   ChooseScaleForm(parts, rows, pool, &matrix);
+  std::atomic<int64_t> num_subnormals{0};
   const auto fill = [&](const CodedRow& row, size_t lane, uint8_t* codes, int64_t panel,
                         std::byte* data) {
     ReadCodes(row, matrix, codes);
     WriteFactors(row, matrix, panel, lane, data);
+    if (matrix.kind == CodeKind::kE4M3) num_subnormals += CountSubnormals(codes, matrix.num_in);
   };
   MINISGL_RETURN_IF_ERROR(WritePanels(rows, pool, fill, &matrix));
+  matrix.moves_bits = matrix.kind == CodeKind::kE4M3 && !matrix.has_zeros && !matrix.has_offsets &&
+                      num_subnormals <= matrix.num_out * matrix.num_in / kSubnormalShare &&
+                      !HasScaleFrom(kMovedScaleMax, matrix, pool);
   return matrix;
 }
 

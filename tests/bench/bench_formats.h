@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "minisgl/base/checked_math.h"
 #include "minisgl/ops.h"
@@ -66,6 +67,19 @@ inline uint64_t MatrixBytes(const NamedMatrix& matrix, const NamedFormat& format
   const uint64_t scales = num_in / static_cast<uint64_t>(CodeGroup(format));
   return num_out *
          (CeilDiv(num_in * bits, uint64_t{8}) + scales * DTypeBytes(CodeScaleType(format)));
+}
+
+// Codes of type e4m3 from random bytes: one in 4,096 subnormal, more than of weights that are
+// distributed normally and scaled to the range of the type, and none that is no number.
+inline std::vector<std::byte> E4M3Codes(const std::byte* bytes, uint64_t count) {
+  constexpr uint8_t kLeastNormal = 8, kNormals = 119, kSign = 0x80;
+  std::vector<std::byte> codes(count);
+  for (uint64_t i = 0; i < count; ++i) {
+    const auto byte = static_cast<uint8_t>(bytes[i]);
+    const int magnitude = i % 4096 == 0 ? 1 + byte % 7 : kLeastNormal + byte % kNormals;
+    codes[i] = static_cast<std::byte>((byte & kSign) | magnitude);
+  }
+  return codes;
 }
 
 // A quantized matrix whose codes, or blocks, are the bytes of `codes`, and whose scales are all

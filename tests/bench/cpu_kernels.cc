@@ -339,7 +339,12 @@ std::vector<Matrix> KernelBench::PackCopies(const NamedMatrix& matrix, const Nam
     const TensorView view = {
         values.get() + i * element, format.dtype, {matrix.num_out, matrix.num_in}};
     constexpr std::byte kScale[] = {std::byte{0x38}, std::byte{0x3B}};  // in bf16; of e4m3, 1
-    const auto* const bytes = reinterpret_cast<const std::byte*>(view.data);
+    const auto* bytes = reinterpret_cast<const std::byte*>(view.data);
+    std::vector<std::byte> e4m3;
+    if (named.name == std::string_view("fp8")) {
+      e4m3 = E4M3Codes(bytes, count);
+      bytes = e4m3.data();
+    }
     const WeightTensor tensor = format.quantization == Quantization::kStored
                                     ? Codes(matrix, named, bytes, kScale)
                                     : WeightTensor(view);

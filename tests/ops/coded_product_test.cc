@@ -156,47 +156,86 @@ std::vector<float> RoundedByRule(Quantization kind, std::vector<float> weights, 
   return weights;
 }
 
-// Blocks of weights of type e4m3 share a scale, with which some kernels look weights up: every code
-// but the two that are no numbers, scales whose products are rounded, subnormal or negative, and a
-// last input without another.
-TEST(CodedProductTest, E4M3UnderEqualScalesHasTheBitsOfTheExpandedMatrix) {
-  constexpr int64_t kNumOut = 84, kNumIn = 403, kGroup = 128, kNumGroups = 4;
-  constexpr int64_t kRowBytes = 404;
-  std::vector<uint8_t> codes(kNumOut * kRowBytes);
-  uint8_t next = 0;
-  for (uint8_t& code : codes) {
-    if (next % 128 == 127) ++next;
-    code = next++;
+// A matrix of type e4m3 whose outputs have the same scales for groups of 128 inputs, or one.
+class E4M3UnderEqualScales {
+ public:
+  static constexpr int64_t kNumOut = 84, kNumIn = 403, kGroup = 128, kNumGroups = 4;
+
+  // Every code but the two that are no numbers; if `few_subnormals`, one in 2,048 is subnormal.
+  E4M3UnderEqualScales(bool few_subnormals, float scale, int64_t num_groups)
+      : codes_(kNumOut * kRowBytes), scales_({scale, scale / 3, scale * 2, -scale}) {
+    uint8_t next = 0;
+    for (size_t i = 0; i < codes_.size(); ++i) {
+      if (next % 128 == 127) ++next;
+      if (few_subnormals && next % 128 < 8 && next % 128 > 0 && i % 2048 > 7) next += 8;
+      codes_[i] = next++;
+    }
+    weights_.codes = {.data = reinterpret_cast<const std::byte*>(codes_.data()),
+                      .bits = 8,
+                      .other_step = kRowBytes};
+    weights_.numbers = E4M3Numbers();
+    weights_.group_inputs = num_groups == 1 ? kNumIn : kGroup;
+    weights_.num_groups = num_groups;
+    weights_.scales = {reinterpret_cast<const std::byte*>(scales_.data()), DType::kF32, 1, 0, 4};
   }
-  for (const float scale : {1.0f, -0.3712f, 0x1.5p-118f, 1.7e30f}) {
-    const std::vector<float> scales = {scale, scale / 3, scale * 2, -scale};
-    for (const int64_t num_groups : {int64_t{1}, kNumGroups}) {
-      QuantizedWeights weights;
-      weights.codes = {.data = reinterpret_cast<const std::byte*>(codes.data()),
-                       .bits = 8,
-                       .other_step = kRowBytes};
-      weights.numbers = E4M3Numbers();
-      weights.group_inputs = num_groups == 1 ? kNumIn : kGroup;
-      weights.num_groups = num_groups;
-      weights.scales = {reinterpret_cast<const std::byte*>(scales.data()), DType::kF32, 1, 0, 4};
-      const WeightTensor tensor(kNumOut, kNumIn, weights);
-      for (const CpuTarget target : Targets()) {
-        const auto ops = MakeOps(CpuTargetName(target), 2);
-        for (const DType dtype : {DType::kF32, DType::kBF16}) {
-          const auto coded = ops->PackMatrix({&tensor, 1}, {dtype, Quantization::kStored});
-          const auto expanded = ops->PackMatrix({&tensor, 1}, ExpandedType(target, dtype));
-          ASSERT_TRUE(coded.ok() && expanded.ok());
-          for (const int64_t num_tokens : {1, 2, 3, 4, 5, 8, 9, 40}) {
-            const auto x = RandomFloats(num_tokens * kNumIn, 4);
-            ExpectSameBits(Multiply(ops.get(), *coded, x, nullptr),
-                           Multiply(ops.get(), *expanded, x, nullptr),
-                           fmt::format("{} {} {} {} {}", CpuTargetName(target), DTypeName(dtype),
-                                       scale, num_groups, num_tokens));
-          }
-        }
+  E4M3UnderEqualScales(const E4M3UnderEqualScales&) = delete;
+
+  WeightTensor Tensor() const { return WeightTensor(kNumOut, kNumIn, weights_); }
+
+ private:
+  static constexpr int64_t kRowBytes = 404;
+  std::vector<uint8_t> codes_;
+  std::vector<float> scales_;
+  QuantizedWeights weights_;
+};
+
+void ExpectBitsOfExpanded(const WeightTensor& tensor, const std::string& what) {
+  for (const CpuTarget target : Targets()) {
+    const auto ops = MakeOps(CpuTargetName(target), 2);
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const auto coded = ops->PackMatrix({&tensor, 1}, {dtype, Quantization::kStored});
+      const auto expanded = ops->PackMatrix({&tensor, 1}, ExpandedType(target, dtype));
+      ASSERT_TRUE(coded.ok() && expanded.ok());
+      for (const int64_t num_tokens : {1, 2, 3, 4, 5, 8, 9, 40}) {
+        const auto x = RandomFloats(num_tokens * tensor.num_in(), 4);
+        ExpectSameBits(
+            Multiply(ops.get(), *coded, x, nullptr), Multiply(ops.get(), *expanded, x, nullptr),
+            fmt::format("{} {} {} {}", CpuTargetName(target), DTypeName(dtype), what, num_tokens));
       }
     }
   }
+}
+
+// Blocks of weights of type e4m3 share a scale, with which some kernels look weights up, and others
+// move the bits of codes, unless many of them are subnormal or scales are large: scales whose
+// products are rounded, subnormal or negative, and a last input without another.
+TEST(CodedProductTest, E4M3UnderEqualScalesHasTheBitsOfTheExpandedMatrix) {
+  for (const bool few_subnormals : {false, true}) {
+    for (const float scale : {1.0f, -0.3712f, 0x1.5p-118f, 63.9f, 1.7e30f}) {
+      for (const int64_t num_groups : {int64_t{1}, E4M3UnderEqualScales::kNumGroups}) {
+        const E4M3UnderEqualScales matrix(few_subnormals, scale, num_groups);
+        ExpectBitsOfExpanded(matrix.Tensor(),
+                             fmt::format("{} {} {}", few_subnormals, scale, num_groups));
+      }
+    }
+  }
+}
+
+// Bits of codes are moved if few are subnormal numbers, and no scale is too large.
+TEST(CodedProductTest, E4M3MovesBitsUnlessItMayBeSlowOrTooLarge) {
+  ThreadPool pool(2);
+  const auto moves = [&](bool few_subnormals, float scale) {
+    const E4M3UnderEqualScales matrix(few_subnormals, scale, E4M3UnderEqualScales::kNumGroups);
+    const WeightTensor tensor = matrix.Tensor();
+    const auto packed = PackCodes({&tensor, 1}, CodeOrder::kSplitQuads, &pool);
+    MINISGL_CHECK(packed.ok(), "{}", packed.status().message());
+    return packed->moves_bits;
+  };
+  EXPECT_TRUE(moves(true, 1));
+  EXPECT_TRUE(moves(true, 63.9f));  // the largest is twice that
+  EXPECT_FALSE(moves(true, 64));
+  EXPECT_FALSE(moves(true, -64));
+  EXPECT_FALSE(moves(false, 1));
 }
 
 // Dense weights that packing quantizes to codes: the product of the weights of the rule, rounded.

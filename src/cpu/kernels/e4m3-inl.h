@@ -1,4 +1,4 @@
-// Numbers of type e4m3 by the conversion of f16 to f32, which some instruction sets have.
+// Numbers of type e4m3. A code is a sign, four bits of the exponent and three of the significand.
 // Compiled once for each instruction set (simd-inl.h).
 #if defined(MINISGL_CPU_E4M3_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MINISGL_CPU_E4M3_INL_H_
@@ -18,49 +18,68 @@ namespace HWY_NAMESPACE {
 
 // The bits of a code at the place of an f16's are its number divided by this, subnormal ones
 // included, which are widened as fast as others.
-inline constexpr float kE4M3Factor = 256;
+inline constexpr float kHalfFactor = 256;
 
-// The divided numbers of a vector of codes, none of which is NaN, as the bits of f16.
-template <class Int16Tag>
-HWY_INLINE hn::Vec<Int16Tag> HalvesOfE4M3(Int16Tag d16, const void* codes) {
-  const hn::Rebind<int8_t, Int16Tag> d8;
-  const auto words = hn::PromoteTo(d16, hn::LoadU(d8, static_cast<const int8_t*>(codes)));
-  // Of the copies of the sign, one is left.
-  return hn::And(hn::ShiftLeft<7>(words), hn::Set(d16, static_cast<int16_t>(0xBF80)));
-}
-
-// The numbers of a vector of codes.
+// The numbers of a vector of codes, none of which is NaN.
 HWY_INLINE Floats WidenE4M3(const void* codes) {
   const hn::Rebind<int16_t, F32> d16;
+  const hn::Rebind<int8_t, F32> d8;
   const hn::Rebind<hwy::float16_t, F32> df16;
-  return hn::Mul(hn::PromoteTo(F32(), hn::BitCast(df16, HalvesOfE4M3(d16, codes))),
-                 hn::Set(F32(), kE4M3Factor));
+  const auto words = hn::PromoteTo(d16, hn::LoadU(d8, static_cast<const int8_t*>(codes)));
+  // Of the copies of the sign, one is left.
+  const auto halves = hn::And(hn::ShiftLeft<7>(words), hn::Set(d16, static_cast<int16_t>(0xBF80)));
+  return hn::Mul(hn::PromoteTo(F32(), hn::BitCast(df16, halves)), hn::Set(F32(), kHalfFactor));
 }
 
-#undef MINISGL_E4M3_HALVES
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
-#define MINISGL_E4M3_HALVES 1
+// The bits of a code at the place of an f32's are its number divided by this. That of a subnormal
+// code is a subnormal number, whose product takes some processors more than a hundred cycles.
+inline constexpr float kMovedFactor = 0x1.0p120f;
 
-// Of a panel's outputs.
-using PanelHalvesTag = hn::CappedTag<int16_t, kPanelWidth>;
+using E4M3Words = hn::Vec<hn::RebindToUnsigned<F32>>;
 
-// The divided numbers of a vector of outputs, from output `lane` of a panel on; `panel`: the codes
-// of an input of the panel.
-HWY_INLINE Floats E4M3Halves(const uint8_t* panel, int lane) {
-  const hn::Rebind<hwy::float16_t, F32> df16;
-  const PanelHalvesTag d16;
-  // The compiler computes them once for all vectors of the panel.
-  const auto halves = HalvesOfE4M3(d16, panel);
+// Of words of two codes: the bits of both, each moved within 16 bits to the place of a bf16's, and
+// the second one.
+struct PairMasks {
+  HWY_INLINE PairMasks()
+      : moved(hn::Set(hn::RebindToUnsigned<F32>(), 0x87F087F0u)),
+        second(hn::Set(hn::RebindToUnsigned<F32>(), 0xFFFF0000u)) {}
+  // For loops in which the compiler would load them again for each use.
+  HWY_INLINE void KeepInRegisters() {
 #if HWY_TARGET == HWY_AVX2
-  const hn::Half<decltype(d16)> dh;
-  const auto half = lane == 0 ? hn::LowerHalf(dh, halves) : hn::UpperHalf(dh, halves);
-  return hn::PromoteTo(F32(), hn::BitCast(df16, half));
+    asm("" : "+x"(moved.raw), "+x"(second.raw));
+#endif
+  }
+  E4M3Words moved, second;
+};
+
+// Two inputs, of a vector of outputs.
+struct InputPair {
+  Floats first, second;
+};
+
+// The divided numbers of the first two (kPair 0) or the last two (1) codes of quads, one of each
+// output, in CodeOrder::kSplitQuads.
+template <int kPair>
+HWY_INLINE InputPair MovePair(E4M3Words quads, PairMasks masks) {
+  const hn::RebindToUnsigned<F32> du;
+  // Of the copies of the sign, the masks leave one.
+#if HWY_TARGET == HWY_SCALAR
+  const hn::RebindToSigned<F32> di;
+  const E4M3Words second = kPair == 0 ? hn::ShiftLeft<8>(quads) : quads;
+  const E4M3Words first = hn::ShiftLeft<16>(second);
+  const auto mask = hn::And(masks.moved, masks.second);
+  const E4M3Words moved[] = {hn::BitCast(du, hn::ShiftRight<4>(hn::BitCast(di, first))),
+                             hn::BitCast(du, hn::ShiftRight<4>(hn::BitCast(di, second)))};
+  return {hn::BitCast(F32(), hn::And(moved[0], mask)), hn::BitCast(F32(), hn::And(moved[1], mask))};
 #else
-  (void)lane;
-  return hn::PromoteTo(F32(), hn::BitCast(df16, halves));
+  const hn::Repartition<int16_t, F32> d16;
+  auto codes = hn::BitCast(d16, quads);
+  if constexpr (kPair == 0) codes = hn::ShiftLeft<8>(codes);
+  const E4M3Words pair = hn::And(hn::BitCast(du, hn::ShiftRight<4>(codes)), masks.moved);
+  return {hn::BitCast(F32(), hn::ShiftLeft<16>(pair)),
+          hn::BitCast(F32(), hn::And(pair, masks.second))};
 #endif
 }
-#endif
 
 }  // namespace HWY_NAMESPACE
 }  // namespace minisgl::cpu

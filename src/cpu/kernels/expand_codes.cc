@@ -112,39 +112,48 @@ struct Int8Codes {
   }
 };
 
-// Without the conversion of f16: the bits of a code, moved, are an f32 that is 2^-120 of the
-// number; subnormal ones included, but those take the processor long, so that they are made of an
-// integer instead.
+// The numbers of codes of type e4m3, each in a word of 32 bits. Of a subnormal code the moved bits
+// would be a subnormal number (e4m3-inl.h), so that it is made of an integer instead.
+HWY_INLINE Floats E4M3Numbers(Words codes) {
+  const F32 d;
+  const hn::RebindToUnsigned<F32> du;
+  const hn::RebindToSigned<F32> di;
+  const Words magnitude = hn::And(codes, hn::Set(du, 0x7F));
+  const Words sign = hn::ShiftLeft<24>(hn::And(codes, hn::Set(du, 0x80)));
+  const Words normal = hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(du, 120u << 23));
+  const Floats subnormal =
+      hn::Mul(hn::ConvertTo(d, hn::BitCast(di, magnitude)), hn::Set(d, 0x1.0p-9f));
+  const auto is_normal = hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, 7));
+  const Floats number =
+      hn::IfThenElse(hn::RebindMask(d, is_normal), hn::BitCast(d, normal), subnormal);
+  return hn::BitCast(d, hn::Or(hn::BitCast(du, number), sign));
+}
+
 struct E4M3Codes {
+  static constexpr float kFactor = 1;
   const uint8_t* bytes;
   HWY_INLINE const std::byte* At(int64_t input) const {
     return reinterpret_cast<const std::byte*>(bytes + input * kPanelWidth);
   }
-#if defined(MINISGL_E4M3_HALVES)
-  static constexpr float kFactor = kE4M3Factor;
   HWY_INLINE Floats Load(int64_t input, int v) const {
-    return E4M3Halves(bytes + input * kPanelWidth, v * kLanes);
-  }
-#else
-  static constexpr float kFactor = 1;
-  HWY_INLINE Floats Load(int64_t input, int v) const {
-    const F32 d;
     const hn::RebindToUnsigned<F32> du;
-    const hn::RebindToSigned<F32> di;
     const hn::Rebind<uint8_t, F32> d8;
-    const uint8_t* const from = bytes + input * kPanelWidth + v * kLanes;
-    const Words code = hn::PromoteTo(du, hn::LoadU(d8, from));
-    const Words magnitude = hn::And(code, hn::Set(du, 0x7F));
-    const Words sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(du, 0x80)));
-    const Words normal = hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(du, 120u << 23));
-    const Floats subnormal =
-        hn::Mul(hn::ConvertTo(d, hn::BitCast(di, magnitude)), hn::Set(d, 0x1.0p-9f));
-    const auto is_normal = hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, 7));
-    const Floats number =
-        hn::IfThenElse(hn::RebindMask(d, is_normal), hn::BitCast(d, normal), subnormal);
-    return hn::BitCast(d, hn::Or(hn::BitCast(du, number), sign));
+    return E4M3Numbers(hn::PromoteTo(du, hn::LoadU(d8, bytes + input * kPanelWidth + v * kLanes)));
   }
-#endif
+};
+
+// The same in CodeOrder::kSplitQuads.
+struct E4M3Quads {
+  static constexpr float kFactor = 1;
+  const uint32_t* quads;
+  HWY_INLINE const std::byte* At(int64_t input) const {
+    return reinterpret_cast<const std::byte*>(quads + input / kQuadInputs * kPanelWidth);
+  }
+  HWY_INLINE Floats Load(int64_t input, int v) const {
+    const hn::RebindToUnsigned<F32> du;
+    const Words quad = hn::LoadU(du, quads + input / kQuadInputs * kPanelWidth + v * kLanes);
+    return E4M3Numbers(hn::ShiftRightSame(quad, static_cast<int>(SplitQuadPlace(input) * 8)));
+  }
 };
 
 // The scale and the zero or offset of a group, of one vector of the panel.
@@ -223,6 +232,34 @@ HWY_NOINLINE void ExpandGroups(const CodedMatrix& m, int64_t panel, const Codes&
   }
 }
 
+// Of a matrix in CodeOrder::kSplitQuads with CodedMatrix::moves_bits.
+template <class Writer>
+HWY_NOINLINE void ExpandSplitQuads(const CodedMatrix& m, int64_t panel, const Writer& writer) {
+  const hn::RebindToUnsigned<F32> du;
+  const FactorLayout layout(m);
+  const PairMasks masks;
+  const auto* const quads = reinterpret_cast<const uint32_t*>(m.codes(panel));
+  for (int64_t group = 0, begin = 0; begin < m.num_in; ++group, begin += m.group_inputs) {
+    const int64_t end = MinOf(begin + m.group_inputs, m.num_in);
+    for (int v = 0; v < kVectors; ++v) {
+      const Floats scale = hn::Mul(FactorsAt(layout, layout.scales_of(panel), group, v * kLanes),
+                                   hn::Set(F32(), kMovedFactor));
+      for (int64_t input = begin; input < end; input += kQuadInputs) {
+        const uint32_t* const from = quads + input / kQuadInputs * kPanelWidth + v * kLanes;
+        PrefetchStream(reinterpret_cast<const std::byte*>(from) + kBytesAhead);
+        const Words quad = hn::LoadU(du, from);
+        const InputPair first = MovePair<0>(quad, masks);
+        writer.Store(input, v, hn::Mul(first.first, scale), hn::Mul(first.second, scale),
+                     input + 1 < end);
+        if (input + 2 >= end) break;
+        const InputPair last = MovePair<1>(quad, masks);
+        writer.Store(input + 2, v, hn::Mul(last.first, scale), hn::Mul(last.second, scale),
+                     input + 3 < end);
+      }
+    }
+  }
+}
+
 template <class Writer>
 HWY_INLINE void ExpandTo(const CodedMatrix& m, int64_t panel, const Writer& writer) {
   const std::byte* const codes = m.codes(panel);
@@ -237,6 +274,10 @@ HWY_INLINE void ExpandTo(const CodedMatrix& m, int64_t panel, const Writer& writ
     case CodeKind::kInt8:
       return ExpandGroups(m, panel, Int8Codes{reinterpret_cast<const int8_t*>(codes)}, writer);
     case CodeKind::kE4M3:
+      if (m.order == CodeOrder::kSplitQuads) {
+        if (m.moves_bits) return ExpandSplitQuads(m, panel, writer);
+        return ExpandGroups(m, panel, E4M3Quads{words}, writer);
+      }
       return ExpandGroups(m, panel, E4M3Codes{reinterpret_cast<const uint8_t*>(codes)}, writer);
   }
 }

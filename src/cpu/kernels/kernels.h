@@ -115,10 +115,12 @@ LinearKernel BytesStandInLinearKernel();
 int64_t BytesRowBytes(int64_t num_in);
 // RoundRowToBf16 without its instruction. Runs anywhere.
 void RoundRowInSoftware(const float* x, int64_t count, std::byte* row);
-// linear_e4m3.cc, and linear_e4m3_bf16.cc for weights that are expanded to bf16 on
-// CpuTarget::kAvx512Bf16: LinearKernel::multiply_codes of codes of type e4m3 in CodeOrder::kWords,
-// without zeros, in one group or in groups of an even number of inputs, for at most E4M3RowsMax
-// rows, with the bits of expanded weights. Null: this target has none.
+// LinearKernel::multiply_codes of codes of type e4m3, without zeros, for at most E4M3RowsMax rows,
+// with the bits of expanded weights. Null: this target has none.
+//   linear_e4m3.cc, for weights that are expanded to f32: CodedMatrix::moves_bits, in
+//   CodeOrder::kSplitQuads, in one group or in groups of a multiple of four inputs.
+//   linear_e4m3_bf16.cc, for weights that are expanded to bf16 on CpuTarget::kAvx512Bf16: in
+//   CodeOrder::kWords, in one group or in groups of an even number of inputs.
 MultiplyCodes FindE4M3Multiply(CpuTarget target, DType expanded_type);
 using GetMultiplyCodes = MultiplyCodes (*)();
 const PerTarget<GetMultiplyCodes>& E4M3Multiplies();

@@ -1,7 +1,7 @@
-// out = x w^T + bias for few rows and codes of type e4m3 in CodeOrder::kWords, widened to f32 on
-// the way to registers. Every output has the bits of the product with the expanded weights
-// (expand_codes.cc, linear.cc): the same weights, a number times its scale, added in the same
-// order.
+// out = x w^T + bias for few rows and codes of type e4m3 in CodeOrder::kSplitQuads, widened to f32
+// in registers by moving their bits. Every output has the bits of the product with the expanded
+// weights (expand_codes.cc, linear.cc): the same weights, a number times its scale, added in the
+// same order.
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -18,117 +18,122 @@
 HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
-#if defined(MINISGL_E4M3_HALVES)
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
 namespace {
 
 // Prefetch distance within a panel.
 constexpr int64_t kBytesAhead = 2048;
+static_assert(kBlockInputs % kQuadInputs == 0);
 
 // Panels that lie beside each other, from the first one's codes of some input on.
 struct E4M3Panels {
   const uint8_t* codes;
   int64_t panel_bytes;
   int64_t bytes_ahead;  // of what is fetched while they are read
-};
-
-// Operands of MultiplyAccumulate (simd-inl.h): kVectors vectors of outputs of such panels, of the
-// inputs of one group.
-#if HWY_TARGET == HWY_AVX2
-// The codes pass through the first-level cache as f16, some inputs at a time: the conversion of f16
-// takes less time from memory than from registers, above all from the upper half of one. (With
-// AVX-512, where that half is not needed, it takes longer.)
-constexpr int64_t kWidenedInputs = 64;
-constexpr int64_t kWidenedPanel = kWidenedInputs * kPanelWidth;
-
-template <int kVectors>
-struct E4M3Operand {
-  const int16_t* halves;    // [panels][kWidenedInputs][kPanelWidth]
-  Floats scales[kVectors];  // of the group, times kE4M3Factor
-  template <int kHalf>
-  HWY_INLINE Floats Load(size_t k, int v) const {
-    const hn::Rebind<int16_t, F32> d16;
-    const hn::Rebind<hwy::float16_t, F32> df16;
-    const int16_t* const from = halves + v * kLanes / kPanelWidth * kWidenedPanel +
-                                static_cast<int64_t>(k + kHalf) * kPanelWidth +
-                                v * kLanes % kPanelWidth;
-    return hn::Mul(hn::PromoteTo(F32(), hn::BitCast(df16, hn::Load(d16, from))), scales[v]);
+  HWY_INLINE const uint8_t* Vector(int64_t quad, int v) const {
+    const int64_t lane = v * kLanes;
+    return codes + lane / kPanelWidth * panel_bytes +
+           (quad * kPanelWidth + lane % kPanelWidth) * kQuadInputs;
   }
 };
 
-// Widens `count` inputs, at most kWidenedInputs. Not inlined: sums of its callers would lose
-// registers to it.
-template <int64_t kPanels>
-HWY_NOINLINE void WidenPanels(const uint8_t* codes, int64_t panel_bytes, int64_t bytes_ahead,
-                              int64_t count, int16_t* HWY_RESTRICT halves) {
-  constexpr int64_t kFetchedInputs = 64 / kPanelWidth;  // of a line of the cache
-  const PanelHalvesTag d16;
-  int64_t i = 0;
-#pragma GCC unroll 1
-  for (; i + kFetchedInputs <= count; i += kFetchedInputs) {
-    MINISGL_UNROLL for (int64_t panel = 0; panel < kPanels; ++panel) {
-      const uint8_t* const from = codes + panel * panel_bytes + i * kPanelWidth;
-      PrefetchStream(from + bytes_ahead);
-      MINISGL_UNROLL for (int64_t k = 0; k < kFetchedInputs; ++k) {
-        hn::Store(HalvesOfE4M3(d16, from + k * kPanelWidth), d16,
-                  halves + panel * kWidenedPanel + (i + k) * kPanelWidth);
+// The scales of a group, times kMovedFactor, in memory: registers hold sums.
+template <int kVectors>
+struct GroupScales {
+  HWY_INLINE Floats Load(int v) const { return hn::Load(F32(), of[v]); }
+  HWY_ALIGN float of[kVectors][kLanes];
+};
+
+// The weights of the first two (kPair 0) or the last two (1) inputs of a quad.
+template <int kPair, int kVectors>
+HWY_INLINE InputPair LoadPair(const E4M3Panels& panels, int64_t quad, int v, PairMasks masks,
+                              const GroupScales<kVectors>& scales) {
+  const hn::RebindToUnsigned<F32> du;
+  const uint8_t* const from = panels.Vector(quad, v);
+  if (kPair == 0 && v * kLanes % kPanelWidth == 0) PrefetchStream(from + panels.bytes_ahead);
+  const InputPair moved =
+      MovePair<kPair>(hn::LoadU(du, reinterpret_cast<const uint32_t*>(from)), masks);
+  const Floats scale = scales.Load(v);
+  return {hn::Mul(moved.first, scale), hn::Mul(moved.second, scale)};
+}
+
+// Keeps the compiler from holding what it has loaded, which would take registers from sums: one sum
+// in memory takes half of the speed.
+template <int kVectors>
+HWY_INLINE void ForgetLoads(const GroupScales<kVectors>& scales) {
+  if constexpr (kFewRegisters) asm volatile("" : : "r"(&scales) : "memory");
+}
+
+// Vectors of outputs whose sums are in registers, for each row.
+template <int kRows>
+constexpr int VectorsOf() {
+  return !kFewRegisters ? 4 : kRows == 1 ? 8 : kRows == 2 ? 4 : 2;
+}
+
+// sum += x times the first kInputs inputs of a pair. Two vectors share the loads of x, if there are
+// two; of one row, all do.
+template <int kPair, int kInputs, int kRows, int kVectors>
+HWY_INLINE void MultiplyPair(const RowPointers<kRows>& x, const E4M3Panels& panels, int64_t quad,
+                             PairMasks masks, const GroupScales<kVectors>& scales,
+                             Floats (&sum)[kRows][kVectors]) {
+  constexpr int kCount = kVectors == 1 ? 1 : 2;
+  static_assert(kVectors % kCount == 0);
+  MINISGL_UNROLL for (int begin = 0; begin < kVectors; begin += kCount) {
+    Floats weights[2][kCount];
+    MINISGL_UNROLL for (int i = 0; i < kCount; ++i) {
+      const InputPair its = LoadPair<kPair>(panels, quad, begin + i, masks, scales);
+      weights[0][i] = its.first;
+      weights[1][i] = its.second;
+    }
+    MINISGL_UNROLL for (int k = 0; k < kInputs; ++k) {
+      MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+        const Floats factor = hn::Set(F32(), x.At(r, 2 * kPair + k));
+        MINISGL_UNROLL for (int i = 0; i < kCount; ++i) {
+          sum[r][begin + i] = hn::MulAdd(factor, weights[k][i], sum[r][begin + i]);
+        }
       }
     }
+    ForgetLoads(scales);
   }
-#pragma GCC unroll 1
-  for (; i < count; ++i) {
-    MINISGL_UNROLL for (int64_t panel = 0; panel < kPanels; ++panel) {
-      hn::Store(HalvesOfE4M3(d16, codes + panel * panel_bytes + i * kPanelWidth), d16,
-                halves + panel * kWidenedPanel + i * kPanelWidth);
-    }
+}
+template <int kPair, int kInputs, int kVectors>
+HWY_INLINE void MultiplyPair(const RowPointers<1>& x, const E4M3Panels& panels, int64_t quad,
+                             PairMasks masks, const GroupScales<kVectors>& scales,
+                             Floats (&sum)[1][kVectors]) {
+  Floats factors[kInputs];
+  MINISGL_UNROLL for (int k = 0; k < kInputs; ++k) {
+    factors[k] = hn::Set(F32(), x.At(0, 2 * kPair + k));
+  }
+  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+    const InputPair weights = LoadPair<kPair>(panels, quad, v, masks, scales);
+    sum[0][v] = hn::MulAdd(factors[0], weights.first, sum[0][v]);
+    if constexpr (kInputs == 2) sum[0][v] = hn::MulAdd(factors[1], weights.second, sum[0][v]);
+    ForgetLoads(scales);
   }
 }
 
 // sum += x times `count` inputs of the panels.
 template <int kRows, int kVectors>
-HWY_INLINE void MultiplyPanels(const float* x, size_t x_stride, E4M3Panels panels, int64_t count,
-                               const Floats (&scales)[kVectors], Floats (&sum)[kRows][kVectors]) {
-  constexpr int64_t kPanels = kVectors * kLanes / kPanelWidth;
-  HWY_ALIGN int16_t halves[kPanels * kWidenedPanel];
-  E4M3Operand<kVectors> operand;
-  operand.halves = halves;
-  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) operand.scales[v] = scales[v];
-  while (count > 0) {
-    const int64_t part = MinOf(kWidenedInputs, count);
-    WidenPanels<kPanels>(panels.codes, panels.panel_bytes, panels.bytes_ahead, part, halves);
-    MultiplyAccumulate(x, x_stride, operand, static_cast<size_t>(part), sum);
-    x += part;
-    panels.codes += part * kPanelWidth;
-    count -= part;
-  }
-}
-#else
-// A vector has a panel's outputs.
-static_assert(kLanes == kPanelWidth);
-
-template <int kVectors>
-struct E4M3Operand {
-  E4M3Panels panels;
-  Floats scales[kVectors];  // of the group, times kE4M3Factor
-  template <int kHalf>
-  HWY_INLINE Floats Load(size_t k, int v) const {
-    const uint8_t* const from =
-        panels.codes + v * panels.panel_bytes + static_cast<int64_t>(k + kHalf) * kPanelWidth;
-    if (kHalf == 0) PrefetchStream(from + panels.bytes_ahead);
-    return hn::Mul(E4M3Halves(from, /*lane=*/0), scales[v]);
-  }
-};
-
-// sum += x times `count` inputs of the panels.
-template <int kRows, int kVectors>
-HWY_INLINE void MultiplyPanels(const float* x, size_t x_stride, const E4M3Panels& panels,
-                               int64_t count, const Floats (&scales)[kVectors],
+HWY_INLINE void MultiplyPanels(const float* HWY_RESTRICT x, size_t x_stride,
+                               const E4M3Panels& panels, int64_t count,
+                               const GroupScales<kVectors>& scales,
                                Floats (&sum)[kRows][kVectors]) {
-  E4M3Operand<kVectors> operand;
-  operand.panels = panels;
-  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) operand.scales[v] = scales[v];
-  MultiplyAccumulate(x, x_stride, operand, static_cast<size_t>(count), sum);
+  RowPointers<kRows> rows(x, x_stride);
+  PairMasks masks;
+  masks.KeepInRegisters();
+  const int64_t num_quads = count / kQuadInputs;
+#pragma GCC unroll 1
+  for (int64_t quad = 0; quad < num_quads; ++quad) {
+    MultiplyPair<0, 2>(rows, panels, quad, masks, scales, sum);
+    MultiplyPair<1, 2>(rows, panels, quad, masks, scales, sum);
+    rows.Advance(kQuadInputs);
+  }
+  // The last inputs of a matrix.
+  const int64_t left = count % kQuadInputs;
+  if (left == 1) MultiplyPair<0, 1>(rows, panels, num_quads, masks, scales, sum);
+  if (left >= 2) MultiplyPair<0, 2>(rows, panels, num_quads, masks, scales, sum);
+  if (left == 3) MultiplyPair<1, 1>(rows, panels, num_quads, masks, scales, sum);
 }
-#endif
 
 // The rows of a LinearBlock and some vectors of its outputs.
 template <int kRows, int kVectors>
@@ -169,12 +174,12 @@ class E4M3Product {
   // The products of inputs [begin, end) of one group.
   HWY_INLINE void AddGroup(int64_t group, int64_t begin, int64_t end,
                            Floats (&sum)[kRows][kVectors]) const {
-    Floats scales[kVectors];
+    GroupScales<kVectors> scales;
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
       const int64_t panel = panel_ + v * kLanes / kPanelWidth;
-      scales[v] =
-          hn::Mul(FactorsAt(factors_, factors_.scales_of(panel), group, v * kLanes % kPanelWidth),
-                  hn::Set(F32(), kE4M3Factor));
+      const Floats its =
+          FactorsAt(factors_, factors_.scales_of(panel), group, v * kLanes % kPanelWidth);
+      hn::Store(hn::Mul(its, hn::Set(F32(), kMovedFactor)), F32(), scales.of[v]);
     }
     // After the last inputs, the next panels begin.
     constexpr int64_t kPanels = kVectors * kLanes / kPanelWidth;
@@ -200,7 +205,7 @@ class E4M3Product {
 template <int kRows>
 HWY_NOINLINE void MultiplyRows(const LinearBlock& linear) {
   constexpr int kPanelVectors = static_cast<int>(kPanelWidth) / kLanes;
-  constexpr int kVectors = VectorsPerRow<kRows>();
+  constexpr int kVectors = VectorsOf<kRows>();
   static_assert(kVectors % kPanelVectors == 0);
   const int64_t left = linear.weight->num_out - linear.group * kGroupWidth;
   const int64_t width = MinOf(kGroupWidth, (left + kPanelWidth - 1) / kPanelWidth * kPanelWidth);
