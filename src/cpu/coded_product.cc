@@ -62,7 +62,7 @@ LinearKernel KernelFor(CpuTarget target, KernelKind kind, DType dtype) {
       const DType expanded_type = ExpandedType(target, dtype);
       kernel.multiply_codes = FindE4M3Multiply(target, expanded_type);
       kernel.codes_order = E4M3Order(expanded_type);
-      kernel.codes_rows_max = kernel.multiply_codes == nullptr ? 0 : E4M3RowsMax(expanded_type);
+      kernel.codes_rows_max = kernel.multiply_codes == nullptr ? 0 : kE4M3RowsMax;
       return kernel;
     }
   }

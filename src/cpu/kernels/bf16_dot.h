@@ -1,5 +1,6 @@
 // What linear_bf16.cc and attention_bf16.cc share: they use the dot-product instruction of
-// AVX512-BF16, for which the SIMD library has no function.
+// AVX512-BF16, for which the SIMD library has no function. The targets with it have VBMI, too
+// (targets.cc).
 //
 // Code for that instruction set is between MINISGL_BF16_DOT_BEGIN and MINISGL_BF16_DOT_END. Include
 // all headers before, or the compiler would compile their functions for it too.
@@ -13,7 +14,7 @@
 
 #define MINISGL_BF16_DOT_BEGIN \
   _Pragma("GCC push_options")  \
-      _Pragma("GCC target(\"avx512f,avx512bw,avx512vl,avx512dq,avx512bf16\")")
+      _Pragma("GCC target(\"avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512bf16\")")
 #define MINISGL_BF16_DOT_END _Pragma("GCC pop_options")
 #define MINISGL_UNROLL _Pragma("GCC unroll 16")
 #define MINISGL_INLINE __attribute__((always_inline)) inline

@@ -74,7 +74,72 @@ struct E4M3Constants {
 };
 inline constexpr E4M3Constants kE4M3;
 
-// The weights of codes under one scale.
+// The numbers of codes without their sign, divided by kE4M3Factor.
+struct E4M3MagnitudeConstants {
+  constexpr E4M3MagnitudeConstants() {
+    for (int code = 0; code < 128; ++code) {
+      const int significand = code < 8 ? code : 8 + code % 8, exponent = code < 8 ? 1 : code / 8;
+      divided[code] = static_cast<float>(significand << exponent) * 0x1.0p-18f;
+    }
+  }
+  alignas(64) float divided[128] = {};
+};
+inline constexpr E4M3MagnitudeConstants kE4M3Magnitudes;
+
+// The weights of all codes without their sign, under one scale: the bytes of bf16's apart, so that
+// an instruction looks up those of 64 codes.
+class E4M3ByteTable {
+ public:
+  // `scale`: times kE4M3Factor. The products and their rounding are those of E4M3Pairs.
+  MINISGL_INLINE explicit E4M3ByteTable(float scale) {
+    const __m512 factor = _mm512_set1_ps(scale);
+    const __m512i lower = LowerBytes();
+    const __m512i upper = _mm512_add_epi8(lower, _mm512_set1_epi8(1));
+    __m512i words[4];  // of 32 codes each
+    MINISGL_UNROLL for (int i = 0; i < 4; ++i) {
+      const __m512 low = _mm512_load_ps(kE4M3Magnitudes.divided + 32 * i);
+      const __m512 high = _mm512_load_ps(kE4M3Magnitudes.divided + 32 * i + 16);
+      words[i] = Rounded(_mm512_mul_ps(low, factor), _mm512_mul_ps(high, factor));
+    }
+    MINISGL_UNROLL for (int i = 0; i < 2; ++i) {
+      lower_[i] = _mm512_permutex2var_epi8(words[2 * i], lower, words[2 * i + 1]);
+      upper_[i] = _mm512_permutex2var_epi8(words[2 * i], upper, words[2 * i + 1]);
+    }
+  }
+
+  // The weights of four inputs of a panel, as two vectors of pairs. `order`: PairsInLanes().
+  MINISGL_INLINE void Find(__m512i codes, __m512i order, __m512i (&pairs)[2]) const {
+    codes = _mm512_permutexvar_epi8(order, codes);
+    const __m512i lower = _mm512_permutex2var_epi8(lower_[0], codes, lower_[1]);
+    __m512i upper = _mm512_permutex2var_epi8(upper_[0], codes, upper_[1]);
+    constexpr int kXorOfAnd = 0x78;
+    upper = _mm512_ternarylogic_epi32(upper, codes, _mm512_set1_epi8(-128), kXorOfAnd);
+    pairs[0] = _mm512_unpacklo_epi8(lower, upper);
+    pairs[1] = _mm512_unpackhi_epi8(lower, upper);
+  }
+
+  // The order of the codes of four inputs that gives a lane of 16 bytes those of four outputs:
+  // pairs of the first two inputs, then of the last two.
+  static __m512i PairsInLanes() {
+    alignas(64) uint8_t order[64];
+    for (int i = 0; i < 64; ++i) {
+      const int output = i / 16 * 4 + i % 8 / 2, input = i % 16 / 8 * 2 + i % 2;
+      order[i] = static_cast<uint8_t>(input * 16 + output);
+    }
+    return _mm512_load_si512(order);
+  }
+
+ private:
+  static __m512i LowerBytes() {
+    alignas(64) uint8_t order[64];
+    for (int i = 0; i < 64; ++i) order[i] = static_cast<uint8_t>(2 * i);
+    return _mm512_load_si512(order);
+  }
+
+  __m512i lower_[2], upper_[2];  // of 64 codes each
+};
+
+// The weights of codes under one scale, in fewer registers.
 class E4M3Table {
  public:
   // False if a product with one of these scales may be less than the least normal number or

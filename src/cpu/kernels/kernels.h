@@ -115,7 +115,7 @@ LinearKernel BytesStandInLinearKernel();
 int64_t BytesRowBytes(int64_t num_in);
 // RoundRowToBf16 without its instruction. Runs anywhere.
 void RoundRowInSoftware(const float* x, int64_t count, std::byte* row);
-// LinearKernel::multiply_codes of codes of type e4m3, without zeros, for at most E4M3RowsMax rows,
+// LinearKernel::multiply_codes of codes of type e4m3, without zeros, for at most kE4M3RowsMax rows,
 // with the bits of expanded weights. Null: this target has none.
 //   linear_e4m3.cc, for weights that are expanded to f32: CodedMatrix::moves_bits, in
 //   CodeOrder::kSplitQuads, in one group or in groups of a multiple of four inputs.
@@ -125,12 +125,10 @@ MultiplyCodes FindE4M3Multiply(CpuTarget target, DType expanded_type);
 using GetMultiplyCodes = MultiplyCodes (*)();
 const PerTarget<GetMultiplyCodes>& E4M3Multiplies();
 MultiplyCodes E4M3Bf16Multiply();
-// Rows that share one read of the codes, and the upper bound of rows: in f32, reading the codes
-// twice takes less time than expanding them; in bf16 it takes as long.
+// Rows that share one read of the codes, and the upper bound of rows: reading the codes twice takes
+// less time than expanding them.
 inline constexpr int64_t kE4M3Rows = 4;
-constexpr int64_t E4M3RowsMax(DType expanded_type) {
-  return expanded_type == DType::kBF16 ? kE4M3Rows : 2 * kE4M3Rows;
-}
+inline constexpr int64_t kE4M3RowsMax = 2 * kE4M3Rows;
 // linear_bf16.cc: bf16 weights with the dot-product instruction, x rounded to bf16. Runs on
 // CpuTarget::kAvx512Bf16 and kAmx only.
 LinearKernel Bf16DotLinearKernel();

@@ -228,7 +228,6 @@ void MultiplyOnce(const LinearBlock& linear) {
 }
 
 void RunE4M3(const LinearBlock& linear) {
-  static_assert(E4M3RowsMax(DType::kF32) == 2 * kE4M3Rows);
   if (linear.num_rows <= kE4M3Rows) return MultiplyOnce(linear);
   LinearBlock part = linear;
   part.num_rows = (linear.num_rows + 1) / 2;

@@ -30,15 +30,6 @@ struct ComputedWeights {
   }
 };
 
-// The same if all scales are equal, as those of a block of weights are.
-struct FoundWeights {
-  bf16_dot::E4M3Table table;
-  __m512i order;
-  MINISGL_INLINE __m512i Find(int, __m256i codes) const {
-    return _mm512_permutexvar_epi16(order, table.Find(codes));
-  }
-};
-
 template <int kRows, int kPanels>
 class E4M3DotProduct {
  public:
@@ -77,15 +68,58 @@ class E4M3DotProduct {
       factors[v] = _mm512_mul_ps(scales[v], _mm512_set1_ps(bf16_dot::kE4M3Factor));
     }
     const float first = _mm512_cvtss_f32(scales[0]);
-    __mmask16 are_equal = bf16_dot::E4M3Table::AreFor(scales[0]) ? 0xFFFF : 0;
+    __mmask16 are_equal = 0xFFFF;
     MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
       are_equal = _mm512_mask_cmp_ps_mask(are_equal, scales[v], _mm512_set1_ps(first), _CMP_EQ_OQ);
     }
-    if (are_equal == 0xFFFF) {
-      const bf16_dot::E4M3Table table(first);
-      return AddPairs(FoundWeights{table, order_}, begin, end, sum);
-    }
+    // As those of a block of weights are.
+    if (are_equal == 0xFFFF) return AddQuads(_mm512_cvtss_f32(factors[0]), begin, end, sum);
     AddPairs(ComputedWeights<kPanels>{factors, order_}, begin, end, sum);
+  }
+
+  // `factor`: the scale of all, times kE4M3Factor.
+  MINISGL_INLINE void AddQuads(float factor, int64_t begin, int64_t end, Sums& sum) const {
+    const bf16_dot::E4M3ByteTable table(factor);
+    const std::byte* const codes = m_.codes(panel_) + begin * kPanelWidth;
+    const std::byte* const x = linear_.x + begin * 2;
+    const int64_t panel_bytes = m_.panel_bytes();
+    const int64_t ahead = BytesAhead(end);
+    const int64_t num_quads = (end - begin) / 4;
+    for (int64_t quad = 0; quad < num_quads; ++quad) {
+      __m512i w[2][kPanels];
+      MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
+        const std::byte* const from = codes + v * panel_bytes + quad * 2 * kPairBytes;
+        __builtin_prefetch(from + ahead, /*rw=*/0, /*locality=*/2);
+        FindQuad(table, _mm512_loadu_si512(from), v, w);
+      }
+      AddPair(x + quad * 8, w[0], sum);
+      AddPair(x + quad * 8 + 4, w[1], sum);
+    }
+    // The last inputs of a matrix; those that a pair lacks are 0.
+    const int64_t left = (end - begin) % 4;
+    if (left == 0) return;
+    const __mmask64 mask = (uint64_t{1} << (left * kPanelWidth)) - 1;
+    __m512i w[2][kPanels];
+    MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
+      const std::byte* const from = codes + v * panel_bytes + num_quads * 2 * kPairBytes;
+      FindQuad(table, _mm512_maskz_loadu_epi8(mask, from), v, w);
+    }
+    AddPair(x + num_quads * 8, w[0], sum);
+    if (left > 2) AddPair(x + num_quads * 8 + 4, w[1], sum);
+  }
+  MINISGL_INLINE void FindQuad(const bf16_dot::E4M3ByteTable& table, __m512i codes, int v,
+                               __m512i (&w)[2][kPanels]) const {
+    __m512i pairs[2];
+    table.Find(codes, quad_order_, pairs);
+    w[0][v] = pairs[0];
+    w[1][v] = pairs[1];
+  }
+
+  // Of what is fetched while inputs up to `end` are read: after the last ones, the next panels
+  // begin.
+  int64_t BytesAhead(int64_t end) const {
+    const bool ends = end * kPanelWidth + kBytesAhead > m_.panel_bytes();
+    return kBytesAhead + (ends ? (kPanels - 1) * m_.panel_bytes() : 0);
   }
 
   // If the number of inputs is odd, they are the last.
@@ -95,9 +129,7 @@ class E4M3DotProduct {
     const std::byte* const codes = m_.codes(panel_) + begin * kPanelWidth;
     const std::byte* const x = linear_.x + begin * 2;
     const int64_t panel_bytes = m_.panel_bytes();
-    // After the last inputs, the next panels begin.
-    const bool ends = end * kPanelWidth + kBytesAhead > panel_bytes;
-    const int64_t ahead = kBytesAhead + (ends ? (kPanels - 1) * panel_bytes : 0);
+    const int64_t ahead = BytesAhead(end);
     const int64_t num_pairs = (end - begin) / 2;
     for (int64_t pair = 0; pair < num_pairs; ++pair) {
       __m512i w[kPanels];
@@ -148,6 +180,7 @@ class E4M3DotProduct {
   FactorLayout factors_;
   int64_t column_, panel_;
   const __m512i order_ = bf16_dot::InterleavedHalves();
+  const __m512i quad_order_ = bf16_dot::E4M3ByteTable::PairsInLanes();
 };
 
 template <int kRows>
@@ -161,12 +194,23 @@ void MultiplyRows(const LinearBlock& linear) {
   }
 }
 
-void Multiply(const LinearBlock& linear) {
-  static_assert(E4M3RowsMax(DType::kBF16) == 4);
+void MultiplyOnce(const LinearBlock& linear) {
+  static_assert(kE4M3Rows == 4);
   if (linear.num_rows == 1) return MultiplyRows<1>(linear);
   if (linear.num_rows == 2) return MultiplyRows<2>(linear);
   if (linear.num_rows == 3) return MultiplyRows<3>(linear);
   MultiplyRows<4>(linear);
+}
+
+void Multiply(const LinearBlock& linear) {
+  if (linear.num_rows <= kE4M3Rows) return MultiplyOnce(linear);
+  LinearBlock part = linear;
+  part.num_rows = (linear.num_rows + 1) / 2;
+  MultiplyOnce(part);
+  part.x += part.num_rows * part.x_stride;
+  part.out += part.num_rows * part.out_stride;
+  part.num_rows = linear.num_rows - part.num_rows;
+  MultiplyOnce(part);
 }
 
 }  // namespace
