@@ -89,7 +89,7 @@ struct CodedMatrix {
   ScaleSteps steps = ScaleSteps::kNone;
   int64_t factor_groups = 0;  // with steps: groups that share a factor, a power of two
   bool has_zeros = false, has_offsets = false;  // at most one
-  // Of kE4M3: codes may be widened by moving their bits (kernels/e4m3-inl.h). At most one in
+  // Of kSplitQuads: codes may be widened by moving their bits (kernels/e4m3-inl.h). At most one in
   // kSubnormalShare is a subnormal number, as an f32 with which some processors take long, and no
   // scale is kMovedScaleMax or more.
   bool moves_bits = false;

@@ -427,15 +427,17 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders or
   }
   const std::vector<CodedRow> rows = RowsOf(parts);
   ChooseScaleForm(parts, rows, pool, &matrix);
+  const bool may_move_bits =
+      matrix.order == CodeOrder::kSplitQuads && !matrix.has_zeros && !matrix.has_offsets;
   std::atomic<int64_t> num_subnormals{0};
   const auto fill = [&](const CodedRow& row, size_t lane, uint8_t* codes, int64_t panel,
                         std::byte* data) {
     ReadCodes(row, matrix, codes);
     WriteFactors(row, matrix, panel, lane, data);
-    if (matrix.kind == CodeKind::kE4M3) num_subnormals += CountSubnormals(codes, matrix.num_in);
+    if (may_move_bits) num_subnormals += CountSubnormals(codes, matrix.num_in);
   };
   MINISGL_RETURN_IF_ERROR(WritePanels(rows, pool, fill, &matrix));
-  matrix.moves_bits = matrix.kind == CodeKind::kE4M3 && !matrix.has_zeros && !matrix.has_offsets &&
+  matrix.moves_bits = may_move_bits &&
                       num_subnormals <= matrix.num_out * matrix.num_in / kSubnormalShare &&
                       !HasScaleFrom(kMovedScaleMax, matrix, pool);
   return matrix;

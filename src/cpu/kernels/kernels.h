@@ -129,6 +129,9 @@ MultiplyCodes E4M3Bf16Multiply();
 // less time than expanding them.
 inline constexpr int64_t kE4M3Rows = 4;
 inline constexpr int64_t kE4M3RowsMax = 2 * kE4M3Rows;
+// Calls `multiply`, which takes at most kE4M3Rows rows, for all rows of the block at once or for
+// each half.
+void MultiplyE4M3Rows(const LinearBlock& linear, MultiplyCodes multiply);
 // linear_bf16.cc: bf16 weights with the dot-product instruction, x rounded to bf16. Runs on
 // CpuTarget::kAvx512Bf16 and kAmx only.
 LinearKernel Bf16DotLinearKernel();

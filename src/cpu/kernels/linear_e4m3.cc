@@ -64,10 +64,10 @@ HWY_INLINE void ForgetLoads(const GroupScales<kVectors>& scales) {
   if constexpr (kFewRegisters) asm volatile("" : : "r"(&scales) : "memory");
 }
 
-// Vectors of outputs whose sums are in registers, for each row.
+// Where registers are scarce, the sums of three rows and four vectors would leave none for weights.
 template <int kRows>
 constexpr int VectorsOf() {
-  return !kFewRegisters ? 4 : kRows == 1 ? 8 : kRows == 2 ? 4 : 2;
+  return kFewRegisters && kRows == 3 ? 2 : VectorsPerRow<kRows>();
 }
 
 // sum += x times the first kInputs inputs of a pair. Two vectors share the loads of x, if there are
@@ -227,16 +227,7 @@ void MultiplyOnce(const LinearBlock& linear) {
   MultiplyRows<4>(linear);
 }
 
-void RunE4M3(const LinearBlock& linear) {
-  if (linear.num_rows <= kE4M3Rows) return MultiplyOnce(linear);
-  LinearBlock part = linear;
-  part.num_rows = (linear.num_rows + 1) / 2;
-  MultiplyOnce(part);
-  part.x += part.num_rows * part.x_stride;
-  part.out += part.num_rows * part.out_stride;
-  part.num_rows = linear.num_rows - part.num_rows;
-  MultiplyOnce(part);
-}
+void RunE4M3(const LinearBlock& linear) { MultiplyE4M3Rows(linear, MultiplyOnce); }
 
 }  // namespace
 

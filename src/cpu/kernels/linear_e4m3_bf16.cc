@@ -202,16 +202,7 @@ void MultiplyOnce(const LinearBlock& linear) {
   MultiplyRows<4>(linear);
 }
 
-void Multiply(const LinearBlock& linear) {
-  if (linear.num_rows <= kE4M3Rows) return MultiplyOnce(linear);
-  LinearBlock part = linear;
-  part.num_rows = (linear.num_rows + 1) / 2;
-  MultiplyOnce(part);
-  part.x += part.num_rows * part.x_stride;
-  part.out += part.num_rows * part.out_stride;
-  part.num_rows = linear.num_rows - part.num_rows;
-  MultiplyOnce(part);
-}
+void Multiply(const LinearBlock& linear) { MultiplyE4M3Rows(linear, MultiplyOnce); }
 
 }  // namespace
 

@@ -20,6 +20,17 @@ MultiplyCodes FindE4M3Multiply(CpuTarget target, DType expanded_type) {
   return E4M3Multiplies()[static_cast<size_t>(target)]();
 }
 
+void MultiplyE4M3Rows(const LinearBlock& linear, MultiplyCodes multiply) {
+  if (linear.num_rows <= kE4M3Rows) return multiply(linear);
+  LinearBlock part = linear;
+  part.num_rows = (linear.num_rows + 1) / 2;
+  multiply(part);
+  part.x += part.num_rows * part.x_stride;
+  part.out += part.num_rows * part.out_stride;
+  part.num_rows = linear.num_rows - part.num_rows;
+  multiply(part);
+}
+
 ExpandPanel FindExpandPanel(CpuTarget target, CodeOrder order, DType dtype) {
   if (order == CodeOrder::kLines) {
     return HasTiles(target) ? ExpandLinedPanel : ExpandLinedPanelInSoftware;
