@@ -186,6 +186,13 @@ void Dump(const Json& json, int indent, int depth, std::string* out) {
 
 }  // namespace
 
+Json::Json(const Json& other) = default;
+Json::Json(Json&& other) noexcept = default;
+Json& Json::operator=(const Json& other) = default;
+Json& Json::operator=(Json&& other) noexcept = default;
+Json::~Json() = default;
+bool Json::operator==(const Json& other) const = default;
+
 Json::Json(uint64_t value) {
   if (value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
     value_ = static_cast<int64_t>(value);

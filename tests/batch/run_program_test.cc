@@ -182,9 +182,9 @@ TEST_F(RunProgramTest, StandardInputIsThePromptOrPrecedesIt) {
 TEST_F(RunProgramTest, ThePromptMayBeAFile) {
   const std::string file = folder_.Write("question", std::string(kPeru) + "\n");
   EXPECT_EQ(RunModel({"-p", "@" + file}).out, std::string(kLima) + "\n");
-  EXPECT_EQ(RunModel({"--raw", "-p", "@" + file}).out,
-            RunModel({"--raw", "-p", std::string(kPeru) + "\n"}).out);
-  EXPECT_EQ(RunModel({"-p", "@@" + file}).exit_code, 0) << "a text";
+  EXPECT_EQ(RunModel({"--raw", "-n", "4", "-p", "@" + file}).out,
+            RunModel({"--raw", "-n", "4", "-p", std::string(kPeru) + "\n"}).out);
+  EXPECT_EQ(RunModel({"-n", "1", "-p", "@@" + file}).exit_code, 0) << "a text";
   ExpectFails(RunModel({"-p", "@" + file + ".none"}), 66, "@@ begins a text with @");
 }
 

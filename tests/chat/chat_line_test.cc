@@ -136,7 +136,7 @@ class ChatLineTest : public ChatTest {
 
 TEST_F(ChatLineTest, TabCompletesAndLists) {
   MarkSlow("many lines are typed, each waited for");
-  auto chat = Start();
+  auto chat = Start({"-n", "4"});
   ExpectLine(chat.get(), "/reg\t", "> /regen ", 9);
   ExpectLine(chat.get(), "\x15/set te\t", "> /set temperature ", 19);
   ExpectLine(chat.get(), "\x15/s\t", "> /s", 4);
@@ -157,7 +157,7 @@ TEST_F(ChatLineTest, TabCompletesAndLists) {
 
 TEST_F(ChatLineTest, WideCharactersStandWhereTheyAreTyped) {
   MarkSlow("many lines are typed, each waited for");
-  auto chat = Start();
+  auto chat = Start({"-n", "4"});
   ExpectLine(chat.get(), "abc", "> abc", 5);
   ExpectLine(chat.get(), kHome + std::string("\u65e5\u672c"), "> \u65e5\u672cabc", 6);
   ExpectLine(chat.get(), "\U0001F600", "> \u65e5\u672c\U0001F600abc", 8);

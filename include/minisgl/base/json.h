@@ -23,6 +23,12 @@ class Json {
   using Object = std::vector<Member>;
 
   Json() : value_(nullptr) {}
+  // Not inline: every file that uses a Json would have its own code for them.
+  Json(const Json& other);
+  Json(Json&& other) noexcept;
+  Json& operator=(const Json& other);
+  Json& operator=(Json&& other) noexcept;
+  ~Json();
   Json(std::nullptr_t) : value_(nullptr) {}                     // NOLINT: literals read as JSON
   Json(bool value) : value_(value) {}                           // NOLINT
   Json(int value) : value_(int64_t{value}) {}                   // NOLINT
@@ -96,7 +102,7 @@ class Json {
   // REQUIRES depth <= kJsonDepthMax (true of parsed values).
   std::string Dump(int indent = 0) const;
 
-  bool operator==(const Json& other) const = default;
+  bool operator==(const Json& other) const;
 
  private:
   // An alternative that is never held. libstdc++ treats a variant of only numbers, strings and
