@@ -8,6 +8,7 @@
 #include "batch/row_text.h"
 #include "minisgl/base/file_kind.h"
 #include "minisgl/base/json.h"
+#include "minisgl/base/utf8.h"
 
 namespace minisgl::batch {
 namespace {
