@@ -6,7 +6,8 @@
 #   sh tests/run.sh           all cases, then the README's first command on a bare system, if this machine can make one
 #   sh tests/run.sh --long    all cases in the optimised build and under the address sanitizer, and more under the thread
 #                             sanitizer, in their long form: more seeds, more mutations, every instruction set; the
-#                             demo's answers from a build without optimisation; clang-tidy
+#                             demo's answers from a build without optimisation; each file compiled by itself;
+#                             clang-tidy
 #   sh tests/run.sh --budget  a case that takes more than two seconds of processor time fails, unless it is marked slow
 #   sh tests/run.sh --gpu     the suite gpu alone, which needs nvcc: on the emulator and on this machine's GPU; without a GPU
 #                             its tests are skipped, each by name
@@ -102,6 +103,15 @@ run_bare_root() {
     grep "^fresh:" "$results/fresh.log"
 }
 
+# Every source and every header compiled by itself. One case. (The short form reads their includes: tests/tidy/includes.py.)
+run_compile_alone() {
+    say "each file alone: compiling"
+    {
+        rm -rf build-alone && meson setup build-alone -Dcuda=disabled -Dtests=enabled >/dev/null && python3 tests/tidy/compile_alone.py build-alone
+    } >"$results/alone.log" 2>&1
+    python3 tests/report_case.py compile_alone files $? "$results/alone.log" "$results/alone.xml"
+}
+
 # Static analysis of some rooms (.clang-tidy lists the checks). One case.
 run_clang_tidy() {
     say "clang-tidy: running"
@@ -125,7 +135,7 @@ fi
 
 tier() { [ $mode = long ] && echo all || echo "$1"; }
 # Compiling several files as one takes a third of the time of a full build.
-joined="-Dtests=enabled -Dunity=on -Dunity_size=20 -Dcpp_link_args=-fuse-ld=mold"
+joined="-Dtests=enabled -Dcpu_targets=all -Dunity=on -Dunity_size=40 -Dcpp_link_args=-fuse-ld=mold"
 # Code for four GPU architectures takes minutes; without a GPU, one is enough to see that it compiles.
 archs=sm_90a
 [ $mode = short ] && [ ! -e /dev/nvidia0 ] || archs=sm_80,sm_90a,sm_100,sm_120
@@ -139,11 +149,12 @@ build build "--buildtype=release $joined -Dtest_tier=$(tier release) -Dcuda=auto
 # form also alignment, pointers that wrap round, and the use of variables after their scope, which take a tenth to a third of the
 # compilation each. Programs at a fixed address start in half the time, because each has two million relocations otherwise.
 checked="--buildtype=debug --optimization=1 -Db_lundef=false -Dcuda=disabled -Dtests=enabled -Dunity=on -Dunity_size=20"
-few_targets="'-DMINISGL_FEW_TARGETS',"
+# With sanitizers each instruction set takes a minute to compile, and all have the same source.
+targets_option=-Dcpu_targets=avx2
 unchecked="-fno-sanitize=null,vptr,object-size,nonnull-attribute,returns-nonnull-attribute"
-[ $mode = long ] && few_targets="" || unchecked="$unchecked,alignment,pointer-overflow','-fno-sanitize-address-use-after-scope"
-build build-asan "$checked -Db_sanitize=address,undefined -Db_staticpic=false -Dtest_tier=$(tier checked) \
-    -Dcpp_args=[$few_targets'-g1','-D_GLIBCXX_ASSERTIONS','-fno-pie','$unchecked'] -Dcpp_link_args=['-fuse-ld=mold','-no-pie']" &&
+[ $mode = long ] && targets_option=-Dcpu_targets=all || unchecked="$unchecked,alignment,pointer-overflow','-fno-sanitize-address-use-after-scope"
+build build-asan "$checked -Db_sanitize=address,undefined -Db_staticpic=false $targets_option -Dtest_tier=$(tier checked) \
+    -Dcpp_args=['-g1','-D_GLIBCXX_ASSERTIONS','-fno-pie','$unchecked'] -Dcpp_link_args=['-fuse-ld=mold','-no-pie']" &&
     run_suites build-asan build-asan --no-suite mutants --no-suite tidy --no-suite demo_script --no-suite gpu_code
 # Several threads use the thread pool, the runtime on it and the store, and nothing else, whatever the model and the request, so few
 # suites need this build.
@@ -162,7 +173,7 @@ if [ $mode = long ]; then
     build build-debug "--buildtype=debug -Dcuda=disabled $joined -Dtest_tier=release" src/cli/minisgl tests/test_answers &&
         run_suites build-debug build-debug --suite answers --test-args=--gtest_filter='ScoresTest.*Questions*:ScoresTest.Notes*'
 fi
-[ $mode = short ] || run_clang_tidy
+[ $mode = short ] || { run_clang_tidy; run_compile_alone; }
 [ -n "${MINISGL_BARE_ROOT:-}" ] || run_bare_root
 say "done"
 count_results

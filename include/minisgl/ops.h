@@ -170,6 +170,14 @@ struct CpuOpsConfig {
   std::vector<int> cpus;  // logical CPUs of each thread except the caller's; empty: all
 };
 Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config);
+
+// Names of instruction sets (CpuOpsConfig::target), the best first.
+struct CpuKernels {
+  std::vector<std::string> usable;  // this build has kernels for them, and this processor runs them
+  std::vector<std::string> not_built;  // the build was configured without them
+};
+CpuKernels CpuKernelsOfBuild();
+
 // True if products with codes of 4 bits, or with weights that are quantized to int8, in matrices of
 // `format`, round their inputs to int8 on `target` (CpuOpsConfig). False if there is no such one.
 bool CpuRoundsInputsOfCodes(const std::string& target, const WeightFormat& format);

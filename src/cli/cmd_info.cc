@@ -1,6 +1,6 @@
 // minisgl info: shows what a model directory contains, on which device it would run, and how memory
 // would be used. Reads only headers.
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -321,6 +321,14 @@ void DescribePlan(const load::EngineSetup& engine, const ModelConfig& config, st
     device += fmt::format("; not on CUDA: {}", engine.device.fallback);
   }
   InfoLine("device", device, out);
+  if (engine.device.cuda == nullptr) {
+    const CpuKernels kernels = CpuKernelsOfBuild();
+    const std::string missing = fmt::format("{}", fmt::join(kernels.not_built, ", "));
+    InfoLine("  kernels",
+             fmt::format("{}{}", fmt::join(kernels.usable, ", "),
+                         missing.empty() ? "" : fmt::format("; built without {}", missing)),
+             out);
+  }
   const std::string ranks = load::RanksText(engine);
   if (!ranks.empty()) InfoLine("", ranks, out);
   InfoLine("memory", term::FormatBytes(plan.available_bytes) + " available", out);

@@ -19,6 +19,7 @@
 #include "cpu/sampler.h"
 #include "cpu/states.h"
 #include "minisgl/base/checked_math.h"
+#include "minisgl/base/log.h"
 #include "minisgl/base/thread_pool.h"
 #include "minisgl/ops.h"
 
@@ -563,6 +564,13 @@ Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config) {
     return UsageError("cannot use {} CPU threads; give 1 or more", config.num_threads);
   }
   MINISGL_ASSIGN_OR_RETURN(const cpu::CpuTarget target, cpu::FindCpuTarget(config.target));
+  if (config.target.empty() && config.rank.index == 0 && !cpu::IsBestTargetBuilt()) {
+    Log(LogLevel::kWarning,
+        fmt::format(
+            "this program was built for another processor: it has the kernels of {}, not of "
+            "this processor's best instructions; a build with -Dcpu_targets=native has them",
+            cpu::CpuTargetName(target)));
+  }
   try {
     return std::unique_ptr<Ops>(std::make_unique<cpu::CpuOps>(target, config));
   } catch (const std::bad_alloc&) {

@@ -1,4 +1,5 @@
-// What the products of a CPU target round to int8, and the target for few rows (ops.h).
+// Facts about the CPU's targets (ops.h): which of them the build has, what their products round to
+// int8, and the target for few rows.
 #include <algorithm>
 
 #include "cpu/coded_product.h"
@@ -30,6 +31,17 @@ std::string CpuTargetForFewRows(const WeightFormat& format) {
   const auto found = std::find(targets.begin(), targets.end(), cpu::CpuTarget::kAmxVnni);
   const bool helps = cpu::MayHaveCodes(format) && format.dtype == DType::kBF16;
   return helps && found != targets.end() ? cpu::CpuTargetName(*found) : "";
+}
+
+CpuKernels CpuKernelsOfBuild() {
+  CpuKernels kernels;
+  for (const cpu::CpuTarget target : cpu::AvailableCpuTargets()) {
+    kernels.usable.emplace_back(cpu::CpuTargetName(target));
+  }
+  for (const cpu::CpuTarget target : cpu::CpuTargetsNotBuilt()) {
+    kernels.not_built.emplace_back(cpu::CpuTargetName(target));
+  }
+  return kernels;
 }
 
 }  // namespace minisgl

@@ -18,21 +18,48 @@
 namespace minisgl::cpu {
 namespace {
 
-// Highway's bit for a target; 0 if it is not compiled in. (AVX3_DL is compiled into the files that
-// need it if AVX3 is.)
+// True if this build has kernels for the target.
+bool IsBuilt(CpuTarget target) {
+  switch (target) {
+    case CpuTarget::kAmx:
+    case CpuTarget::kAmxVnni:
+      return MINISGL_HAS_AMX;
+    case CpuTarget::kAvx512Bf16:
+      return MINISGL_HAS_BF16_DOT;
+    case CpuTarget::kAvx512Vnni:
+      return MINISGL_HAS_TARGET(MINISGL_AVX512_VNNI_BIT);
+    case CpuTarget::kAvx512:
+      return MINISGL_HAS_TARGET(MINISGL_AVX512_BIT);
+    case CpuTarget::kAvx2:
+      return MINISGL_HAS_TARGET(MINISGL_AVX2_BIT);
+    case CpuTarget::kSse4:
+      return MINISGL_HAS_TARGET(MINISGL_SSE4_BIT);
+    case CpuTarget::kNeon:
+    case CpuTarget::kScalar:
+      return true;
+    case CpuTarget::kAmxStandIn:
+      return false;  // never chosen
+  }
+  return false;
+}
+
+// Highway's bit for what a processor needs to have for a target; 0 if the target is of another
+// architecture. (AVX3_DL is compiled into the files that need it.)
 int64_t HighwayBit(CpuTarget target) {
+  constexpr int64_t kAvx3 = HWY_ARCH_X86 ? HWY_AVX3 : 0;
+  constexpr int64_t kAvx3Dl = HWY_ARCH_X86 ? HWY_AVX3_DL : 0;
   switch (target) {
     case CpuTarget::kAmx:
     case CpuTarget::kAmxVnni:
     case CpuTarget::kAvx512Bf16:
     case CpuTarget::kAvx512Vnni:
-      return (HWY_TARGETS & HWY_AVX3) != 0 ? HWY_AVX3_DL : 0;
+      return kAvx3Dl;
     case CpuTarget::kAvx512:
-      return HWY_TARGETS & HWY_AVX3;
+      return kAvx3;
     case CpuTarget::kAvx2:
-      return HWY_TARGETS & HWY_AVX2;
+      return HWY_ARCH_X86 ? HWY_AVX2 : 0;
     case CpuTarget::kSse4:
-      return HWY_TARGETS & HWY_SSE4;
+      return HWY_ARCH_X86 ? HWY_SSE4 : 0;
     case CpuTarget::kNeon:
       return HWY_TARGETS & HWY_NEON;
     case CpuTarget::kScalar:
@@ -86,6 +113,13 @@ bool IsBf16DotFast() {
 #endif
 }
 
+// True if this processor, and the system, support the target.
+bool IsSupported(CpuTarget target) {
+  if ((HighwayBit(target) & hwy::SupportedTargets()) == 0) return false;
+  if (HasTiles(target)) return HasAmx();
+  return target != CpuTarget::kAvx512Bf16 || HasBf16Dot();
+}
+
 }  // namespace
 
 const char* CpuTargetName(CpuTarget target) {
@@ -118,10 +152,7 @@ std::vector<CpuTarget> AvailableCpuTargets() {
   std::vector<CpuTarget> available;
   for (int i = 0; i < kNumCpuTargets; ++i) {
     const auto target = static_cast<CpuTarget>(i);
-    if ((HighwayBit(target) & hwy::SupportedTargets()) == 0) continue;
-    if (HasTiles(target) && !HasAmx()) continue;
-    if (target == CpuTarget::kAvx512Bf16 && !HasBf16Dot()) continue;
-    available.push_back(target);
+    if (IsBuilt(target) && IsSupported(target)) available.push_back(target);
   }
   // If the dot product is not faster than multiply-adds, its target comes after the one without it.
   const auto dot = std::find(available.begin(), available.end(), CpuTarget::kAvx512Bf16);
@@ -149,8 +180,32 @@ Result<CpuTarget> FindCpuTarget(std::string_view name) {
     names += names.empty() ? "" : ", ";
     names += CpuTargetName(target);
   }
+  for (CpuTarget target : CpuTargetsNotBuilt()) {
+    if (name != CpuTargetName(target)) continue;
+    return UsageError(
+        "this build has no CPU kernels for '{}' (meson configure -Dcpu_targets=all builds them); "
+        "choose one of: {}",
+        name, names);
+  }
   return UsageError("no CPU kernels for '{}' on this machine; choose one of: {}", Visible(name),
                     names);
+}
+
+std::vector<CpuTarget> CpuTargetsNotBuilt() {
+  std::vector<CpuTarget> missing;
+  for (int i = 0; i < kNumCpuTargets; ++i) {
+    const auto target = static_cast<CpuTarget>(i);
+    if (!IsBuilt(target) && HighwayBit(target) != 0) missing.push_back(target);
+  }
+  return missing;
+}
+
+bool IsBestTargetBuilt() {
+  const CpuTarget best = AvailableCpuTargets().front();
+  const std::vector<CpuTarget> missing = CpuTargetsNotBuilt();
+  return std::none_of(missing.begin(), missing.end(), [&](CpuTarget target) {
+    return target < best && target != CpuTarget::kAvx512Bf16 && IsSupported(target);
+  });
 }
 
 }  // namespace minisgl::cpu

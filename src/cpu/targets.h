@@ -1,22 +1,32 @@
 // The instruction sets that the CPU kernels are compiled for. Every kernel file includes this
 // before Highway, which compiles the file once for each.
 //
-// Not compiled: SSSE3 (every x86 machine of the last 15 years has more); SVE; and AVX3_DL, which
-// adds nothing to float arithmetic, unless the file defines MINISGL_NEEDS_VNNI.
+// Not compiled: what the build leaves out (target_set.h); SSSE3 (every x86 machine of the last 15
+// years has more); SVE; and AVX3_DL, which adds nothing to float arithmetic, unless the file
+// defines MINISGL_NEEDS_VNNI.
 #pragma once
+
+#include "cpu/target_set.h"
 
 #define MINISGL_UNUSED_TARGETS \
   (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
-// A build with -DMINISGL_FEW_TARGETS has only AVX2 and the fallback: with sanitizers each target
-// takes a minute to compile, and all have the same source.
-#if defined(MINISGL_FEW_TARGETS)
-#define HWY_DISABLED_TARGETS (MINISGL_UNUSED_TARGETS | HWY_SSE4 | HWY_AVX3 | HWY_AVX3_DL)
-#elif defined(MINISGL_NEEDS_VNNI)
-#define HWY_WANT_AVX3_DL 1
-#define HWY_DISABLED_TARGETS MINISGL_UNUSED_TARGETS
+// A file without kernels of VNNI has those of AVX3 in their place.
+#if defined(MINISGL_NEEDS_VNNI)
+#define MINISGL_AVX3_BITS MINISGL_AVX512_BIT
 #else
-#define HWY_DISABLED_TARGETS (MINISGL_UNUSED_TARGETS | HWY_AVX3_DL)
+#define MINISGL_AVX3_BITS (MINISGL_AVX512_BIT | MINISGL_AVX512_VNNI_BIT)
 #endif
+#if defined(MINISGL_NEEDS_VNNI) && MINISGL_HAS_TARGET(MINISGL_AVX512_VNNI_BIT)
+#define HWY_WANT_AVX3_DL 1
+#define MINISGL_UNUSED_AVX3_DL 0
+#else
+#define MINISGL_UNUSED_AVX3_DL HWY_AVX3_DL
+#endif
+#define HWY_DISABLED_TARGETS                               \
+  (MINISGL_UNUSED_TARGETS | MINISGL_UNUSED_AVX3_DL |       \
+   (MINISGL_HAS_TARGET(MINISGL_SSE4_BIT) ? 0 : HWY_SSE4) | \
+   (MINISGL_HAS_TARGET(MINISGL_AVX2_BIT) ? 0 : HWY_AVX2) | \
+   (MINISGL_HAS_TARGET(MINISGL_AVX3_BITS) ? 0 : HWY_AVX3))
 
 #include <array>
 #include <string>
@@ -63,14 +73,21 @@ constexpr bool RoundsToBf16(CpuTarget target) {
   return UsesTiles(target) || target == CpuTarget::kAvx512Bf16;
 }
 
-// The targets that are compiled in and that this processor supports, the best first. The first call
-// asks the system for the tile registers of AMX (a log line says if it refuses), which it lends to
-// a whole process: call it before threads are started.
+// The targets that this build has kernels for and that this processor supports, the best first. The
+// first call asks the system for the tile registers of AMX (a log line says if it refuses), which
+// it lends to a whole process: call it before threads are started.
 std::vector<CpuTarget> AvailableCpuTargets();
 
 // Finds a target by name; "" is the best, and "amx_stand_in" is always found. kUsage, naming those
-// available, if there is no such one.
+// available, if there is no such one; the message says so if the build lacks it.
 Result<CpuTarget> FindCpuTarget(std::string_view name);
+
+// The targets that the build was configured without (target_set.h), the best first.
+std::vector<CpuTarget> CpuTargetsNotBuilt();
+
+// False if this processor supports a better target than AvailableCpuTargets() has, and only the
+// build lacks it.
+bool IsBestTargetBuilt();
 
 // True if one row of a product reads memory fastest panel by panel, because the processor's own
 // prefetches follow one stream better than ours follow several: AMD's (Zen 5: 32 GB/s against 23 to

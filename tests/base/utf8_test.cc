@@ -6,6 +6,7 @@
 
 #include <random>
 #include <set>
+#include <vector>
 
 namespace minisgl {
 namespace {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/log.h"

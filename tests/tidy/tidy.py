@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import includes
+
 ROOT = Path(sys.argv[1])
 BINARY = sys.argv[2] if len(sys.argv) > 2 else None
 
@@ -306,6 +308,10 @@ def check_sources_are_built():
             yield f"{name_of(path)}: no meson.build lists it"
 
 
+def check_includes():
+    yield from includes.missing_includes(ROOT)
+
+
 def check_machine_paths():
     pattern = re.compile("/" + r"(work|root|home)/[a-z]|https?://[a-z.]*(pypi|debian)\b", re.I)
     for path in ROOT.rglob("*"):
@@ -393,7 +399,7 @@ def check_man_pages_lint():
 
 def main():
     rules = [check_rooms, check_libraries, check_spelling, check_option_names, check_sizes, check_functions, check_headers, check_types_have_one_name,
-             check_sources_are_built, check_machine_paths, check_documents, check_models_manual, check_man_pages_lint,
+             check_sources_are_built, check_includes, check_machine_paths, check_documents, check_models_manual, check_man_pages_lint,
              check_plain_english, check_format, check_commit_subjects]
     if BINARY:
         rules.append(check_manual)

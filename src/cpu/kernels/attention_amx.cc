@@ -68,7 +68,7 @@ void RoundTile(const QueryBlock& block, const Tile& tile, PairTile* pairs) {
 }  // namespace
 }  // namespace minisgl::cpu::amx_stand_in
 
-#if defined(__x86_64__)
+#if MINISGL_HAS_AMX
 
 MINISGL_BF16_DOT_BEGIN
 namespace minisgl::cpu::amx {

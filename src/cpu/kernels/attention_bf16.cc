@@ -7,7 +7,7 @@
 // matter.
 #include "cpu/kernels/attention_bf16.h"
 
-#if defined(__x86_64__)
+#if MINISGL_HAS_BF16_DOT
 
 #include <cstddef>
 

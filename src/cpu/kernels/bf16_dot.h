@@ -6,7 +6,9 @@
 // all headers before, or the compiler would compile their functions for it too.
 #pragma once
 
-#if defined(__x86_64__)
+#include "cpu/target_set.h"
+
+#if MINISGL_HAS_BF16_DOT
 
 #include <immintrin.h>
 

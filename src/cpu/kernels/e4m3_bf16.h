@@ -1,7 +1,9 @@
 // Codes of type e4m3 as weights in bf16, for the kernels of processors with AVX512-BF16.
 #pragma once
 
-#if defined(__x86_64__)
+#include "cpu/target_set.h"
+
+#if MINISGL_HAS_BF16_DOT
 
 #include <cstdint>
 

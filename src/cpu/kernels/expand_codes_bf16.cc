@@ -3,7 +3,7 @@
 // CpuTarget::kAvx512Bf16 and kAmx only.
 #include "cpu/kernels/kernels.h"
 
-#if defined(__x86_64__)
+#if MINISGL_HAS_BF16_DOT
 
 #include "cpu/kernels/bf16_dot.h"
 #include "cpu/kernels/e4m3_bf16.h"

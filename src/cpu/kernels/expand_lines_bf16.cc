@@ -5,7 +5,7 @@
 // found by a permutation of words of 16 bits.
 #include "cpu/kernels/kernels.h"
 
-#if defined(__x86_64__)
+#if MINISGL_HAS_BF16_DOT
 
 #include <cmath>
 #include <cstring>

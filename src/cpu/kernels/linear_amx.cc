@@ -265,7 +265,7 @@ void RoundRowInSoftware(const float* x, int64_t count, std::byte* row) {
   }
 }
 
-#if defined(__x86_64__)
+#if MINISGL_HAS_AMX
 LinearKernel AmxLinearKernel() {
   LinearKernel kernel = MakeKernel<HardwareTiles>();
   kernel.multiply_codes = MultiplyCodesByTiles;

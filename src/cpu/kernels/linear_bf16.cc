@@ -8,7 +8,7 @@
 // as 0. Weights are read as packed: a pair of inputs of 16 outputs is one vector.
 #include "cpu/kernels/kernels.h"
 
-#if defined(__x86_64__)
+#if MINISGL_HAS_BF16_DOT
 
 #include <cstring>
 

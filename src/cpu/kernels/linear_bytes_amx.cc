@@ -218,13 +218,13 @@ int64_t BytesRowBytes(int64_t num_in) {
 
 LinearKernel BytesStandInLinearKernel() { return MakeKernel<SoftwareTiles>(); }
 
-#if !defined(__x86_64__)
+#if !MINISGL_HAS_AMX
 LinearKernel BytesAmxLinearKernel() { return {}; }
 #endif
 
 }  // namespace minisgl::cpu
 
-#if defined(__x86_64__)
+#if MINISGL_HAS_AMX
 
 MINISGL_BF16_DOT_BEGIN
 namespace minisgl::cpu {

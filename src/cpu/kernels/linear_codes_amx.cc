@@ -146,7 +146,7 @@ class CodesBlock {
 
 }  // namespace
 
-#if defined(__x86_64__)
+#if MINISGL_HAS_AMX
 void MultiplyCodesByTiles(const LinearBlock& linear) {
   CodesBlock<HardwareTiles>(linear, Bf16LineKernels()).Run();
 }

@@ -4,7 +4,7 @@
 // in the same order. Runs on CpuTarget::kAvx512Bf16 only.
 #include "cpu/kernels/kernels.h"
 
-#if defined(__x86_64__)
+#if MINISGL_HAS_BF16_DOT
 
 #include <cstring>
 

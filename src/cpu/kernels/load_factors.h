@@ -2,7 +2,9 @@
 // they make of numbers, for the kernels of processors with AVX512-BF16.
 #pragma once
 
-#if defined(__x86_64__)
+#include "cpu/target_set.h"
+
+#if MINISGL_HAS_BF16_DOT
 
 #include <cstddef>
 #include <cstdint>
