@@ -37,6 +37,8 @@ const char* NeutralName(Setting setting) {
       return "quantize";
     case Setting::kSpeculate:
       return "speculate";
+    case Setting::kTemplateContent:
+      return "template_content";
     case Setting::kTensorParallel:
       return "tensor_parallel";
   }

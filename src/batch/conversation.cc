@@ -54,6 +54,9 @@ Result<ConversationPrompt> Conversation::AddMessages(Row* row, const std::atomic
     session_->set_parse_special(text_->parse_special);
   }
   kind_ = Kind::kMessages;
+  // Errors name a message by its index in the row.
+  const auto index_offset =
+      static_cast<int64_t>(row->next_message) - static_cast<int64_t>(session_->messages().size());
   const Json::Array& messages = row->messages.as_array();
   while (row->next_message < messages.size()) {
     const Json& message = messages[row->next_message++];
@@ -63,7 +66,7 @@ Result<ConversationPrompt> Conversation::AddMessages(Row* row, const std::atomic
   }
   Json args = text_->template_args;
   if (row->template_kwargs.is_object()) args.SetAll(row->template_kwargs);
-  session_->set_inputs({row->tools, row->documents, cancelled});
+  session_->set_inputs({row->tools, row->documents, cancelled, index_offset});
   ConversationPrompt prompt;
   MINISGL_ASSIGN_OR_RETURN(prompt.pieces, session_->PromptPieces(args));
   MINISGL_ASSIGN_OR_RETURN(prompt.ids, session_->PromptIds(args));

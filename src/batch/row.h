@@ -67,7 +67,7 @@ struct Row : load::AnswerOverrides {
   PromptKind kind = PromptKind::kNone;
   std::string prompt;                     // for kText; of a row to score: "" if it has none
   std::string scored_text;                // of a row to score
-  Json messages;                          // for kMessages: contents are strings or null
+  Json messages;                          // for kMessages: contents are strings, text parts or null
   std::vector<TokenId> prompt_token_ids;  // for kTokenIds: none is negative
 
   bool any_seed = false;  // seed -1 was given, which means none

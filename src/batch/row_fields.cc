@@ -125,18 +125,18 @@ bool FailMessage(RowDraft* draft, size_t index, std::string_view key, const std:
   return false;
 }
 
-// Joins the text parts of a content into one string, without separators.
-bool JoinContent(Json* content, size_t index, RowDraft* draft) {
+// Checks a content: a string, null or an array of text parts. Parts keep no other members: a
+// template may take any member for an image.
+bool CheckContent(Json* content, size_t index, RowDraft* draft) {
   if (content->is_string() || content->is_null()) return true;
   if (!content->is_array()) {
     return FailMessage(
         draft, index, "content",
         fmt::format("must be a string or an array of text parts (found {})", content->TypeName()));
   }
-  std::string joined;
-  for (const Json& part : content->as_array()) {
+  for (Json& part : content->as_array()) {
     const Json* type = part.Find("type");
-    const Json* part_text = part.Find("text");
+    Json* part_text = part.Find("text");
     if (type == nullptr || *type != Json("text") || part_text == nullptr ||
         !part_text->is_string()) {
       const bool is_other = type != nullptr && type->is_string() && *type != Json("text");
@@ -146,9 +146,11 @@ bool JoinContent(Json* content, size_t index, RowDraft* draft) {
                       is_other ? fmt::format("a part of type {}", Visible(type->as_string(), 60))
                                : Visible(part.Dump(), 60)));
     }
-    joined += part_text->as_string();
+    if (part.as_object().size() == 2) continue;
+    Json text = std::move(*part_text);
+    part = Json(Json::Object());
+    part.Set("type", "text").Set("text", std::move(text));
   }
-  *content = Json(std::move(joined));
   return true;
 }
 
@@ -168,7 +170,7 @@ MemberUse CheckMember(const std::string& key, Json* value, size_t index, RowDraf
     return is_role ? MemberUse::kKeep : fail("a string");
   }
   if (key == "content") {
-    return JoinContent(value, index, draft) ? MemberUse::kKeep : MemberUse::kFail;
+    return CheckContent(value, index, draft) ? MemberUse::kKeep : MemberUse::kFail;
   }
   if (has(kTemplateKeys)) return MemberUse::kKeep;
   if (has(kAnswerKeys)) {

@@ -208,6 +208,10 @@ Json DescribeOptions(const RunOptions& options) {
   out.Set("--lenient", options.lenient);
   // Null if not given: journals of versions without these options read the same way.
   out.Set("--no-parse-special", options.model.no_parse_special ? Json(true) : Json());
+  out.Set("--template-content", options.model.template_content
+                                    ? Json(load::ChoiceName(load::kTemplateContentChoices,
+                                                            options.model.template_content))
+                                    : Json());
   out.Set("--chat", options.chat ? Json(true) : Json());
   out.Set("--system", options.system ? Json(HashedText(*options.system)) : Json());
   const auto text = [&out](const char* name, const std::optional<std::string>& value) {

@@ -270,6 +270,18 @@ Status DescribeFiles(const TextModel& text, const load::ModelFacts& facts, std::
   return Status();
 }
 
+void DescribeTemplate(const ChatTemplate* chat, std::string* out) {
+  InfoLine("template", chat != nullptr ? "yes" : "none; give one with --chat-template", out);
+  if (chat == nullptr) return;
+  const auto name = [](ContentForm form) {
+    return form == ContentForm::kParts ? "a list of parts" : "a string";
+  };
+  const ContentForm plain = chat->content_form(), with_tools = chat->content_form(true);
+  std::string text = fmt::format("takes the content of messages as {}", name(plain));
+  if (with_tools != plain) text += fmt::format(", with tools as {}", name(with_tools));
+  InfoLine("", text, out);
+}
+
 void DescribeText(const TextModel& text, const load::ModelFacts& facts, std::string* out) {
   const Tokenizer& tokenizer = *text.tokenizer;
   InfoLine("tokenizer",
@@ -277,8 +289,7 @@ void DescribeText(const TextModel& text, const load::ModelFacts& facts, std::str
                        tokenizer.bos_token().empty() ? "nothing" : Visible(tokenizer.bos_token()),
                        tokenizer.eos_token().empty() ? "nothing" : Visible(tokenizer.eos_token())),
            out);
-  InfoLine("template",
-           text.chat_template != nullptr ? "yes" : "none; give one with --chat-template", out);
+  DescribeTemplate(text.chat_template.get(), out);
   std::set<TokenId> eos(facts.config.eos_token_ids.begin(), facts.config.eos_token_ids.end());
   eos.insert(facts.generation.eos_token_ids.begin(), facts.generation.eos_token_ids.end());
   if (tokenizer.eos_id()) eos.insert(*tokenizer.eos_id());

@@ -196,6 +196,9 @@ Result<TextModel> LoadTextModel(const ModelOptions& options) {
   MINISGL_RETURN_IF_ERROR(CheckHasModelFiles(text.dir));
   MINISGL_ASSIGN_OR_RETURN(text.tokenizer, Tokenizer::Load(text.dir));
   MINISGL_ASSIGN_OR_RETURN(text.chat_template, LoadChatTemplate(text.dir, options.chat_template));
+  if (options.template_content && text.chat_template != nullptr) {
+    text.chat_template->SetContentForm(*options.template_content);
+  }
   MINISGL_ASSIGN_OR_RETURN(text.template_args, ParseTemplateArgs(options.template_args));
   MINISGL_RETURN_IF_ERROR(
       AddThinking(text.chat_template.get(), options.think, &text.template_args));

@@ -36,6 +36,8 @@ const char* OptionName(Setting setting) {
       return "--quantize";
     case Setting::kSpeculate:
       return "--speculate";
+    case Setting::kTemplateContent:
+      return "--template-content";
     case Setting::kTensorParallel:
       return "--tensor-parallel";
   }

@@ -253,6 +253,12 @@ void AddModelOptions(OptionTable* app, ModelOptions* options) {
       ->TypeName("NAME|FILE")
       ->Group(group)
       ->Advanced();
+  app->AddChoice("--template-content", &options->template_content, kTemplateContentChoices,
+                 "Content of messages for the chat template: parts, string or auto (default auto: "
+                 "as the template reads it)")
+      ->TypeName("FORM")
+      ->Group(group)
+      ->Advanced();
   AddRepeatable(app, "--template-arg", &options->template_args,
                 "Variable for the chat template; a JSON value, else a string (repeatable)")
       ->Check(CheckTemplateArg)

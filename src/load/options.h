@@ -18,6 +18,7 @@
 #include "minisgl/sched/scheduler.h"
 #include "minisgl/tensor/dtype.h"
 #include "minisgl/tensor/weight_format.h"
+#include "minisgl/text/chat_template.h"
 
 namespace minisgl::load {
 
@@ -25,6 +26,10 @@ namespace minisgl::load {
 enum class Thinking : uint8_t { kAuto, kOn, kOff };
 inline constexpr Choice<Thinking> kThinkingChoices[] = {
     {"on", Thinking::kOn}, {"off", Thinking::kOff}, {"auto", Thinking::kAuto}};
+
+// The form of contents for the chat template; auto: as its source reads them.
+inline constexpr Choice<std::optional<ContentForm>> kTemplateContentChoices[] = {
+    {"auto", std::nullopt}, {"parts", ContentForm::kParts}, {"string", ContentForm::kString}};
 
 // Treatment of a prompt that leaves no room for an answer.
 enum class PromptOverflow : uint8_t { kError, kTruncateLeft };
@@ -75,7 +80,8 @@ std::optional<DeviceOption> ParseDevice(const std::string& name);
 // Options of the model, its chat template and its control tokens.
 struct ModelOptions {
   std::string model;
-  std::string chat_template;               // "": the model's
+  std::string chat_template;  // "": the model's
+  std::optional<ContentForm> template_content;
   std::vector<std::string> template_args;  // K=V
   Thinking think = Thinking::kAuto;
   bool parse_special = false;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <utility>
 
+#include "minisgl/text/chat_messages.h"
 #include "minisgl/text/stream_decoder.h"
 
 namespace minisgl {
@@ -96,20 +97,18 @@ SessionMessage Session::AnswerMessage(const std::string& text, std::vector<Token
 bool Session::ShowsReasoning(bool in_blocks, std::string_view open, std::string_view close) const {
   const std::string reasoning = "r4s0n";  // a text that no template writes by itself
   const SessionMessage answer = {"assistant", "a", {}, reasoning};
-  const auto pieces =
-      RenderMessages({MessageJson({"user", "a", {}}, false), MessageJson(answer, in_blocks)},
-                     /*add_generation_prompt=*/false, Json());
+  ChatInput input =
+      InputOf({MessageJson({"user", "a", {}}, false), MessageJson(answer, in_blocks)}, Json());
+  input.add_generation_prompt = false;
+  const auto pieces = RenderMessages(*chat_template_, &input);
   if (!pieces.ok()) return false;
   const std::string shown = std::string(open) + reasoning + std::string(close);
   return Join(*pieces).find(shown) != std::string::npos;
 }
 
-Result<std::vector<TextPiece>> Session::RenderMessages(Json::Array messages,
-                                                       bool add_generation_prompt,
-                                                       const Json& template_args) const {
+ChatInput Session::InputOf(Json::Array messages, const Json& template_args) const {
   ChatInput input;
   input.messages = Json(std::move(messages));
-  input.add_generation_prompt = add_generation_prompt;
   input.bos_token = tokenizer_->bos_token();
   input.eos_token = tokenizer_->eos_token();
   input.unk_token = tokenizer_->unk_token();
@@ -118,7 +117,7 @@ Result<std::vector<TextPiece>> Session::RenderMessages(Json::Array messages,
   input.tools = inputs_.tools;
   input.documents = inputs_.documents;
   input.cancelled = inputs_.cancelled;
-  return chat_template_->Render(input);
+  return input;
 }
 
 Result<std::vector<TextPiece>> Session::Render(size_t num_messages,
@@ -127,13 +126,24 @@ Result<std::vector<TextPiece>> Session::Render(size_t num_messages,
   for (size_t i = 0; i < num_messages; ++i) {
     messages.push_back(MessageJson(messages_[i], reasoning_in_blocks_));
   }
-  MINISGL_ASSIGN_OR_RETURN(
-      std::vector<TextPiece> pieces,
-      RenderMessages(std::move(messages), /*add_generation_prompt=*/true, template_args));
+  ChatInput input = InputOf(std::move(messages), template_args);
+  MINISGL_ASSIGN_OR_RETURN(std::vector<TextPiece> pieces, RenderMessages(*chat_template_, &input));
+  if (num_messages == messages_.size()) {
+    MINISGL_RETURN_IF_ERROR(CheckNewMessages(input, pieces));
+  }
   if (parse_special_) {
     for (TextPiece& piece : pieces) piece.trusted = true;
   }
   return pieces;
+}
+
+// Messages before the last answer were checked when it was asked for.
+Status Session::CheckNewMessages(const ChatInput& input,
+                                 const std::vector<TextPiece>& pieces) const {
+  const auto last = std::find_if(messages_.rbegin(), messages_.rend(),
+                                 [](const auto& message) { return !message.answer_ids.empty(); });
+  const auto first = static_cast<size_t>(messages_.rend() - last);
+  return CheckNothingIsLeftOut(*chat_template_, input, pieces, {first, inputs_.index_offset});
 }
 
 // If the first `num_ids` ids of an answer, or those from a control token on, spell the text of

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "minisgl/base/utf8.h"
+#include "text/content_form.h"
 #include "text/jinja/guard.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/lexer.h"
@@ -108,14 +109,19 @@ std::vector<TextPiece> Pieces(const Text& text) {
 
 constexpr const char* kOfModel = "the chat template";
 
-class JinjaTemplate : public ChatTemplate {
+class JinjaTemplate final : public ChatTemplate {
  public:
   JinjaTemplate(std::string name, std::string source, jinja::Block block,
-                std::set<std::string, std::less<>> names)
+                std::set<std::string, std::less<>> names, ContentForm content_form)
       : name_(std::move(name)),
         source_(std::move(source)),
         block_(std::move(block)),
-        names_(std::move(names)) {}
+        names_(std::move(names)),
+        content_form_(content_form) {
+    if (content_form_ == ContentForm::kParts && RendersString()) {
+      content_form_ = ContentForm::kString;
+    }
+  }
 
   Result<std::vector<TextPiece>> Render(const ChatInput& input) const override {
     std::vector<TextPiece> pieces;
@@ -132,10 +138,29 @@ class JinjaTemplate : public ChatTemplate {
   }
 
  private:
+  ContentForm OwnContentForm(bool) const override { return content_form_; }
+
+  // True if the template renders a user's content that is a string. A question whether the content
+  // is a string may stand where FindContentForm does not see it, around the call of a macro for
+  // example, and parts may be read of the results of tools alone. Such a template keeps the string.
+  bool RendersString() const {
+    constexpr const char* kText = "4180273956";  // a text that no template writes by itself
+    Json message;
+    message.Set("role", "user").Set("content", kText);
+    ChatInput input;
+    input.messages.Append(std::move(message));
+    const Result<std::vector<TextPiece>> pieces = Render(input);
+    if (!pieces.ok()) return false;
+    return std::any_of(pieces->begin(), pieces->end(), [](const TextPiece& piece) {
+      return piece.text.find(kText) != std::string::npos;
+    });
+  }
+
   std::string name_;
   std::string source_;
   jinja::Block block_;
   std::set<std::string, std::less<>> names_;
+  ContentForm content_form_;
 };
 
 // Returns all names inside tags, except attribute names.
@@ -170,13 +195,15 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Parse(std::string_view sourc
   }
   text::jinja::Block block;
   std::set<std::string, std::less<>> names;
+  ContentForm form = ContentForm::kString;
   MINISGL_RETURN_IF_ERROR(text::jinja::Guard(visible_name, text::kOfModel, [&] {
     std::vector<text::jinja::Token> tokens = text::jinja::Lex(source);
     names = text::NamesRead(tokens);
     block = text::jinja::Parse(std::move(tokens));
+    form = text::FindContentForm(block);
   }));
   return std::unique_ptr<ChatTemplate>(std::make_unique<text::JinjaTemplate>(
-      visible_name, std::string(source), std::move(block), std::move(names)));
+      visible_name, std::string(source), std::move(block), std::move(names), form));
 }
 
 }  // namespace minisgl

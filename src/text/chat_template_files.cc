@@ -149,6 +149,10 @@ class WithTools : public ChatTemplate {
   }
 
  private:
+  ContentForm OwnContentForm(bool with_tools) const override {
+    return (with_tools ? tools_ : plain_)->content_form();
+  }
+
   std::unique_ptr<ChatTemplate> plain_, tools_;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "minisgl/base/check.h"
+#include "minisgl/text/chat_messages.h"
 
 namespace minisgl {
 
@@ -22,7 +23,10 @@ Result<std::vector<TextPiece>> RenderChat(const TextModel& text, Json messages, 
   input.pad_token = text.tokenizer->pad_token();
   input.extra = text.template_args;
   if (kwargs.is_object()) input.extra.SetAll(std::move(kwargs));
-  return text.chat_template->Render(input);
+  MINISGL_ASSIGN_OR_RETURN(std::vector<TextPiece> pieces,
+                           RenderMessages(*text.chat_template, &input));
+  MINISGL_RETURN_IF_ERROR(CheckNothingIsLeftOut(*text.chat_template, input, pieces));
+  return pieces;
 }
 
 std::vector<TextPiece> RawPieces(const TextModel& text, std::string prompt) {

@@ -566,6 +566,25 @@ TEST_F(ChatTest, AModelWithoutATemplateIsRefused) {
   EXPECT_NE(result.err.find("--chat-template"), std::string::npos) << result.err;
 }
 
+// A template for contents that are lists of parts.
+TEST_F(ChatTest, AMessageIsPassedAsPartsOrRefused) {
+  std::ofstream(File("parts.jinja"))
+      << "{{ bos_token }}{% for m in messages %}{{ '<|' + m.role + '|>\n' }}"
+         "{% for c in m.content %}{{ c.text }}{% endfor %}{{ eos_token + '\n' }}{% endfor %}"
+         "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}";
+  const std::string input = "What is the capital of France?\nAnd of Peru?\n";
+  std::vector<std::string> args = Arguments({"--chat-template", File("parts.jinja")});
+  EXPECT_EQ(RunPiped(args, input).out, RunPiped(Arguments({}), input).out);
+  args.insert(args.end(), {"--template-content", "string"});
+  const PipedResult refused = RunPiped(args, "What is the capital of France?\n");
+  EXPECT_EQ(refused.status, 1) << refused.err;
+  EXPECT_EQ(refused.out, "");
+  EXPECT_NE(refused.err.find("messages[0] (role user): the chat template leaves out its text; pass "
+                             "it in another form with --template-content parts"),
+            std::string::npos)
+      << refused.err;
+}
+
 TEST_F(ChatTest, WrongOptionsAreUsageErrors) {
   EXPECT_EQ(RunPiped(Arguments({"--on-overflow", "explode"}), "").status, 64);
   EXPECT_EQ(RunPiped(Arguments({"--logprobs", "3"}), "").status, 64);

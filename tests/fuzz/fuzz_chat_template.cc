@@ -1,9 +1,11 @@
-// Any text as a chat template: either rejected with one readable line, or rendered within bounds.
+// Any text as a chat template: either rejected with one readable line, or rendered within bounds,
+// with contents as they are and in the form that it takes.
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "minisgl/base/utf8.h"
+#include "minisgl/text/chat_messages.h"
 #include "minisgl/text/chat_template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -38,5 +40,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   size_t bytes = 0;
   for (const TextPiece& piece : *pieces) bytes += piece.text.size();
   MINISGL_CHECK(bytes <= size_t{16} << 20, "{} bytes of output", bytes);
+  ChatInput shaped = input;
+  const auto whole = RenderMessages(**chat, &shaped);
+  const Status left_out =
+      whole.ok() ? CheckNothingIsLeftOut(**chat, shaped, *whole) : whole.status();
+  if (!left_out.ok()) check(left_out);
   return 0;
 }

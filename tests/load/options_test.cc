@@ -82,6 +82,7 @@ TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
       {"--template-arg", "x"},
       {"--template-arg", "=x"},
       {"--chat-template", ""},
+      {"--template-content", "list"},
       {"--think", "maybe"},
       {"--temperature", "-0.1"},
       {"--temperature", "101"},

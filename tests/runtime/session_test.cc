@@ -81,6 +81,41 @@ class SessionTest : public ::testing::Test {
   std::unique_ptr<ChatTemplate> wren_, rewriting_;
 };
 
+// The turns of a template for lists of parts are those of the same template for strings.
+TEST_F(SessionTest, PartsAreSplicedAsStringsAre) {
+  const auto parts = ChatTemplate::Parse(
+      "{{ bos_token }}{% for m in messages %}{{ '<|' + m.role + '|>\n' }}"
+      "{% for c in m.content %}{{ c.text }}{% endfor %}{{ eos_token + '\n' }}{% endfor %}"
+      "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}",
+      "parts");
+  ASSERT_TRUE(parts.ok()) << parts.status().message();
+  Session by_parts(tokenizer_.get(), parts->get()), by_string(tokenizer_.get(), wren_.get());
+  for (Session* session : {&by_parts, &by_string}) {
+    session->messages().push_back({"user", "Hi", {}});
+    std::vector<TokenId> ids = Spelled("Yes");
+    ids.push_back(Eos());
+    session->messages().push_back(Sampled(ids));
+    session->messages().push_back({"user", "No", {}});
+  }
+  EXPECT_EQ(Ids(by_parts), Ids(by_string));
+  EXPECT_NE(Ids(by_parts), PlainIds(by_parts, parts->get())) << "sampled ids are kept";
+}
+
+TEST_F(SessionTest, AMessageBehindTheLastAnswerThatIsLeftOutIsAnError) {
+  const auto users = ChatTemplate::Parse(
+      "{% for m in messages if m.role in ['user', 'assistant'] %}{{ m.content }};{% endfor %}",
+      "users");
+  ASSERT_TRUE(users.ok()) << users.status().message();
+  Session session(tokenizer_.get(), users->get());
+  session.messages() = {{"user", "a", {}}, {"assistant", "b", {Eos()}}, {"user", "c", {}}};
+  EXPECT_TRUE(session.PromptIds().ok());
+  session.messages().push_back({"tool", "d", {}});
+  EXPECT_TRUE(session.PromptIds().status().message().starts_with("messages[3] (role tool): "))
+      << session.PromptIds().status().message();
+  session.set_inputs({Json(), Json(), nullptr, /*index_offset=*/-2});
+  EXPECT_TRUE(session.PromptPieces().status().message().starts_with("messages[1] (role tool): "));
+}
+
 TEST_F(SessionTest, OneTurnIsTheRenderedText) {
   Session session(tokenizer_.get(), wren_.get());
   session.messages() = {{"user", "Hello there", {}}};

@@ -40,10 +40,11 @@ TEST(TextModelTest, ARowsVariablesReplaceThoseOfTheModel) {
 }
 
 TEST(TextModelTest, ToolsAndDocumentsReachTheTemplate) {
-  const TextModel text = WrenText("{{ tools[0].name }}{{ documents[0].title }}");
+  const TextModel text =
+      WrenText("{{ tools[0].name }}{{ documents[0].title }}{{ messages[0].content }}");
   const Json tools = ParseJson(R"([{"name": "t"}])").value();
   const Json documents = ParseJson(R"([{"title": "d"}])").value();
-  EXPECT_EQ(Joined(RenderChat(text, UserMessage("x"), Json(), tools, documents).value()), "td");
+  EXPECT_EQ(Joined(RenderChat(text, UserMessage("x"), Json(), tools, documents).value()), "tdx");
 }
 
 TEST(TextModelTest, CancelledRenderingFails) {

@@ -23,6 +23,7 @@ enum class Setting : uint8_t {
   kPrefixCacheSize,
   kQuantize,
   kSpeculate,
+  kTemplateContent,
   kTensorParallel,
 };
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -38,6 +39,7 @@ struct SessionInputs {
   Json tools, documents;  // null or arrays
   // Rendering fails soon after this becomes true; null: it cannot be cancelled.
   const std::atomic<bool>* cancelled = nullptr;
+  int64_t index_offset = 0;  // added to the index of a message in an error
 };
 
 // Returns the ids of `pieces` that follow the control token `marker`, if there is one. They are
@@ -72,7 +74,8 @@ class Session {
   // Returns the ids of the conversation so far and the generation prompt: the next answer continues
   // them. An answer is spliced in by its sampled ids if rendering it gives the same text, or the
   // same from some control token on (a template that leaves out earlier reasoning). If a template
-  // rewrites earlier messages, the whole text is tokenized.
+  // rewrites earlier messages, the whole text is tokenized. kBadInput if the template leaves out
+  // the text of a message behind the last answer of this session (CheckNothingIsLeftOut).
   Result<std::vector<TokenId>> PromptIds(const Json& template_args = Json()) const;
 
   // Returns the text of the same prompt, as the template renders it.
@@ -89,9 +92,9 @@ class Session {
   struct Splice;
   struct Rendered;
   bool ShowsReasoning(bool in_blocks, std::string_view open, std::string_view close) const;
-  Result<std::vector<TextPiece>> RenderMessages(Json::Array messages, bool add_generation_prompt,
-                                                const Json& template_args) const;
+  ChatInput InputOf(Json::Array messages, const Json& template_args) const;
   Result<std::vector<TextPiece>> Render(size_t num_messages, const Json& template_args) const;
+  Status CheckNewMessages(const ChatInput& input, const std::vector<TextPiece>& pieces) const;
   std::vector<Splice> FindSplices(const Rendered& whole, const Json& template_args) const;
   std::optional<Splice> MatchAnswer(const SessionMessage& message, size_t num_ids,
                                     const Rendered& whole, size_t at) const;

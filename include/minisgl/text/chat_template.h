@@ -29,6 +29,10 @@ namespace minisgl {
 // Upper bound on the size of a template's source, far above real templates.
 inline constexpr uint64_t kTemplateBytesMax = uint64_t{1} << 20;
 
+// The form in which a template takes the content of messages: a string, or a list of parts as in
+// [{"type": "text", "text": ...}].
+enum class ContentForm : uint8_t { kString, kParts };
+
 // The variables of a template.
 struct ChatInput {
   // An array of {role, content, ...}. All strings in it are untrusted, except a role that is a word
@@ -87,6 +91,22 @@ class ChatTemplate {
     (void)text;
     return false;
   }
+
+  // The form in which contents reach the template's text: the one that is set, or else the one that
+  // its source reads (src/text/content_form.h). Render passes contents as they are; RenderMessages
+  // (chat_messages.h) brings them into this form. `with_tools`: of conversations that have tools.
+  ContentForm content_form(bool with_tools = false) const {
+    return set_form_ ? *set_form_ : OwnContentForm(with_tools);
+  }
+  void SetContentForm(ContentForm form) { set_form_ = form; }
+
+ private:
+  virtual ContentForm OwnContentForm(bool with_tools) const {
+    (void)with_tools;
+    return ContentForm::kString;
+  }
+
+  std::optional<ContentForm> set_form_;
 };
 
 }  // namespace minisgl

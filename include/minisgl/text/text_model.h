@@ -25,9 +25,10 @@ struct TextModel {
   bool no_parse_special = false;                // control tokens do not count in raw prompts
 };
 
-// Renders `messages` and the start of an answer. Requires a chat template. The members of `kwargs`
-// (null or an object) replace those of template_args. Fails soon after `*cancelled` becomes true;
-// null: it cannot be cancelled. Other errors: ChatTemplate::Render.
+// Renders `messages`, their contents in the form that the template takes, and the start of an
+// answer. Requires a chat template. The members of `kwargs` (null or an object) replace those of
+// template_args. Fails soon after `*cancelled` becomes true; null: it cannot be cancelled. Other
+// errors: ChatTemplate::Render, and CheckNothingIsLeftOut of chat_messages.h.
 Result<std::vector<TextPiece>> RenderChat(const TextModel& text, Json messages,
                                           Json kwargs = Json(), Json tools = Json(),
                                           Json documents = Json(),
