@@ -5,12 +5,13 @@
 
 #include "minisgl/base/check.h"
 #include "minisgl/text/chat_messages.h"
+#include "minisgl/text/continue_message.h"
 
 namespace minisgl {
 
 Result<std::vector<TextPiece>> RenderChat(const TextModel& text, Json messages, Json kwargs,
                                           Json tools, Json documents,
-                                          const std::atomic<bool>* cancelled) {
+                                          const std::atomic<bool>* cancelled, AnswerStart start) {
   MINISGL_CHECK(text.chat_template != nullptr, "RenderChat without a chat template");
   ChatInput input;
   input.messages = std::move(messages);
@@ -23,6 +24,10 @@ Result<std::vector<TextPiece>> RenderChat(const TextModel& text, Json messages, 
   input.pad_token = text.tokenizer->pad_token();
   input.extra = text.template_args;
   if (kwargs.is_object()) input.extra.SetAll(std::move(kwargs));
+  if (start == AnswerStart::kContinue) {
+    return RenderContinued(*text.chat_template, std::move(input));
+  }
+  input.add_generation_prompt = start == AnswerStart::kNewMessage;
   MINISGL_ASSIGN_OR_RETURN(std::vector<TextPiece> pieces,
                            RenderMessages(*text.chat_template, &input));
   MINISGL_RETURN_IF_ERROR(CheckNothingIsLeftOut(*text.chat_template, input, pieces));

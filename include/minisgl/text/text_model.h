@@ -11,6 +11,7 @@
 #include "minisgl/base/ids.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/status.h"
+#include "minisgl/text/answer_start.h"
 #include "minisgl/text/chat_template.h"
 #include "minisgl/text/tokenizer.h"
 
@@ -26,13 +27,15 @@ struct TextModel {
 };
 
 // Renders `messages`, their contents in the form that the template takes, and the start of an
-// answer. Requires a chat template. The members of `kwargs` (null or an object) replace those of
-// template_args. Fails soon after `*cancelled` becomes true; null: it cannot be cancelled. Other
-// errors: ChatTemplate::Render, and CheckNothingIsLeftOut of chat_messages.h.
+// answer, as `start` says. Requires a chat template. The members of `kwargs` (null or an object)
+// replace those of template_args. Fails soon after `*cancelled` becomes true; null: it cannot be
+// cancelled. Other errors: ChatTemplate::Render, CheckNothingIsLeftOut of chat_messages.h, and
+// RenderContinued.
 Result<std::vector<TextPiece>> RenderChat(const TextModel& text, Json messages,
                                           Json kwargs = Json(), Json tools = Json(),
                                           Json documents = Json(),
-                                          const std::atomic<bool>* cancelled = nullptr);
+                                          const std::atomic<bool>* cancelled = nullptr,
+                                          AnswerStart start = AnswerStart::kNewMessage);
 
 // The pieces of a prompt that is completed as it is, without the template.
 std::vector<TextPiece> RawPieces(const TextModel& text, std::string prompt);
