@@ -33,7 +33,7 @@ inline constexpr NumberField kTemperature = {
 inline constexpr IntField kTopK = {
     "top_k", &SamplingParams::top_k, &SamplingOverrides::top_k, {0, kTokenCountMax}};
 inline constexpr NumberField kTopP = {
-    "top_p", &SamplingParams::top_p, &SamplingOverrides::top_p, {0, 1, true}};
+    "top_p", &SamplingParams::top_p, &SamplingOverrides::top_p, {0, 1}};  // 0: greedy
 inline constexpr NumberField kMinP = {
     "min_p", &SamplingParams::min_p, &SamplingOverrides::min_p, {0, 1}};
 inline constexpr NumberField kRepetitionPenalty = {

@@ -56,10 +56,12 @@ Answer::Answer(RequestId id, uint64_t tag, const Prompt& prompt, const Tokenizer
       wants_logprobs_(prompt.sampling.num_logprobs >= 0),
       min_tokens_(prompt.sampling.min_tokens),
       stop_ids_(prompt.stop_token_ids),
-      kept_special_ids_(prompt.kept_special_ids),
-      stop_filter_(prompt.stop),
+      kept_special_ids_(prompt.keep_special ? std::vector<TokenId>() : prompt.kept_special_ids),
+      keep_special_(prompt.keep_special),
+      include_stop_(prompt.include_stop),
+      stop_filter_(prompt.stop, prompt.include_stop),
       tokenizer_(tokenizer) {
-  if (tokenizer != nullptr) decoder_.emplace(tokenizer, /*at_start=*/false);
+  if (tokenizer != nullptr) decoder_.emplace(tokenizer, /*at_start=*/false, keep_special_);
   usage_.prompt_tokens = static_cast<int64_t>(prompt.ids.size());
 }
 
@@ -86,9 +88,10 @@ bool Answer::AcceptToken(const RowResult& row) {
   Event event = MakeEvent(Event::Kind::kTokens);
   event.token_ids.push_back(row.token);
   if (wants_logprobs_) event.logprobs.push_back({row.token, row.logprob, row.top_logprobs});
-  // An end token has no text, even if a user's stop token is an ordinary word.
+  // An end token has no text, even if a user's stop token is an ordinary word, unless stops are
+  // part of the answer.
   const bool is_stop = std::find(stop_ids_.begin(), stop_ids_.end(), row.token) != stop_ids_.end();
-  if (decoder_ && !is_stop) {
+  if (decoder_ && (!is_stop || include_stop_)) {
     std::string text = Decode(row.token, &*decoder_);
     StopFilter::Output output = stop_filter_.Push(text, num_tokens >= min_tokens_);
     text = std::move(output.text);
@@ -140,7 +143,7 @@ FinishReason Answer::End(const SchedEvent& end, const AnswerTimes& times) {
 
 void Answer::CheckText() const {
   if (tokenizer_ == nullptr) return;
-  StreamDecoder decoder(tokenizer_, /*at_start=*/false);
+  StreamDecoder decoder(tokenizer_, /*at_start=*/false, keep_special_);
   std::string whole;
   for (TokenId id : spoken_ids_) whole += Decode(id, &decoder);
   whole += decoder.Finish();

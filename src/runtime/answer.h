@@ -51,6 +51,8 @@ class Answer {
   int64_t min_tokens_;
   std::vector<TokenId> stop_ids_;
   std::vector<TokenId> kept_special_ids_;
+  bool keep_special_;
+  bool include_stop_;
   std::optional<StreamDecoder> decoder_;
   StopFilter stop_filter_;
   const Tokenizer* tokenizer_;

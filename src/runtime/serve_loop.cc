@@ -99,6 +99,10 @@ void ServeLoop::Start(LiveMap::iterator place, Submission submission) {
   Prompt& prompt = submission.prompt;
   std::sort(prompt.stop_token_ids.begin(), prompt.stop_token_ids.end());
   if (prompt.sampling.min_tokens > 0) prompt.sampling.banned_until_min = prompt.stop_token_ids;
+  if (prompt.sampling.top_p == 0) {  // the likeliest token alone
+    prompt.sampling.temperature = 0;
+    prompt.sampling.top_p = 1;
+  }
   Answer& answer = place->second.answer;
   if (const Status status = CheckPrompt(prompt); !status.ok()) {
     answer.Fail("invalid_row", status.message());
@@ -130,10 +134,13 @@ void ServeLoop::Start(LiveMap::iterator place, Submission submission) {
   SetDeadline(place, submission);
   Request request;
   request.id = submission.id;
+  place->second.limits = TokenLimits::Of(prompt, limits_.vocab_size);
   if (prompt.grammar != nullptr && prompt.max_tokens != 0) {
     request.is_gated = true;
     place->second.has_grammar = true;
     grammars_->Ask(submission.id, prompt);
+  } else {
+    request.constraint = WithLimits(place->second, nullptr);
   }
   request.max_tokens = capacity - prompt_len;
   if (prompt.max_tokens > request.max_tokens) answer.set_max_tokens_lowered();
@@ -144,6 +151,12 @@ void ServeLoop::Start(LiveMap::iterator place, Submission submission) {
   request.priority = prompt.priority;
   request.session = prompt.session;
   scheduler_.Submit(std::move(request));
+}
+
+std::shared_ptr<TokenConstraint> ServeLoop::WithLimits(
+    const Live& live, std::shared_ptr<TokenConstraint> constraint) const {
+  if (live.limits == nullptr) return constraint;
+  return std::make_shared<LimitedConstraint>(live.limits, std::move(constraint));
 }
 
 void ServeLoop::SetDeadline(LiveMap::iterator place, const Submission& submission) {
@@ -216,7 +229,10 @@ bool ServeLoop::TakeGrammars() {
   for (GrammarOutcome& outcome : outcomes) {
     if (outcome.status.ok()) {
       const auto live = live_.find(outcome.id);
-      if (live != live_.end()) live->second.answer.set_warnings(std::move(outcome.warnings));
+      if (live != live_.end()) {
+        live->second.answer.set_warnings(std::move(outcome.warnings));
+        outcome.constraint = WithLimits(live->second, std::move(outcome.constraint));
+      }
       scheduler_.OpenGate(outcome.id, std::move(outcome.constraint));
       continue;
     }

@@ -22,6 +22,7 @@
 #include "runtime/answer.h"
 #include "runtime/cache_event_writer.h"
 #include "runtime/grammar_source.h"
+#include "runtime/token_limits.h"
 #include "runtime/trace_writer.h"
 
 namespace minisgl::runtime {
@@ -101,6 +102,7 @@ class ServeLoop {
     std::optional<Time> deadline;
     bool was_admitted = false;
     bool has_grammar = false;
+    std::shared_ptr<const TokenLimits> limits;  // of the tokens of its answer; null: none
   };
   struct InFlight {
     std::shared_ptr<const BatchPlan> plan;
@@ -114,6 +116,9 @@ class ServeLoop {
 
   void Start(LiveMap::iterator place, Submission submission);
   Status CheckPrompt(const Prompt& prompt) const;
+  // Adds the limits of the answer's tokens to its constraint, which may be null.
+  std::shared_ptr<TokenConstraint> WithLimits(const Live& live,
+                                              std::shared_ptr<TokenConstraint> constraint) const;
   void SetDeadline(LiveMap::iterator place, const Submission& submission);
   void ExpireDeadlines(Time now);
   // Opens the gates of requests whose grammars are compiled, and tells the scheduler which masks

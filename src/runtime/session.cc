@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "minisgl/text/chat_messages.h"
+#include "minisgl/text/continue_message.h"
 #include "minisgl/text/stream_decoder.h"
 
 namespace minisgl {
@@ -126,10 +127,17 @@ Result<std::vector<TextPiece>> Session::Render(size_t num_messages,
   for (size_t i = 0; i < num_messages; ++i) {
     messages.push_back(MessageJson(messages_[i], reasoning_in_blocks_));
   }
+  std::vector<TextPiece> pieces;
+  const bool is_whole = num_messages == messages_.size();
   ChatInput input = InputOf(std::move(messages), template_args);
-  MINISGL_ASSIGN_OR_RETURN(std::vector<TextPiece> pieces, RenderMessages(*chat_template_, &input));
-  if (num_messages == messages_.size()) {
-    MINISGL_RETURN_IF_ERROR(CheckNewMessages(input, pieces));
+  if (is_whole && continues_) {
+    MINISGL_ASSIGN_OR_RETURN(pieces,
+                             RenderContinued(*chat_template_, std::move(input), NewMessages()));
+  } else {
+    MINISGL_ASSIGN_OR_RETURN(pieces, RenderMessages(*chat_template_, &input));
+    if (is_whole) {
+      MINISGL_RETURN_IF_ERROR(CheckNothingIsLeftOut(*chat_template_, input, pieces, NewMessages()));
+    }
   }
   if (parse_special_) {
     for (TextPiece& piece : pieces) piece.trusted = true;
@@ -137,13 +145,10 @@ Result<std::vector<TextPiece>> Session::Render(size_t num_messages,
   return pieces;
 }
 
-// Messages before the last answer were checked when it was asked for.
-Status Session::CheckNewMessages(const ChatInput& input,
-                                 const std::vector<TextPiece>& pieces) const {
+CheckedMessages Session::NewMessages() const {
   const auto last = std::find_if(messages_.rbegin(), messages_.rend(),
                                  [](const auto& message) { return !message.answer_ids.empty(); });
-  const auto first = static_cast<size_t>(messages_.rend() - last);
-  return CheckNothingIsLeftOut(*chat_template_, input, pieces, {first, inputs_.index_offset});
+  return {static_cast<size_t>(messages_.rend() - last), inputs_.index_offset};
 }
 
 // If the first `num_ids` ids of an answer, or those from a control token on, spell the text of

@@ -5,7 +5,8 @@
 
 namespace minisgl::runtime {
 
-StopFilter::StopFilter(std::vector<std::string> stops) : stops_(std::move(stops)) {
+StopFilter::StopFilter(std::vector<std::string> stops, bool keeps_stop)
+    : stops_(std::move(stops)), keeps_stop_(keeps_stop) {
   std::erase_if(stops_, [](const std::string& stop) { return stop.empty(); });
 }
 
@@ -23,7 +24,7 @@ StopFilter::Output StopFilter::Push(std::string_view text, bool may_stop) {
   }
   Output output;
   if (cut != std::string::npos) {
-    output.text = pending_.substr(0, cut);
+    output.text = pending_.substr(0, keeps_stop_ ? first_end : cut);
     output.stopped = true;
     pending_.clear();
     return output;

@@ -10,12 +10,12 @@ namespace minisgl::runtime {
 
 class StopFilter {
  public:
-  // Empty strings in `stops` are ignored.
-  explicit StopFilter(std::vector<std::string> stops);
+  // Empty strings in `stops` are ignored. `keeps_stop`: the text ends with the stop string.
+  explicit StopFilter(std::vector<std::string> stops, bool keeps_stop = false);
 
   struct Output {
     std::string text;  // certain: can no longer be part of a stop string
-    // A stop string was found: `text` ends before it, and the text after it is dropped.
+    // A stop string was found: `text` ends before it, or with it, and the text after it is dropped.
     bool stopped = false;
   };
   // If several stop strings match, the one that is complete first counts. Without `may_stop` a
@@ -29,6 +29,7 @@ class StopFilter {
   size_t HeldBack() const;  // bytes at the end of pending_ that may begin a stop string
 
   std::vector<std::string> stops_;
+  bool keeps_stop_;
   std::string pending_;
 };
 

@@ -6,8 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "minisgl/text/chat_messages.h"
-
 namespace minisgl {
 namespace {
 
@@ -64,7 +62,8 @@ void CutAt(size_t end, std::vector<TextPiece>* pieces) {
 
 }  // namespace
 
-Result<std::vector<TextPiece>> RenderContinued(const ChatTemplate& chat, ChatInput input) {
+Result<std::vector<TextPiece>> RenderContinued(const ChatTemplate& chat, ChatInput input,
+                                               const CheckedMessages& checked) {
   const std::string mark = MakeMark(input.messages);
   std::string* const content = LastText(&input.messages);
   if (content == nullptr) {
@@ -82,7 +81,7 @@ Result<std::vector<TextPiece>> RenderContinued(const ChatTemplate& chat, ChatInp
     return BadInput(
         "the chat template does not write the last message, so that an answer cannot continue it");
   }
-  MINISGL_RETURN_IF_ERROR(CheckNothingIsLeftOut(chat, input, pieces));
+  MINISGL_RETURN_IF_ERROR(CheckNothingIsLeftOut(chat, input, pieces, checked));
   const bool trims = rendered.compare(at + mark.size(), kMarkEnd.size(), kMarkEnd) != 0;
   const size_t num_blanks = NumBlanksAtEnd(text);
   // Of a content of white space alone, trimming has left nothing before the mark.

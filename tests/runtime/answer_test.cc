@@ -96,5 +96,36 @@ TEST_F(AnswerTest, SpecialTokensAreKeptIfRequested) {
   }
 }
 
+// The token that ends an answer has no text, except if stops are part of the answer; then a control
+// token has the text that other control tokens have.
+TEST_F(AnswerTest, WhatEndsItIsPartOfItIfRequested) {
+  const std::vector<TokenId> ids = {*tokenizer_->IdOf("a"), *tokenizer_->bos_id(),
+                                    *tokenizer_->IdOf("b")};
+  struct Case {
+    bool include_stop, keep_special;
+    std::vector<TokenId> stop_ids;
+    std::vector<std::string> stop;
+    std::string text;
+  };
+  const TokenId b = ids[2], eos = *tokenizer_->eos_id();
+  for (const Case& c :
+       {Case{false, false, {b}, {}, "a"}, Case{true, false, {b}, {}, "ab"},
+        Case{false, true, {b}, {}, "a<s>"}, Case{true, true, {b}, {}, "a<s>b"},
+        Case{true, false, {eos}, {"b"}, "ab"}, Case{true, true, {eos}, {}, "a<s>b</s>"},
+        Case{false, true, {eos}, {}, "a<s>b"}, Case{true, false, {eos}, {}, "ab"}}) {
+    Prompt prompt;
+    prompt.ids = {1};
+    prompt.include_stop = c.include_stop;
+    prompt.keep_special = c.keep_special;
+    prompt.kept_special_ids = {*tokenizer_->bos_id()};
+    if (!c.keep_special) prompt.kept_special_ids.clear();
+    prompt.stop_token_ids = c.stop_ids;
+    prompt.stop = c.stop;
+    std::vector<TokenId> answer = ids;
+    if (c.stop_ids.front() == eos) answer.push_back(eos);
+    EXPECT_EQ(AnswerText(prompt, answer, *tokenizer_), c.text);
+  }
+}
+
 }  // namespace
 }  // namespace minisgl::runtime

@@ -34,6 +34,16 @@ TEST(StopFilterTest, TextBeforeTheStopStringPassesAndNothingAfter) {
   EXPECT_TRUE(streamed.stopped);
 }
 
+TEST(StopFilterTest, TheStopStringStaysIfItIsKept) {
+  StopFilter filter({"ND t", "D t", "END"}, /*keeps_stop=*/true);
+  EXPECT_EQ(filter.Push("one E").text, "one ");
+  const StopFilter::Output output = filter.Push("N three END");
+  EXPECT_EQ(output.text, "EN three END");
+  EXPECT_TRUE(output.stopped);
+  StopFilter other({"ND t", "D t"}, /*keeps_stop=*/true);
+  EXPECT_EQ(other.Push("one END three").text, "one END t");
+}
+
 TEST(StopFilterTest, APartialMatchIsHeldBackUntilItIsNone) {
   StopFilter filter({"\n\nQ:"});
   EXPECT_EQ(filter.Push("a\n").text, "a");

@@ -29,13 +29,15 @@ namespace minisgl {
 
 struct Prompt {
   std::vector<TokenId> ids;  // not empty
-  SamplingParams sampling;
+  SamplingParams sampling;   // top_p may be 0 here: greedy
   // -1: to the end of the context. 0: no answer, only the prompt's log-probabilities. REQUIRES that
   // these are wanted (SamplingParams::num_prompt_logprobs), be it of no token.
   int64_t max_tokens = -1;
   // Stop strings. The one that ends the answer does not reach the text, nor does any part of it.
   // Before sampling.min_tokens tokens a stop string is ordinary text.
   std::vector<std::string> stop;
+  // The stop string, or the text of the token, that ends the answer stands at its end after all.
+  bool include_stop = false;
   // Tokens that end the answer: the model's end tokens and the user's.
   std::vector<TokenId> stop_token_ids;
   // For the caller that fills stop_token_ids; the runtime does not read it.
@@ -49,6 +51,12 @@ struct Prompt {
   // Special tokens that are kept in the text, such as the tags around a model's reasoning. The
   // others are left out. A short list: each token of the answer is looked up in it.
   std::vector<TokenId> kept_special_ids;
+  bool keep_special = false;  // all of them are kept, except the one that ends the answer
+  // The only tokens that the answer may have, those that end it included; empty: all.
+  std::vector<TokenId> allowed_token_ids;
+  // Sequences of tokens that the answer never has: after the others of a sequence its last one is
+  // not sampled. None is empty.
+  std::vector<std::vector<TokenId>> banned_sequences;
   int32_t priority = 0;  // smaller first; chat turns use kChatPriority
   // Counted from Submit. An answer that is not complete by then ends with kTimeout.
   std::optional<std::chrono::duration<double>> timeout;

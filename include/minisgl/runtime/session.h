@@ -15,6 +15,8 @@
 #include "minisgl/base/ids.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/status.h"
+#include "minisgl/text/answer_start.h"
+#include "minisgl/text/chat_messages.h"
 #include "minisgl/text/chat_template.h"
 #include "minisgl/text/reasoning.h"
 #include "minisgl/text/tokenizer.h"
@@ -71,6 +73,10 @@ class Session {
   // Of every rendering from now on.
   void set_inputs(SessionInputs inputs) { inputs_ = std::move(inputs); }
 
+  // Whether the next answer continues the text of the last message, rather than beginning another
+  // message.
+  void set_continues(bool continues) { continues_ = continues; }
+
   // Returns the ids of the conversation so far and the generation prompt: the next answer continues
   // them. An answer is spliced in by its sampled ids if rendering it gives the same text, or the
   // same from some control token on (a template that leaves out earlier reasoning). If a template
@@ -94,7 +100,8 @@ class Session {
   bool ShowsReasoning(bool in_blocks, std::string_view open, std::string_view close) const;
   ChatInput InputOf(Json::Array messages, const Json& template_args) const;
   Result<std::vector<TextPiece>> Render(size_t num_messages, const Json& template_args) const;
-  Status CheckNewMessages(const ChatInput& input, const std::vector<TextPiece>& pieces) const;
+  // Messages before the last answer were checked when it was asked for.
+  CheckedMessages NewMessages() const;
   std::vector<Splice> FindSplices(const Rendered& whole, const Json& template_args) const;
   std::optional<Splice> MatchAnswer(const SessionMessage& message, size_t num_ids,
                                     const Rendered& whole, size_t at) const;
@@ -109,6 +116,7 @@ class Session {
   // True if the template takes a message's reasoning as a part of its content, of type "thinking".
   const bool reasoning_in_blocks_;
   bool parse_special_ = false;
+  bool continues_ = false;
   std::vector<SessionMessage> messages_;
 };
 

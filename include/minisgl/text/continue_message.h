@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "minisgl/base/status.h"
+#include "minisgl/text/chat_messages.h"
 #include "minisgl/text/chat_template.h"
 #include "minisgl/text/reasoning.h"
 
@@ -20,7 +21,8 @@ namespace minisgl {
 // content; add_generation_prompt is not read. kBadInput if that content is no text, or if the
 // template does not write it. Other errors: ChatTemplate::Render, and CheckNothingIsLeftOut of
 // chat_messages.h.
-Result<std::vector<TextPiece>> RenderContinued(const ChatTemplate& chat, ChatInput input);
+Result<std::vector<TextPiece>> RenderContinued(const ChatTemplate& chat, ChatInput input,
+                                               const CheckedMessages& checked = {});
 
 // Returns the tags of an answer that continues `content`, the end of the prompt rendered to
 // `pieces`: inside the reasoning if that is open there, else without any.

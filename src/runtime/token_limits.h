@@ -1,0 +1,58 @@
+// The tokens that an answer may have, whatever the text is: those of a list alone, and none that
+// completes a banned sequence.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "minisgl/runtime/runtime.h"
+#include "minisgl/token_constraint.h"
+
+namespace minisgl::runtime {
+
+// Immutable; shared by the answers of a prompt. Thread-safe.
+class TokenLimits {
+ public:
+  // Null if the answer may have any token, or has none (max_tokens 0). Ids outside the vocabulary
+  // count for nothing.
+  static std::shared_ptr<const TokenLimits> Of(const Prompt& prompt, int64_t vocab_size);
+
+  bool Allows(std::span<const TokenId> answer, TokenId token) const;
+  // Clears the bits of tokens that may not follow `answer`. True if any is left.
+  bool Cut(std::span<const TokenId> answer, std::span<uint32_t> mask) const;
+  // True if there is a list and none of its tokens may follow `answer`.
+  bool LeavesNone(std::span<const TokenId> answer) const;
+  int64_t vocab_size() const { return vocab_size_; }
+
+ private:
+  TokenLimits(const Prompt& prompt, int64_t vocab_size);
+  // The tokens that would complete a banned sequence after `answer`.
+  std::vector<TokenId> Completing(std::span<const TokenId> answer) const;
+
+  const int64_t vocab_size_;
+  std::vector<uint32_t> allowed_;  // a bit for each token; empty: all
+  const std::vector<std::vector<TokenId>> banned_;
+};
+
+class LimitedConstraint final : public TokenConstraint {
+ public:
+  // `inner`: what else the answer must be; null: nothing.
+  LimitedConstraint(std::shared_ptr<const TokenLimits> limits,
+                    std::shared_ptr<TokenConstraint> inner);
+
+  MaskOutcome FillMask(std::span<uint32_t> mask, int64_t* work_left) override;
+  bool Accept(TokenId token) override;
+  void RollBack(int64_t count) override;
+  bool MayEnd() const override;
+  bool MustEnd() const override;
+  std::vector<TokenId> ForcedTokens(int32_t count) override;
+
+ private:
+  const std::shared_ptr<const TokenLimits> limits_;
+  const std::shared_ptr<TokenConstraint> inner_;
+  std::vector<TokenId> answer_;  // accepted
+};
+
+}  // namespace minisgl::runtime
