@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
@@ -21,11 +22,20 @@ namespace {
 constexpr size_t kReadBytes = size_t{1} << 16;
 constexpr int kSilentWait_ms = 1000;
 
+// The first line that is not blank, if `text` has the whole of it; `is_all`: or ends within it.
+std::optional<std::string_view> FirstLine(std::string_view text, bool is_all) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+  const size_t end = text.find('\n');
+  if (text.empty() || (end == std::string_view::npos && !is_all)) return std::nullopt;
+  return text.substr(0, end);
+}
+
 }  // namespace
 
-Result<std::string> ReadAll(int fd, const std::string& name, size_t bytes_max, const char* hint) {
+Result<std::string> ReadAll(int fd, const std::string& name, size_t bytes_max, const char* hint,
+                            const std::function<Status(std::string_view)>& check_first_line) {
   std::string text;
-  bool said = false;
+  bool said = false, checks = check_first_line != nullptr;
   while (true) {
     // A program that leaves its pipe open looks like a hang, so report the wait.
     pollfd waiting{fd, POLLIN, 0};
@@ -42,6 +52,11 @@ Result<std::string> ReadAll(int fd, const std::string& name, size_t bytes_max, c
     if (got < 0) {
       return MakeStatus(StatusCode::kNoInput, "{}: cannot be read ({})", name,
                         std::strerror(errno));
+    }
+    if (checks && (got == 0 || text.find('\n', size) != std::string::npos)) {
+      const std::optional<std::string_view> line = FirstLine(text, got == 0);
+      checks = !line.has_value();
+      if (line) MINISGL_RETURN_IF_ERROR(check_first_line(*line));
     }
     if (got == 0) return text;
     if (text.size() > bytes_max) {
