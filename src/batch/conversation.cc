@@ -16,6 +16,7 @@ size_t NumIdsWithin(const std::string& answer, std::span<const TokenId> ids, con
                     const Tokenizer& tokenizer, std::string* rest) {
   Prompt without_stops;
   without_stops.kept_special_ids = prompt.kept_special_ids;
+  without_stops.keep_special = prompt.keep_special;
   for (int tried = 0; tried < kIdsTried && !ids.empty(); ++tried) {
     const std::string text = AnswerText(without_stops, ids, tokenizer);
     if (answer.starts_with(text)) {
@@ -26,6 +27,16 @@ size_t NumIdsWithin(const std::string& answer, std::span<const TokenId> ids, con
   }
   *rest = answer;
   return 0;
+}
+
+Json MessageOf(const std::string& answer) {
+  Json message;
+  return message.Set("role", "assistant").Set("content", answer);
+}
+
+std::string TextOf(const Json& message) {
+  const Json* const content = message.Find("content");
+  return content != nullptr && content->is_string() ? content->as_string() : "";
 }
 
 }  // namespace
@@ -47,7 +58,8 @@ std::optional<RowError> Conversation::CheckNext(const Row& row) const {
       "append");
 }
 
-Result<ConversationPrompt> Conversation::AddMessages(Row* row, const std::atomic<bool>* cancelled) {
+Result<ConversationPrompt> Conversation::AddMessages(Row* row, const std::atomic<bool>* cancelled,
+                                                     const std::string* prefill) {
   MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(*text_));
   if (!session_) {
     session_.emplace(text_->tokenizer.get(), text_->chat_template.get());
@@ -64,10 +76,17 @@ Result<ConversationPrompt> Conversation::AddMessages(Row* row, const std::atomic
     session_->messages().push_back({role, "", {}, "", message});
     if (row->all_turns && role == "user") break;
   }
+  continues_ = row->start == AnswerStart::kContinue;
+  if (prefill != nullptr && row->start == AnswerStart::kNewMessage) {
+    session_->messages().push_back({"assistant", *prefill, {}, "", MessageOf(*prefill)});
+    continues_ = true;
+  }
+  session_->set_continues(continues_);
   Json args = text_->template_args;
   if (row->template_kwargs.is_object()) args.SetAll(row->template_kwargs);
   session_->set_inputs({row->tools, row->documents, cancelled, index_offset});
   ConversationPrompt prompt;
+  if (continues_) prompt.continued = TextOf(session_->messages().back().given);
   MINISGL_ASSIGN_OR_RETURN(prompt.pieces, session_->PromptPieces(args));
   MINISGL_ASSIGN_OR_RETURN(prompt.ids, session_->PromptIds(args));
   return prompt;
@@ -106,7 +125,11 @@ void Conversation::Keep(const Row& row, const Prompt& prompt) {
 }
 
 void Conversation::AddAnswer(std::string text, std::vector<TokenId> ids, bool stopped) {
-  if (kind_ == Kind::kMessages) {
+  if (kind_ == Kind::kMessages && continues_) {
+    Json& message = session_->messages().back().given;
+    message.Set("content", TextOf(message) + text);
+    session_->set_continues(false);
+  } else if (kind_ == Kind::kMessages) {
     session_->messages().push_back(session_->AnswerMessage(text, ids, reasoning_));
   }
   answer_ = std::move(text);

@@ -23,7 +23,8 @@ namespace minisgl::batch {
 // The prompt of a row in a conversation.
 struct ConversationPrompt {
   std::vector<TokenId> ids;
-  std::vector<TextPiece> pieces;  // as rendered; of messages only
+  std::vector<TextPiece> pieces;         // as rendered; of messages only
+  std::optional<std::string> continued;  // the text that the answer continues
 };
 
 class Conversation {
@@ -40,7 +41,9 @@ class Conversation {
 
   // Adds the row's messages; with `all_turns` those up to the next one of the user. Returns the
   // prompt that asks for an answer to them. REQUIRES a chat template.
-  Result<ConversationPrompt> AddMessages(Row* row, const std::atomic<bool>* cancelled);
+  // `prefill`: the beginning of the answer, if the row does not give one; null: none.
+  Result<ConversationPrompt> AddMessages(Row* row, const std::atomic<bool>* cancelled,
+                                         const std::string* prefill = nullptr);
   // Returns the ids of the text so far with the row's prompt behind it. REQUIRES !empty().
   Result<std::vector<TokenId>> AddPrompt(Row* row);
 
@@ -61,7 +64,8 @@ class Conversation {
   Prompt prompt_;                   // the last one
   std::string answer_;              // to it, without what only its reasoning tags say
   std::vector<TokenId> answer_ids_;
-  bool stopped_ = false;  // by a token or a string, not by its length
+  bool stopped_ = false;    // by a token or a string, not by its length
+  bool continues_ = false;  // the answer continues the last message
 };
 
 }  // namespace minisgl::batch

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "batch/row.h"
 #include "batch/row_text.h"
 #include "minisgl/base/file_kind.h"
 #include "minisgl/base/json.h"
@@ -113,6 +114,19 @@ std::optional<FileKind> KindOfInput(std::string_view text, bool is_all) {
   return FileKind{"text", kObjects};
 }
 
+bool IsRow(std::string_view line) {
+  if (line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
+  if (!line.starts_with('{')) return false;
+  JsonLimits limits;
+  limits.memory_max = kRowJsonMemoryMax;
+  const Result<Json> json = ParseJson(line, limits);
+  if (!json.ok() || !json->is_object()) return false;
+  for (const char* name : {"messages", "prompt", "prompt_token_ids", "body"}) {
+    if (json->Find(name) != nullptr) return true;
+  }
+  return !ParseRow(line, /*index=*/0, /*line=*/1).error;
+}
+
 }  // namespace
 
 Status CheckIsJsonLines(std::string_view begin, bool is_all, const std::string& name) {
@@ -121,6 +135,13 @@ Status CheckIsJsonLines(std::string_view begin, bool is_all, const std::string& 
   if (!kind) return Status();
   return BadInput("{}: is not a JSON Lines file (it looks like {}); {}", name, kind->name,
                   kind->advice);
+}
+
+Status CheckIsNoRow(std::string_view line) {
+  if (!IsRow(line)) return Status();
+  return UsageError(
+      "standard input has rows of JSON Lines: minisgl run --file - answers them (-p TEXT asks "
+      "about them as one text)");
 }
 
 }  // namespace minisgl::batch

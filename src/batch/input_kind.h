@@ -14,4 +14,8 @@ namespace minisgl::batch {
 // be a row, or if there are too few lines to tell: those lines become error rows.
 Status CheckIsJsonLines(std::string_view begin, bool is_all, const std::string& name);
 
+// Returns kUsage if standard input, which is to be a prompt, begins with `line` and that is a row:
+// an object with the fields of one.
+Status CheckIsNoRow(std::string_view line);
+
 }  // namespace minisgl::batch

@@ -243,6 +243,9 @@ std::string FormatBatchAnswer(const Row& row, const std::vector<RowAnswer>& answ
   body.Set("created", kCreated).Set("model", ModelName(row));
   body.Set("choices", std::move(choices)).Set("usage", BatchUsageJson(answers));
   body.Set("system_fingerprint", Json());
+  if (chat && row.num_prompt_logprobs >= 0) {
+    body.Set("prompt_logprobs", PromptLogprobsById(row, answers.front(), tokenizer));
+  }
   if (row.with_metrics && row.n == 1) body.Set("metrics", MetricsJson(answers.front()));
   if (row.metadata) body.Set("metadata", Json::Raw(*row.metadata));
   Json warnings = WarningsJson(row);

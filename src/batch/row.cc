@@ -140,6 +140,10 @@ class RowParser {
     draft_.detail.clear();
     draft_.detail_field = shown;
     if (TakeValue(*field, value)) return RefuseUnknown();
+    if (field->use == FieldUse::kNoted) {
+      NoteIgnored(*field);
+      return std::nullopt;
+    }
     std::string message = draft_.detail;
     if (message.empty()) {
       message = fmt::format("{} must be {} (found {})", shown, Expects(*field),
@@ -192,6 +196,12 @@ class RowParser {
     return std::nullopt;
   }
 
+  void NoteIgnored(const RowField& field) {
+    draft_.row.notes.push_back(
+        {LogLevel::kInfo,
+         fmt::format("rows ask for {}, which is ignored: {}", field.name, field.expects)});
+  }
+
   bool Seen(std::string_view name) const {
     return std::find(seen_.begin(), seen_.end(), name) != seen_.end();
   }
@@ -217,6 +227,33 @@ class RowParser {
     if (row.scored_text.empty()) return InvalidRow("text is empty: nothing to score", "text");
     row.add_special_tokens = draft_.add_special_tokens.value_or(true);
     return std::nullopt;
+  }
+
+  // Of where the answer of messages begins.
+  std::optional<RowError> CheckStart() {
+    Row& row = draft_.row;
+    if (row.start != AnswerStart::kContinue) {
+      if (!draft_.add_generation_prompt.value_or(true)) row.start = AnswerStart::kNothing;
+      return std::nullopt;
+    }
+    if (draft_.add_generation_prompt.value_or(false)) {
+      return InvalidRow(
+          "continue_final_message continues the last message, and add_generation_prompt begins "
+          "another; give one",
+          "continue_final_message");
+    }
+    const Json& last = row.messages.as_array().back();
+    const Json* const content = last.Find("content");
+    if (content != nullptr && content->is_string()) {
+      const std::string& role = last.Find("role")->as_string();
+      if (role != "assistant") {
+        row.warnings.push_back(fmt::format(
+            "the answer continues the last message, whose role is {}", Visible(role, 60)));
+      }
+      return std::nullopt;
+    }
+    return InvalidRow("continue_final_message needs a last message with a text as its content",
+                      "continue_final_message");
   }
 
   // Of fields that show the prompt, and of an answer without tokens.
@@ -259,6 +296,12 @@ class RowParser {
           fmt::format("{} is not for a row with {}", row.echo ? "echo" : "prompt_logprobs", field),
           row.echo ? "echo" : "prompt_logprobs");
     }
+    if (row.start == AnswerStart::kNothing) {
+      return InvalidRow(
+          fmt::format("add_generation_prompt must be true with {}: each answer is a message",
+                      field),
+          "add_generation_prompt");
+    }
     if (!row.session.empty()) row.return_token_ids = true;  // what --resume goes on from
     return row.all_turns ? CheckTurns() : std::nullopt;
   }
@@ -292,7 +335,8 @@ class RowParser {
           "a row needs exactly one of prompt, messages and prompt_token_ids (found {})", prompts));
     }
     if (row.kind != PromptKind::kMessages) {
-      for (const char* name : {"tools", "documents", "chat_template_kwargs", "reasoning_effort"}) {
+      for (const char* name : {"tools", "documents", "chat_template_kwargs", "reasoning_effort",
+                               "verbosity", "continue_final_message", "add_generation_prompt"}) {
         if (Seen(name)) {
           return InvalidRow(
               fmt::format("{} is only for the chat template, but the row has no messages", name),
@@ -314,6 +358,7 @@ class RowParser {
                       *draft_.best_of, row.n);
       if (auto error = Unsupported("best_of", message)) return error;
     }
+    if (auto error = CheckStart()) return error;
     if (auto error = CheckShown()) return error;
     if (auto error = CheckConversation()) return error;
     if (!draft_.uses_tools) row.tools = Json();

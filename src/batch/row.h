@@ -15,6 +15,8 @@
 #include "load/answer_settings.h"
 #include "minisgl/base/ids.h"
 #include "minisgl/base/json.h"
+#include "minisgl/base/log.h"
+#include "minisgl/text/answer_start.h"
 #include "minisgl/text/reasoning.h"
 
 namespace minisgl::batch {
@@ -49,6 +51,12 @@ struct RowError {
 // An invalid_row error; `field` names the member at fault, if there is one.
 RowError InvalidRow(std::string message, std::string field = "");
 
+// What is said once a run, however many rows have the same to say.
+struct RunNote {
+  LogLevel level = LogLevel::kInfo;
+  std::string text;
+};
+
 // The prompt of a row whose answer shows it or its log-probabilities.
 struct ShownPrompt {
   std::string text;  // if the row echoes it
@@ -72,6 +80,11 @@ struct Row : load::AnswerOverrides {
 
   bool any_seed = false;  // seed -1 was given, which means none
   std::vector<TokenId> stop_token_ids;
+  std::vector<std::string> bad_words;            // none is empty
+  std::vector<TokenId> allowed_token_ids;        // none is negative; empty: all
+  bool include_stop = false;                     // what ends the answer is part of its text
+  bool keep_special = false;                     // and so are special tokens
+  AnswerStart start = AnswerStart::kNewMessage;  // of messages
   int32_t n = 1;
   int32_t priority = 0;
   std::optional<double> timeout_s;
@@ -81,6 +94,7 @@ struct Row : load::AnswerOverrides {
   int32_t num_prompt_logprobs = -1;        // -1: not wanted
   Json tools, documents, template_kwargs;  // null if not given
   std::string reasoning_effort;            // "" if not given
+  std::string verbosity;                   // the same
   // Set when the prompt is built: which part of the answer is reasoning, and whether that part is
   // omitted.
   ReasoningTags reasoning;
@@ -103,6 +117,7 @@ struct Row : load::AnswerOverrides {
   std::optional<std::string> turns;     // JSON of the turns answered before the row failed
   std::optional<std::string> metadata;  // the JSON text in the row, on one line
   std::vector<std::string> warnings;
+  std::vector<RunNote> notes;
 };
 
 // What an earlier run wrote for a row of a session.

@@ -26,12 +26,14 @@ constexpr std::array<std::string_view, 6> kTemplateKeys = {
     "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "thinking"};
 constexpr std::array<std::string_view, 4> kAnswerKeys = {"refusal", "audio", "function_call",
                                                          "annotations"};
+constexpr std::array<std::string_view, 3> kVerbosities = {"low", "medium", "high"};
 constexpr std::array<std::string_view, 7> kReasoningEfforts = {"none", "minimal", "low", "medium",
                                                                "high", "xhigh",   "max"};
 constexpr size_t kStopStringsMax = 64;
 constexpr size_t kStopBytesMax = 4096;
 constexpr size_t kStopIdsMax = 4096;
 constexpr size_t kBiasesMax = 4096;
+constexpr size_t kBadWordsMax = 4096;
 
 template <auto kMember>
 bool TakeNumber(Json& value, RowDraft* draft) {
@@ -62,11 +64,6 @@ bool TakeJson(Json& value, RowDraft* draft) {
   draft->row.*kMember = std::move(value);
   return true;
 }
-
-bool Accept(Json&, RowDraft*) { return true; }
-bool Refuse(Json&, RowDraft*) { return false; }
-bool AcceptFalse(Json& value, RowDraft*) { return !value.as_bool(); }
-bool AcceptTrue(Json& value, RowDraft*) { return value.as_bool(); }
 
 bool TakeId(Json& value, RowDraft* draft) {
   const bool is_name =
@@ -282,6 +279,38 @@ bool TakeStopIds(Json& value, RowDraft* draft) {
   return value.as_array().size() <= kStopIdsMax && TakeIds(value, &draft->row.stop_token_ids);
 }
 
+bool TakeBadWords(Json& value, RowDraft* draft) {
+  if (value.as_array().size() > kBadWordsMax) return false;
+  std::vector<std::string> words;
+  for (const Json& word : value.as_array()) {
+    const bool is_word =
+        word.is_string() && !word.as_string().empty() && word.as_string().size() <= kStopBytesMax;
+    if (!is_word) return false;
+    words.push_back(word.as_string());
+  }
+  draft->row.bad_words = std::move(words);
+  return true;
+}
+
+bool TakeAllowedIds(Json& value, RowDraft* draft) {
+  return TakeIds(value, &draft->row.allowed_token_ids) && !draft->row.allowed_token_ids.empty();
+}
+
+bool TakeSkipSpecial(Json& value, RowDraft* draft) {
+  draft->row.keep_special = !value.as_bool();
+  return true;
+}
+
+bool TakeAddGenerationPrompt(Json& value, RowDraft* draft) {
+  draft->add_generation_prompt = value.as_bool();
+  return true;
+}
+
+bool TakeContinue(Json& value, RowDraft* draft) {
+  if (value.as_bool()) draft->row.start = AnswerStart::kContinue;
+  return true;
+}
+
 bool TakeLogprobs(Json& value, RowDraft* draft) {
   if (value.is_bool()) {
     draft->logprobs = value;
@@ -315,11 +344,6 @@ bool TakeModel(Json& value, RowDraft* draft) {
   return true;
 }
 
-bool TakeBestOf(Json& value, RowDraft* draft) {
-  draft->best_of = static_cast<int32_t>(value.as_int());
-  return true;
-}
-
 bool TakeReasoningEffort(Json& value, RowDraft* draft) {
   const std::string& effort = value.as_string();
   if (std::find(kReasoningEfforts.begin(), kReasoningEfforts.end(), effort) ==
@@ -327,6 +351,20 @@ bool TakeReasoningEffort(Json& value, RowDraft* draft) {
     return false;
   }
   draft->row.reasoning_effort = effort;
+  return true;
+}
+
+bool TakeVerbosity(Json& value, RowDraft* draft) {
+  const std::string& verbosity = value.as_string();
+  if (std::find(kVerbosities.begin(), kVerbosities.end(), verbosity) == kVerbosities.end()) {
+    return false;
+  }
+  draft->row.verbosity = verbosity;
+  return true;
+}
+
+bool TakeIncludeReasoning(Json& value, RowDraft* draft) {
+  draft->row.hide_reasoning = !value.as_bool();
   return true;
 }
 
@@ -341,16 +379,6 @@ bool TakeAddSpecial(Json& value, RowDraft* draft) {
   return true;
 }
 
-bool TakeToolChoice(Json& value, RowDraft* draft) {
-  draft->uses_tools = value != Json("none");
-  return value == Json("auto") || value == Json("none");
-}
-
-bool AcceptTextModality(Json& value, RowDraft*) { return value == Json(Json::Array{Json("text")}); }
-
-bool AcceptEmpty(Json& value, RowDraft*) { return value.as_string().empty(); }
-bool AcceptMedium(Json& value, RowDraft*) { return value.as_string() == "medium"; }
-
 using enum FieldType;
 
 constexpr const char* kExpectsIds = "an array of token ids";
@@ -363,7 +391,6 @@ constexpr uint8_t kSampling = kAnywhere | kInSamplingParams;
 constexpr uint8_t kChat = kAtTop | kInChat;
 constexpr uint8_t kCompletion = kAtTop | kInCompletion;
 constexpr uint8_t kAnyRow = kAnywhere | kInScored;
-constexpr uint8_t kLimited = kAnywhere | kUnsupported;
 
 constexpr NumberRange AsNumbers(IntRange range) {
   return {static_cast<double>(range.min), static_cast<double>(range.max)};
@@ -419,6 +446,13 @@ constexpr RowField kFields[] = {
     {"stop", kAny, "a string, or an array of at most 64 strings, none empty", TakeStop, kNoRange,
      kSampling},
     {"stop_token_ids", kArray, kExpectsIds, TakeStopIds, kNoRange, kSampling},
+    {"bad_words", kArray, "an array of at most 4096 strings, none empty", TakeBadWords, kNoRange,
+     kSampling},
+    {"allowed_token_ids", kArray, "an array of one token id or more", TakeAllowedIds, kNoRange,
+     kSampling},
+    {"include_stop_str_in_output", kBool, kExpectsBool, TakeBool<&Row::include_stop>, kNoRange,
+     kSampling},
+    {"skip_special_tokens", kBool, kExpectsBool, TakeSkipSpecial, kNoRange, kSampling},
     {"ignore_eos", kBool, kExpectsBool, TakeBool<&Row::ignore_eos>, kNoRange, kSampling},
     {"n", kInteger, nullptr, TakeInt32<&Row::n>, kAnswers, kSampling},
     {"logprobs", kAny, "true, false, or an integer from 0 to 20", TakeLogprobs, kNoRange,
@@ -428,7 +462,7 @@ constexpr RowField kFields[] = {
     {"logprobs", kInteger, nullptr, TakeLogprobs, kLogprobsRange, kInCompletion},
     {"top_logprobs", kInteger, nullptr, TakeTopLogprobs, kLogprobsRange, kChat},
     {"prompt_logprobs", kInteger, nullptr, TakeInt32<&Row::num_prompt_logprobs>, kLogprobsRange,
-     kCompletion | kInSamplingParams},
+     kSampling},
     {"echo", kBool, kExpectsBool, TakeBool<&Row::echo>, kNoRange, kCompletion},
 
     {"response_format", kObject, "an object", TakeResponseFormat},
@@ -449,6 +483,10 @@ constexpr RowField kFields[] = {
     {"tools", kArray, "an array", TakeJson<&Row::tools>, kNoRange, kChat},
     {"documents", kArray, "an array", TakeJson<&Row::documents>, kNoRange, kChat},
     {"chat_template_kwargs", kObject, "an object", TakeTemplateKwargs, kNoRange, kChat},
+    {"continue_final_message", kBool, kExpectsBool, TakeContinue, kNoRange, kChat},
+    {"add_generation_prompt", kBool, kExpectsBool, TakeAddGenerationPrompt, kNoRange, kChat},
+    {"verbosity", kString, "low, medium or high", TakeVerbosity, kNoRange, kChat},
+    {"include_reasoning", kBool, kExpectsBool, TakeIncludeReasoning, kNoRange, kChat},
     {"reasoning_effort", kString, "none, minimal, low, medium, high, xhigh or max",
      TakeReasoningEffort, kNoRange, kChat},
     {"add_special_tokens", kBool, kExpectsBool, TakeAddSpecial, kNoRange,
@@ -456,35 +494,6 @@ constexpr RowField kFields[] = {
     {"return_token_ids", kBool, kExpectsBool, TakeBool<&Row::return_token_ids>},
     {"metadata", kAny, "any JSON", TakeMetadata, kNoRange, kAnyRow},
     {"model", kString, "a string", TakeModel, kNoRange, kAnyRow},
-
-    // Fields of other programs' requests: accepted if they ask for what happens anyway.
-    {"user", kString, "a string", Accept},
-    {"store", kBool, kExpectsBool, Accept},
-    {"service_tier", kString, "a string", Accept},
-    {"safety_identifier", kString, "a string", Accept},
-    {"prompt_cache_key", kString, "a string", Accept},
-    {"prompt_cache_retention", kString, "a string", Accept},
-    {"prompt_cache_options", kObject, "an object", Accept},
-    {"prediction", kObject, "an object", Accept},  // may save time, does not change the answer
-    {"parallel_tool_calls", kBool, kExpectsBool, Accept, kNoRange, kChat},
-    {"stream", kBool, "false, because rows are answered whole", AcceptFalse, kNoRange, kLimited},
-    {"stream_options", kAny, "left out, because rows are answered whole", Refuse, kNoRange,
-     kLimited},
-    {"suffix", kString, "empty", AcceptEmpty, kNoRange, kCompletion | kUnsupported},
-    {"best_of", kInteger, nullptr, TakeBestOf, kAnswers, kCompletion | kUnsupported},
-    {"tool_choice", kString, "auto or none", TakeToolChoice, kNoRange, kChat | kUnsupported},
-    {"functions", kAny, "left out; tools is its successor", Refuse, kNoRange,
-     kChat | kUnsupported},
-    {"function_call", kAny, "left out; tool_choice is its successor", Refuse, kNoRange,
-     kChat | kUnsupported},
-    {"modalities", kArray, "[\"text\"]", AcceptTextModality, kNoRange, kChat | kUnsupported},
-    {"audio", kAny, "left out, because answers are text", Refuse, kNoRange, kChat | kUnsupported},
-    {"moderation", kAny, "left out, because answers are not moderated", Refuse, kNoRange, kLimited},
-    {"web_search_options", kAny, "left out, because the program has no web access", Refuse,
-     kNoRange, kChat | kUnsupported},
-    {"verbosity", kString, "medium", AcceptMedium, kNoRange, kChat | kUnsupported},
-    {"skip_special_tokens", kBool, "true", AcceptTrue, kNoRange, kSampling | kUnsupported},
-    {"spaces_between_special_tokens", kBool, kExpectsBool, Accept, kNoRange, kSampling},
 };
 // clang-format on
 
@@ -492,8 +501,10 @@ constexpr RowField kFields[] = {
 
 std::string_view NearestField(std::string_view name, FieldFlags place) {
   std::vector<std::string_view> fields;
-  for (const RowField& field : kFields) {
-    if ((field.flags & place) != 0) fields.push_back(field.name);
+  for (const std::span<const RowField> part : {RowFields(), ForeignFields()}) {
+    for (const RowField& field : part) {
+      if ((field.flags & place) != 0) fields.push_back(field.name);
+    }
   }
   return NearestName(name, fields, TypoDistanceMax(name));
 }
@@ -501,8 +512,10 @@ std::string_view NearestField(std::string_view name, FieldFlags place) {
 std::span<const RowField> RowFields() { return kFields; }
 
 const RowField* FindRowField(std::string_view name, FieldFlags place) {
-  for (const RowField& field : kFields) {
-    if (name == field.name && (field.flags & place) != 0) return &field;
+  for (const std::span<const RowField> part : {RowFields(), ForeignFields()}) {
+    for (const RowField& field : part) {
+      if (name == field.name && (field.flags & place) != 0) return &field;
+    }
   }
   return nullptr;
 }

@@ -1,5 +1,6 @@
 // The table of all fields of a row: type, range, error text, and the function that stores the
-// value.
+// value. It has two parts: the fields that a row is made of (row_fields.cc), and those of other
+// programs' requests (foreign_fields.cc).
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,7 @@ struct RowDraft {
   std::string detail;
   std::string detail_field;
   std::vector<UnknownMember> unknown;
+  std::optional<bool> add_generation_prompt;
   // What the answer must be, if a field says so. A schema that is a JSON value of the row is copied
   // from the text at `schema_path` (members with dots between them, from the row or its body on).
   std::optional<GrammarText> grammar;
@@ -55,21 +57,31 @@ enum FieldFlags : uint8_t {
   kAnywhere = kAtTop | kInChat | kInCompletion,
 };
 
+// What becomes of a field. kTaken: it is stored, or checked. kNoEffect: no value of it changes an
+// answer. kNoted: a value that asks for what the program does not do is ignored, and said once a
+// run. kRefused: such a value is an error of its row.
+enum class FieldUse : uint8_t { kTaken, kNoEffect, kNoted, kRefused };
+
 struct RowField {
   const char* name;
   FieldType type;
-  const char* expects;  // "a string"; null: what the range says, see Expects
+  // "a string"; null: what the range says, see Expects. Of a field that changes nothing or is
+  // ignored: why.
+  const char* expects;
   // Stores a value that has the right type and range, and may move out of it. Returns false if the
   // value is invalid after all; then `detail` is set, or `value` is unchanged.
   bool (*take)(Json& value, RowDraft* draft);
   NumberRange range = {};  // of a numeric field
   uint8_t flags = kAnywhere;
   const char* alias_of = nullptr;  // the field that this is another spelling of
+  FieldUse use = FieldUse::kTaken;
 
   std::string_view canonical_name() const { return alias_of == nullptr ? name : alias_of; }
 };
 
+// The two parts of the table.
 std::span<const RowField> RowFields();
+std::span<const RowField> ForeignFields();
 // Returns the field `name` of `place` (a flag other than kUnsupported), or null if there is none.
 const RowField* FindRowField(std::string_view name, FieldFlags place);
 // Returns the field of `place` of which `name` looks like a misspelling; "" if there is none.

@@ -18,6 +18,8 @@ Row WithoutPrompt(Row* row) {
     std::swap(row->template_kwargs, heavy.template_kwargs);
     std::swap(row->prompt_token_ids, heavy.prompt_token_ids);
     std::swap(row->logit_bias, heavy.logit_bias);
+    std::swap(row->bad_words, heavy.bad_words);
+    std::swap(row->allowed_token_ids, heavy.allowed_token_ids);
   };
   exchange();
   Row light = *row;
@@ -33,6 +35,8 @@ void DropPrompt(Row* row) {
   row->messages = row->tools = row->documents = row->template_kwargs = Json();
   row->prompt_token_ids = std::vector<TokenId>();
   row->logit_bias = {};
+  row->bad_words = {};
+  row->allowed_token_ids = {};
 }
 
 RowPreparer::~RowPreparer() {

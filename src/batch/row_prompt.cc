@@ -7,16 +7,28 @@
 #include <span>
 #include <utility>
 
+#include "batch/row_limits.h"
 #include "minisgl/base/random.h"
+#include "minisgl/text/continue_message.h"
 
 namespace minisgl::batch {
 
 namespace {
 
+constexpr const char* kEffort = "reasoning_effort";
+constexpr const char* kVerbosity = "verbosity";
+
 // The field that a text which cannot be encoded came from.
 const char* FieldOfPrompt(const Row& row) {
   if (row.format == RowFormat::kScore) return "text";
   return row.kind == PromptKind::kMessages ? "messages" : "prompt";
+}
+
+// The text of the last message, if the answer continues it.
+std::string ContinuedText(const Row& row) {
+  if (row.start != AnswerStart::kContinue) return "";
+  const Json* const content = row.messages.as_array().back().Find("content");
+  return content != nullptr && content->is_string() ? content->as_string() : "";
 }
 
 // Asks for no log-probabilities of the prompt. Without an answer they are those of no token, so
@@ -29,35 +41,47 @@ void ScoreNothing(Prompt* prompt) {
   }
 }
 
+// Turns the reasoning of a template without levels on or off.
+void TurnReasoning(const ChatTemplate& chat, const std::string& effort, Row* row) {
+  for (const char* name : kReasoningSwitches) {
+    if (!chat.Reads(name) || row->template_kwargs.Find(name) != nullptr) continue;
+    row->template_kwargs.Set(name, effort != "none");
+  }
+  if (effort == "none") return;
+  row->warnings.push_back(
+      "reasoning_effort: the chat template has no levels of it; reasoning is on");
+}
+
 }  // namespace
 
-std::optional<RowError> ApplyReasoningEffort(const TextModel& text, Row* row) {
-  constexpr const char* kField = "reasoning_effort";
-  const std::string& effort = row->reasoning_effort;
-  if (effort.empty() || text.chat_template == nullptr) return std::nullopt;
-  if (row->template_kwargs.Find(kField) != nullptr) {
-    return InvalidRow("reasoning_effort is given in chat_template_kwargs as well", kField);
-  }
-  if (text.chat_template->Reads(kField)) {
-    row->template_kwargs.Set(kField, effort);
-    return std::nullopt;
-  }
-  bool has_switch = false;
-  for (const char* name : kReasoningSwitches) {
-    if (!text.chat_template->Reads(name)) continue;
-    has_switch = true;
-    if (row->template_kwargs.Find(name) == nullptr) {
-      row->template_kwargs.Set(name, effort != "none");
+std::string MissingSwitch(const TextModel& text, const std::string& field) {
+  if (text.chat_template == nullptr || text.chat_template->Reads(field)) return "";
+  if (field == kEffort) {
+    for (const char* name : kReasoningSwitches) {
+      if (text.chat_template->Reads(name)) return "";
     }
   }
-  if (!has_switch) {
-    return RowError{"unsupported_field",
-                    "reasoning_effort: the chat template has no switch for it; leave it out",
-                    kField};
-  }
-  if (effort != "none") {
-    row->warnings.push_back(
-        "reasoning_effort: the chat template has no levels of it; reasoning is on");
+  return field + ": the chat template has no switch for it";
+}
+
+std::optional<RowError> ApplySwitches(const TextModel& text, Row* row) {
+  if (text.chat_template == nullptr) return std::nullopt;
+  const struct {
+    const char* field;
+    const std::string& value;
+  } given[] = {{kEffort, row->reasoning_effort}, {kVerbosity, row->verbosity}};
+  for (const auto& [field, value] : given) {
+    if (value.empty()) continue;
+    if (row->template_kwargs.Find(field) != nullptr) {
+      return InvalidRow(fmt::format("{} is given in chat_template_kwargs as well", field), field);
+    }
+    if (text.chat_template->Reads(field)) {
+      row->template_kwargs.Set(field, value);
+    } else if (const std::string missing = MissingSwitch(text, field); !missing.empty()) {
+      row->notes.push_back({LogLevel::kWarning, missing + " (it was ignored)"});
+    } else {
+      TurnReasoning(*text.chat_template, value, row);
+    }
   }
   return std::nullopt;
 }
@@ -132,12 +156,13 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   if (options_.chat && IsRawPrompt(*row)) {
     AskInChat(row, conversation == nullptr || conversation->empty());
   }
-  row->hide_reasoning = options_.hide_reasoning;
+  row->hide_reasoning = row->hide_reasoning || options_.hide_reasoning;
   row->with_metrics = options_.row_metrics;
   if (row->echo && row->kind == PromptKind::kMessages) {
     return InvalidRow("echo is not for a prompt that --chat puts through the template", "echo");
   }
   if (row->echo) row->shown.text = row->prompt;
+  if (conversation == nullptr) AddPrefill(row);
   Ids ids;
   if (auto error = conversation == nullptr ? PromptIds(row, cancelled, &ids)
                                            : ConversationIds(row, cancelled, conversation, &ids)) {
@@ -158,10 +183,13 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   load::SetAnswerSettings(std::move(settings), &prompt);
   SetGrammar(row, &prompt);
   prompt.stop_token_ids = row->stop_token_ids;
+  prompt.include_stop = row->include_stop;
+  prompt.keep_special = row->keep_special;
   if (!row->reasoning.none()) prompt.kept_special_ids = kept_special_ids_;
   prompt.priority = row->priority;
   if (row->timeout_s) prompt.timeout = std::chrono::duration<double>(*row->timeout_s);
   load::SetEndTokens(options_.eos_ids, &prompt);
+  if (auto error = SetTokenLimits(*text_, row, &prompt)) return error;
   if (row->echo || row->num_prompt_logprobs >= 0) {
     ShowPrompt(row, prompt.ids, ids.total < whole_len, &prompt);
   }
@@ -173,7 +201,17 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
     prompt.sampling.seed = AnswerSeed(seed, static_cast<uint64_t>(answer));
   }
   prompts->push_back(std::move(prompt));
+  notes_.Say(row->notes);
   return std::nullopt;
+}
+
+void PromptBuilder::AddPrefill(Row* row) const {
+  if (!options_.prefill || row->kind != PromptKind::kMessages) return;
+  if (row->start != AnswerStart::kNewMessage) return;
+  Json message;
+  message.Set("role", "assistant").Set("content", *options_.prefill);
+  row->messages.Append(std::move(message));
+  row->start = AnswerStart::kContinue;
 }
 
 bool PromptBuilder::LimitsByModel(const Row& row) const {
@@ -278,6 +316,7 @@ std::optional<RowError> PromptBuilder::CheckIds(const Row& row) const {
   };
   if (auto error = check(row.prompt_token_ids, "prompt_token_ids")) return error;
   if (auto error = check(row.stop_token_ids, "stop_token_ids")) return error;
+  if (auto error = check(row.allowed_token_ids, "allowed_token_ids")) return error;
   std::vector<TokenId> biased;
   for (const auto& [id, bias] : row.logit_bias) biased.push_back(id);
   return check(biased, "logit_bias");
@@ -336,7 +375,7 @@ std::optional<RowError> PromptBuilder::PromptIds(Row* row, const std::atomic<boo
     Add(row->prompt_token_ids, ids);
     return std::nullopt;
   }
-  if (auto error = ApplyReasoningEffort(*text_, row)) return error;
+  if (auto error = ApplySwitches(*text_, row)) return error;
   const bool is_completed = row->kind == PromptKind::kText && row->add_special_tokens;
   Result<std::vector<TextPiece>> pieces = Pieces(row, cancelled);
   if (!pieces.ok()) return RowError{"template_error", pieces.status().message(), "messages"};
@@ -357,11 +396,15 @@ std::optional<RowError> PromptBuilder::ConversationIds(Row* row, const std::atom
     Add(*whole, ids);
     return std::nullopt;
   }
-  if (auto error = ApplyReasoningEffort(*text_, row)) return error;
-  row->reasoning_effort.clear();  // it is in template_kwargs, also for the next turn
-  const Result<ConversationPrompt> prompt = conversation->AddMessages(row, cancelled);
+  if (auto error = ApplySwitches(*text_, row)) return error;
+  // They are in template_kwargs, also for the next turn.
+  row->reasoning_effort.clear();
+  row->verbosity.clear();
+  const Result<ConversationPrompt> prompt =
+      conversation->AddMessages(row, cancelled, options_.prefill ? &*options_.prefill : nullptr);
   if (!prompt.ok()) return RowError{"template_error", prompt.status().message(), "messages"};
-  row->reasoning = WithPrompt(reasoning_, prompt->pieces);
+  row->reasoning = prompt->continued ? WithContinued(reasoning_, prompt->pieces, *prompt->continued)
+                                     : WithPrompt(reasoning_, prompt->pieces);
   Add(prompt->ids, ids);
   return std::nullopt;
 }
@@ -397,10 +440,13 @@ Result<std::vector<TextPiece>> PromptBuilder::Pieces(Row* row,
   std::vector<TextPiece> pieces;
   if (row->kind == PromptKind::kText) return RawPieces(*text_, std::move(row->prompt));
   MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(*text_));
+  const std::string continued = ContinuedText(*row);
   MINISGL_ASSIGN_OR_RETURN(
       pieces, RenderChat(*text_, std::move(row->messages), std::move(row->template_kwargs),
-                         std::move(row->tools), std::move(row->documents), cancelled));
-  row->reasoning = WithPrompt(reasoning_, pieces);
+                         std::move(row->tools), std::move(row->documents), cancelled, row->start));
+  row->reasoning = row->start == AnswerStart::kContinue
+                       ? WithContinued(reasoning_, pieces, continued)
+                       : WithPrompt(reasoning_, pieces);
   return pieces;
 }
 

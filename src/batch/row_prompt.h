@@ -12,6 +12,7 @@
 #include "batch/conversation.h"
 #include "batch/grammar_texts.h"
 #include "batch/row.h"
+#include "batch/run_notes.h"
 #include "load/model_loader.h"
 #include "load/sampling.h"
 #include "minisgl/engine/engine.h"
@@ -27,17 +28,23 @@ struct PromptBuilderOptions {
   // Of rows. A row without a seed gets a hash of `sampling.seed` and the row's index.
   load::SamplingDefaults defaults;
   std::vector<TokenId> eos_ids;
-  bool truncate_left = false;         // cut a prompt that is too long instead of rejecting it
-  bool chat = false;                  // a row's prompt is a user message, not text to complete
-  std::optional<std::string> system;  // with `chat`: the system message before it
+  bool truncate_left = false;          // cut a prompt that is too long instead of rejecting it
+  bool chat = false;                   // a row's prompt is a user message, not text to complete
+  std::optional<std::string> system;   // with `chat`: the system message before it
+  std::optional<std::string> prefill;  // the beginning of every answer to messages
   bool hide_reasoning = false;
   bool row_metrics = false;
   std::optional<double> timeout_s;  // of rows that set none
 };
 
 // Passes row->reasoning_effort to the template as a variable in template_kwargs: the level if the
-// template knows levels, else its reasoning switch. unsupported_field if it knows neither.
-std::optional<RowError> ApplyReasoningEffort(const TextModel& text, Row* row);
+// template knows levels, else its reasoning switch. row->verbosity is passed as it is. A template
+// that reads neither is a note of the row. Returns an error if template_kwargs has the variable.
+std::optional<RowError> ApplySwitches(const TextModel& text, Row* row);
+
+// Returns what is said of rows with `field`, reasoning_effort or verbosity, if the template of
+// `text` has no switch for it; "" if it has one.
+std::string MissingSwitch(const TextModel& text, const std::string& field);
 
 // Returns the messages of a chat: a system message if one is given, and a user message.
 Json ChatMessages(const std::optional<std::string>& system, std::string text);
@@ -97,6 +104,8 @@ class PromptBuilder {
   // Builds the one prompt of a row to score: its prompt and its text, encoded together.
   std::optional<RowError> BuildScored(Row* row, std::vector<Prompt>* prompts,
                                       const std::atomic<bool>* cancelled) const;
+  // Puts the beginning of every answer behind the row's messages, unless it has its own.
+  void AddPrefill(Row* row) const;
   void SetGrammar(Row* row, Prompt* prompt) const;
   // The most tokens of the row's prompt: one less than the context, if an answer follows.
   int64_t PromptMax(const Row& row) const;
@@ -112,6 +121,7 @@ class PromptBuilder {
   ReasoningTags reasoning_;
   std::vector<TokenId> kept_special_ids_;  // of the reasoning tags
   mutable GrammarTexts grammar_texts_;     // thread-safe
+  mutable RunNotes notes_;                 // thread-safe
 };
 
 }  // namespace minisgl::batch

@@ -239,6 +239,8 @@ Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids, RowP
     check.has_id.push_back(!row.id.is_null());
     NoteSession(row, &session_names, &check);
     if (IsReseeded(row) && check.reseeded_rows++ == 0) check.first_reseeded_line = row.line;
+    if (!row.reasoning_effort.empty() && check.effort_line == 0) check.effort_line = row.line;
+    if (!row.verbosity.empty() && check.verbosity_line == 0) check.verbosity_line = row.line;
     const std::optional<int64_t> first_index = ids->Note(row.id, row.index);
     if (first_index) check.duplicates.push_back({row.index, row.line, *first_index, 0});
     if (compiles_grammars && !parsed.error) parsed.error = grammars.CheckOwn(row);

@@ -366,10 +366,12 @@ std::string NoRows(const LineReader& reader) {
   return fmt::format("{}: has no rows; there is nothing to answer", reader.name());
 }
 
-Result<std::string> ReadStandardInput(bool may_be_left) {
-  MINISGL_ASSIGN_OR_RETURN(std::string text,
-                           term::ReadAll(STDIN_FILENO, "standard input", kRowBytesMax,
-                                         may_be_left ? " (--no-stdin skips it)" : ""));
+Result<std::string> ReadStandardInput(
+    bool may_be_left, const std::function<Status(std::string_view)>& check_first_line) {
+  MINISGL_ASSIGN_OR_RETURN(
+      std::string text,
+      term::ReadAll(STDIN_FILENO, "standard input", kRowBytesMax,
+                    may_be_left ? " (--no-stdin skips it)" : "", check_first_line));
   return term::Utf8OrWarn(std::move(text), "standard input");
 }
 

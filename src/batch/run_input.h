@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -135,7 +136,9 @@ Result<std::string> SystemText(const std::string& option, bool strip_line_breaks
 Result<std::string> PromptOptionText(const std::string& option, bool is_raw);
 
 // Reads all of standard input by term::ReadAll. Ill-formed UTF-8 is replaced and logged as a
-// warning. `may_be_left`: the message about waiting mentions --no-stdin.
-Result<std::string> ReadStandardInput(bool may_be_left);
+// warning. `may_be_left`: the message about waiting mentions --no-stdin. `check_first_line`: as
+// there.
+Result<std::string> ReadStandardInput(
+    bool may_be_left, const std::function<Status(std::string_view)>& check_first_line = {});
 
 }  // namespace minisgl::batch

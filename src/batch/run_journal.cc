@@ -214,6 +214,7 @@ Json DescribeOptions(const RunOptions& options) {
                                     : Json());
   out.Set("--chat", options.chat ? Json(true) : Json());
   out.Set("--system", options.system ? Json(HashedText(*options.system)) : Json());
+  out.Set("--prefill", options.prefill ? Json(HashedText(*options.prefill)) : Json());
   const auto text = [&out](const char* name, const std::optional<std::string>& value) {
     out.Set(name, value ? Json(HashedText(*value)) : Json());
   };

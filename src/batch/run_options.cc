@@ -194,6 +194,12 @@ void AddInputOptions(load::OptionTable* app, RunOptions* options) {
            "System message for -p, or with --chat for the prompts of rows")
       ->TypeName("TEXT|@FILE")
       ->Group(input);
+  app->Add("--prefill", &options->prefill,
+           "Begin every answer to messages with TEXT, which is not written")
+      ->Check(load::CheckNotEmpty)
+      ->TypeName("TEXT")
+      ->Group(input)
+      ->Advanced();
   AddTemplateOptions(app, &options->rows, input);
   app->AddFlag("--chat", &options->chat, "Put prompts of rows through the chat template, as -p is")
       ->Group(input);
@@ -324,6 +330,9 @@ Status CheckRunOptions(const RunOptions& options) {
   }
   if (options.raw && options.system) {
     return UsageError("--raw and --system exclude each other; a raw prompt has no messages");
+  }
+  if (options.raw && options.prefill) {
+    return UsageError("--raw and --prefill exclude each other; a raw prompt has no messages");
   }
   MINISGL_RETURN_IF_ERROR(
       CheckTemplateOptions(options.rows, options.raw, options.system.has_value()));

@@ -20,8 +20,9 @@ struct RunOptions {
 
   std::optional<std::string> file;  // "-" is standard input
   std::optional<std::string> prompt;
-  std::optional<std::string> system;  // text; or @FILE until the run has read the file
-  TemplateOptions rows;               // of what the file has
+  std::optional<std::string> system;   // text; or @FILE until the run has read the file
+  std::optional<std::string> prefill;  // the beginning of every answer to messages
+  TemplateOptions rows;                // of what the file has
   bool raw = false;
   bool chat = false;  // prompts of rows are user messages
   bool json = false;

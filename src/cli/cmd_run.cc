@@ -10,12 +10,14 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <utility>
 
 #include "batch/answer_writer.h"
 #include "batch/grammar_texts.h"
 #include "batch/id_table.h"
+#include "batch/input_kind.h"
 #include "batch/row_prompt.h"
 #include "batch/row_source.h"
 #include "batch/run_input.h"
@@ -72,7 +74,11 @@ Result<std::string> PromptText(const batch::RunOptions& options) {
     }
     return prompt;
   }
-  MINISGL_ASSIGN_OR_RETURN(std::string text, batch::ReadStandardInput(options.prompt.has_value()));
+  const bool takes_any_text = options.prompt.has_value() || options.raw;
+  const std::function<Status(std::string_view)> check =
+      takes_any_text ? nullptr : batch::CheckIsNoRow;
+  MINISGL_ASSIGN_OR_RETURN(std::string text,
+                           batch::ReadStandardInput(options.prompt.has_value(), check));
   if (!options.prompt) {
     if (!options.raw && text.ends_with('\n')) text.pop_back();
     // Typically a pipe whose first program failed.
@@ -181,9 +187,25 @@ Status CheckFile(const batch::RunOptions& options, batch::IdTable* ids, Job* job
   return Status();
 }
 
+// With --strict: rows have no switches that the template lacks.
+Status CheckSwitches(const TextModel& text, const Job& job) {
+  const struct {
+    int64_t line;
+    const char* field;
+  } used[] = {{job.check.effort_line, "reasoning_effort"}, {job.check.verbosity_line, "verbosity"}};
+  for (const auto& [line, field] : used) {
+    const std::string missing = line == 0 ? "" : batch::MissingSwitch(text, field);
+    if (!missing.empty()) {
+      return BadInput("{}:{}: {}; leave it out", job.reader->name(), line, missing);
+    }
+  }
+  return Status();
+}
+
 // Checks the model's text side before rows are read.
 Status CheckText(const batch::RunOptions& options, const TextModel& text, Job* job) {
   if (options.purpose == batch::RowPurpose::kScore) return Status();
+  if (options.strict) MINISGL_RETURN_IF_ERROR(CheckSwitches(text, *job));
   const bool fills_messages = options.rows.prompt && !options.raw;
   if (options.chat || fills_messages) return load::CheckHasTemplate(text);
   const bool warns = text.chat_template != nullptr && job->reader != nullptr && !options.raw;
@@ -238,6 +260,7 @@ batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options, const T
   builder.eos_ids = std::move(eos_ids);
   builder.chat = options.chat;
   builder.system = options.system;
+  builder.prefill = options.prefill;
   builder.hide_reasoning = options.hide_thinking;
   builder.row_metrics = options.row_metrics;
   builder.timeout_s = options.timeout_s;
@@ -520,6 +543,9 @@ Result<int> RunCommand(batch::RunOptions options, report::ReportFiles* reports) 
   MINISGL_RETURN_IF_ERROR(load::TakeGrammar(&options.sampling));
   if (options.system) {
     MINISGL_ASSIGN_OR_RETURN(options.system, batch::SystemText(*options.system));
+  }
+  if (options.prefill) {
+    options.prefill = term::Utf8OrWarn(std::move(*options.prefill), "--prefill");
   }
   MINISGL_RETURN_IF_ERROR(batch::ReadTemplates(&options.rows));
   // Resolve the model before waiting for standard input: if it is missing, no prompt is needed.

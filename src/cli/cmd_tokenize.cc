@@ -104,11 +104,12 @@ std::optional<batch::RowError> CheckIds(const batch::Row& row, const Tokenizer& 
 
 Result<std::vector<TextPiece>> RenderMessages(const TextModel& text, const batch::Row& row) {
   MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
-  return RenderChat(text, row.messages, row.template_kwargs, row.tools, row.documents);
+  return RenderChat(text, row.messages, row.template_kwargs, row.tools, row.documents,
+                    /*cancelled=*/nullptr, row.start);
 }
 
 std::optional<batch::RowError> TokenizeText(batch::Row row, const TextModel& text, Tokenized* out) {
-  if (auto error = batch::ApplyReasoningEffort(text, &row)) return error;
+  if (auto error = batch::ApplySwitches(text, &row)) return error;
   std::vector<TextPiece> pieces = RawPieces(text, row.prompt);
   if (row.kind == batch::PromptKind::kMessages) {
     auto rendered = RenderMessages(text, row);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "batch/field_table.h"
 #include "cli/commands.h"
 #include "load/config_file.h"
 #include "load/option_names.h"
@@ -76,6 +77,9 @@ struct ProgramOptions {
   load::Shell shell = load::Shell::kBash;
 };
 
+// What help is for, besides commands.
+constexpr const char* kRowsTopic = "rows";
+
 constexpr load::Choice<load::Shell> kShells[] = {
     {"bash", load::Shell::kBash}, {"zsh", load::Shell::kZsh}, {"fish", load::Shell::kFish}};
 
@@ -86,9 +90,15 @@ void AddProgramCommands(load::OptionTable* program, ProgramOptions* options,
       program->AddSubcommand("help", "Show the help of the program or of a command");
   std::vector<std::string> names;
   for (const Subcommand& subcommand : kSubcommands) names.emplace_back(subcommand.name);
-  help->Add("COMMAND", &options->help_words, "The command, such as run or bench nano")
+  names.emplace_back(kRowsTopic);
+  help->Add("COMMAND", &options->help_words,
+            "The command, such as run or bench nano; rows: the fields of rows of files")
       ->Suggest(std::move(names));
   bodies->emplace_back(help, [program, options] {
+    if (options->help_words == std::vector<std::string>{kRowsTopic}) {
+      const auto columns = static_cast<size_t>(term::TerminalColumns(STDOUT_FILENO));
+      return PrintAnswer(batch::FieldTable(columns));
+    }
     const Result<std::string> text = program->Help(options->help_words);
     return text.ok() ? PrintAnswer(*text) : term::Fail(text.status());
   });

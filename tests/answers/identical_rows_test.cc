@@ -58,6 +58,30 @@ TEST(IdenticalRowsTest, Conversations) {
   ExpectIdenticalRows(DemoModel(), Sample("conversations.jsonl", ShortOrLong(4, 1), ""));
 }
 
+// Rows that limit the tokens of their answers, with and without a grammar, sampled and greedy, and
+// rows that continue a message.
+TEST(IdenticalRowsTest, LimitedTokens) {
+  MarkSlow("prompts under several schedules");
+  std::string ids = "2";
+  for (int id = 0; id < 2000; id += 3) ids += ", " + std::to_string(id);
+  const std::string fields[] = {
+      R"("bad_words": ["the", "a", "was happy"], "temperature": 0.9, "n": 2)",
+      R"("bad_words": ["the", "One day"], "temperature": 0)",
+      R"("bad_words": ["a", "b c"], "guided_regex": "[A-Za-z ]{1,40}")",
+      R"("allowed_token_ids": [)" + ids + R"(], "temperature": 1)",
+      R"("allowed_token_ids": [)" + ids + R"(], "guided_regex": "[a-z ]{1,40}")",
+      R"("continue_final_message": true, "bad_words": ["the"])"};
+  const std::string path = ::testing::TempDir() + "minisgl_limited.jsonl";
+  std::ofstream out(path);
+  for (int i = 0; i < ShortOrLong(12, 60); ++i) {
+    out << R"({"max_tokens": 40, "messages": [{"role": "user", "content": "Tell me a story about )"
+        << i % 7 << R"( birds."}, {"role": "assistant", "content": "Once upon"}], )"
+        << fields[i % 6] << "}\n";
+  }
+  out.close();
+  ExpectIdenticalRows(DemoModel(), path);
+}
+
 // Drafts are accepted often enough to save steps if an answer repeats its prompt, greedy or
 // sampled. Otherwise identical rows would prove nothing about drafts.
 TEST(IdenticalRowsTest, DraftsAreAcceptedAndSaveSteps) {

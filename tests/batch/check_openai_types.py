@@ -55,7 +55,7 @@ GOOD = [
 BAD = [
     (CHAT, {}, "messages"),
     (CHAT, {"messages": []}, "messages"),
-    (CHAT, {"messages": HELLO, "stream": True}, "stream"),
+    (CHAT, {"messages": HELLO, "stop_regex": "a"}, "stop_regex"),
     (CHAT, {"messages": HELLO, "temperature": "hot"}, "temperature"),
     (CHAT, {"messages": HELLO, "n": 0}, "n"),
     (CHAT, {"messages": HELLO, "functions": [{"name": "f"}]}, "functions"),
@@ -64,7 +64,7 @@ BAD = [
      "response_format.json_schema.schema"),
     (CHAT, {"messages": HELLO, "top_logprobs": 2}, "top_logprobs"),
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
-    (CHAT, {"messages": HELLO, "reasoning_effort": "high"}, "reasoning_effort"),
+    (CHAT, {"messages": HELLO, "reasoning_effort": "much"}, "reasoning_effort"),
     (TEXT, {"prompt": ["a", "b"]}, "prompt"),
     (TEXT, {"prompt": "a", "max_tokens": 0}, "max_tokens"),
     (TEXT, {"prompt": "a", "best_of": 4}, "best_of"),

@@ -151,7 +151,7 @@ TEST(BatchRowTest, EachUrlHasItsFields) {
     const char* field;
   } unknown[] = {
       {Chat(R"("prompt": "a")"), "prompt"},
-      {Chat(R"("echo": false)"), "echo"},
+      {Chat(R"("echo": true)"), "echo"},
       {Chat(R"("suffix": "")"), "suffix"},
       {Chat(R"("best_of": 1)"), "best_of"},
       {Chat(R"("id": "a")"), "id"},
@@ -342,7 +342,7 @@ TEST(BatchProgramTest, AFileWrittenForTheServiceRunsUnchanged) {
   const std::string input = folder.Write(
       "in.jsonl",
       line("a", "/v1/chat/completions", say + R"(, "max_tokens": 5)") +
-          line("b", "/v1/chat/completions", say + R"(, "stream": true)") +
+          line("b", "/v1/chat/completions", say + R"(, "stop_regex": "a")") +
           line("c", "/v1/completions", R"("prompt": "Once", "temperature": 1, "max_tokens": 5)"));
   const auto run = [&] {
     return RunProgram(
@@ -359,7 +359,7 @@ TEST(BatchProgramTest, AFileWrittenForTheServiceRunsUnchanged) {
   EXPECT_TRUE(At(chat, {"response", "body", "choices", "0", "message", "content"})
                   .as_string()
                   .starts_with("2 + 3"));
-  EXPECT_EQ(At(refused, {"response", "body", "error", "param"}), Json("stream"));
+  EXPECT_EQ(At(refused, {"response", "body", "error", "param"}), Json("stop_regex"));
   EXPECT_EQ(At(text, {"response", "body", "object"}), Json("text_completion"));
   EXPECT_EQ(run().out, first.out) << "a second run gives the same bytes";
 }

@@ -34,7 +34,7 @@ constexpr const char* kOneMessage = R"("messages": [{"role": "user", "content": 
 std::optional<RowError> ApplyEffort(const std::string& source, const std::string& effort, Row* row,
                                     const std::string& more = "") {
   *row = ReasoningRow(kOneMessage + (R"(, "reasoning_effort": ")" + effort + "\"" + more));
-  return ApplyReasoningEffort(ReasoningModel(source), row);
+  return ApplySwitches(ReasoningModel(source), row);
 }
 
 TEST(ReasoningEffortTest, GoesToATemplateThatKnowsLevels) {
@@ -57,14 +57,30 @@ TEST(ReasoningEffortTest, TurnsASwitch) {
   EXPECT_EQ(row.template_kwargs.Dump(), R"({"thinking": false})") << "the nearer word counts";
 }
 
-TEST(ReasoningEffortTest, IsAnErrorWhereNothingReadsIt) {
+TEST(ReasoningEffortTest, IsAWarningOfTheRunIfNothingReadsIt) {
   Row row;
-  const auto error = ApplyEffort("{{ messages[0].content }}", "high", &row);
-  ASSERT_TRUE(error);
-  EXPECT_EQ(error->code, "unsupported_field");
-  EXPECT_EQ(error->field, "reasoning_effort");
+  EXPECT_FALSE(ApplyEffort("{{ messages[0].content }}", "high", &row));
+  EXPECT_TRUE(row.warnings.empty());
+  ASSERT_EQ(row.notes.size(), 1u);
+  EXPECT_EQ(row.notes[0].level, LogLevel::kWarning);
+  EXPECT_EQ(row.notes[0].text,
+            "reasoning_effort: the chat template has no switch for it (it was ignored)");
+  EXPECT_EQ(MissingSwitch(ReasoningModel("{{ thinking }}"), "reasoning_effort"), "");
   EXPECT_TRUE(ApplyEffort("{{ reasoning_effort }}", "high", &row,
                           R"(, "chat_template_kwargs": {"reasoning_effort": "low"})"));
+}
+
+TEST(VerbosityTest, GoesToATemplateThatReadsIt) {
+  Row row = ReasoningRow(std::string(kOneMessage) + R"(, "verbosity": "low")");
+  EXPECT_FALSE(ApplySwitches(ReasoningModel("{{ verbosity }}"), &row));
+  EXPECT_EQ(row.template_kwargs.Dump(), R"({"verbosity": "low"})");
+  EXPECT_TRUE(row.notes.empty());
+  EXPECT_TRUE(ApplySwitches(ReasoningModel("{{ verbosity }}"), &row)) << "given twice";
+  Row other = ReasoningRow(std::string(kOneMessage) + R"(, "verbosity": "low")");
+  EXPECT_FALSE(ApplySwitches(ReasoningModel("{{ thinking }}"), &other));
+  EXPECT_TRUE(other.template_kwargs.is_null());
+  ASSERT_EQ(other.notes.size(), 1u);
+  EXPECT_TRUE(other.notes[0].text.starts_with("verbosity: "));
 }
 
 TEST(RowReasoningTest, PromptsSayWhatOfTheirAnswersIsReasoning) {

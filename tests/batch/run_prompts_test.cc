@@ -49,6 +49,27 @@ class RunPromptsTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
+// A pipe of rows is no prompt; with -p, or --raw, it is text.
+TEST_F(RunPromptsTest, RowsOnStandardInputAreNotTakenForAPrompt) {
+  const std::string row = R"({"messages": [{"role": "user", "content": "Hi"}], "colour": 1})";
+  for (const std::string& input :
+       {row + "\n" + row + "\n", row, std::string(R"({"prompt": "Hi"})"), std::string("\n") + row,
+        std::string(R"({"custom_id": "a", "body": {}})"), std::string(R"({"text": "Hi"})")}) {
+    const ProgramResult refused = Run({"-n", "1"}, input);
+    EXPECT_EQ(refused.exit_code, 64) << input;
+    EXPECT_EQ(refused.out, "");
+    EXPECT_EQ(refused.err,
+              "minisgl: standard input has rows of JSON Lines: minisgl run --file - answers them "
+              "(-p TEXT asks about them as one text)\n");
+  }
+  for (const char* input : {R"({"name": "Ada"})", "{\"messages\":\n[1]}", "[1]",
+                            "Say {\"prompt\": 1}", "{", "\"Hi\""}) {
+    EXPECT_EQ(Run({"-n", "1"}, input).exit_code, 0) << input;
+  }
+  EXPECT_EQ(Run({"-n", "1", "-p", "What is this?"}, row).exit_code, 0);
+  EXPECT_EQ(Run({"-n", "1", "--raw"}, row).exit_code, 0);
+}
+
 TEST_F(RunPromptsTest, StandardInputReadBesideAPromptIsReported) {
   const std::string note = "read 4 bytes of standard input before the prompt (--no-stdin skips it)";
   const ProgramResult reported = Run({"-n", "1", "-p", "Hi"}, "2\n3\n");

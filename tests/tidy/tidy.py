@@ -389,6 +389,28 @@ def check_manual():
                 yield f"minisgl-{command}.1: names {option}, which is not in --help-all"
 
 
+def check_rows_manual():
+    """man/minisgl-rows.7 has each field that `minisgl help rows` prints, with what becomes of it."""
+    done = subprocess.run([BINARY, "help", "rows"], capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        raise RuntimeError(f"minisgl help rows ended with {done.returncode}")
+    printed = {}
+    for line in done.stdout.splitlines():
+        if match := re.match(r"([a-z][\w.]*) +([OVSL]+|-) +(\S.*)", line):
+            printed[match[1]] = (match[2], match[3])
+        elif line.startswith(" " * 20) and printed:
+            name = list(printed)[-1]
+            printed[name] = (printed[name][0], f"{printed[name][1]} {line.strip()}")
+    if len(printed) < 100:
+        yield f"minisgl help rows: prints {len(printed)} fields"
+    page = {}
+    for entry in re.findall(r"^\.It Cm (\S+) Pq (\S+)\n(.*?)(?=^\.It |^\.El)", manual("minisgl-rows.7"), re.M | re.S):
+        page[entry[0]] = (entry[1], " ".join(entry[2].replace("\\(dq", '"').split()))
+    for name in sorted(printed.keys() | page.keys()):
+        if printed.get(name) != page.get(name):
+            yield f"man/minisgl-rows.7: {name}: {page.get(name)}, but the program has {printed.get(name)}"
+
+
 def check_man_pages_lint():
     for page in sorted((ROOT / "man").glob("*.[17]")):
         done = subprocess.run(["mandoc", "-Tlint", "-Wwarning", str(page)], capture_output=True, text=True, timeout=60)
@@ -402,7 +424,7 @@ def main():
              check_sources_are_built, check_includes, check_machine_paths, check_documents, check_models_manual, check_man_pages_lint,
              check_plain_english, check_format, check_commit_subjects]
     if BINARY:
-        rules.append(check_manual)
+        rules += [check_manual, check_rows_manual]
     print(f"1..{len(rules)}")
     for number, rule in enumerate(rules, 1):
         name, skipped = rule.__name__.removeprefix("check_").replace("_", " "), ""
