@@ -23,6 +23,7 @@
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/random.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/text/continue_message.h"
 #include "term/exit_status.h"
 #include "term/messages.h"
 
@@ -357,6 +358,26 @@ Result<Prompt> Chat::MakePrompt() {
 }
 
 bool Chat::Reply(uint64_t variant, size_t count, ChatAlternatives::Answers* answers) {
+  if (prefill_.empty()) return ReplyTo(variant, count, answers);
+  session_->messages().push_back({"assistant", prefill_, {}});
+  session_->set_continues(true);
+  const bool replied = ReplyTo(variant, count, answers);
+  session_->set_continues(false);
+  if (replied) {
+    prefill_.clear();
+  } else {
+    session_->messages().pop_back();
+  }
+  return replied;
+}
+
+SessionMessage Chat::MessageOf(const ChatAnswer& answer, const ReasoningTags& tags) const {
+  if (prefill_.empty()) return session_->AnswerMessage(answer.text, answer.token_ids, tags);
+  // Its ids do not spell the beginning.
+  return session_->AnswerMessage(prefill_ + answer.text, {}, session_->reasoning_tags());
+}
+
+bool Chat::ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* answers) {
   Result<Prompt> prompt = MakePrompt();
   if (!prompt.ok()) {
     SayFailure(prompt.status());
@@ -373,8 +394,10 @@ bool Chat::Reply(uint64_t variant, size_t count, ChatAlternatives::Answers* answ
     if (answer < next) return;
     ++next;
     const bool as_it_is = options_.plain || settings_.grammar.text != nullptr;
-    view_.Begin(tags, as_it_is ? term::TextStyle::kPlain : term::TextStyle::kMarkdown);
+    view_.Begin(prefill_.empty() ? tags : session_->reasoning_tags(),
+                as_it_is ? term::TextStyle::kPlain : term::TextStyle::kMarkdown);
     if (count > 1) Note(fmt::format("[{}/{}]", next, count));
+    if (!prefill_.empty()) NoteOutputStatus(view_.Show(prefill_));
   };
   const AnswerListener listener = {
       [&, begin = std::ref(begin_answer)](size_t answer, std::string_view text) {
@@ -407,8 +430,11 @@ bool Chat::Reply(uint64_t variant, size_t count, ChatAlternatives::Answers* answ
     const bool kept = answer.finish_reason != FinishReason::kError &&
                       (!answer.interrupted || !answer.text.empty());
     device_lost_ = device_lost_ || answer.error_code == "device_unavailable";
-    const SessionMessage message = session_->AnswerMessage(answer.text, answer.token_ids, tags);
-    if (kept && ++num_kept == 1) session_->messages().push_back(message);
+    const SessionMessage message = MessageOf(answer, tags);
+    if (kept && ++num_kept == 1) {
+      if (!prefill_.empty()) session_->messages().pop_back();
+      session_->messages().push_back(message);
+    }
     if (answers != nullptr) answers->push_back(kept ? std::optional(message) : std::nullopt);
     statistics_.Add(std::move(answer), kept);
   }
@@ -420,7 +446,8 @@ ReasoningTags Chat::PromptTags() const {
   const ReasoningTags& tags = session_->reasoning_tags();
   if (tags.none()) return tags;
   const auto pieces = session_->PromptPieces(model_.text.template_args);
-  return pieces.ok() ? WithPrompt(tags, *pieces) : tags;
+  if (!pieces.ok()) return tags;
+  return prefill_.empty() ? WithPrompt(tags, *pieces) : WithContinued(tags, *pieces, prefill_);
 }
 
 // Records the result of a write; the first failure ends the chat. Returns true if all was written.

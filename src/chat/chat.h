@@ -105,6 +105,10 @@ class Chat {
   // message. Returns false if no answer is worth keeping; turns may have been dropped then, and the
   // caller restores them.
   bool Reply(uint64_t variant, size_t count = 1, ChatAlternatives::Answers* answers = nullptr);
+  // The same, without the beginning of the answer (/prefill) in the conversation yet.
+  bool ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* answers);
+  // The message of an answer, with the beginning that it continues.
+  SessionMessage MessageOf(const ChatAnswer& answer, const ReasoningTags& tags) const;
   ReasoningTags PromptTags() const;
   bool NoteOutputStatus(const Status& status);
   ChatTurns CopyTurns() const;
@@ -133,6 +137,7 @@ class Chat {
   void Copy(const std::string& arguments);
   void Reset(const std::string& arguments);
   void System(const std::string& arguments);
+  void Prefill(const std::string& arguments);
   void Edit(const std::string& arguments);
   void Read(const std::string& arguments);
   void Undo(const std::string& arguments);
@@ -209,6 +214,7 @@ class Chat {
   bool offered_to_stop_batch_ = false;
   std::string first_prompt_;  // of the options
   std::string waiting_text_;  // from /read, for the next message
+  std::string prefill_;       // from /prefill: the beginning of the next answer
   std::string file_;          // last used by /save or /load: it may be overwritten
   KeptConversations kept_;
   ChatBranchList branches_;

@@ -35,6 +35,8 @@ const std::vector<Chat::Command>& Chat::Commands() {
       {"edit", "[new]", "edit the last message in $EDITOR, or a new one", &Chat::Edit, Kind::kText},
       {"undo", "", "take back the last message and its answer", &Chat::Undo},
       {"read", "FILE", "put the text of FILE before the next message", &Chat::Read, Kind::kFile},
+      {"prefill", "[TEXT]", "begin the next answer with TEXT (\"\" takes it back)", &Chat::Prefill,
+       Kind::kText},
       {"show", "[N]", "show the last N turns, or all", &Chat::Show, Kind::kText,
        "The conversation"},
       {"copy", "[N]", "copy the last answer, or the N-th from the end, to the clipboard",
@@ -251,6 +253,13 @@ void Chat::System(const std::string& arguments) {
   }
   SetSystem(arguments == "\"\"" ? "" : arguments);
   Note(arguments == "\"\"" ? "The system message is removed." : "The system message is set.");
+}
+
+void Chat::Prefill(const std::string& arguments) {
+  constexpr const char* kNone = "The next answer has no given beginning.";
+  if (arguments.empty()) return Say(prefill_.empty() ? kNone : prefill_);
+  prefill_ = arguments == "\"\"" ? "" : arguments;
+  Note(prefill_.empty() ? kNone : "The next answer begins with this text.");
 }
 
 void Chat::Edit(const std::string& arguments) {
