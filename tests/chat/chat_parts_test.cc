@@ -152,7 +152,7 @@ TEST(ChatSettingsTest, RefusesInvalidValuesAndChangesNothing) {
       {"temperature", "1x"},
       {"top_k", "-1"},
       {"top_k", "1.5"},
-      {"top_p", "0"},
+      {"top_p", "-0.1"},
       {"top_p", "1.1"},
       {"min_p", "2"},
       {"seed", "-1"},
@@ -244,7 +244,7 @@ TEST(ChatSettingsTest, RefusalsNameBothBounds) {
   } cases[] = {
       {"temperature", "101", "a number from 0 to 100, 0 for greedy"},
       {"top_k", "2147483648", "an integer from 0 to 2147483647, 0 for all"},
-      {"top_p", "0", "a number above 0 and at most 1"},
+      {"top_p", "-1", "a number from 0 to 1"},
       {"min_p", "-0.1", "a number from 0 to 1"},
       {"repetition_penalty", "101", "a number above 0 and at most 100, 1 for none"},
       {"presence_penalty", "2.1", "a number from -2 to 2"},

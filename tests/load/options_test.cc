@@ -88,7 +88,7 @@ TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
       {"--temperature", "101"},
       {"--temperature", "inf"},
       {"--top-k", "-2"},
-      {"--top-p", "0"},
+      {"--top-p", "-0.1"},
       {"--top-p", "1.01"},
       {"--min-p", "-0.1"},
       {"--min-p", "2"},
@@ -124,7 +124,7 @@ TEST_F(OptionsTest, ErrorsSpellRangesInFull) {
   } cases[] = {
       {"--temperature", "101", "must be a number from 0 to 100"},
       {"--top-k", "-2", "must be an integer from -1 to 2147483647"},
-      {"--top-p", "0", "must be a number above 0 and at most 1"},
+      {"--top-p", "-1", "must be a number from 0 to 1"},
       {"--min-p", "1.5", "must be a number from 0 to 1"},
       {"--repetition-penalty", "0", "must be a number above 0 and at most 100"},
       {"--presence-penalty", "-3", "must be a number from -2 to 2"},
