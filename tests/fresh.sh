@@ -1,8 +1,9 @@
 #!/bin/sh
 # Runs the README's two commands on a system without anything installed: a bare root folder (debootstrap, minimal) with a clone
 # of HEAD. Needs root, debootstrap, and the right to mount.
-#   sh tests/fresh.sh              demo and tests from each of the three starts, and the Debian package from the first
+#   sh tests/fresh.sh              demo and tests from each of the three starts, the Debian package from the first, and --by-hand
 #   sh tests/fresh.sh --demo       demo and Debian package from the first start
+#   sh tests/fresh.sh --by-hand    the README's build by hand, its installation, and a build without optimisation, from the first start
 #   sh tests/fresh.sh START...     demo and tests from these starts:
 #     nothing   a minimal system, as root; the Debian package that the demo's build makes (tests/deb.sh) is installed in another
 #               bare root, where the program answers the demo's questions
@@ -115,6 +116,28 @@ install_package() {
     return $status
 }
 
+# answers_all PROGRAM: prints a command that is true if PROGRAM answers all of the demo's questions right.
+answers_all() {
+    printf '%s run --quiet --no-config -m tests/models/wren --file prompts/notes.jsonl >/tmp/rows && ' "$1"
+    cat <<'END'
+test "$(wc -l </tmp/rows)" -eq 60 && test "$(grep -cE '"text": ("[^"]*").*"expected": \1' /tmp/rows)" -eq 60
+END
+}
+
+# Builds that no other test makes: each file compiled by itself, as the README says, installed; and without optimisation.
+run_by_hand() {
+    echo "== start: by hand"
+    cp -a "$root/base" "$root/hand" || exit 1
+    inside "$root/hand" 0:0 ". tests/packages.sh; install_packages \$BUILD_PACKAGES" || failures=$((failures + 1))
+    timed "by hand: meson setup build && ninja -C build" inside "$root/hand" 0:0 "meson setup build >/tmp/log && ninja -C build >/tmp/log ||
+        { tail -n 40 /tmp/log; exit 1; }"
+    timed "by hand: meson install -C build" inside "$root/hand" 0:0 "meson install -C build >/tmp/log && test -s /usr/local/share/man/man1/minisgl.1 &&
+        $(answers_all /usr/local/bin/minisgl)"
+    timed "by hand: without optimisation" inside "$root/hand" 0:0 "meson setup build-debug --buildtype=debug >/tmp/log &&
+        ninja -C build-debug src/cli/minisgl >/tmp/log && $(answers_all build-debug/src/cli/minisgl)"
+    rm -rf --one-file-system "${root:?}/hand"
+}
+
 run_start() {
     echo "== start: $1"
     cp -a "$root/base" "$root/$1" || exit 1
@@ -186,14 +209,20 @@ case ${1:-} in
     make_base
     run_start nothing demo
     ;;
+--by-hand)
+    make_base
+    run_by_hand
+    ;;
 -*) usage ;;
 *)
+    [ $# -gt 0 ] && by_hand=no || by_hand=yes
     [ $# -gt 0 ] || set -- nothing gtest user
     for start in "$@"; do
         case $start in nothing | gtest | user) ;; *) usage ;; esac
     done
     make_base
     for start in "$@"; do run_start "$start" all; done
+    [ $by_hand = no ] || run_by_hand
     ;;
 esac
 echo "fresh: $failures failures"
