@@ -37,6 +37,10 @@ class TokenConstraint {
   // What must follow, as far as it is known, in the tokens that a model would most likely choose;
   // at most `count`. Only a guess: FillMask may allow other spellings of the same text.
   virtual std::vector<TokenId> ForcedTokens(int32_t count) = 0;
+  // False if every token may follow, so that no mask is needed: after the accepted tokens
+  // (`ahead` 0), or, as far as can be guessed, after `ahead` more that are not known yet. If a
+  // guess of false turns out to be wrong, what was sampled there is dropped and sampled again.
+  virtual bool NeedsMask(int64_t /*ahead*/) { return true; }
 };
 
 }  // namespace minisgl

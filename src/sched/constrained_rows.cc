@@ -87,6 +87,23 @@ void CutDrafts(const RequestState& state, std::vector<TokenId>* drafts) {
   drafts->resize(at_end ? accepted - 1 : accepted);
 }
 
+bool NeedsMasks(const RequestState& state, int64_t known_len, std::span<const TokenId> drafts) {
+  if (state.request.constraint == nullptr) return false;
+  TokenConstraint& constraint = *state.request.constraint;
+  const int64_t ahead = known_len - static_cast<int64_t>(state.tokens.size());
+  bool needs = constraint.NeedsMask(ahead);
+  int64_t accepted = 0;
+  for (const TokenId draft : drafts) {
+    if (needs) break;
+    MINISGL_CHECK(ahead == 0 && constraint.Accept(draft), "draft {} of request {} is not allowed",
+                  accepted, state.request.id);
+    ++accepted;
+    needs = constraint.NeedsMask(0);
+  }
+  constraint.RollBack(accepted);
+  return needs;
+}
+
 const std::vector<TokenId>& ForcedTokens(RequestState* state) {
   const auto len = static_cast<int64_t>(state->tokens.size());
   if (state->forced_at != len && state->request.constraint != nullptr) {

@@ -34,6 +34,10 @@ void AppendFullMasks(int64_t num_places, int64_t vocab_size, StepMasks* masks);
 // answer, and all drafts after it.
 void CutDrafts(const RequestState& state, std::vector<TokenId>* drafts);
 
+// True if a row of `state` must have masks: at a place after its first `known_len` tokens, of which
+// the last ones may be in flight, or after any of `drafts`. A guess if some are in flight.
+bool NeedsMasks(const RequestState& state, int64_t known_len, std::span<const TokenId> drafts);
+
 // The tokens that must follow the collected ones as far as their constraint tells; remembered until
 // more are collected. Empty without a constraint.
 const std::vector<TokenId>& ForcedTokens(RequestState* state);

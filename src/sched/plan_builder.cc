@@ -1,6 +1,7 @@
 #include "sched/plan_builder.h"
 
 #include "minisgl/base/check.h"
+#include "sched/constrained_rows.h"
 
 namespace minisgl::sched {
 
@@ -82,6 +83,8 @@ void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
   states_->AddSegments(state, count, num_drafts,
                        wants_token && state->request.constraint != nullptr, plan.num_rows(),
                        &plan.state_segments);
+  const bool is_masked =
+      wants_token && NeedsMasks(*state, state->launched_len + count - num_drafts, drafts);
   const int32_t num_scored = state->NumScored(count);
   const int64_t scored_end = state->launched_len + count + (wants_token ? 0 : 1);
   state->launched_len += count;
@@ -95,7 +98,7 @@ void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
   plan.wants_token.push_back(wants_token ? 1 : 0);
   plan.num_drafts.push_back(static_cast<int32_t>(num_drafts));
   AddScored(*state, num_scored, scored_end);
-  if (wants_token && state->request.constraint != nullptr) {
+  if (is_masked) {
     plan.is_masked.resize(plan.table_row.size());
     plan.is_masked.back() = 1;
   } else if (plan.has_masks()) {

@@ -160,9 +160,11 @@ struct RequestState {
   }
   bool LacksMask() const { return awaited_mask >= 0 || drops_tokens; }
   // True if another step may be launched: a known or expected token has no KV yet, and the answer
-  // continues after it.
+  // continues after it. At most one token of an answer with a constraint is unknown: if the row
+  // that samples after it is dropped, no later one is in flight.
   bool CanLaunchDecode() const {
-    return phase == Phase::kDecode && device_len < max_device_len() && !LacksMask();
+    return phase == Phase::kDecode && device_len < max_device_len() && !LacksMask() &&
+           (request.constraint == nullptr || in_flight < 2);
   }
 };
 

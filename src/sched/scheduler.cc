@@ -263,6 +263,7 @@ void Scheduler::Impl::CollectRow(RequestState* state, int32_t kv_len, int32_t nu
   if (goes_on && state->awaited_mask != static_cast<int64_t>(state->tokens.size())) {
     state->awaited_mask = -1;
   }
+  if (goes_on) DropIfUnmasked(state);
   if (goes_on && state->request.max_tokens == 0 && state->scored_len == state->prompt_len()) {
     End(state, EndReason::kLength);
   }

@@ -62,6 +62,9 @@ struct Scheduler::Impl {
   bool WaitsOutside() const;
   std::shared_ptr<const BatchPlan> Next();
   std::optional<StepMasks> TakeMasks();
+  // If the step in flight with a row of `state` was launched without the mask that its constraint
+  // turns out to need, what it samples there will be dropped.
+  void DropIfUnmasked(RequestState* state);
   // The drafts of a row, as they stand in `plan`.
   static std::vector<TokenId> DraftsOf(const BatchPlan& plan, int row);
   // True if a chat's turn runs and is in this phase.

@@ -4,6 +4,9 @@
 // token is dropped. The request then has no row until its mask is ready; the next one computes the
 // keys of its last known token once more, which are the same, and samples within the mask. So other
 // rows wait for bounded work alone, and the tokens of a request do not depend on what came late.
+//
+// The same happens to a row that was launched without a mask because a constraint expected to need
+// none (TokenConstraint::NeedsMask), if the token before it shows that it does.
 #include <algorithm>
 
 #include "minisgl/base/check.h"
@@ -58,6 +61,21 @@ std::optional<StepMasks> Scheduler::Impl::TakeMasks() {
   }
   step.needs_masks = false;
   return masks;
+}
+
+void Scheduler::Impl::DropIfUnmasked(RequestState* state) {
+  TokenConstraint* const constraint = state->request.constraint.get();
+  if (constraint == nullptr || state->in_flight == 0 || !constraint->NeedsMask(0)) return;
+  for (InFlight& step : in_flight) {
+    const auto row = std::find(step.rows.begin(), step.rows.end(), state);
+    if (row == step.rows.end()) continue;
+    const auto at = static_cast<size_t>(row - step.rows.begin());
+    if (step.plan->wants_token[at] == 0 || step.plan->masked(static_cast<int>(at))) return;
+    state->drops_tokens = true;
+    step.places_made.resize(step.rows.size(), INT32_MAX);
+    step.places_made[at] = 0;
+    return;
+  }
 }
 
 void Scheduler::Impl::CollectWithoutMask(RequestState* state, int64_t known_len, int64_t state_len,

@@ -57,6 +57,36 @@ class ListConstraint final : public TokenConstraint {
   size_t at_ = 0;
 };
 
+// Every token, except at one place. It is not known before the token before it.
+class LateConstraint final : public TokenConstraint {
+ public:
+  LateConstraint(size_t place, TokenId token) : place_(place), token_(token) {}
+
+  MaskOutcome FillMask(std::span<uint32_t> mask, int64_t*) override {
+    if (at_ == place_) {
+      mask[static_cast<size_t>(token_) / 32] |= 1u << (token_ % 32);
+      return MaskOutcome::kMade;
+    }
+    for (TokenId id = 0; id < kVocab; ++id) mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+    return MaskOutcome::kMade;
+  }
+  bool Accept(TokenId token) override {
+    if (at_ == place_ && token != token_) return false;
+    ++at_;
+    return true;
+  }
+  void RollBack(int64_t count) override { at_ -= static_cast<size_t>(count); }
+  bool MayEnd() const override { return true; }
+  bool MustEnd() const override { return false; }
+  std::vector<TokenId> ForcedTokens(int32_t) override { return {}; }
+  bool NeedsMask(int64_t ahead) override { return ahead == 0 && at_ == place_; }
+
+ private:
+  const size_t place_;
+  const TokenId token_;
+  size_t at_ = 0;
+};
+
 EngineLimits ConstraintLimits(int32_t max_step_drafts = 0) {
   EngineLimits limits;
   limits.vocab_size = kVocab;
@@ -96,6 +126,36 @@ TEST(ConstraintTest, TheAnswerIsWhatItsConstraintAllowsAtAnyDepth) {
     EXPECT_FALSE(driver.answers()[1].cut_in_constraint);
     ExpectRight(driver, free);
     EXPECT_EQ(driver.answers()[2].cut_in_constraint, false);
+  }
+}
+
+// The token after the place that turns out to need a mask was in flight without one.
+TEST(ConstraintTest, ATokenSampledWithoutTheMaskThatItNeededIsSampledAgain) {
+  std::vector<TokenId> first;
+  for (const int depth : {0, 1, 2}) {
+    for (const int32_t max_prefill : {2, 64}) {
+      SchedulerOptions options = ConstraintOptions();
+      options.max_prefill_tokens = max_prefill;
+      SimDriver driver(ConstraintLimits(), options, depth, /*end_rate=*/0);
+      for (const RequestId id : {1, 2, 3}) {
+        Request request = MakeRequest(id, 9, 20);
+        request.stop_ids = {};
+        request.constraint = std::make_shared<LateConstraint>(id == 1 ? 0 : 3 * id, 7);
+        driver.Submit(request);
+      }
+      ASSERT_TRUE(driver.RunToEnd());
+      EXPECT_EQ(driver.answers()[1].tokens.at(0), 7);
+      EXPECT_EQ(driver.answers()[2].tokens.at(6), 7);
+      EXPECT_EQ(driver.answers()[3].tokens.at(9), 7);
+      std::vector<TokenId> all;
+      for (const RequestId id : {1, 2, 3}) {
+        const std::vector<TokenId>& tokens = driver.answers()[id].tokens;
+        EXPECT_EQ(tokens.size(), 20u);
+        all.insert(all.end(), tokens.begin(), tokens.end());
+      }
+      if (first.empty()) first = all;
+      EXPECT_EQ(all, first) << depth << " " << max_prefill;
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 // A toy grammar: which tokens may follow is a hash of the answer so far. Some places allow one
 // token alone, some an end, some nothing but the end, and in some grammars a few allow nothing at
-// all.
+// all. In others most places allow everything, and need no mask.
 #pragma once
 
 #include <algorithm>
@@ -24,6 +24,7 @@ struct SimGrammar {
   int64_t vocab_size = 0;
   bool has_end = false;   // token 0 ends an answer
   int64_t late_rate = 0;  // one mask in so many comes later; 0: none
+  bool is_free = false;   // most places allow every token, an end among them
 };
 
 // Masks that come later, each so many steps after it was asked for. What is ready stays so.
@@ -74,6 +75,7 @@ class SimConstraint final : public TokenConstraint {
       : grammar_(grammar), hashes_{grammar.seed}, id_(id), maker_(maker) {}
 
   bool Allows(TokenId token) const {
+    if (IsFree()) return true;
     if (IsStuck() || MustEnd()) return token == 0 && grammar_.has_end && MustEnd() && !ended_;
     if (token == 0) return grammar_.has_end && MayEnd();
     if (token == OneToken()) return true;
@@ -95,7 +97,7 @@ class SimConstraint final : public TokenConstraint {
   }
   bool Accept(TokenId token) override {
     if (ended_ || !Allows(token)) return false;
-    ended_ = token == 0;
+    ended_ = token == 0 && grammar_.has_end;
     hashes_.push_back(Extend(Hash(), token));
     return true;
   }
@@ -104,8 +106,15 @@ class SimConstraint final : public TokenConstraint {
     hashes_.resize(hashes_.size() - static_cast<size_t>(count));
     ended_ = false;
   }
-  bool MayEnd() const override { return MustEnd() || Hash() % 5 == 1; }
-  bool MustEnd() const override { return ended_ || (hashes_.size() > 1 && Hash() % 40 == 0); }
+  bool MayEnd() const override { return MustEnd() || IsFree() || Hash() % 5 == 1; }
+  bool MustEnd() const override {
+    return ended_ || (!IsFree() && hashes_.size() > 1 && Hash() % 40 == 0);
+  }
+  // A guess is often wrong, both ways.
+  bool NeedsMask(int64_t ahead) override {
+    return !grammar_.is_free ||
+           (ahead == 0 ? !IsFree() : Extend(Hash(), static_cast<TokenId>(ahead)) % 4 == 0);
+  }
   // Sometimes a guess that is wrong from some token on.
   std::vector<TokenId> ForcedTokens(int32_t count) override {
     std::vector<TokenId> forced;
@@ -117,10 +126,13 @@ class SimConstraint final : public TokenConstraint {
     }
     return forced;
   }
-  bool IsStuck() const { return grammar_.gets_stuck && Hash() % 30 == 7 && !MustEnd(); }
+  bool IsStuck() const {
+    return grammar_.gets_stuck && Hash() % 30 == 7 && !MustEnd() && !IsFree();
+  }
 
  private:
   uint64_t Hash() const { return hashes_.back(); }
+  bool IsFree() const { return grammar_.is_free && !ended_ && (Hash() >> 3) % 4 != 0; }
   int64_t Others() const { return grammar_.vocab_size - 1; }
   TokenId OneToken() const {
     return static_cast<TokenId>(1 + (Hash() >> 8) % static_cast<uint64_t>(Others()));

@@ -278,6 +278,7 @@ void DrawGrammars(Workload* workload) {
     grammar.vocab_size = workload->limits.vocab_size;
     grammar.has_end = !arrival.request.stop_ids.empty();
     grammar.late_rate = late_rate;
+    grammar.is_free = grammar.has_end && grammar.seed % 4 == 0;  // no dice of its own
     if (workload->through_runtime) arrival.gate_opens = dice.Below(20);
     arrival.gate_fails = (workload->through_runtime || arrival.request.is_gated) && dice.OneIn(8);
   }
