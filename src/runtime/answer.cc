@@ -48,7 +48,7 @@ FinishReason ReasonOf(EndReason reason) {
 }  // namespace
 
 Answer::Answer(RequestId id, uint64_t tag, const Prompt& prompt, const Tokenizer* tokenizer,
-               EventQueue* queue)
+               EventQueue* queue, std::shared_ptr<const ThoughtMarks> marks)
     : id_(id),
       tag_(tag),
       queue_(queue),
@@ -62,6 +62,7 @@ Answer::Answer(RequestId id, uint64_t tag, const Prompt& prompt, const Tokenizer
       stop_filter_(prompt.stop, prompt.include_stop),
       tokenizer_(tokenizer) {
   if (tokenizer != nullptr) decoder_.emplace(tokenizer, /*at_start=*/false, keep_special_);
+  if (marks != nullptr) thoughts_.emplace(std::move(marks), prompt.reasoning.starts_inside);
   usage_.prompt_tokens = static_cast<int64_t>(prompt.ids.size());
 }
 
@@ -91,6 +92,10 @@ bool Answer::AcceptToken(const RowResult& row) {
   // An end token has no text, even if a user's stop token is an ordinary word, unless stops are
   // part of the answer.
   const bool is_stop = std::find(stop_ids_.begin(), stop_ids_.end(), row.token) != stop_ids_.end();
+  if (thoughts_ && !is_stop) {
+    thoughts_->Push(row.token);
+    usage_.reasoning_tokens = thoughts_->num_tokens();
+  }
   if (decoder_ && (!is_stop || include_stop_)) {
     std::string text = Decode(row.token, &*decoder_);
     StopFilter::Output output = stop_filter_.Push(text, num_tokens >= min_tokens_);
@@ -128,6 +133,7 @@ FinishReason Answer::End(const SchedEvent& end, const AnswerTimes& times) {
   // gave one token.
   const FinishReason reason = stop_found_ ? FinishReason::kStop : ReasonOf(end.reason);
   done.finish_reason = reason;
+  done.ended_in_thought = thoughts_ && thoughts_->in_first() && usage_.completion_tokens > 0;
   // A stop string is text of the grammar that the answer lacks.
   done.cut_in_grammar = end.cut_in_constraint || (has_grammar_ && stop_found_);
   if (reason == FinishReason::kError) {

@@ -10,14 +10,16 @@
 #include "minisgl/runtime/runtime.h"
 #include "minisgl/text/stream_decoder.h"
 #include "runtime/stop_filter.h"
+#include "runtime/thought_tracker.h"
 
 namespace minisgl::runtime {
 
 class Answer {
  public:
-  // `tokenizer` may be null: then events carry no text.
+  // `tokenizer` may be null: then events carry no text. `marks`: those of prompt.reasoning, whose
+  // tokens are counted; null: they are not.
   Answer(RequestId id, uint64_t tag, const Prompt& prompt, const Tokenizer* tokenizer,
-         EventQueue* queue);
+         EventQueue* queue, std::shared_ptr<const ThoughtMarks> marks = nullptr);
 
   // Takes a sampled token. Returns true if it completed a stop string: the request must be stopped,
   // and later tokens are dropped.
@@ -56,6 +58,7 @@ class Answer {
   std::optional<StreamDecoder> decoder_;
   StopFilter stop_filter_;
   const Tokenizer* tokenizer_;
+  std::optional<ThoughtTracker> thoughts_;
   std::vector<TokenLogprobs> prompt_logprobs_;
   Usage usage_;
   std::vector<std::string> warnings_;  // of its grammar

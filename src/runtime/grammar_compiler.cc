@@ -9,6 +9,7 @@
 
 #include "minisgl/base/utf8.h"
 #include "minisgl/grammar/grammar_digest.h"
+#include "runtime/thought_budget.h"
 
 namespace minisgl::runtime {
 namespace {
@@ -71,6 +72,9 @@ void GrammarCompiler::Ask(RequestId id, const Prompt& prompt) {
              prompt.grammar,
              prompt.reasoning,
              prompt.stop_token_ids,
+             prompt.thought_budget,
+             prompt.thought_message,
+             TokenLimits::Of(prompt, vocab_size_),
              IsLarge(*prompt.grammar)};
   {
     const std::lock_guard lock(mutex_);
@@ -169,12 +173,23 @@ GrammarOutcome GrammarCompiler::Outcome(const Job& job, const Result<Grammar>& g
   if (!grammar.ok()) return outcome;
   try {
     outcome.warnings = (*grammar)->warnings();
-    outcome.constraint = std::make_shared<AnswerConstraint>(
-        *grammar, Vocabulary(!job.reasoning.none()), job.stop_ids, job.id, &masks_);
+    outcome.constraint = Constraint(job, *grammar);
   } catch (const std::bad_alloc&) {
     outcome.status = Status(StatusCode::kOutOfMemory, "out of memory while compiling the grammar");
   }
   return outcome;
+}
+
+std::shared_ptr<TokenConstraint> GrammarCompiler::Constraint(const Job& job,
+                                                             const Grammar& grammar) const {
+  const bool has_thoughts = !job.reasoning.none();
+  auto answer =
+      WithLimits(job.limits, std::make_shared<AnswerConstraint>(grammar, Vocabulary(has_thoughts),
+                                                                job.stop_ids, job.id, &masks_));
+  if (job.thought_budget < 0 || !has_thoughts) return answer;
+  return std::make_shared<ThoughtBudget>(
+      std::make_shared<const ThoughtMarks>(tokenizer_, job.reasoning), job.reasoning.starts_inside,
+      job.thought_budget, job.thought_message, vocab_size_, std::move(answer));
 }
 
 std::optional<Result<GrammarCompiler::Grammar>> GrammarCompiler::Compile(const Job& job) const {

@@ -26,6 +26,7 @@
 #include "minisgl/base/sha256.h"
 #include "runtime/answer_constraint.h"
 #include "runtime/grammar_source.h"
+#include "runtime/token_limits.h"
 
 namespace minisgl::runtime {
 
@@ -52,6 +53,9 @@ class GrammarCompiler final : public GrammarSource {
     std::shared_ptr<const GrammarText> text;
     ReasoningTags reasoning;
     std::vector<TokenId> stop_ids;
+    int64_t thought_budget = -1;
+    std::string thought_message;
+    std::shared_ptr<const TokenLimits> limits;
     bool is_heavy = false;  // takes more than little work
   };
   using Jobs = std::deque<Job>;
@@ -71,6 +75,7 @@ class GrammarCompiler final : public GrammarSource {
   // Nothing if it is heavier than was thought.
   std::optional<Result<Grammar>> Compile(const Job& job) const;
   GrammarOutcome Outcome(const Job& job, const Result<Grammar>& grammar) const;
+  std::shared_ptr<TokenConstraint> Constraint(const Job& job, const Grammar& grammar) const;
   void Remember(const Job& job, const Result<Grammar>& grammar);  // REQUIRES mutex_
   // Makes it the last one to be dropped of those that are kept. REQUIRES mutex_.
   void Keep(const Grammar& grammar);

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "minisgl/base/check.h"
+#include "runtime/thought_budget.h"
+#include "runtime/token_limits.h"
 
 namespace minisgl::runtime {
 namespace {
@@ -56,9 +58,10 @@ ServeLoop::ServeLoop(Engine* engine, const Tokenizer* tokenizer, const RuntimeOp
 void ServeLoop::Submit(Submission&& submission) {
   const auto place =
       live_
-          .try_emplace(submission.id, Live{Answer(submission.id, submission.tag, submission.prompt,
-                                                  tokenizer_, submission.queue),
-                                           submission.time})
+          .try_emplace(submission.id,
+                       Live{Answer(submission.id, submission.tag, submission.prompt, tokenizer_,
+                                   submission.queue, MarksOf(submission.prompt)),
+                            submission.time})
           .first;
   submission.queue = nullptr;
   if (failure_) {
@@ -67,6 +70,17 @@ void ServeLoop::Submit(Submission&& submission) {
     return;
   }
   Start(place, std::move(submission));
+}
+
+std::shared_ptr<const ThoughtMarks> ServeLoop::MarksOf(const Prompt& prompt) {
+  if (prompt.reasoning.none() || tokenizer_ == nullptr) return nullptr;
+  ReasoningTags tags = prompt.reasoning;
+  tags.starts_inside = false;
+  if (last_marks_ == nullptr || tags != last_tags_) {
+    last_marks_ = std::make_shared<const ThoughtMarks>(tokenizer_, tags);
+    last_tags_ = tags;
+  }
+  return last_marks_;
 }
 
 Status ServeLoop::CheckPrompt(const Prompt& prompt) const {
@@ -134,13 +148,12 @@ void ServeLoop::Start(LiveMap::iterator place, Submission submission) {
   SetDeadline(place, submission);
   Request request;
   request.id = submission.id;
-  place->second.limits = TokenLimits::Of(prompt, limits_.vocab_size);
   if (prompt.grammar != nullptr && prompt.max_tokens != 0) {
     request.is_gated = true;
     place->second.has_grammar = true;
     grammars_->Ask(submission.id, prompt);
   } else {
-    request.constraint = WithLimits(place->second, nullptr);
+    request.constraint = ConstraintOf(prompt);
   }
   request.max_tokens = capacity - prompt_len;
   if (prompt.max_tokens > request.max_tokens) answer.set_max_tokens_lowered();
@@ -153,10 +166,14 @@ void ServeLoop::Start(LiveMap::iterator place, Submission submission) {
   scheduler_.Submit(std::move(request));
 }
 
-std::shared_ptr<TokenConstraint> ServeLoop::WithLimits(
-    const Live& live, std::shared_ptr<TokenConstraint> constraint) const {
-  if (live.limits == nullptr) return constraint;
-  return std::make_shared<LimitedConstraint>(live.limits, std::move(constraint));
+std::shared_ptr<TokenConstraint> ServeLoop::ConstraintOf(const Prompt& prompt) {
+  auto constraint = WithLimits(TokenLimits::Of(prompt, limits_.vocab_size), nullptr);
+  if (prompt.thought_budget < 0 || prompt.max_tokens == 0) return constraint;
+  auto marks = MarksOf(prompt);
+  if (marks == nullptr) return constraint;
+  return std::make_shared<ThoughtBudget>(std::move(marks), prompt.reasoning.starts_inside,
+                                         prompt.thought_budget, prompt.thought_message,
+                                         limits_.vocab_size, std::move(constraint));
 }
 
 void ServeLoop::SetDeadline(LiveMap::iterator place, const Submission& submission) {
@@ -229,10 +246,7 @@ bool ServeLoop::TakeGrammars() {
   for (GrammarOutcome& outcome : outcomes) {
     if (outcome.status.ok()) {
       const auto live = live_.find(outcome.id);
-      if (live != live_.end()) {
-        live->second.answer.set_warnings(std::move(outcome.warnings));
-        outcome.constraint = WithLimits(live->second, std::move(outcome.constraint));
-      }
+      if (live != live_.end()) live->second.answer.set_warnings(std::move(outcome.warnings));
       scheduler_.OpenGate(outcome.id, std::move(outcome.constraint));
       continue;
     }

@@ -22,7 +22,7 @@
 #include "runtime/answer.h"
 #include "runtime/cache_event_writer.h"
 #include "runtime/grammar_source.h"
-#include "runtime/token_limits.h"
+#include "runtime/thought_tracker.h"
 #include "runtime/trace_writer.h"
 
 namespace minisgl::runtime {
@@ -102,7 +102,6 @@ class ServeLoop {
     std::optional<Time> deadline;
     bool was_admitted = false;
     bool has_grammar = false;
-    std::shared_ptr<const TokenLimits> limits;  // of the tokens of its answer; null: none
   };
   struct InFlight {
     std::shared_ptr<const BatchPlan> plan;
@@ -116,9 +115,11 @@ class ServeLoop {
 
   void Start(LiveMap::iterator place, Submission submission);
   Status CheckPrompt(const Prompt& prompt) const;
-  // Adds the limits of the answer's tokens to its constraint, which may be null.
-  std::shared_ptr<TokenConstraint> WithLimits(const Live& live,
-                                              std::shared_ptr<TokenConstraint> constraint) const;
+  // Of an answer without a grammar: the limits of its tokens and the bound on its thoughts; null if
+  // it has neither.
+  std::shared_ptr<TokenConstraint> ConstraintOf(const Prompt& prompt);
+  // Those of the prompt's reasoning; null if it has none, or there is no tokenizer.
+  std::shared_ptr<const ThoughtMarks> MarksOf(const Prompt& prompt);
   void SetDeadline(LiveMap::iterator place, const Submission& submission);
   void ExpireDeadlines(Time now);
   // Opens the gates of requests whose grammars are compiled, and tells the scheduler which masks
@@ -154,6 +155,8 @@ class ServeLoop {
   Scheduler scheduler_;
   std::optional<TraceWriter> trace_;
   const std::shared_ptr<KernelProfile> kernel_profile_;  // null: no kernels in the trace
+  ReasoningTags last_tags_;                              // and their marks
+  std::shared_ptr<const ThoughtMarks> last_marks_;
   LiveMap live_;
   std::set<std::pair<Time, RequestId>> deadlines_;
   std::set<SessionId> sessions_;  // open

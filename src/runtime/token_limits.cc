@@ -118,4 +118,10 @@ std::vector<TokenId> LimitedConstraint::ForcedTokens(int32_t count) {
   return forced;
 }
 
+std::shared_ptr<TokenConstraint> WithLimits(std::shared_ptr<const TokenLimits> limits,
+                                            std::shared_ptr<TokenConstraint> constraint) {
+  if (limits == nullptr) return constraint;
+  return std::make_shared<LimitedConstraint>(std::move(limits), std::move(constraint));
+}
+
 }  // namespace minisgl::runtime

@@ -55,4 +55,8 @@ class LimitedConstraint final : public TokenConstraint {
   std::vector<TokenId> answer_;  // accepted
 };
 
+// Returns `constraint`, which may be null, within the limits; as it is if there are none.
+std::shared_ptr<TokenConstraint> WithLimits(std::shared_ptr<const TokenLimits> limits,
+                                            std::shared_ptr<TokenConstraint> constraint);
+
 }  // namespace minisgl::runtime

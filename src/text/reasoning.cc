@@ -15,7 +15,7 @@ constexpr ReasoningTags kKnownTags[] = {
     {"[THINK]", "[/THINK]"},                     // Magistral, Ministral 3
     {"<|START_THINKING|>", "<|END_THINKING|>"},  // Command A, Command R7B
     {"<|channel|>analysis<|message|>", "<|start|>assistant<|channel|>final<|message|>", false,
-     "<|channel|>final<|message|>"},  // gpt-oss
+     "<|channel|>final<|message|>", "<|end|>"},  // gpt-oss
 };
 
 constexpr std::string_view kWhiteSpace = " \t\r\n";

@@ -45,9 +45,14 @@ struct Prompt {
   // What the answer must be; null: anything. With ignore_eos the answer ends where the grammar
   // leaves nothing else.
   std::shared_ptr<const GrammarText> grammar;
-  // The reasoning that may come before what `grammar` describes, or must if the prompt opens it.
-  // Not read without a grammar.
+  // The reasoning that may come before the answer's text and before what `grammar` describes, or
+  // must if the prompt opens it.
   ReasoningTags reasoning;
+  // After so many tokens of reasoning `thought_message` follows, if it is not empty and the budget
+  // is not 0, and then the tokens that close the reasoning; -1: no bound. At most three more tokens
+  // complete a character. Without `reasoning` it has no effect.
+  int64_t thought_budget = -1;
+  std::string thought_message;
   // Special tokens that are kept in the text, such as the tags around a model's reasoning. The
   // others are left out. A short list: each token of the answer is looked up in it.
   std::vector<TokenId> kept_special_ids;
@@ -69,6 +74,9 @@ struct Usage {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t completion_tokens = 0;
+  // Of those, the ones in the reasoning, without its tags; a forced message is part of it. 0
+  // without Prompt::reasoning.
+  int64_t reasoning_tokens = 0;
 };
 
 // Times of one answer, in seconds from Submit; 0 if not reached.
@@ -113,6 +121,7 @@ struct Event {
   // The answer stopped before its grammar allowed an end, or at a stop string: it need not be a
   // whole text of the grammar.
   bool cut_in_grammar = false;
+  bool ended_in_thought = false;              // all of it is reasoning that was not closed
   std::vector<std::string> grammar_warnings;  // what compiling its grammar noticed
 };
 

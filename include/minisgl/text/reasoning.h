@@ -28,6 +28,8 @@ struct ReasoningTags {
   bool starts_inside = false;
   // Optional tag before an answer without reasoning, not part of the answer; "" if there is none.
   std::string_view answer = "";
+  // Optional token that ends the message of the reasoning, before `close`; "" if there is none.
+  std::string_view message_end = "";
 
   bool none() const { return open.empty(); }
   bool operator==(const ReasoningTags& other) const = default;

@@ -1,0 +1,143 @@
+#include "runtime/thought_tracker.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "minisgl/runtime/session.h"
+
+namespace minisgl::runtime {
+namespace {
+
+using Phase = ThoughtState::Phase;
+
+constexpr char kControlMark = '\xFF';
+constexpr std::string_view kWhiteSpace = " \t\r\n";
+
+std::string Spelling(std::string_view bytes) {
+  std::string text(bytes);
+  std::erase(text, kControlMark);
+  return text;
+}
+
+}  // namespace
+
+ThoughtMarks::ThoughtMarks(const Tokenizer* tokenizer, const ReasoningTags& tags)
+    : tokenizer_(tokenizer),
+      open_(BytesOfTag(tags.open)),
+      answer_(BytesOfTag(tags.answer)),
+      close_(BytesOfTag(tags.close)),
+      end_(BytesOfTag(tags.message_end) + close_.wanted()),
+      reopening_(ReopeningIds(tags)),
+      ends_with_control_(close_.wanted().front() == kControlMark &&
+                         end_.wanted().front() == kControlMark) {}
+
+std::string ThoughtMarks::BytesOf(TokenId id) const {
+  if (id < 0 || id >= tokenizer_->vocab_size()) return "";
+  if (!tokenizer_->IsSpecial(id)) return tokenizer_->PieceBytes(id);
+  return kControlMark + tokenizer_->PieceText(id);
+}
+
+// A tag without control tokens is its own text: a tokenizer may put a space before it.
+std::string ThoughtMarks::BytesOfTag(std::string_view tag) const {
+  const TextPiece piece{std::string(tag), true};
+  const Result<std::vector<TokenId>> ids = tokenizer_->Encode(std::span(&piece, 1));
+  if (!ids.ok()) return std::string(tag);
+  std::string bytes;
+  for (const TokenId id : *ids) bytes += BytesOf(id);
+  return bytes.find(kControlMark) == std::string::npos ? std::string(tag) : bytes;
+}
+
+std::vector<TokenId> ThoughtMarks::TokensOf(std::string_view bytes) const {
+  const auto encode = [&](std::optional<TokenId> marker) {
+    auto ids = EncodeAfter(*tokenizer_, marker, {TextPiece{Spelling(bytes), true}});
+    return ids.ok() ? std::move(ids).value() : std::vector<TokenId>();
+  };
+  return encode(tokenizer_->eos_id());
+}
+
+std::vector<TokenId> ThoughtMarks::ReopeningIds(const ReasoningTags& tags) const {
+  std::vector<TokenId> ids = TokensOf(tags.open);
+  const bool has_control = open_.find(kControlMark) != std::string::npos;
+  if (ids.size() > 1 && !has_control) ids.clear();
+  return ids;
+}
+
+void ThoughtTracker::Push(TokenId token) {
+  if (state_.phase == Phase::kText) return PushText(token);
+  const bool is_ordinary = state_.phase == Phase::kInside && state_.close == 0 && state_.end == 0 &&
+                           marks_->ends_with_control() && !marks_->tokenizer().IsSpecial(token);
+  if (!is_ordinary) return PushThought(token);
+  ++state_.num_tokens;
+  state_.end_tokens = 0;
+}
+
+void ThoughtTracker::PushText(TokenId token) {
+  const auto& finder = marks_->reopening();
+  if (finder.size() == 0) return;
+  state_.reopening = finder.Step(state_.reopening, token);
+  if (state_.reopening < finder.size()) return;
+  state_.phase = Phase::kInside;
+  state_.is_another = true;
+  state_.close = state_.end = state_.reopening = 0;
+  state_.end_tokens = 0;
+}
+
+bool ThoughtTracker::StepStart(char byte) {
+  if (!state_.any_text && kWhiteSpace.find(byte) != std::string_view::npos) return false;
+  state_.any_text = true;
+  const auto step = [byte](const std::string& tag, int16_t* matched) {
+    const bool goes_on = *matched >= 0 && static_cast<size_t>(*matched) < tag.size() &&
+                         tag[static_cast<size_t>(*matched)] == byte;
+    *matched = goes_on ? static_cast<int16_t>(*matched + 1) : int16_t{-1};
+    return goes_on && static_cast<size_t>(*matched) == tag.size();
+  };
+  const bool opened = step(marks_->open(), &state_.open);
+  const bool answered = step(marks_->answer(), &state_.answer);
+  if (opened) {  // also if the prompt had opened it: what came before is no thought
+    state_.phase = Phase::kInside;
+    state_.num_tokens = 0;
+    state_.close = state_.end = 0;
+  } else if (answered) {
+    state_.phase = Phase::kText;
+    state_.num_tokens = 0;
+  } else if (state_.open < 0 && state_.answer < 0) {
+    state_.phase = starts_inside_ ? Phase::kInside : Phase::kText;
+  }
+  return opened;
+}
+
+void ThoughtTracker::PushThought(TokenId token) {
+  const std::string bytes = marks_->BytesOf(token);
+  const auto size = static_cast<int64_t>(bytes.size());
+  const int32_t end_tokens = state_.end_tokens;
+  const uint16_t end_before = state_.end;
+  int64_t begin = 0;  // of the bytes in the thought
+  for (int64_t i = 0; i < size; ++i) {
+    const char byte = bytes[static_cast<size_t>(i)];
+    if (inside()) {
+      state_.close = marks_->close().Step(state_.close, byte);
+      state_.end = marks_->end().Step(state_.end, byte);
+      if (state_.close == marks_->close().size()) {
+        const bool is_whole = state_.end == marks_->end().size();
+        const auto mark = static_cast<int64_t>(is_whole ? state_.end : state_.close);
+        state_.phase = Phase::kText;
+        state_.num_tokens += (i + 1 - mark > begin ? 1 : 0) - (is_whole ? end_tokens : 0);
+        return;
+      }
+    }
+    if (state_.phase != Phase::kStart) continue;
+    if (StepStart(byte)) begin = i + 1;
+    if (state_.phase == Phase::kText) return;
+  }
+  if (!inside() || (begin > 0 && begin == size)) {
+    state_.end_tokens = 0;
+    return;
+  }
+  ++state_.num_tokens;
+  const auto end = static_cast<int64_t>(state_.end);
+  const bool goes_on = size > 0 && end == end_before + size;
+  state_.end_tokens = goes_on ? end_tokens + 1 : (size > 0 && end == size - begin ? 1 : 0);
+}
+
+}  // namespace minisgl::runtime
