@@ -77,7 +77,7 @@ Status TextAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswe
     const bool cut = answers.front().finish_reason == "length";
     term::PrintStderr(
         cut ? "minisgl: the model was still reasoning when its tokens ran out; give it more "
-              "(--max-tokens) or turn reasoning off (--think off)"
+              "(--max-tokens), bound it (--think-budget) or turn it off (--think off)"
             : "minisgl: the model reasoned but gave no answer");
   }
   return Status();

@@ -106,7 +106,6 @@ constexpr const char* kNoLora = "left out, because the model is that of the run"
 constexpr const char* kNoExperts = "left out, because the routing of experts is not written";
 constexpr const char* kNoHidden = "left out, because hidden states are not written";
 constexpr const char* kNoInfill = "left out, because nothing is filled in between two texts";
-constexpr const char* kNoBudget = "left out, because thoughts have no budget here";
 constexpr const char* kWholeRows = "rows are answered whole (--stream writes parts of answers)";
 
 // clang-format off
@@ -204,12 +203,7 @@ constexpr RowField kForeign[] = {
     Refused("n_indent", kNoInfill),
     Refused("t_max_predict_ms", "at most 0, because timeout_s limits the time of a row", kAnywhere,
             AcceptUpToZero),
-    Refused("thinking_token_budget", kNoBudget, kSampling, AcceptMinusOne),
-    Refused("thinking_budget_tokens", kNoBudget, kAnywhere, AcceptMinusOne),
-    Refused("reasoning_budget_tokens", kNoBudget, kAnywhere, AcceptMinusOne),
-    Refused("reasoning", kNoBudget, kChat),
     NoEffect("reasoning_budget_start_tag", kOfOff), NoEffect("reasoning_budget_end_tag", kOfOff),
-    NoEffect("reasoning_budget_message", kOfOff),
     NoEffect("reasoning_budget_arm_immediately", kOfOff),
 
     // What the prompt is.

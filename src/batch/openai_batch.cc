@@ -174,16 +174,23 @@ Json Choice(const Row& row, const RowAnswer& first, const RowAnswer& answer, int
 }
 
 // Prompt tokens are counted once, whatever the number of answers.
-Json BatchUsageJson(const std::vector<RowAnswer>& answers) {
+Json BatchUsageJson(const Row& row, const std::vector<RowAnswer>& answers) {
   const Usage& first = answers.front().usage;
-  int64_t completion_tokens = 0;
-  for (const RowAnswer& answer : answers) completion_tokens += answer.usage.completion_tokens;
+  int64_t completion_tokens = 0, reasoning_tokens = 0;
+  for (const RowAnswer& answer : answers) {
+    completion_tokens += answer.usage.completion_tokens;
+    reasoning_tokens += answer.usage.reasoning_tokens;
+  }
   Json details = Json(Json::Object());
   details.Set("cached_tokens", first.cached_tokens);
   Json usage = Json(Json::Object());
   usage.Set("prompt_tokens", first.prompt_tokens).Set("completion_tokens", completion_tokens);
   usage.Set("total_tokens", first.prompt_tokens + completion_tokens);
   usage.Set("prompt_tokens_details", std::move(details));
+  if (!row.reasoning.none()) {
+    usage.Set("completion_tokens_details",
+              std::move(Json(Json::Object()).Set("reasoning_tokens", reasoning_tokens)));
+  }
   return usage;
 }
 
@@ -241,7 +248,7 @@ std::string FormatBatchAnswer(const Row& row, const std::vector<RowAnswer>& answ
   body.Set("id", (chat ? "chatcmpl-" : "cmpl-") + IdTail(row));
   body.Set("object", chat ? "chat.completion" : "text_completion");
   body.Set("created", kCreated).Set("model", ModelName(row));
-  body.Set("choices", std::move(choices)).Set("usage", BatchUsageJson(answers));
+  body.Set("choices", std::move(choices)).Set("usage", BatchUsageJson(row, answers));
   body.Set("system_fingerprint", Json());
   if (chat && row.num_prompt_logprobs >= 0) {
     body.Set("prompt_logprobs", PromptLogprobsById(row, answers.front(), tokenizer));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "batch/row_grammar.h"
+#include "batch/row_thoughts.h"
 #include "minisgl/base/edit_distance.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/sampling_fields.h"
@@ -27,8 +28,6 @@ constexpr std::array<std::string_view, 6> kTemplateKeys = {
 constexpr std::array<std::string_view, 4> kAnswerKeys = {"refusal", "audio", "function_call",
                                                          "annotations"};
 constexpr std::array<std::string_view, 3> kVerbosities = {"low", "medium", "high"};
-constexpr std::array<std::string_view, 7> kReasoningEfforts = {"none", "minimal", "low", "medium",
-                                                               "high", "xhigh",   "max"};
 constexpr size_t kStopStringsMax = 64;
 constexpr size_t kStopBytesMax = 4096;
 constexpr size_t kStopIdsMax = 4096;
@@ -344,16 +343,6 @@ bool TakeModel(Json& value, RowDraft* draft) {
   return true;
 }
 
-bool TakeReasoningEffort(Json& value, RowDraft* draft) {
-  const std::string& effort = value.as_string();
-  if (std::find(kReasoningEfforts.begin(), kReasoningEfforts.end(), effort) ==
-      kReasoningEfforts.end()) {
-    return false;
-  }
-  draft->row.reasoning_effort = effort;
-  return true;
-}
-
 bool TakeVerbosity(Json& value, RowDraft* draft) {
   const std::string& verbosity = value.as_string();
   if (std::find(kVerbosities.begin(), kVerbosities.end(), verbosity) == kVerbosities.end()) {
@@ -387,6 +376,8 @@ constexpr const char* kExpectsId =
 constexpr const char* kExpectsBool = "true or false";
 constexpr const char* kExpectsLimit = "an integer from 1 to 2147483647, or -1 for no limit";
 
+constexpr const char* kExpectsBudget = "an integer from 0 to 2147483647, or -1 for no limit";
+
 constexpr uint8_t kSampling = kAnywhere | kInSamplingParams;
 constexpr uint8_t kChat = kAtTop | kInChat;
 constexpr uint8_t kCompletion = kAtTop | kInCompletion;
@@ -399,6 +390,7 @@ constexpr NumberRange AsNumbers(IntRange range) {
 constexpr NumberRange kNoRange;
 constexpr NumberRange kAnswers = AsNumbers({1, kAnswersMax});
 constexpr NumberRange kLimit = AsNumbers(FromMinusOne(kMaxTokensRange));  // except 0
+constexpr NumberRange kBudget = AsNumbers(FromMinusOne(kMaxTokensRange));
 constexpr NumberRange kLogprobsRange = AsNumbers(kNumLogprobs.range);
 constexpr NumberRange kMinTokensRange = AsNumbers(kMinTokens.range);
 static_assert(kMaxTokensRange.max == 2147483647 && kNumLogprobs.range.max == 20);  // words below
@@ -487,8 +479,16 @@ constexpr RowField kFields[] = {
     {"add_generation_prompt", kBool, kExpectsBool, TakeAddGenerationPrompt, kNoRange, kChat},
     {"verbosity", kString, "low, medium or high", TakeVerbosity, kNoRange, kChat},
     {"include_reasoning", kBool, kExpectsBool, TakeIncludeReasoning, kNoRange, kChat},
-    {"reasoning_effort", kString, "none, minimal, low, medium, high, xhigh or max",
-     TakeReasoningEffort, kNoRange, kChat},
+    {"reasoning_effort", kString, kExpectsEffort, TakeReasoningEffort, kNoRange, kChat},
+    {"reasoning", kObject, "an object", TakeReasoning, kNoRange, kChat},
+    {"thinking_token_budget", kInteger, kExpectsBudget, TakeThoughtBudget, kBudget, kSampling},
+    {"thinking_budget_tokens", kInteger, kExpectsBudget, TakeThoughtBudget, kBudget, kSampling,
+     "thinking_token_budget"},
+    {"reasoning_budget_tokens", kInteger, kExpectsBudget, TakeThoughtBudget, kBudget, kSampling,
+     "thinking_token_budget"},
+    {"thinking_budget", kInteger, kExpectsBudget, TakeThoughtBudget, kBudget, kSampling,
+     "thinking_token_budget"},
+    {"reasoning_budget_message", kString, "a string", TakeThoughtMessage, kNoRange, kSampling},
     {"add_special_tokens", kBool, kExpectsBool, TakeAddSpecial, kNoRange,
      kCompletion | kInScored},
     {"return_token_ids", kBool, kExpectsBool, TakeBool<&Row::return_token_ids>},

@@ -26,33 +26,36 @@ Json TokenJson(TokenId id, float logprob, const Tokenizer& tokenizer) {
   return token;
 }
 
-Json UsageJson(const Usage& usage) {
+Json UsageJson(const Row& row, const Usage& usage) {
   Json json = Json(Json::Object());
   json.Set("prompt_tokens", usage.prompt_tokens);
   json.Set("cached_tokens", usage.cached_tokens);
   json.Set("completion_tokens", usage.completion_tokens);
+  if (!row.reasoning.none()) json.Set("reasoning_tokens", usage.reasoning_tokens);
   return json;
 }
 
 // Prompt tokens are counted once, whatever the number of answers; cached tokens are those of the
 // first answer.
-Json UsageJson(std::span<const RowAnswer> answers) {
+Json UsageJson(const Row& row, std::span<const RowAnswer> answers) {
   Usage sum = answers.front().usage;
   for (const RowAnswer& answer : answers.subspan(1)) {
     sum.completion_tokens += answer.usage.completion_tokens;
+    sum.reasoning_tokens += answer.usage.reasoning_tokens;
   }
-  return UsageJson(sum);
+  return UsageJson(row, sum);
 }
 
 // Each turn has a prompt of its own.
-Json UsageOfTurns(std::span<const RowAnswer> answers) {
+Json UsageOfTurns(const Row& row, std::span<const RowAnswer> answers) {
   Usage sum;
   for (const RowAnswer& answer : answers) {
     sum.prompt_tokens += answer.usage.prompt_tokens;
     sum.cached_tokens += answer.usage.cached_tokens;
     sum.completion_tokens += answer.usage.completion_tokens;
+    sum.reasoning_tokens += answer.usage.reasoning_tokens;
   }
-  return UsageJson(sum);
+  return UsageJson(row, sum);
 }
 
 void SetText(const Row& row, const RowAnswer& answer, Json* out) {
@@ -91,7 +94,7 @@ Json ChoicesJson(const Row& row, const std::vector<RowAnswer>& answers,
     Json choice = Json(Json::Object());
     choice.Set("index", static_cast<int64_t>(choices.as_array().size()));
     SetText(row, answer, &choice);
-    if (row.all_turns) choice.Set("usage", UsageJson(answer.usage));
+    if (row.all_turns) choice.Set("usage", UsageJson(row, answer.usage));
     if (row.return_token_ids) choice.Set("token_ids", TokenIdsJson(answer));
     if (!logprobs.empty()) choice.Set("logprobs", LogprobsJson(logprobs, tokenizer));
     if (row.with_metrics) choice.Set("metrics", MetricsJson(answer));
@@ -224,7 +227,7 @@ std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answer
   const bool several = row.n > 1 || row.all_turns;
   Json out = BeginRow(row);
   if (!several) SetText(row, first, &out);
-  out.Set("usage", row.all_turns ? UsageOfTurns(answers) : UsageJson(answers));
+  out.Set("usage", row.all_turns ? UsageOfTurns(row, answers) : UsageJson(row, answers));
   if (!several && row.return_token_ids) out.Set("token_ids", TokenIdsJson(first));
   if (!row.warnings.empty()) out.Set("warnings", WarningsJson(row));
   if (row.metadata) out.Set("metadata", Json::Raw(*row.metadata));

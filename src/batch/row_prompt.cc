@@ -182,6 +182,7 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   prompt.ids = std::move(ids.last);
   load::SetAnswerSettings(std::move(settings), &prompt);
   SetGrammar(row, &prompt);
+  CheckThoughtBudget(row, &prompt);
   prompt.stop_token_ids = row->stop_token_ids;
   prompt.include_stop = row->include_stop;
   prompt.keep_special = row->keep_special;
@@ -228,6 +229,18 @@ void PromptBuilder::SetGrammar(Row* row, Prompt* prompt) const {
   }
   if (!row->all_turns) row->grammar.reset();
   prompt->reasoning = row->reasoning;
+}
+
+// Warns if the row has a budget for reasoning that its answer cannot have.
+void PromptBuilder::CheckThoughtBudget(Row* row, Prompt* prompt) {
+  if (!row->reasoning.none()) return;
+  prompt->thought_budget = -1;
+  if (row->thought_budget.value_or(-1) < 0) return;
+  row->warnings.push_back(
+      row->kind == PromptKind::kMessages
+          ? "thinking_token_budget: the chat template marks no reasoning; it was ignored"
+          : "thinking_token_budget: a prompt without the chat template has no reasoning; it was "
+            "ignored");
 }
 
 // Keeps what the answer shows of the prompt, and asks for the log-probabilities of its tokens.

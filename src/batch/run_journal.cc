@@ -212,6 +212,9 @@ Json DescribeOptions(const RunOptions& options) {
                                     ? Json(load::ChoiceName(load::kTemplateContentChoices,
                                                             options.model.template_content))
                                     : Json());
+  out.Set("--think-budget", OrNull(sampling.thought_budget));
+  out.Set("--think-budget-message",
+          sampling.thought_message ? Json(HashedText(*sampling.thought_message)) : Json());
   out.Set("--chat", options.chat ? Json(true) : Json());
   out.Set("--system", options.system ? Json(HashedText(*options.system)) : Json());
   out.Set("--prefill", options.prefill ? Json(HashedText(*options.prefill)) : Json());

@@ -311,6 +311,11 @@ void RunLoop::FinishAnswer(const Event& event, RowAnswer* done, Pending* pending
         prompts_.capacity() - event.usage.prompt_tokens, prompts_.capacity(),
         event.usage.prompt_tokens));
   }
+  reasoning_tokens_ += event.usage.reasoning_tokens;
+  if (event.ended_in_thought && event.finish_reason != FinishReason::kAborted &&
+      event.finish_reason != FinishReason::kError) {
+    ++answers_in_thought_;
+  }
   if (event.finish_reason == FinishReason::kLength && !event.max_tokens_lowered &&
       prompts_.LimitsByModel(pending->row)) {
     ++answers_cut_by_model_;

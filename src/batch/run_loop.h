@@ -84,6 +84,10 @@ class RunLoop {
   const Failures& failures() const { return failures_; }
   // Answers that ended because generation_config.json limits their tokens.
   int64_t answers_cut_by_model() const { return answers_cut_by_model_; }
+  // Answers whose reasoning was not closed, so that they have no text; and the tokens of reasoning
+  // of all answers.
+  int64_t answers_in_thought() const { return answers_in_thought_; }
+  int64_t reasoning_tokens() const { return reasoning_tokens_; }
   // Rows that timed out and were to be asked again.
   int64_t rows_retried() const { return rows_retried_; }
   // Reason of the stop that ended the run; 0 if there was none.
@@ -187,6 +191,8 @@ class RunLoop {
   size_t retry_bytes_ = 0;
   int64_t rows_retried_ = 0;
   int64_t answers_cut_by_model_ = 0;
+  int64_t answers_in_thought_ = 0;
+  int64_t reasoning_tokens_ = 0;
   int64_t open_answers_ = 0;
   size_t open_bytes_ = 0;
   int64_t tokens_ = 0;

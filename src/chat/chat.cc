@@ -466,8 +466,11 @@ void Chat::Report(const ChatAnswer& answer, size_t count) const {
              : "[stopped]");
   } else if (answer.finish_reason == FinishReason::kLength) {
     const bool full = answer.usage.prompt_tokens + answer.usage.completion_tokens >= ContextLimit();
-    Note(fmt::format("[cut after {} tokens{}]", answer.usage.completion_tokens,
-                     full ? ": the context is full" : "; see /set max_tokens"));
+    const char* const advice = full                      ? ": the context is full"
+                               : answer.ended_in_thought ? ", all reasoning; see /think and /set "
+                                                           "max_tokens"
+                                                         : "; see /set max_tokens";
+    Note(fmt::format("[cut after {} tokens{}]", answer.usage.completion_tokens, advice));
   }
   if (answer.cut_in_grammar && !answer.interrupted) {
     Note("[the grammar allows no end there: the answer is not a whole text of it]");
@@ -483,6 +486,7 @@ int RunChat(const ChatOptions& given, report::ReportFiles* reports) {
   if (!output.ok()) return term::Fail(output.status());
   Result<load::LoadedModel> model = LoadChatModel(options, **output, reports);
   if (!model.ok()) return term::Fail(model.status());
+  load::WarnOfThoughtBudget(options.sampling, model->text);
   return Chat(&model.value(), options, output->get(), reports).Run();
 }
 

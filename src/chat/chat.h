@@ -173,6 +173,10 @@ class Chat {
   // chat_model.cc
   void Model(const std::string& arguments);
   void ShowModel() const;
+  // Whether the model reasons, and at most how much.
+  void Think(const std::string& arguments);
+  void ShowThinking() const;
+  Status SwitchThinking(load::Thinking think);
   // Frees the model and continues the conversation with the model `name`. After an error the old
   // one is loaded again, unless the files of the new one have an error that is found before.
   Status SwitchModel(const std::string& name);

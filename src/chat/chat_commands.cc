@@ -59,6 +59,8 @@ const std::vector<Chat::Command>& Chat::Commands() {
        Kind::kTwoFiles, "Beside the conversation"},
       {"set", "NAME VALUE", "change a sampling parameter, or what answers must be", &Chat::Set,
        Kind::kParameter, "Settings and figures"},
+      {"think", "[on|off|auto|N|none]", "reason before answers; at most N tokens, none: no limit",
+       &Chat::Think, Kind::kText},
       {"params", "", "show the sampling parameters", &Chat::Parameters},
       {"stats", "", "tokens and speed of the last answer and of all", &Chat::Stats},
       {"cache", "[reset]", "the prefix cache: what it holds; empty it", &Chat::Cache, Kind::kText},

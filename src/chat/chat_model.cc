@@ -2,9 +2,12 @@
 //
 // The old model is freed before the weights of the new one are read, since there may be no memory
 // for both. What can be wrong with the new one's small files is found before that.
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "chat/chat.h"
+#include "chat/chat_settings.h"
 #include "load/prefix_cache.h"
 #include "minisgl/base/utf8.h"
 
@@ -47,6 +50,65 @@ void Chat::ShowModel() const {
   Say(fmt::format("  {}: {}, {} layers, width {}, {} weights, on {}", Visible(model_.text.dir, 400),
                   config.architecture, config.num_layers, config.hidden_size,
                   model_.facts.engine.plan.weight_format.Name(), model_.device));
+}
+
+void Chat::Think(const std::string& arguments) {
+  const std::string value = Trimmed(arguments);
+  if (value.empty()) return ShowThinking();
+  Status status;
+  const auto choice =
+      std::find_if(std::begin(load::kThinkingChoices), std::end(load::kThinkingChoices),
+                   [&value](const auto& known) { return value == known.name; });
+  if (choice != std::end(load::kThinkingChoices)) {
+    status = SwitchThinking(choice->value);
+  } else if (SetParameter("think_budget", value, &settings_).ok()) {
+    set_.emplace_back("think_budget", value);
+  } else {
+    status = UsageError("/think takes on, off, auto, a number of tokens or none (found \"{}\")",
+                        Visible(value));
+  }
+  if (status.ok()) return ShowThinking();
+  SayFailure(status);
+  failed_ = true;
+}
+
+void Chat::ShowThinking() const {
+  if (session_->reasoning_tags().none()) {
+    return Note("The model's chat template marks no reasoning.");
+  }
+  if (settings_.thought_budget == 0) {
+    return Note("Reasoning is closed at once (a budget of 0 tokens).");
+  }
+  std::string text = fmt::format("Reasoning is {}",
+                                 load::ChoiceName(load::kThinkingChoices, model_options_.think));
+  if (settings_.thought_budget > 0) {
+    text += fmt::format(", at most {} token{}", settings_.thought_budget,
+                        settings_.thought_budget == 1 ? "" : "s");
+  }
+  Note(text + ".");
+}
+
+// Without a switch of the template, off is a budget of 0. What is switched on is not closed at
+// once.
+Status Chat::SwitchThinking(load::Thinking think) {
+  if (batch_ && !batch_->ended()) {
+    return UsageError("a batch is running with this setting; /batch stop ends it");
+  }
+  load::ModelOptions options = model_options_;
+  options.think = think;
+  const bool closed = settings_.thought_budget == 0;
+  const Status status = load::SetTemplateArgs(options, &model_.text);
+  const bool closes = !status.ok() && think == load::Thinking::kOff;
+  if (status.ok()) {
+    model_options_ = std::move(options);
+  } else if (session_->reasoning_tags().none() || (!closes && !closed)) {
+    return status;
+  }
+  if (closes || closed) {
+    settings_.thought_budget = closes ? 0 : -1;
+    set_.emplace_back("think_budget", closes ? "0" : "none");
+  }
+  return Status();
 }
 
 Status Chat::SwitchModel(const std::string& name) {

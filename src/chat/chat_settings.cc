@@ -94,6 +94,28 @@ bool SetIgnoreEos(std::string_view text, AnswerSettings* settings) {
   return true;
 }
 
+bool SetThoughtBudget(std::string_view text, AnswerSettings* settings) {
+  const std::optional<int64_t> value =
+      text == "none" ? std::optional<int64_t>(-1) : ParseNumber<int64_t>(text);
+  if (!value || !FromMinusOne(kMaxTokensRange).Holds(*value)) return false;
+  settings->thought_budget = *value;
+  return true;
+}
+
+std::string ShowThoughtBudget(const AnswerSettings& settings) {
+  return settings.thought_budget < 0 ? "none" : fmt::format("{}", settings.thought_budget);
+}
+
+bool SetThoughtMessage(std::string_view text, AnswerSettings* settings) {
+  settings->thought_message = text == "none" ? "" : text;
+  return true;
+}
+
+std::string ShowThoughtMessage(const AnswerSettings& settings) {
+  const std::string& text = settings.thought_message;
+  return text.empty() ? "none" : '"' + Visible(text, 400) + '"';
+}
+
 const std::vector<Parameter>& Parameters() {
   static const std::vector<Parameter> kParameters = {
       Sampled(kTemperature, ", 0 for greedy"),
@@ -111,6 +133,9 @@ const std::vector<Parameter>& Parameters() {
       {"ignore_eos", SetIgnoreEos,
        [](const AnswerSettings& s) { return std::string(s.ignore_eos ? "on" : "off"); },
        "on or off"},
+      {"think_budget", SetThoughtBudget, ShowThoughtBudget,
+       "an integer from 0 to 2147483647, or none"},
+      {"think_budget_message", SetThoughtMessage, ShowThoughtMessage, "a text, or none"},
   };
   return kParameters;
 }

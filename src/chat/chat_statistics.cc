@@ -35,6 +35,8 @@ void ChatStatistics::Add(ChatAnswer answer, bool kept) {
   total_usage_.prompt_tokens += answer.usage.prompt_tokens;
   total_usage_.cached_tokens += answer.usage.cached_tokens;
   total_usage_.completion_tokens += answer.usage.completion_tokens;
+  total_usage_.reasoning_tokens += answer.usage.reasoning_tokens;
+  num_in_thought_ += kept && answer.ended_in_thought && !answer.interrupted ? 1 : 0;
   total_s_ += answer.total_s;
   last_ = std::move(answer);
 }
@@ -65,6 +67,9 @@ std::string ChatStatistics::Text(int64_t context_limit) const {
   std::string text =
       fmt::format("  last answer   {} tokens in {:.2f} s, {:.1f} tokens/s after the first\n",
                   tokens, last_->total_s, rate);
+  if (last_->usage.reasoning_tokens > 0) {
+    text += fmt::format("  reasoning     {} of these tokens\n", last_->usage.reasoning_tokens);
+  }
   text += fmt::format("  first token   after {:.0f} ms\n", last_->first_token_s * 1000);
   text += fmt::format("  prompt        {} tokens, {} of them cached\n", last_->usage.prompt_tokens,
                       last_->usage.cached_tokens);
@@ -80,6 +85,8 @@ std::string ChatStatistics::Text(int64_t context_limit) const {
 void ChatStatistics::End(report::RunSummary* summary) {
   summary->rows_done = num_answers_ - num_failures_;
   summary->rows_failed = num_failures_;
+  summary->reasoning_tokens = total_usage_.reasoning_tokens;
+  summary->answers_in_thought = num_in_thought_;
   summary->seconds = total_s_;
   history_.End(SampleNow(summary->stats.scheduler, false));
   summary->time_series = history_.ToJson();

@@ -42,7 +42,8 @@ class ChatStatistics {
   const Clock::time_point begin_ = Clock::now();
   std::optional<ChatAnswer> last_;
   int64_t num_answers_ = 0;
-  int64_t num_failures_ = 0;  // included in num_answers_
+  int64_t num_failures_ = 0;    // included in num_answers_
+  int64_t num_in_thought_ = 0;  // answers that ended within their reasoning
   Usage total_usage_;
   double total_s_ = 0;
   term::RunHistory history_;

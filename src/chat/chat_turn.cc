@@ -37,6 +37,7 @@ class Turn {
       answer.error_message = event.error_message;
       answer.max_tokens_lowered = event.max_tokens_lowered;
       answer.cut_in_grammar = event.cut_in_grammar;
+      answer.ended_in_thought = event.ended_in_thought;
       answer.interrupted = event.finish_reason == FinishReason::kAborted;
       answer.total_s = SecondsSince(begin_);
       done_[event.tag] = true;

@@ -21,6 +21,7 @@ struct ChatAnswer {
   bool interrupted = false;               // by Ctrl-C or a terminating signal
   bool max_tokens_lowered = false;
   bool cut_in_grammar = false;
+  bool ended_in_thought = false;
   double first_token_s = 0;  // time from submission to the first token
   double total_s = 0;
 };

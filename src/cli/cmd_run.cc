@@ -265,6 +265,7 @@ batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options, const T
   builder.row_metrics = options.row_metrics;
   builder.timeout_s = options.timeout_s;
   builder.truncate_left = options.on_overflow == load::PromptOverflow::kTruncateLeft;
+  load::WarnOfThoughtBudget(options.sampling, text);
   if (!builder.defaults.note.empty()) Log(LogLevel::kVerbose, builder.defaults.note);
   return batch::PromptBuilder(&text, facts.engine.plan.limits, std::move(builder));
 }
@@ -479,6 +480,8 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   summary.rows_failed = loop.rows_failed();
   summary.failures = loop.failures();
   summary.scores = totals;
+  summary.reasoning_tokens = loop.reasoning_tokens();
+  summary.answers_in_thought = loop.answers_in_thought();
   summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   load::FinishPrefixCache(model.runtime.get(), loop.grace_left());
   summary.stats = model.runtime->Stats();

@@ -28,6 +28,8 @@ struct AnswerSettings {
   int64_t max_tokens = -1;  // -1: to the end of the context
   std::vector<std::string> stop;
   bool ignore_eos = false;
+  int64_t thought_budget = -1;  // most tokens of the model's reasoning; -1: no limit of its own
+  std::string thought_message;  // put before the end of reasoning that reaches the limit
   AnswerGrammar grammar;
 };
 
@@ -37,6 +39,8 @@ struct AnswerOverrides : SamplingOverrides {
   std::optional<int64_t> max_tokens;  // -1: to the end of the context
   std::optional<std::vector<std::string>> stop;
   std::optional<bool> ignore_eos;
+  std::optional<int64_t> thought_budget;
+  std::optional<std::string> thought_message;
   std::optional<AnswerGrammar> grammar;
 };
 

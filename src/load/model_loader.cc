@@ -78,8 +78,9 @@ Status AddThinking(const ChatTemplate* chat, Thinking think, Json* args) {
     if (args->Find(name) == nullptr) args->Set(name, think == Thinking::kOn);
   }
   if (is_known) return {};
-  return UsageError("--think: the chat template has no switch for it (it reads none of {})",
-                    fmt::join(kReasoningSwitches, ", "));
+  return UsageError("--think: the chat template has no switch for it (it reads none of {}){}",
+                    fmt::join(kReasoningSwitches, ", "),
+                    think == Thinking::kOff ? "; --think-budget 0 closes reasoning at once" : "");
 }
 
 RuntimeOptions ToRuntimeOptions(const EngineOptions& options) {
@@ -199,12 +200,17 @@ Result<TextModel> LoadTextModel(const ModelOptions& options) {
   if (options.template_content && text.chat_template != nullptr) {
     text.chat_template->SetContentForm(*options.template_content);
   }
-  MINISGL_ASSIGN_OR_RETURN(text.template_args, ParseTemplateArgs(options.template_args));
-  MINISGL_RETURN_IF_ERROR(
-      AddThinking(text.chat_template.get(), options.think, &text.template_args));
+  MINISGL_RETURN_IF_ERROR(SetTemplateArgs(options, &text));
   text.parse_special = options.parse_special;
   text.no_parse_special = options.no_parse_special;
   return text;
+}
+
+Status SetTemplateArgs(const ModelOptions& options, TextModel* text) {
+  MINISGL_ASSIGN_OR_RETURN(Json args, ParseTemplateArgs(options.template_args));
+  MINISGL_RETURN_IF_ERROR(AddThinking(text->chat_template.get(), options.think, &args));
+  text->template_args = std::move(args);
+  return Status();
 }
 
 Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOptions& options) {

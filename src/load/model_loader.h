@@ -33,6 +33,10 @@ Result<std::string> ResolveModelDir(const std::string& model);
 // Loads the tokenizer and the chat template. Reads no weights and no config.json.
 Result<TextModel> LoadTextModel(const ModelOptions& options);
 
+// Sets text->template_args to those of `options`: --template-arg and --think. kUsage, without a
+// change, if the template has no switch for the latter.
+Status SetTemplateArgs(const ModelOptions& options, TextModel* text);
+
 // The configuration of a model, and the device, options and memory plan to run it with.
 struct ModelFacts {
   ModelConfig config;

@@ -178,6 +178,16 @@ void AddLengthOptions(OptionTable* app, const std::string& group, SamplingOption
   app->AddFlag("--ignore-eos", &options->ignore_eos, "Do not stop at end-of-text tokens")
       ->Group(group)
       ->Advanced();
+  app->Add("--think-budget", &options->thought_budget,
+           "Maximum tokens of reasoning, which is then closed; 0 is none, -1 is no limit")
+      ->Check(InRange(FromMinusOne(kMaxTokensRange)))
+      ->TypeName("N")
+      ->Group(group);
+  app->Add("--think-budget-message", &options->thought_message,
+           "Put TEXT at the end of reasoning that --think-budget closes")
+      ->TypeName("TEXT")
+      ->Group(group)
+      ->Advanced();
 }
 
 }  // namespace

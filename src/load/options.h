@@ -146,6 +146,8 @@ struct SamplingOptions : SamplingOverrides {
   std::optional<int64_t> max_tokens;  // -1: no limit
   std::vector<std::string> stop;
   bool ignore_eos = false;
+  std::optional<int64_t> thought_budget;       // -1: no limit
+  std::optional<std::string> thought_message;  // before the end that the limit forces
   SamplingSource sampling_defaults = SamplingSource::kModel;
   GrammarOptions grammar_options;
   AnswerGrammar grammar;  // what these give, after TakeGrammar

@@ -8,6 +8,7 @@
 
 #include "minisgl/base/log.h"
 #include "minisgl/sampling_fields.h"
+#include "minisgl/text/reasoning.h"
 
 namespace minisgl::load {
 namespace {
@@ -30,6 +31,8 @@ AnswerOverrides OverridesOf(const SamplingOptions& options) {
   overrides.max_tokens = options.max_tokens;
   if (!options.stop.empty()) overrides.stop = options.stop;
   if (options.ignore_eos) overrides.ignore_eos = true;
+  overrides.thought_budget = options.thought_budget;
+  overrides.thought_message = options.thought_message;
   if (options.grammar.text != nullptr) overrides.grammar = options.grammar;
   return overrides;
 }
@@ -99,10 +102,25 @@ std::string NoteForAnswer(const SamplingDefaults& defaults, const AnswerOverride
 Status CheckSamplingOptions(const SamplingOptions& options) {
   MINISGL_RETURN_IF_ERROR(CheckGrammarOptions(options.grammar_options));
   WarnOfEscapes(options.stop);
+  if (options.thought_message && options.thought_budget.value_or(-1) <= 0) {
+    Log(LogLevel::kInfo,
+        "--think-budget-message is used only with a budget of reasoning above 0 (--think-budget)");
+  }
   const int64_t max_tokens = options.max_tokens.value_or(-1);
   if (max_tokens < 0 || options.min_tokens.value_or(0) <= max_tokens) return Status();
   return UsageError("--min-tokens is more than --max-tokens (found {} and {})", *options.min_tokens,
                     max_tokens);
+}
+
+void WarnOfThoughtBudget(const SamplingOptions& options, const TextModel& text) {
+  if (options.thought_budget.value_or(-1) < 0) return;
+  std::vector<TokenId> kept;
+  if (text.chat_template != nullptr &&
+      !FindReasoningTags(*text.chat_template, *text.tokenizer, &kept).none()) {
+    return;
+  }
+  Log(LogLevel::kWarning,
+      "--think-budget has no effect: the model's chat template marks no reasoning");
 }
 
 Status TakeGrammar(SamplingOptions* options) {

@@ -8,6 +8,7 @@
 #include "load/answer_settings.h"
 #include "load/options.h"
 #include "minisgl/base/status.h"
+#include "minisgl/text/text_model.h"
 #include "minisgl/weights/model_config.h"
 
 namespace minisgl::load {
@@ -35,6 +36,9 @@ SamplingDefaults ResolveSamplingDefaults(const SamplingOptions& options,
 
 // Returns kUsage if the options contradict each other.
 Status CheckSamplingOptions(const SamplingOptions& options);
+
+// Warns if --think-budget has no effect because the template marks no reasoning.
+void WarnOfThoughtBudget(const SamplingOptions& options, const TextModel& text);
 
 // Reads options->grammar and compiles it, so that a bad one ends the program before the model is
 // loaded. kBadInput names the file and the place in it.

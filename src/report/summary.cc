@@ -124,6 +124,19 @@ std::string RowCounts(const RunSummary& summary) {
   return text;
 }
 
+// " (820 of them reasoning; 2 answers ended within their reasoning)"
+std::string ReasoningText(const RunSummary& summary) {
+  if (summary.reasoning_tokens + summary.answers_in_thought == 0) return "";
+  std::string text =
+      fmt::format(" ({} of them reasoning", term::FormatCount(summary.reasoning_tokens));
+  if (summary.answers_in_thought == 1) text += "; 1 answer ended within its reasoning";
+  if (summary.answers_in_thought > 1) {
+    text += fmt::format("; {} answers ended within their reasoning",
+                        term::FormatCount(summary.answers_in_thought));
+  }
+  return text + ")";
+}
+
 }  // namespace
 
 Json AboutRun(const load::LoadedModel& model, const load::EngineOptions& options) {
@@ -167,7 +180,8 @@ std::string FormatSummary(const RunSummary& summary) {
                   term::FormatCount(stats.prompt_tokens), term::FormatCount(stats.cached_tokens),
                   HitPercent(stats), term::FormatCount(stats.computed_tokens));
   if (!scores) {
-    text += fmt::format("answer tokens   {}\n", term::FormatCount(stats.generated_tokens));
+    text += fmt::format("answer tokens   {}{}\n", term::FormatCount(stats.generated_tokens),
+                        ReasoningText(summary));
   }
   const int64_t results = scores ? stats.scored_tokens : stats.generated_tokens;
   text += fmt::format(
@@ -204,6 +218,8 @@ Json SummaryJson(const RunSummary& summary) {
   json.Set("cache_hit_percent", HitPercent(stats));
   json.Set("computed_tokens", stats.computed_tokens);
   json.Set("completion_tokens", stats.generated_tokens);
+  json.Set("reasoning_tokens", summary.reasoning_tokens);
+  json.Set("answers_ended_in_reasoning", summary.answers_in_thought);
   json.Set("prompt_tokens_per_s", term::PerSecond(stats.prompt_tokens, summary.seconds));
   json.Set("completion_tokens_per_s", term::PerSecond(stats.generated_tokens, summary.seconds));
   json.Set("total_tokens_per_s",

@@ -24,7 +24,9 @@ struct RunSummary {
   // Error counts of a run; unset for a chat.
   std::optional<batch::Failures> failures;
   std::optional<batch::ScoreTotals> scores;  // of the whole output of `minisgl score`
-  double seconds = 0;                        // for a chat: time spent on answers
+  // Tokens of the answers' reasoning, and answers that ended before theirs was closed.
+  int64_t reasoning_tokens = 0, answers_in_thought = 0;
+  double seconds = 0;  // for a chat: time spent on answers
   RuntimeStats stats;
   Json about;        // from AboutRun; null: omitted
   Json time_series;  // from RunHistory::ToJson; null: omitted

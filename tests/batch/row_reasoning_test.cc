@@ -114,12 +114,85 @@ TEST(RowReasoningTest, RowsCarryItApartFromTheText) {
   first.text = "<think>\nwhy\n</think>\n\nso";
   second.text = "so";
   first.finish_reason = second.finish_reason = "stop";
+  first.usage.completion_tokens = 5;
+  second.usage.completion_tokens = 2;
+  first.usage.reasoning_tokens = 3;
   EXPECT_EQ(FormatAnswerRow(row, {first, second}, ByteTokenizer()),
             R"({"id": 1, "index": 0, "usage": {"prompt_tokens": 0, "cached_tokens": 0, )"
-            R"("completion_tokens": 0}, "model": "m", "choices": [{"index": 0, "text": "so", )"
+            R"("completion_tokens": 7, "reasoning_tokens": 3}, "model": "m", "choices": )"
+            R"([{"index": 0, "text": "so", )"
             R"("reasoning": "why", "finish_reason": "stop"}, {"index": 1, "text": "so", )"
             R"("finish_reason": "stop"}]})"
             "\n");
+}
+
+TEST(ThoughtBudgetTest, IsAFieldUnderTheNamesOfOthers) {
+  for (const char* field : {R"("thinking_token_budget": 20)", R"("thinking_budget_tokens": 20.0)",
+                            R"("thinking_budget": 20)", R"("reasoning_budget_tokens": 20)",
+                            R"("reasoning": {"max_tokens": 20, "effort": null})",
+                            R"("sampling_params": {"thinking_token_budget": 20})"}) {
+    EXPECT_EQ(ReasoningRow(kOneMessage + std::string(", ") + field).thought_budget, 20) << field;
+  }
+  const Row off = ReasoningRow(kOneMessage + std::string(R"(, "reasoning": {"enabled": false})"));
+  EXPECT_EQ(off.thought_budget, 0);
+  const Row hidden = ReasoningRow(
+      kOneMessage + std::string(R"(, "reasoning": {"exclude": true, "effort": "low"}, )"
+                                R"("reasoning_budget_message": "Stop.")"));
+  EXPECT_TRUE(hidden.hide_reasoning);
+  EXPECT_EQ(hidden.reasoning_effort, "low");
+  EXPECT_EQ(hidden.thought_message, "Stop.");
+  EXPECT_FALSE(hidden.thought_budget);
+}
+
+TEST(ThoughtBudgetTest, WhatIsWrongWithItIsNamed) {
+  const auto error = [](const std::string& members) {
+    const ParsedRow parsed = ParseRow("{" + (kOneMessage + (", " + members)) + "}", 0, 1);
+    return parsed.error ? parsed.error->code + ": " + parsed.error->message : "";
+  };
+  EXPECT_EQ(error(R"("thinking_token_budget": -2)"),
+            "invalid_row: thinking_token_budget must be an integer from 0 to 2147483647, or -1 for "
+            "no limit (found -2)");
+  EXPECT_EQ(error(R"("reasoning": {"max_tokens": -1})"),
+            "invalid_row: reasoning.max_tokens must be an integer from 0 to 2147483647 (found -1)");
+  EXPECT_EQ(error(R"("reasoning": {"effort": "much"})"),
+            "invalid_row: reasoning.effort must be none, minimal, low, medium, high, xhigh or max "
+            "(found \"much\")");
+  EXPECT_EQ(error(R"("reasoning": {"enabled": 1})"),
+            "invalid_row: reasoning.enabled must be true or false (found 1)");
+  EXPECT_EQ(error(R"("reasoning": {"depth": 1})"),
+            "unsupported_field: reasoning.depth is not a known field of reasoning");
+  for (const char* twice : {R"("thinking_token_budget": 1, "thinking_budget": 2)",
+                            R"("thinking_token_budget": 1, "reasoning": {"max_tokens": 2})",
+                            R"("reasoning": {"max_tokens": 2}, "thinking_token_budget": 1)"}) {
+    EXPECT_EQ(error(twice),
+              "invalid_row: thinking_token_budget is given twice, under two spellings");
+  }
+  EXPECT_EQ(error(R"("reasoning": {"effort": "low"}, "reasoning_effort": "high")"),
+            "invalid_row: reasoning_effort is given twice, under two spellings");
+}
+
+TEST(ThoughtBudgetTest, GoesToPromptsWithReasoningAlone) {
+  const TextModel thinks = ReasoningModel("{{ messages[0].content }}<think>{# </think> #}");
+  const TextModel plain = ReasoningModel("{{ messages[0].content }}");
+  PromptBuilderOptions options;
+  options.defaults.thought_budget = 30;
+  options.defaults.thought_message = "Now.";
+  const auto build = [&](const TextModel& text, const std::string& members, size_t num_warnings) {
+    const PromptBuilder builder(&text, SmallLimits(), options);
+    std::vector<Prompt> prompts;
+    Row row = ReasoningRow(members);
+    EXPECT_FALSE(builder.Build(&row, &prompts));
+    EXPECT_EQ(row.warnings.size(), num_warnings) << members;
+    return prompts.at(0);
+  };
+  const std::string message = kOneMessage;
+  EXPECT_EQ(build(thinks, message, 0).thought_budget, 30);
+  EXPECT_EQ(build(thinks, message, 0).thought_message, "Now.");
+  EXPECT_EQ(build(thinks, message + R"(, "thinking_budget": 4)", 0).thought_budget, 4);
+  EXPECT_EQ(build(thinks, message + R"(, "thinking_budget": -1)", 0).thought_budget, -1);
+  EXPECT_EQ(build(plain, message, 0).thought_budget, -1);
+  EXPECT_EQ(build(plain, message + R"(, "thinking_budget": 4)", 1).thought_budget, -1);
+  EXPECT_EQ(build(thinks, R"("prompt": "a", "thinking_budget": 4)", 1).thought_budget, -1);
 }
 
 }  // namespace

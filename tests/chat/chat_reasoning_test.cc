@@ -34,7 +34,7 @@ TEST_F(ChatReasoningTest, InAPipeItStandsOnStandardError) {
   EXPECT_EQ(shown.err.find('\x1b'), std::string::npos);
   const PipedResult hidden = RunPiped(Thinking({"-n", "3", "--hide-thinking"}), "Hi\n");
   EXPECT_EQ(hidden.out, "\n");
-  EXPECT_EQ(hidden.err, plain.err);
+  EXPECT_EQ(hidden.err, "[cut after 3 tokens, all reasoning; see /think and /set max_tokens]\n");
 }
 
 TEST_F(ChatReasoningTest, OnATerminalItIsDimmed) {
@@ -113,6 +113,37 @@ TEST_F(ChatControlTagsTest, TheNextTurnFindsTheAnswerInTheCache) {
     return text.substr(text.rfind('\n', at), at - text.rfind('\n', at));
   };
   EXPECT_EQ(context(loaded.err), context(kept.err)) << "loaded and kept are the same prompt";
+}
+
+TEST_F(ChatControlTagsTest, ThinkBoundsIt) {
+  const PipedResult bound =
+      RunPiped(Tagged({}), "/think\n/think 1\nWho are you?\n/stats\n/think many\n");
+  EXPECT_NE(bound.err.find("Reasoning is auto.\n"), std::string::npos) << bound.err;
+  EXPECT_NE(bound.err.find("Reasoning is auto, at most 1 token.\nam\n"), std::string::npos)
+      << bound.err;
+  EXPECT_NE(bound.err.find("reasoning     1 of these tokens"), std::string::npos) << bound.err;
+  EXPECT_NE(
+      bound.err.find("/think takes on, off, auto, a number of tokens or none (found \"many\")"),
+      std::string::npos)
+      << bound.err;
+  EXPECT_EQ(bound.status, 1);
+  const PipedResult option = RunPiped(Tagged({"--think-budget", "1"}), "Who are you?\n");
+  EXPECT_EQ(option.out, bound.out);
+  EXPECT_EQ(option.status, 0);
+}
+
+// The template has no switch.
+TEST_F(ChatControlTagsTest, ThinkOffClosesItAtOnceWithoutASwitch) {
+  const PipedResult off = RunPiped(Tagged({}), "/think off\nWho are you?\n/think on\n/stats\n");
+  EXPECT_NE(off.err.find("closed at once (a budget of 0 tokens)"), std::string::npos) << off.err;
+  EXPECT_EQ(off.err.find("am Wren"), std::string::npos) << off.err;
+  EXPECT_EQ(off.err.find(" of these tokens"), std::string::npos) << off.err;
+  EXPECT_NE(off.err.find("Reasoning is auto.\n"), std::string::npos) << off.err;
+  EXPECT_EQ(off.status, 0) << off.err;
+  const PipedResult none = RunPiped(Arguments({"--commands"}), "/think\n/think off\n/think on\n");
+  EXPECT_NE(none.err.find("marks no reasoning"), std::string::npos) << none.err;
+  EXPECT_NE(none.err.find("the chat template has no switch for it"), std::string::npos) << none.err;
+  EXPECT_EQ(none.status, 1);
 }
 
 TEST_F(ChatControlTagsTest, OnATerminalItIsDimmed) {
