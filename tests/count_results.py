@@ -2,19 +2,31 @@
 
     python3 tests/count_results.py [--budget] BUILD_FAILURES FILE.xml ...
 
-FILE.status beside FILE.xml holds the exit status of `meson test`: if it is not 0 and no case failed (a crash, for example),
-that counts as a failure. BUILD_FAILURES is the number of builds that failed before their tests; each counts as a failure.
+FILE.status beside FILE.xml holds the exit status of `meson test`: if it is not 0 and no case failed, that counts as a failure.
+FILE.json, if there is one, is the log of `meson test`: each test in it that ran out of time or was interrupted counts as a failure
+(FILE.xml has it as one that passed, or not at all). BUILD_FAILURES is the number of builds that failed before their tests; each counts as a failure.
 Exits 1 if anything failed or nothing passed. Prints each skipped case with the last line of its reason, and the twenty
 cases that took the most processor time. With --budget a case of more than two seconds fails, unless it is marked
 (tests/slow.h).
 """
 import collections
+import json
 import os
 import sys
 import xml.etree.ElementTree as ElementTree
 
 BUDGET_MS = 2000
 SLOWEST_SHOWN = 20
+
+
+def unfinished(path):
+    """The tests of a log of `meson test` that it ended: its name of each, and the name of the case that stands for it."""
+    if not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as lines:
+        tests = [json.loads(line) for line in lines]
+    return {test["name"].split(" / ")[-1]: test["name"] for test in tests if test["result"] in ("TIMEOUT", "INTERRUPT")}
+
 
 arguments = sys.argv[1:]
 has_budget = "--budget" in arguments
@@ -27,12 +39,18 @@ times = []  # (milliseconds of processor time, name, reason for being slow or ""
 for path in filter(os.path.exists, arguments[1:]):
     failed_before = failed
     build = os.path.basename(path)[:-len(".xml")]
+    cut = unfinished(path[:-len(".xml")] + ".json")
+    failed += len(cut)
+    for name in cut.values():
+        print(f"failed: {name} of {build} ran out of time")
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         name = f"{case.get('classname') or ''}.{case.get('name')}".strip(".")
         properties = {p.get("name"): p.get("value") for p in case.iter("property")}
         milliseconds, slow = int(properties.get("processor_ms", 0)), properties.get("slow", "")
         times.append((milliseconds, f"{name} ({build})", slow))
         skip = case.find("skipped")
+        if case.get("name") in cut and case.find("failure") is None:
+            continue
         if case.find("failure") is not None or case.find("error") is not None:
             failed += 1
             print(f"failed: {name} ({build})")

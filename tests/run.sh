@@ -72,6 +72,7 @@ run_suites() {
     meson test -C "$folder" --no-rebuild --num-processes 2 --print-errorlogs --logbase run_sh "$@"
     echo $? >"$results/$name.status"
     cp "$folder/meson-logs/run_sh.junit.xml" "$results/$name.xml" || build_failures=$((build_failures + 1))
+    cp "$folder/meson-logs/run_sh.json" "$results/$name.json"
 }
 
 # Prints the instruction sets of this machine as the program names them, the best first.

@@ -8,8 +8,8 @@
 
 namespace minisgl {
 
-// Called by a failed check instead of aborting; must not return (a test's handler throws). Null:
-// abort. Set it before any thread starts.
+// Called by a failed check before it aborts; a test's handler throws instead of returning. Null:
+// none. Set it before any thread starts.
 using CheckHandler = void (*)(const std::string& message);
 void SetCheckHandler(CheckHandler handler);
 
