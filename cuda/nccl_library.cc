@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 
+#include <chrono>
+
 #include "minisgl/base/library_function.h"
 #include "minisgl/base/setting.h"
 #include "minisgl/base/utf8.h"
@@ -42,6 +44,11 @@ std::string WhyNot(void* loaded, const std::string& name, NcclLibrary* library) 
 }
 
 }  // namespace
+
+int64_t SteadyMs() {
+  const auto since_start = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(since_start).count();
+}
 
 std::string NcclLibrary::VersionText() const { return VersionOf(version); }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -22,6 +23,9 @@ using NcclComm = struct NcclCommTag*;
 // The first version for CUDA 12, in NCCL's form: 22703 for 2.27.3.
 inline constexpr int kNcclVersionMin = 21600;
 
+// Milliseconds of the system's steady clock.
+int64_t SteadyMs();
+
 struct NcclLibrary {
   NcclResult (*get_version)(int* version) = nullptr;
   const char* (*error_string)(NcclResult result) = nullptr;
@@ -33,6 +37,7 @@ struct NcclLibrary {
   NcclResult (*all_reduce)(const void* from, void* to, size_t count, int type, int operation,
                            NcclComm comm, CudaStream stream) = nullptr;
   int version = 0;
+  int64_t (*now_ms)() = SteadyMs;  // measures waits; tests set a clock of their own
 
   // "2.27.3"
   std::string VersionText() const;

@@ -75,7 +75,7 @@ Status NcclRanks::Sum(int32_t rank, ActivationPtr x, int64_t count, CudaStream s
 void NcclRanks::Begin(int32_t rank) {
   const std::lock_guard lock(mutex_);
   State& state = At(rank);
-  if (state.num_begun == state.num_done) state.waited_ms = 0;
+  if (state.num_begun == state.num_done) state.Restart();
   ++state.num_begun;
   if (is_asleep_) changed_.notify_all();
 }
@@ -89,7 +89,7 @@ void NcclRanks::End(int32_t rank, int64_t count) {
   const std::lock_guard lock(mutex_);
   State& state = At(rank);
   state.num_done = std::max(state.num_done, count);
-  state.waited_ms = 0;
+  state.Restart();
 }
 
 Status NcclRanks::Fault(int32_t* rank) const {
@@ -108,16 +108,19 @@ bool NcclRanks::IsBusy() const {
 
 void NcclRanks::Watch() {
   std::unique_lock lock(mutex_);
+  int64_t looked_ms = library_.now_ms();
   while (true) {
-    is_asleep_ = true;
-    changed_.wait(lock, [this] { return stopping_ || IsBusy(); });
-    is_asleep_ = false;
-    const auto begin = std::chrono::steady_clock::now();
+    if (!IsBusy()) {
+      is_asleep_ = true;
+      changed_.wait(lock, [this] { return stopping_ || IsBusy(); });
+      is_asleep_ = false;
+      looked_ms = library_.now_ms();
+    }
     changed_.wait_for(lock, kLook, [this] { return stopping_; });
     if (stopping_) return;
-    const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(
-        std::chrono::steady_clock::now() - begin);
-    if (FindFault(std::min<int64_t>(elapsed.count(), kLookMsMax))) break;
+    const int64_t now_ms = library_.now_ms();
+    if (FindFault(std::min(now_ms - looked_ms, kLookMsMax))) break;
+    looked_ms = now_ms;
   }
   alarm_.store(1, std::memory_order_release);
   lock.unlock();
@@ -137,7 +140,8 @@ bool NcclRanks::FindFault(int64_t elapsed_ms) {
       return true;
     }
     if (rank.num_begun == rank.num_done) continue;
-    rank.waited_ms += elapsed_ms;
+    // The thread may have looked long before the work began.
+    if (!std::exchange(rank.is_new, false)) rank.waited_ms += elapsed_ms;
     if (rank.waited_ms < wait_ms_) continue;
     rank.fault = MakeStatus(StatusCode::kUnavailable,
                             "waited {} s in NCCL for another device, which does not answer; check "

@@ -56,7 +56,13 @@ class NcclRanks {
     // Guarded by mutex_:
     int64_t num_begun = 0, num_done = 0;
     int64_t waited_ms = 0;  // since work began or ended, while there is some
+    bool is_new = false;    // it has begun or ended since the thread looked last
     Status fault;
+
+    void Restart() {
+      waited_ms = 0;
+      is_new = true;
+    }
   };
 
   NcclRanks(const NcclLibrary& library, size_t num_ranks, int64_t wait_ms, uint32_t* alarm)

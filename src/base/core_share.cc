@@ -43,11 +43,13 @@ int64_t CountLosses() {
 
 }  // namespace
 
+const CoreSystem CoreSystem::kReal = {NowNs, CountLosses, [] { sched_yield(); }};
+
 void CoreShare::BeginLoop(const std::vector<CoreShare>& all, size_t index) noexcept {
-  const int64_t now = NowNs();
+  const int64_t now = system_->now_ns();
   if (now - last_ns_ > kIdleNs) {
     given_ns_ = now;
-    num_losses_ = CountLosses();
+    num_losses_ = system_->num_losses();
   }
   last_ns_ = now;
   const int cpu = sched_getcpu();
@@ -91,19 +93,19 @@ void CoreShare::MoveToFreeCpus(const std::vector<CoreShare>& all) {
 }
 
 void CoreShare::BetweenChunks() noexcept {
-  const int64_t now = NowNs();
+  const int64_t now = system_->now_ns();
   if (now - last_ns_ > kLongNs) {
-    const int64_t num_losses = CountLosses();
+    const int64_t num_losses = system_->num_losses();
     if (num_losses != num_losses_) NoteLoss(now, last_ns_ - given_ns_);
     num_losses_ = num_losses;
   }
   last_ns_ = now;
   if (now >= contended_until_ns_ || now - given_ns_ < keep_ns_) return;
-  sched_yield();
-  given_ns_ = last_ns_ = NowNs();
+  system_->yield();
+  given_ns_ = last_ns_ = system_->now_ns();
   // Another process got the core and still wants it. (The system counts the yield as a loss, too.)
   if (given_ns_ - now > kLongNs) contended_until_ns_ = given_ns_ + kContendedNs;
-  num_losses_ = CountLosses();
+  num_losses_ = system_->num_losses();
 }
 
 // Keeps the core for three quarters of its usual time slice.

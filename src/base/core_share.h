@@ -25,8 +25,20 @@ namespace minisgl::base {
 // between the operations of a step, far shorter than a time slice.
 inline constexpr std::chrono::microseconds kPoolSpin{50};
 
+// What a thread learns of its core, and how it gives it up.
+struct CoreSystem {
+  int64_t (*now_ns)();      // of a steady clock
+  int64_t (*num_losses)();  // of the core that this thread runs on
+  void (*yield)();
+
+  static const CoreSystem kReal;
+};
+
 class CoreShare {
  public:
+  // Tests have a system of their own, which outlives the object.
+  explicit CoreShare(const CoreSystem& system = CoreSystem::kReal) : system_(&system) {}
+
   // Called before a thread's first chunk of a loop. `all` are the objects of all threads of the
   // pool; this one is all[index]. Every few milliseconds, checks whether a thread with a lower
   // index is on the same CPU, and if so moves this thread to a CPU without any. Its affinity stays
@@ -47,13 +59,14 @@ class CoreShare {
 
   // In a cache line of its own: other threads read it, and it rarely changes.
   alignas(64) std::atomic<int> cpu_{-1};
-  // Nanoseconds of the steady clock.
+  // Nanoseconds of the system's clock.
   alignas(64) int64_t last_ns_ = 0;  // time of the latest call
   int64_t given_ns_ = 0;             // time when the thread got its core
   int64_t looked_ns_ = 0;            // time of the last check for other threads
   int64_t contended_until_ns_ = 0;
   int64_t keep_ns_ = 2'500'000;  // time to keep a contended core; adapted
   int64_t num_losses_ = 0;       // involuntary context switches seen so far
+  const CoreSystem* system_;
 };
 
 }  // namespace minisgl::base

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -20,6 +21,11 @@ struct FakeNcclState {
   int sum_error = 0;       // ncclAllReduce returns it
   int async_error = 0;     // ncclCommGetAsyncError finds it
   bool is_absent = false;  // its kernels end without the sum, for which others wait
+
+  // The clock that measures waits. It stands still unless a test sets it, or lets each look at it
+  // take time.
+  std::atomic<int64_t> now_ms{0}, look_ms{0};
+  std::atomic<int64_t> num_looks{0};
 
   std::vector<int> devices;  // of the communicators made last
   std::atomic<int> num_comms{0}, num_aborted{0}, num_sums{0};

@@ -11,8 +11,19 @@
 
 namespace minisgl::cuda {
 
+// Of the fake library, which has one.
+inline FakeNcclState* g_nccl_state = nullptr;
+
+inline int64_t FakeNcclNow() {
+  ++g_nccl_state->num_looks;
+  return g_nccl_state->now_ms += g_nccl_state->look_ms;
+}
+
+// With the fake's clock.
 inline Result<NcclLibrary> LoadFakeNccl() {
-  return LoadNcclOf({.names = {MINISGL_FAKE_NCCL}, .folders = "nowhere"});
+  auto library = LoadNcclOf({.names = {MINISGL_FAKE_NCCL}, .folders = "nowhere"});
+  if (library.ok() && g_nccl_state != nullptr) library->now_ms = FakeNcclNow;
+  return library;
 }
 
 class FakeNcclTest : public testing::Test {
@@ -20,7 +31,7 @@ class FakeNcclTest : public testing::Test {
   FakeNcclTest() {
     void* const fake = dlopen(MINISGL_FAKE_NCCL, RTLD_NOW | RTLD_LOCAL);  // stays loaded
     if (fake == nullptr) throw std::runtime_error(dlerror());
-    nccl_ = reinterpret_cast<decltype(&FakeNccl)>(dlsym(fake, "FakeNccl"))();
+    g_nccl_state = nccl_ = reinterpret_cast<decltype(&FakeNccl)>(dlsym(fake, "FakeNccl"))();
     const FakeNcclState fresh;
     nccl_->enqueue = nullptr;
     nccl_->has_graphs = nullptr;
@@ -36,6 +47,7 @@ class FakeNcclTest : public testing::Test {
     nccl_->faulty_rank = -1;
     nccl_->sum_error = nccl_->async_error = 0;
     nccl_->is_absent = false;
+    nccl_->look_ms = 0;
   }
 
   FakeNcclState* nccl_ = nullptr;

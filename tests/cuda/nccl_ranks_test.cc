@@ -80,20 +80,29 @@ TEST_F(NcclRanksTest, AnAlarmEndsWaitsAndLaterSums) {
 
 // Only a rank with work waits, and each end of work begins the time anew.
 TEST_F(NcclRanksTest, AnIdleRankIsNotGivenUp) {
-  const auto pause = [](int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); };
   const auto ranks = Make(2, /*wait_ms=*/400);
+  // Returns after the time has passed for the thread that watches the ranks.
+  const auto pass = [&](int64_t ms) {
+    nccl_->now_ms += ms;
+    const int64_t before = nccl_->num_looks;
+    while (nccl_->num_looks < before + 2 && !IsAlarmed()) std::this_thread::yield();
+  };
   for (int i = 0; i < 4; ++i) {
     ranks->Begin(1);
     ranks->Begin(1);
-    pause(150);
+    pass(1000);  // the first look does not count: its time may be from before the work
+    pass(150);
     ranks->End(1, ranks->num_begun(1) - 1);  // one of two pieces of work
   }
   ranks->End(1, ranks->num_begun(1));
-  pause(600);
+  nccl_->now_ms += 100'000;
   EXPECT_FALSE(IsAlarmed());
   ranks->Begin(1);
-  for (int i = 0; i < 100 && !IsAlarmed(); ++i) pause(50);
-  EXPECT_TRUE(IsAlarmed());
+  pass(1000);
+  pass(399);
+  EXPECT_FALSE(IsAlarmed());
+  pass(1);
+  while (!IsAlarmed()) std::this_thread::yield();
   int32_t faulty = -1;
   EXPECT_EQ(ranks->Fault(&faulty).message(),
             "waited 0 s in NCCL for another device, which does not answer; check nvidia-smi and "
