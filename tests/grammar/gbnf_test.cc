@@ -43,6 +43,13 @@ TEST(Gbnf, Notation) {
                {"b-\xC3\xA9"});
 }
 
+// llama.cpp allows letters, digits and "-" alone; people write "_", which is no operator.
+TEST(Gbnf, NamesMayHaveUnderscores) {
+  ExpectJudged("root ::= my_rule _x{2} x_\nmy_rule ::= \"a\"\n_x ::= \"b\"\nx_ ::= \"c\"", {"abbc"},
+               {"abc", "a_bc"});
+  EXPECT_EQ(JudgeGbnf("root ::= my_rule", "a"), "line 1, column 10: there is no rule `my_rule`");
+}
+
 TEST(Gbnf, RecursionOfEveryKind) {
   ExpectJudged("root ::= root \"+\" term | term\nterm ::= \"(\" root \")\" | [0-9]+",
                {"1", "1+(2+34)", "((7))+1"}, {"1+", "()", "(1"});
