@@ -54,14 +54,14 @@ class OpsDecoder final : public Decoder {
     sums_.Begin();
     ops_->Embedding({.ids = input.token_ids,
                      .table = &weights_.embedding,
-                     .scale = static_cast<float>(config_.embedding_scale),
+                     .scale = model::EmbeddingScale(config_, options_.weight_format.dtype),
                      .out = space_.residual.data(),
                      .num_tokens = num_tokens,
                      .first_id = vocabulary_.first});
     sums_.Reduce(space_.residual.data(), num_tokens);
     if (config_.embedding_norm) norms_.NormEmbedding(weights_.embedding_norm, num_tokens);
     if (config_.per_layer_width > 0) {
-      model::EmbedForLayers(config_, weights_.per_layer, space_, input, ops_);
+      model::EmbedForLayers(config_, options_, weights_.per_layer, space_, input, ops_);
     }
     const ActivationPtr hidden = space_.hidden.ptr();
     const bool adds = !has_ranks() && ops_->AddsInLinear(num_tokens);

@@ -3,14 +3,33 @@
 
 #include <numbers>
 
+#include "minisgl/tensor/dtype.h"
+
 namespace minisgl::model {
 
-void EmbedForLayers(const ModelConfig& config, const PerLayerTable& table, const Workspace& space,
-                    const ForwardInput& input, Ops* ops) {
+namespace {
+
+// `scale`, one of those of `config`.
+float ScaleOf(const ModelConfig& config, double scale, DType dtype) {
+  const auto exact = static_cast<float>(scale);
+  if (!config.rounds_embedding_scales || dtype == DType::kF32) return exact;
+  return dtype == DType::kBF16 ? Bf16ToFloat(FloatToBf16(exact)) : F16ToFloat(FloatToF16(exact));
+}
+
+}  // namespace
+
+float EmbeddingScale(const ModelConfig& config, DType dtype) {
+  return ScaleOf(config, config.embedding_scale, dtype);
+}
+
+void EmbedForLayers(const ModelConfig& config, const DecoderOptions& options,
+                    const PerLayerTable& table, const Workspace& space, const ForwardInput& input,
+                    Ops* ops) {
+  const float scale = ScaleOf(config, config.per_layer_scale, options.weight_format.dtype);
   const int64_t num_tokens = input.num_tokens;
   ops->Embedding({.ids = input.token_ids,
                   .table = table.table ? nullptr : &table.device_table,
-                  .scale = static_cast<float>(config.per_layer_scale / std::numbers::sqrt2),
+                  .scale = static_cast<float>(scale / std::numbers::sqrt2),
                   .out = space.per_layer_sum.data(),
                   .num_tokens = num_tokens,
                   .stored = table.table ? &*table.table : nullptr});

@@ -16,15 +16,9 @@ namespace {
 
 constexpr IntRange kStepRange = {1, 1 << 20};
 
-float RoundTo(DType dtype, float value) {
-  if (dtype == DType::kBF16) return Bf16ToFloat(FloatToBf16(value));
-  return dtype == DType::kF16 ? F16ToFloat(FloatToF16(value)) : value;
-}
-
-// The reference rounds the embedding factor to the dtype of the embeddings.
 void SetGemmaEmbeddingScale(ModelConfig* config) {
-  const auto width = static_cast<double>(config->hidden_size);
-  config->embedding_scale = RoundTo(config->dtype, static_cast<float>(std::sqrt(width)));
+  config->embedding_scale = std::sqrt(static_cast<double>(config->hidden_size));
+  config->rounds_embedding_scales = true;
 }
 
 void ReadQueryScalar(FieldReader* reader, ModelConfig* config) {
@@ -201,8 +195,7 @@ void ReadPerLayerEmbeddings(FieldReader* reader, ModelConfig* config) {
   const int64_t width = reader->Int("hidden_size_per_layer_input", kPerLayerRange, 256);
   if (width == 0 || is_null) return;
   config->per_layer_width = static_cast<int32_t>(width);
-  config->per_layer_scale =
-      RoundTo(config->dtype, static_cast<float>(std::sqrt(static_cast<double>(width))));
+  config->per_layer_scale = std::sqrt(static_cast<double>(width));
   config->per_layer_vocab = reader->Int("vocab_size_per_layer_input", kVocabRange, 262144);
   if (config->per_layer_vocab < config->vocab_size) {
     reader->FailWith("vocab_size_per_layer_input", fmt::format("{}", config->per_layer_vocab),

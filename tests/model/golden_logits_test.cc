@@ -150,6 +150,29 @@ TEST_P(GoldenSpellingTest, BothAgreeWithTheReference) {
 INSTANTIATE_TEST_SUITE_P(All, GoldenSpellingTest, testing::ValuesIn(kGoldenArchitectures),
                          [](const auto& test) { return std::string(test.param); });
 
+// Factors that the reference rounds to the type that embeddings have in memory: in f32 they are
+// exact, whatever type the files name.
+class StoredTypeTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(StoredTypeTest, ChangesNoConstantOfARunInF32) {
+  const Json golden = ReadGolden(GetParam());
+  ASSERT_TRUE(golden.is_object());
+  auto text = ReadFile(GoldenModelDir(golden) + "/config.json", uint64_t{1} << 20);
+  ASSERT_TRUE(text.ok()) << text.status().message();
+  const size_t at = text->find("\"float32\"");
+  ASSERT_NE(at, std::string::npos);
+  const auto config = ParseModelConfig(text->replace(at, 9, "\"bfloat16\""), "config.json");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  ASSERT_EQ(config->dtype, DType::kBF16);
+  const auto ops = MakeOps("1");
+  ASSERT_NE(ops, nullptr);
+  CompareLogits(golden, *config, DType::kF32, ops.get(), kArchitectureTolerance / 10);
+}
+
+// Of widths whose roots a bf16 does not hold: 32, and 6 for each layer.
+INSTANTIATE_TEST_SUITE_P(All, StoredTypeTest, testing::Values("gemma3_text", "gemma4_text"),
+                         [](const auto& test) { return std::string(test.param); });
+
 // The goldens' caps are those of published models, 30 and more.
 TEST(LogitSoftcapTest, LogitsStayBelowASmallCap) {
   const Json golden = ReadGolden("gemma2");

@@ -138,7 +138,9 @@ TEST(DenseConfigsTest, GemmaScalesEmbeddings) {
       "torch_dtype": "bfloat16", "vocab_size": 256000})");
   EXPECT_TRUE(config.tie_word_embeddings && config.norm_plus_one);
   EXPECT_EQ(config.activation, Activation::kGeluTanh);
-  EXPECT_EQ(config.embedding_scale, 45.25);  // the square root of 2048 as a bf16
+  // Rounded to the type that runs, not to that of the files.
+  EXPECT_EQ(config.embedding_scale, std::sqrt(2048.0));
+  EXPECT_TRUE(config.rounds_embedding_scales);
   EXPECT_EQ(CountParameters(config), 2'506'172'416);
 }
 
@@ -156,7 +158,7 @@ TEST(DenseConfigsTest, Gemma2SlidesInEachSecondLayer) {
   EXPECT_DOUBLE_EQ(config.attention_scale, 1.0 / 12);
   EXPECT_EQ(config.attention_softcap, 50);
   EXPECT_EQ(config.logit_softcap, 30);
-  EXPECT_EQ(config.embedding_scale, 68);  // 67.88 as a bf16
+  EXPECT_EQ(config.embedding_scale, std::sqrt(4608.0));
   EXPECT_EQ(config.layers[0].sliding_window, 4096);
   EXPECT_EQ(config.layers[1].sliding_window, 0);
   EXPECT_EQ(CountParameters(config), 27'227'128'320);
@@ -164,7 +166,6 @@ TEST(DenseConfigsTest, Gemma2SlidesInEachSecondLayer) {
       Config(kText, R"({"attn_logit_softcapping": null, "final_logit_softcapping": null})");
   EXPECT_EQ(uncapped.attention_softcap, 0);
   EXPECT_EQ(uncapped.logit_softcap, 0);
-  EXPECT_EQ(Config(kText, R"({"torch_dtype": "float32"})").embedding_scale, std::sqrt(4608.0F));
 }
 
 constexpr const char* kGemma3 = R"({"architectures": ["Gemma3ForCausalLM"],

@@ -179,6 +179,9 @@ struct ModelConfig {
   double activation_limit = 0;  // kClampedSwiglu
 
   double embedding_scale = 1;
+  // The reference rounds embedding_scale and per_layer_scale to the type that embeddings have in
+  // memory, whatever type the files have.
+  bool rounds_embedding_scales = false;
   double attention_scale = 0;    // scores are q.k * attention_scale; 0: 1 / sqrt(head_dim)
   double attention_softcap = 0;  // 0: none
   double residual_scale = 1;     // factor of what a block adds to the residual stream
