@@ -103,9 +103,42 @@ Status CheckTensor(const ModelConfig& config, const Checkpoint& checkpoint,
   return InFile(checkpoint, spec.name, shapes.Check(spec.name, view.shape, dims));
 }
 
+// The beginnings of the names of all tensors of the model, up to a dot: of its layers, here and in
+// GGUF files, and of the modules `known` outside of them.
+std::set<std::string> ModulesOf(const ModelConfig& config, const std::set<std::string>& known) {
+  std::set<std::string> modules = {config.text_prefix, "blk."};
+  for (const std::string& name : known) {
+    if (name.starts_with(config.text_prefix)) continue;
+    if (const size_t dot = name.rfind('.'); dot != std::string::npos) {
+      modules.insert(name.substr(0, dot + 1));
+    }
+  }
+  return modules;
+}
+
+// Warns of tensors that cannot matter.
+void WarnOfOthers(const std::vector<std::string>& others, const std::string& file) {
+  constexpr size_t kNamedMax = 5;
+  if (others.empty()) return;
+  std::string names;
+  for (size_t i = 0; i < std::min(others.size(), kNamedMax); ++i) {
+    names += fmt::format("{}{}", i == 0 ? "" : ", ", Visible(others[i], 200));
+  }
+  if (others.size() > kNamedMax) names += fmt::format(" and {} more", others.size() - kNamedMax);
+  Log(LogLevel::kWarning,
+      fmt::format("{}: not loaded: {} tensor{} without elements or outside the model ({})", file,
+                  others.size(), others.size() == 1 ? "" : "s", names));
+}
+
 Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
                      const std::set<std::string>& known, bool logs) {
   std::map<std::string_view, int64_t> num_unused;  // by what they are of
+  std::vector<std::string> others;
+  const std::set<std::string> modules = ModulesOf(config, known);
+  const auto is_of_model = [&](std::string_view name) {
+    return std::any_of(modules.begin(), modules.end(),
+                       [&](const std::string& module) { return name.starts_with(module); });
+  };
   for (const std::string& name : checkpoint.Names()) {
     if (known.contains(name)) continue;
     if (weights::IsIgnorable(config, name)) {
@@ -119,6 +152,11 @@ Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
       continue;
     }
     if (!config.quantization.empty() && weights::IsActivationScale(name)) continue;
+    const auto stored = checkpoint.GetStored(name);
+    if ((stored.ok() && stored->num_elements() == 0) || !is_of_model(name)) {
+      others.push_back(name);
+      continue;
+    }
     return InFile(checkpoint, name,
                   BadInput("unknown tensor \"{}\"; want only those of {} with {} layers",
                            Visible(name), config.architecture, config.num_layers));
@@ -126,6 +164,7 @@ Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
   for (const auto& [part, count] : num_unused) {
     if (logs) Log(LogLevel::kVerbose, fmt::format("not loaded: {} tensors of {}", count, part));
   }
+  if (logs && !others.empty()) WarnOfOthers(others, checkpoint.FileOf(others[0]));
   return Status();
 }
 

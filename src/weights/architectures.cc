@@ -502,9 +502,12 @@ bool IsOfPredictionLayer(const ModelConfig& config, std::string_view name) {
 }
 
 bool IsIgnorable(const ModelConfig& config, std::string_view name) {
-  // Old conversions stored the rotary frequencies.
-  return name.ends_with(".rotary_emb.inv_freq") || IsOfPredictionLayer(config, name) ||
-         IsOfSharedKeys(config, name) || (!config.wrapper.empty() && !OtherPartOf(name).empty()) ||
+  // Old conversions stored the rotary frequencies, and some what is computed of them.
+  for (const char* table : {"inv_freq", "original_inv_freq", "cos_cached", "sin_cached"}) {
+    if (name.ends_with(fmt::format(".rotary_emb.{}", table))) return true;
+  }
+  return IsOfPredictionLayer(config, name) || IsOfSharedKeys(config, name) ||
+         (!config.wrapper.empty() && !OtherPartOf(name).empty()) ||
          (config.tie_word_embeddings && name == config.head_prefix + "lm_head.weight");
 }
 

@@ -92,13 +92,55 @@ TEST(TensorCheckTest, OtherPartsOfAMultimodalModelAreReported) {
     if (level == LogLevel::kVerbose) lines.push_back(line);
   });
   const Status status = CheckTiny(config, tensors);
-  extra.name = "sound_tower.weight";
-  tensors.push_back(extra);
-  ExpectRefused(CheckTiny(config, tensors), {"unknown tensor", "sound_tower.weight"});
   SetLogSink(nullptr);
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(lines, (std::vector<std::string>{"not loaded: 1 tensors of audio",
                                              "not loaded: 2 tensors of images"}));
+}
+
+// What trainers and old conversions leave in files.
+TEST(TensorCheckTest, TensorsOutsideTheModelAreAWarning) {
+  const ModelConfig config = TinyConfig();
+  const auto own = TinyTensors(config);
+  const auto warnings_of = [&](const std::vector<std::string>& names,
+                               std::vector<int64_t> shape) -> std::vector<std::string> {
+    auto tensors = own;
+    for (const std::string& name : names) {
+      FileTensor extra = tensors[0];
+      extra.name = name;
+      extra.shape = shape;
+      Resize(&extra);
+      tensors.push_back(extra);
+    }
+    std::vector<std::string> warnings;
+    SetLogSink([&](LogLevel level, const std::string& line) {
+      if (level == LogLevel::kWarning) warnings.push_back(line.substr(line.find("not loaded")));
+    });
+    const Status status = CheckTiny(config, tensors);
+    SetLogSink(nullptr);
+    if (!status.ok()) return {status.message()};
+    return warnings;
+  };
+  EXPECT_EQ(warnings_of({}, {}), std::vector<std::string>());
+  EXPECT_EQ(warnings_of({"rotary_emb.inv_freq"}, {4}),
+            std::vector<std::string>{"not loaded: 1 tensor without elements or outside the model "
+                                     "(rotary_emb.inv_freq)"});
+  EXPECT_EQ(warnings_of({"opt.a", "opt.b", "opt.c", "v_head.summary.weight", "x", "y", "z"}, {2}),
+            std::vector<std::string>{"not loaded: 7 tensors without elements or outside the model "
+                                     "(opt.a, opt.b, opt.c, v_head.summary.weight, x and 2 more)"});
+  // Without elements it cannot matter, wherever it stands.
+  EXPECT_EQ(warnings_of({"model.layers.0.self_attn.shell"}, {0, 4}),
+            std::vector<std::string>{"not loaded: 1 tensor without elements or outside the model "
+                                     "(model.layers.0.self_attn.shell)"});
+  EXPECT_EQ(warnings_of({"model.layers.0.self_attn.rotary_emb.cos_cached"}, {4}),
+            std::vector<std::string>());
+  for (const char* name : {"model.layers.0.self_attn.gate.weight", "model.extra.weight",
+                           "lm_head.bias", "model.layers.7.mlp.up_proj.weight"}) {
+    const auto found = warnings_of({name}, {4});
+    ASSERT_EQ(found.size(), 1u) << name;
+    EXPECT_NE(found[0].find(fmt::format("unknown tensor \"{}\"", name)), std::string::npos)
+        << found[0];
+  }
 }
 
 TEST(TensorCheckTest, EveryWrongShapeIsNamedWithFoundAndWanted) {
@@ -153,7 +195,7 @@ TEST(TensorCheckTest, UnknownTensorIsNamed) {
   for (const char* name :
        {"model.layers.0.self_attn.q_proj.bias", "model.layers.2.mlp.up_proj.weight",
         "model.layers.00.mlp.up_proj.weight", "model.layers.{}.mlp.up_proj.weight", "lm_head.bias",
-        "x"}) {
+        "model.x"}) {
     auto tensors = TinyTensors(config);
     tensors.push_back(FileTensor::F32(name, {2}, {1, 2}));
     ExpectRefused(CheckTiny(config, tensors), {name, "LlamaForCausalLM", "2 layers"});
