@@ -26,6 +26,10 @@
 #include "minisgl/text/continue_message.h"
 #include "term/exit_status.h"
 #include "term/messages.h"
+#include "term/terminal.h"
+#include "term/terminal_filter.h"
+#include "term/text_layout.h"
+#include "term/wrapped_text.h"
 
 namespace minisgl::chat {
 namespace {
@@ -61,7 +65,19 @@ Chat::Chat(load::LoadedModel* model, const ChatOptions& options, term::Output* o
   kept_.SwitchTo(branches_.current().name, {});
 }
 
-void Chat::Say(const std::string& text) const { term::PrintStderr(text); }
+void Chat::Say(const std::string& text) const {
+  if (!term::IsTerminal(STDERR_FILENO)) return term::PrintStderr(text);
+  term::PrintStderr(term::WrapLines(text, term::TerminalColumns(STDERR_FILENO)));
+}
+
+// As an answer is laid out: blocks of code and tables are not wrapped.
+void Chat::SayText(const std::string& text) const {
+  if (!term::IsTerminal(STDERR_FILENO)) return term::PrintStderr(text);
+  term::TextLayout layout([] { return term::TerminalColumns(STDERR_FILENO); });
+  layout.Begin(term::TextStyle::kWrapped);
+  std::string rows = layout.Push(term::FilterForTerminal(text));
+  term::PrintStderr(rows + layout.Finish());
+}
 
 void Chat::SayFailure(const Status& status) const {
   Say("minisgl: " + Visible(status.message(), 4000));
@@ -487,6 +503,7 @@ int RunChat(const ChatOptions& given, report::ReportFiles* reports) {
   Result<load::LoadedModel> model = LoadChatModel(options, **output, reports);
   if (!model.ok()) return term::Fail(model.status());
   load::WarnOfThoughtBudget(options.sampling, model->text);
+  load::SetMissingModelHandler(nullptr);  // the chat reads the terminal from here on
   return Chat(&model.value(), options, output->get(), reports).Run();
 }
 

@@ -119,8 +119,10 @@ class Chat {
   void Report(const ChatAnswer& answer, size_t count) const;
   int ExitStatus() const;
 
-  // Messages to the user on standard error: Say and SayFailure always, Note unless --quiet.
+  // Messages to the user on standard error: Say and SayFailure always, Note unless --quiet. On a
+  // terminal Say breaks lines at blanks, SayText lays out a message of the conversation.
   void Say(const std::string& text) const;
+  void SayText(const std::string& text) const;
   void SayFailure(const Status& status) const;
   void Note(const std::string& text) const;
 

@@ -8,11 +8,14 @@
 #include "chat/chat_attachments.h"
 #include "chat/chat_editor.h"
 #include "chat/chat_file.h"
+#include "chat/chat_help.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
 #include "term/clipboard.h"
 #include "term/messages.h"
+#include "term/terminal.h"
+#include "term/wrapped_text.h"
 
 namespace minisgl::chat {
 struct Chat::Command {
@@ -136,11 +139,16 @@ void Chat::ReportUnknownCommand(const std::string& name) const {
 }
 
 void Chat::Help(const std::string& arguments) {
-  const auto line = [](const Command& command) {
-    return fmt::format("  {:<26} {}\n", fmt::format("/{} {}", command.name, command.arguments),
-                       command.help);
+  constexpr size_t kTextColumn = 29;  // behind the longest name with its arguments
+  constexpr int kColumnsOfPipe = 100;
+  const bool on_terminal = term::IsTerminal(STDERR_FILENO);
+  const int columns = on_terminal ? term::TerminalColumns(STDERR_FILENO) : kColumnsOfPipe;
+  const auto line = [&](const Command& command) {
+    const std::string name = command.arguments.empty()
+                                 ? fmt::format("/{}", command.name)
+                                 : fmt::format("/{} {}", command.name, command.arguments);
+    return term::WrapEntry(name, command.help, kTextColumn, columns);
   };
-  std::string text;
   if (!arguments.empty()) {
     const std::string name = arguments.substr(arguments.starts_with('/') ? 1 : 0);
     const Command* named = FindCommand(name);
@@ -149,22 +157,15 @@ void Chat::Help(const std::string& arguments) {
     while (named->help.empty() && named > Commands().data() && (named - 1)->body == named->body) {
       --named;
     }
-    text = line(*named);
-    text.pop_back();
-    return Say(text);
+    const std::string more = MoreHelp(named->name);
+    return Say(line(*named) + (more.empty() ? "" : '\n' + term::WrapLines(more, columns)));
   }
+  std::string text;
   for (const Command& command : Commands()) {
     if (!command.group.empty()) text += fmt::format("{}:\n", command.group);
-    if (!command.help.empty()) text += line(command);
+    if (!command.help.empty()) text += line(command) + '\n';
   }
-  text +=
-      "A message of several lines is put between \"\"\" and \"\"\"; \\ at the end of a line "
-      "continues it.\n"
-      "A word @FILE puts the text of FILE before the message; @@ begins a word with @.\n"
-      "// begins a message with /. Tab completes commands, their arguments and files; Ctrl-R "
-      "searches\n"
-      "earlier input. Ctrl-C stops an answer, Ctrl-D leaves.";
-  Say(text);
+  Say(text + term::WrapLines(HelpOnInput(), columns));
 }
 
 void Chat::Image(const std::string&) {
@@ -187,7 +188,7 @@ void Chat::Show(const std::string& arguments) {
     if (message.role == "assistant") {
       ShowAnswer(message);
     } else {
-      Say(fmt::format("[{}]\n{}", message.role, message.content));
+      SayText(fmt::format("[{}]\n{}", message.role, message.content));
     }
   }
 }
@@ -200,9 +201,9 @@ ReasoningPiece Chat::PartsOf(const SessionMessage& message) const {
 void Chat::ShowAnswer(const SessionMessage& message) const {
   const ReasoningPiece parts = PartsOf(message);
   if (!options_.hide_thinking && !parts.reasoning.empty()) {
-    Say("[reasoning]\n" + parts.reasoning);
+    SayText("[reasoning]\n" + parts.reasoning);
   }
-  Say("[assistant]\n" + parts.text);
+  SayText("[assistant]\n" + parts.text);
 }
 
 void Chat::Copy(const std::string& arguments) {

@@ -246,6 +246,18 @@ std::vector<std::string> FileParameterNames() {
   return names;
 }
 
+std::string ParameterRanges() {
+  std::string list;
+  for (const Parameter& parameter : Parameters()) {
+    list += fmt::format("  {:<20} {}\n", parameter.name, parameter.expects);
+  }
+  for (const GrammarParameter& parameter : kGrammarParameters) {
+    list += fmt::format("  {:<20} {}\n", parameter.name, parameter.expects);
+  }
+  list.pop_back();
+  return list;
+}
+
 std::string ListParameters(const AnswerSettings& settings) {
   std::string list;
   for (const Parameter& parameter : Parameters()) {

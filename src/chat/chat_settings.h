@@ -28,6 +28,9 @@ std::vector<std::string> ParameterNames();
 // Those of them whose value is the name of a file.
 std::vector<std::string> FileParameterNames();
 
+// Returns one line "name range" for each parameter, in the same order.
+std::string ParameterRanges();
+
 // Returns one line "name value" for each parameter, in a fixed order.
 std::string ListParameters(const load::AnswerSettings& settings);
 

@@ -21,6 +21,7 @@
 #include "term/messages.h"
 #include "term/output.h"
 #include "term/progress.h"
+#include "term/question.h"
 #include "term/signals.h"
 #include "term/terminal.h"
 
@@ -99,38 +100,55 @@ class DownloadProgress {
   std::deque<Mark> marks_;  // of the last kRateWindow, oldest first
 };
 
-int RunPull(const PullCommandOptions& options) {
-  term::InstallNotes({.quiet = options.quiet, .verbose = options.verbose});
-  term::InstallStopSignals();
-  hub::PullOptions pull{.model = options.model,
-                        .patterns = options.patterns,
-                        .endpoint = EnvironmentVariable("HF_ENDPOINT"),
-                        .token = EnvironmentVariable("HF_TOKEN"),
-                        .cache_dir = HubCacheDir(),
-                        .user_agent = std::string("minisgl/") + MINISGL_VERSION};
+// Downloads a model, and reports what was downloaded.
+Result<hub::PulledModel> Pull(const std::string& model, const std::vector<std::string>& patterns,
+                              bool shows_progress) {
+  const hub::PullOptions pull{.model = model,
+                              .patterns = patterns,
+                              .endpoint = EnvironmentVariable("HF_ENDPOINT"),
+                              .token = EnvironmentVariable("HF_TOKEN"),
+                              .cache_dir = HubCacheDir(),
+                              .user_agent = std::string("minisgl/") + MINISGL_VERSION};
   std::optional<Result<hub::PulledModel>> pulled;
   {
-    DownloadProgress progress(!options.quiet);
+    DownloadProgress progress(shows_progress);
     const hub::PullHooks hooks{.stops = [] { return term::StopSignal() != 0; },
                                .shows = [&](const hub::PullProgress& now) { progress.Show(now); }};
     pulled = hub::Pull(pull, hooks);
   }
-  if (!(*pulled).ok()) {
+  if (!(*pulled).ok()) return (*pulled).status();
+  const hub::PulledModel& found = **pulled;
+  Log(LogLevel::kInfo,
+      fmt::format("{} files, {}; downloaded: {}", found.num_files,
+                  term::FormatBytes(found.num_bytes), term::FormatBytes(found.downloaded_bytes)));
+  return found;
+}
+
+int RunPull(const PullCommandOptions& options) {
+  term::InstallNotes({.quiet = options.quiet, .verbose = options.verbose});
+  term::InstallStopSignals();
+  const auto model = Pull(options.model, options.patterns, !options.quiet);
+  if (!model.ok()) {
     const int signal_number = term::StopSignal();
-    if (signal_number == 0) return term::Fail((*pulled).status());
+    if (signal_number == 0) return term::Fail(model.status());
     term::PrintStderr("minisgl: stopped; the same command continues the download");
     return term::kExitSignalBase + signal_number;
   }
-  const hub::PulledModel& model = **pulled;
-  Log(LogLevel::kInfo,
-      fmt::format("{} files, {}; downloaded: {}", model.num_files,
-                  term::FormatBytes(model.num_bytes), term::FormatBytes(model.downloaded_bytes)));
   const auto output = term::Output::Open("", false, -1);
   if (!output.ok()) return term::Fail(output.status());
-  return (*output)->ExitAfter((*output)->Write(model.folder + "\n"));
+  return (*output)->ExitAfter((*output)->Write(model->folder + "\n"));
 }
 
 }  // namespace
+
+// A signal kills the program, as nothing is loaded yet; `minisgl pull` or the same answer go on.
+Result<bool> OfferPull(const std::string& model) {
+  const auto answer = term::AskYesNo(fmt::format(
+      "minisgl: {} is not in the hub cache ({}). Download it now?", model, HubCacheDir()));
+  if (!answer.value_or(false)) return false;
+  MINISGL_RETURN_IF_ERROR(Pull(model, {}, /*shows_progress=*/true).status());
+  return true;
+}
 
 CommandBody AddPullCommand(load::OptionTable* app) {
   const auto options = std::make_shared<PullCommandOptions>();

@@ -7,6 +7,9 @@
 #pragma once
 
 #include <functional>
+#include <string>
+
+#include "minisgl/base/status.h"
 
 namespace minisgl::load {
 class OptionTable;
@@ -28,5 +31,9 @@ CommandBody AddReportCommand(load::OptionTable* app);
 CommandBody AddScoreCommand(load::OptionTable* app);
 CommandBody AddGrammarCommand(load::OptionTable* app);
 CommandBody AddTokenizeCommand(load::OptionTable* app);
+
+// Asks at the terminal whether to download `model` (OWNER/NAME), and does so; false if not, and
+// without a terminal. Errors are those of hub::Pull.
+Result<bool> OfferPull(const std::string& model);
 
 }  // namespace minisgl::cli

@@ -17,6 +17,7 @@
 #include "batch/field_table.h"
 #include "cli/commands.h"
 #include "load/config_file.h"
+#include "load/model_loader.h"
 #include "load/option_names.h"
 #include "load/option_table.h"
 #include "load/shell_completions.h"
@@ -129,6 +130,7 @@ int RunBody(const CommandBody& body, const load::ConfigFile& config, bool needs_
 
 int Main(int argc, char** argv) {
   SetSettingNames(load::OptionName);
+  load::SetMissingModelHandler(OfferPull);
   InstallBusErrorHandler();
   InstallOutOfMemoryHandler();
   KeepStandardFilesApart();

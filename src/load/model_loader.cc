@@ -31,6 +31,8 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kSmallFileBytesMax = uint64_t{64} << 20;
 
+MissingModelHandler g_missing_model_handler;
+
 bool IsDirectory(const fs::path& path) {
   std::error_code error;
   return fs::is_directory(path, error);
@@ -183,9 +185,19 @@ KernelReport::~KernelReport() { term::PrintStderr(FormatKernelProfile(*profile_)
 
 Result<std::string> ResolveModelDir(const std::string& model) {
   if (model.empty()) {
-    return UsageError("no model given; use --model DIR or set MINISGL_MODEL");
+    return UsageError(
+        "no model given; use --model DIR or set MINISGL_MODEL (minisgl models lists those of the "
+        "hub cache, and minisgl pull OWNER/NAME downloads one)");
   }
-  return FindModelDir(model);
+  const Result<std::string> found = FindModelDir(model);
+  const bool is_missing = !found.ok() && found.status().code() == StatusCode::kNoInput;
+  if (!is_missing || !IsHubModel(model) || g_missing_model_handler == nullptr) return found;
+  MINISGL_ASSIGN_OR_RETURN(const bool is_there, g_missing_model_handler(model));
+  return is_there ? FindModelDir(model) : found;
+}
+
+void SetMissingModelHandler(MissingModelHandler handler) {
+  g_missing_model_handler = std::move(handler);
 }
 
 Result<TextModel> LoadTextModel(const ModelOptions& options) {

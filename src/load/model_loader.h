@@ -30,6 +30,12 @@ namespace minisgl::load {
 // `model` is empty; other errors are those of FindModelDir.
 Result<std::string> ResolveModelDir(const std::string& model);
 
+// Called by ResolveModelDir for OWNER/NAME that is not in the hub cache; returns whether it is
+// there now. A failed attempt is the error of ResolveModelDir. Set it while one thread runs; null:
+// none.
+using MissingModelHandler = std::function<Result<bool>(const std::string& model)>;
+void SetMissingModelHandler(MissingModelHandler handler);
+
 // Loads the tokenizer and the chat template. Reads no weights and no config.json.
 Result<TextModel> LoadTextModel(const ModelOptions& options);
 

@@ -150,13 +150,19 @@ Result<std::string> FindModelDir(const std::string& model) {
   return FindInDirectory(snapshot);
 }
 
+bool IsHubModel(const std::string& model) {
+  const size_t slash = model.find('/');
+  return slash != std::string::npos && IsHubName(model.substr(0, slash)) &&
+         IsHubName(model.substr(slash + 1));
+}
+
 Result<std::string> FindHubSnapshot(const std::string& model) {
   const size_t slash = model.find('/');
-  if (slash != std::string::npos) {
-    const std::string owner = model.substr(0, slash), name = model.substr(slash + 1);
-    if (IsHubName(owner) && IsHubName(name)) return FindInHubCache(owner, name);
-  }
-  return MakeStatus(StatusCode::kNoInput, "{}: no such model directory", Visible(model, 400));
+  if (IsHubModel(model)) return FindInHubCache(model.substr(0, slash), model.substr(slash + 1));
+  return MakeStatus(StatusCode::kNoInput,
+                    "{}: no such model directory; minisgl models lists those of the hub cache, and "
+                    "minisgl pull OWNER/NAME downloads one",
+                    Visible(model, 400));
 }
 
 Status CheckHasModelFiles(const std::string& model_dir) {

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "program/pty_chat.h"
@@ -26,7 +28,7 @@ class ChatTerminalTest : public ChatTest {
   // Reads until the last line of the screen is `line` with the cursor in `column`.
   static void ExpectLine(PtyProcess* chat, const std::string& line, size_t column) {
     Screen screen(kColumns);
-    for (int attempt = 0; attempt < 500; ++attempt) {
+    for (int attempt = 0; attempt < 12'000; ++attempt) {
       chat->ReadFor(0.02);
       screen = Screen(kColumns);
       screen.Feed(chat->output());
@@ -42,6 +44,38 @@ class ChatTerminalTest : public ChatTest {
 
   static constexpr size_t kColumns = 200;  // default of PtyProcess
 };
+
+// No row of the program's own lines is longer than the terminal's, which would cut within a word.
+TEST_F(ChatTerminalTest, ItsOwnLinesFitTheTerminal) {
+  for (const int columns : {30, 60, 90, 200}) {
+    auto chat = Start();
+    chat->Resize(columns);
+    for (const auto& [line, says] : std::vector<std::pair<std::string, std::string>>{
+             {"/help", "/regen [N]"},
+             {"/help set", "repetition_penalty"},
+             {"/help sessions", "/sessions -d 2"},
+             {"/params", "temperature"},
+             {"/nonsense", "unknown command"},
+             {"/branch a b c", "/branch takes a name"},
+             {"/regen 1000", "/regen takes the number"}}) {
+      chat->PassOver();
+      chat->Send(line + "\r");
+      ASSERT_TRUE(chat->WaitFor("\x1b[?2004l")) << chat->output();
+      ASSERT_TRUE(chat->WaitFor("\x1b[?2004h")) << chat->output();  // the next prompt
+      const std::string shown = chat->Seen();
+      const size_t begin = shown.rfind("\x1b[?2004l");
+      const std::string output = shown.substr(begin + 8, shown.rfind("\x1b[") - begin - 8);
+      EXPECT_NE(output.find(says), std::string::npos) << output;
+      std::istringstream rows(output);
+      for (std::string row; std::getline(rows, row);) {
+        if (!row.empty() && row.back() == '\r') row.pop_back();
+        EXPECT_LE(row.size(), static_cast<size_t>(columns)) << line << ": " << row;
+      }
+    }
+    chat->Send(kCtrlD);
+    EXPECT_EQ(chat->WaitForExit(), 0);
+  }
+}
 
 TEST_F(ChatTerminalTest, TheStatusOfABatchIsShownInItsPlace) {
   MarkSlow("a slow engine, so that there is something to show");

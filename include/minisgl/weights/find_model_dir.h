@@ -20,6 +20,8 @@ std::string HubCacheDir();
 // several parts the first. kNoInput if it does not exist; kBadInput for a directory with several
 // such models, and for the folder of snapshots itself.
 Result<std::string> FindModelDir(const std::string& model);
+// True for OWNER/NAME in the characters that a hub allows, "." and ".." excepted.
+bool IsHubModel(const std::string& model);
 // The directory of the snapshot of `model`, OWNER/NAME, in the hub cache: the one that refs/main
 // names, or the only one. Errors as above.
 Result<std::string> FindHubSnapshot(const std::string& model);
