@@ -9,8 +9,9 @@
 #               bare root, where the program answers the demo's questions
 #     gtest     the same with libgtest-dev, without the package
 #     user      with every package installed, as an ordinary user without sudo
-#   sh tests/fresh.sh --loaded     without a bare root: the suites that start threads, processes or terminals ten times beside a
-#                                  busy process on each core and ten times on one processor, the others once each
+#   sh tests/fresh.sh --loaded     without a bare root: the suites that start threads, processes or terminals ten times beside six
+#                                  busy processes and ten times on one processor, the others once, beside six; then all suites
+#                                  under the address sanitizer beside six
 # Prints the wall-clock and the processor seconds of each command. Exits with 1 if a command failed, with 77 and a reason if
 # this machine cannot make a bare root.
 set -u
@@ -182,24 +183,35 @@ run_loaded() {
     [ -f build-loaded/build.ninja ] ||
         meson setup build-loaded -Dtests=enabled -Dcuda=disabled -Dunity=on -Dunity_size=20 >/dev/null || exit 1
     ninja -C build-loaded >/dev/null || exit 1
+    [ -f build-loaded-asan/build.ninja ] ||
+        meson setup build-loaded-asan --buildtype=debug --optimization=1 -Db_lundef=false -Db_sanitize=address,undefined \
+            -Dtests=enabled -Dcuda=disabled -Dunity=on -Dunity_size=20 "-Dcpp_args=['-g1','-D_GLIBCXX_ASSERTIONS']" >/dev/null || exit 1
+    ninja -C build-loaded-asan >/dev/null || exit 1
     busy=""
-    for _ in $(seq "$(nproc)"); do
+    for _ in 1 2 3 4 5 6; do
         sh -c 'while :; do :; done' &
         busy="$busy $!"
     done
     # shellcheck disable=SC2064
     trap "kill $busy; finish" EXIT
     for suite in $threaded; do
-        repeat 10 "$suite, every core busy" meson test -C build-loaded --no-rebuild --suite "$suite"
+        repeat 10 "$suite, six busy processes" meson test -C build-loaded --no-rebuild --suite "$suite" \
+            --timeout-multiplier 10
     done
     # shellcheck disable=SC2046
-    repeat 1 "the others, every core busy" meson test -C build-loaded --no-rebuild $(printf -- '--no-suite %s ' $threaded) \
-        --timeout-multiplier 4
+    repeat 1 "the others, six busy processes" meson test -C build-loaded --no-rebuild $(printf -- '--no-suite %s ' $threaded) \
+        --timeout-multiplier 10
+    export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:malloc_context_size=10"
+    export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
+    repeat 1 "all under the address sanitizer, six busy processes" meson test -C build-loaded-asan --no-rebuild \
+        --no-suite mutants --no-suite tidy --no-suite demo_script --no-suite gpu_code \
+        --timeout-multiplier 10
     # shellcheck disable=SC2086
     kill $busy
     trap finish EXIT
     for suite in $threaded; do
-        repeat 10 "$suite, one processor" taskset -c 0 meson test -C build-loaded --no-rebuild --suite "$suite"
+        repeat 10 "$suite, one processor" taskset -c 0 meson test -C build-loaded --no-rebuild --suite "$suite" \
+            --timeout-multiplier 10
     done
 }
 

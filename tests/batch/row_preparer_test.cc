@@ -110,7 +110,7 @@ TEST_F(RowPreparerTest, RowsKeepTheirOrderAndTheirFields) {
   EXPECT_EQ(preparer.num_answers(), 3);
   EXPECT_EQ(preparer.bytes(), 3 * kLargeBytes);
   for (const int64_t index : {3, 4}) {
-    const auto prepared = preparer.Take(std::chrono::minutes(1));
+    const auto prepared = preparer.Take(std::chrono::minutes(10));
     ASSERT_TRUE(prepared && !prepared->error);
     EXPECT_EQ(prepared->ready.row.index, index);
     EXPECT_EQ(prepared->ready.prompts.size(), 1u);
@@ -128,7 +128,7 @@ TEST_F(RowPreparerTest, OutOfMemoryOnTheThreadIsRethrown) {
   const PromptBuilder builder(&text_, runtime_.limits(), options_);
   RowPreparer preparer(&builder);
   preparer.Add(LargeReadyRow(0));
-  EXPECT_THROW(preparer.Take(std::chrono::minutes(1)), std::bad_alloc);
+  EXPECT_THROW(preparer.Take(std::chrono::minutes(10)), std::bad_alloc);
   EXPECT_TRUE(preparer.empty());
 }
 

@@ -60,7 +60,7 @@ class CoProcess {
     const std::string text = line + "\n";
     EXPECT_EQ(write(in_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
-  // The next line as JSON; null if none comes within 20 seconds or the output has ended.
+  // The next line as JSON; null if none comes within four minutes or the output has ended.
   Json Next() {
     while (true) {
       if (const size_t end = buffer_.find('\n'); end != std::string::npos) {
@@ -70,7 +70,7 @@ class CoProcess {
         return json.ok() ? *json : Json();
       }
       pollfd waiting{out_, POLLIN, 0};
-      if (poll(&waiting, 1, 20000) <= 0) return Json();
+      if (poll(&waiting, 1, 240'000) <= 0) return Json();
       char bytes[4096];
       const ssize_t got = read(out_, bytes, sizeof bytes);
       if (got <= 0) return Json();
@@ -245,7 +245,7 @@ TEST_F(RunStreamTest, TheExamplesOfTheManualRun) {
   folder_.Write("example.sh", Example("mkfifo"));
   const auto run = [&](const std::string& command) {
     const std::string line = "cd '" + folder_.Path("") + "' && PATH=$PWD:$PATH MINISGL_MODEL='" +
-                             DemoModel() + "' timeout 60 " + command + " >shown 2>&1";
+                             DemoModel() + "' timeout 600 " + command + " >shown 2>&1";
     EXPECT_EQ(std::system(line.c_str()), 0) << folder_.Read("shown");
     return folder_.Read("shown");
   };

@@ -113,7 +113,7 @@ class ChatLineTest : public ChatTest {
                   size_t column) {
     chat->Send(keys);
     Screen screen(kColumns);
-    for (int attempt = 0; attempt < 100; ++attempt) {
+    for (int attempt = 0; attempt < 12'000; ++attempt) {
       chat->ReadFor(0.02);
       const size_t begin = chat->output().rfind("\x1b[?2004h");
       screen = Screen(kColumns);

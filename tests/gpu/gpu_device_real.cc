@@ -22,7 +22,7 @@ Result<std::vector<std::unique_ptr<DeviceOps>>> MakeGpuRanks(int num_ranks,
                                                              int64_t one_shot_bytes) {
   return MakeCudaRanks({.ops = config,
                         .devices = std::vector<int>(static_cast<size_t>(num_ranks)),
-                        .wait_ms = 10'000,
+                        .wait_ms = 60'000,
                         .one_shot_bytes = one_shot_bytes,
                         .one_shot_bytes_of_two = one_shot_bytes});
 }

@@ -168,6 +168,15 @@ void PtyProcess::ReadFor(double seconds) {
   }
 }
 
+// The terminal passes on the last bytes in its own time: until none have come for a while, however
+// late this process looks.
+void PtyProcess::ReadRest() {
+  for (size_t before = output_.size() + 1; before != output_.size();) {
+    before = output_.size();
+    if (!Read(100)) return;
+  }
+}
+
 int PtyProcess::WaitForExit() {
   const auto deadline = Clock::now() + kPatience;
   bool open = true;

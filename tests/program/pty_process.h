@@ -43,6 +43,8 @@ class PtyProcess {
   int WaitForOneOf(const std::vector<std::string>& texts);
   // Reads output for a time.
   void ReadFor(double seconds);
+  // Reads what a stopped program has written.
+  void ReadRest();
   // Excludes the output so far from later waits.
   void PassOver() { seen_ = output_.size(); }
   // Returns the exit status, or 128 + the signal; -1 after the timeout. Reads the rest of the

@@ -20,7 +20,7 @@ namespace minisgl::report {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kPatience = std::chrono::minutes(10);
 
 std::string Numbered(int from, int to) {
   std::string lines;

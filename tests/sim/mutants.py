@@ -15,7 +15,9 @@ import concurrent.futures
 import hashlib
 import os
 import re
+import resource
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -413,9 +415,11 @@ class Builder:
 
 def hunt(binary):
     try:
-        done = subprocess.run([str(binary), "--hunt", str(SEEDS)], capture_output=True, text=True, timeout=60,
-                              errors="replace")
+        done = subprocess.run([str(binary), "--hunt", str(SEEDS)], capture_output=True, text=True, timeout=1200,
+                              errors="replace", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (60, 61)))
     except subprocess.TimeoutExpired:
+        return "found: it never ends"
+    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return "found: it never ends"
     lines = [line for line in done.stdout.splitlines() if re.match(r"found|crash", line)]
     return lines[0] if lines else ""

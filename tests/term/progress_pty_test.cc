@@ -95,7 +95,7 @@ TEST_F(ProgressPtyTest, ANarrowerTerminalShowsOneLine) {
   // The program is stopped meanwhile, so that the width for which a line was written is known.
   const auto stop_and_look = [&] {
     program.Stop();
-    program.ReadFor(0.1);
+    program.ReadRest();
     program.PassOver();
     screen.Feed(program.output().substr(fed));
     fed = program.output().size();

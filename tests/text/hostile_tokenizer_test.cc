@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <functional>
 #include <limits>
 #include <random>
 
+#include "processor_seconds.h"
 #include "text/sentencepiece/charsmap.h"
 #include "text/sentencepiece/model.h"
 #include "text/sentencepiece/tokenizer.h"
@@ -239,9 +239,9 @@ TEST(HostileTokenizerTest, LongSymbolsDoNotMakeMatchingSlow) {
                                        std::string(4000, 'a') + R"(b", "special": true}}})");
   ASSERT_NE(tokenizer, nullptr);
   const std::string text = std::string(1'000'000, 'a');
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = ProcessorSeconds();
   EXPECT_EQ(tokenizer->Decode(Encoded(*tokenizer, {{"a " + text, true}}), true), "a " + text);
-  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 5.0);
+  EXPECT_LT(ProcessorSeconds() - begin, 5.0);
 }
 
 TEST(HostileTokenizerTest, AControlPieceOfOneLetterNeverComesFromText) {

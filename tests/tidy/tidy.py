@@ -231,7 +231,7 @@ def check_format():
     """clang-format, of the one version whose results the tree has."""
     for program in (f"clang-format-{CLANG_FORMAT_VERSION}", "clang-format"):
         if program_path := shutil.which(program):
-            version = subprocess.run([program_path, "--version"], capture_output=True, text=True, timeout=60).stdout
+            version = subprocess.run([program_path, "--version"], capture_output=True, text=True, timeout=600).stdout
             if f"version {CLANG_FORMAT_VERSION}." in version:
                 break
     else:
@@ -359,7 +359,7 @@ def check_models_manual():
 
 def options_of(command):
     help_option = "--help-all" if command else "--help"
-    done = subprocess.run([BINARY, *command, help_option], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([BINARY, *command, help_option], capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} {help_option} ended with {done.returncode}")
     return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", done.stdout))
@@ -413,7 +413,7 @@ def check_rows_manual():
 
 def check_man_pages_lint():
     for page in sorted((ROOT / "man").glob("*.[17]")):
-        done = subprocess.run(["mandoc", "-Tlint", "-Wwarning", str(page)], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["mandoc", "-Tlint", "-Wwarning", str(page)], capture_output=True, text=True, timeout=600)
         for line in done.stdout.splitlines():
             if "outdated mandoc.db" not in line:
                 yield line

@@ -80,12 +80,16 @@ TEST_F(WeightsKeyTest, NeitherThePlaceNorThreadsMatter) {
 }
 
 TEST_F(WeightsKeyTest, AFileThatWasJustChangedIsHashedEachTime) {
-  const auto begin = std::chrono::steady_clock::now();
-  const std::string model = Model("model", 5);
-  const std::string hash = Hash(model);
-  EXPECT_EQ(Hash(model), hash);
-  if (std::chrono::steady_clock::now() - begin > std::chrono::milliseconds(1900)) {
-    GTEST_SKIP() << "this machine is too busy: the file is no longer new";
+  // Once more if the machine was so busy that the file is no longer new.
+  auto taken = std::chrono::steady_clock::duration::max();
+  while (taken > std::chrono::milliseconds(1900)) {
+    fs::remove_all(folder_.Path("cache"));
+    num_hashed_ = 0;
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string model = Model("model", 5);
+    const std::string hash = Hash(model);
+    EXPECT_EQ(Hash(model), hash);
+    taken = std::chrono::steady_clock::now() - begin;
   }
   EXPECT_EQ(num_hashed_, 2);
   EXPECT_TRUE(fs::is_empty(folder_.Path("cache")));
