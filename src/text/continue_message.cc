@@ -9,12 +9,12 @@
 namespace minisgl {
 namespace {
 
-constexpr std::string_view kWhiteSpace = " \t\r\n\v\f";
+constexpr std::string_view kBlanks = " \t\r\n\v\f";
 // After the mark: it is missing from the rendered text if the template trims contents.
 constexpr std::string_view kMarkEnd = "\t \t";
 
 size_t NumBlanksAtEnd(std::string_view text) {
-  return text.size() - (text.find_last_not_of(kWhiteSpace) + 1);
+  return text.size() - (text.find_last_not_of(kBlanks) + 1);
 }
 
 Json* Member(Json* object, std::string_view name) {
@@ -98,7 +98,7 @@ ReasoningTags WithContinued(const ReasoningTags& tags, std::span<const TextPiece
   while (before > 0 && !pieces[before - 1].trusted) --before;
   ReasoningTags result = WithPrompt(tags, pieces.first(before));
   if (tags.none() || NumBlanksAtEnd(content) == content.size()) return result;
-  const std::string_view text = content.substr(content.find_first_not_of(kWhiteSpace));
+  const std::string_view text = content.substr(content.find_first_not_of(kBlanks));
   const bool opens = result.starts_inside || text.starts_with(tags.open);
   if (!opens || text.find(tags.close) != std::string_view::npos) return {};
   result.starts_inside = true;
