@@ -8,22 +8,19 @@
 namespace minisgl::batch {
 namespace {
 
-constexpr uint8_t kChatRow = kAtTop | kInChat;
-constexpr uint8_t kCompletionRow = kAtTop | kInCompletion;
-
 // What clients of these programs may send, from their definitions of requests.
 constexpr RequestFields kRequests[] = {
-    {"OpenAI chat completions", 'O', kChatRow,
+    {"OpenAI chat completions", 'O', kChat,
      "messages model audio frequency_penalty function_call functions logit_bias logprobs "
      "max_completion_tokens max_tokens metadata modalities moderation n parallel_tool_calls "
      "prediction presence_penalty prompt_cache_key prompt_cache_options prompt_cache_retention "
      "reasoning_effort response_format safety_identifier seed service_tier stop store stream "
      "stream_options temperature tool_choice tools top_logprobs top_p user verbosity "
      "web_search_options"},
-    {"OpenAI completions", 'O', kCompletionRow,
+    {"OpenAI completions", 'O', kCompletion,
      "model prompt best_of echo frequency_penalty logit_bias logprobs max_tokens n "
      "presence_penalty seed stop stream stream_options suffix temperature top_p user"},
-    {"vLLM chat completions", 'V', kChatRow,
+    {"vLLM chat completions", 'V', kChat,
      "messages model frequency_penalty logit_bias logprobs top_logprobs max_tokens "
      "max_completion_tokens n presence_penalty response_format seed stop stream stream_options "
      "temperature top_p tools tool_choice reasoning_effort thinking_token_budget "
@@ -40,7 +37,7 @@ constexpr RequestFields kRequests[] = {
     // These stand beside a body of a prompt, too, where they mean more.
     {"vLLM chat completions", 'V', kInChat, "echo add_special_tokens"},
     {"SGLang chat completions", 'S', kInChat, "input_ids"},
-    {"vLLM completions", 'V', kCompletionRow,
+    {"vLLM completions", 'V', kCompletion,
      "model prompt echo frequency_penalty logit_bias logprobs max_tokens n best_of "
      "presence_penalty seed stop stream stream_options suffix temperature top_p user "
      "use_beam_search top_k min_p repetition_penalty watermarking length_penalty stop_token_ids "
@@ -60,7 +57,7 @@ constexpr RequestFields kRequests[] = {
      "extra_args bad_words skip_reading_prefix_cache thinking_token_budget repetition_detection "
      "routed_experts_prompt_start trace_decode_token_ids logits_processors "
      "truncate_prompt_tokens use_beam_search length_penalty early_stopping watermarking"},
-    {"SGLang chat completions", 'S', kChatRow,
+    {"SGLang chat completions", 'S', kChat,
      "messages model frequency_penalty logit_bias logprobs top_logprobs max_tokens "
      "max_completion_tokens n presence_penalty response_format seed stop stream stream_options "
      "temperature top_p user tools tool_choice parallel_tool_calls return_hidden_states "
@@ -72,7 +69,7 @@ constexpr RequestFields kRequests[] = {
      "min_dynamic_patch use_audio_in_video images_config custom_logit_processor custom_params rid "
      "extra_key cache_salt ngram_corpus_id priority bootstrap_host bootstrap_port bootstrap_room "
      "routed_dp_rank disagg_prefill_dp_rank data_parallel_rank"},
-    {"SGLang completions", 'S', kCompletionRow,
+    {"SGLang completions", 'S', kCompletion,
      "model prompt best_of echo frequency_penalty logit_bias logprobs max_tokens n "
      "presence_penalty seed stop stream stream_options suffix temperature top_p user "
      "return_hidden_states return_routed_experts routed_experts_start_len "
@@ -92,7 +89,7 @@ constexpr RequestFields kRequests[] = {
      "frequency_penalty presence_penalty repetition_penalty min_new_tokens n json_schema regex "
      "ebnf structural_tag ignore_eos skip_special_tokens spaces_between_special_tokens "
      "no_stop_trim custom_params stream_interval logit_bias sampling_seed"},
-    {"llama.cpp completion", 'L', kCompletionRow,
+    {"llama.cpp completion", 'L', kCompletion,
      "prompt temperature dynatemp_range dynatemp_exponent top_k top_p min_p top_n_sigma "
      "xtc_probability xtc_threshold typical_p repeat_last_n repeat_penalty presence_penalty "
      "frequency_penalty dry_multiplier dry_base dry_allowed_length dry_penalty_last_n "
@@ -107,7 +104,7 @@ constexpr RequestFields kRequests[] = {
      "thinking_forced_open parse_tool_calls reasoning_budget_tokens reasoning_budget_start_tag "
      "reasoning_budget_end_tag reasoning_budget_message reasoning_budget_arm_immediately "
      "input_prefix input_suffix input_extra image_data"},
-    {"llama.cpp chat completions", 'L', kChatRow,
+    {"llama.cpp chat completions", 'L', kChat,
      "messages model max_tokens max_completion_tokens tools tool_choice parallel_tool_calls "
      "response_format json_schema grammar stop stream stream_options temperature top_k top_p "
      "min_p seed n logprobs top_logprobs chat_template_kwargs add_generation_prompt "
@@ -127,7 +124,7 @@ std::vector<std::string_view> Words(std::string_view text) {
   return words;
 }
 
-std::string Outcome(const RowField& field) {
+std::string FateOf(const RowField& field) {
   switch (field.use) {
     case FieldUse::kTaken:
       return field.alias_of == nullptr ? "taken" : fmt::format("as {}", field.alias_of);
@@ -181,7 +178,7 @@ std::vector<FieldLine> FieldLines() {
     }
   }
   std::vector<FieldLine> lines;
-  for (const auto& [name, field] : fields) lines.push_back({name, letters[name], Outcome(*field)});
+  for (const auto& [name, field] : fields) lines.push_back({name, letters[name], FateOf(*field)});
   return lines;
 }
 

@@ -52,12 +52,6 @@ bool TakeToolChoice(Json& value, RowDraft* draft) {
   return value == Json("auto") || value == Json("none");
 }
 
-constexpr uint8_t kChat = kAtTop | kInChat;
-constexpr uint8_t kCompletion = kAtTop | kInCompletion;
-constexpr uint8_t kSampling = kAnywhere | kInSamplingParams;
-constexpr NumberRange kNoRange;
-constexpr NumberRange kAnswers = {1, kAnswersMax};
-
 constexpr RowField NoEffect(const char* name, const char* why, uint8_t flags = kSampling,
                             FieldType type = kAny) {
   return {name, type, why, AcceptAny, kNoRange, flags, nullptr, kNoEffect};

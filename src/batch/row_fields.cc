@@ -378,17 +378,12 @@ constexpr const char* kExpectsLimit = "an integer from 1 to 2147483647, or -1 fo
 
 constexpr const char* kExpectsBudget = "an integer from 0 to 2147483647, or -1 for no limit";
 
-constexpr uint8_t kSampling = kAnywhere | kInSamplingParams;
-constexpr uint8_t kChat = kAtTop | kInChat;
-constexpr uint8_t kCompletion = kAtTop | kInCompletion;
 constexpr uint8_t kAnyRow = kAnywhere | kInScored;
 
 constexpr NumberRange AsNumbers(IntRange range) {
   return {static_cast<double>(range.min), static_cast<double>(range.max)};
 }
 
-constexpr NumberRange kNoRange;
-constexpr NumberRange kAnswers = AsNumbers({1, kAnswersMax});
 constexpr NumberRange kLimit = AsNumbers(FromMinusOne(kMaxTokensRange));  // except 0
 constexpr NumberRange kBudget = AsNumbers(FromMinusOne(kMaxTokensRange));
 constexpr NumberRange kLogprobsRange = AsNumbers(kNumLogprobs.range);

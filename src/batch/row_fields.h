@@ -56,6 +56,13 @@ enum FieldFlags : uint8_t {
 
   kAnywhere = kAtTop | kInChat | kInCompletion,
 };
+// Places of fields of messages, of prompts, and of what says how tokens are sampled.
+inline constexpr uint8_t kChat = kAtTop | kInChat;
+inline constexpr uint8_t kCompletion = kAtTop | kInCompletion;
+inline constexpr uint8_t kSampling = kAnywhere | kInSamplingParams;
+
+inline constexpr NumberRange kNoRange;
+inline constexpr NumberRange kAnswers = {1, kAnswersMax};  // of `n`
 
 // What becomes of a field. kTaken: it is stored, or checked. kNoEffect: no value of it changes an
 // answer. kNoted: a value that asks for what the program does not do is ignored, and said once a

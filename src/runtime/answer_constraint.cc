@@ -9,8 +9,6 @@
 namespace minisgl::runtime {
 namespace {
 
-constexpr char kControlMark = '\xFF';
-
 // Forced text is encoded after so many tokens of the text before it, because where tokens end
 // depends on what stands around.
 constexpr size_t kContextTokens = 4;

@@ -15,6 +15,9 @@
 
 namespace minisgl::runtime {
 
+// Stands before the spelling of a control token: a byte that no text has.
+inline constexpr char kControlMark = '\xFF';
+
 // The tokens of a model as bytes. A control token has none, so no grammar allows it; or, if
 // `spells_control`, a byte that no text has (0xFF) and its spelling, so that a grammar can name it
 // and no text can match it. Immutable; thread-safe.

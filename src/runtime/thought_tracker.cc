@@ -5,13 +5,13 @@
 #include <utility>
 
 #include "minisgl/runtime/session.h"
+#include "runtime/answer_constraint.h"
 
 namespace minisgl::runtime {
 namespace {
 
 using Phase = ThoughtState::Phase;
 
-constexpr char kControlMark = '\xFF';
 constexpr std::string_view kWhiteSpace = " \t\r\n";
 
 std::string Spelling(std::string_view bytes) {

@@ -11,9 +11,9 @@ namespace {
 
 constexpr size_t kEntryIndent = 2;  // of a name
 constexpr size_t kBelowName = 6;    // of a text on the row below its name
-constexpr size_t kGap = 2;          // blanks between two columns, at least
+constexpr size_t kColumnGap = 2;    // blanks between two columns, at least
 
-size_t ColumnsOf(std::string_view text) {
+size_t WidthOf(std::string_view text) {
   size_t columns = 0;
   while (!text.empty()) {
     const size_t length = Utf8CharLength(text);
@@ -44,7 +44,7 @@ void AppendRows(std::string_view text, size_t column, size_t hanging, size_t col
     const size_t blanks = BlanksOf(text);
     if (blanks == text.size()) return;
     const std::string_view word = text.substr(blanks, text.find(' ', blanks) - blanks);
-    const size_t width = ColumnsOf(word);
+    const size_t width = WidthOf(word);
     if (!is_first && column + blanks + width > columns) {
       *rows += '\n' + std::string(hanging, ' ');
       column = hanging;
@@ -64,8 +64,8 @@ void AppendEntry(std::string_view name, std::string_view text, size_t text_colum
                  std::string* rows) {
   name = name.substr(0, name.find_last_not_of(' ') + 1);
   *rows += name;
-  const size_t end = ColumnsOf(name);
-  if (text_column > columns / 2 || end + kGap > text_column) {
+  const size_t end = WidthOf(name);
+  if (text_column > columns / 2 || end + kColumnGap > text_column) {
     *rows += '\n' + std::string(kBelowName, ' ');
     AppendRows(text, kBelowName, kBelowName, columns, rows);
   } else {
@@ -83,12 +83,12 @@ std::string WrapLines(std::string_view text, int columns) {
   while (true) {
     const size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
-    if (ColumnsOf(line) <= width) {
+    if (WidthOf(line) <= width) {
       rows += line;
     } else if (const size_t second = SecondColumn(line); second == 0) {
       AppendRows(line, 0, std::min(BlanksOf(line), width / 2), width, &rows);
     } else {
-      AppendEntry(line.substr(0, second), line.substr(second), ColumnsOf(line.substr(0, second)),
+      AppendEntry(line.substr(0, second), line.substr(second), WidthOf(line.substr(0, second)),
                   width, &rows);
     }
     if (end == text.size()) return rows;
