@@ -35,7 +35,7 @@ class FailedCheckListener : public testing::EmptyTestEventListener {
 };
 
 // gtest owns its listeners.
-[[maybe_unused]] const bool kIsListening = [] {
+[[maybe_unused]] const bool kIsHandling = [] {
   testing::UnitTest::GetInstance()->listeners().Append(new FailedCheckListener);
   return true;
 }();

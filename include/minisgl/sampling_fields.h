@@ -6,6 +6,7 @@
 // seed in options and rows, "auto" for no limit after /set.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -54,6 +55,9 @@ inline constexpr IntField kMinTokens = {
 // Of max_tokens, which is a property of the answer and none of SamplingParams. A seed is any
 // uint64_t; rows accept a negative int64_t too, and take its two's complement.
 inline constexpr IntRange kMaxTokensRange = {1, kTokenCountMax};
+
+// Upper bound on the bytes of a text that ends reasoning (thought_message).
+inline constexpr size_t kThoughtMessageBytesMax = 4096;
 
 // Returns `range` with -1 as its lower bound, where -1 means what 0 means (top_k: all).
 constexpr IntRange FromMinusOne(IntRange range) { return {-1, range.max}; }

@@ -87,6 +87,16 @@ constexpr const char* kReturnIds = "return_token_ids";
 constexpr const char* kPromptIds = "prompt_token_ids";
 // clang-format on
 
+// 0, llama.cpp's default, asks for none.
+bool TakeNumProbs(Json& value, RowDraft* draft) {
+  return value == Json(0) || TakeAs<kLogprobs>(value, draft);
+}
+
+// An empty text, llama.cpp's default, is no grammar.
+bool TakeGrammar(Json& value, RowDraft* draft) {
+  return value.as_string().empty() || TakeGuidedGrammar(value, draft);
+}
+
 constexpr const char* kOfCluster = "it places a request among servers";
 constexpr const char* kOfDrafts = "drafts change no answer";
 constexpr const char* kOfCache = "what is cached changes no answer";
@@ -111,7 +121,7 @@ constexpr RowField kForeign[] = {
      kAnywhere, "repetition_penalty"},
     {"n_cmpl", kInteger, "an integer from 1 to 128", TakeAs<kAnswersOfRow>, kNoRange, kAnywhere,
      "n"},
-    {"n_probs", kInteger, "an integer from 0 to 20", TakeAs<kLogprobs>, kNoRange, kCompletion,
+    {"n_probs", kInteger, "an integer from 0 to 20", TakeNumProbs, kNoRange, kCompletion,
      "logprobs"},
     {"return_logprob", kBool, "true or false", TakeAs<kLogprobs>, kNoRange, kAtTop, "logprobs"},
     {"top_logprobs_num", kInteger, "an integer from 0 to 20", TakeAs<kTopLogprobs>, kNoRange,
@@ -122,7 +132,7 @@ constexpr RowField kForeign[] = {
      "return_token_ids"},
     {"json_schema", kAny, "a JSON schema", TakeGuidedJson, kNoRange, kSampling, "guided_json"},
     {"regex", kString, "a string", TakeGuidedRegex, kNoRange, kSampling, "guided_regex"},
-    {"grammar", kString, "a string", TakeGuidedGrammar, kNoRange, kAnywhere, "guided_grammar"},
+    {"grammar", kString, "a string", TakeGrammar, kNoRange, kAnywhere, "guided_grammar"},
     {"ebnf", kString, "a string", TakeGuidedGrammar, kNoRange, kSampling, "guided_grammar"},
     {"guided_decoding", kObject, "an object", TakeStructuredOutputs, kNoRange, kSampling,
      "structured_outputs"},

@@ -229,6 +229,18 @@ class RowParser {
     return std::nullopt;
   }
 
+  // Makes one string of a content that is a list of texts alone.
+  static void JoinTextParts(Json* content) {
+    if (content == nullptr || !content->is_array()) return;
+    std::string joined;
+    for (const Json& part : content->as_array()) {
+      const Json* const text = part.Find("text");
+      if (text == nullptr || !text->is_string()) return;
+      joined += text->as_string();
+    }
+    *content = Json(std::move(joined));
+  }
+
   // Of where the answer of messages begins.
   std::optional<RowError> CheckStart() {
     Row& row = draft_.row;
@@ -242,8 +254,9 @@ class RowParser {
           "another; give one",
           "continue_final_message");
     }
-    const Json& last = row.messages.as_array().back();
-    const Json* const content = last.Find("content");
+    Json& last = row.messages.as_array().back();
+    Json* const content = last.Find("content");
+    JoinTextParts(content);
     if (content != nullptr && content->is_string()) {
       const std::string& role = last.Find("role")->as_string();
       if (role != "assistant") {

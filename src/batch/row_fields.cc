@@ -32,7 +32,7 @@ constexpr size_t kStopStringsMax = 64;
 constexpr size_t kStopBytesMax = 4096;
 constexpr size_t kStopIdsMax = 4096;
 constexpr size_t kBiasesMax = 4096;
-constexpr size_t kBadWordsMax = 4096;
+constexpr size_t kBadWordsMax = 4096, kBadWordsBytesMax = 65536;
 
 template <auto kMember>
 bool TakeNumber(Json& value, RowDraft* draft) {
@@ -240,8 +240,26 @@ bool TakeMaxTokens(Json& value, RowDraft* draft) {
   return true;
 }
 
+// A list of pairs, as llama.cpp's clients write it: a token id, and a bias or false, which forbids.
+bool TakeBiasPairs(const Json::Array& pairs, RowDraft* draft) {
+  if (pairs.size() > kBiasesMax) return false;
+  for (const Json& pair : pairs) {
+    if (!pair.is_array() || pair.as_array().size() != 2) return false;
+    const std::optional<int64_t> id = ExactInteger(pair.as_array()[0]);
+    const Json& bias = pair.as_array()[1];
+    if (!id || *id < 0 || *id > std::numeric_limits<TokenId>::max()) return false;
+    if (!(bias == Json(false)) && !(bias.is_number() && std::fabs(bias.as_double()) <= 100)) {
+      return false;
+    }
+    const float value = bias.is_number() ? static_cast<float>(bias.as_double()) : -100.0F;
+    draft->row.logit_bias.emplace_back(static_cast<TokenId>(*id), value);
+  }
+  return true;
+}
+
 bool TakeLogitBias(Json& value, RowDraft* draft) {
-  if (value.as_object().size() > kBiasesMax) return false;
+  if (value.is_array()) return TakeBiasPairs(value.as_array(), draft);
+  if (!value.is_object() || value.as_object().size() > kBiasesMax) return false;
   for (const auto& [key, bias] : value.as_object()) {
     TokenId id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
@@ -281,10 +299,11 @@ bool TakeStopIds(Json& value, RowDraft* draft) {
 bool TakeBadWords(Json& value, RowDraft* draft) {
   if (value.as_array().size() > kBadWordsMax) return false;
   std::vector<std::string> words;
+  size_t num_bytes = 0;
   for (const Json& word : value.as_array()) {
-    const bool is_word =
-        word.is_string() && !word.as_string().empty() && word.as_string().size() <= kStopBytesMax;
-    if (!is_word) return false;
+    if (!word.is_string() || word.as_string().empty()) return false;
+    num_bytes += word.as_string().size();
+    if (num_bytes > kBadWordsBytesMax) return false;
     words.push_back(word.as_string());
   }
   draft->row.bad_words = std::move(words);
@@ -292,7 +311,11 @@ bool TakeBadWords(Json& value, RowDraft* draft) {
 }
 
 bool TakeAllowedIds(Json& value, RowDraft* draft) {
-  return TakeIds(value, &draft->row.allowed_token_ids) && !draft->row.allowed_token_ids.empty();
+  std::vector<TokenId>& ids = draft->row.allowed_token_ids;
+  if (!TakeIds(value, &ids)) return false;
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return !ids.empty();
 }
 
 bool TakeSkipSpecial(Json& value, RowDraft* draft) {
@@ -417,7 +440,8 @@ constexpr RowField kFields[] = {
     Sampled<kRepetitionPenalty>(),
     Sampled<kPresencePenalty>(),
     Sampled<kFrequencyPenalty>(),
-    {"logit_bias", kObject, "an object of token ids, each with a number from -100 to 100",
+    {"logit_bias", kAny,
+     "an object of token ids, each with a number from -100 to 100, or an array of such pairs",
      TakeLogitBias, kNoRange, kSampling},
     {"seed", kInteger, "an integer of 64 bits", TakeSeed, kNoRange, kSampling},
     {"sampling_seed", kInteger, "an integer of 64 bits", TakeSeed, kNoRange, kInSamplingParams,
@@ -433,8 +457,8 @@ constexpr RowField kFields[] = {
     {"stop", kAny, "a string, or an array of at most 64 strings, none empty", TakeStop, kNoRange,
      kSampling},
     {"stop_token_ids", kArray, kExpectsIds, TakeStopIds, kNoRange, kSampling},
-    {"bad_words", kArray, "an array of at most 4096 strings, none empty", TakeBadWords, kNoRange,
-     kSampling},
+    {"bad_words", kArray, "an array of at most 4096 strings, none empty, of 65536 bytes together",
+     TakeBadWords, kNoRange, kSampling},
     {"allowed_token_ids", kArray, "an array of one token id or more", TakeAllowedIds, kNoRange,
      kSampling},
     {"include_stop_str_in_output", kBool, kExpectsBool, TakeBool<&Row::include_stop>, kNoRange,
@@ -483,7 +507,8 @@ constexpr RowField kFields[] = {
      "thinking_token_budget"},
     {"thinking_budget", kInteger, kExpectsBudget, TakeThoughtBudget, kBudget, kSampling,
      "thinking_token_budget"},
-    {"reasoning_budget_message", kString, "a string", TakeThoughtMessage, kNoRange, kSampling},
+    {"reasoning_budget_message", kString, "a string of at most 4096 bytes", TakeThoughtMessage,
+     kNoRange, kSampling},
     {"add_special_tokens", kBool, kExpectsBool, TakeAddSpecial, kNoRange,
      kCompletion | kInScored},
     {"return_token_ids", kBool, kExpectsBool, TakeBool<&Row::return_token_ids>},

@@ -1,6 +1,7 @@
 #include "batch/row_limits.h"
 
 #include <algorithm>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -52,11 +53,11 @@ std::optional<RowError> SetTokenLimits(const TextModel& text, Row* row, Prompt* 
         "allowed_token_ids has no token that ends an answer; it goes on to the end of the context");
   }
   if (row->allowed_token_ids.empty() || prompt->banned_sequences.empty()) return std::nullopt;
-  const auto is_banned = [&](TokenId id) {
-    const std::vector<TokenId> alone = {id};
-    const auto& banned = prompt->banned_sequences;
-    return std::find(banned.begin(), banned.end(), alone) != banned.end();
-  };
+  std::set<TokenId> banned;
+  for (const std::vector<TokenId>& sequence : prompt->banned_sequences) {
+    if (sequence.size() == 1) banned.insert(sequence.front());
+  }
+  const auto is_banned = [&](TokenId id) { return banned.contains(id); };
   const std::vector<TokenId>& allowed = row->allowed_token_ids;
   if (!std::all_of(allowed.begin(), allowed.end(), is_banned)) return std::nullopt;
   return InvalidRow("bad_words forbids every token of allowed_token_ids", "bad_words");

@@ -24,7 +24,8 @@ struct RowAnswer {
   std::string finish_reason;
   Usage usage;
   AnswerTimes times;
-  bool cut_in_grammar = false;  // as in Event
+  bool cut_in_grammar = false;    // as in Event
+  bool ended_in_thought = false;  // it has no text after its reasoning
 };
 
 // Splits `answer` into reasoning and text, if the row's model marks reasoning. The reasoning is

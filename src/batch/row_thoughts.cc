@@ -53,6 +53,7 @@ bool TakeThoughtBudget(Json& value, RowDraft* draft) {
 }
 
 bool TakeThoughtMessage(Json& value, RowDraft* draft) {
+  if (value.as_string().size() > kThoughtMessageBytesMax) return false;
   draft->row.thought_message = std::move(value.as_string());
   return true;
 }
@@ -60,7 +61,7 @@ bool TakeThoughtMessage(Json& value, RowDraft* draft) {
 // As OpenRouter has it. `enabled` false is a budget of 0, for which no template needs a switch.
 bool TakeReasoning(Json& value, RowDraft* draft) {
   const std::string field = draft->detail_field;
-  bool enabled = true;
+  bool enabled = true, has_own_budget = false, excludes = false;
   for (auto& [key, member] : value.as_object()) {
     if (member.is_null()) continue;
     bool ok = true;
@@ -68,13 +69,14 @@ bool TakeReasoning(Json& value, RowDraft* draft) {
     if (key == "max_tokens") {
       expects = "an integer from 0 to 2147483647";
       ok = TakeMaxThought(member, draft);
+      has_own_budget = ok;
     } else if (key == "effort") {
       expects = kExpectsEffort;
       ok = member.is_string() && TakeReasoningEffort(member, draft);
     } else if (key == "enabled") {
       ok = TakeFlag(member, &enabled);
     } else if (key == "exclude") {
-      ok = TakeFlag(member, &draft->row.hide_reasoning);
+      ok = TakeFlag(member, &excludes);
     } else {
       draft->unknown.push_back({field + "." + Visible(key), "reasoning"});
     }
@@ -86,8 +88,9 @@ bool TakeReasoning(Json& value, RowDraft* draft) {
     }
     return false;
   }
+  draft->row.hide_reasoning = draft->row.hide_reasoning || excludes;
   if (enabled) return true;
-  draft->row.thought_budget.reset();
+  if (has_own_budget) draft->row.thought_budget.reset();
   return TakeMaxThought(Json(0), draft);
 }
 

@@ -312,10 +312,10 @@ void RunLoop::FinishAnswer(const Event& event, RowAnswer* done, Pending* pending
         event.usage.prompt_tokens));
   }
   reasoning_tokens_ += event.usage.reasoning_tokens;
-  if (event.ended_in_thought && event.finish_reason != FinishReason::kAborted &&
-      event.finish_reason != FinishReason::kError) {
-    ++answers_in_thought_;
-  }
+  answer.ended_in_thought = event.ended_in_thought &&
+                            event.finish_reason != FinishReason::kAborted &&
+                            event.finish_reason != FinishReason::kError;
+  if (answer.ended_in_thought) ++answers_in_thought_;
   if (event.finish_reason == FinishReason::kLength && !event.max_tokens_lowered &&
       prompts_.LimitsByModel(pending->row)) {
     ++answers_cut_by_model_;

@@ -28,6 +28,8 @@ bool RunLoop::SetAsideToRetry(int64_t index) {
   const size_t first = pending.row.all_turns ? pending.answers.size() - 1 : 0;
   for (size_t i = first; i < pending.answers.size(); ++i) {
     tokens_ -= std::ssize(pending.answers[i].token_ids);
+    reasoning_tokens_ -= pending.answers[i].usage.reasoning_tokens;
+    answers_in_thought_ -= pending.answers[i].ended_in_thought ? 1 : 0;
     pending.answers[i] = RowAnswer();
   }
   pending.timed_out = false;

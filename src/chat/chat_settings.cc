@@ -107,6 +107,7 @@ std::string ShowThoughtBudget(const AnswerSettings& settings) {
 }
 
 bool SetThoughtMessage(std::string_view text, AnswerSettings* settings) {
+  if (text.size() > kThoughtMessageBytesMax) return false;
   settings->thought_message = text == "none" ? "" : text;
   return true;
 }

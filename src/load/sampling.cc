@@ -106,6 +106,10 @@ Status CheckSamplingOptions(const SamplingOptions& options) {
     Log(LogLevel::kInfo,
         "--think-budget-message is used only with a budget of reasoning above 0 (--think-budget)");
   }
+  if (options.thought_message && options.thought_message->size() > kThoughtMessageBytesMax) {
+    return UsageError("--think-budget-message may have {} bytes (found {})",
+                      kThoughtMessageBytesMax, options.thought_message->size());
+  }
   const int64_t max_tokens = options.max_tokens.value_or(-1);
   if (max_tokens < 0 || options.min_tokens.value_or(0) <= max_tokens) return Status();
   return UsageError("--min-tokens is more than --max-tokens (found {} and {})", *options.min_tokens,

@@ -183,13 +183,13 @@ GrammarOutcome GrammarCompiler::Outcome(const Job& job, const Result<Grammar>& g
 std::shared_ptr<TokenConstraint> GrammarCompiler::Constraint(const Job& job,
                                                              const Grammar& grammar) const {
   const bool has_thoughts = !job.reasoning.none();
-  auto answer =
-      WithLimits(job.limits, std::make_shared<AnswerConstraint>(grammar, Vocabulary(has_thoughts),
-                                                                job.stop_ids, job.id, &masks_));
-  if (job.thought_budget < 0 || !has_thoughts) return answer;
-  return std::make_shared<ThoughtBudget>(
+  auto answer = std::make_shared<AnswerConstraint>(grammar, Vocabulary(has_thoughts), job.stop_ids,
+                                                   job.id, &masks_);
+  if (job.thought_budget < 0 || !has_thoughts) return WithLimits(job.limits, std::move(answer));
+  auto thoughts = std::make_shared<ThoughtBudget>(
       std::make_shared<const ThoughtMarks>(tokenizer_, job.reasoning), job.reasoning.starts_inside,
       job.thought_budget, job.thought_message, vocab_size_, std::move(answer));
+  return WithLimits(job.limits, thoughts, thoughts.get());
 }
 
 std::optional<Result<GrammarCompiler::Grammar>> GrammarCompiler::Compile(const Job& job) const {

@@ -167,13 +167,15 @@ void ServeLoop::Start(LiveMap::iterator place, Submission submission) {
 }
 
 std::shared_ptr<TokenConstraint> ServeLoop::ConstraintOf(const Prompt& prompt) {
-  auto constraint = WithLimits(TokenLimits::Of(prompt, limits_.vocab_size), nullptr);
-  if (prompt.thought_budget < 0 || prompt.max_tokens == 0) return constraint;
-  auto marks = MarksOf(prompt);
-  if (marks == nullptr) return constraint;
-  return std::make_shared<ThoughtBudget>(std::move(marks), prompt.reasoning.starts_inside,
-                                         prompt.thought_budget, prompt.thought_message,
-                                         limits_.vocab_size, std::move(constraint));
+  std::shared_ptr<ThoughtBudget> thoughts;
+  if (prompt.thought_budget >= 0 && prompt.max_tokens != 0) {
+    if (auto marks = MarksOf(prompt)) {
+      thoughts = std::make_shared<ThoughtBudget>(std::move(marks), prompt.reasoning.starts_inside,
+                                                 prompt.thought_budget, prompt.thought_message,
+                                                 limits_.vocab_size);
+    }
+  }
+  return WithLimits(TokenLimits::Of(prompt, limits_.vocab_size), thoughts, thoughts.get());
 }
 
 void ServeLoop::SetDeadline(LiveMap::iterator place, const Submission& submission) {

@@ -68,16 +68,27 @@ const std::vector<TokenId>& ThoughtBudget::Closing() {
   return place->second.empty() ? close_ : place->second;
 }
 
-std::optional<TokenId> ThoughtBudget::Forced() {
-  if (state_.closing == nullptr && !IsSpent()) return std::nullopt;
-  if (close_.empty()) return std::nullopt;
-  const TokenId token =
-      state_.closing == nullptr ? Closing().front() : (*state_.closing)[state_.next];
-  if (token < 0 || token >= vocab_size_) return std::nullopt;
-  if (answer_ == nullptr) return token;
-  if (!answer_->Accept(token)) return std::nullopt;
+bool ThoughtBudget::MayFollow(TokenId token) {
+  if (token < 0 || token >= vocab_size_) return false;
+  if (answer_ == nullptr) return true;
+  if (!answer_->Accept(token)) return false;
   answer_->RollBack(1);
-  return token;
+  return true;
+}
+
+const std::vector<TokenId>* ThoughtBudget::ClosingNow() {
+  if (close_.empty()) return nullptr;
+  if (state_.closing != nullptr) return state_.closing;
+  if (!IsSpent()) return nullptr;
+  const std::vector<TokenId>& closing = Closing();
+  return MayFollow(closing.front()) ? &closing : &close_;
+}
+
+std::optional<TokenId> ThoughtBudget::Forced() {
+  const std::vector<TokenId>* const closing = ClosingNow();
+  if (closing == nullptr) return std::nullopt;
+  const TokenId token = (*closing)[state_.closing == nullptr ? 0 : state_.next];
+  return MayFollow(token) ? std::optional(token) : std::nullopt;
 }
 
 MaskOutcome ThoughtBudget::FillMask(std::span<uint32_t> mask, int64_t* work_left) {
@@ -92,6 +103,7 @@ MaskOutcome ThoughtBudget::FillMask(std::span<uint32_t> mask, int64_t* work_left
 }
 
 bool ThoughtBudget::Accept(TokenId token) {
+  const std::vector<TokenId>* const closing = ClosingNow();
   const std::optional<TokenId> forced = Forced();
   if (forced && token != *forced) return false;
   if (answer_ != nullptr && !answer_->Accept(token)) return false;
@@ -99,10 +111,11 @@ bool ThoughtBudget::Accept(TokenId token) {
   before_.push_back(state_);
   if (before_.size() > kStatesMax) before_.pop_front();
   if (forced && state_.closing == nullptr) {
-    state_.closing = &Closing();
+    state_.closing = closing;
     state_.next = 0;
-  } else if (!forced) {
-    state_.closing = nullptr;  // the answer's constraint forbade the rest
+  } else if (!forced && state_.closing != nullptr) {
+    state_.closing = nullptr;  // the answer's constraint forbids the rest
+    state_.has_closed = true;
   }
   Advance(token);
   return true;
@@ -145,7 +158,7 @@ std::vector<TokenId> ThoughtBudget::ForcedTokens(int32_t count) {
   if (!Forced()) {
     return answer_ == nullptr ? std::vector<TokenId>() : answer_->ForcedTokens(count);
   }
-  const std::vector<TokenId>& closing = state_.closing == nullptr ? Closing() : *state_.closing;
+  const std::vector<TokenId>& closing = *ClosingNow();
   std::vector<TokenId> forced(
       closing.begin() + static_cast<std::ptrdiff_t>(state_.closing == nullptr ? 0 : state_.next),
       closing.end());

@@ -27,9 +27,8 @@ namespace minisgl::runtime {
 class ThoughtBudget final : public TokenConstraint {
  public:
   // `budget`: tokens of thought, at least 0. `message`: a text, "" for none; there is none with a
-  // budget of 0. `answer`: the
-  // constraint of the whole answer, thoughts included, which wins where it forbids what should
-  // follow; null: none. `vocab_size`: of the model.
+  // budget of 0. `answer`: the constraint of the whole answer, thoughts included; null: none. A
+  // token that it forbids is not forced. `vocab_size`: of the model.
   ThoughtBudget(std::shared_ptr<const ThoughtMarks> marks, bool starts_inside, int64_t budget,
                 const std::string& message, int64_t vocab_size,
                 std::shared_ptr<TokenConstraint> answer = nullptr);
@@ -42,6 +41,9 @@ class ThoughtBudget final : public TokenConstraint {
   std::vector<TokenId> ForcedTokens(int32_t count) override;
   bool NeedsMask(int64_t ahead) override;
 
+  // True if one token alone may follow, because it is forced.
+  bool forces() { return Forced().has_value(); }
+
  private:
   // After some tokens.
   struct State {
@@ -49,11 +51,16 @@ class ThoughtBudget final : public TokenConstraint {
     // The tokens that close the thought, and the next of them; null: it is not being closed.
     const std::vector<TokenId>* closing = nullptr;
     size_t next = 0;
-    bool has_closed = false;  // a thought was closed here
+    bool has_closed = false;  // a thought was closed here, or its message cannot be said
   };
 
   // The token that must follow; nothing if others may.
   std::optional<TokenId> Forced();
+  // True if the token is in the vocabulary and the answer's constraint allows it.
+  bool MayFollow(TokenId token);
+  // The tokens that close the thought from here on, or from state_.next on if that has begun,
+  // without the message if the answer's constraint forbids its first token; null: none must follow.
+  const std::vector<TokenId>* ClosingNow();
   bool IsSpent() const;
   // The last tokens end inside of a character.
   bool IsInCharacter() const;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "minisgl/batch_plan.h"
+#include "runtime/thought_budget.h"
 
 namespace minisgl::runtime {
 namespace {
@@ -74,8 +75,11 @@ bool TokenLimits::LeavesNone(std::span<const TokenId> answer) const {
 }
 
 LimitedConstraint::LimitedConstraint(std::shared_ptr<const TokenLimits> limits,
-                                     std::shared_ptr<TokenConstraint> inner)
-    : limits_(std::move(limits)), inner_(std::move(inner)) {}
+                                     std::shared_ptr<TokenConstraint> inner,
+                                     ThoughtBudget* thoughts)
+    : limits_(std::move(limits)), inner_(std::move(inner)), thoughts_(thoughts) {}
+
+bool LimitedConstraint::IsForced() const { return thoughts_ != nullptr && thoughts_->forces(); }
 
 MaskOutcome LimitedConstraint::FillMask(std::span<uint32_t> mask, int64_t* work_left) {
   if (inner_ == nullptr) {
@@ -84,11 +88,12 @@ MaskOutcome LimitedConstraint::FillMask(std::span<uint32_t> mask, int64_t* work_
              outcome != MaskOutcome::kMade) {
     return outcome;
   }
+  if (IsForced()) return MaskOutcome::kMade;
   return limits_->Cut(answer_, mask) ? MaskOutcome::kMade : MaskOutcome::kNone;
 }
 
 bool LimitedConstraint::Accept(TokenId token) {
-  if (!limits_->Allows(answer_, token)) return false;
+  if (!IsForced() && !limits_->Allows(answer_, token)) return false;
   if (inner_ != nullptr && !inner_->Accept(token)) return false;
   answer_.push_back(token);
   return true;
@@ -109,6 +114,7 @@ bool LimitedConstraint::MustEnd() const {
 std::vector<TokenId> LimitedConstraint::ForcedTokens(int32_t count) {
   if (inner_ == nullptr) return {};
   std::vector<TokenId> forced = inner_->ForcedTokens(count);
+  if (IsForced()) return forced;
   std::vector<TokenId> answer = answer_;
   size_t allowed = 0;
   while (allowed < forced.size() && limits_->Allows(answer, forced[allowed])) {
@@ -119,9 +125,10 @@ std::vector<TokenId> LimitedConstraint::ForcedTokens(int32_t count) {
 }
 
 std::shared_ptr<TokenConstraint> WithLimits(std::shared_ptr<const TokenLimits> limits,
-                                            std::shared_ptr<TokenConstraint> constraint) {
+                                            std::shared_ptr<TokenConstraint> constraint,
+                                            ThoughtBudget* thoughts) {
   if (limits == nullptr) return constraint;
-  return std::make_shared<LimitedConstraint>(std::move(limits), std::move(constraint));
+  return std::make_shared<LimitedConstraint>(std::move(limits), std::move(constraint), thoughts);
 }
 
 }  // namespace minisgl::runtime

@@ -36,11 +36,16 @@ class TokenLimits {
   const std::vector<std::vector<TokenId>> banned_;
 };
 
+class ThoughtBudget;
+
+// What a bound on thoughts forces is allowed whatever the limits are: the model could not end its
+// thought otherwise.
 class LimitedConstraint final : public TokenConstraint {
  public:
-  // `inner`: what else the answer must be; null: nothing.
+  // `inner`: what else the answer must be; null: nothing. `thoughts`: `inner`, if it is a bound on
+  // thoughts; null otherwise.
   LimitedConstraint(std::shared_ptr<const TokenLimits> limits,
-                    std::shared_ptr<TokenConstraint> inner);
+                    std::shared_ptr<TokenConstraint> inner, ThoughtBudget* thoughts = nullptr);
 
   MaskOutcome FillMask(std::span<uint32_t> mask, int64_t* work_left) override;
   bool Accept(TokenId token) override;
@@ -50,13 +55,17 @@ class LimitedConstraint final : public TokenConstraint {
   std::vector<TokenId> ForcedTokens(int32_t count) override;
 
  private:
+  bool IsForced() const;
+
   const std::shared_ptr<const TokenLimits> limits_;
   const std::shared_ptr<TokenConstraint> inner_;
+  ThoughtBudget* const thoughts_;
   std::vector<TokenId> answer_;  // accepted
 };
 
 // Returns `constraint`, which may be null, within the limits; as it is if there are none.
 std::shared_ptr<TokenConstraint> WithLimits(std::shared_ptr<const TokenLimits> limits,
-                                            std::shared_ptr<TokenConstraint> constraint);
+                                            std::shared_ptr<TokenConstraint> constraint,
+                                            ThoughtBudget* thoughts = nullptr);
 
 }  // namespace minisgl::runtime

@@ -174,9 +174,16 @@ class HiddenTexts {
   void KeepHidden(std::vector<TextPlace>* places) const {
     ChatInput input = input_;
     Json::Array& messages = input.messages.as_array();
+    // Places are in the order of messages: the texts of each are looked up once.
+    size_t message = messages.size();
+    std::vector<std::string*> texts;
     for (size_t i = 0; i < places->size(); ++i) {
       const TextPlace& place = (*places)[i];
-      *TextsOf(&messages[place.message])[place.part] = Word(i);
+      if (place.message != message) {
+        message = place.message;
+        texts = TextsOf(&messages[message]);
+      }
+      *texts[place.part] = Word(i);
     }
     const auto words = WordsRendered(chat_, input);
     std::vector<TextPlace> hidden;

@@ -27,10 +27,19 @@ Json* Member(Json* object, std::string_view name) {
 
 // Returns a text that does not occur in `messages`.
 std::string MakeMark(const Json& messages) {
+  constexpr std::string_view kStem = "c0ntinueh3re";
   const std::string all = messages.Dump();
-  std::string mark = "c0ntinueh3re";
-  while (all.find(mark) != std::string::npos) mark += 'x';
-  return mark;
+  // One x more than stand behind the stem anywhere.
+  size_t most = 0;
+  bool occurs = false;
+  for (size_t at = all.find(kStem); at != std::string::npos; at = all.find(kStem, at)) {
+    occurs = true;
+    at += kStem.size();
+    const size_t end = std::min(all.find_first_not_of('x', at), all.size());
+    most = std::max(most, end - at);
+    at = end;
+  }
+  return std::string(kStem) + std::string(occurs ? most + 1 : 0, 'x');
 }
 
 // The text of the last message, or of the last part of it that has a text; null if it has none.

@@ -16,6 +16,7 @@
 #include "renamed_wren.h"
 #include "runtime/grammar_compiler.h"
 #include "runtime/runtime_fixture.h"
+#include "runtime/token_limits.h"
 
 namespace minisgl::runtime {
 namespace {
@@ -66,10 +67,10 @@ class ThoughtTest : public ::testing::Test {
     return tokenizer_->Decode(ids, /*keep_special=*/true);
   }
   // The tokens that may follow.
-  std::vector<TokenId> Allowed(ThoughtBudget* budget) const {
+  std::vector<TokenId> Allowed(TokenConstraint* constraint) const {
     std::vector<uint32_t> mask(static_cast<size_t>((vocab_ + 31) / 32));
     int64_t work_left = 0;
-    EXPECT_EQ(budget->FillMask(mask, &work_left), MaskOutcome::kMade);
+    EXPECT_EQ(constraint->FillMask(mask, &work_left), MaskOutcome::kMade);
     std::vector<TokenId> allowed;
     for (TokenId id = 0; id < static_cast<TokenId>(mask.size() * 32); ++id) {
       if ((mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0) allowed.push_back(id);
@@ -90,6 +91,19 @@ class ThoughtTest : public ::testing::Test {
       written.push_back(token);
     }
     return written;
+  }
+  // The same within any constraint: where it does not allow what the model wants, the first token
+  // that it allows follows.
+  std::string WrittenWithin(TokenConstraint* constraint, const std::vector<TokenId>& wanted) const {
+    std::vector<TokenId> written;
+    for (size_t at = 0; at < wanted.size() && written.size() < 100;) {
+      const std::vector<TokenId> allowed = Allowed(constraint);
+      const bool is_free = std::find(allowed.begin(), allowed.end(), wanted[at]) != allowed.end();
+      if (allowed.empty()) return "nothing may follow " + Text(written);
+      written.push_back(is_free ? wanted[at++] : allowed.front());
+      EXPECT_TRUE(constraint->Accept(written.back()));
+    }
+    return Text(written);
   }
   std::string Written(const ReasoningTags& tags, int64_t budget, const std::vector<TokenId>& wanted,
                       const std::string& message = "") const {
@@ -254,6 +268,64 @@ TEST_F(ThoughtTest, AMessageIsPutBeforeTheEnd) {
   // The spelling of a tag in a message is text.
   const auto written = Write(MakeBudget(kControlOpened, 2, "[/THINK]").get(), ids);
   EXPECT_EQ(std::count(written.begin(), written.end(), kClose), 1);
+}
+
+TEST_F(ThoughtTest, LimitsOfTokensDoNotHoldForWhatIsForced) {
+  const std::vector<TokenId> ids = Ids("a b c d");
+  for (const std::string message : {"", "\nNow.\n"}) {
+    for (const bool has_list : {false, true}) {
+      Prompt prompt;
+      if (has_list) prompt.allowed_token_ids = ids;
+      prompt.banned_sequences = {{kClose}, {Ids("\nNow.\n")[0]}, {ids[3]}};
+      const std::shared_ptr<ThoughtBudget> budget = MakeBudget(kControlOpened, 2, message);
+      const auto limits = TokenLimits::Of(prompt, vocab_);
+      const auto limited = WithLimits(limits, budget, budget.get());
+      EXPECT_EQ(WrittenWithin(limited.get(), {ids[0], ids[1], ids[2]}),
+                "a b" + message + "[/THINK] c");
+      EXPECT_FALSE(limited->Accept(ids[3])) << "it is banned";
+      limited->RollBack(2);
+      EXPECT_EQ(limited->ForcedTokens(1), std::vector<TokenId>{kClose});
+    }
+  }
+}
+
+// Allows all tokens except some.
+class Forbidding final : public TokenConstraint {
+ public:
+  Forbidding(std::vector<TokenId> forbidden, int64_t vocab_size)
+      : forbidden_(std::move(forbidden)), vocab_size_(vocab_size) {}
+  MaskOutcome FillMask(std::span<uint32_t> mask, int64_t*) override {
+    for (TokenId id = 0; id < vocab_size_; ++id) {
+      if (Allows(id)) mask[static_cast<size_t>(id) / 32] |= uint32_t{1} << (id % 32);
+    }
+    return MaskOutcome::kMade;
+  }
+  bool Accept(TokenId token) override { return Allows(token); }
+  void RollBack(int64_t) override {}
+  bool MayEnd() const override { return true; }
+  bool MustEnd() const override { return false; }
+  std::vector<TokenId> ForcedTokens(int32_t) override { return {}; }
+
+ private:
+  bool Allows(TokenId id) const {
+    return std::find(forbidden_.begin(), forbidden_.end(), id) == forbidden_.end();
+  }
+  const std::vector<TokenId> forbidden_;
+  const int64_t vocab_size_;
+};
+
+TEST_F(ThoughtTest, AMessageThatTheAnswerForbidsIsGivenUp) {
+  const std::vector<TokenId> ids = Ids("a b c d"), message = Ids("\nNow.\n");
+  ASSERT_GT(message.size(), 2u);
+  const auto written = [&](TokenId forbidden) {
+    ThoughtBudget budget(MarksOf(kControlOpened), true, 2, "\nNow.\n", vocab_,
+                         std::make_shared<Forbidding>(std::vector<TokenId>{forbidden}, vocab_));
+    return WrittenWithin(&budget, ids);
+  };
+  EXPECT_EQ(written(message[0]), "a b[/THINK] c d");
+  // The model goes on with one token of its own in place of the forbidden one.
+  const std::string begun = Text({ids[0], ids[1], message[0], ids[2], kClose, ids[3]});
+  EXPECT_EQ(written(message[1]), begun);
 }
 
 TEST_F(ThoughtTest, AnotherThoughtHasWhatTheFirstLeft) {
