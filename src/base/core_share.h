@@ -25,7 +25,7 @@ namespace minisgl::base {
 // between the operations of a step, far shorter than a time slice.
 inline constexpr std::chrono::microseconds kPoolSpin{50};
 
-// What a thread learns of its core, and how it gives it up.
+// How a thread finds out whether it lost its core, and gives it up.
 struct CoreSystem {
   int64_t (*now_ns)();      // of a steady clock
   int64_t (*num_losses)();  // of the core that this thread runs on

@@ -1,4 +1,4 @@
-// The table of all fields that rows may hold, those of other programs' requests included, with what
+// The table of all fields that rows may hold, and that other programs' requests may, with what
 // becomes of each: what `minisgl help rows` prints and minisgl-rows(7) has.
 #pragma once
 

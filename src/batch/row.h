@@ -51,7 +51,7 @@ struct RowError {
 // An invalid_row error; `field` names the member at fault, if there is one.
 RowError InvalidRow(std::string message, std::string field = "");
 
-// What is said once a run, however many rows have the same to say.
+// A message that is logged once a run, however many rows cause it.
 struct RunNote {
   LogLevel level = LogLevel::kInfo;
   std::string text;

@@ -1,5 +1,5 @@
 // The table of all fields of a row: type, range, error text, and the function that stores the
-// value. It has two parts: the fields that a row is made of (row_fields.cc), and those of other
+// value. It has two parts: the fields that a row is made of (row_fields.cc), and the rest of other
 // programs' requests (foreign_fields.cc).
 #pragma once
 

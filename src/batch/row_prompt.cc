@@ -237,7 +237,9 @@ void PromptBuilder::CheckThoughtBudget(Row* row, Prompt* prompt) {
   prompt->thought_budget = -1;
   if (row->thought_budget.value_or(-1) < 0) return;
   row->warnings.push_back(
-      row->kind == PromptKind::kMessages
+      !reasoning_.none() && row->kind == PromptKind::kMessages
+          ? "thinking_token_budget: the answer continues a text after its reasoning; it was ignored"
+      : row->kind == PromptKind::kMessages
           ? "thinking_token_budget: the chat template marks no reasoning; it was ignored"
           : "thinking_token_budget: a prompt without the chat template has no reasoning; it was "
             "ignored");

@@ -1,4 +1,4 @@
-// Says once a run what many rows have to say. Thread-safe.
+// Logs each note of rows once a run. Thread-safe.
 #pragma once
 
 #include <mutex>
@@ -12,7 +12,7 @@ namespace minisgl::batch {
 
 class RunNotes {
  public:
-  // Logs those of `notes` that were not logged before.
+  // Logs each of `notes` that was not logged before.
   void Say(const std::vector<RunNote>& notes);
 
  private:

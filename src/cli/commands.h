@@ -33,7 +33,7 @@ CommandBody AddGrammarCommand(load::OptionTable* app);
 CommandBody AddTokenizeCommand(load::OptionTable* app);
 
 // Asks at the terminal whether to download `model` (OWNER/NAME), and does so; false if not, and
-// without a terminal. Errors are those of hub::Pull.
+// without a terminal. Errors: as hub::Pull.
 Result<bool> OfferPull(const std::string& model);
 
 }  // namespace minisgl::cli

@@ -1,4 +1,4 @@
-// The instruction sets that this build has CPU kernels for: those of the build option cpu_targets.
+// The instruction sets that this build has CPU kernels for, as the build option cpu_targets says.
 // A build for one machine compiles in less than half the time of one for all.
 //
 // Plain macros, because the preprocessor decides what is compiled. Any build has the fallback

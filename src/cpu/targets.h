@@ -10,7 +10,7 @@
 
 #define MINISGL_UNUSED_TARGETS \
   (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
-// A file without kernels of VNNI has those of AVX3 in their place.
+// A file without kernels of VNNI has kernels of AVX3 in their place.
 #if defined(MINISGL_NEEDS_VNNI)
 #define MINISGL_AVX3_BITS MINISGL_AVX512_BIT
 #else

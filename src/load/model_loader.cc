@@ -186,8 +186,8 @@ KernelReport::~KernelReport() { term::PrintStderr(FormatKernelProfile(*profile_)
 Result<std::string> ResolveModelDir(const std::string& model) {
   if (model.empty()) {
     return UsageError(
-        "no model given; use --model DIR or set MINISGL_MODEL (minisgl models lists those of the "
-        "hub cache, and minisgl pull OWNER/NAME downloads one)");
+        "no model given; use --model DIR or set MINISGL_MODEL (minisgl models lists what the "
+        "hub cache has, and minisgl pull OWNER/NAME downloads one)");
   }
   const Result<std::string> found = FindModelDir(model);
   const bool is_missing = !found.ok() && found.status().code() == StatusCode::kNoInput;

@@ -39,7 +39,7 @@ void SetMissingModelHandler(MissingModelHandler handler);
 // Loads the tokenizer and the chat template. Reads no weights and no config.json.
 Result<TextModel> LoadTextModel(const ModelOptions& options);
 
-// Sets text->template_args to those of `options`: --template-arg and --think. kUsage, without a
+// Sets text->template_args from `options`: --template-arg and --think. kUsage, without a
 // change, if the template has no switch for the latter.
 Status SetTemplateArgs(const ModelOptions& options, TextModel* text);
 

@@ -9,7 +9,7 @@ namespace minisgl::model {
 
 namespace {
 
-// `scale`, one of those of `config`.
+// Returns `scale`, a factor of `config`.
 float ScaleOf(const ModelConfig& config, double scale, DType dtype) {
   const auto exact = static_cast<float>(scale);
   if (!config.rounds_embedding_scales || dtype == DType::kF32) return exact;

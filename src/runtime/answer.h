@@ -16,7 +16,7 @@ namespace minisgl::runtime {
 
 class Answer {
  public:
-  // `tokenizer` may be null: then events carry no text. `marks`: those of prompt.reasoning, whose
+  // `tokenizer` may be null: then events carry no text. `marks`: of prompt.reasoning, whose
   // tokens are counted; null: they are not.
   Answer(RequestId id, uint64_t tag, const Prompt& prompt, const Tokenizer* tokenizer,
          EventQueue* queue, std::shared_ptr<const ThoughtMarks> marks = nullptr);

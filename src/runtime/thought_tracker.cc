@@ -49,11 +49,8 @@ std::string ThoughtMarks::BytesOfTag(std::string_view tag) const {
 }
 
 std::vector<TokenId> ThoughtMarks::TokensOf(std::string_view bytes) const {
-  const auto encode = [&](std::optional<TokenId> marker) {
-    auto ids = EncodeAfter(*tokenizer_, marker, {TextPiece{Spelling(bytes), true}});
-    return ids.ok() ? std::move(ids).value() : std::vector<TokenId>();
-  };
-  return encode(tokenizer_->eos_id());
+  auto ids = EncodeAfter(*tokenizer_, tokenizer_->eos_id(), {TextPiece{Spelling(bytes), true}});
+  return ids.ok() ? std::move(ids).value() : std::vector<TokenId>();
 }
 
 std::vector<TokenId> ThoughtMarks::ReopeningIds(const ReasoningTags& tags) const {

@@ -1,5 +1,5 @@
-// The tokens that an answer may have, whatever the text is: those of a list alone, and none that
-// completes a banned sequence.
+// The tokens that an answer may have, whatever its text is: only tokens of a list, if there is one,
+// and no token that completes a banned sequence.
 #pragma once
 
 #include <cstdint>

@@ -135,7 +135,7 @@ class TextSearch {
   int num_failed_ = 0;
 };
 
-// The texts that are not found in `pieces`, except those of white space.
+// The texts that are not found in `pieces`, except texts of white space.
 std::vector<TextPlace> TextsNotFound(const ChatInput& input, std::span<const TextPiece> pieces,
                                      size_t first) {
   std::vector<TextPlace> places;

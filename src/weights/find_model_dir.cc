@@ -160,7 +160,7 @@ Result<std::string> FindHubSnapshot(const std::string& model) {
   const size_t slash = model.find('/');
   if (IsHubModel(model)) return FindInHubCache(model.substr(0, slash), model.substr(slash + 1));
   return MakeStatus(StatusCode::kNoInput,
-                    "{}: no such model directory; minisgl models lists those of the hub cache, and "
+                    "{}: no such model directory; minisgl models lists what the hub cache has, and "
                     "minisgl pull OWNER/NAME downloads one",
                     Visible(model, 400));
 }

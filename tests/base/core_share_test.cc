@@ -157,6 +157,7 @@ TEST(CoreShareTest, TheSystemTellsThatACoreIsContended) {
     std::vector<base::CoreShare> shares(1);
     shares[0].BeginLoop(shares, 0);
     const auto start = Clock::now();
+    // Without an end of this loop the core is not given up: the suite's time ends the case.
     while (num_given < 10 && tells) {
       const auto begin = Clock::now();
       while (Clock::now() - begin < microseconds(100)) {

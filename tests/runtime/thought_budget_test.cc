@@ -289,41 +289,17 @@ TEST_F(ThoughtTest, LimitsOfTokensDoNotHoldForWhatIsForced) {
   }
 }
 
-// Allows all tokens except some.
-class Forbidding final : public TokenConstraint {
- public:
-  Forbidding(std::vector<TokenId> forbidden, int64_t vocab_size)
-      : forbidden_(std::move(forbidden)), vocab_size_(vocab_size) {}
-  MaskOutcome FillMask(std::span<uint32_t> mask, int64_t*) override {
-    for (TokenId id = 0; id < vocab_size_; ++id) {
-      if (Allows(id)) mask[static_cast<size_t>(id) / 32] |= uint32_t{1} << (id % 32);
-    }
-    return MaskOutcome::kMade;
-  }
-  bool Accept(TokenId token) override { return Allows(token); }
-  void RollBack(int64_t) override {}
-  bool MayEnd() const override { return true; }
-  bool MustEnd() const override { return false; }
-  std::vector<TokenId> ForcedTokens(int32_t) override { return {}; }
-
- private:
-  bool Allows(TokenId id) const {
-    return std::find(forbidden_.begin(), forbidden_.end(), id) == forbidden_.end();
-  }
-  const std::vector<TokenId> forbidden_;
-  const int64_t vocab_size_;
-};
-
 TEST_F(ThoughtTest, AMessageThatTheAnswerForbidsIsGivenUp) {
   const std::vector<TokenId> ids = Ids("a b c d"), message = Ids("\nNow.\n");
   ASSERT_GT(message.size(), 2u);
   const auto written = [&](TokenId forbidden) {
+    Prompt prompt;
+    prompt.banned_sequences = {{forbidden}};
     ThoughtBudget budget(MarksOf(kControlOpened), true, 2, "\nNow.\n", vocab_,
-                         std::make_shared<Forbidding>(std::vector<TokenId>{forbidden}, vocab_));
+                         WithLimits(TokenLimits::Of(prompt, vocab_), nullptr));
     return WrittenWithin(&budget, ids);
   };
   EXPECT_EQ(written(message[0]), "a b[/THINK] c d");
-  // The model goes on with one token of its own in place of the forbidden one.
   const std::string begun = Text({ids[0], ids[1], message[0], ids[2], kClose, ids[3]});
   EXPECT_EQ(written(message[1]), begun);
 }
