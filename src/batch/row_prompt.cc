@@ -232,7 +232,7 @@ void PromptBuilder::SetGrammar(Row* row, Prompt* prompt) const {
 }
 
 // Warns if the row has a budget for reasoning that its answer cannot have.
-void PromptBuilder::CheckThoughtBudget(Row* row, Prompt* prompt) {
+void PromptBuilder::CheckThoughtBudget(Row* row, Prompt* prompt) const {
   if (!row->reasoning.none()) return;
   prompt->thought_budget = -1;
   if (row->thought_budget.value_or(-1) < 0) return;

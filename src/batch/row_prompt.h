@@ -107,7 +107,7 @@ class PromptBuilder {
   // Puts the beginning of every answer behind the row's messages, unless it has its own.
   void AddPrefill(Row* row) const;
   void SetGrammar(Row* row, Prompt* prompt) const;
-  static void CheckThoughtBudget(Row* row, Prompt* prompt);
+  void CheckThoughtBudget(Row* row, Prompt* prompt) const;
   // The most tokens of the row's prompt: one less than the context, if an answer follows.
   int64_t PromptMax(const Row& row) const;
   std::optional<RowError> CheckLength(const Row& row, int64_t length, bool is_whole) const;

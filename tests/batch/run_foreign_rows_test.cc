@@ -11,12 +11,6 @@
 namespace minisgl::batch {
 namespace {
 
-size_t CountOf(const std::string& text, const std::string& part) {
-  size_t count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
-
 class RunForeignRowsTest : public RunProgramTest {
  protected:
   std::string FileOf(const std::vector<std::string>& rows) {

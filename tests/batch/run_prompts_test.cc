@@ -17,12 +17,6 @@ namespace {
 constexpr const char* kWarning = "without the model's chat template";
 constexpr const char* kPeruQuestion = "What is the capital of Peru?";
 
-size_t CountOf(const std::string& text, const std::string& part) {
-  size_t count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
-
 class RunPromptsTest : public ::testing::Test {
  protected:
   void SetUp() override {

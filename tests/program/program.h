@@ -14,6 +14,13 @@ namespace minisgl {
 std::string ProgramBinary();
 std::string DemoModel();
 
+// How often `part` stands in `text`.
+inline size_t CountOf(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
 struct ProgramResult {
   int exit_code = -1;  // 128 + n if signal n ended it
   std::string out;
