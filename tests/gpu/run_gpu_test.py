@@ -92,7 +92,7 @@ class Folder:
         (self.folder / name).chmod(0o755)
 
     def write_tool(self, name, text):
-        text = text.replace("TIMEOUT", shutil.which("timeout")).replace("ADVANCE", ADVANCE)
+        text = text.replace("TIMEOUT", shutil.which("timeout")).replace("SLEEP", shutil.which("sleep")).replace("ADVANCE", ADVANCE)
         self.write(f"tools/{name}", text.replace("FOLDER", str(self.folder)))
 
     def run(self, *parts, **env):
@@ -250,11 +250,10 @@ def a_list_that_crashes_is_a_failure(folder):
 @case
 def a_process_that_cannot_be_killed_holds_up_nothing(folder):
     made = Folder(folder, ["Passes"])
-    # It ends after the script has.
-    made.write_tool("timeout", "#!/bin/sh\ncase $* in *Passes) ADVANCE; ADVANCE; ADVANCE; until [ -e FOLDER/ended ]; do sleep 0.1; done ;; "
+    # It ends after the script has, with its folder.
+    made.write_tool("timeout", "#!/bin/sh\ncase $* in *Passes) ADVANCE; ADVANCE; ADVANCE; while [ -e FOLDER/clock ]; do SLEEP 0.1; done ;; "
                     "esac\nshift 3\nexec \"$@\"\n")
     done, _ = made.run("kernels", CASE_SECONDS="1")
-    (folder / "ended").touch()
     yield from lacks(done.stdout, "failed kernels GpuTablesTest.Passes: no end after 1 s, and cannot be killed")
 
 
