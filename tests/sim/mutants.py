@@ -22,7 +22,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SEEDS = 1000
+SEEDS = 2000
 HASH_FILE = "tests/sim/mutants.hash"
 
 # name, file, text, what it becomes
