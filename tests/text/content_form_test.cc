@@ -21,41 +21,42 @@ ContentForm FormOf(const std::string& source) {
 }
 
 // `body` in a loop over the messages.
-std::string Loop(const std::string& body) {
+std::string ForEachPart(const std::string& body) {
   return "{% for message in messages %}" + body + "{% endfor %}";
 }
 
 TEST(ContentFormTest, TemplatesThatReadTheTextOfPartsTakeParts) {
   const std::vector<std::string> sources = {
-      Loop("{% for c in message['content'] %}{{ c['text'] }}{% endfor %}"),
-      Loop("{% for c in message.content %}{{ c.text }}{% endfor %}"),
-      Loop("{% for c in message.get('content') %}{{ c.get('text') }}{% endfor %}"),
-      Loop("{% for c in message.content if c.type == 'text' %}{{ c.text }}{% endfor %}"),
+      ForEachPart("{% for c in message['content'] %}{{ c['text'] }}{% endfor %}"),
+      ForEachPart("{% for c in message.content %}{{ c.text }}{% endfor %}"),
+      ForEachPart("{% for c in message.get('content') %}{{ c.get('text') }}{% endfor %}"),
+      ForEachPart("{% for c in message.content if c.type == 'text' %}{{ c.text }}{% endfor %}"),
       // LLaVA: the loop's name is that of another template's string.
-      Loop("{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}"
-           "{% generation %}{{ content['text'] + ' ' }}{% endgeneration %}{% endfor %}"),
-      Loop("{{ message['content'][0]['text'] }}"),
-      Loop("{{ (message.content | first).text }}"),
-      Loop("{{ message.content | map(attribute='text') | join }}"),
-      Loop("{{ message.content | join(' ', attribute='text') }}"),
-      Loop("{% for i in range(message.content | length) %}{{ message.content[i].text }}"
-           "{% endfor %}"),
+      ForEachPart("{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}"
+                  "{% generation %}{{ content['text'] + ' ' }}{% endgeneration %}{% endfor %}"),
+      ForEachPart("{{ message['content'][0]['text'] }}"),
+      ForEachPart("{{ (message.content | first).text }}"),
+      ForEachPart("{{ message.content | map(attribute='text') | join }}"),
+      ForEachPart("{{ message.content | join(' ', attribute='text') }}"),
+      ForEachPart("{% for i in range(message.content | length) %}{{ message.content[i].text }}"
+                  "{% endfor %}"),
       // By way of names, macros, namespaces and slices.
-      Loop("{% set c = message.content %}{% set first = c[0] %}{{ first['text'] }}"),
+      ForEachPart("{% set c = message.content %}{% set first = c[0] %}{{ first['text'] }}"),
       "{% macro show(content) %}{% for c in content %}{{ c.text }}{% endfor %}{% endmacro %}" +
-          Loop("{{ show(message.content) }}"),
+          ForEachPart("{{ show(message.content) }}"),
       "{% macro show(parts=none) %}{% for c in parts %}{{ c.text }}{% endfor %}{% endmacro %}" +
-          Loop("{{ show(parts=message.content) }}"),
+          ForEachPart("{{ show(parts=message.content) }}"),
       "{% set ns = namespace(rest=messages[1:]) %}{% for m in ns.rest %}"
       "{% for c in m.content[:2] %}{{ c.text }}{% endfor %}{% endfor %}",
       "{% set ns = namespace() %}{% set ns.rest = messages %}{% for m in ns.rest %}"
       "{{ m.content[-1].text }}{% endfor %}",
       "{% with last = messages | last %}{{ last.content[0].text }}{% endwith %}",
       // Both strings and lists are iterable, and have elements.
-      Loop("{% if message.content is iterable %}{% for c in message.content %}{{ c.text }}"
-           "{% endfor %}{% endif %}"),
-      Loop("{% if message.content[0].type == 'image' %}:{% endif %}{% for c in message.content %}"
-           "{{ c.text }}{% endfor %}"),
+      ForEachPart("{% if message.content is iterable %}{% for c in message.content %}{{ c.text }}"
+                  "{% endfor %}{% endif %}"),
+      ForEachPart(
+          "{% if message.content[0].type == 'image' %}:{% endif %}{% for c in message.content %}"
+          "{{ c.text }}{% endfor %}"),
   };
   for (const std::string& source : sources) EXPECT_EQ(FormOf(source), kParts) << source;
 }
@@ -64,17 +65,18 @@ TEST(ContentFormTest, OtherTemplatesTakeAString) {
   const std::vector<std::string> sources = {
       "",
       "fixed",
-      Loop("{{ message['content'] }}"),
-      Loop("{{ message.content | trim }}"),
-      Loop("{{ message.content.split('</think>')[-1] }}{{ message.content[0] }}"),
-      Loop("{{ message.content[:4] }}{{ (message.content | tojson)[0] }}"),
-      Loop("{% for c in message.content %}{{ c }}.{% endfor %}"),
+      ForEachPart("{{ message['content'] }}"),
+      ForEachPart("{{ message.content | trim }}"),
+      ForEachPart("{{ message.content.split('</think>')[-1] }}{{ message.content[0] }}"),
+      ForEachPart("{{ message.content[:4] }}{{ (message.content | tojson)[0] }}"),
+      ForEachPart("{% for c in message.content %}{{ c }}.{% endfor %}"),
       // Parts of other lists.
-      Loop("{{ message.content }}{% for d in documents %}{{ d.text }}{% endfor %}"),
-      Loop("{{ message.content }}{{ tools[0].text }}{% for t in message.tool_calls %}{{ t.text }}"
-           "{% endfor %}"),
+      ForEachPart("{{ message.content }}{% for d in documents %}{{ d.text }}{% endfor %}"),
+      ForEachPart(
+          "{{ message.content }}{{ tools[0].text }}{% for t in message.tool_calls %}{{ t.text }}"
+          "{% endfor %}"),
       // What images are for alone.
-      Loop("{% for c in message.content %}{{ c.url }}{% endfor %}{{ message.content }}"),
+      ForEachPart("{% for c in message.content %}{{ c.url }}{% endfor %}{{ message.content }}"),
   };
   for (const std::string& source : sources) EXPECT_EQ(FormOf(source), kString) << source;
 }
@@ -82,32 +84,36 @@ TEST(ContentFormTest, OtherTemplatesTakeAString) {
 TEST(ContentFormTest, TemplatesThatTakeBothFormsKeepTheString) {
   const std::string parts = "{% for c in message.content %}{{ c.text }}{% endfor %}";
   const std::vector<std::string> sources = {
-      Loop("{% if message.content is string %}{{ message.content }}{% else %}" + parts +
-           "{% endif %}"),
-      Loop("{% if message.content is not string %}" + parts + "{% else %}{{ message.content }}" +
-           "{% endif %}"),
-      Loop("{% if message.role == 'x' %}{% elif message.content is string %}" +
-           std::string("{{ message.content }}{% elif message.content is iterable %}") + parts +
-           "{% endif %}"),
-      Loop("{{ message.content if message.content is string else message.content[0].text }}"),
-      Loop("{% set is_text = message.content is string %}{% if is_text %}{{ message.content }}" +
-           std::string("{% else %}") + parts + "{% endif %}"),
-      Loop("{% for c in message.content %}{% if c is string %}{{ c }}{% else %}{{ c.text }}" +
-           std::string("{% endif %}{% endfor %}")),
-      Loop("{{ message.content is not string and message.content[0].text or message.content }}"),
+      ForEachPart("{% if message.content is string %}{{ message.content }}{% else %}" + parts +
+                  "{% endif %}"),
+      ForEachPart("{% if message.content is not string %}" + parts +
+                  "{% else %}{{ message.content }}" + "{% endif %}"),
+      ForEachPart("{% if message.role == 'x' %}{% elif message.content is string %}" +
+                  std::string("{{ message.content }}{% elif message.content is iterable %}") +
+                  parts + "{% endif %}"),
+      ForEachPart(
+          "{{ message.content if message.content is string else message.content[0].text }}"),
+      ForEachPart(
+          "{% set is_text = message.content is string %}{% if is_text %}{{ message.content }}" +
+          std::string("{% else %}") + parts + "{% endif %}"),
+      ForEachPart(
+          "{% for c in message.content %}{% if c is string %}{{ c }}{% else %}{{ c.text }}" +
+          std::string("{% endif %}{% endfor %}")),
+      ForEachPart(
+          "{{ message.content is not string and message.content[0].text or message.content }}"),
       // The question stands around the call.
       "{% macro all(content) %}{% for c in content %}{{ c.text }}{% endfor %}{% endmacro %}" +
-          Loop("{% if message.content is string %}{{ message.content }}{% else %}"
-               "{{ all(message.content) }}{% endif %}"),
+          ForEachPart("{% if message.content is string %}{{ message.content }}{% else %}"
+                      "{{ all(message.content) }}{% endif %}"),
       // Parts are of results of tools alone.
-      Loop("{% if message.role == 'tool' %}" + parts +
-           "{% else %}{{ message.content }}{% endif %}"),
+      ForEachPart("{% if message.role == 'tool' %}" + parts +
+                  "{% else %}{{ message.content }}{% endif %}"),
   };
   for (const std::string& source : sources) EXPECT_EQ(FormOf(source), kString) << source;
 }
 
 TEST(ContentFormTest, ASetFormReplacesTheOneFound) {
-  const auto chat = ChatTemplate::Parse(Loop("{{ message.content }}"), "t.jinja");
+  const auto chat = ChatTemplate::Parse(ForEachPart("{{ message.content }}"), "t.jinja");
   ASSERT_TRUE(chat.ok());
   EXPECT_EQ((*chat)->content_form(), kString);
   (*chat)->SetContentForm(kParts);
@@ -117,8 +123,8 @@ TEST(ContentFormTest, ASetFormReplacesTheOneFound) {
 TEST(ContentFormTest, NestedCallsAreVisitedOnce) {
   std::string call = "message.content";
   for (int i = 0; i < 100; ++i) call = "f(" + call + ")";
-  EXPECT_EQ(FormOf("{% macro f(x) %}{{ x }}{% endmacro %}" + Loop("{{ message.content }}") +
-                   "{% if false %}" + Loop("{{ " + call + " }}") + "{% endif %}"),
+  EXPECT_EQ(FormOf("{% macro f(x) %}{{ x }}{% endmacro %}" + ForEachPart("{{ message.content }}") +
+                   "{% if false %}" + ForEachPart("{{ " + call + " }}") + "{% endif %}"),
             kString);
 }
 
@@ -167,7 +173,7 @@ std::string Rendered(ChatTemplate* chat, const std::string& messages) {
 }
 
 TEST(ContentFormTest, ContentsAreBroughtIntoTheForm) {
-  const std::string source = Loop("{{ message.content | tojson }};");
+  const std::string source = ForEachPart("{{ message.content | tojson }};");
   const auto chat = ChatTemplate::Parse(source, "t.jinja");
   ASSERT_TRUE(chat.ok());
   const std::string messages =
