@@ -15,7 +15,8 @@
 namespace minisgl::batch {
 namespace {
 
-constexpr FieldFlags kPlaces[] = {kAtTop, kInSamplingParams, kInChat, kInCompletion, kInScored};
+constexpr FieldFlags kFieldPlaces[] = {kAtTop, kInSamplingParams, kInChat, kInCompletion,
+                                       kInScored};
 
 std::vector<std::string> NamesOf(const RequestFields& request) {
   std::vector<std::string> names;
@@ -54,7 +55,7 @@ TEST(FieldTableTest, NoFieldOfAKnownRequestIsUnknown) {
   size_t fields = 0;
   for (const RequestFields& request : KnownRequests()) {
     for (const std::string& name : NamesOf(request)) {
-      for (const FieldFlags place : kPlaces) {
+      for (const FieldFlags place : kFieldPlaces) {
         if ((request.places & place) == 0) continue;
         EXPECT_NE(FindRowField(name, place), nullptr) << request.program << ": " << name;
         ++fields;
@@ -65,7 +66,7 @@ TEST(FieldTableTest, NoFieldOfAKnownRequestIsUnknown) {
 }
 
 TEST(FieldTableTest, AFieldHasOneMeaningInAPlace) {
-  for (const FieldFlags place : kPlaces) {
+  for (const FieldFlags place : kFieldPlaces) {
     std::set<std::string_view> names;
     for (const std::span<const RowField> part : {RowFields(), ForeignFields()}) {
       for (const RowField& field : part) {

@@ -10,7 +10,7 @@
 namespace minisgl::batch {
 namespace {
 
-Row Good(std::string_view text) {
+Row ParsedRowOf(std::string_view text) {
   ParsedRow parsed = ParseRow(text, 3, 7);
   EXPECT_FALSE(parsed.error) << text << ": " << (parsed.error ? parsed.error->message : "");
   return std::move(parsed.row);
@@ -48,17 +48,18 @@ TEST(RowOtherEnginesTest, InvalidValuesAreRefusedNamingTheField) {
 
 TEST(RowOtherEnginesTest, FieldsThatAskForMoreThanARowIsAreNotesOfTheRun) {
   const Row row =
-      Good(R"({"prompt": "a", "stream": true, "stream_options": {"include_usage": true},)"
-           R"( "timings_per_token": true})");
+      ParsedRowOf(R"({"prompt": "a", "stream": true, "stream_options": {"include_usage": true},)"
+                  R"( "timings_per_token": true})");
   EXPECT_TRUE(row.warnings.empty());
   ASSERT_EQ(row.notes.size(), 3u);
   EXPECT_EQ(row.notes[0].level, LogLevel::kInfo);
   EXPECT_NE(row.notes[0].text.find("stream"), std::string::npos);
-  EXPECT_TRUE(Good(R"({"prompt": "a", "stream": false, "stream_options": null})").notes.empty());
+  EXPECT_TRUE(
+      ParsedRowOf(R"({"prompt": "a", "stream": false, "stream_options": null})").notes.empty());
 }
 
 TEST(RowOtherEnginesTest, LimitsOfTokensAndWhatIsShownOfThemAreRead) {
-  const Row row = Good(
+  const Row row = ParsedRowOf(
       R"({"prompt": "a", "bad_words": ["x", " y z"], "allowed_token_ids": [3, 4],)"
       R"( "sampling_params": {"include_stop_str_in_output": true, "skip_special_tokens": false,)"
       R"( "top_p": 0}})");
@@ -67,24 +68,26 @@ TEST(RowOtherEnginesTest, LimitsOfTokensAndWhatIsShownOfThemAreRead) {
   EXPECT_TRUE(row.include_stop);
   EXPECT_TRUE(row.keep_special);
   EXPECT_EQ(row.top_p, 0);
-  EXPECT_FALSE(Good(R"({"prompt": "a", "skip_special_tokens": true})").keep_special);
+  EXPECT_FALSE(ParsedRowOf(R"({"prompt": "a", "skip_special_tokens": true})").keep_special);
 }
 
 TEST(RowOtherEnginesTest, WhereTheAnswerBegins) {
   const std::string messages =
       R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])";
-  EXPECT_EQ(Good(messages + "}").start, AnswerStart::kNewMessage);
-  EXPECT_EQ(Good(messages + R"(, "add_generation_prompt": true})").start, AnswerStart::kNewMessage);
-  EXPECT_EQ(Good(messages + R"(, "add_generation_prompt": false})").start, AnswerStart::kNothing);
-  EXPECT_EQ(Good(messages + R"(, "continue_final_message": false})").start,
+  EXPECT_EQ(ParsedRowOf(messages + "}").start, AnswerStart::kNewMessage);
+  EXPECT_EQ(ParsedRowOf(messages + R"(, "add_generation_prompt": true})").start,
+            AnswerStart::kNewMessage);
+  EXPECT_EQ(ParsedRowOf(messages + R"(, "add_generation_prompt": false})").start,
+            AnswerStart::kNothing);
+  EXPECT_EQ(ParsedRowOf(messages + R"(, "continue_final_message": false})").start,
             AnswerStart::kNewMessage);
   for (const char* rest : {"}", R"(, "add_generation_prompt": false})"}) {
-    const Row row = Good(messages + R"(, "continue_final_message": true)" + rest);
+    const Row row = ParsedRowOf(messages + R"(, "continue_final_message": true)" + rest);
     EXPECT_EQ(row.start, AnswerStart::kContinue);
     EXPECT_TRUE(row.warnings.empty());
   }
-  const Row user =
-      Good(R"({"messages": [{"role": "user", "content": "a"}], "continue_final_message": true})");
+  const Row user = ParsedRowOf(
+      R"({"messages": [{"role": "user", "content": "a"}], "continue_final_message": true})");
   EXPECT_EQ(user.start, AnswerStart::kContinue);
   EXPECT_EQ(user.warnings.size(), 1u) << "most likely a mistake";
 }
