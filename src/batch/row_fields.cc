@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -313,8 +314,8 @@ bool TakeBadWords(Json& value, RowDraft* draft) {
 bool TakeAllowedIds(Json& value, RowDraft* draft) {
   std::vector<TokenId>& ids = draft->row.allowed_token_ids;
   if (!TakeIds(value, &ids)) return false;
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  std::set<TokenId> seen;
+  std::erase_if(ids, [&seen](TokenId id) { return !seen.insert(id).second; });
   return !ids.empty();
 }
 

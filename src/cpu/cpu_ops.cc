@@ -564,7 +564,7 @@ Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config) {
     return UsageError("cannot use {} CPU threads; give 1 or more", config.num_threads);
   }
   MINISGL_ASSIGN_OR_RETURN(const cpu::CpuTarget target, cpu::FindCpuTarget(config.target));
-  if (config.target.empty() && config.rank.index == 0 && !cpu::IsBestTargetBuilt()) {
+  if (config.target.empty() && config.rank.index == 0 && cpu::IsBuiltForAnotherMachine()) {
     Log(LogLevel::kWarning,
         fmt::format(
             "this program was built for another processor: it has the kernels of {}, not of "

@@ -200,10 +200,13 @@ std::vector<CpuTarget> CpuTargetsNotBuilt() {
   return missing;
 }
 
-bool IsBestTargetBuilt() {
+bool IsBuiltForAnotherMachine() {
+#if !defined(MINISGL_CPU_TARGETS_OF_ONE_MACHINE)
+  return false;
+#endif
   const CpuTarget best = AvailableCpuTargets().front();
   const std::vector<CpuTarget> missing = CpuTargetsNotBuilt();
-  return std::none_of(missing.begin(), missing.end(), [&](CpuTarget target) {
+  return std::any_of(missing.begin(), missing.end(), [&](CpuTarget target) {
     return target < best && target != CpuTarget::kAvx512Bf16 && IsSupported(target);
   });
 }

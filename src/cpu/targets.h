@@ -85,9 +85,9 @@ Result<CpuTarget> FindCpuTarget(std::string_view name);
 // The targets that the build was configured without (target_set.h), the best first.
 std::vector<CpuTarget> CpuTargetsNotBuilt();
 
-// False if this processor supports a better target than AvailableCpuTargets() has, and only the
-// build lacks it.
-bool IsBestTargetBuilt();
+// True if the program was built for one machine (cpu_targets=native), and this is another one,
+// which supports a better target than AvailableCpuTargets() has.
+bool IsBuiltForAnotherMachine();
 
 // True if one row of a product reads memory fastest panel by panel, because the processor's own
 // prefetches follow one stream better than ours follow several: AMD's (Zen 5: 32 GB/s against 23 to
