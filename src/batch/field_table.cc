@@ -138,7 +138,7 @@ std::string FateOf(const RowField& field) {
   return "";
 }
 
-// Of a field that means different things in different places, the one that does more.
+// True if `field` does more than `other`, the same name in another place.
 bool DoesMore(const RowField& field, const RowField& other) { return field.use < other.use; }
 
 void AddWrapped(const std::string& text, size_t indent, size_t columns, std::string* out) {

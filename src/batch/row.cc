@@ -241,7 +241,7 @@ class RowParser {
     *content = Json(std::move(joined));
   }
 
-  // Of where the answer of messages begins.
+  // Checks the fields that say where the answer of messages begins.
   std::optional<RowError> CheckStart() {
     Row& row = draft_.row;
     if (row.start != AnswerStart::kContinue) {

@@ -93,7 +93,7 @@ Result<std::vector<TextPiece>> RenderContinued(const ChatTemplate& chat, ChatInp
   MINISGL_RETURN_IF_ERROR(CheckNothingIsLeftOut(chat, input, pieces, checked));
   const bool trims = rendered.compare(at + mark.size(), kMarkEnd.size(), kMarkEnd) != 0;
   const size_t num_blanks = NumBlanksAtEnd(text);
-  // Of a content of white space alone, trimming has left nothing before the mark.
+  // If the content is white space alone, trimming has left nothing before the mark.
   const bool cuts_blanks = trims && num_blanks < text.size() &&
                            rendered.compare(at - std::min(at, num_blanks), num_blanks, text,
                                             text.size() - num_blanks) == 0;
