@@ -118,6 +118,12 @@ void Answer::AcceptScored(const std::vector<RowResult>& scored) {
   }
 }
 
+void Answer::TellProgress(int64_t computed_tokens) {
+  Event event = MakeEvent(Event::Kind::kPrompt);
+  event.computed_tokens = computed_tokens;
+  queue_->Push(std::move(event));
+}
+
 FinishReason Answer::End(const SchedEvent& end, const AnswerTimes& times) {
   Event done = MakeEvent(Event::Kind::kDone);
   done.times = times;

@@ -26,6 +26,8 @@ class Answer {
   bool AcceptToken(const RowResult& row);
   // Takes log-probabilities of the prompt's next tokens.
   void AcceptScored(const std::vector<RowResult>& scored);
+  // Tells the reader that the first `computed_tokens` of the prompt are computed.
+  void TellProgress(int64_t computed_tokens);
   // Ends it as the scheduler's event `end` says. Returns the reason in its kDone.
   FinishReason End(const SchedEvent& end, const AnswerTimes& times = {});
   // Ends it with an error: the scheduler never saw the request, or can run no more.

@@ -162,6 +162,7 @@ void ServeLoop::Start(LiveMap::iterator place, Submission submission) {
   request.sampling = std::move(prompt.sampling);
   request.stop_ids = std::move(prompt.stop_token_ids);
   request.priority = prompt.priority;
+  request.wants_progress = prompt.wants_progress;
   request.session = prompt.session;
   scheduler_.Submit(std::move(request));
 }
@@ -317,6 +318,7 @@ bool ServeLoop::HandleEvents(Time now) {
     for (const SchedEvent& event : events) {
       if (event.kind == SchedEvent::Kind::kToken) HandleToken(event, now);
       if (event.kind == SchedEvent::Kind::kScored) HandleScored(event);
+      if (event.kind == SchedEvent::Kind::kPrompt) HandleProgress(event);
       any_end |= event.kind == SchedEvent::Kind::kEnd;
     }
     if (any_end) PublishStats(/*with_histograms=*/true, now);
@@ -324,6 +326,11 @@ bool ServeLoop::HandleEvents(Time now) {
       if (event.kind == SchedEvent::Kind::kEnd) HandleEnd(event, now);
     }
   }
+}
+
+void ServeLoop::HandleProgress(const SchedEvent& event) {
+  const auto found = live_.find(event.id);
+  if (found != live_.end()) found->second.answer.TellProgress(event.computed_tokens);
 }
 
 void ServeLoop::HandleToken(const SchedEvent& event, Time now) {

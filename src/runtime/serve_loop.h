@@ -136,6 +136,7 @@ class ServeLoop {
   bool HandleEvents(Time now);
   void HandleToken(const SchedEvent& event, Time now);
   void HandleScored(const SchedEvent& event);
+  void HandleProgress(const SchedEvent& event);
   void HandleEnd(const SchedEvent& event, Time now);
   void HandleNotes(Time now);
   void Forget(LiveMap::iterator place);

@@ -1,9 +1,11 @@
 #include "sched/decode_manager.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <vector>
 
 #include "minisgl/base/check.h"
+#include "sched/chat_room.h"
 #include "sched/constrained_rows.h"
 
 namespace minisgl::sched {
@@ -30,6 +32,7 @@ int64_t DecodeManager::NumForced(RequestState* state) const {
 }
 
 bool DecodeManager::TooManyToDraft() const {
+  if (draft_->is_bounded) return std::ssize(draft_->decode) > kDraftRowsMax;
   const auto decodes = [](const RequestState* state) { return state->phase == Phase::kDecode; };
   const std::vector<RequestState*>& running = pages_->running();
   return std::count_if(running.begin(), running.end(), decodes) > kDraftRowsMax;
@@ -41,20 +44,51 @@ bool DecodeManager::WantsDrafts() const {
   const bool guesses = context_->options.max_drafts > 0 && !TooManyToDraft();
   const std::vector<RequestState*>& running = pages_->running();
   return std::any_of(running.begin(), running.end(), [&](RequestState* state) {
+    if (draft_->is_bounded && !state->is_chat()) return false;
     return (guesses && WantsDrafts(*state)) || NumForced(state) >= kForcedWorthWaiting;
   });
 }
 
 void DecodeManager::Schedule() {
   const std::vector<RequestState*> running = pages_->running();  // a copy: preemption changes it
-  for (RequestState* state : running) {
-    // A row whose token in flight completes its length is never launched again. A row whose next
-    // page is freed only after a step in flight skips this step; so does one that was preempted for
-    // an earlier row.
-    if (state->CanLaunchDecode() && preemptor_->TakePages(state, 1)) {
-      draft_->decode.push_back({state, 1, {}});
+  if (!draft_->is_bounded) {
+    for (RequestState* state : running) AddRow(state);
+    return;
+  }
+  for (const bool is_chat : {true, false}) {
+    for (RequestState* state : running) {
+      if (state->is_chat() == is_chat) AddRow(state);
     }
   }
+}
+
+void DecodeManager::ScheduleRest() {
+  const std::vector<RequestState*> running = pages_->running();
+  std::unordered_set<const RequestState*> drafted;
+  for (const StepDraft::Row& row : draft_->decode) drafted.insert(row.state);
+  for (RequestState* state : running) {
+    if (drafted.contains(state)) continue;
+    const bool counts = context_->options.max_step_tokens > 0;
+    if (counts && draft_->budget == 0) return;
+    const size_t rows = draft_->decode.size();
+    AddRow(state);
+    if (counts && draft_->decode.size() > rows) --draft_->budget;
+  }
+}
+
+// A row whose token in flight completes its length is never launched again. A row whose next page
+// is freed only after a step in flight skips this step; so does one that was preempted for an
+// earlier row.
+void DecodeManager::AddRow(RequestState* state) {
+  if (!state->CanLaunchDecode()) return;
+  int64_t room = 0;
+  if (!state->is_chat()) {
+    room = RoomFor(context_->options, *state, 1);
+    if (!draft_->HasRoom(room)) return;
+  }
+  if (!preemptor_->TakePages(state, 1)) return;
+  draft_->decode.push_back({state, 1, {}, room});
+  draft_->room -= room;
 }
 
 void DecodeManager::AddDrafts() {
@@ -75,6 +109,7 @@ void DecodeManager::AddDrafts() {
 }
 
 int64_t DecodeManager::RoomForDrafts(const RequestState& state, int64_t most) const {
+  if (draft_->is_bounded && !state.is_chat()) return 0;
   const int64_t room = pages_->AvailableTokens(state) - 1;
   return std::min({most, room, state.max_device_len() - state.device_len - 1});
 }

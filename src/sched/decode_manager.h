@@ -26,8 +26,11 @@ class DecodeManager {
                 Preemptor* preemptor)
       : context_(context), pages_(pages), draft_(draft), preemptor_(preemptor) {}
 
-  // Drafts one row of one token for each request that can decode.
+  // Drafts one row of one token for each request that can decode, of those that are no chat's only
+  // as many as the draft has room for.
   void Schedule();
+  // The same for requests that have no row in the draft yet, within its budget.
+  void ScheduleRest();
   // Adds drafted tokens to those rows, within the budget and pages that are left. REQUIRES that
   // all other rows of the step are decided.
   void AddDrafts();
@@ -36,11 +39,13 @@ class DecodeManager {
   bool WantsDrafts() const;
 
  private:
+  void AddRow(RequestState* state);
   bool WantsDrafts(const RequestState& state) const;
   bool TooManyToDraft() const;
   // Tokens that a constraint forces after those that are known or in flight.
   int64_t NumForced(RequestState* state) const;
-  // Upper bound on the drafts of a row, of which the step can take `most`.
+  // Upper bound on the drafts of a row, of which the step can take `most`. Beside a chat the rows
+  // of other requests have none.
   int64_t RoomForDrafts(const RequestState& state, int64_t most) const;
   void AddForcedTo(StepDraft::Row* row, int64_t most);
   void AddDraftsTo(StepDraft::Row* row, int64_t most);

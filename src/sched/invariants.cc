@@ -12,6 +12,7 @@
 //   I9  phases agree with queues and resources
 //   I10 submitted == waiting + running + ended
 //   I13 rows and tokens of every plan within limits, no row empty or twice, write slots distinct
+//       beside a chat's turn the tokens of other requests on average within the room for them
 //   I14 idle: only sessions and saves hold locks, nothing is deferred or taken
 //
 // The same for window pages, if the engine has them:
@@ -179,6 +180,38 @@ void Scheduler::Impl::CheckWindows() const {
   MINISGL_CHECK(pages.cache().windows()->num_available() == context.limits.num_window_pages,
                 "I14: idle, and {} of {} window pages are available",
                 pages.cache().windows()->num_available(), context.limits.num_window_pages);
+}
+
+// Counted from the plan: its rows are launched.
+void Scheduler::Impl::CheckRoom(const InFlight& step) {
+  const SchedulerOptions& options = context.options;
+  if (options.room_beside_chat == 0) return;
+  const bool is_prompts = options.step == StepPolicy::kPrefillFirst && !draft.prefill.empty();
+  if (!RunsChat() || is_prompts) {
+    chat_steps = room_taken = 0;
+    return;
+  }
+  const auto room_of = [&options](int64_t keys) {
+    const int64_t of_keys = options.keys_per_token > 0 ? 1000 * keys / options.keys_per_token : 0;
+    return 1000 + of_keys;
+  };
+  bool has_chat = false;
+  int64_t taken = 0;
+  for (int row = 0; row < step.plan->num_rows(); ++row) {
+    const auto at = static_cast<size_t>(row);
+    if (step.rows[at]->is_chat()) {
+      has_chat = true;
+    } else {
+      taken += step.plan->extend_len(row) * room_of(step.plan->kv_len[at]);
+    }
+  }
+  if (!has_chat) return;
+  ++chat_steps;
+  room_taken += taken;
+  MINISGL_CHECK(
+      room_taken <= chat_steps * options.room_beside_chat + room_of(context.limits.max_seq_len),
+      "I13: other requests took room {} in {} steps beside a chat, {} for each", room_taken,
+      chat_steps, options.room_beside_chat);
 }
 
 // I4 of prefixes that are held until they are saved.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "minisgl/base/check.h"
+#include "sched/chat_room.h"
 
 namespace minisgl::sched {
 namespace {
@@ -230,19 +231,27 @@ int64_t PrefillManager::ChunkLimit(const RequestState& state) const {
 }
 
 int64_t PrefillManager::BudgetFor(const RequestState& state) const {
-  return state.is_chat() ? draft_->budget : std::min(draft_->budget, draft_->batch_budget);
+  if (state.is_chat()) return draft_->budget;
+  const int64_t budget = std::min(draft_->budget, draft_->batch_budget);
+  if (!draft_->is_bounded || budget == 0) return budget;
+  const int64_t of_token = RoomFor(context_->options, state, 1);
+  if (!draft_->HasRoom(of_token)) return 0;
+  return std::clamp<int64_t>(draft_->room / of_token, 1, budget);
 }
 
 void PrefillManager::AddChunk(RequestState* state) {
   const int64_t remaining = state->prefill_len - state->launched_len;
   MINISGL_CHECK(remaining > 0, "request {} has no prompt left to compute", state->request.id);
   int64_t count = std::min({remaining, ChunkLimit(*state), BudgetFor(*state)});
+  if (count == 0) return;  // admitted with more keys than there is room for beside a chat
   // Only the first token may preempt another request. If pages are short, the chunk is shorter.
   if (!preemptor_->TakePages(state, 1)) return;
   pages_->MakeAvailable(pages_->MissingPages(*state, count));
   count = std::min(count, pages_->AvailableTokens(*state));
   if (!preemptor_->TakePages(state, count)) return;
-  draft_->prefill.push_back({state, count, {}});
+  const int64_t room = state->is_chat() ? 0 : RoomFor(context_->options, *state, count);
+  draft_->prefill.push_back({state, count, {}, room});
+  draft_->room -= room;
   draft_->budget -= count;
   if (!state->is_chat()) draft_->batch_budget -= count;
 }

@@ -5,15 +5,11 @@
 #include <utility>
 
 #include "minisgl/base/check.h"
-#include "sched/plan_builder.h"
 #include "sched/scheduler_impl.h"
 
 namespace minisgl {
 
 namespace {
-
-// While a chat's turn waits or runs, other prompts take at most 1/kChatShare of a step's budget.
-constexpr int64_t kChatShare = 4;
 
 // Error code reported to every request of a failed step.
 const char* FaultCode(StatusCode code) {
@@ -39,6 +35,7 @@ Scheduler::Impl::Impl(const EngineLimits& limits, const SchedulerOptions& option
     : context(limits, options),
       pages(limits, options),
       queues(limits, options.queue, pages.prefix_cache()),
+      chat_room(&context),
       preemptor(&context, &pages, &queues, &draft),
       prefill(&context, &pages, &queues, &draft, &preemptor),
       decode(&context, &pages, &draft, &preemptor) {}
@@ -136,75 +133,6 @@ std::shared_ptr<const BatchPlan> Scheduler::Impl::Next() {
   return in_flight.back().plan;
 }
 
-bool Scheduler::Impl::RunsChatIn(Phase phase) const {
-  const std::vector<RequestState*>& running = pages.running();
-  return std::any_of(running.begin(), running.end(), [phase](const RequestState* state) {
-    return state->phase == phase && state->is_chat();
-  });
-}
-
-// A request whose prompt is not computed has a row too, so that at least one token is left for it.
-void Scheduler::Impl::LeaveRoomForDecode() {
-  if (context.options.max_step_tokens == 0) return;
-  const int64_t room = context.options.max_step_tokens - std::ssize(draft.decode);
-  draft.budget = std::min(draft.budget, room);
-  draft.batch_budget = std::min(draft.batch_budget, room);
-}
-
-void Scheduler::Impl::DraftStep() {
-  draft = sched::StepDraft();
-  draft.budget = draft.batch_budget = context.options.max_prefill_tokens;
-  LeaveRoomForDecode();  // with prefill-first, prompts come before any row
-  const bool is_mixed = context.options.step == StepPolicy::kMixed;
-  // The reader of a chat's answer waits for a whole step between two tokens, and a turn that just
-  // came must not wait for other prompts.
-  if (queues.waiting().HasChat() || RunsChatIn(Phase::kPrefill) ||
-      (is_mixed && RunsChatIn(Phase::kDecode))) {
-    draft.batch_budget = std::max<int64_t>(draft.budget / kChatShare, 1);
-  }
-  if (is_mixed) {
-    decode.Schedule();
-    LeaveRoomForDecode();
-    prefill.Schedule();
-  } else {
-    prefill.Schedule();
-    if (draft.prefill.empty()) decode.Schedule();
-    LeaveRoomForDecode();
-  }
-  decode.AddDrafts();
-}
-
-Scheduler::Impl::InFlight Scheduler::Impl::BuildStep() {
-  sched::PlanBuilder builder(next_step, context.limits.page_size, &pages.states(),
-                             pages.cache().windows());
-  InFlight step;
-  for (const sched::StepDraft::Row& row : draft.decode) {
-    builder.AddRow(row.state, row.count, true, row.drafts);
-    step.has_drafts |= !row.drafts.empty();
-  }
-  for (const sched::StepDraft::Row& row : draft.prefill) {
-    const bool is_last = row.state->launched_len + row.count == row.state->prefill_len;
-    builder.AddRow(row.state, row.count, is_last && row.state->request.max_tokens > 0);
-    if (is_last) row.state->phase = Phase::kDecode;
-    context.stats.computed_tokens += row.count;
-    if (row.state->preemptions > 0) context.stats.recomputed_tokens += row.count;
-  }
-  pages.Launched(next_step++);
-  ++context.stats.steps;
-  context.stats.prefill_steps += draft.prefill.empty() ? 0 : 1;
-  step.rows = builder.TakeRows();
-  context.stats.step_rows += static_cast<int64_t>(step.rows.size());
-  step.plan = builder.Finish();
-  step.needs_masks = step.plan->has_masks();
-  if (context.options.check_invariants) {
-    for (const RequestState* state : step.rows) {
-      step.pages_in_use.insert(step.pages_in_use.end(), state->pages.begin() + state->tree_pages,
-                               state->pages.end());
-    }
-  }
-  return step;
-}
-
 void Scheduler::Impl::Collect(const StepResult& result) {
   MINISGL_CHECK(!in_flight.empty(), "a step result, but no step in flight");
   MINISGL_CHECK(!in_flight.front().needs_masks, "the result of a step that waits for masks");
@@ -264,9 +192,19 @@ void Scheduler::Impl::CollectRow(RequestState* state, int32_t kv_len, int32_t nu
     state->awaited_mask = -1;
   }
   if (goes_on) DropIfUnmasked(state);
+  if (goes_on && state->request.wants_progress) TellProgress(*state);
   if (goes_on && state->request.max_tokens == 0 && state->scored_len == state->prompt_len()) {
     End(state, EndReason::kLength);
   }
+}
+
+void Scheduler::Impl::TellProgress(const RequestState& state) {
+  if (state.phase != Phase::kPrefill || state.answer_len() > 0) return;
+  SchedEvent event;
+  event.id = state.request.id;
+  event.kind = SchedEvent::Kind::kPrompt;
+  event.computed_tokens = state.computed_len;
+  events.push_back(std::move(event));
 }
 
 bool Scheduler::Impl::CollectScored(RequestState* state, int64_t computed_len,

@@ -1,6 +1,7 @@
 // The scheduler's state. What may change what:
 //   PrefillManager  admits from the waiting queue, drafts chunks of prompts, begins loads
 //   DecodeManager   drafts the rows of a decode step, and their drafted tokens
+//   ChatRoom        bounds what other requests compute beside a chat's turn
 //   Preemptor       takes pages for drafted rows; moves running requests back to waiting
 //   PageLedger      pages, locks, window claims and table rows of running requests
 //   RequestQueues   requests that wait, and what they wait for
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "minisgl/sched/scheduler.h"
+#include "sched/chat_room.h"
 #include "sched/context.h"
 #include "sched/decode_manager.h"
 #include "sched/page_ledger.h"
@@ -67,9 +69,13 @@ struct Scheduler::Impl {
   void DropIfUnmasked(RequestState* state);
   // The drafts of a row, as they stand in `plan`.
   static std::vector<TokenId> DraftsOf(const BatchPlan& plan, int row);
+  bool RunsChat() const;
   // True if a chat's turn runs and is in this phase.
   bool RunsChatIn(Phase phase) const;
   void DraftStep();
+  void DraftMixedStep();
+  // If the draft is empty because it is bounded, drafts one row.
+  void LetOneRun();
   // Lowers the budget by max_step_tokens and the decoding rows of the draft.
   void LeaveRoomForDecode();
   // Turns the draft into a plan. From here on its rows are launched.
@@ -100,6 +106,7 @@ struct Scheduler::Impl {
   bool CollectScored(RequestState* state, int64_t computed_len, const RowResult& row);
   // True if its constraint leaves no token to choose.
   bool IsStuck(const RequestState& state) const;
+  void TellProgress(const RequestState& state);
   void EndNonFinite(RequestState* state, int64_t computed_len);
   bool AcceptToken(RequestState* state, const RowResult& row);  // false if it was the last
   // Moves whole computed pages into the prefix cache, and counts them.
@@ -116,11 +123,13 @@ struct Scheduler::Impl {
   void CheckPromises() const;
   void CheckSaves() const;
   void CheckWindows() const;
+  void CheckRoom(const InFlight& step);
 
   sched::SchedulerContext context;
   sched::PageLedger pages;
   sched::RequestQueues queues;
   sched::StepDraft draft;
+  sched::ChatRoom chat_room;
   sched::Preemptor preemptor;
   sched::PrefillManager prefill;
   sched::DecodeManager decode;
@@ -128,6 +137,9 @@ struct Scheduler::Impl {
   std::map<RequestId, std::unique_ptr<RequestState>> requests;
   std::deque<InFlight> in_flight;
   std::vector<SchedEvent> events;
+  // Of the steps since a chat's turn runs, counted by CheckRoom: those with a row of it, and the
+  // room that others took in them.
+  int64_t chat_steps = 0, room_taken = 0;
   StepId next_step = 1;
   uint64_t next_arrival = 1;
 };

@@ -74,6 +74,7 @@ class Runner {
   void Collect();
   void TakeEvents();
   void CheckToken(const SchedEvent& event);
+  void CheckProgress(const SchedEvent& event, const Told& told) const;
   void CheckAnswers();
 
   const Workload& workload_;
@@ -282,6 +283,19 @@ void Runner::CheckToken(const SchedEvent& event) {
   }
 }
 
+void Runner::CheckProgress(const SchedEvent& event, const Told& told) const {
+  const auto is_its = [&event](const Arrival& arrival) { return arrival.request.id == event.id; };
+  const auto& arrivals = workload_.arrivals;
+  const auto arrival = std::find_if(arrivals.begin(), arrivals.end(), is_its);
+  Require(arrival != arrivals.end() && arrival->request.wants_progress && told.tokens.empty(),
+          fmt::format("request {} is told the progress of its prompt", event.id));
+  // A request that was preempted begins again.
+  Require(event.computed_tokens >= 1 &&
+              event.computed_tokens < std::ssize(arrival->request.prompt),
+          fmt::format("request {} has computed {} of {} tokens and is not done", event.id,
+                      event.computed_tokens, arrival->request.prompt.size()));
+}
+
 void Runner::TakeEvents() {
   scheduler_->TakeNotes();
   for (const SchedEvent& event : scheduler_->TakeEvents()) {
@@ -297,6 +311,10 @@ void Runner::TakeEvents() {
       Require(told.tokens.empty(), fmt::format("request {} is scored after a token", event.id));
       for (const RowResult& one : event.scored) told.scored.emplace_back(one.token, one.logprob);
       Trace(fmt::format("request {} scored {}", event.id, event.scored.size()));
+      continue;
+    }
+    if (event.kind == SchedEvent::Kind::kPrompt) {
+      CheckProgress(event, told);
       continue;
     }
     told.ended = true;

@@ -189,6 +189,7 @@ void ServeRunner::Submit(const Arrival& arrival) {
   prompt.sampling = request.sampling;
   prompt.stop_token_ids = request.stop_ids;
   prompt.priority = request.priority;
+  prompt.wants_progress = request.wants_progress;
   if (arrival.grammar) prompt.grammar = std::make_shared<const GrammarText>();
   told.gate_failed = arrival.gate_fails;
   if (turns_.contains(request.session)) {

@@ -16,6 +16,7 @@ namespace minisgl::sim {
 struct Answer {
   std::vector<TokenId> tokens;
   std::vector<RowResult> scored;
+  std::vector<int64_t> progress;  // computed tokens of its prompt
   bool ended = false;
   EndReason reason = EndReason::kStopToken;
   std::string error_code;
@@ -88,6 +89,9 @@ class SimDriver {
       } else if (event.kind == SchedEvent::Kind::kScored) {
         answer.token_after_end |= answer.ended || !answer.tokens.empty();
         answer.scored.insert(answer.scored.end(), event.scored.begin(), event.scored.end());
+      } else if (event.kind == SchedEvent::Kind::kPrompt) {
+        answer.token_after_end |= answer.ended || !answer.tokens.empty();
+        answer.progress.push_back(event.computed_tokens);
       } else {
         answer.ended = true;
         ++answer.num_ends;

@@ -297,6 +297,16 @@ void DrawFaults(Dice* dice, int64_t last_step, Workload* workload) {
             [](const Fault& a, const Fault& b) { return a.step < b.step; });
 }
 
+// How much others may compute beside a chat's turn, and requests that ask for their progress. Drawn
+// by separate dice, as windows are.
+void DrawChatRoom(Workload* workload) {
+  Dice dice(workload->seed ^ 0x6A09E667F3BCC908ull);
+  SchedulerOptions& options = workload->options;
+  options.room_beside_chat = dice.Pick(0, 50, 400, 1000, 2500, 8000);
+  options.keys_per_token = dice.Pick(0, 1, 10, 100);
+  for (Arrival& arrival : workload->arrivals) arrival.request.wants_progress = dice.OneIn(3);
+}
+
 }  // namespace
 
 std::shared_ptr<TokenConstraint> MakeConstraint(const Arrival& arrival, SimMaskMaker* maker) {
@@ -346,6 +356,7 @@ Workload DrawWorkload(uint64_t seed) {
   DrawStates(&workload);
   DrawKeptStates(&workload);
   DrawScored(&workload);
+  DrawChatRoom(&workload);
   return workload;
 }
 
@@ -363,6 +374,10 @@ std::string Workload::Describe() const {
   if (limits.num_window_pages > 0) {
     text += fmt::format("; a window of {} keys, {} window pages", limits.sliding_window,
                         limits.num_window_pages);
+  }
+  if (options.room_beside_chat > 0) {
+    text += fmt::format("; room {} beside a chat, {} keys a token", options.room_beside_chat,
+                        options.keys_per_token);
   }
   if (through_runtime) text += "; through the runtime";
   if (options.max_drafts > 0) {

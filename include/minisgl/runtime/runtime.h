@@ -63,6 +63,7 @@ struct Prompt {
   // not sampled. None is empty.
   std::vector<std::vector<TokenId>> banned_sequences;
   int32_t priority = 0;  // smaller first; chat turns use kChatPriority
+  bool wants_progress = false;  // kPrompt events while the prompt is computed
   // Counted from Submit. An answer that is not complete by then ends with kTimeout.
   std::optional<std::chrono::duration<double>> timeout;
   // The conversation whose turn it is, from OpenSession; 0: none. If it is closed, the request ends
@@ -97,7 +98,7 @@ struct TokenLogprobs {
 };
 
 struct Event {
-  enum class Kind { kTokens, kDone };
+  enum class Kind { kTokens, kPrompt, kDone };
   RequestId request = 0;
   uint64_t tag = 0;  // as given to Submit
   Kind kind = Kind::kTokens;
@@ -106,6 +107,9 @@ struct Event {
   std::string text;
   std::vector<TokenId> token_ids;
   std::vector<TokenLogprobs> logprobs;  // one for each of token_ids, if requested
+  // kPrompt: so many tokens of the prompt are computed or were cached. After each chunk but the
+  // last, whose event is the first token's.
+  int64_t computed_tokens = 0;
   // kDone:
   // Of the prompt's tokens from sampling.prompt_logprobs_begin on, if wanted. Empty after an error.
   std::vector<TokenLogprobs> prompt_logprobs;

@@ -32,6 +32,7 @@ struct Request {
   // Waits for Scheduler::OpenGate (a grammar, an image); keeps its place, and does not block
   // others.
   bool is_gated = false;
+  bool wants_progress = false;  // of its prompt: kPrompt events
   // The state of its answer before the first token; null: any token may follow any other. May come
   // with OpenGate instead. The scheduler alone uses it from then on.
   std::shared_ptr<TokenConstraint> constraint;
@@ -41,13 +42,16 @@ enum class EndReason : uint8_t { kStopToken, kLength, kStopped, kAborted, kTimed
 
 // What happened to a request in one Collect, Submit or Abort.
 struct SchedEvent {
-  enum class Kind : uint8_t { kToken, kScored, kEnd };
+  enum class Kind : uint8_t { kToken, kScored, kPrompt, kEnd };
   RequestId id = 0;
   Kind kind = Kind::kToken;
   RowResult token;  // kToken
   // kScored: the next tokens of the prompt whose log-probabilities are wanted. All of them come
   // before the first kToken.
   std::vector<RowResult> scored;
+  // kPrompt: a chunk of the prompt that is not its last was computed, and so many of the prompt's
+  // tokens are now, with those that a cache served.
+  int64_t computed_tokens = 0;
   // kEnd: always after the last of the others.
   EndReason reason = EndReason::kStopToken;
   std::string error_code, error_message;  // kFailed

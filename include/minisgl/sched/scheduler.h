@@ -34,7 +34,8 @@ enum class CacheKind : uint8_t { kRadix, kNaive };
 //   kMixed         prefill chunks and decode rows share a step
 //   kPrefillFirst  a step is prefill only whenever a prompt can run, else decode only
 // While a chat's turn waits or runs, prompts of lower classes take at most a quarter of the budget:
-// they must not delay the turn, and the reader of its answer waits for each whole mixed step.
+// they must not delay the turn, and the reader of its answer waits for each whole mixed step. A
+// turn that runs also bounds the rows of other requests: see SchedulerOptions::room_beside_chat.
 enum class StepPolicy : uint8_t { kPrefillFirst, kMixed };
 
 // When a request may start:
@@ -70,6 +71,11 @@ struct SchedulerOptions {
   int32_t max_step_tokens = 0;
   // Maximum tokens of one prompt in one step while others wait; 0: half of max_prefill_tokens.
   int32_t long_prefill_threshold = 0;
+  // While a chat's turn runs, each step has room for so many thousandths of a token of other
+  // requests (prefill-first: of their answers); 0: no bound. A row that attends to keys_per_token
+  // keys takes the room of two tokens; 0: keys take none.
+  int64_t room_beside_chat = 0;
+  int64_t keys_per_token = 0;
   CacheKind cache = CacheKind::kRadix;
   StepPolicy step = StepPolicy::kPrefillFirst;
   AdmissionPolicy admission = AdmissionPolicy::kReserve;
