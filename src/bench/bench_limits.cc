@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "minisgl/model/token_weights.h"
+
 namespace minisgl::bench {
 namespace {
 
@@ -28,69 +30,16 @@ double KvTime(int64_t positions, const ModelCost& cost, const Ceilings& ceilings
   return KvTime(positions, positions, cost, ceilings);
 }
 
-// Weights of a layer's feed-forward part that one token uses: with experts, only the chosen ones.
-double FeedForwardWeights(const ModelConfig& config, const LayerConfig& layer,
-                          const LayerShape& shape) {
-  const auto d = static_cast<double>(config.hidden_size);
-  const double matrices = config.gated ? 3 : 2;
-  if (!layer.has_experts) return matrices * d * static_cast<double>(shape.intermediate_size);
-  const ExpertsConfig& experts = config.experts;
-  const double width = experts.num_chosen * static_cast<double>(experts.intermediate_size) +
-                       static_cast<double>(experts.shared_intermediate_size);
-  return matrices * d * width + d * experts.num_experts;
-}
-
-// Weights of a layer's latent attention.
-double LatentWeights(const ModelConfig& config) {
-  const LatentConfig& latent = config.latent;
-  const auto d = static_cast<double>(config.hidden_size);
-  const double plain = latent.plain_dim, rotary = latent.rotary_dim, value = latent.value_dim;
-  const double rank = latent.rank, query_rank = latent.query_rank, heads = config.num_heads;
-  const double queries =
-      query_rank > 0 ? query_rank * (d + heads * (plain + rotary)) : d * heads * (plain + rotary);
-  return queries + d * (rank + rotary) + heads * (rank * (plain + value) + d * value);
-}
-
-// Weights of a layer's mixer with a state, without its convolution and its gains.
-double StateMixerWeights(const ModelConfig& config) {
-  const StateConfig& states = config.states;
-  const auto d = static_cast<double>(config.hidden_size);
-  const auto channels = static_cast<double>(states.conv_width);
-  if (states.num_heads == 0) return 4 * d * channels;  // two gates, the input, the output
-  return d * (channels + 2 * static_cast<double>(states.inner_width()));
-}
-
-// Of a matrix whose rows are whole lines of codes. Routers are too small to matter; they are never
-// quantized.
-double BytesPerWeight(const WeightFormat& format) {
-  constexpr uint64_t kInputs = 128;
-  return static_cast<double>(*WeightBytes(format, 1, kInputs)) / kInputs;
-}
-
 }  // namespace
 
 ModelCost CostOf(const ModelConfig& config, const WeightFormat& format, double kv_bytes_per_token) {
-  const auto d = static_cast<double>(config.hidden_size);
+  const TokenWeights weights = CountTokenWeights(config);
   ModelCost cost;
-  for (int32_t i = 0; i < std::ssize(config.layers); ++i) {
-    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
-    const LayerShape shape = LayerShapeOf(config, i);
-    const double widths = static_cast<double>(shape.head_dim) + shape.value_dim;
-    if (layer.has_feed_forward) cost.layer_weights += FeedForwardWeights(config, layer, shape);
-    if (HasState(layer.mixer)) cost.layer_weights += StateMixerWeights(config);
-    if (!HasAttention(layer.mixer)) continue;
-    cost.pair_flops += 2 * widths * shape.num_heads;
-    if (shape.values_in_keys) {
-      cost.layer_weights += LatentWeights(config);
-      continue;
-    }
-    const int32_t own_kv_heads = layer.kv_layer < 0 ? shape.num_kv_heads : 0;
-    cost.layer_weights += d * widths * (static_cast<double>(shape.num_heads) + own_kv_heads);
-  }
-  cost.head_weights = d * static_cast<double>(config.vocab_size);
-  cost.step_bytes = cost.layer_weights * BytesPerWeight(format) +
-                    cost.head_weights * BytesPerWeight(TableFormat(format));
+  cost.layer_weights = weights.layers;
+  cost.head_weights = weights.head;
+  cost.step_bytes = StepWeightBytes(weights, format);
   cost.kv_bytes_per_token = kv_bytes_per_token;
+  cost.pair_flops = weights.pair_flops;
   return cost;
 }
 

@@ -43,6 +43,13 @@ CommandBody AddChatCommand(load::OptionTable* app) {
   load::AddModelOptions(app, &options->model);
   load::AddEngineOptions(app, &options->engine);
   load::AddPrefixCacheOptions(app, &options->engine.prefix_cache);
+  app->Add("--chat-share", &options->engine.chat_share,
+           "Share of its own rate that an answer keeps while a batch runs beside it; 0 is no bound "
+           "(default 0.5; on CUDA 0.9)")
+      ->Check(load::NumberIn(0, 0.99, false))
+      ->TypeName("R")
+      ->Group("Engine")
+      ->Advanced();
   return [options] {
     term::InstallNotes({options->model.quiet, options->model.verbose});
     if (options->goes_on && !options->load.empty()) {

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "load/chat_share.h"
 #include "load/prefix_cache.h"
 #include "minisgl/base/folder.h"
 #include "minisgl/base/log.h"
@@ -85,7 +86,13 @@ Status AddThinking(const ChatTemplate* chat, Thinking think, Json* args) {
                     think == Thinking::kOff ? "; --think-budget 0 closes reasoning at once" : "");
 }
 
-RuntimeOptions ToRuntimeOptions(const EngineOptions& options) {
+// Defaults of EngineOptions::chat_share.
+constexpr double kHostChatShare = 0.5;
+constexpr double kDeviceChatShare = 0.9;
+
+// REQUIRES that the engine is not started: `setup` has its device.
+RuntimeOptions ToRuntimeOptions(const EngineSetup& setup, const ModelConfig& config) {
+  const EngineOptions& options = setup.options;
   RuntimeOptions runtime;
   SchedulerOptions& scheduler = runtime.scheduler;
   scheduler.max_prefill_tokens = options.max_prefill_length;
@@ -98,6 +105,14 @@ RuntimeOptions ToRuntimeOptions(const EngineOptions& options) {
   scheduler.max_drafts = options.max_drafts;
   scheduler.kv_failure = options.prefix_cache.on_error;
   if (options.max_drafts > 0) scheduler.drafter = MakeNgramDrafter();
+  const bool is_device = setup.device.cuda != nullptr;
+  const double share = options.chat_share >= 0 ? options.chat_share
+                       : is_device             ? kDeviceChatShare
+                                               : kHostChatShare;
+  const RoomBesideChat beside = RoomForShare(share, config, setup.plan, is_device);
+  scheduler.room_beside_chat = beside.room;
+  scheduler.keys_per_token = beside.keys_per_token;
+  scheduler.long_step_tokens = beside.long_step_tokens;
   runtime.overlap = !options.disable_overlap;
   return runtime;
 }
@@ -305,7 +320,7 @@ Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_option
                            Checkpoint::Open(model.text.dir));
   model.eos_ids =
       EndTokens(model.facts.config, model.facts.generation, model.text.tokenizer->eos_id());
-  RuntimeOptions options = ToRuntimeOptions(model.facts.engine.options);
+  RuntimeOptions options = ToRuntimeOptions(model.facts.engine, model.facts.config);
   options.trace_sink = std::move(sinks.trace);
   options.cache_event_sink = std::move(sinks.cache_events);
   const bool is_cuda = model.facts.engine.device.cuda != nullptr;
@@ -329,13 +344,13 @@ Result<BareModel> LoadBareModel(const ModelConfig& config, const Checkpoint& che
                                 const EngineOptions& engine_options) {
   BareModel model;
   MINISGL_ASSIGN_OR_RETURN(EngineSetup setup, ResolveEngine(engine_options, config));
+  RuntimeOptions options = ToRuntimeOptions(setup, config);
   MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
                            StartEngine(config, checkpoint, &setup, &model.device));
   model.plan = std::move(setup.plan);
   if (setup.device.profile != nullptr) {
     model.kernel_report = std::make_unique<KernelReport>(setup.device.profile);
   }
-  RuntimeOptions options = ToRuntimeOptions(setup.options);
   MINISGL_ASSIGN_OR_RETURN(options.kv_store, OpenPrivatePrefixStore(setup));
   MINISGL_ASSIGN_OR_RETURN(model.runtime, Runtime::Create(std::move(engine), nullptr, options));
   return model;

@@ -73,6 +73,7 @@ void Scheduler::Impl::Submit(Request request) {
   if (state->request.is_gated) state->holds |= sched::kHeldByGate;
   if (session != 0 && !queues.sessions().AddTurn(state)) state->holds |= sched::kHeldByTurn;
   queues.waiting().Add(state);
+  awaits_turns |= session != 0 && state->is_chat();
 }
 
 bool Scheduler::Impl::IsGated(RequestId id) const {
@@ -105,6 +106,7 @@ void Scheduler::Impl::CloseSession(SessionId id) {
   const std::vector<RequestState*> turns = queues.sessions().Turns(id);
   for (auto turn = turns.rbegin(); turn != turns.rend(); ++turn) End(*turn, EndReason::kAborted);
   queues.sessions().Close(id);
+  if (queues.sessions().size() == 0) awaits_turns = false;
 }
 
 void Scheduler::Impl::EndById(RequestId id, EndReason reason) {
@@ -120,6 +122,7 @@ std::shared_ptr<const BatchPlan> Scheduler::Impl::Next() {
   if (!in_flight.empty() && in_flight.back().needs_masks) return nullptr;
   // The lengths that a step with drafts leaves are known only after it is collected.
   if (!in_flight.empty() && (in_flight.back().has_drafts || decode.WantsDrafts())) return nullptr;
+  if (HasLongStepBeforeATurn()) return nullptr;
   const int64_t evicted_before = pages.cache().num_evicted();
   prefill.PollKvSource();
   // A step that preempts admits nothing. If that leaves it empty, the next attempt may admit.

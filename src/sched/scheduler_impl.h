@@ -72,6 +72,7 @@ struct Scheduler::Impl {
   bool RunsChat() const;
   // True if a chat's turn runs and is in this phase.
   bool RunsChatIn(Phase phase) const;
+  bool HasLongStepBeforeATurn() const;
   void DraftStep();
   void DraftMixedStep();
   // If the draft is empty because it is bounded, drafts one row.
@@ -137,6 +138,7 @@ struct Scheduler::Impl {
   std::map<RequestId, std::unique_ptr<RequestState>> requests;
   std::deque<InFlight> in_flight;
   std::vector<SchedEvent> events;
+  bool awaits_turns = false;  // a session is open that had a chat's turn
   // Of the steps since a chat's turn runs, counted by CheckRoom: those with a row of it, and the
   // room that others took in them.
   int64_t chat_steps = 0, room_taken = 0;

@@ -26,6 +26,12 @@ bool Scheduler::Impl::RunsChatIn(Phase phase) const {
   });
 }
 
+bool Scheduler::Impl::HasLongStepBeforeATurn() const {
+  const int64_t longest = context.options.long_step_tokens;
+  return longest > 0 && awaits_turns && !in_flight.empty() &&
+         in_flight.back().plan->num_tokens() > longest && !RunsChat();
+}
+
 // A request whose prompt is not computed has a row too, so that at least one token is left for it.
 void Scheduler::Impl::LeaveRoomForDecode() {
   if (context.options.max_step_tokens == 0) return;

@@ -18,12 +18,12 @@ struct StepDraft {
     int64_t room = 0;             // that it takes beside a chat
   };
   std::vector<Row> decode, prefill;
-  int64_t budget = 0;        // prefill and drafted tokens left
-  int64_t batch_budget = 0;  // of those, what prompts below the chat's class may take
-  bool preempted = false;    // a step that preempts admits nothing
-  bool is_bounded = false;   // a chat's turn is computed: other requests need room beside it
-  int64_t room = 0;          // left for them (sched/chat_room.h)
-  int64_t refused = 0;       // room for the first of them that found none; 0: all did
+  int64_t budget = 0;         // prefill and drafted tokens left
+  int64_t batch_budget = 0;   // of those, what prompts below the chat's class may take
+  bool preempted = false;     // a step that preempts admits nothing
+  bool is_bounded = false;    // a chat's turn is computed: other requests need room beside it
+  int64_t room = 0;           // left for them (sched/chat_room.h)
+  int64_t refused = 0;        // room for the first of them that found none; 0: all did
   bool lets_one_run = false;  // a first row needs no room
 
   bool empty() const { return decode.empty() && prefill.empty(); }

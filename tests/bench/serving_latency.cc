@@ -2,11 +2,13 @@
 //
 // bench_serving_latency MODEL_DIR [ROUNDS]
 //
-// Two ratios of alternating runs on one machine:
+// Ratios of alternating runs on one machine:
 // 1. Time to the first token of a chat turn beside 64 running and 64 waiting batch rows, compared
 //    to a turn on an idle machine.
 // 2. The longest time between two tokens of a chat answer while a prompt of 1,500 tokens is
 //    prefilled, for mixed and prefill-first steps.
+// 3. The rate of an answer beside 1, 16 and 256 rows that run, compared to its rate alone, and the
+//    rate of the rows meanwhile: without a bound (share 0), and with the program's default.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -16,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "load/model_loader.h"
 #include "minisgl/engine/model_engine.h"
 #include "minisgl/runtime/runtime.h"
 #include "minisgl/text/tokenizer.h"
@@ -186,6 +189,102 @@ void BesideLongPrompt(const std::string& dir, int rounds) {
              Median(longest[1]) / Median(longest[0]));
 }
 
+constexpr int64_t kChatAnswer = 64;
+
+struct Turn {
+  double first_token_ms = 0;
+  double tokens_per_s = 0;  // after the first
+  double batch_tokens_per_s = 0;
+};
+
+Turn RunTurn(Runtime* runtime, SessionId session, uint64_t number) {
+  Prompt prompt = MakePrompt(number, 60, kChatAnswer);
+  prompt.session = session;
+  prompt.priority = kChatPriority;
+  EventQueue queue;
+  const auto begin = Clock::now();
+  Clock::time_point first{}, last{};
+  int64_t generated = 0;
+  runtime->Submit(std::move(prompt), &queue);
+  while (true) {
+    const auto event = queue.Pop(std::chrono::milliseconds(1000));
+    if (!event) continue;
+    if (event->kind == Event::Kind::kDone) break;
+    last = Clock::now();
+    if (first != Clock::time_point{}) continue;
+    first = last;
+    generated = runtime->Stats().scheduler.generated_tokens;
+  }
+  const double seconds = Milliseconds(last - first) / 1000;
+  const int64_t all = runtime->Stats().scheduler.generated_tokens - generated;
+  return {Milliseconds(first - begin), static_cast<double>(kChatAnswer - 1) / seconds,
+          static_cast<double>(all - (kChatAnswer - 1)) / seconds};
+}
+
+// Keeps `num_rows` answers running in `runtime` until it is destroyed.
+class Crowd {
+ public:
+  Crowd(Runtime* runtime, int num_rows, int64_t max_tokens) : runtime_(runtime) {
+    for (int i = 0; i < num_rows; ++i) {
+      rows_.push_back(
+          runtime->Submit(MakePrompt(static_cast<uint64_t>(i), 30, max_tokens), &queue_));
+    }
+    // Until each has some tokens.
+    const int64_t wanted = runtime->Stats().scheduler.generated_tokens + 4 * num_rows;
+    while (runtime->Stats().scheduler.generated_tokens < wanted) {
+      queue_.Pop(std::chrono::milliseconds(1));
+    }
+  }
+  ~Crowd() {
+    for (const RequestId row : rows_) runtime_->Abort(row);
+    for (size_t open = rows_.size(); open > 0;) {
+      const auto event = queue_.Pop(std::chrono::milliseconds(1000));
+      if (event && event->kind == Event::Kind::kDone) --open;
+    }
+  }
+
+ private:
+  Runtime* const runtime_;
+  EventQueue queue_;
+  std::vector<RequestId> rows_;
+};
+
+// `share`: EngineOptions::chat_share.
+void BesideRows(const std::string& dir, double share, int rounds) {
+  const ModelConfig config = OrDie(LoadModelConfig(dir));
+  const std::unique_ptr<Checkpoint> checkpoint = OrDie(Checkpoint::Open(dir));
+  load::EngineOptions options;
+  options.chat_share = share;
+  options.max_running_requests = 257;
+  options.max_seq_len = 1600;
+  const load::BareModel model = OrDie(load::LoadBareModel(config, *checkpoint, options));
+  Runtime* const runtime = model.runtime.get();
+  const SessionId session = runtime->OpenSession();
+  uint64_t number = 1000;
+  RunTurn(runtime, session, number++);
+  for (const int num_rows : {1, 16, 256}) {
+    std::vector<double> alone, first_alone, beside, first, batch;
+    for (int round = 0; round < rounds; ++round) {
+      RunTurn(runtime, session, number++);  // behind the last step of the rows of before
+      const Turn quiet = RunTurn(runtime, session, number++);
+      alone.push_back(quiet.tokens_per_s);
+      first_alone.push_back(quiet.first_token_ms);
+      const Crowd crowd(runtime, num_rows, 1500);
+      const Turn turn = RunTurn(runtime, session, number++);
+      beside.push_back(turn.tokens_per_s);
+      first.push_back(turn.first_token_ms);
+      batch.push_back(turn.batch_tokens_per_s);
+    }
+    const std::string name = share < 0 ? "default" : fmt::format("{:.2f}", share);
+    fmt::print(
+        "share {:7}  {:3} rows: chat {:6.1f} tokens/s ({:.2f} of {:.1f} alone), first token {:.0f} "
+        "ms (alone {:.0f}); batch {:.1f} tokens/s\n",
+        name, num_rows, Median(beside), Median(beside) / Median(alone), Median(alone),
+        Median(first), Median(first_alone), Median(batch));
+    std::fflush(stdout);
+  }
+}
+
 }  // namespace
 }  // namespace minisgl
 
@@ -197,5 +296,6 @@ int main(int argc, char** argv) {
   const int rounds = argc > 2 ? std::max(std::atoi(argv[2]), 1) : 5;
   minisgl::BesideBatch(argv[1], rounds);
   minisgl::BesideLongPrompt(argv[1], rounds);
+  for (const double share : {0.0, -1.0}) minisgl::BesideRows(argv[1], share, rounds);
   return 0;
 }

@@ -146,6 +146,29 @@ TEST(ChatRoomTest, PrefillFirstBoundsTheRowsOfAnswers) {
   for (const Request& row : crowd.rows) ExpectRight(driver, row);
 }
 
+// With one more step planned, the turn would wait for two.
+TEST(ChatRoomTest, WhileASessionIsOpenNoStepIsPlannedBesideALongOne) {
+  for (const int64_t longest : {0, 4}) {
+    SchedulerOptions options = RoomOptions(3000);
+    options.long_step_tokens = longest;
+    SimDriver driver(RoomLimits(), options, 1, kEndRate);
+    for (RequestId id = 1; id <= 10; ++id) driver.Submit(MakeRequest(id, 8, 60));
+    for (int step = 0; step < 10; ++step) driver.Step();
+    EXPECT_EQ(driver.engine().in_flight(), 1) << "without a session steps overlap";
+    driver.scheduler().OpenSession(7);
+    Request turn = MakeRequest(kTurn, 8, 1, kChatPriority);
+    turn.session = 7;
+    driver.Submit(turn);
+    while (driver.answers()[kTurn].num_ends == 0) driver.Step();
+    while (driver.engine().in_flight() > 0) driver.CollectOne();
+    ASSERT_NE(driver.Launch(), nullptr);
+    EXPECT_EQ(driver.Launch() == nullptr, longest > 0);
+    driver.scheduler().CloseSession(7);
+    ASSERT_TRUE(driver.RunToEnd());
+    for (RequestId id = 1; id <= 10; ++id) ExpectRight(driver, MakeRequest(id, 8, 60));
+  }
+}
+
 TEST(ChatRoomTest, ThePromptsProgressIsToldIfItIsWanted) {
   SimDriver driver(RoomLimits(), RoomOptions(0), 0, kEndRate);
   Request request = MakeRequest(1, 100, 2);

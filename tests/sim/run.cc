@@ -290,8 +290,7 @@ void Runner::CheckProgress(const SchedEvent& event, const Told& told) const {
   Require(arrival != arrivals.end() && arrival->request.wants_progress && told.tokens.empty(),
           fmt::format("request {} is told the progress of its prompt", event.id));
   // A request that was preempted begins again.
-  Require(event.computed_tokens >= 1 &&
-              event.computed_tokens < std::ssize(arrival->request.prompt),
+  Require(event.computed_tokens >= 1 && event.computed_tokens < std::ssize(arrival->request.prompt),
           fmt::format("request {} has computed {} of {} tokens and is not done", event.id,
                       event.computed_tokens, arrival->request.prompt.size()));
 }

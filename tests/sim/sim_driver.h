@@ -44,9 +44,8 @@ class SimDriver {
     TakeEvents();
   }
 
-  // Launches a step if one can run; then collects until at most `depth` steps are in flight.
-  // Returns false if nothing could be launched or collected.
-  bool Step() {
+  // Launches a step if one can run, and returns its plan.
+  std::shared_ptr<const BatchPlan> Launch() {
     const auto plan = scheduler_->Next();
     TakeEvents();
     if (plan != nullptr) {
@@ -54,6 +53,12 @@ class SimDriver {
       last_plan_ = plan;
       SupplyMasks();
     }
+    return plan;
+  }
+  // Launches a step if one can run; then collects until at most `depth` steps are in flight.
+  // Returns false if nothing could be launched or collected.
+  bool Step() {
+    const auto plan = Launch();
     if (plan != nullptr && engine_.in_flight() <= depth_) return true;
     if (engine_.in_flight() == 0) return false;
     CollectOne();

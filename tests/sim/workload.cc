@@ -304,6 +304,7 @@ void DrawChatRoom(Workload* workload) {
   SchedulerOptions& options = workload->options;
   options.room_beside_chat = dice.Pick(0, 50, 400, 1000, 2500, 8000);
   options.keys_per_token = dice.Pick(0, 1, 10, 100);
+  options.long_step_tokens = dice.Pick(0, 0, 1, 5, 30);
   for (Arrival& arrival : workload->arrivals) arrival.request.wants_progress = dice.OneIn(3);
 }
 
