@@ -1,6 +1,6 @@
 // Latency of a chat beside other work, with a real model.
 //
-// bench_serving_latency MODEL_DIR [ROUNDS]
+// bench_serving_latency MODEL_DIR [ROUNDS [SHARE]]
 //
 // Ratios of alternating runs on one machine:
 // 1. Time to the first token of a chat turn beside 64 running and 64 waiting batch rows, compared
@@ -8,7 +8,8 @@
 // 2. The longest time between two tokens of a chat answer while a prompt of 1,500 tokens is
 //    prefilled, for mixed and prefill-first steps.
 // 3. The rate of an answer beside 1, 16 and 256 rows that run, compared to its rate alone, and the
-//    rate of the rows meanwhile: without a bound (share 0), and with the program's default.
+//    rate of the rows meanwhile: without a bound (share 0), and with the program's default; or this
+//    alone for one SHARE (-1: the default).
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -290,10 +291,14 @@ void BesideRows(const std::string& dir, double share, int rounds) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fputs("usage: bench_serving_latency MODEL_DIR [ROUNDS]\n", stderr);
+    std::fputs("usage: bench_serving_latency MODEL_DIR [ROUNDS [SHARE]]\n", stderr);
     return 64;
   }
   const int rounds = argc > 2 ? std::max(std::atoi(argv[2]), 1) : 5;
+  if (argc > 3) {
+    minisgl::BesideRows(argv[1], std::atof(argv[3]), rounds);
+    return 0;
+  }
   minisgl::BesideBatch(argv[1], rounds);
   minisgl::BesideLongPrompt(argv[1], rounds);
   for (const double share : {0.0, -1.0}) minisgl::BesideRows(argv[1], share, rounds);
