@@ -15,8 +15,8 @@ constexpr double kRoomMax = 1e9;
 constexpr int64_t kLongSteps = 4;
 
 // Bytes that are read in the time of a product with one weight, of a row among few. Measured on
-// the CPU with AVX-512: 0.16 to 0.3 of bf16, 0.07 to 0.13 of int8 (tests/bench/NOTES.md). A GPU
-// computes some 130 such products while it reads two bytes, at best.
+// the CPU with AVX-512: 0.13 to 0.2 of bf16, 0.06 to 0.17 of codes (tests/bench/NOTES.md). Others
+// compute less for each byte. A GPU computes some 130 such products while it reads two bytes.
 constexpr double kHostDense = 3.0 / 8;
 constexpr double kHostCodes = 3.0 / 16;
 constexpr double kDevice = 1.0 / 64;
