@@ -115,10 +115,10 @@ class ServeLoop {
 
   void Start(LiveMap::iterator place, Submission submission);
   Status CheckPrompt(const Prompt& prompt) const;
-  // Of an answer without a grammar: the limits of its tokens and the bound on its thoughts; null if
-  // it has neither.
+  // Returns the constraint of an answer without a grammar, which limits its tokens and its
+  // thoughts; null if nothing does.
   std::shared_ptr<TokenConstraint> ConstraintOf(const Prompt& prompt);
-  // Those of the prompt's reasoning; null if it has none, or there is no tokenizer.
+  // Returns the marks of the prompt's reasoning; null if it has none, or if there is no tokenizer.
   std::shared_ptr<const ThoughtMarks> MarksOf(const Prompt& prompt);
   void SetDeadline(LiveMap::iterator place, const Submission& submission);
   void ExpireDeadlines(Time now);
@@ -156,7 +156,8 @@ class ServeLoop {
   Scheduler scheduler_;
   std::optional<TraceWriter> trace_;
   const std::shared_ptr<KernelProfile> kernel_profile_;  // null: no kernels in the trace
-  ReasoningTags last_tags_;                              // and their marks
+  // The marks that MarksOf returned last, and the tags that they belong to.
+  ReasoningTags last_tags_;
   std::shared_ptr<const ThoughtMarks> last_marks_;
   LiveMap live_;
   std::set<std::pair<Time, RequestId>> deadlines_;

@@ -5,9 +5,8 @@
 // bound is on all thoughts of the answer together: one that begins after it was reached is closed
 // at once, without the message.
 //
-// Where the bound is reached inside of a character, the thought goes on to the end of the
-// character. Where the model has already begun to close the thought, the rest of that is what
-// follows.
+// If the bound is reached inside of a character, the thought goes on to the end of the character.
+// If the model has already begun to close the thought, the rest of its closing tokens follow.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +44,7 @@ class ThoughtBudget final : public TokenConstraint {
   bool forces() { return Forced().has_value(); }
 
  private:
-  // After some tokens.
+  // The state after some of the answer's tokens.
   struct State {
     ThoughtState thought;
     // The tokens that close the thought, and the next of them; null: it is not being closed.
@@ -54,17 +53,18 @@ class ThoughtBudget final : public TokenConstraint {
     bool has_closed = false;  // a thought was closed here, or its message cannot be said
   };
 
-  // The token that must follow; nothing if others may.
+  // Returns the token that must follow; nothing if others may.
   std::optional<TokenId> Forced();
   // True if the token is in the vocabulary and the answer's constraint allows it.
   bool MayFollow(TokenId token);
-  // The tokens that close the thought from here on, or from state_.next on if that has begun,
-  // without the message if the answer's constraint forbids its first token; null: none must follow.
+  // Returns the tokens that close the thought from here on, or from state_.next on if that has
+  // begun, without the message if the answer's constraint forbids its first token. Null: none must
+  // follow.
   const std::vector<TokenId>* ClosingNow();
   bool IsSpent() const;
-  // The last tokens end inside of a character.
+  // True if the last tokens end inside of a character.
   bool IsInCharacter() const;
-  // The tokens that close the thought at this place.
+  // Returns the tokens that close the thought at this place.
   const std::vector<TokenId>& Closing();
   void Advance(TokenId token);
 
@@ -72,10 +72,11 @@ class ThoughtBudget final : public TokenConstraint {
   const int64_t budget_, vocab_size_;
   const std::shared_ptr<TokenConstraint> answer_;
   std::vector<TokenId> with_message_, close_;
-  std::map<uint16_t, std::vector<TokenId>> rest_;  // of the end, after so many of its bytes
-  std::vector<TokenId> tokens_;                    // accepted
-  State state_;                                    // but for `thought`, which tracker_ has
-  std::deque<State> before_;                       // each of the last few tokens
+  // By the number of bytes of the closing mark that are there: the tokens of the rest of it.
+  std::map<uint16_t, std::vector<TokenId>> rest_;
+  std::vector<TokenId> tokens_;  // the accepted ones
+  State state_;                  // its `thought` is unused: tracker_ has it
+  std::deque<State> before_;     // the states before each of the last few tokens
 };
 
 }  // namespace minisgl::runtime

@@ -1,8 +1,8 @@
 // Runtime: one scheduler thread over one engine. Submit a prompt, receive its events, abort it.
 //
 // Submit, Abort and Stats may be called from any thread. The runtime's thread pushes events to the
-// request's EventQueue: any number of kTokens events, then exactly one kDone. The thread sleeps if
-// it has nothing to do.
+// request's EventQueue: any number of kTokens events, before them of kPrompt events if they are
+// wanted, then exactly one kDone. The thread sleeps if it has nothing to do.
 #pragma once
 
 #include <chrono>
@@ -36,7 +36,7 @@ struct Prompt {
   // Stop strings. The one that ends the answer does not reach the text, nor does any part of it.
   // Before sampling.min_tokens tokens a stop string is ordinary text.
   std::vector<std::string> stop;
-  // The stop string, or the text of the token, that ends the answer stands at its end after all.
+  // The answer's text keeps the stop string, or the text of the token, that ends it.
   bool include_stop = false;
   // Tokens that end the answer: the model's end tokens and the user's.
   std::vector<TokenId> stop_token_ids;
@@ -46,7 +46,7 @@ struct Prompt {
   // leaves nothing else.
   std::shared_ptr<const GrammarText> grammar;
   // The reasoning that may come before the answer's text and before what `grammar` describes, or
-  // must if the prompt opens it.
+  // must come if the prompt opens it.
   ReasoningTags reasoning;
   // After so many tokens of reasoning `thought_message` follows, if it is not empty and the budget
   // is not 0, and then the tokens that close the reasoning; -1: no bound. At most three more tokens
@@ -62,7 +62,7 @@ struct Prompt {
   // Sequences of tokens that the answer never has: after the others of a sequence its last one is
   // not sampled. None is empty.
   std::vector<std::vector<TokenId>> banned_sequences;
-  int32_t priority = 0;  // smaller first; chat turns use kChatPriority
+  int32_t priority = 0;         // smaller first; chat turns use kChatPriority
   bool wants_progress = false;  // kPrompt events while the prompt is computed
   // Counted from Submit. An answer that is not complete by then ends with kTimeout.
   std::optional<std::chrono::duration<double>> timeout;

@@ -76,8 +76,9 @@ struct SchedulerOptions {
   // keys takes the room of two tokens; 0: keys take none.
   int64_t room_beside_chat = 0;
   int64_t keys_per_token = 0;
-  // While a session is open that had a chat's turn, no step is planned beside one in flight of more tokens, so that a turn
-  // that comes waits for the rest of one such step, not of two; 0: any is planned.
+  // While a session is open that had a chat's turn, no step is planned beside one in flight of more
+  // tokens, so that a turn that comes waits for the rest of one such step, not of two; 0: any is
+  // planned.
   int64_t long_step_tokens = 0;
   CacheKind cache = CacheKind::kRadix;
   StepPolicy step = StepPolicy::kPrefillFirst;
