@@ -29,6 +29,8 @@
 #include "batch/shard.h"
 #include "batch/table_output.h"
 #include "cli/commands.h"
+#include "cli/one_prompt.h"
+#include "cli/run_end.h"
 #include "load/model_loader.h"
 #include "load/prefix_cache.h"
 #include "load/sampling.h"
@@ -62,54 +64,6 @@ struct Job {
   std::optional<int64_t> rows_total;  // number of rows to run, if known
   bool one_prompt = false;
 };
-
-// Joins standard input and -p into one text: the document first, the question last.
-Result<std::string> PromptText(const batch::RunOptions& options) {
-  const bool reads_stdin = !options.no_stdin && isatty(STDIN_FILENO) == 0;
-  MINISGL_ASSIGN_OR_RETURN(const std::string prompt,
-                           batch::PromptOptionText(options.prompt.value_or(""), options.raw));
-  if (!reads_stdin) {
-    if (!options.prompt) {
-      return UsageError("no prompt; give -p TEXT, --file F, or text on standard input");
-    }
-    return prompt;
-  }
-  const bool takes_any_text = options.prompt.has_value() || options.raw;
-  const std::function<Status(std::string_view)> check =
-      takes_any_text ? nullptr : batch::CheckIsNoRow;
-  MINISGL_ASSIGN_OR_RETURN(std::string text,
-                           batch::ReadStandardInput(options.prompt.has_value(), check));
-  if (!options.prompt) {
-    if (!options.raw && text.ends_with('\n')) text.pop_back();
-    // Typically a pipe whose first program failed.
-    if (text.empty()) {
-      return BadInput("standard input is empty: no prompt; give text on it, -p TEXT or --file F");
-    }
-    return text;
-  }
-  // If a shell loop reads the same input, this is the only sign that it loses some of it.
-  if (!text.empty()) {
-    Log(LogLevel::kInfo,
-        fmt::format("read {} bytes of standard input before the prompt (--no-stdin skips it)",
-                    text.size()));
-  }
-  if (!text.empty() && !text.ends_with('\n')) text += '\n';
-  return text + prompt;
-}
-
-Result<batch::Row> OnePromptRow(const batch::RunOptions& options) {
-  MINISGL_ASSIGN_OR_RETURN(std::string text, PromptText(options));
-  batch::Row row;
-  row.line = 1;
-  if (options.raw) {
-    row.kind = batch::PromptKind::kText;
-    row.prompt = std::move(text);
-    return row;
-  }
-  row.kind = batch::PromptKind::kMessages;
-  row.messages = batch::ChatMessages(options.system, std::move(text));
-  return row;
-}
 
 // The rows of the input are made by --template.
 Status UseTemplate(const batch::RunOptions& options, Job* job) {
@@ -240,18 +194,6 @@ void WatchDefaults(const batch::RunOptions& options, const GenerationConfig& gen
       });
 }
 
-// Logs how many answers ended at the default limit, which no option or row asked for.
-void SayCutAnswers(const batch::RunOptions& options, const GenerationConfig& generation,
-                   int64_t count) {
-  if (count == 0) return;
-  const int64_t limit = load::ResolveSamplingDefaults(options.sampling, generation).max_tokens;
-  Log(LogLevel::kInfo,
-      fmt::format(
-          "{} cut after {} tokens, the default of {} (--max-tokens N; -1 is no limit)",
-          count == 1 ? std::string("an answer was") : term::FormatCount(count) + " answers were",
-          limit, load::kGenerationConfig));
-}
-
 batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options, const TextModel& text,
                                        const load::ModelFacts& facts,
                                        std::vector<TokenId> eos_ids) {
@@ -308,29 +250,6 @@ Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
   Log(LogLevel::kInfo,
       fmt::format("{}: {} rows, {} bad, {} prompt tokens", name, rows, bad_rows, tokens));
   return bad_rows == 0 ? 0 : ExitCode(StatusCode::kBadInput);
-}
-
-void SaySummary(const batch::RunOptions& options, const report::RunSummary& summary,
-                bool one_prompt) {
-  // The answer to a single prompt speaks for itself; print its summary only if verbose.
-  if (!options.model.quiet && (!one_prompt || options.model.verbose)) {
-    term::PrintStderr(report::FormatSummary(summary));
-  }
-  if (options.reports.stats) term::PrintStderr(report::FormatStats(summary.stats));
-}
-
-// Reports why the exit status is 1, even if notes are off.
-void ReportFailures(const batch::RunOptions& options, const batch::Failures& failures,
-                    const batch::RunOutput& output) {
-  if (std::string text = failures.Text(); !text.empty()) {
-    const std::string& file = options.errors_table.empty() ? options.errors : options.errors_table;
-    if (!file.empty() && file != "-") text += fmt::format("; all are in {}", Visible(file, 400));
-    Log(LogLevel::kWarning, text);
-  }
-  // When the run was resumed, a note reported this already.
-  if (output.failed_before() == 0 || !options.model.quiet) return;
-  Log(LogLevel::kWarning,
-      fmt::format("{} failed before; --retry-failed runs them again", output.failed_before()));
 }
 
 int ExitStatus(const batch::RunLoop& loop, const Job& job) {

@@ -1,0 +1,14 @@
+// The one prompt of `minisgl run` without --file.
+#pragma once
+
+#include "batch/row.h"
+#include "batch/run_options.h"
+#include "minisgl/base/status.h"
+
+namespace minisgl::cli {
+
+// The row of -p, after standard input if that is no terminal. kUsage if there is no prompt or it is
+// a row of JSON Lines, kBadInput if standard input is empty.
+Result<batch::Row> OnePromptRow(const batch::RunOptions& options);
+
+}  // namespace minisgl::cli

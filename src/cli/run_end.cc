@@ -1,0 +1,49 @@
+#include "cli/run_end.h"
+
+#include <fmt/core.h>
+
+#include <string>
+#include <utility>
+
+#include "load/sampling.h"
+#include "minisgl/base/log.h"
+#include "minisgl/base/utf8.h"
+#include "term/messages.h"
+#include "term/progress.h"
+
+namespace minisgl::cli {
+
+void SaySummary(const batch::RunOptions& options, const report::RunSummary& summary,
+                bool one_prompt) {
+  // The answer to a single prompt speaks for itself; print its summary only if verbose.
+  if (!options.model.quiet && (!one_prompt || options.model.verbose)) {
+    term::PrintStderr(report::FormatSummary(summary));
+  }
+  if (options.reports.stats) term::PrintStderr(report::FormatStats(summary.stats));
+}
+
+void ReportFailures(const batch::RunOptions& options, const batch::Failures& failures,
+                    const batch::RunOutput& output) {
+  if (std::string text = failures.Text(); !text.empty()) {
+    const std::string& file = options.errors_table.empty() ? options.errors : options.errors_table;
+    if (!file.empty() && file != "-") text += fmt::format("; all are in {}", Visible(file, 400));
+    Log(LogLevel::kWarning, text);
+  }
+  // When the run was resumed, a note reported this already.
+  if (output.failed_before() == 0 || !options.model.quiet) return;
+  Log(LogLevel::kWarning,
+      fmt::format("{} failed before; --retry-failed runs them again", output.failed_before()));
+}
+
+void SayCutAnswers(const batch::RunOptions& options, const GenerationConfig& generation,
+                   int64_t count) {
+  if (count == 0) return;
+  const int64_t limit = load::ResolveSamplingDefaults(options.sampling, generation).max_tokens;
+  Log(LogLevel::kInfo,
+      fmt::format(
+          "{} cut after {} tokens, the default of {} (--max-tokens N; -1 is no limit)",
+          count == 1 ? std::string("an answer was") : term::FormatCount(count) + " answers were",
+          limit, load::kGenerationConfig));
+}
+
+}  // namespace minisgl::cli

@@ -1,0 +1,25 @@
+// What `minisgl run` and `minisgl score` say on standard error at the end of a run.
+#pragma once
+
+#include <cstdint>
+
+#include "batch/failures.h"
+#include "batch/run_options.h"
+#include "batch/run_output.h"
+#include "minisgl/weights/model_config.h"
+#include "report/summary.h"
+
+namespace minisgl::cli {
+
+void SaySummary(const batch::RunOptions& options, const report::RunSummary& summary,
+                bool one_prompt);
+
+// Reports why the exit status is 1, even if notes are off.
+void ReportFailures(const batch::RunOptions& options, const batch::Failures& failures,
+                    const batch::RunOutput& output);
+
+// Logs how many answers ended at the default limit, which no option or row asked for.
+void SayCutAnswers(const batch::RunOptions& options, const GenerationConfig& generation,
+                   int64_t count);
+
+}  // namespace minisgl::cli
