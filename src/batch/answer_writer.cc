@@ -48,13 +48,27 @@ Status JsonAnswerWriter::WriteError(const Row& row, const RowError& error) {
 Status JsonAnswerWriter::WriteRow(int64_t index, WrittenRow row) {
   if (!ordered_) return WriteNow(index, row);
   held_bytes_ += row.text.size();
+  held_errors_ += row.is_error ? 1 : 0;
   held_.emplace(index, std::move(row));
   while (!held_.empty() && !expected_.empty() && held_.begin()->first == expected_.front()) {
-    MINISGL_RETURN_IF_ERROR(WriteNow(held_.begin()->first, held_.begin()->second));
-    held_bytes_ -= held_.begin()->second.text.size();
-    held_.erase(held_.begin());
+    MINISGL_RETURN_IF_ERROR(WriteFirstHeld());
     expected_.pop_front();
   }
+  return Status();
+}
+
+Status JsonAnswerWriter::WriteFirstHeld() {
+  const auto first = held_.begin();
+  MINISGL_RETURN_IF_ERROR(WriteNow(first->first, first->second));
+  held_bytes_ -= first->second.text.size();
+  held_errors_ -= first->second.is_error ? 1 : 0;
+  held_.erase(first);
+  return Status();
+}
+
+Status JsonAnswerWriter::WriteHeld() {
+  while (!held_.empty()) MINISGL_RETURN_IF_ERROR(WriteFirstHeld());
+  expected_.clear();
   return Status();
 }
 

@@ -42,6 +42,11 @@ class AnswerWriter {
   // done.
   virtual size_t held_rows() const { return 0; }
   virtual size_t held_bytes() const { return 0; }
+  // Error rows among held_rows().
+  virtual size_t held_errors() const { return 0; }
+  // Writes the rows that are held, in order. Rows announced and not handed over until now will not
+  // come.
+  virtual Status WriteHeld() { return Status(); }
 };
 
 class JsonAnswerWriter : public AnswerWriter {
@@ -69,6 +74,8 @@ class JsonAnswerWriter : public AnswerWriter {
   }
   size_t held_rows() const override { return held_.size(); }
   size_t held_bytes() const override { return held_bytes_; }
+  size_t held_errors() const override { return held_errors_; }
+  Status WriteHeld() override;
 
  private:
   struct WrittenRow {
@@ -79,6 +86,7 @@ class JsonAnswerWriter : public AnswerWriter {
   Status WritePiece(const Row& row, int32_t answer, ReasoningPiece piece);
   Status EndPieces(const Row& row);
   Status WriteNow(int64_t index, const WrittenRow& row);
+  Status WriteFirstHeld();
 
   term::Output& output_;
   ErrorFile* const errors_;
@@ -90,6 +98,7 @@ class JsonAnswerWriter : public AnswerWriter {
   std::deque<int64_t> expected_;  // announced and not yet written, next first
   std::map<int64_t, WrittenRow> held_;
   size_t held_bytes_ = 0;
+  size_t held_errors_ = 0;
 };
 
 // Writes scores, and adds them up.

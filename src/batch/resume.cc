@@ -397,6 +397,30 @@ Status RepairOldFile(const std::string& path, const OldLines& old, bool ordered)
   return file->Commit();
 }
 
+Status SortByIndex(const std::string& path) {
+  OldLines rows;
+  int64_t last_index = -1;
+  {
+    MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<RawLines> lines, RawLines::Open(path, 0));
+    while (true) {
+      MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
+      if (!line) break;
+      const Result<Json> row = SkimJson(*line);
+      const Json* const index = row.ok() ? row->Find("index") : nullptr;
+      const bool is_valid = index != nullptr && index->is_int() && index->as_int() >= 0 &&
+                            index->as_int() < int64_t{OldLines::kDroppedLine};
+      if (!is_valid) {
+        return BadInput("{}:{}: is no row with an index; remove this line", Visible(path, 400),
+                        rows.indexes.size() + 1);
+      }
+      rows.ascending = rows.ascending && index->as_int() > last_index;
+      last_index = index->as_int();
+      rows.indexes.push_back(static_cast<uint32_t>(last_index));
+    }
+  }
+  return RepairOldFile(path, rows, /*ordered=*/true);
+}
+
 bool NeedsMerge(const RowSelection& asked, int64_t num_rows) {
   bool any_asked = false;
   for (int64_t index = asked.first; index < std::min(asked.end, num_rows); ++index) {

@@ -71,6 +71,9 @@ Status RepairOldFile(const std::string& path, const OldLines& old, bool ordered)
 // `num_rows`; the other rows of its range were there before.
 Status MergeInOrder(const std::string& path, const RowSelection& asked, int64_t num_rows,
                     int64_t old_bytes);
+// Sorts the rows of a file by `index`, which each of them has; a file that is sorted stays. Memory:
+// 12 bytes a row. kIoError, kBadInput naming the line.
+Status SortByIndex(const std::string& path);
 // True if MergeInOrder has anything to do.
 bool NeedsMerge(const RowSelection& asked, int64_t num_rows);
 

@@ -493,6 +493,9 @@ term::Progress::Numbers RunLoop::Numbers() const {
   numbers.done = rows_done_;
   numbers.failed = failures_.total();
   numbers.cancelled = failures_.cancelled();
+  numbers.held_failed = static_cast<int64_t>(writer_.held_errors());
+  numbers.held_done = static_cast<int64_t>(writer_.held_rows()) - numbers.held_failed;
+  numbers.before = options_.rows_before;
   numbers.total = options_.rows_total;
   numbers.tokens = tokens_;
   numbers.finished_tokens = finished_tokens_;

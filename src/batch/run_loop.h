@@ -52,6 +52,7 @@ struct RunLoopOptions {
   size_t bytes_ahead_max = size_t{64} << 20;
   std::chrono::milliseconds grace{5000};  // for running requests to finish after a stop
   std::optional<int64_t> rows_total;      // for the progress line
+  int64_t rows_before = 0;                // rows of the run that this one resumes; likewise
   // This many failed rows end the run like a stop; unset: no limit.
   std::optional<int64_t> failures_max;
   // A row whose answers took too long is asked so often again, after all others; and fewer than

@@ -37,7 +37,9 @@ Result<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOptions& options, co
   if (!has_journal) return run;
   run->asked_ = asked;
   run->num_rows_ = input.check->rows;
-  run->ordered_ = options.ordered;
+  run->ordered_ = options.ordered && options.table.empty();
+  run->sorts_output_ = !options.table.empty();
+  run->sorts_errors_ = run->sorts_output_ || !options.errors_table.empty();
   MINISGL_RETURN_IF_ERROR(run->CheckIsOurs(input, options.force));
   MINISGL_ASSIGN_OR_RETURN(
       run->run_, DescribeRun(options, *input.reader, *input.check, input.shard, input.model_dir));
@@ -141,6 +143,7 @@ Status RunOutput::ReadOld(const RunOptions& options, const RunInput& input, RowS
   MINISGL_ASSIGN_OR_RETURN(
       old_, ReadOldOutput(path, errors_ == nullptr ? "" : errors_->output()->path(), resume));
   failed_before_ = old_->failed;
+  rows_before_ = old_->answered + old_->failed;
   scores_before_ = old_->scores;
   asked->finished = std::move(old_->finished);
   asked->earlier = std::move(old_->earlier);
@@ -208,10 +211,17 @@ Status RunOutput::MergeFile(const term::Output& output, int64_t old_bytes,
 Status RunOutput::Finish(bool all_written) {
   MINISGL_RETURN_IF_ERROR(output_->Finish());
   if (errors_ != nullptr) MINISGL_RETURN_IF_ERROR(errors_->output()->Finish());
-  if (!old_ || !ordered_ || !all_written) return Status();
-  MINISGL_RETURN_IF_ERROR(MergeFile(*output_, old_bytes_, /*holds_errors=*/false));
-  if (errors_ == nullptr) return Status();
-  return MergeFile(*errors_->output(), old_error_bytes_, /*holds_errors=*/true);
+  if (!all_written) return Status();
+  if (old_ && ordered_) {
+    MINISGL_RETURN_IF_ERROR(MergeFile(*output_, old_bytes_, /*holds_errors=*/false));
+    if (errors_ != nullptr) {
+      MINISGL_RETURN_IF_ERROR(
+          MergeFile(*errors_->output(), old_error_bytes_, /*holds_errors=*/true));
+    }
+  }
+  if (sorts_output_) MINISGL_RETURN_IF_ERROR(SortByIndex(output_->path()));
+  if (sorts_errors_ && errors_ != nullptr) return SortByIndex(errors_->output()->path());
+  return Status();
 }
 
 }  // namespace minisgl::batch

@@ -42,7 +42,7 @@ class RunOutput {
 
   // Empties or repairs the files and writes the journal.
   Status Begin();
-  // `all_written`: true if every selected row is in the output.
+  // `all_written`: true if every selected row is in the output; only then files are sorted.
   Status Finish(bool all_written);
 
   term::Output* output() { return output_.get(); }
@@ -54,6 +54,8 @@ class RunOutput {
   bool can_resume() const { return has_journal_; }
   // Failed rows of the earlier run that stay in the output.
   int64_t failed_before() const { return failed_before_; }
+  // Rows of the earlier run that stay in the output, failed ones included.
+  int64_t rows_before() const { return rows_before_; }
   // Of its scored rows that stay.
   const ScoreTotals& scores_before() const { return scores_before_; }
 
@@ -73,10 +75,12 @@ class RunOutput {
   std::optional<OldOutput> old_;  // set if the run resumes
   const RowSelection* asked_ = nullptr;
   int64_t num_rows_ = 0;
-  int64_t failed_before_ = 0;
+  int64_t failed_before_ = 0, rows_before_ = 0;
   ScoreTotals scores_before_;
   int64_t old_bytes_ = 0, old_error_bytes_ = 0;
   bool ordered_ = false;
+  // The files from which tables are made are sorted after the last row.
+  bool sorts_output_ = false, sorts_errors_ = false;
   bool has_journal_ = false;  // and it is on disk
 };
 

@@ -30,6 +30,10 @@ std::string CellOf(const Json* value) {
   return value->is_string() ? value->as_string() : value->Dump();
 }
 
+std::string ErrorCell(const Json& error) {
+  return fmt::format("{}: {}", CellOf(error.Find("code")), CellOf(error.Find("message")));
+}
+
 // The input, record by record, as cells.
 class InputTable {
  public:
@@ -70,16 +74,31 @@ class InputTable {
     return outcome == LineReader::Outcome::kLine || outcome == LineReader::Outcome::kTooLong;
   }
   // The cells of a record: those that it has, also if it is no good record, as far as there are
-  // columns for them.
-  std::vector<std::string> Cells(const std::string& record) const {
+  // columns for them. *is_whole (may be null): they hold all of the record.
+  std::vector<std::string> Cells(const std::string& record, bool* is_whole = nullptr) const {
     std::vector<std::string> cells;
+    bool is_read = false;
     if (reader_.is_table()) {
       Result<std::vector<std::string>> fields = ParseRecord(record, reader_.separator());
+      is_read = fields.ok() && fields->size() <= names_.size();
       if (fields.ok()) cells = std::move(fields).value();
     } else if (const Result<Json> columns = ReadColumns(record, reader_, {}); columns.ok()) {
+      is_read = true;
       for (const std::string& name : names_) cells.push_back(CellOf(columns->Find(name)));
     }
     cells.resize(names_.size());
+    if (is_whole != nullptr) *is_whole = is_read;
+    return cells;
+  }
+  // The cells of a record that failed, then its error, the line where it begins, and the record as
+  // it is if the cells do not hold all of it.
+  std::vector<std::string> FailedCells(const std::string& record, const Json& row) const {
+    bool is_whole = false;
+    std::vector<std::string> cells = Cells(record, &is_whole);
+    const Json* const error = row.Find("error");
+    cells.push_back(error == nullptr ? std::string() : ErrorCell(*error));
+    cells.push_back(fmt::format("{}", reader_.line_number()));
+    cells.push_back(is_whole ? std::string() : record);
     return cells;
   }
   const std::vector<std::string>& names() const { return names_; }
@@ -95,10 +114,6 @@ class InputTable {
 std::string FreeName(std::string name, const std::vector<std::string>& taken) {
   while (std::find(taken.begin(), taken.end(), name) != taken.end()) name = "answer_" + name;
   return name;
-}
-
-std::string ErrorCell(const Json& error) {
-  return fmt::format("{}: {}", CellOf(error.Find("code")), CellOf(error.Find("message")));
 }
 
 // The cells of an answer: `columns`, and its error.
@@ -278,7 +293,6 @@ Status TakeTableOutput(RunOptions* options) {
         "complete; give -o FILE",
         Visible(options->errors_table, 400));
   }
-  if (!options->table.empty() || !options->errors_table.empty()) options->ordered = true;
   return Status();
 }
 
@@ -294,8 +308,9 @@ Status WriteTables(const RunOptions& options, LineReader* reader, const RowSelec
   answer_columns.emplace_back("error");
   MINISGL_ASSIGN_OR_RETURN(const auto table,
                            TableFile::Begin(options.table, input.names(), answer_columns));
-  MINISGL_ASSIGN_OR_RETURN(const auto errors_table,
-                           TableFile::Begin(options.errors_table, input.names(), {"error"}));
+  MINISGL_ASSIGN_OR_RETURN(
+      const auto errors_table,
+      TableFile::Begin(options.errors_table, input.names(), {"error", "line", "record"}));
   std::string record;
   for (int64_t index = 0; index < asked.end && input.Next(&record); ++index) {
     if (!asked.Owns(index)) continue;
@@ -303,9 +318,7 @@ Status WriteTables(const RunOptions& options, LineReader* reader, const RowSelec
       MINISGL_RETURN_IF_ERROR(
           table->Add(input.Cells(record), AnswerCells(*row, columns, has_properties)));
     } else if (const std::optional<Json> failed = errors->Take(index)) {
-      const Json* error = failed->Find("error");
-      MINISGL_RETURN_IF_ERROR(errors_table->Add(
-          input.Cells(record), {error == nullptr ? std::string() : ErrorCell(*error)}));
+      MINISGL_RETURN_IF_ERROR(errors_table->Add(input.FailedCells(record, *failed), {}));
     } else if (!options.table.empty()) {
       return BadInput("{}: is not the answer to row {} of {}", answers->Place(), index,
                       reader->name());

@@ -1,9 +1,10 @@
 // The answers of a run as a table: the columns of the input, then those of the answers. The same
 // for the error rows of --errors: the columns of the input, then the error.
 //
-// A run with such an output writes its rows as always, to a file beside it, from which it can be
-// resumed. After all rows are answered the table is made of that file and of the input, in the
-// order of the input, and replaces what had its name in one piece. Used by one thread.
+// A run with such an output writes its rows as they end, to a file beside it, from which it can be
+// resumed. After all rows are answered that file is sorted (RunOutput), the table is made of it and
+// of the input, in the order of the input, and replaces what had its name in one piece. Used by one
+// thread.
 #pragma once
 
 #include <string>
@@ -16,9 +17,9 @@
 
 namespace minisgl::batch {
 
-// If the output of `options` is a table, moves its name to options->table, and makes a file of rows
-// in input order, with .jsonl added to the name, the output; likewise for the error rows. Checks
-// that nothing is overwritten: kCannotCreate, kUsage.
+// If the output of `options` is a table, moves its name to options->table, and makes a file of
+// rows, with .jsonl added to the name, the output; likewise for the error rows. Checks that nothing
+// is overwritten: kCannotCreate, kUsage.
 Status TakeTableOutput(RunOptions* options);
 
 // The columns that answers fill: the properties of the schema that they follow, or `text`; of

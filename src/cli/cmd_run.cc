@@ -311,7 +311,9 @@ std::unique_ptr<batch::AnswerWriter> MakeWriter(const batch::RunOptions& options
                                                 batch::ScoreTotals* totals) {
   term::Output* const output = files->output();
   const bool as_done = options.unordered || options.stream;
-  const bool ordered = !as_done && (options.ordered || output->is_stdout());
+  // The rows beside a table are sorted at the end.
+  const bool ordered =
+      !as_done && options.table.empty() && (options.ordered || output->is_stdout());
   if (totals != nullptr) {
     return std::make_unique<batch::ScoreWriter>(output, &tokenizer, ordered, files->errors(),
                                                 totals);
@@ -348,6 +350,7 @@ batch::RunLoopOptions LoopOptions(const batch::RunOptions& options, const Job& j
       batch::kSubmittedPerRunningRequest * options.engine.max_running_requests;
   loop_options.open_sessions_max = options.engine.max_running_requests;
   loop_options.rows_total = job.rows_total;
+  loop_options.rows_before = job.output->rows_before();
   loop_options.failures_max = options.max_failures;
   loop_options.timeout_retries = options.retry_timeouts;
   loop_options.retried_answers_max = options.engine.max_running_requests;

@@ -49,9 +49,10 @@ std::string TimeLeft(const ProgressView& view) {
 // Returns the fields of a line, most important first.
 std::vector<std::string> Fields(const ProgressView& view) {
   std::vector<std::string> fields;
-  std::string rows = FormatCount(view.done);
-  if (view.total) rows += fmt::format("/{}", FormatCount(*view.total));
+  std::string rows = FormatCount(view.before + view.done);
+  if (view.total) rows += fmt::format("/{}", FormatCount(view.before + *view.total));
   rows += " rows";
+  if (view.held > 0) rows += fmt::format(", {} held for the order", FormatCount(view.held));
   if (view.failed > 0) rows += fmt::format(", {} failed", FormatCount(view.failed));
   if (view.cancelled > 0) rows += fmt::format(", {} cancelled", FormatCount(view.cancelled));
   fields.push_back(rows);
@@ -128,7 +129,7 @@ std::string FormatProgressLine(const ProgressView& view, int columns, bool colou
   std::string line;
   size_t used = 0;
   if (view.total && *view.total > 0 && kLineBarWidth + width <= room) {
-    line = LineBar(view.done, *view.total, colour);
+    line = LineBar(view.before + view.done, view.before + *view.total, colour);
     used = kLineBarWidth;
   }
   for (size_t i = 0; i < fields.size(); ++i) {
@@ -158,6 +159,7 @@ std::string FormatProgressJson(const ProgressView& view, bool ended) {
   json.Set("rows_failed", view.failed);
   json.Set("rows_cancelled", view.cancelled);
   json.Set("rows_total", view.total ? Json(*view.total) : Json());
+  json.Set("rows_held", view.held).Set("rows_before", view.before);
   json.Set("seconds", rounded(view.seconds));
   json.Set("seconds_left", view.left_s ? rounded(*view.left_s) : Json());
   if (view.grace_left_s) json.Set("grace_seconds_left", rounded(*view.grace_left_s));
@@ -238,9 +240,11 @@ void Progress::End(const Numbers& numbers, Clock::time_point now) {
 ProgressView Progress::ViewOf(const Numbers& numbers, double now_s, bool whole_run) const {
   const SchedulerStats& stats = numbers.stats;
   ProgressView view;
-  view.done = numbers.done + numbers.failed;
-  view.failed = numbers.failed - numbers.cancelled;
+  view.held = numbers.held_done + numbers.held_failed;
+  view.done = numbers.done + numbers.failed - view.held;
+  view.failed = numbers.failed - numbers.cancelled - numbers.held_failed;
   view.cancelled = numbers.cancelled;
+  view.before = numbers.before;
   view.total = numbers.total;
   view.grace_left_s = numbers.grace_left_s;
   if (!view.grace_left_s) view.left_s = SecondsLeft(numbers, now_s);

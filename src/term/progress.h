@@ -23,10 +23,12 @@ enum class ProgressKind : uint8_t { kAuto, kJson, kNone };
 
 // Contents of a progress line.
 struct ProgressView {
-  int64_t done = 0;  // including failed and cancelled ones
+  int64_t done = 0;  // written, including failed and cancelled ones
   int64_t failed = 0, cancelled = 0;
-  std::optional<int64_t> total;        // unset for a pipe
-  std::optional<double> left_s;        // unset while unknown
+  int64_t held = 0;              // ended, and not written before an earlier row is
+  int64_t before = 0;            // of an earlier run that this one resumes; not in done and total
+  std::optional<int64_t> total;  // unset for a pipe
+  std::optional<double> left_s;  // unset while unknown
   std::optional<double> grace_left_s;  // set while the run stops; replaces left_s
   double seconds = 0;                  // since the beginning
   int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
@@ -57,8 +59,11 @@ class Progress {
 
   struct Numbers {
     int64_t done = 0;
-    int64_t failed = 0;            // including cancelled ones
-    int64_t cancelled = 0;         // included in failed
+    int64_t failed = 0;     // including cancelled ones
+    int64_t cancelled = 0;  // included in failed
+    // Ended and held until an earlier row is written: included in done, and in failed.
+    int64_t held_done = 0, held_failed = 0;
+    int64_t before = 0;            // rows of the earlier run that this one resumes
     std::optional<int64_t> total;  // unset for a pipe
     int64_t tokens = 0;            // generated so far
     int64_t finished_tokens = 0;   // included in tokens: those of finished rows

@@ -148,6 +148,33 @@ TEST_F(RunLoopTest, HeldRowsAreBounded) {
   EXPECT_EQ(ErrorCode(rows[63]), "cancelled");
 }
 
+// A row that is held for another is answered and not written: its number says so.
+TEST_F(RunLoopTest, HeldRowsAreCounted) {
+  int64_t most_held = 0, most_failed = 0;
+  term::Progress::Numbers last;
+  loop_options_.rows_before = 7;
+  loop_options_.on_numbers = [&](const term::Progress::Numbers& numbers) {
+    most_held = std::max(most_held, numbers.held_done);
+    most_failed = std::max(most_failed, numbers.held_failed);
+    last = numbers;
+  };
+  loop_options_.window_answers_max = 1;
+  runtime_.on_submit = [this](const FakeRuntime::Submission& request) {
+    if (request.id == 2) runtime_.Answer(request, "x");
+  };
+  int turns = 0;
+  loop_options_.stop = [&] {
+    if (++turns == 20) runtime_.Answer(runtime_.submissions[0], "y");
+    return term::StopRequest{};
+  };
+  EXPECT_EQ(RunFile("\"a\"\n\"b\"\n{\"prompt\": 3}\n").size(), 3u);
+  EXPECT_EQ(most_held, 1);
+  EXPECT_EQ(most_failed, 1);
+  EXPECT_EQ(last.held_done + last.held_failed, 0);
+  EXPECT_EQ(last.done, 2);
+  EXPECT_EQ(last.before, 7);
+}
+
 TEST_F(RunLoopTest, RowsWithACommonPrefixRunTogetherAndAreWrittenInOrder) {
   AnswerAtOnce();
   const std::vector<Json> rows = RunFile("\"bx\"\n\"ax\"\n\"by\"\n\"ay\"\n", true);

@@ -94,6 +94,62 @@ TEST_F(RunTableTest, TheAnswersStandBesideTheColumnsOfTheInput) {
   EXPECT_EQ(Lines(folder_.Read("out.csv.jsonl")).size(), 5u);
 }
 
+// The rows beside a table are on disk as they end: the second row does not wait for the first one,
+// whose answer is long. At the end they are in the order of the input.
+TEST_F(RunTableTest, RowsAreOnDiskBeforeEarlierOnesEnd) {
+  const std::string input =
+      folder_.Write("in.csv", "q\nTell me a story.\nWhat is the capital of Peru?\n");
+  const std::string out = folder_.Path("out.csv");
+  int64_t first_index = -1;
+  // A run that ended before its file was looked at has sorted it.
+  while (first_index < 0) {
+    fs::remove(out);
+    Program program(
+        Command(input, "out.csv",
+                {"--template", "{{ q }}", "--policy", "fcfs", "--cpu-target", "naive", "--force"}),
+        {});
+    while (program.Runs() && folder_.Read("out.csv.jsonl").find('\n') == std::string::npos) {
+    }
+    program.Signal(SIGKILL);
+    program.Wait();
+    if (fs::exists(out)) continue;
+    const Result<Json> row = ParseJson(Lines(folder_.Read("out.csv.jsonl"))[0]);
+    ASSERT_TRUE(row.ok());
+    first_index = row->Find("index")->as_int();
+  }
+  EXPECT_EQ(first_index, 1);
+  const ProgramResult resumed = Run(input, "out.csv", {"--template", "{{ q }}", "--resume"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  const std::vector<std::string> rows = Lines(folder_.Read("out.csv.jsonl"));
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_NE(rows[0].find("\"index\": 0,"), std::string::npos) << rows[0];
+  EXPECT_EQ(Read("out.csv").size(), 3u);
+}
+
+// What cannot be told apart as columns is there as a whole, to be corrected and run again.
+TEST_F(RunTableTest, ErrorsKeepTheWholeRecordAndItsLine) {
+  const std::string input =
+      folder_.Write("in.csv", "id,q\na,\"two\nlines\"\nd,extra,4\ne,\nf,\"open, and\nmore\n");
+  const ProgramResult run = Run(
+      input, "out.csv", {"--template", "{{ q }}{{ fail }}", "--errors", folder_.Path("bad.csv")});
+  EXPECT_EQ(run.exit_code, 65) << run.err;
+  const ProgramResult some = Run(input, "out.csv",
+                                 {"--template", "{% if id == 'e' %}{{ fail }}{% endif %}{{ q }}",
+                                  "-n", "4", "--errors", folder_.Path("bad.csv")});
+  EXPECT_EQ(some.exit_code, 1) << some.err;
+  const Table bad = Read("bad.csv");
+  ASSERT_EQ(bad.size(), 4u);
+  EXPECT_EQ(bad[0], (std::vector<std::string>{"id", "q", "error", "line", "record"}));
+  EXPECT_EQ(bad[1], (std::vector<std::string>{"d", "extra",
+                                              "invalid_row: has 3 fields, and the header has 2",
+                                              "4", "d,extra,4"}));
+  EXPECT_EQ(bad[2][0], "e");
+  EXPECT_EQ(bad[2][3], "5");
+  EXPECT_EQ(bad[2][4], "");
+  EXPECT_EQ(bad[3][3], "6");
+  EXPECT_EQ(bad[3][4], "f,\"open, and\nmore\n");
+}
+
 // Scores of a table: each label after each text, say.
 TEST_F(RunTableTest, ScoresAreColumns) {
   const std::string input = folder_.Write("in.csv", "id,q,a\n1,Peru,Lima\n2,Italy,\n");

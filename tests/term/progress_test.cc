@@ -199,6 +199,7 @@ TEST_F(ProgressTest, JsonComesEverySecondAndAtTheEnd) {
   ASSERT_EQ(lines.size(), 6u) << text;
   EXPECT_EQ(lines.back(),
             R"({"rows_done": 20, "rows_failed": 2, "rows_cancelled": 3, "rows_total": null, )"
+            R"("rows_held": 0, "rows_before": 0, )"
             R"("seconds": 10.0, "seconds_left": null, "prompt_tokens": 5000, )"
             R"("cached_tokens": 4000, "completion_tokens": 2500, "prompt_tokens_per_s": 500.0, )"
             R"("completion_tokens_per_s": 250.0, "running": 0, "waiting": 0, "pages_used": 0, )"
@@ -208,6 +209,28 @@ TEST_F(ProgressTest, JsonComesEverySecondAndAtTheEnd) {
   EXPECT_EQ(fifth->Find("rows_total")->as_int(), 100);
   EXPECT_NEAR(fifth->Find("seconds_left")->as_double(), 15, 1);
   EXPECT_EQ(*fifth->Find("ended"), Json(false));
+}
+
+// Rows that wait for an earlier one are not written: they do not count as done. Rows of the run
+// that this one resumes do.
+TEST_F(ProgressTest, HeldRowsAreNotDoneAndEarlierOnesAre) {
+  Progress::Numbers numbers;
+  numbers.done = 30;
+  numbers.failed = 5;
+  numbers.held_done = 20;
+  numbers.held_failed = 4;
+  numbers.total = 200;
+  numbers.before = 50;
+  EXPECT_NE(Say(10, numbers).find(" 61/250 rows, 24 held for the order, 1 failed;"),
+            std::string::npos);
+  testing::internal::CaptureStderr();
+  Progress progress(ProgressKind::kJson, false, begin_);
+  progress.End(numbers, begin_ + std::chrono::seconds(1));
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(text.starts_with(
+      R"({"rows_done": 10, "rows_failed": 1, "rows_cancelled": 0, "rows_total": 200, )"
+      R"("rows_held": 24, "rows_before": 50, )"))
+      << text;
 }
 
 TEST_F(ProgressTest, AHistoryIsKeptEvenIfNothingIsShown) {
