@@ -17,6 +17,13 @@ constexpr size_t kMessageBytesMax = 300;
 
 }  // namespace
 
+void Failures::AddCancelled(int64_t count) {
+  if (count <= 0) return;
+  total_ += count;
+  cancelled_ += count;
+  counts_[kCancelled] += count;
+}
+
 void Failures::Add(int64_t line, const RowError& error) {
   ++total_;
   ++counts_[error.code];

@@ -1,7 +1,7 @@
 // Statistics of the failed rows of a run: a count for each error code, and the first failure.
 //
-// Rows cancelled by the end of the run are counted separately, because they did not fail by
-// themselves. Used by one thread.
+// Rows that the end of the run left without an answer are counted separately as cancelled, because
+// they did not fail by themselves. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,8 @@ namespace minisgl::batch {
 class Failures {
  public:
   void Add(int64_t line, const RowError& error);
+  // Adds `count` cancelled rows.
+  void AddCancelled(int64_t count);
 
   // All failed rows, including cancelled ones.
   int64_t total() const { return total_; }

@@ -48,8 +48,6 @@ class RowSource {
   virtual size_t row_bytes() const = 0;
   // The error, after Next returned kFailed.
   virtual Status status() const { return Status(); }
-  // True if the remaining rows can be read without waiting for another process.
-  virtual bool never_waits() const { return true; }
 };
 
 // The rows of an input that are run, by index.
@@ -148,7 +146,6 @@ class FileRowSource : public RowSource {
   Outcome Next(int timeout_ms, ParsedRow* row) override;
   size_t row_bytes() const override { return line_.size(); }
   Status status() const override;
-  bool never_waits() const override { return reader_.regular(); }
   // From now on takes control lines, which are no rows and do not count in indexes: of an input
   // that is read once.
   void TakeControls() { takes_controls_ = !reader_.regular() && !reader_.is_table(); }
@@ -195,7 +192,6 @@ class WatchedRowSource : public RowSource {
   const RunControl& control() const override { return source_->control(); }
   size_t row_bytes() const override { return source_->row_bytes(); }
   Status status() const override { return source_->status(); }
-  bool never_waits() const override { return source_->never_waits(); }
 
  private:
   const std::unique_ptr<RowSource> source_;

@@ -30,8 +30,10 @@ constexpr size_t kLargeRowBytes = size_t{32} << 10;
 // The tag of a request encodes the row and the number of the answer.
 constexpr uint64_t kAnswersPerRow = 256;
 static_assert(kAnswersMax < kAnswersPerRow);
+constexpr const char* kCancelled = "cancelled";
+
 RowError Cancelled() {
-  return {"cancelled", "the run was stopped before this row was answered", ""};
+  return {kCancelled, "the run was stopped before this row was answered", ""};
 }
 
 // Returns the error that ends the run if an answer failed by no fault of its row, else OK.
@@ -58,7 +60,7 @@ uint64_t RunLoop::MakeTag(int64_t index, size_t answer) {
 RowError RunLoop::Aborted() { return {"aborted", "the input asked to abort this row", ""}; }
 
 RowError RunLoop::NotSubmitted() {
-  return {"cancelled", "the run was stopped before this row was asked", ""};
+  return {kCancelled, "the run was stopped before this row was asked", ""};
 }
 
 RunLoop::RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* source,
@@ -98,14 +100,14 @@ Status RunLoop::Run() {
   return End();
 }
 
-// Writes all rows that were taken in, even after a fault: other rows may be held until they are
-// written.
+// Ends all rows that were taken in, even after a fault.
 Status RunLoop::End() {
   if (Stops()) MINISGL_RETURN_IF_ERROR(CancelPreparing());
   if (Stops()) MINISGL_RETURN_IF_ERROR(CancelRetries());
   if (Stops()) MINISGL_RETURN_IF_ERROR(CancelWindow());
   if (Stops()) MINISGL_RETURN_IF_ERROR(CancelWaiting());
-  if (!fault_ && stopping_) MINISGL_RETURN_IF_ERROR(CancelUnread());
+  MINISGL_RETURN_IF_ERROR(writer_.WriteHeld());
+  if (Stops()) CountUnread();
   ShowProgress();
   return fault_ ? *fault_ : source_status_;
 }
@@ -385,7 +387,8 @@ Status RunLoop::FinishRow(int64_t index) {
 }
 
 Status RunLoop::WriteFailure(const Row& row, const RowError& error) {
-  MINISGL_RETURN_IF_ERROR(writer_.WriteError(row, error));
+  const bool is_written = error.code != kCancelled || options_.writes_cancelled || row.turns;
+  if (is_written) MINISGL_RETURN_IF_ERROR(writer_.WriteError(row, error));
   failures_.Add(row.line, error);
   if (!row.session.empty()) EndInSession(row, /*failed=*/true);
   return Status();
@@ -464,28 +467,11 @@ Status RunLoop::CancelWindow() {
   return Status();
 }
 
-// Rows of a file that were never submitted become error rows too. The rest of a pipe is not waited
-// for.
-Status RunLoop::CancelUnread() {
-  while (!source_ended_ && source_.never_waits()) {
-    ParsedRow parsed;
-    switch (source_.Next(0, &parsed)) {
-      case RowSource::Outcome::kRow:
-        if (parsed.earlier) break;
-        writer_.Expect(parsed.row.index);
-        MINISGL_RETURN_IF_ERROR(
-            WriteFailure(parsed.row, parsed.error ? *parsed.error : NotSubmitted()));
-        break;
-      case RowSource::Outcome::kFailed:
-        return source_.status();
-      case RowSource::Outcome::kNotYet:
-      case RowSource::Outcome::kEnd:
-      case RowSource::Outcome::kControl:
-        source_ended_ = true;
-        break;
-    }
+// Rows of a file that were not read: their number is known, and they are left to --resume.
+void RunLoop::CountUnread() {
+  if (options_.rows_total) {
+    failures_.AddCancelled(*options_.rows_total - rows_done_ - failures_.total());
   }
-  return Status();
 }
 
 term::Progress::Numbers RunLoop::Numbers() const {

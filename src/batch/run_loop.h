@@ -51,8 +51,12 @@ struct RunLoopOptions {
   // Bound on the bytes of these rows as read, and of held answers; a single row may exceed it.
   size_t bytes_ahead_max = size_t{64} << 20;
   std::chrono::milliseconds grace{5000};  // for running requests to finish after a stop
-  std::optional<int64_t> rows_total;      // for the progress line
-  int64_t rows_before = 0;                // rows of the run that this one resumes; likewise
+  // Rows that were read and that a stop leaves without an answer are written as error rows with the
+  // code "cancelled", for a reader that waits for them. Otherwise they are only counted, and so are
+  // rows that were not read; a row of which some turns were answered is written in any case.
+  bool writes_cancelled = false;
+  std::optional<int64_t> rows_total;  // for the progress line
+  int64_t rows_before = 0;            // rows of the run that this one resumes; likewise
   // This many failed rows end the run like a stop; unset: no limit.
   std::optional<int64_t> failures_max;
   // A row whose answers took too long is asked so often again, after all others; and fewer than
@@ -73,14 +77,15 @@ class RunLoop {
           term::Progress* progress, const RunLoopOptions& options);
   ~RunLoop();
 
-  // Runs until every row is written or a stop is requested (with at_once: without waiting).
+  // Runs until every row is written or a stop is requested (with at_once: without waiting). The
+  // time that a stop takes does not depend on the rows that were not read.
   // - kIoError: input or output failed. Rows read before the failure are answered.
   // - kBadInput: the input changed. Rows read before are answered.
-  // - kInternal: the device or the program failed. The submitted rows have error rows.
+  // - kInternal: the device or the program failed. The rows that ran have error rows.
   Status Run();
 
   int64_t rows_done() const { return rows_done_; }
-  // Including cancelled ones.
+  // Including cancelled ones, written or not.
   int64_t rows_failed() const { return failures_.total(); }
   const Failures& failures() const { return failures_; }
   // Answers that ended because generation_config.json limits their tokens.
@@ -172,7 +177,7 @@ class RunLoop {
   Status End();
   Status CancelPreparing();
   Status CancelWindow();
-  Status CancelUnread();
+  void CountUnread();
   void ShowProgress() const;
 
   Runtime& runtime_;

@@ -182,7 +182,7 @@ std::string Totals(const report::RunFigures& run) {
       run.seconds < 60 ? fmt::format("{:.1f} s", run.seconds) : term::FormatDuration(run.seconds));
   if (failed > 0) text += fmt::format(", {} failed", term::FormatCount(failed));
   if (run.rows_cancelled > 0) {
-    text += fmt::format(", {} more cancelled", term::FormatCount(run.rows_cancelled));
+    text += fmt::format(", {} more not answered", term::FormatCount(run.rows_cancelled));
   }
   const std::string in = report::TickLabel(PerSecond(run.prompt_tokens, run));
   if (run.perplexity) {

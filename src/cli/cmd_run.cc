@@ -359,6 +359,9 @@ batch::RunLoopOptions LoopOptions(const batch::RunOptions& options, const Job& j
     loop_options.window_answers_max = 1;
   }
   loop_options.grace = std::chrono::milliseconds(static_cast<int64_t>(options.grace_s * 1000));
+  // Of a file it is known which rows are left; a program that reads answers to rows of a pipe, or
+  // has read a part of one, waits for each of them.
+  loop_options.writes_cancelled = options.stream || job.reader == nullptr || !job.reader->regular();
   // A streamed answer stops at the first signal: its text is already on the screen.
   if (as_text) loop_options.grace = std::chrono::milliseconds(0);
   return loop_options;
@@ -422,9 +425,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   }
   if (!job->one_prompt) ReportFailures(options, loop.failures(), *job->output);
   MINISGL_RETURN_IF_ERROR(WithAdvice(status, *job->output, job->reader.get()));
-  if (loop.failures().cancelled() > 0 && job->output->can_resume()) {
-    Log(LogLevel::kInfo, "stopped; --resume runs the cancelled rows");
-  }
+  SayRowsLeft(loop.failures().cancelled(), *job->output);
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(summary));
   MINISGL_RETURN_IF_ERROR(FinishTables(options, job, all_written));
   return ExitStatus(loop, *job);

@@ -35,6 +35,12 @@ void ReportFailures(const batch::RunOptions& options, const batch::Failures& fai
       fmt::format("{} failed before; --retry-failed runs them again", output.failed_before()));
 }
 
+void SayRowsLeft(int64_t count, const batch::RunOutput& output) {
+  if (count == 0 || !output.can_resume()) return;
+  Log(LogLevel::kInfo, fmt::format("stopped; --resume goes on with the {} {} without an answer",
+                                   term::FormatCount(count), count == 1 ? "row" : "rows"));
+}
+
 void SayCutAnswers(const batch::RunOptions& options, const GenerationConfig& generation,
                    int64_t count) {
   if (count == 0) return;

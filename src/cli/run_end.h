@@ -18,6 +18,9 @@ void SaySummary(const batch::RunOptions& options, const report::RunSummary& summ
 void ReportFailures(const batch::RunOptions& options, const batch::Failures& failures,
                     const batch::RunOutput& output);
 
+// Logs how many rows a stop has left without an answer, if --resume can go on with them.
+void SayRowsLeft(int64_t count, const batch::RunOutput& output);
+
 // Logs how many answers ended at the default limit, which no option or row asked for.
 void SayCutAnswers(const batch::RunOptions& options, const GenerationConfig& generation,
                    int64_t count);

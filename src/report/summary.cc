@@ -110,17 +110,17 @@ Json PercentilesJson(const Histogram& values) {
   return json;
 }
 
-// Counts only answered rows: failed or cancelled ones took almost no time.
+// Counts only answered rows: failed ones and those that were not asked took almost no time.
 double RequestsPerSecond(const RunSummary& summary) {
   return term::PerSecond(summary.rows_done, summary.seconds);
 }
 
-// "4,520 done, 44 failed, 15,436 cancelled"
+// "4,520 done, 44 failed, 15,436 not answered"
 std::string RowCounts(const RunSummary& summary) {
   const int64_t cancelled = summary.failures ? summary.failures->cancelled() : 0;
   std::string text = fmt::format("{} done, {} failed", term::FormatCount(summary.rows_done),
                                  term::FormatCount(summary.rows_failed - cancelled));
-  if (cancelled > 0) text += fmt::format(", {} cancelled", term::FormatCount(cancelled));
+  if (cancelled > 0) text += fmt::format(", {} not answered", term::FormatCount(cancelled));
   return text;
 }
 

@@ -20,7 +20,7 @@ namespace minisgl::report {
 
 struct RunSummary {
   int64_t rows_done = 0;    // for a chat: answers
-  int64_t rows_failed = 0;  // including cancelled ones
+  int64_t rows_failed = 0;  // including those that a stop left without an answer
   // Error counts of a run; unset for a chat.
   std::optional<batch::Failures> failures;
   std::optional<batch::ScoreTotals> scores;  // of the whole output of `minisgl score`

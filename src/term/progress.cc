@@ -54,7 +54,7 @@ std::vector<std::string> Fields(const ProgressView& view) {
   rows += " rows";
   if (view.held > 0) rows += fmt::format(", {} held for the order", FormatCount(view.held));
   if (view.failed > 0) rows += fmt::format(", {} failed", FormatCount(view.failed));
-  if (view.cancelled > 0) rows += fmt::format(", {} cancelled", FormatCount(view.cancelled));
+  if (view.cancelled > 0) rows += fmt::format(", {} not answered", FormatCount(view.cancelled));
   fields.push_back(rows);
   if (const std::string left = TimeLeft(view); !left.empty()) fields.push_back(left);
   fields.push_back(

@@ -59,12 +59,15 @@ TEST(FailuresTest, RequestRatesCountOnlyAnswers) {
   summary.rows_done = 4520;
   summary.failures = Failures();
   for (int i = 0; i < 44; ++i) summary.failures->Add(i, Error("invalid_row"));
-  for (int i = 0; i < 15436; ++i) summary.failures->Add(i, Error("cancelled"));
+  summary.failures->Add(7, Error("cancelled"));
+  summary.failures->AddCancelled(15435);
+  summary.failures->AddCancelled(0);
   summary.rows_failed = summary.failures->total();
   summary.seconds = 7.25;
   summary.stats.scheduler.submitted = 4600;
   const std::string text = report::FormatSummary(summary);
-  EXPECT_TRUE(text.starts_with("rows            4,520 done, 44 failed, 15,436 cancelled, 7.25 s\n"))
+  EXPECT_TRUE(
+      text.starts_with("rows            4,520 done, 44 failed, 15,436 not answered, 7.25 s\n"))
       << text;
   EXPECT_NE(text.find("; 623.45 requests/s\n"), std::string::npos) << text;
   const Json json = report::SummaryJson(summary);
@@ -124,7 +127,7 @@ TEST(FailuresTest, AStoppingRunShowsTheRestOfItsGracePeriod) {
   view.grace_left_s = 0;
   view.cancelled = 15000;
   EXPECT_TRUE(term::FormatProgressPlain(view).starts_with(
-      "5,000/20,000 rows, 44 failed, 15,000 cancelled; stopping; 0.0 in"))
+      "5,000/20,000 rows, 44 failed, 15,000 not answered; stopping; 0.0 in"))
       << term::FormatProgressPlain(view);
 }
 

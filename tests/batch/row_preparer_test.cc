@@ -97,6 +97,7 @@ TEST_F(RowPreparerTest, OtherRowsContinueWhileALargeOneIsEncoded) {
 TEST_F(RowPreparerTest, AStopEndsTheEncodingOfALargeRow) {
   RunLoopOptions options;
   options.grace = std::chrono::hours(1);
+  options.writes_cancelled = true;
   options.stop = [&] { return term::StopRequest{gate_->at_work ? SIGINT : 0, false}; };
   EXPECT_EQ(Run(LargeRow() + LargeRow(), options),
             (std::vector<std::string>{"0 cancelled", "1 cancelled"}));

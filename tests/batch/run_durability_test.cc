@@ -128,7 +128,7 @@ TEST_F(RunDurabilityTest, KilledRunsResumeToTheRowsOfTheUninterruptedOne) {
   EXPECT_EQ(files, 2);
 }
 
-TEST_F(RunDurabilityTest, RowsCancelledByASignalAreRunOnResume) {
+TEST_F(RunDurabilityTest, RowsLeftByASignalAreRunOnResume) {
   // A fast machine may finish before the signal arrives: then retry with more rows.
   std::string input;
   ProgramResult stopped;
@@ -145,8 +145,10 @@ TEST_F(RunDurabilityTest, RowsCancelledByASignalAreRunOnResume) {
   EXPECT_EQ(stopped.exit_code, 129) << stopped.err;
   ASSERT_EQ(RunFile(input, {"-o", folder_.Path("whole"), "--ordered"}).exit_code, 0);
   const std::string before = folder_.Read("out.jsonl");
-  EXPECT_EQ(Lines(before).size(), num_rows);
-  EXPECT_GT(CountRows(before, "cancelled"), 0);
+  EXPECT_LT(Lines(before).size(), num_rows);
+  EXPECT_EQ(CountRows(before, "cancelled"), 0);
+  EXPECT_NE(stopped.err.find("minisgl: stopped; --resume goes on with the "), std::string::npos)
+      << stopped.err;
   const ProgramResult resumed = RunFile(input, {"-o", out_, "--ordered", "--resume"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   const std::string after = folder_.Read("out.jsonl");
@@ -532,9 +534,8 @@ TEST_F(RunDurabilityTest, SignalsAtEveryStageEndTheRunWithTheirStatus) {
       EXPECT_EQ(result.err, "");
       const std::string rows = folder_.Read("out.jsonl");
       EXPECT_TRUE(rows.empty() || rows.ends_with('\n'));
-      if (!rows.empty()) {
-        EXPECT_EQ(SortedRows(rows).size(), 60u) << moment;
-      }
+      EXPECT_LE(SortedRows(rows).size(), 60u) << moment;
+      EXPECT_EQ(CountRows(rows, "cancelled"), 0) << moment;
       EXPECT_EQ(RunFile(input, {"-o", out_, "--resume"}).exit_code, 0);
       EXPECT_EQ(Lines(folder_.Read("out.jsonl")).size(), 60u);
       EXPECT_EQ(CountRows(folder_.Read("out.jsonl"), "cancelled"), 0);

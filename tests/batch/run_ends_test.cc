@@ -68,30 +68,55 @@ TEST_F(RunEndsTest, ASignalStopsAStreamedAnswerAtOnce) {
   EXPECT_LT(figures->Find("completion_tokens")->as_int(), 1900);
 }
 
-// A signal after the first of many rows: submitted rows finish, the rest become cancelled rows, and
-// each row is written once.
-TEST_F(RunEndsTest, ASignalEndsTheRunInOrderWithTheRestCancelled) {
+// A signal after the first of many rows: submitted rows finish, and the others are counted and not
+// written.
+TEST_F(RunEndsTest, ASignalEndsTheRunInOrderWithoutTheRest) {
   std::string input = "{\"prompt\": \"a\", \"ignore_eos\": true, \"max_tokens\": 1}\n";
   for (int i = 0; i < 300; ++i) {
     input += "{\"prompt\": \"a\", \"ignore_eos\": true, \"temperature\": 1, \"max_tokens\": 200}\n";
   }
-  Program program(
-      Run({"--file", folder_.Write("in.jsonl", input), "--max-running-requests", "1", "--quiet"}),
-      {});
+  Program program(Run({"--file", folder_.Write("in.jsonl", input), "--max-running-requests", "1"}),
+                  {});
   program.WaitForOutput();
   program.Signal(SIGTERM);
   const ProgramResult result = program.Wait();
   EXPECT_EQ(result.exit_code, 128 + SIGTERM);
   const std::vector<Json> out = Rows(result.out);
-  ASSERT_EQ(out.size(), 301u);
-  EXPECT_EQ(Code(out.front()), "");
-  EXPECT_EQ(Code(out.back()), "cancelled");
+  ASSERT_FALSE(out.empty());
+  ASSERT_LT(out.size(), 301u);
   std::set<int64_t> indexes;
-  for (const Json& row : out) indexes.insert(row.Find("index")->as_int());
-  EXPECT_EQ(indexes.size(), 301u);
+  for (const Json& row : out) {
+    EXPECT_EQ(Code(row), "");
+    EXPECT_TRUE(indexes.empty() || *indexes.rbegin() < row.Find("index")->as_int());
+    indexes.insert(row.Find("index")->as_int());
+  }
+  const std::string counts = std::to_string(out.size()) + " done, 0 failed, " +
+                             std::to_string(301 - out.size()) + " not answered, ";
+  EXPECT_NE(result.err.find(counts), std::string::npos) << counts << result.err;
 }
 
-TEST_F(RunEndsTest, ASecondSignalEndsTheRunAtOnceWithEveryRowInItsPlace) {
+// A program that has sent rows by a pipe, or has read a part of an answer, waits for each of them.
+TEST_F(RunEndsTest, ASignalAnswersTheRowsOfAPipe) {
+  const std::string row = "{\"prompt\": \"a\", \"ignore_eos\": true, \"max_tokens\": 1900}\n";
+  ASSERT_EQ(mkfifo(folder_.Path("rows").c_str(), 0600), 0);
+  const int rows = open(folder_.Path("rows").c_str(), O_RDWR | O_CLOEXEC);
+  Program program(Run({"--file", folder_.Path("rows"), "--max-running-requests", "2",
+                       "--cpu-target", "naive", "--grace", "0", "-q", "--unordered"}),
+                  {});
+  const std::string first = "{\"prompt\": \"a\", \"max_tokens\": 1}\n";
+  ASSERT_EQ(write(rows, (row + first).data(), row.size() + first.size()),
+            std::ssize(row) + std::ssize(first));
+  program.WaitForOutput();
+  program.Signal(SIGTERM);
+  const ProgramResult result = program.Wait();
+  close(rows);
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  const std::vector<Json> out = Rows(result.out);
+  ASSERT_EQ(out.size(), 2u) << result.out;
+  EXPECT_EQ(Code(out[1]), "cancelled");
+}
+
+TEST_F(RunEndsTest, ASecondSignalEndsTheRunAtOnceInOrder) {
   const std::string row = "{\"prompt\": \"a\", \"ignore_eos\": true, \"max_tokens\": 1900}\n";
   const std::string rows = folder_.Write(
       "in.jsonl", "{\"prompt\": \"a\", \"max_tokens\": 1}\n" + row + row + row + row + row + row);
@@ -106,13 +131,12 @@ TEST_F(RunEndsTest, ASecondSignalEndsTheRunAtOnceWithEveryRowInItsPlace) {
   const ProgramResult result = program.Wait();
   EXPECT_EQ(result.exit_code, 128 + SIGINT);
   const std::vector<Json> out = Rows(result.out);
-  ASSERT_EQ(out.size(), 7u);
+  // Four are submitted at once: the first signal alone would have let them finish.
+  ASSERT_LT(out.size(), 4u);
   for (size_t i = 0; i < out.size(); ++i) {
     EXPECT_EQ(*out[i].Find("index"), Json(static_cast<int64_t>(i)));
+    EXPECT_EQ(Code(out[i]), "");
   }
-  // Four are submitted at once: the first signal alone would have let them finish.
-  EXPECT_EQ(Code(out[4]), "cancelled");
-  EXPECT_EQ(Code(out.back()), "cancelled");
 }
 
 TEST_F(RunEndsTest, ARowWithTooLittleTimeEndsAsTimeout) {
@@ -205,11 +229,9 @@ TEST_F(RunEndsTest, MaxFailuresEndsTheRunInOrder) {
   EXPECT_EQ(few.exit_code, 1);
   EXPECT_TRUE(few.err.starts_with("minisgl: 3 failed (--max-failures 3); stopping")) << few.err;
   const std::vector<Json> ended = Rows(folder_.Read("out"));
-  ASSERT_EQ(ended.size(), 54u);
-  int64_t cancelled = 0;
-  for (const Json& row : ended) cancelled += Code(row) == "cancelled" ? 1 : 0;
-  EXPECT_GE(cancelled, 50);
-  // Cancelled rows are run by the next run, in which again as many may fail.
+  EXPECT_LE(ended.size(), 4u);
+  for (const Json& row : ended) EXPECT_NE(Code(row), "cancelled");
+  // The others are run by the next run, in which again as many may fail.
   const ProgramResult resumed =
       RunModel({"--file", rows, "-o", out, "--resume", "--max-failures", "3"});
   EXPECT_EQ(resumed.exit_code, 1) << resumed.err;  // for the three that failed before

@@ -210,7 +210,8 @@ TEST_F(RunErrorsTest, TablesAreMadeOfBoth) {
             "id,place,text,error\na,Peru,The capital of Peru is Lima.,\n"
             "c,Italy,The capital of Italy is Rome.,\n");
   EXPECT_EQ(folder_.Read("bad.csv"),
-            "id,place,error\nb,1,\"invalid_row: has 3 fields, and the header has 2\"\n");
+            "id,place,error,line,record\n"
+            "b,1,\"invalid_row: has 3 fields, and the header has 2\",3,\"b,1,2\"\n");
   EXPECT_EQ(Lines(folder_.Read("bad.csv.jsonl")).size(), 1u);
   const ProgramResult to_stdout =
       RunModel({"-f", input, "--template", "{{ place }}", "--errors", folder_.Path("worse.csv")});

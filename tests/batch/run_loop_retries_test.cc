@@ -80,6 +80,7 @@ TEST_F(RunLoopRetriesTest, ARetryThatOtherRowsWaitForIsNotPutOff) {
 }
 
 TEST_F(RunLoopRetriesTest, AStopCancelsWhatWasToBeAskedAgain) {
+  loop_options_.writes_cancelled = true;
   loop_options_.timeout_retries = 5;
   loop_options_.grace = std::chrono::milliseconds(0);
   bool stops = false;

@@ -130,6 +130,7 @@ TEST_F(RunLoopTest, SubmittedAnswersAreBounded) {
 // A slow first row: the number of rows held for it is bounded; then nothing more is submitted.
 TEST_F(RunLoopTest, HeldRowsAreBounded) {
   loop_options_.held_rows_max = 5;
+  loop_options_.writes_cancelled = true;
   loop_options_.answers_ahead_max = 2;
   runtime_.on_submit = [this](const FakeRuntime::Submission& request) {
     if (request.id == 1) return;  // answered only after the stop below
@@ -192,8 +193,7 @@ TEST_F(RunLoopTest, RowsWithACommonPrefixRunTogetherAndAreWrittenInOrder) {
   EXPECT_EQ(prompts, "bxaxbyay");
 }
 
-// After a fault, the output also contains rows that were read but not submitted, and rows held for
-// them.
+// After a fault, rows that were held for one that was not submitted are written.
 TEST_F(RunLoopTest, AfterAFaultHeldRowsAreWritten) {
   loop_options_.answers_ahead_max = 1;
   runtime_.on_submit = [this](const FakeRuntime::Submission& request) {
@@ -210,7 +210,7 @@ TEST_F(RunLoopTest, AfterAFaultHeldRowsAreWritten) {
   for (const std::string& line : Lines(folder_.Read("out.jsonl"))) {
     codes.push_back(ErrorCode(*ParseJson(line)));
   }
-  EXPECT_EQ(codes, (std::vector<std::string>{"", "cancelled", "", "device_fault"}));
+  EXPECT_EQ(codes, (std::vector<std::string>{"", "", "device_fault"}));
 }
 
 TEST_F(RunLoopTest, LargeRowsAreNotTakenInAhead) {
@@ -419,7 +419,7 @@ void TakeStopSignals() {
 }
 
 // In a separate process, because a signal stays in effect.
-TEST_F(RunLoopTest, ASignalCancelsWhatIsNotDoneWithinTheGrace) {
+TEST_F(RunLoopTest, ASignalEndsWhatIsNotDoneWithinTheGrace) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   loop_options_.grace = std::chrono::milliseconds(50);
   loop_options_.answers_ahead_max = 2;
@@ -433,11 +433,13 @@ TEST_F(RunLoopTest, ASignalCancelsWhatIsNotDoneWithinTheGrace) {
       std::fprintf(stderr, "<%s>", ErrorCode(row).c_str());
     std::exit(static_cast<int>(10 * rows_done_ + rows_failed_));
   };
+  EXPECT_EXIT(run_and_report(), ::testing::ExitedWithCode(12), "^<>$");
+  loop_options_.writes_cancelled = true;
   EXPECT_EXIT(run_and_report(), ::testing::ExitedWithCode(12), "<><cancelled><cancelled>");
 }
 
 // Rows held for a slow one are written, in order, before the program exits.
-TEST_F(RunLoopTest, ASecondSignalWritesWhatIsFinishedAndCancelsTheRest) {
+TEST_F(RunLoopTest, ASecondSignalWritesWhatIsFinished) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   loop_options_.grace = std::chrono::hours(1);
   loop_options_.answers_ahead_max = 3;
@@ -455,6 +457,8 @@ TEST_F(RunLoopTest, ASecondSignalWritesWhatIsFinishedAndCancelsTheRest) {
     std::exit(static_cast<int>(100 * runtime_.open.size()) + 10 * static_cast<int>(rows_done_) +
               static_cast<int>(rows_failed_));
   };
+  EXPECT_EXIT(run_and_report(), ::testing::ExitedWithCode(22), "^<1 ><2 >$");
+  loop_options_.writes_cancelled = true;
   EXPECT_EXIT(run_and_report(), ::testing::ExitedWithCode(22),
               "<0 cancelled><1 ><2 ><3 cancelled>");
 }
@@ -477,10 +481,8 @@ TEST_F(RunLoopTest, AStopFunctionEndsARunOnAnyThread) {
     };
     std::vector<Json> rows;
     std::thread([&] { rows = RunFile(kThreeRows); }).join();
-    ASSERT_EQ(rows.size(), 3u);
+    ASSERT_EQ(rows.size(), 1u);
     EXPECT_EQ(ErrorCode(rows[0]), "");
-    EXPECT_EQ(ErrorCode(rows[1]), "cancelled");
-    EXPECT_EQ(ErrorCode(rows[2]), "cancelled");
     EXPECT_EQ(numbers.done, 1);
     EXPECT_EQ(numbers.failed, 2);
     EXPECT_EQ(numbers.cancelled, 2);
@@ -488,6 +490,38 @@ TEST_F(RunLoopTest, AStopFunctionEndsARunOnAnyThread) {
     EXPECT_EQ(numbers.tokens, 3);
     EXPECT_EQ(term::StopSignal(), 0);
   }
+}
+
+// A stop costs no time for rows that were not read, which are counted and stay in the file.
+TEST_F(RunLoopTest, AStopLeavesTheRestOfAFileUnread) {
+  std::string input;
+  for (int i = 0; i < 3000; ++i) input += "\"a\"\n";
+  Result<LineReader> reader = LineReader::Open(folder_.Write("in.jsonl", input));
+  ASSERT_TRUE(reader.ok());
+  int64_t num_read = 0;
+  WatchedRowSource source(std::make_unique<FileRowSource>(&*reader, false, true),
+                          [&num_read](const Row&) { ++num_read; });
+  Result<std::unique_ptr<term::Output>> output =
+      term::Output::Open(folder_.Path("out.jsonl"), true, -1);
+  ASSERT_TRUE(output.ok());
+  PromptBuilderOptions builder_options;
+  builder_options.eos_ids = {ByteTokenizer::kEos};
+  const PromptBuilder builder(&text_, runtime_.limits(), builder_options);
+  JsonAnswerWriter writer(output->get(), text_.tokenizer.get(), /*ordered=*/true);
+  loop_options_.rows_total = 3000;
+  loop_options_.grace = std::chrono::milliseconds(0);
+  loop_options_.answers_ahead_max = 4;
+  loop_options_.window_answers_max = 16;
+  loop_options_.stop = [this] {
+    return term::StopRequest{runtime_.submissions.size() > 9 ? 15 : 0, false};
+  };
+  AnswerAtOnce();
+  RunLoop loop(&runtime_, &builder, &source, &writer, nullptr, loop_options_);
+  EXPECT_TRUE(loop.Run().ok());
+  EXPECT_LT(num_read, 1000);
+  EXPECT_EQ(std::ssize(Lines(folder_.Read("out.jsonl"))), loop.rows_done());
+  EXPECT_EQ(loop.failures().cancelled(), 3000 - loop.rows_done());
+  EXPECT_EQ(loop.Numbers().cancelled, 3000 - loop.rows_done());
 }
 
 TEST(StopSignalsTest, AThirdSignalKillsTheProgram) {

@@ -186,6 +186,7 @@ TEST_F(SessionRowsTest, ManyRowsOfOneSessionFailOneAfterTheOther) {
 
 TEST_F(SessionRowsTest, AStopCancelsWaitingRows) {
   runtime_.on_submit = [](const auto&) {};
+  loop_options_.writes_cancelled = true;
   loop_options_.grace = std::chrono::milliseconds(0);
   loop_options_.stop = [this] {
     return runtime_.submissions.empty() ? term::StopRequest{} : term::StopRequest{15, false};
@@ -219,6 +220,23 @@ TEST_F(SessionRowsTest, EveryTurnIsAnsweredWithASeedOfItsOwn) {
     sum += turn.Find("usage")->Find("prompt_tokens")->as_int();
   }
   EXPECT_EQ(*rows[0].Find("usage")->Find("prompt_tokens"), Json(sum));
+}
+
+// The other rows without an answer are not written; this one has two.
+TEST_F(SessionRowsTest, TurnsBeforeAStopAreKept) {
+  bool stops = false;
+  loop_options_.answers_ahead_max = 1;
+  loop_options_.grace = std::chrono::milliseconds(0);
+  loop_options_.stop = [&stops] { return term::StopRequest{stops ? 15 : 0, false}; };
+  runtime_.on_submit = [this, &stops](const FakeRuntime::Submission& request) {
+    stops = runtime_.submissions.size() == 3;
+    if (!stops) runtime_.Answer(request, "ok");
+  };
+  const std::vector<Json> rows = RunFile(kTurns + ("\n" + Asks("a", "1")));
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(CodeOf(rows[0]), "cancelled");
+  ASSERT_NE(rows[0].Find("turns"), nullptr);
+  EXPECT_EQ(rows[0].Find("turns")->as_array().size(), 2u);
 }
 
 TEST_F(SessionRowsTest, TurnsBeforeAFailureAreKept) {

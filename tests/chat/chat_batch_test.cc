@@ -138,13 +138,13 @@ TEST_F(ChatBatchTest, ABatchIsStopped) {
   ASSERT_TRUE(chat->WaitFor("stopped: ")) << chat->output();
   ASSERT_TRUE(WaitForPrompt(chat.get())) << chat->output();
   const auto answers = Rows(File("rows.answers.jsonl"));
-  EXPECT_EQ(answers.size(), size_t{kManyRows});
-  const int64_t cancelled = CountOf(answers, "cancelled");
-  const std::string expected = "stopped: " + std::to_string(kManyRows - cancelled) +
-                               " of 400 rows, " + std::to_string(cancelled) + " without an answer";
+  EXPECT_EQ(CountOf(answers, "cancelled"), 0);
+  const int64_t num_left = kManyRows - std::ssize(answers);
+  const std::string expected = "stopped: " + std::to_string(answers.size()) + " of 400 rows, " +
+                               std::to_string(num_left) + " without an answer";
   EXPECT_NE(chat->output().find(expected), std::string::npos) << expected << chat->output();
   // The submitted rows, 16 of them, were not waited for.
-  EXPECT_GT(cancelled, kManyRows - 16) << chat->output();
+  EXPECT_GT(num_left, kManyRows - 16) << chat->output();
   EXPECT_NE(Say(chat.get(), "What is the capital of France?").find("Paris"), std::string::npos);
   chat->Send(kCtrlD);
   EXPECT_EQ(chat->WaitForExit(), 0);
@@ -175,7 +175,7 @@ TEST_F(ChatBatchTest, AStoppedBatchIsResumed) {
   }
   ASSERT_EQ(shown, 0) << chat->output();
   ASSERT_EQ(run(expected, "--force").status, 0);
-  const std::string num_left = std::to_string(CountOf(Rows(answers), "cancelled"));
+  const std::string num_left = std::to_string(num_rows / 2 - std::ssize(Rows(answers)));
   for (const char* name : {"", ".meta"}) {
     std::filesystem::copy_file(answers + name, File("copy") + name);
   }
@@ -255,7 +255,7 @@ TEST_F(ChatBatchTest, LeavingWhileABatchRunsNeedsConfirmation) {
   ASSERT_TRUE(chat->WaitFor("5 s to finish")) << chat->output();
   chat->Send(kCtrlC);
   EXPECT_EQ(chat->WaitForExit(), 0) << chat->output();
-  EXPECT_EQ(Rows(File("rows.answers.jsonl")).size(), size_t{kManyRows});
+  EXPECT_EQ(CountOf(Rows(File("rows.answers.jsonl")), "cancelled"), 0);
 }
 
 TEST_F(ChatBatchTest, ASignalToEndWritesWhatWasDone) {
@@ -266,9 +266,8 @@ TEST_F(ChatBatchTest, ASignalToEndWritesWhatWasDone) {
   chat->Signal(SIGTERM);
   EXPECT_EQ(chat->WaitForExit(), 128 + SIGTERM) << chat->output();
   const auto answers = Rows(File("rows.answers.jsonl"));
-  EXPECT_EQ(answers.size(), size_t{kManyRows});
-  EXPECT_NE(answers.at("0"), "cancelled");
-  EXPECT_GT(CountOf(answers, "cancelled"), 0);
+  EXPECT_LT(answers.size(), size_t{kManyRows});
+  EXPECT_EQ(CountOf(answers, "cancelled"), 0);
 }
 
 TEST_F(ChatBatchTest, AFailedStartIsReportedAndTheChatContinues) {

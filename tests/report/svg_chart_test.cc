@@ -209,12 +209,13 @@ TEST_F(ReportProgramTest, ARunThatScoredShowsItsPerplexity) {
   EXPECT_EQ(Report({"-"}, json.Dump()).exit_code, 65);
 }
 
-TEST_F(ReportProgramTest, CancelledRowsAreListedSeparately) {
+TEST_F(ReportProgramTest, RowsWithoutAnAnswerAreListedSeparately) {
   Json json = Summary();
   json.Set("rows_done", 4520).Set("rows_failed", 15480).Set("rows_cancelled", 15436);
   const ProgramResult result = Report({Write("a.json", json)});
-  EXPECT_NE(result.out.find("4,564 rows in 2.0 s, 44 failed, 15,436 more cancelled: 45 tokens/s"),
-            std::string::npos)
+  EXPECT_NE(
+      result.out.find("4,564 rows in 2.0 s, 44 failed, 15,436 more not answered: 45 tokens/s"),
+      std::string::npos)
       << result.out;
 }
 
