@@ -9,6 +9,7 @@
 #include "batch/row_fields.h"
 #include "batch/row_prompt.h"
 #include "batch/row_text.h"
+#include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/chat_template.h"
@@ -39,6 +40,46 @@ void AddInputFormat(load::OptionTable* app, TemplateOptions* options, const std:
       ->TypeName("KIND")
       ->Group(group)
       ->Advanced();
+}
+
+// The names of the columns of a regular file: of a table, or the members of the first JSON object.
+Result<std::vector<std::string>> ColumnsOf(LineReader* reader) {
+  if (reader->is_table()) {
+    if (reader->header().empty()) MINISGL_RETURN_IF_ERROR(reader->ReadHeader());
+    return ColumnNames(reader->header());
+  }
+  std::string_view begin;
+  bool is_all = false;
+  std::vector<std::string> names;
+  if (reader->Peek(0, &begin, &is_all) != LineReader::Outcome::kLine) return names;
+  const Result<Json> row = ParseJson(begin.substr(0, begin.find('\n')));
+  if (!row.ok() || !row->is_object()) return names;
+  for (const auto& [name, value] : row->as_object()) names.push_back(name);
+  return names;
+}
+
+// How a template names a column.
+std::string PlaceholderOf(const std::string& column) {
+  const bool is_word =
+      !column.empty() && std::isdigit(static_cast<unsigned char>(column[0])) == 0 &&
+      std::all_of(column.begin(), column.end(),
+                  [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+  return is_word ? fmt::format("{{{{ {} }}}}", column)
+                 : fmt::format("{{{{ row[{}] }}}}", Json(column).Dump());
+}
+
+bool HasPlaceholder(const std::optional<std::string>& text) {
+  return text && (text->find("{{") != std::string::npos || text->find("{%") != std::string::npos);
+}
+
+// True if `text` has {column}, with one brace on each side.
+bool HasInSingleBraces(const std::string& text, const std::string& column) {
+  const std::string sought = "{" + column + "}";
+  for (size_t at = text.find(sought); at != std::string::npos; at = text.find(sought, at + 1)) {
+    const size_t end = at + sought.size();
+    if ((at == 0 || text[at - 1] != '{') && (end == text.size() || text[end] != '}')) return true;
+  }
+  return false;
 }
 
 // Takes the id of a record, if it can be one.
@@ -105,6 +146,38 @@ Status CheckTemplateOptions(const TemplateOptions& options, bool raw, bool syste
 Status ReadTemplates(TemplateOptions* options) {
   MINISGL_RETURN_IF_ERROR(ReadTemplate(&options->prompt, &options->prompt_name));
   return ReadTemplate(&options->system, &options->system_name);
+}
+
+Status CheckNamesColumns(const TemplateOptions& options, LineReader* reader) {
+  std::vector<std::string> columns;
+  if (reader->regular()) {
+    MINISGL_ASSIGN_OR_RETURN(columns, ColumnsOf(reader));
+  }
+  const bool names_any = HasPlaceholder(options.prompt) || HasPlaceholder(options.system);
+  for (const std::string& column : columns) {
+    if (!HasInSingleBraces(*options.prompt + " " + options.system.value_or(""), column)) continue;
+    const std::string shown = Visible(column, 100);
+    const std::string meant = Visible(PlaceholderOf(column), 100);
+    if (!names_any) {
+      return UsageError(
+          "{}: has no {{{{ }}}}, so that each row would be asked the same; write {} for {{{}}}",
+          options.prompt_name, meant, shown);
+    }
+    Log(LogLevel::kWarning, fmt::format("{}: {{{}}} in single braces is text as it stands; {} is "
+                                        "the column",
+                                        options.prompt_name, shown, meant));
+  }
+  if (names_any) return Status();
+  std::string listed, example = "{{ column }}";
+  for (const std::string& column : columns) {
+    listed += (listed.empty() ? "; the columns are " : ", ") + Visible(column, 100);
+    // The last one: an id stands first.
+    example = Visible(PlaceholderOf(column), 100);
+  }
+  return UsageError(
+      "{}: names no column, so that each row would be asked the same; write {} where its text "
+      "belongs{}",
+      options.prompt_name, example, listed);
 }
 
 std::optional<char> SeparatorOf(InputFormat format, const std::string& path) {

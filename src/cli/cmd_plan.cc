@@ -244,6 +244,7 @@ Result<report::RunEstimate> ReadRows(const PlanOptions& options,
     if (const auto separator = batch::SeparatorOf(options.rows.format, options.file)) {
       reader->ReadTable(*separator);
     }
+    MINISGL_RETURN_IF_ERROR(batch::CheckNamesColumns(options.rows, reader));
   }
   ReadingProgress line(!options.model.quiet);
   batch::ParsedRow parsed;

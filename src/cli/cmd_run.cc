@@ -72,10 +72,11 @@ Status UseTemplate(const batch::RunOptions& options, Job* job) {
   const Use use = scores ? Use::kScored : options.raw ? Use::kPrompt : Use::kQuestion;
   MINISGL_ASSIGN_OR_RETURN(job->row_template,
                            batch::RowTemplate::Make(options.rows, options.system, use));
-  const auto separator = batch::SeparatorOf(options.rows.format, *options.file);
-  if (!separator) return Status();
-  job->reader->ReadTable(*separator);
-  return job->reader->regular() ? job->reader->ReadHeader() : Status();
+  if (const auto separator = batch::SeparatorOf(options.rows.format, *options.file)) {
+    job->reader->ReadTable(*separator);
+    if (job->reader->regular()) MINISGL_RETURN_IF_ERROR(job->reader->ReadHeader());
+  }
+  return batch::CheckNamesColumns(options.rows, job->reader.get());
 }
 
 Status OpenInput(const batch::RunOptions& options, Job* job) {

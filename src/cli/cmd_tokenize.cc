@@ -199,6 +199,7 @@ Result<std::unique_ptr<batch::RowTemplate>> TakeTemplate(TokenizeOptions options
     reader->ReadTable(*separator);
     if (reader->regular()) MINISGL_RETURN_IF_ERROR(reader->ReadHeader());
   }
+  MINISGL_RETURN_IF_ERROR(batch::CheckNamesColumns(options.rows, reader));
   using Use = batch::RowTemplate::Use;
   return batch::RowTemplate::Make(options.rows, std::nullopt,
                                   options.raw ? Use::kPrompt : Use::kQuestion);

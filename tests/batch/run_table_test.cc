@@ -241,6 +241,55 @@ TEST_F(RunTableTest, PlanAndCheckReadTablesToo) {
   EXPECT_FALSE(fs::exists(folder_.Path("none.csv.jsonl")));
 }
 
+// Single braces are what other templates have.
+TEST_F(RunTableTest, ATemplateThatNamesNoColumnIsRefused) {
+  const std::string table = folder_.Write("in.csv", "id,text\n1,Peru\n2,France\n");
+  const std::string objects = folder_.Write("in.jsonl", "{\"id\": 1, \"Full text\": \"Peru\"}\n");
+  const struct {
+    const std::string& input;
+    Arguments more;
+    const char* message;
+  } cases[] = {
+      {table,
+       {"--template", "Classify: {text}"},
+       "--template: has no {{ }}, so that each row would be asked the same; write {{ text }} for "
+       "{text}"},
+      {table, {"--template", "Classify: {text}", "--check"}, "write {{ text }} for {text}"},
+      {table,
+       {"--template", "Classify this."},
+       "write {{ text }} where its text belongs; the columns are id, text"},
+      {table, {"--template", "Classify", "--system-template", "{id}"}, "write {{ id }} for {id}"},
+      {objects,
+       {"--template", "Classify: {Full text}"},
+       "write {{ row[\"Full text\"] }} for {Full text}"},
+      {objects, {"--template", "$text"}, "the columns are id, Full text"},
+  };
+  for (const auto& refused : cases) {
+    const ProgramResult run = Run(refused.input, "none.csv", refused.more);
+    EXPECT_EQ(run.exit_code, 64) << refused.message;
+    EXPECT_NE(run.err.find(refused.message), std::string::npos) << refused.message << run.err;
+  }
+  EXPECT_FALSE(fs::exists(folder_.Path("none.csv.jsonl")));
+  for (const Arguments& command :
+       {Arguments{"plan", table}, Arguments{"tokenize", "--file", table}}) {
+    Arguments arguments = command;
+    arguments.insert(arguments.end(), {"-m", DemoModel(), "--template", "{text}"});
+    const ProgramResult result = RunProgram(arguments);
+    EXPECT_EQ(result.exit_code, 64) << result.out;
+    EXPECT_NE(result.err.find("write {{ text }} for {text}"), std::string::npos) << result.err;
+  }
+  // The column may be in the other template, and braces may be text.
+  EXPECT_EQ(
+      Run(table, "a.csv", {"--template", "Name it.", "--system-template", "{{ text }}"}).exit_code,
+      0);
+  const ProgramResult warned =
+      Run(table, "b.csv", {"--template", "{% if id %}{id}{% endif %} {{ text }} {{text}} {json}"});
+  EXPECT_EQ(warned.exit_code, 0) << warned.err;
+  EXPECT_EQ(warned.err,
+            "minisgl: --template: {id} in single braces is text as it stands; {{ id }} is the "
+            "column\n");
+}
+
 // Killed at some moment, resumed to its end, and retried: the table is that of one run.
 TEST_F(RunTableTest, AResumedRunGivesTheSameTable) {
   const std::string input = folder_.Write("in.csv", Many(150));
