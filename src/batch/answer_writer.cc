@@ -37,7 +37,8 @@ Status JsonAnswerWriter::EndPieces(const Row& row) {
 
 Status JsonAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {
   MINISGL_RETURN_IF_ERROR(EndPieces(row));
-  return WriteRow(row.index, {FormatAnswerRow(row, answers, tokenizer_)});
+  return WriteRow(row.index, {FormatAnswerRow(row, answers, tokenizer_),
+                              /*is_error=*/row.incomplete.has_value()});
 }
 
 Status JsonAnswerWriter::WriteError(const Row& row, const RowError& error) {

@@ -28,6 +28,7 @@ class AnswerWriter {
   virtual void Begin(const Row&) {}
   // Takes more text of an unfinished answer of the row.
   virtual Status WriteText(const Row& row, int32_t answer, std::string_view text) = 0;
+  // Row::incomplete: the row counts as an error row.
   virtual Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) = 0;
   virtual Status WriteError(const Row& row, const RowError& error) = 0;
   // Called often while answers are computed.

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "batch/row_output.h"
 #include "batch/skim_json.h"
 #include "minisgl/base/file_io.h"
 #include "minisgl/base/json.h"
@@ -146,7 +147,11 @@ Result<Outcome> OutcomeOfBatchRow(const Json& row, const ResumeOptions& options)
   if (status == nullptr || !status->is_int() || body == nullptr) {
     return BadInput("is not an answer row (it has custom_id and neither error nor response.body)");
   }
-  if (status->as_int() == 200) return outcome;
+  if (status->as_int() == 200) {
+    const Json* const warnings = body->Find("warnings");
+    outcome.failed = warnings != nullptr && HasCutWarning(*warnings);
+    return outcome;
+  }
   outcome.failed = true;
   outcome.by_run = body_error != nullptr && IsRunsFailure(body_error->Find("code"));
   return outcome;
@@ -239,7 +244,10 @@ bool AddTurn(const Json& answer, EarlierAnswer* earlier) {
 
 Result<EarlierAnswer> ReadEarlier(const Json& row) {
   EarlierAnswer earlier;
-  earlier.failed = row.Find("error") != nullptr;
+  // An answer that was cut is one, and its session goes on.
+  const Json* const error = row.Find("error");
+  const Json* const code = error == nullptr ? nullptr : error->Find("code");
+  earlier.failed = error != nullptr && (code == nullptr || *code != Json(kIncompleteAnswer));
   if (earlier.failed) return earlier;
   const Json* const turns = row.Find("turns");
   bool is_whole = true;

@@ -117,6 +117,9 @@ struct Row : load::AnswerOverrides {
   std::optional<std::string> turns;     // JSON of the turns answered before the row failed
   std::optional<std::string> metadata;  // the JSON text in the row, on one line
   std::vector<std::string> warnings;
+  // Why its answers, which are written, count as a failure: they are no whole texts of what they
+  // must be. Set when they have ended.
+  std::optional<std::string> incomplete;
   std::vector<RunNote> notes;
 };
 

@@ -12,6 +12,10 @@
 namespace minisgl::batch {
 namespace {
 
+// The end of the warning about answers that were cut.
+constexpr const char* kCutEnding =
+    " ended before the grammar allowed an end: not a whole text of it";
+
 Json TokenJson(TokenId id, float logprob, const Tokenizer& tokenizer) {
   const bool known = id >= 0 && id < tokenizer.vocab_size();
   const std::string bytes = known ? tokenizer.PieceBytes(id) : "";
@@ -108,6 +112,15 @@ Json BeginRow(const Row& row) {
   out.Set("id", row.id);
   out.Set("index", row.index);
   return out;
+}
+
+Json ErrorJson(const Row& row, const RowError& error) {
+  Json fields = Json(Json::Object());
+  fields.Set("code", error.code);
+  fields.Set("message", error.message);
+  fields.Set("line", row.line);
+  if (!error.field.empty()) fields.Set("field", error.field);
+  return fields;
 }
 
 }  // namespace
@@ -216,7 +229,30 @@ std::optional<std::string> CutInGrammarWarning(const std::vector<RowAnswer>& ans
   });
   return subject + (is_stopped
                         ? " ended at a stop string: it may not be a whole text of the grammar"
-                        : " ended before the grammar allowed an end: not a whole text of it");
+                        : kCutEnding);
+}
+
+bool HasCutWarning(const Json& warnings) {
+  if (!warnings.is_array()) return false;
+  const Json::Array& list = warnings.as_array();
+  return std::any_of(list.begin(), list.end(), [](const Json& warning) {
+    return warning.is_string() && warning.as_string().ends_with(kCutEnding);
+  });
+}
+
+std::optional<std::string> IncompleteMessage(const Row& row,
+                                             const std::vector<RowAnswer>& answers) {
+  const auto is_cut = [](const RowAnswer& answer) {
+    return answer.cut_in_grammar && answer.finish_reason != "stop";
+  };
+  const auto first = std::find_if(answers.begin(), answers.end(), is_cut);
+  if (first == answers.end()) return std::nullopt;
+  if (!row.all_turns && !std::all_of(answers.begin(), answers.end(), is_cut)) return std::nullopt;
+  const char* const remedy =
+      first->finish_reason == "timeout" ? "more time (timeout_s)" : "more tokens (max_tokens)";
+  return fmt::format(
+      "the answer was cut before its form was complete (finish_reason {}); give it {}",
+      first->finish_reason, remedy);
 }
 
 std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answers,
@@ -230,6 +266,7 @@ std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answer
   out.Set("usage", row.all_turns ? UsageOfTurns(row, answers) : UsageJson(row, answers));
   if (!several && row.return_token_ids) out.Set("token_ids", TokenIdsJson(first));
   if (!row.warnings.empty()) out.Set("warnings", WarningsJson(row));
+  if (row.incomplete) out.Set("error", ErrorJson(row, {kIncompleteAnswer, *row.incomplete, ""}));
   if (row.metadata) out.Set("metadata", Json::Raw(*row.metadata));
   if (row.model) out.Set("model", *row.model);
   if (row.num_prompt_logprobs >= 0) {
@@ -253,13 +290,8 @@ std::string FormatTurns(const Row& row, const std::vector<RowAnswer>& answers,
 
 std::string FormatErrorRow(const Row& row, const RowError& error) {
   if (IsBatchFormat(row.format)) return FormatBatchError(row, error);
-  Json fields = Json(Json::Object());
-  fields.Set("code", error.code);
-  fields.Set("message", error.message);
-  fields.Set("line", row.line);
-  if (!error.field.empty()) fields.Set("field", error.field);
   Json out = BeginRow(row);
-  out.Set("error", std::move(fields));
+  out.Set("error", ErrorJson(row, error));
   if (row.turns) out.Set("turns", Json::Raw(*row.turns));
   return out.Dump() + "\n";
 }

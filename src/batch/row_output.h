@@ -60,6 +60,15 @@ Json WarningsJson(const Row& row);
 // The warning about answers that are no whole texts of their grammar; nullopt if there are none.
 std::optional<std::string> CutInGrammarWarning(const std::vector<RowAnswer>& answers);
 
+// The code of a row whose answers are written and no whole texts of their grammar.
+inline constexpr const char* kIncompleteAnswer = "incomplete_answer";
+// The message of that code; nullopt: the answers count as answers. Of several answers to one prompt
+// one whole text is enough; of turns each must be one. A stop string that ends an answer was asked
+// for, and is no such failure.
+std::optional<std::string> IncompleteMessage(const Row& row, const std::vector<RowAnswer>& answers);
+// True if one of the `warnings` in a row is CutInGrammarWarning about answers that were cut.
+bool HasCutWarning(const Json& warnings);
+
 // `answers` has row.n elements, or one for each turn, in order. `tokenizer` spells the tokens of
 // log-probabilities.
 std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answers,

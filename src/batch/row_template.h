@@ -43,9 +43,10 @@ Status CheckTemplateOptions(const TemplateOptions& options, bool raw, bool syste
 // Reads the files after @ into the options.
 Status ReadTemplates(TemplateOptions* options);
 
-// Checks that the templates name anything of a record of `reader`, which nothing was read of: kUsage
-// with its columns if neither of them has {{ }} or {% %}, since each row would be asked the same. Logs
-// a warning of a column in single braces, which are text. Call it after ReadTemplates and ReadTable.
+// Checks that the templates name anything of a record of `reader`, of which nothing was read yet:
+// kUsage with its columns if neither of them has {{ }} or {% %}, since each row would be asked the
+// same. Logs a warning of a column in single braces, which are text. Call it after ReadTemplates
+// and ReadTable.
 Status CheckNamesColumns(const TemplateOptions& options, LineReader* reader);
 
 // What separates the fields of the table `path`; nullopt: it is JSON Lines.

@@ -376,8 +376,14 @@ Status RunLoop::FinishRow(int64_t index) {
   if (auto warning = CutInGrammarWarning(pending.answers)) {
     pending.row.warnings.push_back(std::move(*warning));
   }
+  for (const RowAnswer& answer : pending.answers) ++finish_reasons_[answer.finish_reason];
+  pending.row.incomplete = IncompleteMessage(pending.row, pending.answers);
   MINISGL_RETURN_IF_ERROR(writer_.WriteAnswers(pending.row, pending.answers));
-  ++rows_done_;
+  if (pending.row.incomplete) {
+    failures_.Add(pending.row.line, {kIncompleteAnswer, *pending.row.incomplete, ""});
+  } else {
+    ++rows_done_;
+  }
   if (pending.row.session.empty()) return Status();
   RowAnswer& answer = pending.answers.back();
   pending.conversation->AddAnswer(std::move(answer.text), std::move(answer.token_ids),

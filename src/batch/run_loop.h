@@ -94,6 +94,8 @@ class RunLoop {
   // of all answers.
   int64_t answers_in_thought() const { return answers_in_thought_; }
   int64_t reasoning_tokens() const { return reasoning_tokens_; }
+  // Answers that were written, by finish reason.
+  const std::map<std::string, int64_t>& finish_reasons() const { return finish_reasons_; }
   // Rows that timed out and were to be asked again.
   int64_t rows_retried() const { return rows_retried_; }
   // Reason of the stop that ended the run; 0 if there was none.
@@ -198,6 +200,7 @@ class RunLoop {
   int64_t rows_retried_ = 0;
   int64_t answers_cut_by_model_ = 0;
   int64_t answers_in_thought_ = 0;
+  std::map<std::string, int64_t> finish_reasons_;
   int64_t reasoning_tokens_ = 0;
   int64_t open_answers_ = 0;
   size_t open_bytes_ = 0;

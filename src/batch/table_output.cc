@@ -34,6 +34,14 @@ std::string ErrorCell(const Json& error) {
   return fmt::format("{}: {}", CellOf(error.Find("code")), CellOf(error.Find("message")));
 }
 
+// The error of a row, and the text that no column holds.
+std::string ErrorAndText(const Json& row) {
+  const Json *const error = row.Find("error"), *const text = row.Find("text");
+  std::string cell = error == nullptr ? std::string() : ErrorCell(*error);
+  if (text != nullptr) cell += ": " + Visible(CellOf(text), kShownTextMax);
+  return cell;
+}
+
 // The input, record by record, as cells.
 class InputTable {
  public:
@@ -95,8 +103,7 @@ class InputTable {
   std::vector<std::string> FailedCells(const std::string& record, const Json& row) const {
     bool is_whole = false;
     std::vector<std::string> cells = Cells(record, &is_whole);
-    const Json* const error = row.Find("error");
-    cells.push_back(error == nullptr ? std::string() : ErrorCell(*error));
+    cells.push_back(ErrorAndText(row));
     cells.push_back(fmt::format("{}", reader_.line_number()));
     cells.push_back(is_whole ? std::string() : record);
     return cells;
@@ -116,16 +123,18 @@ std::string FreeName(std::string name, const std::vector<std::string>& taken) {
   return name;
 }
 
-// The cells of an answer: `columns`, and its error.
+// The cells of an answer: `columns`, and its error, which an answer may have beside its text.
 std::vector<std::string> AnswerCells(const Json& answer, const std::vector<std::string>& columns,
                                      bool has_properties) {
   std::vector<std::string> cells(columns.size() + 1);
-  if (const Json* error = answer.Find("error")) {
-    cells.back() = ErrorCell(*error);
-    return cells;
-  }
+  const Json* const error = answer.Find("error");
   if (!has_properties) {
     for (size_t i = 0; i < columns.size(); ++i) cells[i] = CellOf(answer.Find(columns[i]));
+    if (error != nullptr) cells.back() = ErrorCell(*error);
+    return cells;
+  }
+  if (error != nullptr) {
+    cells.back() = ErrorAndText(answer);
     return cells;
   }
   const std::string whole = CellOf(answer.Find("text"));
@@ -296,7 +305,9 @@ Status TakeTableOutput(RunOptions* options) {
   return Status();
 }
 
-Status WriteTables(const RunOptions& options, LineReader* reader, const RowSelection& asked) {
+Result<int64_t> WriteTables(const RunOptions& options, LineReader* reader,
+                            const RowSelection& asked) {
+  int64_t num_no_objects = 0;
   const bool has_properties = Properties(options).has_value();
   const std::vector<std::string> columns = AnswerColumns(options);
   InputTable input(reader);
@@ -315,8 +326,9 @@ Status WriteTables(const RunOptions& options, LineReader* reader, const RowSelec
   for (int64_t index = 0; index < asked.end && input.Next(&record); ++index) {
     if (!asked.Owns(index)) continue;
     if (const std::optional<Json> row = answers->Take(index)) {
-      MINISGL_RETURN_IF_ERROR(
-          table->Add(input.Cells(record), AnswerCells(*row, columns, has_properties)));
+      std::vector<std::string> cells = AnswerCells(*row, columns, has_properties);
+      num_no_objects += row->Find("error") == nullptr && !cells.back().empty() ? 1 : 0;
+      MINISGL_RETURN_IF_ERROR(table->Add(input.Cells(record), std::move(cells)));
     } else if (const std::optional<Json> failed = errors->Take(index)) {
       MINISGL_RETURN_IF_ERROR(errors_table->Add(input.FailedCells(record, *failed), {}));
     } else if (!options.table.empty()) {
@@ -329,7 +341,8 @@ Status WriteTables(const RunOptions& options, LineReader* reader, const RowSelec
   }
   MINISGL_RETURN_IF_ERROR(input.status());
   MINISGL_RETURN_IF_ERROR(table->Commit());
-  return errors_table->Commit();
+  MINISGL_RETURN_IF_ERROR(errors_table->Commit());
+  return num_no_objects;
 }
 
 }  // namespace minisgl::batch

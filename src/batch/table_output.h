@@ -28,7 +28,9 @@ std::vector<std::string> AnswerColumns(const RunOptions& options);
 
 // Writes options.table and options.errors_table: the records of `reader` that `asked` owns, with
 // their answers or errors from the files of rows, one of which has a row for each of them, in input
-// order. Reads the input again. kBadInput, kIoError, kCannotCreate.
-Status WriteTables(const RunOptions& options, LineReader* reader, const RowSelection& asked);
+// order. Reads the input again. Returns the number of answers that count as answers and are no JSON
+// objects, of which the columns are to be filled. kBadInput, kIoError, kCannotCreate.
+Result<int64_t> WriteTables(const RunOptions& options, LineReader* reader,
+                            const RowSelection& asked);
 
 }  // namespace minisgl::batch

@@ -263,20 +263,22 @@ int ExitStatus(const batch::RunLoop& loop, const Job& job) {
   return loop.rows_failed() + job.output->failed_before() > 0 ? term::kExitSomeFailed : 0;
 }
 
-// Makes the tables of the rows, if there are to be any and all rows are there.
-Status FinishTables(const batch::RunOptions& options, Job* job, bool all_written) {
+// Makes the tables of the rows, if there are to be any and all rows are there. Returns the exit
+// status that they call for.
+Result<int> FinishTables(const batch::RunOptions& options, Job* job, bool all_written) {
   const std::string& first = options.table.empty() ? options.errors_table : options.table;
-  if (first.empty()) return Status();
+  if (first.empty()) return 0;
   if (all_written) {
-    const Status status = batch::WriteTables(options, job->reader.get(), job->asked);
-    if (status.ok()) return status;
+    const Result<int64_t> written = batch::WriteTables(options, job->reader.get(), job->asked);
+    if (written.ok()) return SayNoObjects(*written, first);
+    const Status& status = written.status();
     const std::string& rows = options.table.empty() ? options.errors : options.output;
     return Status(status.code(), status.message() + "; its rows are kept in " + Visible(rows, 400) +
                                      ", and --resume makes the table of them");
   }
   Log(LogLevel::kInfo, fmt::format("{} is written after all rows are answered; --resume goes on",
                                    Visible(first, 400)));
-  return Status();
+  return 0;
 }
 
 // An output that already has all answers needs no model.
@@ -292,8 +294,8 @@ Result<int> FinishWithoutRows(const batch::RunOptions& options, Job* job,
   }
   ReportFailures(options, batch::Failures(), *job->output);
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(nothing));
-  MINISGL_RETURN_IF_ERROR(FinishTables(options, job, /*all_written=*/true));
-  return job->output->failed_before() > 0 ? term::kExitSomeFailed : 0;
+  MINISGL_ASSIGN_OR_RETURN(const int status, FinishTables(options, job, /*all_written=*/true));
+  return job->output->failed_before() > 0 ? term::kExitSomeFailed : status;
 }
 
 // Adds what the user can do after a failure of the output or the device, if anything.
@@ -408,6 +410,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   summary.scores = totals;
   summary.reasoning_tokens = loop.reasoning_tokens();
   summary.answers_in_thought = loop.answers_in_thought();
+  if (!totals) summary.finish_reasons = loop.finish_reasons();
   summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   load::FinishPrefixCache(model.runtime.get(), loop.grace_left());
   summary.stats = model.runtime->Stats();
@@ -417,19 +420,14 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
           .ToJson();
   SaySummary(options, summary, job->one_prompt);
   SayCutAnswers(options, model.facts.generation, loop.answers_cut_by_model());
-  if (loop.rows_retried() > 0) {
-    Log(LogLevel::kInfo,
-        fmt::format(
-            "{} took too long and {} asked again (--retry-timeouts)",
-            loop.rows_retried() == 1 ? "a row" : term::FormatCount(loop.rows_retried()) + " rows",
-            loop.rows_retried() == 1 ? "was" : "were"));
-  }
+  SayTimeouts(loop, options);
   if (!job->one_prompt) ReportFailures(options, loop.failures(), *job->output);
   MINISGL_RETURN_IF_ERROR(WithAdvice(status, *job->output, job->reader.get()));
   SayRowsLeft(loop.failures().cancelled(), *job->output);
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(summary));
-  MINISGL_RETURN_IF_ERROR(FinishTables(options, job, all_written));
-  return ExitStatus(loop, *job);
+  MINISGL_ASSIGN_OR_RETURN(const int of_tables, FinishTables(options, job, all_written));
+  const int of_rows = ExitStatus(loop, *job);
+  return of_rows == 0 ? of_tables : of_rows;
 }
 
 // Determines the shard and inserts its name into file names.

@@ -8,6 +8,7 @@
 #include "load/sampling.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
+#include "term/exit_status.h"
 #include "term/messages.h"
 #include "term/progress.h"
 
@@ -39,6 +40,32 @@ void SayRowsLeft(int64_t count, const batch::RunOutput& output) {
   if (count == 0 || !output.can_resume()) return;
   Log(LogLevel::kInfo, fmt::format("stopped; --resume goes on with the {} {} without an answer",
                                    term::FormatCount(count), count == 1 ? "row" : "rows"));
+}
+
+void SayTimeouts(const batch::RunLoop& loop, const batch::RunOptions& options) {
+  if (const int64_t count = loop.rows_retried(); count > 0) {
+    Log(LogLevel::kInfo, fmt::format("{} took too long and {} asked again (--retry-timeouts)",
+                                     count == 1 ? "a row" : term::FormatCount(count) + " rows",
+                                     count == 1 ? "was" : "were"));
+  }
+  const auto& reasons = loop.finish_reasons();
+  const auto cut = reasons.find("timeout");
+  if (cut == reasons.end()) return;
+  Log(LogLevel::kWarning,
+      fmt::format(
+          "{} cut since {} took too long (timeout_s){}",
+          cut->second == 1 ? "an answer was" : term::FormatCount(cut->second) + " answers were",
+          cut->second == 1 ? "it" : "they",
+          options.retry_timeouts == 0 ? "; --retry-timeouts asks such rows again" : ""));
+}
+
+int SayNoObjects(int64_t count, const std::string& table) {
+  if (count == 0) return 0;
+  Log(LogLevel::kWarning,
+      fmt::format("{}: {} no JSON object; the column error has {}", Visible(table, 400),
+                  count == 1 ? "an answer is" : term::FormatCount(count) + " answers are",
+                  count == 1 ? "it" : "them"));
+  return term::kExitSomeFailed;
 }
 
 void SayCutAnswers(const batch::RunOptions& options, const GenerationConfig& generation,

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "batch/failures.h"
+#include "batch/run_loop.h"
 #include "batch/run_options.h"
 #include "batch/run_output.h"
 #include "minisgl/weights/model_config.h"
@@ -20,6 +22,13 @@ void ReportFailures(const batch::RunOptions& options, const batch::Failures& fai
 
 // Logs how many rows a stop has left without an answer, if --resume can go on with them.
 void SayRowsLeft(int64_t count, const batch::RunOutput& output);
+
+// Logs how many rows took too long and were asked again, and how many answers were cut since they
+// took too long.
+void SayTimeouts(const batch::RunLoop& loop, const batch::RunOptions& options);
+
+// Logs that `count` answers of the finished `table` are no JSON objects. Returns the exit status.
+int SayNoObjects(int64_t count, const std::string& table);
 
 // Logs how many answers ended at the default limit, which no option or row asked for.
 void SayCutAnswers(const batch::RunOptions& options, const GenerationConfig& generation,

@@ -137,6 +137,18 @@ std::string ReasoningText(const RunSummary& summary) {
   return text + ")";
 }
 
+// "4,400 stop, 120 length"
+std::string FinishReasons(const RunSummary& summary) {
+  std::string text;
+  for (const char* reason : {"stop", "length", "timeout"}) {
+    const auto found = summary.finish_reasons.find(reason);
+    if (found == summary.finish_reasons.end()) continue;
+    text +=
+        fmt::format("{}{} {}", text.empty() ? "" : ", ", term::FormatCount(found->second), reason);
+  }
+  return text;
+}
+
 }  // namespace
 
 Json AboutRun(const load::LoadedModel& model, const load::EngineOptions& options) {
@@ -183,6 +195,9 @@ std::string FormatSummary(const RunSummary& summary) {
     text += fmt::format("answer tokens   {}{}\n", term::FormatCount(stats.generated_tokens),
                         ReasoningText(summary));
   }
+  if (!summary.finish_reasons.empty()) {
+    text += fmt::format("finish reasons  {}\n", FinishReasons(summary));
+  }
   const int64_t results = scores ? stats.scored_tokens : stats.generated_tokens;
   text += fmt::format(
       "tokens/s        {} in, {} {}; {:.2f} requests/s\n"
@@ -212,6 +227,11 @@ Json SummaryJson(const RunSummary& summary) {
     json.Set("failures", summary.failures->ToJson());
   }
   if (summary.scores) json.Set("scores", summary.scores->ToJson());
+  if (!summary.finish_reasons.empty()) {
+    Json reasons = Json(Json::Object());
+    for (const auto& [reason, count] : summary.finish_reasons) reasons.Set(reason, count);
+    json.Set("finish_reasons", std::move(reasons));
+  }
   json.Set("seconds", summary.seconds);
   json.Set("prompt_tokens", stats.prompt_tokens);
   json.Set("cached_tokens", stats.cached_tokens);

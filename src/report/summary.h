@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -26,6 +27,8 @@ struct RunSummary {
   std::optional<batch::ScoreTotals> scores;  // of the whole output of `minisgl score`
   // Tokens of the answers' reasoning, and answers that ended before theirs was closed.
   int64_t reasoning_tokens = 0, answers_in_thought = 0;
+  // Answers of a run by finish reason; empty: omitted.
+  std::map<std::string, int64_t> finish_reasons;
   double seconds = 0;  // for a chat: time spent on answers
   RuntimeStats stats;
   Json about;        // from AboutRun; null: omitted

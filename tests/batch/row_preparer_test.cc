@@ -99,8 +99,11 @@ TEST_F(RowPreparerTest, AStopEndsTheEncodingOfALargeRow) {
   options.grace = std::chrono::hours(1);
   options.writes_cancelled = true;
   options.stop = [&] { return term::StopRequest{gate_->at_work ? SIGINT : 0, false}; };
-  EXPECT_EQ(Run(LargeRow() + LargeRow(), options),
-            (std::vector<std::string>{"0 cancelled", "1 cancelled"}));
+  // The second row may have been read before the stop.
+  const std::vector<std::string> rows = Run(LargeRow() + LargeRow(), options);
+  ASSERT_FALSE(rows.empty());
+  EXPECT_EQ(rows.front(), "0 cancelled");
+  EXPECT_TRUE(rows.size() == 1 || rows.back() == "1 cancelled");
 }
 
 TEST_F(RowPreparerTest, RowsKeepTheirOrderAndTheirFields) {

@@ -154,9 +154,58 @@ TEST_F(RunGrammarTest, AnAnswerThatIsCutInsideWarns) {
   // One prompt as text: the warning goes to standard error.
   const ProgramResult text =
       RunModel({"-p", "Once", "--no-stdin", "-n", "3", "--regex", "[a-z ]{40,80}"});
-  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_EQ(text.exit_code, 1);
   EXPECT_NE(text.err.find("the answer ended before the grammar allowed an end"), std::string::npos)
       << text.err;
+}
+
+// Its text is written, but it is not what was asked for: counts, exit status and --errors say so.
+TEST_F(RunGrammarTest, AnAnswerThatIsCutIsAFailure) {
+  const std::string cut = R"("max_tokens": 3, "guided_regex": "[a-z ]{40,80}")";
+  const std::string rows = folder_.Write(
+      "in.jsonl", "{\"prompt\": \"Once\", " + cut +
+                      "}\n{\"prompt\": \"Once\", \"guided_choice\": [\"yes\"]}\n{\"custom_id\": "
+                      "\"c\", \"body\": {\"prompt\": \"Once\", " +
+                      cut + "}}\n{\"prompt\": \"Once\", \"n\": 2, \"guided_regex\": \"a|b\"}\n");
+  const std::string out = folder_.Path("out"), errors = folder_.Path("errors");
+  const Arguments run = {"--raw", "--file", rows, "-o", out, "--summary", folder_.Path("sum")};
+  const auto with = [&run](const Arguments& more) {
+    Arguments all = run;
+    all.insert(all.end(), more.begin(), more.end());
+    return RunModel(all);
+  };
+  const ProgramResult whole = with({});
+  EXPECT_EQ(whole.exit_code, 1);
+  EXPECT_NE(whole.err.find("2 done, 2 failed"), std::string::npos) << whole.err;
+  EXPECT_NE(whole.err.find("finish reasons  3 stop, 2 length\n"), std::string::npos) << whole.err;
+  EXPECT_NE(whole.err.find("2 failed: 2 incomplete_answer; first: line 1: "), std::string::npos);
+  const Result<Json> figures = ParseJson(folder_.Read("sum"));
+  ASSERT_TRUE(figures.ok());
+  EXPECT_EQ(figures->Find("finish_reasons")->Dump(), R"({"length": 2, "stop": 3})");
+  EXPECT_EQ(figures->Find("failures")->Dump(), R"({"incomplete_answer": 2})");
+  for (const Json& row : Rows(folder_.Read("out"))) {
+    if (row.Find("custom_id") != nullptr) {
+      EXPECT_EQ(*row.Find("response")->Find("status_code"), Json(200)) << "as the service has it";
+    } else if (*row.Find("index") == Json(0)) {
+      EXPECT_EQ(*row.Find("finish_reason"), Json("length"));
+      EXPECT_FALSE(Text(row).empty());
+      EXPECT_EQ(Code(row), "incomplete_answer");
+    } else {
+      EXPECT_EQ(Code(row), "");
+    }
+  }
+  // They stay failed, and can be asked again.
+  EXPECT_EQ(with({"--resume"}).exit_code, 1);
+  const ProgramResult again = with({"--resume", "--retry-failed"});
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_NE(again.err.find("2 rows answered, 0 failed, 2 to run"), std::string::npos) << again.err;
+  const ProgramResult apart = with({"--force", "--errors", errors});
+  EXPECT_EQ(apart.exit_code, 1);
+  EXPECT_EQ(Rows(folder_.Read("out")).size(), 2u);
+  EXPECT_EQ(Rows(folder_.Read("errors")).size(), 2u);
+  const ProgramResult resumed = with({"--resume", "--errors", errors});
+  EXPECT_EQ(resumed.exit_code, 1) << resumed.err;
+  EXPECT_NE(resumed.err.find("2 rows answered, 2 failed"), std::string::npos) << resumed.err;
 }
 
 TEST_F(RunGrammarTest, ABadGrammarIsAnErrorOfItsRow) {
@@ -189,7 +238,7 @@ TEST_F(RunGrammarTest, AKilledRunResumesWithTheSameAnswers) {
   const std::string file = folder_.Write("rows.jsonl", rows), out = folder_.Path("out.jsonl");
   const Arguments arguments = {"--raw", "--file", file, "--json-schema", Schema(), "-q"};
   const ProgramResult whole = RunModel(arguments);
-  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  ASSERT_EQ(whole.exit_code, 1) << "some answers are cut" << whole.err;
   Arguments resumed = arguments;
   resumed.insert(resumed.end(), {"-o", out, "--resume"});
   Program program(Run(resumed), {});
@@ -197,7 +246,7 @@ TEST_F(RunGrammarTest, AKilledRunResumesWithTheSameAnswers) {
   }
   program.Signal(SIGKILL);
   program.Wait();
-  EXPECT_EQ(RunModel(resumed).exit_code, 0);
+  EXPECT_EQ(RunModel(resumed).exit_code, 1);
   EXPECT_EQ(SortedTexts(folder_.Read("out.jsonl")), SortedTexts(whole.out));
 }
 

@@ -203,9 +203,28 @@ TEST_F(RunTableTest, PropertiesOfASchemaAreColumns) {
   // An answer that is cut is no object.
   Arguments cut = more;
   cut.insert(cut.end(), {"-n", "2"});
-  EXPECT_EQ(Run(input, "cut.csv", cut).exit_code, 0);
-  EXPECT_EQ(Read("cut.csv")[1].back().substr(0, 52),
-            "the answer is no JSON object (finish_reason length):");
+  const ProgramResult run_of_cut = Run(input, "cut.csv", cut);
+  EXPECT_EQ(run_of_cut.exit_code, 1);
+  EXPECT_NE(run_of_cut.err.find("2 failed: 2 incomplete_answer; first: line 2: the answer was cut "
+                                "before its form was complete (finish_reason length)"),
+            std::string::npos)
+      << run_of_cut.err;
+  const std::string error = Read("cut.csv")[1].back();
+  EXPECT_TRUE(error.starts_with("incomplete_answer: the answer was cut ")) << error;
+  EXPECT_NE(error.find(": {"), std::string::npos) << error;
+  // They are failed records.
+  cut.insert(cut.end(), {"--errors", folder_.Path("bad.csv")});
+  EXPECT_EQ(Run(input, "good.csv", cut).exit_code, 1);
+  EXPECT_EQ(Read("good.csv").size(), 1u);
+  EXPECT_EQ(Read("bad.csv").size(), 3u);
+  EXPECT_EQ(Read("bad.csv")[2][2], error);
+  // A stop string was asked for: the run answered, and the table says that it cannot show it.
+  Arguments stopped = more;
+  stopped.insert(stopped.end(), {"--stop", "true"});
+  const ProgramResult run_of_stopped = Run(input, "stopped.csv", stopped);
+  EXPECT_EQ(run_of_stopped.exit_code, 1);
+  EXPECT_NE(run_of_stopped.err.find("stopped.csv: 2 answers are no JSON object"), std::string::npos)
+      << run_of_stopped.err;
 }
 
 TEST_F(RunTableTest, MembersOfJsonObjectsAreColumns) {
