@@ -17,6 +17,8 @@ namespace {
 
 constexpr const char* kEffort = "reasoning_effort";
 constexpr const char* kVerbosity = "verbosity";
+constexpr const char* kTools = "tools";
+constexpr const char* kDocuments = "documents";
 
 // The field that a text which cannot be encoded came from.
 const char* FieldOfPrompt(const Row& row) {
@@ -56,6 +58,9 @@ void TurnReasoning(const ChatTemplate& chat, const std::string& effort, Row* row
 
 std::string MissingSwitch(const TextModel& text, const std::string& field) {
   if (text.chat_template == nullptr || text.chat_template->Reads(field)) return "";
+  if (field == kTools || field == kDocuments) {
+    return field + ": the chat template does not read them";
+  }
   if (field == kEffort) {
     for (const char* name : kReasoningSwitches) {
       if (text.chat_template->Reads(name)) return "";
@@ -82,6 +87,15 @@ std::optional<RowError> ApplySwitches(const TextModel& text, Row* row) {
     } else {
       TurnReasoning(*text.chat_template, value, row);
     }
+  }
+  // Answers that lack what their row gave look like any others, so that the row says it, too.
+  for (const char* field : {kTools, kDocuments}) {
+    const Json& given_list = field == kTools ? row->tools : row->documents;
+    const bool is_given = given_list.is_array() && !given_list.as_array().empty();
+    const std::string missing = is_given ? MissingSwitch(text, field) : "";
+    if (missing.empty() || row->turn > 0) continue;
+    row->notes.push_back({LogLevel::kWarning, missing + " (they were ignored)"});
+    row->warnings.push_back(missing);
   }
   return std::nullopt;
 }

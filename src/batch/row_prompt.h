@@ -39,11 +39,12 @@ struct PromptBuilderOptions {
 
 // Passes row->reasoning_effort to the template as a variable in template_kwargs: the level if the
 // template knows levels, else its reasoning switch. row->verbosity is passed as it is. A template
-// that reads neither is a note of the row. Returns an error if template_kwargs has the variable.
+// that reads neither is a note of the row; one that does not read its tools or documents is a note
+// and a warning. Returns an error if template_kwargs has the variable.
 std::optional<RowError> ApplySwitches(const TextModel& text, Row* row);
 
-// Returns what is said of rows with `field`, reasoning_effort or verbosity, if the template of
-// `text` has no switch for it; "" if it has one.
+// Returns what is said of rows with `field`, reasoning_effort, verbosity, tools or documents, if the
+// template of `text` has no switch for it; "" if it has one.
 std::string MissingSwitch(const TextModel& text, const std::string& field);
 
 // Returns the messages of a chat: a system message if one is given, and a user message.

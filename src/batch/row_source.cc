@@ -46,6 +46,8 @@ Status FindFirstLines(LineReader* reader, std::vector<DuplicateRow>* duplicates)
 // -1.
 bool IsReseeded(const Row& row) { return row.n > 1 || row.any_seed; }
 
+bool IsFilled(const Json& list) { return list.is_array() && !list.as_array().empty(); }
+
 // Notes the session of the row that was read last.
 void NoteSession(const Row& row, IdTable* names, FileCheck* check) {
   if (row.session.empty()) return;
@@ -241,6 +243,8 @@ Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids, RowP
     if (IsReseeded(row) && check.reseeded_rows++ == 0) check.first_reseeded_line = row.line;
     if (!row.reasoning_effort.empty() && check.effort_line == 0) check.effort_line = row.line;
     if (!row.verbosity.empty() && check.verbosity_line == 0) check.verbosity_line = row.line;
+    if (IsFilled(row.tools) && check.tools_line == 0) check.tools_line = row.line;
+    if (IsFilled(row.documents) && check.documents_line == 0) check.documents_line = row.line;
     const std::optional<int64_t> first_index = ids->Note(row.id, row.index);
     if (first_index) check.duplicates.push_back({row.index, row.line, *first_index, 0});
     if (compiles_grammars && !parsed.error) parsed.error = grammars.CheckOwn(row);

@@ -142,12 +142,15 @@ Status CheckFile(const batch::RunOptions& options, batch::IdTable* ids, Job* job
   return Status();
 }
 
-// With --strict: rows have no switches that the template lacks.
+// With --strict: rows have no switches, tools or documents that the template lacks.
 Status CheckSwitches(const TextModel& text, const Job& job) {
   const struct {
     int64_t line;
     const char* field;
-  } used[] = {{job.check.effort_line, "reasoning_effort"}, {job.check.verbosity_line, "verbosity"}};
+  } used[] = {{job.check.effort_line, "reasoning_effort"},
+              {job.check.verbosity_line, "verbosity"},
+              {job.check.tools_line, "tools"},
+              {job.check.documents_line, "documents"}};
   for (const auto& [line, field] : used) {
     const std::string missing = line == 0 ? "" : batch::MissingSwitch(text, field);
     if (!missing.empty()) {

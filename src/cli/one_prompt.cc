@@ -40,9 +40,10 @@ Result<std::string> PromptText(const batch::RunOptions& options) {
     }
     return text;
   }
-  // If a shell loop reads the same input, this is the only sign that it loses some of it.
+  // If a shell loop reads the same input, this is the only sign that it loses some of it: scripts
+  // with --quiet need it most.
   if (!text.empty()) {
-    Log(LogLevel::kInfo,
+    Log(LogLevel::kWarning,
         fmt::format("read {} bytes of standard input before the prompt (--no-stdin skips it)",
                     text.size()));
   }

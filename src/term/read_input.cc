@@ -41,7 +41,7 @@ Result<std::string> ReadAll(int fd, const std::string& name, size_t bytes_max, c
     pollfd waiting{fd, POLLIN, 0};
     if (!said && poll(&waiting, 1, kSilentWait_ms) == 0) {
       said = true;
-      Log(LogLevel::kInfo, fmt::format("waiting for {}{}", name, hint));
+      Log(LogLevel::kWarning, fmt::format("waiting for {}{}", name, hint));
     }
     const size_t size = text.size();
     text.resize(size + kReadBytes);

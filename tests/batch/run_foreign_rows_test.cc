@@ -148,6 +148,25 @@ TEST_F(RunForeignRowsTest, WhatIsIgnoredIsSaidOnceARun) {
               "in.jsonl:2: reasoning_effort: the chat template has no switch for it; leave it out");
 }
 
+// The template of the model has no place for them: the answer is one without tools.
+TEST_F(RunForeignRowsTest, ToolsThatTheTemplateDropsAreWarnedOf) {
+  const std::string tools =
+      R"("tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}])";
+  const std::string file =
+      FileOf({Peru(R"("tools": [])"), Peru(tools + R"(, "tool_choice": "none")"),
+              InBatch("a", Peru(tools)), Peru(tools)});
+  const std::string warning = "tools: the chat template does not read them";
+  const ProgramResult result = RunModel({"--file", file, "-q", "--temperature", "0"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(CountOf(result.err, warning + " (they were ignored)"), 1u) << result.err;
+  EXPECT_EQ(CountOf(result.out, "\"warnings\": [\"" + warning + "\"]"), 2u) << result.out;
+  const ProgramResult check = RunModel({"--file", file, "--check"});
+  EXPECT_EQ(CountOf(check.err, warning), 1u) << check.err;
+  const ProgramResult plan = RunProgram({"plan", "-m", DemoModel(), file});
+  EXPECT_EQ(CountOf(plan.err, warning), 1u) << plan.err;
+  ExpectFails(RunModel({"--file", file, "--strict"}), 65, "in.jsonl:3: " + warning);
+}
+
 TEST_F(RunForeignRowsTest, APrefillIsAnOptionThatChangesAnswers) {
   const std::string file = FileOf({Peru(""), Peru("")});
   const std::string output = folder_.Path("out.jsonl");

@@ -69,10 +69,10 @@ TEST_F(RunPromptsTest, StandardInputReadBesideAPromptIsReported) {
   const ProgramResult reported = Run({"-n", "1", "-p", "Hi"}, "2\n3\n");
   EXPECT_EQ(reported.exit_code, 0) << reported.err;
   EXPECT_EQ(CountOf(reported.err, note), 1u) << reported.err;
-  for (const char* option : {"-q", "--no-stdin"}) {
-    EXPECT_EQ(CountOf(Run({"-n", "1", option, "-p", "Hi"}, "2\n3\n").err, "standard input"), 0u)
-        << option;
-  }
+  // A script with --quiet loses the lines of its loop as well.
+  EXPECT_EQ(CountOf(Run({"-n", "1", "-q", "-p", "Hi"}, "2\n3\n").err, note), 1u);
+  EXPECT_EQ(CountOf(Run({"-n", "1", "--no-stdin", "-p", "Hi"}, "2\n3\n").err, "standard input"),
+            0u);
   EXPECT_EQ(CountOf(Run({"-n", "1", "-p", "Hi"}).err, "standard input"), 0u);
   EXPECT_EQ(CountOf(Run({"-n", "1"}, "Hi\n").err, "standard input"), 0u);
 }
@@ -94,7 +94,7 @@ TEST_F(RunPromptsTest, EmptyStandardInputIsAnError) {
 
 TEST_F(RunPromptsTest, WaitingForStandardInputIsReportedOnce) {
   const std::string script = "(sleep 1.3; echo a; sleep 1.3; echo b) | " + ProgramBinary() +
-                             " run -m " + DemoModel() + " --threads 1 -n 1 -p Hi; echo end $?";
+                             " run -m " + DemoModel() + " --threads 1 -n 1 -q -p Hi; echo end $?";
   PtyProcess shell({"-c", script}, {{"TERM", "dumb"}}, "/bin/sh");
   ASSERT_TRUE(shell.WaitFor("waiting for standard input (--no-stdin skips it)")) << shell.output();
   ASSERT_TRUE(shell.WaitFor("read 4 bytes")) << shell.output();
