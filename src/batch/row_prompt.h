@@ -43,8 +43,8 @@ struct PromptBuilderOptions {
 // and a warning. Returns an error if template_kwargs has the variable.
 std::optional<RowError> ApplySwitches(const TextModel& text, Row* row);
 
-// Returns what is said of rows with `field`, reasoning_effort, verbosity, tools or documents, if the
-// template of `text` has no switch for it; "" if it has one.
+// Returns what is said of rows with `field`, reasoning_effort, verbosity, tools or documents, if
+// the template of `text` does not read it; "" if it does.
 std::string MissingSwitch(const TextModel& text, const std::string& field);
 
 // Returns the messages of a chat: a system message if one is given, and a user message.

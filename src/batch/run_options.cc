@@ -39,6 +39,33 @@ Status CheckShardNames(const RunOptions& options) {
   return Status();
 }
 
+// A name promises a format that rows are not written in. Rows are written one by one, each to be
+// kept if the program is killed: so they are not compressed.
+Status CheckOutputNames(const RunOptions& options) {
+  const struct {
+    const std::string& file;
+    const char* option;
+  } written[] = {{options.output, "-o"}, {options.errors, "--errors"}};
+  for (const auto& [file, option] : written) {
+    const std::string name = Visible(file, 200);
+    const bool is_table = SeparatorOf(InputFormat::kAuto, file).has_value();
+    if (is_table && options.rows.prompt) continue;  // TakeTableOutput
+    for (const char* ending : {".gz", ".zst", ".bz2", ".xz", ".zip"}) {
+      if (!file.ends_with(ending)) continue;
+      return UsageError(
+          "{} {}: rows are not written compressed; leave out {} and compress the finished file, or "
+          "leave out {} and pipe standard output to a program",
+          option, name, ending, option);
+    }
+    if (!is_table || !options.file) continue;
+    return UsageError(
+        "{} {}: without --template rows are written as JSON Lines, which is no table; give "
+        "--template TEXT, or a name that ends in .jsonl",
+        option, name);
+  }
+  return Status();
+}
+
 Status CheckResumeOptions(const RunOptions& options) {
   if (options.retry_failed && !options.resume) {
     return UsageError("--retry-failed requires --resume");
@@ -336,6 +363,7 @@ Status CheckRunOptions(const RunOptions& options) {
   }
   MINISGL_RETURN_IF_ERROR(
       CheckTemplateOptions(options.rows, options.raw, options.system.has_value()));
+  MINISGL_RETURN_IF_ERROR(CheckOutputNames(options));
   MINISGL_RETURN_IF_ERROR(CheckResumeOptions(options));
   MINISGL_RETURN_IF_ERROR(CheckStreamOptions(options));
   MINISGL_RETURN_IF_ERROR(load::CheckSamplingOptions(options.sampling));

@@ -356,6 +356,32 @@ TEST_F(RunTableTest, ShardsAddUpToTheWholeTable) {
   EXPECT_EQ(joined, Read("right.csv"));
 }
 
+// The name of an output says what is in it.
+TEST_F(RunTableTest, NamesOfOtherFormatsAreRefused) {
+  const std::string rows = folder_.Write("rows.jsonl", "{\"prompt\": \"Hi\"}\n");
+  const struct {
+    const char* name;
+    const char* message;
+  } cases[] = {{"out.jsonl.gz", "rows are not written compressed; leave out .gz"},
+               {"out.csv.zst", "rows are not written compressed; leave out .zst"},
+               {"out.csv", "without --template rows are written as JSON Lines"},
+               {"out.tsv", "give --template TEXT, or a name that ends in .jsonl"}};
+  for (const auto& [name, message] : cases) {
+    const ProgramResult run = Run(rows, name, {});
+    EXPECT_EQ(run.exit_code, 64) << name;
+    EXPECT_NE(run.err.find(message), std::string::npos) << run.err;
+    EXPECT_FALSE(fs::exists(folder_.Path(name)));
+    EXPECT_EQ(Run(rows, "out.jsonl", {"--errors", folder_.Path(name)}).exit_code, 64) << name;
+  }
+  const std::string table = folder_.Write("in.csv", Many(1));
+  EXPECT_EQ(Run(table, "out.jsonl.gz").exit_code, 64);
+  // The answer to one prompt may be of any form.
+  EXPECT_EQ(RunProgram({"run", "-m", DemoModel(), "-q", "--no-stdin", "-n", "2", "-p", "a,b", "-o",
+                        folder_.Path("text.csv")})
+                .exit_code,
+            0);
+}
+
 TEST_F(RunTableTest, NothingIsOverwrittenByAccident) {
   const std::string input = folder_.Write("in.csv", Many(2));
   folder_.Write("out.csv", "mine");
