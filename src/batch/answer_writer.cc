@@ -99,8 +99,13 @@ Status TextAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswe
 }
 
 Status TextAnswerWriter::WriteError(const Row&, const RowError& error) {
-  const Status status = view_.began() ? view_.End(term::AnswerView::LineBreak::kAdd) : Status();
-  term::PrintStderr("minisgl: " + Visible(error.message, 4000));
+  const bool began = view_.began();
+  const Status status = began ? view_.End(term::AnswerView::LineBreak::kAdd) : Status();
+  // The one prompt is no row to whoever reads this.
+  const std::string stopped =
+      began ? "stopped: the answer is not complete" : "stopped before the answer began";
+  term::PrintStderr("minisgl: " +
+                    (error.code == "cancelled" ? stopped : Visible(error.message, 4000)));
   return status;
 }
 

@@ -1,5 +1,7 @@
 #include "batch/input_kind.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <optional>
@@ -20,6 +22,7 @@ constexpr size_t kLinesMax = 10;
 constexpr size_t kLookAhead = 100;
 constexpr std::string_view kSpace = " \t\r\n";
 
+constexpr const char* kText = "text";
 constexpr const char* kObjects = "give one JSON object a line";
 constexpr const char* kTemplate =
     "give one JSON object a line, or name the file .csv or .tsv: minisgl run --template 'TEXT "
@@ -111,7 +114,7 @@ std::optional<FileKind> KindOfInput(std::string_view text, bool is_all) {
   if (IsTable(lines, ';')) return FileKind{"CSV", kObjects};
   if (IsTable(lines, '\t')) return FileKind{"a table separated by tabs", kTemplate};
   if (lines.size() < kLinesMax) return std::nullopt;
-  return FileKind{"text", kObjects};
+  return FileKind{kText, kObjects};
 }
 
 bool IsRow(std::string_view line) {
@@ -129,12 +132,17 @@ bool IsRow(std::string_view line) {
 
 }  // namespace
 
+std::string TextAdvice(const std::string& name) {
+  return fmt::format("-p @{} asks its text as one prompt", name);
+}
+
 Status CheckIsJsonLines(std::string_view begin, bool is_all, const std::string& name) {
   if (begin.starts_with(kByteOrderMark)) begin.remove_prefix(kByteOrderMark.size());
   const std::optional<FileKind> kind = KindOfInput(begin, is_all);
   if (!kind) return Status();
-  return BadInput("{}: is not a JSON Lines file (it looks like {}); {}", name, kind->name,
-                  kind->advice);
+  const bool is_text = std::string_view(kind->name) == kText;
+  return BadInput("{}: is not a JSON Lines file (it looks like {}); {}{}", name, kind->name,
+                  kind->advice, is_text ? "; " + TextAdvice(name) : "");
 }
 
 Status CheckIsNoRow(std::string_view line) {

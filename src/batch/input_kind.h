@@ -18,4 +18,7 @@ Status CheckIsJsonLines(std::string_view begin, bool is_all, const std::string& 
 // an object with the fields of one.
 Status CheckIsNoRow(std::string_view line);
 
+// What to do with the file `name` if it is a text and no rows.
+std::string TextAdvice(const std::string& name);
+
 }  // namespace minisgl::batch

@@ -252,6 +252,7 @@ Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids, RowP
       check.raw_prompts += IsRawPrompt(row) ? 1 : 0;
       continue;
     }
+    if (parsed.error && parsed.error->message.starts_with("not valid JSON")) ++check.no_json_rows;
     if (check.bad_rows++ > 0) continue;
     first_bad.row.index = row.index;
     first_bad.row.line = row.line;

@@ -82,8 +82,9 @@ struct DuplicateRow {
 struct FileCheck {
   int64_t rows = 0;
   int64_t bad_rows = 0;
-  int64_t raw_prompts = 0;  // rows completed without the chat template
-  std::string first_bad;    // "FILE:LINE: what is wrong"
+  int64_t no_json_rows = 0;  // of them, those that are no JSON
+  int64_t raw_prompts = 0;   // rows completed without the chat template
+  std::string first_bad;     // "FILE:LINE: what is wrong"
   // First lines of rows with reasoning_effort, verbosity, tools and documents; 0: none.
   int64_t effort_line = 0, verbosity_line = 0, tools_line = 0, documents_line = 0;
   std::vector<DuplicateRow> duplicates;  // in input order

@@ -363,6 +363,9 @@ Status CheckRunOptions(const RunOptions& options) {
   }
   MINISGL_RETURN_IF_ERROR(
       CheckTemplateOptions(options.rows, options.raw, options.system.has_value()));
+  if (options.sampling.num_logprobs >= 0 && !options.file && !options.json) {
+    Log(LogLevel::kWarning, "--logprobs is written in rows: --json prints the answer as one");
+  }
   MINISGL_RETURN_IF_ERROR(CheckOutputNames(options));
   MINISGL_RETURN_IF_ERROR(CheckResumeOptions(options));
   MINISGL_RETURN_IF_ERROR(CheckStreamOptions(options));

@@ -12,6 +12,12 @@ namespace {
 constexpr const char* kGroup = "Benchmark";
 constexpr int64_t kTokensMax = 1 << 24;
 
+// A name that begins with -- is the next option, where FILE was left out.
+std::string CheckIsFileName(const std::string& text) {
+  if (!text.starts_with("--")) return load::CheckNotEmpty(text);
+  return "must be followed by FILE, or by - for standard output; ./" + text + " names such a file";
+}
+
 template <typename T>
 load::TableOption* Add(load::OptionTable* app, const char* names, T* value, const char* type,
                        const char* help, load::OptionCheck check) {
@@ -87,7 +93,7 @@ void AddBenchOptions(load::OptionTable* app, BenchOptions* options) {
       load::IntegerIn(16, 1 << 15));
   app->Add("--json", &options->json,
            "Write all figures to FILE as JSON; - is standard output, in place of the text")
-      ->Check(load::CheckNotEmpty)
+      ->Check(CheckIsFileName)
       ->TypeName("FILE")
       ->Group(kGroup);
   app->AddFlag("--force", &options->force, "Replace a file that is not empty")->Group(kGroup);

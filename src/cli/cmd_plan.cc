@@ -323,7 +323,7 @@ Result<int> Plan(PlanOptions options) {
   if (estimate.bad_rows == 0) return 0;
   Log(LogLevel::kWarning,
       fmt::format("{}{}", subject.first_bad,
-                  estimate.bad_rows == 1 ? "" : "; run --check names all bad rows"));
+                  estimate.bad_rows == 1 ? "" : "; run --check names bad rows"));
   return kExitSomeBad;
 }
 

@@ -25,6 +25,9 @@
 namespace minisgl::cli {
 namespace {
 
+// Runs of which one takes so many times as long as another share no axis of seconds.
+constexpr double kSharesFrom = 4;
+
 // More points than this are noise at the width of the picture.
 constexpr size_t kChartPointsMax = 120;
 
@@ -220,6 +223,26 @@ std::string ModelOf(const report::RunFigures& run) {
   return run.model.empty() ? "a run" : Visible(run.model, 60);
 }
 
+double SecondsOf(const NamedRun& run) {
+  const std::vector<double>& times = run.figures.series->time_s;
+  return std::max(run.figures.seconds, times.empty() ? 0 : times.back());
+}
+
+// Gives each run the whole width: beside a much longer one its curve would be a smear.
+void ShowShares(const std::vector<NamedRun>& runs, report::Chart* chart) {
+  for (report::ChartPanel& panel : chart->panels) {
+    for (size_t i = 0; i < panel.series.size(); ++i) {
+      for (auto& [second, value] : panel.series[i].points) second *= 100 / SecondsOf(runs[i]);
+    }
+  }
+  chart->in_shares = true;
+  chart->seconds = 100;
+  chart->lines.push_back(
+      {"The times of the runs differ much: each one is drawn from its beginning "
+       "(0 %) to its end (100 %)",
+       {}});
+}
+
 report::Chart MakeChart(const std::vector<NamedRun>& runs, const std::string& title) {
   report::Chart chart;
   const report::RunFigures& first = runs.front().figures;
@@ -240,11 +263,12 @@ report::Chart MakeChart(const std::vector<NamedRun>& runs, const std::string& ti
     chart.panels = PanelsOfSeveral(runs);
   }
   if (!title.empty()) chart.title = title;
+  double shortest = SecondsOf(runs.front());
   for (const NamedRun& run : runs) {
-    const std::vector<double>& times = run.figures.series->time_s;
-    chart.seconds =
-        std::max({chart.seconds, run.figures.seconds, times.empty() ? 0 : times.back()});
+    chart.seconds = std::max(chart.seconds, SecondsOf(run));
+    shortest = std::min(shortest, SecondsOf(run));
   }
+  if (shortest > 0 && chart.seconds > kSharesFrom * shortest) ShowShares(runs, &chart);
   return chart;
 }
 

@@ -6,6 +6,7 @@
 // only after that.
 
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -28,6 +29,7 @@
 #include "batch/session_rows.h"
 #include "batch/shard.h"
 #include "batch/table_output.h"
+#include "cli/bad_rows.h"
 #include "cli/commands.h"
 #include "cli/one_prompt.h"
 #include "cli/run_end.h"
@@ -79,18 +81,8 @@ Status UseTemplate(const batch::RunOptions& options, Job* job) {
   return batch::CheckNamesColumns(options.rows, job->reader.get());
 }
 
-Status OpenInput(const batch::RunOptions& options, Job* job) {
-  if (!options.file) {
-    MINISGL_ASSIGN_OR_RETURN(batch::Row row, OnePromptRow(options));
-    job->one_prompt = true;
-    job->rows_total = 1;
-    job->source = std::make_unique<batch::SingleRowSource>(std::move(row));
-    return Status();
-  }
-  MINISGL_ASSIGN_OR_RETURN(batch::LineReader reader, batch::LineReader::Open(*options.file));
-  job->reader = std::make_unique<batch::LineReader>(std::move(reader));
-  if (options.rows.prompt) MINISGL_RETURN_IF_ERROR(UseTemplate(options, job));
-  const bool regular = job->reader->regular();
+// kUsage if an option needs an input that can be read twice, unlike the input `name`.
+Status CheckReadsOnce(const batch::RunOptions& options, const std::string& name) {
   const struct {
     bool given;
     const char* name;
@@ -100,10 +92,32 @@ Status OpenInput(const batch::RunOptions& options, Job* job) {
                      {!options.table.empty(), "a table as -o"},
                      {!options.errors_table.empty(), "a table as --errors"}};
   for (const auto& option : reads_twice) {
-    if (!option.given || regular) continue;
+    if (!option.given) continue;
     return UsageError("{} needs a regular file, which can be read twice (found {})", option.name,
-                      job->reader->name());
+                      name);
   }
+  return Status();
+}
+
+Status OpenInput(const batch::RunOptions& options, Job* job) {
+  if (!options.file) {
+    MINISGL_ASSIGN_OR_RETURN(batch::Row row, OnePromptRow(options));
+    job->one_prompt = true;
+    job->rows_total = 1;
+    job->source = std::make_unique<batch::SingleRowSource>(std::move(row));
+    return Status();
+  }
+  // Opening a FIFO waits for a program that writes it.
+  struct stat info {};
+  if (*options.file != "-" && stat(options.file->c_str(), &info) == 0 && S_ISFIFO(info.st_mode)) {
+    MINISGL_RETURN_IF_ERROR(CheckReadsOnce(options, Visible(*options.file, 400)));
+  }
+  MINISGL_ASSIGN_OR_RETURN(batch::LineReader reader, batch::LineReader::Open(*options.file));
+  job->reader = std::make_unique<batch::LineReader>(std::move(reader));
+  if (!job->reader->regular()) {
+    MINISGL_RETURN_IF_ERROR(CheckReadsOnce(options, job->reader->name()));
+  }
+  if (options.rows.prompt) MINISGL_RETURN_IF_ERROR(UseTemplate(options, job));
   auto source = std::make_unique<batch::FileRowSource>(job->reader.get(), options.lenient,
                                                        &job->asked, &job->check, options.purpose);
   if (!options.check) source->TakeControls();
@@ -135,6 +149,10 @@ Status CheckFile(const batch::RunOptions& options, batch::IdTable* ids, Job* job
     MINISGL_RETURN_IF_ERROR(batch::CheckSomeRowIsGood(*job->reader, job->check));
   }
   if (options.strict && job->check.bad_rows > 0) return BadInput("{}", job->check.first_bad);
+  if (job->check.rows > 0 && job->check.no_json_rows == job->check.rows) {
+    Log(LogLevel::kWarning, fmt::format("{}: no line of it is JSON; {}", job->reader->name(),
+                                        batch::TextAdvice(job->reader->name())));
+  }
   if (job->check.rows == 0) {
     if (options.strict) return Status(StatusCode::kBadInput, batch::NoRows(*job->reader));
     Log(LogLevel::kWarning, batch::NoRows(*job->reader));
@@ -225,8 +243,9 @@ Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
   const batch::PromptBuilder builder = MakePromptBuilder(options, text, facts, {});
   batch::GrammarCheck grammars;
   batch::UnaskedRows unasked(&builder);
-  int64_t rows = 0, bad_rows = 0, tokens = 0;
+  int64_t rows = 0, tokens = 0;
   const std::string name = job->reader ? job->reader->name() : "the prompt";
+  BadRows bad_rows(name, options.model.verbose);
   batch::ParsedRow parsed;
   batch::RowSource::Outcome outcome = batch::RowSource::Outcome::kEnd;
   while ((outcome = job->source->Next(1000, &parsed)) != batch::RowSource::Outcome::kEnd) {
@@ -242,18 +261,17 @@ Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
           fmt::format("{}:{}: {}", name, parsed.row.line, Visible(warning, 1000)));
     }
     if (!parsed.error) {
-      const size_t turns = parsed.row.all_turns ? prompts.size() : 1;
-      for (size_t i = 0; i < turns; ++i) tokens += std::ssize(prompts[i].ids);
+      // As in plan and in a run: the prompt of several answers counts for each.
+      for (const Prompt& prompt : prompts) tokens += std::ssize(prompt.ids);
       continue;
     }
-    ++bad_rows;
-    term::PrintStderr(fmt::format("minisgl: {}:{}: {}: {}", name, parsed.row.line,
-                                  parsed.error->code, Visible(parsed.error->message, 4000)));
+    bad_rows.Add(parsed.row.line, *parsed.error);
   }
+  bad_rows.End();
   if (rows == 0 && !job->reader->regular()) Log(LogLevel::kWarning, batch::NoRows(*job->reader));
   Log(LogLevel::kInfo,
-      fmt::format("{}: {} rows, {} bad, {} prompt tokens", name, rows, bad_rows, tokens));
-  return bad_rows == 0 ? 0 : ExitCode(StatusCode::kBadInput);
+      fmt::format("{}: {} rows, {} bad, {} prompt tokens", name, rows, bad_rows.count(), tokens));
+  return bad_rows.count() == 0 ? 0 : ExitCode(StatusCode::kBadInput);
 }
 
 int ExitStatus(const batch::RunLoop& loop, const Job& job) {

@@ -49,7 +49,10 @@ Result<Json> ReadJsonFile(const std::string& path) {
     MINISGL_ASSIGN_OR_RETURN(text, ReadFile(path, kFiguresBytesMax));
   }
   Result<Json> json = ParseJson(text, {.values_max = kValuesMax});
-  if (!json.ok()) return json.status().WithPrefix(Visible(path, 400));
+  if (!json.ok()) {
+    return BadInput("{}: {}; give a file that --summary of run or chat wrote", Visible(path, 400),
+                    json.status().message());
+  }
   return json;
 }
 

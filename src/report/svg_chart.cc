@@ -24,6 +24,9 @@ constexpr int kPanelHead = 40;  // above the plot: title and legend
 constexpr int kPanelFoot = 26;  // below the plot: times
 constexpr int kTitleHeight = 46, kLineHeight = 20;
 constexpr int kSwatch = 10;
+constexpr int kLegendGap = 16;
+// A title is bold and larger than what TextWidth estimates.
+constexpr double kTitleRoom = 1.15;
 
 constexpr int kValueSteps = 4;
 constexpr int kTimeSteps = 10;
@@ -112,8 +115,9 @@ double Mean(const ChartSeries& series) {
 // Draws one panel, whose plot begins at `top_`.
 class PanelDrawing {
  public:
-  PanelDrawing(const ChartPanel& panel, double seconds, double top, std::string* out)
-      : panel_(panel), seconds_(seconds), top_(top), out_(*out) {
+  PanelDrawing(const ChartPanel& panel, double seconds, bool in_shares, double top,
+               std::string* out)
+      : panel_(panel), seconds_(seconds), in_shares_(in_shares), top_(top), out_(*out) {
     double most = 0;
     for (const ChartSeries& series : panel.series) {
       for (const auto& [second, value] : series.points) most = std::max(most, value);
@@ -122,8 +126,9 @@ class PanelDrawing {
   }
 
   void Draw() {
-    out_ += Text(kLeft, top_ - 12, " class=\"name\"", panel_.title);
-    DrawLegend();
+    const bool is_short = LegendLeft(/*is_short=*/false) < kLeft + kTitleRoom * TitleWidth();
+    out_ += Text(kLeft, top_ - 12, " class=\"name\"", panel_.title + (is_short ? ", means" : ""));
+    DrawLegend(is_short);
     DrawGrid();
     for (const ChartSeries& series : panel_.series) DrawSeries(series);
   }
@@ -136,18 +141,34 @@ class PanelDrawing {
     return top_ + kPlotHeight * (1 - std::clamp(value / ticks_.back(), 0.0, 1.0));
   }
 
+  double TitleWidth() const { return TextWidth(panel_.title); }
+
+  static std::string LegendName(const ChartSeries& series, bool is_short) {
+    const std::string name = Visible(series.name, 40);
+    const std::string mean = TickLabel(series.mean.value_or(Mean(series)));
+    return is_short ? name + ": " + mean : fmt::format("{} (mean {})", name, mean);
+  }
+
+  // Where the legend begins.
+  double LegendLeft(bool is_short) const {
+    double x = kWidth - kRight;
+    for (const ChartSeries& series : panel_.series) {
+      x -= TextWidth(LegendName(series, is_short)) + kSwatch + 4 + kLegendGap;
+    }
+    return x;
+  }
+
   // Draws from right to left: the last series is at the right edge.
-  void DrawLegend() {
+  void DrawLegend(bool is_short) {
     double x = kWidth - kRight;
     for (auto series = panel_.series.rbegin(); series != panel_.series.rend(); ++series) {
-      const std::string name = fmt::format("{} (mean {})", Visible(series->name, 40),
-                                           TickLabel(series->mean.value_or(Mean(*series))));
+      const std::string name = LegendName(*series, is_short);
       out_ += Text(x, top_ - 12, " text-anchor=\"end\"", name);
       x -= TextWidth(name) + kSwatch + 4;
       out_ += fmt::format(
           "<rect class=\"f{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{}\" height=\"4\" rx=\"2\"/>\n",
           series->colour, x, top_ - 18, kSwatch);
-      x -= 16;
+      x -= kLegendGap;
     }
   }
 
@@ -161,7 +182,8 @@ class PanelDrawing {
       if (is_top) out_ += Text(kLeft - 8, Y(tick) - 12, " text-anchor=\"end\"", panel_.unit);
     }
     for (const double time : RoundTimes(seconds_, kTimeSteps)) {
-      out_ += Text(X(time), top_ + kPlotHeight + 17, " text-anchor=\"middle\"", TimeLabel(time));
+      out_ += Text(X(time), top_ + kPlotHeight + 17, " text-anchor=\"middle\"",
+                   in_shares_ ? TickLabel(time) + " %" : TimeLabel(time));
     }
   }
 
@@ -187,6 +209,7 @@ class PanelDrawing {
 
   const ChartPanel& panel_;
   const double seconds_;
+  const bool in_shares_;
   const double top_;
   std::string& out_;
   std::vector<double> ticks_;
@@ -284,7 +307,7 @@ std::string DrawSvg(const Chart& chart) {
   // A run that took no time still needs an axis.
   const double seconds = chart.seconds > 0 ? chart.seconds : 1;
   for (const ChartPanel& panel : chart.panels) {
-    PanelDrawing(panel, seconds, top, &out).Draw();
+    PanelDrawing(panel, seconds, chart.in_shares, top, &out).Draw();
     top += panel_height;
   }
   return out + "</svg>\n";

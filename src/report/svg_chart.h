@@ -37,6 +37,8 @@ struct Chart {
   std::string title;
   std::vector<ChartLine> lines;  // below the title
   double seconds = 0;            // end of the time axis
+  // The axis is one of shares: points are in percent of each run's time, and `seconds` is 100.
+  bool in_shares = false;
   std::vector<ChartPanel> panels;
 };
 

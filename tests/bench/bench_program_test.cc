@@ -220,6 +220,7 @@ TEST_F(BenchProgramTest, WrongUsageIs64) {
   ExpectFails(BenchShape({"shared", "5", "20", "1", "2", "--max-running-requests", "4"}), 64,
               "--max-running-requests");
   ExpectFails(BenchShape({"spec", "--task", "guess"}), 64, "guess");
+  ExpectFails(BenchShape({"nano", "--json", "--quiet"}), 64, "--json: must be followed by FILE");
   ExpectFails(BenchShape({"uniform", "1", "4000", "200"}), 64, "--max-seq-len");
   ExpectFails(Bench({"nano"}), 64, "--shape");
   ExpectFails(Bench({"nano", "--shape", shape_}), 64, "--dummy-weights");

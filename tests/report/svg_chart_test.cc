@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -89,6 +90,33 @@ TEST(SvgChartTest, AnEmptyRunIsDrawn) {
   EXPECT_EQ(svg.find("inf"), std::string::npos) << svg;
 }
 
+// The x of the first mark of a legend.
+double LegendBegin(const std::string& svg) {
+  double begin = 1e9;
+  const std::string mark = "<rect class=\"f";
+  for (size_t at = svg.find(mark); at != std::string::npos; at = svg.find(mark, at + 1)) {
+    begin = std::min(begin, std::stod(svg.substr(svg.find(" x=\"", at) + 4)));
+  }
+  return begin;
+}
+
+TEST(SvgChartTest, ALegendOfSixDoesNotReachTheTitle) {
+  Chart chart;
+  chart.seconds = 10;
+  ChartPanel panel = {"Prompts computed", "tokens/s", {}, {}};
+  for (int i = 0; i < kChartColours; ++i) {
+    panel.series.push_back({std::to_string(i + 1), i, {{5, 1}, {10, 12345}}});
+  }
+  chart.panels = {panel};
+  const std::string svg = DrawSvg(chart);
+  EXPECT_NE(svg.find(">Prompts computed, means</text>"), std::string::npos) << svg;
+  EXPECT_NE(svg.find(">6: 6.17k</text>"), std::string::npos) << svg;
+  // The title begins at 68, with less than 9 for each of its 23 characters.
+  EXPECT_GT(LegendBegin(svg), 68 + 9 * 23);
+  chart.panels[0].series.resize(2);
+  EXPECT_NE(DrawSvg(chart).find("2 (mean 6.17k)"), std::string::npos) << "if there is room";
+}
+
 class ReportProgramTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -137,6 +165,21 @@ TEST_F(ReportProgramTest, ARunIsDrawn) {
   EXPECT_EQ(Report({folder_.Path("a.json"), "-o", path}).exit_code, 73);  // the file exists
   EXPECT_EQ(Report({folder_.Path("a.json"), "-o", path, "--force"}).exit_code, 0);
   EXPECT_EQ(Report({"-"}, Summary().Dump()).exit_code, 0);
+}
+
+TEST_F(ReportProgramTest, RunsOfOtherLengthsAreDrawnInShares) {
+  Json longer = Summary();
+  Json series = *longer.Find("time_series");
+  series.Set("time_s", *ParseJson("[60.0, 120.0]"));
+  longer.Set("time_series", series).Set("seconds", 120);
+  const std::string a = Write("a.json", Summary()), b = Write("b.json", longer);
+  const ProgramResult shares = Report({a, b});
+  EXPECT_EQ(shares.exit_code, 0) << shares.err;
+  EXPECT_NE(shares.out.find(">100 %</text>"), std::string::npos);
+  EXPECT_NE(shares.out.find("The times of the runs differ much"), std::string::npos);
+  const ProgramResult seconds = Report({a, a});
+  EXPECT_EQ(seconds.out.find("The times of the runs differ"), std::string::npos);
+  EXPECT_NE(seconds.out.find(">2 s</text>"), std::string::npos);
 }
 
 // As in a summary of another program.
@@ -217,6 +260,14 @@ TEST_F(ReportProgramTest, RowsWithoutAnAnswerAreListedSeparately) {
       result.out.find("4,564 rows in 2.0 s, 44 failed, 15,436 more not answered: 45 tokens/s"),
       std::string::npos)
       << result.out;
+}
+
+TEST_F(ReportProgramTest, AnswersAreNoSummary) {
+  const ProgramResult answers = Report({folder_.Write("a.jsonl", "{\"id\": 1}\n{\"id\": 2}\n")});
+  EXPECT_EQ(answers.exit_code, 65);
+  EXPECT_NE(answers.err.find("; give a file that --summary of run or chat wrote"),
+            std::string::npos)
+      << answers.err;
 }
 
 TEST_F(ReportProgramTest, AnInvalidSummaryIs65AndNamesTheField) {
