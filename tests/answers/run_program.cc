@@ -90,6 +90,16 @@ std::string DemoModel() { return MINISGL_SOURCE_DIR "/tests/models/wren"; }
 
 std::string PromptFile(const std::string& name) { return MINISGL_SOURCE_DIR "/prompts/" + name; }
 
+bool IsAnswered(const ProgramRun& run) {
+  if (run.exit_code == 0) return true;
+  const std::vector<Json> rows = run.Rows();
+  return run.exit_code == 1 && std::all_of(rows.begin(), rows.end(), [](const Json& row) {
+           const Json* const error = row.Find("error");
+           return error == nullptr || !error->is_object() ||
+                  *error->Find("code") == Json("incomplete_answer");
+         });
+}
+
 int CountRight(const std::vector<Json>& rows) {
   int right = 0;
   for (const Json& row : rows) {

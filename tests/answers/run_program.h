@@ -24,6 +24,9 @@ ProgramRun RunAndKill(const std::vector<std::string>& args, std::chrono::millise
 std::string DemoModel();                          // tests/models/wren
 std::string PromptFile(const std::string& name);  // prompts/NAME
 
+// True if each row has an answer; one that is cut within its form counts as a failed row (1).
+bool IsAnswered(const ProgramRun& run);
+
 // Number of rows whose answer is the text that their metadata expects.
 int CountRight(const std::vector<Json>& rows);
 

@@ -58,7 +58,7 @@ void ExpectIdenticalRows(const std::string& model, const std::string& file,
     const auto more = setting.Args();
     args.insert(args.end(), more.begin(), more.end());
     const ProgramRun run = RunProgram(args);
-    ASSERT_EQ(run.exit_code, 0) << run.err;
+    ASSERT_TRUE(IsAnswered(run)) << run.exit_code << run.err;
     const auto rows = Comparable(run.Rows());
     if (expected.empty()) expected = rows;
     ASSERT_EQ(rows, expected);

@@ -88,7 +88,7 @@ std::vector<std::string> RowsOf(const std::string& path) {
 
 TEST_F(ThoughtsProgramTest, TheTextBehindAThoughtIsThatOfTheGrammar) {
   const ProgramRun run = RunProgram(Run({}));
-  ASSERT_EQ(run.exit_code, 0) << run.err;
+  ASSERT_TRUE(IsAnswered(run)) << run.err;
   const std::vector<Json> rows = run.Rows();
   ASSERT_EQ(rows.size(), 16u);
   int num_whole = 0;
@@ -125,7 +125,8 @@ TEST_F(ThoughtsProgramTest, RowsAreTheSameUnderSchedulesAndAfterAResume) {
        {1, 32, 3, 1, "radix", false, "mixed", "reserve", "fcfs", SmallestPool(1), 5},
        {64, 8192, 5, 2, "naive", true, "prefill-first", "optimistic", "priority", 0, 3}});
   const std::string output = model_.path() + "/out.jsonl", whole = model_.path() + "/whole.jsonl";
-  EXPECT_EQ(RunProgram(Run({"-o", whole})).exit_code, 0);
+  const int exit_code = RunProgram(Run({"-o", whole})).exit_code;
+  EXPECT_LE(exit_code, 1) << "an answer may be cut";
   std::ifstream in(whole);
   std::ofstream half(output);
   std::string line;
@@ -133,7 +134,7 @@ TEST_F(ThoughtsProgramTest, RowsAreTheSameUnderSchedulesAndAfterAResume) {
   half.close();
   std::filesystem::copy_file(whole + ".meta", output + ".meta");
   const ProgramRun resumed = RunProgram(Run({"-o", output, "--resume"}));
-  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(resumed.exit_code, exit_code) << resumed.err;
   EXPECT_EQ(RowsOf(output), RowsOf(whole));
 }
 
