@@ -38,8 +38,7 @@ Result<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOptions& options, co
   run->asked_ = asked;
   run->num_rows_ = input.check->rows;
   run->ordered_ = options.ordered && options.table.empty();
-  run->sorts_output_ = !options.table.empty();
-  run->sorts_errors_ = run->sorts_output_ || !options.errors_table.empty();
+  run->sorts_files_ = !options.table.empty() || !options.errors_table.empty();
   MINISGL_RETURN_IF_ERROR(run->CheckIsOurs(input, options.force));
   MINISGL_ASSIGN_OR_RETURN(
       run->run_, DescribeRun(options, *input.reader, *input.check, input.shard, input.model_dir));
@@ -219,9 +218,9 @@ Status RunOutput::Finish(bool all_written) {
           MergeFile(*errors_->output(), old_error_bytes_, /*holds_errors=*/true));
     }
   }
-  if (sorts_output_) MINISGL_RETURN_IF_ERROR(SortByIndex(output_->path()));
-  if (sorts_errors_ && errors_ != nullptr) return SortByIndex(errors_->output()->path());
-  return Status();
+  if (!sorts_files_) return Status();
+  MINISGL_RETURN_IF_ERROR(SortByIndex(output_->path()));
+  return errors_ == nullptr ? Status() : SortByIndex(errors_->output()->path());
 }
 
 }  // namespace minisgl::batch

@@ -79,8 +79,7 @@ class RunOutput {
   ScoreTotals scores_before_;
   int64_t old_bytes_ = 0, old_error_bytes_ = 0;
   bool ordered_ = false;
-  // The files from which tables are made are sorted after the last row.
-  bool sorts_output_ = false, sorts_errors_ = false;
+  bool sorts_files_ = false;  // after the last row: tables are made of them
   bool has_journal_ = false;  // and it is on disk
 };
 

@@ -213,6 +213,18 @@ TEST_F(RunErrorsTest, TablesAreMadeOfBoth) {
             "id,place,error,line,record\n"
             "b,1,\"invalid_row: has 3 fields, and the header has 2\",3,\"b,1,2\"\n");
   EXPECT_EQ(Lines(folder_.Read("bad.csv.jsonl")).size(), 1u);
+  // Rows beside a table of errors are in order at the end, too.
+  std::string many = "place\n\"Tell me a long story about a river and a boat. \"\n";
+  for (int i = 0; i < 20; ++i) many += "Peru\n";
+  const ProgramResult rows =
+      RunModel({"-f", folder_.Write("many.csv", many), "--template", "{{ place }}", "-o",
+                folder_.Path("rows.jsonl"), "--errors", folder_.Path("none.csv")});
+  EXPECT_EQ(rows.exit_code, 0) << rows.err;
+  const std::vector<std::string> in_order = Lines(folder_.Read("rows.jsonl"));
+  ASSERT_EQ(in_order.size(), 21u);
+  for (size_t i = 0; i < in_order.size(); ++i) {
+    EXPECT_NE(in_order[i].find("\"index\": " + std::to_string(i) + ","), std::string::npos);
+  }
   const ProgramResult to_stdout =
       RunModel({"-f", input, "--template", "{{ place }}", "--errors", folder_.Path("worse.csv")});
   ExpectFails(to_stdout, 64, "give -o FILE");

@@ -191,6 +191,32 @@ TEST_F(RunSessionsTest, RowsAfterOneThatIsAskedAgainAreAskedAgainToo) {
   EXPECT_NE(refused.err.find("lacks the token_ids"), std::string::npos) << refused.err;
 }
 
+// An answer that is cut within its form counts as failed, but it is one: the session goes on.
+TEST_F(RunSessionsTest, ACutAnswerIsGoneOnFrom) {
+  const std::string input = folder_.Write(
+      "rows",
+      "{\"session\": \"a\", \"messages\": [{\"role\": \"user\", \"content\": \"Tell me of "
+      "Ada.\"}], "
+      "\"max_tokens\": 4, \"guided_regex\": \"[a-z ]{40,80}\"}\n"
+      "{\"session\": \"a\", \"messages\": [{\"role\": \"user\", \"content\": \"And Bob?\"}], "
+      "\"max_tokens\": 8}\n");
+  const auto run = [&](const std::string& name) {
+    return RunProgram({"run", "-m", DemoModel(), "-q", "--threads", "1", "--file", input, "-o",
+                       folder_.Path(name), "--resume"});
+  };
+  EXPECT_EQ(run("whole").exit_code, 1);
+  const std::vector<std::string> whole = Lines(folder_.Read("whole"));
+  ASSERT_EQ(whole.size(), 2u);
+  EXPECT_NE(whole[0].find("incomplete_answer"), std::string::npos) << whole[0];
+  EXPECT_EQ(whole[1].find("\"error\""), std::string::npos) << whole[1];
+  folder_.Write("half", whole[0] + "\n");
+  std::filesystem::copy_file(folder_.Path("whole.meta"), folder_.Path("half.meta"));
+  EXPECT_EQ(run("half").exit_code, 1);
+  const std::vector<std::string> half = Lines(folder_.Read("half"));
+  ASSERT_EQ(half.size(), 2u);
+  EXPECT_EQ(*ParseJson(half[1])->Find("text"), *ParseJson(whole[1])->Find("text"));
+}
+
 TEST_F(RunSessionsTest, CheckAndPlanKnowSessions) {
   const std::string input = folder_.Write(
       "rows",
