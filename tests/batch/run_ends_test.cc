@@ -155,6 +155,12 @@ TEST_F(RunEndsTest, ARowWithTooLittleTimeEndsAsTimeout) {
   if (Code(out[0]).empty()) {
     EXPECT_EQ(*out[0].Find("finish_reason"), Json("timeout"));
     EXPECT_LT(out[0].Find("usage")->Find("completion_tokens")->as_int(), 1900);
+    EXPECT_NE(result.err.find("finish reasons  1 length, 1 timeout\n"), std::string::npos)
+        << result.err;
+    EXPECT_NE(result.err.find("an answer was cut since it took too long (timeout_s); "
+                              "--retry-timeouts asks such rows again"),
+              std::string::npos)
+        << result.err;
   } else {
     EXPECT_EQ(Code(out[0]), "timeout");
   }
