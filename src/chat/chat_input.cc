@@ -1,5 +1,7 @@
 #include "chat/chat_input.h"
 
+#include <fmt/core.h>
+
 #include <string_view>
 #include <utility>
 
@@ -27,6 +29,11 @@ ChatInputLine Ended(const ReadLineResult& result) {
 std::string_view TrimRight(std::string_view text) {
   const size_t end = text.find_last_not_of(" \t\n");
   return text.substr(0, end == std::string_view::npos ? 0 : end + 1);
+}
+
+bool HasQuotesAhead(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\n");
+  return begin != std::string_view::npos && text.substr(begin).starts_with(kQuotes);
 }
 
 // Appends lines to `text` until `ends` accepts one as the last (and cuts its mark). Returns false
@@ -63,13 +70,39 @@ bool CutBackslash(std::string* text) {
   return true;
 }
 
+// Returns the whole line with which a block of this message is entered in one line.
+std::string AsBlock(const std::string& message) {
+  return fmt::format("{}\n{}\n{}", kQuotes, message, kQuotes);
+}
+
 ChatInputLine ReadBlock(PromptReader* reader, std::string text) {
+  const std::string first_line = text;
   text.erase(0, text.find(kQuotes) + kQuotes.size());
   ChatInputLine ended;
-  if (!CutQuotes(&text) && !ReadMore(reader, &text, &ended, CutQuotes)) return ended;
+  const bool is_one_line = CutQuotes(&text);
+  if (!is_one_line && !ReadMore(reader, &text, &ended, CutQuotes)) {
+    reader->Remember(fmt::format("{}{}", kQuotes, text));  // goes on if it is recalled
+    return ended;
+  }
   // The marks may be on separate lines.
   if (text.starts_with('\n')) text.erase(0, 1);
   if (text.ends_with('\n')) text.pop_back();
+  const bool needs_marks = text.find('\n') == std::string::npos || HasQuotesAhead(text);
+  const std::string as_entered = is_one_line ? first_line : needs_marks ? AsBlock(text) : text;
+  reader->Remember(TrimRight(text).empty() ? "" : as_entered);
+  return {Kind::kMessage, std::move(text)};
+}
+
+// Reads the lines after one that ends with the continuation mark.
+ChatInputLine ReadContinued(PromptReader* reader, std::string text) {
+  ChatInputLine ended;
+  const auto ends = [](std::string* more) { return !CutBackslash(more); };
+  if (!ReadMore(reader, &text, &ended, ends)) {
+    reader->Remember("");
+    return ended;
+  }
+  const bool is_one_line = text.find('\n') == std::string::npos;  // the input ended after it
+  reader->Remember(is_one_line || !HasQuotesAhead(text) ? text : AsBlock(text));
   return {Kind::kMessage, std::move(text)};
 }
 
@@ -78,23 +111,26 @@ ChatInputLine ReadBlock(PromptReader* reader, std::string text) {
 ChatInputLine ReadChatInput(PromptReader* reader) {
   while (true) {
     ReadLineResult line = reader->ReadLine(kPrompt);
-    if (line.outcome != LineOutcome::kLine) return Ended(line);
+    if (line.outcome != LineOutcome::kLine) {
+      reader->Remember("");
+      return Ended(line);
+    }
     std::string text = std::move(line.text);
-    const size_t begin = text.find_first_not_of(" \t\n");
-    if (begin == std::string::npos) continue;
-    if (std::string_view(text).substr(begin).starts_with(kQuotes)) {
+    if (TrimRight(text).empty()) continue;
+    if (HasQuotesAhead(text)) {
       ChatInputLine block = ReadBlock(reader, std::move(text));
       if (block.kind == Kind::kMessage && TrimRight(block.text).empty()) continue;
       return block;
     }
-    if (text.find('\n') != std::string::npos) return {Kind::kMessage, std::move(text)};
+    const bool is_one_line = text.find('\n') == std::string::npos;
+    if (is_one_line && text.ends_with('\\') && !text.starts_with('/')) {
+      text.pop_back();
+      return ReadContinued(reader, std::move(text));
+    }
+    reader->Remember(text);
+    if (!is_one_line) return {Kind::kMessage, std::move(text)};
     if (text.starts_with("//")) return {Kind::kMessage, text.substr(1)};
     if (text.starts_with('/')) return {Kind::kCommand, std::string(TrimRight(text).substr(1))};
-    if (CutBackslash(&text)) {
-      ChatInputLine ended;
-      const auto ends = [](std::string* more) { return !CutBackslash(more); };
-      if (!ReadMore(reader, &text, &ended, ends)) return ended;
-    }
     return {Kind::kMessage, std::move(text)};
   }
 }

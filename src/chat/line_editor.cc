@@ -2,7 +2,7 @@
 //
 // libedit gets characters from a function of this file, which waits for input and signals together
 // and recognizes a bracketed paste. A paste that does not fit on a line is represented by a label
-// and inserted when the line is finished.
+// (labelled_texts.h) and inserted when the line is finished.
 #include "chat/line_editor.h"
 
 #include <fcntl.h>
@@ -19,14 +19,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
-#include <map>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <fmt/core.h>
 
 #include "chat/chat_history.h"
+#include "chat/labelled_texts.h"
 #include "minisgl/base/utf8.h"
 #include "term/byte_source.h"
 
@@ -114,10 +113,10 @@ class EditingReader : public PromptReader {
     bold_prompt_ = term::AllowsColour(fileno(out_));
     history_ = history_init();
     HistEvent event;
-    history(history_, &event, H_SETSIZE, static_cast<int>(HistoryFile::kLinesMax));
+    history(history_, &event, H_SETSIZE, static_cast<int>(HistoryFile::kEntriesMax));
     history(history_, &event, H_SETUNIQUE, 1);
-    for (const std::string& line : history_file_.Load()) {
-      history(history_, &event, H_ENTER, line.c_str());
+    for (const HistoryEntry& entry : history_file_.Load()) {
+      history(history_, &event, H_ENTER, texts_.Adopt(entry).c_str());
     }
     edit_ = el_init("minisgl", stdin, out_, stderr);
     el_set(edit_, EL_CLIENTDATA, this);
@@ -152,7 +151,6 @@ class EditingReader : public PromptReader {
     bare_prompt_ = prompt;
     SetPrompt();
     has_status_ = WithStatus("") != "";
-    pastes_.clear();
     characters_.clear();
     outcome_ = term::ByteOutcome::kByte;
     el_resize(edit_);
@@ -175,9 +173,16 @@ class EditingReader : public PromptReader {
     }
     std::string text(line, static_cast<size_t>(length));
     while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
-    Remember(text);
     if (source_.TakeInterruptAhead()) raise(SIGINT);  // the interrupt was meant for this line
-    return {LineOutcome::kLine, ReplaceInvalidUtf8(ExpandPastes(text))};
+    return {LineOutcome::kLine, ReplaceInvalidUtf8(texts_.Expand(text))};
+  }
+
+  void Remember(const std::string& text) override {
+    if (text.find_first_not_of(" \t\n") == std::string::npos) return texts_.Discard();
+    const HistoryEntry entry = texts_.TakeEntry(text);
+    HistEvent event;
+    history(history_, &event, H_ENTER, entry.line.c_str());
+    history_file_.Append(entry);
   }
 
  private:
@@ -462,24 +467,15 @@ class EditingReader : public PromptReader {
     }
     text.resize(text.size() - kPasteEnd.size());
     if (!IsValidUtf8(text)) replaced_bytes_ = true;
-    size_t num_lines = 1;
     bool plain = text.size() <= kPasteInLineMax;
     for (char& byte : text) {
       if (byte == '\r') byte = '\n';
-      if (byte == '\n') ++num_lines;
       if (static_cast<unsigned char>(byte) < 0x20 || byte == 0x7F) plain = false;
     }
-    if (text.ends_with('\n')) --num_lines;  // no line follows it
     const std::string typed = ReplaceInvalidUtf8(text);
     // A paste with display controls, which the line would show, also becomes a label.
-    if (plain && Visible(typed, typed.size() + 1) == typed) {
-      Type(typed);
-      return;
-    }
-    std::string label = fmt::format("[pasted text {}: {} line{}, {} bytes]", pastes_.size() + 1,
-                                    num_lines, num_lines == 1 ? "" : "s", text.size());
-    Type(label);
-    pastes_.emplace_back(std::move(label), std::move(text));
+    plain = plain && Visible(typed, typed.size() + 1) == typed && !texts_.HasMarks(typed);
+    Type(plain ? typed : texts_.AddPaste(typed));
   }
 
   // REQUIRES well-formed UTF-8.
@@ -495,31 +491,6 @@ class EditingReader : public PromptReader {
     }
   }
 
-  // Replaces labels by their pastes. Positions refer to the line as it was edited, so that pasted
-  // text is never taken for a label.
-  std::string ExpandPastes(const std::string& line) const {
-    std::map<size_t, size_t> places;  // position of a label in the line -> index of the paste
-    for (size_t i = 0; i < pastes_.size(); ++i) {
-      const size_t at = line.find(pastes_[i].first);
-      if (at != std::string::npos) places.emplace(at, i);
-    }
-    std::string text;
-    size_t copied = 0;
-    for (const auto& [at, i] : places) {
-      text += line.substr(copied, at - copied) + pastes_[i].second;
-      copied = at + pastes_[i].first.size();
-    }
-    return text + line.substr(copied);
-  }
-
-  // A line with labels is not kept in the history: the pasted text is gone.
-  void Remember(const std::string& line) {
-    if (line.find_first_not_of(" \t") == std::string::npos || !pastes_.empty()) return;
-    HistEvent event;
-    history(history_, &event, H_ENTER, line.c_str());
-    history_file_.Append(line);
-  }
-
   term::SignalWatch& signals_;
   term::ByteSource source_;
   HistoryFile history_file_;
@@ -528,11 +499,11 @@ class EditingReader : public PromptReader {
   bool has_status_ = false;  // changes only between lines
   History* history_ = nullptr;
   EditLine* edit_ = nullptr;
-  std::string bare_prompt_;                                  // without status and formatting
-  std::string plain_prompt_;                                 // with the status
-  std::string prompt_;                                       // as passed to libedit
-  std::deque<wchar_t> characters_;                           // read, not yet passed to libedit
-  std::vector<std::pair<std::string, std::string>> pastes_;  // (label, text)
+  std::string bare_prompt_;         // without status and formatting
+  std::string plain_prompt_;        // with the status
+  std::string prompt_;              // as passed to libedit
+  std::deque<wchar_t> characters_;  // read, not yet passed to libedit
+  LabelledTexts texts_;
   term::ByteOutcome outcome_ = term::ByteOutcome::kByte;
   bool was_empty_ = true;
 };

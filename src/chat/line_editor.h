@@ -33,6 +33,10 @@ class PromptReader {
   virtual ~PromptReader() = default;
   // REQUIRES that no earlier outcome was kEnd.
   virtual ReadLineResult ReadLine(const std::string& prompt) = 0;
+  // Adds a message or a command to the history, as one entry: `text` is all of it, from the lines
+  // that were read since the last call. Recalled and read again, it is one line. If it is blank,
+  // nothing is added, and what was read is forgotten.
+  virtual void Remember(const std::string& text) { (void)text; }
   // Returns the completions that Tab offers for the text before the cursor.
   using Completer = std::function<Completion(std::string_view line)>;
   void set_completer(Completer completer) { completer_ = std::move(completer); }

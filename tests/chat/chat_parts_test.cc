@@ -17,6 +17,7 @@
 #include "chat/chat_history.h"
 #include "chat/chat_input.h"
 #include "chat/chat_settings.h"
+#include "chat/labelled_texts.h"
 #include "load/sampling.h"
 #include "minisgl/grammar/grammar.h"
 #include "slow.h"
@@ -37,9 +38,14 @@ class ListReader : public PromptReader {
     if (line == "^C") return {LineOutcome::kInterrupted, "", true};
     return {LineOutcome::kLine, line, true};
   }
+  void Remember(const std::string& text) override {
+    if (!text.empty()) remembered_.push_back(text);
+  }
+  const std::vector<std::string>& remembered() const { return remembered_; }
 
  private:
   std::deque<std::string> lines_;
+  std::vector<std::string> remembered_;
 };
 
 class TempDir {
@@ -98,6 +104,40 @@ TEST(ChatInputTest, LinesAreMessagesAndCommands) {
     const std::string shown = test.lines.empty() ? "(end)" : test.lines.front();
     EXPECT_EQ(line.kind, test.kind) << shown;
     EXPECT_EQ(line.text, test.text) << shown;
+  }
+}
+
+// What is recalled and entered again is the same message, in one line.
+TEST(ChatInputTest, AMessageIsOneEntryOfTheHistory) {
+  const struct {
+    std::deque<std::string> lines;
+    std::vector<std::string> remembered;
+  } cases[] = {
+      {{"Hello"}, {"Hello"}},
+      {{"", " ", "/set top_k 3 "}, {"/set top_k 3 "}},
+      {{"//etc"}, {"//etc"}},
+      {{"one\\", "/two"}, {"one\n/two"}},
+      {{"one\\"}, {"one"}},
+      {{"\"\"\"", "one", "", "two", "\"\"\""}, {"one\n\ntwo"}},
+      {{"\"\"\"/one\"\"\""}, {"\"\"\"/one\"\"\""}},
+      {{"\"\"\"", "/one", "\"\"\""}, {"\"\"\"\n/one\n\"\"\""}},
+      {{"\"\"\"", "\"\"\"a", "b\"\"\""}, {"\"\"\"\n\"\"\"a\nb\n\"\"\""}},
+      {{"pasted\n/block"}, {"pasted\n/block"}},
+      {{"^C"}, {}},
+      {{"one\\", "^C"}, {}},
+      {{"\"\"\"", "one", "^C"}, {"\"\"\"\none"}},
+      {{"\"\"\"\"\"\"", "next"}, {"next"}},
+  };
+  for (const auto& test : cases) {
+    ListReader reader(test.lines);
+    const ChatInputLine line = ReadChatInput(&reader);
+    EXPECT_EQ(reader.remembered(), test.remembered);
+    if (line.kind == Kind::kInterrupted || reader.remembered().size() != 1) continue;
+    ListReader again({reader.remembered()[0]});
+    const ChatInputLine recalled = ReadChatInput(&again);
+    EXPECT_EQ(recalled.kind, line.kind) << line.text;
+    EXPECT_EQ(recalled.text, line.text);
+    EXPECT_EQ(again.remembered(), reader.remembered());
   }
 }
 
@@ -361,9 +401,13 @@ TEST(HistoryFileTest, KeepsTheLastLinesInOrder) {
   const std::string path = dir.File("deep/state/history");
   HistoryFile first(path);
   EXPECT_TRUE(first.Load().empty());
-  first.Append("one");
-  first.Append("two");
-  EXPECT_EQ(HistoryFile(path).Load(), (std::vector<std::string>{"one", "two"}));
+  first.Append({"one", {}});
+  first.Append({"two", {}});
+  EXPECT_EQ(ReadAll(path), "one\ntwo\n");
+  const HistoryEntry labelled = {"[a] and [b]", {{"[a]", "two\nlines"}, {"[b]", "\x1b\"]"}}};
+  first.Append(labelled);
+  EXPECT_EQ(HistoryFile(path).Load(),
+            (std::vector<HistoryEntry>{{"one", {}}, {"two", {}}, labelled}));
   const auto mode = std::filesystem::status(path).permissions();
   EXPECT_EQ(mode & std::filesystem::perms::others_all, std::filesystem::perms::none);
 }
@@ -371,14 +415,78 @@ TEST(HistoryFileTest, KeepsTheLastLinesInOrder) {
 TEST(HistoryFileTest, ALongFileIsCut) {
   const TempDir dir;
   std::string text;
-  constexpr size_t kLines = 2 * HistoryFile::kLinesMax + 1;
+  constexpr size_t kLines = 2 * HistoryFile::kEntriesMax + 1;
   for (size_t i = 0; i < kLines; ++i) text += std::to_string(i) + '\n';
   const std::string path = dir.Write("history", text);
-  const std::vector<std::string> lines = HistoryFile(path).Load();
-  ASSERT_EQ(lines.size(), HistoryFile::kLinesMax);
-  EXPECT_EQ(lines.back(), std::to_string(kLines - 1));
+  const std::vector<HistoryEntry> lines = HistoryFile(path).Load();
+  ASSERT_EQ(lines.size(), HistoryFile::kEntriesMax);
+  EXPECT_EQ(lines.back().line, std::to_string(kLines - 1));
   EXPECT_EQ(HistoryFile(path).Load(), lines);
   EXPECT_LT(ReadAll(path).size(), text.size());
+}
+
+TEST(HistoryFileTest, LongTextsCostNoOtherEntry) {
+  const TempDir dir;
+  const std::string path = dir.File("history");
+  const std::string text(HistoryFile::kTextBytesMax, 'x');
+  HistoryFile file(path);
+  for (int i = 0; i < 20; ++i) file.Append({"[a]", {{"[a]", text}}});
+  file.Append({"too long: [a]", {{"[a]", text + "x"}}});
+  file.Append({"last", {}});
+  EXPECT_GT(std::filesystem::file_size(path), 20 * text.size());
+  const std::vector<HistoryEntry> entries = HistoryFile(path).Load();
+  ASSERT_GT(entries.size(), 5u);
+  EXPECT_EQ(entries.back().line, "last");
+  EXPECT_EQ(entries[entries.size() - 2].line, "[a]");
+  EXPECT_LT(std::filesystem::file_size(path), 10 * text.size());
+  EXPECT_EQ(HistoryFile(path).Load(), entries);
+}
+
+TEST(HistoryFileTest, DamagedRecordsAreLeftOut) {
+  const TempDir dir;
+  std::string text = "before\n";
+  for (const char* record :
+       {"", "{", "[]", R"({"line": 3, "texts": {}})", R"({"line": "[a]", "texts": []})",
+        R"({"line": "a", "texts": {"a": "b"}})", R"({"line": "[a]", "texts": {"[a]": 1}})",
+        R"({"line": "a\nb", "texts": {}})", R"({"line": "a\u0000b", "texts": {}})"}) {
+    text += std::string("\x1e") + record + '\n';
+  }
+  EXPECT_EQ(HistoryFile(dir.Write("history", text + "after\n")).Load(),
+            (std::vector<HistoryEntry>{{"before", {}}, {"after", {}}}));
+}
+
+TEST(LabelledTextsTest, ALineOfTheHistoryIsTheSameMessage) {
+  const std::string control = std::string("a\x01") + "b";
+  std::string many_lines;
+  for (int i = 0; i < 500; ++i) many_lines += "line\n";
+  LabelledTexts texts;
+  const std::string first = texts.AddPaste("one\ntwo"), second = texts.AddPaste("1\n2");
+  EXPECT_EQ(first, "[pasted text 1: 2 lines, 7 bytes]");
+  std::vector<std::string> messages = {
+      "Hello",         "a [word] in [brackets",     texts.Expand("Look: " + first + second + "!"),
+      "one\n\nthree", "tabs\tand\nlines " + control, many_lines};
+  std::vector<HistoryEntry> entries;
+  entries.push_back(texts.TakeEntry(messages[2]));
+  EXPECT_EQ(entries[0].line, "Look: " + first + second + "!");
+  for (const std::string& message : messages) entries.push_back(texts.TakeEntry(message));
+  EXPECT_EQ(entries[4].line, "one\u21B5\u21B5three");
+  EXPECT_EQ(entries[6].line, "[text 1: 500 lines, 2500 bytes]");
+  messages.insert(messages.begin(), messages[2]);
+  // Of this session, and of a later one in which the same labels stand for other texts.
+  LabelledTexts later;
+  later.AddPaste("ONE\nTWO");
+  later.AddPaste("A\nB");
+  later.Discard();
+  for (size_t i = 0; i < entries.size(); ++i) {
+    EXPECT_EQ(texts.Expand(entries[i].line), messages[i]);
+    texts.Discard();
+    EXPECT_EQ(later.Expand(later.Adopt(entries[i])), messages[i]);
+    later.Discard();
+  }
+  // A text pasted twice has its label, another one never has.
+  EXPECT_EQ(texts.AddPaste("one\ntwo"), first);
+  texts.Discard();
+  EXPECT_EQ(texts.AddPaste("ONE\ntwo"), "[pasted text 2: 2 lines, 7 bytes]");
 }
 
 TEST(ChatFileTest, ReasoningIsReadByAnyOfItsNames) {
@@ -417,10 +525,10 @@ TEST(ChatFileTest, ReasoningIsReadByAnyOfItsNames) {
 
 TEST(HistoryFileTest, FailuresAreIgnored) {
   HistoryFile none("");
-  none.Append("one");
+  none.Append({"one", {}});
   EXPECT_TRUE(none.Load().empty());
   HistoryFile unwritable("/proc/no/such/history");
-  unwritable.Append("one");
+  unwritable.Append({"one", {}});
   EXPECT_TRUE(unwritable.Load().empty());
 }
 

@@ -243,6 +243,42 @@ TEST_F(ChatTest, APasteThatSpellsALabelIsNotTakenForOne) {
   EXPECT_EQ(chat->WaitForExit(), 0);
 }
 
+// A message that was pasted, typed over several lines or refused is one entry, also later.
+TEST_F(ChatTest, AWholeMessageIsRecalled) {
+  std::string words;
+  for (int i = 0; i < 3000; ++i) words += "word ";
+  auto chat = Start({"-n", "4"});
+  chat->Send("Sum up: \x1b[200~" + words + "\rend\x1b[201~");
+  ASSERT_TRUE(chat->WaitFor("[pasted text 1: 2 lines")) << chat->output();
+  ASSERT_NE(Say(chat.get(), "").find("does not fit"), std::string::npos) << chat->output();
+  chat->Send("\"\"\"\r");
+  ASSERT_TRUE(chat->WaitFor("... ")) << chat->output();
+  chat->Send("one\r");
+  ASSERT_TRUE(chat->WaitFor("... ")) << chat->output();
+  Say(chat.get(), "two\"\"\"");
+  Say(chat.get(), "/reset");
+  for (const bool later : {false, true}) {
+    if (later) {
+      chat->Send(kCtrlD);
+      ASSERT_EQ(chat->WaitForExit(), 0);
+      chat = Start({"-n", "4"});
+    }
+    const std::string up = "\x1b[A";
+    chat->Send(up + up + (later ? up : ""));  // above the last command, or the last two
+    ASSERT_TRUE(chat->WaitFor("one\u21B5two")) << chat->output();
+    chat->Send(up);
+    ASSERT_TRUE(chat->WaitFor("[pasted text 1: 2 lines")) << chat->output();
+    EXPECT_NE(Say(chat.get(), "").find("does not fit"), std::string::npos) << chat->output();
+    chat->Send(up + up + up + (later ? up : ""));
+    ASSERT_TRUE(chat->WaitFor("one\u21B5two")) << chat->output();
+    Say(chat.get(), "");
+    Say(chat.get(), "/save -f " + File("recalled"));
+    EXPECT_NE(ReadAll(File("recalled")).find("\"one\\ntwo\""), std::string::npos)
+        << ReadAll(File("recalled"));
+    Say(chat.get(), "/reset");
+  }
+}
+
 TEST_F(ChatTest, AConversationIsSavedAndLoaded) {
   auto chat = Start();
   Say(chat.get(), "My name is Ada.");

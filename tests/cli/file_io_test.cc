@@ -162,12 +162,13 @@ TEST(ReplaceFileTest, WhatCannotBeWrittenLeavesTheOldFileAndNoOther) {
 TEST(ReplaceFileTest, AHistoryThatIsALinkStaysOne) {
   const TemporaryFolder folder;
   std::string text;
-  for (size_t i = 0; i < 3 * chat::HistoryFile::kLinesMax; ++i) text += std::to_string(i) + "\n";
+  for (size_t i = 0; i < 3 * chat::HistoryFile::kEntriesMax; ++i) text += std::to_string(i) + "\n";
   folder.Write("target", text);
   fs::create_symlink("target", folder.Path("history"));
-  EXPECT_EQ(chat::HistoryFile(folder.Path("history")).Load().size(), chat::HistoryFile::kLinesMax);
+  EXPECT_EQ(chat::HistoryFile(folder.Path("history")).Load().size(),
+            chat::HistoryFile::kEntriesMax);
   EXPECT_TRUE(fs::is_symlink(folder.Path("history")));
-  EXPECT_EQ(Lines(folder.Read("target")).size(), chat::HistoryFile::kLinesMax);
+  EXPECT_EQ(Lines(folder.Read("target")).size(), chat::HistoryFile::kEntriesMax);
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ TEST_F(PlantedFilesTest, ALinkOfAnotherUserIsNotFollowed) {
   ExpectRefused(ReplaceFile(link, "text", 0600), "symbolic link of another user");
   ExpectRefused(chat::SaveConversation(link, {{"user", "Hi", {}}}, true),
                 "symbolic link of another user");
-  chat::HistoryFile(link).Append("line");
+  chat::HistoryFile(link).Append({"line", {}});
   EXPECT_FALSE(fs::exists(folder_.Path("victim")));
   // Also through a link of our own that leads to it.
   fs::create_symlink("link", folder_.Path("own"));
@@ -187,14 +187,14 @@ TEST_F(PlantedFilesTest, AJournalHasThePermissionsOfItsOutput) {
 TEST_F(PlantedFilesTest, ConversationsAndHistoriesArePrivate) {
   ASSERT_TRUE(chat::SaveConversation(folder_.Path("saved"), {{"user", "Hi", {}}}, false).ok());
   EXPECT_EQ(ModeOf(folder_.Path("saved")), 0600u);
-  chat::HistoryFile(folder_.Path("new")).Append("line");
+  chat::HistoryFile(folder_.Path("new")).Append({"line", {}});
   EXPECT_EQ(ModeOf(folder_.Path("new")), 0600u);
   const std::string old = folder_.Write("old", "line\n");
   ASSERT_EQ(chmod(old.c_str(), 0644), 0);
   EXPECT_EQ(chat::HistoryFile(old).Load().size(), 1u);
   EXPECT_EQ(ModeOf(old), 0600u);
   ASSERT_EQ(chmod(old.c_str(), 0664), 0);
-  chat::HistoryFile(old).Append("second");
+  chat::HistoryFile(old).Append({"second", {}});
   EXPECT_EQ(ModeOf(old), 0600u);
   EXPECT_EQ(folder_.Read("old"), "line\nsecond\n");
 }
@@ -207,10 +207,10 @@ TEST_F(PlantedFilesTest, AFifoIsRefusedAsHistory) {
   });
   const std::string path = folder_.Path("fifo");
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  chat::HistoryFile(path).Append("line");
+  chat::HistoryFile(path).Append({"line", {}});
   chat::HistoryFile history(path);
   EXPECT_TRUE(history.Load().empty());
-  history.Append("line");
+  history.Append({"line", {}});
   // A link to /dev/null disables the history.
   EXPECT_TRUE(chat::HistoryFile("/dev/null").Load().empty());
   SetLogSink(nullptr);
