@@ -244,6 +244,7 @@ class EditingReader : public PromptReader {
         outcome_ = outcome;
         const LineInfo* info = el_line(edit_);
         was_empty_ = info->lastchar == info->buffer;
+        if (outcome != term::ByteOutcome::kEnd) MoveBehindLine();
         return outcome == term::ByteOutcome::kEnd ? 0 : -1;
       }
       // The terminal stored a Ctrl-D typed during an answer as NUL.
@@ -356,8 +357,8 @@ class EditingReader : public PromptReader {
     return outcome == term::ByteOutcome::kStopped || outcome == term::ByteOutcome::kContinued;
   }
 
-  // Stops the process, after restoring the terminal and moving the cursor behind the line.
-  void Stop() {
+  // What is written next then stands behind the line, whose last row it continues.
+  void MoveBehindLine() {
     const LineInfoW* info = el_wline(edit_);
     const int columns = Columns();
     const Place end = PlaceOf(info->lastchar, columns);
@@ -365,6 +366,11 @@ class EditingReader : public PromptReader {
     if (below > 0) Write(fmt::format("\x1b[{}B", below));
     Write("\r");
     if (end.column > 0) Write(fmt::format("\x1b[{}C", end.column));
+  }
+
+  // Stops the process, after restoring the terminal.
+  void Stop() {
+    MoveBehindLine();
     Write("^Z");
     Write(kPasteOff);
     el_set(edit_, EL_PREP_TERM, 0);
@@ -467,9 +473,13 @@ class EditingReader : public PromptReader {
     }
     text.resize(text.size() - kPasteEnd.size());
     if (!IsValidUtf8(text)) replaced_bytes_ = true;
-    bool plain = text.size() <= kPasteInLineMax;
     for (char& byte : text) {
       if (byte == '\r') byte = '\n';
+    }
+    // The usual copy of one line has its line break, which is not meant.
+    if (std::count(text.begin(), text.end(), '\n') == 1 && text.back() == '\n') text.pop_back();
+    bool plain = text.size() <= kPasteInLineMax;
+    for (const char byte : text) {
       if (static_cast<unsigned char>(byte) < 0x20 || byte == 0x7F) plain = false;
     }
     const std::string typed = ReplaceInvalidUtf8(text);

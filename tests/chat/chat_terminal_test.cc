@@ -124,6 +124,34 @@ TEST_F(ChatTerminalTest, WordsOfAnAnswerAreNotCut) {
       << plain->output();
 }
 
+// The next prompt stands below all rows of the line that the key clears.
+TEST_F(ChatTerminalTest, CtrlCInALineOfSeveralRowsLeavesACleanScreen) {
+  constexpr size_t kNarrow = 40;
+  const std::string text(110, 'x');  // three rows
+  for (const std::string keys : {"\x01", "\x1b[D", ""}) {
+    auto chat = Start({"-q"});
+    chat->Resize(kNarrow);
+    chat->Send("/copy 0\r");  // the next line has the new width
+    ASSERT_TRUE(chat->WaitFor("from the")) << chat->output();
+    ASSERT_TRUE(WaitForPrompt(chat.get())) << chat->output();
+    const size_t begin = chat->Seen().rfind("\x1b[?2004h");
+    chat->Send(text + keys);
+    ASSERT_TRUE(chat->WaitFor(text.substr(0, 20))) << chat->output();
+    chat->Send(kCtrlC);
+    ASSERT_TRUE(WaitForPrompt(chat.get())) << chat->output();
+    chat->Send("\r");
+    ASSERT_TRUE(WaitForPrompt(chat.get())) << chat->output();
+    chat->Send("next");
+    ASSERT_TRUE(chat->WaitFor("next")) << chat->output();
+    const Screen screen = ScreenOf(*chat, kNarrow, begin);
+    const std::vector<std::string> lines = screen.Lines();
+    ASSERT_EQ(lines.size(), 3u) << ::testing::PrintToString(lines);
+    EXPECT_EQ(lines[0], "> " + text + "^C");
+    EXPECT_EQ(lines[1], "> ");
+    EXPECT_EQ(lines[2], "> next");
+  }
+}
+
 // Under a shell, which takes over the terminal while the chat is stopped.
 TEST_F(ChatTerminalTest, CtrlZStopsItAndTheLineIsThereAgain) {
   std::string command = ProgramPath();
@@ -223,6 +251,9 @@ TEST_F(ChatTerminalTest, APasteThatHoldsItsEndLeavesNoMark) {
 }
 
 TEST_F(ChatTerminalTest, ALineBreakAtTheEndOfAPasteBeginsNoLine) {
+  auto one_line = Start();
+  one_line->Send("see \x1b[200~one line\r\x1b[201~");
+  ExpectLine(one_line.get(), "> see one line", 14);
   auto chat = Start();
   chat->Send("\x1b[200~one\rtwo\r\x1b[201~");
   ExpectLine(chat.get(), "> [pasted text 1: 2 lines, 8 bytes]", 35);

@@ -50,6 +50,9 @@ void Screen::Control(char final, const std::string& parameters) {
     case 'A':
       row_ -= std::min(count, row_);
       break;
+    case 'B':
+      row_ += count;  // the screen has no height
+      break;
     case 'C':
       column_ = std::min(column_ + count, columns_ - 1);
       break;
