@@ -155,6 +155,7 @@ void Chat::Converse() {
         next = Next::kLeave;
         break;
     }
+    if (std::exchange(stopped_answer_, false)) DropTypeAhead(reader.get());
     if (next == Next::kLeave && !MayLeave()) next = Next::kGoOn;
   }
   Keep();
@@ -265,6 +266,13 @@ Chat::Next Chat::HandleInterrupt(bool was_empty) {
   if (was_empty) Note("(Ctrl-C again, or Ctrl-D, leaves)");
   offered_to_leave_ = was_empty;
   return Next::kGoOn;
+}
+
+void Chat::DropTypeAhead(PromptReader* reader) {
+  const size_t num_lines = reader->DropTypeAhead();
+  if (num_lines == 0 || signals_.Terminated() != 0) return;
+  Note(num_lines == 1 ? "(a line that was typed ahead is dropped)"
+                      : fmt::format("({} lines that were typed ahead are dropped)", num_lines));
 }
 
 Chat::Next Chat::MessageWithFiles(const std::string& text) {
@@ -442,7 +450,7 @@ bool Chat::ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* an
   RecordSample(true);
   size_t num_kept = 0;
   for (ChatAnswer& answer : whole) {
-    if (answer.interrupted && !interactive_) interrupted_ = true;
+    (interactive_ ? stopped_answer_ : interrupted_) |= answer.interrupted;
     const bool kept = answer.finish_reason != FinishReason::kError &&
                       (!answer.interrupted || !answer.text.empty());
     device_lost_ = device_lost_ || answer.error_code == "device_unavailable";

@@ -90,6 +90,8 @@ class Chat {
   // Sends `text` and shows the answer. If there is no answer, restores `before` and returns false.
   bool Send(std::string text, ChatTurns before);
   Next HandleInterrupt(bool was_empty);
+  // After Ctrl-C has stopped an answer: what was typed during it is not sent.
+  void DropTypeAhead(PromptReader* reader);
   // True if the chat may end: false the first time while a batch is running.
   bool MayLeave();
   // Waits for the end of the batch. A signal stops it, a second signal stops it at once; but if
@@ -227,6 +229,7 @@ class Chat {
   ChatAlternatives alternatives_;
   bool offered_to_leave_ = false;  // Ctrl-C at an empty prompt was answered by a hint
   bool interrupted_ = false;       // by a signal; the chat ends
+  bool stopped_answer_ = false;    // by Ctrl-C, since the last line was read
   bool warned_of_bytes_ = false;   // about input that is not UTF-8
   bool hinted_at_commands_ = false;
   bool failed_ = false;       // a turn had no answer

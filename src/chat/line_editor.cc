@@ -83,6 +83,8 @@ class LinesReader : public PromptReader {
     }
   }
 
+  size_t DropTypeAhead() override { return source_.DropAhead(); }
+
  private:
   ReadLineResult Line(const std::string& line) {
     if (!IsValidUtf8(line)) replaced_bytes_ = true;
@@ -173,9 +175,13 @@ class EditingReader : public PromptReader {
     }
     std::string text(line, static_cast<size_t>(length));
     while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
-    if (source_.TakeInterruptAhead()) raise(SIGINT);  // the interrupt was meant for this line
+    was_interrupted_ahead_ = source_.TakeInterruptAhead();
+    if (was_interrupted_ahead_) raise(SIGINT);  // the interrupt was meant for this line
     return {LineOutcome::kLine, ReplaceInvalidUtf8(texts_.Expand(text))};
   }
+
+  // (If the key itself was typed ahead, nothing before it is left.)
+  size_t DropTypeAhead() override { return was_interrupted_ahead_ ? 0 : source_.DropAhead(); }
 
   void Remember(const std::string& text) override {
     if (text.find_first_not_of(" \t\n") == std::string::npos) return texts_.Discard();
@@ -516,6 +522,7 @@ class EditingReader : public PromptReader {
   LabelledTexts texts_;
   term::ByteOutcome outcome_ = term::ByteOutcome::kByte;
   bool was_empty_ = true;
+  bool was_interrupted_ahead_ = false;  // by a key that followed the last line in one piece
 };
 
 }  // namespace

@@ -37,6 +37,9 @@ class PromptReader {
   // that were read since the last call. Recalled and read again, it is one line. If it is blank,
   // nothing is added, and what was read is forgotten.
   virtual void Remember(const std::string& text) { (void)text; }
+  // Drops the lines that were typed before the interrupt key stopped what the last line began, and
+  // returns their number. What was typed after the key stays.
+  virtual size_t DropTypeAhead() = 0;
   // Returns the completions that Tab offers for the text before the cursor.
   using Completer = std::function<Completion(std::string_view line)>;
   void set_completer(Completer completer) { completer_ = std::move(completer); }

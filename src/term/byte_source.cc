@@ -4,7 +4,9 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <utility>
 
 namespace minisgl::term {
@@ -41,6 +43,14 @@ bool ByteSource::TakeInterruptAhead() {
   const size_t at = interrupt_ == '\0' ? std::string::npos : buffer_.find(interrupt_, at_);
   if (at != std::string::npos) at_ = at + 1;
   return at != std::string::npos;
+}
+
+size_t ByteSource::DropAhead() {
+  const auto is_line_end = [](char byte) { return byte == '\n' || byte == '\r'; };
+  const auto begin = buffer_.begin() + static_cast<std::ptrdiff_t>(at_);
+  const auto num_lines = static_cast<size_t>(std::count_if(begin, buffer_.end(), is_line_end));
+  at_ = buffer_.size();
+  return num_lines;
 }
 
 ByteOutcome ByteSource::Fill(int timeout_ms) {

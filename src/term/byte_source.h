@@ -1,6 +1,7 @@
 // Reads bytes from standard input while waiting for signals.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -37,6 +38,8 @@ class ByteSource {
   // If the interrupt key is in the input read so far, drops the input before it, as a terminal
   // does, and returns true.
   bool TakeInterruptAhead();
+  // Drops the input read so far, and returns the number of lines in it.
+  size_t DropAhead();
 
  private:
   ByteOutcome Fill(int timeout_ms);

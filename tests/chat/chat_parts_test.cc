@@ -41,6 +41,7 @@ class ListReader : public PromptReader {
   void Remember(const std::string& text) override {
     if (!text.empty()) remembered_.push_back(text);
   }
+  size_t DropTypeAhead() override { return 0; }
   const std::vector<std::string>& remembered() const { return remembered_; }
 
  private:

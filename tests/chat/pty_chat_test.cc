@@ -130,6 +130,20 @@ TEST_F(ChatTest, ACtrlCThatClearsALineDoesNotCountAtAnEmptyPrompt) {
   EXPECT_EQ(chat->WaitForExit(), 130) << chat->output();
 }
 
+// As lines that a terminal without marks for pastes sends at once.
+TEST_F(ChatTest, CtrlCEmptiesTheTypeAhead) {
+  auto chat = Start({"--ignore-eos", "-n", "1500", "--cpu-target", "naive"});
+  const std::string ahead = "/set top_k 5\rMy name is Ada.\r/set top_k 6\r/set top_";
+  chat->Send("What is the capital of France?\r" + ahead);
+  ASSERT_TRUE(chat->WaitFor("Paris")) << chat->output();
+  chat->Send(kCtrlC);
+  ASSERT_TRUE(chat->WaitFor("(3 lines that were typed ahead are dropped)")) << chat->output();
+  ASSERT_TRUE(WaitForPrompt(chat.get())) << chat->output();
+  EXPECT_NE(Say(chat.get(), "/params").find("top_k                0"), std::string::npos)
+      << chat->output();
+  EXPECT_EQ(Say(chat.get(), "/show").find("Ada"), std::string::npos) << chat->output();
+}
+
 TEST_F(ChatTest, CtrlCTypedWithTheMessageStopsItsAnswer) {
   auto chat = Start({"--ignore-eos", "-n", "1500", "--cpu-target", "naive"});
   chat->Send(std::string("What is the capital of France?\r") + kCtrlC);
