@@ -18,6 +18,7 @@
 #include "batch/row_prompt.h"
 #include "batch/run_input.h"
 #include "chat/chat_attachments.h"
+#include "chat/turn_progress.h"
 #include "load/prefix_cache.h"
 #include "load/sampling.h"
 #include "minisgl/base/mapped_file.h"
@@ -423,6 +424,8 @@ bool Chat::ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* an
     if (count > 1) Note(fmt::format("[{}/{}]", next, count));
     if (!prefill_.empty()) NoteOutputStatus(view_.Show(prefill_));
   };
+  const bool shows_progress = !options_.model.quiet && term::StderrIsTerminal();
+  TurnProgress progress(*model_.runtime, prompt->ids.size(), batch_ == nullptr || batch_->ended());
   const AnswerListener listener = {
       [&, begin = std::ref(begin_answer)](size_t answer, std::string_view text) {
         begin(answer);
@@ -430,6 +433,7 @@ bool Chat::ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* an
       },
       [&, begin = std::ref(begin_answer)](size_t answer, const ChatAnswer& whole) {
         begin(answer);
+        view_.ShowWaiting("");
         // A terminal shows where the answer ends, even an empty one.
         const bool is_there =
             !whole.text.empty() || (whole.error_message.empty() && !whole.interrupted);
@@ -438,9 +442,11 @@ bool Chat::ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* an
         }
         Report(whole, count);
       },
-      [this] {
+      [&](int64_t num_tokens) {
         RecordSample(false);
         NoteOutputStatus(view_.Pause());
+        const bool is_hidden = options_.hide_thinking && !view_.has_text();
+        if (shows_progress) view_.ShowWaiting(progress.Line(num_tokens, is_hidden));
       }};
   RecordSample(true);  // marks the end of the idle time before this turn
   answering_ = true;

@@ -46,6 +46,8 @@ class Turn {
     return shows_;
   }
   bool IsDone() const { return num_passed_ == answers_.size(); }
+  // Of the answer that is passed now or next. REQUIRES !IsDone().
+  int64_t NumTokens() const { return std::ssize(answers_[num_passed_].token_ids); }
   std::vector<ChatAnswer> TakeAnswers() { return std::move(answers_); }
 
  private:
@@ -87,7 +89,7 @@ std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts,
     }
     std::optional<Event> event = queue.Pop(kSignalWait);
     if (event) shows = turn.Take(std::move(*event));
-    listener.wait();
+    if (!turn.IsDone()) listener.wait(turn.NumTokens());
   }
   signals->Drain();
   signals->TakeInterrupt();  // discard an interrupt that came too late to stop anything

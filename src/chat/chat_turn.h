@@ -32,8 +32,9 @@ struct AnswerListener {
   std::function<bool(size_t answer, std::string_view text)> text;
   // The answer is complete. Called once for each answer.
   std::function<void(size_t answer, const ChatAnswer& whole)> end;
-  // Called many times a second until all answers are complete.
-  std::function<void()> wait;
+  // Called many times a second until all answers are complete, with the number of tokens so far of
+  // the answer that is passed now or next.
+  std::function<void(int64_t num_tokens)> wait;
 };
 
 // Submits all `prompts` at once and passes the answers to `listener`; text of a later answer is

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "minisgl/base/file_io.h"
+#include "term/messages.h"
 #include "term/terminal.h"
 
 namespace minisgl::term {
@@ -38,7 +39,7 @@ void AnswerView::Begin(const ReasoningTags& tags, TextStyle style) {
   if (style == TextStyle::kMarkdown && !AllowsColour(STDOUT_FILENO)) style = TextStyle::kWrapped;
   text_layout_.Begin(style);
   reasoning_layout_.Begin(style == TextStyle::kPlain ? style : TextStyle::kWrapped);
-  began_ = has_text_ = at_line_start_ = false;
+  began_ = has_text_ = at_line_start_ = is_open_ = false;
 }
 
 Status AnswerView::Show(std::string_view text) {
@@ -51,6 +52,20 @@ Status AnswerView::Pause() {
   if (!lays_out_ || std::chrono::steady_clock::now() - last_text_ < kPause) return Status();
   if (in_reasoning_) return WriteReasoning(reasoning_layout_.Pause());
   return WriteText(text_layout_.Pause());
+}
+
+void AnswerView::ShowWaiting(const std::string& line) {
+  if (is_open_ || (line.empty() && !is_waiting_)) return;
+  const auto columns = static_cast<size_t>(TerminalColumns(STDERR_FILENO));
+  // A line that wraps could not be taken away.
+  const std::string shown = line.size() < columns ? line : "";
+  ShowProgressLine(!shown.empty() && AllowsColour(STDERR_FILENO) ? Dimmed(shown) : shown);
+  is_waiting_ = !shown.empty();
+}
+
+void AnswerView::OpenAnswer() {
+  ShowWaiting("");
+  is_open_ = true;
 }
 
 Status AnswerView::ShowPiece(const ReasoningPiece& piece) {
@@ -72,7 +87,9 @@ Status AnswerView::End(LineBreak line_break) {
   rest += text_layout_.Finish();
   const bool ends_line = rest.empty() ? at_line_start_ : rest.back() == '\n';
   if (line_break == LineBreak::kAdd || !ends_line) rest += '\n';
-  return WriteText(rest);
+  const Status status = WriteText(rest);
+  is_open_ = false;
+  return status;
 }
 
 // On a terminal, a blank line separates reasoning from text. Without text, the line break at the
@@ -89,6 +106,7 @@ Status AnswerView::EndReasoning(bool before_text) {
 
 Status AnswerView::WriteText(std::string_view text) {
   if (text.empty()) return Status();
+  OpenAnswer();
   at_line_start_ = text.back() == '\n';
   return output_.WriteShown(text);
 }
@@ -96,6 +114,7 @@ Status AnswerView::WriteText(std::string_view text) {
 // Each piece is dimmed separately, because the program may end between two pieces.
 Status AnswerView::WriteReasoning(std::string_view text) {
   if (text.empty()) return Status();
+  OpenAnswer();
   const bool dims = dims_reasoning_ && text.find_first_not_of('\n') != std::string_view::npos;
   const std::string shown = dims ? Dimmed(text) : std::string(text);
   if (on_terminal_) return output_.WriteShown(shown);

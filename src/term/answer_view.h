@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 #include <string_view>
 
 #include "minisgl/base/status.h"
@@ -30,6 +31,9 @@ class AnswerView {
   Status Show(std::string_view text);
   // Shows also what is held back of a word, if nothing came for a while. To be called often.
   Status Pause();
+  // Shows `line` below everything on the terminal until there is more of an answer to show; ""
+  // takes it away. Does nothing in the middle of an answer. REQUIRES StderrIsTerminal().
+  void ShowWaiting(const std::string& line);
   // Shows the rest of the answer and a line break.
   Status End(LineBreak line_break);
 
@@ -38,6 +42,7 @@ class AnswerView {
   bool has_text() const { return has_text_; }
 
  private:
+  void OpenAnswer();
   Status ShowPiece(const ReasoningPiece& piece);
   Status EndReasoning(bool before_text);
   Status WriteText(std::string_view text);
@@ -53,6 +58,8 @@ class AnswerView {
   TerminalFilter text_filter_, reasoning_filter_;
   TextLayout text_layout_, reasoning_layout_;
   std::chrono::steady_clock::time_point last_text_;
+  bool is_waiting_ = false;  // a line of ShowWaiting is shown
+  bool is_open_ = false;     // part of an answer is shown, and its end is not
   bool began_ = false;
   bool has_text_ = false;
   bool in_reasoning_ = false;  // and part of it was shown

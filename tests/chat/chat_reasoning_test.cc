@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "../runtime/renamed_wren.h"
 #include "program/pty_chat.h"
+#include "slow.h"
 
 namespace minisgl::chat {
 namespace {
@@ -45,6 +48,24 @@ TEST_F(ChatReasoningTest, OnATerminalItIsDimmed) {
   ASSERT_TRUE(chat.WaitFor("\x1b[22m")) << chat.output();
   chat.Send(kCtrlD);
   EXPECT_EQ(chat.WaitForExit(), 0);
+}
+
+// A hidden thought is counted in a line that the end of the answer erases.
+TEST_F(ChatReasoningTest, AHiddenThoughtIsCounted) {
+  MarkSlow("a slow engine, so that there is something to show");
+  auto chat = std::make_unique<PtyProcess>(
+      Thinking({"--hide-thinking", "--ignore-eos", "-n", "1500", "--cpu-target", "naive"}),
+      std::map<std::string, std::string>{
+          {"TERM", "xterm"}, {"NO_COLOR", "1"}, {"XDG_STATE_HOME", dir_}});
+  ASSERT_TRUE(chat->WaitFor(kEditingPrompt)) << chat->output();
+  chat->Send("What is the capital of France?\r");
+  ASSERT_TRUE(chat->WaitFor("(thinking, ")) << chat->output();
+  ASSERT_TRUE(chat->WaitFor(" tokens)\r")) << chat->output();
+  chat->Send(kCtrlC);
+  ASSERT_TRUE(chat->WaitFor("[stopped")) << chat->output();
+  EXPECT_TRUE(chat->Seen().find("\r\x1b[J", chat->Seen().rfind("(thinking")) != std::string::npos)
+      << chat->output();
+  ASSERT_TRUE(WaitForPrompt(chat.get())) << chat->output();
 }
 
 // The demo model with "I" and "," as tags: it describes itself as "I am Wren, a very small ...".

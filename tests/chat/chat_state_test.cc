@@ -11,6 +11,7 @@
 #include "chat/chat_alternatives.h"
 #include "chat/chat_branch_list.h"
 #include "chat/chat_statistics.h"
+#include "chat/turn_progress.h"
 #include "program/fakes.h"
 
 namespace minisgl::chat {
@@ -132,6 +133,24 @@ TEST(ChatStatisticsTest, SamplesAreDueWhileTheChatIsBusyAndOnceAfter) {
   statistics.RecordSample({}, false);
   std::this_thread::sleep_for(std::chrono::milliseconds(110));
   EXPECT_FALSE(statistics.IsSampleDue(false));
+}
+
+TEST(TurnProgressTest, SaysWhatATurnDoesAfterHalfASecond) {
+  const struct {
+    TurnStage stage;
+    const char* line;
+  } cases[] = {
+      {{0.4, 1900, 100, 0, false}, ""},
+      {{0.5, 1900, 1400, 0, false}, "reading 1,400 of 1,900 tokens"},
+      {{0.5, 900, 0, 0, true}, "reading 0 of 900 tokens"},
+      {{9, 1234567, -1, 0, false}, "reading 1,234,567 tokens"},
+      {{9, 1900, 2000, 0, false}, "reading 1,900 of 1,900 tokens"},
+      {{9, 1900, 1900, 1, false}, ""},
+      {{0.4, 1900, 1900, 1, true}, ""},
+      {{9, 1900, 1900, 1, true}, "(thinking, 1 token)"},
+      {{9, 1900, 1900, 1230, true}, "(thinking, 1,230 tokens)"},
+  };
+  for (const auto& test : cases) EXPECT_EQ(LineOfStage(test.stage), test.line);
 }
 
 }  // namespace

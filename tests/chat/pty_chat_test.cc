@@ -10,6 +10,8 @@
 
 #include "minisgl/base/json.h"
 #include "program/pty_chat.h"
+#include "program/screen.h"
+#include "slow.h"
 #include "term/run_history.h"
 
 namespace minisgl::chat {
@@ -105,6 +107,26 @@ TEST_F(ChatTest, CtrlCBeforeTheAnswerBeginsTakesTheMessageBack) {
       << chat->output();
   chat->Send(kCtrlD);
   EXPECT_EQ(chat->WaitForExit(), 0);
+}
+
+// A line counts the tokens that were read; the first of the answer erases it.
+TEST_F(ChatTest, ALongPromptShowsItsProgress) {
+  MarkSlow("a slow engine, so that there is something to show");
+  std::string text = "What is the capital of France? ";
+  for (int i = 0; i < 300; ++i) text += " a" + std::to_string(i % 10);
+  auto chat = Start({"-n", "8", "--max-prefill-length", "1", "--cpu-target", "naive"});
+  chat->Send("\x1b[200~" + text + "\x1b[201~\r");
+  ASSERT_TRUE(chat->WaitFor("reading ")) << chat->output();
+  ASSERT_TRUE(chat->WaitFor(" of ")) << chat->output();
+  ASSERT_TRUE(chat->WaitFor(" tokens\r")) << chat->output();
+  ASSERT_TRUE(WaitForPrompt(chat.get())) << chat->output();
+  Screen screen(200);
+  screen.Feed(chat->output());
+  for (const std::string& line : screen.Lines()) {
+    EXPECT_EQ(line.find("reading "), std::string::npos) << line;
+  }
+  auto quiet = Start({"-q", "-n", "8", "--max-prefill-length", "1", "--cpu-target", "naive"});
+  EXPECT_EQ(Say(quiet.get(), text).find("reading "), std::string::npos) << quiet->output();
 }
 
 TEST_F(ChatTest, CtrlCClearsALine) {
