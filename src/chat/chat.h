@@ -145,9 +145,6 @@ class Chat {
   void Edit(const std::string& arguments);
   void Read(const std::string& arguments);
   void Undo(const std::string& arguments);
-  void Save(const std::string& arguments);
-  void Load(const std::string& arguments);
-  void Sessions(const std::string& arguments);
   void Set(const std::string& arguments);
   void Parameters(const std::string& arguments);
   void Stats(const std::string& arguments);
@@ -157,14 +154,19 @@ class Chat {
   void Batch(const std::string& arguments);
 
   void SetSystem(const std::string& text);
-  Status LoadFrom(const std::string& path);
-  // Loads a kept conversation, which goes on in its own file.
-  Status GoOnWith(const KeptConversation& conversation);
-  void DeleteKept(const std::string& which, const std::vector<KeptConversation>& list);
   // Keeps the conversation, if it has changed; says so once if that fails.
   void Keep();
   int64_t ContextLimit() const;
   std::vector<SessionMessage> AllMessages() const;
+
+  // chat_sessions.cc
+  void Save(const std::string& arguments);
+  void Load(const std::string& arguments);
+  void Sessions(const std::string& arguments);
+  Status LoadFrom(const std::string& path);
+  // Loads a kept conversation, which goes on in its own file.
+  Status GoOnWith(const KeptConversation& conversation);
+  void DeleteKept(const std::string& which, const std::vector<KeptConversation>& list);
 
   // chat_branches.cc
   void NewBranch(const std::string& arguments);
