@@ -116,6 +116,8 @@ void Chat::Greet() const {
 int Chat::Run() {
   if (const Status status = Prepare(); !status.ok()) return term::Fail(status);
   Greet();
+  if (interactive_ && options_.goes_on) ShowWhereItStands(kept_.current_path());
+  if (interactive_ && !options_.load.empty()) ShowWhereItStands(options_.load);
   Converse();
   if (model_.runtime != nullptr) load::FinishPrefixCache(model_.runtime.get(), kSaveGrace);
   const int report_exit = WriteReports();
@@ -286,6 +288,7 @@ Chat::Next Chat::MessageWithFiles(const std::string& text) {
 }
 
 Chat::Next Chat::Message(std::string text) {
+  offered_to_delete_all_ = false;
   if (!waiting_text_.empty()) text = waiting_text_ + '\n' + text;
   if (Send(std::move(text), CopyTurns())) {
     waiting_text_.clear();

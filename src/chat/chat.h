@@ -166,6 +166,8 @@ class Chat {
   Status LoadFrom(const std::string& path);
   // Loads a kept conversation, which goes on in its own file.
   Status GoOnWith(const KeptConversation& conversation);
+  // Shows which conversation it is: its first line, its last turn and the age of `path`.
+  void ShowWhereItStands(const std::string& path) const;
   void DeleteKept(const std::string& which, const std::vector<KeptConversation>& list);
 
   // chat_branches.cc
@@ -222,10 +224,11 @@ class Chat {
   std::unique_ptr<ChatBatch> batch_;     // the last batch
   bool reported_batch_end_ = true;
   bool offered_to_stop_batch_ = false;
-  std::string first_prompt_;  // of the options
-  std::string waiting_text_;  // from /read, for the next message
-  std::string prefill_;       // from /prefill: the beginning of the next answer
-  std::string file_;          // last used by /save or /load: it may be overwritten
+  bool offered_to_delete_all_ = false;  // the kept conversations, by the last command
+  std::string first_prompt_;            // of the options
+  std::string waiting_text_;            // from /read, for the next message
+  std::string prefill_;                 // from /prefill: the beginning of the next answer
+  std::string file_;                    // last used by /save or /load: it may be overwritten
   KeptConversations kept_;
   ChatBranchList branches_;
   ChatAlternatives alternatives_;

@@ -118,6 +118,7 @@ Chat::Next Chat::RunCommand(const std::string& line) {
   }
   if (command->body == nullptr) return Next::kLeave;
   const std::string arguments = Trimmed(line.substr(begin));
+  if (command->body != &Chat::Sessions) offered_to_delete_all_ = false;
   if (command->argument == ArgumentKind::kNone && !arguments.empty()) {
     Say(fmt::format("/{} takes no words after it (found {}); nothing is done", name,
                     Visible(arguments, 200)));

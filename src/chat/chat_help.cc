@@ -28,10 +28,10 @@ constexpr CommandHelp kHelp[] = {
      "  /show      the whole conversation\n"
      "  /show 2    its last two turns"},
     {"sessions",
-     "  /sessions          lists the kept conversations, the last one first\n"
+     "  /sessions          lists the kept conversations, the last one first; * is this one\n"
      "  /sessions 2        continues the second one of the list\n"
      "  /sessions -d 2     deletes it\n"
-     "  /sessions -d all   deletes all"},
+     "  /sessions -d all   deletes all, after it was typed twice"},
     {"branch",
      "  /branch            forks here, with a name that is made\n"
      "  /branch other      forks here and calls the new branch so\n"

@@ -18,6 +18,7 @@
 #include "minisgl/base/folder.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/text/character_columns.h"
 
 namespace minisgl::chat {
 namespace {
@@ -40,6 +41,34 @@ std::string NewName() {
   return fmt::format("{}-{}", LocalTime(now_ns, "%Y-%m-%dT%H-%M-%S"), getpid());
 }
 
+// Columns for the questions in a list, whatever the width.
+constexpr size_t kQuestionColumnsMin = 20;
+
+size_t TextColumns(std::string_view text) {
+  size_t columns = 0;
+  for (size_t length = 0; !text.empty(); text.remove_prefix(length)) {
+    length = std::max<size_t>(Utf8CharLength(text), 1);
+    columns += static_cast<size_t>(CharacterColumns(text.substr(0, length)));
+  }
+  return columns;
+}
+
+// Returns `text`, valid UTF-8, cut to `columns` of a terminal, with "..." at its end then.
+std::string CutToColumns(std::string_view text, size_t columns) {
+  constexpr std::string_view kCut = "...";
+  if (TextColumns(text) <= columns) return std::string(text);
+  std::string cut;
+  size_t used = kCut.size();
+  while (!text.empty()) {
+    const std::string_view character = text.substr(0, std::max<size_t>(Utf8CharLength(text), 1));
+    used += static_cast<size_t>(CharacterColumns(character));
+    if (used > columns) break;
+    cut += character;
+    text.remove_prefix(character.size());
+  }
+  return cut + std::string(kCut);
+}
+
 bool HasQuestion(const std::vector<SessionMessage>& messages) {
   return std::any_of(messages.begin(), messages.end(),
                      [](const SessionMessage& message) { return message.role == "user"; });
@@ -47,16 +76,39 @@ bool HasQuestion(const std::vector<SessionMessage>& messages) {
 
 }  // namespace
 
-std::string DescribeKept(const KeptConversation& conversation) {
+std::string DescribeKept(const KeptConversation& conversation, size_t columns) {
   const std::string time = LocalTime(conversation.changed_ns, "%Y-%m-%d %H:%M");
   const auto messages = LoadConversation(conversation.path);
   if (!messages.ok()) return fmt::format("{}  cannot be read", time);
-  const auto first = std::find_if(messages->begin(), messages->end(),
-                                  [](const SessionMessage& one) { return one.role == "user"; });
-  const auto turns = std::count_if(messages->begin(), messages->end(),
-                                   [](const SessionMessage& one) { return one.role == "user"; });
-  return fmt::format("{}  {:>3} turn{}  {}", time, turns, turns == 1 ? " " : "s",
-                     first == messages->end() ? "" : Visible(first->content, 50));
+  const SessionMessage* first = nullptr;
+  const SessionMessage* last = nullptr;
+  int64_t turns = 0;
+  for (const SessionMessage& message : *messages) {
+    if (message.role != "user") continue;
+    if (++turns == 1) first = &message;
+    last = &message;
+  }
+  std::string text = fmt::format("{}  {:>3} turn{}  ", time, turns, turns == 1 ? " " : "s");
+  if (turns == 0) return text;
+  const size_t room = std::max(columns, text.size() + kQuestionColumnsMin) - text.size();
+  if (turns == 1) return text + CutToColumns(Visible(first->content, room), room);
+  const std::string_view between = " ... ";  // branches of one conversation begin alike
+  const size_t half = (room - between.size()) / 2;
+  const std::string end = CutToColumns(Visible(last->content, half), half);
+  const size_t rest = room - between.size() - TextColumns(end);
+  return text + CutToColumns(Visible(first->content, rest), rest) + std::string(between) + end;
+}
+
+std::string AgeText(int64_t time_ns, int64_t now_ns) {
+  constexpr int64_t kMinute_s = 60, kHour_s = 60 * kMinute_s, kDay_s = 24 * kHour_s;
+  const auto count = [](int64_t number, std::string_view unit) {
+    return fmt::format("{} {}{} ago", number, unit, number == 1 ? "" : "s");
+  };
+  const int64_t age_s = (now_ns - time_ns) / 1'000'000'000;
+  if (age_s < kMinute_s) return "just now";
+  if (age_s < kHour_s) return count(age_s / kMinute_s, "minute");
+  if (age_s < kDay_s) return count(age_s / kHour_s, "hour");
+  return count(age_s / kDay_s, "day");
 }
 
 std::string KeptConversations::DefaultFolder() {
@@ -80,6 +132,11 @@ std::vector<KeptConversation> KeptConversations::List() const {
     return std::pair(a.changed_ns, a.path) > std::pair(b.changed_ns, b.path);
   });
   return list;
+}
+
+std::string KeptConversations::current_path() const {
+  const auto branch = branches_.find(current_);
+  return branch == branches_.end() ? "" : branch->second.path;
 }
 
 void KeptConversations::GoOnWith(const std::string& path,

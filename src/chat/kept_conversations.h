@@ -21,8 +21,12 @@ struct KeptConversation {
   int64_t changed_ns = 0;  // of the last turn; nanoseconds since 1970
 };
 
-// "2026-11-26 08:01  3 turns  the first question", of the time zone.
-std::string DescribeKept(const KeptConversation& conversation);
+// "2026-11-26 08:01    3 turns  the first question ... the last one", of the time zone, in one row
+// of at most `columns`.
+std::string DescribeKept(const KeptConversation& conversation, size_t columns = 100);
+
+// "just now", "5 minutes ago", "2 hours ago" or "12 days ago"; times in nanoseconds since 1970.
+std::string AgeText(int64_t time_ns, int64_t now_ns);
 
 class KeptConversations {
  public:
@@ -35,6 +39,8 @@ class KeptConversations {
   // The newest first.
   std::vector<KeptConversation> List() const;
 
+  // The file of the conversation that is kept now; "" if there is none yet.
+  std::string current_path() const;
   // The conversation that is kept from now on has its file at `path`, with these messages.
   void GoOnWith(const std::string& path, const std::vector<SessionMessage>& messages);
   // From now on another conversation is kept, in a file of its own. It is not written before it

@@ -29,9 +29,9 @@ bool HasControlCharacter(std::string_view text) {
 std::string LabelledTexts::LabelOf(Kind kind, std::string text, size_t number) {
   const size_t num_lines = CountLines(text);
   while (true) {
-    std::string label = fmt::format("{}{}: {} line{}, {} bytes]",
-                                    kind == Kind::kPasted ? kPastedName : kTypedName, number++,
-                                    num_lines, num_lines == 1 ? "" : "s", text.size());
+    std::string label =
+        fmt::format("{}{}: {} line{}, {} bytes]", kind == Kind::kPasted ? kPastedName : kTypedName,
+                    number++, num_lines, num_lines == 1 ? "" : "s", text.size());
     const auto known = texts_.find(label);
     if (known == texts_.end()) texts_.emplace(label, std::move(text));
     if (known == texts_.end() || known->second == text) return label;

@@ -464,7 +464,7 @@ TEST(LabelledTextsTest, ALineOfTheHistoryIsTheSameMessage) {
   const std::string first = texts.AddPaste("one\ntwo"), second = texts.AddPaste("1\n2");
   EXPECT_EQ(first, "[pasted text 1: 2 lines, 7 bytes]");
   std::vector<std::string> messages = {
-      "Hello",         "a [word] in [brackets",     texts.Expand("Look: " + first + second + "!"),
+      "Hello",        "a [word] in [brackets",       texts.Expand("Look: " + first + second + "!"),
       "one\n\nthree", "tabs\tand\nlines " + control, many_lines};
   std::vector<HistoryEntry> entries;
   entries.push_back(texts.TakeEntry(messages[2]));

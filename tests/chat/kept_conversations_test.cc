@@ -81,5 +81,38 @@ TEST(KeptConversationsTest, OnlyConversationsAreListed) {
   EXPECT_NE(DescribeKept(list[0]).find("cannot be read"), std::string::npos);
 }
 
+TEST(KeptConversationsTest, BranchesAreToldApartInOneRow) {
+  const TemporaryFolder folder;
+  KeptConversations kept(folder.Path("sessions"));
+  std::vector<SessionMessage> messages = Turn("How does one begin?");
+  const std::vector<SessionMessage> more = Turn("What about \u65e5\u672c\u65e5\u672c then?");
+  messages.insert(messages.end(), more.begin(), more.end());
+  ASSERT_TRUE(kept.Keep(messages).ok());
+  EXPECT_EQ(kept.current_path(), kept.List()[0].path);
+  const std::string whole = DescribeKept(kept.List()[0], 100);
+  EXPECT_TRUE(
+      whole.ends_with("  2 turns  How does one begin? ... What about "
+                      "\u65e5\u672c\u65e5\u672c then?"))
+      << whole;
+  const std::string cut = DescribeKept(kept.List()[0], 61);
+  EXPECT_TRUE(cut.ends_with("  2 turns  How does on... ... What about...")) << cut;
+  EXPECT_LE(cut.size(), 61u);
+  ASSERT_TRUE(kept.Keep(Turn(std::string(200, 'x'))).ok());
+  EXPECT_EQ(DescribeKept(kept.List()[0], 60).size(), 60u);
+}
+
+TEST(KeptConversationsTest, TheAgeIsInWords) {
+  const struct {
+    int64_t seconds;
+    const char* text;
+  } cases[] = {{-5, "just now"},           {59, "just now"},      {60, "1 minute ago"},
+               {3599, "59 minutes ago"},   {7200, "2 hours ago"}, {86400, "1 day ago"},
+               {40 * 86400, "40 days ago"}};
+  constexpr int64_t kNow_ns = int64_t{1'700'000'000} * 1'000'000'000;
+  for (const auto& test : cases) {
+    EXPECT_EQ(AgeText(kNow_ns - test.seconds * 1'000'000'000, kNow_ns), test.text);
+  }
+}
+
 }  // namespace
 }  // namespace minisgl::chat

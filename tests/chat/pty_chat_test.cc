@@ -432,12 +432,52 @@ TEST_F(ChatTest, AConversationIsKeptAndContinued) {
   EXPECT_EQ(list.find("  3  "), std::string::npos) << "no third one: " << list;
   EXPECT_NE(Say(again.get(), "/sessions 2").find("Loaded 2 messages"), std::string::npos);
   EXPECT_EQ(Say(again.get(), "/show").find("hot"), std::string::npos);
+  EXPECT_NE(Say(again.get(), "/sessions -d all").find("once more"), std::string::npos);
+  Say(again.get(), "/params");
+  EXPECT_NE(Say(again.get(), "/sessions -d all").find("once more"), std::string::npos);
   EXPECT_NE(Say(again.get(), "/sessions -d 1").find("Deleted 1"), std::string::npos);
   EXPECT_NE(Say(again.get(), "/sessions -d all").find("Deleted 1"), std::string::npos);
   EXPECT_NE(Say(again.get(), "/sessions").find("No conversation is kept"), std::string::npos);
   again->Send("/exit\r");
   EXPECT_EQ(again->WaitForExit(), 0);
   EXPECT_TRUE(std::filesystem::is_empty(folder)) << "what was deleted stays deleted";
+}
+
+TEST_F(ChatTest, AConversationThatGoesOnSaysWhereItStood) {
+  std::string answer;
+  for (int i = 0; i < 30; ++i) answer += "line " + std::to_string(i) + "\\n";
+  std::ofstream(File("long")) << R"({"role": "user", "content": "First words.\nSecond line."})"
+                                 "\n"
+                              << R"({"role": "assistant", "content": "Yes."})"
+                                 "\n"
+                              << R"({"role": "user", "content": "The last question?"})"
+                                 "\n"
+                              << R"({"role": "assistant", "content": ")" << answer << "\"}\n";
+  auto chat = Start({"--load", File("long")});
+  std::string shown = chat->Seen();
+  EXPECT_NE(shown.find("2 turns, just now: First words.\r\n[user]\r\nThe last question?\r\n"
+                       "[assistant]\r\n... line 22\r\n"),
+            std::string::npos)
+      << shown;
+  EXPECT_NE(shown.find("line 29"), std::string::npos) << shown;
+  Say(chat.get(), "What is the capital of France?");
+  chat->Send(kCtrlD);
+  ASSERT_EQ(chat->WaitForExit(), 0);
+  const std::string last =
+      "First words.\r\n[user]\r\nWhat is the capital of France?\r\n"
+      "[assistant]\r\nThe capital of France is Paris.\r\n";
+  chat = Start({"--continue"});
+  EXPECT_NE(chat->Seen().find("3 turns, just now: " + last), std::string::npos) << chat->Seen();
+  shown = Say(chat.get(), "/sessions");
+  EXPECT_NE(shown.find("*   1  "), std::string::npos) << shown;
+  EXPECT_NE(shown.find("First words.\\nSecond line. ... What is the capital of France?"),
+            std::string::npos)
+      << shown;
+  EXPECT_NE(Say(chat.get(), "/sessions 1").find(last), std::string::npos) << chat->output();
+  EXPECT_NE(Say(chat.get(), "/load " + File("long")).find("2 turns, "), std::string::npos);
+  EXPECT_EQ(Say(chat.get(), "/sessions").find("*   "), std::string::npos) << "not kept yet";
+  auto quiet = Start({"--continue", "-q"});
+  EXPECT_EQ(quiet->Seen().find("Paris"), std::string::npos) << quiet->Seen();
 }
 
 TEST_F(ChatTest, AConversationThatBeginsAgainKeepsTheOneBefore) {
