@@ -10,8 +10,6 @@
 
 #include "minisgl/base/json.h"
 #include "program/pty_chat.h"
-#include "program/screen.h"
-#include "slow.h"
 #include "term/run_history.h"
 
 namespace minisgl::chat {
@@ -109,26 +107,6 @@ TEST_F(ChatTest, CtrlCBeforeTheAnswerBeginsTakesTheMessageBack) {
   EXPECT_EQ(chat->WaitForExit(), 0);
 }
 
-// A line counts the tokens that were read; the first of the answer erases it.
-TEST_F(ChatTest, ALongPromptShowsItsProgress) {
-  MarkSlow("a slow engine, so that there is something to show");
-  std::string text = "What is the capital of France? ";
-  for (int i = 0; i < 300; ++i) text += " a" + std::to_string(i % 10);
-  auto chat = Start({"-n", "8", "--max-prefill-length", "1", "--cpu-target", "naive"});
-  chat->Send("\x1b[200~" + text + "\x1b[201~\r");
-  ASSERT_TRUE(chat->WaitFor("reading ")) << chat->output();
-  ASSERT_TRUE(chat->WaitFor(" of ")) << chat->output();
-  ASSERT_TRUE(chat->WaitFor(" tokens\r")) << chat->output();
-  ASSERT_TRUE(WaitForPrompt(chat.get())) << chat->output();
-  Screen screen(200);
-  screen.Feed(chat->output());
-  for (const std::string& line : screen.Lines()) {
-    EXPECT_EQ(line.find("reading "), std::string::npos) << line;
-  }
-  auto quiet = Start({"-q", "-n", "8", "--max-prefill-length", "1", "--cpu-target", "naive"});
-  EXPECT_EQ(Say(quiet.get(), text).find("reading "), std::string::npos) << quiet->output();
-}
-
 TEST_F(ChatTest, CtrlCClearsALine) {
   auto chat = Start();
   chat->Send("no such thing");
@@ -150,20 +128,6 @@ TEST_F(ChatTest, ACtrlCThatClearsALineDoesNotCountAtAnEmptyPrompt) {
   ASSERT_TRUE(WaitForPrompt(chat.get())) << chat->output();
   chat->Send(kCtrlC);
   EXPECT_EQ(chat->WaitForExit(), 130) << chat->output();
-}
-
-// As lines that a terminal without marks for pastes sends at once.
-TEST_F(ChatTest, CtrlCEmptiesTheTypeAhead) {
-  auto chat = Start({"--ignore-eos", "-n", "1500", "--cpu-target", "naive"});
-  const std::string ahead = "/set top_k 5\rMy name is Ada.\r/set top_k 6\r/set top_";
-  chat->Send("What is the capital of France?\r" + ahead);
-  ASSERT_TRUE(chat->WaitFor("Paris")) << chat->output();
-  chat->Send(kCtrlC);
-  ASSERT_TRUE(chat->WaitFor("(3 lines that were typed ahead are dropped)")) << chat->output();
-  ASSERT_TRUE(WaitForPrompt(chat.get())) << chat->output();
-  EXPECT_NE(Say(chat.get(), "/params").find("top_k                0"), std::string::npos)
-      << chat->output();
-  EXPECT_EQ(Say(chat.get(), "/show").find("Ada"), std::string::npos) << chat->output();
 }
 
 TEST_F(ChatTest, CtrlCTypedWithTheMessageStopsItsAnswer) {
@@ -279,42 +243,6 @@ TEST_F(ChatTest, APasteThatSpellsALabelIsNotTakenForOne) {
   EXPECT_EQ(chat->WaitForExit(), 0);
 }
 
-// A message that was pasted, typed over several lines or refused is one entry, also later.
-TEST_F(ChatTest, AWholeMessageIsRecalled) {
-  std::string words;
-  for (int i = 0; i < 3000; ++i) words += "word ";
-  auto chat = Start({"-n", "4"});
-  chat->Send("Sum up: \x1b[200~" + words + "\rend\x1b[201~");
-  ASSERT_TRUE(chat->WaitFor("[pasted text 1: 2 lines")) << chat->output();
-  ASSERT_NE(Say(chat.get(), "").find("does not fit"), std::string::npos) << chat->output();
-  chat->Send("\"\"\"\r");
-  ASSERT_TRUE(chat->WaitFor("... ")) << chat->output();
-  chat->Send("one\r");
-  ASSERT_TRUE(chat->WaitFor("... ")) << chat->output();
-  Say(chat.get(), "two\"\"\"");
-  Say(chat.get(), "/reset");
-  for (const bool later : {false, true}) {
-    if (later) {
-      chat->Send(kCtrlD);
-      ASSERT_EQ(chat->WaitForExit(), 0);
-      chat = Start({"-n", "4"});
-    }
-    const std::string up = "\x1b[A";
-    chat->Send(up + up + (later ? up : ""));  // above the last command, or the last two
-    ASSERT_TRUE(chat->WaitFor("one\u21B5two")) << chat->output();
-    chat->Send(up);
-    ASSERT_TRUE(chat->WaitFor("[pasted text 1: 2 lines")) << chat->output();
-    EXPECT_NE(Say(chat.get(), "").find("does not fit"), std::string::npos) << chat->output();
-    chat->Send(up + up + up + (later ? up : ""));
-    ASSERT_TRUE(chat->WaitFor("one\u21B5two")) << chat->output();
-    Say(chat.get(), "");
-    Say(chat.get(), "/save -f " + File("recalled"));
-    EXPECT_NE(ReadAll(File("recalled")).find("\"one\\ntwo\""), std::string::npos)
-        << ReadAll(File("recalled"));
-    Say(chat.get(), "/reset");
-  }
-}
-
 TEST_F(ChatTest, AConversationIsSavedAndLoaded) {
   auto chat = Start();
   Say(chat.get(), "My name is Ada.");
@@ -405,101 +333,6 @@ TEST_F(ChatTest, AFileIsPutBeforeAMessage) {
       << shown;
 }
 
-TEST_F(ChatTest, AConversationIsKeptAndContinued) {
-  const std::string folder = File("minisgl/sessions");
-  {
-    auto chat = Start({});
-    Say(chat.get(), "What is the capital of France?");
-    Say(chat.get(), "/branch other");
-    Say(chat.get(), "What is the opposite of hot?");
-    chat->Signal(SIGHUP);  // the terminal is closed
-    chat->WaitForExit();
-  }
-  std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    files.push_back(entry.path());
-    EXPECT_EQ(entry.status().permissions(), std::filesystem::perms(0600));
-  }
-  EXPECT_EQ(files.size(), 2u) << "a branch has its own";
-  EXPECT_EQ(std::filesystem::status(folder).permissions(), std::filesystem::perms(0700));
-  auto again = Start({"--continue"});
-  EXPECT_NE(Say(again.get(), "/show").find("The opposite of hot is cold."), std::string::npos);
-  Say(again.get(), "What is the capital of Italy?");
-  const std::string list = Say(again.get(), "/sessions");
-  EXPECT_NE(list.find("  1  "), std::string::npos) << list;
-  EXPECT_NE(list.find("3 turns  What is the capital of France?"), std::string::npos) << list;
-  EXPECT_NE(list.find("1 turn   What is the capital of France?"), std::string::npos) << list;
-  EXPECT_EQ(list.find("  3  "), std::string::npos) << "no third one: " << list;
-  EXPECT_NE(Say(again.get(), "/sessions 2").find("Loaded 2 messages"), std::string::npos);
-  EXPECT_EQ(Say(again.get(), "/show").find("hot"), std::string::npos);
-  EXPECT_NE(Say(again.get(), "/sessions -d all").find("once more"), std::string::npos);
-  Say(again.get(), "/params");
-  EXPECT_NE(Say(again.get(), "/sessions -d all").find("once more"), std::string::npos);
-  EXPECT_NE(Say(again.get(), "/sessions -d 1").find("Deleted 1"), std::string::npos);
-  EXPECT_NE(Say(again.get(), "/sessions -d all").find("Deleted 1"), std::string::npos);
-  EXPECT_NE(Say(again.get(), "/sessions").find("No conversation is kept"), std::string::npos);
-  again->Send("/exit\r");
-  EXPECT_EQ(again->WaitForExit(), 0);
-  EXPECT_TRUE(std::filesystem::is_empty(folder)) << "what was deleted stays deleted";
-}
-
-TEST_F(ChatTest, AConversationThatGoesOnSaysWhereItStood) {
-  std::string answer;
-  for (int i = 0; i < 30; ++i) answer += "line " + std::to_string(i) + "\\n";
-  std::ofstream(File("long")) << R"({"role": "user", "content": "First words.\nSecond line."})"
-                                 "\n"
-                              << R"({"role": "assistant", "content": "Yes."})"
-                                 "\n"
-                              << R"({"role": "user", "content": "The last question?"})"
-                                 "\n"
-                              << R"({"role": "assistant", "content": ")" << answer << "\"}\n";
-  auto chat = Start({"--load", File("long")});
-  std::string shown = chat->Seen();
-  EXPECT_NE(shown.find("2 turns, just now: First words.\r\n[user]\r\nThe last question?\r\n"
-                       "[assistant]\r\n... line 22\r\n"),
-            std::string::npos)
-      << shown;
-  EXPECT_NE(shown.find("line 29"), std::string::npos) << shown;
-  Say(chat.get(), "What is the capital of France?");
-  chat->Send(kCtrlD);
-  ASSERT_EQ(chat->WaitForExit(), 0);
-  const std::string last =
-      "First words.\r\n[user]\r\nWhat is the capital of France?\r\n"
-      "[assistant]\r\nThe capital of France is Paris.\r\n";
-  chat = Start({"--continue"});
-  EXPECT_NE(chat->Seen().find("3 turns, just now: " + last), std::string::npos) << chat->Seen();
-  shown = Say(chat.get(), "/sessions");
-  EXPECT_NE(shown.find("*   1  "), std::string::npos) << shown;
-  EXPECT_NE(shown.find("First words.\\nSecond line. ... What is the capital of France?"),
-            std::string::npos)
-      << shown;
-  EXPECT_NE(Say(chat.get(), "/sessions 1").find(last), std::string::npos) << chat->output();
-  EXPECT_NE(Say(chat.get(), "/load " + File("long")).find("2 turns, "), std::string::npos);
-  EXPECT_EQ(Say(chat.get(), "/sessions").find("*   "), std::string::npos) << "not kept yet";
-  auto quiet = Start({"--continue", "-q"});
-  EXPECT_EQ(quiet->Seen().find("Paris"), std::string::npos) << quiet->Seen();
-}
-
-TEST_F(ChatTest, AConversationThatBeginsAgainKeepsTheOneBefore) {
-  auto chat = Start({});
-  Say(chat.get(), "What is the capital of France?");
-  Say(chat.get(), "/reset");
-  Say(chat.get(), "What is the opposite of hot?");
-  const std::string list = Say(chat.get(), "/sessions");
-  EXPECT_NE(list.find("1 turn   What is the capital of France?"), std::string::npos) << list;
-  EXPECT_NE(list.find("1 turn   What is the opposite of hot?"), std::string::npos) << list;
-}
-
-TEST_F(ChatTest, NothingIsKeptIfThatIsNotWanted) {
-  for (const bool by_option : {true, false}) {
-    auto chat =
-        by_option ? Start({"--no-save"}) : Start({}, "xterm", {{"MINISGL_NO_HISTORY", "1"}});
-    Say(chat.get(), "What is the capital of France?");
-    EXPECT_NE(Say(chat.get(), "/sessions").find("No conversation is kept"), std::string::npos);
-  }
-  EXPECT_FALSE(std::filesystem::exists(File("minisgl/sessions")));
-}
-
 TEST_F(ChatTest, TheCacheIsShownAndEmptied) {
   auto chat = Start({"--page-size", "1"});
   EXPECT_NE(Say(chat.get(), "/cache").find("cached        0 of "), std::string::npos)
@@ -514,17 +347,6 @@ TEST_F(ChatTest, TheCacheIsShownAndEmptied) {
   EXPECT_NE(Say(chat.get(), "/stats").find(", 0 of them cached"), std::string::npos)
       << chat->output();
   EXPECT_NE(Say(chat.get(), "/cache now").find("no argument, or reset"), std::string::npos);
-}
-
-TEST_F(ChatTest, LinesAreKeptForTheNextSession) {
-  auto chat = Start();
-  Say(chat.get(), "/params and some words");
-  chat->Send(kCtrlD);
-  ASSERT_EQ(chat->WaitForExit(), 0);
-  EXPECT_EQ(ReadAll(File("minisgl/history")), "/params and some words\n");
-  auto again = Start();
-  again->Send("\x1b[A");
-  EXPECT_TRUE(again->WaitFor("/params and some words")) << again->output();
 }
 
 TEST_F(ChatTest, NoControlSequenceOfATextReachesTheTerminal) {
