@@ -9,6 +9,7 @@
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/sampling_fields.h"
 #include "term/clipboard.h"
 #include "term/messages.h"
 #include "term/terminal.h"
@@ -327,6 +328,8 @@ void Chat::Set(const std::string& arguments) {
   const Status status = SetParameter(name, std::string_view(arguments).substr(begin), &settings_);
   if (status.ok()) {
     set_.emplace_back(name, arguments.substr(begin));
+    const std::string note = load::NoteOfTemperature(settings_.sampling.temperature);
+    if (name == kTemperature.name && !note.empty()) Note(fmt::format("({})", note));
     return;
   }
   SayFailure(status);

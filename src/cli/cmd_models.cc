@@ -176,7 +176,8 @@ int ListModels(bool as_json) {
     json.Set("folder", ReplaceInvalidUtf8(HubCacheDir())).Set("models", std::move(list));
     text = json.Dump() + "\n";
   } else if (entries.empty()) {
-    text = fmt::format("no models in {}\n", Visible(HubCacheDir(), 400));
+    text = fmt::format("no models in {}; minisgl pull OWNER/NAME downloads one\n",
+                       Visible(HubCacheDir(), 400));
   } else {
     text = EntryLines(entries);
   }

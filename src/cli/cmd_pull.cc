@@ -124,6 +124,16 @@ Result<hub::PulledModel> Pull(const std::string& model, const std::vector<std::s
   return found;
 }
 
+// Says how to use what was downloaded into `folder`, if that is a model.
+void NameNextStep(const PullCommandOptions& options, const std::string& folder) {
+  const Result<std::string> found = FindModelDir(folder);
+  if (!found.ok() || !CheckHasModelFiles(*found).ok()) return;
+  // A revision or chosen files have no name that is found again.
+  const bool has_name = options.patterns.empty() && IsHubModel(options.model);
+  Log(LogLevel::kInfo, fmt::format("minisgl chat -m {} talks to it",
+                                   Visible(has_name ? options.model : *found, 400)));
+}
+
 int RunPull(const PullCommandOptions& options) {
   term::InstallNotes({.quiet = options.quiet, .verbose = options.verbose});
   term::InstallStopSignals();
@@ -134,6 +144,7 @@ int RunPull(const PullCommandOptions& options) {
     term::PrintStderr("minisgl: stopped; the same command continues the download");
     return term::kExitSignalBase + signal_number;
   }
+  NameNextStep(options, model->folder);
   const auto output = term::Output::Open("", false, -1);
   if (!output.ok()) return term::Fail(output.status());
   return (*output)->ExitAfter((*output)->Write(model->folder + "\n"));

@@ -72,6 +72,18 @@ int PrintAnswer(const std::string& text) {
   return (*output)->ExitAfter((*output)->Write(text));
 }
 
+// Shows a newcomer the commands, and where to begin.
+int ShowCommands(const load::OptionTable& program) {
+  const Result<std::string> help = program.Help({});
+  term::PrintStderr(fmt::format(
+      "minisgl: no command given; see minisgl --help\n\n{}\nTo begin:\n"
+      "  minisgl chat -m DIR           talk to the model in a directory or a GGUF file\n"
+      "  minisgl pull OWNER/NAME       download a model; then minisgl chat -m OWNER/NAME\n"
+      "  minisgl run -m DIR -p TEXT    one answer",
+      help.ok() ? *help : ""));
+  return ExitCode(StatusCode::kUsage);
+}
+
 // What `minisgl help` and `minisgl completions` are asked for.
 struct ProgramOptions {
   std::vector<std::string> help_words;
@@ -152,6 +164,7 @@ int Main(int argc, char** argv) {
   ProgramOptions options;
   AddProgramCommands(&program, &options, &bodies);
   program.SetHelpWidth(static_cast<size_t>(term::TerminalColumns(STDOUT_FILENO)));
+  if (argc <= 1) return ShowCommands(program);
   const Result<std::string> answer = program.Parse({argv + std::min(argc, 1), argv + argc});
   if (!answer.ok()) return term::Fail(answer.status());
   if (!answer->empty()) return PrintAnswer(*answer);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "load/peer_names.h"
 #include "minisgl/base/edit_distance.h"
 
 namespace minisgl::load {
@@ -43,6 +44,18 @@ bool AreOptionsOf(const CommandSpec& spec, const std::vector<std::string>& argum
   return at == end;
 }
 
+// True if `argument`, one dash and several characters, is made of short options of `spec`.
+bool IsMadeOfShorts(const CommandSpec& spec, std::string_view argument) {
+  for (size_t i = 1; i < argument.size(); ++i) {
+    const OptionSpec* option = spec.FindOption(std::string{'-', argument[i]});
+    if (option == nullptr || option->HasFlag("--help")) return false;
+    if (!option->takes_value) continue;
+    const std::string_view value = argument.substr(i + 1);
+    return value.empty() || IsOfForm(value, option->form);
+  }
+  return true;
+}
+
 void AddFlags(const CommandSpec& spec, std::vector<std::string_view>* flags) {
   for (const OptionSpec& option : spec.options) {
     for (const std::string& flag : option.flags) {
@@ -53,6 +66,16 @@ void AddFlags(const CommandSpec& spec, std::vector<std::string_view>* flags) {
 }
 
 }  // namespace
+
+bool IsOfForm(std::string_view text, ValueForm form) {
+  if (form == ValueForm::kText) return true;
+  if (text.starts_with('=')) text.remove_prefix(1);
+  if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+  const std::string_view characters =
+      form == ValueForm::kInteger ? "0123456789" : "0123456789.eE+-";
+  return !text.empty() && text.find_first_not_of(characters) == std::string_view::npos &&
+         text.find_first_of("eE") != 0;
+}
 
 bool OptionSpec::HasFlag(std::string_view flag) const {
   return std::find(flags.begin(), flags.end(), flag) != flags.end();
@@ -101,6 +124,22 @@ std::string FirstUnknown(const CommandSpec& spec, const std::vector<std::string>
     const std::optional<size_t> words = NumWords(spec, arguments[at]);
     if (!words) return arguments[at];
     at += *words;
+  }
+  return "";
+}
+
+std::string FirstUnknownShort(const CommandSpec& spec, const std::vector<std::string>& arguments) {
+  constexpr std::string_view kNumber = "0123456789.";
+  for (size_t at = 0; at < arguments.size(); ++at) {
+    const std::string& argument = arguments[at];
+    if (argument == "--") return "";
+    if (!IsFlag(argument) || kNumber.find(argument[1]) != std::string_view::npos) continue;
+    const bool is_short = argument[1] != '-' && argument.size() > 2;
+    const std::string name = "-" + argument.substr(0, argument.find('='));
+    const bool is_known = is_short && spec.FindOption(name) == nullptr &&
+                          IsMadeOfShorts(spec, argument) && !IsPeerOption(argument);
+    if (is_short && !is_known) return argument;
+    at += NumWords(spec, argument).value_or(1) - 1;  // its value may begin with a dash
   }
   return "";
 }

@@ -8,6 +8,10 @@
 
 namespace minisgl::load {
 
+// What the text of a value looks like.
+enum class ValueForm { kText, kInteger, kNumber };
+bool IsOfForm(std::string_view text, ValueForm form);
+
 // An option or a positional argument.
 struct OptionSpec {
   std::vector<std::string> flags;  // "-m", "--model"; empty for a positional argument
@@ -17,6 +21,7 @@ struct OptionSpec {
   std::string group;                 // heading in --help; "": the general options
   std::string env;                   // environment variable with its value; "": none
   std::vector<std::string> choices;  // values that completions offer
+  ValueForm form = ValueForm::kText;
   bool takes_value = false;
   bool is_repeatable = false;
   bool is_advanced = false;  // listed by --help-all only
@@ -45,6 +50,11 @@ std::vector<std::string> MoveOptionsAfterCommands(const CommandSpec& spec,
 // Returns the first of `arguments` before a subcommand's name that is neither an option of `spec`
 // or of a subcommand nor the value of one; "" if there is none.
 std::string FirstUnknown(const CommandSpec& spec, const std::vector<std::string>& arguments);
+
+// Returns the first of `arguments`, those of `spec` without the names of commands, that has one dash
+// and is no option: neither a short one, with or without a value of its form, nor several without
+// values. Help stands alone: "-hf" is none. "" if there is none.
+std::string FirstUnknownShort(const CommandSpec& spec, const std::vector<std::string>& arguments);
 
 // Returns the options of `spec` that `flag` may stand for: those whose names it begins, at most
 // three, or the one with the nearest name; none if that is not near enough for a misspelling.

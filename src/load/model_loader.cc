@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "load/chat_share.h"
+#include "load/config_file.h"
 #include "load/prefix_cache.h"
 #include "minisgl/base/folder.h"
 #include "minisgl/base/log.h"
@@ -200,9 +201,11 @@ KernelReport::~KernelReport() { term::PrintStderr(FormatKernelProfile(*profile_)
 
 Result<std::string> ResolveModelDir(const std::string& model) {
   if (model.empty()) {
+    const std::string config = ConfigPath();
     return UsageError(
-        "no model given; use --model DIR or set MINISGL_MODEL (minisgl models lists what the "
-        "hub cache has, and minisgl pull OWNER/NAME downloads one)");
+        "no model given; use --model DIR, set MINISGL_MODEL{} (minisgl models lists what the hub "
+        "cache has, and minisgl pull OWNER/NAME downloads one)",
+        config.empty() ? "" : ", or write \"model = DIR\" into " + Visible(config, 400));
   }
   const Result<std::string> found = FindModelDir(model);
   const bool is_missing = !found.ok() && found.status().code() == StatusCode::kNoInput;

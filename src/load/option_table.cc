@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "load/help_text.h"
+#include "load/peer_names.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl::load {
@@ -62,6 +63,11 @@ std::string UnknownWord(const CommandSpec& spec, const std::string& word) {
   const bool is_option = word.starts_with('-');
   const char* what = is_option ? "option" : spec.commands.empty() ? "argument" : "command";
   std::string message = fmt::format("unknown {} ({})", what, Visible(word));
+  const std::string advice = is_option ? AdviceOnOption(spec, word) : AdviceOnCommand(spec, word);
+  if (!advice.empty()) return fmt::format("{}; {}", message, advice);
+  if (!is_option && spec.commands.empty() && spec.FindOption("-m") && spec.FindOption("-p")) {
+    return message + "; -m takes the model, and -p a text to ask";
+  }
   const std::string nearest = is_option
                                   ? fmt::format("{}", fmt::join(NearestFlags(spec, word), " or "))
                                   : NearestCommand(spec, word);
@@ -99,6 +105,21 @@ Status UsageErrorOf(const CLI::App& app, const CommandSpec& program, const CLI::
   return UsageError("{}", WithAdvice(Visible(message, 400), *used));
 }
 
+// Returns the error of an argument with one dash that is no option, which CLI11 would take for a
+// short option and its value.
+Status CheckShortOptions(const CommandSpec& program, const std::vector<std::string>& arguments) {
+  const CommandSpec* used = &program;
+  size_t at = 0;
+  while (at < arguments.size() && used->FindCommand(arguments[at]) != nullptr) {
+    used = used->FindCommand(arguments[at++]);
+  }
+  const std::vector<std::string> rest(arguments.begin() + static_cast<std::ptrdiff_t>(at),
+                                      arguments.end());
+  const std::string unknown = FirstUnknownShort(*used, rest);
+  if (unknown.empty()) return Status();
+  return UsageError("{}", WithAdvice(UnknownWord(*used, unknown), *used));
+}
+
 // True if --no-config is among the options.
 bool LeavesConfigOut(const std::vector<std::string>& arguments) {
   const auto end = std::find(arguments.begin(), arguments.end(), "--");
@@ -115,6 +136,15 @@ template <typename T>
 struct IsVector : std::false_type {};
 template <typename T>
 struct IsVector<std::vector<T>> : std::true_type {};
+
+template <typename T>
+struct FormOf {
+  static constexpr ValueForm kForm = std::is_integral_v<T>         ? ValueForm::kInteger
+                                     : std::is_floating_point_v<T> ? ValueForm::kNumber
+                                                                   : ValueForm::kText;
+};
+template <typename T>
+struct FormOf<std::optional<T>> : FormOf<T> {};
 
 OptionSpec HelpSpec(std::vector<std::string> flags, const char* help) {
   OptionSpec spec;
@@ -137,7 +167,10 @@ TableOption* TableOption::OneOf(std::vector<std::string> words) {
   Suggest(words);
   return Check([words = std::move(words)](const std::string& text) -> std::string {
     if (std::find(words.begin(), words.end(), text) != words.end()) return "";
-    return fmt::format("must be one of {} (found {})", fmt::join(words, ", "), Visible(text));
+    const std::string_view meant = NameOfValue(text);
+    const bool is_one = std::find(words.begin(), words.end(), meant) != words.end();
+    return fmt::format("must be one of {} (found {}{})", fmt::join(words, ", "), Visible(text),
+                       is_one ? fmt::format(", which is {} here", meant) : "");
   });
 }
 
@@ -214,6 +247,7 @@ template <typename T>
 TableOption* OptionTable::Add(const std::string& names, T* value, const std::string& help) {
   TableOption* option = Keep(app_->add_option(names, *value, help), names, help, true);
   option->spec_.is_repeatable = IsVector<T>::value;
+  option->spec_.form = FormOf<T>::kForm;
   return option;
 }
 
@@ -366,6 +400,7 @@ Status OptionTable::TakeConfig(const ConfigFile& file) {
 Result<std::string> OptionTable::Parse(const std::vector<std::string>& arguments) {
   const CommandSpec spec = Describe();
   const std::vector<std::string> ordered = MoveOptionsAfterCommands(spec, arguments);
+  MINISGL_RETURN_IF_ERROR(CheckShortOptions(spec, ordered));
   if (config_ != nullptr && LeavesConfigOut(arguments)) {
     config_->left_out = true;
     config_->entries.clear();

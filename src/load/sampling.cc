@@ -99,9 +99,18 @@ std::string NoteForAnswer(const SamplingDefaults& defaults, const AnswerOverride
   return DescribeOverrides(defaults.from_model, own);
 }
 
+std::string NoteOfTemperature(double temperature) {
+  if (temperature <= kUsualTemperatureMax) return "";
+  return fmt::format("at a temperature of {} answers are nearly random; 0.2 to 1 is usual",
+                     temperature);
+}
+
 Status CheckSamplingOptions(const SamplingOptions& options) {
   MINISGL_RETURN_IF_ERROR(CheckGrammarOptions(options.grammar_options));
   WarnOfEscapes(options.stop);
+  if (const std::string note = NoteOfTemperature(options.temperature.value_or(0)); !note.empty()) {
+    Log(LogLevel::kInfo, note + " (-t is the temperature; --threads N sets the threads)");
+  }
   if (options.thought_message && options.thought_budget.value_or(-1) <= 0) {
     Log(LogLevel::kInfo,
         "--think-budget-message is used only with a budget of reasoning above 0 (--think-budget)");

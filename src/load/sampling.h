@@ -34,7 +34,11 @@ std::string NoteForAnswer(const SamplingDefaults& defaults, const AnswerOverride
 SamplingDefaults ResolveSamplingDefaults(const SamplingOptions& options,
                                          const GenerationConfig& generation);
 
-// Returns kUsage if the options contradict each other.
+// A higher temperature is noted: answers are then nearly random words.
+inline constexpr double kUsualTemperatureMax = 2;
+std::string NoteOfTemperature(double temperature);  // "" for a usual one
+
+// Returns kUsage if the options contradict each other. Notes what is allowed but hardly meant.
 Status CheckSamplingOptions(const SamplingOptions& options);
 
 // Warns if --think-budget has no effect because the template marks no reasoning.

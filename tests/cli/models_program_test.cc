@@ -66,7 +66,7 @@ class ModelsProgramTest : public ::testing::Test {
 };
 
 TEST_F(ModelsProgramTest, AnEmptyCacheIsNamed) {
-  EXPECT_EQ(Models().out, "no models in " + Hub() + "\n");
+  EXPECT_EQ(Models().out, "no models in " + Hub() + "; minisgl pull OWNER/NAME downloads one\n");
   EXPECT_EQ(Models({"--json"}).out, R"({"folder": ")" + Hub() + R"(", "models": []})" + "\n");
 }
 

@@ -110,6 +110,7 @@ def a_model_is_downloaded_into_the_caches_layout():
         out, err = case.pull()
         assert out == f"{case.snapshot}\n", out
         assert "5 files" in err, err
+        assert f"minisgl chat -m {MODEL} talks to it\n" in err, err
         case.check()
         assert (case.repository / "refs/main").read_text() == COMMIT
         assert not [path for path in case.cache.rglob("*.incomplete")]

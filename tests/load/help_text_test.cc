@@ -125,6 +125,36 @@ TEST_F(HelpTest, MisspeltNamesAreToldTheNearest) {
   EXPECT_EQ(Parse({"paint", "x"}), "unknown argument (x); see walls paint --help");
 }
 
+// A short option takes a value without a blank only if the value has the form of its values.
+TEST_F(HelpTest, TextBehindAShortOptionIsItsValueOrRefused) {
+  bool quiet = false, verbose = false;
+  int32_t count = 0;
+  double share = 0;
+  OptionTable* ask = table_.AddSubcommand("ask", "Ask");
+  ask->Add("-n,--count", &count, "How often");
+  ask->Add("-t,--share", &share, "How much");
+  ask->Add("-w,--wall", &wall_, "Which");
+  ask->AddFlag("-q,--quiet", &quiet, "Say less");
+  ask->AddFlag("-v,--verbose", &verbose, "Say more");
+  EXPECT_EQ(Parse({"ask", "-n5", "-t0.5", "-wnorth", "-qv"}), "");
+  EXPECT_EQ(count, 5);
+  EXPECT_EQ(share, 0.5);
+  EXPECT_EQ(wall_, "north");
+  EXPECT_TRUE(quiet && verbose);
+  EXPECT_EQ(Parse({"ask", "-qn7", "-t-1e3", "-w", "-hold"}), "");
+  EXPECT_EQ(count, 7);
+  EXPECT_EQ(share, -1000);
+  EXPECT_EQ(wall_, "-hold");
+  for (const char* word : {"-no", "-n5x", "-hello", "-qh", "-tall", "-xyz", "-t", "-nan"}) {
+    EXPECT_NE(Parse({"ask", word}), "") << word;
+  }
+  EXPECT_EQ(Parse({"ask", "-no"}), "unknown option (-no); see walls ask --help");
+  EXPECT_EQ(Parse({"ask", "-hq"}), "unknown option (-hq); see walls ask --help");
+  EXPECT_EQ(Parse({"ask", "-count", "3"}),
+            "unknown option (-count); did you mean --count? See walls ask --help");
+  EXPECT_EQ(Parse({"-no", "ask"}), "unknown option (-no); see walls ask --help");
+}
+
 TEST_F(HelpTest, ALineWithoutACommandIsToldTheCommands) {
   EXPECT_EQ(Parse({}), "no command given; see walls --help");
   EXPECT_TRUE(Has(Parse({"-w", "x"}), "no command given with -w; walls needs one of paint, "));
