@@ -56,7 +56,12 @@ std::optional<KvBlockKey> KeyOfHex(std::string_view hex) {
   return key;
 }
 
-Status CheckRights(int folder) {
+// True if it is a cache, or nothing lies in it: other users need no access then.
+bool MayBeClosed(const std::string& path, int folder) {
+  return HasCacheTag(folder) || NamesIn(path).empty();
+}
+
+Status CheckRights(const std::string& path, int folder) {
   struct stat info {};
   if (fstat(folder, &info) != 0) {
     return MakeStatus(StatusCode::kIoError, "cannot be examined ({})", std::strerror(errno));
@@ -67,9 +72,10 @@ Status CheckRights(int folder) {
         info.st_uid, geteuid());
   }
   if ((info.st_mode & kOthersAccess) != 0) {
-    return BadInput(
-        "gives other users access to what prompts said (found mode {:04o}); chmod 700 it",
-        info.st_mode & 07777);
+    return BadInput("gives other users access to what prompts said (found mode {:04o}); {}",
+                    info.st_mode & 07777,
+                    MayBeClosed(path, folder) ? "chmod 700 it"
+                                              : "give a folder of its own, which is then made");
   }
   return Status();
 }
@@ -150,7 +156,7 @@ Result<FileHandle> OpenCacheFolder(const std::string& path, bool creates) {
                                               : StatusCode::kIoError;
     return MakeStatus(code, "cannot be opened as a folder ({})", std::strerror(errno));
   }
-  MINISGL_RETURN_IF_ERROR(CheckRights(folder.fd()));
+  MINISGL_RETURN_IF_ERROR(CheckRights(path, folder.fd()));
   return folder;
 }
 

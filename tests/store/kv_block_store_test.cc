@@ -122,6 +122,17 @@ TEST_F(StoreTest, AFolderThatOthersCanReadIsRefused) {
   }
 }
 
+// As /tmp, which the system needs open.
+TEST_F(StoreTest, AFolderOfOtherThingsIsNotToBeClosed) {
+  ASSERT_EQ(mkdir(Folder().c_str(), 0755), 0);
+  ASSERT_EQ(chmod(Folder().c_str(), 0755), 0);
+  const auto message = [this] { return OpenKvBlockFolder(Options()).status().message(); };
+  EXPECT_NE(message().find("chmod 700 it"), std::string::npos) << "it is empty: " << message();
+  std::ofstream(Folder() + "/notes.txt") << "x";
+  EXPECT_NE(message().find("(found mode 0755); give a folder of its own"), std::string::npos)
+      << message();
+}
+
 TEST_F(StoreTest, AFolderCanBePreparedBeforeTheStoreIsOpened) {
   EXPECT_TRUE(PrepareKvBlockFolder(Folder()).ok());
   struct stat info {};
