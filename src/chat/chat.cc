@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -145,6 +146,7 @@ void Chat::Converse() {
     if (line.kind != ChatInputLine::Kind::kInterrupted) offered_to_leave_ = false;
     switch (line.kind) {
       case ChatInputLine::Kind::kMessage:
+        if (interactive_ && IsCommandInWords(line.text)) break;
         next = takes_commands ? MessageWithFiles(line.text) : Message(std::move(line.text));
         break;
       case ChatInputLine::Kind::kCommand:
@@ -276,6 +278,22 @@ void Chat::DropTypeAhead(PromptReader* reader) {
   if (num_lines == 0 || signals_.Terminated() != 0) return;
   Note(num_lines == 1 ? "(a line that was typed ahead is dropped)"
                       : fmt::format("({} lines that were typed ahead are dropped)", num_lines));
+}
+
+bool Chat::IsCommandInWords(const std::string& text) {
+  constexpr std::string_view kWords[] = {"exit", "quit", "bye", "help", "clear"};
+  std::string word = Trimmed(text);
+  for (char& byte : word) byte = static_cast<char>(std::tolower(static_cast<unsigned char>(byte)));
+  if (std::find(std::begin(kWords), std::end(kWords), word) == std::end(kWords) ||
+      std::exchange(hinted_word_, word) == word) {
+    hinted_word_.clear();
+    return false;
+  }
+  const std::string_view what = word == "help"    ? "lists the commands"
+                                : word == "clear" ? "forgets the conversation"
+                                                  : "leaves";
+  Say(fmt::format("(/{} {}; type {} once more to send it to the model)", word, what, word));
+  return true;
 }
 
 Chat::Next Chat::MessageWithFiles(const std::string& text) {

@@ -85,6 +85,9 @@ class Chat {
   void RecordSample(bool always);
   void Greet() const;
   Next Message(std::string text);
+  // True if `text` is the name of a command alone, such as "exit", typed for the first time: then
+  // a note says how the command is typed, and the text is not sent.
+  bool IsCommandInWords(const std::string& text);
   // With the files that it names by @FILE.
   Next MessageWithFiles(const std::string& text);
   // Sends `text` and shows the answer. If there is no answer, restores `before` and returns false.
@@ -237,6 +240,7 @@ class Chat {
   bool stopped_answer_ = false;    // by Ctrl-C, since the last line was read
   bool warned_of_bytes_ = false;   // about input that is not UTF-8
   bool hinted_at_commands_ = false;
+  std::string hinted_word_;   // by IsCommandInWords, for the last message
   bool failed_ = false;       // a turn had no answer
   bool device_lost_ = false;  // permanently; the chat ends
   ChatStatistics statistics_;

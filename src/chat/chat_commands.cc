@@ -117,7 +117,6 @@ Chat::Next Chat::RunCommand(const std::string& line) {
     ReportUnknownCommand(name);
     return Next::kGoOn;
   }
-  if (command->body == nullptr) return Next::kLeave;
   const std::string arguments = Trimmed(line.substr(begin));
   if (command->body != &Chat::Sessions) offered_to_delete_all_ = false;
   if (command->argument == ArgumentKind::kNone && !arguments.empty()) {
@@ -126,6 +125,7 @@ Chat::Next Chat::RunCommand(const std::string& line) {
     failed_ = true;
     return Next::kGoOn;
   }
+  if (command->body == nullptr) return Next::kLeave;
   (this->*command->body)(line.substr(begin));
   return interrupted_ ? Next::kLeave : Next::kGoOn;
 }

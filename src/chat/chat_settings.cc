@@ -148,10 +148,10 @@ struct GrammarParameter {
   const char* expects;
 };
 constexpr GrammarParameter kGrammarParameters[] = {
-    {"json_schema", GrammarKind::kJsonSchema, "a file, or none"},
+    {"json_schema", GrammarKind::kJsonSchema, "a file, a schema in braces, or none"},
     {"regex", GrammarKind::kRegularExpression, "a regular expression, or none"},
     {"choice", GrammarKind::kChoice, "none; one of several texts is /set regex yes|no"},
-    {"grammar", GrammarKind::kGbnf, "a file, or none"},
+    {"grammar", GrammarKind::kGbnf, "a file, a text with ::=, or none"},
 };
 
 // The name of a file without the quotes that a shell would take off.
@@ -190,7 +190,7 @@ Status SetGrammar(const GrammarParameter& parameter, std::string_view value,
 
 std::string ShowGrammar(const GrammarParameter& parameter, const load::AnswerGrammar& grammar) {
   if (grammar.text == nullptr || grammar.text->kind != parameter.kind) return "none";
-  if (IsInFile(parameter.kind)) return Visible(grammar.file, 400);
+  if (!grammar.file.empty()) return Visible(grammar.file, 400);
   if (parameter.kind != GrammarKind::kChoice) return Visible(grammar.text->text, 400);
   std::string shown;
   for (const std::string& choice : grammar.text->choices) {

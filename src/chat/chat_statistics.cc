@@ -63,10 +63,13 @@ std::string ChatStatistics::Text(int64_t context_limit) const {
   if (!last_) return "";
   const double decode_s = last_->total_s - last_->first_token_s;
   const auto tokens = last_->usage.completion_tokens;
-  const double rate = tokens > 1 && decode_s > 0 ? static_cast<double>(tokens - 1) / decode_s : 0;
-  std::string text =
-      fmt::format("  last answer   {} tokens in {:.2f} s, {:.1f} tokens/s after the first\n",
-                  tokens, last_->total_s, rate);
+  std::string text = fmt::format("  last answer   {} token{} in {:.2f} s", tokens,
+                                 tokens == 1 ? "" : "s", last_->total_s);
+  if (tokens > 1 && decode_s > 0) {
+    text += fmt::format(", {:.1f} tokens/s after the first",
+                        static_cast<double>(tokens - 1) / decode_s);
+  }
+  text += '\n';
   if (last_->usage.reasoning_tokens > 0) {
     text += fmt::format("  reasoning     {} of these tokens\n", last_->usage.reasoning_tokens);
   }

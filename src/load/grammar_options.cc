@@ -21,7 +21,23 @@ AnswerGrammar WithoutFile(GrammarText text) {
 
 std::string NameOf(const AnswerGrammar& grammar) {
   if (!grammar.file.empty()) return Visible(grammar.file, 400);
-  return grammar.text->kind == GrammarKind::kChoice ? "choices" : "regular expression";
+  switch (grammar.text->kind) {
+    case GrammarKind::kChoice:
+      return "choices";
+    case GrammarKind::kJsonSchema:
+      return "JSON schema";
+    case GrammarKind::kGbnf:
+      return "grammar";
+    default:
+      return "regular expression";
+  }
+}
+
+// True for the text of a schema or a grammar in place of a file's name.
+bool IsGrammarText(GrammarKind kind, std::string_view value) {
+  if (kind == GrammarKind::kGbnf) return value.find("::=") != std::string_view::npos;
+  const size_t begin = value.find_first_not_of(" \t\r\n");
+  return begin != std::string_view::npos && value[begin] == '{';
 }
 
 }  // namespace
@@ -29,7 +45,7 @@ std::string NameOf(const AnswerGrammar& grammar) {
 void AddGrammarOptions(OptionTable* app, GrammarOptions* options) {
   const std::string group = "Form of answers (default: any text)";
   app->Add("--json-schema", &options->json_schema,
-           "Answers are JSON that the schema in FILE allows")
+           "Answers are JSON that the schema in FILE allows, or the schema '{...}'")
       ->TypeName("FILE")
       ->Group(group);
   app->Add("--regex", &options->regex, "Answers match the regular expression R as a whole")
@@ -39,7 +55,8 @@ void AddGrammarOptions(OptionTable* app, GrammarOptions* options) {
       ->OneValueEach()
       ->TypeName("TEXT")
       ->Group(group);
-  app->Add("--grammar", &options->grammar, "Answers follow the GBNF grammar in FILE")
+  app->Add("--grammar", &options->grammar,
+           "Answers follow the GBNF grammar in FILE, or the text 'root ::= ...'")
       ->TypeName("FILE")
       ->Group(group);
 }
@@ -50,6 +67,7 @@ Status CheckGrammarOptions(const GrammarOptions& options) {
 }
 
 Result<AnswerGrammar> ReadGrammarFile(GrammarKind kind, const std::string& file) {
+  if (IsGrammarText(kind, file)) return WithoutFile({kind, file, {}});
   if (file == "-") {
     return UsageError("{} - is not read from standard input; give a file, or /dev/stdin",
                       kind == GrammarKind::kGbnf ? "--grammar" : "--json-schema");

@@ -203,8 +203,9 @@ Result<std::string> ResolveModelDir(const std::string& model) {
   if (model.empty()) {
     const std::string config = ConfigPath();
     return UsageError(
-        "no model given; use --model DIR, set MINISGL_MODEL{} (minisgl models lists what the hub "
+        "no model given; use --model DIR{} set MINISGL_MODEL{} (minisgl models lists what the hub "
         "cache has, and minisgl pull OWNER/NAME downloads one)",
+        config.empty() ? " or" : ",",
         config.empty() ? "" : ", or write \"model = DIR\" into " + Visible(config, 400));
   }
   const Result<std::string> found = FindModelDir(model);

@@ -13,6 +13,7 @@
 
 #include "load/help_text.h"
 #include "load/peer_names.h"
+#include "minisgl/base/environment.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl::load {
@@ -118,6 +119,18 @@ Status CheckShortOptions(const CommandSpec& program, const std::vector<std::stri
   const std::string unknown = FirstUnknownShort(*used, rest);
   if (unknown.empty()) return Status();
   return UsageError("{}", WithAdvice(UnknownWord(*used, unknown), *used));
+}
+
+// Returns the value of a configuration file with the home folder in place of "~/", as a shell puts
+// it into a command line. `type`: of the option; those of paths have DIR or FILE in it.
+std::string WithHome(std::string_view type, const std::string& value) {
+  const bool may_be_text = type.find("@FILE") != std::string_view::npos;
+  const bool is_path =
+      type.find("DIR") != std::string_view::npos || type.find("FILE") != std::string_view::npos;
+  const std::string_view before = may_be_text ? "@" : "";
+  const std::string home = EnvironmentVariable("HOME");
+  if (!is_path || home.empty() || !value.starts_with(fmt::format("{}~/", before))) return value;
+  return fmt::format("{}{}{}", before, home, value.substr(before.size() + 1));
 }
 
 // True if --no-config is among the options.
@@ -352,7 +365,7 @@ Result<bool> OptionTable::TakeEntries(const ConfigFile& file, size_t entry) {
       return file.Error(again, fmt::format("{} is true or false (found {})", Visible(first.name),
                                            Visible(again.value, 60)));
     }
-    values.push_back(again.value);
+    values.push_back(WithHome(option->spec_.type, again.value));
   }
   try {
     option->option_->add_result(std::move(values));

@@ -233,6 +233,10 @@ TEST(ChatSettingsTest, AnswersHaveOneFormAtATime) {
   EXPECT_EQ(settings.grammar.text->kind, GrammarKind::kRegularExpression);
   EXPECT_EQ(shown("regex"), "a |b");
   EXPECT_EQ(shown("json_schema"), "none");
+  ASSERT_TRUE(SetParameter("json_schema", R"({"type": "string"})", &settings).ok());
+  EXPECT_EQ(shown("json_schema"), R"({"type": "string"})");
+  ASSERT_TRUE(SetParameter("grammar", R"(root ::= "a")", &settings).ok());
+  EXPECT_EQ(shown("grammar"), R"(root ::= "a")");
   ASSERT_TRUE(SetParameter("grammar", grammar, &settings).ok());
   EXPECT_EQ(shown("regex"), "none");
   EXPECT_EQ(shown("grammar"), grammar);
@@ -249,7 +253,7 @@ TEST(ChatSettingsTest, AnswersHaveOneFormAtATime) {
   } cases[] = {
       {"json_schema", folder.File("none.json"), folder.File("none.json")},
       {"json_schema", folder.Write("bad", "{\"type\": 1}"), folder.File("bad") + ": #/type: "},
-      {"json_schema", "", "json_schema must be a file, or none (found \"\")"},
+      {"json_schema", "", "json_schema must be a file, a schema in braces, or none (found \"\")"},
       {"regex", "a(", "regular expression: byte 2: "},
       {"grammar", schema, schema + ": line 1"},
       {"choice", "a|b", "choice must be none; one of several texts is /set regex yes|no"},

@@ -116,11 +116,14 @@ TEST(ChatStatisticsTest, CountsAnswersAndFailures) {
             "  prompt        20 tokens, 16 of them cached\n"
             "  context       31 of 100 tokens\n"
             "  all answers   2: prompts 40 tokens (32 cached), answers 11 tokens, 2.50 s");
+  statistics.Add(AnswerOf(1, 0.5, 0.5), true);
+  EXPECT_TRUE(statistics.Text(100).starts_with("  last answer   1 token in 0.50 s\n"))
+      << statistics.Text(100);
   report::RunSummary summary;
   statistics.End(&summary);
-  EXPECT_EQ(summary.rows_done, 1);
+  EXPECT_EQ(summary.rows_done, 2);
   EXPECT_EQ(summary.rows_failed, 1);
-  EXPECT_EQ(summary.seconds, 2.5);
+  EXPECT_EQ(summary.seconds, 3);
 }
 
 TEST(ChatStatisticsTest, SamplesAreDueWhileTheChatIsBusyAndOnceAfter) {

@@ -71,6 +71,22 @@ TEST_F(ChatTest, CommandsLeave) {
   }
 }
 
+TEST_F(ChatTest, TheNameOfACommandAloneIsNotSentAtOnce) {
+  auto chat = Start({"-n", "4"});
+  for (const std::string word : {"exit", "Quit", "bye ", "help", "clear"}) {
+    EXPECT_NE(Say(chat.get(), word).find("once more"), std::string::npos) << chat->output();
+  }
+  EXPECT_NE(Say(chat.get(), "/show").find("Nothing was said"), std::string::npos);
+  Say(chat.get(), "exit");
+  EXPECT_EQ(Say(chat.get(), "exit").find("once more"), std::string::npos);
+  EXPECT_NE(Say(chat.get(), "/show").find("[user]\r\nexit"), std::string::npos) << chat->output();
+  EXPECT_NE(Say(chat.get(), "exit").find("once more"), std::string::npos) << "a new message";
+  Say(chat.get(), "Help me.");
+  EXPECT_NE(Say(chat.get(), "/show").find("Help me."), std::string::npos);
+  const PipedResult piped = RunPiped(Arguments({"-n", "2"}), "exit\nHi\n");
+  EXPECT_EQ(std::count(piped.out.begin(), piped.out.end(), '\n'), 2) << piped.out;
+}
+
 TEST_F(ChatTest, CtrlCStopsAnAnswerAndNotTheProgram) {
   auto chat = Start({"--ignore-eos", "-n", "1500", "--cpu-target", "naive"});
   ASSERT_TRUE(StopAnAnswer(chat.get(), "What is the capital of France?", "Paris"))
@@ -313,7 +329,7 @@ TEST_F(ChatTest, AnAnswerIsCopiedToTheClipboardOfTheTerminal) {
 TEST_F(ChatTest, WordsAfterACommandThatTakesNoneAreRefused) {
   auto chat = Start({});
   Say(chat.get(), "What is the capital of France?");
-  for (const std::string command : {"/undo 2", "/reset all", "/clear it"}) {
+  for (const std::string command : {"/undo 2", "/reset all", "/clear it", "/bye now"}) {
     EXPECT_NE(Say(chat.get(), command).find("takes no words after it"), std::string::npos);
   }
   EXPECT_NE(Say(chat.get(), "/show").find("Paris"), std::string::npos) << "nothing was done";

@@ -32,6 +32,17 @@ TEST_F(ConfigProgramTest, ValuesCountAsIfTheyWereTyped) {
   EXPECT_EQ(out.out, std::string(kLima) + "\n");
 }
 
+TEST_F(ConfigProgramTest, APathMayBeginWithTheHomeFolder) {
+  std::filesystem::create_symlink(DemoModel(), folder_.Path("wren"));
+  folder_.Write("system.txt", "Be short.");
+  folder_.Write("config/minisgl/config.ini",
+                "model = ~/wren\nnum-pages = 512\n[run]\nsystem = @~/system.txt\n");
+  const std::vector<std::string> environment = {"XDG_CONFIG_HOME=" + folder_.Path("config"),
+                                                "HOME=" + folder_.Path("")};
+  const ProgramResult run = RunProgram({"run", "-p", kPeru, "-n", "2"}, {"", "", environment});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+}
+
 // The journal has them, so that a run does not go on with other values.
 TEST_F(ConfigProgramTest, ResumeComparesThem) {
   const std::string input = folder_.Write("in", kPeruRow + "\n");

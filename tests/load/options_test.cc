@@ -255,6 +255,9 @@ TEST_F(OptionsTest, AGrammarIsReadAndCompiled) {
   const AnswerGrammar gbnf = take({"--grammar", folder.Write("g", "root ::= \"a\"")});
   EXPECT_EQ(gbnf.text->kind, GrammarKind::kGbnf);
   EXPECT_EQ(ResolveSamplingDefaults(options_.sampling, {}).grammar.text, gbnf.text);
+  // The text in place of a file, as llama-cli takes it.
+  EXPECT_EQ(take({"--json-schema", " {\"type\":\"string\"}"}).text->text, " {\"type\":\"string\"}");
+  EXPECT_EQ(take({"--grammar", "root ::= \"b\""}).text->text, "root ::= \"b\"");
 }
 
 TEST_F(OptionsTest, ABadGrammarIsNamedWithItsPlace) {
@@ -271,6 +274,8 @@ TEST_F(OptionsTest, ABadGrammarIsNamedWithItsPlace) {
        schema + ": #/properties/a/type: unknown type \"strin\""},
       {{"--json-schema", folder.Path("none")}, StatusCode::kNoInput, folder.Path("none")},
       {{"--grammar", grammar}, StatusCode::kBadInput, grammar + ": line 1"},
+      {{"--json-schema", "{\"type\":1}"}, StatusCode::kBadInput, "JSON schema: #/type"},
+      {{"--grammar", "root ::= item"}, StatusCode::kBadInput, "grammar: line 1"},
       {{"--regex", "(?=a)"}, StatusCode::kBadInput, "regular expression: byte 1: lookahead"},
       {{"--choice", "\xFF"}, StatusCode::kBadInput, "choices: choice 0 is not valid UTF-8"},
   };
