@@ -26,6 +26,7 @@
 
 #include "chat/chat_history.h"
 #include "chat/labelled_texts.h"
+#include "minisgl/base/environment.h"
 #include "minisgl/base/utf8.h"
 #include "term/byte_source.h"
 
@@ -120,7 +121,11 @@ class EditingReader : public PromptReader {
     for (const HistoryEntry& entry : history_file_.Load()) {
       history(history_, &event, H_ENTER, texts_.Adopt(entry).c_str());
     }
-    edit_ = el_init("minisgl", stdin, out_, stderr);
+    no_errors_ = std::fopen("/dev/null", "we");
+    edit_ = el_init("minisgl", stdin, out_, no_errors_ == nullptr ? stderr : no_errors_);
+    // A terminal that the system has no description of would be edited as a dumb one. All that can
+    // move their cursor understand the sequences of xterm, which the program writes as well.
+    if (!term::HasDescription(EnvironmentVariable("TERM"))) el_set(edit_, EL_TERMINAL, "xterm");
     el_set(edit_, EL_CLIENTDATA, this);
     el_set(edit_, EL_EDITOR, "emacs");
     el_set(edit_, EL_PROMPT_ESC, &EditingReader::Prompt, '\1');
@@ -147,6 +152,7 @@ class EditingReader : public PromptReader {
   ~EditingReader() override {
     el_end(edit_);
     history_end(history_);
+    if (no_errors_ != nullptr) std::fclose(no_errors_);
   }
 
   ReadLineResult ReadLine(const std::string& prompt) override {
@@ -511,6 +517,7 @@ class EditingReader : public PromptReader {
   term::ByteSource source_;
   HistoryFile history_file_;
   FILE* out_ = nullptr;
+  FILE* no_errors_ = nullptr;  // for libedit's messages, such as that of an unknown terminal
   bool bold_prompt_ = false;
   bool has_status_ = false;  // changes only between lines
   History* history_ = nullptr;

@@ -1,6 +1,7 @@
 #include "term/terminal.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <string_view>
 
 #include "minisgl/base/check.h"
+#include "minisgl/base/environment.h"
 #include "minisgl/base/parse_number.h"
 
 namespace minisgl::term {
@@ -63,6 +65,27 @@ bool IsTerminal(int fd) { return isatty(fd) != 0; }
 bool IsCapableTerminal(int fd) {
   const char* term = std::getenv("TERM");
   return IsTerminal(fd) && term != nullptr && *term != '\0' && std::string_view(term) != "dumb";
+}
+
+bool HasDescription(const std::string& term) {
+  if (term.empty() || term.find('/') != std::string::npos) return false;
+  const std::string home = EnvironmentVariable("HOME");
+  std::string folders = EnvironmentVariable("TERMINFO") + ":" +
+                        (home.empty() ? "" : home + "/.terminfo") + ":" +
+                        EnvironmentVariable("TERMINFO_DIRS") +
+                        ":/etc/terminfo:/lib/terminfo:/usr/share/terminfo:/usr/lib/terminfo:"
+                        "/usr/local/share/terminfo:";
+  for (size_t end = 0; !folders.empty(); folders.erase(0, end + 1)) {
+    end = folders.find(':');
+    const std::string folder = folders.substr(0, end);
+    if (folder.empty()) continue;
+    // Below the first letter of the name or, where case does not count, its code.
+    for (const std::string& letter :
+         {term.substr(0, 1), fmt::format("{:02x}", static_cast<unsigned char>(term[0]))}) {
+      if (access((folder + "/" + letter + "/" + term).c_str(), R_OK) == 0) return true;
+    }
+  }
+  return false;
 }
 
 bool AllowsColour(int fd) {

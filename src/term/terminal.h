@@ -13,6 +13,8 @@ namespace minisgl::term {
 bool IsTerminal(int fd);
 // True for a terminal that can move its cursor: TERM is set and is not "dumb".
 bool IsCapableTerminal(int fd);
+// True if the system has a description (terminfo) of the terminal `term`, a value of TERM.
+bool HasDescription(const std::string& term);
 // True if colours may be used on `fd`: a capable terminal, and NO_COLOR is not set.
 bool AllowsColour(int fd);
 // Width of the terminal on `fd` at this moment, or COLUMNS of the environment; 80 if neither is

@@ -222,6 +222,14 @@ TEST_F(ChatTerminalTest, AStopWithoutAShellIsIgnored) {
   ExpectLine(chat.get(), "> half typed!", 13);
 }
 
+// As on a machine that knows no description of a newer terminal.
+TEST_F(ChatTerminalTest, ATerminalWithoutADescriptionIsEditedLikeOthers) {
+  auto chat = Start({}, "xterm-unknown-here");
+  chat->Send("abc\x1b[D\x1b[DX");
+  ExpectLine(chat.get(), "> aXbc", 4);
+  EXPECT_EQ(chat->output().find("dumb"), std::string::npos) << chat->output();
+}
+
 TEST_F(ChatTerminalTest, UnknownKeysTypeNothing) {
   auto chat = Start();
   // F5, F12, Insert, Shift with an arrow and with F3, Ctrl with Delete, focus events, a function
