@@ -12,6 +12,7 @@
 #include "cli/stored_format.h"
 #include "hub/hub_cache.h"
 #include "load/option_table.h"
+#include "minisgl/base/checked_math.h"
 #include "minisgl/base/folder.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/mapped_file.h"
@@ -74,8 +75,8 @@ Status JudgeGguf(const std::string& path, Entry* entry) {
 Status Judge(Entry* entry) {
   const std::string& dir = entry->snapshot.folder;
   if (entry->snapshot.commit.empty()) {
-    return MakeStatus(StatusCode::kNoInput,
-                      "no snapshot: its download is incomplete; download it again");
+    return MakeStatus(StatusCode::kNoInput, "no snapshot: minisgl pull {} downloads it",
+                      Visible(entry->snapshot.model, 400));
   }
   for (const std::string& name : NamesIn(dir)) {
     if (IsGgufFile(dir + "/" + name)) entry->format = "gguf";
@@ -115,6 +116,17 @@ std::string NameOf(const hub::CachedSnapshot& snapshot) {
       snapshot.refs.empty() ? snapshot.commit.substr(0, kCommitDigits) : snapshot.refs[0]);
 }
 
+// Returns why a model does not run whose download has begun: what else is wrong comes from that.
+// The files that are not complete count as its own.
+Status IncompleteOf(Entry* entry) {
+  hub::CachedSnapshot& snapshot = entry->snapshot;
+  if (!snapshot.commit.empty()) {
+    snapshot.num_bytes = CheckedAdd(snapshot.num_bytes, snapshot.part_bytes).value_or(UINT64_MAX);
+  }
+  return MakeStatus(StatusCode::kNoInput, "its download is incomplete; minisgl pull {} goes on",
+                    entry->name);
+}
+
 std::vector<Entry> ListEntries() {
   std::vector<Entry> entries;
   for (hub::CachedSnapshot& snapshot : hub::ListSnapshots()) {
@@ -122,6 +134,7 @@ std::vector<Entry> ListEntries() {
     entry.name = Visible(NameOf(snapshot), kModelNameBytesMax);
     entry.snapshot = std::move(snapshot);
     entry.runs = Judge(&entry);
+    if (!entry.runs.ok() && entry.snapshot.is_downloading) entry.runs = IncompleteOf(&entry);
     entries.push_back(std::move(entry));
   }
   return entries;

@@ -16,6 +16,7 @@ namespace minisgl::hub {
 namespace {
 
 constexpr std::string_view kModelPrefix = "models--";
+constexpr std::string_view kPartSuffix = ".incomplete";
 constexpr int kDepthMax = 16;  // of folders in folders; files of a repository lie less deep
 constexpr uint64_t kRefBytesMax = 4096;
 
@@ -40,6 +41,17 @@ uint64_t BytesBelow(const std::string& folder, int depth = 0) {
     sum = CheckedAdd(sum, num_bytes).value_or(UINT64_MAX);
   }
   return sum;
+}
+
+// Sets what `blobs` has of files that are not complete.
+void CountParts(const std::string& blobs, CachedSnapshot* snapshot) {
+  for (const std::string& name : NamesIn(blobs)) {
+    struct stat info {};
+    if (!name.ends_with(kPartSuffix) || lstat((blobs + "/" + name).c_str(), &info) != 0) continue;
+    snapshot->is_downloading = true;
+    const uint64_t num_bytes = S_ISREG(info.st_mode) ? static_cast<uint64_t>(info.st_size) : 0;
+    snapshot->part_bytes = CheckedAdd(snapshot->part_bytes, num_bytes).value_or(UINT64_MAX);
+  }
 }
 
 // Adds the names of all refs below `folder`, by the commit that each holds.
@@ -89,6 +101,7 @@ std::vector<CachedSnapshot> ListSnapshots() {
       list.push_back(
           {.model = model, .folder = repository, .num_bytes = BytesBelow(repository + "/blobs")});
     }
+    for (size_t i = first; i < list.size(); ++i) CountParts(repository + "/blobs", &list[i]);
   }
   return list;
 }

@@ -22,7 +22,10 @@ struct CachedSnapshot {
   std::string folder;             // of the snapshot; of the model if it has none
   // Bytes of the files. Snapshots of one model may share files, which count for each.
   uint64_t num_bytes = 0;
-  bool is_default = false;  // OWNER/NAME alone means this one
+  // Bytes of files of the model, of any snapshot, that a download has begun.
+  uint64_t part_bytes = 0;
+  bool is_downloading = false;  // there are such files
+  bool is_default = false;      // OWNER/NAME alone means this one
 };
 
 // The snapshots in the hub cache, sorted by model and commit; empty if it does not exist. Reads no

@@ -150,5 +150,25 @@ TEST_F(ModelsProgramTest, ADownloadWithoutASnapshotIsShownAsIncomplete) {
   EXPECT_NE(model.Find("reason")->as_string().find("incomplete"), std::string::npos);
 }
 
+// As an interrupted pull leaves it: the small files, and a part of the weights.
+TEST_F(ModelsProgramTest, AnInterruptedDownloadSaysHowItGoesOn) {
+  const std::string dir = AddDemo("small--wren", "0123");
+  Write(Hub() + "/models--small--wren/refs/main", "0123");
+  const std::string hash(64, 'a');
+  Write(Hub() + "/models--small--wren/blobs/" + hash + ".incomplete", "1234567");
+  EXPECT_EQ(*OnlyModel().Find("runs"), Json(true)) << "the part is of another file";
+  fs::remove(dir + "/model.safetensors");
+  fs::create_symlink("../../blobs/" + hash, dir + "/model.safetensors");
+  const std::string line = Line("small/wren");
+  EXPECT_NE(line.find("  no: its download is incomplete; minisgl pull small/wren goes on\n"),
+            std::string::npos)
+      << line;
+  uint64_t num_bytes = 7;
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    if (fs::exists(entry)) num_bytes += fs::file_size(entry.path());
+  }
+  EXPECT_EQ(*OnlyModel().Find("bytes"), Json(num_bytes));
+}
+
 }  // namespace
 }  // namespace minisgl::cli
