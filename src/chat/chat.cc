@@ -73,12 +73,13 @@ void Chat::Say(const std::string& text) const {
 }
 
 // As an answer is laid out: blocks of code and tables are not wrapped.
-void Chat::SayText(const std::string& text) const {
+void Chat::SayText(const std::string& text, term::TextStyle style) const {
   if (!term::IsTerminal(STDERR_FILENO)) return term::PrintStderr(text);
   term::TextLayout layout([] { return term::TerminalColumns(STDERR_FILENO); });
-  layout.Begin(term::TextStyle::kWrapped);
+  const bool shows_marks = options_.plain || !term::AllowsColour(STDERR_FILENO);
+  layout.Begin(shows_marks ? term::TextStyle::kWrapped : style);
   std::string rows = layout.Push(term::FilterForTerminal(text));
-  term::PrintStderr(rows + layout.Finish());
+  term::PrintStderrShown(rows + layout.Finish());
 }
 
 void Chat::SayFailure(const Status& status) const {

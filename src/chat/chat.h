@@ -127,7 +127,7 @@ class Chat {
   // Messages to the user on standard error: Say and SayFailure always, Note unless --quiet. On a
   // terminal Say breaks lines at blanks, SayText lays out a message of the conversation.
   void Say(const std::string& text) const;
-  void SayText(const std::string& text) const;
+  void SayText(const std::string& text, term::TextStyle style = term::TextStyle::kWrapped) const;
   void SayFailure(const Status& status) const;
   void Note(const std::string& text) const;
 

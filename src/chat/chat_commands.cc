@@ -202,7 +202,7 @@ void Chat::ShowAnswer(const SessionMessage& message) const {
   if (!options_.hide_thinking && !parts.reasoning.empty()) {
     SayText("[reasoning]\n" + parts.reasoning);
   }
-  SayText("[assistant]\n" + parts.text);
+  SayText("[assistant]\n" + parts.text, term::TextStyle::kMarkdown);
 }
 
 void Chat::Copy(const std::string& arguments) {

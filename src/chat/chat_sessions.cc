@@ -109,7 +109,8 @@ void Chat::ShowWhereItStands(const std::string& path) const {
   for (auto message = last; message != all.end(); ++message) {
     const bool is_answer = message->role == "assistant";
     const std::string text = is_answer ? PartsOf(*message).text : message->content;
-    SayText(fmt::format("[{}]\n{}", message->role, is_answer ? EndOf(text) : BeginOf(text)));
+    SayText(fmt::format("[{}]\n{}", message->role, is_answer ? EndOf(text) : BeginOf(text)),
+            is_answer ? term::TextStyle::kMarkdown : term::TextStyle::kWrapped);
   }
 }
 

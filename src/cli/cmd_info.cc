@@ -27,6 +27,7 @@
 #include "term/messages.h"
 #include "term/output.h"
 #include "term/progress.h"
+#include "term/wrapped_text.h"
 #include "weights/architectures.h"
 
 namespace minisgl::cli {
@@ -486,7 +487,7 @@ CommandBody AddInfoCommand(load::OptionTable* app) {
     }
     auto output = term::Output::Open("", false, -1);
     if (!output.ok()) return term::Fail(output.status());
-    const int exit_status = (*output)->ExitAfter((*output)->Write(text));
+    const int exit_status = (*output)->ExitAfter((*output)->Write(term::TableFor(**output, text)));
     return exit_status != 0 || described.ok() ? exit_status : term::Fail(described);
   };
 }

@@ -25,6 +25,7 @@
 #include "term/messages.h"
 #include "term/output.h"
 #include "term/progress.h"
+#include "term/wrapped_text.h"
 #include "weights/architectures.h"
 
 namespace minisgl::cli {
@@ -196,7 +197,7 @@ int ListModels(bool as_json) {
   }
   const auto output = term::Output::Open("", false, -1);
   if (!output.ok()) return term::Fail(output.status());
-  return (*output)->ExitAfter((*output)->Write(text));
+  return (*output)->ExitAfter((*output)->Write(as_json ? text : term::TableFor(**output, text)));
 }
 
 }  // namespace

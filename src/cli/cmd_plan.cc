@@ -27,6 +27,7 @@
 #include "term/messages.h"
 #include "term/output.h"
 #include "term/progress.h"
+#include "term/wrapped_text.h"
 
 namespace minisgl::cli {
 namespace {
@@ -313,8 +314,9 @@ Result<int> Plan(PlanOptions options) {
   MINISGL_ASSIGN_OR_RETURN(const report::RunEstimate estimate,
                            ReadRows(options, builder, &reader, &subject));
   MINISGL_ASSIGN_OR_RETURN(const auto output, term::Output::Open("", false, -1));
-  const int exit_status = output->ExitAfter(output->Write(
-      options.json ? PlanJson(estimate, subject).Dump(2) + "\n" : PlanText(estimate, subject)));
+  const int exit_status = output->ExitAfter(
+      output->Write(options.json ? PlanJson(estimate, subject).Dump(2) + "\n"
+                                 : term::TableFor(*output, PlanText(estimate, subject))));
   if (exit_status != 0) return exit_status;
   if (estimate.rows == 0) Log(LogLevel::kWarning, batch::NoRows(reader));
   if (subject.raw_prompts > 0 && text.chat_template != nullptr && !options.chat && !options.raw) {

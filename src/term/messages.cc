@@ -28,10 +28,14 @@ std::string AsProgressLine(const std::string& line) { return line.empty() ? "" :
 }  // namespace
 
 void PrintStderr(std::string_view line) {
+  PrintStderrShown(isatty(STDERR_FILENO) != 0 ? FilterForTerminal(line) : std::string(line));
+}
+
+void PrintStderrShown(std::string_view line) {
   std::lock_guard lock(g_mutex);
   std::string text;
   if (!g_progress_line.empty()) text += kClearLine;
-  text += isatty(STDERR_FILENO) != 0 ? FilterForTerminal(line) : std::string(line);
+  text += line;
   text += '\n';
   text += AsProgressLine(g_progress_line);
   WriteStderr(text);

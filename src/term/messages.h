@@ -26,6 +26,9 @@ void InstallNotes(Verbosity verbosity);
 // Prints `line` and a line break; on a terminal through a TerminalFilter.
 void PrintStderr(std::string_view line);
 
+// The same for text that was filtered already and may have formatting: it is printed unchanged.
+void PrintStderrShown(std::string_view line);
+
 // Writes a control sequence as it is. REQUIRES StderrIsTerminal().
 void WriteControl(std::string_view sequence);
 

@@ -1,10 +1,13 @@
 // See wrapped_text.h.
 #include "term/wrapped_text.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/character_columns.h"
+#include "term/terminal.h"
 
 namespace minisgl::term {
 namespace {
@@ -27,10 +30,11 @@ size_t BlanksOf(std::string_view text) {
   return std::min(text.find_first_not_of(' '), text.size());
 }
 
-// The first byte of the second column of `line`, which begins with blanks; 0 if it has one column.
-size_t SecondColumn(std::string_view line) {
+// The first byte of the second column of `line`, which begins with blanks unless it is one of a
+// table; 0 if it has one column.
+size_t SecondColumn(std::string_view line, bool in_table) {
   const size_t indent = BlanksOf(line);
-  const size_t gap = indent == 0 ? std::string_view::npos : line.find("  ", indent);
+  const size_t gap = indent == 0 && !in_table ? std::string_view::npos : line.find("  ", indent);
   if (gap == std::string_view::npos) return 0;
   const size_t second = gap + BlanksOf(line.substr(gap));
   return second < line.size() ? second : 0;
@@ -74,9 +78,7 @@ void AppendEntry(std::string_view name, std::string_view text, size_t text_colum
   }
 }
 
-}  // namespace
-
-std::string WrapLines(std::string_view text, int columns) {
+std::string Wrap(std::string_view text, int columns, bool in_table) {
   if (columns < kWrapColumnsMin) return std::string(text);
   const auto width = static_cast<size_t>(columns);
   std::string rows;
@@ -85,7 +87,7 @@ std::string WrapLines(std::string_view text, int columns) {
     const std::string_view line = text.substr(0, end);
     if (WidthOf(line) <= width) {
       rows += line;
-    } else if (const size_t second = SecondColumn(line); second == 0) {
+    } else if (const size_t second = SecondColumn(line, in_table); second == 0) {
       AppendRows(line, 0, std::min(BlanksOf(line), width / 2), width, &rows);
     } else {
       AppendEntry(line.substr(0, second), line.substr(second), WidthOf(line.substr(0, second)),
@@ -95,6 +97,17 @@ std::string WrapLines(std::string_view text, int columns) {
     rows += '\n';
     text.remove_prefix(end + 1);
   }
+}
+
+}  // namespace
+
+std::string WrapLines(std::string_view text, int columns) { return Wrap(text, columns, false); }
+
+std::string WrapTable(std::string_view text, int columns) { return Wrap(text, columns, true); }
+
+std::string TableFor(const Output& output, std::string_view table) {
+  if (!output.is_terminal()) return std::string(table);
+  return WrapTable(table, TerminalColumns(STDOUT_FILENO));
 }
 
 std::string WrapEntry(std::string_view name, std::string_view text, size_t text_column,

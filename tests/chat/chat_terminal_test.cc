@@ -152,6 +152,23 @@ TEST_F(ChatTerminalTest, CtrlCInALineOfSeveralRowsLeavesACleanScreen) {
   }
 }
 
+TEST_F(ChatTerminalTest, MessagesThatAreShownAgainAreLaidOutAsAnswersAre) {
+  std::ofstream(File("said")) << R"({"role": "user", "content": "**not** bold"})"
+                                 "\n"
+                              << R"({"role": "assistant", "content": "**bold** word"})"
+                                 "\n";
+  PtyProcess chat(Arguments({"--load", File("said")}),
+                  {{"TERM", "xterm"}, {"NO_COLOR", ""}, {"XDG_STATE_HOME", dir_}});
+  for (const char* command : {"", "/show\r"}) {
+    chat.Send(command);
+    ASSERT_TRUE(chat.WaitFor("**not** bold")) << chat.output();
+    ASSERT_TRUE(chat.WaitFor("\x1b[1mbold\x1b[0m word")) << chat.output();
+    ASSERT_TRUE(chat.WaitFor("\x1b[?2004h")) << chat.output();
+  }
+  auto plain = Start({"--load", File("said"), "--plain"});
+  EXPECT_NE(plain->Seen().find("**bold** word"), std::string::npos) << plain->output();
+}
+
 // Under a shell, which takes over the terminal while the chat is stopped.
 TEST_F(ChatTerminalTest, CtrlZStopsItAndTheLineIsThereAgain) {
   std::string command = ProgramPath();

@@ -28,6 +28,15 @@ TEST(WrapLinesTest, RowsHangBelowTheSecondColumn) {
             "Ends.  Two blanks\nafter a sentence");
 }
 
+TEST(WrapTableTest, RowsHangBelowTheSecondColumn) {
+  EXPECT_EQ(
+      WrapTable("weights   4951296 parameters in 56 tensors\n            of 9 MiB, in one file",
+                30),
+      "weights   4951296 parameters\n          in 56 tensors\n            of 9 MiB, in one\n"
+      "            file");
+  EXPECT_EQ(WrapTable("one column of words", 20), "one column of words");
+}
+
 TEST(WrapLinesTest, WideCharactersCountTwice) {
   EXPECT_EQ(WrapLines("\u4e2d\u6587\u4e2d\u6587\u4e2d \u4e2d\u6587\u4e2d\u6587\u4e2d", 20),
             "\u4e2d\u6587\u4e2d\u6587\u4e2d\n\u4e2d\u6587\u4e2d\u6587\u4e2d");
