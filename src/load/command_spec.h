@@ -52,8 +52,8 @@ std::vector<std::string> MoveOptionsAfterCommands(const CommandSpec& spec,
 std::string FirstUnknown(const CommandSpec& spec, const std::vector<std::string>& arguments);
 
 // Returns the first of `arguments`, those of `spec` behind the names of commands, with one dash
-// that is no option: neither a short one, with or without a value of its form, nor several of which only
-// the last has a value. Help stands alone, so "-hf" is none. "" if all are options.
+// that is no option: neither a short one, with or without a value of its form, nor several of which
+// only the last has a value. Help stands alone, so "-hf" is none. "" if all are options.
 std::string FirstUnknownShort(const CommandSpec& spec, const std::vector<std::string>& arguments);
 
 // Returns the options of `spec` that `flag` may stand for: those whose names it begins, at most

@@ -25,7 +25,7 @@ constexpr std::string_view kNotNeeded = "it is not needed here";
 constexpr PeerName kOptions[] = {
     {"-V", "--version"},
     {"-b", "--max-prefill-length"},
-    {"-c", "--max-seq-len"},
+    {"-c", "the context is --max-seq-len N; the last conversation goes on by chat --continue"},
     {"-cnv", "minisgl chat is a conversation, and minisgl run -p TEXT one answer"},
     {"-ctk", "the KV cache has the type of the model"},
     {"-ctv", "the KV cache has the type of the model"},

@@ -17,7 +17,8 @@ TEST_F(ChatTest, CtrlCEmptiesTheTypeAhead) {
   chat->Send("What is the capital of France?\r" + ahead);
   ASSERT_TRUE(chat->WaitFor("Paris")) << chat->output();
   chat->Send(kCtrlC);
-  ASSERT_TRUE(chat->WaitFor("(3 lines that were typed ahead are dropped)")) << chat->output();
+  // What the program has not read yet the terminal itself drops, without a note.
+  ASSERT_TRUE(chat->WaitFor("[stopped]")) << chat->output();
   ASSERT_TRUE(WaitForPrompt(chat.get())) << chat->output();
   EXPECT_NE(Say(chat.get(), "/params").find("top_k                0"), std::string::npos)
       << chat->output();

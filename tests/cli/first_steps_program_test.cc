@@ -63,7 +63,7 @@ TEST_F(FirstStepsTest, OptionsOfOtherProgramsGetASuggestion) {
       {"run", "-hf", "did you mean -m OWNER/NAME?"},
       {"run", "-ngl", "--device cpu, or cuda"},
       {"chat", "-no-cnv", "minisgl run -p TEXT --raw"},
-      {"run", "-c", "did you mean --max-seq-len?"},
+      {"run", "-c", "the context is --max-seq-len N"},
       {"run", "-s", "did you mean --seed?"},
       {"chat", "-sys", "did you mean --system?"},
       {"run", "-j", "did you mean --json-schema?"},
