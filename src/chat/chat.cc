@@ -129,7 +129,8 @@ int Chat::Run() {
 
 void Chat::Converse() {
   Next next = options_.prompt.empty() ? Next::kGoOn : Message(first_prompt_);
-  const std::unique_ptr<PromptReader> reader = MakePromptReader(&signals_, HistoryPath());
+  const std::unique_ptr<PromptReader> reader =
+      MakePromptReader(&signals_, HistoryPath(), !options_.no_save);
   reader->set_status([this] {
     RecordSample(false);
     return reported_batch_end_ ? "" : batch_->Short();

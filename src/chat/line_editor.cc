@@ -107,8 +107,11 @@ bool IsKnownKey(std::string_view bytes) {
 
 class EditingReader : public PromptReader {
  public:
-  EditingReader(term::SignalWatch* signals, const std::string& history_path)
-      : signals_(*signals), source_(signals, term::InterruptByte()), history_file_(history_path) {
+  EditingReader(term::SignalWatch* signals, const std::string& history_path, bool keeps_pastes)
+      : signals_(*signals),
+        source_(signals, term::InterruptByte()),
+        history_file_(history_path),
+        keeps_pastes_(keeps_pastes) {
     // libedit converts its wide characters by the locale, but the program's text is always UTF-8.
     std::setlocale(LC_CTYPE, "");
     if (std::string_view(nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");
@@ -194,7 +197,7 @@ class EditingReader : public PromptReader {
     const HistoryEntry entry = texts_.TakeEntry(text);
     HistEvent event;
     history(history_, &event, H_ENTER, entry.line.c_str());
-    history_file_.Append(entry);
+    if (entry.texts.empty() || keeps_pastes_) history_file_.Append(entry);
   }
 
  private:
@@ -516,6 +519,7 @@ class EditingReader : public PromptReader {
   term::SignalWatch& signals_;
   term::ByteSource source_;
   HistoryFile history_file_;
+  const bool keeps_pastes_;
   FILE* out_ = nullptr;
   FILE* no_errors_ = nullptr;  // for libedit's messages, such as that of an unknown terminal
   bool bold_prompt_ = false;
@@ -535,10 +539,10 @@ class EditingReader : public PromptReader {
 }  // namespace
 
 std::unique_ptr<PromptReader> MakePromptReader(term::SignalWatch* signals,
-                                               const std::string& history_path) {
+                                               const std::string& history_path, bool keeps_pastes) {
   const bool edits = term::IsCapableTerminal(STDIN_FILENO) &&
                      (term::IsTerminal(STDOUT_FILENO) || term::IsTerminal(STDERR_FILENO));
-  if (edits) return std::make_unique<EditingReader>(signals, history_path);
+  if (edits) return std::make_unique<EditingReader>(signals, history_path, keeps_pastes);
   return std::make_unique<LinesReader>(signals);
 }
 

@@ -67,8 +67,8 @@ std::string HistoryPath();
 
 // Reads standard input. `signals` must outlive the reader. If standard input is a terminal, the
 // prompt is shown on standard output if that is a terminal, else on standard error. `history_path`
-// "": no history.
+// "": no history. Unless `keeps_pastes`, entries with pasted texts are not written to it.
 std::unique_ptr<PromptReader> MakePromptReader(term::SignalWatch* signals,
-                                               const std::string& history_path);
+                                               const std::string& history_path, bool keeps_pastes);
 
 }  // namespace minisgl::chat

@@ -148,7 +148,13 @@ TEST_F(ChatTest, NothingIsKeptIfThatIsNotWanted) {
     auto chat =
         by_option ? Start({"--no-save"}) : Start({}, "xterm", {{"MINISGL_NO_HISTORY", "1"}});
     Say(chat.get(), "What is the capital of France?");
+    chat->Send("\x1b[200~one\rsecret\x1b[201~");
+    ASSERT_TRUE(chat->WaitFor("[pasted text 1")) << chat->output();
+    Say(chat.get(), "");
     EXPECT_NE(Say(chat.get(), "/sessions").find("No conversation is kept"), std::string::npos);
+    EXPECT_EQ(ReadAll(File("minisgl/history")).find("secret"), std::string::npos);
+    EXPECT_EQ(ReadAll(File("minisgl/history")).find("France") != std::string::npos, by_option);
+    std::filesystem::remove(File("minisgl/history"));
   }
   EXPECT_FALSE(std::filesystem::exists(File("minisgl/sessions")));
 }
