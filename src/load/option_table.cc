@@ -133,6 +133,21 @@ std::string WithHome(std::string_view type, const std::string& value) {
   return fmt::format("{}{}{}", before, home, value.substr(before.size() + 1));
 }
 
+// Returns "; did you mean NAME?" for an entry of a configuration file that is no option of `spec`;
+// "" if no name is near. There, names have no dashes.
+std::string AdviceOnEntry(const CommandSpec& spec, const std::string& name) {
+  const std::string flag = "--" + name;
+  if (std::string advice = AdviceOnOption(spec, flag); !advice.empty()) {
+    const size_t dashes = advice.find(" --");
+    if (dashes != std::string::npos) advice.erase(dashes + 1, 2);
+    return "; " + advice;
+  }
+  std::vector<std::string> nearest = NearestFlags(spec, flag);
+  for (std::string& found : nearest) found.erase(0, 2);
+  if (nearest.empty()) return "";
+  return fmt::format("; did you mean {}?", fmt::join(nearest, " or "));
+}
+
 // True if --no-config is among the options.
 bool LeavesConfigOut(const std::vector<std::string>& arguments) {
   const auto end = std::find(arguments.begin(), arguments.end(), "--");
@@ -396,15 +411,10 @@ Status OptionTable::TakeConfig(const ConfigFile& file) {
       if (!taken.insert({entry.section, entry.name}).second) continue;
       MINISGL_ASSIGN_OR_RETURN(const bool found, table->TakeEntries(file, i));
       if (found) continue;
-      std::vector<std::string> nearest = NearestFlags(table->Describe(), "--" + entry.name);
-      for (std::string& flag : nearest) flag.erase(0, 2);  // its dashes
-      return file.Error(
-          entry,
-          fmt::format("no option of {} is called {}{}",
-                      of_all ? "any command" : "minisgl " + entry.section, Visible(entry.name, 60),
-                      nearest.empty()
-                          ? ""
-                          : fmt::format("; did you mean {}?", fmt::join(nearest, " or "))));
+      return file.Error(entry, fmt::format("no option of {} is called {}{}",
+                                           of_all ? "any command" : "minisgl " + entry.section,
+                                           Visible(entry.name, 60),
+                                           AdviceOnEntry(table->Describe(), entry.name)));
     }
   }
   return Status();

@@ -143,6 +143,8 @@ TEST_F(TakenConfigTest, ErrorsNameTheirLine) {
             "c.ini:1: no option of any command is called temperatur; did you mean temperature?");
   EXPECT_EQ(Parse("temp = 1\n", {"run"}),
             "c.ini:1: no option of any command is called temp; did you mean temperature?");
+  EXPECT_EQ(Parse("model-path = m\n", {"run"}),
+            "c.ini:1: no option of any command is called model-path; did you mean model?");
   EXPECT_EQ(Parse("[bench nano]\nthreads = 1\n[run]\nthreads = 1\n", {"run"}),
             "c.ini:4: no option of minisgl run is called threads");
   EXPECT_EQ(
