@@ -421,7 +421,7 @@ void RunLoop::LogStop() const {
         fmt::format("{} failed (--max-failures {}); stopping{}", failures_.failed(),
                     *options_.failures_max, has_grace ? ": " + grace : ""));
   } else if (has_grace) {
-    Log(LogLevel::kInfo, fmt::format("stopping: {}; a second signal cancels them", grace));
+    Log(LogLevel::kInfo, fmt::format("stopping: {}; {} cancels them", grace, options_.stop_again));
   }
 }
 

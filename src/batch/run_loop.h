@@ -50,7 +50,8 @@ struct RunLoopOptions {
   int64_t held_rows_max = 4096;
   // Bound on the bytes of these rows as read, and of held answers; a single row may exceed it.
   size_t bytes_ahead_max = size_t{64} << 20;
-  std::chrono::milliseconds grace{5000};  // for running requests to finish after a stop
+  std::chrono::milliseconds grace{5000};       // for running requests to finish after a stop
+  std::string stop_again = "a second signal";  // what ends the grace, in words
   // Rows that were read and that a stop leaves without an answer are written as error rows with the
   // code "cancelled", for a reader that waits for them. Otherwise they are only counted, and so are
   // rows that were not read; a row of which some turns were answered is written in any case.

@@ -438,6 +438,8 @@ bool Chat::ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* an
     prompts[i].sampling.seed = AnswerSeed(prompt->sampling.seed, variant + i);
     if (i > 0) prompts[i].session = 0;  // the turns of a session must be sequential
   }
+  const bool shows_progress = !options_.model.quiet && term::StderrIsTerminal();
+  prompts[0].wants_progress = shows_progress;
   auto begin_answer = [&, next = size_t{0}](size_t answer) mutable {
     if (answer < next) return;
     ++next;
@@ -447,8 +449,7 @@ bool Chat::ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* an
     if (count > 1) Note(fmt::format("[{}/{}]", next, count));
     if (!prefill_.empty()) NoteOutputStatus(view_.Show(prefill_));
   };
-  const bool shows_progress = !options_.model.quiet && term::StderrIsTerminal();
-  TurnProgress progress(*model_.runtime, prompt->ids.size(), batch_ == nullptr || batch_->ended());
+  const TurnProgress progress(prompt->ids.size());
   const AnswerListener listener = {
       [&, begin = std::ref(begin_answer)](size_t answer, std::string_view text) {
         begin(answer);
@@ -465,11 +466,11 @@ bool Chat::ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* an
         }
         Report(whole, count);
       },
-      [&](int64_t num_tokens) {
+      [&](int64_t num_tokens, int64_t read_tokens) {
         RecordSample(false);
         NoteOutputStatus(view_.Pause());
         const bool is_hidden = options_.hide_thinking && !view_.has_text();
-        if (shows_progress) view_.ShowWaiting(progress.Line(num_tokens, is_hidden));
+        if (shows_progress) view_.ShowWaiting(progress.Line(read_tokens, num_tokens, is_hidden));
       }};
   RecordSample(true);  // marks the end of the idle time before this turn
   answering_ = true;

@@ -20,10 +20,18 @@ double SecondsSince(Clock::time_point begin) {
 class Turn {
  public:
   Turn(size_t count, const AnswerListener& listener)
-      : listener_(listener), answers_(count), done_(count), begin_(Clock::now()) {}
+      : listener_(listener),
+        answers_(count),
+        read_tokens_(count, -1),
+        done_(count),
+        begin_(Clock::now()) {}
 
   // Returns false if the listener wants to stop.
   bool Take(Event event) {
+    if (event.kind == Event::Kind::kPrompt) {
+      read_tokens_[event.tag] = event.computed_tokens;
+      return shows_;
+    }
     ChatAnswer& answer = answers_[event.tag];
     if (answer.token_ids.empty() && !event.token_ids.empty()) {
       answer.first_token_s = SecondsSince(begin_);
@@ -48,6 +56,8 @@ class Turn {
   bool IsDone() const { return num_passed_ == answers_.size(); }
   // Of the answer that is passed now or next. REQUIRES !IsDone().
   int64_t NumTokens() const { return std::ssize(answers_[num_passed_].token_ids); }
+  // Of its prompt, likewise; -1: not known.
+  int64_t ReadTokens() const { return read_tokens_[num_passed_]; }
   std::vector<ChatAnswer> TakeAnswers() { return std::move(answers_); }
 
  private:
@@ -64,6 +74,7 @@ class Turn {
 
   const AnswerListener& listener_;
   std::vector<ChatAnswer> answers_;
+  std::vector<int64_t> read_tokens_;
   std::vector<bool> done_;
   const Clock::time_point begin_;
   size_t num_passed_ = 0;    // answers passed completely
@@ -89,7 +100,7 @@ std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts,
     }
     std::optional<Event> event = queue.Pop(kSignalWait);
     if (event) shows = turn.Take(std::move(*event));
-    if (!turn.IsDone()) listener.wait(turn.NumTokens());
+    if (!turn.IsDone()) listener.wait(turn.NumTokens(), turn.ReadTokens());
   }
   signals->Drain();
   signals->TakeInterrupt();  // discard an interrupt that came too late to stop anything

@@ -33,8 +33,9 @@ struct AnswerListener {
   // The answer is complete. Called once for each answer.
   std::function<void(size_t answer, const ChatAnswer& whole)> end;
   // Called many times a second until all answers are complete, with the number of tokens so far of
-  // the answer that is passed now or next.
-  std::function<void(int64_t num_tokens)> wait;
+  // the answer that is passed now or next, and those of its prompt that are computed or were cached
+  // (-1: not known, or Prompt::wants_progress is false).
+  std::function<void(int64_t num_tokens, int64_t read_tokens)> wait;
 };
 
 // Submits all `prompts` at once and passes the answers to `listener`; text of a later answer is

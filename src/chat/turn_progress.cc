@@ -9,7 +9,6 @@ namespace minisgl::chat {
 namespace {
 
 constexpr double kSilent_s = 0.5;  // a turn that shows something earlier needs no line
-constexpr std::chrono::milliseconds kLookInterval(100);
 
 std::string CountOfTokens(int64_t count) {
   std::string digits = std::to_string(count);
@@ -32,27 +31,9 @@ std::string LineOfStage(const TurnStage& stage) {
   return fmt::format("reading {} of {} tokens", CountOfTokens(read), all);
 }
 
-TurnProgress::TurnProgress(const Runtime& runtime, size_t prompt_tokens, bool is_alone)
-    : runtime_(runtime), is_alone_(is_alone), begin_(Clock::now()), read_before_(CountRead()) {
-  stage_.prompt_tokens = static_cast<int64_t>(prompt_tokens);
-}
-
-int64_t TurnProgress::CountRead() const {
-  if (!is_alone_) return 0;
-  const SchedulerStats stats = runtime_.Stats().scheduler;
-  return stats.cached_tokens + stats.computed_tokens;
-}
-
-std::string TurnProgress::Line(int64_t answer_tokens, bool is_hidden) {
-  const Clock::time_point now = Clock::now();
-  stage_.seconds = std::chrono::duration<double>(now - begin_).count();
-  stage_.answer_tokens = answer_tokens;
-  stage_.is_hidden = is_hidden;
-  if (answer_tokens == 0 && stage_.seconds >= kSilent_s && now >= next_look_) {
-    stage_.read_tokens = is_alone_ ? CountRead() - read_before_ : -1;
-    next_look_ = now + kLookInterval;
-  }
-  return LineOfStage(stage_);
+std::string TurnProgress::Line(int64_t read_tokens, int64_t answer_tokens, bool is_hidden) const {
+  const std::chrono::duration<double> since = std::chrono::steady_clock::now() - begin_;
+  return LineOfStage({since.count(), prompt_tokens_, read_tokens, answer_tokens, is_hidden});
 }
 
 }  // namespace minisgl::chat

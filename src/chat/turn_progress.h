@@ -1,15 +1,11 @@
 // What a terminal shows while an answer has nothing to show: "reading 1,400 of 1,900 tokens" while
 // its prompt is computed, "(thinking, 230 tokens)" while it reasons and that is hidden.
-//
-// Counts come from the statistics of the whole scheduler, so that nothing else may run beside the
-// turn; otherwise the tokens are not counted. Used by one thread.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
-
-#include "minisgl/runtime/runtime.h"
 
 namespace minisgl::chat {
 
@@ -17,7 +13,7 @@ namespace minisgl::chat {
 struct TurnStage {
   double seconds = 0;         // since its beginning
   int64_t prompt_tokens = 0;  // of one answer
-  int64_t read_tokens = 0;    // of those, computed or found in the cache; -1: not known
+  int64_t read_tokens = -1;   // of those, computed or found in the cache; -1: not known
   int64_t answer_tokens = 0;
   bool is_hidden = false;  // nothing of the answer was shown
 };
@@ -26,22 +22,16 @@ std::string LineOfStage(const TurnStage& stage);
 
 class TurnProgress {
  public:
-  // The turn begins now. `runtime` must outlive this. `is_alone`: nothing else runs.
-  TurnProgress(const Runtime& runtime, size_t prompt_tokens, bool is_alone);
-  // The line at this moment. To be called often: statistics are read a few times a second.
-  std::string Line(int64_t answer_tokens, bool is_hidden);
+  // The turn begins now.
+  explicit TurnProgress(size_t prompt_tokens)
+      : begin_(std::chrono::steady_clock::now()),
+        prompt_tokens_(static_cast<int64_t>(prompt_tokens)) {}
+  // Returns the line at this moment; the parameters are those of TurnStage.
+  std::string Line(int64_t read_tokens, int64_t answer_tokens, bool is_hidden) const;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
-  int64_t CountRead() const;
-
-  const Runtime& runtime_;
-  const bool is_alone_;
-  const Clock::time_point begin_;
-  const int64_t read_before_;  // of all turns
-  TurnStage stage_;
-  Clock::time_point next_look_;
+  const std::chrono::steady_clock::time_point begin_;
+  const int64_t prompt_tokens_;
 };
 
 }  // namespace minisgl::chat
