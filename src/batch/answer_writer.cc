@@ -101,7 +101,7 @@ Status TextAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswe
 Status TextAnswerWriter::WriteError(const Row&, const RowError& error) {
   const bool began = view_.began();
   const Status status = began ? view_.End(term::AnswerView::LineBreak::kAdd) : Status();
-  // The one prompt is no row to whoever reads this.
+  // Messages call the prompt of -p no row.
   const std::string stopped =
       began ? "stopped: the answer is not complete" : "stopped before the answer began";
   term::PrintStderr("minisgl: " +

@@ -148,8 +148,14 @@ Result<Outcome> OutcomeOfBatchRow(const Json& row, const ResumeOptions& options)
     return BadInput("is not an answer row (it has custom_id and neither error nor response.body)");
   }
   if (status->as_int() == 200) {
-    const Json* const warnings = body->Find("warnings");
-    outcome.failed = warnings != nullptr && HasCutWarning(*warnings);
+    const Json *const warnings = body->Find("warnings"), *const choices = body->Find("choices");
+    outcome.failed = warnings != nullptr && choices != nullptr && choices->is_array() &&
+                     HasCutWarning(*warnings, choices->as_array().size()) &&
+                     std::none_of(choices->as_array().begin(), choices->as_array().end(),
+                                  [](const Json& choice) {
+                                    const Json* const reason = choice.Find("finish_reason");
+                                    return reason != nullptr && *reason == Json("stop");
+                                  });
     return outcome;
   }
   outcome.failed = true;

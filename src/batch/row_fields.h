@@ -42,7 +42,8 @@ struct RowDraft {
   // from the text at `schema_path` (members with dots between them, from the row or its body on).
   std::optional<GrammarText> grammar;
   std::string schema_path;
-  bool any_text = false;  // response_format is text
+  bool compact_json = false;  // of a schema: at most one space between the parts of its texts
+  bool any_text = false;      // response_format is text
 };
 
 // Places where a field is allowed, and the error code of a disallowed value.

@@ -9,13 +9,15 @@
 
 #include "batch/row_text.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/grammar/json_schema.h"
 
 namespace minisgl::batch {
 namespace {
 
+constexpr std::string_view kCompactField = "disable_any_whitespace";
 // Members of structured_outputs that ask for what happens anyway if they are false.
 constexpr std::array<std::string_view, 3> kOffByDefault = {
-    "disable_any_whitespace", "disable_additional_properties", "disable_fallback"};
+    kCompactField, "disable_additional_properties", "disable_fallback"};
 
 bool FailAt(const std::string& field, const std::string& what, RowDraft* draft) {
   draft->detail_field = field;
@@ -161,8 +163,15 @@ bool TakeResponseFormat(Json& value, RowDraft* draft) {
 bool TakeStructuredOutputs(Json& value, RowDraft* draft) {
   const std::string field = draft->detail_field;
   const bool had_grammar = draft->grammar.has_value();
+  const auto is_given = [&value](std::string_view name) {
+    const Json* const member = value.Find(name);
+    return member != nullptr && !member->is_null() && *member != Json(false);
+  };
+  const Json* const compact = value.Find(kCompactField);
+  draft->compact_json =
+      compact != nullptr && *compact == Json(true) && (is_given("json") || is_given("json_object"));
   for (auto& [key, member] : value.as_object()) {
-    if (member.is_null()) continue;
+    if (member.is_null() || (draft->compact_json && key == kCompactField)) continue;
     bool ok = true;
     if (!TakeStructuredMember(field, key, &member, draft, &ok)) {
       draft->unknown.push_back({field + "." + Visible(key), "structured_outputs"});
@@ -196,6 +205,12 @@ void FinishGrammar(std::string_view text, RowDraft* draft) {
     if (!draft->schema_path.empty()) {
       const char* const body = IsBatchFormat(draft->row.format) ? "body." : "";
       draft->grammar->text = RawValue(text, body + draft->schema_path);
+    }
+    if (draft->compact_json) {
+      if (draft->grammar->kind == GrammarKind::kJsonObject) {
+        draft->grammar = {GrammarKind::kJsonSchema, R"({"type":"object"})", {}};
+      }
+      draft->grammar->text = CompactJsonSchema(std::move(draft->grammar->text));
     }
     draft->row.grammar =
         load::AnswerGrammar{std::make_shared<const GrammarText>(std::move(*draft->grammar)), ""};

@@ -232,11 +232,16 @@ std::optional<std::string> CutInGrammarWarning(const std::vector<RowAnswer>& ans
                         : kCutEnding);
 }
 
-bool HasCutWarning(const Json& warnings) {
+bool HasCutWarning(const Json& warnings, size_t num_answers) {
   if (!warnings.is_array()) return false;
   const Json::Array& list = warnings.as_array();
-  return std::any_of(list.begin(), list.end(), [](const Json& warning) {
-    return warning.is_string() && warning.as_string().ends_with(kCutEnding);
+  return std::any_of(list.begin(), list.end(), [num_answers](const Json& warning) {
+    if (!warning.is_string() || !warning.as_string().ends_with(kCutEnding)) return false;
+    const std::string_view text = warning.as_string();
+    const std::string_view named =
+        text.substr(0, text.size() - std::string_view(kCutEnding).size());
+    const auto commas = static_cast<size_t>(std::count(named.begin(), named.end(), ','));
+    return num_answers == 1 || commas == num_answers;  // one before each index
   });
 }
 

@@ -67,7 +67,7 @@ inline constexpr const char* kIncompleteAnswer = "incomplete_answer";
 // for, and is no such failure.
 std::optional<std::string> IncompleteMessage(const Row& row, const std::vector<RowAnswer>& answers);
 // True if one of the `warnings` in a row is CutInGrammarWarning about answers that were cut.
-bool HasCutWarning(const Json& warnings);
+bool HasCutWarning(const Json& warnings, size_t num_answers);
 
 // `answers` has row.n elements, or one for each turn, in order. `tokenizer` spells the tokens of
 // log-probabilities.

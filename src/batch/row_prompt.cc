@@ -88,7 +88,7 @@ std::optional<RowError> ApplySwitches(const TextModel& text, Row* row) {
       TurnReasoning(*text.chat_template, value, row);
     }
   }
-  // Answers that lack what their row gave look like any others, so that the row says it, too.
+  // The output row has the warning, too: its text does not show what the template left out.
   for (const char* field : {kTools, kDocuments}) {
     const Json& given_list = field == kTools ? row->tools : row->documents;
     const bool is_given = given_list.is_array() && !given_list.as_array().empty();

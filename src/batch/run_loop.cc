@@ -30,10 +30,10 @@ constexpr size_t kLargeRowBytes = size_t{32} << 10;
 // The tag of a request encodes the row and the number of the answer.
 constexpr uint64_t kAnswersPerRow = 256;
 static_assert(kAnswersMax < kAnswersPerRow);
-constexpr const char* kCancelled = "cancelled";
+constexpr const char* kNotAnswered = "cancelled";
 
 RowError Cancelled() {
-  return {kCancelled, "the run was stopped before this row was answered", ""};
+  return {kNotAnswered, "the run was stopped before this row was answered", ""};
 }
 
 // Returns the error that ends the run if an answer failed by no fault of its row, else OK.
@@ -60,7 +60,7 @@ uint64_t RunLoop::MakeTag(int64_t index, size_t answer) {
 RowError RunLoop::Aborted() { return {"aborted", "the input asked to abort this row", ""}; }
 
 RowError RunLoop::NotSubmitted() {
-  return {kCancelled, "the run was stopped before this row was asked", ""};
+  return {kNotAnswered, "the run was stopped before this row was asked", ""};
 }
 
 RunLoop::RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* source,
@@ -393,7 +393,7 @@ Status RunLoop::FinishRow(int64_t index) {
 }
 
 Status RunLoop::WriteFailure(const Row& row, const RowError& error) {
-  const bool is_written = error.code != kCancelled || options_.writes_cancelled || row.turns;
+  const bool is_written = error.code != kNotAnswered || options_.writes_cancelled || row.turns;
   if (is_written) MINISGL_RETURN_IF_ERROR(writer_.WriteError(row, error));
   failures_.Add(row.line, error);
   if (!row.session.empty()) EndInSession(row, /*failed=*/true);

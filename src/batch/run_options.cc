@@ -1,5 +1,7 @@
 #include "batch/run_options.h"
 
+#include <cctype>
+
 #include "load/model_loader.h"
 #include "load/prefix_cache.h"
 #include "load/sampling.h"
@@ -39,8 +41,8 @@ Status CheckShardNames(const RunOptions& options) {
   return Status();
 }
 
-// A name promises a format that rows are not written in. Rows are written one by one, each to be
-// kept if the program is killed: so they are not compressed.
+// Refuses names of files whose ending is that of a format in which rows are not written. They are
+// not compressed, since each is on disk soon after it ends.
 Status CheckOutputNames(const RunOptions& options) {
   const struct {
     const std::string& file;
@@ -48,10 +50,14 @@ Status CheckOutputNames(const RunOptions& options) {
   } written[] = {{options.output, "-o"}, {options.errors, "--errors"}};
   for (const auto& [file, option] : written) {
     const std::string name = Visible(file, 200);
+    std::string lowered = file;
+    for (char& byte : lowered) {
+      byte = static_cast<char>(std::tolower(static_cast<unsigned char>(byte)));
+    }
     const bool is_table = SeparatorOf(InputFormat::kAuto, file).has_value();
     if (is_table && options.rows.prompt) continue;  // TakeTableOutput
     for (const char* ending : {".gz", ".zst", ".bz2", ".xz", ".zip"}) {
-      if (!file.ends_with(ending)) continue;
+      if (!lowered.ends_with(ending)) continue;
       return UsageError(
           "{} {}: rows are not written compressed; leave out {} and compress the finished file, or "
           "leave out {} and pipe standard output to a program",

@@ -151,7 +151,7 @@ void ChatBatch::Run() {
 
 Status ChatBatch::RunRows() {
   loop_options_.stop = [this] { return term::StopRequest{stop_ ? SIGINT : 0, stop_at_once_}; };
-  loop_options_.stop_again = "stopping once more";
+  loop_options_.stop_again = "Ctrl-C";
   loop_options_.on_numbers = [this](const term::Progress::Numbers& numbers) {
     const std::lock_guard lock(mutex_);
     numbers_ = numbers;

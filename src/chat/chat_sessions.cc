@@ -121,10 +121,8 @@ void Chat::DeleteKept(const std::string& which, const std::vector<KeptConversati
   }
   if (which == "all" && list.size() > 1 && interactive_ && !offered_to_delete_all_) {
     offered_to_delete_all_ = true;
-    return Say(
-        fmt::format("This deletes all {} conversations, that of this chat, too; "
-                    "/sessions -d all once more does it.",
-                    list.size()));
+    return Say(fmt::format("This deletes all {} conversations; /sessions -d all once more does it.",
+                           list.size()));
   }
   offered_to_delete_all_ = false;
   const auto first = list.begin() + (number - 1);

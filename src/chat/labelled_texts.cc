@@ -9,7 +9,7 @@
 namespace minisgl::chat {
 namespace {
 
-constexpr size_t kShownBytesMax = 1024;  // of typed text with line breaks
+constexpr size_t kTypedBytesMax = 1024;  // of typed text with line breaks
 constexpr std::string_view kPastedName = "[pasted text ", kTypedName = "[text ";
 
 size_t CountLines(std::string_view text) {
@@ -82,7 +82,7 @@ std::string LabelledTexts::Expand(std::string_view line) {
 std::string LabelledTexts::Shown(std::string_view text) {
   if (text.empty()) return "";
   const bool has_breaks = text.find('\n') != std::string_view::npos;
-  if ((has_breaks && text.size() > kShownBytesMax) || HasControlCharacter(text) || HasMarks(text)) {
+  if ((has_breaks && text.size() > kTypedBytesMax) || HasControlCharacter(text) || HasMarks(text)) {
     return LabelOf(Kind::kTyped, std::string(text), 1);
   }
   std::string shown;
@@ -123,16 +123,17 @@ std::string LabelledTexts::Adopt(const HistoryEntry& entry) {
     const size_t begin = std::min(rest.find('['), rest.size());
     const size_t end = std::min(rest.find(']', begin), rest.size() - 1) + 1;
     line += rest.substr(0, begin);
-    const std::string_view label = rest.substr(begin, end - begin);
+    std::string_view label = rest.substr(begin, end - begin);
     const auto found = std::find_if(entry.texts.begin(), entry.texts.end(),
                                     [label](const auto& text) { return text.first == label; });
     if (found != entry.texts.end()) {
       const Kind kind = label.starts_with(kPastedName) ? Kind::kPasted : Kind::kTyped;
       line += LabelOf(kind, found->second, 1);
-    } else {
+    } else {  // a label may begin behind the bracket
+      label = label.substr(0, 1);
       line += label;
     }
-    rest.remove_prefix(end);
+    rest.remove_prefix(begin + label.size());
   }
   return line;
 }

@@ -491,7 +491,7 @@ class EditingReader : public PromptReader {
     for (char& byte : text) {
       if (byte == '\r') byte = '\n';
     }
-    // The usual copy of one line has its line break, which is not meant.
+    // A line that is copied with its line break means the line alone.
     if (std::count(text.begin(), text.end(), '\n') == 1 && text.back() == '\n') text.pop_back();
     bool plain = text.size() <= kPasteInLineMax;
     for (const char byte : text) {

@@ -25,10 +25,15 @@ std::string Rows(int64_t count) {
 }  // namespace
 
 void BadRows::Add(int64_t line, const batch::RowError& error) {
-  const std::string message = fmt::format("{}: {}", error.code, Visible(error.message, 4000));
-  if (++count_ <= kPrintedRows || all_) {
+  std::string message = fmt::format("{}: {}", error.code, Visible(error.message, 4000));
+  const bool is_printed = ++count_ <= kPrintedRows || all_;
+  if (is_printed) {
     term::PrintStderr(fmt::format("minisgl: {}:{}: {}", name_, line, message));
-  } else if (not_printed_.size() < kMessagesMax || not_printed_.contains(message)) {
+  }
+  // Rows with one cause differ in what was found.
+  message.resize(std::min(message.rfind(" (found "), message.size()));
+  if (is_printed) return;
+  if (not_printed_.size() < kMessagesMax || not_printed_.contains(message)) {
     ++not_printed_[message];
   } else {
     ++uncounted_;

@@ -117,8 +117,8 @@ std::string NameOf(const hub::CachedSnapshot& snapshot) {
       snapshot.refs.empty() ? snapshot.commit.substr(0, kCommitDigits) : snapshot.refs[0]);
 }
 
-// Returns why a model does not run whose download has begun: what else is wrong comes from that.
-// The files that are not complete count as its own.
+// Returns why a model does not run of which files are missing, while a download of it is not
+// complete. The bytes that are there count as those of the model.
 Status IncompleteOf(Entry* entry) {
   hub::CachedSnapshot& snapshot = entry->snapshot;
   if (!snapshot.commit.empty()) {
@@ -135,7 +135,8 @@ std::vector<Entry> ListEntries() {
     entry.name = Visible(NameOf(snapshot), kModelNameBytesMax);
     entry.snapshot = std::move(snapshot);
     entry.runs = Judge(&entry);
-    if (!entry.runs.ok() && entry.snapshot.is_downloading) entry.runs = IncompleteOf(&entry);
+    const bool lacks_files = entry.runs.code() == StatusCode::kNoInput;
+    if (lacks_files && entry.snapshot.is_downloading) entry.runs = IncompleteOf(&entry);
     entries.push_back(std::move(entry));
   }
   return entries;

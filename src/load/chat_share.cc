@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kRoomOfToken = 1000;
 constexpr double kRoomMax = 1e9;
-// A step of so many times the room beside a chat is long: what planning it beside another one saves
-// is no part of it that anybody sees.
+// A step of so many times the room beside a chat is long: the time saved by planning it beside
+// another one is a negligible part of it.
 constexpr int64_t kLongSteps = 4;
 
 // Bytes that are read in the time of a product with one weight, of a row among few. Measured on

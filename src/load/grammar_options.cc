@@ -7,6 +7,7 @@
 
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/grammar/json_schema.h"
 #include "term/read_input.h"
 
 namespace minisgl::load {
@@ -48,6 +49,10 @@ void AddGrammarOptions(OptionTable* app, GrammarOptions* options) {
            "Answers are JSON that the schema in FILE allows, or the schema '{...}'")
       ->TypeName("FILE")
       ->Group(group);
+  app->AddFlag("--compact-json", &options->compact_json,
+               "JSON of --json-schema has at most one space between its parts, and no line breaks")
+      ->Group(group)
+      ->Advanced();
   app->Add("--regex", &options->regex, "Answers match the regular expression R as a whole")
       ->TypeName("R")
       ->Group(group);
@@ -62,6 +67,9 @@ void AddGrammarOptions(OptionTable* app, GrammarOptions* options) {
 }
 
 Status CheckGrammarOptions(const GrammarOptions& options) {
+  if (options.compact_json && !options.json_schema) {
+    return UsageError("--compact-json needs --json-schema");
+  }
   if (options.num_kinds() <= 1) return Status();
   return UsageError("--json-schema, --regex, --choice and --grammar exclude each other; give one");
 }
@@ -82,7 +90,15 @@ Result<AnswerGrammar> ReadGrammarFile(GrammarKind kind, const std::string& file)
 }
 
 Result<AnswerGrammar> ReadGrammar(const GrammarOptions& options) {
-  if (options.json_schema) return ReadGrammarFile(GrammarKind::kJsonSchema, *options.json_schema);
+  if (options.json_schema) {
+    MINISGL_ASSIGN_OR_RETURN(AnswerGrammar grammar,
+                             ReadGrammarFile(GrammarKind::kJsonSchema, *options.json_schema));
+    if (!options.compact_json) return grammar;
+    GrammarText text = *grammar.text;
+    text.text = CompactJsonSchema(std::move(text.text));
+    grammar.text = std::make_shared<const GrammarText>(std::move(text));
+    return grammar;
+  }
   if (options.grammar) return ReadGrammarFile(GrammarKind::kGbnf, *options.grammar);
   if (options.regex) {
     return WithoutFile({GrammarKind::kRegularExpression, *options.regex, {}});

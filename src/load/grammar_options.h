@@ -17,6 +17,7 @@ namespace minisgl::load {
 // At most one kind may be given; see CheckGrammarOptions.
 struct GrammarOptions {
   std::optional<std::string> json_schema;  // a file
+  bool compact_json = false;               // at most one blank between the parts of its texts
   std::optional<std::string> regex;
   std::vector<std::string> choices;
   std::optional<std::string> grammar;  // a file

@@ -64,14 +64,19 @@ std::string UnknownWord(const CommandSpec& spec, const std::string& word) {
   const bool is_option = word.starts_with('-');
   const char* what = is_option ? "option" : spec.commands.empty() ? "argument" : "command";
   std::string message = fmt::format("unknown {} ({})", what, Visible(word));
-  const std::string advice = is_option ? AdviceOnOption(spec, word) : AdviceOnCommand(spec, word);
+  const bool is_long_word = is_option && !word.starts_with("--") && word.size() > 2;
+  std::string advice = is_option ? AdviceOnOption(spec, word) : AdviceOnCommand(spec, word);
+  if (advice.empty() && is_long_word) advice = AdviceOnOption(spec, "-" + word);
   if (!advice.empty()) return fmt::format("{}; {}", message, advice);
   if (!is_option && spec.commands.empty() && spec.FindOption("-m") && spec.FindOption("-p")) {
     return message + "; -m takes the model, and -p a text to ask";
   }
-  const std::string nearest = is_option
-                                  ? fmt::format("{}", fmt::join(NearestFlags(spec, word), " or "))
+  std::string nearest = is_option ? fmt::format("{}", fmt::join(NearestFlags(spec, word), " or "))
                                   : NearestCommand(spec, word);
+  // One dash before several letters.
+  if (nearest.empty() && is_long_word) {
+    nearest = fmt::format("{}", fmt::join(NearestFlags(spec, "-" + word), " or "));
+  }
   if (!nearest.empty()) message += fmt::format("; did you mean {}?", nearest);
   return message;
 }

@@ -176,7 +176,9 @@ std::string AdviceOnCommand(const CommandSpec& spec, std::string_view command) {
   const std::string_view meaning = MeaningOf(kCommands, command);
   const bool is_name =
       meaning.starts_with('-') || spec.FindCommand(meaning.substr(0, meaning.find(' ')));
-  return is_name ? fmt::format("did you mean {}?", meaning) : std::string(meaning);
+  if (is_name) return fmt::format("did you mean {}?", meaning);
+  // The name of a command of the program is no advice on an argument of another command.
+  return meaning.find(' ') == std::string_view::npos ? "" : std::string(meaning);
 }
 
 bool IsPeerOption(std::string_view option) { return !MeaningOf(kOptions, option).empty(); }

@@ -11,8 +11,9 @@ bool StepDraft::HasChat() const {
 }
 
 bool StepDraft::HasRoom(int64_t wanted) {
-  if (!is_bounded || wanted <= room || (lets_one_run && empty())) return true;
-  if (refused == 0) refused = wanted;
+  if (!is_bounded || (lets_one_run && empty())) return true;
+  if (refused == 0 && wanted <= room) return true;
+  if (refused == 0) refused = wanted;  // what is behind it waits, too, so that it runs some time
   return false;
 }
 

@@ -24,11 +24,12 @@ struct StepDraft {
   bool is_bounded = false;    // a chat's turn is computed: other requests need room beside it
   int64_t room = 0;           // left for them (sched/chat_room.h)
   int64_t refused = 0;        // room for the first of them that found none; 0: all did
-  bool lets_one_run = false;  // a first row needs no room
+  bool lets_one_run = false;  // the first row of the step needs no room
 
   bool empty() const { return decode.empty() && prefill.empty(); }
   bool HasChat() const;  // a row of a chat's turn
-  // True if a row of a request that is no chat's may take `wanted`. Notes the first that may not.
+  // True if a row of a request that is no chat's may take `wanted`. After the first that may not,
+  // which is noted, none may.
   bool HasRoom(int64_t wanted);
   // Takes out the rows of `state`, and returns their tokens to the budget.
   void Withdraw(const RequestState* state);

@@ -11,6 +11,7 @@
 #include "batch/grammar_texts.h"
 #include "batch/row_output.h"
 #include "batch/row_prompt.h"
+#include "minisgl/grammar/json_schema.h"
 #include "program/fakes.h"
 
 namespace minisgl::batch {
@@ -82,6 +83,12 @@ std::vector<GoodGrammar> GoodGrammars() {
       {R"("structured_outputs": {"json": )" + schema + "}",
        "structured_outputs.json",
        {GrammarKind::kJsonSchema, schema, {}}},
+      {R"("structured_outputs": {"disable_any_whitespace": true, "json": )" + schema + "}",
+       "structured_outputs.json",
+       {GrammarKind::kJsonSchema, CompactJsonSchema(schema), {}}},
+      {R"("structured_outputs": {"json_object": true, "disable_any_whitespace": true})",
+       "structured_outputs.json_object",
+       {GrammarKind::kJsonSchema, CompactJsonSchema(R"({"type":"object"})"), {}}},
       {R"("guided_json": )" + schema, "guided_json", {GrammarKind::kJsonSchema, schema, {}}},
       {R"("guided_json": )" + quoted, "guided_json", null_schema},
       {R"("guided_regex": "")", "guided_regex", {GrammarKind::kRegularExpression, "", {}}},
@@ -319,6 +326,15 @@ TEST(RowGrammarAnswerTest, AnswersThatAreNoWholeTextsWarn) {
   EXPECT_EQ(CutInGrammarWarning({whole}), std::nullopt);
   EXPECT_EQ(CutInGrammarWarning({cut}),
             "the answer ended before the grammar allowed an end: not a whole text of it");
+  // As a resumed run reads them: a row has failed if all of its answers were cut.
+  const auto is_cut_of = [](const std::vector<RowAnswer>& answers) {
+    const Json warnings(Json::Array{Json("other"), Json(*CutInGrammarWarning(answers))});
+    return HasCutWarning(warnings, answers.size());
+  };
+  EXPECT_TRUE(is_cut_of({cut}));
+  EXPECT_TRUE(is_cut_of({cut, cut}));
+  EXPECT_FALSE(is_cut_of({cut, whole}));
+  EXPECT_FALSE(is_cut_of({cut, whole, cut}));
   EXPECT_EQ(CutInGrammarWarning({cut, whole, cut}),
             "of the answers, 0, 2 ended before the grammar allowed an end: not a whole text of it");
 }

@@ -19,7 +19,6 @@ namespace minisgl::batch {
 namespace {
 
 TEST_F(RunProgramTest, WrongUsageIs64) {
-  ExpectFails(RunProgram({}), 64, "no command");
   ExpectFails(RunProgram({"fly"}), 64, "fly");
   ExpectFails(RunModel({"-p"}), 64, "--prompt needs a value (TEXT|@FILE); see minisgl run --help");
   ExpectFails(RunModel({"-p", "x", "-p", "y"}), 64, "--prompt may be given once (found 2)");

@@ -375,6 +375,7 @@ TEST_F(RunTableTest, NamesOfOtherFormatsAreRefused) {
   }
   const std::string table = folder_.Write("in.csv", Many(1));
   EXPECT_EQ(Run(table, "out.jsonl.gz").exit_code, 64);
+  EXPECT_EQ(Run(table, "out.jsonl.GZ").exit_code, 64);
   // The answer to one prompt may be of any form.
   EXPECT_EQ(RunProgram({"run", "-m", DemoModel(), "-q", "--no-stdin", "-n", "2", "-p", "a,b", "-o",
                         folder_.Path("text.csv")})

@@ -470,6 +470,8 @@ TEST(LabelledTextsTest, ALineOfTheHistoryIsTheSameMessage) {
   std::vector<std::string> messages = {
       "Hello",        "a [word] in [brackets",       texts.Expand("Look: " + first + second + "!"),
       "one\n\nthree", "tabs\tand\nlines " + control, many_lines};
+  const std::string behind_bracket = texts.Expand("a[ b[ " + first + " ]");
+  const HistoryEntry entry_behind_bracket = texts.TakeEntry(behind_bracket);
   std::vector<HistoryEntry> entries;
   entries.push_back(texts.TakeEntry(messages[2]));
   EXPECT_EQ(entries[0].line, "Look: " + first + second + "!");
@@ -481,6 +483,8 @@ TEST(LabelledTextsTest, ALineOfTheHistoryIsTheSameMessage) {
   LabelledTexts later;
   later.AddPaste("ONE\nTWO");
   later.AddPaste("A\nB");
+  later.Discard();
+  EXPECT_EQ(later.Expand(later.Adopt(entry_behind_bracket)), behind_bracket);
   later.Discard();
   for (size_t i = 0; i < entries.size(); ++i) {
     EXPECT_EQ(texts.Expand(entries[i].line), messages[i]);

@@ -82,6 +82,7 @@ TEST_F(FirstStepsTest, OptionsOfOtherProgramsGetASuggestion) {
       {"run", "--gpu-memory-utilization", "did you mean --memory-ratio?"},
       {"run", "--max-num-seqs", "did you mean --max-running-requests?"},
       {"run", "--temp", "did you mean --temperature?"},
+      {"run", "-temp", "did you mean --temperature?"},
   };
   for (const auto& test : cases) {
     ExpectAdvice({test.command, test.option, "1"}, test.advice);
@@ -96,6 +97,8 @@ TEST_F(FirstStepsTest, CommandsAndValuesOfOtherProgramsGetASuggestion) {
   ExpectAdvice({"version"}, "did you mean --version?");
   ExpectAdvice({"-V"}, "did you mean --version?");
   ExpectAdvice({"run-batch", "-i", "x"}, "did you mean run -f?");
+  ExpectAdvice({"run", "list"}, "unknown argument (list); -m takes the model");
+  ExpectAdvice({"cache", "list"}, "unknown command (list); cache needs one of ls, verify, clear");
   ExpectAdvice({"run", "wren", "Hi"}, "-m takes the model, and -p a text to ask");
   ExpectAdvice({"run", "--dtype", "float16"}, "found float16, which is f16 here");
   ExpectAdvice({"run", "--dtype", "bfloat16"}, "found bfloat16, which is bf16 here");

@@ -69,6 +69,27 @@ TEST(JsonSchemaValues, BlanksAreBoundedOrNone) {
                           "[\n" + std::string(25, ' ') + "1]"}}});
 }
 
+// As the member x-guidance asks for, which other engines know; CompactJsonSchema adds it.
+TEST(JsonSchemaValues, CompactTextsHaveASpaceAtMost) {
+  const std::string schema = R"({"type": "object", "properties": {"to": {"type": "array"}},
+    "required": ["to"], "additionalProperties": false} )";
+  const std::string compact = CompactJsonSchema(schema);
+  EXPECT_EQ(compact.substr(0, 60), schema.substr(0, 60));
+  const std::vector<std::string> compact_texts = {"{\"to\": [1, 2]}", "{\"to\":[]}",
+                                                  "{ \"to\" : [ ] }"};
+  const std::vector<std::string> loose_texts = {"{\"to\":  []}", "{\n\"to\": []}", "{\"to\":\t[]}"};
+  CheckJsonSchemaCases({{compact.c_str(), compact_texts, loose_texts},
+                        {schema.c_str(), loose_texts, {"{\"to\": []}\n"}}});
+  EXPECT_EQ(CompactJsonSchema(compact), compact);
+  EXPECT_EQ(CompactJsonSchema("{}"), R"({"x-guidance":{"whitespace_flexible":false}})");
+  for (const char* other : {"true", "", "{", "[1]", R"({"a": 1, "a": 2})"}) {
+    EXPECT_EQ(CompactJsonSchema(other), other);
+  }
+  CheckJsonSchemaCases({{R"({"x-guidance": {"whitespace_flexible": true}})", {"[  1]"}, {}},
+                        {R"({"x-guidance": {}})", {"[  1]"}, {}},
+                        {R"({"x-guidance": 1})", {"[  1]"}, {}}});
+}
+
 TEST(JsonSchemaValues, IntegersMayHaveZerosBehindThePoint) {
   CheckJsonSchemaCases({
       {R"({"type": "integer"})",

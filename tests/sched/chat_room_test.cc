@@ -119,6 +119,22 @@ TEST(ChatRoomTest, PromptsTakeTheRoomThatRowsLeave) {
   ExpectRight(driver, MakeRequest(2, 60, 4));
 }
 
+// The oldest row has many keys and needs more room than a step has; the others do not pass it.
+TEST(ChatRoomTest, ALongRowIsNotOvertakenForEver) {
+  SimDriver driver(RoomLimits(), RoomOptions(2000, 10), 0, kEndRate);
+  const Request longest = MakeRequest(1, 60, 20);
+  driver.Submit(longest);
+  for (RequestId id = 2; id <= 6; ++id) driver.Submit(MakeRequest(id, 8, 60));
+  const auto has_begun = [&driver](RequestId id) { return !driver.answers()[id].tokens.empty(); };
+  while (!has_begun(1) || !has_begun(6)) driver.Step();
+  driver.Submit(MakeRequest(kTurn, 8, 40, kChatPriority));
+  const size_t before = driver.answers()[1].tokens.size();
+  for (int step = 0; step < 36; ++step) driver.Step();
+  EXPECT_GE(driver.answers()[1].tokens.size(), before + 8) << "a token in each fourth step or so";
+  ASSERT_TRUE(driver.RunToEnd());
+  ExpectRight(driver, longest);
+}
+
 // Rows that hold what a turn waits for are not slowed down: the pool has no page for it, and no row
 // may be preempted.
 TEST(ChatRoomTest, ATurnThatCannotBeAdmittedBoundsNothing) {

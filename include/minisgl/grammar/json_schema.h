@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "minisgl/base/status.h"
@@ -22,7 +23,8 @@ namespace minisgl {
 
 struct JsonSchemaOptions {
   // Spaces and tabs allowed wherever JSON lets blanks be within a value; or a space, two line
-  // breaks and an indentation of up to 24. 0: no blanks.
+  // breaks and an indentation of up to 24. 1: at most one space. 0: no blanks. A schema whose root
+  // has "x-guidance": {"whitespace_flexible": false} has at most one space.
   uint32_t blanks_max = 8;
   // Members in any order, not in that of the schema. For objects of at most 12 properties.
   bool any_order = false;
@@ -33,6 +35,10 @@ struct JsonSchemaOptions {
 Result<std::shared_ptr<const CompiledGrammar>> CompileJsonSchema(
     std::string_view schema, const JsonSchemaOptions& options = {},
     const GrammarLimits& limits = {});
+
+// Returns the text of a schema whose texts have at most one space between their parts, and are
+// otherwise those of `schema`. What is no JSON object is returned as it is.
+std::string CompactJsonSchema(std::string schema);
 
 // Any JSON object.
 Result<std::shared_ptr<const CompiledGrammar>> CompileJsonObject(

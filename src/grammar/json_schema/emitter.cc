@@ -20,6 +20,7 @@ constexpr uint32_t kLineBreaksMax = 2;
 constexpr uint32_t kIndentMax = 24;
 
 ExpressionId Blanks(ExpressionSet& set, uint32_t blanks_max) {
+  if (blanks_max == 1) return set.Optional(set.Literal(" "));
   ByteSet in_line, ends_line;
   for (const char c : {' ', '\t'}) in_line.Add(static_cast<uint8_t>(c));
   for (const char c : {'\n', '\r'}) ends_line.Add(static_cast<uint8_t>(c));

@@ -1,5 +1,7 @@
 #include "minisgl/grammar/json_schema.h"
 
+#include <algorithm>
+
 #include "grammar/json_schema/document.h"
 #include "grammar/json_schema/emitter.h"
 #include "grammar/json_schema/schema_compiler.h"
@@ -11,6 +13,14 @@ namespace {
 
 constexpr size_t kSchemaBytesMax = size_t{8} << 20;
 
+// True if the root says, in a member that other engines know, that blanks are not free.
+bool IsCompact(const grammar::SchemaValue& root) {
+  const grammar::SchemaValue* const guidance = root.Find("x-guidance");
+  const grammar::SchemaValue* const flexible =
+      guidance == nullptr ? nullptr : guidance->Find("whitespace_flexible");
+  return flexible != nullptr && flexible->is_bool() && !flexible->is_true();
+}
+
 }  // namespace
 
 namespace grammar {
@@ -21,7 +31,9 @@ Result<Symbol> AddJsonSchema(std::string_view schema, const JsonSchemaOptions& o
     return BadInput("the schema has more than {} MiB", kSchemaBytesMax >> 20);
   MINISGL_ASSIGN_OR_RETURN(const SchemaDocument document, SchemaDocument::Parse(schema));
   SchemaCompiler compiler(document, builder->expressions(), {});
-  Emitter emitter(compiler.algebra(), *builder, options);
+  JsonSchemaOptions own = options;
+  if (IsCompact(document.root())) own.blanks_max = std::min<uint32_t>(own.blanks_max, 1);
+  Emitter emitter(compiler.algebra(), *builder, own);
   const Symbol start = emitter.Emit(compiler.Root());
   MINISGL_RETURN_IF_ERROR(compiler.algebra().status());
   MINISGL_RETURN_IF_ERROR(builder->status());
@@ -40,6 +52,16 @@ Status WithEmptyPlace(std::string_view schema, const GrammarLimits& limits, cons
 }
 
 }  // namespace grammar
+
+std::string CompactJsonSchema(std::string schema) {
+  const auto root = grammar::ParseSchemaValue(schema);
+  if (!root.ok() || !(*root)->is_object() || (*root)->Find("x-guidance") != nullptr) return schema;
+  const char* const comma = (*root)->members.empty() ? "" : ",";
+  // At the end, so that places in messages stay those of the user's text.
+  schema.insert(schema.rfind('}'),
+                std::string(comma) + R"("x-guidance":{"whitespace_flexible":false})");
+  return schema;
+}
 
 Result<std::shared_ptr<const CompiledGrammar>> CompileJsonSchema(std::string_view schema,
                                                                  const JsonSchemaOptions& options,
