@@ -8,9 +8,11 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import includes
+import joined_names
 
 ROOT = Path(sys.argv[1])
 BINARY = sys.argv[2] if len(sys.argv) > 2 else None
@@ -312,6 +314,13 @@ def check_includes():
     yield from includes.missing_includes(ROOT)
 
 
+def check_joined_names():
+    """Files of a room have different names for what is theirs alone."""
+    with tempfile.TemporaryDirectory() as scratch:
+        yield from joined_names.self_test(scratch)
+    yield from joined_names.names_that_meet(ROOT)
+
+
 def check_machine_paths():
     pattern = re.compile("/" + r"(work|root|home)/[a-z]|https?://[a-z.]*(pypi|debian)\b", re.I)
     for path in ROOT.rglob("*"):
@@ -421,7 +430,7 @@ def check_man_pages_lint():
 
 def main():
     rules = [check_rooms, check_libraries, check_spelling, check_option_names, check_sizes, check_functions, check_headers, check_types_have_one_name,
-             check_sources_are_built, check_includes, check_machine_paths, check_documents, check_models_manual, check_man_pages_lint,
+             check_sources_are_built, check_includes, check_joined_names, check_machine_paths, check_documents, check_models_manual, check_man_pages_lint,
              check_plain_english, check_format, check_commit_subjects]
     if BINARY:
         rules += [check_manual, check_rows_manual]
