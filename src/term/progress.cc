@@ -242,7 +242,8 @@ ProgressView Progress::ViewOf(const Numbers& numbers, double now_s, bool whole_r
   ProgressView view;
   view.held = numbers.held_done + numbers.held_failed;
   view.done = numbers.done + numbers.failed - view.held;
-  view.failed = numbers.failed - numbers.cancelled - numbers.held_failed;
+  // Rows that are cancelled while they are held count on both sides.
+  view.failed = std::max<int64_t>(numbers.failed - numbers.cancelled - numbers.held_failed, 0);
   view.cancelled = numbers.cancelled;
   view.before = numbers.before;
   view.total = numbers.total;
