@@ -54,9 +54,10 @@ class Turn {
     return shows_;
   }
   bool IsDone() const { return num_passed_ == answers_.size(); }
-  // Of the answer that is passed now or next. REQUIRES !IsDone().
+  // Returns the number of tokens of the answer that is being passed. REQUIRES !IsDone().
   int64_t NumTokens() const { return std::ssize(answers_[num_passed_].token_ids); }
-  // Of its prompt, likewise; -1: not known.
+  // Returns how many tokens of its prompt are computed or were cached; -1: not known. REQUIRES
+  // !IsDone().
   int64_t ReadTokens() const { return read_tokens_[num_passed_]; }
   std::vector<ChatAnswer> TakeAnswers() { return std::move(answers_); }
 

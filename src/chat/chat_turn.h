@@ -32,9 +32,9 @@ struct AnswerListener {
   std::function<bool(size_t answer, std::string_view text)> text;
   // The answer is complete. Called once for each answer.
   std::function<void(size_t answer, const ChatAnswer& whole)> end;
-  // Called many times a second until all answers are complete, with the number of tokens so far of
-  // the answer that is passed now or next, and those of its prompt that are computed or were cached
-  // (-1: not known, or Prompt::wants_progress is false).
+  // Called many times a second until all answers are complete. `num_tokens` counts the tokens so
+  // far of the answer that is being passed. `read_tokens` counts the tokens of its prompt that are
+  // computed or were cached; -1: not known, or Prompt::wants_progress is false.
   std::function<void(int64_t num_tokens, int64_t read_tokens)> wait;
 };
 

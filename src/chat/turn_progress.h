@@ -9,7 +9,7 @@
 
 namespace minisgl::chat {
 
-// Of a turn that began some time ago.
+// How far a turn is.
 struct TurnStage {
   double seconds = 0;         // since its beginning
   int64_t prompt_tokens = 0;  // of one answer
@@ -26,7 +26,7 @@ class TurnProgress {
   explicit TurnProgress(size_t prompt_tokens)
       : begin_(std::chrono::steady_clock::now()),
         prompt_tokens_(static_cast<int64_t>(prompt_tokens)) {}
-  // Returns the line at this moment; the parameters are those of TurnStage.
+  // Returns the line to show now. The parameters mean what the members of TurnStage mean.
   std::string Line(int64_t read_tokens, int64_t answer_tokens, bool is_hidden) const;
 
  private:

@@ -117,8 +117,8 @@ std::string NameOf(const hub::CachedSnapshot& snapshot) {
       snapshot.refs.empty() ? snapshot.commit.substr(0, kCommitDigits) : snapshot.refs[0]);
 }
 
-// Returns why a model does not run of which files are missing, while a download of it is not
-// complete. The bytes that are there count as those of the model.
+// Returns the error of a model that lacks files because its download is not complete. Adds the
+// downloaded bytes to the model's size.
 Status IncompleteOf(Entry* entry) {
   hub::CachedSnapshot& snapshot = entry->snapshot;
   if (!snapshot.commit.empty()) {

@@ -383,8 +383,8 @@ batch::RunLoopOptions LoopOptions(const batch::RunOptions& options, const Job& j
     loop_options.window_answers_max = 1;
   }
   loop_options.grace = std::chrono::milliseconds(static_cast<int64_t>(options.grace_s * 1000));
-  // Of a file it is known which rows are left; a program that reads answers to rows of a pipe, or
-  // has read a part of one, waits for each of them.
+  // A program that writes rows into a pipe, or reads parts of answers, waits for a line for each
+  // row. With a file, --resume knows the rows that are left.
   loop_options.writes_cancelled = options.stream || job.reader == nullptr || !job.reader->regular();
   // A streamed answer stops at the first signal: its text is already on the screen.
   if (as_text) loop_options.grace = std::chrono::milliseconds(0);

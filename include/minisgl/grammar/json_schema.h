@@ -37,7 +37,7 @@ Result<std::shared_ptr<const CompiledGrammar>> CompileJsonSchema(
     const GrammarLimits& limits = {});
 
 // Returns the text of a schema whose texts have at most one space between their parts, and are
-// otherwise those of `schema`. What is no JSON object is returned as it is.
+// otherwise those of `schema`. A text that is no JSON object is returned unchanged.
 std::string CompactJsonSchema(std::string schema);
 
 // Any JSON object.
