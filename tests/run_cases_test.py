@@ -99,8 +99,23 @@ def a_suite_that_ran_out_of_time_is_counted(folder):
     assert "failed: minisgl:slow / late of a ran out of time" in counted.stdout, counted.stdout
 
 
+# The log of a run may be cut: the failures are its last lines.
+def failures_are_printed_last_with_their_messages(folder):
+    (folder / "a.xml").write_text('<testsuites><testsuite name="s"><testcase name="1" classname="s"><skipped/></testcase>'
+                                  '<testcase name="2" classname="s"><failure message="Expected: 1&#10;Which is: 2"/></testcase></testsuite>'
+                                  '<testsuite name="t"><testcase name="3 - passes" classname="t"/>'
+                                  '<testcase name="4 - tidy" classname="t"><failure/></testcase>'
+                                  '<system-out># of the first\nok 3 - passes\n# a line is too long\nnot ok 4 - tidy\n# of another</system-out>'
+                                  '</testsuite></testsuites>')
+    (folder / "a.status").write_text("2\n")
+    counted = subprocess.run([sys.executable, HERE / "count_results.py", "0", folder / "a.xml"], capture_output=True, text=True)
+    assert counted.stdout.splitlines()[-6:] == ["failed: s.2 (a)", "    Expected: 1", "    Which is: 2", "failed: t.4 - tidy (a)",
+                                                "    # a line is too long", "1 passed, 2 failed, 1 skipped"], counted.stdout
+
+
 CASES = [every_other_case_runs, each_is_counted, a_filter_is_kept, a_fault_at_the_end_of_the_process_is_a_failure,
-         a_case_without_end_is_named, a_suite_that_ran_out_of_time_is_counted]
+         a_case_without_end_is_named, a_suite_that_ran_out_of_time_is_counted,
+         failures_are_printed_last_with_their_messages]
 
 
 def main():
