@@ -31,7 +31,6 @@
 #include "term/terminal.h"
 #include "term/terminal_filter.h"
 #include "term/text_layout.h"
-#include "term/wrapped_text.h"
 
 namespace minisgl::chat {
 namespace {
@@ -67,10 +66,7 @@ Chat::Chat(load::LoadedModel* model, const ChatOptions& options, term::Output* o
   kept_.SwitchTo(branches_.current().name, {});
 }
 
-void Chat::Say(const std::string& text) const {
-  if (!term::IsTerminal(STDERR_FILENO)) return term::PrintStderr(text);
-  term::PrintStderr(term::WrapLines(text, term::TerminalColumns(STDERR_FILENO)));
-}
+void Chat::Say(const std::string& text) const { term::PrintMessage(text); }
 
 // As an answer is laid out: blocks of code and tables are not wrapped.
 void Chat::SayText(const std::string& text, term::TextStyle style) const {

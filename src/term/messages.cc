@@ -8,7 +8,9 @@
 #include "minisgl/base/file_io.h"
 #include "minisgl/base/utf8.h"
 #include "term/progress.h"
+#include "term/terminal.h"
 #include "term/terminal_filter.h"
+#include "term/wrapped_text.h"
 
 namespace minisgl::term {
 namespace {
@@ -41,6 +43,11 @@ void PrintStderrShown(std::string_view line) {
   WriteStderr(text);
 }
 
+void PrintMessage(std::string_view text) {
+  if (!IsTerminal(STDERR_FILENO)) return PrintStderr(text);
+  PrintStderr(WrapLines(text, TerminalColumns(STDERR_FILENO)));
+}
+
 void WriteControl(std::string_view sequence) {
   std::lock_guard lock(g_mutex);
   WriteStderr(sequence);
@@ -50,7 +57,7 @@ void InstallNotes(Verbosity verbosity) {
   SetLogSink([verbosity](LogLevel level, const std::string& line) {
     if (level == LogLevel::kVerbose && !verbosity.verbose) return;
     if (level == LogLevel::kInfo && verbosity.quiet) return;
-    PrintStderr("minisgl: " + Visible(line, 1000));
+    PrintMessage("minisgl: " + Visible(line, 1000));
   });
   if (!verbosity.quiet && StderrIsTerminal()) InstallProgressBar();
 }
@@ -63,7 +70,7 @@ std::string Utf8OrWarn(std::string text, const std::string& source) {
 
 int Fail(const Status& status) {
   // Messages are escaped with Visible() where they are built; this catches texts of libraries.
-  PrintStderr("minisgl: " + Visible(status.message(), 4000));
+  PrintMessage("minisgl: " + Visible(status.message(), 4000));
   return ExitCode(status.code());
 }
 

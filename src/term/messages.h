@@ -26,6 +26,9 @@ void InstallNotes(Verbosity verbosity);
 // Prints `line` and a line break; on a terminal through a TerminalFilter.
 void PrintStderr(std::string_view line);
 
+// The same for a message of words: on a terminal its lines are broken at blanks.
+void PrintMessage(std::string_view text);
+
 // The same for text that was filtered already and may have formatting: it is printed unchanged.
 void PrintStderrShown(std::string_view line);
 

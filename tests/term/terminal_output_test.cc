@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,21 @@ TEST_F(TerminalOutputTest, MessagesShowNamesOfFilesOptionsAndValues) {
       folder_.Write("rows", std::string("{\"id\":\"a\",\"") + kHostileJson + "\":1}\n");
   ExpectHarmless({"run", "-m", DemoModel(), "--check", "-f", rows}, 65, "\\u202e");
   ExpectHarmless({"report", folder_.Path(hostile), "-o", folder_.Path("x.svg")}, 66, "\\u202e");
+}
+
+TEST_F(TerminalOutputTest, MessagesAreBrokenAtBlanks) {
+  std::string name = "a";
+  for (int i = 0; i < 20; ++i) name += " word" + std::to_string(i);
+  PtyProcess program({"info", "-m", name}, {{"TERM", "xterm"}});
+  EXPECT_EQ(program.WaitForExit(), 66);
+  std::istringstream rows(program.output());
+  std::string words;
+  for (std::string row; std::getline(rows, row);) {
+    if (!row.empty() && row.back() == '\r') row.pop_back();
+    EXPECT_LE(row.size(), 200u) << row;  // the width of PtyProcess
+    words += " " + row.substr(row.find_first_not_of(' '));
+  }
+  EXPECT_NE(words.find(name), std::string::npos) << program.output();
 }
 
 }  // namespace
