@@ -226,10 +226,9 @@ TEST_F(RunStreamTest, OptionsThatMakeNoSenseAreRefused) {
   EXPECT_EQ(RunProgram({"run", "-m", DemoModel(), "--file", file}).exit_code, 1);
 }
 
-// Returns the example of the manual that begins with `first`.
-std::string Example(const std::string& first) {
-  const std::string page =
-      *ReadFile(std::string(MINISGL_SOURCE_DIR) + "/man/minisgl-run.1", 1 << 20);
+// Returns the example of a manual page that begins with `first`.
+std::string Example(const std::string& first, const std::string& name = "minisgl-run.1") {
+  const std::string page = *ReadFile(std::string(MINISGL_SOURCE_DIR) + "/man/" + name, 1 << 20);
   const size_t begin = page.find("\n" + first) + 1, end = page.find("\n.Ed", begin);
   EXPECT_NE(begin, 0u) << first;
   std::string text = page.substr(begin, end + 1 - begin);
@@ -256,6 +255,33 @@ TEST_F(RunStreamTest, TheExamplesOfTheManualRun) {
   const std::string shell = run("sh example.sh");
   EXPECT_NE(shell.find("Paris"), std::string::npos) << shell;
   EXPECT_NE(shell.find("Rome"), std::string::npos) << shell;
+}
+
+// The router knows of each prompt how much of it a process holds.
+TEST_F(RunStreamTest, TheRouterOfTheManualFindsWhatIsCached) {
+  std::string prompt = "Count:";
+  for (int i = 0; i < 60; ++i) prompt += " " + std::to_string(i);
+  const std::string events = folder_.Path("events");
+  const ProgramResult run = RunProgram({"run", "-m", DemoModel(), "--raw", "-n", "2", "--page-size",
+                                        "16", "--events", events, "-p", prompt});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  folder_.Write("router.py", Example("import hashlib", "minisgl-options.7") + R"(
+import subprocess, sys
+def ids(text):
+    command = [sys.argv[1], "tokenize", "-m", sys.argv[2], "--raw"]
+    return json.loads(subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout)["prompt_token_ids"]
+prompt = sys.argv[3]
+assert cached_tokens(ids(prompt)) == 0
+for line in open("events"): read(line)
+whole = ids(prompt)
+assert len(whole) > 100 and cached_tokens(whole) == len(whole) // 16 * 16, (len(whole), cached_tokens(whole))
+assert cached_tokens(ids("Other" + prompt)) == 0
+begun = ids(prompt[:len(prompt) // 2] + " and others" * 40)
+assert 0 < cached_tokens(begun) < len(begun) // 16 * 16, cached_tokens(begun)
+)");
+  const std::string line = "cd '" + folder_.Path("") + "' && python3 router.py '" +
+                           ProgramBinary() + "' '" + DemoModel() + "' '" + prompt + "' >shown 2>&1";
+  EXPECT_EQ(std::system(line.c_str()), 0) << folder_.Read("shown");
 }
 
 }  // namespace

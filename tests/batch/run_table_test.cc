@@ -309,6 +309,16 @@ TEST_F(RunTableTest, ATemplateThatNamesNoColumnIsRefused) {
             "column\n");
 }
 
+TEST_F(RunTableTest, ATableThatCannotBeAskedNamesItsColumns) {
+  const std::string table = folder_.Write("in.csv", "id,q,x\n1,Peru,a\n2,France,b\n3,Italy,c\n");
+  const ProgramResult run = Run(table, "none.csv", {"--template", "Say {{ nosuch }}"});
+  EXPECT_EQ(run.exit_code, 65) << run.err;
+  EXPECT_NE(run.err.find("; none of the 3 rows can be asked; the columns are id, q, x"),
+            std::string::npos)
+      << run.err;
+  EXPECT_FALSE(fs::exists(folder_.Path("none.csv")));
+}
+
 // Killed at some moment, resumed to its end, and retried: the table is that of one run.
 TEST_F(RunTableTest, AResumedRunGivesTheSameTable) {
   const std::string input = folder_.Write("in.csv", Many(150));

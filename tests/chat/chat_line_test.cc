@@ -275,6 +275,19 @@ TEST_F(ChatLineTest, AFileIsReadBeforeTheNextMessage) {
   EXPECT_NE(result.err.find("text and no images"), std::string::npos) << result.err;
 }
 
+TEST_F(ChatLineTest, AFileThatWasReadIsTakenBackWithItsMessage) {
+  std::ofstream(File("notes")) << "one\n";
+  const PipedResult result = RunPiped(Arguments({"--commands"}),
+                                      "Hi\n/read " + File("notes") +
+                                          "\nWhat is the capital of France?\n/undo\nHello\n/save " +
+                                          File("saved") + "\n/save " + File("saved") + "\n");
+  EXPECT_EQ(result.status, 0) << result.err;  // a chat may write its own file again
+  const std::string saved = ReadAll(File("saved"));
+  EXPECT_NE(saved.find("\"Hello\""), std::string::npos) << saved;
+  EXPECT_EQ(saved.find("one"), std::string::npos) << saved;
+  EXPECT_EQ(saved.find("France"), std::string::npos) << saved;
+}
+
 TEST_F(ChatLineTest, HelpIsGrouped) {
   const PipedResult result = RunPiped(
       Arguments({"--commands"}), "/help\n/help branch\n/help /retry\n/help nonsense\n/brnach\n");

@@ -565,9 +565,13 @@ TEST(AttachFilesTest, OtherWordsStayAsTheyAre) {
   const std::string b = dir.Write("b", "three");
   for (const std::string message :
        {std::string("mail me@example.org"), std::string("@Override in Java"), std::string("@"),
+        std::string("ping @bob"), std::string("bob@example.com, please"),
         std::string("  two  blanks "), "code:\n@" + b}) {
     EXPECT_EQ(Attached(message), message);
   }
+  // Marks around a file's name are not of the name.
+  EXPECT_EQ(Attached("(see @" + b + ")"), b + ":\nthree\n\n(see " + b + ")");
+  EXPECT_EQ(Attached("@" + b + ", where?"), b + ":\nthree\n\n" + b + ", where?");
   EXPECT_EQ(Attached("@@" + b), "@" + b);
   EXPECT_EQ(Attached("@@property"), "@property");
 }

@@ -124,6 +124,30 @@ TEST_F(ChatTerminalTest, WordsOfAnAnswerAreNotCut) {
       << plain->output();
 }
 
+TEST_F(ChatTerminalTest, ANewWidthWhileAnAnswerComesLosesNoText) {
+  MarkSlow("a slow engine, so that the width changes inside of the answer");
+  std::ofstream(File("rows.jsonl")) << "{\"prompt\": \"Tell me a story.\", \"max_tokens\": 8}\n";
+  const std::string question = "What is the capital of France?";
+  for (const bool has_batch : {false, true}) {
+    auto chat = Start({"-q", "--cpu-target", "naive"});
+    if (has_batch) {
+      chat->Send("/batch -f " + File("rows.jsonl") + "\r");
+      ASSERT_TRUE(chat->WaitFor("] > ")) << chat->output();
+    }
+    const auto wait_for_prompt = [&] {  // which says "[batch" while one runs
+      return chat->WaitFor("\x1b[?2004h") && chat->WaitFor("> ");
+    };
+    chat->Send(question + "\r");
+    ASSERT_TRUE(chat->WaitFor("The")) << chat->output();
+    for (const int columns : {24, 200, 60}) chat->Resize(columns);
+    ASSERT_TRUE(wait_for_prompt()) << chat->output();
+    chat->Send("/save -f " + File("saved") + "\r");
+    ASSERT_TRUE(wait_for_prompt()) << chat->output();
+    EXPECT_NE(ReadAll(File("saved")).find("\"The capital of France is Paris.\""), std::string::npos)
+        << ReadAll(File("saved")) << chat->output();
+  }
+}
+
 // The next prompt stands below all rows of the line that the key clears.
 TEST_F(ChatTerminalTest, CtrlCInALineOfSeveralRowsLeavesACleanScreen) {
   constexpr size_t kNarrow = 40;

@@ -52,7 +52,12 @@ Program::Program(const std::vector<std::string>& arguments, const Options& optio
     Redirect(out, O_WRONLY | O_CREAT, STDOUT_FILENO);
   }
   Redirect(err, O_WRONLY | O_CREAT, STDERR_FILENO);
-  setenv("XDG_CONFIG_HOME", "/nonexistent", 1);  // not the configuration of whoever runs the tests
+  if (options.bare_environment) {
+    clearenv();
+  } else {
+    // Tests do not read the configuration of whoever runs them.
+    setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
+  }
   for (const std::string& variable : options.environment) {
     putenv(const_cast<char*>(variable.c_str()));
   }

@@ -35,6 +35,7 @@ class Program {
     std::string input;                     // contents of standard input
     std::string output_path;               // file for standard output; "" keeps it in `out`
     std::vector<std::string> environment;  // "NAME=VALUE", added to the test's own
+    bool bare_environment = false;         // `environment` and no more, as under cron or env -i
     // for standard output, if given; the test closes its own copy
     int output_fd = -1;
   };
