@@ -3,7 +3,7 @@
 #   sh tests/deb.sh [FOLDER]   FOLDER is a build folder (build), which is configured and built if necessary
 # Prints the name of the package, FOLDER/minisgl_VERSION_ARCHITECTURE.deb. Install it with
 #   apt install ./FOLDER/minisgl_VERSION_ARCHITECTURE.deb
-# Needs dpkg-deb, and what the program is built with (tests/packages.sh).
+# Installs what the program is built with, if it is missing (tests/packages.sh).
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/packages.sh
@@ -65,6 +65,8 @@ dependencies() {
     done | sort -u | paste -sd, | sed 's/,/, /g'
 }
 
+# shellcheck disable=SC2086
+install_packages $BUILD_PACKAGES || exit 1
 install_files
 program=$stage/tree/usr/bin/minisgl
 version=$("$program" --version | sed -n 's/^minisgl //p')

@@ -4,6 +4,7 @@
 #   sh tests/fresh.sh              demo and tests from each of the three starts, the Debian package from the first, and --by-hand
 #   sh tests/fresh.sh --demo       demo and Debian package from the first start
 #   sh tests/fresh.sh --by-hand    the README's build by hand, its installation, and a build without optimisation, from the first start
+#   sh tests/fresh.sh --image      the container image of minisgl(1): the RUN line of its Dockerfile, and the program after it
 #   sh tests/fresh.sh START...     demo and tests from these starts:
 #     nothing   a minimal system, as root; the Debian package that the demo's build makes (tests/deb.sh) is installed in another
 #               bare root, where the program answers the demo's questions
@@ -139,6 +140,19 @@ run_by_hand() {
     rm -rf --one-file-system "${root:?}/hand"
 }
 
+# The image's Dockerfile stands in minisgl(1). COPY puts this folder to the place that RUN names.
+run_image() {
+    echo "== start: image"
+    run_line=$(sed -n 's/^RUN //p' man/minisgl.1)
+    [ -n "$run_line" ] || { echo "man/minisgl.1 has no RUN line"; failures=$((failures + 1)); return; }
+    cp -a "$root/base" "$root/image" || exit 1
+    cp -a "$root/image/srv/minisgl" "$root/image/minisgl" || exit 1
+    timed "image: $run_line" inside "$root/image" 0:0 "cd / && { $run_line; } >/tmp/log 2>&1 || { tail -n 40 /tmp/log; exit 1; }"
+    timed "image: the program" inside "$root/image" 0:0 "test ! -e /minisgl/build && $(answers_all minisgl)"
+    echo "fresh: image: $(du -smx "$root/image" | cut -f1) MB"
+    rm -rf --one-file-system "${root:?}/image"
+}
+
 run_start() {
     echo "== start: $1"
     cp -a "$root/base" "$root/$1" || exit 1
@@ -224,6 +238,10 @@ case ${1:-} in
 --by-hand)
     make_base
     run_by_hand
+    ;;
+--image)
+    make_base
+    run_image
     ;;
 -*) usage ;;
 *)
