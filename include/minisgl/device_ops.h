@@ -2,12 +2,12 @@
 // transformer's operations what an engine needs to keep such a device busy.
 //
 // - Compute stream: operations and graph replays run in the order of the calls.
-// - Copy streams: copies to the device run concurrently with earlier operations, those to the host
+// - Copy streams: copies to the device run concurrently with earlier operations, copies to the host
 //   with later ones.
 // - A call waits for the device only if its comment says so.
 // - Errors do not stop the caller: status() returns the first one, and calls after it do nothing.
 //
-// Called from one thread at a time, which may differ from the one that made the operations.
+// Called from one thread at a time, not necessarily the thread that made the object.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace minisgl {
 
-// A point in the compute stream that can be waited for.
+// A point in the compute stream to wait for.
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
@@ -130,7 +130,7 @@ struct DeviceSampleParams {
   const uint32_t* masks = nullptr;  // [masks, ceil(V / 32)]
 };
 
-// Where a step's results are stored, in memory of AllocateHost, which the device can write.
+// Places of a step's results in memory of AllocateHost, which the device can write.
 struct HostResults {
   DeviceToken* sampled;   // [N]
   int32_t* num_accepted;  // [R]
@@ -188,7 +188,7 @@ inline constexpr int64_t kShortRow = 32;
 inline bool HasLongRows(int32_t group, int64_t num_tokens, int64_t num_rows) {
   return num_tokens * group > kShortRow * num_rows;
 }
-// Upper bound on the rows of HasLongRows, and one row of padding.
+// Upper bound on the rows of a step with HasLongRows, and one row of padding.
 inline int64_t LongRowsMax(int32_t group, int64_t num_tokens) {
   return num_tokens * group / kShortRow + 1;
 }
@@ -212,8 +212,7 @@ inline AttentionHeads HeadsOf(const AttentionParams& params) {
 }
 
 // The attention of a step, planned once and used by every layer with these heads. Rows 0 ..
-// num_decode_rows - 1 have one token each. The arrays are those of every AttentionParams of the
-// step.
+// num_decode_rows - 1 have one token each. Every AttentionParams of the step has the same arrays.
 struct AttentionPlanParams {
   const int32_t* row_begin;  // [R + 1]
   const int32_t* kv_len;     // [R]
@@ -254,7 +253,7 @@ struct DeviceLimits {
   int32_t num_experts = 0, num_chosen = 0;  // experts of the model, and of a token
   int32_t v_head_dim = 0;                   // 0: head_dim
   bool values_in_keys = false;
-  std::vector<AttentionHeads> other_heads = {};  // of layers with others
+  std::vector<AttentionHeads> other_heads = {};  // of the other layers
 
   AttentionHeads heads() const {
     return {num_heads, num_kv_heads, head_dim, v_head_dim, values_in_keys};
@@ -263,22 +262,22 @@ struct DeviceLimits {
 
 class DeviceOps : public Ops {
  public:
-  // Of one of several ranks (Ops::AllReduce). The operations of a rank wait for those of the other
-  // ranks, so each rank is called from a thread of its own, or nothing that waits for the device is
-  // called before all ranks have queued the same operations.
+  // Several ranks (Ops::AllReduce): the operations of a rank wait for operations of the other
+  // ranks. So each rank is called from a thread of its own, or all ranks queue the same operations
+  // before any function that waits for the device is called.
   //
-  // Ends every wait of any rank for another one, now and later, because this rank has failed;
-  // status() of all ranks is then an error once they are waited for. Any thread may call it.
+  // Ends the waits of all ranks for each other, now and later, because this rank has failed;
+  // status() of all ranks is then an error once they are waited for. Thread-safe.
   virtual void FailRanks() {}
   // Between RunAlone(true) and RunAlone(false) operations of several ranks run without the others,
-  // and compute nothing of use: to load what runs first before any rank waits for another one.
+  // and compute nothing of use. This loads their kernels before any rank waits for another.
   virtual void RunAlone(bool alone) { static_cast<void>(alone); }
   // True if status() is an error only because another rank has failed.
   virtual bool FailedWithOthers() const { return false; }
-  // True if a library computes sums over ranks, which has to run them once, on all ranks at once,
-  // before a graph is captured.
+  // True if a library computes sums over ranks and has to run one on all ranks at once before a
+  // graph is captured.
   virtual bool WarmsUpSums() const { return false; }
-  // What computes sums over ranks, for messages; "" for one rank.
+  // The name, for messages, of what computes sums over ranks; "" for one rank.
   virtual std::string SumsText() const { return ""; }
 
   // The first error since the start (kOutOfMemory, kUnavailable or kInternal), or OK.
@@ -295,14 +294,14 @@ class DeviceOps : public Ops {
 
   // Zeroed host memory that copies can use in the background, and that operations can write.
   virtual Result<std::shared_ptr<void>> AllocateHost(size_t num_bytes) = 0;
-  // Begins at once, except that it follows what Allocate and Upload queued. Later operations wait
-  // for it. REQUIRES that all operations on these bytes of the device are done, and `host` from
+  // Begins at once, but after the work that Allocate and Upload queued. Later operations wait for
+  // it. REQUIRES that all operations on these bytes of the device are done, and `host` from
   // AllocateHost, unchanged until an event recorded afterwards is done.
   virtual void CopyToDevice(void* device, const void* host, size_t num_bytes) = 0;
-  // After everything queued on the compute stream so far; later operations do not wait for it.
+  // Runs after everything queued on the compute stream so far; later operations do not wait for it.
   virtual void CopyToHost(void* host, const void* device, size_t num_bytes) = 0;
 
-  // On the compute stream, within device memory.
+  // Copies within device memory, on the compute stream.
   virtual void CopyOnDevice(void* dst, const void* src, size_t num_bytes) = 0;
 
   virtual Result<std::unique_ptr<DeviceEvent>> MakeEvent() = 0;
@@ -313,12 +312,12 @@ class DeviceOps : public Ops {
   virtual Status Wait(DeviceEvent* event) = 0;
   // True if Wait would not wait.
   virtual bool IsReached(DeviceEvent* event) = 0;
-  // Time between the last Records of two events. REQUIRES both to be waited for.
+  // Milliseconds between the last Records of two events. REQUIRES both to be waited for.
   virtual Result<double> ElapsedMs(DeviceEvent* begin, DeviceEvent* end) = 0;
   // Waits for everything queued so far.
   virtual Status Synchronize() = 0;
 
-  // False if every operation has to run by itself; BeginCapture is then an error.
+  // False if graphs are off; BeginCapture is then an error.
   virtual bool RunsGraphs() const { return true; }
   // Between these two calls operations are recorded and do not run. A failed capture leaves the
   // device usable: EndCapture returns the reason, and status() does not change, unless the fault
@@ -334,8 +333,8 @@ class DeviceOps : public Ops {
   virtual void AcceptTokens(const AcceptTokensParams& params) = 0;
 };
 
-// The GPU of `--device cuda[:N]` (cuda/). ProbeCuda checks, before anything is loaded, the driver,
-// the number of devices and the compute capability against those of the build, and runs one kernel.
+// The GPU of `--device cuda[:N]` (cuda/). ProbeCuda checks, before anything is loaded, that the
+// driver and the compute capability suit the build and that the device exists, and runs one kernel.
 struct CudaDevice {
   int index = 0;
   std::string name;  // "NVIDIA H200"
@@ -353,33 +352,33 @@ struct CudaOpsConfig {
   bool deterministic = false;  // bits depend neither on other rows nor on how a sequence is cut
   // If set, receives the time of every operation. Operations then run one by one, not as graphs.
   std::shared_ptr<KernelProfile> profile;
-  int32_t profile_rank = 0;  // whose times they are there
-  // Where choices that were timed on this device are kept for the next start; "": nowhere. A
-  // folder that cannot be used is no error.
+  int32_t profile_rank = 0;  // the rank that `profile` records them for
+  // The folder that keeps choices timed on this device for the next start; "": none. A folder that
+  // cannot be used is no error.
   std::string cache_folder;
 };
 // Several GPUs, or one of them several times, as the ranks of one model (minisgl/model/ranks.h).
 struct CudaRanksConfig {
   CudaOpsConfig ops;         // of each rank, except the index and the profile_rank
   std::vector<int> devices;  // of the ranks, at most kCudaRanksMax
-  // How long a rank waits in an operation for another one before it takes it for lost.
+  // How long a rank waits in an operation for another rank before it fails.
   int64_t wait_ms = 300'000;
-  // Sums of so many bytes at most are exchanged in one shot, which takes one meeting, and longer
-  // ones in two, which move fewer bytes. With two ranks they move the same.
+  // Sums of at most so many bytes are exchanged in one shot, with one meeting. Longer sums take two
+  // meetings and move fewer bytes; with two ranks they move the same.
   int64_t one_shot_bytes = int64_t{256} << 10;
   int64_t one_shot_bytes_of_two = int64_t{1} << 60;
-  // Sums of more than nccl_bytes_min bytes are NCCL's, and all sums where the devices cannot use
+  // NCCL computes sums of more than nccl_bytes_min bytes, and all sums if the devices cannot use
   // each other's memory. NCCL adds in an order that depends on the length of the sum.
   bool nccl = false;
   int64_t nccl_bytes_min = int64_t{256} << 10;
 };
 inline constexpr int kCudaRanksMax = 8;
 
-// How many GPUs there are; 0 without a driver.
+// Returns the number of GPUs; 0 without a driver.
 int CountCudaDevices();
 // Checks each device (ProbeCuda) and opens it: the operations of each rank, in the order of the
-// devices. All work of one rank is in the order of its own calls. The process then loads all code
-// of kernels at the start, since loading could wait for a kernel that waits for another rank.
+// devices. The work of one rank runs in the order of its own calls. The process loads all code of
+// kernels at the start, because loading later could wait for a kernel that waits for another rank.
 // kUsage if NCCL is asked for and cannot be used.
 Result<std::vector<std::unique_ptr<DeviceOps>>> MakeCudaRanks(const CudaRanksConfig& config);
 

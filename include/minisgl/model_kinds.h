@@ -20,8 +20,9 @@ enum class Activation : uint8_t {
   kXielu,    // XieluParams has the formula
 };
 
-// The first part of a layer, which mixes tokens. All but attention have a state: what they keep of
-// a sequence does not grow with its length. Formulas are at ShortConvParams and RecurrenceParams.
+// The first part of a layer, which mixes tokens. Mixers other than attention keep a state of a
+// sequence, whose size does not grow with its length. Formulas are at ShortConvParams and
+// RecurrenceParams.
 enum class Mixer : uint8_t {
   kAttention,
   kShortConv,           // a short convolution between two gates (LFM2)
@@ -35,7 +36,7 @@ constexpr bool HasAttention(Mixer mixer) {
   return mixer == Mixer::kAttention || mixer == Mixer::kAttentionAndMamba2;
 }
 
-// The most weights of a channel of a short convolution.
+// Upper bound on the weights of a channel of a short convolution.
 inline constexpr int32_t kConvLengthMax = 8;
 
 // How queries and keys are normalised.
@@ -56,13 +57,13 @@ enum class RouteScore : uint8_t {
 // How a token's experts are chosen and weighted. Formulas are at RouteParams.
 struct Routing {
   RouteScore score = RouteScore::kSoftmax;
-  bool renormalize = false;       // shares are divided by the sum of those chosen
+  bool renormalize = false;       // shares are divided by the sum of the chosen scores
   int32_t num_groups = 1;         // groups of equally many consecutive experts
   int32_t num_chosen_groups = 1;  // groups that a token's experts are chosen from
-  int32_t best_of_group = 1;      // 1 or 2: how many of a group's experts its value is the sum of
+  int32_t best_of_group = 1;      // a group's value sums this many of its largest: 1 or 2
   float factor = 1;               // of the shares
-  float sum_eps = 0;              // kSigmoid: added to the sum that shares are divided by
-  float sum_min = 0;              // kSoftmax: that sum is at least this
+  float sum_eps = 0;              // kSigmoid: added to that sum
+  float sum_min = 0;              // kSoftmax: lower bound on that sum
 
   bool operator==(const Routing&) const = default;
 };

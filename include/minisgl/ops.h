@@ -1,9 +1,9 @@
 // The operations of a decoder. The transformer is written once over this interface; the CPU and
 // CUDA each implement it, and naive_ops (double precision, plain loops) is the oracle of both.
 //
-// Called from one thread, the engine's. Operations run in the order of the calls. What an operation
-// computes stands at its parameters in ops_params.h. Implementations may rely on the REQUIRES
-// there; callers have checked sizes and ids.
+// Called from one thread, the engine's. Operations run in the order of the calls. ops_params.h
+// defines each operation at its parameters. Implementations may rely on the REQUIRES there; callers
+// have checked sizes and ids.
 #pragma once
 
 #include <cstring>
@@ -55,7 +55,7 @@ class Ops {
   // everything in its activation dtype. kOutOfMemory.
   virtual Result<Matrix> PackMatrix(std::span<const WeightTensor> parts,
                                     const WeightFormat& format) = 0;
-  // weights.CheckNumbers(), with the threads that packing has. Packing does not call it.
+  // Runs weights.CheckNumbers() on the threads that pack. Packing does not call it.
   virtual Status CheckNumbers(const WeightTensor& weights) { return weights.CheckNumbers(); }
   // Packs `table` [V, D] for Embedding. May share storage with PackMatrix of the same tensor (tied
   // output head).
@@ -66,7 +66,7 @@ class Ops {
   virtual Result<ExpertMatrices> PackExperts(std::span<const std::vector<WeightTensor>> experts,
                                              const WeightFormat& format) = 0;
 
-  // Of dense matrices.
+  // PackMatrix of dense matrices.
   Result<Matrix> PackMatrix(std::span<const TensorView> parts, const WeightFormat& format) {
     return PackMatrix(ToWeightTensors(parts), format);
   }
@@ -74,10 +74,10 @@ class Ops {
   virtual void Embedding(const EmbeddingParams& params) = 0;
   virtual void Norm(const NormParams& params) = 0;
   virtual void Linear(const LinearParams& params) = 0;
-  // Without an implementation of its own: the parts, one after another.
+  // Runs the parts one after another, unless an implementation fuses them.
   virtual void FusedLinear(const FusedLinearParams& params) { RunParts(params); }
-  // True if FusedLinear adds the products of so many tokens to the residual stream without another
-  // pass over it. Callers then leave the addition to it; otherwise to the norm behind the product.
+  // True if FusedLinear adds products of `num_tokens` tokens to the residual stream without another
+  // pass over it. Callers then let it add; otherwise the norm behind the product does.
   virtual bool AddsInLinear(int64_t num_tokens) const {
     static_cast<void>(num_tokens);
     return false;
@@ -90,13 +90,13 @@ class Ops {
   virtual void Route(const RouteParams& params) = 0;
   virtual void ExpertLinear(const ExpertLinearParams& params) = 0;
   virtual void CombineExperts(const CombineExpertsParams& params) = 0;
-  // Of latent attention: implementations without it refuse such models.
+  // An operation of latent attention. Implementations without it refuse such models.
   virtual void HeadLinear(const HeadLinearParams& params) {
     static_cast<void>(params);
     MINISGL_CHECK(false, "{} has no latent attention", Name());
   }
   virtual void Sample(const SampleParams& params) = 0;
-  // Of layers with a state.
+  // Operations of layers with a state.
   virtual void ShortConv(const ShortConvParams& params) {
     MINISGL_CHECK(false, "{} has no convolution of {} channels", Name(), params.width);
   }
@@ -104,9 +104,9 @@ class Ops {
     MINISGL_CHECK(false, "{} has no recurrence of {} heads", Name(), params.num_heads);
   }
 
-  // True if GatherColumns gives the columns to all ranks, and not to the first alone.
+  // True if GatherColumns gives the columns to all ranks, false if to the first alone.
   virtual bool GathersOnAllRanks() const { return false; }
-  // Of several ranks: implementations without them run one.
+  // Operations of several ranks. Implementations without them run one rank.
   virtual void AllReduce(const AllReduceParams& params) {
     MINISGL_CHECK(false, "{} has no sum of {} elements over ranks", Name(), params.count);
   }
@@ -121,7 +121,7 @@ class Ops {
     MINISGL_CHECK(false, "{} has no {} columns of ranks", Name(), params.width);
   }
 
-  // Memory that operations allocated for their own use so far, not counting Allocate.
+  // Bytes that operations have allocated for their own use, not counting Allocate.
   virtual uint64_t scratch_bytes() const { return 0; }
 
  protected:
@@ -142,12 +142,13 @@ class Ops {
   }
 };
 
-// Identity of the weights that packed ones are made from, for the files that store these.
+// Identity of the weights that are packed, for files that store packed weights.
 struct PackSource {
-  std::string key;         // differs if any byte of the weights differs
+  std::string key;         // other weights have another key
   WeightFormat format;     // of the matrices that are packed
   bool is_public = false;  // all users may read the weights
-  // True if the weights have not changed since. Thread-safe. Null: they cannot change.
+  // Returns false if the weights have changed since `key` was made. Thread-safe. Null: they cannot
+  // change.
   std::function<bool()> holds;
 };
 
@@ -178,16 +179,16 @@ struct CpuKernels {
 };
 CpuKernels CpuKernelsOfBuild();
 
-// True if products with codes of 4 bits, or with weights that are quantized to int8, in matrices of
-// `format`, round their inputs to int8 on `target` (CpuOpsConfig). False if there is no such one.
+// True if products with codes of 4 bits, or with weights quantized to int8, in matrices of `format`
+// round their inputs to int8 on `target` (CpuOpsConfig). False if there is no such target.
 bool CpuRoundsInputsOfCodes(const std::string& target, const WeightFormat& format);
-// The same of a checkpoint's 8-bit integers without zero points.
+// The same for a checkpoint's 8-bit integers without zero points.
 bool CpuRoundsInputsOfIntegers(const std::string& target, const WeightFormat& format);
 // True if products with 8-bit integers whose format asks for inputs of int8
 // (QuantizedWeights::int8_inputs), in matrices of `format`, round them on `target`.
 bool CpuRoundsInt8Inputs(const std::string& target, const WeightFormat& format);
-// The CPU target of this machine, by name, that is fastest at steps of one or few rows with weights
-// of `format`; "" if it is the best for all, which is the default.
+// Returns the CPU target, by name, that is faster than the default on this machine at steps of one
+// or few rows with weights of `format`; "" if there is none.
 std::string CpuTargetForFewRows(const WeightFormat& format);
 
 // Upper bounds on a step.

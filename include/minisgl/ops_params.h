@@ -4,7 +4,7 @@
 // Letters:
 //   T tokens, R rows (requests) of the step
 //   D hidden size, H query heads, HKV key/value heads, I feed-forward size
-//   E head_dim, the width of a head of queries and keys; EV value_dim, that of values
+//   E head_dim, the width of a head of queries and keys; EV value_dim, the width of a head of values
 //   V vocabulary size, P page size
 // Arrays are dense and row-major unless a stride is given. Pointers are to device memory of the
 // implementation, or to host memory if stated; the caller owns it and keeps it valid until the
@@ -85,7 +85,7 @@ struct EmbeddingParams {
   float scale;
   float* out;  // [T, D] the residual stream
   int64_t num_tokens;
-  // A table as its file holds it, in host memory, of which only rows of ids are read: on the CPU.
+  // The table as its file holds it, in host memory; only the rows of `ids` are read. CPU only.
   const WeightTensor* stored = nullptr;
   // The id of the table's first row. With one rank 0, and the table has a row for every id.
   int64_t first_id = 0;
@@ -110,8 +110,8 @@ struct NormParams {
   int64_t group_width = 0;  // a divisor of D; 0: D
   int64_t stride = 0;       // 0: D. Any other REQUIRES residual == null
   float residual_factor = 1;
-  // [T] the mean of v^2 over all ranks, of whose vectors this is a part (MeanSquaresParams); null:
-  // it is computed here. REQUIRES kRms, one group and no residual.
+  // [T] the mean of v^2 over the whole vectors, of which each rank has a part (MeanSquaresParams);
+  // null: it is computed here. REQUIRES kRms, one group and no residual.
   const float* mean_squares = nullptr;
 };
 
@@ -138,9 +138,9 @@ struct LinearParams {
 // activations, or bf16 on the CPU (KvDType), in which case queries and softmax weights may be
 // rounded to bf16 before they are multiplied.
 //
-// With values_in_keys, the value of a slot is the last elements of its key, and
-// nothing else is stored: v_offset is the number of elements before them, the strides of values are
-// those of keys, and elements are in the order above.
+// With values_in_keys, the value of a slot is the last elements of its key, and nothing else is
+// stored: v_offset is the number of elements before them, values have the strides of keys, and
+// elements are in the order above.
 struct KvLayer {
   ActivationPtr base;
   int64_t page_stride;  // in elements, like all strides
@@ -174,8 +174,9 @@ inline int64_t QkvWidth(int64_t num_heads, int64_t num_kv_heads, int64_t head_di
   return num_heads * head_dim + num_kv_heads * (head_dim + value_dim);
 }
 
-// The dtype of the KV cache: that of activations; but bf16 if those are f32 (the CPU) and the
-// weights are bf16 or quantized from it, which halves the memory and the reads of attention.
+// The dtype of the KV cache: bf16 if activations are f32 (the CPU) and weights are bf16 or
+// quantized from it, which halves the memory and the reads of attention; otherwise the dtype of
+// activations.
 inline DType KvDType(DType activation_dtype, DType weight_dtype) {
   return activation_dtype == DType::kF32 && weight_dtype == DType::kBF16 ? DType::kBF16
                                                                          : activation_dtype;
@@ -211,10 +212,10 @@ struct RopeKvWriteParams {
   int64_t token_width() const { return QkvWidth(num_heads, num_kv_heads, head_dim, value_dim()); }
 };
 
-// What a call says of the rows of its step. Captured operations serve many steps, and have upper
-// bounds instead of num_rows and num_decode_rows: row_begin then has the end of the tokens for
-// every row after the step's last, which is thereby empty, and the number of decode rows is in
-// device memory (AttentionPlanParams). Results are the same.
+// How exactly a call states the rows of its step. Captured operations serve many steps, and have
+// upper bounds in place of num_rows and num_decode_rows. The rows after a step's last are then
+// empty: their row_begin is the end of the tokens. The number of decode rows is in device memory
+// (AttentionPlanParams). Results are the same.
 enum class RowsKnown : uint8_t {
   kExactly,
   kBoundsShort,  // bounds, for any rows
@@ -232,7 +233,7 @@ struct AttentionParams {
   int64_t page_table_stride;
   const int32_t* table_row;  // [R]
   const int32_t* row_begin;  // [R + 1]
-  const int32_t* kv_len;     // [R] keys of the row, those of its tokens in this step included
+  const int32_t* kv_len;     // [R] keys of the row, including its tokens of this step
   int32_t num_rows;
   // Rows 0 .. num_decode_rows - 1 have one token each: a hint for dividing the work.
   int32_t num_decode_rows = 0;
@@ -279,11 +280,11 @@ struct ActivateParams {
   XieluParams xielu;     // of kXielu, which REQUIRES gated == false and no up
 };
 
-// A product and what stands before and behind it, as one operation: first `norm`, then `linear`,
-// then `activation` or the addition
+// A product with the operations before and behind it: first `norm`, then `linear`, then
+// `activation` or the addition
 //   residual[t, o] += residual_scale * linear.out[t, o]
-// Results are those of the parts, one after another. What one part leaves for the next (norm's
-// out, and linear.out with something behind it) is undefined afterwards.
+// Results equal those of the parts, run one after another. Intermediate results (norm's out, and
+// linear.out if a part follows it) are undefined afterwards.
 struct FusedLinearParams {
   const NormParams* norm = nullptr;  // null, or REQUIRES norm->out == linear.x
   LinearParams linear;
@@ -317,10 +318,10 @@ struct StateSpan {
 // state before the row from a slot; the state after the last token of each is written to one.
 // REQUIRES distinct slots in `write`, none of which is in `read` of a row's first span.
 struct StateSegments {
-  const StateSpan* spans = nullptr;  // [S + 1]; the last one's `begin` is the end of all tokens
-  int32_t count = 0;  // S; 0 of a device's operations, if it is not known: of_row has it
-  // [rows + 1], on a device only: the first span of each row, and S. Rows of padding have none:
-  // what they would compute is not written.
+  const StateSpan* spans = nullptr;  // [S + 1]; spans[S].begin is the end of all tokens
+  int32_t count = 0;                 // S; 0 on a device if only of_row has it
+  // [rows + 1], on a device only: the first span of each row, and S. Rows of padding have no span,
+  // and write nothing.
   const int32_t* of_row = nullptr;
   int32_t num_rows = 0;
 };
@@ -329,8 +330,8 @@ struct StateSegments {
 //   u[t, c] = x[t, c] * x_factor[t, c]
 //   y[t, c] = bias[c] + sum_{j < L} weight[j, c] * u[t - L + 1 + j, c]
 //   out[t, c] = y[t, c] * out_factor[t, c], with `silu` silu(y[t, c]) * out_factor[t, c]
-// A null factor is 1. u of tokens before the row's first one is in the state. The order of the sum
-// is that of j, so that results do not depend on how a sequence is cut.
+// A null factor is 1. The state holds u of the tokens before the row. Sums are in the order of j,
+// so that results do not depend on how a sequence is cut.
 struct ShortConvParams {
   ConstActivationPtr x;           // [T, C]; consecutive tokens are `stride` elements apart
   ConstActivationPtr x_factor;    // likewise, or null
@@ -385,8 +386,8 @@ struct RecurrenceParams {
   int32_t value_dim;   // P
 };
 
-// Columns of S that are stored together, as rows [N, 16]: those that a thread holds in its
-// first-level cache while a row's tokens pass. The last columns of a head are filled up with zeros.
+// Columns of S that are stored together, as rows [N, 16]: as many as a thread's first-level cache
+// holds while a row's tokens pass. The last columns of a head are filled up with zeros.
 inline constexpr int64_t kStateColumns = 16;
 constexpr int64_t StateHeadFloats(int64_t key_dim, int64_t value_dim) {
   return (value_dim + kStateColumns - 1) / kStateColumns * kStateColumns * key_dim;
@@ -437,12 +438,12 @@ struct RouteParams {
   const float* expert_scale = nullptr;  // [X] or null
 };
 
-// True if the order of logits is that of values and every group is chosen.
+// True if logits have the order of values, and every group is chosen.
 MINISGL_HOST_DEVICE inline bool ChoosesByLogits(const RouteParams& p) {
   return p.bias == nullptr && p.routing.num_chosen_groups == p.routing.num_groups;
 }
 
-// The same for the heads of attention.
+// One matrix for each head of attention.
 using HeadMatrices = ExpertMatrices;
 
 // Multiplies each head of a token by a matrix of its own, after the first C elements of the head,
@@ -507,14 +508,14 @@ struct AllReduceParams {
   int64_t count;
 };
 
-// A sum over ranks, and a norm of what it gives, with the bits of the two operations: norm.x is
-// sum.x, whose contents are undefined afterwards unless it is norm.out.
+// A sum over ranks and the norm of its result, with the bits of the two operations. REQUIRES
+// norm.x == sum.x; its contents are undefined afterwards unless it is norm.out.
 struct AllReduceNormParams {
   AllReduceParams sum;
   NormParams norm;
 };
 
-// A rank's part of the mean square of vectors that all ranks have equally wide parts of:
+// A rank's part of the mean squares of vectors, of which each rank has an equally wide piece:
 // out[t] = share * mean(x[t, :]^2), with share = 1 / the number of ranks. AllReduce adds the parts.
 struct MeanSquaresParams {
   ConstActivationPtr x;  // [T, width]; consecutive tokens are `stride` elements apart
@@ -525,8 +526,8 @@ struct MeanSquaresParams {
   float share = 1;
 };
 
-// The columns that each rank has, one beside the other: out[t, first + i] = x[t, i]. Ranks of
-// devices all get them, so that all choose the same tokens; of the CPU's ranks the first one does.
+// Joins the columns of all ranks: out[t, first + i] = x[t, i]. On devices all ranks get the result,
+// so that all choose the same tokens; on the CPU only the first rank gets it.
 struct GatherColumnsParams {
   const float* x;      // [T, width]
   float* out;          // [T, out_stride]; null on a rank that gets none
@@ -543,8 +544,8 @@ struct GatherColumnsParams {
 // logits contain NaN or +infinity, or if its bans leave no token. REQUIRES ids in bias, bans and
 // history in [0, V).
 //
-// With `given`, nothing is chosen: each row's token is the given one, and of `sampling` only
-// num_logprobs counts. The outcome is kNonFinite also if that token's logit is not finite.
+// With `given`, nothing is chosen: each row's token is the given one, and only num_logprobs of
+// `sampling` counts. The outcome is kNonFinite also if that token's logit is not finite.
 struct SampleParams {
   float* logits;       // [N, V]; overwritten
   int64_t num_rows;    // N

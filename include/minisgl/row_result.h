@@ -1,4 +1,4 @@
-// What one row of a step returns.
+// The result of one row of a step.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,9 @@ struct RowResult {
   float logprob = 0;                       // of `token`
   std::vector<TokenLogprob> top_logprobs;  // most likely first (ties: the lower id)
   std::vector<RowResult> more;
-  // [BatchPlan::num_scored] the given tokens with their log-probabilities, in order. The outcome of
-  // one is kNonFinite if its logit is not finite either. Their own lists are empty, except
-  // top_logprobs (SamplingParams::num_prompt_logprobs).
+  // [BatchPlan::num_scored] the given tokens with their log-probabilities, in order. A given token
+  // whose logit is not finite has the outcome kNonFinite, too. Of the lists only top_logprobs is
+  // set (SamplingParams::num_prompt_logprobs).
   std::vector<RowResult> scored;
 };
 

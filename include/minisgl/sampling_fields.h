@@ -52,8 +52,8 @@ inline constexpr IntField kMinTokens = {
     "min_tokens", &SamplingParams::min_tokens, &SamplingOverrides::min_tokens, {0, kTokenCountMax}};
 // clang-format on
 
-// Of max_tokens, which is a property of the answer and none of SamplingParams. A seed is any
-// uint64_t; rows accept a negative int64_t too, and take its two's complement.
+// The range of max_tokens, which is a property of the answer and not in SamplingParams. A seed is
+// any uint64_t; rows accept a negative int64_t too, and take its two's complement.
 inline constexpr IntRange kMaxTokensRange = {1, kTokenCountMax};
 
 // Upper bound on the bytes of a text that ends reasoning (thought_message).

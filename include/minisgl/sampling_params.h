@@ -1,4 +1,4 @@
-// How the next token of one request is chosen.
+// Parameters of the choice of one request's next token.
 #pragma once
 
 #include <cstdint>

@@ -13,8 +13,8 @@ namespace minisgl {
 // lengths; callers bound them.
 size_t EditDistance(std::string_view a, std::string_view b);
 
-// The first of the `names` that are nearest to `word`, if it is at most `distance_max` edits away;
-// "" if none is, or if `word` has more than 40 bytes, which is longer than names are.
+// Returns the name nearest to `word`, the first if several are; "" if none is within `distance_max`
+// edits, or if `word` has more than 40 bytes, which is longer than names are.
 std::string_view NearestName(std::string_view word, const std::vector<std::string_view>& names,
                              size_t distance_max);
 // A typo in a name differs by at most two letters and keeps most of the name.

@@ -19,8 +19,8 @@ struct FileKind {
 // formats share their first bytes, so ask only after the expected format has failed to parse.
 std::optional<FileKind> KindOfFile(std::string_view begin);
 
-// Returns `status`, the result of parsing `bytes`; but if it is an error and the file is of a known
-// other kind, an error that names that kind. `file` is its name in messages.
+// Returns `status`, the result of parsing `bytes`, or, if it is an error and the bytes are of a
+// known other kind, an error that names the kind. `file` is the file's name in messages.
 Status OrFileKind(Status status, std::string_view bytes, const std::string& file);
 
 }  // namespace minisgl

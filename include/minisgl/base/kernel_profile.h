@@ -1,6 +1,5 @@
-// Times of the kernels that a device ran, or that of each rank: sums by name, and each single one
-// for a trace.
-// Thread-safe.
+// Times of the kernels that the device of each rank ran: sums by name, and single spans for a
+// trace. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -32,9 +31,9 @@ class KernelProfile {
 
   // REQUIRES 0 <= rank < num_ranks().
   void Add(std::string_view name, Time begin, Time end, int32_t rank = 0);
-  // What a kernel that does nothing measures: the part of every time that is not the kernel's.
+  // Sets the time that a kernel that does nothing takes: every other time includes it.
   void SetEmptyMs(double ms);
-  // From now on the spans of Add are kept for TakeSpans.
+  // Makes later calls of Add keep their spans for TakeSpans.
   void KeepSpans();
   // Forgets all times so far.
   void Clear();
@@ -59,8 +58,8 @@ class KernelProfile {
   double empty_ms_ = 0;
 };
 
-// The rows as lines for a terminal: name, count, total, mean and share of each, and the sum. Of
-// several ranks a table each.
+// Formats the rows as lines for a terminal: name, count, total, mean and share of each, and the
+// sum. Each rank has a table.
 std::string FormatKernelProfile(const KernelProfile& profile);
 
 }  // namespace minisgl

@@ -5,8 +5,8 @@
 
 namespace minisgl {
 
-// Sets `*function`, a pointer to a function, to the one of that name in `library`, which dlopen
-// gave; false if the library has none.
+// Sets `*function`, a pointer to a function, to the function `name` of `library`, a handle from
+// dlopen. Returns false if the library has no such function.
 template <typename Function>
 bool FindFunction(void* library, const char* name, Function* function) {
   *function = reinterpret_cast<Function>(dlsym(library, name));

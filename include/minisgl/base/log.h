@@ -1,5 +1,5 @@
-// Log lines and progress of all rooms, passed to one sink each, which the program sets (src/term
-// prints them). Thread-safe. Without a sink they are dropped.
+// Log lines and progress of all rooms. The program sets one sink for each (src/term prints them);
+// without a sink they are dropped. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -39,8 +39,8 @@ class MappedFile {
   const std::string& path() const { return path_; }
   // Taken when the file was opened.
   const FileStamp& stamp() const { return stamp_; }
-  // Takes the pages of `part`, which have been read, out of this process's memory. What is read
-  // again comes from the system's cache, or from the disk. From any thread, also while others read.
+  // Releases the pages of `part` from this process's memory. Later reads of them come from the
+  // system's cache or from the disk. Thread-safe, also while other threads read.
   void DropPages(std::span<const std::byte> part) const;
 
  private:
@@ -52,10 +52,11 @@ class MappedFile {
   FileStamp stamp_;
 };
 
-// The contents of a regular file. An error if it is larger than `bytes_max`.
+// Returns the contents of a regular file. kBadInput if it is larger than `bytes_max`; errors of
+// opening as in MappedFile::Open; kIoError.
 Result<std::string> ReadFile(const std::string& path, uint64_t bytes_max);
 
-// Call once, before any thread starts.
+// Installs a handler of SIGBUS for the life of the process. Call once, before any thread starts.
 void InstallBusErrorHandler();
 
 }  // namespace minisgl

@@ -1,4 +1,4 @@
-// Numbers in words of a person: options, commands of a chat.
+// Numbers that a person types: options, commands of a chat. Thread-safe (no state).
 #pragma once
 
 #include <charconv>
@@ -8,8 +8,8 @@
 
 namespace minisgl {
 
-// Returns the number that `text` is as a whole: no space, no "+", nothing after it. nullopt if it
-// is none, or none that Number can hold.
+// Returns the number that all of `text` spells, without a space or a "+". nullopt if it spells
+// none, or one that Number cannot hold.
 template <typename Number>
 std::optional<Number> ParseNumber(std::string_view text) {
   Number value{};

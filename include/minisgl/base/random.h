@@ -43,7 +43,7 @@ MINISGL_HOST_DEVICE inline double UniformDouble(uint64_t seed, uint64_t index,
   return static_cast<double>(word) * 0x1.0p-53;
 }
 
-// A well-mixed word of (seed, index), to derive a row's seed from the run's seed.
+// Derives the seed of row `index` from the run's seed.
 MINISGL_HOST_DEVICE inline uint64_t DeriveSeed(uint64_t seed, uint64_t index) {
   const RandomBits bits = PhiloxBits(seed, index, 0x6d696e697367ull);
   return uint64_t{bits.word[2]} << 32 | bits.word[3];

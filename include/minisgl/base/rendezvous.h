@@ -11,7 +11,7 @@
 
 namespace minisgl {
 
-// What Meet throws on the other ranks after one has failed.
+// Thrown by Meet on the other ranks after one has failed.
 class RankFailed : public std::exception {
  public:
   const char* what() const noexcept override { return "another rank has failed"; }
@@ -19,8 +19,8 @@ class RankFailed : public std::exception {
 
 class Rendezvous {
  public:
-  // `spins`: whether a rank that waits looks again for some microseconds before it sleeps. Not if
-  // there are fewer cores than threads.
+  // `spins`: a waiting rank polls for some microseconds before it sleeps. Pass false if there are
+  // fewer cores than threads.
   Rendezvous(int32_t num_ranks, bool spins);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
@@ -29,12 +29,13 @@ class Rendezvous {
   int32_t num_ranks() const;
 
   // Waits until every rank has called Meet, and returns the pointers of all. They are valid until
-  // this rank calls Meet again. What a rank wrote before is visible to all. Throws RankFailed.
+  // this rank calls Meet again. All ranks then see what each wrote before it called Meet. Throws
+  // RankFailed.
   std::span<void* const> Meet(int32_t rank, void* pointer);
 
-  // Makes every Meet throw that has not returned, until Reset.
+  // Makes Meet throw on all ranks until Reset, also where it is waiting.
   void Fail() noexcept;
-  // After a failure. REQUIRES that no rank is in Meet.
+  // Makes the ranks able to meet again after Fail. REQUIRES that no rank is in Meet.
   void Reset() noexcept;
 
  private:

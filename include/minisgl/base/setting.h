@@ -27,7 +27,7 @@ enum class Setting : uint8_t {
   kTensorParallel,
 };
 
-// The name of `setting` for a message: "max_seq_len", or as the front end spells it. Does not
+// Returns the name of `setting` for a message: "max_seq_len", or the front end's spelling. Does not
 // allocate.
 const char* SettingName(Setting setting) noexcept;
 

@@ -2,9 +2,9 @@
 // little-endian), or in several that are the parts of a model (gguf_parts.h).
 //
 // Files are untrusted. Every rule of the format is checked before memory is taken: counts and
-// lengths against the bytes that are there, types, dimensions, alignment, and that tensors lie
-// within the file and do not overlap. Nothing is copied: values and tensors are views of the file's
-// bytes. Immutable; readable from any thread.
+// lengths against the size of the file, types, dimensions, alignment, and that tensors lie within
+// the file and do not overlap. Nothing is copied: values and tensors are views of the file's bytes.
+// Immutable; readable from any thread.
 //
 // Source of the format: the specification in the ggml repository (docs/gguf.md).
 #pragma once
@@ -38,26 +38,27 @@ enum class GgufType : uint32_t {
   kFloat64 = 12,
 };
 
-// A value of the metadata. Arrays have elements of one type, and none that are arrays.
+// A value of the metadata. The elements of an array have one type, which is not an array. A view:
+// valid as long as the file's bytes.
 class GgufValue {
  public:
-  // `bytes`: the encoded value; of an array, its elements. Checked by GgufHeader::Parse.
+  // `bytes`: the encoded value, or the elements of an array. GgufHeader::Parse has checked them.
   GgufValue(GgufType type, GgufType element_type, uint64_t count, std::span<const std::byte> bytes)
       : type_(type), element_type_(element_type), count_(count), bytes_(bytes) {}
 
   GgufType type() const { return type_; }
   GgufType element_type() const { return element_type_; }  // of an array
   uint64_t count() const { return count_; }                // elements of an array, else 1
-  // Bytes of the value in the file; of a string, with its length.
+  // Bytes of the value in the file; a string counts with its length.
   uint64_t num_bytes() const { return bytes_.size(); }
 
-  // The value, if it is an integer that fits; nothing for other types.
+  // The value if it is an integer that fits; nullopt for other types, as below.
   std::optional<int64_t> AsInt() const;
-  // Any number.
+  // An integer or a float.
   std::optional<double> AsDouble() const;
   std::optional<bool> AsBool() const;
   std::optional<std::string_view> AsString() const;
-  // Up to `count_max` elements of an array, each as a value of its own; nothing else has any.
+  // The first `count_max` elements of an array, as values; empty for other types.
   std::vector<GgufValue> Elements(uint64_t count_max = UINT64_MAX) const;
   // True for the same type and the same bytes.
   bool IsSameAs(const GgufValue& other) const;
@@ -68,56 +69,58 @@ class GgufValue {
   std::span<const std::byte> bytes_;
 };
 
-// How a tensor's elements are stored: blocks of so many elements in so many bytes.
+// How a tensor's elements are stored: in blocks of block_elements elements and block_bytes bytes.
 struct GgufElementType {
   uint32_t id;
   const char* name;  // "Q4_K"
   uint32_t block_elements, block_bytes;
 };
-// The element type of a number in a file; null if there is no such type.
+// Returns the element type with the number `id` in files; null if there is none.
 const GgufElementType* FindGgufElementType(uint32_t id);
 
 struct GgufTensor {
   std::string name;
-  // As rows of rows: the last is the number of elements that are adjacent, a multiple of the type's
-  // block. (The file lists them the other way around.)
+  // Row-major: shape.back() elements are adjacent, a multiple of the type's block. (The file lists
+  // the axes in reverse order.)
   std::vector<int64_t> shape;
   const GgufElementType* type = nullptr;
   uint64_t begin = 0, end = 0;  // byte offsets in its file
-  size_t part = 0;              // which of the model's files has it
+  size_t part = 0;              // index of its file among the model's
   std::span<const std::byte> data;
   uint64_t num_elements() const;
 };
 
-// What a file says before its tensors' data.
+// The part of a file before its tensors' data.
 struct GgufHeader {
   uint32_t version = 0;
   uint64_t alignment = 0;
   std::map<std::string, GgufValue, std::less<>> metadata;
   std::vector<GgufTensor> tensors;  // in the order of the file
-  uint64_t data_begin = 0;          // byte offset; of several files: in the first
-  size_t num_parts = 1;             // files that it describes
+  uint64_t data_begin = 0;          // byte offset in the file, the first of several
+  size_t num_parts = 1;             // files of the model
 
-  // `bytes`: the whole file, which the header refers to. Errors (kBadInput) say what was found at
-  // which byte, without the file's name.
+  // `bytes`: the whole file, which must outlive the header. kBadInput says what was found at which
+  // byte, without the file's name.
   static Result<GgufHeader> Parse(std::span<const std::byte> bytes);
 
-  // The value of `key`; null if there is none.
+  // Returns the value of `key`; null if there is none.
   const GgufValue* Find(std::string_view key) const;
 };
 
-// True if the name of the file ends as those of GGUF files do, in any case of letters.
+// True if `path` ends in .gguf, in upper or lower case.
 bool HasGgufName(const std::string& path);
 
-// True for a file of such a name, or one that does not exist. False for a directory.
+// True if `path` has such a name and is not a directory. The file need not exist.
 bool IsGgufFile(const std::string& path);
 
 // The file, or all files, of a model.
 class GgufFile {
  public:
-  // `path`: the file, or any part of a model that is split, whose other parts are beside it.
+  // `path`: the file, or any part of a split model, whose other parts are beside it. kBadInput for
+  // a damaged file or a missing part; errors of opening as in MappedFile::Open.
   static Result<GgufFile> Open(const std::string& path);
-  // Of all parts. Refers to the memory of the files, wherever they are moved.
+  // The header of all parts together. It refers to the mapped memory, which stays in place when
+  // files are moved.
   const GgufHeader& header() const { return header_; }
   const std::vector<MappedFile>& parts() const { return parts_; }
   uint64_t num_bytes() const;  // of all parts

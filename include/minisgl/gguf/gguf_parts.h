@@ -1,7 +1,8 @@
 // Models whose GGUF file is split into parts: NAME-00001-of-00003.gguf and so on.
 //
-// The first part has the metadata of the model, and each has some of its tensors and three keys:
-// "split.no" (from 0), "split.count", and "split.tensors.count", which counts the tensors of all.
+// The first part has the metadata of the model. Each part has some of its tensors and three keys:
+// "split.no" (from 0), "split.count", and "split.tensors.count", the number of tensors in all
+// parts.
 #pragma once
 
 #include <string>
@@ -17,17 +18,17 @@ struct GgufPart {
   GgufHeader header;
 };
 
-// The paths of all parts, in order, if the name of `path` is that of one; otherwise `path` alone.
+// Returns the paths of all parts, in order, if `path` is named like a part; otherwise `path` alone.
 // Looks at no file.
 std::vector<std::string> GgufPartPaths(const std::string& path);
 
-// The paths of the model that `part` belongs to: its own, if the file is whole. kBadInput for a
-// part whose name does not tell those of the others.
+// Returns the paths of all parts of the model that `part` belongs to; its own path if the file is
+// whole. kBadInput if the name of a part does not tell the names of the others.
 Result<std::vector<std::string>> GgufPartsOf(const GgufPart& part);
 
-// The header of all parts together, which are given in order: the metadata of the first, and the
-// tensors of all. kBadInput, beginning with the path, for a part that is not the one of its place,
-// counts wrong, has metadata that differ from the first's, or a tensor that another has.
+// Joins the headers of all parts, given in order: the metadata of the first and the tensors of all.
+// kBadInput, beginning with the path, for a part that is out of place, counts wrong, contradicts
+// the metadata of the first, or has a tensor that another part has, too.
 Result<GgufHeader> JoinGgufParts(std::vector<GgufPart> parts);
 
 }  // namespace minisgl

@@ -1,5 +1,5 @@
-// A set of code points, as sorted ranges: what a class such as [^"\\] means before it is spelled in
-// bytes. Surrogates are never members.
+// A set of code points, as sorted ranges: the meaning of a class such as [^"\\] before it is
+// spelled in bytes. Surrogates are never members.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class CodePointSet {
  public:
   CodePointSet() = default;
   CodePointSet(std::initializer_list<CodePointRange> ranges);
-  // Sorts and merges; drops surrogates and what is above U+10FFFF.
+  // Sorts and merges the ranges; drops surrogates and numbers above U+10FFFF.
   explicit CodePointSet(std::vector<CodePointRange> ranges);
   static CodePointSet All();
 

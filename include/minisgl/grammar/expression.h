@@ -48,13 +48,13 @@ struct ByteSet {
 
 struct ExpressionLimits {
   size_t nodes_max = 2'000'000;  // distinct expressions, derivatives included
-  // Operands of all nodes, counted as they are interned (4 bytes each).
+  // Operands of all nodes (4 bytes each), counted as they are interned.
   size_t operands_max = 8'000'000;
   // Alternatives of one Or or And.
   size_t width_max = 5'000;
   // Nesting of operands; a Concat is as deep as its deepest operand, however long it is.
   int depth_max = 500;
-  // Expressions made, derivatives computed, and CountWork.
+  // Work: expressions made, derivatives computed, and CountWork.
   uint64_t work_max = UINT64_MAX;
   bool* out_of_work = nullptr;  // set to true if work_max was reached
 };
@@ -67,7 +67,8 @@ struct ByteAutomaton {
   uint32_t num_classes = 1;
   std::vector<uint32_t> next;   // state * num_classes + class: the next state, or kNoState
   std::vector<bool> accepting;  // by state
-  // By state: the bytes of its shortest text; kNoText if it has none. Found by the set if missing.
+  // [states] bytes of the shortest text from a state; kNoText if there is none. The set computes
+  // missing ones.
   static constexpr uint16_t kNoText = UINT16_MAX;
   std::vector<uint16_t> distances;
 };
@@ -83,7 +84,7 @@ class ExpressionSet {
 
   // kBadInput once a limit was reached.
   const Status& status() const;
-  // Work that was done beside the set counts towards ExpressionLimits::work_max.
+  // Counts work that was done outside the set towards ExpressionLimits::work_max.
   void CountWork(uint64_t work);
 
   ExpressionId Nothing() const { return ExpressionId{0}; }   // matches no text
@@ -104,11 +105,11 @@ class ExpressionSet {
   // the form that the text must have.
   ExpressionId Not(ExpressionId operand);
   ExpressionId Difference(ExpressionId all_of, ExpressionId none_of);
-  // Between `min` and `max` times, kUnbounded for no end. Counted, not unrolled.
+  // `operand` from `min` to `max` times; kUnbounded: no upper bound. Counted, not unrolled.
   // REQUIRES min <= max.
   ExpressionId Repeat(ExpressionId operand, uint32_t min, uint32_t max);
   ExpressionId Optional(ExpressionId operand) { return Repeat(operand, 0, 1); }
-  // One of `texts`, as a trie with shared ends. Made for 50,000 texts and more.
+  // One of `texts`, as a trie with shared ends. Fast for 50,000 texts and more.
   ExpressionId Strings(std::vector<std::string> texts);
 
   // The texts that `automaton` accepts. One interned expression a state: the derivative by a byte
@@ -117,23 +118,24 @@ class ExpressionSet {
 
   // True if `expression` matches the empty text.
   bool IsNullable(ExpressionId expression) const;
-  // What may follow `byte` in the texts of `expression`.
+  // The expression of the texts that may follow `byte` in `expression`.
   ExpressionId Derivative(ExpressionId expression, uint8_t byte);
   // True if `expression` matches `text`. For tests and constants, not for speed.
   bool Matches(ExpressionId expression, std::string_view text);
 
   // True if no text matches. Explores at most `work_max` derivatives (each distinct expression
-  // once; what is found out is remembered), then gives kBadInput: undecided within the limit.
+  // once; answers are remembered). kBadInput if that does not decide it.
   Result<bool> IsEmptyLanguage(ExpressionId expression, size_t work_max = 100'000);
-  // True if no text matches both, respectively if every text of `part` matches `whole`.
+  // AreDisjoint: true if no text matches both `a` and `b`. IsContained: true if every text of
+  // `part` matches `whole`. Limited as IsEmptyLanguage.
   Result<bool> AreDisjoint(ExpressionId a, ExpressionId b, size_t work_max = 100'000);
   Result<bool> IsContained(ExpressionId part, ExpressionId whole, size_t work_max = 100'000);
-  // A shortest text that matches; nullopt if there is none. Limited as IsEmptyLanguage.
+  // Returns a shortest text that matches; nullopt if there is none. Limited as IsEmptyLanguage.
   Result<std::optional<std::string>> ShortestText(ExpressionId expression,
                                                   size_t work_max = 100'000);
 
   size_t size() const;          // expressions interned
-  size_t memory_bytes() const;  // about; grows with derivatives
+  size_t memory_bytes() const;  // estimate; grows with derivatives
 
  private:
   friend class CompiledGrammar;

@@ -1,8 +1,8 @@
 // Context-free grammars whose terminals are expressions over bytes, and their compiled form.
 //
-// The meaning is that of the grammar, not of a tokenizer that reads the longest lexeme: a text is
-// accepted if some derivation yields its bytes. Left, right and hidden recursion, rules that match
-// the empty text, and ambiguity are all allowed.
+// A text is accepted if some derivation yields its bytes: no rule of the longest lexeme divides it
+// first. Left, right and hidden recursion, rules that match the empty text, and ambiguity are all
+// allowed.
 //
 // How to build one:
 //   GrammarBuilder builder;
@@ -14,9 +14,9 @@
 //                          {builder.Literal("["), value, more, builder.Literal("]")}});
 //   auto grammar = CompiledGrammar::Build(std::move(builder), value);
 //
-// What is regular and not large is best one terminal (a string with its quotes, a number): a
-// terminal costs one table look-up a byte; where a terminal ends, sets of items are computed once
-// for each distinct place and remembered.
+// Make a part that is regular and not large (a string with its quotes, a number) one terminal.
+// Within a terminal a byte costs one table look-up. At its end sets of items are computed, once for
+// each distinct place.
 #pragma once
 
 #include <cstddef>
@@ -44,16 +44,16 @@ struct Symbol {
 struct GrammarLimits {
   ExpressionLimits expressions;
   size_t symbols_max = 2'000'000;  // symbols in all alternatives
-  // Derivatives explored to decide whether an intersection or a complement can still match: of all
-  // terminals of a grammar together, and at a place of a text.
+  // Derivatives explored to decide whether an intersection or a complement can still match: for all
+  // terminals of a grammar together, and at each place of a text.
   size_t emptiness_work_max = 200'000;
-  // Items of one state: a place of a very ambiguous grammar may have more; no text passes there
+  // Items of one state. A place of a very ambiguous grammar may need more; no text passes it
   // (Matcher::IsAtLimit).
   size_t state_items_max = 4'000;
-  // Tables beyond this are built anew from the states in use. Only speed depends on it.
+  // Larger tables are rebuilt from the states in use. Only speed depends on it.
   size_t table_bytes_max = size_t{64} << 20;
   size_t mask_cache_bytes_max = size_t{32} << 20;
-  // What this grammar's caches share with others; null: no bound beyond its own.
+  // A bound that this grammar's caches share with other grammars; null: only the bounds above hold.
   std::shared_ptr<GrammarMemory> memory;
 };
 
@@ -68,12 +68,12 @@ class GrammarBuilder {
   GrammarBuilder& operator=(GrammarBuilder&&) noexcept;
 
   ExpressionSet& expressions();
-  const Status& status() const;  // also that of expressions()
+  const Status& status() const;  // also the errors of expressions()
 
   // Equal expressions are one terminal. A terminal may match the empty text.
   Symbol Terminal(ExpressionId expression);
   Symbol Literal(std::string_view text);
-  // Where `terminal` comes from, for messages. The first one that is set stays.
+  // Sets where `terminal` comes from, for messages. The first place that is set stays.
   void SetPlace(Symbol terminal, std::string place);
   bool IsTerminal(Symbol symbol) const;
   // The expression of a terminal. REQUIRES IsTerminal(symbol).
@@ -84,11 +84,11 @@ class GrammarBuilder {
   Symbol Declare(std::string name);
   void AddAlternative(Symbol rule, std::span<const Symbol> symbols);
   void AddAlternative(Symbol rule, std::initializer_list<Symbol> symbols);
-  // AddAlternative for each. REQUIRES that `rule` comes from Declare.
+  // Calls AddAlternative for each. REQUIRES that `rule` comes from Declare.
   void Define(Symbol rule, std::span<const std::vector<Symbol>> alternatives);
   void Define(Symbol rule, std::initializer_list<std::vector<Symbol>> alternatives);
 
-  // Anonymous rules; one of a single symbol is that symbol.
+  // Make anonymous rules; a rule of a single symbol is that symbol.
   Symbol Sequence(std::span<const Symbol> symbols);
   Symbol Sequence(std::initializer_list<Symbol> symbols);
   Symbol Choice(std::span<const Symbol> alternatives);
@@ -119,10 +119,10 @@ class CompiledGrammar {
       GrammarBuilder builder, Symbol start, std::vector<std::string> warnings = {});
   ~CompiledGrammar();
 
-  // What the front end noticed but did not refuse, one line each.
+  // Warnings of the front end, one line each.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
-  // About: its expressions, tables and masks, which grow as it is used.
+  // Estimated size of expressions, tables and masks, which grow with use.
   size_t memory_bytes() const;
 
   // For Matcher and TokenMasks.
@@ -162,8 +162,8 @@ Result<std::shared_ptr<const CompiledGrammar>> CompileGrammar(const GrammarText&
                                                               const GrammarLimits& limits = {},
                                                               const ThoughtForm& thought = {});
 
-// The same if it takes little work: about `work_max` expressions and derivatives. Nothing if it
-// takes more; what it gives otherwise, refusals included, is what CompileGrammar gives.
+// Returns the result of CompileGrammar, errors included, if it takes about `work_max` expressions
+// and derivatives at most; nullopt if it takes more.
 std::optional<Result<std::shared_ptr<const CompiledGrammar>>> TryCompileGrammar(
     const GrammarText& grammar, uint64_t work_max, const GrammarLimits& limits = {},
     const ThoughtForm& thought = {});

@@ -1,4 +1,4 @@
-// What identifies the text of a grammar.
+// An identity for the text of a grammar. Thread-safe (no state).
 #pragma once
 
 #include "minisgl/base/sha256.h"
@@ -6,7 +6,7 @@
 
 namespace minisgl {
 
-// Equal for equal texts of one kind, different for others.
+// Returns equal digests for equal texts of one kind, and different ones for others.
 Sha256::Digest DigestOf(const GrammarText& grammar);
 
 }  // namespace minisgl

@@ -1,9 +1,9 @@
-// Bounds what the tables and masks of several grammars hold together.
+// An upper bound on the memory of several grammars' tables and masks together.
 //
-// They are caches for the most part. If all together are too large, those of the grammars that were
-// used the longest time ago are dropped, and computed again when they are needed. Answers do not
-// depend on it. What a grammar needs for itself is not counted as a cache: that of very many large
-// ones may pass the bound. Thread-safe.
+// Most of them are caches. If they take too much memory, the caches of the grammars that were used
+// the longest time ago are dropped, and computed again when they are needed. Answers do not depend
+// on it. A grammar also needs memory that is no cache, so very many large grammars may exceed the
+// bound. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ class GrammarMemory {
 
   struct Use {
     size_t bytes = 0;
-    size_t needed = 0;  // about what is left if its caches are dropped
+    size_t needed = 0;  // estimate of the bytes left after its caches are dropped
     uint64_t last_used = 0;
   };
 
@@ -37,8 +37,8 @@ class GrammarMemory {
   // machines hold too much, drops caches of others whose locks are free.
   void Report(grammar::Machine* machine, size_t bytes);
   void Forget(grammar::Machine* machine);
-  // Of those that may be dropped, and were used after `after`, but `user`: the one that was used
-  // the longest time ago. Null if there is none.
+  // Returns the machine other than `user` with caches worth a drop that was used the longest time
+  // ago, but after `after`; null if there is none.
   grammar::Machine* LongestUnused(const grammar::Machine* user, uint64_t after) const;
 
   const size_t bytes_max_;

@@ -26,7 +26,7 @@ struct JsonSchemaOptions {
   // breaks and an indentation of up to 24. 1: at most one space. 0: no blanks. A schema whose root
   // has "x-guidance": {"whitespace_flexible": false} has at most one space.
   uint32_t blanks_max = 8;
-  // Members in any order, not in that of the schema. For objects of at most 12 properties.
+  // Members may stand in any order instead of the schema's, in objects of at most 12 properties.
   bool any_order = false;
 };
 
@@ -36,8 +36,8 @@ Result<std::shared_ptr<const CompiledGrammar>> CompileJsonSchema(
     std::string_view schema, const JsonSchemaOptions& options = {},
     const GrammarLimits& limits = {});
 
-// Returns the text of a schema whose texts have at most one space between their parts, and are
-// otherwise those of `schema`. A text that is no JSON object is returned unchanged.
+// Returns `schema`, changed so that its texts have at most one space between their parts. A
+// `schema` that is no JSON object is returned unchanged.
 std::string CompactJsonSchema(std::string schema);
 
 // Any JSON object.

@@ -34,16 +34,16 @@ class Matcher {
   bool IsAccepting() const;
   // True if nothing may follow but the end. Then IsAccepting() is true, too.
   bool MustEnd() const;
-  // True if texts of the grammar go on from here, and none is found within
-  // GrammarLimits::state_items_max: the grammar is too ambiguous. Then MustEnd() is false.
+  // True if texts of the grammar go on from here, but none within GrammarLimits::state_items_max,
+  // because the grammar is too ambiguous. Then MustEnd() is false.
   bool IsAtLimit() const;
 
   size_t num_bytes() const { return states_.size() - 1; }  // accepted since the beginning
   // Goes back to the state after the first `num_bytes` bytes. REQUIRES num_bytes <= num_bytes().
   void RollbackTo(size_t num_bytes);
 
-  // The bytes that must follow, at most `bytes_max`: as long as the text may not end and one byte
-  // alone may follow.
+  // Returns at most `bytes_max` bytes that must follow: it stops where the text may end or more
+  // than one byte may follow.
   std::string ForcedBytes(size_t bytes_max = 256) const;
   // The bytes that may follow.
   ByteSet NextBytes() const;

@@ -25,7 +25,7 @@ struct RegularExpressionOptions {
   // The expression may match anywhere in the text (the `pattern` of JSON schemas), except where
   // `^` and `$` hold it. Otherwise it matches the whole text.
   bool search = false;
-  // How one code point of a set is spelled; UTF-8 if null. The schema compiler spells them as in
+  // Spells one code point of a set; null: in UTF-8. The schema compiler spells code points as in
   // JSON strings. Called once for each class or literal character, also for the parts that `search`
   // adds.
   std::function<ExpressionId(const CodePointSet&)> code_points;

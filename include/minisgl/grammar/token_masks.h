@@ -1,4 +1,4 @@
-// Which tokens of a vocabulary may come next.
+// Masks: the tokens of a vocabulary that may come next.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +23,9 @@ struct StringRun;
 // A vocabulary, prepared. Immutable; thread-safe.
 class TokenMasks {
  public:
-  // bytes[id]: what the token adds to a text; empty for control tokens and ids without a text,
-  // which no grammar allows by their spelling. end_tokens: allowed exactly where the text may end,
-  // whatever bytes[] says of them. Ids at or above bytes.size() are never allowed.
+  // bytes[id]: the bytes that the token adds to a text; empty for control tokens and ids without a
+  // text, which no grammar allows by their spelling. end_tokens: allowed exactly where the text may
+  // end, regardless of bytes[]. Ids at or above bytes.size() are never allowed.
   TokenMasks(std::span<const std::string> bytes, std::span<const TokenId> end_tokens);
   ~TokenMasks();
 
@@ -37,7 +37,8 @@ class TokenMasks {
   // pure function of the grammar and the accepted bytes.
   // False if no bit is set: the vocabulary cannot go on here, or the place is past a limit.
   bool Fill(const Matcher& matcher, std::span<uint32_t> mask) const;
-  // The same if the mask is remembered. False if it is not; then `mask` stays as it is.
+  // Sets `mask` likewise if it is cached, and returns true. Returns false, with `mask` unchanged,
+  // if it is not.
   bool FillKnown(const Matcher& matcher, std::span<uint32_t> mask) const;
 
  private:
@@ -49,18 +50,19 @@ class TokenMasks {
 // One mask, made in pieces of bounded work. Used by one thread at a time, not always the same.
 class MaskWork {
  public:
-  // For the place at which `matcher` is now. `masks` outlives it.
+  // Begins the mask for the current place of `matcher`. `masks` must outlive this object.
   MaskWork(const TokenMasks* masks, const Matcher& matcher);
   ~MaskWork();
   MaskWork(const MaskWork&) = delete;
   MaskWork& operator=(const MaskWork&) = delete;
 
-  // Goes on until the mask is whole, which returns true, or `*work_left` is used up. Lowers it by
-  // the work done: a derivative computed is 1, and so are 32 nodes of the vocabulary's trie passed.
-  // Small steps are not divided, so a little more may be done. The grammar is locked meanwhile; if
-  // `yields`, only after others that wait for it have had it.
+  // Works until the mask is complete and returns true, or until `*work_left` is used up and returns
+  // false. Lowers `*work_left` by the work done: 1 for each derivative computed, and for each 32
+  // nodes of the vocabulary's trie passed. Small steps are not divided, so a little more may be
+  // done. The grammar is locked meanwhile; if `yields`, only after others that wait for it have had
+  // it.
   bool GoOn(int64_t* work_left, bool yields = false);
-  // REQUIRES that GoOn returned true. As TokenMasks::Fill sets it.
+  // The mask that TokenMasks::Fill sets. REQUIRES that GoOn returned true.
   std::span<const uint32_t> mask() const { return mask_; }
 
  private:

@@ -15,7 +15,7 @@ namespace minisgl {
 inline constexpr int64_t kBlockElementsMax = 256;
 inline constexpr int64_t kBlockGroupsMax = 16;
 
-// How the offset of a block is stored, if it has one: as such, or as what is subtracted.
+// How a block stores its offset: not at all, as a number to add, or as a number to subtract.
 enum class BlockOffset : uint8_t { kNone, kAdded, kSubtracted };
 
 // The weights of a block as codes, scales and offsets:
@@ -25,24 +25,24 @@ enum class BlockOffset : uint8_t { kNone, kAdded, kSubtracted };
 struct BlockCodes {
   int32_t bits = 0;  // 4 or 8
   int64_t group_elements = 0;
-  const float* (*numbers)() = nullptr;  // of each code (QuantizedWeights::numbers)
+  const float* (*numbers)() = nullptr;  // values of codes (QuantizedWeights::numbers)
   // Writes the codes of the block, one a byte.
   void (*read)(const std::byte* block, uint8_t* codes) = nullptr;
   BlockOffset offset = BlockOffset::kNone;
   // Writes the steps of each group; null: all are 1, and a block is one group. `offsets` is not
   // written if there are none.
   void (*read_steps)(const std::byte* block, int8_t* scales, int8_t* offsets) = nullptr;
-  // Of 8-bit codes in two's complement: true if all are from -32 to 31, or with offsets 0 to 63.
+  // True if 8-bit codes in two's complement are from -32 to 31, or from 0 to 63 with an offset.
   bool fit_6_bits = false;
-  // Where a block has them as bytes in two's complement, in order; -1: nowhere.
+  // Byte offset in a block of its codes as bytes in two's complement, in order; -1: not so stored.
   int32_t bytes_at = -1;
 };
 
 struct BlockFormat {
   const char* name;  // "Q4_K"
   int64_t block_elements, block_bytes;
-  // Where a block has its scale and its offset of type f16, in bytes; -1: none. Without the first
-  // the scale is the first byte, of type e8m0.
+  // Byte offsets in a block of its scale and its offset, each an f16; -1: none. If the first is -1,
+  // the scale is the block's first byte, an e8m0.
   std::array<int32_t, 2> scale_at;
   // The largest first byte of a block with finite weights.
   uint8_t first_byte_max = 255;

@@ -15,8 +15,8 @@
 //      sum of (weight - s * q)^2; then, if its sum is less, the s that fits the q found so far best
 //      (sum of weight * q / sum of q * q), rounded to bf16. The first of those that are equal.
 //   q: weight * (1 / s), rounded to nearest, ties to even, and clipped to [-8, 7]
-// m / 7 is what rounding to nearest takes. -8 has no counterpart, so that s is often negative.
-// Products are those of kStored.
+// m / 7 is the scale of rounding to nearest. -8 has no counterpart, so that s is often negative.
+// Products are computed as with kStored.
 //
 // In both a block with a weight that is not finite has the scale NaN and q of 0.
 #pragma once

@@ -1,5 +1,5 @@
 // A weight matrix [out, in] as a file holds it: dense, quantized, or rows of blocks
-// (block_format.h). What engines pack from.
+// (block_format.h). Engines pack their matrices from it.
 //
 // A quantized matrix is codes, and scales that groups of them share. Its weights are
 //   w[o][i] = (number(code[o][i]) - zero[o][g]) * scale[o][g]
@@ -30,7 +30,7 @@ namespace minisgl {
 // the lowest bits first, unless `order` says otherwise. Bytes one after another are words of 32
 // bits, too.
 struct CodePlane {
-  enum class Packed : uint8_t { kAlongInputs, kAlongOutputs };  // whose codes share a word
+  enum class Packed : uint8_t { kAlongInputs, kAlongOutputs };  // neighbours that share a word
 
   const std::byte* data = nullptr;
   int32_t bits = 8;
@@ -52,12 +52,12 @@ struct ScalePlane {
   const std::byte* data = nullptr;
   DType dtype = DType::kF32;
   int64_t group_outputs = 1;  // outputs that share a scale
-  int64_t output_step = 0;    // bytes from the scales of a group of outputs to those of the next
-  int64_t group_step = 0;     // bytes from the scale of a group of inputs to that of the next
+  int64_t output_step = 0;    // bytes between neighbouring groups of outputs
+  int64_t group_step = 0;     // bytes between neighbouring groups of inputs
 
-  // Where the number of (out, group of inputs) is stored.
+  // The address of the scale of (out, group of inputs).
   const std::byte* Place(int64_t out, int64_t group) const;
-  // The number, widened.
+  // That scale as f32.
   float At(int64_t out, int64_t group) const;
 };
 
@@ -74,7 +74,8 @@ struct QuantizedWeights {
   int32_t zero_offset = 0;
   int64_t num_groups = 0;    // of inputs
   int64_t group_inputs = 0;  // neighbouring inputs in a group; the last group may have fewer
-  // The format asks that inputs of products are rounded to int8, with one scale a row. Engines may.
+  // The format asks that inputs of products are rounded to int8, with one scale a row. Engines may
+  // do so.
   bool int8_inputs = false;
   // Or the group of each input, [in] i32 at any address; null: input i is in i / group_inputs.
   const std::byte* group_index = nullptr;
@@ -99,10 +100,10 @@ class WeightTensor {
   bool is_dense() const { return quantized_ == nullptr && blocks_ == nullptr; }
   // Null unless the matrix is rows of blocks.
   const BlockFormat* blocks() const { return blocks_; }
-  // The same rows of blocks, read as codes and scales, too: quantized() says which, without data.
-  // REQUIRES blocks().
+  // The same rows of blocks, whose codes and scales can also be read apart: quantized() describes
+  // them. REQUIRES blocks().
   WeightTensor WithCodes() const;
-  // Null unless the matrix is codes and scales. Of rows of blocks it has no data; the functions
+  // Null unless the matrix is codes and scales. For rows of blocks it has no data; the functions
   // below read both.
   const QuantizedWeights* quantized() const { return quantized_.get(); }
   // The type of a dense matrix; f32 for others.
@@ -110,11 +111,11 @@ class WeightTensor {
 
   // The weights of output `out` as f32, to row[num_in].
   void ReadRow(int64_t out, float* row) const;
-  // The codes, the scale and the zero of a quantized matrix. Groups are those of the stored matrix:
-  // of a cut, input i is in group quantized()->GroupOf(first_input() + i).
+  // The codes, the scale and the zero of a quantized matrix. Groups are counted in the stored
+  // matrix: input i of a cut is in group quantized()->GroupOf(first_input() + i).
   void ReadCodes(int64_t out, uint8_t* codes) const;  // [num_in]
   float ScaleOf(int64_t out, int64_t group) const;
-  // Where that scale, not yet under the global one, is stored. REQUIRES quantized() and no
+  // The address of that scale as stored, without the global scale. REQUIRES quantized() and no
   // blocks().
   const std::byte* StoredScale(int64_t out, int64_t group) const;
   float ZeroOf(int64_t out, int64_t group) const;
@@ -122,7 +123,7 @@ class WeightTensor {
     return blocks_ != nullptr && blocks_->codes.offset != BlockOffset::kNone;
   }
   float OffsetOf(int64_t out, int64_t group) const;
-  // The block that a group is in. REQUIRES blocks().
+  // The block of a group. REQUIRES blocks().
   const std::byte* BlockOf(int64_t out, int64_t group) const;
   int64_t first_input() const { return first_input_; }
 
@@ -130,7 +131,8 @@ class WeightTensor {
   // neighbours.
   const std::byte* DenseRow(int64_t out) const;
 
-  // The same weights, in another order or fewer; all share the memory of this.
+  // The same weights in another order, or some of them. The results share the memory of this
+  // matrix.
   WeightTensor TakeRows(std::vector<int64_t> rows) const;  // outputs rows[0], rows[1], ...
   // Inputs order[0], order[1], ... Codes are no longer read apart from their scales. REQUIRES a
   // whole matrix, dense or of blocks, and an order of all its inputs.
@@ -143,8 +145,8 @@ class WeightTensor {
   // True if both are dense or rows of blocks, and the same memory in the same order.
   bool IsSame(const WeightTensor& other) const;
 
-  // kBadInput with the place and the value of the first one that no weight can have: a scale or a
-  // code that is not a number, an infinite scale, a group that does not exist. Reads everything.
+  // kBadInput with the place and the value of the first number that is wrong: a scale or a code
+  // that is NaN, an infinite scale, a group that does not exist. Reads the whole matrix.
   Status CheckNumbers() const;
 
  private:

@@ -1,5 +1,5 @@
-// Messages on their way into a chat template: contents in the form that it takes, and a check that
-// its text has all that they say.
+// Renders messages with their contents in the form that the chat template takes, and checks that
+// the rendered text leaves out none of them.
 //
 // Thread-safe.
 #pragma once
@@ -29,7 +29,7 @@ struct CheckedMessages {
 };
 
 // Returns kBadInput naming a message of `input` if the template leaves out its text. `pieces` are
-// what RenderMessages returned for `input`.
+// RenderMessages' result for `input`.
 //
 // A template may drop or rewrite text by a rule: it trims, escapes or cuts it, removes thoughts
 // from earlier answers, shows only the calls of a message with tool calls, or the system message

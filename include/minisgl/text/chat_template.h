@@ -92,9 +92,10 @@ class ChatTemplate {
     return false;
   }
 
-  // The form in which contents reach the template's text: the one that is set, or else the one that
-  // its source reads (src/text/content_form.h). Render passes contents as they are; RenderMessages
-  // (chat_messages.h) brings them into this form. `with_tools`: of conversations that have tools.
+  // The form of contents that the template takes: the form that is set, or else the form that its
+  // source reads (src/text/content_form.h). Render passes contents unchanged; RenderMessages
+  // (chat_messages.h) brings them into this form. `with_tools`: the form for conversations with
+  // tools.
   ContentForm content_form(bool with_tools = false) const {
     return set_form_ ? *set_form_ : OwnContentForm(with_tools);
   }

@@ -1,9 +1,9 @@
-// Prompts whose last message is continued by the answer: the beginning of an answer that is given
-// ("prefill", continue_final_message).
+// Prompts that end in the beginning of an answer, which the answer continues ("prefill",
+// continue_final_message).
 //
 // The template renders the conversation as usual, and the rendered text ends after the content of
-// the last message. White space at the end of that content stays if the template leaves it, and is
-// cut if the template trims contents, as the transformers library has it. Thread-safe.
+// the last message. White space at the end of that content stays unless the template trims
+// contents, as in the transformers library. Thread-safe.
 #pragma once
 
 #include <span>

@@ -26,9 +26,9 @@ struct TextModel {
   bool no_parse_special = false;                // control tokens do not count in raw prompts
 };
 
-// Renders `messages`, their contents in the form that the template takes, and the start of an
-// answer, as `start` says. Requires a chat template. The members of `kwargs` (null or an object)
-// replace those of template_args. Fails soon after `*cancelled` becomes true; null: it cannot be
+// Renders `messages`, with their contents in the form that the template takes, and the start of an
+// answer that `start` names. REQUIRES a chat template. The members of `kwargs` (null or an object)
+// replace members of template_args. Fails soon after `*cancelled` becomes true; null: it cannot be
 // cancelled. Other errors: ChatTemplate::Render, CheckNothingIsLeftOut of chat_messages.h, and
 // RenderContinued.
 Result<std::vector<TextPiece>> RenderChat(const TextModel& text, Json messages,
@@ -37,7 +37,7 @@ Result<std::vector<TextPiece>> RenderChat(const TextModel& text, Json messages,
                                           const std::atomic<bool>* cancelled = nullptr,
                                           AnswerStart start = AnswerStart::kNewMessage);
 
-// The pieces of a prompt that is completed as it is, without the template.
+// Returns the pieces of a raw prompt, which no template renders.
 std::vector<TextPiece> RawPieces(const TextModel& text, std::string prompt);
 
 // The token ids of `pieces`, from either function above.

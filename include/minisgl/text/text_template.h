@@ -1,8 +1,8 @@
-// A template of the user's own that makes a text of the columns of a row: `Classify: {{ text }}`.
+// A user's template that makes a text from the columns of a row: `Classify: {{ text }}`.
 //
-// The language and the bounds are those of chat templates (chat_template.h), with one difference: a
-// variable that is not there is an error, also in a filter other than `default`, and not an empty
-// text. Tests may still ask for it ({% if note %}, {{ note is defined }}). Immutable; thread-safe.
+// It has the language and the bounds of chat templates (chat_template.h), except that a missing
+// variable is an error instead of an empty text, also in a filter other than `default`. Tests may
+// still ask for one ({% if note %}, {{ note is defined }}). Immutable; thread-safe.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // The tokenizer of a model directory, text to token ids and back: tokenizer.json (byte-pair
-// encoding), a sentencepiece tokenizer.model, or tekken.json. Or that of a GGUF file.
+// encoding), a sentencepiece tokenizer.model, tekken.json, or the tokenizer of a GGUF file.
 //
 // Immutable after loading; thread-safe. Malformed files and texts give errors, never crashes. Every
 // id in tokenizer files is below vocab_size(); a piece has at most 4 KiB, a text at most
@@ -38,7 +38,7 @@ struct TextPiece {
   bool trusted = true;
 };
 
-// Receives the ids of a text in order, as they are found; a call may bring none. Returns false to
+// Receives the ids of a text in order, as they are found; a call may have none. Returns false to
 // stop the encoding.
 using TokenSink = std::function<bool(std::span<const TokenId>)>;
 
@@ -89,8 +89,7 @@ class Tokenizer {
   // sampled.
   virtual std::string Decode(std::span<const TokenId> ids, bool keep_special = false) const = 0;
   // Returns an incremental decoder; its arguments are those of StreamDecoder, and this tokenizer
-  // must outlive it. Null if StreamDecoder's own rules apply (those of sentencepiece, on
-  // PieceBytes()).
+  // must outlive it. Null if StreamDecoder's own rules apply (sentencepiece's, on PieceBytes()).
   virtual std::unique_ptr<TokenDecoder> NewDecoder(bool /*at_start*/, bool /*keep_special*/) const {
     return nullptr;
   }

@@ -1,5 +1,5 @@
 // The tensors of a model directory: model.safetensors, or the shards named by
-// model.safetensors.index.json. Or those of a GGUF file, under the same names.
+// model.safetensors.index.json; or the tensors of a GGUF file, under the same names.
 //
 // Files are mapped, not copied. Headers are untrusted: every rule of the safetensors format is
 // checked. Views are valid during the lifetime of the Checkpoint. Immutable after Open; readable
@@ -49,17 +49,17 @@ class Checkpoint {
   // The tensor `name`. kBadInput with its name and the files searched if it does not exist, or if
   // its dtype is not bf16, f16 or f32.
   Result<TensorView> Get(std::string_view name) const;
-  // The same, of any type of DType: for codes and scales of quantized weights.
+  // Get for a tensor of any DType: codes and scales of quantized weights.
   Result<TensorView> GetStored(std::string_view name) const;
-  // The matrix `name` of a file that says itself how matrices are stored: of a GGUF file. Null for
-  // tensors that Get() returns.
+  // The matrix `name` of a GGUF file, which states how each matrix is stored. Null for tensors that
+  // Get() returns.
   const WeightTensor* FindMatrix(std::string_view name) const;
   bool Has(std::string_view name) const;
   std::vector<std::string> Names() const;  // sorted
   uint64_t total_bytes() const;            // of all tensors
   // The files of the tensors, sorted by name; empty for tensors in memory.
   std::vector<const MappedFile*> Files() const;
-  // Takes what has been read of the files out of memory (MappedFile::DropPages).
+  // Releases the pages of the files that have been read (MappedFile::DropPages).
   void DropPages() const;
   // Keeps the memory of all tensors for as long as the result exists.
   std::shared_ptr<const void> Keep() const;

@@ -15,14 +15,14 @@ namespace minisgl {
 // exist.
 std::string HubCacheDir();
 
-// The directory that `model` names: a directory, or FindHubSnapshot of owner/name. Or the GGUF file
-// that `model` is, or that stands alone in such a directory without config.json; of a file in
-// several parts the first. kNoInput if it does not exist; kBadInput for a directory with several
-// such models, and for the folder of snapshots itself.
+// The directory that `model` names: a directory, or FindHubSnapshot of owner/name. Or a GGUF file,
+// the first part if it has several: `model` itself, or the only one in such a directory without
+// config.json. kNoInput if it does not exist; kBadInput for a directory with several such models,
+// and for the folder of snapshots itself.
 Result<std::string> FindModelDir(const std::string& model);
 // True for OWNER/NAME in the characters that a hub allows, "." and ".." excepted.
 bool IsHubModel(const std::string& model);
-// The directory of the snapshot of `model`, OWNER/NAME, in the hub cache: the one that refs/main
+// The directory of a snapshot of `model`, OWNER/NAME, in the hub cache: the snapshot that refs/main
 // names, or the only one. Errors as above.
 Result<std::string> FindHubSnapshot(const std::string& model);
 

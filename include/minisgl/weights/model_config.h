@@ -52,17 +52,16 @@ struct RopeConfig {
 
 // Latent attention (DeepSeek V2). A token's keys and values are products with its latent, and one
 // rotated part of the key serves all heads. It runs in its absorbed form, whose formulas are in
-// src/model/latent_attention.h: the heads of ModelConfig, which LayerShape has too, are one KV head
-// whose key is [rotated part, latent] and whose value is the latent, and queries as wide as that
-// key.
+// src/model/latent_attention.h: ModelConfig and LayerShape have one KV head, whose key is [rotated
+// part, latent] and whose value is the latent, and queries as wide as that key.
 struct LatentConfig {
   int32_t rank = 0;  // features of a latent; 0: the model has none
-  int32_t query_rank =
-      0;  // of the latent that queries are products with; 0: of hidden_size instead
-  // Of a stored head: features of queries and keys that are not rotated, those that are, and
-  // features of values.
+  // Features of the latent that queries are products with; 0: the hidden state itself.
+  int32_t query_rank = 0;
+  // A stored head has plain_dim features of queries and keys that are not rotated, rotary_dim that
+  // are, and value_dim features of values.
   int32_t plain_dim = 0, rotary_dim = 0, value_dim = 0;
-  // What a latent is expanded to is stored as two tensors: the keys', transposed, and the values'.
+  // The expansion of latents is stored as two tensors: for keys, transposed, and for values.
   bool split = false;
 
   bool operator==(const LatentConfig&) const = default;
@@ -81,11 +80,11 @@ struct LayerConfig {
   int32_t sliding_window = 0;  // w: a query attends to the last w keys, its own included; 0: all
   int32_t rope = 0;            // index into ModelConfig::ropes; -1: no rotation
   bool has_experts = false;
-  // Sizes; 0: those of ModelConfig.
+  // Sizes; 0: as in ModelConfig.
   int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0, value_dim = 0;
   int64_t intermediate_size = 0;
-  // The layer whose keys and values it reads: an earlier one with its own, of the same window,
-  // num_kv_heads, head_dim and value_dim. -1: its own.
+  // The layer whose keys and values it reads: an earlier layer with keys and values of its own, and
+  // the same window, num_kv_heads, head_dim and value_dim. -1: its own.
   int32_t kv_layer = -1;
   bool keys_as_values = false;  // values are the keys, before their norm and rotation
   Mixer mixer = Mixer::kAttention;
@@ -107,9 +106,9 @@ struct ExpertsConfig {
   bool shared_half = false;  // or by 1/2
   Routing routing;
   bool choice_bias = false;  // a stored bias is added to the scores that experts are chosen by
-  // The files have [out, in] matrices, though others of the architecture have [in, out].
+  // The files have [out, in] matrices, where others of the architecture have [in, out].
   bool outputs_first = false;
-  bool separate = false;  // and one matrix for each expert, though others have one for all
+  bool separate = false;  // and one matrix for each expert, where others have one for all
   // Layers with experts have a dense part beside them: each has a norm after it, the sum another.
   // Experts and their router have norms of their own before them, and experts a stored factor.
   bool beside_dense = false;
@@ -117,23 +116,22 @@ struct ExpertsConfig {
 
 // The layers whose mixer has a state. All of a model are alike.
 struct StateConfig {
-  int32_t conv_length =
-      0;                   // weights of each channel's convolution; 0: the model has no such layers
-  int64_t conv_width = 0;  // channels of the convolution
+  int32_t conv_length = 0;  // weights of a channel's convolution; 0: the model has no such layers
+  int64_t conv_width = 0;   // channels of the convolution
   bool conv_bias = false;
   bool input_bias = false, output_bias = false;  // of the products around the mixer
   // Recurrences (RecurrenceParams); 0 without one:
   int32_t num_heads = 0, num_groups = 0, key_dim = 0, value_dim = 0;
   bool separate = false;  // queries, keys and values have products and convolutions of their own
-  bool by_group =
-      false;  // stored products are ordered by group: its q, k, v and gate, then the next
+  // Stored products are ordered by group: q, k, v and gate of the first, then of the next.
+  bool by_group = false;
   double gain_factor = 1;
   double step_min = 0, step_max = 3e38;
   int64_t norm_group = 0;         // features of the output that are normalised together; 0: no norm
   bool gate_before_norm = false;  // the output is gated, then normalised; else the other way round
   double norm_eps = 1e-6;
-  // Factors of what the product before the mixer gives: the gate, the decays, and the inputs of the
-  // convolution that become values, keys and queries.
+  // Factors of the parts of the product before the mixer: the gate, the decays, and the inputs of
+  // the convolution that become values, keys and queries.
   double gate_factor = 1, decay_factor = 1;
   double value_factor = 1, key_factor = 1, query_factor = 1;
 
@@ -147,7 +145,7 @@ struct ModelConfig {
   std::string model_type;    // "llama"
   // The multimodal model whose text model this is: "Gemma3ForConditionalGeneration"; "": none.
   std::string wrapper;
-  // How the files name tensors: what stands for "model.", and before "lm_head".
+  // Prefixes of tensor names in the files: in place of "model.", and before "lm_head".
   std::string text_prefix = "model.", head_prefix;
   DType dtype = DType::kF32;  // as stated in the file; f32 if it is not
   int64_t vocab_size = 0;
@@ -199,18 +197,18 @@ struct ModelConfig {
   StateConfig states;
   bool embedding_norm = false;  // embeddings are normalised, without weights
   bool gate_in_query = false;   // the gate of attention is stored behind each head's query
-  bool attention_gate = false;  // what attention returns is multiplied by a sigmoid of a product
-  bool qk_norm_plain = false;   // kHead without stored weights; those of queries are query_factor
+  bool attention_gate = false;  // attention's output is multiplied by a sigmoid of a product
+  bool qk_norm_plain = false;   // kHead without stored weights; query_factor scales queries
   double query_factor = 1;
   double post_norm_eps = 0;  // of norms after a part; 0: norm_eps
   // kAttentionAndMamba2: factors of the two outputs.
   double attention_output_factor = 1, state_output_factor = 1;
-  double feed_forward_gate_factor = 1;  // the activation is of so many times the gate
+  double feed_forward_gate_factor = 1;  // factor of the gate, before its activation
   bool norms_before_states = false;  // layers with a state are kBefore, whatever norm_placement is
   bool final_norm_is_plain = false;  // stored as it is, whatever norm_plus_one says
   bool value_norm = false;           // values are normalised head by head, without weights
   bool layer_factors = false;  // the residual stream is multiplied by a stored factor after a layer
-  // Per-layer embeddings: width of what each layer gets of a second table, and rows of the table
+  // Per-layer embeddings: the width that each layer takes from a second table, and the table's rows
   // (at least vocab_size). 0: none. Formulas are at OpsDecoder in src/model/decoder.cc.
   int32_t per_layer_width = 0;
   int64_t per_layer_vocab = 0;
@@ -227,9 +225,9 @@ struct LayerShape {
 
   bool operator==(const LayerShape&) const = default;
 };
-// Of layer `layer`; those of ModelConfig if there is no such layer.
+// The sizes of layer `layer`; the sizes of ModelConfig if there is no such layer.
 LayerShape LayerShapeOf(const ModelConfig& config, int32_t layer);
-// The different ones of a model's layers, at least one.
+// The different shapes of a model's layers, at least one.
 std::vector<LayerShape> LayerShapes(const ModelConfig& config);
 // True if the attention of all layers has one shape, and each layer has keys and values of its own.
 bool HasUniformAttention(const ModelConfig& config);
@@ -247,7 +245,7 @@ struct GenerationConfig : SamplingOverrides {
 Result<ModelConfig> ParseModelConfig(const std::string& text, const std::string& file);
 Result<ModelConfig> LoadModelConfig(const std::string& model_dir);
 Result<ModelConfig> LoadModelConfigFile(const std::string& path);
-// The text of config.json, or what stands for it in a GGUF file.
+// The text of config.json; for a GGUF file, its metadata as such a text.
 Result<std::string> ModelConfigText(const std::string& model_dir);
 
 // A missing generation_config.json gives an empty GenerationConfig; an invalid one is an error.

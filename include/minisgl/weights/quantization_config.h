@@ -1,9 +1,9 @@
-// How a checkpoint's matrices are quantized: `quantization_config` of config.json, or
-// hf_quant_config.json, parsed and checked; of a GGUF file the types of its tensors.
+// How a checkpoint's matrices are quantized: `quantization_config` of config.json or
+// hf_quant_config.json, parsed and checked, or the types of a GGUF file's tensors.
 //
-// The tensors decide which matrices are quantized: one with codes and scales is, one with plain
-// weights is not, whatever lists of exceptions say. The configuration says how codes are read, and
-// a matrix that is stored in none of its ways is refused.
+// The tensors decide which matrices are quantized: a matrix with codes and scales is, one with
+// plain weights is not, whatever lists of exceptions say. The configuration says how codes are
+// read, and a matrix that is stored in none of its ways is refused.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ struct QuantizationConfig {
   std::vector<QuantScheme> schemes;  // at least one if quantized
   std::string text;                  // the whole configuration, for keys of stored files
   // The matrices of the checkpoint that are dense, sorted, if its files were looked at; nullopt:
-  // those of the layers are taken to be quantized by the first scheme.
+  // all matrices of layers are taken to be quantized by the first scheme.
   std::optional<std::vector<std::string>> dense_matrices;
   // The scheme of each quantized matrix, if the files say it; empty: any of them.
   std::map<std::string, QuantScheme, std::less<>> scheme_of;
