@@ -45,9 +45,10 @@ struct DebugSwitches {
   bool sync = false;
 };
 
-// The switches that `words` names. kUsage, with all words, if one is unknown.
+// Returns the switches that `words` names. kUsage, with the list of all words, if one is unknown.
 Result<DebugSwitches> ParseDebugSwitches(std::string_view words);
-// Those of the environment; none if the variable is not set. Says in a warning which are on.
+// Returns the switches that the environment variable names, none if it is not set. A warning lists
+// those that are on.
 Result<DebugSwitches> ReadDebugSwitches();
 
 }  // namespace minisgl::cuda

@@ -25,8 +25,8 @@ struct RankLink {
   std::shared_ptr<NcclRanks> nccl = nullptr;  // null: all sums are the kernels' here
   int64_t nccl_bytes_min = 0;                 // NCCL's sums have more bytes
 
-  // Of the rank without the others. It has exchanges of its own to count, so that those of all
-  // ranks keep their numbers.
+  // Returns the exchange of this rank with itself. It has a count of its own, so that exchanges
+  // with the other ranks keep their numbers.
   RankExchange Alone() const;
   // Any thread may call these two.
   void RaiseAlarm() const;

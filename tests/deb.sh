@@ -53,7 +53,7 @@ install_files() {
 
 # The packages of the libraries that the program names, in at least the installed versions.
 dependencies() {
-    # Of a merged /usr, ldd prints names in /lib that dpkg knows in either place.
+    # Where /usr is merged, ldd prints names in /lib that dpkg knows in either place.
     readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | while read -r library; do
         path=$(ldd "$1" | awk -v library="$library" '$1 == library && $2 == "=>" { print $3 }')
         [ -n "$path" ] || continue # the loader, which is libc6's

@@ -24,7 +24,7 @@ namespace minisgl {
 struct GoldenModel {
   const char* name;
   bool has_greedy;
-  // Of logits, relative to the largest of the position.
+  // Largest error of a logit, relative to the largest logit of its position.
   double tolerance;
 };
 
@@ -33,8 +33,8 @@ inline constexpr GoldenModel kGoldenModels[] = {
     {"f16_sharded", false, 1e-5}, {"qwen2", true, 1e-5},          {"qwen3", true, 1e-5},
 };
 
-// Of make_architectures.py. The CPU stays within 5e-6; what is left out of a model moves it by
-// 1e-2.
+// The tolerance for models of make_architectures.py. The CPU stays within 5e-6; leaving a part out
+// of a model moves logits by 1e-2.
 inline constexpr double kArchitectureTolerance = 1e-4;
 inline constexpr const char* kGoldenArchitectures[] = {
     "llama_biases",
@@ -131,8 +131,8 @@ inline constexpr const char* kGoldenArchitectures[] = {
     "falcon_h1_plain",
 };
 
-// Of make_quantized.py: one for each format of quantized checkpoints, and those of models that are
-// published quantized.
+// The models of make_quantized.py: one for each format of quantized checkpoints, and the
+// architectures that are published quantized.
 inline constexpr const char* kGoldenQuantized[] = {
     "quant_awq",
     "quant_awq_qwen3_5",

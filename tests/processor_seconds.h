@@ -6,7 +6,7 @@
 
 namespace minisgl {
 
-// Of the calling thread, in seconds.
+// Processor time of the calling thread, in seconds.
 inline double ProcessorSeconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

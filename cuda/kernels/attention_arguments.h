@@ -159,7 +159,7 @@ struct AttentionArguments {
   bool early = false;
 };
 
-// Of wide heads.
+// The arguments of attention with wide heads.
 template <typename T>
 struct WideArguments {
   AttentionArguments<T> rows;

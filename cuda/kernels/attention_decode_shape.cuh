@@ -20,8 +20,8 @@ struct DecodeShape {
   static constexpr int kPart = 16 * kPaddedRow<D>;  // elements of K, or V, of a warp's stage
   static constexpr int kSumRow = D + 8;             // floats; rows 8 banks apart
   static constexpr int kQueriesMax = SharedTileRows(D);
-  // Of an item's M rows, 16 each. At E = 128 the outputs of two take 128 of a thread's 255
-  // registers, as that of one does at E = 256.
+  // Fragments of an item, of 16 M rows each. The outputs of two fragments take 128 of a thread's
+  // 255 registers if E is 128, and so do those of one if E is 256.
   static constexpr int kFragments = SharedTileRows(D) / kTileRows;
   static_assert(kSplitKeysMin % kTileKeys == 0);
 

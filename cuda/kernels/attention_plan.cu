@@ -179,8 +179,8 @@ MINISGL_DEVICE void PlanParts(const PlanArguments& p, Shared<int32_t> scan,
 }
 
 // The items of a group's splits: each has at most item_rows rows, and they are as even as possible.
-// Those of one split are neighbours, so that they run together: its keys are read from memory for
-// the first of them, and from the second-level cache for the others.
+// The items of one split are neighbours and run together: the first reads the split's keys from
+// memory, the others read them from the second-level cache.
 struct GroupCut {
   int32_t begin, num_rows, num_items;
 };

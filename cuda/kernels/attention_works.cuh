@@ -15,7 +15,7 @@ namespace minisgl::cuda {
 // Entries of the ring of works. Works of one tile are entered up to 4 (stages + 1) before their
 // end.
 inline constexpr int32_t kWorksAhead = 8;
-// Of an entry: the item's 6 words, the work's number, and its KV head and M tile.
+// An entry has the item's 6 words, the work's number, and its KV head and M tile.
 inline constexpr int32_t kWorkWords = 8;
 
 // A position in the works of a block: a tile of keys of one work.

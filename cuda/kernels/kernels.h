@@ -113,12 +113,13 @@ CudaError LaunchSample(const LaunchContext& context, const DeviceSampleParams& p
 struct AttentionWorkspace {
   void* memory = nullptr;  // AttentionWorkspaceBytes(limits, num_multiprocessors), zeroed once
   DeviceLimits limits;
-  // Of the device. If it has more, blocks of the extend kernel may wait for the end of others.
+  // As many as the device has. If it has more, blocks of the extend kernel may wait for others to
+  // end.
   int num_multiprocessors = 0;
 };
-// True if there is a kernel for keys of head_dim elements and such values. Any others than those of
-// 64, 80, 96, 128 or 256 elements both are served by that for wide heads, which reads 16 bytes at a
-// time: up to 512 elements, or values in keys of up to 576.
+// True if a kernel serves keys of head_dim and values of value_dim elements. Keys and values of 64,
+// 80, 96, 128 or 256 elements each have kernels of their own. The kernel for wide heads serves the
+// other sizes in multiples of 16 bytes: up to 512 elements, or values in keys of up to 576.
 bool HasAttention(int32_t head_dim, int32_t value_dim, bool values_in_keys);
 size_t AttentionWorkspaceBytes(const DeviceLimits& limits, int num_multiprocessors);
 CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanParams& params,

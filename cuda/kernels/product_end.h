@@ -21,7 +21,8 @@ struct ProductEnd {
   bool activates = false;
   Activation activation = Activation::kSilu;
   float limit = 0;
-  // Of a gated activation: rows [0, n) of the weights are gates, [n, 2 n) what they multiply.
+  // If not 0, the activation is gated: rows [0, n) of the weights are gates, and rows [n, 2 n) the
+  // values that they multiply.
   int num_pairs = 0;
   // [T, N]: sums, times residual_scale, are added to it; null: they go to `out`.
   float* residual = nullptr;
@@ -55,8 +56,8 @@ inline ProductEnd MakeProductEnd(const ProductParams& params) {
 }
 
 // The row of the weights that is row `r` of a tile of ROWS. Rows past the last alias it; their
-// results are not stored. Of a gated activation, the first half of a tile are gates, and the second
-// half what they multiply.
+// results are not stored. If the activation is gated, the first half of a tile is gates, and the
+// second half the values that they multiply.
 template <int ROWS>
 MINISGL_DEVICE int RowOfTile(const ProductEnd& p, int tile, int r) {
   constexpr int kHalf = ROWS / 2;

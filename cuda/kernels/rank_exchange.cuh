@@ -206,7 +206,7 @@ class RankSum {
     return true;
   }
 
-  // Of pack i of the slice, which is pack `place` of what the others gave.
+  // The sum over all ranks of pack i of the slice, which the others sent as their pack `place`.
   MINISGL_DEVICE Elements SumOfRanks(int i, int place) const {
     float sums[kElements] = {};
     for (int turn = 0; turn < num_ranks_; ++turn) {

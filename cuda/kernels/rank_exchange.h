@@ -51,7 +51,7 @@ MINISGL_HOST_DEVICE inline int64_t ExchangePlace(int count, int block, int parit
   const int64_t place = (int64_t{block} * 2 + parity) * (count + 1) + from;
   return kExchangeFlagBytes + place * kBytes;
 }
-// Of the first `num_blocks` blocks.
+// Bytes that the first `num_blocks` blocks exchange through.
 MINISGL_HOST_DEVICE inline int64_t ExchangeBytes(int count, int num_blocks = kExchangeBlocks) {
   return ExchangePlace(count, num_blocks, 0, 0);
 }

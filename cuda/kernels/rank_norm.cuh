@@ -10,7 +10,7 @@
 
 namespace minisgl::cuda {
 
-// Of a thread: with more, registers would not hold them beside what an exchange needs.
+// Chunks of a thread. Its registers would not hold more of them beside those of an exchange.
 inline constexpr int kRankNormChunks = 1;
 inline constexpr int64_t kRankNormWidthMax = int64_t{kRankNormChunks} * kNormThreadsMax * kChunk;
 

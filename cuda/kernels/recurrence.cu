@@ -189,7 +189,7 @@ class LaneState {
   MINISGL_DEVICE int KeyOf(int place, int j) const {
     return place * kKeysOfPlace + key_lane_ * kKeyGroup + j;
   }
-  // Of the lane's columns the one whose sum it ends with.
+  // The one of its columns whose sum the lane ends with.
   MINISGL_DEVICE int own_column() const { return key_lane_ / kColumnLanes; }
   MINISGL_DEVICE int LaneOfColumn(int column) const {
     const int lane = static_cast<int>(threadIdx.x) % device::kWarpSize;

@@ -21,7 +21,7 @@ constexpr uint8_t kDead = 2;
 // Searches that wait to go on; past that the oldest one is given up.
 constexpr size_t kStoppedMax = 16;
 
-// Of looking at an expression; a derivative costs 1, and 1 for each operand.
+// The cost of looking at an expression. A derivative costs 1, and 1 for each operand.
 constexpr size_t kVisitCost = 32;
 
 // True if infinitely many texts match `id`; false if that does not follow from its form.
@@ -134,7 +134,7 @@ class Frontier {
     uint16_t distance;
     uint32_t index;
   };
-  // Of two that are as near, the newer one comes first.
+  // Between two entries at the same distance the newer one comes first.
   static bool IsFarther(const Entry& a, const Entry& b) {
     return a.distance != b.distance ? a.distance > b.distance : a.index < b.index;
   }

@@ -95,7 +95,7 @@ class Speller {
     return MixHash(hash, 0);
   }
 
-  // Of a repetition: how often.
+  // The bounds of a repetition; empty for other expressions.
   std::span<const uint32_t> NumbersOf(Id id) const {
     if (!table_.Is(id, NodeKind::kRepeat)) return {};
     return table_.Operands(table_.nodes[id]).subspan(1);

@@ -49,8 +49,8 @@ struct ExpressionNode {
   // Matches finitely many texts; false if that does not follow from its form.
   bool finite = false;
   uint16_t depth = 0;
-  // How far the end of a text is, for searches: about the bytes of the shortest one, up to
-  // kFarthest. Of an And, the sum over its conditions, so that a search goes on in all of them.
+  // The estimate that guides searches: about the bytes of the shortest text, up to kFarthest. An
+  // And has the sum over its conditions, so that a search goes on in all of them.
   uint16_t distance = 0;
   uint32_t first = 0;  // operands[first, first + count)
   uint32_t count = 0;
@@ -224,7 +224,8 @@ struct ExpressionTable {
   KeyMap derivatives;  // expression * 256 + class
   KeyMap first_bytes;  // by expression: index in first_byte_sets
   std::vector<ByteSet> first_byte_sets;
-  // Of MergeClasses: when each expression was passed last, and those to pass.
+  // Scratch of MergeClasses: when it passed each expression last, and the expressions still to
+  // pass.
   std::vector<uint32_t> merged_at;
   uint32_t merge_time = 0;
   std::vector<Id> merge_open;

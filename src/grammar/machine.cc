@@ -14,7 +14,7 @@ constexpr size_t kCompletedListMax = 16;
 // Items that a step may add, for each that a state may keep; the same item may be added many times.
 constexpr size_t kAddedPerItemMax = 50;
 
-// Of computing a state, beside its items; in derivatives.
+// The cost of computing a state, beside that of its items, in derivatives.
 constexpr uint64_t kWorkOfState = 4;
 
 // Where fewer bytes may come, each has a derivative of its own.
@@ -153,8 +153,8 @@ uint32_t Machine::ComputeState(uint32_t state, uint32_t byte_class) {
   return InternState(&new_lanes_, finish.accepting);
 }
 
-// What follows the terminals in finished_, which end at the same byte. That of one alone is
-// remembered: it is the same after each of many blanks.
+// Returns what follows the terminals in finished_, which end at the same byte. Remembers the result
+// if there is one terminal: it is the same after each of many blanks.
 Machine::Finish Machine::FinishTerminals() {
   if (finished_.empty()) return {};
   const uint64_t key = uint64_t{finished_[0].terminal} << 32 | finished_[0].node;
@@ -361,7 +361,7 @@ std::optional<StringLengths> Machine::StringsAt(uint32_t state) {
   // No need to search where some character begins nothing: the walk finds soon how few may come.
   if (begun.empty()) return StringLengths{0, 0};
   if (begun != of_strings || rests_.size() > kStringTerminalsMax) return StringLengths();
-  // Those that any character may begin come first: most often one of them takes all strings.
+  // Rests that any character may begin come first: most often one of them takes all strings.
   std::stable_partition(rests_.begin(), rests_.end(), [&](Id rest) {
     return IntersectionOf(expressions_->FirstBytes(rest), of_strings) == of_strings;
   });

@@ -148,8 +148,8 @@ class Machine {
   // Computes what the first masks are likely to need, with about `work_max` of work.
   void Prepare(uint64_t work_max);
 
-  // Those of the tokens of `blanks`, which are made of kBlanks alone, that may follow. kUndecided:
-  // it takes the states behind them; kStopped: SetWorkMax stopped it.
+  // Finds the tokens of `blanks`, which consist of kBlanks alone, that may follow. kUndecided: the
+  // states behind them decide. kStopped: SetWorkMax stopped the search.
   enum class Blanks : uint8_t { kFound, kUndecided, kStopped };
   Blanks FindBlanks(uint32_t state, const TokenTrie& blanks, std::vector<TokenId>* allowed);
 
@@ -334,7 +334,7 @@ class Machine {
   size_t live_expressions_ = 0, live_operands_ = 0;  // after the last trim
   std::unordered_map<std::vector<uint32_t>*, bool> roots_;
 
-  // Of the step under way.
+  // Scratch of the step under way.
   std::vector<Item> new_items_;
   std::vector<Lane> new_lanes_;
   std::vector<uint32_t> new_dots_;

@@ -13,7 +13,7 @@ namespace {
 
 // Choices of a byte within a terminal that are followed: its beginning, and what follows that.
 constexpr int kChoicesMax = 2;
-// Of a place with many terminals, so many are followed.
+// Terminals that are followed at a place with many.
 constexpr uint32_t kFollowedMax = 4;
 // Bytes that are followed where each is the only one.
 constexpr int kLiteralBytesMax = 200;

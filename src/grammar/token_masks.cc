@@ -2,12 +2,12 @@
 //
 // Tokens that are characters of a JSON string and nothing else stand in tries of their own, by
 // their number of characters. Where a string of that many may follow, a trie's ready mask is taken
-// whole. Of other tokens the characters at their beginning are split off: where all characters lead
-// to the same place, only what stands behind them is walked, `",` once for all words before it.
-// Where all but a few do, as within the name of a member, so do all tokens at first, and those
-// whose characters lead elsewhere are walked besides.
+// whole. Other tokens are split behind the characters at their beginning: where all characters lead
+// to the same place, the walk passes only the tails, `",` once for all words before it. Where all
+// characters but a few do, as within the name of a member, the walk first treats all tokens alike,
+// and then walks the tokens whose characters lead elsewhere.
 //
-// What strings alone give in one terminal is shared by the grammars of a vocabulary.
+// The grammars of a vocabulary share the masks that strings alone give in one terminal.
 #include "minisgl/grammar/token_masks.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ constexpr size_t kShortTokenBytesMax = 32;
 constexpr uint64_t kNodesPerWork = 32;     // nodes of a trie passed that count as one unit of work
 constexpr uint32_t kFreeNodesPerNode = 8;  // nodes whose tokens are taken without a look at them
 
-// Of masks of strings that grammars share.
+// Bounds on the masks of strings that grammars share.
 constexpr size_t kSharedBytesMax = size_t{16} << 20;
 constexpr size_t kSpelledNodesMax = 2000;
 // Where fewer bytes may come, the walk is as short as a look.
@@ -69,12 +69,12 @@ struct TokenMasks::Impl {
   std::vector<TokenId> end_tokens;
   std::vector<Strings> strings;  // by number of characters, from 1
   std::optional<TokenTrie> others;
-  // Of the strings and of the others: tokens of blanks alone, and the rest.
+  // Tokens of blanks alone and the rest, among the strings and among the others.
   std::optional<TokenTrie> spaces, other_strings;
   std::optional<TokenTrie> blanks, unblank_others;
-  // The others again, as what stands behind the string characters at their beginning.
+  // The tails of all others: the part behind the string characters at their beginning.
   std::optional<TokenTrie> all_tails;
-  // Of those that are short: behind 0, 1, ... characters, behind any number, and behind at least 1.
+  // Tails of short tokens: behind 0, 1, ... characters, behind any number, and behind at least 1.
   std::vector<TokenTrie> tails;
   std::optional<TokenTrie> short_tails, later_tails;
   std::optional<TokenTrie> long_others;  // the rest, whole
@@ -478,8 +478,8 @@ bool MaskWork::WalkPart(uint64_t work_max, uint64_t before_work, uint64_t* num_p
         }
         after = sibling->node;
       }
-      // What `other` gave them does not hold for these. Of those that begin with no character it
-      // gave nothing.
+      // The result of `other` does not hold for these tokens. It gave none for tokens that begin
+      // with no character.
       if (except_other && node.depth > 1) {
         ClearBits(mask_, trie.token_ids_of(i, after));
       }

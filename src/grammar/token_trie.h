@@ -62,7 +62,7 @@ class TokenTrie {
   size_t num_nodes() const { return nodes_.size() - 1; }
   const std::vector<TrieSibling>& siblings() const { return siblings_; }
   const std::vector<TokenId>& token_ids() const { return token_ids_; }
-  // Those that end at nodes [first, end).
+  // The tokens that end at nodes [first, end).
   std::span<const TokenId> token_ids_of(uint32_t first, uint32_t end) const {
     return std::span(token_ids_)
         .subspan(nodes_[first].tokens, nodes_[end].tokens - nodes_[first].tokens);

@@ -8,8 +8,8 @@
 
 namespace minisgl::grammar {
 
-// Of a short or long name ("Lu", "Uppercase_Letter", "L", "Letter"), of "Any" or "ASCII"; nullopt
-// if there is none of that name.
+// Returns the category with a short or long name ("Lu", "Uppercase_Letter", "L", "Letter"), or the
+// set "Any" or "ASCII"; nullopt if none has that name.
 std::optional<CodePointSet> UnicodeCategory(std::string_view name);
 
 }  // namespace minisgl::grammar

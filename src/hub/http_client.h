@@ -21,7 +21,7 @@ namespace minisgl::hub {
 struct HttpAnswer {
   int status = 0;                                           // 200, 404, ...
   std::map<std::string, std::string, std::less<>> headers;  // names in lower case
-  // Of answers that are neither 200 nor 206: the first kilobytes.
+  // The first kilobytes of an answer that is neither 200 nor 206.
   std::string error_body;
 
   bool ok() const { return status == 200 || status == 206; }

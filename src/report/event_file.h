@@ -30,7 +30,7 @@ class EventFile {
   ~EventFile();
 
   const term::Output& output() const { return *output_; }
-  // Takes whole lines, and returns at once. Of one thread.
+  // Takes whole lines, and returns at once. Called from one thread.
   void Write(std::string_view lines);
   // Waits until all is written, for at most `patience` in which the reader takes nothing; after
   // that, warns. kIoError if a write failed, except because the reader has left. REQUIRES no Write

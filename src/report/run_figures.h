@@ -22,7 +22,7 @@ struct RunFigures {
   int64_t preemptions = 0;
   std::optional<int64_t> pages_total, page_size, max_running_requests;
   std::optional<int64_t> steps, step_rows;
-  // Of a run that scored texts.
+  // Set for a run that scored texts.
   std::optional<int64_t> scored_tokens;
   std::optional<double> perplexity;
   std::optional<term::TimeSeries> series;  // a chat's summary has none

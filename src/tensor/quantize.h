@@ -11,8 +11,8 @@ namespace minisgl::tensor {
 // Blocks whose largest magnitude is below this are zeros: its reciprocal would not be finite.
 inline constexpr float kQuantSmallest = 1e-30f;
 
-// Of `count` <= kQuantBlock weights: q[count]; returns the scale, a bf16. A block with a value that
-// is not finite has the scale NaN and q of 0.
+// Quantizes `count` <= kQuantBlock weights to q[count] and returns their scale, a bf16. If a weight
+// is not finite, the scale is NaN and all q are 0.
 uint16_t QuantizeWeights(const float* weights, int64_t count, int8_t* q);
 
 // The same by the rule of int4: q are in [-8, 7].

@@ -360,7 +360,7 @@ bool TextLayout::TakeFalseFence() {
   return true;
 }
 
-// Of a line that opens or ends a block of code.
+// Ends a line that opens or closes a block of code.
 void TextLayout::EndFenceLine() {
   if (TakeFalseFence()) return EndLine();
   Put(start_, kFaint);

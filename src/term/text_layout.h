@@ -85,7 +85,7 @@ class TextLayout {
   int hanging_width_ = 0;
   bool in_list_ = false;
 
-  // Of Markdown:
+  // State of Markdown:
   bool bold_ = false, heading_ = false;
   size_t code_ticks_ = 0;  // that began the code within the text; 0: none
   std::string fence_;      // that opened the block of code; "": none

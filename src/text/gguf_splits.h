@@ -9,7 +9,7 @@ namespace minisgl::text {
 
 struct GgufSplit {
   const char* names = "";  // separated by spaces
-  // Of words, or of parts that the next one cuts further; none: that of GPT-2.
+  // Each finds the parts that the next one cuts further; the last finds words. None: GPT-2's.
   std::array<const char*, 6> expressions = {};
   bool single_digits = false;    // the text is cut at every digit first
   bool ignores_merges = false;   // a word that is a token is not merged

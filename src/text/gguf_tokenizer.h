@@ -1,8 +1,8 @@
 // The tokenizer and the chat template of a GGUF file, from its keys "tokenizer....".
 //
-// Of model "llama" (sentencepiece's byte-pair encoding by scores), "gpt2" (byte-level byte-pair
-// encoding) and "gemma4" (byte-pair encoding of characters, and of bytes that are in no token). All
-// become what a model directory would have, and are checked as such.
+// Reads the models "llama" (sentencepiece's byte-pair encoding by scores), "gpt2" (byte-level
+// byte-pair encoding) and "gemma4" (byte-pair encoding of characters, and of bytes that are in no
+// token). Each becomes what a model directory would have, and is checked as such.
 #pragma once
 
 #include <map>

@@ -103,9 +103,9 @@ enum class TensorRole : uint8_t {
   kPerLayerOutput,     // [D, P]
   kPerLayerNorm,       // [D]
   // Layers with a state:
-  // Of the convolution's inputs, and of all that have no roles of their own: [3C, D] with gates
-  // first (kShortConv), [C, D] or by group [C+SV, D] (kDeltaNet), [SV+C+SH, D]: gates, inputs of
-  // the convolution, decays (kMamba2).
+  // The product of the convolution's inputs and of all that have no roles of their own: [3C, D]
+  // with gates first (kShortConv), [C, D] or by group [C+SV, D] (kDeltaNet), [SV+C+SH, D]: gates,
+  // inputs of the convolution, decays (kMamba2).
   kStateInput,
   kStateInputBias,
   // [SK, D], [SK, D] and [SV, D] in place of kStateInput, [SK, 1, LC] ... of kConvWeight

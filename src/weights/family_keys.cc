@@ -88,8 +88,8 @@ struct GlobalSizes {
   std::optional<int64_t> num_kv_heads;  // nullopt: as in other layers
 };
 
-// Of per_layer_config, which transformers 5 writes: by the number of a layer, what differs there.
-// All layers without a window must agree, because they have one rotary embedding.
+// Reads per_layer_config, which transformers 5 writes: the sizes that differ, by the number of a
+// layer. All layers without a window must agree, because they have one rotary embedding.
 GlobalSizes ReadPerLayerConfig(FieldReader* reader, const ModelConfig& config) {
   constexpr const char* kKey = "per_layer_config";
   std::optional<GlobalSizes> found;

@@ -78,7 +78,7 @@ void WriteLatentSizes(GgufMetadata* metadata, Json* config) {
   config->Set("attention_bias", has_bias);
 }
 
-// Of YaRN, files state a tenth of mscale_all_dim, which mscale equals.
+// For YaRN, files state a tenth of mscale_all_dim, which mscale equals.
 void WriteLatentRope(GgufMetadata* metadata, Json* config) {
   constexpr const char* kMultiplier = "rope.scaling.yarn_log_multiplier";
   WriteRopeBase(metadata, config);

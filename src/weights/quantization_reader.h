@@ -8,10 +8,10 @@
 
 namespace minisgl::weights {
 
-// Of config.json. `reader` is at its top level.
+// Reads quantization_config of config.json. `reader` is at the file's top level.
 void ReadQuantization(FieldReader* reader, QuantizationConfig* config);
 
-// Of hf_quant_config.json, for a config.json without a quantization_config.
+// Parses hf_quant_config.json, for a config.json without a quantization_config.
 Result<QuantizationConfig> ParseModelOptFile(const std::string& text, const std::string& file);
 
 }  // namespace minisgl::weights

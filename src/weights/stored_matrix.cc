@@ -19,7 +19,7 @@ using Shape = std::vector<int64_t>;
 
 constexpr int64_t kWordBytes = 4, kWordBits = 32;
 
-// Of one matrix. `inputs_first`: where files differ in it, a stack is stored [in, out].
+// The sizes of one matrix. `inputs_first`: a stack is stored [in, out], where files differ in it.
 struct Sizes {
   int64_t num_out = 0, num_in = 0;
   bool inputs_first = false;
@@ -189,7 +189,8 @@ void ReadBytes(const QuantScheme& scheme, const Sizes& sizes, DType type, Parts*
   const DType scale_type = scales.dtype == DType::kU8 ? DType::kE8M0 : scales.dtype;
   weights->scales = ScalesInRows(scales, scale_type, group_outputs, groups);
   if (!scheme.has_zeros) return;
-  // Of the matrix one number; of outputs a column, which may lack its second axis.
+  // A zero point for the matrix is one number. Zero points of outputs are a column, which may lack
+  // its second axis.
   const bool of_matrix = scheme.group_outputs == 0;
   const Shape second = of_matrix ? Shape{} : groups == 1 ? Shape{rows} : Shape{rows, groups};
   const TensorView zeros = parts->Take(".weight_zero_point", {DType::kI8},
@@ -228,7 +229,7 @@ void ReadPackedInt(const QuantScheme& scheme, const Sizes& sizes, Parts* parts,
                                         {{rows, groups}, {rows * groups}});
   weights->scales = ScalesInRows(scales, scales.dtype, of_matrix ? sizes.num_out : 1, groups);
   if (parts->Has(".weight_shape")) {
-    // Of a stack it may have the number of experts first.
+    // The shape of a stack may have the number of experts first.
     std::vector<Shape> shapes = {Shape{2}};
     if (parts->is_stack()) shapes.push_back(Shape{3});
     const TensorView shape = parts->TakeWhole(".weight_shape", {DType::kI64, DType::kI32}, shapes);
@@ -549,7 +550,8 @@ Result<StoredMatrix> FindMatrix(const ModelConfig& config, const Checkpoint& che
       if (first_error.ok()) first_error = parts.status();
       continue;
     }
-    // Of schemes that differ in zero points or orders, that which leaves no tensor unread.
+    // Schemes that differ in zero points or orders may fit alike: take the one that reads the most
+    // tensors.
     std::vector<std::string> names = parts.TakeNames();
     if (best && best->names.size() >= names.size()) continue;
     best = {WeightTensor(sizes.num_out, sizes.num_in, weights), std::move(names)};
@@ -578,7 +580,7 @@ bool IsActivationScale(std::string_view name) {
         ".activation_scale", ".k_scale", ".v_scale", ".q_scale"}) {
     if (name.ends_with(suffix)) return true;
   }
-  // Of stacks.
+  // The suffix that stacks have.
   return name.ends_with("_proj_input_scale");
 }
 

@@ -161,7 +161,7 @@ std::vector<std::string> KeysOfOneHash(int num_positions) {
   return keys;
 }
 
-// Of the processor: others may have it meanwhile.
+// Processor time, because other programs may run meanwhile.
 double ThreadSeconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -78,7 +78,7 @@ TEST(RandomTest, TheFirstAnswerKeepsTheSeedAndNoOtherSharesOne) {
       for (uint64_t answer = 0; answer < 128; ++answer, ++count) {
         seeds.insert(AnswerSeed(seed, answer));
       }
-      // Nor with rows that have no seed of their own.
+      // Seeds of rows that have none of their own differ, too.
       for (uint64_t row = 0; row < 100; ++row, ++count) seeds.insert(DeriveSeed(seed, row));
     }
   }

@@ -275,7 +275,7 @@ TEST_F(RunLoopTest, ARowWithoutATimeoutHasNone) {
   EXPECT_FALSE(runtime_.submissions.at(0).prompt.timeout.has_value());
 }
 
-// Of several answers, those that began are returned; the row fails only if none did.
+// A row returns the answers that began, and fails only if none did.
 TEST_F(RunLoopTest, TimeoutsOfSeveralAnswersKeepWhatBegan) {
   runtime_.on_submit = [this](const FakeRuntime::Submission& request) {
     EXPECT_TRUE(request.prompt.timeout.has_value());

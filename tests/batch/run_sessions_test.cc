@@ -83,7 +83,7 @@ class RunSessionsTest : public ::testing::Test {
     }
     return rows;
   }
-  // Those of a run with room for all, in the file "whole".
+  // The rows of a run with room for all, in the file "whole".
   std::map<int64_t, std::string> WholeRows() {
     static std::string made, journal;  // by the first case
     if (made.empty()) {

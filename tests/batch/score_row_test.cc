@@ -290,7 +290,7 @@ TEST(ShownPromptTest, TheFieldsAskForWhatTheyShow) {
     EXPECT_EQ(shown.prompts[0].sampling.num_prompt_logprobs, num_prompt_logprobs) << fields;
     EXPECT_EQ(shown.prompts[0].sampling.num_logprobs, num_logprobs) << fields;
   }
-  // Of several answers the first one's request scores the prompt.
+  // The request of the first of several answers scores the prompt.
   const Shown several = BuildShown(R"({"prompt": "ab", "n": 2, "prompt_logprobs": 0})");
   EXPECT_EQ(several.prompts[0].sampling.num_prompt_logprobs, 0);
   EXPECT_EQ(several.prompts[1].sampling.num_prompt_logprobs, -1);

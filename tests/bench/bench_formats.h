@@ -43,7 +43,7 @@ inline const NamedFormat kFormats[] = {{"bf16", DType::kBF16},
 
 inline bool IsNvfp4(const NamedFormat& format) { return std::string_view(format.name) == "nvfp4"; }
 
-// Of the codes of a checkpoint.
+// Bits of a checkpoint's codes; 0 for other formats.
 inline int32_t CodeBits(const NamedFormat& format) {
   if (format.format.quantization != Quantization::kStored || format.blocks != nullptr) return 0;
   return std::string_view(format.name) == "int4" || IsNvfp4(format) ? 4 : 8;

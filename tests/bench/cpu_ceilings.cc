@@ -213,7 +213,8 @@ __attribute__((target("avx512f,avx512vnni"))) void DotInt8Avx512(int64_t steps) 
   for (int64_t step = 0; step < steps; ++step) {
 #pragma GCC unroll 24
     for (__m512i& sum : sums) {
-      // Of a copy: GCC 12 stores every sum with the intrinsic, and a sum that the statement names.
+      // The statement works on a copy: GCC 12 stores every sum with the intrinsic, and a sum that
+      // the statement names.
       __m512i next = sum;
       asm volatile("vpdpbusd %2, %1, %0" : "+v"(next) : "v"(x), "v"(y));
       sum = next;

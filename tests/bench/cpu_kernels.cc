@@ -58,8 +58,8 @@ struct Shape {
   int64_t latent = 0;  // bench::AttentionHeads; others: attention alone
 
   int64_t qkv_width() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
-  // Of attention, for a token and a key that it sees: 2 for each query head and element of the key
-  // and its value.
+  // Operations of attention for a token and a key that it sees: 2 for each query head and element
+  // of the key and its value.
   double operations_of_pair() const {
     return 2.0 * static_cast<double>(num_heads * (head_dim + heads().value_dim()));
   }

@@ -55,7 +55,8 @@ def q6_k_block():
     return masked_block(b"\xff" * 208 + VARIED, b"\0" * 208 + struct.pack("<e", 8e-6))
 
 
-# Of matrices: the kind, the numbers in a block, its bytes, and random blocks.
+# Kinds of matrices: the type's number, the numbers in a block, its bytes, and a function that makes
+# random blocks.
 MATRIX_KINDS = {"bf16": (GGML_BF16, 1, 2, bf16_block), "q8_0": (GGML_Q8_0, 32, 34, q8_0_block),
                 "q4_0": (GGML_Q4_0, 32, 18, q4_0_block), "q4_k": (GGML_Q4_K, 256, 144, q4_k_block),
                 "q6_k": (GGML_Q6_K, 256, 210, q6_k_block)}

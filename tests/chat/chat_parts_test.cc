@@ -477,7 +477,7 @@ TEST(LabelledTextsTest, ALineOfTheHistoryIsTheSameMessage) {
   EXPECT_EQ(entries[4].line, "one\u21B5\u21B5three");
   EXPECT_EQ(entries[6].line, "[text 1: 500 lines, 2500 bytes]");
   messages.insert(messages.begin(), messages[2]);
-  // Of this session, and of a later one in which the same labels stand for other texts.
+  // Entries expand in this session, and in a later one where the same labels stand for other texts.
   LabelledTexts later;
   later.AddPaste("ONE\nTWO");
   later.AddPaste("A\nB");

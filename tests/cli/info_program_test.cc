@@ -119,7 +119,7 @@ TEST_F(InfoProgramTest, QuantizedWeightsAreShownAndSmaller) {
   EXPECT_EQ(weights_line(Info(config, {"--quantize", "int8"})), "  weights     300.2 KiB as int8");
 }
 
-// Of a configuration whose weights are not looked at: that of the layers.
+// The configuration alone says it: its weights are not looked at.
 TEST_F(InfoProgramTest, SaysHowACheckpointIsQuantizedAndWhatBecomesOfIt) {
   std::string config = kMixed;
   config.insert(config.rfind('}'), R"(, "quantization_config": {"quant_method": "fp8",

@@ -159,7 +159,7 @@ TEST_F(CudaDebugTest, NoGemvSendsEveryProductToTheLibrary) {
 }
 
 TEST_F(CudaDebugTest, FusedPartsAreKernelsOfTheirOwnWithoutTheirSwitch) {
-  // Of large matrices, whose products begin with a norm.
+  // Launches of a product with a large matrix (`ring`), whose kernel computes the norm before it.
   const auto launches = [this](DebugSwitches debug, const CudaOpsConfig& config = {},
                                bool ring = true) {
     debug.ring = ring;

@@ -11,7 +11,7 @@
 
 namespace minisgl::cuda {
 
-// Of the fake library, which has one.
+// The state of the fake library.
 inline FakeNcclState* g_nccl_state = nullptr;
 
 inline int64_t FakeNcclNow() {

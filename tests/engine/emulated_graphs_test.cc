@@ -72,7 +72,7 @@ TEST_F(EmulatedGraphsTest, MixedStepsInGraphsAreTheOperationsBitForBit) {
     EXPECT_TRUE(SameResults(actual.results, wanted.results)) << deterministic;
     EXPECT_EQ(wanted.graphs, 0);
     EXPECT_EQ(actual.graphs, 6);
-    // Of a step: its writes, and what samples.
+    // Each step has kernels for its writes and for sampling.
     EXPECT_LE(actual.kernels, 6 * 8);
     EXPECT_GT(wanted.kernels, 6 * 16);
   }

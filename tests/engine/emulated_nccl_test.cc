@@ -88,7 +88,7 @@ TEST_F(EmulatedNcclTest, SumsHaveTheBitsOfTheRanksOwn) {
 // Long sums are NCCL's, short ones, with the norms behind them, the program's own.
 TEST_F(EmulatedNcclTest, ShortSumsStayTheRanksOwn) {
   const auto wanted = OnOwnKernels(2, TwoRows());
-  // Of 4 tokens of 64 features; a decode step has one token, the prompt 13.
+  // The limit is 4 tokens of 64 features. A decode step has one token, the prompt 13.
   const auto driver = OnNccl({.nccl_bytes_min = 4 * 64 * 2}, TwoRows());
   EXPECT_EQ(text_, "sums over ranks of more than 0 KiB by NCCL 2.27.3");
   TestRow* const row = driver->AddRow(prompt_);

@@ -13,8 +13,7 @@
 namespace minisgl {
 namespace {
 
-// Of a model with states: one for each page of some rows, and for each step. A device's memory is
-// smaller.
+// Slots of states: one for each page of some rows, and one for each step. A device has less memory.
 constexpr int32_t kStateSlots = 4096, kDeviceStateSlots = 1024;
 
 EngineRanks CpuRanks(const DriverOptions& options) {

@@ -60,7 +60,7 @@ class PlainModel {
     }
   }
 
-  // Of every token.
+  // Returns the logits of every token.
   std::vector<Vector> Logits(const std::vector<TokenId>& ids) {
     const auto width = static_cast<size_t>(config_.hidden_size);
     std::vector<Vector> stream;
@@ -274,7 +274,7 @@ TEST_F(LayerShapesTest, EveryScheduleGivesTheSameBits) {
 }
 
 TEST_F(LayerShapesTest, MemoryIsThatOfTheLayers) {
-  // Of layers 0, 1 and 3: KV heads times the widths of keys and values.
+  // Layers 0, 1 and 3 each take KV heads times the widths of keys and values.
   EXPECT_EQ(engine::KvBytesPerToken(config_, DType::kF32),
             4u * (2 * (8 + 8) + 1 * (16 + 32) + 4 * (8 + 20)));
   EXPECT_EQ(engine::WindowBytesPerToken(config_, DType::kBF16), 2u * 4 * (8 + 20));

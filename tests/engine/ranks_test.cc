@@ -214,7 +214,7 @@ class PlacedOps final : public ForwardingOps {
     ForwardingOps::Linear(params);
   }
 
-  // Of the keys and values of a layer, more than of anything else but weights.
+  // Only the keys and values of a layer, and weights, take so many bytes or more.
   static constexpr size_t kPagesBytes = size_t{1} << 18;
 
  private:

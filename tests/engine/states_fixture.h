@@ -128,7 +128,7 @@ class StatesFixture : public testing::TestWithParam<const char*> {
   }
 };
 
-// Of the model of tests/golden that the parameter names.
+// The fixture for the model of tests/golden that the parameter names.
 class GoldenStatesFixture : public StatesFixture {
  protected:
   void SetUp() override {

@@ -37,7 +37,7 @@ MODELS_MAX = 8
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 # Parts that are stacked when a model is loaded differ in size by more than any rounding.
 PART_SIZE = dict(zip(PROJECTIONS, (0.5, 2.0, 3.0, 0.4, 0.7, 2.5, 0.5)))
-# Of these modules the package's values are kept.
+# The modules whose values, as the package computes them, are kept.
 KEPT = (r"(model|model\.language_model|backbone)\.layers\.1\.(self_attn\.([kv]_proj|kv_b_proj)|"
         r"(mlp\.)?(experts\.[03]\.)?(gate|down)_proj|mlp\.experts\.(gate_up|down)_proj|per_layer_input_gate|"
         r"linear_attn\.(in_proj_qkv|out_proj)|mamba\.(in|out)_proj|block_sparse_moe\.experts\.[03]\.(gate|down)_proj|"

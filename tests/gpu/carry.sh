@@ -31,7 +31,7 @@ done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
     grep -Ev '/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|util))\.so[^/]*$' |
     while read -r library; do cp -fL "$library" "$folder/lib/"; done
 cp -R "$here/../models/wren" "$folder/models/"
-# Of the models of every architecture, whose weights the suite makes up.
+# The configuration of a model of each architecture; the suite makes up its weights.
 for config in "$here"/../golden/models/*/config.json; do
     model=$(basename "$(dirname "$config")")
     mkdir -p "$folder/golden/$model"

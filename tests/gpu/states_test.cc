@@ -47,7 +47,7 @@ class GpuStatesTest : public GpuTest {
     return {FloatsOf(scene.dtype, bytes), states.Read<float>()};
   }
 
-  // Of one layer's recurrence, the mean of several.
+  // Returns the time of one layer's recurrence, the mean of several runs.
   static double Microseconds(DeviceOps* ops, const RecurrenceScene& scene, const StateRows& rows) {
     constexpr int kRuns = 10;
     const int64_t num_tokens = rows.num_tokens();

@@ -6,7 +6,7 @@
 namespace minisgl::load {
 namespace {
 
-// Of 8 billion weights, with keys and values of bf16.
+// A dense model of 8 billion weights, with keys and values of bf16.
 ModelConfig Dense8() {
   ModelConfig config;
   config.num_layers = 36;

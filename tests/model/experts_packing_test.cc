@@ -28,7 +28,7 @@ class NotingOps : public ForwardingOps {
     packed_.push_back(packed);
     return ForwardingOps::PackExperts(experts, format);
   }
-  // Of each call, of each expert, of each of its parts.
+  // The elements by call, expert and part.
   const std::vector<std::vector<std::vector<Elements>>>& packed() const { return packed_; }
 
   static Elements ElementsOf(const WeightTensor& matrix) {

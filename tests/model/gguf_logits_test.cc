@@ -178,7 +178,7 @@ TEST(GgufModelTest, QuantizedMatricesGiveTheLogitsOfTheirValues) {
   const auto dense = Checkpoint::FromViews(views, memory, "values");
   EXPECT_EQ(logits, LogitsOf(config, *dense));
   EXPECT_EQ(logits, LogitsOf(config, **stored, {DType::kF32, Quantization::kStored}));
-  // Of 4 and 8 bits, in groups of 16 and 32, with offsets and without, with factors and without.
+  // The schemes have 4 and 8 bits, groups of 16 and 32, offsets or none, factors or none.
   EXPECT_EQ(config.quantization.schemes.size(), 8u);
   EXPECT_EQ(config.quantization.dense_matrices->size(), 0u);
 }
@@ -247,9 +247,9 @@ TEST(GgufModelTest, CodesOfSeveralTypesAreCountedOneByOne) {
   for (auto& [name, scheme] : config.quantization.scheme_of) {
     if (name.find(".mlp.") != std::string::npos) scheme = nibbles;
   }
-  // Lines of 128 inputs: of gate and up [64, 32], and of down [32, 64].
+  // Gate and up [64, 32] and down [32, 64] take a line of 128 inputs for each output.
   EXPECT_EQ(*BytesOf(config), *of_bytes - (64 + 64 + 32) * 64);
-  // Of a stack with two kinds each keeps its own.
+  // The parts of a stack may be of two kinds, and each keeps its own.
   config.quantization.scheme_of.at("model.layers.0.mlp.up_proj.weight") = bytes;
   EXPECT_EQ(*BytesOf(config), *of_bytes - (64 + 32) * 64);
 }

@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenLogitsTest, testing::ValuesIn(AllGoldens()),
 
 class GoldenRanksTest : public testing::TestWithParam<GoldenModel> {};
 
-// Of the models that divide: RanksTest has the list of those that do not.
+// Models that divide among ranks. RanksTest lists the others.
 TEST_P(GoldenRanksTest, AgreeWithTheReference) {
   const Json golden = ReadGolden(GetParam().name);
   ASSERT_TRUE(golden.is_object());
@@ -169,7 +169,7 @@ TEST_P(StoredTypeTest, ChangesNoConstantOfARunInF32) {
   CompareLogits(golden, *config, DType::kF32, ops.get(), kArchitectureTolerance / 10);
 }
 
-// Of widths whose roots a bf16 does not hold: 32, and 6 for each layer.
+// The roots of these models' widths, 32 and 6 for each layer, are no bf16.
 INSTANTIATE_TEST_SUITE_P(All, StoredTypeTest, testing::Values("gemma3_text", "gemma4_text"),
                          [](const auto& test) { return std::string(test.param); });
 

@@ -249,8 +249,8 @@ TEST(TensorCheckTest, AbsurdSizesAreRefusedWithoutOverflow) {
   EXPECT_FALSE(bytes.workspace.has_value());
 }
 
-// Of the architectures that have more than Llama: what the list says a file must hold is what the
-// files of the reference do hold, and all of it is counted.
+// Architectures with more tensors than Llama: the list of required tensors equals the tensors of
+// the reference's files, and each is counted.
 TEST(TensorCheckTest, RequiredTensorsAreThoseOfTheReference) {
   for (const char* name : {"separate_head", "qwen2", "qwen3"}) {
     SCOPED_TRACE(name);

@@ -416,7 +416,8 @@ TEST(CodedProductTest, LinesHaveAtMostTwoGroupsInATile) {
   for (const int64_t group : {8, 24, 40}) EXPECT_EQ(order(group), CodeOrder::kWords);
 }
 
-// Of parts without common codes each keeps its own form, and a product has the bits of theirs.
+// Parts without common codes each keep their own form, and a product has the bits of their
+// products.
 TEST(CodedProductTest, StacksOfSeveralFormsKeepThem) {
   constexpr int64_t kIn = 256;
   const RandomBlocks a("Q4_K", 70, kIn, 1), b("Q4_K", 20, kIn, 2), c("Q6_K", 33, kIn, 3);

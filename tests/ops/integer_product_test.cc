@@ -21,7 +21,7 @@ std::vector<CpuTarget> TargetsOfIntegers() {
   return targets;
 }
 
-// Of these, those without tiles, if the codes have 8 bits.
+// The targets of integers; if the codes have 8 bits, only the ones without tiles.
 std::vector<CpuTarget> TargetsOf(const Coding& coding) {
   std::vector<CpuTarget> targets = TargetsOfIntegers();
   std::erase_if(targets, [&](CpuTarget one) { return coding.bits == 8 && UsesTiles(one); });

@@ -55,8 +55,8 @@ inline std::vector<float> RandomFloats(int64_t count, uint64_t seed, double devi
   return values;
 }
 
-// Instruction sets with different float kernels. Those of tiles and of the dot products differ only
-// in matrix products, and in attention over bf16 keys and values (AttentionTargets).
+// Instruction sets with different float kernels. Sets with tiles or dot products differ from the
+// others only in matrix products, and in attention over bf16 keys and values (AttentionTargets).
 inline std::vector<CpuTarget> FloatCpuTargets() {
   std::vector<CpuTarget> targets = AvailableCpuTargets();
   std::erase_if(targets, [](CpuTarget target) {

@@ -43,7 +43,7 @@ struct Conv {
 
   int64_t SlotFloats() const { return (length - 1) * width; }
   std::vector<float> RandomSlots() const { return RandomFloats(kSlots * SlotFloats(), 41, 0.5); }
-  // Of tokens [first, ...), which `rows` cut.
+  // Runs over tokens [first, ...), which `rows` cut.
   void Run(Ops& ops, const StateRows& rows, int64_t first, float* states, float* out) const {
     const float* const at = x.data() + first * stride;
     ops.ShortConv({.x = at + 2 * width,

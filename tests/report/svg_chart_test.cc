@@ -242,7 +242,7 @@ TEST_F(ReportProgramTest, ARunThatScoredShowsItsPerplexity) {
   EXPECT_NE(result.out.find("3 failed: perplexity 8.02612 over 4,321 tokens; 250 tokens/s in"),
             std::string::npos)
       << result.out;
-  // That of noise is beyond all other numbers; that of no token is null.
+  // The perplexity of noise is beyond all other numbers; without a token it is null.
   json.Set("scores", *ParseJson(R"({"tokens": 1, "perplexity": 1e200})"));
   EXPECT_NE(Report({"-"}, json.Dump()).out.find("perplexity 1e+200 over 1 tokens"),
             std::string::npos);

@@ -71,7 +71,7 @@ TEST(AddedTokensCutTest, TheLongerOfAnOrdinaryOneAndAMarkIsFound) {
   EXPECT_EQ(Found(rules, "  ", 1), (std::vector<TokenId>{}));
 }
 
-// Of two rules with one spelling the later applies, but untrusted text still finds the ordinary
+// The later of two rules with one spelling applies, but untrusted text still finds the ordinary
 // one.
 TEST(AddedTokensCutTest, AMarkOfTheSameSpellingIsFoundInTrustedText) {
   const std::vector<AddedTokenRule> rules = {Rule(1, "~"), Rule(2, "~", /*special=*/true)};

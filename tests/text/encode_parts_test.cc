@@ -216,7 +216,7 @@ TEST(WordStreamTest, WordsAreThoseOfTheWhole) {
   }
 }
 
-// Of 8 MiB, only the first window and the one that overlaps it are encoded.
+// Only the first window of 8 MiB, and the window that overlaps it, are encoded.
 TEST(EncodePartsTest, WorkEndsWhereNoMoreIsWanted) {
   const std::vector<TextPiece> pieces = {{Filled("word ", size_t{8} << 20), true}};
   for (const std::string& dir : {kWrenDir, kTokenizers + "qwen2", kTokenizers + "gemma"}) {

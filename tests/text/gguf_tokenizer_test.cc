@@ -126,8 +126,9 @@ TEST(GgufTokenizerTest, TheLinesAreThoseOfTheReferences) {
   EXPECT_EQ(ReferenceRows().size(), 1u + 16);
 }
 
-// Of each kind 5,000 lines, compared with the libraries that define it by hashes of 50 lines. What
-// another hash was of is written to a file, for make_gguf_tokenizer_cases.py to find the line.
+// Each kind encodes 5,000 lines as the library that defines it, by hashes of 50 lines. The ids of
+// lines with another hash are written to a file, in which make_gguf_tokenizer_cases.py finds the
+// line.
 class GgufKindTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(GgufKindTest, IdsAreTheReferences) {
@@ -315,7 +316,7 @@ TEST(GgufTokenizerTest, WrongKeysAreOneError) {
         file->Texts("tokenizer.ggml.tokens", {"a", "b", "ab", "a"});
       },
       "\"a\"");
-  // Of model "llama" there must be a score for each token, and one of them the unknown token.
+  // The model "llama" needs a score for each token, and an unknown token.
   const auto of_llama = [](const std::vector<uint32_t>& types, size_t num_scores) {
     return [types, num_scores](GgufBuilder* file) {
       file->Text("tokenizer.ggml.model", "llama");

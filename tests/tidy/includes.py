@@ -12,7 +12,7 @@ import re
 
 SUFFIXES = (".h", ".cuh", ".cc", ".cu")
 
-# Of std:: names, the headers that declare them.
+# std:: names, and the headers that declare them.
 STANDARD = {
     "vector": "vector", "string": "string", "string_view": "string_view", "optional": "optional", "nullopt": "optional",
     "unique_ptr": "memory", "shared_ptr": "memory", "make_unique": "memory", "make_shared": "memory", "map": "map", "set": "set",

@@ -95,8 +95,8 @@ TEST_F(WeightsKeyTest, AFileThatWasJustChangedIsHashedEachTime) {
   EXPECT_TRUE(fs::is_empty(folder_.Path("cache")));
 }
 
-// Of two seconds' age, as most models are, it is read once. (A file system whose times prove
-// nothing is hashed each time, as above.)
+// A file older than two seconds, as most models are, is read once. (On a file system whose times
+// prove nothing it is hashed each time, as above.)
 TEST_F(WeightsKeyTest, TheHashOfAnOldFileIsRememberedUntilItChanges) {
   const std::string model = Model("model", 5), path = model + "/model.safetensors";
   const auto written = fs::last_write_time(path);

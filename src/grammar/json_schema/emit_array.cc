@@ -169,7 +169,8 @@ class FewValues {
   }
 
  private:
-  // Of each number those spellings that `numbers` has: in draft 4, 1.0 is no integer.
+  // Appends, for each number, the spellings of it that `numbers` has: in draft 4, 1.0 is no
+  // integer.
   bool FindNumbers(ExpressionId numbers, std::vector<ExpressionId>* out) {
     ExpressionSet& set = emitter_->set();
     ExpressionId left = numbers;

@@ -58,7 +58,7 @@ class DigitBound {
   int AddFraction(int order, uint32_t index, int digit) const {
     return order != 0 ? order : Compare(digit, DigitAt(point_ + index));
   }
-  // Of a whole number: no digit behind the point is left to be compared.
+  // `size`: digits behind the number's point; 0 if it is whole.
   int EndFraction(int order, uint32_t size) const {
     return order == 0 && point_ + size < NumDigits() ? -1 : order;
   }
@@ -352,7 +352,7 @@ class Builder {
     return is_negative || byte_class == kPlus ? IndexOfRest(numerals) : kDeadState;
   }
 
-  // Of 1 to 3 digits, zeros in front.
+  // The values that 0, 1, 2 and 3 digits can spell, with leading zeros.
   static std::array<Span, 4> Numerals(Span values) {
     return {Span(), Span::Of(values.first, std::min(values.last, 9)),
             Span::Of(values.first, std::min(values.last, 99)), values};

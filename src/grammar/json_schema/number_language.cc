@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kNoEnd = ExpressionSet::kUnbounded;
 constexpr uint64_t kAutomatonStates = 20'000;  // of the multiples of a number
-// Of all ranges in one grammar; those beyond it stay expressions.
+// Upper bound on the states of all ranges in one grammar. Ranges beyond it stay expressions.
 constexpr size_t kRangeStatesMax = 50'000;
 
 // The numbers from `first` to `last` with as many digits as these have, zeros in front.

@@ -39,8 +39,8 @@ class NumberLanguage {
   ExpressionId Not(ExpressionId numbers) { return set_->Difference(all_, numbers); }
 
   ExpressionId Both(ExpressionId a, ExpressionId b);
-  // For a terminal: the same numbers, as an automaton if they are a range. Of all numbers, every
-  // spelling that JSON has.
+  // Returns the same numbers for use as a terminal: as an automaton if they are a range. All
+  // numbers have every spelling that JSON allows.
   ExpressionId Terminal(ExpressionId numbers);
 
  private:

@@ -28,7 +28,7 @@ class SchemaCompiler {
 
   Algebra& algebra() { return algebra_; }
   Term Root() { return algebra_.OfSchema(document_->root()); }
-  // Of a document that nothing satisfies: the innermost part that is known to be why.
+  // Returns the innermost part that is known to be why nothing satisfies the document.
   const SchemaValue& EmptyPlace();
 
  private:

@@ -67,7 +67,7 @@ class BpeScratch {
 
 class Bpe {
  public:
-  // Of equal pairs, the last takes effect. REQUIRES: every id in `merges` and `options` is in
+  // If pairs are equal, the last takes effect. REQUIRES: every id in `merges` and `options` is in
   // `vocabulary`.
   static Result<Bpe> Create(std::shared_ptr<const Vocabulary> vocabulary,
                             std::span<const BpeMerge> merges, BpeOptions options);
