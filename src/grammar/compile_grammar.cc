@@ -2,10 +2,10 @@
 #include <algorithm>
 
 #include "grammar/gbnf.h"
+#include "grammar/regular_expression.h"
 #include "grammar/schema_entrance.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/grammar/grammar.h"
-#include "minisgl/grammar/regular_expression.h"
 
 namespace minisgl {
 
@@ -21,7 +21,7 @@ Result<Symbol> AddText(const GrammarText& grammar, GrammarBuilder* builder,
       return grammar::AddJsonSchema(grammar::kJsonObjectSchema, {}, builder, warnings);
     case GrammarKind::kRegularExpression: {
       MINISGL_ASSIGN_OR_RETURN(const ExpressionId expression,
-                               ParseRegularExpression(grammar.text, {}, expressions));
+                               grammar::ParseRegularExpression(grammar.text, {}, expressions));
       return builder->Terminal(expression);
     }
     case GrammarKind::kChoice:

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "grammar/regular_expression.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/grammar/grammar.h"
-#include "minisgl/grammar/regular_expression.h"
 
 namespace minisgl::grammar {
 

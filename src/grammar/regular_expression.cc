@@ -3,7 +3,7 @@
 // Anchors are followed through groups: each part has up to four languages, by whether it begins
 // with `^` and whether it ends with `$`. (^a|b)c and (?:^|,)x(?:,|$) are sound; an anchor with
 // something before or behind it that it excludes is refused.
-#include "minisgl/grammar/regular_expression.h"
+#include "grammar/regular_expression.h"
 
 #include <fmt/core.h>
 
@@ -16,11 +16,9 @@
 #include "grammar/escapes.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::grammar {
 
 namespace {
-
-using grammar::PatternReader;
 
 constexpr int kGroupDepthMax = 200;
 constexpr int kLookaheadsMax = 50;
@@ -350,4 +348,4 @@ Result<ExpressionId> ParseRegularExpression(std::string_view text,
   return RegularExpressionParser(text, options, &set).Parse();
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::grammar

@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "grammar/regular_expression.h"
 #include "grammar_check.h"
-#include "minisgl/grammar/regular_expression.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace minisgl;
@@ -13,9 +13,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   limits.nodes_max = 50'000;
   limits.operands_max = 200'000;
   ExpressionSet set(limits);
-  RegularExpressionOptions options;
+  grammar::RegularExpressionOptions options;
   options.search = true;
-  const auto search = ParseRegularExpression(text, options, set);
+  const auto search = grammar::ParseRegularExpression(text, options, set);
   if (search.ok()) set.Matches(*search, text.substr(0, 100));
   return 0;
 }

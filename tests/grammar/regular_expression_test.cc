@@ -1,10 +1,10 @@
-#include "minisgl/grammar/regular_expression.h"
+#include "grammar/regular_expression.h"
 
 #include <gtest/gtest.h>
 
 #include <optional>
 
-namespace minisgl {
+namespace minisgl::grammar {
 namespace {
 
 // 1 or 0, or the message.
@@ -198,4 +198,4 @@ TEST(RegularExpression, LargeOnesAreLimited) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::grammar

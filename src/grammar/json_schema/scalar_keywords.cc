@@ -3,8 +3,8 @@
 
 #include "grammar/json_schema/formats.h"
 #include "grammar/json_schema/schema_compiler.h"
+#include "grammar/regular_expression.h"
 #include "minisgl/base/utf8.h"
-#include "minisgl/grammar/regular_expression.h"
 
 namespace minisgl::grammar {
 

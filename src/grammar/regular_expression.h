@@ -17,7 +17,7 @@
 #include "minisgl/base/status.h"
 #include "minisgl/grammar/expression.h"
 
-namespace minisgl {
+namespace minisgl::grammar {
 
 inline constexpr uint32_t kRepeatCountMax = 100'000;
 
@@ -36,4 +36,4 @@ Result<ExpressionId> ParseRegularExpression(std::string_view text,
                                             const RegularExpressionOptions& options,
                                             ExpressionSet& set);
 
-}  // namespace minisgl
+}  // namespace minisgl::grammar
