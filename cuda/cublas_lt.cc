@@ -32,16 +32,16 @@ constexpr int64_t kDeterministicTokens = 128;
 // Number of algorithms requested if the first one may not be taken: in deterministic mode the first
 // usable one is, otherwise, for few tokens, the fastest.
 constexpr int kCandidates = 8;
-// Products of at most so many tokens are timed: those of graphs. For more the library's estimates
-// are good, and trying out takes long.
+// Products of at most so many tokens, which graphs contain, are timed. For more tokens the
+// library's estimates are good, and timing takes long.
 constexpr int64_t kTimedTokensMax = 512;
 // Time for it in all. A model has about 200 products of few tokens with 8 candidates, of 4 runs of
 // 10 to 50 microseconds each.
 constexpr double kTimingBudgetMs = 300;
-// An algorithm serves a bucket: the numbers of tokens with the same multiple of a step above them.
-// Up to kSmallTokens the step is that of the batch sizes of decode graphs, so that each has an
-// algorithm of its own: 136 tokens with a tile for 256 would take twice the products. Above, a
-// remainder of a tile matters less.
+// An algorithm serves a bucket: the numbers of tokens that round up to the same multiple of a step.
+// Up to kSmallTokens the step is the one between batch sizes of decode graphs, so that each size
+// has an algorithm of its own: 136 tokens with a tile for 256 would take twice the products. Above,
+// a remainder of a tile matters less.
 constexpr int64_t kSmallTokens = 256;
 constexpr int64_t kSmallStep = 8;
 constexpr int64_t kLargeStep = 64;
@@ -171,7 +171,8 @@ class CublasLt : public MatmulLibrary {
 
   // Called once, before any other function.
   Status Open();
-  // Keeps timed choices in `folder`. `identity`: what they hold for.
+  // Keeps timed choices in `folder`. `identity` names the device and the libraries that they hold
+  // for.
   void KeepChoices(const std::string& folder, const std::string& identity) {
     store_.emplace(folder, fmt::format("{}; cuBLASLt {}", identity, lt_.version()));
   }

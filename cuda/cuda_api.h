@@ -130,7 +130,7 @@ class CudaApi {
   virtual CudaError BeginCapture(CudaStream stream) = 0;  // thread-local mode
   virtual CudaError EndCapture(CudaStream stream, CudaGraph* graph) = 0;
   virtual CudaError GraphInstantiate(CudaGraphExec* exec, CudaGraph graph) = 0;
-  // Takes now what the first launch would take.
+  // Allocates now what the first launch would allocate.
   virtual CudaError GraphUpload(CudaGraphExec exec, CudaStream stream) = 0;
   virtual CudaError GraphLaunch(CudaGraphExec exec, CudaStream stream) = 0;
   virtual CudaError GraphDestroy(CudaGraph graph) = 0;

@@ -20,7 +20,7 @@ struct CudaErrorClass {
   CudaError error;
   CudaFault fault;
   StatusCode code;
-  const char* advice;  // what the user can do; follows "; " in messages
+  const char* advice;  // advice to the user; follows "; " in messages
 };
 
 // All errors except those that are kOther with kInternal.

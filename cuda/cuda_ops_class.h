@@ -215,8 +215,8 @@ class CudaOps : public DeviceOps {
            p.count * static_cast<int64_t>(DTypeBytes(p.x.dtype)) > link_->nccl_bytes_min;
   }
   void SumByNccl(const AllReduceParams& params);
-  // Around what is queued that is no kernel of this program, if launches are watched. False after
-  // an error, which is kept.
+  // Called before and after other work than kernels of this program is queued, if launches are
+  // watched. False after an error, which is kept.
   bool BeginWatched(std::string_view operation);
   bool EndWatched();
 
@@ -240,7 +240,7 @@ class CudaOps : public DeviceOps {
     MINISGL_CHECK(!capturing_, "a call that cannot be captured was made during a capture");
   }
   Status MakeWatch();
-  // After a wait: the alarm of another rank becomes this one's error.
+  // Called after a wait: the alarm of another rank becomes an error of this rank.
   void TakeAlarm() {
     if (link_ == nullptr || !status_.ok() || !link_->IsAlarmed()) return;
     status_ = link_->Failure(name_, &failed_with_others_);

@@ -1,9 +1,9 @@
 // Times operations of one stream with events, for a KernelProfile.
 //
 // An operation stands between two events, so programmatic dependent launch overlaps nothing, and a
-// time includes what it takes to start the operation. If the device waits for the host, it would
-// include the time to queue it, too: the timer then queues a pause first, outside of every time,
-// during which the host gets ahead.
+// time includes the start of the operation. If the device waited for the host, it would include the
+// time to queue it, too: the timer then queues a pause first, outside of every time, during which
+// the host gets ahead.
 //
 // Times become steady_clock's through one event whose time the host knows. For one thread.
 #pragma once

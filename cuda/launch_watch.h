@@ -21,15 +21,15 @@ class LaunchWatch final : public LaunchObserver {
               std::unique_ptr<KernelTimer> timer)
       : api_(std::move(api)), stream_(stream), waits_(waits), timer_(std::move(timer)) {}
 
-  // Names what is queued from here on.
+  // Names the operation that later launches belong to.
   void Enter(std::string operation);
 
-  // Around everything that is queued: launches call these, and the caller does for what is no
-  // kernel of this program (null).
+  // Called before and after all work is queued: by launches, and by the caller for work other than
+  // kernels of this program (null).
   CudaError BeforeLaunch() override;
   CudaError AfterLaunch(const void* kernel) override;
 
-  // What was queued last: "Norm (NormKernel, launch 57)".
+  // The work that was queued last: "Norm (NormKernel, launch 57)".
   std::string Last() const;
 
   bool waits() const { return waits_; }

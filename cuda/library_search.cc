@@ -25,7 +25,7 @@ std::string Literal(const std::string& folder) {
   return pattern;
 }
 
-// The folders, as patterns, and their description. What was added before is left out.
+// Adds folders, as patterns, and their description. Patterns that were added before are left out.
 class FolderList {
  public:
   void AddToolkit(const std::string& pattern, const std::string& shown) {

@@ -1,7 +1,7 @@
 // Sums over the ranks of this process by NCCL: a communicator for each rank, and a thread that ends
 // all waits once a rank has failed.
 //
-// NCCL's kernels wait for those of the other ranks without a limit, until ncclCommAbort. That
+// NCCL's kernels wait for the other ranks' kernels without a limit, until ncclCommAbort. That
 // function also waits until no graph uses the communicator any more, which would be for ever on a
 // thread that destroys the graphs later; so it is called on the thread here.
 #pragma once

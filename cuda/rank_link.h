@@ -1,5 +1,5 @@
-// What connects the operations of one rank with those of the other ranks of this process: memory
-// that all reach, and an alarm that ends every wait once a rank has failed.
+// The link between the operations of one rank and the other ranks of this process: memory that all
+// reach, and an alarm that ends every wait once a rank has failed.
 #pragma once
 
 #include <cstdint>

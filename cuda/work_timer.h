@@ -19,8 +19,8 @@ class WorkTimer {
 };
 
 // A WorkTimer with CUDA's events. Before each measured run it writes `scratch` on the device, which
-// takes what is in the second-level cache out of it (as far as scratch_bytes reach), and gives the
-// host time to queue the work. `api` and `scratch` outlive it.
+// displaces scratch_bytes of the second-level cache and gives the host time to queue the work.
+// `api` and `scratch` outlive it.
 std::unique_ptr<WorkTimer> MakeWorkTimer(CudaApi* api, void* scratch, size_t scratch_bytes);
 
 // Chooses ways by their time, until its choices have taken `budget_ms` in all.

@@ -76,7 +76,7 @@ inline constexpr int32_t kExtendItemWords = 4;
 inline constexpr int32_t kExtendSplitKeys = 512;
 inline constexpr int32_t kFoldShift = 2;  // a node of the tree has 4 children
 
-// Items of the rows of one launch, in two runs: first those of cut tiles.
+// Items of the rows of one launch, in two runs: items of cut tiles, then the others.
 struct ExtendList {
   enum Count { kItems, kCutItems, kCutShift, kNumCounts };
   int32_t* counts = nullptr;  // [kNumCounts]
@@ -101,8 +101,8 @@ struct PlaceQueue {
 // The parts of the workspace. A decode row's splits have their states and sums next to each other,
 // in order, from part_begin on, whatever items compute them.
 //
-// The decode kernel and the extend kernel run one after the other: what they keep for themselves,
-// states and sums or images, is the same memory.
+// The decode kernel and the extend kernel run one after the other, so the states and sums of the
+// one and the images of the other share memory.
 struct DeviceAttentionPlan {
   int32_t* counts = nullptr;        // [2] items, window items
   int32_t* items = nullptr;         // DecodeItem, kItemWords apart
@@ -116,7 +116,8 @@ struct DeviceAttentionPlan {
 
   ExtendList decode_list;  // of the decode rows, in deterministic mode and of wide heads
   ExtendList extend_list;  // of the rows that extend
-  // Between blocks: who came first to the boundary in front of an item, with its image of the tile.
+  // Between blocks: the block that came first to the boundary in front of an item, with its image
+  // of the tile.
   uint32_t* met = nullptr;  // [cut items, HKV] item * HKV + head + 1, or 0; zero between launches
   float* images = nullptr;  // [cut items, HKV] images of tiles (attention_fold.cuh)
   // Within a block: images of what waits for later splits, one for each level of the tree.
@@ -193,7 +194,7 @@ ExtendChoice ChooseWide(bool in_keys, int fragments, size_t shared_bytes_max);
 template <typename T>
 CudaError LaunchDecode(const LaunchContext& context, const AttentionArguments<T>& arguments,
                        int32_t head_dim, int32_t num_decode_rows, int32_t max_splits);
-// What a launch of the extend kernel has to do at most.
+// Upper bounds on the work of a launch of the extend kernel.
 struct ExtendWork {
   int64_t max_tiles = 0;
   int64_t max_cut_items = 0;  // times KV heads

@@ -22,7 +22,7 @@
 //   through a ring of stages of its own; only the end of an item has barriers, and the ring's step
 //   to the next. The ring runs ahead of the products across the ends of items. Works are taken two
 //   tiles before their use, and page numbers are fetched a tile before.
-// End of an item. Its cost is that of the block's instructions, as the ring keeps loading: so all
+// End of an item. It costs the block's instructions, as the ring keeps loading: so all
 //   warps add a few rows' sums together (EndWork), the next query is loaded meanwhile, and a
 //   single warp counts the item and merges the row if it was the last, while the others go on.
 // Before GridWait. If the kernel before writes neither the plan nor older keys (`early`), a block
@@ -196,7 +196,7 @@ class DecodeBlock {
   // so that waiting can count groups.
   MINISGL_DEVICE void CopyAhead(int stage) {
     if (ahead_.work < works_.num_works()) {
-      // The newest key of a row is that of the kernel before.
+      // The kernel before wrote the newest key of a row.
       if (ahead_.tile + Shape::kTileKeys >= ahead_.item.kv_len) Wait();
       if (HasKeys(ahead_)) CopyTile(stage);
       ahead_.tile += Shape::kTileKeys;
@@ -383,8 +383,8 @@ class DecodeBlock {
     return FindSplits(kv_len, args_.window, walk.item.split_keys);
   }
 
-  // The barriers of MergeWarps also separate works: what one work stores in shared memory is read
-  // before any warp passes the first barrier of the next work.
+  // The barriers of MergeWarps also separate works: all warps have read what a work stored in
+  // shared memory before any passes the first barrier of the next work.
   template <int F>
   MINISGL_DEVICE void EndLargeWork(DecodeWalk* at, int32_t index, RowStates<D> (&rows)[F]) const {
     const DecodeWalk& walk = *at;
@@ -427,7 +427,7 @@ class DecodeBlock {
     const uint32_t before = device::AtomicAddGlobal(args_.plan.arrived + counter, 1u);
     const bool is_last = before + 1 == static_cast<uint32_t>(SplitsOf(walk, row).count);
     if (!is_last) return 0;
-    device::ThreadFence();  // who meets this thread sees the other blocks' parts
+    device::ThreadFence();  // threads that meet this one at a barrier see the other blocks' parts
     args_.plan.arrived[counter] = 0;
     return 1;
   }

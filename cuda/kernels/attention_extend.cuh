@@ -218,7 +218,7 @@ class ExtendBlock : public ExtendTile<T> {
     return warp_ * Shape::kWarpRows + m * 16 + h * 8 + lane_ / 4;
   }
 
-  // Folds what the block has of the tile: see ExtendTile::FoldSplits.
+  // Folds the block's part of the tile: see ExtendTile::FoldSplits.
   MINISGL_DEVICE bool EndSplit(int32_t split, RowStates<D> (&rows)[kFragments]) {
 #pragma unroll
     for (int m = 0; m < kFragments; ++m) rows[m].SumLanes();

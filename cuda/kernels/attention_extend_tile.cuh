@@ -62,10 +62,11 @@ class ExtendTile {
     return first_token_ + (first_row_ + tile_row) / args_.group;
   }
 
-  // Folds what the block has of the tile, of which `split` has ended, as far as it can, and puts it
-  // by or leaves it to another block. True if it has the whole tile. Three functions of the block:
-  //   store(image)  stores its part of the tile to an image of `image_floats` floats
-  //   clear()       makes it that of no keys
+  // Folds the block's part of the tile, whose split `split` has ended, as far as it can, and stores
+  // it or leaves it to another block. True if the block then has the whole tile. Three functions of
+  // the block:
+  //   store(image)  stores the part in an image of `image_floats` floats
+  //   clear()       makes it a part of no keys
   //   fold(image)   folds an image into it
   template <typename Store, typename Clear, typename Fold>
   MINISGL_DEVICE bool FoldSplits(int32_t split, const PlaceQueue& places, int32_t image_floats,
@@ -99,7 +100,7 @@ class ExtendTile {
   // After the last split.
   MINISGL_DEVICE void EndFolds(const PlaceQueue& places) {
     if (low_ / kExtendSplitKeys < (high_ - 1) / kExtendSplitKeys) {
-      __syncthreads();  // no thread reads what it put by any more
+      __syncthreads();  // no thread reads its stored image any more
       if (threadIdx.x == 0) ReturnPlace(places, words_[kPlaceWord]);
     }
   }

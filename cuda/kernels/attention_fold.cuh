@@ -2,17 +2,19 @@
 //
 // The tree. Splits are its leaves. A node has 4 children (2^kFoldShift), at multiples of their size
 //   from position 0, and folds them from left to right. So every boundary between two splits stands
-//   for one fold: of what lies left of it in its node, and of the child right of it. The tree
-//   depends on no row, no tile and no step, and a fold with nothing changes no bit, so a token's
-//   bits depend on its keys alone.
-// Within a block. A block that has several splits takes them in order. After a split it folds what
-//   it holds with what waits at the boundaries to its left, then puts the result by as what waits
-//   at the boundary that it has reached: at most one thing at each level of the tree. This memory
-//   is that of running blocks (PlaceQueue): 18 MB a level for E = 128 on 132 multiprocessors.
-// Between blocks. Of the two that come to a boundary, the first leaves what it holds and ends; the
-//   second folds it into its own and goes on up the tree. None waits at a boundary. The last one
-//   holds the tile. Each is in the same place of the tree as alone, so that the bits are the same.
-// Image. What is put by: for each 16 M rows E / 8 + 1 groups of a float4 for each lane, the sums as
+//   for one fold: of the part left of it in its node with the child right of it. The tree depends
+//   on no row, no tile and no step, and a fold with nothing changes no bit, so a token's bits
+//   depend on its keys alone.
+// Within a block. A block that has several splits takes them in order. After a split it folds its
+//   part with the images that wait at the boundaries to its left, then stores the result as the
+//   image that waits at the boundary it has reached: at most one image at each level of the tree.
+//   Only running blocks have this memory (PlaceQueue): 18 MB a level for E = 128 on 132
+//   multiprocessors.
+// Between blocks. Two blocks come to a boundary. The first leaves its image and ends; the second
+//   folds the image into its own part and goes on up the tree. No block waits at a boundary. The
+//   last one holds the tile. Each part has the same place in the tree as in a single block, so that
+//   the bits are the same.
+// Image. A stored part: for each 16 M rows E / 8 + 1 groups of a float4 for each lane, the sums as
 //   the lane holds them, then {largest, sum} of its two rows. Loads and stores are whole lines.
 #pragma once
 
@@ -117,7 +119,7 @@ MINISGL_DEVICE uint32_t TakePlace(const PlaceQueue& queue, uint32_t tries_max = 
     return place != 0;
   });
   if (!is_taken) device::Trap("a place for folds is lost");
-  device::ThreadFence();  // the last block's accesses are before this one's
+  device::ThreadFence();  // the last block's accesses come before this block's
   return place - 1;
 }
 
@@ -128,7 +130,7 @@ MINISGL_DEVICE uint32_t TakePlace(const PlaceQueue& queue, uint32_t tries_max = 
 // 0.6 % of its loop's instructions and a fifth of its code: the compiler doubles what follows.)
 MINISGL_DEVICE void ReturnPlace(const PlaceQueue& queue, uint32_t place,
                                 uint32_t tries_max = kPlaceTriesMax) {
-  device::ThreadFence();  // this block's accesses are before the next one's
+  device::ThreadFence();  // this block's accesses come before the next block's
   const uint32_t ticket = device::AtomicAddGlobal(queue.words + 1, 1u);
   uint32_t* const entry = queue.words + 2 + ticket % static_cast<uint32_t>(queue.num_places);
   (void)TryOften(tries_max,

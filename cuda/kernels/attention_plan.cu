@@ -191,8 +191,8 @@ MINISGL_DEVICE GroupCut CutGroup(const PlanArguments& p, int32_t group) {
   return {begin, num_rows, DivideUp(num_rows, p.item_rows)};
 }
 
-// Writes the items of `split_keys` keys from item `first` on, those with the most work first: those
-// of groups, whole splits, the ends of rows. Returns the number of items.
+// Writes the items of `split_keys` keys from item `first` on, most work first: items of groups,
+// whole splits, the ends of rows. Returns the number of items.
 MINISGL_DEVICE int32_t PlanItemsOf(const PlanArguments& p, int32_t split_keys, int32_t first,
                                    Shared<int32_t> scan, Shared<int32_t> totals) {
   const auto has_length = [&](int32_t row) { return SplitKeys(p, row) == split_keys; };
@@ -252,7 +252,7 @@ struct ItemCounts {
   int32_t items = 0, window_items = 0;
 };
 
-// Writes the items, the longest splits first, so that what is taken last is short.
+// Writes the items, the longest splits first, so that blocks take short ones last.
 MINISGL_DEVICE ItemCounts PlanItems(const PlanArguments& p, Shared<int32_t> scan,
                                     Shared<int32_t> totals) {
   PlanParts(p, scan, totals);

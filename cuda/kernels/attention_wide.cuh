@@ -297,7 +297,7 @@ class WideBlock : public ExtendTile<T> {
     }
   }
 
-  // The state's sum is that of the lane's keys alone until the split ends.
+  // Until the split ends, the state's sum covers the lane's keys alone.
   MINISGL_DEVICE void AddScores(int row, int column, const float (&scores)[4],
                                 SoftmaxState* state) const {
     const float weight = args_.score.weight;
@@ -374,7 +374,7 @@ class WideBlock : public ExtendTile<T> {
     }
   }
 
-  // Folds what the block has of the tile: see ExtendTile::FoldSplits.
+  // Folds the block's part of the tile: see ExtendTile::FoldSplits.
   MINISGL_DEVICE bool EndSplit(int32_t split, Sums* sums) {
 #pragma unroll
     for (int p = 0; p < Shape::kSoftmaxRows; ++p) {
@@ -392,8 +392,8 @@ class WideBlock : public ExtendTile<T> {
     return F == 1 ? args_.plan.small_places : args_.plan.large_places;
   }
 
-  // Image. For each warp and 16 M rows, kGroups groups of a float4 for each lane; behind those of
-  // all warps {largest, sum} of each M row.
+  // Image. For each warp and 16 M rows, kGroups groups of a float4 for each lane; behind the groups
+  // of all warps, {largest, sum} of each M row.
   MINISGL_DEVICE int32_t InImage(int f) const {
     return (warp_ * F + f) * kGroups * 128 + device::Opaque(lane_) * 4;
   }

@@ -126,7 +126,7 @@ class DecodeWorks {
   const int32_t m_tiles_, num_works_;
   int32_t num_entered_ = 0;
   bool is_taken_ = false;  // the work after the last one entered
-  // Thread 0's: what the counter said of the next work. Block b's first is work b.
+  // Thread 0 only: the counter's answer for the next work. Block b's first work is b.
   int32_t next_ = static_cast<int32_t>(blockIdx.x) - NumBlocks();
   int32_t word_ = 0;  // thread i's, i < kWorkWords: word i of that work's entry
 };

@@ -50,7 +50,7 @@ class Divider {
   size_t num_bytes_ = 0;
 };
 
-// What the extend kernel has in a step at most, times KV heads, for a size of tiles.
+// Upper bounds of the extend kernel in a step, times KV heads, for a size of tiles.
 struct ExtendBounds {
   int64_t tiles, cut_items;
   int64_t places;  // blocks that run at once and have several splits
@@ -83,8 +83,8 @@ inline constexpr int32_t kWideTileRowsMax = 4 * kTileRows;
 inline ExtendBounds BoundSmallExtend(const AttentionWorkspace& workspace) {
   return BoundExtend(workspace, kTileRows, HasWideHeads(workspace.limits) ? 2 : 5);
 }
-// Registers allow as many as ExtendShape asks for. Wide tiles of 32 M rows have no more items than
-// those of 16, and no more blocks run at once than of 64.
+// Registers allow as many blocks as ExtendShape asks for. Wide tiles of 32 M rows have no more
+// items than tiles of 16, and no more blocks run at once than with tiles of 64.
 inline ExtendBounds BoundLargeExtend(const AttentionWorkspace& workspace) {
   if (HasWideHeads(workspace.limits)) return BoundExtend(workspace, 2 * kTileRows, 1);
   return BoundExtend(workspace, kLargeTileRows, workspace.limits.head_dim > 128 ? 1 : 2);

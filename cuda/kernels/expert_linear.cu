@@ -13,7 +13,7 @@
 //     first kernel is skipped: block x looks through all pairs, and exits unless pair x is the
 //     first of a tile.
 //
-// Products are those of product_tile.cuh.
+// product_tile.cuh has the products.
 //
 // Traffic: the weights of the experts in use (2 * N * K bytes each; again for each further tile,
 // mostly from the second-level cache), 2 * K bytes of x for each pair and 64 outputs, and 2 * N

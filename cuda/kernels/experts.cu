@@ -30,7 +30,7 @@ MINISGL_DEVICE float NumberOfKey(uint32_t key) {
   return __uint_as_float((key & 0x80000000u) != 0 ? key & 0x7fffffffu : ~key);
 }
 
-// This lane's logits: those of experts lane, lane + 32, ...
+// This lane has the logits of experts lane, lane + 32, ...
 struct LaneLogits {
   float logit[kLogitsOfLane];
   uint32_t key[kLogitsOfLane];  // 0: already chosen, or past the last expert
@@ -110,11 +110,11 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRouteThreads, 1) RouteKernel(RoutePar
     }
     sum += device::WarpSum(rest);
   }
-  // Each lane scales what it wrote.
+  // Each lane scales the shares that it wrote.
   for (int k = lane; k < p.num_chosen; k += kWarpSize) shares[k] /= sum;
 }
 
-// Replaces logits by scores, and their keys by those of the values of RouteParams.
+// Replaces logits by scores, and the keys of logits by keys of RouteParams' values.
 MINISGL_DEVICE void ScoreLogits(const RouteParams& p, int lane, LaneLogits& logits) {
   const bool is_softmax = p.routing.score == RouteScore::kSoftmax;
   float largest = __uint_as_float(0xff800000u), sum = 1;  // -infinity
@@ -188,8 +188,8 @@ MINISGL_DEVICE void KeepBestGroups(const RouteParams& p, int lane, LaneLogits& l
 
 // Routing by values: sigmoids, a bias, groups, factors.
 //
-// Grid and traffic as those of RouteKernel, and 4 X bytes of bias for each token; about 70
-// operations of a lane for each group if not all are chosen.
+// Grid and traffic are RouteKernel's, and 4 X bytes of bias for each token; about 70 operations of
+// a lane for each group if not all are chosen.
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRouteThreads, 1) RouteByValueKernel(RouteParams p) {
   GridRelease();
   GridWait();

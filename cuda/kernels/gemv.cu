@@ -1,14 +1,14 @@
-// Matrix times few vectors: out[T, N] = x[T, K] * weight[N, K]^T + bias for T <= 16, with what
-// stands behind it: the sums may be activated, or added to the residual stream (product_end.h).
-// Bound by reading the weights once.
+// Matrix times few vectors: out[T, N] = x[T, K] * weight[N, K]^T + bias for T <= 16. The sums may
+// then be activated, or added to the residual stream (product_end.h). Bound by reading the weights
+// once.
 //
 // An element's result does not depend on the number of tokens: the rows of a product do not
-// interact, and the division of K is a function of (N, K) only, as is the choice of a kernel: large
-// matrices are those of gemv_ring.cu. What stands around a product changes no bit either.
+// interact, and the division of K is a function of (N, K) only, as is the choice of a kernel:
+// gemv_ring.cu computes large matrices. The operations around a product change no bit either.
 //
-// There are two instances: that for at most 8 tokens passes zeros as rows 8 to 15 of a product
-// (gemv_parts.h), that for at most 16 loads them. Products, loads of weights and order of sums are
-// the same in both.
+// There are two instances: one for at most 8 tokens, which passes zeros as rows 8 to 15 of a
+// product (gemv_parts.h), and one for at most 16, which loads them. Products, loads of weights and
+// order of sums are the same in both.
 //
 // Division: a block takes tiles of 8 * ROWS8 rows of the weights. Its warps share a tile's K in
 // batches, batch b to warp b % warps, and their sums are added in the order of the warps.

@@ -18,7 +18,7 @@ namespace minisgl::cuda {
 
 // Elements of x (tokens times inputs) that are staged; more are read from global memory.
 inline constexpr int64_t kGemvStagedMax = 16384;
-// A token's elements that are normalised: those of the virtual warps of one block of NormKernel,
+// A token's elements that are normalised: the virtual warps of one block of NormKernel have them,
 // with one chunk for each thread.
 inline constexpr int64_t kGemvNormWidthMax = 8192;
 

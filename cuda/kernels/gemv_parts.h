@@ -1,5 +1,5 @@
-// What the two kernels for products of few rows have in common: the products of a step, and the
-// fetching of a later product's weights.
+// Parts that both kernels for products of few rows use: the products of a step, and the fetching of
+// a later product's weights.
 //
 // Products: tensor cores, mma m16n8k16, with x as the first operand (its 16 rows are tokens, those
 // past the last zero) and 8 rows of the weights as the second. A step of K needs no shuffles: the

@@ -77,7 +77,7 @@ CudaError LaunchExpertLinear(const LaunchContext& context, const ExpertLinearPar
 CudaError LaunchHeadLinear(const LaunchContext& context, const HeadLinearParams& params,
                            const void* weights);
 
-// short_conv.cu, recurrence.cu, recurrence_chunk.cu. Segments are those of a device
+// short_conv.cu, recurrence.cu, recurrence_chunk.cu. Segments are a device's
 // (StateSegments::of_row).
 CudaError LaunchShortConv(const LaunchContext& context, const ShortConvParams& params);
 // key_dim at most kStateKeysMax; decay and gain are f32. A row with a span of 16 tokens or more is
@@ -89,8 +89,8 @@ CudaError LaunchRecurrence(const LaunchContext& context, const RecurrenceParams&
                            bool deterministic);
 
 // rank_exchange.cu. Every rank launches the same calls in the same order, with equal sizes; kernels
-// wait for those of the other ranks. RankExchange: rank_exchange.h. A wait that ends without them
-// sets the alarm, and what was to be computed is undefined.
+// wait for the other ranks' kernels. RankExchange: rank_exchange.h. A wait that times out sets the
+// alarm, and the results are undefined.
 struct RankExchange;
 CudaError LaunchAllReduce(const LaunchContext& context, const AllReduceParams& params,
                           const RankExchange& ranks);
@@ -127,7 +127,7 @@ CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanP
 // Rows of one token use the decode kernel, the others the extend kernel. `deterministic`: all rows
 // use kernels in which a token's result does not depend on the number of tokens of its row. The
 // plan must be of the same mode. `early`: the kernel launched just before is LaunchRopeKvWrite's,
-// so that what is read besides its results is complete when this one begins.
+// so that all other inputs are complete when this kernel begins.
 CudaError LaunchAttention(const LaunchContext& context, const AttentionParams& params,
                           const AttentionWorkspace& workspace, bool deterministic,
                           bool early = false);

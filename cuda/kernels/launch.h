@@ -46,7 +46,8 @@ struct LaunchShape {
   bool programmatic = false;
 };
 
-// Queues `kernel`, with what the context asks for around it. `arguments`: a pointer to each.
+// Queues `kernel`, with the timing and the checks that the context asks for. `arguments`: a pointer
+// to each.
 inline CudaError QueueKernel(const LaunchContext& context, const LaunchShape& shape,
                              const void* kernel, void** arguments) {
   if (shape.shared_bytes > 48 * 1024) {

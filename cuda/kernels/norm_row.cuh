@@ -49,7 +49,7 @@ struct NormKernelParams {
   bool aligned;
 };
 
-// Sets v to what is normalised of a chunk: to x, or to the residual at `at`, to which x is added.
+// Sets v to the chunk to be normalised: to x, or to the residual at `at` after x is added to it.
 MINISGL_DEVICE void AddToNormRow(const NormKernelParams& params, int64_t at, int64_t count,
                                  const float (&x)[kChunk], float (&v)[kChunk]) {
   const NormParams& p = params.norm;

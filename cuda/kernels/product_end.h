@@ -1,4 +1,4 @@
-// What becomes of a product's sums: a bias, then an activation or an addition to the residual
+// The steps after a product's sums: a bias, then an activation or an addition to the residual
 // stream, and the rounding. A sum is rounded to the activations' type before it is activated or
 // added, so that the bits are those of separate kernels.
 #pragma once
@@ -14,7 +14,7 @@ namespace minisgl::cuda {
 
 struct ProductEnd {
   const float* bias = nullptr;  // [N] or null
-  void* out = nullptr;          // [T, N], or what an activation leaves of it
+  void* out = nullptr;          // [T, N]; [T, num_pairs] if the activation is gated
   bool out_is_f32 = false;
   int num_out = 0;
   int64_t stride = 0;  // elements from token to token of `out`, or of `residual`
@@ -77,8 +77,9 @@ MINISGL_DEVICE float AddBias(const ProductEnd& p, float sum, int row) {
   return p.bias != nullptr ? sum + p.bias[row] : sum;
 }
 
-// Stores element `at`. With gates `sum` is that of the gate, and `up` of what it multiplies; biases
-// are added. `before`: the element of the residual stream, if that is added to.
+// Stores element `at`. With gates, `sum` is the gate's sum and `up` the sum of the value that it
+// multiplies; biases are added. `before`: the element of the residual stream, if the sum is added
+// to it.
 template <typename T>
 MINISGL_DEVICE void StoreProduct(const ProductEnd& p, int64_t at, float sum, float up,
                                  float before) {

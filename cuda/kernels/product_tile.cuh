@@ -80,7 +80,7 @@ class ProductTile {
     }
     for (int step = 0; step < num_steps; ++step) {
       device::CopyAsyncWait<Shape::kSteps - 2>();
-      __syncthreads();  // the step's rows are visible, and those of the previous one are not in use
+      __syncthreads();  // rows of this step are visible, rows of the previous step no longer in use
       const int ahead = step + Shape::kSteps - 1;
       if (ahead < num_steps) {
         Copy(weights_, weight_tiles_, ahead, ahead % Shape::kSteps);

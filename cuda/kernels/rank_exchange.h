@@ -5,8 +5,8 @@
 // number on the other ranks. In the piece of rank r it has
 //   - flags[phase][from]: the number of the last exchange whose parts (phase 0) or sums (phase 1)
 //     are there from rank `from`;
-//   - parts[parity][from]: what rank `from` gives to r; sums[parity]: what r reads of the others'
-//     sums. The parity is that of the number of the exchange.
+//   - parts[parity][from]: the parts that rank `from` sends to r; sums[parity]: the others' sums,
+//     which r reads. The parity of the exchange's number selects them.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,15 @@
 namespace minisgl::cuda {
 
 inline constexpr int kExchangeRanksMax = 8;
-// Blocks of a kernel at most: few enough that those of two ranks on one device are resident beside
-// kernels of the other rank, which they wait for.
+// Upper bound on the blocks of a kernel: so few that two ranks on one device, which wait for each
+// other, have all their blocks resident.
 inline constexpr int kExchangeBlocks = 64;
 inline constexpr int kExchangePackBytes = 16;
 // Packs that a block exchanges at a time: 32 KiB. All blocks of a kernel together have 2 MiB under
-// way, what a link of 450 GB/s moves in 5 microseconds, the time of two meetings.
+// way, as much as a link of 450 GB/s moves in 5 microseconds, the time of two meetings.
 inline constexpr int kExchangePacks = 2048;
 
-// What a kernel of rank `rank` needs. Plain data: the kernel takes it as an argument.
+// The exchange as a kernel of rank `rank` sees it. Plain data: an argument of the kernel.
 struct RankExchange {
   int32_t rank = 0;
   int32_t count = 1;

@@ -1,8 +1,8 @@
 // A sum over ranks in one shot and the norm behind it: a block exchanges a token at a time, and has
 // its sums in registers when it normalises them.
 //
-// The bits are those of RankSum and of the norm's own kernel: sums are rounded to the type of x,
-// and a block has as many threads as that kernel's.
+// The bits equal those of RankSum and the norm's own kernel: sums are rounded to the type of x, and
+// a block has as many threads as in that kernel.
 #pragma once
 
 #include "kernels/norm_row.cuh"
@@ -65,7 +65,7 @@ class RankNorm {
     }
   }
 
-  // Sets v to what is normalised.
+  // Sets v to the values to be normalised.
   MINISGL_DEVICE void Sum(int64_t row, float (&v)[kRankNormChunks][kChunk]) const {
 #pragma unroll
     for (int c = 0; c < kRankNormChunks; ++c) {

@@ -1,5 +1,5 @@
 // Linear attention with decay: the gated delta rule, and selective state spaces (RecurrenceParams).
-// Rows go through it token by token; those of prompts, if they may, by chunks of tokens
+// Rows go through it token by token; rows of prompts, unless deterministic, by chunks of tokens
 // (recurrence_chunk.cu).
 //
 // Grid (P / 32, H, rows), block 128: a block has 32 columns of one head's matrix, for some of the
@@ -195,7 +195,7 @@ class LaneState {
     const int lane = static_cast<int>(threadIdx.x) % device::kWarpSize;
     return lane / kKeyLanes * kKeyLanes + column * kColumnLanes;
   }
-  // Sums over the lanes that share columns; returns that of the lane's own column.
+  // Sums over the lanes that share columns; returns the sum of the lane's own column.
   MINISGL_DEVICE float SumKeys(const float (&sums)[kLaneColumns]) const {
     static_assert(kLaneColumns == 4 && kColumnLanes == 4);
     const bool upper = key_lane_ >= kKeyLanes / 2, odd = own_column() % 2 != 0;

@@ -23,8 +23,8 @@
 // Precision. S, U, A's inverses and R enter products as two parts of T, the second the rounding
 // error of the first: relative errors of 2^-16 for bf16 and 2^-22 for f16, of which S and U are
 // below 65504 for f16. S stays in f32, diagonal inverses are computed in f32 by substitution, whose
-// intermediate results are those of the recurrence (a product of powers of A has much larger ones
-// that cancel). Results differ from those by steps in the last bits.
+// intermediate results are the recurrence's (a product of powers of A has much larger ones that
+// cancel). Results differ from results by steps in the last bits.
 //
 // A row's span is cut where its state is written; a chunk may be short. Shared memory: 90 KB for up
 // to 128 keys, so that compute capability 8.6 has it, and 139 KB for up to 256.
@@ -103,7 +103,7 @@ MINISGL_DEVICE void RunChunks(const RecurrenceKernelParams& params, int first, i
   ChunkWalk walk(spans, first, last);
   TokenChunk now, next = walk.Next();
   int stage = 0, parity = 0;  // of `next`
-  __syncthreads();            // no warp reads what the row before left
+  __syncthreads();            // no warp reads data of the previous row
   CopyChunk<T, KEYS>(params, next, memory, stage);
   if (makes) tokens.LoadAhead(next);
   while (now.count > 0 || next.count > 0) {
@@ -111,7 +111,7 @@ MINISGL_DEVICE void RunChunks(const RecurrenceKernelParams& params, int first, i
     const int stage_after = stage == kChunkStages - 1 ? 0 : stage + 1;
     const int stage_now = stage == 0 ? kChunkStages - 1 : stage - 1;
     device::CopyAsyncWait<0>();
-    // The tokens of `next` are there, and what was made of `now`; no warp reads the stage of the
+    // The tokens of `next` and the matrices of `now` are there; no warp reads the stage of the
     // chunk before.
     __syncthreads();
     if (after.count > 0) CopyChunk<T, KEYS>(params, after, memory, stage_after);

@@ -142,8 +142,8 @@ class ColumnWarp {
     MultiplyMatrix(parity, kSolve, block, block, a, sums);
   }
 
-  // Decays what the state gave, and adds the values: out is then exp(g) S^T q + skip v, and added
-  // b (v - exp(g) S^T k) or b v.
+  // Decays the products with the state, and adds the values: out is then exp(g) S^T q + skip v, and
+  // added is b (v - exp(g) S^T k) or b v.
   MINISGL_DEVICE void AddInputs(int stage, int parity, float (&out)[kGroups][4],
                                 float (&added)[kGroups][4]) const {
     // Transposed, 16 tokens and columns give fragments of two groups of tokens.

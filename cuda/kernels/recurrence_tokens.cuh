@@ -20,7 +20,7 @@ class TokenWarp {
         lane_(static_cast<int>(threadIdx.x) % device::kWarpSize),
         warp_(static_cast<int>(threadIdx.x) / device::kWarpSize - kColumnWarps) {}
 
-  // Reads the scalars of a chunk. Make takes those of the call before the last one.
+  // Reads the scalars of a chunk. Make takes the scalars of the call before the last one.
   MINISGL_DEVICE void LoadAhead(const TokenChunk& chunk) {
     scalars_ = ahead_;
     if (lane_ < chunk.count) {

@@ -46,7 +46,7 @@ inline constexpr int kUnitsOf = HEAD_DIM / (2 * W * kWarpSize);
 template <int W, int UNITS>
 struct LaneUnits {
   struct Unit {
-    int first, second;  // offsets of the pieces in the head; those of another piece if absent
+    int first, second;  // offsets of the pieces in the head; another piece's if absent
     bool has_first, has_second;
     bool rotates;
   };

@@ -2,10 +2,10 @@
 //
 // Grid (tokens / block_tokens, C / 512), block 128, no shared memory. A thread has 4 channels of
 // some tokens, one after the other, and keeps the inputs that the next token reads in registers.
-// The thread that has the last token of a span has what the state is then, and stores it. An
-// element's sum has the order of ShortConvParams: neither the tokens of a block nor the cut of a
-// row changes it. Traffic: (2 + factors) * T * C * sizeof(T) bytes, and for each block of tokens
-// the weights and L - 1 inputs before it; 2 L operations for each element.
+// The thread with the last token of a span then holds the state, and stores it. An element's sum
+// has the order of ShortConvParams: neither the tokens of a block nor the cut of a row changes it.
+// Traffic: (2 + factors) * T * C * sizeof(T) bytes, and for each block of tokens the weights and L
+// - 1 inputs before it; 2 L operations for each element.
 #include <algorithm>
 
 #include "kernels/chunk.h"
@@ -28,8 +28,8 @@ struct ConvKernelParams {
   bool aligned;
 };
 
-// The span of token `t`, which is before the end of the last one. A span has at least one token, so
-// that of t is at most number t: it is, if all spans before it have one.
+// The span of token `t`. REQUIRES t before the end of the last span. Each span has at least one
+// token, so the number of t's span is at most t.
 MINISGL_DEVICE int FindSpan(const StateSpan* spans, int num_spans, int t) {
   int low = 0, high = min(t, num_spans - 1);
   if (spans[high].begin <= t) return high;

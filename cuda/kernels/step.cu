@@ -1,7 +1,7 @@
 // The kernels of the engine's tables on the device: the writes of a plan, the tokens of a step read
 // from the tables, and the sampled tokens written back to the pool. Also a fill, and a pause.
 //
-// These kernels move a few KB; their time is that of the chains of dependent loads.
+// These kernels move a few KB; chains of dependent loads take their time.
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
 #include "minisgl/base/checked_math.h"

@@ -4,7 +4,7 @@
 // Letters:
 //   T tokens, R rows (requests) of the step
 //   D hidden size, H query heads, HKV key/value heads, I feed-forward size
-//   E head_dim, the width of a head of queries and keys; EV value_dim, the width of a head of values
+//   E head_dim, the width of a head of queries and keys; EV value_dim, the width of one of values
 //   V vocabulary size, P page size
 // Arrays are dense and row-major unless a stride is given. Pointers are to device memory of the
 // implementation, or to host memory if stated; the caller owns it and keeps it valid until the
