@@ -20,8 +20,8 @@ constexpr int64_t kMs = 1'000'000;
 // A chunk that took this long may have lost its core; the system's count of involuntary context
 // switches then tells.
 constexpr int64_t kLongNs = kMs;
-// Workers have slept between loops that are further apart, so that what they had of their core is
-// over. (The caller may have gone on; it begins anew with them.)
+// Workers sleep between loops that are further apart, which ends their share of a core. (The caller
+// may have run on; its share begins anew, too.)
 constexpr int64_t kIdleNs = std::chrono::nanoseconds(kPoolSpin).count();
 constexpr int64_t kLookEveryNs = 5 * kMs;
 // Time after a loss during which further losses are expected.

@@ -213,11 +213,11 @@ Result<std::unique_ptr<FileReplacement>> FileReplacement::Begin(const std::strin
   };
   std::string part = file->target_ + kSoleWritersPart;
   if (options.sole_writer) {
-    unlink(part.c_str());  // what a killed program left
+    unlink(part.c_str());  // the leftover of a killed program
     file->fd_ = create(part);
   }
-  // A killed process may have had this one's number, and a living one in another container may
-  // have it.
+  // A killed process may have had this process's number, and a living one in another container may
+  // have it now.
   for (int i = 0; !options.sole_writer && i < kPartsMax; ++i) {
     part = fmt::format("{}.part{}{}", file->target_, getpid(), i == 0 ? "" : fmt::format("-{}", i));
     file->fd_ = create(part);

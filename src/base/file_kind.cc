@@ -32,7 +32,7 @@ constexpr Magic kMagics[] = {
     {"\xFE\xFF", {"UTF-16", "convert it to UTF-8"}},
 };
 
-// What a server sends in place of a file that it does not give, in small letters.
+// Beginnings, in small letters, of pages that a server sends in place of a file that it refuses.
 constexpr Magic kPages[] = {
     {"<!doctype html", {"an HTML page", kDownloadAgain}},
     {"<html", {"an HTML page", kDownloadAgain}},

@@ -1,5 +1,5 @@
-// See numa_nodes.h. The lists are those of /sys/devices/system/node; which nodes' memory the
-// process may use (a cgroup can restrict it) is in /proc/self/status.
+// See numa_nodes.h. The lists are in /sys/devices/system/node. /proc/self/status has the nodes
+// whose memory the process may use, which a cgroup can restrict.
 #include "minisgl/base/numa_nodes.h"
 
 #include <pthread.h>

@@ -1,8 +1,8 @@
 // See minisgl/base/rendezvous.h.
 //
 // A word counts the meetings that have ended; the last rank to arrive increments it, and the others
-// wait for that. The pointers of two meetings are kept, in turn: a rank that is quick may be at the
-// next meeting while another still reads those of the last one.
+// wait for that. The pointers of two meetings are kept, in turn: a quick rank may be at the next
+// meeting while another still reads the pointers of the last.
 #include "minisgl/base/rendezvous.h"
 
 #include <atomic>

@@ -60,8 +60,8 @@ std::optional<uint64_t> ReadField(const std::string& path, const std::string& ke
 }
 
 // The directories whose limits apply to this process in the hierarchy of `controller` ("" for
-// version 2): that of its group and all above. A path that is not mounted here (a container sees
-// its own group as the root) adds directories without files, which limit nothing.
+// version 2): its group's and all above. A path that is not mounted here (a container sees its own
+// group as the root) adds directories without files, which limit nothing.
 std::vector<std::string> GroupDirectories(const std::string& root, const std::string& controller) {
   const std::string mount = root + "/sys/fs/cgroup" + (controller.empty() ? "" : "/" + controller);
   std::vector<std::string> directories;

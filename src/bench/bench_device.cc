@@ -162,7 +162,7 @@ Result<double> BenchDevice::TimeLaunches(int count, int repeats,
     for (int i = 0; i < count; ++i) launch(i);
   };
   if (device_ != nullptr) {
-    launch(0);  // warm up before the capture: loads what is loaded on first use
+    launch(0);  // warm up before the capture: loads kernels and libraries
     MINISGL_RETURN_IF_ERROR(device_->Synchronize());
     MINISGL_RETURN_IF_ERROR(device_->BeginCapture());
     run();

@@ -69,7 +69,7 @@ Status CheckDone(const Event& event, const Prompt& prompt) {
                     event.error_code.empty() ? "" : ": ", Visible(event.error_message, 400));
 }
 
-// Adds what the scheduler did between two snapshots of its statistics.
+// Adds the scheduler's work between two snapshots of its statistics.
 void AddStats(const RuntimeStats& before, const RuntimeStats& after, BatchRun* run) {
   run->steps = after.scheduler.steps - before.scheduler.steps;
   run->preemptions = after.scheduler.preemptions - before.scheduler.preemptions;

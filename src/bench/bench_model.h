@@ -29,7 +29,8 @@ struct BenchModel {
   MeasuredCeilings ceilings;
   bool on_gpu = false;
 };
-// Also reports what is measured, and where. kUsage for --shape without --dummy-weights.
+// Also reports the benchmark, the model and the machine. kUsage for --shape without
+// --dummy-weights.
 Result<BenchModel> OpenBenchModel(const BenchOptions& options, BenchReport* report);
 
 // Starts the runtime of `model`, and completes the cost of a step from the plan.

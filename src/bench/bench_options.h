@@ -1,4 +1,4 @@
-// Options of minisgl bench: common ones, and those of each benchmark.
+// Options of minisgl bench: common options, and options of each benchmark.
 //
 // Default sizes depend on the device (a GPU, or a CPU, on which all benchmarks together should take
 // minutes), so they are optional here and set after the device is known.

@@ -30,7 +30,7 @@ void BadRows::Add(int64_t line, const batch::RowError& error) {
   if (is_printed) {
     term::PrintStderr(fmt::format("minisgl: {}:{}: {}", name_, line, message));
   }
-  // Rows with one cause differ in what was found.
+  // Messages with one cause differ only after "(found".
   message.resize(std::min(message.rfind(" (found "), message.size()));
   if (is_printed) return;
   if (not_printed_.size() < kMessagesMax || not_printed_.contains(message)) {

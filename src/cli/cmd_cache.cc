@@ -29,7 +29,7 @@ struct CacheOptions {
   bool deletes = false;
 };
 
-// What a command prints, and its exit status if that can be written.
+// The text that a command prints, and its exit status if the text can be written.
 struct Report {
   std::string text;
   int exit_status = 0;

@@ -204,7 +204,7 @@ bool AreIntegers(const QuantScheme& scheme) {
   }
 }
 
-// What the engine does with quantized weights.
+// Describes how the engine treats quantized weights.
 void DescribeQuantization(const ModelConfig& config, const load::EngineSetup& engine,
                           std::string* out) {
   const std::vector<QuantScheme>& schemes = config.quantization.schemes;
@@ -426,7 +426,7 @@ Status DescribeGgufModel(const std::string& path, const InfoOptions& options, st
   return Status();
 }
 
-// On error, `out` holds what is known so far.
+// On error, `out` holds the description so far.
 Status Describe(const InfoOptions& options, std::string* out) {
   MINISGL_RETURN_IF_ERROR(load::CheckDeviceUsable(options.engine.device));
   if (!options.shape.empty()) return DescribeShape(options, out);

@@ -71,7 +71,7 @@ Status JudgeGguf(const std::string& path, Entry* entry) {
   return Tokenizer::Load(path).status();
 }
 
-// Sets what the files say, and the reason why the model does not run. Reads config.json and the
+// Sets the facts in the files, and the reason why the model does not run. Reads config.json and the
 // headers of the weights; whether they fit into the memory depends on the options of a run.
 Status Judge(Entry* entry) {
   const std::string& dir = entry->snapshot.folder;

@@ -100,7 +100,7 @@ class DownloadProgress {
   std::deque<Mark> marks_;  // of the last kRateWindow, oldest first
 };
 
-// Downloads a model, and reports what was downloaded.
+// Downloads a model, and reports the files.
 Result<hub::PulledModel> Pull(const std::string& model, const std::vector<std::string>& patterns,
                               bool shows_progress) {
   const hub::PullOptions pull{.model = model,
@@ -124,7 +124,7 @@ Result<hub::PulledModel> Pull(const std::string& model, const std::vector<std::s
   return found;
 }
 
-// Says how to use what was downloaded into `folder`, if that is a model.
+// Says how to use `folder`, if the download is a model.
 void NameNextStep(const PullCommandOptions& options, const std::string& folder) {
   const Result<std::string> found = FindModelDir(folder);
   if (!found.ok() || !CheckHasModelFiles(*found).ok()) return;

@@ -319,7 +319,7 @@ Result<int> FinishWithoutRows(const batch::RunOptions& options, Job* job,
   return job->output->failed_before() > 0 ? term::kExitSomeFailed : status;
 }
 
-// Adds what the user can do after a failure of the output or the device, if anything.
+// Adds advice to a failure of the output or the device, if there is any.
 Status WithAdvice(const Status& status, const batch::RunOutput& output,
                   const batch::LineReader* reader) {
   if (status.ok() || !output.can_resume()) return status;

@@ -1,4 +1,4 @@
-// minisgl tokenize: shows what the model gets for rows or lines of text, or the text of token ids.
+// minisgl tokenize: shows the token ids of rows or lines of text, or the text of token ids.
 //
 // Reads the tokenizer and the chat template of a model directory, but no weights and no
 // config.json. Rows are checked as `run` does; a bad row becomes an error row, and the others
@@ -37,7 +37,7 @@ struct TokenizeOptions {
   bool raw = false;
   bool force = false;
   bool lenient = false;
-  batch::TemplateOptions rows;  // of what the file has
+  batch::TemplateOptions rows;  // of the file's rows
 };
 
 // Makes each line of a text a user message; with --raw, or if the model has no template, a prompt.

@@ -7,11 +7,11 @@
 
 namespace minisgl::cli {
 
-// Appends a line of the description of a model: a name and what it has.
+// Appends a line of a model's description: a name and its value.
 void InfoLine(const std::string& name, const std::string& value, std::string* out);
 
-// Appends a description of a file: what the model is, and the element types of its tensors with
-// their shares.
+// Appends a description of a file: the model, and the element types of its tensors with their
+// shares.
 void DescribeGguf(const GgufFile& file, std::string* out);
 
 // Appends all metadata of a file.

@@ -123,7 +123,7 @@ void AddProgramCommands(load::OptionTable* program, ProgramOptions* options,
   });
 }
 
-// False for the commands that help to find what is wrong with it: info shows it with its error.
+// False for the commands that help to repair the configuration: info shows it with its error.
 bool NeedsConfig(const load::OptionTable& command) {
   const std::string name = command.Describe().name;
   return name != "help" && name != "completions" && name != "info";

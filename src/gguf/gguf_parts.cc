@@ -44,7 +44,7 @@ Status CheckNumber(const GgufPart& part, std::string_view key, size_t wanted, co
                                      : "no integer");
 }
 
-// What a later part repeats of the metadata is what the first says.
+// Checks that metadata which a later part repeats agree with the first part.
 Status CheckMetadata(const GgufPart& first, const GgufPart& part) {
   for (const auto& [key, value] : part.header.metadata) {
     if (key == kNumberKey || key == "general.alignment") continue;  // of each file

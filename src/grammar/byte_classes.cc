@@ -62,7 +62,7 @@ ByteSet ExpressionTable::FirstBytesOf(uint32_t index, uint32_t state) const {
   return bytes;
 }
 
-// Blocks of bytes, one byte of each class, divided by what the heads of expressions hold.
+// Divides bytes, one of each class, into blocks by the sets at the heads of expressions.
 class ExpressionTable::ClassDivider {
  public:
   explicit ClassDivider(const ExpressionTable& table) : table_(table) {

@@ -57,7 +57,8 @@ Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::Build(
   compiled->machine_ = std::make_unique<grammar::Machine>(std::move(table), std::move(terminals),
                                                           std::move(rules).value(), parts.limits);
   {
-    // What was needed only to build it goes, unless a copy would take too much beside it.
+    // Drop the tables that only the build needed, unless a copy would take too much memory beside
+    // them.
     const std::lock_guard lock(compiled->machine_->mutex);
     if (compiled->machine_->memory_bytes() <= kCopyBytesMax) compiled->machine_->DropCaches();
     compiled->machine_->Prepare(kPreparedWork);

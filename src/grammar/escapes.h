@@ -1,4 +1,4 @@
-// A cursor over the text of a regular expression, and what a backslash or a class stands for there.
+// A cursor over the text of a regular expression, which reads escapes and classes.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ class PatternReader {
   // A decimal number, at most `max`; nullopt (and nothing taken) if there is none.
   Result<std::optional<uint32_t>> TakeCount(uint32_t max);
 
-  // After a backslash: what it stands for. REQUIRES at() behind the backslash.
+  // Reads an escape. REQUIRES at() behind the backslash.
   Result<CodePointSet> TakeEscape(bool in_class);
   // After '['. Takes ']', too.
   Result<CodePointSet> TakeClass();

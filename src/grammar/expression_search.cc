@@ -71,7 +71,7 @@ bool IsLiveByForm(const ExpressionTable& set, Id id) {
                      [&](Id alternative) { return IsLiveConcat(set, alternative); });
 }
 
-// What is known of `id` without a search.
+// The liveness of `id` as far as it is known without a search.
 uint8_t KnownLiveness(const ExpressionTable& set, Id id) {
   if (id == kNothingId) return kDead;
   // Constructors leave no part that matches nothing, except under And and Not.
@@ -87,7 +87,7 @@ void Remember(ExpressionTable* set, Id id, uint8_t liveness) {
 
 }  // namespace
 
-// The expressions that a search has seen and not looked at to the end. Looked at in turn are
+// The expressions that a search has seen but not followed to the end. It takes in turn
 //   the one that may be nearest to the end of a text, most often the right one,
 //   the oldest: the nearest may stay behind a condition that its bound does not show,
 //   and the newest: the oldest alone would look at every short text before a long one.

@@ -11,7 +11,7 @@ namespace minisgl::grammar {
 // expression, the search goes on where it was.
 enum class Liveness { kLive, kDead, kUndecided, kStopped };
 
-// Explores at most `work_max` derivatives. What is found is remembered in set->liveness.
+// Explores at most `work_max` derivatives. The answers are kept in set->liveness.
 Liveness FindLiveness(ExpressionTable* set, Id expression, size_t work_max);
 
 }  // namespace minisgl::grammar

@@ -1,4 +1,5 @@
-// Expressions as bytes that do not depend on their table, to compare those of different grammars.
+// Expressions as bytes that do not depend on their table, to compare expressions of different
+// grammars.
 #include <algorithm>
 #include <cstring>
 #include <utility>

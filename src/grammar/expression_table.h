@@ -94,7 +94,7 @@ inline uint64_t MixHash(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 29);
 }
 
-// A table of ids by the hash of what they stand for; the owner compares.
+// A hash table of ids. The owner computes the hashes of the ids' values and compares values.
 class IdTable {
  public:
   // The id for which `equals(id)` holds, among those inserted with `hash`; UINT32_MAX if none.
@@ -141,7 +141,8 @@ class IdTable {
 
 class LivenessSearch;
 
-// By class of bytes, the one that stands for all that need not be told apart from it.
+// Merges classes of bytes: of[c] is the class that stands for c and all classes that need not be
+// told apart from it.
 struct MergedClasses {
   std::array<uint8_t, 256> of{};
 };
@@ -167,8 +168,9 @@ struct ExpressionTable {
 
   // Upper bound on the bytes that texts of the expression begin with. Remembered.
   ByteSet FirstBytes(Id expression);
-  // Classes of bytes by which each of `expressions` has the same derivative. Not remembered, and
-  // not counted in `work`: returns what it comes to, for callers that keep what they found.
+  // Merges classes of bytes by which each of `expressions` has the same derivative. The result is
+  // not remembered and the work not counted in `work`, but returned, for callers that keep the
+  // result.
   uint64_t MergeClasses(std::span<const Id> expressions, MergedClasses* merged);
 
   // The operands of `node` that are expressions; they stand first.
@@ -229,8 +231,7 @@ struct ExpressionTable {
   std::vector<uint32_t> merged_at;
   uint32_t merge_time = 0;
   std::vector<Id> merge_open;
-  // Derivatives computed so far, their operands, and expressions made: what the work on the table
-  // is counted in.
+  // The work on the table: derivatives computed so far, their operands, and expressions made.
   uint64_t work = 0;
   uint64_t work_stop = UINT64_MAX;  // where a search stops: see FindLiveness
   uint64_t num_searched = 0;        // looked at in all searches, as FindLiveness counts

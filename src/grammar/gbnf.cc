@@ -1,7 +1,7 @@
 // From GBNF's syntax tree to rules.
 //
-// What is regular, neither recursive nor large, becomes one terminal: a rule `string` is then
-// matched by an automaton instead of item by item.
+// A regular part that is neither recursive nor large becomes one terminal: an automaton then
+// matches a rule `string`, and not items one by one.
 #include "grammar/gbnf.h"
 
 #include <algorithm>

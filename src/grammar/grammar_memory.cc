@@ -5,7 +5,7 @@
 namespace minisgl {
 namespace {
 
-// Less than this is not worth a drop: nor is less than half of what is needed anyway.
+// Less than this, or than half of the memory that stays, is not worth a drop.
 constexpr size_t kDropBytesMin = size_t{256} << 10;
 
 }  // namespace
@@ -40,13 +40,13 @@ void GrammarMemory::Report(Machine* machine, size_t bytes) {
   bytes_ += bytes - own.bytes;
   own.bytes = bytes;
   own.last_used = ++time_;
-  uint64_t tried = 0;  // all that were used up to then
+  uint64_t tried = 0;  // machines last used up to this time have been tried
   while (bytes_ > bytes_max_) {
     Machine* const other = LongestUnused(machine, tried);
     if (other == nullptr) return;
     Use& use = uses_[other];
     tried = use.last_used;
-    // To wait for it would be to wait with this machine's lock held.
+    // This machine's lock is held, so do not wait for another one.
     if (!other->mutex.try_lock()) continue;
     const std::lock_guard other_lock(other->mutex, std::adopt_lock);
     other->DropCaches();

@@ -336,7 +336,7 @@ uint32_t Machine::ComputeLexer(uint32_t lexer, uint32_t byte_class) {
   return InternLexer(pairs);
 }
 
-// Puts what is left of the terminals under way into rests_.
+// Collects the rests of the terminals under way in rests_.
 void Machine::CollectRests(uint32_t state) {
   rests_.clear();
   const uint32_t first_lane = states_[state].first_lane;

@@ -1,7 +1,7 @@
 // The automaton of a grammar, built as far as it is used.
 //
 // It is an Earley recogniser whose sets of items stand for themselves rather than for a position in
-// a text: equal sets are one node, so what was computed at one place is known at every equal one.
+// a text: equal sets are one node, so results computed at one place hold at every equal one.
 //
 //   item   a dot, and where to go on when its rule is finished: (rule, node), all items of that
 //          node which wait for that rule
@@ -12,16 +12,17 @@
 //   state  lanes of (node, lexer state), and whether the text may end: everything that the future
 //          depends on. State 0 accepts nothing
 //
-// A return is to a node with the items alone that wait for the rule: what else was under way there
-// does not make two returns different.
+// A return is to a node with only the items that wait for the rule: other items under way there do
+// not make two returns different.
 //
-// An item that would return to a finished item returns to where that one does (Leo's trick, done
-// when the item is predicted): lists by right recursion are as flat as those by left recursion.
+// An item that would return to a finished item returns to that item's target instead (Leo's trick,
+// done when the item is predicted): lists by right recursion are as flat as lists by left
+// recursion.
 //
 // Tables of transitions are caches: dropped when they grow too large. The other tables are rebuilt
 // from the states of live matchers then. Results depend on neither.
 //
-// Not thread-safe; its users hold `mutex`. Who works long gives it up now and then.
+// Not thread-safe; its users hold `mutex`. Long work releases it now and then.
 #pragma once
 
 #include <atomic>
@@ -115,18 +116,17 @@ class Machine {
     if (limits_.memory != nullptr) limits_.memory->Report(this, memory_bytes());
   }
 
-  // Which texts of StringCharacter()s may follow here, by their number of characters. Nothing if
-  // SetWorkMax stopped it.
+  // The lengths of texts of StringCharacter()s that may follow here; nullopt if SetWorkMax stopped
+  // the search.
   std::optional<StringLengths> StringsAt(uint32_t state);
 
   // The run of StringCharacter()s that is under way alone.
   std::optional<StringRun> StringRunAt(uint32_t state);
 
-  // The spelling (ExpressionTable::Spell) of what is left of the only terminal under way. Nothing
-  // if there are several, or it has no spelling.
+  // The spelling (ExpressionTable::Spell) of the rest of the only terminal under way; nullopt if
+  // there are several, or it has no spelling.
   std::optional<std::string> SpellRestAt(uint32_t state, size_t nodes_max) const;
-  // True if an expression was past a limit since the beginning: what the others match holds for
-  // this grammar alone.
+  // True if an expression was ever past a limit: masks then hold for this grammar alone.
   bool IsPastLimit() const { return is_past_limit_; }
   // True if the terminal of the state's only lane may end with `byte`.
   bool MayEndWith(uint32_t state, uint8_t byte) {
@@ -138,14 +138,15 @@ class Machine {
   // upper bound.
   ByteSet StringBytesAt(uint32_t state);
 
-  // What some terminal under way takes without an end or a choice: a lower bound.
+  // A run of bytes that some terminal under way takes without an end or a choice: a lower bound.
   FreeRun FreeRunAt(uint32_t state) {
     if (states_[state].num_lanes == 0) return {};
     const LexerState& lexer = lexers_[lanes_[states_[state].first_lane].lexer];
     return lexer.knows_run ? lexer.run : FindFreeRun(state);
   }
 
-  // Computes what the first masks are likely to need, with about `work_max` of work.
+  // Computes the transitions that the first masks are likely to need, with about `work_max` of
+  // work.
   void Prepare(uint64_t work_max);
 
   // Finds the tokens of `blanks`, which consist of kBlanks alone, that may follow. kUndecided: the
@@ -153,21 +154,20 @@ class Machine {
   enum class Blanks : uint8_t { kFound, kUndecided, kStopped };
   Blanks FindBlanks(uint32_t state, const TokenTrie& blanks, std::vector<TokenId>* allowed);
 
-  // A state that goes on with the same texts of up to `bytes_max` bytes, one for many: what is left
-  // of a repetition is counted only as far as such a text may get.
+  // A state that goes on with the same texts of up to `bytes_max` bytes, one for many: repetitions
+  // left are counted only as far as such a text can get.
   uint32_t ShortenCounts(uint32_t state, size_t bytes_max);
 
-  // Masks by state, within the limit: null if there is none. `owner` tells vocabularies apart.
+  // The mask kept for a state; null if there is none. `owner` tells vocabularies apart.
   const std::vector<uint32_t>* FindMask(uint64_t owner, uint32_t state) const;
   void KeepMask(uint64_t owner, uint32_t state, std::span<const uint32_t> mask);
 
-  // What was computed so far: derivatives and items. Looking up what is known counts nothing.
+  // The work done so far: derivatives and items computed. Look-ups count nothing.
   uint64_t work() const { return work_ + expressions_->work; }
-  // After about so much more work, Step and StringsAt stop: asked again, they go on. No end without
-  // a limit.
+  // Makes Step and StringsAt stop after about so much more work; called again, they go on.
   void SetWorkMax(uint64_t work_max) { expressions_->work_stop = expressions_->work + work_max; }
   void SetNoWorkMax() { expressions_->work_stop = UINT64_MAX; }
-  // What was stopped begins anew if it is asked for again.
+  // Makes stopped searches begin anew.
   void ForgetStopped() { expressions_->stopped_searches.clear(); }
   size_t memory_bytes() const;
   size_t num_states() const { return states_.size(); }
@@ -177,7 +177,8 @@ class Machine {
   static constexpr uint32_t kRootNode = UINT32_MAX;
   static constexpr uint32_t kSelf = UINT32_MAX;
   static constexpr uint32_t kDeadLexer = 0;  // no terminal is under way
-  // In a lexer's row, beside a class of bytes: the entry of that class is this one's, too.
+  // An entry of a lexer's row with this bit names another class of bytes, whose entry holds here,
+  // too.
   static constexpr uint32_t kSameAs = 1U << 31;
   static constexpr size_t kMaskOverheadBytes = 96;  // of a mask kept, about
 
@@ -190,8 +191,8 @@ class Machine {
     Return to;
     bool operator==(const Item&) const = default;
   };
-  // Nodes that return to this one, and states of it, stand in short lists: deep texts then find
-  // what is near in memory. Past kListMax they stand in the tables.
+  // Nodes that return to a node, and its states, are in short lists, so that deep texts find
+  // neighbours in memory. Past kListMax they are in the tables.
   static constexpr uint32_t kListMax = 8;
   struct Node {
     uint32_t first_item, num_items;
@@ -215,8 +216,8 @@ class Machine {
     std::vector<uint32_t> dots;  // of the kernel, ascending
     std::vector<Move> moves;
     std::vector<MoveRange> terminals, waits;  // ascending by symbol
-    // Beside `waits`: indices of the dots on which completing that rule here depends; no vectors if
-    // that was not computed, an empty one for all dots.
+    // For each of `waits`: the indices of the dots on which completing that rule here depends; an
+    // empty vector stands for all dots. Empty until computed.
     std::vector<std::vector<uint32_t>> needs;
     uint32_t lexer_start = 0;
   };
@@ -250,7 +251,7 @@ class Machine {
   struct FinishedTerminal {
     uint32_t node, terminal;
   };
-  // What follows where a terminal ends.
+  // The result of the end of a terminal.
   struct Finish {
     uint32_t node = kRootNode;  // kRootNode: no item
     bool accepting = false;

@@ -1,4 +1,4 @@
-// What the first masks need of a grammar, computed before they are wanted.
+// Computes the parts of a grammar that its first masks need, before they are wanted.
 //
 // A mask tries every byte at its place, and behind some. So every byte is tried at places along
 // the ways through the first few terminals, each taken once: a name, its colon, a value, a comma.
@@ -11,7 +11,7 @@ namespace minisgl::grammar {
 
 namespace {
 
-// Choices of a byte within a terminal that are followed: its beginning, and what follows that.
+// Choices of a byte that are followed within a terminal: at its beginning, and behind that.
 constexpr int kChoicesMax = 2;
 // Terminals that are followed at a place with many.
 constexpr uint32_t kFollowedMax = 4;
@@ -20,7 +20,7 @@ constexpr int kLiteralBytesMax = 200;
 // Within a terminal: blanks, escapes, and first bytes of characters of two bytes and of three.
 constexpr std::string_view kInside = " \n\\\xC3\xE2";
 
-// The byte of `bytes` that is most like those of answers: the end of a string, a digit, no blank.
+// The byte of `bytes` that answers most likely have: the end of a string, a digit, no blank.
 uint8_t TypicalByte(const ByteSet& bytes) {
   for (const char byte : {'"', '1'}) {
     if (bytes.Contains(static_cast<uint8_t>(byte))) return static_cast<uint8_t>(byte);
@@ -62,7 +62,7 @@ class Machine::Preparer {
     places_.push_back({state, num_choices});
   }
 
-  // What a mask there asks. False if the work on it was stopped.
+  // Computes all that a mask at `state` needs. False if the limit of work stopped it.
   bool TryAllBytes(uint32_t state) {
     if (!machine_.StringsAt(state)) return false;
     machine_.StringRunAt(state);

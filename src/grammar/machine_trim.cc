@@ -13,7 +13,7 @@ constexpr size_t kStoppedFactor = 4;
 }  // namespace
 
 // Node ids in items are below the node's own, and interning keeps the order of ids: one pass down
-// marks what is live, one pass up copies it.
+// marks live nodes, one pass up copies them.
 class Machine::Copier {
  public:
   explicit Copier(Machine* machine)
@@ -160,7 +160,7 @@ void Machine::Trim() {
     const bool stops_work = !expressions_->stopped_searches.empty();
     const size_t limit = stops_work ? kStoppedFactor * trim_bytes_ : trim_bytes_;
     if (memory_bytes() - mask_bytes_ <= limit) return;
-    // What is merely remembered goes first.
+    // Drop the remembered derivatives first.
     expressions_->derivatives.Clear();
     if (memory_bytes() - mask_bytes_ <= trim_bytes_ / 2) return;
   }

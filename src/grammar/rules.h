@@ -1,4 +1,4 @@
-// The rules of a grammar, flat: what a machine needs of them.
+// The rules of a grammar in the flat form that a machine reads.
 //
 // A dot is a place in an alternative, or in a counted repetition: there the dots of its rule are
 // consecutive, one for each count, and stand for no memory.
@@ -71,10 +71,10 @@ class Rules {
   }
 
   struct Dot {
-    uint32_t symbol = kNoSymbol;  // what follows; kNoSymbol at the end
+    uint32_t symbol = kNoSymbol;  // the symbol behind the dot; kNoSymbol at the end
     uint32_t next = 0;            // the dot behind it
     bool skips = false;           // `symbol` may match nothing: `next` is reached without a byte
-    bool finishes = false;        // all that follows may match nothing
+    bool finishes = false;        // all further symbols may match nothing
   };
   Dot At(uint32_t dot) const;
   // The dots at the beginning of `rule`.

@@ -1,7 +1,8 @@
-// Masks of tokens of string characters, by what is left of the terminal that they are a part of.
+// Masks of tokens of string characters, by the rest of the terminal around them.
 //
-// They depend on the expression alone as long as no such token passes an end of it, so grammars of
-// one vocabulary share them: what an e-mail address may go on with is found once. Thread-safe.
+// They depend on that expression alone as long as no such token passes its end, so the grammars of
+// a vocabulary share them: the tokens that may continue an e-mail address are found once.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>

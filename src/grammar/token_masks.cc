@@ -184,7 +184,7 @@ struct MaskWork::Walk {
   enum class Start : uint8_t {
     kHere,
     kAtOther,      // `other`, which is after some characters of a string
-    kExceptOther,  // here, but without what stands behind `other`: a part before has that
+    kExceptOther,  // here, without the tokens behind `other`, which a part before has
   };
   struct Part {
     const TokenTrie* trie;
@@ -193,8 +193,8 @@ struct MaskWork::Walk {
   };
 
   // states[0] is the place of the mask; states[1] is after `characters` of a string from there;
-  // states[1 + d] is after the bytes of the nodes on the way to the one of depth d; the last one is
-  // `other`. A root of the machine: all are states, if only dead ones.
+  // states[1 + d] is after the bytes on the way to a node of depth d; the last is `other`. A root
+  // of the machine, so all must be states, if only dead ones.
   std::vector<uint32_t> states;
   std::vector<Part> parts;
   size_t part = 0;
@@ -361,7 +361,7 @@ void MaskWork::AddBlanks(const TokenTrie& blanks) {
   for (const TokenId id : allowed) SetBit(mask_, id);
 }
 
-// True if the strings are those of a place where another grammar was.
+// Takes the masks of strings if another grammar was at an equal place; false if none was.
 bool MaskWork::TakeShared() {
   Machine& machine = grammar_->machine();
   const uint32_t state = walk_->states[0];

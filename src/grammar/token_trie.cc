@@ -119,7 +119,7 @@ void TokenTrie::FindBelow() {
     in_string[depth] = in_string[depth - 1] && (groups[i] & kNoGroup) == 0;
     below_[i].is_string = in_string[depth] && !is_cut[i];
   }
-  std::vector<TrieBelow> of_depth(depth_max_ + 2);  // what was passed of each depth's parent
+  std::vector<TrieBelow> of_depth(depth_max_ + 2);  // the nodes passed below each depth's parent
   for (size_t i = num_nodes; i-- > 0;) {
     const size_t depth = nodes_[i].depth;
     TrieBelow& children = of_depth[depth + 1];

@@ -24,11 +24,11 @@ namespace minisgl::grammar {
 inline constexpr uint32_t kNoGroup = 1;
 inline constexpr uint32_t kNonAscii = 2;
 inline constexpr uint32_t kLeadE2 = 4;
-// The group of a byte below 0x80: that of its kind of letters, of digits, or one of its own;
-// kNoGroup for controls and what JSON escapes.
+// The group of a byte below 0x80: a kind of letters, digits, or a group of its own; kNoGroup for
+// controls and characters that JSON escapes.
 uint32_t AsciiGroup(uint8_t byte);
 
-// What stands below a node.
+// A summary of the nodes below a node.
 struct TrieBelow {
   uint32_t groups = 0;  // kNoGroup if the node itself ends within a character
   uint16_t height = 0;
@@ -39,12 +39,12 @@ struct TrieNode {
   uint32_t end = 0;     // one past the subtree
   uint32_t tokens = 0;  // first of the tokens that end here, in token_ids; the last one is before
                         // the next node's first
-  uint32_t sibling = UINT32_MAX;  // index in siblings() of the one after this; none in a short list
+  uint32_t sibling = UINT32_MAX;  // index in siblings() of the next one; none in a short list
   uint16_t depth = 0;             // of this node's byte: 1 at the top
   uint8_t byte = 0;
 };
 
-// The last of a list has the node after the parent's subtree, and is no child.
+// The last entry of a list is no child: its node is the one after the parent's subtree.
 struct TrieSibling {
   uint32_t node = 0;
   uint8_t byte = 0;
@@ -57,7 +57,7 @@ class TokenTrie {
   // bytes.
   explicit TokenTrie(std::vector<std::pair<std::string_view, TokenId>> tokens);
 
-  // The last one is not a node: where its tokens begin, those of all others have ended.
+  // The last entry is no node: its `tokens` is the end of the tokens of all others.
   std::span<const TrieNode> nodes() const { return nodes_; }
   size_t num_nodes() const { return nodes_.size() - 1; }
   const std::vector<TrieSibling>& siblings() const { return siblings_; }

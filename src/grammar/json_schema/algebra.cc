@@ -30,7 +30,7 @@ void Algebra::Fail(const SchemaValue& place, std::string_view message) {
 }
 
 const SchemaValue* Algebra::PlaceOf(Term term) const {
-  // Operands are older than what is made of them; only the first ones are looked at.
+  // The loop ends, because operands are older than their terms. It looks at first operands only.
   for (;;) {
     const Node& node = nodes_[static_cast<size_t>(term)];
     if (node.schema != nullptr || node.operands.empty()) return node.schema;

@@ -28,7 +28,7 @@ struct AlgebraLimits {
 // After the first error status() stays one, and results mean nothing.
 class Algebra {
  public:
-  // What a schema of the document allows.
+  // The values that a schema of the document allows.
   using Compile = std::function<Normal(const SchemaValue& schema)>;
 
   Algebra(ExpressionSet& set, bool exponents, const AlgebraLimits& limits, Compile compile);

@@ -29,8 +29,7 @@ class SchemaDocument {
 
   // The schema that `reference`, found in `schema`, refers to.
   Result<const SchemaValue*> Resolve(const SchemaValue& schema, std::string_view reference) const;
-  // The same for $dynamicRef and $recursiveRef: kBadInput where what it means depends on the way
-  // there.
+  // The same for $dynamicRef and $recursiveRef: kBadInput if its target depends on the way there.
   Result<const SchemaValue*> ResolveDynamic(const SchemaValue& schema,
                                             std::string_view reference) const;
   Result<const SchemaValue*> ResolveRecursive(const SchemaValue& schema) const;

@@ -67,9 +67,9 @@ class ObjectRules {
     uint32_t found;
     auto operator<=>(const Live&) const = default;
   };
-  // What a rule begins with: the first member or the end; a comma and a member, or the end; a
-  // member. The comma and the colon are no parts of the names, because the blanks beside them would
-  // be followed in each of the names anew.
+  // A rule begins with the first member or the end; with a comma and a member, or the end; or with
+  // a member. Commas and colons are terminals apart from the names, whose automata would otherwise
+  // each repeat the blanks beside them.
   enum class Part : uint8_t { kFirst, kMore, kMember };
   struct State {
     size_t next = 0;    // property, if they have an order

@@ -74,7 +74,7 @@ struct UriExpressions {
   std::string reference;
 };
 
-// more: characters besides ASCII, and more_in_query: those of queries alone.
+// `more`: characters besides ASCII; `more_in_query`: characters in queries alone.
 UriExpressions MakeUri(std::string_view more, std::string_view more_in_query) {
   constexpr std::string_view kPercent = "%[0-9a-fA-F]{2}";
   const std::string name = fmt::format("a-zA-Z0-9\\-._~!$&'()*+,;={}", more);

@@ -57,7 +57,7 @@ std::string CompactJsonSchema(std::string schema) {
   const auto root = grammar::ParseSchemaValue(schema);
   if (!root.ok() || !(*root)->is_object() || (*root)->Find("x-guidance") != nullptr) return schema;
   const char* const comma = (*root)->members.empty() ? "" : ",";
-  // At the end, so that places in messages stay those of the user's text.
+  // Insert at the end, so that places in messages still refer to the user's text.
   schema.insert(schema.rfind('}'),
                 std::string(comma) + R"("x-guidance":{"whitespace_flexible":false})");
   return schema;

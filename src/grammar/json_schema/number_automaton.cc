@@ -32,8 +32,8 @@ std::array<uint8_t, 256> ClassesOfBytes() {
 
 int Compare(int a, int b) { return a < b ? -1 : a > b ? 1 : 0; }
 
-// A bound of numbers without a sign, as it is compared with digits that are read one by one. The
-// order of what was read and of as many digits of the bound is -1, 0 or 1.
+// A bound of numbers without a sign, to be compared with digits as they are read. The order is -1,
+// 0 or 1: the digits read against as many digits of the bound.
 class DigitBound {
  public:
   explicit DigitBound(const NumberBound& bound) : bound_(bound) {
@@ -115,7 +115,8 @@ struct Span {
   static Span Of(int first, int last) { return first > last ? Span() : Span{first, last}; }
 };
 
-// Builds the states that can be reached, each known by what the future depends on.
+// Builds the states that can be reached. A Place, on which everything that follows depends,
+// identifies a state.
 class Builder {
  public:
   explicit Builder(const NumberRange& range) : range_(range) {
@@ -157,7 +158,7 @@ class Builder {
     bool has_point = false;
     uint8_t size = 0;  // digits of the part under way
     uint8_t last = 0;  // the last digit of a fraction that is not 0, from 1; 0 if there is none
-    int8_t to_min = 0, to_max = 0;  // the order of the digits and those of a bound
+    int8_t to_min = 0, to_max = 0;  // the order of the digits against a bound's
     // kExponent: rest[0] is the exponents. kExponentDigits: what may follow, by its digits.
     std::array<Span, 4> rest{};
   };
@@ -192,7 +193,7 @@ class Builder {
 
   const Side& SideAt(const Place& place) const { return sides_[place.side]; }
 
-  // What `order` gives for both bounds, or what they hold without one.
+  // Updates the orders against both bounds by `order`; a missing bound keeps its order.
   template <typename Order>
   static void Compare(const Side& side, Place* place, const Order& order) {
     if (side.min) place->to_min = static_cast<int8_t>(order(*side.min, place->to_min));

@@ -61,7 +61,7 @@ Normal SchemaCompiler::Compile(const SchemaValue& schema) {
     algebra_.Fail(schema, "a schema is an object or a boolean, and this is neither");
     return all;
   }
-  // Up to draft 7, a reference is all that counts.
+  // Up to draft 7, a reference makes all other keywords void.
   const SchemaValue* reference = schema.Find("$ref");
   if (reference != nullptr && document_->DraftOf(schema) <= Draft::k7)
     return *Reference(schema, "$ref", *reference);

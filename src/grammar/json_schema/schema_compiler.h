@@ -11,8 +11,8 @@
 
 namespace minisgl::grammar {
 
-// What is evaluated where a condition holds: members by their names, the first elements of arrays,
-// and elements that are in one of some sets.
+// The parts that are evaluated where a condition holds: members by their names, the first elements
+// of arrays, and elements in one of some sets.
 struct EvaluatedCase {
   Term when = Term::kTrue;
   ExpressionId names{};

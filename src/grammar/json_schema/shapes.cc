@@ -254,8 +254,8 @@ ExpressionId Algebra::OwnNames(const ObjectShape& shape) {
   return names.empty() ? set_->Nothing() : strings_.Texts(names);
 }
 
-// The parts do not overlap as far as properties go: each holds what the parts before it deny. So
-// that what several complements have in common is not counted many times.
+// The parts do not overlap as far as properties go, because each holds only shapes that the parts
+// before it exclude. Shapes in several complements are then counted once.
 std::vector<ObjectShape> Algebra::Complement(const ObjectShape& shape) {
   std::vector<ObjectShape> out;
   ObjectShape before = AnyObject();

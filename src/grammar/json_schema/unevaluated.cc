@@ -1,7 +1,7 @@
 // unevaluatedProperties and unevaluatedItems.
 //
-// What a subschema evaluates depends on which of its alternatives hold. Each way is a case: a
-// condition under which it happens, and the names and elements that are then evaluated.
+// The alternatives of a subschema that hold decide which parts it evaluates. Each way is a case: a
+// condition, and the names and elements that are evaluated under it.
 #include <algorithm>
 
 #include "grammar/json_schema/schema_compiler.h"
@@ -63,7 +63,7 @@ SchemaCompiler::Cases SchemaCompiler::EvaluatedBeside(const SchemaValue& schema,
   return cases;
 }
 
-// What the keywords of `schema` itself evaluate.
+// The parts that the keywords of `schema` itself evaluate.
 EvaluatedCase SchemaCompiler::OwnEvaluated(const SchemaValue& schema) {
   EvaluatedCase own;
   own.names = algebra_.set().Nothing();

@@ -1,5 +1,5 @@
-// JSON values of a schema, with what a Json (base/json.h) drops: the digits of numbers, and where a
-// value stands.
+// JSON values of a schema. Unlike a Json (base/json.h) they keep the digits of numbers, and the
+// place of each value.
 #pragma once
 
 #include <cstdint>
