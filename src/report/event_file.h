@@ -50,9 +50,9 @@ class EventFile {
   std::mutex mutex_;  // guards what follows
   std::condition_variable wakes_, progresses_;
   std::string waiting_;
-  size_t num_waiting_ = 0;   // bytes in waiting_, and those taken from it and not yet written
+  size_t num_waiting_ = 0;   // bytes in waiting_, and bytes taken from it but not yet written
   bool is_over_ = false;     // no more is written: a failure, a reader that left or is too slow
-  bool is_dropped_ = false;  // what is left is not written
+  bool is_dropped_ = false;  // the rest is not written
   bool ends_ = false;
   Status status_;
   std::thread thread_;  // starts with the first Write

@@ -1,5 +1,5 @@
-// Counts the prompt tokens that lie in a prefix which an earlier prompt had: what the radix cache
-// would find if it never evicted anything.
+// Counts the prompt tokens in a prefix that an earlier prompt had: the tokens that a radix cache
+// would find if it never evicted any.
 //
 // A page is identified by a hash of its tokens and all tokens before it, so that a set of hashes
 // represents the tree. Memory is bounded by sampling: if there are too many pages, a random half of

@@ -36,7 +36,7 @@ void FitCosts(const term::TimeSeries& series, double* a, double* b) {
   if (!(determinant > kApartMin * cc * gg)) return;
   *a = (ct * gg - gt * cg) / determinant;
   *b = (gt * cc - ct * cg) / determinant;
-  // At the boundary a = 0, the optimum is that of b alone; likewise for b.
+  // At the boundary a = 0, fit b alone; likewise for b.
   if (*a < 0) {
     *a = 0;
     *b = gt / gg;

@@ -52,8 +52,8 @@ struct RunEstimate {
 
 class RunEstimator {
  public:
-  // `limits` are those of the engine. `keeps_prefixes`: true if the radix cache is used. `speed`:
-  // if known; may have only some of its values.
+  // `limits`: the engine's. `keeps_prefixes`: true if the radix cache is used. `speed`: if known;
+  // may have only some of its values.
   RunEstimator(const EngineLimits& limits, bool keeps_prefixes,
                const std::optional<RunSpeed>& speed);
 

@@ -115,7 +115,7 @@ Result<RunFigures> ParseRunFigures(const Json& json, const std::string& where) {
   MINISGL_ASSIGN_OR_RETURN(figures.scored_tokens, OptionalCount(json, "scores", "tokens", where));
   if (figures.scored_tokens) {
     const Json* const perplexity = json.Find("scores")->Find("perplexity");
-    // Any number, also beyond those of NumberField: that of noise is huge.
+    // Accept any number: the perplexity of noise exceeds the ranges of NumberField.
     if (perplexity != nullptr && perplexity->is_number()) {
       figures.perplexity = perplexity->as_double();
     }

@@ -81,8 +81,7 @@ std::string ModelName(const std::string& dir) {
   std::error_code error;
   const std::filesystem::path path = std::filesystem::weakly_canonical(dir, error);
   const std::string name = path.filename().string();
-  // In a hub cache, the directory is a hash, and the model's name is that of the parent of
-  // "snapshots".
+  // In a hub cache, the directory is a hash, and the parent of "snapshots" has the model's name.
   const std::filesystem::path parent = path.parent_path();
   if (parent.filename() == "snapshots") return parent.parent_path().filename().string();
   return name.empty() ? dir : name;

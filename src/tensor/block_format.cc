@@ -138,8 +138,8 @@ void StepsOfQ3K(const std::byte* block, int8_t* scales, int8_t*) {
   }
 }
 
-// Scales and minima of 8 groups, 6 bits each, in 12 bytes, four at a time: those of the first four
-// whole in eight bytes, whose top bits are those of the other four.
+// Scales and minima of 8 groups, 6 bits each, in 12 bytes, four at a time: the first four whole in
+// eight bytes, whose top bits are the top bits of the other four.
 void StepsOfQ4K(const std::byte* block, int8_t* scales, int8_t* offsets) {
   constexpr uint32_t kLow = 0x0F0F0F0F, kTop = 0x30303030;
   uint32_t words[3];
@@ -160,7 +160,7 @@ void CodesOfQ5K(const std::byte* block, uint8_t* codes) {
 }
 
 // 128 bytes of low bits, 64 of high ones, 16 scales, d. The low bits of 64 neighbours are in 64
-// bytes, those of the next 64 in the same bytes.
+// bytes, the low bits of the next 64 in the same bytes.
 void CodesOfQ6K(const std::byte* block, uint8_t* codes) {
   uint8_t upper[256];
   ReadSlices<2>(block + 128, upper);

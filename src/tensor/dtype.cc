@@ -50,8 +50,8 @@ uint16_t FloatToF16(float value) {
   }
   if (magnitude >= 0x47800000u) return static_cast<uint16_t>(sign | 0x7C00u);  // 2^16 and up
 
-  // What is kept is `significand` >> `shift`; a carry out of the mantissa moves into the exponent,
-  // which is right.
+  // Keeps `significand` >> `shift`; a carry out of the mantissa moves into the exponent, which is
+  // right.
   uint32_t significand = magnitude, shift = 13, rebias = (127 - 15) << 10;
   if (magnitude < 0x38800000u) {  // below 2^-14: subnormal, counted in 2^-24
     const uint32_t exponent = magnitude >> 23;

@@ -1,5 +1,5 @@
-// Quantizing a block by the rules of weight_format.h, in plain code: what the engines' vectors must
-// agree with to the bit. Shared by packing and the oracle.
+// Quantizing a block by the rules of weight_format.h, in plain code, with which the engines'
+// vectors must agree to the bit. Shared by packing and the oracle.
 #pragma once
 
 #include <cstdint>

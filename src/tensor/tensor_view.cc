@@ -1,5 +1,5 @@
 // Elements are copied out with memcpy, because a view may start at any address; shapes are compared
-// as a whole, so that a message shows all of what was found and all of what was wanted.
+// as a whole, so that a message shows the whole shape found and the whole shape wanted.
 #include "minisgl/tensor/tensor_view.h"
 
 #include <fmt/ranges.h>

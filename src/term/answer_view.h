@@ -29,7 +29,8 @@ class AnswerView {
   void Begin(const ReasoningTags& tags, TextStyle style = TextStyle::kPlain);
   // Shows more of the answer. kIoError if the output cannot be written; the same below.
   Status Show(std::string_view text);
-  // Shows also what is held back of a word, if nothing came for a while. To be called often.
+  // Also shows the part of a word that is held back, if nothing came for a while. To be called
+  // often.
   Status Pause();
   // Shows `line` below everything on the terminal until there is more of an answer to show; ""
   // takes it away. Does nothing in the middle of an answer. REQUIRES StderrIsTerminal().

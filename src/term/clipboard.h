@@ -8,7 +8,7 @@
 
 namespace minisgl::term {
 
-// Upper bound on what is copied: terminals drop longer sequences.
+// Upper bound on the bytes to copy: terminals drop longer sequences.
 inline constexpr size_t kClipboardBytesMax = 74'994;
 
 // The control sequence (OSC 52) that asks a terminal to put `text` into its clipboard.

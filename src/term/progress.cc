@@ -275,8 +275,8 @@ ProgressView Progress::ViewOf(const Numbers& numbers, double now_s, bool whole_r
 }
 
 // Estimates the remaining time in answer tokens, assuming that missing rows are as long as finished
-// ones: rows end in waves, but tokens arrive steadily. The speed is that of the second half of the
-// time so far, which forgets a slow start and smooths the rest.
+// ones: rows end in waves, but tokens arrive steadily. The speed is measured over the second half
+// of the time so far, which forgets a slow start and smooths the rest.
 std::optional<double> Progress::SecondsLeft(const Numbers& numbers, double now_s) const {
   const int64_t ended = numbers.done + numbers.failed;
   if (!numbers.total || now_s < kLeftAfter_s || ended < std::min(kLeftAfterRows, *numbers.total)) {

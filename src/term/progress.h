@@ -61,12 +61,12 @@ class Progress {
     int64_t done = 0;
     int64_t failed = 0;     // including cancelled ones
     int64_t cancelled = 0;  // included in failed
-    // Ended and held until an earlier row is written: included in done, and in failed.
+    // Rows that ended and wait until an earlier row is written: included in done, and in failed.
     int64_t held_done = 0, held_failed = 0;
     int64_t before = 0;            // rows of the earlier run that this one resumes
     std::optional<int64_t> total;  // unset for a pipe
     int64_t tokens = 0;            // generated so far
-    int64_t finished_tokens = 0;   // included in tokens: those of finished rows
+    int64_t finished_tokens = 0;   // tokens of finished rows, included in tokens
     // While the run stops: remaining time for running requests to finish.
     std::optional<double> grace_left_s;
     SchedulerStats stats;
@@ -100,7 +100,7 @@ class Progress {
   double SecondsAt(Clock::time_point now) const {
     return std::chrono::duration<double>(now - begin_).count();
   }
-  // The rates are those of the last seconds, or of the whole run.
+  // The rates cover the last seconds, or the whole run.
   ProgressView ViewOf(const Numbers& numbers, double now_s, bool whole_run) const;
   std::optional<double> SecondsLeft(const Numbers& numbers, double now_s) const;
 

@@ -15,7 +15,7 @@ namespace minisgl::term {
 std::optional<bool> AskYesNo(const std::string& question) {
   if (!IsTerminal(STDIN_FILENO) || !IsTerminal(STDERR_FILENO)) return std::nullopt;
   WriteAll(STDERR_FILENO, FilterForTerminal(question) + " [y/N] ");
-  // Byte by byte: what is typed ahead is for whatever reads next.
+  // Read byte by byte: text that was typed ahead is for the next reader.
   std::string line;
   char byte = 0;
   while (true) {

@@ -154,7 +154,7 @@ std::string TextLayout::Pause() {
   if (line_ != Line::kText || word_.size() == shown_ || has_mark) return "";
   int width = 0;
   PutWord(word_, "", /*only_measures=*/true, &width);
-  // In the last column the cursor does not tell what it is behind.
+  // In the last column the cursor does not tell whether it is behind the last character.
   if (shown_ == 0 && !Fits(width + 1)) return "";
   if (column_ + width >= columns_()) return "";
   if (shown_ == 0) PutSpaces();
@@ -256,7 +256,7 @@ void TextLayout::TakeInCode(std::string_view character) {
   Put(std::exchange(start_, std::string()), kCode);
 }
 
-// Takes the beginning of a line, now that it is known what the line is.
+// Takes the beginning of a line, which by now tells the kind of the line.
 void TextLayout::TakeStart(bool before_space) {
   const size_t indent = IndentOf(start_);
   if (indent < start_.size() && !FenceOf(start_).empty() && style_ == TextStyle::kMarkdown) {

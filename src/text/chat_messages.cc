@@ -110,7 +110,7 @@ std::string Joined(std::span<const TextPiece> pieces, bool with_trusted) {
   return text;
 }
 
-// Looks for texts in what was rendered of the conversation, each behind the one before it first.
+// Looks for texts in the rendered conversation, each first behind the text found before it.
 class TextSearch {
  public:
   explicit TextSearch(std::span<const TextPiece> pieces)
@@ -193,7 +193,7 @@ class HiddenTexts {
     *places = std::move(hidden);
   }
 
-  // True if a message like that of `place` is rendered somewhere.
+  // True if a message like the one of `place` is rendered somewhere.
   bool IsRenderedElsewhere(const TextPlace& place) const {
     if (IsRenderedAlone(place, form_)) return true;
     const Json::Array& messages = input_.messages.as_array();

@@ -23,7 +23,7 @@ using jinja::ExprPtr;
 using jinja::Macro;
 using jinja::Statement;
 
-// What a value may be, as bits.
+// The kinds that a value may have, as bits.
 using Kinds = unsigned;
 constexpr Kinds kMessages = 1;  // a list of messages
 constexpr Kinds kMessage = 2;
@@ -179,7 +179,7 @@ class FormFinder {
     }
   }
 
-  // The operands of `and` and `or`: each is reached after the ones before it.
+  // Visits the operands of `and` and `or`, each guarded by the operands before it.
   Kinds VisitChain(const Expr& expr) {
     Kinds all = 0;
     int num_guards = 0;

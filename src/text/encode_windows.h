@@ -1,12 +1,12 @@
 // Encoding of a long text window by window, with memory proportional to a window.
 //
-// Windows overlap. Each begins at the beginning of a token of the previous one, and the two are
-// joined at a token that both have at the same place. The result equals the encoding of the whole
-// text if the ids depend only on which tokens may be neighbours, because any two neighbours of the
-// result are neighbours in one window. This holds for byte-pair encoding as models are trained with
-// it (tests compare real models). The best path of a unigram model settles within a few words, but
-// of segmentations with equal scores another one may win than in the whole text: sentencepiece adds
-// scores as floats from the beginning of what it encodes, and rounding decides between them.
+// Windows overlap. Each begins where a token of the previous window begins, and the two are joined
+// at a token that both have at the same place. The result equals the encoding of the whole text if
+// the ids depend only on which tokens may be neighbours, because any two neighbours of the result
+// are neighbours in one window. This holds for byte-pair encoding as models are trained with it
+// (tests compare real models). The best path of a unigram model settles within a few words, but
+// among segmentations with equal scores another one may win than in the whole text: sentencepiece
+// adds scores as floats from the beginning of its input, and rounding decides between them.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The expressions are those of the tokenizer.json of each family; of "default", llama.cpp's.
+// The expressions come from the tokenizer.json of each family; those of "default" are llama.cpp's.
 #include "text/gguf_splits.h"
 
 #include <sstream>

@@ -106,8 +106,8 @@ TokenizerConfig ConfigOf(const Keys& keys, const std::vector<Token>& tokens, boo
   return config;
 }
 
-// Files mark tokens that only fill the table as unknown, too, as those of Phi-3 do. One stands for
-// what has no token: that which the file names, or the first.
+// Some files, such as Phi-3's, also mark tokens that only fill the table as unknown. One token
+// stands for text without a token: the token that the file names, or the first.
 void KeepOneUnknown(const Keys& keys, std::vector<Token>* tokens) {
   const auto is_unknown = [](const Token& token) { return token.type == PieceType::kUnknown; };
   const int32_t named = keys.Id("unknown", tokens->size());
@@ -238,7 +238,8 @@ Result<std::unique_ptr<Tokenizer>> MakeByteLevel(const Keys& keys,
   return MakeFromJson(json, config);
 }
 
-// Gemma 4's: spaces are written as a sign of their own, and what has no token as bytes.
+// Makes Gemma 4's tokenizer: it spells spaces as a sign of their own, and text without a token as
+// bytes.
 Result<std::unique_ptr<Tokenizer>> MakeByteFallback(const Keys& keys,
                                                     const std::vector<Token>& tokens) {
   constexpr const char *kSpace = " ", *kSign = "\u2581";

@@ -22,7 +22,7 @@ namespace minisgl::text {
 namespace {
 
 constexpr uint64_t kModelBytesMax = uint64_t{256} << 20;
-constexpr TokenId kAddedIdsMax = 65536;  // ids beyond those of the model
+constexpr TokenId kAddedIdsMax = 65536;  // ids beyond the model's
 
 Result<std::unique_ptr<Tokenizer>> LoadSentencePiece(const std::string& model_dir,
                                                      const std::string& path) {

@@ -110,7 +110,7 @@ struct Architecture {
   std::vector<NamedRole> names;       // naming a fused role here means that its tensors are fused
   bool experts_inputs_first = false;  // matrices of experts are [in, out]
   bool experts_interleaved = false;   // and their gate and up alternate
-  bool has_forms = false;             // files name tensors as those of multimodal models do
+  bool has_forms = false;             // files may name tensors as multimodal models do
   bool choice_bias_row = false;       // the bias that experts are chosen by is [1, X]
   bool softcaps = false;              // `read` knows keys of soft-capping; else they must be null
   // Where experts that are stored one by one stand within a layer.

@@ -1,5 +1,5 @@
-// The configuration determines the tensors of a model. Their names are those of llama below, except
-// for those that the entry of the table overrides.
+// The configuration determines the tensors of a model. They have the names of llama below, except
+// where the entry of the table overrides them.
 #include "weights/architectures.h"
 
 #include <charconv>
@@ -389,7 +389,7 @@ std::optional<InLayer> LayerOf(const ModelConfig& config, std::string_view name)
   return InLayer{layer, name};
 }
 
-// True for keys and values of a layer that reads those of another: some files keep them.
+// True for keys and values of a layer that reads another layer's: some files keep them.
 bool IsOfSharedKeys(const ModelConfig& config, std::string_view name) {
   const std::optional<InLayer> place = LayerOf(config, name);
   if (!place || place->layer >= std::ssize(config.layers)) return false;
@@ -502,7 +502,7 @@ bool IsOfPredictionLayer(const ModelConfig& config, std::string_view name) {
 }
 
 bool IsIgnorable(const ModelConfig& config, std::string_view name) {
-  // Old conversions stored the rotary frequencies, and some what is computed of them.
+  // Old conversions stored the rotary frequencies, some also tables computed from them.
   for (const char* table : {"inv_freq", "original_inv_freq", "cos_cached", "sin_cached"}) {
     if (name.ends_with(fmt::format(".rotary_emb.{}", table))) return true;
   }

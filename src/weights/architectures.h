@@ -13,7 +13,7 @@
 //   R rank and RQ query_rank of latent attention; EN plain_dim, ER rotary_dim and EO value_dim of
 //   its stored heads: H*(EN+ER) queries, R+ER a latent and the rotated part of a key, H*(EN+EO)
 //   what the latent is expanded to, H*EO values, H*R keys as products with latents
-//   P per_layer_width, L*P that of all layers, VP per_layer_vocab
+//   P per_layer_width, L*P the width of all layers, VP per_layer_vocab
 //   C conv_width, LC conv_length, SH heads, SK all keys, SP value_dim, SV inner_width of
 //   StateConfig; 3C, 2SH, C+SV and SV+C+SH for fused products
 #pragma once

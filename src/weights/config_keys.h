@@ -23,7 +23,7 @@ inline constexpr NumberRange kFactorRange = {1, 1e6};
 inline constexpr NumberRange kPositiveRange = {1e-6, 1e6};  // dividing by one is harmless
 
 // Upper bound on the tensors of a configuration with one for each expert or head of each layer: ten
-// times that of the largest known models.
+// times as many as in the largest known models.
 inline constexpr int64_t kPartsMax = 1 << 18;
 
 // Fails unless `key` is absent, null or, if given, `neutral`. `supported` is the end of the error

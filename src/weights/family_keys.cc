@@ -453,7 +453,7 @@ void ReadExaoneMoe(FieldReader* reader, ModelConfig* config) {
   ReadMlpLayerTypes(reader, config);
 }
 
-// The hub's configurations state for each layer what the reference has once.
+// The hub's configurations state sizes for each layer that the reference states once.
 void ReadHunYuanMoe(FieldReader* reader, ModelConfig* config) {
   const Json num_chosen = FirstOf(reader, "moe_topk", 1);
   if (!num_chosen.is_int() || num_chosen.as_int() < 1 || num_chosen.as_int() > kExpertsRange.max) {

@@ -66,7 +66,7 @@ void ReadAttentionInterval(FieldReader* reader, Mixer others, ModelConfig* confi
   }
 }
 
-// `key_of_heads` names the number that must be a multiple of that of groups.
+// Checks that the number of heads, under `key_of_heads`, is a multiple of the number of groups.
 void CheckGroups(FieldReader* reader, const char* key_of_heads, const StateConfig& states) {
   if (states.num_heads % states.num_groups != 0) {
     return reader->FailWith(key_of_heads, fmt::format("{}", states.num_heads),
@@ -266,8 +266,8 @@ std::vector<double> ReadFactors(FieldReader* reader, const char* key, size_t cou
 
 }  // namespace
 
-// Products of neighbouring multipliers are one factor, in the place that costs least: of scores, of
-// what is added to the residual stream, of a convolution's weights.
+// Neighbouring multipliers are multiplied into one factor, at the place that costs least: the
+// scores, the addition to the residual stream, a convolution's weights.
 void ReadFalconH1(FieldReader* reader, ModelConfig* config) {
   const auto read = [&](const char* key) { return reader->Number(key, kPositiveRange, 1); };
   for (LayerConfig& layer : config->layers) layer.mixer = Mixer::kAttentionAndMamba2;

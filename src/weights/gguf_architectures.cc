@@ -97,8 +97,8 @@ void WriteQwen3Moe(GgufMetadata* metadata, Json* config) {
   config->Set("norm_topk_prob", true);
 }
 
-// Files do not state what scores are divided by: the square root of a head's width, but in the
-// models of so many layers that of the width of all by the heads.
+// Files do not state the divisor of scores. It is the square root of a head's width, but of hidden
+// size / heads in models with `large_layers` layers.
 void WriteQueryScalar(GgufMetadata* metadata, int64_t large_layers, Json* config) {
   const Json *head = config->Find("head_dim"), *layers = config->Find("num_hidden_layers");
   int64_t scalar = head->as_int();

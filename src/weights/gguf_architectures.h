@@ -1,7 +1,7 @@
-// The architectures of GGUF files that run: what their metadata are as keys of config.json, and
-// what their tensors are called.
+// The architectures of GGUF files that run: their metadata as keys of config.json, and the names of
+// their tensors.
 //
-// Source: the converter of llama.cpp, which defines both, and what it does to tensors.
+// Source: the converter of llama.cpp, which defines both, and its changes to tensors.
 #pragma once
 
 #include <string>

@@ -50,8 +50,8 @@ int64_t DefaultGating(GgufMetadata* metadata, const Json& config) {
   return is_glm && (num_layers == 47 || num_layers == 48) ? kSigmoid : kSoftmax;
 }
 
-// Heads as they are before queries are multiplied with what keys are expanded by. Newer files state
-// them beside those of the cache.
+// Writes the sizes of heads before the matrix that expands keys is multiplied into queries. Newer
+// files state them beside the sizes in the cache.
 void WriteLatentSizes(GgufMetadata* metadata, Json* config) {
   const bool has_both = metadata->Find("attention.key_length_mla") != nullptr;
   const char* const key_name = has_both ? "attention.key_length_mla" : "attention.key_length";

@@ -42,10 +42,10 @@ class GgufMetadata {
 
   // The tensor of this name; null if there is none.
   const GgufTensor* Tensor(std::string_view name) const;
-  // The values of a vector of type F32, as those of Number(); null if there is no such tensor.
+  // The values of a vector of type F32, as of Number(); null if there is no such tensor.
   Json Vector(std::string_view name);
 
-  // Records what is wrong with a key. The first error stays.
+  // Records an error of a key. The first error stays.
   void Fail(std::string_view name, std::string_view wanted);
   void FailWith(Status status);
   const Status& status() const { return status_; }

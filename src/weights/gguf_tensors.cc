@@ -52,7 +52,7 @@ bool IsVector(const TensorSpec& spec) {
          spec.role == Role::kExpertGateUpBias || spec.role == Role::kChoiceBias;
 }
 
-// The gates of all experts and what they gate, one after the other for each expert.
+// The tensor with the gate and up matrices of all experts, one after the other for each expert.
 constexpr const char* kGateUpOfExperts = "ffn_gate_up_exps.weight";
 
 // Where the rows of queries or keys are whose rotated pairs are stored side by side: row
@@ -123,7 +123,7 @@ class TensorFinder {
     return spec.layer < 0 ? std::string(name) : fmt::format("blk.{}.{}", spec.layer, name);
   }
 
-  // True for the half of a tensor with the gates of experts and what they gate.
+  // True if `spec` is half of the tensor with experts' gate and up matrices.
   bool IsFused(const TensorSpec& spec) const {
     return (spec.role == Role::kExpertGate || spec.role == Role::kExpertUp) &&
            by_name_.contains(FullName(spec, kGateUpOfExperts));
@@ -254,7 +254,7 @@ class TensorFinder {
     return Status();
   }
 
-  // The biases of gates and of what they gate, which a model directory has in turn.
+  // Finds the biases of gate and up, whose elements a model directory has in turn.
   Status FindInterleaved(const TensorSpec& spec) {
     MINISGL_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(spec));
     const Shape half = {shape[0], shape[1] / 2};
@@ -293,7 +293,7 @@ class TensorFinder {
     return {layer, name.substr(static_cast<size_t>(end - name.data()) + 1)};
   }
 
-  // True for keys and values of a layer that reads those of another.
+  // True for keys and values of a layer that reads another layer's.
   bool IsOfSharedKeys(std::string_view name) const {
     const auto [layer, rest] = LayerOf(name);
     if (layer < 0 || layer >= config_.num_layers) return false;

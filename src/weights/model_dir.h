@@ -8,7 +8,8 @@
 
 namespace minisgl::weights {
 
-// OK if `path` is a directory; else an error with what it is. GGUF files are recognised by name.
+// OK if `path` is a directory; else an error that says what it is. GGUF files are recognised by
+// name.
 Status CheckModelDir(const std::string& path);
 
 // The names in `model_dir` that end with `suffix`, sorted. Empty if it cannot be read.

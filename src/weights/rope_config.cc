@@ -30,7 +30,7 @@ class RopeReader {
         config_(*config),
         head_dim_(config->latent.rank > 0 ? config->latent.rotary_dim : config->head_dim) {
     share_ = ReadShare(top, ReadRotaryDim(top));
-    // An original length of the whole model overrides those of the objects.
+    // An original length of the whole model overrides lengths in the objects.
     original_ = top->OptionalInt("original_max_position_embeddings", kSeqLenRange);
     if (!original_ && entry.original_max_seq_len > 0) original_ = entry.original_max_seq_len;
   }

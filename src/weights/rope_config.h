@@ -5,7 +5,7 @@
 
 namespace minisgl::weights {
 
-// Sets config->ropes (the second is that of layers with windows, if they have a separate one) and
+// Sets config->ropes (the second for layers with windows, if they have a separate one) and
 // query_scale_*. REQUIRES valid sizes in `config`.
 void ReadRopes(const Architecture& architecture, FieldReader* reader, ModelConfig* config);
 

@@ -229,7 +229,7 @@ Result<Entry> ReadEntry(JsonScanner* scanner) {
   return entry;
 }
 
-// Checks the next value, that of __metadata__: strings only, without duplicate keys.
+// Checks the value of __metadata__, which is next: strings only, without duplicate keys.
 Status CheckMetadata(std::string_view text, JsonScanner* scanner) {
   if (!scanner->Next()) return scanner->status();
   if (scanner->token() != Token::kBeginObject) {

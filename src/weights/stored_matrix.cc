@@ -25,7 +25,8 @@ struct Sizes {
   bool inputs_first = false;
 };
 
-// The matrix `index` of tensors that hold those of `count` experts; no count if they hold one.
+// Names matrix `index` in tensors that hold the matrices of `count` experts; no count if they hold
+// one matrix.
 struct InStack {
   std::optional<int64_t> count;
   int32_t index = 0;
@@ -101,7 +102,7 @@ class Parts {
     return number;
   }
 
-  // Fails with what is wrong with tensor `suffix`.
+  // Fails with `what` is wrong with tensor `suffix`.
   void Refuse(std::string_view suffix, std::string_view what) {
     const std::string name = fmt::format("{}{}", base_, suffix);
     Fail(InFile(name, BadInput("tensor \"{}\": {}", Visible(name, 200), what)));
@@ -404,7 +405,7 @@ void ReadMxfp4Blocks(const QuantScheme& scheme, const Sizes& sizes, Parts* parts
 // True if the tensors of `parts` are of this layout.
 bool IsStoredAs(QuantLayout layout, const Checkpoint& checkpoint, const std::string& base,
                 const Parts& parts) {
-  // The type of `weight` tells apart what has the same names.
+  // The type of `weight` tells apart layouts with the same names.
   const auto weight_is = [&](DType dtype) {
     const Result<TensorView> view = checkpoint.GetStored(base + ".weight");
     return view.ok() && view->dtype == dtype;

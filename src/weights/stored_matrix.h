@@ -18,15 +18,14 @@ struct StoredMatrix {
   std::vector<std::string> names;  // of the tensors that hold it
 };
 
-// The matrix of `spec`; of a tensor with one for each expert, that of expert `index`. kBadInput
-// with the tensor, what was found and what is needed if a type or a shape does not fit. Reads
-// headers, and of the data global scales and orders alone; WeightTensor::CheckNumbers checks the
-// rest.
+// Returns the matrix of `spec`, or expert `index`'s if the tensor has one for each expert.
+// kBadInput with the tensor and what was found and needed if a type or a shape does not fit. Reads
+// headers, global scales and orders; WeightTensor::CheckNumbers checks the other data.
 Result<StoredMatrix> FindMatrix(const ModelConfig& config, const Checkpoint& checkpoint,
                                 const TensorSpec& spec, int32_t index);
 
-// Sets dense_matrices to the dense ones of the checkpoint in `model_dir`. Leaves it if that cannot
-// be opened: who loads the weights gets the error.
+// Sets dense_matrices to the dense matrices of the checkpoint in `model_dir`. Leaves it unset if
+// the checkpoint cannot be opened: loading the weights then reports the error.
 void FindDenseMatrices(const std::string& model_dir, QuantizationConfig* config);
 
 // True if `name` says how activations or the KV cache would be quantized: no weight depends on it.

@@ -52,8 +52,8 @@ void FindHead(const Checkpoint& checkpoint, ModelConfig* config) {
   }
 }
 
-// Whether experts have one matrix for all, and their order, which the hub's files have [in, out]
-// and those of transformers 5 [out, in].
+// Finds whether experts have one matrix for all, and its order: [in, out] in the hub's files, [out,
+// in] in files of transformers 5.
 void FindExperts(const Checkpoint& checkpoint, ModelConfig* config) {
   const Architecture* const entry = FindArchitecture(config->architecture);
   if (entry == nullptr) return;

@@ -24,7 +24,7 @@ struct InnerModel {
 struct Wrapper {
   const char* name;               // of config.json's `architectures`
   const char* model_type;         // and of its `model_type`
-  std::vector<InnerModel> inner;  // the first is that of a text_config without model_type
+  std::vector<InnerModel> inner;  // a text_config without model_type is the first
   bool may_be_flat = false;       // older files have the keys of text_config at the top
 };
 
@@ -45,8 +45,8 @@ void FindStoredForm(const Checkpoint& checkpoint, ModelConfig* config);
 
 inline constexpr std::string_view kPredictionPart = "layers that predict further tokens";
 
-// What a tensor outside the text model of a wrapper belongs to ("images"); "" if it is not known by
-// its name, or is of the text model.
+// The part of a wrapper, other than its text model, that a tensor belongs to ("images"), by its
+// name; "" if none is known.
 std::string_view OtherPartOf(std::string_view name);
 
 }  // namespace minisgl::weights

@@ -32,7 +32,7 @@ inline constexpr size_t kNameBytesMax = 256;
 inline constexpr int64_t kVisitsMax = 1'000'000;
 inline constexpr uint64_t kWorkBytesMax = uint64_t{512} << 20;  // all texts and lists together
 inline constexpr int64_t kRangeMax = 100'000;
-// Nested nodes, including those of called macros; real templates stay below 60.
+// Nested nodes, including nodes of called macros; real templates stay below 60.
 inline constexpr int kCallDepthMax = 500;
 
 // The evaluated arguments of a call.

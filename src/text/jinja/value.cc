@@ -13,7 +13,7 @@ namespace minisgl::text::jinja {
 
 namespace {
 
-// A value with the count of its own memory, without that of the values it contains.
+// A value with the count of its own memory, without the memory of the values it contains.
 template <typename T>
 struct Counted {
   template <typename... Args>
@@ -199,7 +199,7 @@ std::partial_ordering Order(const Value& a, const Value& b) {
     if (a.is_integral() && b.is_integral()) return a.as_int() <=> b.as_int();
     return a.as_double() <=> b.as_double();
   }
-  // The byte order of UTF-8 is that of code points, as in Python.
+  // UTF-8 sorts by bytes as by code points, which is Python's order.
   if (a.is_text() && b.is_text()) return a.text().bytes() <=> b.text().bytes();
   if (a.is_sequence() && b.is_sequence() && a.list().kind == b.list().kind) {
     const auto &x = a.list().items, &y = b.list().items;

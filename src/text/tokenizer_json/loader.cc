@@ -1,6 +1,6 @@
 // Reads tokenizer.json in this order:
 //   1. the vocabulary
-//   2. added tokens, and those of the files beside it
+//   2. added tokens, also from the files beside it
 //   3. merges, except merges to added tokens
 //   4. the steps before and after the model
 #include "text/tokenizer_json/loader.h"
@@ -116,7 +116,7 @@ class TokenizerJsonReader {
     return {};
   }
 
-  // Flags in tokenizer_config.json replace those of tokenizer.json. Entries of added_tokens.json
+  // Flags in tokenizer_config.json replace flags of tokenizer.json. Entries of added_tokens.json
   // have no flags and only add tokens.
   Status AddConfiguredTokens() {
     for (const auto& [id, token] : config_.added) {

@@ -53,7 +53,7 @@ class PostProcessorReader {
     return elements;
   }
 
-  // Adds the ids of a later step, which enclose those of earlier steps.
+  // Adds the ids of a later step, which enclose the ids of earlier steps.
   static void Add(const Surroundings& outer, Surroundings* around) {
     around->prefix.insert(around->prefix.begin(), outer.prefix.begin(), outer.prefix.end());
     around->suffix.insert(around->suffix.end(), outer.suffix.begin(), outer.suffix.end());

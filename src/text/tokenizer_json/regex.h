@@ -1,7 +1,7 @@
 // Regular expressions of tokenizer files: Oniguruma's syntax, for which tokenizer.json is written,
 // executed by PCRE2 with Unicode properties.
 //
-// PCRE2 has the properties of Unicode 14 (on Debian 12), the reference those of Unicode 16: letters
+// PCRE2 has the properties of Unicode 14 (on Debian 12), the reference has Unicode 16's: letters
 // added in between are not letters here.
 //
 // Steps over a whole text (MatchBudget) and memory are bounded, and the use of the stack does not
