@@ -16,7 +16,7 @@ import sys
 BUILD = pathlib.Path(sys.argv[1])
 SETS = ("AVX3_DL", "AVX3", "AVX2", "SSE4", "SCALAR", "EMU128")
 
-# Upper bounds in KiB, a tenth above what was there when they were written.
+# Upper bounds in KiB, a tenth above the sizes when they were written.
 BUDGET = {
     "base": 172, "batch": 527, "bench": 191,
     "chat": 282, "cpu": 626, "engine": 301, "gguf": 64, "grammar": 640, "hub": 102, "kv": 53, "load": 468,

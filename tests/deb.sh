@@ -21,7 +21,7 @@ fail() {
     exit 1
 }
 
-# Prints what is built and installed, as ninja names it: the tests of the folder are neither.
+# Prints the files that are built and installed, as ninja names them: not the tests of the folder.
 installed_targets() {
     meson introspect "$build" --targets | python3 -c '
 import json, os, sys

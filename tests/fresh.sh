@@ -193,7 +193,7 @@ run_loaded() {
     threaded="base runtime batch chat cli faults"
     # shellcheck disable=SC2086
     install_packages $BUILD_PACKAGES $TEST_PACKAGES || exit 1
-    # A separate build with all cases: that of run.sh has a third of them.
+    # A separate build with all cases: the build of run.sh has a third of them.
     [ -f build-loaded/build.ninja ] ||
         meson setup build-loaded -Dtests=enabled -Dcuda=disabled -Dunity=on -Dunity_size=20 >/dev/null || exit 1
     ninja -C build-loaded >/dev/null || exit 1

@@ -1,4 +1,4 @@
-// Writes small GGUF files: a sound one, and what a test changes in it.
+// Writes small GGUF files: a sound one, with the changes of a test.
 #pragma once
 
 #include <bit>

@@ -1,6 +1,6 @@
 // The models that transformers computed the logits and greedy answers of: tests/golden/NAME.json
-// and NAME_greedy.json, described in tests/golden/README.md. One list, so that the tests of the
-// model and those of the engine run over the same.
+// and NAME_greedy.json, described in tests/golden/README.md. Tests of the model and of the engine
+// run over the same list.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -174,9 +174,9 @@ inline constexpr const char* kGoldenQuantized[] = {
     "quant_nvfp4_nemotron_h",
 };
 
-// The CPU target under test, or the best one, that multiplies activations as they are, in f32: what
-// is held against a reference that does. The products of bf16 round them, which moves logits by 1 %
-// and sends tokens to other experts, on processors where they are the best as well.
+// The CPU target under test, or the best one, that multiplies activations in f32, as the reference
+// does. Products of bf16 round activations, which moves logits by 1 % and sends tokens to other
+// experts, also on processors where they are the best.
 inline std::string TargetOfF32Activations() {
   const std::string tested = TestedCpuTarget();
   for (const cpu::CpuTarget target : cpu::AvailableCpuTargets()) {
@@ -203,9 +203,9 @@ inline EngineRanks RanksOfF32Activations(int32_t count) {
   return ranks;
 }
 
-// The dtype in which a model gives what a reference does that computes in f32: bf16 in f32, for
-// keys and values of a model in bf16 are kept as bf16. A weight of code and scale is rounded in
-// both narrow types.
+// The dtype in which a model agrees with a reference that computes in f32: f32 for bf16 files,
+// because keys and values of a model in bf16 are kept as bf16. A weight of code and scale is
+// rounded in both narrow types.
 inline DType DTypeOfF32KeysAndValues(const ModelConfig& config) {
   const bool is_exact = config.dtype != DType::kBF16 && config.quantization.empty();
   return is_exact ? config.dtype : DType::kF32;

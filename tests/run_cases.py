@@ -157,7 +157,7 @@ class Runner:
             status = self.current.wait()
             last = read_xml(self.output)
             if last is not None and self.current.running is None and not self.is_told_to_end:
-                # All cases are through. A status without a failed case is that of a sanitizer at the end.
+                # All cases are through. A status without a failed case comes from a sanitizer at the end.
                 if status != 0 and last.find(".//failure") is None:
                     self.current.ended, self.current.suite = [], None
                     self.take_death(status)

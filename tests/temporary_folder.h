@@ -1,4 +1,4 @@
-// A folder of its own for a test, removed with all that is in it.
+// A folder of its own for a test, removed with its contents.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -77,7 +77,7 @@ TEST(RanksProgramTest, AnotherNumberOfRanksIsAnotherRunAndAnotherPrefixCache) {
   EXPECT_NE(resumed.exit_code, 0);
   EXPECT_NE(resumed.err.find("no --tensor-parallel (not --tensor-parallel 2)"), std::string::npos)
       << resumed.err;
-  // The keys of two ranks are kept beside those of one, and found again.
+  // The keys of two ranks are kept beside the keys of one, and found again.
   for (const char* cached : {"0", "1"}) {
     const ProgramRun ranks = run({"--force", "--tensor-parallel", "2", "--stats"});
     ASSERT_EQ(ranks.exit_code, 0) << ranks.err;

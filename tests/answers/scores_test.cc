@@ -72,8 +72,8 @@ TEST(ScoresTest, QuantizedWeightsAnswerAlike) {
   EXPECT_GE(same, 190);
 }
 
-// int4 changes logits by 5 %. Each score is at most two rows less than that of whole weights must
-// be (found: 60, 188 and 40).
+// int4 changes logits by 5 %. Each lower bound is two rows below the bound for whole weights
+// (found: 60, 188 and 40).
 TEST(ScoresTest, Int4KeepsTheScores) {
   EXPECT_GE(CountRight(RunFile("notes.jsonl", "int4").Rows()), 58);
   EXPECT_GE(CountRight(RunFile("mixed.jsonl", "int4").Rows()), 186);

@@ -65,7 +65,7 @@ class TinyModelTest : public testing::TestWithParam<const char*> {
     }
   }
 
-  // Writes config.json with the demo model's vocabulary. Returns that of the model.
+  // Writes config.json with the demo model's vocabulary. Returns the model's configuration.
   int64_t WriteConfig(const std::string& source) {
     Json config = ParseJson(ReadWholeFile(source + "/config.json")).value();
     const int64_t vocab = config.Find("vocab_size")->as_int();

@@ -127,7 +127,7 @@ TEST_P(TinyPrefixCacheTest, KilledRunsLeaveNothingThatIsWrong) {
     RunAndKill(Arguments({"--prefix-cache", Folder()}),
                std::chrono::milliseconds(PhiloxBits(3, seed).word[0] % 600));
     if (seed % 3 != 1 || !fs::exists(Folder())) continue;
-    // The next runs save again what is removed here.
+    // The next runs save the removed blocks again.
     for (const std::string& state : Files(".state")) fs::remove(state);
   }
   const auto check = VerifyPrefixCache(Folder(), false);

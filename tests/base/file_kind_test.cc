@@ -1,4 +1,4 @@
-// What files look like that are not what they should be.
+// The kinds of files that stand in place of an expected one.
 #include "minisgl/base/file_kind.h"
 
 #include <gtest/gtest.h>

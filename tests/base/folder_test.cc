@@ -1,4 +1,4 @@
-// NamesIn: what a folder holds, in order.
+// NamesIn: the names in a folder, in order.
 #include "minisgl/base/folder.h"
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ TEST(FolderTest, NamesAreSortedAndNothingElseIsThere) {
   EXPECT_TRUE(NamesIn(path).empty());
 }
 
-// As in a half downloaded snapshot: what a link of it is to lead to is not there.
+// A half downloaded snapshot has links to missing files.
 TEST(FolderTest, ALinkToNothingIsListedAndSaid) {
   std::string path = (fs::temp_directory_path() / "minisgl-folder-XXXXXX").string();
   ASSERT_NE(mkdtemp(path.data()), nullptr);

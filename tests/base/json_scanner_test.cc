@@ -1,5 +1,5 @@
-// The scanner against the reader that keeps everything: the same texts are JSON to both, and the
-// tokens are those of the values.
+// The scanner against the reader that keeps everything: both accept the same texts, and the tokens
+// equal the values.
 #include "minisgl/base/json_scanner.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,4 @@
-// Files mapped and read: what is no regular file, what is empty, and one that becomes shorter while
-// it is mapped.
+// Files mapped and read: irregular and empty ones, and one that becomes shorter while it is mapped.
 #include "minisgl/base/mapped_file.h"
 
 #include <gtest/gtest.h>

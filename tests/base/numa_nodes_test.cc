@@ -62,7 +62,7 @@ TEST_F(NumaNodesTest, NodesWithoutMemoryAreMarked) {
   WriteNodes("has_memory", "0,2");
   for (const int node : {0, 1, 2}) WriteNode(node, std::to_string(node));
   EXPECT_EQ(Nodes({0, 1, 2}), "0:0, -1:1, 2:2,");
-  // What a group may not use counts as none.
+  // Memory that a group may not use counts as none.
   Write("/proc/self/status", "Name:\tx\nMems_allowed:\t3\nMems_allowed_list:\t0-1\nmore:\t1\n");
   EXPECT_EQ(Nodes({0, 1, 2}), "0:0, -1:1, -2:2,");
 }

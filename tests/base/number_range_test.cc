@@ -1,4 +1,4 @@
-// Ranges and numbers in text: bounds, words, and what is no number.
+// Ranges and numbers in text: bounds, words, and texts that are no number.
 #include "minisgl/base/number_range.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The random numbers against the published answers of Philox4x32-10 (Random123's known-answer
-// file), and what the program builds from them.
+// file), and the values that the program derives from them.
 #include "minisgl/base/random.h"
 
 #include <gtest/gtest.h>
@@ -123,8 +123,8 @@ size_t Cell(double a, double b) {
   return static_cast<size_t>(a * kBins) * kBins + static_cast<size_t>(b * kBins);
 }
 
-// One number, and pairs of numbers that stand beside each other in the input: were answer k that
-// of seed + k, a seed and its neighbour would draw the same.
+// Seeds of one number and of neighbouring numbers: if answer k used seed + k, a seed and its
+// neighbour would draw the same.
 TEST(RandomTest, NeighbouringSeedsAnswersAndPositionsAreIndependent) {
   constexpr uint64_t kSeeds = 20, kAnswers = 100, kPositions = 16;
   for (const uint64_t first : {uint64_t{317}, uint64_t{0}, ~uint64_t{0} - kSeeds}) {

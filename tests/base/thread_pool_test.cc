@@ -54,7 +54,7 @@ TEST(ThreadPoolTest, RangesRunEveryChunkOnce) {
   }
 }
 
-// What a loop that threw left in the ranges is not found by the next.
+// A loop does not find chunks that a loop which threw left in the ranges.
 TEST(ThreadPoolTest, RangesAreWholeAfterAnException) {
   ThreadPool pool(3);
   for (int64_t thrower : {0, 40, 99}) {
@@ -69,7 +69,8 @@ TEST(ThreadPoolTest, RangesAreWholeAfterAnException) {
   }
 }
 
-// Each thread goes through its own range in order, and what is left of a slow one's from its end.
+// Each thread goes through its own range in order, then through the rest of a slow thread's range
+// from its end.
 TEST(ThreadPoolTest, AThreadOfRangesTakesNeighboursAndThenHelps) {
   ThreadPool pool(2);
   std::vector<std::vector<int64_t>> chunks(2);

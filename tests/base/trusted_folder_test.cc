@@ -1,5 +1,5 @@
-// A folder of files that nobody else may change: what is refused, and what a file in the making
-// leaves.
+// A folder of files that no other user may change: the folders it refuses, and the leftovers of
+// unfinished files.
 #include "minisgl/base/trusted_folder.h"
 
 #include <fcntl.h>
@@ -109,8 +109,8 @@ TEST_F(TrustedFolderTest, LinksAndWhatIsNoFileAreRefused) {
   ExpectRefused(folder.OpenFile("folder").status(), "not a regular file");
 }
 
-// A link in place of the folder leads to a folder that is checked; one in place of the file to be
-// written is replaced, and what it names stays.
+// A link in place of the folder is followed and its target checked. A link in place of the file to
+// write is replaced, and its target stays.
 TEST_F(TrustedFolderTest, WritingFollowsNoLink) {
   const TrustedFolder folder = Open();
   Write("precious", "old");

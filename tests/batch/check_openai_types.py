@@ -22,7 +22,7 @@ PARTS = [{"role": "system", "content": "Be brief."},
          {"role": "user", "content": [{"type": "text", "text": "Name "}, {"type": "text", "text": "a river."}]},
          {"role": "assistant", "content": "The Rhine.", "refusal": None, "annotations": []},
          {"role": "user", "content": "Another?"}]
-# What the service has no member for.
+# Members that the service does not have.
 OURS = {"warnings", "token_ids", "reasoning", "id"}  # id: of a token of log-probabilities
 
 GOOD = [

@@ -1,4 +1,4 @@
-// Inputs in gzip and Zstandard: read as what they were compressed from, in bounded memory.
+// Inputs in gzip and Zstandard are read like the uncompressed files, in bounded memory.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -49,8 +49,8 @@ std::string Gzip(std::string_view text) {
   return out + LittleEndian(crc, 4) + LittleEndian(size, 4);
 }
 
-// RFC 8878: a frame with a window of 128 KiB, and blocks of one repeated byte or of bytes as they
-// are, the last one empty.
+// RFC 8878: a frame with a window of 128 KiB, and blocks of one repeated byte or of raw bytes, the
+// last one empty.
 class ZstandardFrame {
  public:
   void Add(std::string_view text) {

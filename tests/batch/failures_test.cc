@@ -1,4 +1,4 @@
-// Failed rows: how they are counted, and what a run reports at its end.
+// Failed rows: how they are counted, and a run's report at its end.
 #include "batch/failures.h"
 
 #include <gtest/gtest.h>

@@ -17,7 +17,7 @@ std::string Times(const std::string& text, int count) {
   return all;
 }
 
-// Returns what the input looks like, "" if it may be JSON Lines.
+// Returns the kind that the input looks like, "" if it may be JSON Lines.
 std::string Looks(const std::string& begin, bool is_all = true) {
   const Status status = CheckIsJsonLines(begin, is_all, "in");
   if (status.ok()) return "";

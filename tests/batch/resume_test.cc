@@ -277,7 +277,7 @@ TEST_F(TwoFilesTest, ExchangedFilesAreRefused) {
       << message;
 }
 
-// A run on two GPUs is that of two ranks, whichever option says so; one GPU is as no rank.
+// A run on two GPUs has two ranks, whichever option says so; a run on one GPU has none.
 TEST(RunJournalTest, TheNumberOfRanksIsThatOfTheDevicesToo) {
   const TemporaryFolder folder;
   folder.Write("in.jsonl", "{\"prompt\": \"x\"}\n");

@@ -1,5 +1,5 @@
-// Fields of rows that other engines have too: limits of tokens, where an answer begins, and what is
-// ignored.
+// Fields of rows that other engines have too: limits of tokens, where an answer begins, and ignored
+// fields.
 #include <gtest/gtest.h>
 
 #include <string>

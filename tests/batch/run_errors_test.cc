@@ -111,7 +111,7 @@ TEST_F(RunErrorsTest, AKilledRunLosesNothingInEitherFile) {
       }
       program.Signal(SIGKILL);
     }
-    // What a write that was cut leaves.
+    // The leftover of a write that was cut.
     folder_.Write("errors", folder_.Read("errors") + "{\"id\": \"r");
     Arguments resume = more;
     resume.emplace_back("--resume");
@@ -148,7 +148,7 @@ TEST_F(RunErrorsTest, ARunGoesOnWithTheSameFileOnly) {
   EXPECT_EQ(Lines(folder_.Read("out")).size(), 2u);
 }
 
-// An output without rows does not mean that there is nothing to go on with.
+// An output without rows may still have a run to resume.
 TEST_F(RunErrorsTest, ARunOfWhichAllRowsFailedIsComparedToo) {
   const std::string input = folder_.Write("in", "{\"promt\": \"a\"}\n");
   ASSERT_EQ(RunFile(input).exit_code, 1);

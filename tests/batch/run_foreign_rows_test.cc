@@ -1,5 +1,5 @@
-// Rows that were written for other engines, through the program: what they ask for is done, and
-// what is ignored is said once.
+// Rows that were written for other engines, through the program: it does what they ask for, and
+// reports ignored fields once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -69,8 +69,8 @@ TEST_F(RunForeignRowsTest, APrefillBeginsEveryAnswer) {
 }
 
 TEST_F(RunForeignRowsTest, TokensAreLimited) {
-  // " Lima" is what the model says; without it, and without its spellings at a beginning, it says
-  // something else.
+  // The model answers " Lima". Without that token, and its spellings at a beginning, the answer is
+  // another.
   const std::string file = FileOf(
       {Peru(R"("bad_words": ["Lima"])"), Peru(R"("bad_words": ["The capital of Peru", "Lima"])"),
        Peru(R"("allowed_token_ids": [100, 101], "max_tokens": 6, "return_token_ids": true)"),

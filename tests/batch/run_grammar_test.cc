@@ -159,7 +159,7 @@ TEST_F(RunGrammarTest, AnAnswerThatIsCutInsideWarns) {
       << text.err;
 }
 
-// Its text is written, but it is not what was asked for: counts, exit status and --errors say so.
+// Its text is written but breaks the grammar: counts, exit status and --errors say so.
 TEST_F(RunGrammarTest, AnAnswerThatIsCutIsAFailure) {
   const std::string cut = R"("max_tokens": 3, "guided_regex": "[a-z ]{40,80}")";
   const std::string rows = folder_.Write(

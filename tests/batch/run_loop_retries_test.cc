@@ -59,7 +59,7 @@ TEST_F(RunLoopRetriesTest, TheLastTimeoutSaysHowOftenItWasTried) {
   EXPECT_EQ(rows_failed_, 1);
 }
 
-// In input order the first row, which is asked again, holds up what is written of all others.
+// In input order all rows wait for the first, which is asked again.
 TEST_F(RunLoopRetriesTest, ARetryThatOtherRowsWaitForIsNotPutOff) {
   loop_options_.timeout_retries = 1;
   loop_options_.held_rows_max = 4;

@@ -1,4 +1,4 @@
-// What `minisgl run` says of inputs and options that are not what they seem.
+// Messages of `minisgl run` about inputs and options that are not what they seem.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>

@@ -121,7 +121,7 @@ TEST_P(PromptFileTest, RowsAreTheSameWhateverIsInTheCache) {
   const Answers warm = Cached(name);
   ExpectRows(warm, none, "warm");
   const bool is_loaded = warm.cached_tokens > none.cached_tokens;
-  // The prompts of stories and mixed are shorter than a block, those of mixed with their answers.
+  // The prompts of stories and mixed are shorter than a block, mixed even with the answers.
   EXPECT_EQ(is_loaded, name != "stories" && name != "mixed");
   const std::vector<std::string> blocks = Blocks();
   EXPECT_EQ(blocks.empty(), name == "mixed");
@@ -182,7 +182,7 @@ TEST_F(RunPrefixCacheTest, TwoRunsRemoveEachOthersBlocks) {
   ExpectNoDamage();
 }
 
-// A file size limit below that of a block stands for a full disk.
+// A limit of file sizes below a block's size stands for a full disk.
 TEST_F(RunPrefixCacheTest, AFullDiskEndsTheSavingAlone) {
   const Answers none = Uncached("notes");
   rlimit old{};
@@ -252,7 +252,7 @@ TEST_F(RunPrefixCacheTest, KilledRunsLeaveNoBlockThatIsWrong) {
     std::this_thread::sleep_for(std::chrono::milliseconds(PhiloxBits(3, seed).word[0] % 900));
     run.Signal(SIGKILL);
     run.Wait();
-    // A third of the next runs have to save again what is removed here.
+    // A third of the next runs have to save the removed blocks again.
     if (i % 3 == 1 && fs::exists(Folder())) {
       for (const std::string& block : Blocks()) {
         if (block[block.size() - 5] < '8') fs::remove(block);

@@ -1,4 +1,4 @@
-// Runs whose output is a table: the columns of the input and those of the answers.
+// Runs whose output is a table: columns of the input and columns of the answers.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -319,7 +319,7 @@ TEST_F(RunTableTest, ATableThatCannotBeAskedNamesItsColumns) {
   EXPECT_FALSE(fs::exists(folder_.Path("none.csv")));
 }
 
-// Killed at some moment, resumed to its end, and retried: the table is that of one run.
+// A run killed at some moment, resumed to its end, and retried gives the table of one run.
 TEST_F(RunTableTest, AResumedRunGivesTheSameTable) {
   const std::string input = folder_.Write("in.csv", Many(150));
   ASSERT_EQ(Run(input, "right.csv").exit_code, 0);
@@ -366,7 +366,7 @@ TEST_F(RunTableTest, ShardsAddUpToTheWholeTable) {
   EXPECT_EQ(joined, Read("right.csv"));
 }
 
-// The name of an output says what is in it.
+// The name of an output decides its format.
 TEST_F(RunTableTest, NamesOfOtherFormatsAreRefused) {
   const std::string rows = folder_.Write("rows.jsonl", "{\"prompt\": \"Hi\"}\n");
   const struct {

@@ -1,5 +1,5 @@
-// `minisgl score` as a program: what it prints, against `minisgl run` on the same model; pipes,
-// kills and --resume; the options that do not change a score.
+// `minisgl score` as a program: its output against `minisgl run` on the same model; pipes, kills
+// and --resume; the options that do not change a score.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -92,8 +92,8 @@ TEST_F(ScoreProgramTest, AnAnswerHasTheLogProbabilitiesThatRunReported) {
   ASSERT_GE(tokens.size(), 1u);
   double sum = 0;
   for (size_t i = 0; i < tokens.size(); ++i) {
-    // The text may be encoded with other tokens than were sampled; as long as they are the same, so
-    // is every digit.
+    // The text may be encoded with other tokens than were sampled. Where tokens are equal, so is
+    // every digit.
     ASSERT_EQ(*tokens[i].Find("id"), *reported[i].Find("id")) << "another encoding";
     EXPECT_EQ(tokens[i].Dump(), reported[i].Dump());
     sum += NumberOf(tokens[i], "logprob");
@@ -195,7 +195,7 @@ TEST_F(ScoreProgramTest, ResumesAfterAKillAndAddsUpTheWholeFile) {
   const auto twice = ParseJson(folder_.Read("summary.json"));
   ASSERT_TRUE(once.ok() && twice.ok());
   EXPECT_EQ(twice->Find("scores")->Dump(), once->Find("scores")->Dump());
-  // Nothing is left to do: the figures are those of the file.
+  // Nothing is left to do: the figures come from the file.
   const ProgramResult again = RunScore({"--file", file, "-o", out, "--resume"});
   EXPECT_EQ(again.exit_code, 0);
   EXPECT_NE(again.err.find("in 400 rows"), std::string::npos) << again.err;

@@ -1,5 +1,5 @@
-// Rows of `minisgl score`: what they may hold, which tokens are the text's, and what is written;
-// and the fields of rows of `minisgl run` that show the prompt.
+// Rows of `minisgl score`: their fields, the tokens of their text, and the rows written; and the
+// fields of rows of `minisgl run` that show the prompt.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -136,7 +136,7 @@ TEST_F(BenchProgramTest, PrefixFindsItsEarlierPrompts) {
                         "result.ratio_to_limit", "result.cached_ratio_to_limit",
                         "result.loaded_first_token_s", "result.loaded_bytes"});
   EXPECT_TRUE(std::filesystem::is_empty(folder));
-  // What is in a folder already is not touched.
+  // Files that are in a folder already are not touched.
   std::ofstream(folder + "/mine") << "text";
   const ProgramResult refused = BenchShape(arguments);
   EXPECT_EQ(refused.exit_code, 64);

@@ -75,7 +75,7 @@ WORKLOADS = ("prefill", "decode", "rows", "shared", "scaling", "spinner", "trans
 FORMATS = {"bf16": "bf16", "int8": "q8_0", "int4": "q4_0",  # ours: the peer's file
            "q8_0": "q8_0", "q4_0": "q4_0", "q4_k_m": "q4_k_m"}  # the same file
 SHARED_ROWS, SHARED_PREFIX, SHARED_OUT = 32, 512, 16
-# Rounds of what is no comparison of one figure, or takes long; the others take all.
+# Rounds of measurements that compare no single figure, or take long; the others take all rounds.
 ROUNDS_MAX = {"rows": 3, "scaling": 3, "spinner": 3, "transformers": 3}
 TIMEOUT_S = 300  # of one run: beside a spinner the peer may take minutes, and a lower rate is as good as none
 LOST_OUTPUT_MAX = 8  # llama-batched-bench may end before its last line is written
@@ -586,7 +586,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         measure_all(args, cases, samples)
-    finally:  # an interrupted run shows what it has measured
+    finally:  # an interrupted run shows its measurements
         make_table(samples, cases, args.isa).print()
         print(f"load after: {os.getloadavg()[0]:.2f}")
         if args.json:

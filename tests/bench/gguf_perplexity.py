@@ -185,7 +185,7 @@ class Writer:
         writer.add_tokenizer_model("llama")
         writer.add_token_list([model.id_to_piece(i) for i in ids])
         writer.add_token_scores([model.get_score(i) for i in ids])
-        # The package does not say which pieces the user defined: those of the template.
+        # The package does not say which pieces the user defined, so take the template's.
         writer.add_token_types([2 if model.is_unknown(i) else 3 if model.is_control(i) else 5 if model.is_unused(i) else
                                 6 if model.is_byte(i) else 4 if model.id_to_piece(i).startswith("<|") else 1
                                 for i in ids])

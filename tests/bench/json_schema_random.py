@@ -42,7 +42,7 @@ class Maker:
         if kind in (2, 3):
             return pick([0, 1, 2, 3, 5, 7, -1, 1.5, 2.0, 10, 0.5])
         if kind in (4, 5, 6):
-            # No newline: Python's `$` matches before one, that of ECMA-262 does not.
+            # No newline: Python's `$` matches before one, ECMA-262's does not.
             return pick(["", "a", "b", "ab", "abc", "x1", "é", "\t"])
         if kind in (7, 8):
             return {name: self.value(depth - 1) for name in NAMES if self.random.random() < .4}

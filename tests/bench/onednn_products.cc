@@ -1,5 +1,5 @@
-// Matrix products of the CPU engine compared to those of oneDNN, a library of just-in-time kernels.
-// Built if oneDNN's headers are installed (Debian: libdnnl-dev).
+// Matrix products of the CPU engine compared to oneDNN's, a library of just-in-time kernels. Built
+// if oneDNN's headers are installed (Debian: libdnnl-dev).
 //
 // bench_onednn [THREADS]
 //

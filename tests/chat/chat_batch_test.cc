@@ -150,7 +150,7 @@ TEST_F(ChatBatchTest, ABatchIsStopped) {
   EXPECT_EQ(chat->WaitForExit(), 0);
 }
 
-// The journal beside the answers equals that of a run with the options of the chat.
+// The journal beside the answers equals the journal of a run with the options of the chat.
 TEST_F(ChatBatchTest, AStoppedBatchIsResumed) {
   MarkSlow("a slow engine, so that the stop finds rows that are running");
   const std::string rows = File("rows.jsonl"), answers = File("rows.answers.jsonl");

@@ -1,4 +1,4 @@
-// What a chat keeps for later ones: the history of its lines, and conversations.
+// State that a chat keeps for later chats: the history of its lines, and conversations.
 #include <gtest/gtest.h>
 #include <signal.h>
 

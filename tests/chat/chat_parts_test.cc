@@ -108,7 +108,7 @@ TEST(ChatInputTest, LinesAreMessagesAndCommands) {
   }
 }
 
-// What is recalled and entered again is the same message, in one line.
+// An entry that is recalled and entered again is the same message, in one line.
 TEST(ChatInputTest, AMessageIsOneEntryOfTheHistory) {
   const struct {
     std::deque<std::string> lines;

@@ -1,4 +1,4 @@
-// What a chat keeps beside its session: branches, alternative answers, statistics.
+// State of a chat beside its session: branches, alternative answers, statistics.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// The chat's prompt on a shared terminal: what the screen shows when the prompt changes, after
-// stops, for keys without meaning, and for pastes that contain the end-of-paste mark.
+// The chat's prompt on a shared terminal: the screen when the prompt changes, after stops, for keys
+// without meaning, and for pastes that contain the end-of-paste mark.
 #include <gtest/gtest.h>
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-// While an answer is awaited: the line that says how far it is, and what is typed ahead.
+// A chat that waits for an answer: the line with its progress, and keys typed ahead.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -17,7 +17,7 @@ TEST_F(ChatTest, CtrlCEmptiesTheTypeAhead) {
   chat->Send("What is the capital of France?\r" + ahead);
   ASSERT_TRUE(chat->WaitFor("Paris")) << chat->output();
   chat->Send(kCtrlC);
-  // What the program has not read yet the terminal itself drops, without a note.
+  // The terminal itself drops keys that the program has not read yet, without a note.
   ASSERT_TRUE(chat->WaitFor("[stopped]")) << chat->output();
   ASSERT_TRUE(WaitForPrompt(chat.get())) << chat->output();
   EXPECT_NE(Say(chat.get(), "/params").find("top_k                0"), std::string::npos)

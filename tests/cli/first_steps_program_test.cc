@@ -1,5 +1,4 @@
-// What a newcomer types first, and what users of other programs type: each error names the next
-// step.
+// First commands of newcomers and of users of other programs: each error names the next step.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// `minisgl models`: what is in a hub cache that each test makes.
+// `minisgl models` on a hub cache that each test makes.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// The file of algorithms: what is found again, and what a file that is not its own, or damaged,
-// leaves.
+// The file of algorithms: choices are found again, unless the file belongs to another device or is
+// damaged.
 #include "algorithm_store.h"
 
 #include <gtest/gtest.h>
@@ -88,7 +88,7 @@ TEST_F(AlgorithmStoreTest, AnIdentityHasAFileOfItsOwn) {
   EXPECT_TRUE(Finds(1));
   EXPECT_TRUE(Finds(2, "two"));
   ASSERT_EQ(Files().size(), 2u);
-  // A file under another's name is not that one's.
+  // A file under another's name is not used.
   fs::copy_file(Files()[0], Files()[1], fs::copy_options::overwrite_existing);
   EXPECT_NE(Finds(1), Finds(2, "two"));
   EXPECT_EQ(warnings_.size(), 1u);

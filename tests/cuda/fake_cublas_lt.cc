@@ -2,8 +2,8 @@
 // the calls can be checked without a GPU.
 //
 // An algorithm is the number of tokens it was chosen for, and its place among those chosen. There
-// is none for 13 outputs, and none passes the check for 77 tokens. Products of 77 tokens work with
-// the algorithm chosen for 77 only, those of 91 tokens with none. Tests can read the requested
+// is none for 13 outputs, and none passes the check for 77 tokens. Products of 77 tokens work only
+// with the algorithm chosen for 77, products of 91 tokens with none. Tests can read the requested
 // workspace and reduction.
 #include "fake_cublas_lt.h"
 

@@ -1,8 +1,8 @@
 // A fake of NCCL with the functions that the program calls. Ranks are threads of one process; sums
-// are in the order of ranks, in f32, rounded once, as those of the program's own kernels.
+// are in the order of ranks, in f32, rounded once, as in the program's own kernels.
 //
-// A rank's work waits for that of the others, and ends when its communicator is aborted, as NCCL's
-// kernels do. With MINISGL_FAKE_NCCL_OF_OLD it lacks a function.
+// A rank's work waits for the other ranks' work, and ends when its communicator is aborted, as
+// NCCL's kernels do. With MINISGL_FAKE_NCCL_OF_OLD it lacks a function.
 #include "fake_nccl.h"
 
 #include <chrono>

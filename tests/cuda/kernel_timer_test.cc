@@ -1,5 +1,5 @@
-// The times of operations: what is counted under which name, when a time is taken, and that a
-// failing call to CUDA is reported.
+// The times of operations: the names that they are counted under, when a time is taken, and reports
+// of failing calls to CUDA.
 #include "kernel_timer.h"
 
 #include <algorithm>

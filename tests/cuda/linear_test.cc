@@ -127,7 +127,7 @@ TEST_F(CudaLinearTest, AnErrorOfTheLibraryIsKeptAndNamesTheDevice) {
   EXPECT_NE(ops_->status().message().find("no such product"), std::string::npos);
   EXPECT_NE(ops_->status().message().find("Emulated GPU"), std::string::npos);
   ops_->Linear(params);
-  EXPECT_EQ(matmul_->num_products(), 1);  // the one that failed
+  EXPECT_EQ(matmul_->num_products(), 1);  // the failed one
   EXPECT_EQ(api_->num_calls("LaunchKernel"), launches);
 }
 

@@ -1,5 +1,5 @@
-// Algorithms of cuBLASLt chosen by their time: which one is used, what is kept for the next start,
-// and when none is timed.
+// Algorithms of cuBLASLt chosen by their time: the one that is used, choices kept for the next
+// start, and when none is timed.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -17,7 +17,7 @@ class WorkTimerTest : public ::testing::Test {
     ASSERT_EQ(api_->StreamCreate(&stream_), kCudaSuccess);
     ASSERT_EQ(api_->Malloc(&scratch_, 64), kCudaSuccess);
   }
-  // What one measurement returns whose work is `num_copies` copies.
+  // Returns the result of one measurement of `num_copies` copies.
   double Measure(int num_copies, bool queues = true) {
     const auto timer = MakeWorkTimer(api_.get(), scratch_, 64);
     return timer->Measure(stream_, [&] {

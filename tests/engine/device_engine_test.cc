@@ -1,6 +1,6 @@
-// The engine of a device, over a device with the oracle's operations. Its results are bit for bit
-// those of the CPU's engine over the same operations, however steps are cut, padded, captured or
-// queued ahead. Also what it does when the device fails.
+// The engine of a device, over a device with the oracle's operations. Its results equal the CPU
+// engine's over the same operations bit for bit, however steps are cut, padded, captured or queued
+// ahead. Also its behaviour when the device fails.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -350,8 +350,8 @@ class ManyWritesTest : public DeviceEngineTest {
 
 TEST_F(ManyWritesTest, AStepThatIsLargerThanTheRoomForWritesIsUploadedWhole) {
   MarkSlow("a step of very many writes");
-  // The tail of 3 rows fits beside the front (256 KiB), that of 4 does not. 5 after 3 and 4 after 4
-  // grow or reuse the overflow.
+  // The tail of 3 rows fits beside the front (256 KiB), the tail of 4 does not. 5 after 3 and 4
+  // after 4 grow or reuse the overflow.
   for (const int count : {3, 4, 7}) {
     const auto cpu = OnCpu(Options());
     const auto device = OnDevice(Options());

@@ -1,6 +1,6 @@
 // Models with states on a device's engine: slots and segments reach it with the step, also where
 // graphs run and steps overlap. Over the oracle's operations every answer has the bits of the CPU's
-// engine; on emulated kernels, with --deterministic, those of the request alone.
+// engine; on emulated kernels, with --deterministic, the bits of the request run alone.
 #include <functional>
 #include <utility>
 

@@ -1,5 +1,5 @@
-// Drafted tokens. Whatever the drafts, a row's tokens and log-probabilities are bit for bit those
-// of the row generated one token at a time, and a rejected draft changes nothing.
+// Drafted tokens. Whatever the drafts, a row's tokens and log-probabilities equal bit for bit the
+// row generated one token at a time, and a rejected draft changes nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -305,7 +305,7 @@ TEST_F(PoisonTest, RejectedDraftsLeaveNoTrace) {
         if (drafting) drafts.insert(drafts.end(), 6, kPoison);
         driver.ExtendWithDrafts(row, drafts);
         ASSERT_TRUE(driver.Step().ok());
-        drafting = !drafting;  // the next step finds what this one left in the pool
+        drafting = !drafting;  // the next step finds this step's tokens in the pool
       }
       EXPECT_TRUE(SameResults(row->results, wanted))
           << "pages of " << page_size << ", " << right << " right";

@@ -1,5 +1,6 @@
 // The CUDA engine on several emulated devices whose sums are NCCL's (tests/cuda/fake_nccl.cc): the
-// bits are those of its own kernels for every schedule, and a rank that fails ends the step of all.
+// bits equal those of its own kernels for every schedule, and a rank that fails ends the step of
+// all.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The CUDA engine on several ranks, each an emulated device: tokens are those of one device, with
-// the same bits for every schedule, and a fault of one device ends the step of all.
+// The CUDA engine on several ranks, each an emulated device: tokens equal one device's, with the
+// same bits for every schedule, and a fault of one device ends the step of all.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -140,7 +140,8 @@ TEST_F(EmulatedRanksTest, QuantizedModelsAgreeWithOneDevice) {
   }
 }
 
-// What the devices of all ranks do. A device is busy from a launch until its stream is waited for.
+// Records the work of all ranks' devices. A device is busy from a launch until its stream is waited
+// for.
 struct DeviceWatch {
   std::atomic<bool> armed = false;
   std::atomic<int> num_busy = 0;
@@ -232,8 +233,8 @@ TEST_F(EmulatedRanksTest, NoMemoryIsTakenWhileARankRuns) {
   EXPECT_EQ(device_watch->num_taken_while_busy, 0);
 }
 
-// A sum and the norm behind it as one kernel, in graphs and without: the bits are those of two, and
-// fewer kernels are launched.
+// A sum and the norm behind it as one kernel, in graphs and without, have the bits of two kernels,
+// and fewer kernels are launched.
 TEST_F(EmulatedRanksTest, SumsWithNormsHaveTheBitsOfBoth) {
   const auto model = MakeEmulatedModel();
   const auto prompt = RandomPrompt(9, 7);

@@ -58,7 +58,7 @@ struct TestRow {
   std::vector<PageId> pages;  // in position order
   // If layers have a state: its slots after so many tokens, at ends of pages and of steps.
   std::map<int32_t, StateSlot> states;
-  std::vector<RowResult> results;  // of collected steps, including those of drafts
+  std::vector<RowResult> results;  // of collected steps, including drafts'
 };
 
 class EngineDriver {
@@ -91,7 +91,7 @@ class EngineDriver {
   // Adds all known tokens of `row`, followed by `drafts`. REQUIRES no sampling step of the row in
   // flight, and no further step of it before this one is collected.
   void ExtendWithDrafts(TestRow* row, std::span<const TokenId> drafts);
-  // Adds a row of padding, like those of a graph of a fixed size.
+  // Adds a row of padding, as a graph of a fixed size has.
   void Pad();
   std::shared_ptr<const BatchPlan> TakePlan();
 

@@ -1,4 +1,4 @@
-// Greedy answers compared with those of an independent implementation (tests/golden/README.md): all
+// Greedy answers compared with an independent implementation's (tests/golden/README.md): all
 // prompts of a model in one batch, with chunked prefill and answers of different lengths, and each
 // prompt again on a prefix that another row computed.
 #include <gtest/gtest.h>
@@ -77,7 +77,7 @@ class GoldenGreedyTest : public testing::TestWithParam<Greedy> {
 
 TEST_P(GoldenGreedyTest, AnswersAsTheReferenceDoes) {
   EngineDriver driver(config_, *checkpoint_, Options());
-  checkpoint_.reset();  // what is read of its files later is kept
+  checkpoint_.reset();  // its files are read later, too
   std::vector<TestRow*> rows;
   for (const auto& prompt : prompts_) rows.push_back(driver.AddRow(prompt));
   Answer(&driver, rows);

@@ -292,7 +292,7 @@ void HostDeviceOps::SamplePlace(const DeviceSampleParams& p, int32_t place) {
             p.top_logprobs + int64_t{place} * p.max_logprobs);
 }
 
-// What it stores on the host arrives like a copy.
+// Results that it stores on the host arrive like a copy.
 void HostDeviceOps::AcceptTokens(const AcceptTokensParams& p) {
   Queue([this, p] {
     const auto is_token = [&](int32_t place) {

@@ -1,8 +1,8 @@
 // A device with host memory and the oracle's operations, which run at once. With it the queue,
 // copies and graphs of a device's engine are compared bit for bit with the CPU's engine.
 //
-// What is copied to or stored on the host arrives when the event after it is waited for, so that
-// reading results too early is noticed. A graph is a list of operations to call again.
+// Bytes copied to or stored on the host arrive when the event after them is waited for, so that
+// tests notice results read too early. A graph is a list of operations to call again.
 #pragma once
 
 #include <functional>

@@ -58,7 +58,7 @@ inline TestRow* RowOfOtherKeys(EngineDriver* driver, int32_t num_tokens) {
   return row;
 }
 
-// What a row answers after its first blocks were read from `from` and written to `to`.
+// The answer of a row after its first blocks were read from `from` and written to `to`.
 inline std::vector<RowResult> AnswerFromBlocks(EngineDriver* from, int32_t from_page_size,
                                                EngineDriver* to, int32_t to_page_size,
                                                const std::vector<TokenId>& prompt,

@@ -110,7 +110,7 @@ TEST_F(KvCopiesTest, TheOrderWithinAPageIsNotThatOfABlock) {
   }
 }
 
-// Pages of a block that are not named keep what they hold, and so do bytes of the block.
+// Pages that are not named keep their contents, and so do their bytes in the block.
 TEST_F(KvCopiesTest, PagesThatAreLeftOutAreNotTouched) {
   for (const bool on_device : {false, true}) {
     const auto driver = Make(on_device, 16);
@@ -123,7 +123,7 @@ TEST_F(KvCopiesTest, PagesThatAreLeftOutAreNotTouched) {
     const Block theirs = ReadBlocks(driver.get(), *other, 16, 1)[0];
     auto pages = PagesOfBlock(*driver, *row, 16, 0);
     pages[1] = pages[3] = kNoPage;
-    // Pages 0 and 2 become those of the other row.
+    // Pages 0 and 2 get the other row's contents.
     auto write = driver->engine()->BeginWrite(pages);
     write->PutBlock(theirs);
     driver->engine()->WritePages(std::move(write));
@@ -138,7 +138,7 @@ TEST_F(KvCopiesTest, PagesThatAreLeftOutAreNotTouched) {
   }
 }
 
-// A read is behind the steps that are launched, and sees what they write.
+// A read runs after the launched steps, and sees their writes.
 TEST_F(KvCopiesTest, AReadSeesTheStepsBeforeIt) {
   for (const bool on_device : {false, true}) {
     const auto collected = Make(on_device, 16);

@@ -1,5 +1,4 @@
-// The memory plan: what is chosen if there is room, and the settings that are suggested if there is
-// not.
+// The memory plan: its choice if memory suffices, and the settings that it suggests if not.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -81,7 +80,7 @@ TEST(MemoryPlanTest, FewSlotsOfStatesAreFewRequestsAtOnce) {
   options.memory_ratio = 1;
   const uint64_t fixed =
       roomy.weight_bytes + MustPlan(config, options, 4096 * kGiB).workspace_bytes;
-  // Half of it is 44 slots: 4 for prefixes and those of 13 requests. An eighth is 11.
+  // Half of it is 44 slots: 4 for prefixes and the slots of 13 requests. An eighth is 11.
   const MemoryPlan plan = MustPlan(config, options, fixed + 88 * 256 * 1024);
   EXPECT_EQ(plan.limits.max_running_requests, 13);
   EXPECT_EQ(plan.limits.num_state_slots, 3 * 13 + 11);

@@ -142,7 +142,7 @@ TEST_F(PlanCheckTest, EachFaultOfScoredTokensIsFound) {
     mutations[i]();
     EXPECT_NE(Fault(), "") << "mutation " << i;
   }
-  // A row that wants a token scores the ones before it.
+  // A row that wants a token scores the tokens before it.
   plan_ = sound;
   plan_.wants_token[1] = 1;
   plan_.prompt_len[1] = 3;
@@ -247,7 +247,7 @@ TEST_F(PlanCheckTest, EachFaultOfStateSegmentsIsFound) {
   EXPECT_NE(FindPlanShapeFault(plan_, Limits()), "");  // an engine without state slots
 }
 
-// What is checked in every build.
+// Checks of every build.
 TEST_F(PlanCheckTest, EachFaultOfSizeIsFound) {
   const std::vector<std::function<void(BatchPlan*)>> mutations = {
       [](BatchPlan* plan) { plan->slots.pop_back(); },

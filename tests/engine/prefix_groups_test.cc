@@ -104,7 +104,7 @@ TEST(PrefixGrouperTest, AGroupHasAnyNumberOfRows) {
   EXPECT_EQ(steps.Run(), "0,1,2,3,4,5,6:1");
 }
 
-// Two documents behind one system prompt: what is saved is splits times rows but one.
+// Two documents behind one system prompt save the splits times the rows but one.
 TEST(PrefixGrouperTest, RowsOfLongerPrefixesAreGroupsOfTheirOwn) {
   Steps steps;
   for (int32_t row = 0; row < 5; ++row) {

@@ -222,8 +222,8 @@ class PlacedOps final : public ForwardingOps {
   std::set<std::vector<int>>* const seen_;
 };
 
-// Two nodes of one processor each: whatever a rank computes, loads and takes for its pages is done
-// by threads on its node, the caller's stays free, and tokens are those of ranks anywhere.
+// Two nodes of one processor each: threads on a rank's node compute, load and allocate pages for
+// it, the caller's node stays free, and tokens equal those of ranks anywhere.
 TEST_F(RanksEngineTest, RanksStayOnTheirProcessors) {
   const std::vector<int> before = OwnCpus();
   if (before.size() < 2) GTEST_SKIP() << "this process may use one processor only";
@@ -312,7 +312,7 @@ TEST(RankWeightsTest, ACodeThatIsNoNumberIsFoundByItsRank) {
       std::string(MINISGL_SOURCE_DIR) + "/tests/golden/models/quant_fp8_block_moe";
   const TinyModelDir dir;
   std::filesystem::copy(from, dir.path());
-  // The last input of the first output of what is cut along its inputs.
+  // The last input of the first output of a matrix that is cut along its inputs.
   std::string bytes = ReadFile(dir.path() + "/model.safetensors", uint64_t{1} << 24).value();
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));

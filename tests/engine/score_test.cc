@@ -1,5 +1,5 @@
-// Log-probabilities of given tokens: those of the logits of a whole forward pass, those that an
-// answer of the same tokens reports, and bit for bit the same under every schedule.
+// Log-probabilities of given tokens equal the logits of a whole forward pass and the report of an
+// answer with the same tokens, bit for bit under every schedule.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -228,7 +228,7 @@ TEST_F(ScoreTest, TheEngineOfADeviceScoresTheSameUnderEverySchedule) {
       {.chunk = 64, .max_running_requests = 3, .on_device = true, .graph_max_tokens = 64},
   };
   for (const ScoreSetting& setting : settings) ExpectSame(wanted, Run(setting, requests));
-  // The oracle's operations and those of the CPU differ in the last bits.
+  // The oracle's operations and the CPU's differ in the last bits.
   const ScheduledRun on_cpu = Run({}, requests);
   for (const auto& [id, scored] : on_cpu.scored) {
     ASSERT_EQ(scored.size(), wanted.scored.at(id).size());

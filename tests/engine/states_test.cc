@@ -65,7 +65,7 @@ TEST_P(StatesEngineTest, DraftsChangeNothing) {
   }
 }
 
-// What an earlier run kept, with all of its states or with some, of any page size.
+// A prefix that an earlier run kept, with all of its states or some, and any page size.
 TEST_P(StatesEngineTest, PrefixesFromAStoreChangeNothing) {
   std::vector<Request> requests;
   const std::vector<TokenId> stem = Prompt(200, 9);
@@ -87,7 +87,7 @@ TEST_P(StatesEngineTest, PrefixesFromAStoreChangeNothing) {
   EXPECT_GT(cold.stats.saved_states, 1);
   for (const int32_t page_size : {4, 16, 64}) {
     for (const int depth : {0, 1}) {
-      // Each alone, so that what is loaded does not depend on what others compute.
+      // Each request runs alone, so that others' work does not change what is loaded.
       for (const Request& request : requests) {
         const ScheduledRun warm =
             Run({.page_size = page_size, .depth = depth, .store = store.get()}, {request});

@@ -1,7 +1,7 @@
 // Operations that record the sampler's arguments and check:
 // - each token id against the vocabulary,
 // - each write of keys and values against the end of its layer,
-// - the attention arguments of each layer of a step against those of the first.
+// - the attention arguments of each layer of a step against the first layer's.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Layers with a sliding window keep keys and values in window pages, which are freed when the
-// window has moved past them. Every answer is bit for bit that of a pool that holds all layers and
-// has room for everything.
+// window has moved past them. Every answer equals, bit for bit, the answer with a pool that holds
+// all layers and has room for everything.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -141,7 +141,7 @@ TEST_F(WindowEngineTest, RequestsThatShareAndArePreemptedAnswerTheSame) {
   }
 }
 
-// The same prompts again reuse what the cache still holds.
+// The same prompts again reuse the prefixes that the cache still holds.
 TEST_F(WindowEngineTest, WhatIsFoundInTheCacheChangesNothing) {
   std::vector<Request> requests;
   for (RequestId id = 1; id <= 9; ++id) {

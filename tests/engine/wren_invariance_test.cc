@@ -79,7 +79,7 @@ class WrenInvarianceTest : public testing::Test {
     return drafts;
   }
 
-  // `rows` are those of the prompts from `begin` on.
+  // `rows` are the rows of the prompts from `begin` on.
   static void Finish(EngineDriver* driver, const std::vector<TestRow*>& rows,
                      const Setting& setting, const std::vector<Answer>& known, size_t begin) {
     while (true) {

@@ -1,6 +1,6 @@
 // Allocations that fail while a tiny model is loaded and answers requests: each of them, once or
-// permanently. The program exits by itself with its exit status and one line, and what it has
-// written is complete.
+// permanently. The program exits by itself with its exit status and one line, and its output so far
+// is complete.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -35,7 +35,7 @@ void Disarm();
 int64_t NumCalls(Call call);
 // True if a call has failed.
 bool HasStruck();
-// The files opened, in order, except those of the system (/proc, /sys, /etc, /usr, /lib, /dev).
+// The files opened, in order, except the system's (/proc, /sys, /etc, /usr, /lib, /dev).
 std::vector<std::string> OpenedPaths();
 
 // Peak number of bytes allocated by operator new and aligned_alloc since Arm(), beyond those in use

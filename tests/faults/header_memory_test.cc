@@ -24,8 +24,8 @@ constexpr size_t kShortHeaderBytes = 2'000'000;
 constexpr int64_t kFixedBytesMax = 600 << 10;
 
 // Bound: 50 ms for each megabyte of a header, in an optimised build on a current processor with
-// nothing else on its core; those of large models have less than one megabyte. An old processor, or
-// another program on the same core, may take it three times as long, a sanitizer build twenty
+// nothing else on its core; headers of large models have less than one megabyte. An old processor,
+// or another program on the same core, may take it three times as long, a sanitizer build twenty
 // times. Time that grows with the square of the length would be minutes.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr double kSlowdown = 3 * 20;

@@ -33,7 +33,7 @@ void CheckMessage(const minisgl::Status& status) {
   MINISGL_CHECK(minisgl::Visible(message, message.size()) == message, "not one readable line");
 }
 
-// Makes what a run would need, and reads the first row of each matrix.
+// Makes all that a run would need, and reads the first row of each matrix.
 void UseAsModel(const minisgl::GgufHeader& header) {
   using namespace minisgl;
   const auto tokenizer = text::MakeGgufTokenizer(header);

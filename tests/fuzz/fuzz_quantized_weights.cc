@@ -33,7 +33,7 @@ DType DTypeNamed(std::string_view name) {
   return DType::kU8;
 }
 
-// Each tensor in memory of its own, so that a sanitizer sees what is read past its end.
+// Each tensor has memory of its own, so that a sanitizer sees reads past its end.
 struct Tensors {
   std::vector<std::vector<std::byte>> memory;
   std::map<std::string, TensorView> views;

@@ -16,7 +16,7 @@
 
 namespace minisgl {
 
-// One byte of `bytes`, the `choice`-th. REQUIRES that there is one.
+// Returns the `choice`-th byte of `bytes`. REQUIRES that `bytes` is not empty.
 inline char ChosenByte(const ByteSet& bytes, uint32_t choice) {
   choice %= static_cast<uint32_t>(bytes.size());
   for (int byte = 0;; ++byte) {

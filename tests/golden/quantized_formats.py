@@ -280,7 +280,7 @@ class Gptq:
         else:
             low, high = low.clamp(max=0), high.clamp(min=0)
             scale = ((high - low) / top).half()
-            # Version 1 cannot store a zero point of 0: readers differ in what the word of ones means.
+            # Version 1 cannot store a zero point of 0: readers differ in the meaning of the word of ones.
             zero = torch.round(-low / scale.double()).clamp(2 - self.version, top)
         code = torch.round(weight / scale.double()[:, column] + zero[:, column]).clamp(0, top)
         return {"qweight": pack_words(code, self.bits).T.contiguous(),

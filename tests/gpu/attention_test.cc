@@ -61,7 +61,7 @@ TEST_F(GpuAttentionTest, WindowsCapsAndSinksMatchTheOracle) {
       .Check();
 }
 
-// More keys than one block processes, up to those of the longest answers.
+// More keys than one block processes, up to as many as the longest answers have.
 TEST_F(GpuAttentionTest, LongContextsMatchTheOracle) {
   if (IsSlow()) return GpuAttentionScene({.head_dim = 64, .rows = {{1, 700}, {2, 600}}}).Check();
   GpuAttentionScene({.rows = {{1, 33000}}}).Check();

@@ -160,7 +160,8 @@ class GpuNormTest : public GpuTest {
       device_residual.Set(residual);
       ops->Norm(params);
     });
-    // A bias may cancel what it is added to; a mean is rounded, and the difference from it.
+    // A bias may cancel the sum that it is added to; a mean is rounded, and so is the difference
+    // from it.
     ExpectWithin(
         FloatsOf(dtype, bytes), expected,
         [&](size_t i) {
@@ -390,8 +391,8 @@ TEST_F(GpuElementwiseTest, ActivationMatchesTheOracle) {
           params.gate_up = in.ptr(dtype);
           params.out = out.ptr(dtype);
           const auto bytes = RunTwice(&out, name, [&] { ops->Activate(params); });
-          // The error of the exponential's argument, at most about 17 where the result is not
-          // tiny, is that of the exponential; and so for the error function.
+          // The exponential has the error of its argument, which is at most about 17 where the
+          // result is not tiny; and so has the error function.
           ExpectWithin(
               FloatsOf(dtype, bytes), expected,
               [&](size_t i) {

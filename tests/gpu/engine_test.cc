@@ -3,8 +3,8 @@
 //
 // Against the CPU, sums are taken in other orders and rounded to 16 bits: log-probabilities agree
 // within a tolerance, and tokens unless the two likeliest are nearer to each other than twice that.
-// The tolerances are two to three times what the oracle with 16-bit activations differs from f32 by
-// on the same prompts.
+// The tolerances are two to three times the difference between the oracle with 16-bit activations
+// and f32 on the same prompts.
 #include <cstdio>
 #include <tuple>
 

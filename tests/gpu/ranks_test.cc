@@ -1,6 +1,6 @@
 // Several ranks: on the emulator each has a device of its own, on a GPU two share it. Sums have the
-// same bits on all ranks, tokens are those of one rank, and the time of a sum is printed by its
-// bytes. On one GPU that time is of the two kernels side by side, in the GPU's own memory.
+// same bits on all ranks, tokens equal one rank's, and the time of a sum is printed by its bytes.
+// On one GPU two kernels side by side, in the GPU's own memory, take that time.
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -79,7 +79,7 @@ TEST_F(GpuRanksTest, SumsHaveTheSameBitsOnAllRanks) {
   }
 }
 
-// A graph of sums, launched again and again; the parts are zero, so that sums stay what they are.
+// A graph of sums, launched again and again; the parts are zero, so that sums stay the same.
 TEST_F(GpuRanksTest, SumsInGraphsAndTheirTime) {
   const int num_sums = IsSlow() ? 2 : 100, num_launches = IsSlow() ? 2 : 20;
   for (const int64_t one_shot_bytes : {int64_t{1} << 60, int64_t{0}}) {

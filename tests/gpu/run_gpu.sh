@@ -97,7 +97,7 @@ limited() {
     return "$status"
 }
 
-# Names what an exit status means.
+# Names the meaning of an exit status.
 meaning() {
     case $1 in
     124) echo "no end after $2 s" ;;

@@ -45,8 +45,8 @@ case $1 in
 *Skips*) echo "[ RUN      ] x"; echo "no NVIDIA driver found"; echo "[  SKIPPED ] x"; echo "[  PASSED  ] 0 tests." ;;
 esac
 """
-# The script's clock stands still, unless a case that ignores signals is killed. The limit of a case that hangs is real, and that of
-# each other case is long, whatever the script wants: a busy machine is not a case without end.
+# The script's clock stands still, unless a case that ignores signals is killed. The limit of a case that hangs is real, and each
+# other case has a long limit, whatever the script wants: a busy machine is not a case without end.
 DATE = "#!/bin/sh\ncat FOLDER/clock\n"
 TIMEOUT = """#!/bin/sh
 case $* in

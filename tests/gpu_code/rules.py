@@ -8,7 +8,7 @@ import re
 
 import ptx
 
-# What a kernel may read before the wait: fields of its parameters that point to memory which no step writes.
+# Reads that a kernel may do before the wait: through fields of its parameters that point to memory which no step writes.
 WEIGHTS = "weights: written when the model is loaded, before any step"
 CONSTANT_FIELDS = {
     "GemvKernel": ("GemvKernelParams", {"weight": WEIGHTS, "next.begin": WEIGHTS, "input.norm_weight": WEIGHTS}),
@@ -17,7 +17,7 @@ CONSTANT_FIELDS = {
     "AddBiasKernel": ("AddBiasKernelParams", {"bias": WEIGHTS}),
     "RopeKvWriteKernel": ("RopeKernelParams", {"rope.q_norm": WEIGHTS, "rope.k_norm": WEIGHTS}),
 }
-# Kernels that wait when they first need what the kernel before wrote, a place that these rules do not follow. The tests of the
+# Kernels that wait when they first need results of the kernel before, a place that these rules do not follow. The tests of the
 # order of accesses on the emulator hold them, with faults planted (tests/kernels/plants.py).
 WAITS_LATE = {"DecodeKernel"}
 # Kernels that release the next one after their wait, so that it may read, before its own, what kernels before this one wrote.
@@ -34,7 +34,7 @@ STACKS = {
 
 # A multiprocessor of compute capability 9.0.
 REGISTERS, SHARED_BYTES, THREADS, SHARED_RESERVED = 65536, 228 * 1024, 2048, 1024
-# What the sources say about blocks that run at once: kernel, file, the sentence, bytes of dynamic shared memory, blocks.
+# Sentences of the sources about blocks that run at once: kernel, file, the sentence, bytes of dynamic shared memory, blocks.
 PROMISES = [
     (r"DecodeKernel<\w+, 128>", "attention_decode.cuh", "111 KB for E = 128 and 3 stages, so that two blocks fit into 227 KB",
      114_048, 2),

@@ -106,7 +106,7 @@ def ptx_faults(text, name="GemvKernel<bf16, 1, 1, true, true>"):
     for entry in ptx.entries(text):
         faults += rules.check_waits_once(entry, name)
         faults += rules.check_releases_late(entry, name)
-        if rules.base(name) in rules.RELEASES_LATE:  # whose parameters are not those of GOOD
+        if rules.base(name) in rules.RELEASES_LATE:  # whose parameters differ from GOOD's
             continue
         faults += rules.check_ends_after_wait(entry, name)
         faults += rules.check_reads_before_wait(entry, name, STRUCTS)

@@ -180,7 +180,7 @@ TEST(Choices, MayBeginEachOther) {
   }
 }
 
-// What a try with little work gives is what is given without a limit.
+// A try with little work gives the same result as compiling without a limit.
 TEST(CompileGrammarTest, ATryTakesLittleWorkOrGivesTheSame) {
   const GrammarText cases[] = {
       {GrammarKind::kRegularExpression, "a{3}[b-d]*", {}},

@@ -1,4 +1,4 @@
-// What a schema's keywords on objects, arrays and combinations accept.
+// The texts that a schema's keywords on objects, arrays and combinations accept.
 #include <gtest/gtest.h>
 
 #include "json_schema_cases.h"

@@ -1,4 +1,4 @@
-// Schemas that are refused, what is said of them, and schemas meant to take time or memory.
+// Schemas that are refused, with their messages, and schemas meant to take time or memory.
 #include <gtest/gtest.h>
 
 #include <ctime>

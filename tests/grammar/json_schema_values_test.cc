@@ -1,4 +1,4 @@
-// What a schema's numbers, strings, formats and constants accept.
+// The texts that a schema's numbers, strings, formats and constants accept.
 #include <gtest/gtest.h>
 
 #include "json_schema_cases.h"

@@ -88,7 +88,7 @@ TEST_P(RangeTest, HasTheNumbersBetweenItsBounds) {
   }
 }
 
-// The expressions are what the automata stand for.
+// The expressions have the texts of the automata.
 TEST(NumberLanguageTest, AutomataAreTheExpressions) {
   for (const bool exponents : {true, false}) {
     ExpressionSet set;
@@ -134,7 +134,7 @@ TEST(NumberLanguageTest, AnyNumberHasEverySpelling) {
   EXPECT_FALSE(set.Matches(any, "0." + digits + "7"));
 }
 
-// Beyond the limit of their states ranges are what they were, and cost no more.
+// Ranges beyond the limit of states stay expressions, and cost no more.
 TEST(NumberLanguageTest, ManyRangesStayExpressions) {
   ExpressionSet set;
   NumberLanguage numbers(set, true);

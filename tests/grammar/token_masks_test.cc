@@ -318,7 +318,7 @@ TEST(TokenMasks, APlaceWithManyCharactersLeftHasTheMaskOfTheOneBefore) {
   }
 }
 
-// Blanks of every kind between values, and where more blanks may follow those of a terminal.
+// Blanks of every kind between values, and where more blanks may follow a terminal's.
 TEST(TokenMasks, OfBlanksAreThoseOfBruteForce) {
   std::vector<std::string> tokens = {"", "", "a", "1", "{", "\"", "},", " \"a", "\n}", "  1", " a"};
   constexpr std::string_view kBlanks = " \t\n\r";

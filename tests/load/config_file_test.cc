@@ -1,4 +1,4 @@
-// The configuration file: its lines, and how its values become those of options.
+// The configuration file: its lines, and how options take its values.
 #include "load/config_file.h"
 
 #include <gtest/gtest.h>

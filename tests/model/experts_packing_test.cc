@@ -1,5 +1,5 @@
-// What a layer's experts are packed from: each expert once, in order, whether the file holds a
-// tensor for each or one for all.
+// A layer's experts are packed from each expert once, in order, whether the file has a tensor for
+// each or one for all.
 #include <gtest/gtest.h>
 
 #include <string>

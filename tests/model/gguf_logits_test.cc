@@ -143,7 +143,7 @@ TEST(GgufModelTest, DecaysAsPowersGiveTheLogitsOfTheirLogarithms) {
   for (const char* name : {"nemotron_h", "nemotron_h_moe", "nemotron_h_latent"}) ExpectClose(name);
 }
 
-// The factors of frequencies are stored, and not what they were computed from.
+// Files store the factors of frequencies, and not the settings that they were computed from.
 TEST(GgufModelTest, FactorsOfFrequenciesGiveTheLogitsOfLlama3Scaling) {
   ExpectClose("f16_sharded");
 }
@@ -234,7 +234,7 @@ std::optional<uint64_t> BytesOf(const ModelConfig& config) {
   return model::ModelWeightBytes(config, {DType::kF32, Quantization::kStored}, DType::kF32);
 }
 
-// Q4_0 in the layers and Q8_0 in the table: each matrix counts as what it is kept as.
+// Q4_0 in the layers and Q8_0 in the table: each matrix counts with the bytes that it is kept in.
 TEST(GgufModelTest, CodesOfSeveralTypesAreCountedOneByOne) {
   ModelConfig config = *LoadModelConfig(kGolden + "/gguf/chat.gguf");
   const QuantScheme bytes = config.quantization.schemes[0];

@@ -173,7 +173,7 @@ TEST_P(StoredTypeTest, ChangesNoConstantOfARunInF32) {
 INSTANTIATE_TEST_SUITE_P(All, StoredTypeTest, testing::Values("gemma3_text", "gemma4_text"),
                          [](const auto& test) { return std::string(test.param); });
 
-// The goldens' caps are those of published models, 30 and more.
+// The goldens have the caps of published models, 30 and more.
 TEST(LogitSoftcapTest, LogitsStayBelowASmallCap) {
   const Json golden = ReadGolden("gemma2");
   ASSERT_TRUE(golden.is_object());

@@ -32,7 +32,7 @@ int64_t OwnStatus(const std::string& name) {
   return -1;
 }
 
-// The peak of the resident set from here on, above what is resident now.
+// The peak of the resident set from here on, above the set resident now.
 class PeakMemory {
  public:
   PeakMemory() {

@@ -1,4 +1,4 @@
-// The identity of packed weights differs with the weights and with all that decides their packing.
+// The identity of packed weights differs with the weights and with every setting of their packing.
 #include "minisgl/model/pack_source.h"
 
 #include <gtest/gtest.h>

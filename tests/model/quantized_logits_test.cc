@@ -1,5 +1,5 @@
-// Quantized weights in whole models: int8, where the oracle and the CPU both stay close to what the
-// model computes unquantized, and codes of 4 bits with activations rounded to int8.
+// Quantized weights in whole models: int8, where the oracle and the CPU both stay close to the
+// unquantized model, and codes of 4 bits with activations rounded to int8.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ std::unique_ptr<Ops> Cpu(const std::string& target = TestedCpuTarget()) {
   return std::move(ops).value();
 }
 
-// The root of the mean square of the differences, relative to that of `wanted`.
+// The root mean square of the differences, relative to `wanted`'s.
 double RelativeError(const std::vector<float>& found, const std::vector<float>& wanted) {
   double difference = 0, size = 0;
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -191,7 +191,7 @@ TEST_P(IntegerLogitsTest, AreNearTheReferenceOnEveryTarget) {
       if (!GetParam().has_experts) {
         ExpectNear(found, wanted, static_cast<size_t>(model.config.vocab_size));
       }
-      if (cpu::RoundsToBf16(target)) continue;  // what is dense, too
+      if (cpu::RoundsToBf16(target)) continue;  // dense matrices, too
       if (first.empty()) first = found;
       EXPECT_LT(RelativeError(found, first), 0.02);
     }
@@ -213,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return std::string(test.param.name); });
 
 // Weights of int8 whose format rounds activations to int8: products of tiles follow it. Logits are
-// near those of activations in f32 (found: 0.02), and a prompt in pieces has the same bits.
+// near the logits with activations in f32 (found: 0.02), and a prompt in pieces has the same bits.
 TEST(ByteLogitsTest, AreNearTheReferenceAndTheSameInPieces) {
   const Json golden = ReadGolden("quant_ct_w8a8");
   ASSERT_TRUE(golden.is_object());

@@ -1,4 +1,4 @@
-// The values of quantized matrices against those of the packages that define their formats
+// The values of quantized matrices against the packages that define their formats
 // (tests/golden/values): the same numbers, but rounded once to the type that the package computes
 // in.
 #include <gtest/gtest.h>

@@ -41,7 +41,7 @@ std::map<Role, int64_t> ElementsByRole(const ModelConfig& config,
   return elements;
 }
 
-// What a rank has of the fused product before a state, whose cut is of its channels alone.
+// A rank's part of the fused product before a state, which is cut by channels alone.
 std::vector<Span> WithGatesAndScalars(const ModelConfig& config, Mixer mixer, const Rank& rank,
                                       std::vector<Span> channels) {
   const StateConfig& states = config.states;

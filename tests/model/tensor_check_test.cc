@@ -1,5 +1,5 @@
-// What a model directory may not get wrong: each tensor of a tiny model, damaged in each way, is
-// refused with a message that names it, what was found and what is wanted.
+// Damaged model directories: each tensor of a tiny model, damaged in each way, is refused with a
+// message that names it and the found and wanted values.
 #include <gtest/gtest.h>
 
 #include <functional>

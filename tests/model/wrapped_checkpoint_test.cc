@@ -1,6 +1,6 @@
-// Quantized checkpoints inside a multimodal model: those of a text model alone, with their tensors
-// renamed as the files of multimodal models name them and beside tensors of images. Their logits
-// are the same to the bit.
+// Quantized checkpoints inside a multimodal model: checkpoints of a text model alone, with tensors
+// renamed as multimodal models name them, beside tensors of images. Their logits are the same to
+// the bit.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -73,7 +73,7 @@ Visits Expected(const RowsOfPlan& rows) {
   return visits;
 }
 
-// Adds what an item visits; splits past a token's keys cost nothing and are not counted.
+// Adds the splits that an item visits; splits past a token's keys cost nothing and are not counted.
 void AddVisits(const RowsOfPlan& rows, const AttentionItem& item, const Visits& expected,
                Visits* visits) {
   int64_t num_tokens = 0;

@@ -78,7 +78,7 @@ class Step {
     for (auto& inputs : inputs_) RoundToBf16(&inputs);
   }
 
-  // Keys and values of all rows; those of shared pages are written again and again.
+  // Keys and values of all rows; shared pages are written again and again.
   void Write(Ops& ops) {
     for (size_t i = 0; i < rows_.size(); ++i) {
       std::vector<float> qkv = inputs_[i];

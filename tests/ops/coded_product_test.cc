@@ -1,6 +1,6 @@
-// Products with matrices that are kept as codes, except those of integers
-// (integer_product_test.cc): bit for bit those of the same matrices expanded, on every instruction
-// set, for every kind of codes, scales and zero points.
+// Products with matrices that are kept as codes, except products of integers
+// (integer_product_test.cc): they equal products with the expanded matrices bit for bit, on every
+// instruction set, for every kind of codes, scales and zero points.
 #include "cpu/coded_product.h"
 
 #include <algorithm>
@@ -84,8 +84,8 @@ TEST(CodedProductTest, RowsOfBlocksHaveTheBitsOfTheExpandedMatrix) {
   }
 }
 
-// What a file of 4.5 bits a weight takes in memory is little more: two numbers of 16 bits for 256
-// weights, two steps of 8 bits for 32.
+// A file of 4.5 bits a weight takes little more in memory: two numbers of 16 bits for 256 weights,
+// two steps of 8 bits for 32.
 TEST(CodedProductTest, RowsOfBlocksTakeLittleMoreThanInTheFile) {
   const auto bits_of = [](const char* name) {
     const RandomBlocks blocks(name, 64, 512, 1);
@@ -295,8 +295,7 @@ TEST(CodedProductTest, Int8HasTheSameBitsForEveryNumberOfRows) {
   }
 }
 
-// Where products are those of integers, inputs are rounded to int8, so that a small one beside a
-// large one is lost.
+// Products of integers round inputs to int8, so that a small input beside a large one is lost.
 TEST(CodedProductTest, Int8RoundsInputsToInt8OnlyWithoutTiles) {
   constexpr int64_t kNumIn = 64;
   const std::vector<float> w(kNumIn, 1.0f);
@@ -472,7 +471,7 @@ TEST(CodedProductTest, MatricesWithoutCommonCodesAreNotCodedTogether) {
   EXPECT_TRUE(pack({a.Tensor().TakeRows({3, 1}), a.Tensor().TakeOutputs(2, 5)}));
 }
 
-// Whole blocks of 8 bits are moved as they are, those of a rank too; others code by code.
+// Whole blocks of 8 bits, also a rank's, are moved unchanged; others code by code.
 TEST(CodedProductTest, ACutOfBlocksHasItsWeights) {
   ThreadPool pool(2);
   const RandomBlocks blocks("Q8_0", 40, 256, 1);

@@ -56,7 +56,7 @@ TEST(ExpandLinesTest, TheProcessorsInstructionsGiveTheWeightsOfTheRule) {
   if (std::find(targets.begin(), targets.end(), CpuTarget::kAmx) == targets.end()) {
     GTEST_SKIP() << "this processor has no tiles";
   }
-  // The limits of tables of e4m3, and what is beyond them, in a panel of its own each.
+  // The limits of tables of e4m3, and values beyond them, each in a panel of its own.
   std::vector<float> scales(16, 0.7f);
   for (const float scale :
        {0.0f, -1.5f, 1e-40f, 0x1.0p-117f, 0x1.fp-118f, 0x1.0p117f, 0x1.1p117f, 3e38f, 0x1.0p-126f,

@@ -385,8 +385,8 @@ TEST(ExpertLinearTest, AgreesWithOracle) {
   }
 }
 
-// A pair's result is that of Linear with its expert's matrix, whatever other tokens chose the
-// expert and however many threads there are.
+// A pair's result equals Linear with its expert's matrix, for any other tokens that chose the
+// expert and any number of threads.
 TEST(ExpertLinearTest, APairHasTheBitsOfLinearAlone) {
   const ExpertShape s = {5, 150, 300};
   const auto w = RandomFloats(s.num_experts * s.num_out * s.num_in, 75);

@@ -84,7 +84,7 @@ TEST(HeadLinearTest, AgreesWithOracleOverShapes) {
           std::vector<float> read = AsRead(*ops, dtype, x);
           const auto actual = MultiplyHeadsOf(*ops, c, dtype, x);
           auto expected = MultiplyHeadsOf(*oracle, c, dtype, read);
-          // What is copied is not rounded.
+          // Copied elements are not rounded.
           for (int64_t t = 0; t < num_tokens; ++t) {
             for (int64_t h = 0; h < c.num_heads; ++h) {
               std::copy_n(x.begin() + t * c.x_width() + h * (c.num_copied + c.num_in), c.num_copied,

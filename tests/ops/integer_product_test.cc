@@ -346,8 +346,8 @@ TEST(IntegerProductTest, NanReachesOnlyItsOwnRow) {
   }
 }
 
-// What is multiplied as it is: f32, tiles, other codes, groups that are no multiple of 16, those of
-// bytes that are no power of two of blocks.
+// Inputs that are not rounded: f32, tiles, other codes, groups that are no multiple of 16, groups
+// of bytes that are no power of two of blocks.
 TEST(IntegerProductTest, OthersAreExpanded) {
   const auto has = [](CpuTarget target, const Coding& coding, int64_t group, DType dtype) {
     const RandomCodes codes(coding, 8, 96, group, 1);
@@ -374,8 +374,8 @@ TEST(IntegerProductTest, OthersAreExpanded) {
   EXPECT_FALSE(has(CpuTarget::kAmxStandIn, kCodings[0], 32, DType::kBF16));
 }
 
-// An expert's rows have the bits of a product with its matrix alone, if one kernel reads those of
-// all experts; otherwise all are expanded.
+// An expert's rows have the bits of a product with its matrix alone if one kernel reads the
+// matrices of all experts; otherwise all are expanded.
 TEST(IntegerProductTest, ExpertsToo) {
   constexpr int64_t kTokens = 9, kChosen = 2, kIn = 64, kOut = 70;
   struct Case {

@@ -78,7 +78,7 @@ inline std::vector<AttentionTarget> AttentionTargets() {
     targets.push_back({target, true});
   }
   for (const CpuTarget target : AvailableCpuTargets()) {
-    // The attention of kAmxVnni is that of kAmx.
+    // kAmxVnni has the attention of kAmx.
     if (RoundsToBf16(target) && target != CpuTarget::kAmxVnni) targets.push_back({target, true});
   }
   if (AvailableCpuTargets().front() != CpuTarget::kAmx) {

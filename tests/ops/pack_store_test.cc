@@ -1,5 +1,5 @@
-// Packed matrices in a file: the second start reads what the first one packed. Any error in a file
-// is detected before its bytes are used, and the file is rewritten.
+// Packed matrices in a file: the second start reads the matrices that the first one packed. Any
+// error in a file is detected before its bytes are used, and the file is rewritten.
 #include "cpu/pack_store.h"
 
 #include <sys/resource.h>
@@ -267,7 +267,7 @@ TEST_F(PackStoreTest, ADirectoryThatCannotBeWrittenIsAWarning) {
   EXPECT_NE(warnings_[0].find("pack_cache: "), std::string::npos) << warnings_[0];
 }
 
-// A user who can write the file or the folder could choose the weights.
+// A user with write access to the file or the folder could choose the weights.
 TEST_F(PackStoreTest, AFileThatOthersMayWriteIsRewrittenUnread) {
   Run();
   ASSERT_EQ(chmod(path_.c_str(), 0666), 0);

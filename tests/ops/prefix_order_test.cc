@@ -57,7 +57,7 @@ int64_t SharedTiles(const Table& table, int32_t a, int32_t b) {
 }
 
 // Checks that each row occurs once, that the tiles a row shares with an earlier one are the minimum
-// in between, and that no row follows one that it shares less with than with an earlier row that
+// in between, and that no row follows one with which it shares less than with an earlier row that
 // could be its predecessor. Returns the number of rows that share tiles with the one before.
 int ExpectOrder(const Table& table) {
   const std::vector<PrefixRow> order = Order(table);

@@ -89,7 +89,7 @@ TEST(QuantizeInt4Test, EveryCodeIsTheNearestOfItsScale) {
   }
 }
 
-// Multiples of a scale come back as they were, with the sixteenth number on either side.
+// Multiples of a scale come back unchanged, with the sixteenth number on either side.
 TEST(QuantizeInt4Test, MultiplesOfAScaleAreExact) {
   for (const float scale : {0.25f, -0.25f}) {
     std::vector<float> block;

@@ -1,5 +1,5 @@
-// Sums over ranks and columns of ranks: what the oracle gives, the same bits on every rank and in
-// every run, with any number of threads.
+// Sums over ranks and columns of ranks equal the oracle's, with the same bits on every rank and in
+// every run, for any number of threads.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -43,7 +43,7 @@ class PtyProcess {
   int WaitForOneOf(const std::vector<std::string>& texts);
   // Reads output for a time.
   void ReadFor(double seconds);
-  // Reads what a stopped program has written.
+  // Reads the output of a stopped program.
   void ReadRest();
   // Excludes the output so far from later waits.
   void PassOver() { seen_ = output_.size(); }

@@ -82,8 +82,8 @@ TEST_F(AnswerViewTest, ASecondAnswerStartsAfresh) {
             Write(kPieces, AnswerView::Mode::kShown).out);
 }
 
-// Returns what was written to a terminal since the last call. The bytes arrive in pieces and with a
-// delay, so this writes a byte that no answer contains and reads up to it.
+// Returns the bytes written to a terminal since the last call. The bytes arrive in pieces and with
+// a delay, so this writes a byte that no answer contains and reads up to it.
 std::string ReadWritten(int terminal, int master) {
   constexpr char kEnd = '\x03';
   EXPECT_EQ(write(terminal, &kEnd, 1), 1);

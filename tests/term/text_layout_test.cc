@@ -112,7 +112,7 @@ TEST(TextLayoutTest, AWordIsShownWhenItEnds) {
   EXPECT_EQ(layout.Push("\u4E2D\u6587"), "\u4E2D") << "these are words of their own";
 }
 
-// What was shown of a word in a pause is moved if the rest of it does not fit.
+// The part of a word shown in a pause is moved if the rest does not fit.
 TEST(TextLayoutTest, APauseShowsWhatIsThereOfAWord) {
   TextLayout layout([] { return 20; });
   layout.Begin(TextStyle::kMarkdown);
@@ -144,7 +144,7 @@ TEST(TextLayoutTest, BoldAndCode) {
     EXPECT_EQ(shown, text);
   }
   EXPECT_EQ(Layout("\\*a\\* \\(x\\)", 80), "*a* \\(x\\)");
-  // What is not closed ends with its paragraph.
+  // Marks that are not closed end with their paragraph.
   EXPECT_EQ(Layout("**a\nb\n\nc", 80), "<b>a</>\n<b>b</>\n\nc");
 }
 

@@ -32,7 +32,7 @@ class CountingTemplate : public ChatTemplate {
   std::unique_ptr<ChatTemplate> chat_;
 };
 
-// Renders the messages and returns what the check says; the error if they are not rendered.
+// Renders the messages and returns the check's message; the error if they are not rendered.
 Status Checked(const ChatTemplate& chat, ChatInput input, const CheckedMessages& checked = {}) {
   const auto pieces = RenderMessages(chat, &input);
   if (!pieces.ok()) return pieces.status();
@@ -76,7 +76,7 @@ TEST(LeftOutTest, AMessageThatIsNowhereInThePromptIsNamed) {
             "messages[0] (role tool): the chat template leaves out its text; give it another "
             "role, or use another template with chat_template");
   EXPECT_NE(Error("fixed", R"([{"role": "user", "content": "a"}])"), "");
-  // Text that stands in the template or in another member is not that of the message.
+  // Text in the template or in another member does not count as the message's.
   EXPECT_NE(Error("fixed", R"([{"role": "user", "content": "fixed"}])"), "");
   EXPECT_NE(Error(Loop("{{ m.role }}"), R"([{"role": "user", "content": "user"}])"), "");
 }

@@ -31,7 +31,7 @@ TEST(ContentFormTest, TemplatesThatReadTheTextOfPartsTakeParts) {
       ForEachPart("{% for c in message.content %}{{ c.text }}{% endfor %}"),
       ForEachPart("{% for c in message.get('content') %}{{ c.get('text') }}{% endfor %}"),
       ForEachPart("{% for c in message.content if c.type == 'text' %}{{ c.text }}{% endfor %}"),
-      // LLaVA: the loop's name is that of another template's string.
+      // LLaVA: another template's string has the loop's name.
       ForEachPart("{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}"
                   "{% generation %}{{ content['text'] + ' ' }}{% endgeneration %}{% endfor %}"),
       ForEachPart("{{ message['content'][0]['text'] }}"),

@@ -1,5 +1,5 @@
-// Long texts are encoded in parts: the ids equal those of the whole text, memory is a few bytes per
-// byte of text, and encoding ends when the sink stops it.
+// Long texts are encoded in parts: the ids equal the whole text's, memory is a few bytes per byte
+// of text, and encoding ends when the sink stops it.
 #include <gtest/gtest.h>
 
 #include <algorithm>

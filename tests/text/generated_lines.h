@@ -1,5 +1,6 @@
-// 5,000 lines made from those of tokenizers/lines.jsonl: parts of them, characters of many scripts,
-// white space, contractions and numbers, side by side. make_gguf_tokenizer_cases.py makes the same.
+// 5,000 lines made from the lines of tokenizers/lines.jsonl: parts of them, characters of many
+// scripts, white space, contractions and numbers, side by side. make_gguf_tokenizer_cases.py makes
+// the same.
 #pragma once
 
 #include <fmt/core.h>

@@ -129,7 +129,7 @@ TEST_F(WrenTokenizerTest, TextsPastTheLimitAreRefused) {
             StatusCode::kBadInput);
 }
 
-// The dummy prefix: the ids are those of the transformers library for a Llama tokenizer.
+// The dummy prefix: the ids equal the transformers library's for a Llama tokenizer.
 class DummyPrefixTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -53,12 +53,12 @@ def main():
     work = dict(commands())
     if not work:
         sys.exit(f"{BUILD}: builds no file by itself; configure it with -Dunity=off")
-    # A header has the flags of a source beside it, or those of the first source of the tree.
+    # A header has the flags of a source beside it, or of the first source of the tree.
     by_folder = {path.parent: flags for path, flags in work.items()}
     any_flags = next(iter(work.values()))
     for folder in ("include", "src", "tests"):
         for path in (ROOT / folder).rglob("*.h"):
-            # Parts of the files that include them, and what is compiled as CUDA.
+            # Parts of the files that include them, and sources of CUDA.
             if not path.name.endswith("-inl.h") and "kernels/emulator" not in str(path):
                 work[path] = by_folder.get(path.parent, any_flags)
     if wanted:

@@ -15,7 +15,7 @@ T Doubled(T x) { return 2 * x; }
 }
 #define MINISGL_PLATES 2
 """
-# What is in src/room/user.cc -> the name that is reported, or None.
+# Contents of src/room/user.cc -> the name that is reported, or None.
 CASES = [
     ("a constant", "int a = kWidth;", "kWidth"),
     ("a type", "Plate p;", "Plate"),

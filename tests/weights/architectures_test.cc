@@ -1,5 +1,5 @@
-// Which tensors a configuration asks for: those of the reference's models, name by name, and what
-// holds for all architectures alike.
+// The tensors that a configuration asks for: the tensors of the reference's models, name by name,
+// and rules that hold for all architectures.
 #include "weights/architectures.h"
 
 #include <gtest/gtest.h>
@@ -39,8 +39,8 @@ const weights::TensorSpec* SpecNamed(const std::vector<weights::TensorSpec>& spe
   return found == specs.end() ? nullptr : &*found;
 }
 
-// The models that the reference made: their files hold what the configuration asks for, no less
-// and no more.
+// The models that the reference made: their files hold exactly the tensors that the configuration
+// asks for.
 TEST(ArchitecturesTest, RequiredTensorsAreThoseOfTheReference) {
   std::set<std::string> architectures;
   const std::string models = MINISGL_SOURCE_DIR "/tests/golden/models";

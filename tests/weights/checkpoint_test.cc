@@ -161,7 +161,7 @@ TEST(CheckpointTest, DanglingLinksAreSaidWhateverElseIsThere) {
               "generation_config.json: is a symbolic link to");
 }
 
-// What is left of a download, in place of a shard or beside what is missing.
+// The leftover of a download, in place of a shard or beside a missing one.
 TEST(CheckpointTest, SaysWhatADownloadLeft) {
   const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n";
   TempDir sharded;

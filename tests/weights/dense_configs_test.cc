@@ -1,5 +1,5 @@
-// The configurations of published models without experts, as their config.json states them: what is
-// read from each, and as many parameters as they are published to have.
+// The configurations of published models without experts, as their config.json states them: the
+// values read from each, and the published number of parameters.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -138,7 +138,7 @@ TEST(DenseConfigsTest, GemmaScalesEmbeddings) {
       "torch_dtype": "bfloat16", "vocab_size": 256000})");
   EXPECT_TRUE(config.tie_word_embeddings && config.norm_plus_one);
   EXPECT_EQ(config.activation, Activation::kGeluTanh);
-  // Rounded to the type that runs, not to that of the files.
+  // Rounded to the type that runs, not to the files' type.
   EXPECT_EQ(config.embedding_scale, std::sqrt(2048.0));
   EXPECT_TRUE(config.rounds_embedding_scales);
   EXPECT_EQ(CountParameters(config), 2'506'172'416);

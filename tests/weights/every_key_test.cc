@@ -34,7 +34,7 @@ std::string Text(const fs::path& path) {
   return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
 }
 
-// What a decoder divides by or makes lists of.
+// Numbers that a decoder divides by or makes lists of.
 void ExpectUsable(const ModelConfig& config) {
   EXPECT_GT(config.vocab_size, 0);
   EXPECT_GT(config.hidden_size, 0);
@@ -112,7 +112,7 @@ TEST(EveryKeyTest, IsRefusedByNameOrLeavesAConfigurationThatCanBeUsed) {
           continue;
         }
         ++num_refused;
-        // Another key may be the one that does not fit the changed one.
+        // The error may name another key, which no longer fits the changed one.
         ExpectError(parsed.status(), StatusCode::kBadInput, "dir/config.json: key \"");
       }
     }

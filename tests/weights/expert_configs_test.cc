@@ -1,5 +1,5 @@
-// The configurations of published models with experts, as their config.json states them, and what
-// is refused of experts.
+// The configurations of published models with experts, as their config.json states them, and
+// settings of experts that are refused.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// generation_config.json: what is read, what is passed over, and every bad value by its key.
+// generation_config.json: keys that are read, keys that are passed over, and every bad value by its
+// key.
 #include <gtest/gtest.h>
 
 #include "minisgl/weights/model_config.h"

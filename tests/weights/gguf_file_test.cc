@@ -1,4 +1,4 @@
-// GGUF files: what a sound one says, and that nothing else is believed.
+// GGUF files: the contents of a sound one, and damaged ones, which are refused.
 #include "minisgl/gguf/gguf_file.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace minisgl {
 namespace {
 
-// Writes the parts of a file. Sizes and counts are what the caller says.
+// Writes the parts of a file, with the caller's sizes and counts.
 class GgufBytes {
  public:
   template <typename Int>

@@ -127,7 +127,7 @@ TEST_F(GgufModelFileTest, WrongMetadataAreOneError) {
               "(found no integer)");
 }
 
-// What a config.json would be refused for is said in the words of the file.
+// Errors that a config.json would give name the file's keys.
 TEST_F(GgufModelFileTest, ErrorsNameKeysOfTheMetadata) {
   using File = GgufBuilder;
   ExpectFails([](File* file) { file->Float("llama.attention.layer_norm_rms_epsilon", -1); },
@@ -151,7 +151,8 @@ TEST_F(GgufModelFileTest, SizesThatTheTensorsDoNotHaveAreAnErrorOfTheFile) {
       << status.message();
 }
 
-// What the newer families need beyond sizes. A key is taken away by giving it another name.
+// Keys that the newer families need beyond sizes. A test takes a key away by giving it another
+// name.
 TEST_F(GgufModelFileTest, KeysThatAFamilyNeedsAreNamed) {
   const auto expect_needed = [&](const std::string& model, const std::string& name,
                                  const std::string& words) {

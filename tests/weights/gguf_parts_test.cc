@@ -158,7 +158,7 @@ TEST_F(GgufPartsTest, APartOfAnotherModelIsRefused) {
   ExpectFails("m-00002-of-00003.gguf: is no GGUF file");
 }
 
-// What is kept for a model is kept for all of its bytes.
+// Packed weights are kept for all bytes of a model.
 TEST_F(GgufPartsTest, AnyByteOfAnyPartMakesAnotherModel) {
   Write();
   const auto cache = TrustedFolder::Open(dir_.File("cache"));

@@ -1,5 +1,5 @@
 // The configurations of published models with latent attention, as their config.json states them,
-// and what is refused of them.
+// and settings that are refused.
 #include <gtest/gtest.h>
 
 #include <cmath>

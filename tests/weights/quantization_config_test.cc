@@ -78,7 +78,7 @@ TEST(QuantizationConfigTest, CompressedTensors) {
                 "pack-quantized",
                 R"({"num_bits": 8, "group_size": -1, "symmetric": false, "actorder": "group"})"))),
             (QuantScheme{.layout = QuantLayout::kPackedInt, .has_zeros = true, .has_order = true}));
-  // The format of a group comes before that of all.
+  // The format of a group comes before the format of all.
   EXPECT_EQ(Only(ReadConfig(Compressed(
                 "mixed-precision", R"({"num_bits": 8, "type": "float", "strategy": "channel"})",
                 R"("format": "float-quantized", "input_activations": {"num_bits": 8},)"))),

@@ -1,5 +1,4 @@
-// Rotary settings and windows of layers: what is filled in, what is derived, and every value that
-// none can have.
+// Rotary settings and windows of layers: defaults, derived values, and every value that is refused.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// The header parser against built files: each rule of the format broken in turn, what the rules
-// allow, random files, and every cut of a good one.
+// The header parser against built files: each rule of the format broken in turn, files at the edge
+// of the rules, random files, and every cut of a good one.
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 

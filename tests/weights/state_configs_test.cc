@@ -1,5 +1,5 @@
 // The configurations of published models with layers that have a state, as their config.json states
-// them, and what is refused of them.
+// them, and settings that are refused.
 #include <gtest/gtest.h>
 
 #include "config_check.h"

@@ -12,7 +12,7 @@
 namespace minisgl {
 namespace {
 
-// What the 16 bits mean, by the definition of the format.
+// The value of the 16 bits, by the definition of the format.
 double HalfByDefinition(uint16_t bits) {
   const int exponent = bits >> 10 & 0x1F;
   const double mantissa = bits & 0x3FF;

@@ -1,5 +1,5 @@
 // Configurations of multimodal models as they are published: their text model is read, settings may
-// stand at either level, and what is not known is refused by its name and that of its text.
+// stand at either level, and an unknown model is refused by its name and its text model's.
 #include "weights/wrappers.h"
 
 #include <gtest/gtest.h>
@@ -332,8 +332,8 @@ TEST(WrappersTest, OtherPartsAreKnownByTheirNames) {
   EXPECT_EQ(weights::OtherPartOf("model.layers.0.visual.weight"), "");
 }
 
-// The files of Gemma 4 have one tensor of all experts, and those of quantized ones a tensor for
-// each, also where the text model stands alone.
+// The files of Gemma 4 have one tensor of all experts, its quantized files a tensor for each, also
+// where the text model stands alone.
 TEST(WrappersTest, ExpertsOneByOneAreFoundByTheirNames) {
   const auto down_of_2 = [](const std::string& stored) {
     ModelConfig config = Config(R"({"architectures": ["Gemma4ForCausalLM"], "vocab_size": 100,
