@@ -40,7 +40,7 @@ using OwnedGraphExec = CudaHandle<CudaGraphExec, &CudaApi::GraphExecDestroy>;
 using OwnedDeviceMemory = CudaHandle<void*, &CudaApi::Free>;
 using OwnedHostMemory = CudaHandle<void*, &CudaApi::FreeHost>;
 
-// What DeviceOps hands out.
+// The objects that DeviceOps hands out.
 struct CudaDeviceEvent : DeviceEvent {
   explicit CudaDeviceEvent(OwnedEvent made) : event(std::move(made)) {}
   OwnedEvent event;

@@ -1,4 +1,4 @@
-// What all launches of a device have in common, chosen by its properties.
+// The settings that all launches of a device share, chosen by its properties.
 #pragma once
 
 #include "cuda_api.h"

@@ -8,7 +8,7 @@
 
 namespace minisgl::cuda {
 
-// What decides which folders are searched.
+// The places that decide which folders are searched.
 struct SearchPlaces {
   std::string root;  // before /usr/local and /opt; empty except in tests
   // Environment variables of these names, in capitals; empty if not set.

@@ -211,8 +211,8 @@ inline DType DTypeOfF32KeysAndValues(const ModelConfig& config) {
   return is_exact ? config.dtype : DType::kF32;
 }
 
-// What keeping keys and values as bf16 may move logits by, of the largest of the position (found:
-// wren 0.03, whose prompts are the longest; the others 0.006).
+// Upper bound on the change of logits by keys and values in bf16, relative to the position's
+// largest logit (found: wren 0.03, whose prompts are the longest; the others 0.006).
 inline constexpr double kBf16KvTolerance = 0.04;
 // And what rounding the weights of codes and scales to bf16 does as well (found: 0.07).
 inline constexpr double kBf16QuantizedTolerance = 0.1;

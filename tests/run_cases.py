@@ -24,7 +24,7 @@ SUITE_LINE = re.compile(r"\[-{10}\] \d+ tests? from ([^\s,]+)[^()]*(\(\d+ ms tot
 
 
 class Results:
-    """Of the processes that died. A process that ends writes its own."""
+    """Results of the processes that died. A process that ends writes its own."""
 
     def __init__(self):
         self.root = ElementTree.Element("testsuites", name="AllTests")

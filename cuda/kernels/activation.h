@@ -72,7 +72,7 @@ MINISGL_DEVICE void ActivateXielu(const XieluParams& p, float (&x)[N]) {
   }
 }
 
-// What kClampedSwiglu does first.
+// The first step of kClampedSwiglu.
 template <int N>
 MINISGL_DEVICE void ClampGated(float limit, bool gated, float (&gate)[N], float (&up)[N]) {
 #pragma unroll

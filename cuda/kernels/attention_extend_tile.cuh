@@ -141,7 +141,7 @@ class ExtendTile {
     return !IsCut() || boundary % (1 << CutShift()) != 0;
   }
 
-  // What waits at a boundary of the tree's level kFoldShift * level == shift.
+  // The image that waits at a boundary of the tree's level kFoldShift * level == shift.
   MINISGL_DEVICE float* Kept(int32_t shift, int32_t image_floats) const {
     const uint32_t place = words_[kPlaceWord];
     return args_.plan.kept +

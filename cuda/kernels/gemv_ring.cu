@@ -80,7 +80,8 @@ class WeightRing {
     device::CopyAsyncCommit();
   }
 
-  // What Copy wrote to `stage`, the oldest of kStages. REQUIRES CopyAsyncWait<kStages - 1>.
+  // The words that Copy wrote to `stage`, the oldest of kStages. REQUIRES CopyAsyncWait<kStages -
+  // 1>.
   MINISGL_DEVICE Words Load(int stage, int group, int n) const {
     return device::LoadShared<4>(ring_ + (stage * kCopies + group * ROWS8 + n) * kThreads * 4);
   }

@@ -1,4 +1,4 @@
-// What both kernels of recurrences take: by steps (recurrence.cu) and by chunks
+// The arguments of both kernels of recurrences: by steps (recurrence.cu) and by chunks
 // (recurrence_chunk.cu).
 #pragma once
 

@@ -1,5 +1,5 @@
-// What system_info.h and numa_nodes.h tell, read from any directory tree that looks like a
-// machine's: for tests.
+// The functions of system_info.h and numa_nodes.h over any directory tree that looks like a
+// machine's, for tests.
 #pragma once
 
 #include <cstdint>

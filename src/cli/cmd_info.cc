@@ -182,7 +182,7 @@ void DescribeModel(const std::string& source, const ModelConfig& config, std::st
   InfoLine("context", fmt::format("{} tokens", config.max_seq_len), out);
 }
 
-// What becomes of the codes of a quantized checkpoint.
+// Says whether the codes of a quantized checkpoint are kept or converted.
 std::string FateOfCodes(const QuantizationConfig& quantization, const WeightFormat& format) {
   if (quantization.empty()) return "";
   if (format.quantization == Quantization::kStored) {

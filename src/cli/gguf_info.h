@@ -1,4 +1,4 @@
-// What minisgl info says of a GGUF file.
+// The description of a GGUF file by minisgl info.
 #pragma once
 
 #include <string>

@@ -84,13 +84,13 @@ int ShowCommands(const load::OptionTable& program) {
   return ExitCode(StatusCode::kUsage);
 }
 
-// What `minisgl help` and `minisgl completions` are asked for.
+// The arguments of `minisgl help` and `minisgl completions`.
 struct ProgramOptions {
   std::vector<std::string> help_words;
   load::Shell shell = load::Shell::kBash;
 };
 
-// What help is for, besides commands.
+// The topic of help that is no command.
 constexpr const char* kRowsTopic = "rows";
 
 constexpr load::Choice<load::Shell> kShells[] = {

@@ -1,4 +1,4 @@
-// What `minisgl run` and `minisgl score` say on standard error at the end of a run.
+// The messages of `minisgl run` and `minisgl score` on standard error at the end of a run.
 #pragma once
 
 #include <cstdint>

@@ -274,7 +274,8 @@ bool Machine::CompleteAll() {
   return accepting;
 }
 
-// What most classes of bytes lead to is known then: to nothing, or to what another class does.
+// Fills in most classes of bytes at once: they lead to nothing, or to the same state as another
+// class.
 void Machine::NewLexerRow(uint32_t lexer) {
   ByteSet first_bytes;
   rests_.clear();

@@ -1,5 +1,5 @@
-// What most tokens of most answers are: runs of characters that a JSON string holds unescaped.
-// Tokens of these alone are allowed or not as one, so that most masks need not look at each.
+// Runs of characters that a JSON string holds unescaped, which most tokens of most answers are.
+// Such tokens are allowed or not as one, so that most masks need not look at each.
 #pragma once
 
 #include <cstddef>

@@ -336,7 +336,7 @@ bool MaskWork::Begin() {
 void MaskWork::AddStrings(const grammar::StringLengths& lengths) {
   const TokenMasks::Impl& impl = *masks_->impl_;
   if (lengths.all == 0 && lengths.some == grammar::kAnyLength) {
-    // What grammars share must not depend on what follows the terminal: a walk notices.
+    // Shared masks must not depend on the text behind the terminal: a walk notices.
     if (walk_->spelling.empty()) {
       AddBlanks(*impl.spaces);
     } else {

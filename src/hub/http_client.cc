@@ -90,7 +90,7 @@ Result<Curl> LoadCurl() {
   return curl;
 }
 
-// What decides whether two URLs are of one server.
+// The parts of URLs that are equal if both name one server.
 struct Origin {
   std::string scheme, host, port;
   bool operator==(const Origin&) const = default;

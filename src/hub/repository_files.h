@@ -13,7 +13,7 @@
 
 namespace minisgl::hub {
 
-// What a user asks for: "OWNER/NAME" or "OWNER/NAME@REVISION".
+// The repository that a user names: "OWNER/NAME" or "OWNER/NAME@REVISION".
 struct RepositoryName {
   std::string owner, name;
   std::string revision = "main";  // a branch, a tag or a commit

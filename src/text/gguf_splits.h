@@ -17,7 +17,7 @@ struct GgufSplit {
   bool begins_with_bos = false;  // unless the file says otherwise
 };
 
-// What files name that do not know how, and what holds for files without a name.
+// The name in files that do not know their split, and the split of files without a name.
 inline constexpr std::string_view kDefaultSplit = "default";
 
 // Null for a name that is not known.

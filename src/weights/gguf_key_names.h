@@ -1,4 +1,4 @@
-// What GGUF files call the keys of config.json.
+// Names of the keys of config.json in GGUF files.
 #pragma once
 
 #include <string>

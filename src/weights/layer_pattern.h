@@ -1,4 +1,4 @@
-// What each layer of a configuration does differently from others.
+// The settings of a configuration that differ from layer to layer.
 #pragma once
 
 #include "weights/architecture_table.h"

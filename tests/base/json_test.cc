@@ -100,7 +100,7 @@ TEST(JsonTest, MemoryIsBounded) {
   };
   EXPECT_TRUE(ParseJson(array_of("1", num_values - 3), limits).ok());
   EXPECT_EQ(ErrorOf(array_of("1", num_values), limits), "more values than fit into 1 MiB");
-  // What takes more than a number counts as more; characters do not count.
+  // Values that take more memory than a number count as more; characters do not count.
   for (const char* value : {"\"\"", "[]", "{}"}) {
     EXPECT_TRUE(ParseJson(array_of(value, num_values / 2 - 3), limits).ok()) << value;
     EXPECT_FALSE(ParseJson(array_of(value, num_values * 2 / 3), limits).ok()) << value;
@@ -119,7 +119,7 @@ TEST(JsonTest, DuplicateKeysAreRefusedAtEveryLevel) {
 
 constexpr uint64_t kHashFactor = 0xc6a4a7935bd1e995;  // of the library's string hash
 
-// What stands in for `block` such that the hash's state differs in the top bit alone; twice in
+// A block that in place of `block` changes the hash's state in the top bit alone; twice in
 // succession the difference is gone.
 uint64_t Twin(uint64_t block) {
   uint64_t inverse = kHashFactor;  // modulo 2^64, by Newton's steps

@@ -109,7 +109,8 @@ TEST(VisibleTest, ShowsControlAndIllFormedBytes) {
   EXPECT_EQ(Visible(std::string_view("\0", 1)), "\\x00");
 }
 
-// What would show the text around it in another order, or hide in it: CVE-2021-42574's class.
+// Characters that show the text around them in another order, or hide in it: the class of
+// CVE-2021-42574.
 TEST(VisibleTest, ShowsControlsOfDisplayAsEscapes) {
   EXPECT_EQ(Visible("llama\u202e"), "llama\\u202e");
   EXPECT_EQ(Visible("a\u061c\u200e\u200f\u2028\u2029\u202a\u2066\u2069z"),

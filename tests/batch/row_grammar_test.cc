@@ -1,5 +1,5 @@
-// What rows say about the form of their answers: response_format, structured_outputs, guided_*; and
-// from there to prompts.
+// Fields of rows for the form of their answers: response_format, structured_outputs, guided_*; and
+// the prompts made from them.
 #include "batch/row_grammar.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What --resume accepts and refuses: inputs that change during the run, rows with other ids,
+// Runs that --resume accepts and refuses: inputs that change during the run, rows with other ids,
 // journals of an earlier version, templates, drawn seeds; and kills with bad rows, duplicate rows
 // and several answers.
 #include <gtest/gtest.h>

@@ -126,7 +126,7 @@ TEST_F(RunTableTest, RowsAreOnDiskBeforeEarlierOnesEnd) {
   EXPECT_EQ(Read("out.csv").size(), 3u);
 }
 
-// What cannot be told apart as columns is there as a whole, to be corrected and run again.
+// A record that cannot be divided into columns is kept whole, to be corrected and run again.
 TEST_F(RunTableTest, ErrorsKeepTheWholeRecordAndItsLine) {
   const std::string input =
       folder_.Write("in.csv", "id,q\na,\"two\nlines\"\nd,extra,4\ne,\nf,\"open, and\nmore\n");

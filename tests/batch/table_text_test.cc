@@ -59,7 +59,7 @@ TEST(TableTextTest, LinesAreCountedAlsoInsideOfFields) {
   EXPECT_EQ(scanner.num_lines(), 5);
 }
 
-// What pandas.read_csv(..., dtype=str, keep_default_na=False) makes of them.
+// The fields that pandas.read_csv(..., dtype=str, keep_default_na=False) makes of these texts.
 TEST(TableTextTest, FieldsAreThoseOfPandas) {
   EXPECT_EQ(Parse("a,b,c"), (Fields{"a", "b", "c"}));
   EXPECT_EQ(Parse(",,"), (Fields{"", "", ""}));

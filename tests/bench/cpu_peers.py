@@ -161,7 +161,7 @@ class Peer:
         return rows[0]["avg_ts"]
 
     def batched(self, model, threads, prompt, output, rows, shared=False, unified=True):
-        """What llama-batched-bench counts of one batch, and seconds of the whole process."""
+        """The counts of llama-batched-bench for one batch, and seconds of the whole process."""
         context = prompt + rows * output if unified and shared else rows * (prompt + output)
         context = -(-context // (256 * (1 if unified else rows))) * 256 * (1 if unified else rows)
         command = [self.folder / "llama-batched-bench", "-m", model, "-npp", prompt, "-ntg", output, "-npl", rows, "-t",
@@ -282,7 +282,7 @@ def spinner():
 
 
 class Samples:
-    """Of every figure a list for each side, in the order of rounds."""
+    """A list of every figure for each side, in the order of rounds."""
 
     def __init__(self):
         self.figures = {}

@@ -197,7 +197,7 @@ def run_xgrammar_case(xgrammar, numpy, info, cut, case, num_tokens):
 
 
 def smaller(runs):
-    """Of several runs over the same cases, the smallest times."""
+    """The smallest times of several runs over the same cases."""
     results = [dict(result) for result in runs[0]]
     for i, result in enumerate(results):
         result["compile_us"] = min(run[i].get("compile_us", 0) for run in runs)

@@ -122,7 +122,7 @@ def attention_tensors(sizes, ours, theirs):
 
 
 def state_tensors(sizes, theirs):
-    """Of a layer with a state: GGUF alone."""
+    """The tensors of a layer with a state, for GGUF alone."""
     if sizes.family == "lfm2":
         yield theirs + "shortconv.conv.weight", None, [sizes.hidden, sizes.conv_length]
         yield theirs + "shortconv.in_proj.weight", None, [3 * sizes.hidden, sizes.hidden]

@@ -123,7 +123,7 @@ def compressed(name, group, scale_type, strategy):
                                           "targets": ["Linear"], "weights": weights}}}
 
 
-# What stores a matrix, and what config.json says of it.
+# The function that stores a matrix, and its entry in config.json.
 PUBLISHED = {
     "GPTQ": (gptq, {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False, "sym": True}),
     "AWQ": (awq, {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm", "zero_point": True}),

@@ -30,7 +30,7 @@ def prompts_of(path):
 
 
 def program_seconds(program, model, prompts, out):
-    """Of user and system time, and the ids."""
+    """The seconds of user and system time, and the ids."""
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as rows:
         for prompt in prompts:
             rows.write(json.dumps({"prompt": prompt, "add_special_tokens": False}) + "\n")

@@ -245,7 +245,7 @@ TEST(ChatSettingsTest, AnswersHaveOneFormAtATime) {
     EXPECT_EQ(shown("json_schema"), schema);
   }
   ASSERT_TRUE(SetParameter("grammar", grammar, &settings).ok());
-  // What cannot be used changes nothing.
+  // Values that cannot be used change nothing.
   const struct {
     const char* name;
     std::string value;

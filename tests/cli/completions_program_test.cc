@@ -24,7 +24,7 @@ class CompletionsTest : public ::testing::Test {
     return path;
   }
 
-  // What `command`, a line for sh, prints.
+  // The output of `command`, a line for sh.
   std::string Output(const std::string& command) {
     const std::string path = folder_.Path("output");
     EXPECT_EQ(std::system((command + " > '" + path + "' 2>&1").c_str()), 0) << command;

@@ -142,7 +142,7 @@ TEST_F(EmulatedNcclTest, EveryScheduleGivesTheSameBits) {
   }
 }
 
-// What NCCL makes at the first sum of a length is made before the first step.
+// The setup that NCCL does at the first sum of a length happens before the first step.
 TEST_F(EmulatedNcclTest, TheLongestSumRunsAtTheStart) {
   DriverOptions options = TwoRows();
   options.max_prefill_tokens = 14;

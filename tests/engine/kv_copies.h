@@ -1,4 +1,4 @@
-// What tests of copies of keys and values share: a row whose prefix comes from blocks.
+// Parts that tests of copies of keys and values share: a row whose prefix comes from blocks.
 #pragma once
 
 #include <gtest/gtest.h>

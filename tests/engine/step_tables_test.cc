@@ -1,4 +1,5 @@
-// What both engines share of a step: table writes, places, acceptance of drafts, results of rows.
+// The parts of a step that both engines share: table writes, places, acceptance of drafts, results
+// of rows.
 #include "engine/step_tables.h"
 
 #include <gtest/gtest.h>

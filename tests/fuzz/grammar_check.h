@@ -1,4 +1,4 @@
-// What holds of every grammar: refused with one readable line, or matchers, masks and trimmed
+// Checks of every grammar: it is refused with one readable line, or matchers, masks and trimmed
 // tables agree along a walk that the input chooses.
 #pragma once
 

@@ -40,7 +40,7 @@ SAMPLED_TOKENS = 64
 GREEDY_TOKENS = 32
 PROMPT_LENGTHS = (2, 19, 90)
 GREEDY_LENGTHS = (1, 5, 40)
-# What taking an option away must change, as a share of the largest logit: a hundred times the tests' tolerance.
+# The least effect of an option, as a share of the largest logit: a hundred times the tests' tolerance.
 EFFECT_MIN = 1e-2
 # As a share of the largest logit, more than float32 changes one: closer answers, or experts, would test nothing.
 MARGIN_MIN = 1e-4
@@ -92,7 +92,7 @@ def auto_class(variant):
 
 
 def is_other_part(name):
-    """Of images or sound: what text never reaches."""
+    """True for tensors of images or sound, which text never reaches."""
     return re.search(r"(^|\.)(visual|vision_tower|audio_tower|embed_vision|embed_audio|multi_modal_projector|vision_adapter|vision_projection)\.", name)
 
 

@@ -169,7 +169,7 @@ def all_values(model, quantized):
 
 
 def compare_with_package(model, quantized):
-    """What the package makes of the tensors, and how far its type is from the definition in float32."""
+    """The values that the package makes of the tensors, and how far its type is from the definition in float32."""
     values, kept, worst, types = all_values(model, quantized), {}, 0.0, set()
     for module, tensors in quantized.items():
         found = model.format_of(module).package({key: value.clone() for key, value in tensors.items()})

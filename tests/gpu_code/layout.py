@@ -48,7 +48,7 @@ class Structs:
                 yield declared.split("=")[0].strip(), match[1], offset, (size, alignment)
 
     def offset(self, name, path):
-        """Of a field: offset("NormKernelParams", "norm.weight")"""
+        """The offset of a field: offset("NormKernelParams", "norm.weight")"""
         first, _, rest = path.partition(".")
         for field, type_name, offset, _ in self.fields(name):
             if field == first:

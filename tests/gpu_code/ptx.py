@@ -234,7 +234,7 @@ def pointers(entry, found):
 
 
 def address_origins(entry, instruction, found):
-    """Of what an access's address was made: parameters that are pointers (or any, if none is), and addresses from memory."""
+    """The origins of an access's address: parameters that are pointers (or any, if none is), and addresses from memory."""
     union = set().union(*(found.get(register, set()) for register in re.findall(r"%[a-z]+\d+", instruction.address())))
     known = pointers(entry, found)
     return {origin for origin in union if origin[0] == "memory" or origin[1:] in known} or union

@@ -158,7 +158,7 @@ def check_divisions(entry, name):
 
 
 def check_division_calls(symbols, names):
-    """Of machine code: the subroutines that divide, which ptxas adds where it is called (also for other instructions of PTX)."""
+    """Machine code calls no subroutine that divides, which ptxas adds (also for other instructions of PTX)."""
     if not any(base(name) in DIVISIONS for name in names):
         for symbol in symbols:
             if re.search(r"__cuda_sm\d+\w?_(div|rem)_[su]64", symbol):

@@ -49,8 +49,8 @@ struct AddBiasKernelParams {
   const float* bias;  // 16
 };
 """)
-# What nvcc writes for a kernel such as GemvKernel, shortened: weights before the wait, x and out behind it; a loop, a branch
-# through a table, scopes of inline assembler.
+# nvcc's output for a kernel such as GemvKernel, shortened: weights before the wait, x and out behind it; a loop, a branch through
+# a table, scopes of inline assembler.
 GOOD = """
 .version 9.0
 .target sm_90a

@@ -1,5 +1,5 @@
-// What loading says of how far it is: from nothing to the end, one step a layer, and the end also
-// where loading fails half-way.
+// Loading reports its progress from nothing to the end, one step a layer, and the end also if it
+// fails half-way.
 #include <gtest/gtest.h>
 
 #include <utility>

@@ -98,7 +98,7 @@ TEST(TensorCheckTest, OtherPartsOfAMultimodalModelAreReported) {
                                              "not loaded: 2 tensors of images"}));
 }
 
-// What trainers and old conversions leave in files.
+// Tensors that trainers and old conversions leave in files.
 TEST(TensorCheckTest, TensorsOutsideTheModelAreAWarning) {
   const ModelConfig config = TinyConfig();
   const auto own = TinyTensors(config);

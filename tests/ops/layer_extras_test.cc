@@ -1,5 +1,5 @@
-// What operations do besides for Gemma 4's layers: the factor of the residual stream, an activation
-// times other values, the scales of experts, and a table that stays in its file.
+// Extras of operations for Gemma 4's layers: the factor of the residual stream, an activation times
+// other values, the scales of experts, and a table that stays in its file.
 #include "minisgl/tensor/weight_tensor.h"
 #include "op_check.h"
 

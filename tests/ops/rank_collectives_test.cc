@@ -39,7 +39,7 @@ void RunRanks(int32_t count, const MakeOne& make,
   for (std::thread& thread : threads) thread.join();
 }
 
-// What each rank has after the sum.
+// Returns each rank's values after the sum.
 std::vector<std::vector<float>> Sums(int32_t count, int64_t size, const MakeOne& make) {
   std::vector<std::vector<float>> values;
   for (int32_t rank = 0; rank < count; ++rank) {

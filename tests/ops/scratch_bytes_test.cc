@@ -174,7 +174,7 @@ TEST(CpuScratchTest, RowsOfTheWidestProductAreCounted) {
   EXPECT_LT(CpuScratchBytes(limits).value(), few) << "floats are read where they are";
 }
 
-// And of the heads, if there are matrices of heads.
+// Rows of heads count, too, if there are matrices of heads.
 TEST(CpuScratchTest, RowsOfHeadsAreCounted) {
   CpuScratchLimits limits = SmallLimits(1, DType::kBF16);
   limits.num_chosen = 0;

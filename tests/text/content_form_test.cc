@@ -75,7 +75,7 @@ TEST(ContentFormTest, OtherTemplatesTakeAString) {
       ForEachPart(
           "{{ message.content }}{{ tools[0].text }}{% for t in message.tool_calls %}{{ t.text }}"
           "{% endfor %}"),
-      // What images are for alone.
+      // A loop over parts for images alone.
       ForEachPart("{% for c in message.content %}{{ c.url }}{% endfor %}{{ message.content }}"),
   };
   for (const std::string& source : sources) EXPECT_EQ(FormOf(source), kString) << source;

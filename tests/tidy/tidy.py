@@ -13,6 +13,7 @@ from pathlib import Path
 
 import includes
 import joined_names
+import openings
 
 ROOT = Path(sys.argv[1])
 BINARY = sys.argv[2] if len(sys.argv) > 2 else None
@@ -220,6 +221,13 @@ def check_plain_english():
     if len(found) * 1000 > IDIOMS_PER_1000_MAX * lines:
         yield f"{len(found)} idioms in {lines} comment lines (at most {IDIOMS_PER_1000_MAX} in 1,000; .github/CONTRIBUTING.md)"
         yield from found
+
+
+def check_comment_openings():
+    """A comment opens with a subject."""
+    with tempfile.TemporaryDirectory() as scratch:
+        yield from openings.self_test(scratch)
+    yield from openings.comments_without_subject(ROOT)
 
 
 class Skipped(Exception):
@@ -431,7 +439,7 @@ def check_man_pages_lint():
 def main():
     rules = [check_rooms, check_libraries, check_spelling, check_option_names, check_sizes, check_functions, check_headers, check_types_have_one_name,
              check_sources_are_built, check_includes, check_joined_names, check_machine_paths, check_documents, check_models_manual, check_man_pages_lint,
-             check_plain_english, check_format, check_commit_subjects]
+             check_plain_english, check_comment_openings, check_format, check_commit_subjects]
     if BINARY:
         rules += [check_manual, check_rows_manual]
     print(f"1..{len(rules)}")

@@ -51,7 +51,7 @@ void ExpectRefused(const char* key, const std::string& value_text, const std::st
               fmt::format("dir/config.json: key \"{}\": found ", named.empty() ? key : named));
 }
 
-// What GoodConfig rotates by.
+// The rotation of GoodConfig.
 const RopeConfig kPlain = {.theta = 5000.0, .dim = 16};
 
 void ExpectTaken(const char* key, const std::string& value_text) {

@@ -200,7 +200,7 @@ bool Algebra::IsEmpty(Term term) {
   if (term == Term::kFalse) return true;
   if (term == Term::kTrue || !Spend(1)) return false;
   if (node(term).empty != Known::kNothing) return node(term).empty == Known::kEmpty;
-  // Also of a term that needs itself: it has no finite values, but that is left to the grammar.
+  // A term that needs itself has no finite values, either, but that is left to the grammar.
   if (node(term).asked || depth_ >= limits_.depth_max) return false;
   node(term).asked = true;
   ++asking_;

@@ -48,7 +48,7 @@ class PlainArray {
   }
 
  private:
-  // What follows the first `count` elements, none of which is in the prefix.
+  // The elements behind the first `count`, if none of them is in the prefix.
   Symbol Rest(uint64_t count) {
     GrammarBuilder& builder = emitter_->builder();
     if (shape_->max <= count) return builder.Empty();
