@@ -134,7 +134,7 @@ int RunBody(const CommandBody& body, const load::ConfigFile& config, bool needs_
   const int exit_status = body();
   // The option that the message is about may stand in the file.
   if (exit_status == ExitCode(StatusCode::kUsage) && !config.entries.empty()) {
-    term::PrintStderr(fmt::format("minisgl: options of {} count, too (--no-config leaves them out)",
+    term::PrintStderr(fmt::format("minisgl: options in {} apply, too (--no-config ignores them)",
                                   Visible(config.path, 400)));
   }
   return exit_status;

@@ -239,7 +239,7 @@ Status Puller::CompleteFromHeaders(RepositoryFile* file) {
                     Visible(file->name, 200), Visible(hash, 100), Visible(size, 40));
   }
   if (const std::string commit = answer.Header("x-repo-commit"); commit != commit_) {
-    return BadInput("{}: is of commit {} (found X-Repo-Commit {})", Visible(file->name, 200),
+    return BadInput("{}: commit {} is needed (found X-Repo-Commit {})", Visible(file->name, 200),
                     commit_, Visible(commit, 80));
   }
   file->hash = hash;

@@ -77,12 +77,12 @@ TEST_F(ConfigProgramTest, InfoShowsIt) {
             ConfigName() + " is left out (--no-config)\n");
 }
 
-// The message alone would be a riddle: nobody typed --chat.
+// The message alone would be a riddle: the user did not type --chat.
 TEST_F(ConfigProgramTest, AConflictMentionsTheFile) {
   const ProgramResult run = With("[run]\nchat = true\n", Run({"-p", "a"}));
   EXPECT_EQ(run.exit_code, 64);
   EXPECT_NE(run.err.find("--chat applies to rows"), std::string::npos) << run.err;
-  EXPECT_NE(run.err.find("options of " + ConfigName() + " count, too"), std::string::npos);
+  EXPECT_NE(run.err.find("options in " + ConfigName() + " apply, too"), std::string::npos);
 }
 
 }  // namespace

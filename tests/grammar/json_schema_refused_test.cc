@@ -32,7 +32,7 @@ TEST(JsonSchemaRefusals, NameTheKeywordAndItsPlace) {
       {R"({"anyOf": []})", "#/anyOf: must be an array with at least one schema"},
       {R"({"allOf": [1]})", "#/allOf/0: a schema is an object or a boolean"},
       {R"({"properties": {"a": 3}})", "#/properties/a: a schema is an object or a boolean"},
-      {R"({"$ref": "#/$defs/a"})", "#/$ref: nothing is where the reference"},
+      {R"({"$ref": "#/$defs/a"})", "#/$ref: the reference \"#/$defs/a\" points to nothing"},
       {R"({"$ref": "#a"})", "#/$ref: there is no anchor"},
       {R"({"$ref": "http://example.com/a.json"})", "leaves the schema"},
       {R"({"$ref": "#"})", "#: the schema is defined by itself"},

@@ -317,7 +317,7 @@ Result<const SchemaValue*> SchemaDocument::Follow(size_t resource, std::string_v
     rest.remove_prefix(token.size());
     at = FollowToken(*at, UnescapeToken(token));
     if (at == nullptr)
-      return BadInput("nothing is where the reference \"{}\" points", Visible(reference));
+      return BadInput("the reference \"{}\" points to nothing", Visible(reference));
   }
   return at;
 }

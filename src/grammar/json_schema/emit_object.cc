@@ -31,7 +31,7 @@ class ObjectRules {
     }
     if (emitter.any_order() && names.size() > kAnyOrderMax) {
       emitter.algebra().Fail(fmt::format(
-          "an object has more than {} properties, too many to be in any order", kAnyOrderMax));
+          "an object with members in any order has more than {} properties", kAnyOrderMax));
     }
     if (!names.empty()) own_names_ = emitter.algebra().strings().Texts(names);
     for (const ObjectShape* shape : shapes_) {

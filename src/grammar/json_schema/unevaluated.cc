@@ -39,8 +39,7 @@ SchemaCompiler::Cases SchemaCompiler::Product(const Cases& a, const Cases& b) {
     }
   }
   if (product.size() > kCasesMax || !algebra_.Spend(product.size()))
-    algebra_.Fail(
-        "what \"unevaluatedProperties\" and \"unevaluatedItems\" mean has too many cases");
+    algebra_.Fail("\"unevaluatedProperties\" and \"unevaluatedItems\" depend on too many cases");
   return product;
 }
 

@@ -273,7 +273,7 @@ Value TruncateFilter(Interpreter* run, const Value& input, const CallArguments& 
   const int64_t leeway = given.is_none() ? 5 : NeedInt(given, "truncate's leeway");
   const auto end_length = static_cast<int64_t>(CountCharacters(end.bytes()));
   if (length < end_length || leeway < 0 || leeway > kRangeMax)
-    Fail("truncate's length must be at least that of its end, and its leeway 0 to {}", kRangeMax);
+    Fail("truncate's length must be at least its end's length, and its leeway 0 to {}", kRangeMax);
   if (input.is_undefined()) return input;
   if (input.is_sequence() &&
       static_cast<int64_t>(input.list().items.size()) <= std::min(length, kRangeMax) + leeway)
