@@ -1,5 +1,5 @@
 // NCCL's functions that this program calls, loaded at run time. Nothing of the library is linked,
-// and none of its headers is needed: the types here are those of its documented interface.
+// and none of its headers is needed: its documented interface has the types here.
 #pragma once
 
 #include <cstddef>

@@ -146,9 +146,9 @@ build build "--buildtype=release $joined -Dtest_tier=$(tier release) -Dcuda=auto
     run_other_targets
 }
 # The sanitizers see the kernels on the emulator; nvcc's output is in the optimised build alone. Reports need line numbers and no
-# other debug information. Checks that the address sanitizer makes as well, such as that of null pointers, are off; in the short
-# form also alignment, pointers that wrap round, and the use of variables after their scope, which take a tenth to a third of the
-# compilation each. Programs at a fixed address start in half the time, because each has two million relocations otherwise.
+# other debug information. Checks that the address sanitizer makes as well, such as the one for null pointers, are off; in the
+# short form also alignment, pointers that wrap round, and the use of variables after their scope, which take a tenth to a third
+# of the compilation each. Programs at a fixed address start in half the time, because each has two million relocations otherwise.
 checked="--buildtype=debug --optimization=1 -Db_lundef=false -Dcuda=disabled -Dtests=enabled -Dunity=on -Dunity_size=20"
 # With sanitizers each instruction set takes a minute to compile, and all have the same source.
 targets_option=-Dcpu_targets=avx2

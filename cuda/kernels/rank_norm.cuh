@@ -10,7 +10,7 @@
 
 namespace minisgl::cuda {
 
-// Chunks of a thread. Its registers would not hold more of them beside those of an exchange.
+// Chunks of a thread. Its registers would not hold more beside the exchange.
 inline constexpr int kRankNormChunks = 1;
 inline constexpr int64_t kRankNormWidthMax = int64_t{kRankNormChunks} * kNormThreadsMax * kChunk;
 

@@ -35,8 +35,8 @@ namespace {
 inline constexpr int kSummarizeThreads = 256;
 inline constexpr int kSummarizeWarps = kSummarizeThreads / kWarpSize;
 
-// SampleKernel itself summarises a row of at most one tile for each warp: the latency of one read
-// is less than that of a launch.
+// SampleKernel itself summarises a row of at most one tile for each warp: one read takes less time
+// than a launch.
 inline constexpr int kTilesAlone = kWarps;
 
 // 2048 tiles have 40 KiB of summaries; together with the rest they fit the 99 KiB of the smallest

@@ -308,8 +308,8 @@ struct SoftcapParams {
 struct StateSpan {
   int32_t begin;      // its first token
   int32_t row_first;  // the first span of the same row
-  // Slot of the state before it; -1: all zero. A span that is not the first of its row reads the
-  // slot that the one before it writes.
+  // Slot of the state before it; -1: all zero. Further spans of a row read the slot that the span
+  // before them writes.
   int32_t read;
   int32_t write;
 };

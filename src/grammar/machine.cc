@@ -14,7 +14,7 @@ constexpr size_t kCompletedListMax = 16;
 // Items that a step may add, for each that a state may keep; the same item may be added many times.
 constexpr size_t kAddedPerItemMax = 50;
 
-// The cost of computing a state, beside that of its items, in derivatives.
+// The cost of computing a state, in derivatives; items cost besides.
 constexpr uint64_t kWorkOfState = 4;
 
 // Where fewer bytes may come, each has a derivative of its own.

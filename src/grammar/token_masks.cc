@@ -57,7 +57,8 @@ void ClearBits(std::span<uint32_t> mask, std::span<const TokenId> ids) {
 }  // namespace
 
 struct TokenMasks::Impl {
-  // Tokens of string characters: those of 1, 2, ... characters, and of more than kStringLengthMax.
+  // Tokens of string characters, by their number: 1, 2, ... characters, and of more than
+  // kStringLengthMax.
   struct Strings {
     TokenTrie trie;
     std::vector<uint32_t> mask;  // of these and all shorter ones

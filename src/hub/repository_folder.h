@@ -63,7 +63,7 @@ class RepositoryFolder {
   Status Keep(const RepositoryFile& file, PartialBlob partial);
   // Links the file's name in the snapshot of `commit` to its blob; replaces what has that name.
   Status Link(const std::string& commit, const RepositoryFile& file);
-  // Makes `commit` that of the branch or tag `revision`.
+  // Records `commit` for the branch or tag `revision`.
   Status SetRef(const std::string& revision, const std::string& commit);
 
   std::string SnapshotPath(const std::string& commit) const;

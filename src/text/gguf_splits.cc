@@ -1,4 +1,4 @@
-// The expressions come from the tokenizer.json of each family; those of "default" are llama.cpp's.
+// The expressions come from the tokenizer.json of each family; "default" has llama.cpp's.
 #include "text/gguf_splits.h"
 
 #include <sstream>

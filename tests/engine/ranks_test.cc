@@ -26,7 +26,7 @@ namespace {
 
 constexpr int32_t kAnswer = 6;
 
-// Four query heads on two KV heads: those of a model of many layers, in small.
+// Four query heads on two KV heads: a small form of a model of many layers.
 class RanksEngineTest : public testing::Test {
  protected:
   RanksEngineTest() {

@@ -423,7 +423,8 @@ TEST(SamplingDefaultsTest, TheModelsValuesApplyAndAreReported) {
   }
 }
 
-// An answer is told of what it has from the model alone, and not of a limit that it may not reach.
+// The message names only the room that the model gives an answer, and not a limit that it may not
+// reach.
 TEST(SamplingDefaultsTest, AnAnswerHasANoteOfWhatItLeavesOpen) {
   SamplingOptions options;
   options.temperature = 0.5;

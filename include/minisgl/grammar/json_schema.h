@@ -6,9 +6,9 @@
 // draft defines do not constrain; one that is nearly a keyword gives a warning (CompiledGrammar).
 //
 // Texts are JSON without blanks around the value. Members stand in the order of `properties`, then
-// those of `required` alone, then all others, whose names may repeat. Strings spell a character in
-// one way, control characters in several; no surrogates. Numbers have a bounded number of digits.
-// `1.0` is an integer except in draft 4. Formats of the standard are asserted.
+// members in `required` alone, then all others, whose names may repeat. Strings spell a character
+// in one way, control characters in several; no surrogates. Numbers have a bounded number of
+// digits. `1.0` is an integer except in draft 4. Formats of the standard are asserted.
 #pragma once
 
 #include <cstdint>

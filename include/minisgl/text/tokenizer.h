@@ -88,8 +88,8 @@ class Tokenizer {
   // special: a model's vocabulary may be padded beyond its tokenizer's, and such an id can be
   // sampled.
   virtual std::string Decode(std::span<const TokenId> ids, bool keep_special = false) const = 0;
-  // Returns an incremental decoder; its arguments are those of StreamDecoder, and this tokenizer
-  // must outlive it. Null if StreamDecoder's own rules apply (sentencepiece's, on PieceBytes()).
+  // Returns an incremental decoder, with StreamDecoder's arguments; this tokenizer must outlive it.
+  // Null if StreamDecoder's own rules apply (sentencepiece's, on PieceBytes()).
   virtual std::unique_ptr<TokenDecoder> NewDecoder(bool /*at_start*/, bool /*keep_special*/) const {
     return nullptr;
   }
