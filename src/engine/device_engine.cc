@@ -279,8 +279,13 @@ PageCounts PagesBeside(const ModelConfig& config, const MemoryPlan& plan, uint64
   if (short_bytes == 0) return counts;
   const int64_t least = CeilDiv<int64_t>(limits.max_seq_len, limits.page_size);
   if (limits.num_window_pages > 0) {
+    uint64_t beside_per_token = 0;
+    for (size_t i = 1; i < plan.models.size(); ++i) {
+      beside_per_token += plan.models[i].kv_bytes_per_token;
+    }
     const auto split =
-        KvSplit::Make(config, limits, limits.max_step_tokens - limits.max_running_requests, dtype);
+        KvSplit::Make(config, limits, limits.max_step_tokens - limits.max_running_requests, dtype,
+                      /*num_ranks=*/1, beside_per_token);
     MINISGL_CHECK(split, "a plan of keys and values past 2^64 bytes");
     const uint64_t left = plan.kv_bytes - std::min(short_bytes, plan.kv_bytes);
     counts.pages = std::max(least, std::min(counts.pages, split->PagesWithin(left)));
@@ -337,18 +342,16 @@ Status WithSuggestions(const Status& status, const MemoryPlan& plan) {
 
 namespace minisgl {
 
-Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
-                                                 const Checkpoint& checkpoint,
+Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelList& models, const ModelFiles& files,
                                                  const MemoryPlan& plan,
                                                  std::unique_ptr<DeviceOps> ops,
                                                  const DeviceEngineOptions& options) {
   std::vector<std::unique_ptr<DeviceOps>> ranks;
   ranks.push_back(std::move(ops));
-  return MakeDeviceEngine(config, checkpoint, plan, std::move(ranks), options);
+  return MakeDeviceEngine(models, files, plan, std::move(ranks), options);
 }
 
-Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
-                                                 const Checkpoint& checkpoint,
+Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelList& models, const ModelFiles& files,
                                                  const MemoryPlan& plan,
                                                  std::vector<std::unique_ptr<DeviceOps>> ops,
                                                  const DeviceEngineOptions& options) {
@@ -357,14 +360,14 @@ Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
     const auto count = static_cast<int32_t>(ops.size());
     for (auto& own : ops) {
       const Rank rank = {static_cast<int32_t>(ranks.size()), count};
-      auto step = engine::DeviceStep::Make(config, checkpoint, plan.weight_format, plan.limits,
-                                           rank, own.get());
+      auto step = engine::DeviceStep::Make(models, files, plan, rank, own.get());
       MINISGL_RETURN_IF_ERROR(engine::WithSuggestions(step.status(), plan));
       ranks.push_back(std::make_unique<engine::DeviceRank>(std::move(own), std::move(step).value(),
                                                            count == 1));
     }
     auto engine = std::make_unique<engine::DeviceEngine>(std::move(ranks));
-    MINISGL_RETURN_IF_ERROR(engine::WithSuggestions(engine->Start(config, plan, options), plan));
+    MINISGL_RETURN_IF_ERROR(
+        engine::WithSuggestions(engine->Start(models.target(), plan, options), plan));
     return std::unique_ptr<Engine>(std::move(engine));
   } catch (const std::bad_alloc&) {
     return Status(StatusCode::kOutOfMemory, "the host ran out of memory while loading the model");

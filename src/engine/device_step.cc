@@ -48,20 +48,29 @@ std::vector<PlannedHeads> HeadsOfLayers(const ModelConfig& config) {
   return all;
 }
 
-DeviceLimits DeviceLimitsOf(const ModelConfig& config, const EngineLimits& limits) {
+DeviceLimits DeviceLimitsOf(const ModelList& models, const Rank& rank, const EngineLimits& limits) {
   DeviceLimits device = {.max_rows = limits.max_running_requests + 1,  // one of padding
                          .max_tokens = limits.max_step_tokens,
-                         .max_seq_len = limits.max_seq_len,
-                         .num_experts = config.experts.num_experts,
-                         .num_chosen = config.experts.num_chosen};
-  const std::vector<PlannedHeads> all = HeadsOfLayers(config);
+                         .max_seq_len = limits.max_seq_len};
+  std::vector<AttentionHeads> all;  // each kind once, the target's first
+  for (size_t i = 0; i < models.size(); ++i) {
+    if (models[i].layers() == nullptr) continue;
+    const ModelConfig own = RankConfig(*models[i].layers(), models[i].RankOf(rank));
+    device.num_experts = std::max(device.num_experts, own.experts.num_experts);
+    device.num_chosen = std::max(device.num_chosen, own.experts.num_chosen);
+    for (const PlannedHeads& planned : HeadsOfLayers(own)) {
+      if (std::find(all.begin(), all.end(), planned.heads) == all.end()) {
+        all.push_back(planned.heads);
+      }
+    }
+  }
   MINISGL_CHECK(!all.empty(), "a model without attention");
-  device.num_heads = all[0].heads.num_heads;
-  device.num_kv_heads = all[0].heads.num_kv_heads;
-  device.head_dim = all[0].heads.head_dim;
-  device.v_head_dim = all[0].heads.v_head_dim;
-  device.values_in_keys = all[0].heads.values_in_keys;
-  for (size_t i = 1; i < all.size(); ++i) device.other_heads.push_back(all[i].heads);
+  device.num_heads = all[0].num_heads;
+  device.num_kv_heads = all[0].num_kv_heads;
+  device.head_dim = all[0].head_dim;
+  device.v_head_dim = all[0].v_head_dim;
+  device.values_in_keys = all[0].values_in_keys;
+  device.other_heads.assign(all.begin() + 1, all.end());
   return device;
 }
 
@@ -82,16 +91,14 @@ std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits, bool has_win
                                 step_bytes * in_flight);
 }
 
-Result<std::unique_ptr<DeviceStep>> DeviceStep::Make(const ModelConfig& config,
-                                                     const Checkpoint& checkpoint,
-                                                     const WeightFormat& weight_format,
-                                                     const EngineLimits& limits, const Rank& rank,
+Result<std::unique_ptr<DeviceStep>> DeviceStep::Make(const ModelList& models,
+                                                     const ModelFiles& files,
+                                                     const MemoryPlan& plan, const Rank& rank,
                                                      DeviceOps* ops) {
-  const ModelConfig own = RankConfig(config, rank);
-  MINISGL_RETURN_IF_ERROR(ops->Reserve(DeviceLimitsOf(own, limits)));
-  MINISGL_ASSIGN_OR_RETURN(auto model,
-                           ModelState::Make(config, checkpoint, weight_format, limits, rank, ops));
-  MINISGL_ASSIGN_OR_RETURN(auto state, StepState::Make(own, std::move(model), limits, ops));
+  MINISGL_RETURN_IF_ERROR(ops->Reserve(DeviceLimitsOf(models, rank, plan.limits)));
+  MINISGL_ASSIGN_OR_RETURN(auto model, ModelState::Make(models, files, plan, rank, ops));
+  MINISGL_ASSIGN_OR_RETURN(auto state, StepState::Make(RankConfig(models.target(), rank),
+                                                       std::move(model), plan.limits, ops));
   std::unique_ptr<DeviceStep> step(new DeviceStep(std::move(state), ops));
   MINISGL_RETURN_IF_ERROR(step->TakeArrays());
   return step;

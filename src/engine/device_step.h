@@ -75,12 +75,10 @@ std::vector<PlannedHeads> HeadsOfLayers(const ModelConfig& config);
 
 class DeviceStep {
  public:
-  // Loads the part of `rank` of the model `config`, and takes all memory except that of keys and
+  // Loads the part of `rank` of the models, and takes all memory of `plan` except that of keys and
   // values.
-  static Result<std::unique_ptr<DeviceStep>> Make(const ModelConfig& config,
-                                                  const Checkpoint& checkpoint,
-                                                  const WeightFormat& weight_format,
-                                                  const EngineLimits& limits, const Rank& rank,
+  static Result<std::unique_ptr<DeviceStep>> Make(const ModelList& models, const ModelFiles& files,
+                                                  const MemoryPlan& plan, const Rank& rank,
                                                   DeviceOps* ops);
   // Of several ranks, after the start: called before and after memory is taken for a large step.
   // Waits until nothing runs on any device, because taking memory may wait for a kernel that waits
@@ -185,8 +183,8 @@ class DeviceStep {
   DevicePlaces places_;
 };
 
-// The largest step, as the device's operations reserve memory for it.
-DeviceLimits DeviceLimitsOf(const ModelConfig& config, const EngineLimits& limits);
+// The largest step of any model on `rank`, as the device's operations reserve memory for it.
+DeviceLimits DeviceLimitsOf(const ModelList& models, const Rank& rank, const EngineLimits& limits);
 
 // Bytes that DeviceStep takes, not counting the decoder, the tables, and keys and values; nothing
 // if that exceeds 2^64.

@@ -19,8 +19,10 @@ constexpr int64_t kPagesMax = std::numeric_limits<int32_t>::max() - 1;
 }  // namespace
 
 std::optional<KvSplit> KvSplit::Make(const ModelConfig& config, const EngineLimits& limits,
-                                     int32_t max_prefill_tokens, DType dtype, int32_t num_ranks) {
-  const auto token = KvBytesPerToken(config, dtype);
+                                     int32_t max_prefill_tokens, DType dtype, int32_t num_ranks,
+                                     uint64_t beside_per_token) {
+  const auto own = KvBytesPerToken(config, dtype);
+  const auto token = own ? CheckedAdd(*own, beside_per_token) : std::nullopt;
   const auto page_size = static_cast<uint64_t>(limits.page_size) * static_cast<uint64_t>(num_ranks);
   const auto all = token ? CheckedMul(*token, page_size) : std::nullopt;
   if (!all || *all == 0) return std::nullopt;

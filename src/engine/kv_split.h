@@ -21,10 +21,11 @@ class KvSplit {
   // For requests of up to limits.max_seq_len tokens, and steps with up to `max_prefill_tokens`
   // prompt tokens. No window pages if no layer has a window, or if no page of the longest request
   // ever leaves its window. Nothing if a size exceeds 2^64. Sizes are of `num_ranks` ranks, each
-  // with the heads of `config`.
+  // with the heads of `config`, and in each page with `beside_per_token` bytes of a token in the
+  // layers of other models.
   static std::optional<KvSplit> Make(const ModelConfig& config, const EngineLimits& limits,
-                                     int32_t max_prefill_tokens, DType dtype,
-                                     int32_t num_ranks = 1);
+                                     int32_t max_prefill_tokens, DType dtype, int32_t num_ranks = 1,
+                                     uint64_t beside_per_token = 0);
 
   // The longest window of any layer, in keys; 0 without window pages.
   int32_t window() const { return window_; }

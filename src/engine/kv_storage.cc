@@ -53,18 +53,32 @@ std::optional<uint64_t> WindowBytesPerToken(const ModelConfig& config, DType dty
 }
 
 Result<KvStorage> KvStorage::Make(const ModelConfig& config, DType dtype, int32_t num_pages,
-                                  int32_t page_size, Ops* ops, int32_t num_window_pages) {
+                                  int32_t page_size, Ops* ops, int32_t num_window_pages,
+                                  std::span<const ModelConfig> beside) {
   KvStorage storage;
+  MINISGL_ASSIGN_OR_RETURN(
+      storage.layers_, storage.Take(config, dtype, num_pages, page_size, ops, num_window_pages));
+  for (const ModelConfig& other : beside) {
+    MINISGL_ASSIGN_OR_RETURN(storage.beside_.emplace_back(),
+                             storage.Take(other, dtype, num_pages, page_size, ops, 0));
+  }
+  return storage;
+}
+
+Result<std::vector<KvLayer>> KvStorage::Take(const ModelConfig& config, DType dtype,
+                                             int32_t num_pages, int32_t page_size, Ops* ops,
+                                             int32_t num_window_pages) {
+  std::vector<KvLayer> layers;
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const auto at = static_cast<size_t>(i);
     const LayerConfig layer = at < config.layers.size() ? config.layers[at] : LayerConfig();
     if (layer.kv_layer >= 0) {
       MINISGL_CHECK(layer.kv_layer < i, "layer {} reads keys of layer {}", i, layer.kv_layer);
-      storage.layers_.push_back(storage.layers_[static_cast<size_t>(layer.kv_layer)]);
+      layers.push_back(layers[static_cast<size_t>(layer.kv_layer)]);
       continue;
     }
     if (!HasAttention(layer.mixer)) {
-      storage.layers_.push_back(KvLayer());
+      layers.push_back(KvLayer());
       continue;
     }
     const LayerShape shape = LayerShapeOf(config, i);
@@ -80,19 +94,19 @@ Result<KvStorage> KvStorage::Make(const ModelConfig& config, DType dtype, int32_
         auto memory,
         ActivationArray::Make(
             ops, dtype, {static_cast<uint64_t>(pages) + 1, static_cast<uint64_t>(page_stride)}));
-    storage.layers_.push_back({.base = memory.ptr(),
-                               .page_stride = page_stride,
-                               .slot_stride = shape.head_dim,
-                               .head_stride = k_head_stride,
-                               .v_offset = in_keys ? shape.head_dim - shape.value_dim : k_elements,
-                               .page_size = page_size,
-                               .v_slot_stride = in_keys ? shape.head_dim : shape.value_dim,
-                               .v_head_stride = v_head_stride,
-                               .values_in_keys = in_keys});
-    storage.own_layers_.push_back(storage.layers_.back());
-    storage.memory_.push_back(std::move(memory));
+    layers.push_back({.base = memory.ptr(),
+                      .page_stride = page_stride,
+                      .slot_stride = shape.head_dim,
+                      .head_stride = k_head_stride,
+                      .v_offset = in_keys ? shape.head_dim - shape.value_dim : k_elements,
+                      .page_size = page_size,
+                      .v_slot_stride = in_keys ? shape.head_dim : shape.value_dim,
+                      .v_head_stride = v_head_stride,
+                      .values_in_keys = in_keys});
+    own_layers_.push_back(layers.back());
+    memory_.push_back(std::move(memory));
   }
-  return storage;
+  return layers;
 }
 
 }  // namespace minisgl::engine

@@ -1,5 +1,7 @@
 // The keys and values of every layer: num_pages pages, and the dummy page that padding may write
 // to. With window pages, layers with a sliding window have num_window_pages and a dummy instead.
+// A page is the target's layers and, behind them, the layers of models beside it, which have no
+// window pages.
 //
 // Layout of a layer, heads first, so that one head's keys of a page are contiguous:
 //   [num_pages + 1][keys [num_kv_heads][page_size][head_dim],
@@ -9,7 +11,9 @@
 // layer that reads the keys and values of another, or has no attention, has none.
 #pragma once
 
+#include <cstddef>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "minisgl/base/status.h"
@@ -21,17 +25,26 @@ namespace minisgl::engine {
 
 class KvStorage {
  public:
+  // `beside`: the layers of models beside the target.
   static Result<KvStorage> Make(const ModelConfig& config, DType dtype, int32_t num_pages,
-                                int32_t page_size, Ops* ops, int32_t num_window_pages = 0);
+                                int32_t page_size, Ops* ops, int32_t num_window_pages = 0,
+                                std::span<const ModelConfig> beside = {});
 
-  // [layers]; equal for layers that share keys and values.
+  // [layers] of the target; equal for layers that share keys and values.
   const std::vector<KvLayer>& layers() const { return layers_; }
-  // Those that have keys and values of their own, in order.
+  // The same of `beside[index]` of Make.
+  const std::vector<KvLayer>& beside(size_t index) const { return beside_[index]; }
+  // All layers that have keys and values of their own, in order.
   const std::vector<KvLayer>& own_layers() const { return own_layers_; }
 
  private:
+  // Takes the memory of a model's layers.
+  Result<std::vector<KvLayer>> Take(const ModelConfig& config, DType dtype, int32_t num_pages,
+                                    int32_t page_size, Ops* ops, int32_t num_window_pages);
+
   std::vector<ActivationArray> memory_;
   std::vector<KvLayer> layers_;
+  std::vector<std::vector<KvLayer>> beside_;
   std::vector<KvLayer> own_layers_;
 };
 

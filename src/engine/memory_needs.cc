@@ -3,6 +3,7 @@
 #include "engine/memory_needs.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "engine/decode_graphs.h"
@@ -38,43 +39,6 @@ std::optional<uint64_t> TableBytes(const PlanOptions& options, int64_t max_seq_l
   return sum ? CheckedMul(*sum, sizeof(int32_t)) : std::nullopt;
 }
 
-// Scratch bytes of the CPU's operations on a rank, whose configuration is `config`.
-std::optional<uint64_t> CpuBytes(const ModelConfig& config, const PlanOptions& options,
-                                 const EngineLimits& limits, int num_threads) {
-  const ExpertsConfig& experts = config.experts;
-  const std::vector<LayerShape> shapes = LayerShapes(config);
-  int64_t max_inputs = std::max(
-      {config.hidden_size, experts.shared_intermediate_size, int64_t{config.per_layer_width},
-       config.states.conv_width, config.states.inner_width(), int64_t{config.latent.query_rank},
-       int64_t{config.num_heads} * config.latent.value_dim, experts.latent_size});
-  for (const LayerShape& shape : shapes) {
-    // heads * value_dim: two 31-bit numbers
-    max_inputs =
-        std::max({max_inputs, shape.intermediate_size, int64_t{shape.num_heads} * shape.value_dim});
-  }
-  CpuScratchLimits scratch = {
-      .num_threads = num_threads,
-      .weight_format = FormatOf(config, options),
-      .max_tokens = limits.max_step_tokens,
-      .max_logit_rows = int64_t{limits.max_running_requests} + limits.max_step_drafts,
-      .vocab_size = limits.vocab_size,
-      .max_inputs = max_inputs,
-      .num_chosen = experts.num_experts > 0 ? experts.num_chosen : 0,
-      .expert_inputs = experts.intermediate_size,
-      .head_inputs = std::max(config.latent.plain_dim, config.latent.rank)};
-  uint64_t most = 0;
-  for (const LayerShape& shape : shapes) {
-    scratch.num_heads = shape.num_heads;
-    scratch.num_kv_heads = shape.num_kv_heads;
-    scratch.head_dim = shape.head_dim;
-    scratch.value_dim = shape.value_dim;
-    const auto bytes = CpuScratchBytes(scratch);
-    if (!bytes) return std::nullopt;
-    most = std::max(most, *bytes);
-  }
-  return most;
-}
-
 // Estimate of the bytes of all graphs.
 uint64_t GraphBytes(const PlanOptions& options, const EngineLimits& limits) {
   const int32_t max_rows = options.max_running_requests;
@@ -84,63 +48,79 @@ uint64_t GraphBytes(const PlanOptions& options, const EngineLimits& limits) {
   return count * kGraphBytes;
 }
 
-// What all ranks need apart from pages and tables; on devices, the most of each that one needs.
-struct RankNeeds {
+// What a model needs apart from pages, on one or on all ranks.
+struct ModelNeeds {
   uint64_t weight_bytes = 0;
-  uint64_t workspace_bytes = 0;  // of decoders
+  uint64_t workspace_bytes = 0;  // of the model itself
   uint64_t scratch_bytes = 0;    // of the CPU's operations
-  uint64_t slot_bytes = 0;
+  uint64_t kv_per_token = 0;     // of its share of each page
+  uint64_t slot_bytes = 0;       // of states
 };
 
-// Nothing if a size exceeds 2^64.
-std::optional<RankNeeds> CountRankNeeds(const ModelConfig& config, const PlanOptions& options,
-                                        int64_t max_seq_len) {
-  const EngineLimits limits = LimitsOf(config, options, max_seq_len);
-  RankNeeds sum;
-  for (int32_t index = 0; index < options.num_ranks; ++index) {
-    const Rank rank = {index, options.num_ranks};
-    const ModelConfig own = RankConfig(config, rank);
-    const DecoderOptions decoder = {
-        .weight_format = FormatOf(config, options),
-        .activation_dtype = options.activation_dtype(),
-        .max_step_tokens = int64_t{options.max_prefill_tokens} + options.max_running_requests,
-        .max_logit_rows = int64_t{options.max_running_requests} + StepDrafts(options),
-        .max_seq_len = max_seq_len,
-        .rank = rank,
-        .logits_on_all_ranks = options.device != nullptr};
-    const auto weights = options.weight_counts == nullptr
-                             ? CountDecoderWeights(config, decoder)
-                             : options.weight_counts->Of(config, decoder);
-    const auto add = [&](std::optional<uint64_t> bytes, uint64_t* to) {
-      if (bytes) {
-        bytes = options.device != nullptr ? std::max(*bytes, *to) : CheckedAdd(*bytes, *to);
-      }
-      *to = bytes.value_or(0);
-      return bytes.has_value();
-    };
-    const auto scratch =
-        options.device != nullptr
-            ? 0
-            : CpuBytes(own, options, limits, ThreadsOfRank(options.num_threads, rank));
-    if (!add(weights, &sum.weight_bytes) ||
-        !add(CountDecoderWorkspace(config, decoder), &sum.workspace_bytes) ||
-        !add(scratch, &sum.scratch_bytes) || !add(StateBytesPerSlot(own), &sum.slot_bytes)) {
-      return std::nullopt;
-    }
-  }
-  return sum;
+// The target's keys and values decide the type of all: a page has one.
+DType KvTypeOf(const ModelList& models, const PlanOptions& options) {
+  return KvDType(options.activation_dtype(), FormatOf(models[0], options).dtype);
 }
 
-// Bytes of a device's engine, not counting the decoder and the tables.
-std::optional<uint64_t> DeviceBytes(const ModelConfig& config, const PlanOptions& options,
+// Bytes of a token in the layers that `model` has in pages, on `rank`.
+std::optional<uint64_t> PageShare(const ListedModel& model, const Rank& rank, DType dtype) {
+  if (model.layers() == nullptr) return 0;
+  return KvBytesPerToken(RankConfig(*model.layers(), model.RankOf(rank)), dtype);
+}
+
+std::optional<ModelNeeds> CountOnRank(const ListedModel& model, const PlanOptions& options,
+                                      int64_t max_seq_len, const Rank& rank, DType kv_dtype) {
+  const DecoderOptions decoder = {
+      .weight_format = FormatOf(model, options),
+      .activation_dtype = options.activation_dtype(),
+      .max_step_tokens = int64_t{options.max_prefill_tokens} + options.max_running_requests,
+      .max_logit_rows = int64_t{options.max_running_requests} + StepDrafts(options),
+      .max_seq_len = max_seq_len,
+      .rank = model.RankOf(rank),
+      .logits_on_all_ranks = options.device != nullptr};
+  const auto weights = options.weight_counts == nullptr ? model.WeightBytes(decoder)
+                                                        : options.weight_counts->Of(model, decoder);
+  const auto workspace = model.WorkspaceBytes(decoder);
+  const auto scratch = options.device != nullptr
+                           ? 0
+                           : model.ScratchBytes(decoder, ThreadsOfRank(options.num_threads, rank));
+  const auto kv = PageShare(model, rank, kv_dtype);
+  const auto slot = model.layers() == nullptr
+                        ? 0
+                        : StateBytesPerSlot(RankConfig(*model.layers(), model.RankOf(rank)));
+  if (!weights || !workspace || !scratch || !kv || !slot) return std::nullopt;
+  return ModelNeeds{*weights, *workspace, *scratch, *kv, *slot};
+}
+
+// On all ranks; on devices, the most of each that one needs. Nothing if a size exceeds 2^64.
+std::optional<ModelNeeds> CountOnRanks(const ListedModel& model, const PlanOptions& options,
+                                       int64_t max_seq_len, DType kv_dtype) {
+  ModelNeeds all;
+  for (int32_t index = 0; index < options.num_ranks; ++index) {
+    const auto one = CountOnRank(model, options, max_seq_len, {index, options.num_ranks}, kv_dtype);
+    if (!one) return std::nullopt;
+    for (const auto part :
+         {&ModelNeeds::weight_bytes, &ModelNeeds::workspace_bytes, &ModelNeeds::scratch_bytes,
+          &ModelNeeds::kv_per_token, &ModelNeeds::slot_bytes}) {
+      const auto sum = options.device != nullptr ? std::max(all.*part, (*one).*part)
+                                                 : CheckedAdd(all.*part, (*one).*part);
+      if (!sum) return std::nullopt;
+      all.*part = *sum;
+    }
+  }
+  return all;
+}
+
+// Bytes of a device's engine, not counting models and tables.
+std::optional<uint64_t> DeviceBytes(const ModelList& models, const PlanOptions& options,
                                     int64_t max_seq_len, bool has_windows) {
   if (options.device == nullptr) return 0;
-  EngineLimits limits = LimitsOf(config, options, max_seq_len);
-  limits.num_state_slots = HasStates(config) ? 1 : 0;  // how many there are changes nothing here
+  EngineLimits limits = LimitsOf(models, options, max_seq_len);
+  limits.num_state_slots = HasStates(models.target()) ? 1 : 0;  // how many changes nothing here
   const auto step = DeviceStepBytes(limits, has_windows);
   if (!step) return std::nullopt;
-  const ModelConfig own = RankConfig(config, {0, options.num_ranks});
-  return CheckedAdd(*step, options.device->ReservedBytes(DeviceLimitsOf(own, limits)));
+  return CheckedAdd(
+      *step, options.device->ReservedBytes(DeviceLimitsOf(models, {0, options.num_ranks}, limits)));
 }
 
 std::optional<uint64_t> SumOf(const std::vector<std::optional<uint64_t>>& parts) {
@@ -151,25 +131,25 @@ std::optional<uint64_t> SumOf(const std::vector<std::optional<uint64_t>>& parts)
 
 }  // namespace
 
-std::optional<uint64_t> WeightCounts::Of(const ModelConfig& config, const DecoderOptions& options) {
+std::optional<uint64_t> WeightCounts::Of(const ListedModel& model, const DecoderOptions& options) {
   for (const Count& count : counts_) {
-    if (count.format == options.weight_format && count.rank == options.rank) return count.bytes;
+    if (count.model == &model && count.format == options.weight_format &&
+        count.rank == options.rank) {
+      return count.bytes;
+    }
   }
-  counts_.push_back({options.weight_format, options.rank, CountDecoderWeights(config, options)});
+  counts_.push_back({&model, options.weight_format, options.rank, model.WeightBytes(options)});
   return counts_.back().bytes;
 }
 
-WeightFormat FormatOf(const ModelConfig& config, const PlanOptions& options) {
+WeightFormat FormatOf(const ListedModel& model, const PlanOptions& options) {
   if (options.device != nullptr) return options.device->activation_dtype();
-  const bool keeps_codes =
-      !config.quantization.empty() && options.quantization == Quantization::kNone;
-  return {options.weight_dtype.value_or(config.dtype),
-          keeps_codes ? Quantization::kStored : options.quantization};
+  return model.FormatFor(options.weight_dtype, options.quantization);
 }
 
-EngineLimits LimitsOf(const ModelConfig& config, const PlanOptions& options, int64_t max_seq_len) {
+EngineLimits LimitsOf(const ModelList& models, const PlanOptions& options, int64_t max_seq_len) {
   EngineLimits limits;
-  limits.vocab_size = config.vocab_size;
+  limits.vocab_size = models.target().vocab_size;
   limits.page_size = options.page_size;
   limits.max_running_requests = options.max_running_requests;
   limits.max_seq_len = static_cast<int32_t>(max_seq_len);
@@ -178,22 +158,49 @@ EngineLimits LimitsOf(const ModelConfig& config, const PlanOptions& options, int
   return limits;
 }
 
-std::optional<Needs> CountNeeds(const ModelConfig& config, const PlanOptions& options,
+Status CheckAllDivide(const ModelList& models, int32_t num_ranks) {
+  for (size_t i = 0; i < models.size(); ++i) {
+    const Status divides = models[i].CheckDivides(num_ranks);
+    if (!divides.ok()) return i == 0 ? divides : divides.WithPrefix("the " + models[i].Title());
+  }
+  return Status();
+}
+
+std::optional<Needs> CountNeeds(const ModelList& models, const PlanOptions& options,
                                 int64_t max_seq_len) {
-  const auto ranks = CountRankNeeds(config, options, max_seq_len);
+  const EngineLimits limits = LimitsOf(models, options, max_seq_len);
+  const DType kv_dtype = KvTypeOf(models, options);
+  const Rank first = {0, options.num_ranks};
+  Needs needs;
+  std::vector<std::optional<uint64_t>> weights, workspaces, beside;
+  for (size_t i = 0; i < models.size(); ++i) {
+    const ListedModel& model = models[i];
+    const auto own = CountOnRanks(model, options, max_seq_len, kv_dtype);
+    if (!own) return std::nullopt;
+    const auto workspace = CheckedAdd(own->workspace_bytes, own->scratch_bytes);
+    weights.push_back(own->weight_bytes);
+    workspaces.push_back(workspace);
+    if (i == 0) needs.slot_bytes = own->slot_bytes;
+    if (i > 0) beside.push_back(PageShare(model, first, kv_dtype));
+    needs.models.push_back({model.role(), model.name(), FormatOf(model, options), own->weight_bytes,
+                            workspace.value_or(0), own->kv_per_token, model.is_cut()});
+  }
+  const auto beside_per_token = SumOf(beside);
+  if (!beside_per_token) return std::nullopt;
   const auto kv =
-      KvSplit::Make(RankConfig(config, {0, options.num_ranks}),
-                    LimitsOf(config, options, max_seq_len), options.max_prefill_tokens,
-                    KvDType(options.activation_dtype(), FormatOf(config, options).dtype),
-                    options.device != nullptr ? 1 : options.num_ranks);
-  if (!kv || !ranks) return std::nullopt;
-  const auto tables = TableBytes(options, max_seq_len, kv->window() > 0);
-  const auto device = DeviceBytes(config, options, max_seq_len, kv->window() > 0);
-  const uint64_t graph_bytes = GraphBytes(options, LimitsOf(config, options, max_seq_len));
-  const auto workspace =
-      SumOf({tables, device, graph_bytes, ranks->workspace_bytes, ranks->scratch_bytes});
-  if (!workspace) return std::nullopt;
-  return Needs{ranks->weight_bytes, *workspace, graph_bytes, *kv, ranks->slot_bytes};
+      KvSplit::Make(RankConfig(models.target(), first), limits, options.max_prefill_tokens,
+                    kv_dtype, options.device != nullptr ? 1 : options.num_ranks, *beside_per_token);
+  if (!kv) return std::nullopt;
+  needs.kv = *kv;
+  needs.graph_bytes = GraphBytes(options, limits);
+  workspaces.insert(workspaces.end(), {TableBytes(options, max_seq_len, kv->window() > 0),
+                                       DeviceBytes(models, options, max_seq_len, kv->window() > 0),
+                                       needs.graph_bytes});
+  const auto weight_bytes = SumOf(weights), workspace_bytes = SumOf(workspaces);
+  if (!weight_bytes || !workspace_bytes) return std::nullopt;
+  needs.weight_bytes = *weight_bytes;
+  needs.workspace_bytes = *workspace_bytes;
+  return needs;
 }
 
 }  // namespace minisgl::engine
@@ -205,18 +212,24 @@ int ThreadsOfRank(int num_threads, const Rank& rank) {
   return std::max(1, num_threads / rank.count + more);
 }
 
-Result<std::vector<RankBytes>> CountRankBytes(const ModelConfig& config,
+Result<std::vector<RankBytes>> CountRankBytes(const ModelList& models,
                                               const ModelEngineOptions& options) {
-  MINISGL_RETURN_IF_ERROR(CheckRanks(config, options.num_ranks));
-  const WeightFormat format = engine::FormatOf(config, engine::PlanOptions{options});
-  std::vector<RankBytes> ranks;
+  MINISGL_RETURN_IF_ERROR(engine::CheckAllDivide(models, options.num_ranks));
+  const engine::PlanOptions plan{options};
+  const DType kv_dtype = engine::KvTypeOf(models, plan);
+  std::vector<RankBytes> ranks(static_cast<size_t>(options.num_ranks));
   for (int32_t index = 0; index < options.num_ranks; ++index) {
     const Rank rank = {index, options.num_ranks};
-    const auto weights = CountDecoderWeights(config, {.weight_format = format, .rank = rank});
-    const auto kv =
-        engine::KvBytesPerToken(RankConfig(config, rank), KvDType(DType::kF32, format.dtype));
-    if (!weights || !kv) return BadInput("the configuration's sizes are too large");
-    ranks.push_back({*weights, *kv});
+    for (size_t i = 0; i < models.size(); ++i) {
+      const auto weights = models[i].WeightBytes(
+          {.weight_format = engine::FormatOf(models[i], plan), .rank = models[i].RankOf(rank)});
+      const auto kv = engine::PageShare(models[i], rank, kv_dtype);
+      RankBytes* const own = &ranks[static_cast<size_t>(index)];
+      const auto weight_sum = weights ? CheckedAdd(own->weights, *weights) : std::nullopt;
+      const auto kv_sum = kv ? CheckedAdd(own->kv_per_token, *kv) : std::nullopt;
+      if (!weight_sum || !kv_sum) return BadInput("the configuration's sizes are too large");
+      *own = {*weight_sum, *kv_sum};
+    }
   }
   return ranks;
 }

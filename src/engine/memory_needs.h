@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "engine/kv_split.h"
+#include "minisgl/base/status.h"
 #include "minisgl/device_ops.h"
 #include "minisgl/engine/engine.h"
 #include "minisgl/engine/model_engine.h"
 #include "minisgl/model/decoder.h"
-#include "minisgl/weights/model_config.h"
+#include "minisgl/model/model_list.h"
 
 namespace minisgl::engine {
 
@@ -18,11 +19,13 @@ namespace minisgl::engine {
 // their count takes longer than that of all else.
 class WeightCounts {
  public:
-  // Of the decoder of `options`, whose format and rank tell it from others of the search.
-  std::optional<uint64_t> Of(const ModelConfig& config, const DecoderOptions& options);
+  // Of `model`, which outlives this, with `options`, whose format and rank tell them from others of
+  // the search.
+  std::optional<uint64_t> Of(const ListedModel& model, const DecoderOptions& options);
 
  private:
   struct Count {
+    const ListedModel* model;
     WeightFormat format;
     Rank rank;
     std::optional<uint64_t> bytes;
@@ -47,17 +50,21 @@ struct Needs {
   uint64_t workspace_bytes = 0;  // including graphs
   uint64_t graph_bytes = 0;
   KvSplit kv;
-  uint64_t slot_bytes = 0;  // of states
+  uint64_t slot_bytes = 0;           // of states
+  std::vector<PlannedModel> models;  // parts of the sums above
 };
 
-// The format of weights in memory.
-WeightFormat FormatOf(const ModelConfig& config, const PlanOptions& options);
+// The format of a model's weights in memory.
+WeightFormat FormatOf(const ListedModel& model, const PlanOptions& options);
 
 // Without the numbers of pages and slots, which are planned.
-EngineLimits LimitsOf(const ModelConfig& config, const PlanOptions& options, int64_t max_seq_len);
+EngineLimits LimitsOf(const ModelList& models, const PlanOptions& options, int64_t max_seq_len);
+
+// The errors of CheckRanks, with the model if it is not the target.
+Status CheckAllDivide(const ModelList& models, int32_t num_ranks);
 
 // Nothing if a size exceeds 2^64.
-std::optional<Needs> CountNeeds(const ModelConfig& config, const PlanOptions& options,
+std::optional<Needs> CountNeeds(const ModelList& models, const PlanOptions& options,
                                 int64_t max_seq_len);
 
 }  // namespace minisgl::engine

@@ -67,9 +67,9 @@ std::optional<StateSplit> StatesThatFit(const Needs& needs, const PlanOptions& o
 
 // Number of pages, without the dummy, that fit beside an engine for requests of up to `max_seq_len`
 // tokens; 0 if none fits.
-int64_t PagesThatFit(const ModelConfig& config, const PlanOptions& options, uint64_t available,
+int64_t PagesThatFit(const ModelList& models, const PlanOptions& options, uint64_t available,
                      int64_t max_seq_len) {
-  const auto needs = CountNeeds(config, options, max_seq_len);
+  const auto needs = CountNeeds(models, options, max_seq_len);
   if (!needs) return 0;
   const auto states = StatesThatFit(*needs, options, available);
   if (!states) return 0;
@@ -79,57 +79,56 @@ int64_t PagesThatFit(const ModelConfig& config, const PlanOptions& options, uint
   return pages >= options.num_pages ? options.num_pages : 0;
 }
 
-bool OneRequestFits(const ModelConfig& config, const PlanOptions& options, uint64_t available,
+bool OneRequestFits(const ModelList& models, const PlanOptions& options, uint64_t available,
                     int64_t max_seq_len) {
-  return PagesThatFit(config, options, available, max_seq_len) >=
+  return PagesThatFit(models, options, available, max_seq_len) >=
          CeilDiv<int64_t>(max_seq_len, options.page_size);
 }
 
 // The longest request of at most `wanted` tokens that fits; 0 if none does. If a length fits, so
 // does every shorter one, because the tables and the pages of one request grow with the length.
-int64_t LongestThatFits(const ModelConfig& config, const PlanOptions& options, uint64_t available,
+int64_t LongestThatFits(const ModelList& models, const PlanOptions& options, uint64_t available,
                         int64_t wanted) {
-  if (OneRequestFits(config, options, available, wanted)) return wanted;
+  if (OneRequestFits(models, options, available, wanted)) return wanted;
   int64_t fits = 0, fails = wanted;
   while (fails - fits > 1) {
     const int64_t middle = fits + (fails - fits) / 2;
-    (OneRequestFits(config, options, available, middle) ? fits : fails) = middle;
+    (OneRequestFits(models, options, available, middle) ? fits : fails) = middle;
   }
   return fits >= kSeqLenMin ? fits : 0;
 }
 
-int64_t WantedSeqLen(const ModelConfig& config, const PlanOptions& options) {
+int64_t WantedSeqLen(const ModelList& models, const PlanOptions& options) {
   if (options.max_seq_len > 0) return options.max_seq_len;
-  if (options.device != nullptr) return std::min(config.max_seq_len, kIntMax);
-  return std::min(config.max_seq_len, kCpuSeqLenDefault);
+  if (options.device != nullptr) return std::min(models.target().max_seq_len, kIntMax);
+  return std::min(models.target().max_seq_len, kCpuSeqLenDefault);
 }
 
-std::string SeqLenReason(const ModelConfig& config, const PlanOptions& options,
-                         int64_t max_seq_len) {
+std::string SeqLenReason(const ModelList& models, const PlanOptions& options, int64_t max_seq_len) {
   if (options.max_seq_len > 0) return SettingName(Setting::kMaxSeqLen);
-  if (max_seq_len == config.max_seq_len) return "the model's";
+  if (max_seq_len == models.target().max_seq_len) return "the model's";
   const bool by_default = options.device == nullptr && max_seq_len == kCpuSeqLenDefault;
   return by_default ? "the CPU default" : "what fits";
 }
 
 // The plan for `options`; nothing if one request of the wanted length does not fit.
-std::optional<MemoryPlan> TryPlan(const ModelConfig& config, const PlanOptions& options,
+std::optional<MemoryPlan> TryPlan(const ModelList& models, const PlanOptions& options,
                                   uint64_t available) {
-  const int64_t wanted = WantedSeqLen(config, options);
-  const int64_t max_seq_len = LongestThatFits(config, options, available, wanted);
+  const int64_t wanted = WantedSeqLen(models, options);
+  const int64_t max_seq_len = LongestThatFits(models, options, available, wanted);
   if (max_seq_len == 0 || (options.max_seq_len > 0 && max_seq_len < wanted)) return std::nullopt;
-  const Needs needs = *CountNeeds(config, options, max_seq_len);
+  const Needs needs = *CountNeeds(models, options, max_seq_len);
   const StateSplit states = *StatesThatFit(needs, options, available);
   // Pages that all running requests need at their longest: below 2^62.
   const int64_t useful =
       states.max_running_requests * CeilDiv<int64_t>(max_seq_len, options.page_size);
-  const int64_t fit = PagesThatFit(config, options, available, max_seq_len);
+  const int64_t fit = PagesThatFit(models, options, available, max_seq_len);
   // A device's memory is used up: pages that running requests do not need keep prefixes.
   const bool all = options.num_pages > 0 || options.device != nullptr;
   const int64_t num_pages = all ? fit : std::min(fit, useful);
 
   MemoryPlan plan;
-  plan.weight_format = FormatOf(config, options);
+  plan.weight_format = FormatOf(models[0], options);
   plan.available_bytes = available;
   plan.weight_bytes = needs.weight_bytes;
   plan.workspace_bytes = needs.workspace_bytes;
@@ -137,7 +136,7 @@ std::optional<MemoryPlan> TryPlan(const ModelConfig& config, const PlanOptions& 
   plan.kv_bytes_per_token = (needs.kv.page_bytes() + needs.kv.window_page_bytes()) / page_size;
   plan.kv_bytes = *needs.kv.Bytes(num_pages);  // <= available
   plan.graph_bytes = needs.graph_bytes;
-  plan.limits = LimitsOf(config, options, max_seq_len);
+  plan.limits = LimitsOf(models, options, max_seq_len);
   plan.limits.num_pages = static_cast<int32_t>(num_pages);
   plan.limits.max_running_requests = states.max_running_requests;
   plan.limits.num_state_slots = states.num_slots;
@@ -149,7 +148,8 @@ std::optional<MemoryPlan> TryPlan(const ModelConfig& config, const PlanOptions& 
     plan.limits.num_window_pages = static_cast<int32_t>(num_window_pages);
     plan.limits.sliding_window = needs.kv.window();
   }
-  plan.max_seq_len_reason = SeqLenReason(config, options, max_seq_len);
+  plan.max_seq_len_reason = SeqLenReason(models, options, max_seq_len);
+  plan.models = needs.models;
   return plan;
 }
 
@@ -178,22 +178,22 @@ using LeverSet = std::bitset<kNumLevers>;
 LeverSet Only(int lever) { return LeverSet().set(static_cast<size_t>(lever)); }
 
 // Moves the quantization from `from` to `to`. False if it is another or does not apply.
-bool Quantize(const ModelConfig& config, Quantization from, Quantization to, PlanOptions* options) {
+bool Quantize(const ModelList& models, Quantization from, Quantization to, PlanOptions* options) {
   if (options->device != nullptr || options->quantization != from) return false;
-  if (!config.quantization.empty()) return false;  // the codes may take less
+  if (!models.target().quantization.empty()) return false;  // the codes may take less
   options->quantization = to;
   return true;
 }
 
 // Moves `lever` by a notch. False if it is at its end or does not apply.
-bool Relax(const ModelConfig& config, Lever lever, uint64_t available, PlanOptions* options) {
+bool Relax(const ModelList& models, Lever lever, uint64_t available, PlanOptions* options) {
   const int64_t least_pages =
       CeilDiv<int64_t>(std::max(options->max_seq_len, kSeqLenMin), options->page_size);
-  const int64_t wanted_pages = CeilDiv<int64_t>(WantedSeqLen(config, *options), options->page_size);
+  const int64_t wanted_pages = CeilDiv<int64_t>(WantedSeqLen(models, *options), options->page_size);
   const PlanOptions before = *options;
   switch (lever) {
     case Lever::kSeqLen: {
-      const int64_t fits = LongestThatFits(config, *options, available, options->max_seq_len);
+      const int64_t fits = LongestThatFits(models, *options, available, options->max_seq_len);
       if (options->max_seq_len > 0 && fits > 0) options->max_seq_len = fits;
       return options->max_seq_len != before.max_seq_len;
     }
@@ -211,11 +211,11 @@ bool Relax(const ModelConfig& config, Lever lever, uint64_t available, PlanOptio
     }
     case Lever::kDType:
       if (options->device != nullptr) return false;
-      if (DTypeBytes(FormatOf(config, *options).dtype) == DTypeBytes(DType::kBF16)) return false;
+      if (DTypeBytes(FormatOf(models[0], *options).dtype) == DTypeBytes(DType::kBF16)) return false;
       options->weight_dtype = DType::kBF16;
       return true;
     case Lever::kQuantize:
-      return Quantize(config, Quantization::kNone, Quantization::kInt8, options);
+      return Quantize(models, Quantization::kNone, Quantization::kInt8, options);
     case Lever::kPrefill:
       if (options->max_prefill_tokens <= 32) return false;
       options->max_prefill_tokens = std::max(32, options->max_prefill_tokens / 2);
@@ -230,21 +230,21 @@ bool Relax(const ModelConfig& config, Lever lever, uint64_t available, PlanOptio
 
 // Moves `levers` until a plan fits; nothing if none does. The length is moved last, because the
 // user asked for it.
-std::optional<PlanOptions> RelaxUntilItFits(const ModelConfig& config, LeverSet levers,
+std::optional<PlanOptions> RelaxUntilItFits(const ModelList& models, LeverSet levers,
                                             uint64_t available, PlanOptions options) {
   constexpr int kSeqLen = static_cast<int>(Lever::kSeqLen);
-  while (!TryPlan(config, options, available)) {
+  while (!TryPlan(models, options, available)) {
     bool moved = false;
     for (int lever = kSeqLen + 1; lever < kNumLevers; ++lever) {
       if (!levers.test(static_cast<size_t>(lever))) continue;
-      moved = Relax(config, static_cast<Lever>(lever), available, &options) || moved;
+      moved = Relax(models, static_cast<Lever>(lever), available, &options) || moved;
     }
     if (moved) continue;
     if (options.may_become_int4 && levers.test(static_cast<size_t>(Lever::kQuantize)) &&
-        Quantize(config, Quantization::kInt8, Quantization::kInt4, &options)) {
+        Quantize(models, Quantization::kInt8, Quantization::kInt4, &options)) {
       continue;
     }
-    if (!levers.test(kSeqLen) || !Relax(config, Lever::kSeqLen, available, &options)) {
+    if (!levers.test(kSeqLen) || !Relax(models, Lever::kSeqLen, available, &options)) {
       return std::nullopt;
     }
   }
@@ -253,11 +253,11 @@ std::optional<PlanOptions> RelaxUntilItFits(const ModelConfig& config, LeverSet 
 
 // Those of `levers` that are needed to make room; all of them if they do not. Levers are left out
 // one after another, the length first.
-LeverSet LeversNeeded(const ModelConfig& config, LeverSet levers, uint64_t available,
+LeverSet LeversNeeded(const ModelList& models, LeverSet levers, uint64_t available,
                       const PlanOptions& options) {
   for (int lever = 0; lever < kNumLevers; ++lever) {
     const LeverSet fewer = levers & ~Only(lever);
-    if (RelaxUntilItFits(config, fewer, available, options)) levers = fewer;
+    if (RelaxUntilItFits(models, fewer, available, options)) levers = fewer;
   }
   return levers;
 }
@@ -285,11 +285,11 @@ std::string Describe(const PlanOptions& options, const PlanOptions& changed) {
 
 // Up to three settings that fit: first those that move one lever, then the fewest of the other
 // levers that fit together.
-std::vector<std::string> SettingsThatFit(const ModelConfig& config, const PlanOptions& options,
+std::vector<std::string> SettingsThatFit(const ModelList& models, const PlanOptions& options,
                                          uint64_t available) {
   std::vector<std::string> settings;
   const auto add = [&](LeverSet levers) {
-    const auto changed = RelaxUntilItFits(config, levers, available, options);
+    const auto changed = RelaxUntilItFits(models, levers, available, options);
     if (!changed) return false;
     std::string text = Describe(options, *changed);
     const bool is_new = std::find(settings.begin(), settings.end(), text) == settings.end();
@@ -302,21 +302,26 @@ std::vector<std::string> SettingsThatFit(const ModelConfig& config, const PlanOp
   }
   // Without kNumPages first: after it has set a number of pages, a shorter request frees none.
   for (const LeverSet levers : {others & ~Only(static_cast<int>(Lever::kNumPages)), others}) {
-    add(LeversNeeded(config, levers, available, options));
+    add(LeversNeeded(models, levers, available, options));
   }
   return settings;
 }
 
+// The length that must fit.
+int64_t LeastSeqLen(const PlanOptions& options) {
+  return options.max_seq_len > 0 ? options.max_seq_len : kSeqLenMin;
+}
+
 // Describes what does not fit, and the memory that it is compared with.
-std::string Shortage(const ModelConfig& config, const PlanOptions& options, uint64_t available) {
-  const int64_t wanted = options.max_seq_len > 0 ? options.max_seq_len : kSeqLenMin;
-  const auto needs = CountNeeds(config, options, wanted);
+std::string Shortage(const ModelList& models, const PlanOptions& options, uint64_t available) {
+  const int64_t wanted = LeastSeqLen(options);
+  const auto needs = CountNeeds(models, options, wanted);
   if (!needs) return "the model's sizes exceed any memory";
   const uint64_t allowed = KvBytesAllowed(*needs, options, available);
   if (allowed == 0) {
-    return fmt::format("the model takes {} of weights and {} of workspace ({} are available)",
-                       FormatBytes(needs->weight_bytes), FormatBytes(needs->workspace_bytes),
-                       FormatBytes(available));
+    return fmt::format("the model{} {} of weights and {} of workspace ({} are available)",
+                       models.is_one() ? " takes" : "s take", FormatBytes(needs->weight_bytes),
+                       FormatBytes(needs->workspace_bytes), FormatBytes(available));
   }
   const auto states = StatesThatFit(*needs, options, available);
   if (!states) {
@@ -338,13 +343,32 @@ std::string Shortage(const ModelConfig& config, const PlanOptions& options, uint
                      FormatBytes(allowed - states->bytes));
 }
 
-Status DoesNotFit(const ModelConfig& config, const PlanOptions& options, uint64_t available) {
-  const std::string what = Shortage(config, options, available);
-  std::vector<std::string> settings = SettingsThatFit(config, options, available);
+// What models beside the target take: "" without them.
+std::string TakenBeside(const ModelList& models, const PlanOptions& options, uint64_t available) {
+  if (models.is_one()) return "";
+  const auto needs = CountNeeds(models, options, LeastSeqLen(options));
+  if (!needs) return "";
+  std::string text;
+  for (size_t i = 1; i < models.size(); ++i) {
+    const PlannedModel& model = needs->models[i];
+    text += fmt::format("; the {} takes {} of weights and {} of workspace", models[i].Title(),
+                        FormatBytes(model.weight_bytes), FormatBytes(model.workspace_bytes));
+    if (model.kv_bytes_per_token == 0) continue;
+    text +=
+        fmt::format(", and {} a token of keys and values", FormatBytes(model.kv_bytes_per_token));
+  }
+  if (TryPlan(models.Alone(), options, available)) text += "; the target alone fits";
+  return text;
+}
+
+Status DoesNotFit(const ModelList& models, const PlanOptions& options, uint64_t available) {
+  const std::string what =
+      Shortage(models, options, available) + TakenBeside(models, options, available);
+  std::vector<std::string> settings = SettingsThatFit(models, options, available);
   if (settings.empty()) {  // answers of int4 differ more than those of int8
     PlanOptions with_int4 = options;
     with_int4.may_become_int4 = true;
-    settings = SettingsThatFit(config, with_int4, available);
+    settings = SettingsThatFit(models, with_int4, available);
   }
   if (settings.empty()) {
     return MakeStatus(StatusCode::kOutOfMemory, "{}; no setting makes room, use a smaller model",
@@ -354,7 +378,7 @@ Status DoesNotFit(const ModelConfig& config, const PlanOptions& options, uint64_
                     fmt::join(settings, ", or "));
 }
 
-Status CheckOptions(const ModelConfig& config, const PlanOptions& options) {
+Status CheckOptions(const ModelList& models, const PlanOptions& options) {
   if (options.page_size < 1 || options.page_size > 64 ||
       (options.page_size & (options.page_size - 1)) != 0) {
     return UsageError("{} must be a power of two up to 64 ({})", SettingName(Setting::kPageSize),
@@ -391,9 +415,9 @@ Status CheckOptions(const ModelConfig& config, const PlanOptions& options) {
                       SettingName(Setting::kQuantize),
                       WeightFormat(DType::kBF16, options.quantization).Name());
   }
-  MINISGL_RETURN_IF_ERROR(CheckRanks(config, options.num_ranks));
+  MINISGL_RETURN_IF_ERROR(CheckAllDivide(models, options.num_ranks));
   if (options.max_seq_len == 0) return Status();
-  const int64_t longest = std::min(config.max_seq_len, kIntMax);
+  const int64_t longest = std::min(models.target().max_seq_len, kIntMax);
   if (options.max_seq_len < kSeqLenMin || options.max_seq_len > longest) {
     return UsageError("{} must be from {} to the model's {} ({})", SettingName(Setting::kMaxSeqLen),
                       kSeqLenMin, longest, options.max_seq_len);
@@ -406,18 +430,18 @@ Status CheckOptions(const ModelConfig& config, const PlanOptions& options) {
 
 namespace minisgl {
 
-Result<MemoryPlan> PlanMemory(const ModelConfig& config, const ModelEngineOptions& options,
+Result<MemoryPlan> PlanMemory(const ModelList& models, const ModelEngineOptions& options,
                               uint64_t available_bytes, DeviceOps* device) {
   engine::WeightCounts weight_counts;
   engine::PlanOptions wanted{options, device};
   wanted.weight_counts = &weight_counts;
-  MINISGL_RETURN_IF_ERROR(engine::CheckOptions(config, wanted));
+  MINISGL_RETURN_IF_ERROR(engine::CheckOptions(models, wanted));
   uint64_t available = available_bytes;
   if (available == 0) {
     available = device == nullptr ? AvailableMemoryBytes() : device->MemoryInfo().free_bytes;
   }
-  auto plan = engine::TryPlan(config, wanted, available);
-  if (!plan) return engine::DoesNotFit(config, wanted, available);
+  auto plan = engine::TryPlan(models, wanted, available);
+  if (!plan) return engine::DoesNotFit(models, wanted, available);
   return *std::move(plan);
 }
 

@@ -307,21 +307,18 @@ class ModelEngine final : public Engine {
 
 namespace minisgl {
 
-Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelConfig& config,
-                                                const Checkpoint& checkpoint,
+Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelList& models, const ModelFiles& files,
                                                 const MemoryPlan& plan, std::unique_ptr<Ops> ops) {
   EngineRanks ranks;
   ranks.ops.push_back(std::move(ops));
-  return MakeModelEngine(config, checkpoint, plan, std::move(ranks));
+  return MakeModelEngine(models, files, plan, std::move(ranks));
 }
 
-Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelConfig& config,
-                                                const Checkpoint& checkpoint,
+Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelList& models, const ModelFiles& files,
                                                 const MemoryPlan& plan, EngineRanks ranks) {
   try {
-    MINISGL_ASSIGN_OR_RETURN(
-        auto runner, engine::StepRunner::Make(config, checkpoint, plan.weight_format, plan.limits,
-                                              std::move(ranks)));
+    MINISGL_ASSIGN_OR_RETURN(auto runner,
+                             engine::StepRunner::Make(models, files, plan, std::move(ranks)));
     return std::unique_ptr<Engine>(new engine::ModelEngine(std::move(runner)));
   } catch (const std::bad_alloc&) {
     return MakeStatus(StatusCode::kOutOfMemory,

@@ -2,34 +2,53 @@
 #include "engine/model_state.h"
 
 #include "engine/step_places.h"
+#include "minisgl/base/check.h"
 
 namespace minisgl::engine {
 
-Result<std::unique_ptr<ModelState>> ModelState::Make(const ModelConfig& config,
-                                                     const Checkpoint& checkpoint,
-                                                     const WeightFormat& weight_format,
-                                                     const EngineLimits& limits, const Rank& rank,
+Result<std::unique_ptr<ModelState>> ModelState::Make(const ModelList& models,
+                                                     const ModelFiles& files,
+                                                     const MemoryPlan& plan, const Rank& rank,
                                                      Ops* ops) {
+  MINISGL_CHECK(plan.models.size() == models.size(), "a plan for {} of {} models",
+                plan.models.size(), models.size());
+  const EngineLimits& limits = plan.limits;
   std::unique_ptr<ModelState> state(
-      new ModelState(RankConfig(config, rank), limits.page_size, ops));
-  const DecoderOptions options{.weight_format = weight_format,
-                               .activation_dtype = ops->activation_dtype(),
-                               .max_step_tokens = limits.max_step_tokens,
-                               .max_logit_rows = MaxPlaces(limits),
-                               .max_seq_len = limits.max_seq_len,
-                               .rank = rank,
-                               .logits_on_all_ranks = ops->GathersOnAllRanks()};
-  state->kv_dtype_ = KvDType(options.activation_dtype, weight_format.dtype);
-  MINISGL_ASSIGN_OR_RETURN(state->decoder_, Decoder::Load(config, checkpoint, options, ops));
+      new ModelState(RankConfig(models.target(), rank), limits.page_size, ops));
+  DecoderOptions options{.weight_format = plan.weight_format,
+                         .activation_dtype = ops->activation_dtype(),
+                         .max_step_tokens = limits.max_step_tokens,
+                         .max_logit_rows = MaxPlaces(limits),
+                         .max_seq_len = limits.max_seq_len,
+                         .rank = rank,
+                         .logits_on_all_ranks = ops->GathersOnAllRanks()};
+  state->kv_dtype_ = KvDType(options.activation_dtype, plan.weight_format.dtype);
+  MINISGL_ASSIGN_OR_RETURN(state->decoder_, Decoder::Load(models.target(), files[0], options, ops));
+  for (size_t i = 1; i < models.size(); ++i) {
+    options.weight_format = plan.models[i].weight_format;
+    options.rank = models[i].RankOf(rank);
+    MINISGL_RETURN_IF_ERROR(state->LoadBeside(models[i], files[i], options));
+  }
   MINISGL_ASSIGN_OR_RETURN(state->states_,
                            StateStorage::Make(state->config_, limits.num_state_slots, ops));
   return state;
 }
 
+Status ModelState::LoadBeside(const ListedModel& model, const Checkpoint& checkpoint,
+                              const DecoderOptions& options) {
+  auto loaded = model.Load(checkpoint, options, decoder_.get(), ops_);
+  if (!loaded.ok()) return loaded.status().WithPrefix("the " + model.Title());
+  beside_.push_back(std::move(loaded).value());
+  if (model.layers() != nullptr) {
+    configs_in_pages_.push_back(RankConfig(*model.layers(), options.rank));
+  }
+  return Status();
+}
+
 Status ModelState::TakePages(int32_t num_pages, int32_t num_window_pages) {
   kv_ = KvStorage();
-  MINISGL_ASSIGN_OR_RETURN(
-      kv_, KvStorage::Make(config_, kv_dtype_, num_pages, page_size_, ops_, num_window_pages));
+  MINISGL_ASSIGN_OR_RETURN(kv_, KvStorage::Make(config_, kv_dtype_, num_pages, page_size_, ops_,
+                                                num_window_pages, configs_in_pages_));
   return Status();
 }
 

@@ -1,28 +1,30 @@
-// What one rank of an engine keeps between steps: its part of the model, of keys and values, and of
-// states, in the memory of its Ops. Used by one thread.
+// What one rank of an engine keeps between steps: its part of each model, of keys and values, and
+// of states, in the memory of its Ops. Steps run the target; models beside it are loaded and kept.
+// Used by one thread.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "engine/kv_storage.h"
 #include "engine/state_storage.h"
 #include "engine/step_tables.h"
 #include "minisgl/base/status.h"
-#include "minisgl/engine/engine.h"
+#include "minisgl/engine/model_engine.h"
 #include "minisgl/model/decoder.h"
+#include "minisgl/model/model_list.h"
 #include "minisgl/ops.h"
 
 namespace minisgl::engine {
 
 class ModelState {
  public:
-  // Loads the part of `rank` of the model `config`, and takes the states, but neither keys nor
-  // values. `ops` must outlive it.
-  static Result<std::unique_ptr<ModelState>> Make(const ModelConfig& config,
-                                                  const Checkpoint& checkpoint,
-                                                  const WeightFormat& weight_format,
-                                                  const EngineLimits& limits, const Rank& rank,
+  // Loads the part of `rank` of the models that `plan` is for, and takes the states, but neither
+  // keys nor values. `ops` must outlive it.
+  static Result<std::unique_ptr<ModelState>> Make(const ModelList& models, const ModelFiles& files,
+                                                  const MemoryPlan& plan, const Rank& rank,
                                                   Ops* ops);
   // Frees keys and values, if any, and takes those of so many pages and window pages (0 if all
   // layers share pages), with the dummies.
@@ -32,6 +34,9 @@ class ModelState {
   const KvStorage& kv() const { return kv_; }
   const StateStorage& states() const { return states_; }
   const Ops& ops() const { return *ops_; }
+  const Decoder& target() const { return *decoder_; }
+  // Model `index` of the list; not the target, which is index 0.
+  const RankModel& beside(size_t index) const { return *beside_[index - 1]; }
 
   // The functions of Decoder for `input`, whose tables, keys and values are filled in here.
   void RunLayers(ForwardInput input, const StepTables& tables);
@@ -40,12 +45,17 @@ class ModelState {
  private:
   ModelState(ModelConfig config, int32_t page_size, Ops* ops)
       : config_(std::move(config)), page_size_(page_size), ops_(ops) {}
+  Status LoadBeside(const ListedModel& model, const Checkpoint& checkpoint,
+                    const DecoderOptions& options);
 
   const ModelConfig config_;  // of the rank
+  std::vector<ModelConfig>
+      configs_in_pages_;  // likewise, of models beside the target with layers in pages
   const int32_t page_size_;
   Ops* const ops_;
   DType kv_dtype_ = DType::kF32;
   std::unique_ptr<Decoder> decoder_;
+  std::vector<std::unique_ptr<RankModel>> beside_;  // may read the target's tables
   KvStorage kv_;
   StateStorage states_;
 };

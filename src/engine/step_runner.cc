@@ -18,44 +18,42 @@ StepRunner::StepRunner(EngineRanks ranks)
                 all_ops_.size(), threads_.num_ranks());
 }
 
-Result<std::unique_ptr<StepRunner>> StepRunner::Make(const ModelConfig& config,
-                                                     const Checkpoint& checkpoint,
-                                                     const WeightFormat& weight_format,
-                                                     const EngineLimits& limits,
-                                                     EngineRanks ranks) {
+Result<std::unique_ptr<StepRunner>> StepRunner::Make(const ModelList& models,
+                                                     const ModelFiles& files,
+                                                     const MemoryPlan& plan, EngineRanks ranks) {
   std::unique_ptr<StepRunner> runner(new StepRunner(std::move(ranks)));
-  MINISGL_RETURN_IF_ERROR(runner->Load(config, checkpoint, weight_format, limits));
+  MINISGL_RETURN_IF_ERROR(runner->Load(models, files, plan));
   return runner;
 }
 
 // All ranks load at once.
-Status StepRunner::Load(const ModelConfig& config, const Checkpoint& checkpoint,
-                        const WeightFormat& weight_format, const EngineLimits& limits) {
+Status StepRunner::Load(const ModelList& models, const ModelFiles& files, const MemoryPlan& plan) {
+  const EngineLimits& limits = plan.limits;
   const int32_t num_ranks = threads_.num_ranks();
-  std::vector<std::unique_ptr<ModelState>> models(static_cast<size_t>(num_ranks));
+  std::vector<std::unique_ptr<ModelState>> states(static_cast<size_t>(num_ranks));
   std::vector<Status> failures(static_cast<size_t>(num_ranks));
   threads_.Run([&](int32_t index) {
     const auto at = static_cast<size_t>(index);
-    auto model = ModelState::Make(config, checkpoint, weight_format, limits, {index, num_ranks},
-                                  all_ops_[at].get());
-    if (model.ok()) {
-      models[at] = std::move(model).value();
+    auto state = ModelState::Make(models, files, plan, {index, num_ranks}, all_ops_[at].get());
+    if (state.ok()) {
+      states[at] = std::move(state).value();
       if (index > 0) {
-        failures[at] = models[at]->TakePages(limits.num_pages, limits.num_window_pages);
+        failures[at] = states[at]->TakePages(limits.num_pages, limits.num_window_pages);
       }
     } else {
-      failures[at] = model.status();
+      failures[at] = state.status();
     }
   });
   for (const Status& failure : failures) MINISGL_RETURN_IF_ERROR(failure);
-  MINISGL_ASSIGN_OR_RETURN(state_, StepState::Make(config, std::move(models[0]), limits, ops_));
+  MINISGL_ASSIGN_OR_RETURN(state_,
+                           StepState::Make(models.target(), std::move(states[0]), limits, ops_));
   Status taken;
   threads_.Run([&](int32_t index) {  // on its own thread, whose node has the memory
     if (index == 0) taken = state_->TakePages(limits.num_pages, limits.num_window_pages);
   });
   MINISGL_RETURN_IF_ERROR(taken);
-  models.erase(models.begin());
-  others_ = std::move(models);
+  states.erase(states.begin());
+  others_ = std::move(states);
   MINISGL_ASSIGN_OR_RETURN(token_ids_, DeviceArray<TokenId>::Make(
                                            ops_, {static_cast<uint64_t>(limits.max_step_tokens)}));
   return Status();

@@ -23,11 +23,9 @@ namespace minisgl::engine {
 
 class StepRunner {
  public:
-  // Loads the model for `limits`. `ranks` moves in.
-  static Result<std::unique_ptr<StepRunner>> Make(const ModelConfig& config,
-                                                  const Checkpoint& checkpoint,
-                                                  const WeightFormat& weight_format,
-                                                  const EngineLimits& limits, EngineRanks ranks);
+  // Loads the models for `plan`. `ranks` moves in.
+  static Result<std::unique_ptr<StepRunner>> Make(const ModelList& models, const ModelFiles& files,
+                                                  const MemoryPlan& plan, EngineRanks ranks);
 
   const EngineLimits& limits() const { return state_->limits(); }
   // Of each rank.
@@ -64,8 +62,7 @@ class StepRunner {
   };
 
   explicit StepRunner(EngineRanks ranks);
-  Status Load(const ModelConfig& config, const Checkpoint& checkpoint,
-              const WeightFormat& weight_format, const EngineLimits& limits);
+  Status Load(const ModelList& models, const ModelFiles& files, const MemoryPlan& plan);
   // Those of StepState, on every rank.
   void RunLayers(const ForwardInput& input);
   float* Logits(const ForwardInput& input);

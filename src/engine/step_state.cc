@@ -8,15 +8,6 @@
 namespace minisgl::engine {
 
 Result<std::unique_ptr<StepState>> StepState::Make(const ModelConfig& config,
-                                                   const Checkpoint& checkpoint,
-                                                   const WeightFormat& weight_format,
-                                                   const EngineLimits& limits, Ops* ops) {
-  MINISGL_ASSIGN_OR_RETURN(
-      auto model, ModelState::Make(config, checkpoint, weight_format, limits, Rank(), ops));
-  return Make(config, std::move(model), limits, ops);
-}
-
-Result<std::unique_ptr<StepState>> StepState::Make(const ModelConfig& config,
                                                    std::unique_ptr<ModelState> model,
                                                    const EngineLimits& limits, Ops* ops) {
   std::unique_ptr<StepState> state(new StepState(config, std::move(model), limits, ops));

@@ -21,13 +21,8 @@ namespace minisgl::engine {
 
 class StepState {
  public:
-  // Loads the model for `limits` and takes the tables, but neither keys nor values. `ops` must
+  // Takes the tables for `limits`, but neither keys nor values. `config`: of the target. `ops` must
   // outlive the state.
-  static Result<std::unique_ptr<StepState>> Make(const ModelConfig& config,
-                                                 const Checkpoint& checkpoint,
-                                                 const WeightFormat& weight_format,
-                                                 const EngineLimits& limits, Ops* ops);
-  // The same, with a model that is loaded.
   static Result<std::unique_ptr<StepState>> Make(const ModelConfig& config,
                                                  std::unique_ptr<ModelState> model,
                                                  const EngineLimits& limits, Ops* ops);

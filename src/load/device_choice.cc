@@ -13,6 +13,7 @@
 #include "minisgl/base/utf8.h"
 #include "minisgl/model/ranks.h"
 #include "minisgl/ops.h"
+#include "term/progress.h"
 
 namespace minisgl::load {
 namespace {
@@ -86,32 +87,9 @@ uint64_t BytesOfEachRank(const std::vector<std::unique_ptr<DeviceOps>>& ranks,
   return least;
 }
 
-// Opens the GPUs into `device`.
-Status OpenCuda(const EngineOptions& options, const ModelConfig& whole,
-                std::shared_ptr<KernelProfile> profile, Device* device) {
-  MINISGL_ASSIGN_OR_RETURN(const std::vector<int> indices, RankDevices(options));
-  CudaOpsConfig ops_config = {.index = indices[0],
-                              .activation_dtype = CudaDType(options, whole.dtype),
-                              .deterministic = options.deterministic,
-                              .profile = std::move(profile),
-                              .cache_folder = TimingsFolder(options)};
-  const auto num_ranks = static_cast<int32_t>(indices.size());
-  std::unique_ptr<DeviceOps> cuda;
-  if (num_ranks == 1) {
-    MINISGL_RETURN_IF_ERROR(ProbeCuda(indices[0]).status());
-    MINISGL_ASSIGN_OR_RETURN(cuda, MakeCudaOps(ops_config));
-  } else {
-    MINISGL_RETURN_IF_ERROR(CheckRanks(whole, num_ranks));
-    WarnOfSharedDevices(indices);
-    MINISGL_ASSIGN_OR_RETURN(auto ranks,
-                             MakeCudaRanks({.ops = std::move(ops_config),
-                                            .devices = indices,
-                                            .nccl = options.all_reduce == RankSumsBy::kNccl}));
-    device->available_bytes = BytesOfEachRank(ranks, indices);
-    cuda = std::move(ranks[0]);
-    for (size_t i = 1; i < ranks.size(); ++i) device->other_ranks.push_back(std::move(ranks[i]));
-  }
-  const ModelConfig config = RankConfig(whole, {0, num_ranks});
+// Returns an error if the kernels of `cuda` do not run the layers of a rank. `whole`: all ranks.
+Status CheckKernelsRun(const ModelConfig& whole, const Rank& rank, DeviceOps* cuda) {
+  const ModelConfig config = RankConfig(whole, rank);
   std::vector<AttentionHeads> heads;
   int64_t query_width = 0;
   // Of a norm over the heads of all ranks each normalises its own.
@@ -124,15 +102,47 @@ Status OpenCuda(const EngineOptions& options, const ModelConfig& whole,
                      shape.values_in_keys});
     query_width = std::max(query_width, int64_t{shape.num_heads} * shape.head_dim);
   }
-  MINISGL_RETURN_IF_ERROR(
-      cuda->CheckSupported({.hidden_size = config.hidden_size,
-                            .vocab_size = whole.vocab_size,
-                            .qk_norm_width = config.qk_norm == QkNorm::kWhole ? query_width : 0,
-                            .heads = std::move(heads),
-                            .num_experts = config.experts.num_experts,
-                            .num_expert_groups = config.experts.routing.num_groups,
-                            .state_key_dim = config.states.key_dim,
-                            .state_norm_width = state_norm_width}));
+  return cuda->CheckSupported({.hidden_size = config.hidden_size,
+                               .vocab_size = whole.vocab_size,
+                               .qk_norm_width = config.qk_norm == QkNorm::kWhole ? query_width : 0,
+                               .heads = std::move(heads),
+                               .num_experts = config.experts.num_experts,
+                               .num_expert_groups = config.experts.routing.num_groups,
+                               .state_key_dim = config.states.key_dim,
+                               .state_norm_width = state_norm_width});
+}
+
+// Opens the GPUs into `device`.
+Status OpenCuda(const EngineOptions& options, const ModelList& models,
+                std::shared_ptr<KernelProfile> profile, Device* device) {
+  MINISGL_ASSIGN_OR_RETURN(const std::vector<int> indices, RankDevices(options));
+  CudaOpsConfig ops_config = {.index = indices[0],
+                              .activation_dtype = CudaDType(options, models.target().dtype),
+                              .deterministic = options.deterministic,
+                              .profile = std::move(profile),
+                              .cache_folder = TimingsFolder(options)};
+  const auto num_ranks = static_cast<int32_t>(indices.size());
+  std::unique_ptr<DeviceOps> cuda;
+  if (num_ranks == 1) {
+    MINISGL_RETURN_IF_ERROR(ProbeCuda(indices[0]).status());
+    MINISGL_ASSIGN_OR_RETURN(cuda, MakeCudaOps(ops_config));
+  } else {
+    MINISGL_RETURN_IF_ERROR(CheckRanks(models.target(), num_ranks));
+    WarnOfSharedDevices(indices);
+    MINISGL_ASSIGN_OR_RETURN(auto ranks,
+                             MakeCudaRanks({.ops = std::move(ops_config),
+                                            .devices = indices,
+                                            .nccl = options.all_reduce == RankSumsBy::kNccl}));
+    device->available_bytes = BytesOfEachRank(ranks, indices);
+    cuda = std::move(ranks[0]);
+    for (size_t i = 1; i < ranks.size(); ++i) device->other_ranks.push_back(std::move(ranks[i]));
+  }
+  for (size_t i = 0; i < models.size(); ++i) {
+    if (models[i].layers() == nullptr) continue;
+    const Status runs =
+        CheckKernelsRun(*models[i].layers(), models[i].RankOf({0, num_ranks}), cuda.get());
+    if (!runs.ok()) return i == 0 ? runs : runs.WithPrefix("the " + models[i].Title());
+  }
   device->cuda = std::move(cuda);
   return Status();
 }
@@ -209,7 +219,7 @@ std::string TimingsFolder(const EngineOptions& options) {
   return cache.empty() ? "" : cache + "/minisgl";
 }
 
-Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& config) {
+Result<Device> ChooseDevice(const EngineOptions& options, const ModelList& models) {
   Device device;
   if (options.device.kind == DeviceKind::kCpu) return device;
   device.fallback_is_news = HasNvidiaDriver();
@@ -236,7 +246,7 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& con
   }
   auto profile =
       options.profile_kernels ? std::make_shared<KernelProfile>(NumRanks(options)) : nullptr;
-  const Status opened = OpenCuda(options, config, profile, &device);
+  const Status opened = OpenCuda(options, models, profile, &device);
   if (opened.ok()) {
     device.profile = std::move(profile);
     return device;
@@ -270,7 +280,7 @@ EngineOptions WithDeviceDefaults(EngineOptions options, const Device& device) {
   return options;
 }
 
-Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfig& config) {
+Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelList& models) {
   EngineSetup setup;
   if (options.max_step_tokens > 0 && options.max_step_tokens < options.max_running_requests) {
     return UsageError(
@@ -286,7 +296,7 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfi
         "--deterministic and --all-reduce nccl exclude each other: NCCL adds in an order that "
         "depends on how many tokens a step has");
   }
-  MINISGL_ASSIGN_OR_RETURN(setup.device, ChooseDevice(options, config));
+  MINISGL_ASSIGN_OR_RETURN(setup.device, ChooseDevice(options, models));
   setup.options = WithDeviceDefaults(options, setup.device);
   if (options.all_reduce == RankSumsBy::kNccl && setup.device.other_ranks.empty()) {
     Log(LogLevel::kWarning,
@@ -299,7 +309,7 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfi
     setup.places = PlaceRanksHere(options.tensor_parallel, NumThreads(options));
   }
   MINISGL_ASSIGN_OR_RETURN(setup.plan,
-                           PlanMemory(config, ToModelEngineOptions(setup.options),
+                           PlanMemory(models, ToModelEngineOptions(setup.options),
                                       setup.device.available_bytes, setup.device.cuda.get()));
   if (setup.device.cuda == nullptr && options.has_few_rows && options.cpu_target.empty()) {
     setup.options.cpu_target = CpuTargetForFewRows(setup.plan.weight_format);
@@ -307,9 +317,27 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfi
   return setup;
 }
 
-Result<std::vector<RankBytes>> BytesOfRanks(const EngineOptions& options,
-                                            const ModelConfig& config) {
-  return CountRankBytes(config, ToModelEngineOptions(options));
+Result<std::vector<RankBytes>> BytesOfRanks(const EngineOptions& options, const ModelList& models) {
+  return CountRankBytes(models, ToModelEngineOptions(options));
+}
+
+std::vector<ModelLine> ModelLines(const EngineSetup& engine) {
+  std::vector<ModelLine> lines;
+  if (engine.plan.models.size() < 2) return lines;
+  const bool has_ranks = engine.options.tensor_parallel > 1;
+  for (const PlannedModel& model : engine.plan.models) {
+    const std::string pages = model.kv_bytes_per_token == 0
+                                  ? "no keys and values in pages"
+                                  : fmt::format("{} of keys and values a token",
+                                                term::FormatBytes(model.kv_bytes_per_token));
+    lines.push_back(
+        {ModelRoleName(model.role),
+         fmt::format("{}: {} of weights as {}, {} of workspace, {}{}", Visible(model.name, 200),
+                     term::FormatBytes(model.weight_bytes), model.weight_format.Name(),
+                     term::FormatBytes(model.workspace_bytes), pages,
+                     has_ranks && !model.is_cut ? "; whole on each rank" : "")});
+  }
+  return lines;
 }
 
 int NumThreads(const EngineOptions& options) {

@@ -10,7 +10,7 @@
 #include "minisgl/base/status.h"
 #include "minisgl/device_ops.h"
 #include "minisgl/engine/model_engine.h"
-#include "minisgl/weights/model_config.h"
+#include "minisgl/model/model_list.h"
 
 namespace minisgl::load {
 
@@ -29,8 +29,8 @@ struct Device {
 
 // Opens the device; loads no weights. kUnavailable, with the reason, if --device names a device
 // that cannot be used. `auto` always succeeds: if CUDA cannot be used, Device::fallback is the
-// reason. CUDA computes in the model's dtype, or in bf16 if that is f32.
-Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& config);
+// reason. CUDA computes in the target's dtype, or in bf16 if that is f32.
+Result<Device> ChooseDevice(const EngineOptions& options, const ModelList& models);
 
 // The number of ranks that `options` ask for, without opening a device: --tensor-parallel, or the
 // GPUs that --device names. Where ChooseDevice refuses them, any number.
@@ -54,8 +54,8 @@ struct EngineSetup {
 // How several ranks work together: what adds over GPUs, or where the CPU's ranks run; else "".
 std::string RanksText(const EngineSetup& setup);
 
-// Chooses the device and plans the memory for a model; loads no weights.
-Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfig& config);
+// Chooses the device and plans the memory for the models; loads no weights.
+Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelList& models);
 
 // True if products with weights of 4 bits, or of int8 by --quantize, round activations to int8.
 bool RoundsActivationsToInt8(const EngineSetup& engine);
@@ -69,9 +69,15 @@ bool RoundsInt8Inputs(const EngineSetup& engine);
 // cache. "" if there is none.
 std::string TimingsFolder(const EngineOptions& options);
 
-// Returns what each rank of --tensor-parallel has; an error if the model does not divide.
-Result<std::vector<RankBytes>> BytesOfRanks(const EngineOptions& options,
-                                            const ModelConfig& config);
+// Returns what each rank of --tensor-parallel has; an error if a model does not divide.
+Result<std::vector<RankBytes>> BytesOfRanks(const EngineOptions& options, const ModelList& models);
+
+// A line of a memory plan for each model, "target" and what it takes; none for a target alone,
+// whose plan says it all.
+struct ModelLine {
+  std::string role, text;
+};
+std::vector<ModelLine> ModelLines(const EngineSetup& engine);
 
 // Returns the number of compute threads on the CPU: --threads, or the usable cores.
 int NumThreads(const EngineOptions& options);

@@ -125,7 +125,8 @@ void LogDevice(const Device& device, const std::string& name) {
                   fallback ? fmt::format("; not on CUDA: {}", device.fallback) : ""));
 }
 
-void LogMemoryPlan(const MemoryPlan& plan) {
+void LogMemoryPlan(const EngineSetup& engine) {
+  const MemoryPlan& plan = engine.plan;
   constexpr double kMiB = 1 << 20;
   std::string states;
   if (plan.limits.num_state_slots > 0) {
@@ -140,10 +141,13 @@ void LogMemoryPlan(const MemoryPlan& plan) {
           static_cast<double>(plan.workspace_bytes) / kMiB,
           static_cast<double>(plan.kv_bytes) / kMiB, plan.limits.num_pages, plan.limits.page_size,
           states, plan.limits.max_seq_len, plan.max_seq_len_reason));
+  for (const ModelLine& line : ModelLines(engine)) {
+    Log(LogLevel::kVerbose, fmt::format("{} {}", line.role, line.text));
+  }
 }
 
 // Loads the weights. Moves the device out of `setup` and sets *name to the device's name.
-Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Checkpoint& checkpoint,
+Result<std::unique_ptr<Engine>> StartEngine(const ModelList& models, const ModelFiles& files,
                                             EngineSetup* setup, std::string* name) {
   const EngineOptions& options = setup->options;
   Device& device = setup->device;
@@ -152,12 +156,12 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
   if (device.cuda != nullptr) {
     *name = DeviceName(device);
     LogDevice(device, *name);
-    if (config.dtype == DType::kF32) {
+    if (models.target().dtype == DType::kF32) {
       Log(LogLevel::kInfo, fmt::format("the weights are f32 and CUDA computes in {}; --device cpu "
                                        "computes in f32",
                                        setup->plan.weight_format.Name()));
     }
-    LogMemoryPlan(setup->plan);
+    LogMemoryPlan(*setup);
     if (!options.pack_cache.empty()) {
       Log(LogLevel::kInfo,
           "--pack-cache: on CUDA weights are not packed; only timings of products are kept");
@@ -165,7 +169,7 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
     std::vector<std::unique_ptr<DeviceOps>> ranks;
     ranks.push_back(std::move(device.cuda));
     for (auto& rank : device.other_ranks) ranks.push_back(std::move(rank));
-    auto engine = MakeDeviceEngine(config, checkpoint, setup->plan, std::move(ranks),
+    auto engine = MakeDeviceEngine(models, files, setup->plan, std::move(ranks),
                                    {.graph_max_rows = options.cuda_graph_max_rows,
                                     .graph_max_tokens = options.cuda_graph_max_tokens,
                                     .warms_up = true});
@@ -175,15 +179,17 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
   if (options.profile_kernels) {
     Log(LogLevel::kWarning, "--profile-kernels: the CPU has no kernels to time; no table follows");
   }
-  MINISGL_ASSIGN_OR_RETURN(EngineRanks ranks,
-                           MakeRanks(options, setup->places,
-                                     MakePackSource(config, checkpoint, setup->plan.weight_format,
-                                                    options.pack_cache, NumThreads(options))));
+  std::vector<WeightFormat> formats;
+  for (const PlannedModel& model : setup->plan.models) formats.push_back(model.weight_format);
+  MINISGL_ASSIGN_OR_RETURN(
+      EngineRanks ranks,
+      MakeRanks(options, setup->places,
+                MakePackSource(models, files, formats, options.pack_cache, NumThreads(options))));
   *name = ranks.ops[0]->Name();
   if (ranks.ops.size() > 1) *name = fmt::format("{} x {}", ranks.ops.size(), *name);
   LogDevice(device, *name);
-  LogMemoryPlan(setup->plan);
-  return MakeModelEngine(config, checkpoint, setup->plan, std::move(ranks));
+  LogMemoryPlan(*setup);
+  return MakeModelEngine(models, files, setup->plan, std::move(ranks));
 }
 
 Status CheckVocabulary(const TextModel& text, const ModelConfig& config) {
@@ -249,7 +255,8 @@ Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOpti
   MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(model_dir));
   MINISGL_ASSIGN_OR_RETURN(facts.generation,
                            LoadGenerationConfig(model_dir, facts.config.vocab_size));
-  MINISGL_ASSIGN_OR_RETURN(facts.engine, ResolveEngine(options, facts.config));
+  facts.models = ModelList(facts.config);
+  MINISGL_ASSIGN_OR_RETURN(facts.engine, ResolveEngine(options, facts.models));
   return facts;
 }
 
@@ -320,20 +327,18 @@ Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_option
   if (const std::string& folder = engine_options.prefix_cache.folder; !folder.empty()) {
     MINISGL_RETURN_IF_ERROR(PrepareKvBlockFolder(folder));  // before the weights take their time
   }
-  MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
-                           Checkpoint::Open(model.text.dir));
+  const ModelList& models = model.facts.models;
+  MINISGL_ASSIGN_OR_RETURN(const ModelFiles files, ModelFiles::Open(models, model.text.dir));
   model.eos_ids =
       EndTokens(model.facts.config, model.facts.generation, model.text.tokenizer->eos_id());
   RuntimeOptions options = ToRuntimeOptions(model.facts.engine, model.facts.config);
   options.trace_sink = std::move(sinks.trace);
   options.cache_event_sink = std::move(sinks.cache_events);
   const bool is_cuda = model.facts.engine.device.cuda != nullptr;
-  MINISGL_ASSIGN_OR_RETURN(
-      std::unique_ptr<Engine> engine,
-      StartEngine(model.facts.config, *checkpoint, &model.facts.engine, &model.device));
-  MINISGL_ASSIGN_OR_RETURN(options.kv_store,
-                           OpenPrefixStore(model.facts.engine, is_cuda, model.facts.config,
-                                           *checkpoint, model.text.dir, model.device));
+  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                           StartEngine(models, files, &model.facts.engine, &model.device));
+  MINISGL_ASSIGN_OR_RETURN(options.kv_store, OpenPrefixStore(model.facts.engine, is_cuda, models,
+                                                             files, model.text.dir, model.device));
   if (const auto& profile = model.facts.engine.device.profile; profile != nullptr) {
     if (options.trace_sink) profile->KeepSpans();
     options.kernel_profile = profile;
@@ -344,13 +349,13 @@ Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_option
   return model;
 }
 
-Result<BareModel> LoadBareModel(const ModelConfig& config, const Checkpoint& checkpoint,
+Result<BareModel> LoadBareModel(const ModelList& models, const ModelFiles& files,
                                 const EngineOptions& engine_options) {
   BareModel model;
-  MINISGL_ASSIGN_OR_RETURN(EngineSetup setup, ResolveEngine(engine_options, config));
-  RuntimeOptions options = ToRuntimeOptions(setup, config);
+  MINISGL_ASSIGN_OR_RETURN(EngineSetup setup, ResolveEngine(engine_options, models));
+  RuntimeOptions options = ToRuntimeOptions(setup, models.target());
   MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
-                           StartEngine(config, checkpoint, &setup, &model.device));
+                           StartEngine(models, files, &setup, &model.device));
   model.plan = std::move(setup.plan);
   if (setup.device.profile != nullptr) {
     model.kernel_report = std::make_unique<KernelReport>(setup.device.profile);

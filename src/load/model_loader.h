@@ -18,10 +18,10 @@
 #include "minisgl/base/kernel_profile.h"
 #include "minisgl/base/status.h"
 #include "minisgl/engine/model_engine.h"
+#include "minisgl/model/model_list.h"
 #include "minisgl/ops.h"
 #include "minisgl/runtime/runtime.h"
 #include "minisgl/text/text_model.h"
-#include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
 
 namespace minisgl::load {
@@ -45,8 +45,9 @@ Status SetTemplateArgs(const ModelOptions& options, TextModel* text);
 
 // The configuration of a model, and the device, options and memory plan to run it with.
 struct ModelFacts {
-  ModelConfig config;
+  ModelConfig config;  // of the target
   GenerationConfig generation;
+  ModelList models;    // the target alone: no option names a model beside it yet
   EngineSetup engine;  // LoadModel moves the device out of it
 };
 // Reads config.json and generation_config.json and plans the memory; reads no weights.
@@ -92,7 +93,7 @@ struct BareModel {
   std::unique_ptr<KernelReport> kernel_report;  // as in LoadedModel
   std::unique_ptr<Runtime> runtime;
 };
-Result<BareModel> LoadBareModel(const ModelConfig& config, const Checkpoint& checkpoint,
+Result<BareModel> LoadBareModel(const ModelList& models, const ModelFiles& files,
                                 const EngineOptions& engine_options);
 
 // Returns the format of weights in memory for --dtype and --quantize; `stored` is their type in the

@@ -84,18 +84,6 @@ bool DependsOnLength(const ModelConfig& config) {
   return false;
 }
 
-Result<std::string> HashOf(const EngineOptions& options, const Checkpoint& checkpoint) {
-  const std::string folder =
-      options.pack_cache.empty() ? options.prefix_cache.folder : options.pack_cache;
-  const Result<TrustedFolder> trusted = TrustedFolder::Open(folder);
-  if (!trusted.ok()) {
-    return trusted.status().WithPrefix(
-        fmt::format("{}: {}", options.pack_cache.empty() ? "--prefix-cache" : "--pack-cache",
-                    Visible(folder, 400)));
-  }
-  return HashWeights(checkpoint, *trusted, NumThreads(options));
-}
-
 }  // namespace
 
 void AddPrefixCacheOptions(OptionTable* app, PrefixCacheOptions* options) {
@@ -141,6 +129,26 @@ Status CheckPrefixCache(const EngineSetup& engine) {
         "alone are not kept; leave the options out");
   }
   return Status();
+}
+
+Result<std::string> HashOfModels(const EngineSetup& engine, const ModelList& models,
+                                 const ModelFiles& files) {
+  const EngineOptions& options = engine.options;
+  const std::string folder =
+      options.pack_cache.empty() ? options.prefix_cache.folder : options.pack_cache;
+  const Result<TrustedFolder> trusted = TrustedFolder::Open(folder);
+  if (!trusted.ok()) {
+    return trusted.status().WithPrefix(
+        fmt::format("{}: {}", options.pack_cache.empty() ? "--prefix-cache" : "--pack-cache",
+                    Visible(folder, 400)));
+  }
+  std::string hash = HashWeights(files[0], *trusted, NumThreads(options));
+  for (size_t i = 1; i < models.size(); ++i) {
+    hash += fmt::format("\n{} {} {}", ModelRoleName(models[i].role()),
+                        models[i].PackKey(engine.plan.models[i].weight_format),
+                        HashWeights(files[i], *trusted, NumThreads(options)));
+  }
+  return hash;
 }
 
 std::string KvIdentity(const EngineSetup& engine, const ModelConfig& config,
@@ -201,8 +209,8 @@ Status PrivatePrefixFolder::Open() {
 }
 
 Result<std::shared_ptr<KvBlockStore>> OpenPrefixStore(const EngineSetup& engine, bool is_cuda,
-                                                      const ModelConfig& config,
-                                                      const Checkpoint& checkpoint,
+                                                      const ModelList& models,
+                                                      const ModelFiles& files,
                                                       const std::string& model_dir,
                                                       const std::string& device) {
   const PrefixCacheOptions& options = engine.options.prefix_cache;
@@ -230,8 +238,8 @@ Result<std::shared_ptr<KvBlockStore>> OpenPrefixStore(const EngineSetup& engine,
     folder.folder = options.folder;
     folder.max_bytes = options.max_bytes;
     MINISGL_ASSIGN_OR_RETURN(const std::string config_text, ModelConfigText(model_dir));
-    MINISGL_ASSIGN_OR_RETURN(const std::string hash, HashOf(engine.options, checkpoint));
-    folder.identity = identity = KvIdentity(engine, config, config_text, hash, device);
+    MINISGL_ASSIGN_OR_RETURN(const std::string hash, HashOfModels(engine, models, files));
+    folder.identity = identity = KvIdentity(engine, models.target(), config_text, hash, device);
     folder.model_name = NameOf(model_dir, engine, device);
     folder.block_bytes = block_bytes;
     folder.state_bytes = state_bytes;

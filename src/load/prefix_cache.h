@@ -11,9 +11,9 @@
 #include "load/option_table.h"
 #include "load/options.h"
 #include "minisgl/base/status.h"
+#include "minisgl/model/model_list.h"
 #include "minisgl/runtime/runtime.h"
 #include "minisgl/store/kv_block_store.h"
-#include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
 
 namespace minisgl::load {
@@ -25,8 +25,14 @@ void AddPrefixCacheOptions(OptionTable* app, PrefixCacheOptions* options);
 // values cannot be kept. Before weights are loaded.
 Status CheckPrefixCache(const EngineSetup& engine);
 
+// Returns a hash of the target's files, and for each model beside it, whose layers are in the same
+// pages, a line with its role, what decides its packing, and a hash of its files. Hashes are kept
+// in the folder of --pack-cache or --prefix-cache.
+Result<std::string> HashOfModels(const EngineSetup& engine, const ModelList& models,
+                                 const ModelFiles& files);
+
 // Returns the text that is equal for engines that compute the same bits of keys and values, in the
-// same layout. `device`: the name of the engine's device. `weights_hash`: of HashWeights.
+// same layout. `device`: the name of the engine's device. `weights_hash`: of HashOfModels.
 std::string KvIdentity(const EngineSetup& engine, const ModelConfig& config,
                        const std::string& config_text, const std::string& weights_hash,
                        const std::string& device);
@@ -34,8 +40,8 @@ std::string KvIdentity(const EngineSetup& engine, const ModelConfig& config,
 // Opens what the options name; null if they name nothing. `is_cuda`: the engine's device.
 // Errors are those of OpenKvBlockFolder. REQUIRES CheckPrefixCache.
 Result<std::shared_ptr<KvBlockStore>> OpenPrefixStore(const EngineSetup& engine, bool is_cuda,
-                                                      const ModelConfig& config,
-                                                      const Checkpoint& checkpoint,
+                                                      const ModelList& models,
+                                                      const ModelFiles& files,
                                                       const std::string& model_dir,
                                                       const std::string& device);
 

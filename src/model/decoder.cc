@@ -131,6 +131,7 @@ class OpsDecoder final : public Decoder {
   }
 
   const ModelConfig& config() const override { return config_; }
+  DecoderTables tables() const override { return {weights_.embedding, weights_.head}; }
   uint64_t weight_bytes() const override { return *bytes_.weights; }
   uint64_t workspace_bytes() const override { return *bytes_.workspace; }
 
@@ -561,22 +562,6 @@ class OpsDecoder final : public Decoder {
 };
 
 }  // namespace
-
-DecoderBytes CountDecoderBytes(const ModelConfig& config, const DecoderOptions& options) {
-  return {.weights = CountDecoderWeights(config, options),
-          .workspace = CountDecoderWorkspace(config, options)};
-}
-
-std::optional<uint64_t> CountDecoderWeights(const ModelConfig& config,
-                                            const DecoderOptions& options) {
-  return model::ModelWeightBytes(config, options.weight_format, options.activation_dtype,
-                                 options.rank);
-}
-
-std::optional<uint64_t> CountDecoderWorkspace(const ModelConfig& config,
-                                              const DecoderOptions& options) {
-  return model::WorkspaceBytes(RankConfig(config, options.rank), options, config.vocab_size);
-}
 
 Result<std::unique_ptr<Decoder>> Decoder::Load(const ModelConfig& config,
                                                const Checkpoint& checkpoint,

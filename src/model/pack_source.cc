@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -12,40 +11,59 @@
 #include "minisgl/weights/weights_key.h"
 
 namespace minisgl {
+namespace {
 
-std::optional<PackSource> MakePackSource(const ModelConfig& config, const Checkpoint& checkpoint,
-                                         const WeightFormat& format, const std::string& pack_cache,
-                                         int num_threads) {
-  const std::vector<const MappedFile*> files = checkpoint.Files();
-  if (files.empty() || pack_cache.empty()) return std::nullopt;
+PackSource SourceOf(const ListedModel& model, const Checkpoint& checkpoint,
+                    const WeightFormat& format, const std::string& weights_hash) {
   PackSource source;
-  const Result<TrustedFolder> folder = TrustedFolder::Open(pack_cache);
-  if (!folder.ok()) return source;  // MakeCpuOps opens it too, and reports the error
-  std::string ropes;
-  for (int32_t i = 0; i < std::ssize(config.layers); ++i) {
-    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
-    ropes += fmt::format(" {}", layer.rope < 0 ? 0 : config.ropes[layer.rope].dim);
-    if (layer.num_heads == 0 && layer.num_kv_heads == 0 && layer.head_dim == 0) continue;
-    const LayerShape shape = LayerShapeOf(config, i);
-    ropes += fmt::format(" {}/{}/{}", shape.num_heads, shape.num_kv_heads, shape.head_dim);
-  }
-  if (const LatentConfig& latent = config.latent; latent.rank > 0) {
-    ropes += fmt::format(" latent {}/{}/{}/{}", latent.rank, latent.plain_dim, latent.rotary_dim,
-                         latent.value_dim);
-  }
-  source.key = fmt::format("{} {} {} {} {} {} {}{} {}\n{}", config.architecture, format.Name(),
-                           DTypeName(format.dtype), config.num_heads, config.num_kv_heads,
-                           config.head_dim, config.rotary_interleaved, ropes,
-                           config.quantization.text, HashWeights(checkpoint, *folder, num_threads));
-  std::vector<std::pair<std::string, FileStamp>> stamps;
-  for (const MappedFile* file : files) stamps.emplace_back(file->path(), file->stamp());
+  source.key = fmt::format("{}\n{}", model.PackKey(format), weights_hash);
   source.format = format;
   source.is_public = IsWorldReadable(checkpoint);
+  std::vector<std::pair<std::string, FileStamp>> stamps;
+  for (const MappedFile* file : checkpoint.Files()) {
+    stamps.emplace_back(file->path(), file->stamp());
+  }
   source.holds = [stamps = std::move(stamps)] {
     return std::all_of(stamps.begin(), stamps.end(),
                        [](const auto& file) { return StampOf(file.first) == file.second; });
   };
   return source;
+}
+
+// Adds the weights of a model that is packed after those of `source`.
+void AddSource(const ListedModel& model, PackSource other, PackSource* source) {
+  source->key += fmt::format("\n{} {}", ModelRoleName(model.role()), other.key);
+  source->is_public = source->is_public && other.is_public;
+  source->holds = [first = std::move(source->holds), second = std::move(other.holds)] {
+    return first() && second();
+  };
+}
+
+}  // namespace
+
+std::optional<PackSource> MakePackSource(const ModelList& models, const ModelFiles& files,
+                                         std::span<const WeightFormat> formats,
+                                         const std::string& pack_cache, int num_threads) {
+  if (pack_cache.empty()) return std::nullopt;
+  for (size_t i = 0; i < models.size(); ++i) {
+    if (files[i].Files().empty()) return std::nullopt;
+  }
+  const Result<TrustedFolder> folder = TrustedFolder::Open(pack_cache);
+  if (!folder.ok()) return PackSource();  // MakeCpuOps opens it too, and reports the error
+  std::optional<PackSource> all;
+  std::string target_hash;
+  for (size_t i = 0; i < models.size(); ++i) {
+    const bool is_targets = i > 0 && &files[i] == &files[0];
+    const std::string hash = is_targets ? target_hash : HashWeights(files[i], *folder, num_threads);
+    PackSource source = SourceOf(models[i], files[i], formats[i], hash);
+    if (i == 0) {
+      target_hash = hash;
+      all = std::move(source);
+    } else {
+      AddSource(models[i], std::move(source), &*all);
+    }
+  }
+  return all;
 }
 
 }  // namespace minisgl

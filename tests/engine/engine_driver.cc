@@ -85,19 +85,19 @@ std::unique_ptr<TestModel> MakeTinyModel() {
 EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options)
     : EngineDriver(model.config, *model.checkpoint, options) {}
 
-EngineDriver::EngineDriver(const ModelConfig& config, const Checkpoint& checkpoint,
+EngineDriver::EngineDriver(const ModelList& models, const ModelFiles& files,
                            const DriverOptions& options, std::unique_ptr<Ops> ops)
-    : EngineDriver(config, checkpoint, options,
+    : EngineDriver(models, files, options,
                    ops == nullptr ? CpuRanks(options) : OneRank(std::move(ops))) {}
 
-EngineDriver::EngineDriver(const ModelConfig& config, const Checkpoint& checkpoint,
+EngineDriver::EngineDriver(const ModelList& models, const ModelFiles& files,
                            const DriverOptions& options, EngineRanks ranks)
     : plan_(std::make_shared<BatchPlan>()) {
-  auto memory = PlanMemory(config, EngineOptionsOf(options), uint64_t{1} << 32);
+  auto memory = PlanMemory(models, EngineOptionsOf(options), uint64_t{1} << 32);
   MINISGL_CHECK(memory.ok(), "{}", memory.status().message());
   memory->limits.num_window_pages = memory->limits.sliding_window = 0;  // plans here name none
-  if (HasStates(config)) memory->limits.num_state_slots = kStateSlots;
-  TakeEngine(MakeModelEngine(config, checkpoint, *memory, std::move(ranks)));
+  if (HasStates(models.target())) memory->limits.num_state_slots = kStateSlots;
+  TakeEngine(MakeModelEngine(models, files, *memory, std::move(ranks)));
 }
 
 EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options,

@@ -64,11 +64,11 @@ struct TestRow {
 class EngineDriver {
  public:
   EngineDriver(const TestModel& model, const DriverOptions& options);
-  EngineDriver(const ModelConfig& config, const Checkpoint& checkpoint,
-               const DriverOptions& options, std::unique_ptr<Ops> ops = nullptr);
+  EngineDriver(const ModelList& models, const ModelFiles& files, const DriverOptions& options,
+               std::unique_ptr<Ops> ops = nullptr);
   // Over options.num_ranks ranks.
-  EngineDriver(const ModelConfig& config, const Checkpoint& checkpoint,
-               const DriverOptions& options, EngineRanks ranks);
+  EngineDriver(const ModelList& models, const ModelFiles& files, const DriverOptions& options,
+               EngineRanks ranks);
   // Over the engine of a device.
   EngineDriver(const TestModel& model, const DriverOptions& options,
                std::unique_ptr<DeviceOps> device);

@@ -104,7 +104,8 @@ TEST_F(LoadingMemoryTest, FilesAreResidentALayerAtATime) {
 TEST_F(LoadingMemoryTest, FilesThatAreHashedAreNotResident) {
   const TemporaryFolder folder;
   const PeakMemory peak;
-  const auto source = MakePackSource(config_, *checkpoint_, DType::kBF16, folder.Path("packed"), 2);
+  const WeightFormat format = DType::kBF16;
+  const auto source = MakePackSource(config_, *checkpoint_, {&format, 1}, folder.Path("packed"), 2);
   ASSERT_TRUE(source.has_value());
   EXPECT_FALSE(source->key.empty());
   EXPECT_LT(peak.bytes(), kSlack);

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,12 @@
 namespace minisgl {
 namespace {
 
+const WeightFormat kOneF32[] = {DType::kF32};
+
 class PackSourceTest : public testing::Test {
  protected:
   std::optional<PackSource> Source(const ModelConfig& config, const WeightFormat& format) const {
-    return MakePackSource(config, *checkpoint_, format, folder_.Path("packed"), 1);
+    return MakePackSource(config, *checkpoint_, {&format, 1}, folder_.Path("packed"), 1);
   }
   std::string Key(const ModelConfig& config, const WeightFormat& format) const {
     return Source(config, format).value().key;
@@ -51,8 +54,29 @@ TEST_F(PackSourceTest, KeysDifferWithWhateverDecidesThePacking) {
 TEST_F(PackSourceTest, KeysDifferWithTheWeights) {
   const TinyModelDir other_dir;
   const auto other = WriteCheckpoint(other_dir, TinyTensors(TinyConfig(), 2));
-  const auto source = MakePackSource(TinyConfig(), *other, DType::kF32, folder_.Path("packed"), 1);
+  const auto source = MakePackSource(TinyConfig(), *other, kOneF32, folder_.Path("packed"), 1);
   EXPECT_NE(source.value().key, Key(TinyConfig(), DType::kF32));
+}
+
+TEST_F(PackSourceTest, TheKeyOfSeveralModelsNamesEach) {
+  const TinyModelDir other_dir;
+  static_cast<void>(WriteCheckpoint(other_dir, TinyTensors(TinyConfig(), 2)));
+  const WeightFormat formats[] = {DType::kF32, DType::kF32}, others[] = {DType::kF32, DType::kBF16};
+  const auto source = [&](const std::string& dir, std::span<const WeightFormat> of) {
+    ModelList models = ModelList(TinyConfig());
+    EXPECT_TRUE(models.Add(MakeDecoderModel(ModelRole::kDrafter, TinyConfig(), dir)).ok());
+    const auto files = ModelFiles::Open(models, dir_.path());
+    MINISGL_CHECK(files.ok(), "{}", files.status().message());
+    return MakePackSource(models, *files, of, folder_.Path("packed"), 1).value();
+  };
+  const std::string alone = Key(TinyConfig(), DType::kF32), both = source("", formats).key;
+  EXPECT_EQ(both, alone + "\ndrafter " + alone) << "of the same files";
+  EXPECT_NE(source(other_dir.path(), formats).key, both);
+  EXPECT_NE(source("", others).key, both);
+  const PackSource whole = source(other_dir.path(), formats);
+  EXPECT_TRUE(whole.holds());
+  static_cast<void>(WriteCheckpoint(other_dir, TinyTensors(TinyConfig(), 3)));
+  EXPECT_FALSE(whole.holds());
 }
 
 TEST_F(PackSourceTest, ASourceHoldsUntilItsFilesChange) {
@@ -63,15 +87,15 @@ TEST_F(PackSourceTest, ASourceHoldsUntilItsFilesChange) {
 }
 
 TEST_F(PackSourceTest, WithoutAFolderOrFilesThereIsNone) {
-  EXPECT_FALSE(MakePackSource(TinyConfig(), *checkpoint_, DType::kF32, "", 1).has_value());
+  EXPECT_FALSE(MakePackSource(TinyConfig(), *checkpoint_, kOneF32, "", 1).has_value());
   const auto in_memory = Checkpoint::FromViews({}, nullptr, "memory");
   EXPECT_FALSE(
-      MakePackSource(TinyConfig(), *in_memory, DType::kF32, folder_.Path("packed"), 1).has_value());
+      MakePackSource(TinyConfig(), *in_memory, kOneF32, folder_.Path("packed"), 1).has_value());
 }
 
 TEST_F(PackSourceTest, AFolderThatCannotBeUsedGivesAnEmptyKey) {
   const std::string file = folder_.Write("file", "");
-  const auto source = MakePackSource(TinyConfig(), *checkpoint_, DType::kF32, file, 1);
+  const auto source = MakePackSource(TinyConfig(), *checkpoint_, kOneF32, file, 1);
   EXPECT_EQ(source.value().key, "");
 }
 

@@ -18,8 +18,7 @@
 #include "minisgl/device_ops.h"
 #include "minisgl/engine/engine.h"
 #include "minisgl/engine/model_engine.h"
-#include "minisgl/weights/checkpoint.h"
-#include "minisgl/weights/model_config.h"
+#include "minisgl/model/model_list.h"
 
 namespace minisgl {
 
@@ -32,19 +31,17 @@ struct DeviceEngineOptions {
   bool warms_up = false;
 };
 
-// Loads the model for `plan` (PlanMemory with the same `ops`), allocates keys and values, and
+// Loads the models for `plan` (PlanMemory with the same `ops`), allocates keys and values, and
 // captures graphs. If graphs take more memory than the plan reserves for them, the engine's limits
 // have fewer pages than the plan. `ops` moves in.
-Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
-                                                 const Checkpoint& checkpoint,
+Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelList& models, const ModelFiles& files,
                                                  const MemoryPlan& plan,
                                                  std::unique_ptr<DeviceOps> ops,
                                                  const DeviceEngineOptions& options);
 // On several ranks (minisgl/model/ranks.h), whose operations wait for each other: those of
 // MakeCudaRanks. REQUIRES a plan for as many. A fault on one device ends all, and its message names
 // the device.
-Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
-                                                 const Checkpoint& checkpoint,
+Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelList& models, const ModelFiles& files,
                                                  const MemoryPlan& plan,
                                                  std::vector<std::unique_ptr<DeviceOps>> ops,
                                                  const DeviceEngineOptions& options);

@@ -12,6 +12,7 @@
 #include "minisgl/base/status.h"
 #include "minisgl/device_ops.h"
 #include "minisgl/engine/engine.h"
+#include "minisgl/model/model_list.h"
 #include "minisgl/model/ranks.h"
 #include "minisgl/ops.h"
 #include "minisgl/tensor/weight_format.h"
@@ -43,39 +44,52 @@ struct ModelEngineOptions {
 // The threads of a rank of the CPU: nearly the same number for each, at least one.
 int ThreadsOfRank(int num_threads, const Rank& rank);
 
-// How memory is divided. Computed before anything is loaded; `minisgl info` prints it. Sizes are of
-// all ranks together; on devices, of the one that has the most.
-struct MemoryPlan {
+// What one model has of a plan.
+struct PlannedModel {
+  ModelRole role = ModelRole::kTarget;
+  std::string name;  // of its architecture
   WeightFormat weight_format;
+  uint64_t weight_bytes = 0;
+  uint64_t workspace_bytes = 0;     // with what operations take for themselves
+  uint64_t kv_bytes_per_token = 0;  // of its share of each page; 0: it has none
+  bool is_cut = true;               // each rank has a share of it; false: all of it
+};
+
+// How memory is divided. Computed before anything is loaded; `minisgl info` prints it. Sizes are of
+// all models and all ranks together; on devices, of the one that has the most.
+struct MemoryPlan {
+  WeightFormat weight_format;  // of the target
   uint64_t available_bytes = 0;
   uint64_t weight_bytes = 0;
   uint64_t workspace_bytes = 0;
-  uint64_t kv_bytes_per_token = 0;      // of all layers
+  uint64_t kv_bytes_per_token = 0;      // of all layers of all models
   uint64_t window_bytes_per_token = 0;  // of layers in window pages; 0 without such pages
   uint64_t kv_bytes = 0;
   uint64_t state_bytes = 0;  // of layers with a state, in all slots
   uint64_t graph_bytes = 0;  // reserved for captured graphs, on a device
   EngineLimits limits;
   std::string max_seq_len_reason;  // "the model's", "what fits", "the CPU default", or the setting
+  std::vector<PlannedModel> models;  // in the order of the list
 };
 
-// What one rank has of a model, computed from its configuration alone.
+// What one rank has of all models, computed from their configurations alone.
 struct RankBytes {
   uint64_t weights = 0;
   uint64_t kv_per_token = 0;  // keys and values of its heads in all layers
 };
 // Of each of options.num_ranks ranks on the CPU; the errors of CheckRanks.
-Result<std::vector<RankBytes>> CountRankBytes(const ModelConfig& config,
+Result<std::vector<RankBytes>> CountRankBytes(const ModelList& models,
                                               const ModelEngineOptions& options);
 
 // Plans the memory of an engine: the CPU's, or `device`'s if one is given. `available_bytes` 0: as
 // much as the machine, or the device, has available. kOutOfMemory if one request of the wanted
-// length does not fit; the message names up to three settings that fit.
+// length does not fit; the message names what each model takes, if there are several, and up to
+// three settings that fit.
 //
 // On a device weights have its dtype, and memory_ratio is the share of its free memory that
 // everything together takes. With several ranks `device` is the first one's, and `available_bytes`
 // what each of the devices has.
-Result<MemoryPlan> PlanMemory(const ModelConfig& config, const ModelEngineOptions& options,
+Result<MemoryPlan> PlanMemory(const ModelList& models, const ModelEngineOptions& options,
                               uint64_t available_bytes = 0, DeviceOps* device = nullptr);
 
 // The operations of each rank (minisgl/model/ranks.h), the first rank's first, with HostRank in the
@@ -88,14 +102,12 @@ struct EngineRanks {
   std::vector<std::vector<int>> cpus = {};
 };
 
-// Loads the model from `checkpoint`, which may be closed afterwards. `ops` moves in. Several ranks
-// run each step at the same time, each on threads of its own; a fault on one is the result of the
-// step, as with one rank. REQUIRES a plan for as many ranks.
-Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelConfig& config,
-                                                const Checkpoint& checkpoint,
+// Loads the models from `files`, which may be closed afterwards, the target first. `ops` moves in.
+// Several ranks run each step at the same time, each on threads of its own; a fault on one is the
+// result of the step, as with one rank. REQUIRES a plan for the same models and as many ranks.
+Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelList& models, const ModelFiles& files,
                                                 const MemoryPlan& plan, std::unique_ptr<Ops> ops);
-Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelConfig& config,
-                                                const Checkpoint& checkpoint,
+Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelList& models, const ModelFiles& files,
                                                 const MemoryPlan& plan, EngineRanks ranks);
 
 // Logits of every position of `ids`, [n, V], from one uncached forward pass in a context of the

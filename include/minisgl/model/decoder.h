@@ -70,7 +70,22 @@ struct DecoderOptions {
   bool logits_on_all_ranks = false;  // Ops::GathersOnAllRanks()
 };
 
-class Decoder {
+// What a rank has loaded of one model (model_list.h).
+class RankModel {
+ public:
+  virtual ~RankModel() = default;
+  // Bytes of packed weights (not counting the padding of a matrix's last rows) and of workspace.
+  virtual uint64_t weight_bytes() const = 0;
+  virtual uint64_t workspace_bytes() const = 0;
+};
+
+// The matrices of a decoder's vocabulary, [V, D] of the rank's share of V. Copies share the memory.
+struct DecoderTables {
+  Matrix embedding;  // made by Ops::PackEmbedding
+  Matrix head;
+};
+
+class Decoder : public RankModel {
  public:
   // Checks that `checkpoint` has every tensor of the architecture in the shape given by `config`
   // and no unknown one, and packs the weights with `ops`, which must outlive the decoder. Reports
@@ -82,7 +97,6 @@ class Decoder {
   static Result<std::unique_ptr<Decoder>> Load(const ModelConfig& config,
                                                const Checkpoint& checkpoint,
                                                const DecoderOptions& options, Ops* ops);
-  virtual ~Decoder() = default;
 
   // Runs one pass, which writes K and V of its tokens. Returns logits (of several ranks that do not
   // all have them null on all but the first) [N, V], f32, in the decoder's
@@ -97,9 +111,7 @@ class Decoder {
   virtual float* Logits(const ForwardInput& input) = 0;
 
   virtual const ModelConfig& config() const = 0;
-  // Bytes of packed weights (not counting the padding of a matrix's last rows) and of workspace.
-  virtual uint64_t weight_bytes() const = 0;
-  virtual uint64_t workspace_bytes() const = 0;
+  virtual DecoderTables tables() const = 0;
 };
 
 // Memory of a decoder, computed from its configuration alone: equal to weight_bytes() and
