@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "minisgl/runtime/session.h"
+#include "minisgl/text/encode_after.h"
 
 namespace minisgl::batch {
 namespace {

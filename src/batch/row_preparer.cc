@@ -105,8 +105,7 @@ void RowPreparer::Work() {
     }
     try {
       ReadyRow& ready = job->ready;
-      job->error =
-          prompts_.Build(&ready.row, &ready.prompts, &cancelled_, ready.conversation.get());
+      job->error = prompts_.Build(&ready.row, &ready.prompts, &cancelled_, ready.said.get());
       DropPrompt(&ready.row);
     } catch (...) {
       job->thrown = std::current_exception();

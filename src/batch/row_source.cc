@@ -6,7 +6,7 @@
 
 #include "batch/grammar_texts.h"
 #include "batch/input_kind.h"
-#include "batch/row_prompt.h"
+#include "batch/row_conversation.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl::batch {

@@ -6,8 +6,8 @@
 #include <cctype>
 #include <utility>
 
+#include "batch/row_conversation.h"
 #include "batch/row_fields.h"
-#include "batch/row_prompt.h"
 #include "batch/row_text.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"

@@ -15,18 +15,18 @@
 #include <span>
 #include <vector>
 
-#include "batch/conversation.h"
 #include "batch/row.h"
+#include "batch/said_so_far.h"
 #include "minisgl/runtime/runtime.h"
 
 namespace minisgl::batch {
 
 struct ReadyRow {
   Row row;
-  std::shared_ptr<Conversation> conversation;  // that its prompt is of; null: none
-  std::vector<Prompt> prompts;                 // one for each answer; not empty
-  size_t bytes = 0;                            // of the row as read
-  bool goes_on = false;                        // with a conversation that is not empty
+  std::shared_ptr<SaidSoFar> said;  // that its prompt is of; null: none
+  std::vector<Prompt> prompts;      // one for each answer; not empty
+  size_t bytes = 0;                 // of the row as read
+  bool goes_on = false;             // with a conversation that is not empty
 };
 
 class RowWindow {

@@ -79,7 +79,7 @@ RunLoop::RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* sour
 RunLoop::~RunLoop() {
   for (const auto& [index, pending] : pending_) {
     AbortRow(pending);
-    if (pending.conversation != nullptr) LeaveRuntimeSession(pending.conversation.get());
+    if (pending.said != nullptr) LeaveRuntimeSession(pending.said.get());
   }
   while (open_answers_ > 0) {
     const std::optional<Event> event = queue_.Pop(kTick);
@@ -185,22 +185,21 @@ Status RunLoop::TakeInRow(ParsedRow parsed, size_t bytes) {
   return AdvanceSessions();
 }
 
-Status RunLoop::PrepareRow(ParsedRow parsed, size_t bytes,
-                           std::shared_ptr<Conversation> conversation) {
+Status RunLoop::PrepareRow(ParsedRow parsed, size_t bytes, std::shared_ptr<SaidSoFar> said) {
   if (parsed.error) return WriteFailure(parsed.row, *parsed.error);
   ReadyRow ready;
   ready.row = std::move(parsed.row);
   ready.bytes = bytes;
-  ready.conversation = std::move(conversation);
-  if (ready.row.all_turns && ready.conversation == nullptr) {
-    ready.conversation = std::make_shared<Conversation>(&prompts_.text());
+  ready.said = std::move(said);
+  if (ready.row.all_turns && ready.said == nullptr) {
+    ready.said = std::make_shared<SaidSoFar>(&prompts_.text());
   }
-  ready.goes_on = ready.conversation != nullptr && !ready.conversation->empty();
+  ready.goes_on = ready.said != nullptr && !ready.said->empty();
   if (bytes >= kLargeRowBytes) {
     preparer_.Add(std::move(ready));
     return Status();
   }
-  const auto error = prompts_.Build(&ready.row, &ready.prompts, nullptr, ready.conversation.get());
+  const auto error = prompts_.Build(&ready.row, &ready.prompts, nullptr, ready.said.get());
   DropPrompt(&ready.row);
   return AddToWindow(std::move(ready), error);
 }
@@ -236,7 +235,7 @@ void RunLoop::Submit(ReadyRow ready) {
   writer_.Begin(pending.row);
   pending.answers.resize(ready.prompts.size());
   pending.bytes = ready.bytes;
-  pending.conversation = std::move(ready.conversation);
+  pending.said = std::move(ready.said);
   Enter(std::move(pending), std::move(ready.prompts));
 }
 
@@ -245,8 +244,8 @@ void RunLoop::Enter(Pending pending, std::vector<Prompt> prompts) {
   const int64_t index = pending.row.index;
   pending.open_answers = static_cast<int32_t>(prompts.size());
   ++pending.tries;
-  if (pending.conversation != nullptr) {
-    JoinRuntimeSession(pending.row, pending.conversation.get(), &prompts.front());
+  if (pending.said != nullptr) {
+    JoinRuntimeSession(pending.row, pending.said.get(), &prompts.front());
   }
   pending.again = MayRetry(pending) ? prompts : std::vector<Prompt>();
   open_bytes_ += pending.bytes;
@@ -369,8 +368,8 @@ Status RunLoop::FinishRow(int64_t index) {
     pending.answers.resize(static_cast<size_t>(pending.row.turn));
     pending.row.turns = writer_.FormatTurns(pending.row, pending.answers);
   }
-  if (pending.row.session.empty() && pending.conversation != nullptr) {
-    LeaveRuntimeSession(pending.conversation.get());
+  if (pending.row.session.empty() && pending.said != nullptr) {
+    LeaveRuntimeSession(pending.said.get());
   }
   if (pending.error) return WriteFailure(pending.row, *pending.error);
   if (auto warning = CutInGrammarWarning(pending.answers)) {
@@ -386,8 +385,8 @@ Status RunLoop::FinishRow(int64_t index) {
   }
   if (pending.row.session.empty()) return Status();
   RowAnswer& answer = pending.answers.back();
-  pending.conversation->AddAnswer(std::move(answer.text), std::move(answer.token_ids),
-                                  answer.finish_reason == "stop");
+  pending.said->AddAnswer(std::move(answer.text), std::move(answer.token_ids),
+                          answer.finish_reason == "stop");
   EndInSession(pending.row, /*failed=*/false);
   return Status();
 }

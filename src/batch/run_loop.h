@@ -116,7 +116,7 @@ class RunLoop {
     Row row;
     std::vector<RowAnswer> answers;
     std::vector<RequestId> requests;
-    std::shared_ptr<Conversation> conversation;  // null: none
+    std::shared_ptr<SaidSoFar> said;  // null: none
     size_t bytes = 0;
     int32_t open_answers = 0;
     bool timed_out = false;
@@ -146,7 +146,7 @@ class RunLoop {
   // Of run_controls.cc.
   Status TakeControl(const RunControl& control);
   Status AbortById(const Json& id);
-  Status PrepareRow(ParsedRow parsed, size_t bytes, std::shared_ptr<Conversation> conversation);
+  Status PrepareRow(ParsedRow parsed, size_t bytes, std::shared_ptr<SaidSoFar> said);
   Status AddToWindow(ReadyRow ready, const std::optional<RowError>& error);
   Status TakePrepared(std::chrono::milliseconds wait);
   void Submit(ReadyRow ready);
@@ -167,9 +167,9 @@ class RunLoop {
   // Of run_loop_sessions.cc.
   Status AdvanceSessions();
   bool TakeEarlier(const SessionRows::Waiting& waiting);
-  void JoinRuntimeSession(const Row& row, Conversation* conversation, Prompt* prompt);
+  void JoinRuntimeSession(const Row& row, SaidSoFar* said, Prompt* prompt);
   void EndInSession(const Row& row, bool failed);
-  void LeaveRuntimeSession(Conversation* conversation);
+  void LeaveRuntimeSession(SaidSoFar* said);
   bool SubmitNextTurn(int64_t index, Pending* pending);
   Status CancelWaiting();
   Status WriteFailure(const Row& row, const RowError& error);

@@ -34,7 +34,7 @@ bool RunLoop::SetAsideToRetry(int64_t index) {
   }
   pending.timed_out = false;
   pending.requests.clear();
-  if (pending.conversation != nullptr) LeaveRuntimeSession(pending.conversation.get());
+  if (pending.said != nullptr) LeaveRuntimeSession(pending.said.get());
   if (pending.tries == 1) ++rows_retried_;
   timed_out_.emplace(index, std::move(pending));
   return true;

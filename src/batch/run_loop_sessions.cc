@@ -18,8 +18,7 @@ Status RunLoop::AdvanceSessions() {
       MINISGL_RETURN_IF_ERROR(
           WriteFailure(parsed.row, SessionFailed(parsed.row, *next->failed_line)));
     } else {
-      MINISGL_RETURN_IF_ERROR(
-          PrepareRow(std::move(parsed), next->bytes, std::move(next->conversation)));
+      MINISGL_RETURN_IF_ERROR(PrepareRow(std::move(parsed), next->bytes, std::move(next->said)));
     }
   }
   return Status();
@@ -34,31 +33,31 @@ bool RunLoop::TakeEarlier(const SessionRows::Waiting& waiting) {
   std::vector<Prompt> prompts;
   for (const EarlierAnswer::Turn& turn : earlier.turns) {
     if (row.turn > 0 && !row.has_more_turns()) return false;
-    if (prompts_.Build(&row, &prompts, nullptr, waiting.conversation.get())) return false;
-    waiting.conversation->AddAnswer(turn.ids, turn.stopped);
+    if (prompts_.Build(&row, &prompts, nullptr, waiting.said.get())) return false;
+    waiting.said->AddAnswer(turn.ids, turn.stopped);
     ++row.turn;
   }
   return !row.has_more_turns();
 }
 
 // While more turns are known to follow, the runtime keeps the prefix.
-void RunLoop::JoinRuntimeSession(const Row& row, Conversation* conversation, Prompt* prompt) {
+void RunLoop::JoinRuntimeSession(const Row& row, SaidSoFar* said, Prompt* prompt) {
   const bool has_next = row.has_more_turns() || sessions_.HasNext(row.session);
-  if (has_next && conversation->runtime_session == 0) {
-    conversation->runtime_session = runtime_.OpenSession();
+  if (has_next && said->runtime_session == 0) {
+    said->runtime_session = runtime_.OpenSession();
   }
-  prompt->session = conversation->runtime_session;
+  prompt->session = said->runtime_session;
 }
 
-void RunLoop::LeaveRuntimeSession(Conversation* conversation) {
-  if (conversation->runtime_session == 0) return;
-  runtime_.CloseSession(std::exchange(conversation->runtime_session, 0));
+void RunLoop::LeaveRuntimeSession(SaidSoFar* said) {
+  if (said->runtime_session == 0) return;
+  runtime_.CloseSession(std::exchange(said->runtime_session, 0));
 }
 
 void RunLoop::EndInSession(const Row& row, bool failed) {
-  const std::shared_ptr<Conversation> conversation = sessions_.Find(row.session);
-  if (conversation != nullptr && (failed || !sessions_.HasNext(row.session))) {
-    LeaveRuntimeSession(conversation.get());
+  const std::shared_ptr<SaidSoFar> said = sessions_.Find(row.session);
+  if (said != nullptr && (failed || !sessions_.HasNext(row.session))) {
+    LeaveRuntimeSession(said.get());
   }
   sessions_.EndRow(row, failed);
 }
@@ -75,11 +74,11 @@ bool RunLoop::SubmitNextTurn(int64_t index, Pending* pending) {
     return false;
   }
   const RowAnswer& answer = pending->answers.back();
-  pending->conversation->AddAnswer(answer.text, answer.token_ids, answer.finish_reason == "stop");
+  pending->said->AddAnswer(answer.text, answer.token_ids, answer.finish_reason == "stop");
   std::vector<Prompt> prompts;
-  pending->error = prompts_.Build(&row, &prompts, nullptr, pending->conversation.get());
+  pending->error = prompts_.Build(&row, &prompts, nullptr, pending->said.get());
   if (pending->error) return false;
-  JoinRuntimeSession(row, pending->conversation.get(), &prompts.front());
+  JoinRuntimeSession(row, pending->said.get(), &prompts.front());
   pending->answers.emplace_back();
   pending->timed_out = false;
   pending->tries = 1;

@@ -13,7 +13,7 @@ namespace minisgl::batch {
 
 void SessionRows::Add(ParsedRow parsed, size_t bytes, const TextModel* text) {
   Session& session = sessions_[parsed.row.session];
-  if (session.conversation == nullptr) session.conversation = std::make_shared<Conversation>(text);
+  if (session.said == nullptr) session.said = std::make_shared<SaidSoFar>(text);
   if (!session.busy && session.waiting.empty()) closed_.push_back(parsed.row.session);
   session.waiting.push_back({std::move(parsed), bytes, nullptr, std::nullopt});
   Count(session.waiting.back(), 1);
@@ -31,7 +31,7 @@ std::optional<SessionRows::Waiting> SessionRows::TakeNext() {
   Waiting row = std::move(session.waiting.front());
   session.waiting.pop_front();
   Count(row, -1);
-  row.conversation = session.conversation;
+  row.said = session.said;
   row.failed_line = session.failed_line;
   return row;
 }
@@ -86,9 +86,9 @@ bool SessionRows::HasNext(const std::string& session) const {
   return found != sessions_.end() && !found->second.waiting.empty();
 }
 
-std::shared_ptr<Conversation> SessionRows::Find(const std::string& session) const {
+std::shared_ptr<SaidSoFar> SessionRows::Find(const std::string& session) const {
   const auto found = sessions_.find(session);
-  return found == sessions_.end() ? nullptr : found->second.conversation;
+  return found == sessions_.end() ? nullptr : found->second.said;
 }
 
 void SessionRows::Count(const Waiting& row, int64_t sign) {
@@ -108,8 +108,8 @@ std::optional<RowError> UnaskedRows::Build(ParsedRow* parsed, std::vector<Prompt
   if (row.session.empty()) {
     if (parsed->error) return parsed->error;
     if (!row.all_turns) return prompts_.Build(&row, prompts);
-    Conversation conversation(&prompts_.text());
-    return BuildTurns(&row, &conversation, prompts);
+    SaidSoFar said(&prompts_.text());
+    return BuildTurns(&row, &said, prompts);
   }
   Row key;  // what EndRow reads
   key.session = row.session;
@@ -120,20 +120,20 @@ std::optional<RowError> UnaskedRows::Build(ParsedRow* parsed, std::vector<Prompt
   *parsed = std::move(next.parsed);
   std::optional<RowError> error = parsed->error;
   if (!error && next.failed_line) error = SessionFailed(parsed->row, *next.failed_line);
-  if (!error) error = BuildTurns(&parsed->row, next.conversation.get(), prompts);
+  if (!error) error = BuildTurns(&parsed->row, next.said.get(), prompts);
   sessions_.EndRow(key, error.has_value());
   return error;
 }
 
-std::optional<RowError> UnaskedRows::BuildTurns(Row* row, Conversation* conversation,
+std::optional<RowError> UnaskedRows::BuildTurns(Row* row, SaidSoFar* said,
                                                 std::vector<Prompt>* prompts) {
   prompts->clear();
   do {
-    any_missing_ = any_missing_ || !conversation->empty();
+    any_missing_ = any_missing_ || !said->empty();
     std::vector<Prompt> turn;
-    if (auto error = prompts_.Build(row, &turn, nullptr, conversation)) return error;
+    if (auto error = prompts_.Build(row, &turn, nullptr, said)) return error;
     prompts->push_back(std::move(turn.front()));
-    conversation->AddAnswer("", {}, /*stopped=*/false);
+    said->AddAnswer("", {}, /*stopped=*/false);
     ++row->turn;
   } while (row->has_more_turns());
   return std::nullopt;

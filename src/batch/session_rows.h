@@ -16,8 +16,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "batch/conversation.h"
 #include "batch/row.h"
+#include "batch/said_so_far.h"
 
 namespace minisgl::batch {
 
@@ -32,7 +32,7 @@ class SessionRows {
   struct Waiting {
     ParsedRow parsed;
     size_t bytes = 0;  // of the row as read
-    std::shared_ptr<Conversation> conversation;
+    std::shared_ptr<SaidSoFar> said;
     std::optional<int64_t> failed_line;  // of the first row of its session that failed
   };
 
@@ -50,13 +50,13 @@ class SessionRows {
   // True if a later row of the session waits.
   bool HasNext(const std::string& session) const;
   // Null if there is none.
-  std::shared_ptr<Conversation> Find(const std::string& session) const;
+  std::shared_ptr<SaidSoFar> Find(const std::string& session) const;
   int64_t num_waiting() const { return num_waiting_; }
   size_t bytes() const { return bytes_; }
 
  private:
   struct Session {
-    std::shared_ptr<Conversation> conversation;
+    std::shared_ptr<SaidSoFar> said;
     std::deque<Waiting> waiting;
     bool busy = false;  // a row was taken and is not done
     bool open = false;  // it counts in num_open_
@@ -90,8 +90,7 @@ class UnaskedRows {
   bool any_missing() const { return any_missing_; }
 
  private:
-  std::optional<RowError> BuildTurns(Row* row, Conversation* conversation,
-                                     std::vector<Prompt>* prompts);
+  std::optional<RowError> BuildTurns(Row* row, SaidSoFar* said, std::vector<Prompt>* prompts);
 
   const PromptBuilder& prompts_;
   SessionRows sessions_{/*open_max=*/1};

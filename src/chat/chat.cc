@@ -25,7 +25,8 @@
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/random.h"
 #include "minisgl/base/utf8.h"
-#include "minisgl/text/continue_message.h"
+#include "minisgl/text/encode_prompt.h"
+#include "minisgl/text/render_prompt.h"
 #include "term/exit_status.h"
 #include "term/messages.h"
 #include "term/terminal.h"
@@ -347,17 +348,31 @@ std::string Chat::HowToLengthenContext() const {
   return options_.engine.num_pages > 0 ? ", or raise --num-pages" : ", or raise --memory-ratio";
 }
 
+// The prompt is encoded to its end: what does not fit is said with its length.
+Result<std::vector<TokenId>> Chat::PromptIds(AnswerStart start, ReasoningTags* tags) const {
+  Conversation conversation = session_->ToConversation();
+  conversation.start = start;
+  MINISGL_ASSIGN_OR_RETURN(RenderedPrompt rendered,
+                           RenderPrompt(model_.text, std::move(conversation)));
+  *tags = rendered.reasoning;
+  MINISGL_ASSIGN_OR_RETURN(EncodedPrompt encoded, EncodePrompt(model_.text, std::move(rendered)));
+  if (encoded.ids.empty()) {
+    return BadInput("the chat template renders nothing for this conversation");
+  }
+  return std::move(encoded.ids);
+}
+
 // Returns the ids of the conversation, after dropping the oldest turns if they leave no room for an
-// answer.
-Result<std::vector<TokenId>> Chat::FitPrompt() {
+// answer; *tags: those of the answer.
+Result<std::vector<TokenId>> Chat::FitPrompt(ReasoningTags* tags) {
+  const AnswerStart start = prefill_.empty() ? AnswerStart::kNewMessage : AnswerStart::kContinue;
   const int64_t limit = ContextLimit();
   const int64_t wanted = settings_.max_tokens < 0 ? kAnswerRoom : settings_.max_tokens;
   const bool drops = options_.on_overflow == ContextOverflow::kDropTurns;
   const int64_t room = drops ? std::clamp<int64_t>(wanted, 1, std::max<int64_t>(limit / 4, 1)) : 1;
   int64_t num_dropped = 0;
   while (true) {
-    MINISGL_ASSIGN_OR_RETURN(std::vector<TokenId> ids,
-                             session_->PromptIds(model_.text.template_args));
+    MINISGL_ASSIGN_OR_RETURN(std::vector<TokenId> ids, PromptIds(start, tags));
     const auto length = static_cast<int64_t>(ids.size());
     if (drops && length + room > limit) {
       std::vector<SessionMessage> turn = session_->TakeOldestTurn();
@@ -390,7 +405,7 @@ Result<Prompt> Chat::MakePrompt() {
         min_tokens, settings_.max_tokens);
   }
   Prompt prompt;
-  MINISGL_ASSIGN_OR_RETURN(prompt.ids, FitPrompt());
+  MINISGL_ASSIGN_OR_RETURN(prompt.ids, FitPrompt(&prompt.reasoning));
   const auto turn = static_cast<uint64_t>(CountTurns(AllMessages()));
   load::SetAnswerSettings(settings_, &prompt);
   prompt.sampling.seed = DeriveSeed(settings_.sampling.seed, turn);
@@ -404,9 +419,7 @@ Result<Prompt> Chat::MakePrompt() {
 bool Chat::Reply(uint64_t variant, size_t count, ChatAlternatives::Answers* answers) {
   if (prefill_.empty()) return ReplyTo(variant, count, answers);
   session_->messages().push_back({"assistant", prefill_, {}});
-  session_->set_continues(true);
   const bool replied = ReplyTo(variant, count, answers);
-  session_->set_continues(false);
   if (replied) {
     prefill_.clear();
   } else {
@@ -427,8 +440,7 @@ bool Chat::ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* an
     SayFailure(prompt.status());
     return false;
   }
-  const ReasoningTags tags = PromptTags();
-  prompt->reasoning = tags;
+  const ReasoningTags tags = prompt->reasoning;
   std::vector<Prompt> prompts(count, *prompt);
   for (size_t i = 0; i < count; ++i) {
     prompts[i].sampling.seed = AnswerSeed(prompt->sampling.seed, variant + i);
@@ -489,15 +501,6 @@ bool Chat::ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* an
     statistics_.Add(std::move(answer), kept);
   }
   return num_kept > 0;
-}
-
-// Returns the model's reasoning tags, as the prompt of the conversation leaves them.
-ReasoningTags Chat::PromptTags() const {
-  const ReasoningTags& tags = session_->reasoning_tags();
-  if (tags.none()) return tags;
-  const auto pieces = session_->PromptPieces(model_.text.template_args);
-  if (!pieces.ok()) return tags;
-  return prefill_.empty() ? WithPrompt(tags, *pieces) : WithContinued(tags, *pieces, prefill_);
 }
 
 // Records the result of a write; the first failure ends the chat. Returns true if all was written.

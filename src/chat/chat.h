@@ -28,6 +28,7 @@
 #include "load/model_loader.h"
 #include "load/options.h"
 #include "minisgl/runtime/session.h"
+#include "minisgl/text/answer_start.h"
 #include "minisgl/text/reasoning.h"
 #include "report/reports.h"
 #include "term/answer_view.h"
@@ -114,12 +115,13 @@ class Chat {
   bool ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* answers);
   // The message of an answer, with the beginning that it continues.
   SessionMessage MessageOf(const ChatAnswer& answer, const ReasoningTags& tags) const;
-  ReasoningTags PromptTags() const;
   bool NoteOutputStatus(const Status& status);
   ChatTurns CopyTurns() const;
   void RestoreTurns(ChatTurns turns);
   Result<Prompt> MakePrompt();
-  Result<std::vector<TokenId>> FitPrompt();
+  Result<std::vector<TokenId>> FitPrompt(ReasoningTags* tags);
+  // The ids of the conversation as it stands, and *tags of an answer that begins as `start` says.
+  Result<std::vector<TokenId>> PromptIds(AnswerStart start, ReasoningTags* tags) const;
   std::string HowToLengthenContext() const;
   void Report(const ChatAnswer& answer, size_t count) const;
   int ExitStatus() const;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "batch/answer_writer.h"
+#include "batch/row_conversation.h"
 #include "batch/run_journal.h"
 #include "chat/chat_completion.h"
 #include "load/sampling.h"

@@ -406,7 +406,8 @@ void Chat::Batch(const std::string& arguments) {
 }
 
 void Chat::Context(const std::string&) {
-  const Result<std::vector<TokenId>> ids = session_->PromptIds(model_.text.template_args);
+  ReasoningTags tags;
+  const Result<std::vector<TokenId>> ids = PromptIds(AnswerStart::kNewMessage, &tags);
   if (!ids.ok()) {
     SayFailure(ids.status());
     return;

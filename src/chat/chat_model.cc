@@ -153,7 +153,6 @@ Status Chat::StartModel(TextModel text) {
 
 void Chat::BeginWithModel() {
   session_.emplace(model_.text.tokenizer.get(), model_.text.chat_template.get());
-  session_->set_parse_special(model_.text.parse_special);
   settings_ = MakeChatSettings(options_.sampling, model_.facts.generation, drawn_seed_);
   // All were taken before.
   for (const auto& [name, value] : set_) {

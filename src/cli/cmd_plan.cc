@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "batch/grammar_texts.h"
+#include "batch/row_conversation.h"
 #include "batch/row_prompt.h"
 #include "batch/row_source.h"
 #include "batch/row_template.h"

@@ -19,6 +19,7 @@
 #include "batch/grammar_texts.h"
 #include "batch/id_table.h"
 #include "batch/input_kind.h"
+#include "batch/row_conversation.h"
 #include "batch/row_prompt.h"
 #include "batch/row_source.h"
 #include "batch/run_input.h"

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "batch/row.h"
+#include "batch/row_conversation.h"
 #include "batch/row_output.h"
-#include "batch/row_prompt.h"
 #include "batch/row_source.h"
 #include "batch/row_template.h"
 #include "batch/run_input.h"
@@ -22,6 +22,9 @@
 #include "load/model_loader.h"
 #include "load/options.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/text/conversation.h"
+#include "minisgl/text/encode_prompt.h"
+#include "minisgl/text/render_prompt.h"
 #include "term/exit_status.h"
 #include "term/messages.h"
 #include "term/output.h"
@@ -84,11 +87,6 @@ class TextLineSource : public batch::RowSource {
   int64_t next_index_ = 0;
 };
 
-struct Tokenized {
-  std::string prompt;
-  std::vector<TokenId> ids;
-};
-
 std::optional<batch::RowError> CheckIds(const batch::Row& row, const Tokenizer& tokenizer) {
   for (const TokenId id : row.prompt_token_ids) {
     if (id < tokenizer.vocab_size()) continue;
@@ -102,31 +100,24 @@ std::optional<batch::RowError> CheckIds(const batch::Row& row, const Tokenizer& 
   return std::nullopt;
 }
 
-Result<std::vector<TextPiece>> RenderMessages(const TextModel& text, const batch::Row& row) {
-  MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
-  return RenderChat(text, row.messages, row.template_kwargs, row.tools, row.documents,
-                    /*cancelled=*/nullptr, row.start);
-}
-
-std::optional<batch::RowError> TokenizeText(batch::Row row, const TextModel& text, Tokenized* out) {
-  if (auto error = batch::ApplySwitches(text, &row)) return error;
-  std::vector<TextPiece> pieces = RawPieces(text, row.prompt);
-  if (row.kind == batch::PromptKind::kMessages) {
-    auto rendered = RenderMessages(text, row);
-    if (!rendered.ok()) {
-      return batch::RowError{"template_error", rendered.status().message(), "messages"};
-    }
-    pieces = std::move(rendered).value();
+// Adds the text and the ids of the row's prompt to *out.
+std::optional<batch::RowError> AddPrompt(batch::Row row, const TextModel& text, Json* out) {
+  Conversation conversation;
+  if (auto error = batch::TakeConversation(text, &row, &conversation)) return error;
+  Result<RenderedPrompt> rendered = RenderPrompt(text, std::move(conversation));
+  if (!rendered.ok()) {
+    return batch::RowError{"template_error", rendered.status().message(), "messages"};
   }
-  for (const TextPiece& piece : pieces) out->prompt += piece.text;
-  auto encoded = EncodeRendered(text, std::move(pieces));
+  std::string prompt;
+  for (const TextPiece& piece : rendered->pieces) prompt += piece.text;
+  const Result<EncodedPrompt> encoded = EncodePrompt(text, std::move(rendered).value());
   if (!encoded.ok()) return batch::RowError{"invalid_row", encoded.status().message(), ""};
-  out->ids = std::move(encoded).value();
-  if (row.kind == batch::PromptKind::kText && row.add_special_tokens) {
-    const std::vector<TokenId> prefix = text.tokenizer->Prefix(), suffix = text.tokenizer->Suffix();
-    out->ids.insert(out->ids.begin(), prefix.begin(), prefix.end());
-    out->ids.insert(out->ids.end(), suffix.begin(), suffix.end());
+  if (row.kind == batch::PromptKind::kTokenIds) {
+    prompt = text.tokenizer->Decode(encoded->ids, /*keep_special=*/true);
   }
+  Json::Array ids;
+  for (const TokenId id : encoded->ids) ids.emplace_back(int64_t{id});
+  out->Set("prompt", std::move(prompt)).Set("prompt_token_ids", Json(std::move(ids)));
   return std::nullopt;
 }
 
@@ -137,26 +128,14 @@ std::optional<batch::RowError> FormatRow(const batch::Row& row, const TextModel&
   out.Set("id", row.id).Set("index", row.index);
   if (row.kind == batch::PromptKind::kTokenIds) {
     if (auto error = CheckIds(row, *text.tokenizer)) return error;
-    if (!decode) {
-      if (auto error = batch::CheckControlIds(text, row)) return error;
-    }
   } else if (decode) {
     return batch::RowError{"invalid_row", "--decode needs prompt_token_ids; give an array of ids",
                            "prompt_token_ids"};
   }
   if (decode) {
     out.Set("text", text.tokenizer->Decode(row.prompt_token_ids, /*keep_special=*/true));
-  } else {
-    Tokenized tokenized;
-    if (row.kind == batch::PromptKind::kTokenIds) {
-      tokenized.ids = row.prompt_token_ids;
-      tokenized.prompt = text.tokenizer->Decode(tokenized.ids, /*keep_special=*/true);
-    } else if (auto error = TokenizeText(row, text, &tokenized)) {
-      return error;
-    }
-    Json::Array ids;
-    for (const TokenId id : tokenized.ids) ids.emplace_back(int64_t{id});
-    out.Set("prompt", std::move(tokenized.prompt)).Set("prompt_token_ids", Json(std::move(ids)));
+  } else if (auto error = AddPrompt(row, text, &out)) {
+    return error;
   }
   *line = out.Dump() + '\n';
   return std::nullopt;

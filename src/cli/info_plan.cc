@@ -14,7 +14,7 @@
 namespace minisgl::cli {
 namespace {
 
-// What becomes of the codes of a quantized checkpoint.
+// Says whether the codes of a quantized checkpoint are kept or converted.
 std::string FateOfCodes(const QuantizationConfig& quantization, const WeightFormat& format) {
   if (quantization.empty()) return "";
   if (format.quantization == Quantization::kStored) {

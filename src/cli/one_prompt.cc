@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "batch/input_kind.h"
-#include "batch/row_prompt.h"
+#include "batch/row_conversation.h"
 #include "batch/run_input.h"
 #include "minisgl/base/log.h"
 

@@ -5,7 +5,7 @@
 
 #include "minisgl/base/check.h"
 #include "minisgl/base/utf8.h"
-#include "minisgl/runtime/session.h"
+#include "minisgl/text/encode_after.h"
 
 namespace minisgl::runtime {
 namespace {

@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-#include "minisgl/runtime/session.h"
+#include "minisgl/text/encode_after.h"
 #include "runtime/answer_constraint.h"
 
 namespace minisgl::runtime {

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "batch/conversation.h"
 #include "batch/row.h"
 #include "batch/row_prompt.h"
+#include "batch/said_so_far.h"
 #include "program/fakes.h"
 
 namespace minisgl::batch {
@@ -37,13 +37,13 @@ class RowContinueTest : public ::testing::Test {
  protected:
   // The prompt's text, or the error.
   std::string Build(const std::string& members, PromptBuilderOptions options = {},
-                    Conversation* conversation = nullptr) {
+                    SaidSoFar* said = nullptr) {
     ParsedRow parsed = ParseRow("{" + members + "}", 0, 1);
     if (parsed.error) return parsed.error->code + ": " + parsed.error->message;
     row_ = std::move(parsed.row);
     options.eos_ids = {ByteTokenizer::kEos};
     const PromptBuilder builder(&text_, Limits(), std::move(options));
-    if (auto error = builder.Build(&row_, &prompts_, nullptr, conversation)) {
+    if (auto error = builder.Build(&row_, &prompts_, nullptr, said)) {
       return error->code + ": " + error->message;
     }
     return text_.tokenizer->Decode(prompts_.front().ids, /*keep_special=*/true);
@@ -97,18 +97,18 @@ TEST_F(RowContinueTest, AnAnswerGoesOnInsideAnOpenThought) {
 TEST_F(RowContinueTest, InASessionTheWholeMessageIsRemembered) {
   PromptBuilderOptions options;
   options.prefill = "Sure, ";
-  Conversation conversation(&text_);
+  SaidSoFar said(&text_);
   const std::string session = R"("session": "s", )";
-  EXPECT_EQ(Build(session + kOne, options, &conversation), "<user>a</><assistant>Sure, ");
-  conversation.AddAnswer("Lima.", {'L', 'i', 'm', 'a', '.', ByteTokenizer::kEos}, true);
-  EXPECT_EQ(Build(session + kOne, options, &conversation),
+  EXPECT_EQ(Build(session + kOne, options, &said), "<user>a</><assistant>Sure, ");
+  said.AddAnswer("Lima.", {'L', 'i', 'm', 'a', '.', ByteTokenizer::kEos}, true);
+  EXPECT_EQ(Build(session + kOne, options, &said),
             "<user>a</><assistant>Sure, Lima.</><user>a</><assistant>Sure, ");
-  conversation.AddAnswer({'!', ByteTokenizer::kEos}, true);
-  EXPECT_EQ(Build(session + kTwo + R"(, "continue_final_message": true)", {}, &conversation),
+  said.AddAnswer({'!', ByteTokenizer::kEos}, true);
+  EXPECT_EQ(Build(session + kTwo + R"(, "continue_final_message": true)", {}, &said),
             "<user>a</><assistant>Sure, Lima.</><user>a</><assistant>Sure, !</><user>a</>"
             "<assistant>b ");
-  conversation.AddAnswer({'c', ByteTokenizer::kEos}, true);
-  EXPECT_TRUE(Build(session + kOne, {}, &conversation).ends_with("b c</><user>a</><assistant>"));
+  said.AddAnswer({'c', ByteTokenizer::kEos}, true);
+  EXPECT_TRUE(Build(session + kOne, {}, &said).ends_with("b c</><user>a</><assistant>"));
 }
 
 TEST_F(RowContinueTest, BadWordsAreTheTokensThatSpellThem) {

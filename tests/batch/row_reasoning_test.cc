@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "batch/row.h"
+#include "batch/row_conversation.h"
 #include "batch/row_output.h"
 #include "batch/row_prompt.h"
 #include "program/fakes.h"

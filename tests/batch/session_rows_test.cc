@@ -65,28 +65,30 @@ TEST_F(SessionRowsTest, AnAppendedPromptGoesOnWithTheText) {
 }
 
 TEST_F(SessionRowsTest, NeitherAnEndTokenNorAStopStringIsPartOfTheText) {
-  Conversation conversation(&text_);
+  SaidSoFar said(&text_);
   Row row;
   row.kind = PromptKind::kText;
   Prompt prompt;
   prompt.ids = {'x'};
   prompt.stop = {"cd"};
-  conversation.Keep(row, prompt);
-  conversation.AddAnswer({'a', 'b', ByteTokenizer::kEos}, /*stopped=*/true);
+  said.Keep(row, prompt);
+  said.AddAnswer({'a', 'b', ByteTokenizer::kEos}, /*stopped=*/true);
   const auto next = [&] {
     row.append = true;
     row.prompt = "y";
-    const auto ids = conversation.AddPrompt(&row);
-    EXPECT_TRUE(ids.ok());
-    return text_.tokenizer->Decode(*ids, true);
+    const auto rendered = RenderPrompt(text_, said.AddPrompt(&row));
+    EXPECT_TRUE(rendered.ok());
+    const auto encoded = EncodePrompt(text_, *rendered);
+    EXPECT_TRUE(encoded.ok());
+    return text_.tokenizer->Decode(encoded->ids, true);
   };
   EXPECT_EQ(next(), "xaby");
-  conversation.Keep(row, prompt);
-  conversation.AddAnswer({'a', 'b', 'c', 'd'}, /*stopped=*/true);
+  said.Keep(row, prompt);
+  said.AddAnswer({'a', 'b', 'c', 'd'}, /*stopped=*/true);
   EXPECT_EQ(next(), "xaby");
   // An end token in the middle of an answer that ignores it stays.
-  conversation.Keep(row, prompt);
-  conversation.AddAnswer({'a', ByteTokenizer::kEos}, /*stopped=*/false);
+  said.Keep(row, prompt);
+  said.AddAnswer({'a', ByteTokenizer::kEos}, /*stopped=*/false);
   EXPECT_EQ(next(), "xa</s>y");
 }
 

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "minisgl/runtime/session.h"
+#include "minisgl/text/encode_prompt.h"
+#include "minisgl/text/render_prompt.h"
 #include "minisgl/text/stream_decoder.h"
 #include "renamed_wren.h"
 
@@ -61,31 +63,38 @@ class SessionReasoningTest : public ::testing::Test {
                              {kReturn, "<|return|>"}});
     auto tokenizer = Tokenizer::Load(model.path());
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
-    tokenizer_ = std::move(tokenizer).value();
-    ASSERT_TRUE(tokenizer_->IsSpecial(kClose));
-    ASSERT_EQ(tokenizer_->PieceText(kClose), "[/THINK]");
+    text_.tokenizer = std::move(tokenizer).value();
+    ASSERT_TRUE(text_.tokenizer->IsSpecial(kClose));
+    ASSERT_EQ(text_.tokenizer->PieceText(kClose), "[/THINK]");
   }
   Session MakeSession(const char* source) {
     auto chat = ChatTemplate::Parse(source, "template");
     EXPECT_TRUE(chat.ok()) << chat.status().message();
-    templates_.push_back(std::move(chat).value());
-    Session session(tokenizer_.get(), templates_.back().get());
+    text_.chat_template = std::move(chat).value();
+    Session session(text_.tokenizer.get(), text_.chat_template.get());
     session.messages() = {{"user", "Why?", {}}};
     return session;
   }
 
-  static std::vector<TokenId> Ids(const Session& session) {
-    auto ids = session.PromptIds();
-    EXPECT_TRUE(ids.ok()) << ids.status().message();
-    return ids.ok() ? std::move(ids).value() : std::vector<TokenId>();
+  RenderedPrompt Rendered(const Session& session) const {
+    auto rendered = RenderPrompt(text_, session.ToConversation());
+    EXPECT_TRUE(rendered.ok()) << rendered.status().message();
+    return rendered.ok() ? std::move(rendered).value() : RenderedPrompt();
   }
-  std::string Text(const std::vector<TokenId>& ids) const { return tokenizer_->Decode(ids, true); }
+  std::vector<TokenId> Ids(const Session& session) const {
+    auto encoded = EncodePrompt(text_, Rendered(session));
+    EXPECT_TRUE(encoded.ok()) << encoded.status().message();
+    return encoded.ok() ? std::move(encoded->ids) : std::vector<TokenId>();
+  }
+  std::string Text(const std::vector<TokenId>& ids) const {
+    return text_.tokenizer->Decode(ids, true);
+  }
   // One character per token, unlike the tokenizer's own cuts; then `control`.
   std::vector<TokenId> Letters(const std::string& text, std::vector<TokenId> control = {}) const {
     std::vector<TokenId> ids;
     for (const char c : text) {
-      auto id = tokenizer_->IdOf(c == ' ' ? "\xE2\x96\x81" : std::string(1, c));
-      if (!id) id = tokenizer_->IdOf(fmt::format("<0x{:02X}>", c));
+      auto id = text_.tokenizer->IdOf(c == ' ' ? "\xE2\x96\x81" : std::string(1, c));
+      if (!id) id = text_.tokenizer->IdOf(fmt::format("<0x{:02X}>", c));
       EXPECT_TRUE(id.has_value()) << c;
       ids.push_back(id.value_or(0));
     }
@@ -97,19 +106,16 @@ class SessionReasoningTest : public ::testing::Test {
   }
   // Returns the answer of `ids` with the text that the runtime reports.
   SessionMessage Answer(const Session& session, const std::vector<TokenId>& ids) const {
-    StreamDecoder decoder(tokenizer_.get(), /*at_start=*/false);
+    StreamDecoder decoder(text_.tokenizer.get(), /*at_start=*/false);
     const std::vector<TokenId>& kept = session.kept_special_ids();
     std::string text;
     for (const TokenId id : ids) {
       text += decoder.Push(id);
       if (std::find(kept.begin(), kept.end(), id) != kept.end()) {
-        text += tokenizer_->PieceText(id);
+        text += text_.tokenizer->PieceText(id);
       }
     }
-    const auto pieces = session.PromptPieces();
-    EXPECT_TRUE(pieces.ok());
-    return session.AnswerMessage(text + decoder.Finish(), ids,
-                                 WithPrompt(session.reasoning_tags(), *pieces));
+    return session.AnswerMessage(text + decoder.Finish(), ids, Rendered(session).reasoning);
   }
   // Checks the prompt after an answer of `ids` and one more message: it is the first prompt, then
   // `text`, with the answer's own ids as `kept`.
@@ -126,10 +132,9 @@ class SessionReasoningTest : public ::testing::Test {
                                    longer.begin() + static_cast<int64_t>(expected.size())),
               expected);
   }
-  TokenId Eos() const { return *tokenizer_->eos_id(); }
+  TokenId Eos() const { return *text_.tokenizer->eos_id(); }
 
-  std::unique_ptr<Tokenizer> tokenizer_;
-  std::vector<std::unique_ptr<ChatTemplate>> templates_;
+  TextModel text_;  // with the template of the session made last
 };
 
 TEST_F(SessionReasoningTest, AnAnswerIsGivenBackWhole) {

@@ -360,10 +360,10 @@ MUTANTS = [
 
 
 # The runtime's loop without its thread, and what that needs beside the rooms sched and kv.
-OTHERS = ["runtime/answer", "runtime/cache_event_writer", "runtime/encode_after", "runtime/event_queue", "runtime/prefix_source",
+OTHERS = ["runtime/answer", "runtime/cache_event_writer", "runtime/event_queue", "runtime/prefix_source",
           "runtime/serve_loop", "runtime/stop_filter", "runtime/thought_budget", "runtime/thought_tracker", "runtime/token_limits",
           "runtime/trace_writer", "base/check", "base/histogram", "base/json", "base/kernel_profile", "base/sha256", "base/status",
-          "base/utf8", "text/stream_decoder"]
+          "base/utf8", "text/encode_after", "text/stream_decoder"]
 
 
 def compile_one(command, source, target):

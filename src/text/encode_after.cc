@@ -1,6 +1,6 @@
-#include <utility>
+#include "minisgl/text/encode_after.h"
 
-#include "minisgl/runtime/session.h"
+#include <utility>
 
 namespace minisgl {
 

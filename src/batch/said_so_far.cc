@@ -1,6 +1,8 @@
-#include "batch/conversation.h"
+#include "batch/said_so_far.h"
 
-#include "load/model_loader.h"
+#include <span>
+#include <utility>
+
 #include "minisgl/base/check.h"
 
 namespace minisgl::batch {
@@ -41,9 +43,9 @@ std::string TextOf(const Json& message) {
 
 }  // namespace
 
-Conversation::Conversation(const TextModel* text) : text_(text) {}
+SaidSoFar::SaidSoFar(const TextModel* text) : text_(text) {}
 
-std::optional<RowError> Conversation::CheckNext(const Row& row) const {
+std::optional<RowError> SaidSoFar::CheckNext(const Row& row) const {
   if (row.kind == PromptKind::kMessages) {
     if (kind_ != Kind::kText) return std::nullopt;
     return InvalidRow(
@@ -58,13 +60,8 @@ std::optional<RowError> Conversation::CheckNext(const Row& row) const {
       "append");
 }
 
-Result<ConversationPrompt> Conversation::AddMessages(Row* row, const std::atomic<bool>* cancelled,
-                                                     const std::string* prefill) {
-  MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(*text_));
-  if (!session_) {
-    session_.emplace(text_->tokenizer.get(), text_->chat_template.get());
-    session_->set_parse_special(text_->parse_special);
-  }
+Conversation SaidSoFar::AddMessages(Row* row, const std::string* prefill) {
+  if (!session_) session_.emplace(text_->tokenizer.get(), text_->chat_template.get());
   kind_ = Kind::kMessages;
   // Errors name a message by its index in the row.
   const auto index_offset =
@@ -81,18 +78,16 @@ Result<ConversationPrompt> Conversation::AddMessages(Row* row, const std::atomic
     session_->messages().push_back({"assistant", *prefill, {}, "", MessageOf(*prefill)});
     continues_ = true;
   }
-  session_->set_continues(continues_);
-  Json args = text_->template_args;
-  if (row->template_kwargs.is_object()) args.SetAll(row->template_kwargs);
-  session_->set_inputs({row->tools, row->documents, cancelled, index_offset});
-  ConversationPrompt prompt;
-  if (continues_) prompt.continued = TextOf(session_->messages().back().given);
-  MINISGL_ASSIGN_OR_RETURN(prompt.pieces, session_->PromptPieces(args));
-  MINISGL_ASSIGN_OR_RETURN(prompt.ids, session_->PromptIds(args));
-  return prompt;
+  Conversation conversation = session_->ToConversation();
+  conversation.start = continues_ ? AnswerStart::kContinue : AnswerStart::kNewMessage;
+  conversation.checked.index_offset = index_offset;
+  conversation.tools = row->tools;
+  conversation.documents = row->documents;
+  conversation.kwargs = row->template_kwargs;
+  return conversation;
 }
 
-Result<std::vector<TokenId>> Conversation::AddPrompt(Row* row) {
+Conversation SaidSoFar::AddPrompt(Row* row) {
   MINISGL_CHECK(!empty(), "a prompt goes on with nothing");
   kind_ = Kind::kText;
   const Tokenizer& tokenizer = *text_->tokenizer;
@@ -100,35 +95,27 @@ Result<std::vector<TokenId>> Conversation::AddPrompt(Row* row) {
   if (stopped_ && !answer.empty() && tokenizer.IsSpecial(answer.back())) {
     answer = answer.first(answer.size() - 1);
   }
-  std::vector<TextPiece> pieces(1);
-  answer = answer.first(NumIdsWithin(answer_, answer, prompt_, tokenizer, &pieces.front().text));
-  std::vector<TokenId> ids = std::move(prompt_.ids);
-  ids.insert(ids.end(), answer.begin(), answer.end());
-  if (pieces.front().text.empty()) pieces.clear();
-  if (row->kind == PromptKind::kText) {
-    for (TextPiece& piece : RawPieces(*text_, std::move(row->prompt))) {
-      pieces.push_back(std::move(piece));
-    }
-  }
-  MINISGL_ASSIGN_OR_RETURN(const std::vector<TokenId> more,
-                           EncodeAfter(tokenizer, tokenizer.eos_id(), std::move(pieces)));
-  ids.insert(ids.end(), more.begin(), more.end());
-  ids.insert(ids.end(), row->prompt_token_ids.begin(), row->prompt_token_ids.end());
-  return ids;
+  Conversation conversation;
+  RawPrompt& raw = conversation.raw;
+  answer = answer.first(NumIdsWithin(answer_, answer, prompt_, tokenizer, &raw.spoken));
+  raw.before = std::move(prompt_.ids);
+  raw.before.insert(raw.before.end(), answer.begin(), answer.end());
+  raw.text = std::move(row->prompt);
+  raw.after = std::move(row->prompt_token_ids);
+  return conversation;
 }
 
-void Conversation::Keep(const Row& row, const Prompt& prompt) {
+void SaidSoFar::Keep(const Row& row, const Prompt& prompt) {
   if (kind_ == Kind::kEmpty) kind_ = Kind::kText;
   reasoning_ = row.reasoning;
   prompt_ = prompt;
   prompt_.grammar = nullptr;
 }
 
-void Conversation::AddAnswer(std::string text, std::vector<TokenId> ids, bool stopped) {
+void SaidSoFar::AddAnswer(std::string text, std::vector<TokenId> ids, bool stopped) {
   if (kind_ == Kind::kMessages && continues_) {
     Json& message = session_->messages().back().given;
     message.Set("content", TextOf(message) + text);
-    session_->set_continues(false);
   } else if (kind_ == Kind::kMessages) {
     session_->messages().push_back(session_->AnswerMessage(text, ids, reasoning_));
   }
@@ -137,7 +124,7 @@ void Conversation::AddAnswer(std::string text, std::vector<TokenId> ids, bool st
   stopped_ = stopped;
 }
 
-void Conversation::AddAnswer(std::vector<TokenId> ids, bool stopped) {
+void SaidSoFar::AddAnswer(std::vector<TokenId> ids, bool stopped) {
   std::string text = AnswerText(prompt_, ids, *text_->tokenizer);
   AddAnswer(std::move(text), std::move(ids), stopped);
 }

@@ -2,50 +2,40 @@
 // text that goes on without the chat template.
 //
 // Order of calls: for each prompt AddMessages, AddPrompt or nothing else, then Keep, then
-// AddAnswer. After an error the conversation cannot go on. Used by one thread at a time.
+// AddAnswer. After an error the session cannot go on. Used by one thread at a time.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "batch/row.h"
 #include "minisgl/runtime/runtime.h"
 #include "minisgl/runtime/session.h"
+#include "minisgl/text/conversation.h"
 #include "minisgl/text/text_model.h"
 
 namespace minisgl::batch {
 
-// The prompt of a row in a conversation.
-struct ConversationPrompt {
-  std::vector<TokenId> ids;
-  std::vector<TextPiece> pieces;         // as rendered; of messages only
-  std::optional<std::string> continued;  // the text that the answer continues
-};
-
-class Conversation {
+class SaidSoFar {
  public:
-  explicit Conversation(const TextModel* text);
+  explicit SaidSoFar(const TextModel* text);
 
   bool empty() const { return kind_ == Kind::kEmpty; }
 
   // The conversation of the runtime in which its turns are submitted; 0: none. For the caller.
   SessionId runtime_session = 0;
 
-  // Returns why `row` cannot go on with what was said so far, or nullopt.
+  // Returns why `row` cannot go on with it, or nullopt.
   std::optional<RowError> CheckNext(const Row& row) const;
 
   // Adds the row's messages; with `all_turns` those up to the next one of the user. Returns the
-  // prompt that asks for an answer to them. REQUIRES a chat template.
+  // conversation that asks for an answer to them. REQUIRES a chat template.
   // `prefill`: the beginning of the answer, if the row does not give one; null: none.
-  Result<ConversationPrompt> AddMessages(Row* row, const std::atomic<bool>* cancelled,
-                                         const std::string* prefill = nullptr);
-  // Returns the ids of the text so far with the row's prompt behind it. REQUIRES !empty().
-  Result<std::vector<TokenId>> AddPrompt(Row* row);
+  Conversation AddMessages(Row* row, const std::string* prefill = nullptr);
+  // Returns the text so far with the row's prompt behind it. REQUIRES !empty().
+  Conversation AddPrompt(Row* row);
 
   // Keeps the prompt as it is asked.
   void Keep(const Row& row, const Prompt& prompt);

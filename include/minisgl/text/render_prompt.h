@@ -1,0 +1,46 @@
+// The second stage of a prompt's way (conversation.h): the chat template writes the text of a
+// conversation.
+//
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "minisgl/base/ids.h"
+#include "minisgl/base/status.h"
+#include "minisgl/text/conversation.h"
+#include "minisgl/text/reasoning.h"
+#include "minisgl/text/text_model.h"
+#include "minisgl/text/tokenizer.h"
+
+namespace minisgl {
+
+// A sampled answer, and where in the text of a prompt it begins if the template leaves it as it is.
+struct RenderedAnswer {
+  size_t begin = 0;  // a byte of the text
+  std::string text;
+  std::vector<TokenId> ids;
+};
+
+struct RenderedPrompt {
+  std::vector<TextPiece> pieces;
+  std::vector<RenderedAnswer> answers;  // in the order of the conversation
+  ReasoningTags reasoning;              // of the answer: as the prompt leaves them
+  bool goes_on = false;                 // as in Conversation
+  std::vector<TokenId> before, after;   // as in RawPrompt, like the two below
+  bool adds_prefix = false, adds_suffix = false;
+};
+
+// Renders the messages of `conversation`, their contents in the form that the template takes, and
+// the beginning of an answer, as `start` says; or takes its raw prompt. Members of `kwargs` replace
+// those of text.template_args. REQUIRES a chat template if there are messages. Fails soon after
+// `*cancelled` becomes true; null: it cannot be cancelled. Other errors: ChatTemplate::Render,
+// CheckNothingIsLeftOut of chat_messages.h, and RenderContinued. An answer to a raw prompt has no
+// reasoning.
+Result<RenderedPrompt> RenderPrompt(const TextModel& text, Conversation conversation,
+                                    const std::atomic<bool>* cancelled = nullptr);
+
+}  // namespace minisgl
