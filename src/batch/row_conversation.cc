@@ -104,6 +104,10 @@ std::optional<RowError> PromptBuilder::CheckIds(const Row& row) const {
 
 std::optional<RowError> TakeConversation(const TextModel& text, Row* row,
                                          Conversation* conversation) {
+  // The effort of a prompt without messages (`reasoning`) has no effect, but is noted.
+  if (row->kind != PromptKind::kTokenIds) {
+    if (auto error = ApplySwitches(text, row)) return error;
+  }
   if (row->kind != PromptKind::kMessages) {
     if (auto error = CheckControlIds(text, *row)) return error;
     RawPrompt& raw = conversation->raw;
@@ -112,7 +116,6 @@ std::optional<RowError> TakeConversation(const TextModel& text, Row* row,
     raw.adds_prefix = raw.adds_suffix = row->kind == PromptKind::kText && row->add_special_tokens;
     return std::nullopt;
   }
-  if (auto error = ApplySwitches(text, row)) return error;
   if (auto error = CheckTemplate(text)) return error;
   conversation->messages = std::move(row->messages);
   conversation->kwargs = std::move(row->template_kwargs);

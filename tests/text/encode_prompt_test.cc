@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -78,50 +80,94 @@ TEST(EncodePromptTest, IdsStandAroundTheText) {
             text.tokenizer->Decode(of_text("the wren sings"), true));
 }
 
+// Each byte is a token; a long text is encoded part by part.
+class LetterTokenizer : public Tokenizer {
+ public:
+  static constexpr size_t kPartBytes = 1000;
+
+  Result<std::vector<TokenId>> EncodeText(std::string_view text) const override {
+    return std::vector<TokenId>(text.begin(), text.end());
+  }
+  Result<std::vector<TokenId>> Encode(std::span<const TextPiece> pieces) const override {
+    return EncodeText(Joined({pieces.begin(), pieces.end()}));
+  }
+  Status EncodeTo(std::span<const TextPiece> pieces, const TokenSink& sink) const override {
+    MINISGL_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, Encode(pieces));
+    for (size_t at = 0; at < ids.size(); at += kPartBytes) {
+      const auto part = std::span(ids).subspan(at);
+      if (!sink(part.first(std::min(part.size(), kPartBytes)))) break;
+    }
+    return {};
+  }
+  int64_t MinTokens(std::span<const TextPiece>) const override { return min_tokens; }
+  std::vector<TokenId> Prefix() const override { return {'<'}; }
+  std::vector<TokenId> Suffix() const override { return {'>'}; }
+  std::string Decode(std::span<const TokenId> ids, bool) const override {
+    return {ids.begin(), ids.end()};
+  }
+  TokenId vocab_size() const override { return 256; }
+  bool IsSpecial(TokenId) const override { return false; }
+  std::string PieceText(TokenId id) const override { return PieceBytes(id); }
+  std::string PieceBytes(TokenId id) const override { return {static_cast<char>(id)}; }
+  std::optional<TokenId> IdOf(std::string_view) const override { return std::nullopt; }
+  std::optional<TokenId> bos_id() const override { return std::nullopt; }
+  std::optional<TokenId> eos_id() const override { return std::nullopt; }
+  std::string bos_token() const override { return ""; }
+  std::string eos_token() const override { return ""; }
+  std::string unk_token() const override { return ""; }
+  std::string pad_token() const override { return ""; }
+  bool DropsLeadingSpace() const override { return false; }
+
+  int64_t min_tokens = 0;
+};
+
+TextModel Letters(int64_t min_tokens = 0) {
+  TextModel text;
+  auto tokenizer = std::make_unique<LetterTokenizer>();
+  tokenizer->min_tokens = min_tokens;
+  text.tokenizer = std::move(tokenizer);
+  return text;
+}
+
 TEST(EncodePromptTest, TheLastIdsAreKept) {
-  const TextModel text = RawWren();
-  std::string words;
-  for (int i = 0; i < 5000; ++i) words += "wren " + std::to_string(i) + ' ';
-  const EncodedPrompt all = Encoded(text, Pieces({{words, true}}));
+  std::string letters;
+  for (int i = 0; i < 5500; ++i) letters += static_cast<char>('a' + i % 26);
   EncodeBounds bounds;
-  bounds.kept_max = 10;
-  const EncodedPrompt last = Encoded(text, Pieces({{words, true}}), bounds);
-  EXPECT_EQ(last.total, all.total);
-  EXPECT_EQ(last.total, std::ssize(all.ids));
-  EXPECT_EQ(last.first, all.first);
-  ASSERT_GE(last.ids.size(), 10u);
-  ASSERT_LE(last.ids.size(), 20u);
-  EXPECT_TRUE(std::equal(last.ids.rbegin(), last.ids.rend(), all.ids.rbegin()));
+  bounds.kept_max = 1200;
+  const EncodedPrompt last = Encoded(Letters(), Pieces({{letters, true}}), bounds);
+  EXPECT_EQ(last.total, 5500);
+  EXPECT_EQ(last.first, 'a');
+  ASSERT_GE(last.ids.size(), 1200u);
+  ASSERT_LE(last.ids.size(), 2400u);
+  EXPECT_TRUE(std::equal(last.ids.rbegin(), last.ids.rend(), letters.rbegin()));
+  EXPECT_EQ(Encoded(Letters(), Pieces({{letters, true}})).ids.size(), 5500u);
 }
 
 TEST(EncodePromptTest, ALongTextIsNotCountedFarBeyondTheBound) {
-  const TextModel text = RawWren();
-  std::string words;
-  while (words.size() <= size_t{2} << 20) words += "the wren sings ";
-  EncodeBounds bounds;
-  bounds.counted_max = 100;
-  const EncodedPrompt begun = Encoded(text, Pieces({{words, true}}), bounds);
-  EXPECT_FALSE(begun.is_whole);
-  EXPECT_GT(begun.total, 100);
-  // A text of up to 1 MiB is, and a conversation that goes on.
-  const std::string half = words.substr(0, size_t{1} << 20);
-  EXPECT_TRUE(Encoded(text, Pieces({{half, true}}), bounds).is_whole);
-  RenderedPrompt turn = Pieces({{words, true}});
-  turn.goes_on = true;
-  const EncodedPrompt whole = Encoded(text, std::move(turn), bounds);
-  EXPECT_TRUE(whole.is_whole);
-  EXPECT_GT(whole.total, begun.total);
+  constexpr int64_t kCounted = int64_t{1} << 20;
+  const auto total = [](int64_t bytes, bool goes_on, const TextModel& text = Letters()) {
+    RenderedPrompt prompt = Pieces({{std::string(static_cast<size_t>(bytes), 'a'), true}});
+    prompt.goes_on = goes_on;
+    prompt.adds_suffix = !goes_on;
+    EncodeBounds bounds;
+    bounds.counted_max = 1500;
+    const EncodedPrompt encoded = Encoded(text, std::move(prompt), bounds);
+    EXPECT_EQ(encoded.is_whole, encoded.total >= bytes);
+    return encoded.total;
+  };
+  EXPECT_EQ(total(kCounted, /*goes_on=*/false), kCounted + 1);
+  EXPECT_EQ(total(kCounted + 1, /*goes_on=*/false), 2001) << "two parts and the suffix";
+  EXPECT_EQ(total(kCounted + 1, /*goes_on=*/true), kCounted + 1);
+  // If the size of the text says that it is too long, nothing is encoded.
+  EXPECT_EQ(total(kCounted + 1, /*goes_on=*/false, Letters(1501)), 1501);
+  EXPECT_EQ(total(kCounted + 1, /*goes_on=*/false, Letters(1500)), 2001);
 }
 
 TEST(EncodePromptTest, EncodingEndsSoonAfterItIsCancelled) {
-  const TextModel text = RawWren();
-  std::string words;
-  while (words.size() <= size_t{1} << 20) words += "the wren sings ";
   const std::atomic<bool> cancelled = true;
   EncodeBounds bounds;
   bounds.cancelled = &cancelled;
-  EXPECT_LT(Encoded(text, Pieces({{words, true}}), bounds).total,
-            Encoded(text, Pieces({{words, true}})).total);
+  EXPECT_EQ(Encoded(Letters(), Pieces({{std::string(5000, 'a'), true}}), bounds).total, 1000);
 }
 
 }  // namespace

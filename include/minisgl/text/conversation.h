@@ -41,14 +41,14 @@ struct Conversation {
   // An array of messages as a template takes them; null: `raw` is the prompt. The content of a
   // message is a string, a list of parts, or null.
   Json messages;
-  std::vector<SampledAnswer> answers;  // by ascending index
+  std::vector<SampledAnswer> answers;  // of a conversation that goes on, by ascending index
   Json tools, documents;               // null or arrays
   Json kwargs;                         // variables of the template: null or an object
   AnswerStart start = AnswerStart::kNewMessage;
   CheckedMessages checked;  // the messages whose text must be in the prompt
   ReasoningTags reasoning;  // of the model (FindReasoningTags)
-  // More turns follow: the prompt is encoded as one text, however long it is, so that a later one
-  // is cut in the same places.
+  // It has turns that go on with each other: the prompt is encoded as one text, however long it is,
+  // so that a later one is cut in the same places.
   bool goes_on = false;
 
   RawPrompt raw;

@@ -28,7 +28,8 @@ struct EncodeBounds {
 };
 
 struct EncodedPrompt {
-  std::vector<TokenId> ids;      // the last ones: at least kept_max of them, at most twice as many
+  // All, or with kept_max the last ones: at least that many if there are, at most twice as many.
+  std::vector<TokenId> ids;
   std::optional<TokenId> first;  // of all
   int64_t total = 0;             // number of all
   bool is_whole = true;          // if false, there may be more than `total`
