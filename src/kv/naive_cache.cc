@@ -8,17 +8,17 @@ namespace {
 
 class NaiveCache : public PrefixCache {
  public:
-  PrefixMatch Match(std::span<const TokenId>) override { return {}; }
+  PrefixMatch Match(const PrefixKey&) override { return {}; }
   void Lock(PrefixNode*) override { ++num_locks_; }
   void Unlock(PrefixNode*) override {
     MINISGL_CHECK(num_locks_ > 0, "unlock without a lock");
     --num_locks_;
   }
-  PrefixInsertion Insert(PrefixNode* from, int32_t, std::span<const TokenId>,
+  PrefixInsertion Insert(PrefixNode* from, int32_t, const PrefixKey&,
                          std::span<const PageId>) override {
     return {from, {}};
   }
-  bool AttachState(std::span<const TokenId>, StateSlot) override { return false; }
+  bool AttachState(const PrefixKey&, StateSlot) override { return false; }
   void Evict(int32_t count, std::vector<PageId>*) override {
     MINISGL_CHECK(count == 0, "nothing can be evicted from a cache that keeps nothing");
   }

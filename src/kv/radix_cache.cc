@@ -1,8 +1,9 @@
-// The prefix cache as a radix tree over whole pages of tokens.
+// The prefix cache as a radix tree over whole pages of tokens, with the marks in them.
 //
 // Invariants (I3, I5):
-//  - A node's key is a whole number of pages. Children of one node differ in their first page of
-//    tokens.
+//  - A node's key is a whole number of pages: their tokens, and the marks that stand in them. The
+//    children of one node differ in their first page, in its tokens or its marks. So a mark at
+//    place 0 divides whole trees below the root.
 //  - refs(node) = locks on the node and below it, so refs(parent) >= refs(child).
 //  - A node is in the LRU list if and only if its refs are 0 and it is not the root.
 //  - In the list every parent is fresher than its children, because a path is always touched and
@@ -23,20 +24,40 @@ namespace minisgl {
 
 namespace {
 
+// The first page of a child.
+struct PageKey {
+  explicit PageKey(const PrefixKey& key)
+      : tokens(key.tokens().begin(), key.tokens().end()),
+        marks(key.marks().begin(), key.marks().end()) {}
+  operator PrefixKey() const { return {tokens, marks}; }
+
+  std::vector<TokenId> tokens;
+  std::vector<KeyMark> marks;
+};
+
+// Orders pages that begin at the same place.
 struct PageKeyLess {
   using is_transparent = void;
-  bool operator()(std::span<const TokenId> a, std::span<const TokenId> b) const {
-    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
+  bool operator()(const PrefixKey& a, const PrefixKey& b) const {
+    const auto order = std::lexicographical_compare_three_way(a.tokens().begin(), a.tokens().end(),
+                                                              b.tokens().begin(), b.tokens().end());
+    if (order != 0) return order < 0;
+    return std::lexicographical_compare(a.marks().begin(), a.marks().end(), b.marks().begin(),
+                                        b.marks().end());
   }
 };
 
 }  // namespace
 
 struct PrefixNode {
+  PrefixKey key() const { return {tokens, marks, begin}; }
+
   PrefixNode* parent = nullptr;
+  int64_t begin = 0;            // place of its first token
   std::vector<TokenId> tokens;  // the tree's own copy: pages.size() * page_size
+  std::vector<KeyMark> marks;   // in them
   std::vector<PageId> pages;
-  std::map<std::vector<TokenId>, PrefixNode*, PageKeyLess> children;  // by first page of tokens
+  std::map<PageKey, PrefixNode*, PageKeyLess> children;  // by first page
   int64_t refs = 0;
   // LRU list links; null if not listed.
   PrefixNode* fresher = nullptr;
@@ -79,12 +100,12 @@ class RadixCache : public PrefixCache {
     MINISGL_CHECK(page_size >= 1, "page size {}", page_size);
     root_ = NewNode(nullptr);
   }
-  PrefixMatch Match(std::span<const TokenId> tokens) override;
+  PrefixMatch Match(const PrefixKey& key) override;
   void Lock(PrefixNode* node) override;
   void Unlock(PrefixNode* node) override;
-  PrefixInsertion Insert(PrefixNode* from, int32_t first_page, std::span<const TokenId> tokens,
+  PrefixInsertion Insert(PrefixNode* from, int32_t first_page, const PrefixKey& key,
                          std::span<const PageId> pages) override;
-  bool AttachState(std::span<const TokenId> tokens, StateSlot slot) override;
+  bool AttachState(const PrefixKey& key, StateSlot slot) override;
   void Evict(int32_t count, std::vector<PageId>* freed) override;
   int32_t num_evictable() const override { return num_evictable_; }
   int32_t num_locked() const override { return num_locked_; }
@@ -95,9 +116,7 @@ class RadixCache : public PrefixCache {
   std::vector<PageId> AllPages() const override;
 
  private:
-  std::span<const TokenId> FirstPage(std::span<const TokenId> tokens) const {
-    return tokens.first(page_size_);
-  }
+  PrefixKey FirstPage(const PrefixKey& key) const { return key.first(page_size_); }
   // The page before the children of `node`; unset for the root.
   static std::optional<PageId> LastPage(const PrefixNode* node) {
     if (node->pages.empty()) return std::nullopt;
@@ -105,10 +124,16 @@ class RadixCache : public PrefixCache {
   }
   PrefixNode* NewNode(PrefixNode* parent);
   void DeleteLeaf(PrefixNode* leaf);
-  PrefixNode* FindChild(const PrefixNode* node, std::span<const TokenId> tokens) const;
-  size_t CommonPages(const PrefixNode* node, std::span<const TokenId> tokens) const;
+  PrefixNode* FindChild(const PrefixNode* node, const PrefixKey& key) const;
+  // How many pages of `node` are the first of `key`, which begins where the node does.
+  size_t CommonPages(const PrefixNode* node, const PrefixKey& key) const;
+  // The child of `node` with which `key` begins, cut to the pages that they share; null: none has
+  // the first page.
+  PrefixNode* Descend(const PrefixNode* node, const PrefixKey& key);
   PrefixNode* Split(PrefixNode* lower, size_t num_pages);
-  void Append(PrefixNode* node, std::span<const TokenId> tokens, std::span<const PageId> pages);
+  // Keeps the first `num_pages` pages of the key of `node`.
+  void CutKey(PrefixNode* node, size_t num_pages) const;
+  void Append(PrefixNode* node, const PrefixKey& key, std::span<const PageId> pages);
   void Touch(PrefixNode* node);
   void CutToSnapshot(PrefixMatch* match) const;
   bool HasSnapshot(const PrefixNode* node) const {
@@ -131,30 +156,34 @@ PrefixNode* RadixCache::NewNode(PrefixNode* parent) {
   auto owned = std::make_unique<PrefixNode>();
   PrefixNode* node = owned.get();
   node->parent = parent;
+  if (parent != nullptr) node->begin = parent->begin + std::ssize(parent->tokens);
   nodes_.emplace(node, std::move(owned));
   return node;
 }
 
 void RadixCache::DeleteLeaf(PrefixNode* leaf) {
   MINISGL_CHECK(leaf != root_ && leaf->children.empty(), "only a leaf can be removed");
-  const auto place = leaf->parent->children.find(FirstPage(leaf->tokens));
+  const auto place = leaf->parent->children.find(FirstPage(leaf->key()));
   leaf->parent->children.erase(place);
   if (states_ != nullptr) states_->Detach(leaf);
   nodes_.erase(leaf);
 }
 
-PrefixNode* RadixCache::FindChild(const PrefixNode* node, std::span<const TokenId> tokens) const {
-  if (tokens.size() < page_size_) return nullptr;
-  const auto found = node->children.find(FirstPage(tokens));
+PrefixNode* RadixCache::FindChild(const PrefixNode* node, const PrefixKey& key) const {
+  if (key.size() < page_size_) return nullptr;
+  const auto found = node->children.find(FirstPage(key));
   return found == node->children.end() ? nullptr : found->second;
 }
 
-size_t RadixCache::CommonPages(const PrefixNode* node, std::span<const TokenId> tokens) const {
-  const size_t length = std::min(node->tokens.size(), tokens.size());
-  const auto [a, b] =
-      std::mismatch(node->tokens.begin(),
-                    node->tokens.begin() + static_cast<std::ptrdiff_t>(length), tokens.begin());
-  return static_cast<size_t>(a - node->tokens.begin()) / page_size_;
+size_t RadixCache::CommonPages(const PrefixNode* node, const PrefixKey& key) const {
+  return CommonLength(node->key(), key) / page_size_;
+}
+
+PrefixNode* RadixCache::Descend(const PrefixNode* node, const PrefixKey& key) {
+  PrefixNode* child = FindChild(node, key);
+  if (child == nullptr) return nullptr;
+  const size_t common = CommonPages(child, key);
+  return common < child->pages.size() ? Split(child, common) : child;
 }
 
 // A new node takes the first `num_pages` pages of `lower` and its place in the tree. `lower` keeps
@@ -163,15 +192,18 @@ PrefixNode* RadixCache::Split(PrefixNode* lower, size_t num_pages) {
   const auto cut_tokens = static_cast<std::ptrdiff_t>(num_pages * page_size_);
   const auto cut_pages = static_cast<std::ptrdiff_t>(num_pages);
   PrefixNode* upper = NewNode(lower->parent);
+  const auto upper_marks = lower->key().first(num_pages * page_size_).marks();
   upper->tokens.assign(lower->tokens.begin(), lower->tokens.begin() + cut_tokens);
+  upper->marks.assign(upper_marks.begin(), upper_marks.end());
   upper->pages.assign(lower->pages.begin(), lower->pages.begin() + cut_pages);
   upper->refs = lower->refs;
-  upper->parent->children.find(FirstPage(upper->tokens))->second = upper;
+  upper->parent->children.find(FirstPage(upper->key()))->second = upper;
   lower->tokens.erase(lower->tokens.begin(), lower->tokens.begin() + cut_tokens);
+  lower->marks.erase(lower->marks.begin(), lower->marks.begin() + std::ssize(upper_marks));
   lower->pages.erase(lower->pages.begin(), lower->pages.begin() + cut_pages);
+  lower->begin += cut_tokens;
   lower->parent = upper;
-  const auto key = FirstPage(lower->tokens);
-  upper->children.emplace(std::vector<TokenId>(key.begin(), key.end()), lower);
+  upper->children.emplace(FirstPage(lower->key()), lower);
   if (lower->refs == 0) lru_.InsertFresherThan(lower, upper);
   return upper;
 }
@@ -186,14 +218,13 @@ void RadixCache::Touch(PrefixNode* node) {
   }
 }
 
-PrefixMatch RadixCache::Match(std::span<const TokenId> tokens) {
+PrefixMatch RadixCache::Match(const PrefixKey& key) {
   PrefixMatch match;
   match.node = root_;
-  while (PrefixNode* child = FindChild(match.node, tokens)) {
-    const size_t common = CommonPages(child, tokens);
-    if (common < child->pages.size()) child = Split(child, common);
+  PrefixKey rest = key;
+  while (PrefixNode* child = Descend(match.node, rest)) {
     match.pages.insert(match.pages.end(), child->pages.begin(), child->pages.end());
-    tokens = tokens.subspan(child->tokens.size());
+    rest = rest.subspan(child->tokens.size());
     match.node = child;
   }
   Touch(match.node);
@@ -211,14 +242,13 @@ void RadixCache::CutToSnapshot(PrefixMatch* match) const {
   states_->Touch(match->node);
 }
 
-bool RadixCache::AttachState(std::span<const TokenId> tokens, StateSlot slot) {
+bool RadixCache::AttachState(const PrefixKey& key, StateSlot slot) {
   PrefixNode* node = root_;
-  while (!tokens.empty()) {
-    PrefixNode* child = FindChild(node, tokens);
+  PrefixKey rest = key;
+  while (!rest.empty()) {
+    PrefixNode* child = Descend(node, rest);
     if (child == nullptr) return false;
-    const size_t common = CommonPages(child, tokens);
-    if (common < child->pages.size()) child = Split(child, common);
-    tokens = tokens.subspan(child->tokens.size());
+    rest = rest.subspan(child->tokens.size());
     node = child;
   }
   if (node == root_ || HasSnapshot(node)) return false;
@@ -247,26 +277,29 @@ void RadixCache::Unlock(PrefixNode* node) {
   }
 }
 
-void RadixCache::Append(PrefixNode* node, std::span<const TokenId> tokens,
-                        std::span<const PageId> pages) {
-  node->tokens.insert(node->tokens.end(), tokens.begin(), tokens.end());
+void RadixCache::CutKey(PrefixNode* node, size_t num_pages) const {
+  node->marks.resize(node->key().first(num_pages * page_size_).marks().size());
+  node->tokens.resize(num_pages * page_size_);
+}
+
+void RadixCache::Append(PrefixNode* node, const PrefixKey& key, std::span<const PageId> pages) {
+  node->tokens.insert(node->tokens.end(), key.tokens().begin(), key.tokens().end());
+  node->marks.insert(node->marks.end(), key.marks().begin(), key.marks().end());
   node->pages.insert(node->pages.end(), pages.begin(), pages.end());
   (node->refs > 0 ? num_locked_ : num_evictable_) += static_cast<int32_t>(pages.size());
 }
 
-PrefixInsertion RadixCache::Insert(PrefixNode* from, int32_t first_page,
-                                   std::span<const TokenId> tokens, std::span<const PageId> pages) {
-  MINISGL_CHECK(tokens.size() == pages.size() * page_size_, "{} tokens for {} pages", tokens.size(),
+PrefixInsertion RadixCache::Insert(PrefixNode* from, int32_t first_page, const PrefixKey& key,
+                                   std::span<const PageId> pages) {
+  MINISGL_CHECK(key.size() == pages.size() * page_size_, "{} tokens for {} pages", key.size(),
                 pages.size());
   MINISGL_DCHECK(from->refs > 0, "insertion below a prefix that is not locked");
   PrefixInsertion result;
   PrefixNode* node = from;
   auto index = static_cast<size_t>(first_page);
   while (index < pages.size()) {
-    const auto rest = tokens.subspan(index * page_size_);
-    if (PrefixNode* child = FindChild(node, rest)) {
-      const size_t common = CommonPages(child, rest);
-      if (common < child->pages.size()) child = Split(child, common);
+    const PrefixKey rest = key.subspan(index * page_size_);
+    if (PrefixNode* child = Descend(node, rest)) {
       result.pages.insert(result.pages.end(), child->pages.begin(), child->pages.end());
       index += child->pages.size();
       node = child;
@@ -278,8 +311,7 @@ PrefixInsertion RadixCache::Insert(PrefixNode* from, int32_t first_page,
                        node->refs <= (node == from ? 1 : 0) && !HasSnapshot(node);
     if (!grows) {
       PrefixNode* leaf = NewNode(node);
-      const auto key = FirstPage(rest);
-      node->children.emplace(std::vector<TokenId>(key.begin(), key.end()), leaf);
+      node->children.emplace(FirstPage(rest), leaf);
       node = leaf;
     }
     const std::optional<PageId> parent = LastPage(grows ? node : node->parent);
@@ -313,7 +345,7 @@ void RadixCache::Evict(int32_t count, std::vector<PageId>* freed) {
     } else {
       if (states_ != nullptr) states_->Detach(leaf);
       leaf->pages.resize(kept);
-      leaf->tokens.resize(kept * page_size_);
+      CutKey(leaf, kept);
     }
   }
   if (observer_ != nullptr && freed->size() > num_freed_before) {
@@ -325,15 +357,22 @@ void RadixCache::CheckNode(const PrefixNode* node) const {
   MINISGL_CHECK(node->tokens.size() == node->pages.size() * page_size_,
                 "I3: a key of {} tokens with {} pages", node->tokens.size(), node->pages.size());
   MINISGL_CHECK((node == root_) == node->pages.empty(), "I3: an empty node, or a root with pages");
+  const int64_t end = node->begin + std::ssize(node->tokens);
+  MINISGL_CHECK(AreMarksOf(node->marks, end) &&
+                    (node->marks.empty() || node->marks.front().place >= node->begin),
+                "I3: a node of places {} to {} has marks elsewhere", node->begin, end);
   MINISGL_CHECK(lru_.Contains(node) == (node != root_ && node->refs == 0),
                 "I5: a node of {} locks is {}listed as evictable", node->refs,
                 lru_.Contains(node) ? "" : "not ");
   int64_t child_refs = 0;
   for (const auto& [key, child] : node->children) {
-    MINISGL_CHECK(child->parent == node, "I3: a parent link is wrong");
-    MINISGL_CHECK(
-        std::equal(key.begin(), key.end(), child->tokens.begin()) && key.size() == page_size_,
-        "I3: the key of a child is not its first page");
+    MINISGL_CHECK(child->parent == node && child->begin == end, "I3: a parent link is wrong");
+    const PrefixKey first = FirstPage(child->key());
+    MINISGL_CHECK(std::equal(key.tokens.begin(), key.tokens.end(), first.tokens().begin(),
+                             first.tokens().end()) &&
+                      std::equal(key.marks.begin(), key.marks.end(), first.marks().begin(),
+                                 first.marks().end()),
+                  "I3: the key of a child is not its first page");
     child_refs += child->refs;
   }
   MINISGL_CHECK(node->refs >= child_refs, "I5: {} locks on a node, {} below it", node->refs,

@@ -68,8 +68,10 @@ void CacheEventWriter::AppendBlock(std::string_view event, const Block& block) {
                  block.prefix_tokens);
 }
 
-void CacheEventWriter::Stored(std::optional<PageId> parent, std::span<const TokenId> tokens,
+void CacheEventWriter::Stored(std::optional<PageId> parent, const PrefixKey& key,
                               std::span<const PageId> pages) {
+  const auto block_tokens = static_cast<size_t>(page_size_);
+  PrefixKey rest = key;
   const Block* before = parent ? &blocks_[static_cast<size_t>(*parent)] : nullptr;
   for (const PageId page : pages) {
     Block& block = blocks_[static_cast<size_t>(page)];
@@ -79,8 +81,10 @@ void CacheEventWriter::Stored(std::optional<PageId> parent, std::span<const Toke
       block.parent = before->hash;
       hash.Add(BytesOf(before->hash));
     }
-    hash.Add(BytesOf(tokens.first(static_cast<size_t>(page_size_))));
-    tokens = tokens.subspan(static_cast<size_t>(page_size_));
+    const PrefixKey held = rest.first(block_tokens);
+    hash.Add(BytesOf(held.tokens()));
+    AddMarks(held, &hash);
+    rest = rest.subspan(block_tokens);
     block.hash = hash.Finish();
     block.prefix_tokens = (before == nullptr ? 0 : before->prefix_tokens) + page_size_;
     AppendBlock("stored", block);

@@ -2,8 +2,9 @@
 // evicted, and one for a reset. A block is a page of the KV pool.
 //
 // A block's hash is the SHA-256 of its parent's hash (32 bytes; none for the first block of a
-// prompt) followed by its token ids, 4 bytes each, least significant first. So a hash names a whole
-// prefix, and who knows a prompt's token ids can compute it.
+// prompt) followed by its token ids, 4 bytes each, least significant first, and by the marks in the
+// block (AddMarks in base/prefix_key.h). So a hash names a whole prefix, and who knows a prompt's
+// token ids and marks can compute it.
 //
 // Used by the runtime's thread.
 #pragma once
@@ -31,7 +32,7 @@ class CacheEventWriter final : public CacheObserver {
   // start and of `now` from then on, so that they never decrease.
   CacheEventWriter(Sink sink, std::function<Time()> now, int32_t page_size, int32_t num_pages);
 
-  void Stored(std::optional<PageId> parent, std::span<const TokenId> tokens,
+  void Stored(std::optional<PageId> parent, const PrefixKey& key,
               std::span<const PageId> pages) override;
   void Evicted(std::span<const PageId> pages) override;
   void Reset(int64_t pages_left) override;

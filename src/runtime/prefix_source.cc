@@ -30,12 +30,12 @@ PrefixSource::PrefixSource(Engine* engine, KvBlockStore* store,
 
 PrefixSource::~PrefixSource() = default;
 
-PrefixSource::Known& PrefixSource::KeysOf(RequestId request, std::span<const TokenId> tokens) {
+PrefixSource::Known& PrefixSource::KeysOf(RequestId request, const PrefixKey& key) {
   Known& known = known_[request];
-  const size_t num_blocks = tokens.size() / static_cast<size_t>(block_tokens_);
+  const size_t num_blocks = key.size() / static_cast<size_t>(block_tokens_);
   if (known.keys == nullptr || known.keys->size() < num_blocks) {
     known.keys = std::make_shared<const std::vector<KvBlockKey>>(
-        store_->Keys(tokens.first(num_blocks * static_cast<size_t>(block_tokens_))));
+        store_->Keys(key.first(num_blocks * static_cast<size_t>(block_tokens_))));
     known.num_found = -1;
   }
   return known;
@@ -70,11 +70,11 @@ std::vector<PageId> PrefixSource::PagesOf(int64_t block, int64_t begin, int64_t 
   return of_block;
 }
 
-std::optional<int64_t> PrefixSource::Lookup(RequestId id, std::span<const TokenId> tokens,
+std::optional<int64_t> PrefixSource::Lookup(RequestId id, const PrefixKey& key,
                                             int64_t cached_len) {
-  const auto num_tokens = static_cast<int64_t>(tokens.size());
+  const auto num_tokens = static_cast<int64_t>(key.size());
   if (num_tokens - cached_len < block_tokens_ + 1) return 0;
-  Known& known = KeysOf(id, tokens);
+  Known& known = KeysOf(id, key);
   // A state after the last token would leave none to compute.
   const int64_t most = (keeps_states() ? num_tokens - 1 : num_tokens) / block_tokens_;
   int64_t num_found = FindBlocks(&known, most);
@@ -83,18 +83,17 @@ std::optional<int64_t> PrefixSource::Lookup(RequestId id, std::span<const TokenI
   return gained < block_tokens_ ? 0 : gained;
 }
 
-void PrefixSource::Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
+void PrefixSource::Load(RequestId id, const PrefixKey& key, int64_t begin, int64_t count,
                         std::span<const PageId> pages, StateSlot state) {
   LoadState load;
   load.waiting_state = state;
-  load.keys = KeysOf(id, tokens).keys;
+  load.keys = KeysOf(id, key).keys;
   load.begin = begin;
   load.count = count;
   load.pages.assign(pages.begin(), pages.end());
   load.next_block = begin / block_tokens_;
   load.end_block = CeilDiv<int64_t>(begin + count, block_tokens_);
-  const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(load.end_block * block_tokens_);
-  load.tokens.assign(tokens.begin(), end);
+  load.prefix = PrefixPart(key.first(static_cast<size_t>(load.end_block * block_tokens_)));
   MINISGL_CHECK(loads_.emplace(id, std::move(load)).second, "request {} loads twice", id);
 }
 
@@ -177,10 +176,10 @@ void PrefixSource::PostRead(const LoadState* load, const std::shared_ptr<Job>& j
       if (!job->is_skipped) {
         const int64_t block = job->piece.block;
         const KvBlockPath path = PathTo(load->keys, block);
-        const auto tokens = TokensOf(load->tokens, block);
+        const PrefixKey key = BlockOf(load->prefix, block);
         scratch->resize(static_cast<size_t>(BytesOf(job->piece)));
-        job->is_good = job->piece.is_state() ? store_->ReadState(path, tokens, *scratch)
-                                             : store_->Read(path, tokens, *scratch);
+        job->is_good = job->piece.is_state() ? store_->ReadState(path, key, *scratch)
+                                             : store_->Read(path, key, *scratch);
         if (job->is_good) job->copy->PutBlock(*scratch);
       }
     } catch (const std::exception&) {
@@ -205,9 +204,8 @@ void PrefixSource::AddStates(const KvPrefix& prefix, const Keys& keys, SaveState
 }
 
 KvSaveOffer PrefixSource::Save(KvSaveId id, RequestId request, const KvPrefix& prefix) {
-  const std::span<const TokenId> tokens = prefix.tokens;
-  const auto num_blocks = static_cast<int64_t>(tokens.size()) / block_tokens_;
-  Known& known = KeysOf(request, tokens);
+  const auto num_blocks = static_cast<int64_t>(prefix.key.size()) / block_tokens_;
+  Known& known = KeysOf(request, prefix.key);
   const int64_t num_found = FindBlocks(&known, num_blocks);
   if (num_found > 0) Touch(known.keys, num_found);
   SaveState save;
@@ -225,7 +223,7 @@ KvSaveOffer PrefixSource::Save(KvSaveId id, RequestId request, const KvPrefix& p
   save.keys = known.keys;
   save.first_block = save.waiting.front().block;
   const std::ptrdiff_t first = save.first_block * block_tokens_;
-  save.tokens.assign(tokens.begin() + first, tokens.end());
+  save.part = PrefixPart(prefix.key.subspan(static_cast<size_t>(first)));
   save.pages.assign(prefix.pages.begin() + first / engine_->limits().page_size, prefix.pages.end());
   save.result.id = id;
   for (const Piece& piece : save.waiting) saving_.insert(KeyOf(save.keys, piece));
@@ -295,11 +293,10 @@ void PrefixSource::BeginWrites(SaveState* save) {
   while (num_writing_ < kSavesAtOnce && !save->waiting.empty()) {
     auto job = std::make_shared<Job>();
     const Piece piece = job->piece = save->waiting.front();
-    job->copy =
-        piece.is_state()
-            ? engine_->ReadState(piece.slot)
-            : engine_->ReadPages(PagesOf(piece.block, save->first_block * block_tokens_,
-                                         static_cast<int64_t>(save->tokens.size()), save->pages));
+    job->copy = piece.is_state()
+                    ? engine_->ReadState(piece.slot)
+                    : engine_->ReadPages(PagesOf(piece.block, save->first_block * block_tokens_,
+                                                 std::ssize(save->part.tokens), save->pages));
     if (job->copy == nullptr) {
       if (save->jobs.empty() && IsRefused()) DropWaiting(save);
       break;
@@ -322,11 +319,11 @@ void PrefixSource::PostWrite(const SaveState* save, const std::shared_ptr<Job>& 
       if (!job->is_skipped) {
         const int64_t block = job->piece.block;
         const KvBlockPath path = PathTo(save->keys, block);
-        const auto tokens = TokensOf(save->tokens, block - save->first_block);
+        const PrefixKey key = BlockOf(save->part, block);
         scratch->resize(static_cast<size_t>(BytesOf(job->piece)));
         job->is_good = job->copy->TakeBlock(*scratch).ok() &&
-                       (job->piece.is_state() ? store_->WriteState(path, tokens, *scratch)
-                                              : store_->Write(path, tokens, *scratch));
+                       (job->piece.is_state() ? store_->WriteState(path, key, *scratch)
+                                              : store_->Write(path, key, *scratch));
       }
     } catch (const std::exception&) {
       job->is_good = false;  // no memory: the block is not kept

@@ -43,9 +43,8 @@ class PrefixSource final : public KvSource {
   ~PrefixSource() override;
 
   // A prefix of less than one block past what is cached is not loaded.
-  std::optional<int64_t> Lookup(RequestId id, std::span<const TokenId> tokens,
-                                int64_t cached_len) override;
-  void Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
+  std::optional<int64_t> Lookup(RequestId id, const PrefixKey& key, int64_t cached_len) override;
+  void Load(RequestId id, const PrefixKey& key, int64_t begin, int64_t count,
             std::span<const PageId> pages, StateSlot state) override;
   void Cancel(RequestId id) override;
   std::vector<KvLoadResult> TakeFinished() override;
@@ -61,7 +60,19 @@ class PrefixSource final : public KvSource {
 
  private:
   using Keys = std::shared_ptr<const std::vector<KvBlockKey>>;
-  // The keys of a request's tokens, and how many of their blocks are stored.
+  // A copy of a part of a prefix, at whose beginning a block begins.
+  struct PrefixPart {
+    PrefixPart() = default;
+    explicit PrefixPart(const PrefixKey& key)
+        : tokens(key.tokens().begin(), key.tokens().end()),
+          marks(key.marks().begin(), key.marks().end()),
+          begin(key.begin()) {}
+
+    std::vector<TokenId> tokens;
+    std::vector<KeyMark> marks;
+    int64_t begin = 0;  // place of its first token
+  };
+  // The block keys of a request, and how many of their blocks are stored.
   struct Known {
     Keys keys;
     int64_t num_found = -1;  // -1: not looked for
@@ -87,7 +98,7 @@ class PrefixSource final : public KvSource {
   };
   struct LoadState {
     Keys keys;
-    std::vector<TokenId> tokens;  // up to the end of the load's last block
+    PrefixPart prefix;  // up to the end of the load's last block
     int64_t begin = 0, count = 0;
     std::vector<PageId> pages;
     // Without the state nothing is of use, so it is read first. kZeroState: it is under way, or
@@ -101,15 +112,15 @@ class PrefixSource final : public KvSource {
   struct SaveState {
     Keys keys;
     int64_t first_block = 0;  // the first that waits; of it on:
-    std::vector<TokenId> tokens;
+    PrefixPart part;
     std::vector<PageId> pages;
     std::deque<Piece> waiting;
     std::vector<std::shared_ptr<Job>> jobs;
     KvSaveResult result;
   };
 
-  // The keys of all whole blocks of `tokens`, computed once for a request.
-  Known& KeysOf(RequestId request, std::span<const TokenId> tokens);
+  // The keys of all whole blocks of `key`, computed once for a request.
+  Known& KeysOf(RequestId request, const PrefixKey& key);
   // How many of the first `num_blocks` blocks are stored, from the first on.
   int64_t FindBlocks(Known* known, int64_t num_blocks);
   // How many of those there are up to the last state that is stored; 0 without one.
@@ -125,9 +136,11 @@ class PrefixSource final : public KvSource {
   static KvBlockPath PathTo(const Keys& keys, int64_t block) {
     return std::span(*keys).first(static_cast<size_t>(block) + 1);
   }
-  std::span<const TokenId> TokensOf(const std::vector<TokenId>& tokens, int64_t block) const {
-    return std::span(tokens).subspan(static_cast<size_t>(block * block_tokens_),
-                                     static_cast<size_t>(block_tokens_));
+  // The tokens and marks of a block of the prefix, which `part` holds.
+  PrefixKey BlockOf(const PrefixPart& part, int64_t block) const {
+    const PrefixKey key(part.tokens, part.marks, part.begin);
+    return key.subspan(static_cast<size_t>(block * block_tokens_ - part.begin),
+                       static_cast<size_t>(block_tokens_));
   }
   int64_t BytesOf(const Piece& piece) const {
     return piece.is_state() ? state_bytes_ : block_bytes_;

@@ -91,6 +91,10 @@ Status ServeLoop::CheckPrompt(const Prompt& prompt) const {
                       limits_.vocab_size);
     }
   }
+  if (!AreMarksOf(prompt.marks, std::ssize(prompt.ids))) {
+    return BadInput("a mark of the prompt is outside its {} tokens, or before an earlier one",
+                    prompt.ids.size());
+  }
   if (prompt.max_tokens == 0 && prompt.sampling.num_prompt_logprobs < 0) {
     return BadInput("max_tokens is 0");
   }
@@ -159,6 +163,7 @@ void ServeLoop::Start(LiveMap::iterator place, Submission submission) {
   if (prompt.max_tokens > request.max_tokens) answer.set_max_tokens_lowered();
   if (prompt.max_tokens >= 0) request.max_tokens = std::min(request.max_tokens, prompt.max_tokens);
   request.prompt = std::move(prompt.ids);
+  request.marks = std::move(prompt.marks);
   request.sampling = std::move(prompt.sampling);
   request.stop_ids = std::move(prompt.stop_token_ids);
   request.priority = prompt.priority;

@@ -2,24 +2,23 @@
 // for them instead of computing them again.
 //
 // Keyed by chain hashes. A collision costs a short wait, never a wrong answer, because the prefix
-// cache, which compares tokens, decides what a request may use. A request removes its pages when
+// cache, which compares whole keys, decides what a request may use. A request removes its pages when
 // they are in the cache or when it stops, so every wait ends.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <unordered_map>
 #include <vector>
 
-#include "minisgl/base/ids.h"
+#include "minisgl/base/prefix_key.h"
 
 namespace minisgl::sched {
 
 struct RequestState;
 
-// Returns one hash for each whole page of `tokens`: hashes[i] covers tokens
-// [0, (i + 1) * page_size).
-std::vector<uint64_t> ChainHashes(std::span<const TokenId> tokens, int32_t page_size);
+// Returns one hash for each whole page of `key`, which begins at place 0: hashes[i] covers tokens
+// [0, (i + 1) * page_size) and the marks in them.
+std::vector<uint64_t> ChainHashes(const PrefixKey& key, int32_t page_size);
 
 class ComputingIndex {
  public:

@@ -9,7 +9,7 @@
 //   I7  cached <= computed <= launched <= device <= max lengths;
 //       pages == ceil((launched + load) / page_size)
 //   I8  pages promised to admitted requests <= free + evictable + deferred
-//   I9  phases agree with queues and resources
+//   I9  phases agree with queues and resources; who waits for a prefix shares it with one that runs
 //   I10 submitted == waiting + running + ended
 //   I13 rows and tokens of every plan within limits, no row empty or twice, write slots distinct
 //       beside a chat's turn the tokens of other requests on average within the room for them
@@ -214,6 +214,22 @@ void Scheduler::Impl::CheckRoom(const InFlight& step) {
       chat_steps, options.room_beside_chat);
 }
 
+// I9 of a request that is held for a prefix: a running request computes pages up to the one that it
+// waits for, and both have the same key so far.
+void Scheduler::Impl::CheckWaitForPrefix(const RequestState& state) const {
+  if ((state.holds & sched::kHeldByPrefix) == 0) return;
+  const auto& hashes = state.page_hashes;
+  const auto page = std::find(hashes.begin(), hashes.end(), state.awaited_hash) - hashes.begin();
+  const auto length = static_cast<size_t>((page + 1) * context.limits.page_size);
+  const auto computes = [&](const RequestState* other) {
+    return other->tree_pages <= page && page < other->registered_pages &&
+           CommonLength(other->key(), state.key()) >= length;
+  };
+  MINISGL_CHECK(std::any_of(pages.running().begin(), pages.running().end(), computes),
+                "I9: request {} waits for {} tokens that no request with its prefix computes",
+                state.request.id, length);
+}
+
 // I4 of prefixes that are held until they are saved.
 void Scheduler::Impl::CheckSaves() const {
   pages.saver().ForEach([&](KvSaveId id, const PrefixNode* node, const std::vector<PageId>& held) {
@@ -233,6 +249,7 @@ void Scheduler::Impl::CheckInvariants() const {
   size_t held_by_prefix = 0;
   for (const auto& [id, state] : requests) {
     CheckRequest(*state);
+    CheckWaitForPrefix(*state);
     live += state->phase == Phase::kEnded ? 0 : 1;
     held_by_prefix += (state->holds & sched::kHeldByPrefix) != 0 ? 1 : 0;
     taken.insert(taken.end(), state->load_pages.begin(), state->load_pages.end());

@@ -9,9 +9,9 @@ namespace minisgl::sched {
 std::optional<int64_t> KvLoader::Lookup(const RequestState& state, int64_t cached_len) const {
   if (source_ == nullptr) return 0;
   // What is past the last token that may be shared would end at a state of no use.
-  std::span<const TokenId> tokens = state.tokens;
-  if (has_states_) tokens = tokens.first(static_cast<size_t>(state.shareable_len() + 1));
-  const auto found = source_->Lookup(state.request.id, tokens, cached_len);
+  PrefixKey key = state.key();
+  if (has_states_) key = key.first(static_cast<size_t>(state.shareable_len() + 1));
+  const auto found = source_->Lookup(state.request.id, key, cached_len);
   if (!found) return std::nullopt;
   const int64_t most = state.shareable_len() - cached_len;
   const int64_t usable = std::clamp<int64_t>(*found, 0, std::max<int64_t>(most, 0));
@@ -26,7 +26,7 @@ void KvLoader::Begin(RequestState* state) {
   const auto pages = std::span<const PageId>(state->pages).subspan(first_page);
   state->is_loading = true;
   ++num_loading_;
-  source_->Load(state->request.id, state->tokens, state->launched_len, state->load_len, pages,
+  source_->Load(state->request.id, state->key(), state->launched_len, state->load_len, pages,
                 state->load_state);
 }
 

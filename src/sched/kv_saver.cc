@@ -36,7 +36,7 @@ void KvSaver::Offer(const RequestState& state, PrefixNode* node) {
   const std::vector<KvState> states = StatesOf(node, block);
   const KvSaveId id = ++last_id_;
   const KvSaveOffer offer = source_->Save(id, state.request.id,
-                                          {.tokens = std::span(state.tokens).first(num_tokens),
+                                          {.key = state.key().first(num_tokens),
                                            .pages = save.pages,
                                            .states = states,
                                            .states_max = states_->NumHoldable()});

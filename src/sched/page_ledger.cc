@@ -75,12 +75,12 @@ bool PageLedger::HasStateSlots() {
   return true;
 }
 
-PrefixMatch PageLedger::Match(std::span<const TokenId> tokens) {
-  PrefixMatch match = cache_.cache().Match(tokens);
+PrefixMatch PageLedger::Match(const PrefixKey& key) {
+  PrefixMatch match = cache_.cache().Match(key);
   const size_t usable = windows_.UsablePages(match.pages);
   if (usable == match.pages.size()) return match;
   // Again, for the node that ends there.
-  return cache_.cache().Match(tokens.first(usable * static_cast<size_t>(page_size_)));
+  return cache_.cache().Match(key.first(usable * static_cast<size_t>(page_size_)));
 }
 
 bool PageLedger::LockIfRoom(const PrefixMatch& match, int64_t wanted) {
@@ -136,7 +136,7 @@ InsertedPages PageLedger::InsertComputed(RequestState* state, std::optional<Step
   const auto num_tokens = static_cast<size_t>(whole) * static_cast<size_t>(page_size_);
   const auto num_pages = static_cast<size_t>(whole);
   const PrefixInsertion insertion =
-      cache.Insert(state->node, state->tree_pages, std::span(state->tokens).first(num_tokens),
+      cache.Insert(state->node, state->tree_pages, state->key().first(num_tokens),
                    std::span<const PageId>(state->pages).first(num_pages));
   std::vector<PageId> duplicates;
   for (int32_t page = state->tree_pages; page < whole; ++page) {

@@ -76,8 +76,8 @@ class PageLedger {
   // True if another request can have its state slots. Drops saves if that is enough.
   bool HasStateSlots();
 
-  // The longest cached prefix of `tokens` that a request can go on from. Not locked.
-  PrefixMatch Match(std::span<const TokenId> tokens);
+  // The longest cached prefix of `key` that a request can go on from. Not locked.
+  PrefixMatch Match(const PrefixKey& key);
   // Locks `match` if `wanted` pages stay attainable with it locked; else returns false. Drops
   // saves.
   bool LockIfRoom(const PrefixMatch& match, int64_t wanted);

@@ -24,7 +24,7 @@ constexpr size_t kLookMax = 64;
 void HashPages(RequestState* state, int32_t page_size) {
   const size_t num_pages = state->tokens.size() / static_cast<size_t>(page_size);
   if (state->page_hashes.size() != num_pages) {
-    state->page_hashes = ChainHashes(state->tokens, page_size);
+    state->page_hashes = ChainHashes(state->key(), page_size);
   }
 }
 
@@ -145,7 +145,7 @@ void PrefillManager::AdmitFront() {
 // All or nothing: a request that is not admitted holds no lock, no row and no page.
 PrefillManager::Admission PrefillManager::TryAdmit(RequestState* state) {
   const int32_t page_size = context_->limits.page_size;
-  const std::span<const TokenId> known(state->tokens);
+  const PrefixKey known = state->key();
   HashPages(state, page_size);
   PrefixMatch match = pages_->Match(known.first(static_cast<size_t>(state->shareable_len())));
   const auto matched = static_cast<int32_t>(match.pages.size());

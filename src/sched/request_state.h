@@ -124,6 +124,8 @@ struct RequestState {
   std::vector<PageId> load_pages;  // of a load that outlives the request's release
 
   int64_t claimed_windows() const { return static_cast<int64_t>(pages.size()) - window_begin; }
+  // The known tokens with their marks: what the prefix cache and sources may share of it.
+  PrefixKey key() const { return {tokens, request.marks}; }
   bool is_chat() const { return queue_class <= kChatPriority; }
   int64_t prompt_len() const { return static_cast<int64_t>(request.prompt.size()); }
   int64_t answer_len() const { return static_cast<int64_t>(tokens.size()) - prompt_len(); }

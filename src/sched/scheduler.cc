@@ -47,6 +47,8 @@ void Scheduler::Impl::Submit(Request request) {
   RequestState* state = owned.get();
   state->request = std::move(request);
   state->tokens = state->request.prompt;
+  MINISGL_CHECK(AreMarksOf(state->request.marks, state->prompt_len()),
+                "marks of request {} are not in its prompt, or not in order", id);
   if (state->request.constraint != nullptr) SetConstraint(state, state->request.constraint);
   state->scored_len = state->scored_begin();
   MINISGL_CHECK(state->request.max_tokens >= (state->scored_len < state->prompt_len() ? 0 : 1),

@@ -121,6 +121,7 @@ struct Scheduler::Impl {
   void ForgetIfDone(RequestState* state);
   void CheckInvariants() const;
   void CheckRequest(const RequestState& state) const;
+  void CheckWaitForPrefix(const RequestState& state) const;
   void CheckPromises() const;
   void CheckSaves() const;
   void CheckWindows() const;

@@ -215,8 +215,7 @@ void StateLedger::AddSegments(RequestState* state, int64_t count, int64_t num_dr
 }
 
 bool StateLedger::Leave(const RequestState& state, const StateEntry& entry) {
-  return cache_->AttachState(std::span(state.tokens).first(static_cast<size_t>(entry.len)),
-                             entry.slot);
+  return cache_->AttachState(state.key().first(static_cast<size_t>(entry.len)), entry.slot);
 }
 
 bool StateLedger::AdvanceEntry(RequestState* state, const StateEntry& entry) {

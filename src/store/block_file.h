@@ -26,6 +26,9 @@ enum class FileKind : uint8_t { kBlock, kState };
 
 inline constexpr std::array<char, 8> kBlockMagic = {'S', 'L', 'G', 'K', 'V', 'B', 'L', '1'};
 inline constexpr std::array<char, 8> kStateMagic = {'S', 'L', 'G', 'S', 'T', 'A', 'T', '1'};
+// If the block has marks.
+inline constexpr std::array<char, 8> kMarkedBlockMagic = {'S', 'L', 'G', 'K', 'V', 'B', 'M', '1'};
+inline constexpr std::array<char, 8> kMarkedStateMagic = {'S', 'L', 'G', 'S', 'T', 'A', 'M', '1'};
 
 // As it is in the file. Numbers are little-endian.
 struct BlockHeader {
@@ -36,7 +39,8 @@ struct BlockHeader {
   KvBlockKey key;
   KvBlockKey parent;  // the root for the first block of a prefix
   std::array<TokenId, kKvBlockTokens> tokens;
-  std::array<char, 152> model_name;  // for people; filled up with zeros
+  // For people; filled up with zeros. If the block has marks, the last 32 bytes are their digest.
+  std::array<char, 152> model_name;
   std::array<uint64_t, 2> checksum;  // of all before it, and of the data
 };
 inline constexpr uint64_t kBlockHeaderBytes = 512;
@@ -56,7 +60,7 @@ class BlockChecksum {
 // The header of the last block of `path`, whose first block stands behind `root`, or of the state
 // after it.
 BlockHeader MakeBlockHeader(FileKind kind, const KvBlockKey& root, KvBlockPath path,
-                            std::span<const TokenId> tokens, std::string_view model_name,
+                            const PrefixKey& block, std::string_view model_name,
                             std::span<const std::byte> data);
 
 // What is wrong with a file of `file_bytes` that begins with `header`, by the header alone: "" if
@@ -66,7 +70,7 @@ std::string_view HeaderFault(FileKind kind, const BlockHeader& header, const KvB
 
 // True if the header and `data` are those that MakeBlockHeader was given.
 bool IsBlock(FileKind kind, const BlockHeader& header, const KvBlockKey& root, KvBlockPath path,
-             std::span<const TokenId> tokens, std::span<const std::byte> data);
+             const PrefixKey& block, std::span<const std::byte> data);
 
 // The name in the header, without its zeros.
 std::string ModelNameOf(const BlockHeader& header);

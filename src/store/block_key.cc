@@ -4,9 +4,6 @@
 #include <cstring>
 #include <string_view>
 #include <vector>
-
-#include "minisgl/base/sha256.h"
-
 namespace minisgl {
 namespace store {
 namespace {
@@ -29,10 +26,19 @@ KvBlockKey RootKey(const std::string& identity) {
   return hash.Finish();
 }
 
-KvBlockKey ChildKey(const KvBlockKey& parent, std::span<const TokenId> block_tokens) {
+MarksDigest DigestOfMarks(const PrefixKey& block) {
+  if (block.marks().empty()) return std::nullopt;
+  Sha256 hash;
+  AddMarks(block, &hash);
+  return hash.Finish();
+}
+
+KvBlockKey ChildKey(const KvBlockKey& parent, std::span<const TokenId> block_tokens,
+                    const MarksDigest& marks) {
   Sha256 hash;
   hash.Add(BytesOf(std::span<const uint8_t>(parent)));
   hash.Add(BytesOf(block_tokens));
+  if (marks) hash.Add(BytesOf(std::span<const uint8_t>(*marks)));
   return hash.Finish();
 }
 
@@ -48,13 +54,13 @@ std::string HexOf(const KvBlockKey& key) {
 
 }  // namespace store
 
-std::vector<KvBlockKey> KvBlockKeys(const std::string& identity, std::span<const TokenId> tokens) {
+std::vector<KvBlockKey> KvBlockKeys(const std::string& identity, const PrefixKey& key) {
   std::vector<KvBlockKey> keys;
-  keys.reserve(tokens.size() / kKvBlockTokens);
-  KvBlockKey key = store::RootKey(identity);
-  for (; tokens.size() >= kKvBlockTokens; tokens = tokens.subspan(kKvBlockTokens)) {
-    key = store::ChildKey(key, tokens.first(kKvBlockTokens));
-    keys.push_back(key);
+  keys.reserve(key.size() / kKvBlockTokens);
+  KvBlockKey last = store::RootKey(identity);
+  for (size_t at = 0; at + kKvBlockTokens <= key.size(); at += kKvBlockTokens) {
+    last = store::ChildKey(last, key.subspan(at, kKvBlockTokens));
+    keys.push_back(last);
   }
   return keys;
 }

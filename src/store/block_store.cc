@@ -86,27 +86,23 @@ class FolderStore final : public KvBlockStore {
   // Finds what is stored. Call once, before the other functions.
   Status Begin();
 
-  std::vector<KvBlockKey> Keys(std::span<const TokenId> tokens) const override {
-    return KvBlockKeys(options_.identity, tokens);
+  std::vector<KvBlockKey> Keys(const PrefixKey& key) const override {
+    return KvBlockKeys(options_.identity, key);
   }
   int64_t Find(KvBlockPath path) override;
-  bool Read(KvBlockPath path, std::span<const TokenId> block_tokens,
-            std::span<std::byte> data) override {
-    return ReadFile(FileKind::kBlock, path, block_tokens, data);
+  bool Read(KvBlockPath path, const PrefixKey& block, std::span<std::byte> data) override {
+    return ReadFile(FileKind::kBlock, path, block, data);
   }
-  bool Write(KvBlockPath path, std::span<const TokenId> block_tokens,
-             std::span<const std::byte> data) override {
-    return WriteFile(FileKind::kBlock, path, block_tokens, data);
+  bool Write(KvBlockPath path, const PrefixKey& block, std::span<const std::byte> data) override {
+    return WriteFile(FileKind::kBlock, path, block, data);
   }
   bool HasState(KvBlockPath path) override { return IsStored(model(), StateOf(path)); }
-  bool ReadState(KvBlockPath path, std::span<const TokenId> block_tokens,
-                 std::span<std::byte> data) override {
-    return ReadFile(FileKind::kState, path, block_tokens, data);
+  bool ReadState(KvBlockPath path, const PrefixKey& block, std::span<std::byte> data) override {
+    return ReadFile(FileKind::kState, path, block, data);
   }
-  bool WriteState(KvBlockPath path, std::span<const TokenId> block_tokens,
+  bool WriteState(KvBlockPath path, const PrefixKey& block,
                   std::span<const std::byte> data) override {
-    return IsStored(model(), {path.back()}) &&
-           WriteFile(FileKind::kState, path, block_tokens, data);
+    return IsStored(model(), {path.back()}) && WriteFile(FileKind::kState, path, block, data);
   }
   void Touch(KvBlockPath path) override;
   bool accepts_blocks() const override { return accepts_blocks_; }
@@ -130,14 +126,12 @@ class FolderStore final : public KvBlockStore {
   void Forget(const FileId& file);
   void DropDamaged(const ModelFolder& model, const FileId& file);
   bool MakeRoom(int64_t file_bytes);
-  bool ReadFile(FileKind kind, KvBlockPath path, std::span<const TokenId> block_tokens,
-                std::span<std::byte> data);
-  bool WriteFile(FileKind kind, KvBlockPath path, std::span<const TokenId> block_tokens,
+  bool ReadFile(FileKind kind, KvBlockPath path, const PrefixKey& block, std::span<std::byte> data);
+  bool WriteFile(FileKind kind, KvBlockPath path, const PrefixKey& block,
                  std::span<const std::byte> data);
   int WriteTo(const FileHandle& model, const FileId& file, const BlockHeader& header,
               std::span<const std::byte> data);
-  void CheckCall(FileKind kind, KvBlockPath path, std::span<const TokenId> block_tokens,
-                 size_t data_bytes) const;
+  void CheckCall(FileKind kind, KvBlockPath path, const PrefixKey& block, size_t data_bytes) const;
   void StopSaving(const std::string& why);
 
   const KvBlockFolderOptions options_;
@@ -248,16 +242,16 @@ void FolderStore::DropDamaged(const ModelFolder& model, const FileId& file) {
   }
 }
 
-void FolderStore::CheckCall(FileKind kind, KvBlockPath path, std::span<const TokenId> block_tokens,
+void FolderStore::CheckCall(FileKind kind, KvBlockPath path, const PrefixKey& block,
                             size_t data_bytes) const {
-  MINISGL_CHECK(!path.empty() && block_tokens.size() == kKvBlockTokens &&
+  MINISGL_CHECK(!path.empty() && block.size() == kKvBlockTokens &&
                     static_cast<int64_t>(data_bytes) == DataBytes(kind),
-                "a file for {} tokens with {} bytes of data", block_tokens.size(), data_bytes);
+                "a file for {} tokens with {} bytes of data", block.size(), data_bytes);
 }
 
-bool FolderStore::ReadFile(FileKind kind, KvBlockPath path, std::span<const TokenId> block_tokens,
+bool FolderStore::ReadFile(FileKind kind, KvBlockPath path, const PrefixKey& block,
                            std::span<std::byte> data) {
-  CheckCall(kind, path, block_tokens, data.size());
+  CheckCall(kind, path, block, data.size());
   const ModelFolder model = this->model();
   if (!model->is_open()) return false;
   const FileId id = {path.back(), kind};
@@ -273,7 +267,7 @@ bool FolderStore::ReadFile(FileKind kind, KvBlockPath path, std::span<const Toke
   }
   BlockHeader header{};
   if (info.st_size != FileBytes(kind) || !ReadBlock(file.fd(), &header, data) ||
-      !IsBlock(kind, header, root_, path, block_tokens, data)) {
+      !IsBlock(kind, header, root_, path, block, data)) {
     DropDamaged(model, id);
     return false;
   }
@@ -333,9 +327,9 @@ void FolderStore::StopSaving(const std::string& why) {
                                       NameOf(options_.folder), why));
 }
 
-bool FolderStore::WriteFile(FileKind kind, KvBlockPath path, std::span<const TokenId> block_tokens,
+bool FolderStore::WriteFile(FileKind kind, KvBlockPath path, const PrefixKey& block,
                             std::span<const std::byte> data) {
-  CheckCall(kind, path, block_tokens, data.size());
+  CheckCall(kind, path, block, data.size());
   ModelFolder model = this->model();
   const FileId id = {path.back(), kind};
   if (IsStored(model, id)) {
@@ -348,8 +342,7 @@ bool FolderStore::WriteFile(FileKind kind, KvBlockPath path, std::span<const Tok
     return false;
   };
   if (!accepts_blocks_ || !MakeRoom(FileBytes(kind))) return not_written();
-  const BlockHeader header =
-      MakeBlockHeader(kind, root_, path, block_tokens, options_.model_name, data);
+  const BlockHeader header = MakeBlockHeader(kind, root_, path, block, options_.model_name, data);
   int error = WriteTo(*model, id, header, data);
   // `minisgl cache clear` removes the folder of the model, or the temporary file.
   for (int i = 0; error == ENOENT && i < kTriesAfterClear; ++i) {

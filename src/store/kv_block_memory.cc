@@ -22,8 +22,8 @@ class KvBlockMemory final : public KvBlockStore {
                   "{} bytes for blocks of {}", options.max_bytes, options.block_bytes);
   }
 
-  std::vector<KvBlockKey> Keys(std::span<const TokenId> tokens) const override {
-    return KvBlockKeys(identity_, tokens);
+  std::vector<KvBlockKey> Keys(const PrefixKey& key) const override {
+    return KvBlockKeys(identity_, key);
   }
 
   int64_t Find(KvBlockPath path) override {
@@ -34,23 +34,20 @@ class KvBlockMemory final : public KvBlockStore {
     return end - path.begin();
   }
 
-  bool Read(KvBlockPath path, std::span<const TokenId> block_tokens,
-            std::span<std::byte> data) override {
-    return ReadPiece(/*is_state=*/false, path, block_tokens, data);
+  bool Read(KvBlockPath path, const PrefixKey& block, std::span<std::byte> data) override {
+    return ReadPiece(/*is_state=*/false, path, block, data);
   }
-  bool Write(KvBlockPath path, std::span<const TokenId> block_tokens,
-             std::span<const std::byte> data) override {
-    return WritePiece(/*is_state=*/false, path, block_tokens, data);
+  bool Write(KvBlockPath path, const PrefixKey& block, std::span<const std::byte> data) override {
+    return WritePiece(/*is_state=*/false, path, block, data);
   }
   bool HasState(KvBlockPath path) override { return Has({path.back(), true}); }
-  bool ReadState(KvBlockPath path, std::span<const TokenId> block_tokens,
-                 std::span<std::byte> data) override {
-    return ReadPiece(/*is_state=*/true, path, block_tokens, data);
+  bool ReadState(KvBlockPath path, const PrefixKey& block, std::span<std::byte> data) override {
+    return ReadPiece(/*is_state=*/true, path, block, data);
   }
-  bool WriteState(KvBlockPath path, std::span<const TokenId> block_tokens,
+  bool WriteState(KvBlockPath path, const PrefixKey& block,
                   std::span<const std::byte> data) override {
     return Has({path.back(), false}) && data.size() <= max_bytes_ &&
-           WritePiece(/*is_state=*/true, path, block_tokens, data);
+           WritePiece(/*is_state=*/true, path, block, data);
   }
 
   void Touch(KvBlockPath path) override {
@@ -76,18 +73,18 @@ class KvBlockMemory final : public KvBlockStore {
     std::list<Id>::iterator place;  // in order_
   };
 
-  bool ReadPiece(bool is_state, KvBlockPath path, std::span<const TokenId> block_tokens,
+  bool ReadPiece(bool is_state, KvBlockPath path, const PrefixKey& block,
                  std::span<std::byte> data) {
     const std::shared_ptr<const Data> found = Get({path.back(), is_state}, path);
     if (found == nullptr || !std::equal(found->tokens.begin(), found->tokens.end(),
-                                        block_tokens.begin(), block_tokens.end())) {
+                                        block.tokens().begin(), block.tokens().end())) {
       return false;
     }
     std::memcpy(data.data(), found->bytes.data(), data.size());  // without the lock
     return true;
   }
 
-  bool WritePiece(bool is_state, KvBlockPath path, std::span<const TokenId> block_tokens,
+  bool WritePiece(bool is_state, KvBlockPath path, const PrefixKey& block,
                   std::span<const std::byte> data) {
     const Id id = {path.back(), is_state};
     if (Has(id)) {
@@ -95,7 +92,7 @@ class KvBlockMemory final : public KvBlockStore {
       return true;
     }
     auto made = std::make_shared<Data>();
-    made->tokens.assign(block_tokens.begin(), block_tokens.end());
+    made->tokens.assign(block.tokens().begin(), block.tokens().end());
     made->bytes.assign(data.begin(), data.end());
     const std::lock_guard lock(mutex_);
     if (!pieces_.contains(id)) {
@@ -151,41 +148,36 @@ class KvBlockTiers final : public KvBlockStore {
   KvBlockTiers(std::unique_ptr<KvBlockStore> near, std::unique_ptr<KvBlockStore> far)
       : near_(std::move(near)), far_(std::move(far)) {}
 
-  std::vector<KvBlockKey> Keys(std::span<const TokenId> tokens) const override {
-    return far_->Keys(tokens);
-  }
+  std::vector<KvBlockKey> Keys(const PrefixKey& key) const override { return far_->Keys(key); }
   // What one of them has alone: a prefix seldom begins in one and goes on in the other.
   int64_t Find(KvBlockPath path) override { return std::max(near_->Find(path), far_->Find(path)); }
-  bool Read(KvBlockPath path, std::span<const TokenId> block_tokens,
-            std::span<std::byte> data) override {
-    if (near_->Read(path, block_tokens, data)) {
+  bool Read(KvBlockPath path, const PrefixKey& block, std::span<std::byte> data) override {
+    if (near_->Read(path, block, data)) {
       far_->Touch(path);
       return true;
     }
-    if (!far_->Read(path, block_tokens, data)) return false;
-    near_->Write(path, block_tokens, data);
+    if (!far_->Read(path, block, data)) return false;
+    near_->Write(path, block, data);
     return true;
   }
-  bool Write(KvBlockPath path, std::span<const TokenId> block_tokens,
-             std::span<const std::byte> data) override {
-    const bool is_near = near_->Write(path, block_tokens, data);
-    return far_->Write(path, block_tokens, data) || is_near;
+  bool Write(KvBlockPath path, const PrefixKey& block, std::span<const std::byte> data) override {
+    const bool is_near = near_->Write(path, block, data);
+    return far_->Write(path, block, data) || is_near;
   }
   bool HasState(KvBlockPath path) override { return near_->HasState(path) || far_->HasState(path); }
-  bool ReadState(KvBlockPath path, std::span<const TokenId> block_tokens,
-                 std::span<std::byte> data) override {
-    if (near_->ReadState(path, block_tokens, data)) {
+  bool ReadState(KvBlockPath path, const PrefixKey& block, std::span<std::byte> data) override {
+    if (near_->ReadState(path, block, data)) {
       far_->Touch(path);
       return true;
     }
-    if (!far_->ReadState(path, block_tokens, data)) return false;
-    near_->WriteState(path, block_tokens, data);
+    if (!far_->ReadState(path, block, data)) return false;
+    near_->WriteState(path, block, data);
     return true;
   }
-  bool WriteState(KvBlockPath path, std::span<const TokenId> block_tokens,
+  bool WriteState(KvBlockPath path, const PrefixKey& block,
                   std::span<const std::byte> data) override {
-    const bool is_near = near_->WriteState(path, block_tokens, data);
-    return far_->WriteState(path, block_tokens, data) || is_near;
+    const bool is_near = near_->WriteState(path, block, data);
+    return far_->WriteState(path, block, data) || is_near;
   }
   void Touch(KvBlockPath path) override {
     near_->Touch(path);

@@ -146,8 +146,9 @@ TEST_F(RadixCacheTest, EvictingEverythingLeavesAnEmptyTree) {
 // Keeps what a cache reports: the prefix that ends with each cached page.
 class Replay : public CacheObserver {
  public:
-  void Stored(std::optional<PageId> parent, std::span<const TokenId> tokens,
+  void Stored(std::optional<PageId> parent, const PrefixKey& key,
               std::span<const PageId> pages) override {
+    const std::span<const TokenId> tokens = key.tokens();
     ASSERT_EQ(tokens.size() % pages.size(), 0u);
     const size_t page_size = tokens.size() / pages.size();
     Tokens prefix = parent ? prefixes_.at(*parent) : Tokens();

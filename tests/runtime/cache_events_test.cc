@@ -1,4 +1,5 @@
 // Events of the prefix cache: replayed, they give exactly the blocks that are cached.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -9,6 +10,7 @@
 
 #include "minisgl/base/json.h"
 #include "minisgl/base/sha256.h"
+#include "runtime/cache_event_writer.h"
 #include "runtime/runtime_fixture.h"
 
 namespace minisgl::runtime {
@@ -173,6 +175,35 @@ TEST(CacheEventsTest, ACacheThatKeepsNothingReportsOnlyItsStart) {
   driver.RunToRest();
   driver.loop.FinishTrace();
   EXPECT_EQ(reader.counts, (std::map<std::string, int64_t>{{"started", 1}}));
+}
+
+// Readers of the events compute hashes themselves.
+TEST(CacheEventsTest, HashesAreThoseOfEarlierVersionsAndOfMarks) {
+  std::string text;
+  CacheEventWriter writer([&text](std::string_view piece) { text += piece; },
+                          [] { return CacheEventWriter::Time(); }, kPageSize, 8);
+  std::vector<TokenId> tokens;
+  for (TokenId i = 0; i < 12; ++i) tokens.push_back(7 + 3 * i);
+  const PageId pages[] = {3, 1, 2};
+  writer.Stored(std::nullopt, PrefixKey(tokens).first(8), std::span(pages).first(2));
+  writer.Stored(1, PrefixKey(tokens).subspan(8), std::span(pages).last(1));
+  writer.Flush();
+  for (const char* hash : {"bc442ed57e37b5d55017ed457940538dc7e7328cfdda03136d1a8bb004243255",
+                           "cc600b1341bb2b931dffe131a1d44bf6cd963d52a89a622eb154e8ccb394d608",
+                           "f8b5f600dfcd53f8511cb870f83aac4ce943e23f94066f0f572c36593f9a44fa"}) {
+    EXPECT_NE(text.find(fmt::format("\"hash\":\"{}\"", hash)), std::string::npos) << hash;
+  }
+  writer.Evicted(pages);
+  text.clear();
+  const std::vector<KeyMark> marks = {{5, {1, 2}}};
+  writer.Stored(std::nullopt, PrefixKey(tokens, marks).first(8), std::span(pages).first(2));
+  writer.Flush();
+  // The first page is before the mark.
+  EXPECT_NE(text.find("bc442ed57e37b5d55017ed457940538dc7e7328cfdda03136d1a8bb004243255"),
+            std::string::npos);
+  EXPECT_NE(text.find("18e57965ab553d159df9daae318ea845526e7867a888b4efb8fff200660a8778"),
+            std::string::npos)
+      << text;
 }
 
 }  // namespace

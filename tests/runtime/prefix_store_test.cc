@@ -20,30 +20,26 @@ class TardyStore final : public KvBlockStore {
       : store_(std::move(store)), wait_(std::move(wait)) {}
   TardyStore(std::unique_ptr<KvBlockStore> store, std::chrono::milliseconds time)
       : TardyStore(std::move(store), [time] { std::this_thread::sleep_for(time); }) {}
-  std::vector<KvBlockKey> Keys(std::span<const TokenId> tokens) const override {
-    return store_->Keys(tokens);
-  }
+  std::vector<KvBlockKey> Keys(const PrefixKey& key) const override { return store_->Keys(key); }
   int64_t Find(KvBlockPath path) override { return store_->Find(path); }
-  bool Read(KvBlockPath path, std::span<const TokenId> tokens, std::span<std::byte> data) override {
+  bool Read(KvBlockPath path, const PrefixKey& block, std::span<std::byte> data) override {
     wait_();
-    return store_->Read(path, tokens, data);
+    return store_->Read(path, block, data);
   }
-  bool Write(KvBlockPath path, std::span<const TokenId> tokens,
-             std::span<const std::byte> data) override {
+  bool Write(KvBlockPath path, const PrefixKey& block, std::span<const std::byte> data) override {
     wait_();
-    return store_->Write(path, tokens, data);
+    return store_->Write(path, block, data);
   }
   void Touch(KvBlockPath path) override { store_->Touch(path); }
   bool HasState(KvBlockPath path) override { return store_->HasState(path); }
-  bool ReadState(KvBlockPath path, std::span<const TokenId> tokens,
-                 std::span<std::byte> data) override {
+  bool ReadState(KvBlockPath path, const PrefixKey& block, std::span<std::byte> data) override {
     wait_();
-    return store_->ReadState(path, tokens, data);
+    return store_->ReadState(path, block, data);
   }
-  bool WriteState(KvBlockPath path, std::span<const TokenId> tokens,
+  bool WriteState(KvBlockPath path, const PrefixKey& block,
                   std::span<const std::byte> data) override {
     wait_();
-    return store_->WriteState(path, tokens, data);
+    return store_->WriteState(path, block, data);
   }
   bool accepts_blocks() const override { return store_->accepts_blocks(); }
   KvBlockStoreStats stats() const override { return store_->stats(); }
@@ -84,6 +80,38 @@ Collected AnswerOf(Runtime* runtime, const Prompt& prompt) {
     collected.Take(*event);
   }
   return collected;
+}
+
+// The engines know the marks by the seed.
+Collected MarkedAnswerOf(std::shared_ptr<KvBlockStore> store, std::vector<KeyMark> marks) {
+  Prompt prompt = MakePrompt(1, 150, 30);
+  prompt.sampling.seed = 5;
+  prompt.marks = marks;
+  RuntimeOptions options;
+  options.scheduler.max_prefill_tokens = 32;
+  options.kv_store = std::move(store);
+  auto engine = std::make_unique<sim::SimEngine>(SmallLimits(), kNoEnds);
+  engine->KnowMarks(5, marks);
+  const auto runtime = Runtime::Create(std::move(engine), nullptr, options).value();
+  Collected answer = AnswerOf(runtime.get(), prompt);
+  EXPECT_EQ(answer.ids, sim::RightAnswer({prompt.ids, marks}, 30, true, 50, kNoEnds));
+  runtime->FinishSaves(kStorePatience);
+  return answer;
+}
+
+TEST(PrefixStoreTest, BlocksAreFoundWithTheirMarks) {
+  const std::shared_ptr<KvBlockStore> store = MakeStoreOfMemory();
+  const ContentHash cat = {7, 1}, dog = {7, 2};
+  const auto cached = [&store](std::vector<KeyMark> marks) {
+    return MarkedAnswerOf(store, std::move(marks)).done.usage.cached_tokens;
+  };
+  EXPECT_EQ(cached({{70, cat}}), 0);
+  EXPECT_EQ(cached({{70, cat}}), 128);
+  EXPECT_EQ(cached({{70, dog}}), 64);
+  EXPECT_EQ(cached({{0, cat}, {70, cat}}), 0);
+  EXPECT_EQ(cached({}), 64);
+  EXPECT_EQ(cached({{128, cat}}), 128);
+  EXPECT_EQ(store->stats().blocks_written, 2 + 1 + 2 + 1);
 }
 
 TEST(PrefixStoreTest, TheNextRuntimeGoesOnFromWhatOneKept) {

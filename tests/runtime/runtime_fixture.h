@@ -79,11 +79,11 @@ class TimedEngine : public sim::SimEngine {
 class SlowSource : public KvSource {
  public:
   explicit SlowSource(int64_t questions) : questions_(questions) {}
-  std::optional<int64_t> Lookup(RequestId, std::span<const TokenId>, int64_t) override {
+  std::optional<int64_t> Lookup(RequestId, const PrefixKey&, int64_t) override {
     if (questions_-- > 0) return std::nullopt;
     return 0;
   }
-  void Load(RequestId, std::span<const TokenId>, int64_t, int64_t, std::span<const PageId>,
+  void Load(RequestId, const PrefixKey&, int64_t, int64_t, std::span<const PageId>,
             StateSlot) override {}
   void Cancel(RequestId) override {}
   std::vector<KvLoadResult> TakeFinished() override { return {}; }

@@ -204,6 +204,17 @@ TEST(ServeLoopTest, ClosingASessionAbortsItsTurns) {
   EXPECT_EQ(driver.Told()[late].done.error_code, "invalid_row");
 }
 
+TEST(ServeLoopTest, MarksOutsideThePromptAreRefused) {
+  LoopDriver driver;
+  for (const std::vector<KeyMark>& marks :
+       {std::vector<KeyMark>{{10, {}}}, {{-1, {}}}, {{5, {}}, {4, {}}}}) {
+    Prompt prompt = MakePrompt(1, 10, 5);
+    prompt.marks = marks;
+    const RequestId id = driver.Submit(prompt);
+    EXPECT_EQ(driver.Told()[id].done.error_code, "invalid_row");
+  }
+}
+
 TEST(ServeLoopTest, AbortAllEndsEverythingAndClosesTheSessions) {
   LoopDriver driver({}, OneRow());
   driver.loop.OpenSession(1);
@@ -393,11 +404,10 @@ TEST(ServeLoopTest, ARequestThatBreaksTheLoopGetsOneEnd) {
 // A source that promises all whole pages and loads none.
 class BrokenSource : public KvSource {
  public:
-  std::optional<int64_t> Lookup(RequestId, std::span<const TokenId> tokens,
-                                int64_t cached_len) override {
-    return static_cast<int64_t>(tokens.size()) / 4 * 4 - cached_len;
+  std::optional<int64_t> Lookup(RequestId, const PrefixKey& key, int64_t cached_len) override {
+    return static_cast<int64_t>(key.size()) / 4 * 4 - cached_len;
   }
-  void Load(RequestId id, std::span<const TokenId>, int64_t, int64_t, std::span<const PageId>,
+  void Load(RequestId id, const PrefixKey&, int64_t, int64_t, std::span<const PageId>,
             StateSlot) override {
     finished_.push_back({id, 0, true});
   }

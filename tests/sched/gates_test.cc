@@ -99,16 +99,19 @@ TEST(GatesTest, ADeadlineEndsARequestAtEveryStage) {
 // call.
 class HandSource : public KvSource {
  public:
-  std::optional<int64_t> Lookup(RequestId, std::span<const TokenId>, int64_t cached_len) override {
+  std::optional<int64_t> Lookup(RequestId, const PrefixKey&, int64_t cached_len) override {
     ++lookups;
     if (!known) return std::nullopt;
     return std::max<int64_t>(has - cached_len, 0);
   }
-  void Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
+  void Load(RequestId id, const PrefixKey& key, int64_t begin, int64_t count,
             std::span<const PageId> pages, StateSlot) override {
     engine->BeginLoad(pages);
-    loads.push_back(
-        {id, {tokens.begin(), tokens.end()}, begin, count, {pages.begin(), pages.end()}});
+    loads.push_back({id,
+                     {key.tokens().begin(), key.tokens().end()},
+                     begin,
+                     count,
+                     {pages.begin(), pages.end()}});
   }
   void Cancel(RequestId) override { ++cancels; }
   std::vector<KvLoadResult> TakeFinished() override { return std::exchange(finished, {}); }

@@ -19,16 +19,16 @@ class ToldSource : public KvSource {
     std::vector<PageId> pages;
   };
 
-  std::optional<int64_t> Lookup(RequestId id, std::span<const TokenId>,
-                                int64_t cached_len) override {
+  std::optional<int64_t> Lookup(RequestId id, const PrefixKey&, int64_t cached_len) override {
     lookups.emplace_back(id, cached_len);
     if (unknown.contains(id)) return std::nullopt;
     return past_cache.contains(id) ? past_cache[id] : 0;
   }
-  void Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
+  void Load(RequestId id, const PrefixKey& key, int64_t begin, int64_t count,
             std::span<const PageId> pages, StateSlot) override {
     engine->BeginLoad(pages);
-    jobs[id] = {{tokens.begin(), tokens.end()}, begin, count, {pages.begin(), pages.end()}};
+    jobs[id] = {
+        {key.tokens().begin(), key.tokens().end()}, begin, count, {pages.begin(), pages.end()}};
     ++num_loads;
   }
   void Cancel(RequestId) override {}

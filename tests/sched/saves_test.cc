@@ -47,13 +47,12 @@ class SavesTest : public testing::Test {
   // The source is made after the engine, and the scheduler before both.
   struct Proxy final : KvSource {
     KvSource* driver = nullptr;
-    std::optional<int64_t> Lookup(RequestId id, std::span<const TokenId> tokens,
-                                  int64_t cached_len) override {
-      return driver->Lookup(id, tokens, cached_len);
+    std::optional<int64_t> Lookup(RequestId id, const PrefixKey& key, int64_t cached_len) override {
+      return driver->Lookup(id, key, cached_len);
     }
-    void Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
+    void Load(RequestId id, const PrefixKey& key, int64_t begin, int64_t count,
               std::span<const PageId> pages, StateSlot state) override {
-      driver->Load(id, tokens, begin, count, pages, state);
+      driver->Load(id, key, begin, count, pages, state);
     }
     void Cancel(RequestId id) override { driver->Cancel(id); }
     std::vector<KvLoadResult> TakeFinished() override { return driver->TakeFinished(); }

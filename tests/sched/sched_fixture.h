@@ -27,7 +27,8 @@ inline void ExpectRight(sim::SimDriver& driver, const Request& request) {
   EXPECT_EQ(driver.engine().violation(), "");
   EXPECT_EQ(driver.answers()[request.id].num_ends, 1);
   EXPECT_EQ(driver.answers()[request.id].tokens,
-            sim::RightAnswer(request.prompt, request.max_tokens, false, kVocab, kEndRate));
+            sim::RightAnswer({request.prompt, request.marks}, request.max_tokens, false, kVocab,
+                             kEndRate));
 }
 
 }  // namespace minisgl::sched

@@ -237,11 +237,11 @@ TEST(WindowTest, AbortsGiveEverythingBack) {
 
 class UnwantedSource final : public KvSource {
  public:
-  std::optional<int64_t> Lookup(RequestId, std::span<const TokenId>, int64_t) override {
+  std::optional<int64_t> Lookup(RequestId, const PrefixKey&, int64_t) override {
     ADD_FAILURE() << "what it writes has no place for window pages";
     return 0;
   }
-  void Load(RequestId, std::span<const TokenId>, int64_t, int64_t, std::span<const PageId>,
+  void Load(RequestId, const PrefixKey&, int64_t, int64_t, std::span<const PageId>,
             StateSlot) override {}
   void Cancel(RequestId) override {}
   std::vector<KvLoadResult> TakeFinished() override { return {}; }

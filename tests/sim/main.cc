@@ -4,7 +4,9 @@
 //                               `N seeds, V violations, X steps/s`
 //   sim --hunt N                runs seeds until one fails, at most N
 //   sim --trace SEED            prints every plan and event of one seed
+//   sim --trace-marked SEED     the same of its workload with marks
 //
+// Every second seed also runs its workload with marks.
 // A failing seed is shrunk and described. Exits 1 if any failed, 64 for a wrong command line.
 #include <fmt/core.h>
 #include <unistd.h>
@@ -48,8 +50,8 @@ int RunSeeds(uint64_t first, uint64_t count) {
   int64_t saved = 0, dropped = 0, saved_states = 0, loaded_states = 0, from_snapshots = 0,
           evicted_snapshots = 0;
   uint64_t violations = 0;
-  for (uint64_t seed = first; seed < first + count; ++seed) {
-    const Workload workload = DrawWorkload(seed);
+  const auto run = [&](uint64_t seed, WorkloadKind kind) {
+    const Workload workload = DrawWorkload(seed, kind);
     const Outcome outcome = Simulate(workload);
     steps += outcome.steps;
     preemptions += outcome.stats.preemptions;
@@ -71,6 +73,9 @@ int RunSeeds(uint64_t first, uint64_t count) {
     turns += outcome.turns;
     scored += outcome.stats.scored_tokens;
     if (!outcome.violation.empty() && ++violations <= 5) Report(workload, outcome);
+  };
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    for (const WorkloadKind kind : KindsOf(seed)) run(seed, kind);
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   std::fputs(
@@ -111,10 +116,14 @@ int Hunt(uint64_t count) {
   for (const int signal_number : {SIGSEGV, SIGABRT, SIGFPE, SIGBUS}) signal(signal_number, OnCrash);
   for (uint64_t seed = 1; seed <= count; ++seed) {
     g_seed = static_cast<std::sig_atomic_t>(seed);
-    const Outcome outcome = Simulate(DrawWorkload(seed));
-    if (outcome.violation.empty()) continue;
-    std::fputs(fmt::format("found at seed {}: {}\n", seed, outcome.violation).c_str(), stdout);
-    return 1;
+    for (const WorkloadKind kind : KindsOf(seed)) {
+      const Outcome outcome = Simulate(DrawWorkload(seed, kind));
+      if (outcome.violation.empty()) continue;
+      const char* suffix = kind == WorkloadKind::kMarked ? " with marks" : "";
+      std::fputs(fmt::format("found at seed {}{}: {}\n", seed, suffix, outcome.violation).c_str(),
+                 stdout);
+      return 1;
+    }
   }
   std::fputs(fmt::format("nothing found in {} seeds\n", count).c_str(), stdout);
   return 0;
@@ -123,24 +132,27 @@ int Hunt(uint64_t count) {
 int Main(int argc, char** argv) {
   uint64_t first = 1, count = 0;
   std::optional<uint64_t> traced;
+  WorkloadKind traced_kind = WorkloadKind::kPlain;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view option = argv[i];
     const auto value = ParseNumber(argv[i + 1]);
     if (!value) break;
     if (option == "--seeds") count = *value;
     if (option == "--first") first = *value;
-    if (option == "--trace") traced = *value;
+    if (option == "--trace" || option == "--trace-marked") traced = *value;
+    if (option == "--trace-marked") traced_kind = WorkloadKind::kMarked;
     if (option == "--hunt") return Hunt(*value);
   }
   if (traced) {
     std::string text;
-    const Outcome outcome = Simulate(DrawWorkload(*traced), &text);
+    const Outcome outcome = Simulate(DrawWorkload(*traced, traced_kind), &text);
     std::fputs(text.c_str(), stdout);
     std::fputs(fmt::format("trace {:016x} {}\n", outcome.trace, outcome.violation).c_str(), stdout);
     return outcome.violation.empty() ? 0 : 1;
   }
   if (count == 0) {
-    std::fputs("usage: sim --seeds N [--first S] | sim --hunt N | sim --trace SEED\n", stderr);
+    std::fputs("usage: sim --seeds N [--first S] | sim --hunt N | sim --trace[-marked] SEED\n",
+               stderr);
     return 64;
   }
   return RunSeeds(first, count);

@@ -27,11 +27,11 @@ Right RightAnswerOf(const Workload& workload, const Arrival& arrival) {
   const bool stops = !request.stop_ids.empty();
   Right right;
   if (!arrival.grammar) {
-    right.tokens = RightAnswer(request.prompt, request.max_tokens, stops, vocab, workload.end_rate);
+    right.tokens = RightAnswer({request.prompt, request.marks}, request.max_tokens, stops, vocab,
+                               workload.end_rate);
   } else {
     SimConstraint constraint(*arrival.grammar);
-    uint64_t prefix = 1;
-    for (const TokenId token : request.prompt) prefix = Extend(prefix, token);
+    uint64_t prefix = PrefixWalk(request.marks).PushAll(request.prompt);
     while (static_cast<int64_t>(right.tokens.size()) < request.max_tokens) {
       right.may_end_here = constraint.MayEnd();
       if (constraint.MustEnd()) return right;
@@ -74,11 +74,13 @@ void CheckFailure(const Workload& workload, const Request& request, const Told& 
 void CheckScores(const Request& request, const Told& told, bool ended_well) {
   const SamplingParams& sampling = request.sampling;
   std::vector<std::pair<TokenId, float>> right;
-  uint64_t prefix = 1;
+  PrefixWalk walk(request.marks);
   for (size_t at = 0; at < request.prompt.size() && sampling.num_prompt_logprobs >= 0; ++at) {
-    prefix = Extend(prefix, request.prompt[at]);
+    // What a mark at its own place changes follows the token.
+    const float score = ScoreOf(Extend(walk.prefix(), request.prompt[at]));
+    walk.Push(request.prompt[at]);
     if (static_cast<int64_t>(at) < std::max(sampling.prompt_logprobs_begin, 1)) continue;
-    right.emplace_back(request.prompt[at], ScoreOf(prefix));
+    right.emplace_back(request.prompt[at], score);
   }
   Require(told.scored.size() <= right.size() &&
               std::equal(told.scored.begin(), told.scored.end(), right.begin()),

@@ -31,8 +31,13 @@ class Runner {
     options.record_notes = true;
     options.kv_source = source_.get();
     if (options.max_drafts > 0) {
-      options.drafter = std::make_shared<SimDrafter>(workload.drafter, workload.limits.vocab_size,
-                                                     workload.end_rate);
+      options.drafter = std::make_shared<SimDrafter>(
+          workload.drafter, workload.limits.vocab_size, workload.end_rate,
+          [&workload](RequestId id) { return workload.MarksOf(id); });
+    }
+    for (const Arrival& arrival : workload.arrivals) {
+      const Request& request = arrival.request;
+      if (!request.marks.empty()) engine_.KnowMarks(request.sampling.seed, request.marks);
     }
     scheduler_ = std::make_unique<Scheduler>(workload.limits, options);
   }

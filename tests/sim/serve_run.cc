@@ -77,7 +77,12 @@ class ServeRunner {
     options.scheduler.kv_source = source_.get();
     if (workload.options.max_drafts > 0) {
       options.scheduler.drafter = std::make_shared<SimDrafter>(
-          workload.drafter, workload.limits.vocab_size, workload.end_rate);
+          workload.drafter, workload.limits.vocab_size, workload.end_rate,
+          [&workload](RequestId id) { return workload.MarksOf(id); });
+    }
+    for (const Arrival& arrival : workload.arrivals) {
+      const Request& request = arrival.request;
+      if (!request.marks.empty()) engine_.KnowMarks(request.sampling.seed, request.marks);
     }
     loop_ = std::make_unique<runtime::ServeLoop>(
         &engine_, nullptr, options, [this] { return now_; }, runtime::ServeLoop::StatsSink(),
@@ -185,6 +190,7 @@ void ServeRunner::Submit(const Arrival& arrival) {
   submission.time = now_;
   Prompt& prompt = submission.prompt;
   prompt.ids = request.prompt;
+  prompt.marks = request.marks;
   prompt.max_tokens = request.max_tokens;
   prompt.sampling = request.sampling;
   prompt.stop_token_ids = request.stop_ids;

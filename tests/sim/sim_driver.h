@@ -38,8 +38,10 @@ class SimDriver {
   SimEngine& engine() { return engine_; }
   std::map<RequestId, Answer>& answers() { return answers_; }
 
+  // A request with marks has a seed of its own, by which the engine knows it.
   void Submit(Request request) {
     answers_[request.id];
+    if (!request.marks.empty()) engine_.KnowMarks(request.sampling.seed, request.marks);
     scheduler_->Submit(std::move(request));
     TakeEvents();
   }

@@ -19,10 +19,9 @@ TokenId NextMasked(uint64_t prefix, std::span<const uint32_t> mask, int64_t voca
   return -1;
 }
 
-std::vector<TokenId> RightAnswer(std::span<const TokenId> prompt, int64_t max_tokens, bool stops,
+std::vector<TokenId> RightAnswer(const PrefixKey& prompt, int64_t max_tokens, bool stops,
                                  int64_t vocab, int64_t end_rate) {
-  uint64_t prefix = 1;
-  for (TokenId token : prompt) prefix = Extend(prefix, token);
+  uint64_t prefix = PrefixWalk(prompt.marks()).PushAll(prompt.tokens());
   std::vector<TokenId> answer;
   while (static_cast<int64_t>(answer.size()) < max_tokens) {
     answer.push_back(NextToken(prefix, vocab, end_rate));
@@ -53,6 +52,12 @@ SimEngine::SimEngine(const EngineLimits& limits, int64_t end_rate)
 
 void SimEngine::Violate(const std::string& what) {
   if (violation_.empty()) violation_ = what;
+}
+
+std::span<const KeyMark> SimEngine::MarksOf(const BatchPlan& plan, int row) const {
+  if (marks_.empty()) return {};
+  const auto found = marks_.find(plan.sampling[static_cast<size_t>(row)]->seed);
+  return found == marks_.end() ? std::span<const KeyMark>() : found->second;
 }
 
 int64_t SimEngine::SlotOf(const Table& table, int32_t table_row, int64_t position) const {
@@ -165,13 +170,13 @@ std::vector<uint64_t> SimEngine::RunRow(const BatchPlan& plan, int row, RowResul
   std::vector<uint64_t> prefixes;
   // Before the row's first token, and after each of its tokens.
   std::vector<uint64_t> states = {1};
-  uint64_t prefix = 1;
+  PrefixWalk walk(MarksOf(plan, row));
   for (int64_t position = 0; position < end; ++position) {
     const TokenId token = tokens[static_cast<size_t>(position)];
     if (token < 0) {
       Violate(fmt::format("step {}: row {} has no token at {}", plan.step, row, position));
     }
-    prefix = Extend(prefix, token);
+    const uint64_t prefix = walk.Push(token);
     if (position < end - plan.extend_len(row)) states.clear();
     states.push_back(prefix);
     VisitToken(plan, row, position, prefix);
@@ -327,17 +332,17 @@ void SimEngine::BeginLoad(std::span<const PageId> pages) {
   }
 }
 
-void SimEngine::EndLoad(std::span<const PageId> pages, std::span<const TokenId> tokens,
-                        int64_t begin, int64_t count) {
-  uint64_t prefix = 1;
-  for (int64_t i = 0; i < begin; ++i) prefix = Extend(prefix, tokens[static_cast<size_t>(i)]);
+void SimEngine::EndLoad(std::span<const PageId> pages, const PrefixKey& key, int64_t begin,
+                        int64_t count) {
+  PrefixWalk walk(key.marks());
+  walk.PushAll(key.tokens().first(static_cast<size_t>(begin)));
   for (size_t at = 0; at < pages.size(); ++at) {
     is_loading_[static_cast<size_t>(pages[at])] = false;
     for (int64_t offset = 0; offset < limits_.page_size; ++offset) {
       const int64_t index = static_cast<int64_t>(at) * limits_.page_size + offset;
-      if (index < count) prefix = Extend(prefix, tokens[static_cast<size_t>(begin + index)]);
+      if (index < count) walk.Push(key.tokens()[static_cast<size_t>(begin + index)]);
       shadow_[static_cast<size_t>(int64_t{pages[at]} * limits_.page_size + offset)] =
-          index < count ? prefix : 0xDEADull;
+          index < count ? walk.prefix() : 0xDEADull;
     }
   }
 }

@@ -1,8 +1,8 @@
 // An engine without a model.
 //
-// Each slot of its KV stores a hash of the whole prefix for which it was written. A step that reads
-// a slot without the expected prefix fails the test. The next token is a hash of the prefix, so the
-// right answer of every request is known under every schedule.
+// Each slot of its KV stores a hash of the whole prefix for which it was written, with its marks. A
+// step that reads a slot without the expected prefix fails the test. The next token is a hash of the
+// prefix, so the right answer of every request is known under every schedule.
 //
 // Steps take effect at Launch, in order, as on a stream; results wait for Collect. If a scheduler
 // frees a page too early, a later step overwrites it, and that is found.
@@ -15,22 +15,60 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "minisgl/base/prefix_key.h"
 #include "minisgl/engine/engine.h"
 
 namespace minisgl::sim {
 
-// Returns the hash of a prefix with one more token.
-inline uint64_t Extend(uint64_t prefix, TokenId token) {
-  uint64_t hash = prefix + 0x9E3779B97F4A7C15ull + static_cast<uint32_t>(token);
+// Returns the hash of a prefix with one more word.
+inline uint64_t ExtendBy(uint64_t prefix, uint64_t word) {
+  uint64_t hash = prefix + 0x9E3779B97F4A7C15ull + word;
   hash = (hash ^ hash >> 30) * 0xBF58476D1CE4E5B9ull;
   hash = (hash ^ hash >> 27) * 0x94D049BB133111EBull;
   return hash ^ hash >> 31;
 }
+
+// Returns the hash of a prefix with one more token.
+inline uint64_t Extend(uint64_t prefix, TokenId token) {
+  return ExtendBy(prefix, static_cast<uint32_t>(token));
+}
+
+// The prefixes of a sequence with marks, one token after the other. What `marks` views outlives it.
+class PrefixWalk {
+ public:
+  explicit PrefixWalk(std::span<const KeyMark> marks = {}) : marks_(marks) {}
+  // Goes on from the prefix of `position` tokens.
+  PrefixWalk(uint64_t prefix, int64_t position, std::span<const KeyMark> marks)
+      : prefix_(prefix), position_(position), marks_(marks) {}
+
+  // Returns the hash of the prefix with one more token, and with the marks at its place.
+  uint64_t Push(TokenId token) {
+    for (; !marks_.empty() && marks_.front().place == position_; marks_ = marks_.subspan(1)) {
+      prefix_ = ExtendBy(prefix_, uint64_t{1} << 32);  // no token
+      for (const uint64_t word : marks_.front().hash) prefix_ = ExtendBy(prefix_, word);
+    }
+    ++position_;
+    return prefix_ = Extend(prefix_, token);
+  }
+  // The same for all tokens of a key.
+  uint64_t PushAll(std::span<const TokenId> tokens) {
+    for (const TokenId token : tokens) Push(token);
+    return prefix_;
+  }
+  uint64_t prefix() const { return prefix_; }
+
+ private:
+  uint64_t prefix_ = 1;  // of no token
+  int64_t position_ = 0;
+  std::span<const KeyMark> marks_;
+};
 
 // Returns the token that follows a prefix: 0 (the end token) about once in `end_rate`, else one of
 // [1, vocab).
@@ -49,12 +87,15 @@ TokenId NextMasked(uint64_t prefix, std::span<const uint32_t> mask, int64_t voca
 inline float ScoreOf(uint64_t prefix) { return -static_cast<float>(Extend(prefix, -9) % 1000); }
 
 // Returns the whole right answer: it ends with token 0 if that is a stop token, or at max_tokens.
-std::vector<TokenId> RightAnswer(std::span<const TokenId> prompt, int64_t max_tokens, bool stops,
+std::vector<TokenId> RightAnswer(const PrefixKey& prompt, int64_t max_tokens, bool stops,
                                  int64_t vocab, int64_t end_rate);
 
 class SimEngine : public Engine {
  public:
   explicit SimEngine(const EngineLimits& limits, int64_t end_rate = 20);
+
+  // The request of rows whose sampling has this seed has these marks.
+  void KnowMarks(uint64_t seed, std::vector<KeyMark> marks) { marks_[seed] = std::move(marks); }
 
   const EngineLimits& limits() const override { return limits_; }
   void Launch(std::shared_ptr<const BatchPlan> plan) override;
@@ -87,10 +128,8 @@ class SimEngine : public Engine {
   // A load begins to write `pages` while steps are in flight: rows that read them give wrong
   // tokens. Until it ends no step may read or write them.
   void BeginLoad(std::span<const PageId> pages);
-  // The load wrote positions [begin, begin + count) of the prefix `tokens`, and invalid KV past
-  // that.
-  void EndLoad(std::span<const PageId> pages, std::span<const TokenId> tokens, int64_t begin,
-               int64_t count);
+  // The load wrote positions [begin, begin + count) of the prefix `key`, and invalid KV past that.
+  void EndLoad(std::span<const PageId> pages, const PrefixKey& key, int64_t begin, int64_t count);
 
   // Faults of the next step.
   void FailNextStep(std::string message, StatusCode code = StatusCode::kInternal) {
@@ -119,12 +158,14 @@ class SimEngine : public Engine {
   // prefixes before the row's first token, and after each of its tokens.
   void RunSegments(const BatchPlan& plan, int row, std::span<const uint64_t> states);
   std::vector<PageId> PagesRead(const BatchPlan& plan, int row) const;
+  std::span<const KeyMark> MarksOf(const BatchPlan& plan, int row) const;
   void Violate(const std::string& what);
   using Table = std::vector<std::vector<int32_t>>;  // [rows][pages]
   int64_t SlotOf(const Table& table, int32_t table_row, int64_t position) const;
 
   EngineLimits limits_;
   int64_t end_rate_;
+  std::map<uint64_t, std::vector<KeyMark>> marks_;  // by seed
   std::vector<uint64_t> shadow_;         // [slots] the prefix each was written for; 0: never
   std::vector<uint64_t> states_;         // [state slots] likewise
   std::vector<bool> is_state_loading_;   // [state slots] a load writes it

@@ -9,28 +9,28 @@ int64_t SimSource::Draw(int64_t below) {
   return static_cast<int64_t>(hash % static_cast<uint64_t>(below));
 }
 
-std::optional<int64_t> SimSource::Lookup(RequestId id, std::span<const TokenId> tokens,
-                                         int64_t cached_len) {
+std::optional<int64_t> SimSource::Lookup(RequestId id, const PrefixKey& key, int64_t cached_len) {
   static_cast<void>(id);
   if (!is_healed_ && Draw(100) < plan_.unknown_percent) return std::nullopt;
   if (Draw(100) >= plan_.has_percent) return 0;
   // Not in whole pages, and up to the last token: the scheduler decides how much of it to use.
-  return Draw(static_cast<int64_t>(tokens.size()) - cached_len + 1);
+  return Draw(static_cast<int64_t>(key.size()) - cached_len + 1);
 }
 
-void SimSource::Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
+void SimSource::Load(RequestId id, const PrefixKey& key, int64_t begin, int64_t count,
                      std::span<const PageId> pages, StateSlot state) {
   if (state != kZeroState) violation_ = "a source that keeps no states loads one";
   const int64_t page_size = engine_->limits().page_size;
   if (loads_.contains(id) || count < 1 || begin % page_size != 0 || count % page_size != 0 ||
-      begin + count >= static_cast<int64_t>(tokens.size()) ||
+      begin + count >= static_cast<int64_t>(key.size()) ||
       static_cast<int64_t>(pages.size()) * page_size != count) {
     violation_ = fmt::format("request {} loads {} tokens from {} into {} pages", id, count, begin,
                              pages.size());
     return;
   }
   LoadJob job;
-  job.tokens.assign(tokens.begin(), tokens.end());
+  job.tokens.assign(key.tokens().begin(), key.tokens().end());
+  job.marks.assign(key.marks().begin(), key.marks().end());
   job.begin = begin;
   job.count = job.good = count;
   job.pages.assign(pages.begin(), pages.end());
@@ -58,7 +58,7 @@ std::vector<KvLoadResult> SimSource::TakeFinished() {
       ++it;
       continue;
     }
-    engine_->EndLoad(job.pages, job.tokens, job.begin, job.good);
+    engine_->EndLoad(job.pages, {job.tokens, job.marks}, job.begin, job.good);
     finished.push_back({it->first, job.good, job.good < job.count});
     it = loads_.erase(it);
   }

@@ -24,9 +24,8 @@ class SimSource : public KvSource {
   SimSource(const SourcePlan& plan, uint64_t seed, SimEngine* engine)
       : plan_(plan), seed_(seed), engine_(engine) {}
 
-  std::optional<int64_t> Lookup(RequestId id, std::span<const TokenId> tokens,
-                                int64_t cached_len) override;
-  void Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
+  std::optional<int64_t> Lookup(RequestId id, const PrefixKey& key, int64_t cached_len) override;
+  void Load(RequestId id, const PrefixKey& key, int64_t begin, int64_t count,
             std::span<const PageId> pages, StateSlot state) override;
   void Cancel(RequestId id) override;
   std::vector<KvLoadResult> TakeFinished() override;
@@ -41,6 +40,7 @@ class SimSource : public KvSource {
  private:
   struct LoadJob {
     std::vector<TokenId> tokens;
+    std::vector<KeyMark> marks;
     int64_t begin = 0, count = 0, good = 0;
     std::vector<PageId> pages;
     int64_t due = 0;

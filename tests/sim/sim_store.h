@@ -29,8 +29,9 @@ struct StorePlan {
   bool drops_at_end = false;    // saves that wait when all requests ended
   struct Prefix {
     std::vector<TokenId> tokens;
+    std::vector<KeyMark> marks = {};
     int64_t num_blocks = 0;
-    std::vector<int64_t> states;  // after so many blocks, if the model has any
+    std::vector<int64_t> states = {};  // after so many blocks, if the model has any
   };
   std::vector<Prefix> filled;  // what earlier processes kept
 };
@@ -39,25 +40,20 @@ class SimStore final : public KvBlockStore {
  public:
   SimStore(const StorePlan& plan, uint64_t seed) : plan_(plan), seed_(seed) {}
 
-  std::vector<KvBlockKey> Keys(std::span<const TokenId> tokens) const override;
+  std::vector<KvBlockKey> Keys(const PrefixKey& key) const override;
   int64_t Find(KvBlockPath path) override;
-  bool Read(KvBlockPath path, std::span<const TokenId> block_tokens,
-            std::span<std::byte> data) override;
-  bool Write(KvBlockPath path, std::span<const TokenId> block_tokens,
-             std::span<const std::byte> data) override;
+  bool Read(KvBlockPath path, const PrefixKey& block, std::span<std::byte> data) override;
+  bool Write(KvBlockPath path, const PrefixKey& block, std::span<const std::byte> data) override;
   void Touch(KvBlockPath) override {}
   bool HasState(KvBlockPath path) override;
-  bool ReadState(KvBlockPath path, std::span<const TokenId> block_tokens,
-                 std::span<std::byte> data) override;
-  bool WriteState(KvBlockPath path, std::span<const TokenId> block_tokens,
+  bool ReadState(KvBlockPath path, const PrefixKey& block, std::span<std::byte> data) override;
+  bool WriteState(KvBlockPath path, const PrefixKey& block,
                   std::span<const std::byte> data) override;
   bool accepts_blocks() const override { return !is_full_; }
   KvBlockStoreStats stats() const override { return {}; }
 
-  // Puts blocks of `tokens`, and states after so many of them, there, as an earlier process would
-  // have.
-  void Fill(std::span<const TokenId> tokens, int64_t num_blocks,
-            std::span<const int64_t> states = {});
+  // Puts blocks of `key`, and states after so many of them, there, as an earlier process would have.
+  void Fill(const PrefixKey& key, int64_t num_blocks, std::span<const int64_t> states = {});
   // No block is lost any more.
   void Heal() { is_healed_ = true; }
   // The first block or state that was written with the wrong bytes; "" if there was none.
@@ -74,18 +70,20 @@ class SimStore final : public KvBlockStore {
  private:
   struct Block {
     std::vector<TokenId> tokens;
+    std::vector<KeyMark> marks;
     std::vector<std::byte> data;
     bool is_torn = false;
   };
   int64_t Draw(int64_t below);
   using Blocks = std::map<KvBlockKey, Block>;
-  bool ReadFrom(Blocks* blocks, KvBlockPath path, std::span<const TokenId> block_tokens,
+  bool ReadFrom(Blocks* blocks, KvBlockPath path, const PrefixKey& block,
                 std::span<std::byte> data);
   // Stores it, perhaps torn, unless it is there.
-  void WriteTo(Blocks* blocks, KvBlockPath path, std::span<const TokenId> block_tokens,
+  void WriteTo(Blocks* blocks, KvBlockPath path, const PrefixKey& block,
                std::span<const std::byte> data);
-  // The last hash in `data` must be that of the prefix: that of the key.
-  void CheckHash(KvBlockPath path, std::span<const std::byte> data);
+  // The last hash in `data` must be that of the prefix: that of the key. And `block` must lead there
+  // from the block before.
+  void CheckHash(KvBlockPath path, const PrefixKey& block, std::span<const std::byte> data);
 
   StorePlan plan_;
   uint64_t seed_;
@@ -122,7 +120,7 @@ class SimSources {
     if (source.exists) source_ = &invented_;
     if (!store.exists) return;
     for (const StorePlan::Prefix& prefix : store.filled) {
-      store_.Fill(prefix.tokens, prefix.num_blocks, prefix.states);
+      store_.Fill({prefix.tokens, prefix.marks}, prefix.num_blocks, prefix.states);
     }
     auto work = std::make_unique<SimWork>(store.delay_max, seed);
     work_ = work.get();

@@ -17,12 +17,14 @@ uint64_t NumSeeds() {
 TEST(SimTest, EverySeedKeepsEveryInvariantAndAnswersRight) {
   MarkSlow("thousands of simulated runs");
   for (uint64_t seed = 1; seed <= NumSeeds(); ++seed) {
-    const Workload workload = DrawWorkload(seed);
-    const Outcome outcome = Simulate(workload);
-    if (outcome.violation.empty()) continue;
-    const Workload small = Shrink(workload);
-    FAIL() << workload.Describe() << "\n  " << outcome.violation << "\nshrunk to "
-           << small.Describe() << "\n  " << Simulate(small).violation;
+    for (const WorkloadKind kind : KindsOf(seed)) {
+      const Workload workload = DrawWorkload(seed, kind);
+      const Outcome outcome = Simulate(workload);
+      if (outcome.violation.empty()) continue;
+      const Workload small = Shrink(workload);
+      FAIL() << workload.Describe() << "\n  " << outcome.violation << "\nshrunk to "
+             << small.Describe() << "\n  " << Simulate(small).violation;
+    }
   }
 }
 

@@ -110,6 +110,56 @@ Request DrawRequest(Dice* dice, const Workload& workload,
   return request;
 }
 
+// Pictures at a few places with a few contents each, and adapters: requests with the same ids share
+// them all, or differ in some. By separate dice, so that the plain workload of a seed does not depend
+// on them. An engine tells the requests apart by their seeds.
+void DrawMarks(Workload* workload) {
+  Dice dice(workload->seed ^ 0xBB67AE8584CAA73Bull);
+  std::vector<int64_t> places;
+  for (int64_t i = dice.Pick(0, 1, 1, 2, 4); i > 0; --i) {
+    places.push_back(DrawLength(&dice, workload->limits));
+  }
+  std::sort(places.begin(), places.end());
+  const auto num_contents = static_cast<uint64_t>(dice.Pick(1, 2, 3));
+  const auto num_adapters = static_cast<uint64_t>(places.empty() ? 2 : dice.Pick(0, 0, 1, 2));
+  const auto draw_hash = [&dice](uint64_t num) {
+    const auto content = static_cast<uint64_t>(dice.Below(static_cast<int64_t>(num)));
+    return ContentHash{content % 2, content / 2};
+  };
+  for (Arrival& arrival : workload->arrivals) {
+    Request& request = arrival.request;
+    request.sampling.seed = request.id;
+    if (num_adapters > 0 && !dice.OneIn(3)) request.marks.push_back({0, draw_hash(num_adapters)});
+    for (const int64_t place : places) {
+      if (place >= std::ssize(request.prompt) || dice.OneIn(3)) continue;
+      request.marks.push_back({place, draw_hash(num_contents)});
+    }
+  }
+}
+
+// What earlier processes kept has the marks of some requests.
+void DrawKeptMarks(Workload* workload) {
+  Dice dice(workload->seed ^ 0x7137449123EF65CDull);
+  for (StorePlan::Prefix& prefix : workload->store.filled) {
+    const int64_t from = dice.Below(std::ssize(workload->arrivals));
+    prefix.marks = workload->arrivals[static_cast<size_t>(from)].request.marks;
+    std::erase_if(prefix.marks,
+                  [&](const KeyMark& mark) { return mark.place >= std::ssize(prefix.tokens); });
+  }
+}
+
+// `turn`, whose prompt goes on from that of `before` up to place `last`, has the marks of that one.
+// If it had marks of its own, there is another picture at its end, or an earlier one has changed.
+void ContinueMarks(const Request& before, int64_t last, Request* turn) {
+  const std::vector<KeyMark> own = std::exchange(turn->marks, before.marks);
+  if (own.empty()) return;
+  if (own.size() % 3 == 2 && !turn->marks.empty()) {
+    turn->marks.back().hash = own.back().hash;
+  } else {
+    turn->marks.push_back({last, own.back().hash});
+  }
+}
+
 // The turns of sessions: most continue the right answer of the previous turn.
 void DrawTurns(Dice* dice, Workload* workload) {
   for (int64_t i = dice->OneIn(3) ? dice->Pick(1, 1, 3) : 0; i > 0; --i) {
@@ -130,11 +180,13 @@ void DrawTurns(Dice* dice, Workload* workload) {
     const Request* before = last[turn.session];
     if (before != nullptr && !dice->OneIn(5)) {
       auto prompt = before->prompt;
-      const auto answer = RightAnswer(before->prompt, before->max_tokens, !before->stop_ids.empty(),
-                                      limits.vocab_size, workload->end_rate);
+      const auto answer =
+          RightAnswer({before->prompt, before->marks}, before->max_tokens,
+                      !before->stop_ids.empty(), limits.vocab_size, workload->end_rate);
       prompt.insert(prompt.end(), answer.begin(), answer.end());
       prompt.push_back(turn.prompt.front());
       if (static_cast<int64_t>(prompt.size()) + turn.max_tokens <= limits.max_seq_len) {
+        ContinueMarks(*before, std::ssize(prompt) - 1, &turn);
         turn.prompt = std::move(prompt);
       }
     }
@@ -184,7 +236,7 @@ void DrawStore(const std::vector<std::vector<TokenId>>& stems, Workload* workloa
   for (const std::vector<TokenId>& stem : stems) {
     if (dice.OneIn(2)) continue;
     const auto num_blocks = static_cast<int64_t>(stem.size()) / store.block_tokens;
-    store.filled.push_back({stem, dice.Below(num_blocks + 1)});
+    store.filled.push_back({.tokens = stem, .num_blocks = dice.Below(num_blocks + 1)});
   }
 }
 
@@ -315,10 +367,17 @@ std::shared_ptr<TokenConstraint> MakeConstraint(const Arrival& arrival, SimMaskM
   return std::make_shared<SimConstraint>(*arrival.grammar, arrival.request.id, maker);
 }
 
-Workload DrawWorkload(uint64_t seed) {
+std::span<const KeyMark> Workload::MarksOf(RequestId id) const {
+  const auto arrival = std::find_if(arrivals.begin(), arrivals.end(),
+                                    [id](const Arrival& one) { return one.request.id == id; });
+  return arrival == arrivals.end() ? std::span<const KeyMark>() : arrival->request.marks;
+}
+
+Workload DrawWorkload(uint64_t seed, WorkloadKind kind) {
   Dice dice(seed);
   Workload workload;
   workload.seed = seed;
+  workload.kind = kind;
   workload.through_runtime = dice.OneIn(4);
   DrawSystem(&dice, &workload);
   std::vector<std::vector<TokenId>> stems;
@@ -349,10 +408,12 @@ Workload DrawWorkload(uint64_t seed) {
     if (pace > 0 && !dice.OneIn(3)) step += dice.Below(2 * pace);
   }
   DrawFaults(&dice, step, &workload);
+  if (kind == WorkloadKind::kMarked) DrawMarks(&workload);
   DrawTurns(&dice, &workload);
   if (seed % 8 == 5) MakeThrash(&workload);
   DrawGrammars(&workload);
   DrawStore(stems, &workload);
+  if (kind == WorkloadKind::kMarked) DrawKeptMarks(&workload);
   DrawWindows(&workload);
   DrawStates(&workload);
   DrawKeptStates(&workload);
@@ -372,6 +433,7 @@ std::string Workload::Describe() const {
       options.admission == AdmissionPolicy::kReserve ? "reserve" : "optimistic",
       options.queue == QueuePolicy::kPriority ? "priority" : "fcfs", depth, end_rate,
       arrivals.size(), faults.size(), sessions.size());
+  if (kind == WorkloadKind::kMarked) text += "; with marks";
   if (limits.num_window_pages > 0) {
     text += fmt::format("; a window of {} keys, {} window pages", limits.sliding_window,
                         limits.num_window_pages);
@@ -410,6 +472,9 @@ std::string Workload::Describe() const {
                     arrival.request.max_tokens, arrival.request.stop_ids.empty() ? "" : ", stops");
     if (arrival.request.sampling.num_prompt_logprobs >= 0) {
       text += fmt::format(", scored from {}", arrival.request.sampling.prompt_logprobs_begin);
+    }
+    for (const KeyMark& mark : arrival.request.marks) {
+      text += fmt::format(", mark {}/{} at {}", mark.hash[0], mark.hash[1], mark.place);
     }
     if (!arrival.aborts.empty()) {
       text += fmt::format(", aborted after {}", fmt::join(arrival.aborts, ", "));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,8 +47,12 @@ struct Fault {
   int row = 0;       // of the plan, modulo its rows
 };
 
+// kMarked: a plain one in which prompts have marks, drawn by separate dice.
+enum class WorkloadKind : uint8_t { kPlain, kMarked };
+
 struct Workload {
   uint64_t seed = 0;
+  WorkloadKind kind = WorkloadKind::kPlain;
   EngineLimits limits;
   SchedulerOptions options;
   bool through_runtime = false;  // driven by the serving loop, where only grammars are gates
@@ -60,10 +65,18 @@ struct Workload {
   std::vector<Arrival> arrivals;      // by step
   std::vector<Fault> faults;          // by step
 
+  // The marks of a request; none if there is no such request.
+  std::span<const KeyMark> MarksOf(RequestId id) const;
   std::string Describe() const;
 };
 
-Workload DrawWorkload(uint64_t seed);
+Workload DrawWorkload(uint64_t seed, WorkloadKind kind = WorkloadKind::kPlain);
+
+// The kinds of which a long run draws a workload for this seed.
+inline std::vector<WorkloadKind> KindsOf(uint64_t seed) {
+  if (seed % 2 == 1) return {WorkloadKind::kPlain};
+  return {WorkloadKind::kPlain, WorkloadKind::kMarked};
+}
 
 struct Outcome {
   std::string violation;  // "" if there was none

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "minisgl/base/ids.h"
+#include "minisgl/base/prefix_key.h"
 
 namespace minisgl {
 
@@ -15,9 +16,9 @@ class CacheObserver {
  public:
   virtual ~CacheObserver() = default;
 
-  // `pages` entered the cache with `tokens`, pages.size() whole pages of them, each page behind the
-  // one before it. `parent` is the cached page before the first one; unset: a prompt begins there.
-  virtual void Stored(std::optional<PageId> parent, std::span<const TokenId> tokens,
+  // `pages` entered the cache with `key`, pages.size() whole pages of it, each page behind the one
+  // before it. `parent` is the cached page before the first one; unset: a prompt begins there.
+  virtual void Stored(std::optional<PageId> parent, const PrefixKey& key,
                       std::span<const PageId> pages) = 0;
   // `pages` left the cache, each after the pages that follow it in its prefix.
   virtual void Evicted(std::span<const PageId> pages) = 0;

@@ -1,10 +1,11 @@
-// The prefix cache: which pages hold the KV of which token prefixes. Two kinds: RadixCache and
-// NaiveCache (which keeps nothing). Ids and counts only; one thread.
+// The prefix cache: which pages hold the KV of which prefixes. Two kinds: RadixCache and NaiveCache
+// (which keeps nothing). Ids and counts only; one thread.
 //
 // A page enters the cache when it is written and whole; from then on it belongs to the cache. A
 // request holds pages of the cache by locking the node at which its prefix ends: a locked node and
-// all its ancestors cannot be evicted. Nodes are keyed by whole pages of tokens, compared as
-// tokens, so no two prefixes can be confused.
+// all its ancestors cannot be evicted. Nodes are keyed by whole pages of tokens and the
+// marks in them (base/prefix_key.h). Tokens are compared as tokens, so prefixes can be confused only
+// where two contents have one hash. Every key begins at place 0.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "minisgl/base/ids.h"
+#include "minisgl/base/prefix_key.h"
 #include "minisgl/kv/cache_observer.h"
 #include "minisgl/kv/state_pool.h"
 
@@ -47,23 +49,22 @@ class PrefixCache {
  public:
   virtual ~PrefixCache() = default;
 
-  // Returns the longest cached prefix of `tokens` in whole pages, and marks it as used now. May
-  // split a node. With states it is the longest one that ends at a snapshot.
-  virtual PrefixMatch Match(std::span<const TokenId> tokens) = 0;
+  // Returns the longest cached prefix of `key` in whole pages, and marks it as used now. May split a
+  // node. With states it is the longest one that ends at a snapshot.
+  virtual PrefixMatch Match(const PrefixKey& key) = 0;
 
   virtual void Lock(PrefixNode* node) = 0;
   virtual void Unlock(PrefixNode* node) = 0;
 
   // Adds pages[first_page...] below `from`, which ends at page `first_page` and is locked by the
-  // caller. `tokens` holds exactly pages.size() whole pages. A cache that keeps nothing returns
-  // `from` and no pages.
-  virtual PrefixInsertion Insert(PrefixNode* from, int32_t first_page,
-                                 std::span<const TokenId> tokens,
+  // caller. `key` holds exactly pages.size() whole pages. A cache that keeps nothing returns `from`
+  // and no pages.
+  virtual PrefixInsertion Insert(PrefixNode* from, int32_t first_page, const PrefixKey& key,
                                  std::span<const PageId> pages) = 0;
 
-  // Makes the taken `slot` the snapshot after `tokens`, which are whole pages and at least one.
-  // Returns false, and leaves the slot to the caller, if they are not cached or have a snapshot.
-  virtual bool AttachState(std::span<const TokenId> tokens, StateSlot slot) = 0;
+  // Makes the taken `slot` the snapshot after `key`, which is whole pages and at least one. Returns
+  // false, and leaves the slot to the caller, if it is not cached or has a snapshot.
+  virtual bool AttachState(const PrefixKey& key, StateSlot slot) = 0;
 
   // Drops `count` pages, least recently used first, and appends them to `freed`. REQUIRES count <=
   // num_evictable(). Costs O(pages dropped): no walk of the tree.

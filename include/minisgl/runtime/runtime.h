@@ -17,6 +17,7 @@
 
 #include "minisgl/base/histogram.h"
 #include "minisgl/base/kernel_profile.h"
+#include "minisgl/base/prefix_key.h"
 #include "minisgl/base/status.h"
 #include "minisgl/engine/engine.h"
 #include "minisgl/grammar/grammar.h"
@@ -29,7 +30,9 @@ namespace minisgl {
 
 struct Prompt {
   std::vector<TokenId> ids;  // not empty
-  SamplingParams sampling;   // top_p may be 0 here: greedy
+  // What decides keys and values beside the ids, in order of their places in them.
+  std::vector<KeyMark> marks;
+  SamplingParams sampling;  // top_p may be 0 here: greedy
   // -1: to the end of the context. 0: no answer, only the prompt's log-probabilities. REQUIRES that
   // these are wanted (SamplingParams::num_prompt_logprobs), be it of no token.
   int64_t max_tokens = -1;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "minisgl/base/ids.h"
+#include "minisgl/base/prefix_key.h"
 #include "minisgl/sched/request.h"
 
 namespace minisgl {
@@ -42,7 +43,7 @@ struct KvState {
 
 // What a save may keep: whole blocks of tokens from position 0 on, and states at ends of blocks.
 struct KvPrefix {
-  std::span<const TokenId> tokens;
+  PrefixKey key;
   std::span<const PageId> pages;
   std::span<const KvState> states;  // those worth most first
   int64_t states_max = 0;           // more of them cannot be held
@@ -65,16 +66,15 @@ class KvSource {
  public:
   virtual ~KvSource() = default;
 
-  // Returns how many tokens of `tokens` past the first `cached_len` (whole pages) it has, 0 for
-  // none. Returns nothing if it does not know yet: the scheduler asks again at later steps, and
-  // until then the request waits without blocking others. A source that keeps states finds what
-  // ends at one, before the last of `tokens`.
-  virtual std::optional<int64_t> Lookup(RequestId id, std::span<const TokenId> tokens,
-                                        int64_t cached_len) = 0;
+  // Returns how many tokens of `key` past the first `cached_len` (whole pages) it has, 0 for none.
+  // Returns nothing if it does not know yet: the scheduler asks again at later steps, and until
+  // then the request waits without blocking others. A source that keeps states finds what ends at
+  // one, before the last token of `key`.
+  virtual std::optional<int64_t> Lookup(RequestId id, const PrefixKey& key, int64_t cached_len) = 0;
   // Begins to write KV of positions [begin, begin + count), whole pages, into `pages`, and the
   // state after them into slot `state`; kZeroState: the model has none. At most one load per
   // request at a time. Pages and slot stay the load's until TakeFinished names the request.
-  virtual void Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
+  virtual void Load(RequestId id, const PrefixKey& key, int64_t begin, int64_t count,
                     std::span<const PageId> pages, StateSlot state) = 0;
   // The load is no longer needed. It still ends through TakeFinished.
   virtual void Cancel(RequestId id) = 0;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "minisgl/base/prefix_key.h"
 #include "minisgl/row_result.h"
 #include "minisgl/sampling_params.h"
 #include "minisgl/token_constraint.h"
@@ -21,6 +22,9 @@ inline constexpr int32_t kChatPriority = -1000;
 struct Request {
   RequestId id = 0;
   std::vector<TokenId> prompt;  // not empty, each id in the vocabulary
+  // What decides keys and values beside the prompt's ids, in order: contents of pictures, an
+  // adapter at place 0. Requests share a prefix up to the first difference in ids or marks.
+  std::vector<KeyMark> marks;
   SamplingParams sampling;
   // At least 1; or 0 for a request whose prompt has tokens to score
   // (SamplingParams::num_prompt_logprobs): it ends when all of them are.

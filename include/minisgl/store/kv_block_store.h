@@ -1,7 +1,7 @@
 // Keys and values of prompt prefixes that outlive the process, in blocks of kKvBlockTokens tokens.
 //
-// A block is found by the hash of all tokens up to its end and of the store's identity, so a block
-// of another model, or behind other tokens, is never found. Neither is a damaged block: a store may
+// A block is found by the hash of all tokens and marks (base/prefix_key.h) up to its end and of the
+// store's identity, so a block of another model, or behind other tokens, is never found. Neither is a damaged block: a store may
 // lose blocks at any time, but never returns a wrong byte.
 //
 // Of a model whose layers have states a store keeps those, too, at the ends of blocks alone: a
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "minisgl/base/ids.h"
+#include "minisgl/base/prefix_key.h"
 #include "minisgl/base/status.h"
 
 namespace minisgl {
@@ -29,8 +30,8 @@ using KvBlockKey = std::array<uint8_t, 32>;
 // The keys of a prefix's blocks from its first block up to and including the block that is meant.
 using KvBlockPath = std::span<const KvBlockKey>;
 
-// Returns the keys of the whole blocks of `tokens`, from the first on, under `identity`.
-std::vector<KvBlockKey> KvBlockKeys(const std::string& identity, std::span<const TokenId> tokens);
+// Returns the keys of the whole blocks of `key`, from the first on, under `identity`.
+std::vector<KvBlockKey> KvBlockKeys(const std::string& identity, const PrefixKey& key);
 
 // Since the store was opened.
 struct KvBlockStoreStats {
@@ -50,24 +51,22 @@ class KvBlockStore {
   virtual ~KvBlockStore() = default;
 
   // KvBlockKeys with the store's identity: about 1 us for each block. Compute once per request.
-  virtual std::vector<KvBlockKey> Keys(std::span<const TokenId> tokens) const = 0;
+  virtual std::vector<KvBlockKey> Keys(const PrefixKey& key) const = 0;
 
   // Returns how many blocks of `path`, from the first on, are stored. Looks at names only, so that
   // Read of such a block may still find it damaged or gone.
   virtual int64_t Find(KvBlockPath path) = 0;
 
-  // Fills `data` with the last block of `path`, whose tokens are `block_tokens`. False: the block
+  // Fills `data` with the last block of `path`, whose tokens and marks are `block`. False: the block
   // is not there or is damaged, and the contents of `data` are undefined.
   // REQUIRES kKvBlockTokens tokens, and data.size() == block_bytes.
-  virtual bool Read(KvBlockPath path, std::span<const TokenId> block_tokens,
-                    std::span<std::byte> data) = 0;
+  virtual bool Read(KvBlockPath path, const PrefixKey& block, std::span<std::byte> data) = 0;
 
-  // Stores the last block of `path`, whose tokens are `block_tokens`, and removes the least
+  // Stores the last block of `path`, whose tokens and marks are `block`, and removes the least
   // recently used blocks if there are too many. True also if it is stored already. False: it was
   // not stored; `accepts_blocks` says whether later ones may be.
   // REQUIRES kKvBlockTokens tokens, and data.size() == block_bytes.
-  virtual bool Write(KvBlockPath path, std::span<const TokenId> block_tokens,
-                     std::span<const std::byte> data) = 0;
+  virtual bool Write(KvBlockPath path, const PrefixKey& block, std::span<const std::byte> data) = 0;
 
   // Marks all blocks of `path`, and the state after the last one, as used now, as Read and Write
   // do. For those that were found in memory and therefore not read.
@@ -76,9 +75,8 @@ class KvBlockStore {
   // As Find, Read and Write, of the state after the last block of `path`. A state is not stored
   // without that block. REQUIRES data.size() == state_bytes.
   virtual bool HasState(KvBlockPath path) = 0;
-  virtual bool ReadState(KvBlockPath path, std::span<const TokenId> block_tokens,
-                         std::span<std::byte> data) = 0;
-  virtual bool WriteState(KvBlockPath path, std::span<const TokenId> block_tokens,
+  virtual bool ReadState(KvBlockPath path, const PrefixKey& block, std::span<std::byte> data) = 0;
+  virtual bool WriteState(KvBlockPath path, const PrefixKey& block,
                           std::span<const std::byte> data) = 0;
 
   // False after a failed write, such as on a full disk: Write then returns false at once.
