@@ -2,8 +2,8 @@
 // for them instead of computing them again.
 //
 // Keyed by chain hashes. A collision costs a short wait, never a wrong answer, because the prefix
-// cache, which compares whole keys, decides what a request may use. A request removes its pages when
-// they are in the cache or when it stops, so every wait ends.
+// cache, which compares whole keys, decides what a request may use. A request removes its pages
+// when they are in the cache or when it stops, so every wait ends.
 #pragma once
 
 #include <cstdint>

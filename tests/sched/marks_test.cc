@@ -102,8 +102,10 @@ TEST(MarksTest, RequestsShareUpToTheFirstDifferentMark) {
 // others do not.
 TEST(MarksTest, ARequestWaitsOnlyForAPrefixWithItsMarks) {
   SimDriver driver(MarkLimits(), MarkOptions(), 0, kEndRate);
-  const std::vector<Request> requests = {MakeMarked(1, {{0, kCat}}), MakeMarked(2, {{0, kDog}}),
-                                         MakeMarked(3, {{0, kCat}}), MakeMarked(4, {{0, kDog}})};
+  // Answers of one token, so that no page has any.
+  const std::vector<Request> requests = {
+      MakeMarked(1, {{0, kCat}}, 1), MakeMarked(2, {{0, kDog}}, 1), MakeMarked(3, {{0, kCat}}, 1),
+      MakeMarked(4, {{0, kDog}}, 1)};
   for (const Request& request : requests) driver.Submit(request);
   ASSERT_TRUE(driver.RunToEnd());
   for (const Request& request : requests) {

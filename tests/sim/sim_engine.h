@@ -1,8 +1,8 @@
 // An engine without a model.
 //
-// Each slot of its KV stores a hash of the whole prefix for which it was written, with its marks. A
-// step that reads a slot without the expected prefix fails the test. The next token is a hash of the
-// prefix, so the right answer of every request is known under every schedule.
+// Each slot of its KV stores a hash of the whole prefix for which it was written, with its marks.
+// A step that reads a slot without the expected prefix fails the test. The next token is a hash of
+// the prefix, so the right answer of every request is known under every schedule.
 //
 // Steps take effect at Launch, in order, as on a stream; results wait for Collect. If a scheduler
 // frees a page too early, a later step overwrites it, and that is found.

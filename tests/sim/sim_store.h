@@ -52,7 +52,8 @@ class SimStore final : public KvBlockStore {
   bool accepts_blocks() const override { return !is_full_; }
   KvBlockStoreStats stats() const override { return {}; }
 
-  // Puts blocks of `key`, and states after so many of them, there, as an earlier process would have.
+  // Puts blocks of `key`, and states after so many of them, there, as an earlier process would
+  // have.
   void Fill(const PrefixKey& key, int64_t num_blocks, std::span<const int64_t> states = {});
   // No block is lost any more.
   void Heal() { is_healed_ = true; }
@@ -81,8 +82,8 @@ class SimStore final : public KvBlockStore {
   // Stores it, perhaps torn, unless it is there.
   void WriteTo(Blocks* blocks, KvBlockPath path, const PrefixKey& block,
                std::span<const std::byte> data);
-  // The last hash in `data` must be that of the prefix: that of the key. And `block` must lead there
-  // from the block before.
+  // The last hash in `data` must be that of the prefix: that of the key. And `block` must lead
+  // there from the block before.
   void CheckHash(KvBlockPath path, const PrefixKey& block, std::span<const std::byte> data);
 
   StorePlan plan_;

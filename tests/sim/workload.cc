@@ -111,8 +111,8 @@ Request DrawRequest(Dice* dice, const Workload& workload,
 }
 
 // Pictures at a few places with a few contents each, and adapters: requests with the same ids share
-// them all, or differ in some. By separate dice, so that the plain workload of a seed does not depend
-// on them. An engine tells the requests apart by their seeds.
+// them all, or differ in some. By separate dice, so that the plain workload of a seed does not
+// depend on them. An engine tells the requests apart by their seeds.
 void DrawMarks(Workload* workload) {
   Dice dice(workload->seed ^ 0xBB67AE8584CAA73Bull);
   std::vector<int64_t> places;

@@ -4,8 +4,8 @@
 // A page enters the cache when it is written and whole; from then on it belongs to the cache. A
 // request holds pages of the cache by locking the node at which its prefix ends: a locked node and
 // all its ancestors cannot be evicted. Nodes are keyed by whole pages of tokens and the
-// marks in them (base/prefix_key.h). Tokens are compared as tokens, so prefixes can be confused only
-// where two contents have one hash. Every key begins at place 0.
+// marks in them (base/prefix_key.h). Tokens are compared as tokens, so prefixes can be confused
+// only where two contents have one hash. Every key begins at place 0.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,8 @@ class PrefixCache {
  public:
   virtual ~PrefixCache() = default;
 
-  // Returns the longest cached prefix of `key` in whole pages, and marks it as used now. May split a
-  // node. With states it is the longest one that ends at a snapshot.
+  // Returns the longest cached prefix of `key` in whole pages, and marks it as used now. May split
+  // a node. With states it is the longest one that ends at a snapshot.
   virtual PrefixMatch Match(const PrefixKey& key) = 0;
 
   virtual void Lock(PrefixNode* node) = 0;

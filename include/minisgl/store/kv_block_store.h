@@ -1,8 +1,8 @@
 // Keys and values of prompt prefixes that outlive the process, in blocks of kKvBlockTokens tokens.
 //
 // A block is found by the hash of all tokens and marks (base/prefix_key.h) up to its end and of the
-// store's identity, so a block of another model, or behind other tokens, is never found. Neither is a damaged block: a store may
-// lose blocks at any time, but never returns a wrong byte.
+// store's identity, so a block of another model, or behind other tokens, is never found. Neither is
+// a damaged block: a store may lose blocks at any time, but never returns a wrong byte.
 //
 // Of a model whose layers have states a store keeps those, too, at the ends of blocks alone: a
 // state elsewhere would need the keys of a part of a block. A state has the key of the block before
@@ -57,8 +57,8 @@ class KvBlockStore {
   // Read of such a block may still find it damaged or gone.
   virtual int64_t Find(KvBlockPath path) = 0;
 
-  // Fills `data` with the last block of `path`, whose tokens and marks are `block`. False: the block
-  // is not there or is damaged, and the contents of `data` are undefined.
+  // Fills `data` with the last block of `path`, whose tokens and marks are `block`. False: the
+  // block is not there or is damaged, and the contents of `data` are undefined.
   // REQUIRES kKvBlockTokens tokens, and data.size() == block_bytes.
   virtual bool Read(KvBlockPath path, const PrefixKey& block, std::span<std::byte> data) = 0;
 
