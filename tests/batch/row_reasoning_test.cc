@@ -71,6 +71,21 @@ TEST(ReasoningEffortTest, IsAWarningOfTheRunIfNothingReadsIt) {
                           R"(, "chat_template_kwargs": {"reasoning_effort": "low"})"));
 }
 
+// A prompt without messages has no template to read it.
+TEST(ReasoningEffortTest, IsNotedOfAPromptWithoutMessagesToo) {
+  const TextModel text = ReasoningModel("{{ messages[0].content }}");
+  const std::string effort = R"(, "reasoning": {"effort": "low"})";
+  for (const auto& [prompt, num_notes] : {std::pair(R"("prompt": "a")", size_t{1}),
+                                          std::pair(R"("prompt_token_ids": [60])", size_t{0})}) {
+    Row row = ReasoningRow(prompt + effort);
+    Conversation conversation;
+    EXPECT_FALSE(TakeConversation(text, &row, &conversation));
+    EXPECT_EQ(row.notes.size(), num_notes) << prompt;
+    EXPECT_EQ(conversation.raw.text.empty(), num_notes == 0);
+    EXPECT_EQ(conversation.raw.after.empty(), num_notes == 1);
+  }
+}
+
 TEST(VerbosityTest, GoesToATemplateThatReadsIt) {
   Row row = ReasoningRow(std::string(kOneMessage) + R"(, "verbosity": "low")");
   EXPECT_FALSE(ApplySwitches(ReasoningModel("{{ verbosity }}"), &row));
