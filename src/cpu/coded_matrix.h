@@ -1,6 +1,6 @@
 // A quantized matrix [out, in] as the checkpoint has it, or as packing quantized it (int4 and int8
 // of weight_format.h): codes, and the scales and zero points or offsets of their groups, in panels
-// of 16 outputs. kernels/expand_codes.cc expands a panel to the weights
+// of 16 outputs. kernels/expand_codes-inl.h expands a panel to the weights
 //   (number - zero) * scale, or number * scale + offset, in f32,
 // which are those of WeightTensor::ReadRow, and rounds them to bf16 where products have operands of
 // that type: a product has the bits that it would have with the expanded matrix.
@@ -51,7 +51,7 @@ enum class CodeOrder : uint8_t {
   // padded to sixteen times four, a quad of each of the 16 outputs.
   kQuads,
   // Of type e4m3, for products in f32: the same, but the two inputs in the middle of a quad are
-  // exchanged, so that every other byte is of the next input (kernels/linear_e4m3.cc).
+  // exchanged, so that every other byte is of the next input (kernels/linear_e4m3-inl.h).
   kSplitQuads,
 };
 // The orders of the codes of a matrix.

@@ -12,7 +12,7 @@ enum class KernelKind {
   kCodes,  // linear_codes_int8.cc
   kInt8,   // linear_int8.cc
   kTiles,  // linear_bytes_amx.cc
-  kE4M3,   // of few rows linear_e4m3.cc or linear_e4m3_bf16.cc, else as kDense
+  kE4M3,   // of few rows linear_e4m3-inl.h or linear_e4m3_bf16.cc, else as kDense
 };
 
 bool IsReadByCodesInt8(const CodedMatrix& codes) {

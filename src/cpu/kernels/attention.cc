@@ -34,10 +34,9 @@ namespace HWY_NAMESPACE {
 constexpr int64_t kRowsPadded = kAttentionRowsMax;
 
 // Maximum number of query rows that pass over a tile together. Each number of rows is a separate
-// kernel, and this file takes longer to compile than any other: processors without AVX2 (before
-// 2013) get fewer. The number does not change any bit of a row's output.
-constexpr bool kIsOldTarget = (HWY_TARGET & (HWY_SCALAR | HWY_EMU128 | HWY_SSE4)) != 0;
-constexpr int64_t kBlockRows = kIsOldTarget ? 2 : kRowsMax;
+// kernel: processors without AVX2 (before 2013) get fewer. The number does not change any bit of a
+// row's output.
+constexpr int64_t kBlockRows = kIsFallback ? 1 : HWY_TARGET == HWY_SSE4 ? 2 : kRowsMax;
 
 // Scores of kRows query rows against the tile's keys [0, key_end), 64 floats a row.
 template <int kRows, Read kRead>
@@ -50,8 +49,8 @@ HWY_INLINE void ScoreRows(const QueryBlock& block, const Tile& tile, const float
     Floats sum[kRows][kVectors];
     SetZero(sum);
     const auto width = static_cast<size_t>(block.head_dim);
-    if constexpr (ReadsPairs(kRead)) {
-      PairedKeys<kVectors, kRead == Read::kFetchingPairs> keys;
+    if constexpr (kRead == Read::kPairs) {
+      PairedKeys<kVectors> keys;
       keys.stride = static_cast<size_t>(tile.pairs.key_stride);
       MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
         const int64_t first = column + v * kLanes;
@@ -82,8 +81,8 @@ HWY_INLINE void ScoreRows(const QueryBlock& block, const Tile& tile, const float
   }
 }
 
-HWY_INLINE VisibleKeys FindVisibleKeys(const QueryBlock& block, const Tile& tile, int64_t row,
-                                       int64_t num_rows) {
+HWY_NOINLINE VisibleKeys FindVisibleKeys(const QueryBlock& block, const Tile& tile, int64_t row,
+                                         int64_t num_rows) {
   VisibleKeys keys;
   const int64_t window = block.params->sliding_window;
   for (int64_t r = 0; r < num_rows; ++r) {
@@ -148,8 +147,8 @@ HWY_INLINE void MaskScores(int64_t begin, int64_t end, float* scores) {
 
 // Turns scores of the visible keys into weights relative to each row's new maximum, updates the
 // rows' maxima and sums of weights, and sets `rescale`: the factors for the earlier values.
-HWY_INLINE void SoftmaxRows(const AttentionParams& p, const VisibleKeys& keys, int64_t num_rows,
-                            float* scores, RowState* states, float* rescale) {
+HWY_NOINLINE void SoftmaxRows(const AttentionParams& p, const VisibleKeys& keys, int64_t num_rows,
+                              float* scores, RowState* states, float* rescale) {
   constexpr int kVectors = static_cast<int>(kTileKeys) / kLanes;
   const F32 d;
   HWY_ALIGN float maximum[kRowsPadded];
@@ -184,7 +183,7 @@ HWY_INLINE void SoftmaxRows(const AttentionParams& p, const VisibleKeys& keys, i
 // Vector `column` of a key's value.
 template <Read kRead>
 HWY_INLINE Floats LoadValue(const Tile& tile, int64_t key, int64_t column) {
-  if constexpr (ReadsPairs(kRead)) {
+  if constexpr (kRead == Read::kPairs) {
     const uint32_t* const pairs = tile.pairs.values[key / 2] + column;
     return key % 2 == 0 ? WidenHalves<0>(pairs) : WidenHalves<1>(pairs);
   } else {
@@ -192,28 +191,47 @@ HWY_INLINE Floats LoadValue(const Tile& tile, int64_t key, int64_t column) {
   }
 }
 
-// Adds the weighted values of keys [begin, end) to the sum of one row.
+// Adds the weighted values of keys [begin, end) to the sums of one row, which are in memory.
 template <Read kRead, int kVectors>
-HWY_INLINE void AddKeys(const Tile& tile, int64_t begin, int64_t end, const float* weights,
-                        int64_t column, Floats (&sum)[kVectors]) {
+HWY_NOINLINE void AddKeys(const Tile& tile, int64_t begin, int64_t end, const float* weights,
+                          int64_t column, float* to) {
   const F32 d;
+  Floats sum[kVectors];
+  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) sum[v] = hn::Load(d, to + v * kLanes);
   for (int64_t key = begin; key < end; ++key) {
     const Floats weight = hn::Set(d, weights[key]);
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
       sum[v] = hn::MulAdd(weight, LoadValue<kRead>(tile, key, column + v * kLanes), sum[v]);
     }
   }
+  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) hn::Store(sum[v], d, to + v * kLanes);
 }
 
-// Adds for each row the keys that it sees before those that all rows see, or (kAfter) after them.
-template <Read kRead, bool kAfter, int kRow, int kRows, int kVectors>
-HWY_INLINE void AddRaggedKeys(const Tile& tile, const VisibleKeys& keys, const float* weights,
-                              int64_t column, Floats (&sum)[kRows][kVectors]) {
-  if constexpr (kRow < kRows) {
-    const int64_t begin = kAfter ? MaxOf(keys.begin[kRow], keys.all_end) : keys.begin[kRow];
-    const int64_t end = kAfter ? keys.end[kRow] : MinOf(keys.end[kRow], keys.all_begin);
-    AddKeys<kRead>(tile, begin, end, weights + kRow * kTileKeys, column, sum[kRow]);
-    AddRaggedKeys<kRead, kAfter, kRow + 1>(tile, keys, weights, column, sum);
+// Adds for each row the keys that it sees before `all_begin`, from which on all rows see them, or
+// (kAfter) from `all_end` on. In memory, whatever the number of rows: few tiles have such keys.
+template <Read kRead, bool kAfter, int kRows, int kVectors>
+HWY_INLINE void AddRaggedKeys(const Tile& tile, const VisibleKeys& keys, int64_t all_begin,
+                              const float* weights, int64_t column,
+                              Floats (&sum)[kRows][kVectors]) {
+  constexpr bool kPairs = kRead == Read::kPairs;
+  HWY_ALIGN float sums[kRows][kVectors * kLanes];
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      hn::Store(sum[r][v], F32(), sums[r] + v * kLanes);
+    }
+  }
+#pragma GCC unroll 1
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t begin = kAfter ? MaxOf(keys.begin[r], keys.all_end) : keys.begin[r];
+    const int64_t end = kAfter ? keys.end[r] : MinOf(keys.end[r], all_begin);
+    if (begin >= end) continue;
+    AddKeys<kPairs ? kRead : Read::kFloats, kVectors>(tile, begin, end, weights + r * kTileKeys,
+                                                      column, sums[r]);
+  }
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      sum[r][v] = hn::Load(F32(), sums[r] + v * kLanes);
+    }
   }
 }
 
@@ -224,10 +242,10 @@ HWY_INLINE void AddSharedKeys(const Tile& tile, int64_t begin, int64_t end, cons
   constexpr auto kStride = static_cast<size_t>(kTileKeys);
   const auto num_keys = static_cast<size_t>(end - begin);
   const ScatteredOperand<kVectors> rows = {tile.values + begin, static_cast<size_t>(column)};
-  if constexpr (ReadsPairs(kRead)) {
-    const PairedValues<kVectors, kRead == Read::kFetchingPairs> pairs = {
-        tile.pairs.values + begin / 2, tile.pairs.next_values + begin / 2,
-        static_cast<size_t>(column)};
+  if constexpr (kRead == Read::kPairs) {
+    const PairedValues<kVectors> pairs = {tile.pairs.values + begin / 2,
+                                          tile.pairs.next_values + begin / 2,
+                                          static_cast<size_t>(column)};
     MultiplyAccumulate(weights + begin, kStride, pairs, num_keys, sum);
   } else if constexpr (kRead == Read::kFetchingFloats) {
     FetchingValues<kVectors> fetching = {rows, {}, static_cast<size_t>(tile.key_stride)};
@@ -250,16 +268,15 @@ HWY_INLINE void AddValueColumns(const Tile& tile, const VisibleKeys& keys, const
   const F32 d;
   Floats sum[kRows][kVectors];
   SetZero(sum);
-  if (keys.is_ragged) AddRaggedKeys<kRead, false, 0>(tile, keys, weights, column, sum);
   int64_t begin = keys.all_begin;
-  if (ReadsPairs(kRead) && begin % 2 != 0 && begin < keys.all_end) {  // half of a pair
-    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-      AddKeys<kRead>(tile, begin, begin + 1, weights + r * kTileKeys, column, sum[r]);
-    }
-    ++begin;
+  // Half of a pair is added to each row by itself.
+  const bool has_half = kRead == Read::kPairs && begin % 2 != 0 && begin < keys.all_end;
+  if (has_half) ++begin;
+  if (keys.is_ragged || has_half) {
+    AddRaggedKeys<kRead, false>(tile, keys, begin, weights, column, sum);
   }
   AddSharedKeys<kRead>(tile, begin, keys.all_end, weights, column, sum);
-  if (keys.is_ragged) AddRaggedKeys<kRead, true, 0>(tile, keys, weights, column, sum);
+  if (keys.is_ragged) AddRaggedKeys<kRead, true>(tile, keys, begin, weights, column, sum);
   MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
       float* to = values + r * width + column + v * kLanes;
@@ -304,27 +321,14 @@ HWY_NOINLINE void AttendRowsBf16(const QueryBlock& block, const Bf16Products& pr
   products.add_values(block, tile, keys, row, num_rows, fetches, scores, rescale);
 }
 
-// Calls the kernel for `num_rows`, at most kBlockRows.
-template <Read kRead>
+// Calls the kernel for `num_rows`. REQUIRES num_rows >= kRows.
+template <Read kRead, int kRows = 1>
 HWY_INLINE void AttendSome(const QueryBlock& block, const Tile& tile, int64_t row,
                            int64_t num_rows) {
-  if (num_rows == 1) return AttendRows<1, kRead>(block, tile, row);
-  if constexpr (kBlockRows == 2) {
-    return AttendRows<2, kRead>(block, tile, row);
-  } else {
-    switch (num_rows) {
-      case 2:
-        return AttendRows<2, kRead>(block, tile, row);
-      case 3:
-        return AttendRows<3, kRead>(block, tile, row);
-      case 4:
-        return AttendRows<4, kRead>(block, tile, row);
-      case 5:
-        return AttendRows<5, kRead>(block, tile, row);
-      default:
-        return AttendRows<6, kRead>(block, tile, row);
-    }
+  if constexpr (kRows < kBlockRows) {
+    if (num_rows > kRows) return AttendSome<kRead, kRows + 1>(block, tile, row, num_rows);
   }
+  AttendRows<kRows, kRead>(block, tile, row);
 }
 
 // Widens a row of pairs, a multiple of 16: the first of each to `first`, the second to `second`.
@@ -366,8 +370,17 @@ HWY_INLINE void WidenTile(const QueryBlock& block, Tile* tile) {
 }
 
 // If more rows than this pass over a tile of pairs, the tile is widened once for all of them, and
-// each block of rows prefetches a part of the next tile.
-constexpr int64_t kPairRowsMax = 12;
+// each block of rows prefetches a part of the next tile. (The fallback always widens it.)
+constexpr int64_t kPairRowsMax = kIsFallback ? 0 : 12;
+
+HWY_INLINE void AttendFloats(const QueryBlock& block, const Tile& tile, int64_t row,
+                             int64_t num_rows, bool reads_pairs, bool fetches) {
+  if constexpr (!kIsFallback) {
+    if (reads_pairs) return AttendSome<Read::kPairs>(block, tile, row, num_rows);
+    if (fetches) return AttendSome<Read::kFetchingFloats>(block, tile, row, num_rows);
+  }
+  AttendSome<Read::kFloats>(block, tile, row, num_rows);
+}
 
 // Attention of query rows [begin, end), in blocks of about equal size. If there are few rows, the
 // first block prefetches the tile's values and the next tile's keys, or the next tile if it reads
@@ -386,21 +399,17 @@ HWY_INLINE void AttendTile(const QueryBlock& block, const Bf16Products* products
     if (has_many) FetchNextPairs(block, tile->pairs, all_blocks - num_blocks, all_blocks);
     if (products != nullptr) {
       AttendRowsBf16(block, *products, *tile, begin, num_rows, is_first && reads_pairs);
-    } else if (reads_pairs) {
-      is_first ? AttendSome<Read::kFetchingPairs>(block, *tile, begin, num_rows)
-               : AttendSome<Read::kPairs>(block, *tile, begin, num_rows);
-    } else if (is_first && !has_many && !block.has_rows) {
-      AttendSome<Read::kFetchingFloats>(block, *tile, begin, num_rows);
     } else {
-      AttendSome<Read::kFloats>(block, *tile, begin, num_rows);
+      const bool fetches = is_first && !has_many && !block.has_rows;
+      AttendFloats(block, *tile, begin, num_rows, reads_pairs, fetches);
     }
     begin += num_rows;
   }
 }
 
 // Attention over all keys of one split. Returns the number of tiles read.
-HWY_INLINE int64_t AttendSplit(const QueryBlock& block, const Bf16Products* products, int64_t split,
-                               float* scratch) {
+HWY_NOINLINE int64_t AttendSplit(const QueryBlock& block, const Bf16Products* products,
+                                 int64_t split, float* scratch) {
   int64_t key_end = 0;
   for (int64_t i = 0; i < block.num_segments; ++i) {
     const BlockSegment& segment = block.segments[i];
@@ -454,8 +463,8 @@ HWY_INLINE void MergeRow(RowState* a, float* a_values, const RowState& b, const 
 }
 
 // Adds the states of a later split, for the rows that see it.
-HWY_INLINE void MergeSplit(const QueryBlock& later, int64_t split, RowState* states,
-                           float* values) {
+HWY_NOINLINE void MergeSplit(const QueryBlock& later, int64_t split, RowState* states,
+                             float* values) {
   for (int64_t i = 0; i < later.num_segments; ++i) {
     const BlockSegment& segment = later.segments[i];
     if (!SeesSplit(segment, split)) continue;
@@ -477,7 +486,8 @@ HWY_INLINE void WriteRow(const float* values, float scale, float sum, int64_t wi
   for (; e < width; ++e) out[e] = values[e] * scale / sum;
 }
 
-HWY_INLINE void WriteOutput(const QueryBlock& block, const RowState* states, const float* values) {
+HWY_NOINLINE void WriteOutput(const QueryBlock& block, const RowState* states,
+                              const float* values) {
   const F32 d;
   const AttentionParams& p = *block.params;
   for (int64_t i = 0; i < block.num_segments; ++i) {

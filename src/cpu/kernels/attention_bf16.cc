@@ -7,8 +7,6 @@
 // matter.
 #include "cpu/kernels/attention_bf16.h"
 
-#if MINISGL_HAS_BF16_DOT
-
 #include <cstddef>
 
 #include "cpu/kernels/bf16_dot.h"
@@ -260,13 +258,3 @@ namespace minisgl::cpu {
 const Bf16Products* AttentionBf16Products() { return &kProducts; }
 
 }  // namespace minisgl::cpu
-
-#else
-
-namespace minisgl::cpu {
-
-const Bf16Products* AttentionBf16Products() { return nullptr; }
-
-}  // namespace minisgl::cpu
-
-#endif

@@ -47,7 +47,7 @@ struct FetchingValues : ScatteredOperand<kVectors> {
 
 // The keys of a tile as pairs of their elements, rows of pairs `stride` apart. `fetch`: the next
 // tile's pairs.
-template <int kVectors, bool kFetches>
+template <int kVectors>
 struct PairedKeys {
   const uint32_t* start[kVectors];
   const uint32_t* fetch[kVectors];
@@ -55,13 +55,13 @@ struct PairedKeys {
   template <int kHalf>
   HWY_INLINE Floats Load(size_t k, int v) const {
     const size_t pair = k / 2 * stride;
-    if (kFetches && kHalf == 0 && v * kLanes % kPanelWidth == 0) PrefetchStream(fetch[v] + pair);
+    if (kHalf == 0 && v * kLanes % kPanelWidth == 0) PrefetchStream(fetch[v] + pair);
     return WidenHalves<kHalf>(start[v] + pair);
   }
 };
 
 // The values of a tile as pairs of keys, from an even key on. `fetch`: the next tile's pairs.
-template <int kVectors, bool kFetches>
+template <int kVectors>
 struct PairedValues {
   const uint32_t* const* rows;
   const uint32_t* const* fetch;
@@ -69,16 +69,14 @@ struct PairedValues {
   template <int kHalf>
   HWY_INLINE Floats Load(size_t k, int v) const {
     const size_t at = column + static_cast<size_t>(v) * kLanes;
-    if (kFetches && kHalf == 0 && v * kLanes % kPanelWidth == 0) PrefetchStream(fetch[k / 2] + at);
+    if (kHalf == 0 && v * kLanes % kPanelWidth == 0) PrefetchStream(fetch[k / 2] + at);
     return WidenHalves<kHalf>(rows[k / 2] + at);
   }
 };
 
-// How a tile's keys and values are read.
-enum class Read { kFloats, kFetchingFloats, kPairs, kFetchingPairs };
-constexpr bool ReadsPairs(Read read) {
-  return read == Read::kPairs || read == Read::kFetchingPairs;
-}
+// How a tile's keys and values are read. Every block of rows that reads pairs fetches the next
+// tile: the second one finds its lines in the cache.
+enum class Read { kFloats, kFetchingFloats, kPairs };
 
 }  // namespace HWY_NAMESPACE
 }  // namespace minisgl::cpu

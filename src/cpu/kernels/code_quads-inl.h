@@ -136,28 +136,26 @@ constexpr bool HasOffsets(CodeForm form) {
 }
 
 inline constexpr int64_t kWordBytes = kPanelWidth * 4;  // of a panel's outputs
-// Of the codes of a panel's quantized block.
+// The words of a panel's quantized block, and the bytes of its codes.
 inline constexpr int kBlockWords = kQuantBlock / 8;
-template <CodeForm kForm>
-constexpr int64_t BlockBytes() {
-  return (IsOf6Bits(kForm) ? kBlockWords * 3 / 2 : kBlockWords) * kWordBytes;
+constexpr int64_t BlockBytes(CodeForm form) {
+  return (IsOf6Bits(form) ? kBlockWords * 3 / 2 : kBlockWords) * kWordBytes;
 }
 
-// The quads of word kWord of a block (of 6 bits, with the upper bits) of each output of a vector;
-// `block` is where the block begins, from the first output on.
+// The quads of word kWord of half a block (of 6 bits, with the upper bits, which follow two words)
+// of each output of a vector; `half` is where it begins, from the first output on.
 template <CodeForm kForm, int kWord>
-HWY_INLINE QuadPair WidenWord(const uint32_t* block) {
+HWY_INLINE QuadPair WidenWord(const uint32_t* half) {
   constexpr int kWidth = static_cast<int>(kPanelWidth);
   const QuadTag du;
   const Quads nibbles = hn::Set(du, 0x0F0F0F0F);
-  constexpr int kAt = IsOf6Bits(kForm) ? kWord / 2 * 3 + kWord % 2 : kWord;
-  const Quads words = hn::LoadU(du, block + kAt * kWidth);
+  const Quads words = hn::LoadU(du, half + kWord * kWidth);
   const Quads even = hn::And(words, nibbles), odd = hn::And(hn::ShiftRight<4>(words), nibbles);
   if constexpr (kForm == CodeForm::kSigned) return {SignedIntegers(even), SignedIntegers(odd)};
   if constexpr (!IsOf6Bits(kForm)) return {even, odd};
-  const Quads upper = hn::LoadU(du, block + (kWord / 2 * 3 + 2) * kWidth);
+  const Quads upper = hn::LoadU(du, half + 2 * kWidth);
   const Quads mask = hn::Set(du, 0x30303030);
-  if constexpr (kWord % 2 == 0) {
+  if constexpr (kWord == 0) {
     return {hn::OrAnd(even, hn::ShiftLeft<4>(upper), mask),
             hn::OrAnd(odd, hn::ShiftLeft<2>(upper), mask)};
   } else {

@@ -36,28 +36,45 @@ HWY_INLINE void FetchLine(const std::byte* from) {
   __builtin_prefetch(from, /*rw=*/0, /*locality=*/3);
 }
 
-// Words whose products a 16-bit sum holds.
-template <CodeForm kForm>
+// How the products of a form's blocks are added, which is all that there is to know of codes that
+// are widened. kHasHalves: a step is half a block. kSumWords: as many words of a step are summed in
+// one sum, which is of 16 bits where there are no dot products.
+template <bool kOffsets, bool kHalves, int kWords>
+struct BlockSteps {
+  static constexpr bool kHasOffsets = kOffsets;
+  static constexpr bool kHasHalves = kHalves;
+  static constexpr int kSumWords = kWords;
+};
+template <CodeForm kForm, bool kHalves>
 constexpr int SumWords() {
-  return IsOf6Bits(kForm) ? 1 : kForm == CodeForm::kSigned ? 2 : 4;
+  constexpr int kStepWords = kHalves ? kBlockWords / 2 : kBlockWords;
+#if defined(MINISGL_CODE_PAIRS)
+  return IsOf6Bits(kForm) ? 1 : kForm == CodeForm::kSigned || kHalves ? 2 : kStepWords;
+#else
+  return kStepWords;
+#endif
 }
+template <CodeForm kForm, bool kHalves>
+using StepsOf = BlockSteps<HasOffsets(kForm), kHalves, SumWords<kForm, kHalves>()>;
 
-// Sources of codes, for kVectors vectors of outputs of one block. Word<word>(v): two quads of
-// vector v; Scales(half, v) and Shifts(half, v): those of a half of the block. kHalves: a step is
-// half a block.
+// The scales and shifts (ScalesAt, ShiftsAt) of a step for some vectors of outputs.
+struct StepFactors {
+  float* scales;
+  int32_t* shifts;
+};
+
+// Sources of codes, for kVectors vectors of outputs, are read half a block at a time, which
+// PassHalf() passes; Advance() goes to the next block after two of them. Word<word>(v): two quads
+// of vector v, of the next half. Factors(half): of a half of the block, until the next call.
 
 template <int kVectors, CodeForm kForm, bool kHalves>
-struct CodesInMemory {
-  static constexpr bool kHasHalves = kHalves;
-  static constexpr bool kHasOffsets = HasOffsets(kForm);
-  static constexpr int kSumWords = SumWords<kForm>();
-
+struct CodesInMemory : StepsOf<kForm, kHalves> {
   // Of panels that lie beside each other, from block `block` of `of_blocks` on.
   HWY_INLINE CodesInMemory(const CodesLayout& of, int64_t first_panel, int64_t column,
-                           int64_t block, int64_t of_blocks)
+                           int64_t block, int64_t of_blocks, StepFactors memory)
       : layout(of),
         first(of.At(first_panel + column / kPanelWidth, column % kPanelWidth)),
-        words(first.words + block * BlockBytes<kForm>() / 4),
+        words(first.words + block * BlockBytes(kForm) / 4),
         ahead(reinterpret_cast<const std::byte*>(words)),
         num_blocks(of_blocks),
         next_block(block),
@@ -65,44 +82,64 @@ struct CodesInMemory {
             (kAreBeside && of.factors.HasSteps() ? of.factors.step_bytes : of.factors.panel_bytes) /
             of_blocks),
         factor_bytes((of.factors.panel_bytes - of.factors.step_bytes) / of_blocks),
-        zero_bytes(of.factors.panel_zeros / of_blocks) {}
-  HWY_INLINE PanelCodes Of(int v) const {
-    const int64_t panel = v * kLanes / kPanelWidth, lane = v * kLanes % kPanelWidth;
+        zero_bytes(of.factors.panel_zeros / of_blocks),
+        factors(memory) {
+    // Without zero points they are the same in every step.
+    if (!kShiftsVary && first.zeros == nullptr) StoreShifts(0);
+  }
+  HWY_INLINE void PassVector(PanelCodes* at) const {
+    at->lane += kLanes;
+    if (at->lane < kPanelWidth) return;
+    at->lane = 0;
     const FactorLayout& of = layout.factors;
+    at->scales += of.panel_bytes;
+    if (kShiftsVary) at->offsets += of.panel_bytes;
+    if (!kShiftsVary && at->zeros != nullptr) at->zeros += of.panel_zeros;
+  }
+  HWY_INLINE void StoreShifts(int64_t group) {
     PanelCodes at = first;
-    at.scales += panel * of.panel_bytes;
-    if (at.zeros != nullptr) at.zeros += panel * of.panel_zeros;
-    if (at.offsets != nullptr) at.offsets += panel * of.panel_bytes;
-    at.lane += lane;
-    return at;
+#pragma GCC unroll 1
+    for (int64_t lane = 0; lane < kVectors * kLanes; lane += kLanes) {
+      hn::Store(ShiftsAt<kForm>(layout, at, group), hn::RebindToSigned<F32>(),
+                factors.shifts + lane);
+      PassVector(&at);
+    }
   }
   template <int kWord>
   HWY_INLINE QuadPair Word(int v) const {
     const int64_t panel = v * kLanes / kPanelWidth, lane = v * kLanes % kPanelWidth;
     const int64_t offset = panel * layout.panel_bytes;
     if (lane == 0) {
-      // Of 6 bits two words have three lines.
-      const int64_t line = IsOf6Bits(kForm) ? kWord / 2 * 3 + kWord % 2 : kWord;
-      FetchLine(ahead + offset + line * kWordBytes);
-      if (IsOf6Bits(kForm) && kWord % 2 == 1) FetchLine(ahead + offset + (line + 1) * kWordBytes);
+      FetchLine(ahead + offset + kWord * kWordBytes);
+      // Two words of 6 bits have three lines.
+      if (IsOf6Bits(kForm) && kWord == 1) FetchLine(ahead + offset + 2 * kWordBytes);
     }
     const auto* const from = reinterpret_cast<const std::byte*>(words) + offset;
     return WidenWord<kForm, kWord>(reinterpret_cast<const uint32_t*>(from) + lane);
   }
-  HWY_INLINE Floats Scales(int half, int v) const {
-    return ScalesAt<kForm>(layout, Of(v), groups[half]);
+  // One vector after another, because every type of scales has code of its own.
+  HWY_INLINE StepFactors Factors(int half) {
+    const int64_t group = half == 0 ? groups[0] : groups[1];
+    PanelCodes at = first;
+#pragma GCC unroll 1
+    for (int64_t lane = 0; lane < kVectors * kLanes; lane += kLanes) {
+      hn::Store(ScalesAt<kForm>(layout, at, group), F32(), factors.scales + lane);
+      PassVector(&at);
+    }
+    if (kShiftsVary || first.zeros != nullptr) StoreShifts(group);
+    return factors;
   }
-  HWY_INLINE QuadInts Shifts(int half, int v) const {
-    return ShiftsAt<kForm>(layout, Of(v), groups[half]);
+  HWY_INLINE void PassHalf() {
+    words += BlockBytes(kForm) / 8;
+    ahead += BlockBytes(kForm) / 2;
   }
   HWY_INLINE void Advance() {
-    words += BlockBytes<kForm>() / 4;
     ++next_block;
     // The next group of outputs begins within kBlocksAhead blocks.
     const bool ends = kAreBeside && next_block + kBlocksAhead >= num_blocks;
     const int64_t other_panels = ends ? kOtherPanels : 0;
     ahead = reinterpret_cast<const std::byte*>(words) +
-            (kAreBeside ? kBlocksAhead * BlockBytes<kForm>() + other_panels * layout.panel_bytes
+            (kAreBeside ? kBlocksAhead * BlockBytes(kForm) + other_panels * layout.panel_bytes
                         : kBytesAhead);
     const FactorLayout& of = layout.factors;
     const bool has_factors = kAreBeside && of.HasSteps();
@@ -116,11 +153,11 @@ struct CodesInMemory {
     for (int64_t panel = 0; panel * kPanelWidth < kVectors * kLanes; ++panel) {
       FetchLine(first.scales + panel * of.panel_bytes + scales_at);
       if (has_factors) FetchLine(first.scales + panel * of.panel_bytes + factors_at);
-      if (kHasOffsets) {
+      if (HasOffsets(kForm)) {
         FetchLine(first.offsets + panel * of.panel_bytes + scales_at);
         if (has_factors) FetchLine(first.offsets + panel * of.panel_bytes + factors_at);
       }
-      if (!kHasOffsets && first.zeros != nullptr) {
+      if (!HasOffsets(kForm) && first.zeros != nullptr) {
         FetchLine(reinterpret_cast<const std::byte*>(first.zeros) + panel * of.panel_zeros +
                   zeros_at);
       }
@@ -128,14 +165,16 @@ struct CodesInMemory {
   }
 
   static constexpr bool kAreBeside = kVectors * kLanes > kPanelWidth;
+  static constexpr bool kShiftsVary = HasOffsets(kForm);
   CodesLayout layout;
   PanelCodes first;
-  const uint32_t* words;   // of the block
+  const uint32_t* words;   // of the next half
   const std::byte* ahead;  // of what is fetched while it is read
   int64_t num_blocks, next_block;
   // Of a panel and a block, about. Where panels are read in turn, scales are steps and factors.
   int64_t scale_bytes, factor_bytes, zero_bytes;
   int64_t groups[2] = {0, 0};  // of the halves of the block
+  StepFactors factors;         // memory for kVectors vectors of each
 };
 
 // Codes of some blocks of a group of outputs, widened.
@@ -151,32 +190,27 @@ inline constexpr int64_t kWidenedFactors = kCachedBlocks * 2 * kGroupWidth;
 inline constexpr int64_t kWidenedFloats = kWidenedQuads + 2 * kWidenedFactors;
 static_assert(kWidenedFloats + kGroupWidth * kLinearRowsMax <= kLinearScratchFloats);
 
-template <CodeForm kForm, bool kHalves>
-struct CodesInCache {
-  static constexpr bool kHasHalves = kHalves;
-  static constexpr bool kHasOffsets = HasOffsets(kForm);
-  static constexpr int kSumWords = SumWords<kForm>();
-
+template <class Steps>
+struct CodesInCache : Steps {
   template <int kWord>
   HWY_INLINE QuadPair Word(int v) const {
     const uint32_t* const from = quads + 2 * kWord * kGroupWidth + v * kLanes;
     return {hn::Load(QuadTag(), from), hn::Load(QuadTag(), from + kGroupWidth)};
   }
-  HWY_INLINE Floats Scales(int half, int v) const {
-    return hn::Load(F32(), scales + half * kGroupWidth + v * kLanes);
+  HWY_INLINE StepFactors Factors(int half) const {
+    return {scales + half * kGroupWidth, shifts + half * kGroupWidth};
   }
-  HWY_INLINE QuadInts Shifts(int half, int v) const {
-    return hn::Load(hn::RebindToSigned<F32>(), shifts + half * kGroupWidth + v * kLanes);
-  }
+  HWY_INLINE void PassHalf() { quads += kBlockQuads / 2 * kGroupWidth; }
   HWY_INLINE void Advance() {
-    quads += kBlockQuads * kGroupWidth;
     scales += 2 * kGroupWidth;
     shifts += 2 * kGroupWidth;
   }
 
+  HWY_INLINE CodesInCache(const WidenedCodes& from, int64_t column)
+      : quads(from.quads + column), scales(from.scales + column), shifts(from.shifts + column) {}
   const uint32_t* quads;
-  const float* scales;
-  const int32_t* shifts;
+  float* scales;
+  int32_t* shifts;
 };
 
 // Which group of inputs the next step is in, without a division for each.

@@ -27,7 +27,8 @@ struct CodesRowBlock {
 };
 // The places in it, in words of 32 bits.
 inline constexpr int kRowScale = 0, kRowScaledSum = 1, kRowHalfSums = 2, kRowQuads = 3;
-inline constexpr int kRowBlockWords = kRowQuads + kQuantBlock / 4;
+inline constexpr int kRowHalfQuads = kQuantBlock / 8;
+inline constexpr int kRowBlockWords = kRowQuads + 2 * kRowHalfQuads;
 static_assert(sizeof(CodesRowBlock) == kRowBlockWords * 4);
 
 inline int64_t CodesRowBytes(int64_t num_in) {
@@ -71,23 +72,29 @@ inline void QuantizeCodesRow(const float* x, int64_t num_in, std::byte* row) {
   }
 }
 
-// A block of kRows rows.
+// A block of kRows rows. Half of it is passed at a time; `words` is how many words of it have been.
 template <int kRows>
 struct CodesRows {
   using Pointers = RowPointers<kRows, int32_t>;
   HWY_INLINE CodesRows(const std::byte* x, int64_t x_stride, int64_t block)
       : blocks(reinterpret_cast<const int32_t*>(x) + block * kRowBlockWords,
                static_cast<size_t>(x_stride) / sizeof(int32_t)) {}
+  // A quad of the next half.
   HWY_INLINE QuadInts Quad(int r, int quad) const { return At(r, kRowQuads + quad); }
-  HWY_INLINE QuadInts HalfSums(int r) const { return At(r, kRowHalfSums); }
-  HWY_INLINE Floats Scale(int r) const { return hn::BitCast(F32(), At(r, kRowScale)); }
-  // The sum of the q's of a step, times the scale. The step is `half` of a block, or all.
-  HWY_INLINE Floats ScaledSum(int r, bool has_halves, int half) const {
-    if (!has_halves) return hn::BitCast(F32(), At(r, kRowScaledSum));
-    const QuadInts counted = hn::Set(hn::RebindToSigned<F32>(), half == 0 ? 1 : 0x00010000);
-    return hn::Mul(hn::ConvertTo(F32(), MultiplyPairs(HalfSums(r), counted)), Scale(r));
+  HWY_INLINE QuadInts HalfSums(int r, int words) const { return At(r, kRowHalfSums - words); }
+  HWY_INLINE Floats Scale(int r, int words) const {
+    return hn::BitCast(F32(), At(r, kRowScale - words));
   }
-  HWY_INLINE void Advance() { blocks.Advance(kRowBlockWords); }
+  // The sum of the q's of a step, times the scale. The step is `half` of a block, or all.
+  HWY_INLINE Floats ScaledSum(int r, bool has_halves, int half, int words) const {
+    if (!has_halves) return hn::BitCast(F32(), At(r, kRowScaledSum - words));
+    const QuadInts counted = hn::Set(hn::RebindToSigned<F32>(), half == 0 ? 1 : 0x00010000);
+    const QuadInts sum = MultiplyPairs(HalfSums(r, words), counted);
+    return hn::Mul(hn::ConvertTo(F32(), sum), Scale(r, words));
+  }
+  HWY_INLINE void PassHalf() { blocks.Advance(kRowHalfQuads); }
+  // After both halves: to the next block.
+  HWY_INLINE void Advance() { blocks.Advance(kRowBlockWords - 2 * kRowHalfQuads); }
 
  private:
   HWY_INLINE QuadInts At(int r, int word) const {

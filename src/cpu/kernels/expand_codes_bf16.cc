@@ -3,8 +3,6 @@
 // CpuTarget::kAvx512Bf16 and kAmx only.
 #include "cpu/kernels/kernels.h"
 
-#if MINISGL_HAS_BF16_DOT
-
 #include "cpu/kernels/bf16_dot.h"
 #include "cpu/kernels/e4m3_bf16.h"
 #include "cpu/kernels/load_factors.h"
@@ -206,11 +204,3 @@ ExpandPanel Bf16ExpandPanel() { return Expand; }
 
 }  // namespace minisgl::cpu
 MINISGL_BF16_DOT_END
-
-#else
-
-namespace minisgl::cpu {
-ExpandPanel Bf16ExpandPanel() { return nullptr; }
-}  // namespace minisgl::cpu
-
-#endif

@@ -5,8 +5,6 @@
 // found by a permutation of words of 16 bits.
 #include "cpu/kernels/kernels.h"
 
-#if MINISGL_HAS_BF16_DOT
-
 #include <cmath>
 #include <cstring>
 
@@ -280,12 +278,3 @@ void ExpandLinedPanel(const CodedMatrix& m, int64_t panel, DType, std::byte* out
 
 }  // namespace minisgl::cpu
 MINISGL_BF16_DOT_END
-
-#else
-
-namespace minisgl::cpu {
-LineKernels Bf16LineKernels() { return {}; }
-void ExpandLinedPanel(const CodedMatrix&, int64_t, DType, std::byte*) {}
-}  // namespace minisgl::cpu
-
-#endif

@@ -117,7 +117,7 @@ int64_t BytesRowBytes(int64_t num_in);
 void RoundRowInSoftware(const float* x, int64_t count, std::byte* row);
 // LinearKernel::multiply_codes of codes of type e4m3, without zeros, for at most kE4M3RowsMax rows,
 // with the bits of expanded weights. Null: this target has none.
-//   linear_e4m3.cc, for weights that are expanded to f32: CodedMatrix::moves_bits, in
+//   linear_e4m3-inl.h, for weights that are expanded to f32: CodedMatrix::moves_bits, in
 //   CodeOrder::kSplitQuads, in one group or in groups of a multiple of four inputs.
 //   linear_e4m3_bf16.cc, for weights that are expanded to bf16 on CpuTarget::kAvx512Bf16: in
 //   CodeOrder::kWords, in one group or in groups of an even number of inputs.
@@ -144,7 +144,7 @@ inline constexpr int64_t kDotBlockInputs = 512;
 // `count` is odd. Runs on the same processors only.
 void RoundRowToBf16(const float* x, int64_t count, std::byte* row);
 
-// --- expand_codes.cc -----------------------------------------------------------------------------
+// --- expand_codes-inl.h --------------------------------------------------------------------------
 
 // Writes panel `panel` of a quantized matrix, expanded, to `out`: a panel of a dense matrix of
 // `dtype` (packed_matrix.h). The last outputs of the last panel are of any value.
@@ -176,7 +176,7 @@ struct LineKernels {
 LineKernels LineKernelsInSoftware();  // runs anywhere
 LineKernels Bf16LineKernels();        // runs on CpuTarget::kAmx only
 
-// --- elementwise.cc ------------------------------------------------------------------------------
+// --- elementwise-inl.h ---------------------------------------------------------------------------
 
 // Writes k and v of a token to the KV storage. RopeKvWriteParams::qkv holds their final values.
 using WriteKv = void (*)(const RopeKvWriteParams&, int64_t token);
@@ -192,7 +192,7 @@ struct ElementwiseKernels {
 using GetElementwiseKernels = ElementwiseKernels (*)();
 const PerTarget<GetElementwiseKernels>& ElementwiseKernelGetters();
 
-// --- states.cc -----------------------------------------------------------------------------------
+// --- states-inl.h --------------------------------------------------------------------------------
 
 // Tokens of one head that follow each other (RecurrenceParams).
 struct HeadTokens {
@@ -218,7 +218,7 @@ struct StateKernels {
 using GetStateKernels = StateKernels (*)();
 const PerTarget<GetStateKernels>& StateKernelGetters();
 
-// --- the KV storage: written by kv_write.cc, read by attention.cc and attention_bf16.cc ----------
+// --- the KV storage: written by kv_write-inl.h, read by attention.cc and attention_bf16.cc -------
 
 // The layout of f32 keys in the KV storage. If a head's keys of a page form one block (slot_stride
 // == head_dim), they are transposed, [head_dim][page_size], so that vectors run over keys without
@@ -245,7 +245,7 @@ inline bool KeepsPairs(const KvLayer& kv, int32_t head_dim, int32_t value_dim) {
          head_dim % kPanelWidth == 0 && value_dim % kPanelWidth == 0;
 }
 
-// kv_write.cc
+// kv_write-inl.h
 using GetWriteKv = WriteKv (*)();
 const PerTarget<GetWriteKv>& WriteKvGetters();
 

@@ -6,7 +6,7 @@
 //
 // Rows are processed in parts. If there are few rows, every part reads the packed weights and
 // widens them in registers. If there are many, the first part stores a block's widened weights in
-// scratch, in the first-level cache, for the other parts.
+// scratch, in the first-level cache, for the other parts. (The fallback has one way, for one row.)
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -24,10 +24,10 @@ namespace HWY_NAMESPACE {
 
 constexpr size_t kCacheLine = 64;
 // Maximum number of rows of x in a part: they share one widening of the weights in registers.
-constexpr int64_t kPartRowsMax = HWY_TARGET == HWY_AVX3 ? 12 : kRowsMax;
+constexpr int64_t kPartRowsMax = HWY_TARGET == HWY_AVX3 ? 12 : kIsFallback ? 1 : kRowsMax;
 
 // Up to this many rows, storing widened weights takes longer than widening them for each part.
-constexpr int64_t kFewRowsMax = 3 * kRowsMax;
+constexpr int64_t kFewRowsMax = kIsFallback ? kLinearRowsMax : 3 * kRowsMax;
 
 // Prefetch distance within a panel for one row that passes over all four panels at once: the memory
 // latency (AVX2, all matrices of Qwen3-0.6B, one thread: f32 107 to 95 ms, f16 60 to 55, bf16 56 to
@@ -128,9 +128,9 @@ struct F16Weights {
 
 // The operand of kVectors vectors from `column` of the group on.
 template <class Weights, int kVectors, Fetch kFetch>
-HWY_INLINE auto MakeOperand(const Group& group, int64_t column, int64_t bytes_ahead = 0) {
+HWY_INLINE auto MakeOperand(const Group& group, int64_t column) {
   typename Weights::template Operand<kVectors, kFetch> operand;
-  operand.bytes_ahead = bytes_ahead;
+  operand.bytes_ahead = 0;
   MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
     const int64_t first = column + v * kLanes;
     operand.start[v] =
@@ -170,10 +170,9 @@ struct RowBlock {
   int64_t x_stride;
   size_t num_inputs;
   SummedOutputs outputs;  // of the group
-  // Prefetch distance for the first `num_first` inputs (an even number): `bytes_ahead`; for the
-  // others: `last_bytes_ahead`.
+  // Prefetch distances for the first `num_first` inputs (an even number) and for the others.
   size_t num_first;
-  int64_t bytes_ahead, last_bytes_ahead;
+  int64_t bytes_ahead[2];
 };
 
 template <int kRows, class Weights>
@@ -183,11 +182,13 @@ HWY_NOINLINE void MultiplyRows(const RowBlock& b, const Group& group) {
   for (int64_t column = 0; column < b.outputs.num_columns; column += kVectors * kLanes) {
     Floats sum[kRows][kVectors];
     SetZero(sum);
-    auto operand = MakeOperand<Weights, kVectors, Fetch::kAhead>(group, column, b.bytes_ahead);
-    MultiplyAccumulate(b.x, x_stride, operand, b.num_first, sum);
-    operand.Advance(b.num_first);
-    operand.bytes_ahead = b.last_bytes_ahead;
-    MultiplyAccumulate(b.x + b.num_first, x_stride, operand, b.num_inputs - b.num_first, sum);
+    auto operand = MakeOperand<Weights, kVectors, Fetch::kAhead>(group, column);
+    const size_t begin[] = {0, b.num_first, b.num_inputs};
+    for (int part = 0; part < 2; ++part) {
+      operand.Advance(begin[part]);
+      operand.bytes_ahead = b.bytes_ahead[part];
+      MultiplyAccumulate(b.x + begin[part], x_stride, operand, begin[part + 1] - begin[part], sum);
+    }
     StoreSums(b.outputs, sum, column);
   }
 }
@@ -239,8 +240,7 @@ HWY_INLINE void MultiplyFewRows(const LinearBlock& linear, const PackedLayout& l
                     .adds = input > 0,
                     .bias = is_last && linear.bias != nullptr ? linear.bias + first : nullptr},
         .num_first = static_cast<size_t>(num_first),
-        .bytes_ahead = layout.InputBytes(ahead),
-        .last_bytes_ahead = next - layout.InputBytes(num_first),
+        .bytes_ahead = {layout.InputBytes(ahead), next - layout.InputBytes(num_first)},
     };
     MultiplyParts<Weights>(block, GroupAt(linear, layout, input), linear.num_rows);
   }
@@ -331,24 +331,28 @@ HWY_INLINE void MultiplyColumnPart(const ColumnBlock& b, const Operand& operand,
   MultiplyColumnRows<kRows>(b, operand);
 }
 
-// Multiplies rows in even parts of at most kPartRowsMax. `out`: where their outputs are written
-// after this block, for prefetching; null if this is not the last block.
+// Rows of the first part, which stores widened weights: only one number of them is compiled.
+constexpr int kFirstRows = kPartRowsMax == kRowsMax ? kRowsMax : 10;
+
+// Multiplies kFirstRows rows, then the others in even parts of at most kPartRowsMax. `out`: where
+// their outputs are written after this block, for prefetching; null if this is not the last block.
+// REQUIRES more than kFewRowsMax rows.
 template <class Operand>
 HWY_INLINE void MultiplyColumnBlock(ColumnBlock b, const Operand& weights, const NextWeights& next,
                                     int64_t num_rows, float* scratch, const float* out,
                                     int64_t out_stride) {
-  // No even part has fewer than half of the maximum.
-  constexpr int kRowsMin = kPartRowsMax / 2;
-  const int64_t num_parts = (num_rows + kPartRowsMax - 1) / kPartRowsMax;
+  // After a first part of 10, at least 9 rows are left, 13 after one of 6: no even part has fewer.
+  constexpr int kRowsMin = kPartRowsMax == kRowsMax ? 4 : 6;
+  const int64_t num_parts = 1 + (num_rows - kFirstRows + kPartRowsMax - 1) / kPartRowsMax;
   for (int64_t part = 0; part < num_parts; ++part) {
     const int64_t left = num_parts - part;
-    const int64_t rows = (num_rows + left - 1) / left;
+    const int64_t rows = part == 0 ? kFirstRows : (num_rows + left - 1) / left;
     if (out != nullptr) {
       FetchOutputs(out, out_stride, rows, kColumnWidth);
       out += rows * out_stride;
     }
     if (part == 0) {
-      MultiplyColumnPart<kRowsMin>(b, LeavingOperand<Operand>{weights, scratch}, rows);
+      MultiplyColumnRows<kFirstRows>(b, LeavingOperand<Operand>{weights, scratch});
     } else {
       MultiplyColumnPart<kRowsMin>(b, ScratchOperand{scratch, next.Piece(part)}, rows);
     }
@@ -390,11 +394,10 @@ HWY_INLINE void MultiplyManyRows(const LinearBlock& linear, const PackedLayout& 
 
 template <class Weights>
 HWY_INLINE void MultiplyGroup(const LinearBlock& linear, const PackedLayout& layout) {
-  if (linear.num_rows <= kFewRowsMax) {
-    MultiplyFewRows<Weights>(linear, layout);
-  } else {
-    MultiplyManyRows<Weights>(linear, layout);
+  if constexpr (kFewRowsMax < kLinearRowsMax) {
+    if (linear.num_rows > kFewRowsMax) return MultiplyManyRows<Weights>(linear, layout);
   }
+  MultiplyFewRows<Weights>(linear, layout);
 }
 
 void RunLinear(const LinearBlock& linear) {

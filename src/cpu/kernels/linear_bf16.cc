@@ -8,8 +8,6 @@
 // as 0. Weights are read as packed: a pair of inputs of 16 outputs is one vector.
 #include "cpu/kernels/kernels.h"
 
-#if MINISGL_HAS_BF16_DOT
-
 #include <cstring>
 
 #include "cpu/kernels/bf16_dot.h"
@@ -172,13 +170,3 @@ LinearKernel Bf16DotLinearKernel() {
 }
 
 }  // namespace minisgl::cpu
-
-#else
-
-namespace minisgl::cpu {
-
-LinearKernel Bf16DotLinearKernel() { return {}; }
-
-}  // namespace minisgl::cpu
-
-#endif

@@ -4,8 +4,6 @@
 // in the same order. Runs on CpuTarget::kAvx512Bf16 only.
 #include "cpu/kernels/kernels.h"
 
-#if MINISGL_HAS_BF16_DOT
-
 #include <cstring>
 
 #include "cpu/kernels/bf16_dot.h"
@@ -210,11 +208,3 @@ MultiplyCodes E4M3Bf16Multiply() { return Multiply; }
 
 }  // namespace minisgl::cpu
 MINISGL_BF16_DOT_END
-
-#else
-
-namespace minisgl::cpu {
-MultiplyCodes E4M3Bf16Multiply() { return nullptr; }
-}  // namespace minisgl::cpu
-
-#endif

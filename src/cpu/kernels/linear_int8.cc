@@ -52,7 +52,7 @@ inline constexpr int kRegisterRows = 6;
 // All of a block: if a loop is left, GCC stores every sum in each iteration.
 inline constexpr int kQuadsUnrolled = kQuads;
 #else
-inline constexpr int kRegisterRows = 4;
+inline constexpr int kRegisterRows = kIsFallback ? 1 : 4;
 inline constexpr int kQuadsUnrolled = 2;
 #endif
 
@@ -64,7 +64,7 @@ constexpr int ColumnVectors() {
 #if HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3
   return 4;
 #else
-  return kRows == 1 ? 8 : kRows == 2 ? 4 : 2;
+  return kIsFallback ? 2 : kRows == 1 ? 8 : kRows == 2 ? 4 : 2;
 #endif
 }
 
@@ -275,14 +275,11 @@ HWY_NOINLINE void MultiplyRowsOf(const RowBlocks& b) {
 
 template <int kRows>
 HWY_INLINE void MultiplyRows(const RowBlocks& b) {
-  switch (b.weight->scale_type) {
-    case DType::kBF16:
-      return MultiplyRowsOf<DType::kBF16, kRows>(b);
-    case DType::kF16:
-      return MultiplyRowsOf<DType::kF16, kRows>(b);
-    default:
-      MultiplyRowsOf<DType::kF32, kRows>(b);
+  if constexpr (!kIsFallback) {
+    if (b.weight->scale_type == DType::kBF16) return MultiplyRowsOf<DType::kBF16, kRows>(b);
+    if (b.weight->scale_type == DType::kF16) return MultiplyRowsOf<DType::kF16, kRows>(b);
   }
+  MultiplyRowsOf<DType::kF32, kRows>(b);
 }
 
 // Calls MultiplyRows for `rows`. REQUIRES rows >= kRows.

@@ -36,38 +36,40 @@ struct SummedOutputs {
   const float* bias;  // null unless it is the last block
 };
 
-// Stores less than a vector of one row's outputs, from `column` on: out = (out or 0) + sums (+
-// bias). Like the vector code it adds to 0 in the first block: a sum may be -0, if its products
-// underflow.
-HWY_NOINLINE inline void StoreSome(const SummedOutputs& to, const float* sums, float* out,
-                                   int64_t column) {
-  for (int64_t i = 0; column + i < to.num_columns; ++i) {
-    float value = (to.adds ? out[column + i] : 0.0f) + sums[i];
-    if (to.bias != nullptr) value += to.bias[column + i];
-    out[column + i] = value;
+// out = (out or 0) + sums (+ bias) of `rows` rows of `width` sums, whole vectors, from `column` on.
+// Adds to 0 in the first block: a sum may be -0, if its products underflow. One function for
+// all numbers of rows and vectors: it runs once for 256 inputs.
+HWY_NOINLINE inline void AddToOutputs(const SummedOutputs& to, const float* sums, int64_t rows,
+                                      int64_t width, int64_t column) {
+  const F32 d;
+  const int64_t left = MinOf(width, to.num_columns - column);
+  const float* const bias = to.bias == nullptr ? nullptr : to.bias + column;
+  for (int64_t r = 0; r < rows; ++r, sums += width) {
+    float* const out = to.out + r * to.out_stride + column;
+    int64_t i = 0;
+    for (; i + kLanes <= left; i += kLanes) {
+      const Floats before = to.adds ? hn::LoadU(d, out + i) : hn::Zero(d);
+      const Floats sum = hn::Add(before, hn::Load(d, sums + i));
+      hn::StoreU(bias == nullptr ? sum : hn::Add(sum, hn::LoadU(d, bias + i)), d, out + i);
+    }
+    for (; i < left; ++i) {
+      const float sum = (to.adds ? out[i] : 0.0f) + sums[i];
+      out[i] = bias == nullptr ? sum : sum + bias[i];
+    }
   }
 }
 
-// The same for vectors of outputs, from `column` on, of all rows.
+// The same for sums in registers.
 template <int kRows, int kVectors>
 HWY_INLINE void StoreSums(const SummedOutputs& to, const Floats (&sum)[kRows][kVectors],
                           int64_t column) {
-  const F32 d;
-  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-    const int64_t at = column + v * kLanes;
-    if (HWY_UNLIKELY(at + kLanes > to.num_columns)) {
-      HWY_ALIGN float lanes[kRows][kLanes];
-      MINISGL_UNROLL for (int r = 0; r < kRows; ++r) hn::Store(sum[r][v], d, lanes[r]);
-      for (int r = 0; r < kRows; ++r) StoreSome(to, lanes[r], to.out + r * to.out_stride, at);
-      continue;
-    }
-    const Floats bias = to.bias == nullptr ? hn::Zero(d) : hn::LoadU(d, to.bias + at);
-    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-      float* const out = to.out + r * to.out_stride + at;
-      const Floats before = to.adds ? hn::LoadU(d, out) : hn::Zero(d);
-      hn::StoreU(hn::Add(hn::Add(before, sum[r][v]), bias), d, out);
+  HWY_ALIGN float sums[kRows][kVectors * kLanes];
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      hn::Store(sum[r][v], F32(), sums[r] + v * kLanes);
     }
   }
+  AddToOutputs(to, sums[0], kRows, kVectors * kLanes, column);
 }
 
 // out = sums (+ bias), for `width` outputs from `column` of the group on. `sums` is [rows, stride].

@@ -1,11 +1,12 @@
 // Operations that take time O(width) for each token: norms, activations, rotary embedding with the
-// write to the KV storage, soft-capping, the weighted sum of experts.
-#include "cpu/targets.h"
-
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/kernels/elementwise.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
+// write to the KV storage, soft-capping, the weighted sum of experts. Compiled once for each
+// instruction set (kernel_tables.cc).
+#if defined(MINISGL_CPU_ELEMENTWISE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MINISGL_CPU_ELEMENTWISE_INL_H_
+#undef MINISGL_CPU_ELEMENTWISE_INL_H_
+#else
+#define MINISGL_CPU_ELEMENTWISE_INL_H_
+#endif
 
 #include <cmath>
 
@@ -15,6 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
+namespace elementwise {
 
 // Squares are summed in f32 within blocks of this many elements, the blocks' sums in double.
 constexpr int64_t kNormBlock = 256;
@@ -418,17 +420,9 @@ ElementwiseKernels GetElementwise() {
           SoftcapValues, CombineTokens,  MeanSquaresOfTokens};
 }
 
+}  // namespace elementwise
 }  // namespace HWY_NAMESPACE
 }  // namespace minisgl::cpu
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace minisgl::cpu {
-
-const PerTarget<GetElementwiseKernels>& ElementwiseKernelGetters() {
-  static constexpr PerTarget<GetElementwiseKernels> kTable = MINISGL_PER_TARGET(GetElementwise);
-  return kTable;
-}
-
-}  // namespace minisgl::cpu
 #endif

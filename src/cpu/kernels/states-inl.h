@@ -3,13 +3,14 @@
 // The matrix is cut into blocks of kStateColumns columns, [key_dim][16]: 8 KiB with keys of 128,
 // which stay in the first-level cache while the tokens of a row pass. Columns are independent, and
 // each of their sums over keys has four chains, n mod 4, which are added at the end: the order does
-// not depend on the number of tokens or on the vectors' width.
-#include "cpu/targets.h"
-
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/kernels/states.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
+// not depend on the number of tokens or on the vectors' width. Compiled once for each instruction
+// set (kernel_tables.cc).
+#if defined(MINISGL_CPU_STATES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MINISGL_CPU_STATES_INL_H_
+#undef MINISGL_CPU_STATES_INL_H_
+#else
+#define MINISGL_CPU_STATES_INL_H_
+#endif
 
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/simd-inl.h"
@@ -17,6 +18,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
+namespace states {
 
 // --- convolutions --------------------------------------------------------------------------------
 
@@ -239,17 +241,9 @@ StateKernels GetStates() {
   return kernels;
 }
 
+}  // namespace states
 }  // namespace HWY_NAMESPACE
 }  // namespace minisgl::cpu
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace minisgl::cpu {
-
-const PerTarget<GetStateKernels>& StateKernelGetters() {
-  static constexpr PerTarget<GetStateKernels> kTable = MINISGL_PER_TARGET(GetStates);
-  return kTable;
-}
-
-}  // namespace minisgl::cpu
 #endif

@@ -1,13 +1,13 @@
 // out = x w^T + bias for few rows and codes of type e4m3 in CodeOrder::kSplitQuads, widened to f32
 // in registers by moving their bits. Every output has the bits of the product with the expanded
-// weights (expand_codes.cc, linear.cc): the same weights, a number times its scale, added in the
-// same order.
-#include "cpu/targets.h"
-
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/kernels/linear_e4m3.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
+// weights (expand_codes-inl.h, linear.cc): the same weights, a number times its scale, added in the
+// same order. Compiled once for each instruction set (kernel_tables.cc).
+#if defined(MINISGL_CPU_LINEAR_E4M3_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MINISGL_CPU_LINEAR_E4M3_INL_H_
+#undef MINISGL_CPU_LINEAR_E4M3_INL_H_
+#else
+#define MINISGL_CPU_LINEAR_E4M3_INL_H_
+#endif
 
 #include "cpu/kernels/code_factors-inl.h"
 #include "cpu/kernels/e4m3-inl.h"
@@ -18,6 +18,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
+namespace linear_e4m3 {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
 namespace {
 
@@ -236,17 +237,9 @@ MultiplyCodes GetE4M3() { return RunE4M3; }
 MultiplyCodes GetE4M3() { return nullptr; }
 #endif
 
+}  // namespace linear_e4m3
 }  // namespace HWY_NAMESPACE
 }  // namespace minisgl::cpu
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace minisgl::cpu {
-
-const PerTarget<GetMultiplyCodes>& E4M3Multiplies() {
-  static constexpr PerTarget<GetMultiplyCodes> kTable = MINISGL_PER_TARGET(GetE4M3);
-  return kTable;
-}
-
-}  // namespace minisgl::cpu
 #endif

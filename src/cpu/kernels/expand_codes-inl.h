@@ -1,11 +1,12 @@
 // Expands panels of codes (coded_matrix.h) to dense panels (packed_matrix.h) of f32 or bf16: the
-// weights (number - zero) * scale, or number * scale + offset, in f32, rounded to nearest.
-#include "cpu/targets.h"
-
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/kernels/expand_codes.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
+// weights (number - zero) * scale, or number * scale + offset, in f32, rounded to nearest. Compiled
+// once for each instruction set (kernel_tables.cc).
+#if defined(MINISGL_CPU_EXPAND_CODES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MINISGL_CPU_EXPAND_CODES_INL_H_
+#undef MINISGL_CPU_EXPAND_CODES_INL_H_
+#else
+#define MINISGL_CPU_EXPAND_CODES_INL_H_
+#endif
 
 #include "cpu/kernels/code_factors-inl.h"
 #include "cpu/kernels/e4m3-inl.h"
@@ -15,6 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
+namespace expand_codes {
 
 constexpr int kVectors = static_cast<int>(kPanelWidth) / kLanes;  // of a panel
 // Prefetch distance. The panels of a matrix follow each other.
@@ -292,17 +294,9 @@ void Expand(const CodedMatrix& m, int64_t panel, DType dtype, std::byte* out) {
 
 ExpandPanel GetExpandPanel() { return Expand; }
 
+}  // namespace expand_codes
 }  // namespace HWY_NAMESPACE
 }  // namespace minisgl::cpu
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace minisgl::cpu {
-
-const PerTarget<ExpandPanelGetter>& ExpandPanelGetters() {
-  static constexpr PerTarget<ExpandPanelGetter> kTable = MINISGL_PER_TARGET(GetExpandPanel);
-  return kTable;
-}
-
-}  // namespace minisgl::cpu
 #endif

@@ -1,11 +1,11 @@
 // Writes keys and values to the KV storage: as floats, as pairs of bf16 (KeepsPairs), or as bf16 at
-// the strides of KvLayer.
-#include "cpu/targets.h"
-
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/kernels/kv_write.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
+// the strides of KvLayer. Compiled once for each instruction set (kernel_tables.cc).
+#if defined(MINISGL_CPU_KV_WRITE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef MINISGL_CPU_KV_WRITE_INL_H_
+#undef MINISGL_CPU_KV_WRITE_INL_H_
+#else
+#define MINISGL_CPU_KV_WRITE_INL_H_
+#endif
 
 #include <cstring>
 
@@ -15,6 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
+namespace kv_write {
 
 // A token's keys and values in qkv.
 struct TokenKv {
@@ -139,17 +140,9 @@ void WriteToken(const RopeKvWriteParams& p, int64_t token) {
 
 WriteKv GetWrite() { return WriteToken; }
 
+}  // namespace kv_write
 }  // namespace HWY_NAMESPACE
 }  // namespace minisgl::cpu
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace minisgl::cpu {
-
-const PerTarget<GetWriteKv>& WriteKvGetters() {
-  static constexpr PerTarget<GetWriteKv> kTable = MINISGL_PER_TARGET(GetWrite);
-  return kTable;
-}
-
-}  // namespace minisgl::cpu
 #endif
