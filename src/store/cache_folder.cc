@@ -161,9 +161,15 @@ Result<FileHandle> OpenCacheFolder(const std::string& path, bool creates) {
 }
 
 void WriteCacheTag(int folder) {
-  const FileHandle file(
-      openat(folder, kCacheTagName, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kFileMode));
-  if (file.is_open() && !WriteAll(file.fd(), kCacheTag)) unlinkat(folder, kCacheTagName, 0);
+  const FileHandle file(openat(
+      folder, kCacheTagName, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kFileMode));
+  struct stat info {};
+  // An empty tag is one of a process that was killed before it wrote it.
+  if (!file.is_open() || fstat(file.fd(), &info) != 0 || !S_ISREG(info.st_mode) ||
+      info.st_size != 0) {
+    return;
+  }
+  if (!WriteAll(file.fd(), kCacheTag)) unlinkat(folder, kCacheTagName, 0);
 }
 
 bool HasCacheTag(int folder) {

@@ -23,16 +23,29 @@ namespace {
 
 constexpr size_t kReadBytes = size_t{1} << 20;
 
-// Opens a folder that is a prefix cache, or is empty.
+// Returns the first name in a folder that a prefix cache does not have, "" if there is none. A
+// process that is killed at its start leaves a file of weights' hashes, or an empty tag.
+std::string ForeignName(int folder) {
+  for (const std::string& name : NamesIn(folder)) {
+    struct stat info {};
+    const bool is_empty_tag = name == kCacheTagName &&
+                              fstatat(folder, kCacheTagName, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+                              S_ISREG(info.st_mode) && info.st_size == 0;
+    if (!IsWeightsHashName(name) && !is_empty_tag) return name;
+  }
+  return "";
+}
+
+// Opens a folder that is a prefix cache, or has nothing of anybody else in it.
 Result<FileHandle> OpenCache(const std::string& path) {
   Result<FileHandle> folder = OpenCacheFolder(path, false);
   if (!folder.ok()) return folder.status().WithPrefix(Visible(path, 400));
   const int fd = folder->fd();
-  if (!HasCacheTag(fd) && ModelsIn(fd).empty() && !NamesIn(fd).empty()) {
-    return BadInput("{}: is not a prefix cache (found {} in it); nothing was done",
-                    Visible(path, 400), Visible(NamesIn(fd).front()));
-  }
-  return folder;
+  if (HasCacheTag(fd) || !ModelsIn(fd).empty()) return folder;
+  const std::string foreign = ForeignName(fd);
+  if (foreign.empty()) return folder;
+  return BadInput("{}: is not a prefix cache (found {} in it); nothing was done",
+                  Visible(path, 400), Visible(foreign));
 }
 
 std::optional<BlockHeader> ReadHeader(int fd) {

@@ -216,6 +216,25 @@ TEST_F(CacheToolsTest, AFolderOfOtherFilesIsRefused) {
   EXPECT_TRUE(fs::exists(Folder() + "/notes.txt"));
 }
 
+// A process that is killed at its start has made the folder, a file of hashes or an empty tag.
+TEST_F(CacheToolsTest, AFolderThatWasJustBegunIsAnEmptyCache) {
+  fs::remove_all(Folder());
+  fs::create_directory(Folder());
+  ASSERT_EQ(chmod(Folder().c_str(), 0700), 0);
+  std::ofstream(Folder() + "/.minisgl-0123456789abcdef.sha256.17.1.tmp") << "01";
+  std::ofstream(Folder() + "/CACHEDIR.TAG").flush();
+  const auto models = ListPrefixCache(Folder());
+  ASSERT_TRUE(models.ok()) << models.status().message();
+  EXPECT_TRUE(models->empty());
+  const auto check = VerifyPrefixCache(Folder(), true);
+  EXPECT_TRUE(check.ok()) << check.status().message();
+  Open(Options());
+  EXPECT_NE(fs::file_size(Folder() + "/CACHEDIR.TAG"), 0u);
+  const auto cleared = ClearPrefixCache(Folder());
+  ASSERT_TRUE(cleared.ok()) << cleared.status().message();
+  EXPECT_TRUE(cleared->left.empty()) << cleared->left.front();
+}
+
 TEST_F(CacheToolsTest, AFolderThatCannotBeTrustedIsRefused) {
   ASSERT_EQ(chmod(Folder().c_str(), 0755), 0);
   ExpectRefused(StatusCode::kBadInput, "gives other users access to what prompts said");
