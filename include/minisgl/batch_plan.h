@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "minisgl/base/ids.h"
+#include "minisgl/plan/row_extras.h"
 #include "minisgl/sampling_params.h"
 
 namespace minisgl {
@@ -87,6 +88,8 @@ struct BatchPlan {
   // reads the slot that the one before it wrote. Empty if the model has no layers with a state. No
   // slot is written twice in a step, and none is read by one row and written by another.
   std::vector<StateSegment> state_segments;
+  // What rows bring beside token ids, and want beside tokens and scores.
+  PlanExtras extras;
   // [R] position where the answer begins: for penalties, and for the index of a random number.
   std::vector<int32_t> prompt_len;
   // [R] owned by the requests, alive until the step is collected.

@@ -26,6 +26,8 @@ struct RowResult {
   float logprob = 0;                       // of `token`
   std::vector<TokenLogprob> top_logprobs;  // most likely first (ties: the lower id)
   std::vector<RowResult> more;
+  // [width] if the row ends a pooled prompt (PoolingSpan): then it wants no token.
+  std::vector<float> vector;
   // [BatchPlan::num_scored] the given tokens with their log-probabilities, in order. A given token
   // whose logit is not finite has the outcome kNonFinite, too. Of the lists only top_logprobs is
   // set (SamplingParams::num_prompt_logprobs).

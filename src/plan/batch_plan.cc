@@ -40,6 +40,59 @@ Json SamplingToJson(const SamplingParams& sampling) {
   return json;
 }
 
+Json RunsToJson(const std::vector<ReplacedEmbeddings>& runs) {
+  Json::Array array;
+  for (const ReplacedEmbeddings& run : runs) {
+    Json entry;
+    entry.Set("token", run.token).Set("count", run.count);
+    entry.Set("first", run.first).Set("source", run.source);
+    array.push_back(std::move(entry));
+  }
+  return Json(std::move(array));
+}
+
+// `set_more` sets what a span has beside its tokens.
+template <typename Span, typename SetMore>
+Json SpansToJson(const std::vector<Span>& spans, const SetMore& set_more) {
+  Json::Array array;
+  for (const Span& span : spans) {
+    Json entry;
+    entry.Set("token", span.token).Set("count", span.count);
+    set_more(span, &entry);
+    array.push_back(std::move(entry));
+  }
+  return Json(std::move(array));
+}
+
+// Parts that are empty are left out.
+void AddExtras(const PlanExtras& extras, Json* json) {
+  if (!extras.embeddings.empty()) json->Set("embeddings", RunsToJson(extras.embeddings));
+  if (!extras.positions.empty()) {
+    json->Set("position_spans", SpansToJson(extras.positions, [](const auto& span, Json* entry) {
+                entry->Set("offset", span.offset);
+              }));
+    Json::Array positions;
+    for (const RopePosition& position : extras.rope_positions) {
+      positions.emplace_back(Json::Array{position[0], position[1], position[2]});
+    }
+    json->Set("rope_positions", std::move(positions));
+  }
+  if (!extras.adapters.empty()) {
+    json->Set("adapters", SpansToJson(extras.adapters, [](const auto& span, Json* entry) {
+                entry->Set("slot", span.slot);
+              }));
+  }
+  if (!extras.hidden.empty()) {
+    json->Set("hidden", SpansToJson(extras.hidden, [](const auto&, Json*) {}));
+  }
+  if (!extras.pooling.empty()) {
+    json->Set("pooling", SpansToJson(extras.pooling, [](const auto& span, Json* entry) {
+                entry->Set("kind", static_cast<int>(span.pooling));
+                entry->Set("begins", span.begins).Set("ends", span.ends);
+              }));
+  }
+}
+
 }  // namespace
 
 std::string BatchPlan::ToJson() const {
@@ -86,6 +139,7 @@ std::string BatchPlan::ToJson() const {
     }
     json.Set("state_segments", std::move(segments));
   }
+  AddExtras(extras, &json);
   json.Set("prompt_len", ToArray(prompt_len));
   Json::Array rows;
   for (const SamplingParams* params : sampling) {

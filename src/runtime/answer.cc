@@ -118,6 +118,8 @@ void Answer::AcceptScored(const std::vector<RowResult>& scored) {
   }
 }
 
+void Answer::AcceptVector(const std::vector<float>& vector) { vector_ = vector; }
+
 void Answer::TellProgress(int64_t computed_tokens) {
   Event event = MakeEvent(Event::Kind::kPrompt);
   event.computed_tokens = computed_tokens;
@@ -147,6 +149,7 @@ FinishReason Answer::End(const SchedEvent& end, const AnswerTimes& times) {
     done.error_message = end.error_message;
   } else {
     done.prompt_logprobs = std::move(prompt_logprobs_);
+    done.vector = std::move(vector_);
   }
   if constexpr (kDebugBuild) CheckText();
   PushDone(std::move(done));

@@ -26,6 +26,8 @@ class Answer {
   bool AcceptToken(const RowResult& row);
   // Takes log-probabilities of the prompt's next tokens.
   void AcceptScored(const std::vector<RowResult>& scored);
+  // Takes the vector of a pooled prompt.
+  void AcceptVector(const std::vector<float>& vector);
   // Tells the reader that the first `computed_tokens` of the prompt are computed.
   void TellProgress(int64_t computed_tokens);
   // Ends it as the scheduler's event `end` says. Returns the reason in its kDone.
@@ -62,6 +64,7 @@ class Answer {
   const Tokenizer* tokenizer_;
   std::optional<ThoughtTracker> thoughts_;
   std::vector<TokenLogprobs> prompt_logprobs_;
+  std::vector<float> vector_;  // of a pooled prompt
   Usage usage_;
   std::vector<std::string> warnings_;  // of its grammar
   bool stop_found_ = false;

@@ -95,7 +95,14 @@ Status ServeLoop::CheckPrompt(const Prompt& prompt) const {
     return BadInput("a mark of the prompt is outside its {} tokens, or before an earlier one",
                     prompt.ids.size());
   }
-  if (prompt.max_tokens == 0 && prompt.sampling.num_prompt_logprobs < 0) {
+  const bool pools = prompt.extras != nullptr && prompt.extras->pooling.has_value();
+  if (prompt.extras != nullptr) {
+    MINISGL_RETURN_IF_ERROR(CheckExtras(*prompt.extras, std::ssize(prompt.ids), prompt.marks));
+  }
+  if (pools && (prompt.max_tokens != 0 || prompt.sampling.num_prompt_logprobs >= 0)) {
+    return BadInput("a prompt with a vector has neither an answer nor log-probabilities");
+  }
+  if (prompt.max_tokens == 0 && !pools && prompt.sampling.num_prompt_logprobs < 0) {
     return BadInput("max_tokens is 0");
   }
   if (prompt.sampling.prompt_logprobs_begin < 1) {
@@ -141,7 +148,8 @@ void ServeLoop::Start(LiveMap::iterator place, Submission submission) {
     Forget(place);
     return;
   }
-  if (prompt.max_tokens == 0 && !ScoresTokens(prompt)) {
+  const bool pools = prompt.extras != nullptr && prompt.extras->pooling.has_value();
+  if (prompt.max_tokens == 0 && !pools && !ScoresTokens(prompt)) {
     SchedEvent end;
     end.kind = SchedEvent::Kind::kEnd;
     end.reason = EndReason::kLength;
@@ -164,6 +172,7 @@ void ServeLoop::Start(LiveMap::iterator place, Submission submission) {
   if (prompt.max_tokens >= 0) request.max_tokens = std::min(request.max_tokens, prompt.max_tokens);
   request.prompt = std::move(prompt.ids);
   request.marks = std::move(prompt.marks);
+  request.extras = std::move(prompt.extras);
   request.sampling = std::move(prompt.sampling);
   request.stop_ids = std::move(prompt.stop_token_ids);
   request.priority = prompt.priority;
@@ -324,6 +333,7 @@ bool ServeLoop::HandleEvents(Time now) {
       if (event.kind == SchedEvent::Kind::kToken) HandleToken(event, now);
       if (event.kind == SchedEvent::Kind::kScored) HandleScored(event);
       if (event.kind == SchedEvent::Kind::kPrompt) HandleProgress(event);
+      if (event.kind == SchedEvent::Kind::kVector) HandleVector(event);
       any_end |= event.kind == SchedEvent::Kind::kEnd;
     }
     if (any_end) PublishStats(/*with_histograms=*/true, now);
@@ -358,6 +368,11 @@ void ServeLoop::HandleToken(const SchedEvent& event, Time now) {
 void ServeLoop::HandleScored(const SchedEvent& event) {
   const auto found = live_.find(event.id);
   if (found != live_.end()) found->second.answer.AcceptScored(event.scored);
+}
+
+void ServeLoop::HandleVector(const SchedEvent& event) {
+  const auto found = live_.find(event.id);
+  if (found != live_.end()) found->second.answer.AcceptVector(event.token.vector);
 }
 
 void ServeLoop::HandleEnd(const SchedEvent& event, Time now) {

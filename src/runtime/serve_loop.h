@@ -137,6 +137,7 @@ class ServeLoop {
   void HandleToken(const SchedEvent& event, Time now);
   void HandleScored(const SchedEvent& event);
   void HandleProgress(const SchedEvent& event);
+  void HandleVector(const SchedEvent& event);
   void HandleEnd(const SchedEvent& event, Time now);
   void HandleNotes(Time now);
   void Forget(LiveMap::iterator place);

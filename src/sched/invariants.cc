@@ -93,6 +93,11 @@ void CheckPlan(const BatchPlan& plan, const EngineLimits& limits, const Schedule
   MINISGL_CHECK(window_slots.size() == plan.window_slots.size(),
                 "I13: a window slot is written twice in one step");
   CheckSegments(plan);
+  const std::string fault = PlanExtrasFault(plan.extras, plan.row_begin);
+  MINISGL_CHECK(fault.empty(), "I13: {}", fault);
+  MINISGL_CHECK((plan.extras.parts() & ~limits.extras) == 0,
+                "I13: a plan with {}, which the engine lacks",
+                NameOfFirst(plan.extras.parts() & ~limits.extras));
   const std::unordered_set<int64_t> slots(plan.slots.begin(), plan.slots.end());
   MINISGL_CHECK(slots.size() == plan.slots.size(), "I13: a slot is written twice in one step");
 }

@@ -1,5 +1,7 @@
 #include "sched/plan_builder.h"
 
+#include <algorithm>
+
 #include "minisgl/base/check.h"
 #include "sched/constrained_rows.h"
 
@@ -52,6 +54,57 @@ void PlanBuilder::AddScored(const RequestState& state, int32_t count, int64_t en
   plan.scored_ids.insert(plan.scored_ids.end(), last - count, last);
 }
 
+void PlanBuilder::AddPositions(const RequestState& state, int64_t count, int32_t token) {
+  const GivenPositions& given = state.request.extras->positions;
+  PlanExtras& extras = plan_->extras;
+  extras.positions.push_back(
+      {token, static_cast<int32_t>(count), static_cast<int32_t>(extras.rope_positions.size())});
+  const int64_t end = state.launched_len + count;
+  for (int64_t place = state.launched_len; place < end; ++place) {
+    if (place < state.prompt_len()) {
+      extras.rope_positions.push_back(given.of_prompt[static_cast<size_t>(place)]);
+    } else {
+      const auto position = static_cast<int32_t>(place) + given.shift;
+      extras.rope_positions.push_back({position, position, position});
+    }
+  }
+}
+
+void PlanBuilder::AddPooling(const RequestState& state, int64_t count, int32_t token) {
+  const Pooling pooling = *state.request.extras->pooling;
+  const int64_t begin = state.launched_len;
+  PoolingSpan span = {token, static_cast<int32_t>(count), pooling};
+  span.begins = begin == 0;
+  span.ends = begin + count == state.prompt_len();
+  if (pooling == Pooling::kLast) {  // that token alone, whatever came before
+    if (!span.ends) return;
+    span = {token + static_cast<int32_t>(count) - 1, 1, pooling, true, true};
+  }
+  plan_->extras.pooling.push_back(span);
+}
+
+void PlanBuilder::AddExtras(const RequestState& state, int64_t count, int32_t token) {
+  const RowExtras& row = *state.request.extras;
+  PlanExtras& extras = plan_->extras;
+  const int64_t begin = state.launched_len, end = begin + count;
+  for (const ReplacedEmbeddings& run : row.embeddings) {
+    const int64_t from = std::max(begin, run.token), to = std::min(end, run.token + run.count);
+    if (from >= to) continue;
+    extras.embeddings.push_back({token + (from - begin), static_cast<int32_t>(to - from),
+                                 run.first + static_cast<int32_t>(from - run.token), run.source});
+  }
+  if (!row.positions.empty()) AddPositions(state, count, token);
+  if (row.adapter != kNoAdapter) {
+    extras.adapters.push_back({token, static_cast<int32_t>(count), row.adapter});
+  }
+  if (row.hidden && row.hidden->from < end) {
+    const int64_t from = std::max(begin, row.hidden->from);
+    extras.hidden.push_back(
+        {token + static_cast<int32_t>(from - begin), static_cast<int32_t>(end - from)});
+  }
+  if (row.pooling) AddPooling(state, count, token);
+}
+
 void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
                          std::span<const TokenId> drafts) {
   const auto num_drafts = static_cast<int64_t>(drafts.size());
@@ -80,6 +133,7 @@ void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
     plan.slots.push_back(int64_t{page} * page_size_ + position % page_size_);
     if (windows_ != nullptr) plan.window_slots.push_back(WindowSlot(page, position));
   }
+  if (state->request.extras != nullptr) AddExtras(*state, count, plan.row_begin.back());
   states_->AddSegments(state, count, num_drafts,
                        wants_token && state->request.constraint != nullptr, plan.num_rows(),
                        &plan.state_segments);

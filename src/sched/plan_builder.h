@@ -33,6 +33,10 @@ class PlanBuilder {
 
  private:
   void WritePageTable(RequestState* state);
+  // The next `count` tokens of `state` are added to the plan from token `token` on.
+  void AddExtras(const RequestState& state, int64_t count, int32_t token);
+  void AddPositions(const RequestState& state, int64_t count, int32_t token);
+  void AddPooling(const RequestState& state, int64_t count, int32_t token);
   void AddScored(const RequestState& state, int32_t count, int64_t end);
   int64_t WindowSlot(PageId page, int64_t position) const;
 

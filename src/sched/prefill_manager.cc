@@ -157,7 +157,8 @@ PrefillManager::Admission PrefillManager::TryAdmit(RequestState* state) {
     return Admission::kWaits;
   }
   state->prefill_len = static_cast<int64_t>(known.size());
-  if (state->request.max_tokens == 0) --state->prefill_len;  // no token follows the last one
+  // No token follows the last one.
+  if (state->request.max_tokens == 0 && !state->pools()) --state->prefill_len;
   state->is_guaranteed = context_->options.admission == AdmissionPolicy::kReserve ||
                          state->preemptions >= kPreemptionsMax;
   const int64_t kept = state->request.session == 0 ? queues_->sessions().num_kept_pages() : 0;

@@ -137,8 +137,9 @@ struct RequestState {
     return std::clamp<int64_t>(sampling.prompt_logprobs_begin, 1, prompt_len());
   }
   // Upper bound on the tokens that a cache may serve, of those known: the last one is computed, for
-  // its logits, and so is each before a token to score.
+  // its logits, and so is each before a token to score, and each whose state is pooled.
   int64_t shareable_len() const {
+    if (pools() && !NeedsLastTokenOnly(*request.extras->pooling)) return 0;
     const bool has_unscored = scored_len < prompt_len();
     return (has_unscored ? scored_len : static_cast<int64_t>(tokens.size())) - 1;
   }
@@ -148,8 +149,9 @@ struct RequestState {
     const int64_t end = std::min(launched_len + count, prompt_len() - 1);
     return static_cast<int32_t>(std::max<int64_t>(end - first, 0));
   }
-  // The last token needs no KV: no token follows it.
-  int64_t max_kv_len() const { return max_device_len() - 1; }
+  bool pools() const { return request.extras != nullptr && request.extras->pooling.has_value(); }
+  // The last token needs no KV, because no token follows it, except where its state is pooled.
+  int64_t max_kv_len() const { return max_device_len() - (pools() ? 0 : 1); }
   int32_t max_pages(int32_t page_size) const {
     return static_cast<int32_t>(CeilDiv<int64_t>(max_kv_len(), page_size));
   }

@@ -51,11 +51,16 @@ void Scheduler::Impl::Submit(Request request) {
                 "marks of request {} are not in its prompt, or not in order", id);
   if (state->request.constraint != nullptr) SetConstraint(state, state->request.constraint);
   state->scored_len = state->scored_begin();
-  MINISGL_CHECK(state->request.max_tokens >= (state->scored_len < state->prompt_len() ? 0 : 1),
-                "max_tokens {}", state->request.max_tokens);
+  const bool may_lack_answer = state->scored_len < state->prompt_len() || state->pools();
+  MINISGL_CHECK(state->request.max_tokens >= (may_lack_answer ? 0 : 1), "max_tokens {}",
+                state->request.max_tokens);
+  MINISGL_CHECK(!state->pools() ||
+                    (state->request.max_tokens == 0 && state->scored_len == state->prompt_len()),
+                "request {} is pooled, and has an answer or scores", id);
   state->arrival = next_arrival++;
   MINISGL_CHECK(requests.emplace(id, std::move(owned)).second, "request id {} is used twice", id);
   ++context.stats.submitted;
+  if (state->request.extras != nullptr && !TakesExtras(state)) return;
   const int64_t length = state->max_device_len();
   const int64_t num_pages = CeilDiv<int64_t>(state->max_kv_len(), context.limits.page_size);
   if (length > context.limits.max_seq_len || num_pages > context.limits.num_pages) {
@@ -76,6 +81,17 @@ void Scheduler::Impl::Submit(Request request) {
   if (session != 0 && !queues.sessions().AddTurn(state)) state->holds |= sched::kHeldByTurn;
   queues.waiting().Add(state);
   awaits_turns |= session != 0 && state->is_chat();
+}
+
+bool Scheduler::Impl::TakesExtras(RequestState* state) {
+  const RowExtras& extras = *state->request.extras;
+  const Status status = CheckExtras(extras, state->prompt_len(), state->request.marks);
+  MINISGL_CHECK(status.ok(), "request {}: {}", state->request.id, status.message());
+  const auto lacking = static_cast<RowExtraSet>(extras.parts() & ~context.limits.extras);
+  if (lacking == 0) return true;
+  End(state, EndReason::kFailed, "invalid_row",
+      fmt::format("the engine cannot run a row with {}", NameOfFirst(lacking)));
+  return false;
 }
 
 bool Scheduler::Impl::IsGated(RequestId id) const {
@@ -184,6 +200,7 @@ void Scheduler::Impl::CollectRow(RequestState* state, int32_t kv_len, int32_t nu
     state_len = RollBack(state, known_len + accepted);
   }
   if (!row.scored.empty() && !CollectScored(state, known_len, row)) return;
+  if (!row.vector.empty()) TellVector(*state, row);
   if (accepted < 0) return CollectWithoutMask(state, known_len, state_len, row);
   // Tokens accepted past an end are dropped; `state` may be deleted by then.
   bool goes_on = CollectToken(state, std::min<int64_t>(known_len, state_len), row);
@@ -198,9 +215,18 @@ void Scheduler::Impl::CollectRow(RequestState* state, int32_t kv_len, int32_t nu
   }
   if (goes_on) DropIfUnmasked(state);
   if (goes_on && state->request.wants_progress) TellProgress(*state);
-  if (goes_on && state->request.max_tokens == 0 && state->scored_len == state->prompt_len()) {
-    End(state, EndReason::kLength);
-  }
+  if (!goes_on || state->request.max_tokens > 0) return;
+  const bool is_done =
+      state->pools() ? !row.vector.empty() : state->scored_len == state->prompt_len();
+  if (is_done) End(state, EndReason::kLength);
+}
+
+void Scheduler::Impl::TellVector(const RequestState& state, const RowResult& row) {
+  SchedEvent event;
+  event.id = state.request.id;
+  event.kind = SchedEvent::Kind::kVector;
+  event.token.vector = row.vector;
+  events.push_back(std::move(event));
 }
 
 void Scheduler::Impl::TellProgress(const RequestState& state) {

@@ -54,6 +54,8 @@ struct Scheduler::Impl {
   }
 
   void Submit(Request request);
+  // Ends a request whose extras the engine does not implement, and returns false.
+  bool TakesExtras(RequestState* state);
   void EndById(RequestId id, EndReason reason);
   void OpenGate(RequestId id, std::shared_ptr<TokenConstraint> constraint);
   static void SetConstraint(RequestState* state, std::shared_ptr<TokenConstraint> constraint);
@@ -108,6 +110,7 @@ struct Scheduler::Impl {
   // True if its constraint leaves no token to choose.
   bool IsStuck(const RequestState& state) const;
   void TellProgress(const RequestState& state);
+  void TellVector(const RequestState& state, const RowResult& row);
   void EndNonFinite(RequestState* state, int64_t computed_len);
   bool AcceptToken(RequestState* state, const RowResult& row);  // false if it was the last
   // Moves whole computed pages into the prefix cache, and counts them.

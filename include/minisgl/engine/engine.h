@@ -41,6 +41,7 @@ struct EngineLimits {
   int32_t max_step_tokens = 0;  // T of any plan
   int32_t max_step_drafts = 0;  // drafted tokens of any plan, part of T
   int32_t max_in_flight = 2;    // plans launched and not collected
+  RowExtraSet extras = 0;       // the parts of RowExtras that it implements; plans have no others
 };
 
 // State slots that one running request holds at most: what its rows in flight and the next one read

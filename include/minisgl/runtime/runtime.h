@@ -32,9 +32,13 @@ struct Prompt {
   std::vector<TokenId> ids;  // not empty
   // What decides keys and values beside the ids, in order of their places in them.
   std::vector<KeyMark> marks;
+  // What the prompt brings beside its ids, and wants beside tokens and scores; null: nothing. With
+  // Pooling the prompt has no answer: max_tokens is 0, and no log-probabilities are wanted.
+  std::shared_ptr<const RowExtras> extras;
   SamplingParams sampling;  // top_p may be 0 here: greedy
-  // -1: to the end of the context. 0: no answer, only the prompt's log-probabilities. REQUIRES that
-  // these are wanted (SamplingParams::num_prompt_logprobs), be it of no token.
+  // -1: to the end of the context. 0: no answer, only the prompt's vector or its log-probabilities.
+  // REQUIRES that one of these is wanted (RowExtras::pooling, SamplingParams::num_prompt_logprobs),
+  // be it log-probabilities of no token.
   int64_t max_tokens = -1;
   // Stop strings. The one that ends the answer does not reach the text, nor does any part of it.
   // Before sampling.min_tokens tokens a stop string is ordinary text.
@@ -116,6 +120,7 @@ struct Event {
   // kDone:
   // Of the prompt's tokens from sampling.prompt_logprobs_begin on, if wanted. Empty after an error.
   std::vector<TokenLogprobs> prompt_logprobs;
+  std::vector<float> vector;  // of a pooled prompt
   FinishReason finish_reason = FinishReason::kStop;
   Usage usage;
   AnswerTimes times;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "minisgl/base/prefix_key.h"
+#include "minisgl/plan/row_extras.h"
 #include "minisgl/row_result.h"
 #include "minisgl/sampling_params.h"
 #include "minisgl/token_constraint.h"
@@ -25,9 +26,12 @@ struct Request {
   // What decides keys and values beside the prompt's ids, in order: contents of pictures, an
   // adapter at place 0. Requests share a prefix up to the first difference in ids or marks.
   std::vector<KeyMark> marks;
+  // What it brings beside its ids, and wants beside tokens and scores; null: nothing. Valid
+  // (CheckExtras). With Pooling it has no answer and no tokens to score: it ends with its vector.
+  std::shared_ptr<const RowExtras> extras;
   SamplingParams sampling;
   // At least 1; or 0 for a request whose prompt has tokens to score
-  // (SamplingParams::num_prompt_logprobs): it ends when all of them are.
+  // (SamplingParams::num_prompt_logprobs): it ends when all of them are; or 0 with Pooling.
   int64_t max_tokens = 0;
   std::vector<TokenId> stop_ids;  // end and stop tokens, sorted; empty: only length ends it
   int32_t priority = 0;
@@ -46,10 +50,10 @@ enum class EndReason : uint8_t { kStopToken, kLength, kStopped, kAborted, kTimed
 
 // What happened to a request in one Collect, Submit or Abort.
 struct SchedEvent {
-  enum class Kind : uint8_t { kToken, kScored, kPrompt, kEnd };
+  enum class Kind : uint8_t { kToken, kScored, kPrompt, kVector, kEnd };
   RequestId id = 0;
   Kind kind = Kind::kToken;
-  RowResult token;  // kToken
+  RowResult token;  // kToken; kVector: the vector alone
   // kScored: the next tokens of the prompt whose log-probabilities are wanted. All of them come
   // before the first kToken.
   std::vector<RowResult> scored;

@@ -1,0 +1,28 @@
+// One vector for a whole prompt, from the hidden states of its tokens behind the last norm.
+#pragma once
+
+#include <cstdint>
+
+namespace minisgl {
+
+// kLast, kFirst: the state of that token. kMean, kMax: over all tokens, element by element, in
+// their order.
+enum class Pooling : uint8_t { kLast, kFirst, kMean, kMax };
+
+// True if the vector needs no token but the last: a cache may serve the others.
+constexpr bool NeedsLastTokenOnly(Pooling pooling) { return pooling == Pooling::kLast; }
+
+// A chunk of a prompt: tokens [token, token + count) of a plan are pooled. The engine keeps what
+// chunks before it left by the row's table row, and begins anew if the chunk `begins` the prompt.
+// If it `ends` the prompt, the row's result has the vector.
+struct PoolingSpan {
+  int32_t token = 0;
+  int32_t count = 0;
+  Pooling pooling = Pooling::kLast;
+  bool begins = false;
+  bool ends = false;
+
+  friend bool operator==(const PoolingSpan&, const PoolingSpan&) = default;
+};
+
+}  // namespace minisgl
