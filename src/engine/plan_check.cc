@@ -180,6 +180,10 @@ std::string FindPlanSizeFault(const BatchPlan& plan, const EngineLimits& limits)
     return fmt::format("arrays of different lengths for {} rows and {} tokens", num_rows,
                        num_tokens);
   }
+  const auto lacking = static_cast<RowExtraSet>(plan.extras.parts() & ~limits.extras);
+  if (lacking != 0) {
+    return fmt::format("rows with {}, which the engine lacks", NameOfFirst(lacking));
+  }
   if (num_rows > static_cast<size_t>(limits.max_running_requests) + 1) {
     return fmt::format("{} rows, at most {}", num_rows, limits.max_running_requests + 1);
   }
@@ -205,6 +209,8 @@ std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits
   if (!size_fault.empty()) return size_fault;
   const size_t num_tokens = plan.positions.size();
   if (plan.num_rows() == 0) return "no rows";
+  std::string extras_fault = PlanExtrasFault(plan.extras, plan.row_begin);
+  if (!extras_fault.empty()) return extras_fault;
   int64_t num_scored = 0;
   for (const int32_t of_row : plan.num_scored) num_scored += of_row;
   if ((!plan.num_scored.empty() &&

@@ -87,14 +87,13 @@ float* StepRunner::Logits(const ForwardInput& input) {
 }
 
 StepResult StepRunner::Run(const BatchPlan& plan, const MaskSource& masks) {
-  if constexpr (kDebugBuild) {
-    const std::string fault = FindPlanShapeFault(plan, limits());
-    MINISGL_CHECK(fault.empty(), "step {}: {}", plan.step, fault);
-  }
+  const auto find_fault = kDebugBuild ? FindPlanShapeFault : FindPlanSizeFault;
+  const std::string fault = find_fault(plan, limits());
+  MINISGL_CHECK(fault.empty(), "step {}: {}", plan.step, fault);
   ApplyWrites(plan);
   if constexpr (kDebugBuild) {
-    const std::string fault = FindPlanStateFault(plan, limits(), state_->tables());
-    MINISGL_CHECK(fault.empty(), "step {}: {}", plan.step, fault);
+    const std::string state_fault = FindPlanStateFault(plan, limits(), state_->tables());
+    MINISGL_CHECK(state_fault.empty(), "step {}: {}", plan.step, state_fault);
   }
   GatherTokenIds(plan);
   ListPlaces(plan);
