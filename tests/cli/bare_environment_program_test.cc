@@ -1,5 +1,5 @@
-// The program under cron, env -i and a locale without UTF-8: no home folder, no terminal, no PATH. It
-// does what it does elsewhere and prints no word more.
+// The program under cron, env -i and a locale without UTF-8: no home folder, no terminal, no PATH.
+// It does what it does elsewhere and prints no word more.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -410,6 +410,28 @@ MUTANTS = [
      "PrefixPart(PrefixKey(prefix.key.tokens().subspan(static_cast<size_t>(first)), {}, first));"),
     ("marks: those of a prompt do not reach its request", "runtime/serve_loop.cc",
      "  request.marks = std::move(prompt.marks);\n", ""),
+    # Extras: what rows bring beside token ids and want beside tokens.
+    ("extras: a run of embeddings is not cut to its chunk", "sched/plan_builder.cc",
+     "run.first + static_cast<int32_t>(from - run.token), run.source});", "run.first, run.source});"),
+    ("extras: embeddings stand at their place, not at their token of the plan", "sched/plan_builder.cc",
+     "{token + (from - begin), static_cast<int32_t>(to - from),", "{from, static_cast<int32_t>(to - from),"),
+    ("extras: tokens of an answer have their places as positions", "sched/plan_builder.cc",
+     "static_cast<int32_t>(place) + given.shift;", "static_cast<int32_t>(place);"),
+    ("extras: a request that was preempted comes back without them", "sched/preemptor.cc",
+     "  state->in_token_pool = false;\n", "  state->in_token_pool = false;\n  state->request.extras = nullptr;\n"),
+    ("extras: drafts have no adapter", "sched/plan_builder.cc",
+     "extras.adapters.push_back({token, static_cast<int32_t>(count), row.adapter});",
+     "if (begin < state.prompt_len()) extras.adapters.push_back({token, static_cast<int32_t>(count), row.adapter});"),
+    ("extras: hidden states begin with the chunk", "sched/plan_builder.cc", "std::max(begin, row.hidden->from);", "begin;"),
+    ("extras: a pooled prompt goes on from cached pages", "sched/request_state.h",
+     "if (pools() && !NeedsLastTokenOnly(*request.extras->pooling)) return 0;", ""),
+    ("extras: each chunk of a pooled prompt begins anew", "sched/plan_builder.cc", "span.begins = begin == 0;", "span.begins = true;"),
+    ("extras: a pooled prompt ends one token early", "sched/prefill_manager.cc",
+     "if (state->request.max_tokens == 0 && !state->pools())", "if (state->request.max_tokens == 0)"),
+    ("extras: a pooled prompt ends with its first chunk", "sched/scheduler.cc", "state->pools() ? !row.vector.empty() : ", ""),
+    ("extras: those of a prompt do not reach its request", "runtime/serve_loop.cc",
+     "  request.extras = std::move(prompt.extras);\n", ""),
+    ("extras: a vector is not told", "runtime/answer.cc", "    done.vector = std::move(vector_);\n", ""),
 ]
 
 
@@ -417,7 +439,7 @@ MUTANTS = [
 OTHERS = ["runtime/answer", "runtime/cache_event_writer", "runtime/event_queue", "runtime/prefix_source",
           "runtime/serve_loop", "runtime/stop_filter", "runtime/thought_budget", "runtime/thought_tracker", "runtime/token_limits",
           "runtime/trace_writer", "base/check", "base/histogram", "base/json", "base/kernel_profile", "base/sha256", "base/status",
-          "base/utf8", "base/prefix_key", "text/encode_after", "text/stream_decoder"]
+          "base/utf8", "base/prefix_key", "plan/row_extras", "text/encode_after", "text/stream_decoder"]
 
 
 def compile_one(command, source, target):

@@ -58,10 +58,11 @@ Right RightAnswerOf(const Workload& workload, const Arrival& arrival) {
 void CheckFailure(const Workload& workload, const Request& request, const Told& told) {
   if (told.all_failed && told.error_code == "out_of_memory") return;
   const bool too_long = told.error_code == "length_exceeded";
+  const bool pools = request.extras != nullptr && request.extras->pooling.has_value();
   const auto length = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
-  const bool fits =
-      length <= workload.limits.max_seq_len &&
-      CeilDiv<int64_t>(length - 1, workload.limits.page_size) <= workload.limits.num_pages;
+  const bool fits = length <= workload.limits.max_seq_len &&
+                    CeilDiv<int64_t>(length - (pools ? 0 : 1), workload.limits.page_size) <=
+                        workload.limits.num_pages;
   Require(too_long != fits, fmt::format("request {} failed as {}", request.id, told.error_code));
   const bool may_fail_loads = (workload.source.exists || workload.store.exists) &&
                               workload.options.kv_failure == KvFailurePolicy::kFail;
@@ -91,6 +92,15 @@ void CheckScores(const Request& request, const Told& told, bool ended_well) {
                       told.scored.size(), right.size()));
 }
 
+// Only a pooled prompt has a vector, and has it if it ends well.
+void CheckVector(const Request& request, const Told& told, bool ended_well) {
+  std::vector<float> right;
+  if (ended_well && request.extras != nullptr && request.extras->pooling) {
+    right = RightVector({request.prompt, request.marks}, *request.extras->pooling);
+  }
+  Require(told.vector == right, fmt::format("I11: request {} was told a wrong vector", request.id));
+}
+
 }  // namespace
 
 ChecksThrow::ChecksThrow() { SetCheckHandler(&ThrowViolation); }
@@ -107,6 +117,7 @@ void CheckAnswer(const Workload& workload, const Arrival& arrival, const Told& t
   const bool is_stopped = told.reason == EndReason::kAborted ||
                           told.reason == EndReason::kTimedOut || told.reason == EndReason::kFailed;
   CheckScores(request, told, !is_stopped);
+  CheckVector(request, told, !is_stopped);
   const bool is_whole = told.tokens.size() == right.tokens.size();
   if (told.reason == EndReason::kAborted) {
     Require(told.was_aborted, fmt::format("request {} was aborted by nobody", request.id));

@@ -32,6 +32,7 @@ class ChecksThrow {
 struct Told {
   std::vector<TokenId> tokens;
   std::vector<std::pair<TokenId, float>> scored;
+  std::vector<float> vector;
   bool ended = false;
   bool was_aborted = false;  // an abort was sent while it had not ended
   bool was_timed_out = false;

@@ -38,6 +38,7 @@ class Runner {
     for (const Arrival& arrival : workload.arrivals) {
       const Request& request = arrival.request;
       if (!request.marks.empty()) engine_.KnowMarks(request.sampling.seed, request.marks);
+      if (request.extras != nullptr) engine_.KnowExtras(request.sampling.seed, request.extras);
     }
     scheduler_ = std::make_unique<Scheduler>(workload.limits, options);
   }
@@ -319,6 +320,12 @@ void Runner::TakeEvents() {
     }
     if (event.kind == SchedEvent::Kind::kPrompt) {
       CheckProgress(event, told);
+      continue;
+    }
+    if (event.kind == SchedEvent::Kind::kVector) {
+      Require(told.vector.empty(), fmt::format("request {} is told two vectors", event.id));
+      told.vector = event.token.vector;
+      Trace(fmt::format("request {} vector {}", event.id, fmt::join(told.vector, " ")));
       continue;
     }
     told.ended = true;

@@ -83,6 +83,7 @@ class ServeRunner {
     for (const Arrival& arrival : workload.arrivals) {
       const Request& request = arrival.request;
       if (!request.marks.empty()) engine_.KnowMarks(request.sampling.seed, request.marks);
+      if (request.extras != nullptr) engine_.KnowExtras(request.sampling.seed, request.extras);
     }
     loop_ = std::make_unique<runtime::ServeLoop>(
         &engine_, nullptr, options, [this] { return now_; }, runtime::ServeLoop::StatsSink(),
@@ -191,6 +192,7 @@ void ServeRunner::Submit(const Arrival& arrival) {
   Prompt& prompt = submission.prompt;
   prompt.ids = request.prompt;
   prompt.marks = request.marks;
+  prompt.extras = request.extras;
   prompt.max_tokens = request.max_tokens;
   prompt.sampling = request.sampling;
   prompt.stop_token_ids = request.stop_ids;
@@ -295,6 +297,7 @@ void ServeRunner::TakeDone(const Event& event, Told* told) {
   told->ended = true;
   told->all_failed = all_failed_;
   told->error_code = event.error_code;
+  told->vector = event.vector;
   told->cut_in_constraint = event.cut_in_grammar;
   for (const TokenLogprobs& one : event.prompt_logprobs) {
     told->scored.emplace_back(one.id, one.logprob);

@@ -16,6 +16,7 @@ namespace minisgl::sim {
 struct Answer {
   std::vector<TokenId> tokens;
   std::vector<RowResult> scored;
+  std::vector<float> vector;
   std::vector<int64_t> progress;  // computed tokens of its prompt
   bool ended = false;
   EndReason reason = EndReason::kStopToken;
@@ -38,10 +39,11 @@ class SimDriver {
   SimEngine& engine() { return engine_; }
   std::map<RequestId, Answer>& answers() { return answers_; }
 
-  // A request with marks has a seed of its own, by which the engine knows it.
+  // A request with marks or extras has a seed of its own, by which the engine knows it.
   void Submit(Request request) {
     answers_[request.id];
     if (!request.marks.empty()) engine_.KnowMarks(request.sampling.seed, request.marks);
+    if (request.extras != nullptr) engine_.KnowExtras(request.sampling.seed, request.extras);
     scheduler_->Submit(std::move(request));
     TakeEvents();
   }
@@ -96,6 +98,9 @@ class SimDriver {
       } else if (event.kind == SchedEvent::Kind::kScored) {
         answer.token_after_end |= answer.ended || !answer.tokens.empty();
         answer.scored.insert(answer.scored.end(), event.scored.begin(), event.scored.end());
+      } else if (event.kind == SchedEvent::Kind::kVector) {
+        answer.token_after_end |= answer.ended || !answer.vector.empty();
+        answer.vector = event.token.vector;
       } else if (event.kind == SchedEvent::Kind::kPrompt) {
         answer.token_after_end |= answer.ended || !answer.tokens.empty();
         answer.progress.push_back(event.computed_tokens);

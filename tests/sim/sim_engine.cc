@@ -31,6 +31,86 @@ std::vector<TokenId> RightAnswer(const PrefixKey& prompt, int64_t max_tokens, bo
   return answer;
 }
 
+namespace {
+
+std::vector<float> VectorOf(uint64_t pooled) {
+  return {static_cast<float>(pooled % 65536), static_cast<float>((pooled >> 16) % 65536)};
+}
+
+// What one token of a plan brings and wants.
+struct TokenExtras {
+  EmbeddingSource source = 0;
+  int32_t embedding = -1;  // -1: none
+  RopePosition position{-1, -1, -1};
+  AdapterSlot adapter = kNoAdapter;
+  bool is_hidden = false, is_pooled = false;
+
+  friend bool operator==(const TokenExtras&, const TokenExtras&) = default;
+};
+
+// Those of the token at `place` of a request, if a step computes it.
+TokenExtras ExtrasAt(const RowExtras& extras, int64_t place, int64_t prompt_len) {
+  TokenExtras at;
+  for (const ReplacedEmbeddings& run : extras.embeddings) {
+    if (place < run.token || place >= run.token + run.count) continue;
+    at.source = run.source;
+    at.embedding = run.first + static_cast<int32_t>(place - run.token);
+  }
+  if (!extras.positions.empty() && place < prompt_len) {
+    at.position = extras.positions.of_prompt[static_cast<size_t>(place)];
+  } else if (!extras.positions.empty()) {
+    at.position.fill(static_cast<int32_t>(place) + extras.positions.shift);
+  }
+  at.adapter = extras.adapter;
+  at.is_hidden = extras.hidden && place >= extras.hidden->from;
+  at.is_pooled = extras.pooling && (*extras.pooling != Pooling::kLast || place + 1 == prompt_len);
+  return at;
+}
+
+// Those of each token of a plan.
+std::vector<TokenExtras> ExtrasIn(const BatchPlan& plan) {
+  std::vector<TokenExtras> tokens(static_cast<size_t>(plan.num_tokens()));
+  const auto visit = [&tokens](const auto& span, const auto& set) {
+    for (int32_t i = 0; i < span.count; ++i) set(&tokens[static_cast<size_t>(span.token + i)], i);
+  };
+  for (const ReplacedEmbeddings& run : plan.extras.embeddings) {
+    visit(run, [&run](TokenExtras* at, int32_t i) {
+      at->source = run.source;
+      at->embedding = run.first + i;
+    });
+  }
+  for (const PositionSpan& span : plan.extras.positions) {
+    visit(span, [&](TokenExtras* at, int32_t i) {
+      at->position = plan.extras.rope_positions[static_cast<size_t>(span.offset + i)];
+    });
+  }
+  for (const AdapterSpan& span : plan.extras.adapters) {
+    visit(span, [&span](TokenExtras* at, int32_t) { at->adapter = span.slot; });
+  }
+  for (const HiddenSpan& span : plan.extras.hidden) {
+    visit(span, [](TokenExtras* at, int32_t) { at->is_hidden = true; });
+  }
+  for (const PoolingSpan& span : plan.extras.pooling) {
+    visit(span, [](TokenExtras* at, int32_t) { at->is_pooled = true; });
+  }
+  return tokens;
+}
+
+}  // namespace
+
+std::vector<float> RightVector(const PrefixKey& prompt, Pooling pooling) {
+  PrefixWalk walk(prompt.marks());
+  uint64_t pooled = 1;
+  for (size_t at = 0; at < prompt.size(); ++at) {
+    const uint64_t prefix = walk.Push(prompt.tokens()[at]);
+    const bool counts = pooling == Pooling::kFirst  ? at == 0
+                        : pooling == Pooling::kLast ? at + 1 == prompt.size()
+                                                    : true;
+    if (counts) pooled = ExtendBy(pooled, prefix);
+  }
+  return VectorOf(pooled);
+}
+
 SimEngine::SimEngine(const EngineLimits& limits, int64_t end_rate)
     : limits_(limits),
       end_rate_(end_rate),
@@ -188,8 +268,45 @@ std::vector<uint64_t> SimEngine::RunRow(const BatchPlan& plan, int row, RowResul
       result->scored.push_back(ScoreToken(plan, row, position, prefix));
     }
   }
+  if (!plan.extras.pooling.empty()) Pool(plan, row, std::span(states).subspan(1), result);
   if (limits_.num_state_slots > 0) RunSegments(plan, row, states);
   return prefixes;
+}
+
+void SimEngine::CheckExtras(const BatchPlan& plan) {
+  if (extras_.empty() && plan.extras.parts() == 0) return;
+  const std::string fault = PlanExtrasFault(plan.extras, plan.row_begin);
+  if (!fault.empty()) return Violate(fault);
+  const std::vector<TokenExtras> found = ExtrasIn(plan);
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    const auto at = static_cast<size_t>(row);
+    const auto known = extras_.find(plan.sampling[at]->seed);
+    for (int32_t i = 0; i < plan.extend_len(row); ++i) {
+      const int64_t place = plan.kv_len[at] - plan.extend_len(row) + i;
+      const TokenExtras right = known == extras_.end()
+                                    ? TokenExtras()
+                                    : ExtrasAt(*known->second, place, plan.prompt_len[at]);
+      if (found[static_cast<size_t>(plan.row_begin[at] + i)] == right) continue;
+      Violate(fmt::format("step {}: row {} has wrong extras at {}", plan.step, row, place));
+    }
+  }
+}
+
+void SimEngine::Pool(const BatchPlan& plan, int row, std::span<const uint64_t> after,
+                     RowResult* result) {
+  const auto at = static_cast<size_t>(row);
+  for (const PoolingSpan& span : plan.extras.pooling) {
+    if (span.token < plan.row_begin[at] || span.token >= plan.row_begin[at + 1]) continue;
+    uint64_t& pooled = pooled_[plan.table_row[at]];
+    if (span.begins) pooled = 1;
+    for (int32_t i = 0; i < span.count; ++i) {
+      const auto index = static_cast<size_t>(span.token - plan.row_begin[at] + i);
+      const bool counts = span.pooling != Pooling::kFirst ||
+                          plan.positions[static_cast<size_t>(span.token + i)] == 0;
+      if (counts) pooled = ExtendBy(pooled, after[index]);
+    }
+    if (span.ends) result->vector = VectorOf(pooled);
+  }
 }
 
 void SimEngine::RunSegments(const BatchPlan& plan, int row, std::span<const uint64_t> states) {
@@ -272,6 +389,7 @@ void SimEngine::Launch(std::shared_ptr<const BatchPlan> plan) {
   step.foreign_row = std::exchange(foreign_row_, -1);
   step.result.status = std::exchange(fail_next_, Status());
   step.result.rows.resize(plan->table_row.size());
+  CheckExtras(*plan);
   for (int row = 0; row < plan->num_rows(); ++row) {
     step.prefixes.push_back(RunRow(*plan, row, &step.result.rows[static_cast<size_t>(row)]));
     step.pages_read.push_back(PagesRead(*plan, row));

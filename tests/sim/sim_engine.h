@@ -90,12 +90,20 @@ inline float ScoreOf(uint64_t prefix) { return -static_cast<float>(Extend(prefix
 std::vector<TokenId> RightAnswer(const PrefixKey& prompt, int64_t max_tokens, bool stops,
                                  int64_t vocab, int64_t end_rate);
 
+// Returns what stands for the vector of a pooled prompt.
+std::vector<float> RightVector(const PrefixKey& prompt, Pooling pooling);
+
 class SimEngine : public Engine {
  public:
   explicit SimEngine(const EngineLimits& limits, int64_t end_rate = 20);
 
   // The request of rows whose sampling has this seed has these marks.
   void KnowMarks(uint64_t seed, std::vector<KeyMark> marks) { marks_[seed] = std::move(marks); }
+
+  // Likewise these extras. Each must reach exactly the tokens that it belongs to.
+  void KnowExtras(uint64_t seed, std::shared_ptr<const RowExtras> extras) {
+    extras_[seed] = std::move(extras);
+  }
 
   const EngineLimits& limits() const override { return limits_; }
   void Launch(std::shared_ptr<const BatchPlan> plan) override;
@@ -159,13 +167,19 @@ class SimEngine : public Engine {
   void RunSegments(const BatchPlan& plan, int row, std::span<const uint64_t> states);
   std::vector<PageId> PagesRead(const BatchPlan& plan, int row) const;
   std::span<const KeyMark> MarksOf(const BatchPlan& plan, int row) const;
+  // Compares the plan's extras with those that its requests have for each of its tokens.
+  void CheckExtras(const BatchPlan& plan);
+  // Pools the tokens of a row after which the prefixes are `after`.
+  void Pool(const BatchPlan& plan, int row, std::span<const uint64_t> after, RowResult* result);
   void Violate(const std::string& what);
   using Table = std::vector<std::vector<int32_t>>;  // [rows][pages]
   int64_t SlotOf(const Table& table, int32_t table_row, int64_t position) const;
 
   EngineLimits limits_;
   int64_t end_rate_;
-  std::map<uint64_t, std::vector<KeyMark>> marks_;  // by seed
+  std::map<uint64_t, std::vector<KeyMark>> marks_;               // by seed
+  std::map<uint64_t, std::shared_ptr<const RowExtras>> extras_;  // by seed
+  std::map<int32_t, uint64_t> pooled_;   // by table row, of the chunks so far
   std::vector<uint64_t> shadow_;         // [slots] the prefix each was written for; 0: never
   std::vector<uint64_t> states_;         // [state slots] likewise
   std::vector<bool> is_state_loading_;   // [state slots] a load writes it

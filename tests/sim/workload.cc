@@ -349,6 +349,46 @@ void DrawFaults(Dice* dice, int64_t last_step, Workload* workload) {
             [](const Fault& a, const Fault& b) { return a.step < b.step; });
 }
 
+// Extras of some requests: embeddings at their pictures, positions of their own behind the first
+// one, an adapter's slot, hidden states, and pooled prompts in place of answers. By separate dice.
+void DrawExtras(Workload* workload) {
+  Dice dice(workload->seed ^ 0x59F111F1B605D019ull);
+  workload->limits.extras =
+      kReplacesEmbeddings | kGivesPositions | kHasAdapter | kWantsHidden | kWantsPooling;
+  const int64_t rate = dice.Pick(0, 1, 1, 2);
+  for (Arrival& arrival : workload->arrivals) {
+    Request& request = arrival.request;
+    if (rate == 0 || !dice.OneIn(rate)) continue;
+    RowExtras extras;
+    const int64_t length = std::ssize(request.prompt);
+    for (size_t i = 0; i < request.marks.size() && dice.OneIn(2); ++i) {
+      const int64_t begin = request.marks[i].place;
+      const int64_t end = i + 1 < request.marks.size() ? request.marks[i + 1].place : length;
+      if (begin == end) continue;
+      extras.embeddings.push_back({begin, static_cast<int32_t>(1 + dice.Below(end - begin)),
+                                   static_cast<int32_t>(dice.Below(4)),
+                                   request.marks[i].hash[1] * 2 + request.marks[i].hash[0]});
+    }
+    if (!request.marks.empty() && dice.OneIn(3)) {
+      for (int32_t place = 0; place < length; ++place) {
+        const bool is_own = place >= request.marks.front().place;
+        extras.positions.of_prompt.push_back(is_own ? RopePosition{place / 2, place % 7, place % 5}
+                                                    : RopePosition{place, place, place});
+      }
+      extras.positions.shift = static_cast<int32_t>(dice.Pick(-3, 0, 5));
+    }
+    const bool may_adapt = !request.marks.empty() && request.marks.front().place == 0;
+    if (may_adapt && dice.OneIn(2)) extras.adapter = static_cast<AdapterSlot>(dice.Below(3));
+    if (dice.OneIn(4)) extras.hidden = HiddenWanted{dice.Below(length + 4)};
+    if (request.session == 0 && !arrival.grammar && dice.OneIn(5)) {
+      extras.pooling = static_cast<Pooling>(dice.Below(4));
+      request.max_tokens = 0;
+      request.sampling.num_prompt_logprobs = -1;
+    }
+    request.extras = std::make_shared<const RowExtras>(std::move(extras));
+  }
+}
+
 // How much others may compute beside a chat's turn, and requests that ask for their progress. Drawn
 // by separate dice, as windows are.
 void DrawChatRoom(Workload* workload) {
@@ -418,6 +458,7 @@ Workload DrawWorkload(uint64_t seed, WorkloadKind kind) {
   DrawStates(&workload);
   DrawKeptStates(&workload);
   DrawScored(&workload);
+  if (kind == WorkloadKind::kMarked) DrawExtras(&workload);
   DrawChatRoom(&workload);
   return workload;
 }
@@ -475,6 +516,9 @@ std::string Workload::Describe() const {
     }
     for (const KeyMark& mark : arrival.request.marks) {
       text += fmt::format(", mark {}/{} at {}", mark.hash[0], mark.hash[1], mark.place);
+    }
+    if (arrival.request.extras != nullptr) {
+      text += fmt::format(", extras {}", arrival.request.extras->parts());
     }
     if (!arrival.aborts.empty()) {
       text += fmt::format(", aborted after {}", fmt::join(arrival.aborts, ", "));

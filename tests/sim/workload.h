@@ -47,7 +47,7 @@ struct Fault {
   int row = 0;       // of the plan, modulo its rows
 };
 
-// kMarked: a plain one in which prompts have marks, drawn by separate dice.
+// kMarked: a plain one in which prompts have marks and extras, drawn by separate dice.
 enum class WorkloadKind : uint8_t { kPlain, kMarked };
 
 struct Workload {
