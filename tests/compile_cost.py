@@ -21,7 +21,7 @@ BUDGET = {
     "base": 172, "batch": 527, "bench": 191,
     "chat": 282, "cpu": 626, "engine": 301, "gguf": 64, "grammar": 640, "hub": 102, "kv": 53, "load": 468,
     "model": 231, "plan": 15, "report": 76, "runtime": 280, "sched": 178, "store": 85, "tensor": 81, "term": 77,
-    "text": 834, "weights": 542, "cli": 395, "kernels, largest set": 1297, "kernels, fallback": 558,
+    "text": 834, "weights": 542, "cli": 395, "kernels, largest set": 696, "kernels, fallback": 161,
 }
 
 
