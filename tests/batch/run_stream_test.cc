@@ -269,12 +269,14 @@ TEST_F(RunStreamTest, TheRouterOfTheManualFindsWhatIsCached) {
 import subprocess, sys
 def ids(text):
     command = [sys.argv[1], "tokenize", "-m", sys.argv[2], "--raw"]
-    return json.loads(subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout)["prompt_token_ids"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)["prompt_token_ids"]
 prompt = sys.argv[3]
 assert cached_tokens(ids(prompt)) == 0
 for line in open("events"): read(line)
 whole = ids(prompt)
-assert len(whole) > 100 and cached_tokens(whole) == len(whole) // 16 * 16, (len(whole), cached_tokens(whole))
+assert len(whole) > 100, whole
+assert cached_tokens(whole) == len(whole) // 16 * 16, (len(whole), cached_tokens(whole))
 assert cached_tokens(ids("Other" + prompt)) == 0
 begun = ids(prompt[:len(prompt) // 2] + " and others" * 40)
 assert 0 < cached_tokens(begun) < len(begun) // 16 * 16, cached_tokens(begun)
