@@ -94,7 +94,8 @@ class JsonAnswerWriter : public AnswerWriter {
   const Tokenizer& tokenizer_;
   const bool ordered_;
   const bool streams_;
-  // Of answers that began and whose rows are not written: by row and number of the answer.
+  // Splitters of answers that began and whose rows are not written, by row and number of the
+  // answer.
   std::map<std::pair<int64_t, int32_t>, ReasoningSplitter> splitters_;
   std::deque<int64_t> expected_;  // announced and not yet written, next first
   std::map<int64_t, WrittenRow> held_;

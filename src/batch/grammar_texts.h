@@ -43,7 +43,7 @@ class GrammarCheck {
   std::optional<RowError> CheckText(const Row& row, const std::shared_ptr<const GrammarText>& text,
                                     std::vector<std::string>* warnings);
 
-  // Of the texts compiled so far, at most kResultsMax: the errors, "" for none.
+  // The errors of the texts compiled so far, "" for none; at most kResultsMax.
   std::map<Sha256::Digest, std::string> errors_;
   std::shared_ptr<const GrammarText> last_;  // its error is last_error_
   std::string last_error_;

@@ -269,7 +269,7 @@ class RowParser {
                       "continue_final_message");
   }
 
-  // Of fields that show the prompt, and of an answer without tokens.
+  // Checks fields that show the prompt, and fields of an answer without tokens.
   std::optional<RowError> CheckShown() {
     const Row& row = draft_.row;
     if (row.echo && row.kind == PromptKind::kMessages) {
@@ -285,7 +285,7 @@ class RowParser {
     return std::nullopt;
   }
 
-  // Of rows whose answers are part of later prompts.
+  // Checks rows whose answers are part of later prompts.
   std::optional<RowError> CheckConversation() {
     Row& row = draft_.row;
     if (row.append && row.session.empty()) {

@@ -108,7 +108,7 @@ struct Row : load::AnswerOverrides {
   bool append = false;        // its prompt goes on with the text of the session
   bool all_turns = false;     // each message of the user is answered
   bool ends_session = false;  // no later row of the input is in the session
-  // Of messages: those before it have been asked; and the number of turns answered.
+  // The first message that has not been asked, and the number of turns answered.
   size_t next_message = 0;
   int32_t turn = 0;
   bool has_more_turns() const {

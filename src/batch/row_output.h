@@ -42,7 +42,7 @@ inline constexpr float kNoLogprob = std::numeric_limits<float>::quiet_NaN();
 // Of the row's answers, `first` has the log-probabilities.
 std::vector<TokenLogprobs> PromptLogprobs(const Row& row, const RowAnswer& first,
                                           int32_t num_ranks);
-// Those of the answer, after the prompt's if the row echoes them.
+// The log-probabilities of the answer, after the prompt's if the row echoes them.
 std::vector<TokenLogprobs> ShownLogprobs(const Row& row, const RowAnswer& first,
                                          const RowAnswer& answer);
 

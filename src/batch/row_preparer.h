@@ -51,7 +51,7 @@ class RowPreparer {
 
   // True if a row with this id was added and not yet taken.
   bool Has(const Json& id) const;
-  // Of the rows that were not yet taken.
+  // These three count the rows that were not taken yet.
   bool empty() const { return jobs_.empty(); }
   int64_t num_answers() const { return num_answers_; }
   size_t bytes() const { return bytes_; }

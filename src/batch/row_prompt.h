@@ -30,7 +30,7 @@ namespace minisgl::batch {
 int64_t ContextCapacity(const EngineLimits& limits);
 
 struct PromptBuilderOptions {
-  // Of rows. A row without a seed gets a hash of `sampling.seed` and the row's index.
+  // The defaults of rows. A row without a seed gets a hash of `sampling.seed` and the row's index.
   load::SamplingDefaults defaults;
   std::vector<TokenId> eos_ids;
   bool truncate_left = false;          // cut a prompt that is too long instead of rejecting it

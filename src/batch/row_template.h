@@ -34,7 +34,7 @@ struct TemplateOptions {
 };
 
 void AddTemplateOptions(load::OptionTable* app, TemplateOptions* options, const std::string& group);
-// Those of `minisgl score`: --prompt-template in place of --system-template.
+// Adds the options of `minisgl score`: --prompt-template in place of --system-template.
 void AddScoreTemplateOptions(load::OptionTable* app, TemplateOptions* options,
                              const std::string& group);
 // Conflicts among the options, and with others: `raw` and `system` say whether --raw and --system

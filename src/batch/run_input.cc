@@ -39,7 +39,7 @@ uint64_t HashBlock(std::string_view bytes) {
   return hash;
 }
 
-// Of decompressed data, at once.
+// Bytes of data decompressed at once.
 constexpr size_t kExpandedBytes = size_t{1} << 18;
 
 }  // namespace

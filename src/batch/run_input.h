@@ -104,12 +104,12 @@ class LineReader {
   int64_t lines_taken_ = 0;  // that ended before the line that is next
   bool is_first_ = true;     // no line was taken yet
   Status status_;
-  // Of a table:
+  // State of a table:
   char separator_ = ',';
   std::optional<RecordScanner> scanner_;
   bool has_header_ = false;
   std::vector<std::string> header_;
-  // Of a compressed input: what was read and not yet decompressed begins at raw_begin_.
+  // State of a compressed input: the bytes read and not yet decompressed begin at raw_begin_.
   std::optional<Compression> compression_;  // unset: not known yet
   std::unique_ptr<Decompressor> decompressor_;
   std::string raw_;

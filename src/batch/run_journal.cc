@@ -38,7 +38,7 @@ constexpr size_t kReadBytes = size_t{1} << 20;
 
 // Tokenizers and templates are smaller than this, weight files larger.
 constexpr uint64_t kWholeFileBytesMax = uint64_t{32} << 20;
-// Of a weight file, hash its beginning, which holds names and shapes, and samples, which differ
+// Hash the beginning of a weight file, which holds names and shapes, and samples, which differ
 // between any two trained models.
 constexpr size_t kHeadBytes = size_t{1} << 20;
 constexpr size_t kSampleBytes = 4096;

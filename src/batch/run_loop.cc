@@ -301,7 +301,7 @@ void RunLoop::FinishAnswer(const Event& event, RowAnswer* done, Pending* pending
   answer.times = event.times;
   answer.finish_reason = FinishReasonName(event.finish_reason);
   answer.cut_in_grammar = event.cut_in_grammar;
-  // Those of the options' grammar were logged when it was read.
+  // Warnings of the options' grammar were logged when it was read.
   if (done == pending->answers.data() && !pending->row.grammar_field.empty()) {
     std::vector<std::string>& warnings = pending->row.warnings;
     warnings.insert(warnings.end(), event.grammar_warnings.begin(), event.grammar_warnings.end());

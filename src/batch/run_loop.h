@@ -143,7 +143,7 @@ class RunLoop {
            sessions_.num_waiting() == 0;
   }
   Status TakeInRow(ParsedRow parsed, size_t bytes);
-  // Of run_controls.cc.
+  // In run_controls.cc.
   Status TakeControl(const RunControl& control);
   Status AbortById(const Json& id);
   Status PrepareRow(ParsedRow parsed, size_t bytes, std::shared_ptr<SaidSoFar> said);
@@ -154,7 +154,7 @@ class RunLoop {
   bool MayRetry(const Pending& pending) const {
     return pending.row.timeout_s && pending.tries <= options_.timeout_retries;
   }
-  // Of run_loop_retries.cc.
+  // In run_loop_retries.cc.
   bool SetAsideToRetry(int64_t index);
   bool RetriesAreNext() const;
   void SubmitRetries();
@@ -164,7 +164,7 @@ class RunLoop {
   Status TakeEvent(Event event);
   void FinishAnswer(const Event& event, RowAnswer* done, Pending* pending);
   Status FinishRow(int64_t index);
-  // Of run_loop_sessions.cc.
+  // In run_loop_sessions.cc.
   Status AdvanceSessions();
   bool TakeEarlier(const SessionRows::Waiting& waiting);
   void JoinRuntimeSession(const Row& row, SaidSoFar* said, Prompt* prompt);

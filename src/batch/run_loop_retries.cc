@@ -24,7 +24,7 @@ bool RunLoop::SetAsideToRetry(int64_t index) {
   Pending& pending = node.mapped();
   open_bytes_ -= pending.bytes;
   retry_bytes_ += pending.bytes;
-  // Of a row with several turns, those that were answered stay.
+  // The answered turns of a row stay.
   const size_t first = pending.row.all_turns ? pending.answers.size() - 1 : 0;
   for (size_t i = first; i < pending.answers.size(); ++i) {
     tokens_ -= std::ssize(pending.answers[i].token_ids);

@@ -59,7 +59,7 @@ struct RunOptions {
 };
 
 void AddRunOptions(load::OptionTable* app, RunOptions* options);
-// Those of `minisgl score`, which sets `purpose`.
+// Adds the options of `minisgl score`, and sets `purpose`.
 void AddScoreOptions(load::OptionTable* app, RunOptions* options);
 
 // Checks options that depend on each other. kUsage if they conflict, kUnavailable for the device.

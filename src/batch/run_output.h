@@ -56,7 +56,7 @@ class RunOutput {
   int64_t failed_before() const { return failed_before_; }
   // Rows of the earlier run that stay in the output, failed ones included.
   int64_t rows_before() const { return rows_before_; }
-  // Of its scored rows that stay.
+  // Totals of its scored rows that stay.
   const ScoreTotals& scores_before() const { return scores_before_; }
 
  private:

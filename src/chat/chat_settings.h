@@ -25,7 +25,7 @@ Status SetParameter(std::string_view name, std::string_view value, load::AnswerS
 // Names that SetParameter accepts.
 std::vector<std::string> ParameterNames();
 
-// Those of them whose value is the name of a file.
+// The parameters whose value is the name of a file.
 std::vector<std::string> FileParameterNames();
 
 // Returns one line "name range" for each parameter, in the same order.

@@ -18,7 +18,7 @@ class CodeLines {
   const FactorLayout& factors() const { return factors_; }
   int64_t first_panel() const { return first_panel_; }
   int64_t num_panels() const { return num_panels_; }
-  // Of the first output of a panel; the others of the panel follow.
+  // The codes of the first output of a panel; the panel's other outputs follow.
   const std::byte* codes(int64_t panel, int64_t line) const {
     return codes_ + line * line_step_ + panel * panel_step_;
   }

@@ -47,10 +47,10 @@ enum class CodeOrder : uint8_t {
   // for each 128 inputs a line of each output in turn. A line of 8 bits has its codes in order; one
   // of 4 bits is 32 words of 16 bits, and nibble n of word w is the code of input 32 n + w.
   kLines,
-  // Of 8 bits, for products of integers, four inputs at a time: for each four inputs of a panel,
-  // padded to sixteen times four, a quad of each of the 16 outputs.
+  // Codes of 8 bits for products of integers, four inputs at a time: for each four inputs of a
+  // panel, padded to sixteen times four, a quad of each of the 16 outputs.
   kQuads,
-  // Of type e4m3, for products in f32: the same, but the two inputs in the middle of a quad are
+  // Codes of type e4m3 for products in f32: the same, but the two middle inputs of a quad are
   // exchanged, so that every other byte is of the next input (kernels/linear_e4m3-inl.h).
   kSplitQuads,
 };
@@ -67,7 +67,7 @@ struct CodeOrders {
 };
 
 inline constexpr int64_t kWordInputs = 8;  // of a word of 4-bit codes
-// Of 6-bit codes: inputs of a unit of the layout, and words of 32 bits that an output has of it.
+// Inputs of a unit in the layout of 6-bit codes, and words of 32 bits of an output in it.
 inline constexpr int64_t kUnitInputs = 16, kUnitWords = 3;
 inline constexpr int64_t kQuadInputs = 4;
 // The place of an input's code in a quad of kSplitQuads.
@@ -83,15 +83,15 @@ struct CodedMatrix {
   CodeKind kind = CodeKind::kCounting4;
   std::array<float, 16> numbers = {};  // of codes of 4 bits, and of the first ones of 6
   int64_t group_inputs = 0;            // of one scale; the last group may have fewer
-  // Of scales and offsets, or of their factors: bf16 or f16 if it holds all exactly, else f32. Of
-  // factors of steps of type e4m3: f32.
+  // The type of scales and offsets, or of their factors: bf16 or f16 if it holds all exactly, else
+  // f32; f32 for factors of steps of type e4m3.
   DType scale_type = DType::kF32;
   ScaleSteps steps = ScaleSteps::kNone;
   int64_t factor_groups = 0;  // with steps: groups that share a factor, a power of two
   bool has_zeros = false, has_offsets = false;  // at most one
-  // Of kSplitQuads: codes may be widened by moving their bits (kernels/e4m3-inl.h). At most one in
-  // kSubnormalShare is a subnormal number, as an f32 with which some processors take long, and no
-  // scale is kMovedScaleMax or more.
+  // With kSplitQuads: codes may be widened by moving their bits (kernels/e4m3-inl.h). At most one
+  // in kSubnormalShare is a subnormal number, as an f32 with which some processors take long, and
+  // no scale is kMovedScaleMax or more.
   bool moves_bits = false;
   std::shared_ptr<const void> data;  // codes, then scales, then zeros or offsets
 
@@ -135,7 +135,7 @@ struct CodedMatrix {
 
  private:
   uint8_t CodeAt(int64_t out, int64_t input) const;
-  // Of a panel's scales or offsets.
+  // An element of a panel's scales or offsets.
   float FactorAt(const std::byte* of_panel, int64_t group, int64_t lane) const;
 };
 

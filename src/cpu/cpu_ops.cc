@@ -546,7 +546,7 @@ std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits& limits) {
       prepared(format, limits.max_tokens * limits.num_chosen, limits.expert_inputs);
   const int64_t head_rows = limits.head_inputs == 0 ? 0 : limits.max_tokens * limits.num_heads;
   const auto of_heads = prepared(format.dtype, head_rows, limits.head_inputs);
-  // Of the output head, if its format is another.
+  // The inputs of the output head, if its format is another.
   const bool same = TableFormat(format) == format;
   const auto of_logits =
       prepared(TableFormat(format), same ? 0 : limits.max_logit_rows, limits.max_inputs);

@@ -24,7 +24,7 @@ struct FactorLayout {
   const int8_t* zeros;       // likewise
   int64_t panel_bytes;       // of a panel's scales, or offsets
   int64_t panel_zeros;
-  // Of a panel's scales or offsets:
+  // Layout of a panel's scales or offsets:
   DType type;
   ScaleSteps steps;
   int shift = 0;       // log2 of CodedMatrix::factor_groups

@@ -247,7 +247,7 @@ void ReadCodes(const CodedRow& row, const CodedMatrix& matrix, uint8_t* codes) {
   }
 }
 
-// Of codes of type e4m3.
+// Counts subnormal codes of type e4m3.
 int64_t CountSubnormals(const uint8_t* codes, int64_t count) {
   int64_t sum = 0;
   for (int64_t i = 0; i < count; ++i) {

@@ -11,7 +11,7 @@ namespace {
 
 // The steps of the scales of all parts.
 ScaleSteps StepsOf(std::span<const WeightTensor> parts) {
-  // Of rows of blocks all parts have the same (HaveCommonCodes).
+  // All parts that are rows of blocks have the same steps (HaveCommonCodes).
   if (BlockFactorGroups(parts[0]) > 0) return ScaleSteps::kIntegers;
   const bool divides = parts[0].quantized()->divides_by_global;
   const bool are_e4m3 = std::all_of(parts.begin(), parts.end(), [&](const WeightTensor& part) {
@@ -108,7 +108,7 @@ class FactorWriter {
     return static_cast<size_t>(group * kPanelWidth) + lane;
   }
 
-  // Of a row of blocks; its codes have no zeros.
+  // Writes the factors of a row of blocks; its codes have no zeros.
   void WriteBlocks(const CodedRow& row, size_t lane) const {
     const BlockFormat& format = *row.part->blocks();
     const int64_t first = FirstGroup(*row.part), num_groups = matrix_.num_groups();
@@ -130,7 +130,7 @@ class FactorWriter {
     }
   }
 
-  // Those of a block.
+  // Writes the factors of a block.
   void WriteBlock(const BlockFormat& format, const std::byte* block, size_t at) const {
     std::byte* const scales = to_.scales + matrix_.step_bytes();
     std::byte* const offsets = to_.offsets + matrix_.step_bytes();

@@ -17,13 +17,13 @@ struct CodedRow {
   const WeightTensor* part;
   int64_t out;
 };
-// Those of a panel, of all rows of a matrix.
+// Returns a panel's rows among all rows of a matrix.
 std::span<const CodedRow> RowsOfPanel(std::span<const CodedRow> rows, int64_t panel);
 
 // The group of the first input.
 int64_t FirstGroup(const WeightTensor& part);
 
-// Of rows of blocks: groups whose scales are steps under one factor; 0: scales have no such steps.
+// Groups of a row of blocks whose scales are steps under one factor; 0: scales have no such steps.
 int64_t BlockFactorGroups(const WeightTensor& part);
 
 // Sets the steps and the type of scales and offsets. REQUIRES the other fields of `matrix`, but no

@@ -8,11 +8,11 @@
 // 2. They are dropped, and keys and values are allocated.
 // 3. All graphs are captured.
 //
-// Of several ranks each is called on a thread of its own, and no call returns before all have
-// ended: what one rank queues may wait on its device for what another queues, and a thread that
-// queues for a device waits if the device has much to do. All ranks get the same plan, compute the
-// same logits and choose the same tokens; results are the first rank's. Nothing takes or frees
-// memory while a kernel may wait for another rank (DeviceStep::SetQuiet).
+// Each of several ranks is called on a thread of its own, and no call returns before all have
+// ended: work that one rank queues may wait on its device for work that another queues, and a
+// thread that queues for a device waits if the device has much to do. All ranks get the same plan,
+// compute the same logits and choose the same tokens; results are the first rank's. Nothing takes
+// or frees memory while a kernel may wait for another rank (DeviceStep::SetQuiet).
 #include "minisgl/engine/device_engine.h"
 
 #include <algorithm>
@@ -234,7 +234,7 @@ Status DeviceEngine::TakePages(int64_t num_pages, int64_t num_window_pages) {
   return Status();
 }
 
-// Of the rank whose graphs take most.
+// The bytes of the rank whose graphs take most.
 Status DeviceEngine::CountGraphBytes(const GraphSizes& sizes, uint64_t* num_bytes) {
   std::vector<uint64_t> bytes(ranks_.size());
   MINISGL_RETURN_IF_ERROR(

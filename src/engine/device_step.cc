@@ -15,7 +15,7 @@ namespace {
 // Room after the front for the writes of most steps: several times those of 8,192 tokens.
 constexpr size_t kTailBytes = size_t{256} << 10;
 
-// Of one scored token in the tail, with its results.
+// Bytes of one scored token in the tail, with its results.
 constexpr uint64_t kScoredTokenBytes = 2 * sizeof(int32_t) + sizeof(float) +
                                        sizeof(DeviceSampling) + sizeof(DeviceToken) +
                                        kTopLogprobsMax * sizeof(TokenLogprob);
@@ -83,7 +83,7 @@ std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits, bool has_win
   const auto vocab = CheckedProduct(vocab_factors);
   if (!vocab) return std::nullopt;
   const auto in_flight = static_cast<uint64_t>(limits.max_in_flight);
-  // Of a step that scores all of its tokens, with the half more that TakeMeta takes.
+  // Bytes of a step that scores all of its tokens, with the half more that TakeMeta takes.
   const uint64_t scored_bytes = tokens * kScoredTokenBytes * 3 / 2;
   const uint64_t step_bytes =
       layout.front_bytes + kTailBytes + results.top_logprobs_bytes + scored_bytes;
@@ -417,7 +417,7 @@ void DeviceStep::PlanAttention(const StepShape& shape, const PlannedHeads& plann
                        .values_in_keys = heads.values_in_keys});
 }
 
-// Of the step that was uploaded last: logits, samples, and the tokens that are accepted.
+// Computes logits, samples, and the accepted tokens of the step that was uploaded last.
 void DeviceStep::RunPlaces(const InFlightStep& step) {
   RunScored(step);
   const StepShape& shape = step.shape;

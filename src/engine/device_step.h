@@ -80,9 +80,9 @@ class DeviceStep {
   static Result<std::unique_ptr<DeviceStep>> Make(const ModelList& models, const ModelFiles& files,
                                                   const MemoryPlan& plan, const Rank& rank,
                                                   DeviceOps* ops);
-  // Of several ranks, after the start: called before and after memory is taken for a large step.
-  // Waits until nothing runs on any device, because taking memory may wait for a kernel that waits
-  // for another rank. All ranks take memory for the same steps.
+  // Sets the function that several ranks, after the start, call before and after they take memory
+  // for a large step. It waits until nothing runs on any device, because taking memory may wait for
+  // a kernel that waits for another rank. All ranks take memory for the same steps.
   void SetQuiet(std::function<Status()> quiet) { quiet_ = std::move(quiet); }
   // See StepState.
   Status TakePages(int32_t num_pages, int32_t num_window_pages) {
@@ -179,7 +179,7 @@ class DeviceStep {
   DeviceArray<int64_t> window_slots_;  // [max_step_tokens] if there are window pages
   DeviceArray<uint32_t> counts_;       // [max_places, V]
   DeviceArray<float> raw_logits_;      // [max_places, V]
-  // Of the step that was uploaded last.
+  // The places of the step that was uploaded last.
   DevicePlaces places_;
 };
 

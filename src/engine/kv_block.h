@@ -13,7 +13,8 @@ namespace minisgl::engine {
 
 class KvBlockLayout {
  public:
-  // Of the layers with keys and values of their own, in `kv`, which `ops` writes. Both outlive it.
+  // The layout for the layers with keys and values of their own, in `kv`, which `ops` writes. Both
+  // outlive it.
   KvBlockLayout(const KvStorage& kv, const Ops& ops, int32_t page_size)
       : kv_(&kv), ops_(&ops), page_size_(page_size) {}
 

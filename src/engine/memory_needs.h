@@ -19,8 +19,8 @@ namespace minisgl::engine {
 // their count takes longer than that of all else.
 class WeightCounts {
  public:
-  // Of `model`, which outlives this, with `options`, whose format and rank tell them from others of
-  // the search.
+  // The bytes for `model`, which outlives this, with `options`, whose format and rank tell them
+  // from others of the search.
   std::optional<uint64_t> Of(const ListedModel& model, const DecoderOptions& options);
 
  private:

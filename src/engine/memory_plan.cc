@@ -251,8 +251,8 @@ std::optional<PlanOptions> RelaxUntilItFits(const ModelList& models, LeverSet le
   return options;
 }
 
-// Those of `levers` that are needed to make room; all of them if they do not. Levers are left out
-// one after another, the length first.
+// Returns the levers that are needed to make room; all of them if they do not suffice. Levers are
+// left out one after another, the length first.
 LeverSet LeversNeeded(const ModelList& models, LeverSet levers, uint64_t available,
                       const PlanOptions& options) {
   for (int lever = 0; lever < kNumLevers; ++lever) {

@@ -55,7 +55,7 @@ class HostStateCopy final : public KvBlockCopy {
   }
 
  private:
-  // Of one rank after the other.
+  // Visits the pieces of one rank after the other.
   template <typename Visit>
   void ForEachPiece(const Visit& visit) const {
     for (const ModelState* model : models_) model->states().ForEachPiece(slot_, visit);

@@ -42,7 +42,7 @@ class StateStorage {
  private:
   std::vector<DeviceArray<float>> memory_;
   std::vector<StateLayer> layers_;
-  // Of a slot in one layer that has a state, and of a slot.
+  // Floats of a slot in one layer that has a state, and of a whole slot.
   int64_t num_conv_floats_ = 0, num_matrix_floats_ = 0, num_slot_floats_ = 0;
 };
 

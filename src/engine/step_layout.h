@@ -50,7 +50,7 @@ struct StepLayout {
   size_t front_bytes = 0;  // size of all above
 };
 
-// Of the front, the bytes that a step with so many state segments uses.
+// Bytes of the front that a step with `num_spans` state segments uses.
 inline size_t UsedFrontBytes(const StepLayout& layout, size_t num_spans) {
   return std::min(layout.front_bytes, layout.spans + (num_spans + 1) * sizeof(StateSpan));
 }

@@ -28,7 +28,7 @@ class StepRunner {
                                                   const MemoryPlan& plan, EngineRanks ranks);
 
   const EngineLimits& limits() const { return state_->limits(); }
-  // Of each rank.
+  // The state of each rank's model.
   std::vector<const ModelState*> models() const;
 
   // The masks of a step; waits until they are there.
@@ -63,7 +63,7 @@ class StepRunner {
 
   explicit StepRunner(EngineRanks ranks);
   Status Load(const ModelList& models, const ModelFiles& files, const MemoryPlan& plan);
-  // Those of StepState, on every rank.
+  // Call the functions of StepState on every rank.
   void RunLayers(const ForwardInput& input);
   float* Logits(const ForwardInput& input);
   void ApplyWrites(const BatchPlan& plan);
@@ -73,7 +73,7 @@ class StepRunner {
   void SamplePlaces(const BatchPlan& plan, float* logits);
   void ListMasks(const BatchPlan& plan, const StepMasks& masks);
   void ListScored(const BatchPlan& plan);
-  // Of the step whose layers ran last: a result for each of plan.scored_ids.
+  // Returns a result for each of plan.scored_ids, from the step whose layers ran last.
   std::vector<RowResult> Score(const BatchPlan& plan);
 
   const std::vector<std::unique_ptr<Ops>> all_ops_;  // of each rank; outlive what they made, below

@@ -30,7 +30,7 @@ class StepState {
   // layers share pages), with the dummies.
   Status TakePages(int32_t num_pages, int32_t num_window_pages);
 
-  // Of Make, with the pages of the last TakePages.
+  // The limits given to Make, with the pages of the last TakePages.
   const EngineLimits& limits() const { return limits_; }
   const ModelConfig& config() const { return config_; }
   // True if layers with a window have pages of their own, also before TakePages.

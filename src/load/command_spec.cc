@@ -10,7 +10,7 @@
 namespace minisgl::load {
 namespace {
 
-// Of a name, with its dashes: shorter ones begin too many names.
+// The least length of a beginning, with its dashes: shorter ones begin too many names.
 constexpr size_t kBeginningMin = 5;
 constexpr size_t kSuggestedMax = 3;
 

@@ -92,7 +92,7 @@ Status CheckKernelsRun(const ModelConfig& whole, const Rank& rank, DeviceOps* cu
   const ModelConfig config = RankConfig(whole, rank);
   std::vector<AttentionHeads> heads;
   int64_t query_width = 0;
-  // Of a norm over the heads of all ranks each normalises its own.
+  // Each rank normalises its own heads in a norm over the heads of all ranks.
   const int64_t state_norm_width =
       config.states.num_heads == 0
           ? 0

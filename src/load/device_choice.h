@@ -20,7 +20,7 @@ struct Device {
   uint64_t available_bytes = 0;            // of each rank's device, if there are several ranks
   std::shared_ptr<KernelProfile> profile;  // of its kernels; null unless --profile-kernels
 
-  // Of CUDA.
+  // The number of CUDA's ranks.
   int32_t num_ranks() const { return static_cast<int32_t>(1 + other_ranks.size()); }
 
   std::string fallback;           // reason why `auto` chose the CPU; "" if it did not

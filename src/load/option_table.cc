@@ -402,7 +402,7 @@ Result<bool> OptionTable::TakeEntries(const ConfigFile& file, size_t entry) {
 
 Status OptionTable::TakeConfig(const ConfigFile& file) {
   std::set<std::pair<std::string, std::string>> taken;
-  // Those of all commands first: those of one are nearer.
+  // Entries for all commands come first, because entries for one command override them.
   for (const bool of_all : {true, false}) {
     for (size_t i = 0; i < file.entries.size(); ++i) {
       const ConfigEntry& entry = file.entries[i];

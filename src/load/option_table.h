@@ -157,7 +157,7 @@ class OptionTable {
   explicit OptionTable(std::shared_ptr<CLI::App> app);
   // Sets the values of `file`, of this program's commands. kBadInput.
   Status TakeConfig(const ConfigFile& file);
-  // Those of `entry` and the entries after it that are the same option's. Returns false if neither
+  // Takes the values of `entry` and of later entries for the same option. Returns false if neither
   // this command nor one below it has the option.
   Result<bool> TakeEntries(const ConfigFile& file, size_t entry);
   const TableOption* FindConfigurable(const std::string& name) const;

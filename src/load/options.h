@@ -130,7 +130,7 @@ struct EngineOptions {
   std::string pack_cache;  // directory of packed weights; "": they are not written
   int32_t max_drafts = 0;  // upper bound on drafts of one request in one step; 0: no drafting
   PrefixCacheOptions prefix_cache;  // of run and chat
-  // Of its own rate, the share that a chat keeps beside a batch; 0: no bound; -1: the device's
+  // The share of its own rate that a chat keeps beside a batch; 0: no bound; -1: the device's
   // default.
   double chat_share = -1;
 };

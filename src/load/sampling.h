@@ -20,7 +20,7 @@ struct SamplingDefaults : AnswerSettings {
   // The option or file that set max_tokens and sampling.min_tokens, for messages; "" if none did.
   std::string max_tokens_origin, min_tokens_origin;
   std::string note;  // what generation_config.json changed, in one line; "" if nothing
-  // Those of its settings that hold because no option sets them.
+  // The file's settings that hold because no option sets them.
   AnswerOverrides from_model;
 };
 

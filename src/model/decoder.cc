@@ -322,7 +322,7 @@ class OpsDecoder final : public Decoder {
     }
   }
 
-  // Of heads [first, first + count) of qkv.
+  // The norm of heads [first, first + count) of qkv.
   NormParams NormOfHeads(size_t index, const DeviceArray<float>& weight, int64_t first,
                          int64_t count, int64_t num_tokens) {
     const int64_t head_dim = shapes_[index].head_dim;
@@ -556,7 +556,7 @@ class OpsDecoder final : public Decoder {
   model::RankSums sums_;
   std::vector<LayerShape> shapes_;           // [layers]
   std::vector<model::LayerFusion> fusions_;  // [layers]
-  // Of the part that runs: the norm before its first product, and whether its last product adds.
+  // The norm before the running part's first product, and whether its last product adds.
   std::optional<NormParams> held_norm_;
   bool attention_adds_ = false, feed_forward_adds_ = false;
 };

@@ -4,7 +4,7 @@
 namespace minisgl::model {
 namespace {
 
-// Of the norms of latents, whatever rms_norm_eps says.
+// The eps of latents' norms, whatever rms_norm_eps says.
 constexpr float kLatentEps = 1e-6f;
 
 void NormLatent(const DeviceArray<float>& weight, ActivationPtr x, int64_t width, int64_t stride,

@@ -25,7 +25,7 @@ using Role = weights::TensorRole;
 // Packs the tensors of one layer, or of the model outside its layers.
 class Packer {
  public:
-  // Of layer `layer`, or of the model outside its layers (-1).
+  // Packs layer `layer`, or the model outside its layers (-1).
   Packer(const ModelConfig& config, const Checkpoint& checkpoint, int32_t layer, const Rank& rank,
          const WeightFormat& format, Ops* ops)
       : config_(config),

@@ -40,7 +40,7 @@ WeightTensor CutMatrix(const WeightTensor& matrix, const TensorCut& cut);
 std::vector<float> CutVector(std::vector<float> all, const TensorCut& cut, const Rank& rank,
                              int64_t columns = 1);
 
-// Of StateParts::input, the channels of the convolution; of StateParts::gate; and of
+// A rank's spans of StateParts::input, the channels of the convolution; of StateParts::gate; and of
 // StateParts::scalars, which are `num_scalars` of all heads.
 std::vector<Span> StateChannelSpans(const ModelConfig& config, Mixer mixer, const Rank& rank);
 std::vector<Span> StateGateSpans(const StateConfig& states, const Rank& rank);

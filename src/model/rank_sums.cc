@@ -11,7 +11,7 @@ void RankSums::Reduce(ActivationPtr x, int64_t num_tokens, bool may_owe) {
   if (num_ranks_ == 1) return;
   MINISGL_CHECK(!owed_, "a second sum over ranks while one is owed");
   owed_ = {.x = x, .count = num_tokens * config_.hidden_size};
-  // Of parts that begin from the same norm, another one follows before a norm.
+  // If parts begin from the same norm, another part follows before a norm.
   if (!may_owe || config_.norm_placement == NormPlacement::kParallel) Settle();
 }
 

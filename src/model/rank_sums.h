@@ -12,7 +12,7 @@ namespace minisgl::model {
 
 class RankSums {
  public:
-  // Of vectors of the hidden size. With one rank nothing is summed. All must outlive it.
+  // Sums vectors of the hidden size. With one rank nothing is summed. All must outlive it.
   RankSums(const ModelConfig& config, int32_t num_ranks, Ops* ops)
       : config_(config), num_ranks_(num_ranks), ops_(ops) {}
 

@@ -39,10 +39,10 @@ WeightTensor ExpandMatrix(const WeightTensor& matrix, std::vector<float>* values
 struct StateParts {
   std::vector<int64_t> input, gate, scalars;
 };
-// Of one product of gates, the inputs of the convolution, and decays.
+// The parts of one product of gates, the inputs of the convolution, and decays.
 StateParts Mamba2Parts(const StateConfig& states);
-// Of a product of queries, keys, values and gates by group, and another of gains and decays by
-// group (`scalars` are its rows).
+// The parts of a product of queries, keys, values and gates by group, and of another of gains and
+// decays by group (`scalars` are its rows).
 StateParts DeltaPartsByGroup(const StateConfig& states);
 
 }  // namespace minisgl::model

@@ -211,7 +211,7 @@ weights::TensorRole StackOf(weights::TensorRole role) {
 // An upper bound on the bytes of an output's scales.
 uint64_t ScaleBytes(const QuantScheme& scheme, uint64_t groups, uint64_t num_in) {
   if (scheme.layout != QuantLayout::kRowBlocks) return groups * DTypeBytes(DType::kF32);
-  // Of rows of blocks all are exact in 16 bits.
+  // All factors of rows of blocks are exact in 16 bits.
   constexpr uint64_t kFactorBytes = 2;
   if (scheme.factor_inputs == 0) return groups * kFactorBytes;
   return groups + CeilDiv(num_in, static_cast<uint64_t>(scheme.factor_inputs)) * kFactorBytes;

@@ -40,7 +40,7 @@ struct Workspace {
   DeviceArray<float> logits;           // [N, V]
   DeviceArray<float> all_logits;       // [N, V of the whole model], on ranks that gather them
 
-  // Of queries, then of keys, or of the output of a state, over all of several ranks.
+  // Mean squares of queries, then of keys, or of the output of a state, over all of several ranks.
   DeviceArray<float> mean_squares;  // [2, T]
 
   DeviceArray<float> router_logits;  // [T, X]

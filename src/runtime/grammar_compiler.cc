@@ -14,15 +14,15 @@
 namespace minisgl::runtime {
 namespace {
 
-// Of grammars that no request has.
+// Bounds on kept grammars that no request has.
 constexpr size_t kKeptMax = 64;
 constexpr size_t kKeptBytesMax = size_t{256} << 20;
-// Of all tables and masks, of those in use, too.
+// Upper bound on all tables and masks, also those in use.
 constexpr size_t kBytesMax = size_t{256} << 20;
-// Of all that were compiled, refused ones included.
+// Upper bound on known grammars, refused ones included.
 constexpr size_t kKnownMax = 10'000;
-// Of a grammar that is tried at once: about ten milliseconds, and most take one. Reading a text
-// takes work, too, which is not counted.
+// Work of a grammar that is tried at once: about ten milliseconds, and most take one. Reading a
+// text is not counted.
 constexpr uint64_t kLittleWork = 100'000;
 constexpr size_t kLittleTextBytes = 64 << 10;
 

@@ -93,7 +93,7 @@ class GrammarCompiler final : public GrammarSource {
   // [spells_control], made when needed
   mutable std::shared_ptr<const GrammarVocabulary> vocabularies_[2];
 
-  // Of the caller's thread: the last grammar that was asked for, and its key.
+  // For the caller's thread alone: the last grammar that was asked for, and its key.
   std::shared_ptr<const GrammarText> last_text_;
   ReasoningTags last_reasoning_;
   Sha256::Digest last_key_ = {};

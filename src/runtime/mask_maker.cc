@@ -6,9 +6,9 @@
 namespace minisgl::runtime {
 namespace {
 
-// Of the first piece: about a quarter of a millisecond, for which others may wait for the same
-// grammar. Later pieces are larger, so that a mask is made even if all that a piece leaves for the
-// next one is lost.
+// Work of the first piece: about a quarter of a millisecond, for which others may wait for the same
+// grammar. Later pieces are larger, so that a mask is made even if each piece loses the work of the
+// one before.
 constexpr int64_t kPieceWork = 2'000;
 constexpr int64_t kPiecesPerGrowth = 16;
 

@@ -77,8 +77,8 @@ class PrefixSource final : public KvSource {
     Keys keys;
     int64_t num_found = -1;  // -1: not looked for
     uint64_t found_at = 0;   // num_saved_ then: there may be more since
-    // Of the first `state_limit` blocks those up to the last state that is stored; -1: not looked
-    // for since.
+    // up_to_state: the blocks, among the first `state_limit`, up to the last stored state;
+    // state_limit -1: not looked for since.
     int64_t state_limit = -1, up_to_state = 0;
   };
   // A block, or the state after it if there is a slot for it.

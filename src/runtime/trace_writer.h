@@ -44,7 +44,7 @@ class TraceWriter {
     std::variant<int64_t, std::string_view> value;
   };
   using Args = std::initializer_list<Arg>;
-  // Of ranks after the first numbers after kDevice.
+  // Further ranks have the numbers after kDevice.
   enum class Track { kEngine = 1, kHost = 2, kDevice = 3 };
 
   // Begins an event: its phase, name and track. EndEvent completes it.

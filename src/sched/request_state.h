@@ -143,7 +143,7 @@ struct RequestState {
     const bool has_unscored = scored_len < prompt_len();
     return (has_unscored ? scored_len : static_cast<int64_t>(tokens.size())) - 1;
   }
-  // Of the next `count` tokens, how many have a successor to score.
+  // The number of the next `count` tokens that have a successor to score.
   int32_t NumScored(int64_t count) const {
     const int64_t first = std::max(launched_len, scored_len - 1);
     const int64_t end = std::min(launched_len + count, prompt_len() - 1);

@@ -143,8 +143,8 @@ struct Scheduler::Impl {
   std::deque<InFlight> in_flight;
   std::vector<SchedEvent> events;
   bool awaits_turns = false;  // a session is open that had a chat's turn
-  // Of the steps since a chat's turn runs, counted by CheckRoom: those with a row of it, and the
-  // room that others took in them.
+  // Counted by CheckRoom since a chat's turn runs: steps with a row of the turn, and the room that
+  // others took in them.
   int64_t chat_steps = 0, room_taken = 0;
   StepId next_step = 1;
   uint64_t next_arrival = 1;

@@ -29,7 +29,7 @@ class WindowLedger {
 
   // Upper bound on the window pages that `state` may claim whatever other requests do.
   int64_t Entitled(const RequestState& state) const;
-  // Of those, how many are promised to it now.
+  // The part of Entitled that is promised to `state` now.
   int64_t Promised(const RequestState& state) const;
   // Window pages that running requests hold or are promised.
   int64_t Pledged() const;

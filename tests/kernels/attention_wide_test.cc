@@ -8,7 +8,7 @@
 namespace minisgl::cuda {
 namespace {
 
-// Of DeepSeek V2 and GLM-4.7-Flash, with fewer heads.
+// The heads of DeepSeek V2 and GLM-4.7-Flash, but fewer.
 PagedAttentionCase LatentCase(const std::vector<PagedAttentionRow>& rows,
                               int32_t num_decode_rows = 0) {
   PagedAttentionCase c;

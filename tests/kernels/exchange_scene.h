@@ -17,7 +17,7 @@ inline constexpr DType kDTypeOf = std::is_same_v<T, float>          ? DType::kF3
 
 class ExchangeScene {
  public:
-  // Of kernels of at most kBlocksMax blocks.
+  // A scene for kernels of at most kBlocksMax blocks.
   explicit ExchangeScene(int num_ranks) : num_ranks_(num_ranks), alarm_(Zeros(kAlarmBytes / 4)) {
     RankExchange common = {
         .count = num_ranks, .alarm = alarm_.data(), .wait_ns = int64_t{1'000'000'000'000}};

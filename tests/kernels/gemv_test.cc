@@ -262,7 +262,7 @@ TEST_P(GemvPrefetchTest, AsksForNothingWithoutRoomOrAlignment) {
   EXPECT_TRUE(PartsOf(kDivisions[0], one_tile_).empty());
   device_.context.prefetch_bytes = 1 << 20;
   EXPECT_TRUE(PartsOf(kDivisions[3], one_tile_).empty());
-  // Nor of a matrix that does not take the ring.
+  // A matrix that does not take the ring fetches nothing, either.
   EXPECT_FALSE(PartsOf(kDivisions[1], one_tile_).empty());
   device_.context.ring_bytes_min = kDivisions[1].num_out * kDivisions[1].num_in * 2 + 1;
   EXPECT_TRUE(PartsOf(kDivisions[1], one_tile_).empty());

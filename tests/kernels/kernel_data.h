@@ -12,7 +12,7 @@
 
 namespace minisgl::cuda {
 
-// Of a normal distribution around 0.
+// Draws from a normal distribution around 0.
 void FillNormal(std::span<float> values, std::mt19937_64* random);
 std::vector<float> RandomFloats(int64_t count, uint64_t seed, double deviation = 1.0);
 

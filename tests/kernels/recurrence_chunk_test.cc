@@ -37,7 +37,7 @@ TEST_P(ChunkOracleTest, MatchesOracle) {
 INSTANTIATE_TEST_SUITE_P(Types, ChunkOracleTest, testing::ValuesIn(kHalfTypes),
                          [](const auto& info) { return std::string(DTypeName(info.param)); });
 
-// Of one block for each row, or one for all of them.
+// Grids of one block for each row, and of one for all rows.
 TEST(RecurrenceChunkTest, GridsDoNotMatter) {
   const RecurrenceScene scene = {.by_chunks = true};
   const StateResults many = RunRows(scene, ChunkedStateRows(), 132);

@@ -146,7 +146,7 @@ TEST(SampleLogprobsTest, ABiasBeyondAllLogitsScoresItsToken) {
       EXPECT_EQ(biased[i].token.token, chosen[i].token.token);
       EXPECT_EQ(biased[i].token.logprob, chosen[i].token.logprob);
     }
-    // Of -infinity.
+    // The logit may be -infinity.
     for (SampledPlace& place : places) {
       const TokenId given = chosen[static_cast<size_t>(&place - places.data())].token.token;
       place.sampling.logit_bias = {{given, kBias}};

@@ -85,7 +85,7 @@ struct RecurrenceScene {
   int32_t num_heads = 2, num_groups = 1, key_dim = 8, value_dim = 8;
   int64_t gap = 0;
   bool by_chunks = false;  // long rows; otherwise every row by steps (LaunchRecurrence)
-  // Of scalars. With 100 many decays are 0 or 1, and many gains 0 or gain_factor.
+  // The scale of scalars. With 100 many decays are 0 or 1, and many gains 0 or gain_factor.
   float scalar_scale = 1;
   bool clears = false;  // kDelta: 16 of every 32 tokens leave nothing of the state
 

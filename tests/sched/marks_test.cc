@@ -98,8 +98,7 @@ TEST(MarksTest, RequestsShareUpToTheFirstDifferentMark) {
   EXPECT_EQ(cached(MakeMarked(9, {{0, kCat}, {10, kCat}})), 8);
 }
 
-// Of requests that come at once, those with the same pictures wait for one that computes them; the
-// others do not.
+// Requests that come at once wait for one that computes the same pictures; others do not wait.
 TEST(MarksTest, ARequestWaitsOnlyForAPrefixWithItsMarks) {
   SimDriver driver(MarkLimits(), MarkOptions(), 0, kEndRate);
   // Answers of one token, so that no page has any.

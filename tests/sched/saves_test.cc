@@ -221,7 +221,7 @@ TEST_F(SavesTest, ADamagedBlockIsComputedOrFailsTheRequest) {
   }
 }
 
-// Of a model with states.
+// The same for a model with states.
 class StateSavesTest : public SavesTest {
  protected:
   void StartWithStates(int32_t num_slots = 20, SchedulerOptions options = {}) {
@@ -235,8 +235,8 @@ class StateSavesTest : public SavesTest {
   const Request request_ = MakeRequest(1, 30, 10);
 };
 
-// Of 30 tokens 28 are whole pages, and 24 whole blocks. The answer ends behind 39, of which 32 are
-// whole blocks.
+// 28 of the 30 tokens are whole pages, and 24 whole blocks. The answer ends behind 39 tokens, of
+// which 32 are whole blocks.
 TEST_F(StateSavesTest, AStateAtTheEndOfABlockIsSavedAndLoaded) {
   StartWithStates();
   Answer(request_);

@@ -107,8 +107,8 @@ TEST(ScoredRequestTest, TwoRowsOfOnePromptComputeItOnce) {
     driver.Submit(request);
   }
   ASSERT_TRUE(driver.RunToEnd());
-  // Of the second: the last page of the prompt, whose last position gives the first score, and one
-  // token of the text.
+  // The second computes the last page of the prompt, whose last position gives the first score, and
+  // one token of the text.
   EXPECT_EQ(driver.answers()[2].cached_tokens, 28);
   EXPECT_EQ(driver.scheduler().Stats().computed_tokens, 33 + 5);
   EXPECT_EQ(driver.answers()[1].scored.size(), 2u);

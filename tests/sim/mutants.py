@@ -524,7 +524,7 @@ def with_headers(root, files):
 
 
 def hash_of(root):
-    """Of everything that decides whether a mutant is found: names and contents."""
+    """The hash of everything that decides whether a mutant is found: names and contents."""
     files = [path for folder in ("src/sched", "src/kv", "tests/sim") for path in (root / folder).iterdir()
              if path.suffix in (".h", ".cc") or path.name == "mutants.py"]
     files += [root / "src" / mutant[1] for mutant in MUTANTS]

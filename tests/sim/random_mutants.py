@@ -48,7 +48,7 @@ from pathlib import Path
 
 # Suites that run the program itself.
 PROGRAM_SUITES = ("term", "load", "batch", "report", "chat", "bench", "cli")
-# Of each room its own suites, and others that may find what those do not.
+# The suites of each room, and other suites that may find more.
 SUITES = {
     "base": (["base"], ["fuzz_json", "weights", "text", "runtime"]),
     "weights": (["weights"], ["fuzz_model_config", "fuzz_safetensors", "model"]),
@@ -94,7 +94,7 @@ def blanked(pattern, text, flags=0):
 
 
 def closing(text, opening):
-    """Of the parenthesis at `opening`, where its end stands."""
+    """The place of the parenthesis that closes the one at `opening`."""
     depth = 0
     for at in range(opening, len(text)):
         depth += {"(": 1, ")": -1}.get(text[at], 0)
@@ -184,7 +184,7 @@ def read_equivalents(changes):
 
 
 def limit():
-    """Of a program that a change lets grow without end."""
+    """Limits a program that a change lets grow without end."""
     resource.setrlimit(resource.RLIMIT_AS, (BYTES_MAX, BYTES_MAX))
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
 

@@ -48,7 +48,7 @@ struct TokenExtras {
   friend bool operator==(const TokenExtras&, const TokenExtras&) = default;
 };
 
-// Those of the token at `place` of a request, if a step computes it.
+// The extras of the token at `place` of a request, if a step computes it.
 TokenExtras ExtrasAt(const RowExtras& extras, int64_t place, int64_t prompt_len) {
   TokenExtras at;
   for (const ReplacedEmbeddings& run : extras.embeddings) {
@@ -67,7 +67,7 @@ TokenExtras ExtrasAt(const RowExtras& extras, int64_t place, int64_t prompt_len)
   return at;
 }
 
-// Those of each token of a plan.
+// The extras of each token of a plan.
 std::vector<TokenExtras> ExtrasIn(const BatchPlan& plan) {
   std::vector<TokenExtras> tokens(static_cast<size_t>(plan.num_tokens()));
   const auto visit = [&tokens](const auto& span, const auto& set) {

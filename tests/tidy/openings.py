@@ -5,8 +5,7 @@ import pathlib
 import re
 
 # Rooms whose comments are not looked at: a folder of src and include/minisgl, a header of include/minisgl, or a folder of tests.
-EXCEPTED = ("batch", "chat", "cpu", "engine", "kv", "load", "model", "runtime", "sched", "store", "tests/kernels", "tests/sched",
-            "tests/sim")
+EXCEPTED = ()
 
 FOLDERS = ("src", "include", "cuda", "tests", "prompts")
 SLASHES = (".h", ".cc", ".cu", ".cuh", ".cpp")

@@ -70,12 +70,12 @@ class KvBlockCopy {
  public:
   virtual ~KvBlockCopy() = default;
 
-  // Of ReadPages and ReadState: true if TakeBlock may be called. The engine's caller asks.
+  // For ReadPages and ReadState: true if TakeBlock may be called. Called by the engine's caller.
   virtual bool IsReady() = 0;
   // Writes the block's bytes. Bytes of tokens without a page are left as they are. An error if the
   // engine is broken. Any thread. REQUIRES IsReady.
   virtual Status TakeBlock(std::span<std::byte> block) = 0;
-  // Of BeginWrite and BeginStateWrite: takes the block's bytes. Any thread.
+  // For BeginWrite and BeginStateWrite: takes the block's bytes. Any thread.
   virtual void PutBlock(std::span<const std::byte> block) = 0;
 };
 

@@ -77,7 +77,7 @@ struct RankBytes {
   uint64_t weights = 0;
   uint64_t kv_per_token = 0;  // keys and values of its heads in all layers
 };
-// Of each of options.num_ranks ranks on the CPU; the errors of CheckRanks.
+// Returns the bytes of each of options.num_ranks ranks on the CPU, or the errors of CheckRanks.
 Result<std::vector<RankBytes>> CountRankBytes(const ModelList& models,
                                               const ModelEngineOptions& options);
 

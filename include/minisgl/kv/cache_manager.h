@@ -37,7 +37,7 @@ class CacheManager {
   int32_t num_available() const { return pool_.num_free() + cache_->num_evictable(); }
   // Pages that will be free after the steps in flight are collected.
   int32_t num_deferred() const { return num_deferred_; }
-  // Of those, pages with a window page.
+  // Deferred pages with a window page.
   int32_t num_deferred_windows() const { return num_deferred_windows_; }
 
   // Appends `count` pages to `pages`, and evicts if the pool has too few. Each has a window page,

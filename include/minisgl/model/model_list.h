@@ -118,7 +118,7 @@ class ModelFiles {
   // Checkpoint::Open, with the model that they are of.
   static Result<ModelFiles> Open(const ModelList& models, const std::string& target_dir);
 
-  // Of model `index` of the list.
+  // The files of model `index` of the list.
   const Checkpoint& operator[](size_t index) const {
     return *(index < files_.size() ? files_[index] : files_[0]);
   }

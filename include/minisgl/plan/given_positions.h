@@ -10,7 +10,7 @@ namespace minisgl {
 
 using RopePosition = std::array<int32_t, 3>;  // time, height, width
 
-// Of a request.
+// The given positions of one request.
 struct GivenPositions {
   std::vector<RopePosition> of_prompt;  // one for each token of it; empty: all are their places
   // What tokens after the prompt have beyond their place, in each of the three.

@@ -5,8 +5,8 @@
 
 namespace minisgl {
 
-// Of a request: those of its tokens from this place on, in prompt and answer, that steps compute. A
-// token that a cache serves has none.
+// A request wants the hidden states of its tokens from this place on, in prompt and answer. Only a
+// token that a step computes has one; a token that a cache serves has none.
 struct HiddenWanted {
   int64_t from = 0;
 };

@@ -82,8 +82,8 @@ struct Usage {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t completion_tokens = 0;
-  // Of those, the ones in the reasoning, without its tags; a forced message is part of it. 0
-  // without Prompt::reasoning.
+  // Completion tokens in the reasoning, without its tags; a forced message is part of it. 0 without
+  // Prompt::reasoning.
   int64_t reasoning_tokens = 0;
 };
 
@@ -163,8 +163,8 @@ struct RuntimeStats {
   Histogram waiting_s;         // from Submit to the first admission
   Histogram first_token_s;     // from Submit to the first token
   Histogram between_tokens_s;  // every gap between two tokens of one answer
-  // Of each step: the time that the runtime's thread spent on planning it and handing out its
-  // tokens, without waiting for the engine.
+  // The time that the runtime's thread spent on planning each step and handing out its tokens,
+  // without waiting for the engine.
   Histogram host_step_s;
 };
 

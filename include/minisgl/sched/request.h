@@ -26,7 +26,7 @@ struct Request {
   // What decides keys and values beside the prompt's ids, in order: contents of pictures, an
   // adapter at place 0. Requests share a prefix up to the first difference in ids or marks.
   std::vector<KeyMark> marks;
-  // What it brings beside its ids, and wants beside tokens and scores; null: nothing. Valid
+  // The parts that it brings beside ids and wants beside tokens and scores; null: none. Valid
   // (CheckExtras). With Pooling it has no answer and no tokens to score: it ends with its vector.
   std::shared_ptr<const RowExtras> extras;
   SamplingParams sampling;

@@ -66,8 +66,8 @@ enum class KvFailurePolicy : uint8_t { kRecompute, kFail };
 
 struct SchedulerOptions {
   int32_t max_prefill_tokens = 512;  // of one step
-  // Of one step, with decoding rows and drafts; 0: only the limit above and those of the engine.
-  // REQUIRES at least max_running_requests, so that no decoding row waits.
+  // Upper bound on the tokens of one step, with decoding rows and drafts; 0: only the limit above
+  // and the engine's limits. REQUIRES at least max_running_requests, so that no decoding row waits.
   int32_t max_step_tokens = 0;
   // Maximum tokens of one prompt in one step while others wait; 0: half of max_prefill_tokens.
   int32_t long_prefill_threshold = 0;
@@ -110,7 +110,7 @@ struct SchedulerStats {
   int64_t pages_total = 0, pages_free = 0, pages_cached = 0, pages_locked = 0, pages_peak = 0;
   // Window pages: reclaimed ones were taken from pages that stayed in the cache.
   int64_t window_pages_total = 0, window_pages_free = 0, reclaimed_window_pages = 0;
-  // Of a model with states: evicted snapshots were dropped to make room.
+  // For a model with states. Evicted snapshots were dropped to make room.
   int64_t state_slots_total = 0, state_slots_free = 0, snapshots = 0, evicted_snapshots = 0;
   int64_t remapped_pages = 0;  // computed twice, given back
   int64_t evicted_pages = 0;

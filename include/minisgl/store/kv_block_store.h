@@ -4,9 +4,9 @@
 // store's identity, so a block of another model, or behind other tokens, is never found. Neither is
 // a damaged block: a store may lose blocks at any time, but never returns a wrong byte.
 //
-// Of a model whose layers have states a store keeps those, too, at the ends of blocks alone: a
-// state elsewhere would need the keys of a part of a block. A state has the key of the block before
-// it. It is of use only with all blocks up to there, and is lost no later than the last of them.
+// If layers of the model have states, a store keeps them, too, at the ends of blocks alone: a state
+// elsewhere would need the keys of a part of a block. A state has the key of the block before it.
+// It is of use only with all blocks up to there, and is lost no later than the last of them.
 #pragma once
 
 #include <array>
@@ -87,8 +87,8 @@ class KvBlockStore {
 
 struct KvBlockFolderOptions {
   std::string folder;
-  // Of all blocks and states in the folder, of all models; 0: a tenth of what is free on the disk
-  // or used by the folder.
+  // Upper bound on all blocks and states in the folder, of all models; 0: a tenth of the bytes free
+  // on the disk or used by the folder.
   int64_t max_bytes = 0;
   // Says what makes keys and values equal: the model's weights and configuration, element type and
   // layout of the keys and values, and whatever else changes a bit of them.

@@ -36,7 +36,7 @@ HWY_INLINE Floats WidenFactors(const std::byte* factors, int64_t at) {
   }
 }
 
-// Those of a group and a vector of outputs, from `lane` of the panel on.
+// The factors of a group and a vector of outputs, from `lane` of the panel on.
 HWY_INLINE Floats FactorsAt(const FactorLayout& layout, const std::byte* of_panel, int64_t group,
                             int64_t lane) {
   const F32 d;

@@ -124,8 +124,8 @@ HWY_INLINE Quads SignedIntegers(Quads codes) {
 #endif
 }
 
-// Of codes of 4 bits: numbers that count up, under zero points or under offsets, or e2m1. Of codes
-// of 6 bits: the first two.
+// Forms of codes. With 4 bits: numbers that count up, with zero points or with offsets, or e2m1.
+// With 6 bits: the first two.
 enum class CodeForm { kCounting, kWithOffsets, kSigned, kCounting6, kWithOffsets6 };
 
 constexpr bool IsOf6Bits(CodeForm form) {

@@ -69,7 +69,7 @@ struct StepFactors {
 
 template <int kVectors, CodeForm kForm, bool kHalves>
 struct CodesInMemory : StepsOf<kForm, kHalves> {
-  // Of panels that lie beside each other, from block `block` of `of_blocks` on.
+  // Reads panels that lie beside each other, from block `block` of `of_blocks` on.
   HWY_INLINE CodesInMemory(const CodesLayout& of, int64_t first_panel, int64_t column,
                            int64_t block, int64_t of_blocks, StepFactors memory)
       : layout(of),
@@ -171,7 +171,8 @@ struct CodesInMemory : StepsOf<kForm, kHalves> {
   const uint32_t* words;   // of the next half
   const std::byte* ahead;  // of what is fetched while it is read
   int64_t num_blocks, next_block;
-  // Of a panel and a block, about. Where panels are read in turn, scales are steps and factors.
+  // Bytes of a panel and a block, about. Where panels are read in turn, scales are steps and
+  // factors.
   int64_t scale_bytes, factor_bytes, zero_bytes;
   int64_t groups[2] = {0, 0};  // of the halves of the block
   StepFactors factors;         // memory for kVectors vectors of each

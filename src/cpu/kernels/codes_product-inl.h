@@ -35,7 +35,7 @@ template <int kRows>
 constexpr int MemoryVectors() {
   return kHasManyRegisters && kRows <= 5 ? 4 : CodeVectors<kRows>();
 }
-// Those of one panel.
+// Vectors of one panel.
 inline constexpr int kPanelVectors = kLanes == 1 ? 2 : static_cast<int>(kPanelWidth) / kLanes;
 // If there are registers for them, sums stay there from one block to the next.
 template <int kRows, int kVectors>
@@ -258,7 +258,7 @@ constexpr RowsInMemory RowsInMemoryOf(CodeForm form, bool has_halves) {
   return form == CodeForm::kWithOffsets6 ? RowsInMemory::kOne : RowsInMemory::kSome;
 }
 
-// Those of the rows that RowsInMemoryOf() says (linear_codes_int8_memory.cc).
+// Multiplies the numbers of rows that RowsInMemoryOf() names (linear_codes_int8_memory.cc).
 void MultiplyCodesInMemory(CodeForm form, bool has_halves, const CodesBlocks& b, int64_t num_rows);
 
 }  // namespace HWY_NAMESPACE

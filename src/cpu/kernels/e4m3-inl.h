@@ -26,7 +26,7 @@ HWY_INLINE Floats WidenE4M3(const void* codes) {
   const hn::Rebind<int8_t, F32> d8;
   const hn::Rebind<hwy::float16_t, F32> df16;
   const auto words = hn::PromoteTo(d16, hn::LoadU(d8, static_cast<const int8_t*>(codes)));
-  // Of the copies of the sign, one is left.
+  // The mask leaves one of the copies of the sign.
   const auto halves = hn::And(hn::ShiftLeft<7>(words), hn::Set(d16, static_cast<int16_t>(0xBF80)));
   return hn::Mul(hn::PromoteTo(F32(), hn::BitCast(df16, halves)), hn::Set(F32(), kHalfFactor));
 }
@@ -37,8 +37,8 @@ inline constexpr float kMovedFactor = 0x1.0p120f;
 
 using E4M3Words = hn::Vec<hn::RebindToUnsigned<F32>>;
 
-// Of words of two codes: the bits of both, each moved within 16 bits to the place of a bf16's, and
-// the second one.
+// Masks for words of two codes: the bits of both, each moved within 16 bits to the place of a
+// bf16's, and the second code.
 struct PairMasks {
   HWY_INLINE PairMasks()
       : moved(hn::Set(hn::RebindToUnsigned<F32>(), 0x87F087F0u)),
@@ -62,7 +62,7 @@ struct InputPair {
 template <int kPair>
 HWY_INLINE InputPair MovePair(E4M3Words quads, PairMasks masks) {
   const hn::RebindToUnsigned<F32> du;
-  // Of the copies of the sign, the masks leave one.
+  // The masks leave one of the copies of the sign.
 #if HWY_TARGET == HWY_SCALAR
   const hn::RebindToSigned<F32> di;
   const E4M3Words second = kPair == 0 ? hn::ShiftLeft<8>(quads) : quads;

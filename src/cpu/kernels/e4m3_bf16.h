@@ -28,7 +28,7 @@ inline constexpr float kE4M3Factor = 256;
 
 // The divided numbers of the codes of two inputs of a panel, sign-extended.
 inline void E4M3Numbers(__m512i words, __m512* even, __m512* odd) {
-  // Of the copies of the sign, one is left.
+  // The mask leaves one of the copies of the sign.
   const __m512i halves = _mm512_and_si512(_mm512_slli_epi16(words, 7),
                                           _mm512_set1_epi16(static_cast<int16_t>(0xBF80)));
   *even = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));

@@ -234,7 +234,7 @@ HWY_NOINLINE void ExpandGroups(const CodedMatrix& m, int64_t panel, const Codes&
   }
 }
 
-// Of a matrix in CodeOrder::kSplitQuads with CodedMatrix::moves_bits.
+// Expands a matrix in CodeOrder::kSplitQuads with CodedMatrix::moves_bits.
 template <class Writer>
 HWY_NOINLINE void ExpandSplitQuads(const CodedMatrix& m, int64_t panel, const Writer& writer) {
   const hn::RebindToUnsigned<F32> du;

@@ -52,7 +52,7 @@ struct LineFactors {
       }
     }
   }
-  // Of the numbers of codes of an output in a group of the line.
+  // Makes weights of the numbers of an output's codes in a group of the line.
   template <Shift kShift>
   __m512 Weights(__m512 numbers, int group, int64_t lane) const {
     const float its = kShift == Shift::kNone ? 0 : shift[group][lane];

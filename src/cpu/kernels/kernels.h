@@ -155,12 +155,12 @@ using ExpandPanelGetter = ExpandPanel (*)();
 const PerTarget<ExpandPanelGetter>& ExpandPanelGetters();
 // expand_codes_bf16.cc: to panels of bf16. Runs on CpuTarget::kAvx512Bf16 and kAmx only.
 ExpandPanel Bf16ExpandPanel();
-// Of a matrix in CodeOrder::kLines, to a panel of bf16. The first: expand_lines.cc, anywhere; the
-// second: expand_lines_bf16.cc, on CpuTarget::kAmx only.
+// Expand a matrix in CodeOrder::kLines to a panel of bf16. The first: expand_lines.cc, anywhere;
+// the second: expand_lines_bf16.cc, on CpuTarget::kAmx only.
 void ExpandLinedPanelInSoftware(const CodedMatrix& matrix, int64_t panel, DType dtype,
                                 std::byte* out);
 void ExpandLinedPanel(const CodedMatrix& matrix, int64_t panel, DType dtype, std::byte* out);
-// Of a matrix in CodeOrder::kQuads, slowly: only experts of which others have other codes need it.
+// Expands a matrix in CodeOrder::kQuads, slowly: only experts need it, if others have other codes.
 void ExpandQuadsPanel(const CodedMatrix& matrix, int64_t panel, DType dtype, std::byte* out);
 
 // --- expand_lines.cc, expand_lines_bf16.cc -------------------------------------------------------

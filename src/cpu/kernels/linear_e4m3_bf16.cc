@@ -113,8 +113,8 @@ class E4M3DotProduct {
     w[1][v] = pairs[1];
   }
 
-  // Of what is fetched while inputs up to `end` are read: after the last ones, the next panels
-  // begin.
+  // The distance of the fetch while inputs up to `end` are read: behind the last inputs the next
+  // panels begin.
   int64_t BytesAhead(int64_t end) const {
     const bool ends = end * kPanelWidth + kBytesAhead > m_.panel_bytes();
     return kBytesAhead + (ends ? (kPanels - 1) * m_.panel_bytes() : 0);

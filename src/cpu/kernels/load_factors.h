@@ -17,7 +17,7 @@
 MINISGL_BF16_DOT_BEGIN
 namespace minisgl::cpu::bf16_dot {
 
-// Those of a group and the outputs of a panel, whose scales or offsets begin at `of_panel`.
+// The factors of a group and the outputs of a panel, whose scales or offsets begin at `of_panel`.
 inline __m512 LoadFactors(const FactorLayout& layout, const std::byte* of_panel, int64_t group) {
   // Masks, because GCC 12 warns of the forms without.
   constexpr __mmask16 kAll = 0xFFFF;

@@ -104,7 +104,7 @@ class Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 };
-// Of a kernel that waits: lets other threads have the turn.
+// Called by a kernel that waits: gives other threads the turn.
 void GiveTurn();
 
 // For work that is done by the host on global memory. A copy or fill waits for all kernels before

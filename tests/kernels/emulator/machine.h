@@ -104,7 +104,7 @@ struct SharedArray {
 
 class Machine {
  public:
-  // Of this OS thread.
+  // The machine of this OS thread.
   static Machine& Get() { return of_thread != nullptr ? *of_thread : Make(); }
   ~Machine();
 
