@@ -169,7 +169,7 @@ MUTANTS = [
     ("scores: a prompt that is only scored is answered", "sched/scheduler_steps.cc",
      "is_last && row.state->request.max_tokens > 0", "is_last"),
     ("scores: a request ends before its last score", "sched/scheduler.cc",
-     "state->request.max_tokens == 0 && state->scored_len == state->prompt_len()", "state->request.max_tokens == 0"),
+     "state->pools() ? !row.vector.empty() : state->scored_len == state->prompt_len();", "state->pools() ? !row.vector.empty() : true;"),
     ("windows: a page is given up one token early", "sched/window_ledger.cc",
      "std::max(limits.sliding_window, 1)", "std::max(limits.sliding_window - 1, 1)"),
     ("windows: the window is counted by launched tokens", "sched/window_ledger.cc",

@@ -61,6 +61,60 @@ HWY_INLINE Floats FactorsAt(const FactorLayout& layout, const std::byte* of_pane
   return layout.steps == ScaleSteps::kE4M3 ? hn::Mul(numbers, factor) : hn::Div(numbers, factor);
 }
 
+// Calls visit(element of the panel, lane) for kVectors vectors of outputs that begin in `lane` of
+// `panel`: the panels are `panel_bytes` apart.
+template <int kVectors, class Visit>
+HWY_INLINE void ForVectors(const std::byte* panel, int64_t panel_bytes, const Visit& visit) {
+#pragma GCC unroll 16
+  for (int v = 0; v < kVectors; ++v) {
+    visit(panel + v * kLanes / kPanelWidth * panel_bytes, v * kLanes % kPanelWidth, v * kLanes);
+  }
+}
+
+// Stores FactorsAt of kVectors vectors of outputs, from `lane` of `panel` on. The kinds of factors
+// are told apart once for all vectors.
+template <int kVectors>
+HWY_INLINE void StoreFactors(const FactorLayout& layout, const std::byte* panel, int64_t group,
+                             int64_t lane, float* out) {
+  const F32 d;
+  const int64_t at = (group >> layout.shift) * kPanelWidth + lane;
+  const auto store = [&]<DType kType>() HWY_ATTR {
+    ForVectors<kVectors>(panel + layout.step_bytes, layout.panel_bytes,
+                         [&](const std::byte* factors, int64_t in_panel, int v) HWY_ATTR {
+                           hn::StoreU(WidenFactors<kType>(factors, at + in_panel), d, out + v);
+                         });
+  };
+  if (layout.type == DType::kF32) {
+    store.template operator()<DType::kF32>();
+  } else if (layout.type == DType::kF16) {
+    store.template operator()<DType::kF16>();
+  } else {
+    store.template operator()<DType::kBF16>();
+  }
+  if (layout.steps == ScaleSteps::kNone) return;
+  const auto apply = [&](const auto& combine) HWY_ATTR {
+    ForVectors<kVectors>(
+        panel, layout.panel_bytes, [&](const std::byte* steps, int64_t in_panel, int v) HWY_ATTR {
+          const auto* const step =
+              reinterpret_cast<const int8_t*>(steps) + group * kPanelWidth + lane + in_panel;
+          hn::StoreU(combine(hn::LoadU(d, out + v), step), d, out + v);
+        });
+  };
+  if (layout.steps == ScaleSteps::kIntegers) {
+    apply([&](Floats factor, const int8_t* step) HWY_ATTR {
+      const hn::RebindToSigned<F32> di;
+      const hn::Rebind<int8_t, F32> d8;
+      return hn::Mul(factor, hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, step))));
+    });
+  } else if (layout.steps == ScaleSteps::kE4M3) {
+    apply([&](Floats factor, const int8_t* step)
+              HWY_ATTR { return hn::Mul(WidenE4M3(step), factor); });
+  } else {
+    apply([&](Floats factor, const int8_t* step)
+              HWY_ATTR { return hn::Div(WidenE4M3(step), factor); });
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace minisgl::cpu
 HWY_AFTER_NAMESPACE();

@@ -117,14 +117,15 @@ struct CodesInMemory : StepsOf<kForm, kHalves> {
     const auto* const from = reinterpret_cast<const std::byte*>(words) + offset;
     return WidenWord<kForm, kWord>(reinterpret_cast<const uint32_t*>(from) + lane);
   }
-  // One vector after another, because every type of scales has code of its own.
   HWY_INLINE StepFactors Factors(int half) {
     const int64_t group = half == 0 ? groups[0] : groups[1];
-    PanelCodes at = first;
-#pragma GCC unroll 1
-    for (int64_t lane = 0; lane < kVectors * kLanes; lane += kLanes) {
-      hn::Store(ScalesAt<kForm>(layout, at, group), F32(), factors.scales + lane);
-      PassVector(&at);
+    StoreFactors<kVectors>(layout.factors, first.scales, group, first.lane, factors.scales);
+    if (kForm == CodeForm::kSigned) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors * kLanes; v += kLanes) {
+        float* const scale = factors.scales + v;
+        hn::Store(hn::Mul(hn::Load(F32(), scale), hn::Set(F32(), 0.5f)), F32(), scale);
+      }
     }
     if (kShiftsVary || first.zeros != nullptr) StoreShifts(group);
     return factors;
