@@ -19,7 +19,7 @@ std::unique_ptr<ChatTemplate> Chat(const std::string& source) {
   return chat.ok() ? std::move(chat).value() : nullptr;
 }
 
-ChatInput Conversation(const std::string& answer, const std::string& question = "Hello!") {
+ChatInput ConversationEndingIn(const std::string& answer, const std::string& question = "Hello!") {
   ChatInput input;
   Json user, assistant;
   user.Set("role", "user").Set("content", question);
@@ -33,7 +33,7 @@ ChatInput Conversation(const std::string& answer, const std::string& question = 
 }
 
 std::string Continued(const std::string& source, const std::string& answer) {
-  const auto pieces = RenderContinued(*Chat(source), Conversation(answer));
+  const auto pieces = RenderContinued(*Chat(source), ConversationEndingIn(answer));
   EXPECT_TRUE(pieces.ok()) << pieces.status().message();
   return pieces.ok() ? Joined(*pieces) : "";
 }
@@ -60,7 +60,7 @@ TEST(ContinueMessageTest, AnEmptyMessageLeavesWhatTheTemplateBegins) {
 }
 
 TEST(ContinueMessageTest, TheLastPartWithTextIsContinued) {
-  ChatInput input = Conversation("");
+  ChatInput input = ConversationEndingIn("");
   input.messages.as_array().back().Set(
       "content", ParseJson(R"([{"type": "text", "text": "a "}, {"type": "text", "text": "b "},)"
                            R"( {"type": "image"}])")
@@ -77,17 +77,18 @@ TEST(ContinueMessageTest, TheMessageIsFoundByItsPlace) {
   EXPECT_EQ(Continued(kAsItIs, "user"), "<user>Hello!</>\n<assistant>user");
   EXPECT_EQ(Continued(kAsItIs, "c0ntinueh3re c0ntinueh3rex"),
             "<user>Hello!</>\n<assistant>c0ntinueh3re c0ntinueh3rex");
-  const auto pieces = RenderContinued(*Chat(kAsItIs), Conversation("</>"));
+  const auto pieces = RenderContinued(*Chat(kAsItIs), ConversationEndingIn("</>"));
   ASSERT_TRUE(pieces.ok());
   EXPECT_EQ(pieces->back().text, "</>");
   EXPECT_FALSE(pieces->back().trusted) << "a content spells no control token";
 }
 
 TEST(ContinueMessageTest, WhatCannotBeContinuedIsAnError) {
-  ChatInput input = Conversation("a");
+  ChatInput input = ConversationEndingIn("a");
   input.messages.as_array().back().Set("content", Json());
   EXPECT_EQ(RenderContinued(*Chat(kAsItIs), input).status().code(), StatusCode::kBadInput);
-  const auto missing = RenderContinued(*Chat("{{ messages[0].content }}"), Conversation("a"));
+  const auto missing =
+      RenderContinued(*Chat("{{ messages[0].content }}"), ConversationEndingIn("a"));
   EXPECT_EQ(missing.status().code(), StatusCode::kBadInput);
   EXPECT_NE(missing.status().message().find("last message"), std::string::npos);
 }
@@ -115,7 +116,7 @@ TEST(ContinueMessageTest, IsThatOfTransformersForPublishedTemplates) {
     const auto chat = Chat(ReadBytes(entry.path().string()));
     for (const std::string content :
          {"Well, the answer", "Well, the answer \n", "Wait:\n```js\t"}) {
-      ChatInput input = Conversation(content);
+      ChatInput input = ConversationEndingIn(content);
       input.add_generation_prompt = false;
       const auto whole = chat->Render(input);
       const auto continued = RenderContinued(*chat, input);
