@@ -21,7 +21,7 @@ struct DecodeShape {
   static constexpr int kSumRow = D + 8;             // floats; rows 8 banks apart
   static constexpr int kQueriesMax = SharedTileRows(D);
   // Fragments of an item, of 16 M rows each. The outputs of two fragments take 128 of a thread's
-  // 255 registers if E is 128, and so do those of one if E is 256.
+  // 255 registers if E is 128; one fragment takes as many if E is 256.
   static constexpr int kFragments = SharedTileRows(D) / kTileRows;
   static_assert(kSplitKeysMin % kTileKeys == 0);
 

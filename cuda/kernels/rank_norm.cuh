@@ -1,7 +1,7 @@
 // A sum over ranks in one shot and the norm behind it: a block exchanges a token at a time, and has
 // its sums in registers when it normalises them.
 //
-// The bits equal those of RankSum and the norm's own kernel: sums are rounded to the type of x, and
+// The bits are the same as after RankSum and the kernel of the norm: sums are rounded to the type of x, and
 // a block has as many threads as in that kernel.
 #pragma once
 

@@ -283,7 +283,7 @@ struct ActivateParams {
 // A product with the operations before and behind it: first `norm`, then `linear`, then
 // `activation` or the addition
 //   residual[t, o] += residual_scale * linear.out[t, o]
-// Results equal those of the parts, run one after another. Intermediate results (norm's out, and
+// Results are the same as if the parts ran one after another. Intermediate results (norm's out, and
 // linear.out if a part follows it) are undefined afterwards.
 struct FusedLinearParams {
   const NormParams* norm = nullptr;  // null, or REQUIRES norm->out == linear.x

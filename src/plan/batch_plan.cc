@@ -40,18 +40,7 @@ Json SamplingToJson(const SamplingParams& sampling) {
   return json;
 }
 
-Json RunsToJson(const std::vector<ReplacedEmbeddings>& runs) {
-  Json::Array array;
-  for (const ReplacedEmbeddings& run : runs) {
-    Json entry;
-    entry.Set("token", run.token).Set("count", run.count);
-    entry.Set("first", run.first).Set("source", run.source);
-    array.push_back(std::move(entry));
-  }
-  return Json(std::move(array));
-}
-
-// `set_more` sets what a span has beside its tokens.
+// `set_more` sets the members that a span has beside its tokens.
 template <typename Span, typename SetMore>
 Json SpansToJson(const std::vector<Span>& spans, const SetMore& set_more) {
   Json::Array array;
@@ -66,7 +55,11 @@ Json SpansToJson(const std::vector<Span>& spans, const SetMore& set_more) {
 
 // Parts that are empty are left out.
 void AddExtras(const PlanExtras& extras, Json* json) {
-  if (!extras.embeddings.empty()) json->Set("embeddings", RunsToJson(extras.embeddings));
+  if (!extras.embeddings.empty()) {
+    json->Set("embeddings", SpansToJson(extras.embeddings, [](const auto& run, Json* entry) {
+                entry->Set("first", run.first).Set("source", run.source);
+              }));
+  }
   if (!extras.positions.empty()) {
     json->Set("position_spans", SpansToJson(extras.positions, [](const auto& span, Json* entry) {
                 entry->Set("offset", span.offset);

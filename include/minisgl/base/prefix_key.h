@@ -19,7 +19,7 @@ namespace minisgl {
 
 class Sha256;
 
-// 128 bits of a hash whose collisions nobody can make: equal hashes count as equal contents.
+// 128 bits of a cryptographic hash: equal hashes count as equal contents.
 using ContentHash = std::array<uint64_t, 2>;
 
 struct KeyMark {
@@ -53,7 +53,7 @@ class PrefixKey {
   size_t size() const { return tokens_.size(); }
   bool empty() const { return tokens_.empty(); }
 
-  // As those of a span, with the marks in that part.
+  // Return a part of the key with its marks. REQUIRES the part to be in the key.
   PrefixKey first(size_t count) const {
     return {tokens_.first(count), MarksIn(begin_, begin_ + static_cast<int64_t>(count)), begin_};
   }

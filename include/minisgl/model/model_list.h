@@ -114,8 +114,8 @@ class ModelFiles {
  public:
   // Files that hold all models, and outlive this. Implicit, because most lists have one model.
   ModelFiles(const Checkpoint& all);  // NOLINT
-  // Opens the target's files, and those of models with a directory of their own. The errors of
-  // Checkpoint::Open, with the model that they are of.
+  // Opens the files of the target and of each model that has a directory of its own. Errors of
+  // Checkpoint::Open, which name the model.
   static Result<ModelFiles> Open(const ModelList& models, const std::string& target_dir);
 
   // The files of model `index` of the list.

@@ -1,4 +1,4 @@
-// Embeddings in place of those of token ids: a picture's, at its placeholder tokens.
+// Embeddings that replace the embeddings of token ids: a picture's, at its placeholder tokens.
 #pragma once
 
 #include <cstdint>

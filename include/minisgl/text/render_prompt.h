@@ -36,7 +36,7 @@ struct RenderedPrompt {
 
 // Renders the messages of `conversation`, their contents in the form that the template takes, and
 // the beginning of an answer, as `start` says; or takes its raw prompt. Members of `kwargs` replace
-// those of text.template_args. REQUIRES a chat template if there are messages. Fails soon after
+// members of text.template_args. REQUIRES a chat template if there are messages. Fails soon after
 // `*cancelled` becomes true; null: it cannot be cancelled. Other errors: ChatTemplate::Render,
 // CheckNothingIsLeftOut of chat_messages.h, and RenderContinued. An answer to a raw prompt has no
 // reasoning.
