@@ -13,6 +13,24 @@
 
 namespace minisgl {
 
+// A Llama in bf16 of the width of models of a billion parameters, with 8 KV heads of 64.
+inline ModelConfig WideConfig(int32_t num_layers) {
+  ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.dtype = DType::kBF16;
+  config.vocab_size = 32000;
+  config.hidden_size = 2048;
+  config.intermediate_size = 5632;
+  config.num_layers = num_layers;
+  config.num_heads = 32;
+  config.num_kv_heads = 8;
+  config.head_dim = 64;
+  config.max_seq_len = 131072;
+  config.ropes = {{.dim = config.head_dim}};
+  config.layers.resize(static_cast<size_t>(num_layers));
+  return config;
+}
+
 struct FakeModelParts {
   ModelRole role = ModelRole::kTower;
   std::string name = "FakeTower";

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/fake_models.h"
 #include "engine/host_device_ops.h"
 #include "minisgl/engine/model_engine.h"
 
@@ -17,22 +18,7 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 // About a billion parameters in bf16; 128 KiB of keys and values per token in f32.
-ModelConfig BillionConfig() {
-  ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
-  config.dtype = DType::kBF16;
-  config.vocab_size = 32000;
-  config.hidden_size = 2048;
-  config.intermediate_size = 5632;
-  config.num_layers = 32;
-  config.num_heads = 32;
-  config.num_kv_heads = 8;
-  config.head_dim = 64;
-  config.max_seq_len = 131072;
-  config.ropes = {{.dim = config.head_dim}};
-  config.layers.resize(static_cast<size_t>(config.num_layers));
-  return config;
-}
+ModelConfig BillionConfig() { return WideConfig(32); }
 
 MemoryPlan MustPlan(const ModelConfig& config, const ModelEngineOptions& options,
                     uint64_t available) {

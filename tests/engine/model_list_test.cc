@@ -26,22 +26,7 @@ constexpr uint64_t kListMiB = uint64_t{1} << 20;
 constexpr uint64_t kListGiB = uint64_t{1} << 30;
 
 // 16 layers of 8 KV heads of 64: 32 KiB of keys and values a token in bf16.
-ModelConfig LargeConfig() {
-  ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
-  config.dtype = DType::kBF16;
-  config.vocab_size = 32000;
-  config.hidden_size = 2048;
-  config.intermediate_size = 5632;
-  config.num_layers = 16;
-  config.num_heads = 32;
-  config.num_kv_heads = 8;
-  config.head_dim = 64;
-  config.max_seq_len = 131072;
-  config.ropes = {{.dim = config.head_dim}};
-  config.layers.resize(16);
-  return config;
-}
+ModelConfig LargeConfig() { return WideConfig(16); }
 
 // Two of its layers, as wide: 4 KiB of keys and values a token. Stored as f32.
 ModelConfig DrafterConfig() {
