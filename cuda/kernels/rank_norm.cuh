@@ -1,8 +1,8 @@
 // A sum over ranks in one shot and the norm behind it: a block exchanges a token at a time, and has
 // its sums in registers when it normalises them.
 //
-// The bits are the same as after RankSum and the kernel of the norm: sums are rounded to the type of
-// x, and a block has as many threads as in that kernel.
+// The bits are the same as after RankSum and the kernel of the norm: sums are rounded to the type
+// of x, and a block has as many threads as in that kernel.
 #pragma once
 
 #include "kernels/norm_row.cuh"
