@@ -1,7 +1,7 @@
 # Installs missing packages, with apt. Sourced by prompts/demo.sh, tests/run.sh, tests/deb.sh and tests/fresh.sh.
 
 # Packages to build the program; packages for its tests; packages for the long form of the tests.
-BUILD_PACKAGES="g++ meson ninja-build pkg-config libfmt-dev libcli11-dev libsentencepiece-dev nlohmann-json3-dev libhwy-dev libutf8proc-dev libpcre2-dev libedit-dev libxxhash-dev zlib1g-dev libzstd-dev libcurl4-openssl-dev"
+BUILD_PACKAGES="g++ meson ninja-build pkg-config libfmt-dev libcli11-dev libsentencepiece-dev nlohmann-json3-dev libhwy-dev libutf8proc-dev libpcre2-dev libedit-dev libxxhash-dev zlib1g-dev libzstd-dev libcurl4-openssl-dev libpng-dev libjpeg-dev libwebp-dev libgif-dev"
 TEST_PACKAGES="libgtest-dev libboost-context-dev mandoc mold clang-format"
 LONG_PACKAGES="clang-tidy"
 
