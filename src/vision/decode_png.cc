@@ -15,6 +15,9 @@
 namespace minisgl::vision {
 namespace {
 
+// The greatest ratio of lengths of deflate, rounded up.
+constexpr uint64_t kGrowthMax = 1040;
+
 struct PngReader {
   png_structp png = nullptr;
   png_infop info = nullptr;
@@ -26,6 +29,7 @@ struct PngReader {
   uint32_t width = 0, height = 0;
   size_t row_bytes = 0;
   int channels = 0;
+  uint64_t stored_bits = 0;  // of a pixel
   // The pixels, which ReadPngRows writes.
   uint8_t* pixels = nullptr;
 
@@ -60,6 +64,8 @@ bool ReadPngInfo(PngReader* reader) {
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, 0);
   png_read_info(png, reader->info);
   const int color = png_get_color_type(png, reader->info);
+  reader->stored_bits = static_cast<uint64_t>(png_get_bit_depth(png, reader->info)) *
+                        png_get_channels(png, reader->info);
   const bool has_key = png_get_valid(png, reader->info, PNG_INFO_tRNS) != 0;
   const bool has_alpha = has_key || (color & PNG_COLOR_MASK_ALPHA) != 0;
   if (color == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png);
@@ -111,6 +117,11 @@ Result<StoredPixels> DecodePng(std::string_view bytes, StoredSize size, bool wan
                            (pixels.channels == 3 || (pixels.channels == 4 && wants_alpha)) &&
                            reader.row_bytes == size.width * static_cast<uint64_t>(pixels.channels);
   if (!is_expected) return DecoderFault("PNG", "its headers contradict each other");
+  // Compressed data become at most 1,032 times as long, so that fewer are not all of them.
+  const uint64_t stored_row_bytes = (size.width * reader.stored_bits + 7) / 8;
+  if (stored_row_bytes * size.height / kGrowthMax > bytes.size()) {
+    return DecoderFault("PNG", "the file is cut off");
+  }
   pixels.values.resize(reader.row_bytes * reader.height);
   reader.pixels = pixels.values.data();
   if (!ReadPngRows(&reader)) return DecoderFault("PNG", reader.fault);

@@ -1,0 +1,7 @@
+// Any bytes as a WebP picture.
+#include "fuzz/picture_check.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  minisgl::CheckPicture({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
