@@ -57,11 +57,11 @@ bool ReadPngInfo(PngReader* reader) {
   if (setjmp(png_jmpbuf(reader->png)) != 0) return false;
   const png_structp png = reader->png;
   png_set_read_fn(png, reader, ReadPngBytes);
-  // Texts and profiles, which nothing reads, may not grow.
-  png_set_chunk_malloc_max(png, 1 << 23);
-  png_set_chunk_cache_max(png, 128);
+  // Texts, profiles and what else has no bearing on the pixels are skipped without memory.
+  constexpr int kAllAncillary = -1;
+  png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, kAllAncillary);
+  png_set_chunk_malloc_max(png, 1 << 26);
   png_set_user_limits(png, reader->width, reader->height);
-  png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, 0);
   png_read_info(png, reader->info);
   const int color = png_get_color_type(png, reader->info);
   reader->stored_bits = static_cast<uint64_t>(png_get_bit_depth(png, reader->info)) *

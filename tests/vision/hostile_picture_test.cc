@@ -106,7 +106,9 @@ TEST(HostilePictureTest, CutOffFilesAreErrorsOrWhole) {
     const auto expected = DecodePicture(whole);
     ASSERT_TRUE(expected.ok()) << name << ": " << expected.status().message();
     int num_whole = 0;
-    for (size_t length = 0; length < whole.size(); ++length) {
+    // Each length near the ends, and some of the others.
+    for (size_t length = 0; length < whole.size();
+         length += length < 64 || length + 64 > whole.size() ? 1 : 11) {
       // In memory of its own size, so that the address sanitizer sees reads behind it.
       const std::vector<char> bytes(whole.begin(), whole.begin() + static_cast<long>(length));
       const auto picture = DecodePicture({bytes.data(), bytes.size()});

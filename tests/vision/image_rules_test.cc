@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "minisgl/vision/image_layout.h"
 #include "temporary_folder.h"
+#include "vision/vision_test_util.h"
 
 namespace minisgl {
 namespace {
@@ -170,6 +172,62 @@ TEST(ImageLayoutTest, PackedRowsAreThoseOfTheExactQuotient) {
   EXPECT_EQ(layout->token_rows, 62);
   EXPECT_EQ(layout->token_columns, 104);
   EXPECT_EQ(layout->cut_rows, 5);
+}
+
+// Every rule with a bound keeps it for pictures of all usual shapes.
+TEST(TokenBoundsTest, PicturesHaveAtMostTheTokensAskedFor) {
+  const Json cases =
+      Parsed(ReadAllBytes(MINISGL_SOURCE_DIR "/tests/vision/golden/pixel_values.json"));
+  int num_bounded = 0;
+  for (const Json& one : cases.as_array()) {
+    SCOPED_TRACE(one.Find("name")->as_string());
+    auto rules =
+        ReadImageRules(*one.Find("config"), *one.Find("preprocessor"), *one.Find("processor"));
+    ASSERT_TRUE(rules.ok()) << rules.status().message();
+    if (one.Find("num_images")->as_int() > 1) continue;
+    for (const int32_t bound : {71, 200, 733, 1500, 4000}) {
+      const auto bounded = WithTokenBounds(*rules, std::nullopt, bound);
+      if (!bounded.ok()) continue;
+      ++num_bounded;
+      for (const PictureSize size :
+           {PictureSize{3000, 2000}, {700, 900}, {100, 100}, {500, 1000}}) {
+        const auto layout = LayOutImage(*bounded, size);
+        ASSERT_TRUE(layout.ok()) << layout.status().message();
+        EXPECT_LE(layout->num_tokens, bound) << size.width << " x " << size.height;
+      }
+    }
+  }
+  EXPECT_GT(num_bounded, 40);
+}
+
+TEST(TokenBoundsTest, SmallPicturesHaveAtLeastTheTokensAskedFor) {
+  const auto rules = RulesOf(R"({"image_processor_type": "Qwen2VLImageProcessor"})");
+  ASSERT_TRUE(rules.ok());
+  const auto bounded = WithTokenBounds(*rules, 1024, std::nullopt);
+  ASSERT_TRUE(bounded.ok());
+  const auto before = LayOutImage(*rules, {200, 100}), after = LayOutImage(*bounded, {200, 100});
+  ASSERT_TRUE(before.ok() && after.ok());
+  EXPECT_EQ(before->num_tokens, 28);
+  EXPECT_GE(after->num_tokens, 1024);
+  const auto gemma = RulesOf(R"({"image_processor_type": "Gemma4ImageProcessor"})");
+  ASSERT_TRUE(gemma.ok());
+  const auto larger = WithTokenBounds(*gemma, 300, std::nullopt);
+  ASSERT_TRUE(larger.ok());
+  EXPECT_EQ(larger->tokens_max, 560);
+}
+
+TEST(TokenBoundsTest, BoundsThatAModelLacksAreErrors) {
+  const auto rules = RulesOf(R"({"image_processor_type": "Gemma3ImageProcessor"})");
+  ASSERT_TRUE(rules.ok());
+  const auto few = WithTokenBounds(*rules, std::nullopt, 255);
+  ASSERT_FALSE(few.ok());
+  EXPECT_EQ(few.status().message(),
+            "pictures of this model cannot have at most 255 tokens (its image processor is "
+            "Gemma3ImageProcessor)");
+  EXPECT_EQ(few.status().code(), StatusCode::kUsage);
+  EXPECT_TRUE(WithTokenBounds(*rules, 256, 256).ok());
+  EXPECT_FALSE(WithTokenBounds(*rules, 257, std::nullopt).ok());
+  EXPECT_FALSE(WithTokenBounds(*rules, 300, 200).ok());
 }
 
 }  // namespace

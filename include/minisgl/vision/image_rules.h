@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -82,5 +83,13 @@ Result<ImageRules> ReadImageRules(const Json& config, const Json& preprocessor,
 
 // The same from the files in the folder `model_dir`.
 Result<ImageRules> LoadImageRules(const std::string& model_dir);
+
+// The same rules, with other bounds of the tokens of a picture: resized sizes, budgets or numbers
+// of tiles within them. Few models can enlarge pictures (kBlocks, kPatchBudget); for others a lower
+// bound is an error unless all pictures have as many. A thin picture of kBlocks may have more than
+// `tokens_max`, as in the reference. REQUIRES bounds from 1 to 2^20. kUsage: the bounds contradict
+// each other, or the model has no such pictures.
+Result<ImageRules> WithTokenBounds(ImageRules rules, std::optional<int32_t> tokens_min,
+                                   std::optional<int32_t> tokens_max);
 
 }  // namespace minisgl
