@@ -226,7 +226,10 @@ void ReadCanvas(Files* files, ImageRules* rules) {
   rules->fills_canvas = files->image.Bool("resize_to_max_canvas", false);
   rules->patch_size =
       files->processor.Side("patch_size", files->config.Side("vision_config.patch_size", 14));
-  rules->merge_size = ShuffledSide(&files->config, "vision_config.pixel_shuffle_ratio", 0.5);
+  const bool has_ratio = files->processor.Find("pixel_shuffle_ratio") != nullptr;
+  rules->merge_size = has_ratio
+                          ? ShuffledSide(&files->processor, "pixel_shuffle_ratio", 0.5)
+                          : ShuffledSide(&files->config, "vision_config.pixel_shuffle_ratio", 0.5);
   rules->tokens_per_tile = static_cast<int32_t>(ShuffledTokens(*rules));
 }
 

@@ -161,6 +161,14 @@ TEST(ImageLayoutTest, ShapesThatTheReferenceRefusesAreErrors) {
             "a picture of 1000 x 5 pixels, of which nothing is left at the model's size");
 }
 
+TEST(ImageLayoutTest, HalvesOfBlocksGoToTheEvenOne) {
+  const auto rules = RulesOf(R"({"image_processor_type": "Qwen2VLImageProcessor"})");
+  ASSERT_TRUE(rules.ok());
+  const auto layout = LayOutImage(*rules, {210, 70});  // 7.5 and 2.5 blocks
+  ASSERT_TRUE(layout.ok());
+  EXPECT_EQ(layout->resized, (PictureSize{8 * 28, 2 * 28}));
+}
+
 // A last bit decides where the reference's quotients are whole numbers.
 TEST(ImageLayoutTest, PackedRowsAreThoseOfTheExactQuotient) {
   const auto rules = RulesOf(R"({"image_processor_type": "LlavaOnevisionImageProcessor"})",
