@@ -157,10 +157,10 @@ unchecked="-fno-sanitize=null,vptr,object-size,nonnull-attribute,returns-nonnull
 build build-asan "$checked -Db_sanitize=address,undefined -Db_staticpic=false $targets_option -Dtest_tier=$(tier checked) \
     -Dcpp_args=['-g1','-D_GLIBCXX_ASSERTIONS','-fno-pie','$unchecked'] -Dcpp_link_args=['-fuse-ld=mold','-no-pie']" &&
     run_suites build-asan build-asan --no-suite mutants --no-suite tidy --no-suite demo_script --no-suite gpu_code
-# Several threads use the thread pool, the runtime on it and the store, and nothing else, whatever the model and the request, so few
-# suites need this build.
-threaded="base runtime store"
-[ $mode = long ] && threaded="base engine runtime store"
+# Several threads use the thread pool, the runtime on it, the store and the decoders of pictures, and nothing else, whatever the
+# model and the request, so few suites need this build.
+threaded="base runtime store vision"
+[ $mode = long ] && threaded="base engine runtime store vision"
 suites="" targets=""
 for suite in $threaded; do
     suites="$suites --suite $suite" targets="$targets tests/test_$suite"
