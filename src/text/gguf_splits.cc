@@ -1,6 +1,9 @@
-// The expressions come from the tokenizer.json of each family; "default" has llama.cpp's.
+// The expressions come from the tokenizer.json of each family; "default" and "falcon" have
+// llama.cpp's.
 #include "text/gguf_splits.h"
 
+#include <algorithm>
+#include <iterator>
 #include <sstream>
 
 namespace minisgl::text {
@@ -64,20 +67,100 @@ constexpr const char* kDeepseekIdeographs =
 constexpr const char* kDeepseekLlmSigns =
     R"(\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+)";
 
+// As kLlama3, but spaces end at powers of two.
+constexpr const char* kJais2 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|)"
+    R"(\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1})";
+// As kLlama3, but each line end is a word.
+constexpr const char* kLfm25 = R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+                               R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s)";
+constexpr const char* kBailing = R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}|)"
+                                 R"( ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)";
+constexpr const char* kSeedCoder =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}|)"
+    R"( ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// As kQwen2 without contractions, which Turkish suffixes look like.
+constexpr const char* kUfakzeka =
+    R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// As kLlama3 with numbers of any length, which are cut before.
+constexpr const char* kMiniCpm5 = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+|)"
+                                  R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// Words with single spaces between them are one.
+constexpr const char* kExaoneMoe =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)";
+// As kO200k, but ideographs are words of their own, and slashes end no word of signs.
+constexpr const char* kKimiK2 =
+    R"([\p{Han}]+|)"
+    R"([^\r\n\p{L}\p{N}]?(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])*)"
+    R"((?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\r\n\p{L}\p{N}]?(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])+)"
+    R"((?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// As kO200k with single digits.
+constexpr const char* kYoutu =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// Hangul, signs of East Asian scripts, Bopomofo, then ideographs and kana.
+constexpr const char* kYoutuScripts =
+    R"([\x{AC00}-\x{D7A3}\x{3131}-\x{318E}]+|)"
+    R"([\x{FF01}\x{2026}\x{201C}\x{201D}\x{2018}\x{2019}\x{2014}\x{FF1A}\x{FF1B}\x{FF0C})"
+    R"(\x{3001}-\x{303F}\x{FE30}-\x{FE4F}]+|[\x{3105}-\x{312F}]+|)"
+    R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)";
+// As kDeepseekV3, but each line end is a word.
+constexpr const char* kSpark =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
+    R"( ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+)";
+// Ideographs, kana and scripts of South-East Asia.
+constexpr const char* kAfmoeScripts =
+    R"([\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{F900}-\x{FAFF}\x{3040}-\x{309F}\x{30A0}-\x{30FF})"
+    R"(\x{FF65}-\x{FF9F}\x{2F00}-\x{2FDF}\x{E40}-\x{E7F}\x{E80}-\x{EFF}\x{1780}-\x{17FF})"
+    R"(\x{1000}-\x{109F}\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}\x{AC00}-\x{D7AF}\x{1100}-\x{11FF}]+)";
+// Digits in threes from the right.
+constexpr const char* kThrees = R"(\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})))";
+constexpr const char* kThreesOfWords = R"(\d{1,3}(?=(?:\d{3})*\b))";
+// Words end at spaces and at marks of sentences in several scripts.
+constexpr const char* kBloom =
+    R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{964}\x{6D4}\x{60C})]+)";
+
 constexpr GgufSplit kSplits[] = {
-    {.names = "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2",
+    {.names = "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
      .expressions = {kLlama3},
      .ignores_merges = true,
      .begins_with_bos = true},
+    // "lfm2" in the files of LFM2.5-8B-A1B, too.
+    {.names = "lfm2.5", .expressions = {kLfm25}, .ignores_merges = true, .begins_with_bos = true},
     {.names = "dbrx smaug-bpe chatglm-bpe", .expressions = {kLlama3}},
-    {.names = "glm4", .expressions = {kLlama3}, .ignores_merges = true},
-    {.names = "qwen2 deepseek-r1-qwen megrez", .expressions = {kQwen2}, .composes = true},
-    {.names = "stablelm2 hunyuan", .expressions = {kQwen2}},
+    {.names = "glm4 glm5", .expressions = {kLlama3}, .ignores_merges = true},
+    {.names = "jais-2", .expressions = {kJais2}},
+    {.names = "qwen2 deepseek-r1-qwen megrez kormo f2llmv2",
+     .expressions = {kQwen2},
+     .composes = true},
+    {.names = "stablelm2 hunyuan grok-2 solar-open", .expressions = {kQwen2}},
+    {.names = "laguna", .expressions = {R"([^\n]+|[\n]+)", kQwen2}},
+    {.names = "ufakzeka", .expressions = {kUfakzeka}},
+    {.names = "seed-coder", .expressions = {kSeedCoder}},
+    {.names = "bailingmoe bailingmoe2 llada-moe", .expressions = {kBailing}},
+    {.names = "minicpm5", .expressions = {R"(\p{N}{1,3})", kMiniCpm5}, .ignores_merges = true},
+    {.names = "exaone-moe", .expressions = {kExaoneMoe}},
     {.names = "qwen35", .expressions = {kQwen35}, .composes = true},
-    {.names = "gpt-4o llama4", .expressions = {kO200k}, .ignores_merges = true},
+    {.names = "gpt-4o llama4 kanana2 granite-embed-multi-97m",
+     .expressions = {kO200k},
+     .ignores_merges = true},
+    {.names = "minimax-m2 talkie", .expressions = {kO200k}},
+    {.names = "tiny_aya cohere2moe", .expressions = {kThreesOfWords, kO200k}},
+    {.names = "youtu", .expressions = {kYoutuScripts, kYoutu}, .ignores_merges = true},
+    {.names = "kimi-k2", .expressions = {kKimiK2}},
     {.names = "tekken", .expressions = {kTekken}, .ignores_merges = true, .begins_with_bos = true},
-    {.names = "deepseek-v3 hunyuan-dense",
+    {.names = "deepseek-v3 hunyuan-dense joyai-llm hy_v4",
      .expressions = {R"(\p{N}{1,3})", kDeepseekV3Ideographs, kDeepseekV3}},
+    {.names = "spark2_5",
+     .expressions = {R"(\p{N}{1,3})", kDeepseekV3Ideographs, kSpark, R"(\p{N})"}},
+    {.names = "afmoe", .expressions = {kThrees, kAfmoeScripts, kDeepseekV3}},
     {.names = "deepseek-llm",
      .expressions = {R"([\r\n])", kDeepseekLlmWords, kDeepseekLlmSigns, R"(\s+$)",
                      kDeepseekIdeographs, R"(\p{N})"}},
@@ -85,13 +168,26 @@ constexpr GgufSplit kSplits[] = {
      .expressions = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepseekIdeographs, R"(\p{N})"}},
     {.names = "default",
      .expressions = {R"([\p{P}$+<=>^~|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
-    {.names = "gpt-2 phi-2 mpt olmo exaone4"},
-    {.names = "starcoder refact smollm command-r codeshell exaone", .single_digits = true},
+    {.names = "falcon", .expressions = {R"([\p{P}$+<=>^~|`]+)", kGpt2, "[0-9][0-9][0-9]"}},
+    {.names = "chameleon",
+     .expressions = {"<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z", R"([\t\n]|    |  )", R"(\p{N})",
+                     R"([\p{P}!-/:-@\[-`{-~])", kGpt2},
+     .begins_with_bos = true},
+    {.names = "superbpe", .expressions = {R"(\p{N}+)", R"((?=(\d{3})+(?!\d)))"}},
+    {.names = "bloom poro-chat gpt3-finnish", .expressions = {kBloom}},
+    {.names = "viking", .expressions = {kBloom, R"(\p{N})"}},
+    {.names = "gpt-2 phi-2 mpt olmo exaone4 jais trillion granite-docling gigachat a.x-4.0 mellum "
+              "modern-bert roberta-bpe jina-es jina-de jina-v1-en jina-v2-code jina-v2-es "
+              "jina-v2-de"},
+    {.names = "starcoder refact smollm command-r codeshell exaone minerva-7b mellum2",
+     .single_digits = true},
 };
 
 }  // namespace
 
-const GgufSplit* FindGgufSplit(std::string_view name) {
+const GgufSplit* FindGgufSplit(std::string_view name, size_t num_tokens) {
+  constexpr size_t kLfm2Tokens = size_t{1} << 16;
+  if (name == "lfm2" && num_tokens > kLfm2Tokens) name = "lfm2.5";
   for (const GgufSplit& split : kSplits) {
     std::istringstream names(split.names);
     for (std::string known; names >> known;) {
@@ -101,8 +197,13 @@ const GgufSplit* FindGgufSplit(std::string_view name) {
   return nullptr;
 }
 
+bool IsUncut(std::string_view name) {
+  constexpr std::string_view kNames[] = {"gemma4", "granite-embed-multi-311m", "sarvam-moe"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
 std::string GgufSplitNames() {
-  std::string all;
+  std::string all = "gemma4, granite-embed-multi-311m, sarvam-moe";
   for (const GgufSplit& split : kSplits) {
     std::istringstream names(split.names);
     for (std::string known; names >> known;) all += (all.empty() ? "" : ", ") + known;

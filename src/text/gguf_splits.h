@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -20,8 +21,11 @@ struct GgufSplit {
 // The name in files that do not know their split, and the split of files without a name.
 inline constexpr std::string_view kDefaultSplit = "default";
 
-// Null for a name that is not known.
-const GgufSplit* FindGgufSplit(std::string_view name);
+// Null for a name that is not known. `num_tokens` are of the whole vocabulary.
+const GgufSplit* FindGgufSplit(std::string_view name, size_t num_tokens = 0);
+// True for a name of texts that are not cut: spaces are spelled as a sign of their own, and what has
+// no token as bytes.
+bool IsUncut(std::string_view name);
 // All names, for messages.
 std::string GgufSplitNames();
 

@@ -221,7 +221,7 @@ Result<std::unique_ptr<Tokenizer>> MakeFromJson(const Json& json, const Tokenize
 Result<std::unique_ptr<Tokenizer>> MakeByteLevel(const Keys& keys,
                                                  const std::vector<Token>& tokens) {
   const std::string name = keys.Text("pre");
-  const GgufSplit* const split = FindGgufSplit(name.empty() ? kDefaultSplit : name);
+  const GgufSplit* const split = FindGgufSplit(name.empty() ? kDefaultSplit : name, tokens.size());
   if (split == nullptr) {
     return BadInput("key \"{}\": a way of cutting text that is not known (found \"{}\"); known: {}",
                     Keys::KeyOf("pre"), Visible(name, 60), GgufSplitNames());
@@ -270,7 +270,8 @@ Result<std::unique_ptr<Tokenizer>> MakeGgufTokenizer(const GgufHeader& header) {
   }
   MINISGL_ASSIGN_OR_RETURN(std::vector<Token> tokens, ReadTokens(keys));
   if (model == "llama") return MakeSentencePiece(keys, std::move(tokens));
-  return model == "gpt2" ? MakeByteLevel(keys, tokens) : MakeByteFallback(keys, tokens);
+  const bool is_uncut = model == "gemma4" || IsUncut(keys.Text("pre"));
+  return is_uncut ? MakeByteFallback(keys, tokens) : MakeByteLevel(keys, tokens);
 }
 
 Result<std::unique_ptr<Tokenizer>> LoadGgufTokenizer(const std::string& path) {

@@ -298,7 +298,7 @@ void AddLatentAttention(const ModelConfig& config, SpecList* list) {
 }
 
 void AddFeedForward(const ModelConfig& config, SpecList* list) {
-  const bool fused = config.gated && list->Names(Role::kGateUp);
+  const bool fused = config.gated && list->Names(Role::kGateUp) && !config.gate_apart;
   MINISGL_CHECK(!fused || !config.feed_forward_bias, "{} fuses gate and up without biases",
                 config.architecture);
   if (fused) {
@@ -359,7 +359,7 @@ void AddExperts(const ModelConfig& config, SpecList* list) {
     }
   }
   if (experts.shared_intermediate_size == 0) return;
-  if (list->Names(Role::kSharedGateUp)) {
+  if (list->Names(Role::kSharedGateUp) && !config.gate_apart) {
     list->Add(Role::kSharedGateUp, {"2S", "D"});
   } else {
     if (config.gated) list->Add(Role::kSharedGate, {"S", "D"});

@@ -27,7 +27,8 @@ struct GgufArchitecture {
   bool decays_as_powers = false;       // decay rates are stored as -exp(w)
   bool feed_forward_by_layer = false;  // `write` reads a list of widths
   bool own_attention = false;          // `write` reads heads and rotary settings, too
-  std::vector<NamedRole> names = {};   // of tensors that differ from llama's
+  bool gate_apart = false;  // dense gates are stored apart from what they gate (ModelConfig)
+  std::vector<NamedRole> names = {};  // of tensors that differ from llama's
   // Adds keys that only this family has.
   void (*write)(GgufMetadata* metadata, Json* config) = nullptr;
 };

@@ -10,9 +10,11 @@
 #include "minisgl/base/utf8.h"
 #include "weights/config_keys.h"
 #include "weights/gguf_architectures.h"
+#include "weights/gguf_family_parts.h"
 #include "weights/gguf_key_names.h"
 #include "weights/gguf_model.h"
 #include "weights/gguf_rope.h"
+#include "weights/wrappers.h"
 
 namespace minisgl::weights {
 namespace {
@@ -128,11 +130,27 @@ int64_t WriteHeads(GgufMetadata* metadata, bool kv_by_layer, Json* config) {
   return head_dim;
 }
 
-void WriteBiases(const GgufMetadata& metadata, Json* config) {
-  const bool has_qkv = metadata.Tensor("blk.0.attn_q.bias") != nullptr;
-  const bool has_output = metadata.Tensor("blk.0.attn_output.bias") != nullptr;
-  if (has_qkv || has_output) config->Set("attention_bias", true);
-  if (metadata.Tensor("blk.0.ffn_down.bias") != nullptr) config->Set("mlp_bias", true);
+// Says of each kind of biases whether any layer has one, under the key that the family has for it.
+void WriteBiases(const GgufMetadata& metadata, const Architecture& architecture, Json* config) {
+  std::map<std::string_view, bool> switches;
+  const auto add = [&](const BiasSwitch& bias, const char* name) {
+    if (bias.key.empty()) return;
+    switches[bias.key] |= FirstLayerWith(metadata, *config, name) >= 0;
+  };
+  add(architecture.qkv_bias, "attn_q.bias");
+  add(architecture.output_bias, "attn_output.bias");
+  add(architecture.feed_forward_bias, "ffn_down.bias");
+  for (const auto& [key, value] : switches) config->Set(std::string(key), value);
+}
+
+void WriteEps(GgufMetadata* metadata, const Architecture& architecture, Json* config) {
+  constexpr const char* kRms = "attention.layer_norm_rms_epsilon";
+  const bool is_layer = architecture.norm_kind == NormKind::kLayer;
+  const char* const name = is_layer ? "attention.layer_norm_epsilon" : kRms;
+  Json eps = metadata->Number(name);
+  if (eps.is_null()) eps = metadata->Number(kRms);
+  if (eps.is_null()) metadata->Fail(name, "a number is needed");
+  config->Set(architecture.eps_key, std::move(eps));
 }
 
 }  // namespace
@@ -156,10 +174,8 @@ Result<std::string> GgufConfigText(const GgufHeader& header) {
     if (!metadata.ok()) return metadata.status();
     WriteRope(&metadata, entry->partial_rotary, head_dim, &config);
   }
-  Json eps = metadata.Number("attention.layer_norm_rms_epsilon");
-  if (eps.is_null()) metadata.Fail("attention.layer_norm_rms_epsilon", "a number is needed");
-  config.Set(architecture->eps_key, std::move(eps));
-  WriteBiases(metadata, &config);
+  WriteEps(&metadata, *architecture, &config);
+  WriteBiases(metadata, *architecture, &config);
   if (entry->write != nullptr && metadata.ok()) entry->write(&metadata, &config);
   if (!metadata.ok()) return metadata.status();
   const int64_t vocab_size = config.Find("vocab_size")->as_int();
@@ -168,16 +184,43 @@ Result<std::string> GgufConfigText(const GgufHeader& header) {
     config.Set("bos_token_id", *bos->AsInt());
   }
   config.Set("eos_token_id", EndTokenIds(header, vocab_size));
-  return config.Dump(/*indent=*/2);
+  const Wrapper* const wrapper = FindWrapper(architecture->name);
+  if (wrapper == nullptr) return config.Dump(/*indent=*/2);
+  Json outer;
+  outer.Set("architectures", *config.Find("architectures"));
+  outer.Set("model_type", wrapper->model_type).Set("text_config", std::move(config));
+  return outer.Dump(/*indent=*/2);
 }
 
 namespace {
 
-// True if what latents are expanded to is stored as two tensors. Older files have one.
-bool HasSplitLatents(const GgufHeader& header) {
-  return std::any_of(header.tensors.begin(), header.tensors.end(), [](const GgufTensor& tensor) {
-    return tensor.name == "blk.0.attn_k_b.weight";
-  });
+bool HasTensor(const GgufHeader& header, std::string_view end_of_name) {
+  return std::any_of(header.tensors.begin(), header.tensors.end(),
+                     [&](const GgufTensor& tensor) { return tensor.name.ends_with(end_of_name); });
+}
+
+// True if the rotary embedding has sections for positions of pictures.
+bool HasSections(const GgufHeader& header, const char* architecture) {
+  const GgufValue* const sections =
+      header.Find(fmt::format("{}.rope.dimension_sections", architecture));
+  if (sections == nullptr) return false;
+  const std::vector<GgufValue> all = sections->Elements(4);
+  return std::any_of(all.begin(), all.end(),
+                     [](const GgufValue& section) { return section.AsInt().value_or(0) != 0; });
+}
+
+// What the tensors of the file are, where those of a model directory are otherwise.
+void SetStoredForms(const GgufHeader& header, const GgufArchitecture& entry, ModelConfig* config) {
+  if (entry.norms_with_one) config->norm_plus_one = false;
+  config->gate_apart = entry.gate_apart;
+  // The matrices of experts stand one after another, [out, in], gates apart from the others.
+  config->experts.separate = config->experts.outputs_first = config->experts.num_experts > 0;
+  // Older files have one tensor of what latents are expanded to, and one of all that enters a
+  // recurrence.
+  config->latent.split = config->latent.rank > 0 && HasTensor(header, ".attn_k_b.weight");
+  if (config->states.by_group) config->states.by_group = HasTensor(header, ".ssm_in.weight");
+  // Rows of GLM-4V's queries and keys are stored as halves of heads.
+  if (HasSections(header, entry.name)) config->rotary_interleaved = false;
 }
 
 }  // namespace
@@ -189,10 +232,7 @@ Result<ModelConfig> ReadGgufConfig(const GgufHeader& header, const std::string& 
   Result<ModelConfig> parsed = ParseModelConfig(*text, path);
   if (!parsed.ok()) return InMetadataTerms(parsed.status(), path, entry->name);
   ModelConfig config = *std::move(parsed);
-  if (entry->norms_with_one) config.norm_plus_one = false;
-  // The matrices of experts stand one after another, [out, in], gates apart from the others.
-  config.experts.separate = config.experts.outputs_first = config.experts.num_experts > 0;
-  config.latent.split = config.latent.rank > 0 && HasSplitLatents(header);
+  SetStoredForms(header, *entry, &config);
   // Sizes that the tensors do not have are no model's: nothing is planned with them.
   const auto tensors = FindGgufTensors(header, config);
   if (!tensors.ok()) return tensors.status().WithPrefix(Visible(path, 400));

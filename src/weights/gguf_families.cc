@@ -10,34 +10,11 @@
 #include <vector>
 
 #include "weights/config_keys.h"
+#include "weights/gguf_family_parts.h"
 #include "weights/gguf_rope.h"
 
 namespace minisgl::weights {
 namespace {
-
-void SetArchitecture(const char* name, const char* model_type, Json* config) {
-  config->Set("architectures", Json(Json::Array{Json(name)}));
-  config->Set("model_type", model_type);
-}
-
-// A share's factor; files without one, or with 0, mean 1.
-Json WeightsScale(GgufMetadata* metadata) {
-  Json scale = metadata->Number("expert_weights_scale");
-  return scale.is_null() || scale.as_double() == 0 ? Json(1) : scale;
-}
-
-// Experts that sigmoids or softmax choose, maybe by groups, and the shared ones.
-void WriteRoutedExperts(GgufMetadata* metadata, Json* config) {
-  const int64_t count = metadata->Int("expert_count", kExpertsRange);
-  config->Set("n_routed_experts", count);
-  config->Set("num_experts_per_tok", metadata->Int("expert_used_count", {1, count}));
-  config->Set("moe_intermediate_size", metadata->Int("expert_feed_forward_length", kWidthRange));
-  config->Set("n_shared_experts", metadata->Int("expert_shared_count", kExpertsRange));
-  config->Set("norm_topk_prob", metadata->Bool("expert_weights_norm", false));
-  config->Set("routed_scaling_factor", WeightsScale(metadata));
-  config->Set("n_group", metadata->Int("expert_group_count", kExpertsRange, 1));
-  config->Set("topk_group", metadata->Int("expert_group_used_count", kExpertsRange, 1));
-}
 
 // --- deepseek2 -----------------------------------------------------------------------------------
 

@@ -61,9 +61,13 @@ void WriteRopeScaling(GgufMetadata* metadata, Json* config) {
   Json rope;
   rope.Set("rope_type", type).Set("factor", std::move(factor));
   if (type == "yarn") {
-    for (const char* key : {"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"}) {
-      const Json value = metadata->Number(key);
-      if (!value.is_null() && value.as_double() != 1) metadata->Fail(key, "1 is supported");
+    const Json multiplier = metadata->Number("rope.scaling.attn_factor");
+    if (!multiplier.is_null() && multiplier.as_double() != 1) {
+      metadata->Fail("rope.scaling.attn_factor", "1 is supported");
+    }
+    Json factor_of_all = metadata->Number("rope.scaling.yarn_attn_factor");
+    if (!factor_of_all.is_null() && factor_of_all.as_double() != 1) {
+      rope.Set("attention_factor", std::move(factor_of_all));
     }
     constexpr std::array<std::array<const char*, 2>, 3> kKeys = {{
         {"original_max_position_embeddings", "rope.scaling.original_context_length"},

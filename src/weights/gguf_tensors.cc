@@ -80,6 +80,31 @@ std::vector<int64_t> RowsByTurns(int64_t num_rows, int64_t first, int64_t width,
   return rows;
 }
 
+// Where the rows of gains or of decays are: for each group of `width` heads, gains and then decays.
+std::vector<int64_t> RowsOfHalves(int64_t num_rows, int64_t width, bool second) {
+  std::vector<int64_t> rows;
+  for (int64_t row = 0; row < num_rows; ++row) {
+    rows.push_back(row / width * 2 * width + (second ? width : 0) + row % width);
+  }
+  return rows;
+}
+
+// The key of the metadata that has the numbers of an xIELU; null for other roles.
+const char* KeyOfXielu(Role role) {
+  switch (role) {
+    case Role::kXieluPositive:
+      return "xielu.alpha_p";
+    case Role::kXieluNegative:
+      return "xielu.alpha_n";
+    case Role::kXieluLinear:
+      return "xielu.beta";
+    case Role::kXieluMin:
+      return "xielu.eps";
+    default:
+      return nullptr;
+  }
+}
+
 class TensorFinder {
  public:
   TensorFinder(const GgufHeader& header, const GgufArchitecture& entry, const ModelConfig& config)
@@ -90,6 +115,7 @@ class TensorFinder {
   Status Find(const TensorSpec& spec) {
     if (!names_.insert(spec.name).second) return Status();  // of two roles
     if (spec.role == Role::kExpertGateUpBias) return FindInterleaved(spec);
+    if (const char* key = KeyOfXielu(spec.role)) return FindNumber(spec, key);
     MINISGL_ASSIGN_OR_RETURN(const GgufTensor* const tensor, TensorOf(spec));
     MINISGL_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(spec));
     MINISGL_RETURN_IF_ERROR(CheckShape(*tensor, ShapeInFile(spec, shape)));
@@ -100,7 +126,7 @@ class TensorFinder {
   Status CheckNoOthers() const {
     for (const GgufTensor& tensor : header_.tensors) {
       const bool known = used_.contains(&tensor) || IsOfDraftingLayer(tensor.name) ||
-                         IsOfSharedKeys(tensor.name) ||
+                         IsOfSharedKeys(tensor.name) || IsPlainNorm(tensor.name) ||
                          std::count(std::begin(kOfConfig), std::end(kOfConfig), tensor.name) > 0;
       if (known) continue;
       return BadInput("unknown {}; want only those of {} with {} layers", Named(header_, tensor),
@@ -159,7 +185,26 @@ class TensorFinder {
     if (spec.role == Role::kStateNorm && config_.states.norm_group > 0) {
       cut(shape[0] / config_.states.norm_group);
     }
+    if (IsGainOrDecay(spec)) shape[0] *= 2;
+    if (IsNormOfHead(spec)) {
+      const LayerShape sizes = LayerShapeOf(config_, spec.layer);
+      shape.insert(shape.begin(),
+                   spec.role == Role::kQueryNorm ? sizes.num_heads : sizes.num_kv_heads);
+    }
     return shape;
+  }
+
+  // True if `spec` is half of a tensor with gains and decays, those of a group of heads together.
+  bool IsGainOrDecay(const TensorSpec& spec) const {
+    return (spec.role == Role::kStateGain || spec.role == Role::kStateDecay) &&
+           std::string_view(GgufNameOf(entry_, spec.role)) ==
+               GgufNameOf(entry_, Role::kStateGainDecay);
+  }
+
+  // True if `spec` is a row of a tensor with the norms of all heads.
+  bool IsNormOfHead(const TensorSpec& spec) const {
+    return config_.qk_norm == QkNorm::kHeadOwn &&
+           (spec.role == Role::kQueryNorm || spec.role == Role::kKeyNorm);
   }
 
   Status CheckShape(const GgufTensor& tensor, const Shape& shape) const {
@@ -176,6 +221,10 @@ class TensorFinder {
       return RowsOfPairs(num_rows, LayerShapeOf(config_, spec.layer).head_dim);
     }
     const StateConfig& states = config_.states;
+    if (IsGainOrDecay(spec)) {
+      return RowsOfHalves(num_rows, states.num_heads / states.num_groups,
+                          spec.role == Role::kStateDecay);
+    }
     if (!entry_.values_by_turns || states.num_heads == states.num_groups) return {};
     switch (role) {
       case Role::kStateInput:
@@ -200,9 +249,10 @@ class TensorFinder {
     const uint64_t bytes = (tensor.end - tensor.begin) / count;
     const std::byte* data = tensor.data.data() + bytes * static_cast<uint64_t>(spec.index);
     if (IsFused(spec) && spec.role == Role::kExpertUp) data += bytes / 2;
+    const int64_t num_stored = shape[0] * (IsGainOrDecay(spec) ? 2 : 1);
     WeightTensor matrix;
     if (const auto dtype = DenseType(tensor)) {
-      matrix = TensorView{data, *dtype, shape};
+      matrix = TensorView{data, *dtype, {num_stored, shape[1]}};
     } else if (const BlockFormat* format = FindBlockFormat(tensor.type->name)) {
       // The file's innermost axis is checked; axes of one element are not in the model's shape.
       if (shape[1] % format->block_elements != 0) {
@@ -210,7 +260,7 @@ class TensorFinder {
                         Named(header_, tensor), shape[1], format->block_elements,
                         tensor.type->name);
       }
-      matrix = WeightTensor(shape[0], shape[1], format, data).WithCodes();
+      matrix = WeightTensor(num_stored, shape[1], format, data).WithCodes();
     } else {
       return BadInput("{} has elements of type {}, which is not run", Named(header_, tensor),
                       tensor.type->name);
@@ -232,7 +282,9 @@ class TensorFinder {
   }
 
   Status AddVector(const TensorSpec& spec, const GgufTensor& tensor, const Shape& shape) {
-    MINISGL_ASSIGN_OR_RETURN(const TensorView view, ViewOf(tensor, shape));
+    MINISGL_ASSIGN_OR_RETURN(TensorView view, ViewOf(tensor, shape));
+    if (IsNormOfHead(spec))
+      view.data += spec.index * view.num_elements() * static_cast<int64_t>(DTypeBytes(view.dtype));
     const std::vector<int64_t> order = RowsOf(spec, shape[0]);
     const bool is_power = entry_.decays_as_powers && spec.role == Role::kDecayRate;
     if (order.empty() && !is_power) {
@@ -251,6 +303,25 @@ class TensorFinder {
       values.push_back(is_power ? std::log(-value) : value);
     }
     AddValues(spec.name, shape, tensor.part, std::move(values));
+    return Status();
+  }
+
+  // Takes a number of the layer from the list under `key` of the metadata.
+  Status FindNumber(const TensorSpec& spec, const char* key) {
+    const GgufValue* const list = header_.Find(key);
+    const auto num_layers = static_cast<uint64_t>(config_.num_layers);
+    const bool is_list = list != nullptr && list->type() == GgufType::kArray;
+    std::optional<double> number;
+    if (is_list && list->count() == num_layers) {
+      number = list->Elements(num_layers)[static_cast<size_t>(spec.layer)].AsDouble();
+    } else if (list != nullptr && !is_list) {
+      number = list->AsDouble();
+    }
+    if (!number || !std::isfinite(*number)) {
+      return BadInput("key \"{}\": a number for each of {} layers is needed", key, num_layers);
+    }
+    MINISGL_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(spec));
+    AddValues(spec.name, shape, 0, {static_cast<float>(*number)});
     return Status();
   }
 
@@ -299,6 +370,15 @@ class TensorFinder {
     if (layer < 0 || layer >= config_.num_layers) return false;
     if (config_.layers[static_cast<size_t>(layer)].kv_layer < 0) return false;
     return rest == "attn_k.weight" || rest == "attn_v.weight" || rest == "attn_k_norm.weight";
+  }
+
+  // True for the norm of queries or keys of a model whose norms have no weights: the configuration
+  // has taken its number.
+  bool IsPlainNorm(std::string_view name) const {
+    if (!config_.qk_norm_plain) return false;
+    const auto [layer, rest] = LayerOf(name);
+    return layer >= 0 && layer < config_.num_layers &&
+           (rest == "attn_q_norm.weight" || rest == "attn_k_norm.weight");
   }
 
   // True for a tensor of the layers after the model's, which draft tokens.

@@ -123,7 +123,7 @@ TEST(GgufTokenizerTest, TheLinesAreThoseOfTheReferences) {
   }
   EXPECT_EQ(hash.Hex(), ReferenceRows()[0].Find("lines")->as_string());
   EXPECT_EQ(Lines().size(), 5000u);
-  EXPECT_EQ(ReferenceRows().size(), 1u + 16);
+  EXPECT_EQ(ReferenceRows().size(), 1u + 35);
 }
 
 // Each kind encodes 5,000 lines as the library that defines it, by hashes of 50 lines. The ids of
@@ -163,16 +163,45 @@ TEST_P(GgufKindTest, IdsAreTheReferences) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GgufKindTest,
-                         testing::Values("llama-bpe", "smaug-bpe", "glm4", "qwen2", "stablelm2",
-                                         "qwen35", "gpt-4o", "tekken", "deepseek-v3",
-                                         "deepseek-llm", "deepseek-coder", "gpt-2", "starcoder",
-                                         "default", "gemma4", "llama"),
-                         [](const auto& kind) {
-                           std::string name = kind.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, GgufKindTest,
+    testing::Values("llama-bpe", "smaug-bpe", "glm4", "qwen2", "stablelm2", "qwen35", "gpt-4o",
+                    "tekken", "deepseek-v3", "deepseek-llm", "deepseek-coder", "gpt-2", "starcoder",
+                    "default", "gemma4", "llama", "jais-2", "lfm2.5", "bailingmoe", "seed-coder",
+                    "ufakzeka", "laguna", "minicpm5", "exaone-moe", "tiny_aya", "youtu", "kimi-k2",
+                    "spark2_5", "afmoe", "chameleon", "superbpe", "bloom", "viking", "falcon",
+                    "minimax-m2"),
+    [](const auto& kind) {
+      std::string name = kind.param;
+      std::replace_if(
+          name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
+      return name;
+    });
+
+// The names of llama.cpp's table, but for "whitespace", of one model that gives vectors alone.
+TEST(GgufTokenizerTest, EveryNameOfTheTableIsKnown) {
+  constexpr const char* kNames =
+      "default minicpm5 llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 "
+      "jina-v5-nano deepseek-llm deepseek-coder deepseek-v3 spark2_5 youtu falcon mpt starcoder "
+      "gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert "
+      "jais-2 jina-v1-en jina-v2-code roberta-bpe refact command-r qwen2 deepseek-r1-qwen kormo "
+      "f2llmv2 qwen35 stablelm2 olmo dbrx smaug-bpe poro-chat chatglm-bpe glm4 glm5 viking jais "
+      "tekken smollm codeshell bloom gpt3-finnish exaone exaone4 exaone-moe chameleon minerva-7b "
+      "megrez gpt-4o llama4 kanana2 talkie granite-embed-multi-97m tiny_aya cohere2moe superbpe "
+      "trillion granite-docling bailingmoe bailingmoe2 llada-moe seed-coder hunyuan hunyuan-dense "
+      "hy_v4 joyai-llm kimi-k2 ufakzeka grok-2 afmoe laguna minimax-m2 solar-open mellum2";
+  std::istringstream names(kNames);
+  for (std::string name; names >> name;) EXPECT_NE(FindGgufSplit(name), nullptr) << name;
+  for (const char* name : {"gemma4", "granite-embed-multi-311m", "sarvam-moe"}) {
+    EXPECT_TRUE(IsUncut(name)) << name;
+  }
+}
+
+// Files of LFM2.5-8B-A1B, whose table is larger than LFM2's, name the cut of LFM2.
+TEST(GgufTokenizerTest, TheTableTellsTheCutsOfLfm2Apart) {
+  EXPECT_EQ(FindGgufSplit("lfm2", 65536), FindGgufSplit("llama-bpe"));
+  EXPECT_EQ(FindGgufSplit("lfm2", 128000), FindGgufSplit("lfm2.5"));
+}
 
 // Every name that is accepted stands for one of the kinds that were compared.
 TEST(GgufTokenizerTest, EveryWayOfCuttingTextIsCompared) {

@@ -56,6 +56,26 @@ def splits(*patterns):
 
 
 DIGITS = {"type": "Digits", "individual_digits": True}
+THREES = r"\d{1,3}(?=(?:\d{3})*\b)"
+HAN_UPPER, HAN_LOWER = (rf"[{kind}&&[^\p{{Han}}]]" for kind in (UPPER, LOWER))
+KIMI = (rf"[\p{{Han}}]+|[^\r\n\p{{L}}\p{{N}}]?{HAN_UPPER}*{HAN_LOWER}+{CONTRACTIONS}?"
+        rf"|[^\r\n\p{{L}}\p{{N}}]?{HAN_UPPER}+{HAN_LOWER}*{CONTRACTIONS}?"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+JAIS2 = LLAMA3.replace(r"\s+(?!\S)|\s+", "|".join(
+    [rf"\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4)] + [r"\s{1,2}(?!\S)", r"\s{1}"]))
+SHORT = r"'(?i:[sdmt]|ll|ve|re)"
+LFM25 = SHORT + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s"
+BAILING = SHORT + r"|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+SEED = (CONTRACTIONS
+        + "|[^\r\n" r"\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}" "\r\n" r"]+|\s*[" "\r\n" r"]+|\s+(?!\S)|\s+")
+EXAONE = (CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?"
+          r"|\s*[\r\n]|\s+(?!\S)|\s+")
+BLOOM = " ?[^(\\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+"
+SPARK = SIGNED_WORDS.replace(r"[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+", r"[\p{P}\p{S}]+|[\r\n]")
+YOUTU_SCRIPTS = ("[\uAC00-\uD7A3\u3131-\u318E]+|[\uFF01\u2026\u201C\u201D\u2018\u2019\u2014\uFF1A\uFF1B\uFF0C\u3001-\u303F"
+                 "\uFE30-\uFE4F]+|[\u3105-\u312F]+|[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+")
+AFMOE_SCRIPTS = ("[\u4E00-\u9FFF\u3400-\u4DBF\uF900-\uFAFF\u3040-\u309F\u30A0-\u30FF\uFF65-\uFF9F\u2F00-\u2FDF\u0E40-\u0E7F"
+                 "\u0E80-\u0EFF\u1780-\u17FF\u1000-\u109F\uAA60-\uAA7F\uA9E0-\uA9FF\uAC00-\uD7AF\u1100-\u11FF]+")
 # Kind -> (steps of the pre-tokenizer, the normalizer, ignore_merges), as in the tokenizer.json of the family.
 BYTE_LEVEL = {
     "llama-bpe": (splits(LLAMA3), None, True),
@@ -65,6 +85,7 @@ BYTE_LEVEL = {
     "stablelm2": (splits(QWEN2), None, False),
     "qwen35": (splits(QWEN35), "NFC", False),
     "gpt-4o": (splits(O200K), None, True),
+    "minimax-m2": (splits(O200K), None, False),
     "tekken": (splits(TEKKEN), None, True),
     "deepseek-v3": (splits(r"\p{N}{1,3}", IDEOGRAPHS_V3, SIGNED_WORDS), None, False),
     "deepseek-llm": ([split("[\r\n]"), split(rf"\s?[{CASED}]+"), split(r"\s?[" + SIGNS + "]+"), split(r"\s+$"),
@@ -73,7 +94,27 @@ BYTE_LEVEL = {
                         byte_level(False)], None, False),
     "gpt-2": ([byte_level(True)], None, False),
     "starcoder": ([DIGITS, byte_level(True)], None, False),
-    # The rule of llama.cpp for files that name none.
+    "jais-2": (splits(JAIS2), None, False),
+    "lfm2.5": (splits(LFM25), None, True),
+    "bailingmoe": (splits(BAILING), None, False),
+    "seed-coder": (splits(SEED), None, False),
+    "ufakzeka": (splits(QWEN2.removeprefix(CONTRACTIONS + "|")), None, False),
+    "laguna": (splits(r"[^\n]+|[\n]+", QWEN2), None, False),
+    "minicpm5": (splits(r"\p{N}{1,3}", LLAMA3.replace("{1,3}", "+")), None, True),
+    "exaone-moe": (splits(EXAONE), None, False),
+    "tiny_aya": (splits(THREES, O200K), None, False),
+    "youtu": (splits(YOUTU_SCRIPTS, O200K.replace("{1,3}", "")), None, True),
+    "kimi-k2": (splits(KIMI), None, False),
+    "spark2_5": (splits(r"\p{N}{1,3}", IDEOGRAPHS_V3, SPARK, r"\p{N}"), None, False),
+    "afmoe": (splits(THREES.replace(r"\d", r"\p{N}").replace(r"\b", r"(?!\p{N})"), AFMOE_SCRIPTS, SIGNED_WORDS),
+              None, False),
+    "chameleon": ([split("<sentinel:[0-9]+>"), split("(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z"), split("([\\t\\n]|    |  )"),
+                   DIGITS, split(r"[\p{P}!-/:-@\[-`{-~]"), byte_level(True)], None, False),
+    "superbpe": (splits(r"\p{N}+", r"(?=(\d{3})+(?!\d))"), None, False),
+    "bloom": (splits(BLOOM), None, False),
+    "viking": ([split(BLOOM), DIGITS, byte_level(False)], None, False),
+    # The rules of llama.cpp.
+    "falcon": (splits(r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"), None, False),
     "default": (splits(r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"), None, False),
 }
 

@@ -94,7 +94,7 @@ TEST_F(GgufModelFileTest, WrongMetadataAreOneError) {
   ExpectFails([](File* file) { file->values.erase("general.architecture"); },
               "\"general.architecture\" is missing");
   ExpectFails([](File* file) { file->Text("general.architecture", "mamba"); },
-              "architecture \"mamba\" are not run; supported: llama, qwen2");
+              "architecture \"mamba\" are not run; supported: llama, mistral3");
   for (const char* key :
        {"block_count", "context_length", "embedding_length", "attention.head_count"}) {
     ExpectFails([&](File* file) { file->values.erase(std::string("llama.") + key); },

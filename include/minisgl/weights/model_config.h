@@ -174,6 +174,9 @@ struct ModelConfig {
   bool rotary_interleaved = false;  // rotates pairs (2 i, 2 i + 1) instead of (i, i + dim / 2)
   Activation activation = Activation::kSilu;
   bool gated = true;            // act(gate) * up; else act(up)
+  // Gate and up of dense and shared parts are stored as two matrices, where others of the
+  // architecture have one of both.
+  bool gate_apart = false;
   double activation_limit = 0;  // kClampedSwiglu
 
   double embedding_scale = 1;
