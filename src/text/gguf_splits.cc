@@ -2,6 +2,8 @@
 // llama.cpp's.
 #include "text/gguf_splits.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <iterator>
 #include <sstream>
@@ -183,6 +185,8 @@ constexpr GgufSplit kSplits[] = {
      .single_digits = true},
 };
 
+constexpr const char* kUncut[] = {"gemma4", "granite-embed-multi-311m", "sarvam-moe"};
+
 }  // namespace
 
 const GgufSplit* FindGgufSplit(std::string_view name, size_t num_tokens) {
@@ -198,16 +202,16 @@ const GgufSplit* FindGgufSplit(std::string_view name, size_t num_tokens) {
 }
 
 bool IsUncut(std::string_view name) {
-  constexpr std::string_view kNames[] = {"gemma4", "granite-embed-multi-311m", "sarvam-moe"};
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+  return std::find(std::begin(kUncut), std::end(kUncut), name) != std::end(kUncut);
 }
 
 std::string GgufSplitNames() {
-  std::string all = "gemma4, granite-embed-multi-311m, sarvam-moe";
+  std::string all;
   for (const GgufSplit& split : kSplits) {
     std::istringstream names(split.names);
     for (std::string known; names >> known;) all += (all.empty() ? "" : ", ") + known;
   }
+  for (const char* name : kUncut) all += fmt::format(", {}", name);
   return all;
 }
 

@@ -23,8 +23,8 @@ inline constexpr std::string_view kDefaultSplit = "default";
 
 // Null for a name that is not known. `num_tokens` are of the whole vocabulary.
 const GgufSplit* FindGgufSplit(std::string_view name, size_t num_tokens = 0);
-// True for a name of texts that are not cut: spaces are spelled as a sign of their own, and what has
-// no token as bytes.
+// True for a name of texts that are not cut: spaces are spelled as a sign of their own, and text
+// without a token as bytes.
 bool IsUncut(std::string_view name);
 // All names, for messages.
 std::string GgufSplitNames();

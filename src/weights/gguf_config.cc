@@ -135,7 +135,7 @@ void WriteBiases(const GgufMetadata& metadata, const Architecture& architecture,
   std::map<std::string_view, bool> switches;
   const auto add = [&](const BiasSwitch& bias, const char* name) {
     if (bias.key.empty()) return;
-    switches[bias.key] |= FirstLayerWith(metadata, *config, name) >= 0;
+    switches[bias.key] |= AnyLayerHas(metadata, *config, name);
   };
   add(architecture.qkv_bias, "attn_q.bias");
   add(architecture.output_bias, "attn_output.bias");

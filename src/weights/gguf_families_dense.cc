@@ -1,7 +1,9 @@
 // Families with one dense feed-forward part in each layer.
 #include <fmt/core.h>
 
-#include <optional>
+#include <algorithm>
+#include <string>
+#include <utility>
 
 #include "weights/config_keys.h"
 #include "weights/gguf_families.h"
@@ -77,33 +79,36 @@ void WriteGemma3(GgufMetadata* metadata, Json* config) {
   metadata->Copy("rope.freq_base_swa", "rope_local_base_freq", config);
 }
 
-// The factor of queries is stored as weights of a norm, all equal; those of keys are 1.
+namespace {
+
+// The number that all weights of the norm of `kind` are; each layer has the same norm
+// (TensorFinder).
+double WeightOfNorm(GgufMetadata* metadata, const char* kind) {
+  const std::string name = fmt::format("blk.0.attn_{}_norm.weight", kind);
+  const Json weights = metadata->Vector(name);
+  const Json::Array all = weights.is_null() ? Json::Array() : weights.as_array();
+  const bool are_equal = !all.empty() && std::all_of(all.begin(), all.end(), [&](const Json& one) {
+    return one.as_double() == all[0].as_double();
+  });
+  if (!are_equal) {
+    metadata->FailWith(BadInput("tensor \"{}\": one number throughout is needed", name));
+    return 1;
+  }
+  return all[0].as_double();
+}
+
+}  // namespace
+
+// Weights of norms are the factor of queries, and 1 of keys.
 void WriteMuseGlimmer(GgufMetadata* metadata, Json* config) {
   WriteWindows(metadata, 4, config);
-  const int64_t num_layers = config->Find("num_hidden_layers")->as_int();
-  std::optional<Json> factor;
-  for (int64_t i = 0; i < num_layers; ++i) {
-    for (const char* kind : {"q", "k"}) {
-      const std::string name = fmt::format("blk.{}.attn_{}_norm.weight", i, kind);
-      const Json weights = metadata->Vector(name);
-      if (!metadata->ok()) return;
-      if (*kind == 'q' && !factor && !weights.is_null()) factor = weights.as_array().front();
-      const Json wanted = *kind == 'k' ? Json(1.0) : factor.value_or(Json(1.0));
-      for (const Json& weight : weights.is_null() ? Json::Array{Json(0)} : weights.as_array()) {
-        if (weight.as_double() == wanted.as_double()) continue;
-        return metadata->FailWith(BadInput(
-            "tensor \"{}\": {} is needed throughout: queries have one factor, and keys none", name,
-            wanted.Dump()));
-      }
-    }
-  }
+  config->Set("qk_scale_factor", WeightOfNorm(metadata, "q") * WeightOfNorm(metadata, "k"));
   Json bases = Json(Json::Array());
   const Json base = config->Find("rope_theta") != nullptr ? *config->Find("rope_theta") : Json();
   for (const Json& type : config->Find("layer_types")->as_array()) {
     bases.Append(type == Json("sliding_attention") ? base : Json(0));
   }
   config->Set("layer_rope_theta", std::move(bases));
-  config->Set("qk_scale_factor", *factor);
   metadata->Copy("logit_scale", "output_multiplier", config);
   Json softcap = metadata->Number("final_logit_softcapping");
   if (!softcap.is_null() && softcap.as_double() == 0) softcap = Json();

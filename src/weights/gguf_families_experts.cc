@@ -1,6 +1,9 @@
 // Families with experts.
 #include <fmt/core.h>
 
+#include <iterator>
+#include <vector>
+
 #include "weights/config_keys.h"
 #include "weights/gguf_families.h"
 #include "weights/gguf_family_parts.h"
@@ -55,7 +58,6 @@ void WriteGlm4Moe(GgufMetadata* metadata, Json* config) {
 
 // Files do not state the last layer with experts.
 void WriteErnie45Moe(GgufMetadata* metadata, Json* config) {
-  const int64_t num_layers = config->Find("num_hidden_layers")->as_int();
   const int64_t count = metadata->Int("expert_count", kExpertsRange);
   config->Set("moe_num_experts", count);
   config->Set("moe_k", metadata->Int("expert_used_count", {1, count}));
@@ -65,10 +67,9 @@ void WriteErnie45Moe(GgufMetadata* metadata, Json* config) {
   config->Set("moe_layer_start_index",
               metadata->Int("leading_dense_block_count", {0, kLayersRange.max}, 0));
   config->Set("moe_layer_interval", metadata->Int("interleave_moe_layer_step", kLayersRange, 1));
-  int64_t last = num_layers - 1;
-  while (last > 0 && metadata->Tensor(fmt::format("blk.{}.ffn_gate_inp.weight", last)) == nullptr) {
-    --last;
-  }
+  const std::vector<bool> has = LayersWith(*metadata, *config, "ffn_gate_inp.weight");
+  int64_t last = std::ssize(has) - 1;
+  while (last > 0 && !has[static_cast<size_t>(last)]) --last;
   config->Set("moe_layer_end_index", last);
 }
 

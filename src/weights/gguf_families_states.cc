@@ -40,7 +40,7 @@ void WriteLfm2(GgufMetadata* metadata, Json* config) {
   config->Set("conv_L_cache", metadata->Int("shortconv.l_cache", kWidthRange));
   metadata->Copy("attention.layer_norm_rms_epsilon", "norm_eps", config);
   config->Set("tie_embedding", *config->Find("tie_word_embeddings"));
-  const bool has_bias = FirstLayerWith(*metadata, *config, "shortconv.conv.bias") >= 0;
+  const bool has_bias = AnyLayerHas(*metadata, *config, "shortconv.conv.bias");
   config->Set("conv_bias", has_bias);
 }
 
@@ -49,7 +49,7 @@ void WriteLfm2Moe(GgufMetadata* metadata, Json* config) {
   WriteExperts(metadata, config);
   config->Set("num_dense_layers",
               metadata->Int("leading_dense_block_count", {0, kLayersRange.max}, 0));
-  const bool has_bias = FirstLayerWith(*metadata, *config, "exp_probs_b.bias") >= 0;
+  const bool has_bias = AnyLayerHas(*metadata, *config, "exp_probs_b.bias");
   config->Set("use_expert_bias", has_bias);
 }
 

@@ -3,8 +3,11 @@
 
 #include <fmt/core.h>
 
-#include <utility>
-#include <vector>
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <optional>
+#include <system_error>
 
 #include "weights/config_keys.h"
 
@@ -66,12 +69,31 @@ int64_t WidthOf(GgufMetadata* metadata, const char* name, const char* tensor) {
   return metadata->Int(name, kWidthRange, fallback);
 }
 
-int64_t FirstLayerWith(const GgufMetadata& metadata, const Json& config, const char* name) {
-  const int64_t num_layers = config.Find("num_hidden_layers")->as_int();
-  for (int64_t i = 0; i < num_layers; ++i) {
-    if (metadata.Tensor(fmt::format("blk.{}.{}", i, name)) != nullptr) return i;
+std::pair<int64_t, std::string_view> GgufLayerOf(std::string_view tensor) {
+  constexpr std::string_view kBlock = "blk.";
+  if (!tensor.starts_with(kBlock)) return {-1, tensor};
+  const std::string_view name = tensor.substr(kBlock.size());
+  int64_t layer = -1;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
+  if (error != std::errc() || end == name.data() + name.size() || *end != '.') return {-1, name};
+  return {layer, name.substr(static_cast<size_t>(end - name.data()) + 1)};
+}
+
+std::vector<bool> LayersWith(const GgufMetadata& metadata, const Json& config,
+                             std::string_view name) {
+  std::vector<bool> has(static_cast<size_t>(config.Find("num_hidden_layers")->as_int()));
+  for (const GgufTensor& tensor : metadata.header().tensors) {
+    const auto [layer, rest] = GgufLayerOf(tensor.name);
+    if (rest == name && layer >= 0 && layer < std::ssize(has)) {
+      has[static_cast<size_t>(layer)] = true;
+    }
   }
-  return -1;
+  return has;
+}
+
+bool AnyLayerHas(const GgufMetadata& metadata, const Json& config, std::string_view name) {
+  const std::vector<bool> has = LayersWith(metadata, config, name);
+  return std::find(has.begin(), has.end(), true) != has.end();
 }
 
 void WriteExperts(GgufMetadata* metadata, Json* config) {
@@ -124,7 +146,7 @@ void WriteDeltaNet(GgufMetadata* metadata, Json* config) {
 }
 
 void WriteMamba2(GgufMetadata* metadata, Json* config) {
-  const auto has = [&](const char* name) { return FirstLayerWith(*metadata, *config, name) >= 0; };
+  const auto has = [&](const char* name) { return AnyLayerHas(*metadata, *config, name); };
   const int64_t width = HeadWidth(metadata);
   config->Set("mamba_d_conv", metadata->Int("ssm.conv_kernel", kWidthRange));
   config->Set("mamba_d_state", metadata->Int("ssm.state_size", kHeadDimRange));

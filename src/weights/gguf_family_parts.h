@@ -2,11 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "minisgl/base/json.h"
 #include "weights/gguf_metadata.h"
 
 namespace minisgl::weights {
+
+// The number N of a tensor "blk.N.REST", and "REST"; -1 for other names.
+std::pair<int64_t, std::string_view> GgufLayerOf(std::string_view tensor);
 
 // Names another entry of the table of architectures than that of the file's own name.
 void SetArchitecture(const char* name, const char* model_type, Json* config);
@@ -18,8 +24,11 @@ void WriteWindows(GgufMetadata* metadata, int64_t period, Json* config);
 // The width of a part: the number of `name`, or the outputs of `tensor` in files without it.
 int64_t WidthOf(GgufMetadata* metadata, const char* name, const char* tensor);
 
-// The first layer that has a tensor of this name; -1: none.
-int64_t FirstLayerWith(const GgufMetadata& metadata, const Json& config, const char* name);
+// For each layer of the model, true if it has a tensor of this name.
+std::vector<bool> LayersWith(const GgufMetadata& metadata, const Json& config,
+                             std::string_view name);
+// True if any has.
+bool AnyLayerHas(const GgufMetadata& metadata, const Json& config, std::string_view name);
 
 // "num_experts", "num_experts_per_tok" and "moe_intermediate_size".
 void WriteExperts(GgufMetadata* metadata, Json* config);

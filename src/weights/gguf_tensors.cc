@@ -2,7 +2,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -11,6 +10,7 @@
 #include "minisgl/base/utf8.h"
 #include "weights/architectures.h"
 #include "weights/gguf_architectures.h"
+#include "weights/gguf_family_parts.h"
 #include "weights/gguf_model.h"
 
 namespace minisgl::weights {
@@ -308,20 +308,20 @@ class TensorFinder {
 
   // Takes a number of the layer from the list under `key` of the metadata.
   Status FindNumber(const TensorSpec& spec, const char* key) {
-    const GgufValue* const list = header_.Find(key);
-    const auto num_layers = static_cast<uint64_t>(config_.num_layers);
-    const bool is_list = list != nullptr && list->type() == GgufType::kArray;
-    std::optional<double> number;
-    if (is_list && list->count() == num_layers) {
-      number = list->Elements(num_layers)[static_cast<size_t>(spec.layer)].AsDouble();
-    } else if (list != nullptr && !is_list) {
-      number = list->AsDouble();
+    const auto num_layers = static_cast<size_t>(config_.num_layers);
+    std::vector<double>& numbers = lists_[key];
+    if (const GgufValue* const list = header_.Find(key); numbers.empty() && list != nullptr) {
+      for (const GgufValue& one : list->Elements(num_layers + 1)) {
+        numbers.push_back(one.AsDouble().value_or(NAN));
+      }
     }
-    if (!number || !std::isfinite(*number)) {
-      return BadInput("key \"{}\": a number for each of {} layers is needed", key, num_layers);
+    const auto layer = static_cast<size_t>(spec.layer);
+    if (numbers.size() != num_layers || !std::isfinite(numbers[layer])) {
+      return BadInput("key \"{}\": a list of {} numbers, one for each layer, is needed", key,
+                      num_layers);
     }
     MINISGL_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(spec));
-    AddValues(spec.name, shape, 0, {static_cast<float>(*number)});
+    AddValues(spec.name, shape, 0, {static_cast<float>(numbers[layer])});
     return Status();
   }
 
@@ -353,37 +353,30 @@ class TensorFinder {
     found_.push_back({name, std::nullopt, {data, DType::kF32, shape}, memory, part});
   }
 
-  // The number N of "blk.N.REST", and "REST"; -1 for other names.
-  static std::pair<int64_t, std::string_view> LayerOf(std::string_view name) {
-    constexpr std::string_view kBlock = "blk.";
-    if (!name.starts_with(kBlock)) return {-1, name};
-    name.remove_prefix(kBlock.size());
-    int64_t layer = -1;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
-    if (error != std::errc() || end == name.data() + name.size() || *end != '.') return {-1, name};
-    return {layer, name.substr(static_cast<size_t>(end - name.data()) + 1)};
-  }
-
   // True for keys and values of a layer that reads another layer's.
   bool IsOfSharedKeys(std::string_view name) const {
-    const auto [layer, rest] = LayerOf(name);
+    const auto [layer, rest] = GgufLayerOf(name);
     if (layer < 0 || layer >= config_.num_layers) return false;
     if (config_.layers[static_cast<size_t>(layer)].kv_layer < 0) return false;
     return rest == "attn_k.weight" || rest == "attn_v.weight" || rest == "attn_k_norm.weight";
   }
 
   // True for the norm of queries or keys of a model whose norms have no weights: the configuration
-  // has taken its number.
+  // has taken the number of the first layer's, which all must equal.
   bool IsPlainNorm(std::string_view name) const {
     if (!config_.qk_norm_plain) return false;
-    const auto [layer, rest] = LayerOf(name);
-    return layer >= 0 && layer < config_.num_layers &&
-           (rest == "attn_q_norm.weight" || rest == "attn_k_norm.weight");
+    const auto [layer, rest] = GgufLayerOf(name);
+    if (layer < 0 || layer >= config_.num_layers) return false;
+    if (rest != "attn_q_norm.weight" && rest != "attn_k_norm.weight") return false;
+    const auto first = by_name_.find(fmt::format("blk.0.{}", rest));
+    const auto its = by_name_.find(name);
+    return first != by_name_.end() && its != by_name_.end() &&
+           std::ranges::equal(first->second->data, its->second->data);
   }
 
   // True for a tensor of the layers after the model's, which draft tokens.
   bool IsOfDraftingLayer(std::string_view name) const {
-    const int64_t layer = LayerOf(name).first;
+    const int64_t layer = GgufLayerOf(name).first;
     const GgufValue* const count =
         header_.Find(fmt::format("{}.nextn_predict_layers", entry_.name));
     const int64_t drafting = count == nullptr ? 0 : count->AsInt().value_or(0);
@@ -394,6 +387,7 @@ class TensorFinder {
   const GgufArchitecture& entry_;
   const ModelConfig& config_;
   std::map<std::string_view, const GgufTensor*> by_name_;
+  std::map<std::string_view, std::vector<double>> lists_;  // of the metadata
   std::set<const GgufTensor*> used_;
   std::set<std::string> names_;
   std::vector<GgufModelTensor> found_;

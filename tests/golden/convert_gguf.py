@@ -1,4 +1,4 @@
-"""Makes gguf/NAME.gguf from models/NAME with llama.cpp's own converter, for each case of gguf_cases.json. Run by hand:
+"""Makes gguf/NAME.gguf from models/NAME with llama.cpp's own converter, for each case of gguf/cases.json. Run by hand:
 
     python3 tests/golden/convert_gguf.py LLAMA_CPP [NAME ...]
 
@@ -108,7 +108,7 @@ def convert(name, case):
 
 if __name__ == "__main__":
     sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/gguf-py"]
-    cases = json.loads((HERE / "gguf_cases.json").read_text())
+    cases = json.loads((HERE / "gguf/cases.json").read_text())
     failed = []
     for each in sys.argv[2:] or cases:
         try:

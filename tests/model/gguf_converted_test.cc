@@ -1,4 +1,4 @@
-// Files that llama.cpp's converter wrote (golden/convert_gguf.py, golden/gguf_cases.json) have the
+// Files that llama.cpp's converter wrote (golden/convert_gguf.py, golden/gguf/cases.json) have the
 // logits of the model directories that they were made from.
 #include <gtest/gtest.h>
 
@@ -13,8 +13,6 @@
 
 namespace minisgl {
 namespace {
-
-const std::string kGolden = MINISGL_SOURCE_DIR "/tests/golden";
 
 // The member of a case, or null.
 Json Member(const Json& model, const char* key) {
@@ -79,7 +77,7 @@ class GgufConvertedTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(GgufConvertedTest, HasTheLogitsOfTheModelDirectory) {
   const std::string& name = GetParam();
-  const Json cases = ReadGolden("gguf_cases");
+  const Json cases = ReadGolden("gguf/cases");
   const Json& model = *cases.Find(name);
   const std::string dir = kGolden + "/models/" + name;
   const ModelConfig wanted_config = ChangedConfig(dir, model);
@@ -105,7 +103,7 @@ TEST_P(GgufConvertedTest, HasTheLogitsOfTheModelDirectory) {
 
 std::vector<std::string> CaseNames() {
   std::vector<std::string> names;
-  const Json cases = ReadGolden("gguf_cases");
+  const Json cases = ReadGolden("gguf/cases");
   for (const auto& [name, model] : cases.as_object()) names.push_back(name);
   return names;
 }

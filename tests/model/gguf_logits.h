@@ -14,6 +14,8 @@
 
 namespace minisgl {
 
+inline const std::string kGolden = MINISGL_SOURCE_DIR "/tests/golden";
+
 inline std::unique_ptr<Ops> F32Ops() {
   auto ops = MakeCpuOps({.num_threads = 2, .target = TargetOfF32Activations()});
   EXPECT_TRUE(ops.ok()) << ops.status().message();

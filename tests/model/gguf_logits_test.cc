@@ -23,8 +23,6 @@
 namespace minisgl {
 namespace {
 
-const std::string kGolden = MINISGL_SOURCE_DIR "/tests/golden";
-
 struct Case {
   const char* name;
   // Keys of config.json that GGUF files cannot say otherwise, as JSON.

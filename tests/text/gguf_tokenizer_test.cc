@@ -203,6 +203,21 @@ TEST(GgufTokenizerTest, TheTableTellsTheCutsOfLfm2Apart) {
   EXPECT_EQ(FindGgufSplit("lfm2", 128000), FindGgufSplit("lfm2.5"));
 }
 
+// Texts that are not cut have the ids of Gemma 4's.
+TEST(GgufTokenizerTest, UncutTextsHaveOneNameForEachFamily) {
+  const auto wanted = TokenizerOfKind("gemma4");
+  GgufBuilder file = OfKind("gemma4", kTokenizerFolder + "/gemma");
+  file.Text("tokenizer.ggml.model", "gpt2");
+  file.Text("tokenizer.ggml.pre", "sarvam-moe");
+  const ModelDir dir;
+  dir.Write("model.gguf", file.Write());
+  const auto found = LoadTokenizer(dir.path() + "/model.gguf");
+  ASSERT_TRUE(wanted != nullptr && found != nullptr);
+  for (const char* text : {"Two  words", "1234 \n\n x"}) {
+    EXPECT_EQ(EncodedText(*found, text), EncodedText(*wanted, text));
+  }
+}
+
 // Every name that is accepted stands for one of the kinds that were compared.
 TEST(GgufTokenizerTest, EveryWayOfCuttingTextIsCompared) {
   std::set<const GgufSplit*> compared;

@@ -378,6 +378,22 @@ def check_models_manual():
             yield f"man/minisgl-models.7: lacks {name}"
 
 
+def check_gguf_manual():
+    """The architectures of GGUF files in man/minisgl-models.7 are those that the program knows."""
+    page = (ROOT / "man/minisgl-models.7").read_text()
+    table = (ROOT / "src/weights/gguf_architectures.cc").read_text()
+    known = set(re.findall(r'(?:\.name = |\b(?:Lfm2|DeltaNet|NemotronH)\()"([\w-]+)"', table))
+    paragraph = re.search(r"^Files of these architectures run:\n(.*?)^\.Pp", page, re.DOTALL | re.MULTILINE)
+    lines = re.findall(r"^\.Cm (.*)", paragraph.group(1) if paragraph else "", re.MULTILINE)
+    named = {word for line in lines for word in line.split()} - {",", "."}
+    if not known or not paragraph:
+        yield "man/minisgl-models.7, src/weights/gguf_architectures.cc: no architecture was found"
+    for name in sorted(known - named):
+        yield f"man/minisgl-models.7: lacks the GGUF architecture {name}"
+    for name in sorted(named - known):
+        yield f"man/minisgl-models.7: names the GGUF architecture {name}, which is not in the table"
+
+
 def options_of(command):
     help_option = "--help-all" if command else "--help"
     done = subprocess.run([BINARY, *command, help_option], capture_output=True, text=True, timeout=600)
@@ -442,7 +458,7 @@ def check_man_pages_lint():
 
 def main():
     rules = [check_rooms, check_libraries, check_spelling, check_option_names, check_sizes, check_functions, check_headers, check_types_have_one_name,
-             check_sources_are_built, check_includes, check_joined_names, check_machine_paths, check_documents, check_models_manual, check_man_pages_lint,
+             check_sources_are_built, check_includes, check_joined_names, check_machine_paths, check_documents, check_models_manual, check_gguf_manual, check_man_pages_lint,
              check_plain_english, check_comment_openings, check_format, check_commit_subjects]
     if BINARY:
         rules += [check_manual, check_rows_manual]

@@ -173,7 +173,7 @@ struct ModelConfig {
   LatentConfig latent;
   bool rotary_interleaved = false;  // rotates pairs (2 i, 2 i + 1) instead of (i, i + dim / 2)
   Activation activation = Activation::kSilu;
-  bool gated = true;            // act(gate) * up; else act(up)
+  bool gated = true;  // act(gate) * up; else act(up)
   // Gate and up of dense and shared parts are stored as two matrices, where others of the
   // architecture have one of both.
   bool gate_apart = false;

@@ -1,5 +1,5 @@
 // Converts Oniguruma's pattern syntax (Ruby's flavour) to PCRE2's. These constructs are rewritten:
-//   `\s`, `\w`         their Unicode sets differ
+//   `\s`, `\w`, `\b`   their Unicode sets differ
 //   `\h`, `\v`         they have another meaning
 //   `{2,3}+`           repeats the interval; in PCRE2 the `+` makes it possessive
 //   `[a[b]&&[c]]`      nested classes and intersections
@@ -255,6 +255,14 @@ class Rewriter {
       case 'H':
         if (in_class) return Refuse("\\W or \\H in a class");
         return set(c == 'W' ? kWordCharacters : kHexDigits, true);
+      case 'b':
+      case 'B': {
+        if (in_class) break;  // a backspace
+        at_ += 2;
+        const bool inside = c == 'B';
+        return fmt::format("(?:(?<=[{0}])(?{1}[{0}])|(?<![{0}])(?{2}[{0}]))", kWordCharacters,
+                           inside ? "=" : "!", inside ? "!" : "=");
+      }
       case 'v':
         at_ += 2;
         return std::string("\\x0b");
