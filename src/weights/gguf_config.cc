@@ -215,10 +215,9 @@ void SetStoredForms(const GgufHeader& header, const GgufArchitecture& entry, Mod
   config->gate_apart = entry.gate_apart;
   // The matrices of experts stand one after another, [out, in], gates apart from the others.
   config->experts.separate = config->experts.outputs_first = config->experts.num_experts > 0;
-  // Older files have one tensor of what latents are expanded to, and one of all that enters a
-  // recurrence.
+  // Older files have one tensor of what latents are expanded to.
   config->latent.split = config->latent.rank > 0 && HasTensor(header, ".attn_k_b.weight");
-  if (config->states.by_group) config->states.by_group = HasTensor(header, ".ssm_in.weight");
+  config->states.by_group = false;
   // Rows of GLM-4V's queries and keys are stored as halves of heads.
   if (HasSections(header, entry.name)) config->rotary_interleaved = false;
 }

@@ -185,6 +185,33 @@ TEST_F(GgufModelFileTest, KeysThatAFamilyNeedsAreNamed) {
   expect_needed("gemma4_text.gguf", "blk.3.attn_q_norm.weight", "\"blk.3.attn_q_norm.weight\"");
   expect_needed("gemma4_moe.gguf", "blk.2.ffn_gate_up_exps.weight",
                 "\"blk.2.ffn_gate_exps.weight\"");
+  expect_needed("apertus.gguf", "xielu.beta",
+                "key \"xielu.beta\": a list of 2 numbers, one for each layer, is needed");
+  expect_needed("cohere2.gguf", "cohere2.attention.layer_norm_epsilon",
+                "layer_norm_epsilon\": a number is needed (found nothing)");
+  expect_needed("glm4_moe.gguf", "glm4moe.expert_shared_count",
+                "expert_shared_count\": an integer");
+  expect_needed("granitemoehybrid.gguf", "granitehybrid.ssm.time_step_rank",
+                "ssm.time_step_rank\": an integer");
+  expect_needed("ministral3.gguf", "mistral3.rope.scaling.type",
+                "\"yarn\" is needed where queries are scaled by their position");
+  expect_needed("muse_glimmer.gguf", "blk.0.attn_q_norm.weight", "one number throughout is needed");
+  expect_needed("muse_glimmer.gguf", "blk.1.attn_q_norm.weight", "unknown tensor \"blk.1.attn_q");
+  expect_needed("qwen3_next.gguf", "qwen3next.ssm.group_count", "ssm.group_count\": an integer");
+  expect_needed("qwen3_next.gguf", "blk.0.ssm_ba.weight", "\"blk.0.ssm_ba.weight\"");
+  expect_needed("stablelm_parallel.gguf", "blk.1.attn_k_norm.weight",
+                "\"blk.1.attn_k_norm.weight\"");
+}
+
+// It replaces the one that follows from the scaling.
+TEST_F(GgufModelFileTest, AFactorOfYarnIsTheAttentionFactor) {
+  file_.Text("llama.rope.scaling.type", "yarn");
+  file_.Float("llama.rope.scaling.factor", 8);
+  file_.Float("llama.rope.scaling.yarn_attn_factor", 1.25f);
+  EXPECT_EQ(Config().ropes[0].attention_factor, 1.25);
+  file_.Float("llama.rope.scaling.yarn_attn_factor", 1);  // what llama.cpp writes for none
+  EXPECT_GT(Config().ropes[0].attention_factor, 1.2);
+  EXPECT_LT(Config().ropes[0].attention_factor, 1.21);
 }
 
 // Rates are stored as -exp(w).
