@@ -12,6 +12,8 @@ Needs the packages gguf and numpy. Running it twice gives the same files.
     ../text/tokenizers/gguf/NAME.gguf   the tokenizers there, without a model
     ../fuzz/corpus/gguf/model.gguf      a model of few bytes
     ../fuzz/corpus/gguf/parts.gguf      the same in two files, joined by "<part>"
+    ../fuzz/corpus/gguf/states.gguf     a model with a recurrent layer, experts and tensors in other orders
+    ../fuzz/corpus/gguf/xielu.gguf      a model with numbers of its layers in the metadata
 """
 import json
 import struct
@@ -621,6 +623,66 @@ def make_corpus(path, tensors_of_part=0):
     close(writer)
 
 
+def add_tiny(writer, shapes):
+    for name, shape in shapes.items():
+        value = -1 if name.endswith("ssm_a") else 1
+        writer.add_tensor(name, np.full(shape, value, np.float32))
+
+
+def tiny_writer(path, name, width, layers):
+    writer = gguf.GGUFWriter(path, name)
+    writer.add_block_count(layers)
+    writer.add_context_length(64)
+    writer.add_embedding_length(width)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(1)
+    writer.add_key_length(4)
+    writer.add_value_length(4)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(4)
+    return writer
+
+
+def make_state_corpus(path):
+    """Qwen3-Next: a layer with the gated delta rule, and one with attention."""
+    writer = tiny_writer(path, "qwen3next", 8, 2)
+    writer.add_expert_count(2)
+    writer.add_expert_used_count(1)
+    writer.add_expert_feed_forward_length(4)
+    writer.add_expert_shared_feed_forward_length(4)
+    writer.add_ssm_conv_kernel(2)
+    writer.add_ssm_state_size(2)
+    writer.add_ssm_group_count(1)
+    writer.add_ssm_time_step_rank(2)
+    writer.add_ssm_inner_size(4)
+    writer.add_array("qwen3next.attention.recurrent_layers", [True, False])
+    shapes = {"token_embd.weight": (8, 8), "output_norm.weight": 8}
+    for i in range(2):
+        shapes |= {f"blk.{i}.{name}.weight": shape for name, shape in {
+            "attn_norm": 8, "post_attention_norm": 8, "ffn_gate_inp": (2, 8), "ffn_gate_exps": (2, 4, 8),
+            "ffn_up_exps": (2, 4, 8), "ffn_down_exps": (2, 8, 4), "ffn_gate_inp_shexp": (1, 8), "ffn_gate_shexp": (4, 8),
+            "ffn_up_shexp": (4, 8), "ffn_down_shexp": (8, 4)}.items()}
+    shapes |= {"blk.0.attn_qkv.weight": (8, 8), "blk.0.attn_gate.weight": (4, 8), "blk.0.ssm_ba.weight": (4, 8),
+               "blk.0.ssm_conv1d.weight": (8, 2), "blk.0.ssm_a": 2, "blk.0.ssm_dt.bias": 2, "blk.0.ssm_norm.weight": 2,
+               "blk.0.ssm_out.weight": (8, 4), "blk.1.attn_q.weight": (16, 8), "blk.1.attn_k.weight": (4, 8),
+               "blk.1.attn_v.weight": (4, 8), "blk.1.attn_output.weight": (8, 8), "blk.1.attn_q_norm.weight": 4,
+               "blk.1.attn_k_norm.weight": 4}
+    add_tiny(writer, shapes)
+    close(writer)
+
+
+def make_xielu_corpus(path):
+    writer = tiny_writer(path, "apertus", 8, 1)
+    writer.add_feed_forward_length(4)
+    for add in (writer.add_xielu_alpha_n, writer.add_xielu_alpha_p, writer.add_xielu_beta, writer.add_xielu_eps):
+        add([0.5])
+    add_tiny(writer, {"token_embd.weight": (8, 8), "output_norm.weight": 8, "rope_freqs.weight": 2} | {
+        f"blk.0.{name}.weight": shape for name, shape in {
+            "attn_norm": 8, "ffn_norm": 8, "attn_q": (8, 8), "attn_k": (4, 8), "attn_v": (4, 8), "attn_output": (8, 8),
+            "attn_q_norm": 4, "attn_k_norm": 4, "ffn_up": (4, 8), "ffn_down": (8, 4)}.items()})
+    close(writer)
+
+
 if __name__ == "__main__":
     (HERE / "gguf").mkdir(exist_ok=True)
     make_models()
@@ -631,6 +693,8 @@ if __name__ == "__main__":
     make_chat(HERE / "gguf/chat_parts/chat.gguf", tensors_of_part=4)
     make_tokenizers()
     make_corpus(CORPUS / "model.gguf")
+    make_state_corpus(CORPUS / "states.gguf")
+    make_xielu_corpus(CORPUS / "xielu.gguf")
     with tempfile.TemporaryDirectory() as folder:
         make_corpus(Path(folder) / "model.gguf", tensors_of_part=7)
         parts = [path.read_bytes() for path in sorted(Path(folder).iterdir())]
