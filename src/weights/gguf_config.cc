@@ -36,8 +36,24 @@ const char* TypeOfWeights(const GgufHeader& header) {
 
 // Texts of tokens that end a turn; files often name but one of them.
 constexpr std::string_view kEndTexts[] = {
-    "<|eot_id|>",    "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<turn|>",
-    "<|endoftext|>", "<|return|>", "<|call|>",   "<EOT>",   "<|eot|>",       "<|end_of_text|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|endoftext|>",
+    "<|return|>",
+    "<|call|>",
+    "<EOT>",
+    "<|eot|>",
+    "<|end_of_text|>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "[e~[",
+    "<end_of_utterance>",
+    "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",
 };
 
 constexpr const char* kEndKeys[] = {"eos", "eot", "eom"};

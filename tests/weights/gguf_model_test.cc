@@ -87,6 +87,9 @@ TEST_F(GgufModelFileTest, TokensThatEndATurnAreFoundByTheirText) {
   file_.Ints("tokenizer.ggml.token_type", {1, 3, 3, 1});  // the last is ordinary text
   file_.Int("tokenizer.ggml.eos_token_id", 1);
   EXPECT_EQ(Config().eos_token_ids, (std::vector<TokenId>{1, 2}));
+  file_.Texts("tokenizer.ggml.tokens", {"a", "<eos>", "[e~[", "<｜end▁of▁sentence｜>"});
+  file_.Ints("tokenizer.ggml.token_type", {1, 3, 3, 3});
+  EXPECT_EQ(Config().eos_token_ids, (std::vector<TokenId>{1, 2, 3}));
 }
 
 TEST_F(GgufModelFileTest, WrongMetadataAreOneError) {
