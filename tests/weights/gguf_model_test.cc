@@ -92,6 +92,21 @@ TEST_F(GgufModelFileTest, TokensThatEndATurnAreFoundByTheirText) {
   EXPECT_EQ(Config().eos_token_ids, (std::vector<TokenId>{1, 2, 3}));
 }
 
+// Files keep the layers that draft tokens behind the model's; lists of layers count them, too.
+TEST_F(GgufModelFileTest, LayersThatDraftTokensAreLeftOut) {
+  file_.Int("llama.block_count", 2);
+  file_.Int("llama.nextn_predict_layers", 1);
+  file_.Ints("llama.attention.head_count_kv", {1, 1});
+  file_.tensors["blk.1.nextn.eh_proj.weight"] = {{32, 64}};
+  file_.tensors["blk.1.attn_norm.weight"] = {{32}};
+  EXPECT_EQ(Config().num_layers, 1);
+  const auto checkpoint = Checkpoint::Open(Path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  EXPECT_FALSE((*checkpoint)->Has("model.layers.1.input_layernorm.weight"));
+  ExpectFails([](GgufBuilder* file) { file->Int("llama.nextn_predict_layers", 0); },
+              "has no tensor \"blk.1.");
+}
+
 TEST_F(GgufModelFileTest, WrongMetadataAreOneError) {
   using File = GgufBuilder;
   ExpectFails([](File* file) { file->values.erase("general.architecture"); },
