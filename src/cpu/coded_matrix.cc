@@ -42,6 +42,9 @@ int64_t CodedMatrix::panel_bytes() const {
   if (order == CodeOrder::kQuads || order == CodeOrder::kSplitQuads) {
     return CeilDiv(num_in, 16 * kQuadInputs) * kQuadTileBytes;
   }
+  if (order == CodeOrder::kBlocks) {
+    return num_in / blocks->block_elements * kPanelWidth * blocks->block_bytes;
+  }
   constexpr int64_t kUnitBytes = kUnitWords * kPanelWidth * int64_t{sizeof(uint32_t)};
   if (has_6_bits()) return CeilDiv(num_in, kUnitInputs) * kUnitBytes;
   if (!has_4_bits()) return num_in * kPanelWidth;
@@ -55,6 +58,7 @@ int64_t CodedMatrix::scale_bytes() const {
 }
 
 size_t CodedMatrix::num_bytes() const {
+  if (order == CodeOrder::kBlocks) return static_cast<size_t>(num_panels() * panel_bytes());
   int64_t bytes = panel_bytes() + scale_bytes();
   if (has_zeros) bytes += num_groups() * kPanelWidth;
   if (has_offsets) bytes += scale_bytes();
@@ -120,6 +124,14 @@ float CodedMatrix::FactorAt(const std::byte* of_panel, int64_t group, int64_t la
 
 void CodedMatrix::ReadRow(int64_t out, float* row) const {
   const int64_t panel = out / kPanelWidth, lane = out % kPanelWidth;
+  if (order == CodeOrder::kBlocks) {
+    const std::byte* block = codes(panel) + lane * blocks->block_bytes;
+    for (int64_t in = 0; in < num_in; in += blocks->block_elements) {
+      blocks->Unpack(block, row + in);
+      block += kPanelWidth * blocks->block_bytes;
+    }
+    return;
+  }
   const auto number_of = [this](uint8_t code) {
     if (has_4_bits()) return numbers[code];
     if (has_6_bits()) return numbers[0] + static_cast<float>(code);

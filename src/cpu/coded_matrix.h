@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "minisgl/tensor/block_format.h"
 #include "minisgl/tensor/dtype.h"
 
 namespace minisgl::cpu {
@@ -53,6 +54,10 @@ enum class CodeOrder : uint8_t {
   // Codes of type e4m3 for products in f32: the same, but the two middle inputs of a quad are
   // exchanged, so that every other byte is of the next input (kernels/linear_e4m3-inl.h).
   kSplitQuads,
+  // Rows of blocks (block_format.h), codes and scales together: for each block of a panel's inputs
+  // those of its 16 outputs, zeros in place of outputs that it has not. Products decode them
+  // (block_panels.h).
+  kBlocks,
 };
 // The orders of the codes of a matrix.
 struct CodeOrders {
@@ -61,9 +66,10 @@ struct CodeOrders {
   CodeOrder small;  // if they have 4 bits, or 8 that fit in 6
   CodeOrder bytes;  // of others
   CodeOrder e4m3;
-  CodeOrder integers;        // of those that linear_int8.cc can multiply (HasIntegerBlocks)
-  CodeOrder int8_inputs;     // of those whose format asks for inputs of int8 (HasInt8Inputs)
-  CodeOrder quantized_int8;  // of weights that packing quantizes to int8
+  CodeOrder integers;         // of those that linear_int8.cc can multiply (HasIntegerBlocks)
+  CodeOrder int8_inputs;      // of those whose format asks for inputs of int8 (HasInt8Inputs)
+  CodeOrder quantized_int8;   // of weights that packing quantizes to int8
+  bool keeps_blocks = false;  // compact blocks (BlockFormat::is_compact) are kBlocks instead
 };
 
 inline constexpr int64_t kWordInputs = 8;  // of a word of 4-bit codes
@@ -93,14 +99,15 @@ struct CodedMatrix {
   // in kSubnormalShare is a subnormal number, as an f32 with which some processors take long, and
   // no scale is kMovedScaleMax or more.
   bool moves_bits = false;
-  std::shared_ptr<const void> data;  // codes, then scales, then zeros or offsets
+  const BlockFormat* blocks = nullptr;  // with kBlocks: their format
+  std::shared_ptr<const void> data;     // codes, then scales, then zeros or offsets; or blocks
 
   bool has_4_bits() const { return kind == CodeKind::kCounting4 || kind == CodeKind::kSigned4; }
   bool has_6_bits() const { return kind == CodeKind::kCounting6; }
   int64_t num_panels() const { return (num_out + kPanelWidth - 1) / kPanelWidth; }
   int64_t num_groups() const { return (num_in + group_inputs - 1) / group_inputs; }
   int64_t panel_bytes() const;  // of codes
-  int64_t scale_bytes() const;  // of a panel's scales, and of its offsets
+  int64_t scale_bytes() const;  // of a panel's scales, and of its offsets; not with kBlocks
   int64_t step_bytes() const { return steps == ScaleSteps::kNone ? 0 : num_groups() * kPanelWidth; }
   size_t num_bytes() const;
 
@@ -126,7 +133,7 @@ struct CodedMatrix {
   // [num_groups][16] the numbers of the zero points; null: all are 0
   const int8_t* zeros(int64_t panel) const;
 
-  // The scale of a group and an output of a panel.
+  // The scale of a group and an output of a panel. REQUIRES order != kBlocks
   float ScaleOf(int64_t panel, int64_t group, int64_t lane) const {
     return FactorAt(scales(panel), group, lane);
   }

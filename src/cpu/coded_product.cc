@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "cpu/block_panels.h"
+
 namespace minisgl::cpu {
 namespace {
 
@@ -38,6 +40,11 @@ bool IsReadByE4M3(CpuTarget target, DType dtype, const CodedMatrix& codes) {
 KernelKind KernelKindOf(CpuTarget target, const PackedMatrix& weight) {
   if (weight.coded == nullptr) return KernelKind::kDense;
   const bool is_stored = weight.format.quantization == Quantization::kStored;
+  if (weight.coded->order == CodeOrder::kBlocks) {
+    const bool has_integers =
+        HasIntegerProductsOfType(target, weight.format.dtype) && !UsesTiles(target);
+    return has_integers ? KernelKind::kInt8 : KernelKind::kDense;
+  }
   if (weight.coded->order == CodeOrder::kQuads) {
     return UsesTiles(target) && is_stored ? KernelKind::kTiles : KernelKind::kInt8;
   }
@@ -72,7 +79,8 @@ LinearKernel KernelFor(CpuTarget target, KernelKind kind, DType dtype) {
 }  // namespace
 
 int64_t ExpandedBytes(int64_t num_in) {
-  return (num_in + num_in % 2) * kGroupWidth * static_cast<int64_t>(sizeof(float));
+  const int64_t expanded = (num_in + num_in % 2) * kGroupWidth * int64_t{sizeof(float)};
+  return std::max(expanded, BlockProductBytes(num_in));
 }
 
 DType ExpandedType(CpuTarget target, DType dtype) {
@@ -88,6 +96,7 @@ CodeOrders CodeOrdersOf(CpuTarget target, DType dtype) {
   const bool by_tiles = UsesTiles(target) && dtype == DType::kBF16;
   const CodeOrder order = by_tiles ? CodeOrder::kLines : CodeOrder::kWords;
   CodeOrders orders = order;
+  orders.keeps_blocks = true;
   if (!by_tiles) orders.e4m3 = E4M3Order(ExpandedType(target, dtype));
   if (HasIntegerProductsOfType(target, dtype)) {
     orders.small = CodeOrder::kWords;
@@ -135,18 +144,27 @@ void MultiplyBlock(CpuTarget target, const LinearKernel& kernel, const LinearBlo
   if (order == kernel.codes_order && block.num_rows <= kernel.codes_rows_max) {
     return kernel.multiply_codes(block);
   }
-  const int64_t first = block.group * kGroupWidth;
-  const DType dtype = ExpandedType(target, weight.format.dtype);
   float* const expanded =
       buffer->Reserve(static_cast<size_t>(ExpandedBytes(weight.num_in)) / sizeof(float));
+  const bool has_blocks = order == CodeOrder::kBlocks;
+  if (has_blocks && kernel.multiply == nullptr && kernel.codes_order == CodeOrder::kQuads) {
+    return MultiplyByBlocks(block, kernel.multiply_codes, reinterpret_cast<std::byte*>(expanded));
+  }
+  const int64_t first = block.group * kGroupWidth;
+  const DType dtype = ExpandedType(target, weight.format.dtype);
   PackedMatrix dense;
   dense.num_out = std::min(kGroupWidth, weight.num_out - first);
   dense.num_in = weight.num_in;
   dense.format = dtype;
   dense.data = std::shared_ptr<void>(std::shared_ptr<void>(), expanded);  // owns nothing
-  const ExpandPanel expand = FindExpandPanel(target, order, dtype);
+  const ExpandPanel expand = FindExpandPanel(target, has_blocks ? CodeOrder::kWords : order, dtype);
   for (int64_t panel = 0; panel < dense.num_panels(); ++panel) {
-    expand(*weight.coded, first / kPanelWidth + panel, dtype, dense.panel(panel));
+    const int64_t its = first / kPanelWidth + panel;
+    if (has_blocks) {
+      ExpandBlockPanel(*weight.coded, its, dtype, expand, dense.panel(panel));
+    } else {
+      expand(*weight.coded, its, dtype, dense.panel(panel));
+    }
   }
   LinearBlock of_dense = block;
   of_dense.weight = &dense;

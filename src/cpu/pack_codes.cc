@@ -13,6 +13,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cpu/block_panels.h"
 #include "cpu/memory.h"
 #include "cpu/pack_factors.h"
 #include "cpu/transpose_words.h"
@@ -37,6 +38,11 @@ bool Fit6Bits(const WeightTensor& part) {
   return part.blocks() != nullptr && part.blocks()->codes.fit_6_bits;
 }
 
+// True for blocks whose scales are steps of type e4m3.
+bool HasE4M3Steps(const WeightTensor& part) {
+  return part.blocks() != nullptr && part.blocks()->codes.has_e4m3_steps;
+}
+
 int64_t GroupInputs(const WeightTensor& part) {
   return std::min(part.quantized()->group_inputs, part.num_in());
 }
@@ -47,7 +53,9 @@ bool HasWholeGroups(const WeightTensor& part) {
   const int64_t group = part.quantized()->group_inputs;
   const int64_t last = part.first_input() + part.num_in() - 1;
   if (last / group == FirstGroup(part)) return true;
-  return part.first_input() % (group * std::max<int64_t>(1, BlockFactorGroups(part))) == 0;
+  const BlockFormat* const blocks = part.blocks();
+  const bool has_steps = blocks != nullptr && blocks->codes.read_steps != nullptr;
+  return part.first_input() % (has_steps ? blocks->block_elements : group) == 0;
 }
 
 std::vector<CodedRow> RowsOf(std::span<const WeightTensor> parts) {
@@ -134,32 +142,23 @@ void WriteUnits(const PanelCodes& codes, int64_t num_in, std::byte* to) {
   }
 }
 
-// Writes bytes `first` to first + 15 of sixteen rows to `to`: sixteen of each column in turn. Four
-// times, the rows of each half are interleaved with those of the other.
-void TransposeBytes(const PanelCodes& codes, int64_t first, std::byte* to) {
-  using Bytes = uint8_t __attribute__((vector_size(16)));
-  Bytes rows[16], next[16];
-  for (size_t i = 0; i < 16; ++i) std::memcpy(&rows[i], codes.row(i) + first, sizeof(Bytes));
-#pragma GCC unroll 4
-  for (int step = 0; step < 4; ++step) {
-#pragma GCC unroll 8
-    for (size_t i = 0; i < 8; ++i) {
-      next[2 * i] = __builtin_shufflevector(rows[i], rows[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20,
-                                            5, 21, 6, 22, 7, 23);
-      next[2 * i + 1] = __builtin_shufflevector(rows[i], rows[i + 8], 8, 24, 9, 25, 10, 26, 11, 27,
-                                                12, 28, 13, 29, 14, 30, 15, 31);
-    }
-    std::memcpy(rows, next, sizeof(rows));
+// The rows of a panel that has all outputs.
+std::array<const std::byte*, kPanelWidth> RowsOf(const PanelCodes& codes) {
+  std::array<const std::byte*, kPanelWidth> rows;
+  for (size_t lane = 0; lane < rows.size(); ++lane) {
+    rows[lane] = reinterpret_cast<const std::byte*>(codes.row(lane));
   }
-  std::memcpy(to, rows, sizeof(rows));
+  return rows;
 }
 
 // Codes of 8 bits: sixteen bytes for each input.
 void WriteBytes(const PanelCodes& codes, int64_t num_in, std::byte* to) {
   int64_t first = 0;
   if (codes.num_rows() == kPanelWidth) {
-    for (; first + 16 <= num_in; first += 16)
-      TransposeBytes(codes, first, to + first * kPanelWidth);
+    const auto rows = RowsOf(codes);
+    for (; first + kTransposedBytes <= num_in; first += kTransposedBytes) {
+      TransposeBytes(rows, static_cast<size_t>(first), to + first * kPanelWidth);
+    }
   }
   for (size_t lane = 0; lane < codes.num_rows(); ++lane) {
     for (int64_t i = first; i < num_in; ++i) {
@@ -172,10 +171,7 @@ void WriteBytes(const PanelCodes& codes, int64_t num_in, std::byte* to) {
 void WriteQuads(const PanelCodes& codes, int64_t num_in, std::byte* to) {
   int64_t first = 0;  // quad
   if (codes.num_rows() == kPanelWidth) {
-    std::array<const std::byte*, kPanelWidth> rows;
-    for (size_t lane = 0; lane < rows.size(); ++lane) {
-      rows[lane] = reinterpret_cast<const std::byte*>(codes.row(lane));
-    }
+    const auto rows = RowsOf(codes);
     for (; (first + kTransposedWords) * kQuadInputs <= num_in; first += kTransposedWords) {
       TransposeWords(rows, static_cast<size_t>(first * kQuadInputs),
                      to + first * kQuadInputs * kPanelWidth);
@@ -365,7 +361,7 @@ bool HaveCommonCodes(std::span<const WeightTensor> parts) {
     const QuantizedWeights &its = *part.quantized(), &first = *parts[0].quantized();
     if (KindOf(its) != KindOf(first) || part.has_offsets() != parts[0].has_offsets() ||
         BlockFactorGroups(part) != BlockFactorGroups(parts[0]) ||
-        Fit6Bits(part) != Fit6Bits(parts[0])) {
+        Fit6Bits(part) != Fit6Bits(parts[0]) || HasE4M3Steps(part) != HasE4M3Steps(parts[0])) {
       return false;
     }
     if (its.codes.bits == 4 && its.numbers != first.numbers) return false;
@@ -397,6 +393,7 @@ bool HasIntegerBlocks(std::span<const WeightTensor> parts) {
 
 Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders orders,
                               ThreadPool* pool) {
+  if (orders.keeps_blocks && HaveCommonBlocks(parts)) return PackBlocks(parts, pool);
   const QuantizedWeights& first = *parts[0].quantized();
   CodedMatrix matrix;
   matrix.num_in = parts[0].num_in();

@@ -15,8 +15,9 @@ ScaleSteps StepsOf(std::span<const WeightTensor> parts) {
   if (BlockFactorGroups(parts[0]) > 0) return ScaleSteps::kIntegers;
   const bool divides = parts[0].quantized()->divides_by_global;
   const bool are_e4m3 = std::all_of(parts.begin(), parts.end(), [&](const WeightTensor& part) {
-    return part.blocks() == nullptr && part.quantized()->scales.dtype == DType::kE4M3 &&
-           part.quantized()->divides_by_global == divides;
+    const bool is_e4m3 = part.blocks() == nullptr ? part.quantized()->scales.dtype == DType::kE4M3
+                                                  : part.blocks()->codes.has_e4m3_steps;
+    return is_e4m3 && part.quantized()->divides_by_global == divides;
   });
   if (!are_e4m3) return ScaleSteps::kNone;
   return divides ? ScaleSteps::kE4M3Divided : ScaleSteps::kE4M3;
@@ -113,9 +114,13 @@ class FactorWriter {
     const BlockFormat& format = *row.part->blocks();
     const int64_t first = FirstGroup(*row.part), num_groups = matrix_.num_groups();
     const std::byte* from = row.part->BlockOf(row.out, first);
+    const bool has_factor = format.codes.has_e4m3_steps;
+    if (has_factor) {
+      WriteFactor(row.part->quantized()->global_scale, lane, to_.scales + matrix_.step_bytes());
+    }
     for (int64_t group = 0, block = 0; group < num_groups;
          group += format.num_groups(), ++block, from += format.block_bytes) {
-      WriteBlock(format, from, IndexOf(block, lane));
+      if (!has_factor) WriteBlock(format, from, IndexOf(block, lane));
       if (format.codes.read_steps == nullptr) continue;
       int8_t scales[kBlockGroupsMax], offsets[kBlockGroupsMax];
       format.codes.read_steps(from, scales, offsets);
@@ -172,7 +177,7 @@ int64_t FirstGroup(const WeightTensor& part) {
 int64_t BlockFactorGroups(const WeightTensor& part) {
   const BlockFormat* const blocks = part.blocks();
   if (blocks == nullptr || blocks->codes.read_steps == nullptr) return 0;
-  return blocks->num_groups();
+  return blocks->codes.has_e4m3_steps ? 0 : blocks->num_groups();
 }
 
 void ChooseScaleForm(std::span<const WeightTensor> parts, std::span<const CodedRow> rows,

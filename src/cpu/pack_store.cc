@@ -17,6 +17,7 @@
 #include <system_error>
 #include <utility>
 
+#include "cpu/block_panels.h"
 #include "cpu/memory.h"
 #include "cpu/pack_codes.h"
 #include "minisgl/base/checked_math.h"
@@ -188,12 +189,18 @@ void Warn(const std::string& path, const std::string& what) {
                                       SettingName(Setting::kPackCache), Visible(path, 400), what));
 }
 
-// How many of `parts`, at least one, have common codes, or are all dense.
+// How many of `parts`, at least one, have common blocks or codes, or are all dense.
 size_t CountAlike(std::span<const WeightTensor> parts) {
+  if (HaveCommonBlocks(parts.first(1))) {
+    size_t count = 1;
+    while (count < parts.size() && HaveCommonBlocks(parts.first(count + 1))) ++count;
+    return count;
+  }
   const bool is_coded = HaveCommonCodes(parts.first(1));
   size_t count = 1;
-  while (count < parts.size() && (is_coded ? HaveCommonCodes(parts.first(count + 1))
-                                           : !HaveCommonCodes(parts.subspan(count, 1)))) {
+  while (count < parts.size() && !HaveCommonBlocks(parts.subspan(count, 1)) &&
+         (is_coded ? HaveCommonCodes(parts.first(count + 1))
+                   : !HaveCommonCodes(parts.subspan(count, 1)))) {
     ++count;
   }
   return count;

@@ -33,4 +33,23 @@ void TransposeWords(std::span<const std::byte* const> rows, size_t offset, std::
   }
 }
 
+// Four times, the rows of each half are interleaved with those of the other.
+void TransposeBytes(std::span<const std::byte* const> rows, size_t offset, std::byte* to) {
+  using Bytes = uint8_t __attribute__((vector_size(16)));
+  Bytes now[16], next[16];
+  for (size_t i = 0; i < 16; ++i) std::memcpy(&now[i], rows[i] + offset, sizeof(Bytes));
+#pragma GCC unroll 4
+  for (int step = 0; step < 4; ++step) {
+#pragma GCC unroll 8
+    for (size_t i = 0; i < 8; ++i) {
+      next[2 * i] = __builtin_shufflevector(now[i], now[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20,
+                                            5, 21, 6, 22, 7, 23);
+      next[2 * i + 1] = __builtin_shufflevector(now[i], now[i + 8], 8, 24, 9, 25, 10, 26, 11, 27,
+                                                12, 28, 13, 29, 14, 30, 15, 31);
+    }
+    std::memcpy(now, next, sizeof(now));
+  }
+  std::memcpy(to, now, sizeof(now));
+}
+
 }  // namespace minisgl::cpu

@@ -1,4 +1,4 @@
-// Transposes words of 32 bits, for packing.
+// Transposes words of 32 bits, or bytes, for packing and for decoding blocks.
 #pragma once
 
 #include <cstddef>
@@ -13,5 +13,10 @@ inline constexpr int64_t kTransposedWords = 16;
 // that num_words is a multiple of 4
 void TransposeWords(std::span<const std::byte* const> rows, size_t offset, std::byte* to,
                     size_t num_words = kTransposedWords);
+
+inline constexpr int64_t kTransposedBytes = 16;
+
+// to[byte][row] = byte `byte` of kTransposedBytes from rows[row] + offset on, of sixteen rows.
+void TransposeBytes(std::span<const std::byte* const> rows, size_t offset, std::byte* to);
 
 }  // namespace minisgl::cpu

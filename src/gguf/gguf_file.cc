@@ -43,6 +43,31 @@ constexpr GgufElementType kElementTypes[] = {
     {40, "NVFP4", 64, 36},
 };
 
+// Types that no file of weights has: ggml rounds the inputs of products to the first two, and has
+// withdrawn the others.
+struct RefusedType {
+  uint32_t id;
+  const char* name;
+  const char* reason;
+};
+constexpr char kOfInputs[] = "which ggml has for the inputs of products and not for weights";
+constexpr char kWithdrawn[] = "which ggml has withdrawn";
+constexpr RefusedType kRefusedTypes[] = {
+    {9, "Q8_1", kOfInputs},        {15, "Q8_K", kOfInputs},        {4, "Q4_2", kWithdrawn},
+    {5, "Q4_3", kWithdrawn},       {31, "Q4_0_4_4", kWithdrawn},   {32, "Q4_0_4_8", kWithdrawn},
+    {33, "Q4_0_8_8", kWithdrawn},  {36, "IQ4_NL_4_4", kWithdrawn}, {37, "IQ4_NL_4_8", kWithdrawn},
+    {38, "IQ4_NL_8_8", kWithdrawn}};
+
+Status UnknownType(uint64_t at, std::string_view what, uint32_t number) {
+  for (const RefusedType& type : kRefusedTypes) {
+    if (type.id != number) continue;
+    return BadInput("byte {}: {} has elements of type {}, {}; use a file of another type, as {}",
+                    at, what, type.name, type.reason,
+                    number == 9 || number == 15 ? "Q8_0" : "Q4_0");
+  }
+  return BadInput("byte {}: {} has elements of type {}, which is not known", at, what, number);
+}
+
 // Bytes of a value of a fixed size; 0 for strings and arrays.
 uint64_t BytesOfType(GgufType type) {
   switch (type) {
@@ -228,10 +253,7 @@ Result<uint64_t> ReadShape(const std::string& what, Reader* reader, GgufTensor* 
   const uint64_t type_at = reader->at();
   MINISGL_ASSIGN_OR_RETURN(const auto number, reader->TakeInt<uint32_t>(what));
   tensor->type = FindGgufElementType(number);
-  if (tensor->type == nullptr) {
-    return BadInput("byte {}: {} has elements of type {}, which is not known", type_at, what,
-                    number);
-  }
+  if (tensor->type == nullptr) return UnknownType(type_at, what, number);
   const GgufElementType& type = *tensor->type;
   if (static_cast<uint64_t>(tensor->shape.back()) % type.block_elements != 0) {
     return BadInput("{} has rows of {} elements; {} needs a multiple of {}", what,

@@ -223,6 +223,10 @@ uint64_t ScaleBytes(const QuantScheme& scheme, uint64_t groups, uint64_t num_in)
 // has 2^64 or more.
 std::optional<uint64_t> CodeBytes(const QuantScheme& scheme, uint64_t num_out, uint64_t num_in) {
   constexpr uint64_t kWordInputs = 8, kLineInputs = 128;
+  const auto block = static_cast<uint64_t>(scheme.block_inputs);
+  if (block != 0 && num_in % block == 0) {
+    return CheckedMul(num_in / block * static_cast<uint64_t>(scheme.block_bytes), num_out);
+  }
   const auto group = static_cast<uint64_t>(scheme.group_inputs);
   if (scheme.has_order || (group % kWordInputs != 0 && group < num_in)) return std::nullopt;
   const uint64_t groups = group == 0 ? 1 : CeilDiv(num_in, group);

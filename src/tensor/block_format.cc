@@ -5,6 +5,9 @@
 //   Q3_K, Q6_K         (d s) q, codes centred on 0
 //   IQ4_NL, IQ4_XS     the same, q is a number of a table
 //   MXFP4              2^e q, q is a number of a table
+//   NVFP4              s q, the same with a scale of type e4m3 for each group
+//   IQ1, IQ2, IQ3      (d s) q, q are numbers of a row of a codebook (block_codes_grid.cc)
+//   TQ1_0, TQ2_0       d q, q is -1, 0 or 1
 #include "minisgl/tensor/block_format.h"
 
 #include <algorithm>
@@ -13,11 +16,12 @@
 
 #include "minisgl/tensor/dtype.h"
 #include "minisgl/tensor/weight_tensor.h"
+#include "tensor/block_codes.h"
 
 namespace minisgl {
 namespace {
 
-int Byte(const std::byte* at) { return std::to_integer<int>(*at); }
+using tensor::Byte;
 
 // Loops over neighbouring bytes have constant shifts: compilers turn them to vectors.
 
@@ -171,6 +175,55 @@ void StepsOfQ6K(const std::byte* block, int8_t* scales, int8_t*) {
   std::memcpy(scales, block + 192, 16);
 }
 
+// Each part of `bytes` is the digits of kDigits runs of kCount numbers in base 3, the first run's
+// digits the highest: a byte is its number as a fraction of 243, times 256, rounded up.
+template <int kCount, int kDigits>
+void ReadTernary(const std::byte* bytes, uint8_t* codes) {
+  constexpr int kPowers[] = {1, 3, 9, 27, 81};
+  for (int digit = 0; digit < kDigits; ++digit) {
+    for (int i = 0; i < kCount; ++i) {
+      const int left = Byte(bytes + i) * kPowers[digit] & 0xFF;
+      codes[digit * kCount + i] = static_cast<uint8_t>((left * 3 >> 8) - 1);
+    }
+  }
+}
+
+// 32, 16 and 4 bytes of such digits; d.
+void CodesOfTq1_0(const std::byte* block, uint8_t* codes) {
+  ReadTernary<32, 5>(block, codes);
+  ReadTernary<16, 5>(block + 32, codes + 160);
+  ReadTernary<4, 4>(block + 48, codes + 240);
+}
+
+// 64 bytes of codes, which are 1 less; d.
+void CodesOfTq2_0(const std::byte* block, uint8_t* codes) {
+  ReadSlices<2>(block, codes);
+  for (int i = 0; i < 256; ++i) codes[i] = static_cast<uint8_t>(codes[i] - 1);
+}
+
+// --- blocks of 64 --------------------------------------------------------------------------------
+
+// Four scales, 8 bytes of codes for each.
+void CodesOfNvfp4(const std::byte* block, uint8_t* codes) {
+  for (int group = 0; group < 4; ++group) {
+    ReadNibbles<8>(block + 4 + group * 8, codes + group * 16);
+  }
+}
+constexpr int kE4M3Nan = 0x7F;
+// The code of NaN stands for 0.
+void StepsOfNvfp4(const std::byte* block, int8_t* scales, int8_t*) {
+  for (int group = 0; group < 4; ++group) {
+    const int code = Byte(block + group);
+    scales[group] = static_cast<int8_t>(code == kE4M3Nan ? 0 : code);
+  }
+}
+float ScaleOfNvfp4(const std::byte*) { return 1; }
+// No scale has a sign.
+bool IsFiniteNvfp4(const std::byte* block) {
+  return std::all_of(block, block + 4,
+                     [](std::byte code) { return std::to_integer<int>(code) <= kE4M3Nan; });
+}
+
 // --- the formats ---------------------------------------------------------------------------------
 
 constexpr BlockCodes In6Bits(BlockCodes codes) {
@@ -200,29 +253,83 @@ constexpr BlockCodes kQ5K =
 constexpr BlockCodes kQ6K =
     In6Bits({8, 16, SignedNumbers, CodesOfQ6K, BlockOffset::kNone, StepsOfQ6K});
 
+constexpr BlockCodes kTq1_0 = {8, 256, SignedNumbers, CodesOfTq1_0};
+constexpr BlockCodes kTq2_0 = {8, 256, SignedNumbers, CodesOfTq2_0};
+constexpr BlockCodes kNvfp4 = {.bits = 4,
+                               .group_elements = 16,
+                               .numbers = E2M1Numbers,
+                               .read = CodesOfNvfp4,
+                               .read_steps = StepsOfNvfp4,
+                               .has_e4m3_steps = true};
+
+// Codes of 8 bits with steps of scales.
+constexpr BlockCodes OfGrid(int64_t group_elements, void (*read)(const std::byte*, uint8_t*),
+                            void (*read_steps)(const std::byte*, int8_t*, int8_t*)) {
+  return {8, group_elements, SignedNumbers, read, BlockOffset::kNone, read_steps};
+}
+constexpr BlockCodes kIq1S = OfGrid(32, tensor::CodesOfIq1S, tensor::StepsOfIq1S);
+constexpr BlockCodes kIq1M = OfGrid(16, tensor::CodesOfIq1M, tensor::StepsOfIq1M);
+constexpr BlockCodes kIq2Xxs = OfGrid(32, tensor::CodesOfIq2Xxs, tensor::StepsOfIq2Xxs);
+constexpr BlockCodes kIq2Xs = OfGrid(16, tensor::CodesOfIq2Xs, tensor::StepsOfIq2Xs);
+constexpr BlockCodes kIq2S = OfGrid(16, tensor::CodesOfIq2S, tensor::StepsOfIq2S);
+constexpr BlockCodes kIq3Xxs = OfGrid(32, tensor::CodesOfIq3Xxs, tensor::StepsOfIq3Xxs);
+constexpr BlockCodes kIq3S = OfGrid(32, tensor::CodesOfIq3S, tensor::StepsOfIq3S);
+
+constexpr BlockFormat Compact(BlockFormat format, float scale_factor = 1) {
+  format.is_compact = true;
+  format.scale_factor = scale_factor;
+  return format;
+}
+
+// Formats whose scales are not stored as f16.
+constexpr BlockFormat OfScales(BlockFormat format, float (*read_scale)(const std::byte*),
+                               bool (*is_finite)(const std::byte*)) {
+  format.read_scale = read_scale;
+  format.is_finite = is_finite;
+  return format;
+}
+
 constexpr BlockFormat kFormats[] = {
-    {"Q4_0", 32, 18, {0, -1}, 255, kQ4_0},    {"Q4_1", 32, 20, {0, 2}, 255, kQ4_1},
-    {"Q5_0", 32, 22, {0, -1}, 255, kQ5_0},    {"Q5_1", 32, 24, {0, 2}, 255, kQ5_1},
-    {"Q8_0", 32, 34, {0, -1}, 255, kQ8_0},    {"MXFP4", 32, 17, {-1, -1}, 245, kMxfp4},
-    {"IQ4_NL", 32, 18, {0, -1}, 255, kIq4Nl}, {"IQ4_XS", 256, 136, {0, -1}, 255, kIq4Xs},
-    {"Q2_K", 256, 84, {80, 82}, 255, kQ2K},   {"Q3_K", 256, 110, {108, -1}, 255, kQ3K},
-    {"Q4_K", 256, 144, {0, 2}, 255, kQ4K},    {"Q5_K", 256, 176, {0, 2}, 255, kQ5K},
+    {"Q4_0", 32, 18, {0, -1}, 255, kQ4_0},
+    {"Q4_1", 32, 20, {0, 2}, 255, kQ4_1},
+    {"Q5_0", 32, 22, {0, -1}, 255, kQ5_0},
+    {"Q5_1", 32, 24, {0, 2}, 255, kQ5_1},
+    {"Q8_0", 32, 34, {0, -1}, 255, kQ8_0},
+    {"MXFP4", 32, 17, {-1, -1}, 245, kMxfp4},
+    {"IQ4_NL", 32, 18, {0, -1}, 255, kIq4Nl},
+    {"IQ4_XS", 256, 136, {0, -1}, 255, kIq4Xs},
+    {"Q2_K", 256, 84, {80, 82}, 255, kQ2K},
+    {"Q3_K", 256, 110, {108, -1}, 255, kQ3K},
+    {"Q4_K", 256, 144, {0, 2}, 255, kQ4K},
+    {"Q5_K", 256, 176, {0, 2}, 255, kQ5K},
     {"Q6_K", 256, 210, {208, -1}, 255, kQ6K},
+    Compact({"IQ1_S", 256, 50, {0, -1}, 255, kIq1S}, 1.0f / 8),
+    OfScales(Compact({"IQ1_M", 256, 56, {-1, -1}, 255, kIq1M}), tensor::ScaleOfIq1M,
+             tensor::IsFiniteIq1M),
+    Compact({"IQ2_XXS", 256, 66, {0, -1}, 255, kIq2Xxs}, 1.0f / 8),
+    Compact({"IQ2_XS", 256, 74, {0, -1}, 255, kIq2Xs}, 1.0f / 8),
+    Compact({"IQ2_S", 256, 82, {0, -1}, 255, kIq2S}, 1.0f / 8),
+    Compact({"IQ3_XXS", 256, 98, {0, -1}, 255, kIq3Xxs}, 1.0f / 4),
+    Compact({"IQ3_S", 256, 110, {0, -1}, 255, kIq3S}),
+    Compact({"TQ1_0", 256, 54, {52, -1}, 255, kTq1_0}),
+    Compact({"TQ2_0", 256, 66, {64, -1}, 255, kTq2_0}),
+    OfScales({"NVFP4", 64, 36, {-1, -1}, 255, kNvfp4}, ScaleOfNvfp4, IsFiniteNvfp4),
 };
 
 }  // namespace
 
-void BlockFormat::Unpack(const std::byte* block, float* values) const {
+void BlockFormat::Unpack(const std::byte* block, float* values, float factor) const {
   uint8_t q[kBlockElementsMax];
   int8_t scales[kBlockGroupsMax] = {1}, offsets[kBlockGroupsMax] = {1};
   codes.read(block, q);
   if (codes.read_steps != nullptr) codes.read_steps(block, scales, offsets);
   const float* const numbers = codes.numbers();
-  const float d = ScaleOf(block);
+  const float d = ScaleOf(block) * factor;
+  // -0 changes no number that it is added to; 0 makes -0 to 0, for formats of e2m1 have no -0.
+  const float no_offset = numbers == E2M1Numbers() ? 0.0f : -0.0f;
   for (int64_t group = 0; group < num_groups(); ++group) {
-    const float scale = d * static_cast<float>(scales[group]);
-    // -0 changes no number that it is added to; 0 makes -0 to 0, for MXFP4 has no -0.
-    float offset = has_f16_scales() ? -0.0f : 0.0f;
+    const float scale = d * StepNumber(scales[group]);
+    float offset = no_offset;
     if (codes.offset != BlockOffset::kNone) {
       offset = OffsetOf(block) * static_cast<float>(offsets[group]);
     }
@@ -233,8 +340,13 @@ void BlockFormat::Unpack(const std::byte* block, float* values) const {
   }
 }
 
+float BlockFormat::StepNumber(int8_t step) const {
+  return codes.has_e4m3_steps ? E4M3ToFloat(static_cast<uint8_t>(step)) : static_cast<float>(step);
+}
+
 float BlockFormat::ScaleOf(const std::byte* block) const {
-  return has_f16_scales() ? F16ToFloat(ScaleBits(block))
+  if (read_scale != nullptr) return read_scale(block);
+  return scale_at[0] >= 0 ? F16ToFloat(ScaleBits(block)) * scale_factor
                           : E8M0ToFloat(std::to_integer<uint8_t>(*block));
 }
 

@@ -209,14 +209,16 @@ void WeightTensor::ForBlocks(int64_t out, Element* row, const Read& read) const 
   }
 }
 
-WeightTensor WeightTensor::WithCodes() const {
+WeightTensor WeightTensor::WithCodes(float factor) const {
   MINISGL_CHECK(blocks_ != nullptr, "a matrix without codes");
   QuantizedWeights its;
   its.codes.bits = blocks_->codes.bits;
   its.numbers = blocks_->codes.numbers();
   its.group_inputs = blocks_->codes.group_elements;
   its.num_groups = output_step_ / blocks_->block_bytes * blocks_->block_elements / its.group_inputs;
+  its.global_scale = factor;
   WeightTensor coded = *this;
+  coded.block_factor_ = factor;
   coded.quantized_ = std::make_shared<const QuantizedWeights>(its);
   return coded;
 }
@@ -237,7 +239,7 @@ void WeightTensor::ReadRow(int64_t out, float* row) const {
   if (inputs_ != nullptr) return ReadOrdered(out, row);
   if (blocks_ != nullptr) {
     return ForBlocks(out, row, [this](const std::byte* block, float* values) {
-      blocks_->Unpack(block, values);
+      blocks_->Unpack(block, values, block_factor_);
     });
   }
   return quantized_ == nullptr ? ReadDense(out, row) : ReadQuantized(out, row);
@@ -284,13 +286,13 @@ std::array<float, 2> WeightTensor::StepsOf(const std::byte* block, int64_t group
   int8_t scales[kBlockGroupsMax], offsets[kBlockGroupsMax] = {};
   blocks_->codes.read_steps(block, scales, offsets);
   const int64_t at = group % blocks_->num_groups();
-  return {static_cast<float>(scales[at]), static_cast<float>(offsets[at])};
+  return {blocks_->StepNumber(scales[at]), static_cast<float>(offsets[at])};
 }
 
 float WeightTensor::ScaleOf(int64_t out, int64_t group) const {
   if (blocks_ == nullptr) return quantized_->ScaleOf(StoredRow(out), group);
   const std::byte* const block = BlockOf(out, group);
-  return blocks_->ScaleOf(block) * StepsOf(block, group)[0];
+  return blocks_->ScaleOf(block) * block_factor_ * StepsOf(block, group)[0];
 }
 
 const std::byte* WeightTensor::StoredScale(int64_t out, int64_t group) const {
@@ -366,8 +368,8 @@ bool WeightTensor::IsSame(const WeightTensor& other) const {
   const bool has_planes =
       blocks_ == nullptr && (quantized_ != nullptr || other.quantized_ != nullptr);
   return !has_planes && data_ == other.data_ && blocks_ == other.blocks_ &&
-         first_input_ == other.first_input_ && dtype_ == other.dtype_ &&
-         num_out_ == other.num_out_ && num_in_ == other.num_in_ &&
+         block_factor_ == other.block_factor_ && first_input_ == other.first_input_ &&
+         dtype_ == other.dtype_ && num_out_ == other.num_out_ && num_in_ == other.num_in_ &&
          output_step_ == other.output_step_ && input_step_ == other.input_step_ &&
          first_output_ == other.first_output_ && rows_ == other.rows_ && inputs_ == other.inputs_;
 }
@@ -410,6 +412,7 @@ Status WeightTensor::CheckBlocks() const {
   const int64_t first = first_input_ / width, end = CeilDiv(first_input_ + num_in_, width);
   const auto [scale_at, offset_at] = blocks_->scale_at;
   const auto is_finite = [=, this](const std::byte* block) {
+    if (blocks_->is_finite != nullptr) return blocks_->is_finite(block);
     return std::to_integer<uint8_t>(block[0]) <= blocks_->first_byte_max &&
            (scale_at < 0 || IsFiniteF16(LoadAt<uint16_t>(block + scale_at))) &&
            (offset_at < 0 || IsFiniteF16(LoadAt<uint16_t>(block + offset_at)));

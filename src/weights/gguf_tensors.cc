@@ -31,6 +31,9 @@ std::optional<DType> DenseType(const GgufTensor& tensor) {
   return std::nullopt;
 }
 
+// The largest weight of a block whose scales are of type e4m3: 448 * 6, rounded up.
+constexpr float kFactorRange = 4096;
+
 // `shape` without axes of size 1, which files may omit.
 Shape Squeezed(Shape shape) {
   std::erase(shape, 1);
@@ -260,7 +263,8 @@ class TensorFinder {
                         Named(header_, tensor), shape[1], format->block_elements,
                         tensor.type->name);
       }
-      matrix = WeightTensor(num_stored, shape[1], format, data).WithCodes();
+      MINISGL_ASSIGN_OR_RETURN(const float factor, FactorOf(spec, tensor, *format));
+      matrix = WeightTensor(num_stored, shape[1], format, data).WithCodes(factor);
     } else {
       return BadInput("{} has elements of type {}, which is not run", Named(header_, tensor),
                       tensor.type->name);
@@ -272,6 +276,34 @@ class TensorFinder {
     }
     found_.push_back({spec.name, std::move(matrix), {}, nullptr, tensor.part});
     return Status();
+  }
+
+  // The factor of a matrix whose scales are of type e4m3: a tensor beside it has one for all, or one
+  // for each expert; 1 if there is none. A scale of its inputs has no effect here.
+  Result<float> FactorOf(const TensorSpec& spec, const GgufTensor& tensor,
+                         const BlockFormat& format) {
+    constexpr std::string_view kWeight = "weight";
+    if (!format.codes.has_e4m3_steps || !tensor.name.ends_with(kWeight)) return 1.0f;
+    const std::string stem = tensor.name.substr(0, tensor.name.size() - kWeight.size());
+    const auto input_scale = by_name_.find(stem + "input_scale");
+    if (input_scale != by_name_.end()) used_.insert(input_scale->second);
+    const auto scale = by_name_.find(stem + "scale");
+    if (scale == by_name_.end() || IsOfRole(stem + "scale", spec.layer)) return 1.0f;
+    used_.insert(scale->second);
+    const int64_t count = IsOfExpert(spec.role) ? config_.experts.num_experts : 1;
+    MINISGL_RETURN_IF_ERROR(CheckShape(*scale->second, {count}));
+    MINISGL_ASSIGN_OR_RETURN(const TensorView view, ViewOf(*scale->second, {count}));
+    const float factor = view.At(IsOfExpert(spec.role) ? spec.index : 0);
+    if (std::isfinite(factor * kFactorRange)) return factor;
+    return BadInput("{}: element {} is {}; weights must be finite", Named(header_, *scale->second),
+                    spec.index, factor);
+  }
+
+  // True if the model reads the tensor `name` of a layer for itself.
+  bool IsOfRole(const std::string& name, int64_t layer) const {
+    return std::any_of(entry_.names.begin(), entry_.names.end(), [&](const NamedRole& named) {
+      return name == fmt::format("blk.{}.{}", layer, named.name);
+    });
   }
 
   Result<TensorView> ViewOf(const GgufTensor& tensor, const Shape& shape) const {
@@ -409,11 +441,14 @@ QuantizationConfig GgufQuantization(const std::vector<GgufModelTensor>& tensors)
       continue;
     }
     const QuantizedWeights& its = *tensor.matrix->quantized();
+    const BlockFormat& format = *tensor.matrix->blocks();
     const QuantScheme scheme = {.layout = QuantLayout::kRowBlocks,
                                 .bits = its.codes.bits,
                                 .group_inputs = its.group_inputs,
                                 .has_offsets = tensor.matrix->has_offsets(),
-                                .factor_inputs = FactorInputs(*tensor.matrix->blocks())};
+                                .factor_inputs = FactorInputs(format),
+                                .block_inputs = format.is_compact ? format.block_elements : 0,
+                                .block_bytes = format.is_compact ? format.block_bytes : 0};
     config.scheme_of[tensor.name] = scheme;
     const auto known = std::find(config.schemes.begin(), config.schemes.end(), scheme);
     if (known == config.schemes.end()) config.schemes.push_back(scheme);

@@ -113,28 +113,28 @@ TEST(GgufModelTest, FactorsOfFrequenciesGiveTheLogitsOfLlama3Scaling) {
   ExpectClose("f16_sharded");
 }
 
-// Every matrix of it is of another quantized type. Kept codes change nothing.
-TEST(GgufModelTest, QuantizedMatricesGiveTheLogitsOfTheirValues) {
-  const std::string path = kGolden + "/gguf/types.gguf";
+// A file with matrices of several quantized types gives the logits of their values. Kept codes
+// change nothing. Returns its configuration.
+ModelConfig ExpectLogitsOfValues(const std::string& path) {
   ModelConfig config;
   const std::vector<float> logits = LogitsOfFile(path, &config);
   const auto stored = Checkpoint::Open(path);
-  ASSERT_TRUE(stored.ok());
+  EXPECT_TRUE(stored.ok());
+  if (!stored.ok()) return config;
   const auto memory = std::make_shared<std::map<std::string, std::vector<float>>>();
   std::map<std::string, TensorView> views;
   const auto required = weights::RequiredTensors(config);
-  ASSERT_TRUE(required.ok()) << required.status().message();
+  EXPECT_TRUE(required.ok()) << required.status().message();
   for (const weights::RequiredTensor& tensor : *required) {
     std::vector<float>& values = (*memory)[tensor.name];
     if (const WeightTensor* matrix = (*stored)->FindMatrix(tensor.name)) {
-      EXPECT_FALSE(matrix->is_dense());
       values.resize(static_cast<size_t>(matrix->num_out() * matrix->num_in()));
       for (int64_t row = 0; row < matrix->num_out(); ++row) {
         matrix->ReadRow(row, values.data() + row * matrix->num_in());
       }
     } else {
       const auto view = (*stored)->Get(tensor.name);
-      ASSERT_TRUE(view.ok()) << view.status().message();
+      EXPECT_TRUE(view.ok()) << view.status().message();
       for (int64_t i = 0; i < view->num_elements(); ++i) values.push_back(view->At(i));
     }
     views[tensor.name] = {reinterpret_cast<const std::byte*>(values.data()), DType::kF32,
@@ -143,9 +143,27 @@ TEST(GgufModelTest, QuantizedMatricesGiveTheLogitsOfTheirValues) {
   const auto dense = Checkpoint::FromViews(views, memory, "values");
   EXPECT_EQ(logits, LogitsOf(config, *dense));
   EXPECT_EQ(logits, LogitsOf(config, **stored, {DType::kF32, Quantization::kStored}));
+  return config;
+}
+
+// Every matrix of it is of another type.
+TEST(GgufModelTest, QuantizedMatricesGiveTheLogitsOfTheirValues) {
+  const ModelConfig config = ExpectLogitsOfValues(kGolden + "/gguf/types.gguf");
   // The schemes have 4 and 8 bits, groups of 16 and 32, offsets or none, factors or none.
   EXPECT_EQ(config.quantization.schemes.size(), 8u);
   EXPECT_EQ(config.quantization.dense_matrices->size(), 0u);
+}
+
+TEST(GgufModelTest, MatricesOfCodebooksGiveTheLogitsOfTheirValues) {
+  const ModelConfig config = ExpectLogitsOfValues(kGolden + "/gguf/types_of_grids.gguf");
+  EXPECT_EQ(config.quantization.schemes.size(), 9u);
+}
+
+// The gate and up matrices of experts are blocks of one type; queries and keys are, and values not.
+TEST(GgufModelTest, ExpertsOfCodebooksGiveTheLogitsOfTheirValues) {
+  const ModelConfig config = ExpectLogitsOfValues(kGolden + "/gguf/types_of_experts.gguf");
+  EXPECT_EQ(config.experts.num_experts, 3);
+  EXPECT_EQ(config.quantization.dense_matrices->size(), 1u);  // the router
 }
 
 // A norm that is no number is named, and not multiplied by.
@@ -176,10 +194,13 @@ TEST(GgufModelTest, ANormThatIsNoNumberIsRefused) {
 }
 
 // Parts of blocks, whose codes are kept or expanded, add up to the same.
-TEST(GgufModelTest, QuantizedMatricesAreDividedBetweenRanks) {
+class GgufRanksTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(GgufRanksTest, QuantizedMatricesAreDivided) {
+  const std::string path = kGolden + "/gguf/" + GetParam();
   ModelConfig config;
-  const std::vector<float> wanted = LogitsOfFile(kGolden + "/gguf/types.gguf", &config);
-  const auto stored = Checkpoint::Open(kGolden + "/gguf/types.gguf");
+  const std::vector<float> wanted = LogitsOfFile(path, &config);
+  const auto stored = Checkpoint::Open(path);
   ASSERT_TRUE(stored.ok());
   const float largest = std::abs(*std::max_element(
       wanted.begin(), wanted.end(), [](float a, float b) { return std::abs(a) < std::abs(b); }));
@@ -193,6 +214,10 @@ TEST(GgufModelTest, QuantizedMatricesAreDividedBetweenRanks) {
   }
   EXPECT_LE(worst, 1e-4f * largest);
 }
+
+INSTANTIATE_TEST_SUITE_P(All, GgufRanksTest,
+                         testing::Values("types.gguf", "types_of_grids.gguf",
+                                         "types_of_experts.gguf"));
 
 // Bytes of the weights if codes are kept.
 std::optional<uint64_t> BytesOf(const ModelConfig& config) {

@@ -13,6 +13,8 @@
 namespace minisgl::cpu {
 namespace {
 
+using std::literals::operator""sv;
+
 struct CodedShape {
   int64_t num_out, other_out, num_in, group_inputs;
 };
@@ -104,6 +106,40 @@ TEST(CodedProductTest, RowsOfBlocksTakeLittleMoreThanInTheFile) {
   EXPECT_EQ(bits_of("Q5_K"), 6.625);
   EXPECT_EQ(bits_of("Q5_0"), 6.5);
   EXPECT_EQ(bits_of("Q3_K"), 6.5625);
+}
+
+// Blocks of codebooks take what they take in the file, and the last panel is padded.
+TEST(CodedProductTest, CompactBlocksAreKeptAsTheyAre) {
+  for (const char* const name : kBlockFormats) {
+    const BlockFormat& format = *FindBlockFormat(name);
+    if (!format.is_compact) continue;
+    const RandomBlocks first(name, 70, 512, 1), second(name, 3, 512, 2);
+    const WeightTensor parts[] = {first.Tensor(), second.Tensor()};
+    ThreadPool pool(1);
+    const auto packed = PackCodes(parts, CodeOrdersOf(CpuTarget::kAvx2, DType::kBF16), &pool);
+    ASSERT_TRUE(packed.ok()) << packed.status().message();
+    EXPECT_EQ(packed->order, CodeOrder::kBlocks) << name;
+    EXPECT_EQ(packed->num_bytes(), size_t(5 * 16 * 2 * format.block_bytes)) << name;
+    // Half a block, and parts of two formats, are codes of 8 bits.
+    const WeightTensor half = parts[0].TakeInputs(256, 128), tail = parts[0].TakeInputs(256, 256);
+    const char* const other = format.codes.group_elements == 32 ? "IQ4_XS"
+                              : name == "IQ1_M"sv               ? "IQ2_S"
+                                                                : "IQ1_M";
+    const RandomBlocks of_others(other, 5, 512, 3);
+    const WeightTensor mixed[] = {parts[0], of_others.Tensor()};
+    for (const auto& cut : {std::span(&half, 1), std::span(&tail, 1), std::span(mixed)}) {
+      if (!HaveCommonCodes(cut)) continue;
+      const auto coded = PackCodes(cut, CodeOrdersOf(CpuTarget::kAvx2, DType::kBF16), &pool);
+      ASSERT_TRUE(coded.ok()) << coded.status().message();
+      EXPECT_EQ(coded->order == CodeOrder::kBlocks, cut.data() == &tail);
+      std::vector<float> found(static_cast<size_t>(coded->num_in)), wanted(found);
+      for (int64_t out = 0; out < coded->num_out; ++out) {
+        coded->ReadRow(out, found.data());
+        cut[size_t(out / 70)].ReadRow(out % 70, wanted.data());
+        EXPECT_EQ(found, wanted) << name << " " << out;
+      }
+    }
+  }
 }
 
 // 4 bits, a byte for 16 weights, and a factor for each output.

@@ -106,12 +106,13 @@ class RandomCodes {
   QuantizedWeights weights_;
 };
 
-inline constexpr const char* kBlockFormats[] = {"Q4_0",  "Q4_1",   "Q5_0",  "Q5_1", "Q8_0",
-                                                "Q2_K",  "Q3_K",   "Q4_K",  "Q5_K", "Q6_K",
-                                                "MXFP4", "IQ4_NL", "IQ4_XS"};
+inline constexpr const char* kBlockFormats[] = {
+    "Q4_0",    "Q4_1",   "Q5_0",  "Q5_1",    "Q8_0",   "Q2_K",  "Q3_K",  "Q4_K",
+    "Q5_K",    "Q6_K",   "MXFP4", "IQ4_NL",  "IQ4_XS", "NVFP4", "IQ1_S", "IQ1_M",
+    "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",  "TQ1_0", "TQ2_0"};
 
 // A random matrix of rows of blocks in memory of its own. The numbers of type f16 are of either
-// sign, between 0.002 and 0.008.
+// sign, between 0.002 and 0.008; scales of type e4m3 are between 0 and 2, and those of IQ1_M too.
 class RandomBlocks {
  public:
   RandomBlocks(const char* name, int64_t num_out, int64_t num_in, uint64_t seed)
@@ -126,6 +127,11 @@ class RandomBlocks {
         const float size = 0.002f + static_cast<float>(random() % 1000) / 166667;
         const uint16_t bits = FloatToF16(random() % 2 == 0 ? size : -size);
         if (place >= 0) std::memcpy(at + place, &bits, sizeof(bits));
+      }
+      if (format_->codes.has_e4m3_steps) {
+        for (int i = 0; i < 4; ++i) at[i] &= std::byte{0x3F};
+      } else if (format_->read_scale != nullptr) {
+        at[format_->block_bytes - 1] &= std::byte{0xBF};  // of the exponent's bits the uppermost
       }
       if (format_->first_byte_max < 255) at[0] = static_cast<std::byte>(118 + random() % 4);
     }

@@ -1,4 +1,5 @@
-// Rows of blocks against the values that the package gguf unpacks (golden/make_gguf.py).
+// Rows of blocks against the values that the package gguf unpacks (golden/make_gguf.py,
+// golden/gguf_types.py).
 #include "minisgl/tensor/block_format.h"
 
 #include <gtest/gtest.h>
@@ -20,6 +21,8 @@ namespace {
 
 constexpr const char* kNames[] = {"Q4_0",   "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4", "IQ4_NL",
                                   "IQ4_XS", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"};
+constexpr const char* kNamesOfGrids[] = {"IQ1_S",   "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S",
+                                         "IQ3_XXS", "IQ3_S", "TQ1_0",   "TQ2_0",  "NVFP4"};
 constexpr int64_t kBlocks = 4;
 
 // The blocks and the values of each format.
@@ -28,8 +31,12 @@ struct Golden {
   std::map<std::string, SafetensorsFile::Entry, std::less<>> entries;
   uint64_t data_begin = 0;
 
-  Golden() {
-    auto read = ReadFile(MINISGL_SOURCE_DIR "/tests/golden/gguf/blocks.safetensors", 1 << 20);
+  explicit Golden(const std::string& name) {
+    const bool is_of_grids =
+        std::count(std::begin(kNamesOfGrids), std::end(kNamesOfGrids), name) > 0;
+    auto read = ReadFile(std::string(MINISGL_SOURCE_DIR "/tests/golden/gguf/") +
+                             (is_of_grids ? "blocks_of_grids.safetensors" : "blocks.safetensors"),
+                         1 << 20);
     EXPECT_TRUE(read.ok()) << read.status().message();
     bytes = read.ok() ? *std::move(read) : "";
     auto parsed =
@@ -51,7 +58,7 @@ class BlockFormatTest : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(BlockFormatTest, ValuesAreThoseOfTheReferenceBitForBit) {
-  const Golden golden;
+  const Golden golden(name_);
   ASSERT_NE(format_, nullptr);
   const int64_t width = format_->block_elements * kBlocks;
   const WeightTensor row(1, width, format_, golden.At(name_ + ".blocks"));
@@ -65,7 +72,7 @@ TEST_P(BlockFormatTest, ValuesAreThoseOfTheReferenceBitForBit) {
 }
 
 TEST_P(BlockFormatTest, CutsAndOrdersOfRowsReadTheSameValues) {
-  const Golden golden;
+  const Golden golden(name_);
   ASSERT_NE(format_, nullptr);
   // Two rows of two blocks.
   const int64_t width = format_->block_elements * 2;
@@ -88,7 +95,7 @@ TEST_P(BlockFormatTest, CutsAndOrdersOfRowsReadTheSameValues) {
 }
 
 TEST_P(BlockFormatTest, InputsAreReadInAnotherOrder) {
-  const Golden golden;
+  const Golden golden(name_);
   ASSERT_NE(format_, nullptr);
   const int64_t width = format_->block_elements * 2;
   const WeightTensor matrix(2, width, format_, golden.At(name_ + ".blocks"));
@@ -112,7 +119,7 @@ TEST_P(BlockFormatTest, InputsAreReadInAnotherOrder) {
 }
 
 TEST_P(BlockFormatTest, CodesAndScalesAreTheSameWeights) {
-  const Golden golden;
+  const Golden golden(name_);
   ASSERT_NE(format_, nullptr);
   const int64_t width = format_->block_elements * 2;
   const WeightTensor matrix =
@@ -139,7 +146,7 @@ TEST_P(BlockFormatTest, CodesAndScalesAreTheSameWeights) {
 }
 
 TEST_P(BlockFormatTest, ScalesThatAreNotFiniteAreRefused) {
-  const Golden golden;
+  const Golden golden(name_);
   ASSERT_NE(format_, nullptr);
   const auto bytes = static_cast<size_t>(format_->block_bytes * kBlocks);
   const std::byte* const blocks = golden.At(name_ + ".blocks");
@@ -168,8 +175,43 @@ TEST_P(BlockFormatTest, ScalesThatAreNotFiniteAreRefused) {
 INSTANTIATE_TEST_SUITE_P(All, BlockFormatTest, testing::ValuesIn(kNames),
                          [](const auto& one) { return std::string(one.param); });
 
+INSTANTIATE_TEST_SUITE_P(OfGrids, BlockFormatTest, testing::ValuesIn(kNamesOfGrids),
+                         [](const auto& one) { return std::string(one.param); });
+
+// IQ1_M has four bits of its scale in each of four words; scales of NVFP4 have no sign.
+TEST(BlockFormatTest, ScalesInOtherPlacesAreCheckedToo) {
+  std::vector<std::byte> of_iq1(56), of_nvfp4(36);
+  const auto is_sound = [](const char* name, const std::vector<std::byte>& block) {
+    const BlockFormat* const format = FindBlockFormat(name);
+    return WeightTensor(1, format->block_elements, format, block.data()).CheckNumbers().ok();
+  };
+  EXPECT_TRUE(is_sound("IQ1_M", of_iq1));
+  of_iq1[53] = std::byte{0xC0};
+  EXPECT_TRUE(is_sound("IQ1_M", of_iq1));
+  of_iq1[55] = std::byte{0x7F};
+  EXPECT_FALSE(is_sound("IQ1_M", of_iq1));
+  of_nvfp4[3] = std::byte{0x7F};
+  EXPECT_TRUE(is_sound("NVFP4", of_nvfp4));
+  of_nvfp4[3] = std::byte{0x80};
+  EXPECT_FALSE(is_sound("NVFP4", of_nvfp4));
+}
+
+TEST(BlockFormatTest, AFactorMultipliesAllWeights) {
+  std::vector<std::byte> block(36, std::byte{0x35});
+  const WeightTensor plain(1, 64, FindBlockFormat("NVFP4"), block.data());
+  const WeightTensor twice = plain.WithCodes(2);
+  std::vector<float> wanted(64), found(64);
+  plain.ReadRow(0, wanted.data());
+  twice.ReadRow(0, found.data());
+  for (size_t i = 0; i < wanted.size(); ++i) EXPECT_EQ(found[i], 2 * wanted[i]);
+  EXPECT_EQ(twice.ScaleOf(0, 1), 2 * plain.WithCodes().ScaleOf(0, 1));
+  EXPECT_FALSE(twice.IsSame(plain.WithCodes()));
+  twice.OrderInputs(std::vector<int64_t>(64, 3)).ReadRow(0, found.data());
+  EXPECT_EQ(found[9], 2 * wanted[3]);
+}
+
 TEST(BlockFormatTest, OtherNamesHaveNoFormat) {
-  EXPECT_EQ(FindBlockFormat("IQ1_S"), nullptr);
+  EXPECT_EQ(FindBlockFormat("Q8_K"), nullptr);
   EXPECT_EQ(FindBlockFormat("F32"), nullptr);
 }
 

@@ -21,7 +21,8 @@ enum class BlockOffset : uint8_t { kNone, kAdded, kSubtracted };
 // The weights of a block as codes, scales and offsets:
 //   number(code) * (scale * its step) + offset * its step
 // in f32, where the scale and the offset are the block's, and each group has its steps, integers
-// from -128 to 127. The product of a scale or an offset and a step is exact.
+// from -128 to 127, or scales' steps of type e4m3. The product of a scale or an offset and a step
+// is exact.
 struct BlockCodes {
   int32_t bits = 0;  // 4 or 8
   int64_t group_elements = 0;
@@ -36,6 +37,7 @@ struct BlockCodes {
   bool fit_6_bits = false;
   // Byte offset in a block of its codes as bytes in two's complement, in order; -1: not so stored.
   int32_t bytes_at = -1;
+  bool has_e4m3_steps = false;  // read_steps writes codes of type e4m3, none of them NaN
 };
 
 struct BlockFormat {
@@ -47,15 +49,26 @@ struct BlockFormat {
   // The largest first byte of a block with finite weights.
   uint8_t first_byte_max = 255;
   BlockCodes codes = {};
+  // The scale is the f16 times this, a power of two.
+  float scale_factor = 1;
+  // Reads a scale that is stored otherwise; null: it is stored as scale_at says.
+  float (*read_scale)(const std::byte* block) = nullptr;
+  // With read_scale: true if the block's weights are finite numbers.
+  bool (*is_finite)(const std::byte* block) = nullptr;
+  // Codes of 8 bits take far more memory than the block: engines may keep blocks as they are.
+  bool is_compact = false;
 
   int64_t num_groups() const { return block_elements / codes.group_elements; }
-  bool has_f16_scales() const { return scale_at[0] >= 0; }
-  // Writes the weights of the block at `block` to values[block_elements].
-  void Unpack(const std::byte* block, float* values) const;
+  // True if the scale is stored as an f16, and the offset, if there is one.
+  bool has_f16_scales() const { return scale_at[0] >= 0 && scale_factor == 1; }
+  // Writes the weights of the block at `block`, times `factor`, to values[block_elements].
+  void Unpack(const std::byte* block, float* values, float factor = 1) const;
   // The scale and the offset of the block at `block`, and their bits of type f16. REQUIRES an
   // offset; for bits, has_f16_scales().
   float ScaleOf(const std::byte* block) const;
   float OffsetOf(const std::byte* block) const;
+  // The number of a step that codes.read_steps wrote for a scale.
+  float StepNumber(int8_t step) const;
   uint16_t ScaleBits(const std::byte* block) const { return BitsAt(block, 0); }
   uint16_t OffsetBits(const std::byte* block) const {
     constexpr uint16_t kSign = 0x8000;

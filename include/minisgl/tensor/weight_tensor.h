@@ -101,8 +101,8 @@ class WeightTensor {
   // Null unless the matrix is rows of blocks.
   const BlockFormat* blocks() const { return blocks_; }
   // The same rows of blocks, whose codes and scales can also be read apart: quantized() describes
-  // them. REQUIRES blocks().
-  WeightTensor WithCodes() const;
+  // them. All weights are times `factor`, 1 but for scales of type e4m3. REQUIRES blocks().
+  WeightTensor WithCodes(float factor = 1) const;
   // Null unless the matrix is codes and scales. For rows of blocks it has no data; the functions
   // below read both.
   const QuantizedWeights* quantized() const { return quantized_.get(); }
@@ -167,6 +167,7 @@ class WeightTensor {
   int64_t output_step_ = 0, input_step_ = 0;  // bytes
   // Rows of blocks, from data_ on, output_step_ apart:
   const BlockFormat* blocks_ = nullptr;
+  float block_factor_ = 1;
   // Quantized:
   std::shared_ptr<const QuantizedWeights> quantized_;
   int64_t first_output_ = 0, first_input_ = 0;

@@ -40,6 +40,8 @@ struct QuantScheme {
   bool has_zeros = false;           // zero points beside the scales
   bool has_offsets = false;         // offsets beside the scales (weight_tensor.h)
   int64_t factor_inputs = 0;        // whose scales share a factor (block_format.h); 0: none do
+  // The CPU keeps the file's blocks of so many inputs and bytes (BlockFormat::is_compact); 0: codes.
+  int64_t block_inputs = 0, block_bytes = 0;
   bool zeros_minus_one = false;     // GPTQ: a stored zero point is one less than the zero
   bool has_order = false;           // the group of each input is stored
   bool rounds_activations = false;  // the publisher computes with activations of 8 bits or fewer

@@ -1,0 +1,274 @@
+// See block_panels.h.
+//
+// A panel's blocks lie in the order of its inputs, those of its 16 outputs beside each other. They
+// are decoded one block of all outputs at a time: each output's codes to a row of bytes in the
+// first-level cache, and the rows to the order of the kernel.
+#include "cpu/block_panels.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "cpu/memory.h"
+#include "cpu/pack_factors.h"
+#include "cpu/transpose_words.h"
+#include "minisgl/base/checked_math.h"
+#include "minisgl/tensor/weight_format.h"
+
+namespace minisgl::cpu {
+namespace {
+
+constexpr int64_t kHalfBlock = kQuantBlock / 2;
+constexpr int64_t kCacheLine = 64;
+// Bytes of the outputs that MultiplyByBlocks adds to those of the first half.
+constexpr int64_t kSumBytes = kLinearRowsMax * kGroupWidth * int64_t{sizeof(float)};
+
+// The codes and scales of a panel's outputs in one block of inputs.
+struct DecodedBlock {
+  alignas(kCacheLine) uint8_t codes[kPanelWidth][kBlockElementsMax];
+  float scales[kBlockGroupsMax][kPanelWidth];
+  std::array<const std::byte*, kPanelWidth> rows;  // of codes
+
+  DecodedBlock() {
+    for (size_t lane = 0; lane < rows.size(); ++lane) {
+      rows[lane] = reinterpret_cast<const std::byte*>(codes[lane]);
+    }
+  }
+
+  // Reads sixteen blocks, which follow each other from `blocks` on.
+  void Read(const BlockFormat& format, const std::byte* blocks) {
+    const auto num_groups = static_cast<size_t>(format.num_groups());
+    for (size_t lane = 0; lane < rows.size(); ++lane, blocks += format.block_bytes) {
+      int8_t steps[kBlockGroupsMax] = {1};
+      format.codes.read(blocks, codes[lane]);
+      if (format.codes.read_steps != nullptr) format.codes.read_steps(blocks, steps, nullptr);
+      const float scale = format.ScaleOf(blocks);
+      for (size_t group = 0; group < num_groups; ++group) {
+        scales[group][lane] = scale * static_cast<float>(steps[group]);
+      }
+    }
+  }
+};
+
+const std::byte* BlocksAt(const CodedMatrix& matrix, int64_t panel, int64_t block) {
+  return matrix.codes(panel) + block * kPanelWidth * matrix.blocks->block_bytes;
+}
+
+int64_t NumBlocks(const CodedMatrix& matrix) {
+  return matrix.num_in / matrix.blocks->block_elements;
+}
+
+// A matrix in the memory at `data`, which it does not own.
+std::shared_ptr<const void> Unowned(const void* data) {
+  return std::shared_ptr<const void>(std::shared_ptr<const void>(), data);
+}
+
+// Matrices that a group of outputs is decoded to: one, or one for each half of all kQuantBlock
+// inputs.
+class DecodedGroup {
+ public:
+  // Memory for BlockProductBytes().
+  DecodedGroup(const CodedMatrix& from, int64_t group, std::byte* memory) {
+    const int64_t first = group * kGroupWidth;
+    num_matrices_ = from.group_inputs < kQuantBlock ? 2 : 1;
+    for (int64_t i = 0; i < num_matrices_; ++i) {
+      CodedMatrix& to = matrices_[static_cast<size_t>(i)];
+      to.num_out = std::min(kGroupWidth, from.num_out - first);
+      to.num_in = from.num_in;
+      to.order = CodeOrder::kQuads;
+      to.kind = CodeKind::kInt8;
+      to.group_inputs = std::max(kQuantBlock, from.group_inputs);
+      to.scale_type = DType::kF32;
+      to.data = Unowned(memory);
+      data_[static_cast<size_t>(i)] = memory;
+      memory += CeilDiv(static_cast<int64_t>(to.num_bytes()), kCacheLine) * kCacheLine;
+    }
+    end_ = memory;
+    for (int64_t panel = 0; panel < matrices_[0].num_panels(); ++panel) {
+      DecodePanel(from, first / kPanelWidth + panel, panel);
+    }
+  }
+
+  std::span<const CodedMatrix> matrices() const {
+    return std::span(matrices_).first(static_cast<size_t>(num_matrices_));
+  }
+  std::byte* end() const { return end_; }  // of their memory
+
+ private:
+  std::byte* Codes(size_t matrix, int64_t panel) const {
+    return data_[matrix] + panel * matrices_[matrix].panel_bytes();
+  }
+  float* Scales(size_t matrix, int64_t panel) const {
+    const CodedMatrix& its = matrices_[matrix];
+    return reinterpret_cast<float*>(data_[matrix] + (its.scales(panel) - its.codes(0)));
+  }
+
+  void DecodePanel(const CodedMatrix& from, int64_t panel, int64_t to_panel) const {
+    const BlockFormat& format = *from.blocks;
+    DecodedBlock decoded;
+    for (int64_t block = 0; block < NumBlocks(from); ++block) {
+      decoded.Read(format, BlocksAt(from, panel, block));
+      if (num_matrices_ == 1) {
+        StoreWhole(format, decoded, to_panel, block);
+      } else {
+        StoreHalves(format, decoded, to_panel, block);
+      }
+    }
+  }
+
+  void StoreWhole(const BlockFormat& format, const DecodedBlock& decoded, int64_t panel,
+                  int64_t block) const {
+    const int64_t width = format.block_elements, num_groups = format.num_groups();
+    std::byte* const to = Codes(0, panel) + block * width * kPanelWidth;
+    constexpr int64_t kStep = kTransposedWords * kQuadInputs;
+    int64_t input = 0;
+    for (; input + kStep <= width; input += kStep) {
+      TransposeWords(decoded.rows, static_cast<size_t>(input), to + input * kPanelWidth);
+    }
+    if (input < width) {
+      TransposeWords(decoded.rows, static_cast<size_t>(input), to + input * kPanelWidth,
+                     static_cast<size_t>((width - input) / kQuadInputs));
+    }
+    std::memcpy(Scales(0, panel) + block * num_groups * kPanelWidth, decoded.scales,
+                static_cast<size_t>(num_groups) * sizeof(decoded.scales[0]));
+  }
+
+  // The first half of each kQuantBlock inputs to the first matrix, the second to the second; zeros
+  // in their places in the other one.
+  void StoreHalves(const BlockFormat& format, const DecodedBlock& decoded, int64_t panel,
+                   int64_t block) const {
+    constexpr int64_t kHalfBytes = kHalfBlock * kPanelWidth;
+    const int64_t num_groups = format.num_groups();
+    for (int64_t group = 0; group < num_groups; ++group) {
+      const auto half = static_cast<size_t>(group % 2);
+      const int64_t at = (block * num_groups + group) * kHalfBytes;
+      TransposeWords(decoded.rows, static_cast<size_t>(group * kHalfBlock), Codes(half, panel) + at,
+                     kHalfBlock / kQuadInputs);
+      std::memset(Codes(1 - half, panel) + at, 0, kHalfBytes);
+      std::memcpy(Scales(half, panel) + (block * num_groups + group) / 2 * kPanelWidth,
+                  decoded.scales[group], sizeof(decoded.scales[group]));
+    }
+  }
+
+  std::array<CodedMatrix, 2> matrices_;
+  std::array<std::byte*, 2> data_ = {};
+  int64_t num_matrices_ = 1;
+  std::byte* end_ = nullptr;
+};
+
+}  // namespace
+
+bool HaveCommonBlocks(std::span<const WeightTensor> parts) {
+  const BlockFormat* const format = parts[0].blocks();
+  if (format == nullptr || !format->is_compact) return false;
+  return std::all_of(parts.begin(), parts.end(), [&](const WeightTensor& part) {
+    return part.blocks() == format && part.quantized() != nullptr &&
+           part.first_input() % format->block_elements == 0 &&
+           part.num_in() % format->block_elements == 0;
+  });
+}
+
+Result<CodedMatrix> PackBlocks(std::span<const WeightTensor> parts, ThreadPool* pool) {
+  CodedMatrix matrix;
+  matrix.num_in = parts[0].num_in();
+  matrix.order = CodeOrder::kBlocks;
+  matrix.kind = CodeKind::kInt8;
+  matrix.blocks = parts[0].blocks();
+  matrix.group_inputs = matrix.blocks->codes.group_elements;
+  std::vector<CodedRow> rows;
+  for (const WeightTensor& part : parts) {
+    for (int64_t out = 0; out < part.num_out(); ++out) rows.push_back({&part, out});
+  }
+  matrix.num_out = std::ssize(rows);
+  MINISGL_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory,
+                           AllocateToFill(matrix.num_bytes(), pool));
+  const auto width = static_cast<size_t>(matrix.blocks->block_bytes);
+  pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {
+    const std::span<const CodedRow> of_panel = RowsOfPanel(rows, panel);
+    std::array<const std::byte*, kPanelWidth> from = {};
+    for (size_t lane = 0; lane < of_panel.size(); ++lane) {
+      const CodedRow& row = of_panel[lane];
+      from[lane] = row.part->BlockOf(row.out, FirstGroup(*row.part));
+    }
+    std::byte* to = static_cast<std::byte*>(memory.get()) + panel * matrix.panel_bytes();
+    for (int64_t block = 0; block < NumBlocks(matrix); ++block) {
+      for (size_t lane = 0; lane < from.size(); ++lane, to += width) {
+        // Blocks of zeros are weights of 0.
+        if (from[lane] == nullptr) {
+          std::memset(to, 0, width);
+        } else {
+          std::memcpy(to, from[lane] + static_cast<size_t>(block) * width, width);
+        }
+      }
+    }
+  });
+  matrix.data = memory;
+  return matrix;
+}
+
+void ExpandBlockPanel(const CodedMatrix& matrix, int64_t panel, DType dtype, ExpandPanel expand,
+                      std::byte* out) {
+  const BlockFormat& format = *matrix.blocks;
+  const int64_t width = format.block_elements;
+  DecodedBlock decoded;
+  // One block of the panel as a matrix, with its scales behind its codes.
+  alignas(kCacheLine)
+      std::byte memory[kPanelWidth * (kBlockElementsMax + kBlockGroupsMax * sizeof(float))];
+  CodedMatrix one;
+  one.num_out = kPanelWidth;
+  one.num_in = width;
+  one.order = CodeOrder::kWords;
+  one.kind = CodeKind::kInt8;
+  one.group_inputs = matrix.group_inputs;
+  one.data = Unowned(memory);
+  std::byte* const scales = memory + one.panel_bytes();
+  for (int64_t block = 0; block < NumBlocks(matrix); ++block) {
+    decoded.Read(format, BlocksAt(matrix, panel, block));
+    for (int64_t input = 0; input < width; input += kTransposedBytes) {
+      TransposeBytes(decoded.rows, static_cast<size_t>(input), memory + input * kPanelWidth);
+    }
+    std::memcpy(scales, decoded.scales,
+                static_cast<size_t>(format.num_groups()) * sizeof(decoded.scales[0]));
+    expand(one, 0, dtype, out);
+    out += width * kPanelWidth * static_cast<int64_t>(DTypeBytes(dtype));
+  }
+}
+
+void MultiplyByBlocks(const LinearBlock& block, MultiplyCodes multiply, std::byte* memory) {
+  const CodedMatrix& matrix = *block.weight->coded;
+  const int64_t first = block.group * kGroupWidth;
+  const DecodedGroup group(matrix, block.group, memory);
+  PackedMatrix weight;
+  weight.num_out = group.matrices()[0].num_out;
+  weight.num_in = matrix.num_in;
+  weight.format = block.weight->format;
+  LinearBlock of_half = block;
+  of_half.weight = &weight;
+  of_half.group = 0;
+  if (block.bias != nullptr) of_half.bias = block.bias + first;
+  const auto multiply_by = [&](const CodedMatrix& its) {
+    weight.coded = std::shared_ptr<const CodedMatrix>(std::shared_ptr<const CodedMatrix>(), &its);
+    multiply(of_half);
+  };
+  multiply_by(group.matrices()[0]);
+  if (group.matrices().size() == 1) return;
+  auto* const sums = reinterpret_cast<float*>(group.end());
+  of_half.bias = nullptr;
+  of_half.out = sums;
+  of_half.out_stride = kGroupWidth;
+  multiply_by(group.matrices()[1]);
+  for (int64_t row = 0; row < block.num_rows; ++row) {
+    float* const out = block.out + row * block.out_stride;
+    for (int64_t i = 0; i < weight.num_out; ++i) out[i] += sums[row * kGroupWidth + i];
+  }
+}
+
+int64_t BlockProductBytes(int64_t num_in) {
+  // Two matrices of bytes, each with a scale for kQuantBlock inputs.
+  const int64_t scales = CeilDiv(num_in, kQuantBlock) * int64_t{sizeof(float)};
+  return 2 * (kGroupWidth * (num_in + scales) + kCacheLine) + kSumBytes;
+}
+
+}  // namespace minisgl::cpu

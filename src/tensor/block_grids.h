@@ -1,0 +1,27 @@
+// The codebooks of the formats IQ1, IQ2 and IQ3: rows of four or eight numbers, one a byte, the
+// first lowest.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace minisgl::tensor {
+
+inline constexpr size_t kIq2XxsRows = 256, kIq2XsRows = 512, kIq2SRows = 1024;
+inline constexpr size_t kIq3XxsRows = 256, kIq3SRows = 512, kIq1Rows = 2048;
+
+// Made once; the memory lives as long as the program. Numbers of IQ2 and IQ3 are positive and have
+// 6 bits.
+const uint64_t* Iq2XxsGrid();
+const uint64_t* Iq2XsGrid();
+const uint64_t* Iq2SGrid();
+const uint32_t* Iq3XxsGrid();
+const uint32_t* Iq3SGrid();
+// Two forms of each row of IQ1_S and IQ1_M: 8 times its numbers, which are -1, 0 or 1, plus 1, and
+// kIq1Rows further on the same less 1.
+const uint64_t* Iq1Grid();
+
+// [256] the bytes 0xFF where a bit is set, the lowest bit's first.
+const uint64_t* SignMasks();
+
+}  // namespace minisgl::tensor
