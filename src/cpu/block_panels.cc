@@ -21,13 +21,13 @@ namespace minisgl::cpu {
 namespace {
 
 constexpr int64_t kHalfBlock = kQuantBlock / 2;
-constexpr int64_t kCacheLine = 64;
+constexpr int64_t kLineBytes = 64;
 // Bytes of the outputs that MultiplyByBlocks adds to those of the first half.
 constexpr int64_t kSumBytes = kLinearRowsMax * kGroupWidth * int64_t{sizeof(float)};
 
 // The codes and scales of a panel's outputs in one block of inputs.
 struct DecodedBlock {
-  alignas(kCacheLine) uint8_t codes[kPanelWidth][kBlockElementsMax];
+  alignas(kLineBytes) uint8_t codes[kPanelWidth][kBlockElementsMax];
   float scales[kBlockGroupsMax][kPanelWidth];
   std::array<const std::byte*, kPanelWidth> rows;  // of codes
 
@@ -83,7 +83,7 @@ class DecodedGroup {
       to.scale_type = DType::kF32;
       to.data = Unowned(memory);
       data_[static_cast<size_t>(i)] = memory;
-      memory += CeilDiv(static_cast<int64_t>(to.num_bytes()), kCacheLine) * kCacheLine;
+      memory += CeilDiv(static_cast<int64_t>(to.num_bytes()), kLineBytes) * kLineBytes;
     }
     end_ = memory;
     for (int64_t panel = 0; panel < matrices_[0].num_panels(); ++panel) {
@@ -97,6 +97,12 @@ class DecodedGroup {
   std::byte* end() const { return end_; }  // of their memory
 
  private:
+  // Where the next block's codes and scales go, of a panel of a matrix.
+  struct Places {
+    std::byte* codes = nullptr;
+    float* scales = nullptr;
+  };
+
   std::byte* Codes(size_t matrix, int64_t panel) const {
     return data_[matrix] + panel * matrices_[matrix].panel_bytes();
   }
@@ -107,48 +113,53 @@ class DecodedGroup {
 
   void DecodePanel(const CodedMatrix& from, int64_t panel, int64_t to_panel) const {
     const BlockFormat& format = *from.blocks;
+    Places to[2];
+    for (size_t i = 0; i < 2; ++i) {
+      if (data_[i] != nullptr) to[i] = {Codes(i, to_panel), Scales(i, to_panel)};
+    }
+    const std::byte* blocks = from.codes(panel);
+    const int64_t codes_bytes = format.block_elements * kPanelWidth;
     DecodedBlock decoded;
-    for (int64_t block = 0; block < NumBlocks(from); ++block) {
-      decoded.Read(format, BlocksAt(from, panel, block));
+    for (int64_t block = NumBlocks(from); block > 0; --block) {
+      decoded.Read(format, blocks);
+      blocks += format.block_bytes * kPanelWidth;
       if (num_matrices_ == 1) {
-        StoreWhole(format, decoded, to_panel, block);
+        StoreWhole(format, decoded, &to[0]);
       } else {
-        StoreHalves(format, decoded, to_panel, block);
+        StoreHalves(format, decoded, to);
       }
+      for (Places& its : to) its.codes += codes_bytes;
     }
   }
 
-  void StoreWhole(const BlockFormat& format, const DecodedBlock& decoded, int64_t panel,
-                  int64_t block) const {
+  static void StoreWhole(const BlockFormat& format, const DecodedBlock& decoded, Places* to) {
     const int64_t width = format.block_elements, num_groups = format.num_groups();
-    std::byte* const to = Codes(0, panel) + block * width * kPanelWidth;
     constexpr int64_t kStep = kTransposedWords * kQuadInputs;
     int64_t input = 0;
     for (; input + kStep <= width; input += kStep) {
-      TransposeWords(decoded.rows, static_cast<size_t>(input), to + input * kPanelWidth);
+      TransposeWords(decoded.rows, static_cast<size_t>(input), to->codes + input * kPanelWidth);
     }
     if (input < width) {
-      TransposeWords(decoded.rows, static_cast<size_t>(input), to + input * kPanelWidth,
+      TransposeWords(decoded.rows, static_cast<size_t>(input), to->codes + input * kPanelWidth,
                      static_cast<size_t>((width - input) / kQuadInputs));
     }
-    std::memcpy(Scales(0, panel) + block * num_groups * kPanelWidth, decoded.scales,
+    std::memcpy(to->scales, decoded.scales,
                 static_cast<size_t>(num_groups) * sizeof(decoded.scales[0]));
+    to->scales += num_groups * kPanelWidth;
   }
 
   // The first half of each kQuantBlock inputs to the first matrix, the second to the second; zeros
   // in their places in the other one.
-  void StoreHalves(const BlockFormat& format, const DecodedBlock& decoded, int64_t panel,
-                   int64_t block) const {
+  static void StoreHalves(const BlockFormat& format, const DecodedBlock& decoded, Places (&to)[2]) {
     constexpr int64_t kHalfBytes = kHalfBlock * kPanelWidth;
-    const int64_t num_groups = format.num_groups();
-    for (int64_t group = 0; group < num_groups; ++group) {
-      const auto half = static_cast<size_t>(group % 2);
-      const int64_t at = (block * num_groups + group) * kHalfBytes;
-      TransposeWords(decoded.rows, static_cast<size_t>(group * kHalfBlock), Codes(half, panel) + at,
+    for (int64_t group = 0; group < format.num_groups(); ++group) {
+      Places& its = to[group % 2];
+      const int64_t at = group * kHalfBytes;
+      TransposeWords(decoded.rows, static_cast<size_t>(group * kHalfBlock), its.codes + at,
                      kHalfBlock / kQuadInputs);
-      std::memset(Codes(1 - half, panel) + at, 0, kHalfBytes);
-      std::memcpy(Scales(half, panel) + (block * num_groups + group) / 2 * kPanelWidth,
-                  decoded.scales[group], sizeof(decoded.scales[group]));
+      std::memset(to[1 - group % 2].codes + at, 0, kHalfBytes);
+      std::memcpy(its.scales, decoded.scales[group], sizeof(decoded.scales[group]));
+      its.scales += kPanelWidth;
     }
   }
 
@@ -214,7 +225,7 @@ void ExpandBlockPanel(const CodedMatrix& matrix, int64_t panel, DType dtype, Exp
   const int64_t width = format.block_elements;
   DecodedBlock decoded;
   // One block of the panel as a matrix, with its scales behind its codes.
-  alignas(kCacheLine)
+  alignas(kLineBytes)
       std::byte memory[kPanelWidth * (kBlockElementsMax + kBlockGroupsMax * sizeof(float))];
   CodedMatrix one;
   one.num_out = kPanelWidth;
@@ -268,7 +279,7 @@ void MultiplyByBlocks(const LinearBlock& block, MultiplyCodes multiply, std::byt
 int64_t BlockProductBytes(int64_t num_in) {
   // Two matrices of bytes, each with a scale for kQuantBlock inputs.
   const int64_t scales = CeilDiv(num_in, kQuantBlock) * int64_t{sizeof(float)};
-  return 2 * (kGroupWidth * (num_in + scales) + kCacheLine) + kSumBytes;
+  return 2 * (kGroupWidth * (num_in + scales) + kLineBytes) + kSumBytes;
 }
 
 }  // namespace minisgl::cpu

@@ -27,12 +27,6 @@ uint64_t Signed(uint64_t numbers, uint64_t mask) {
 
 void Store(uint64_t eight, uint8_t* codes) { std::memcpy(codes, &eight, sizeof(eight)); }
 
-// Eight signs in 7 bits: the number of set ones is even.
-uint32_t SignsOf7Bits(uint32_t bits) {
-  bits &= 0x7F;
-  return bits | (static_cast<uint32_t>(__builtin_popcount(bits)) & 1) << 7;
-}
-
 int8_t OddStep(uint32_t bits) { return static_cast<int8_t>(2 * bits + 1); }
 
 // Steps of 4 bits, two a byte, the first in the low half.
@@ -51,12 +45,12 @@ void StepsOfNibbles(const std::byte* bytes, int8_t* scales) {
 
 // d; for each 32: 4 rows of a byte, and a word with 4 times 7 bits of signs and a scale.
 void CodesOfIq2Xxs(const std::byte* block, uint8_t* codes) {
-  const uint64_t *const grid = Iq2XxsGrid(), *const masks = SignMasks();
+  const uint64_t *const grid = Iq2XxsGrid(), *const masks = SignMasksOf7Bits();
   for (int group = 0; group < 8; ++group) {
     const std::byte* const rows = block + 2 + group * 8;
     auto signs = Load<uint32_t>(rows + 4);
     for (int i = 0; i < 4; ++i, signs >>= 7, codes += 8) {
-      Store(Signed(grid[Byte(rows + i)], masks[SignsOf7Bits(signs)]), codes);
+      Store(Signed(grid[Byte(rows + i)], masks[signs & 0x7F]), codes);
     }
   }
 }
@@ -68,10 +62,11 @@ void StepsOfIq2Xxs(const std::byte* block, int8_t* scales, int8_t*) {
 
 // d; for each 8 a word of 16 bits, a row in 9 and signs in 7; 8 bytes of scales.
 void CodesOfIq2Xs(const std::byte* block, uint8_t* codes) {
-  const uint64_t *const grid = Iq2XsGrid(), *const masks = SignMasks();
+  const uint64_t *const grid = Iq2XsGrid(), *const masks = SignMasksOf7Bits();
+#pragma GCC unroll 4
   for (int i = 0; i < 32; ++i, codes += 8) {
     const uint32_t word = Load<uint16_t>(block + 2 + 2 * i);
-    Store(Signed(grid[word & (kIq2XsRows - 1)], masks[SignsOf7Bits(word >> 9)]), codes);
+    Store(Signed(grid[word & (kIq2XsRows - 1)], masks[word >> 9]), codes);
   }
 }
 void StepsOfIq2Xs(const std::byte* block, int8_t* scales, int8_t*) {
@@ -81,9 +76,12 @@ void StepsOfIq2Xs(const std::byte* block, int8_t* scales, int8_t*) {
 // d; 32 bytes of rows, 32 of signs, 8 of the rows' upper bits, 8 of scales.
 void CodesOfIq2S(const std::byte* block, uint8_t* codes) {
   const uint64_t *const grid = Iq2SGrid(), *const masks = SignMasks();
-  for (int i = 0; i < 32; ++i, codes += 8) {
-    const int upper = Byte(block + 66 + i / 4) >> (i % 4 * 2) & 3;
-    Store(Signed(grid[Byte(block + 2 + i) | upper << 8], masks[Byte(block + 34 + i)]), codes);
+  const std::byte *rows = block + 2, *signs = block + 34;
+  for (int group = 0; group < 8; ++group) {
+    const int upper = Byte(block + 66 + group) << 8;
+    for (int i = 0; i < 4; ++i, codes += 8, ++rows, ++signs) {
+      Store(Signed(grid[Byte(rows) | (upper >> (2 * i) & 0x300)], masks[Byte(signs)]), codes);
+    }
   }
 }
 void StepsOfIq2S(const std::byte* block, int8_t* scales, int8_t*) {
@@ -95,13 +93,13 @@ void StepsOfIq2S(const std::byte* block, int8_t* scales, int8_t*) {
 // d; 64 bytes of rows; for each 32 a word with 4 times 7 bits of signs and a scale.
 void CodesOfIq3Xxs(const std::byte* block, uint8_t* codes) {
   const uint32_t* const grid = Iq3XxsGrid();
-  const uint64_t* const masks = SignMasks();
+  const uint64_t* const masks = SignMasksOf7Bits();
   const std::byte* rows = block + 2;
   for (int group = 0; group < 8; ++group) {
     auto signs = Load<uint32_t>(block + 66 + group * 4);
     for (int i = 0; i < 4; ++i, signs >>= 7, codes += 8, rows += 2) {
       const uint64_t eight = grid[Byte(rows)] | uint64_t{grid[Byte(rows + 1)]} << 32;
-      Store(Signed(eight, masks[SignsOf7Bits(signs)]), codes);
+      Store(Signed(eight, masks[signs & 0x7F]), codes);
     }
   }
 }
@@ -155,17 +153,18 @@ void StepsOfIq1S(const std::byte* block, int8_t* scales, int8_t*) {
 // 32 bytes of rows; for each 8 the upper 3 bits of its row and whether an eighth is subtracted, in
 // 16 bytes; for each 64 a word of 16 bits: 4 scales in 3 bits each, and 4 bits of d.
 void CodesOfIq1M(const std::byte* block, uint8_t* codes) {
+  static_assert(kIq1Rows == 8 << 8);  // the bit above a row's upper ones
   const uint64_t* const grid = Iq1Grid();
-  for (int i = 0; i < 32; ++i, codes += 8) {
-    const auto upper = static_cast<size_t>(Byte(block + 32 + i / 2) >> (i % 2 * 4) & 0xF);
-    const uint64_t* const its = grid + (upper >> 3) * kIq1Rows;
-    Store(its[static_cast<size_t>(Byte(block + i)) | (upper & 7) << 8], codes);
+  for (int i = 0; i < 16; ++i, codes += 16) {
+    const int both = Byte(block + 32 + i);
+    Store(grid[Byte(block + 2 * i) | (both & 0xF) << 8], codes);
+    Store(grid[Byte(block + 2 * i + 1) | both >> 4 << 8], codes + 8);
   }
 }
 void StepsOfIq1M(const std::byte* block, int8_t* scales, int8_t*) {
-  for (int group = 0; group < 16; ++group) {
-    const uint32_t word = Load<uint16_t>(block + 48 + group / 4 * 2);
-    scales[group] = OddStep(word >> (group % 4 * 3) & 7);
+  for (int of_four = 0; of_four < 4; ++of_four, scales += 4) {
+    const uint32_t word = Load<uint16_t>(block + 48 + of_four * 2);
+    for (int i = 0; i < 4; ++i) scales[i] = OddStep(word >> (3 * i) & 7);
   }
 }
 float ScaleOfIq1M(const std::byte* block) {

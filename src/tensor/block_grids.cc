@@ -7,6 +7,7 @@
 #include "tensor/block_grids.h"
 
 #include <array>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -172,6 +173,17 @@ const uint64_t* SignMasks() {
       for (size_t i = 0; i < 8; ++i) {
         if (bits >> i & 1) masks[bits] |= uint64_t{0xFF} << (8 * i);
       }
+    }
+    return masks;
+  }();
+  return kMasks.data();
+}
+
+const uint64_t* SignMasksOf7Bits() {
+  static const auto kMasks = [] {
+    std::array<uint64_t, 128> masks = {};
+    for (uint32_t bits = 0; bits < masks.size(); ++bits) {
+      masks[bits] = SignMasks()[bits | (std::popcount(bits) & 1U) << 7];
     }
     return masks;
   }();

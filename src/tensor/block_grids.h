@@ -23,5 +23,7 @@ const uint64_t* Iq1Grid();
 
 // [256] the bytes 0xFF where a bit is set, the lowest bit's first.
 const uint64_t* SignMasks();
+// [128] the same for signs in 7 bits: the eighth makes the number of set ones even.
+const uint64_t* SignMasksOf7Bits();
 
 }  // namespace minisgl::tensor

@@ -278,8 +278,8 @@ class TensorFinder {
     return Status();
   }
 
-  // The factor of a matrix whose scales are of type e4m3: a tensor beside it has one for all, or one
-  // for each expert; 1 if there is none. A scale of its inputs has no effect here.
+  // The factor of a matrix whose scales are of type e4m3: a tensor beside it has one for all, or
+  // one for each expert; 1 if there is none. A scale of its inputs has no effect here.
   Result<float> FactorOf(const TensorSpec& spec, const GgufTensor& tensor,
                          const BlockFormat& format) {
     constexpr std::string_view kWeight = "weight";

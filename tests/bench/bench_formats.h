@@ -28,18 +28,29 @@ struct NamedFormat {
   const char* blocks = nullptr;  // of rows of blocks: the name of their BlockFormat
 };
 
-inline const NamedFormat kFormats[] = {{"bf16", DType::kBF16},
-                                       {"f16", DType::kF16},
-                                       {"f32", DType::kF32},
-                                       {"int8", {DType::kBF16, Quantization::kInt8}},
-                                       {"int4", {DType::kBF16, Quantization::kStored}},
-                                       {"fp8", {DType::kBF16, Quantization::kStored}},
-                                       {"w8a8", {DType::kBF16, Quantization::kStored}},
-                                       {"nvfp4", {DType::kBF16, Quantization::kStored}},
-                                       {"q4_k", {DType::kBF16, Quantization::kStored}, "Q4_K"},
-                                       {"q6_k", {DType::kBF16, Quantization::kStored}, "Q6_K"},
-                                       {"q4_0", {DType::kBF16, Quantization::kStored}, "Q4_0"},
-                                       {"q8_0", {DType::kBF16, Quantization::kStored}, "Q8_0"}};
+inline const NamedFormat kFormats[] = {
+    {"bf16", DType::kBF16},
+    {"f16", DType::kF16},
+    {"f32", DType::kF32},
+    {"int8", {DType::kBF16, Quantization::kInt8}},
+    {"int4", {DType::kBF16, Quantization::kStored}},
+    {"fp8", {DType::kBF16, Quantization::kStored}},
+    {"w8a8", {DType::kBF16, Quantization::kStored}},
+    {"nvfp4", {DType::kBF16, Quantization::kStored}},
+    {"q4_k", {DType::kBF16, Quantization::kStored}, "Q4_K"},
+    {"q6_k", {DType::kBF16, Quantization::kStored}, "Q6_K"},
+    {"q4_0", {DType::kBF16, Quantization::kStored}, "Q4_0"},
+    {"q8_0", {DType::kBF16, Quantization::kStored}, "Q8_0"},
+    {"iq4_xs", {DType::kBF16, Quantization::kStored}, "IQ4_XS"},
+    {"iq3_s", {DType::kBF16, Quantization::kStored}, "IQ3_S"},
+    {"iq3_xxs", {DType::kBF16, Quantization::kStored}, "IQ3_XXS"},
+    {"iq2_s", {DType::kBF16, Quantization::kStored}, "IQ2_S"},
+    {"iq2_xs", {DType::kBF16, Quantization::kStored}, "IQ2_XS"},
+    {"iq2_xxs", {DType::kBF16, Quantization::kStored}, "IQ2_XXS"},
+    {"iq1_m", {DType::kBF16, Quantization::kStored}, "IQ1_M"},
+    {"iq1_s", {DType::kBF16, Quantization::kStored}, "IQ1_S"},
+    {"tq2_0", {DType::kBF16, Quantization::kStored}, "TQ2_0"},
+    {"tq1_0", {DType::kBF16, Quantization::kStored}, "TQ1_0"}};
 
 inline bool IsNvfp4(const NamedFormat& format) { return std::string_view(format.name) == "nvfp4"; }
 
@@ -114,7 +125,9 @@ inline WeightTensor Codes(const NamedMatrix& matrix, const NamedFormat& format,
 inline bool RoundsInputs(const std::string& target, const NamedFormat& format) {
   const std::string_view name = format.name;
   if (name == "fp8") return false;
-  if (name == "q8_0") return CpuRoundsInputsOfIntegers(target, format.format);
+  const bool is_compact = format.blocks != nullptr && FindBlockFormat(format.blocks)->is_compact;
+  if (name == "q8_0" || name == "iq4_xs" || is_compact)
+    return CpuRoundsInputsOfIntegers(target, format.format);
   if (name == "w8a8") {
     return CpuRoundsInt8Inputs(target, format.format) ||
            CpuRoundsInputsOfIntegers(target, format.format);

@@ -24,6 +24,8 @@ import numpy as np
 import sentencepiece
 from gguf import GGMLQuantizationType as Type
 
+import gguf_grids
+
 ROOT = Path(__file__).resolve().parents[2]
 WREN = ROOT / "tests/models/wren"
 LIMIT = 0.01
@@ -132,9 +134,10 @@ def iq4_xs(blocks):
 
 
 OWN = {Type.Q2_K: q2_k, Type.Q3_K: q3_k, Type.Q4_K: q4_k, Type.Q5_K: q5_k, Type.Q6_K: q6_k, Type.IQ4_NL: iq4_nl,
-       Type.IQ4_XS: iq4_xs}
+       Type.IQ4_XS: iq4_xs, **gguf_grids.OWN}
 TYPES = [Type.F16, Type.Q8_0, Type.Q6_K, Type.Q5_K, Type.Q5_1, Type.Q5_0, Type.Q4_K, Type.Q4_1, Type.Q4_0, Type.IQ4_NL,
-         Type.IQ4_XS, Type.MXFP4, Type.Q3_K, Type.Q2_K]
+         Type.IQ4_XS, Type.MXFP4, Type.NVFP4, Type.Q3_K, Type.Q2_K, Type.IQ3_S, Type.IQ3_XXS, Type.IQ2_S, Type.IQ2_XS,
+         Type.IQ2_XXS, Type.IQ1_M, Type.IQ1_S, Type.TQ2_0, Type.TQ1_0]
 
 
 def quantized(array, kind):

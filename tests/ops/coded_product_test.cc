@@ -126,12 +126,12 @@ TEST(CodedProductTest, CompactBlocksAreKeptAsTheyAre) {
                               : name == "IQ1_M"sv               ? "IQ2_S"
                                                                 : "IQ1_M";
     const RandomBlocks of_others(other, 5, 512, 3);
-    const WeightTensor mixed[] = {parts[0], of_others.Tensor()};
-    for (const auto& cut : {std::span(&half, 1), std::span(&tail, 1), std::span(mixed)}) {
+    const std::vector<WeightTensor> cuts[] = {{half}, {tail}, {parts[0], of_others.Tensor()}};
+    for (const std::vector<WeightTensor>& cut : cuts) {
       if (!HaveCommonCodes(cut)) continue;
       const auto coded = PackCodes(cut, CodeOrdersOf(CpuTarget::kAvx2, DType::kBF16), &pool);
       ASSERT_TRUE(coded.ok()) << coded.status().message();
-      EXPECT_EQ(coded->order == CodeOrder::kBlocks, cut.data() == &tail);
+      EXPECT_EQ(coded->order == CodeOrder::kBlocks, &cut == &cuts[1]);
       std::vector<float> found(static_cast<size_t>(coded->num_in)), wanted(found);
       for (int64_t out = 0; out < coded->num_out; ++out) {
         coded->ReadRow(out, found.data());

@@ -37,10 +37,10 @@ struct QuantScheme {
   int32_t bits = 8;
   // A scale is of group_outputs x group_inputs weights; 0: of all outputs, or of all inputs.
   int64_t group_outputs = 1, group_inputs = 0;
-  bool has_zeros = false;           // zero points beside the scales
-  bool has_offsets = false;         // offsets beside the scales (weight_tensor.h)
-  int64_t factor_inputs = 0;        // whose scales share a factor (block_format.h); 0: none do
-  // The CPU keeps the file's blocks of so many inputs and bytes (BlockFormat::is_compact); 0: codes.
+  bool has_zeros = false;     // zero points beside the scales
+  bool has_offsets = false;   // offsets beside the scales (weight_tensor.h)
+  int64_t factor_inputs = 0;  // whose scales share a factor (block_format.h); 0: none do
+  // The CPU keeps the file's blocks, of so many inputs and bytes (BlockFormat::is_compact); 0: not.
   int64_t block_inputs = 0, block_bytes = 0;
   bool zeros_minus_one = false;     // GPTQ: a stored zero point is one less than the zero
   bool has_order = false;           // the group of each input is stored
