@@ -13,6 +13,7 @@
 
 #include "cpu/memory.h"
 #include "cpu/pack_factors.h"
+#include "cpu/read_grids.h"
 #include "cpu/transpose_words.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/tensor/weight_format.h"
@@ -37,12 +38,12 @@ struct DecodedBlock {
     }
   }
 
-  // Reads sixteen blocks, which follow each other from `blocks` on.
-  void Read(const BlockFormat& format, const std::byte* blocks) {
+  // Reads sixteen blocks, which follow each other from `blocks` on, the codes by `read_codes`.
+  void Read(const BlockFormat& format, ReadBlockCodes read_codes, const std::byte* blocks) {
     const auto num_groups = static_cast<size_t>(format.num_groups());
     for (size_t lane = 0; lane < rows.size(); ++lane, blocks += format.block_bytes) {
       int8_t steps[kBlockGroupsMax] = {1};
-      format.codes.read(blocks, codes[lane]);
+      read_codes(blocks, codes[lane]);
       if (format.codes.read_steps != nullptr) format.codes.read_steps(blocks, steps, nullptr);
       const float scale = format.ScaleOf(blocks);
       for (size_t group = 0; group < num_groups; ++group) {
@@ -60,6 +61,17 @@ int64_t NumBlocks(const CodedMatrix& matrix) {
   return matrix.num_in / matrix.blocks->block_elements;
 }
 
+// GCC makes one slow instruction of a memset of few bytes.
+template <int64_t kBytes>
+void StoreZeros(std::byte* to) {
+  using Bytes = uint8_t __attribute__((vector_size(16)));
+  const Bytes zeros = {};
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < kBytes; i += int64_t{sizeof(zeros)}) {
+    std::memcpy(to + i, &zeros, sizeof(zeros));
+  }
+}
+
 // A matrix in the memory at `data`, which it does not own.
 std::shared_ptr<const void> Unowned(const void* data) {
   return std::shared_ptr<const void>(std::shared_ptr<const void>(), data);
@@ -70,7 +82,8 @@ std::shared_ptr<const void> Unowned(const void* data) {
 class DecodedGroup {
  public:
   // Memory for BlockProductBytes().
-  DecodedGroup(const CodedMatrix& from, int64_t group, std::byte* memory) {
+  DecodedGroup(const CodedMatrix& from, int64_t group, std::byte* memory)
+      : read_codes_(FindReadCodes(*from.blocks)) {
     const int64_t first = group * kGroupWidth;
     num_matrices_ = from.group_inputs < kQuantBlock ? 2 : 1;
     for (int64_t i = 0; i < num_matrices_; ++i) {
@@ -121,7 +134,7 @@ class DecodedGroup {
     const int64_t codes_bytes = format.block_elements * kPanelWidth;
     DecodedBlock decoded;
     for (int64_t block = NumBlocks(from); block > 0; --block) {
-      decoded.Read(format, blocks);
+      decoded.Read(format, read_codes_, blocks);
       blocks += format.block_bytes * kPanelWidth;
       if (num_matrices_ == 1) {
         StoreWhole(format, decoded, &to[0]);
@@ -157,12 +170,13 @@ class DecodedGroup {
       const int64_t at = group * kHalfBytes;
       TransposeWords(decoded.rows, static_cast<size_t>(group * kHalfBlock), its.codes + at,
                      kHalfBlock / kQuadInputs);
-      std::memset(to[1 - group % 2].codes + at, 0, kHalfBytes);
+      StoreZeros<kHalfBytes>(to[1 - group % 2].codes + at);
       std::memcpy(its.scales, decoded.scales[group], sizeof(decoded.scales[group]));
       its.scales += kPanelWidth;
     }
   }
 
+  const ReadBlockCodes read_codes_;
   std::array<CodedMatrix, 2> matrices_;
   std::array<std::byte*, 2> data_ = {};
   int64_t num_matrices_ = 1;
@@ -223,6 +237,7 @@ void ExpandBlockPanel(const CodedMatrix& matrix, int64_t panel, DType dtype, Exp
                       std::byte* out) {
   const BlockFormat& format = *matrix.blocks;
   const int64_t width = format.block_elements;
+  const ReadBlockCodes read_codes = FindReadCodes(format);
   DecodedBlock decoded;
   // One block of the panel as a matrix, with its scales behind its codes.
   alignas(kLineBytes)
@@ -236,7 +251,7 @@ void ExpandBlockPanel(const CodedMatrix& matrix, int64_t panel, DType dtype, Exp
   one.data = Unowned(memory);
   std::byte* const scales = memory + one.panel_bytes();
   for (int64_t block = 0; block < NumBlocks(matrix); ++block) {
-    decoded.Read(format, BlocksAt(matrix, panel, block));
+    decoded.Read(format, read_codes, BlocksAt(matrix, panel, block));
     for (int64_t input = 0; input < width; input += kTransposedBytes) {
       TransposeBytes(decoded.rows, static_cast<size_t>(input), memory + input * kPanelWidth);
     }

@@ -10,7 +10,6 @@
 #include <bit>
 #include <cstring>
 #include <memory>
-#include <vector>
 
 #include "minisgl/base/check.h"
 
@@ -164,6 +163,23 @@ const uint64_t* Iq1Grid() {
     return both;
   }();
   return kGrid.data();
+}
+
+std::vector<uint16_t> RowPlaces(Codebook codebook) {
+  struct Stored {
+    const char* text;
+    size_t num_rows;
+  };
+  constexpr Stored kStored[] = {{kIq2Xxs, kIq2XxsRows},
+                                {kIq2Xs, kIq2XsRows},
+                                {kIq2S, kIq2SRows},
+                                {kIq3Xxs, kIq3XxsRows},
+                                {kIq3S, kIq3SRows}};
+  const Stored& stored = kStored[static_cast<size_t>(codebook)];
+  std::vector<uint16_t> rows(stored.num_rows);
+  ForRows(stored.text, stored.num_rows,
+          [&](size_t row, uint32_t places) { rows[row] = static_cast<uint16_t>(places); });
+  return rows;
 }
 
 const uint64_t* SignMasks() {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace minisgl::tensor {
 
@@ -20,6 +21,11 @@ const uint32_t* Iq3SGrid();
 // Two forms of each row of IQ1_S and IQ1_M: 8 times its numbers, which are -1, 0 or 1, plus 1, and
 // kIq1Rows further on the same less 1.
 const uint64_t* Iq1Grid();
+
+// The rows of a codebook, each the places of its numbers in a list in ascending order: of 2 bits in
+// IQ2, of 3 bits in IQ3, the first lowest.
+enum class Codebook : uint8_t { kIq2Xxs, kIq2Xs, kIq2S, kIq3Xxs, kIq3S };
+std::vector<uint16_t> RowPlaces(Codebook codebook);
 
 // [256] the bytes 0xFF where a bit is set, the lowest bit's first.
 const uint64_t* SignMasks();

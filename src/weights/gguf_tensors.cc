@@ -293,10 +293,11 @@ class TensorFinder {
     const int64_t count = IsOfExpert(spec.role) ? config_.experts.num_experts : 1;
     MINISGL_RETURN_IF_ERROR(CheckShape(*scale->second, {count}));
     MINISGL_ASSIGN_OR_RETURN(const TensorView view, ViewOf(*scale->second, {count}));
-    const float factor = view.At(IsOfExpert(spec.role) ? spec.index : 0);
+    const int64_t index = IsOfExpert(spec.role) ? spec.index : 0;
+    const float factor = view.At(index);
     if (std::isfinite(factor * kFactorRange)) return factor;
     return BadInput("{}: element {} is {}; weights must be finite", Named(header_, *scale->second),
-                    spec.index, factor);
+                    index, factor);
   }
 
   // True if the model reads the tensor `name` of a layer for itself.

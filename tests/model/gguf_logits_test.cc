@@ -166,6 +166,47 @@ TEST(GgufModelTest, ExpertsOfCodebooksGiveTheLogitsOfTheirValues) {
   EXPECT_EQ(config.quantization.dense_matrices->size(), 1u);  // the router
 }
 
+// The scale of type e4m3 of the first group is times the factor of the tensor, or of its expert.
+void ExpectFactor(const Checkpoint& checkpoint, const std::string& name, float factor) {
+  const WeightTensor* const matrix = checkpoint.FindMatrix(name);
+  ASSERT_NE(matrix, nullptr) << name;
+  ASSERT_STREQ(matrix->blocks()->name, "NVFP4");
+  const auto code = static_cast<uint8_t>(*matrix->BlockOf(0, 0));
+  EXPECT_NE(code, 0);
+  EXPECT_EQ(matrix->ScaleOf(0, 0), factor * E4M3ToFloat(code)) << name;
+}
+
+TEST(GgufModelTest, ScalesBesideTensorsAreFactorsOfTheirWeights) {
+  const auto dense = Checkpoint::Open(kGolden + "/gguf/types_of_grids.gguf");
+  ASSERT_TRUE(dense.ok()) << dense.status().message();
+  ExpectFactor(**dense, "model.layers.0.self_attn.o_proj.weight", 0.04f);
+  const auto experts = Checkpoint::Open(kGolden + "/gguf/types_of_experts.gguf");
+  ASSERT_TRUE(experts.ok()) << experts.status().message();
+  const std::string stem = "model.layers.0.block_sparse_moe.experts.";
+  ExpectFactor(**experts, stem + "0.w2.weight", 0.04f);
+  ExpectFactor(**experts, stem + "1.w2.weight", 0.08f);
+  ExpectFactor(**experts, stem + "2.w2.weight", 0.06f);
+}
+
+TEST(GgufModelTest, AFactorThatIsNoNumberIsRefused) {
+  std::string bytes = *ReadFile(kGolden + "/gguf/types_of_grids.gguf", 1 << 20);
+  const auto header = GgufHeader::Parse(std::as_bytes(std::span(bytes)));
+  ASSERT_TRUE(header.ok()) << header.status().message();
+  const auto scale = std::find_if(
+      header->tensors.begin(), header->tensors.end(),
+      [](const GgufTensor& tensor) { return tensor.name == "blk.0.attn_output.scale"; });
+  ASSERT_NE(scale, header->tensors.end());
+  const float value = std::numeric_limits<float>::infinity();
+  std::memcpy(bytes.data() + scale->begin, &value, sizeof(value));
+  const TemporaryFolder folder;
+  std::ofstream(folder.Path("model.gguf"), std::ios::binary) << bytes;
+  const Status status = Checkpoint::Open(folder.Path("model.gguf")).status();
+  EXPECT_EQ(status.code(), StatusCode::kBadInput);
+  EXPECT_NE(status.message().find("\"blk.0.attn_output.scale\": element 0 is inf; weights must be"),
+            std::string::npos)
+      << status.message();
+}
+
 // A norm that is no number is named, and not multiplied by.
 TEST(GgufModelTest, ANormThatIsNoNumberIsRefused) {
   std::string bytes = *ReadFile(kGolden + "/gguf/qwen3.gguf", 1 << 20);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cpu/pack_codes.h"
+#include "cpu/read_grids.h"
 #include "op_check.h"
 #include "random_codes.h"
 #include "tensor/quantize.h"
@@ -137,6 +138,25 @@ TEST(CodedProductTest, CompactBlocksAreKeptAsTheyAre) {
         coded->ReadRow(out, found.data());
         cut[size_t(out / 70)].ReadRow(out % 70, wanted.data());
         EXPECT_EQ(found, wanted) << name << " " << out;
+      }
+    }
+  }
+}
+
+// What reads codes fastest here reads the bytes of the format's own function.
+TEST(CodedProductTest, CodesOfGridsAreReadAlikeByAllFunctions) {
+  for (const char* const name : kBlockFormats) {
+    const BlockFormat& format = *FindBlockFormat(name);
+    const RandomBlocks blocks(name, 64, 1024, 1);
+    const WeightTensor tensor = blocks.Tensor();
+    const ReadBlockCodes read = FindReadCodes(format);
+    for (int64_t out = 0; out < 64; ++out) {
+      for (int64_t in = 0; in < 1024; in += format.block_elements) {
+        const std::byte* const block = tensor.BlockOf(out, in / format.codes.group_elements);
+        uint8_t found[kBlockElementsMax] = {}, wanted[kBlockElementsMax] = {};
+        read(block, found);
+        format.codes.read(block, wanted);
+        ASSERT_EQ(std::memcmp(found, wanted, sizeof(found)), 0) << name << " " << out << " " << in;
       }
     }
   }
