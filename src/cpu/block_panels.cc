@@ -23,11 +23,14 @@ namespace {
 
 constexpr int64_t kHalfBlock = kQuantBlock / 2;
 constexpr int64_t kLineBytes = 64;
+// Prefetch distance. The panels of a matrix follow each other.
+constexpr int64_t kBytesAhead = 4096;
 // Bytes of the outputs that MultiplyByBlocks adds to those of the first half.
 constexpr int64_t kSumBytes = kLinearRowsMax * kGroupWidth * int64_t{sizeof(float)};
 
 // The codes and scales of a panel's outputs in one block of inputs.
-struct DecodedBlock {
+class DecodedBlock {
+ public:
   alignas(kLineBytes) uint8_t codes[kPanelWidth][kBlockElementsMax];
   float scales[kBlockGroupsMax][kPanelWidth];
   std::array<const std::byte*, kPanelWidth> rows;  // of codes
@@ -35,22 +38,37 @@ struct DecodedBlock {
   DecodedBlock() {
     for (size_t lane = 0; lane < rows.size(); ++lane) {
       rows[lane] = reinterpret_cast<const std::byte*>(codes[lane]);
+      step_rows_[lane] = reinterpret_cast<const std::byte*>(steps_[lane]);
     }
   }
 
   // Reads sixteen blocks, which follow each other from `blocks` on, the codes by `read_codes`.
   void Read(const BlockFormat& format, ReadBlockCodes read_codes, const std::byte* blocks) {
-    const auto num_groups = static_cast<size_t>(format.num_groups());
+    float factors[kPanelWidth];
     for (size_t lane = 0; lane < rows.size(); ++lane, blocks += format.block_bytes) {
-      int8_t steps[kBlockGroupsMax] = {1};
       read_codes(blocks, codes[lane]);
-      if (format.codes.read_steps != nullptr) format.codes.read_steps(blocks, steps, nullptr);
-      const float scale = format.ScaleOf(blocks);
-      for (size_t group = 0; group < num_groups; ++group) {
-        scales[group][lane] = scale * static_cast<float>(steps[group]);
+      factors[lane] = format.ScaleOf(blocks);
+      if (format.codes.read_steps != nullptr) {
+        format.codes.read_steps(blocks, steps_[lane], nullptr);
+      }
+    }
+    if (format.codes.read_steps == nullptr) {
+      std::memcpy(scales[0], factors, sizeof(factors));
+      return;
+    }
+    int8_t of_groups[kBlockGroupsMax][kPanelWidth];
+    TransposeBytes(step_rows_, 0, reinterpret_cast<std::byte*>(of_groups));
+    for (int64_t group = 0; group < format.num_groups(); ++group) {
+      for (int64_t lane = 0; lane < kPanelWidth; ++lane) {
+        scales[group][lane] = factors[lane] * static_cast<float>(of_groups[group][lane]);
       }
     }
   }
+
+ private:
+  static_assert(kBlockGroupsMax == kTransposedBytes);
+  int8_t steps_[kPanelWidth][kBlockGroupsMax] = {};
+  std::array<const std::byte*, kPanelWidth> step_rows_;
 };
 
 const std::byte* BlocksAt(const CodedMatrix& matrix, int64_t panel, int64_t block) {
@@ -134,6 +152,9 @@ class DecodedGroup {
     const int64_t codes_bytes = format.block_elements * kPanelWidth;
     DecodedBlock decoded;
     for (int64_t block = NumBlocks(from); block > 0; --block) {
+      for (int64_t at = 0; at < format.block_bytes * kPanelWidth; at += kLineBytes) {
+        __builtin_prefetch(blocks + kBytesAhead + at, /*rw=*/0, /*locality=*/2);
+      }
       decoded.Read(format, read_codes_, blocks);
       blocks += format.block_bytes * kPanelWidth;
       if (num_matrices_ == 1) {

@@ -136,15 +136,7 @@ struct EvenSigns {
 struct Signs {
   alignas(32) uint64_t words[4];
   explicit Signs(__m256i seven) {
-    alignas(kVector) static const auto kEven = [] {
-      struct {
-        alignas(kVector) uint8_t bytes[128];
-      } all;
-      for (uint32_t i = 0; i < 128; ++i) {
-        all.bytes[i] = static_cast<uint8_t>(i | (static_cast<uint32_t>(std::popcount(i)) & 1) << 7);
-      }
-      return all;
-    }();
+    static const EvenSigns kEven;
     const __m512i signs = _mm512_permutex2var_epi8(Load(kEven.bytes), _mm512_castsi256_si512(seven),
                                                    Load(kEven.bytes + kVector));
     _mm256_store_si256(reinterpret_cast<__m256i*>(words), _mm512_castsi512_si256(signs));

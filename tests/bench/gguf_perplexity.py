@@ -7,8 +7,8 @@ Needs the packages gguf, numpy and sentencepiece. For each type the demo model i
 that type, and with the values that gguf.quants gives for those bytes as f32. `minisgl score` scores the same answers
 with both. The first file keeps codes in memory and may round activations; the second does neither. A row of the table
 fails if the two perplexities differ by more than 1 %. What the type itself costs shows beside the bf16 model.
-Types of K and IQ4 are made here by rounding to nearest, without llama.cpp's search: the model in them is worse than
-llama.cpp's tools would make it, which changes nothing of the comparison.
+Types of K and IQ are made here (gguf_grids.py) by rounding to nearest, without llama.cpp's search: the model in them is
+worse than llama.cpp's tools would make it, which changes nothing of the comparison.
 Rows of 704, which are not whole blocks of 256, are Q8_0 in files of such types.
 """
 import argparse

@@ -5,7 +5,7 @@
 Needs the packages gguf and numpy. Running it twice gives the same files.
 
     gguf/NAME.gguf       models/NAME, tensors named and changed as llama.cpp's converter does
-    gguf/blocks.safetensors   blocks of every quantized type, and their values by gguf.quants
+    gguf/blocks.safetensors   blocks of quantized types, and their values by gguf.quants (gguf_types.py: of the others)
     gguf/types.gguf      a model whose matrices are of different types
     gguf/chat.gguf       a model with a tokenizer and a chat template
     gguf/chat_parts/     the same in three files

@@ -166,26 +166,40 @@ TEST(GgufModelTest, ExpertsOfCodebooksGiveTheLogitsOfTheirValues) {
   EXPECT_EQ(config.quantization.dense_matrices->size(), 1u);  // the router
 }
 
-// The scale of type e4m3 of the first group is times the factor of the tensor, or of its expert.
-void ExpectFactor(const Checkpoint& checkpoint, const std::string& name, float factor) {
-  const WeightTensor* const matrix = checkpoint.FindMatrix(name);
-  ASSERT_NE(matrix, nullptr) << name;
-  ASSERT_STREQ(matrix->blocks()->name, "NVFP4");
-  const auto code = static_cast<uint8_t>(*matrix->BlockOf(0, 0));
-  EXPECT_NE(code, 0);
-  EXPECT_EQ(matrix->ScaleOf(0, 0), factor * E4M3ToFloat(code)) << name;
+// Scales of type e4m3 are times the factor of the tensor, or of its expert. Returns the factors of
+// the matrices of a file, in the order of the model.
+std::vector<float> FactorsOf(const std::string& path) {
+  const auto config = LoadModelConfig(path);
+  const auto checkpoint = Checkpoint::Open(path);
+  EXPECT_TRUE(config.ok() && checkpoint.ok());
+  std::vector<float> factors;
+  const auto required = weights::RequiredTensors(*config);
+  EXPECT_TRUE(required.ok()) << required.status().message();
+  for (const weights::RequiredTensor& tensor : *required) {
+    const WeightTensor* const matrix = (*checkpoint)->FindMatrix(tensor.name);
+    if (matrix == nullptr || matrix->is_dense() || !matrix->blocks()->codes.has_e4m3_steps) {
+      continue;
+    }
+    int64_t group = 0;
+    const auto code_of = [&] {
+      return static_cast<uint8_t>(
+          matrix->BlockOf(0, group)[group % matrix->blocks()->num_groups()]);
+    };
+    while (code_of() == 0 || code_of() == 0x7F) ++group;
+    factors.push_back(matrix->ScaleOf(0, group) / E4M3ToFloat(code_of()));
+  }
+  return factors;
 }
 
 TEST(GgufModelTest, ScalesBesideTensorsAreFactorsOfTheirWeights) {
-  const auto dense = Checkpoint::Open(kGolden + "/gguf/types_of_grids.gguf");
-  ASSERT_TRUE(dense.ok()) << dense.status().message();
-  ExpectFactor(**dense, "model.layers.0.self_attn.o_proj.weight", 0.04f);
-  const auto experts = Checkpoint::Open(kGolden + "/gguf/types_of_experts.gguf");
-  ASSERT_TRUE(experts.ok()) << experts.status().message();
-  const std::string stem = "model.layers.0.block_sparse_moe.experts.";
-  ExpectFactor(**experts, stem + "0.w2.weight", 0.04f);
-  ExpectFactor(**experts, stem + "1.w2.weight", 0.08f);
-  ExpectFactor(**experts, stem + "2.w2.weight", 0.06f);
+  const std::vector<float> dense = FactorsOf(kGolden + "/gguf/types_of_grids.gguf");
+  ASSERT_EQ(dense.size(), 1u);
+  EXPECT_FLOAT_EQ(dense[0], 0.04f);
+  const std::vector<float> experts = FactorsOf(kGolden + "/gguf/types_of_experts.gguf");
+  ASSERT_EQ(experts.size(), 3u);
+  EXPECT_FLOAT_EQ(experts[0], 0.04f);
+  EXPECT_FLOAT_EQ(experts[1], 0.08f);
+  EXPECT_FLOAT_EQ(experts[2], 0.06f);
 }
 
 TEST(GgufModelTest, AFactorThatIsNoNumberIsRefused) {
@@ -283,6 +297,17 @@ TEST(GgufModelTest, CodesOfSeveralTypesAreCountedOneByOne) {
   // The parts of a stack may be of two kinds, and each keeps its own.
   config.quantization.scheme_of.at("model.layers.0.mlp.up_proj.weight") = bytes;
   EXPECT_EQ(*BytesOf(config), *of_bytes - (64 + 32) * 64);
+}
+
+// Blocks of codebooks count as the file has them, not as the codes that they stand for.
+TEST(GgufModelTest, BlocksThatAreKeptAreCountedAsInTheFile) {
+  ModelConfig config = *LoadModelConfig(kGolden + "/gguf/types_of_grids.gguf");
+  const auto of_blocks = BytesOf(config);
+  QuantScheme& scheme = config.quantization.scheme_of.at("model.layers.0.mlp.down_proj.weight");
+  EXPECT_EQ(scheme.block_bytes, 98);  // IQ3_XXS, one block an output
+  scheme.block_inputs = 0;
+  // 256 codes, 8 steps and a factor, for each of 256 outputs.
+  EXPECT_EQ(*BytesOf(config) - *of_blocks, 256 * (256 + 8 + 2 - 98));
 }
 
 }  // namespace
