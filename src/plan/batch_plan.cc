@@ -55,6 +55,16 @@ Json SpansToJson(const std::vector<Span>& spans, const SetMore& set_more) {
 
 // Parts that are empty are left out.
 void AddExtras(const PlanExtras& extras, Json* json) {
+  if (!extras.dropped.empty()) json->Set("dropped", ToArray(extras.dropped));
+  if (!extras.encoded.empty()) {
+    Json::Array runs;
+    for (const EncoderRun& run : extras.encoded) {
+      Json entry;
+      entry.Set("source", run.source).Set("num_embeddings", run.num_embeddings);
+      runs.push_back(std::move(entry));
+    }
+    json->Set("encoded", std::move(runs));
+  }
   if (!extras.embeddings.empty()) {
     json->Set("embeddings", SpansToJson(extras.embeddings, [](const auto& run, Json* entry) {
                 entry->Set("first", run.first).Set("source", run.source);

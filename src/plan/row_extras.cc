@@ -28,6 +28,35 @@ Status CheckEmbeddings(const RowExtras& extras, int64_t prompt_len,
   return Status();
 }
 
+Status CheckInputs(const RowExtras& extras, int64_t prompt_len, std::span<const KeyMark> marks) {
+  int64_t end = 0;
+  for (const EncoderInput& input : extras.inputs) {
+    const int64_t most = prompt_len - (input.attends_both_ways ? 1 : 0);
+    if (input.token < end || input.length < 1 || input.length > most - input.token) {
+      return BadInput("an input at tokens {} to {} is not in the prompt, or not in order",
+                      input.token, input.token + input.length);
+    }
+    end = input.end();
+    if (input.num_embeddings < 1)
+      return BadInput("an input of {} embeddings", input.num_embeddings);
+    const bool has_mark = std::any_of(marks.begin(), marks.end(), [&input](const KeyMark& mark) {
+      return mark.place == input.token;
+    });
+    if (!has_mark) return BadInput("an input begins at token {}, without a mark", input.token);
+  }
+  if (extras.inputs.empty()) return Status();
+  for (const ReplacedEmbeddings& run : extras.embeddings) {
+    const bool is_known = run.source < extras.inputs.size();
+    const EncoderInput* const input = is_known ? &extras.inputs[run.source] : nullptr;
+    if (input == nullptr || run.token < input->token || run.token + run.count > input->end() ||
+        run.count > input->num_embeddings - run.first) {
+      return BadInput("replaced embeddings of tokens {} to {} are not those of an input", run.token,
+                      run.token + run.count);
+    }
+  }
+  return Status();
+}
+
 Status CheckPositions(const GivenPositions& positions, int64_t prompt_len,
                       std::span<const KeyMark> marks) {
   if (positions.empty()) return Status();
@@ -91,20 +120,22 @@ std::string SpansFault(const char* what, const std::vector<Span>& spans,
 }  // namespace
 
 RowExtraSet RowExtras::parts() const {
-  return static_cast<RowExtraSet>((embeddings.empty() ? 0 : kReplacesEmbeddings) |
-                                  (positions.empty() ? 0 : kGivesPositions) |
-                                  (adapter == kNoAdapter ? 0 : kHasAdapter) |
-                                  (hidden ? kWantsHidden : 0) | (pooling ? kWantsPooling : 0));
+  return static_cast<RowExtraSet>(
+      (embeddings.empty() ? 0 : kReplacesEmbeddings) | (positions.empty() ? 0 : kGivesPositions) |
+      (adapter == kNoAdapter ? 0 : kHasAdapter) | (hidden ? kWantsHidden : 0) |
+      (pooling ? kWantsPooling : 0) | (inputs.empty() ? 0 : kHasInputs));
 }
 
 RowExtraSet PlanExtras::parts() const {
   return static_cast<RowExtraSet>(
       (embeddings.empty() ? 0 : kReplacesEmbeddings) | (positions.empty() ? 0 : kGivesPositions) |
       (adapters.empty() ? 0 : kHasAdapter) | (hidden.empty() ? 0 : kWantsHidden) |
-      (pooling.empty() ? 0 : kWantsPooling));
+      (pooling.empty() ? 0 : kWantsPooling) |
+      (encoded.empty() && dropped.empty() ? 0 : kHasInputs));
 }
 
 const char* NameOfFirst(RowExtraSet parts) {
+  if ((parts & kHasInputs) != 0) return "a picture";
   if ((parts & kReplacesEmbeddings) != 0) return "replaced embeddings";
   if ((parts & kGivesPositions) != 0) return "positions of its own";
   if ((parts & kHasAdapter) != 0) return "an adapter";
@@ -115,6 +146,7 @@ const char* NameOfFirst(RowExtraSet parts) {
 
 Status CheckExtras(const RowExtras& extras, int64_t prompt_len, std::span<const KeyMark> marks) {
   MINISGL_RETURN_IF_ERROR(CheckEmbeddings(extras, prompt_len, marks));
+  MINISGL_RETURN_IF_ERROR(CheckInputs(extras, prompt_len, marks));
   MINISGL_RETURN_IF_ERROR(CheckPositions(extras.positions, prompt_len, marks));
   if (extras.adapter < kNoAdapter) return BadInput("adapter slot {}", extras.adapter);
   if (extras.adapter != kNoAdapter && (marks.empty() || marks.front().place != 0)) {
@@ -141,6 +173,11 @@ std::string PlanExtrasFault(const PlanExtras& extras, std::span<const int32_t> r
   }
   if (offset != std::ssize(extras.rope_positions)) {
     return fmt::format("{} positions for {} tokens", extras.rope_positions.size(), offset);
+  }
+  for (const EncoderRun& run : extras.encoded) {
+    if (run.source == 0 || run.num_embeddings < 1) {
+      return fmt::format("an input of {} embeddings as source {}", run.num_embeddings, run.source);
+    }
   }
   for (const AdapterSpan& span : extras.adapters) {
     if (span.slot < 0) return fmt::format("adapter slot {}", span.slot);

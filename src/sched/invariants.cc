@@ -29,6 +29,13 @@
 //   I7  a running request has the state after launched_len tokens
 //   I8  each running request can have the slots that it was promised
 //   I13 no slot is written twice in a step, or read by one row and written by another
+// And for pictures (EncoderLedger):
+//   I1  embeddings are kept once for each content
+//   I4  tokens are computed with the embeddings of their picture
+//   I5  references and wishes are those of live requests
+//   I8  the cache is within its size, unless it has one picture that is larger
+//   I13 a step encodes within its budget, or one picture; none that attends both ways is cut
+//   I14 idle: none is referred to
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -93,6 +100,10 @@ void CheckPlan(const BatchPlan& plan, const EngineLimits& limits, const Schedule
   MINISGL_CHECK(window_slots.size() == plan.window_slots.size(),
                 "I13: a window slot is written twice in one step");
   CheckSegments(plan);
+  int64_t encoded = 0;
+  for (const EncoderRun& run : plan.extras.encoded) encoded += run.num_embeddings;
+  MINISGL_CHECK(encoded <= options.encoder_budget || plan.extras.encoded.size() == 1,
+                "I13: {} embeddings encoded in a step of {}", encoded, options.encoder_budget);
   const std::string fault = PlanExtrasFault(plan.extras, plan.row_begin);
   MINISGL_CHECK(fault.empty(), "I13: {}", fault);
   MINISGL_CHECK((plan.extras.parts() & ~limits.extras) == 0,
@@ -187,6 +198,16 @@ void Scheduler::Impl::CheckWindows() const {
                 pages.cache().windows()->num_available(), context.limits.num_window_pages);
 }
 
+void Scheduler::Impl::CheckEncoders() const {
+  std::vector<const RequestState*> live;
+  for (const auto& [id, state] : requests) {
+    if (state->phase != Phase::kEnded) live.push_back(state.get());
+  }
+  encoders.CheckInvariants(live);
+  MINISGL_CHECK(!live.empty() || encoders.num_referred() == 0,
+                "I14: idle, and {} embeddings are referred to", encoders.num_referred());
+}
+
 // Counted from the plan: its rows are launched.
 void Scheduler::Impl::CheckRoom(const InFlight& step) {
   const SchedulerOptions& options = context.options;
@@ -213,10 +234,13 @@ void Scheduler::Impl::CheckRoom(const InFlight& step) {
   if (!has_chat) return;
   ++chat_steps;
   room_taken += taken;
-  MINISGL_CHECK(
-      room_taken <= chat_steps * options.room_beside_chat + room_of(context.limits.max_seq_len),
-      "I13: other requests took room {} in {} steps beside a chat, {} for each", room_taken,
-      chat_steps, options.room_beside_chat);
+  // What was saved for one row may be taken by another: for a token, or for a whole picture.
+  const int64_t saved_for =
+      (context.limits.extras & kHasInputs) != 0 ? options.max_prefill_tokens : 1;
+  MINISGL_CHECK(room_taken <= chat_steps * options.room_beside_chat +
+                                  saved_for * room_of(context.limits.max_seq_len),
+                "I13: other requests took room {} in {} steps beside a chat, {} for each",
+                room_taken, chat_steps, options.room_beside_chat);
 }
 
 // I9 of a request that is held for a prefix: a running request computes pages up to the one that it
@@ -273,6 +297,7 @@ void Scheduler::Impl::CheckInvariants() const {
   for (PrefixNode* node : queues.sessions().Locks()) locked.push_back(node);
   for (PrefixNode* node : pages.saver().Locks()) locked.push_back(node);
   CheckSaves();
+  CheckEncoders();
   pages.states().CheckInvariants(load_states, pages.saver().Holds());
   pages.cache().CheckInvariants(taken, window_claims);
   pages.cache().cache().CheckInvariants(locked);

@@ -92,6 +92,16 @@ class PageLedger {
   int32_t WholePages(const RequestState& state) const {
     return static_cast<int32_t>(state.computed_len / page_size_);
   }
+  // The longest part of `length` that ends with a page and cuts no input of `state` which attends
+  // both ways.
+  int64_t WholeLength(const RequestState& state, int64_t length) const {
+    int64_t whole = length;
+    do {
+      length = whole / page_size_ * page_size_;
+      whole = state.BeforeInput(length);
+    } while (whole != length);
+    return whole;
+  }
   // Moves whole computed pages of `state` into the prefix cache. If the cache had a page already,
   // the request maps that page, and its own is freed: after step `fence`, or now without one.
   InsertedPages InsertComputed(RequestState* state, std::optional<StepId> fence);

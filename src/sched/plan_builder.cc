@@ -90,8 +90,10 @@ void PlanBuilder::AddExtras(const RequestState& state, int64_t count, int32_t to
   for (const ReplacedEmbeddings& run : row.embeddings) {
     const int64_t from = std::max(begin, run.token), to = std::min(end, run.token + run.count);
     if (from >= to) continue;
+    const EmbeddingSource source =
+        row.inputs.empty() ? run.source : state.inputs[static_cast<size_t>(run.source)].source;
     extras.embeddings.push_back({token + (from - begin), static_cast<int32_t>(to - from),
-                                 run.first + static_cast<int32_t>(from - run.token), run.source});
+                                 run.first + static_cast<int32_t>(from - run.token), source});
   }
   if (!row.positions.empty()) AddPositions(state, count, token);
   if (row.adapter != kNoAdapter) {

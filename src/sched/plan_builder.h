@@ -26,6 +26,7 @@ class PlanBuilder {
   void AddRow(RequestState* state, int64_t count, bool wants_token,
               std::span<const TokenId> drafts = {});
 
+  PlanExtras* extras() { return &plan_->extras; }
   int num_rows() const { return plan_->num_rows(); }
   // Returns the requests of the rows, in order.
   std::vector<RequestState*> TakeRows() { return std::move(rows_); }

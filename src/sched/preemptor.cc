@@ -67,6 +67,7 @@ void Preemptor::Release(RequestState* state) {
   queues_->StopComputing(*state, state->tree_pages, state->registered_pages);
   state->registered_pages = 0;
   pages_->Release(state);
+  encoders_->Release(state);
 }
 
 }  // namespace minisgl::sched

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "sched/context.h"
+#include "sched/encoder_ledger.h"
 #include "sched/page_ledger.h"
 #include "sched/request_queues.h"
 #include "sched/request_state.h"
@@ -16,8 +17,9 @@ namespace minisgl::sched {
 
 class Preemptor {
  public:
-  Preemptor(SchedulerContext* context, PageLedger* pages, RequestQueues* queues, StepDraft* draft)
-      : context_(context), pages_(pages), queues_(queues), draft_(draft) {}
+  Preemptor(SchedulerContext* context, PageLedger* pages, EncoderLedger* encoders,
+            RequestQueues* queues, StepDraft* draft)
+      : context_(context), pages_(pages), encoders_(encoders), queues_(queues), draft_(draft) {}
 
   // Takes the pages that `count` more tokens of `state` need. If pages are short, first drops the
   // prefixes that sessions keep, then preempts other requests. False if the pages come only after
@@ -39,6 +41,7 @@ class Preemptor {
 
   SchedulerContext* context_;
   PageLedger* pages_;
+  EncoderLedger* encoders_;
   RequestQueues* queues_;
   StepDraft* draft_;
 };

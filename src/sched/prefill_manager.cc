@@ -37,7 +37,9 @@ void PrefillManager::Schedule() {
       if (draft_->budget == 0) return;
       if (state->phase != Phase::kPrefill || state->is_chat() != is_chat) continue;
       if (state->LacksMask()) continue;
-      if (BudgetFor(*state) > 0) AddChunk(state);
+      const size_t num_rows = draft_->prefill.size();
+      if (BudgetFor(*state, state->LeastChunk()) > 0) AddChunk(state);
+      if (!state->inputs.empty() && draft_->prefill.size() == num_rows) draft_->holds_back = true;
     }
   }
   if (!draft_->preempted) AdmitNew();
@@ -122,7 +124,8 @@ void PrefillManager::AdmitFront() {
     if (state->in_flight > 0 || state->is_loading) continue;
     const bool may_take_kept_row = state->request.session != 0 || waiting.IsAged(*state);
     if (!may_take_kept_row && table.num_free() <= kept_rows) continue;
-    if (BudgetFor(*state) == 0) continue;
+    if (draft_->holds_back && !state->is_chat()) continue;
+    if (BudgetFor(*state, 1) == 0) continue;
     switch (TryAdmit(state)) {
       case Admission::kWaits:
         break;
@@ -142,12 +145,22 @@ void PrefillManager::AdmitFront() {
   }
 }
 
+PrefixMatch PrefillManager::MatchWhole(const RequestState& state, const PrefixKey& key) {
+  PrefixMatch match = pages_->Match(key);
+  for (;;) {
+    const auto matched = std::ssize(match.pages) * context_->limits.page_size;
+    const int64_t whole = state.BeforeInput(matched);
+    if (whole == matched) return match;
+    match = pages_->Match(key.first(static_cast<size_t>(whole)));
+  }
+}
+
 // All or nothing: a request that is not admitted holds no lock, no row and no page.
 PrefillManager::Admission PrefillManager::TryAdmit(RequestState* state) {
   const int32_t page_size = context_->limits.page_size;
   const PrefixKey known = state->key();
   HashPages(state, page_size);
-  PrefixMatch match = pages_->Match(known.first(static_cast<size_t>(state->shareable_len())));
+  PrefixMatch match = MatchWhole(*state, known.first(static_cast<size_t>(state->shareable_len())));
   const auto matched = static_cast<int32_t>(match.pages.size());
   if (HoldForPrefix(state, match)) return Admission::kWaits;
   const int64_t cached_len = int64_t{matched} * page_size;
@@ -202,6 +215,7 @@ void PrefillManager::Admit(RequestState* state, PrefixMatch match, int64_t load_
   queues_->waiting().CountAdmission();
   const auto cached_pages = static_cast<int64_t>(match.cached_pages);
   pages_->Admit(state, std::move(match));
+  encoders_->Pass(state);
   state->device_len = static_cast<int64_t>(state->tokens.size());
   state->phase = Phase::kPrefill;
   if (pages_->cache().cache().keeps_pages()) queues_->StartComputing(state);
@@ -231,25 +245,34 @@ int64_t PrefillManager::ChunkLimit(const RequestState& state) const {
   return std::min(draft_->budget, threshold);
 }
 
-int64_t PrefillManager::BudgetFor(const RequestState& state) const {
-  if (state.is_chat()) return draft_->budget;
-  const int64_t budget = std::min(draft_->budget, draft_->batch_budget);
-  if (!draft_->is_bounded || budget == 0) return budget;
-  const int64_t of_token = RoomFor(context_->options, state, 1);
-  if (!draft_->HasRoom(of_token)) return 0;
-  return std::clamp<int64_t>(draft_->room / of_token, 1, budget);
+int64_t PrefillManager::BudgetFor(const RequestState& state, int64_t least) const {
+  if (state.is_chat()) return draft_->budget < least ? 0 : draft_->budget;
+  int64_t budget = std::min(draft_->budget, draft_->batch_budget);
+  if (budget < least && least > 1 && !draft_->HasBatchPrompt()) {
+    budget = std::min(draft_->budget, least);
+  }
+  if (budget < least) return 0;
+  if (!draft_->is_bounded) return budget;
+  if (!draft_->HasRoom(RoomFor(context_->options, state, least))) return 0;
+  return std::clamp<int64_t>(draft_->room / RoomFor(context_->options, state, 1), least, budget);
 }
 
 void PrefillManager::AddChunk(RequestState* state) {
   const int64_t remaining = state->prefill_len - state->launched_len;
   MINISGL_CHECK(remaining > 0, "request {} has no prompt left to compute", state->request.id);
-  int64_t count = std::min({remaining, ChunkLimit(*state), BudgetFor(*state)});
-  if (count == 0) return;  // admitted with more keys than there is room for beside a chat
-  // Only the first token may preempt another request. If pages are short, the chunk is shorter.
-  if (!preemptor_->TakePages(state, 1)) return;
+  const int64_t least = state->LeastChunk();
+  int64_t count =
+      std::min({remaining, std::max(ChunkLimit(*state), least), BudgetFor(*state, least)});
+  count = encoders_->Reach(*state, count);
+  // Admitted with more keys than there is room for beside a chat, or before a picture that waits.
+  if (count < least) return;
+  // Only the first tokens may preempt another request. If pages are short, the chunk is shorter.
+  if (!preemptor_->TakePages(state, least)) return;
   pages_->MakeAvailable(pages_->MissingPages(*state, count));
   count = std::min(count, pages_->AvailableTokens(*state));
+  count = state->BeforeInput(state->launched_len + count) - state->launched_len;
   if (!preemptor_->TakePages(state, count)) return;
+  encoders_->Take(state, count);
   const int64_t room = state->is_chat() ? 0 : RoomFor(context_->options, *state, count);
   draft_->prefill.push_back({state, count, {}, room});
   draft_->room -= room;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "sched/context.h"
+#include "sched/encoder_ledger.h"
 #include "sched/page_ledger.h"
 #include "sched/preemptor.h"
 #include "sched/request_queues.h"
@@ -14,9 +15,14 @@ namespace minisgl::sched {
 
 class PrefillManager {
  public:
-  PrefillManager(SchedulerContext* context, PageLedger* pages, RequestQueues* queues,
-                 StepDraft* draft, Preemptor* preemptor)
-      : context_(context), pages_(pages), queues_(queues), draft_(draft), preemptor_(preemptor) {}
+  PrefillManager(SchedulerContext* context, PageLedger* pages, EncoderLedger* encoders,
+                 RequestQueues* queues, StepDraft* draft, Preemptor* preemptor)
+      : context_(context),
+        pages_(pages),
+        encoders_(encoders),
+        queues_(queues),
+        draft_(draft),
+        preemptor_(preemptor) {}
 
   // Drafts the prefill rows of a step within the token budget: first the next chunks of admitted
   // prompts, then new requests in the order of the waiting queue.
@@ -29,6 +35,8 @@ class PrefillManager {
   void AdmitNew();
   void AdmitFront();
   Admission TryAdmit(RequestState* state);
+  // The longest match of a part of `key` that cuts no input of `state` which attends both ways.
+  PrefixMatch MatchWhole(const RequestState& state, const PrefixKey& key);
   // Holds `state` if an admitted request computes the pages after those that are cached. With
   // states also if it computes those after the last state, but only once for each: it may find no
   // slot to leave the next one.
@@ -46,11 +54,13 @@ class PrefillManager {
   // Upper bound on the tokens of one chunk: a part of the budget while others wait, except for a
   // chat's turn, which outranks them.
   int64_t ChunkLimit(const RequestState& state) const;
-  // Prefill tokens that the step has left for `state`.
-  int64_t BudgetFor(const RequestState& state) const;
+  // Prefill tokens that the step has left for `state`: none, or at least `least`. Beside a chat's
+  // turn the first chunk of another request may be of `least` tokens, however small its share is.
+  int64_t BudgetFor(const RequestState& state, int64_t least) const;
 
   SchedulerContext* context_;
   PageLedger* pages_;
+  EncoderLedger* encoders_;
   RequestQueues* queues_;
   StepDraft* draft_;
   Preemptor* preemptor_;

@@ -53,6 +53,12 @@ struct StateEntry {
   bool is_spare = false;  // beyond the slots that are promised to the request
 };
 
+// One of a request's inputs to encode (RowExtras::inputs).
+struct InputState {
+  EmbeddingSource source = 0;  // the embeddings that the request refers to; 0: none
+  bool is_passed = false;      // its tokens are computed, or were found in the cache
+};
+
 struct RequestState {
   Request request;
   Phase phase = Phase::kWaiting;
@@ -100,6 +106,8 @@ struct RequestState {
   // Likewise the latest that ends a block of the source before that, in a spare slot.
   int64_t kept_block_len = 0;
   std::vector<int64_t> wanted_states;
+
+  std::vector<InputState> inputs;  // parallel to request.extras->inputs, until it ends
 
   int64_t in_flight = 0;  // number of launched steps with a row of it
 
@@ -161,6 +169,34 @@ struct RequestState {
     const int32_t longest = max_pages(page_size);
     if (is_guaranteed) return longest;
     return std::min<int64_t>(longest, CeilDiv<int64_t>(prefill_len, page_size) + 1);
+  }
+  // `length`, or where the input begins that attends both ways and that `length` would cut.
+  int64_t BeforeInput(int64_t length) const {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const EncoderInput& input = request.extras->inputs[i];
+      if (input.attends_both_ways && input.token < length && length < input.end()) {
+        return input.token;
+      }
+    }
+    return length;
+  }
+  // The least number of tokens that a step may compute of it from launched_len on: an input that
+  // attends both ways is computed whole.
+  int64_t LeastChunk() const {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const EncoderInput& input = request.extras->inputs[i];
+      if (input.attends_both_ways && input.token == launched_len) return input.length;
+    }
+    return 1;
+  }
+  // The length of its longest input that attends both ways; 1 without one.
+  int64_t longest_whole() const {
+    int64_t longest = 1;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const EncoderInput& input = request.extras->inputs[i];
+      if (input.attends_both_ways) longest = std::max(longest, input.length);
+    }
+    return longest;
   }
   bool LacksMask() const { return awaited_mask >= 0 || drops_tokens; }
   // True if another step may be launched: a known or expected token has no KV yet, and the answer

@@ -34,10 +34,11 @@ void CheckScored(const BatchPlan& plan, int row, const RowResult& result) {
 Scheduler::Impl::Impl(const EngineLimits& limits, const SchedulerOptions& options)
     : context(limits, options),
       pages(limits, options),
+      encoders(options),
       queues(limits, options.queue, pages.prefix_cache()),
       chat_room(&context),
-      preemptor(&context, &pages, &queues, &draft),
-      prefill(&context, &pages, &queues, &draft, &preemptor),
+      preemptor(&context, &pages, &encoders, &queues, &draft),
+      prefill(&context, &pages, &encoders, &queues, &draft, &preemptor),
       decode(&context, &pages, &draft, &preemptor) {}
 
 void Scheduler::Impl::Submit(Request request) {
@@ -71,6 +72,8 @@ void Scheduler::Impl::Submit(Request request) {
                     std::min<int64_t>(context.limits.max_seq_len, capacity)));
     return;
   }
+  encoders.Add(state);
+  if (!FitsWhole(state)) return;
   context.Note(SchedNote::Kind::kQueued, id, state->prompt_len());
   const SessionId session = state->request.session;
   if (session != 0 && !queues.sessions().IsOpen(session)) {
@@ -161,6 +164,7 @@ void Scheduler::Impl::Collect(const StepResult& result) {
   in_flight.pop_front();
   MINISGL_CHECK(!result.status.ok() || result.rows.size() == step.rows.size(),
                 "{} results for {} rows", result.rows.size(), step.rows.size());
+  if (!result.status.ok()) encoders.Invalidate(step.plan->extras.encoded);
   for (size_t row = 0; row < step.rows.size(); ++row) {
     RequestState* state = step.rows[row];
     --state->in_flight;
@@ -175,6 +179,9 @@ void Scheduler::Impl::Collect(const StepResult& result) {
     CheckScored(*step.plan, static_cast<int>(row), result.rows[row]);
     CollectRow(state, step.plan->kv_len[row], step.plan->num_drafts[row],
                step.places_made.empty() ? INT32_MAX : step.places_made[row], result.rows[row]);
+  }
+  if (!result.status.ok()) {
+    EndReadersOf(*step.plan, FaultCode(result.status.code()), result.status.message());
   }
   pages.Collected(step.plan->step);
 }
@@ -290,6 +297,7 @@ bool Scheduler::Impl::CollectToken(RequestState* state, int64_t computed_len,
   // If it was preempted since, its pages are gone; the token stays.
   if (state->phase != Phase::kWaiting) {
     state->computed_len = std::max(state->computed_len, computed_len);
+    encoders.Pass(state);
     InsertComputedPages(state);
     pages.Advance(state);
   }
@@ -316,6 +324,8 @@ void Scheduler::Impl::CollectLoad(RequestState* state, const KvLoadResult& resul
   const int64_t page_size = context.limits.page_size;
   int64_t loaded =
       std::clamp<int64_t>(result.num_tokens, 0, state->load_len) / page_size * page_size;
+  // A picture that is computed whole is computed from its beginning on.
+  loaded = pages.WholeLength(*state, state->launched_len + loaded) - state->launched_len;
   // Without the state after them all are computed again.
   const bool has_states = pages.states().pool() != nullptr;
   if (has_states && loaded < state->load_len) {
@@ -343,6 +353,7 @@ void Scheduler::Impl::CollectLoad(RequestState* state, const KvLoadResult& resul
   }
   if (missing > 0) pages.states().Want(state, load_end);  // as it was not to be had
   state->computed_len = state->launched_len;
+  encoders.Pass(state);
   InsertComputedPages(state);
   pages.states().EndLoad(state, true);
 }
@@ -409,6 +420,7 @@ void Scheduler::Impl::End(RequestState* state, EndReason reason, std::string err
   const bool is_kept = state->holds_lock && reason != EndReason::kFailed;
   PrefixNode* const kept = is_kept ? pages.saver().LockFor(*state) : nullptr;
   if (state->table_row >= 0) preemptor.Release(state);
+  encoders.Remove(state);
   pages.saver().Offer(*state, kept);
   if (context.options.kv_source != nullptr) context.options.kv_source->Forget(state->request.id);
   if (context.options.drafter != nullptr) context.options.drafter->Forget(state->request.id);
@@ -456,12 +468,17 @@ bool Scheduler::Impl::WaitsOutside() const {
   if (!in_flight.empty() || requests.empty()) return false;
   // A request may run after the source frees these.
   if (pages.loader().num_abandoned_pages() > 0 || pages.saver().num_dropping() > 0) return true;
-  bool any_mask = false;
+  bool any_mask = false, any_picture = false;
   for (const RequestState* state : pages.running()) {
     const bool awaits_mask = state->phase != Phase::kLoading && state->LacksMask();
-    if (!awaits_mask && state->phase != Phase::kLoading) return false;
+    // For room that one which awaits its mask refers to.
+    const bool awaits_picture = state->phase == Phase::kPrefill && !awaits_mask &&
+                                encoders.Reach(*state, state->LeastChunk()) < state->LeastChunk();
+    if (!awaits_mask && !awaits_picture && state->phase != Phase::kLoading) return false;
     any_mask = any_mask || awaits_mask;
+    any_picture = any_picture || awaits_picture;
   }
+  if (any_picture) return any_mask;
   return any_mask || pages.loader().num_loading() > 0 || queues.waiting().num_ready() == 0;
 }
 

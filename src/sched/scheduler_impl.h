@@ -4,6 +4,7 @@
 //   ChatRoom        bounds what other requests compute beside a chat's turn
 //   Preemptor       takes pages for drafted rows; moves running requests back to waiting
 //   PageLedger      pages, locks, window claims and table rows of running requests
+//   EncoderLedger   pictures that are encoded, and who reads their embeddings
 //   RequestQueues   requests that wait, and what they wait for
 //   Impl            steps in flight, what they bring, and the ends of requests
 #pragma once
@@ -19,6 +20,7 @@
 #include "sched/chat_room.h"
 #include "sched/context.h"
 #include "sched/decode_manager.h"
+#include "sched/encoder_ledger.h"
 #include "sched/page_ledger.h"
 #include "sched/preemptor.h"
 #include "sched/prefill_manager.h"
@@ -56,6 +58,11 @@ struct Scheduler::Impl {
   void Submit(Request request);
   // Ends a request whose extras the engine does not implement, and returns false.
   bool TakesExtras(RequestState* state);
+  // Ends a request with an input that no step can compute whole, and returns false.
+  bool FitsWhole(RequestState* state);
+  // Ends the requests that read embeddings of a step that failed.
+  void EndReadersOf(const BatchPlan& plan, const std::string& error_code,
+                    const std::string& message);
   void EndById(RequestId id, EndReason reason);
   void OpenGate(RequestId id, std::shared_ptr<TokenConstraint> constraint);
   static void SetConstraint(RequestState* state, std::shared_ptr<TokenConstraint> constraint);
@@ -128,10 +135,12 @@ struct Scheduler::Impl {
   void CheckPromises() const;
   void CheckSaves() const;
   void CheckWindows() const;
+  void CheckEncoders() const;
   void CheckRoom(const InFlight& step);
 
   sched::SchedulerContext context;
   sched::PageLedger pages;
+  sched::EncoderLedger encoders;
   sched::RequestQueues queues;
   sched::StepDraft draft;
   sched::ChatRoom chat_room;

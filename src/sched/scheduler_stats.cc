@@ -26,6 +26,8 @@ SchedulerStats Scheduler::Stats() const {
     stats.snapshots = states->num_snapshots();
     stats.evicted_snapshots = states->num_evicted();
   }
+  stats.encoded_inputs = impl_->encoders.num_encoded();
+  stats.reused_inputs = impl_->encoders.num_reused();
   stats.sessions = sessions.size();
   stats.session_pages = sessions.num_pages();
   const sched::KvSaver& saver = impl_->pages.saver();

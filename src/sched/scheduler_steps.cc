@@ -47,8 +47,10 @@ void Scheduler::Impl::DraftStep() {
   const bool is_mixed = context.options.step == StepPolicy::kMixed;
   // The reader of a chat's answer waits for a whole step between two tokens, and a turn that just
   // came must not wait for other prompts.
-  if (queues.waiting().HasChat() || RunsChatIn(Phase::kPrefill) ||
-      (is_mixed && RunsChatIn(Phase::kDecode))) {
+  const bool is_beside_chat = queues.waiting().HasChat() || RunsChatIn(Phase::kPrefill) ||
+                              (is_mixed && RunsChatIn(Phase::kDecode));
+  encoders.BeginStep(is_beside_chat ? kChatShare : 1);
+  if (is_beside_chat) {
     draft.batch_budget = std::max<int64_t>(draft.budget / kChatShare, 1);
   }
   if (is_mixed) {
@@ -108,6 +110,7 @@ Scheduler::Impl::InFlight Scheduler::Impl::BuildStep() {
   pages.Launched(next_step++);
   ++context.stats.steps;
   context.stats.prefill_steps += draft.prefill.empty() ? 0 : 1;
+  encoders.Launch(builder.extras());
   step.rows = builder.TakeRows();
   context.stats.step_rows += static_cast<int64_t>(step.rows.size());
   step.plan = builder.Finish();

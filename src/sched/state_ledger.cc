@@ -184,6 +184,8 @@ std::vector<StateLedger::Mark> StateLedger::MarksOf(const RequestState& state, i
        len += kBackstopTokens) {
     if (cache_->keeps_pages()) marks.push_back({len, true});
   }
+  // No request goes on from within an input that is computed whole.
+  std::erase_if(marks, [&](const Mark& mark) { return state.BeforeInput(mark.len) != mark.len; });
   // The lengths that may be accepted, beside all of them.
   const int64_t least = end - num_drafts - (may_drop ? 1 : 0);
   for (int64_t len = std::max(least, begin + 1); len < end; ++len) marks.push_back({len, false});

@@ -10,6 +10,11 @@ bool StepDraft::HasChat() const {
          std::any_of(prefill.begin(), prefill.end(), is_chats);
 }
 
+bool StepDraft::HasBatchPrompt() const {
+  return std::any_of(prefill.begin(), prefill.end(),
+                     [](const Row& row) { return !row.state->is_chat(); });
+}
+
 bool StepDraft::HasRoom(int64_t wanted) {
   if (!is_bounded || (lets_one_run && empty())) return true;
   if (refused == 0 && wanted <= room) return true;

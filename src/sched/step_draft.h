@@ -24,10 +24,12 @@ struct StepDraft {
   bool is_bounded = false;    // a chat's turn is computed: other requests need room beside it
   int64_t room = 0;           // left for them (sched/chat_room.h)
   int64_t refused = 0;        // room for the first of them that found none; 0: all did
+  bool holds_back = false;    // an admitted prompt waits for room for a picture: chats alone enter
   bool lets_one_run = false;  // the first row of the step needs no room
 
   bool empty() const { return decode.empty() && prefill.empty(); }
-  bool HasChat() const;  // a row of a chat's turn
+  bool HasChat() const;         // a row of a chat's turn
+  bool HasBatchPrompt() const;  // a chunk of a prompt that is none of a chat's
   // True if a row of a request that is no chat's may take `wanted`. After the first that may not,
   // which is noted, none may.
   bool HasRoom(int64_t wanted);

@@ -21,6 +21,7 @@
 // The promise. With one token a step, a request holds at most PagesOf(max_in_flight) window pages
 // at once: from the first that its window reaches to the last that a step in flight, or the one
 // being planned, writes. A request is entitled to as many of them as its longest length has pages.
+// A picture that is computed whole counts as such a step.
 // Pages in the cache are shared, entitlements are not: if one request moves past a shared page, the
 // page stays with the other. The entitlements of all requests whose whole length was promised sum
 // to at most the number of window pages (I8), so each can have its own by preempting the rest.
@@ -62,7 +63,7 @@ WindowLedger::WindowLedger(const EngineLimits& limits, int32_t max_prefill_token
 
 int64_t WindowLedger::Entitled(const RequestState& state) const {
   return std::min<int64_t>(state.max_pages(limits_.page_size),
-                           math_.PagesOf(limits_.max_in_flight));
+                           math_.PagesOf(limits_.max_in_flight - 1 + state.longest_whole()));
 }
 
 int64_t WindowLedger::Promised(const RequestState& state) const {

@@ -34,6 +34,10 @@ class WindowLedger {
   // Window pages that running requests hold or are promised.
   int64_t Pledged() const;
 
+  // True if there are enough for `state` when it runs alone.
+  bool HasRoomAlone(const RequestState& state) const {
+    return pool_ == nullptr || Entitled(state) <= limits_.num_window_pages;
+  }
   // True if the promises leave room to admit `state` and `kept_for_sessions` more.
   bool CanAdmit(const RequestState& state, int64_t kept_for_sessions) const;
   // True if `count` more window pages are reserved for `state` or unreserved. If false, a step in

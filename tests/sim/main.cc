@@ -5,8 +5,10 @@
 //   sim --hunt N                runs seeds until one fails, at most N
 //   sim --trace SEED            prints every plan and event of one seed
 //   sim --trace-marked SEED     the same of its workload with marks
+//   sim --trace-pictures SEED   the same of its workload with pictures
 //
-// Every second seed also runs its workload with marks.
+// Every seed runs its plain workload, and an even one the one with marks, an odd one that with
+// pictures.
 // A failing seed is shrunk and described. Exits 1 if any failed, 64 for a wrong command line.
 #include <fmt/core.h>
 #include <unistd.h>
@@ -46,6 +48,7 @@ int RunSeeds(uint64_t first, uint64_t count) {
   const auto begin = std::chrono::steady_clock::now();
   int64_t steps = 0, preemptions = 0, remapped = 0, evicted = 0, reclaimed = 0, aborted = 0,
           failed = 0;
+  int64_t encoded = 0, reused = 0;
   int64_t drafted = 0, accepted = 0, loaded = 0, failed_loads = 0, turns = 0, scored = 0;
   int64_t saved = 0, dropped = 0, saved_states = 0, loaded_states = 0, from_snapshots = 0,
           evicted_snapshots = 0;
@@ -68,6 +71,8 @@ int RunSeeds(uint64_t first, uint64_t count) {
     loaded_states += outcome.stats.loaded_states;
     dropped += outcome.stats.dropped_pages;
     failed_loads += outcome.stats.failed_loads;
+    encoded += outcome.stats.encoded_inputs;
+    reused += outcome.stats.reused_inputs;
     if (workload.limits.num_state_slots > 0) from_snapshots += outcome.stats.cached_tokens;
     evicted_snapshots += outcome.stats.evicted_snapshots;
     turns += outcome.turns;
@@ -84,11 +89,10 @@ int RunSeeds(uint64_t first, uint64_t count) {
           "failures\n"
           "{} drafts, {} accepted, {} tokens loaded, {} loads failed, {} turns, {} tokens scored\n"
           "{} pages saved, {} dropped; {} states saved, {} loaded; {} tokens from snapshots, {} "
-          "snapshots "
-          "evicted\n",
+          "snapshots evicted; {} pictures encoded, {} found\n",
           preemptions, remapped, evicted, reclaimed, aborted, failed, drafted, accepted, loaded,
           failed_loads, turns, scored, saved, dropped, saved_states, loaded_states, from_snapshots,
-          evicted_snapshots)
+          evicted_snapshots, encoded, reused)
           .c_str(),
       stdout);
   std::fputs(fmt::format("{} seeds, {} violations, {:.0f} steps/s\n", count, violations,
@@ -119,7 +123,9 @@ int Hunt(uint64_t count) {
     for (const WorkloadKind kind : KindsOf(seed)) {
       const Outcome outcome = Simulate(DrawWorkload(seed, kind));
       if (outcome.violation.empty()) continue;
-      const char* suffix = kind == WorkloadKind::kMarked ? " with marks" : "";
+      const char* suffix = kind == WorkloadKind::kMarked     ? " with marks"
+                           : kind == WorkloadKind::kPictures ? " with pictures"
+                                                             : "";
       std::fputs(fmt::format("found at seed {}{}: {}\n", seed, suffix, outcome.violation).c_str(),
                  stdout);
       return 1;
@@ -139,8 +145,9 @@ int Main(int argc, char** argv) {
     if (!value) break;
     if (option == "--seeds") count = *value;
     if (option == "--first") first = *value;
-    if (option == "--trace" || option == "--trace-marked") traced = *value;
+    if (option.starts_with("--trace")) traced = *value;
     if (option == "--trace-marked") traced_kind = WorkloadKind::kMarked;
+    if (option == "--trace-pictures") traced_kind = WorkloadKind::kPictures;
     if (option == "--hunt") return Hunt(*value);
   }
   if (traced) {
@@ -151,8 +158,9 @@ int Main(int argc, char** argv) {
     return outcome.violation.empty() ? 0 : 1;
   }
   if (count == 0) {
-    std::fputs("usage: sim --seeds N [--first S] | sim --hunt N | sim --trace[-marked] SEED\n",
-               stderr);
+    std::fputs(
+        "usage: sim --seeds N [--first S] | sim --hunt N | sim --trace[-marked|-pictures] SEED\n",
+        stderr);
     return 64;
   }
   return RunSeeds(first, count);

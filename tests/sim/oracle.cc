@@ -6,6 +6,7 @@
 
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
+#include "minisgl/base/window_math.h"
 #include "sim/sim_engine.h"
 
 namespace minisgl::sim {
@@ -55,6 +56,26 @@ Right RightAnswerOf(const Workload& workload, const Arrival& arrival) {
   return right;
 }
 
+// True if one step, and the window pages, have room for each input that is computed whole.
+bool HasRoomForWhole(const Workload& workload, const Request& request) {
+  if (request.extras == nullptr) return true;
+  const EngineLimits& limits = workload.limits;
+  int64_t longest = 0;
+  for (const EncoderInput& input : request.extras->inputs) {
+    if (input.attends_both_ways) longest = std::max(longest, input.length);
+  }
+  if (longest <= 1) return true;
+  int64_t most = std::min(workload.options.max_prefill_tokens, limits.max_step_tokens);
+  const int64_t step = workload.options.max_step_tokens;
+  if (step > 0) most = std::min(most, step);
+  if (longest > most) return false;
+  if (limits.num_window_pages == 0) return true;
+  const int64_t tokens = std::ssize(request.prompt) + request.max_tokens - 1;
+  const WindowMath math{limits.page_size, limits.sliding_window};
+  return std::min(CeilDiv<int64_t>(tokens, limits.page_size),
+                  math.PagesOf(limits.max_in_flight - 1 + longest)) <= limits.num_window_pages;
+}
+
 void CheckFailure(const Workload& workload, const Request& request, const Told& told) {
   if (told.all_failed && told.error_code == "out_of_memory") return;
   const bool too_long = told.error_code == "length_exceeded";
@@ -62,7 +83,8 @@ void CheckFailure(const Workload& workload, const Request& request, const Told& 
   const auto length = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
   const bool fits = length <= workload.limits.max_seq_len &&
                     CeilDiv<int64_t>(length - (pools ? 0 : 1), workload.limits.page_size) <=
-                        workload.limits.num_pages;
+                        workload.limits.num_pages &&
+                    HasRoomForWhole(workload, request);
   Require(too_long != fits, fmt::format("request {} failed as {}", request.id, told.error_code));
   const bool may_fail_loads = (workload.source.exists || workload.store.exists) &&
                               workload.options.kv_failure == KvFailurePolicy::kFail;

@@ -35,6 +35,7 @@ class Runner {
           workload.drafter, workload.limits.vocab_size, workload.end_rate,
           [&workload](RequestId id) { return workload.MarksOf(id); });
     }
+    engine_.LimitEmbeddings(options.encoder_cache);
     for (const Arrival& arrival : workload.arrivals) {
       const Request& request = arrival.request;
       if (!request.marks.empty()) engine_.KnowMarks(request.sampling.seed, request.marks);

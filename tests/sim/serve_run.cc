@@ -80,6 +80,7 @@ class ServeRunner {
           workload.drafter, workload.limits.vocab_size, workload.end_rate,
           [&workload](RequestId id) { return workload.MarksOf(id); });
     }
+    engine_.LimitEmbeddings(options.scheduler.encoder_cache);
     for (const Arrival& arrival : workload.arrivals) {
       const Request& request = arrival.request;
       if (!request.marks.empty()) engine_.KnowMarks(request.sampling.seed, request.marks);

@@ -32,6 +32,7 @@ class SimDriver {
   SimDriver(const EngineLimits& limits, SchedulerOptions options, int depth, int64_t end_rate = 20)
       : depth_(depth), engine_(limits, end_rate) {
     options.check_invariants = true;
+    engine_.LimitEmbeddings(options.encoder_cache);
     scheduler_ = std::make_unique<Scheduler>(limits, options);
   }
 

@@ -31,86 +31,6 @@ std::vector<TokenId> RightAnswer(const PrefixKey& prompt, int64_t max_tokens, bo
   return answer;
 }
 
-namespace {
-
-std::vector<float> VectorOf(uint64_t pooled) {
-  return {static_cast<float>(pooled % 65536), static_cast<float>((pooled >> 16) % 65536)};
-}
-
-// What one token of a plan brings and wants.
-struct TokenExtras {
-  EmbeddingSource source = 0;
-  int32_t embedding = -1;  // -1: none
-  RopePosition position{-1, -1, -1};
-  AdapterSlot adapter = kNoAdapter;
-  bool is_hidden = false, is_pooled = false;
-
-  friend bool operator==(const TokenExtras&, const TokenExtras&) = default;
-};
-
-// The extras of the token at `place` of a request, if a step computes it.
-TokenExtras ExtrasAt(const RowExtras& extras, int64_t place, int64_t prompt_len) {
-  TokenExtras at;
-  for (const ReplacedEmbeddings& run : extras.embeddings) {
-    if (place < run.token || place >= run.token + run.count) continue;
-    at.source = run.source;
-    at.embedding = run.first + static_cast<int32_t>(place - run.token);
-  }
-  if (!extras.positions.empty() && place < prompt_len) {
-    at.position = extras.positions.of_prompt[static_cast<size_t>(place)];
-  } else if (!extras.positions.empty()) {
-    at.position.fill(static_cast<int32_t>(place) + extras.positions.shift);
-  }
-  at.adapter = extras.adapter;
-  at.is_hidden = extras.hidden && place >= extras.hidden->from;
-  at.is_pooled = extras.pooling && (*extras.pooling != Pooling::kLast || place + 1 == prompt_len);
-  return at;
-}
-
-// The extras of each token of a plan.
-std::vector<TokenExtras> ExtrasIn(const BatchPlan& plan) {
-  std::vector<TokenExtras> tokens(static_cast<size_t>(plan.num_tokens()));
-  const auto visit = [&tokens](const auto& span, const auto& set) {
-    for (int32_t i = 0; i < span.count; ++i) set(&tokens[static_cast<size_t>(span.token + i)], i);
-  };
-  for (const ReplacedEmbeddings& run : plan.extras.embeddings) {
-    visit(run, [&run](TokenExtras* at, int32_t i) {
-      at->source = run.source;
-      at->embedding = run.first + i;
-    });
-  }
-  for (const PositionSpan& span : plan.extras.positions) {
-    visit(span, [&](TokenExtras* at, int32_t i) {
-      at->position = plan.extras.rope_positions[static_cast<size_t>(span.offset + i)];
-    });
-  }
-  for (const AdapterSpan& span : plan.extras.adapters) {
-    visit(span, [&span](TokenExtras* at, int32_t) { at->adapter = span.slot; });
-  }
-  for (const HiddenSpan& span : plan.extras.hidden) {
-    visit(span, [](TokenExtras* at, int32_t) { at->is_hidden = true; });
-  }
-  for (const PoolingSpan& span : plan.extras.pooling) {
-    visit(span, [](TokenExtras* at, int32_t) { at->is_pooled = true; });
-  }
-  return tokens;
-}
-
-}  // namespace
-
-std::vector<float> RightVector(const PrefixKey& prompt, Pooling pooling) {
-  PrefixWalk walk(prompt.marks());
-  uint64_t pooled = 1;
-  for (size_t at = 0; at < prompt.size(); ++at) {
-    const uint64_t prefix = walk.Push(prompt.tokens()[at]);
-    const bool counts = pooling == Pooling::kFirst  ? at == 0
-                        : pooling == Pooling::kLast ? at + 1 == prompt.size()
-                                                    : true;
-    if (counts) pooled = ExtendBy(pooled, prefix);
-  }
-  return VectorOf(pooled);
-}
-
 SimEngine::SimEngine(const EngineLimits& limits, int64_t end_rate)
     : limits_(limits),
       end_rate_(end_rate),
@@ -179,6 +99,10 @@ void SimEngine::VisitToken(const BatchPlan& plan, int row, int64_t position, uin
   uint64_t& held = shadow_[static_cast<size_t>(slot)];
   if (position < begin) {
     if (held == prefix) return;
+    if (held == ~prefix) {  // of a row that read embeddings which are not valid
+      reads_invalid_[at] = true;
+      return;
+    }
     Violate(fmt::format("step {}: row {} reads another prefix's KV at {} (page {})", plan.step, row,
                         position, slot / limits_.page_size));
     return;
@@ -205,7 +129,7 @@ void SimEngine::VisitWindowToken(const BatchPlan& plan, int row, int64_t positio
   }
   uint64_t& held = window_shadow_[static_cast<size_t>(slot)];
   if (position < begin) {
-    if (held == prefix) return;
+    if (held == prefix || (held == ~prefix && reads_invalid_[at])) return;
     Violate(fmt::format("step {}: row {} reads another prefix's KV at {} (window page {})",
                         plan.step, row, position, slot / limits_.page_size));
     return;
@@ -256,8 +180,10 @@ std::vector<uint64_t> SimEngine::RunRow(const BatchPlan& plan, int row, RowResul
     if (token < 0) {
       Violate(fmt::format("step {}: row {} has no token at {}", plan.step, row, position));
     }
-    const uint64_t prefix = walk.Push(token);
-    if (position < end - plan.extend_len(row)) states.clear();
+    uint64_t prefix = walk.Push(token);
+    const bool is_computed = position >= end - plan.extend_len(row);
+    if (is_computed && reads_invalid_[at]) prefix = ~prefix;
+    if (!is_computed) states.clear();
     states.push_back(prefix);
     VisitToken(plan, row, position, prefix);
     if (limits_.num_window_pages > 0) VisitWindowToken(plan, row, position, prefix);
@@ -273,42 +199,6 @@ std::vector<uint64_t> SimEngine::RunRow(const BatchPlan& plan, int row, RowResul
   return prefixes;
 }
 
-void SimEngine::CheckExtras(const BatchPlan& plan) {
-  if (extras_.empty() && plan.extras.parts() == 0) return;
-  const std::string fault = PlanExtrasFault(plan.extras, plan.row_begin);
-  if (!fault.empty()) return Violate(fault);
-  const std::vector<TokenExtras> found = ExtrasIn(plan);
-  for (int row = 0; row < plan.num_rows(); ++row) {
-    const auto at = static_cast<size_t>(row);
-    const auto known = extras_.find(plan.sampling[at]->seed);
-    for (int32_t i = 0; i < plan.extend_len(row); ++i) {
-      const int64_t place = plan.kv_len[at] - plan.extend_len(row) + i;
-      const TokenExtras right = known == extras_.end()
-                                    ? TokenExtras()
-                                    : ExtrasAt(*known->second, place, plan.prompt_len[at]);
-      if (found[static_cast<size_t>(plan.row_begin[at] + i)] == right) continue;
-      Violate(fmt::format("step {}: row {} has wrong extras at {}", plan.step, row, place));
-    }
-  }
-}
-
-void SimEngine::Pool(const BatchPlan& plan, int row, std::span<const uint64_t> after,
-                     RowResult* result) {
-  const auto at = static_cast<size_t>(row);
-  for (const PoolingSpan& span : plan.extras.pooling) {
-    if (span.token < plan.row_begin[at] || span.token >= plan.row_begin[at + 1]) continue;
-    uint64_t& pooled = pooled_[plan.table_row[at]];
-    if (span.begins) pooled = 1;
-    for (int32_t i = 0; i < span.count; ++i) {
-      const auto index = static_cast<size_t>(span.token - plan.row_begin[at] + i);
-      const bool counts = span.pooling != Pooling::kFirst ||
-                          plan.positions[static_cast<size_t>(span.token + i)] == 0;
-      if (counts) pooled = ExtendBy(pooled, after[index]);
-    }
-    if (span.ends) result->vector = VectorOf(pooled);
-  }
-}
-
 void SimEngine::RunSegments(const BatchPlan& plan, int row, std::span<const uint64_t> states) {
   size_t at = 0;
   bool is_first = true;
@@ -320,7 +210,8 @@ void SimEngine::RunSegments(const BatchPlan& plan, int row, std::span<const uint
         is_state_loading_[static_cast<size_t>(segment.write)]) {
       Violate(fmt::format("step {}: row {} uses a state that a load writes", plan.step, row));
     }
-    if (held != states[at]) {
+    const bool may_be_invalid = reads_invalid_[static_cast<size_t>(row)] && held == ~states[at];
+    if (held != states[at] && !may_be_invalid) {
       Violate(fmt::format("step {}: row {} goes on from another prefix's state in slot {}",
                           plan.step, row, segment.read));
     }
@@ -389,6 +280,8 @@ void SimEngine::Launch(std::shared_ptr<const BatchPlan> plan) {
   step.foreign_row = std::exchange(foreign_row_, -1);
   step.result.status = std::exchange(fail_next_, Status());
   step.result.rows.resize(plan->table_row.size());
+  Encode(*plan, !step.result.status.ok());
+  reads_invalid_.assign(plan->table_row.size(), false);
   CheckExtras(*plan);
   for (int row = 0; row < plan->num_rows(); ++row) {
     step.prefixes.push_back(RunRow(*plan, row, &step.result.rows[static_cast<size_t>(row)]));

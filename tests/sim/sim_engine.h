@@ -100,10 +100,14 @@ class SimEngine : public Engine {
   // The request of rows whose sampling has this seed has these marks.
   void KnowMarks(uint64_t seed, std::vector<KeyMark> marks) { marks_[seed] = std::move(marks); }
 
-  // Likewise these extras. Each must reach exactly the tokens that it belongs to.
+  // Likewise these extras. Each must reach exactly the tokens that it belongs to: of an input, by
+  // embeddings that were encoded from its content and not dropped.
   void KnowExtras(uint64_t seed, std::shared_ptr<const RowExtras> extras) {
     extras_[seed] = std::move(extras);
   }
+
+  // Embeddings of inputs are at most `capacity`, or those of one input.
+  void LimitEmbeddings(int64_t capacity) { embedding_capacity_ = capacity; }
 
   const EngineLimits& limits() const override { return limits_; }
   void Launch(std::shared_ptr<const BatchPlan> plan) override;
@@ -167,6 +171,12 @@ class SimEngine : public Engine {
   void RunSegments(const BatchPlan& plan, int row, std::span<const uint64_t> states);
   std::vector<PageId> PagesRead(const BatchPlan& plan, int row) const;
   std::span<const KeyMark> MarksOf(const BatchPlan& plan, int row) const;
+  // Drops and encodes inputs. Those of a step that fails are not valid: a row that reads them gives
+  // wrong tokens.
+  void Encode(const BatchPlan& plan, bool fails);
+  // What the embeddings of a source show of their content.
+  uint64_t ContentOf(const BatchPlan& plan, EmbeddingSource source);
+  void CheckWhole(const BatchPlan& plan, int row, const RowExtras& extras);
   // Compares the plan's extras with those that its requests have for each of its tokens.
   void CheckExtras(const BatchPlan& plan);
   // Pools the tokens of a row after which the prefixes are `after`.
@@ -179,6 +189,14 @@ class SimEngine : public Engine {
   int64_t end_rate_;
   std::map<uint64_t, std::vector<KeyMark>> marks_;               // by seed
   std::map<uint64_t, std::shared_ptr<const RowExtras>> extras_;  // by seed
+  struct Embeddings {
+    ContentHash hash{};
+    int64_t count = 0;
+    bool is_valid = true;
+  };
+  std::map<EmbeddingSource, Embeddings> embeddings_;
+  int64_t embedding_capacity_ = 0;
+  std::vector<bool> reads_invalid_;      // [rows of the plan that is launched]
   std::map<int32_t, uint64_t> pooled_;   // by table row, of the chunks so far
   std::vector<uint64_t> shadow_;         // [slots] the prefix each was written for; 0: never
   std::vector<uint64_t> states_;         // [state slots] likewise

@@ -4,31 +4,15 @@
 
 #include <algorithm>
 #include <map>
-#include <random>
 #include <utility>
 
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/window_math.h"
+#include "sim/dice.h"
+#include "sim/draw_extras.h"
 
 namespace minisgl::sim {
 namespace {
-
-class Dice {
- public:
-  explicit Dice(uint64_t seed) : random_(seed) {}
-  int64_t Below(int64_t limit) {
-    return static_cast<int64_t>(random_() % static_cast<uint64_t>(limit));
-  }
-  bool OneIn(int64_t n) { return Below(n) == 0; }
-  template <typename... Values>
-  int64_t Pick(Values... values) {
-    const int64_t list[] = {static_cast<int64_t>(values)...};
-    return list[Below(static_cast<int64_t>(sizeof...(values)))];
-  }
-
- private:
-  std::mt19937_64 random_;
-};
 
 std::vector<TokenId> DrawTokens(Dice* dice, int64_t count, int64_t vocab) {
   std::vector<TokenId> tokens;
@@ -80,13 +64,6 @@ void DrawSystem(Dice* dice, Workload* workload) {
   }
 }
 
-// Returns a length at a page boundary, one token off it, or any.
-int64_t DrawLength(Dice* dice, const EngineLimits& limits) {
-  const int64_t pages = dice->Below(1 + limits.max_seq_len / limits.page_size);
-  const int64_t near = pages * limits.page_size + dice->Pick(-1, 0, 1);
-  return std::max<int64_t>(dice->OneIn(3) ? 1 + dice->Below(limits.max_seq_len) : near, 0);
-}
-
 Request DrawRequest(Dice* dice, const Workload& workload,
                     const std::vector<std::vector<TokenId>>& stems) {
   const EngineLimits& limits = workload.limits;
@@ -108,56 +85,6 @@ Request DrawRequest(Dice* dice, const Workload& workload,
   if (!dice->OneIn(4)) request.stop_ids = {0};
   request.priority = static_cast<int32_t>(dice->Pick(0, 0, 0, 1, -1, kChatPriority));
   return request;
-}
-
-// Pictures at a few places with a few contents each, and adapters: requests with the same ids share
-// them all, or differ in some. By separate dice, so that the plain workload of a seed does not
-// depend on them. An engine tells the requests apart by their seeds.
-void DrawMarks(Workload* workload) {
-  Dice dice(workload->seed ^ 0xBB67AE8584CAA73Bull);
-  std::vector<int64_t> places;
-  for (int64_t i = dice.Pick(0, 1, 1, 2, 4); i > 0; --i) {
-    places.push_back(DrawLength(&dice, workload->limits));
-  }
-  std::sort(places.begin(), places.end());
-  const auto num_contents = static_cast<uint64_t>(dice.Pick(1, 2, 3));
-  const auto num_adapters = static_cast<uint64_t>(places.empty() ? 2 : dice.Pick(0, 0, 1, 2));
-  const auto draw_hash = [&dice](uint64_t num) {
-    const auto content = static_cast<uint64_t>(dice.Below(static_cast<int64_t>(num)));
-    return ContentHash{content % 2, content / 2};
-  };
-  for (Arrival& arrival : workload->arrivals) {
-    Request& request = arrival.request;
-    request.sampling.seed = request.id;
-    if (num_adapters > 0 && !dice.OneIn(3)) request.marks.push_back({0, draw_hash(num_adapters)});
-    for (const int64_t place : places) {
-      if (place >= std::ssize(request.prompt) || dice.OneIn(3)) continue;
-      request.marks.push_back({place, draw_hash(num_contents)});
-    }
-  }
-}
-
-// What earlier processes kept has the marks of some requests.
-void DrawKeptMarks(Workload* workload) {
-  Dice dice(workload->seed ^ 0x7137449123EF65CDull);
-  for (StorePlan::Prefix& prefix : workload->store.filled) {
-    const int64_t from = dice.Below(std::ssize(workload->arrivals));
-    prefix.marks = workload->arrivals[static_cast<size_t>(from)].request.marks;
-    std::erase_if(prefix.marks,
-                  [&](const KeyMark& mark) { return mark.place >= std::ssize(prefix.tokens); });
-  }
-}
-
-// `turn`, whose prompt goes on from that of `before` up to place `last`, has the marks of that one.
-// If it had marks of its own, there is another picture at its end, or an earlier one has changed.
-void ContinueMarks(const Request& before, int64_t last, Request* turn) {
-  const std::vector<KeyMark> own = std::exchange(turn->marks, before.marks);
-  if (own.empty()) return;
-  if (own.size() % 3 == 2 && !turn->marks.empty()) {
-    turn->marks.back().hash = own.back().hash;
-  } else {
-    turn->marks.push_back({last, own.back().hash});
-  }
 }
 
 // The turns of sessions: most continue the right answer of the previous turn.
@@ -349,46 +276,6 @@ void DrawFaults(Dice* dice, int64_t last_step, Workload* workload) {
             [](const Fault& a, const Fault& b) { return a.step < b.step; });
 }
 
-// Extras of some requests: embeddings at their pictures, positions of their own behind the first
-// one, an adapter's slot, hidden states, and pooled prompts in place of answers. By separate dice.
-void DrawExtras(Workload* workload) {
-  Dice dice(workload->seed ^ 0x59F111F1B605D019ull);
-  workload->limits.extras =
-      kReplacesEmbeddings | kGivesPositions | kHasAdapter | kWantsHidden | kWantsPooling;
-  const int64_t rate = dice.Pick(0, 1, 1, 2);
-  for (Arrival& arrival : workload->arrivals) {
-    Request& request = arrival.request;
-    if (rate == 0 || !dice.OneIn(rate)) continue;
-    RowExtras extras;
-    const int64_t length = std::ssize(request.prompt);
-    for (size_t i = 0; i < request.marks.size() && dice.OneIn(2); ++i) {
-      const int64_t begin = request.marks[i].place;
-      const int64_t end = i + 1 < request.marks.size() ? request.marks[i + 1].place : length;
-      if (begin == end) continue;
-      extras.embeddings.push_back({begin, static_cast<int32_t>(1 + dice.Below(end - begin)),
-                                   static_cast<int32_t>(dice.Below(4)),
-                                   request.marks[i].hash[1] * 2 + request.marks[i].hash[0]});
-    }
-    if (!request.marks.empty() && dice.OneIn(3)) {
-      for (int32_t place = 0; place < length; ++place) {
-        const bool is_own = place >= request.marks.front().place;
-        extras.positions.of_prompt.push_back(is_own ? RopePosition{place / 2, place % 7, place % 5}
-                                                    : RopePosition{place, place, place});
-      }
-      extras.positions.shift = static_cast<int32_t>(dice.Pick(-3, 0, 5));
-    }
-    const bool may_adapt = !request.marks.empty() && request.marks.front().place == 0;
-    if (may_adapt && dice.OneIn(2)) extras.adapter = static_cast<AdapterSlot>(dice.Below(3));
-    if (dice.OneIn(4)) extras.hidden = HiddenWanted{dice.Below(length + 4)};
-    if (request.session == 0 && !arrival.grammar && dice.OneIn(5)) {
-      extras.pooling = static_cast<Pooling>(dice.Below(4));
-      request.max_tokens = 0;
-      request.sampling.num_prompt_logprobs = -1;
-    }
-    request.extras = std::make_shared<const RowExtras>(std::move(extras));
-  }
-}
-
 // How much others may compute beside a chat's turn, and requests that ask for their progress. Drawn
 // by separate dice, as windows are.
 void DrawChatRoom(Workload* workload) {
@@ -448,17 +335,19 @@ Workload DrawWorkload(uint64_t seed, WorkloadKind kind) {
     if (pace > 0 && !dice.OneIn(3)) step += dice.Below(2 * pace);
   }
   DrawFaults(&dice, step, &workload);
-  if (kind == WorkloadKind::kMarked) DrawMarks(&workload);
+  const bool has_marks = kind != WorkloadKind::kPlain;
+  if (has_marks) DrawMarks(&workload);
   DrawTurns(&dice, &workload);
   if (seed % 8 == 5) MakeThrash(&workload);
   DrawGrammars(&workload);
   DrawStore(stems, &workload);
-  if (kind == WorkloadKind::kMarked) DrawKeptMarks(&workload);
+  if (has_marks) DrawKeptMarks(&workload);
   DrawWindows(&workload);
   DrawStates(&workload);
   DrawKeptStates(&workload);
   DrawScored(&workload);
   if (kind == WorkloadKind::kMarked) DrawExtras(&workload);
+  if (kind == WorkloadKind::kPictures) DrawPictures(&workload);
   DrawChatRoom(&workload);
   return workload;
 }
@@ -475,6 +364,10 @@ std::string Workload::Describe() const {
       options.queue == QueuePolicy::kPriority ? "priority" : "fcfs", depth, end_rate,
       arrivals.size(), faults.size(), sessions.size());
   if (kind == WorkloadKind::kMarked) text += "; with marks";
+  if (kind == WorkloadKind::kPictures) {
+    text += fmt::format("; with pictures, {} embeddings a step, {} kept", options.encoder_budget,
+                        options.encoder_cache);
+  }
   if (limits.num_window_pages > 0) {
     text += fmt::format("; a window of {} keys, {} window pages", limits.sliding_window,
                         limits.num_window_pages);
@@ -519,6 +412,10 @@ std::string Workload::Describe() const {
     }
     if (arrival.request.extras != nullptr) {
       text += fmt::format(", extras {}", arrival.request.extras->parts());
+      for (const EncoderInput& input : arrival.request.extras->inputs) {
+        text += fmt::format(", picture of {} at {} to {}{}", input.num_embeddings, input.token,
+                            input.end(), input.attends_both_ways ? ", whole" : "");
+      }
     }
     if (!arrival.aborts.empty()) {
       text += fmt::format(", aborted after {}", fmt::join(arrival.aborts, ", "));

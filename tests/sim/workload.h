@@ -47,8 +47,9 @@ struct Fault {
   int row = 0;       // of the plan, modulo its rows
 };
 
-// kMarked: a plain one in which prompts have marks and extras, drawn by separate dice.
-enum class WorkloadKind : uint8_t { kPlain, kMarked };
+// The others are plain ones in which prompts have more, drawn by separate dice. kMarked: marks and
+// extras. kPictures: inputs that are encoded.
+enum class WorkloadKind : uint8_t { kPlain, kMarked, kPictures };
 
 struct Workload {
   uint64_t seed = 0;
@@ -74,8 +75,8 @@ Workload DrawWorkload(uint64_t seed, WorkloadKind kind = WorkloadKind::kPlain);
 
 // The kinds of which a long run draws a workload for this seed.
 inline std::vector<WorkloadKind> KindsOf(uint64_t seed) {
-  if (seed % 2 == 1) return {WorkloadKind::kPlain};
-  return {WorkloadKind::kPlain, WorkloadKind::kMarked};
+  if (seed % 2 == 0) return {WorkloadKind::kPlain, WorkloadKind::kMarked};
+  return {WorkloadKind::kPlain, WorkloadKind::kPictures};
 }
 
 struct Outcome {

@@ -13,6 +13,7 @@
 #include "minisgl/base/prefix_key.h"
 #include "minisgl/base/status.h"
 #include "minisgl/plan/adapter_slot.h"
+#include "minisgl/plan/encoder_input.h"
 #include "minisgl/plan/given_positions.h"
 #include "minisgl/plan/hidden_states.h"
 #include "minisgl/plan/pooling.h"
@@ -27,11 +28,15 @@ enum RowExtra : uint8_t {
   kHasAdapter = 4,
   kWantsHidden = 8,
   kWantsPooling = 16,
+  kHasInputs = 32,
 };
 using RowExtraSet = uint8_t;
 
 struct RowExtras {
   std::vector<ReplacedEmbeddings> embeddings;  // by token, none in two
+  // By token, none in two. If there are any, ReplacedEmbeddings::source of the request is the index
+  // of an input, and the scheduler decides when it is encoded.
+  std::vector<EncoderInput> inputs;
   GivenPositions positions;
   AdapterSlot adapter = kNoAdapter;
   std::optional<HiddenWanted> hidden;
@@ -42,6 +47,10 @@ struct RowExtras {
 
 // The extras of a plan's rows, row by row.
 struct PlanExtras {
+  // Applied in this order, before the rows run: embeddings that no later plan reads, and inputs to
+  // encode.
+  std::vector<EmbeddingSource> dropped;
+  std::vector<EncoderRun> encoded;
   std::vector<ReplacedEmbeddings> embeddings;
   std::vector<PositionSpan> positions;
   std::vector<RopePosition> rope_positions;  // indexed by PositionSpan::offset
@@ -57,8 +66,9 @@ const char* NameOfFirst(RowExtraSet parts);
 
 // What is wrong with the extras of a request of `prompt_len` tokens with `marks`. Whatever changes
 // keys and values stands behind a mark, so that no cache shares it with other content: an adapter
-// has a mark at place 0, each source of embeddings one where its first run begins, and no position
-// before the first mark differs from its place. kBadInput.
+// has a mark at place 0, each source of embeddings one where its first run begins, each input one
+// at its first token, and no position before the first mark differs from its place. An input that
+// attends both ways ends before the prompt's last token. kBadInput.
 Status CheckExtras(const RowExtras& extras, int64_t prompt_len, std::span<const KeyMark> marks);
 
 // What is wrong with the extras of a plan whose rows begin at tokens `row_begin` [R + 1]; "" if

@@ -80,6 +80,11 @@ struct SchedulerOptions {
   // tokens, so that a turn that comes waits for the rest of one such step, not of two; 0: any is
   // planned.
   int64_t long_step_tokens = 0;
+  // Embeddings of pictures: the most that one step encodes (of requests below the chat's class a
+  // quarter beside a chat's turn), and the most that are kept. Either may be less than one picture
+  // has: it is then encoded alone.
+  int64_t encoder_budget = 4096;
+  int64_t encoder_cache = 16384;
   CacheKind cache = CacheKind::kRadix;
   StepPolicy step = StepPolicy::kPrefillFirst;
   AdmissionPolicy admission = AdmissionPolicy::kReserve;
@@ -121,8 +126,9 @@ struct SchedulerStats {
   int64_t saved_pages = 0;    // kept by the source
   int64_t dropped_pages = 0;  // that it was to keep
   int64_t loaded_states = 0, saved_states = 0;
-  int64_t saves = 0, saving_pages = 0;      // now; cached pages that they lock
-  int64_t sessions = 0, session_pages = 0;  // open now; cached pages that they lock
+  int64_t saves = 0, saving_pages = 0;            // now; cached pages that they lock
+  int64_t encoded_inputs = 0, reused_inputs = 0;  // pictures; reused: found in the encoder cache
+  int64_t sessions = 0, session_pages = 0;        // open now; cached pages that they lock
 };
 
 class Scheduler {

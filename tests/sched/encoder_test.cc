@@ -1,0 +1,286 @@
+// Pictures in the scheduler: what a step encodes, how long embeddings stay, and which tokens wait
+// for them. The simulated engine checks that each token is computed with its picture's.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "minisgl/plan/row_extras.h"
+#include "sched/encoder_ledger.h"
+#include "sched/request_state.h"
+#include "sched/sched_fixture.h"
+#include "sim/sim_driver.h"
+
+namespace minisgl::sched {
+namespace {
+
+using sim::SimDriver;
+
+constexpr ContentHash kTabby = {1, 1}, kHound = {2, 1}, kHeron = {3, 1};
+
+EngineLimits PictureLimits(int32_t num_pages = 200) {
+  EngineLimits limits;
+  limits.vocab_size = kVocab;
+  limits.page_size = 4;
+  limits.num_pages = num_pages;
+  limits.max_running_requests = 8;
+  limits.max_seq_len = 200;
+  limits.max_step_tokens = 80;
+  limits.extras = kReplacesEmbeddings | kHasInputs;
+  return limits;
+}
+
+SchedulerOptions PictureOptions(int64_t budget = 100, int64_t cache = 100) {
+  SchedulerOptions options;
+  options.max_prefill_tokens = 32;
+  options.step = StepPolicy::kMixed;
+  options.admission = AdmissionPolicy::kOptimistic;
+  options.encoder_budget = budget;
+  options.encoder_cache = cache;
+  return options;
+}
+
+struct Picture {
+  int64_t token, length;
+  ContentHash hash;
+  bool is_whole = false;
+};
+
+Request MakePicture(RequestId id, int64_t length, std::vector<Picture> pictures,
+                    int64_t max_tokens = 4) {
+  Request request = MakeRequest(3, length, max_tokens);
+  request.id = request.sampling.seed = id;
+  request.prompt.back() = static_cast<TokenId>(1 + id);
+  RowExtras extras;
+  for (const Picture& picture : pictures) {
+    request.marks.push_back({picture.token, picture.hash});
+    extras.embeddings.push_back({picture.token, static_cast<int32_t>(picture.length), 0,
+                                 static_cast<EmbeddingSource>(extras.inputs.size())});
+    extras.inputs.push_back(
+        {picture.token, picture.length, picture.length, picture.hash, picture.is_whole});
+  }
+  request.extras = std::make_shared<const RowExtras>(std::move(extras));
+  return request;
+}
+
+std::vector<int64_t> Encoded(SimDriver& driver) {
+  std::vector<int64_t> sizes;
+  for (const EncoderRun& run : driver.last_plan().extras.encoded) {
+    sizes.push_back(run.num_embeddings);
+  }
+  return sizes;
+}
+
+TEST(EncoderTest, AStepEncodesWhatItsTokensNeed) {
+  SimDriver driver(PictureLimits(), PictureOptions(), 0, kEndRate);
+  const Request request = MakePicture(1, 60, {{4, 10, kTabby}, {40, 12, kHound}});
+  driver.Submit(request);
+  driver.Step();  // [0, 32)
+  EXPECT_EQ(Encoded(driver), (std::vector<int64_t>{10}));
+  driver.Step();  // [32, 60)
+  EXPECT_EQ(Encoded(driver), (std::vector<int64_t>{12}));
+  ASSERT_TRUE(driver.RunToEnd());
+  ExpectRight(driver, request);
+}
+
+TEST(EncoderTest, APictureBeyondTheBudgetEndsTheChunkBeforeIt) {
+  SimDriver driver(PictureLimits(), PictureOptions(12), 0, kEndRate);
+  const Request request = MakePicture(1, 60, {{4, 10, kTabby}, {20, 5, kHound}});
+  driver.Submit(request);
+  driver.Step();
+  EXPECT_EQ(Encoded(driver), (std::vector<int64_t>{10}));
+  EXPECT_EQ(driver.last_plan().num_tokens(), 20);
+  driver.Step();
+  EXPECT_EQ(Encoded(driver), (std::vector<int64_t>{5}));
+  ASSERT_TRUE(driver.RunToEnd());
+  ExpectRight(driver, request);
+}
+
+TEST(EncoderTest, APictureLargerThanBudgetAndCacheIsEncodedAlone) {
+  SimDriver driver(PictureLimits(), PictureOptions(5, 8), 0, kEndRate);
+  const Request request = MakePicture(1, 60, {{4, 20, kTabby}, {26, 3, kHound}, {30, 3, kHeron}});
+  driver.Submit(request);
+  driver.Step();
+  EXPECT_EQ(Encoded(driver), (std::vector<int64_t>{20}));
+  EXPECT_EQ(driver.last_plan().num_tokens(), 26);
+  driver.Step();
+  EXPECT_EQ(Encoded(driver), (std::vector<int64_t>{3}));  // two are beyond the budget
+  EXPECT_EQ(driver.last_plan().extras.dropped.size(), 1u);
+  ASSERT_TRUE(driver.RunToEnd());
+  ExpectRight(driver, request);
+}
+
+TEST(EncoderTest, RowsWithTheSamePictureEncodeItOnce) {
+  SimDriver driver(PictureLimits(), PictureOptions(), 0, kEndRate);
+  std::vector<Request> requests;
+  for (RequestId id = 1; id <= 20; ++id) {
+    // The texts differ before the picture, so that no prefix is shared.
+    requests.push_back(MakePicture(id, 30, {{6, 10, id % 2 == 0 ? kTabby : kHound}}));
+    requests.back().prompt.front() = static_cast<TokenId>(1 + id);
+    driver.Submit(requests.back());
+  }
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.scheduler().Stats().encoded_inputs, 2);
+  EXPECT_EQ(driver.scheduler().Stats().reused_inputs, 18);
+  for (const Request& request : requests) ExpectRight(driver, request);
+}
+
+TEST(EncoderTest, WhatAWaitingRequestWantsIsDroppedLast) {
+  EngineLimits limits = PictureLimits();
+  limits.max_running_requests = 1;
+  SimDriver driver(limits, PictureOptions(100, 25), 0, kEndRate);
+  // The cat is used first, so it is the oldest when the owl needs room; request 4 wants it.
+  const std::vector<std::pair<RequestId, ContentHash>> order = {
+      {1, kTabby}, {2, kHound}, {3, kHeron}, {4, kTabby}};
+  std::vector<Request> requests;
+  for (const auto& [id, hash] : order) {
+    requests.push_back(MakePicture(id, 30, {{6, 10, hash}}));
+    requests.back().prompt.front() = static_cast<TokenId>(1 + id);
+    driver.Submit(requests.back());
+  }
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.scheduler().Stats().encoded_inputs, 3);
+  for (const Request& request : requests) ExpectRight(driver, request);
+}
+
+TEST(EncoderTest, APictureThatAttendsBothWaysIsComputedWhole) {
+  SimDriver driver(PictureLimits(), PictureOptions(), 0, kEndRate);
+  const Request request = MakePicture(1, 60, {{20, 24, kTabby, true}});
+  driver.Submit(request);
+  driver.Step();
+  EXPECT_EQ(driver.last_plan().num_tokens(), 20);
+  EXPECT_TRUE(Encoded(driver).empty());
+  driver.Step();
+  EXPECT_EQ(driver.last_plan().num_tokens(), 32);
+  ASSERT_TRUE(driver.RunToEnd());
+  ExpectRight(driver, request);
+}
+
+// The first prompt ends within the picture of the second, whose tokens are the same so far.
+TEST(EncoderTest, ACachedPrefixEndsBeforeAPictureThatIsComputedWhole) {
+  SimDriver driver(PictureLimits(), PictureOptions(), 0, kEndRate);
+  const Request first = MakePicture(1, 20, {{10, 9, kTabby}});
+  driver.Submit(first);
+  ASSERT_TRUE(driver.RunToEnd());
+  const Request second = MakePicture(2, 60, {{10, 24, kTabby, true}});
+  driver.Submit(second);
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.answers().at(2).cached_tokens, 8);
+  ExpectRight(driver, second);
+}
+
+TEST(EncoderTest, APictureThatNoStepCanComputeWholeIsRefused) {
+  SimDriver driver(PictureLimits(), PictureOptions(), 0, kEndRate);
+  driver.Submit(MakePicture(1, 60, {{10, 40, kTabby, true}}));
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.answers().at(1).error_code, "length_exceeded");
+  const Request causal = MakePicture(2, 60, {{10, 40, kTabby}});
+  driver.Submit(causal);
+  ASSERT_TRUE(driver.RunToEnd());
+  ExpectRight(driver, causal);
+}
+
+TEST(EncoderTest, AnEngineWithoutTowersRefusesAPicture) {
+  EngineLimits limits = PictureLimits();
+  limits.extras = kReplacesEmbeddings;
+  SimDriver driver(limits, PictureOptions(), 0, kEndRate);
+  driver.Submit(MakePicture(1, 60, {{10, 20, kTabby}}));
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.answers().at(1).error_code, "invalid_row");
+}
+
+// Embeddings that are read never make room, however long ago they were used first.
+TEST(EncoderTest, RoomIsMadeOfWhatNoRequestReads) {
+  EncoderLedger ledger(PictureOptions(100, 25));
+  RequestState reader, passed, waiting, later;
+  const auto add = [&ledger](RequestState* state, RequestId id, ContentHash hash) {
+    state->request = MakePicture(id, 30, {{6, 10, hash}});
+    ledger.Add(state);
+  };
+  add(&reader, 1, kHound);
+  add(&passed, 2, kTabby);
+  add(&waiting, 3, kTabby);  // wants it, and does not read it
+  add(&later, 4, kHeron);
+  ledger.BeginStep(1);
+  ledger.Take(&reader, 30);
+  ledger.Take(&passed, 30);
+  PlanExtras first, second;
+  ledger.Launch(&first);
+  ASSERT_EQ(first.encoded.size(), 2u);
+  passed.computed_len = 30;
+  ledger.Pass(&passed);
+  ledger.BeginStep(1);
+  EXPECT_EQ(ledger.Reach(later, 30), 30);
+  ledger.Take(&later, 30);
+  ledger.Launch(&second);
+  EXPECT_EQ(second.dropped, (std::vector<EmbeddingSource>{first.encoded[1].source}));
+  for (RequestState* state : {&reader, &passed, &waiting, &later}) ledger.Remove(state);
+  EXPECT_EQ(ledger.num_referred(), 0);
+}
+
+// Two prompts part within the picture, where the first would leave a snapshot for the second.
+TEST(EncoderTest, NoStateIsLeftWithinAPictureThatIsComputedWhole) {
+  EngineLimits limits = PictureLimits();
+  limits.num_state_slots = 40;
+  SimDriver driver(limits, PictureOptions(), 0, kEndRate);
+  std::vector<Request> requests;
+  for (const RequestId id : {1, 2}) {
+    requests.push_back(MakePicture(id, 60, {{20, 24, kTabby, true}}));
+    requests.back().prompt[34] = static_cast<TokenId>(id);
+    driver.Submit(requests.back());
+  }
+  int64_t num_segments = 0;
+  while (driver.Step()) {
+    const BatchPlan& plan = driver.last_plan();
+    std::vector<int64_t> at;
+    for (int row = 0; row < plan.num_rows(); ++row) {
+      at.push_back(plan.kv_len[static_cast<size_t>(row)] - plan.extend_len(row));
+    }
+    for (const StateSegment& segment : plan.state_segments) {
+      int64_t& end = at[static_cast<size_t>(segment.row)];
+      end += segment.num_tokens;
+      EXPECT_TRUE(end <= 20 || end >= 44) << "a segment ends after " << end << " tokens";
+      ++num_segments;
+    }
+  }
+  EXPECT_GT(num_segments, 4);
+  for (const Request& request : requests) ExpectRight(driver, request);
+}
+
+// Both rows read the embeddings that the failed step encoded, in steps that were launched.
+TEST(EncoderTest, AFailedStepsEmbeddingsAreNotFound) {
+  SimDriver driver(PictureLimits(), PictureOptions(), 1, kEndRate);
+  driver.engine().FailNextStep("the tower broke");
+  driver.Submit(MakePicture(1, 60, {{20, 30, kTabby}}));
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.answers().at(1).reason, EndReason::kFailed);
+  const Request again = MakePicture(2, 60, {{20, 30, kTabby}});
+  driver.Submit(again);
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.scheduler().Stats().encoded_inputs, 2);
+  ExpectRight(driver, again);
+}
+
+TEST(EncoderTest, WrongInputsAreNamed) {
+  const std::vector<KeyMark> marks = {{4, kTabby}};
+  RowExtras extras;
+  extras.inputs = {{4, 10, 10, kTabby}};
+  EXPECT_TRUE(CheckExtras(extras, 14, marks).ok());
+  EXPECT_FALSE(CheckExtras(extras, 13, marks).ok());
+  EXPECT_FALSE(CheckExtras(extras, 14, {}).ok());
+  extras.embeddings = {{4, 10, 0, 0}};
+  EXPECT_TRUE(CheckExtras(extras, 14, marks).ok());
+  extras.embeddings = {{4, 10, 1, 0}};
+  EXPECT_EQ(CheckExtras(extras, 14, marks).message(),
+            "replaced embeddings of tokens 4 to 14 are not those of an input");
+  extras.embeddings = {{4, 10, 0, 1}};
+  EXPECT_FALSE(CheckExtras(extras, 14, marks).ok());
+  extras.embeddings.clear();
+  extras.inputs.front().attends_both_ways = true;
+  EXPECT_FALSE(CheckExtras(extras, 14, marks).ok());  // the last token is one of it
+  EXPECT_TRUE(CheckExtras(extras, 15, marks).ok());
+}
+
+}  // namespace
+}  // namespace minisgl::sched
