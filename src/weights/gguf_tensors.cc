@@ -32,7 +32,7 @@ std::optional<DType> DenseType(const GgufTensor& tensor) {
 }
 
 // The largest weight of a block whose scales are of type e4m3: 448 * 6, rounded up.
-constexpr float kFactorRange = 4096;
+constexpr float kE4M3BlockMax = 4096;
 
 // `shape` without axes of size 1, which files may omit.
 Shape Squeezed(Shape shape) {
@@ -295,7 +295,7 @@ class TensorFinder {
     MINISGL_ASSIGN_OR_RETURN(const TensorView view, ViewOf(*scale->second, {count}));
     const int64_t index = IsOfExpert(spec.role) ? spec.index : 0;
     const float factor = view.At(index);
-    if (std::isfinite(factor * kFactorRange)) return factor;
+    if (std::isfinite(factor * kE4M3BlockMax)) return factor;
     return BadInput("{}: element {} is {}; weights must be finite", Named(header_, *scale->second),
                     index, factor);
   }

@@ -1,5 +1,6 @@
-"""Names that two files of a room, or of a suite, both define for themselves. The builds of the demo and of the tests join the files
-of a room into one (-Dunity=on), where such names meet; a build by hand compiles them all.
+"""Names that two files of a room, or of a suite, both define for themselves, and those that a file defines as a header of its folder
+does. The builds of the demo and of the tests join the files of a room into one (-Dunity=on), where such names meet; a build by hand
+compiles them all.
 """
 import collections
 import pathlib
@@ -12,9 +13,9 @@ TYPE = re.compile(r"(?:struct|class|enum class|enum) (\w+)")
 NEVER_JOINED = ("src/cpu/kernels", "tests/bench", "tests/fuzz", "tests/kernels")
 
 
-def own_names(text):
-    """Yields (namespace, name) of what a file defines in its anonymous namespaces."""
-    inside, around = False, ""
+def own_names(text, in_header=False):
+    """Yields (namespace, name) of what a file defines in its anonymous namespaces, or a header in its named ones."""
+    inside, around = in_header, ""
     for line in text.splitlines():
         if found := re.match(r"namespace ([\w:]+) {$", line):
             around = found[1]
@@ -37,6 +38,9 @@ def names_that_meet(root):
             for path in sorted(folder.glob("*.cc")):
                 for name in own_names(path.read_text()):
                     users[name].add(path.name)
+            for path in sorted(folder.glob("*.h")):
+                for name in set(own_names(path.read_text(), in_header=True)) & set(users):
+                    users[name].add(path.name)
             for (_, name), files in sorted(users.items()):
                 if len(files) > 1:
                     yield f"{folder.relative_to(root).as_posix()}: {', '.join(sorted(files))} each define {name}; joined builds need one name each"
@@ -53,11 +57,17 @@ def self_test(scratch):
         ("namespace a {\nnamespace {\nstruct Place {\n};\n}  // namespace\n", "namespace b {\nnamespace {\nstruct Place {\n};\n}  // namespace\n", []),
         ("namespace {\nconstexpr int kA = kB;\n}  // namespace\n", "namespace {\nconstexpr int kB = 1;\n}  // namespace\n", []),
     ]
-    for number, (first, second, wanted) in enumerate(cases):
+    in_header = "namespace a {\ninline constexpr int kA = 1;\n}  // namespace a\n"
+    cases = [(*case, "") for case in cases] + [
+        ("namespace a {\nnamespace {\nconstexpr int kA = 1;\n}  // namespace\n", "", ["kA"], in_header),
+        ("namespace b {\nnamespace {\nconstexpr int kA = 1;\n}  // namespace\n", "", [], in_header),
+    ]
+    for number, (first, second, wanted, header) in enumerate(cases):
         folder = pathlib.Path(scratch) / str(number) / "src" / "room"
         folder.mkdir(parents=True)
         (folder / "a.cc").write_text(first)
         (folder / "b.cc").write_text(second)
+        (folder / "c.h").write_text(header)
         found = [line.split(" define ")[1].split(";")[0] for line in names_that_meet(pathlib.Path(scratch) / str(number))]
         if found != wanted:
             yield f"joined_names.py: case {number} gives {found}, not {wanted}"
