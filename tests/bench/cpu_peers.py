@@ -1,7 +1,7 @@
 """Whole models on the CPU against llama.cpp and transformers, on one machine in one run: runs in turn, medians, ratios.
 
     python3 tests/bench/cpu_peers.py [--minisgl FILE] [--work DIR] [--rounds 5] [--shapes NAME,...] [--shapes-dir DIR]
-        [--formats bf16,int8,int4,q8_0,q4_0,q4_k_m] [--workloads NAME,...] [--threads 2] [--isa native|avx2] [--llama-bin DIR]
+        [--formats bf16,int8,int4,q8_0,q4_0,q4_k_m,iq3_s] [--workloads NAME,...] [--threads 2] [--isa native|avx2] [--llama-bin DIR]
         [--transformers-python FILE] [--json FILE]
 
 Installs the peers. llama.cpp: the source package of llama-cpp-python (below) carries llama.cpp; it is downloaded with
@@ -10,11 +10,11 @@ minisgl-bench in the user's cache), with GGUF files of the same shapes beside th
 --isa avx2 builds the peer for AVX2, FMA and F16C alone and gives this program --cpu-target avx2. transformers
 (transformers_peer.py): an environment in --work with it and torch, by pip, for the workload of its name alone;
 --transformers-python takes a Python that has both. Needs cmake, ninja, pip; Python's standard library alone. The shapes
-are NAME.json in --shapes-dir (default: ../shared/shapes beside the project) or in tests/bench/shapes, which has two of
-models with states (lfm2-1.2b, qwen3.5-0.8b).
+are NAME.json in --shapes-dir (default: ../shared/shapes beside the project) or in tests/bench/shapes, which has three of
+models with states (lfm2-1.2b, qwen3.5-0.8b, and 8 of the 40 layers of qwen3.6-35b-a3b, for formats of GGUF files).
 
 Weights are made up on both sides: bf16 against BF16, --quantize int8 against Q8_0, --quantize int4 against Q4_0, both
-with embedding and head in 8 bits; of the formats q8_0, q4_0 and q4_k_m both read the same GGUF file. Prompts are random
+with embedding and head in 8 bits; of the formats q8_0, q4_0, q4_k_m and iq3_s both read the same GGUF file. Prompts are random
 token ids. On a processor with AMX llama.cpp multiplies quantized weights with --repack 0, without which it ends by a
 fault in prompts.
 Neither side's loading counts, except for notes and start. llama.cpp keeps keys and values in f16 (its default), this
@@ -73,7 +73,7 @@ TRANSFORMERS = ("torch==2.15.0", "transformers==5.24.0")
 TORCH_AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 WORKLOADS = ("prefill", "decode", "rows", "shared", "scaling", "spinner", "transformers", "notes", "start")
 FORMATS = {"bf16": "bf16", "int8": "q8_0", "int4": "q4_0",  # ours: the peer's file
-           "q8_0": "q8_0", "q4_0": "q4_0", "q4_k_m": "q4_k_m"}  # the same file
+           "q8_0": "q8_0", "q4_0": "q4_0", "q4_k_m": "q4_k_m", "iq3_s": "iq3_s"}  # the same file
 SHARED_ROWS, SHARED_PREFIX, SHARED_OUT = 32, 512, 16
 # Rounds of measurements that compare no single figure, or take long; the others take all rounds.
 ROUNDS_MAX = {"rows": 3, "scaling": 3, "spinner": 3, "transformers": 3}
@@ -307,7 +307,7 @@ class ModelCase:
         self.quantize = ["--quantize", form] if form in ("int8", "int4") else []
 
     def ours(self, threads=None):
-        model = self.gguf if self.form in ("q8_0", "q4_0", "q4_k_m") else self.shape
+        model = self.gguf if self.form in ("q8_0", "q4_0", "q4_k_m", "iq3_s") else self.shape
         return model, threads or self.args.threads, self.quantize
 
     def measure(self, workload, side):

@@ -1,8 +1,8 @@
 """Model files with made-up weights, for benchmarks: GGUF for llama.cpp, a model directory (safetensors) for this program.
 
 Speed does not depend on the values, so a tensor is one block of random numbers repeated, small enough that activations
-stay finite. Supports configurations (config.json) of the families llama and qwen3; as GGUF also of lfm2 and
-qwen3_5_text. Needs only the standard library.
+stay finite. Supports configurations (config.json) of the families llama and qwen3; as GGUF also of lfm2,
+qwen3_5_text and qwen3_5_moe_text. Needs only the standard library.
 """
 import json
 import random
@@ -13,12 +13,12 @@ BLOCK_BYTES = 20 << 20
 GGUF_ALIGNMENT = 32
 # The numbers of the format.
 GGUF_UINT32, GGUF_INT32, GGUF_FLOAT32, GGUF_STRING, GGUF_ARRAY = 4, 5, 6, 8, 9
-GGML_F32, GGML_Q4_0, GGML_Q8_0, GGML_Q4_K, GGML_Q6_K, GGML_BF16 = 0, 2, 8, 12, 14, 30
+GGML_F32, GGML_Q4_0, GGML_Q8_0, GGML_Q4_K, GGML_Q6_K, GGML_IQ3_S, GGML_BF16 = 0, 2, 8, 12, 14, 21, 30
 SPACE = "\u0120"  # of a byte-level tokenizer
 DECAY = -1  # numbers in f32 that must be negative
 # The bits of a scale of type f16 that vary: as in real files, bf16 does not hold them.
 VARIED = b"\x0f\x00"
-FILE_TYPES = {"bf16": 32, "q8_0": 7, "q4_0": 2, "q4_k_m": 15}
+FILE_TYPES = {"bf16": 32, "q8_0": 7, "q4_0": 2, "q4_k_m": 15, "iq3_s": 26}
 
 
 def masked_block(keep, fixed):
@@ -55,11 +55,16 @@ def q6_k_block():
     return masked_block(b"\xff" * 208 + VARIED, b"\0" * 208 + struct.pack("<e", 8e-6))
 
 
+def iq3_s_block():
+    """Blocks of an f16 number, 64 indices of four numbers each, and their upper bits, signs and scales: the same range."""
+    return masked_block(VARIED + b"\xff" * 108, struct.pack("<e", 6.2e-5) + b"\0" * 108)
+
+
 # Kinds of matrices: the type's number, the numbers in a block, its bytes, and a function that makes
 # random blocks.
 MATRIX_KINDS = {"bf16": (GGML_BF16, 1, 2, bf16_block), "q8_0": (GGML_Q8_0, 32, 34, q8_0_block),
                 "q4_0": (GGML_Q4_0, 32, 18, q4_0_block), "q4_k": (GGML_Q4_K, 256, 144, q4_k_block),
-                "q6_k": (GGML_Q6_K, 256, 210, q6_k_block)}
+                "q6_k": (GGML_Q6_K, 256, 210, q6_k_block), "iq3_s": (GGML_IQ3_S, 256, 110, iq3_s_block)}
 
 
 def matrix_kind(file_type, name, sizes):
@@ -67,16 +72,18 @@ def matrix_kind(file_type, name, sizes):
     is_table = name in ("token_embd.weight", "output.weight")
     if file_type == "q4_0":
         return "q8_0" if is_table else "q4_0"
+    if file_type == "iq3_s":
+        return "q6_k" if name == "output.weight" or is_table and sizes.tied else "iq3_s"
     if file_type != "q4_k_m":
         return file_type
     if is_table:  # the table, too, if it is the head
         return "q6_k" if sizes.tied or name == "output.weight" else "q4_k"
     layer, eighth = int(name.split(".")[1]), sizes.layers // 8
     more_bits = layer < eighth or layer >= 7 * sizes.layers // 8 or (layer - eighth) % 3 == 2
-    return "q6_k" if more_bits and ("attn_v." in name or "ffn_down." in name) else "q4_k"
+    return "q6_k" if more_bits and (any(part in name for part in ("attn_v.", "ffn_down.", "ffn_down_exps.", "ffn_down_shexp."))) else "q4_k"
 
 
-GGUF_FAMILIES = {"llama": "llama", "qwen3": "qwen3", "lfm2": "lfm2", "qwen3_5_text": "qwen35"}
+GGUF_FAMILIES = {"llama": "llama", "qwen3": "qwen3", "lfm2": "lfm2", "qwen3_5_text": "qwen35", "qwen3_5_moe_text": "qwen35moe"}
 
 
 class Sizes:
@@ -95,14 +102,19 @@ class Sizes:
         self.rope_base, self.rope_dim = float(rope["rope_theta"]), self.head_dim
         self.query, self.kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
         self.attention_layers = range(self.layers)
+        self.has_states, self.experts = False, 0
         if self.family == "lfm2":
             self.attention_layers = config["full_attn_idxs"]
             self.conv_length = config["conv_L_cache"]
             multiple = config["block_multiple_of"]  # with block_auto_adjust_ff_dim
             self.intermediate = -(-(2 * config["block_ff_dim"] // 3) // multiple) * multiple
             return
-        self.intermediate = config["intermediate_size"]
-        if self.family == "qwen35":
+        self.has_states = self.family.startswith("qwen35")
+        self.experts = config.get("num_experts", 0)
+        self.intermediate = config["moe_intermediate_size" if self.experts else "intermediate_size"]
+        if self.experts:
+            self.chosen, self.shared = config["num_experts_per_tok"], config["shared_expert_intermediate_size"]
+        if self.has_states:
             self.rope_dim = int(self.head_dim * rope["partial_rotary_factor"])
             self.rope_sections = [*rope["mrope_section"], 0]
             self.interval = config["full_attention_interval"]
@@ -112,7 +124,7 @@ class Sizes:
 
 
 def attention_tensors(sizes, ours, theirs):
-    gates = 2 if sizes.family == "qwen35" else 1  # beside each query a gate of its head's output
+    gates = 2 if sizes.has_states else 1  # beside each query a gate of its head's output
     for short, name, out in (("q", "q_proj", gates * sizes.query), ("k", "k_proj", sizes.kv), ("v", "v_proj", sizes.kv)):
         yield f"{theirs}attn_{short}.weight", f"{ours}self_attn.{name}.weight", [out, sizes.hidden]
     yield theirs + "attn_output.weight", ours + "self_attn.o_proj.weight", [sizes.hidden, sizes.query]
@@ -141,16 +153,30 @@ def state_tensors(sizes, theirs):
     yield theirs + "ssm_out.weight", None, [sizes.hidden, values]
 
 
+def expert_tensors(sizes, theirs):
+    """The feed-forward part of a layer with experts, for GGUF alone."""
+    yield theirs + "ffn_gate_inp.weight", None, [sizes.experts, sizes.hidden]
+    yield theirs + "ffn_gate_inp_shexp.weight", None, [sizes.hidden]
+    for name in ("gate", "up"):
+        yield f"{theirs}ffn_{name}_exps.weight", None, [sizes.experts, sizes.intermediate, sizes.hidden]
+        yield f"{theirs}ffn_{name}_shexp.weight", None, [sizes.shared, sizes.hidden]
+    yield theirs + "ffn_down_exps.weight", None, [sizes.experts, sizes.hidden, sizes.intermediate]
+    yield theirs + "ffn_down_shexp.weight", None, [sizes.hidden, sizes.shared]
+
+
 def tensors_of(sizes):
     """(GGUF name, name in a checkpoint, [out, in] or [width])"""
     yield "token_embd.weight", "model.embed_tokens.weight", [sizes.vocab, sizes.hidden]
-    second_norm = "post_attention_norm" if sizes.family == "qwen35" else "ffn_norm"
+    second_norm = "post_attention_norm" if sizes.has_states else "ffn_norm"
     for i in range(sizes.layers):
         ours, theirs = f"model.layers.{i}.", f"blk.{i}."
         yield theirs + "attn_norm.weight", ours + "input_layernorm.weight", [sizes.hidden]
         has_attention = i in sizes.attention_layers
         yield from attention_tensors(sizes, ours, theirs) if has_attention else state_tensors(sizes, theirs)
         yield f"{theirs}{second_norm}.weight", ours + "post_attention_layernorm.weight", [sizes.hidden]
+        if sizes.experts:
+            yield from expert_tensors(sizes, theirs)
+            continue
         for name in ("gate", "up"):
             yield f"{theirs}ffn_{name}.weight", f"{ours}mlp.{name}_proj.weight", [sizes.intermediate, sizes.hidden]
         yield theirs + "ffn_down.weight", ours + "mlp.down_proj.weight", [sizes.hidden, sizes.intermediate]
@@ -206,7 +232,14 @@ def gguf_header_values(sizes, file_type, name):
         kv_heads = [sizes.kv_heads if i in sizes.attention_layers else 0 for i in range(sizes.layers)]
         values[f"{family}.attention.head_count_kv"] = (GGUF_ARRAY, kv_heads)
         values[f"{family}.shortconv.l_cache"] = (GGUF_UINT32, sizes.conv_length)
-    if family == "qwen35":
+    if sizes.experts:
+        del values[f"{family}.feed_forward_length"]
+        values.update({
+            f"{family}.expert_count": (GGUF_UINT32, sizes.experts),
+            f"{family}.expert_used_count": (GGUF_UINT32, sizes.chosen),
+            f"{family}.expert_feed_forward_length": (GGUF_UINT32, sizes.intermediate),
+            f"{family}.expert_shared_feed_forward_length": (GGUF_UINT32, sizes.shared)})
+    if sizes.has_states:
         values.update({
             f"{family}.full_attention_interval": (GGUF_UINT32, sizes.interval),
             f"{family}.rope.dimension_sections": (GGUF_ARRAY, sizes.rope_sections),
@@ -260,7 +293,7 @@ def gguf_tensors(config, file_type):
     sizes = Sizes(config)
     for name, _, shape in tensors_of(sizes):
         count = elements(shape)
-        if len(shape) == 1 or name.endswith(("conv.weight", "conv1d.weight")):
+        if len(shape) == 1 or name.endswith(("conv.weight", "conv1d.weight", "ffn_gate_inp.weight")):
             yield name, shape, GGML_F32, 4 * count
         else:
             kind, numbers, block_bytes, _ = MATRIX_KINDS[matrix_kind(file_type, name, sizes)]

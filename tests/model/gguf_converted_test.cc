@@ -25,7 +25,7 @@ void SetAll(const Json& changes, Json* config) {
 }
 
 // The configuration of the directory `dir` as the case changes it.
-ModelConfig ChangedConfig(const std::string& dir, const Json& model) {
+ModelConfig ConvertedConfig(const std::string& dir, const Json& model) {
   Json config = *ParseJson(*ReadFile(dir + "/config.json", 1 << 20));
   Json* text = config.Find("text_config");
   if (text == nullptr) text = &config;
@@ -80,7 +80,7 @@ TEST_P(GgufConvertedTest, HasTheLogitsOfTheModelDirectory) {
   const Json cases = ReadGolden("gguf/cases");
   const Json& model = *cases.Find(name);
   const std::string dir = kGolden + "/models/" + name;
-  const ModelConfig wanted_config = ChangedConfig(dir, model);
+  const ModelConfig wanted_config = ConvertedConfig(dir, model);
   ModelConfig config;
   const std::vector<float> logits = LogitsOfFile(kGolden + "/gguf/" + name + ".gguf", &config);
   ASSERT_FALSE(logits.empty());
