@@ -162,7 +162,7 @@ class DecodedGroup {
       } else {
         StoreHalves(format, decoded, to);
       }
-      for (Places& its : to) its.codes += codes_bytes;
+      for (int64_t i = 0; i < num_matrices_; ++i) to[i].codes += codes_bytes;
     }
   }
 

@@ -8,7 +8,7 @@
 
 #include "cpu/target_set.h"
 
-#if defined(__x86_64__) && MINISGL_HAS_TARGET(MINISGL_AVX512_VNNI_BIT)
+#if defined(__x86_64__) && !defined(__clang__) && MINISGL_HAS_TARGET(MINISGL_AVX512_VNNI_BIT)
 
 #include <immintrin.h>
 

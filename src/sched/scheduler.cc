@@ -471,7 +471,7 @@ bool Scheduler::Impl::WaitsOutside() const {
   bool any_mask = false, any_picture = false;
   for (const RequestState* state : pages.running()) {
     const bool awaits_mask = state->phase != Phase::kLoading && state->LacksMask();
-    // For room that one which awaits its mask refers to.
+    // It waits for room in the encoder cache, which a request that awaits its mask takes.
     const bool awaits_picture = state->phase == Phase::kPrefill && !awaits_mask &&
                                 encoders.Reach(*state, state->LeastChunk()) < state->LeastChunk();
     if (!awaits_mask && !awaits_picture && state->phase != Phase::kLoading) return false;

@@ -11,7 +11,9 @@ bool Scheduler::Impl::FitsWhole(RequestState* state) {
   const int64_t longest = state->longest_whole();
   int64_t most = std::min(context.options.max_prefill_tokens, context.limits.max_step_tokens);
   if (context.options.max_step_tokens > 0) {
-    most = std::min<int64_t>(most, context.options.max_step_tokens);
+    // Every other request may have a decoding row beside it.
+    most = std::min<int64_t>(
+        most, context.options.max_step_tokens - (context.limits.max_running_requests - 1));
   }
   if (longest > 1 && longest > most) {
     End(state, EndReason::kFailed, "length_exceeded",

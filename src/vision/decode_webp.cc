@@ -27,7 +27,8 @@ const char* WebpFault(VP8StatusCode code) {
   }
 }
 
-// Decodes `frame` to its place on the canvas `pixels`. False: it does not lie within.
+// Decodes `frame` to its place on the canvas `pixels`. kBadInput: it does not lie within,
+// or is damaged.
 Status DecodeWebpFrame(const WebPIterator& frame, StoredPixels* pixels) {
   WebPDecoderConfig config;
   if (WebPInitDecoderConfig(&config) == 0) return DecoderFault("WebP", "another library is loaded");

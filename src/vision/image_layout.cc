@@ -360,6 +360,8 @@ Status LayOut(const ImageRules& rules, PictureSize size, int num_images, ImageLa
   return Status();
 }
 
+Status TooManyTokens(int64_t count) { return BadInput("a picture of {} tokens", count); }
+
 // Sets the counts that follow from the sizes. kBadInput: more tokens than any prompt has.
 Status Count(const ImageRules& rules, ImageLayout* layout) {
   layout->num_tiles =
@@ -374,6 +376,7 @@ Status Count(const ImageRules& rules, ImageLayout* layout) {
   }
   layout->num_values = 1;
   for (const int64_t extent : layout->shape) layout->num_values *= extent;
+  if (layout->num_tokens > kTokensMax) return TooManyTokens(layout->num_tokens);
   if (layout->num_tokens > 0) return Status();  // packed
   int64_t num_tokens = int64_t{rules.tokens_per_tile} * layout->num_tiles;
   if (rules.tokens_per_tile > 0) {
@@ -384,9 +387,35 @@ Status Count(const ImageRules& rules, ImageLayout* layout) {
     layout->token_columns = layout->patch_columns / rules.merge_size;
     num_tokens = int64_t{layout->token_rows} * layout->token_columns;
   }
-  if (num_tokens > kTokensMax) return BadInput("a picture of {} tokens", num_tokens);
+  if (num_tokens > kTokensMax) return TooManyTokens(num_tokens);
   layout->num_tokens = static_cast<int32_t>(num_tokens);
   return Status();
+}
+
+// The pixels of the largest picture that is made on the way, also between the two passes of a
+// resize: the columns of the result and the rows of the source.
+double LargestStep(const ImageLayout& layout, PictureSize source) {
+  double largest = 0;
+  const auto add = [&largest](PictureSize columns, PictureSize rows) {
+    largest = std::max(largest, static_cast<double>(columns.width) * rows.height);
+  };
+  if (layout.is_squared) {
+    const int32_t side = std::max(source.width, source.height);
+    source = {side, side};
+    add(source, source);
+  }
+  PictureSize from = source;
+  for (const PictureSize& step : {layout.first, layout.resized}) {
+    if (step.width == 0) continue;
+    add(step, from);
+    add(step, step);
+    from = step;
+  }
+  add(layout.canvas, layout.canvas);
+  add(layout.tile, layout.tile);
+  if (layout.overview == Overview::kNone) return largest;
+  add(layout.tile, layout.overview_of_canvas ? layout.canvas : source);
+  return largest;
 }
 
 }  // namespace
@@ -397,10 +426,7 @@ Result<ImageLayout> LayOutImage(const ImageRules& rules, PictureSize size, int n
   MINISGL_RETURN_IF_ERROR(vision::LayOut(rules, size, num_images, &layout));
   double values = 3.0 * rules.num_frames * layout.tile.width * layout.tile.height *
                   (layout.tile_rows * double{1} * layout.tile_columns + 1);
-  for (const PictureSize& step : {layout.first, layout.resized, layout.canvas, layout.tile}) {
-    const double pixels = static_cast<double>(step.width) * step.height;
-    if (pixels > vision::kStepPixelsMax) values = INFINITY;
-  }
+  if (vision::LargestStep(layout, size) > vision::kStepPixelsMax) values = INFINITY;
   if (layout.resized.width < 1 || layout.resized.height < 1) {
     return BadInput("a picture of {} x {} pixels, of which nothing is left at the model's size",
                     size.width, size.height);

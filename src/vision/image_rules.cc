@@ -120,6 +120,15 @@ void ReadCenterCrop(Files* files, ImageRules* rules) {
   rules->tokens_per_tile = TokensOfTower(files, *rules);
 }
 
+void ReadSiglip(Files* files, ImageRules* rules) {
+  rules->size_rule = SizeRule::kFixed;
+  rules->mean = rules->std = kHalf;
+  rules->tile = files->image.Size("size", {224, 224});
+  rules->patch_size =
+      files->processor.Side("patch_size", files->config.Side("vision_config.patch_size", 14));
+  rules->tokens_per_tile = TokensOfTower(files, *rules);
+}
+
 // "anyres_max_9": 9.
 int32_t PackedTilesMax(Files* files) {
   constexpr std::string_view kPrefix = "anyres_max_";
@@ -183,10 +192,11 @@ int32_t ShuffledSide(RuleReader* reader, const std::string& key, double absent) 
   return static_cast<int32_t>(std::clamp(ratio < 1 ? 1 / ratio + 0.5 : ratio + 0.5, 1.0, 64.0));
 }
 
-// (side of a tile in patches / merge_size)^2
+// (side of a tile in patches / merge_size)^2, at most kTileTokensMax
 int64_t ShuffledTokens(const ImageRules& rules) {
   const int64_t side = rules.patch_size * int64_t{rules.merge_size};
-  return std::max<int64_t>((rules.tile.width / side) * (rules.tile.height / side), 1);
+  return std::clamp<int64_t>((rules.tile.width / side) * (rules.tile.height / side), 1,
+                             kTileTokensMax);
 }
 
 void ReadNearestGrid(Files* files, ImageRules* rules) {
@@ -246,7 +256,7 @@ constexpr Family kFamilies[] = {
     {"Gemma4ImageProcessor", ReadPatchBudget},
     {"PixtralImageProcessor", ReadLongestSide},
     {"CLIPImageProcessor", ReadCenterCrop},
-    {"SiglipImageProcessor", ReadCenterCrop},
+    {"SiglipImageProcessor", ReadSiglip},
     {"LlavaOnevisionImageProcessor", ReadPinpoints},
     {"GotOcr2ImageProcessor", ReadNearestGrid},
     {"Idefics3ImageProcessor", ReadSplit},
@@ -305,7 +315,7 @@ Result<ImageRules> ReadImageRules(const Json& config, const Json& preprocessor,
                    [&](const vision::Family& entry) { return rules.processor == entry.processor; });
   if (family == std::end(vision::kFamilies)) {
     return MakeStatus(StatusCode::kUnavailable,
-                      "pictures of the image processor \"{}\" are not built",
+                      "pictures of the image processor \"{}\" are not supported",
                       Visible(rules.processor));
   }
   family->read(&files, &rules);

@@ -94,11 +94,11 @@ PictureSize RuleReader::Size(const std::string& key, PictureSize absent) {
     const int32_t side = Side(key, 1);
     return {side, side};
   }
-  if (value->Find("shortest_edge") != nullptr) {
+  if (Find(key + ".shortest_edge") != nullptr) {
     const int32_t side = Side(key + ".shortest_edge", 1);
     return {side, side};
   }
-  if (value->Find("height") == nullptr || value->Find("width") == nullptr) {
+  if (Find(key + ".height") == nullptr || Find(key + ".width") == nullptr) {
     Fail(key, "an object with height and width");
     return absent;
   }

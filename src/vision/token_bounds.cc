@@ -1,6 +1,7 @@
 // Bounds of a picture's tokens that a user asks for, as numbers of the family's own rule.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <iterator>
 
 #include "minisgl/vision/image_rules.h"
@@ -22,16 +23,21 @@ int32_t TilesWithin(const ImageRules& rules, int32_t tokens) {
   return tiles > 2 ? tiles - 1 : std::min(tiles, 1);
 }
 
+// The pixels of `tokens` units, at most those of any picture.
+int64_t PixelsOf(const ImageRules& rules, int32_t tokens) {
+  constexpr double kMost = int64_t{1} << 52;
+  const double unit = static_cast<double>(rules.patch_size) * rules.merge_size;
+  return static_cast<int64_t>(std::min(tokens * unit * unit * rules.frames_counted, kMost));
+}
+
 // Gemma 4's models are trained with these budgets.
 constexpr int32_t kBudgets[] = {70, 140, 280, 560, 1120};
 
 Status SetMost(int32_t tokens, ImageRules* rules) {
-  const int32_t unit = rules->patch_size * rules->merge_size;
-  const int64_t unit_pixels = int64_t{unit} * unit * rules->frames_counted;
   const int32_t tiles = TilesWithin(*rules, tokens);
   switch (rules->size_rule) {
     case SizeRule::kBlocks:
-      rules->pixels_max = tokens * unit_pixels;
+      rules->pixels_max = PixelsOf(*rules, tokens);
       rules->pixels_min = std::min(rules->pixels_min, rules->pixels_max);
       return Status();
     case SizeRule::kPatchBudget: {
@@ -41,7 +47,9 @@ Status SetMost(int32_t tokens, ImageRules* rules) {
       return Status();
     }
     case SizeRule::kLongestSide: {
-      const int32_t side = static_cast<int32_t>(std::sqrt(tokens)) * unit;
+      const double unit = static_cast<double>(rules->patch_size) * rules->merge_size;
+      const auto side = static_cast<int32_t>(
+          std::min(std::floor(std::sqrt(tokens)) * unit, static_cast<double>(INT32_MAX)));
       rules->longest = {std::min(rules->longest.width, side),
                         std::min(rules->longest.height, side)};
       return Status();
@@ -72,9 +80,8 @@ Status SetMost(int32_t tokens, ImageRules* rules) {
 }
 
 Status SetLeast(int32_t tokens, ImageRules* rules) {
-  const int64_t unit = int64_t{rules->patch_size} * rules->merge_size;
   if (rules->size_rule == SizeRule::kBlocks) {
-    rules->pixels_min = tokens * unit * unit * rules->frames_counted;
+    rules->pixels_min = PixelsOf(*rules, tokens);
     rules->pixels_max = std::max(rules->pixels_min, rules->pixels_max);
     return Status();
   }
@@ -98,6 +105,9 @@ Result<ImageRules> WithTokenBounds(ImageRules rules, std::optional<int32_t> toke
   }
   if (tokens_min) MINISGL_RETURN_IF_ERROR(vision::SetLeast(*tokens_min, &rules));
   if (tokens_max) MINISGL_RETURN_IF_ERROR(vision::SetMost(*tokens_max, &rules));
+  if (tokens_min && rules.size_rule == SizeRule::kPatchBudget && rules.tokens_max < *tokens_min) {
+    return vision::NoSuchBound(rules, "least", *tokens_min);
+  }
   return rules;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -64,6 +65,9 @@ void WriteLatentRope(GgufMetadata* metadata, Json* config) {
   if (rope == nullptr || *rope->Find("rope_type") != Json("yarn")) return;
   const Json multiplier = metadata->Number(kMultiplier);
   if (multiplier.is_null()) return metadata->Fail(kMultiplier, "a number is needed with yarn");
+  if (!std::isfinite(10 * multiplier.as_double())) {
+    return metadata->Fail(kMultiplier, "a smaller number is needed");
+  }
   // With the digits of f32.
   const Json scale = *ParseJson(fmt::format("{:.7g}", 10 * multiplier.as_double()));
   rope->Set("mscale", scale).Set("mscale_all_dim", scale);

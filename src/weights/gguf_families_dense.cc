@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -88,7 +89,7 @@ double WeightOfNorm(GgufMetadata* metadata, const char* kind) {
   const Json weights = metadata->Vector(name);
   const Json::Array all = weights.is_null() ? Json::Array() : weights.as_array();
   const bool are_equal = !all.empty() && std::all_of(all.begin(), all.end(), [&](const Json& one) {
-    return one.as_double() == all[0].as_double();
+    return std::abs(one.as_double()) < 1e30 && one.as_double() == all[0].as_double();
   });
   if (!are_equal) {
     metadata->FailWith(BadInput("tensor \"{}\": one number throughout is needed", name));

@@ -4,6 +4,7 @@
 #include "cpu/coded_product.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "cpu/pack_codes.h"
 #include "cpu/read_grids.h"
@@ -145,6 +146,12 @@ TEST(CodedProductTest, CompactBlocksAreKeptAsTheyAre) {
 
 // What reads codes fastest here reads the bytes of the format's own function.
 TEST(CodedProductTest, CodesOfGridsAreReadAlikeByAllFunctions) {
+  const auto has_own = [](const char* name) {
+    return FindReadCodes(*FindBlockFormat(name)) != FindBlockFormat(name)->codes.read;
+  };
+  if (std::none_of(std::begin(kBlockFormats), std::end(kBlockFormats), has_own)) {
+    GTEST_SKIP() << "this processor has no other function that reads them";
+  }
   for (const char* const name : kBlockFormats) {
     const BlockFormat& format = *FindBlockFormat(name);
     const RandomBlocks blocks(name, 64, 1024, 1);

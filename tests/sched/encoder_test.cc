@@ -130,7 +130,7 @@ TEST(EncoderTest, WhatAWaitingRequestWantsIsDroppedLast) {
   EngineLimits limits = PictureLimits();
   limits.max_running_requests = 1;
   SimDriver driver(limits, PictureOptions(100, 25), 0, kEndRate);
-  // The cat is used first, so it is the oldest when the owl needs room; request 4 wants it.
+  // The tabby is used first, so it is the oldest when the heron needs room; request 4 wants it.
   const std::vector<std::pair<RequestId, ContentHash>> order = {
       {1, kTabby}, {2, kHound}, {3, kHeron}, {4, kTabby}};
   std::vector<Request> requests;

@@ -67,7 +67,7 @@ bool HasRoomForWhole(const Workload& workload, const Request& request) {
   if (longest <= 1) return true;
   int64_t most = std::min(workload.options.max_prefill_tokens, limits.max_step_tokens);
   const int64_t step = workload.options.max_step_tokens;
-  if (step > 0) most = std::min(most, step);
+  if (step > 0) most = std::min(most, step - (limits.max_running_requests - 1));
   if (longest > most) return false;
   if (limits.num_window_pages == 0) return true;
   const int64_t tokens = std::ssize(request.prompt) + request.max_tokens - 1;

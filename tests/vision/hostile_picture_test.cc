@@ -101,7 +101,9 @@ TEST(HostilePictureTest, OtherBytesAreNoPicture) {
 // A picture that is cut off never decodes to another picture: the error is certain, or all that
 // decoding needs is there.
 TEST(HostilePictureTest, CutOffFilesAreErrorsOrWhole) {
-  for (const std::string& name : GoldenNames()) {
+  const std::vector<std::string> names = GoldenNames();
+  if (names.empty()) GTEST_SKIP() << "this build has no decoder of pictures";
+  for (const std::string& name : names) {
     const std::string whole = Golden(name);
     const auto expected = DecodePicture(whole);
     ASSERT_TRUE(expected.ok()) << name << ": " << expected.status().message();
@@ -127,7 +129,9 @@ TEST(HostilePictureTest, CutOffFilesAreErrorsOrWhole) {
 TEST(HostilePictureTest, ChangedBytesDoNoHarm) {
   PictureLimits limits;
   limits.pixels_max = 1 << 16;
-  for (const std::string& name : GoldenNames()) {
+  const std::vector<std::string> names = GoldenNames();
+  if (names.empty()) GTEST_SKIP() << "this build has no decoder of pictures";
+  for (const std::string& name : names) {
     const std::string whole = Golden(name);
     // All bytes of the headers, and some of the others (tests/fuzz changes all of them).
     for (size_t at = 0; at < whole.size(); at += at < 64 ? 1 : 7) {

@@ -80,9 +80,10 @@ TEST(ImageRulesTest, TheProcessorsOwnRulesStandFirst) {
 
 TEST(ImageRulesTest, OtherProcessorsAreRefusedByName) {
   const auto rules = RulesOf(R"({"image_processor_type": "MllamaImageProcessor"})");
-  ExpectRefused(rules, "pictures of the image processor \"MllamaImageProcessor\" are not built");
+  ExpectRefused(rules,
+                "pictures of the image processor \"MllamaImageProcessor\" are not supported");
   EXPECT_EQ(rules.status().code(), StatusCode::kUnavailable);
-  ExpectRefused(RulesOf("null"), "pictures of the image processor \"\" are not built");
+  ExpectRefused(RulesOf("null"), "pictures of the image processor \"\" are not supported");
 }
 
 TEST(ImageRulesTest, WrongValuesAreErrorsThatNameFileAndKey) {
@@ -236,6 +237,59 @@ TEST(TokenBoundsTest, BoundsThatAModelLacksAreErrors) {
   EXPECT_TRUE(WithTokenBounds(*rules, 256, 256).ok());
   EXPECT_FALSE(WithTokenBounds(*rules, 257, std::nullopt).ok());
   EXPECT_FALSE(WithTokenBounds(*rules, 300, 200).ok());
+}
+
+// Beside other pictures LLaVA-OneVision squares each: the square may be far larger than the file.
+TEST(ImageRulesTest, NoPictureOnTheWayIsWithoutBounds) {
+  const auto squares = RulesOf(R"({"image_processor_type": "LlavaOnevisionImageProcessor",
+      "image_grid_pinpoints": [[384, 384]]})");
+  ASSERT_TRUE(squares.ok()) << squares.status().message();
+  EXPECT_TRUE(LayOutImage(*squares, {669, 133747}, 1).ok());
+  EXPECT_FALSE(LayOutImage(*squares, {669, 133747}, 2).ok());
+  EXPECT_TRUE(LayOutImage(*squares, {669, 1337}, 2).ok());
+  // Between the passes of a resize it has the columns of the result and the rows of the source.
+  const auto wide = RulesOf(R"({"image_processor_type": "Gemma3ImageProcessor",
+      "size": {"height": 64, "width": 65536}})");
+  ASSERT_TRUE(wide.ok()) << wide.status().message();
+  EXPECT_TRUE(LayOutImage(*wide, {1000, 1000}).ok());
+  EXPECT_FALSE(LayOutImage(*wide, {669, 133747}).ok());
+}
+
+TEST(ImageRulesTest, ASiglipProcessorNeitherCropsNorKeepsTheRatio) {
+  const auto rules = RulesOf(R"({"image_processor_type": "SiglipImageProcessor",
+      "size": {"height": 384, "width": 384}})");
+  ASSERT_TRUE(rules.ok()) << rules.status().message();
+  EXPECT_EQ(rules->size_rule, SizeRule::kFixed);
+  EXPECT_EQ(rules->tile.width, 384);
+  EXPECT_EQ(rules->mean[1], 0.5);
+  EXPECT_EQ(rules->std[1], 0.5);
+}
+
+TEST(ImageRulesTest, ASideThatIsNullIsMissing) {
+  const auto rules = RulesOf(R"({"image_processor_type": "SiglipImageProcessor",
+      "size": {"shortest_edge": null, "height": 384, "width": 320}})");
+  ASSERT_TRUE(rules.ok()) << rules.status().message();
+  EXPECT_EQ(rules->tile.height, 384);
+  EXPECT_EQ(rules->tile.width, 320);
+  EXPECT_FALSE(RulesOf(R"({"image_processor_type": "SiglipImageProcessor",
+      "size": {"height": 384, "width": null}})")
+                   .ok());
+}
+
+TEST(ImageRulesTest, ALowerBoundIsNotLostToAnUpperOne) {
+  const auto rules = RulesOf(R"({"image_processor_type": "Gemma4ImageProcessor"})");
+  ASSERT_TRUE(rules.ok()) << rules.status().message();
+  EXPECT_TRUE(WithTokenBounds(*rules, 200, 400).ok());  // 280
+  EXPECT_FALSE(WithTokenBounds(*rules, 300, 400).ok());
+}
+
+TEST(ImageRulesTest, BoundsOfHugePatchesDoNotOverflow) {
+  const auto rules = RulesOf(R"({"image_processor_type": "Qwen2VLImageProcessor",
+      "patch_size": 65536, "merge_size": 64, "temporal_patch_size": 1})");
+  ASSERT_TRUE(rules.ok()) << rules.status().message();
+  const auto bounded = WithTokenBounds(*rules, 1 << 20, 1 << 20);
+  ASSERT_TRUE(bounded.ok()) << bounded.status().message();
+  EXPECT_GT(bounded->pixels_max, 0);
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ void ExpectPicture(const Json& golden, const std::string& bytes, Background back
 TEST(PictureGoldenTest, EachPictureHasTheBytesOfPillow) {
   const Json goldens = ReadJsonFile(kGoldenFolder + "pictures.json");
   ASSERT_GT(goldens.as_array().size(), 60u);
+  size_t num_decoded = 0;
   for (const Json& golden : goldens.as_array()) {
     const std::string& file = golden.Find("file")->as_string();
     SCOPED_TRACE(file);
@@ -39,7 +40,9 @@ TEST(PictureGoldenTest, EachPictureHasTheBytesOfPillow) {
     const std::string bytes = ReadAllBytes(kGoldenFolder + "pictures/" + file);
     ExpectPicture(golden, bytes, Background::kDrop);
     ExpectPicture(golden, bytes, Background::kWhite);
+    ++num_decoded;
   }
+  if (num_decoded == 0) GTEST_SKIP() << "this build has no decoder of pictures";
 }
 
 // The headers alone say what is decoded, also of kinds that a build cannot decode.
