@@ -1,8 +1,8 @@
 // See block_panels.h.
 //
-// A panel's blocks lie in the order of its inputs, those of its 16 outputs beside each other. They
-// are decoded one block of all outputs at a time: each output's codes to a row of bytes in the
-// first-level cache, and the rows to the order of the kernel.
+// A panel's blocks lie in the order of its inputs, the blocks of its 16 outputs beside each other.
+// They are decoded one block of all outputs at a time: each output's codes to a row of bytes in
+// the first-level cache, and the rows to the order of the kernel.
 #include "cpu/block_panels.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ constexpr int64_t kHalfBlock = kQuantBlock / 2;
 constexpr int64_t kLineBytes = 64;
 // Prefetch distance. The panels of a matrix follow each other.
 constexpr int64_t kBytesAhead = 4096;
-// Bytes of the outputs that MultiplyByBlocks adds to those of the first half.
+// Bytes of the second half's outputs, which MultiplyByBlocks adds to the outputs of the first half.
 constexpr int64_t kSumBytes = kLinearRowsMax * kGroupWidth * int64_t{sizeof(float)};
 
 // The codes and scales of a panel's outputs in one block of inputs.

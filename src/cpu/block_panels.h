@@ -1,6 +1,6 @@
 // Matrices that are kept as the blocks of the file (CodeOrder::kBlocks), because codes of 8 bits
 // would take two to five times the memory: how they are packed, and how products decode them, a
-// group of outputs at a time, for the kernels that there are.
+// group of outputs at a time, for kernels that multiply with codes of 8 bits.
 #pragma once
 
 #include <cstddef>

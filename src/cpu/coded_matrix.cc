@@ -2,20 +2,13 @@
 #include "cpu/coded_matrix.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "minisgl/base/checked_math.h"
+#include "minisgl/base/load_bytes.h"
 #include "minisgl/tensor/weight_tensor.h"
 
 namespace minisgl::cpu {
 namespace {
-
-template <typename T>
-T Load(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
-}
 
 constexpr int64_t kQuadTileBytes = 16 * kPanelWidth * kQuadInputs;
 
@@ -96,7 +89,7 @@ uint8_t CodedMatrix::CodeAt(int64_t out, int64_t input) const {
     const std::byte* const unit =
         from + input / kUnitInputs * kUnitWords * kPanelWidth * int64_t{sizeof(uint32_t)};
     const auto word = [&](int64_t i) {
-      return Load<uint32_t>(unit + (i * kPanelWidth + lane) * int64_t{sizeof(uint32_t)});
+      return LoadBytes<uint32_t>(unit + (i * kPanelWidth + lane) * int64_t{sizeof(uint32_t)});
     };
     const uint32_t lower = word(input % kUnitInputs / 8) >> 4 * (input % 8) & 15;
     const uint32_t upper = word(2) >> UpperShift(input) & 3;
@@ -112,9 +105,9 @@ float CodedMatrix::FactorAt(const std::byte* of_panel, int64_t group, int64_t la
   const std::byte* const from =
       of_panel + step_bytes() +
       (of_factor * kPanelWidth + lane) * static_cast<int64_t>(DTypeBytes(scale_type));
-  const float factor = scale_type == DType::kF32    ? Load<float>(from)
-                       : scale_type == DType::kBF16 ? Bf16ToFloat(Load<uint16_t>(from))
-                                                    : F16ToFloat(Load<uint16_t>(from));
+  const float factor = scale_type == DType::kF32    ? LoadBytes<float>(from)
+                       : scale_type == DType::kBF16 ? Bf16ToFloat(LoadBytes<uint16_t>(from))
+                                                    : F16ToFloat(LoadBytes<uint16_t>(from));
   if (steps == ScaleSteps::kNone) return factor;
   const std::byte step = of_panel[group * kPanelWidth + lane];
   const float number = steps == ScaleSteps::kIntegers ? static_cast<int8_t>(step)

@@ -55,7 +55,7 @@ enum class CodeOrder : uint8_t {
   // exchanged, so that every other byte is of the next input (kernels/linear_e4m3-inl.h).
   kSplitQuads,
   // Rows of blocks (block_format.h), codes and scales together: for each block of a panel's inputs
-  // those of its 16 outputs, zeros in place of outputs that it has not. Products decode them
+  // the blocks of its 16 outputs, zeros if it has fewer outputs. Products decode them
   // (block_panels.h).
   kBlocks,
 };

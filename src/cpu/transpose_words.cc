@@ -33,7 +33,7 @@ void TransposeWords(std::span<const std::byte* const> rows, size_t offset, std::
   }
 }
 
-// Four times, the rows of each half are interleaved with those of the other.
+// Interleaves the rows of one half with the rows of the other, four times.
 void TransposeBytes(std::span<const std::byte* const> rows, size_t offset, std::byte* to) {
   using Bytes = uint8_t __attribute__((vector_size(16)));
   Bytes now[16], next[16];

@@ -50,7 +50,7 @@ class EncoderLedger {
   void Take(RequestState* state, int64_t count);
   // The draft becomes a plan: moves what it encodes and drops to `extras`.
   void Launch(PlanExtras* extras);
-  // The step that encodes `runs` failed: nobody will find their embeddings.
+  // The step that encodes `runs` failed: no request finds their embeddings any more.
   void Invalidate(const std::vector<EncoderRun>& runs);
   // True if `state` refers to embeddings whose step failed.
   bool ReadsInvalid(const RequestState& state) const;

@@ -7,18 +7,12 @@
 #include <cmath>
 #include <cstring>
 
+#include "minisgl/base/load_bytes.h"
 #include "minisgl/tensor/dtype.h"
 #include "tensor/block_grids.h"
 
 namespace minisgl::tensor {
 namespace {
-
-template <typename T>
-T Load(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
-}
 
 // Eight numbers, negated where `mask` has 0xFF. REQUIRES that none is 0, so that no byte carries.
 uint64_t Signed(uint64_t numbers, uint64_t mask) {
@@ -48,7 +42,7 @@ void CodesOfIq2Xxs(const std::byte* block, uint8_t* codes) {
   const uint64_t *const grid = Iq2XxsGrid(), *const masks = SignMasksOf7Bits();
   for (int group = 0; group < 8; ++group) {
     const std::byte* const rows = block + 2 + group * 8;
-    auto signs = Load<uint32_t>(rows + 4);
+    auto signs = LoadBytes<uint32_t>(rows + 4);
     for (int i = 0; i < 4; ++i, signs >>= 7, codes += 8) {
       Store(Signed(grid[Byte(rows + i)], masks[signs & 0x7F]), codes);
     }
@@ -56,7 +50,7 @@ void CodesOfIq2Xxs(const std::byte* block, uint8_t* codes) {
 }
 void StepsOfIq2Xxs(const std::byte* block, int8_t* scales, int8_t*) {
   for (int group = 0; group < 8; ++group) {
-    scales[group] = OddStep(Load<uint32_t>(block + 6 + group * 8) >> 28);
+    scales[group] = OddStep(LoadBytes<uint32_t>(block + 6 + group * 8) >> 28);
   }
 }
 
@@ -65,7 +59,7 @@ void CodesOfIq2Xs(const std::byte* block, uint8_t* codes) {
   const uint64_t *const grid = Iq2XsGrid(), *const masks = SignMasksOf7Bits();
 #pragma GCC unroll 4
   for (int i = 0; i < 32; ++i, codes += 8) {
-    const uint32_t word = Load<uint16_t>(block + 2 + 2 * i);
+    const uint32_t word = LoadBytes<uint16_t>(block + 2 + 2 * i);
     Store(Signed(grid[word & (kIq2XsRows - 1)], masks[word >> 9]), codes);
   }
 }
@@ -96,7 +90,7 @@ void CodesOfIq3Xxs(const std::byte* block, uint8_t* codes) {
   const uint64_t* const masks = SignMasksOf7Bits();
   const std::byte* rows = block + 2;
   for (int group = 0; group < 8; ++group) {
-    auto signs = Load<uint32_t>(block + 66 + group * 4);
+    auto signs = LoadBytes<uint32_t>(block + 66 + group * 4);
     for (int i = 0; i < 4; ++i, signs >>= 7, codes += 8, rows += 2) {
       const uint64_t eight = grid[Byte(rows)] | uint64_t{grid[Byte(rows + 1)]} << 32;
       Store(Signed(eight, masks[signs & 0x7F]), codes);
@@ -105,7 +99,7 @@ void CodesOfIq3Xxs(const std::byte* block, uint8_t* codes) {
 }
 void StepsOfIq3Xxs(const std::byte* block, int8_t* scales, int8_t*) {
   for (int group = 0; group < 8; ++group) {
-    scales[group] = OddStep(Load<uint32_t>(block + 66 + group * 4) >> 28);
+    scales[group] = OddStep(LoadBytes<uint32_t>(block + 66 + group * 4) >> 28);
   }
 }
 
@@ -136,7 +130,7 @@ void CodesOfIq1S(const std::byte* block, uint8_t* codes) {
   const uint64_t* const grid = Iq1Grid();
   const std::byte* rows = block + 2;
   for (int group = 0; group < 8; ++group) {
-    const size_t word = Load<uint16_t>(block + 34 + group * 2);
+    const size_t word = LoadBytes<uint16_t>(block + 34 + group * 2);
     const uint64_t* const its = grid + (word >> 15) * kIq1Rows;
     for (int i = 0; i < 4; ++i, codes += 8, ++rows) {
       const size_t upper = word >> (3 * i) & 7;
@@ -146,7 +140,7 @@ void CodesOfIq1S(const std::byte* block, uint8_t* codes) {
 }
 void StepsOfIq1S(const std::byte* block, int8_t* scales, int8_t*) {
   for (int group = 0; group < 8; ++group) {
-    scales[group] = OddStep(Load<uint16_t>(block + 34 + group * 2) >> 12 & 7U);
+    scales[group] = OddStep(LoadBytes<uint16_t>(block + 34 + group * 2) >> 12 & 7U);
   }
 }
 
@@ -163,13 +157,14 @@ void CodesOfIq1M(const std::byte* block, uint8_t* codes) {
 }
 void StepsOfIq1M(const std::byte* block, int8_t* scales, int8_t*) {
   for (int of_four = 0; of_four < 4; ++of_four, scales += 4) {
-    const uint32_t word = Load<uint16_t>(block + 48 + of_four * 2);
+    const uint32_t word = LoadBytes<uint16_t>(block + 48 + of_four * 2);
     for (int i = 0; i < 4; ++i) scales[i] = OddStep(word >> (3 * i) & 7);
   }
 }
 float ScaleOfIq1M(const std::byte* block) {
   uint32_t bits = 0;
-  for (int i = 0; i < 4; ++i) bits |= uint32_t{Load<uint16_t>(block + 48 + 2 * i)} >> 12 << (4 * i);
+  for (int i = 0; i < 4; ++i)
+    bits |= uint32_t{LoadBytes<uint16_t>(block + 48 + 2 * i)} >> 12 << (4 * i);
   return F16ToFloat(static_cast<uint16_t>(bits)) / 8;
 }
 bool IsFiniteIq1M(const std::byte* block) { return std::isfinite(ScaleOfIq1M(block)); }

@@ -8,16 +8,10 @@
 #include <utility>
 
 #include "minisgl/base/checked_math.h"
+#include "minisgl/base/load_bytes.h"
 
 namespace minisgl {
 namespace {
-
-template <typename T>
-T LoadAt(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof(T));
-  return value;
-}
 
 float WidenAt(const std::byte* from, DType dtype) { return TensorView{from, dtype, {}}.At(0); }
 
@@ -27,10 +21,10 @@ void ReadElements(const std::byte* from, int64_t step, int64_t count, const Wide
                   float* row) {
   if (step == static_cast<int64_t>(sizeof(T))) {  // a constant step is several times as fast
     for (int64_t i = 0; i < count; ++i) {
-      row[i] = widen(LoadAt<T>(from + i * static_cast<int64_t>(sizeof(T))));
+      row[i] = widen(LoadBytes<T>(from + i * static_cast<int64_t>(sizeof(T))));
     }
   } else {
-    for (int64_t i = 0; i < count; ++i) row[i] = widen(LoadAt<T>(from + i * step));
+    for (int64_t i = 0; i < count; ++i) row[i] = widen(LoadBytes<T>(from + i * step));
   }
 }
 
@@ -97,7 +91,7 @@ float ScalePlane::At(int64_t out, int64_t group) const { return WidenAt(Place(ou
 
 int64_t QuantizedWeights::GroupOf(int64_t in) const {
   if (group_index == nullptr) return in / group_inputs;
-  return LoadAt<int32_t>(group_index + in * static_cast<int64_t>(sizeof(int32_t)));
+  return LoadBytes<int32_t>(group_index + in * static_cast<int64_t>(sizeof(int32_t)));
 }
 
 float QuantizedWeights::ScaleOf(int64_t out, int64_t group) const {
@@ -414,8 +408,8 @@ Status WeightTensor::CheckBlocks() const {
   const auto is_finite = [=, this](const std::byte* block) {
     if (blocks_->is_finite != nullptr) return blocks_->is_finite(block);
     return std::to_integer<uint8_t>(block[0]) <= blocks_->first_byte_max &&
-           (scale_at < 0 || IsFiniteF16(LoadAt<uint16_t>(block + scale_at))) &&
-           (offset_at < 0 || IsFiniteF16(LoadAt<uint16_t>(block + offset_at)));
+           (scale_at < 0 || IsFiniteF16(LoadBytes<uint16_t>(block + scale_at))) &&
+           (offset_at < 0 || IsFiniteF16(LoadBytes<uint16_t>(block + offset_at)));
   };
   // The processor fetches lines that follow each other, but not the few of them that are read.
   const int64_t ahead = kBytesAhead / step * step;

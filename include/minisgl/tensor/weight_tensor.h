@@ -101,7 +101,8 @@ class WeightTensor {
   // Null unless the matrix is rows of blocks.
   const BlockFormat* blocks() const { return blocks_; }
   // The same rows of blocks, whose codes and scales can also be read apart: quantized() describes
-  // them. All weights are times `factor`, 1 but for scales of type e4m3. REQUIRES blocks().
+  // them. Multiplies all weights by `factor`, which is 1 unless scales
+  // are of type e4m3. REQUIRES blocks().
   WeightTensor WithCodes(float factor = 1) const;
   // Null unless the matrix is codes and scales. For rows of blocks it has no data; the functions
   // below read both.

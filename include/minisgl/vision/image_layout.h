@@ -29,7 +29,7 @@ struct ImageLayout {
   Overview overview = Overview::kNone;
   bool overview_of_canvas = false;  // made of the canvas, not of the picture itself
 
-  // What the tower takes. Patches are those of one tile.
+  // What the tower reads: tiles, and the rows and columns of patches in one tile.
   int32_t num_tiles = 1;  // with the overview
   int32_t patch_rows = 0, patch_columns = 0;
   // The shape of the values: [patches, values of a patch] or [tiles, 3, height, width].
