@@ -16,6 +16,7 @@
 #include "minisgl/base/json.h"
 #include "minisgl/text/answer_start.h"
 #include "minisgl/text/chat_messages.h"
+#include "minisgl/text/prompt_images.h"
 #include "minisgl/text/reasoning.h"
 
 namespace minisgl {
@@ -41,6 +42,8 @@ struct Conversation {
   // An array of messages as a template takes them; null: `raw` is the prompt. The content of a
   // message is a string, a list of parts, or null.
   Json messages;
+  // Of the parts {"type": "image"} of the messages, in their order.
+  std::vector<ConversationImage> images;
   std::vector<SampledAnswer> answers;  // of a conversation that goes on, by ascending index
   Json tools, documents;               // null or arrays
   Json kwargs;                         // variables of the template: null or an object

@@ -11,6 +11,7 @@
 
 #include "minisgl/base/ids.h"
 #include "minisgl/base/status.h"
+#include "minisgl/text/prompt_images.h"
 #include "minisgl/text/render_prompt.h"
 #include "minisgl/text/text_model.h"
 
@@ -30,9 +31,10 @@ struct EncodeBounds {
 struct EncodedPrompt {
   // All, or with kept_max the last ones: at least that many if there are, at most twice as many.
   std::vector<TokenId> ids;
-  std::optional<TokenId> first;  // of all
-  int64_t total = 0;             // number of all
-  bool is_whole = true;          // if false, there may be more than `total`
+  std::optional<TokenId> first;     // of all
+  int64_t total = 0;                // number of all
+  bool is_whole = true;             // if false, there may be more than `total`
+  std::vector<PlacedImage> images;  // of a prompt that is kept whole
 };
 
 // Encodes `prompt`. A sampled answer that stands in the text is spliced in by its ids if the rest

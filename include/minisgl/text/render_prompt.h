@@ -12,6 +12,7 @@
 #include "minisgl/base/ids.h"
 #include "minisgl/base/status.h"
 #include "minisgl/text/conversation.h"
+#include "minisgl/text/prompt_images.h"
 #include "minisgl/text/reasoning.h"
 #include "minisgl/text/text_model.h"
 #include "minisgl/text/tokenizer.h"
@@ -26,7 +27,8 @@ struct RenderedAnswer {
 };
 
 struct RenderedPrompt {
-  std::vector<TextPiece> pieces;
+  std::vector<TextPiece> pieces;        // placeholders of pictures are expanded
+  std::vector<LaidOutImage> images;     // in their order
   std::vector<RenderedAnswer> answers;  // in the order of the conversation
   ReasoningTags reasoning;              // of the answer: as the prompt leaves them
   bool goes_on = false;                 // as in Conversation

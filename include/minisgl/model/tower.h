@@ -1,0 +1,37 @@
+// The tower of a multimodal model: a picture's values to the embeddings that stand in the place of
+// its placeholder tokens. Written once over Ops, for every family, as the table of features in
+// minisgl/weights/tower_config.h says.
+//
+// Used by one thread, that of the Ops.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "minisgl/base/status.h"
+#include "minisgl/model/decoder.h"
+#include "minisgl/model/model_list.h"
+#include "minisgl/ops.h"
+#include "minisgl/plan/encoder_input.h"
+#include "minisgl/weights/checkpoint.h"
+#include "minisgl/weights/tower_config.h"
+
+namespace minisgl {
+
+// What an engine has loaded of a tower.
+class Tower : public RankModel {
+ public:
+  // Floats of one embedding: the hidden size of the text model, and as many again for each layer of
+  // the text to whose output the picture's vectors are added (deepstack), in order of the layers.
+  virtual int64_t embedding_width() const = 0;
+  // Writes the embeddings [content's num_tokens, embedding_width()], f32, to `out`, which is in the
+  // memory of the Ops. REQUIRES an ImageContent whose values have the shape of its layout. The
+  // result is a function of the content and the weights alone. kOutOfMemory.
+  virtual Status Encode(const EncoderContent& content, float* out) = 0;
+};
+
+// A tower of the list (model_list.h). `dir`: where its weights are; "": in the target's files.
+std::shared_ptr<const ListedModel> MakeTowerModel(TowerConfig config, std::string dir = "");
+
+}  // namespace minisgl

@@ -1,0 +1,58 @@
+// Pictures of a prompt, from the template's placeholders to what the model reads in their places.
+//
+// A picture passes the stages of a prompt's way (conversation.h): its layout, which follows from
+// its size alone, decides the text that stands in its placeholder's place before the text is
+// encoded; its values are made after the prompt is found to be good.
+//
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "minisgl/base/ids.h"
+#include "minisgl/base/prefix_key.h"
+#include "minisgl/base/status.h"
+#include "minisgl/plan/row_extras.h"
+#include "minisgl/vision/image_layout.h"
+#include "minisgl/vision/picture.h"
+
+namespace minisgl {
+
+// A picture of a conversation: the next part {"type": "image"} of its messages.
+struct ConversationImage {
+  std::string name;                          // as errors name it
+  std::shared_ptr<const std::string> bytes;  // of its file
+  std::optional<int32_t> tokens_min, tokens_max;
+  Background background = Background::kDrop;
+  PictureLimits limits;
+};
+
+// The same after its placeholder is expanded.
+struct LaidOutImage {
+  ConversationImage image;
+  ImageLayout layout;
+};
+
+// Tokens [token, token + count) of a prompt have the next `count` embeddings of the picture.
+struct ImageRun {
+  int64_t token = 0;
+  int32_t count = 0;
+};
+
+// A picture in an encoded prompt.
+struct PlacedImage {
+  LaidOutImage laid_out;
+  std::vector<ImageRun> runs;  // by token; their counts are layout.num_tokens together
+};
+
+// What a prompt with pictures brings beside its ids (Prompt of runtime.h).
+struct PromptImages {
+  std::shared_ptr<const RowExtras> extras;
+  std::vector<KeyMark> marks;
+};
+
+}  // namespace minisgl
