@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "minisgl/base/log.h"
@@ -25,7 +26,9 @@ EventFile::EventFile(std::unique_ptr<term::Output> output, std::string name,
                      size_t waiting_bytes_max)
     : output_(std::move(output)),
       name_(Visible(name, 400)),
-      waiting_bytes_max_(waiting_bytes_max) {}
+      waiting_bytes_max_(waiting_bytes_max),
+      out_of_memory_(MakeStatus(StatusCode::kOutOfMemory,
+                                "{}: out of memory; it has only the first events", name_)) {}
 
 EventFile::~EventFile() {
   if (!thread_.joinable()) return;
@@ -64,7 +67,17 @@ void EventFile::EndEarly(std::string_view why) {
   Log(LogLevel::kWarning, fmt::format("{}: {}; it gets no more cache events", name_, why));
 }
 
-void EventFile::Loop() {
+void EventFile::Loop() noexcept {
+  Status failure;
+  try {
+    WriteAll();
+  } catch (const std::bad_alloc&) {
+    failure = std::move(out_of_memory_);
+  }
+  EndWith(&failure);
+}
+
+void EventFile::WriteAll() {
   Status status = output_->Begin();
   bool goes_on = status.ok();
   std::unique_lock lock(mutex_);
@@ -77,6 +90,11 @@ void EventFile::Loop() {
     lock.lock();
   }
   if (!status.ok()) status_ = std::move(status);
+}
+
+void EventFile::EndWith(Status* failure) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!failure->ok()) status_ = std::move(*failure);
   is_over_ = true;
   waiting_.clear();
   num_waiting_ = 0;

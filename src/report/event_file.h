@@ -33,12 +33,15 @@ class EventFile {
   // Takes whole lines, and returns at once. Called from one thread.
   void Write(std::string_view lines);
   // Waits until all is written, for at most `patience` in which the reader takes nothing; after
-  // that, warns. kIoError if a write failed, except because the reader has left. REQUIRES no Write
-  // after it.
+  // that, warns. kIoError if a write failed, except because the reader has left; kOutOfMemory if
+  // memory ran out. REQUIRES no Write after it.
   Status Finish(std::chrono::milliseconds patience);
 
  private:
-  void Loop();
+  // The thread: a lack of memory ends the file, and not the run.
+  void Loop() noexcept;
+  void WriteAll();
+  void EndWith(Status* failure) noexcept;
   // Writes `text`, as much as the reader takes before `is_dropped_`. Returns false if no more is to
   // be written.
   bool WriteAsRead(std::string_view text);
@@ -55,6 +58,7 @@ class EventFile {
   bool is_dropped_ = false;  // the rest is not written
   bool ends_ = false;
   Status status_;
+  Status out_of_memory_;  // made before it is needed, because its text takes memory
   std::thread thread_;  // starts with the first Write
 };
 
