@@ -4,14 +4,9 @@
 // pattern that cuts text into words nor the special tokens.
 #pragma once
 
-#include <optional>
-#include <string>
 #include <string_view>
 
 namespace minisgl::text {
-
-// Decodes base64 (RFC 4648, with padding); nullopt if `text` is not base64.
-std::optional<std::string> DecodeBase64(std::string_view text);
 
 // True if the first line of `bytes` has the form of a rank file. No sentencepiece model begins so.
 bool IsRankFile(std::string_view bytes);

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "minisgl/base/base64.h"
 #include "minisgl/base/file_kind.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
-#include "text/rank_file.h"
 #include "text/tokenizer_json/json_place.h"
 
 namespace minisgl::text {

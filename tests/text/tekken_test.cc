@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "minisgl/base/base64.h"
 #include "text/rank_file.h"
 #include "text_test_util.h"
 
@@ -16,25 +17,10 @@ namespace {
 
 const std::string kTekkenDir = MINISGL_SOURCE_DIR "/tests/text/tokenizers/tekken";
 
-std::string Base64(std::string_view bytes) {
-  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t bits = 0;
-    for (size_t j = i; j < i + 3; ++j) {
-      bits = bits << 8 | (j < bytes.size() ? static_cast<uint8_t>(bytes[j]) : 0);
-    }
-    for (size_t j = 0; j < 4; ++j) {
-      text += i + j > bytes.size() ? '=' : kDigits[bits >> (18 - 6 * j) & 63];
-    }
-  }
-  return text;
-}
-
 Json Token(int64_t rank, std::string_view bytes) {
   Json token;
   token.Set("rank", rank);
-  token.Set("token_bytes", Base64(bytes));
+  token.Set("token_bytes", EncodeBase64(bytes));
   token.Set("token_str", Json());
   return token;
 }
@@ -207,12 +193,13 @@ const BadTekken kBadTekkens[] = {
     {"base64 cut short", [](Json* file) { SetRank(file, 257, "token_bytes", "YWJ"); },
      "vocab[257].token_bytes"},
     {"an empty token", [](Json* file) { SetRank(file, 257, "token_bytes", ""); }, "vocab[257]"},
-    {"a token twice", [](Json* file) { SetRank(file, 257, "token_bytes", Base64("bc")); },
+    {"a token twice", [](Json* file) { SetRank(file, 257, "token_bytes", EncodeBase64("bc")); },
      "vocab[258]: \"bc\" has two ids"},
     {"a huge token",
-     [](Json* file) { SetRank(file, 257, "token_bytes", Base64(std::string(257, 'a'))); },
+     [](Json* file) { SetRank(file, 257, "token_bytes", EncodeBase64(std::string(257, 'a'))); },
      "vocab[257].token_bytes has 257 bytes"},
-    {"a byte that is missing", [](Json* file) { SetRank(file, 65, "token_bytes", Base64("zz")); },
+    {"a byte that is missing",
+     [](Json* file) { SetRank(file, 65, "token_bytes", EncodeBase64("zz")); },
      "vocab[65].token_bytes is \"eno=\"; the first 256 tokens must be the bytes"},
 };
 
@@ -256,17 +243,6 @@ TEST(RankFileTest, OnlyItsFirstLineIsLookedAt) {
     EXPECT_FALSE(IsRankFile(text)) << text;
   }
   EXPECT_FALSE(IsRankFile(ReadBytes(kWrenDir + "/tokenizer.model")));
-}
-
-TEST(RankFileTest, Base64IsDecodedOrRefused) {
-  EXPECT_EQ(DecodeBase64(""), "");
-  EXPECT_EQ(DecodeBase64("YWJj"), "abc");
-  EXPECT_EQ(DecodeBase64("YWI="), "ab");
-  EXPECT_EQ(DecodeBase64("YQ=="), "a");
-  EXPECT_EQ(DecodeBase64("+/+/"), "\xFB\xFF\xBF");
-  for (const char* text : {"Y", "YQ", "YQ=", "Y===", "====", "YQ==YQ==", "YR==", "YW J", "YQ=a"}) {
-    EXPECT_EQ(DecodeBase64(text), std::nullopt) << text;
-  }
 }
 
 }  // namespace

@@ -8,29 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "minisgl/base/base64.h"
 #include "minisgl/vision/prepare_image.h"
 #include "vision/vision_test_util.h"
 
 namespace minisgl {
 namespace {
-
-std::string DecodeBase64(std::string_view text) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string bytes;
-  uint32_t bits = 0;
-  int num_bits = 0;
-  for (const char digit : text) {
-    const size_t value = kDigits.find(digit);
-    if (value == std::string_view::npos) break;
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    num_bits += 6;
-    if (num_bits < 8) continue;
-    num_bits -= 8;
-    bytes.push_back(static_cast<char>(bits >> num_bits & 0xff));
-  }
-  return bytes;
-}
 
 // The bytes of the pictures in a row of prompts.jsonl, in order.
 std::vector<std::string> PicturesOf(const Json& row, const std::string& folder) {
@@ -44,7 +27,7 @@ std::vector<std::string> PicturesOf(const Json& row, const std::string& folder) 
       const std::string& text = url->Find("url")->as_string();
       const size_t data = text.find("base64,");
       pictures.push_back(data == std::string::npos ? ReadAllBytes(folder + "/" + text.substr(5))
-                                                   : DecodeBase64(text.substr(data + 7)));
+                                                   : DecodeBase64(text.substr(data + 7)).value());
     }
   }
   return pictures;
