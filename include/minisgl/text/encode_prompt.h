@@ -19,7 +19,8 @@ namespace minisgl {
 
 // Bounds on the work for a prompt that may be far too long.
 struct EncodeBounds {
-  std::optional<size_t> kept_max;  // ids that are kept, the last ones; unset: all
+  // Ids that are kept, the last ones; unset: all. A prompt with pictures keeps all.
+  std::optional<size_t> kept_max;
   // A text of more than 1 MiB is not encoded much further than this number of ids, unless its
   // conversation goes on; unset: each text is encoded to its end.
   std::optional<int64_t> counted_max;
@@ -31,16 +32,19 @@ struct EncodeBounds {
 struct EncodedPrompt {
   // All, or with kept_max the last ones: at least that many if there are, at most twice as many.
   std::vector<TokenId> ids;
-  std::optional<TokenId> first;     // of all
-  int64_t total = 0;                // number of all
-  bool is_whole = true;             // if false, there may be more than `total`
-  std::vector<PlacedImage> images;  // of a prompt that is kept whole
+  std::optional<TokenId> first;  // of all
+  int64_t total = 0;             // number of all
+  bool is_whole = true;          // if false, there may be more than `total`
+  // By token; empty if the prompt is not whole. Places count from the first of all ids: a caller
+  // that cuts the ids of a prompt with pictures refuses it.
+  std::vector<PlacedImage> images;
 };
 
 // Encodes `prompt`. A sampled answer that stands in the text is spliced in by its ids if the rest
 // is then the same text, or from some control token on (a template that leaves out earlier
 // reasoning). If the template rewrites earlier messages, the text is encoded as a whole. Control
-// tokens count in message content if text.parse_special.
+// tokens count in message content if text.parse_special. kBadInput: the ids have not as many tokens
+// of pictures as the pictures have embeddings.
 Result<EncodedPrompt> EncodePrompt(const TextModel& text, RenderedPrompt prompt,
                                    const EncodeBounds& bounds = {});
 

@@ -22,6 +22,9 @@
 
 namespace minisgl {
 
+struct EncodedPrompt;
+struct TextModel;
+
 // A picture of a conversation: the next part {"type": "image"} of its messages.
 struct ConversationImage {
   std::string name;                          // as errors name it
@@ -54,5 +57,12 @@ struct PromptImages {
   std::shared_ptr<const RowExtras> extras;
   std::vector<KeyMark> marks;
 };
+
+// Decodes the pictures of `prompt` and makes their values: milliseconds for each, so this is for
+// threads that prepare prompts, and for prompts that are found to be good. Equal pictures have equal
+// hashes, and are prepared once in a prompt. Returns null extras and no marks for a prompt without
+// pictures. Errors name the picture: those of PrepareImageFile, and of CheckExtras (row_extras.h).
+// REQUIRES a prompt that EncodePrompt made with `text`, with its ids as they were.
+Result<PromptImages> MakePromptImages(const TextModel& text, const EncodedPrompt& prompt);
 
 }  // namespace minisgl

@@ -5,10 +5,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "minisgl/base/json.h"
+#include "minisgl/base/status.h"
 #include "minisgl/text/chat_template.h"
+#include "minisgl/text/image_text.h"
 #include "minisgl/text/tokenizer.h"
 
 namespace minisgl {
@@ -20,6 +23,12 @@ struct TextModel {
   Json template_args;                           // variables of every rendering: null or an object
   bool parse_special = false;                   // control tokens count in message content too
   bool no_parse_special = false;                // control tokens do not count in raw prompts
+  std::optional<ImageText> images;              // unset if the model reads none
+  Status images_status;                         // why `images` is unset; OK if it is set
 };
+
+// Sets text->images, or else text->images_status, from the files in text->dir: a model whose files
+// for pictures are damaged still reads text. REQUIRES the tokenizer.
+void LoadImages(TextModel* text);
 
 }  // namespace minisgl
