@@ -218,6 +218,7 @@ constexpr HttpFailure kFailures[] = {
     {"unsupported_field", 400, "invalid_request_error", false},
     {"duplicate_id", 400, "invalid_request_error", false},
     {"length_exceeded", 400, "invalid_request_error", false},
+    {"bad_image", 400, "invalid_request_error", false},
     {"template_error", 400, "invalid_request_error", false},
     {"timeout", 408, "timeout_error", false},
     {"aborted", 400, "invalid_request_error", false},

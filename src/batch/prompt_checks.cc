@@ -9,8 +9,8 @@
 
 namespace minisgl::batch {
 
-std::optional<RowError> PromptBuilder::Check(Row* row, bool goes_on, EncodedPrompt encoded,
-                                             CheckedPrompt* checked) const {
+std::optional<RowError> PromptBuilder::Check(Row* row, bool goes_on, bool has_images,
+                                             EncodedPrompt encoded, CheckedPrompt* checked) const {
   const bool has_messages = row->kind == PromptKind::kMessages;
   if (encoded.total == 0 && has_messages && goes_on) {
     return RowError{"template_error", "the chat template renders nothing for this conversation",
@@ -22,10 +22,10 @@ std::optional<RowError> PromptBuilder::Check(Row* row, bool goes_on, EncodedProm
   if (encoded.total == 0) return InvalidRow("the prompt is empty: it has no tokens", "prompt");
   const load::SamplingDefaults& defaults = options_.defaults;
   const int64_t max_tokens = row->max_tokens.value_or(defaults.max_tokens);
-  if (options_.truncate_left) checked->is_cut = Truncate(row, max_tokens, &encoded);
-  if (auto error = CheckLength(*row, encoded)) return error;
+  if (options_.truncate_left && !has_images) checked->is_cut = Truncate(row, max_tokens, &encoded);
+  if (auto error = CheckLength(*row, encoded, has_images)) return error;
   if (auto error = CheckMinTokens(*row, max_tokens)) return error;
-  checked->ids = std::move(encoded.ids);
+  checked->encoded = std::move(encoded);
   return std::nullopt;
 }
 
@@ -45,18 +45,24 @@ std::optional<RowError> PromptBuilder::CheckMinTokens(const Row& row, int64_t ma
       "min_tokens");
 }
 
-std::optional<RowError> PromptBuilder::CheckLength(const Row& row,
-                                                   const EncodedPrompt& encoded) const {
+std::optional<RowError> PromptBuilder::CheckLength(const Row& row, const EncodedPrompt& encoded,
+                                                   bool has_images) const {
   const int64_t most = PromptMax(row);
   if (encoded.total <= most) return std::nullopt;
   const std::string counted = fmt::format(
       "{} {}{} tokens", row.format == RowFormat::kScore ? "prompt and text have" : "the prompt has",
       encoded.is_whole ? "" : "at least ", encoded.total);
-  return RowError{"length_exceeded",
-                  most == capacity_
-                      ? fmt::format("{}; the context holds {}", counted, most)
-                      : fmt::format("{}; at most {} leave room for an answer", counted, most),
-                  ""};
+  const char* const advice =
+      !has_images ? ""
+      : options_.truncate_left
+          ? "; a prompt with pictures is not cut: --image-max-tokens makes them smaller"
+          : " (--image-max-tokens makes pictures smaller)";
+  return RowError{
+      "length_exceeded",
+      (most == capacity_ ? fmt::format("{}; the context holds {}", counted, most)
+                         : fmt::format("{}; at most {} leave room for an answer", counted, most)) +
+          advice,
+      ""};
 }
 
 int64_t PromptBuilder::PromptMax(const Row& row) const {

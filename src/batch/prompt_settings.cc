@@ -24,9 +24,12 @@ void ScoreNothing(Prompt* prompt) {
 }  // namespace
 
 std::optional<RowError> PromptBuilder::SetSettings(Row* row, CheckedPrompt checked,
+                                                   PromptImages images,
                                                    std::vector<Prompt>* prompts) const {
   Prompt prompt;
-  prompt.ids = std::move(checked.ids);
+  prompt.ids = std::move(checked.encoded.ids);
+  prompt.extras = std::move(images.extras);
+  prompt.marks = std::move(images.marks);
   prompt.stop_token_ids = row->stop_token_ids;
   load::SetAnswerSettings(SettingsOf(*row), &prompt);
   load::SetEndTokens(options_.eos_ids, &prompt);

@@ -432,6 +432,10 @@ RowError InvalidRow(std::string message, std::string field) {
   return {"invalid_row", std::move(message), std::move(field)};
 }
 
+RowError BadImage(std::string message, std::string field) {
+  return {"bad_image", std::move(message), std::move(field)};
+}
+
 ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool lenient,
                    RowPurpose purpose) {
   const bool scores = purpose == RowPurpose::kScore;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "batch/row_images.h"
 #include "load/answer_settings.h"
 #include "minisgl/base/ids.h"
 #include "minisgl/base/json.h"
@@ -50,6 +51,8 @@ struct RowError {
 };
 // An invalid_row error; `field` names the member at fault, if there is one.
 RowError InvalidRow(std::string message, std::string field = "");
+// A bad_image error: of a picture that cannot be read or shown to the model.
+RowError BadImage(std::string message, std::string field);
 
 // A message that is logged once a run, however many rows cause it.
 struct RunNote {
@@ -75,7 +78,8 @@ struct Row : load::AnswerOverrides {
   PromptKind kind = PromptKind::kNone;
   std::string prompt;                     // for kText; of a row to score: "" if it has none
   std::string scored_text;                // of a row to score
-  Json messages;                          // for kMessages: contents are strings, text parts or null
+  Json messages;                          // for kMessages: contents are strings, parts or null
+  std::vector<RowImage> images;           // of the parts that are pictures, in their order
   std::vector<TokenId> prompt_token_ids;  // for kTokenIds: none is negative
 
   bool any_seed = false;  // seed -1 was given, which means none

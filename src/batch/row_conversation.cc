@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -46,6 +48,10 @@ std::optional<RowError> PromptBuilder::Take(Row* row, SaidSoFar* said,
   if (said != nullptr) return TakeNext(row, said, conversation);
   AddPrefill(row);
   conversation->reasoning = reasoning_;
+  constexpr size_t kAll = std::numeric_limits<size_t>::max();
+  if (auto error = TakeImages(*text_, image_reader_, *row, 0, kAll, &conversation->images)) {
+    return error;
+  }
   return TakeConversation(*text_, row, conversation);
 }
 
@@ -63,7 +69,13 @@ std::optional<RowError> PromptBuilder::TakeNext(Row* row, SaidSoFar* said,
   row->reasoning_effort.clear();
   row->verbosity.clear();
   if (auto error = CheckTemplate(*text_)) return error;
-  *conversation = said->AddMessages(row, options_.prefill ? &*options_.prefill : nullptr);
+  std::vector<ConversationImage> images;
+  const size_t end = SaidSoFar::EndOfTurn(*row);
+  if (auto error = TakeImages(*text_, image_reader_, *row, row->next_message, end, &images)) {
+    return error;
+  }
+  *conversation =
+      said->AddMessages(row, std::move(images), options_.prefill ? &*options_.prefill : nullptr);
   return std::nullopt;
 }
 
@@ -122,6 +134,29 @@ std::optional<RowError> TakeConversation(const TextModel& text, Row* row,
   conversation->tools = std::move(row->tools);
   conversation->documents = std::move(row->documents);
   conversation->start = row->start;
+  return std::nullopt;
+}
+
+std::optional<RowError> TakeImages(const TextModel& text, const ImageReader& reader, const Row& row,
+                                   size_t begin, size_t end,
+                                   std::vector<ConversationImage>* images) {
+  uint64_t num_bytes = 0;
+  std::set<const std::string*> known;
+  for (const RowImage& image : row.images) {
+    if (image.message < begin || image.message >= end) continue;
+    if (!text.images) {
+      return RowError{"unsupported_field", text.images_status.message(), image.field};
+    }
+    Result<ConversationImage> taken = reader.Take(image, text);
+    if (!taken.ok()) return BadImage(taken.status().message(), image.field);
+    if (known.insert(taken->bytes.get()).second) num_bytes += taken->bytes->size();
+    if (num_bytes > kRowImageBytesMax) {
+      return BadImage(fmt::format("the pictures of the row have more than {} bytes together",
+                                  kRowImageBytesMax),
+                      image.field);
+    }
+    images->push_back(std::move(taken).value());
+  }
   return std::nullopt;
 }
 

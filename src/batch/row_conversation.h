@@ -4,10 +4,13 @@
 // Thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "batch/image_reader.h"
 #include "batch/row.h"
 #include "minisgl/base/json.h"
 #include "minisgl/text/conversation.h"
@@ -20,6 +23,12 @@ namespace minisgl::batch {
 // messages, or, with --no-parse-special, if the row's ids contain a control token.
 std::optional<RowError> TakeConversation(const TextModel& text, Row* row,
                                          Conversation* conversation);
+
+// Reads the pictures of the row's messages [begin, end) into *images: bad_image, with the field. An
+// error before anything is read if the model of `text` reads none.
+std::optional<RowError> TakeImages(const TextModel& text, const ImageReader& reader, const Row& row,
+                                   size_t begin, size_t end,
+                                   std::vector<ConversationImage>* images);
 
 // The parts of TakeConversation, for rows whose prompt goes on with what was said before them.
 std::optional<RowError> CheckTemplate(const TextModel& text);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "batch/row_grammar.h"
+#include "batch/row_messages.h"
 #include "batch/row_thoughts.h"
 #include "minisgl/base/edit_distance.h"
 #include "minisgl/base/utf8.h"
@@ -22,12 +23,6 @@ namespace {
 
 constexpr double kExactIntegers = 9007199254740992;  // 2^53: above it, doubles skip some integers
 constexpr size_t kIdBytesMax = 4096;
-// Fields of a message besides role and content: those that templates know, and those that services
-// put into answers, which come back when the conversation continues.
-constexpr std::array<std::string_view, 6> kTemplateKeys = {
-    "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "thinking"};
-constexpr std::array<std::string_view, 4> kAnswerKeys = {"refusal", "audio", "function_call",
-                                                         "annotations"};
 constexpr std::array<std::string_view, 3> kVerbosities = {"low", "medium", "high"};
 constexpr size_t kStopStringsMax = 64;
 constexpr size_t kStopBytesMax = 4096;
@@ -113,106 +108,6 @@ bool TakePrompt(Json& value, RowDraft* draft) {
     return false;
   }
   return first.is_string() ? TakeText(first, draft) : TakePromptIds(first, draft);
-}
-
-bool FailMessage(RowDraft* draft, size_t index, std::string_view key, const std::string& what) {
-  draft->detail_field =
-      fmt::format("messages[{}]{}{}", index, key.empty() ? "" : ".", Visible(key));
-  draft->detail = fmt::format("{} {}", draft->detail_field, what);
-  return false;
-}
-
-// Checks a content: a string, null or an array of text parts. Parts keep no other members: a
-// template may take any member for an image.
-bool CheckContent(Json* content, size_t index, RowDraft* draft) {
-  if (content->is_string() || content->is_null()) return true;
-  if (!content->is_array()) {
-    return FailMessage(
-        draft, index, "content",
-        fmt::format("must be a string or an array of text parts (found {})", content->TypeName()));
-  }
-  for (Json& part : content->as_array()) {
-    const Json* type = part.Find("type");
-    Json* part_text = part.Find("text");
-    if (type == nullptr || *type != Json("text") || part_text == nullptr ||
-        !part_text->is_string()) {
-      const bool is_other = type != nullptr && type->is_string() && *type != Json("text");
-      return FailMessage(
-          draft, index, "content",
-          fmt::format("may hold only parts of type text (found {})",
-                      is_other ? fmt::format("a part of type {}", Visible(type->as_string(), 60))
-                               : Visible(part.Dump(), 60)));
-    }
-    if (part.as_object().size() == 2) continue;
-    Json text = std::move(*part_text);
-    part = Json(Json::Object());
-    part.Set("type", "text").Set("text", std::move(text));
-  }
-  return true;
-}
-
-enum class MemberUse : uint8_t { kKeep, kDrop, kFail };
-
-MemberUse CheckMember(const std::string& key, Json* value, size_t index, RowDraft* draft) {
-  const auto has = [&key](const auto& keys) {
-    return std::find(keys.begin(), keys.end(), key) != keys.end();
-  };
-  const auto fail = [&](const char* must_be) {
-    FailMessage(draft, index, key,
-                fmt::format("must be {} (found {})", must_be, Visible(value->Dump(), 60)));
-    return MemberUse::kFail;
-  };
-  if (key == "role") {
-    const bool is_role = value->is_string() && !value->as_string().empty();
-    return is_role ? MemberUse::kKeep : fail("a string");
-  }
-  if (key == "content") {
-    return CheckContent(value, index, draft) ? MemberUse::kKeep : MemberUse::kFail;
-  }
-  if (has(kTemplateKeys)) return MemberUse::kKeep;
-  if (has(kAnswerKeys)) {
-    const bool is_empty = value->is_null() || (value->is_array() && value->as_array().empty());
-    return is_empty ? MemberUse::kDrop : fail("null");
-  }
-  draft->unknown.push_back({fmt::format("messages[{}].{}", index, Visible(key)), "a message"});
-  return MemberUse::kDrop;
-}
-
-// Checks a message in place, and drops the members that templates are not given.
-bool CheckMessage(Json* message, size_t index, RowDraft* draft) {
-  if (!message->is_object()) {
-    return FailMessage(draft, index, "",
-                       fmt::format("must be an object (found {})", message->TypeName()));
-  }
-  Json::Object& members = message->as_object();
-  size_t num_kept = 0;
-  for (Json::Member& member : members) {
-    const MemberUse use = CheckMember(member.first, &member.second, index, draft);
-    if (use == MemberUse::kFail) return false;
-    if (use == MemberUse::kDrop) continue;
-    if (&members[num_kept] != &member) members[num_kept] = std::move(member);
-    ++num_kept;
-  }
-  members.resize(num_kept);
-  if (message->Find("role") == nullptr) return FailMessage(draft, index, "role", "is missing");
-  // A null content counts as missing if the message has no other members besides the role.
-  const Json* const content = message->Find("content");
-  const bool has_content = content != nullptr && (!content->is_null() || members.size() > 2);
-  if (!has_content && message->Find("tool_calls") == nullptr) {
-    return FailMessage(draft, index, "content", "is missing");
-  }
-  return true;
-}
-
-bool TakeMessages(Json& value, RowDraft* draft) {
-  Json::Array& messages = value.as_array();
-  if (messages.empty()) return false;
-  for (size_t i = 0; i < messages.size(); ++i) {
-    if (!CheckMessage(&messages[i], i, draft)) return false;
-  }
-  draft->row.kind = PromptKind::kMessages;
-  draft->row.messages = std::move(value);
-  return true;
 }
 
 // -1 means all tokens, as usual for this parameter.

@@ -1,10 +1,17 @@
 #include "batch/row_preparer.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
+
+#include "minisgl/vision/image_content.h"
 
 namespace minisgl::batch {
 namespace {
+
+constexpr size_t kPictureShare = 16;
+// A row is prepared only while the finished ones weigh less.
+constexpr size_t kDoneWeightMax = size_t{16} << 20;
 
 // Returns a copy of `row` without what only its prompt needs, which may be large.
 Row WithoutPrompt(Row* row) {
@@ -13,6 +20,7 @@ Row WithoutPrompt(Row* row) {
     std::swap(row->prompt, heavy.prompt);
     std::swap(row->scored_text, heavy.scored_text);
     std::swap(row->messages, heavy.messages);
+    std::swap(row->images, heavy.images);
     std::swap(row->tools, heavy.tools);
     std::swap(row->documents, heavy.documents);
     std::swap(row->template_kwargs, heavy.template_kwargs);
@@ -33,10 +41,23 @@ void DropPrompt(Row* row) {
   if (row->all_turns) return;  // they are needed for the next turn
   row->prompt = row->scored_text = std::string();
   row->messages = row->tools = row->documents = row->template_kwargs = Json();
+  row->images = {};
   row->prompt_token_ids = std::vector<TokenId>();
   row->logit_bias = {};
   row->bad_words = {};
   row->allowed_token_ids = {};
+}
+
+size_t WeightOfPictures(const std::vector<Prompt>& prompts) {
+  if (prompts.empty() || prompts.front().extras == nullptr) return 0;  // all answers share one
+  std::set<const EncoderContent*> known;
+  size_t num_bytes = 0;
+  for (const EncoderInput& input : prompts.front().extras->inputs) {
+    const auto* const content = dynamic_cast<const ImageContent*>(input.content.get());
+    if (content == nullptr || !known.insert(content).second) continue;
+    num_bytes += content->image.values.size() * sizeof(float);
+  }
+  return num_bytes / kPictureShare;
 }
 
 RowPreparer::~RowPreparer() {
@@ -65,10 +86,13 @@ std::optional<RowPreparer::Prepared> RowPreparer::Take(std::chrono::milliseconds
   {
     std::unique_lock lock(mutex_);
     if (!changed_.wait_for(lock, wait, [&] { return job->is_done; })) return std::nullopt;
+    done_weight_ -= job->weight;
   }
+  if (job->weight > 0) changed_.notify_all();
   jobs_.pop_front();
   num_answers_ -= job->without_prompt.n;
   bytes_ -= job->ready.bytes;
+  job->ready.bytes += job->weight;
   if (job->thrown) std::rethrow_exception(job->thrown);
   return Prepared{std::move(job->ready), std::move(job->error)};
 }
@@ -98,7 +122,9 @@ void RowPreparer::Work() {
     std::shared_ptr<Job> job;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return cancelled_ || !waiting_.empty(); });
+      changed_.wait(lock, [this] {
+        return cancelled_ || (!waiting_.empty() && done_weight_ < kDoneWeightMax);
+      });
       if (waiting_.empty()) return;
       job = std::move(waiting_.front());
       waiting_.pop_front();
@@ -107,12 +133,14 @@ void RowPreparer::Work() {
       ReadyRow& ready = job->ready;
       job->error = prompts_.Build(&ready.row, &ready.prompts, &cancelled_, ready.said.get());
       DropPrompt(&ready.row);
+      job->weight = WeightOfPictures(ready.prompts);
     } catch (...) {
       job->thrown = std::current_exception();
     }
     {
       const std::lock_guard lock(mutex_);
       job->is_done = true;
+      done_weight_ += job->weight;
     }
     changed_.notify_all();
   }

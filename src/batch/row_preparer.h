@@ -26,6 +26,10 @@ namespace minisgl::batch {
 // Frees the parts of a row that only its prompt needed.
 void DropPrompt(Row* row);
 
+// What the values of the prompts' pictures count for beside the bytes of rows. They are far larger
+// than what names them, and a run needs many rows at once: a sixteenth.
+size_t WeightOfPictures(const std::vector<Prompt>& prompts);
+
 class RowPreparer {
  public:
   struct Prepared {
@@ -42,7 +46,8 @@ class RowPreparer {
 
   // Adds a row without prompts.
   void Add(ReadyRow row);
-  // Returns the next finished row, or nullopt if none finishes within `wait`. Rethrows the
+  // Returns the next finished row, or nullopt if none finishes within `wait`; its bytes have the
+  // weight of its pictures, too. Rethrows the
   // exception that building its prompts threw.
   std::optional<Prepared> Take(std::chrono::milliseconds wait);
   // Cancels all rows that were not taken, without waiting, and returns them in order, without their
@@ -60,6 +65,7 @@ class RowPreparer {
   struct Job {
     ReadyRow ready;
     Row without_prompt;  // what is returned if the job is cancelled
+    size_t weight = 0;  // of its pictures
     std::optional<RowError> error;
     std::exception_ptr thrown;
     bool is_done = false;
@@ -76,6 +82,7 @@ class RowPreparer {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::list<std::shared_ptr<Job>> waiting_;  // guarded by mutex_, like is_done of every job
+  size_t done_weight_ = 0;                   // of the jobs that are done; the same
   std::thread thread_;                       // started by the first Add
 };
 

@@ -27,7 +27,8 @@ PromptBuilder::PromptBuilder(const TextModel* text, const EngineLimits& limits,
     : text_(text),
       vocab_size_(limits.vocab_size),
       capacity_(ContextCapacity(limits)),
-      options_(std::move(options)) {
+      options_(std::move(options)),
+      image_reader_(options_.images, options_.image_folder) {
   if (text->chat_template != nullptr) {
     reasoning_ = FindReasoningTags(*text->chat_template, *text->tokenizer, &kept_special_ids_);
   }
@@ -41,14 +42,19 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   if (row->format == RowFormat::kScore) return BuildScored(row, prompts, cancelled);
   Conversation conversation;
   if (auto error = Take(row, said, &conversation)) return error;
+  const bool has_images = !conversation.images.empty();
   Result<RenderedPrompt> rendered = RenderPrompt(*text_, std::move(conversation), cancelled);
   if (!rendered.ok()) return RowError{"template_error", rendered.status().message(), "messages"};
   row->reasoning = rendered->reasoning;
   EncodedPrompt encoded;
   if (auto error = Encode(*row, std::move(rendered).value(), cancelled, &encoded)) return error;
   CheckedPrompt checked;
-  if (auto error = Check(row, said != nullptr, std::move(encoded), &checked)) return error;
-  if (auto error = SetSettings(row, std::move(checked), prompts)) return error;
+  if (auto error = Check(row, said != nullptr, has_images, std::move(encoded), &checked)) {
+    return error;
+  }
+  PromptImages images;
+  if (auto error = MakeImages(*row, checked.encoded, &images)) return error;
+  if (auto error = SetSettings(row, std::move(checked), std::move(images), prompts)) return error;
   if (said != nullptr) said->Keep(*row, prompts->front());
   notes_.Say(row->notes);
   return std::nullopt;
@@ -67,6 +73,15 @@ std::optional<RowError> PromptBuilder::Encode(const Row& row, RenderedPrompt ren
   }
   if (!result.ok()) return InvalidRow(result.status().message(), FieldOfPrompt(row));
   *encoded = std::move(result).value();
+  return std::nullopt;
+}
+
+std::optional<RowError> PromptBuilder::MakeImages(const Row& row, const EncodedPrompt& encoded,
+                                                  PromptImages* images) const {
+  if (options_.counts_only || encoded.images.empty()) return std::nullopt;
+  Result<PromptImages> made = MakePromptImages(*text_, encoded);
+  if (!made.ok()) return BadImage(made.status().message(), FieldOfPrompt(row));
+  *images = std::move(made).value();
   return std::nullopt;
 }
 

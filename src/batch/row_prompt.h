@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "batch/grammar_texts.h"
+#include "batch/image_reader.h"
 #include "batch/row.h"
 #include "batch/run_notes.h"
 #include "batch/said_so_far.h"
+#include "load/image_options.h"
 #include "load/model_loader.h"
 #include "load/sampling.h"
 #include "minisgl/engine/engine.h"
@@ -40,6 +42,11 @@ struct PromptBuilderOptions {
   bool hide_reasoning = false;
   bool row_metrics = false;
   std::optional<double> timeout_s;  // of rows that set none
+  load::ImageOptions images;
+  std::string image_folder;  // what the paths of rows' pictures are relative to (FolderOfRows)
+  // Pictures are laid out, so that their tokens are counted, and not decoded: the prompts cannot
+  // be run.
+  bool counts_only = false;
 };
 
 // Thread-safe.
@@ -67,8 +74,8 @@ class PromptBuilder {
  private:
   // A prompt that leaves room for its answer.
   struct CheckedPrompt {
-    std::vector<TokenId> ids;
-    bool is_cut = false;  // they are the end of a longer prompt
+    EncodedPrompt encoded;
+    bool is_cut = false;  // the end of a longer prompt
   };
 
   // row_conversation.cc: what the row asks, with what its session said so far; null: nothing.
@@ -84,17 +91,22 @@ class PromptBuilder {
   std::optional<RowError> Encode(const Row& row, RenderedPrompt rendered,
                                  const std::atomic<bool>* cancelled, EncodedPrompt* encoded) const;
 
-  // prompt_checks.cc. `goes_on`: with a session, or more turns.
-  std::optional<RowError> Check(Row* row, bool goes_on, EncodedPrompt encoded,
+  // prompt_checks.cc. `goes_on`: with a session, or more turns. A prompt with pictures is not cut.
+  std::optional<RowError> Check(Row* row, bool goes_on, bool has_images, EncodedPrompt encoded,
                                 CheckedPrompt* checked) const;
-  std::optional<RowError> CheckLength(const Row& row, const EncodedPrompt& encoded) const;
+  std::optional<RowError> CheckLength(const Row& row, const EncodedPrompt& encoded,
+                                      bool has_images = false) const;
   std::optional<RowError> CheckMinTokens(const Row& row, int64_t max_tokens) const;
   // The most tokens of the row's prompt: one less than the context, if an answer follows.
   int64_t PromptMax(const Row& row) const;
   bool Truncate(Row* row, int64_t max_tokens, EncodedPrompt* encoded) const;
 
+  // What the prompt's pictures are for the model.
+  std::optional<RowError> MakeImages(const Row& row, const EncodedPrompt& encoded,
+                                     PromptImages* images) const;
+
   // prompt_settings.cc
-  std::optional<RowError> SetSettings(Row* row, CheckedPrompt checked,
+  std::optional<RowError> SetSettings(Row* row, CheckedPrompt checked, PromptImages images,
                                       std::vector<Prompt>* prompts) const;
   load::AnswerSettings SettingsOf(const Row& row) const;
   void SetGrammar(Row* row, Prompt* prompt) const;
@@ -112,6 +124,7 @@ class PromptBuilder {
   const int64_t vocab_size_;
   const int64_t capacity_;
   const PromptBuilderOptions options_;
+  const ImageReader image_reader_;  // thread-safe
   ReasoningTags reasoning_;
   std::vector<TokenId> kept_special_ids_;  // of the reasoning tags
   mutable GrammarTexts grammar_texts_;     // thread-safe

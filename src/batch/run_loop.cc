@@ -23,8 +23,8 @@ constexpr int kRowsPerTurn = 64;
 // must not wait long.
 constexpr milliseconds kFillTime(200);
 
-// Rows from this size on have their prompts built on another thread; smaller ones take only a few
-// milliseconds.
+// Rows from this size on, and those with pictures, have their prompts built on another thread;
+// others take only a few milliseconds.
 constexpr size_t kLargeRowBytes = size_t{32} << 10;
 
 // The tag of a request encodes the row and the number of the answer.
@@ -195,7 +195,7 @@ Status RunLoop::PrepareRow(ParsedRow parsed, size_t bytes, std::shared_ptr<SaidS
     ready.said = std::make_shared<SaidSoFar>(&prompts_.text());
   }
   ready.goes_on = ready.said != nullptr && !ready.said->empty();
-  if (bytes >= kLargeRowBytes) {
+  if (bytes >= kLargeRowBytes || !ready.row.images.empty()) {
     preparer_.Add(std::move(ready));
     return Status();
   }
@@ -219,9 +219,12 @@ Status RunLoop::AddToWindow(ReadyRow ready, const std::optional<RowError>& error
   return Status();
 }
 
-// Takes all large rows that are ready; if none is ready, waits for one up to `wait`.
+// Takes the large rows that are ready and for which there is room; if none is ready, waits for one
+// up to `wait`.
 Status RunLoop::TakePrepared(milliseconds wait) {
-  while (auto prepared = preparer_.Take(wait)) {
+  while (window_.empty() || open_bytes_ + window_.bytes() < options_.bytes_ahead_max) {
+    auto prepared = preparer_.Take(wait);
+    if (!prepared) break;
     MINISGL_RETURN_IF_ERROR(AddToWindow(std::move(prepared->ready), prepared->error));
     wait = milliseconds(0);
   }

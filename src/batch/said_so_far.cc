@@ -1,5 +1,7 @@
 #include "batch/said_so_far.h"
 
+#include <algorithm>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -60,18 +62,37 @@ std::optional<RowError> SaidSoFar::CheckNext(const Row& row) const {
       "append");
 }
 
-Conversation SaidSoFar::AddMessages(Row* row, const std::string* prefill) {
+size_t SaidSoFar::EndOfTurn(const Row& row) {
+  const Json::Array& messages = row.messages.as_array();
+  size_t end = row.next_message;
+  while (end < messages.size()) {
+    const bool is_question = messages[end++].Find("role")->as_string() == "user";
+    if (row.all_turns && is_question) break;
+  }
+  return end;
+}
+
+Conversation SaidSoFar::AddMessages(Row* row, std::vector<ConversationImage> images,
+                                    const std::string* prefill) {
   if (!session_) session_.emplace(text_->tokenizer.get(), text_->chat_template.get());
   kind_ = Kind::kMessages;
   // Errors name a message by its index in the row.
   const auto index_offset =
       static_cast<int64_t>(row->next_message) - static_cast<int64_t>(session_->messages().size());
   const Json::Array& messages = row->messages.as_array();
-  while (row->next_message < messages.size()) {
-    const Json& message = messages[row->next_message++];
-    const std::string role = message.Find("role")->as_string();
-    session_->messages().push_back({role, "", {}, "", message});
-    if (row->all_turns && role == "user") break;
+  auto next_image = images.begin();
+  for (const size_t end = EndOfTurn(*row); row->next_message < end; ++row->next_message) {
+    const Json& message = messages[row->next_message];
+    SessionMessage added = {message.Find("role")->as_string(), "", {}, "", message};
+    const auto is_here = [row](const RowImage& image) {
+      return image.message == row->next_message;
+    };
+    const auto end_of_images =
+        next_image + std::count_if(row->images.begin(), row->images.end(), is_here);
+    added.images.assign(std::make_move_iterator(next_image),
+                        std::make_move_iterator(end_of_images));
+    next_image = end_of_images;
+    session_->messages().push_back(std::move(added));
   }
   continues_ = row->start == AnswerStart::kContinue;
   if (prefill != nullptr && row->start == AnswerStart::kNewMessage) {
@@ -110,6 +131,8 @@ void SaidSoFar::Keep(const Row& row, const Prompt& prompt) {
   reasoning_ = row.reasoning;
   prompt_ = prompt;
   prompt_.grammar = nullptr;
+  prompt_.extras = nullptr;
+  prompt_.marks.clear();
 }
 
 void SaidSoFar::AddAnswer(std::string text, std::vector<TokenId> ids, bool stopped) {

@@ -5,6 +5,7 @@
 // AddAnswer. After an error the session cannot go on. Used by one thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -32,8 +33,12 @@ class SaidSoFar {
 
   // Adds the row's messages; with `all_turns` those up to the next one of the user. Returns the
   // conversation that asks for an answer to them. REQUIRES a chat template.
-  // `prefill`: the beginning of the answer, if the row does not give one; null: none.
-  Conversation AddMessages(Row* row, const std::string* prefill = nullptr);
+  // `images`: those of these messages, in their order. `prefill`: the beginning of the answer, if the
+  // row does not give one; null: none.
+  Conversation AddMessages(Row* row, std::vector<ConversationImage> images,
+                           const std::string* prefill = nullptr);
+  // The index of the first message of `row` that AddMessages does not add.
+  static size_t EndOfTurn(const Row& row);
   // Returns the text so far with the row's prompt behind it. REQUIRES !empty().
   Conversation AddPrompt(Row* row);
 

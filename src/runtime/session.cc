@@ -15,6 +15,15 @@ Json MessageJson(const SessionMessage& message, bool reasoning_in_blocks) {
   if (!message.given.is_null()) return message.given;
   Json json;
   json.Set("role", message.role);
+  if (!message.images.empty()) {
+    Json parts, text;
+    for (size_t i = 0; i < message.images.size(); ++i) {
+      parts.Append(std::move(Json(Json::Object()).Set("type", "image")));
+    }
+    text.Set("type", "text").Set("text", message.content);
+    if (!message.content.empty()) parts.Append(std::move(text));
+    return json.Set("content", std::move(parts));
+  }
   if (message.reasoning.empty()) {
     json.Set("content", message.content);
   } else if (reasoning_in_blocks) {
@@ -72,6 +81,8 @@ Conversation Session::ToConversation() const {
   for (size_t i = 0; i < messages_.size(); ++i) {
     const SessionMessage& message = messages_[i];
     messages.push_back(MessageJson(message, reasoning_in_blocks_));
+    conversation.images.insert(conversation.images.end(), message.images.begin(),
+                               message.images.end());
     if (message.answer_ids.empty()) continue;
     conversation.checked.first = i + 1;
     if (message.role != "assistant") continue;

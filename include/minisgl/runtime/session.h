@@ -29,6 +29,9 @@ struct SessionMessage {
   // The message as the caller has it, with members that the fields above lack; null: these fields
   // are the message. Not of an answer of this session.
   Json given = {};
+  // Its pictures: those of the parts {"type": "image"} of `given`, in their order. Without `given`
+  // they stand before the content.
+  std::vector<ConversationImage> images = {};
 };
 
 class Session {

@@ -1,0 +1,75 @@
+#include "load/image_options.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "load/options.h"
+#include "minisgl/base/utf8.h"
+#include "minisgl/vision/image_rules.h"
+
+namespace minisgl::load {
+namespace {
+
+constexpr int64_t kPixelsMax = int64_t{1} << 31;
+constexpr int64_t kTokensMax = 1 << 20;  // as in WithTokenBounds
+
+}  // namespace
+
+void AddImageOptions(OptionTable* app, ImageOptions* options, bool reads_rows) {
+  const std::string group = "Pictures";
+  if (reads_rows) {
+    app->Add("--image-root", &options->root,
+             "Read pictures that rows name only from the folder DIR and those in it")
+        ->Check(CheckNotEmpty)
+        ->TypeName("DIR")
+        ->Group(group)
+        ->Advanced();
+  }
+  app->Add("--max-image-pixels", &options->pixels_max,
+           "Refuse pictures of more than N pixels (default 89478485)")
+      ->Check(IntegerIn(1, kPixelsMax))
+      ->TypeName("N")
+      ->Group(group)
+      ->Advanced();
+  app->Add("--image-min-tokens", &options->tokens_min,
+           "Enlarge pictures that would have fewer than N tokens (small text needs about 1024)")
+      ->Check(IntegerIn(1, kTokensMax))
+      ->TypeName("N")
+      ->Group(group)
+      ->Advanced();
+  app->Add("--image-max-tokens", &options->tokens_max,
+           "Shrink pictures that would have more than N tokens")
+      ->Check(IntegerIn(1, kTokensMax))
+      ->TypeName("N")
+      ->Group(group)
+      ->Advanced();
+  app->AddChoice("--image-background", &options->background, kBackgroundChoices,
+                 "What is behind transparency: drop, the colours under it, or white (default drop)")
+      ->TypeName("KIND")
+      ->Group(group)
+      ->Advanced();
+}
+
+PictureLimits LimitsOf(const ImageOptions& options) {
+  PictureLimits limits;
+  if (options.pixels_max) limits.pixels_max = static_cast<uint64_t>(*options.pixels_max);
+  return limits;
+}
+
+Status CheckImageOptions(const ImageOptions& options, const TextModel& text) {
+  if (options.tokens_min && options.tokens_max && *options.tokens_min > *options.tokens_max) {
+    return UsageError("--image-min-tokens is more than --image-max-tokens (found {} and {})",
+                      *options.tokens_min, *options.tokens_max);
+  }
+  std::error_code error;
+  if (!options.root.empty() && !std::filesystem::is_directory(options.root, error)) {
+    return MakeStatus(StatusCode::kNoInput, "--image-root: {} is no folder",
+                      Visible(options.root, 400));
+  }
+  if (!text.images) return Status();
+  return WithTokenBounds(text.images->rules, options.tokens_min, options.tokens_max)
+      .status()
+      .WithPrefix(options.tokens_min ? "--image-min-tokens" : "--image-max-tokens");
+}
+
+}  // namespace minisgl::load
