@@ -240,6 +240,7 @@ Result<TextModel> LoadTextModel(const ModelOptions& options) {
   MINISGL_RETURN_IF_ERROR(SetTemplateArgs(options, &text));
   text.parse_special = options.parse_special;
   text.no_parse_special = options.no_parse_special;
+  LoadImages(&text);
   return text;
 }
 

@@ -144,6 +144,12 @@ Result<std::vector<TokenId>> EncodeWith(const Tokenizer& tokenizer,
 
 }  // namespace
 
+void DropAnswersWith(TokenId id, std::vector<RenderedAnswer>* answers) {
+  std::erase_if(*answers, [id](const RenderedAnswer& answer) {
+    return std::find(answer.ids.begin(), answer.ids.end(), id) != answer.ids.end();
+  });
+}
+
 Result<std::vector<TokenId>> EncodeSpliced(const Tokenizer& tokenizer,
                                            const std::vector<TextPiece>& pieces,
                                            std::span<const RenderedAnswer> answers) {

@@ -16,6 +16,9 @@
 
 namespace minisgl::text {
 
+// Removes the answers in which `id` was sampled: they are encoded as text.
+void DropAnswersWith(TokenId id, std::vector<RenderedAnswer>* answers);
+
 // Returns the ids of `pieces`, with the ids of those `answers` that stand in their text. Whatever
 // is spliced, the ids spell the same text.
 Result<std::vector<TokenId>> EncodeSpliced(const Tokenizer& tokenizer,

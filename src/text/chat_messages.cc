@@ -50,12 +50,8 @@ auto* TextOf(Value* part) {
   return is_text ? &text->as_string() : nullptr;
 }
 
-void ShapeContent(ContentForm form, Json* content) {
-  if (form == ContentForm::kParts) {
-    if (!content->is_string()) return;
-    *content = Json(Json::Array{TextPart(std::move(content->as_string()))});
-    return;
-  }
+// Joins the texts of a list of text parts.
+void JoinTexts(Json* content) {
   if (!content->is_array()) return;
   std::string joined;
   for (const Json& part : content->as_array()) {
@@ -66,11 +62,34 @@ void ShapeContent(ContentForm form, Json* content) {
   *content = Json(std::move(joined));
 }
 
+void MakeParts(Json* content) {
+  if (!content->is_string()) return;
+  *content = Json(Json::Array{TextPart(std::move(content->as_string()))});
+}
+
+// Brings each content into `form`.
 void ShapeContents(ContentForm form, Json* messages) {
-  if (!messages->is_array()) return;
   for (Json& message : messages->as_array()) {
     Json* const content = message.Find("content");
-    if (content != nullptr) ShapeContent(form, content);
+    if (content == nullptr) continue;
+    form == ContentForm::kParts ? MakeParts(content) : JoinTexts(content);
+  }
+}
+
+// Brings each content into the form that `chat` takes.
+void ShapeContents(const ChatTemplate& chat, bool with_tools, Json* messages) {
+  if (!messages->is_array()) return;
+  const ContentForm form = chat.content_form(with_tools);
+  for (Json& message : messages->as_array()) {
+    Json* const content = message.Find("content");
+    if (content == nullptr) continue;
+    if (form == ContentForm::kParts) {
+      MakeParts(content);
+    } else if (content->is_array()) {
+      const Json* const role = message.Find("role");
+      const bool is_named = role != nullptr && role->is_string();
+      if (!is_named || !chat.TakesParts(role->as_string(), with_tools)) JoinTexts(content);
+    }
   }
 }
 
@@ -258,7 +277,11 @@ class HiddenTexts {
     for (const Json::Array& messages :
          {Json::Array{message}, {message, user}, {user, message}, {user, message, user}}) {
       Json shaped = Json(messages);
-      ShapeContents(form, &shaped);
+      if (form == form_) {
+        ShapeContents(chat_, !input_.tools.is_null(), &shaped);
+      } else {
+        ShapeContents(form, &shaped);
+      }
       if (Renders(std::move(shaped))) return true;
     }
     return false;
@@ -275,7 +298,7 @@ class HiddenTexts {
 namespace minisgl {
 
 Result<std::vector<TextPiece>> RenderMessages(const ChatTemplate& chat, ChatInput* input) {
-  text::ShapeContents(chat.content_form(!input->tools.is_null()), &input->messages);
+  text::ShapeContents(chat, !input->tools.is_null(), &input->messages);
   return chat.Render(*input);
 }
 

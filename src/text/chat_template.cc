@@ -3,7 +3,10 @@
 #include "minisgl/text/chat_template.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
+#include <iterator>
+#include <mutex>
 #include <set>
 
 #include "minisgl/base/utf8.h"
@@ -108,6 +111,8 @@ std::vector<TextPiece> Pieces(const Text& text) {
 }
 
 constexpr const char* kOfModel = "the chat template";
+// The roles of messages whose contents may be several parts.
+constexpr const char* kRolesOfParts[] = {"user", "system", "assistant"};
 
 class JinjaTemplate final : public ChatTemplate {
  public:
@@ -140,6 +145,46 @@ class JinjaTemplate final : public ChatTemplate {
  private:
   ContentForm OwnContentForm(bool) const override { return content_form_; }
 
+  bool OwnTakesParts(std::string_view role, bool) const override {
+    if (content_form_ == ContentForm::kParts) return true;
+    std::call_once(parts_once_, [this] {
+      for (size_t i = 0; i < std::size(kRolesOfParts); ++i) takes_parts_[i] = RendersParts(i);
+    });
+    const auto* const found = std::find(std::begin(kRolesOfParts), std::end(kRolesOfParts), role);
+    return found != std::end(kRolesOfParts) && takes_parts_[found - std::begin(kRolesOfParts)];
+  }
+
+  // True if each of two text parts of a message of that role is rendered, and not as the list that
+  // it is in.
+  bool RendersParts(size_t role) const {
+    constexpr const char* kTexts[] = {"4180273956", "5609372814"};
+    ChatInput input;
+    input.bos_token = input.eos_token = "<s>";
+    const auto add = [&input](const char* name, Json content) {
+      Json message;
+      message.Set("role", name).Set("content", std::move(content));
+      input.messages.Append(std::move(message));
+    };
+    Json parts = Json(Json::Array());
+    for (const char* text : kTexts) {
+      Json part;
+      part.Set("type", "text").Set("text", text);
+      parts.Append(std::move(part));
+    }
+    const std::string name = kRolesOfParts[role];
+    if (name == "assistant") add("user", "a");
+    add(name.c_str(), std::move(parts));
+    if (name == "system") add("user", "a");
+    const Result<std::vector<TextPiece>> pieces = Render(input);
+    if (!pieces.ok()) return false;
+    std::string text;
+    for (const TextPiece& piece : *pieces) text += piece.trusted ? "" : piece.text;
+    return std::all_of(
+               std::begin(kTexts), std::end(kTexts),
+               [&text](const char* part) { return text.find(part) != std::string::npos; }) &&
+           text.find("type") == std::string::npos;
+  }
+
   // True if the template renders a user's content that is a string. A question whether the content
   // is a string may stand where FindContentForm does not see it, around the call of a macro for
   // example, and parts may be read of the results of tools alone. Such a template keeps the string.
@@ -161,6 +206,8 @@ class JinjaTemplate final : public ChatTemplate {
   jinja::Block block_;
   std::set<std::string, std::less<>> names_;
   ContentForm content_form_;
+  mutable std::once_flag parts_once_;
+  mutable std::array<bool, std::size(kRolesOfParts)> takes_parts_{};  // by parts_once_
 };
 
 // Returns all names inside tags, except attribute names.

@@ -152,6 +152,9 @@ class WithTools : public ChatTemplate {
   ContentForm OwnContentForm(bool with_tools) const override {
     return (with_tools ? tools_ : plain_)->content_form();
   }
+  bool OwnTakesParts(std::string_view role, bool with_tools) const override {
+    return (with_tools ? tools_ : plain_)->TakesParts(role);
+  }
 
   std::unique_ptr<ChatTemplate> plain_, tools_;
 };

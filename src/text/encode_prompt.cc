@@ -7,6 +7,7 @@
 #include "minisgl/text/encode_after.h"
 #include "minisgl/text/tokenizer.h"
 #include "text/answer_splices.h"
+#include "text/image_placeholders.h"
 
 namespace minisgl {
 namespace {
@@ -54,34 +55,54 @@ Status AddPieces(const Tokenizer& tokenizer, const std::vector<TextPiece>& piece
   });
 }
 
+// Encodes what `prompt` is made of, in order.
+Status AddParts(const TextModel& text, RenderedPrompt prompt, const EncodeBounds& bounds,
+                IdsInOrder* ids) {
+  const Tokenizer& tokenizer = *text.tokenizer;
+  ids->Add(prompt.before);
+  if (prompt.adds_prefix) ids->Add(tokenizer.Prefix());
+  if (!prompt.before.empty()) {
+    MINISGL_ASSIGN_OR_RETURN(const std::vector<TokenId> more,
+                             EncodeAfter(tokenizer, tokenizer.eos_id(), std::move(prompt.pieces)));
+    ids->Add(more);
+  } else if (prompt.goes_on) {
+    MINISGL_ASSIGN_OR_RETURN(const std::vector<TokenId> all,
+                             text::EncodeSpliced(tokenizer, prompt.pieces, prompt.answers));
+    ids->Add(all);
+  } else {
+    const bool counts = Counts(prompt.pieces, bounds);
+    const int64_t least = counts ? 0 : tokenizer.MinTokens(prompt.pieces);
+    if (!counts && least > *bounds.counted_max) {
+      ids->prompt.total = least;
+      ids->prompt.is_whole = false;
+      return Status();
+    }
+    MINISGL_RETURN_IF_ERROR(AddPieces(tokenizer, prompt.pieces, counts, bounds, ids));
+  }
+  if (prompt.adds_suffix) ids->Add(tokenizer.Suffix());
+  ids->Add(prompt.after);
+  return Status();
+}
+
 }  // namespace
 
 Result<EncodedPrompt> EncodePrompt(const TextModel& text, RenderedPrompt prompt,
                                    const EncodeBounds& bounds) {
-  const Tokenizer& tokenizer = *text.tokenizer;
   if (text.parse_special) {
     for (TextPiece& piece : prompt.pieces) piece.trusted = true;
   }
-  IdsInOrder ids(bounds.kept_max);
-  ids.Add(prompt.before);
-  if (prompt.adds_prefix) ids.Add(tokenizer.Prefix());
-  if (!prompt.before.empty()) {
-    MINISGL_ASSIGN_OR_RETURN(const std::vector<TokenId> more,
-                             EncodeAfter(tokenizer, tokenizer.eos_id(), std::move(prompt.pieces)));
-    ids.Add(more);
-  } else if (prompt.goes_on) {
-    MINISGL_ASSIGN_OR_RETURN(const std::vector<TokenId> all,
-                             text::EncodeSpliced(tokenizer, prompt.pieces, prompt.answers));
-    ids.Add(all);
-  } else {
-    const bool counts = Counts(prompt.pieces, bounds);
-    const int64_t least = counts ? 0 : tokenizer.MinTokens(prompt.pieces);
-    if (!counts && least > *bounds.counted_max) return EncodedPrompt{{}, {}, least, false};
-    MINISGL_RETURN_IF_ERROR(AddPieces(tokenizer, prompt.pieces, counts, bounds, &ids));
+  std::vector<LaidOutImage> pictures = std::move(prompt.images);
+  const bool has_pictures = !pictures.empty();
+  if (has_pictures) text::DropAnswersWith(text.images->token_id, &prompt.answers);
+  IdsInOrder ids(has_pictures ? std::nullopt : bounds.kept_max);
+  MINISGL_RETURN_IF_ERROR(AddParts(text, std::move(prompt), bounds, &ids));
+  EncodedPrompt& encoded = ids.prompt;
+  const bool is_cancelled = bounds.cancelled != nullptr && bounds.cancelled->load();
+  if (has_pictures && encoded.is_whole && !is_cancelled) {
+    MINISGL_ASSIGN_OR_RETURN(encoded.images,
+                             text::FindImageRuns(*text.images, encoded.ids, std::move(pictures)));
   }
-  if (prompt.adds_suffix) ids.Add(tokenizer.Suffix());
-  ids.Add(prompt.after);
-  return std::move(ids.prompt);
+  return std::move(encoded);
 }
 
 }  // namespace minisgl

@@ -8,6 +8,7 @@
 #include "minisgl/base/check.h"
 #include "minisgl/text/chat_messages.h"
 #include "minisgl/text/continue_message.h"
+#include "text/image_placeholders.h"
 
 namespace minisgl {
 namespace {
@@ -71,12 +72,28 @@ std::vector<RenderedAnswer> PlacesOfAnswers(const ChatTemplate& chat, ChatInput 
   return places;
 }
 
-}  // namespace
+// Refuses pictures of a model that reads none.
+Status CheckReadsImages(const TextModel& text, const std::vector<ConversationImage>& pictures) {
+  if (pictures.empty() || text.images) return Status();
+  if (!text.images_status.ok()) return text.images_status;
+  return MakeStatus(StatusCode::kUnavailable, "the model reads no images");
+}
 
-Result<RenderedPrompt> RenderPrompt(const TextModel& text, Conversation conversation,
-                                    const std::atomic<bool>* cancelled) {
-  if (conversation.messages.is_null()) return RawPieces(text, std::move(conversation.raw));
-  MINISGL_CHECK(text.chat_template != nullptr, "messages without a chat template");
+// The processor of a multimodal model adds the tokenizer's own ids to a chat, unless its text
+// begins with the first of them.
+void AddProcessorIds(const Tokenizer& tokenizer, RenderedPrompt* prompt) {
+  const std::string bos = tokenizer.bos_token();
+  std::string head;
+  for (const TextPiece& piece : prompt->pieces) {
+    if (head.size() >= bos.size()) break;
+    head += piece.text.substr(0, bos.size());
+  }
+  const bool has_bos = !bos.empty() && head.starts_with(bos);
+  prompt->adds_prefix = prompt->adds_suffix = !has_bos;
+}
+
+Result<RenderedPrompt> RenderChat(const TextModel& text, Conversation conversation,
+                                  const std::atomic<bool>* cancelled) {
   const ChatTemplate& chat = *text.chat_template;
   RenderedPrompt prompt;
   prompt.goes_on = conversation.goes_on;
@@ -99,6 +116,26 @@ Result<RenderedPrompt> RenderPrompt(const TextModel& text, Conversation conversa
     prompt.answers =
         PlacesOfAnswers(chat, std::move(*as_given), std::move(conversation.answers), prompt.pieces);
   }
+  return prompt;
+}
+
+}  // namespace
+
+Result<RenderedPrompt> RenderPrompt(const TextModel& text, Conversation conversation,
+                                    const std::atomic<bool>* cancelled) {
+  std::vector<ConversationImage> pictures = std::move(conversation.images);
+  MINISGL_RETURN_IF_ERROR(CheckReadsImages(text, pictures));
+  RenderedPrompt prompt;
+  if (conversation.messages.is_null()) {
+    prompt = RawPieces(text, std::move(conversation.raw));
+    if (pictures.empty()) return prompt;
+  } else {
+    MINISGL_CHECK(text.chat_template != nullptr, "messages without a chat template");
+    MINISGL_ASSIGN_OR_RETURN(prompt, RenderChat(text, std::move(conversation), cancelled));
+    if (!text.images) return prompt;
+    AddProcessorIds(*text.tokenizer, &prompt);
+  }
+  MINISGL_RETURN_IF_ERROR(text::ExpandPlaceholders(*text.images, std::move(pictures), &prompt));
   return prompt;
 }
 

@@ -17,8 +17,9 @@ namespace minisgl {
 
 // Brings the contents of input->messages into the form that `chat` takes and renders them.
 // - kParts: a string becomes [{"type": "text", "text": ...}]; a list stays a list.
-// - kString: the texts of a list of text parts are joined, without separators. A list with other
-//   parts stays a list.
+// - kString: a string stays a string. A list stays a list if the template renders the parts of such
+//   a message (ChatTemplate::TakesParts), or if not all of them are texts. Other lists become the
+//   texts of their parts, joined without separators.
 // Errors: ChatTemplate::Render.
 Result<std::vector<TextPiece>> RenderMessages(const ChatTemplate& chat, ChatInput* input);
 

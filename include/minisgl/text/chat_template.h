@@ -100,11 +100,20 @@ class ChatTemplate {
     return set_form_ ? *set_form_ : OwnContentForm(with_tools);
   }
   void SetContentForm(ContentForm form) { set_form_ = form; }
+  // True if a content of text parts in a message of `role` may stay a list: that is the form that
+  // is set, or the template renders each of its parts, whether it takes strings too or not.
+  bool TakesParts(std::string_view role, bool with_tools = false) const {
+    return set_form_ ? *set_form_ == ContentForm::kParts : OwnTakesParts(role, with_tools);
+  }
 
  private:
   virtual ContentForm OwnContentForm(bool with_tools) const {
     (void)with_tools;
     return ContentForm::kString;
+  }
+  virtual bool OwnTakesParts(std::string_view role, bool with_tools) const {
+    (void)role;
+    return OwnContentForm(with_tools) == ContentForm::kParts;
   }
 
   std::optional<ContentForm> set_form_;

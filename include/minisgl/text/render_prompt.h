@@ -32,7 +32,9 @@ struct RenderedPrompt {
   std::vector<RenderedAnswer> answers;  // in the order of the conversation
   ReasoningTags reasoning;              // of the answer: as the prompt leaves them
   bool goes_on = false;                 // as in Conversation
-  std::vector<TokenId> before, after;   // as in RawPrompt, like the two below
+  std::vector<TokenId> before, after;   // as in RawPrompt
+  // The tokenizer's own ids around the text, also of a chat with a model that reads pictures if the
+  // text does not begin with the BOS token: so does its processor.
   bool adds_prefix = false, adds_suffix = false;
 };
 

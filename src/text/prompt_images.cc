@@ -1,0 +1,183 @@
+#include "minisgl/text/prompt_images.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "minisgl/base/check.h"
+#include "minisgl/base/sha256.h"
+#include "minisgl/base/utf8.h"
+#include "minisgl/text/encode_prompt.h"
+#include "minisgl/text/text_model.h"
+#include "minisgl/vision/image_content.h"
+#include "minisgl/vision/prepare_image.h"
+
+namespace minisgl {
+namespace {
+
+// A picture's content, and what identifies it.
+struct HashedContent {
+  std::shared_ptr<const ImageContent> content;
+  ContentHash hash{};
+};
+
+template <typename Number>
+void AddNumbers(std::span<const Number> numbers, Sha256* hash) {
+  hash->Add({reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes()});
+}
+
+// Of the values, their shape, and what decides the order of their embeddings.
+ContentHash HashOf(const PreparedImage& image) {
+  const ImageLayout& layout = image.layout;
+  Sha256 hash;
+  AddNumbers<int64_t>(layout.shape, &hash);
+  const int64_t layout_numbers[] = {static_cast<int64_t>(layout.overview),
+                                    layout.tile_rows,
+                                    layout.tile_columns,
+                                    layout.num_tiles,
+                                    layout.patch_rows,
+                                    layout.patch_columns,
+                                    layout.num_tokens,
+                                    layout.token_rows,
+                                    layout.token_columns,
+                                    layout.cut_rows,
+                                    layout.cut_columns};
+  AddNumbers<int64_t>(layout_numbers, &hash);
+  AddNumbers<float>(image.values, &hash);
+  const Sha256::Digest digest = hash.Finish();
+  ContentHash first{};
+  for (size_t i = 0; i < sizeof(first); ++i) {
+    first[i / 8] |= uint64_t{digest[i]} << (8 * (i % 8));
+  }
+  return first;
+}
+
+Result<HashedContent> Prepare(const ImageRules& rules, const ConversationImage& picture,
+                              int num_images) {
+  const std::string name = Visible(picture.name, 400);
+  auto bounded = WithTokenBounds(rules, picture.tokens_min, picture.tokens_max);
+  if (!bounded.ok()) return bounded.status().WithPrefix(name);
+  auto prepared =
+      PrepareImageFile(*bounded, *picture.bytes, picture.limits, picture.background, num_images);
+  if (!prepared.ok()) return prepared.status().WithPrefix(name);
+  const auto content = std::make_shared<ImageContent>();
+  content->image = *std::move(prepared);
+  return HashedContent{content, HashOf(content->image)};
+}
+
+// True if both are prepared alike.
+bool IsSame(const ConversationImage& a, const ConversationImage& b) {
+  return a.tokens_min == b.tokens_min && a.tokens_max == b.tokens_max &&
+         a.background == b.background && (a.bytes == b.bytes || *a.bytes == *b.bytes);
+}
+
+// The contents of all pictures, each made once.
+Result<std::vector<HashedContent>> PrepareAll(const ImageRules& rules,
+                                              const std::vector<PlacedImage>& placed) {
+  std::vector<HashedContent> contents;
+  for (const PlacedImage& image : placed) {
+    const ConversationImage& picture = image.laid_out.image;
+    const auto before = placed.begin() + std::ssize(contents);
+    const auto same = std::find_if(placed.begin(), before, [&](const PlacedImage& other) {
+      return IsSame(other.laid_out.image, picture);
+    });
+    if (same != before) {
+      contents.push_back(contents[static_cast<size_t>(same - placed.begin())]);
+      continue;
+    }
+    MINISGL_ASSIGN_OR_RETURN(HashedContent content,
+                             Prepare(rules, picture, static_cast<int>(placed.size())));
+    if (content.content->image.layout.num_tokens != image.laid_out.layout.num_tokens) {
+      return MakeStatus(StatusCode::kInternal, "{}: the picture was laid out in two ways",
+                        Visible(picture.name, 400));
+    }
+    contents.push_back(std::move(content));
+  }
+  return contents;
+}
+
+// The runs of picture `index` as the model replaces them.
+void AddRuns(const PlacedImage& image, size_t index, RowExtras* extras) {
+  int32_t first = 0;
+  for (const ImageRun& run : image.runs) {
+    extras->embeddings.push_back({run.token, run.count, first, index});
+    first += run.count;
+  }
+}
+
+// The positions of three parts. A text token has its place three times, counted on from the token
+// before it; the tokens of a picture have the place of the first one, and their row and column
+// beyond it. The text goes on behind the longer side of the picture's grid.
+GivenPositions GridPositions(const std::vector<PlacedImage>& placed, int64_t num_tokens) {
+  GivenPositions positions;
+  positions.of_prompt.reserve(static_cast<size_t>(num_tokens));
+  int32_t next = 0;
+  const auto add_text = [&](int64_t end) {
+    while (std::ssize(positions.of_prompt) < end) {
+      positions.of_prompt.push_back({next, next, next});
+      ++next;
+    }
+  };
+  for (const PlacedImage& image : placed) {
+    add_text(image.runs.front().token);
+    const ImageLayout& layout = image.laid_out.layout;
+    for (int32_t i = 0; i < layout.num_tokens; ++i) {
+      positions.of_prompt.push_back(
+          {next, next + i / layout.token_columns, next + i % layout.token_columns});
+    }
+    next += std::max(layout.token_rows, layout.token_columns);
+  }
+  add_text(num_tokens);
+  positions.shift = static_cast<int32_t>(next - num_tokens);
+  return positions;
+}
+
+// Of a family whose pictures have grids of positions: each is one run of such a grid.
+Status CheckGrids(const std::vector<PlacedImage>& placed) {
+  for (const PlacedImage& image : placed) {
+    const ImageLayout& layout = image.laid_out.layout;
+    if (image.runs.size() == 1 &&
+        int64_t{layout.token_rows} * layout.token_columns == layout.num_tokens) {
+      continue;
+    }
+    return BadInput("{}: the picture's tokens do not stand together",
+                    Visible(image.laid_out.image.name, 400));
+  }
+  return Status();
+}
+
+}  // namespace
+
+Result<PromptImages> MakePromptImages(const TextModel& text, const EncodedPrompt& prompt) {
+  PromptImages result;
+  const std::vector<PlacedImage>& placed = prompt.images;
+  if (placed.empty()) return result;
+  MINISGL_CHECK(text.images.has_value(), "pictures for a model that reads none");
+  MINISGL_CHECK(std::ssize(prompt.ids) == prompt.total, "pictures in a prompt that is cut");
+  MINISGL_ASSIGN_OR_RETURN(const std::vector<HashedContent> contents,
+                           PrepareAll(text.images->rules, placed));
+  RowExtras extras;
+  for (size_t i = 0; i < placed.size(); ++i) {
+    const ImageRun first = placed[i].runs.front(), last = placed[i].runs.back();
+    extras.inputs.push_back({.token = first.token,
+                             .length = last.token + last.count - first.token,
+                             .num_embeddings = placed[i].laid_out.layout.num_tokens,
+                             .hash = contents[i].hash,
+                             .attends_both_ways = text.images->attends_both_ways,
+                             .content = contents[i].content});
+    AddRuns(placed[i], i, &extras);
+    result.marks.push_back({first.token, contents[i].hash});
+  }
+  if (text.images->has_grid_positions) {
+    MINISGL_RETURN_IF_ERROR(CheckGrids(placed));
+    extras.positions = GridPositions(placed, prompt.total);
+  }
+  MINISGL_RETURN_IF_ERROR(CheckExtras(extras, prompt.total, result.marks));
+  result.extras = std::make_shared<const RowExtras>(std::move(extras));
+  return result;
+}
+
+}  // namespace minisgl
