@@ -11,12 +11,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "minisgl/base/trusted_folder.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/vision/image_layout.h"
 #include "minisgl/vision/image_rules.h"
 #include "minisgl/vision/picture.h"
 
@@ -186,6 +188,11 @@ Result<ConversationImage> ImageReader::Take(const RowImage& image, const TextMod
   taken.background = options_.background;
   taken.limits = limits_;
   SetBounds(image, text, &taken);
+  if (!text.images) return taken;
+  MINISGL_ASSIGN_OR_RETURN(const ImageRules rules,
+                           WithTokenBounds(text.images->rules, taken.tokens_min, taken.tokens_max));
+  const Status fits = LayOutImageFile(rules, *taken.bytes, limits_).status();
+  if (!fits.ok()) return fits.WithPrefix(Visible(taken.name, 400));
   return taken;
 }
 
@@ -220,6 +227,13 @@ void ImageReader::Keep(const FileStamp& stamp, std::shared_ptr<const std::string
     kept_bytes_ -= kept_.back().bytes->size();
     kept_.pop_back();
   }
+}
+
+bool IsPicture(std::string_view bytes) {
+  PictureLimits limits;
+  limits.bytes_max = limits.pixels_max = std::numeric_limits<uint64_t>::max();
+  limits.sides_ratio_max = std::numeric_limits<double>::infinity();
+  return ReadPictureHeader(bytes, limits).ok();
 }
 
 std::string FolderOfRows(const std::string& path) {

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "batch/row_images.h"
@@ -42,7 +43,8 @@ class ImageReader {
   Result<ImageFile> Read(const std::string& path) const { return ReadAt(path, false); }
 
   // The picture of a row for its conversation, with its bytes and the bounds that the options, its
-  // detail and `text` say. Its header is read. Errors as above, without the place in the row.
+  // detail and `text` say. Its header is read, and it is laid out if the model reads pictures.
+  // Errors as above, without the place in the row, and those of LayOutImage.
   Result<ConversationImage> Take(const RowImage& image, const TextModel& text) const;
 
  private:
@@ -63,6 +65,9 @@ class ImageReader {
   mutable std::list<Kept> kept_;  // the last used first; guarded by mutex_, like the next
   mutable uint64_t kept_bytes_ = 0;
 };
+
+// True if `bytes` are a file of a picture, however large it is.
+bool IsPicture(std::string_view bytes);
 
 // The folder of the file at `path`, for paths relative to it; "" for standard input.
 std::string FolderOfRows(const std::string& path);

@@ -145,7 +145,10 @@ std::optional<RowError> TakeImages(const TextModel& text, const ImageReader& rea
   for (const RowImage& image : row.images) {
     if (image.message < begin || image.message >= end) continue;
     if (!text.images) {
-      return RowError{"unsupported_field", text.images_status.message(), image.field};
+      return RowError{
+          "unsupported_field",
+          text.images_status.ok() ? "the model reads no images" : text.images_status.message(),
+          image.field};
     }
     Result<ConversationImage> taken = reader.Take(image, text);
     if (!taken.ok()) return BadImage(taken.status().message(), image.field);
@@ -210,15 +213,24 @@ std::optional<RowError> ApplySwitches(const TextModel& text, Row* row) {
   return std::nullopt;
 }
 
-Json ChatMessages(const std::optional<std::string>& system, std::string text) {
+Json ChatMessages(const std::optional<std::string>& system, std::string text, size_t num_images) {
   Json messages = Json(Json::Array());
-  const auto add = [&messages](const char* role, std::string content) {
+  const auto add = [&messages](const char* role, Json content) {
     Json message = Json(Json::Object());
     message.Set("role", role).Set("content", std::move(content));
     messages.Append(std::move(message));
   };
   if (system) add("system", *system);
-  add("user", std::move(text));
+  if (num_images == 0) {
+    add("user", std::move(text));
+    return messages;
+  }
+  Json::Array parts;
+  for (size_t i = 0; i < num_images; ++i) parts.push_back(Json(Json::Object{{"type", "image"}}));
+  if (!text.empty()) {
+    parts.push_back(Json(Json::Object{{"type", "text"}, {"text", std::move(text)}}));
+  }
+  add("user", Json(std::move(parts)));
   return messages;
 }
 

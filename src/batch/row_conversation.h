@@ -44,8 +44,10 @@ std::optional<RowError> ApplySwitches(const TextModel& text, Row* row);
 // the template of `text` does not read it; "" if it does.
 std::string MissingSwitch(const TextModel& text, const std::string& field);
 
-// Returns the messages of a chat: a system message if one is given, and a user message.
-Json ChatMessages(const std::optional<std::string>& system, std::string text);
+// Returns the messages of a chat: a system message if one is given, and a user message, in which
+// `num_images` pictures stand before the text.
+Json ChatMessages(const std::optional<std::string>& system, std::string text,
+                  size_t num_images = 0);
 
 // True if the row's prompt is completed as it is even if the model has a chat template. In a user's
 // first file such a prompt is usually meant as a question.

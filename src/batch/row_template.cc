@@ -9,6 +9,7 @@
 #include "batch/row_conversation.h"
 #include "batch/row_fields.h"
 #include "batch/row_text.h"
+#include "load/options.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
@@ -82,6 +83,19 @@ bool HasInSingleBraces(const std::string& text, const std::string& column) {
   return false;
 }
 
+// kUsage if the columns of `reader` are known and `column` is none of them.
+Status CheckImageColumn(const std::string& column, const LineReader& reader,
+                        const std::vector<std::string>& columns) {
+  const bool is_there = std::find(columns.begin(), columns.end(), column) != columns.end();
+  if (column.empty() || is_there || !reader.is_table() || columns.empty()) return Status();
+  std::string listed;
+  for (const std::string& name : columns) {
+    listed += (listed.empty() ? "" : ", ") + Visible(name, 100);
+  }
+  return UsageError("--image-column {}: is no column; the columns are {}", Visible(column, 100),
+                    listed);
+}
+
 // Takes the id of a record, if it can be one.
 void TakeId(const Json& columns, Row* row) {
   for (const char* name : {"custom_id", "id"}) {
@@ -124,6 +138,12 @@ void AddTemplateOptions(load::OptionTable* app, TemplateOptions* options,
       ->Group(group)
       ->Advanced();
   AddInputFormat(app, options, group);
+  app->Add("--image-column", &options->image_column,
+           "With --template, show the picture that the column NAME of a row names, before the text")
+      ->Check(load::CheckNotEmpty)
+      ->TypeName("NAME")
+      ->Group(group)
+      ->Advanced();
 }
 
 Status CheckTemplateOptions(const TemplateOptions& options, bool raw, bool system) {
@@ -136,8 +156,13 @@ Status CheckTemplateOptions(const TemplateOptions& options, bool raw, bool syste
           "--raw and --system-template exclude each other; a raw prompt has no "
           "messages");
     }
+    if (!options.image_column.empty() && raw) {
+      return UsageError(
+          "--raw and --image-column exclude each other; a raw prompt has no messages");
+    }
     return Status();
   }
+  if (!options.image_column.empty()) return UsageError("--image-column requires --template");
   if (options.system) return UsageError("{} requires --template", options.system_name);
   if (options.format == InputFormat::kAuto) return Status();
   return UsageError("--input-format requires --template, which says what to ask of each row");
@@ -153,7 +178,9 @@ Status CheckNamesColumns(const TemplateOptions& options, LineReader* reader) {
   if (reader->regular()) {
     MINISGL_ASSIGN_OR_RETURN(columns, ColumnsOf(reader));
   }
-  const bool names_any = HasPlaceholder(options.prompt) || HasPlaceholder(options.system);
+  const bool names_any = HasPlaceholder(options.prompt) || HasPlaceholder(options.system) ||
+                         !options.image_column.empty();
+  MINISGL_RETURN_IF_ERROR(CheckImageColumn(options.image_column, *reader, columns));
   for (const std::string& column : columns) {
     if (!HasInSingleBraces(*options.prompt + " " + options.system.value_or(""), column)) continue;
     const std::string shown = Visible(column, 100);
@@ -248,8 +275,25 @@ Result<std::unique_ptr<RowTemplate>> RowTemplate::Make(const TemplateOptions& op
                              TextTemplate::Parse(*options.system, options.system_name));
   }
   made->system_ = std::move(system);
+  made->image_column_ = options.image_column;
   made->use_ = use;
   return made;
+}
+
+std::optional<RowError> RowTemplate::TakePicture(const Json& columns, Row* row) const {
+  if (image_column_.empty()) return std::nullopt;
+  const Json* const value = columns.Find(image_column_);
+  const std::string field = Visible(image_column_, 100);
+  if (value == nullptr || !value->is_string() || value->as_string().empty()) {
+    return InvalidRow(fmt::format("{} must name a picture, by a path or a data: URI (found {})",
+                                  field, value == nullptr ? "none" : Visible(value->Dump(), 60)),
+                      field);
+  }
+  Result<RowImage> image = ImageNamed(value->as_string());
+  if (!image.ok()) return InvalidRow(fmt::format("{}: {}", field, image.status().message()), field);
+  image->field = field;
+  row->images.push_back(std::move(image).value());
+  return std::nullopt;
 }
 
 ParsedRow RowTemplate::MakeRow(std::string_view record, const LineReader& reader,
@@ -276,7 +320,12 @@ ParsedRow RowTemplate::MakeRow(std::string_view record, const LineReader& reader
   switch (use_) {
     case Use::kQuestion:
       row.kind = PromptKind::kMessages;
-      row.messages = ChatMessages(system, std::move(prompt).value());
+      if (auto error = TakePicture(*columns, &row)) {
+        parsed.error = std::move(error);
+        return parsed;
+      }
+      for (RowImage& image : row.images) image.message = system ? 1 : 0;
+      row.messages = ChatMessages(system, std::move(prompt).value(), row.images.size());
       break;
     case Use::kPrompt:
       row.kind = PromptKind::kText;

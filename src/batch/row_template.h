@@ -31,6 +31,8 @@ struct TemplateOptions {
   std::optional<std::string> system;
   std::string prompt_name = "--template", system_name = "--system-template";  // for messages
   InputFormat format = InputFormat::kAuto;
+  // The column, or member, that names a picture of each row: a path or a data: URI. "": none.
+  std::string image_column;
 };
 
 void AddTemplateOptions(load::OptionTable* app, TemplateOptions* options, const std::string& group);
@@ -83,7 +85,11 @@ class RowTemplate {
  private:
   RowTemplate() = default;
 
+  // Takes the picture that the record names in the column of images, if there is such a column.
+  std::optional<RowError> TakePicture(const Json& columns, Row* row) const;
+
   std::unique_ptr<TextTemplate> prompt_, system_template_;  // the second may be null
+  std::string image_column_;
   std::optional<std::string> system_;
   Use use_ = Use::kQuestion;
 };

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "batch/image_reader.h"
 #include "batch/row.h"
 #include "batch/row_text.h"
 #include "minisgl/base/mapped_file.h"
@@ -357,6 +358,11 @@ Result<std::string> PromptOptionText(const std::string& option, bool is_raw) {
   if (!text.ok()) {
     return MakeStatus(text.status().code(), "--prompt: {}; @@ begins a text with @",
                       text.status().message());
+  }
+  if (IsPicture(*text)) {
+    const std::string name = Visible(option.substr(1), 400);
+    return UsageError("--prompt: {} is a picture and no text; --image {} shows it to the model",
+                      name, name);
   }
   if (!is_raw && text->ends_with('\n')) text->pop_back();
   return term::Utf8OrWarn(std::move(text).value(), option.substr(1));

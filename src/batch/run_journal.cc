@@ -173,6 +173,22 @@ void DescribeGrammar(const load::AnswerGrammar& grammar, Json* out) {
   set("--grammar", GrammarKind::kGbnf, HashedText(text.text));
 }
 
+// Null for the options that are not given, as above. The folder of pictures by its name.
+void DescribeImages(const RunOptions& options, Json* out) {
+  const load::ImageOptions& images = options.image_options;
+  const std::string& column = options.rows.image_column;
+  const std::string root = fs::path(images.root).filename().string();
+  out->Set("--image-column", column.empty() ? Json() : Json(ReplaceInvalidUtf8(column)));
+  out->Set("--image-root", root.empty() ? Json() : Json(ReplaceInvalidUtf8(root)));
+  out->Set("--max-image-pixels", OrNull(images.pixels_max));
+  out->Set("--image-min-tokens", OrNull(images.tokens_min));
+  out->Set("--image-max-tokens", OrNull(images.tokens_max));
+  out->Set("--image-background",
+           images.background == Background::kDrop
+               ? Json()
+               : Json(load::ChoiceName(load::kBackgroundChoices, images.background)));
+}
+
 // Keys are the names of the command line, which messages print.
 Json DescribeOptions(const RunOptions& options) {
   const load::SamplingOptions& sampling = options.sampling;
@@ -227,6 +243,7 @@ Json DescribeOptions(const RunOptions& options) {
   text("--prompt-template", scores ? options.rows.system : std::nullopt);
   out.Set("--input-format",
           options.rows.prompt ? Json(FormatName(options.rows, *options.file)) : Json());
+  DescribeImages(options, &out);
   DescribeGrammar(sampling.grammar, &out);
   out.Set("--row-metrics", options.row_metrics);
   out.Set("--timeout", OrNull(options.timeout_s));

@@ -223,6 +223,9 @@ void AddInputOptions(load::OptionTable* app, RunOptions* options) {
            "Answer TEXT, after standard input if that is no terminal")
       ->TypeName("TEXT|@FILE")
       ->Group(input);
+  load::AddImageFiles(app, &options->images,
+                      "Show the picture in FILE before the text of -p (repeatable)")
+      ->Group(input);
   app->Add("--system", &options->system,
            "System message for -p, or with --chat for the prompts of rows")
       ->TypeName("TEXT|@FILE")
@@ -328,6 +331,7 @@ void AddRunOptions(load::OptionTable* app, RunOptions* options) {
   load::AddReportOptions(app, &options->reports);
   AddProgress(app, options);
   load::AddSamplingOptions(app, &options->sampling);
+  load::AddImageOptions(app, &options->image_options, /*reads_rows=*/true);
   load::AddModelOptions(app, &options->model);
   load::AddEngineOptions(app, &options->engine);
   load::AddPrefixCacheOptions(app, &options->engine.prefix_cache);
@@ -337,6 +341,11 @@ Status CheckRunOptions(const RunOptions& options) {
   if (options.file) {
     if (options.prompt) {
       return UsageError("--file and --prompt exclude each other; each row has its own prompt");
+    }
+    if (!options.images.empty()) {
+      return UsageError(
+          "--file and --image exclude each other; rows name their pictures in their messages, or "
+          "with --template in a column (--image-column)");
     }
     if (options.raw && options.chat) {
       return UsageError("--raw and --chat exclude each other; give one");

@@ -3,9 +3,11 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "batch/row.h"
 #include "batch/row_template.h"
+#include "load/image_options.h"
 #include "load/options.h"
 #include "minisgl/base/status.h"
 #include "term/progress.h"
@@ -20,6 +22,8 @@ struct RunOptions {
 
   std::optional<std::string> file;  // "-" is standard input
   std::optional<std::string> prompt;
+  std::vector<std::string> images;     // files of pictures, before the text of `prompt`
+  load::ImageOptions image_options;    // of all pictures
   std::optional<std::string> system;   // text; or @FILE until the run has read the file
   std::optional<std::string> prefill;  // the beginning of every answer to messages
   TemplateOptions rows;                // of what the file has

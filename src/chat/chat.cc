@@ -25,7 +25,6 @@
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/random.h"
 #include "minisgl/base/utf8.h"
-#include "minisgl/text/encode_prompt.h"
 #include "minisgl/text/render_prompt.h"
 #include "term/exit_status.h"
 #include "term/messages.h"
@@ -45,6 +44,7 @@ Result<load::LoadedModel> LoadChatModel(const ChatOptions& options, const term::
                                         report::ReportFiles* reports) {
   MINISGL_ASSIGN_OR_RETURN(TextModel text, load::LoadTextModel(options.model));
   MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
+  MINISGL_RETURN_IF_ERROR(load::CheckImageOptions(options.image_options, text));
   MINISGL_RETURN_IF_ERROR(reports->Open(options.reports, options.force, STDIN_FILENO, answers));
   return load::LoadModel(std::move(text), options.engine, reports->Sinks());
 }
@@ -61,6 +61,7 @@ Chat::Chat(load::LoadedModel* model, const ChatOptions& options, term::Output* o
       output_(*output),
       view_(output, term::ReasoningMode(options.hide_thinking, options.model.quiet)),
       interactive_(term::IsTerminal(STDIN_FILENO)),
+      image_reader_(options.image_options, /*folder=*/""),
       kept_(interactive_ && !options.no_save ? KeptConversations::DefaultFolder() : ""),
       branches_(model->runtime.get()) {
   BeginWithModel();
@@ -103,6 +104,10 @@ Status Chat::Prepare() {
   }
   MINISGL_ASSIGN_OR_RETURN(first_prompt_,
                            batch::PromptOptionText(options_.prompt, /*is_raw=*/false));
+  for (const std::string& file : options_.images) {
+    MINISGL_ASSIGN_OR_RETURN(ConversationImage image, ReadPicture(file));
+    waiting_images_.push_back(std::move(image));
+  }
   return Status();
 }
 
@@ -296,27 +301,42 @@ bool Chat::IsCommandInWords(const std::string& text) {
 }
 
 Chat::Next Chat::MessageWithFiles(const std::string& text) {
-  Result<std::string> whole = AttachFiles(text);
-  if (whole.ok()) return Message(std::move(whole).value());
-  SayFailure(whole.status());
+  if (const std::string picture = PastedPicture(text); !picture.empty()) {
+    failed_ = !AttachPicture(picture) || failed_;
+    return Next::kGoOn;
+  }
+  Result<AttachedMessage> whole = AttachFiles(text);
+  Status status = whole.status();
+  std::vector<ConversationImage> images;
+  for (size_t i = 0; status.ok() && i < whole->pictures.size(); ++i) {
+    Result<ConversationImage> image = ReadPicture(whole->pictures[i]);
+    status = image.status();
+    if (status.ok()) images.push_back(std::move(image).value());
+  }
+  if (status.ok()) return Message(std::move(whole->text), std::move(images));
+  SayFailure(status);
   Note("(nothing is sent)");
   failed_ = true;
   return Next::kGoOn;
 }
 
-Chat::Next Chat::Message(std::string text) {
+Chat::Next Chat::Message(std::string text, std::vector<ConversationImage> images) {
   offered_to_delete_all_ = false;
   if (!waiting_text_.empty()) text = waiting_text_ + '\n' + text;
-  if (Send(std::move(text), CopyTurns())) {
+  images.insert(images.begin(), waiting_images_.begin(), waiting_images_.end());
+  if (Send(std::move(text), std::move(images), CopyTurns())) {
     waiting_text_.clear();
+    waiting_images_.clear();
   } else {
     failed_ = true;
   }
   return interrupted_ ? Next::kLeave : Next::kGoOn;
 }
 
-bool Chat::Send(std::string text, ChatTurns before) {
-  session_->messages().push_back({"user", std::move(text), {}});
+bool Chat::Send(std::string text, std::vector<ConversationImage> images, ChatTurns before) {
+  SessionMessage message = {"user", std::move(text), {}};
+  message.images = std::move(images);
+  session_->messages().push_back(std::move(message));
   const bool answered = Reply(0);
   if (answered) {
     TurnsChanged();
@@ -349,7 +369,7 @@ std::string Chat::HowToLengthenContext() const {
 }
 
 // The prompt is encoded to its end: what does not fit is said with its length.
-Result<std::vector<TokenId>> Chat::PromptIds(AnswerStart start, ReasoningTags* tags) const {
+Result<EncodedPrompt> Chat::EncodeConversation(AnswerStart start, ReasoningTags* tags) const {
   Conversation conversation = session_->ToConversation();
   conversation.start = start;
   MINISGL_ASSIGN_OR_RETURN(RenderedPrompt rendered,
@@ -359,12 +379,12 @@ Result<std::vector<TokenId>> Chat::PromptIds(AnswerStart start, ReasoningTags* t
   if (encoded.ids.empty()) {
     return BadInput("the chat template renders nothing for this conversation");
   }
-  return std::move(encoded.ids);
+  return encoded;
 }
 
-// Returns the ids of the conversation, after dropping the oldest turns if they leave no room for an
+// Returns the conversation as ids, after dropping the oldest turns if they leave no room for an
 // answer; *tags: those of the answer.
-Result<std::vector<TokenId>> Chat::FitPrompt(ReasoningTags* tags) {
+Result<EncodedPrompt> Chat::FitPrompt(ReasoningTags* tags) {
   const AnswerStart start = prefill_.empty() ? AnswerStart::kNewMessage : AnswerStart::kContinue;
   const int64_t limit = ContextLimit();
   const int64_t wanted = settings_.max_tokens < 0 ? kAnswerRoom : settings_.max_tokens;
@@ -372,8 +392,8 @@ Result<std::vector<TokenId>> Chat::FitPrompt(ReasoningTags* tags) {
   const int64_t room = drops ? std::clamp<int64_t>(wanted, 1, std::max<int64_t>(limit / 4, 1)) : 1;
   int64_t num_dropped = 0;
   while (true) {
-    MINISGL_ASSIGN_OR_RETURN(std::vector<TokenId> ids, PromptIds(start, tags));
-    const auto length = static_cast<int64_t>(ids.size());
+    MINISGL_ASSIGN_OR_RETURN(EncodedPrompt encoded, EncodeConversation(start, tags));
+    const auto length = static_cast<int64_t>(encoded.ids.size());
     if (drops && length + room > limit) {
       std::vector<SessionMessage> turn = session_->TakeOldestTurn();
       if (!turn.empty()) {
@@ -393,7 +413,7 @@ Result<std::vector<TokenId>> Chat::FitPrompt(ReasoningTags* tags) {
           "minisgl: the context is full ({} tokens): the oldest {} dropped", limit,
           num_dropped == 1 ? std::string("turn was") : fmt::format("{} turns were", num_dropped)));
     }
-    return ids;
+    return encoded;
   }
 }
 
@@ -405,7 +425,11 @@ Result<Prompt> Chat::MakePrompt() {
         min_tokens, settings_.max_tokens);
   }
   Prompt prompt;
-  MINISGL_ASSIGN_OR_RETURN(prompt.ids, FitPrompt(&prompt.reasoning));
+  MINISGL_ASSIGN_OR_RETURN(EncodedPrompt encoded, FitPrompt(&prompt.reasoning));
+  MINISGL_ASSIGN_OR_RETURN(PromptImages images, MakePromptImages(model_.text, encoded));
+  prompt.ids = std::move(encoded.ids);
+  prompt.extras = std::move(images.extras);
+  prompt.marks = std::move(images.marks);
   const auto turn = static_cast<uint64_t>(CountTurns(AllMessages()));
   load::SetAnswerSettings(settings_, &prompt);
   prompt.sampling.seed = DeriveSeed(settings_.sampling.seed, turn);

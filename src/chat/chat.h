@@ -14,10 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "batch/image_reader.h"
 #include "chat/chat_alternatives.h"
 #include "chat/chat_batch.h"
 #include "chat/chat_branch_list.h"
 #include "chat/chat_completion.h"
+#include "chat/chat_file.h"
 #include "chat/chat_input.h"
 #include "chat/chat_settings.h"
 #include "chat/chat_statistics.h"
@@ -25,10 +27,12 @@
 #include "chat/chat_turn.h"
 #include "chat/kept_conversations.h"
 #include "chat/line_editor.h"
+#include "load/image_options.h"
 #include "load/model_loader.h"
 #include "load/options.h"
 #include "minisgl/runtime/session.h"
 #include "minisgl/text/answer_start.h"
+#include "minisgl/text/encode_prompt.h"
 #include "minisgl/text/reasoning.h"
 #include "report/reports.h"
 #include "term/answer_view.h"
@@ -46,8 +50,10 @@ struct ChatOptions {
   load::EngineOptions engine;
   load::SamplingOptions sampling;
   load::ReportOptions reports;
-  bool force = false;  // replace report files that are not empty
-  std::string prompt;  // the first message, or @FILE
+  bool force = false;               // replace report files that are not empty
+  std::string prompt;               // the first message, or @FILE
+  std::vector<std::string> images;  // files of pictures, of the first message
+  load::ImageOptions image_options;
   std::string system;  // text or @FILE
   std::string load;
   bool goes_on = false;   // with the conversation that was kept last
@@ -85,14 +91,16 @@ class Chat {
   // Records a sample for the summary; unless `always`, only if it is due and something is running.
   void RecordSample(bool always);
   void Greet() const;
-  Next Message(std::string text);
+  // Sends a message, after what waits for it (/read, /image).
+  Next Message(std::string text, std::vector<ConversationImage> images = {});
   // True if `text` is the name of a command alone, such as "exit", typed for the first time: then
   // a note says how the command is typed, and the text is not sent.
   bool IsCommandInWords(const std::string& text);
   // With the files that it names by @FILE.
   Next MessageWithFiles(const std::string& text);
-  // Sends `text` and shows the answer. If there is no answer, restores `before` and returns false.
-  bool Send(std::string text, ChatTurns before);
+  // Sends the message and shows the answer. If there is no answer, restores `before` and returns
+  // false.
+  bool Send(std::string text, std::vector<ConversationImage> images, ChatTurns before);
   Next HandleInterrupt(bool was_empty);
   // After Ctrl-C has stopped an answer: what was typed during it is not sent.
   void DropTypeAhead(PromptReader* reader);
@@ -119,9 +127,9 @@ class Chat {
   ChatTurns CopyTurns() const;
   void RestoreTurns(ChatTurns turns);
   Result<Prompt> MakePrompt();
-  Result<std::vector<TokenId>> FitPrompt(ReasoningTags* tags);
-  // The ids of the conversation as it stands, and *tags of an answer that begins as `start` says.
-  Result<std::vector<TokenId>> PromptIds(AnswerStart start, ReasoningTags* tags) const;
+  Result<EncodedPrompt> FitPrompt(ReasoningTags* tags);
+  // The conversation as it stands, and *tags of an answer that begins as `start` says.
+  Result<EncodedPrompt> EncodeConversation(AnswerStart start, ReasoningTags* tags) const;
   std::string HowToLengthenContext() const;
   void Report(const ChatAnswer& answer, size_t count) const;
   int ExitStatus() const;
@@ -138,7 +146,6 @@ class Chat {
   Completion Complete(std::string_view line) const;
   void ReportUnknownCommand(const std::string& name) const;
   void Help(const std::string& arguments);
-  void Image(const std::string& arguments);
   void Show(const std::string& arguments);
   void ShowAnswer(const SessionMessage& message) const;
   // The reasoning of an answer, in its text or stored separately, and the rest.
@@ -163,6 +170,17 @@ class Chat {
   void Keep();
   int64_t ContextLimit() const;
   std::vector<SessionMessage> AllMessages() const;
+
+  // chat_pictures.cc
+  void Image(const std::string& arguments);
+  // The picture in the file that the user names.
+  Result<ConversationImage> ReadPicture(const std::string& path) const;
+  // Adds it to those of the next message, and says so. Returns false after an error, which is shown.
+  bool AttachPicture(const std::string& path);
+  // The tokens of the prompt that the picture takes; 0 if they are not known.
+  int64_t TokensOf(const ConversationImage& image) const;
+  // Takes the pictures of a conversation in a file of `folder`.
+  PictureTaker TakerOf(const std::string& folder) const;
 
   // chat_sessions.cc
   void Save(const std::string& arguments);
@@ -229,11 +247,13 @@ class Chat {
   std::unique_ptr<ChatBatch> batch_;     // the last batch
   bool reported_batch_end_ = true;
   bool offered_to_stop_batch_ = false;
-  bool offered_to_delete_all_ = false;  // the kept conversations, by the last command
-  std::string first_prompt_;            // of the options
-  std::string waiting_text_;            // from /read, for the next message
-  std::string prefill_;                 // from /prefill: the beginning of the next answer
-  std::string file_;                    // last used by /save or /load: it may be overwritten
+  bool offered_to_delete_all_ = false;             // the kept conversations, by the last command
+  std::string first_prompt_;                       // of the options
+  std::string waiting_text_;                       // from /read, for the next message
+  std::vector<ConversationImage> waiting_images_;  // from /image; the same
+  const batch::ImageReader image_reader_;
+  std::string prefill_;  // from /prefill: the beginning of the next answer
+  std::string file_;     // last used by /save or /load: it may be overwritten
   KeptConversations kept_;
   ChatBranchList branches_;
   ChatAlternatives alternatives_;

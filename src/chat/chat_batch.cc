@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "batch/answer_writer.h"
+#include "batch/image_reader.h"
 #include "batch/row_conversation.h"
 #include "batch/run_journal.h"
 #include "chat/chat_completion.h"
@@ -83,6 +84,8 @@ Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const load::LoadedModel* mod
   builder.defaults = load::ResolveSamplingDefaults(options.sampling, model->facts.generation);
   builder.eos_ids = model->eos_ids;
   builder.hide_reasoning = options.hide_reasoning;
+  builder.images = options.images;
+  builder.image_folder = batch::FolderOfRows(options.input);
   batch->prompts_ = std::make_unique<batch::PromptBuilder>(
       &model->text, model->facts.engine.plan.limits, std::move(builder));
   batch->writer_ = std::make_unique<batch::JsonAnswerWriter>(batch->output_->output(),
@@ -114,6 +117,7 @@ Status ChatBatch::OpenFiles(const load::LoadedModel& model, const ChatBatchOptio
   run.engine = options.engine;
   run.sampling = options.sampling;
   run.hide_thinking = options.hide_reasoning;
+  run.image_options = options.images;
   run.output = options.output;
   run.force = options.force;
   run.resume = options.resume;

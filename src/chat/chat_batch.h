@@ -33,6 +33,7 @@ struct ChatBatchOptions {
   load::ModelOptions model;
   load::EngineOptions engine;
   load::SamplingOptions sampling;
+  load::ImageOptions images;
   bool hide_reasoning = false;  // leave reasoning out of the rows
 };
 

@@ -109,7 +109,7 @@ void Chat::SwitchBranch(const std::string& arguments) {
   const auto last = std::find_if(all.rbegin(), all.rend(),
                                  [](const SessionMessage& m) { return m.role == "user"; });
   Note(fmt::format("Now in branch {}, {}{}", arguments, Turns(CountTurns(all)),
-                   last == all.rend() ? "." : "; the last: " + Visible(last->content, 60)));
+                   last == all.rend() ? "." : "; the last: " + Visible(ShownContent(*last), 60)));
 }
 
 void Chat::Tree(const std::string&) { Say(branches_.Draw(CopyTurns())); }

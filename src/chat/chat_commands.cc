@@ -36,6 +36,8 @@ const std::vector<Chat::Command>& Chat::Commands() {
       {"edit", "[new]", "edit the last message in $EDITOR, or a new one", &Chat::Edit, Kind::kText},
       {"undo", "", "take back the last message and its answer", &Chat::Undo},
       {"read", "FILE", "put the text of FILE before the next message", &Chat::Read, Kind::kFile},
+      {"image", "FILE", "show the picture in FILE with the next message", &Chat::Image,
+       Kind::kFile},
       {"prefill", "[TEXT]", "begin the next answer with TEXT (\"\" takes it back)", &Chat::Prefill,
        Kind::kText},
       {"show", "[N]", "show the last N turns, or all", &Chat::Show, Kind::kText,
@@ -71,7 +73,6 @@ const std::vector<Chat::Command>& Chat::Commands() {
        Kind::kFile},
       {"help", "[COMMAND]", "list the commands (also /?)", &Chat::Help, Kind::kCommand, "Others"},
       {"?", "", "", &Chat::Help, Kind::kCommand},
-      {"image", "", "", &Chat::Image, Kind::kFile},
       {"exit", "", "leave (also /bye, /quit)", nullptr},
       {"bye", "", "", nullptr},
       {"quit", "", "", nullptr},
@@ -114,6 +115,10 @@ Chat::Next Chat::RunCommand(const std::string& line) {
   const size_t begin = std::min(line.find_first_not_of(" \t", name_end), line.size());
   const Command* command = FindCommand(name);
   if (command == nullptr) {
+    if (const std::string picture = PastedPicture("/" + line); !picture.empty()) {
+      Image(picture);
+      return Next::kGoOn;
+    }
     ReportUnknownCommand(name);
     return Next::kGoOn;
   }
@@ -167,10 +172,6 @@ void Chat::Help(const std::string& arguments) {
   Say(text + term::WrapLines(HelpOnInput(), columns));
 }
 
-void Chat::Image(const std::string&) {
-  Say("This program reads text and no images: describe in words what you see.");
-}
-
 // Answers go to standard output like the original ones, with the speaker before each message.
 void Chat::Show(const std::string& arguments) {
   const std::vector<SessionMessage> all = AllMessages();
@@ -187,7 +188,7 @@ void Chat::Show(const std::string& arguments) {
     if (message.role == "assistant") {
       ShowAnswer(message);
     } else {
-      SayText(fmt::format("[{}]\n{}", message.role, message.content));
+      SayText(fmt::format("[{}]\n{}", message.role, ShownContent(message)));
     }
   }
 }
@@ -286,7 +287,9 @@ void Chat::Edit(const std::string& arguments) {
   }
   if (has_one) messages.erase(last.base() - 1, messages.end());
   Say(*edited);
-  Send(*edited, std::move(before));
+  std::vector<ConversationImage> images;
+  if (has_one) images = before.messages[messages.size()].images;
+  Send(*edited, std::move(images), std::move(before));
 }
 
 void Chat::Read(const std::string& arguments) {
@@ -365,7 +368,10 @@ void Chat::Tokens(const std::string&) {
       const auto ids = model_.text.tokenizer->EncodeText(message.content);
       count = ids.ok() ? ids.value().size() : 0;
     }
-    Say(fmt::format("  {:>7}  {:<9}  {}", count, message.role, Visible(message.content, 50)));
+    for (const ConversationImage& image : message.images) {
+      count += static_cast<size_t>(TokensOf(image));
+    }
+    Say(fmt::format("  {:>7}  {:<9}  {}", count, message.role, Visible(ShownContent(message), 50)));
   }
 }
 
@@ -388,6 +394,7 @@ void Chat::Batch(const std::string& arguments) {
   batch_options.model = model_options_;
   batch_options.engine = options_.engine;
   batch_options.sampling = options_.sampling;
+  batch_options.images = options_.image_options;
   batch_options.hide_reasoning = options_.hide_thinking;
   auto batch = ChatBatch::Start(&model_, batch_options);
   if (!batch.ok()) {
@@ -407,12 +414,12 @@ void Chat::Batch(const std::string& arguments) {
 
 void Chat::Context(const std::string&) {
   ReasoningTags tags;
-  const Result<std::vector<TokenId>> ids = PromptIds(AnswerStart::kNewMessage, &tags);
-  if (!ids.ok()) {
-    SayFailure(ids.status());
+  const Result<EncodedPrompt> encoded = EncodeConversation(AnswerStart::kNewMessage, &tags);
+  if (!encoded.ok()) {
+    SayFailure(encoded.status());
     return;
   }
-  const auto used = static_cast<int64_t>(ids.value().size());
+  const auto used = static_cast<int64_t>(encoded->ids.size());
   const int64_t limit = ContextLimit();
   Say(fmt::format("  {} of {} tokens used ({:.0f} %), room for {}", used, limit,
                   100.0 * static_cast<double>(used) / static_cast<double>(limit),

@@ -6,16 +6,19 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "minisgl/base/base64.h"
 #include "minisgl/base/file_io.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/vision/picture.h"
 
 namespace minisgl::chat {
 namespace {
@@ -30,26 +33,50 @@ constexpr const char* kReasoningField = "reasoning";
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
                                                     "tool"};
 
-// Reads a string, or an array of parts that are text or an answer's reasoning.
-Status ReadContent(const Json& content, SessionMessage* message) {
+// Takes a picture out of `part`, which becomes {"type": "image"}.
+Status ReadPicture(Json* part, const PictureTaker& take, SessionMessage* message) {
+  std::vector<std::string> ignored;
+  MINISGL_ASSIGN_OR_RETURN(const batch::RowImage image, batch::TakeImagePart(part, &ignored));
+  if (!take) return Status();
+  MINISGL_ASSIGN_OR_RETURN(ConversationImage taken, take(image));
+  message->images.push_back(std::move(taken));
+  return Status();
+}
+
+// Keeps the parts of a message in which a picture stands after a text.
+void KeepOrder(Json::Array parts, SessionMessage* message) {
+  const auto is_picture = [](const Json& part) { return batch::IsImagePart(part); };
+  const auto first_text = std::find_if_not(parts.begin(), parts.end(), is_picture);
+  if (message->images.empty() || std::none_of(first_text, parts.end(), is_picture)) return;
+  message->given.Set("role", message->role).Set("content", Json(std::move(parts)));
+}
+
+// Reads a string, or an array of parts that are text, pictures or an answer's reasoning.
+Status ReadContent(const Json& content, const PictureTaker& take, SessionMessage* message) {
   if (content.is_string()) {
     message->content = content.as_string();
     return Status();
   }
   if (!content.is_array()) {
-    return BadInput("content is {}, but must be a string or an array of text parts",
-                    content.TypeName());
+    return BadInput("content is {}, but must be a string or an array of parts", content.TypeName());
   }
-  for (const Json& part : content.as_array()) {
+  Json::Array parts = content.as_array();
+  for (Json& part : parts) {
+    if (batch::IsImagePart(part)) {
+      MINISGL_RETURN_IF_ERROR(ReadPicture(&part, take, message));
+      continue;
+    }
     const Json* type = part.Find("type");
     const std::string kind = type != nullptr && type->is_string() ? type->as_string() : "";
     const bool is_reasoning = kind == "thinking" && message->role == "assistant";
     const Json* words = part.Find(is_reasoning ? "thinking" : "text");
     if ((kind != "text" && !is_reasoning) || words == nullptr || !words->is_string()) {
-      return BadInput("a part of content is not text; this program reads only text, no images");
+      return BadInput("a part of content is no text and no picture (found {})",
+                      Visible(part.Dump(), 60));
     }
     (is_reasoning ? message->reasoning : message->content) += words->as_string();
   }
+  KeepOrder(std::move(parts), message);
   return Status();
 }
 
@@ -68,7 +95,8 @@ Status ReadReasoning(const Json& json, SessionMessage* message) {
   return Status();
 }
 
-Status AddMessage(const Json& json, std::vector<SessionMessage>* messages) {
+Status AddMessage(const Json& json, const PictureTaker& take,
+                  std::vector<SessionMessage>* messages) {
   const Json* role = json.Find("role");
   const Json* content = json.Find("content");
   if (role == nullptr || !role->is_string() || content == nullptr) {
@@ -79,38 +107,40 @@ Status AddMessage(const Json& json, std::vector<SessionMessage>* messages) {
                     Visible(role->as_string()));
   }
   SessionMessage message = {role->as_string(), "", {}};
-  MINISGL_RETURN_IF_ERROR(ReadContent(*content, &message));
+  MINISGL_RETURN_IF_ERROR(ReadContent(*content, take, &message));
   MINISGL_RETURN_IF_ERROR(ReadReasoning(json, &message));
   messages->push_back(std::move(message));
   return Status();
 }
 
-Status AddAll(const Json& list, std::vector<SessionMessage>* messages) {
+Status AddAll(const Json& list, const PictureTaker& take, std::vector<SessionMessage>* messages) {
   for (const Json& message : list.as_array()) {
-    MINISGL_RETURN_IF_ERROR(AddMessage(message, messages));
+    MINISGL_RETURN_IF_ERROR(AddMessage(message, take, messages));
   }
   return Status();
 }
 
-Status AddLine(std::string_view line, std::vector<SessionMessage>* messages) {
+Status AddLine(std::string_view line, const PictureTaker& take,
+               std::vector<SessionMessage>* messages) {
   MINISGL_ASSIGN_OR_RETURN(const Json json, ParseJson(line, {.values_max = kValuesMax}));
   const Json* list = json.Find("messages");
-  if (list == nullptr) return AddMessage(json, messages);
+  if (list == nullptr) return AddMessage(json, take, messages);
   if (!list->is_array()) return BadInput("messages is {}, but must be an array", list->TypeName());
   if (!messages->empty()) {
     return BadInput("a second conversation; keep one in a file to load it");
   }
-  return AddAll(*list, messages);
+  return AddAll(*list, take, messages);
 }
 
 // Parses one value over several lines, as other programs write it: an array of messages, or an
 // object with such an array. Returns nullopt if the text is not such a value.
-std::optional<Status> AddDocument(std::string_view text, std::vector<SessionMessage>* messages) {
+std::optional<Status> AddDocument(std::string_view text, const PictureTaker& take,
+                                  std::vector<SessionMessage>* messages) {
   const Result<Json> json = ParseJson(text, {.values_max = kValuesMax});
   if (!json.ok()) return std::nullopt;
   const Json* list = json->is_array() ? &*json : json->Find("messages");
   if (list == nullptr || !list->is_array()) return std::nullopt;
-  return AddAll(*list, messages);
+  return AddAll(*list, take, messages);
 }
 
 // Writes to a device or a pipe, which cannot be replaced.
@@ -123,14 +153,55 @@ Status WriteInPlace(const std::string& path, std::string_view text) {
                     std::strerror(written ? errno : write_errno));
 }
 
+// A file: URL of an absolute path, in which other characters than those of names are escaped.
+std::string FileUrl(const std::string& path) {
+  std::string url = "file://";
+  for (const char c : path) {
+    const bool is_plain = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                          std::string_view("/._-~").find(c) != std::string_view::npos;
+    url += is_plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<uint8_t>(c));
+  }
+  return url;
+}
+
+Json PartOf(const ConversationImage& image) {
+  std::string url = FileUrl(image.name);
+  if (!image.name.starts_with('/')) {
+    const auto header = ReadPictureHeader(*image.bytes, image.limits);
+    std::string kind = header.ok() ? PictureKindName(header->kind) : "png";
+    for (char& c : kind) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    url = fmt::format("data:image/{};base64,{}", kind, EncodeBase64(*image.bytes));
+  }
+  return Json(Json::Object{{"type", "image_url"}, {"image_url", Json(Json::Object{{"url", url}})}});
+}
+
+// The content of a message with pictures.
+Json PartsOfContent(const SessionMessage& message) {
+  const Json text = Json(Json::Object{{"type", "text"}, {"text", message.content}});
+  Json::Array parts;
+  const Json* const given = message.given.Find("content");
+  if (given == nullptr || !given->is_array()) {
+    for (const ConversationImage& image : message.images) parts.push_back(PartOf(image));
+    if (!message.content.empty()) parts.push_back(text);
+    return Json(std::move(parts));
+  }
+  auto next = message.images.begin();
+  for (const Json& part : given->as_array()) {
+    const bool is_picture = batch::IsImagePart(part) && next != message.images.end();
+    parts.push_back(is_picture ? PartOf(*next++) : part);
+  }
+  return Json(std::move(parts));
+}
+
 }  // namespace
 
-Result<std::vector<SessionMessage>> LoadConversation(const std::string& path) {
+Result<std::vector<SessionMessage>> LoadConversation(const std::string& path,
+                                                     const PictureTaker& take) {
   MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kFileBytesMax));
   std::vector<SessionMessage> messages;
   std::string_view rest = text;
   if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
-  if (const auto status = AddDocument(rest, &messages)) {
+  if (const auto status = AddDocument(rest, take, &messages)) {
     if (!status->ok()) return status->WithPrefix(Visible(path, 400));
     rest = {};
   }
@@ -139,7 +210,7 @@ Result<std::vector<SessionMessage>> LoadConversation(const std::string& path) {
     const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const Status status = AddLine(line, &messages);
+    const Status status = AddLine(line, take, &messages);
     if (!status.ok()) return status.WithPrefix(fmt::format("{}:{}", Visible(path, 400), number));
   }
   if (messages.empty()) {
@@ -152,7 +223,8 @@ std::string ConversationText(const std::vector<SessionMessage>& messages) {
   std::string text;
   for (const SessionMessage& message : messages) {
     Json line;
-    line.Set("role", message.role).Set("content", message.content);
+    line.Set("role", message.role);
+    line.Set("content", message.images.empty() ? Json(message.content) : PartsOfContent(message));
     if (!message.reasoning.empty()) line.Set(kReasoningField, message.reasoning);
     text += line.Dump() + '\n';
   }

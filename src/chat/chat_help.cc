@@ -24,6 +24,11 @@ constexpr CommandHelp kHelp[] = {
     {"read",
      "The text is sent with the next message, and stands before it. @FILE in a message does the "
      "same."},
+    {"image",
+     "The picture stands before the text of the next message; with several, in their order. @FILE "
+     "in "
+     "a message, or a line that is only the path of a picture, does the same. PNG, JPEG, WebP and "
+     "the first frame of a GIF are read, if the model reads pictures."},
     {"show",
      "  /show      the whole conversation\n"
      "  /show 2    its last two turns"},
@@ -66,7 +71,9 @@ std::string MoreHelp(std::string_view command) {
 std::string_view HelpOnInput() {
   return "A message of several lines is put between \"\"\" and \"\"\"; \\ at the end of a line "
          "continues it.\n"
-         "A word @FILE puts the text of FILE before the message; @@ begins a word with @.\n"
+         "A word @FILE puts the text of FILE before the message, or shows the picture in it; @@ "
+         "begins "
+         "a word with @.\n"
          "// begins a message with /. Tab completes commands, their arguments and files; Ctrl-R "
          "searches earlier input.\n"
          "Ctrl-C stops an answer, Ctrl-D leaves. /help COMMAND says more of a command.";

@@ -78,7 +78,8 @@ void Chat::Save(const std::string& arguments) {
 }
 
 Status Chat::LoadFrom(const std::string& path) {
-  MINISGL_ASSIGN_OR_RETURN(session_->messages(), LoadConversation(path));
+  MINISGL_ASSIGN_OR_RETURN(session_->messages(),
+                           LoadConversation(path, TakerOf(batch::FolderOfRows(path))));
   dropped_.clear();
   TurnsChanged();
   kept_.BeginAnother(AllMessages());
@@ -105,10 +106,11 @@ void Chat::ShowWhereItStands(const std::string& path) const {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const std::string age =
       stamp ? ", " + AgeText(stamp->changed_ns, std::chrono::nanoseconds(now).count()) : "";
-  Say(fmt::format("{} turn{}{}: {}", turns, turns == 1 ? "" : "s", age, FirstLine(first->content)));
+  Say(fmt::format("{} turn{}{}: {}", turns, turns == 1 ? "" : "s", age,
+                  FirstLine(ShownContent(*first))));
   for (auto message = last; message != all.end(); ++message) {
     const bool is_answer = message->role == "assistant";
-    const std::string text = is_answer ? PartsOf(*message).text : message->content;
+    const std::string text = is_answer ? PartsOf(*message).text : ShownContent(*message);
     SayText(fmt::format("[{}]\n{}", message->role, is_answer ? EndOf(text) : BeginOf(text)),
             is_answer ? term::TextStyle::kMarkdown : term::TextStyle::kWrapped);
   }

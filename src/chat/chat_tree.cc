@@ -36,7 +36,7 @@ std::vector<Node> TurnsOf(const std::vector<SessionMessage>& messages) {
   std::vector<Node> turns;
   for (const SessionMessage& message : messages) {
     if (message.role == "user") {
-      turns.push_back({message.content, "", static_cast<int64_t>(turns.size()) + 1, {}, {}});
+      turns.push_back({ShownContent(message), "", static_cast<int64_t>(turns.size()) + 1, {}, {}});
     } else if (message.role == "assistant" && !turns.empty()) {
       turns.back().answer += message.content;
     }
@@ -87,6 +87,14 @@ std::vector<SessionMessage> WholeConversation(const ChatTurns& turns) {
                                   [](const SessionMessage& m) { return m.role == "user"; });
   all.insert(first, turns.dropped.begin(), turns.dropped.end());
   return all;
+}
+
+std::string ShownContent(const SessionMessage& message) {
+  std::string shown;
+  for (const ConversationImage& image : message.images) {
+    shown += fmt::format("[{}] ", image.name.substr(image.name.rfind('/') + 1));
+  }
+  return shown + message.content;
 }
 
 int64_t CountTurns(const std::vector<SessionMessage>& messages) {

@@ -21,6 +21,9 @@ struct ChatTurns {
 // Returns all messages in order: those before the first turn, the dropped turns, the rest.
 std::vector<SessionMessage> WholeConversation(const ChatTurns& turns);
 
+// The content of a message for people: its pictures by name, then its text.
+std::string ShownContent(const SessionMessage& message);
+
 // Number of messages of the user.
 int64_t CountTurns(const std::vector<SessionMessage>& messages);
 

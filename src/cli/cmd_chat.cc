@@ -4,6 +4,7 @@
 
 #include "chat/chat.h"
 #include "cli/commands.h"
+#include "load/image_options.h"
 #include "load/prefix_cache.h"
 #include "load/sampling.h"
 #include "term/messages.h"
@@ -15,6 +16,9 @@ CommandBody AddChatCommand(load::OptionTable* app) {
   const std::string group = "Conversation";
   app->Add("-p,--prompt", &options->prompt, "Send TEXT as the first turn")
       ->TypeName("TEXT|@FILE")
+      ->Group(group);
+  load::AddImageFiles(app, &options->images,
+                      "Show the picture in FILE with the first turn (repeatable)")
       ->Group(group);
   app->Add("--system", &options->system, "System message, or @ and the file that holds it")
       ->TypeName("TEXT|@FILE")
@@ -40,6 +44,7 @@ CommandBody AddChatCommand(load::OptionTable* app) {
   app->AddFlag("--force", &options->force, "Replace a report file that is not empty")
       ->Group("Reports");
   load::AddSamplingOptions(app, &options->sampling);
+  load::AddImageOptions(app, &options->image_options, /*reads_rows=*/true);
   load::AddModelOptions(app, &options->model);
   load::AddEngineOptions(app, &options->engine);
   load::AddPrefixCacheOptions(app, &options->engine.prefix_cache);

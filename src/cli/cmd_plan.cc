@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "batch/grammar_texts.h"
+#include "batch/image_reader.h"
 #include "batch/row_conversation.h"
 #include "batch/row_prompt.h"
 #include "batch/row_source.h"
@@ -19,6 +20,7 @@
 #include "batch/session_rows.h"
 #include "cli/commands.h"
 #include "cli/plan_text.h"
+#include "load/image_options.h"
 #include "load/model_loader.h"
 #include "load/sampling.h"
 #include "minisgl/base/checked_math.h"
@@ -49,6 +51,7 @@ struct PlanOptions {
   bool chat = false;
   batch::TemplateOptions rows;
   std::optional<std::string> system;
+  load::ImageOptions images;
   load::PromptOverflow on_overflow = load::PromptOverflow::kError;
 };
 
@@ -141,6 +144,7 @@ Result<int> Plan(PlanOptions options) {
   }
   MINISGL_ASSIGN_OR_RETURN(const TextModel text, load::LoadTextModel(options.model));
   if (options.chat) MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
+  MINISGL_RETURN_IF_ERROR(load::CheckImageOptions(options.images, text));
   MINISGL_ASSIGN_OR_RETURN(subject.facts, load::LoadModelFacts(text.dir, options.engine));
   batch::PromptBuilderOptions builder_options;
   builder_options.defaults =
@@ -150,6 +154,9 @@ Result<int> Plan(PlanOptions options) {
     MINISGL_ASSIGN_OR_RETURN(options.system, batch::SystemText(*options.system));
     builder_options.system = options.system;
   }
+  builder_options.images = options.images;
+  builder_options.image_folder = batch::FolderOfRows(options.file);
+  builder_options.counts_only = true;
   builder_options.truncate_left = options.on_overflow == load::PromptOverflow::kTruncateLeft;
   const batch::PromptBuilder builder(&text, subject.facts.engine.plan.limits,
                                      std::move(builder_options));
@@ -205,6 +212,7 @@ CommandBody AddPlanCommand(load::OptionTable* app) {
       ->Group(group)
       ->Advanced();
   load::AddSamplingOptions(app, &options->sampling);
+  load::AddImageOptions(app, &options->images, /*reads_rows=*/true);
   load::AddModelOptions(app, &options->model);
   load::AddEngineOptions(app, &options->engine);
   return [options] {

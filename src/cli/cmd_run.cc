@@ -18,6 +18,7 @@
 #include "batch/answer_writer.h"
 #include "batch/grammar_texts.h"
 #include "batch/id_table.h"
+#include "batch/image_reader.h"
 #include "batch/input_kind.h"
 #include "batch/row_conversation.h"
 #include "batch/row_prompt.h"
@@ -34,6 +35,7 @@
 #include "cli/commands.h"
 #include "cli/one_prompt.h"
 #include "cli/run_end.h"
+#include "load/image_options.h"
 #include "load/model_loader.h"
 #include "load/prefix_cache.h"
 #include "load/sampling.h"
@@ -181,6 +183,7 @@ Status CheckSwitches(const TextModel& text, const Job& job) {
 
 // Checks the model's text side before rows are read.
 Status CheckText(const batch::RunOptions& options, const TextModel& text, Job* job) {
+  MINISGL_RETURN_IF_ERROR(load::CheckImageOptions(options.image_options, text));
   if (options.purpose == batch::RowPurpose::kScore) return Status();
   if (options.strict) MINISGL_RETURN_IF_ERROR(CheckSwitches(text, *job));
   const bool fills_messages = options.rows.prompt && !options.raw;
@@ -229,6 +232,9 @@ batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options, const T
   builder.hide_reasoning = options.hide_thinking;
   builder.row_metrics = options.row_metrics;
   builder.timeout_s = options.timeout_s;
+  builder.images = options.image_options;
+  builder.image_folder = batch::FolderOfRows(options.file.value_or("-"));
+  builder.counts_only = options.check;
   builder.truncate_left = options.on_overflow == load::PromptOverflow::kTruncateLeft;
   load::WarnOfThoughtBudget(options.sampling, text);
   if (!builder.defaults.note.empty()) Log(LogLevel::kVerbose, builder.defaults.note);

@@ -6,12 +6,14 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "batch/image_reader.h"
 #include "batch/row.h"
 #include "batch/row_conversation.h"
 #include "batch/row_output.h"
@@ -19,6 +21,7 @@
 #include "batch/row_template.h"
 #include "batch/run_input.h"
 #include "cli/commands.h"
+#include "load/image_options.h"
 #include "load/model_loader.h"
 #include "load/options.h"
 #include "minisgl/base/utf8.h"
@@ -40,6 +43,7 @@ struct TokenizeOptions {
   bool raw = false;
   bool force = false;
   bool lenient = false;
+  load::ImageOptions images;
   batch::TemplateOptions rows;  // of the file's rows
 };
 
@@ -100,9 +104,31 @@ std::optional<batch::RowError> CheckIds(const batch::Row& row, const Tokenizer& 
   return std::nullopt;
 }
 
-// Adds the text and the ids of the row's prompt to *out.
-std::optional<batch::RowError> AddPrompt(batch::Row row, const TextModel& text, Json* out) {
+// The pictures of a prompt, and where their tokens stand.
+Json ImagesJson(const std::vector<PlacedImage>& images) {
+  Json::Array list;
+  for (const PlacedImage& image : images) {
+    Json::Array runs;
+    for (const ImageRun& run : image.runs) {
+      runs.push_back(Json(Json::Array{Json(run.token), Json(int64_t{run.count})}));
+    }
+    Json entry;
+    entry.Set("name", image.laid_out.image.name);
+    entry.Set("num_tokens", int64_t{image.laid_out.layout.num_tokens});
+    entry.Set("runs", Json(std::move(runs)));
+    list.push_back(std::move(entry));
+  }
+  return Json(std::move(list));
+}
+
+// Adds the text and the ids of the row's prompt, and its pictures if it has any, to *out.
+std::optional<batch::RowError> AddPrompt(batch::Row row, const TextModel& text,
+                                         const batch::ImageReader& reader, Json* out) {
   Conversation conversation;
+  constexpr size_t kAll = std::numeric_limits<size_t>::max();
+  if (auto error = batch::TakeImages(text, reader, row, 0, kAll, &conversation.images)) {
+    return error;
+  }
   if (auto error = batch::TakeConversation(text, &row, &conversation)) return error;
   Result<RenderedPrompt> rendered = RenderPrompt(text, std::move(conversation));
   if (!rendered.ok()) {
@@ -118,11 +144,13 @@ std::optional<batch::RowError> AddPrompt(batch::Row row, const TextModel& text, 
   Json::Array ids;
   for (const TokenId id : encoded->ids) ids.emplace_back(int64_t{id});
   out->Set("prompt", std::move(prompt)).Set("prompt_token_ids", Json(std::move(ids)));
+  if (!encoded->images.empty()) out->Set("images", ImagesJson(encoded->images));
   return std::nullopt;
 }
 
 // Formats the output line of one row, or returns why there is none.
-std::optional<batch::RowError> FormatRow(const batch::Row& row, const TextModel& text, bool decode,
+std::optional<batch::RowError> FormatRow(const batch::Row& row, const TextModel& text,
+                                         const batch::ImageReader& reader, bool decode,
                                          std::string* line) {
   Json out;
   out.Set("id", row.id).Set("index", row.index);
@@ -134,7 +162,7 @@ std::optional<batch::RowError> FormatRow(const batch::Row& row, const TextModel&
   }
   if (decode) {
     out.Set("text", text.tokenizer->Decode(row.prompt_token_ids, /*keep_special=*/true));
-  } else if (auto error = AddPrompt(row, text, &out)) {
+  } else if (auto error = AddPrompt(row, text, reader, &out)) {
     return error;
   }
   *line = out.Dump() + '\n';
@@ -142,8 +170,8 @@ std::optional<batch::RowError> FormatRow(const batch::Row& row, const TextModel&
 }
 
 // Writes all rows of `source` to `output`; returns the exit status.
-int TokenizeAll(batch::RowSource* source, const TextModel& text, bool decode,
-                term::Output* output) {
+int TokenizeAll(batch::RowSource* source, const TextModel& text, const batch::ImageReader& reader,
+                bool decode, term::Output* output) {
   bool some_failed = false;
   Status read, written;
   while (written.ok()) {
@@ -153,7 +181,7 @@ int TokenizeAll(batch::RowSource* source, const TextModel& text, bool decode,
     if (outcome == batch::RowSource::Outcome::kFailed) read = source->status();
     if (outcome != batch::RowSource::Outcome::kRow) break;
     std::string line;
-    if (!parsed.error) parsed.error = FormatRow(parsed.row, text, decode, &line);
+    if (!parsed.error) parsed.error = FormatRow(parsed.row, text, reader, decode, &line);
     if (parsed.error) {
       some_failed = true;
       parsed.row.format = batch::RowFormat::kOwn;  // the format of the other lines
@@ -201,6 +229,9 @@ int Tokenize(const TokenizeOptions& options) {
   if (const Status status = CheckOptions(options); !status.ok()) return term::Fail(status);
   auto text = load::LoadTextModel(options.model);
   if (!text.ok()) return term::Fail(text.status());
+  if (const Status status = load::CheckImageOptions(options.images, *text); !status.ok()) {
+    return term::Fail(status);
+  }
   auto reader = batch::LineReader::Open(options.file.value_or("-"));
   if (!reader.ok()) return term::Fail(reader.status());
   const auto row_template = TakeTemplate(options, &*reader);
@@ -219,7 +250,8 @@ int Tokenize(const TokenizeOptions& options) {
     const bool templated = !options.raw && text->chat_template != nullptr;
     source = std::make_unique<TextLineSource>(&*reader, templated);
   }
-  return TokenizeAll(source.get(), *text, options.decode, out);
+  const batch::ImageReader images(options.images, batch::FolderOfRows(options.file.value_or("-")));
+  return TokenizeAll(source.get(), *text, images, options.decode, out);
 }
 
 }  // namespace
@@ -241,6 +273,7 @@ CommandBody AddTokenizeCommand(load::OptionTable* app) {
   load::AddOutputOption(app, &options->output, "Write to")->Group(group);
   app->AddFlag("--force", &options->force, "Replace an output file that is not empty")
       ->Group(group);
+  load::AddImageOptions(app, &options->images, /*reads_rows=*/true);
   load::AddModelOptions(app, &options->model);
   return [options] {
     term::InstallNotes({options->model.quiet, options->model.verbose});

@@ -10,6 +10,7 @@
 
 #include "batch/input_kind.h"
 #include "batch/row_conversation.h"
+#include "batch/row_images.h"
 #include "batch/run_input.h"
 #include "minisgl/base/log.h"
 
@@ -57,13 +58,21 @@ Result<batch::Row> OnePromptRow(const batch::RunOptions& options) {
   MINISGL_ASSIGN_OR_RETURN(std::string text, PromptText(options));
   batch::Row row;
   row.line = 1;
+  for (const std::string& file : options.images) {
+    batch::RowImage image;
+    image.message = options.system && !options.raw ? 1 : 0;
+    image.field = "--image";
+    image.name = image.path = file;
+    image.is_users = true;
+    row.images.push_back(std::move(image));
+  }
   if (options.raw) {
     row.kind = batch::PromptKind::kText;
     row.prompt = std::move(text);
     return row;
   }
   row.kind = batch::PromptKind::kMessages;
-  row.messages = batch::ChatMessages(options.system, std::move(text));
+  row.messages = batch::ChatMessages(options.system, std::move(text), row.images.size());
   return row;
 }
 

@@ -50,6 +50,11 @@ void AddImageOptions(OptionTable* app, ImageOptions* options, bool reads_rows) {
       ->Advanced();
 }
 
+TableOption* AddImageFiles(OptionTable* app, std::vector<std::string>* files,
+                           const std::string& help) {
+  return app->Add("--image", files, help)->Check(CheckNotEmpty)->OneValueEach()->TypeName("FILE");
+}
+
 PictureLimits LimitsOf(const ImageOptions& options) {
   PictureLimits limits;
   if (options.pixels_max) limits.pixels_max = static_cast<uint64_t>(*options.pixels_max);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "load/option_table.h"
 #include "minisgl/base/status.h"
@@ -25,6 +26,10 @@ struct ImageOptions {
 
 // Adds the options, without --image-root if `reads_rows` is false.
 void AddImageOptions(OptionTable* app, ImageOptions* options, bool reads_rows);
+
+// Adds --image, which names files of pictures.
+TableOption* AddImageFiles(OptionTable* app, std::vector<std::string>* files,
+                           const std::string& help);
 
 // The limits of a picture with these options.
 PictureLimits LimitsOf(const ImageOptions& options);
