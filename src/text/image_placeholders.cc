@@ -44,7 +44,7 @@ Result<LaidOutImage> LayOut(const ImageText& images, ConversationImage picture, 
   auto layout = LayOutImageFile(*rules, *picture.bytes, picture.limits, num_images);
   if (!layout.ok()) return layout.status().WithPrefix(name);
   if (layout->num_tokens < 1) return BadInput("{}: a picture of no tokens", name);
-  return LaidOutImage{std::move(picture), *std::move(layout)};
+  return LaidOutImage{std::move(picture), std::move(layout).value()};
 }
 
 // An upper bound on the size of ImageTextOf.

@@ -288,7 +288,7 @@ void LoadImages(TextModel* text) {
   auto images = LoadImageText(text->dir, *text->tokenizer);
   text->images_status = images.status().WithPrefix(Visible(text->dir, 400));
   text->images.reset();
-  if (images.ok()) text->images = *std::move(images);
+  if (images.ok()) text->images = std::move(images).value();
 }
 
 }  // namespace minisgl

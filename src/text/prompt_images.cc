@@ -64,7 +64,7 @@ Result<HashedContent> Prepare(const ImageRules& rules, const ConversationImage& 
       PrepareImageFile(*bounded, *picture.bytes, picture.limits, picture.background, num_images);
   if (!prepared.ok()) return prepared.status().WithPrefix(name);
   const auto content = std::make_shared<ImageContent>();
-  content->image = *std::move(prepared);
+  content->image = std::move(prepared).value();
   return HashedContent{content, HashOf(content->image)};
 }
 
