@@ -165,6 +165,76 @@ TEST(ContentFormTest, TemplatesOfKnownModels) {
   }
 }
 
+// The roles whose parts a template renders one by one: "usa" of user, system and assistant.
+std::string RolesOfParts(const ChatTemplate& chat) {
+  std::string roles;
+  for (const char* role : {"user", "system", "assistant", "tool"}) {
+    if (chat.TakesParts(role)) roles.push_back(role[0]);
+  }
+  return roles;
+}
+
+std::string RolesOfParts(const std::string& source) {
+  const auto chat = ChatTemplate::Parse(source, "t.jinja");
+  EXPECT_TRUE(chat.ok()) << chat.status().message();
+  return chat.ok() ? RolesOfParts(**chat) : "";
+}
+
+TEST(ContentFormTest, ListsStayListsWhereTheirPartsAreRendered) {
+  const std::string each = "{% for c in message.content %}{{ c.text | trim }}{% endfor %}";
+  const std::string either =
+      "{% if message.content is string %}{{ message.content }}{% else %}" + each + "{% endif %}";
+  EXPECT_EQ(RolesOfParts(ForEachPart(either)), "usa");
+  EXPECT_EQ(RolesOfParts(ForEachPart("{% if message.role == 'user' %}" + either +
+                                     "{% else %}{{ message.content }}{% endif %}")),
+            "u");
+  EXPECT_EQ(RolesOfParts(ForEachPart("{{ bos_token + message.content[0].text }}")), "usat")
+      << "a template that takes no strings";
+  for (const std::string& source :
+       {std::string("fixed"), ForEachPart("{{ message.content }}"),
+        ForEachPart("{{ message.content | tojson }}"), ForEachPart("{{ 'a' + message.content }}"),
+        ForEachPart("{{ message.content if message.content is string else "
+                    "message.content[0].text }}"),
+        ForEachPart("{{ raise_exception('no') }}" + either)}) {
+    EXPECT_EQ(RolesOfParts(source), "") << source;
+  }
+  const auto chat = ChatTemplate::Parse(ForEachPart(either + ";"), "t.jinja");
+  ASSERT_TRUE(chat.ok());
+  const std::string messages = R"([{"role": "user", "content": [{"type": "text", "text": " a "},)"
+                               R"( {"type": "text", "text": "b "}]},)"
+                               R"( {"role": "tool", "content": [{"type": "text", "text": " c "}]},)"
+                               R"( {"role": "user", "content": " d "}])";
+  const auto rendered = [&] {
+    ChatInput input;
+    input.messages = *ParseJson(messages);
+    const auto pieces = RenderMessages(**chat, &input);
+    return pieces.ok() ? Joined(*pieces) : pieces.status().message();
+  };
+  EXPECT_EQ(rendered(), "ab; c ; d ;");
+  (*chat)->SetContentForm(kString);
+  EXPECT_EQ(RolesOfParts(**chat), "");
+  EXPECT_EQ(rendered(), " a b ; c ; d ;");
+  (*chat)->SetContentForm(kParts);
+  EXPECT_EQ(rendered(), "ab;c;d;");
+}
+
+TEST(ContentFormTest, RolesOfPartsOfKnownModels) {
+  if (!HasShared("models/vision")) GTEST_SKIP() << "no " << SharedDir() << "/models/vision";
+  for (const auto& [model, roles] :
+       std::vector<std::pair<std::string, std::string>>{{"gemma3", "ua"},
+                                                        {"gemma4", "usa"},
+                                                        {"llava", "usat"},
+                                                        {"llava_onevision", "usat"},
+                                                        {"pixtral", "u"},
+                                                        {"qwen2_5_vl", "usa"},
+                                                        {"qwen2_vl", "usa"},
+                                                        {"smolvlm", "usat"}}) {
+    const auto chat = ChatTemplate::Load(SharedDir() + "/models/vision/" + model);
+    ASSERT_TRUE(chat.ok() && *chat != nullptr) << model;
+    EXPECT_EQ(RolesOfParts(**chat), roles) << model;
+  }
+}
+
 std::string Rendered(ChatTemplate* chat, const std::string& messages) {
   ChatInput input;
   input.messages = *ParseJson(messages);
