@@ -102,7 +102,7 @@ constexpr const char* kOfDrafts = "drafts change no answer";
 constexpr const char* kOfCache = "what is cached changes no answer";
 constexpr const char* kOfNames = "it names or labels a request";
 constexpr const char* kOfOff = "it tunes what only another field switches on";
-constexpr const char* kNoImages = "left out, because images are not read";
+constexpr const char* kOfPictures = "left out, because options say how pictures are read";
 constexpr const char* kNoAudio = "left out, because answers are text";
 constexpr const char* kNoBeams = "left out, because there is no beam search";
 constexpr const char* kNoCode = "left out, because the program runs no code of a request";
@@ -226,13 +226,14 @@ constexpr RowField kForeign[] = {
     Refused("input_ids", "left out, because messages are the prompt", kInChat, Refuse),
     Refused("prompt_embeds", "left out, because prompts are text or token ids"),
     Refused("input_embeds", "left out, because prompts are text or token ids"),
-    Refused("image_data", kNoImages), Refused("video_data", kNoImages),
+    Refused("image_data", "left out, because pictures are parts of messages"),
+    Refused("video_data", "left out, because videos are not read"),
     Refused("audio_data", "left out, because audio is not read"),
-    NoEffect("images_config", "images are not read"),
-    NoEffect("max_dynamic_patch", "images are not read"),
-    NoEffect("min_dynamic_patch", "images are not read"),
-    NoEffect("media_io_kwargs", "images are not read"),
-    NoEffect("mm_processor_kwargs", "images are not read"),
+    Refused("images_config", kOfPictures, kSampling),
+    Refused("max_dynamic_patch", kOfPictures, kSampling),
+    Refused("min_dynamic_patch", kOfPictures, kSampling),
+    Refused("media_io_kwargs", kOfPictures, kSampling),
+    Refused("mm_processor_kwargs", kOfPictures, kSampling),
     NoEffect("use_audio_in_video", "videos are not read"),
     Refused("lora", kNoLora), Refused("lora_path", kNoLora),
     Refused("session_params", "left out, because session names the session of a row"),
@@ -278,7 +279,7 @@ constexpr RowField kForeign[] = {
     Noted("return_prompt_text", "minisgl tokenize shows it"),
     Noted("return_prompt_token_ids", "minisgl tokenize shows them"),
     Noted("return_token_offsets", "minisgl tokenize shows tokens"),
-    NoEffect("return_mm_kwargs", "images are not read"),
+    Noted("return_mm_kwargs", "what the model reads of pictures is not written", kSampling),
     Noted("return_meta_info", "--row-metrics writes the times of answers"),
     Noted("return_cached_tokens_details", "usage has the number of cached tokens"),
     Noted("return_progress", "--progress shows it"),

@@ -63,7 +63,7 @@ BAD = [
     (CHAT, {"messages": HELLO, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": 1}}}},
      "response_format.json_schema.schema"),
     (CHAT, {"messages": HELLO, "top_logprobs": 2}, "top_logprobs"),
-    (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
+    (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0]"),
     (CHAT, {"messages": HELLO, "reasoning_effort": "much"}, "reasoning_effort"),
     (TEXT, {"prompt": ["a", "b"]}, "prompt"),
     (TEXT, {"prompt": "a", "max_tokens": 0}, "max_tokens"),

@@ -31,7 +31,7 @@ TEST(RowTest, ARowOfTooManyValuesIsRefused) {
 }
 
 TEST(RowTest, PartsOtherThanTextAreNamedBeforeTheirData) {
-  for (const char* type : {"image_url", "input_audio"}) {
+  for (const char* type : {"video_url", "input_audio"}) {
     const std::string data(500, 'A');
     const ParsedRow parsed = ParseRow(std::string(R"({"messages": [{"role": "user", "content": )") +
                                           R"([{"type": "text", "text": "a"}, {"data": ")" + data +
@@ -40,7 +40,7 @@ TEST(RowTest, PartsOtherThanTextAreNamedBeforeTheirData) {
     ASSERT_TRUE(parsed.error);
     EXPECT_EQ(parsed.error->code, "invalid_row");
     EXPECT_EQ(parsed.error->message,
-              std::string("messages[0].content may hold only parts of type text ") +
+              std::string("messages[0].content may hold only parts of type text and image_url ") +
                   "(found a part of type " + type + ")");
   }
 }

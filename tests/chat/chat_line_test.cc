@@ -272,7 +272,7 @@ TEST_F(ChatLineTest, AFileIsReadBeforeTheNextMessage) {
       << saved;
   EXPECT_NE(saved.find("\"Hi\""), std::string::npos) << saved;
   EXPECT_NE(result.err.find("needs a terminal"), std::string::npos) << result.err;
-  EXPECT_NE(result.err.find("text and no images"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("reads no images"), std::string::npos) << result.err;
 }
 
 TEST_F(ChatLineTest, AFileThatWasReadIsTakenBackWithItsMessage) {
