@@ -15,15 +15,15 @@ namespace minisgl::text {
 namespace {
 
 // A placeholder in the text of a prompt.
-struct Place {
+struct PlaceholderPlace {
   size_t piece = 0;
   size_t begin = 0;  // a byte of the piece
   size_t whole = 0;  // the same byte of the whole text
 };
 
-std::vector<Place> FindPlaces(const std::vector<TextPiece>& pieces,
-                              const std::string& placeholder) {
-  std::vector<Place> places;
+std::vector<PlaceholderPlace> FindPlaces(const std::vector<TextPiece>& pieces,
+                                         const std::string& placeholder) {
+  std::vector<PlaceholderPlace> places;
   size_t before = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const std::string& text = pieces[i].text;
@@ -79,7 +79,7 @@ Result<std::vector<std::string>> TextsOf(const ImageText& images,
 }
 
 // Moves the beginnings of answers, which do not stand in placeholders, behind longer texts.
-void MoveAnswers(const std::vector<Place>& places, const std::vector<std::string>& texts,
+void MoveAnswers(const std::vector<PlaceholderPlace>& places, const std::vector<std::string>& texts,
                  size_t placeholder_bytes, std::vector<RenderedAnswer>* answers) {
   for (RenderedAnswer& answer : *answers) {
     const size_t begin = answer.begin;
@@ -94,7 +94,7 @@ void MoveAnswers(const std::vector<Place>& places, const std::vector<std::string
 Status ExpandPlaceholders(const ImageText& images, std::vector<ConversationImage> pictures,
                           RenderedPrompt* prompt) {
   const std::string& placeholder = images.placeholder;
-  const std::vector<Place> places = FindPlaces(prompt->pieces, placeholder);
+  const std::vector<PlaceholderPlace> places = FindPlaces(prompt->pieces, placeholder);
   if (places.size() != pictures.size()) {
     return BadInput(
         "the prompt has {} pictures, but its text has {} places for them (\"{}\"){}",

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "minisgl/base/folder.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/gguf/gguf_file.h"
 #include "minisgl/text/text_model.h"
@@ -19,7 +20,7 @@ namespace minisgl {
 namespace text {
 namespace {
 
-// Of one mark around tokens: real ones have at most 26.
+// Upper bound on the size of one mark around tokens; real ones have at most 26 bytes.
 constexpr size_t kMarkBytesMax = 64;
 
 // A text, unless processor_config.json has another one under `key`.
@@ -261,6 +262,11 @@ Result<ImageText> LoadImageText(const std::string& model_dir, const Tokenizer& t
   MINISGL_RETURN_IF_ERROR(text::FamilyOf(config).status());
   MINISGL_ASSIGN_OR_RETURN(const Json processor,
                            text::LoadJsonObject(model_dir, "processor_config.json"));
+  const bool has_rules = IsListed(model_dir + "/preprocessor_config.json") || !processor.is_null();
+  if (!has_rules) {
+    return MakeStatus(StatusCode::kNoInput,
+                      "preprocessor_config.json is missing, without which no images are read");
+  }
   MINISGL_ASSIGN_OR_RETURN(ImageRules rules, LoadImageRules(model_dir));
   return ReadImageText(config, processor, std::move(rules), tokenizer);
 }

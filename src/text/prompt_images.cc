@@ -29,7 +29,7 @@ void AddNumbers(std::span<const Number> numbers, Sha256* hash) {
   hash->Add({reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes()});
 }
 
-// Of the values, their shape, and what decides the order of their embeddings.
+// Hashes the values, their shape, and what decides the order of their embeddings.
 ContentHash HashOf(const PreparedImage& image) {
   const ImageLayout& layout = image.layout;
   Sha256 hash;
@@ -99,6 +99,18 @@ Result<std::vector<HashedContent>> PrepareAll(const ImageRules& rules,
   return contents;
 }
 
+// Checks that the pictures' tokens stand where they stood when the prompt was encoded.
+Status CheckPlaces(const EncodedPrompt& prompt, TokenId token_id) {
+  for (const PlacedImage& image : prompt.images) {
+    for (const ImageRun& run : image.runs) {
+      const bool is_there = run.token + run.count <= std::ssize(prompt.ids) &&
+                            prompt.ids[static_cast<size_t>(run.token)] == token_id;
+      if (!is_there) return MakeStatus(StatusCode::kInternal, "a prompt with pictures is cut");
+    }
+  }
+  return Status();
+}
+
 // The runs of picture `index` as the model replaces them.
 void AddRuns(const PlacedImage& image, size_t index, RowExtras* extras) {
   int32_t first = 0;
@@ -135,7 +147,7 @@ GivenPositions GridPositions(const std::vector<PlacedImage>& placed, int64_t num
   return positions;
 }
 
-// Of a family whose pictures have grids of positions: each is one run of such a grid.
+// Checks that each picture is one run of a grid, as those with grids of positions are.
 Status CheckGrids(const std::vector<PlacedImage>& placed) {
   for (const PlacedImage& image : placed) {
     const ImageLayout& layout = image.laid_out.layout;
@@ -156,7 +168,7 @@ Result<PromptImages> MakePromptImages(const TextModel& text, const EncodedPrompt
   const std::vector<PlacedImage>& placed = prompt.images;
   if (placed.empty()) return result;
   MINISGL_CHECK(text.images.has_value(), "pictures for a model that reads none");
-  MINISGL_CHECK(std::ssize(prompt.ids) == prompt.total, "pictures in a prompt that is cut");
+  MINISGL_RETURN_IF_ERROR(CheckPlaces(prompt, text.images->token_id));
   MINISGL_ASSIGN_OR_RETURN(const std::vector<HashedContent> contents,
                            PrepareAll(text.images->rules, placed));
   RowExtras extras;
@@ -173,9 +185,9 @@ Result<PromptImages> MakePromptImages(const TextModel& text, const EncodedPrompt
   }
   if (text.images->has_grid_positions) {
     MINISGL_RETURN_IF_ERROR(CheckGrids(placed));
-    extras.positions = GridPositions(placed, prompt.total);
+    extras.positions = GridPositions(placed, std::ssize(prompt.ids));
   }
-  MINISGL_RETURN_IF_ERROR(CheckExtras(extras, prompt.total, result.marks));
+  MINISGL_RETURN_IF_ERROR(CheckExtras(extras, std::ssize(prompt.ids), result.marks));
   result.extras = std::make_shared<const RowExtras>(std::move(extras));
   return result;
 }

@@ -1,5 +1,5 @@
-// What the tests of pictures' text share: a byte-level tokenizer with given control tokens, pictures
-// and conversations with them.
+// What the tests of pictures' text share: a byte-level tokenizer with given control tokens,
+// pictures, and conversations with them.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -301,10 +301,13 @@ TEST(ImageTextTest, AnyFilesAreReadOrRefused) {
 TEST(ImageTextTest, ADamagedFileOfPicturesLeavesTheText) {
   const ModelDir dir;
   dir.Write("config.json", R"({"model_type": "qwen2_vl", "vision_config": {}})");
-  dir.Write("preprocessor_config.json", "{");
   TextModel text;
   text.dir = dir.path();
   text.tokenizer = ByteTokenizer({"<|image_pad|>"});
+  LoadImages(&text);
+  EXPECT_EQ(text.images_status.message(),
+            dir.path() + ": preprocessor_config.json is missing, without which no images are read");
+  dir.Write("preprocessor_config.json", "{");
   LoadImages(&text);
   EXPECT_FALSE(text.images.has_value());
   EXPECT_EQ(text.images_status.code(), StatusCode::kBadInput);

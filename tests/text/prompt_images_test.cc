@@ -201,6 +201,9 @@ TEST(PromptImagesTest, APromptWithPicturesIsKeptWhole) {
   const EncodedPrompt prompt = Placed(text, conversation, {.kept_max = 3});
   EXPECT_EQ(std::ssize(prompt.ids), prompt.total);
   EXPECT_EQ(prompt.images.size(), 2U);
+  EncodedPrompt cut = prompt;
+  cut.ids.erase(cut.ids.begin(), cut.ids.begin() + 6);
+  EXPECT_EQ(MakePromptImages(text, cut).status().message(), "a prompt with pictures is cut");
 }
 
 TEST(PromptImagesTest, RawPromptsHavePlaceholders) {

@@ -42,7 +42,7 @@ struct Conversation {
   // An array of messages as a template takes them; null: `raw` is the prompt. The content of a
   // message is a string, a list of parts, or null.
   Json messages;
-  // Of the parts {"type": "image"} of the messages, in their order.
+  // The pictures of the parts {"type": "image"} of the messages, in their order.
   std::vector<ConversationImage> images;
   std::vector<SampledAnswer> answers;  // of a conversation that goes on, by ascending index
   Json tools, documents;               // null or arrays

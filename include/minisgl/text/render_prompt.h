@@ -46,10 +46,10 @@ struct RenderedPrompt {
 // reasoning.
 //
 // Each placeholder of a picture that the template writes, or that stands in a raw prompt whose
-// control tokens count, is replaced by the text of the next picture (ImageTextOf); in the content of
-// messages it is text like any other. Of pictures only the headers are read. Errors: a picture that
-// does not fit its limits or the model's rules, with its name; another number of placeholders than
-// of pictures; text.images_status if there are pictures that the model does not read.
+// control tokens count, is replaced by the text of the next picture (ImageTextOf). In the content
+// of messages it is text like any other. Of pictures only the headers are read. Errors: a picture
+// that does not fit its limits or the model's rules, with its name; another number of placeholders
+// than of pictures; text.images_status if there are pictures that the model does not read.
 Result<RenderedPrompt> RenderPrompt(const TextModel& text, Conversation conversation,
                                     const std::atomic<bool>* cancelled = nullptr);
 
