@@ -2,21 +2,47 @@
 
 #include <algorithm>
 #include <compare>
+#include <cstdint>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "minisgl/base/check.h"
 
 namespace minisgl::batch {
 
+namespace {
+
+// Orders prefixes so that those with a longer beginning in common stand nearer: by the first place
+// at which they differ, there by the marks before the ids.
+std::strong_ordering ComparePrefixes(std::span<const TokenId> a, std::span<const KeyMark> a_marks,
+                                     std::span<const TokenId> b, std::span<const KeyMark> b_marks) {
+  const auto [in_a, in_b] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  const int64_t same = in_a - a.begin();
+  const auto [mark_a, mark_b] =
+      std::mismatch(a_marks.begin(), a_marks.end(), b_marks.begin(), b_marks.end());
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  const int64_t place_a = mark_a == a_marks.end() ? kNone : mark_a->place;
+  const int64_t place_b = mark_b == b_marks.end() ? kNone : mark_b->place;
+  if (std::min(place_a, place_b) <= same && std::min(place_a, place_b) != kNone) {
+    // Where one has a mark and the other has none, the latter comes first.
+    if (place_a != place_b) return place_b <=> place_a;
+    return mark_a->hash <=> mark_b->hash;
+  }
+  if (in_a == a.end() || in_b == b.end()) return a.size() <=> b.size();
+  return *in_a <=> *in_b;
+}
+
+}  // namespace
+
 RowWindow::Key RowWindow::KeyOf(const Place& place) {
-  return {place->ready.row.priority, place->ready.prompts.front().ids, place->number};
+  const Prompt& prompt = place->ready.prompts.front();
+  return {place->ready.row.priority, prompt.ids, prompt.marks, place->number};
 }
 
 bool RowWindow::Less::operator()(const Key& a, const Key& b) const {
   if (a.priority != b.priority) return a.priority < b.priority;
-  const auto order = std::lexicographical_compare_three_way(a.ids.begin(), a.ids.end(),
-                                                            b.ids.begin(), b.ids.end());
+  const std::strong_ordering order = ComparePrefixes(a.ids, a.marks, b.ids, b.marks);
   return order == 0 ? a.number < b.number : order < 0;
 }
 
@@ -35,7 +61,7 @@ ReadyRow RowWindow::TakeNext() {
   const int32_t priority = (*by_prefix_.begin())->ready.row.priority;
   // Before any row was taken, start with the first of the input.
   if (last_number_ < 0 && in_order_.front().ready.row.priority == priority) return TakeFirst();
-  auto next = by_prefix_.lower_bound(Key{priority, last_ids_, last_number_});
+  auto next = by_prefix_.lower_bound(Key{priority, last_ids_, last_marks_, last_number_});
   if (next == by_prefix_.end() || (*next)->ready.row.priority != priority) {
     next = by_prefix_.begin();
   }
@@ -56,6 +82,7 @@ std::optional<ReadyRow> RowWindow::TakeById(const Json& id) {
 
 ReadyRow RowWindow::Take(Place place) {
   last_ids_ = place->ready.prompts.front().ids;
+  last_marks_ = place->ready.prompts.front().marks;
   last_number_ = place->number;
   ++num_taken_;
   return Remove(place);

@@ -1,7 +1,8 @@
 // Window of rows that are read but not yet submitted; chooses the next row so that rows with a
 // common prefix run one after another. Thus the prefix is computed once even if the cache is small.
 //
-// Order: rows are sorted by token ids, and the next row is the one after the last submitted row,
+// Order: rows are sorted by token ids, and by their marks where more than ids decides the prefix, so
+// that rows with one picture stand together. The next row is the one after the last submitted row,
 // wrapping around at the end; it shares the longest prefix with it. A smaller priority value goes
 // first. Starvation is bounded: after `passed_max` other rows were submitted since the earliest row
 // of the input arrived, that row is next. Used by one thread.
@@ -17,6 +18,8 @@
 
 #include "batch/row.h"
 #include "batch/said_so_far.h"
+#include "minisgl/base/ids.h"
+#include "minisgl/base/prefix_key.h"
 #include "minisgl/runtime/runtime.h"
 
 namespace minisgl::batch {
@@ -55,6 +58,7 @@ class RowWindow {
   struct Key {
     int32_t priority;
     std::span<const TokenId> ids;
+    std::span<const KeyMark> marks;
     int64_t number;
   };
   using Place = std::list<Entry>::iterator;
@@ -72,7 +76,8 @@ class RowWindow {
   const int64_t passed_max_;
   std::list<Entry> in_order_;  // of the input
   std::set<Place, Less> by_prefix_;
-  std::vector<TokenId> last_ids_;  // of the row taken last
+  std::vector<TokenId> last_ids_;  // of the row taken last, like the next
+  std::vector<KeyMark> last_marks_;
   int64_t last_number_ = -1;
   int64_t num_added_ = 0, num_taken_ = 0;
   int64_t num_answers_ = 0;

@@ -233,7 +233,7 @@ TEST(RowTest, ValuesWithInvalidPartsAreRefusedNamingTheField) {
       {R"({"messages": [{"role": "user", "content": 3}]})", "messages[0].content"},
       {R"({"messages": [{"role": "user", "content": "a"}, )"
        R"({"role": "user", "content": [{"type": "image_url"}]}]})",
-       "messages[1].content"},
+       "messages[1].content[0]"},
       {R"({"prompt": "a", "stop": ""})", "stop"},
       {R"({"prompt": "a", "stop": ["x", ""]})", "stop"},
       {R"({"prompt": "a", "stop": ["x", 1]})", "stop"},

@@ -38,6 +38,57 @@ TEST(RowWindowTest, RowsThatShareAPrefixFollowEachOther) {
   EXPECT_EQ(window.bytes(), 0u);
 }
 
+ReadyRow RowWithPicture(int64_t index, const std::string& prompt, int64_t place, uint64_t hash) {
+  ReadyRow ready = RowOf(index, prompt);
+  ready.prompts[0].marks.push_back({place, {hash, 0}});
+  return ready;
+}
+
+TEST(RowWindowTest, RowsWithOnePictureFollowEachOther) {
+  RowWindow window(100);
+  window.Add(RowWithPicture(0, "a##x", 1, 7));
+  window.Add(RowWithPicture(1, "a##x", 1, 9));
+  window.Add(RowWithPicture(2, "a##y", 1, 7));
+  window.Add(RowWithPicture(3, "a##b", 1, 9));
+  window.Add(RowOf(4, "a##x"));                 // its text spells what stands for a picture
+  window.Add(RowWithPicture(5, "a###", 2, 1));  // a picture behind such a text
+  window.Add(RowWithPicture(6, "a##xx", 1, 7));
+  EXPECT_EQ(TakeAll(&window), "0623145");
+}
+
+// The order is one: of any three rows.
+TEST(RowWindowTest, RowsWithPicturesAreInAnOrder) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 300; ++round) {
+    RowWindow window(1000);
+    std::vector<ReadyRow> rows;
+    for (int64_t i = 0; i < 12; ++i) {
+      std::string prompt;
+      for (unsigned length = 1 + random() % 4; length > 0; --length) prompt += "ab"[random() % 2];
+      ReadyRow row = RowOf(i, prompt);
+      for (int64_t place = 0; place < std::ssize(prompt); ++place) {
+        if (random() % 3 == 0) row.prompts[0].marks.push_back({place, {random() % 2, 0}});
+      }
+      rows.push_back(row);
+      window.Add(std::move(row));
+    }
+    // Rows in one order share no less with their neighbours than with rows behind these.
+    std::vector<PrefixKey> keys;
+    while (!window.empty()) {
+      const auto index = static_cast<size_t>(window.TakeNext().row.index);
+      keys.emplace_back(rows[index].prompts[0].ids, rows[index].prompts[0].marks);
+    }
+    ASSERT_EQ(keys.size(), rows.size());
+    // It begins with the first of the input and wraps around once.
+    const auto shares = [&](size_t i, size_t j) { return CommonLength(keys[i], keys[j]); };
+    size_t breaks = 0;
+    for (size_t i = 0; i + 2 < keys.size(); ++i) {
+      if (shares(i, i + 1) < shares(i, i + 2)) ++breaks;
+    }
+    EXPECT_LE(breaks, 1U) << round;
+  }
+}
+
 TEST(RowWindowTest, EqualPromptsComeInTheOrderOfTheInput) {
   RowWindow window(100);
   for (int i = 0; i < 5; ++i) window.Add(RowOf(i, "same"));
