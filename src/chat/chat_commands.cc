@@ -36,8 +36,8 @@ const std::vector<Chat::Command>& Chat::Commands() {
       {"edit", "[new]", "edit the last message in $EDITOR, or a new one", &Chat::Edit, Kind::kText},
       {"undo", "", "take back the last message and its answer", &Chat::Undo},
       {"read", "FILE", "put the text of FILE before the next message", &Chat::Read, Kind::kFile},
-      {"image", "FILE", "show the picture in FILE with the next message", &Chat::Image,
-       Kind::kFile},
+      {"image", "FILE", "show the picture in FILE with the next message (\"\": none of them)",
+       &Chat::Image, Kind::kFile},
       {"prefill", "[TEXT]", "begin the next answer with TEXT (\"\" takes it back)", &Chat::Prefill,
        Kind::kText},
       {"show", "[N]", "show the last N turns, or all", &Chat::Show, Kind::kText,
@@ -313,7 +313,7 @@ void Chat::Undo(const std::string&) {
     Say("There is nothing to take back.");
     return;
   }
-  Note(fmt::format("Taken back: {}", Visible(last->content, 60)));
+  Note(fmt::format("Taken back: {}", Visible(ShownContent(*last), 60)));
   messages.erase(last.base() - 1, messages.end());
   TurnsChanged();
 }

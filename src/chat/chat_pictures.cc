@@ -49,6 +49,10 @@ bool Chat::AttachPicture(const std::string& path) {
 
 void Chat::Image(const std::string& arguments) {
   if (arguments.empty()) return Say("/image needs the name of a file");
+  if (arguments == "\"\"") {
+    waiting_images_.clear();
+    return Note("No picture is shown with the next message.");
+  }
   failed_ = !AttachPicture(arguments) || failed_;
 }
 
