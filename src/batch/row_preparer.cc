@@ -51,13 +51,14 @@ void DropPrompt(Row* row) {
 size_t WeightOfPictures(const std::vector<Prompt>& prompts) {
   if (prompts.empty() || prompts.front().extras == nullptr) return 0;  // all answers share one
   std::set<const EncoderContent*> known;
-  size_t num_bytes = 0;
+  size_t weight = 0;
   for (const EncoderInput& input : prompts.front().extras->inputs) {
     const auto* const content = dynamic_cast<const ImageContent*>(input.content.get());
     if (content == nullptr || !known.insert(content).second) continue;
-    num_bytes += content->image.values.size() * sizeof(float);
+    const auto num_holders = static_cast<size_t>(std::max<long>(input.content.use_count(), 1));
+    weight += content->image.values.size() * sizeof(float) / kPictureShare / num_holders;
   }
-  return num_bytes / kPictureShare;
+  return weight;
 }
 
 RowPreparer::~RowPreparer() {

@@ -27,7 +27,8 @@ namespace minisgl::batch {
 void DropPrompt(Row* row);
 
 // What the values of the prompts' pictures count for beside the bytes of rows. They are far larger
-// than what names them, and a run needs many rows at once: a sixteenth.
+// than what names them, and a run needs many rows at once: a sixteenth, divided among those that
+// hold them now.
 size_t WeightOfPictures(const std::vector<Prompt>& prompts);
 
 class RowPreparer {
@@ -65,7 +66,7 @@ class RowPreparer {
   struct Job {
     ReadyRow ready;
     Row without_prompt;  // what is returned if the job is cancelled
-    size_t weight = 0;  // of its pictures
+    size_t weight = 0;   // of its pictures
     std::optional<RowError> error;
     std::exception_ptr thrown;
     bool is_done = false;

@@ -9,6 +9,9 @@ namespace minisgl::batch {
 
 namespace {
 
+// Values and files of pictures that are kept for later rows: twenty of 1024 x 1024 pixels.
+constexpr uint64_t kPreparedBytesMax = uint64_t{512} << 20;
+
 // The field that a text which cannot be encoded came from.
 const char* FieldOfPrompt(const Row& row) {
   if (row.format == RowFormat::kScore) return "text";
@@ -28,7 +31,8 @@ PromptBuilder::PromptBuilder(const TextModel* text, const EngineLimits& limits,
       vocab_size_(limits.vocab_size),
       capacity_(ContextCapacity(limits)),
       options_(std::move(options)),
-      image_reader_(options_.images, options_.image_folder) {
+      image_reader_(options_.images, options_.image_folder),
+      prepared_(kPreparedBytesMax) {
   if (text->chat_template != nullptr) {
     reasoning_ = FindReasoningTags(*text->chat_template, *text->tokenizer, &kept_special_ids_);
   }
@@ -79,7 +83,7 @@ std::optional<RowError> PromptBuilder::Encode(const Row& row, RenderedPrompt ren
 std::optional<RowError> PromptBuilder::MakeImages(const Row& row, const EncodedPrompt& encoded,
                                                   PromptImages* images) const {
   if (options_.counts_only || encoded.images.empty()) return std::nullopt;
-  Result<PromptImages> made = MakePromptImages(*text_, encoded);
+  Result<PromptImages> made = MakePromptImages(*text_, encoded, &prepared_);
   if (!made.ok()) return BadImage(made.status().message(), FieldOfPrompt(row));
   *images = std::move(made).value();
   return std::nullopt;

@@ -23,6 +23,7 @@
 #include "minisgl/runtime/runtime.h"
 #include "minisgl/text/conversation.h"
 #include "minisgl/text/encode_prompt.h"
+#include "minisgl/text/prepared_pictures.h"
 #include "minisgl/text/render_prompt.h"
 #include "minisgl/text/text_model.h"
 
@@ -127,7 +128,8 @@ class PromptBuilder {
   const ImageReader image_reader_;  // thread-safe
   ReasoningTags reasoning_;
   std::vector<TokenId> kept_special_ids_;  // of the reasoning tags
-  mutable GrammarTexts grammar_texts_;     // thread-safe
+  mutable GrammarTexts grammar_texts_;     // thread-safe, like the next
+  mutable PreparedPictures prepared_;      // of the last rows
   mutable RunNotes notes_;                 // thread-safe
 };
 

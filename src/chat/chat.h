@@ -33,6 +33,7 @@
 #include "minisgl/runtime/session.h"
 #include "minisgl/text/answer_start.h"
 #include "minisgl/text/encode_prompt.h"
+#include "minisgl/text/prepared_pictures.h"
 #include "minisgl/text/reasoning.h"
 #include "report/reports.h"
 #include "term/answer_view.h"
@@ -252,8 +253,9 @@ class Chat {
   std::string waiting_text_;                       // from /read, for the next message
   std::vector<ConversationImage> waiting_images_;  // from /image; the same
   const batch::ImageReader image_reader_;
-  std::string prefill_;  // from /prefill: the beginning of the next answer
-  std::string file_;     // last used by /save or /load: it may be overwritten
+  std::unique_ptr<PreparedPictures> prepared_;  // for the model that is loaded
+  std::string prefill_;                         // from /prefill: the beginning of the next answer
+  std::string file_;  // last used by /save or /load: it may be overwritten
   KeptConversations kept_;
   ChatBranchList branches_;
   ChatAlternatives alternatives_;

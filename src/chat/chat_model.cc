@@ -14,6 +14,9 @@
 namespace minisgl::chat {
 namespace {
 
+// Values and files of pictures that are kept for later turns.
+constexpr uint64_t kPreparedBytesMax = uint64_t{256} << 20;
+
 // Whether reasoning is switched on or off is left to a template without a switch for it.
 Result<TextModel> LoadOtherText(load::ModelOptions* options) {
   Result<TextModel> text = load::LoadTextModel(*options);
@@ -152,6 +155,7 @@ Status Chat::StartModel(TextModel text) {
 }
 
 void Chat::BeginWithModel() {
+  prepared_ = std::make_unique<PreparedPictures>(kPreparedBytesMax);
   session_.emplace(model_.text.tokenizer.get(), model_.text.chat_template.get());
   settings_ = MakeChatSettings(options_.sampling, model_.facts.generation, drawn_seed_);
   // All were taken before.

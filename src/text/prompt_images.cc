@@ -1,100 +1,32 @@
 #include "minisgl/text/prompt_images.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
-#include <span>
-#include <string_view>
 #include <utility>
 
 #include "minisgl/base/check.h"
-#include "minisgl/base/sha256.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/encode_prompt.h"
+#include "minisgl/text/prepared_pictures.h"
 #include "minisgl/text/text_model.h"
-#include "minisgl/vision/image_content.h"
-#include "minisgl/vision/prepare_image.h"
 
 namespace minisgl {
 namespace {
 
-// A picture's content, and what identifies it.
-struct HashedContent {
-  std::shared_ptr<const ImageContent> content;
-  ContentHash hash{};
-};
-
-template <typename Number>
-void AddNumbers(std::span<const Number> numbers, Sha256* hash) {
-  hash->Add({reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes()});
-}
-
-// Hashes the values, their shape, and what decides the order of their embeddings.
-ContentHash HashOf(const PreparedImage& image) {
-  const ImageLayout& layout = image.layout;
-  Sha256 hash;
-  AddNumbers<int64_t>(layout.shape, &hash);
-  const int64_t layout_numbers[] = {static_cast<int64_t>(layout.overview),
-                                    layout.tile_rows,
-                                    layout.tile_columns,
-                                    layout.num_tiles,
-                                    layout.patch_rows,
-                                    layout.patch_columns,
-                                    layout.num_tokens,
-                                    layout.token_rows,
-                                    layout.token_columns,
-                                    layout.cut_rows,
-                                    layout.cut_columns};
-  AddNumbers<int64_t>(layout_numbers, &hash);
-  AddNumbers<float>(image.values, &hash);
-  const Sha256::Digest digest = hash.Finish();
-  ContentHash first{};
-  for (size_t i = 0; i < sizeof(first); ++i) {
-    first[i / 8] |= uint64_t{digest[i]} << (8 * (i % 8));
-  }
-  return first;
-}
-
-Result<HashedContent> Prepare(const ImageRules& rules, const ConversationImage& picture,
-                              int num_images) {
-  const std::string name = Visible(picture.name, 400);
-  auto bounded = WithTokenBounds(rules, picture.tokens_min, picture.tokens_max);
-  if (!bounded.ok()) return bounded.status().WithPrefix(name);
-  auto prepared =
-      PrepareImageFile(*bounded, *picture.bytes, picture.limits, picture.background, num_images);
-  if (!prepared.ok()) return prepared.status().WithPrefix(name);
-  const auto content = std::make_shared<ImageContent>();
-  content->image = std::move(prepared).value();
-  return HashedContent{content, HashOf(content->image)};
-}
-
-// True if both are prepared alike.
-bool IsSame(const ConversationImage& a, const ConversationImage& b) {
-  return a.tokens_min == b.tokens_min && a.tokens_max == b.tokens_max &&
-         a.background == b.background && (a.bytes == b.bytes || *a.bytes == *b.bytes);
-}
-
-// The contents of all pictures, each made once.
-Result<std::vector<HashedContent>> PrepareAll(const ImageRules& rules,
-                                              const std::vector<PlacedImage>& placed) {
-  std::vector<HashedContent> contents;
+// The contents of all pictures.
+Result<std::vector<PreparedPicture>> PrepareAll(const ImageRules& rules,
+                                                const std::vector<PlacedImage>& placed,
+                                                PreparedPictures* known) {
+  std::vector<PreparedPicture> contents;
   for (const PlacedImage& image : placed) {
     const ConversationImage& picture = image.laid_out.image;
-    const auto before = placed.begin() + std::ssize(contents);
-    const auto same = std::find_if(placed.begin(), before, [&](const PlacedImage& other) {
-      return IsSame(other.laid_out.image, picture);
-    });
-    if (same != before) {
-      contents.push_back(contents[static_cast<size_t>(same - placed.begin())]);
-      continue;
-    }
-    MINISGL_ASSIGN_OR_RETURN(HashedContent content,
-                             Prepare(rules, picture, static_cast<int>(placed.size())));
-    if (content.content->image.layout.num_tokens != image.laid_out.layout.num_tokens) {
+    MINISGL_ASSIGN_OR_RETURN(PreparedPicture prepared,
+                             known->Get(rules, picture, static_cast<int>(placed.size())));
+    if (prepared.content->image.layout.num_tokens != image.laid_out.layout.num_tokens) {
       return MakeStatus(StatusCode::kInternal, "{}: the picture was laid out in two ways",
                         Visible(picture.name, 400));
     }
-    contents.push_back(std::move(content));
+    contents.push_back(std::move(prepared));
   }
   return contents;
 }
@@ -163,14 +95,17 @@ Status CheckGrids(const std::vector<PlacedImage>& placed) {
 
 }  // namespace
 
-Result<PromptImages> MakePromptImages(const TextModel& text, const EncodedPrompt& prompt) {
+Result<PromptImages> MakePromptImages(const TextModel& text, const EncodedPrompt& prompt,
+                                      PreparedPictures* known) {
   PromptImages result;
   const std::vector<PlacedImage>& placed = prompt.images;
   if (placed.empty()) return result;
   MINISGL_CHECK(text.images.has_value(), "pictures for a model that reads none");
   MINISGL_RETURN_IF_ERROR(CheckPlaces(prompt, text.images->token_id));
-  MINISGL_ASSIGN_OR_RETURN(const std::vector<HashedContent> contents,
-                           PrepareAll(text.images->rules, placed));
+  PreparedPictures of_prompt;
+  MINISGL_ASSIGN_OR_RETURN(
+      const std::vector<PreparedPicture> contents,
+      PrepareAll(text.images->rules, placed, known == nullptr ? &of_prompt : known));
   RowExtras extras;
   for (size_t i = 0; i < placed.size(); ++i) {
     const ImageRun first = placed[i].runs.front(), last = placed[i].runs.back();
