@@ -1,8 +1,8 @@
 // Reads the pictures that rows name: regular files of a bounded size, if wanted only those within
 // one folder. Paths come from rows, which are untrusted.
 //
-// The bytes of the last files are kept, so that a picture of many rows is read once and is in memory
-// once. Thread-safe.
+// The bytes of the last files are kept, so that a picture of many rows is read once and is once in
+// memory. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -173,7 +173,7 @@ Result<RowImage> ImageOfObject(const Json& object, std::vector<std::string>* unk
   return image;
 }
 
-// Of a part of type image_url or input_image.
+// Takes the picture of a part of type image_url or input_image.
 Result<RowImage> ImageOfUrlPart(const Json& part, std::vector<std::string>* unknown) {
   if (const Json* const id = part.Find("file_id"); id != nullptr && !id->is_null()) {
     return BadInput("names an uploaded file (found file_id {}); give its bytes or its path",
@@ -186,7 +186,7 @@ Result<RowImage> ImageOfUrlPart(const Json& part, std::vector<std::string>* unkn
                    "a string, or an object with a url,");
 }
 
-// Of a part of type image.
+// Takes the picture of a part of type image.
 Result<RowImage> ImageOfImagePart(const Json& part) {
   const Json* source = nullptr;
   std::string_view name;

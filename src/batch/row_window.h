@@ -1,8 +1,8 @@
 // Window of rows that are read but not yet submitted; chooses the next row so that rows with a
 // common prefix run one after another. Thus the prefix is computed once even if the cache is small.
 //
-// Order: rows are sorted by token ids, and by their marks where more than ids decides the prefix, so
-// that rows with one picture stand together. The next row is the one after the last submitted row,
+// Order: rows are sorted by token ids, and by marks where more than ids decides the prefix, so that
+// rows with one picture stand together. The next row is the one after the last submitted row,
 // wrapping around at the end; it shares the longest prefix with it. A smaller priority value goes
 // first. Starvation is bounded: after `passed_max` other rows were submitted since the earliest row
 // of the input arrived, that row is next. Used by one thread.

@@ -33,8 +33,8 @@ class SaidSoFar {
 
   // Adds the row's messages; with `all_turns` those up to the next one of the user. Returns the
   // conversation that asks for an answer to them. REQUIRES a chat template.
-  // `images`: those of these messages, in their order. `prefill`: the beginning of the answer, if the
-  // row does not give one; null: none.
+  // `images`: those of these messages, in their order. `prefill`: the beginning of the answer, if
+  // the row does not give one; null: none.
   Conversation AddMessages(Row* row, std::vector<ConversationImage> images,
                            const std::string* prefill = nullptr);
   // The index of the first message of `row` that AddMessages does not add.

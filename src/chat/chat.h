@@ -176,7 +176,7 @@ class Chat {
   void Image(const std::string& arguments);
   // The picture in the file that the user names.
   Result<ConversationImage> ReadPicture(const std::string& path) const;
-  // Adds it to those of the next message, and says so. Returns false after an error, which is shown.
+  // Adds it to those of the next message, and says so. Shows an error, and returns false then.
   bool AttachPicture(const std::string& path);
   // The tokens of the prompt that the picture takes; 0 if they are not known.
   int64_t TokensOf(const ConversationImage& image) const;

@@ -23,7 +23,7 @@ struct AttachedMessage {
 };
 
 // Puts the text of each file that a word "@FILE" of `message` names before the message, under the
-// file's name, and leaves the name in its place; a file that is a picture becomes one of `pictures`.
+// file's name, and leaves the name in its place; a file that is a picture is one of `pictures`.
 // Punctuation after the name is no part of it, if no file is called so. "@@" at the beginning of a
 // word stands for "@". A word that names no file is an error if it has a "/" or "." like names of
 // files, else it stays as it is. Messages of several lines, which may be code, stay as they are.

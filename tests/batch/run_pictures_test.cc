@@ -146,7 +146,7 @@ TEST_F(SharedPicturesTest, OnePromptAndTablesAreCounted) {
   EXPECT_EQ(two - one, one - text);
   const std::string table = folder_.Write("in.csv", "id,photo\n1," + picture + "\n");
   EXPECT_EQ(check({"--file", table, "--template", "What is it?", "--image-column", "photo"}), one);
-  // Of the strangers' rows only those in a folder.
+  // A row names no file outside of the folder.
   const ProgramResult refused =
       RunProgram({"run", "-m", dir_, "--check", "--file", table, "--template", "What is it?",
                   "--image-column", "photo", "--image-root", folder_.Path("")},

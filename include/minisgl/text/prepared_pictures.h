@@ -1,5 +1,5 @@
-// Pictures that were prepared and are kept for prompts that have them again: rows of a file with the
-// same picture, turns of a chat. Preparing takes milliseconds, and values take megabytes.
+// Pictures that were prepared and are kept for prompts that have them again: rows with the same
+// picture, turns of a chat. Preparing takes milliseconds, and values take megabytes.
 //
 // Thread-safe. All pictures are of one model.
 #pragma once
@@ -31,8 +31,8 @@ class PreparedPictures {
   explicit PreparedPictures(uint64_t bytes_max = std::numeric_limits<uint64_t>::max())
       : bytes_max_(bytes_max) {}
 
-  // The picture as `rules`, the model's, say, with the bounds and limits of `picture`; `num_images`:
-  // the pictures of its prompt. Pictures with equal bytes have the same content, if it is kept.
+  // The picture as `rules`, the model's, say, with the bounds and limits of `picture`;
+  // `num_images`: the pictures of its prompt. Pictures with equal bytes have the same content, if it is kept.
   // Errors: those of WithTokenBounds and PrepareImageFile, with the picture's name.
   Result<PreparedPicture> Get(const ImageRules& rules, const ConversationImage& picture,
                               int num_images);

@@ -61,9 +61,9 @@ struct PromptImages {
 
 // Decodes the pictures of `prompt` and makes their values: milliseconds for each, so this is for
 // threads that prepare prompts, and for prompts that are found to be good. Equal pictures have
-// equal hashes. They are prepared once in a prompt, and not if `known` (null: none) has them. Returns null extras and no marks for a prompt
-// without pictures. Errors: those of PrepareImageFile with the picture's name, and those of
-// CheckExtras (row_extras.h).
+// equal hashes. They are prepared once in a prompt, and not at all if `known` (null: none) has
+// them. Returns null extras and no marks for a prompt without pictures. Errors: those of
+// PrepareImageFile with the picture's name, and those of CheckExtras (row_extras.h).
 // REQUIRES a prompt that EncodePrompt made with `text`, with its ids as they were.
 Result<PromptImages> MakePromptImages(const TextModel& text, const EncodedPrompt& prompt,
                                       PreparedPictures* known = nullptr);
