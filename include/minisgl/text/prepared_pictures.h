@@ -32,8 +32,8 @@ class PreparedPictures {
       : bytes_max_(bytes_max) {}
 
   // The picture as `rules`, the model's, say, with the bounds and limits of `picture`;
-  // `num_images`: the pictures of its prompt. Pictures with equal bytes have the same content, if it is kept.
-  // Errors: those of WithTokenBounds and PrepareImageFile, with the picture's name.
+  // `num_images`: the pictures of its prompt. Pictures with equal bytes have the same content, if
+  // it is kept. Errors: those of WithTokenBounds and PrepareImageFile, with the picture's name.
   Result<PreparedPicture> Get(const ImageRules& rules, const ConversationImage& picture,
                               int num_images);
 
