@@ -237,7 +237,7 @@ bool IsPicture(std::string_view bytes) {
 }
 
 std::string FolderOfRows(const std::string& path) {
-  if (path == "-") return "";
+  if (path == "-" || path.starts_with("/dev/")) return "";
   return std::filesystem::path(path).parent_path().string();
 }
 

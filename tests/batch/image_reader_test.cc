@@ -62,6 +62,7 @@ TEST_F(ImageReaderTest, PathsAreRelativeToTheRows) {
   EXPECT_EQ(FolderOfRows("dir/rows.jsonl"), "dir");
   EXPECT_EQ(FolderOfRows("rows.jsonl"), "");
   EXPECT_EQ(FolderOfRows("-"), "");
+  EXPECT_EQ(FolderOfRows("/dev/fd/63"), "");  // a pipe, as a shell names it
 }
 
 TEST_F(ImageReaderTest, AFolderOfPicturesIsNeverLeft) {

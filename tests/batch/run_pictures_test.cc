@@ -107,8 +107,12 @@ TEST_F(SharedPicturesTest, TokenizeShowsThem) {
     const size_t wanted = runs == nullptr ? 0 : runs->as_array().size();
     ASSERT_EQ(images == nullptr ? 0 : images->as_array().size(), wanted) << i;
     for (size_t image = 0; image < wanted; ++image) {
-      EXPECT_EQ(*images->as_array()[image].Find("runs"), Json(Json::Array{runs->as_array()[image]}))
-          << i;
+      const Json& shown = images->as_array()[image];
+      const Json& run = shown.Find("runs")->as_array().at(0);  // one, in this family
+      EXPECT_EQ(*shown.Find("num_tokens"), runs->as_array()[image]) << i;
+      EXPECT_EQ(run.as_array().at(1), runs->as_array()[image]) << i;
+      const auto place = static_cast<size_t>(run.as_array().at(0).as_int());
+      EXPECT_EQ(rows[i].Find("prompt_token_ids")->as_array().at(place), Json(368)) << "a pad";
     }
   }
 }
