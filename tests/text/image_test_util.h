@@ -27,9 +27,10 @@ inline void AppendUtf8(uint32_t code, std::string* text) {
   text->push_back(static_cast<char>(0x80 | (code & 0x3F)));
 }
 
-// A tokenizer of single bytes (ids 0 to 255 in the order of their letters' bytes), in which
-// `controls` have the ids from 256 on.
-inline std::unique_ptr<Tokenizer> ByteTokenizer(const std::vector<std::string>& controls) {
+// A tokenizer of single bytes (ids 0 to 255), in which `controls` have the ids from 256 on. After
+// them come `pieces` of letters, which no text is encoded to.
+inline std::unique_ptr<Tokenizer> ByteTokenizer(const std::vector<std::string>& controls,
+                                                const std::vector<std::string>& pieces = {}) {
   Json vocabulary, added = Json(Json::Array());
   uint32_t beyond = 0;
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -38,6 +39,9 @@ inline std::unique_ptr<Tokenizer> ByteTokenizer(const std::vector<std::string>& 
     std::string letter;
     AppendUtf8(is_letter ? byte : 256 + beyond++, &letter);
     vocabulary.Set(letter, static_cast<int64_t>(byte));
+  }
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    vocabulary.Set(pieces[i], static_cast<int64_t>(256 + controls.size() + i));
   }
   for (size_t i = 0; i < controls.size(); ++i) {
     Json token;

@@ -220,25 +220,46 @@ TEST(PromptImagesTest, RawPromptsHavePlaceholders) {
 }
 
 TEST(PromptImagesTest, SampledAnswersAreSplicedBehindPictures) {
-  const TextModel text = SmallQwen();
-  // The sampled ids spell the answer in an order that no encoding has.
+  TextModel text = SmallQwen();
+  text.tokenizer = ByteTokenizer({"<|vision_start|>", "<|vision_end|>", "<|image_pad|>"}, {"ye"});
+  constexpr TokenId kYe = 259;
   Conversation conversation =
       Showing(R"([{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "q"}]},)"
-              R"( {"role": "assistant", "content": "yes"}, {"role": "user", "content": "r"}])",
-              {PictureOf(PngHead(84, 56))});
+              R"( {"role": "assistant", "content": "yes"}, {"role": "user", "content":)"
+              R"( [{"type": "image"}]}])",
+              {PictureOf(PngHead(84, 56)), PictureOf(PngHead(28, 28))});
   conversation.goes_on = true;
-  conversation.answers = {{1, "yes", text.tokenizer->EncodeText("yes").value()}};
-  auto prompt = RenderPrompt(text, conversation);
-  ASSERT_TRUE(prompt.ok()) << prompt.status().message();
-  ASSERT_EQ(prompt->answers.size(), 1U);
-  const std::string rendered = Joined(prompt->pieces);
-  const size_t begin = prompt->answers[0].begin;
-  EXPECT_EQ(rendered.substr(0, begin).size(), std::string("user:").size() + 6 * 13 + 1);
-  const EncodedPrompt encoded = Placed(text, conversation);
-  EXPECT_EQ(RunsOf(encoded), (std::vector<std::pair<int64_t, int32_t>>{{5, 6}}));
+  const std::vector<TokenId> spelled = text.tokenizer->EncodeText("yes").value();
+  ASSERT_EQ(spelled.size(), 3U);
+  conversation.answers = {{1, "yes", {kYe, spelled[2]}}};
+  text.chat_template =
+      ChatTemplate::Parse(
+          "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+          "{% for part in m.content %}{% if part.type == 'image' %}{{ '<|image_pad|>' }}"
+          "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}{{ ';' }}{% endfor %}",
+          "template")
+          .value();
+  const EncodedPrompt spliced = Placed(text, conversation);
+  EXPECT_EQ(spliced.total, 6 + 2 + 2 + 1 + 1 + 1);
+  EXPECT_EQ(std::count(spliced.ids.begin(), spliced.ids.end(), kYe), 1);
+  EXPECT_EQ(RunsOf(spliced), (std::vector<std::pair<int64_t, int32_t>>{{0, 6}, {11, 1}}));
   // An answer in which the picture's token was sampled is encoded as its text.
   conversation.answers[0].ids.push_back(kPad);
-  EXPECT_EQ(Placed(text, conversation).ids, encoded.ids);
+  const EncodedPrompt encoded = Placed(text, conversation);
+  EXPECT_EQ(encoded.total, spliced.total + 1);
+  EXPECT_EQ(RunsOf(encoded), (std::vector<std::pair<int64_t, int32_t>>{{0, 6}, {12, 1}}));
+}
+
+TEST(PromptImagesTest, AnAnswerThatIsContinuedFollowsPictures) {
+  const TextModel text = SmallQwen();
+  Conversation conversation =
+      Showing(R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image"}]},)"
+              R"( {"role": "assistant", "content": "b"}])",
+              {PictureOf(PngHead(56, 28))});
+  conversation.start = AnswerStart::kContinue;
+  const auto prompt = RenderPrompt(text, conversation);
+  ASSERT_TRUE(prompt.ok()) << prompt.status().message();
+  EXPECT_EQ(Joined(prompt->pieces), "user:a<|image_pad|><|image_pad|>assistant:b");
 }
 
 TEST(PromptImagesTest, PositionsOfTwoPictures) {
