@@ -426,7 +426,8 @@ Result<Prompt> Chat::MakePrompt() {
   }
   Prompt prompt;
   MINISGL_ASSIGN_OR_RETURN(EncodedPrompt encoded, FitPrompt(&prompt.reasoning));
-  MINISGL_ASSIGN_OR_RETURN(PromptImages images, MakePromptImages(model_.text, encoded, prepared_.get()));
+  MINISGL_ASSIGN_OR_RETURN(PromptImages images,
+                           MakePromptImages(model_.text, encoded, prepared_.get()));
   prompt.ids = std::move(encoded.ids);
   prompt.extras = std::move(images.extras);
   prompt.marks = std::move(images.marks);

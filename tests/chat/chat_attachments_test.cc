@@ -81,7 +81,7 @@ TEST(AttachFilesTest, TheTextOfAFileComesBeforeTheMessage) {
 TEST(AttachFilesTest, OtherWordsStayAsTheyAre) {
   const TemporaryFolder dir;
   const std::string b = dir.Write("b", "three");
-  for (const std::string message :
+  for (const std::string& message :
        {std::string("mail me@example.org"), std::string("@Override in Java"), std::string("@"),
         std::string("ping @bob"), std::string("bob@example.com, please"),
         std::string("  two  blanks "), "code:\n@" + b}) {
