@@ -104,6 +104,17 @@ class Ops {
     MINISGL_CHECK(false, "{} has no recurrence of {} heads", Name(), params.num_heads);
   }
 
+  // Operations of towers.
+  virtual void SegmentAttention(const SegmentAttentionParams& params) {
+    MINISGL_CHECK(false, "{} has no attention in {} segments", Name(), params.num_segments);
+  }
+  virtual void MixRows(const MixRowsParams& params) {
+    MINISGL_CHECK(false, "{} has no sums of {} rows", Name(), params.num_per_row);
+  }
+  virtual void Clamp(const ClampParams& params) {
+    MINISGL_CHECK(false, "{} has no bounds of {} values", Name(), params.count);
+  }
+
   // True if GatherColumns gives the columns to all ranks, false if to the first alone.
   virtual bool GathersOnAllRanks() const { return false; }
   // Operations of several ranks. Implementations without them run one rank.
@@ -208,6 +219,12 @@ struct CpuScratchLimits {
 // Upper bound on scratch_bytes() for any target, not counting per-token index lists (a few bytes
 // per token). nullopt if it exceeds what a machine can hold.
 std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits& limits);
+
+// Upper bound on what scratch_bytes() has for SegmentAttention of `num_tokens` tokens in at most
+// `num_segments` segments. nullopt if it exceeds what a machine can hold.
+std::optional<uint64_t> CpuSegmentAttentionBytes(int num_threads, int64_t num_tokens,
+                                                 int64_t num_segments, int64_t num_heads,
+                                                 int64_t head_dim);
 
 // The oracle, src/cpu/naive_ops.cc: sums in double precision, one thread, no SIMD. Activations,
 // keys and values are rounded to `activation_dtype`, to be comparable with a device of that type.

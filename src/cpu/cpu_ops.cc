@@ -17,6 +17,7 @@
 #include "cpu/packed_matrix.h"
 #include "cpu/rank_collectives.h"
 #include "cpu/sampler.h"
+#include "cpu/segment_attention.h"
 #include "cpu/states.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/log.h"
@@ -57,6 +58,7 @@ class CpuOps : public Ops {
         write_kv_(WriteKvGetters()[static_cast<size_t>(target)]()),
         attention_(AttentionKernelGetters()[static_cast<size_t>(target)]()),
         states_(StateKernelGetters()[static_cast<size_t>(target)]()),
+        segments_(SegmentKernelGetters()[static_cast<size_t>(target)]()),
         rank_(config.rank),
         pool_(config.num_threads, config.pin_threads, config.cpus),
         threads_(static_cast<size_t>(pool_.num_threads())) {
@@ -105,7 +107,7 @@ class CpuOps : public Ops {
   void Sample(const SampleParams& params) override;
 
   uint64_t scratch_bytes() const override {
-    uint64_t sum = split_states_.bytes() + prepared_.bytes();
+    uint64_t sum = split_states_.bytes() + prepared_.bytes() + segment_scratch_.bytes();
     for (const PerThread& one : threads_) {
       sum +=
           one.attention.bytes() + one.linear.bytes() + one.expanded.bytes() + one.sampler.bytes();
@@ -142,6 +144,17 @@ class CpuOps : public Ops {
   void ShortConv(const ShortConvParams& params) override { RunShortConv(params, states_, &pool_); }
   void Recurrence(const RecurrenceParams& params) override {
     RunRecurrence(params, states_, &pool_);
+  }
+  void SegmentAttention(const SegmentAttentionParams& params) override {
+    RunSegmentAttention(params, segments_, &pool_, &segment_scratch_);
+  }
+  void MixRows(const MixRowsParams& params) override {
+    ForTokens(params.num_rows, params.num_per_row * params.width,
+              [&](int64_t begin, int64_t end) { elementwise_.mix_rows(params, begin, end); });
+  }
+  void Clamp(const ClampParams& params) override {
+    ForTokens(params.count, 1,
+              [&](int64_t begin, int64_t end) { elementwise_.clamp(params, begin, end); });
   }
   void AllReduce(const AllReduceParams& params) override {
     SumOverRanks(rank_, params.x.f32(), params.count, &pool_);
@@ -193,6 +206,7 @@ class CpuOps : public Ops {
   const WriteKv write_kv_;
   const AttentionKernels attention_;
   const StateKernels states_;
+  const SegmentKernels segments_;
   const HostRank rank_;
   ThreadPool pool_;
   std::vector<PerThread> threads_;
@@ -200,6 +214,7 @@ class CpuOps : public Ops {
   FloatBuffer split_states_;
   ExpertPlan expert_plan_;
   FloatBuffer prepared_;
+  SegmentScratch segment_scratch_;
   std::unique_ptr<PackStore> store_;  // null if packed weights are not kept
   // The last matrix packed from one part, while it is in use. A tied output head and the embedding
   // are packed one right after the other and share one matrix. No other pair does: the made-up

@@ -342,6 +342,44 @@ void SoftcapValues(const SoftcapParams& p, int64_t begin, int64_t end) {
   }
 }
 
+// Like Softcap's, the remainder goes through vector functions.
+HWY_INLINE Floats Clamp(Floats x, Floats low, Floats high) {
+  x = hn::IfThenElse(hn::Lt(x, low), low, x);
+  return hn::IfThenElse(hn::Gt(x, high), high, x);
+}
+
+void ClampValues(const ClampParams& p, int64_t begin, int64_t end) {
+  const F32 d;
+  const Floats low = hn::Set(d, p.low), high = hn::Set(d, p.high);
+  int64_t i = begin;
+  for (; i + kLanes <= end; i += kLanes) {
+    hn::StoreU(Clamp(hn::LoadU(d, p.values + i), low, high), d, p.values + i);
+  }
+  for (; i < end; ++i) p.values[i] = hn::GetLane(Clamp(hn::Set(d, p.values[i]), low, high));
+}
+
+void MixRowsOf(const MixRowsParams& p, int64_t begin, int64_t end) {
+  const F32 d;
+  for (int64_t row = begin; row < end; ++row) {
+    const int32_t* rows = p.rows + row * p.num_per_row;
+    const float* shares = p.shares + row * p.num_per_row;
+    float* out = p.out + row * p.width;
+    int64_t i = 0;
+    for (; i + kLanes <= p.width; i += kLanes) {
+      Floats sum = hn::Zero(d);
+      for (int32_t k = 0; k < p.num_per_row; ++k) {
+        sum = hn::MulAdd(hn::Set(d, shares[k]), hn::LoadU(d, p.x + rows[k] * p.width + i), sum);
+      }
+      hn::StoreU(sum, d, out + i);
+    }
+    for (; i < p.width; ++i) {
+      float sum = 0;
+      for (int32_t k = 0; k < p.num_per_row; ++k) sum += shares[k] * p.x[rows[k] * p.width + i];
+      out[i] = sum;
+    }
+  }
+}
+
 void CombineTokens(const CombineExpertsParams& p, int64_t begin, int64_t end) {
   const F32 d;
   for (int64_t t = begin; t < end; ++t) {
@@ -416,8 +454,8 @@ void RopeKvWriteTokens(const RopeKvWriteParams& p, WriteKv write, int64_t begin,
 }
 
 ElementwiseKernels GetElementwise() {
-  return {NormTokens,    ActivateTokens, RopeKvWriteTokens,
-          SoftcapValues, CombineTokens,  MeanSquaresOfTokens};
+  return {NormTokens,    ActivateTokens,      RopeKvWriteTokens, SoftcapValues,
+          CombineTokens, MeanSquaresOfTokens, MixRowsOf,         ClampValues};
 }
 
 }  // namespace elementwise

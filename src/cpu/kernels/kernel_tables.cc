@@ -15,6 +15,7 @@
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/kv_write-inl.h"
 #include "cpu/kernels/linear_e4m3-inl.h"
+#include "cpu/kernels/segment_attention-inl.h"
 #include "cpu/kernels/states-inl.h"
 
 #if HWY_ONCE
@@ -36,6 +37,11 @@ const PerTarget<GetWriteKv>& WriteKvGetters() {
 }
 const PerTarget<GetMultiplyCodes>& E4M3Multiplies() {
   static constexpr PerTarget<GetMultiplyCodes> kTable = MINISGL_PER_TARGET(linear_e4m3::GetE4M3);
+  return kTable;
+}
+const PerTarget<GetSegmentKernels>& SegmentKernelGetters() {
+  static constexpr PerTarget<GetSegmentKernels> kTable =
+      MINISGL_PER_TARGET(segment_attention::GetSegments);
   return kTable;
 }
 const PerTarget<GetStateKernels>& StateKernelGetters() {

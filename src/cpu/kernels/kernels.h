@@ -188,6 +188,8 @@ struct ElementwiseKernels {
   void (*softcap)(const SoftcapParams&, int64_t begin, int64_t end);  // over values
   void (*combine_experts)(const CombineExpertsParams&, int64_t begin, int64_t end);
   void (*mean_squares)(const MeanSquaresParams&, int64_t begin, int64_t end);
+  void (*mix_rows)(const MixRowsParams&, int64_t begin, int64_t end);
+  void (*clamp)(const ClampParams&, int64_t begin, int64_t end);  // over values
 };
 using GetElementwiseKernels = ElementwiseKernels (*)();
 const PerTarget<GetElementwiseKernels>& ElementwiseKernelGetters();
@@ -244,6 +246,50 @@ inline bool KeepsPairs(const KvLayer& kv, int32_t head_dim, int32_t value_dim) {
          kv.value_slot_stride() == value_dim && kv.page_size % kPanelWidth == 0 &&
          head_dim % kPanelWidth == 0 && value_dim % kPanelWidth == 0;
 }
+
+// --- segment_attention-inl.h ---------------------------------------------------------------------
+
+// Keys of a segment are read in tiles of this many.
+inline constexpr int64_t kSegmentTileKeys = 64;
+// Maximum number of queries that pass over a tile while it is in the first-level cache, whose
+// queries and sums stay in the second: a multiple of the rows of a block of a product.
+inline constexpr int64_t kSegmentQueriesMax = 96;
+
+// Elements of a tile's values, each filled up with zeros to whole vectors.
+constexpr int64_t SegmentValueWidth(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
+// Floats of a tile: keys [head_dim, kSegmentTileKeys], then values [kSegmentTileKeys, width].
+constexpr int64_t SegmentTileFloats(int64_t head_dim) {
+  return kSegmentTileKeys * (head_dim + SegmentValueWidth(head_dim));
+}
+// Floats of scratch of an item: queries, sums, and two numbers for each query.
+constexpr int64_t SegmentScratchFloats(int64_t head_dim) {
+  return kSegmentQueriesMax * (head_dim + 15 + SegmentValueWidth(head_dim) + 2);
+}
+
+// Up to kSegmentTileKeys keys and values of one head, as the operation has them.
+struct SegmentKeys {
+  const float* k;
+  const float* v;
+  int64_t k_stride, v_stride;
+  int64_t count, head_dim;
+};
+// Some queries of one head against the tiles of their segment.
+struct SegmentQueries {
+  const float* q;  // [num_rows] rows of head_dim
+  float* out;      // likewise
+  int64_t q_stride, out_stride;
+  int64_t num_rows;    // at most kSegmentQueriesMax
+  const float* tiles;  // SegmentTileFloats each
+  int64_t num_keys;
+  int64_t head_dim;
+  float scale;
+};
+struct SegmentKernels {
+  void (*arrange)(const SegmentKeys&, float* tile);
+  void (*attend)(const SegmentQueries&, float* scratch);
+};
+using GetSegmentKernels = SegmentKernels (*)();
+const PerTarget<GetSegmentKernels>& SegmentKernelGetters();
 
 // kv_write-inl.h
 using GetWriteKv = WriteKv (*)();

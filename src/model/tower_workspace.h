@@ -1,0 +1,97 @@
+// The arrays of a tower, and what its parts share while a picture is encoded.
+//
+// N rows: patches and class tokens of the tiles that are encoded together. C: rows that pass a
+// feed-forward part together, at most kFeedForwardRows: its inner features would otherwise take
+// more memory than all else.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "minisgl/base/status.h"
+#include "minisgl/device_array.h"
+#include "minisgl/ops.h"
+#include "minisgl/weights/tower_config.h"
+#include "model/tower_layout.h"
+#include "model/tower_weights.h"
+
+namespace minisgl::model {
+
+inline constexpr int64_t kFeedForwardRows = 1024;
+
+struct TowerWorkspace {
+  int64_t max_rows = 0;                             // N
+  DeviceArray<float> patches;                       // [N, patch_values]
+  DeviceArray<float> residual;                      // [N, D]
+  DeviceArray<float> hidden;                        // [N, D]
+  DeviceArray<float> query, key, value, attention;  // [N, H * E]
+  DeviceArray<float> gate, up;                      // [C, I], of the widest feed-forward part
+  DeviceArray<float> branch;                        // [C, D]
+  DeviceArray<float> clipped;       // a matrix's inputs, clamped: [N, widest], or null
+  DeviceArray<float> step[2];       // inputs and outputs of steps, in turn
+  DeviceArray<float> cos, sin;      // [N, E / 2]
+  DeviceArray<float> ones;          // [N]
+  DeviceArray<float> place_shares;  // [N, places of a row]
+  DeviceArray<int32_t> place_rows;  // likewise
+  DeviceArray<float> pool_shares;   // [N]
+  DeviceArray<int32_t> pool_rows;   // [N]
+  DeviceArray<int32_t> unit_rows;   // [N]
+  DeviceArray<int32_t> positions;   // [N] 0, 1, 2, ...
+};
+
+// kOutOfMemory.
+Result<TowerWorkspace> MakeTowerWorkspace(const TowerConfig& config, int64_t max_rows, Ops* ops);
+// Bytes that MakeTowerWorkspace allocates; nullopt if 2^64 or more.
+std::optional<uint64_t> CountTowerWorkspace(const TowerConfig& config, int64_t max_rows);
+
+// What is encoded: tiles [first_tile, first_tile + num_tiles) of a picture.
+struct TowerRun {
+  const TowerConfig& config;
+  const TowerWeights& weights;
+  const TowerLayout& layout;
+  const TowerWorkspace& space;
+  Ops* ops;
+  int64_t num_tiles = 0;
+  std::vector<int32_t> tile_begin;    // [num_tiles + 1] rows, on the host
+  std::vector<int32_t> window_begin;  // of all windows; empty without windows
+
+  int64_t num_rows() const { return num_tiles * layout.num_rows; }
+  int64_t num_patches() const { return num_tiles * layout.num_patches; }
+};
+
+// out = x * matrix + bias, with its bounds. `out_stride`: of consecutive rows; 0: the outputs.
+void MultiplyRows(const TowerRun& run, const TowerMatrix& matrix, const float* x, int64_t num_rows,
+                  float* out, int64_t out_stride = 0);
+// out = norm(x); out may be x. `group_width`: features that are normalised together; 0: all.
+void NormalizeRows(const TowerRun& run, const TowerNorm& norm, const float* x, int64_t num_rows,
+                   int64_t width, float* out, int64_t group_width = 0);
+// x = factors * x + summands (or null).
+void ScaleRows(const TowerRun& run, const DeviceArray<float>& factors,
+               const DeviceArray<float>& summands, int64_t num_rows, int64_t width, const float* x,
+               float* out);
+// residual += x
+void AddRows(const TowerRun& run, const float* x, int64_t num_rows, int64_t width, float* residual);
+// A feed-forward part: out = down(activation(gate x) * (up x)), or down(activation(up x)) if gate
+// is null. Rows of `out` are `out_stride` floats apart (0: all features).
+struct FeedForward {
+  const TowerMatrix* gate;
+  const TowerMatrix& up;
+  const TowerMatrix& down;
+  Activation activation;
+  float limit = 0;
+};
+void RunFeedForward(const TowerRun& run, const FeedForward& part, const float* x, int64_t num_rows,
+                    float* out, int64_t out_stride = 0);
+
+// Writes the embeddings of patches with what stands for their places to space.residual
+// (tower_patches.cc). `values`: of the tiles. kOutOfMemory.
+Status EmbedPatches(const TowerRun& run, const float* values);
+// Runs a layer over space.residual (tower_layers.cc).
+void RunTowerLayer(const TowerRun& run, int32_t layer);
+// Makes embeddings of space.residual by `steps`, one row for each unit (tower_steps.cc).
+// `is_last`: after all layers, so that the tower's last norm is applied.
+void RunTowerSteps(const TowerRun& run, const std::vector<TowerStep>& steps,
+                   const std::vector<TowerStepWeights>& weights, bool is_last, float* out,
+                   int64_t out_stride);
+
+}  // namespace minisgl::model
