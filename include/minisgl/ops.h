@@ -1,9 +1,9 @@
 // The operations of a decoder. The transformer is written once over this interface; the CPU and
 // CUDA each implement it, and naive_ops (double precision, plain loops) is the oracle of both.
 //
-// Called from one thread, the engine's. Operations run in the order of the calls. ops_params.h
-// defines each operation at its parameters. Implementations may rely on the REQUIRES there; callers
-// have checked sizes and ids.
+// Called from one thread, the engine's. Operations run in the order of the calls. ops_params.h, and
+// tower_params.h for those of towers, define each operation at its parameters. Implementations may
+// rely on the REQUIRES there; callers have checked sizes and ids.
 #pragma once
 
 #include <cstring>
@@ -21,6 +21,7 @@
 #include "minisgl/tensor/tensor_view.h"
 #include "minisgl/tensor/weight_format.h"
 #include "minisgl/tensor/weight_tensor.h"
+#include "minisgl/tower_params.h"
 
 namespace minisgl {
 

@@ -14,6 +14,7 @@
 #include "cpu/memory.h"
 #include "cpu/naive_sampler.h"
 #include "cpu/naive_states.h"
+#include "cpu/naive_towers.h"
 #include "cpu/naive_values.h"
 #include "minisgl/ops.h"
 #include "tensor/quantize.h"
@@ -387,33 +388,9 @@ class NaiveOps : public Ops {
     }
   }
 
-  void SegmentAttention(const SegmentAttentionParams& p) override {
-    for (int32_t segment = 0; segment < p.num_segments; ++segment) {
-      const int32_t begin = p.segment_begin[segment], end = p.segment_begin[segment + 1];
-      for (int32_t t = begin; t < end; ++t) {
-        for (int32_t head = 0; head < p.num_heads; ++head) AttendInSegment(p, begin, end, t, head);
-      }
-    }
-  }
-
-  void MixRows(const MixRowsParams& p) override {
-    for (int64_t i = 0; i < p.num_rows; ++i) {
-      for (int64_t d = 0; d < p.width; ++d) {
-        double sum = 0;
-        for (int64_t at = i * p.num_per_row; at < (i + 1) * p.num_per_row; ++at) {
-          sum += double{p.shares[at]} * p.x[p.rows[at] * p.width + d];
-        }
-        p.out[i * p.width + d] = static_cast<float>(sum);
-      }
-    }
-  }
-
-  void Clamp(const ClampParams& p) override {
-    for (int64_t i = 0; i < p.count; ++i) {
-      float& value = p.values[i];
-      value = value < p.low ? p.low : value > p.high ? p.high : value;
-    }
-  }
+  void SegmentAttention(const SegmentAttentionParams& p) override { NaiveSegmentAttention(p); }
+  void MixRows(const MixRowsParams& p) override { NaiveMixRows(p); }
+  void Clamp(const ClampParams& p) override { NaiveClamp(p); }
 
   void ShortConv(const ShortConvParams& p) override { NaiveShortConv(p); }
   void Recurrence(const RecurrenceParams& p) override { NaiveRecurrence(p); }
@@ -433,27 +410,6 @@ class NaiveOps : public Ops {
   }
 
  private:
-  static void AttendInSegment(const SegmentAttentionParams& p, int32_t begin, int32_t end,
-                              int32_t t, int32_t head) {
-    const int64_t width = int64_t{p.num_heads} * p.head_dim, first = int64_t{head} * p.head_dim;
-    std::vector<double> weights;
-    for (int32_t u = begin; u < end; ++u) {
-      double score = 0;
-      for (int64_t e = first; e < first + p.head_dim; ++e) {
-        score += Get(p.q, t * width + e) * Get(p.k, u * width + e);
-      }
-      weights.push_back(score * p.scale);
-    }
-    const double largest = *std::max_element(weights.begin(), weights.end());
-    double sum = 0;
-    for (double& weight : weights) sum += weight = std::exp(weight - largest);
-    for (int64_t e = first; e < first + p.head_dim; ++e) {
-      double value = 0;
-      for (int32_t u = begin; u < end; ++u) value += weights[u - begin] * Get(p.v, u * width + e);
-      Put(p.out, t * width + e, value / sum);
-    }
-  }
-
   static std::vector<double> Scores(RouteScore kind, std::span<const float> logits) {
     std::vector<double> scores(logits.begin(), logits.end());
     if (kind == RouteScore::kSigmoid) {

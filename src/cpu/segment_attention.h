@@ -7,7 +7,7 @@
 #include "cpu/kernels/kernels.h"
 #include "cpu/memory.h"
 #include "minisgl/base/thread_pool.h"
-#include "minisgl/ops_params.h"
+#include "minisgl/tower_params.h"
 
 namespace minisgl::cpu {
 

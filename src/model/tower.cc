@@ -32,7 +32,7 @@ int64_t WorkspaceRows(const TowerConfig& config) {
 int64_t SegmentsMax(const TowerConfig& config, int64_t rows) {
   if (config.tile_side > 0) return rows / (int64_t{config.tile_side} * config.tile_side) + 1;
   const int64_t units = rows / config.unit_patches(), side = config.window_units;
-  // Of a picture of a x b units, a b / side^2 whole windows and those of its borders.
+  // A picture of a x b units has a b / side^2 whole windows and those of its borders.
   return side == 0 ? 1 : units / (side * side) + (units + 1) / side + 1;
 }
 

@@ -32,7 +32,8 @@ struct TowerMatrixSpec {
 
 class TowerTensors {
  public:
-  // Of `checkpoint`, packed with `ops`; both null: bytes are counted, and results have no data.
+  // Tensors come from `checkpoint` and are packed with `ops`. If both are null, bytes are counted,
+  // and results have no data.
   TowerTensors(const TowerConfig& config, const Checkpoint* checkpoint, const WeightFormat& format,
                Ops* ops)
       : config_(config), checkpoint_(checkpoint), format_(format), ops_(ops) {}

@@ -64,7 +64,8 @@ class Loader {
     MINISGL_ASSIGN_OR_RETURN(weights->patch, tensors_.Pack(spec));
     MINISGL_ASSIGN_OR_RETURN(weights->patch_norm, TowerNormOf(config_.names.patch_norm));
     MINISGL_ASSIGN_OR_RETURN(weights->first_norm, TowerNormOf(config_.names.first_norm));
-    MINISGL_ASSIGN_OR_RETURN(weights->last_norm, TowerNormOf(config_.names.last_norm));
+    MINISGL_ASSIGN_OR_RETURN(weights->last_norm,
+                             TowerNormOf(config_.names.last_norm, config_.last_norm_is_layer));
     return LoadPlaces(weights);
   }
 
@@ -117,10 +118,10 @@ class Loader {
   }
 
   // A norm of D features of the tower's kind; none without a name.
-  Result<TowerNorm> TowerNormOf(const std::string& name) {
+  Result<TowerNorm> TowerNormOf(const std::string& name, bool is_layer = false) {
     if (name.empty()) return TowerNorm();
     TowerNorm norm;
-    norm.kind = config_.norm;
+    norm.kind = is_layer ? NormKind::kLayer : config_.norm;
     norm.eps = static_cast<float>(config_.norm_eps);
     const std::string whole = tensors_.NameOf(name);
     MINISGL_ASSIGN_OR_RETURN(norm.weight, tensors_.Vector(whole + ".weight", config_.hidden_size));

@@ -49,8 +49,8 @@ struct TowerStepWeights {
 struct TowerWeights {
   TowerMatrix patch;
   TowerNorm patch_norm, first_norm, last_norm;
-  // [rows, D] what is added for places. With a class token also its embedding with its place, in the
-  // last row.
+  // [rows, D] what is added for places. With a class token the last row is its embedding with its
+  // place.
   DeviceArray<float> places;
   DeviceArray<float> value_ones;  // [H * E] weights of the norm of values, or null
   std::vector<TowerLayer> layers;

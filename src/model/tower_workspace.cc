@@ -9,17 +9,17 @@
 namespace minisgl::model {
 namespace {
 
-struct Floats {
+struct TowerFloats {
   DeviceArray<float>* array;
   uint64_t rows, width;
 };
-struct Integers {
+struct TowerIntegers {
   DeviceArray<int32_t>* array;
   uint64_t rows, width;
 };
 struct TowerArrays {
-  std::vector<Floats> floats;
-  std::vector<Integers> integers;
+  std::vector<TowerFloats> floats;
+  std::vector<TowerIntegers> integers;
 };
 
 // The features of a step's input or output that come of one patch, rounded up; the most of all.
@@ -59,7 +59,7 @@ void ListStepArrays(const TowerConfig& config, uint64_t rows, TowerWorkspace* sp
   arrays->integers.push_back({&space->unit_rows, rows, 1});
 }
 
-TowerArrays ListArrays(const TowerConfig& config, int64_t max_rows, TowerWorkspace* space) {
+TowerArrays ListTowerArrays(const TowerConfig& config, int64_t max_rows, TowerWorkspace* space) {
   const auto rows = static_cast<uint64_t>(max_rows);
   const auto chunk = static_cast<uint64_t>(std::min(max_rows, kFeedForwardRows));
   const auto hidden = static_cast<uint64_t>(config.hidden_size);
@@ -101,7 +101,7 @@ TowerArrays ListArrays(const TowerConfig& config, int64_t max_rows, TowerWorkspa
 Result<TowerWorkspace> MakeTowerWorkspace(const TowerConfig& config, int64_t max_rows, Ops* ops) {
   TowerWorkspace space;
   space.max_rows = max_rows;
-  const TowerArrays arrays = ListArrays(config, max_rows, &space);
+  const TowerArrays arrays = ListTowerArrays(config, max_rows, &space);
   for (const auto& [array, rows, width] : arrays.floats) {
     MINISGL_ASSIGN_OR_RETURN(*array, DeviceArray<float>::Make(ops, {rows, width}));
   }
@@ -115,15 +115,15 @@ Result<TowerWorkspace> MakeTowerWorkspace(const TowerConfig& config, int64_t max
 
 std::optional<uint64_t> CountTowerWorkspace(const TowerConfig& config, int64_t max_rows) {
   TowerWorkspace space;
-  const TowerArrays arrays = ListArrays(config, max_rows, &space);
+  const TowerArrays arrays = ListTowerArrays(config, max_rows, &space);
   std::optional<uint64_t> sum = 0;
   const auto add = [&sum](uint64_t rows, uint64_t width) {
     auto bytes = CheckedMul(rows, width);
     if (bytes) bytes = CheckedMul(std::max<uint64_t>(1, *bytes), sizeof(float));
     sum = sum && bytes ? CheckedAdd(*sum, *bytes) : std::nullopt;
   };
-  for (const Floats& one : arrays.floats) add(one.rows, one.width);
-  for (const Integers& one : arrays.integers) add(one.rows, one.width);
+  for (const TowerFloats& one : arrays.floats) add(one.rows, one.width);
+  for (const TowerIntegers& one : arrays.integers) add(one.rows, one.width);
   return sum;
 }
 

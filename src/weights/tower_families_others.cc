@@ -213,6 +213,7 @@ void ReadInternVl(const TowerKeys& keys, TowerConfig* config) {
     vision->Fail("norm_type", "\"layer_norm\" and \"rms_norm\" are supported");
   }
   if (!vision->Bool("use_mean_pooling", true)) config->names.last_norm = "layernorm";
+  config->last_norm_is_layer = true;
   CheckNeutral(vision, "use_absolute_position_embeddings", Json(true), "true is supported");
   CheckNeutral(keys.model, "vision_feature_select_strategy", Json("default"),
                "\"default\" is supported");
@@ -249,7 +250,7 @@ void ReadLlama4(const TowerKeys& keys, TowerConfig* config) {
                    ProductStep("vision_adapter.mlp.fc2", adapted, /*has_bias=*/false),
                    GeluStep(),
                    ProductStep("/multi_modal_projector.linear_1", config->text_hidden_size,
-                               keys.model->Bool("multi_modal_projector_bias", false))};
+                               /*has_bias=*/false)};
 }
 
 }  // namespace minisgl::weights

@@ -12,55 +12,13 @@
 #include <string>
 #include <vector>
 
-#include "minisgl/vision/image_content.h"
 #include "minisgl/vision/prepare_image.h"
+#include "tower_test_util.h"
 #include "vision/shared_pictures.h"
 #include "vision/vision_test_util.h"
 
 namespace minisgl {
 namespace {
-
-// A tower over operations of its own.
-struct LoadedTower {
-  std::shared_ptr<const ListedModel> model;
-  std::unique_ptr<Ops> ops;
-  std::unique_ptr<RankModel> rank_model;
-
-  Tower& tower() const { return dynamic_cast<Tower&>(*rank_model); }
-  std::vector<float> Encode(const PreparedImage& image) const {
-    ImageContent content;
-    content.image = image;
-    std::vector<float> out(static_cast<size_t>(image.layout.num_tokens * tower().embedding_width()),
-                           std::numeric_limits<float>::quiet_NaN());
-    const Status status = tower().Encode(content, out.data());
-    EXPECT_TRUE(status.ok()) << status.message();
-    return out;
-  }
-};
-
-DecoderOptions OptionsFor(const ListedModel& model, std::optional<DType> dtype) {
-  DecoderOptions options;
-  options.weight_format = model.FormatFor(dtype, Quantization::kNone);
-  return options;
-}
-
-LoadedTower LoadTower(const std::string& folder, int num_threads, std::optional<DType> dtype = {}) {
-  LoadedTower loaded;
-  auto config = ReadTowerConfig(ReadJsonFile(folder + "/config.json"));
-  EXPECT_TRUE(config.ok()) << config.status().message();
-  if (!config.ok() || !config->has_value()) return loaded;
-  loaded.model = MakeTowerModel(**config);
-  CpuOpsConfig ops_config;
-  ops_config.num_threads = num_threads;
-  loaded.ops = MakeCpuOps(ops_config).value();
-  const auto checkpoint = Checkpoint::Open(folder);
-  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().message();
-  auto rank_model =
-      loaded.model->Load(**checkpoint, OptionsFor(*loaded.model, dtype), nullptr, loaded.ops.get());
-  EXPECT_TRUE(rank_model.ok()) << rank_model.status().message();
-  if (rank_model.ok()) loaded.rank_model = std::move(rank_model).value();
-  return loaded;
-}
 
 // The pictures of a prompt.
 std::vector<PreparedImage> PreparePictures(const ImageRules& rules, const Json& prompt,
@@ -74,33 +32,6 @@ std::vector<PreparedImage> PreparePictures(const ImageRules& rules, const Json& 
     if (image.ok()) images.push_back(*std::move(image));
   }
   return images;
-}
-
-// Compares rows of `embeddings` [*, width], of which `count` features from `first` on are meant,
-// with what the reference says of each part of them.
-void ExpectEmbeddings(const Json& parts, const std::vector<float>& embeddings, int64_t width,
-                      int64_t first, int64_t count) {
-  int64_t row = 0;
-  for (const Json& part : parts.as_array()) {
-    const int64_t rows = part.Find("shape")->as_array()[0].as_int();
-    ASSERT_EQ(part.Find("shape")->as_array()[1].as_int(), count);
-    ASSERT_LE((row + rows) * width, std::ssize(embeddings));
-    const double mean = part.Find("mean_abs")->as_double();
-    const auto at = [&](int64_t r, int64_t i) {
-      return embeddings[static_cast<size_t>((row + r) * width + first + i)];
-    };
-    double sum = 0;
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t i = 0; i < count; ++i) sum += std::abs(at(r, i));
-    }
-    EXPECT_NEAR(sum / static_cast<double>(rows * count), mean, 1e-4 * mean);
-    for (int64_t i = 0; i < 8; ++i) {
-      EXPECT_NEAR(at(0, i), part.Find("first")->as_array()[i].as_double(), 1e-4 * mean);
-      EXPECT_NEAR(at(rows - 1, i), part.Find("last")->as_array()[i].as_double(), 1e-4 * mean);
-    }
-    row += rows;
-  }
-  EXPECT_EQ(row * width, std::ssize(embeddings));
 }
 
 class TowerTest : public testing::TestWithParam<const char*> {

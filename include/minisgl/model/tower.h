@@ -2,6 +2,10 @@
 // its placeholder tokens. Written once over Ops, for every family, as the table of features in
 // minisgl/weights/tower_config.h says.
 //
+// The workspace has room for 4,096 patches, or for a tile that has more. Tiles of a picture are
+// encoded as many at a time as fit, a larger picture without tiles takes the memory that it needs
+// while it is encoded. Activations are f32: on a device a tower does not load (kUnavailable).
+//
 // Used by one thread, that of the Ops.
 #pragma once
 
@@ -27,7 +31,8 @@ class Tower : public RankModel {
   virtual int64_t embedding_width() const = 0;
   // Writes the embeddings [content's num_tokens, embedding_width()], f32, to `out`, which is in the
   // memory of the Ops. REQUIRES an ImageContent whose values have the shape of its layout. The
-  // result is a function of the content and the weights alone. kOutOfMemory.
+  // result is a function of the content and the weights alone. kBadInput: the layout is not one of
+  // this tower's pictures, since the processor's files contradict config.json. kOutOfMemory.
   virtual Status Encode(const EncoderContent& content, float* out) = 0;
 };
 

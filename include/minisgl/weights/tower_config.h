@@ -62,7 +62,7 @@ enum class TowerStepKind : uint8_t {
 
 struct TowerStep {
   TowerStepKind kind = TowerStepKind::kLinear;
-  // Of its tensors, as TowerNames has them; kNorm: "" if it has no weights.
+  // The name of its tensors, as in TowerNames; kNorm: "" if it has no weights.
   std::string name;
   int64_t width = 0;
   bool has_bias = false;
@@ -112,6 +112,7 @@ struct TowerConfig {
 
   NormKind norm = NormKind::kLayer;
   double norm_eps = 1e-6;
+  bool last_norm_is_layer = false;  // kLayer, whatever the others are
   TowerRotation rotation = TowerRotation::kNone;
   double rope_theta = 10000;
   bool qkv_bias = true, output_bias = true, feed_forward_bias = true;

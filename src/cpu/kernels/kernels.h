@@ -13,6 +13,7 @@
 #include "cpu/packed_matrix.h"
 #include "cpu/targets.h"
 #include "minisgl/ops_params.h"
+#include "minisgl/tower_params.h"
 
 namespace minisgl::cpu {
 
