@@ -88,6 +88,13 @@ class Ops {
   virtual void Activate(const ActivateParams& params) = 0;
   virtual void GatherRows(const GatherRowsParams& params) = 0;
   virtual void Softcap(const SoftcapParams& params) = 0;
+  // Operations of models that read pictures. Implementations without them refuse pictures.
+  virtual void PlaceRows(const PlaceRowsParams& params) {
+    MINISGL_CHECK(false, "{} places no {} rows", Name(), params.num_rows);
+  }
+  virtual void MixRotary(const MixRotaryParams& params) {
+    MINISGL_CHECK(false, "{} mixes no positions of {} tokens", Name(), params.num_tokens);
+  }
   virtual void Route(const RouteParams& params) = 0;
   virtual void ExpertLinear(const ExpertLinearParams& params) = 0;
   virtual void CombineExperts(const CombineExpertsParams& params) = 0;

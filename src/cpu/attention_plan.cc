@@ -132,10 +132,11 @@ class Planner {
     AttentionItem& item = result.item;
     for (int32_t i = 0; i < item.num_segments; ++i) {
       const AttentionSegment& s = item.segments[i];
-      const int64_t key_end = p_.kv_len[s.row] - (p_.row_begin[s.row + 1] - s.token_end);
+      const int64_t own_end = p_.kv_len[s.row] - (p_.row_begin[s.row + 1] - s.token_end);
+      const int64_t key_end = p_.key_end != nullptr ? p_.key_end[s.token_end - 1] : own_end;
       const int64_t num_tokens = s.token_end - s.token_begin;
       const int64_t key_begin =
-          p_.sliding_window > 0 ? std::max<int64_t>(0, key_end - num_tokens - p_.sliding_window + 1)
+          p_.sliding_window > 0 ? std::max<int64_t>(0, own_end - num_tokens - p_.sliding_window + 1)
                                 : 0;
       item.num_tokens += num_tokens;
       item.split_begin = std::min(item.split_begin, key_begin / kSplitKeys);
@@ -203,6 +204,7 @@ AttentionPlan PlanAttention(const AttentionParams& params, int num_threads, int6
 
 AttentionPlanner::Key::Key(const AttentionParams& params)
     : page_table(params.page_table),
+      key_end(params.key_end),
       page_size(params.kv.page_size),
       sliding_window(params.sliding_window),
       num_heads(params.num_heads),

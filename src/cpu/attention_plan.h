@@ -47,7 +47,7 @@ class AttentionPlanner {
   // Everything that a plan depends on within one step.
   struct Key {
     explicit Key(const AttentionParams& params);
-    const int32_t* page_table;
+    const int32_t *page_table, *key_end;
     int32_t page_size, sliding_window, num_heads, num_kv_heads, head_dim, value_dim;
     bool operator==(const Key&) const = default;
   };

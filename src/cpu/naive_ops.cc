@@ -16,6 +16,7 @@
 #include "cpu/naive_states.h"
 #include "cpu/naive_towers.h"
 #include "cpu/naive_values.h"
+#include "cpu/token_rows.h"
 #include "minisgl/ops.h"
 #include "tensor/quantize.h"
 
@@ -388,6 +389,8 @@ class NaiveOps : public Ops {
     }
   }
 
+  void PlaceRows(const PlaceRowsParams& p) override { PlaceRowsBetween(p, 0, p.num_rows); }
+  void MixRotary(const MixRotaryParams& p) override { MixRotaryBetween(p, 0, p.num_tokens); }
   void SegmentAttention(const SegmentAttentionParams& p) override { NaiveSegmentAttention(p); }
   void MixRows(const MixRowsParams& p) override { NaiveMixRows(p); }
   void Clamp(const ClampParams& p) override { NaiveClamp(p); }
@@ -511,6 +514,7 @@ class NaiveOps : public Ops {
     const int64_t q = token * p.token_width() + head * p.head_dim;
     const int64_t first =
         p.sliding_window > 0 ? std::max<int64_t>(0, position - p.sliding_window + 1) : 0;
+    const int64_t key_end = p.key_end != nullptr ? p.key_end[token] : position + 1;
     const auto slot_of = [&](int64_t key) {
       const int64_t page = p.page_table[table_row * p.page_table_stride + key / p.kv.page_size];
       return page * p.kv.page_size + key % p.kv.page_size;
@@ -518,7 +522,7 @@ class NaiveOps : public Ops {
 
     scores_.clear();
     double largest = p.sinks != nullptr ? p.sinks[head] : -std::numeric_limits<double>::infinity();
-    for (int64_t key = first; key <= position; ++key) {
+    for (int64_t key = first; key < key_end; ++key) {
       const int64_t k = KeyAt(p.kv, slot_of(key), kv_head);
       double score = 0;
       for (int32_t e = 0; e < p.head_dim; ++e) score += Get(p.qkv, q + e) * Get(p.kv.base, k + e);
@@ -531,7 +535,7 @@ class NaiveOps : public Ops {
     double total = p.sinks != nullptr ? std::exp(p.sinks[head] - largest) : 0;
     const int64_t value_dim = p.value_dim();
     std::vector<double> sum(static_cast<size_t>(value_dim), 0.0);
-    for (int64_t key = first; key <= position; ++key) {
+    for (int64_t key = first; key < key_end; ++key) {
       const double weight = std::exp(scores_[key - first] - largest);
       const int64_t v = ValueAt(p.kv, slot_of(key), kv_head);
       total += weight;

@@ -123,6 +123,15 @@ std::optional<uint64_t> DeviceBytes(const ModelList& models, const PlanOptions& 
       *step, options.device->ReservedBytes(DeviceLimitsOf(models, {0, options.num_ranks}, limits)));
 }
 
+// Bytes of the pictures that are kept.
+std::optional<uint64_t> PictureBytes(const ModelList& models, const PlanOptions& options) {
+  if (models.tower() == nullptr || options.device != nullptr) return 0;
+  const uint64_t factors[] = {static_cast<uint64_t>(options.encoder_cache),
+                              static_cast<uint64_t>(models.tower()->embedding_width()),
+                              sizeof(float)};
+  return CheckedProduct(factors);
+}
+
 std::optional<uint64_t> SumOf(const std::vector<std::optional<uint64_t>>& parts) {
   std::optional<uint64_t> sum = 0;
   for (const auto& part : parts) sum = sum && part ? CheckedAdd(*sum, *part) : std::nullopt;
@@ -155,6 +164,12 @@ EngineLimits LimitsOf(const ModelList& models, const PlanOptions& options, int64
   limits.max_seq_len = static_cast<int32_t>(max_seq_len);
   limits.max_step_tokens = options.max_prefill_tokens + options.max_running_requests;
   limits.max_step_drafts = StepDrafts(options);
+  if (models.tower() != nullptr && options.device == nullptr) {
+    const auto& ropes = models.target().ropes;
+    const bool has_sections = std::any_of(
+        ropes.begin(), ropes.end(), [](const RopeConfig& rope) { return rope.has_sections(); });
+    limits.extras = kReplacesEmbeddings | kHasInputs | (has_sections ? kGivesPositions : 0);
+  }
   return limits;
 }
 
@@ -195,7 +210,7 @@ std::optional<Needs> CountNeeds(const ModelList& models, const PlanOptions& opti
   needs.graph_bytes = GraphBytes(options, limits);
   workspaces.insert(workspaces.end(), {TableBytes(options, max_seq_len, kv->window() > 0),
                                        DeviceBytes(models, options, max_seq_len, kv->window() > 0),
-                                       needs.graph_bytes});
+                                       PictureBytes(models, options), needs.graph_bytes});
   const auto weight_bytes = SumOf(weights), workspace_bytes = SumOf(workspaces);
   if (!weight_bytes || !workspace_bytes) return std::nullopt;
   needs.weight_bytes = *weight_bytes;

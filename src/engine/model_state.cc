@@ -25,6 +25,10 @@ Result<std::unique_ptr<ModelState>> ModelState::Make(const ModelList& models,
   state->kv_dtype_ = KvDType(options.activation_dtype, plan.weight_format.dtype);
   MINISGL_ASSIGN_OR_RETURN(state->decoder_, Decoder::Load(models.target(), files[0], options, ops));
   for (size_t i = 1; i < models.size(); ++i) {
+    if (models[i].role() == ModelRole::kTower && !rank.is_first()) {
+      state->beside_.emplace_back();
+      continue;
+    }
     options.weight_format = plan.models[i].weight_format;
     options.rank = models[i].RankOf(rank);
     MINISGL_RETURN_IF_ERROR(state->LoadBeside(models[i], files[i], options));
@@ -38,6 +42,7 @@ Status ModelState::LoadBeside(const ListedModel& model, const Checkpoint& checkp
                               const DecoderOptions& options) {
   auto loaded = model.Load(checkpoint, options, decoder_.get(), ops_);
   if (!loaded.ok()) return loaded.status().WithPrefix("the " + model.Title());
+  if (model.role() == ModelRole::kTower) tower_ = dynamic_cast<Tower*>(loaded->get());
   beside_.push_back(std::move(loaded).value());
   if (model.layers() != nullptr) {
     configs_in_pages_.push_back(RankConfig(*model.layers(), options.rank));

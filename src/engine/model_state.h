@@ -15,6 +15,7 @@
 #include "minisgl/engine/model_engine.h"
 #include "minisgl/model/decoder.h"
 #include "minisgl/model/model_list.h"
+#include "minisgl/model/tower.h"
 #include "minisgl/ops.h"
 
 namespace minisgl::engine {
@@ -35,8 +36,11 @@ class ModelState {
   const StateStorage& states() const { return states_; }
   const Ops& ops() const { return *ops_; }
   const Decoder& target() const { return *decoder_; }
-  // Model `index` of the list; not the target, which is index 0.
+  // Model `index` of the list; not the target, which is index 0, nor a tower on a rank after the
+  // first: those read what the first one's made.
   const RankModel& beside(size_t index) const { return *beside_[index - 1]; }
+  // Null if there is none.
+  Tower* tower() const { return tower_; }
 
   // The functions of Decoder for `input`, whose tables, keys and values are filled in here.
   void RunLayers(ForwardInput input, const StepTables& tables);
@@ -56,6 +60,7 @@ class ModelState {
   DType kv_dtype_ = DType::kF32;
   std::unique_ptr<Decoder> decoder_;
   std::vector<std::unique_ptr<RankModel>> beside_;  // may read the target's tables
+  Tower* tower_ = nullptr;                          // of those
   KvStorage kv_;
   StateStorage states_;
 };

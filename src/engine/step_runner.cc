@@ -54,6 +54,7 @@ Status StepRunner::Load(const ModelList& models, const ModelFiles& files, const 
   MINISGL_RETURN_IF_ERROR(taken);
   states.erase(states.begin());
   others_ = std::move(states);
+  encoded_.emplace(state_->model().tower(), ops_);
   MINISGL_ASSIGN_OR_RETURN(token_ids_, DeviceArray<TokenId>::Make(
                                            ops_, {static_cast<uint64_t>(limits.max_step_tokens)}));
   return Status();
@@ -98,17 +99,21 @@ StepResult StepRunner::Run(const BatchPlan& plan, const MaskSource& masks) {
   GatherTokenIds(plan);
   ListPlaces(plan);
   const auto num_places = static_cast<int32_t>(places_.token.size());
-  RunLayers({.num_tokens = plan.num_tokens(),
-             .num_rows = plan.num_rows(),
-             .token_ids = token_ids_.data(),
-             .positions = plan.positions.data(),
-             .slots = plan.slots.data(),
-             .table_row = plan.table_row.data(),
-             .row_begin = plan.row_begin.data(),
-             .kv_len = plan.kv_len.data(),
-             .window_slots = plan.window_slots.data(),
-             .state_segments = ListSegments(plan),
-             .step = ++num_steps_});
+  ForwardInput input = {.num_tokens = plan.num_tokens(),
+                        .num_rows = plan.num_rows(),
+                        .token_ids = token_ids_.data(),
+                        .positions = plan.positions.data(),
+                        .slots = plan.slots.data(),
+                        .table_row = plan.table_row.data(),
+                        .row_begin = plan.row_begin.data(),
+                        .kv_len = plan.kv_len.data(),
+                        .window_slots = plan.window_slots.data(),
+                        .state_segments = ListSegments(plan),
+                        .step = ++num_steps_};
+  StepResult result;
+  result.status = TakePictures(plan, &input);
+  if (!result.status.ok()) return result;
+  RunLayers(input);
   std::vector<RowResult> scored = Score(plan);
   float* const logits =
       Logits({.logit_tokens = places_.token.data(), .num_logit_tokens = num_places});
@@ -118,7 +123,6 @@ StepResult StepRunner::Run(const BatchPlan& plan, const MaskSource& masks) {
   const auto result_of = [&](int32_t place, const SamplingParams&) {
     return std::move(places_.results[static_cast<size_t>(place)]);
   };
-  StepResult result;
   result.rows = MakeRowResults(plan, places_.num_accepted.data(), result_of);
   AddScored(plan, std::move(scored), &result.rows);
   return result;
@@ -133,6 +137,23 @@ void StepRunner::ApplyWrites(const BatchPlan& plan) {
                     .token_pool_writes = plan.token_pool_writes.data(),
                     .tokens = plan.tokens.data()},
                    state_->tables(), ApplyPlanWrites);
+}
+
+Status StepRunner::TakePictures(const BatchPlan& plan, ForwardInput* input) {
+  if (plan.extras.parts() == 0) return Status();
+  Status status;
+  if (others_.empty()) {
+    status = encoded_->Apply(plan.extras);
+  } else {
+    threads_.Run([&](int32_t index) {
+      if (index == 0) status = encoded_->Apply(plan.extras);
+    });
+  }
+  MINISGL_RETURN_IF_ERROR(status);
+  MINISGL_RETURN_IF_ERROR(encoded_->Place(plan.extras, &placed_));
+  input->placed = placed_;
+  picture_tokens_.List(plan, state_->config(), input);
+  return Status();
 }
 
 void StepRunner::GatherTokenIds(const BatchPlan& plan) {

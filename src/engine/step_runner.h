@@ -10,8 +10,10 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "engine/encoded_inputs.h"
 #include "engine/rank_threads.h"
 #include "engine/step_state.h"
 #include "minisgl/base/status.h"
@@ -67,6 +69,8 @@ class StepRunner {
   void RunLayers(const ForwardInput& input);
   float* Logits(const ForwardInput& input);
   void ApplyWrites(const BatchPlan& plan);
+  // Encodes the pictures of the plan, and lists what they mean for its tokens.
+  Status TakePictures(const BatchPlan& plan, ForwardInput* input);
   void GatherTokenIds(const BatchPlan& plan);
   StateSegments ListSegments(const BatchPlan& plan);
   void ListPlaces(const BatchPlan& plan);
@@ -80,7 +84,10 @@ class StepRunner {
   Ops* const ops_;                                   // of the first
   std::unique_ptr<StepState> state_;
   std::vector<std::unique_ptr<ModelState>> others_;  // of the ranks after the first
-  DeviceArray<TokenId> token_ids_;                   // [max_step_tokens]
+  std::optional<EncodedInputs> encoded_;             // by the first rank, for all of them
+  PictureTokens picture_tokens_;
+  std::vector<PlacedEmbeddings> placed_;  // of the step that runs
+  DeviceArray<TokenId> token_ids_;        // [max_step_tokens]
   Places places_;
   Scored scored_;
   std::vector<StateSpan> spans_;  // of the step that runs

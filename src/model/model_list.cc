@@ -154,6 +154,13 @@ Status ModelList::Add(std::shared_ptr<const ListedModel> model) {
   return Status();
 }
 
+const ListedModel* ModelList::tower() const {
+  for (const auto& model : models_) {
+    if (model->role() == ModelRole::kTower) return model.get();
+  }
+  return nullptr;
+}
+
 ModelList ModelList::Alone() const {
   ModelList alone = *this;
   alone.models_.resize(1);

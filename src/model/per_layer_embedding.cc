@@ -27,7 +27,7 @@ void EmbedForLayers(const ModelConfig& config, const DecoderOptions& options,
                     Ops* ops) {
   const float scale = ScaleOf(config, config.per_layer_scale, options.weight_format.dtype);
   const int64_t num_tokens = input.num_tokens;
-  ops->Embedding({.ids = input.token_ids,
+  ops->Embedding({.ids = input.per_layer_ids != nullptr ? input.per_layer_ids : input.token_ids,
                   .table = table.table ? nullptr : &table.device_table,
                   .scale = static_cast<float>(scale / std::numbers::sqrt2),
                   .out = space.per_layer_sum.data(),

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "minisgl/base/checked_math.h"
@@ -24,6 +25,7 @@ struct Arrays {
   std::vector<Floats> floats;
   std::vector<Activations> activations;
   uint64_t choices = 0;  // T * K
+  uint64_t indices = 0;  // T, if there are positions of three parts
 };
 
 // Saturating: an overflow is detected when bytes are counted.
@@ -65,6 +67,13 @@ void ListStates(const ModelConfig& config, uint64_t tokens, Arrays* arrays) {
   arrays->activations.push_back({&Workspace::state_out, tokens, inner});
   arrays->floats.push_back(
       {&Workspace::state_scalars, tokens, Times(2, static_cast<uint64_t>(states.num_heads))});
+}
+
+// The rotary of the model whose positions have three parts; null: none.
+const RopeConfig* SectionedRope(const ModelConfig& config) {
+  const auto found = std::find_if(config.ropes.begin(), config.ropes.end(),
+                                  [](const RopeConfig& rope) { return rope.has_sections(); });
+  return found == config.ropes.end() ? nullptr : &*found;
 }
 
 bool HasParallelMixers(const ModelConfig& config) {
@@ -128,6 +137,12 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options,
   }
   ListExperts(config, tokens, &arrays);
   ListStates(config, tokens, &arrays);
+  if (const RopeConfig* const rope = SectionedRope(config); rope != nullptr) {
+    const auto half = static_cast<uint64_t>(rope->dim / 2);
+    arrays.floats.push_back({&Workspace::mixed_cos, tokens, half});
+    arrays.floats.push_back({&Workspace::mixed_sin, tokens, half});
+    arrays.indices = tokens;
+  }
   if (config.per_layer_width > 0) {
     const auto width = static_cast<uint64_t>(config.per_layer_width);
     const uint64_t all = Times(static_cast<uint64_t>(config.num_layers), width);
@@ -166,6 +181,11 @@ Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions&
   if (arrays.choices > 0) {
     MINISGL_ASSIGN_OR_RETURN(space.experts, DeviceArray<int32_t>::Make(ops, {arrays.choices}));
   }
+  if (arrays.indices > 0) {
+    std::vector<int32_t> indices(static_cast<size_t>(arrays.indices));
+    std::iota(indices.begin(), indices.end(), 0);
+    MINISGL_ASSIGN_OR_RETURN(space.token_indices, Upload<int32_t>(ops, indices));
+  }
   if (config.experts.beside_dense || config.experts.latent_size > 0) {
     const std::vector<float> ones(static_cast<size_t>(options.max_step_tokens), 1.0f);
     MINISGL_RETURN_IF_ERROR(
@@ -192,7 +212,8 @@ std::optional<uint64_t> WorkspaceBytes(const ModelConfig& config, const DecoderO
                                        int64_t whole_vocab_size) {
   const Arrays arrays = ListArrays(config, options, whole_vocab_size);
   const auto positions = static_cast<uint64_t>(options.max_seq_len);
-  std::vector<std::vector<uint64_t>> products = {{arrays.choices, sizeof(int32_t)}};
+  std::vector<std::vector<uint64_t>> products = {{arrays.choices, sizeof(int32_t)},
+                                                 {arrays.indices, sizeof(int32_t)}};
   for (const auto& [array, count, width] : arrays.floats) {
     products.push_back({count, width, sizeof(float)});
   }

@@ -67,7 +67,10 @@ struct Workspace {
   ActivationArray per_layer_gated;   // [T, P]
 
   std::vector<RotaryTable> rotary;  // one for each of ModelConfig::ropes
-  DeviceArray<float> query_scales;  // [max_seq_len]
+  // Positions of three parts: the tables of a step's tokens, and the numbers 0, 1, 2, ...
+  DeviceArray<float> mixed_cos, mixed_sin;  // [T, dim / 2]
+  DeviceArray<int32_t> token_indices;       // [T]
+  DeviceArray<float> query_scales;          // [max_seq_len]
 };
 
 // `config`: of the rank; `whole_vocab_size`: of the whole model.

@@ -96,6 +96,7 @@ struct Architecture {
   bool rope_proportional = false;      // "proportional" is read, with partial_rotary_factor
   bool rope_alpha = false;             // "dynamic" with "alpha" is a theta fixed once for all
   bool query_scale = false;            // "llama_4_scaling_beta" is read; else it must be null
+  bool rope_sections_mixed = false;    // default of "mrope_interleaved"
   const char* rope_default = nullptr;  // JSON for rope_parameters
 
   Windows windows = Windows::kNone;

@@ -76,6 +76,7 @@ std::vector<Architecture> DeltaNetFamilies() {
   families[2].names = {{Role::kExpertGateUp, "mlp.experts.gate_up_proj"},
                        {Role::kExpertDown, "mlp.experts.down_proj"}};
   families[1].has_forms = families[2].has_forms = true;
+  families[1].rope_sections_mixed = families[2].rope_sections_mixed = true;
   families[2].read = ReadQwen3_5Moe;
   return families;
 }

@@ -77,7 +77,9 @@ void ReadGemma3(FieldReader* reader, ModelConfig* config) {
   CheckNeutral(reader, "attn_logit_softcapping", std::nullopt, "only null is supported");
   config->logit_softcap = ReadSoftcap(reader, "final_logit_softcapping", 0);
   // The reference's multimodal class does not apply it.
-  if (!config->wrapper.empty()) config->logit_softcap = 0;
+  if (config->wrapper.empty()) return;
+  config->logit_softcap = 0;
+  config->picture_attention = PictureAttention::kAllLayers;
 }
 
 namespace {
@@ -201,6 +203,8 @@ void ReadPerLayerEmbeddings(FieldReader* reader, ModelConfig* config) {
     reader->FailWith("vocab_size_per_layer_input", fmt::format("{}", config->per_layer_vocab),
                      fmt::format("at least vocab_size ({}) is needed", config->vocab_size));
   }
+  config->per_layer_picture_id =
+      static_cast<TokenId>(reader->Int("pad_token_id", {0, config->per_layer_vocab - 1}, 0));
 }
 
 void ReadGemma4Common(FieldReader* reader, ModelConfig* config) {
@@ -209,6 +213,7 @@ void ReadGemma4Common(FieldReader* reader, ModelConfig* config) {
   if (bidirectional != nullptr && *bidirectional != Json("vision")) {
     reader->Fail("use_bidirectional_attention", "only null and \"vision\" are supported");
   }
+  if (bidirectional != nullptr) config->picture_attention = PictureAttention::kWindowLayers;
   CheckNeutral(reader, "attn_logit_softcapping", std::nullopt, "only null is supported");
   config->logit_softcap = ReadSoftcap(reader, "final_logit_softcapping", 0);
   config->layer_factors = true;

@@ -45,6 +45,7 @@ class RopeReader {
     RopeConfig rope;
     rope.theta = object->Number("rope_theta", kThetaRange, theta);
     rope.dim = RotatedFeatures(object, ReadShare(object, share_));
+    ReadSections(object, &rope);
     const std::string type = ReadType(object);
     if (!object->ok() || type == "default") return rope;
     if (type == "proportional") {
@@ -72,6 +73,29 @@ class RopeReader {
   }
 
  private:
+  // The parts of positions around pictures, of a multimodal model.
+  void ReadSections(FieldReader* object, RopeConfig* rope) const {
+    constexpr const char* kKey = "mrope_section";
+    const Json* const list = object->Find(kKey);
+    if (config_.wrapper.empty() || list == nullptr) return;
+    int64_t sum = 0;
+    const size_t count = list->is_array() ? list->as_array().size() : 0;
+    for (size_t i = 0; i < count && count == rope->sections.size(); ++i) {
+      const Json& section = list->as_array()[i];
+      const int64_t frequencies = section.is_int() ? section.as_int() : -1;
+      if (frequencies < 0 || frequencies > rope->dim / 2) sum = -1;
+      if (sum < 0) break;
+      rope->sections[i] = static_cast<int32_t>(frequencies);
+      sum += frequencies;
+    }
+    if (sum != rope->dim / 2) {
+      return object->Fail(kKey, fmt::format("three numbers are needed, {} together, one for each "
+                                            "two rotated features",
+                                            rope->dim / 2));
+    }
+    rope->sections_mixed = object->Bool("mrope_interleaved", entry_.rope_sections_mixed);
+  }
+
   // The share of rotated features that rotary_dim states.
   double ReadRotaryDim(FieldReader* top) const {
     if (!entry_.rotary_dim_key) return entry_.rotary_share;

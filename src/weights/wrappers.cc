@@ -36,8 +36,8 @@ constexpr OtherPart kOtherParts[] = {
     {"vision_model.", "images"},   {"vision_embedder.", "images"},
     {"vision_adapter.", "images"}, {"vision_projection.", "images"},
     {"embed_vision.", "images"},   {"multi_modal_projector.", "images"},
-    {"image_newline", "images"},   {"audio_tower.", "audio"},
-    {"embed_audio.", "audio"},
+    {"image_newline", "images"},   {"connector.", "images"},
+    {"audio_tower.", "audio"},     {"embed_audio.", "audio"},
 };
 
 // The output head, whose codes have other suffixes if it is quantized.
@@ -119,6 +119,10 @@ const std::vector<Wrapper>& Wrappers() {
       {"LlavaOnevisionForConditionalGeneration",
        "llava_onevision",
        {{"qwen2", "Qwen2ForCausalLM"}}},
+      {"Idefics3ForConditionalGeneration",
+       "idefics3",
+       {{"llama", "LlamaForCausalLM", kLlamaSizes}}},
+      {"SmolVLMForConditionalGeneration", "smolvlm", {{"llama", "LlamaForCausalLM", kLlamaSizes}}},
       {"InternVLForConditionalGeneration",
        "internvl",
        {{"qwen2", "Qwen2ForCausalLM"},
@@ -160,7 +164,7 @@ std::string InnerTypes(const Wrapper& wrapper) {
 
 void FindStoredForm(const Checkpoint& checkpoint, ModelConfig* config) {
   constexpr std::string_view kPrefixes[] = {"model.language_model.", "language_model.model.",
-                                            "model."};
+                                            "model.text_model.", "model."};
   for (const std::string_view prefix : kPrefixes) {
     if (!checkpoint.Has(fmt::format("{}norm.weight", prefix))) continue;
     config->text_prefix = prefix;

@@ -22,7 +22,16 @@ struct AttentionCase {
   int32_t v_head_dim = 0;      // 0: head_dim
   bool queries_alone = false;  // attention is given an array of queries without keys and values
   bool values_in_keys = false;
+  // Positions [first, second) of each row whose tokens see each other.
+  std::vector<std::pair<int32_t, int32_t>> runs = {};
 
+  // The keys before it are those that the token at `position` sees.
+  int32_t KeyEnd(int32_t position) const {
+    for (const auto& [begin, end] : runs) {
+      if (position >= begin && position < end) return end;
+    }
+    return position + 1;
+  }
   int32_t value_dim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
   int32_t stored_value_dim() const { return values_in_keys ? 0 : value_dim(); }
   int64_t token_width() const {
@@ -31,9 +40,9 @@ struct AttentionCase {
   std::string Name() const {
     return fmt::format(
         "H {} HKV {} E {} EV {} page {} window {} cap {} sinks {} token_first {} bf16 {} alone {} "
-        "in keys {}",
+        "in keys {} runs {}",
         num_heads, num_kv_heads, head_dim, value_dim(), page_size, sliding_window, logit_softcap,
-        has_sinks, token_first, keeps_bf16, queries_alone, values_in_keys);
+        has_sinks, token_first, keeps_bf16, queries_alone, values_in_keys, runs.size());
   }
 };
 
@@ -110,7 +119,7 @@ class AttentionRun {
 
  private:
   void RunStep(const std::vector<int32_t>& extend) {
-    std::vector<int32_t> table_row, row_begin = {0}, kv_len, positions;
+    std::vector<int32_t> table_row, row_begin = {0}, kv_len, positions, key_end;
     std::vector<int64_t> slots;
     std::vector<float> qkv;
     for (size_t row = 0; row < lengths_.size(); ++row) {
@@ -123,6 +132,7 @@ class AttentionRun {
         const int32_t position = done_[row]++;
         const int32_t page = page_table_[row * pages_per_row_ + position / case_.page_size];
         positions.push_back(position);
+        key_end.push_back(case_.KeyEnd(position));
         slots.push_back(int64_t{page} * case_.page_size + position % case_.page_size);
       }
       table_row.push_back(static_cast<int32_t>(row));
@@ -175,6 +185,7 @@ class AttentionRun {
     params.sliding_window = case_.sliding_window;
     params.logit_softcap = case_.logit_softcap;
     params.sinks = case_.has_sinks ? sinks_.data() : nullptr;
+    params.key_end = case_.runs.empty() ? nullptr : key_end.data();
     ops_.Attention(params);
     EXPECT_TRUE(out.GuardsIntact()) << case_.Name();
     for (size_t i = 0; i < table_row.size(); ++i) {
@@ -300,6 +311,26 @@ TEST(AttentionTest, AgreesWithOracleOverOptions) {
       }
     }
   }
+}
+
+// Runs that begin and end inside of tiles and of splits, cross them, and follow each other.
+TEST(AttentionTest, TokensOfARunSeeEachOther) {
+  const Schedule schedule = {{30, 200}, {170, 3}, {2}, {50}};
+  for (int32_t window : {0, 9, 100}) {
+    for (int32_t page_size : {1, 16}) {
+      const AttentionCase c = {.num_heads = 4,
+                               .num_kv_heads = 2,
+                               .head_dim = 16,
+                               .page_size = page_size,
+                               .sliding_window = window,
+                               .has_sinks = window == 9,
+                               .runs = {{1, 30}, {30, 131}, {132, 133}, {150, 200}}};
+      ExpectAllAgreeWithOracle(c, {252, 200, 140}, schedule);
+    }
+  }
+  const AttentionCase across = {
+      .num_heads = 2, .num_kv_heads = 1, .head_dim = 8, .runs = {{400, 1030}}};
+  ExpectAllAgreeWithOracle(across, {1060}, {{390}, {650}, {20}});
 }
 
 // Two splits of 512 keys and a part.

@@ -13,6 +13,7 @@
 #include "minisgl/base/status.h"
 #include "minisgl/model/ranks.h"
 #include "minisgl/ops.h"
+#include "minisgl/plan/given_positions.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
 
@@ -26,6 +27,15 @@ struct StateLayer {
 };
 int64_t StateConvFloats(const StateConfig& states);
 int64_t StateMatrixFloats(const StateConfig& states);
+
+// Tokens [token, token + count) of a pass have embeddings from a tower (tower.h) in place of those
+// of their ids.
+struct PlacedEmbeddings {
+  int32_t token = 0;
+  int32_t count = 0;
+  const float* embeddings = nullptr;  // [count, width], in device memory
+  int64_t width = 0;                  // a multiple of the hidden size
+};
 
 // Input of one forward pass. Arrays are in device memory (host memory for the CPU), in the layout
 // of BatchPlan.
@@ -51,6 +61,13 @@ struct ForwardInput {
   // If layers have a state: [layers], on the host, and the slots that are read and written.
   std::span<const StateLayer> states;
   StateSegments state_segments;
+  // Pictures, if implementations of PlaceRows and MixRotary run. On the host:
+  std::span<const PlacedEmbeddings> placed;      // in order
+  const RopePosition* rope_positions = nullptr;  // [T]; null: all are `positions`, three times
+  // Of models whose pictures attend both ways: [T], AttentionParams::key_end. Null: causal.
+  const int32_t* key_end = nullptr;
+  // [T] the ids that per-layer embeddings are looked up with; null: token_ids.
+  const int32_t* per_layer_ids = nullptr;
   // [N] indices of the tokens that need logits. Null: the first N of the step, and this is the last
   // call of Logits for it.
   const int32_t* logit_tokens = nullptr;

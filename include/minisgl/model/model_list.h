@@ -12,9 +12,9 @@
 //   keys in pages. A model that keeps keys elsewhere counts them in its workspace.
 // - Slots of states hold states of the target alone.
 // - Several ranks cut it as ranks.h says, or each rank has all of it.
-// - Steps: the target runs in every step. A drafter is meant to run after a step, over the step's
-//   tokens, and a tower before the step with the prompt. Engines run the target alone so far: a
-//   model beside it is planned, loaded and reported, and computes nothing.
+// - Steps: the target runs in every step. A tower runs before a step whose plan has pictures to
+//   encode, on the CPU's first rank alone. A drafter is meant to run after a step, over the step's
+//   tokens: no engine does that so far, it is planned, loaded and reported, and computes nothing.
 //
 // Immutable; any thread.
 #pragma once
@@ -74,6 +74,9 @@ class ListedModel {
   // divide it as RankConfig does.
   virtual const ModelConfig* layers() const = 0;
 
+  // Floats of an embedding that a tower makes; 0: the model is none.
+  virtual int64_t embedding_width() const { return 0; }
+
   // Whatever of the configuration decides the order or format of packed weights.
   virtual std::string PackKey(const WeightFormat& format) const = 0;
 
@@ -94,6 +97,9 @@ class ModelList {
  public:
   // A target alone. Implicit, because most callers have one model.
   ModelList(ModelConfig target = {});  // NOLINT
+
+  // The tower of the list; null: there is none.
+  const ListedModel* tower() const;
 
   // Adds a drafter or a tower. kBadInput if there is one already, or if its layers have states.
   Status Add(std::shared_ptr<const ListedModel> model);

@@ -6,6 +6,7 @@
 // names its key. A GGUF file in place of a model directory has all of it in its metadata.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -46,6 +47,12 @@ struct RopeConfig {
   double attention_factor = 1.0;     // yarn, longrope: factor of cosines and sines
   double score_factor = 1.0;         // of scores, in models with latent attention alone
   std::vector<double> short_factors, long_factors;  // longrope: [dim / 2]
+  // Around pictures: how many frequencies turn by a token's time, height and width, dim / 2
+  // together. All 0: every position is one number.
+  std::array<int32_t, 3> sections = {};
+  bool sections_mixed = false;  // RotaryPartOf of ops_params.h
+
+  bool has_sections() const { return sections[0] + sections[1] + sections[2] > 0; }
 
   bool operator==(const RopeConfig&) const = default;
 };
@@ -140,6 +147,9 @@ struct StateConfig {
   bool operator==(const StateConfig&) const = default;
 };
 
+// Layers in which the tokens of a picture attend to all tokens of it, not only to earlier ones.
+enum class PictureAttention : uint8_t { kCausal, kAllLayers, kWindowLayers };
+
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM"
   std::string model_type;    // "llama"
@@ -216,6 +226,8 @@ struct ModelConfig {
   int32_t per_layer_width = 0;
   int64_t per_layer_vocab = 0;
   double per_layer_scale = 1;       // of the table
+  TokenId per_layer_picture_id = 0;  // whose row the tokens of a picture take from it
+  PictureAttention picture_attention = PictureAttention::kCausal;
   QuantizationConfig quantization;  // empty: all weights are dense
 };
 

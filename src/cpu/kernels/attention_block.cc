@@ -146,7 +146,7 @@ int64_t AttentionStateFloats(int64_t num_query_rows, int64_t value_dim) {
 int64_t AttentionScratchFloats(int64_t num_query_rows, int64_t head_dim, int64_t value_dim) {
   const int64_t tile = TileCopyFloats(head_dim, value_dim) + kTileKeys * HeadPairs(head_dim) +
                        kTileKeys / 2 * RoundUp(value_dim);
-  return RoundUp(num_query_rows) + RoundUp(num_query_rows * head_dim) +
+  return 2 * RoundUp(num_query_rows) + RoundUp(num_query_rows * head_dim) +
          RoundUp(num_query_rows * HeadPairs(head_dim)) +
          2 * AttentionStateFloats(num_query_rows, value_dim) + tile;
 }
@@ -170,6 +170,8 @@ void MakeQueryBlock(const AttentionParams& params, const AttentionItem& item, fl
   block->num_segments = item.num_segments;
   block->positions = reinterpret_cast<int32_t*>(*scratch);
   *scratch += RoundUp(block->num_rows);
+  block->key_ends = reinterpret_cast<int32_t*>(*scratch);
+  *scratch += RoundUp(block->num_rows);
   block->q = *scratch;
   *scratch += RoundUp(block->num_rows * block->head_dim);
   block->q_pairs = reinterpret_cast<uint32_t*>(*scratch);
@@ -187,12 +189,17 @@ void MakeQueryBlock(const AttentionParams& params, const AttentionItem& item, fl
     to.key_begin = params.sliding_window > 0
                        ? std::max<int64_t>(0, to.first_position - params.sliding_window + 1)
                        : 0;
-    to.key_end = to.first_position + to.num_tokens;
+    const auto end_of = [&](int64_t token) {
+      return params.key_end != nullptr ? params.key_end[from.token_begin + token]
+                                       : static_cast<int32_t>(to.first_position + token + 1);
+    };
+    to.key_end = end_of(to.num_tokens - 1);
     to.shared_tiles = from.shared_tiles;
     to.row_begin = row;
     for (int64_t token = 0; token < to.num_tokens; ++token) {
       std::fill_n(block->positions + row, block->group_size,
                   static_cast<int32_t>(to.first_position + token));
+      std::fill_n(block->key_ends + row, block->group_size, end_of(token));
       row += block->group_size;
     }
     to.row_end = row;
@@ -311,14 +318,14 @@ Rows RowsThatSee(const QueryBlock& block, int64_t segment_begin, int64_t segment
     return {segment.row_begin, block.segments[segment_end - 1].row_end};
   }
   const int64_t window = block.params->sliding_window;
-  const int64_t first_token = std::max<int64_t>(0, first - segment.first_position);
+  int64_t first_row = segment.row_begin;
+  while (block.key_ends[first_row] <= first) first_row += block.group_size;
   int64_t end_token = segment.num_tokens;
   if (window > 0) {
     // The last token that sees the tile's last key is at that key's position + window - 1.
     end_token = std::min(end_token, first + kTileKeys - 1 + window - segment.first_position);
   }
-  return {segment.row_begin + first_token * block.group_size,
-          segment.row_begin + end_token * block.group_size};
+  return {first_row, segment.row_begin + end_token * block.group_size};
 }
 
 }  // namespace minisgl::cpu

@@ -45,6 +45,7 @@ struct QueryBlock {
   bool has_rows;
   BlockSegment segments[kQueryRowsMax];
   int32_t* positions;  // [num_rows] position of the row's token
+  int32_t* key_ends;   // [num_rows] the keys before this are those that the token may see
   float* q;            // [num_rows, head_dim]
   uint32_t* q_pairs;   // [num_rows, ceil(head_dim / 2)] as pairs of bf16; attention_bf16.h
   RowState* states;    // [num_rows]
