@@ -20,6 +20,7 @@
 #include "cli/info_plan.h"
 #include "cli/stored_format.h"
 #include "load/model_loader.h"
+#include "load/tower_choice.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/gguf/gguf_file.h"
@@ -315,7 +316,8 @@ Status Describe(const InfoOptions& options, std::string* out) {
   MINISGL_RETURN_IF_ERROR(DescribeFiles(text, facts, out));
   DescribeText(text, facts, out);
   MINISGL_RETURN_IF_ERROR(DescribeRanks(options.engine, facts.config, out));
-  MINISGL_ASSIGN_OR_RETURN(facts.engine, load::ResolveEngine(options.engine, facts.config));
+  MINISGL_ASSIGN_OR_RETURN(facts.models, load::ModelsOf(facts.config, text.dir, options.engine));
+  MINISGL_ASSIGN_OR_RETURN(facts.engine, load::ResolveEngine(options.engine, facts.models));
   DescribePlan(facts.engine, facts.config, out);
   return Status();
 }

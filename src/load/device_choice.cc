@@ -154,6 +154,7 @@ ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
   engine.max_running_requests = options.max_running_requests;
   engine.max_prefill_tokens = options.max_prefill_length;
   engine.max_seq_len = options.max_seq_len;
+  engine.encoder_cache = options.encoder_cache;
   engine.page_size = options.page_size;
   engine.num_pages = options.num_pages;
   engine.memory_ratio = options.memory_ratio;
@@ -308,13 +309,17 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelList&
   } else {
     setup.places = PlaceRanksHere(options.tensor_parallel, NumThreads(options));
   }
-  MINISGL_ASSIGN_OR_RETURN(setup.plan,
-                           PlanMemory(models, ToModelEngineOptions(setup.options),
-                                      setup.device.available_bytes, setup.device.cuda.get()));
+  MINISGL_ASSIGN_OR_RETURN(
+      setup.plan, PlanMemory(ModelsThatRun(setup, models), ToModelEngineOptions(setup.options),
+                             setup.device.available_bytes, setup.device.cuda.get()));
   if (setup.device.cuda == nullptr && options.has_few_rows && options.cpu_target.empty()) {
     setup.options.cpu_target = CpuTargetForFewRows(setup.plan.weight_format);
   }
   return setup;
+}
+
+ModelList ModelsThatRun(const EngineSetup& setup, const ModelList& models) {
+  return setup.device.cuda == nullptr ? models : models.WithoutTower();
 }
 
 Result<std::vector<RankBytes>> BytesOfRanks(const EngineOptions& options, const ModelList& models) {

@@ -54,8 +54,11 @@ struct EngineSetup {
 // How several ranks work together: what adds over GPUs, or where the CPU's ranks run; else "".
 std::string RanksText(const EngineSetup& setup);
 
-// Chooses the device and plans the memory for the models; loads no weights.
+// Chooses the device and plans the memory for the models, as far as they run on it; loads no
+// weights.
 Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelList& models);
+// The models that the plan of `setup` is for: a device runs no tower.
+ModelList ModelsThatRun(const EngineSetup& setup, const ModelList& models);
 
 // True if products with weights of 4 bits, or of int8 by --quantize, round activations to int8.
 bool RoundsActivationsToInt8(const EngineSetup& engine);

@@ -11,6 +11,7 @@
 #include "load/chat_share.h"
 #include "load/config_file.h"
 #include "load/prefix_cache.h"
+#include "load/tower_choice.h"
 #include "minisgl/base/folder.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
@@ -99,6 +100,8 @@ RuntimeOptions ToRuntimeOptions(const EngineSetup& setup, const ModelConfig& con
   scheduler.max_prefill_tokens = options.max_prefill_length;
   scheduler.max_step_tokens = options.max_step_tokens;
   scheduler.long_prefill_threshold = options.long_prefill_threshold;
+  scheduler.encoder_budget = options.encoder_budget;
+  scheduler.encoder_cache = options.encoder_cache;
   scheduler.cache = options.cache;
   scheduler.step = options.schedule;
   scheduler.admission = options.admission;
@@ -256,8 +259,9 @@ Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOpti
   MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(model_dir));
   MINISGL_ASSIGN_OR_RETURN(facts.generation,
                            LoadGenerationConfig(model_dir, facts.config.vocab_size));
-  facts.models = ModelList(facts.config);
+  MINISGL_ASSIGN_OR_RETURN(facts.models, ModelsOf(facts.config, model_dir, options));
   MINISGL_ASSIGN_OR_RETURN(facts.engine, ResolveEngine(options, facts.models));
+  facts.models = ModelsThatRun(facts.engine, facts.models);
   return facts;
 }
 
@@ -329,6 +333,8 @@ Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_option
     MINISGL_RETURN_IF_ERROR(PrepareKvBlockFolder(folder));  // before the weights take their time
   }
   const ModelList& models = model.facts.models;
+  CheckTowerIsLoaded(models, engine_options, model.facts.engine.device.cuda != nullptr,
+                     &model.text);
   MINISGL_ASSIGN_OR_RETURN(const ModelFiles files, ModelFiles::Open(models, model.text.dir));
   model.eos_ids =
       EndTokens(model.facts.config, model.facts.generation, model.text.tokenizer->eos_id());

@@ -47,7 +47,7 @@ Status SetTemplateArgs(const ModelOptions& options, TextModel* text);
 struct ModelFacts {
   ModelConfig config;  // of the target
   GenerationConfig generation;
-  ModelList models;    // the target alone: no option names a model beside it yet
+  ModelList models;    // that run: the target, and its tower
   EngineSetup engine;  // LoadModel moves the device out of it
 };
 // Reads config.json and generation_config.json and plans the memory; reads no weights.

@@ -139,6 +139,18 @@ void AddSizeOptions(OptionTable* app, const std::string& group, EngineOptions* o
   add("--page-size", &options->page_size, "N", "Tokens in a page: 1, 2, 4, ... 64 (default 16)",
       CheckPageSize)
       ->Advanced();
+  add("--encoder-budget", &options->encoder_budget, "N",
+      "Maximum tokens of pictures that a step encodes (default 4096); a larger picture alone",
+      IntegerIn(1, 1 << 20))
+      ->Advanced();
+  add("--encoder-cache", &options->encoder_cache, "N",
+      "Tokens of encoded pictures that are kept for other prompts (default 16384)",
+      IntegerIn(1, 1 << 24))
+      ->Advanced();
+  app->AddFlag("--no-images", &options->no_images,
+               "Do not load the part of the model that reads pictures")
+      ->Group(group)
+      ->Advanced();
 }
 
 void AddSchedulerOptions(OptionTable* app, const std::string& group, EngineOptions* options) {

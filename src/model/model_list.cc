@@ -161,6 +161,12 @@ const ListedModel* ModelList::tower() const {
   return nullptr;
 }
 
+ModelList ModelList::WithoutTower() const {
+  ModelList list = *this;
+  std::erase_if(list.models_, [](const auto& model) { return model->role() == ModelRole::kTower; });
+  return list;
+}
+
 ModelList ModelList::Alone() const {
   ModelList alone = *this;
   alone.models_.resize(1);

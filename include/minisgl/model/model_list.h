@@ -100,6 +100,7 @@ class ModelList {
 
   // The tower of the list; null: there is none.
   const ListedModel* tower() const;
+  ModelList WithoutTower() const;
 
   // Adds a drafter or a tower. kBadInput if there is one already, or if its layers have states.
   Status Add(std::shared_ptr<const ListedModel> model);

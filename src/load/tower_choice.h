@@ -1,0 +1,27 @@
+// Which tower an engine loads beside its target, and why there may be none.
+#pragma once
+
+#include <string>
+
+#include "load/options.h"
+#include "minisgl/base/status.h"
+#include "minisgl/model/model_list.h"
+#include "minisgl/text/text_model.h"
+#include "minisgl/weights/model_config.h"
+
+namespace minisgl::load {
+
+// The target `config`, and the tower of the model in `model_dir` if it has one that this program
+// knows, its files hold it, and `options` want pictures read. A tower that cannot be read is none:
+// the model's text runs without it.
+Result<ModelList> ModelsOf(const ModelConfig& config, const std::string& model_dir,
+                           const EngineOptions& options);
+
+// Takes the pictures from `text` if its model has no tower that could read them, and keeps the
+// reason for rows that have some.
+void CheckTower(TextModel* text);
+// Likewise, after the engine of `models` was chosen: it may have left the tower out.
+void CheckTowerIsLoaded(const ModelList& models, const EngineOptions& options, bool is_device,
+                        TextModel* text);
+
+}  // namespace minisgl::load
