@@ -228,9 +228,10 @@ class TowerModel final : public ListedModel {
   const std::string& name() const override { return config_.name; }
   const std::string& dir() const override { return dir_; }
 
-  // Published quantized models have towers in their plain type.
-  WeightFormat FormatFor(std::optional<DType> dtype, Quantization quantization) const override {
-    return {dtype.value_or(config_.dtype), quantization};
+  // Dense: published quantized models have towers in their plain type, too, since a small tower
+  // loses more than it saves.
+  WeightFormat FormatFor(std::optional<DType> dtype, Quantization) const override {
+    return dtype.value_or(config_.dtype);
   }
 
   bool is_cut() const override { return false; }
@@ -246,6 +247,9 @@ class TowerModel final : public ListedModel {
                                        int num_threads) const override;
 
   const ModelConfig* layers() const override { return nullptr; }
+  int64_t embedding_width() const override {
+    return int64_t{config_.text_hidden_size} * (1 + config_.num_deepstack);
+  }
   std::string PackKey(const WeightFormat& format) const override {
     return fmt::format("tower {} {} {} {} {} {} {}", config_.name, format.Name(),
                        DTypeName(format.dtype), config_.num_heads, config_.head_dim,
