@@ -244,6 +244,7 @@ Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids, RowP
     if (!row.reasoning_effort.empty() && check.effort_line == 0) check.effort_line = row.line;
     if (!row.verbosity.empty() && check.verbosity_line == 0) check.verbosity_line = row.line;
     if (IsFilled(row.tools) && check.tools_line == 0) check.tools_line = row.line;
+    check.has_images |= !row.images.empty();
     if (IsFilled(row.documents) && check.documents_line == 0) check.documents_line = row.line;
     const std::optional<int64_t> first_index = ids->Note(row.id, row.index);
     if (first_index) check.duplicates.push_back({row.index, row.line, *first_index, 0});

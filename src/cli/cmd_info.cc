@@ -118,11 +118,18 @@ void DescribeStates(const ModelConfig& config, std::string* out) {
   }
 }
 
+// Whether pictures are read, or why not; nothing for a model that is for text.
+void DescribeImages(const TextModel& text, const ModelConfig& config, std::string* out) {
+  if (config.wrapper.empty()) return;
+  InfoLine("images", text.images ? "yes" : fmt::format("no: {}", text.images_status.message()),
+           out);
+}
+
 void DescribeModel(const std::string& source, const ModelConfig& config, std::string* out) {
   InfoLine("model", Visible(source, 400), out);
   std::string architecture = config.architecture;
   if (config.wrapper == config.architecture) {
-    architecture += ", text alone";
+    architecture += ", its text model";
   } else if (!config.wrapper.empty()) {
     architecture += fmt::format(", the text model of {}", config.wrapper);
   }
@@ -315,6 +322,7 @@ Status Describe(const InfoOptions& options, std::string* out) {
   DescribeModel(text.dir, facts.config, out);
   MINISGL_RETURN_IF_ERROR(DescribeFiles(text, facts, out));
   DescribeText(text, facts, out);
+  DescribeImages(text, facts.config, out);
   MINISGL_RETURN_IF_ERROR(DescribeRanks(options.engine, facts.config, out));
   MINISGL_ASSIGN_OR_RETURN(facts.models, load::ModelsOf(facts.config, text.dir, options.engine));
   MINISGL_ASSIGN_OR_RETURN(facts.engine, load::ResolveEngine(options.engine, facts.models));

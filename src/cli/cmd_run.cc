@@ -398,13 +398,23 @@ batch::RunLoopOptions LoopOptions(const batch::RunOptions& options, const Job& j
   return loop_options;
 }
 
+// The options of the engine: without a tower if it is known that no row has a picture.
+load::EngineOptions EngineFor(const batch::RunOptions& options, const Job& job) {
+  load::EngineOptions engine = options.engine;
+  const bool is_known = job.one_prompt || (job.reader != nullptr && job.reader->regular());
+  const bool has_images = job.one_prompt ? !options.images.empty() : job.check.has_images;
+  engine.no_images |= is_known && !has_images;
+  return engine;
+}
+
 Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFiles* reports) {
   const bool as_text = job->one_prompt && !options.json;
   MINISGL_ASSIGN_OR_RETURN(TextModel text, load::LoadTextModel(options.model));
   if (as_text && !options.raw) MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
   MINISGL_RETURN_IF_ERROR(CheckText(options, text, job));
-  MINISGL_ASSIGN_OR_RETURN(const load::LoadedModel model,
-                           load::LoadModel(std::move(text), options.engine, reports->Sinks()));
+  MINISGL_ASSIGN_OR_RETURN(
+      const load::LoadedModel model,
+      load::LoadModel(std::move(text), EngineFor(options, *job), reports->Sinks()));
   const batch::PromptBuilder builder =
       MakePromptBuilder(options, model.text, model.facts, model.eos_ids);
   const Tokenizer& tokenizer = *model.text.tokenizer;

@@ -78,7 +78,7 @@ TEST_F(InfoProgramTest, TheTextModelOfAMultimodalModelIsDescribed) {
     EXPECT_NE(result.out.find(line), std::string::npos) << line << "\n" << result.out;
   };
   expect("gemma3", "Gemma3ForCausalLM, the text model of Gemma3ForConditionalGeneration");
-  expect("qwen3_vl", "Qwen3VLForConditionalGeneration, text alone");
+  expect("qwen3_vl", "Qwen3VLForConditionalGeneration, its text model");
   expect("gemma4", "2 with 4 query and 2 KV heads of 12; 2 read the keys of others");
   expect("gemma4", "6 more for each layer, read from the files when used");
   expect("gemma4_moe", "3 of 6 for each token, feed-forward 9, beside the dense part");
