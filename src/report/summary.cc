@@ -57,6 +57,8 @@ std::vector<std::pair<const char*, int64_t>> SchedulerFigures(const SchedulerSta
           {"saved_pages", stats.saved_pages},
           {"dropped_pages", stats.dropped_pages},
           {"saved_states", stats.saved_states},
+          {"encoded_images", stats.encoded_inputs},
+          {"reused_images", stats.reused_inputs},
           {"sessions", stats.sessions},
           {"session_pages", stats.session_pages}};
 }
@@ -190,6 +192,11 @@ std::string FormatSummary(const RunSummary& summary) {
       fmt::format("\nprompt tokens   {} ({} from the prefix cache, {:.1f} %; {} computed)\n",
                   term::FormatCount(stats.prompt_tokens), term::FormatCount(stats.cached_tokens),
                   HitPercent(stats), term::FormatCount(stats.computed_tokens));
+  if (stats.encoded_inputs + stats.reused_inputs > 0) {
+    text += fmt::format("images          {} encoded, {} found encoded\n",
+                        term::FormatCount(stats.encoded_inputs),
+                        term::FormatCount(stats.reused_inputs));
+  }
   if (!scores) {
     text += fmt::format("answer tokens   {}{}\n", term::FormatCount(stats.generated_tokens),
                         ReasoningText(summary));
