@@ -244,6 +244,7 @@ Result<TextModel> LoadTextModel(const ModelOptions& options) {
   text.parse_special = options.parse_special;
   text.no_parse_special = options.no_parse_special;
   LoadImages(&text);
+  CheckTower(&text);
   return text;
 }
 
