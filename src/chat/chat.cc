@@ -45,6 +45,7 @@ Result<load::LoadedModel> LoadChatModel(const ChatOptions& options, const term::
   MINISGL_ASSIGN_OR_RETURN(TextModel text, load::LoadTextModel(options.model));
   MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
   MINISGL_RETURN_IF_ERROR(load::CheckImageOptions(options.image_options, text));
+  MINISGL_RETURN_IF_ERROR(load::CheckImageFiles(options.images, text));
   MINISGL_RETURN_IF_ERROR(reports->Open(options.reports, options.force, STDIN_FILENO, answers));
   return load::LoadModel(std::move(text), options.engine, reports->Sinks());
 }

@@ -184,6 +184,7 @@ Status CheckSwitches(const TextModel& text, const Job& job) {
 // Checks the model's text side before rows are read.
 Status CheckText(const batch::RunOptions& options, const TextModel& text, Job* job) {
   MINISGL_RETURN_IF_ERROR(load::CheckImageOptions(options.image_options, text));
+  MINISGL_RETURN_IF_ERROR(CheckPictures(options, text));
   if (options.purpose == batch::RowPurpose::kScore) return Status();
   if (options.strict) MINISGL_RETURN_IF_ERROR(CheckSwitches(text, *job));
   const bool fills_messages = options.rows.prompt && !options.raw;
@@ -284,8 +285,9 @@ Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
 int ExitStatus(const batch::RunLoop& loop, const Job& job) {
   if (loop.stop_reason() != 0) return term::kExitSignalBase + loop.stop_reason();
   // For the single prompt of the command line, an error in the template is the model's, not the
-  // row's.
-  if (job.one_prompt && loop.failures().last_code() == "template_error") {
+  // row's; and a picture is a file that was named.
+  const std::string code = job.one_prompt ? loop.failures().last_code() : "";
+  if (code == "template_error" || code == "bad_image") {
     return ExitCode(StatusCode::kBadInput);
   }
   return loop.rows_failed() + job.output->failed_before() > 0 ? term::kExitSomeFailed : 0;

@@ -8,10 +8,12 @@
 #include <string_view>
 #include <utility>
 
+#include "batch/image_reader.h"
 #include "batch/input_kind.h"
 #include "batch/row_conversation.h"
 #include "batch/row_images.h"
 #include "batch/run_input.h"
+#include "load/image_options.h"
 #include "minisgl/base/log.h"
 
 namespace minisgl::cli {
@@ -52,19 +54,32 @@ Result<std::string> PromptText(const batch::RunOptions& options) {
   return text + prompt;
 }
 
+batch::RowImage PictureOf(const std::string& file) {
+  batch::RowImage image;
+  image.field = "--image";
+  image.name = image.path = file;
+  image.is_users = true;
+  return image;
+}
+
 }  // namespace
+
+Status CheckPictures(const batch::RunOptions& options, const TextModel& text) {
+  MINISGL_RETURN_IF_ERROR(load::CheckImageFiles(options.images, text));
+  const batch::ImageReader reader(options.image_options, /*folder=*/"");
+  for (const std::string& file : options.images) {
+    MINISGL_RETURN_IF_ERROR(reader.Take(PictureOf(file), text).status().WithPrefix("--image"));
+  }
+  return Status();
+}
 
 Result<batch::Row> OnePromptRow(const batch::RunOptions& options) {
   MINISGL_ASSIGN_OR_RETURN(std::string text, PromptText(options));
   batch::Row row;
   row.line = 1;
   for (const std::string& file : options.images) {
-    batch::RowImage image;
-    image.message = options.system && !options.raw ? 1 : 0;
-    image.field = "--image";
-    image.name = image.path = file;
-    image.is_users = true;
-    row.images.push_back(std::move(image));
+    row.images.push_back(PictureOf(file));
+    row.images.back().message = options.system && !options.raw ? 1 : 0;
   }
   if (options.raw) {
     row.kind = batch::PromptKind::kText;

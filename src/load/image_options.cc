@@ -77,4 +77,10 @@ Status CheckImageOptions(const ImageOptions& options, const TextModel& text) {
       .WithPrefix(options.tokens_min ? "--image-min-tokens" : "--image-max-tokens");
 }
 
+Status CheckImageFiles(const std::vector<std::string>& files, const TextModel& text) {
+  if (files.empty() || text.images) return Status();
+  return UsageError("--image: {}", text.images_status.ok() ? "the model reads no images"
+                                                           : text.images_status.message());
+}
+
 }  // namespace minisgl::load

@@ -38,4 +38,7 @@ PictureLimits LimitsOf(const ImageOptions& options);
 // model without pictures agrees with all of them.
 Status CheckImageOptions(const ImageOptions& options, const TextModel& text);
 
+// kUsage if `files`, the values of --image, are not empty and the model reads no pictures.
+Status CheckImageFiles(const std::vector<std::string>& files, const TextModel& text);
+
 }  // namespace minisgl::load

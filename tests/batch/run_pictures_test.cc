@@ -35,9 +35,8 @@ TEST_F(RunPicturesTest, AModelOfTextRefusesThem) {
     EXPECT_NE((result.out + result.err).find("unsupported_field"), std::string::npos)
         << result.out << result.err;
   }
-  const ProgramResult one = RunModel({"-p", "What is it?", "--image", picture, "--no-stdin"});
-  EXPECT_NE(one.exit_code, 0);
-  EXPECT_NE(one.err.find("imag"), std::string::npos) << one.err;
+  ExpectFails(RunModel({"-p", "What is it?", "--image", picture, "--no-stdin"}), 64,
+              "the model reads no images");
 }
 
 TEST_F(RunPicturesTest, APictureIsNoText) {
@@ -65,6 +64,20 @@ TEST_F(RunPicturesTest, OptionsThatConflict) {
   const std::string table = folder_.Write("in.csv", "id,name\n1,x\n");
   ExpectFails(RunModel({"--file", table, "--template", "{{ name }}", "--image-column", "photo"}),
               64, "--image-column photo: is no column; the columns are id, name");
+}
+
+TEST_F(RunPicturesTest, ARunGoesOnWithTheSameOptions) {
+  const std::string rows = folder_.Write("in.jsonl", kPeruRow + "\n"), out = folder_.Path("out");
+  const Arguments first = {"--file", rows, "-o", out, "-n", "1", "--image-max-tokens", "9"};
+  EXPECT_EQ(RunModel(first).exit_code, 0);
+  Arguments again = first;
+  again.insert(again.end(), {"--resume"});
+  EXPECT_EQ(RunModel(again).exit_code, 0);
+  again[again.size() - 2] = "8";
+  const ProgramResult other = RunModel(again);
+  EXPECT_NE(other.exit_code, 0);
+  EXPECT_NE(other.err.find("--image-max-tokens 9 (not --image-max-tokens 8)"), std::string::npos)
+      << other.err;
 }
 
 // A tiny multimodal model beside the project: its rows without their answers.
@@ -142,6 +155,14 @@ TEST_F(SharedPicturesTest, OnePromptAndTablesAreCounted) {
     const size_t end = err.find(" prompt tokens");
     return end == std::string::npos ? -1 : std::stol(err.substr(err.rfind(' ', end - 1)));
   };
+  const ProgramResult none = RunProgram(
+      {"run", "-m", dir_, "-p", "x", "--no-stdin", "--image", folder_.Path("none.png")}, {});
+  ExpectFails(none, 66, "--image: " + folder_.Path("none.png") + ": cannot be opened");
+  const std::string cut = folder_.Write("cut.png", Golden("png_2_8.png").substr(0, 60));
+  ExpectFails(RunProgram({"run", "-m", dir_, "--threads", "1", "--num-pages", "512", "-p", "x",
+                          "--no-stdin", "--image", cut},
+                         {}),
+              65, "cut.png: ");
   const int64_t text = check({"-p", "What is it?", "--no-stdin"});
   const int64_t one = check({"-p", "What is it?", "--no-stdin", "--image", picture});
   const int64_t two =
