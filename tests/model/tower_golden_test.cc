@@ -2,6 +2,8 @@
 // that a formula gives are those of the reference.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -84,6 +86,53 @@ TEST_P(TowerGoldenTest, TensorsOfOtherShapesAreRefused) {
   other = config;
   other.steps.back().name += "x";
   EXPECT_NE(load(other).message().find(other.steps.back().name.substr(1)), std::string::npos);
+}
+
+// More patches than the workspace has room for, which takes memory for a while.
+TEST(LargePictureTest, ItsEmbeddingsDependOnNoThreadsAndLeaveNothing) {
+  const std::string folder = GoldenFolder("qwen3_vl");
+  ImageRules rules = LoadImageRules(folder).value();
+  rules.pixels_max = int64_t{1} << 20;
+  const auto image_of = [&](PictureSize size) {
+    PreparedImage image;
+    image.layout = LayOutImage(rules, size).value();
+    image.values = FormulaValues(image.layout.num_values, false);
+    return image;
+  };
+  const PreparedImage large = image_of({8 * 66, 8 * 64}), small = image_of({48, 80});
+  ASSERT_GT(large.layout.shape[0], 4096);
+  const LoadedTower one = LoadTower(folder, 1), two = LoadTower(folder, 2);
+  ASSERT_NE(one.rank_model, nullptr);
+  const uint64_t bytes = one.rank_model->workspace_bytes();
+  const auto before = one.Encode(small);
+  const auto embeddings = one.Encode(large);
+  EXPECT_EQ(embeddings, two.Encode(large));
+  for (const float value : embeddings) ASSERT_TRUE(std::isfinite(value));
+  EXPECT_EQ(one.Encode(small), before);
+  EXPECT_EQ(one.rank_model->workspace_bytes(), bytes);
+}
+
+// More tiles than are encoded together; all hold the same values.
+TEST(LargePictureTest, TilesOfAllGroupsAreAlike) {
+  const std::string folder = GoldenFolder("internvl");
+  ImageRules rules = LoadImageRules(folder).value();
+  rules.tiles_max = 300;
+  PreparedImage image;
+  image.layout = LayOutImage(rules, {32 * 20, 32 * 15}).value();
+  ASSERT_GT(image.layout.num_tiles * 17, 4096);
+  const auto tile = FormulaValues(image.layout.num_values / image.layout.num_tiles, false);
+  for (int32_t i = 0; i < image.layout.num_tiles; ++i) {
+    image.values.insert(image.values.end(), tile.begin(), tile.end());
+  }
+  const LoadedTower loaded = LoadTower(folder, 2);
+  ASSERT_NE(loaded.rank_model, nullptr);
+  const auto embeddings = loaded.Encode(image);
+  const auto of_tile = std::ssize(embeddings) / image.layout.num_tiles;
+  for (int32_t i = 1; i < image.layout.num_tiles; ++i) {
+    ASSERT_TRUE(std::equal(embeddings.begin(), embeddings.begin() + of_tile,
+                           embeddings.begin() + i * of_tile))
+        << i;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TowerGoldenTest,
