@@ -14,7 +14,6 @@
 // and the logits, which are f32. Sums have at least the precision of f32.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,7 +21,6 @@
 
 #include "minisgl/base/host_device.h"
 #include "minisgl/model_kinds.h"
-#include "minisgl/plan/given_positions.h"
 #include "minisgl/row_result.h"
 #include "minisgl/sampling_params.h"
 #include "minisgl/tensor/dtype.h"
@@ -225,8 +223,8 @@ enum class RowsKnown : uint8_t {
 };
 
 // Causal attention through the page table: a token of row r at position p attends to keys 0..p of
-// that row, or to those that key_end says. Keys are processed in position order in tiles of a constant size, so results do not
-// depend on page size, chunking or other rows.
+// that row, or to those that key_end says. Keys are processed in position order in tiles of a
+// constant size, so results do not depend on page size, chunking or other rows.
 struct AttentionParams {
   ConstActivationPtr qkv;  // [T, qkv_stride]; of each token only q, the first H * E, is read
   ActivationPtr out;       // [T, H * EV]
@@ -500,39 +498,6 @@ struct GatherRowsParams {
   ActivationPtr out;     // [N, D], dtype of x
   int64_t num_rows;
   int64_t width;
-};
-
-// out[i, :] = x[i, :], or with `adds` out[i, :] += x[i, :]
-struct PlaceRowsParams {
-  const float* x;  // [N, x_stride]
-  int64_t x_stride;
-  float* out;  // [N, out_stride]
-  int64_t out_stride;
-  int64_t num_rows;
-  int64_t width;
-  bool adds = false;
-};
-
-// Which of the three parts of a position turns frequency i. `sections` are numbers of frequencies;
-// in order, or mixed: then every third frequency is the height's, and the one behind it the width's,
-// as far as their sections go, and the others are the time's.
-constexpr int32_t RotaryPartOf(int32_t i, const std::array<int32_t, 3>& sections, bool mixed) {
-  if (!mixed) return i < sections[0] ? 0 : i < sections[0] + sections[1] ? 1 : 2;
-  const int32_t part = i % 3;
-  return part != 0 && i < 3 * sections[static_cast<size_t>(part)] ? part : 0;
-}
-
-// The rotary tables of a step whose tokens have positions of three parts: row t of the outputs has
-// frequency i of row positions[t][RotaryPartOf(i)] of the tables. RopeKvWrite takes them with the
-// positions 0, 1, 2, ...
-struct MixRotaryParams {
-  const float *cos, *sin;         // [max_seq_len, half]
-  float *out_cos, *out_sin;       // [T, half]
-  const RopePosition* positions;  // [T], in host memory; each part below max_seq_len
-  int64_t num_tokens;
-  int32_t half;  // frequencies
-  std::array<int32_t, 3> sections;
-  bool mixed;
 };
 
 // --- several ranks (minisgl/model/ranks.h) -------------------------------------------------------

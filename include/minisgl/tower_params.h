@@ -1,10 +1,12 @@
-// The parameters of the operations of towers (minisgl/model/tower.h), in the letters of
-// ops_params.h.
+// The parameters of the operations of towers (minisgl/model/tower.h), and of a text model on tokens
+// that have pictures, in the letters of ops_params.h.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "minisgl/ops_params.h"
+#include "minisgl/plan/given_positions.h"
 
 namespace minisgl {
 
@@ -38,6 +40,39 @@ struct ClampParams {
   float* values;
   int64_t count;
   float low, high;
+};
+
+// out[i, :] = x[i, :], or with `adds` out[i, :] += x[i, :]
+struct PlaceRowsParams {
+  const float* x;  // [N, x_stride]
+  int64_t x_stride;
+  float* out;  // [N, out_stride]
+  int64_t out_stride;
+  int64_t num_rows;
+  int64_t width;
+  bool adds = false;
+};
+
+// Which of the three parts of a position turns frequency i. `sections` are numbers of frequencies:
+// in order; or mixed, so that one of each three frequencies is the height's and one the width's, as
+// far as their sections go, and the others are the time's.
+constexpr int32_t RotaryPartOf(int32_t i, const std::array<int32_t, 3>& sections, bool mixed) {
+  if (!mixed) return i < sections[0] ? 0 : i < sections[0] + sections[1] ? 1 : 2;
+  const int32_t part = i % 3;
+  return part != 0 && i < 3 * sections[static_cast<size_t>(part)] ? part : 0;
+}
+
+// The rotary tables of a step whose tokens have positions of three parts: row t of the outputs has
+// frequency i of row positions[t][RotaryPartOf(i)] of the tables. RopeKvWrite takes them with the
+// positions 0, 1, 2, ...
+struct MixRotaryParams {
+  const float *cos, *sin;         // [max_seq_len, half]
+  float *out_cos, *out_sin;       // [T, half]
+  const RopePosition* positions;  // [T], in host memory; each part below max_seq_len
+  int64_t num_tokens;
+  int32_t half;  // frequencies
+  std::array<int32_t, 3> sections;
+  bool mixed;
 };
 
 }  // namespace minisgl

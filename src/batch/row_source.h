@@ -87,7 +87,7 @@ struct FileCheck {
   std::string first_bad;     // "FILE:LINE: what is wrong"
   // First lines of rows with reasoning_effort, verbosity, tools and documents; 0: none.
   int64_t effort_line = 0, verbosity_line = 0, tools_line = 0, documents_line = 0;
-  bool has_images = false;  // some row has pictures
+  bool has_images = false;               // some row has pictures
   std::vector<DuplicateRow> duplicates;  // in input order
   std::vector<bool> has_id;              // by row index
   // Rows that versions with the first seed rule answered differently (run_journal.h).

@@ -103,14 +103,8 @@ class CpuOps : public Ops {
   void Linear(const LinearParams& params) override;
   void Attention(const AttentionParams& params) override;
   void GatherRows(const GatherRowsParams& params) override;
-  void PlaceRows(const PlaceRowsParams& params) override {
-    ForTokens(params.num_rows, params.width,
-              [&](int64_t begin, int64_t end) { PlaceRowsBetween(params, begin, end); });
-  }
-  void MixRotary(const MixRotaryParams& params) override {
-    ForTokens(params.num_tokens, 2 * int64_t{params.half},
-              [&](int64_t begin, int64_t end) { MixRotaryBetween(params, begin, end); });
-  }
+  void PlaceRows(const PlaceRowsParams& p) override { PlaceHostRows(p); }
+  void MixRotary(const MixRotaryParams& p) override { MixHostRotary(p); }
   void ExpertLinear(const ExpertLinearParams& params) override;
   void HeadLinear(const HeadLinearParams& params) override;
   void Sample(const SampleParams& params) override;

@@ -389,8 +389,8 @@ class NaiveOps : public Ops {
     }
   }
 
-  void PlaceRows(const PlaceRowsParams& p) override { PlaceRowsBetween(p, 0, p.num_rows); }
-  void MixRotary(const MixRotaryParams& p) override { MixRotaryBetween(p, 0, p.num_tokens); }
+  void PlaceRows(const PlaceRowsParams& p) override { PlaceHostRows(p); }
+  void MixRotary(const MixRotaryParams& p) override { MixHostRotary(p); }
   void SegmentAttention(const SegmentAttentionParams& p) override { NaiveSegmentAttention(p); }
   void MixRows(const MixRowsParams& p) override { NaiveMixRows(p); }
   void Clamp(const ClampParams& p) override { NaiveClamp(p); }

@@ -4,8 +4,8 @@
 
 namespace minisgl::cpu {
 
-void PlaceRowsBetween(const PlaceRowsParams& p, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; ++i) {
+void PlaceHostRows(const PlaceRowsParams& p) {
+  for (int64_t i = 0; i < p.num_rows; ++i) {
     const float* const from = p.x + i * p.x_stride;
     float* const to = p.out + i * p.out_stride;
     if (!p.adds) {
@@ -16,8 +16,8 @@ void PlaceRowsBetween(const PlaceRowsParams& p, int64_t begin, int64_t end) {
   }
 }
 
-void MixRotaryBetween(const MixRotaryParams& p, int64_t begin, int64_t end) {
-  for (int64_t t = begin; t < end; ++t) {
+void MixHostRotary(const MixRotaryParams& p) {
+  for (int64_t t = 0; t < p.num_tokens; ++t) {
     for (int32_t i = 0; i < p.half; ++i) {
       const auto part = static_cast<size_t>(RotaryPartOf(i, p.sections, p.mixed));
       const int64_t from = int64_t{p.positions[t][part]} * p.half + i;

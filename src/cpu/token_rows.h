@@ -1,14 +1,12 @@
-// The operations on rows of tokens that have pictures, for every implementation on the host.
+// The operations on tokens that have pictures, for every implementation on the host. They copy a
+// few megabytes at most in a step, so one thread runs them.
 #pragma once
 
-#include <cstdint>
-
-#include "minisgl/ops_params.h"
+#include "minisgl/tower_params.h"
 
 namespace minisgl::cpu {
 
-// The operation for rows, or tokens, [begin, end).
-void PlaceRowsBetween(const PlaceRowsParams& params, int64_t begin, int64_t end);
-void MixRotaryBetween(const MixRotaryParams& params, int64_t begin, int64_t end);
+void PlaceHostRows(const PlaceRowsParams& params);
+void MixHostRotary(const MixRotaryParams& params);
 
 }  // namespace minisgl::cpu

@@ -111,8 +111,8 @@ struct EngineOptions {
   double memory_ratio = 0;             // 0: the device's default
   int32_t num_pages = 0;               // 0: chosen by the memory plan
   int32_t page_size = 16;
-  // Pictures: whether the model's tower is left out, and the embeddings that a step makes and that are
-  // kept (SchedulerOptions).
+  // Pictures: whether the model's tower is left out, and the embeddings that a step makes and that
+  // are kept (SchedulerOptions).
   bool no_images = false;
   int64_t encoder_budget = 4096;
   int64_t encoder_cache = 16384;

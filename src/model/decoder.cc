@@ -14,6 +14,7 @@
 #include "model/layer_fusion.h"
 #include "model/model_weights.h"
 #include "model/per_layer_embedding.h"
+#include "model/picture_tokens.h"
 #include "model/rank_cut.h"
 #include "model/rank_norms.h"
 #include "model/rank_sums.h"
@@ -59,8 +60,8 @@ class OpsDecoder final : public Decoder {
                      .num_tokens = num_tokens,
                      .first_id = vocabulary_.first});
     sums_.Reduce(space_.residual.data(), num_tokens);
-    PlaceEmbeddings(input, 0);
-    MixPositions(input);
+    model::PlaceEmbeddings(config_, space_, input, 0, ops_);
+    model::MixPositions(config_, space_, input, ops_);
     if (config_.embedding_norm) norms_.NormEmbedding(weights_.embedding_norm, num_tokens);
     if (config_.per_layer_width > 0) {
       model::EmbedForLayers(config_, options_, weights_.per_layer, space_, input, ops_);
@@ -98,7 +99,7 @@ class OpsDecoder final : public Decoder {
         NormOutput(layer.feed_forward_post_norm, num_tokens);
         if (config_.per_layer_width > 0) AddPerLayer(i, num_tokens);
       }
-      PlaceEmbeddings(input, i + 1);
+      model::PlaceEmbeddings(config_, space_, input, i + 1, ops_);
     }
     sums_.Settle();
   }
@@ -140,41 +141,6 @@ class OpsDecoder final : public Decoder {
 
  private:
   bool has_ranks() const { return options_.rank.count > 1; }
-
-  // Part `part` of each embedding of a tower: the first replaces the embedding of the token, and
-  // each further one (deepstack) is added to the residual stream after a layer.
-  void PlaceEmbeddings(const ForwardInput& input, size_t part) {
-    const int64_t width = config_.hidden_size;
-    const int64_t first = static_cast<int64_t>(part) * width;
-    for (const PlacedEmbeddings& placed : input.placed) {
-      if (first >= placed.width) continue;
-      ops_->PlaceRows({.x = placed.embeddings + first,
-                       .x_stride = placed.width,
-                       .out = space_.residual.data() + placed.token * width,
-                       .out_stride = width,
-                       .num_rows = placed.count,
-                       .width = width,
-                       .adds = part > 0});
-    }
-  }
-
-  void MixPositions(const ForwardInput& input) {
-    if (input.rope_positions == nullptr) return;
-    for (size_t i = 0; i < config_.ropes.size(); ++i) {
-      const RopeConfig& rope = config_.ropes[i];
-      if (!rope.has_sections()) continue;
-      ops_->MixRotary({.cos = space_.rotary[i].cos.data(),
-                       .sin = space_.rotary[i].sin.data(),
-                       .out_cos = space_.mixed_cos.data(),
-                       .out_sin = space_.mixed_sin.data(),
-                       .positions = input.rope_positions,
-                       .num_tokens = input.num_tokens,
-                       .half = rope.dim / 2,
-                       .sections = rope.sections,
-                       .mixed = rope.sections_mixed});
-      return;  // a model has one such rotary
-    }
-  }
 
   // Normalises `hidden` in place, if the architecture has a norm after the part.
   void NormOutput(const model::NormWeights& norm, int64_t num_tokens) {
@@ -429,21 +395,9 @@ class OpsDecoder final : public Decoder {
       params.cos = table.cos.data();
       params.sin = table.sin.data();
       params.rotary_dim = config_.ropes[static_cast<size_t>(rope)].dim;
-      if (input.rope_positions != nullptr &&
-          config_.ropes[static_cast<size_t>(rope)].has_sections()) {
-        params.positions = space_.token_indices.data();
-        params.cos = space_.mixed_cos.data();
-        params.sin = space_.mixed_sin.data();
-      }
+      model::TurnByMixed(config_, space_, input, rope, &params);
     }
     ops_->RopeKvWrite(params);
-  }
-
-  // True if the layer's attention is as ForwardInput::key_end says.
-  bool SeesPictures(size_t index) const {
-    return config_.picture_attention == PictureAttention::kAllLayers ||
-           (config_.picture_attention == PictureAttention::kWindowLayers &&
-            config_.layers[index].sliding_window > 0);
   }
 
   void Attend(const ForwardInput& input, size_t index) {
@@ -474,7 +428,7 @@ class OpsDecoder final : public Decoder {
          .step = input.step,
          .v_head_dim = shape.value_dim,
          .qkv_stride = TokenWidth(index),
-         .key_end = SeesPictures(index) ? input.key_end : nullptr});
+         .key_end = model::SeesPictures(config_, index) ? input.key_end : nullptr});
   }
 
   // Runs the feed-forward part on `hidden`, in place. The sum of its output over ranks may be owed.

@@ -59,7 +59,7 @@ class EventFile {
   bool ends_ = false;
   Status status_;
   Status out_of_memory_;  // made before it is needed, because its text takes memory
-  std::thread thread_;  // starts with the first Write
+  std::thread thread_;    // starts with the first Write
 };
 
 }  // namespace minisgl::report

@@ -29,8 +29,8 @@ struct ModelEngineOptions {
   // Upper bound on the drafted tokens of one step. They are part of max_prefill_tokens, and each
   // costs a row of logits. Values above max_prefill_tokens count as max_prefill_tokens.
   int32_t max_step_drafts = 0;
-  // Embeddings of pictures that are kept, if there is a tower (SchedulerOptions::encoder_cache). The
-  // CPU's: on a device nothing reads pictures.
+  // Embeddings of pictures that are kept, if there is a tower (SchedulerOptions::encoder_cache). On
+  // a device nothing reads pictures.
   int64_t encoder_cache = 16384;
   int64_t max_seq_len = 0;  // 0: the least of the model's, 8,192 (on the CPU) and what fits
   int32_t page_size = 16;

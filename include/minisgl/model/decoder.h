@@ -64,7 +64,7 @@ struct ForwardInput {
   // Pictures, if implementations of PlaceRows and MixRotary run. On the host:
   std::span<const PlacedEmbeddings> placed;      // in order
   const RopePosition* rope_positions = nullptr;  // [T]; null: all are `positions`, three times
-  // Of models whose pictures attend both ways: [T], AttentionParams::key_end. Null: causal.
+  // [T] AttentionParams::key_end, of models whose pictures attend both ways. Null: causal.
   const int32_t* key_end = nullptr;
   // [T] the ids that per-layer embeddings are looked up with; null: token_ids.
   const int32_t* per_layer_ids = nullptr;

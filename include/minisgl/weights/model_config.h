@@ -50,7 +50,7 @@ struct RopeConfig {
   // Around pictures: how many frequencies turn by a token's time, height and width, dim / 2
   // together. All 0: every position is one number.
   std::array<int32_t, 3> sections = {};
-  bool sections_mixed = false;  // RotaryPartOf of ops_params.h
+  bool sections_mixed = false;  // RotaryPartOf of tower_params.h
 
   bool has_sections() const { return sections[0] + sections[1] + sections[2] > 0; }
 
@@ -225,7 +225,7 @@ struct ModelConfig {
   // (at least vocab_size). 0: none. Formulas are at OpsDecoder in src/model/decoder.cc.
   int32_t per_layer_width = 0;
   int64_t per_layer_vocab = 0;
-  double per_layer_scale = 1;       // of the table
+  double per_layer_scale = 1;        // of the table
   TokenId per_layer_picture_id = 0;  // whose row the tokens of a picture take from it
   PictureAttention picture_attention = PictureAttention::kCausal;
   QuantizationConfig quantization;  // empty: all weights are dense

@@ -1,0 +1,55 @@
+#include "model/picture_tokens.h"
+
+namespace minisgl::model {
+
+void PlaceEmbeddings(const ModelConfig& config, const Workspace& space, const ForwardInput& input,
+                     size_t part, Ops* ops) {
+  const int64_t width = config.hidden_size;
+  const int64_t first = static_cast<int64_t>(part) * width;
+  for (const PlacedEmbeddings& placed : input.placed) {
+    if (first >= placed.width) continue;
+    ops->PlaceRows({.x = placed.embeddings + first,
+                    .x_stride = placed.width,
+                    .out = space.residual.data() + placed.token * width,
+                    .out_stride = width,
+                    .num_rows = placed.count,
+                    .width = width,
+                    .adds = part > 0});
+  }
+}
+
+void MixPositions(const ModelConfig& config, const Workspace& space, const ForwardInput& input,
+                  Ops* ops) {
+  if (input.rope_positions == nullptr) return;
+  for (size_t i = 0; i < config.ropes.size(); ++i) {
+    const RopeConfig& rope = config.ropes[i];
+    if (!rope.has_sections()) continue;
+    ops->MixRotary({.cos = space.rotary[i].cos.data(),
+                    .sin = space.rotary[i].sin.data(),
+                    .out_cos = space.mixed_cos.data(),
+                    .out_sin = space.mixed_sin.data(),
+                    .positions = input.rope_positions,
+                    .num_tokens = input.num_tokens,
+                    .half = rope.dim / 2,
+                    .sections = rope.sections,
+                    .mixed = rope.sections_mixed});
+    return;  // a model has one such rotary
+  }
+}
+
+void TurnByMixed(const ModelConfig& config, const Workspace& space, const ForwardInput& input,
+                 int32_t rope, RopeKvWriteParams* params) {
+  if (input.rope_positions == nullptr) return;
+  if (!config.ropes[static_cast<size_t>(rope)].has_sections()) return;
+  params->positions = space.token_indices.data();
+  params->cos = space.mixed_cos.data();
+  params->sin = space.mixed_sin.data();
+}
+
+bool SeesPictures(const ModelConfig& config, size_t index) {
+  return config.picture_attention == PictureAttention::kAllLayers ||
+         (config.picture_attention == PictureAttention::kWindowLayers &&
+          config.layers[index].sliding_window > 0);
+}
+
+}  // namespace minisgl::model
