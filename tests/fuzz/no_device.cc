@@ -11,6 +11,10 @@ Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig&) {
 
 std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits&) { return 0; }
 
+std::optional<uint64_t> CpuSegmentAttentionBytes(int, int64_t, int64_t, int64_t, int64_t) {
+  return 0;
+}
+
 bool CpuRoundsInputsOfCodes(const std::string&, const WeightFormat&) { return false; }
 
 bool CpuRoundsInputsOfIntegers(const std::string&, const WeightFormat&) { return false; }
