@@ -119,10 +119,11 @@ void DescribeStates(const ModelConfig& config, std::string* out) {
 }
 
 // Whether pictures are read, or why not; nothing for a model that is for text.
-void DescribeImages(const TextModel& text, const ModelConfig& config, std::string* out) {
-  if (config.wrapper.empty()) return;
-  InfoLine("images", text.images ? "yes" : fmt::format("no: {}", text.images_status.message()),
-           out);
+void DescribeImages(const TextModel& text, const load::ModelFacts& facts, std::string* out) {
+  if (facts.config.wrapper.empty()) return;
+  const Status& why_not = text.images ? facts.no_images : text.images_status;
+  const bool are_read = text.images && facts.models.tower() != nullptr;
+  InfoLine("images", are_read ? "yes" : fmt::format("no: {}", why_not.message()), out);
 }
 
 void DescribeModel(const std::string& source, const ModelConfig& config, std::string* out) {
@@ -322,9 +323,10 @@ Status Describe(const InfoOptions& options, std::string* out) {
   DescribeModel(text.dir, facts.config, out);
   MINISGL_RETURN_IF_ERROR(DescribeFiles(text, facts, out));
   DescribeText(text, facts, out);
-  DescribeImages(text, facts.config, out);
+  MINISGL_ASSIGN_OR_RETURN(
+      facts.models, load::ModelsOf(facts.config, text.dir, options.engine, &facts.no_images));
+  DescribeImages(text, facts, out);
   MINISGL_RETURN_IF_ERROR(DescribeRanks(options.engine, facts.config, out));
-  MINISGL_ASSIGN_OR_RETURN(facts.models, load::ModelsOf(facts.config, text.dir, options.engine));
   MINISGL_ASSIGN_OR_RETURN(facts.engine, load::ResolveEngine(options.engine, facts.models));
   DescribePlan(facts.engine, facts.config, out);
   return Status();

@@ -260,7 +260,8 @@ Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOpti
   MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(model_dir));
   MINISGL_ASSIGN_OR_RETURN(facts.generation,
                            LoadGenerationConfig(model_dir, facts.config.vocab_size));
-  MINISGL_ASSIGN_OR_RETURN(facts.models, ModelsOf(facts.config, model_dir, options));
+  MINISGL_ASSIGN_OR_RETURN(facts.models,
+                           ModelsOf(facts.config, model_dir, options, &facts.no_images));
   MINISGL_ASSIGN_OR_RETURN(facts.engine, ResolveEngine(options, facts.models));
   facts.models = ModelsThatRun(facts.engine, facts.models);
   return facts;
@@ -334,8 +335,7 @@ Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_option
     MINISGL_RETURN_IF_ERROR(PrepareKvBlockFolder(folder));  // before the weights take their time
   }
   const ModelList& models = model.facts.models;
-  CheckTowerIsLoaded(models, engine_options, model.facts.engine.device.cuda != nullptr,
-                     &model.text);
+  CheckTowerIsLoaded(models, model.facts.no_images, &model.text);
   MINISGL_ASSIGN_OR_RETURN(const ModelFiles files, ModelFiles::Open(models, model.text.dir));
   model.eos_ids =
       EndTokens(model.facts.config, model.facts.generation, model.text.tokenizer->eos_id());

@@ -48,6 +48,7 @@ struct ModelFacts {
   ModelConfig config;  // of the target
   GenerationConfig generation;
   ModelList models;    // that run: the target, and its tower
+  Status no_images;    // why ModelsOf found no tower
   EngineSetup engine;  // LoadModel moves the device out of it
 };
 // Reads config.json and generation_config.json and plans the memory; reads no weights.

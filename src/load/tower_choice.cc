@@ -8,6 +8,7 @@
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/model/tower.h"
+#include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/tower_config.h"
 
 namespace minisgl::load {
@@ -24,18 +25,30 @@ Result<std::optional<TowerConfig>> LoadTowerConfig(const std::string& model_dir)
   return ReadTowerConfig(config);
 }
 
+Status CheckFiles(const TowerConfig& tower, const std::string& model_dir) {
+  MINISGL_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(model_dir));
+  return CheckTowerTensors(tower, *checkpoint);
+}
+
 }  // namespace
 
 Result<ModelList> ModelsOf(const ModelConfig& config, const std::string& model_dir,
-                           const EngineOptions& options) {
+                           const EngineOptions& options, Status* why_not) {
   ModelList models(config);
-  if (options.no_images || config.wrapper.empty()) return models;
-  Result<std::optional<TowerConfig>> tower = LoadTowerConfig(model_dir);
-  if (!tower.ok()) {
-    Log(LogLevel::kVerbose, "no images: " + tower.status().message());
+  *why_not = BadInput("{}: the model reads no images", Visible(model_dir, 400));
+  if (config.wrapper.empty()) return models;
+  if (options.no_images) {
+    *why_not = MakeStatus(StatusCode::kUsage, "images are not read (--no-images)");
     return models;
   }
-  if (!tower->has_value()) return models;
+  Result<std::optional<TowerConfig>> tower = LoadTowerConfig(model_dir);
+  if (tower.ok() && !tower->has_value()) return models;
+  *why_not = tower.status();
+  if (tower.ok()) *why_not = CheckFiles(**tower, model_dir);
+  if (!why_not->ok()) {
+    Log(LogLevel::kVerbose, "images are not read: " + why_not->message());
+    return models;
+  }
   MINISGL_RETURN_IF_ERROR(models.Add(MakeTowerModel(std::move(**tower))));
   return models;
 }
@@ -49,17 +62,11 @@ void CheckTower(TextModel* text) {
                  text);
 }
 
-void CheckTowerIsLoaded(const ModelList& models, const EngineOptions& options, bool is_device,
-                        TextModel* text) {
+void CheckTowerIsLoaded(const ModelList& models, const Status& why_not, TextModel* text) {
   if (!text->images || models.tower() != nullptr) return;
-  if (is_device) {
-    return LeaveOutImages(
-        MakeStatus(StatusCode::kUnavailable, "images are read on the CPU alone; use --device cpu"),
-        text);
-  }
-  LeaveOutImages(!options.no_images
-                     ? BadInput("{}: the files have no tower for images", Visible(text->dir, 400))
-                     : MakeStatus(StatusCode::kUsage, "images are not read (--no-images)"),
+  LeaveOutImages(!why_not.ok() ? why_not
+                               : MakeStatus(StatusCode::kUnavailable,
+                                            "images are read on the CPU alone; use --device cpu"),
                  text);
 }
 

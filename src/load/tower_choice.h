@@ -13,15 +13,14 @@ namespace minisgl::load {
 
 // The target `config`, and the tower of the model in `model_dir` if it has one that this program
 // knows, its files hold it, and `options` want pictures read. A tower that cannot be read is none:
-// the model's text runs without it.
+// the model's text runs without it. If there is none, *why_not says why.
 Result<ModelList> ModelsOf(const ModelConfig& config, const std::string& model_dir,
-                           const EngineOptions& options);
+                           const EngineOptions& options, Status* why_not);
 
 // Takes the pictures from `text` if its model has no tower that could read them, and keeps the
 // reason for rows that have some.
 void CheckTower(TextModel* text);
-// Likewise, after the engine of `models` was chosen: it may have left the tower out.
-void CheckTowerIsLoaded(const ModelList& models, const EngineOptions& options, bool is_device,
-                        TextModel* text);
+// Likewise, after the engine of `models` was chosen, if it has no tower: `why_not` from ModelsOf.
+void CheckTowerIsLoaded(const ModelList& models, const Status& why_not, TextModel* text);
 
 }  // namespace minisgl::load

@@ -303,6 +303,10 @@ Result<std::unique_ptr<RankModel>> TowerModel::Load(const Checkpoint& checkpoint
 }  // namespace
 }  // namespace model
 
+Status CheckTowerTensors(const TowerConfig& config, const Checkpoint& checkpoint) {
+  return model::CheckTowerWeights(config, checkpoint);
+}
+
 std::shared_ptr<const ListedModel> MakeTowerModel(TowerConfig config, std::string dir) {
   return std::make_shared<model::TowerModel>(std::move(config), std::move(dir));
 }

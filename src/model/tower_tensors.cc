@@ -84,6 +84,7 @@ Result<WeightTensor> TowerTensors::FindMatrix(const TowerMatrixSpec& spec) {
   }
   view.shape = {rows, columns};
   WeightTensor weights = view;
+  if (counts()) return weights;
   if (spec.is_transposed) weights = weights.Transposed();
   if (!spec.inputs.empty()) weights = weights.OrderInputs(spec.inputs);
   if (!spec.rows.empty()) weights = weights.TakeRows(spec.rows);
@@ -111,9 +112,11 @@ Result<TowerMatrix> TowerTensors::Pack(const TowerMatrixSpec& spec) {
   const WeightFormat format = spec.is_quantized ? format_ : WeightFormat(format_.dtype);
   TowerMatrix matrix;
   Add(WeightBytes(format, static_cast<uint64_t>(spec.num_out), static_cast<uint64_t>(spec.num_in)));
-  if (!counts()) {
+  if (checkpoint_ != nullptr) {
     MINISGL_ASSIGN_OR_RETURN(const WeightTensor weights, FindMatrix(spec));
-    MINISGL_ASSIGN_OR_RETURN(matrix.weight, ops_->PackMatrix({&weights, 1}, format));
+    if (!counts()) {
+      MINISGL_ASSIGN_OR_RETURN(matrix.weight, ops_->PackMatrix({&weights, 1}, format));
+    }
   }
   if (spec.has_bias) {
     const int64_t stored = spec.stored_rows == 0 ? spec.num_out : spec.stored_rows;
@@ -124,7 +127,7 @@ Result<TowerMatrix> TowerTensors::Pack(const TowerMatrixSpec& spec) {
     }
     MINISGL_ASSIGN_OR_RETURN(matrix.bias, Upload(spec.rows.empty() ? all : own, spec.num_out));
   }
-  if (spec.clips && !counts()) {
+  if (spec.clips && checkpoint_ != nullptr) {
     // The matrix is NAME.linear.
     const std::string base = spec.name.substr(0, spec.name.rfind('.') + 1);
     MINISGL_ASSIGN_OR_RETURN(matrix.of_inputs, Bounds(base + "input"));
@@ -138,7 +141,7 @@ Result<std::vector<float>> TowerTensors::Values(const std::string& name,
   int64_t count = 1;  // of sizes that the configuration's reader has bounded
   for (const int64_t size : shape) count *= size;
   std::vector<float> values;
-  if (counts()) return values;
+  if (checkpoint_ == nullptr) return values;
   const std::string stored = StoredName(name);
   MINISGL_ASSIGN_OR_RETURN(const TensorView view, checkpoint_->Get(stored));
   if (WithoutLeadingOnes(view.shape, shape.size()) != shape) {
@@ -146,6 +149,7 @@ Result<std::vector<float>> TowerTensors::Values(const std::string& name,
                   BadInput("tensor \"{}\": its shape does not fit (found {}); wanted {}",
                            Visible(stored, 200), ShapeToString(view.shape), ShapeToString(shape)));
   }
+  if (counts()) return values;
   values.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) values.push_back(view.At(i));
   MINISGL_RETURN_IF_ERROR(CheckFinite(stored, values));

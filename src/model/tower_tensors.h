@@ -1,5 +1,5 @@
-// Finds the tensors of a tower in a checkpoint, under either spelling of their names, or counts
-// their bytes without one.
+// Finds the tensors of a tower in a checkpoint, under either spelling of their names, and packs
+// them; or only looks at their shapes; or counts their bytes without a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct TowerMatrixSpec {
 
 class TowerTensors {
  public:
-  // Tensors come from `checkpoint` and are packed with `ops`. If both are null, bytes are counted,
-  // and results have no data.
+  // Tensors come from `checkpoint` and are packed with `ops`. Without `ops` results have no data:
+  // names and shapes are checked, or, if `checkpoint` is null, too, bytes are counted alone.
   TowerTensors(const TowerConfig& config, const Checkpoint* checkpoint, const WeightFormat& format,
                Ops* ops)
       : config_(config), checkpoint_(checkpoint), format_(format), ops_(ops) {}
@@ -42,12 +42,12 @@ class TowerTensors {
   std::string NameOf(const std::string& name) const;
 
   Result<TowerMatrix> Pack(const TowerMatrixSpec& spec);
-  // True while bytes are counted.
-  bool counts() const { return checkpoint_ == nullptr; }
-  // The values of the tensor `name` (whole), of `shape`; axes of 1 before it are ignored. Empty
-  // while bytes are counted.
+  // True if results have no data.
+  bool counts() const { return ops_ == nullptr; }
+  // The values of the tensor `name` (whole), of `shape`; axes of 1 before it are ignored. Empty if
+  // results have no data.
   Result<std::vector<float>> Values(const std::string& name, const std::vector<int64_t>& shape);
-  // `values`, which have `count` elements unless bytes are counted.
+  // `values`, which have `count` elements if results have data.
   Result<DeviceArray<float>> Upload(const std::vector<float>& values, int64_t count);
   Result<DeviceArray<float>> Vector(const std::string& name, int64_t size);
 

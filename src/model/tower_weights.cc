@@ -340,6 +340,11 @@ Result<TowerWeights> LoadTowerWeights(const TowerConfig& config, const Checkpoin
   return LoadAll(config, &tensors);
 }
 
+Status CheckTowerWeights(const TowerConfig& config, const Checkpoint& checkpoint) {
+  TowerTensors tensors(config, &checkpoint, WeightFormat(), nullptr);
+  return LoadAll(config, &tensors).status();
+}
+
 std::optional<uint64_t> CountTowerWeights(const TowerConfig& config, const WeightFormat& format) {
   TowerTensors tensors(config, nullptr, format, nullptr);
   return LoadAll(config, &tensors).ok() ? tensors.num_bytes() : std::nullopt;

@@ -64,6 +64,9 @@ struct TowerWeights {
 Result<TowerWeights> LoadTowerWeights(const TowerConfig& config, const Checkpoint& checkpoint,
                                       const WeightFormat& format, Ops* ops);
 
+// The same checks, of names and shapes alone.
+Status CheckTowerWeights(const TowerConfig& config, const Checkpoint& checkpoint);
+
 // Bytes of the result (matrices without the padding of their last rows). nullopt if 2^64 or more.
 std::optional<uint64_t> CountTowerWeights(const TowerConfig& config, const WeightFormat& format);
 

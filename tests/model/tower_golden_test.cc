@@ -73,7 +73,12 @@ TEST_P(TowerGoldenTest, TensorsOfOtherShapesAreRefused) {
   const auto ops = MakeCpuOps({}).value();
   const auto load = [&](const TowerConfig& other) {
     const auto model = MakeTowerModel(other);
-    return model->Load(*checkpoint, OptionsFor(*model, {}), nullptr, ops.get()).status();
+    const Status status =
+        model->Load(*checkpoint, OptionsFor(*model, {}), nullptr, ops.get()).status();
+    const Status checked = CheckTowerTensors(other, *checkpoint);
+    EXPECT_EQ(checked.code(), status.code()) << "without loading";
+    EXPECT_EQ(checked.message(), status.message());
+    return status;
   };
   EXPECT_TRUE(load(config).ok());
   TowerConfig other = config;

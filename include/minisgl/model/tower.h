@@ -36,6 +36,10 @@ class Tower : public RankModel {
   virtual Status Encode(const EncoderContent& content, float* out) = 0;
 };
 
+// kBadInput, with the name of the tensor, if `checkpoint` lacks one of the tower, or has it in
+// another shape or as codes. Reads no weights.
+Status CheckTowerTensors(const TowerConfig& config, const Checkpoint& checkpoint);
+
 // A tower of the list (model_list.h). `dir`: where its weights are; "": in the target's files.
 std::shared_ptr<const ListedModel> MakeTowerModel(TowerConfig config, std::string dir = "");
 
