@@ -400,12 +400,13 @@ batch::RunLoopOptions LoopOptions(const batch::RunOptions& options, const Job& j
   return loop_options;
 }
 
-// The options of the engine: without a tower if it is known that no row has a picture.
+// The options of the engine: without a tower if it is known that no row has a picture. A file of
+// packed weights has all of a model.
 load::EngineOptions EngineFor(const batch::RunOptions& options, const Job& job) {
   load::EngineOptions engine = options.engine;
   const bool is_known = job.one_prompt || (job.reader != nullptr && job.reader->regular());
   const bool has_images = job.one_prompt ? !options.images.empty() : job.check.has_images;
-  engine.no_images |= is_known && !has_images;
+  engine.no_images |= is_known && !has_images && engine.pack_cache.empty();
   return engine;
 }
 

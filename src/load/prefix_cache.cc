@@ -144,6 +144,7 @@ Result<std::string> HashOfModels(const EngineSetup& engine, const ModelList& mod
   }
   std::string hash = HashWeights(files[0], *trusted, NumThreads(options));
   for (size_t i = 1; i < models.size(); ++i) {
+    if (models[i].role() == ModelRole::kTower && models[i].dir().empty()) continue;
     hash += fmt::format("\n{} {} {}", ModelRoleName(models[i].role()),
                         models[i].PackKey(engine.plan.models[i].weight_format),
                         HashWeights(files[i], *trusted, NumThreads(options)));

@@ -26,7 +26,8 @@ void AddPrefixCacheOptions(OptionTable* app, PrefixCacheOptions* options);
 Status CheckPrefixCache(const EngineSetup& engine);
 
 // Returns a hash of the target's files, and for each model beside it, whose layers are in the same
-// pages, a line with its role, what decides its packing, and a hash of its files. Hashes are kept
+// pages, a line with its role, what decides its packing, and a hash of its files. A tower in the
+// target's files needs none: text has the same keys and values with it and without. Hashes are kept
 // in the folder of --pack-cache or --prefix-cache.
 Result<std::string> HashOfModels(const EngineSetup& engine, const ModelList& models,
                                  const ModelFiles& files);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/fake_models.h"
 #include "load/model_loader.h"
 #include "load/prefix_cache.h"
 #include "model/tiny_model.h"
@@ -95,6 +96,10 @@ TEST_F(ModelListLoadTest, KeptPrefixesAreThoseOfTheWholeList) {
   ModelList other = ModelList(TinyConfig());
   ASSERT_TRUE(other.Add(MakeDecoderModel(ModelRole::kDrafter, drafter_, other_dir.path())).ok());
   EXPECT_NE(name_of(other, "a"), both);
+  // Chats with a tower and runs of text without it share prefixes.
+  ModelList with_tower = ModelList(TinyConfig());
+  ASSERT_TRUE(with_tower.Add(MakeFakeModel({.num_out = 2, .num_in = 2})).ok());
+  EXPECT_EQ(name_of(with_tower, "a"), alone);
 }
 
 }  // namespace
