@@ -21,13 +21,13 @@ std::string RowWithParts(const std::string& parts) {
          parts + "]}]}";
 }
 
-Row Good(const std::string& parts, bool lenient = false) {
+Row GoodParts(const std::string& parts, bool lenient = false) {
   ParsedRow parsed = ParseRow(RowWithParts(parts), 3, 7, lenient);
   EXPECT_FALSE(parsed.error) << parts << ": " << (parsed.error ? parsed.error->message : "");
   return std::move(parsed.row);
 }
 
-RowError Bad(const std::string& parts) {
+RowError BadParts(const std::string& parts) {
   const ParsedRow parsed = ParseRow(RowWithParts(parts), 3, 7);
   EXPECT_TRUE(parsed.error) << parts;
   return parsed.error.value_or(RowError());
@@ -60,7 +60,7 @@ TEST(RowImagesTest, EverySpellingIsAPictureOfItsPath) {
       {R"({"type": "image", "image": "../a%20b.png"})", "../a%20b.png"},
   };
   for (const auto& test : cases) {
-    const Row row = Good(kText + ", " + test.part);
+    const Row row = GoodParts(kText + ", " + test.part);
     ASSERT_EQ(row.images.size(), 1U) << test.part;
     EXPECT_EQ(row.images[0].path, test.path);
     EXPECT_EQ(row.images[0].name, test.path);
@@ -82,7 +82,7 @@ TEST(RowImagesTest, BytesAreDecoded) {
         R"({"type": "image", "base64": ")" + base64 + "\"}",
         R"({"type": "image", "base64": "data:image/jpeg;base64,)" + base64 + "\"}",
         R"({"type": "image", "image": "data:;base64,)" + base64 + "\"}"}) {
-    const Row row = Good(part);
+    const Row row = GoodParts(part);
     ASSERT_EQ(row.images.size(), 1U) << part;
     ASSERT_NE(row.images[0].bytes, nullptr) << part;
     EXPECT_EQ(*row.images[0].bytes, "pixels");
@@ -176,7 +176,7 @@ TEST(RowImagesTest, WhatNamesNoPictureIsAnError) {
        "bytes)"},
   };
   for (const auto& test : cases) {
-    const RowError error = Bad(kText + ", " + test.part);
+    const RowError error = BadParts(kText + ", " + test.part);
     EXPECT_EQ(error.code, "invalid_row");
     EXPECT_EQ(error.field, "messages[1].content[1]");
     EXPECT_EQ(error.message, std::string("messages[1].content[1]: ") + test.message);
@@ -185,25 +185,25 @@ TEST(RowImagesTest, WhatNamesNoPictureIsAnError) {
 
 TEST(RowImagesTest, UnknownMembersAreNamed) {
   const std::string part = R"({"type": "image", "image": "a.png", "max_pixels": 9})";
-  const RowError error = Bad(part);
+  const RowError error = BadParts(part);
   EXPECT_EQ(error.code, "unsupported_field");
   EXPECT_EQ(error.message, "messages[1].content[0].max_pixels is not a known field of a picture");
-  const Row row = Good(part, /*lenient=*/true);
+  const Row row = GoodParts(part, /*lenient=*/true);
   EXPECT_EQ(row.images.size(), 1U);
   EXPECT_EQ(row.warnings.size(), 1U);
-  EXPECT_EQ(Bad(R"({"type": "image_url", "image_url": {"url": "a.png", "size": 1}})").message,
+  EXPECT_EQ(BadParts(R"({"type": "image_url", "image_url": {"url": "a.png", "size": 1}})").message,
             "messages[1].content[0].image_url.size is not a known field of a picture");
 }
 
 TEST(RowImagesTest, OtherPartsAreRefusedAndPicturesAreCounted) {
-  EXPECT_EQ(Bad(R"({"type": "video_url", "video_url": {"url": "a.mp4"}})").message,
+  EXPECT_EQ(BadParts(R"({"type": "video_url", "video_url": {"url": "a.mp4"}})").message,
             "messages[1].content may hold only parts of type text and image_url (found a part of "
             "type video_url)");
   const std::string part = R"({"type": "image", "image": "a.png"})";
   std::string parts = part;
   for (size_t i = 1; i < kRowImagesMax; ++i) parts += ", " + part;
-  EXPECT_EQ(Good(parts).images.size(), kRowImagesMax);
-  EXPECT_EQ(Bad(parts + ", " + part).message,
+  EXPECT_EQ(GoodParts(parts).images.size(), kRowImagesMax);
+  EXPECT_EQ(BadParts(parts + ", " + part).message,
             "messages[1].content[1000] is one picture too many: a row may have 1000");
 }
 

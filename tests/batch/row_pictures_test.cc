@@ -22,7 +22,7 @@ namespace {
 
 constexpr TokenId kPad = 258;  // of SmallQwen
 
-EngineLimits Limits(int32_t max_seq_len = 512) {
+EngineLimits PictureRowLimits(int32_t max_seq_len = 512) {
   EngineLimits limits;
   limits.vocab_size = 259;
   limits.num_pages = 1000;
@@ -68,7 +68,7 @@ class RowPicturesTest : public ::testing::Test {
 
   TemporaryFolder folder_;
   TextModel text_ = SmallQwen();
-  EngineLimits limits_ = Limits();
+  EngineLimits limits_ = PictureRowLimits();
 };
 
 // A row whose only message has the parts "ab", the picture and "c".
@@ -165,9 +165,9 @@ TEST_F(RowPicturesTest, APromptWithPicturesIsNotCut) {
   const auto length = static_cast<int32_t>(Prompts(Showing("a.png"))[0].ids.size());
   PromptBuilderOptions cuts;
   cuts.truncate_left = true;
-  limits_ = Limits(length + 1);
+  limits_ = PictureRowLimits(length + 1);
   EXPECT_EQ(std::ssize(Prompts(Showing("a.png"), cuts)[0].ids), length);
-  limits_ = Limits(length);
+  limits_ = PictureRowLimits(length);
   const RowError error = ErrorOf(Showing("a.png"), cuts);
   EXPECT_EQ(error.code, "length_exceeded");
   EXPECT_NE(error.message.find("a prompt with pictures is not cut"), std::string::npos)
@@ -306,7 +306,7 @@ TEST(SharedPictureRowsTest, IdsAreTheReferences) {
     const auto text = load::LoadTextModel(model);
     ASSERT_TRUE(text.ok()) << text.status().message();
     ASSERT_TRUE(text->images) << name << ": " << text->images_status.message();
-    EngineLimits limits = Limits(8192);
+    EngineLimits limits = PictureRowLimits(8192);
     limits.vocab_size = text->tokenizer->vocab_size();
     PromptBuilderOptions options;
     options.image_folder = dir;

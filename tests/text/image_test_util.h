@@ -29,8 +29,8 @@ inline void AppendUtf8(uint32_t code, std::string* text) {
 
 // A tokenizer of single bytes (ids 0 to 255), in which `controls` have the ids from 256 on. After
 // them come `pieces` of letters, which no text is encoded to.
-inline std::unique_ptr<Tokenizer> ByteTokenizer(const std::vector<std::string>& controls,
-                                                const std::vector<std::string>& pieces = {}) {
+inline std::unique_ptr<Tokenizer> ImageTokenizer(const std::vector<std::string>& controls,
+                                                 const std::vector<std::string>& pieces = {}) {
   Json vocabulary, added = Json(Json::Array());
   uint32_t beyond = 0;
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -112,7 +112,7 @@ inline TextModel ModelWithImages(const std::string& config, const std::string& p
                                  const std::string& processor,
                                  const std::vector<std::string>& controls) {
   TextModel text;
-  text.tokenizer = ByteTokenizer(controls);
+  text.tokenizer = ImageTokenizer(controls);
   const Json config_json = ParsedJson(config), processor_json = ParsedJson(processor);
   auto rules = ReadImageRules(config_json, ParsedJson(preprocessor), processor_json);
   EXPECT_TRUE(rules.ok()) << rules.status().message();

@@ -192,7 +192,7 @@ ImageRules RulesOf(SizeRule rule) {
 
 Status StatusOf(const std::string& config, SizeRule rule = SizeRule::kBlocks,
                 const std::string& processor = "null") {
-  static const auto& tokenizer = *ByteTokenizer({"<|image_pad|>", "[IMG]"}).release();
+  static const auto& tokenizer = *ImageTokenizer({"<|image_pad|>", "[IMG]"}).release();
   return ReadImageText(ParsedJson(config), ParsedJson(processor), RulesOf(rule), tokenizer)
       .status();
 }
@@ -243,8 +243,8 @@ TEST(ImageTextTest, WrongFactsAreErrors) {
 
 // Whatever the files say, the facts are read or refused, and the text of a picture has its tokens.
 TEST(ImageTextTest, AnyFilesAreReadOrRefused) {
-  const auto tokenizer = ByteTokenizer({"<|image_pad|>", "[IMG]", "<image>", "<|patch|>",
-                                        "<image_soft_token>", "<|image|>", "<IMG_CONTEXT>"});
+  const auto tokenizer = ImageTokenizer({"<|image_pad|>", "[IMG]", "<image>", "<|patch|>",
+                                         "<image_soft_token>", "<|image|>", "<IMG_CONTEXT>"});
   const std::vector<std::string> types = {"qwen2_vl", "glm4v",   "gemma3",   "gemma4",
                                           "mistral3", "llava",   "idefics3", "llava_onevision",
                                           "internvl", "smolvlm", "llama4"};
@@ -303,7 +303,7 @@ TEST(ImageTextTest, ADamagedFileOfPicturesLeavesTheText) {
   dir.Write("config.json", R"({"model_type": "qwen2_vl", "vision_config": {}})");
   TextModel text;
   text.dir = dir.path();
-  text.tokenizer = ByteTokenizer({"<|image_pad|>"});
+  text.tokenizer = ImageTokenizer({"<|image_pad|>"});
   LoadImages(&text);
   EXPECT_EQ(text.images_status.message(),
             dir.path() + ": preprocessor_config.json is missing, without which no images are read");

@@ -221,7 +221,7 @@ TEST(PromptImagesTest, RawPromptsHavePlaceholders) {
 
 TEST(PromptImagesTest, SampledAnswersAreSplicedBehindPictures) {
   TextModel text = SmallQwen();
-  text.tokenizer = ByteTokenizer({"<|vision_start|>", "<|vision_end|>", "<|image_pad|>"}, {"ye"});
+  text.tokenizer = ImageTokenizer({"<|vision_start|>", "<|vision_end|>", "<|image_pad|>"}, {"ye"});
   constexpr TokenId kYe = 259;
   Conversation conversation =
       Showing(R"([{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "q"}]},)"
