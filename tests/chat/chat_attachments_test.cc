@@ -15,7 +15,7 @@
 namespace minisgl::chat {
 namespace {
 
-std::string ReadAll(const std::string& path) {
+std::string AllOf(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -30,7 +30,7 @@ std::string Attached(const std::string& message) {
 
 // A picture of the tree.
 std::string PictureBytes() {
-  return ReadAll(MINISGL_SOURCE_DIR "/tests/vision/golden/pictures/png_2_8.png");
+  return AllOf(MINISGL_SOURCE_DIR "/tests/vision/golden/pictures/png_2_8.png");
 }
 
 TEST(AttachFilesTest, APictureIsShownAndItsNameStays) {
@@ -106,12 +106,12 @@ TEST(AttachFilesTest, WhatLooksLikeAFileAndIsNoneIsAnError) {
 // Pictures of files by their paths, others by their bytes; the order of parts stays.
 TEST(ChatPictureFileTest, PicturesAreSavedAndLoaded) {
   const TemporaryFolder dir;
-  const std::string path = dir.Write(
-      "a b%.png", ReadAll(MINISGL_SOURCE_DIR "/tests/vision/golden/pictures/png_2_8.png"));
+  const std::string path =
+      dir.Write("a b%.png", AllOf(MINISGL_SOURCE_DIR "/tests/vision/golden/pictures/png_2_8.png"));
   const auto picture = [&path](const std::string& name) {
     ConversationImage image;
     image.name = name;
-    image.bytes = std::make_shared<const std::string>(ReadAll(path));
+    image.bytes = std::make_shared<const std::string>(AllOf(path));
     return image;
   };
   std::vector<SessionMessage> messages = {
@@ -123,7 +123,7 @@ TEST(ChatPictureFileTest, PicturesAreSavedAndLoaded) {
       R"({"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "image"}, )"
       R"({"type": "text", "text": "y"}]})");
   ASSERT_TRUE(SaveConversation(dir.Path("c.jsonl"), messages, false).ok());
-  const std::string saved = ReadAll(dir.Path("c.jsonl"));
+  const std::string saved = AllOf(dir.Path("c.jsonl"));
   EXPECT_NE(saved.find(R"({"type": "image_url", "image_url": {"url": "file:///)"),
             std::string::npos)
       << saved;
@@ -144,7 +144,7 @@ TEST(ChatPictureFileTest, PicturesAreSavedAndLoaded) {
     EXPECT_EQ((*loaded)[i].given, messages[i].given);
     ASSERT_EQ((*loaded)[i].images.size(), messages[i].images.size()) << i;
     for (const ConversationImage& image : (*loaded)[i].images) {
-      EXPECT_EQ(*image.bytes, ReadAll(path));
+      EXPECT_EQ(*image.bytes, AllOf(path));
     }
   }
   EXPECT_EQ((*loaded)[0].images[0].name, path);
