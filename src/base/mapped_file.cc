@@ -92,15 +92,6 @@ int64_t Nanoseconds(const timespec& time) {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
-FileStamp StampOf(const struct stat& info) {
-  return {.device = info.st_dev,
-          .inode = info.st_ino,
-          .num_bytes = static_cast<uint64_t>(info.st_size),
-          .changed_ns = Nanoseconds(info.st_mtim),
-          .inode_changed_ns = Nanoseconds(info.st_ctim),
-          .mode = info.st_mode};
-}
-
 // Checks that a regular file was opened.
 Status CheckRegular(const std::string& path, const FileDescriptor& fd, FileStamp* stamp) {
   if (fd.get() < 0) {
@@ -122,6 +113,15 @@ Status CheckRegular(const std::string& path, const FileDescriptor& fd, FileStamp
 }
 
 }  // namespace
+
+FileStamp StampOf(const struct stat& info) {
+  return {.device = info.st_dev,
+          .inode = info.st_ino,
+          .num_bytes = static_cast<uint64_t>(info.st_size),
+          .changed_ns = Nanoseconds(info.st_mtim),
+          .inode_changed_ns = Nanoseconds(info.st_ctim),
+          .mode = info.st_mode};
+}
 
 std::optional<FileStamp> StampOf(const std::string& path) {
   struct stat info {};

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "minisgl/base/mapped_file.h"
 #include "minisgl/base/trusted_folder.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/vision/image_layout.h"
@@ -34,19 +35,6 @@ constexpr int32_t kLowTokens = 70;
 constexpr int kNoFollow = O_NOFOLLOW | O_CLOEXEC;
 
 std::string Shown(const std::string& path) { return Visible(path, 400); }
-
-int64_t NanosecondsOf(const timespec& time) {
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-
-FileStamp StampOfInfo(const struct stat& info) {
-  return {.device = info.st_dev,
-          .inode = info.st_ino,
-          .num_bytes = static_cast<uint64_t>(info.st_size),
-          .changed_ns = NanosecondsOf(info.st_mtim),
-          .inode_changed_ns = NanosecondsOf(info.st_ctim),
-          .mode = info.st_mode};
-}
 
 // The path without links, "." and ".."; nullopt if there is no such file.
 std::optional<std::string> RealPath(const std::string& path) {
@@ -152,7 +140,7 @@ Result<ImageFile> ImageReader::ReadAt(const std::string& path, bool is_users) co
 Result<ImageFile> ImageReader::ReadOpened(int fd, const std::string& path) const {
   struct stat info {};
   MINISGL_RETURN_IF_ERROR(CheckIsRegular(fd, path, &info));
-  const FileStamp stamp = StampOfInfo(info);
+  const FileStamp stamp = StampOf(info);
   if (stamp.num_bytes > limits_.bytes_max) {
     return BadInput("{}: has {} bytes, and a picture may have {}", Shown(path), stamp.num_bytes,
                     limits_.bytes_max);

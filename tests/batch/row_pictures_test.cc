@@ -272,7 +272,7 @@ TEST_F(RowPicturesTest, AColumnNamesThePictureOfARow) {
                                              "bad_image: photo"}));
 }
 
-TEST_F(RowPicturesTest, PreparedRowsAreHeldBackByTheirWeight) {
+TEST_F(RowPicturesTest, PreparedRowsWeighAsTheirPictures) {
   PromptBuilderOptions options;
   options.image_folder = folder_.Path("");
   const PromptBuilder builder(&text_, limits_, options);

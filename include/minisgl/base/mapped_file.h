@@ -9,6 +9,8 @@
 
 #include "minisgl/base/status.h"
 
+struct stat;
+
 namespace minisgl {
 
 // Identity of a file's contents. It changes with every change of the file, because no user can set
@@ -22,6 +24,8 @@ struct FileStamp {
 };
 // The stamp of the file at `path`; nullopt if it does not exist.
 std::optional<FileStamp> StampOf(const std::string& path);
+// The same of what stat(2) says of a file.
+FileStamp StampOf(const struct stat& info);
 
 // A regular file, mapped read-only for the life of this object. Move-only. Readable from any
 // thread. If the file is truncated while mapped, reading the lost part raises SIGBUS;
