@@ -125,7 +125,28 @@ Result<std::string> ReadBytes(int fd, const std::string& path, uint64_t size, ui
 }  // namespace
 
 ImageReader::ImageReader(load::ImageOptions options, std::string folder)
-    : options_(std::move(options)), limits_(load::LimitsOf(options_)), folder_(std::move(folder)) {}
+    : options_(std::move(options)),
+      limits_(load::LimitsOf(options_)),
+      folder_(std::move(folder)),
+      fetched_(kKeptFilesMax, kKeptBytesMax) {}
+
+Result<ImageFile> ImageReader::ReadUrl(const std::string& url) const {
+  const bool fetches = options_.fetches || options_.fetches_private;
+  if (!fetches || options_.fetch == nullptr) {
+    return BadInput(
+        "{}: is a picture of the network; give --fetch-images to have it fetched, or download it "
+        "and name the file",
+        Shown(url));
+  }
+  ImageFile file;
+  file.path = url;
+  MINISGL_ASSIGN_OR_RETURN(file.bytes, fetched_.Get(url, [this](const std::string& at) {
+    return options_.fetch(at, limits_.bytes_max, !options_.fetches_private);
+  }));
+  const Status header = ReadPictureHeader(*file.bytes, limits_).status();
+  if (!header.ok()) return header.WithPrefix(Shown(url));
+  return file;
+}
 
 Result<ImageFile> ImageReader::ReadAt(const std::string& path, bool is_users) const {
   const bool is_relative = !path.starts_with('/') && !is_users && !folder_.empty();
@@ -164,7 +185,8 @@ Result<ConversationImage> ImageReader::Take(const RowImage& image, const TextMod
   taken.name = image.name;
   taken.bytes = image.bytes;
   if (image.bytes == nullptr) {
-    MINISGL_ASSIGN_OR_RETURN(ImageFile file, ReadAt(image.path, image.is_users));
+    MINISGL_ASSIGN_OR_RETURN(ImageFile file, image.url.empty() ? ReadAt(image.path, image.is_users)
+                                                               : ReadUrl(image.url));
     taken.name = std::move(file.path);
     taken.bytes = std::move(file.bytes);
   } else if (image.bytes->size() > limits_.bytes_max) {

@@ -1,8 +1,9 @@
 // Reads the pictures that rows name: regular files of a bounded size, if wanted only those within
-// one folder. Paths come from rows, which are untrusted.
+// one folder, and if wanted files of the network. Paths and URLs come from rows, which are
+// untrusted.
 //
 // The bytes of the last files are kept, so that a picture of many rows is read once and is once in
-// memory. Thread-safe.
+// memory; so are those of URLs, and failures to fetch them. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "batch/fetched_files.h"
 #include "batch/row_images.h"
 #include "load/image_options.h"
 #include "minisgl/base/mapped_file.h"
@@ -53,6 +55,8 @@ class ImageReader {
     std::shared_ptr<const std::string> bytes;
   };
   Result<ImageFile> ReadAt(const std::string& path, bool is_users) const;
+  // The file at a URL. The path is the URL.
+  Result<ImageFile> ReadUrl(const std::string& url) const;
   Result<ImageFile> ReadOpened(int fd, const std::string& path) const;
   void SetBounds(const RowImage& image, const TextModel& text, ConversationImage* out) const;
   std::shared_ptr<const std::string> Find(const FileStamp& stamp) const;
@@ -61,6 +65,7 @@ class ImageReader {
   const load::ImageOptions options_;
   const PictureLimits limits_;
   const std::string folder_;
+  mutable FetchedFiles fetched_;
   mutable std::mutex mutex_;
   mutable std::list<Kept> kept_;  // the last used first; guarded by mutex_, like the next
   mutable uint64_t kept_bytes_ = 0;

@@ -15,6 +15,7 @@ namespace minisgl::batch {
 namespace {
 
 constexpr size_t kPathBytesMax = 4096;
+constexpr size_t kUrlBytesMax = 8192;
 constexpr size_t kShownBytesMax = 100;
 
 // The members of a part of type image that may hold the picture.
@@ -139,6 +140,21 @@ std::string_view SchemeOf(std::string_view text) {
   return is_one ? scheme : "";
 }
 
+bool IsNetworkScheme(std::string_view scheme) {
+  return (scheme.size() == 4 && StartsWithWord(scheme, "http")) ||
+         (scheme.size() == 5 && StartsWithWord(scheme, "https"));
+}
+
+Result<RowImage> ImageOfUrl(std::string_view url) {
+  if (url.size() > kUrlBytesMax) {
+    return BadInput("names a picture by a URL of {} bytes, and one has at most {}", url.size(),
+                    kUrlBytesMax);
+  }
+  RowImage image;
+  image.name = image.url = url;
+  return image;
+}
+
 Status BadSource(std::string_view member, const Json& value, const char* must_be) {
   return BadInput("must have {} as {} (found {})", must_be, member,
                   Visible(value.Dump(), kShownBytesMax));
@@ -223,30 +239,18 @@ Result<RowImage> ImageNamed(std::string_view text) {
   if (StartsWithWord(text, "file:")) return ImageOfFileUrl(text);
   const std::string_view scheme = SchemeOf(text);
   if (scheme.empty()) return ImageOfPath(std::string(text));
+  if (IsNetworkScheme(scheme)) return ImageOfUrl(text);
   return BadInput(
-      "names a picture by {} (found {}); the program opens no connections for rows: download it "
-      "and "
-      "name the file, or give its bytes as a data: URI",
+      "names a picture by {} (found {}); name a file, or an http:// or https:// URL, or give its "
+      "bytes as a data: URI",
       Visible(scheme), Visible(text, kShownBytesMax));
 }
 
-Result<RowImage> TakeImagePart(Json* part, std::vector<std::string>* unknown) {
-  const bool is_plain = *part->Find("type") == Json("image");
-  Result<RowImage> image = is_plain ? ImageOfImagePart(*part) : ImageOfUrlPart(*part, unknown);
-  if (!image.ok()) return image;
-  for (const auto& [key, value] : part->as_object()) {
-    if (key == "type" || key == "uuid") continue;
-    const bool is_source = is_plain
-                               ? std::find(kSources.begin(), kSources.end(), key) != kSources.end()
-                               : key == "image_url" || key == "file_id";
-    if (key == "detail") {
-      MINISGL_RETURN_IF_ERROR(TakeDetail(value, &*image));
-    } else if (!is_source) {
-      unknown->push_back(Visible(key));
-    }
-  }
-  *part = Json(Json::Object());
-  part->Set("type", "image");
+RowImage ImageOfUser(const std::string& text) {
+  RowImage image;
+  image.name = text;
+  image.is_users = true;
+  (IsNetworkScheme(SchemeOf(text)) ? image.url : image.path) = text;
   return image;
 }
 

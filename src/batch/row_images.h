@@ -5,9 +5,9 @@
 //   {"type": "input_image", "image_url": U, "detail": D}
 //   {"type": "image", "image": U}, or with "url", "path" or "base64" in place of "image"
 //
-// U is a data: URI, whose bytes are decoded here; a file: URL or a path, which is read later
-// (image_reader.h); or a URL of the network, which is refused. `uuid` beside it is ignored, since a
-// picture is known by its content. Rows are untrusted. Thread-safe (no state).
+// U is a data: URI, whose bytes are decoded here; or a file: URL, a path, or an http: or https:
+// URL, which are read later (image_reader.h). `uuid` beside it is ignored, since a picture is known
+// by its content. Rows are untrusted. Thread-safe (no state).
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,8 @@ struct RowImage {
   size_t message = 0;                        // its index in the row's messages
   std::string field;                         // "messages[0].content[1]"
   std::string name;                          // for errors: the path, or "a data: URI of N bytes"
-  std::string path;                          // "" if the row has the bytes
+  std::string path;                          // "" if the row has the bytes or a URL
+  std::string url;                           // of the network: http:// or https://
   std::shared_ptr<const std::string> bytes;  // of a data: URI; else null
   ImageDetail detail = ImageDetail::kAuto;
   // Named by the user on the command line, not by a row: relative to the working directory, and
@@ -50,7 +51,10 @@ bool IsImagePart(const Json& part);
 // REQUIRES IsImagePart(*part).
 Result<RowImage> TakeImagePart(Json* part, std::vector<std::string>* unknown);
 
-// The picture that `text` names: a path, a file: URL or a data: URI. kBadInput as above.
+// The picture that `text` names: a path, a URL or a data: URI. kBadInput as above.
 Result<RowImage> ImageNamed(std::string_view text);
+
+// A picture that the user names on the command line or in a chat by `text`: a URL, or a path.
+RowImage ImageOfUser(const std::string& text);
 
 }  // namespace minisgl::batch

@@ -21,10 +21,7 @@ Status CheckReadsPictures(const TextModel& text) {
 
 Result<ConversationImage> Chat::ReadPicture(const std::string& path) const {
   MINISGL_RETURN_IF_ERROR(CheckReadsPictures(model_.text));
-  batch::RowImage image;
-  image.name = image.path = ExpandHome(path);
-  image.is_users = true;
-  return image_reader_.Take(image, model_.text);
+  return image_reader_.Take(batch::ImageOfUser(ExpandHome(path)), model_.text);
 }
 
 int64_t Chat::TokensOf(const ConversationImage& image) const {

@@ -4,6 +4,7 @@
 
 #include "chat/chat.h"
 #include "cli/commands.h"
+#include "cli/fetch_picture.h"
 #include "load/image_options.h"
 #include "load/prefix_cache.h"
 #include "load/sampling.h"
@@ -45,6 +46,7 @@ CommandBody AddChatCommand(load::OptionTable* app) {
       ->Group("Reports");
   load::AddSamplingOptions(app, &options->sampling);
   load::AddImageOptions(app, &options->image_options, /*reads_rows=*/true);
+  options->image_options.fetch = FetchPicture;
   load::AddModelOptions(app, &options->model);
   load::AddEngineOptions(app, &options->engine);
   load::AddPrefixCacheOptions(app, &options->engine.prefix_cache);

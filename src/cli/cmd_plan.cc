@@ -19,6 +19,7 @@
 #include "batch/row_template.h"
 #include "batch/session_rows.h"
 #include "cli/commands.h"
+#include "cli/fetch_picture.h"
 #include "cli/plan_text.h"
 #include "load/image_options.h"
 #include "load/model_loader.h"
@@ -213,6 +214,7 @@ CommandBody AddPlanCommand(load::OptionTable* app) {
       ->Advanced();
   load::AddSamplingOptions(app, &options->sampling);
   load::AddImageOptions(app, &options->images, /*reads_rows=*/true);
+  options->images.fetch = FetchPicture;
   load::AddModelOptions(app, &options->model);
   load::AddEngineOptions(app, &options->engine);
   return [options] {

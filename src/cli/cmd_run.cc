@@ -33,6 +33,7 @@
 #include "batch/table_output.h"
 #include "cli/bad_rows.h"
 #include "cli/commands.h"
+#include "cli/fetch_picture.h"
 #include "cli/one_prompt.h"
 #include "cli/run_end.h"
 #include "load/image_options.h"
@@ -550,12 +551,14 @@ CommandBody MakeBody(std::shared_ptr<const batch::RunOptions> options) {
 CommandBody AddRunCommand(load::OptionTable* app) {
   const auto options = std::make_shared<batch::RunOptions>();
   batch::AddRunOptions(app, options.get());
+  options->image_options.fetch = FetchPicture;
   return MakeBody(options);
 }
 
 CommandBody AddScoreCommand(load::OptionTable* app) {
   const auto options = std::make_shared<batch::RunOptions>();
   batch::AddScoreOptions(app, options.get());
+  options->image_options.fetch = FetchPicture;
   return MakeBody(options);
 }
 

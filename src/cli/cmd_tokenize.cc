@@ -21,6 +21,7 @@
 #include "batch/row_template.h"
 #include "batch/run_input.h"
 #include "cli/commands.h"
+#include "cli/fetch_picture.h"
 #include "load/image_options.h"
 #include "load/model_loader.h"
 #include "load/options.h"
@@ -274,6 +275,7 @@ CommandBody AddTokenizeCommand(load::OptionTable* app) {
   app->AddFlag("--force", &options->force, "Replace an output file that is not empty")
       ->Group(group);
   load::AddImageOptions(app, &options->images, /*reads_rows=*/true);
+  options->images.fetch = FetchPicture;
   load::AddModelOptions(app, &options->model);
   return [options] {
     term::InstallNotes({options->model.quiet, options->model.verbose});

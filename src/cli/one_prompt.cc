@@ -55,10 +55,8 @@ Result<std::string> PromptText(const batch::RunOptions& options) {
 }
 
 batch::RowImage PictureOf(const std::string& file) {
-  batch::RowImage image;
+  batch::RowImage image = batch::ImageOfUser(file);
   image.field = "--image";
-  image.name = image.path = file;
-  image.is_users = true;
   return image;
 }
 

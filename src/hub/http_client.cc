@@ -6,6 +6,7 @@
 #if MINISGL_HAS_CURL
 #include <curl/curl.h>
 #include <dlfcn.h>
+#include <sys/socket.h>
 #endif
 
 #include <fmt/core.h>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <utility>
 
+#include "hub/public_address.h"
 #include "minisgl/base/library_function.h"
 #include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
@@ -103,7 +105,8 @@ struct Transfer {
   const std::function<bool()>* stops = nullptr;
   HttpSink* sink = nullptr;
   HttpAnswer answer;
-  Status failure;  // of the sink
+  Status failure;       // of the sink
+  std::string refused;  // an address that is not public
   bool has_begun = false;
 
   bool Begin() {
@@ -155,6 +158,15 @@ size_t OnBody(char* data, size_t size, size_t count, void* context) {
 int OnProgress(void* context, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   const auto* const transfer = static_cast<const Transfer*>(context);
   return (*transfer->stops)() ? 1 : 0;
+}
+
+// Opens a socket for an address that is public, whichever name it was found by.
+curl_socket_t OpenPublicSocket(void* context, curlsocktype, curl_sockaddr* address) {
+  if (!IsPublicAddress(address->addr)) {
+    static_cast<Transfer*>(context)->refused = AddressText(address->addr);
+    return CURL_SOCKET_BAD;
+  }
+  return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
 class CurlClient final : public HttpClient {
@@ -244,6 +256,11 @@ Result<HttpAnswer> CurlClient::Once(const std::string& url, uint64_t first_byte,
   set(CURLOPT_NOPROGRESS, 0L);
   set(CURLOPT_XFERINFOFUNCTION, OnProgress);
   set(CURLOPT_XFERINFODATA, &transfer);
+  if (options_.is_public_only) {
+    set(CURLOPT_PROXY, "");
+    set(CURLOPT_OPENSOCKETFUNCTION, OpenPublicSocket);
+    set(CURLOPT_OPENSOCKETDATA, &transfer);
+  }
   if (is_head) set(CURLOPT_NOBODY, 1L);
   const std::string range = fmt::format("{}-", first_byte);
   if (first_byte > 0) set(CURLOPT_RANGE, range.c_str());
@@ -259,6 +276,10 @@ Result<HttpAnswer> CurlClient::Once(const std::string& url, uint64_t first_byte,
   curl_.list_free(headers);
   if (code == CURLE_OK && transfer.answer.ok()) transfer.Begin();
   if (!transfer.failure.ok()) return transfer.failure;
+  if (code != CURLE_OK && !transfer.refused.empty()) {
+    return BadInput("{}: leads to {}, which is no public address", Visible(url, 300),
+                    transfer.refused);
+  }
   if (code != CURLE_OK) {
     return MakeStatus(StatusCode::kUnavailable, "{}: {}", Visible(url, 300),
                       Visible(error[0] != '\0' ? error.data() : curl_.strerror(code), 300));

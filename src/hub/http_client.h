@@ -2,7 +2,7 @@
 //
 // - Redirects are followed here: the token goes to the endpoint's scheme, host and port alone, and
 //   to no address after a redirect has led elsewhere. HTTPS is not left for HTTP.
-// - Proxies are libcurl's: http_proxy, https_proxy, all_proxy, no_proxy.
+// - Proxies are libcurl's: http_proxy, https_proxy, all_proxy, no_proxy; none if is_public_only.
 // - An answer without a byte for a minute is a failure.
 // - Used by one thread. Connections are used again.
 #pragma once
@@ -45,6 +45,9 @@ class HttpClient {
     std::string token;     // "": none
     std::string user_agent;
     std::function<bool()> stops;  // called several times a second; true ends a transfer
+    // Connects to public addresses alone (public_address.h), and uses no proxy: kBadInput for
+    // others.
+    bool is_public_only = false;
   };
   // kUnavailable if the program was built without libcurl, or the library is not installed. kUsage
   // for an endpoint that is no URL, and for a token that no header can hold.

@@ -25,6 +25,14 @@ void AddImageOptions(OptionTable* app, ImageOptions* options, bool reads_rows) {
         ->Group(group)
         ->Advanced();
   }
+  app->AddFlag("--fetch-images", &options->fetches,
+               "Fetch pictures that are named by http:// and https:// URLs, from public addresses")
+      ->Group(group)
+      ->Advanced();
+  app->AddFlag("--fetch-private-images", &options->fetches_private,
+               "Fetch them from any address, by the proxy that the environment names")
+      ->Group(group)
+      ->Advanced();
   app->Add("--max-image-pixels", &options->pixels_max,
            "Refuse pictures of more than N pixels (default 89478485)")
       ->Check(IntegerIn(1, kPixelsMax))

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,13 @@ struct ImageOptions {
   std::optional<int64_t> pixels_max;  // of a picture; unset: the default of PictureLimits
   std::optional<int32_t> tokens_min, tokens_max;  // of a picture; unset: the model's
   Background background = Background::kDrop;
+  // Whether pictures of the network are fetched, and those of private addresses too.
+  bool fetches = false, fetches_private = false;
+  // Fetches the file at an http:// or https:// URL, of at most `bytes_max` bytes, from a public
+  // address alone if `is_public_only`. Given by the command; any thread.
+  std::function<Result<std::string>(const std::string& url, uint64_t bytes_max,
+                                    bool is_public_only)>
+      fetch;
 };
 
 // Adds the options, without --image-root if `reads_rows` is false.

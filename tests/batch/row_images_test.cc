@@ -134,12 +134,9 @@ TEST(RowImagesTest, WhatNamesNoPictureIsAnError) {
       {R"({"type": "image", "image": {}})", "must have a string as image (found {})"},
       {R"({"type": "image", "image": "a", "url": "b"})",
        "has both image and url; give the picture once"},
-      {R"({"type": "image", "image": "https://example.org/a.png"})",
-       "names a picture by https (found https://example.org/a.png); the program opens no "
-       "connections for rows: download it and name the file, or give its bytes as a data: URI"},
       {R"({"type": "image", "url": "S3://bucket/a.png"})",
-       "names a picture by S3 (found S3://bucket/a.png); the program opens no connections for "
-       "rows: download it and name the file, or give its bytes as a data: URI"},
+       "names a picture by S3 (found S3://bucket/a.png); name a file, or an http:// or https:// "
+       "URL, or give its bytes as a data: URI"},
       {R"({"type": "image", "image": "file://images/a.png"})",
        "names a file of another machine (found file://images/a.png); write file:///DIR/FILE, or "
        "file:DIR/FILE for a path from the folder of the rows' file"},
