@@ -7,19 +7,41 @@
 namespace minisgl::engine {
 
 Status EncodedInputs::Apply(const PlanExtras& extras) {
-  for (const EmbeddingSource source : extras.dropped) inputs_.erase(source);
+  for (const EmbeddingSource source : extras.dropped) {
+    inputs_.erase(source);
+    if (source == begun_) encoding_ = nullptr;
+  }
   for (const EncoderRun& run : extras.encoded) {
+    const Status status = Encode(run);
+    if (status.ok()) continue;
+    encoding_ = nullptr;
+    return status;
+  }
+  return Status();
+}
+
+Status EncodedInputs::Encode(const EncoderRun& run) {
+  if (run.begin == 0) {
     if (tower_ == nullptr || run.content == nullptr) {
       return MakeStatus(StatusCode::kInternal, "input {} has nothing to encode", run.source);
     }
+    encoding_ = nullptr;  // its arrays are the tower's
     inputs_.erase(run.source);
     MINISGL_ASSIGN_OR_RETURN(
-        auto embeddings,
+        embeddings_,
         DeviceArray<float>::Make(ops_, {static_cast<uint64_t>(run.num_embeddings),
                                         static_cast<uint64_t>(tower_->embedding_width())}));
-    MINISGL_RETURN_IF_ERROR(tower_->Encode(*run.content, embeddings.data()));
-    inputs_.emplace(run.source, std::move(embeddings));
+    begun_ = run.source;
+    content_ = run.content;
+    MINISGL_ASSIGN_OR_RETURN(encoding_, tower_->Begin(*content_, embeddings_.data()));
+  } else if (encoding_ == nullptr || begun_ != run.source) {
+    return Status();  // an earlier piece failed: no row reads it
   }
+  MINISGL_RETURN_IF_ERROR(encoding_->Advance(run.end, run.num_embeddings));
+  if (!run.is_last()) return Status();
+  encoding_ = nullptr;
+  content_ = nullptr;
+  inputs_.emplace(run.source, std::move(embeddings_));
   return Status();
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -23,17 +24,25 @@ class EncodedInputs {
   // `tower`: null if the model has none. Both outlive this.
   EncodedInputs(Tower* tower, Ops* ops) : tower_(tower), ops_(ops) {}
 
-  // Drops and encodes what the plan wants. An input that is there is encoded anew: the step that
-  // had it encoded may have failed. kOutOfMemory, and the errors of Tower::Encode.
+  // Drops what the plan wants, and encodes inputs and pieces of them. An input that is there is
+  // encoded anew: the step that had it encoded may have failed. kOutOfMemory, and the errors of a
+  // tower.
   Status Apply(const PlanExtras& extras);
   // Sets *placed to the embeddings of the plan's tokens, valid until the next Apply. kInternal: an
   // input was not encoded, because the step that should have done it failed.
   Status Place(const PlanExtras& extras, std::vector<PlacedEmbeddings>* placed) const;
 
  private:
+  Status Encode(const EncoderRun& run);
+
   Tower* tower_;
   Ops* ops_;
   std::unordered_map<EmbeddingSource, DeviceArray<float>> inputs_;
+  // The one that is encoded, if pieces of it are left.
+  EmbeddingSource begun_ = 0;
+  std::shared_ptr<const EncoderContent> content_;
+  DeviceArray<float> embeddings_;
+  std::unique_ptr<TowerEncoding> encoding_;
 };
 
 // What the pictures of a plan change beside embeddings: arrays of a ForwardInput. A null pointer

@@ -208,7 +208,9 @@ std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits
   std::string size_fault = FindPlanSizeFault(plan, limits);
   if (!size_fault.empty()) return size_fault;
   const size_t num_tokens = plan.positions.size();
-  if (plan.num_rows() == 0) return "no rows";
+  if (plan.num_rows() == 0 && (!limits.encodes_in_pieces || plan.extras.encoded.empty())) {
+    return "no rows";
+  }
   std::string extras_fault = PlanExtrasFault(plan.extras, plan.row_begin);
   if (!extras_fault.empty()) return extras_fault;
   int64_t num_scored = 0;

@@ -112,7 +112,7 @@ StepResult StepRunner::Run(const BatchPlan& plan, const MaskSource& masks) {
                         .step = ++num_steps_};
   StepResult result;
   result.status = TakePictures(plan, &input);
-  if (!result.status.ok()) return result;
+  if (!result.status.ok() || plan.num_rows() == 0) return result;
   RunLayers(input);
   std::vector<RowResult> scored = Score(plan);
   float* const logits =

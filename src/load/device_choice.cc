@@ -24,6 +24,7 @@ bool HasNvidiaDriver() { return access("/dev/nvidiactl", F_OK) == 0; }
 // few enough for a prefill step of a few tens of milliseconds.
 constexpr int32_t kCudaPrefillLength = 8192;
 constexpr int32_t kCpuPrefillLength = 512;
+constexpr int64_t kCudaEncoderBudget = 4096;
 constexpr double kCudaMemoryRatio = 0.9;
 constexpr double kCpuMemoryRatio = 0.25;
 
@@ -273,6 +274,10 @@ EngineOptions WithDeviceDefaults(EngineOptions options, const Device& device) {
     options.max_prefill_length = options.max_step_tokens > 0 ? options.max_step_tokens : usual;
   } else if (options.max_step_tokens > 0) {
     options.max_prefill_length = std::min(options.max_prefill_length, options.max_step_tokens);
+  }
+  // On the CPU a picture's embedding takes about as long as a token of a prompt.
+  if (options.encoder_budget == 0) {
+    options.encoder_budget = cuda ? kCudaEncoderBudget : options.max_prefill_length;
   }
   if (options.memory_ratio == 0) {
     options.memory_ratio = cuda ? kCudaMemoryRatio : kCpuMemoryRatio;

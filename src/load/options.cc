@@ -140,7 +140,7 @@ void AddSizeOptions(OptionTable* app, const std::string& group, EngineOptions* o
       CheckPageSize)
       ->Advanced();
   add("--encoder-budget", &options->encoder_budget, "N",
-      "Maximum tokens of pictures that a step encodes (default 4096); a larger picture alone",
+      "Maximum tokens of pictures that a step encodes (default: those of prompts; on CUDA 4096)",
       IntegerIn(1, 1 << 20))
       ->Advanced();
   add("--encoder-cache", &options->encoder_cache, "N",

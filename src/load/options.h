@@ -112,9 +112,9 @@ struct EngineOptions {
   int32_t num_pages = 0;               // 0: chosen by the memory plan
   int32_t page_size = 16;
   // Pictures: whether the model's tower is left out, and the embeddings that a step makes and that
-  // are kept (SchedulerOptions).
+  // are kept (SchedulerOptions). A budget of 0: the device's default.
   bool no_images = false;
-  int64_t encoder_budget = 4096;
+  int64_t encoder_budget = 0;
   int64_t encoder_cache = 16384;
   CacheKind cache = CacheKind::kRadix;
   StepPolicy schedule = StepPolicy::kMixed;

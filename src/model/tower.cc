@@ -4,7 +4,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "minisgl/base/check.h"
@@ -68,6 +70,59 @@ std::vector<int32_t> SegmentsOfTiles(const std::vector<int32_t>& of_tile, int64_
   return all;
 }
 
+// What a picture is encoded with: all of it outlives the encoding.
+struct TowerParts {
+  const TowerConfig& config;
+  const TowerWeights& weights;
+  const TowerWorkspace& space;
+  Ops* ops;
+
+  int64_t embedding_width() const {
+    return int64_t{config.text_hidden_size} * (1 + config.num_deepstack);
+  }
+};
+
+// A picture's way through a tower in units of work: of each group of tiles that are encoded
+// together the patches, the two parts of each layer, and the steps behind the layers.
+class ImageEncoding final : public TowerEncoding {
+ public:
+  ImageEncoding(const TowerParts& tower, const PreparedImage& image, float* out)
+      : config_(tower.config),
+        weights_(tower.weights),
+        own_space_(tower.space),
+        ops_(tower.ops),
+        width_(tower.embedding_width()),
+        image_(image),
+        out_(out) {}
+
+  // kBadInput and kOutOfMemory, of Tower::Begin.
+  Status Begin();
+  Status Advance(int64_t done, int64_t parts) override;
+
+ private:
+  Status UploadTables(const TowerRun& run);
+  void BeginTiles(int64_t first_tile);
+  Status RunUnit(int64_t unit);
+  Status RunUnits(int64_t end);
+  void RunDeepstack(int32_t layer, float* out);
+  Status PackTiles();
+  int64_t units_of_tiles() const { return 2 * int64_t{config_.num_layers} + 2; }
+
+  const TowerConfig& config_;
+  const TowerWeights& weights_;
+  const TowerWorkspace& own_space_;
+  Ops* const ops_;
+  const int64_t width_;
+  const PreparedImage& image_;
+  float* const out_;
+  TowerLayout layout_;
+  TowerWorkspace larger_;     // for more rows than the tower's own has
+  DeviceArray<float> tiles_;  // embeddings before they are packed, and the newline's
+  int64_t together_ = 0;      // tiles
+  int64_t num_units_ = 0, units_done_ = 0;
+  std::optional<TowerRun> run_;
+};
+
 class TowerImpl final : public Tower {
  public:
   TowerImpl(TowerConfig config, TowerWeights weights, TowerWorkspace space, uint64_t weight_bytes,
@@ -82,28 +137,18 @@ class TowerImpl final : public Tower {
   uint64_t workspace_bytes() const override {
     return CountTowerWorkspace(config_, space_.max_rows).value_or(0);
   }
-  int64_t embedding_width() const override {
-    return int64_t{config_.text_hidden_size} * (1 + config_.num_deepstack);
-  }
+  int64_t embedding_width() const override { return parts().embedding_width(); }
 
-  Status Encode(const EncoderContent& content, float* out) override {
+  Result<std::unique_ptr<TowerEncoding>> Begin(const EncoderContent& content, float* out) override {
     const auto* const image = dynamic_cast<const ImageContent*>(&content);
     MINISGL_CHECK(image != nullptr, "a tower of pictures reads pictures");
-    try {
-      return EncodeImage(image->image, out);
-    } catch (const std::bad_alloc&) {
-      return MakeStatus(StatusCode::kOutOfMemory,
-                        "no memory to encode a picture of {} values; use smaller pictures",
-                        image->image.values.size());
-    }
+    auto encoding = std::make_unique<ImageEncoding>(parts(), image->image, out);
+    MINISGL_RETURN_IF_ERROR(encoding->Begin());
+    return std::unique_ptr<TowerEncoding>(std::move(encoding));
   }
 
  private:
-  Status EncodeImage(const PreparedImage& image, float* out);
-  Status UploadTables(const ImageLayout& image, const TowerRun& run);
-  Status EncodeTiles(const TowerRun& run, const float* values, float* out);
-  Status PackTiles(const ImageLayout& image, const TowerLayout& layout,
-                   const DeviceArray<float>& tiles, float* out);
+  TowerParts parts() const { return {config_, weights_, space_, ops_}; }
 
   const TowerConfig config_;
   const TowerWeights weights_;
@@ -112,48 +157,100 @@ class TowerImpl final : public Tower {
   Ops* const ops_;
 };
 
-Status TowerImpl::EncodeImage(const PreparedImage& image, float* out) {
-  MINISGL_ASSIGN_OR_RETURN(const TowerLayout layout, LayOutTower(config_, image.layout));
-  MINISGL_CHECK(std::ssize(image.values) == image.layout.num_values, "{} values of {}",
-                image.values.size(), image.layout.num_values);
-  TowerWorkspace larger;
-  const bool fits = layout.num_rows <= space_.max_rows;
-  if (!fits) {
-    MINISGL_ASSIGN_OR_RETURN(larger, MakeTowerWorkspace(config_, layout.num_rows, ops_));
+// The status of `run`, or that no memory was left to encode `image`.
+template <typename Run>
+Status WithMemory(const PreparedImage& image, const Run& run) {
+  try {
+    return run();
+  } catch (const std::bad_alloc&) {
+    return MakeStatus(StatusCode::kOutOfMemory,
+                      "no memory to encode a picture of {} values; use smaller pictures",
+                      image.values.size());
   }
-  const TowerWorkspace& space = fits ? space_ : larger;
-  const int64_t num_tiles = layout.num_tiles;
-  const int64_t together = std::min(num_tiles, space.max_rows / layout.num_rows);
-  const int64_t width = embedding_width();
-  DeviceArray<float> tiles;  // embeddings before they are packed, and the newline's
-  if (config_.packs_tiles) {
-    const auto rows = static_cast<uint64_t>(num_tiles * layout.num_units + 1);
-    MINISGL_ASSIGN_OR_RETURN(tiles,
-                             DeviceArray<float>::Make(ops_, {rows, static_cast<uint64_t>(width)}));
-  }
-  float* const encoded = config_.packs_tiles ? tiles.data() : out;
-  const int64_t tile_values = image.layout.num_values / num_tiles;
-  TowerRun run = {config_, weights_, layout, space, ops_, together, {}, {}};
-  MINISGL_RETURN_IF_ERROR(UploadTables(image.layout, run));
-  for (int64_t tile = 0; tile < num_tiles; tile += together) {
-    run.num_tiles = std::min(together, num_tiles - tile);
-    const std::vector<int32_t> whole = {0, static_cast<int32_t>(layout.num_rows)};
-    run.tile_begin = SegmentsOfTiles(whole, run.num_tiles, layout.num_rows);
-    run.window_begin.clear();
-    if (!layout.window_begin.empty()) {
-      run.window_begin = SegmentsOfTiles(layout.window_begin, run.num_tiles, layout.num_rows);
+}
+
+Status ImageEncoding::Begin() {
+  return WithMemory(image_, [this]() -> Status {
+    MINISGL_ASSIGN_OR_RETURN(layout_, LayOutTower(config_, image_.layout));
+    MINISGL_CHECK(std::ssize(image_.values) == image_.layout.num_values, "{} values of {}",
+                  image_.values.size(), image_.layout.num_values);
+    const bool fits = layout_.num_rows <= own_space_.max_rows;
+    if (!fits) {
+      MINISGL_ASSIGN_OR_RETURN(larger_, MakeTowerWorkspace(config_, layout_.num_rows, ops_));
     }
-    MINISGL_RETURN_IF_ERROR(EncodeTiles(run, image.values.data() + tile * tile_values,
-                                        encoded + tile * layout.num_units * width));
+    const TowerWorkspace& space = fits ? own_space_ : larger_;
+    together_ = std::min(layout_.num_tiles, space.max_rows / layout_.num_rows);
+    num_units_ = CeilDiv(layout_.num_tiles, together_) * units_of_tiles();
+    if (config_.packs_tiles) {
+      const auto rows = static_cast<uint64_t>(layout_.num_tiles * layout_.num_units + 1);
+      MINISGL_ASSIGN_OR_RETURN(
+          tiles_, DeviceArray<float>::Make(ops_, {rows, static_cast<uint64_t>(width_)}));
+    }
+    run_.emplace(TowerRun{config_, weights_, layout_, space, ops_, together_, {}, {}});
+    return UploadTables(*run_);
+  });
+}
+
+Status ImageEncoding::Advance(int64_t done, int64_t parts) {
+  const int64_t share = std::max(num_units_ * done / parts, units_done_ + 1);
+  const int64_t end = done == parts ? num_units_ : std::min(share, num_units_);
+  return WithMemory(image_, [&] { return RunUnits(end); });
+}
+
+Status ImageEncoding::RunUnits(int64_t end) {
+  for (; units_done_ < end; ++units_done_) MINISGL_RETURN_IF_ERROR(RunUnit(units_done_));
+  return Status();
+}
+
+void ImageEncoding::BeginTiles(int64_t first_tile) {
+  TowerRun& run = *run_;
+  run.num_tiles = std::min(together_, layout_.num_tiles - first_tile);
+  const std::vector<int32_t> whole = {0, static_cast<int32_t>(layout_.num_rows)};
+  run.tile_begin = SegmentsOfTiles(whole, run.num_tiles, layout_.num_rows);
+  run.window_begin.clear();
+  if (!layout_.window_begin.empty()) {
+    run.window_begin = SegmentsOfTiles(layout_.window_begin, run.num_tiles, layout_.num_rows);
   }
-  return config_.packs_tiles ? PackTiles(image.layout, layout, tiles, out) : Status();
+}
+
+Status ImageEncoding::RunUnit(int64_t unit) {
+  const int64_t first_tile = unit / units_of_tiles() * together_, at = unit % units_of_tiles();
+  const int64_t tile_values = image_.layout.num_values / layout_.num_tiles;
+  float* const encoded = config_.packs_tiles ? tiles_.data() : out_;
+  float* const out = encoded + first_tile * layout_.num_units * width_;
+  if (at == 0) {
+    BeginTiles(first_tile);
+    return EmbedPatches(*run_, image_.values.data() + first_tile * tile_values);
+  }
+  const auto layer = static_cast<int32_t>((at - 1) / 2);
+  if (layer == config_.num_layers) {
+    RunTowerSteps(*run_, config_.steps, weights_.steps, /*is_last=*/true, out, width_);
+    const bool is_end = unit == num_units_ - 1;
+    return is_end && config_.packs_tiles ? PackTiles() : Status();
+  }
+  if (at % 2 == 1) {
+    RunTowerAttention(*run_, layer);
+  } else {
+    RunTowerFeedForward(*run_, layer);
+    RunDeepstack(layer, out);
+  }
+  return Status();
+}
+
+void ImageEncoding::RunDeepstack(int32_t layer, float* out) {
+  for (size_t i = 0; i < config_.deepstack_layers.size(); ++i) {
+    if (config_.deepstack_layers[i] != layer) continue;
+    float* const to = out + config_.text_hidden_size * static_cast<int64_t>(i + 1);
+    RunTowerSteps(*run_, config_.deepstack_steps[i], weights_.deepstack[i], /*is_last=*/false, to,
+                  width_);
+  }
 }
 
 // For as many tiles as are encoded together.
-Status TowerImpl::UploadTables(const ImageLayout& image, const TowerRun& run) {
+Status ImageEncoding::UploadTables(const TowerRun& run) {
   const TowerWorkspace& space = run.space;
   const int64_t tiles = run.num_tiles;
-  const RowMix places = MixPlaces(config_, image, run.layout);
+  const RowMix places = MixPlaces(config_, image_.layout, run.layout);
   MINISGL_RETURN_IF_ERROR(UploadForTiles(places.rows, tiles, ops_, space.place_rows.data()));
   MINISGL_RETURN_IF_ERROR(UploadForTiles(places.shares, tiles, ops_, space.place_shares.data()));
   std::vector<float> cos, sin;
@@ -178,42 +275,25 @@ Status TowerImpl::UploadTables(const ImageLayout& image, const TowerRun& run) {
   return Status();
 }
 
-Status TowerImpl::EncodeTiles(const TowerRun& run, const float* values, float* out) {
-  const int64_t width = embedding_width();
-  MINISGL_RETURN_IF_ERROR(EmbedPatches(run, values));
-  size_t deepstack = 0;
-  for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
-    RunTowerLayer(run, layer);
-    if (deepstack == config_.deepstack_layers.size()) continue;
-    if (config_.deepstack_layers[deepstack] != layer) continue;
-    float* const to = out + config_.text_hidden_size * static_cast<int64_t>(deepstack + 1);
-    RunTowerSteps(run, config_.deepstack_steps[deepstack], weights_.deepstack[deepstack],
-                  /*is_last=*/false, to, width);
-    ++deepstack;
-  }
-  RunTowerSteps(run, config_.steps, weights_.steps, /*is_last=*/true, out, width);
-  return Status();
-}
-
-Status TowerImpl::PackTiles(const ImageLayout& image, const TowerLayout& layout,
-                            const DeviceArray<float>& tiles, float* out) {
-  const int64_t width = config_.text_hidden_size, num_rows = layout.num_units * layout.num_tiles;
+Status ImageEncoding::PackTiles() {
+  const int64_t width = config_.text_hidden_size;
+  const int64_t num_rows = layout_.num_units * layout_.num_tiles;
   NormParams copy = {.x = weights_.newline.data(),
                      .residual = nullptr,
                      .weight = nullptr,
-                     .out = tiles.data() + num_rows * width,
+                     .out = tiles_.data() + num_rows * width,
                      .num_tokens = 1,
                      .width = width,
                      .eps = 0};
   ops_->Norm(copy);
-  const RowMix mix = MixPackedTiles(image, layout);
+  const RowMix mix = MixPackedTiles(image_.layout, layout_);
   MINISGL_ASSIGN_OR_RETURN(const auto rows, minisgl::Upload<int32_t>(ops_, mix.rows));
   MINISGL_ASSIGN_OR_RETURN(const auto shares, minisgl::Upload<float>(ops_, mix.shares));
-  ops_->MixRows({.x = tiles.data(),
+  ops_->MixRows({.x = tiles_.data(),
                  .rows = rows.data(),
                  .shares = shares.data(),
-                 .out = out,
-                 .num_rows = image.num_tokens,
+                 .out = out_,
+                 .num_rows = image_.layout.num_tokens,
                  .width = width,
                  .num_per_row = mix.num_per_row});
   return Status();
@@ -305,6 +385,11 @@ Result<std::unique_ptr<RankModel>> TowerModel::Load(const Checkpoint& checkpoint
 
 Status CheckTowerTensors(const TowerConfig& config, const Checkpoint& checkpoint) {
   return model::CheckTowerWeights(config, checkpoint);
+}
+
+Status Tower::Encode(const EncoderContent& content, float* out) {
+  MINISGL_ASSIGN_OR_RETURN(const auto encoding, Begin(content, out));
+  return encoding->Advance(1, 1);
 }
 
 std::shared_ptr<const ListedModel> MakeTowerModel(TowerConfig config, std::string dir) {

@@ -1,4 +1,4 @@
-// One layer of a tower: attention in both directions, and a feed-forward part.
+// The parts of a tower's layer: attention in both directions, and feed-forward.
 #include <algorithm>
 
 #include "model/tower_workspace.h"
@@ -57,7 +57,7 @@ void MakeHeads(const TowerRun& run, const TowerLayer& layer) {
 
 }  // namespace
 
-void RunTowerLayer(const TowerRun& run, int32_t index) {
+void RunTowerAttention(const TowerRun& run, int32_t index) {
   const TowerConfig& config = run.config;
   const TowerWorkspace& space = run.space;
   const TowerLayer& layer = run.weights.layers[static_cast<size_t>(index)];
@@ -82,6 +82,15 @@ void RunTowerLayer(const TowerRun& run, int32_t index) {
   MultiplyRows(run, layer.output, space.attention.data(), rows, hidden);
   FinishPart(run, layer.post_norm1, layer.factor1, rows, hidden);
   AddRows(run, hidden, rows, width, residual);
+}
+
+void RunTowerFeedForward(const TowerRun& run, int32_t index) {
+  const TowerConfig& config = run.config;
+  const TowerWorkspace& space = run.space;
+  const TowerLayer& layer = run.weights.layers[static_cast<size_t>(index)];
+  const int64_t rows = run.num_rows(), width = config.hidden_size;
+  float* const residual = space.residual.data();
+  float* const hidden = space.hidden.data();
   NormalizeRows(run, layer.norm2, residual, rows, width, hidden);
   const FeedForward part = {config.gated ? &layer.gate : nullptr, layer.up, layer.down,
                             config.activation, config.activation_limit};

@@ -86,8 +86,10 @@ void RunFeedForward(const TowerRun& run, const FeedForward& part, const float* x
 // Writes the embeddings of patches with what stands for their places to space.residual
 // (tower_patches.cc). `values`: of the tiles. kOutOfMemory.
 Status EmbedPatches(const TowerRun& run, const float* values);
-// Runs a layer over space.residual (tower_layers.cc).
-void RunTowerLayer(const TowerRun& run, int32_t layer);
+// The parts of a layer, in turn over space.residual (tower_layers.cc). Of the workspace nothing
+// else is kept between them.
+void RunTowerAttention(const TowerRun& run, int32_t layer);
+void RunTowerFeedForward(const TowerRun& run, int32_t layer);
 // Makes embeddings of space.residual by `steps`, one row for each unit (tower_steps.cc).
 // `is_last`: after all layers, so that the tower's last norm is applied.
 void RunTowerSteps(const TowerRun& run, const std::vector<TowerStep>& steps,

@@ -61,6 +61,7 @@ void AddExtras(const PlanExtras& extras, Json* json) {
     for (const EncoderRun& run : extras.encoded) {
       Json entry;
       entry.Set("source", run.source).Set("num_embeddings", run.num_embeddings);
+      if (run.begin > 0 || !run.is_last()) entry.Set("begin", run.begin).Set("end", run.end);
       runs.push_back(std::move(entry));
     }
     json->Set("encoded", std::move(runs));

@@ -178,6 +178,10 @@ std::string PlanExtrasFault(const PlanExtras& extras, std::span<const int32_t> r
     if (run.source == 0 || run.num_embeddings < 1) {
       return fmt::format("an input of {} embeddings as source {}", run.num_embeddings, run.source);
     }
+    if (run.begin < 0 || run.begin >= run.end || run.end > run.num_embeddings) {
+      return fmt::format("a piece [{}, {}) of an input of {} embeddings", run.begin, run.end,
+                         run.num_embeddings);
+    }
   }
   for (const AdapterSpan& span : extras.adapters) {
     if (span.slot < 0) return fmt::format("adapter slot {}", span.slot);

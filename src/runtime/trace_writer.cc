@@ -42,6 +42,7 @@ void TraceWriter::Step(const BatchPlan& plan, Time begin, Time end) {
   const char* name = "mixed";
   if (prefill_rows == 0) name = "decode";
   if (prefill_rows == plan.num_rows()) name = "prefill";
+  if (plan.num_rows() == 0) name = "encode";  // a piece of a picture alone
   Span(name, Track::kEngine, begin, end,
        {{"step", static_cast<int64_t>(plan.step)},
         {"rows", plan.num_rows()},

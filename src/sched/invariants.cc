@@ -61,8 +61,10 @@ void CheckSegments(const BatchPlan& plan) {
 }
 
 void CheckPlan(const BatchPlan& plan, const EngineLimits& limits, const SchedulerOptions& options) {
-  MINISGL_CHECK(plan.num_rows() >= 1 && plan.num_rows() <= limits.max_running_requests,
-                "I13: a plan of {} rows", plan.num_rows());
+  const bool may_be_empty = limits.encodes_in_pieces && !plan.extras.encoded.empty();
+  MINISGL_CHECK(
+      (plan.num_rows() >= 1 || may_be_empty) && plan.num_rows() <= limits.max_running_requests,
+      "I13: a plan of {} rows", plan.num_rows());
   int64_t prefill_tokens = 0, drafts = 0;
   std::unordered_set<int32_t> rows;
   for (int row = 0; row < plan.num_rows(); ++row) {
@@ -101,8 +103,9 @@ void CheckPlan(const BatchPlan& plan, const EngineLimits& limits, const Schedule
                 "I13: a window slot is written twice in one step");
   CheckSegments(plan);
   int64_t encoded = 0;
-  for (const EncoderRun& run : plan.extras.encoded) encoded += run.num_embeddings;
-  MINISGL_CHECK(encoded <= options.encoder_budget || plan.extras.encoded.size() == 1,
+  for (const EncoderRun& run : plan.extras.encoded) encoded += run.end - run.begin;
+  const bool is_alone = plan.extras.encoded.size() == 1 && !limits.encodes_in_pieces;
+  MINISGL_CHECK(encoded <= options.encoder_budget || is_alone,
                 "I13: {} embeddings encoded in a step of {}", encoded, options.encoder_budget);
   const std::string fault = PlanExtrasFault(plan.extras, plan.row_begin);
   MINISGL_CHECK(fault.empty(), "I13: {}", fault);

@@ -37,9 +37,8 @@ void PrefillManager::Schedule() {
       if (draft_->budget == 0) return;
       if (state->phase != Phase::kPrefill || state->is_chat() != is_chat) continue;
       if (state->LacksMask()) continue;
-      const size_t num_rows = draft_->prefill.size();
-      if (BudgetFor(*state, state->LeastChunk()) > 0) AddChunk(state);
-      if (!state->inputs.empty() && draft_->prefill.size() == num_rows) draft_->holds_back = true;
+      const bool goes_on = BudgetFor(*state, state->LeastChunk()) > 0 && AddChunk(state);
+      if (!goes_on && !state->inputs.empty()) draft_->holds_back = true;
     }
   }
   if (!draft_->preempted) AdmitNew();
@@ -257,7 +256,7 @@ int64_t PrefillManager::BudgetFor(const RequestState& state, int64_t least) cons
   return std::clamp<int64_t>(draft_->room / RoomFor(context_->options, state, 1), least, budget);
 }
 
-void PrefillManager::AddChunk(RequestState* state) {
+bool PrefillManager::AddChunk(RequestState* state) {
   const int64_t remaining = state->prefill_len - state->launched_len;
   MINISGL_CHECK(remaining > 0, "request {} has no prompt left to compute", state->request.id);
   const int64_t least = state->LeastChunk();
@@ -265,19 +264,22 @@ void PrefillManager::AddChunk(RequestState* state) {
       std::min({remaining, std::max(ChunkLimit(*state), least), BudgetFor(*state, least)});
   count = encoders_->Reach(*state, count);
   // Admitted with more keys than there is room for beside a chat, or before a picture that waits.
-  if (count < least) return;
+  if (count < least) {
+    return encoders_->Advance(state, least) || encoders_->WaitsForBudget(*state, least);
+  }
   // Only the first tokens may preempt another request. If pages are short, the chunk is shorter.
-  if (!preemptor_->TakePages(state, least)) return;
+  if (!preemptor_->TakePages(state, least)) return false;
   pages_->MakeAvailable(pages_->MissingPages(*state, count));
   count = std::min(count, pages_->AvailableTokens(*state));
   count = state->BeforeInput(state->launched_len + count) - state->launched_len;
-  if (!preemptor_->TakePages(state, count)) return;
+  if (!preemptor_->TakePages(state, count)) return false;
   encoders_->Take(state, count);
   const int64_t room = state->is_chat() ? 0 : RoomFor(context_->options, *state, count);
   draft_->prefill.push_back({state, count, {}, room});
   draft_->room -= room;
   draft_->budget -= count;
   if (!state->is_chat()) draft_->batch_budget -= count;
+  return true;
 }
 
 }  // namespace minisgl::sched

@@ -49,8 +49,9 @@ class PrefillManager {
   bool DropSessionPrefixFor(const RequestState& state, const PrefixMatch& match);
   // Admits `state` with a locked `match`, and begins its load if load_len > 0.
   void Admit(RequestState* state, PrefixMatch match, int64_t load_len);
-  // Drafts the next chunk of an admitted prompt.
-  void AddChunk(RequestState* state);
+  // Drafts the next chunk of an admitted prompt, or a piece of the picture that it waits for. False
+  // if it waits for room; true also if a later step has the budget for its picture.
+  bool AddChunk(RequestState* state);
   // Upper bound on the tokens of one chunk: a part of the budget while others wait, except for a
   // chat's turn, which outranks them.
   int64_t ChunkLimit(const RequestState& state) const;

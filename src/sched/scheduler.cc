@@ -34,7 +34,7 @@ void CheckScored(const BatchPlan& plan, int row, const RowResult& result) {
 Scheduler::Impl::Impl(const EngineLimits& limits, const SchedulerOptions& options)
     : context(limits, options),
       pages(limits, options),
-      encoders(options),
+      encoders(options, limits.encodes_in_pieces),
       queues(limits, options.queue, pages.prefix_cache()),
       chat_room(&context),
       preemptor(&context, &pages, &encoders, &queues, &draft),
@@ -149,10 +149,10 @@ std::shared_ptr<const BatchPlan> Scheduler::Impl::Next() {
   // A step that preempts admits nothing. If that leaves it empty, the next attempt may admit.
   do {
     DraftStep();
-  } while (draft.empty() && draft.preempted);
+  } while (draft.empty() && draft.preempted && !encoders.has_draft());
   const int64_t evicted = pages.cache().num_evicted() - evicted_before;
   if (evicted > 0) context.Note(SchedNote::Kind::kPagesEvicted, 0, evicted);
-  if (draft.empty()) return nullptr;
+  if (draft.empty() && !encoders.has_draft()) return nullptr;
   in_flight.push_back(BuildStep());
   return in_flight.back().plan;
 }

@@ -28,8 +28,11 @@ bool Scheduler::Impl::RunsChatIn(Phase phase) const {
 
 bool Scheduler::Impl::HasLongStepBeforeATurn() const {
   const int64_t longest = context.options.long_step_tokens;
-  return longest > 0 && awaits_turns && !in_flight.empty() &&
-         in_flight.back().plan->num_tokens() > longest && !RunsChat();
+  if (longest == 0 || !awaits_turns || in_flight.empty() || RunsChat()) return false;
+  const BatchPlan& last = *in_flight.back().plan;
+  int64_t work = last.num_tokens();  // an embedding's is about that of a token
+  for (const EncoderRun& run : last.extras.encoded) work += run.end - run.begin;
+  return work > longest;
 }
 
 // A request whose prompt is not computed has a row too, so that at least one token is left for it.
@@ -70,6 +73,7 @@ void Scheduler::Impl::DraftStep() {
 void Scheduler::Impl::DraftMixedStep() {
   const bool runs_chat = RunsChat();
   if (runs_chat || queues.waiting().HasChat()) chat_room.Bound(&draft);
+  if (draft.is_bounded) encoders.BoundBatch(draft.room / sched::kRoomOfToken);
   decode.Schedule();
   LeaveRoomForDecode();
   prefill.Schedule();

@@ -28,34 +28,53 @@ struct MadeUpPicture final : EncoderContent {
   int32_t count = 0;
 };
 
-// Counts what it encodes.
+// A part of the embeddings for each piece: others are written by no other one.
+class MadeUpEncoding final : public TowerEncoding {
+ public:
+  MadeUpEncoding(std::vector<float> embeddings, int64_t width, float* out, int64_t* num_pieces)
+      : embeddings_(std::move(embeddings)), width_(width), out_(out), num_pieces_(num_pieces) {}
+  Status Advance(int64_t done, int64_t parts) override {
+    ++*num_pieces_;
+    const int64_t end = std::ssize(embeddings_) / width_ * done / parts * width_;
+    std::copy(embeddings_.begin() + done_, embeddings_.begin() + end, out_ + done_);
+    done_ = end;
+    return Status();
+  }
+
+ private:
+  const std::vector<float> embeddings_;
+  const int64_t width_;
+  float* const out_;
+  int64_t* const num_pieces_;
+  int64_t done_ = 0;
+};
+
+// Counts its pieces.
 class MadeUpTower final : public Tower {
  public:
   MadeUpTower(std::vector<float> table, int64_t width, int32_t num_deepstack, float scale,
-              int64_t* num_encoded)
+              int64_t* num_pieces)
       : table_(std::move(table)),
         width_(width),
         num_deepstack_(num_deepstack),
         scale_(scale),
-        num_encoded_(num_encoded) {}
+        num_pieces_(num_pieces) {}
   uint64_t weight_bytes() const override { return 0; }
   uint64_t workspace_bytes() const override { return 0; }
   int64_t embedding_width() const override { return width_ * (1 + num_deepstack_); }
-  Status Encode(const EncoderContent& content, float* out) override {
+  Result<std::unique_ptr<TowerEncoding>> Begin(const EncoderContent& content, float* out) override {
     const auto& picture = dynamic_cast<const MadeUpPicture&>(content);
-    ++*num_encoded_;
     const int64_t all = embedding_width();
-    if (picture.ids.empty()) {
-      const std::vector<float> values = cpu::RandomFloats(picture.count * all, picture.seed);
-      std::copy(values.begin(), values.end(), out);
-      return Status();
-    }
-    std::fill_n(out, std::ssize(picture.ids) * all, 0.0f);
+    std::vector<float> values = cpu::RandomFloats(picture.count * all, picture.seed);
+    if (!picture.ids.empty()) std::fill(values.begin(), values.end(), 0.0f);
     for (size_t i = 0; i < picture.ids.size(); ++i) {
       const float* const row = table_.data() + picture.ids[i] * width_;
-      for (int64_t d = 0; d < width_; ++d) out[static_cast<int64_t>(i) * all + d] = scale_ * row[d];
+      for (int64_t d = 0; d < width_; ++d) {
+        values[i * static_cast<size_t>(all) + static_cast<size_t>(d)] = scale_ * row[d];
+      }
     }
-    return Status();
+    return std::unique_ptr<TowerEncoding>(
+        std::make_unique<MadeUpEncoding>(std::move(values), all, out, num_pieces_));
   }
 
  private:
@@ -63,13 +82,13 @@ class MadeUpTower final : public Tower {
   const int64_t width_;
   const int32_t num_deepstack_;
   const float scale_;
-  int64_t* const num_encoded_;
+  int64_t* const num_pieces_;
 };
 
 class MadeUpTowerModel final : public ListedModel {
  public:
-  MadeUpTowerModel(const ModelConfig& target, int32_t num_deepstack, int64_t* num_encoded)
-      : target_(target), num_deepstack_(num_deepstack), num_encoded_(num_encoded) {}
+  MadeUpTowerModel(const ModelConfig& target, int32_t num_deepstack, int64_t* num_pieces)
+      : target_(target), num_deepstack_(num_deepstack), num_pieces_(num_pieces) {}
   ModelRole role() const override { return ModelRole::kTower; }
   const std::string& name() const override { return name_; }
   const std::string& dir() const override { return dir_; }
@@ -91,13 +110,13 @@ class MadeUpTowerModel final : public ListedModel {
     std::vector<float> values(floats, floats + target_.vocab_size * target_.hidden_size);
     return std::unique_ptr<RankModel>(
         std::make_unique<MadeUpTower>(std::move(values), target_.hidden_size, num_deepstack_,
-                                      static_cast<float>(target_.embedding_scale), num_encoded_));
+                                      static_cast<float>(target_.embedding_scale), num_pieces_));
   }
 
  private:
   const ModelConfig target_;
   const int32_t num_deepstack_;
-  int64_t* const num_encoded_;
+  int64_t* const num_pieces_;
   const std::string name_ = "MadeUpTower", dir_;
 };
 
@@ -135,7 +154,7 @@ class PicturesTest : public testing::TestWithParam<PictureCase> {
   ModelList Models() {
     ModelList models(config_);
     const Status added = models.Add(
-        std::make_shared<MadeUpTowerModel>(config_, GetParam().num_deepstack, &num_encoded_));
+        std::make_shared<MadeUpTowerModel>(config_, GetParam().num_deepstack, &num_pieces_));
     EXPECT_TRUE(added.ok()) << added.message();
     return models;
   }
@@ -249,7 +268,7 @@ class PicturesTest : public testing::TestWithParam<PictureCase> {
   ModelConfig config_;
   std::unique_ptr<Checkpoint> checkpoint_;
   bool has_sections_ = false;
-  int64_t num_encoded_ = 0;
+  int64_t num_pieces_ = 0;
 
  private:
   static EngineRanks RanksOf(const PictureSettings& settings) {
@@ -278,13 +297,16 @@ TEST_P(PicturesTest, EveryScheduleGivesTheSameBits) {
     SCOPED_TRACE(testing::Message()
                  << "pages of " << settings.page_size << ", " << settings.num_pages
                  << " of them, steps of " << settings.max_prefill_tokens);
+    num_pieces_ = 0;
     const ScheduledRun run = Run(settings, requests);
     ExpectSame(run, expected);
     return run.stats;
   };
   same({});
+  EXPECT_EQ(num_pieces_, 4);
   same({.page_size = 1, .num_pages = 600, .max_prefill_tokens = 32, .num_threads = 2});
   same({.page_size = 4, .max_prefill_tokens = 31, .encoder_budget = 1, .encoder_cache = 1});
+  EXPECT_GE(num_pieces_, 20 + 9 + 20 + 30) << "an embedding each";
   same({.max_prefill_tokens = 40, .encoder_budget = 20, .encoder_cache = 30, .depth = 0});
   same({.page_size = 4, .max_prefill_tokens = 64, .drafts = true});
   const SchedulerStats short_of_pages =
@@ -346,13 +368,15 @@ TEST(EncodedInputsTest, AFaultIsTheResultOfItsStep) {
     uint64_t weight_bytes() const override { return 0; }
     uint64_t workspace_bytes() const override { return 0; }
     int64_t embedding_width() const override { return 2; }
-    Status Encode(const EncoderContent&, float* out) override {
+    Result<std::unique_ptr<TowerEncoding>> Begin(const EncoderContent&, float* out) override {
       if (!std::exchange(has_failed_, true)) {
         return Status(StatusCode::kOutOfMemory, "no memory for a picture");
       }
-      std::fill_n(out, 6, 1.5f);
-      return Status();
+      const std::vector<float> values(6, 1.5f);
+      return std::unique_ptr<TowerEncoding>(
+          std::make_unique<MadeUpEncoding>(values, 2, out, &num_pieces));
     }
+    int64_t num_pieces = 0;
 
    private:
     bool has_failed_ = false;
@@ -361,7 +385,7 @@ TEST(EncodedInputsTest, AFaultIsTheResultOfItsStep) {
   engine::EncodedInputs inputs(&tower, ops.get());
   PlanExtras extras;
   extras.encoded.push_back(
-      {.source = 7, .num_embeddings = 3, .content = std::make_shared<MadeUpPicture>()});
+      {.source = 7, .num_embeddings = 3, .content = std::make_shared<MadeUpPicture>(), .end = 3});
   extras.embeddings.push_back({.token = 4, .count = 2, .first = 1, .source = 7});
   std::vector<PlacedEmbeddings> placed;
   EXPECT_EQ(inputs.Apply(extras).code(), StatusCode::kOutOfMemory);
@@ -378,6 +402,45 @@ TEST(EncodedInputsTest, AFaultIsTheResultOfItsStep) {
   later.dropped = {7, 8};
   EXPECT_TRUE(inputs.Apply(later).ok());
   EXPECT_EQ(inputs.Place(later, &placed).code(), StatusCode::kInternal);
+}
+
+// A picture is read after its last piece; one that is dropped, or whose place another takes, is not
+// gone on with.
+TEST(EncodedInputsTest, APictureInPiecesIsReadAfterTheLast) {
+  int64_t num_pieces = 0;
+  MadeUpTower tower({}, 2, 0, 1, &num_pieces);
+  const auto ops = MakeNaiveOps();
+  engine::EncodedInputs inputs(&tower, ops.get());
+  const auto picture = std::make_shared<MadeUpPicture>();
+  picture->count = 5;
+  const auto piece = [&](EmbeddingSource source, int64_t begin, int64_t end) {
+    PlanExtras extras;
+    extras.encoded.push_back({source, 5, {}, picture, begin, end});
+    return inputs.Apply(extras);
+  };
+  const auto is_known = [&inputs](EmbeddingSource source) {
+    PlanExtras extras;
+    extras.embeddings.push_back({.token = 0, .count = 5, .first = 0, .source = source});
+    std::vector<PlacedEmbeddings> placed;
+    return inputs.Place(extras, &placed).ok();
+  };
+  ASSERT_TRUE(piece(1, 0, 2).ok());
+  ASSERT_TRUE(piece(1, 2, 4).ok());
+  EXPECT_FALSE(is_known(1));
+  ASSERT_TRUE(piece(1, 4, 5).ok());
+  EXPECT_TRUE(is_known(1));
+  EXPECT_EQ(num_pieces, 3);
+  ASSERT_TRUE(piece(2, 0, 2).ok());
+  PlanExtras drops;
+  drops.dropped = {2};
+  ASSERT_TRUE(inputs.Apply(drops).ok());
+  ASSERT_TRUE(piece(2, 2, 5).ok());
+  EXPECT_FALSE(is_known(2));
+  ASSERT_TRUE(piece(3, 0, 2).ok());
+  ASSERT_TRUE(piece(4, 0, 5).ok());
+  ASSERT_TRUE(piece(3, 2, 5).ok());
+  EXPECT_FALSE(is_known(3));
+  EXPECT_TRUE(is_known(4));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PicturesTest,

@@ -25,13 +25,18 @@ struct LoadedTower {
   std::unique_ptr<RankModel> rank_model;
 
   Tower& tower() const { return dynamic_cast<Tower&>(*rank_model); }
-  std::vector<float> Encode(const PreparedImage& image) const {
+  // In pieces of `parts`.
+  std::vector<float> Encode(const PreparedImage& image, int64_t parts = 1) const {
     ImageContent content;
     content.image = image;
     std::vector<float> out(static_cast<size_t>(image.layout.num_tokens * tower().embedding_width()),
                            std::numeric_limits<float>::quiet_NaN());
-    const Status status = tower().Encode(content, out.data());
-    EXPECT_TRUE(status.ok()) << status.message();
+    auto encoding = tower().Begin(content, out.data());
+    EXPECT_TRUE(encoding.ok()) << encoding.status().message();
+    for (int64_t part = 1; encoding.ok() && part <= parts; ++part) {
+      const Status status = (*encoding)->Advance(part, parts);
+      EXPECT_TRUE(status.ok()) << status.message();
+    }
     return out;
   }
 };

@@ -111,6 +111,126 @@ TEST(EncoderTest, APictureLargerThanBudgetAndCacheIsEncodedAlone) {
   ExpectRight(driver, request);
 }
 
+EngineLimits LimitsWithPieces() {
+  EngineLimits limits = PictureLimits();
+  limits.encodes_in_pieces = true;
+  return limits;
+}
+
+using Piece = std::vector<int64_t>;  // of: source, begin, end
+
+std::vector<Piece> Pieces(SimDriver& driver) {
+  std::vector<Piece> pieces;
+  for (const EncoderRun& run : driver.last_plan().extras.encoded) {
+    pieces.push_back({static_cast<int64_t>(run.source), run.begin, run.end});
+  }
+  return pieces;
+}
+
+// Another row answers beside the pieces; what follows the picture waits for the last one.
+TEST(EncoderTest, APictureBeyondTheBudgetIsEncodedInPieces) {
+  SimDriver driver(LimitsWithPieces(), PictureOptions(8), 0, kEndRate);
+  const Request request = MakePicture(1, 40, {{4, 20, kTabby}});
+  Request text = MakeRequest(5, 10, 20);
+  text.id = text.sampling.seed = 2;
+  driver.Submit(request);
+  driver.Submit(text);
+  driver.Step();
+  EXPECT_EQ(driver.last_plan().num_tokens(), 4 + 10);
+  EXPECT_TRUE(Pieces(driver).empty());
+  for (const Piece& piece : {Piece{1, 0, 8}, Piece{1, 8, 16}}) {
+    driver.Step();
+    EXPECT_EQ(Pieces(driver), (std::vector<Piece>{piece}));
+    EXPECT_EQ(driver.last_plan().num_tokens(), 1);
+  }
+  driver.Step();
+  EXPECT_EQ(Pieces(driver), (std::vector<Piece>{{1, 16, 20}}));
+  EXPECT_GT(driver.last_plan().num_tokens(), 20);
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.scheduler().Stats().encoded_inputs, 1);
+  ExpectRight(driver, request);
+  ExpectRight(driver, text);
+}
+
+TEST(EncoderTest, AStepMayHaveAPieceAndNoRow) {
+  SimDriver driver(LimitsWithPieces(), PictureOptions(8), 1, kEndRate);
+  const Request request = MakePicture(1, 40, {{0, 20, kTabby}});
+  driver.Submit(request);
+  driver.Step();
+  EXPECT_EQ(driver.last_plan().num_rows(), 0);
+  EXPECT_EQ(Pieces(driver), (std::vector<Piece>{{1, 0, 8}}));
+  ASSERT_TRUE(driver.RunToEnd());
+  ExpectRight(driver, request);
+}
+
+// Both wait for the same picture, and a third one for another, which is begun after the last piece.
+TEST(EncoderTest, OtherPicturesWaitForTheLastPiece) {
+  SimDriver driver(LimitsWithPieces(), PictureOptions(8), 0, kEndRate);
+  std::vector<Request> requests = {MakePicture(1, 40, {{0, 20, kTabby}}),
+                                   MakePicture(2, 40, {{4, 20, kTabby}}),
+                                   MakePicture(3, 40, {{4, 6, kHound}})};
+  for (Request& request : requests) {
+    request.prompt.front() = static_cast<TokenId>(request.id);
+    driver.Submit(request);
+  }
+  std::vector<Piece> pieces;
+  while (driver.Step()) {
+    for (const Piece& piece : Pieces(driver)) {
+      if (pieces.empty() || pieces.back() != piece) pieces.push_back(piece);
+    }
+  }
+  EXPECT_EQ(pieces, (std::vector<Piece>{{1, 0, 8}, {1, 8, 16}, {1, 16, 20}, {2, 0, 6}}));
+  EXPECT_EQ(driver.scheduler().Stats().encoded_inputs, 2);
+  for (const Request& request : requests) ExpectRight(driver, request);
+}
+
+TEST(EncoderTest, AChatsPictureTakesThePlaceOfOneInPieces) {
+  SchedulerOptions options = PictureOptions(8);
+  options.queue = QueuePolicy::kPriority;
+  SimDriver driver(LimitsWithPieces(), options, 0, kEndRate);
+  const Request request = MakePicture(1, 40, {{4, 20, kTabby}});
+  Request chat = MakePicture(2, 40, {{4, 7, kHound}});
+  chat.priority = kChatPriority;
+  driver.Submit(request);
+  driver.Step();
+  driver.Step();
+  EXPECT_EQ(Pieces(driver), (std::vector<Piece>{{1, 0, 8}}));
+  driver.Submit(chat);
+  driver.Step();  // the text before it; beside a chat a piece is smaller
+  EXPECT_EQ(Pieces(driver), (std::vector<Piece>{{1, 8, 10}}));
+  driver.Step();
+  EXPECT_EQ(Pieces(driver), (std::vector<Piece>{{2, 0, 7}}));
+  EXPECT_EQ(driver.last_plan().extras.dropped, (std::vector<EmbeddingSource>{1}));
+  ASSERT_TRUE(driver.RunToEnd());
+  ExpectRight(driver, request);
+  ExpectRight(driver, chat);
+}
+
+// The rest of a picture whose request ends is not encoded, nor that of one whose piece failed.
+TEST(EncoderTest, PiecesEndWithTheirRequest) {
+  SimDriver driver(LimitsWithPieces(), PictureOptions(8), 1, kEndRate);
+  driver.Submit(MakePicture(1, 40, {{4, 20, kTabby}}));
+  driver.Step();
+  driver.Step();
+  EXPECT_EQ(Pieces(driver), (std::vector<Piece>{{1, 0, 8}}));
+  driver.scheduler().Abort(1);
+  const Request second = MakePicture(2, 40, {{0, 20, kTabby}});
+  driver.Submit(second);
+  driver.Step();
+  EXPECT_EQ(driver.last_plan().extras.dropped, (std::vector<EmbeddingSource>{1}));
+  EXPECT_EQ(Pieces(driver), (std::vector<Piece>{{2, 0, 8}}));
+  ASSERT_TRUE(driver.RunToEnd());
+  ExpectRight(driver, second);
+  driver.Submit(MakePicture(3, 40, {{0, 20, kHeron}}));
+  driver.engine().FailNextStep("the tower broke");
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.answers().at(3).reason, EndReason::kFailed);
+  const Request again = MakePicture(4, 40, {{0, 20, kHeron}});
+  driver.Submit(again);
+  ASSERT_TRUE(driver.RunToEnd());
+  ExpectRight(driver, again);
+}
+
 TEST(EncoderTest, RowsWithTheSamePictureEncodeItOnce) {
   SimDriver driver(PictureLimits(), PictureOptions(), 0, kEndRate);
   std::vector<Request> requests;
@@ -175,6 +295,10 @@ TEST(EncoderTest, APictureThatNoStepCanComputeWholeIsRefused) {
   driver.Submit(MakePicture(1, 60, {{10, 40, kTabby, true}}));
   ASSERT_TRUE(driver.RunToEnd());
   EXPECT_EQ(driver.answers().at(1).error_code, "length_exceeded");
+  EXPECT_EQ(driver.answers().at(1).error_message,
+            "a picture of 40 tokens, which one step computes, does not fit in the 32 of a step; "
+            "allow longer steps (--max-prefill-length) or make pictures smaller "
+            "(--image-max-tokens 32)");
   const Request causal = MakePicture(2, 60, {{10, 40, kTabby}});
   driver.Submit(causal);
   ASSERT_TRUE(driver.RunToEnd());
@@ -192,7 +316,7 @@ TEST(EncoderTest, AnEngineWithoutTowersRefusesAPicture) {
 
 // Embeddings that are read never make room, however long ago they were used first.
 TEST(EncoderTest, RoomIsMadeOfWhatNoRequestReads) {
-  EncoderLedger ledger(PictureOptions(100, 25));
+  EncoderLedger ledger(PictureOptions(100, 25), false);
   RequestState reader, passed, waiting, later;
   const auto add = [&ledger](RequestState* state, RequestId id, ContentHash hash) {
     state->request = MakePicture(id, 30, {{6, 10, hash}});

@@ -103,6 +103,7 @@ void DrawPictures(Workload* workload) {
   workload->limits.extras = kReplacesEmbeddings | kHasInputs;
   workload->options.encoder_budget = dice.Pick(1, 5, 16, 60);
   workload->options.encoder_cache = dice.Pick(1, 10, 30, 200);
+  workload->limits.encodes_in_pieces = !dice.OneIn(3);
   for (int64_t i = dice.Pick(0, 0, 1, 4); i > 0; --i) {
     const int64_t last_step = workload->arrivals.back().step;
     workload->faults.push_back({Fault::Kind::kStepFails, dice.Below(last_step + 20), 0});

@@ -2,6 +2,7 @@
 //
 //   sim --seeds N [--first S]   runs seeds S .. S + N - 1; the last line is
 //                               `N seeds, V violations, X steps/s`
+//   sim --pictures N [--first S]   the same of the workloads with pictures alone
 //   sim --hunt N                runs seeds until one fails, at most N
 //   sim --trace SEED            prints every plan and event of one seed
 //   sim --trace-marked SEED     the same of its workload with marks
@@ -44,7 +45,8 @@ void Report(const Workload& workload, const Outcome& outcome) {
       stdout);
 }
 
-int RunSeeds(uint64_t first, uint64_t count) {
+// `pictures_alone`: of each seed the workload with pictures, also of an even one.
+int RunSeeds(uint64_t first, uint64_t count, bool pictures_alone) {
   const auto begin = std::chrono::steady_clock::now();
   int64_t steps = 0, preemptions = 0, remapped = 0, evicted = 0, reclaimed = 0, aborted = 0,
           failed = 0;
@@ -80,6 +82,10 @@ int RunSeeds(uint64_t first, uint64_t count) {
     if (!outcome.violation.empty() && ++violations <= 5) Report(workload, outcome);
   };
   for (uint64_t seed = first; seed < first + count; ++seed) {
+    if (pictures_alone) {
+      run(seed, WorkloadKind::kPictures);
+      continue;
+    }
     for (const WorkloadKind kind : KindsOf(seed)) run(seed, kind);
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
@@ -137,13 +143,15 @@ int Hunt(uint64_t count) {
 
 int Main(int argc, char** argv) {
   uint64_t first = 1, count = 0;
+  bool pictures_alone = false;
   std::optional<uint64_t> traced;
   WorkloadKind traced_kind = WorkloadKind::kPlain;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view option = argv[i];
     const auto value = ParseNumber(argv[i + 1]);
     if (!value) break;
-    if (option == "--seeds") count = *value;
+    if (option == "--seeds" || option == "--pictures") count = *value;
+    if (option == "--pictures") pictures_alone = true;
     if (option == "--first") first = *value;
     if (option.starts_with("--trace")) traced = *value;
     if (option == "--trace-marked") traced_kind = WorkloadKind::kMarked;
@@ -159,11 +167,12 @@ int Main(int argc, char** argv) {
   }
   if (count == 0) {
     std::fputs(
-        "usage: sim --seeds N [--first S] | sim --hunt N | sim --trace[-marked|-pictures] SEED\n",
+        "usage: sim --seeds N [--first S] | sim --pictures N [--first S] | sim --hunt N | "
+        "sim --trace[-marked|-pictures] SEED\n",
         stderr);
     return 64;
   }
-  return RunSeeds(first, count);
+  return RunSeeds(first, count, pictures_alone);
 }
 
 }  // namespace

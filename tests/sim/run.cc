@@ -217,7 +217,7 @@ void Runner::Launch(std::shared_ptr<const BatchPlan> plan) {
   if (next_fault_ < workload_.faults.size() &&
       workload_.faults[next_fault_].step <= outcome_.steps) {
     const Fault& fault = workload_.faults[next_fault_++];
-    const int row = fault.row % plan->num_rows();
+    const int row = fault.row % std::max(plan->num_rows(), 1);
     if (fault.kind == Fault::Kind::kStepFails) engine_.FailNextStep("the step failed");
     if (fault.kind == Fault::Kind::kNonFinite) engine_.NonFiniteInNextStep(row);
     if (fault.kind == Fault::Kind::kForeignToken) engine_.ForeignTokenInNextStep(row);

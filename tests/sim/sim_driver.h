@@ -20,7 +20,7 @@ struct Answer {
   std::vector<int64_t> progress;  // computed tokens of its prompt
   bool ended = false;
   EndReason reason = EndReason::kStopToken;
-  std::string error_code;
+  std::string error_code, error_message;
   int64_t cached_tokens = 0;
   int num_ends = 0;
   bool token_after_end = false;
@@ -110,6 +110,7 @@ class SimDriver {
         ++answer.num_ends;
         answer.reason = event.reason;
         answer.error_code = event.error_code;
+        answer.error_message = event.error_message;
         answer.cut_in_constraint = event.cut_in_constraint;
         answer.cached_tokens = event.cached_tokens;
       }

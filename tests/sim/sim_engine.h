@@ -174,6 +174,7 @@ class SimEngine : public Engine {
   // Drops and encodes inputs. Those of a step that fails are not valid: a row that reads them gives
   // wrong tokens.
   void Encode(const BatchPlan& plan, bool fails);
+  void EncodePiece(const BatchPlan& plan, const EncoderRun& run, bool fails);
   // What the embeddings of a source show of their content.
   uint64_t ContentOf(const BatchPlan& plan, EmbeddingSource source);
   void CheckWhole(const BatchPlan& plan, int row, const RowExtras& extras);
@@ -192,6 +193,7 @@ class SimEngine : public Engine {
   struct Embeddings {
     ContentHash hash{};
     int64_t count = 0;
+    int64_t encoded = 0;  // of the count; less: in pieces
     bool is_valid = true;
   };
   std::map<EmbeddingSource, Embeddings> embeddings_;

@@ -122,11 +122,7 @@ void SimEngine::Encode(const BatchPlan& plan, bool fails) {
     if (embeddings_.erase(source) == 1) continue;
     Violate(fmt::format("step {}: drops unknown embeddings {}", plan.step, source));
   }
-  for (const EncoderRun& run : plan.extras.encoded) {
-    if (!embeddings_.emplace(run.source, Embeddings{run.hash, run.num_embeddings, !fails}).second) {
-      Violate(fmt::format("step {}: encodes {} twice", plan.step, run.source));
-    }
-  }
+  for (const EncoderRun& run : plan.extras.encoded) EncodePiece(plan, run, fails);
   int64_t count = 0;
   for (const auto& [source, embeddings] : embeddings_) count += embeddings.count;
   if (count > embedding_capacity_ && embeddings_.size() > 1) {
@@ -135,9 +131,31 @@ void SimEngine::Encode(const BatchPlan& plan, bool fails) {
   }
 }
 
+void SimEngine::EncodePiece(const BatchPlan& plan, const EncoderRun& run, bool fails) {
+  const auto violate = [&](const char* what) {
+    Violate(fmt::format("step {}: {} of input {}", plan.step, what, run.source));
+  };
+  if (!limits_.encodes_in_pieces && (run.begin > 0 || !run.is_last())) violate("a piece");
+  if (run.begin == 0) {
+    for (const auto& [source, other] : embeddings_) {
+      if (other.is_valid && other.encoded < other.count) violate("begins within another one");
+    }
+    if (!embeddings_.emplace(run.source, Embeddings{run.hash, run.num_embeddings}).second) {
+      violate("encodes the begin twice");
+    }
+  }
+  const auto found = embeddings_.find(run.source);
+  if (found == embeddings_.end()) return violate("no begin");
+  Embeddings& embeddings = found->second;
+  if (embeddings.encoded != run.begin || run.end > embeddings.count) violate("a piece out of turn");
+  embeddings.encoded = run.end;
+  if (fails) embeddings.is_valid = false;
+}
+
 uint64_t SimEngine::ContentOf(const BatchPlan& plan, EmbeddingSource source) {
   const auto found = embeddings_.find(source);
-  if (found != embeddings_.end()) return Seen(found->second.hash);
+  const bool is_whole = found != embeddings_.end() && found->second.encoded == found->second.count;
+  if (is_whole) return Seen(found->second.hash);
   Violate(fmt::format("step {}: reads embeddings {}, which are not there", plan.step, source));
   return 0;
 }

@@ -365,8 +365,8 @@ std::string Workload::Describe() const {
       arrivals.size(), faults.size(), sessions.size());
   if (kind == WorkloadKind::kMarked) text += "; with marks";
   if (kind == WorkloadKind::kPictures) {
-    text += fmt::format("; with pictures, {} embeddings a step, {} kept", options.encoder_budget,
-                        options.encoder_cache);
+    text += fmt::format("; with pictures, {} embeddings a step{}, {} kept", options.encoder_budget,
+                        limits.encodes_in_pieces ? " in pieces" : "", options.encoder_cache);
   }
   if (limits.num_window_pages > 0) {
     text += fmt::format("; a window of {} keys, {} window pages", limits.sliding_window,

@@ -42,6 +42,9 @@ struct EngineLimits {
   int32_t max_step_drafts = 0;  // drafted tokens of any plan, part of T
   int32_t max_in_flight = 2;    // plans launched and not collected
   RowExtraSet extras = 0;       // the parts of RowExtras that it implements; plans have no others
+  // Inputs that are larger than a step's budget are encoded in pieces, a step each. A plan with a
+  // piece may have no rows. Else such an input is encoded by one step.
+  bool encodes_in_pieces = false;
 };
 
 // State slots that one running request holds at most: what its rows in flight and the next one read

@@ -28,13 +28,20 @@ struct EncoderInput {
   int64_t end() const { return token + length; }
 };
 
-// A plan has an engine encode `content` before the plan's rows run. Its embeddings are known as
-// `source` until a plan drops them.
+// A plan has an engine encode `content`, or a piece of it, before the plan's rows run. Its
+// embeddings are known as `source` after the last piece, until a plan drops them. An engine has one
+// input in pieces at a time, encodes no other one between them, and forgets it if a piece fails:
+// pieces that were planned meanwhile do nothing.
 struct EncoderRun {
   EmbeddingSource source = 0;
   int64_t num_embeddings = 0;
   ContentHash hash{};
   std::shared_ptr<const EncoderContent> content;
+  // The piece: a part of the work, in embeddings. The first one begins at 0, each other one where
+  // the one before it ended, and the last one ends at num_embeddings.
+  int64_t begin = 0, end = 0;
+
+  bool is_last() const { return end == num_embeddings; }
 };
 
 }  // namespace minisgl

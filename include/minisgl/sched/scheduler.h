@@ -82,7 +82,7 @@ struct SchedulerOptions {
   int64_t long_step_tokens = 0;
   // Embeddings of pictures: the most that one step encodes (of requests below the chat's class a
   // quarter beside a chat's turn), and the most that are kept. Either may be less than one picture
-  // has: it is then encoded alone.
+  // has: it is then encoded in pieces if the engine does so, else by one step, and kept alone.
   int64_t encoder_budget = 4096;
   int64_t encoder_cache = 16384;
   CacheKind cache = CacheKind::kRadix;
