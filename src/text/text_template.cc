@@ -29,15 +29,18 @@ class JinjaTextTemplate final : public TextTemplate {
     std::string text;
     MINISGL_RETURN_IF_ERROR(jinja::Guard(name_, kOfUser, [&] {
       std::vector<std::pair<std::string, jinja::Value>> variables;
-      if (names_.contains(kWholeRow)) {
-        variables.emplace_back(kWholeRow, jinja::FromJson(columns, /*trusted=*/false));
-      }
       for (const auto& [name, value] : columns.as_object()) {
         if (!names_.contains(name)) continue;
-        if (name == kWholeRow) variables.clear();
         variables.emplace_back(name, jinja::FromJson(value, /*trusted=*/false));
       }
+      jinja::Value whole;
+      const bool is_column = columns.Find(kWholeRow) != nullptr;
+      if (names_.contains(kWholeRow)) whole = jinja::FromJson(columns, /*trusted=*/false);
+      if (!is_column && !whole.is_undefined()) variables.emplace_back(kWholeRow, whole);
       jinja::Interpreter interpreter(std::move(variables));
+      if (is_column && !whole.is_undefined()) {
+        interpreter.SetMembersBehind(std::string(kWholeRow), std::move(whole));
+      }
       interpreter.RequireDefined();
       text = interpreter.Run(block_).bytes();
     }));

@@ -36,6 +36,29 @@ TEST(TextTemplateTest, NamesThatAreNoWordsAreMembersOfTheRow) {
   EXPECT_EQ(Text("{{ row }}", R"({"row": "a column", "b": 1})"), "a column");
 }
 
+TEST(TextTemplateTest, AColumnNamedRowHidesNoOtherColumn) {
+  const std::string columns = R"({"country": "Peru", "row": "5 a", "Its name": "x"})";
+  EXPECT_EQ(Text("{{ country }} {{ row }}", columns), "Peru 5 a");
+  EXPECT_EQ(Text("{{ country }}", columns), "Peru") << "before it";
+  EXPECT_EQ(Text("{{ row.country }} {{ row['Its name'] }} {{ row.row }}", columns), "Peru x 5 a");
+  EXPECT_EQ(Text("{{ row.upper() }} {{ row[0] }} {{ row | length }}", columns), "5 A 5 3")
+      << "members and methods of its value come first";
+  EXPECT_EQ(Text("{{ row.a }} {{ row.b }}", R"({"row": {"a": 1}, "a": 2, "b": 3})"), "1 3");
+  EXPECT_EQ(Text("{{ row.txet }}", columns), "error: --template:1: 'txet' is undefined");
+  EXPECT_EQ(Text("{{ row }} {{ row.b }}", R"({"b": 1, "row": null})"), "None 1");
+  EXPECT_EQ(Text("{% for row in [{'a': 1}] %}{{ row.a }}{{ row.b is defined }}{% endfor %}",
+                 R"({"b": 1, "row": 2})"),
+            "1False")
+      << "another variable of that name";
+}
+
+TEST(TextTemplateTest, IntegersHaveAllTheirDigits) {
+  EXPECT_EQ(Text("{{ doc }} {{ ok }} {{ row.doc + 1 }} {{ row | tojson }}",
+                 R"({"doc": 10881715073803520453, "ok": 1470944601309528072})"),
+            "10881715073803520453 1470944601309528072 10881715073803520454 "
+            R"({"doc": 10881715073803520453, "ok": 1470944601309528072})");
+}
+
 // Names that chat templates set are columns like any other.
 TEST(TextTemplateTest, NamesOfChatTemplatesAreOrdinaryColumns) {
   EXPECT_EQ(Text("{{ messages }} {{ tools }} {{ bos_token }}",

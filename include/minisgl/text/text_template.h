@@ -21,9 +21,10 @@ class TextTemplate {
                                                      const std::string& name);
   virtual ~TextTemplate() = default;
 
-  // Each member of the object `columns` is a variable. `row` is the whole object, unless a column
-  // has that name: {{ row["Product name"] }}. kBadInput with the template's line if a variable is
-  // missing, if the template calls raise_exception or exceeds a bound.
+  // Each member of the object `columns` is a variable. `row` is the whole object:
+  // {{ row["Product name"] }}. If a column has that name, {{ row }} is its value, and members
+  // that this lacks are those of the whole object. kBadInput with the template's line if a variable
+  // is missing, if the template calls raise_exception or exceeds a bound.
   virtual Result<std::string> Render(const Json& columns) const = 0;
 };
 
