@@ -1,11 +1,11 @@
 #include "minisgl/base/json.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <iterator>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <utility>
 
 #include "minisgl/base/utf8.h"
@@ -14,8 +14,8 @@ namespace minisgl {
 namespace {
 
 constexpr int kNumberOutOfRange = 406;  // the reader's id of a number that no double holds
-// Memory of a member besides its value: the key, and its node in the set of an open object's keys.
-constexpr uint64_t kKeyMemory = sizeof(std::string) + 64;
+// Memory of a member besides its value: the key, and its node in the map of an open object's keys.
+constexpr uint64_t kKeyMemory = sizeof(std::string) + 64 + sizeof(size_t);
 // Memory of a string, array or object besides its values: overhead of malloc, and of a chat
 // template's copy.
 constexpr uint64_t kHeapMemory = 40;
@@ -30,7 +30,11 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool value) override { return Add(Json(value)); }
   bool number_integer(number_integer_t value) override { return Add(Json(int64_t{value})); }
   bool number_unsigned(number_unsigned_t value) override { return Add(Json(uint64_t{value})); }
-  bool number_float(number_float_t value, const string_t&) override { return Add(Json(value)); }
+  // The reader makes a float of an integer that does not fit into 64 bits.
+  bool number_float(number_float_t value, const string_t& text) override {
+    if (text.find_first_of(".eE") != std::string::npos) return Add(Json(value));
+    return Charge(kHeapMemory + text.size()) && Add(Json::LongInteger(text));
+  }
   bool string(string_t& value) override {
     return Charge(kHeapMemory) && Add(Json(std::move(value)));
   }
@@ -38,10 +42,12 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 
   bool start_object(std::size_t) override { return Open(Json(Json::Object{})); }
   bool key(string_t& value) override {
-    if (!open_.back().keys.insert(value).second) {
+    Container& object = open_.back();
+    object.place = object.keys.emplace(value, object.value.as_object().size()).first->second;
+    if (!limits_.keeps_last && object.place < object.value.as_object().size()) {
       return Fail(fmt::format("duplicate key \"{}\"", Visible(value)));
     }
-    open_.back().key = std::move(value);
+    object.key = std::move(value);
     return Charge(kKeyMemory);
   }
   bool end_object() override { return Close(); }
@@ -65,9 +71,10 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
  private:
   struct Container {
     Json value;
-    std::string key;  // of the member being read
-    // Ordered, because hostile text can make all keys have one hash.
-    std::set<std::string> keys;
+    std::string key;   // of the member being read
+    size_t place = 0;  // of that member
+    // The places of members. Ordered, because hostile text can make all keys have one hash.
+    std::map<std::string, size_t> keys;
   };
 
   bool Fail(std::string message) {
@@ -99,7 +106,13 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     } else if (open_.back().value.is_array()) {
       open_.back().value.as_array().push_back(std::move(value));
     } else {
-      open_.back().value.as_object().emplace_back(std::move(open_.back().key), std::move(value));
+      Container& object = open_.back();
+      Json::Object& members = object.value.as_object();
+      if (object.place < members.size()) {
+        members[object.place].second = std::move(value);
+      } else {
+        members.emplace_back(std::move(object.key), std::move(value));
+      }
     }
   }
   bool Open(Json empty) {
@@ -107,7 +120,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     if (static_cast<int>(open_.size()) >= limits_.depth_max) {
       return Fail(fmt::format("nested more than {} deep", limits_.depth_max));
     }
-    open_.push_back({std::move(empty), {}, {}});
+    open_.push_back({std::move(empty), {}, 0, {}});
     return true;
   }
   bool Close() {
@@ -153,6 +166,8 @@ void Dump(const Json& json, int indent, int depth, std::string* out) {
     fmt::format_to(std::back_inserter(*out), "{}", json.as_int());
   } else if (json.is_uint()) {
     fmt::format_to(std::back_inserter(*out), "{}", json.as_uint());
+  } else if (const std::string* digits = json.long_digits()) {
+    *out += *digits;
   } else if (json.is_double()) {
     AppendNumber(json.as_double(), out);
   } else if (json.is_string()) {
@@ -200,6 +215,8 @@ Json::Json(uint64_t value) {
     value_ = value;
   }
 }
+
+double Json::LongAsDouble() const { return std::strtod(long_digits()->c_str(), nullptr); }
 
 Json* Json::Find(std::string_view key) { return const_cast<Json*>(std::as_const(*this).Find(key)); }
 
@@ -252,7 +269,7 @@ Json& Json::Append(Json value) {
 const char* Json::TypeName() const {
   if (is_null()) return "null";
   if (is_bool()) return "true or false";
-  if (is_int()) return "an integer";
+  if (is_integer()) return "an integer";
   if (is_double()) return "a number";
   if (is_string()) return "a string";
   return is_array() ? "an array" : "an object";

@@ -227,6 +227,33 @@ TEST(JsonTest, WholeNumbersKeepTheirValue) {
   EXPECT_EQ(Json(uint64_t{7}).as_int(), 7);
 }
 
+TEST(JsonTest, IntegersOfAnySizeKeepTheirDigits) {
+  for (const char* text : {"18446744073709551616", "-9223372036854775809", "-18446744073709551615",
+                           "100000000000000000000000000", "9223372036854775808", "-7", "0"}) {
+    const auto json = ParseJson(text);
+    ASSERT_TRUE(json.ok()) << text;
+    EXPECT_TRUE(json->is_integer()) << text;
+    EXPECT_TRUE(json->is_number()) << text;
+    EXPECT_EQ(json->Dump(), text);
+    EXPECT_EQ(json->as_double(), std::strtod(text, nullptr)) << text;
+    EXPECT_STREQ(json->TypeName(), "an integer");
+    EXPECT_EQ(*json, Json(*json));
+  }
+  EXPECT_NE(*ParseJson("18446744073709551616"), *ParseJson("18446744073709551617"));
+  EXPECT_EQ(ParseJson("[18446744073709551616]")->Dump(), "[18446744073709551616]");
+  for (const char* text : {"1.0", "1e3", "1e30", "18446744073709551616.0"}) {
+    EXPECT_FALSE(ParseJson(text)->is_integer()) << text;
+  }
+}
+
+TEST(JsonTest, OfKeysThatRepeatTheLastCountsWhereThatIsAsked) {
+  const JsonLimits limits = {.keeps_last = true};
+  EXPECT_EQ(ParseJson(R"({"a": 1, "b": {"c": 2, "c": [3]}, "a": {"d": 4}})", limits)->Dump(),
+            R"({"a": {"d": 4}, "b": {"c": [3]}})");
+  EXPECT_EQ(ParseJson(R"({"a": 1, "a": 2, "a": 3})", limits)->Dump(), R"({"a": 3})");
+  EXPECT_FALSE(ParseJson(R"({"a": 1, "a": 2})").ok());
+}
+
 TEST(JsonTest, NumbersThatNoDoubleHoldsAreRefused) {
   EXPECT_NE(ErrorOf("1e999").find("1e999 is out of range"), std::string::npos);
   EXPECT_NE(ErrorOf("[-1e400]").find("out of range"), std::string::npos);

@@ -40,6 +40,13 @@ class Json {
   Json(std::string_view value) : value_(std::string(value)) {}  // NOLINT
   Json(Array value) : value_(std::move(value)) {}               // NOLINT
   Json(Object value) : value_(std::move(value)) {}              // NOLINT
+  // An integer of any size. REQUIRES: `digits` is JSON's notation of one that neither int64_t nor
+  // uint64_t holds.
+  static Json LongInteger(std::string digits) {
+    Json json;
+    json.value_ = LongDigits{std::move(digits)};
+    return json;
+  }
   // A value that Dump() writes verbatim. Every is_*() is false. REQUIRES that `text` is JSON on one
   // line.
   static Json Raw(std::string text) {
@@ -51,10 +58,14 @@ class Json {
   bool is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }
   bool is_bool() const { return std::holds_alternative<bool>(value_); }
   bool is_int() const { return std::holds_alternative<int64_t>(value_); }
-  bool is_double() const { return std::holds_alternative<double>(value_) || is_past_int(); }
+  bool is_double() const {
+    return std::holds_alternative<double>(value_) || is_past_int() || is_long();
+  }
   bool is_number() const { return is_int() || is_double(); }
-  // An integer from 0 to 2^64 - 1. One above INT64_MAX is a double to the functions above, but
-  // keeps all its digits.
+  // A number without a fraction and an exponent. One that no int64_t holds is a double to the
+  // functions above, but Dump() has all its digits.
+  bool is_integer() const { return is_int() || is_past_int() || is_long(); }
+  // An integer from 0 to 2^64 - 1.
   bool is_uint() const { return (is_int() && as_int() >= 0) || is_past_int(); }
   bool is_string() const { return std::holds_alternative<std::string>(value_); }
   bool is_array() const { return std::holds_alternative<Array>(value_); }
@@ -65,6 +76,7 @@ class Json {
   int64_t as_int() const { return std::get<int64_t>(value_); }
   double as_double() const {  // also of an integer
     if (is_int()) return static_cast<double>(as_int());
+    if (is_long()) return LongAsDouble();
     return is_past_int() ? static_cast<double>(as_uint()) : std::get<double>(value_);
   }
   uint64_t as_uint() const {
@@ -77,6 +89,11 @@ class Json {
   const Object& as_object() const { return std::get<Object>(value_); }
   Object& as_object() { return std::get<Object>(value_); }
 
+  // The digits of a LongInteger() value; null for any other.
+  const std::string* long_digits() const {
+    const LongDigits* digits = std::get_if<LongDigits>(&value_);
+    return digits == nullptr ? nullptr : &digits->digits;
+  }
   // The text of a Raw() value; null for any other.
   const std::string* raw() const {
     const RawText* raw = std::get_if<RawText>(&value_);
@@ -114,13 +131,19 @@ class Json {
     NeverHeld& operator=(const NeverHeld&) noexcept { return *this; }
     bool operator==(const NeverHeld&) const { return true; }
   };
+  struct LongDigits {
+    std::string digits;
+    bool operator==(const LongDigits& other) const = default;
+  };
   struct RawText {
     std::string text;
     bool operator==(const RawText& other) const = default;
   };
   bool is_past_int() const { return std::holds_alternative<uint64_t>(value_); }
+  bool is_long() const { return std::holds_alternative<LongDigits>(value_); }
+  double LongAsDouble() const;
   std::variant<std::nullptr_t, bool, int64_t, double, std::string, Array, Object, NeverHeld,
-               uint64_t, RawText>
+               uint64_t, RawText, LongDigits>
       value_;
 };
 
@@ -133,6 +156,9 @@ struct JsonLimits {
   // Upper bound on the memory of the values, not counting the characters of strings and keys (0: no
   // limit). A value of two bytes of text takes sizeof(Json), a member several times that.
   uint64_t memory_max = 0;
+  // If two members of an object have one key, the last counts, in the place of the first, as in
+  // Python. Otherwise they are an error.
+  bool keeps_last = false;
 };
 
 // Parses one JSON value, with only white space around it. kBadInput with the byte offset and what
