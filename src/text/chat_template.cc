@@ -41,8 +41,8 @@ const Json* Reasoning(const Json& message) {
   return nullptr;
 }
 
-// One message without its null members. Its reasoning is stored under both names that templates
-// use.
+// One message without its null members, except a content that is null: templates may ask for it.
+// Its reasoning is stored under both names that templates use.
 Value MessageValue(const Json& message) {
   const Json* const reasoning = Reasoning(message);
   const Json* const thinking = message.Find("thinking");
@@ -56,6 +56,11 @@ Value MessageValue(const Json& message) {
   }
   for (const auto& [key, value] : message.as_object()) {
     if (value.is_null() ||
+    if (value.is_null() && key == "content") {
+      jinja::Undefined content{key};
+      content.is_null = true;
+      members.emplace_back(Value(Text(key)), Value(std::move(content)));
+    }
         (reasoning != nullptr && (key == "thinking" || key == "reasoning_content")))
       continue;
     const bool is_role = key == "role" && value.is_string() && IsWord(value.as_string());

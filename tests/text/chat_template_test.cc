@@ -265,6 +265,53 @@ TEST(ChatTemplateTest, MessagesAreGivenAsTheReferenceGivesThem) {
   EXPECT_EQ(Joined(*pieces), "False False rrr tc False False");
 }
 
+// Null is none to a template that asks, and an empty text to one that does not.
+TEST(ChatTemplateTest, AContentThatIsNullStaysNull) {
+  ChatInput input;
+  input.messages = *ParseJson(
+      R"([{"role": "assistant", "content": null, "tool_calls": [], "name": null}, {"role": "a"}])");
+  const auto of = [&input](const std::string& source) {
+    const auto pieces = Rendered("{% set c = messages[0]['content'] %}" + source, input);
+    return pieces.ok() ? Joined(*pieces) : "error: " + pieces.status().message();
+  };
+  for (const char* is_true :
+       {"c is none", "c == none", "none == c", "c in [none, '']", "c is sameas none", "not c",
+        "messages[0].get('content') is none", "messages[0] | attr('content') is not none",
+        "c is not string", "c is not mapping", "c is not number", "(c | tojson) == 'null'",
+        "messages[0].content is none", "'name' not in messages[0]", "c != ''"}) {
+    EXPECT_EQ(of(std::string("{{ ") + is_true + " }}"), "True") << is_true;
+  }
+  for (const char* is_false : {"c is not none", "c is string", "c == ''", "c is defined",
+                               "messages[1].content is none", "messages[1].content == c"}) {
+    EXPECT_EQ(of(std::string("{{ ") + is_false + " }}"), "False") << is_false;
+  }
+  for (const char* is_empty :
+       {"c", "c | trim", "'' + c", "c + ''", "c ~ ''", "c.strip()", "c[:2]", "c[1:]",
+        "c | default('')", "c.split('</think>')[-1]", "c | replace('a', 'b')", "c | string",
+        "c | indent", "c | list | join", "c | upper"}) {
+    EXPECT_EQ(of(std::string("[{{ ") + is_empty + " }}]"), "[]") << is_empty;
+  }
+  EXPECT_EQ(of("{% for part in c %}x{% endfor %}{% if c %}y{% endif %}{{ c | length }}"), "0");
+  EXPECT_EQ(of("{{ 'a' in c }}{{ c.startswith('a') }}"), "FalseFalse");
+}
+
+TEST(ChatTemplateTest, IntegersOfAnySizeAreWhole) {
+  ChatInput input;
+  input.messages = *ParseJson(R"([{"role": "user", "content": "q"}])");
+  input.tools = *ParseJson(R"([{"maximum": 18446744073709551615, "m": -9223372036854775809}])");
+  input.extra = *ParseJson(R"({"big": 10881715073803520453})");
+  const auto pieces = Rendered(
+      "{{ tools | tojson }}|{{ big }}|{{ big + 1 }}|{{ big is integer }}|{{ big * -3 // 7 }}|"
+      "{{ tools[0] }}",
+      input);
+  ASSERT_TRUE(pieces.ok()) << pieces.status().message();
+  EXPECT_EQ(
+      Joined(*pieces),
+      R"([{"maximum": 18446744073709551615, "m": -9223372036854775809}]|10881715073803520453|)"
+      "10881715073803520454|True|-4663592174487223052|"
+      "{'maximum': 18446744073709551615, 'm': -9223372036854775809}");
+}
+
 TEST(ChatTemplateTest, NewTextKeepsItsOrigins) {
   EXPECT_EQ(Origins("{{ 'a%sb%5s|' % (messages[0].content, messages[1].content) }}"),
             "T:a;U:Hi;T:b   ;U:Yo;T:|;");

@@ -39,7 +39,9 @@ struct ChatInput {
   // (letters, digits, `_`, `-`): a word can be the name inside a marker like `<|user|>`, but cannot
   // spell the marker itself.
   // As in the transformers library, null members are omitted, and a value found under
-  // reasoning_content, thinking or reasoning is passed under each of the first two names.
+  // reasoning_content, thinking or reasoning is passed under each of the first two names. A content
+  // that is null stays none to a template that asks (`is none`, `== none`), is undefined to `is
+  // defined`, and an empty text to one that writes it or calls a method of it.
   Json messages;
   bool add_generation_prompt = true;
   std::string bos_token, eos_token, unk_token, pad_token;  // "": undefined in the template

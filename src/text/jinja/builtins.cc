@@ -1,4 +1,5 @@
 // The built-in functions of a template, the attributes of `loop`, and the dispatch of methods.
+#include <cmath>
 #include <ctime>
 
 #include "minisgl/base/utf8.h"
@@ -55,6 +56,47 @@ Value MakeDict(Interpreter* run, const CallArguments& arguments) {
   return builder.Build();
 }
 
+// Members of the namespaces that joiner() and cycler() return. A template cannot set names with an
+// underscore in front.
+constexpr std::string_view kSeparator = "_separator", kWasCalled = "_was_called";
+constexpr std::string_view kItems = "_items", kAt = "_at";
+
+// A function that returns nothing the first time, and then the separator.
+Value MakeJoiner(Interpreter* run, const CallArguments& arguments) {
+  Namespace* const space = run->NewNamespace();
+  space->Set(kSeparator, arguments.Get(0, "sep", Value(Text(", "))));
+  space->Set(kWasCalled, Value(false));
+  return Value(
+      std::make_shared<const Callable>(Callable{"joiner", true, Value(space), nullptr, {}}));
+}
+
+// An object that goes round its values: next(), current and reset().
+Value MakeCycler(Interpreter* run, const CallArguments& arguments) {
+  if (arguments.positional.empty()) Fail("cycler needs values");
+  Namespace* const space = run->NewNamespace();
+  space->Set(kItems, run->MakeList(arguments.positional));
+  space->Set(kAt, Value(int64_t{0}));
+  return Value(space);
+}
+
+Value CycledItem(const Namespace& space) {
+  const auto& items = space.Find(kItems)->list().items;
+  return items[static_cast<size_t>(space.Find(kAt)->as_int()) % items.size()];
+}
+
+// Calls a joiner, or a method of a cycler.
+Value CallNamespace(Namespace* space, std::string_view name) {
+  if (name == "joiner") {
+    const bool is_first = !Truthy(*space->Find(kWasCalled));
+    space->Set(kWasCalled, Value(true));
+    return is_first ? Value(Text()) : *space->Find(kSeparator);
+  }
+  const int64_t at = space->Find(kAt)->as_int();
+  Value item = CycledItem(*space);
+  space->Set(kAt, Value(name == "next" ? at + 1 : int64_t{0}));
+  return name == "next" ? item : Value(None{});
+}
+
 // Converts a format to one for strftime: replaces the directives that Python's datetime formats
 // itself, for a time without a zone in whole seconds.
 std::string StrftimeFormat(const std::string& format) {
@@ -86,6 +128,10 @@ Value StrftimeNow(Interpreter* run, const CallArguments& arguments) {
 
 }  // namespace
 
+bool IsCycler(const Namespace& space) { return space.Find(kItems) != nullptr; }
+
+Value CurrentOf(const Namespace& cycler) { return CycledItem(cycler); }
+
 Value Interpreter::CallFunction(const std::string& name, const CallArguments& arguments) {
   if (name == "raise_exception") {
     throw Error(
@@ -94,6 +140,8 @@ Value Interpreter::CallFunction(const std::string& name, const CallArguments& ar
   if (name == "range") return Range(this, arguments);
   if (name == "namespace") return MakeNamespace(this, arguments);
   if (name == "dict") return MakeDict(this, arguments);
+  if (name == "joiner") return MakeJoiner(this, arguments);
+  if (name == "cycler") return MakeCycler(this, arguments);
   return StrftimeNow(this, arguments);
 }
 
@@ -101,6 +149,8 @@ Value Interpreter::CallMethod(const Value& self, std::string_view name,
                               const CallArguments& arguments) {
   if (self.is_text()) return CallTextMethod(this, self.text(), name, arguments);
   if (self.is_dict()) return CallDictMethod(this, self, name, arguments);
+  if (self.is_namespace()) return CallNamespace(self.name_space(), name);
+  if (self.is_double()) return Value(std::trunc(self.as_double()) == self.as_double());
   if (self.is_loop()) return CallLoopMethod(&self.loop(), name, arguments);
   return CallListMethod(this, self.list(), name, arguments);
 }

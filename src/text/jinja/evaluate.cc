@@ -1,4 +1,4 @@
-// Evaluation of expressions: operators, attributes, items, slices and calls.
+// Evaluation of expressions: comparisons, attributes, items, slices and calls.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -43,59 +43,6 @@ std::vector<size_t> SlicePlaces(size_t count, const Value& begin, const Value& e
   return places;
 }
 
-int64_t FloorDivide(int64_t a, int64_t b) {
-  const int64_t quotient = a / b;
-  return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
-}
-
-Value IntArithmetic(std::string_view op, int64_t a, int64_t b) {
-  int64_t out = 0;
-  bool overflows = false;
-  if (op == "/" || op == "//" || op == "%") {
-    if (b == 0) Fail("division by zero");
-    if (op == "/") return Value(static_cast<double>(a) / static_cast<double>(b));
-    if (b == -1) {
-      overflows = __builtin_sub_overflow(int64_t{0}, a, &out);
-      if (op == "%") return Value(int64_t{0});
-    } else {
-      out = op == "//" ? FloorDivide(a, b) : a - FloorDivide(a, b) * b;
-    }
-  } else if (op == "+") {
-    overflows = __builtin_add_overflow(a, b, &out);
-  } else if (op == "-") {
-    overflows = __builtin_sub_overflow(a, b, &out);
-  } else if (op == "*") {
-    overflows = __builtin_mul_overflow(a, b, &out);
-  } else {
-    if (b < 0) {
-      if (a == 0) Fail("division by zero");
-      return Value(std::pow(static_cast<double>(a), static_cast<double>(b)));
-    }
-    out = 1;
-    for (int64_t i = 0; i < b && !overflows && out != 0 && !(a == 1); ++i) {
-      if (a == -1) {
-        out = b % 2 == 0 ? 1 : -1;
-        break;
-      }
-      overflows = __builtin_mul_overflow(out, a, &out);
-    }
-  }
-  if (overflows) Fail("a whole number is too large ({} {} {})", a, op, b);
-  return Value(out);
-}
-
-Value DoubleArithmetic(std::string_view op, double a, double b) {
-  if ((op == "/" || op == "//" || op == "%") && b == 0) Fail("division by zero");
-  if (op == "+") return Value(a + b);
-  if (op == "-") return Value(a - b);
-  if (op == "*") return Value(a * b);
-  if (op == "/") return Value(a / b);
-  if (op == "//") return Value(std::floor(a / b));
-  if (op == "**") return Value(std::pow(a, b));
-  const double remainder = std::fmod(a, b);
-  return Value(remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder);
-}
-
 }  // namespace
 
 const Text& NeedText(const Value& value, std::string_view what) {
@@ -106,6 +53,7 @@ const Text& NeedText(const Value& value, std::string_view what) {
 
 int64_t NeedInt(const Value& value, std::string_view what) {
   if (value.is_undefined()) FailUndefined(value);
+  if (value.is_big()) Fail("{} is too large ({})", what, value.as_big().Digits().substr(0, 40));
   if (!value.is_integral()) Fail("{} must be a whole number (found {})", what, value.TypeName());
   return value.as_int();
 }
@@ -140,10 +88,10 @@ Value Interpreter::EvalNode(const Expr& expr) {
     case Expr::Kind::kDict:
       return EvalDict(expr);
     case Expr::Kind::kAttribute:
-      return Attribute(child(0), expr.name, /*item_first=*/false);
+      return OrBehind(expr, Attribute(child(0), expr.name, /*item_first=*/false), nullptr);
     case Expr::Kind::kItem: {
-      const Value base = child(0);
-      return Item(base, child(1));
+      const Value base = child(0), index = child(1);
+      return OrBehind(expr, Item(base, index), &index);
     }
     case Expr::Kind::kSlice:
       return EvalSlice(expr);
@@ -194,12 +142,26 @@ Value Interpreter::EvalNode(const Expr& expr) {
 
 Value Interpreter::EvalName(const Expr& expr) {
   if (const Value* value = FindVariable(expr.name)) return *value;
-  static constexpr std::string_view kFunctions[] = {"raise_exception", "range", "namespace", "dict",
-                                                    "strftime_now"};
+  static constexpr std::string_view kFunctions[] = {
+      "raise_exception", "range", "namespace", "dict", "strftime_now", "joiner", "cycler"};
   if (std::find(std::begin(kFunctions), std::end(kFunctions), expr.name) != std::end(kFunctions)) {
     return Value(std::make_shared<const Callable>(Callable{expr.name, false, {}, nullptr, {}}));
   }
   return Value(Undefined{expr.name});
+}
+
+Value Interpreter::OrBehind(const Expr& expr, Value member, const Value* index) {
+  const Expr& base = *expr.children[0];
+  if (!member.is_undefined() || behind_name_.empty() || base.kind != Expr::Kind::kName ||
+      base.name != behind_name_ || (index != nullptr && !index->is_text())) {
+    return member;
+  }
+  const auto whole = root_.variables.find(behind_name_);
+  const bool is_shadowed =
+      whole == root_.variables.end() || FindVariable(behind_name_) != &whole->second;
+  if (is_shadowed) return member;
+  return Attribute(behind_, index != nullptr ? index->text().bytes() : expr.name,
+                   /*item_first=*/true);
 }
 
 std::vector<Value> Interpreter::EvalAll(const std::vector<ExprPtr>& exprs) {
@@ -300,7 +262,7 @@ bool Interpreter::Contains(const Value& container, const Value& item) {
 }
 
 Value Interpreter::EvalSlice(const Expr& expr) {
-  const Value base = Eval(*expr.children[0]);
+  const Value base = Eval(*expr.children[0]).OrText();
   Value parts[3];
   for (size_t i = 0; i < 3; ++i) {
     parts[i] = expr.children[i + 1] != nullptr ? Eval(*expr.children[i + 1]) : Value(None{});
@@ -311,7 +273,7 @@ Value Interpreter::EvalSlice(const Expr& expr) {
     std::vector<Value> taken;
     for (size_t place : SlicePlaces(items.size(), parts[0], parts[1], parts[2]))
       taken.push_back(items[place]);
-    return MakeList(std::move(taken), base.list().kind);
+    return MakeList(std::move(taken), base.is_tuple() ? ListKind::kTuple : ListKind::kList);
   }
   if (base.is_undefined()) FailUndefined(base);
   if (!base.is_text()) Fail("a slice needs a string or a list (found {})", base.TypeName());
@@ -358,6 +320,7 @@ Value Interpreter::EvalCall(const Expr& expr, const Value* caller) {
 }
 
 Value Interpreter::Attribute(const Value& value, std::string_view name, bool item_first) {
+  if (value.is_null_content()) return Attribute(value.OrText(), name, item_first);
   if (value.is_undefined()) FailUndefined(value);
   const auto method = [&]() -> Value {
     return Value(
@@ -371,14 +334,19 @@ Value Interpreter::Attribute(const Value& value, std::string_view name, bool ite
   } else if (value.is_namespace()) {
     ChargeSearch(value.name_space()->members.size(), name);
     if (const Value* member = value.name_space()->Find(name)) return *member;
+    if (name == "current" && IsCycler(*value.name_space())) return CurrentOf(*value.name_space());
   } else if (value.is_loop()) {
     return LoopAttribute(value, name);
+  } else if (value.is_list() && value.list().kind == ListKind::kGroup) {
+    if (name == "grouper") return value.list().items[0];
+    if (name == "list") return value.list().items[1];
   }
   if (has_method) return method();
   return Value(Undefined{name});
 }
 
 Value Interpreter::Item(const Value& value, const Value& index) {
+  if (value.is_null_content()) return Item(value.OrText(), index);
   if (value.is_undefined()) FailUndefined(value);
   if (index.is_text()) return Attribute(value, index.text().bytes(), /*item_first=*/true);
   if (value.is_dict()) {
@@ -429,59 +397,6 @@ std::vector<Value> Interpreter::Elements(const Value& value) {
     Fail("{} cannot be looped over", value.TypeName());
   }
   return elements;
-}
-
-Value Interpreter::AddTexts(const Text& a, const Text& b) {
-  ChargeText(a.size() + b.size());
-  const bool is_markup = a.is_markup() || b.is_markup();
-  Text text = is_markup && !a.is_markup() ? EscapeHtml(a) : a;
-  text.Append(is_markup && !b.is_markup() ? EscapeHtml(b) : b);
-  text.SetMarkup(is_markup);
-  return MakeText(std::move(text));
-}
-
-Value Interpreter::Arithmetic(std::string_view op, const Value& a, const Value& b) {
-  if (a.is_undefined()) FailUndefined(a);
-  if (b.is_undefined()) FailUndefined(b);
-  if (a.is_number() && b.is_number()) {
-    if (a.is_integral() && b.is_integral()) return IntArithmetic(op, a.as_int(), b.as_int());
-    return DoubleArithmetic(op, a.as_double(), b.as_double());
-  }
-  if (op == "%" && a.is_text()) return FormatPercent(this, a.text(), b);
-  if (op == "+" && a.is_text() && b.is_text()) return AddTexts(a.text(), b.text());
-  if (op == "+" && a.is_sequence() && b.is_sequence() && a.list().kind == b.list().kind) {
-    ChargeItems(a.list().items.size());
-    std::vector<Value> items = a.list().items;
-    items.insert(items.end(), b.list().items.begin(), b.list().items.end());
-    return MakeList(std::move(items), a.list().kind);
-  }
-  if (op == "*" && (a.is_integral() || b.is_integral())) {
-    const Value& repeated = a.is_integral() ? b : a;
-    const auto count =
-        static_cast<uint64_t>(std::max<int64_t>(0, (a.is_integral() ? a : b).as_int()));
-    const uint64_t weight = std::max<uint64_t>(1, repeated.Weight());
-    if (count > 0 && weight > std::numeric_limits<uint64_t>::max() / 64 / count)
-      Fail("a repetition is too large");
-    if (repeated.is_text()) {
-      // Copies of a text with a single run merge into one run.
-      const Text& text_once = repeated.text();
-      ChargeText(count * (text_once.runs().size() > 1 ? text_once.footprint() : text_once.size()));
-      ChargeVisits(static_cast<int64_t>(count / 64));
-      Text text;
-      for (uint64_t i = 0; i < count && !repeated.text().empty(); ++i) text.Append(repeated.text());
-      text.SetMarkup(repeated.text().is_markup());
-      return Value(std::move(text));
-    }
-    if (repeated.is_sequence()) {
-      ChargeItems(count * repeated.list().items.size());
-      std::vector<Value> items;
-      for (uint64_t i = 0; i < count && !repeated.list().items.empty(); ++i) {
-        items.insert(items.end(), repeated.list().items.begin(), repeated.list().items.end());
-      }
-      return Value::FromList(std::move(items), repeated.list().kind);
-    }
-  }
-  Fail("{} {} {} is not possible", a.TypeName(), op, b.TypeName());
 }
 
 }  // namespace minisgl::text::jinja

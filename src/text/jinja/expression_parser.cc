@@ -244,7 +244,9 @@ ExprPtr ExpressionParser::ParsePrimary() {
     case Token::Kind::kName:
       return ParseName();
     case Token::Kind::kInteger:
-      expr->value = Value(Next().integer);
+      expr->value = token.is_long ? Value::FromInteger(BigInteger::FromDigits(token.text))
+                                  : Value(token.integer);
+      Next();
       return expr;
     case Token::Kind::kFloat:
       expr->value = Value(Next().number);

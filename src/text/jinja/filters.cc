@@ -82,7 +82,7 @@ Value IndentFilter(Interpreter* run, const Value& input, const CallArguments& ar
     if (count > 1024) Fail("indent's width is {}; at most 1024 are supported", count);
     margin.Append(std::string(static_cast<size_t>(std::max<int64_t>(0, count)), ' '));
   }
-  Text text = NeedText(input, "the input of indent");
+  Text text = NeedText(input.OrText(), "the input of indent");
   text.Append("\n");
   const std::vector<Value> lines = SplitLines(run, text, /*keeps_ends=*/false);
   Text out;
@@ -171,10 +171,12 @@ std::optional<double> ReadDouble(const std::string& digits) {
 Value IntFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
   const Value fallback = arguments.Get(0, "default", Value(int64_t{0}));
   const auto from_double = [&](double number) {
-    return std::abs(number) < 9e18 ? Value(static_cast<int64_t>(number)) : fallback;
+    if (!std::isfinite(number)) return fallback;
+    return Value::FromInteger(BigInteger::FromDigits(fmt::format("{:.0f}", std::trunc(number))));
   };
   if (input.is_undefined()) return Value(NeedInt(input, "int's value"));
   if (input.is_integral()) return Value(input.as_int());
+  if (input.is_big()) return input;
   if (input.is_double()) return from_double(input.as_double());
   if (!input.is_text()) return fallback;
   const int64_t base = NeedInt(arguments.Get(1, "base", Value(int64_t{10})), "int's base");
@@ -188,6 +190,8 @@ Value IntFilter(Interpreter* run, const Value& input, const CallArguments& argum
   const char* const end = digits.data() + digits.size();
   const auto as_int = std::from_chars(digits.data(), end, whole, static_cast<int>(base));
   if (as_int.ec == std::errc() && as_int.ptr == end) return Value(whole);
+  const bool is_whole = as_int.ec == std::errc::result_out_of_range && as_int.ptr == end;
+  if (is_whole && base == 10) return Value::FromInteger(BigInteger::FromDigits(digits));
   const std::optional<double> number = ReadDouble(digits);
   return number.has_value() ? from_double(*number) : fallback;
 }
@@ -203,6 +207,9 @@ Value FloatFilter(Interpreter* run, const Value& input, const CallArguments& arg
 
 Value AbsFilter(Interpreter* run, const Value& input, const CallArguments&) {
   if (input.is_double()) return Value(std::abs(input.as_double()));
+  if (input.is_big()) {
+    return input.as_big().is_negative() ? run->Arithmetic("-", Value(int64_t{0}), input) : input;
+  }
   const int64_t number = NeedInt(input, "abs's number");
   return number < 0 ? run->Arithmetic("-", Value(int64_t{0}), input) : Value(number);
 }
@@ -220,6 +227,7 @@ Value RoundFilter(Interpreter*, const Value& input, const CallArguments& argumen
   if (method == "ceil") return Value(std::ceil(input.as_double() * scale) / scale);
   if (method == "floor") return Value(std::floor(input.as_double() * scale) / scale);
   if (input.is_integral() && precision >= 0) return Value(input.as_int());
+  if (input.is_big() && precision >= 0) return input;
   if (!std::isfinite(input.as_double())) return input;
   if (precision < 0) {  // rounds halves to even
     const double rounded = std::nearbyint(input.as_double() * scale) / scale;

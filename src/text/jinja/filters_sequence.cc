@@ -312,7 +312,7 @@ Value GroupByFilter(Interpreter* run, const Value& input, const CallArguments& a
     Value name = AttributePath(run, keyed[begin].second, *attribute);
     if (name.is_undefined() && !fallback.is_none()) name = fallback;
     groups.push_back(
-        run->MakeList({std::move(name), run->MakeList(std::move(items))}, ListKind::kTuple));
+        run->MakeList({std::move(name), run->MakeList(std::move(items))}, ListKind::kGroup));
     begin = end;
   }
   return run->MakeList(std::move(groups));

@@ -4,9 +4,9 @@
 // Bounded are node visits, bytes built or copied, bytes held (bounds.h), and nesting. Exceeding a
 // bound throws Error with the template's line, like every other error of a template.
 //
-// Implemented in interpreter.cc (statements), evaluate.cc (expressions), is_operators.cc and
-// builtins.cc; the functions below the class in filters*.cc, methods.cc, string_format.cc and
-// letter_case.cc.
+// Implemented in interpreter.cc (statements), evaluate.cc (expressions), arithmetic.cc,
+// is_operators.cc and builtins.cc; the functions below the class in filters*.cc, methods.cc,
+// string_format.cc and letter_case.cc.
 #pragma once
 
 #include <atomic>
@@ -77,6 +77,11 @@ class Interpreter {
 
   // From now on a missing variable is an error where it is written or filtered, `default` aside.
   void RequireDefined() { requires_defined_ = true; }
+  // From now on a member that the variable `name` lacks is looked up in the dict `members`.
+  void SetMembersBehind(std::string name, Value members) {
+    behind_name_ = std::move(name);
+    behind_ = std::move(members);
+  }
   // Runs the template and returns its output. Called once.
   Text Run(const Block& block);
 
@@ -146,7 +151,11 @@ class Interpreter {
 
   Value Eval(const Expr& expr);
   Value EvalNode(const Expr& expr);
+  Value WholeArithmetic(std::string_view op, const Value& a, const Value& b);
   Value EvalName(const Expr& expr);
+  // `member`, or if it is missing, the one behind the name that `expr` reads it of. `index`: the
+  // key of an item; null: `expr` names an attribute.
+  Value OrBehind(const Expr& expr, Value member, const Value* index);
   Value EvalCompare(const Expr& expr);
   Value EvalConcat(const Expr& expr);
   Value EvalDict(const Expr& expr);
@@ -179,6 +188,8 @@ class Interpreter {
   uint64_t bytes_ = 0;
   int depth_ = 0;
   bool requires_defined_ = false;
+  std::string behind_name_;
+  Value behind_;
   std::vector<Caller> callers_;
 };
 
@@ -191,6 +202,10 @@ bool HasFilter(std::string_view name);
 // Applies a filter (filters.cc). Called only by Interpreter::Filter, which counts the nesting.
 Value ApplyFilter(Interpreter* run, std::string_view name, const Value& input,
                   const CallArguments& arguments);
+
+// True for what cycler() returns (builtins.cc).
+bool IsCycler(const Namespace& space);
+Value CurrentOf(const Namespace& cycler);
 
 // Methods of strings, dicts and lists (methods.cc). The calls REQUIRE: HasMethod(self, name).
 bool HasMethod(const Value& self, std::string_view name);
@@ -214,11 +229,14 @@ enum class LetterCase {
   kCapitalize,
   kTitle,  // str.title(): words begin after any character that is not a letter
   kSwap,
+  kFold,        // str.casefold()
   kTitleWords,  // the filter: words begin after white space, '-' and opening brackets
 };
 Text ChangeCase(Interpreter* run, const Text& text, LetterCase letter_case);  // letter_case.cc
 bool IsLetter(char32_t c);
 bool IsNumeral(char32_t c);
+bool IsNumeric(char32_t c);    // a numeral, fraction, Roman numeral or other number
+bool IsPrintable(char32_t c);  // as in Python: no control character, and the space alone of blanks
 // isupper and islower: true if the text has a letter of that case and none of the other.
 bool IsAllUpper(std::string_view text);
 bool IsAllLower(std::string_view text);

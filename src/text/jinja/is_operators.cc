@@ -14,7 +14,7 @@ namespace {
 std::optional<bool> TestKind(std::string_view name, const Value& input) {
   if (name == "defined") return !input.is_undefined();
   if (name == "undefined") return input.is_undefined();
-  if (name == "none") return input.is_none();
+  if (name == "none") return input.is_none() || input.is_null_content();
   if (name == "string") return input.is_text();
   if (name == "mapping") return input.is_dict();
   if (name == "iterable")
@@ -23,7 +23,7 @@ std::optional<bool> TestKind(std::string_view name, const Value& input) {
   if (name == "sequence")
     return input.is_text() || input.is_sequence() || input.is_dict() || input.is_undefined();
   if (name == "number") return input.is_number();
-  if (name == "integer") return input.is_int();
+  if (name == "integer") return input.is_int() || input.is_big();
   if (name == "float") return input.is_double();
   if (name == "boolean") return input.is_bool();
   if (name == "true") return input.is_bool() && input.as_int() == 1;
@@ -34,6 +34,8 @@ std::optional<bool> TestKind(std::string_view name, const Value& input) {
   if (name == "lower") return IsAllLower(input.is_text() ? input.text().bytes() : "");
   if ((name == "odd" || name == "even") && input.is_double())
     return std::fmod(std::abs(input.as_double()), 2) == (name == "odd" ? 1 : 0);
+  if ((name == "odd" || name == "even") && input.is_big())
+    return input.as_big().is_odd() == (name == "odd");
   if (name == "odd" || name == "even")
     return (NeedInt(input, "the tested value") % 2 != 0) == (name == "odd");
   return std::nullopt;
@@ -76,6 +78,8 @@ bool Interpreter::Test(std::string_view name, const Value& input, const CallArgu
   const Value* other = arguments.Find(0, "other");
   if (other == nullptr) Fail("the test \"{}\" needs an argument", name);
   if (!comparison.empty()) return Compare(comparison, input, *other);
+  if (name == "sameas" && (input.is_null_content() || other->is_null_content()))
+    return Compare("==", input, *other);
   if (name == "sameas")
     return input.TypeName() == other->TypeName() && Compare("==", input, *other);
   return Truthy(Value(!Truthy(Arithmetic("%", input, *other))));

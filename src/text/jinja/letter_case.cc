@@ -203,6 +203,20 @@ void AppendForm(std::string_view bytes, size_t begin, size_t end, char32_t c, Fo
   }
 }
 
+// Appends the full case folding, in which one letter may become three.
+void AppendFolded(char32_t c, std::string* out) {
+  utf8proc_int32_t letters[8];
+  int boundary_class = 0;
+  const utf8proc_ssize_t count =
+      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), letters, std::size(letters),
+                              UTF8PROC_CASEFOLD, &boundary_class);
+  if (count < 1 || count > static_cast<utf8proc_ssize_t>(std::size(letters))) {
+    AppendUtf8(c, out);
+    return;
+  }
+  for (utf8proc_ssize_t i = 0; i < count; ++i) AppendUtf8(static_cast<char32_t>(letters[i]), out);
+}
+
 // True if `text` has a letter of the case `wanted` and no letter of another case.
 bool HasOneCase(std::string_view text, utf8proc_category_t wanted, utf8proc_category_t other) {
   bool found = false;
@@ -222,6 +236,11 @@ bool IsLetter(char32_t c) {
 }
 
 bool IsNumeral(char32_t c) { return CategoryOf(c) == UTF8PROC_CATEGORY_ND; }
+
+bool IsNumeric(char32_t c) {
+  const utf8proc_category_t category = CategoryOf(c);
+  return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
+}
 
 bool IsAllUpper(std::string_view text) {
   return HasOneCase(text, UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LL);
@@ -248,6 +267,10 @@ Text ChangeCase(Interpreter* run, const Text& text, LetterCase letter_case) {
         Form form = Form::kLower;
         if (letter_case == LetterCase::kSwap) {
           form = Simple(utf8proc_tolower, c) != c ? Form::kLower : Form::kUpper;
+        } else if (letter_case == LetterCase::kFold) {
+          AppendFolded(c, &changed);
+          at += length;
+          continue;
         } else if (letter_case == LetterCase::kUpper) {
           form = Form::kUpper;
         } else if (letter_case != LetterCase::kLower && begins_word) {

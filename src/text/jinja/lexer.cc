@@ -247,7 +247,11 @@ class Lexer {
     const char* end = digits.data() + digits.size();
     const auto result = is_float ? std::from_chars(digits.data(), end, token.number)
                                  : std::from_chars(digits.data(), end, token.integer, base);
-    if (result.ec != std::errc() || result.ptr != end) {
+    token.is_long =
+        !is_float && base == 10 && result.ptr == end && result.ec == std::errc::result_out_of_range;
+    if (token.is_long) {
+      token.text = digits;
+    } else if (result.ec != std::errc() || result.ptr != end) {
       FailHere(fmt::format("\"{}\" is not a number", Visible(rest.substr(0, length))));
     }
     Advance(length);

@@ -30,6 +30,7 @@ struct Token {
   int line = 1;
   std::string text;  // of data, a name, a string (escapes resolved), an operator
   int64_t integer = 0;
+  bool is_long = false;  // an integer that `integer` does not hold; `text` is its digits
   double number = 0;
 
   bool Is(Kind wanted, std::string_view wanted_text) const {

@@ -11,13 +11,14 @@ namespace minisgl::text::jinja {
 namespace {
 
 constexpr std::string_view kTextMethods[] = {
-    "strip",        "lstrip",       "rstrip",  "split",     "rsplit",     "splitlines",
-    "startswith",   "endswith",     "upper",   "lower",     "title",      "capitalize",
-    "replace",      "join",         "find",    "rfind",     "index",      "count",
-    "isdigit",      "isalpha",      "isalnum", "isspace",   "isupper",    "islower",
-    "removeprefix", "removesuffix", "zfill",   "partition", "rpartition", "rindex",
-    "isdecimal",    "isnumeric",    "isascii", "swapcase",  "casefold",   "center",
-    "ljust",        "rjust",        "format",  "expandtabs"};
+    "strip",        "lstrip",       "rstrip",  "split",      "rsplit",     "splitlines",
+    "startswith",   "endswith",     "upper",   "lower",      "title",      "capitalize",
+    "replace",      "join",         "find",    "rfind",      "index",      "count",
+    "isdigit",      "isalpha",      "isalnum", "isspace",    "isupper",    "islower",
+    "removeprefix", "removesuffix", "zfill",   "partition",  "rpartition", "rindex",
+    "isdecimal",    "isnumeric",    "isascii", "swapcase",   "casefold",   "center",
+    "ljust",        "rjust",        "format",  "expandtabs", "istitle",    "isidentifier",
+    "isprintable",  "format_map"};
 constexpr std::string_view kDictMethods[] = {"items", "keys", "values", "get", "copy"};
 constexpr std::string_view kListMethods[] = {"index", "count", "copy"};
 
@@ -198,14 +199,50 @@ Value ZeroFill(Interpreter* run, const Text& self, int64_t width) {
   return Value(std::move(out));
 }
 
+// Python's str.istitle: every word begins with an upper case letter and goes on in lower case.
+bool IsTitle(std::string_view text) {
+  bool has_word = false, in_word = false;
+  for (size_t at = 0, length = 0; at < text.size(); at += length) {
+    FirstCodePoint(text.substr(at), &length);
+    const std::string_view character = text.substr(at, length);
+    const bool is_upper = IsAllUpper(character), is_lower = IsAllLower(character);
+    if ((is_upper && in_word) || (is_lower && !in_word)) return false;
+    in_word = is_upper || is_lower;
+    has_word = has_word || in_word;
+  }
+  return has_word;
+}
+
+bool IsIdentifier(std::string_view text) {
+  size_t length = 0;
+  const auto begins = [](char32_t c) { return c == '_' || IsLetter(c); };
+  return !text.empty() && begins(FirstCodePoint(text, &length)) &&
+         EachCharacter(text, [&](char32_t c) { return begins(c) || IsNumeral(c); });
+}
+
+// Digits that are not decimal: superscripts, subscripts and numbers in circles, for example.
+bool IsDigit(char32_t c) {
+  return IsNumeral(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 ||
+         (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089) ||
+         (c >= 0x2460 && c <= 0x2468) || (c >= 0x2474 && c <= 0x247C) ||
+         (c >= 0x2488 && c <= 0x2490) || c == 0x24EA || (c >= 0x24F5 && c <= 0x24FD) ||
+         c == 0x24FF || (c >= 0x2776 && c <= 0x277E) || (c >= 0x2780 && c <= 0x2788) ||
+         (c >= 0x278A && c <= 0x2792);
+}
+
 // Calls a method that tests the characters, such as isdigit; nullopt if `name` is another method.
 std::optional<bool> AskText(std::string_view text, std::string_view name) {
-  if (name == "isdigit") return EachCharacter(text, IsNumeral);
+  if (name == "isdigit") return EachCharacter(text, IsDigit);
   if (name == "isalpha") return EachCharacter(text, IsLetter);
   if (name == "isalnum")
-    return EachCharacter(text, [](char32_t c) { return IsLetter(c) || IsNumeral(c); });
+    return EachCharacter(text,
+                         [](char32_t c) { return IsLetter(c) || IsNumeric(c) || IsDigit(c); });
   if (name == "isspace") return EachCharacter(text, IsSpace);
-  if (name == "isdecimal" || name == "isnumeric") return EachCharacter(text, IsNumeral);
+  if (name == "isdecimal") return EachCharacter(text, IsNumeral);
+  if (name == "isnumeric") return EachCharacter(text, IsNumeric);
+  if (name == "istitle") return IsTitle(text);
+  if (name == "isidentifier") return IsIdentifier(text);
+  if (name == "isprintable") return text.empty() || EachCharacter(text, IsPrintable);
   if (name == "isascii")
     return std::all_of(text.begin(), text.end(),
                        [](char c) { return static_cast<uint8_t>(c) < 128; });
@@ -295,7 +332,8 @@ Value ExpandTabs(Interpreter* run, const Text& self, int64_t size) {
 
 std::optional<LetterCase> LetterCaseOf(std::string_view name) {
   if (name == "upper") return LetterCase::kUpper;
-  if (name == "lower" || name == "casefold") return LetterCase::kLower;
+  if (name == "lower") return LetterCase::kLower;
+  if (name == "casefold") return LetterCase::kFold;
   if (name == "title") return LetterCase::kTitle;
   if (name == "capitalize") return LetterCase::kCapitalize;
   if (name == "swapcase") return LetterCase::kSwap;
@@ -349,6 +387,16 @@ Value CallPlainMethod(Interpreter* run, const Text& self, std::string_view name,
     return ExpandTabs(run, self,
                       NeedInt(arguments.Get(0, "tabsize", Value(int64_t{8})), "tabsize"));
   if (name == "format") return FormatBraces(run, self, arguments);
+  if (name == "format_map") {
+    const Value& values = value_at(0, "mapping");
+    if (!values.is_dict()) Fail("format_map needs a dict (found {})", values.TypeName());
+    CallArguments named;
+    for (const auto& [key, value] : values.dict().members) {
+      run->ChargeVisits(1);
+      if (key.is_text()) named.named.emplace_back(key.text().bytes(), value);
+    }
+    return FormatBraces(run, self, named);
+  }
   run->ChargeWork(uint64_t{16} * self.size());
   return Value(AskText(self.bytes(), name).value_or(false));
 }
@@ -390,6 +438,9 @@ bool HasMethod(const Value& self, std::string_view name) {
   if (self.is_dict()) return IsOneOf(kDictMethods, name);
   if (self.is_sequence())
     return IsOneOf(kListMethods, name) && (name != "copy" || !self.is_tuple());
+  if (self.is_namespace())
+    return IsCycler(*self.name_space()) && (name == "next" || name == "reset");
+  if (self.is_double()) return name == "is_integer";
   return self.is_loop() && (name == "cycle" || name == "changed");
 }
 

@@ -1,6 +1,7 @@
 // Python's two ways to format values: `format % values` and format.format(...). Both format numbers
 // with a Spec; conversions of the first are translated to one.
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -110,20 +111,23 @@ std::string Grouped(const std::string& digits, char separator) {
   return out + digits.substr(whole);
 }
 
-std::string WholeDigits(uint64_t number, const Spec& spec) {
+std::string WholeDigits(const BigInteger& number, const Spec& spec) {
   switch (spec.type) {
     case '\0':
     case 'd':
     case 'n':
-      return fmt::format("{}", number);
+      return (number.is_negative() ? number.Negated() : number).Digits();
     case 'x':
-      return (spec.alternate ? "0x" : "") + fmt::format("{:x}", number);
-    case 'X':
-      return (spec.alternate ? "0X" : "") + fmt::format("{:X}", number);
+      return (spec.alternate ? "0x" : "") + number.MagnitudeIn(16);
+    case 'X': {
+      std::string digits = number.MagnitudeIn(16);
+      for (char& c : digits) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+      return (spec.alternate ? "0X" : "") + digits;
+    }
     case 'o':
-      return (spec.alternate ? "0o" : "") + fmt::format("{:o}", number);
+      return (spec.alternate ? "0o" : "") + number.MagnitudeIn(8);
     case 'b':
-      return (spec.alternate ? "0b" : "") + fmt::format("{:b}", number);
+      return (spec.alternate ? "0b" : "") + number.MagnitudeIn(2);
     default:
       Fail("the format type '{}' is not for whole numbers", Visible(std::string(1, spec.type)));
   }
@@ -168,16 +172,15 @@ Text FormatNumber(const Value& value, const Spec& spec) {
     is_negative = std::signbit(number) && !std::isnan(number);
     digits = FloatDigits(std::abs(number), spec);
   } else if (spec.type == 'c') {
-    const int64_t code = value.as_int();
+    const int64_t code = NeedInt(value, "the code of a character");
     if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
       Fail("{} is not a character", code);
     AppendUtf8(static_cast<char32_t>(code), &digits);
     return Padded(spec, '<', "", Text(digits, /*trusted=*/false));
   } else {
-    const int64_t number = value.as_int();
-    is_negative = number < 0;
-    digits = WholeDigits(
-        is_negative ? 0 - static_cast<uint64_t>(number) : static_cast<uint64_t>(number), spec);
+    const BigInteger number = value.as_big();
+    is_negative = number.is_negative();
+    digits = WholeDigits(number, spec);
   }
   if (spec.grouping != '\0') digits = Grouped(digits, spec.grouping);
   const std::string sign = is_negative ? "-" : spec.sign == '-' ? "" : std::string(1, spec.sign);
@@ -331,15 +334,16 @@ class PercentFormatter {
       Fail("%{} needs a number (found {})", Visible(std::string(1, type)), value.TypeName());
     spec.type = type == 'i' || type == 'u' ? 'd' : type;
     if (kWhole.find(type) != kWhole.npos) {
-      int64_t number = 0;
+      Value number = value;
       if (value.is_double()) {
-        if (!(std::abs(value.as_double()) < 9e18)) Fail("a number is too large for a whole number");
-        number = static_cast<int64_t>(value.as_double());
-      } else {
-        number = value.as_int();
+        if (!std::isfinite(value.as_double())) Fail("%{} needs a finite number", type);
+        number = Value::FromInteger(
+            BigInteger::FromDigits(fmt::format("{:.0f}", std::trunc(value.as_double()))));
+      } else if (value.is_bool()) {
+        number = Value(value.as_int());
       }
       if (spec.precision >= 0) return Precise(number, spec);
-      return FormatNumber(Value(number), spec);
+      return FormatNumber(number, spec);
     }
     if (kNumber.find(type) == kNumber.npos && type != 'c')
       Fail("the conversion %{} is not supported", Visible(std::string(1, type)));
@@ -347,16 +351,16 @@ class PercentFormatter {
   }
 
   // Formats a whole number with at least `precision` digits.
-  Text Precise(int64_t number, Spec spec) {
+  Text Precise(const Value& number, Spec spec) {
     Spec digits = spec;
-    digits.width = spec.precision + (number < 0 || spec.sign != '-' ? 1 : 0);
+    digits.width = spec.precision + (number.as_big().is_negative() || spec.sign != '-' ? 1 : 0);
     digits.precision = -1;
     digits.fill = Text("0");
     digits.align = '=';
     spec.precision = -1;
-    if (spec.align == '=') return Padded(spec, '>', "", FormatNumber(Value(number), digits));
+    if (spec.align == '=') return Padded(spec, '>', "", FormatNumber(number, digits));
     return FormatValue(
-        run_, Value(FormatNumber(Value(number), digits)),
+        run_, Value(FormatNumber(number, digits)),
         [&] {
           spec.type = '\0';
           return spec;

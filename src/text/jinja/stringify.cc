@@ -7,6 +7,7 @@
 
 #include "text/jinja/bounds.h"
 #include "text/jinja/error.h"
+#include "text/jinja/interpreter.h"
 #include "text/jinja/value.h"
 
 namespace minisgl::text::jinja {
@@ -14,24 +15,6 @@ namespace {
 
 void CheckSize(const Text& out) {
   if (out.size() > TextBytesMax()) Fail("a text is longer than {} MiB", TextBytesMax() >> 20);
-}
-
-// Python's str.isprintable for one character.
-bool IsPrintable(char32_t c) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-      return false;
-    case UTF8PROC_CATEGORY_ZS:
-      return c == ' ';
-    default:
-      return true;
-  }
 }
 
 void AppendReprText(const Text& text, Text* out) {
@@ -84,7 +67,7 @@ void ReprList(const Value& value, Text* out) {
   const List& list = value.list();
   if (list.kind == ListKind::kGenerator) {
     out->Append("<generator object>");
-  } else if (list.kind == ListKind::kTuple) {
+  } else if (value.is_tuple()) {
     out->Append("(");
     ReprMembers(list.items, out);
     out->Append(list.items.size() == 1 ? ",)" : ")");
@@ -116,7 +99,7 @@ void Repr(const Value& value, Text* out) {
     }
     out->Append("}");
   } else if (value.is_undefined()) {
-    out->Append("Undefined");
+    out->Append(value.is_null_content() ? "None" : "Undefined");
   } else if (value.is_namespace()) {
     out->Append("<Namespace>");
   } else if (value.is_loop()) {
@@ -185,7 +168,7 @@ class JsonWriter {
     CheckSize(*out_);
     if (value.is_text()) {
       JsonText(value.text(), style_.ascii, out_);
-    } else if (value.is_none()) {
+    } else if (value.is_none() || value.is_null_content()) {
       out_->Append("null");
     } else if (value.is_bool()) {
       out_->Append(value.as_int() != 0 ? "true" : "false");
@@ -260,6 +243,23 @@ class JsonWriter {
 
 }  // namespace
 
+bool IsPrintable(char32_t c) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+      return false;
+    case UTF8PROC_CATEGORY_ZS:
+      return c == ' ';
+    default:
+      return true;
+  }
+}
+
 std::string DoubleText(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
@@ -277,6 +277,8 @@ void AppendStr(const Value& value, Text* out) {
     out->Append(value.as_int() != 0 ? "True" : "False");
   } else if (value.is_int()) {
     out->Append(fmt::format("{}", value.as_int()));
+  } else if (value.is_big()) {
+    out->Append(value.as_big().Digits());
   } else if (value.is_double()) {
     out->Append(DoubleText(value.as_double()));
   } else if (!value.is_undefined()) {

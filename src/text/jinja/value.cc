@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <compare>
+#include <optional>
 
 #include "minisgl/base/utf8.h"
 #include "text/jinja/bounds.h"
@@ -36,6 +37,16 @@ Value::Value(Text value) {
   v_ = MakeCounted<Text>(bytes, std::move(value));
 }
 
+Value Value::FromInteger(BigInteger value) {
+  if (const std::optional<int64_t> small = value.AsInt64()) return Value(*small);
+  const uint64_t bytes = value.num_limbs() * sizeof(uint32_t);
+  Value out;
+  out.v_ = MakeCounted<BigInteger>(bytes, std::move(value));
+  return out;
+}
+
+Value Value::OrText() const { return is_null_content() ? Value(Text()) : *this; }
+
 int Value::Depth() const {
   if (is_list()) return list().depth;
   if (is_dict()) return dict().depth;
@@ -46,6 +57,7 @@ int Value::Depth() const {
 uint64_t Value::Weight() const {
   if (is_text()) return text().footprint() + 1;
   if (is_list()) return list().weight;
+  if (is_big()) return 1 + std::get<std::shared_ptr<const BigInteger>>(v_)->num_limbs() * 9;
   return is_dict() ? dict().weight : 1;
 }
 
@@ -91,11 +103,11 @@ const char* Value::TypeName() const {
   if (is_undefined()) return "undefined";
   if (is_none()) return "None";
   if (is_bool()) return "bool";
-  if (is_int()) return "int";
+  if (is_int() || is_big()) return "int";
   if (is_double()) return "float";
   if (is_text()) return "str";
   if (is_list()) {
-    static constexpr const char* kNames[] = {"list",      "tuple",       "generator",
+    static constexpr const char* kNames[] = {"list",      "tuple",       "tuple",     "generator",
                                              "dict_keys", "dict_values", "dict_items"};
     return kNames[static_cast<size_t>(list().kind)];
   }
@@ -105,10 +117,12 @@ const char* Value::TypeName() const {
 }
 
 bool Value::is_sequence() const {
-  return is_list() && (list().kind == ListKind::kList || list().kind == ListKind::kTuple);
+  return is_list() && (list().kind == ListKind::kList || is_tuple());
 }
 
-bool Value::is_tuple() const { return is_list() && list().kind == ListKind::kTuple; }
+bool Value::is_tuple() const {
+  return is_list() && (list().kind == ListKind::kTuple || list().kind == ListKind::kGroup);
+}
 
 bool Value::is_generator() const { return is_list() && list().kind == ListKind::kGenerator; }
 
@@ -150,6 +164,7 @@ bool Truthy(const Value& value) {
   if (value.is_undefined() || value.is_none()) return false;
   if (value.is_integral()) return value.as_int() != 0;
   if (value.is_double()) return value.as_double() != 0;
+  if (value.is_big()) return true;
   if (value.is_text()) return !value.text().empty();
   if (value.is_list()) return value.is_generator() || !value.list().items.empty();
   if (value.is_dict()) return !value.dict().members.empty();
@@ -163,9 +178,11 @@ bool KeyBefore(const Value& a, const Value& b) {
   if (a.is_text() && b.is_text()) return a.text().bytes() < b.text().bytes();
   if (a.is_text() || b.is_text()) return a.is_text();
   if (!a.is_number() || !b.is_number()) return a.is_number() && b.is_none();
+  if (a.is_whole() && b.is_whole() && (a.is_big() || b.is_big())) return a.as_big() < b.as_big();
   // long double represents every int64_t and every double. NaN is last.
   const auto number = [](const Value& value) {
-    return value.is_integral() ? static_cast<long double>(value.as_int()) : value.as_double();
+    return value.is_integral() ? static_cast<long double>(value.as_int())
+                               : static_cast<long double>(value.as_double());
   };
   const long double x = number(a), y = number(b);
   return std::isnan(y) ? !std::isnan(x) : x < y;
@@ -197,11 +214,12 @@ bool EqualDicts(const Dict& a, const Dict& b) {
 std::partial_ordering Order(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) {
     if (a.is_integral() && b.is_integral()) return a.as_int() <=> b.as_int();
+    if (a.is_whole() && b.is_whole()) return a.as_big() <=> b.as_big();
     return a.as_double() <=> b.as_double();
   }
   // UTF-8 sorts by bytes as by code points, which is Python's order.
   if (a.is_text() && b.is_text()) return a.text().bytes() <=> b.text().bytes();
-  if (a.is_sequence() && b.is_sequence() && a.list().kind == b.list().kind) {
+  if (a.is_sequence() && b.is_sequence() && a.is_tuple() == b.is_tuple()) {
     const auto &x = a.list().items, &y = b.list().items;
     for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
       const std::partial_ordering order = Order(x[i], y[i]);
@@ -217,15 +235,20 @@ std::partial_ordering Order(const Value& a, const Value& b) {
 
 bool Equal(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) {
-    return a.is_integral() && b.is_integral() ? a.as_int() == b.as_int()
-                                              : a.as_double() == b.as_double();
+    if (a.is_integral() && b.is_integral()) return a.as_int() == b.as_int();
+    if (a.is_whole() && b.is_whole()) return a.as_big() == b.as_big();
+    return a.as_double() == b.as_double();
   }
   if (a.is_text() && b.is_text()) return a.text().bytes() == b.text().bytes();
+  if (a.is_null_content() || b.is_null_content()) {
+    const Value& other = a.is_null_content() ? b : a;
+    return other.is_none() || other.is_null_content();
+  }
   if (a.is_none() || a.is_undefined()) return a.is_none() ? b.is_none() : b.is_undefined();
   if (a.is_list() && b.is_list()) {
     const auto &x = a.list().items, &y = b.list().items;
     if (!a.is_sequence()) return &a.list() == &b.list();
-    return a.list().kind == b.list().kind &&
+    return b.is_sequence() && a.is_tuple() == b.is_tuple() &&
            std::equal(x.begin(), x.end(), y.begin(), y.end(), Equal);
   }
   if (a.is_dict() && b.is_dict()) return EqualDicts(a.dict(), b.dict());
@@ -243,6 +266,7 @@ bool Less(const Value& a, const Value& b) {
 Value FromJson(const Json& json, bool trusted) {
   if (json.is_bool()) return Value(json.as_bool());
   if (json.is_int()) return Value(json.as_int());
+  if (json.is_integer()) return Value::FromInteger(BigInteger::FromDigits(json.Dump()));
   if (json.is_double()) return Value(json.as_double());
   if (json.is_string()) return Value(Text(json.as_string(), trusted));
   if (json.is_array()) {

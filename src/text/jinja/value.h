@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "minisgl/base/json.h"
+#include "text/jinja/big_integer.h"
 #include "text/jinja/bounds.h"
 #include "text/jinja/tracked_text.h"
 
@@ -30,6 +31,7 @@ class Value;
 enum class ListKind {
   kList,
   kTuple,
+  kGroup,      // of groupby: a tuple of two, whose names are grouper and list
   kGenerator,  // the result of map, select etc.: true, without length, empty after one loop
   kKeys,       // the views of a dict, which have no index
   kValues,
@@ -48,6 +50,9 @@ struct Undefined {
   explicit Undefined(std::string_view whole_name)
       : name(std::make_shared<const std::string>(whole_name.substr(0, 80))) {}
   std::shared_ptr<const std::string> name;  // may be null
+  // A message's content that is null. A template that asks finds it to be none; one that takes it
+  // for a text, as most do, finds an empty text.
+  bool is_null = false;
 };
 struct None {};
 
@@ -56,7 +61,8 @@ class Value {
  public:
   using Variant = std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const Text>,
                                std::shared_ptr<const List>, std::shared_ptr<const Dict>, Namespace*,
-                               std::shared_ptr<const Callable>, std::shared_ptr<LoopState>>;
+                               std::shared_ptr<const Callable>, std::shared_ptr<LoopState>,
+                               std::shared_ptr<const BigInteger>>;
 
   Value() = default;
   Value(Undefined value) : v_(std::move(value)) {}  // NOLINT: literals read as values
@@ -71,11 +77,14 @@ class Value {
 
   bool is_undefined() const { return Is<Undefined>(); }
   bool is_none() const { return Is<None>(); }
+  bool is_null_content() const { return is_undefined() && std::get<Undefined>(v_).is_null; }
   bool is_bool() const { return Is<bool>(); }
   bool is_int() const { return Is<int64_t>(); }
   bool is_double() const { return Is<double>(); }
-  bool is_number() const { return is_bool() || is_int() || is_double(); }
-  bool is_integral() const { return is_bool() || is_int(); }
+  bool is_big() const { return Is<std::shared_ptr<const BigInteger>>(); }
+  bool is_number() const { return is_bool() || is_int() || is_double() || is_big(); }
+  bool is_integral() const { return is_bool() || is_int(); }  // as_int() gives it
+  bool is_whole() const { return is_integral() || is_big(); }
   bool is_text() const { return Is<std::shared_ptr<const Text>>(); }
   bool is_list() const { return Is<std::shared_ptr<const List>>(); }
   bool is_dict() const { return Is<std::shared_ptr<const Dict>>(); }
@@ -101,9 +110,16 @@ class Value {
   }
   int64_t as_int() const { return is_bool() ? int64_t{std::get<bool>(v_)} : std::get<int64_t>(v_); }
   double as_double() const {
+    if (is_big()) return std::get<std::shared_ptr<const BigInteger>>(v_)->AsDouble();
     return is_double() ? std::get<double>(v_) : static_cast<double>(as_int());
   }
+  BigInteger as_big() const {  // REQUIRES is_whole()
+    return is_big() ? *std::get<std::shared_ptr<const BigInteger>>(v_) : BigInteger(as_int());
+  }
+  // The value, or an empty text for a content that is null.
+  Value OrText() const;
 
+  static Value FromInteger(BigInteger value);  // an int64_t if it fits
   static Value FromList(std::vector<Value> items, ListKind kind = ListKind::kList);
   // REQUIRES: keys are texts, numbers or None, without duplicates.
   static Value FromDict(std::vector<std::pair<Value, Value>> members);
