@@ -17,6 +17,7 @@
 #include "minisgl/base/parse_number.h"
 #include "minisgl/base/setting.h"
 #include "minisgl/base/utf8.h"
+#include "text/arguments_form.h"
 #include "text/jinja/tracked_text.h"
 
 namespace minisgl::text {
@@ -298,7 +299,11 @@ class HiddenTexts {
 namespace minisgl {
 
 Result<std::vector<TextPiece>> RenderMessages(const ChatTemplate& chat, ChatInput* input) {
-  text::ShapeContents(chat, !input->tools.is_null(), &input->messages);
+  const bool with_tools = !input->tools.is_null();
+  text::ShapeContents(chat, with_tools, &input->messages);
+  if (text::HasCalls(input->messages)) {
+    text::ShapeArguments(chat.arguments_form(with_tools), &input->messages);
+  }
   return chat.Render(*input);
 }
 

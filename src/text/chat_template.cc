@@ -10,6 +10,7 @@
 #include <set>
 
 #include "minisgl/base/utf8.h"
+#include "text/arguments_form.h"
 #include "text/content_form.h"
 #include "text/jinja/guard.h"
 #include "text/jinja/interpreter.h"
@@ -55,12 +56,12 @@ Value MessageValue(const Json& message) {
                          jinja::FromJson(*reasoning, /*trusted=*/false));
   }
   for (const auto& [key, value] : message.as_object()) {
-    if (value.is_null() ||
     if (value.is_null() && key == "content") {
       jinja::Undefined content{key};
       content.is_null = true;
       members.emplace_back(Value(Text(key)), Value(std::move(content)));
     }
+    if (value.is_null() ||
         (reasoning != nullptr && (key == "thinking" || key == "reasoning_content")))
       continue;
     const bool is_role = key == "role" && value.is_string() && IsWord(value.as_string());
@@ -146,8 +147,18 @@ class JinjaTemplate final : public ChatTemplate {
   bool SourceContains(std::string_view text) const override {
     return source_.find(text) != std::string::npos;
   }
+  ArgumentsForm arguments_form(bool with_tools) const override {
+    KnownForm& known = arguments_forms_[with_tools ? 1 : 0];
+    std::call_once(known.once, [&] { known.form = FindArgumentsForm(*this, with_tools); });
+    return known.form;
+  }
 
  private:
+  struct KnownForm {
+    std::once_flag once;
+    ArgumentsForm form = ArgumentsForm::kObject;
+  };
+
   ContentForm OwnContentForm(bool) const override { return content_form_; }
 
   bool OwnTakesParts(std::string_view role, bool) const override {
@@ -213,6 +224,7 @@ class JinjaTemplate final : public ChatTemplate {
   ContentForm content_form_;
   mutable std::once_flag parts_once_;
   mutable std::array<bool, std::size(kRolesOfParts)> takes_parts_{};  // by parts_once_
+  mutable std::array<KnownForm, 2> arguments_forms_;                  // without and with tools
 };
 
 // Returns all names inside tags, except attribute names.

@@ -147,6 +147,9 @@ class WithTools : public ChatTemplate {
   bool SourceContains(std::string_view text) const override {
     return plain_->SourceContains(text) || tools_->SourceContains(text);
   }
+  ArgumentsForm arguments_form(bool with_tools) const override {
+    return (with_tools ? tools_ : plain_)->arguments_form(with_tools);
+  }
 
  private:
   ContentForm OwnContentForm(bool with_tools) const override {

@@ -15,11 +15,15 @@
 
 namespace minisgl {
 
-// Brings the contents of input->messages into the form that `chat` takes and renders them.
+// Brings the contents of input->messages and the arguments of their tool calls into the forms that
+// `chat` takes and renders them. Of contents:
 // - kParts: a string becomes [{"type": "text", "text": ...}]; a list stays a list.
 // - kString: a string stays a string. A list stays a list if the template renders the parts of such
 //   a message (ChatTemplate::TakesParts), or if not all of them are texts. Other lists become the
 //   texts of their parts, joined without separators.
+// Of arguments (src/text/arguments_form.h):
+// - kObject: the JSON text of an object becomes that object; an empty text or null, an empty one.
+// - kText: an object becomes its JSON text, and null "{}".
 // Errors: ChatTemplate::Render.
 Result<std::vector<TextPiece>> RenderMessages(const ChatTemplate& chat, ChatInput* input);
 

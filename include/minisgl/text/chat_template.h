@@ -33,6 +33,10 @@ inline constexpr uint64_t kTemplateBytesMax = uint64_t{1} << 20;
 // [{"type": "text", "text": ...}].
 enum class ContentForm : uint8_t { kString, kParts };
 
+// The form in which a template takes the arguments of tool calls: an object, or the text of one in
+// JSON.
+enum class ArgumentsForm : uint8_t { kObject, kText };
+
 // The variables of a template.
 struct ChatInput {
   // An array of {role, content, ...}. All strings in it are untrusted, except a role that is a word
@@ -106,6 +110,14 @@ class ChatTemplate {
   // is set, or the template renders each of its parts, whether it takes strings too or not.
   bool TakesParts(std::string_view role, bool with_tools = false) const {
     return set_form_ ? *set_form_ == ContentForm::kParts : OwnTakesParts(role, with_tools);
+  }
+  // The form of the arguments of tool calls that the template takes, as it renders them
+  // (src/text/arguments_form.h). Render passes arguments unchanged; RenderMessages
+  // (chat_messages.h) brings them into this form. `with_tools`: the form for conversations with
+  // tools.
+  virtual ArgumentsForm arguments_form(bool with_tools) const {
+    (void)with_tools;
+    return ArgumentsForm::kObject;
   }
 
  private:
