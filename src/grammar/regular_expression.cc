@@ -1,12 +1,13 @@
 // The parser of regular expressions.
 //
-// Anchors are followed through groups: each part has up to four languages, by whether it begins
-// with `^` and whether it ends with `$`. (^a|b)c and (?:^|,)x(?:,|$) are sound; an anchor with
-// something before or behind it that it excludes is refused.
+// Parts without assertions become expressions at once. An assertion that the text beside it decides
+// ((?!-)[a-z-]{2}, [a-z-](?<!-)) narrows that text's expression; the others stay pieces, of which
+// PatternLanguage makes a language.
 #include "grammar/regular_expression.h"
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <set>
@@ -14,6 +15,8 @@
 #include <vector>
 
 #include "grammar/escapes.h"
+#include "grammar/pattern_language.h"
+#include "grammar/pattern_piece.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl::grammar {
@@ -21,162 +24,131 @@ namespace minisgl::grammar {
 namespace {
 
 constexpr int kGroupDepthMax = 200;
-constexpr int kLookaheadsMax = 50;
+constexpr int kLooksMax = 50;
 
-// Bit 0: `^` holds it at the beginning; bit 1: `$` holds it at the end.
-struct Anchored {
-  std::array<std::optional<ExpressionId>, 4> languages;
-  size_t begin_at = 0, end_at = 0;  // of a `^`, of a `$`, for messages
-
-  bool plain() const { return !languages[1] && !languages[2] && !languages[3]; }
-  bool has_begin() const { return languages[1] || languages[3]; }
-  bool has_end() const { return languages[2] || languages[3]; }
+// The forms [^] plain [$], by their anchors: bit 0: `^`, bit 1: `$`. Alternatives of one form are
+// joined, because there may be thousands.
+struct AnchoredForm {
+  size_t anchors = 0;
+  PiecePointer plain;
 };
+
+std::optional<AnchoredForm> FormOf(const PiecePointer& piece, const PiecePointer& empty) {
+  std::vector<PiecePointer> parts{piece};
+  if (piece->kind == PieceKind::kSequence) parts = piece->parts;
+  AnchoredForm form;
+  size_t first = 0, last = parts.size();
+  if (first < last && parts[first]->kind == PieceKind::kBegin) form.anchors |= 1, ++first;
+  if (first < last && parts[last - 1]->kind == PieceKind::kEnd) form.anchors |= 2, --last;
+  if (last - first > 1 || (last > first && parts[first]->kind != PieceKind::kPlain)) {
+    return std::nullopt;
+  }
+  form.plain = last > first ? parts[first] : empty;
+  return form;
+}
 
 class RegularExpressionParser {
  public:
   RegularExpressionParser(std::string_view text, const RegularExpressionOptions& options,
                           ExpressionSet* set)
-      : reader_(text, options.search), options_(options), set_(*set) {}
+      : reader_(text, options.search),
+        options_(options),
+        set_(*set),
+        text_(*set, options.code_points) {}
 
   Result<ExpressionId> Parse() {
-    MINISGL_ASSIGN_OR_RETURN(const Anchored whole, ParseAlternatives(0));
+    MINISGL_ASSIGN_OR_RETURN(const PiecePointer whole, ParseAlternatives(0));
     if (!reader_.AtEnd()) return reader_.ErrorAt(reader_.at(), "a `)` without its `(`");
-    std::vector<ExpressionId> languages;
-    for (size_t anchors = 0; anchors < 4; ++anchors) {
-      if (!whole.languages[anchors]) continue;
-      const bool open = options_.search;
-      const ExpressionId before = open && (anchors & 1) == 0 ? AnyText() : set_.Empty();
-      const ExpressionId behind = open && (anchors & 2) == 0 ? AnyText() : set_.Empty();
-      languages.push_back(set_.Concat({before, *whole.languages[anchors], behind}));
-    }
-    const ExpressionId result = set_.Or(languages);
     MINISGL_RETURN_IF_ERROR(set_.status());
-    return result;
+    PatternLanguage language(
+        &text_, [this](size_t at, const std::string& what) { return reader_.ErrorAt(at, what); });
+    return language.Of(whole, options_.search ? text_.Any() : set_.Empty());
   }
 
  private:
-  ExpressionId Spell(const CodePointSet& set) {
-    if (set.empty()) return set_.Nothing();
-    return options_.code_points ? options_.code_points(set) : set_.CodePoints(set);
-  }
-  ExpressionId AnyText() {
-    if (!any_text_) {
-      any_text_ = set_.Repeat(Spell(CodePointSet::All()), 0, ExpressionSet::kUnbounded);
-    }
-    return *any_text_;
-  }
-  static Anchored Plain(ExpressionId language) {
-    Anchored part;
-    part.languages[0] = language;
-    return part;
+  PiecePointer EmptyPiece() const { return PlainPiece(set_.Empty(), 0, 0); }
+  PiecePointer OneOf(const CodePointSet& points) const {
+    return PlainPiece(text_.Spell(points), 1, 1);
   }
 
-  Result<Anchored> ParseAlternatives(int depth) {
-    std::array<std::vector<ExpressionId>, 4> languages;
-    Anchored all;
+  Result<PiecePointer> ParseAlternatives(int depth) {
+    std::array<std::vector<PiecePointer>, 4> forms;
+    std::array<PiecePointer, 4> first_of;
+    std::vector<PiecePointer> others;
     do {
-      MINISGL_ASSIGN_OR_RETURN(const Anchored one, ParseSequence(depth));
-      for (size_t i = 0; i < 4; ++i) {
-        if (one.languages[i]) languages[i].push_back(*one.languages[i]);
-      }
-      if (one.has_begin()) all.begin_at = one.begin_at;
-      if (one.has_end()) all.end_at = one.end_at;
-    } while (reader_.Take("|"));
-    for (size_t i = 0; i < 4; ++i) {
-      if (!languages[i].empty()) all.languages[i] = set_.Or(languages[i]);
-    }
-    return all;
-  }
-
-  Result<Anchored> ParseSequence(int depth) {
-    Anchored sequence = Plain(set_.Empty());
-    std::vector<ExpressionId> plain;  // parts without anchors, not appended yet
-    while (!reader_.AtEnd() && !reader_.Peek("|") && !reader_.Peek(")")) {
-      if (IsLookahead(depth)) {
-        MINISGL_RETURN_IF_ERROR(Append(Plain(set_.Concat(plain)), &sequence));
-        MINISGL_ASSIGN_OR_RETURN(const Anchored rest, ParseLookahead());
-        MINISGL_RETURN_IF_ERROR(Append(rest, &sequence));
-        return sequence;
-      }
-      MINISGL_ASSIGN_OR_RETURN(Anchored part, ParseQuantified(depth));
-      MINISGL_RETURN_IF_ERROR(set_.status());
-      if (part.plain()) {
-        plain.push_back(*part.languages[0]);
+      MINISGL_ASSIGN_OR_RETURN(const PiecePointer one, ParseSequence(depth));
+      const std::optional<AnchoredForm> form = FormOf(one, EmptyPiece());
+      if (!form) {
+        others.push_back(one);
         continue;
       }
-      MINISGL_RETURN_IF_ERROR(Append(Plain(set_.Concat(plain)), &sequence));
-      plain.clear();
-      MINISGL_RETURN_IF_ERROR(Append(part, &sequence));
+      if (forms[form->anchors].empty()) first_of[form->anchors] = one;
+      forms[form->anchors].push_back(form->plain);
+    } while (reader_.Take("|"));
+    for (size_t i = 0; i < forms.size(); ++i) {
+      if (forms[i].size() < 2) {
+        if (!forms[i].empty()) others.push_back(first_of[i]);
+        continue;
+      }
+      std::vector<PiecePointer> parts{Joined(forms[i])};
+      const size_t at = first_of[i]->at;
+      if ((i & 1) != 0) parts.insert(parts.begin(), AnchorPiece(PieceKind::kBegin, at));
+      if ((i & 2) != 0) parts.push_back(AnchorPiece(PieceKind::kEnd, at));
+      others.push_back(SequencePiece(std::move(parts)));
     }
-    MINISGL_RETURN_IF_ERROR(Append(Plain(set_.Concat(plain)), &sequence));
-    return sequence;
+    return AlternativesPiece(std::move(others));
   }
 
-  // A lookahead outside of groups, where it is a condition on the rest of the text.
-  bool IsLookahead(int depth) const {
-    return options_.search && depth == 0 && (reader_.Peek("(?=") || reader_.Peek("(?!"));
+  // One plain piece of several.
+  PiecePointer Joined(const std::vector<PiecePointer>& plain) const {
+    std::vector<ExpressionId> languages;
+    uint32_t shortest = Piece::kUnbounded, longest = 0;
+    for (const PiecePointer& one : plain) {
+      languages.push_back(one->language);
+      shortest = std::min(shortest, one->shortest);
+      longest = std::max(longest, one->longest);
+    }
+    return PlainPiece(set_.Or(languages), shortest, longest);
   }
 
-  // The lookahead and what follows it in its alternative, up to the end of the text.
-  Result<Anchored> ParseLookahead() {
-    const size_t begin = reader_.at();
-    if (++num_lookaheads_ > kLookaheadsMax) {
-      return reader_.ErrorAt(begin, fmt::format("more than {} lookaheads", kLookaheadsMax));
-    }
-    const bool negative = reader_.Take("(?!");
-    if (!negative) reader_.Take("(?=");
-    MINISGL_ASSIGN_OR_RETURN(const Anchored inside, ParseAlternatives(1));
-    if (!reader_.Take(")")) return reader_.ErrorAt(begin, "a `(` without its `)`");
-    if (inside.has_begin()) return reader_.ErrorAt(begin, "`^` in a lookahead is not supported");
-    std::vector<ExpressionId> ahead;
-    if (inside.languages[0]) ahead.push_back(set_.Concat({*inside.languages[0], AnyText()}));
-    if (inside.languages[2]) ahead.push_back(*inside.languages[2]);
-    const ExpressionId condition = set_.Or(ahead);
-    MINISGL_ASSIGN_OR_RETURN(const Anchored rest, ParseSequence(0));
-    Anchored all;
-    all.begin_at = rest.begin_at;
-    all.end_at = begin;
-    for (size_t i = 0; i < 2; ++i) {
-      std::vector<ExpressionId> languages;
-      if (rest.languages[i]) languages.push_back(set_.Concat({*rest.languages[i], AnyText()}));
-      if (rest.languages[i | 2]) languages.push_back(*rest.languages[i | 2]);
-      if (languages.empty()) continue;
-      const ExpressionId whole = set_.Or(languages);
-      all.languages[i | 2] =
-          negative ? set_.Difference(whole, condition) : set_.And({whole, condition});
-    }
-    return all;
-  }
-
-  Status Append(const Anchored& part, Anchored* sequence) {
-    std::array<std::vector<ExpressionId>, 4> languages;
-    for (size_t i = 0; i < 4; ++i) {
-      for (size_t j = 0; j < 4; ++j) {
-        if (!sequence->languages[i] || !part.languages[j]) continue;
-        const ExpressionId before = *sequence->languages[i];
-        const ExpressionId behind = *part.languages[j];
-        if ((j & 1) != 0 && before != set_.Empty()) {
-          return reader_.ErrorAt(part.begin_at, "`^` is supported at the beginning only");
-        }
-        if ((i & 2) != 0 && behind != set_.Empty()) {
-          return reader_.ErrorAt(sequence->end_at, "`$` is supported at the end only");
-        }
-        languages[i | j].push_back(set_.Concat({before, behind}));
+  Result<PiecePointer> ParseSequence(int depth) {
+    std::vector<PiecePointer> parts;
+    while (!reader_.AtEnd() && !reader_.Peek("|") && !reader_.Peek(")")) {
+      MINISGL_ASSIGN_OR_RETURN(PiecePointer part, ParseQuantified(depth));
+      MINISGL_RETURN_IF_ERROR(set_.status());
+      if (part->kind == PieceKind::kSequence) {
+        parts.insert(parts.end(), part->parts.begin(), part->parts.end());
+      } else {
+        parts.push_back(std::move(part));
       }
     }
-    for (size_t i = 0; i < 4; ++i) {
-      sequence->languages[i].reset();
-      if (!languages[i].empty()) sequence->languages[i] = set_.Or(languages[i]);
-    }
-    if (part.has_begin()) sequence->begin_at = part.begin_at;
-    if (part.has_end()) sequence->end_at = part.end_at;
-    return {};
+    text_.Tidy(&parts);
+    return parts.empty() ? EmptyPiece() : SequencePiece(std::move(parts));
   }
 
-  Result<Anchored> ParseQuantified(int depth) {
+  Result<PiecePointer> ParseLook(size_t begin, PieceKind kind, bool negative, int depth) {
+    if (++num_looks_ > kLooksMax) {
+      return reader_.ErrorAt(begin,
+                             fmt::format("more than {} lookaheads and lookbehinds", kLooksMax));
+    }
+    MINISGL_ASSIGN_OR_RETURN(PiecePointer inside, ParseAlternatives(depth + 1));
+    if (!reader_.Take(")")) return reader_.ErrorAt(begin, "a `(` without its `)`");
+    return LookPiece(kind, negative, std::move(inside), begin);
+  }
+
+  // A word boundary, or a place that is none: \b and \B.
+  PiecePointer Boundary(bool boundary, size_t begin) const {
+    const PiecePointer word = OneOf(CodePointSet({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}));
+    const auto side = [&](bool word_before, bool word_behind) {
+      return SequencePiece({LookPiece(PieceKind::kBehind, !word_before, word, begin),
+                            LookPiece(PieceKind::kAhead, !word_behind, word, begin)});
+    };
+    return AlternativesPiece({side(true, !boundary), side(false, boundary)});
+  }
+
+  Result<PiecePointer> ParseQuantified(int depth) {
     const size_t begin = reader_.at();
-    MINISGL_ASSIGN_OR_RETURN(Anchored part, ParseAtom(depth));
+    MINISGL_ASSIGN_OR_RETURN(PiecePointer part, ParseAtom(depth));
     const size_t quantifier_at = reader_.at();
     uint32_t min = 0;
     uint32_t max = 0;
@@ -190,17 +162,14 @@ class RegularExpressionParser {
     const size_t second_at = reader_.at();
     MINISGL_ASSIGN_OR_RETURN(const bool twice, ParseQuantifier(&unused, &unused));
     if (twice) return reader_.ErrorAt(second_at, "a quantifier behind a quantifier");
-    if (part.plain()) return Plain(set_.Repeat(*part.languages[0], min, max));
-    if (max > 1) {
-      return reader_.ErrorAt(begin, "a repeated group with `^` or `$` inside is not supported");
+    if (part->kind == PieceKind::kPlain) {
+      return PlainPiece(set_.Repeat(part->language, min, max), MultiplyLengths(part->shortest, min),
+                        MultiplyLengths(part->longest, max));
     }
-    // {0,1}, {1}, {0}
-    if (max == 0) return Plain(set_.Empty());
-    if (min == 0) {
-      part.languages[0] =
-          part.languages[0] ? set_.Or({*part.languages[0], set_.Empty()}) : set_.Empty();
-    }
-    return part;
+    if (max == 0 || (min == 0 && part->longest == 0)) return EmptyPiece();
+    if (max == 1 && min == 1) return part;
+    if (part->longest == 0) return part;  // assertions hold once or any number of times
+    return RepeatPiece(std::move(part), min, max, begin);
   }
 
   // False, and nothing taken, if there is none.
@@ -234,19 +203,23 @@ class RegularExpressionParser {
     return true;
   }
 
-  Result<Anchored> ParseAtom(int depth) {
+  Result<PiecePointer> ParseAtom(int depth) {
     const size_t begin = reader_.at();
     if (reader_.Take("(")) return ParseGroup(begin, depth);
     if (reader_.Take("[")) {
       MINISGL_ASSIGN_OR_RETURN(const CodePointSet set, reader_.TakeClass());
-      return Plain(Spell(set));
+      return OneOf(set);
     }
-    if (reader_.Take(".")) return Plain(Spell(NotNewline()));
-    if (reader_.Take("^") || reader_.Take("\\A")) return Anchor(1, begin);
-    if (reader_.Take("$") || reader_.Take("\\z") || reader_.Take("\\Z")) return Anchor(2, begin);
+    if (reader_.Take(".")) return OneOf(NotNewline());
+    if (reader_.Take("^") || reader_.Take("\\A")) return Anchor(PieceKind::kBegin, begin);
+    if (reader_.Take("$") || reader_.Take("\\z") || reader_.Take("\\Z")) {
+      return Anchor(PieceKind::kEnd, begin);
+    }
+    if (reader_.Take("\\b")) return Boundary(true, begin);
+    if (reader_.Take("\\B")) return Boundary(false, begin);
     if (reader_.Take("\\")) {
       MINISGL_ASSIGN_OR_RETURN(const CodePointSet set, reader_.TakeEscape(false));
-      return Plain(Spell(set));
+      return OneOf(set);
     }
     if (reader_.Peek("*") || reader_.Peek("+") || reader_.Peek("?")) {
       return reader_.ErrorAt(begin, "a quantifier with nothing before it");
@@ -258,7 +231,7 @@ class RegularExpressionParser {
       if (counts) return reader_.ErrorAt(begin, "a quantifier with nothing before it");
     }
     const uint32_t code_point = reader_.TakeCodePoint();
-    return Plain(Spell(CodePointSet({{code_point, code_point}})));
+    return OneOf(CodePointSet({{code_point, code_point}}));
   }
 
   CodePointSet NotNewline() const {
@@ -267,23 +240,28 @@ class RegularExpressionParser {
     return CodePointSet({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}).Complement();
   }
 
-  Result<Anchored> Anchor(size_t which, size_t begin) {
-    Anchored anchor;
-    anchor.languages[which] = set_.Empty();
-    anchor.begin_at = anchor.end_at = begin;
+  Result<PiecePointer> Anchor(PieceKind kind, size_t begin) {
     uint32_t unused = 0;
     const size_t at = reader_.at();
     MINISGL_ASSIGN_OR_RETURN(const bool quantified, ParseQuantifier(&unused, &unused));
     if (quantified) return reader_.ErrorAt(at, "a quantifier with nothing before it");
-    return anchor;
+    return AnchorPiece(kind, begin);
   }
 
-  Result<Anchored> ParseGroup(size_t begin, int depth) {
+  Result<PiecePointer> ParseGroup(size_t begin, int depth) {
     if (depth >= kGroupDepthMax) {
       return reader_.ErrorAt(begin, fmt::format("more than {} nested groups", kGroupDepthMax));
     }
+    for (const bool negative : {false, true}) {
+      if (reader_.Take(negative ? "?!" : "?=")) {
+        return ParseLook(begin, PieceKind::kAhead, negative, depth);
+      }
+      if (reader_.Take(negative ? "?<!" : "?<=")) {
+        return ParseLook(begin, PieceKind::kBehind, negative, depth);
+      }
+    }
     if (reader_.Peek("?")) MINISGL_RETURN_IF_ERROR(ParseGroupKind(begin));
-    MINISGL_ASSIGN_OR_RETURN(Anchored inside, ParseAlternatives(depth + 1));
+    MINISGL_ASSIGN_OR_RETURN(PiecePointer inside, ParseAlternatives(depth + 1));
     if (!reader_.Take(")")) return reader_.ErrorAt(begin, "a `(` without its `)`");
     return inside;
   }
@@ -294,10 +272,6 @@ class RegularExpressionParser {
       const char* what;
     };
     static constexpr std::array kRefused = {
-        Refused{"?=", "lookahead is not supported"},
-        Refused{"?!", "lookahead is not supported"},
-        Refused{"?<=", "lookbehind is not supported"},
-        Refused{"?<!", "lookbehind is not supported"},
         Refused{"?(", "conditionals are not supported"},
         Refused{"?>", "atomic groups are not supported"},
         Refused{"?P=", "backreferences are not supported"},
@@ -334,8 +308,8 @@ class RegularExpressionParser {
   PatternReader reader_;
   const RegularExpressionOptions& options_;
   ExpressionSet& set_;
-  std::optional<ExpressionId> any_text_;
-  int num_lookaheads_ = 0;
+  PatternText text_;
+  int num_looks_ = 0;
   std::set<std::string> names_;
 };
 

@@ -4,10 +4,11 @@
 // ECMA-262, except \s, which is ECMA-262's white space), escapes \t \n \r \f \v \0 \xHH \uHHHH
 // \u{H...} \U00HHHHHH \cX and escaped punctuation, \p{...} of general categories, groups
 // (capturing, (?:...), (?<name>...), (?P<name>...)), `|`, quantifiers * + ? {m} {m,} {m,n} with a
-// lazy `?`, which has no effect on what is matched, `^` or \A and `$` or \z at the ends of the
-// whole expression or of an alternative. Refused by name and place: lookaround, backreferences,
-// conditionals, flags, word boundaries, possessive and atomic groups, unknown escapes and
-// properties, counts above kRepeatCountMax. In a search, lookahead outside of groups is allowed.
+// lazy `?`, which has no effect on what is matched, anchors `^` or \A and `$` or \z, lookahead,
+// lookbehind where the text that it looks at is known, word boundaries \b and \B (ASCII, as \w).
+// Refused by name and place: backreferences, conditionals, flags, possessive and atomic groups,
+// unknown escapes and properties, counts above kRepeatCountMax, lookahead in a loop except at the
+// beginning of its group, other lookbehind, anchors that allow no text.
 #pragma once
 
 #include <cstdint>

@@ -100,10 +100,6 @@ TEST(RegularExpression, SearchLooksAnywhere) {
 
 TEST(RegularExpression, RefusesByNameAndPlace) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"ab(?=c)", "byte 3: lookahead is not supported"},
-      {"(?!c)", "byte 1: lookahead is not supported"},
-      {"(?<=a)b", "byte 1: lookbehind is not supported"},
-      {"(?<!a)b", "byte 1: lookbehind is not supported"},
       {"(a)\\1", "byte 4: backreferences are not supported"},
       {"(?<n>a)\\k<n>", "byte 8: backreferences are not supported"},
       {"(?P<n>a)(?P=n)", "byte 9: backreferences are not supported"},
@@ -112,8 +108,6 @@ TEST(RegularExpression, RefusesByNameAndPlace) {
       {"(?i)a", "byte 1: flags are not supported"},
       {"(?i:a)", "byte 1: flags are not supported"},
       {"(?#x)a", "byte 1: comments are not supported"},
-      {"a\\b", "byte 2: word boundaries are not supported"},
-      {"a\\B", "byte 2: word boundaries are not supported"},
       {"a\\q", "byte 2: unknown escape `\\q`"},
       {"a\\", "byte 2: a backslash at the end"},
       {"\\x4", "byte 1: the escape `\\x4` without its hexadecimal digits"},
@@ -146,8 +140,6 @@ TEST(RegularExpression, RefusesByNameAndPlace) {
       {"[a&&b]", "byte 3: set operations are not supported; escape `&`"},
       {"a^b", "byte 2: `^` is supported at the beginning only"},
       {"a$b", "byte 2: `$` is supported at the end only"},
-      {"(a$|b)c", "byte 3: `$` is supported at the end only"},
-      {"(^a)*", "byte 1: a repeated group with `^` or `$` inside is not supported"},
       {"(?<1a>b)", "byte 1: a group name that is no identifier"},
       {"(?<a>b)(?P<a>c)", "byte 8: a second group of the name `a`"},
       {"\xFF", "the regular expression is not valid UTF-8"},
