@@ -330,7 +330,7 @@ Normal Algebra::Unite(const std::vector<std::shared_ptr<const Normal>>& parts) {
   const auto unite = [&](const std::vector<ExpressionId>& sets, ExpressionId all) {
     return std::find(sets.begin(), sets.end(), all) != sets.end() ? all : set_->Or(sets);
   };
-  out.number = unite(numbers, numbers_.All());
+  out.number = numbers_.Sum(numbers, unite(numbers, numbers_.All()));
   out.string = unite(strings, strings_.All());
   return out;
 }
@@ -368,7 +368,11 @@ Normal Algebra::ExactlyOne(const std::vector<std::shared_ptr<const Normal>>& par
   out.null = nulls == 1;
   out.false_ = falses == 1;
   out.true_ = trues == 1;
-  out.number = ExactlyOneOf(numbers);
+  const Counted counted = Count(numbers);
+  out.number = numbers_.Sum(numbers, counted.once);
+  if (counted.twice != set_->Nothing()) {
+    out.number = numbers_.Part(out.number, set_->Difference(out.number, counted.twice));
+  }
   out.string = ExactlyOneOf(strings);
   for (size_t i = 0; i < parts.size() && ok(); ++i) {
     std::vector<ArrayShape> arrays = parts[i]->arrays;

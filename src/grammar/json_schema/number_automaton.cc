@@ -271,6 +271,7 @@ class Builder {
     const Side& side = SideAt(place);
     if (place.phase == kStart || place.phase == kUnsigned) {
       if (side.is_empty) return kDeadState;
+      if (range_.whole_spelling && place.phase == kUnsigned && digit == 0) return kDeadState;
       place.phase = digit == 0 ? kZero : kDigit;
       Compare(side, &place, [&](const DigitBound& bound, int) {
         if (digit == 0) return bound.EndWhole(bound.AddWhole(0, 0, 0), 1);

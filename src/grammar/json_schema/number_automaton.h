@@ -29,7 +29,7 @@ struct NumberBound {
 struct NumberRange {
   std::optional<NumberBound> min, max;
   bool integers = false;        // numbers without a fraction alone, `1.0` included
-  bool whole_spelling = false;  // no point and no exponent: the integers of draft 4
+  bool whole_spelling = false;  // no point, no exponent, no `-0`: integers as they are generated
   bool exponents = true;        // false: no scientific spellings
   bool operator==(const NumberRange&) const = default;
 };

@@ -11,6 +11,7 @@ constexpr uint32_t kNoEnd = ExpressionSet::kUnbounded;
 constexpr uint64_t kAutomatonStates = 20'000;  // of the multiples of a number
 // Upper bound on the states of all ranges in one grammar. Ranges beyond it stay expressions.
 constexpr size_t kRangeStatesMax = 50'000;
+constexpr size_t kEmptinessWork = 4'000;
 
 // The numbers from `first` to `last` with as many digits as these have, zeros in front.
 // REQUIRES first.size() == last.size(), first <= last.
@@ -316,12 +317,25 @@ ExpressionId NumberLanguage::Equal(const Decimal& value) {
       {all_, set_->Concat({set_->Literal(value.negative ? "-" : ""), set_->Or(ways)})});
 }
 
+ExpressionId NumberLanguage::EqualInteger(const Decimal& value) {
+  const ExpressionId equal = Equal(value);
+  integers_.insert(equal);
+  return equal;
+}
+
+ExpressionId NumberLanguage::Integers() {
+  const ExpressionId integers = Multiples(0);
+  integers_.insert(integers);
+  return integers;
+}
+
 ExpressionId NumberLanguage::IntegerSpellings() {
   const ExpressionId spellings =
       set_->And({all_, Signed(set_->Or({zero_, set_->Concat({nonzero_, Digits()})}))});
   NumberRange range = ranges_.at(all_);
   range.whole_spelling = true;
   ranges_.emplace(spellings, range);
+  integers_.insert(spellings);
   return spellings;
 }
 
@@ -329,6 +343,7 @@ ExpressionId NumberLanguage::Both(ExpressionId a, ExpressionId b) {
   if (a == all_ || a == b) return b;
   if (b == all_) return a;
   const ExpressionId both = set_->And({a, b});
+  if (integers_.contains(a) || integers_.contains(b)) integers_.insert(both);
   const auto of_a = ranges_.find(a), of_b = ranges_.find(b);
   if (of_a != ranges_.end() && of_b != ranges_.end()) {
     ranges_.emplace(both, IntersectionOf(of_a->second, of_b->second));
@@ -336,18 +351,66 @@ ExpressionId NumberLanguage::Both(ExpressionId a, ExpressionId b) {
   return both;
 }
 
+ExpressionId NumberLanguage::Sum(std::span<const ExpressionId> parts, ExpressionId sum) {
+  std::vector<ExpressionId> some;
+  bool integers = true, any_integers = false;
+  for (const ExpressionId part : parts) {
+    if (part == set_->Nothing()) continue;
+    some.push_back(part);
+    const bool is_integers = integers_.contains(part);
+    integers = integers && is_integers;
+    any_integers = any_integers || is_integers || sums_.contains(part);
+  }
+  if (some.size() < 2 || sum == all_) return sum;
+  if (integers) {
+    integers_.insert(sum);
+  } else if (any_integers) {
+    sums_.emplace(sum, std::move(some));
+  }
+  return sum;
+}
+
+ExpressionId NumberLanguage::Part(ExpressionId whole, ExpressionId part) {
+  if (integers_.contains(whole)) integers_.insert(part);
+  return part;
+}
+
 ExpressionId NumberLanguage::Terminal(ExpressionId numbers) {
   if (numbers == all_) return set_->Automaton(AutomatonOfAnyNumber());
-  const auto range = ranges_.find(numbers);
-  if (range == ranges_.end()) return numbers;
-  const auto [at, added] = terminals_.emplace(numbers, numbers);
-  if (added && range_states_ < kRangeStatesMax) {
-    std::shared_ptr<const ByteAutomaton> automaton = AutomatonOf(range->second);
+  if (const auto known = terminals_.find(numbers); known != terminals_.end()) return known->second;
+  const ExpressionId terminal = MakeTerminal(numbers);
+  terminals_.emplace(numbers, terminal);
+  return terminal;
+}
+
+ExpressionId NumberLanguage::MakeTerminal(ExpressionId numbers) {
+  const bool integers = integers_.contains(numbers);
+  const auto known = ranges_.find(numbers);
+  if (known != ranges_.end() && range_states_ < kRangeStatesMax) {
+    NumberRange range = known->second;
+    range.whole_spelling = range.whole_spelling || integers;
+    std::shared_ptr<const ByteAutomaton> automaton = AutomatonOf(range);
+    if (integers && automaton->distances[0] == ByteAutomaton::kNoText) {
+      automaton = AutomatonOf(known->second);  // of more digits than a plain spelling has
+    }
     range_states_ += automaton->accepting.size();
     set_->CountWork(automaton->accepting.size());
-    at->second = set_->Automaton(std::move(automaton));
+    return set_->Automaton(std::move(automaton));
   }
-  return at->second;
+  if (integers) {
+    const ExpressionId positive = set_->Concat({nonzero_, Digits()});
+    const ExpressionId plain = set_->And({numbers, set_->Or({zero_, Signed(positive)})});
+    const Result<bool> empty = set_->IsEmptyLanguage(plain, kEmptinessWork);
+    return empty.ok() && *empty ? numbers : plain;
+  }
+  const auto sum = sums_.find(numbers);
+  if (sum == sums_.end()) return numbers;
+  const std::vector<ExpressionId> parts = sum->second;
+  std::vector<ExpressionId> terminals;
+  // A part may be a sum that has this one as a part.
+  sums_.erase(sum);
+  for (const ExpressionId part : parts) terminals.push_back(Terminal(part));
+  return set_->Or(terminals);
 }
 
 ExpressionId NumberLanguage::Multiples(int64_t power) {

@@ -4,11 +4,16 @@
 // ones, and scientific ones with one digit that is not 0 before the point (`1.5e-3`, as programs
 // write them), each with a bounded number of digits. So
 // intersections, unions and differences of sets are sets of numbers again.
+//
+// What is generated has fewer spellings: Terminal() spells integers without a point or exponent.
 #pragma once
 
 #include <map>
+#include <set>
+#include <span>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "grammar/json_schema/number_automaton.h"
 #include "grammar/json_schema/value.h"
@@ -23,7 +28,7 @@ class NumberLanguage {
 
   ExpressionId All() const { return all_; }
   // Numbers without a fraction, `1.0` included.
-  ExpressionId Integers() { return Multiples(0); }
+  ExpressionId Integers();
   // Spellings without a point or exponent: the integers of draft 4.
   ExpressionId IntegerSpellings();
   ExpressionId AtLeast(const Decimal& bound);
@@ -31,6 +36,8 @@ class NumberLanguage {
   ExpressionId AtMost(const Decimal& bound) { return Not(MoreThan(bound)); }
   ExpressionId LessThan(const Decimal& bound) { return Not(AtLeast(bound)); }
   ExpressionId Equal(const Decimal& value);
+  // The same, where a schema spells an integer without a point or exponent.
+  ExpressionId EqualInteger(const Decimal& value);
   // Multiples of 10^power.
   ExpressionId Multiples(int64_t power);
   // Multiples of a positive number. REQUIRES exponents == false unless it is a power of ten. False
@@ -39,8 +46,14 @@ class NumberLanguage {
   ExpressionId Not(ExpressionId numbers) { return set_->Difference(all_, numbers); }
 
   ExpressionId Both(ExpressionId a, ExpressionId b);
-  // Returns the same numbers for use as a terminal: as an automaton if they are a range. All
-  // numbers have every spelling that JSON allows.
+  // `sum`, which is the union of `parts`.
+  ExpressionId Sum(std::span<const ExpressionId> parts, ExpressionId sum);
+  // `part`, whose numbers are in `whole`, too.
+  ExpressionId Part(ExpressionId whole, ExpressionId part);
+  // Returns the numbers as they are generated, for use as a terminal: a range as an automaton, all
+  // numbers in every spelling that JSON allows, integers without a point, an exponent or the sign
+  // of -0. Integers are sets made with Integers() or EqualInteger(); others may hold whole numbers,
+  // spelled `1.0`, too.
   ExpressionId Terminal(ExpressionId numbers);
 
  private:
@@ -59,6 +72,7 @@ class NumberLanguage {
   ExpressionId Above(const Decimal& bound, bool or_equal);
   ExpressionId MakeAbove(const Decimal& bound, bool or_equal);
   ExpressionId MakeMultiples(int64_t power);
+  ExpressionId MakeTerminal(ExpressionId numbers);
   ExpressionId Signed(ExpressionId unsigned_numbers);
 
   ExpressionSet* set_;
@@ -73,6 +87,8 @@ class NumberLanguage {
   std::map<std::tuple<bool, std::string, int64_t, bool>, ExpressionId> above_;
   std::map<ExpressionId, NumberRange> ranges_;  // those that are ranges
   std::map<ExpressionId, ExpressionId> terminals_;
+  std::set<ExpressionId> integers_;                         // sets of integers, see Terminal()
+  std::map<ExpressionId, std::vector<ExpressionId>> sums_;  // parts of unions
   size_t range_states_ = 0;
 };
 

@@ -83,7 +83,10 @@ Normal SchemaCompiler::OfValue(const SchemaValue& value) {
       break;
     case SchemaValue::Kind::kNumber: {
       Decimal number;
-      if (ReadNumber(value, &number)) out.number = algebra_.numbers().Equal(number);
+      if (!ReadNumber(value, &number)) break;
+      out.number = value.text.find_first_of(".eE") == std::string::npos
+                       ? algebra_.numbers().EqualInteger(number)
+                       : algebra_.numbers().Equal(number);
       break;
     }
     case SchemaValue::Kind::kString:
