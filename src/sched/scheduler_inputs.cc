@@ -18,10 +18,8 @@ bool Scheduler::Impl::FitsWhole(RequestState* state) {
   if (longest > 1 && longest > most) {
     End(state, EndReason::kFailed, "length_exceeded",
         fmt::format("a picture of {} tokens, which one step computes, does not fit in the {} of a "
-                    "step; allow longer steps (--max-prefill-length{}) or make pictures smaller "
-                    "(--image-max-tokens {})",
-                    longest, most, context.options.max_step_tokens > 0 ? ", --max-step-tokens" : "",
-                    most));
+                    "step; allow longer steps, or fewer tokens of a picture",
+                    longest, most));
     return false;
   }
   if (pages.windows().HasRoomAlone(*state)) return true;

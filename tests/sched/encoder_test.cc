@@ -297,8 +297,7 @@ TEST(EncoderTest, APictureThatNoStepCanComputeWholeIsRefused) {
   EXPECT_EQ(driver.answers().at(1).error_code, "length_exceeded");
   EXPECT_EQ(driver.answers().at(1).error_message,
             "a picture of 40 tokens, which one step computes, does not fit in the 32 of a step; "
-            "allow longer steps (--max-prefill-length) or make pictures smaller "
-            "(--image-max-tokens 32)");
+            "allow longer steps, or fewer tokens of a picture");
   const Request causal = MakePicture(2, 60, {{10, 40, kTabby}});
   driver.Submit(causal);
   ASSERT_TRUE(driver.RunToEnd());
