@@ -30,7 +30,8 @@ constexpr RequestFields kRequests[] = {
      "prompt_logprobs logprob_token_ids allowed_token_ids bad_words add_generation_prompt "
      "continue_final_message documents chat_template chat_template_kwargs media_io_kwargs "
      "mm_processor_kwargs structured_outputs guided_json guided_regex guided_choice "
-     "guided_grammar priority request_id session_id return_tokens_as_token_ids return_token_ids "
+     "guided_grammar guided_decoding_backend guided_whitespace_pattern structural_tag "
+     "priority request_id session_id return_tokens_as_token_ids return_token_ids "
      "routed_experts_prompt_start return_token_offsets return_prompt_text return_mm_kwargs "
      "cache_salt kv_transfer_params ec_transfer_params vllm_xargs repetition_detection "
      "stream_interval logits_processors"},

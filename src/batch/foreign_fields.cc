@@ -36,6 +36,17 @@ bool AcceptMinusOne(Json& value, RowDraft*) { return value == Json(-1); }
 bool AcceptBelowZero(Json& value, RowDraft*) { return value.is_number() && value.as_double() < 0; }
 bool AcceptUpToZero(Json& value, RowDraft*) { return value.is_number() && value.as_double() <= 0; }
 
+// llama.cpp's default, of which the samplers that are not built are switched off by their fields.
+bool AcceptDefaultSamplers(Json& value, RowDraft* draft) {
+  static const Json kDefault(Json::Array{"penalties", "dry", "top_n_sigma", "top_k", "typ_p",
+                                         "top_p", "min_p", "xtc", "temperature"});
+  return value == kDefault || AcceptOff(value, draft);
+}
+
+bool AcceptUncalled(Json& value, RowDraft*) {
+  return value == Json("none") || value == Json("auto");
+}
+
 bool AcceptTextModality(Json& value, RowDraft*) { return value == Json(Json::Array{Json("text")}); }
 
 bool AcceptReasoningFormat(Json& value, RowDraft*) {
@@ -190,7 +201,7 @@ constexpr RowField kForeign[] = {
     Noted("repeat_last_n", "repetition_penalty counts the whole prompt and answer", kAnywhere,
           AcceptMinusOne),
     Noted("samplers", "the order of sampling is fixed: bias, penalties, temperature, top_k, top_p, "
-          "min_p"),
+          "min_p", kAnywhere, AcceptDefaultSamplers),
     Refused("repetition_detection", "left out, because repetition is not detected", kSampling),
     Refused("watermarking", "false, because answers have no watermark", kSampling),
     Refused("logits_processors", kNoCode, kSampling),
@@ -200,6 +211,9 @@ constexpr RowField kForeign[] = {
     Refused("trace_decode_token_ids", "left out, because tokens of answers are sampled", kSampling),
     Refused("stop_regex", "left out, because stops are strings and token ids", kSampling),
     Refused("structural_tag", "left out, because structural tags are not built", kSampling),
+    NoEffect("guided_decoding_backend", "there is one way to follow a grammar"),
+    Refused("guided_whitespace_pattern", "left out, because a schema decides about white space",
+            kSampling),
     Refused("grammar_lazy", "false, because a grammar describes the whole answer"),
     Refused("grammar_triggers", "empty, because a grammar describes the whole answer"),
     NoEffect("n_keep", "a context that is full ends the answer"),
@@ -221,9 +235,9 @@ constexpr RowField kForeign[] = {
     Refused("truncate_prompt_tokens", "left out, because --on-overflow truncate-left cuts prompts",
             kSampling, AcceptMinusOne),
     NoEffect("truncation_side", kOfOff),
-    Refused("chat_template", "left out, because --chat-template gives the template of a run", kChat,
-            Refuse),
-    Refused("input_ids", "left out, because messages are the prompt", kInChat, Refuse),
+    Refused("chat_template", "left out, because --chat-template gives the template of a run",
+            kChat),
+    Refused("input_ids", "left out, because messages are the prompt", kInChat),
     Refused("prompt_embeds", "left out, because prompts are text or token ids"),
     Refused("input_embeds", "left out, because prompts are text or token ids"),
     Refused("image_data", "left out, because pictures are parts of messages"),
@@ -241,7 +255,8 @@ constexpr RowField kForeign[] = {
     Refused("tool_choice", "auto or none, because tool calls are not forced", kChat,
             TakeToolChoice, kString),
     Refused("functions", "left out; tools is its successor", kChat, Refuse),
-    Refused("function_call", "left out; tool_choice is its successor", kChat, Refuse),
+    Refused("function_call", "none or auto; tool_choice is its successor", kChat,
+            AcceptUncalled),
     Refused("web_search_options", "left out, because the program has no web access", kChat, Refuse),
 
     // What is written.

@@ -132,7 +132,13 @@ class RowParser {
     if (place == kAtTop && key == "sampling_params") return TakeSamplingParams(value);
     const std::string shown = (place == kInSamplingParams ? "sampling_params." : "") + Visible(key);
     const RowField* field = FindRowField(key, place);
-    if (field == nullptr) return Unsupported(shown, UnknownField(key, shown, place));
+    constexpr auto kAllPlaces = static_cast<FieldFlags>(kSampling | kInScored);
+    if (field == nullptr) {
+      const bool is_known = FindRowField(key, kAllPlaces) != nullptr;
+      // Of another kind of request.
+      if (value.is_null() && is_known && place != kInScored) return std::nullopt;
+      return Unsupported(shown, UnknownField(key, shown, place));
+    }
     if (value.is_null() && field->name != std::string_view("metadata")) {
       return std::nullopt;  // null means not given: some clients write every field
     }
@@ -358,7 +364,10 @@ class RowParser {
       }
     }
     if (draft_.add_special_tokens) {
-      if (*draft_.add_special_tokens && row.kind != PromptKind::kText) {
+      // true is the default of requests for completions, of ids too.
+      const bool is_default =
+          row.kind == PromptKind::kTokenIds && row.format == RowFormat::kBatchCompletion;
+      if (*draft_.add_special_tokens && row.kind != PromptKind::kText && !is_default) {
         return InvalidRow(
             "add_special_tokens is only for prompt; nothing is added to messages and ids",
             "add_special_tokens");

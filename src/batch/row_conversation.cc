@@ -19,6 +19,7 @@ namespace {
 
 constexpr const char* kEffort = "reasoning_effort";
 constexpr const char* kVerbosity = "verbosity";
+constexpr const char* kMedium = "medium";
 constexpr const char* kTools = "tools";
 constexpr const char* kDocuments = "documents";
 
@@ -196,6 +197,7 @@ std::optional<RowError> ApplySwitches(const TextModel& text, Row* row) {
     if (text.chat_template->Reads(field)) {
       row->template_kwargs.Set(field, value);
     } else if (const std::string missing = MissingSwitch(text, field); !missing.empty()) {
+      if (value == kMedium) continue;  // the default of clients that write every field
       row->notes.push_back({LogLevel::kWarning, missing + " (it was ignored)"});
     } else {
       TurnReasoning(*text.chat_template, value, row);

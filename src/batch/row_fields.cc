@@ -63,10 +63,10 @@ bool TakeJson(Json& value, RowDraft* draft) {
 bool TakeId(Json& value, RowDraft* draft) {
   const bool is_name =
       value.is_string() && !value.as_string().empty() && value.as_string().size() <= kIdBytesMax;
-  // An integer of more than 64 bits has lost its last digits, so that two different ids may look
-  // the same.
+  // A larger number with a fraction or an exponent has lost digits, so that two different ids may
+  // look the same.
   const bool is_exact =
-      value.is_int() || (value.is_double() && std::fabs(value.as_double()) < kExactIntegers);
+      value.is_integer() || (value.is_double() && std::fabs(value.as_double()) < kExactIntegers);
   if (!is_name && !is_exact) return false;
   draft->row.id = std::move(value);
   return true;
@@ -291,7 +291,7 @@ using enum FieldType;
 
 constexpr const char* kExpectsIds = "an array of token ids";
 constexpr const char* kExpectsId =
-    "a string of 1 to 4096 bytes, or a number of at most 64 bits (write a longer one as a string)";
+    "a string of 1 to 4096 bytes, an integer, or another number below 2^53";
 constexpr const char* kExpectsBool = "true or false";
 constexpr const char* kExpectsLimit = "an integer from 1 to 2147483647, or -1 for no limit";
 

@@ -114,11 +114,14 @@ MemberUse CheckMember(const std::string& key, Json* value, size_t index, RowDraf
   if (key == "content") {
     return CheckContent(value, index, draft) ? MemberUse::kKeep : MemberUse::kFail;
   }
+  // Answers of services say so that they have no calls; templates ask whether the member is there.
+  const bool is_empty_list = value->is_array() && value->as_array().empty();
+  if (key == "tool_calls" && is_empty_list) return MemberUse::kDrop;
   if (has(kTemplateKeys)) return MemberUse::kKeep;
   if (has(kAnswerKeys)) {
-    const bool is_empty = value->is_null() || (value->is_array() && value->as_array().empty());
-    return is_empty ? MemberUse::kDrop : fail("null");
+    return value->is_null() || is_empty_list ? MemberUse::kDrop : fail("null");
   }
+  if (value->is_null()) return MemberUse::kDrop;  // not given
   draft->unknown.push_back({fmt::format("messages[{}].{}", index, Visible(key)), "a message"});
   return MemberUse::kDrop;
 }
@@ -130,6 +133,7 @@ bool CheckMessage(Json* message, size_t index, RowDraft* draft) {
                        fmt::format("must be an object (found {})", message->TypeName()));
   }
   Json::Object& members = message->as_object();
+  const bool has_calls = message->Find("tool_calls") != nullptr;
   size_t num_kept = 0;
   for (Json::Member& member : members) {
     const MemberUse use = CheckMember(member.first, &member.second, index, draft);
@@ -143,7 +147,7 @@ bool CheckMessage(Json* message, size_t index, RowDraft* draft) {
   // A null content counts as missing if the message has no other members besides the role.
   const Json* const content = message->Find("content");
   const bool has_content = content != nullptr && (!content->is_null() || members.size() > 2);
-  if (!has_content && message->Find("tool_calls") == nullptr) {
+  if (!has_content && !has_calls) {
     return FailMessage(draft, index, "content", "is missing");
   }
   return true;
