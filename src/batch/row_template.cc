@@ -10,6 +10,7 @@
 #include "batch/row_fields.h"
 #include "batch/row_text.h"
 #include "load/options.h"
+#include "minisgl/base/byte_order_mark.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
@@ -29,6 +30,7 @@ Status ReadTemplate(std::optional<std::string>* text, std::string* name) {
   if ((*text)->starts_with('@')) {
     *name = (*text)->substr(1);
     MINISGL_ASSIGN_OR_RETURN(**text, ReadFile(*name, kTemplateBytesMax));
+    DropByteOrderMark(&**text);
   }
   **text = term::Utf8OrWarn(std::move(**text), *name);
   return Status();

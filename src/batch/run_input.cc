@@ -14,6 +14,7 @@
 #include "batch/image_reader.h"
 #include "batch/row.h"
 #include "batch/row_text.h"
+#include "minisgl/base/byte_order_mark.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "term/messages.h"
@@ -347,6 +348,7 @@ bool LineReader::TakeLine(std::string* line, Outcome* outcome) {
 Result<std::string> SystemText(const std::string& option, bool strip_line_breaks) {
   if (!option.starts_with('@')) return term::Utf8OrWarn(option, "--system");
   MINISGL_ASSIGN_OR_RETURN(std::string text, ReadFile(option.substr(1), kRowBytesMax));
+  DropByteOrderMark(&text);
   while (strip_line_breaks && (text.ends_with('\n') || text.ends_with('\r'))) text.pop_back();
   return term::Utf8OrWarn(std::move(text), option.substr(1));
 }
@@ -364,6 +366,7 @@ Result<std::string> PromptOptionText(const std::string& option, bool is_raw) {
     return UsageError("--prompt: {} is a picture and no text; --image {} shows it to the model",
                       name, name);
   }
+  DropByteOrderMark(&*text);
   if (!is_raw && text->ends_with('\n')) text->pop_back();
   return term::Utf8OrWarn(std::move(text).value(), option.substr(1));
 }
@@ -378,6 +381,7 @@ Result<std::string> ReadStandardInput(
       std::string text,
       term::ReadAll(STDIN_FILENO, "standard input", kRowBytesMax,
                     may_be_left ? " (--no-stdin skips it)" : "", check_first_line));
+  DropByteOrderMark(&text);
   return term::Utf8OrWarn(std::move(text), "standard input");
 }
 

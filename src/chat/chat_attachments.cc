@@ -8,6 +8,7 @@
 #include "batch/image_reader.h"
 #include "batch/row_images.h"
 #include "chat/chat_completion.h"
+#include "minisgl/base/byte_order_mark.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/vision/picture.h"
@@ -57,6 +58,7 @@ Result<std::string> FileOf(std::string_view word) {
 
 Result<std::string> ReadTextFile(const std::string& path) {
   MINISGL_ASSIGN_OR_RETURN(std::string text, ReadFile(ExpandHome(path), kAttachedBytesMax));
+  DropByteOrderMark(&text);
   if (batch::IsPicture(text)) {
     return BadInput("{} is a picture; /image {} shows it to the model", Visible(path, 400),
                     Visible(path, 400));

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "minisgl/base/byte_order_mark.h"
 #include "minisgl/base/file_io.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
@@ -104,6 +105,7 @@ Result<std::string> EditText(const std::string& text, term::SignalWatch* signals
                       Visible(editor));
   }
   MINISGL_ASSIGN_OR_RETURN(std::string edited, ReadFile(file->path(), kEditedBytesMax));
+  DropByteOrderMark(&edited);
   while (edited.ends_with('\n') || edited.ends_with('\r')) edited.pop_back();
   return ReplaceInvalidUtf8(edited);
 }

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "minisgl/base/base64.h"
+#include "minisgl/base/byte_order_mark.h"
 #include "minisgl/base/file_io.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/mapped_file.h"
@@ -197,10 +198,10 @@ Json PartsOfContent(const SessionMessage& message) {
 
 Result<std::vector<SessionMessage>> LoadConversation(const std::string& path,
                                                      const PictureTaker& take) {
-  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kFileBytesMax));
+  MINISGL_ASSIGN_OR_RETURN(std::string text, ReadFile(path, kFileBytesMax));
+  DropByteOrderMark(&text);
   std::vector<SessionMessage> messages;
   std::string_view rest = text;
-  if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
   if (const auto status = AddDocument(rest, take, &messages)) {
     if (!status->ok()) return status->WithPrefix(Visible(path, 400));
     rest = {};

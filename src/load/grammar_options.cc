@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "minisgl/base/byte_order_mark.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/grammar/json_schema.h"
@@ -14,7 +15,6 @@ namespace minisgl::load {
 namespace {
 
 constexpr size_t kGrammarBytesMax = size_t{64} << 20;  // as long as a row may be
-constexpr std::string_view kMarkOfUtf8 = "\xEF\xBB\xBF";
 
 AnswerGrammar WithoutFile(GrammarText text) {
   return {std::make_shared<const GrammarText>(std::move(text)), ""};
@@ -83,7 +83,7 @@ Result<AnswerGrammar> ReadGrammarFile(GrammarKind kind, const std::string& file)
   GrammarText text;
   text.kind = kind;
   MINISGL_ASSIGN_OR_RETURN(text.text, term::ReadFileOrPipe(file, kGrammarBytesMax));
-  if (text.text.starts_with(kMarkOfUtf8)) text.text.erase(0, kMarkOfUtf8.size());
+  DropByteOrderMark(&text.text);
   AnswerGrammar grammar = WithoutFile(std::move(text));
   grammar.file = file;
   return grammar;

@@ -12,6 +12,7 @@
 #include "load/config_file.h"
 #include "load/prefix_cache.h"
 #include "load/tower_choice.h"
+#include "minisgl/base/byte_order_mark.h"
 #include "minisgl/base/folder.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
@@ -60,7 +61,8 @@ Result<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& dir,
                                                        const std::string& chosen) {
   if (chosen.empty()) return ChatTemplate::Load(dir);
   if (IsListed(chosen) && !IsDirectory(chosen)) {
-    MINISGL_ASSIGN_OR_RETURN(const std::string source, ReadFile(chosen, kTemplateBytesMax));
+    MINISGL_ASSIGN_OR_RETURN(std::string source, ReadFile(chosen, kTemplateBytesMax));
+    DropByteOrderMark(&source);
     return ChatTemplate::Parse(source, chosen);
   }
   Result<std::unique_ptr<ChatTemplate>> named = ChatTemplate::LoadNamed(dir, chosen);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "batch/run_input.h"
+#include "minisgl/base/byte_order_mark.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 
@@ -47,6 +48,7 @@ Result<Json> ReadJsonFile(const std::string& path) {
     MINISGL_ASSIGN_OR_RETURN(text, batch::ReadStandardInput(/*may_be_left=*/false));
   } else {
     MINISGL_ASSIGN_OR_RETURN(text, ReadFile(path, kFiguresBytesMax));
+    DropByteOrderMark(&text);
   }
   Result<Json> json = ParseJson(text, {.values_max = kValuesMax});
   if (!json.ok()) {

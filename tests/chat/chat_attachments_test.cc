@@ -45,6 +45,13 @@ TEST(AttachFilesTest, APictureIsShownAndItsNameStays) {
   EXPECT_EQ(text.status().message(), a + " is a picture; /image " + a + " shows it to the model");
 }
 
+TEST(AttachFilesTest, AByteOrderMarkIsNoPartOfAText) {
+  const TemporaryFolder dir;
+  const std::string notes = dir.Write("b", "\xEF\xBB\xBFthree\n");
+  EXPECT_EQ(Attached("@" + notes), notes + ":\nthree\n\n" + notes);
+  EXPECT_EQ(ReadTextFile(notes).value(), "three");
+}
+
 TEST(AttachFilesTest, APastedPathOfAPictureIsOne) {
   const TemporaryFolder dir;
   const std::string a = dir.Write("a.png", PictureBytes()),
