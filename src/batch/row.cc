@@ -135,7 +135,7 @@ class RowParser {
     constexpr auto kAllPlaces = static_cast<FieldFlags>(kSampling | kInScored);
     if (field == nullptr) {
       const bool is_known = FindRowField(key, kAllPlaces) != nullptr;
-      // Of another kind of request.
+      // Clients write null for fields of other requests, too.
       if (value.is_null() && is_known && place != kInScored) return std::nullopt;
       return Unsupported(shown, UnknownField(key, shown, place));
     }
