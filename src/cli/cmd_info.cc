@@ -31,6 +31,7 @@
 #include "term/progress.h"
 #include "term/wrapped_text.h"
 #include "weights/architectures.h"
+#include "weights/stored_names.h"
 
 namespace minisgl::cli {
 namespace {
@@ -196,6 +197,7 @@ Status DescribeFiles(const TextModel& text, const load::ModelFacts& facts, std::
   MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                            Checkpoint::Open(text.dir));
   MINISGL_ASSIGN_OR_RETURN(const auto required, weights::RequiredTensors(facts.config));
+  MINISGL_RETURN_IF_ERROR(weights::CheckNothingAbsent(facts.config, *checkpoint));
   InfoLine("weights",
            fmt::format("{:.0f} parameters in {} tensors, {} ({})", CountParameters(required),
                        checkpoint->Names().size(), term::FormatBytes(checkpoint->total_bytes()),

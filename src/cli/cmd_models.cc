@@ -27,6 +27,7 @@
 #include "term/progress.h"
 #include "term/wrapped_text.h"
 #include "weights/architectures.h"
+#include "weights/stored_names.h"
 
 namespace minisgl::cli {
 namespace {
@@ -94,8 +95,10 @@ Status Judge(Entry* entry) {
   for (const weights::RequiredTensor& tensor : required) {
     // A quantized matrix is stored as several tensors of other names.
     if (!config.quantization.empty()) break;
-    MINISGL_RETURN_IF_ERROR(checkpoint->Get(tensor.name).status());
+    const std::string name = weights::StoredName(config, *checkpoint, tensor.name);
+    MINISGL_RETURN_IF_ERROR(checkpoint->Get(name).status());
   }
+  MINISGL_RETURN_IF_ERROR(weights::CheckNothingAbsent(config, *checkpoint));
   return CheckHasTokenizer(found);
 }
 

@@ -128,7 +128,7 @@ Result<hub::PulledModel> Pull(const std::string& model, const std::vector<std::s
 void NameNextStep(const PullCommandOptions& options, const std::string& folder) {
   const Result<std::string> found = FindModelDir(folder);
   if (!found.ok() || !CheckHasModelFiles(*found).ok()) return;
-  // A revision or chosen files have no name that is found again.
+  // Chosen files have no name that is found again.
   const bool has_name = options.patterns.empty() && IsHubModel(options.model);
   Log(LogLevel::kInfo, fmt::format("minisgl chat -m {} talks to it",
                                    Visible(has_name ? options.model : *found, 400)));

@@ -27,6 +27,7 @@
 #include "minisgl/weights/end_tokens.h"
 #include "minisgl/weights/find_model_dir.h"
 #include "term/messages.h"
+#include "weights/stored_names.h"
 
 namespace minisgl::load {
 namespace {
@@ -323,7 +324,8 @@ Status CheckModelFiles(const TextModel& text) {
   MINISGL_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig(text.dir));
   MINISGL_RETURN_IF_ERROR(LoadGenerationConfig(text.dir, config.vocab_size).status());
   MINISGL_RETURN_IF_ERROR(CheckVocabulary(text, config));
-  return Checkpoint::Open(text.dir).status();
+  MINISGL_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(text.dir));
+  return weights::CheckNothingAbsent(config, *checkpoint);
 }
 
 Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_options,

@@ -265,7 +265,8 @@ OptionCheck NumberIn(double low, double high, bool open) {
 
 void AddModelOptions(OptionTable* app, ModelOptions* options) {
   const std::string group = "Model";
-  app->Add("-m,--model", &options->model, "Model directory, or OWNER/NAME of one in the hub cache")
+  app->Add("-m,--model", &options->model,
+           "Model directory, or OWNER/NAME[@REVISION] of one in the hub cache")
       ->EnvName("MINISGL_MODEL")
       ->TypeName("DIR")
       ->Group(group);

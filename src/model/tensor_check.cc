@@ -130,6 +130,20 @@ void WarnOfOthers(const std::vector<std::string>& others, const std::string& fil
                   others.size(), others.size() == 1 ? "" : "s", names));
 }
 
+// Warns of tensors that an index names and no file holds; the model needs none of them.
+void WarnOfAbsent(const ModelConfig& config, const Checkpoint& checkpoint) {
+  const std::vector<std::string> absent = checkpoint.Absent();
+  if (absent.empty()) return;
+  const bool is_usual = std::all_of(absent.begin(), absent.end(), [&](const std::string& name) {
+    return weights::IsIgnorable(config, name);
+  });
+  Log(is_usual ? LogLevel::kVerbose : LogLevel::kWarning,
+      fmt::format("the index of the weights names {} tensor{} that no file holds ({}{}); the model "
+                  "needs none of them",
+                  absent.size(), absent.size() == 1 ? "" : "s", Visible(absent[0], 200),
+                  absent.size() == 1 ? "" : ", ..."));
+}
+
 Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
                      const std::set<std::string>& known, bool logs) {
   std::map<std::string_view, int64_t> num_unused;  // by what they are of
@@ -161,6 +175,7 @@ Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
                   BadInput("unknown tensor \"{}\"; want only those of {} with {} layers",
                            Visible(name), config.architecture, config.num_layers));
   }
+  if (logs) WarnOfAbsent(config, checkpoint);
   for (const auto& [part, count] : num_unused) {
     if (logs) Log(LogLevel::kVerbose, fmt::format("not loaded: {} tensors of {}", count, part));
   }

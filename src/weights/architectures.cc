@@ -473,6 +473,14 @@ std::vector<TensorSpec> ModelTensors(const ModelConfig& config) {
   return list.Take();
 }
 
+HeadNames HeadNamesOf(const ModelConfig& config) {
+  SpecList list(config);
+  list.Add(Role::kEmbedding, {"V", "D"});
+  list.Add(Role::kHead, {"V", "D"});
+  const std::vector<TensorSpec> specs = list.Take();
+  return {specs[0].name, specs[1].name};
+}
+
 std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer) {
   SpecList list(config, layer);
   const auto at = static_cast<size_t>(layer);

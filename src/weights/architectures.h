@@ -175,6 +175,12 @@ struct RequiredTensor {
 };
 Result<std::vector<RequiredTensor>> RequiredTensors(const ModelConfig& config);
 
+// The names of the embedding and of the output head, which is not stored if they are tied.
+struct HeadNames {
+  std::string embedding, head;
+};
+HeadNames HeadNamesOf(const ModelConfig& config);
+
 // "LlamaForCausalLM, MistralForCausalLM, ...", for messages.
 std::string SupportedArchitectures();
 

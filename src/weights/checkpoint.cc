@@ -1,7 +1,10 @@
-// Open parses every header and checks it against the index, so that a bad model fails at load and
-// not during a run. Shards are opened in the order of their names.
+// Open parses every header, so that a bad model fails at load and not during a run. Shards are
+// opened in the order of their names. The index says which files are shards, and of a tensor in two
+// of them which one counts; the shards say what they hold. What the index names and no shard holds
+// matters if it is asked for.
 #include "minisgl/weights/checkpoint.h"
 
+#include <functional>
 #include <optional>
 
 #include "minisgl/base/checked_math.h"
@@ -70,17 +73,21 @@ struct Checkpoint::Impl {
   std::vector<std::unique_ptr<MappedFile>> files;
   std::shared_ptr<const void> memory;
   std::map<std::string, Tensor, std::less<>> tensors;
+  // Tensors that the index names and no shard holds: the shard that is to hold each.
+  std::map<std::string, std::string, std::less<>> absent;
   uint64_t total_bytes = 0;
   std::string looked_in;  // the file, or the index, for messages
 
-  Status AddFile(const std::string& path);
+  // `shard_of`: the path of the file that is to hold a tensor; "" if the index names none.
+  using ShardOf = std::function<std::string(std::string_view tensor)>;
+  Status AddFile(const std::string& path, const ShardOf& shard_of = nullptr);
   Status OpenSharded(const std::string& model_dir);
   Status OpenGguf(const std::string& path);
-  Status CheckAgainst(const weights::ShardIndex& index, const std::string& model_dir) const;
+  Status ErrorOfAbsent(std::string_view name) const;
 };
 
 // Maps one file and adds its tensors.
-Status Checkpoint::Impl::AddFile(const std::string& path) {
+Status Checkpoint::Impl::AddFile(const std::string& path, const ShardOf& shard_of) {
   MINISGL_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path));
   files.push_back(std::make_unique<MappedFile>(std::move(mapped)));
   const MappedFile& file = *files.back();
@@ -92,8 +99,12 @@ Status Checkpoint::Impl::AddFile(const std::string& path) {
     SafetensorsFile::Entry& entry = node.mapped();
     const auto [place, is_new] = tensors.try_emplace(std::move(node.key()));
     if (!is_new) {
-      return BadInput("tensor \"{}\" is in two files (found {} and {}); remove one",
-                      Visible(place->first), Shown(place->second.file->path()), Shown(path));
+      const std::string shard = shard_of ? shard_of(place->first) : "";
+      if (shard == place->second.file->path()) continue;
+      if (shard != path) {
+        return BadInput("tensor \"{}\" is in two files (found {} and {}); remove one",
+                        Visible(place->first), Shown(place->second.file->path()), Shown(path));
+      }
     }
     place->second = {&file,
                      std::move(entry.dtype_name),
@@ -101,6 +112,7 @@ Status Checkpoint::Impl::AddFile(const std::string& path) {
                      file.bytes().data() + data_begin + entry.begin,
                      {},
                      {}};
+    if (!is_new) continue;  // counted
     const std::optional<uint64_t> sum = CheckedAdd(total_bytes, entry.end - entry.begin);
     if (!sum) return BadInput("{}: has more bytes than can be counted", Shown(path));
     total_bytes = *sum;
@@ -115,8 +127,16 @@ Status Checkpoint::Impl::OpenSharded(const std::string& model_dir) {
   Result<weights::ShardIndex> parsed = weights::ParseShardIndex(text, path);
   if (!parsed.ok()) return OrFileKind(parsed.status(), text, path);
   const weights::ShardIndex index = std::move(parsed).value();
+  const auto shard_of = [&](std::string_view tensor) {
+    const auto found = index.shard_of.find(tensor);
+    return found == index.shard_of.end() ? "" : weights::JoinPath(model_dir, found->second);
+  };
+  const bool is_whole = weights::IncompleteDownload(model_dir).empty();
   for (const std::string& shard : index.shards) {
-    const Status added = AddFile(weights::JoinPath(model_dir, shard));
+    // A shard may be left out if the model needs nothing of it.
+    const bool is_last_hope = files.empty() && shard == *index.shards.rbegin();
+    if (is_whole && !is_last_hope && !weights::IsListed(model_dir, shard)) continue;
+    const Status added = AddFile(weights::JoinPath(model_dir, shard), shard_of);
     // The user gave the model directory, so a missing file in it is a fault of the input.
     if (added.code() == StatusCode::kNoInput) {
       return BadInput("{}, but {} names it; download it again", added.message(),
@@ -124,7 +144,10 @@ Status Checkpoint::Impl::OpenSharded(const std::string& model_dir) {
     }
     MINISGL_RETURN_IF_ERROR(added);
   }
-  return CheckAgainst(index, model_dir);
+  for (const auto& [name, shard] : index.shard_of) {
+    if (!tensors.contains(name)) absent.emplace(name, weights::JoinPath(model_dir, shard));
+  }
+  return Status();
 }
 
 Status Checkpoint::Impl::OpenGguf(const std::string& path) {
@@ -153,28 +176,18 @@ Status Checkpoint::Impl::OpenGguf(const std::string& path) {
   return Status();
 }
 
-// Checks that the index and the shards list the same tensors in the same files.
-Status Checkpoint::Impl::CheckAgainst(const weights::ShardIndex& index,
-                                      const std::string& model_dir) const {
-  for (const auto& [name, shard] : index.shard_of) {
-    const auto found = tensors.find(name);
-    if (found == tensors.end()) {
-      return BadInput("{}: tensor \"{}\" is in no file ({} is to hold it); download that again",
-                      Shown(looked_in), Visible(name), Visible(shard));
-    }
-    if (found->second.file->path() != weights::JoinPath(model_dir, shard)) {
-      return BadInput("{}: tensor \"{}\" is in another file (found in {}, not {})",
-                      Shown(looked_in), Visible(name), Shown(found->second.file->path()),
-                      Visible(shard));
-    }
+Status Checkpoint::Impl::ErrorOfAbsent(std::string_view name) const {
+  const auto found = absent.find(name);
+  if (found == absent.end()) {
+    return BadInput("{}: has no tensor \"{}\"; the model needs it", Shown(looked_in),
+                    Visible(name, 200));
   }
-  for (const auto& [name, tensor] : tensors) {
-    if (!index.shard_of.contains(name)) {
-      return BadInput("{}: tensor \"{}\" is not in the index (found in {})", Shown(looked_in),
-                      Visible(name), Shown(tensor.file->path()));
-    }
+  if (!minisgl::IsListed(found->second)) {
+    return BadInput("{}: is missing, but {} names it for tensor \"{}\"; download it again",
+                    Shown(found->second), weights::kShardIndexName, Visible(name, 200));
   }
-  return Status();
+  return BadInput("{}: tensor \"{}\" is in no file ({} is to hold it); download that again",
+                  Shown(looked_in), Visible(name, 200), Shown(found->second));
 }
 
 Checkpoint::Checkpoint() : impl_(std::make_shared<Impl>()) {}
@@ -217,10 +230,7 @@ std::unique_ptr<Checkpoint> Checkpoint::FromViews(std::map<std::string, TensorVi
 
 Result<TensorView> Checkpoint::GetStored(std::string_view name) const {
   const auto found = impl_->tensors.find(name);
-  if (found == impl_->tensors.end()) {
-    return BadInput("{}: has no tensor \"{}\"; the model needs it", Shown(impl_->looked_in),
-                    Visible(name, 200));
-  }
+  if (found == impl_->tensors.end()) return impl_->ErrorOfAbsent(name);
   const Impl::Tensor& tensor = found->second;
   const std::optional<DType> dtype = DTypeOf(tensor.dtype_name);
   if (!dtype) {
@@ -245,7 +255,18 @@ const WeightTensor* Checkpoint::FindMatrix(std::string_view name) const {
   return found == impl_->tensors.end() ? nullptr : found->second.matrix.get();
 }
 
-bool Checkpoint::Has(std::string_view name) const { return impl_->tensors.contains(name); }
+bool Checkpoint::Has(std::string_view name) const {
+  return impl_->tensors.contains(name) || impl_->absent.contains(name);
+}
+
+bool Checkpoint::Holds(std::string_view name) const { return impl_->tensors.contains(name); }
+
+std::vector<std::string> Checkpoint::Absent() const {
+  std::vector<std::string> names;
+  names.reserve(impl_->absent.size());
+  for (const auto& [name, shard] : impl_->absent) names.push_back(name);
+  return names;
+}
 
 std::vector<std::string> Checkpoint::Names() const {
   std::vector<std::string> names;

@@ -129,6 +129,7 @@ std::vector<TokenId> FieldReader::TokenIds(std::string_view key, int64_t vocab_s
   std::vector<TokenId> ids;
   const Json::Array list = value->is_array() ? value->as_array() : Json::Array{*value};
   for (const Json& id : list) {
+    if (id.is_null() || (id.is_int() && id.as_int() == -1)) continue;  // none
     if (!Holds(range, id)) {
       FailWith(key, Found(&id),
                fmt::format("token ids below the vocabulary size ({}) are supported", vocab_size));

@@ -62,32 +62,134 @@ bool IsHubName(std::string_view name) {
   });
 }
 
-// The snapshot of `owner/name` in the hub cache that refs/main names, or the only one.
-Result<std::string> FindInHubCache(const std::string& owner, const std::string& name) {
-  const fs::path repo = fs::path(HubCacheDir()) / ("models--" + owner + "--" + name);
-  const fs::path snapshots = repo / "snapshots";
-  if (const Result<std::string> ref = ReadFile((repo / "refs" / "main").string(), 4096); ref.ok()) {
-    std::string commit = *ref;
+// True for the names of branches, tags and commits that `minisgl pull` takes: parts of printable
+// characters with '/' between them, of which none leads out of its folder.
+bool IsRevision(std::string_view text) {
+  for (;;) {
+    const size_t slash = text.find('/');
+    const std::string_view part = text.substr(0, slash);
+    const bool is_name = std::all_of(part.begin(), part.end(), [](char c) {
+      return c > ' ' && c < 0x7f && std::string_view("\\?#%").find(c) == std::string_view::npos;
+    });
+    if (part.empty() || part[0] == '.' || !is_name) return false;
+    if (part.find("..") != std::string_view::npos) return false;
+    if (slash == std::string_view::npos) return true;
+    text.remove_prefix(slash + 1);
+  }
+}
+
+// "OWNER/NAME" or "OWNER/NAME@REVISION" in parts; the revision is empty if there is none.
+struct HubName {
+  std::string owner, name, revision;
+};
+
+std::optional<HubName> ParseHubName(const std::string& model) {
+  const size_t at = model.find('@');
+  const std::string path = model.substr(0, at);
+  const size_t slash = path.find('/');
+  if (slash == std::string::npos) return std::nullopt;
+  HubName hub{path.substr(0, slash), path.substr(slash + 1), ""};
+  if (at != std::string::npos) hub.revision = model.substr(at + 1);
+  if (!IsHubName(hub.owner) || !IsHubName(hub.name)) return std::nullopt;
+  if (at != std::string::npos && !IsRevision(hub.revision)) return std::nullopt;
+  return hub;
+}
+
+// The folder of a model in the hub cache.
+class HubFolder {
+ public:
+  explicit HubFolder(const HubName& hub)
+      : path_(fs::path(HubCacheDir()) / ("models--" + hub.owner + "--" + hub.name)) {}
+
+  fs::path snapshots() const { return path_ / "snapshots"; }
+  // The commits of the snapshots, sorted.
+  std::vector<std::string> Commits() const {
+    std::vector<std::string> commits = NamesIn(snapshots().string());
+    std::erase_if(commits, [&](const auto& commit) { return !IsDirectory(snapshots() / commit); });
+    return commits;
+  }
+  // The directory of the snapshot that the branch or tag `ref` names.
+  std::optional<std::string> OfRef(const std::string& ref) const {
+    const Result<std::string> text = ReadFile((path_ / "refs" / ref).string(), kRefBytesMax);
+    if (!text.ok()) return std::nullopt;
+    std::string commit = *text;
     while (!commit.empty() && std::isspace(static_cast<unsigned char>(commit.back())) != 0) {
       commit.pop_back();
     }
-    if (IsHubName(commit) && IsDirectory(snapshots / commit)) return (snapshots / commit).string();
+    if (!IsHubName(commit) || !IsDirectory(snapshots() / commit)) return std::nullopt;
+    return (snapshots() / commit).string();
   }
+  // The names of branches and tags that have a snapshot, and the commits: what there is to choose.
+  std::string Revisions() const {
+    constexpr size_t kNamedMax = 10, kDigits = 12;
+    std::vector<std::string> names;
+    AddRefs("", 0, &names);
+    for (const std::string& commit : Commits()) names.push_back(commit.substr(0, kDigits));
+    std::string text;
+    for (size_t i = 0; i < std::min(names.size(), kNamedMax); ++i) {
+      text += fmt::format("{}{}", i == 0 ? "" : ", ", Visible(names[i], 100));
+    }
+    if (names.size() > kNamedMax) text += fmt::format(" and {} more", names.size() - kNamedMax);
+    return text;
+  }
+
+ private:
+  static constexpr uint64_t kRefBytesMax = 4096;
+  static constexpr int kDepthMax = 8;
+
+  void AddRefs(const std::string& prefix, int depth, std::vector<std::string>* names) const {
+    for (const std::string& name : NamesIn((path_ / "refs" / prefix).string())) {
+      const std::string ref = prefix + name;
+      if (IsDirectory(path_ / "refs" / ref)) {
+        if (depth < kDepthMax) AddRefs(ref + "/", depth + 1, names);
+      } else if (OfRef(ref)) {
+        names->push_back(ref);
+      }
+    }
+  }
+
+  fs::path path_;
+};
+
+// The snapshot of a branch, a tag, a commit or the first digits of one.
+Result<std::string> FindRevision(const HubFolder& folder, const std::string& model,
+                                 const std::string& revision) {
+  if (const auto snapshot = folder.OfRef(revision)) return *snapshot;
   std::vector<std::string> found;
-  for (const std::string& commit : NamesIn(snapshots.string())) {
-    if (IsDirectory(snapshots / commit)) found.push_back((snapshots / commit).string());
+  for (const std::string& commit : folder.Commits()) {
+    if (commit == revision) return (folder.snapshots() / commit).string();
+    if (commit.starts_with(revision)) found.push_back(commit);
   }
-  if (found.size() == 1) return found.front();
+  if (found.size() == 1) return (folder.snapshots() / found[0]).string();
   if (found.empty()) {
     return MakeStatus(StatusCode::kNoInput,
-                      "{}/{}: no such directory, and not in the hub cache ({}); download it by "
-                      "minisgl pull {}/{}, or give its directory",
-                      owner, name, Visible(HubCacheDir(), 400), owner, name);
+                      "{}: the hub cache has no such revision of the model (it has {}); download "
+                      "it by minisgl pull {}, or give another",
+                      model, folder.Revisions(), model);
   }
+  return BadInput("{}: {} commits in the hub cache begin so ({}, {}{}); give more digits", model,
+                  found.size(), Visible(found[0]), Visible(found[1]),
+                  found.size() > 2 ? ", ..." : "");
+}
+
+Result<std::string> FindInHubCache(const HubName& hub) {
+  const HubFolder folder(hub);
+  const std::string path = hub.owner + "/" + hub.name;
+  const std::string model = hub.revision.empty() ? path : path + "@" + hub.revision;
+  const std::vector<std::string> found = folder.Commits();
+  if (found.empty()) {
+    return MakeStatus(StatusCode::kNoInput,
+                      "{}: no such directory, and not in the hub cache ({}); download it by "
+                      "minisgl pull {}, or give its directory",
+                      model, Visible(HubCacheDir(), 400), model);
+  }
+  if (!hub.revision.empty()) return FindRevision(folder, model, hub.revision);
+  if (const auto snapshot = folder.OfRef("main")) return *snapshot;
+  if (found.size() == 1) return (folder.snapshots() / found.front()).string();
   return BadInput(
-      "{}/{}: the hub cache holds {} snapshots and refs/main names none; give the "
-      "directory of one ({})",
-      owner, name, found.size(), Visible(snapshots.string(), 400));
+      "{}: the hub cache holds {} snapshots and refs/main names none; give one as {}@REVISION "
+      "({}), or its directory ({})",
+      model, found.size(), model, folder.Revisions(), Visible(folder.snapshots().string(), 400));
 }
 
 // kBadInput for the folder of a model in the hub cache, which holds model directories.
@@ -150,15 +252,10 @@ Result<std::string> FindModelDir(const std::string& model) {
   return FindInDirectory(snapshot);
 }
 
-bool IsHubModel(const std::string& model) {
-  const size_t slash = model.find('/');
-  return slash != std::string::npos && IsHubName(model.substr(0, slash)) &&
-         IsHubName(model.substr(slash + 1));
-}
+bool IsHubModel(const std::string& model) { return ParseHubName(model).has_value(); }
 
 Result<std::string> FindHubSnapshot(const std::string& model) {
-  const size_t slash = model.find('/');
-  if (IsHubModel(model)) return FindInHubCache(model.substr(0, slash), model.substr(slash + 1));
+  if (const auto hub = ParseHubName(model)) return FindInHubCache(*hub);
   return MakeStatus(StatusCode::kNoInput,
                     "{}: no such model directory; minisgl models lists what the hub cache has, and "
                     "minisgl pull OWNER/NAME downloads one",

@@ -1,5 +1,6 @@
 // generation_config.json: the model's sampling defaults. Keys of other decoding methods are
-// ignored, because they change nothing unless requested.
+// ignored, because they change nothing unless requested. -1 turns a setting off, as null does:
+// files are written for several engines, of which some read it so.
 #include "minisgl/base/file_kind.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/gguf/gguf_file.h"
@@ -17,11 +18,19 @@ constexpr int kGenerationConfigDepthMax = 32;
 
 constexpr IntRange kNewTokensRange = {1, 1 << 30};  // narrower than kMaxTokensRange
 
+// True for null and -1.
+bool IsOff(const char* key, const FieldReader& reader) {
+  const Json* value = reader.Find(key);
+  return value == nullptr || (value->is_number() && value->as_double() == -1);
+}
+
 void ReadField(const NumberField& field, FieldReader* reader, GenerationConfig* config) {
+  if (IsOff(field.name, *reader)) return;
   config->*field.override_value = reader->OptionalNumber(field.name, field.range);
 }
 
 void ReadField(const IntField& field, FieldReader* reader, GenerationConfig* config) {
+  if (IsOff(field.name, *reader)) return;
   if (const auto value = reader->OptionalInt(field.name, field.range)) {
     config->*field.override_value = static_cast<int32_t>(*value);
   }
@@ -39,7 +48,9 @@ Result<GenerationConfig> ReadGenerationConfig(const std::string& text, const std
   ReadField(kMinP, &reader, &config);
   ReadField(kRepetitionPenalty, &reader, &config);
   ReadField(kTopK, &reader, &config);
-  config.max_new_tokens = reader.OptionalInt("max_new_tokens", kNewTokensRange);
+  if (!IsOff("max_new_tokens", reader)) {
+    config.max_new_tokens = reader.OptionalInt("max_new_tokens", kNewTokensRange);
+  }
   if (!reader.ok()) return reader.status();
   return config;
 }

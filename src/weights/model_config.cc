@@ -263,9 +263,9 @@ void ReadSizes(const Architecture& entry, FieldReader* reader, ModelConfig* conf
 }
 
 void ReadTokens(FieldReader* reader, ModelConfig* config) {
-  if (const auto bos = reader->OptionalInt("bos_token_id", {0, config->vocab_size - 1})) {
-    config->bos_token_id = static_cast<TokenId>(*bos);
-  }
+  // -1: none.
+  const auto bos = reader->OptionalInt("bos_token_id", {-1, config->vocab_size - 1});
+  if (bos && *bos >= 0) config->bos_token_id = static_cast<TokenId>(*bos);
   config->eos_token_ids = reader->TokenIds("eos_token_id", config->vocab_size);
 }
 

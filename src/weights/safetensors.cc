@@ -232,6 +232,7 @@ Result<Entry> ReadEntry(JsonScanner* scanner) {
 // Checks the value of __metadata__, which is next: strings only, without duplicate keys.
 Status CheckMetadata(std::string_view text, JsonScanner* scanner) {
   if (!scanner->Next()) return scanner->status();
+  if (scanner->token() == Token::kNull) return Status();
   if (scanner->token() != Token::kBeginObject) {
     return BadInput("__metadata__ must be an object (found {})", JsonTypeName(scanner->raw()));
   }

@@ -9,6 +9,12 @@ namespace {
 
 constexpr int kIndexDepthMax = 8;
 
+// `name` without "./" at its beginning, which means the model directory, too.
+std::string WithoutDots(std::string_view name) {
+  while (name.starts_with("./")) name.remove_prefix(2);
+  return std::string(name);
+}
+
 // True for a name that can only be a file in the model directory itself.
 bool IsBareFileName(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string_view::npos &&
@@ -28,13 +34,14 @@ Result<ShardIndex> ParseShardIndex(const std::string& text, const std::string& f
   }
   ShardIndex index;
   for (const auto& [tensor, shard] : weight_map->as_object()) {
-    if (!shard.is_string() || !IsBareFileName(shard.as_string())) {
+    const std::string name = shard.is_string() ? WithoutDots(shard.as_string()) : "";
+    if (!IsBareFileName(name)) {
       return BadInput(
           "{}: tensor \"{}\": found {}; the name of a file in the same directory is needed", place,
           Visible(tensor), Visible(shard.Dump(), 60));
     }
-    index.shards.insert(shard.as_string());
-    index.shard_of.emplace(tensor, shard.as_string());
+    index.shards.insert(name);
+    index.shard_of.emplace(tensor, name);
   }
   return index;
 }

@@ -11,6 +11,7 @@
 
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/utf8.h"
+#include "weights/stored_names.h"
 
 namespace minisgl::weights {
 namespace {
@@ -529,7 +530,9 @@ Result<StoredMatrix> FindDense(const ModelConfig& config, const Checkpoint& chec
 }  // namespace
 
 Result<StoredMatrix> FindMatrix(const ModelConfig& config, const Checkpoint& checkpoint,
-                                const TensorSpec& spec, int32_t index) {
+                                const TensorSpec& named, int32_t index) {
+  TensorSpec spec = named;
+  if (spec.role == TensorRole::kEmbedding) spec.name = StoredName(config, checkpoint, spec.name);
   // The matrices of such a file have the shapes that they need.
   if (const WeightTensor* matrix = checkpoint.FindMatrix(spec.name))
     return StoredMatrix{*matrix, {spec.name}};

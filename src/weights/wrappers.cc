@@ -40,13 +40,15 @@ constexpr OtherPart kOtherParts[] = {
     {"audio_tower.", "audio"},     {"embed_audio.", "audio"},
 };
 
-// The output head, whose codes have other suffixes if it is quantized.
+// The output head, whose codes have other suffixes if it is quantized. A head that is stored in
+// place of the embedding, to which it is tied, stays tied.
 void FindHead(const Checkpoint& checkpoint, ModelConfig* config) {
+  const bool has_embedding = checkpoint.Has(config->text_prefix + "embed_tokens.weight");
   for (const char* prefix : {"language_model.", ""}) {
     for (const char* suffix : {"weight", "weight_packed", "qweight"}) {
-      if (!checkpoint.Has(fmt::format("{}lm_head.{}", prefix, suffix))) continue;
+      if (!checkpoint.Holds(fmt::format("{}lm_head.{}", prefix, suffix))) continue;
       config->head_prefix = prefix;
-      config->tie_word_embeddings = false;
+      config->tie_word_embeddings = config->tie_word_embeddings && !has_embedding;
       return;
     }
   }

@@ -235,6 +235,17 @@ TEST(TensorCheckTest, HeadOfATiedModelMayBeStored) {
   EXPECT_TRUE(CheckTiny(config, with_head).ok());
 }
 
+// As some programs store tied weights.
+TEST(TensorCheckTest, HeadOfATiedModelMayStandForItsEmbedding) {
+  ModelConfig config = TinyConfig();
+  config.tie_word_embeddings = true;
+  auto tensors = TinyTensors(config);
+  TensorNamed(&tensors, "model.embed_tokens.weight").name = "lm_head.weight";
+  EXPECT_TRUE(CheckTiny(config, tensors).ok());
+  config.tie_word_embeddings = false;
+  ExpectRefused(CheckTiny(config, tensors), {"model.embed_tokens.weight"});
+}
+
 TEST(TensorCheckTest, AbsurdSizesAreRefusedWithoutOverflow) {
   ModelConfig config = TinyConfig();
   const auto tensors = TinyTensors(config);

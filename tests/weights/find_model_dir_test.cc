@@ -79,6 +79,41 @@ TEST_F(FindModelDirTest, RefsMainChoosesAmongSnapshots) {
   EXPECT_EQ(*FindModelDir("owner/name"), main);
 }
 
+TEST_F(FindModelDirTest, ARevisionIsABranchATagOrACommit) {
+  const std::string first = AddSnapshot("0a1b2c3d4e");
+  const std::string second = AddSnapshot("0a9f000000");
+  Write(Repo() + "/refs/main", "0a1b2c3d4e");
+  Write(Repo() + "/refs/refs/pr/1", "0a9f000000\n");
+  Write(Repo() + "/refs/v1.0", "0a1b2c3d4e");
+  Write(Repo() + "/refs/gone", "ffff");
+  EXPECT_EQ(*FindModelDir("owner/name"), first);
+  for (const char* revision : {"main", "v1.0", "0a1b2c3d4e", "0a1b", "0a1"}) {
+    EXPECT_EQ(*FindModelDir(std::string("owner/name@") + revision), first) << revision;
+  }
+  for (const char* revision : {"refs/pr/1", "0a9f000000", "0a9"}) {
+    EXPECT_EQ(*FindModelDir(std::string("owner/name@") + revision), second) << revision;
+  }
+  ExpectError("owner/name@0a", StatusCode::kBadInput, "2 commits in the hub cache begin so");
+  for (const char* revision : {"v2", "gone", "ffff"}) {
+    ExpectError(std::string("owner/name@") + revision, StatusCode::kNoInput,
+                "(it has main, refs/pr/1, v1.0, 0a1b2c3d4e, 0a9f000000); download it by minisgl "
+                "pull owner/name@");
+  }
+  ExpectError("owner/other@v1", StatusCode::kNoInput, "not in the hub cache");
+  for (const char* model : {"owner/name@", "owner/name@../x", "owner/name@a//b", "owner/name@a b",
+                            "owner/name@.", "owner@v/name"}) {
+    EXPECT_FALSE(IsHubModel(model)) << model;
+    ExpectError(model, StatusCode::kNoInput, "no such model directory");
+  }
+  EXPECT_TRUE(IsHubModel("owner/name@v1.0"));
+}
+
+// A directory whose name has an @ is found as any other.
+TEST_F(FindModelDirTest, ADirectoryGoesBeforeARevision) {
+  fs::create_directories(folder_.Path("a/b@c"));
+  EXPECT_EQ(*FindModelDir(folder_.Path("a/b@c")), folder_.Path("a/b@c"));
+}
+
 TEST_F(FindModelDirTest, ACommitThatLeavesTheCacheIsIgnored) {
   const std::string only = AddSnapshot("aaa");
   Write(Repo() + "/refs/main", "../../..");

@@ -42,20 +42,32 @@ TEST(GenerationConfigTest, WhatIsAbsentStaysUnset) {
   }
 }
 
+// Off in files that are written for several engines.
+TEST(GenerationConfigTest, MinusOneIsOff) {
+  const auto config = ParseGeneration(R"({"temperature": -1, "top_k": -1, "top_p": -1.0,
+      "min_p": -1, "repetition_penalty": -1, "max_new_tokens": -1, "eos_token_id": -1})");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_FALSE(config->temperature || config->top_k || config->top_p || config->min_p ||
+               config->repetition_penalty || config->max_new_tokens);
+  EXPECT_TRUE(config->eos_token_ids.empty());
+  EXPECT_EQ(ParseGeneration(R"({"eos_token_id": [2, null, -1, 7]})")->eos_token_ids,
+            (std::vector<TokenId>{2, 7}));
+}
+
 TEST(GenerationConfigTest, RefusesBadValuesByKey) {
   struct Case {
     const char* key;
     std::vector<const char*> values;
   };
   const std::vector<Case> cases = {
-      {"eos_token_id", {"300", "-1", "2.0", "\"2\"", "[2, 300]", "[[2]]", "true", "2147483648"}},
+      {"eos_token_id", {"300", "-2", "2.0", "\"2\"", "[2, 300]", "[[2]]", "true", "2147483648"}},
       {"do_sample", {"0", "1", "\"true\"", "[]", "{}"}},
       {"temperature", {"-0.1", "101", "1e300", "\"1\"", "[1]", "true"}},
-      {"top_k", {"-1", "1.5", "50.0", "2147483648", "\"50\"", "true"}},
-      {"top_p", {"-0.1", "-1", "1.01", "\"0.9\"", "[0.9]", "true"}},
+      {"top_k", {"-2", "1.5", "50.0", "2147483648", "\"50\"", "true"}},
+      {"top_p", {"-0.1", "-2", "1.01", "\"0.9\"", "[0.9]", "true"}},
       {"min_p", {"-0.1", "1.01", "\"0\"", "{}", "true"}},
-      {"repetition_penalty", {"0", "-1", "101", "\"1\"", "false"}},
-      {"max_new_tokens", {"0", "-1", "1.5", "2147483648", "9223372036854775807", "\"256\""}},
+      {"repetition_penalty", {"0", "-2", "101", "\"1\"", "false"}},
+      {"max_new_tokens", {"0", "-2", "1.5", "2147483648", "9223372036854775807", "\"256\""}},
   };
   for (const Case& c : cases) {
     for (const char* value : c.values) {

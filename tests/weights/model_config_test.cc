@@ -372,11 +372,16 @@ TEST(ModelConfigTest, TokenIdsLieInTheVocabulary) {
   EXPECT_EQ(ParseConfig(WithKey("eos_token_id", "[2, 299, 0]"))->eos_token_ids,
             (std::vector<TokenId>{2, 299, 0}));
   EXPECT_TRUE(ParseConfig(WithKey("eos_token_id", "[]"))->eos_token_ids.empty());
-  for (const char* bad : {"300", "-1", "2147483648", "1.5", "2.0", "\"2\"", "true", "{}",
-                          "[2, 300]", "[null]", "[[2]]", "4294967298"}) {
+  // -1 and null are no token.
+  EXPECT_TRUE(ParseConfig(WithKey("eos_token_id", "-1"))->eos_token_ids.empty());
+  EXPECT_EQ(ParseConfig(WithKey("eos_token_id", "[2, null, -1]"))->eos_token_ids,
+            std::vector<TokenId>{2});
+  EXPECT_FALSE(ParseConfig(WithKey("bos_token_id", "-1"))->bos_token_id.has_value());
+  for (const char* bad : {"300", "-2", "2147483648", "1.5", "2.0", "\"2\"", "true", "{}",
+                          "[2, 300]", "[[2]]", "4294967298"}) {
     ExpectRefused("eos_token_id", bad);
   }
-  for (const char* bad : {"300", "-1", "2147483648", "1.0", "\"1\"", "[1]"}) {
+  for (const char* bad : {"300", "-2", "2147483648", "1.0", "\"1\"", "[1]"}) {
     ExpectRefused("bos_token_id", bad);
   }
 }

@@ -119,7 +119,7 @@ TEST(SafetensorsTest, RefusesDuplicateKeysAndDeepNesting) {
 
 TEST(SafetensorsTest, RefusesBadMetadata) {
   ExpectAllRefused({
-      {"null", FileBytes(R"({"__metadata__":null})"), "__metadata__"},
+      {"null twice", FileBytes(R"({"__metadata__":null,"__metadata__":null})"), "duplicate key"},
       {"array", FileBytes(R"({"__metadata__":[]})"), "__metadata__"},
       {"number value", FileBytes(R"({"__metadata__":{"a":1}})"), "an integer at \"a\""},
       {"object value", FileBytes(R"({"__metadata__":{"a":{}}})"), "strings only"},
@@ -226,6 +226,7 @@ TEST(SafetensorsTest, TakesWhatTheFormatAllows) {
       {"white space inside", FileBytes("{\n\t\"t\" : {" + kGoodMembers + "}\r\n}"), 1},
       {"metadata", FileBytes(R"({"__metadata__":{"format":"pt","":"\u00e9"}})"), 0},
       {"empty metadata", FileBytes(R"({"__metadata__":{}})"), 0},
+      {"no metadata", FileBytes(R"({"__metadata__":null})"), 0},
       {"scalar", FileBytes("{" + EntryText("t", "F32", "[]", "[0,4]") + "}", "abcd"), 1},
       {"0 dim", FileBytes("{" + EntryText("t", "F32", "[4, 0]", "[0,0]") + "}"), 1},
       {"rank 8", FileBytes("{" + EntryText("t", "U8", eight_ones, "[0,1]") + "}", "d"), 1},

@@ -54,9 +54,13 @@ class Checkpoint {
   // The matrix `name` of a GGUF file, which states how each matrix is stored. Null for tensors that
   // Get() returns.
   const WeightTensor* FindMatrix(std::string_view name) const;
+  // True for a tensor that a file holds or that the index names: a part of the model that is
+  // missing is an error of Get, and never taken for one that the model does without.
   bool Has(std::string_view name) const;
-  std::vector<std::string> Names() const;  // sorted
-  uint64_t total_bytes() const;            // of all tensors
+  bool Holds(std::string_view name) const;  // in a file
+  std::vector<std::string> Absent() const;  // named by the index, in no file; sorted
+  std::vector<std::string> Names() const;   // sorted
+  uint64_t total_bytes() const;             // of all tensors
   // The files of the tensors, sorted by name; empty for tensors in memory.
   std::vector<const MappedFile*> Files() const;
   // Releases the pages of the files that have been read (MappedFile::DropPages).

@@ -1,5 +1,5 @@
-// Finds the directory of a model: a path, or owner/name in the hub cache. A GGUF file is a model
-// of its own, and stands for such a directory wherever one is read.
+// Finds the directory of a model: a path, or owner/name[@revision] in the hub cache. A GGUF file is
+// a model of its own, and stands for such a directory wherever one is read.
 //
 // Looks at names only and reads no file of a model. Thread-safe, except for changes of the
 // environment.
@@ -20,10 +20,13 @@ std::string HubCacheDir();
 // config.json. kNoInput if it does not exist; kBadInput for a directory with several such models,
 // and for the folder of snapshots itself.
 Result<std::string> FindModelDir(const std::string& model);
-// True for OWNER/NAME in the characters that a hub allows, "." and ".." excepted.
+// True for OWNER/NAME or OWNER/NAME@REVISION in the characters that a hub allows, "." and ".."
+// excepted.
 bool IsHubModel(const std::string& model);
-// The directory of a snapshot of `model`, OWNER/NAME, in the hub cache: the snapshot that refs/main
-// names, or the only one. Errors as above.
+// The directory of a snapshot of `model` in the hub cache. Of OWNER/NAME: the snapshot that
+// refs/main names, or the only one. Of OWNER/NAME@REVISION: the snapshot of that branch, tag or
+// commit; a commit may be cut to its first digits. Errors as above; kBadInput for digits that
+// several commits begin with.
 Result<std::string> FindHubSnapshot(const std::string& model);
 
 // The error of a directory without config.json and tokenizer files: see MissingFile() in

@@ -1,0 +1,38 @@
+#include "weights/stored_names.h"
+
+#include <set>
+#include <vector>
+
+#include "weights/architectures.h"
+#include "weights/stored_matrix.h"
+
+namespace minisgl::weights {
+
+std::string StoredName(const ModelConfig& config, const Checkpoint& checkpoint,
+                       const std::string& name) {
+  if (!config.tie_word_embeddings || checkpoint.Holds(name)) return name;
+  const HeadNames names = HeadNamesOf(config);
+  return name == names.embedding && checkpoint.Holds(names.head) ? names.head : name;
+}
+
+Status CheckNothingAbsent(const ModelConfig& config, const Checkpoint& checkpoint) {
+  const std::vector<std::string> absent = checkpoint.Absent();
+  if (absent.empty()) return Status();
+  MINISGL_ASSIGN_OR_RETURN(const auto required, RequiredTensors(config));
+  std::set<std::string> needed, modules;
+  for (const RequiredTensor& tensor : required) {
+    const std::string name = StoredName(config, checkpoint, tensor.name);
+    needed.insert(name);
+    modules.insert(name.substr(0, name.rfind('.')));
+  }
+  for (const std::string& name : absent) {
+    // Codes and scales stand in place of a quantized matrix.
+    const bool is_part = !config.quantization.empty() && !name.ends_with(".bias") &&
+                         !IsActivationScale(name) &&
+                         modules.contains(name.substr(0, name.rfind('.')));
+    if (needed.contains(name) || is_part) return checkpoint.GetStored(name).status();
+  }
+  return Status();
+}
+
+}  // namespace minisgl::weights
