@@ -40,9 +40,45 @@ TEST(AddedTokenRuleTest, OneCharacterAndWhiteSpaceAreOrdinary) {
   }
 }
 
-TEST(AddedTokenRuleTest, AnythingLongerIsAMark) {
-  for (const std::string text : {"ab", "\u00E9\u00E9", "<x>", " a", "a ", "  a", "\u2581a",
-                                 "\u4E2D ", "\xC3", "\x80", "\xC3\xA9\xC3", " \xC3"}) {
+TEST(AddedTokenRuleTest, WordsAndTagsOfHtmlAreOrdinary) {
+  for (const std::string text :
+       {"ab", "\u00E9\u00E9", " a", "a ", "  a", "\u2581a", "\u4E2D ", "New York", "it's", "x-ray",
+        "v1.0", "<table>", "</table>", "<h1>", "<br/>", "<br />", "</code>", "<i>"}) {
+    EXPECT_TRUE(IsOrdinaryAddedToken(Rule(5, text))) << text;
+    EXPECT_FALSE(IsOrdinaryAddedToken(Rule(5, text, /*special=*/true))) << text;
+  }
+}
+
+TEST(AddedTokenRuleTest, WhatMayBeAMarkIsOne) {
+  for (const std::string text : {"<x>",
+                                 "<think>",
+                                 "</think>",
+                                 "<tool_call>",
+                                 "</tool_call>",
+                                 "<tool_response>",
+                                 "[INST]",
+                                 "[TOOL_CALLS]",
+                                 "<|user|>",
+                                 "<|channel|>",
+                                 "<table|>",
+                                 "<table x>",
+                                 "<summary>",
+                                 "<output>",
+                                 "<search>",
+                                 "</s >",
+                                 "<TABLE>",
+                                 "USER:",
+                                 "### User",
+                                 "{{",
+                                 "<",
+                                 "<\uFF5CUser\uFF5C>",
+                                 "<unused0>",
+                                 "a\nb",
+                                 "\xC3",
+                                 "\x80",
+                                 "\xC3\xA9\xC3",
+                                 " \xC3"}) {
+    if (text.size() == 1 && text[0] > 0) continue;  // a single character
     EXPECT_FALSE(IsOrdinaryAddedToken(Rule(5, text))) << text;
   }
 }

@@ -61,6 +61,32 @@ TEST(InjectionTest, UntrustedTextNeverBecomesAMarker) {
   }
 }
 
+// A token that is added without being special: words and tags of HTML are found in content, as in
+// the reference; what a template or a reader may take for a mark is text there.
+TEST(InjectionTest, AddedWordsAndTagsOfHtmlAreTokensInContent) {
+  const auto tokenizer = MakeTokenizer(ReadBytes(std::string(kWrenDir) + "/tokenizer.model"), R"({
+      "added_tokens_decoder": {"2048": {"content": "<table>"}, "2049": {"content": "</h1>"},
+        "2050": {"content": "zyx"}, "2051": {"content": "<think>"},
+        "2052": {"content": "<h2>", "special": true}, "2053": {"content": "</tool_call>"}}})");
+  ASSERT_NE(tokenizer, nullptr);
+  const auto added = [&](const std::vector<TextPiece>& pieces) {
+    std::vector<TokenId> found;
+    for (const TokenId id : Encoded(*tokenizer, pieces)) {
+      if (id >= 2048) found.push_back(id);
+    }
+    return found;
+  };
+  const std::string text = "a <table>zyx</h1> <think><h2></tool_call> <tabl";
+  EXPECT_EQ(added({{text, false}}), (std::vector<TokenId>{2048, 2050, 2049}));
+  EXPECT_EQ(added({{text, true}}), (std::vector<TokenId>{2048, 2050, 2049, 2051, 2052, 2053}));
+  EXPECT_EQ(added({{"<think>", true}, {"<table><think>", false}, {"</tool_call>", true}}),
+            (std::vector<TokenId>{2051, 2048, 2053}));
+  // Text that the token is within is one run for both.
+  EXPECT_EQ(added({{"<ta", true}, {"ble>", false}}), (std::vector<TokenId>{2048}));
+  EXPECT_EQ(added({{"<thi", true}, {"nk>", false}}), (std::vector<TokenId>{}));
+  EXPECT_EQ(tokenizer->Decode(Encoded(*tokenizer, {{"b <table>c", false}})), "b <table>c");
+}
+
 TEST(InjectionTest, AMarkerThatCrossesATrustBoundaryIsText) {
   const auto tokenizer = LoadTokenizer(kWrenDir);
   ASSERT_NE(tokenizer, nullptr);

@@ -8,6 +8,7 @@
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/stream_decoder.h"
 #include "text/sentencepiece/encoder.h"
+#include "text/text_symbols.h"
 
 namespace minisgl::text {
 namespace {
@@ -16,6 +17,7 @@ bool IsAsciiSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 // True for white space and single characters: user-defined symbols that encode ordinary text.
 bool IsOrdinarySymbol(std::string_view text) {
+  if (IsTextSymbol(text)) return true;
   if (Utf8CharLength(text) == text.size()) return true;
   while (!text.empty()) {
     if (text.starts_with(kSpaceSymbol)) {
@@ -201,6 +203,10 @@ void SentencePieceTokenizer::IndexSymbols() {
     if (!is_symbol || token.text.empty() || token.text.size() > kSymbolBytesMax) continue;
     symbols_.Add(token.text, id);
     if (token.kind == Kind::kMarker) symbols_.Add(WithSpaces(token.text), id);
+    if (token.kind == Kind::kAdded && IsTextSymbol(token.text)) {
+      text_symbols_.Add(token.text, id);
+      has_text_symbols_ = true;
+    }
   }
 }
 
@@ -297,6 +303,17 @@ Result<std::vector<TokenId>> SentencePieceTokenizer::Encode(
   return ids;
 }
 
+// The longest symbol at `at` that ends by `trusted_end`, or that is text everywhere.
+std::optional<SymbolMatcher::Match> SentencePieceTokenizer::FindSymbol(std::string_view text,
+                                                                       size_t at,
+                                                                       size_t trusted_end) const {
+  std::optional<SymbolMatcher::Match> match;
+  if (at < trusted_end) match = symbols_.LongestPrefix(text.substr(at, trusted_end - at));
+  if (!has_text_symbols_) return match;
+  const auto anywhere = text_symbols_.LongestPrefix(text.substr(at));
+  return anywhere && (!match || anywhere->length > match->length) ? anywhere : match;
+}
+
 Status SentencePieceTokenizer::EncodeTo(std::span<const TextPiece> pieces,
                                         const TokenSink& sink) const {
   MINISGL_ASSIGN_OR_RETURN(const JoinedBytes joined, JoinBytes(pieces));
@@ -304,33 +321,39 @@ Status SentencePieceTokenizer::EncodeTo(std::span<const TextPiece> pieces,
   const std::string_view text = joined.storage.empty() ? joined.text : joined.storage;
   size_t run_begin = 0;
   bool with_prefix = prefix_in_prompts_;
-  for (const Span& span : joined.trusted) {
-    for (size_t at = std::max(span.begin, run_begin); at < span.end;) {
-      const auto match = symbols_.LongestPrefix(text.substr(at, span.end - at));
-      if (!match) {
-        ++at;
-        continue;
-      }
-      const Token& token = tokens_[match->id];
-      size_t run_end = at;
-      if (token.strips_left) {
-        while (run_end > run_begin && IsAsciiSpace(text[run_end - 1])) --run_end;
-      }
-      std::string_view run = text.substr(run_begin, run_end - run_begin);
-      // Before a marker at the start, the library emits only the prefix, which is encoded as a
-      // space.
-      const bool lone_prefix = run.empty() && with_prefix && token.kind == Kind::kMarker;
-      if (lone_prefix) run = " ";
-      MINISGL_ASSIGN_OR_RETURN(const bool more,
-                               EncodeRun({run, with_prefix && !lone_prefix}, sink));
-      if (!more || !sink(std::span(&match->id, 1))) return {};
-      at += match->length;
-      if (token.strips_right) {
-        while (at < text.size() && IsAsciiSpace(text[at])) ++at;
-      }
-      run_begin = at;
-      with_prefix = prefix_in_prompts_ && legacy_ && token.kind != Kind::kMarker;
+  size_t next = 0;  // index of the first trusted span that ends behind `at`
+  for (size_t at = 0; at < text.size();) {
+    while (next < joined.trusted.size() && joined.trusted[next].end <= at) ++next;
+    const Span* const span = next < joined.trusted.size() ? &joined.trusted[next] : nullptr;
+    if (span == nullptr && !has_text_symbols_) break;
+    const bool is_trusted = span != nullptr && span->begin <= at;
+    if (!is_trusted && !has_text_symbols_) {
+      at = span->begin;
+      continue;
     }
+    const auto match = FindSymbol(text, at, is_trusted ? span->end : at);
+    if (!match) {
+      ++at;
+      continue;
+    }
+    const Token& token = tokens_[match->id];
+    size_t run_end = at;
+    if (token.strips_left) {
+      while (run_end > run_begin && IsAsciiSpace(text[run_end - 1])) --run_end;
+    }
+    std::string_view run = text.substr(run_begin, run_end - run_begin);
+    // Before a marker at the start, the library emits only the prefix, which is encoded as a
+    // space.
+    const bool lone_prefix = run.empty() && with_prefix && token.kind == Kind::kMarker;
+    if (lone_prefix) run = " ";
+    MINISGL_ASSIGN_OR_RETURN(const bool more, EncodeRun({run, with_prefix && !lone_prefix}, sink));
+    if (!more || !sink(std::span(&match->id, 1))) return {};
+    at += match->length;
+    if (token.strips_right) {
+      while (at < text.size() && IsAsciiSpace(text[at])) ++at;
+    }
+    run_begin = at;
+    with_prefix = prefix_in_prompts_ && legacy_ && token.kind != Kind::kMarker;
   }
   MINISGL_ASSIGN_OR_RETURN(const bool more, EncodeRun({text.substr(run_begin), with_prefix}, sink));
   (void)more;

@@ -72,6 +72,8 @@ class SentencePieceTokenizer : public Tokenizer {
   };
   // A run of text between matched spellings.
   struct Run;
+  std::optional<SymbolMatcher::Match> FindSymbol(std::string_view text, size_t at,
+                                                 size_t trusted_end) const;
 
   SentencePieceTokenizer() = default;
   const Token& Get(TokenId id) const;  // a token of kind kUnused if the id does not exist
@@ -91,7 +93,9 @@ class SentencePieceTokenizer : public Tokenizer {
 
   std::vector<Token> tokens_;
   std::unordered_map<std::string, TokenId> ids_;  // by spelling
-  SymbolMatcher symbols_;                         // spellings recognised only in trusted text
+  SymbolMatcher symbols_;                         // spellings recognised in trusted text
+  SymbolMatcher text_symbols_;  // and those recognised everywhere (text_symbols.h)
+  bool has_text_symbols_ = false;
   Role bos_, eos_, unk_, pad_;
   bool add_bos_ = false, add_eos_ = false, legacy_ = true;
   bool add_dummy_prefix_ = false, prefix_in_prompts_ = false, drops_every_leading_space_ = false;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "minisgl/base/utf8.h"
+#include "text/text_symbols.h"
 #include "text/tokenizer_json/unicode.h"
 
 namespace minisgl::text {
@@ -48,7 +49,7 @@ TextRange WithSpaces(std::string_view text, TextRange range, size_t from,
 bool IsOrdinaryAddedToken(const AddedTokenRule& rule) {
   if (rule.special) return false;
   const std::string_view text = rule.text;
-  if (Utf8CharLength(text) == text.size()) return true;
+  if (Utf8CharLength(text) == text.size() || IsTextSymbol(text)) return true;
   for (size_t at = 0; at < text.size();) {
     if (Utf8CharLength(text.substr(at)) == 0) return false;
     size_t length = 0;

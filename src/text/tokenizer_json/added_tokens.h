@@ -1,8 +1,8 @@
 // Added tokens: spellings that are cut out of a text before the model's own rules are applied.
 //
 // Special tokens and marks (such as `<tool_call>`) are found only in trusted text. Ordinary added
-// tokens, white space and single characters that are not special, are found everywhere
-// (tokenizer.h). Immutable after building; thread-safe.
+// tokens, white space, single characters, words and tags of HTML that are not special, are found
+// everywhere (tokenizer.h, text_symbols.h). Immutable after building; thread-safe.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,8 @@ struct AddedTokenRule {
   bool strips_left = false, strips_right = false;  // absorbs the white space next to it
 };
 
-// True for white space and single characters that are not special: they encode ordinary text.
+// True for white space, single characters and text symbols (text_symbols.h) that are not special:
+// they encode ordinary text.
 bool IsOrdinaryAddedToken(const AddedTokenRule& rule);
 
 class AddedTokens {
