@@ -29,10 +29,11 @@ inline constexpr size_t kTextBytesMax = size_t{64} << 20;
 // one text.
 //
 // The same holds for symbols that a model defines without marking them special (added tokens, and
-// sentencepiece's user-defined symbols such as `<|user|>` or `<table>`): in untrusted text their
-// spelling becomes ordinary tokens that decode to it. White space and single characters are the
-// exception: a model that defines "\n" or a digit as a symbol has no other encoding of it, so they
-// become that symbol everywhere.
+// sentencepiece's user-defined symbols such as `<|user|>` or `<tool_call>`): in untrusted text
+// their spelling becomes ordinary tokens that decode to it, because templates and readers of
+// answers take many of them for marks. The exceptions become their symbol everywhere, as in the
+// reference: white space and single characters, of which a model that defines "\n" or a digit as a
+// symbol has no other encoding, words, and tags of HTML that format text, such as `<table>`.
 struct TextPiece {
   std::string text;
   bool trusted = true;
