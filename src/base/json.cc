@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kNumberOutOfRange = 406;  // the reader's id of a number that no double holds
 // Memory of a member besides its value: the key, and its node in the map of an open object's keys.
-constexpr uint64_t kKeyMemory = sizeof(std::string) + 64 + sizeof(size_t);
+constexpr uint64_t kKeyMemory = sizeof(std::string) + 64;
 // Memory of a string, array or object besides its values: overhead of malloc, and of a chat
 // template's copy.
 constexpr uint64_t kHeapMemory = 40;
