@@ -7,10 +7,10 @@
 
 namespace minisgl::batch {
 
-Status JsonAnswerWriter::WriteText(const Row& row, int32_t answer, std::string_view text) {
+Status JsonAnswerWriter::WriteText(const Row& row, int32_t answer, std::string_view text,
+                                   const TextParts& parts) {
   if (!streams_) return Status();
-  const auto place = splitters_.try_emplace({row.index, answer}, row.reasoning).first;
-  return WritePiece(row, answer, place->second.Push(text));
+  return WritePiece(row, answer, makers_[{row.index, answer}].Push(text, parts));
 }
 
 Status JsonAnswerWriter::WritePiece(const Row& row, int32_t answer, ReasoningPiece piece) {
@@ -25,24 +25,19 @@ Status JsonAnswerWriter::WritePiece(const Row& row, int32_t answer, ReasoningPie
   return output_.Write(out.Dump() + "\n");
 }
 
-// Writes what the splitters of the row's answers hold back.
-Status JsonAnswerWriter::EndPieces(const Row& row) {
-  for (auto place = splitters_.lower_bound({row.index, 0});
-       place != splitters_.end() && place->first.first == row.index;
-       place = splitters_.erase(place)) {
-    MINISGL_RETURN_IF_ERROR(WritePiece(row, place->first.second, place->second.Finish()));
-  }
-  return Status();
+void JsonAnswerWriter::EndPieces(const Row& row) {
+  const auto begin = makers_.lower_bound({row.index, 0});
+  makers_.erase(begin, makers_.lower_bound({row.index + 1, 0}));
 }
 
 Status JsonAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {
-  MINISGL_RETURN_IF_ERROR(EndPieces(row));
+  EndPieces(row);
   return WriteRow(row.index, {FormatAnswerRow(row, answers, tokenizer_),
                               /*is_error=*/row.incomplete.has_value()});
 }
 
 Status JsonAnswerWriter::WriteError(const Row& row, const RowError& error) {
-  MINISGL_RETURN_IF_ERROR(EndPieces(row));
+  EndPieces(row);
   return WriteRow(row.index, {FormatErrorRow(row, error), /*is_error=*/true});
 }
 

@@ -26,8 +26,9 @@ class AnswerWriter {
   virtual ~AnswerWriter() = default;
   // Called when the prompt of `row` is built, before any of its answers.
   virtual void Begin(const Row&) {}
-  // Takes more text of an unfinished answer of the row.
-  virtual Status WriteText(const Row& row, int32_t answer, std::string_view text) = 0;
+  // Takes more text of an unfinished answer of the row, and its parts.
+  virtual Status WriteText(const Row& row, int32_t answer, std::string_view text,
+                           const TextParts& parts) = 0;
   // Row::incomplete: the row counts as an error row.
   virtual Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) = 0;
   virtual Status WriteError(const Row& row, const RowError& error) = 0;
@@ -63,7 +64,8 @@ class JsonAnswerWriter : public AnswerWriter {
         ordered_(ordered),
         streams_(streams) {}
 
-  Status WriteText(const Row& row, int32_t answer, std::string_view text) override;
+  Status WriteText(const Row& row, int32_t answer, std::string_view text,
+                   const TextParts& parts) override;
   Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
   Status WriteError(const Row& row, const RowError& error) override;
   std::optional<std::string> FormatTurns(const Row& row,
@@ -85,7 +87,7 @@ class JsonAnswerWriter : public AnswerWriter {
   };
   Status WriteRow(int64_t index, WrittenRow row);
   Status WritePiece(const Row& row, int32_t answer, ReasoningPiece piece);
-  Status EndPieces(const Row& row);
+  void EndPieces(const Row& row);
   Status WriteNow(int64_t index, const WrittenRow& row);
   Status WriteFirstHeld();
 
@@ -94,9 +96,8 @@ class JsonAnswerWriter : public AnswerWriter {
   const Tokenizer& tokenizer_;
   const bool ordered_;
   const bool streams_;
-  // Splitters of answers that began and whose rows are not written, by row and number of the
-  // answer.
-  std::map<std::pair<int64_t, int32_t>, ReasoningSplitter> splitters_;
+  // Makers for answers that began and whose rows are not written, by row and number of the answer.
+  std::map<std::pair<int64_t, int32_t>, PieceMaker> makers_;
   std::deque<int64_t> expected_;  // announced and not yet written, next first
   std::map<int64_t, WrittenRow> held_;
   size_t held_bytes_ = 0;
@@ -124,8 +125,10 @@ class TextAnswerWriter : public AnswerWriter {
   TextAnswerWriter(term::Output* output, term::AnswerView::Mode reasoning, term::TextStyle style)
       : view_(output, reasoning), style_(style) {}
 
-  void Begin(const Row& row) override { view_.Begin(row.reasoning, style_); }
-  Status WriteText(const Row&, int32_t, std::string_view text) override { return view_.Show(text); }
+  void Begin(const Row&) override { view_.Begin(style_); }
+  Status WriteText(const Row&, int32_t, std::string_view text, const TextParts& parts) override {
+    return view_.Show(text, parts);
+  }
   Status Pause() override { return view_.Pause(); }
   Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
   Status WriteError(const Row& row, const RowError& error) override;

@@ -126,7 +126,7 @@ Json ErrorJson(const Row& row, const RowError& error) {
 }  // namespace
 
 ReasoningPiece SplitAnswer(const Row& row, const RowAnswer& answer) {
-  ReasoningPiece piece = SplitReasoning(row.reasoning, answer.text);
+  ReasoningPiece piece = SplitParts(answer.text, answer.parts);
   if (row.hide_reasoning) piece.reasoning.clear();
   return piece;
 }

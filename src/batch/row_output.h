@@ -18,6 +18,7 @@ namespace minisgl::batch {
 // One complete answer.
 struct RowAnswer {
   std::string text;
+  TextParts parts;  // of `text`, as in Event
   std::vector<TokenId> token_ids;
   std::vector<TokenLogprobs> logprobs;
   std::vector<TokenLogprobs> prompt_logprobs;  // of the first answer of a row
@@ -28,8 +29,7 @@ struct RowAnswer {
   bool ended_in_thought = false;  // it has no text after its reasoning
 };
 
-// Splits `answer` into reasoning and text, if the row's model marks reasoning. The reasoning is
-// left empty if the row hides it.
+// Divides `answer` into reasoning and text. The reasoning is left empty if the row hides it.
 ReasoningPiece SplitAnswer(const Row& row, const RowAnswer& answer);
 
 // The answer's text, after the prompt's if the row echoes it; without reasoning.

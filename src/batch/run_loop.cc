@@ -284,6 +284,7 @@ Status RunLoop::TakeEvent(Event event) {
   RowAnswer& answer = pending.row.all_turns ? pending.answers.back()
                                             : pending.answers[static_cast<size_t>(answer_index)];
   answer.text += event.text;
+  for (const TextPart& part : event.parts) AddPart(part.kind, part.size, &answer.parts);
   answer.token_ids.insert(answer.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
   answer.logprobs.insert(answer.logprobs.end(), std::make_move_iterator(event.logprobs.begin()),
                          std::make_move_iterator(event.logprobs.end()));
@@ -291,8 +292,9 @@ Status RunLoop::TakeEvent(Event event) {
   tokens_ += static_cast<int64_t>(event.token_ids.size());
   if (pending.row.format == RowFormat::kScore) tokens_ += std::ssize(answer.prompt_logprobs);
   if (!event.text.empty())
-    MINISGL_RETURN_IF_ERROR(writer_.WriteText(
-        pending.row, static_cast<int32_t>(&answer - pending.answers.data()), event.text));
+    MINISGL_RETURN_IF_ERROR(
+        writer_.WriteText(pending.row, static_cast<int32_t>(&answer - pending.answers.data()),
+                          event.text, event.parts));
   if (!is_done) return Status();
   FinishAnswer(event, &answer, &pending);
   return --pending.open_answers == 0 ? FinishRow(index) : Status();
@@ -388,7 +390,7 @@ Status RunLoop::FinishRow(int64_t index) {
   }
   if (pending.row.session.empty()) return Status();
   RowAnswer& answer = pending.answers.back();
-  pending.said->AddAnswer(std::move(answer.text), std::move(answer.token_ids),
+  pending.said->AddAnswer(std::move(answer.text), answer.parts, std::move(answer.token_ids),
                           answer.finish_reason == "stop");
   EndInSession(pending.row, /*failed=*/false);
   return Status();

@@ -74,7 +74,8 @@ bool RunLoop::SubmitNextTurn(int64_t index, Pending* pending) {
     return false;
   }
   const RowAnswer& answer = pending->answers.back();
-  pending->said->AddAnswer(answer.text, answer.token_ids, answer.finish_reason == "stop");
+  pending->said->AddAnswer(answer.text, answer.parts, answer.token_ids,
+                           answer.finish_reason == "stop");
   std::vector<Prompt> prompts;
   pending->error = prompts_.Build(&row, &prompts, nullptr, pending->said.get());
   if (pending->error) return false;

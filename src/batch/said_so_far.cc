@@ -128,19 +128,19 @@ Conversation SaidSoFar::AddPrompt(Row* row) {
 
 void SaidSoFar::Keep(const Row& row, const Prompt& prompt) {
   if (kind_ == Kind::kEmpty) kind_ = Kind::kText;
-  reasoning_ = row.reasoning;
   prompt_ = prompt;
   prompt_.grammar = nullptr;
   prompt_.extras = nullptr;
   prompt_.marks.clear();
 }
 
-void SaidSoFar::AddAnswer(std::string text, std::vector<TokenId> ids, bool stopped) {
+void SaidSoFar::AddAnswer(std::string text, const TextParts& parts, std::vector<TokenId> ids,
+                          bool stopped) {
   if (kind_ == Kind::kMessages && continues_) {
     Json& message = session_->messages().back().given;
     message.Set("content", TextOf(message) + text);
   } else if (kind_ == Kind::kMessages) {
-    session_->messages().push_back(session_->AnswerMessage(text, ids, reasoning_));
+    session_->messages().push_back(session_->AnswerMessage(text, parts, ids));
   }
   answer_ = std::move(text);
   answer_ids_ = std::move(ids);
@@ -148,8 +148,9 @@ void SaidSoFar::AddAnswer(std::string text, std::vector<TokenId> ids, bool stopp
 }
 
 void SaidSoFar::AddAnswer(std::vector<TokenId> ids, bool stopped) {
-  std::string text = AnswerText(prompt_, ids, *text_->tokenizer);
-  AddAnswer(std::move(text), std::move(ids), stopped);
+  TextParts parts;
+  std::string text = AnswerText(prompt_, ids, *text_->tokenizer, &parts);
+  AddAnswer(std::move(text), parts, std::move(ids), stopped);
 }
 
 }  // namespace minisgl::batch

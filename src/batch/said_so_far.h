@@ -44,8 +44,8 @@ class SaidSoFar {
 
   // Keeps the prompt as it is asked.
   void Keep(const Row& row, const Prompt& prompt);
-  // Adds its answer. `text` is what its events carried in total.
-  void AddAnswer(std::string text, std::vector<TokenId> ids, bool stopped);
+  // Adds its answer. `text` and `parts` are what its events carried in total.
+  void AddAnswer(std::string text, const TextParts& parts, std::vector<TokenId> ids, bool stopped);
   // The same for an answer of which only the ids are known.
   void AddAnswer(std::vector<TokenId> ids, bool stopped);
 
@@ -55,7 +55,6 @@ class SaidSoFar {
   const TextModel* text_;
   Kind kind_ = Kind::kEmpty;
   std::optional<Session> session_;  // of messages
-  ReasoningTags reasoning_;         // of the last prompt
   Prompt prompt_;                   // the last one
   std::string answer_;              // to it, without what only its reasoning tags say
   std::vector<TokenId> answer_ids_;

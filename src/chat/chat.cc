@@ -454,10 +454,14 @@ bool Chat::Reply(uint64_t variant, size_t count, ChatAlternatives::Answers* answ
   return replied;
 }
 
-SessionMessage Chat::MessageOf(const ChatAnswer& answer, const ReasoningTags& tags) const {
-  if (prefill_.empty()) return session_->AnswerMessage(answer.text, answer.token_ids, tags);
+SessionMessage Chat::MessageOf(const ChatAnswer& answer) const {
+  if (prefill_.empty()) {
+    return session_->AnswerMessage(answer.text, answer.parts, answer.token_ids);
+  }
   // Its ids do not spell the beginning.
-  return session_->AnswerMessage(prefill_ + answer.text, {}, session_->reasoning_tags());
+  TextParts parts = PartsOfText(session_->reasoning_tags(), prefill_);
+  for (const TextPart& part : answer.parts) AddPart(part.kind, part.size, &parts);
+  return session_->AnswerMessage(prefill_ + answer.text, parts, {});
 }
 
 bool Chat::ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* answers) {
@@ -466,7 +470,6 @@ bool Chat::ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* an
     SayFailure(prompt.status());
     return false;
   }
-  const ReasoningTags tags = prompt->reasoning;
   std::vector<Prompt> prompts(count, *prompt);
   for (size_t i = 0; i < count; ++i) {
     prompts[i].sampling.seed = AnswerSeed(prompt->sampling.seed, variant + i);
@@ -478,16 +481,18 @@ bool Chat::ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* an
     if (answer < next) return;
     ++next;
     const bool as_it_is = options_.plain || settings_.grammar.text != nullptr;
-    view_.Begin(prefill_.empty() ? tags : session_->reasoning_tags(),
-                as_it_is ? term::TextStyle::kPlain : term::TextStyle::kMarkdown);
+    view_.Begin(as_it_is ? term::TextStyle::kPlain : term::TextStyle::kMarkdown);
     if (count > 1) Note(fmt::format("[{}/{}]", next, count));
-    if (!prefill_.empty()) NoteOutputStatus(view_.Show(prefill_));
+    if (prefill_.empty()) return;
+    const TextParts parts = PartsOfText(session_->reasoning_tags(), prefill_);
+    NoteOutputStatus(view_.Show(prefill_, parts));
   };
   const TurnProgress progress(prompt->ids.size());
   const AnswerListener listener = {
-      [&, begin = std::ref(begin_answer)](size_t answer, std::string_view text) {
+      [&, begin = std::ref(begin_answer)](size_t answer, std::string_view text,
+                                          const TextParts& parts) {
         begin(answer);
-        return NoteOutputStatus(view_.Show(text));
+        return NoteOutputStatus(view_.Show(text, parts));
       },
       [&, begin = std::ref(begin_answer)](size_t answer, const ChatAnswer& whole) {
         begin(answer);
@@ -518,7 +523,7 @@ bool Chat::ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* an
     const bool kept = answer.finish_reason != FinishReason::kError &&
                       (!answer.interrupted || !answer.text.empty());
     device_lost_ = device_lost_ || answer.error_code == "device_unavailable";
-    const SessionMessage message = MessageOf(answer, tags);
+    const SessionMessage message = MessageOf(answer);
     if (kept && ++num_kept == 1) {
       if (!prefill_.empty()) session_->messages().pop_back();
       session_->messages().push_back(message);

@@ -123,7 +123,7 @@ class Chat {
   // The same, without the beginning of the answer (/prefill) in the conversation yet.
   bool ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* answers);
   // The message of an answer, with the beginning that it continues.
-  SessionMessage MessageOf(const ChatAnswer& answer, const ReasoningTags& tags) const;
+  SessionMessage MessageOf(const ChatAnswer& answer) const;
   bool NoteOutputStatus(const Status& status);
   ChatTurns CopyTurns() const;
   void RestoreTurns(ChatTurns turns);

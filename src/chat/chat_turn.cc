@@ -38,6 +38,7 @@ class Turn {
     }
     answer.token_ids.insert(answer.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
     answer.text += event.text;
+    for (const TextPart& part : event.parts) AddPart(part.kind, part.size, &answer.parts);
     if (event.kind == Event::Kind::kDone) {
       answer.finish_reason = event.finish_reason;
       answer.usage = event.usage;
@@ -66,7 +67,9 @@ class Turn {
     for (; num_passed_ < answers_.size(); ++num_passed_, passed_bytes_ = 0) {
       const ChatAnswer& answer = answers_[num_passed_];
       const std::string_view more = std::string_view(answer.text).substr(passed_bytes_);
-      if (shows_ && !more.empty()) shows_ = listener_.text(num_passed_, more);
+      if (shows_ && !more.empty()) {
+        shows_ = listener_.text(num_passed_, more, PartsFrom(answer.parts, passed_bytes_));
+      }
       passed_bytes_ = answer.text.size();
       if (!done_[num_passed_]) return;
       listener_.end(num_passed_, answer);

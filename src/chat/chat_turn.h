@@ -14,6 +14,7 @@ namespace minisgl::chat {
 
 struct ChatAnswer {
   std::string text;                // as generated
+  TextParts parts;                 // of `text`, as in Event
   std::vector<TokenId> token_ids;  // including the end token
   FinishReason finish_reason = FinishReason::kStop;
   Usage usage;
@@ -29,7 +30,7 @@ struct ChatAnswer {
 // Receives the answers one after another: all of answer 0 before any of answer 1.
 struct AnswerListener {
   // More text; returning false aborts all answers.
-  std::function<bool(size_t answer, std::string_view text)> text;
+  std::function<bool(size_t answer, std::string_view text, const TextParts& parts)> text;
   // The answer is complete. Called once for each answer.
   std::function<void(size_t answer, const ChatAnswer& whole)> end;
   // Called many times a second until all answers are complete. `num_tokens` counts the tokens so

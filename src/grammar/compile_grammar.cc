@@ -63,9 +63,67 @@ Symbol ThoughtAndClose(const ThoughtForm& thought, GrammarBuilder* builder) {
   return builder->Terminal(e.Concat({text, close}));
 }
 
-Symbol AddThought(const ThoughtForm& thought, Symbol text, GrammarBuilder* builder) {
+// Bytes of a header: nothing needs more.
+constexpr uint32_t kHeaderMax = 48;
+
+// The first byte of the tags of messages, which no text has.
+ExpressionId AnyByteBut(char mark, ExpressionSet* e) {
+  ByteSet bytes = ByteSet::All();
+  const auto value = static_cast<uint8_t>(mark);
+  bytes.words[value >> 6] &= ~(uint64_t{1} << (value & 63));
+  return e->Bytes(bytes);
+}
+
+// From the tag of the channel to that of the content. Behind the answer's channel may stand what
+// the content is; a thought is in any other channel, and is no call.
+Symbol AddHeader(const ThoughtForm::Channels& tags, bool is_answer, GrammarBuilder* builder) {
+  ExpressionSet& e = builder->expressions();
+  const ExpressionId answer = e.Literal(tags.answer_channel);
+  ExpressionId name = answer;
+  if (is_answer) {
+    const ExpressionId constrain = e.Literal(tags.constrain.empty() ? " " : tags.constrain);
+    const ExpressionId any = e.Or({AnyByteBut(tags.message.front(), &e), constrain});
+    const ExpressionId first = e.Or({e.Literal(" "), constrain});
+    name = e.Concat({answer, e.Optional(e.Concat({first, e.Repeat(any, 0, kHeaderMax)}))});
+  } else {
+    const ExpressionId word = e.Repeat(e.Bytes(ByteSet::Range('a', 'z')), 1, kHeaderMax);
+    name = e.Difference(word, answer);
+  }
+  return builder->Terminal(e.Concat({e.Literal(tags.channel), name, e.Literal(tags.message)}));
+}
+
+// The content of a thought up to the tag of the next channel.
+Symbol AddContent(const ThoughtForm::Channels& tags, GrammarBuilder* builder) {
+  ExpressionSet& e = builder->expressions();
+  const ExpressionId start = e.Literal(tags.start), end = e.Literal(tags.end);
+  const ExpressionId mark = e.Or({start, end, e.Literal(tags.channel)});
+  const ExpressionId text = e.Not(e.Concat({e.Anything(), mark, e.Anything()}));
+  const ExpressionId next = e.Optional(e.Concat({start, e.Literal(tags.role)}));
+  return builder->Terminal(e.Concat({text, e.Optional(end), next}));
+}
+
+Symbol AddChannels(const ThoughtForm& thought, Symbol text, GrammarBuilder* builder) {
+  const ThoughtForm::Channels& tags = thought.channels;
   const Symbol spaces = Spaces(builder);
-  const Symbol rest = builder->Sequence({ThoughtAndClose(thought, builder), spaces, text});
+  const Symbol content = AddContent(tags, builder);
+  const Symbol thoughts =
+      builder->Repeat(builder->Sequence({AddHeader(tags, /*is_answer=*/false, builder), content}),
+                      0, GrammarBuilder::kUnbounded);
+  const Symbol answer =
+      builder->Sequence({thoughts, AddHeader(tags, /*is_answer=*/true, builder), spaces, text});
+  if (thought.starts_inside) return builder->Sequence({content, answer});
+  return builder->Choice({text, builder->Sequence({spaces, answer})});
+}
+
+Symbol AddThought(const ThoughtForm& thought, Symbol text, GrammarBuilder* builder) {
+  if (!thought.channels.channel.empty()) return AddChannels(thought, text, builder);
+  const Symbol spaces = Spaces(builder);
+  Symbol behind = text;
+  if (!thought.wrap.empty()) {
+    const Symbol wrapped = builder->Sequence({builder->Literal(thought.wrap), spaces, text});
+    behind = builder->Choice({text, wrapped});
+  }
+  const Symbol rest = builder->Sequence({ThoughtAndClose(thought, builder), spaces, behind});
   if (thought.starts_inside) return rest;
   const Symbol start = builder->Declare("answer");
   builder->AddAlternative(start, {spaces, builder->Literal(thought.open), rest});

@@ -56,13 +56,16 @@ Answer::Answer(RequestId id, uint64_t tag, const Prompt& prompt, const Tokenizer
       wants_logprobs_(prompt.sampling.num_logprobs >= 0),
       min_tokens_(prompt.sampling.min_tokens),
       stop_ids_(prompt.stop_token_ids),
+      stops_(prompt.stop),
       kept_special_ids_(prompt.keep_special ? std::vector<TokenId>() : prompt.kept_special_ids),
       keep_special_(prompt.keep_special),
       include_stop_(prompt.include_stop),
       stop_filter_(prompt.stop, prompt.include_stop),
       tokenizer_(tokenizer) {
   if (tokenizer != nullptr) decoder_.emplace(tokenizer, /*at_start=*/false, keep_special_);
-  if (marks != nullptr) thoughts_.emplace(std::move(marks), prompt.reasoning.starts_inside);
+  const ReasoningTags& tags = prompt.reasoning;
+  if (marks != nullptr) reader_.emplace(marks->tags(), tags.starts_inside, tags.is_closed);
+  if (marks != nullptr) thoughts_.emplace(std::move(marks), tags.starts_inside);
   usage_.prompt_tokens = static_cast<int64_t>(prompt.ids.size());
 }
 
@@ -74,13 +77,78 @@ Event Answer::MakeEvent(Event::Kind kind) const {
   return event;
 }
 
-std::string Answer::Decode(TokenId id, StreamDecoder* decoder) const {
+bool Answer::IsKept(TokenId id) const {
+  return std::find(kept_special_ids_.begin(), kept_special_ids_.end(), id) !=
+         kept_special_ids_.end();
+}
+
+std::string Answer::Decode(TokenId id, StreamDecoder* decoder, size_t* control) const {
   std::string text = decoder->Push(id);
-  if (std::find(kept_special_ids_.begin(), kept_special_ids_.end(), id) !=
-      kept_special_ids_.end()) {
-    text += tokenizer_->PieceText(id);
+  if (IsKept(id)) {
+    const std::string spelling = tokenizer_->PieceText(id);
+    *control = spelling.size();
+    return text + spelling;
   }
+  *control = 0;
+  if (!keep_special_ || !tokenizer_->IsSpecial(id)) return text;
+  const std::string spelling = tokenizer_->PieceText(id);
+  if (text.ends_with(spelling)) *control = spelling.size();
   return text;
+}
+
+// A token that divides a thought from the answer ends no answer.
+bool Answer::IsStopSpelling(TokenId id) const {
+  if (stops_.empty() || !tokenizer_->IsSpecial(id)) return false;
+  if (thoughts_ && thoughts_->inside() && thoughts_->marks().IsOfTag(id)) return false;
+  return std::find(stops_.begin(), stops_.end(), tokenizer_->PieceText(id)) != stops_.end();
+}
+
+void Answer::AddText(PartKind kind, const std::string& text, Event* event) {
+  event->text += text;
+  if (reader_) AddPart(kind, text.size(), &event->parts);
+  if constexpr (kDebugBuild) delivered_ += text;
+}
+
+void Answer::AddParts(const std::vector<AnswerPart>& parts, bool may_stop, Event* event) {
+  for (const AnswerPart& part : parts) {
+    if (part.kind != PartKind::kText) {
+      AddText(PartKind::kText, stop_filter_.Finish(), event);
+      AddText(part.kind, part.text, event);
+      continue;
+    }
+    const StopFilter::Output output = stop_filter_.Push(part.text, may_stop);
+    AddText(PartKind::kText, output.text, event);
+    stop_found_ = output.stopped;
+    if (stop_found_) return;
+  }
+}
+
+void Answer::AddToken(TokenId id, bool may_stop, Event* event) {
+  const bool is_stop = may_stop && IsStopSpelling(id);
+  size_t control = 0;
+  std::string text = Decode(id, &*decoder_, &control);
+  if constexpr (kDebugBuild) spoken_ids_.push_back(id);
+  if (is_stop) {
+    text.resize(text.size() - control);
+    control = 0;
+  }
+  if (!reader_) {
+    AddParts({{PartKind::kText, std::move(text)}}, may_stop, event);
+  } else {
+    if (control > 0) text.insert(text.size() - control, 1, kControlMark);
+    const bool closes = id == thoughts_->marks().close_id() && reader_->MayCloseBare();
+    if (closes) bare_tokens_ = usage_.completion_tokens;
+    AddParts(closes ? reader_->PushClose(text) : reader_->Push(text), may_stop, event);
+  }
+  if (!is_stop || stop_found_) return;
+  if (reader_) AddParts(reader_->Finish(), may_stop, event);
+  if (stop_found_) return;
+  AddText(PartKind::kText, stop_filter_.Finish(), event);
+  stop_found_ = true;
+  if (!include_stop_) return;
+  const std::string spelling = tokenizer_->PieceText(id);
+  event->text += spelling;
+  if (reader_) AddPart(PartKind::kText, spelling.size(), &event->parts);
 }
 
 bool Answer::AcceptToken(const RowResult& row) {
@@ -92,20 +160,12 @@ bool Answer::AcceptToken(const RowResult& row) {
   // An end token has no text, even if a user's stop token is an ordinary word, unless stops are
   // part of the answer.
   const bool is_stop = std::find(stop_ids_.begin(), stop_ids_.end(), row.token) != stop_ids_.end();
+  if (decoder_ && (!is_stop || include_stop_)) {
+    AddToken(row.token, num_tokens >= min_tokens_, &event);
+  }
   if (thoughts_ && !is_stop) {
     thoughts_->Push(row.token);
-    usage_.reasoning_tokens = thoughts_->num_tokens();
-  }
-  if (decoder_ && (!is_stop || include_stop_)) {
-    std::string text = Decode(row.token, &*decoder_);
-    StopFilter::Output output = stop_filter_.Push(text, num_tokens >= min_tokens_);
-    text = std::move(output.text);
-    stop_found_ = output.stopped;
-    if constexpr (kDebugBuild) {
-      spoken_ids_.push_back(row.token);
-      delivered_ += text;
-    }
-    event.text = std::move(text);
+    usage_.reasoning_tokens = bare_tokens_ + thoughts_->num_tokens();
   }
   queue_->Push(std::move(event));
   usage_.completion_tokens = num_tokens;  // what was delivered, even if memory ran out before
@@ -131,11 +191,15 @@ FinishReason Answer::End(const SchedEvent& end, const AnswerTimes& times) {
   done.times = times;
   usage_.cached_tokens = end.cached_tokens;
   if (decoder_ && !stop_found_) {
-    StopFilter::Output output =
-        stop_filter_.Push(decoder_->Finish(), usage_.completion_tokens >= min_tokens_);
-    stop_found_ = output.stopped;
-    done.text = output.text + (output.stopped ? "" : stop_filter_.Finish());
-    if constexpr (kDebugBuild) delivered_ += done.text;
+    const bool may_stop = usage_.completion_tokens >= min_tokens_;
+    std::string text = decoder_->Finish();
+    if (reader_) {
+      AddParts(reader_->Push(text), may_stop, &done);
+      if (!stop_found_) AddParts(reader_->Finish(), may_stop, &done);
+    } else {
+      AddParts({{PartKind::kText, std::move(text)}}, may_stop, &done);
+    }
+    if (!stop_found_) AddText(PartKind::kText, stop_filter_.Finish(), &done);
   }
   // A stop string ends the answer, whatever other tokens its step gave: the same as if each step
   // gave one token.
@@ -160,7 +224,8 @@ void Answer::CheckText() const {
   if (tokenizer_ == nullptr) return;
   StreamDecoder decoder(tokenizer_, /*at_start=*/false, keep_special_);
   std::string whole;
-  for (TokenId id : spoken_ids_) whole += Decode(id, &decoder);
+  size_t control = 0;
+  for (TokenId id : spoken_ids_) whole += Decode(id, &decoder, &control);
   whole += decoder.Finish();
   MINISGL_CHECK(stop_found_ ? whole.starts_with(delivered_) : whole == delivered_,
                 "I11: the text delivered for request {} is not that of its tokens", id_);
@@ -186,9 +251,13 @@ void Answer::PushDone(Event done) {
 namespace minisgl {
 
 std::string AnswerText(const Prompt& prompt, std::span<const TokenId> ids,
-                       const Tokenizer& tokenizer) {
+                       const Tokenizer& tokenizer, TextParts* parts) {
   EventQueue queue;
-  runtime::Answer answer(0, 0, prompt, &tokenizer, &queue);
+  std::shared_ptr<const runtime::ThoughtMarks> marks;
+  if (!prompt.reasoning.none()) {
+    marks = std::make_shared<const runtime::ThoughtMarks>(&tokenizer, prompt.reasoning);
+  }
+  runtime::Answer answer(0, 0, prompt, &tokenizer, &queue, std::move(marks));
   for (const TokenId id : ids) {
     RowResult row;
     row.token = id;
@@ -198,6 +267,8 @@ std::string AnswerText(const Prompt& prompt, std::span<const TokenId> ids,
   std::string text;
   while (const std::optional<Event> event = queue.Pop(std::chrono::milliseconds(0))) {
     text += event->text;
+    if (parts == nullptr) continue;
+    for (const TextPart& part : event->parts) AddPart(part.kind, part.size, parts);
   }
   return text;
 }

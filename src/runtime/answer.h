@@ -42,8 +42,16 @@ class Answer {
 
  private:
   // Returns the text that one more token completes in `decoder`, including that of
-  // kept_special_ids_.
-  std::string Decode(TokenId id, StreamDecoder* decoder) const;
+  // kept_special_ids_; *control: bytes at its end that spell a control token.
+  std::string Decode(TokenId id, StreamDecoder* decoder, size_t* control) const;
+  // Adds the text of a token to `event`.
+  void AddToken(TokenId id, bool may_stop, Event* event);
+  // Adds the parts of the answer that are decided, up to a stop string.
+  void AddParts(const std::vector<AnswerPart>& parts, bool may_stop, Event* event);
+  void AddText(PartKind kind, const std::string& text, Event* event);
+  // True if the token's spelling is a stop string, and it stands where stop strings are looked for.
+  bool IsStopSpelling(TokenId id) const;
+  bool IsKept(TokenId id) const;
   // I11: the delivered text is the whole text of the tokens, up to a stop string.
   void CheckText() const;
   Event MakeEvent(Event::Kind kind) const;
@@ -56,6 +64,7 @@ class Answer {
   bool wants_logprobs_;
   int64_t min_tokens_;
   std::vector<TokenId> stop_ids_;
+  std::vector<std::string> stops_;
   std::vector<TokenId> kept_special_ids_;
   bool keep_special_;
   bool include_stop_;
@@ -63,6 +72,8 @@ class Answer {
   StopFilter stop_filter_;
   const Tokenizer* tokenizer_;
   std::optional<ThoughtTracker> thoughts_;
+  std::optional<ThoughtReader> reader_;
+  int64_t bare_tokens_ = 0;  // of a thought that no tag has opened
   std::vector<TokenLogprobs> prompt_logprobs_;
   std::vector<float> vector_;  // of a pooled prompt
   Usage usage_;

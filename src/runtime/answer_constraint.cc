@@ -27,17 +27,8 @@ GrammarVocabulary::GrammarVocabulary(const Tokenizer* tokenizer, int64_t vocab_s
 
 std::string GrammarVocabulary::BytesOf(TokenId id) const {
   if (id >= tokenizer_->vocab_size()) return "";
-  if (!IsControl(id)) return tokenizer_->PieceBytes(id);
-  return spells_control_ ? kControlMark + tokenizer_->PieceText(id) : "";
-}
-
-std::string GrammarVocabulary::BytesOfTag(std::string_view tag) const {
-  const TextPiece piece{std::string(tag), true};
-  const Result<std::vector<TokenId>> ids = tokenizer_->Encode(std::span(&piece, 1));
-  if (!ids.ok()) return std::string(tag);
-  std::string bytes;
-  for (const TokenId id : *ids) bytes += BytesOf(id);
-  return bytes;
+  if (spells_control_) return MarkedBytes(*tokenizer_, id);
+  return IsControl(id) ? "" : tokenizer_->PieceBytes(id);
 }
 
 AnswerConstraint::AnswerConstraint(std::shared_ptr<const CompiledGrammar> grammar,
@@ -132,7 +123,11 @@ void AnswerConstraint::RollBack(int64_t count) {
 }
 
 std::string AnswerConstraint::RecentText(size_t* num_tokens) const {
-  *num_tokens = std::min(tokens_.size(), kContextTokens);
+  *num_tokens = 0;
+  while (*num_tokens < std::min(tokens_.size(), kContextTokens) &&
+         !vocabulary_->IsControl(tokens_[tokens_.size() - 1 - *num_tokens])) {
+    ++*num_tokens;
+  }
   std::string text;
   for (size_t i = tokens_.size() - *num_tokens; i < tokens_.size(); ++i) {
     text += vocabulary_->BytesOf(tokens_[i]);
@@ -140,12 +135,29 @@ std::string AnswerConstraint::RecentText(size_t* num_tokens) const {
   return text;
 }
 
+std::optional<TokenId> AnswerConstraint::ForcedControl(std::string_view forced) const {
+  constexpr size_t kSpellingMax = 64;
+  const Tokenizer& tokenizer = vocabulary_->tokenizer();
+  for (size_t size = 2; size <= std::min(forced.size(), kSpellingMax); ++size) {
+    const std::optional<TokenId> id = tokenizer.IdOf(forced.substr(1, size - 1));
+    if (id && vocabulary_->IsControl(*id)) return id;
+  }
+  return std::nullopt;
+}
+
 // The last token is left out unless the text ends with it: a longer one may be what the model
-// writes.
+// writes. A control token is one by itself.
 std::vector<TokenId> AnswerConstraint::ForcedTokens(int32_t count) {
   if (ended_) return {};
-  const std::string forced = matcher_.ForcedBytes(kForcedBytesMax);
-  if (forced.size() < 2) return {};
+  std::string forced = matcher_.ForcedBytes(kForcedBytesMax);
+  if (forced.size() < 2 || count < 1) return {};
+  if (forced.front() == kControlMark) {
+    const std::optional<TokenId> control = ForcedControl(forced);
+    return control ? std::vector<TokenId>{*control} : std::vector<TokenId>();
+  }
+  const size_t end_of_text = forced.find(kControlMark);
+  const bool is_whole = end_of_text != std::string::npos;
+  forced.resize(std::min(end_of_text, forced.size()));
   size_t num_known = 0;
   const std::string known = RecentText(&num_known);
   const Tokenizer& tokenizer = vocabulary_->tokenizer();
@@ -160,7 +172,7 @@ std::vector<TokenId> AnswerConstraint::ForcedTokens(int32_t count) {
   }
   Matcher end = matcher_;
   end.Accept(forced);
-  if (!end.MustEnd() && !encoded->empty()) encoded->pop_back();
+  if (!is_whole && !end.MustEnd() && !encoded->empty()) encoded->pop_back();
   if (std::ssize(*encoded) > count) encoded->resize(static_cast<size_t>(count));
   return *std::move(encoded);
 }

@@ -3,32 +3,29 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "minisgl/grammar/matcher.h"
 #include "minisgl/grammar/token_masks.h"
+#include "minisgl/text/thought_reader.h"
 #include "minisgl/text/tokenizer.h"
 #include "minisgl/token_constraint.h"
 #include "runtime/mask_maker.h"
 
 namespace minisgl::runtime {
 
-// Stands before the spelling of a control token: a byte that no text has.
-inline constexpr char kControlMark = '\xFF';
-
 // The tokens of a model as bytes. A control token has none, so no grammar allows it; or, if
-// `spells_control`, a byte that no text has (0xFF) and its spelling, so that a grammar can name it
-// and no text can match it. Immutable; thread-safe.
+// `spells_control`, kControlMark and its spelling, so that a grammar can name it and no text can
+// match it. Immutable; thread-safe.
 class GrammarVocabulary {
  public:
   // `tokenizer` outlives it. `vocab_size`: of the model; ids past the tokenizer's have no text.
   GrammarVocabulary(const Tokenizer* tokenizer, int64_t vocab_size, bool spells_control);
 
   std::string BytesOf(TokenId id) const;
-  // The bytes of the tokens of a tag, control tokens recognised.
-  std::string BytesOfTag(std::string_view tag) const;
   bool IsControl(TokenId id) const { return tokenizer_->IsSpecial(id); }
   const TokenMasks& masks() const { return *masks_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
@@ -60,7 +57,9 @@ class AnswerConstraint final : public TokenConstraint {
   bool IsStop(TokenId token) const;
   // The mask of the text alone, without ends. False if it comes later.
   bool FillText(std::span<uint32_t> mask, int64_t* work_left);
-  // The text of the last few tokens, with the number of these tokens.
+  // The control token whose bytes are the first of `forced`; nothing if there is none.
+  std::optional<TokenId> ForcedControl(std::string_view forced) const;
+  // The text of the last few tokens since a control token, with the number of these tokens.
   std::string RecentText(size_t* num_tokens) const;
 
   std::shared_ptr<const GrammarVocabulary> vocabulary_;

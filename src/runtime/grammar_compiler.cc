@@ -37,9 +37,27 @@ Sha256::Digest KeyOf(const GrammarText& grammar, const ReasoningTags& reasoning)
   const Sha256::Digest digest = DigestOf(grammar);
   Sha256 hasher;
   hasher.Add({reinterpret_cast<const char*>(digest.data()), digest.size()});
-  hasher.Add(fmt::format("{}\n{}\n{}\n{}", reasoning.starts_inside, reasoning.open, reasoning.close,
-                         reasoning.answer));
+  hasher.Add(fmt::format("{}\n{}\n{}\n{}\n{}", reasoning.starts_inside, reasoning.open,
+                         reasoning.close, reasoning.answer, reasoning.wrap_open));
   return hasher.Finish();
+}
+
+ThoughtForm FormOf(const ThoughtMarks& marks, const ReasoningTags& reasoning) {
+  ThoughtForm form;
+  form.open = marks.tags().open;
+  form.close = marks.tags().close;
+  form.answer = marks.tags().answer;
+  form.wrap = marks.tags().wrap_open;
+  form.starts_inside = reasoning.starts_inside;
+  if (!marks.tags().in_channels) return form;
+  form.channels = {marks.BytesOfTag("<|start|>"),
+                   marks.BytesOfTag("<|channel|>"),
+                   marks.BytesOfTag("<|constrain|>"),
+                   marks.BytesOfTag("<|message|>"),
+                   marks.BytesOfTag("<|end|>"),
+                   "assistant",
+                   "final"};
+  return form;
 }
 
 }  // namespace
@@ -196,11 +214,7 @@ std::optional<Result<GrammarCompiler::Grammar>> GrammarCompiler::Compile(const J
   try {
     ThoughtForm thought;
     if (!job.reasoning.none()) {
-      const GrammarVocabulary& vocabulary = *Vocabulary(/*spells_control=*/true);
-      thought.open = vocabulary.BytesOfTag(job.reasoning.open);
-      thought.close = vocabulary.BytesOfTag(job.reasoning.close);
-      thought.answer = vocabulary.BytesOfTag(job.reasoning.answer);
-      thought.starts_inside = job.reasoning.starts_inside;
+      thought = FormOf(ThoughtMarks(tokenizer_, job.reasoning), job.reasoning);
     }
     GrammarLimits limits;
     limits.memory = memory_;

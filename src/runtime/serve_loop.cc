@@ -75,7 +75,7 @@ void ServeLoop::Submit(Submission&& submission) {
 std::shared_ptr<const ThoughtMarks> ServeLoop::MarksOf(const Prompt& prompt) {
   if (prompt.reasoning.none() || tokenizer_ == nullptr) return nullptr;
   ReasoningTags tags = prompt.reasoning;
-  tags.starts_inside = false;
+  tags.starts_inside = tags.is_closed = false;
   if (last_marks_ == nullptr || tags != last_tags_) {
     last_marks_ = std::make_shared<const ThoughtMarks>(tokenizer_, tags);
     last_tags_ = tags;

@@ -46,11 +46,18 @@ Session::Session(const Tokenizer* tokenizer, const ChatTemplate* chat_template)
       reasoning_in_blocks_(!tags_.none() && !ShowsReasoning(false, "", "") &&
                            ShowsReasoning(true, tags_.open, tags_.close)) {}
 
-SessionMessage Session::AnswerMessage(const std::string& text, std::vector<TokenId> ids,
-                                      const ReasoningTags& tags) const {
+SessionMessage Session::AnswerMessage(const std::string& text, const TextParts& parts,
+                                      std::vector<TokenId> ids) const {
+  const bool is_bare = std::any_of(parts.begin(), parts.end(), [](const TextPart& part) {
+    return part.kind == PartKind::kBareClose;
+  });
+  if (is_bare) {  // the text does not say that there is a thought
+    ReasoningPiece piece = SplitParts(text, parts);
+    return {"assistant", std::move(piece.text), std::move(ids), std::move(piece.reasoning)};
+  }
   if (kept_special_ids_.empty()) return {"assistant", text, std::move(ids)};
-  ReasoningPiece parts = SplitReasoningExactly(tags, text);
-  return {"assistant", std::move(parts.text), std::move(ids), std::move(parts.reasoning)};
+  ReasoningPiece piece = SplitPartsExactly(text, parts);
+  return {"assistant", std::move(piece.text), std::move(ids), std::move(piece.reasoning)};
 }
 
 // True if the template writes the reasoning of an answer that is passed in this form.

@@ -51,8 +51,9 @@ bool ThoughtBudget::IsInCharacter() const {
 }
 
 bool ThoughtBudget::IsSpent() const {
-  const int64_t num_tokens = tracker_.num_tokens();
+  const int64_t num_tokens = tracker_.num_so_far();
   if (!tracker_.inside() || num_tokens < budget_) return false;
+  if (tracker_.in_header() && tracker_.state().end == 0) return false;
   return num_tokens == 0 || tracker_.state().end > 0 ||
          num_tokens >= budget_ + kCharacterTokensMax || !IsInCharacter();
 }
@@ -148,7 +149,7 @@ void ThoughtBudget::RollBack(int64_t count) {
   kept.resize(kept.size() - static_cast<size_t>(count));
   before_.clear();
   state_ = State();
-  tracker_.set_state(state_.thought);
+  tracker_.set_state(tracker_.Begin());
   for (const TokenId token : kept) {
     MINISGL_CHECK(Accept(token), "token {} was allowed before", token);
   }
@@ -170,7 +171,7 @@ bool ThoughtBudget::NeedsMask(int64_t ahead) {
   if (answer_ != nullptr) return true;
   if (ahead == 0) return Forced().has_value();
   return state_.closing != nullptr ||
-         (tracker_.inside() && tracker_.num_tokens() + ahead >= budget_);
+         (tracker_.inside() && tracker_.num_so_far() + ahead >= budget_);
 }
 
 }  // namespace minisgl::runtime

@@ -24,18 +24,33 @@ std::string Spelling(std::string_view bytes) {
 
 ThoughtMarks::ThoughtMarks(const Tokenizer* tokenizer, const ReasoningTags& tags)
     : tokenizer_(tokenizer),
-      open_(BytesOfTag(tags.open)),
-      answer_(BytesOfTag(tags.answer)),
-      close_(BytesOfTag(tags.close)),
+      tags_(TagsOf(tags)),
+      close_(tags_.close),
       end_(BytesOfTag(tags.message_end) + close_.wanted()),
       reopening_(ReopeningIds(tags)),
       ends_with_control_(close_.wanted().front() == kControlMark &&
-                         end_.wanted().front() == kControlMark) {}
+                         end_.wanted().front() == kControlMark) {
+  const std::vector<TokenId> close = TokensOf(tags_.close);
+  if (close.size() == 1 && tokenizer->IdOf(tags.close) == close.front()) close_id_ = close.front();
+}
 
-std::string ThoughtMarks::BytesOf(TokenId id) const {
-  if (id < 0 || id >= tokenizer_->vocab_size()) return "";
-  if (!tokenizer_->IsSpecial(id)) return tokenizer_->PieceBytes(id);
-  return kControlMark + tokenizer_->PieceText(id);
+// Channels are told apart by their control tokens, so that a tokenizer without these has none.
+ThoughtTags ThoughtMarks::TagsOf(const ReasoningTags& tags) const {
+  ThoughtTags bytes = {BytesOfTag(tags.open),      BytesOfTag(tags.close),
+                       BytesOfTag(tags.answer),    std::string(tags.name),
+                       BytesOfTag(tags.wrap_open), BytesOfTag(tags.wrap_close)};
+  bytes.in_channels = tags.in_channels() && bytes.open.starts_with(kControlMark);
+  return bytes;
+}
+
+std::string ThoughtMarks::BytesOf(TokenId id) const { return MarkedBytes(*tokenizer_, id); }
+
+bool ThoughtMarks::IsOfTag(TokenId id) const {
+  const std::string bytes = BytesOf(id);
+  if (!bytes.starts_with(kControlMark)) return false;
+  const ChannelMark mark = ChannelMarkOf(std::string_view(bytes).substr(1));
+  if (tags_.in_channels && mark != ChannelMark::kOther) return true;
+  return (tags_.open + tags_.close).find(bytes) != std::string::npos;
 }
 
 // A tag without control tokens is its own text: a tokenizer may put a space before it.
@@ -55,15 +70,27 @@ std::vector<TokenId> ThoughtMarks::TokensOf(std::string_view bytes) const {
 
 std::vector<TokenId> ThoughtMarks::ReopeningIds(const ReasoningTags& tags) const {
   std::vector<TokenId> ids = TokensOf(tags.open);
-  const bool has_control = open_.find(kControlMark) != std::string::npos;
+  const bool has_control = open().find(kControlMark) != std::string::npos;
   if (ids.size() > 1 && !has_control) ids.clear();
   return ids;
 }
 
+ThoughtTracker::ThoughtTracker(std::shared_ptr<const ThoughtMarks> marks, bool starts_inside)
+    : marks_(std::move(marks)), starts_inside_(starts_inside), state_(Begin()) {}
+
+ThoughtState ThoughtTracker::Begin() const {
+  ThoughtState state;
+  state.channels = ChannelScanner(starts_inside_);
+  if (marks_->name().empty()) state.name = -1;
+  return state;
+}
+
 void ThoughtTracker::Push(TokenId token) {
+  if (marks_->tags().in_channels) return PushInChannels(token);
   if (state_.phase == Phase::kText) return PushText(token);
   const bool is_ordinary = state_.phase == Phase::kInside && state_.close == 0 && state_.end == 0 &&
-                           marks_->ends_with_control() && !marks_->tokenizer().IsSpecial(token);
+                           state_.name < 0 && marks_->ends_with_control() &&
+                           !marks_->tokenizer().IsSpecial(token);
   if (!is_ordinary) return PushThought(token);
   ++state_.num_tokens;
   state_.end_tokens = 0;
@@ -78,6 +105,37 @@ void ThoughtTracker::PushText(TokenId token) {
   state_.is_another = true;
   state_.close = state_.end = state_.reopening = 0;
   state_.end_tokens = 0;
+  state_.name = Begin().name;
+}
+
+// The header of a message belongs to no thought. A thought lasts until another message begins.
+void ThoughtTracker::PushInChannels(TokenId token) {
+  using Content = ChannelScanner::Content;
+  const std::string bytes = marks_->BytesOf(token);
+  ChannelScanner& channels = state_.channels;
+  const bool is_mark = bytes.starts_with(kControlMark);
+  if (is_mark) channels.Step(ChannelMarkOf(std::string_view(bytes).substr(1)));
+  for (const char byte : bytes) {
+    if (!is_mark) channels.Step(byte);
+    state_.end = channels.inside() ? marks_->end().Step(state_.end, byte) : uint16_t{0};
+  }
+  const bool in_content = channels.phase() == ChannelScanner::Phase::kContent;
+  if (!is_mark && in_content && channels.inside()) ++state_.num_tokens;
+  state_.end_tokens = state_.end > 0 ? state_.end_tokens + 1 : 0;
+  state_.any_text |= in_content && channels.content() != Content::kThought;
+  state_.is_another = state_.any_text;
+  state_.phase = channels.inside()        ? Phase::kInside
+                 : channels.any_message() ? Phase::kText
+                                          : Phase::kStart;
+}
+
+bool ThoughtTracker::StepName(char byte) {
+  if (state_.name < 0) return false;
+  const std::string& name = marks_->name();
+  const auto place = static_cast<size_t>(state_.name);
+  const bool is_name = place < name.size() ? name[place] == byte : byte == '\n';
+  state_.name = is_name && place < name.size() ? static_cast<int16_t>(place + 1) : int16_t{-1};
+  return is_name;
 }
 
 bool ThoughtTracker::StepStart(char byte) {
@@ -93,6 +151,7 @@ bool ThoughtTracker::StepStart(char byte) {
   const bool answered = step(marks_->answer(), &state_.answer);
   if (opened) {  // also if the prompt had opened it: what came before is no thought
     state_.phase = Phase::kInside;
+    state_.name = Begin().name;
     state_.num_tokens = 0;
     state_.close = state_.end = 0;
   } else if (answered) {
@@ -113,6 +172,7 @@ void ThoughtTracker::PushThought(TokenId token) {
   for (int64_t i = 0; i < size; ++i) {
     const char byte = bytes[static_cast<size_t>(i)];
     if (inside()) {
+      if (StepName(byte)) begin = i + 1;
       state_.close = marks_->close().Step(state_.close, byte);
       state_.end = marks_->end().Step(state_.end, byte);
       if (state_.close == marks_->close().size()) {

@@ -15,7 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include "minisgl/text/channel_scanner.h"
 #include "minisgl/text/reasoning.h"
+#include "minisgl/text/thought_reader.h"
 #include "minisgl/text/tokenizer.h"
 
 namespace minisgl::runtime {
@@ -50,14 +52,25 @@ class ThoughtMarks {
   // `tokenizer` outlives it. REQUIRES tags that are there.
   ThoughtMarks(const Tokenizer* tokenizer, const ReasoningTags& tags);
 
-  // The bytes of a token; of a control token a byte that no text has and its spelling.
+  // The bytes of a token; of a control token kControlMark and its spelling. No other token has the
+  // mark: in its place stands 0xFE, which no text has either.
   std::string BytesOf(TokenId id) const;
+  // The bytes of the tokens of a tag.
+  std::string BytesOfTag(std::string_view tag) const;
   // The tokens of such bytes, not as the beginning of a text. Empty if they cannot be encoded.
   std::vector<TokenId> TokensOf(std::string_view bytes) const;
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
-  const std::string& open() const { return open_; }
-  const std::string& answer() const { return answer_; }
+  // For a reader of answers' texts.
+  const ThoughtTags& tags() const { return tags_; }
+  const std::string& open() const { return tags_.open; }
+  const std::string& answer() const { return tags_.answer; }
+  // The channel's name that may follow open(); "": there is none.
+  const std::string& name() const { return tags_.name; }
+  // The token that is the closing tag; -1: it has several. Ids past the vocabulary are no tokens.
+  TokenId close_id() const { return close_id_; }
+  // True for a control token of the tags, or of the messages in channels.
+  bool IsOfTag(TokenId id) const;
   // The bytes that end a thought; and all that a model writes from the end of a thought to the
   // beginning of its answer, which ends with them.
   const SequenceFinder<std::string>& close() const { return close_; }
@@ -68,11 +81,12 @@ class ThoughtMarks {
   bool ends_with_control() const { return ends_with_control_; }
 
  private:
-  std::string BytesOfTag(std::string_view tag) const;
+  ThoughtTags TagsOf(const ReasoningTags& tags) const;
   std::vector<TokenId> ReopeningIds(const ReasoningTags& tags) const;
 
   const Tokenizer* tokenizer_;
-  std::string open_, answer_;
+  ThoughtTags tags_;
+  TokenId close_id_ = -1;
   SequenceFinder<std::string> close_, end_;
   SequenceFinder<std::vector<TokenId>> reopening_;
   bool ends_with_control_;
@@ -94,25 +108,37 @@ struct ThoughtState {
   // The last so many tokens are whole parts of what may become the end of the thought. They count
   // as thought until then.
   int32_t end_tokens = 0;
-  int64_t num_tokens = 0;  // of all thoughts so far, without their tags
+  int64_t num_tokens = 0;   // of all thoughts so far, without their tags
+  int16_t name = 0;         // bytes of the channel's name that the thought begins with; -1: past it
+  ChannelScanner channels;  // used instead of most of the above by a model that writes in channels
 };
 
 class ThoughtTracker {
  public:
   // `starts_inside`: the prompt has opened the thought.
-  ThoughtTracker(std::shared_ptr<const ThoughtMarks> marks, bool starts_inside)
-      : marks_(std::move(marks)), starts_inside_(starts_inside) {}
+  ThoughtTracker(std::shared_ptr<const ThoughtMarks> marks, bool starts_inside);
 
   void Push(TokenId token);
+
+  // The state before the first token.
+  ThoughtState Begin() const;
 
   // True if the last token is in a thought, or the thought has no token yet.
   bool inside() const {
     return state_.phase == ThoughtState::Phase::kInside ||
            (state_.phase == ThoughtState::Phase::kStart && starts_inside_);
   }
+  // True between the thought and what the model says next: where it names a message's channel.
+  bool in_header() const {
+    return marks_->tags().in_channels && state_.channels.phase() != ChannelScanner::Phase::kContent;
+  }
   // True if no text came yet that is not in the thought.
   bool in_first() const { return inside() && !state_.is_another; }
   int64_t num_tokens() const { return state_.num_tokens; }
+  // The same with those that may turn out to be the end of the thought.
+  int64_t num_so_far() const {
+    return state_.num_tokens + (marks_->tags().in_channels ? state_.end_tokens : 0);
+  }
   const ThoughtMarks& marks() const { return *marks_; }
 
   const ThoughtState& state() const { return state_; }
@@ -126,6 +152,9 @@ class ThoughtTracker {
   bool StepStart(char byte);
   void PushThought(TokenId token);
   void PushText(TokenId token);
+  void PushInChannels(TokenId token);
+  // Takes a byte of a thought; true if it belongs to the name of its channel.
+  bool StepName(char byte);
 
   std::shared_ptr<const ThoughtMarks> marks_;
   bool starts_inside_;

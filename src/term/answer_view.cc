@@ -33,8 +33,8 @@ AnswerView::AnswerView(Output* output, Mode mode)
       text_layout_(Columns),
       reasoning_layout_(Columns) {}
 
-void AnswerView::Begin(const ReasoningTags& tags, TextStyle style) {
-  splitter_ = ReasoningSplitter(tags);
+void AnswerView::Begin(TextStyle style) {
+  maker_ = PieceMaker();
   if (!lays_out_) style = TextStyle::kPlain;
   if (style == TextStyle::kMarkdown && !AllowsColour(STDOUT_FILENO)) style = TextStyle::kWrapped;
   text_layout_.Begin(style);
@@ -42,10 +42,20 @@ void AnswerView::Begin(const ReasoningTags& tags, TextStyle style) {
   began_ = has_text_ = at_line_start_ = is_open_ = false;
 }
 
-Status AnswerView::Show(std::string_view text) {
+// What was shown before a closing tag that no other one opened stays; a blank line divides it from
+// the answer, as it divides reasoning from text.
+Status AnswerView::Show(std::string_view text, const TextParts& parts) {
   began_ = began_ || !text.empty();
   last_text_ = std::chrono::steady_clock::now();
-  return ShowPiece(splitter_.Push(text));
+  if (parts.empty()) return ShowPiece(maker_.Push(text, parts));
+  for (const TextPart& part : parts) {
+    MINISGL_RETURN_IF_ERROR(ShowPiece(maker_.Push(text.substr(0, part.size), {part})));
+    text.remove_prefix(part.size);
+    if (part.kind == PartKind::kBareClose && has_text_) {
+      MINISGL_RETURN_IF_ERROR(ShowPiece({"", "\n\n"}));
+    }
+  }
+  return Status();
 }
 
 Status AnswerView::Pause() {
@@ -81,7 +91,6 @@ Status AnswerView::ShowPiece(const ReasoningPiece& piece) {
 }
 
 Status AnswerView::End(LineBreak line_break) {
-  MINISGL_RETURN_IF_ERROR(ShowPiece(splitter_.Finish()));
   MINISGL_RETURN_IF_ERROR(EndReasoning(/*before_text=*/false));
   std::string rest = on_terminal_ ? text_layout_.Push(text_filter_.Finish()) : "";
   rest += text_layout_.Finish();

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "minisgl/base/status.h"
-#include "minisgl/text/reasoning.h"
+#include "minisgl/text/answer_parts.h"
 #include "term/output.h"
 #include "term/terminal_filter.h"
 #include "term/text_layout.h"
@@ -26,9 +26,10 @@ class AnswerView {
   AnswerView(Output* output, Mode mode);
 
   // `style`: of the text on a terminal; without colours Markdown is only wrapped.
-  void Begin(const ReasoningTags& tags, TextStyle style = TextStyle::kPlain);
-  // Shows more of the answer. kIoError if the output cannot be written; the same below.
-  Status Show(std::string_view text);
+  void Begin(TextStyle style = TextStyle::kPlain);
+  // Shows more of the answer, which has these parts. kIoError if the output cannot be written; the
+  // same below.
+  Status Show(std::string_view text, const TextParts& parts = {});
   // Also shows the part of a word that is held back, if nothing came for a while. To be called
   // often.
   Status Pause();
@@ -55,7 +56,7 @@ class AnswerView {
   const bool filters_reasoning_;
   const bool dims_reasoning_;
   const bool lays_out_;
-  ReasoningSplitter splitter_;
+  PieceMaker maker_;
   TerminalFilter text_filter_, reasoning_filter_;
   TextLayout text_layout_, reasoning_layout_;
   std::chrono::steady_clock::time_point last_text_;

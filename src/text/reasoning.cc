@@ -9,31 +9,33 @@ namespace {
 // A template that contains `close` belongs to a model with these tags: it removes the reasoning
 // from earlier turns, or closes it if reasoning is switched off. The first match is used.
 constexpr ReasoningTags kKnownTags[] = {
-    // DeepSeek-R1, Qwen 3, QwQ, GLM 4.5, SmolLM 3, EXAONE 4, Olmo 3, ...
+    // DeepSeek-R1, Qwen 3, QwQ, GLM 4.5, SmolLM 3, EXAONE 4, Olmo 3, MiniMax, Nemotron, ...
     {"<think>", "</think>"},
-    {"<seed:think>", "</seed:think>"},           // Seed-OSS
-    {"[THINK]", "[/THINK]"},                     // Magistral, Ministral 3
-    {"<|START_THINKING|>", "<|END_THINKING|>"},  // Command A, Command R7B
+    {"<seed:think>", "</seed:think>"},                        // Seed-OSS
+    {"[THINK]", "[/THINK]"},                                  // Magistral, Ministral 3
+    {"<|START_THINKING|>", "<|END_THINKING|>"},               // Command A, Command R7B
+    {"<|inner_prefix|>", "<|inner_suffix|>"},                 // Apertus
+    {"<thought>", "</thought>"},                              // EXAONE Deep
+    {"<longcat_think>", "</longcat_think>"},                  // LongCat-Flash-Thinking
+    {"<reasoning>", "</reasoning>"},                          // Reka Flash 3
+    {"\u25c1think\u25b7", "\u25c1/think\u25b7"},              // Kimi-VL-Thinking, Kimi k1.5
+    {"Here is my thought process:", "Here is my response:"},  // Granite 3.2
+    {"<|channel>", "<channel|>", false, "", "", "thought"},   // Gemma 4
     {"<|channel|>analysis<|message|>", "<|start|>assistant<|channel|>final<|message|>", false,
      "<|channel|>final<|message|>", "<|end|>"},  // gpt-oss
 };
 
-constexpr std::string_view kWhiteSpace = " \t\r\n";
-
-std::string_view TrimLeft(std::string_view text) {
-  return text.substr(std::min(text.find_first_not_of(kWhiteSpace), text.size()));
-}
+// Tags around the answer, beside those of its reasoning, if the template contains the closing one.
+struct WrapTags {
+  std::string_view open, close;
+};
+constexpr WrapTags kWrapTags[] = {
+    {"<response>", "</response>"},  // Granite 3.3, ERNIE 4.5 Thinking
+    {"<answer>", "</answer>"},      // Hunyuan
+};
 
 std::string_view TrimRight(std::string_view text) {
-  return text.substr(0, text.find_last_not_of(kWhiteSpace) + 1);
-}
-
-// Returns the number of bytes at the end of `text` that may be the beginning of `tag`.
-size_t TagBeginning(std::string_view text, std::string_view tag) {
-  for (size_t size = std::min(text.size(), tag.size() - 1); size > 0; --size) {
-    if (tag.starts_with(text.substr(text.size() - size))) return size;
-  }
-  return 0;
+  return text.substr(0, text.find_last_not_of(kBesideTags) + 1);
 }
 
 // Appends the control tokens in the encoding of `tag`.
@@ -45,6 +47,22 @@ void AddControlTokens(std::string_view tag, const Tokenizer& tokenizer, std::vec
     const bool known = std::find(ids->begin(), ids->end(), id) != ids->end();
     if (tokenizer.IsSpecial(id) && !known) ids->push_back(id);
   }
+}
+
+ReasoningTags WithWrap(ReasoningTags tags, const ChatTemplate& chat) {
+  if (tags.open != "<think>") return tags;
+  for (const WrapTags& wrap : kWrapTags) {
+    if (!chat.SourceContains(wrap.close)) continue;
+    tags.answer = tags.wrap_open = wrap.open;
+    tags.wrap_close = wrap.close;
+    break;
+  }
+  return tags;
+}
+
+ThoughtTags PlainTags(const ReasoningTags& tags) {
+  return {std::string(tags.open), std::string(tags.close),     std::string(tags.answer),
+          std::string(tags.name), std::string(tags.wrap_open), std::string(tags.wrap_close)};
 }
 
 }  // namespace
@@ -61,8 +79,13 @@ ReasoningTags FindReasoningTags(const ChatTemplate& chat, const Tokenizer& token
       AddControlTokens(tag, tokenizer, &control);
     }
     if (kept == nullptr) return control.empty() ? tags : ReasoningTags();
+    if (tags.in_channels() && !control.empty()) {
+      for (const std::string_view token : kChannelTokens) {
+        AddControlTokens(token, tokenizer, &control);
+      }
+    }
     *kept = std::move(control);
-    return tags;
+    return WithWrap(tags, chat);
   }
   return {};
 }
@@ -74,119 +97,47 @@ ReasoningTags WithPrompt(const ReasoningTags& tags, std::span<const TextPiece> p
   for (size_t i = pieces.size(); i > 0 && pieces[i - 1].trusted; --i) {
     end.insert(0, pieces[i - 1].text);
   }
-  result.starts_inside = TrimRight(end).ends_with(tags.open);
+  const std::string_view trimmed = TrimRight(end);
+  result.starts_inside = trimmed.ends_with(tags.open);
+  if (!tags.name.empty() && trimmed.ends_with(std::string(tags.open) + std::string(tags.name))) {
+    result.starts_inside = true;
+    result.name = "";
+  }
+  result.is_closed = !result.starts_inside && end.find(tags.close) != std::string::npos;
   return result;
 }
 
 ReasoningSplitter::ReasoningSplitter(const ReasoningTags& tags)
-    : tags_(tags), state_(tags.none() ? State::kText : State::kStart) {}
+    : reader_(PlainTags(tags), tags.starts_inside, tags.is_closed) {}
 
-ReasoningPiece ReasoningSplitter::Push(std::string_view text) {
-  ReasoningPiece piece;
-  held_ += text;
-  bool goes_on = true;
-  while (goes_on) {
-    switch (state_) {
-      case State::kStart:
-        goes_on = TakeStart();
-        break;
-      case State::kInside:
-        goes_on = TakeInside(&piece);
-        break;
-      case State::kBetween:
-        goes_on = TakeBetween();
-        break;
-      case State::kText:
-        piece.text += held_;
-        held_.clear();
-        goes_on = false;
-        break;
-    }
+ReasoningPiece ReasoningSplitter::Take(const std::vector<AnswerPart>& parts) {
+  ReasoningPiece whole;
+  for (const AnswerPart& part : parts) {
+    ReasoningPiece piece = maker_.Push(part.text, {{part.kind, part.text.size()}});
+    whole.reasoning += piece.reasoning;
+    whole.text += piece.text;
   }
-  return piece;
-}
-
-// Accepts the opening tag even if the prompt has opened it: some models repeat it.
-bool ReasoningSplitter::TakeStart() {
-  const std::string_view rest = TrimLeft(held_);
-  const auto may_become = [&rest](std::string_view tag) {
-    return rest.size() < tag.size() && tag.starts_with(rest);
-  };
-  if (may_become(tags_.open) || may_become(tags_.answer)) return false;
-  const auto take = [&](std::string_view tag, State next) {
-    held_.erase(0, held_.size() - rest.size() + tag.size());
-    state_ = next;
-  };
-  if (rest.starts_with(tags_.open)) {
-    take(tags_.open, State::kInside);
-  } else if (!tags_.answer.empty() && rest.starts_with(tags_.answer)) {
-    take(tags_.answer, State::kBetween);
-  } else {
-    state_ = tags_.starts_inside ? State::kInside : State::kText;
-  }
-  return true;
-}
-
-bool ReasoningSplitter::TakeInside(ReasoningPiece* piece) {
-  const size_t close = held_.find(tags_.close);
-  std::string_view certain = held_;
-  size_t taken = 0;
-  if (close != std::string::npos) {
-    certain = certain.substr(0, close);
-    taken = close + tags_.close.size();
-    state_ = State::kBetween;
-  } else {
-    certain.remove_suffix(TagBeginning(held_, tags_.close));
-  }
-  certain = TrimRight(certain);
-  if (close == std::string::npos) taken = certain.size();
-  if (!reasoning_began_) certain = TrimLeft(certain);
-  reasoning_began_ = reasoning_began_ || !certain.empty();
-  piece->reasoning += certain;
-  held_.erase(0, taken);
-  return close != std::string::npos;
-}
-
-bool ReasoningSplitter::TakeBetween() {
-  held_.erase(0, held_.size() - TrimLeft(held_).size());
-  if (held_.empty()) return false;
-  state_ = State::kText;
-  return true;
-}
-
-ReasoningPiece ReasoningSplitter::Finish() {
-  ReasoningPiece piece;
-  const bool inside = state_ == State::kInside || (state_ == State::kStart && tags_.starts_inside);
-  if (inside) {
-    piece.reasoning = TrimRight(reasoning_began_ ? std::string_view(held_) : TrimLeft(held_));
-  } else {
-    piece.text = std::move(held_);
-  }
-  held_.clear();
-  state_ = State::kText;
-  return piece;
-}
-
-ReasoningPiece SplitReasoning(const ReasoningTags& tags, std::string_view text) {
-  ReasoningSplitter splitter(tags);
-  ReasoningPiece whole = splitter.Push(text);
-  const ReasoningPiece end = splitter.Finish();
-  whole.reasoning += end.reasoning;
-  whole.text += end.text;
   return whole;
 }
 
+ReasoningPiece ReasoningSplitter::Push(std::string_view text) { return Take(reader_.Push(text)); }
+
+ReasoningPiece ReasoningSplitter::Finish() { return Take(reader_.Finish()); }
+
+TextParts PartsOfText(const ReasoningTags& tags, std::string_view text) {
+  ThoughtReader reader(PlainTags(tags), tags.starts_inside, tags.is_closed);
+  TextParts parts;
+  for (const AnswerPart& part : reader.Push(text)) AddPart(part.kind, part.text.size(), &parts);
+  for (const AnswerPart& part : reader.Finish()) AddPart(part.kind, part.text.size(), &parts);
+  return parts;
+}
+
+ReasoningPiece SplitReasoning(const ReasoningTags& tags, std::string_view text) {
+  return SplitParts(text, PartsOfText(tags, text));
+}
+
 ReasoningPiece SplitReasoningExactly(const ReasoningTags& tags, std::string_view text) {
-  const std::string_view begin = TrimLeft(text);
-  const bool opens = !tags.none() && begin.starts_with(tags.open);
-  if (!tags.answer.empty() && begin.starts_with(tags.answer)) {
-    return {"", std::string(begin.substr(tags.answer.size()))};
-  }
-  if (!opens && !tags.starts_inside) return {"", std::string(text)};
-  if (opens) text = begin.substr(tags.open.size());
-  const size_t close = text.find(tags.close);
-  if (close == std::string_view::npos) return {std::string(text), ""};
-  return {std::string(text.substr(0, close)), std::string(text.substr(close + tags.close.size()))};
+  return SplitPartsExactly(text, PartsOfText(tags, text));
 }
 
 }  // namespace minisgl

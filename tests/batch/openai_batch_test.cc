@@ -266,7 +266,8 @@ TEST(BatchAnswerTest, ReasoningIsSeparate) {
   for (const std::string& text : {Chat(), Chat(R"("n": 1)")}) {
     Row row = GoodRow(text);
     row.reasoning = {"<think>", "</think>"};
-    const std::vector<RowAnswer> answers = {Answer("<think>\nwhy\n</think>\n\nso")};
+    std::vector<RowAnswer> answers = {Answer("<think>\nwhy\n</think>\n\nso")};
+    answers[0].parts = PartsOfText(row.reasoning, answers[0].text);
     const Json message =
         At(Answered(row, answers), {"response", "body", "choices", "0", "message"});
     EXPECT_EQ(message.Dump(),

@@ -100,7 +100,7 @@ TEST_F(RowContinueTest, InASessionTheWholeMessageIsRemembered) {
   SaidSoFar said(&text_);
   const std::string session = R"("session": "s", )";
   EXPECT_EQ(Build(session + kOne, options, &said), "<user>a</><assistant>Sure, ");
-  said.AddAnswer("Lima.", {'L', 'i', 'm', 'a', '.', ByteTokenizer::kEos}, true);
+  said.AddAnswer("Lima.", {}, {'L', 'i', 'm', 'a', '.', ByteTokenizer::kEos}, true);
   EXPECT_EQ(Build(session + kOne, options, &said),
             "<user>a</><assistant>Sure, Lima.</><user>a</><assistant>Sure, ");
   said.AddAnswer({'!', ByteTokenizer::kEos}, true);

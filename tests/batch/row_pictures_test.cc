@@ -193,7 +193,7 @@ TEST_F(RowPicturesTest, TurnsKeepThePicturesBeforeThem) {
     const auto error = builder.Build(&parsed.row, &prompts, nullptr, &said);
     ASSERT_FALSE(error) << turn << ": " << error->message;
     marks.push_back(prompts[0].marks);
-    said.AddAnswer("d", {'d'}, true);
+    said.AddAnswer("d", {}, {'d'}, true);
     ++parsed.row.turn;
   }
   ASSERT_EQ(marks[0].size(), 1U);

@@ -129,6 +129,8 @@ TEST(RowReasoningTest, RowsCarryItApartFromTheText) {
   RowAnswer first, second;
   first.text = "<think>\nwhy\n</think>\n\nso";
   second.text = "so";
+  first.parts = PartsOfText(row.reasoning, first.text);
+  second.parts = PartsOfText(row.reasoning, second.text);
   first.finish_reason = second.finish_reason = "stop";
   first.usage.completion_tokens = 5;
   second.usage.completion_tokens = 2;

@@ -289,8 +289,8 @@ TEST_F(GrammarRuntimeTest, GrammarsInUseAreFoundAgain) {
 TEST_F(GrammarRuntimeTest, TheMaskBehindAThoughtIsThatOfTheText) {
   const auto vocabulary = std::make_shared<const GrammarVocabulary>(
       tokenizer_.get(), tokenizer_->vocab_size(), /*spells_control=*/true);
-  const ThoughtForm thought = {.open = vocabulary->BytesOfTag("[THINK]"),
-                               .close = vocabulary->BytesOfTag("[/THINK]")};
+  const ThoughtForm thought = {.open = vocabulary->BytesOf(kOpenTag),
+                               .close = vocabulary->BytesOf(kCloseTag)};
   AnswerConstraint constraint(CompileGrammar(kWord, {}, thought).value(), vocabulary, {end_});
   const auto allows = [&](TokenId token) {
     std::vector<uint32_t> mask(static_cast<size_t>(tokenizer_->vocab_size() + 31) / 32);

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "minisgl/runtime/runtime.h"
 #include "minisgl/runtime/session.h"
 #include "minisgl/text/encode_prompt.h"
 #include "minisgl/text/render_prompt.h"
-#include "minisgl/text/stream_decoder.h"
 #include "renamed_wren.h"
 
 namespace minisgl::runtime {
@@ -106,16 +106,12 @@ class SessionReasoningTest : public ::testing::Test {
   }
   // Returns the answer of `ids` with the text that the runtime reports.
   SessionMessage Answer(const Session& session, const std::vector<TokenId>& ids) const {
-    StreamDecoder decoder(text_.tokenizer.get(), /*at_start=*/false);
-    const std::vector<TokenId>& kept = session.kept_special_ids();
-    std::string text;
-    for (const TokenId id : ids) {
-      text += decoder.Push(id);
-      if (std::find(kept.begin(), kept.end(), id) != kept.end()) {
-        text += text_.tokenizer->PieceText(id);
-      }
-    }
-    return session.AnswerMessage(text + decoder.Finish(), ids, Rendered(session).reasoning);
+    Prompt prompt;
+    prompt.reasoning = Rendered(session).reasoning;
+    prompt.kept_special_ids = session.kept_special_ids();
+    TextParts parts;
+    const std::string text = AnswerText(prompt, ids, *text_.tokenizer, &parts);
+    return session.AnswerMessage(text, parts, ids);
   }
   // Checks the prompt after an answer of `ids` and one more message: it is the first prompt, then
   // `text`, with the answer's own ids as `kept`.
@@ -229,8 +225,9 @@ TEST_F(SessionReasoningTest, TagsThatAreTextStayInTheContent) {
       "{% for m in messages %}{{ m['content'].split('</think>')[-1] + eos_token }}{% endfor %}");
   EXPECT_TRUE(session.kept_special_ids().empty());
   EXPECT_EQ(session.reasoning_tags().close, "</think>");
+  const std::string text = "<think>a</think>b";
   const SessionMessage message =
-      session.AnswerMessage("<think>a</think>b", {}, session.reasoning_tags());
+      session.AnswerMessage(text, PartsOfText(session.reasoning_tags(), text), {});
   EXPECT_EQ(message.content, "<think>a</think>b");
   EXPECT_EQ(message.reasoning, "");
 }

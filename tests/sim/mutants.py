@@ -498,7 +498,8 @@ MUTANTS = [
 OTHERS = ["runtime/answer", "runtime/cache_event_writer", "runtime/event_queue", "runtime/prefix_source",
           "runtime/serve_loop", "runtime/stop_filter", "runtime/thought_budget", "runtime/thought_tracker", "runtime/token_limits",
           "runtime/trace_writer", "base/check", "base/histogram", "base/json", "base/kernel_profile", "base/sha256", "base/status",
-          "base/utf8", "base/prefix_key", "plan/row_extras", "text/encode_after", "text/stream_decoder"]
+          "base/utf8", "base/prefix_key", "plan/row_extras", "text/answer_parts", "text/channel_scanner", "text/encode_after",
+          "text/stream_decoder", "text/thought_reader"]
 
 
 def compile_one(command, source, target):

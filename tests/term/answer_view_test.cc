@@ -8,10 +8,12 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "batch/answer_writer.h"
 #include "batch/row.h"
+#include "minisgl/text/thought_reader.h"
 #include "program/fakes.h"
 #include "program/program.h"
 #include "program/pty_process.h"
@@ -23,6 +25,21 @@ struct Shown {
   std::string out, err;
 };
 
+// The pieces of an answer as the runtime gives them: text that is decided, and its parts.
+std::vector<std::pair<std::string, TextParts>> DecidedPieces(
+    const std::vector<std::string>& pieces) {
+  ThoughtReader reader({"<think>", "</think>"}, false, false);
+  std::vector<std::pair<std::string, TextParts>> decided;
+  for (size_t i = 0; i <= pieces.size(); ++i) {
+    auto& [text, parts] = decided.emplace_back();
+    for (const AnswerPart& part : i < pieces.size() ? reader.Push(pieces[i]) : reader.Finish()) {
+      text += part.text;
+      AddPart(part.kind, part.text.size(), &parts);
+    }
+  }
+  return decided;
+}
+
 class AnswerViewTest : public ::testing::Test {
  protected:
   // Writes an answer in these pieces into a file.
@@ -30,14 +47,15 @@ class AnswerViewTest : public ::testing::Test {
               const std::string& finish_reason = "stop") {
     auto output = Output::Open(folder_.Path("out"), true, -1);
     EXPECT_TRUE(output.ok() && (*output)->Begin().ok());
-    batch::Row row;
-    row.reasoning = {"<think>", "</think>"};
+    const batch::Row row;
     batch::RowAnswer answer;
     answer.finish_reason = finish_reason;
     testing::internal::CaptureStderr();
     batch::TextAnswerWriter writer(output->get(), mode, TextStyle::kMarkdown);
     writer.Begin(row);
-    for (const std::string& piece : pieces) EXPECT_TRUE(writer.WriteText(row, 0, piece).ok());
+    for (const auto& [text, parts] : DecidedPieces(pieces)) {
+      EXPECT_TRUE(writer.WriteText(row, 0, text, parts).ok());
+    }
     EXPECT_TRUE(writer.WriteAnswers(row, {answer}).ok());
     return {folder_.Read("out"), testing::internal::GetCapturedStderr()};
   }
@@ -94,6 +112,20 @@ std::string ReadWritten(int terminal, int master) {
   return text;
 }
 
+// What was shown before a closing tag that nothing opened cannot be taken back.
+TEST_F(AnswerViewTest, ABareClosingTagIsABlankLine) {
+  auto output = Output::Open(folder_.Path("bare"), true, -1);
+  ASSERT_TRUE(output.ok() && (*output)->Begin().ok());
+  AnswerView view(output->get(), AnswerView::Mode::kShown);
+  view.Begin();
+  ASSERT_TRUE(view.Show("why", {{PartKind::kText, 3}}).ok());
+  ASSERT_TRUE(view.Show("</think>\nso",
+                        {{PartKind::kBareClose, 8}, {PartKind::kSpace, 1}, {PartKind::kText, 2}})
+                  .ok());
+  ASSERT_TRUE(view.End(AnswerView::LineBreak::kAdd).ok());
+  EXPECT_EQ(folder_.Read("bare"), "why\n\nso\n");
+}
+
 // Several answers on a terminal, as in a chat.
 TEST(AnswerViewTerminalTest, ReasoningStandsAboveTheAnswerAndBothAreFiltered) {
   int master = -1, terminal = -1;
@@ -108,8 +140,10 @@ TEST(AnswerViewTerminalTest, ReasoningStandsAboveTheAnswerAndBothAreFiltered) {
   ASSERT_TRUE(output.ok()) << output.status().message();
   AnswerView view(output->get(), AnswerView::Mode::kOnTerminalOnly);
   const auto show = [&](const std::vector<std::string>& pieces) {
-    view.Begin({"<think>", "</think>"});
-    for (const std::string& piece : pieces) EXPECT_TRUE(view.Show(piece).ok());
+    view.Begin();
+    for (const auto& [text, parts] : DecidedPieces(pieces)) {
+      EXPECT_TRUE(view.Show(text, parts).ok());
+    }
     EXPECT_TRUE(view.End(AnswerView::LineBreak::kAddUnlessThere).ok());
     return ReadWritten(terminal, master);
   };

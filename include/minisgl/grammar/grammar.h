@@ -153,7 +153,15 @@ struct GrammarText {
 struct ThoughtForm {
   std::string open, close;     // close "": there is no thought
   std::string answer;          // a tag that may stand before a text without thought; "": none
+  std::string wrap;            // a tag that may stand before a text after a thought; "": none
   bool starts_inside = false;  // `open` stands before the answer: the thought must come
+  // Messages with a header each, as gpt-oss writes them, instead of the tags above: any number of
+  // thoughts, and the text in a message of the channel `answer_channel`. channel "": there are
+  // none.
+  struct Channels {
+    std::string start, channel, constrain, message, end;  // the tags of a message's parts
+    std::string role, answer_channel;
+  } channels;
 };
 
 // Compiles any kind. kBadInput names what is wrong and its place. Bounded work and memory for

@@ -23,6 +23,7 @@
 #include "minisgl/grammar/grammar.h"
 #include "minisgl/sched/scheduler.h"
 #include "minisgl/store/kv_block_store.h"
+#include "minisgl/text/answer_parts.h"
 #include "minisgl/text/reasoning.h"
 #include "minisgl/text/tokenizer.h"
 
@@ -41,7 +42,9 @@ struct Prompt {
   // be it log-probabilities of no token.
   int64_t max_tokens = -1;
   // Stop strings. The one that ends the answer does not reach the text, nor does any part of it.
-  // Before sampling.min_tokens tokens a stop string is ordinary text.
+  // They are looked for in the answer, not in its reasoning. One that is the spelling of a special
+  // token stops at that token too, in the reasoning unless the token is part of its tags. Before
+  // sampling.min_tokens tokens a stop string is ordinary text.
   std::vector<std::string> stop;
   // The answer's text keeps the stop string, or the text of the token, that ends it.
   bool include_stop = false;
@@ -112,6 +115,7 @@ struct Event {
   // kTokens: text that is certain now ("" while a character or a possible stop string is
   // incomplete), and the tokens accepted since the previous event. kDone carries the last text.
   std::string text;
+  TextParts parts;  // of `text`; none without Prompt::reasoning
   std::vector<TokenId> token_ids;
   std::vector<TokenLogprobs> logprobs;  // one for each of token_ids, if requested
   // kPrompt: so many tokens of the prompt are computed or were cached. After each chunk but the
@@ -137,9 +141,10 @@ struct Event {
   std::vector<std::string> grammar_warnings;  // what compiling its grammar noticed
 };
 
-// Returns the text that the events of an answer of `ids` to `prompt` carry in total.
+// Returns the text that the events of an answer of `ids` to `prompt` carry in total; *parts: its
+// parts, if they are wanted.
 std::string AnswerText(const Prompt& prompt, std::span<const TokenId> ids,
-                       const Tokenizer& tokenizer);
+                       const Tokenizer& tokenizer, TextParts* parts = nullptr);
 
 // Unbounded; any thread pushes, one thread pops.
 class EventQueue {

@@ -23,8 +23,8 @@ struct SessionMessage {
   std::string content;
   // assistant: the ids as sampled, end token included; empty if unknown.
   std::vector<TokenId> answer_ids;
-  // assistant: the reasoning between control tokens, which no content can spell. If the tags are
-  // ordinary text, the reasoning is in the content.
+  // assistant: the reasoning between control tokens, which no content can spell, or before a tag
+  // that nothing opened. Otherwise, if the tags are ordinary text, the reasoning is in the content.
   std::string reasoning = {};
   // The message as the caller has it, with members that the fields above lack; null: these fields
   // are the message. Not of an answer of this session.
@@ -47,9 +47,10 @@ class Session {
   const ReasoningTags& reasoning_tags() const { return tags_; }
   const std::vector<TokenId>& kept_special_ids() const { return kept_special_ids_; }
   // Returns the message of an answer of `ids`, its reasoning separate from the content if control
-  // tokens divide them. `tags` are reasoning_tags() as the answer's prompt leaves them.
-  SessionMessage AnswerMessage(const std::string& text, std::vector<TokenId> ids,
-                               const ReasoningTags& tags) const;
+  // tokens divide them, or a closing tag that nothing opened. `text` and `parts` are what the
+  // answer's events carried in total.
+  SessionMessage AnswerMessage(const std::string& text, const TextParts& parts,
+                               std::vector<TokenId> ids) const;
 
   // Returns the conversation so far, on its way to a prompt that the next answer continues
   // (text/conversation.h): answers with their ids, reasoning_tags(), and a check of the messages

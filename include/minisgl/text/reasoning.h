@@ -1,9 +1,7 @@
 // Separates a model's reasoning from its answer: detection of the tags, and a streaming splitter.
 //
-// Reasoning is recognised only at the beginning of an answer (after optional white space), or if
-// the prompt has already opened it; a tag later in an answer is ordinary text. White space next to
-// a tag belongs to the tag. An answer without reasoning is returned unchanged. A splitter is used
-// by one thread.
+// White space next to a tag belongs to the tag. An answer without reasoning is returned unchanged.
+// Where reasoning is recognised: thought_reader.h. A splitter is used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "minisgl/text/answer_parts.h"
 #include "minisgl/text/chat_template.h"
+#include "minisgl/text/thought_reader.h"
 #include "minisgl/text/tokenizer.h"
 
 namespace minisgl {
@@ -28,10 +28,18 @@ struct ReasoningTags {
   bool starts_inside = false;
   // Optional tag before an answer without reasoning, not part of the answer; "" if there is none.
   std::string_view answer = "";
-  // Optional token that ends the message of the reasoning, before `close`; "" if there is none.
+  // Optional token that ends the message of the reasoning, before `close`; "" if there is none. A
+  // model that has it writes messages in channels (channel_scanner.h).
   std::string_view message_end = "";
+  // Optional word behind `open` that is no part of the reasoning: the name of its channel.
+  std::string_view name = "";
+  // Optional tags that may enclose the answer, not part of it.
+  std::string_view wrap_open = "", wrap_close = "";
+  // The prompt has closed the reasoning: there is none.
+  bool is_closed = false;
 
   bool none() const { return open.empty(); }
+  bool in_channels() const { return !message_end.empty(); }
   bool operator==(const ReasoningTags& other) const = default;
 };
 
@@ -41,18 +49,15 @@ struct ReasoningTags {
 ReasoningTags FindReasoningTags(const ChatTemplate& chat, const Tokenizer& tokenizer,
                                 std::vector<TokenId>* kept = nullptr);
 
-// Returns `tags` with starts_inside set for the prompt rendered to `pieces`. Only trusted text can
-// open the reasoning, not the content of a message.
+// Returns `tags` with starts_inside and is_closed set for the prompt rendered to `pieces`. Only
+// trusted text can open or close the reasoning, not the content of a message.
 ReasoningTags WithPrompt(const ReasoningTags& tags, std::span<const TextPiece> pieces);
 
-// Newly decided output: text known to be reasoning, followed by text known to be the answer.
-struct ReasoningPiece {
-  std::string reasoning, text;
-};
-
+// Divides text whose control tokens are spelled, such as that of a message. What the runtime says
+// of an answer's parts (Event::parts) is exact: it knows the tokens.
 class ReasoningSplitter {
  public:
-  ReasoningSplitter() = default;  // everything is text
+  // Without tags everything is text.
   explicit ReasoningSplitter(const ReasoningTags& tags);
 
   // The concatenated results do not depend on how the text is divided among calls.
@@ -62,16 +67,10 @@ class ReasoningSplitter {
   ReasoningPiece Finish();
 
  private:
-  enum class State : uint8_t { kStart, kInside, kBetween, kText };
-  // Remove the decided part of `held_`; false if more text is needed first.
-  bool TakeStart();
-  bool TakeInside(ReasoningPiece* piece);
-  bool TakeBetween();
+  ReasoningPiece Take(const std::vector<AnswerPart>& parts);
 
-  ReasoningTags tags_;
-  State state_ = State::kText;
-  bool reasoning_began_ = false;
-  std::string held_;
+  ThoughtReader reader_;
+  PieceMaker maker_;
 };
 
 // Splits a whole answer at once.
@@ -79,5 +78,7 @@ ReasoningPiece SplitReasoning(const ReasoningTags& tags, std::string_view text);
 // As SplitReasoning, but keeps the white space next to the tags, so that a template given the two
 // parts reproduces the answer exactly.
 ReasoningPiece SplitReasoningExactly(const ReasoningTags& tags, std::string_view text);
+// Returns the parts of such a text.
+TextParts PartsOfText(const ReasoningTags& tags, std::string_view text);
 
 }  // namespace minisgl
