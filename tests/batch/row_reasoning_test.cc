@@ -113,7 +113,9 @@ TEST(RowReasoningTest, PromptsSayWhatOfTheirAnswersIsReasoning) {
   EXPECT_TRUE(row.hide_reasoning);
   row = ReasoningRow(kOneMessage + std::string(R"(, "chat_template_kwargs": {"x": true})"));
   ASSERT_FALSE(builder.Build(&row, &prompts));
-  EXPECT_EQ(row.reasoning, (ReasoningTags{"<think>", "</think>", false}));
+  ReasoningTags closed{"<think>", "</think>"};
+  closed.is_closed = true;
+  EXPECT_EQ(row.reasoning, closed);
   // These prompts do not go through a template.
   for (const char* prompt : {R"("prompt": "<think>")", R"("prompt_token_ids": [60])"}) {
     row = ReasoningRow(prompt);
