@@ -113,6 +113,13 @@ class CudaOps : public DeviceOps {
   void Activate(const ActivateParams& p) override { Queue("Activate", LaunchActivate, p); }
   void GatherRows(const GatherRowsParams& p) override { Queue("GatherRows", LaunchGatherRows, p); }
   void Softcap(const SoftcapParams& p) override { Queue("Softcap", LaunchSoftcap, p); }
+  void PlaceRows(const PlaceRowsParams& p) override { Queue("PlaceRows", LaunchPlaceRows, p); }
+  void MixRotary(const MixRotaryParams& p) override { Queue("MixRotary", LaunchMixRotary, p); }
+  void SegmentAttention(const SegmentAttentionParams& p) override {
+    Queue("SegmentAttention", LaunchSegmentAttention, p);
+  }
+  void MixRows(const MixRowsParams& p) override { Queue("MixRows", LaunchMixRows, p); }
+  void Clamp(const ClampParams& p) override { Queue("Clamp", LaunchClamp, p); }
   void Route(const RouteParams& p) override { Queue("Route", LaunchRoute, p); }
   void ExpertLinear(const ExpertLinearParams& p) override {
     CheckReserved();

@@ -69,10 +69,13 @@ CudaError LaunchRows(const LaunchContext& context, const AttentionParams& params
   }
   const ExtendingRows rows = FindExtendingRows(context, params);
   if (rows.num_rows == 0) return kCudaSuccess;
-  return LaunchExtend(
-      context, arguments, head_dim, rows.choice,
-      {.max_tiles = MaxTiles(rows.num_tokens, rows.num_rows, group, rows.choice.tile_rows()),
-       .max_cut_items = max_cut_items});
+  const ExtendWork work = {
+      .max_tiles = MaxTiles(rows.num_tokens, rows.num_rows, group, rows.choice.tile_rows()),
+      .max_cut_items = max_cut_items};
+  if (params.key_end != nullptr) {
+    return LaunchPictureExtend(context, arguments, head_dim, rows.choice, work, params.key_end);
+  }
+  return LaunchExtend(context, arguments, head_dim, rows.choice, work);
 }
 
 // The same with wide heads: one kernel for both.
@@ -101,7 +104,15 @@ CudaError LaunchWideRows(const LaunchContext& context, const AttentionParams& pa
   }
   const ExtendingRows rows = FindExtendingRows(context, params);
   if (rows.num_rows == 0) return kCudaSuccess;
-  return launch(rows.choice, rows.num_tokens, rows.num_rows, false);
+  if (params.key_end == nullptr) {
+    return launch(rows.choice, rows.num_tokens, rows.num_rows, false);
+  }
+  MINISGL_CHECK(!in_keys, "pictures that latent attention sees both ways");
+  return LaunchPictureWide(
+      context, arguments, rows.choice,
+      {.max_tiles = MaxTiles(rows.num_tokens, rows.num_rows, group, rows.choice.tile_rows()),
+       .max_cut_items = MaxCutItems(context, workspace)},
+      params.key_end);
 }
 
 }  // namespace
@@ -119,6 +130,8 @@ bool HasAttention(int32_t head_dim, int32_t value_dim, bool values_in_keys) {
 
 CudaError LaunchAttention(const LaunchContext& context, const AttentionParams& params,
                           const AttentionWorkspace& workspace, bool deterministic, bool early) {
+  MINISGL_CHECK(params.key_end == nullptr || params.rows_known == RowsKnown::kExactly,
+                "ends of keys, of rows that are not known");
   const AttentionHeads heads = HeadsOf(params);
   if (!HasAttention(heads.head_dim, heads.value_dim(), heads.values_in_keys)) {
     return kCudaInvalidValue;

@@ -209,6 +209,15 @@ template <typename T>
 CudaError LaunchWide(const LaunchContext& context, WideArguments<T> arguments, bool in_keys,
                      ExtendChoice choice, const ExtendWork& work);
 
+// attention_pictures.cu, attention_pictures_f16.cu: the rows of the plan's extend_list, by key_end.
+template <typename T>
+CudaError LaunchPictureExtend(const LaunchContext& context, AttentionArguments<T> arguments,
+                              int32_t head_dim, ExtendChoice choice, const ExtendWork& work,
+                              const int32_t* key_end);
+template <typename T>
+CudaError LaunchPictureWide(const LaunchContext& context, WideArguments<T> arguments,
+                            ExtendChoice choice, const ExtendWork& work, const int32_t* key_end);
+
 // Calls f.operator()<E>().
 template <typename F>
 CudaError DispatchHeadDim(int32_t head_dim, const F& f) {

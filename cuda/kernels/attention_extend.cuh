@@ -64,15 +64,17 @@ struct ExtendShape {
   }
 };
 
-template <typename T, int D, bool LARGE>
-class ExtendBlock : public ExtendTile<T> {
+// KEY_END: see attention_pictures.cuh.
+template <typename T, int D, bool LARGE, bool KEY_END = false>
+class ExtendBlock : public ExtendTile<T, KEY_END> {
  public:
   using Shape = ExtendShape<D, LARGE>;
-  using Tile = ExtendTile<T>;
+  using Tile = ExtendTile<T, KEY_END>;
   static constexpr int kFragments = Shape::kFragments;
 
-  MINISGL_DEVICE ExtendBlock(const AttentionArguments<T>& args, int stages)
-      : Tile(args, Shape::kRows),
+  MINISGL_DEVICE ExtendBlock(const AttentionArguments<T>& args, int stages,
+                             TileKeyEnds<KEY_END> ends = {})
+      : Tile(args, Shape::kRows, ends),
         stages_(stages),
         lane_(static_cast<int>(threadIdx.x) % 32),
         warp_(static_cast<int>(threadIdx.x) / 32) {
@@ -87,7 +89,7 @@ class ExtendBlock : public ExtendTile<T> {
     const bool sees_keys = this->FindItem(work);
     // M rows past the tile's last count as its last, so that they do not cause masking.
     const int32_t first = warp_ * Shape::kWarpRows, last = first + Shape::kWarpRows - 1;
-    own_first_high_ = Position(first < num_rows_ ? first : num_rows_ - 1) + 1;
+    own_first_high_ = High(first < num_rows_ ? first : num_rows_ - 1);
     own_last_high_ = Position(last < num_rows_ ? last : num_rows_ - 1) + 1;
     return sees_keys;
   }
@@ -131,6 +133,7 @@ class ExtendBlock : public ExtendTile<T> {
   using Tile::args_;
   using Tile::first_row_;
   using Tile::HeadOf;
+  using Tile::High;
   using Tile::high_;
   using Tile::kv_head_;
   using Tile::Low;
@@ -210,6 +213,7 @@ class ExtendBlock : public ExtendTile<T> {
       const int32_t position = Position(TileRow(m, h));
       high[h] = position + 1;
       low[h] = Low(high[h]);
+      if constexpr (KEY_END) high[h] = High(TileRow(m, h));
     }
     MaskScores(scores, tile, low, high, lane_);
   }
@@ -267,7 +271,8 @@ class ExtendBlock : public ExtendTile<T> {
   const int stages_, lane_, warp_;
   device::Shared<T> query_;  // [32 or 16][D + 8] this warp's
   device::Shared<T> ring_;   // [stages][K, V][64][D + 8]
-  // Ends of the keys that the first and the last token of the warp's M rows see.
+  // The end of the keys that the first token of the warp's M rows sees, and the position after the
+  // last one.
   int32_t own_first_high_ = 0, own_last_high_ = 0;
   KeyPlace places_[kCopies];  // this lane's keys of the tile that is copied next
 };

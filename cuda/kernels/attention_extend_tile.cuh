@@ -1,6 +1,7 @@
 // A tile of M rows of a row of the step, as an item of the plan has it: which tokens and keys it
-// has, and how its splits are folded (attention_fold.cuh). Both kernels that take such items are
-// built on it: attention_extend.cuh and attention_wide.cuh.
+// has, and how its splits are folded (attention_fold.cuh). The kernels that take such items are
+// built on it: attention_extend.cuh and attention_wide.cuh, and attention_pictures.cuh, whose
+// tokens see keys after their own (AttentionParams::key_end).
 #pragma once
 
 #include "device/device.h"
@@ -9,14 +10,24 @@
 
 namespace minisgl::cuda {
 
-template <typename T>
-class ExtendTile {
+// AttentionParams::key_end, of tiles that have it. A tile without it has the members, and so the
+// code, of one that knows nothing of it.
+template <bool KEY_END>
+struct TileKeyEnds {
+  const int32_t* key_end;
+};
+template <>
+struct TileKeyEnds<false> {};
+
+template <typename T, bool KEY_END = false>
+class ExtendTile : private TileKeyEnds<KEY_END> {
  public:
   static constexpr int kWords = 4;  // in shared memory
 
   // `rows_max`: M rows of a tile that is full.
-  MINISGL_DEVICE ExtendTile(const AttentionArguments<T>& args, int32_t rows_max)
-      : args_(args), rows_max_(rows_max) {}
+  MINISGL_DEVICE ExtendTile(const AttentionArguments<T>& args, int32_t rows_max,
+                            TileKeyEnds<KEY_END> ends = {})
+      : TileKeyEnds<KEY_END>(ends), args_(args), rows_max_(rows_max) {}
 
   MINISGL_DEVICE int32_t NumWorks() const {
     return args_.list.counts[ExtendList::kItems] * args_.num_kv_heads;
@@ -45,11 +56,20 @@ class ExtendTile {
     return first_position_ + (first_row_ + tile_row) / args_.group;
   }
 
+  // End of the keys that an M row sees; of the last one for an M row past the tile's last.
+  MINISGL_DEVICE int32_t High(int32_t tile_row) const {
+    if constexpr (KEY_END) {
+      return this->key_end[TokenOf(tile_row < num_rows_ ? tile_row : num_rows_ - 1)];
+    } else {
+      return Position(tile_row) + 1;
+    }
+  }
+
   // Keys that any token of the tile sees.
   MINISGL_DEVICE int32_t TileLow() const { return Low(Position(0) + 1); }
-  MINISGL_DEVICE int32_t TileHigh() const { return Position(num_rows_ - 1) + 1; }
+  MINISGL_DEVICE int32_t TileHigh() const { return High(num_rows_ - 1); }
 
-  // The first visible key of the token whose last visible key is high - 1.
+  // The first visible key of the token at position high - 1.
   MINISGL_DEVICE int32_t Low(int32_t high) const {
     return high > args_.window ? high - args_.window : 0;
   }

@@ -70,15 +70,15 @@ struct WideShape {
   }
 };
 
-// See the head of this file. `stages` is 1 or 2.
-template <typename T, int F, bool IN_KEYS>
-class WideBlock : public ExtendTile<T> {
+// See the head of this file. `stages` is 1 or 2. KEY_END: see attention_pictures.cuh.
+template <typename T, int F, bool IN_KEYS, bool KEY_END = false>
+class WideBlock : public ExtendTile<T, KEY_END> {
  public:
   using Shape = WideShape<F, IN_KEYS>;
-  using Tile = ExtendTile<T>;
+  using Tile = ExtendTile<T, KEY_END>;
 
-  MINISGL_DEVICE WideBlock(const WideArguments<T>& args, int stages)
-      : Tile(args.rows, Shape::kRows),
+  MINISGL_DEVICE WideBlock(const WideArguments<T>& args, int stages, TileKeyEnds<KEY_END> ends = {})
+      : Tile(args.rows, Shape::kRows, ends),
         wide_(args),
         stages_(stages),
         lane_(static_cast<int>(threadIdx.x) % 32),
@@ -128,6 +128,7 @@ class WideBlock : public ExtendTile<T> {
  private:
   using Tile::args_;
   using Tile::HeadOf;
+  using Tile::High;
   using Tile::high_;
   using Tile::kv_head_;
   using Tile::Low;
@@ -271,7 +272,7 @@ class WideBlock : public ExtendTile<T> {
   // factors of their sums. 8 lanes have 4 keys each of a row.
   MINISGL_DEVICE void WeighKeys(int32_t tile) {
     // True if every M row sees the whole tile.
-    const int32_t first_high = Position(0) + 1, last_high = Position(num_rows_ - 1) + 1;
+    const int32_t first_high = High(0), last_high = Position(num_rows_ - 1) + 1;
     const bool whole = tile >= Low(last_high) && tile + kWideKeys <= first_high;
 #pragma unroll
     for (int p = 0; p < Shape::kSoftmaxRows; ++p) {
@@ -290,7 +291,7 @@ class WideBlock : public ExtendTile<T> {
 
   // M rows past the tile's last are masked by their index; they are not stored.
   MINISGL_DEVICE void MaskRow(int32_t first, int row, float (&scores)[4]) const {
-    const int32_t high = Position(row) + 1, low = Low(high);
+    const int32_t high = High(row), low = Low(Position(row) + 1);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (first + i < low || first + i >= high) scores[i] = kMinusInfinity;

@@ -1,5 +1,5 @@
-// Kernels on rows or elements: embedding, norms (norm_row.cuh), activation, soft-capping, gathering
-// of rows, bias.
+// Kernels on rows or elements: embedding, norms (norm_row.cuh), activation, soft-capping, bounds,
+// gathering, placing and mixing of rows, bias.
 // All except the norm have the same mapping: grid (rows, chunks of a row / 128), block 128, a
 // thread for each chunk of 8 elements (chunk.h), no shared memory. They are bound by memory: 2,048
 // threads of a multiprocessor have at least 16 bytes each in flight, 32 KB, above the 26 KB that
@@ -198,6 +198,83 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1) GatherRowsKernel(Gathe
                    device::LoadVec<kVec>(static_cast<const WORD*>(p.x) + row * p.words + word));
 }
 
+// Grid (count / 1,024), block 128. Traffic: 2 * sizeof(T) bytes for each value.
+template <typename T>
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1) ClampKernel(ClampParams p, bool aligned) {
+  GridRelease();
+  GridWait();
+  const int64_t first = (int64_t{blockIdx.x} * kRowThreads + threadIdx.x) * kChunk;
+  const int64_t count = p.count - first;
+  if (count <= 0) return;
+  const bool whole = aligned && count >= kChunk;
+  float v[kChunk];
+  LoadChunk(p.values.as<T>() + first, count, whole, v);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) v[i] = v[i] < p.low ? p.low : v[i] > p.high ? p.high : v[i];
+  StoreChunk(p.values.as<T>() + first, count, whole, v);
+}
+
+// Traffic: 8 bytes for each value, 12 with `adds`.
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1)
+    PlaceRowsKernel(PlaceRowsParams p, bool aligned) {
+  GridRelease();
+  GridWait();
+  const int64_t first = FirstOfChunk(), count = p.width - first;
+  if (count <= 0) return;
+  float v[kChunk], sum[kChunk] = {};
+  LoadChunk(p.x + blockIdx.x * p.x_stride + first, count, aligned, v);
+  float* const out = p.out + blockIdx.x * p.out_stride + first;
+  if (p.adds) {
+    LoadChunk(out, count, aligned, sum);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) v[i] += sum[i];
+  }
+  StoreChunk(out, count, aligned, v);
+}
+
+// Traffic: N * D * (K + 1) * sizeof(T) bytes, rows that are read again mostly from the second-level
+// cache; a multiply-add for each value read.
+template <typename T>
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1)
+    MixRowsKernel(MixRowsParams p, bool aligned) {
+  GridRelease();
+  GridWait();
+  const int64_t first = FirstOfChunk(), count = p.width - first;
+  if (count <= 0) return;
+  const int64_t begin = int64_t{blockIdx.x} * p.num_per_row;
+  float sum[kChunk] = {};
+  for (int32_t k = 0; k < p.num_per_row; ++k) {
+    const float share = p.shares[begin + k];
+    const T* const row = p.x.as<T>() + int64_t{p.rows[begin + k]} * p.width;
+    float x[kChunk];
+    LoadChunk(row + first, count, aligned, x);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) sum[i] = fmaf(share, x[i], sum[i]);
+  }
+  StoreChunk(p.out.as<T>() + blockIdx.x * p.width + first, count, aligned, sum);
+}
+
+struct MixRotaryKernelParams {
+  MixRotaryParams mix;
+  const int32_t* positions;  // [T, 3]
+};
+
+// Grid (tokens, frequencies / 128), a thread for each frequency. Traffic: 16 bytes for each, of
+// tables that are in the second-level cache.
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1)
+    MixRotaryKernel(MINISGL_GRID_CONSTANT MixRotaryKernelParams params) {
+  const MixRotaryParams& p = params.mix;
+  GridRelease();
+  GridWait();
+  const int32_t i = static_cast<int32_t>(blockIdx.y * kRowThreads + threadIdx.x);
+  if (i >= p.half) return;
+  const int64_t token = blockIdx.x;
+  const int32_t part = RotaryPartOf(i, p.sections, p.mixed);
+  const int64_t from = int64_t{params.positions[token * 3 + part]} * p.half + i;
+  p.out_cos[token * p.half + i] = p.cos[from];
+  p.out_sin[token * p.half + i] = p.sin[from];
+}
+
 struct AddBiasKernelParams {
   ActivationPtr out;
   const float* bias;
@@ -311,6 +388,39 @@ CudaError LaunchGatherRows(const LaunchContext& context, const GatherRowsParams&
   }
   p.words = row_bytes / 2;
   return Launch(context, RowShape(params.num_rows, p.words), GatherRowsKernel<uint16_t>, p);
+}
+
+CudaError LaunchClamp(const LaunchContext& context, const ClampParams& params) {
+  const LaunchShape shape = {
+      .grid = {static_cast<unsigned>(CeilDiv<int64_t>(params.count, kRowThreads * kChunk))},
+      .block = {kRowThreads},
+      .programmatic = true};
+  return DispatchDType(params.values.dtype, [&]<typename T>() {
+    return Launch(context, shape, ClampKernel<T>, params, IsAligned16(params.values.data));
+  });
+}
+
+CudaError LaunchPlaceRows(const LaunchContext& context, const PlaceRowsParams& params) {
+  const bool aligned = (params.width | params.x_stride | params.out_stride) % kChunk == 0 &&
+                       IsAligned16(params.x) && IsAligned16(params.out);
+  return Launch(context, RowShape(params.num_rows, CeilDiv<int64_t>(params.width, kChunk)),
+                PlaceRowsKernel, params, aligned);
+}
+
+CudaError LaunchMixRows(const LaunchContext& context, const MixRowsParams& params) {
+  const bool aligned =
+      params.width % kChunk == 0 && IsAligned16(params.x.data) && IsAligned16(params.out.data);
+  const LaunchShape shape = RowShape(params.num_rows, CeilDiv<int64_t>(params.width, kChunk));
+  return DispatchDType(params.x.dtype, [&]<typename T>() {
+    return Launch(context, shape, MixRowsKernel<T>, params, aligned);
+  });
+}
+
+CudaError LaunchMixRotary(const LaunchContext& context, const MixRotaryParams& params) {
+  static_assert(sizeof(RopePosition) == 3 * sizeof(int32_t));
+  const MixRotaryKernelParams p = {.mix = params,
+                                   .positions = reinterpret_cast<const int32_t*>(params.positions)};
+  return Launch(context, RowShape(params.num_tokens, params.half), MixRotaryKernel, p);
 }
 
 CudaError LaunchAddBias(const LaunchContext& context, ActivationPtr out, const float* bias,

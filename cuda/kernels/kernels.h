@@ -26,8 +26,18 @@ CudaError LaunchGatherRows(const LaunchContext& context, const GatherRowsParams&
 // out[t, o] += bias[o]. Tokens are `out_stride` elements apart, or `width` if it is 0.
 CudaError LaunchAddBias(const LaunchContext& context, ActivationPtr out, const float* bias,
                         int64_t num_tokens, int64_t width, int64_t out_stride = 0);
+CudaError LaunchPlaceRows(const LaunchContext& context, const PlaceRowsParams& params);
+CudaError LaunchMixRotary(const LaunchContext& context, const MixRotaryParams& params);
+CudaError LaunchMixRows(const LaunchContext& context, const MixRowsParams& params);
+CudaError LaunchClamp(const LaunchContext& context, const ClampParams& params);
 // rope_kv_write.cu
 CudaError LaunchRopeKvWrite(const LaunchContext& context, const RopeKvWriteParams& params);
+
+// segment_attention.cu. Reads the segments before it returns.
+// head_dim at most kSegmentHeadDimMax
+inline constexpr int32_t kSegmentHeadDimMax = 128;
+CudaError LaunchSegmentAttention(const LaunchContext& context,
+                                 const SegmentAttentionParams& params);
 
 // step.cu
 CudaError LaunchApplyPlanWrites(const LaunchContext& context, const PlanWritesParams& params);
@@ -107,7 +117,7 @@ inline constexpr int64_t kSampleVocabMax = 524288;
 CudaError LaunchSample(const LaunchContext& context, const DeviceSampleParams& params);
 
 // attention.cu, attention_plan.cu, attention_decode*.cu, attention_extend*.cu,
-// attention_wide*.cu. The plan kernel writes the
+// attention_pictures*.cu, attention_wide*.cu. The plan kernel writes the
 // workspace, and the kernels of every layer read it. Its address stays the same between steps, and
 // its counters are zero before the first step.
 struct AttentionWorkspace {

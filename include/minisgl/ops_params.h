@@ -66,6 +66,11 @@ struct ConstActivationPtr {
     return static_cast<const T*>(data);
   }
   const float* f32() const { return as<float>(); }  // REQUIRES dtype kF32
+  // The pointer advanced by `count` elements.
+  ConstActivationPtr At(int64_t count) const {
+    return {static_cast<const char*>(data) + count * static_cast<int64_t>(DTypeBytes(dtype)),
+            dtype};
+  }
 };
 
 // A weight matrix [out, in] in the element order that an implementation's kernels read. Made by
@@ -252,7 +257,7 @@ struct AttentionParams {
   int64_t qkv_stride = 0;  // elements from token to token; 0: H * E + HKV * (E + EV)
   // [T] or null: token t attends to the row's keys before key_end[t]. REQUIRES that it is more than
   // the token's position, at most kv_len, and never less than that of an earlier token of the row.
-  // A sliding window hides keys before the token alone. Not on a device.
+  // A sliding window hides keys before the token alone. On a device REQUIRES rows_known kExactly.
   const int32_t* key_end = nullptr;
 
   int32_t value_dim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }

@@ -26,18 +26,18 @@ struct SegmentAttentionParams {
 
 // out[i, :] = sum_k shares[i, k] * x[rows[i, k], :], in the order of k.
 struct MixRowsParams {
-  const float* x;       // [*, D]
-  const int32_t* rows;  // [N, K]
-  const float* shares;  // [N, K]
-  float* out;           // [N, D]
-  int64_t num_rows;     // N
-  int64_t width;        // D
-  int32_t num_per_row;  // K
+  ConstActivationPtr x;  // [*, D]
+  const int32_t* rows;   // [N, K]
+  const float* shares;   // [N, K]
+  ActivationPtr out;     // [N, D], dtype of x
+  int64_t num_rows;      // N
+  int64_t width;         // D
+  int32_t num_per_row;   // K
 };
 
 // values[i] = min(max(values[i], low), high); NaN stays NaN.
 struct ClampParams {
-  float* values;
+  ActivationPtr values;
   int64_t count;
   float low, high;
 };
@@ -68,7 +68,7 @@ constexpr int32_t RotaryPartOf(int32_t i, const std::array<int32_t, 3>& sections
 struct MixRotaryParams {
   const float *cos, *sin;         // [max_seq_len, half]
   float *out_cos, *out_sin;       // [T, half]
-  const RopePosition* positions;  // [T], in host memory; each part below max_seq_len
+  const RopePosition* positions;  // [T]; each part below max_seq_len
   int64_t num_tokens;
   int32_t half;  // frequencies
   std::array<int32_t, 3> sections;

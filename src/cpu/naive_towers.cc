@@ -48,17 +48,17 @@ void NaiveMixRows(const MixRowsParams& p) {
     for (int64_t d = 0; d < p.width; ++d) {
       double sum = 0;
       for (int64_t at = i * p.num_per_row; at < (i + 1) * p.num_per_row; ++at) {
-        sum += double{p.shares[at]} * p.x[p.rows[at] * p.width + d];
+        sum += double{p.shares[at]} * Get(p.x, p.rows[at] * p.width + d);
       }
-      p.out[i * p.width + d] = static_cast<float>(sum);
+      Put(p.out, i * p.width + d, sum);
     }
   }
 }
 
 void NaiveClamp(const ClampParams& p) {
   for (int64_t i = 0; i < p.count; ++i) {
-    float& value = p.values[i];
-    value = value < p.low ? p.low : value > p.high ? p.high : value;
+    const double value = Get(p.values, i);
+    Put(p.values, i, value < p.low ? p.low : value > p.high ? p.high : value);
   }
 }
 

@@ -32,6 +32,11 @@ struct PagedAttentionCase {
   uint64_t seed = 1;
   int32_t value_dim = 0;  // 0: head_dim
   bool values_in_keys = false;
+  // Runs of tokens of the step, each within a row, that see each other; empty: attention is causal.
+  struct Picture {
+    int32_t token, count;
+  };
+  std::vector<Picture> pictures;
 
   std::string Name() const {
     std::string name =
@@ -40,6 +45,9 @@ struct PagedAttentionCase {
                     num_kv_heads, page_size, window, softcap, sinks);
     for (const PagedAttentionRow& row : rows) {
       name += fmt::format(" {}/{}", row.num_tokens, row.kv_len);
+    }
+    for (const Picture& picture : pictures) {
+      name += fmt::format(" picture {}+{}", picture.token, picture.count);
     }
     return name;
   }
@@ -56,6 +64,7 @@ class PagedAttentionScene {
     }
     FillKeys();
     FillQueries();
+    FillKeyEnds();
     if (c.sinks) {
       sinks_ = RandomFloats(c.num_heads, c.seed + 7, 2.0);
     }
@@ -101,6 +110,7 @@ class PagedAttentionScene {
         table_row(Spared(tables_.table_row, -1)), row_begin(Spared(row_begin_, num_tokens())),
         kv_len(Spared(kv_len_, -1)), decode_rows(std::vector<int32_t>{case_.num_decode_rows});
     const DeviceArray<float> sinks(sinks_);
+    const DeviceArray<int32_t> key_end(key_end_);
     DeviceOutput out(case_.dtype, num_tokens() * out_width());
     AttentionParams params = Params();
     params.qkv = qkv.ptr();
@@ -111,6 +121,7 @@ class PagedAttentionScene {
     params.row_begin = row_begin.data();
     params.kv_len = kv_len.data();
     params.sinks = case_.sinks ? sinks.data() : nullptr;
+    params.key_end = key_end_.empty() ? nullptr : key_end.data();
     if (case_.rows_known != RowsKnown::kExactly) {
       params.rows_known = case_.rows_known;
       params.num_rows = static_cast<int32_t>(kv_len.size());
@@ -287,6 +298,19 @@ class PagedAttentionScene {
     }
   }
 
+  void FillKeyEnds() {
+    if (case_.pictures.empty()) return;
+    for (size_t row = 0; row < kv_len_.size(); ++row) {
+      for (int32_t t = row_begin_[row]; t < row_begin_[row + 1]; ++t) {
+        key_end_.push_back(kv_len_[row] - (row_begin_[row + 1] - t) + 1);
+      }
+    }
+    for (const auto& picture : case_.pictures) {
+      const auto first = key_end_.begin() + picture.token;
+      std::fill_n(first, picture.count, *(first + picture.count - 1));
+    }
+  }
+
   // `magnitude`: the result with each value replaced by its magnitude.
   std::vector<float> Expected(bool magnitude) const {
     const DeviceInput qkv(case_.dtype, qkv_), keys(case_.dtype, keys_);
@@ -303,6 +327,7 @@ class PagedAttentionScene {
     params.row_begin = row_begin_.data();
     params.kv_len = kv_len_.data();
     params.sinks = case_.sinks ? sinks_.data() : nullptr;
+    params.key_end = key_end_.empty() ? nullptr : key_end_.data();
     MakeNaiveOps()->Attention(params);
     return out;
   }
@@ -310,7 +335,7 @@ class PagedAttentionScene {
   PagedAttentionCase case_;
   std::mt19937_64 random_;
   PageTables tables_;
-  std::vector<int32_t> row_begin_, kv_len_;
+  std::vector<int32_t> row_begin_, kv_len_, key_end_;
   std::vector<int32_t> num_groups_, group_begin_, group_rows_, shared_splits_;
   std::vector<float> keys_, qkv_, sinks_;
   mutable std::vector<float> expected_, magnitude_;

@@ -351,30 +351,32 @@ HWY_INLINE Floats Clamp(Floats x, Floats low, Floats high) {
 void ClampValues(const ClampParams& p, int64_t begin, int64_t end) {
   const F32 d;
   const Floats low = hn::Set(d, p.low), high = hn::Set(d, p.high);
+  float* const values = p.values.f32();
   int64_t i = begin;
   for (; i + kLanes <= end; i += kLanes) {
-    hn::StoreU(Clamp(hn::LoadU(d, p.values + i), low, high), d, p.values + i);
+    hn::StoreU(Clamp(hn::LoadU(d, values + i), low, high), d, values + i);
   }
-  for (; i < end; ++i) p.values[i] = hn::GetLane(Clamp(hn::Set(d, p.values[i]), low, high));
+  for (; i < end; ++i) values[i] = hn::GetLane(Clamp(hn::Set(d, values[i]), low, high));
 }
 
 void MixRowsOf(const MixRowsParams& p, int64_t begin, int64_t end) {
   const F32 d;
+  const float* const x = p.x.f32();
   for (int64_t row = begin; row < end; ++row) {
     const int32_t* rows = p.rows + row * p.num_per_row;
     const float* shares = p.shares + row * p.num_per_row;
-    float* out = p.out + row * p.width;
+    float* out = p.out.f32() + row * p.width;
     int64_t i = 0;
     for (; i + kLanes <= p.width; i += kLanes) {
       Floats sum = hn::Zero(d);
       for (int32_t k = 0; k < p.num_per_row; ++k) {
-        sum = hn::MulAdd(hn::Set(d, shares[k]), hn::LoadU(d, p.x + rows[k] * p.width + i), sum);
+        sum = hn::MulAdd(hn::Set(d, shares[k]), hn::LoadU(d, x + rows[k] * p.width + i), sum);
       }
       hn::StoreU(sum, d, out + i);
     }
     for (; i < p.width; ++i) {
       float sum = 0;
-      for (int32_t k = 0; k < p.num_per_row; ++k) sum += shares[k] * p.x[rows[k] * p.width + i];
+      for (int32_t k = 0; k < p.num_per_row; ++k) sum += shares[k] * x[rows[k] * p.width + i];
       out[i] = sum;
     }
   }
