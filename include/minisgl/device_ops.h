@@ -242,6 +242,8 @@ struct ModelShape {
   int32_t num_expert_groups = 0;  // that experts are chosen by; 0 or 1: none
   int32_t state_key_dim = 0;      // of recurrent layers; 0: none
   int64_t state_norm_width = 0;   // of the output of such layers, in groups
+  int32_t tower_head_dim = 0;     // of a tower; 0: the model is none
+  int64_t tower_norm_width = 0;   // likewise: of the widest vector that is normalised
 };
 
 // The largest step. Workspace is reserved for it once, because graphs hold its addresses.
@@ -316,6 +318,7 @@ class DeviceOps : public Ops {
   virtual Result<double> ElapsedMs(DeviceEvent* begin, DeviceEvent* end) = 0;
   // Waits for everything queued so far.
   virtual Status Synchronize() = 0;
+  Status Finish() final { return Synchronize(); }
 
   // False if graphs are off; BeginCapture is then an error.
   virtual bool RunsGraphs() const { return true; }

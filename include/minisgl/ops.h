@@ -51,6 +51,9 @@ class Ops {
     return Status();
   }
 
+  // Waits until operations that are queued have ended, so that memory which they use may be freed.
+  virtual Status Finish() { return Status(); }
+
   // Concatenates the matrices `parts` (each [out_i, in], dense or quantized) to one [sum out_i,
   // in], converts it to `format` (rounding to nearest) and packs it for Linear. A device stores
   // everything in its activation dtype. kOutOfMemory.

@@ -30,6 +30,18 @@ int64_t WorkspaceRows(const TowerConfig& config) {
   return std::max(config.tile_side == 0 ? kWorkspaceRows : tile, kWorkspaceRows);
 }
 
+// The widest vector that a step normalises; 0: none does.
+int64_t WidestNorm(const TowerConfig& config, const std::vector<TowerStep>& steps) {
+  int64_t width = config.hidden_size, widest = 0;
+  for (const TowerStep& step : steps) {
+    if (step.kind == TowerStepKind::kJoin) width *= config.unit_patches();
+    if (step.kind == TowerStepKind::kLinear) width = step.width;
+    const bool is_norm = step.kind == TowerStepKind::kNorm || step.kind == TowerStepKind::kScale;
+    if (is_norm) widest = std::max(widest, width);
+  }
+  return widest;
+}
+
 // Upper bound on the segments of attention in so many rows.
 int64_t SegmentsMax(const TowerConfig& config, int64_t rows) {
   if (config.tile_side > 0) return rows / (int64_t{config.tile_side} * config.tile_side) + 1;
@@ -69,6 +81,18 @@ std::vector<int32_t> SegmentsOfTiles(const std::vector<int32_t>& of_tile, int64_
   }
   return all;
 }
+
+// Memory that is declared before it is freed after the operations that use it.
+class FinishAtEnd {
+ public:
+  explicit FinishAtEnd(Ops* ops) : ops_(ops) {}
+  FinishAtEnd(const FinishAtEnd&) = delete;
+  FinishAtEnd& operator=(const FinishAtEnd&) = delete;
+  ~FinishAtEnd() { static_cast<void>(ops_->Finish()); }  // a device keeps its fault
+
+ private:
+  Ops* const ops_;
+};
 
 // What a picture is encoded with: all of it outlives the encoding.
 struct TowerParts {
@@ -121,6 +145,7 @@ class ImageEncoding final : public TowerEncoding {
   int64_t together_ = 0;      // tiles
   int64_t num_units_ = 0, units_done_ = 0;
   std::optional<TowerRun> run_;
+  std::optional<FinishAtEnd> finish_;  // of the memory above
 };
 
 class TowerImpl final : public Tower {
@@ -135,7 +160,7 @@ class TowerImpl final : public Tower {
 
   uint64_t weight_bytes() const override { return weight_bytes_; }
   uint64_t workspace_bytes() const override {
-    return CountTowerWorkspace(config_, space_.max_rows).value_or(0);
+    return CountTowerWorkspace(config_, space_.max_rows, space_.dtype).value_or(0);
   }
   int64_t embedding_width() const override { return parts().embedding_width(); }
 
@@ -186,6 +211,7 @@ Status ImageEncoding::Begin() {
       MINISGL_ASSIGN_OR_RETURN(
           tiles_, DeviceArray<float>::Make(ops_, {rows, static_cast<uint64_t>(width_)}));
     }
+    if (!fits || config_.packs_tiles) finish_.emplace(ops_);
     run_.emplace(TowerRun{config_, weights_, layout_, space, ops_, together_, {}, {}});
     return UploadTables(*run_);
   });
@@ -289,6 +315,7 @@ Status ImageEncoding::PackTiles() {
   const RowMix mix = MixPackedTiles(image_.layout, layout_);
   MINISGL_ASSIGN_OR_RETURN(const auto rows, minisgl::Upload<int32_t>(ops_, mix.rows));
   MINISGL_ASSIGN_OR_RETURN(const auto shares, minisgl::Upload<float>(ops_, mix.shares));
+  const FinishAtEnd finish(ops_);
   ops_->MixRows({.x = tiles_.data(),
                  .rows = rows.data(),
                  .shares = shares.data(),
@@ -320,8 +347,8 @@ class TowerModel final : public ListedModel {
   std::optional<uint64_t> WeightBytes(const DecoderOptions& options) const override {
     return CountTowerWeights(config_, options.weight_format);
   }
-  std::optional<uint64_t> WorkspaceBytes(const DecoderOptions&) const override {
-    return CountTowerWorkspace(config_, WorkspaceRows(config_));
+  std::optional<uint64_t> WorkspaceBytes(const DecoderOptions& options) const override {
+    return CountTowerWorkspace(config_, WorkspaceRows(config_), options.activation_dtype);
   }
   std::optional<uint64_t> ScratchBytes(const DecoderOptions& options,
                                        int num_threads) const override;
@@ -329,6 +356,16 @@ class TowerModel final : public ListedModel {
   const ModelConfig* layers() const override { return nullptr; }
   int64_t embedding_width() const override {
     return int64_t{config_.text_hidden_size} * (1 + config_.num_deepstack);
+  }
+  ModelShape tower_shape() const override {
+    ModelShape shape;
+    shape.tower_head_dim = config_.head_dim;
+    shape.tower_norm_width = std::max(config_.hidden_size, config_.attention_width());
+    for (const auto& steps : config_.deepstack_steps) {
+      shape.tower_norm_width = std::max(shape.tower_norm_width, WidestNorm(config_, steps));
+    }
+    shape.tower_norm_width = std::max(shape.tower_norm_width, WidestNorm(config_, config_.steps));
+    return shape;
   }
   std::string PackKey(const WeightFormat& format) const override {
     return fmt::format("tower {} {} {} {} {} {} {}", config_.name, format.Name(),
@@ -367,9 +404,6 @@ std::optional<uint64_t> TowerModel::ScratchBytes(const DecoderOptions& options,
 Result<std::unique_ptr<RankModel>> TowerModel::Load(const Checkpoint& checkpoint,
                                                     const DecoderOptions& options, const Decoder*,
                                                     Ops* ops) const {
-  if (ops->activation_dtype() != DType::kF32) {
-    return MakeStatus(StatusCode::kUnavailable, "the {} runs on the CPU alone", Title());
-  }
   const WeightFormat& format = options.weight_format;
   MINISGL_ASSIGN_OR_RETURN(TowerWeights weights,
                            LoadTowerWeights(config_, checkpoint, format, ops));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "minisgl/tensor/dtype.h"
 #include "model/tower_workspace.h"
 
 namespace minisgl::model {
@@ -43,18 +44,31 @@ std::vector<float> ArrangePatches(const TowerRun& run, const float* values) {
   return patches;
 }
 
+// Rounded to the dtype of activations.
+Status UploadPatches(const TowerRun& run, const std::vector<float>& patches) {
+  const ActivationPtr to = run.space.patches.ptr();
+  if (to.dtype == DType::kF32) {
+    return run.ops->Upload(to.data, patches.data(), patches.size() * sizeof(float));
+  }
+  std::vector<uint16_t> rounded;
+  rounded.reserve(patches.size());
+  for (const float value : patches) {
+    rounded.push_back(to.dtype == DType::kBF16 ? FloatToBf16(value) : FloatToF16(value));
+  }
+  return run.ops->Upload(to.data, rounded.data(), rounded.size() * sizeof(uint16_t));
+}
+
 }  // namespace
 
 Status EmbedPatches(const TowerRun& run, const float* values) {
   const TowerConfig& config = run.config;
   const TowerWorkspace& space = run.space;
   const std::vector<float> patches = ArrangePatches(run, values);
-  MINISGL_RETURN_IF_ERROR(
-      run.ops->Upload(space.patches.data(), patches.data(), patches.size() * sizeof(float)));
+  MINISGL_RETURN_IF_ERROR(UploadPatches(run, patches));
   const int64_t width = config.hidden_size, of_tile = run.layout.num_patches;
   const bool has_places = config.places != TowerPlaces::kNone;
-  float* const embedded = has_places ? space.hidden.data() : space.residual.data();
-  MultiplyRows(run, run.weights.patch, space.patches.data(), run.num_patches(), embedded);
+  const ActivationPtr embedded = has_places ? space.hidden.ptr() : space.residual.data();
+  MultiplyRows(run, run.weights.patch, space.patches.ptr(), run.num_patches(), embedded);
   if (!config.names.patch_norm.empty()) {
     NormalizeRows(run, run.weights.patch_norm, embedded, run.num_patches(), width, embedded);
   }
@@ -68,7 +82,7 @@ Status EmbedPatches(const TowerRun& run, const float* values) {
                       .num_per_row = PlacesPerRow(config)});
     for (int64_t t = 0; t < run.num_tiles; ++t) {
       const int64_t first = t * run.layout.num_rows + run.layout.first_patch;
-      AddRows(run, embedded + t * of_tile * width, of_tile, width,
+      AddRows(run, embedded.At(t * of_tile * width), of_tile, width,
               space.residual.data() + first * width);
     }
   }

@@ -1,4 +1,5 @@
 // From the last layer's rows to embeddings: norms, units joined or pooled, projectors.
+#include "minisgl/base/check.h"
 #include "model/tower_workspace.h"
 
 namespace minisgl::model {
@@ -6,7 +7,7 @@ namespace {
 
 // Rows between two steps: in one of space.step, in the residual or in space.hidden.
 struct Rows {
-  const float* data;
+  ConstActivationPtr data;
   int64_t count, width;
 };
 
@@ -14,13 +15,16 @@ struct Rows {
 Rows FirstRows(const TowerRun& run, bool is_last) {
   const TowerWorkspace& space = run.space;
   const int64_t width = run.config.hidden_size;
-  const float* x = space.residual.data();
+  ConstActivationPtr x = space.hidden.ptr();
   if (is_last && !run.config.names.last_norm.empty()) {
-    NormalizeRows(run, run.weights.last_norm, x, run.num_rows(), width, space.hidden.data());
-    x = space.hidden.data();
+    NormalizeResidual(run, run.weights.last_norm);
+  } else if (space.dtype != DType::kF32) {
+    NormalizeResidual(run, TowerNorm());
+  } else {
+    x = space.residual.data();
   }
   if (run.layout.is_in_unit_order) return {x, run.num_patches(), width};
-  float* const gathered = space.step[0].data();
+  const ActivationPtr gathered = space.step[0].ptr();
   run.ops->GatherRows({.x = x,
                        .rows = space.unit_rows.data(),
                        .out = gathered,
@@ -29,9 +33,14 @@ Rows FirstRows(const TowerRun& run, bool is_last) {
   return {gathered, run.num_patches(), width};
 }
 
+// True if a step's output may have another dtype than its input.
+bool IsProduct(TowerStepKind kind) {
+  return kind == TowerStepKind::kLinear || kind == TowerStepKind::kGated;
+}
+
 // Runs a step to `out`, and returns what it has written. kJoin writes nothing.
 Rows RunStep(const TowerRun& run, const TowerStep& step, const TowerStepWeights& weights,
-             const Rows& in, float* out, int64_t out_stride) {
+             const Rows& in, ActivationPtr out, int64_t out_stride) {
   const int64_t patches = run.config.unit_patches();
   switch (step.kind) {
     case TowerStepKind::kNorm:
@@ -79,8 +88,11 @@ void RunTowerSteps(const TowerRun& run, const std::vector<TowerStep>& steps,
   Rows rows = FirstRows(run, is_last);
   for (size_t i = 0; i < steps.size(); ++i) {
     const bool is_end = i + 1 == steps.size();
-    const bool is_in_first = rows.data == run.space.step[0].data();
-    float* const to = is_end ? out : run.space.step[is_in_first ? 1 : 0].data();
+    const bool is_in_first = rows.data.data == run.space.step[0].ptr().data;
+    const ActivationPtr to =
+        is_end ? ActivationPtr(out) : run.space.step[is_in_first ? 1 : 0].ptr();
+    MINISGL_CHECK(!is_end || IsProduct(steps[i].kind) || run.space.dtype == DType::kF32,
+                  "a last step whose result is not f32");
     rows = RunStep(run, steps[i], weights[i], rows, to, is_end ? out_stride : 0);
   }
 }

@@ -9,6 +9,10 @@
 namespace minisgl::model {
 namespace {
 
+struct TowerActivations {
+  ActivationArray* array;
+  uint64_t rows, width;
+};
 struct TowerFloats {
   DeviceArray<float>* array;
   uint64_t rows, width;
@@ -18,6 +22,7 @@ struct TowerIntegers {
   uint64_t rows, width;
 };
 struct TowerArrays {
+  std::vector<TowerActivations> activations;
   std::vector<TowerFloats> floats;
   std::vector<TowerIntegers> integers;
 };
@@ -52,7 +57,7 @@ void ListStepArrays(const TowerConfig& config, uint64_t rows, TowerWorkspace* sp
   for (const auto& steps : config.deepstack_steps) {
     width = std::max(width, StepWidth(config, steps));
   }
-  for (DeviceArray<float>& array : space->step) arrays->floats.push_back({&array, rows, width});
+  for (ActivationArray& array : space->step) arrays->activations.push_back({&array, rows, width});
   arrays->floats.push_back({&space->pool_shares, rows, 1});
   arrays->floats.push_back({&space->ones, rows, 1});
   arrays->integers.push_back({&space->pool_rows, rows, 1});
@@ -66,20 +71,20 @@ TowerArrays ListTowerArrays(const TowerConfig& config, int64_t max_rows, TowerWo
   const auto width = static_cast<uint64_t>(config.attention_width());
   const uint64_t inner = InnerWidth(config);
   TowerArrays arrays;
-  arrays.floats = {{&space->patches, rows, static_cast<uint64_t>(config.patch_values())},
-                   {&space->residual, rows, hidden},
-                   {&space->hidden, rows, hidden},
-                   {&space->query, rows, width},
-                   {&space->key, rows, width},
-                   {&space->value, rows, width},
-                   {&space->attention, rows, width},
-                   {&space->up, chunk, inner},
-                   {&space->gate, chunk, inner},
-                   {&space->branch, chunk, hidden}};
+  arrays.floats = {{&space->residual, rows, hidden}};
+  arrays.activations = {{&space->patches, rows, static_cast<uint64_t>(config.patch_values())},
+                        {&space->hidden, rows, hidden},
+                        {&space->query, rows, width},
+                        {&space->key, rows, width},
+                        {&space->value, rows, width},
+                        {&space->attention, rows, width},
+                        {&space->up, chunk, inner},
+                        {&space->gate, chunk, inner},
+                        {&space->branch, chunk, hidden}};
   if (config.clips) {
     // chunk * inner: factors below 2^45
     const uint64_t widest = std::max(rows * std::max(hidden, width), chunk * inner);
-    arrays.floats.push_back({&space->clipped, widest, 1});
+    arrays.activations.push_back({&space->clipped, widest, 1});
   }
   if (config.rotation != TowerRotation::kNone) {
     const auto pairs = static_cast<uint64_t>(config.head_dim / 2);
@@ -101,7 +106,12 @@ TowerArrays ListTowerArrays(const TowerConfig& config, int64_t max_rows, TowerWo
 Result<TowerWorkspace> MakeTowerWorkspace(const TowerConfig& config, int64_t max_rows, Ops* ops) {
   TowerWorkspace space;
   space.max_rows = max_rows;
+  space.dtype = ops->activation_dtype();
   const TowerArrays arrays = ListTowerArrays(config, max_rows, &space);
+  for (const auto& [array, rows, width] : arrays.activations) {
+    MINISGL_ASSIGN_OR_RETURN(
+        *array, ActivationArray::Make(ops, space.dtype, {std::max<uint64_t>(1, rows), width}));
+  }
   for (const auto& [array, rows, width] : arrays.floats) {
     MINISGL_ASSIGN_OR_RETURN(*array, DeviceArray<float>::Make(ops, {rows, width}));
   }
@@ -113,25 +123,28 @@ Result<TowerWorkspace> MakeTowerWorkspace(const TowerConfig& config, int64_t max
   return space;
 }
 
-std::optional<uint64_t> CountTowerWorkspace(const TowerConfig& config, int64_t max_rows) {
+std::optional<uint64_t> CountTowerWorkspace(const TowerConfig& config, int64_t max_rows,
+                                            DType dtype) {
   TowerWorkspace space;
   const TowerArrays arrays = ListTowerArrays(config, max_rows, &space);
   std::optional<uint64_t> sum = 0;
-  const auto add = [&sum](uint64_t rows, uint64_t width) {
+  const auto add = [&sum](uint64_t rows, uint64_t width, uint64_t element_bytes) {
     auto bytes = CheckedMul(rows, width);
-    if (bytes) bytes = CheckedMul(std::max<uint64_t>(1, *bytes), sizeof(float));
+    if (bytes) bytes = CheckedMul(std::max<uint64_t>(1, *bytes), element_bytes);
     sum = sum && bytes ? CheckedAdd(*sum, *bytes) : std::nullopt;
   };
-  for (const TowerFloats& one : arrays.floats) add(one.rows, one.width);
-  for (const TowerIntegers& one : arrays.integers) add(one.rows, one.width);
+  for (const TowerActivations& one : arrays.activations)
+    add(one.rows, one.width, DTypeBytes(dtype));
+  for (const TowerFloats& one : arrays.floats) add(one.rows, one.width, sizeof(float));
+  for (const TowerIntegers& one : arrays.integers) add(one.rows, one.width, sizeof(int32_t));
   return sum;
 }
 
-void MultiplyRows(const TowerRun& run, const TowerMatrix& matrix, const float* x, int64_t num_rows,
-                  float* out, int64_t out_stride) {
+void MultiplyRows(const TowerRun& run, const TowerMatrix& matrix, ConstActivationPtr x,
+                  int64_t num_rows, ActivationPtr out, int64_t out_stride) {
   const int64_t width = matrix.weight.num_in, num_out = matrix.weight.num_out;
   if (matrix.of_inputs) {
-    float* const clipped = run.space.clipped.data();
+    const ActivationPtr clipped = run.space.clipped.ptr();
     NormalizeRows(run, TowerNorm(), x, num_rows, width, clipped);
     run.ops->Clamp({clipped, num_rows * width, matrix.of_inputs->low, matrix.of_inputs->high});
     x = clipped;
@@ -148,8 +161,8 @@ void MultiplyRows(const TowerRun& run, const TowerMatrix& matrix, const float* x
   }
 }
 
-void NormalizeRows(const TowerRun& run, const TowerNorm& norm, const float* x, int64_t num_rows,
-                   int64_t width, float* out, int64_t group_width) {
+void NormalizeRows(const TowerRun& run, const TowerNorm& norm, ConstActivationPtr x,
+                   int64_t num_rows, int64_t width, ActivationPtr out, int64_t group_width) {
   run.ops->Norm({.x = x,
                  .residual = nullptr,
                  .weight = norm.weight.data(),
@@ -162,10 +175,29 @@ void NormalizeRows(const TowerRun& run, const TowerNorm& norm, const float* x, i
                  .group_width = group_width});
 }
 
+void NormalizeResidual(const TowerRun& run, const TowerNorm& norm) {
+  const TowerWorkspace& space = run.space;
+  const int64_t width = run.config.hidden_size;
+  if (space.dtype == DType::kF32) {
+    NormalizeRows(run, norm, space.residual.data(), run.num_rows(), width, space.hidden.ptr());
+    return;
+  }
+  // As after an addition of nothing, whose result has the dtype of activations.
+  run.ops->Norm({.x = nullptr,
+                 .residual = space.residual.data(),
+                 .weight = norm.weight.data(),
+                 .out = space.hidden.ptr(),
+                 .num_tokens = run.num_rows(),
+                 .width = width,
+                 .eps = norm.eps,
+                 .kind = norm.kind,
+                 .bias = norm.bias.data()});
+}
+
 // A norm of vectors whose mean square is known to be 1.
 void ScaleRows(const TowerRun& run, const DeviceArray<float>& factors,
-               const DeviceArray<float>& summands, int64_t num_rows, int64_t width, const float* x,
-               float* out) {
+               const DeviceArray<float>& summands, int64_t num_rows, int64_t width,
+               ConstActivationPtr x, ActivationPtr out) {
   run.ops->Norm({.x = x,
                  .residual = nullptr,
                  .weight = factors.data(),
@@ -177,7 +209,7 @@ void ScaleRows(const TowerRun& run, const DeviceArray<float>& factors,
                  .mean_squares = run.space.ones.data()});
 }
 
-void AddRows(const TowerRun& run, const float* x, int64_t num_rows, int64_t width,
+void AddRows(const TowerRun& run, ConstActivationPtr x, int64_t num_rows, int64_t width,
              float* residual) {
   run.ops->Norm({.x = x,
                  .residual = residual,
@@ -188,17 +220,17 @@ void AddRows(const TowerRun& run, const float* x, int64_t num_rows, int64_t widt
                  .eps = 0});
 }
 
-void RunFeedForward(const TowerRun& run, const FeedForward& part, const float* x, int64_t num_rows,
-                    float* out, int64_t out_stride) {
+void RunFeedForward(const TowerRun& run, const FeedForward& part, ConstActivationPtr x,
+                    int64_t num_rows, ActivationPtr out, int64_t out_stride) {
   const int64_t width = part.up.weight.num_in, inner = part.up.weight.num_out;
   const int64_t num_out = part.down.weight.num_out;
   const int64_t stride = out_stride == 0 ? num_out : out_stride;
-  float* const up = run.space.up.data();
-  float* const gate = part.gate == nullptr ? up : run.space.gate.data();
+  const ActivationPtr up = run.space.up.ptr();
+  const ActivationPtr gate = part.gate == nullptr ? up : run.space.gate.ptr();
   const int64_t rows_max = std::min(run.space.max_rows, kFeedForwardRows);
   for (int64_t first = 0; first < num_rows; first += rows_max) {
     const int64_t count = std::min(rows_max, num_rows - first);
-    const float* const in = x + first * width;
+    const ConstActivationPtr in = x.At(first * width);
     MultiplyRows(run, part.up, in, count, up);
     if (part.gate != nullptr) MultiplyRows(run, *part.gate, in, count, gate);
     ActivateParams activate = {.gate_up = gate,
@@ -214,7 +246,7 @@ void RunFeedForward(const TowerRun& run, const FeedForward& part, const float* x
       activate.up_stride = inner;
     }
     run.ops->Activate(activate);
-    MultiplyRows(run, part.down, gate, count, out + first * stride, stride);
+    MultiplyRows(run, part.down, gate, count, out.At(first * stride), stride);
   }
 }
 

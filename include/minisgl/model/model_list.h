@@ -13,7 +13,7 @@
 // - Slots of states hold states of the target alone.
 // - Several ranks cut it as ranks.h says, or each rank has all of it.
 // - Steps: the target runs in every step. A tower runs before a step whose plan has pictures to
-//   encode, on the CPU's first rank alone. A drafter is meant to run after a step, over the step's
+//   encode, on the first rank alone. A drafter is meant to run after a step, over the step's
 //   tokens: no engine does that so far, it is planned, loaded and reported, and computes nothing.
 //
 // Immutable; any thread.
@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "minisgl/base/status.h"
+#include "minisgl/device_ops.h"
 #include "minisgl/model/decoder.h"
 #include "minisgl/model/ranks.h"
 #include "minisgl/ops.h"
@@ -76,6 +77,9 @@ class ListedModel {
 
   // Floats of an embedding that a tower makes; 0: the model is none.
   virtual int64_t embedding_width() const { return 0; }
+
+  // What decides whether a device has kernels for a tower; nothing is set if the model is none.
+  virtual ModelShape tower_shape() const { return {}; }
 
   // Whatever of the configuration decides the order or format of packed weights.
   virtual std::string PackKey(const WeightFormat& format) const = 0;

@@ -4,7 +4,8 @@
 //
 // The workspace has room for 4,096 patches, or for a tile that has more. Tiles of a picture are
 // encoded as many at a time as fit, a larger picture without tiles takes the memory that it needs
-// while it is encoded. Activations are f32: on a device a tower does not load (kUnavailable).
+// while it is encoded. Activations have the dtype of the Ops; the residual stream and embeddings
+// are f32.
 //
 // Used by one thread, that of the Ops.
 #pragma once
