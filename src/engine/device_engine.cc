@@ -41,6 +41,11 @@ std::shared_ptr<Rendezvous> MeetingPlace(size_t num_ranks) {
   return std::make_shared<Rendezvous>(static_cast<int32_t>(num_ranks), /*spins=*/false);
 }
 
+// True if the plan encodes, reads or drops pictures.
+bool HasPictures(const PlanExtras& extras) {
+  return (extras.parts() & (kHasInputs | kReplacesEmbeddings)) != 0;
+}
+
 class DeviceEngine final : public Engine {
  public:
   explicit DeviceEngine(std::vector<std::unique_ptr<DeviceRank>> ranks)
@@ -62,14 +67,20 @@ class DeviceEngine final : public Engine {
     MINISGL_CHECK(fault.empty(), "step {}: {}", plan->step, fault);
     in_flight_.push_back({plan, Status()});
     for (const auto& rank : ranks_) rank->Begin(plan);
-    if (fault_.ok()) fault_ = OnRanks([](DeviceRank* rank) { return rank->Queue(); });
+    Status unreadable;
+    if (fault_.ok() && HasPictures(plan->extras)) fault_ = TakePictures(&unreadable);
+    const bool runs = unreadable.ok();
+    if (fault_.ok()) {
+      fault_ = OnRanks([&](DeviceRank* rank) { return runs ? rank->Queue() : rank->Skip(); });
+    }
+    in_flight_.back().unreadable = unreadable;
     in_flight_.back().fault = fault_;
   }
 
   void SupplyMasks(StepMasks masks) override {
     MINISGL_CHECK(!in_flight_.empty() && in_flight_.back().plan->has_masks(),
                   "masks that no step waits for");
-    if (fault_.ok()) {
+    if (fault_.ok() && in_flight_.back().unreadable.ok()) {
       fault_ = OnRanks([&](DeviceRank* rank) { return rank->QueuePlaces(masks); });
     }
     in_flight_.back().fault = fault_;
@@ -100,8 +111,10 @@ class DeviceEngine final : public Engine {
     in_flight_.pop_front();
     StepResult result;
     if (step.fault.ok()) step.fault = OnRanks([](DeviceRank* rank) { return rank->Wait(); });
-    if (step.fault.ok()) {
+    if (step.fault.ok() && step.unreadable.ok()) {
       result.rows = first().Results();
+    } else if (step.fault.ok()) {
+      result.status = step.unreadable;
     } else {
       if (fault_.ok()) fault_ = step.fault;
       result.status = step.fault.WithPrefix(fmt::format("step {}", step.plan->step));
@@ -114,13 +127,17 @@ class DeviceEngine final : public Engine {
  private:
   struct LaunchedStep {
     std::shared_ptr<const BatchPlan> plan;
-    Status fault;  // why it was not queued
+    Status fault;       // why it was not queued
+    Status unreadable;  // why its pictures could not be encoded; a fault of this step alone
   };
 
   DeviceRank& first() const { return *ranks_[0]; }
   bool has_ranks() const { return ranks_.size() > 1; }
 
   Status OnRanks(const std::function<Status(DeviceRank*)>& work);
+  // Has all ranks take the pictures of the newest step. *unreadable: the fault of the first rank
+  // that has one. Returns a fault of a device.
+  Status TakePictures(Status* unreadable);
   void FailRanks() { first().ops()->FailRanks(); }
   // Waits until nothing runs on any rank, on the thread of rank `index`: all ranks call it.
   Status BeQuiet(int32_t index);
@@ -173,6 +190,16 @@ Status DeviceEngine::OnRanks(const std::function<Status(DeviceRank*)>& work) {
     consequence = results[i];
   }
   return consequence;
+}
+
+Status DeviceEngine::TakePictures(Status* unreadable) {
+  std::vector<Status> faults(ranks_.size());
+  MINISGL_RETURN_IF_ERROR(
+      OnRanks([&](DeviceRank* rank) { return rank->TakePictures(&faults[IndexOf(rank)]); }));
+  const auto found =
+      std::find_if(faults.begin(), faults.end(), [](const Status& fault) { return !fault.ok(); });
+  if (found != faults.end()) *unreadable = *found;
+  return Status();
 }
 
 Status DeviceEngine::BeQuiet(int32_t index) {

@@ -55,9 +55,13 @@ void DeviceRank::Begin(std::shared_ptr<const BatchPlan> plan) {
 Status DeviceRank::Queue() {
   InFlightStep* const step = &in_flight_.back();
   const BatchPlan& plan = *step->plan;
-  const int32_t padded_rows = step_->IsPlainDecode(plan) ? graphs_.PaddedRows(plan.num_rows()) : 0;
-  const StepShape* const layers =
-      padded_rows > 0 || plan.num_rows() == 0 ? nullptr : layer_graphs_.Find(step_->ShapeOf(plan));
+  const bool has_pictures = !plan.extras.embeddings.empty();
+  step_->SharePictures(*step);
+  const int32_t padded_rows =
+      step_->IsPlainDecode(plan) && !has_pictures ? graphs_.PaddedRows(plan.num_rows()) : 0;
+  const StepShape* const layers = padded_rows > 0 || plan.num_rows() == 0 || has_pictures
+                                      ? nullptr
+                                      : layer_graphs_.Find(step_->ShapeOf(plan));
   const int32_t padded_tokens = layers == nullptr ? 0 : layers->num_tokens;
   MINISGL_RETURN_IF_ERROR(step_->Upload(step, {.rows = padded_rows, .tokens = padded_tokens}));
   if (padded_rows > 0) {
@@ -65,11 +69,19 @@ Status DeviceRank::Queue() {
   } else if (layers != nullptr) {
     layer_graphs_.Replay(*layers);
   } else if (plan.num_rows() > 0) {
-    step_->RunLayers(step->shape);
+    step_->RunLayers(step->shape, has_pictures ? step : nullptr);
   }
   if (plan.has_masks()) return ops_->status();  // its places wait for QueuePlaces
   if (padded_rows == 0 && plan.num_rows() > 0) step_->RunPlaces(*step);
   step_->Download(step);
+  return ops_->status();
+}
+
+Status DeviceRank::Skip() {
+  InFlightStep* const step = &in_flight_.back();
+  step_->ForgetPictures(*step);
+  MINISGL_RETURN_IF_ERROR(step_->Upload(step, {}));
+  ops_->Record(step->done.get());
   return ops_->status();
 }
 

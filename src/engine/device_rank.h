@@ -61,8 +61,15 @@ class DeviceRank {
   int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
   // Takes a step for `plan`: the newest in flight.
   void Begin(std::shared_ptr<const BatchPlan> plan);
+  // Encodes the pictures of the newest step and finds those that it reads: see
+  // DeviceStep::TakePictures.
+  Status TakePictures(Status* unreadable) {
+    return step_->TakePictures(&in_flight_.back(), unreadable);
+  }
   // Queues the newest step, of which masked places wait for QueuePlaces.
   Status Queue();
+  // Queues only the table writes of the newest step, whose pictures could not be encoded.
+  Status Skip();
   Status QueuePlaces(const StepMasks& masks);
   // Waits for the oldest step.
   Status Wait() { return ops_->Wait(in_flight_.front().done.get()); }

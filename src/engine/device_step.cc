@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/device_pictures.h"
 #include "engine/state_spans.h"
 #include "engine/step_places.h"
 #include "minisgl/base/checked_math.h"
@@ -19,6 +20,9 @@ constexpr size_t kTailBytes = size_t{256} << 10;
 constexpr uint64_t kScoredTokenBytes = 2 * sizeof(int32_t) + sizeof(float) +
                                        sizeof(DeviceSampling) + sizeof(DeviceToken) +
                                        kTopLogprobsMax * sizeof(TokenLogprob);
+
+// Bytes of a token in the tail, of models that read pictures.
+constexpr uint64_t kPictureTokenBytes = sizeof(RopePosition) + sizeof(int32_t);
 
 template <typename T>
 void CopyTo(std::byte* to, const std::vector<T>& from) {
@@ -85,10 +89,12 @@ std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits, bool has_win
   const auto in_flight = static_cast<uint64_t>(limits.max_in_flight);
   // Bytes of a step that scores all of its tokens, with the half more that TakeMeta takes.
   const uint64_t scored_bytes = tokens * kScoredTokenBytes * 3 / 2;
+  const uint64_t picture_bytes = limits.extras == 0 ? 0 : tokens * kPictureTokenBytes;
   const uint64_t step_bytes =
-      layout.front_bytes + kTailBytes + results.top_logprobs_bytes + scored_bytes;
-  return CheckedAdd(*vocab, tokens * (has_windows ? 24 : 16) + layout.front_bytes + results.bytes +
-                                step_bytes * in_flight);
+      layout.front_bytes + kTailBytes + picture_bytes + results.top_logprobs_bytes + scored_bytes;
+  // The arrays of pictures have twice 4 bytes for each token, and a position.
+  return CheckedAdd(*vocab, tokens * (has_windows ? 24 : 16) + picture_bytes * 2 +
+                                layout.front_bytes + results.bytes + step_bytes * in_flight);
 }
 
 Result<std::unique_ptr<DeviceStep>> DeviceStep::Make(const ModelList& models,
@@ -101,6 +107,7 @@ Result<std::unique_ptr<DeviceStep>> DeviceStep::Make(const ModelList& models,
                                                        std::move(model), plan.limits, ops));
   std::unique_ptr<DeviceStep> step(new DeviceStep(std::move(state), ops));
   MINISGL_RETURN_IF_ERROR(step->TakeArrays());
+  MINISGL_RETURN_IF_ERROR(step->TakePictureArrays(models, plan, rank.count));
   return step;
 }
 
@@ -136,7 +143,9 @@ Status DeviceStep::TakeArrays() {
 
 Result<InFlightStep> DeviceStep::MakeInFlightStep() {
   InFlightStep step;
-  MINISGL_RETURN_IF_ERROR(TakeMeta(layout_.front_bytes + kTailBytes, &step));
+  const size_t picture_bytes =
+      limits().extras == 0 ? 0 : static_cast<size_t>(limits().max_step_tokens) * kPictureTokenBytes;
+  MINISGL_RETURN_IF_ERROR(TakeMeta(layout_.front_bytes + kTailBytes + picture_bytes, &step));
   MINISGL_ASSIGN_OR_RETURN(step.results, ops_->AllocateHost(result_layout_.bytes));
   MINISGL_ASSIGN_OR_RETURN(step.device_top_logprobs,
                            DeviceArray<std::byte>::Make(ops_, {result_layout_.top_logprobs_bytes}));
@@ -162,10 +171,8 @@ Status DeviceStep::Upload(InFlightStep* step, StepPadding padding) {
   const BatchPlan& plan = step->plan == nullptr ? kNoRows : *step->plan;
   places_.List(plan, padding.rows, limits().max_running_requests);
   SetShape(plan, padding.rows, step);
-  const bool front = BiasFitsFront();
   step->front_bytes = UsedFrontBytes(layout_, plan.state_segments.size());
-  step->tail = StepTail(plan, step->front_bytes, front ? 0 : std::ssize(places_.bias_ids),
-                        front ? 0 : std::ssize(places_.banned_ids), places_.num_scored_ranks());
+  step->tail = MakeTail(plan, padding, step->front_bytes);
   const StepTail& tail = step->tail;
   if (tail.results_end > step->meta_bytes) {
     MINISGL_RETURN_IF_ERROR(quiet_());
@@ -185,9 +192,30 @@ Status DeviceStep::Upload(InFlightStep* step, StepPadding padding) {
   FillSpans(plan, meta);
   FillGroups(plan, step->shape, meta);
   FillWrites(plan, tail, meta);
+  if (tail.num_positions > 0) {
+    FillRopePositions(plan, tail.num_positions, At<RopePosition>(meta, tail.rope_positions));
+  }
+  if (tail.num_key_ends > 0) FillKeyEnds(plan, At<int32_t>(meta, tail.key_ends));
   ops_->CopyToDevice(step->device_meta.data(), meta, tail.end);
   ApplyWrites(plan, *step);
+  if (tail.num_positions > 0) {  // to where graphs read them
+    ops_->CopyOnDevice(rope_positions_.data(), step->device_meta.data() + tail.rope_positions,
+                       static_cast<size_t>(tail.num_positions) * sizeof(RopePosition));
+  }
   return Status();
+}
+
+// Positions of three parts are there in every step of a model that has them, because its graphs
+// read them: most of them are places.
+StepTail DeviceStep::MakeTail(const BatchPlan& plan, StepPadding padding, size_t begin) const {
+  const bool front = BiasFitsFront();
+  const bool has_positions = rope_positions_.data() != nullptr;
+  const bool sees_pictures = !plan.extras.embeddings.empty() &&
+                             state_->config().picture_attention != PictureAttention::kCausal;
+  return StepTail(plan, begin, front ? 0 : std::ssize(places_.bias_ids),
+                  front ? 0 : std::ssize(places_.banned_ids), places_.num_scored_ranks(),
+                  has_positions ? std::max({plan.num_tokens(), padding.rows, padding.tokens}) : 0,
+                  sees_pictures ? plan.num_tokens() : 0);
 }
 
 Status DeviceStep::UploadMasks(const StepMasks& masks, InFlightStep* step) {
@@ -362,7 +390,7 @@ void DeviceStep::Run(const InFlightStep& step) {
   RunPlaces(step);
 }
 
-void DeviceStep::RunLayers(const StepShape& shape) {
+void DeviceStep::RunLayers(const StepShape& shape, const InFlightStep* pictures) {
   const auto* const table_row = Meta<int32_t>(layout_.table_row);
   const auto* const row_begin = Meta<int32_t>(layout_.row_begin);
   const auto* const kv_len = Meta<int32_t>(layout_.kv_len);
@@ -370,18 +398,21 @@ void DeviceStep::RunLayers(const StepShape& shape) {
   PrepareTokens(shape, tables.page_table, slots_.data());
   if (state_->has_windows()) PrepareTokens(shape, tables.window_table, window_slots_.data());
   for (const PlannedHeads& planned : heads_) PlanAttention(shape, planned);
-  state_->RunLayers({.num_tokens = shape.num_tokens,
-                     .num_rows = shape.num_rows,
-                     .num_decode_rows = shape.num_decode_rows,
-                     .rows_known = shape.rows_known,
-                     .token_ids = token_ids_.data(),
-                     .positions = positions_.data(),
-                     .slots = slots_.data(),
-                     .table_row = table_row,
-                     .row_begin = row_begin,
-                     .kv_len = kv_len,
-                     .window_slots = window_slots_.data(),
-                     .state_segments = StateSegmentsOf(shape)});
+  ForwardInput input = {.num_tokens = shape.num_tokens,
+                        .num_rows = shape.num_rows,
+                        .num_decode_rows = shape.num_decode_rows,
+                        .rows_known = shape.rows_known,
+                        .token_ids = token_ids_.data(),
+                        .positions = positions_.data(),
+                        .slots = slots_.data(),
+                        .table_row = table_row,
+                        .row_begin = row_begin,
+                        .kv_len = kv_len,
+                        .window_slots = window_slots_.data(),
+                        .state_segments = StateSegmentsOf(shape),
+                        .rope_positions = rope_positions_.data()};
+  if (pictures != nullptr) SetPictures(*pictures, &input);
+  state_->RunLayers(input);
 }
 
 StateSegments DeviceStep::StateSegmentsOf(const StepShape& shape) const {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/device_encoder.h"
 #include "engine/device_places.h"
 #include "engine/prefix_groups.h"
 #include "engine/step_layout.h"
@@ -50,8 +51,9 @@ struct InFlightStep {
   bool needs_no_tail = true;          // Run reads only the fixed front
   size_t front_bytes = 0;             // of StepLayout, what the step uses
   StepTail tail{BatchPlan{}, 0, 0, 0};
-  std::shared_ptr<void> meta;     // StepLayout, StepTail
-  std::shared_ptr<void> results;  // ResultLayout
+  std::vector<PlacedEmbeddings> placed;  // of pictures; empty: the step has none
+  std::shared_ptr<void> meta;            // StepLayout, StepTail
+  std::shared_ptr<void> results;         // ResultLayout
   DeviceArray<std::byte> device_meta;
   size_t meta_bytes = 0;                       // size of meta and device_meta
   DeviceArray<std::byte> device_top_logprobs;  // of ResultLayout
@@ -103,6 +105,14 @@ class DeviceStep {
     return shape.num_heads / shape.num_kv_heads;
   }
 
+  // Drops and encodes the pictures of step->plan, and sets step->placed to those that it reads.
+  // *unreadable says why that failed; the step must then be skipped, and ForgetPictures is called
+  // on all ranks. Returns a fault of the device.
+  Status TakePictures(InFlightStep* step, Status* unreadable);
+  void ForgetPictures(const InFlightStep& step);
+  // Hands what the first rank has encoded for step.plan to the others.
+  void SharePictures(const InFlightStep& step);
+
   // Copies step->plan to the device, padded, and applies its table writes. Sets step->shape.
   // kOutOfMemory if the step is larger than any before and there is no memory for it: its writes
   // are then lost, and the engine must stop. REQUIRES at most max_seq_len tokens of padding.
@@ -111,8 +121,9 @@ class DeviceStep {
   // step.needs_no_tail.
   void Run(const InFlightStep& step);
   // The two parts of Run. The first depends on its shape and on device memory alone, so it can be
-  // captured for all steps that are padded to num_tokens, with bounds of their rows.
-  void RunLayers(const StepShape& shape);
+  // captured for all steps that are padded to num_tokens, with bounds of their rows. `pictures`:
+  // the step if it reads some, which no graph can run.
+  void RunLayers(const StepShape& shape, const InFlightStep* pictures = nullptr);
   void RunPlaces(const InFlightStep& step);
   // Copies the masks of step->plan to the device, for RunPlaces. kOutOfMemory if there is no memory
   // for them.
@@ -124,6 +135,7 @@ class DeviceStep {
  private:
   DeviceStep(std::unique_ptr<StepState> state, DeviceOps* ops);
   Status TakeArrays();
+  Status TakePictureArrays(const ModelList& models, const MemoryPlan& plan, int32_t num_ranks);
   // Takes `num_bytes` on the host and on the device, which are then *size.
   Status TakeRoom(size_t num_bytes, std::shared_ptr<void>* host, DeviceArray<std::byte>* device,
                   size_t* size);
@@ -138,6 +150,8 @@ class DeviceStep {
   void FillGroups(const BatchPlan& plan, const StepShape& shape, std::byte* meta);
   void FillWrites(const BatchPlan& plan, const StepTail& tail, std::byte* meta) const;
   void FillScored(const BatchPlan& plan, const StepTail& tail, std::byte* meta) const;
+  StepTail MakeTail(const BatchPlan& plan, StepPadding padding, size_t begin) const;
+  void SetPictures(const InFlightStep& step, ForwardInput* input);
   // Logits and log-probabilities of what the step scores, in pieces that fit the logits' memory.
   void RunScored(const InFlightStep& step);
   std::vector<RowResult> ScoredResults(const InFlightStep& step) const;
@@ -177,8 +191,13 @@ class DeviceStep {
   DeviceArray<int32_t> positions_;     // [max_step_tokens]
   DeviceArray<int64_t> slots_;         // [max_step_tokens]
   DeviceArray<int64_t> window_slots_;  // [max_step_tokens] if there are window pages
-  DeviceArray<uint32_t> counts_;       // [max_places, V]
-  DeviceArray<float> raw_logits_;      // [max_places, V]
+  // Pictures, if there is a tower:
+  std::unique_ptr<DeviceEncoder> encoder_;
+  DeviceArray<RopePosition> rope_positions_;  // [max_step_tokens] if the model's have three parts
+  DeviceArray<int32_t> per_layer_ids_;        // [max_step_tokens] if there are per-layer embeddings
+  DeviceArray<int32_t> picture_ids_;          // likewise: the id that stands for a picture's tokens
+  DeviceArray<uint32_t> counts_;              // [max_places, V]
+  DeviceArray<float> raw_logits_;             // [max_places, V]
   // The places of the step that was uploaded last.
   DevicePlaces places_;
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/decode_graphs.h"
+#include "engine/device_encoder.h"
 #include "engine/device_step.h"
 #include "engine/kv_storage.h"
 #include "engine/layer_graphs.h"
@@ -123,12 +124,13 @@ std::optional<uint64_t> DeviceBytes(const ModelList& models, const PlanOptions& 
       *step, options.device->ReservedBytes(DeviceLimitsOf(models, {0, options.num_ranks}, limits)));
 }
 
-// Bytes of the pictures that are kept.
+// Bytes of the pictures that are kept; on several devices, of each.
 std::optional<uint64_t> PictureBytes(const ModelList& models, const PlanOptions& options) {
-  if (models.tower() == nullptr || options.device != nullptr) return 0;
+  if (models.tower() == nullptr) return 0;
+  const int64_t width = models.tower()->embedding_width();
+  if (options.device != nullptr) return DeviceEncoder::CountBytes(width, options.encoder_cache);
   const uint64_t factors[] = {static_cast<uint64_t>(options.encoder_cache),
-                              static_cast<uint64_t>(models.tower()->embedding_width()),
-                              sizeof(float)};
+                              static_cast<uint64_t>(width), sizeof(float)};
   return CheckedProduct(factors);
 }
 
@@ -164,7 +166,7 @@ EngineLimits LimitsOf(const ModelList& models, const PlanOptions& options, int64
   limits.max_seq_len = static_cast<int32_t>(max_seq_len);
   limits.max_step_tokens = options.max_prefill_tokens + options.max_running_requests;
   limits.max_step_drafts = StepDrafts(options);
-  if (models.tower() != nullptr && options.device == nullptr) {
+  if (models.tower() != nullptr) {
     const auto& ropes = models.target().ropes;
     const bool has_sections = std::any_of(
         ropes.begin(), ropes.end(), [](const RopeConfig& rope) { return rope.has_sections(); });

@@ -148,6 +148,7 @@ std::optional<MemoryPlan> TryPlan(const ModelList& models, const PlanOptions& op
     plan.limits.num_window_pages = static_cast<int32_t>(num_window_pages);
     plan.limits.sliding_window = needs.kv.window();
   }
+  if (models.tower() != nullptr) plan.kept_embeddings = options.encoder_cache;
   plan.max_seq_len_reason = SeqLenReason(models, options, max_seq_len);
   plan.models = needs.models;
   return plan;

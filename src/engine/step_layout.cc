@@ -54,8 +54,11 @@ StepLayout::StepLayout(const EngineLimits& limits)
 }
 
 StepTail::StepTail(const BatchPlan& plan, size_t begin, int64_t num_biased, int64_t num_banned,
-                   int32_t ranks)
-    : num_scored(static_cast<int32_t>(plan.scored_ids.size())), num_ranks(ranks) {
+                   int32_t ranks, int32_t with_positions, int32_t with_key_ends)
+    : num_positions(with_positions),
+      num_key_ends(with_key_ends),
+      num_scored(static_cast<int32_t>(plan.scored_ids.size())),
+      num_ranks(ranks) {
   const auto scored = plan.scored_ids.size();
   Offsets next(begin);
   page_table_writes = next.Take<PageTableWrite>(plan.page_table_writes.size());
@@ -66,6 +69,8 @@ StepTail::StepTail(const BatchPlan& plan, size_t begin, int64_t num_biased, int6
   bias_ids = next.Take<int32_t>(static_cast<size_t>(num_biased));
   bias_values = next.Take<float>(static_cast<size_t>(num_biased));
   banned_ids = next.Take<int32_t>(static_cast<size_t>(num_banned));
+  rope_positions = next.Take<RopePosition>(static_cast<size_t>(num_positions));
+  key_ends = next.Take<int32_t>(static_cast<size_t>(num_key_ends));
   scored_tokens = next.Take<int32_t>(scored);
   scored_places = next.Take<DeviceSampling>(scored);
   scored_ids = next.Take<int32_t>(scored);

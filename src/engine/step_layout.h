@@ -55,12 +55,13 @@ inline size_t UsedFrontBytes(const StepLayout& layout, size_t num_spans) {
   return std::min(layout.front_bytes, layout.spans + (num_spans + 1) * sizeof(StateSpan));
 }
 
-// The tail: table writes, biased and banned tokens if they do not fit the front, and what is scored
-// (BatchPlan::num_scored), with its results.
+// The tail: table writes, biased and banned tokens if they do not fit the front, what pictures
+// change, and what is scored (BatchPlan::num_scored), with its results.
 struct StepTail {
-  // `ranks`: the most likely tokens that any scored place asks for.
+  // `ranks`: the most likely tokens that any scored place asks for. `num_positions`,
+  // `num_key_ends`: tokens of the step that have them.
   StepTail(const BatchPlan& plan, size_t begin, int64_t num_biased, int64_t num_banned,
-           int32_t ranks = 0);
+           int32_t ranks = 0, int32_t num_positions = 0, int32_t num_key_ends = 0);
 
   size_t page_table_writes = 0;
   size_t pages = 0;
@@ -70,6 +71,10 @@ struct StepTail {
   size_t bias_ids = 0;
   size_t bias_values = 0;
   size_t banned_ids = 0;
+  int32_t num_positions = 0;
+  size_t rope_positions = 0;   // RopePosition [num_positions], with padding
+  int32_t num_key_ends = 0;    // 0: attention is causal
+  size_t key_ends = 0;         // i32 [num_key_ends]
   int32_t num_scored = 0;      // M
   int32_t num_ranks = 0;       // K
   size_t scored_tokens = 0;    // i32 [M] of the step

@@ -38,6 +38,8 @@ class ForwardingOps : public Ops {
   void Activate(const ActivateParams& params) override { ops_->Activate(params); }
   void GatherRows(const GatherRowsParams& params) override { ops_->GatherRows(params); }
   void Softcap(const SoftcapParams& params) override { ops_->Softcap(params); }
+  void PlaceRows(const PlaceRowsParams& params) override { ops_->PlaceRows(params); }
+  void MixRotary(const MixRotaryParams& params) override { ops_->MixRotary(params); }
   void Route(const RouteParams& params) override { ops_->Route(params); }
   void ExpertLinear(const ExpertLinearParams& params) override { ops_->ExpertLinear(params); }
   void CombineExperts(const CombineExpertsParams& params) override { ops_->CombineExperts(params); }

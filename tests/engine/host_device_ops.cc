@@ -103,6 +103,12 @@ class HostDeviceOps final : public DeviceOps {
   void Recurrence(const RecurrenceParams& p) override {
     Queue([this, p] { ops_->Recurrence(WithCount(p)); });
   }
+  void PlaceRows(const PlaceRowsParams& p) override {
+    Queue([this, p] { ops_->PlaceRows(p); });
+  }
+  void MixRotary(const MixRotaryParams& p) override {
+    Queue([this, p] { ops_->MixRotary(p); });
+  }
   void Sample(const SampleParams&) override { MINISGL_CHECK(false, "a device samples places"); }
 
   Status status() const override { return status_; }

@@ -3,11 +3,15 @@
 // start.
 //
 // Launch and Collect are called from one thread, which may differ from the one that made the
-// engine. The engine starts no thread, except one for each further rank, and Launch never waits for
-// the device.
+// engine. The engine starts no thread, except one for each further rank. Launch does not wait for
+// the device, except as below.
 //
 // The first fault is the result of its step and of every later step: nothing is launched after it.
-// A step that was queued before keeps its own result.
+// A step that was queued before keeps its own result. A picture that cannot be encoded is no fault:
+// only the step that should have had it encoded, and steps that read it, fail.
+//
+// Launch waits for the device only if a plan has pictures encoded: their values pass through memory
+// of the host that earlier copies may still use.
 #pragma once
 
 #include <cstdint>

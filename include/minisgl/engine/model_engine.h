@@ -29,8 +29,7 @@ struct ModelEngineOptions {
   // Upper bound on the drafted tokens of one step. They are part of max_prefill_tokens, and each
   // costs a row of logits. Values above max_prefill_tokens count as max_prefill_tokens.
   int32_t max_step_drafts = 0;
-  // Embeddings of pictures that are kept, if there is a tower (SchedulerOptions::encoder_cache). On
-  // a device nothing reads pictures.
+  // Embeddings of pictures that are kept, if there is a tower (SchedulerOptions::encoder_cache).
   int64_t encoder_cache = 16384;
   int64_t max_seq_len = 0;  // 0: the least of the model's, 8,192 (on the CPU) and what fits
   int32_t page_size = 16;
@@ -71,6 +70,7 @@ struct MemoryPlan {
   uint64_t state_bytes = 0;  // of layers with a state, in all slots
   uint64_t graph_bytes = 0;  // reserved for captured graphs, on a device
   EngineLimits limits;
+  int64_t kept_embeddings = 0;  // of pictures: a device has room for so many; 0: there is no tower
   std::string max_seq_len_reason;  // "the model's", "what fits", "the CPU default", or the setting
   std::vector<PlannedModel> models;  // in the order of the list
 };

@@ -61,8 +61,8 @@ struct ForwardInput {
   // If layers have a state: [layers], on the host, and the slots that are read and written.
   std::span<const StateLayer> states;
   StateSegments state_segments;
-  // Pictures, if implementations of PlaceRows and MixRotary run. On the host:
-  std::span<const PlacedEmbeddings> placed;      // in order
+  // Pictures, if implementations of PlaceRows and MixRotary run:
+  std::span<const PlacedEmbeddings> placed;      // in order; on the host
   const RopePosition* rope_positions = nullptr;  // [T]; null: all are `positions`, three times
   // [T] AttentionParams::key_end, of models whose pictures attend both ways. Null: causal.
   const int32_t* key_end = nullptr;

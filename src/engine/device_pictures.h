@@ -1,0 +1,18 @@
+// What the pictures of a plan change for its tokens beside embeddings, as arrays that a step copies
+// to its device (PictureTokens of encoded_inputs.h has them for the CPU).
+#pragma once
+
+#include <cstdint>
+
+#include "minisgl/batch_plan.h"
+
+namespace minisgl::engine {
+
+// [num_tokens] the positions of three parts of the plan's tokens, then those of padding.
+void FillRopePositions(const BatchPlan& plan, int32_t num_tokens, RopePosition* positions);
+
+// [T] AttentionParams::key_end: tokens of one picture see all of it, the others what is before
+// them.
+void FillKeyEnds(const BatchPlan& plan, int32_t* key_ends);
+
+}  // namespace minisgl::engine
