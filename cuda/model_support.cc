@@ -30,6 +30,10 @@ Status CheckModelSupported(const ModelShape& shape) {
   MINISGL_RETURN_IF_ERROR(at_most(shape.state_key_dim, kStateKeysMax,
                                   "recurrence for states with a number of keys of"));
   MINISGL_RETURN_IF_ERROR(
+      at_most(shape.tower_head_dim, kSegmentHeadDimMax, "attention of a tower for heads of"));
+  MINISGL_RETURN_IF_ERROR(
+      at_most(shape.tower_norm_width, kNormWidthMax, "norm of a tower for a width of"));
+  MINISGL_RETURN_IF_ERROR(
       at_most(shape.vocab_size, kSampleVocabMax, "sampling for a vocabulary of"));
   MINISGL_RETURN_IF_ERROR(
       at_most(shape.num_experts, kExpertsMax, "routing to a number of experts of"));

@@ -327,9 +327,15 @@ Status Describe(const InfoOptions& options, std::string* out) {
   DescribeText(text, facts, out);
   MINISGL_ASSIGN_OR_RETURN(
       facts.models, load::ModelsOf(facts.config, text.dir, options.engine, &facts.no_images));
+  Result<load::EngineSetup> engine = load::ResolveEngine(options.engine, facts.models);
+  if (engine.ok()) {
+    facts.engine = std::move(engine).value();
+    facts.models = load::ModelsThatRun(facts.engine, facts.models);
+    if (facts.no_images.ok()) facts.no_images = load::ImagesStatus(facts.engine);
+  }
   DescribeImages(text, facts, out);
   MINISGL_RETURN_IF_ERROR(DescribeRanks(options.engine, facts.config, out));
-  MINISGL_ASSIGN_OR_RETURN(facts.engine, load::ResolveEngine(options.engine, facts.models));
+  MINISGL_RETURN_IF_ERROR(engine.status());
   DescribePlan(facts.engine, facts.config, out);
   return Status();
 }

@@ -171,7 +171,7 @@ EngineLimits LimitsOf(const ModelList& models, const PlanOptions& options, int64
     const bool has_sections = std::any_of(
         ropes.begin(), ropes.end(), [](const RopeConfig& rope) { return rope.has_sections(); });
     limits.extras = kReplacesEmbeddings | kHasInputs | (has_sections ? kGivesPositions : 0);
-    limits.encodes_in_pieces = true;
+    limits.encodes_in_pieces = options.device == nullptr;
   }
   return limits;
 }

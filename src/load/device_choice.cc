@@ -138,6 +138,9 @@ Status OpenCuda(const EngineOptions& options, const ModelList& models,
     cuda = std::move(ranks[0]);
     for (size_t i = 1; i < ranks.size(); ++i) device->other_ranks.push_back(std::move(ranks[i]));
   }
+  if (models.tower() != nullptr) {
+    device->no_tower = cuda->CheckSupported(models.tower()->tower_shape());
+  }
   for (size_t i = 0; i < models.size(); ++i) {
     if (models[i].layers() == nullptr) continue;
     const Status runs =
@@ -254,6 +257,7 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelList& model
     return device;
   }
   device.other_ranks.clear();
+  device.no_tower = Status();
   if (opened.code() == StatusCode::kUsage) {
     return opened;  // not of the device: it would be found on every machine with a GPU
   }
@@ -324,7 +328,7 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelList&
 }
 
 ModelList ModelsThatRun(const EngineSetup& setup, const ModelList& models) {
-  return setup.device.cuda == nullptr ? models : models.WithoutTower();
+  return setup.device.no_tower.ok() ? models : models.WithoutTower();
 }
 
 Result<std::vector<RankBytes>> BytesOfRanks(const EngineOptions& options, const ModelList& models) {

@@ -17,6 +17,7 @@ namespace minisgl::load {
 struct Device {
   std::unique_ptr<DeviceOps> cuda;                      // of the first rank; null: the CPU
   std::vector<std::unique_ptr<DeviceOps>> other_ranks;  // --device cuda:0,1: of the ranks after it
+  Status no_tower;                         // why the kernels of CUDA do not run the models' tower
   uint64_t available_bytes = 0;            // of each rank's device, if there are several ranks
   std::shared_ptr<KernelProfile> profile;  // of its kernels; null unless --profile-kernels
 
@@ -57,7 +58,7 @@ std::string RanksText(const EngineSetup& setup);
 // Chooses the device and plans the memory for the models, as far as they run on it; loads no
 // weights.
 Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelList& models);
-// The models that the plan of `setup` is for: a device runs no tower.
+// The models that the plan of `setup` is for: without a tower that its device does not run.
 ModelList ModelsThatRun(const EngineSetup& setup, const ModelList& models);
 
 // True if products with weights of 4 bits, or of int8 by --quantize, round activations to int8.

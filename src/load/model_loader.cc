@@ -267,6 +267,7 @@ Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOpti
                            ModelsOf(facts.config, model_dir, options, &facts.no_images));
   MINISGL_ASSIGN_OR_RETURN(facts.engine, ResolveEngine(options, facts.models));
   facts.models = ModelsThatRun(facts.engine, facts.models);
+  if (facts.no_images.ok()) facts.no_images = ImagesStatus(facts.engine);
   return facts;
 }
 

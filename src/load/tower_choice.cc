@@ -62,12 +62,15 @@ void CheckTower(TextModel* text) {
                  text);
 }
 
+Status ImagesStatus(const EngineSetup& engine) {
+  const Status& why_not = engine.device.no_tower;
+  if (why_not.ok()) return why_not;
+  return MakeStatus(StatusCode::kUnavailable, "{}; use --device cpu", why_not.message());
+}
+
 void CheckTowerIsLoaded(const ModelList& models, const Status& why_not, TextModel* text) {
   if (!text->images || models.tower() != nullptr) return;
-  LeaveOutImages(!why_not.ok() ? why_not
-                               : MakeStatus(StatusCode::kUnavailable,
-                                            "images are read on the CPU alone; use --device cpu"),
-                 text);
+  LeaveOutImages(why_not, text);
 }
 
 }  // namespace minisgl::load

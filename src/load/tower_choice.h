@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "load/device_choice.h"
 #include "load/options.h"
 #include "minisgl/base/status.h"
 #include "minisgl/model/model_list.h"
@@ -20,7 +21,10 @@ Result<ModelList> ModelsOf(const ModelConfig& config, const std::string& model_d
 // Takes the pictures from `text` if its model has no tower that could read them, and keeps the
 // reason for rows that have some.
 void CheckTower(TextModel* text);
-// Likewise, after the engine of `models` was chosen, if it has no tower: `why_not` from ModelsOf.
+// Why the engine's device reads no images, with advice, though the list has a tower; OK if it does.
+Status ImagesStatus(const EngineSetup& engine);
+// Likewise, after the engine of `models` was chosen, if it has no tower: `why_not` from ModelsOf or
+// ImagesStatus.
 void CheckTowerIsLoaded(const ModelList& models, const Status& why_not, TextModel* text);
 
 }  // namespace minisgl::load
