@@ -32,7 +32,7 @@ bool IsHtmlTag(std::string_view text) {
 }
 
 // Letters and digits, with spaces, hyphens, apostrophes, `_` and `.` between them or before them.
-bool IsWord(std::string_view text) {
+bool IsOfWords(std::string_view text) {
   if (!IsValidUtf8(text)) return false;
   bool has_letter = false;
   for (size_t at = 0; at < text.size();) {
@@ -50,6 +50,6 @@ bool IsWord(std::string_view text) {
 
 }  // namespace
 
-bool IsTextSymbol(std::string_view text) { return IsHtmlTag(text) || IsWord(text); }
+bool IsTextSymbol(std::string_view text) { return IsHtmlTag(text) || IsOfWords(text); }
 
 }  // namespace minisgl::text

@@ -12,7 +12,7 @@ size_t NumBlanks(std::string_view text) {
   return std::min(text.find_first_not_of(kBesideTags), text.size());
 }
 
-size_t NumBlanksAtEnd(std::string_view text) {
+size_t NumBlanksBeforeTag(std::string_view text) {
   return text.size() - (text.find_last_not_of(kBesideTags) + 1);
 }
 
@@ -206,10 +206,10 @@ bool ThoughtReader::TakeWrapped() {
   const size_t close = held_.find(tags_.wrap_close);
   if (close == std::string::npos) {
     const size_t certain = held_.size() - TagBeginning(held_, tags_.wrap_close);
-    Give(PartKind::kText, certain - NumBlanksAtEnd(std::string_view(held_).substr(0, certain)));
+    Give(PartKind::kText, certain - NumBlanksBeforeTag(std::string_view(held_).substr(0, certain)));
     return false;
   }
-  const size_t end = close - NumBlanksAtEnd(std::string_view(held_).substr(0, close));
+  const size_t end = close - NumBlanksBeforeTag(std::string_view(held_).substr(0, close));
   Give(PartKind::kText, end);
   Give(PartKind::kTag, close - end + tags_.wrap_close.size());
   is_wrapped_ = false;

@@ -221,7 +221,7 @@ bool IsIdentifier(std::string_view text) {
 }
 
 // Digits that are not decimal: superscripts, subscripts and numbers in circles, for example.
-bool IsDigit(char32_t c) {
+bool IsDigitOfAnyKind(char32_t c) {
   return IsNumeral(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 ||
          (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089) ||
          (c >= 0x2460 && c <= 0x2468) || (c >= 0x2474 && c <= 0x247C) ||
@@ -232,11 +232,11 @@ bool IsDigit(char32_t c) {
 
 // Calls a method that tests the characters, such as isdigit; nullopt if `name` is another method.
 std::optional<bool> AskText(std::string_view text, std::string_view name) {
-  if (name == "isdigit") return EachCharacter(text, IsDigit);
+  if (name == "isdigit") return EachCharacter(text, IsDigitOfAnyKind);
   if (name == "isalpha") return EachCharacter(text, IsLetter);
   if (name == "isalnum")
-    return EachCharacter(text,
-                         [](char32_t c) { return IsLetter(c) || IsNumeric(c) || IsDigit(c); });
+    return EachCharacter(
+        text, [](char32_t c) { return IsLetter(c) || IsNumeric(c) || IsDigitOfAnyKind(c); });
   if (name == "isspace") return EachCharacter(text, IsSpace);
   if (name == "isdecimal") return EachCharacter(text, IsNumeral);
   if (name == "isnumeric") return EachCharacter(text, IsNumeric);
