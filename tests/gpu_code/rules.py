@@ -29,6 +29,7 @@ DIVISIONS = {"SampleKernel": (2, "the cut of ties, once for a row, of sums in un
 STACKS = {
     "SampleKernel": (8, "nvcc 12.4 spills two values of a row, stored and loaded once, for two blocks to run at once"),
     "ChunkRecurrenceKernel": (24, "beside a state of 256 keys no register is left for 7 words, once a chunk"),
+    "PictureExtendKernel": (8, "the large kernels of E = 96 and 128 spill two values, as ExtendKernel does"),
     "ExtendKernel": (16, "the large kernel of E = 128 spills three values for its two ways of copying keys; on an H200 the second gains 5 %"),
 }
 
@@ -44,6 +45,8 @@ PROMISES = [
     (r"ExpertLinearKernel<\w+, 4>", "product_tile.cuh", "60 KB and 64 KB: three blocks at once", 65_808, 3),
     (r"ChunkRecurrenceKernel<\w+, \w+, 128>", "recurrence_chunk.cu", "90 KB for up to 128 keys", 89_856, 1),
     (r"ChunkRecurrenceKernel<\w+, \w+, 256>", "recurrence_chunk.cu", "139 KB for up to 256", 139_008, 1),
+    (r"SegmentAttentionKernel<\w+, 128>", "segment_attention.cu", "87 KB for D = 128, so that a multiprocessor with 227 KB holds two blocks",
+     87_040, 2),
     (r"WideKernel<\w+, 1, true>", "attention_wide.cuh", "98, 122 and 172 KB for F = 1, 2 and 4", 99_984, 2),
     (r"WideKernel<\w+, 2, true>", "attention_wide.cuh", "98, 122 and 172 KB for F = 1, 2 and 4", 125_200, 1),
     (r"WideKernel<\w+, 4, true>", "attention_wide.cuh", "98, 122 and 172 KB for F = 1, 2 and 4", 175_632, 1),
