@@ -30,6 +30,12 @@ struct SceneTowerState {
   int64_t fail_at = 0;  // the n-th picture, counted from 1, cannot be encoded; 0: all can
 };
 
+// All is done when a picture is begun.
+class DoneAtOnce final : public TowerEncoding {
+ public:
+  Status Advance(int64_t, int64_t) override { return Status(); }
+};
+
 // Random embeddings, of which a picture's seed decides.
 class SceneTower final : public Tower {
  public:
@@ -38,13 +44,14 @@ class SceneTower final : public Tower {
   uint64_t weight_bytes() const override { return 0; }
   uint64_t workspace_bytes() const override { return 0; }
   int64_t embedding_width() const override { return width_; }
-  Status Encode(const EncoderContent& content, float* out) override {
+  Result<std::unique_ptr<TowerEncoding>> Begin(const EncoderContent& content, float* out) override {
     if (++state_->num_encoded == state_->fail_at) {
       return Status(StatusCode::kOutOfMemory, "no memory for a picture");
     }
     const auto& picture = dynamic_cast<const ScenePicture&>(content);
     const auto values = cpu::RandomFloats(picture.count * width_, picture.seed);
-    return ops_->Upload(out, values.data(), values.size() * sizeof(float));
+    MINISGL_RETURN_IF_ERROR(ops_->Upload(out, values.data(), values.size() * sizeof(float)));
+    return std::unique_ptr<TowerEncoding>(std::make_unique<DoneAtOnce>());
   }
 
  private:
