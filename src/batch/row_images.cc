@@ -254,4 +254,24 @@ RowImage ImageOfUser(const std::string& text) {
   return image;
 }
 
+Result<RowImage> TakeImagePart(Json* part, std::vector<std::string>* unknown) {
+  const bool is_plain = *part->Find("type") == Json("image");
+  Result<RowImage> image = is_plain ? ImageOfImagePart(*part) : ImageOfUrlPart(*part, unknown);
+  if (!image.ok()) return image;
+  for (const auto& [key, value] : part->as_object()) {
+    if (key == "type" || key == "uuid") continue;
+    const bool is_source = is_plain
+                               ? std::find(kSources.begin(), kSources.end(), key) != kSources.end()
+                               : key == "image_url" || key == "file_id";
+    if (key == "detail") {
+      MINISGL_RETURN_IF_ERROR(TakeDetail(value, &*image));
+    } else if (!is_source) {
+      unknown->push_back(Visible(key));
+    }
+  }
+  *part = Json(Json::Object());
+  part->Set("type", "image");
+  return image;
+}
+
 }  // namespace minisgl::batch

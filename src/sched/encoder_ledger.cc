@@ -74,7 +74,11 @@ int64_t EncoderLedger::BudgetFor(const RequestState& state) const {
 bool EncoderLedger::TakesPlace(const RequestState& state) const {
   if (in_pieces_ == 0) return false;
   const Entry& entry = entries_.at(in_pieces_);
-  return entry.drafted == 0 && entry.is_batch && state.is_chat();
+  const std::vector<EncoderInput>& inputs = state.request.extras->inputs;
+  const bool wants_it = std::any_of(inputs.begin(), inputs.end(), [&](const EncoderInput& input) {
+    return input.hash == entry.hash;
+  });
+  return entry.drafted == 0 && entry.is_batch && state.is_chat() && !wants_it;
 }
 
 EncoderLedger::Stop EncoderLedger::FindStop(const RequestState& state, int64_t count) const {

@@ -100,7 +100,8 @@ class EncoderLedger {
   // What ends the next `count` tokens of `state`.
   Stop FindStop(const RequestState& state, int64_t count) const;
   int64_t BudgetFor(const RequestState& state) const;
-  // True if an input that is begun for `state` takes the place of the one in pieces.
+  // True if an input that is begun for `state` takes the place of the one in pieces, which `state`
+  // does not want itself.
   bool TakesPlace(const RequestState& state) const;
   void Refer(RequestState* state, size_t index);
   // A new input, of which nothing is drafted yet.
