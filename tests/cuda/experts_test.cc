@@ -118,7 +118,9 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
                            .num_experts = kExpertsMax,
                            .num_expert_groups = kExpertGroupsMax,
                            .state_key_dim = kStateKeysMax,
-                           .state_norm_width = kNormWidthMax};
+                           .state_norm_width = kNormWidthMax,
+                           .tower_head_dim = kSegmentHeadDimMax,
+                           .tower_norm_width = kNormWidthMax};
   EXPECT_TRUE(ops->CheckSupported(fits).ok()) << ops->CheckSupported(fits).message();
   const auto expect_refused = [&](const ModelShape& shape, const std::string& message) {
     const Status status = ops->CheckSupported(shape);
@@ -157,6 +159,12 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
   shape = fits;
   ++shape.qk_norm_width;
   expect_refused(shape, "no CUDA norm of all queries as one for a width of 16385 (at most 16384)");
+  shape = fits;
+  ++shape.tower_head_dim;
+  expect_refused(shape, "no CUDA attention of a tower for heads of 129 (at most 128)");
+  shape = fits;
+  ++shape.tower_norm_width;
+  expect_refused(shape, "no CUDA norm of a tower for a width of 16385 (at most 16384)");
   shape = fits;
   ++shape.vocab_size;
   expect_refused(shape, "no CUDA sampling for a vocabulary of 524289 (at most 524288)");
