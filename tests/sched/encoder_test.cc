@@ -206,6 +206,28 @@ TEST(EncoderTest, AChatsPictureTakesThePlaceOfOneInPieces) {
   ExpectRight(driver, chat);
 }
 
+// It waits for both, and the one in pieces is encoded by its own request meanwhile. The cache has
+// room for one of them.
+TEST(EncoderTest, AChatGivesUpNoPiecesOfAPictureThatItWants) {
+  SchedulerOptions options = PictureOptions(20, 33);
+  options.queue = QueuePolicy::kPriority;
+  SimDriver driver(LimitsWithPieces(), options, 0, kEndRate);
+  const Request request = MakePicture(1, 60, {{4, 32, kTabby}});
+  Request chat = MakePicture(2, 60, {{4, 7, kHound}, {12, 32, kTabby}});
+  chat.priority = kChatPriority;
+  driver.Submit(request);
+  driver.Step();
+  driver.Step();
+  EXPECT_EQ(Pieces(driver), (std::vector<Piece>{{1, 0, 20}}));
+  driver.Submit(chat);
+  driver.Step();  // the text before its pictures
+  EXPECT_EQ(Pieces(driver), (std::vector<Piece>{{1, 20, 25}}));
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.engine().violation(), "");
+  ExpectRight(driver, request);
+  ExpectRight(driver, chat);
+}
+
 // The rest of a picture whose request ends is not encoded, nor that of one whose piece failed.
 TEST(EncoderTest, PiecesEndWithTheirRequest) {
   SimDriver driver(LimitsWithPieces(), PictureOptions(8), 1, kEndRate);
