@@ -227,6 +227,7 @@ def check_all():
                 "ExtendKernel<bf16, 128, true>": {"registers": 254},
                 "ExpertLinearKernel<bf16, 1>": {"registers": 80}, "ExpertLinearKernel<bf16, 4>": {"registers": 80}}
         good |= {f"WideKernel<bf16, {rows}, true>": {"registers": 128} for rows in (1, 2, 4)}
+        good |= {"SegmentAttentionKernel<bf16, 128>": {"registers": 128}}
         good |= {f"ChunkRecurrenceKernel<bf16, true, {keys}>": {"registers": 187} for keys in (128, 256)}
         threads = {name: 128 for name in good} | {gemv: 512}
         yield "the promises of the sources hold", list(rules.check_promises(good, threads, kernels))
