@@ -36,7 +36,7 @@ std::vector<std::string> Records(const std::string& text, char separator, size_t
   return records;
 }
 
-Fields Parse(const std::string& record, char separator = ',') {
+Fields FieldsIn(const std::string& record, char separator = ',') {
   const auto fields = ParseRecord(record, separator);
   return fields.ok() ? *fields : Fields{"error: " + fields.status().message()};
 }
@@ -61,15 +61,15 @@ TEST(TableTextTest, LinesAreCountedAlsoInsideOfFields) {
 
 // The fields that pandas.read_csv(..., dtype=str, keep_default_na=False) makes of these texts.
 TEST(TableTextTest, FieldsAreThoseOfPandas) {
-  EXPECT_EQ(Parse("a,b,c"), (Fields{"a", "b", "c"}));
-  EXPECT_EQ(Parse(",,"), (Fields{"", "", ""}));
-  EXPECT_EQ(Parse(""), Fields{""});
-  EXPECT_EQ(Parse(R"("a,b","c ""d""", e )"), (Fields{"a,b", "c \"d\"", " e "}));
-  EXPECT_EQ(Parse(R"("a"b,c"d"e,"")"), (Fields{"ab", "c\"d\"e", ""}));
-  EXPECT_EQ(Parse(R"("a"""b,"""")"), (Fields{"a\"b", "\""}));
-  EXPECT_EQ(Parse("a,b\t\"c,d\"", '\t'), (Fields{"a,b", "c,d"}));
-  EXPECT_EQ(Parse("a,\"b"), Fields{"error: the quotation mark of field 2 is not closed"});
-  EXPECT_EQ(Parse("\"b\"\""), Fields{"error: the quotation mark of field 1 is not closed"});
+  EXPECT_EQ(FieldsIn("a,b,c"), (Fields{"a", "b", "c"}));
+  EXPECT_EQ(FieldsIn(",,"), (Fields{"", "", ""}));
+  EXPECT_EQ(FieldsIn(""), Fields{""});
+  EXPECT_EQ(FieldsIn(R"("a,b","c ""d""", e )"), (Fields{"a,b", "c \"d\"", " e "}));
+  EXPECT_EQ(FieldsIn(R"("a"b,c"d"e,"")"), (Fields{"ab", "c\"d\"e", ""}));
+  EXPECT_EQ(FieldsIn(R"("a"""b,"""")"), (Fields{"a\"b", "\""}));
+  EXPECT_EQ(FieldsIn("a,b\t\"c,d\"", '\t'), (Fields{"a,b", "c,d"}));
+  EXPECT_EQ(FieldsIn("a,\"b"), Fields{"error: the quotation mark of field 2 is not closed"});
+  EXPECT_EQ(FieldsIn("\"b\"\""), Fields{"error: the quotation mark of field 1 is not closed"});
 }
 
 TEST(TableTextTest, WhatIsWrittenIsReadAgain) {
@@ -86,7 +86,7 @@ TEST(TableTextTest, WhatIsWrittenIsReadAgain) {
       if (i > 0) record += separator;
       AppendField(fields[i], separator, fields.size() == 1, &record);
     }
-    ASSERT_EQ(Parse(record, separator), fields) << record;
+    ASSERT_EQ(FieldsIn(record, separator), fields) << record;
     ASSERT_EQ(Records(record + "\n", separator, 1 + random() % 5), Fields{record});
     ASSERT_NE(record.find_first_not_of(" "), std::string::npos) << "a line of blanks is no record";
   }

@@ -130,7 +130,7 @@ MUTANTS = [
     ("room that was used comes back in the next step", "sched/chat_room.cc", "std::min(saved_, refused_)", "std::max(saved_, refused_)"),
     ("a row that finds no room blocks a step without a chat", "sched/scheduler_steps.cc", "  draft.lets_one_run = true;\n", ""),
     ("an admitted prompt without room has an empty chunk", "sched/prefill_manager.cc",
-     "  if (count < least) return;\n", ""),
+     "  if (count < least) {\n    return encoders_->Advance(state, least) || encoders_->WaitsForBudget(*state, least);\n  }\n", ""),
     ("a turn does not wait for the one before it", "sched/scheduler.cc",
      "if (session != 0 && !queues.sessions().AddTurn(state)) state->holds |= sched::kHeldByTurn;",
      "if (session != 0) queues.sessions().AddTurn(state);"),
