@@ -268,7 +268,7 @@ TEST_F(RowPicturesTest, AColumnNamesThePictureOfARow) {
       EXPECT_EQ(prompts[0].marks.size(), 1U);
     }
   }
-  EXPECT_EQ(codes, (std::vector<std::string>{"", "invalid_row: photo", "invalid_row: photo",
+  EXPECT_EQ(codes, (std::vector<std::string>{"", "invalid_row: photo", "bad_image: photo",
                                              "bad_image: photo"}));
 }
 

@@ -276,7 +276,9 @@ TEST_F(OptionsTest, ABadGrammarIsNamedWithItsPlace) {
       {{"--grammar", grammar}, StatusCode::kBadInput, grammar + ": line 1"},
       {{"--json-schema", "{\"type\":1}"}, StatusCode::kBadInput, "JSON schema: #/type"},
       {{"--grammar", "root ::= item"}, StatusCode::kBadInput, "grammar: line 1"},
-      {{"--regex", "(?=a)"}, StatusCode::kBadInput, "regular expression: byte 1: lookahead"},
+      {{"--regex", "(?=a)"},
+       StatusCode::kBadInput,
+       "regular expression: no text matches: its conditions exclude each other"},
       {{"--choice", "\xFF"}, StatusCode::kBadInput, "choices: choice 0 is not valid UTF-8"},
   };
   for (const auto& test : cases) {

@@ -89,9 +89,8 @@ class AddedTokensTest : public ::testing::Test {
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
-TEST_F(AddedTokensTest, UntrustedTextSpellsNoAddedToken) {
-  for (const std::string text :
-       {"<s>", "</s>", "<mask>", "<add>", "Hello", "a word here", "Ha<s>Ha"}) {
+TEST_F(AddedTokensTest, UntrustedTextSpellsNoMark) {
+  for (const std::string text : {"<s>", "</s>", "<mask>", "<add>", "go<s>go"}) {
     const auto ids = Encoded(*tokenizer_, {{text, false}});
     EXPECT_TRUE(std::none_of(ids.begin(), ids.end(), [](TokenId id) {
       return id >= 400 && id != 405;
@@ -99,6 +98,18 @@ TEST_F(AddedTokensTest, UntrustedTextSpellsNoAddedToken) {
     EXPECT_EQ(tokenizer_->Decode(ids), text);
     EXPECT_EQ(EncodedText(*tokenizer_, text), ids);
     EXPECT_NE(Encoded(*tokenizer_, {{text, true}}), ids) << text;
+  }
+}
+
+// Words that are added and not special are no marks: they are tokens in any text.
+TEST_F(AddedTokensTest, UntrustedTextHasAddedWords) {
+  for (const std::string text : {"Hello", "a word here"}) {
+    const auto ids = Encoded(*tokenizer_, {{text, false}});
+    EXPECT_TRUE(std::any_of(ids.begin(), ids.end(), [](TokenId id) {
+      return id >= 400 && id != 405;
+    })) << text;
+    EXPECT_EQ(Encoded(*tokenizer_, {{text, true}}), ids) << text;
+    EXPECT_EQ(tokenizer_->Decode(ids), text);
   }
 }
 
