@@ -364,6 +364,36 @@ TEST(EncoderTest, RoomIsMadeOfWhatNoRequestReads) {
   EXPECT_EQ(ledger.num_referred(), 0);
 }
 
+// The chunk's second picture is kept since longest, so that room for the first would be made of it.
+TEST(EncoderTest, RoomIsNotMadeOfWhatTheChunkReads) {
+  EncoderLedger ledger(PictureOptions(100, 25), true);
+  RequestState first, second, waiting, reader;
+  const auto add = [&ledger](RequestState* state, RequestId id, std::vector<Picture> pictures) {
+    state->request = MakePicture(id, 60, std::move(pictures));
+    ledger.Add(state);
+  };
+  add(&first, 1, {{6, 10, kTabby}});
+  add(&second, 2, {{6, 10, kHound}});
+  add(&waiting, 3, {{6, 10, kHound}});
+  add(&reader, 4, {{6, 10, kHeron}, {20, 10, kTabby}});
+  PlanExtras kept, plan;
+  ledger.BeginStep(1);
+  ledger.Take(&first, 60);
+  ledger.Take(&second, 60);
+  ledger.Launch(&kept);
+  for (RequestState* state : {&first, &second}) {
+    state->computed_len = 60;
+    ledger.Pass(state);
+  }
+  ledger.BeginStep(1);
+  ASSERT_EQ(ledger.Reach(reader, 60), 60);
+  ledger.Take(&reader, 60);
+  ledger.Launch(&plan);
+  EXPECT_EQ(plan.encoded.size(), 1u);
+  EXPECT_EQ(plan.dropped, (std::vector<EmbeddingSource>{kept.encoded[1].source}));
+  for (RequestState* state : {&first, &second, &waiting, &reader}) ledger.Remove(state);
+}
+
 // Two prompts part within the picture, where the first would leave a snapshot for the second.
 TEST(EncoderTest, NoStateIsLeftWithinAPictureThatIsComputedWhole) {
   EngineLimits limits = PictureLimits();

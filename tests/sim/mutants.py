@@ -443,8 +443,6 @@ MUTANTS = [
      "work <= budget || goes_alone", "work <= budget"),
     ("pictures: known ones of a chunk take no room beside new ones", "sched/encoder_ledger.cc",
      "if (is_referred && work == 0) continue;", "if (entry != nullptr && work == 0) continue;"),
-    ("pictures: room for new ones is made of known ones of the chunk", "sched/encoder_ledger.cc",
-     "for (const bool is_known : {true, false}) {", "for (const bool is_known : {false}) {"),
     ("pictures: one that is larger than the cache stays there", "sched/encoder_ledger.cc",
      "    MakeRoom(0);  // it may be larger than the cache\n", ""),
     ("pictures: a chunk runs into one that waits", "sched/prefill_manager.cc", "  count = encoders_->Reach(*state, count);\n", ""),
@@ -474,8 +472,8 @@ MUTANTS = [
      "math_.PagesOf(limits_.max_in_flight - 1 + state.longest_whole()));", "math_.PagesOf(limits_.max_in_flight));"),
     # Pictures that are encoded in pieces.
     ("pieces: one is read before the last", "sched/encoder_ledger.cc", "entry != nullptr ? entry->left() : ", "entry != nullptr ? 0 : "),
-    ("pieces: another one is begun between them", "sched/encoder_ledger.cc",
-     "bool is_between = in_pieces_ != 0 && entries_.at(in_pieces_).left() > 0;", "bool is_between = false;"),
+    ("pieces: one whose place is taken is not given up", "sched/encoder_ledger.cc",
+     "if (in_pieces_ != 0 && entries_.at(in_pieces_).left() > 0) GiveUpPieces();", ""),
     ("pieces: each begins anew", "sched/encoder_ledger.cc", "const int64_t begin = entry.done;", "const int64_t begin = 0;"),
     ("pieces: each has the whole budget", "sched/encoder_ledger.cc", "std::min(budget, entries_.at(in_pieces_).left())",
      "std::min(budget_, entries_.at(in_pieces_).left())"),
@@ -487,10 +485,6 @@ MUTANTS = [
      "    entry.content = nullptr;\n    if (source == in_pieces_) in_pieces_ = 0;\n", "    entry.content = nullptr;\n"),
     ("pieces: the engine is not told of one that is given up", "sched/encoder_ledger.cc",
      "if (at->second.done > 0) dropped_.push_back(source);", "if (at->second.done == at->second.size) dropped_.push_back(source);"),
-    ("pieces: what is begun twice counts the room of both", "sched/encoder_ledger.cc",
-     "if (takes_place) referred -= entries_.at(in_pieces_).size;", ""),
-    ("pieces: a picture that waits holds no other request back", "sched/prefill_manager.cc",
-     "if (!goes_on && !state->inputs.empty()) draft_->holds_back = true;", ""),
 ]
 
 
