@@ -3,7 +3,7 @@
 // untrusted.
 //
 // The bytes of the last files are kept, so that a picture of many rows is read once and is once in
-// memory; so are those of URLs, and failures to fetch them. Thread-safe.
+// memory. Fetched files are kept likewise, and failures to fetch them. Thread-safe.
 #pragma once
 
 #include <cstdint>

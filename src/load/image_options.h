@@ -23,7 +23,7 @@ struct ImageOptions {
   std::optional<int64_t> pixels_max;  // of a picture; unset: the default of PictureLimits
   std::optional<int32_t> tokens_min, tokens_max;  // of a picture; unset: the model's
   Background background = Background::kDrop;
-  // Whether pictures of the network are fetched, and those of private addresses too.
+  // Whether pictures of the network are fetched, and whether from private addresses too.
   bool fetches = false, fetches_private = false;
   // Fetches the file at an http:// or https:// URL, of at most `bytes_max` bytes, from a public
   // address alone if `is_public_only`. Given by the command; any thread.

@@ -21,7 +21,7 @@ namespace minisgl {
 // - kString: a string stays a string. A list stays a list if the template renders the parts of such
 //   a message (ChatTemplate::TakesParts), or if not all of them are texts. Other lists become the
 //   texts of their parts, joined without separators.
-// Of arguments (src/text/arguments_form.h):
+// How a template takes the arguments of calls (src/text/arguments_form.h):
 // - kObject: the JSON text of an object becomes that object; an empty text or null, an empty one.
 // - kText: an object becomes its JSON text, and null "{}".
 // Errors: ChatTemplate::Render.
