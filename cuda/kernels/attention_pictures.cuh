@@ -3,7 +3,7 @@
 // and attention_wide.cuh have it, of which these are instances, over the same plan: the items of a
 // tile cover all keys of its row.
 //
-// Kernels apart from those of causal attention, whose instances stay as they are.
+// These kernels stand apart from the kernels of causal attention, whose instances stay as they are.
 #pragma once
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 
 namespace minisgl::engine {
 
-// [num_tokens] the positions of three parts of the plan's tokens, then those of padding.
+// [num_tokens] the positions of three parts of the plan's tokens, then positions of padding.
 void FillRopePositions(const BatchPlan& plan, int32_t num_tokens, RopePosition* positions);
 
 // [T] AttentionParams::key_end: tokens of one picture see all of it, the others what is before

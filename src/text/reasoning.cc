@@ -25,7 +25,7 @@ constexpr ReasoningTags kKnownTags[] = {
      "<|channel|>final<|message|>", "<|end|>"},  // gpt-oss
 };
 
-// Tags around the answer, beside those of its reasoning, if the template contains the closing one.
+// The tags around the answer, if the template contains the closing one.
 struct WrapTags {
   std::string_view open, close;
 };
