@@ -114,6 +114,8 @@ Json BeginRow(const Row& row) {
   return out;
 }
 
+}  // namespace
+
 Json ErrorJson(const Row& row, const RowError& error) {
   Json fields = Json(Json::Object());
   fields.Set("code", error.code);
@@ -122,8 +124,6 @@ Json ErrorJson(const Row& row, const RowError& error) {
   if (!error.field.empty()) fields.Set("field", error.field);
   return fields;
 }
-
-}  // namespace
 
 ReasoningPiece SplitAnswer(const Row& row, const RowAnswer& answer) {
   ReasoningPiece piece = SplitParts(answer.text, answer.parts);

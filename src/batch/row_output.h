@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "batch/row.h"
+#include "minisgl/base/json.h"
 #include "minisgl/runtime/runtime.h"
 #include "minisgl/text/tokenizer.h"
 
@@ -78,6 +79,8 @@ std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answer
 std::string FormatTurns(const Row& row, const std::vector<RowAnswer>& answers,
                         const Tokenizer& tokenizer);
 
+// The value of `error`: the code, the message, the line, and the field if there is one.
+Json ErrorJson(const Row& row, const RowError& error);
 std::string FormatErrorRow(const Row& row, const RowError& error);
 
 }  // namespace minisgl::batch

@@ -2,7 +2,8 @@
 //
 // Reads the tokenizer and the chat template of a model directory, but no weights and no
 // config.json. Rows are checked as `run` does; a bad row becomes an error row, and the others
-// continue.
+// continue. The error of a prompt that lacks the text of a message stands beside the prompt, which
+// shows what the template does.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -122,7 +123,8 @@ Json ImagesJson(const std::vector<PlacedImage>& images) {
   return Json(std::move(list));
 }
 
-// Adds the text and the ids of the row's prompt, and its pictures if it has any, to *out.
+// Adds the text and the ids of the row's prompt, and its pictures if it has any, to *out; also if
+// the error is that the prompt lacks the text of a message.
 std::optional<batch::RowError> AddPrompt(batch::Row row, const TextModel& text,
                                          const batch::ImageReader& reader, Json* out) {
   Conversation conversation;
@@ -131,12 +133,14 @@ std::optional<batch::RowError> AddPrompt(batch::Row row, const TextModel& text,
     return error;
   }
   if (auto error = batch::TakeConversation(text, &row, &conversation)) return error;
+  conversation.shows_left_out = true;
   Result<RenderedPrompt> rendered = RenderPrompt(text, std::move(conversation));
   if (!rendered.ok()) {
     return batch::RowError{"template_error", rendered.status().message(), "messages"};
   }
   std::string prompt;
   for (const TextPiece& piece : rendered->pieces) prompt += piece.text;
+  const Status left_out = rendered->left_out;
   const Result<EncodedPrompt> encoded = EncodePrompt(text, std::move(rendered).value());
   if (!encoded.ok()) return batch::RowError{"invalid_row", encoded.status().message(), ""};
   if (row.kind == batch::PromptKind::kTokenIds) {
@@ -146,15 +150,13 @@ std::optional<batch::RowError> AddPrompt(batch::Row row, const TextModel& text,
   for (const TokenId id : encoded->ids) ids.emplace_back(int64_t{id});
   out->Set("prompt", std::move(prompt)).Set("prompt_token_ids", Json(std::move(ids)));
   if (!encoded->images.empty()) out->Set("images", ImagesJson(encoded->images));
+  if (!left_out.ok()) return batch::RowError{"template_error", left_out.message(), "messages"};
   return std::nullopt;
 }
 
-// Formats the output line of one row, or returns why there is none.
-std::optional<batch::RowError> FormatRow(const batch::Row& row, const TextModel& text,
-                                         const batch::ImageReader& reader, bool decode,
-                                         std::string* line) {
-  Json out;
-  out.Set("id", row.id).Set("index", row.index);
+// Adds what the output line of one row shows to *out, or returns why it is an error.
+std::optional<batch::RowError> AddRow(const batch::Row& row, const TextModel& text,
+                                      const batch::ImageReader& reader, bool decode, Json* out) {
   if (row.kind == batch::PromptKind::kTokenIds) {
     if (auto error = CheckIds(row, *text.tokenizer)) return error;
   } else if (decode) {
@@ -162,12 +164,10 @@ std::optional<batch::RowError> FormatRow(const batch::Row& row, const TextModel&
                            "prompt_token_ids"};
   }
   if (decode) {
-    out.Set("text", text.tokenizer->Decode(row.prompt_token_ids, /*keep_special=*/true));
-  } else if (auto error = AddPrompt(row, text, reader, &out)) {
-    return error;
+    out->Set("text", text.tokenizer->Decode(row.prompt_token_ids, /*keep_special=*/true));
+    return std::nullopt;
   }
-  *line = out.Dump() + '\n';
-  return std::nullopt;
+  return AddPrompt(row, text, reader, out);
 }
 
 // Writes all rows of `source` to `output`; returns the exit status.
@@ -181,14 +181,12 @@ int TokenizeAll(batch::RowSource* source, const TextModel& text, const batch::Im
     if (outcome == batch::RowSource::Outcome::kNotYet) continue;
     if (outcome == batch::RowSource::Outcome::kFailed) read = source->status();
     if (outcome != batch::RowSource::Outcome::kRow) break;
-    std::string line;
-    if (!parsed.error) parsed.error = FormatRow(parsed.row, text, reader, decode, &line);
-    if (parsed.error) {
-      some_failed = true;
-      parsed.row.format = batch::RowFormat::kOwn;  // the format of the other lines
-      line = batch::FormatErrorRow(parsed.row, *parsed.error);
-    }
-    written = output->Write(line);
+    Json out;
+    out.Set("id", parsed.row.id).Set("index", parsed.row.index);
+    if (!parsed.error) parsed.error = AddRow(parsed.row, text, reader, decode, &out);
+    if (parsed.error) out.Set("error", batch::ErrorJson(parsed.row, *parsed.error));
+    some_failed = some_failed || parsed.error;
+    written = output->Write(out.Dump() + '\n');
   }
   if (output->pipe_closed()) return term::kExitPipeClosed;
   // Also after a failure, so that rows already written are kept.

@@ -108,8 +108,8 @@ Result<RenderedPrompt> RenderChat(const TextModel& text, Conversation conversati
   } else {
     input.add_generation_prompt = conversation.start == AnswerStart::kNewMessage;
     MINISGL_ASSIGN_OR_RETURN(prompt.pieces, RenderMessages(chat, &input));
-    MINISGL_RETURN_IF_ERROR(
-        CheckNothingIsLeftOut(chat, input, prompt.pieces, conversation.checked));
+    prompt.left_out = CheckNothingIsLeftOut(chat, input, prompt.pieces, conversation.checked);
+    if (!prompt.left_out.ok() && !conversation.shows_left_out) return prompt.left_out;
     prompt.reasoning = WithPrompt(conversation.reasoning, prompt.pieces);
   }
   if (as_given) {

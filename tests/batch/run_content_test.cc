@@ -129,6 +129,24 @@ TEST_F(RunContentTest, TokenizeShowsThePromptOfEachForm) {
   EXPECT_EQ(Code(RunContentTest::Rows(result.out).at(1)), "template_error") << result.out;
 }
 
+// So that a user sees what the template does with it.
+TEST_F(RunContentTest, TokenizeShowsAPromptThatLacksAText) {
+  const std::string roles = folder_.Write("roles.jinja",
+                                          "{% for g in messages | groupby('role') %}{{ g.grouper "
+                                          "}}:{{ g.list | length }};{% endfor %}");
+  const std::string rows =
+      folder_.Write("in.jsonl", R"({"id": "a", "messages": [{"role": "user", "content": "xyz"}]})");
+  const ProgramResult result =
+      RunProgram({"tokenize", "-m", DemoModel(), "--file", rows, "--chat-template", roles});
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  const Json row = RunContentTest::Rows(result.out).at(0);
+  EXPECT_EQ(*row.Find("id"), Json("a"));
+  EXPECT_EQ(*row.Find("prompt"), Json("user:1;"));
+  ASSERT_NE(row.Find("prompt_token_ids"), nullptr) << result.out;
+  EXPECT_EQ(Code(row), "template_error") << result.out;
+  EXPECT_EQ(row.Find("error")->Find("message")->as_string().find("messages[0] (role user): "), 0u);
+}
+
 TEST_F(RunContentTest, TheFormIsPartOfTheRun) {
   const std::string rows = folder_.Write(
       "in.jsonl", R"({"max_tokens": 1, "messages": [{"role": "user", "content": "a"}]})");

@@ -49,6 +49,8 @@ struct Conversation {
   Json kwargs;                         // variables of the template: null or an object
   AnswerStart start = AnswerStart::kNewMessage;
   CheckedMessages checked;  // the messages whose text must be in the prompt
+  // A text that the template leaves out is told in RenderedPrompt::left_out and is no error.
+  bool shows_left_out = false;
   ReasoningTags reasoning;  // of the model (FindReasoningTags)
   // It has turns that go on with each other: the prompt is encoded as one text, however long it is,
   // so that a later one is cut in the same places.

@@ -33,6 +33,7 @@ struct RenderedPrompt {
   ReasoningTags reasoning;              // of the answer: as the prompt leaves them
   bool goes_on = false;                 // as in Conversation
   std::vector<TokenId> before, after;   // as in RawPrompt
+  Status left_out;  // with Conversation::shows_left_out: which text the template leaves out
   // The tokenizer's own ids around the text, also of a chat with a model that reads pictures if the
   // text does not begin with the BOS token: so does its processor.
   bool adds_prefix = false, adds_suffix = false;
@@ -42,7 +43,7 @@ struct RenderedPrompt {
 // the beginning of an answer, as `start` says; or takes its raw prompt. Members of `kwargs` replace
 // members of text.template_args. REQUIRES a chat template if there are messages. Fails soon after
 // `*cancelled` becomes true; null: it cannot be cancelled. Other errors: ChatTemplate::Render,
-// CheckNothingIsLeftOut of chat_messages.h, and RenderContinued. An answer to a raw prompt has no
+// CheckNothingIsLeftOut of chat_messages.h unless conversation.shows_left_out, and RenderContinued. An answer to a raw prompt has no
 // reasoning.
 //
 // Each placeholder of a picture that the template writes, or that stands in a raw prompt whose
