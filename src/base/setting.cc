@@ -33,6 +33,8 @@ const char* NeutralName(Setting setting) {
       return "prefix_cache";
     case Setting::kPrefixCacheSize:
       return "prefix_cache_size";
+    case Setting::kProjector:
+      return "projector";
     case Setting::kQuantize:
       return "quantize";
     case Setting::kSpeculate:

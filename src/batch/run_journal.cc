@@ -223,6 +223,9 @@ Json DescribeOptions(const RunOptions& options) {
   out.Set("--on-overflow", load::ChoiceName(load::kPromptOverflowChoices, options.on_overflow));
   out.Set("--lenient", options.lenient);
   // Null if not given: journals of versions without these options read the same way.
+  out.Set("--mmproj", options.model.projector.empty()
+                          ? Json()
+                          : Json(ReplaceInvalidUtf8(options.model.projector)));
   out.Set("--no-parse-special", options.model.no_parse_special ? Json(true) : Json());
   out.Set("--template-content", options.model.template_content
                                     ? Json(load::ChoiceName(load::kTemplateContentChoices,

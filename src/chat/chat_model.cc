@@ -117,7 +117,9 @@ Status Chat::SwitchThinking(load::Thinking think) {
 Status Chat::SwitchModel(const std::string& name) {
   load::ModelOptions options = model_options_;
   options.model = name;
-  options.chat_template.clear();  // it was chosen for the old model
+  // They were chosen for the old model.
+  options.projector.clear();
+  options.chat_template.clear();
   options.template_content.reset();
   MINISGL_ASSIGN_OR_RETURN(TextModel text, LoadOtherText(&options));
   MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));

@@ -121,7 +121,7 @@ void DescribeStates(const ModelConfig& config, std::string* out) {
 
 // Whether pictures are read, or why not; nothing for a model that is for text.
 void DescribeImages(const TextModel& text, const load::ModelFacts& facts, std::string* out) {
-  if (facts.config.wrapper.empty()) return;
+  if (facts.config.wrapper.empty() && text.projector.empty()) return;
   const Status& why_not = text.images ? facts.no_images : text.images_status;
   const bool are_read = text.images && facts.models.tower() != nullptr;
   InfoLine("images", are_read ? "yes" : fmt::format("no: {}", why_not.message()), out);
@@ -286,6 +286,24 @@ Status DescribeShape(const InfoOptions& options, std::string* out) {
   return Status();
 }
 
+// Pictures, device and memory of the model `text`, whose configuration *facts has.
+Status DescribeEngine(const InfoOptions& options, const TextModel& text, load::ModelFacts* facts,
+                      std::string* out) {
+  MINISGL_ASSIGN_OR_RETURN(facts->models,
+                           load::ModelsOf(facts->config, text, options.engine, &facts->no_images));
+  Result<load::EngineSetup> engine = load::ResolveEngine(options.engine, facts->models);
+  if (engine.ok()) {
+    facts->engine = std::move(engine).value();
+    facts->models = load::ModelsThatRun(facts->engine, facts->models);
+    if (facts->no_images.ok()) facts->no_images = load::ImagesStatus(facts->engine);
+  }
+  DescribeImages(text, *facts, out);
+  MINISGL_RETURN_IF_ERROR(DescribeRanks(options.engine, facts->config, out));
+  MINISGL_RETURN_IF_ERROR(engine.status());
+  DescribePlan(facts->engine, facts->config, out);
+  return Status();
+}
+
 // How the model of a GGUF file would run: text, device and memory.
 Status DescribeRun(const InfoOptions& options, std::string* out) {
   MINISGL_ASSIGN_OR_RETURN(const TextModel text, load::LoadTextModel(options.model));
@@ -293,10 +311,7 @@ Status DescribeRun(const InfoOptions& options, std::string* out) {
   MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(text.dir));
   MINISGL_RETURN_IF_ERROR(Checkpoint::Open(text.dir).status());
   DescribeText(text, facts, out);
-  MINISGL_RETURN_IF_ERROR(DescribeRanks(options.engine, facts.config, out));
-  MINISGL_ASSIGN_OR_RETURN(facts.engine, load::ResolveEngine(options.engine, facts.config));
-  DescribePlan(facts.engine, facts.config, out);
-  return Status();
+  return DescribeEngine(options, text, &facts, out);
 }
 
 // A file that does not run is described, too.
@@ -325,19 +340,7 @@ Status Describe(const InfoOptions& options, std::string* out) {
   DescribeModel(text.dir, facts.config, out);
   MINISGL_RETURN_IF_ERROR(DescribeFiles(text, facts, out));
   DescribeText(text, facts, out);
-  MINISGL_ASSIGN_OR_RETURN(
-      facts.models, load::ModelsOf(facts.config, text.dir, options.engine, &facts.no_images));
-  Result<load::EngineSetup> engine = load::ResolveEngine(options.engine, facts.models);
-  if (engine.ok()) {
-    facts.engine = std::move(engine).value();
-    facts.models = load::ModelsThatRun(facts.engine, facts.models);
-    if (facts.no_images.ok()) facts.no_images = load::ImagesStatus(facts.engine);
-  }
-  DescribeImages(text, facts, out);
-  MINISGL_RETURN_IF_ERROR(DescribeRanks(options.engine, facts.config, out));
-  MINISGL_RETURN_IF_ERROR(engine.status());
-  DescribePlan(facts.engine, facts.config, out);
-  return Status();
+  return DescribeEngine(options, text, &facts, out);
 }
 
 // The user's configuration file: its place and its values, line by line.

@@ -146,7 +146,7 @@ Result<int> Plan(PlanOptions options) {
   MINISGL_ASSIGN_OR_RETURN(const TextModel text, load::LoadTextModel(options.model));
   if (options.chat) MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
   MINISGL_RETURN_IF_ERROR(load::CheckImageOptions(options.images, text));
-  MINISGL_ASSIGN_OR_RETURN(subject.facts, load::LoadModelFacts(text.dir, options.engine));
+  MINISGL_ASSIGN_OR_RETURN(subject.facts, load::LoadModelFacts(text, options.engine));
   batch::PromptBuilderOptions builder_options;
   builder_options.defaults =
       load::ResolveSamplingDefaults(options.sampling, subject.facts.generation);

@@ -247,7 +247,7 @@ batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options, const T
 Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
   MINISGL_ASSIGN_OR_RETURN(const TextModel text, load::LoadTextModel(options.model));
   MINISGL_ASSIGN_OR_RETURN(const load::ModelFacts facts,
-                           load::LoadModelFacts(text.dir, options.engine));
+                           load::LoadModelFacts(text, options.engine));
   MINISGL_RETURN_IF_ERROR(CheckText(options, text, job));
   const batch::PromptBuilder builder = MakePromptBuilder(options, text, facts, {});
   batch::GrammarCheck grammars;

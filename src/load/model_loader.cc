@@ -26,6 +26,7 @@
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/end_tokens.h"
 #include "minisgl/weights/find_model_dir.h"
+#include "minisgl/weights/projector.h"
 #include "term/messages.h"
 #include "weights/stored_names.h"
 
@@ -238,6 +239,8 @@ Result<TextModel> LoadTextModel(const ModelOptions& options) {
   TextModel text;
   MINISGL_ASSIGN_OR_RETURN(text.dir, ResolveModelDir(options.model));
   MINISGL_RETURN_IF_ERROR(CheckHasModelFiles(text.dir));
+  MINISGL_RETURN_IF_ERROR(CheckIsNoProjector(text.dir));
+  text.projector = options.projector;
   MINISGL_ASSIGN_OR_RETURN(text.tokenizer, Tokenizer::Load(text.dir));
   MINISGL_ASSIGN_OR_RETURN(text.chat_template, LoadChatTemplate(text.dir, options.chat_template));
   if (options.template_content && text.chat_template != nullptr) {
@@ -246,6 +249,10 @@ Result<TextModel> LoadTextModel(const ModelOptions& options) {
   MINISGL_RETURN_IF_ERROR(SetTemplateArgs(options, &text));
   text.parse_special = options.parse_special;
   text.no_parse_special = options.no_parse_special;
+  if (!text.projector.empty()) {
+    MINISGL_RETURN_IF_ERROR(LoadProjectorImages(&text));
+    return text;
+  }
   LoadImages(&text);
   CheckTower(&text);
   return text;
@@ -258,13 +265,12 @@ Status SetTemplateArgs(const ModelOptions& options, TextModel* text) {
   return Status();
 }
 
-Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOptions& options) {
+Result<ModelFacts> LoadModelFacts(const TextModel& text, const EngineOptions& options) {
   ModelFacts facts;
-  MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(model_dir));
+  MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(text.dir));
   MINISGL_ASSIGN_OR_RETURN(facts.generation,
-                           LoadGenerationConfig(model_dir, facts.config.vocab_size));
-  MINISGL_ASSIGN_OR_RETURN(facts.models,
-                           ModelsOf(facts.config, model_dir, options, &facts.no_images));
+                           LoadGenerationConfig(text.dir, facts.config.vocab_size));
+  MINISGL_ASSIGN_OR_RETURN(facts.models, ModelsOf(facts.config, text, options, &facts.no_images));
   MINISGL_ASSIGN_OR_RETURN(facts.engine, ResolveEngine(options, facts.models));
   facts.models = ModelsThatRun(facts.engine, facts.models);
   if (facts.no_images.ok()) facts.no_images = ImagesStatus(facts.engine);
@@ -333,7 +339,7 @@ Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_option
                               ReportSinks sinks) {
   LoadedModel model;
   model.text = std::move(text);
-  MINISGL_ASSIGN_OR_RETURN(model.facts, LoadModelFacts(model.text.dir, engine_options));
+  MINISGL_ASSIGN_OR_RETURN(model.facts, LoadModelFacts(model.text, engine_options));
   MINISGL_RETURN_IF_ERROR(CheckVocabulary(model.text, model.facts.config));
   MINISGL_RETURN_IF_ERROR(CheckPrefixCache(model.facts.engine));
   if (const std::string& folder = engine_options.prefix_cache.folder; !folder.empty()) {

@@ -52,7 +52,7 @@ struct ModelFacts {
   EngineSetup engine;  // LoadModel moves the device out of it
 };
 // Reads config.json and generation_config.json and plans the memory; reads no weights.
-Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOptions& options);
+Result<ModelFacts> LoadModelFacts(const TextModel& text, const EngineOptions& options);
 
 // Prints the table of --profile-kernels to standard error when it is destroyed.
 class KernelReport {

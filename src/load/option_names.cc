@@ -32,6 +32,8 @@ const char* OptionName(Setting setting) {
       return "--prefix-cache";
     case Setting::kPrefixCacheSize:
       return "--prefix-cache-size";
+    case Setting::kProjector:
+      return "--mmproj";
     case Setting::kQuantize:
       return "--quantize";
     case Setting::kSpeculate:

@@ -270,6 +270,11 @@ void AddModelOptions(OptionTable* app, ModelOptions* options) {
       ->EnvName("MINISGL_MODEL")
       ->TypeName("DIR")
       ->Group(group);
+  app->Add("--mmproj", &options->projector,
+           "Projector file of a GGUF model, with which it reads pictures")
+      ->Check(CheckNotEmpty)
+      ->TypeName("FILE")
+      ->Group(group);
   app->Add("--chat-template", &options->chat_template,
            "Chat template: a file, or the name of one of the model's (default: the model's)")
       ->Check(CheckNotEmpty)

@@ -80,6 +80,7 @@ std::optional<DeviceOption> ParseDevice(const std::string& name);
 // Options of the model, its chat template and its control tokens.
 struct ModelOptions {
   std::string model;
+  std::string projector;      // of a GGUF file; "": none
   std::string chat_template;  // "": the model's
   std::optional<ContentForm> template_content;
   std::vector<std::string> template_args;  // K=V

@@ -12,12 +12,16 @@
 
 namespace minisgl::load {
 
-// The target `config`, and the tower of the model in `model_dir` if it has one that this program
+// The target `config`, and the tower of the model in text.dir if it has one that this program
 // knows, its files hold it, and `options` want pictures read. A tower that cannot be read is none:
-// the model's text runs without it. If there is none, *why_not says why.
-Result<ModelList> ModelsOf(const ModelConfig& config, const std::string& model_dir,
+// the model's text runs without it. If there is none, *why_not says why. A tower in a projector
+// that the user names must be read.
+Result<ModelList> ModelsOf(const ModelConfig& config, const TextModel& text,
                            const EngineOptions& options, Status* why_not);
 
+// Sets text->images from the file text->projector, which the user names: it must be read. REQUIRES
+// the tokenizer.
+Status LoadProjectorImages(TextModel* text);
 // Takes the pictures from `text` if its model has no tower that could read them, and keeps the
 // reason for rows that have some.
 void CheckTower(TextModel* text);

@@ -72,7 +72,13 @@ Status TowerTensors::CheckFinite(const std::string& stored,
 
 Result<WeightTensor> TowerTensors::FindMatrix(const TowerMatrixSpec& spec) {
   const std::string stored = StoredName(spec.is_transposed ? spec.name : spec.name + ".weight");
-  MINISGL_ASSIGN_OR_RETURN(TensorView view, checkpoint_->Get(stored));
+  const WeightTensor* const matrix = checkpoint_->FindMatrix(stored);
+  TensorView view;
+  if (matrix != nullptr) {
+    view.shape = {matrix->num_out(), matrix->num_in()};
+  } else {
+    MINISGL_ASSIGN_OR_RETURN(view, checkpoint_->Get(stored));
+  }
   const int64_t rows = spec.is_transposed      ? spec.num_in
                        : spec.stored_rows == 0 ? spec.num_out
                                                : spec.stored_rows;
@@ -83,8 +89,13 @@ Result<WeightTensor> TowerTensors::FindMatrix(const TowerMatrixSpec& spec) {
                                    ShapeToString({rows, columns})));
   }
   view.shape = {rows, columns};
-  WeightTensor weights = view;
+  WeightTensor weights = matrix != nullptr ? *matrix : WeightTensor(view);
   if (counts()) return weights;
+  if (spec.is_transposed && !weights.is_dense()) {
+    return InFile(stored,
+                  BadInput("tensor \"{}\": its type is not read there; F32, F16 and BF16 are",
+                           Visible(stored, 200)));
+  }
   if (spec.is_transposed) weights = weights.Transposed();
   if (!spec.inputs.empty()) weights = weights.OrderInputs(spec.inputs);
   if (!spec.rows.empty()) weights = weights.TakeRows(spec.rows);

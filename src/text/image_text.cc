@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "minisgl/base/folder.h"
+#include "minisgl/base/setting.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/gguf/gguf_file.h"
 #include "minisgl/text/text_model.h"
@@ -256,7 +257,9 @@ Result<ImageText> ReadImageText(const Json& config, const Json& processor, Image
 
 Result<ImageText> LoadImageText(const std::string& model_dir, const Tokenizer& tokenizer) {
   if (IsGgufFile(model_dir)) {
-    return MakeStatus(StatusCode::kUnavailable, "images are not read with GGUF files");
+    return MakeStatus(StatusCode::kUnavailable,
+                      "images are read with a GGUF file if {} names its projector",
+                      SettingName(Setting::kProjector));
   }
   MINISGL_ASSIGN_OR_RETURN(const Json config, text::LoadJsonObject(model_dir, "config.json"));
   MINISGL_RETURN_IF_ERROR(text::FamilyOf(config).status());

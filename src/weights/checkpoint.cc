@@ -13,6 +13,7 @@
 #include "minisgl/base/utf8.h"
 #include "minisgl/gguf/gguf_file.h"
 #include "weights/gguf_model.h"
+#include "weights/gguf_projector.h"
 #include "weights/model_dir.h"
 #include "weights/shard_index.h"
 
@@ -57,6 +58,20 @@ Result<std::string> SingleFile(const std::string& model_dir) {
   return BadInput("{}: has {} safetensors files but no {} (found {}, {}{}); download it again",
                   Shown(model_dir), names.size(), weights::kShardIndexName, Visible(names[0]),
                   Visible(names[1]), names.size() > 2 ? ", ..." : "");
+}
+
+// The tensors of a text model, or of a projector's tower.
+Result<std::vector<weights::GgufModelTensor>> TensorsOf(const GgufHeader& header,
+                                                        const std::string& path) {
+  if (weights::IsProjector(header)) {
+    const auto projector = weights::ReadProjector(header);
+    if (!projector.ok()) return projector.status().WithPrefix(Shown(path));
+    auto found = weights::FindProjectorTensors(header, projector->tower);
+    return found.ok() ? std::move(found) : found.status().WithPrefix(Shown(path));
+  }
+  MINISGL_ASSIGN_OR_RETURN(const ModelConfig config, weights::ReadGgufConfig(header, path));
+  auto found = weights::FindGgufTensors(header, config);
+  return found.ok() ? std::move(found) : found.status().WithPrefix(Shown(path));
 }
 
 }  // namespace
@@ -154,13 +169,12 @@ Status Checkpoint::Impl::OpenGguf(const std::string& path) {
   looked_in = path;
   MINISGL_ASSIGN_OR_RETURN(GgufFile file, GgufFile::Open(path));
   for (const GgufTensor& tensor : file.header().tensors) total_bytes += tensor.data.size();
-  MINISGL_ASSIGN_OR_RETURN(const ModelConfig config, weights::ReadGgufConfig(file.header(), path));
-  auto found = weights::FindGgufTensors(file.header(), config);
-  if (!found.ok()) return found.status().WithPrefix(Shown(path));
+  MINISGL_ASSIGN_OR_RETURN(std::vector<weights::GgufModelTensor> found,
+                           TensorsOf(file.header(), path));
   for (MappedFile& part : std::move(file).TakeParts()) {
     files.push_back(std::make_unique<MappedFile>(std::move(part)));
   }
-  for (weights::GgufModelTensor& one : *found) {
+  for (weights::GgufModelTensor& one : found) {
     Tensor& tensor = tensors[one.name];
     tensor.file = files[one.part].get();
     if (one.matrix) {

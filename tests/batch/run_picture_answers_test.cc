@@ -102,6 +102,58 @@ TEST_P(PictureAnswersTest, RowsShareEncodedPictures) {
   EXPECT_GE(reused, 2 * encoded);
 }
 
+// The same model as llama.cpp's converter writes it: a GGUF file and its projector
+// (golden/convert_projectors.py). The files leave out the bounds of a picture, and what all
+// published models of a family have alike: the directory is given that.
+class ProjectorAnswersTest : public PictureAnswersTest {};
+
+TEST_P(ProjectorAnswersTest, AreThoseOfTheDirectory) {
+  const std::string golden = MINISGL_SOURCE_DIR "/tests/golden/gguf/projectors/";
+  const std::string name = GetParam();
+  const std::string file = golden + name + ".gguf", projector = golden + "mmproj-" + name + ".gguf";
+  const std::map<std::string, std::string> tokens_max = {
+      {"qwen2_vl", "54"}, {"qwen2_5_vl", "70"}, {"gemma4", "70"}};
+  Arguments more = {"--num-pages", "512", "--chat-template", dir_ + "/chat_template.jinja"};
+  if (tokens_max.contains(name)) {
+    more.insert(more.end(), {"--image-max-tokens", tokens_max.at(name)});
+  }
+  const std::string rows = dir_ + "/prompts.jsonl";
+  const std::string folder = folder_.Path("changed");
+  std::filesystem::copy(dir_, folder);
+  std::filesystem::permissions(folder + "/config.json", std::filesystem::perms::owner_write,
+                               std::filesystem::perm_options::add);
+  std::ifstream in(folder + "/config.json");
+  Json config = ParseJson(std::string(std::istreambuf_iterator<char>(in), {})).value();
+  if (name == "qwen2_5_vl") config.Find("vision_config")->Set("window_size", 112);
+  if (name == "gemma3") config.Find("text_config")->Set("query_pre_attn_scalar", 24);
+  std::ofstream(folder + "/config.json") << config.Dump();
+  dir_ = folder;
+  const ProgramResult expected = RunFile(rows, more);
+  EXPECT_EQ(expected.exit_code, 0) << expected.err;
+  dir_ = file;
+  for (const Arguments& way :
+       {Arguments{}, Arguments{"--page-size", "4", "--max-prefill-length", "80", "--speculate",
+                               "ngram:4", "--tensor-parallel", "2"}}) {
+    Arguments all = more;
+    all.insert(all.end(), {"--mmproj", projector});
+    all.insert(all.end(), way.begin(), way.end());
+    const ProgramResult result = RunFile(rows, all);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    ASSERT_EQ(Rows(result.out).size(), 10u);
+    for (size_t i = 0; i < 10; ++i) {
+      EXPECT_EQ(*Rows(result.out)[i].Find("token_ids"), *Rows(expected.out)[i].Find("token_ids"))
+          << i;
+      EXPECT_EQ(Rows(result.out)[i].Find("usage")->Find("prompt_tokens")->as_int(),
+                Rows(expected.out)[i].Find("usage")->Find("prompt_tokens")->as_int());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shared, ProjectorAnswersTest,
+                         testing::Values("gemma3", "gemma4", "pixtral", "qwen2_5_vl", "qwen2_vl",
+                                         "smolvlm"),
+                         [](const auto& test) { return std::string(test.param); });
+
 INSTANTIATE_TEST_SUITE_P(Shared, PictureAnswersTest,
                          testing::Values("gemma3", "gemma4", "llava", "llava_onevision", "pixtral",
                                          "qwen2_5_vl", "qwen2_vl", "smolvlm"),

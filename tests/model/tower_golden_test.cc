@@ -10,6 +10,7 @@
 #include "minisgl/vision/image_layout.h"
 #include "minisgl/vision/image_rules.h"
 #include "tower_test_util.h"
+#include "weights/gguf_projector.h"
 
 namespace minisgl {
 namespace {
@@ -64,6 +65,43 @@ TEST_P(TowerGoldenTest, EmbeddingsAreTheReferences) {
     }
   }
 }
+
+// Projector files that llama.cpp's converter made of the same towers (golden/convert_projectors.py)
+// give the same embeddings, bit for bit.
+class ProjectorGoldenTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(ProjectorGoldenTest, EmbeddingsAreThoseOfTheDirectory) {
+  const std::string folder = GoldenFolder(GetParam());
+  const std::string path =
+      std::string(MINISGL_SOURCE_DIR "/tests/golden/gguf/projectors/tower-") + GetParam() + ".gguf";
+  const auto rules = LoadImageRules(folder).value();
+  const LoadedTower in_folder = LoadTower(folder, 2);
+  ASSERT_NE(in_folder.rank_model, nullptr);
+  const GgufFile file = GgufFile::Open(path).value();
+  auto projector = weights::ReadProjector(file.header());
+  ASSERT_TRUE(projector.ok()) << projector.status().message();
+  // It is the text's, whose file a tower alone does not have.
+  const auto config = ReadTowerConfig(ReadJsonFile(folder + "/config.json")).value().value();
+  if (config.name == "mistral3") projector->tower.steps.front().eps = config.steps.front().eps;
+  const LoadedTower in_file = LoadTower(projector->tower, path, 2);
+  ASSERT_NE(in_file.rank_model, nullptr);
+  const Json expected = ReadJsonFile(folder + "/expected.json");
+  for (const Json& picture : expected.Find("pictures")->as_array()) {
+    const Json::Array& sides = picture.Find("size")->as_array();
+    PreparedImage image;
+    image.layout = LayOutImage(rules, {static_cast<int32_t>(sides[0].as_int()),
+                                       static_cast<int32_t>(sides[1].as_int())})
+                       .value();
+    image.values =
+        FormulaValues(image.layout.num_values, rules.size_rule == SizeRule::kPatchBudget);
+    EXPECT_EQ(in_file.Encode(image), in_folder.Encode(image));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Towers, ProjectorGoldenTest,
+                         testing::Values("gemma4_clipped", "internvl", "mistral3", "qwen3_5",
+                                         "qwen3_vl"),
+                         [](const auto& test) { return std::string(test.param); });
 
 // A file that lacks a tensor, or has one in another shape, is refused with the tensor's name.
 TEST_P(TowerGoldenTest, TensorsOfOtherShapesAreRefused) {

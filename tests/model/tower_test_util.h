@@ -47,23 +47,29 @@ inline DecoderOptions OptionsFor(const ListedModel& model, std::optional<DType> 
   return options;
 }
 
-inline LoadedTower LoadTower(const std::string& folder, int num_threads,
+inline LoadedTower LoadTower(TowerConfig config, const std::string& dir, int num_threads,
                              std::optional<DType> dtype = {}) {
   LoadedTower loaded;
-  auto config = ReadTowerConfig(ReadJsonFile(folder + "/config.json"));
-  EXPECT_TRUE(config.ok()) << config.status().message();
-  if (!config.ok() || !config->has_value()) return loaded;
-  loaded.model = MakeTowerModel(**config);
+  loaded.model = MakeTowerModel(std::move(config));
   CpuOpsConfig ops_config;
   ops_config.num_threads = num_threads;
   loaded.ops = MakeCpuOps(ops_config).value();
-  const auto checkpoint = Checkpoint::Open(folder);
+  const auto checkpoint = Checkpoint::Open(dir);
   EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  if (!checkpoint.ok()) return loaded;
   auto rank_model =
       loaded.model->Load(**checkpoint, OptionsFor(*loaded.model, dtype), nullptr, loaded.ops.get());
   EXPECT_TRUE(rank_model.ok()) << rank_model.status().message();
   if (rank_model.ok()) loaded.rank_model = std::move(rank_model).value();
   return loaded;
+}
+
+inline LoadedTower LoadTower(const std::string& folder, int num_threads,
+                             std::optional<DType> dtype = {}) {
+  auto config = ReadTowerConfig(ReadJsonFile(folder + "/config.json"));
+  EXPECT_TRUE(config.ok()) << config.status().message();
+  if (!config.ok() || !config->has_value()) return {};
+  return LoadTower(std::move(**config), folder, num_threads, dtype);
 }
 
 // Compares rows of `embeddings` [*, width], of which `count` features from `first` on are meant,

@@ -21,6 +21,7 @@ enum class Setting : uint8_t {
   kPinThreads,
   kPrefixCache,
   kPrefixCacheSize,
+  kProjector,
   kQuantize,
   kSpeculate,
   kTemplateContent,

@@ -43,8 +43,8 @@ struct RenderedPrompt {
 // the beginning of an answer, as `start` says; or takes its raw prompt. Members of `kwargs` replace
 // members of text.template_args. REQUIRES a chat template if there are messages. Fails soon after
 // `*cancelled` becomes true; null: it cannot be cancelled. Other errors: ChatTemplate::Render,
-// CheckNothingIsLeftOut of chat_messages.h unless conversation.shows_left_out, and RenderContinued. An answer to a raw prompt has no
-// reasoning.
+// CheckNothingIsLeftOut of chat_messages.h unless conversation.shows_left_out, and RenderContinued.
+// An answer to a raw prompt has no reasoning.
 //
 // Each placeholder of a picture that the template writes, or that stands in a raw prompt whose
 // control tokens count, is replaced by the text of the next picture (ImageTextOf). In the content

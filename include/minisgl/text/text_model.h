@@ -17,7 +17,8 @@
 namespace minisgl {
 
 struct TextModel {
-  std::string dir;  // the model directory
+  std::string dir;        // the model directory, or a GGUF file
+  std::string projector;  // of a GGUF file: the file of its tower, which `images` is of; "": none
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatTemplate> chat_template;  // null if the model has none
   Json template_args;                           // variables of every rendering: null or an object
