@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "cuda_error.h"
-#include "fused_linear.h"
 #include "launch_context.h"
 
 namespace minisgl::cuda {
@@ -45,7 +44,10 @@ Status CudaOps::Open() {
   packer_ = std::make_unique<WeightPacker>(
       config_.activation_dtype, staging_.get(),
       [this](size_t num_bytes) { return CudaOps::Allocate(num_bytes); },
-      [this](const CudaFailure& failure) { return Report(failure); });
+      [this](const CudaFailure& failure) { return Report(failure); },
+      [this](const Matrix& matrix, RowCodes kind) {
+        return GemvCodeOrder(context_, matrix, kind);
+      });
   return MakeWatch();
 }
 
@@ -206,19 +208,6 @@ void CudaOps::CopyToHost(void* host, const void* device, size_t num_bytes) {
   if (Usable() && num_bytes > 0) Keep(copies_->ToHost(host, device, num_bytes));
 }
 
-Result<Matrix> CudaOps::PackMatrix(std::span<const WeightTensor> parts, const WeightFormat&) {
-  MINISGL_RETURN_IF_ERROR(status_);
-  CheckNotCapturing();
-  return packer_->Pack(parts);
-}
-
-Result<ExpertMatrices> CudaOps::PackExperts(std::span<const std::vector<WeightTensor>> experts,
-                                            const WeightFormat&) {
-  MINISGL_RETURN_IF_ERROR(status_);
-  CheckNotCapturing();
-  return packer_->PackExperts(experts);
-}
-
 Result<std::unique_ptr<DeviceEvent>> CudaOps::MakeEvent() {
   MINISGL_RETURN_IF_ERROR(status_);
   CudaEvent event = nullptr;
@@ -356,53 +345,6 @@ std::string CudaOps::SumsText() const {
   if (link_->nccl_bytes_min == 0) return fmt::format("sums over ranks by {}", library);
   return fmt::format("sums over ranks of more than {} KiB by {}", link_->nccl_bytes_min / 1024,
                      library);
-}
-
-bool CudaOps::RunOwnProduct(const FusedLinearParams& p) {
-  const LinearParams& linear = p.linear;
-  const Matrix& weight = *linear.weight;
-  MINISGL_CHECK(linear.x.dtype == weight.dtype, "Linear of {} with weights of {}",
-                DTypeName(linear.x.dtype), DTypeName(weight.dtype));
-  if (!TakesGemv(linear.num_tokens)) return false;
-  const FusedParts parts = DivideFusedLinear(context_, p, debug_);
-  if (parts.norm != nullptr) Norm(*parts.norm);
-  Queue(LinearName(weight),
-        [&] { return LaunchGemv(context_, parts.product, weight.storage.get()); });
-  if (parts.activation != nullptr) Activate(*parts.activation);
-  return true;
-}
-
-void CudaOps::FusedLinear(const FusedLinearParams& p) {
-  if (p.linear.num_tokens == 0 || !Usable() || RunOwnProduct(p)) return;
-  RunParts(p);
-}
-
-void CudaOps::Linear(const LinearParams& p) {
-  if (p.num_tokens == 0 || !Usable() || RunOwnProduct({.linear = p})) return;
-  const Matrix& weight = *p.weight;
-  const std::string operation = LinearName(weight);
-  CheckReserved();
-  copies_->Queued();
-  if (!BeginWatched(operation)) return;
-  const Status status = matmul_->Matmul({.num_tokens = p.num_tokens,
-                                         .num_out = weight.num_out,
-                                         .num_in = weight.num_in,
-                                         .dtype = weight.dtype,
-                                         .out_dtype = p.out.dtype,
-                                         .out_stride = p.out_stride},
-                                        p.x.data, weight.storage.get(), p.out.data, compute_.get());
-  if (!status.ok()) {
-    // If the device is lost, CUDA's error has the cause; the library's has not.
-    const CudaError cause =
-        capturing_ ? api_->LastError() : api_->StreamSynchronize(compute_.get());
-    if (IsSticky(cause)) return Keep(cause, "cublasLtMatmul");
-    (capturing_ ? capture_status_ : status_) = status.WithPrefix(name_);
-    return;
-  }
-  if (!EndWatched() || p.bias == nullptr) return;
-  Queue("Linear's bias", [&] {
-    return LaunchAddBias(context_, p.out, p.bias, p.num_tokens, weight.num_out, p.out_stride);
-  });
 }
 
 Result<std::unique_ptr<DeviceOps>> MakeCudaOpsOver(std::shared_ptr<CudaApi> api,

@@ -16,6 +16,9 @@ namespace minisgl::cuda {
 // Workspace of matrix products: what NVIDIA recommends for cuBLAS on its largest GPUs.
 inline constexpr size_t kMatmulWorkspaceBytes = size_t{32} << 20;
 
+// Upper bound on the expanded rows of a matrix of codes that products read at once.
+inline constexpr size_t kExpandBytesMax = size_t{64} << 20;
+
 // A function like LoadCublasLt.
 using MatmulLibraryFactory =
     std::function<Result<std::unique_ptr<MatmulLibrary>>(const MatmulSetup& setup)>;

@@ -2,7 +2,8 @@
 // rest handles memory, streams, events, graphs and errors.
 //
 // Errors: a call that has a Status returns its error. An error is kept in status() if the call has
-// none, or if it is sticky. Weights have the type of the activations, row-major.
+// none, or if it is sticky. Weights have the type of the activations, row-major, or are codes
+// (coded_matrix.h).
 #pragma once
 
 #include <fmt/core.h>
@@ -69,6 +70,13 @@ class CudaOps : public DeviceOps {
            ExpertWorkspaceBytes(limits) + kMatmulWorkspaceBytes;
   }
 
+  CodesKept KeepsCodes() const override {
+    if (debug_.keep_codes) return CodesKept::kAlways;
+    return debug_.expand_codes ? CodesKept::kIfQuantized : CodesKept::kWhereNeeded;
+  }
+  uint64_t CodeScratchBytes() const override { return kExpandBytesMax; }
+  std::string ExpandedCodesText() const override;
+
   Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override;
   Result<std::shared_ptr<void>> AllocateHost(size_t num_bytes) override;
   Status Upload(void* dst, const void* src, size_t num_bytes) override;
@@ -100,11 +108,7 @@ class CudaOps : public DeviceOps {
   bool AddsInLinear(int64_t num_tokens) const override {
     return TakesGemv(num_tokens) && !debug_.no_fused_add;
   }
-  void Embedding(const EmbeddingParams& p) override {
-    const Matrix& table = *p.table;
-    Queue("Embedding",
-          [&] { return LaunchEmbedding(context_, p, table.storage.get(), table.dtype); });
-  }
+  void Embedding(const EmbeddingParams& params) override;
   void Norm(const NormParams& p) override { Queue("Norm", LaunchNorm, p); }
   void RopeKvWrite(const RopeKvWriteParams& p) override {
     Queue("RopeKvWrite", [&] { return LaunchRopeKvWrite(context_, p); });
@@ -121,12 +125,7 @@ class CudaOps : public DeviceOps {
   void MixRows(const MixRowsParams& p) override { Queue("MixRows", LaunchMixRows, p); }
   void Clamp(const ClampParams& p) override { Queue("Clamp", LaunchClamp, p); }
   void Route(const RouteParams& p) override { Queue("Route", LaunchRoute, p); }
-  void ExpertLinear(const ExpertLinearParams& p) override {
-    CheckReserved();
-    Queue("ExpertLinear", [&] {
-      return LaunchExpertLinear(context_, p, p.weights->storage.get(), expert_workspace_);
-    });
-  }
+  void ExpertLinear(const ExpertLinearParams& params) override;
   void HeadLinear(const HeadLinearParams& p) override {
     Queue("HeadLinear", [&] { return LaunchHeadLinear(context_, p, p.weights->storage.get()); });
   }
@@ -197,6 +196,14 @@ class CudaOps : public DeviceOps {
   }
   // Runs a product with what stands around it, unless it is the library's: then returns false.
   bool RunOwnProduct(const FusedLinearParams& params);
+  // Runs it with a matrix of codes. REQUIRES TakesGemv.
+  void RunCodesProduct(const FusedLinearParams& params);
+  // False after an error, which is kept.
+  bool RunMatmul(const LinearParams& params, int64_t first, int64_t count, const void* memory);
+  // Makes room for the expanded rows of a matrix of codes.
+  Status TakeExpandMemory(int64_t num_out, int64_t num_in);
+  // Expands rows [first, first + count) of `weight`, a matrix of codes, into that memory.
+  void ExpandRows(const Matrix& weight, int64_t first, int64_t count);
   bool DecodesByExtend() const { return config_.deterministic || debug_.decode_by_extend; }
   // Queues one kernel and keeps its error.
   template <typename Door>
@@ -282,6 +289,8 @@ class CudaOps : public DeviceOps {
   AttentionSpaces attention_;
   OwnedDeviceMemory expert_memory_;
   ExpertWorkspace expert_workspace_;
+  std::shared_ptr<void> expand_memory_;  // of TakeExpandMemory
+  size_t expand_bytes_ = 0;
   OwnedDeviceMemory matmul_memory_;
   std::unique_ptr<MatmulLibrary> matmul_;
 };

@@ -30,6 +30,8 @@ constexpr DebugWord kWords[] = {{"no-dependent-launch", &DebugSwitches::no_depen
                                 {"no-peers", &DebugSwitches::no_peers},
                                 {"decode-by-extend", &DebugSwitches::decode_by_extend},
                                 {"short-splits", &DebugSwitches::short_splits},
+                                {"keep-codes", &DebugSwitches::keep_codes},
+                                {"expand-codes", &DebugSwitches::expand_codes},
                                 {"sync", &DebugSwitches::sync}};
 
 std::string AllWords() {

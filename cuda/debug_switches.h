@@ -15,6 +15,8 @@
 //   no-carveout          CUDA chooses how much shared memory a multiprocessor has for each kernel
 //   decode-by-extend     rows of one token use the attention kernels of rows that extend
 //   short-splits         decode attention cuts the keys of a row in the same way in every step
+//   keep-codes           quantized weights are kept as codes, also where they fit expanded
+//   expand-codes         quantized weights are expanded as they are loaded, also if they do not fit
 //   sync                 waits after each kernel and copy, so that an error names the one that
 //                        caused it; implies no-graphs
 #pragma once
@@ -42,6 +44,8 @@ struct DebugSwitches {
   bool no_peers = false;
   bool decode_by_extend = false;
   bool short_splits = false;
+  bool keep_codes = false;
+  bool expand_codes = false;
   bool sync = false;
 };
 

@@ -248,6 +248,10 @@ MINISGL_DEVICE float Log(float x) { return logf(x); }
 MINISGL_DEVICE float Tanh(float x) { return tanhf(x); }
 MINISGL_DEVICE float Erfc(float x) { return erfcf(x); }
 MINISGL_DEVICE float Sqrt(float x) { return sqrtf(x); }
+MINISGL_DEVICE float MulRn(float a, float b) { return __fmul_rn(a, b); }
+MINISGL_DEVICE float AddRn(float a, float b) { return __fadd_rn(a, b); }
+MINISGL_DEVICE float DivRn(float a, float b) { return __fdiv_rn(a, b); }
+MINISGL_DEVICE float BitsToFloat(uint32_t bits) { return __uint_as_float(bits); }
 MINISGL_DEVICE float Rsqrt(float x) { return rsqrtf(x); }
 
 template <typename T>

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/coded_rows.h"
 #include "kernels/launch.h"
 #include "minisgl/device_ops.h"
 
@@ -30,6 +31,15 @@ CudaError LaunchPlaceRows(const LaunchContext& context, const PlaceRowsParams& p
 CudaError LaunchMixRotary(const LaunchContext& context, const MixRotaryParams& params);
 CudaError LaunchMixRows(const LaunchContext& context, const MixRowsParams& params);
 CudaError LaunchClamp(const LaunchContext& context, const ClampParams& params);
+
+// coded_rows.cu
+// Writes the weights of rows [first_row, first_row + num_rows) as `dtype` to out[num_rows, num_in].
+CudaError LaunchExpandCodes(const LaunchContext& context, const CodedRows& rows, int64_t first_row,
+                            int64_t num_rows, DType dtype, void* out);
+// The bits of LaunchEmbedding with the table expanded to `dtype`.
+CudaError LaunchCodedEmbedding(const LaunchContext& context, const EmbeddingParams& params,
+                               const CodedRows& rows, DType dtype);
+
 // rope_kv_write.cu
 CudaError LaunchRopeKvWrite(const LaunchContext& context, const RopeKvWriteParams& params);
 
@@ -64,6 +74,14 @@ bool GemvTakesNorm(const LaunchContext& context, const Matrix& weight, const Nor
 bool ProductTakesActivation(const ActivateParams& activation);
 CudaError LaunchGemv(const LaunchContext& context, const ProductParams& params, const void* weight);
 
+// gemv_codes.cu: rows [first_row, first_row + num_rows) of such a product, with the weights of
+// `rows`; the bits of LaunchGemv with the expanded matrix. No norm, and with some of the rows no
+// activation.
+CudaError LaunchGemvCodes(const LaunchContext& context, const ProductParams& params,
+                          const CodedRows& rows, int64_t first_row, int64_t num_rows);
+// The order of codes with which that product reads whole lines.
+CodeOrder GemvCodeOrder(const LaunchContext& context, const Matrix& weight, RowCodes kind);
+
 // experts.cu
 // num_experts at most kExpertsMax; num_groups at most kExpertGroupsMax, if not all are chosen
 inline constexpr int32_t kExpertsMax = 512;
@@ -81,6 +99,9 @@ size_t ExpertWorkspaceBytes(const DeviceLimits& limits);  // 0 if there are no e
 // other tokens.
 CudaError LaunchExpertLinear(const LaunchContext& context, const ExpertLinearParams& params,
                              const void* weights, const ExpertWorkspace& workspace);
+// expert_codes.cu: the same, and the same bits, with the weights of `rows`, [X * out, in].
+CudaError LaunchExpertCodes(const LaunchContext& context, const ExpertLinearParams& params,
+                            const CodedRows& rows, const ExpertWorkspace& workspace);
 
 // head_linear.cu. `weights`: [H, out, in] of x's dtype. The order of an output element's sum does
 // not depend on the other tokens.

@@ -34,6 +34,57 @@ struct ProductShape {
   static constexpr size_t kBytes = size_t{2} * kSteps * (kRows + kTileOuts) * kStep;
 };
 
+// Copies this thread's chunks of a step, one of each row, to the place of a step in `tiles`. The
+// rows are those from its own on, each kRowsAtOnce further; null: zeros. `aligned`: all rows are
+// whole chunks of 16 bytes. `anything`: device memory.
+template <typename T, int COUNT>
+MINISGL_DEVICE void CopyTileStep(const T* const (&rows)[COUNT], device::Shared<T> tiles, int step,
+                                 int place, int num_in, bool aligned, const T* anything) {
+  const int row = static_cast<int>(threadIdx.x) / kChunks;
+  const int chunk = static_cast<int>(threadIdx.x) % kChunks;
+  const int k = step * kStep + chunk * kChunk;
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) {
+    const bool valid = rows[i] != nullptr && k < num_in;
+    const T* const from = valid ? rows[i] + k : anything;
+    const device::Shared<T> to =
+        tiles + (TileOffset(row, chunk) + (place * COUNT + i) * kRowsAtOnce * kStep);
+    if (aligned) {
+      device::CopyAsync16(to, from, valid);
+      continue;
+    }
+    device::Vec<T, kChunk> elements;
+#pragma unroll
+    for (int e = 0; e < kChunk; ++e) {
+      elements[e] = valid && k + e < num_in ? from[e] : device::FromFloat<T>(0);
+    }
+    device::StoreShared(to, elements);
+  }
+}
+
+// Adds a warp's products of one step. `weights`: the rows of its 16 outputs.
+template <typename T, int ROWS16>
+MINISGL_DEVICE void MultiplyTileStep(device::Shared<T> x, device::Shared<T> weights, int lane,
+                                     float (&sums)[ROWS16][2][4]) {
+#pragma unroll
+  for (int k = 0; k < kStep / 16; ++k) {
+    // Lane l addresses row l % 8 of matrix l / 8. The matrices: outputs 0-7 with chunks 2 k and
+    // 2 k + 1, then outputs 8-15 with the same chunks.
+    uint32_t w[4];
+    device::LoadMatrix4<T>(w, weights + TileOffset(lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+    const uint32_t low[2] = {w[0], w[1]}, high[2] = {w[2], w[3]};
+#pragma unroll
+    for (int m = 0; m < ROWS16; ++m) {
+      // The matrices: rows 0-7 and 8-15 of chunk 2 k, then of chunk 2 k + 1.
+      uint32_t a[4];
+      device::LoadMatrix4<T>(
+          a, x + TileOffset(m * 16 + lane % 8 + lane / 8 % 2 * 8, 2 * k + lane / 16));
+      device::Mma16816<T>(sums[m][0], a, low);
+      device::Mma16816<T>(sums[m][1], a, high);
+    }
+  }
+}
+
 template <typename T, int ROWS16>
 class ProductTile {
  public:
@@ -47,7 +98,6 @@ class ProductTile {
         anything_(static_cast<const T*>(anything)),
         lane_(static_cast<int>(threadIdx.x) % device::kWarpSize),
         row_(static_cast<int>(threadIdx.x) / kChunks),
-        chunk_(static_cast<int>(threadIdx.x) % kChunks),
         first_out_(static_cast<int>(threadIdx.x) / device::kWarpSize * kOutsOfWarp),
         x_tiles_(arena->Take<T>(Shape::kSteps * Shape::kRows * kStep)),
         weight_tiles_(arena->Take<T>(Shape::kSteps * kTileOuts * kStep)) {}
@@ -88,65 +138,25 @@ class ProductTile {
       }
       device::CopyAsyncCommit();
       const int place = step % Shape::kSteps;
-      MultiplyStep(x_tiles_ + place * Shape::kRows * kStep,
-                   weight_tiles_ + (place * kTileOuts + first_out_) * kStep, sums);
+      MultiplyTileStep<T, ROWS16>(x_tiles_ + place * Shape::kRows * kStep,
+                                  weight_tiles_ + (place * kTileOuts + first_out_) * kStep, lane_,
+                                  sums);
     }
   }
 
  private:
   static constexpr int kWeightCopies = kTileOuts / kRowsAtOnce;
 
-  // Copies this thread's chunks of a step, one of each row, to the place of a step in `tiles`.
   template <int COUNT>
   MINISGL_DEVICE void Copy(const T* const (&rows)[COUNT], device::Shared<T> tiles, int step,
                            int place) const {
-    const int k = step * kStep + chunk_ * kChunk;
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) {
-      const bool valid = rows[i] != nullptr && k < num_in_;
-      const T* const from = valid ? rows[i] + k : anything_;
-      const device::Shared<T> to =
-          tiles + (TileOffset(row_, chunk_) + (place * COUNT + i) * kRowsAtOnce * kStep);
-      if (aligned_) {
-        device::CopyAsync16(to, from, valid);
-        continue;
-      }
-      device::Vec<T, kChunk> elements;
-#pragma unroll
-      for (int e = 0; e < kChunk; ++e) {
-        elements[e] = valid && k + e < num_in_ ? from[e] : device::FromFloat<T>(0);
-      }
-      device::StoreShared(to, elements);
-    }
-  }
-
-  // Adds the warp's products of one step.
-  MINISGL_DEVICE void MultiplyStep(device::Shared<T> x, device::Shared<T> weights,
-                                   float (&sums)[ROWS16][2][4]) const {
-#pragma unroll
-    for (int k = 0; k < kStep / 16; ++k) {
-      // Lane l addresses row l % 8 of matrix l / 8. The matrices: outputs 0-7 with chunks 2 k and
-      // 2 k + 1, then outputs 8-15 with the same chunks.
-      uint32_t w[4];
-      device::LoadMatrix4<T>(
-          w, weights + TileOffset(lane_ % 8 + lane_ / 16 * 8, 2 * k + lane_ / 8 % 2));
-      const uint32_t low[2] = {w[0], w[1]}, high[2] = {w[2], w[3]};
-#pragma unroll
-      for (int m = 0; m < ROWS16; ++m) {
-        // The matrices: rows 0-7 and 8-15 of chunk 2 k, then of chunk 2 k + 1.
-        uint32_t a[4];
-        device::LoadMatrix4<T>(
-            a, x + TileOffset(m * 16 + lane_ % 8 + lane_ / 8 % 2 * 8, 2 * k + lane_ / 16));
-        device::Mma16816<T>(sums[m][0], a, low);
-        device::Mma16816<T>(sums[m][1], a, high);
-      }
-    }
+    CopyTileStep<T>(rows, tiles, step, place, num_in_, aligned_, anything_);
   }
 
   const int num_in_;
   const bool aligned_;
   const T* const anything_;
-  const int lane_, row_, chunk_, first_out_;
+  const int lane_, row_, first_out_;
   const device::Shared<T> x_tiles_, weight_tiles_;
   // Those rows of which this thread copies a chunk of every step; null: zeros.
   const T* weights_[kWeightCopies];

@@ -262,6 +262,14 @@ struct DeviceLimits {
   }
 };
 
+// When matrices that checkpoints have as codes are kept as codes.
+enum class CodesKept : uint8_t {
+  kNever,        // the device expands them as they are loaded, and quantizes none
+  kWhereNeeded,  // where the expanded matrices do not fit
+  kAlways,
+  kIfQuantized,  // only those that are quantized as they are loaded
+};
+
 class DeviceOps : public Ops {
  public:
   // Several ranks (Ops::AllReduce): the operations of a rank wait for operations of the other
@@ -293,6 +301,13 @@ class DeviceOps : public Ops {
   virtual Status Reserve(const DeviceLimits& limits) = 0;
   // Bytes that Reserve allocates.
   virtual uint64_t ReservedBytes(const DeviceLimits& limits) const = 0;
+
+  virtual CodesKept KeepsCodes() const { return CodesKept::kNever; }
+  // Upper bound on what products with matrices of codes take beside them.
+  virtual uint64_t CodeScratchBytes() const { return 0; }
+  // Which matrices that checkpoints have as codes were expanded though codes are kept, and why: ""
+  // if none was.
+  virtual std::string ExpandedCodesText() const { return ""; }
 
   // Zeroed host memory that copies can use in the background, and that operations can write.
   virtual Result<std::shared_ptr<void>> AllocateHost(size_t num_bytes) = 0;

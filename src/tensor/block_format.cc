@@ -17,6 +17,7 @@
 #include "minisgl/tensor/dtype.h"
 #include "minisgl/tensor/weight_tensor.h"
 #include "tensor/block_codes.h"
+#include "tensor/block_grids.h"
 
 namespace minisgl {
 namespace {
@@ -86,6 +87,15 @@ constexpr int kIq4Numbers[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
 void ReadIq4(const std::byte* bytes, uint8_t* codes) {
   ReadNibbles<16>(bytes, codes);
   for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>(kIq4Numbers[codes[i]]);
+}
+
+const float* NumbersOfIq4() {
+  static const auto kTable = [] {
+    std::array<float, 16> table;
+    for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<float>(kIq4Numbers[i]);
+    return table;
+  }();
+  return kTable.data();
 }
 
 // d, 16 bytes of codes.
@@ -231,6 +241,11 @@ constexpr BlockCodes In6Bits(BlockCodes codes) {
   return codes;
 }
 
+constexpr BlockCodes Of16Numbers(const float* (*numbers)(), BlockCodes codes) {
+  codes.few_numbers = numbers;
+  return codes;
+}
+
 constexpr BlockCodes kQ4_0 = {4, 32, NumbersOf4, CodesOf4<2>};
 constexpr BlockCodes kQ4_1 = {4, 32, UnsignedNumbers, CodesOf4<4>, BlockOffset::kAdded};
 constexpr BlockCodes kQ5_0 = In6Bits({8, 32, SignedNumbers, CodesOf5<2, 6, 16>});
@@ -239,13 +254,13 @@ constexpr BlockCodes kQ5_1 =
 constexpr BlockCodes kQ8_0 = {
     .bits = 8, .group_elements = 32, .numbers = SignedNumbers, .read = CodesOfQ8_0, .bytes_at = 2};
 constexpr BlockCodes kMxfp4 = {4, 32, E2M1Numbers, CodesOf4<1>};
-constexpr BlockCodes kIq4Nl = {8, 32, SignedNumbers, CodesOfIq4Nl};
-constexpr BlockCodes kIq4Xs = {8,           32, SignedNumbers, CodesOfIq4Xs, BlockOffset::kNone,
-                               StepsOfIq4Xs};
+constexpr BlockCodes kIq4Nl = Of16Numbers(NumbersOfIq4, {8, 32, SignedNumbers, CodesOfIq4Nl});
+constexpr BlockCodes kIq4Xs = Of16Numbers(
+    NumbersOfIq4, {8, 32, SignedNumbers, CodesOfIq4Xs, BlockOffset::kNone, StepsOfIq4Xs});
 constexpr BlockCodes kQ2K = {
     4, 16, UnsignedNumbers, CodesOfSlices<16, 2>, BlockOffset::kSubtracted, StepsOfQ2K};
-constexpr BlockCodes kQ3K =
-    In6Bits({8, 16, SignedNumbers, CodesOfQ3K, BlockOffset::kNone, StepsOfQ3K});
+constexpr BlockCodes kQ3K = Of16Numbers(
+    NumbersOf4, In6Bits({8, 16, SignedNumbers, CodesOfQ3K, BlockOffset::kNone, StepsOfQ3K}));
 constexpr BlockCodes kQ4K = {
     4, 32, UnsignedNumbers, CodesOfSlices<16, 4>, BlockOffset::kSubtracted, StepsOfQ4K};
 constexpr BlockCodes kQ5K =
@@ -253,8 +268,8 @@ constexpr BlockCodes kQ5K =
 constexpr BlockCodes kQ6K =
     In6Bits({8, 16, SignedNumbers, CodesOfQ6K, BlockOffset::kNone, StepsOfQ6K});
 
-constexpr BlockCodes kTq1_0 = {8, 256, SignedNumbers, CodesOfTq1_0};
-constexpr BlockCodes kTq2_0 = {8, 256, SignedNumbers, CodesOfTq2_0};
+constexpr BlockCodes kTq1_0 = Of16Numbers(NumbersOf4, {8, 256, SignedNumbers, CodesOfTq1_0});
+constexpr BlockCodes kTq2_0 = Of16Numbers(NumbersOf4, {8, 256, SignedNumbers, CodesOfTq2_0});
 constexpr BlockCodes kNvfp4 = {.bits = 4,
                                .group_elements = 16,
                                .numbers = E2M1Numbers,
@@ -263,17 +278,26 @@ constexpr BlockCodes kNvfp4 = {.bits = 4,
                                .has_e4m3_steps = true};
 
 // Codes of 8 bits with steps of scales.
-constexpr BlockCodes OfGrid(int64_t group_elements, void (*read)(const std::byte*, uint8_t*),
+constexpr BlockCodes OfGrid(const float* (*numbers)(), int64_t group_elements,
+                            void (*read)(const std::byte*, uint8_t*),
                             void (*read_steps)(const std::byte*, int8_t*, int8_t*)) {
-  return {8, group_elements, SignedNumbers, read, BlockOffset::kNone, read_steps};
+  return Of16Numbers(numbers,
+                     {8, group_elements, SignedNumbers, read, BlockOffset::kNone, read_steps});
 }
-constexpr BlockCodes kIq1S = OfGrid(32, tensor::CodesOfIq1S, tensor::StepsOfIq1S);
-constexpr BlockCodes kIq1M = OfGrid(16, tensor::CodesOfIq1M, tensor::StepsOfIq1M);
-constexpr BlockCodes kIq2Xxs = OfGrid(32, tensor::CodesOfIq2Xxs, tensor::StepsOfIq2Xxs);
-constexpr BlockCodes kIq2Xs = OfGrid(16, tensor::CodesOfIq2Xs, tensor::StepsOfIq2Xs);
-constexpr BlockCodes kIq2S = OfGrid(16, tensor::CodesOfIq2S, tensor::StepsOfIq2S);
-constexpr BlockCodes kIq3Xxs = OfGrid(32, tensor::CodesOfIq3Xxs, tensor::StepsOfIq3Xxs);
-constexpr BlockCodes kIq3S = OfGrid(32, tensor::CodesOfIq3S, tensor::StepsOfIq3S);
+constexpr BlockCodes kIq1S =
+    OfGrid(tensor::Iq1Numbers, 32, tensor::CodesOfIq1S, tensor::StepsOfIq1S);
+constexpr BlockCodes kIq1M =
+    OfGrid(tensor::Iq1Numbers, 16, tensor::CodesOfIq1M, tensor::StepsOfIq1M);
+constexpr BlockCodes kIq2Xxs =
+    OfGrid(tensor::Iq2Numbers, 32, tensor::CodesOfIq2Xxs, tensor::StepsOfIq2Xxs);
+constexpr BlockCodes kIq2Xs =
+    OfGrid(tensor::Iq2Numbers, 16, tensor::CodesOfIq2Xs, tensor::StepsOfIq2Xs);
+constexpr BlockCodes kIq2S =
+    OfGrid(tensor::Iq2Numbers, 16, tensor::CodesOfIq2S, tensor::StepsOfIq2S);
+constexpr BlockCodes kIq3Xxs =
+    OfGrid(tensor::Iq3XxsNumbers, 32, tensor::CodesOfIq3Xxs, tensor::StepsOfIq3Xxs);
+constexpr BlockCodes kIq3S =
+    OfGrid(tensor::Iq3SNumbers, 32, tensor::CodesOfIq3S, tensor::StepsOfIq3S);
 
 constexpr BlockFormat Compact(BlockFormat format, float scale_factor = 1) {
   format.is_compact = true;

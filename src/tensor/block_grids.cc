@@ -132,7 +132,34 @@ constexpr int8_t kIq3XxsNumbers[] = {4, 12, 20, 28, 36, 44, 52, 62};
 constexpr int8_t kIq3SNumbers[] = {1, 3, 5, 7, 9, 11, 13, 15};
 constexpr int8_t kIq1Above[] = {-7, 1, 9, 0}, kIq1Below[] = {-9, -1, 7, 0};
 
+template <size_t kCount>
+std::array<float, 16> WithNegatives(const int8_t (&numbers)[kCount]) {
+  std::array<float, 16> table = {};
+  for (size_t i = 0; i < kCount; ++i) {
+    table[i] = numbers[i];
+    table[kCount + i] = static_cast<float>(-numbers[i]);
+  }
+  return table;
+}
+
 }  // namespace
+
+const float* Iq2Numbers() {
+  static const auto kTable = WithNegatives(kIq2Numbers);
+  return kTable.data();
+}
+const float* Iq3XxsNumbers() {
+  static const auto kTable = WithNegatives(kIq3XxsNumbers);
+  return kTable.data();
+}
+const float* Iq3SNumbers() {
+  static const auto kTable = WithNegatives(kIq3SNumbers);
+  return kTable.data();
+}
+const float* Iq1Numbers() {
+  static const auto kTable = WithNegatives(kIq1Above);  // of the others the negatives
+  return kTable.data();
+}
 
 const uint64_t* Iq2XxsGrid() {
   static const auto kGrid = MakeGrid<uint64_t, 2>(kIq2Xxs, kIq2XxsRows, kIq2Numbers);

@@ -22,6 +22,12 @@ const uint32_t* Iq3SGrid();
 // kIq1Rows further on the same less 1.
 const uint64_t* Iq1Grid();
 
+// [16] the numbers of codes (block_codes.h): a codebook's, and their negatives; the same.
+const float* Iq2Numbers();
+const float* Iq3XxsNumbers();
+const float* Iq3SNumbers();
+const float* Iq1Numbers();
+
 // The rows of a codebook, each the places of its numbers in a list in ascending order: of 2 bits in
 // IQ2, of 3 bits in IQ3, the first lowest.
 enum class Codebook : uint8_t { kIq2Xxs, kIq2Xs, kIq2S, kIq3Xxs, kIq3S };

@@ -27,6 +27,8 @@ constexpr Word kAllWords[] = {{"no-dependent-launch", &DebugSwitches::no_depende
                               {"no-carveout", &DebugSwitches::no_carveout},
                               {"decode-by-extend", &DebugSwitches::decode_by_extend},
                               {"short-splits", &DebugSwitches::short_splits},
+                              {"keep-codes", &DebugSwitches::keep_codes},
+                              {"expand-codes", &DebugSwitches::expand_codes},
                               {"sync", &DebugSwitches::sync}};
 
 TEST(DebugSwitchesTest, EachWordSetsItsSwitch) {

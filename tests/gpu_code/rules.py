@@ -13,6 +13,8 @@ WEIGHTS = "weights: written when the model is loaded, before any step"
 CONSTANT_FIELDS = {
     "GemvKernel": ("GemvKernelParams", {"weight": WEIGHTS, "next.begin": WEIGHTS, "input.norm_weight": WEIGHTS}),
     "GemvRingKernel": ("GemvRingKernelParams", {"weight": WEIGHTS, "next.begin": WEIGHTS, "input.norm_weight": WEIGHTS}),
+    "GemvCodesKernel": ("GemvCodesKernelParams", {f"rows.{field}": WEIGHTS for field in
+                                                  ("codes", "upper", "scales", "bases", "zeros", "offsets", "offset_bases")}),
     "NormKernel": ("NormKernelParams", {"norm.weight": WEIGHTS}),
     "AddBiasKernel": ("AddBiasKernelParams", {"bias": WEIGHTS}),
     "RopeKvWriteKernel": ("RopeKernelParams", {"rope.q_norm": WEIGHTS, "rope.k_norm": WEIGHTS}),

@@ -38,6 +38,9 @@ struct BlockCodes {
   // Byte offset in a block of its codes as bytes in two's complement, in order; -1: not so stored.
   int32_t bytes_at = -1;
   bool has_e4m3_steps = false;  // read_steps writes codes of type e4m3, none of them NaN
+  // [16] integers of 8 bits, among which are all numbers that codes of 8 bits have; null: they have
+  // more.
+  const float* (*few_numbers)() = nullptr;
 };
 
 struct BlockFormat {

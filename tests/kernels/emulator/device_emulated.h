@@ -5,6 +5,7 @@
 // both are checked. Warp operations and barriers record their source location.
 #pragma once
 
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -282,6 +283,10 @@ inline float Log(float x) { return logf(x); }
 inline float Tanh(float x) { return tanhf(x); }
 inline float Erfc(float x) { return erfcf(x); }
 inline float Sqrt(float x) { return sqrtf(x); }
+inline float MulRn(float a, float b) { return a * b; }
+inline float AddRn(float a, float b) { return a + b; }
+inline float DivRn(float a, float b) { return a / b; }
+inline float BitsToFloat(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline float Rsqrt(float x) { return 1.0f / sqrtf(x); }
 
 // Atomics, of the types that CUDA has them for.

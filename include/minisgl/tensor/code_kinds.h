@@ -1,0 +1,23 @@
+// The kinds of codes and scales of CodeForm (code_form.h), for the host and for kernels.
+#pragma once
+
+#include <cstdint>
+
+namespace minisgl {
+
+enum class RowCodes : uint8_t {
+  kTable4,  // 4 bits; CodeForm::numbers
+  kInt6,    // 6 bits; the number of code c is numbers[0] + c
+  kInt8,    // two's complement
+  kE4M3,
+};
+
+// What the scale of a group is, and its offset if it has one.
+enum class GroupScales : uint8_t {
+  kStored,       // a number of CodeForm::scale_type
+  kSteps,        // a step, an integer of 8 bits, times a base of scale_type
+  kE4M3Steps,    // a step of type e4m3 times a base in f32, which all groups of a row share
+  kE4M3Divided,  // the same step divided by the base
+};
+
+}  // namespace minisgl

@@ -1,0 +1,411 @@
+// Matrices of codes on the device: their form holds every weight of the stored matrix, the kernel
+// that expands them writes what loading would write, and products and embeddings have the bits of
+// those with the expanded matrix.
+#include "coded_matrix.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "code_batch.h"
+#include "cuda_ops_fixture.h"
+#include "kernels/kernel_data.h"
+#include "ops/random_codes.h"
+#include "stacked_matrix.h"
+#include "tensor/quantize.h"
+
+namespace minisgl::cuda {
+namespace {
+
+using cpu::Coding;
+using cpu::kBlockFormats;
+using cpu::kCodings;
+using cpu::RandomBlocks;
+using cpu::RandomCodes;
+
+constexpr DType kTypes[] = {DType::kBF16, DType::kF16};
+
+// Ragged lines and groups, one group for all inputs, groups in lines and lines in groups.
+struct Shape {
+  int64_t num_out, num_in, group_inputs;
+};
+constexpr Shape kShapes[] = {{5, 32, 8},    {3, 72, 16},  {7, 257, 257}, {2, 136, 128},
+                             {1, 7, 7},     {3, 300, 32}, {4, 384, 128}, {2, 200, 64},
+                             {3, 1064, 40}, {70, 24, 24}};
+
+// A matrix of the device's form in host memory.
+struct HostCodes {
+  CodedRun run;
+  std::vector<std::byte> bytes;
+};
+
+HostCodes MakeCodes(std::span<const WeightTensor> parts, const CodedParts& form,
+                    const CodeOrder& order) {
+  HostCodes codes;
+  std::vector<WeightRow> rows;
+  for (const WeightTensor& part : parts.subspan(form.first, form.count)) {
+    for (int64_t out = 0; out < part.num_out(); ++out) rows.push_back({&part, out});
+  }
+  const int64_t num_in = parts[0].num_in();
+  codes.run = {.count = std::ssize(rows), .form = form.form};
+  codes.run.layout = CodeLayout::Make(form.form, codes.run.count, num_in, 0);
+  codes.bytes.resize(codes.run.layout.end);
+  ThreadPool pool(2);
+  CodeBatch(codes.run, num_in, order, /*quantizes=*/false)
+      .ForAll(rows, &pool, [&](size_t offset, std::span<const std::byte> bytes) {
+        std::memcpy(codes.bytes.data() + offset, bytes.data(), bytes.size());
+        return true;
+      });
+  codes.run.rows = MakeCodedRows(codes.run, num_in, order, codes.bytes.data());
+  return codes;
+}
+
+// The weights of a row, read back from the device's form.
+std::vector<float> ReadBack(const HostCodes& codes, int64_t row, int64_t num_in) {
+  const CodeForm& form = codes.run.form;
+  const CodeLayout& layout = codes.run.layout;
+  const auto array = [&](size_t offset, int64_t row_bytes) {
+    const std::byte* const from = codes.bytes.data() + offset + row * row_bytes;
+    return std::vector<std::byte>(from, from + row_bytes);
+  };
+  const int64_t scale_bytes = form.scale_bytes(num_in), base_bytes = form.base_bytes(num_in);
+  RowScales scales;
+  scales.scales = array(layout.scales, scale_bytes);
+  scales.bases = array(layout.bases, base_bytes);
+  for (const std::byte zero : array(layout.zeros, form.zero_bytes(num_in))) {
+    scales.zeros.push_back(static_cast<int8_t>(zero));
+  }
+  scales.offsets = array(layout.offsets, form.has_offsets ? scale_bytes : 0);
+  scales.offset_bases = array(layout.offset_bases, form.has_offsets ? base_bytes : 0);
+  const auto lines = array(layout.codes, form.code_bytes(num_in));
+  const auto upper = array(layout.upper, form.upper_bytes(num_in));
+  std::vector<uint8_t> bytes(static_cast<size_t>(num_in));
+  ReadLines(form, codes.run.rows.order, lines.data(), upper.data(), num_in, bytes.data());
+  std::vector<float> weights(bytes.size());
+  ReadFormRow(form, bytes.data(), scales, num_in, weights.data());
+  return weights;
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) return false;
+  }
+  return a.size() == b.size();
+}
+
+std::vector<CodeOrder> OrdersFor(const CodeForm& form, int64_t num_in) {
+  std::vector<CodeOrder> orders = {{}};
+  if (num_in % (form.line_inputs() * 8) == 0) {
+    for (const int32_t run : {1, 2}) orders.push_back({.warps = 8, .run = run});
+  }
+  return orders;
+}
+
+// Calls check(parts, what) for matrices of every kind of codes and scales.
+template <typename Check>
+void ForAllCodes(const Check& check) {
+  for (const Coding& coding : kCodings) {
+    for (const Shape& s : kShapes) {
+      const RandomCodes first(coding, s.num_out, s.num_in, s.group_inputs, 1);
+      const RandomCodes second(coding, 2, s.num_in, s.group_inputs, 2);
+      const WeightTensor parts[] = {first.Tensor(), second.Tensor()};
+      check(std::span(parts), fmt::format("{} [{} + 2, {}]", coding.name, s.num_out, s.num_in));
+    }
+  }
+  for (const char* const name : kBlockFormats) {
+    const RandomBlocks first(name, 3, 768, 1), second(name, 2, 768, 2);
+    const WeightTensor parts[] = {first.Tensor(), second.Tensor()};
+    check(std::span(parts), name);
+    if (FindBlockFormat(name)->block_elements > 64) continue;
+    const WeightTensor cut[] = {parts[0].TakeInputs(64, 448), parts[1].TakeInputs(64, 448)};
+    check(std::span(cut), std::string(name) + " cut");
+  }
+}
+
+TEST(CodedMatrixTest, ReadBackIsTheStoredMatrix) {
+  ForAllCodes([](std::span<const WeightTensor> parts, const std::string& what) {
+    SCOPED_TRACE(what);
+    std::string why;
+    const auto forms = FormsOf(parts, &why);
+    ASSERT_TRUE(forms) << why;
+    const int64_t num_in = parts[0].num_in();
+    for (const CodedParts& form : *forms) {
+      for (const CodeOrder& order : OrdersFor(form.form, num_in)) {
+        const HostCodes codes = MakeCodes(parts, form, order);
+        int64_t row = 0;
+        for (const WeightTensor& part : parts.subspan(form.first, form.count)) {
+          for (int64_t out = 0; out < part.num_out(); ++out, ++row) {
+            std::vector<float> wanted(static_cast<size_t>(num_in));
+            part.ReadRow(out, wanted.data());
+            EXPECT_TRUE(SameBits(ReadBack(codes, row, num_in), wanted)) << row;
+          }
+        }
+      }
+    }
+  });
+}
+
+// What a device keeps takes about the bytes of the file: bits of a weight, whole lines of one.
+TEST(CodedMatrixTest, FormsTakeAboutTheBytesOfTheFile) {
+  constexpr int64_t kIn = 1024;
+  const auto bits_of = [](const WeightTensor& tensor) {
+    std::string why;
+    const auto forms = FormsOf({&tensor, 1}, &why);
+    return static_cast<double>((*forms)[0].form.row_bytes(kIn)) * 8 / kIn;
+  };
+  const std::pair<const char*, double> blocks[] = {
+      {"Q4_0", 4.5},      {"Q4_1", 5},        {"Q5_0", 6.5},    {"Q5_1", 7},
+      {"Q8_0", 8.5},      {"Q2_K", 5.125},    {"Q3_K", 4.5625}, {"Q4_K", 4.625},
+      {"Q5_K", 6.625},    {"Q6_K", 6.5625},   {"MXFP4", 4.25},  {"IQ4_NL", 4.5},
+      {"IQ4_XS", 4.3125}, {"NVFP4", 4.53125}, {"IQ1_S", 4.375}, {"IQ1_M", 4.625},
+      {"IQ2_XXS", 4.375}, {"IQ2_XS", 4.625},  {"IQ2_S", 4.625}, {"IQ3_XXS", 4.375},
+      {"IQ3_S", 4.3125},  {"TQ1_0", 4.0625},  {"TQ2_0", 4.0625}};
+  for (const auto& [name, bits] : blocks) {
+    EXPECT_EQ(bits_of(RandomBlocks(name, 1, kIn, 1).Tensor()), bits) << name;
+  }
+  const std::pair<Coding, double> planes[] = {
+      {cpu::kNvfp4, 4.53125}, {kCodings[0], 5}, {kCodings[1], 5.25}, {kCodings[8], 9}};
+  for (const auto& [coding, bits] : planes) {
+    const RandomCodes codes(coding, 1, kIn, coding.global == Coding::Global::kNone ? 32 : 16, 1);
+    EXPECT_EQ(bits_of(codes.Tensor()), bits) << coding.name;
+  }
+}
+
+class CodedProductTest : public CudaOpsFixture, public testing::WithParamInterface<DType> {
+ protected:
+  CodedProductTest() : ops_(MakeReserved({.activation_dtype = GetParam()})) {}
+
+  Matrix Pack(std::span<const WeightTensor> parts, Quantization quantization) {
+    auto matrix = ops_->PackMatrix(parts, WeightFormat(GetParam(), quantization));
+    MINISGL_CHECK(matrix.ok(), "{}", matrix.status().message());
+    return *std::move(matrix);
+  }
+  std::vector<float> Multiply(const Matrix& weight, int64_t num_tokens, bool has_bias) {
+    const std::vector<float> values = RandomFloats(num_tokens * weight.num_in, 4);
+    std::vector<uint16_t> x(values.size());
+    StoreElements(x.data(), GetParam(), values);
+    const auto in = Put(ops_.get(), x), bias = Put(ops_.get(), RandomFloats(weight.num_out, 5));
+    const auto count = static_cast<size_t>(num_tokens * weight.num_out);
+    const auto out = Put(ops_.get(), std::vector<float>(count));
+    ops_->Linear({.x = {in.get(), GetParam()},
+                  .weight = &weight,
+                  .bias = has_bias ? static_cast<const float*>(bias.get()) : nullptr,
+                  .out = {out.get(), DType::kF32},
+                  .num_tokens = num_tokens});
+    return Get<float>(ops_.get(), out.get(), count);
+  }
+
+  std::vector<float> RunExperts(const ExpertMatrices& weights, int64_t num_tokens) {
+    constexpr int32_t kChosen = 2;
+    std::vector<uint16_t> x(static_cast<size_t>(num_tokens * weights.num_in));
+    StoreElements(x.data(), GetParam(), RandomFloats(std::ssize(x), 6));
+    std::vector<int32_t> chosen;
+    for (int64_t token = 0; token < num_tokens; ++token) {
+      const auto first = static_cast<int32_t>(token * token % 4);
+      chosen.push_back(first);
+      chosen.push_back((first + 1 + static_cast<int32_t>(token % 3)) % 4);
+    }
+    const auto in = Put(ops_.get(), x), experts = Put(ops_.get(), chosen);
+    const auto count = static_cast<size_t>(num_tokens * kChosen * weights.num_out);
+    const auto out = Put(ops_.get(), std::vector<uint16_t>(count));
+    ops_->ExpertLinear({.x = {in.get(), GetParam()},
+                        .weights = &weights,
+                        .bias = nullptr,
+                        .experts = static_cast<const int32_t*>(experts.get()),
+                        .out = {out.get(), GetParam()},
+                        .num_tokens = num_tokens,
+                        .num_chosen = kChosen,
+                        .x_per_choice = false});
+    const auto bits = Get<uint16_t>(ops_.get(), out.get(), count);
+    return LoadElements(bits.data(), GetParam(), std::ssize(bits));
+  }
+
+  std::unique_ptr<DeviceOps> ops_;
+};
+
+TEST_P(CodedProductTest, HasTheBitsOfTheExpandedMatrix) {
+  ForAllCodes([this](std::span<const WeightTensor> parts, const std::string& what) {
+    SCOPED_TRACE(what);
+    const Matrix coded = Pack(parts, Quantization::kStored);
+    const Matrix expanded = Pack(parts, Quantization::kNone);
+    ASSERT_EQ(coded.quantization, Quantization::kStored);
+    for (const int64_t num_tokens : {1, 11, 20}) {
+      const bool has_bias = num_tokens == 11;
+      EXPECT_TRUE(
+          SameBits(Multiply(coded, num_tokens, has_bias), Multiply(expanded, num_tokens, has_bias)))
+          << num_tokens;
+    }
+  });
+}
+
+// Each division of K among warps, each length of a load of codes, tiles of 8 and 16 rows; the ring
+// and its order of codes; outputs that are activated or added to the residual stream.
+TEST_P(CodedProductTest, DivisionsAreThoseOfExpandedMatrices) {
+  struct Case {
+    const Coding& coding;
+    int64_t num_out, num_in, group;
+  };
+  const Coding &int4 = kCodings[0], &e4m3 = kCodings[8];
+  const Case cases[] = {{int4, 40, 4096, 128},  {e4m3, 24, 2048, 128},  {int4, 24, 2880, 32},
+                        {e4m3, 9, 1000, 1000},  {int4, 2056, 256, 32},  {e4m3, 2050, 1024, 128},
+                        {int4, 4104, 512, 32},  {e4m3, 4100, 520, 520}, {cpu::kNvfp4, 33, 1024, 16},
+                        {int4, 4097, 1024, 64}, {e4m3, 36, 512, 128}};
+  for (const bool ring : {false, true}) {
+    debug_.ring = ring;
+    ops_ = MakeReserved({.activation_dtype = GetParam()});
+    for (const Case& c : cases) {
+      SCOPED_TRACE(fmt::format("{} [{}, {}] {}", c.coding.name, c.num_out, c.num_in, ring));
+      const RandomCodes codes(c.coding, c.num_out, c.num_in, c.group, 3);
+      const WeightTensor tensor = codes.Tensor();
+      const Matrix coded = Pack({&tensor, 1}, Quantization::kStored);
+      const Matrix expanded = Pack({&tensor, 1}, Quantization::kNone);
+      for (const int64_t num_tokens : {2, 12}) {
+        EXPECT_TRUE(
+            SameBits(Multiply(coded, num_tokens, false), Multiply(expanded, num_tokens, false)))
+            << num_tokens;
+      }
+    }
+  }
+}
+
+// Weights that are quantized as they are loaded are those of the rule, which the CPU has as well.
+TEST_P(CodedProductTest, QuantizedMatricesAreThoseOfTheRule) {
+  constexpr int64_t kOut = 37;
+  for (const int64_t num_in : {200, 1024}) {
+    std::vector<float> weights = RandomFloats(kOut * num_in, 8);
+    const auto matrix_of = [&](const std::vector<float>& values) {
+      return WeightTensor(TensorView{.data = reinterpret_cast<const std::byte*>(values.data()),
+                                     .dtype = DType::kF32,
+                                     .shape = {kOut, num_in}});
+    };
+    for (const auto& [kind, quantize] :
+         {std::pair(Quantization::kInt8, &tensor::QuantizeWeights),
+          std::pair(Quantization::kInt4, &tensor::QuantizeWeightsInt4)}) {
+      std::vector<float> rounded = weights;
+      for (int64_t row = 0; row < kOut; ++row) {
+        for (int64_t first = 0; first < num_in; first += kQuantBlock) {
+          float* const block = rounded.data() + row * num_in + first;
+          const int64_t count = std::min(kQuantBlock, num_in - first);
+          int8_t q[kQuantBlock];
+          const float scale = Bf16ToFloat(quantize(block, count, q));
+          for (int64_t i = 0; i < count; ++i) block[i] = static_cast<float>(q[i]) * scale;
+        }
+      }
+      const WeightTensor dense = matrix_of(weights), of_rule = matrix_of(rounded);
+      const Matrix coded = Pack({&dense, 1}, kind);
+      const Matrix expanded = Pack({&of_rule, 1}, Quantization::kNone);
+      for (const int64_t num_tokens : {3, 20}) {
+        EXPECT_TRUE(
+            SameBits(Multiply(coded, num_tokens, true), Multiply(expanded, num_tokens, true)));
+      }
+    }
+  }
+}
+
+// A tied head is the embedding's matrix of codes; other bytes at the same place are not.
+TEST_P(CodedProductTest, OneMatrixIsPackedOnce) {
+  RandomBlocks blocks("Q4_K", 20, 512, 1);
+  const WeightTensor tensor = blocks.Tensor();
+  const Matrix first = Pack({&tensor, 1}, Quantization::kStored);
+  EXPECT_EQ(Pack({&tensor, 1}, Quantization::kStored).storage, first.storage);
+  EXPECT_NE(Pack({&tensor, 1}, Quantization::kNone).storage, first.storage);
+  blocks.Fill(0x11, 100);
+  EXPECT_NE(Pack({&tensor, 1}, Quantization::kStored).storage, first.storage);
+}
+
+// What has no form is expanded, and the operations say why.
+TEST_P(CodedProductTest, WhatHasNoFormIsExpandedWithTheReason) {
+  EXPECT_EQ(ops_->ExpandedCodesText(), "");
+  const RandomBlocks blocks("Q4_K", 20, 512, 1);
+  std::vector<int64_t> order(512);
+  for (int64_t i = 0; i < 512; ++i) order[static_cast<size_t>(i)] = 511 - i;
+  const WeightTensor permuted = blocks.Tensor().OrderInputs(order);
+  const WeightTensor cut = blocks.Tensor().TakeInputs(32, 256);
+  EXPECT_EQ(Pack({&permuted, 1}, Quantization::kStored).quantization, Quantization::kNone);
+  EXPECT_EQ(Pack({&cut, 1}, Quantization::kStored).quantization, Quantization::kNone);
+  EXPECT_EQ(ops_->ExpandedCodesText(),
+            "2 of the matrices of codes are expanded: ranks cut their groups (1), their inputs are "
+            "permuted (1)");
+}
+
+// Tiles of 16 and of 64 rows, with and without a list of pairs; outputs and inputs that are not
+// whole tiles, lines and steps.
+TEST_P(CodedProductTest, ExpertsHaveTheBitsOfExpandedExperts) {
+  const auto compare = [this](const std::vector<std::vector<WeightTensor>>& experts) {
+    ExpertMatrices packed[2];
+    for (const bool keeps : {false, true}) {
+      const auto kind = keeps ? Quantization::kStored : Quantization::kNone;
+      auto made = ops_->PackExperts(experts, WeightFormat(GetParam(), kind));
+      ASSERT_TRUE(made.ok()) << made.status().message();
+      ASSERT_EQ(made->quantization, kind);
+      packed[keeps] = *std::move(made);
+    }
+    for (const int64_t num_tokens : {1, 9, 48}) {
+      EXPECT_TRUE(SameBits(RunExperts(packed[0], num_tokens), RunExperts(packed[1], num_tokens)))
+          << num_tokens;
+    }
+  };
+  for (const Coding& coding : kCodings) {
+    for (const auto& [num_out, num_in, group] :
+         {Shape{70, 200, 32}, Shape{9, 264, 8}, Shape{66, 93, 93}}) {
+      SCOPED_TRACE(fmt::format("{} [{}, {}]", coding.name, num_out, num_in));
+      std::vector<std::unique_ptr<RandomCodes>> codes;
+      std::vector<std::vector<WeightTensor>> experts;
+      for (uint64_t expert = 0; expert < 4; ++expert) {
+        for (const int64_t part_out : {num_out, int64_t{3}}) {
+          codes.push_back(
+              std::make_unique<RandomCodes>(coding, part_out, num_in, group, codes.size()));
+        }
+        experts.push_back({codes[2 * expert]->Tensor(), codes[2 * expert + 1]->Tensor()});
+      }
+      compare(experts);
+    }
+  }
+  for (const char* const name : kBlockFormats) {
+    SCOPED_TRACE(name);
+    std::vector<std::unique_ptr<RandomBlocks>> blocks;
+    std::vector<std::vector<WeightTensor>> experts;
+    for (uint64_t expert = 0; expert < 4; ++expert) {
+      blocks.push_back(std::make_unique<RandomBlocks>(name, 37, 512, expert));
+      experts.push_back({blocks.back()->Tensor()});
+    }
+    compare(experts);
+  }
+}
+
+// The expanded rows themselves, through the embedding of every row.
+TEST_P(CodedProductTest, EmbeddingsAreThoseOfTheExpandedTable) {
+  ForAllCodes([this](std::span<const WeightTensor> parts, const std::string& what) {
+    SCOPED_TRACE(what);
+    const WeightTensor& table = parts[0];
+    std::vector<int32_t> ids;
+    for (int32_t id = -1; id <= table.num_out(); ++id) ids.push_back(id + 5);
+    const auto on_device = Put(ops_.get(), ids);
+    std::vector<float> found[2];
+    for (const bool keeps : {false, true}) {
+      const Matrix matrix = Pack({&table, 1}, keeps ? Quantization::kStored : Quantization::kNone);
+      const size_t count = ids.size() * static_cast<size_t>(table.num_in());
+      const auto out = Put(ops_.get(), std::vector<float>(count));
+      ops_->Embedding({.ids = static_cast<const int32_t*>(on_device.get()),
+                       .table = &matrix,
+                       .scale = 1.7f,
+                       .out = static_cast<float*>(out.get()),
+                       .num_tokens = std::ssize(ids),
+                       .first_id = 5});
+      found[keeps] = Get<float>(ops_.get(), out.get(), count);
+    }
+    EXPECT_TRUE(SameBits(found[0], found[1]));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CodedProductTest, testing::ValuesIn(kTypes),
+                         [](const auto& type) { return DTypeName(type.param); });
+
+}  // namespace
+}  // namespace minisgl::cuda
