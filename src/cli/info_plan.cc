@@ -15,10 +15,18 @@ namespace minisgl::cli {
 namespace {
 
 // Says whether the codes of a quantized checkpoint are kept or converted.
-std::string FateOfCodes(const QuantizationConfig& quantization, const WeightFormat& format) {
+std::string FateOfCodes(const QuantizationConfig& quantization, const MemoryPlan& plan) {
   if (quantization.empty()) return "";
+  const WeightFormat& format = plan.weight_format;
   if (format.quantization == Quantization::kStored) {
-    return "codes stay in memory, products compute their weights";
+    std::string fate = "codes stay in memory, products compute their weights";
+    if (plan.codes_to_fit) {
+      fate += fmt::format("; in {} they do not fit", DTypeName(format.dtype));
+    }
+    const bool has_order = std::any_of(quantization.schemes.begin(), quantization.schemes.end(),
+                                       [](const QuantScheme& scheme) { return scheme.has_order; });
+    if (has_order) fate += "; matrices in activation order are expanded";
+    return fate;
   }
   return fmt::format("codes are converted to {} as they are loaded", format.Name());
 }
@@ -56,7 +64,7 @@ void DescribeQuantization(const ModelConfig& config, const load::EngineSetup& en
   const auto follows = [&](const QuantScheme& scheme) {
     return scheme.int8_inputs && load::RoundsInt8Inputs(engine);
   };
-  std::string text = FateOfCodes(config.quantization, engine.plan.weight_format);
+  std::string text = FateOfCodes(config.quantization, engine.plan);
   const auto add = [&](const char* sentence) {
     text += fmt::format("{}{}", text.empty() ? "" : "; ", sentence);
   };

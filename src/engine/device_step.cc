@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "engine/device_pictures.h"
 #include "engine/state_spans.h"
 #include "engine/step_places.h"
 #include "minisgl/base/checked_math.h"
+#include "minisgl/base/log.h"
 
 namespace minisgl::engine {
 namespace {
@@ -103,6 +105,8 @@ Result<std::unique_ptr<DeviceStep>> DeviceStep::Make(const ModelList& models,
                                                      DeviceOps* ops) {
   MINISGL_RETURN_IF_ERROR(ops->Reserve(DeviceLimitsOf(models, rank, plan.limits)));
   MINISGL_ASSIGN_OR_RETURN(auto model, ModelState::Make(models, files, plan, rank, ops));
+  const std::string expanded = ops->ExpandedCodesText();
+  if (rank.is_first() && !expanded.empty()) Log(LogLevel::kInfo, expanded);
   MINISGL_ASSIGN_OR_RETURN(auto state, StepState::Make(RankConfig(models.target(), rank),
                                                        std::move(model), plan.limits, ops));
   std::unique_ptr<DeviceStep> step(new DeviceStep(std::move(state), ops));

@@ -120,8 +120,9 @@ std::optional<uint64_t> DeviceBytes(const ModelList& models, const PlanOptions& 
   limits.num_state_slots = HasStates(models.target()) ? 1 : 0;  // how many changes nothing here
   const auto step = DeviceStepBytes(limits, has_windows);
   if (!step) return std::nullopt;
-  return CheckedAdd(
-      *step, options.device->ReservedBytes(DeviceLimitsOf(models, {0, options.num_ranks}, limits)));
+  const uint64_t of_codes = options.has_codes() ? options.device->CodeScratchBytes() : 0;
+  return CheckedAdd(*step + of_codes, options.device->ReservedBytes(
+                                          DeviceLimitsOf(models, {0, options.num_ranks}, limits)));
 }
 
 // Bytes of the pictures that are kept; on several devices, of each.
@@ -154,7 +155,10 @@ std::optional<uint64_t> WeightCounts::Of(const ListedModel& model, const Decoder
 }
 
 WeightFormat FormatOf(const ListedModel& model, const PlanOptions& options) {
-  if (options.device != nullptr) return options.device->activation_dtype();
+  if (options.device != nullptr) {
+    const DType dtype = options.device->activation_dtype();
+    return options.has_codes() ? model.FormatFor(dtype, options.quantization) : dtype;
+  }
   return model.FormatFor(options.weight_dtype, options.quantization);
 }
 

@@ -37,8 +37,12 @@ class WeightCounts {
 struct PlanOptions : ModelEngineOptions {
   DeviceOps* device = nullptr;
   bool may_become_int4 = false;           // of settings that are tried
+  bool keeps_codes = false;               // a device does, of checkpoints that have them
   WeightCounts* weight_counts = nullptr;  // of the search; null: weights are counted anew
 
+  bool has_codes() const {
+    return device != nullptr && (keeps_codes || quantization != Quantization::kNone);
+  }
   DType activation_dtype() const {
     return device == nullptr ? DType::kF32 : device->activation_dtype();
   }

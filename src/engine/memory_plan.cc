@@ -111,6 +111,15 @@ std::string SeqLenReason(const ModelList& models, const PlanOptions& options, in
   return by_default ? "the CPU default" : "what fits";
 }
 
+// True if a checkpoint has matrices as codes.
+bool HasCodes(const ModelList& models) {
+  for (size_t i = 0; i < models.size(); ++i) {
+    const ModelConfig* const layers = models[i].layers();
+    if (layers != nullptr && !layers->quantization.empty()) return true;
+  }
+  return false;
+}
+
 // The plan for `options`; nothing if one request of the wanted length does not fit.
 std::optional<MemoryPlan> TryPlan(const ModelList& models, const PlanOptions& options,
                                   uint64_t available) {
@@ -180,7 +189,9 @@ LeverSet Only(int lever) { return LeverSet().set(static_cast<size_t>(lever)); }
 
 // Moves the quantization from `from` to `to`. False if it is another or does not apply.
 bool Quantize(const ModelList& models, Quantization from, Quantization to, PlanOptions* options) {
-  if (options->device != nullptr || options->quantization != from) return false;
+  if (options->device != nullptr && options->device->KeepsCodes() == CodesKept::kNever)
+    return false;
+  if (options->quantization != from) return false;
   if (!models.target().quantization.empty()) return false;  // the codes may take less
   options->quantization = to;
   return true;
@@ -411,8 +422,9 @@ Status CheckOptions(const ModelList& models, const PlanOptions& options) {
     return UsageError("{} must be above 0 and at most 1 ({})", SettingName(Setting::kMemoryRatio),
                       options.memory_ratio);
   }
-  if (options.device != nullptr && options.quantization != Quantization::kNone) {
-    return UsageError("{} {}: CUDA computes in bf16 or f16; run on the CPU",
+  if (options.device != nullptr && options.quantization != Quantization::kNone &&
+      options.device->KeepsCodes() == CodesKept::kNever) {
+    return UsageError("{} {}: the device computes in bf16 or f16; run on the CPU",
                       SettingName(Setting::kQuantize),
                       WeightFormat(DType::kBF16, options.quantization).Name());
   }
@@ -441,7 +453,14 @@ Result<MemoryPlan> PlanMemory(const ModelList& models, const ModelEngineOptions&
   if (available == 0) {
     available = device == nullptr ? AvailableMemoryBytes() : device->MemoryInfo().free_bytes;
   }
+  const CodesKept kept = device == nullptr ? CodesKept::kNever : device->KeepsCodes();
+  wanted.keeps_codes = kept == CodesKept::kAlways;
   auto plan = engine::TryPlan(models, wanted, available);
+  if (!plan && kept == CodesKept::kWhereNeeded && engine::HasCodes(models)) {
+    wanted.keeps_codes = true;
+    plan = engine::TryPlan(models, wanted, available);
+    if (plan) plan->codes_to_fit = true;
+  }
   if (!plan) return engine::DoesNotFit(models, wanted, available);
   return *std::move(plan);
 }

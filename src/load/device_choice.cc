@@ -236,15 +236,6 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelList& model
     device.fallback = "--dtype f32";
     return device;
   }
-  if (options.quantize != Quantization::kNone) {
-    const std::string given =
-        fmt::format("--quantize {}", ChoiceName(kQuantizationChoices, options.quantize));
-    if (!automatic) {
-      return UsageError("{}: CUDA computes in bf16 or f16; use --device cpu", given);
-    }
-    device.fallback = given;
-    return device;
-  }
   if (automatic && !options.cpu_target.empty()) {
     device.fallback = "--cpu-target";
     return device;

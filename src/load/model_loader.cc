@@ -168,6 +168,11 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelList& models, const Model
                                        "computes in f32",
                                        setup->plan.weight_format.Name()));
     }
+    if (setup->plan.codes_to_fit) {
+      Log(LogLevel::kInfo,
+          fmt::format("quantized weights are kept as codes: in {} they do not fit the GPU",
+                      DTypeName(setup->plan.weight_format.dtype)));
+    }
     LogMemoryPlan(*setup);
     if (!options.pack_cache.empty()) {
       Log(LogLevel::kInfo,

@@ -327,7 +327,7 @@ void AddEngineOptions(OptionTable* app, EngineOptions* options) {
       ->Group(group)
       ->Advanced();
   app->AddChoice("--quantize", &options->quantize, kQuantizationChoices,
-                 "Quantize the weights while loading: none, int8 or int4 (CPU only; default none)")
+                 "Quantize the weights while loading: none, int8 or int4 (default none)")
       ->TypeName("KIND")
       ->Group(group);
   AddSizeOptions(app, group, options);

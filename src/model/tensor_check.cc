@@ -217,10 +217,26 @@ bool IsQuantized(const ModelConfig& config, const weights::TensorSpec& spec) {
 }
 
 // The first of the roles whose matrices have common codes with those of `role` if they are kept as
-// codes; `role` if there are no others. Of stacks outside experts each part may have its own.
-weights::TensorRole StackOf(weights::TensorRole role) {
+// codes; `role` if there are no others. Of stacks outside experts each part may have its own, but
+// a device keeps all of a stack's parts as codes, or none.
+weights::TensorRole StackOf(weights::TensorRole role, bool on_device) {
   using Role = weights::TensorRole;
-  return role == Role::kExpertUp ? Role::kExpertGate : role;
+  switch (role) {
+    case Role::kExpertUp:
+      return Role::kExpertGate;
+    case Role::kKey:
+    case Role::kValue:
+      return on_device ? Role::kQuery : role;
+    case Role::kUp:
+      return on_device ? Role::kGate : role;
+    case Role::kSharedUp:
+      return on_device ? Role::kSharedGate : role;
+    case Role::kStateKey:
+    case Role::kStateValue:
+      return on_device ? Role::kStateQuery : role;
+    default:
+      return role;
+  }
 }
 
 // An upper bound on the bytes of an output's scales.
@@ -252,6 +268,25 @@ std::optional<uint64_t> CodeBytes(const QuantScheme& scheme, uint64_t num_out, u
   return CheckedMul(*codes + factors + (scheme.has_zeros ? groups : 0), num_out);
 }
 
+// The same on a device, whose lines are shorter: an upper bound, as its scales may have 16 bits.
+std::optional<uint64_t> DeviceCodeBytes(const QuantScheme& scheme, uint64_t num_out,
+                                        uint64_t num_in) {
+  const auto form = scheme.DeviceForm(static_cast<int64_t>(num_in));
+  if (!form) return std::nullopt;
+  return CheckedMul(static_cast<uint64_t>(form->row_bytes(static_cast<int64_t>(num_in))), num_out);
+}
+
+// Bytes of a matrix in `format`, if the checkpoint's codes are not kept.
+std::optional<uint64_t> PlainBytes(const WeightFormat& format, uint64_t num_out, uint64_t num_in,
+                                   bool on_device) {
+  const bool is_quantized =
+      format.quantization == Quantization::kInt8 || format.quantization == Quantization::kInt4;
+  if (!on_device || !is_quantized) return WeightBytes(format, num_out, num_in);
+  const auto in = static_cast<int64_t>(num_in);
+  return CheckedMul(static_cast<uint64_t>(FormOfQuantized(format.quantization, in).row_bytes(in)),
+                    num_out);
+}
+
 // The schemes that the matrix `name` may be stored in.
 std::vector<QuantScheme> SchemesOf(const QuantizationConfig& quantization,
                                    const std::string& name) {
@@ -263,10 +298,11 @@ std::vector<QuantScheme> SchemesOf(const QuantizationConfig& quantization,
 // The most that a matrix which is kept as codes of any of `schemes` takes; nullopt if one expands
 // it.
 std::optional<uint64_t> MostCodeBytes(const std::vector<QuantScheme>& schemes, uint64_t num_out,
-                                      uint64_t num_in) {
+                                      uint64_t num_in, bool on_device) {
   uint64_t most = 0;
   for (const QuantScheme& scheme : schemes) {
-    const auto bytes = CodeBytes(scheme, num_out, num_in);
+    const auto bytes =
+        on_device ? DeviceCodeBytes(scheme, num_out, num_in) : CodeBytes(scheme, num_out, num_in);
     if (!bytes) return std::nullopt;
     most = std::max(most, *bytes);
   }
@@ -274,7 +310,7 @@ std::optional<uint64_t> MostCodeBytes(const std::vector<QuantScheme>& schemes, u
 }
 
 std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::TensorSpec& spec,
-                                    const WeightFormat& format, bool keeps_codes) {
+                                    const WeightFormat& format, bool keeps_codes, bool on_device) {
   if (spec.role == weights::TensorRole::kPerLayerTable) return 0;  // PerLayerTableBytes
   if (spec.dims.empty()) return sizeof(float);
   std::vector<uint64_t> sizes;
@@ -292,9 +328,12 @@ std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::Te
   const auto num_out = CheckedProduct(sizes);
   if (num_out && keeps_codes) {
     const std::vector<QuantScheme> schemes = SchemesOf(config.quantization, spec.name);
-    if (const auto bytes = MostCodeBytes(schemes, *num_out, num_in)) return bytes;
+    if (const auto bytes = MostCodeBytes(schemes, *num_out, num_in, on_device)) {
+      return bytes;
+    }
   }
-  return num_out ? WeightBytes(FormatOf(spec.role, format), *num_out, num_in) : std::nullopt;
+  return num_out ? PlainBytes(FormatOf(spec.role, format), *num_out, num_in, on_device)
+                 : std::nullopt;
 }
 
 // True if the rank's inputs of a matrix do not begin and end with groups of `schemes`: its codes
@@ -312,24 +351,27 @@ bool CutsGroups(const TensorCut& cut, const std::vector<QuantScheme>& schemes) {
 // `config`: of the rank.
 std::optional<uint64_t> SumBytes(const ModelConfig& whole, const ModelConfig& config,
                                  const Rank& rank, const std::vector<weights::TensorSpec>& specs,
-                                 const WeightFormat& format) {
+                                 const WeightFormat& format, bool on_device) {
   // Parts of a stack that may not have common codes are expanded.
   std::set<std::pair<weights::TensorRole, int32_t>> expanded;
   std::map<std::pair<weights::TensorRole, int32_t>, QuantScheme> schemes;  // of the first parts
   for (const weights::TensorSpec& spec : specs) {
-    const std::pair stack(StackOf(spec.role), spec.index);
+    const std::pair stack(StackOf(spec.role, on_device), spec.index);
     const std::vector<QuantScheme> own = SchemesOf(config.quantization, spec.name);
     const bool is_known =
         own.size() == 1 && schemes.try_emplace(stack, own[0]).first->second == own[0];
-    const bool is_sure = IsQuantized(config, spec) && (is_known || stack.first == spec.role);
+    // A device keeps parts of several forms one below the other, except those of experts.
+    const bool has_any_form = on_device && spec.role != weights::TensorRole::kExpertUp;
+    const bool is_sure =
+        IsQuantized(config, spec) && (is_known || has_any_form || stack.first == spec.role);
     const bool is_cut = CutsGroups(CutOf(whole, spec.layer, spec.role, rank), own);
     if (!is_sure || is_cut) expanded.insert(stack);
   }
   std::optional<uint64_t> sum = 0;
   for (const weights::TensorSpec& spec : specs) {
     const bool keeps_codes = format.quantization == Quantization::kStored &&
-                             !expanded.contains({StackOf(spec.role), spec.index});
-    const auto bytes = TensorBytes(config, spec, format, keeps_codes);
+                             !expanded.contains({StackOf(spec.role, on_device), spec.index});
+    const auto bytes = TensorBytes(config, spec, format, keeps_codes, on_device);
     sum = bytes ? CheckedAdd(*sum, *bytes) : std::nullopt;
     if (!sum) return std::nullopt;
   }
@@ -396,7 +438,7 @@ std::optional<uint64_t> ModelWeightBytes(const ModelConfig& whole, const WeightF
                                          DType activation_dtype, const Rank& rank) {
   const ModelConfig config = RankConfig(whole, rank);
   const auto sum_bytes = [&](const std::vector<weights::TensorSpec>& specs) {
-    return SumBytes(whole, config, rank, specs, format);
+    return SumBytes(whole, config, rank, specs, format, KeepsPerLayerTable(activation_dtype));
   };
   std::optional<uint64_t> sum = sum_bytes(weights::ModelTensors(config));
   if (sum && KeepsPerLayerTable(activation_dtype)) {

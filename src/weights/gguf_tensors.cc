@@ -443,13 +443,17 @@ QuantizationConfig GgufQuantization(const std::vector<GgufModelTensor>& tensors)
     }
     const QuantizedWeights& its = *tensor.matrix->quantized();
     const BlockFormat& format = *tensor.matrix->blocks();
+    std::string why;
+    const auto forms = FormsOf({&*tensor.matrix, 1}, &why);
+    MINISGL_CHECK(forms, "{}: {}", tensor.name, why);
     const QuantScheme scheme = {.layout = QuantLayout::kRowBlocks,
                                 .bits = its.codes.bits,
                                 .group_inputs = its.group_inputs,
                                 .has_offsets = tensor.matrix->has_offsets(),
                                 .factor_inputs = FactorInputs(format),
                                 .block_inputs = format.is_compact ? format.block_elements : 0,
-                                .block_bytes = format.is_compact ? format.block_bytes : 0};
+                                .block_bytes = format.is_compact ? format.block_bytes : 0,
+                                .block_form = (*forms)[0].form};
     config.scheme_of[tensor.name] = scheme;
     const auto known = std::find(config.schemes.begin(), config.schemes.end(), scheme);
     if (known == config.schemes.end()) config.schemes.push_back(scheme);

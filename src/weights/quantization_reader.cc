@@ -425,6 +425,35 @@ Result<QuantizationConfig> ParseModelOptFile(const std::string& text, const std:
 
 namespace minisgl {
 
+std::optional<CodeForm> QuantScheme::DeviceForm(int64_t num_in) const {
+  constexpr int64_t kGroupUnit = 8;
+  CodeForm form = layout == QuantLayout::kRowBlocks ? block_form : CodeForm();
+  form.group_inputs = group_inputs == 0 ? num_in : std::min(group_inputs, num_in);
+  if (has_order || (form.group_inputs % kGroupUnit != 0 && form.group_inputs < num_in)) {
+    return std::nullopt;
+  }
+  if (layout != QuantLayout::kRowBlocks && bits == 4) form.codes = RowCodes::kTable4;
+  switch (layout) {
+    case QuantLayout::kNvfp4Packed:
+    case QuantLayout::kNvfp4:
+      form.scales = GroupScales::kE4M3Steps;
+      break;
+    case QuantLayout::kMxfp4Packed:
+    case QuantLayout::kMxfp4Blocks:
+    case QuantLayout::kMxfp8:
+      form.scale_type = DType::kE8M0;
+      break;
+    case QuantLayout::kGptq:
+    case QuantLayout::kAwq:
+      form.scale_type = DType::kF16;
+      form.has_zeros = true;
+      break;
+    default:
+      form.has_zeros = has_zeros;
+  }
+  return form;
+}
+
 std::string QuantScheme::Name() const {
   std::string name;
   switch (layout) {

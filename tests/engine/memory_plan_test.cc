@@ -431,7 +431,7 @@ TEST(MemoryPlanTest, ADeviceComputesInItsOwnTypeWhateverTheFileHolds) {
   EXPECT_EQ(plan->weight_format, DType::kF16);
 }
 
-TEST(MemoryPlanTest, ADeviceHasNoQuantizedWeights) {
+TEST(MemoryPlanTest, ADeviceThatKeepsNoCodesHasNoQuantizedWeights) {
   const auto device = MakeHostDeviceOps(80 * kGiB, {}, nullptr, DType::kBF16);
   for (const auto& [kind, name] : {std::pair(Quantization::kInt8, "quantize int8"),
                                    std::pair(Quantization::kInt4, "quantize int4")}) {

@@ -336,20 +336,14 @@ TEST(KernelReportTest, ItsEndPrintsTheTable) {
   EXPECT_EQ(text, FormatKernelProfile(*profile) + "\n");
 }
 
-TEST_F(OptionsTest, QuantizedWeightsRunOnTheCpu) {
+TEST_F(OptionsTest, QuantizedWeightsKeepNothingFromADevice) {
   for (const auto& [kind, value] :
        {std::pair("int8", Quantization::kInt8), std::pair("int4", Quantization::kInt4)}) {
     ASSERT_EQ(Parse({"-p", "x", "--quantize", kind}), "");
     EXPECT_EQ(options_.engine.quantize, value);
-    const std::string given = std::string("--quantize ") + kind;
     const auto device = ChooseDevice(options_.engine, ModelConfig());
     ASSERT_TRUE(device.ok()) << device.status().message();
-    EXPECT_EQ(device->cuda, nullptr);
-    EXPECT_EQ(device->fallback, given);
-    ASSERT_EQ(Parse({"-p", "x", "--quantize", kind, "--device", "cuda"}), "");
-    const Status refused = ChooseDevice(options_.engine, ModelConfig()).status();
-    EXPECT_EQ(refused.code(), StatusCode::kUsage);
-    EXPECT_NE(refused.message().find(given), std::string::npos) << refused.message();
+    EXPECT_EQ(device->fallback.find("--quantize"), std::string::npos) << device->fallback;
   }
 }
 

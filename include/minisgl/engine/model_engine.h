@@ -39,8 +39,8 @@ struct ModelEngineOptions {
   // The largest graphs that a device keeps memory for (DeviceEngineOptions).
   int32_t graph_max_rows = 0;
   int32_t graph_max_tokens = 0;
-  std::optional<DType> weight_dtype;                // unset: as stored
-  Quantization quantization = Quantization::kNone;  // kNone on a device
+  std::optional<DType> weight_dtype;  // unset: as stored
+  Quantization quantization = Quantization::kNone;
 };
 
 // The threads of a rank of the CPU: nearly the same number for each, at least one.
@@ -61,6 +61,7 @@ struct PlannedModel {
 // all models and all ranks together; on devices, of the one that has the most.
 struct MemoryPlan {
   WeightFormat weight_format;  // of the target
+  bool codes_to_fit = false;   // a device keeps codes, because the expanded weights do not fit
   uint64_t available_bytes = 0;
   uint64_t weight_bytes = 0;
   uint64_t workspace_bytes = 0;
@@ -89,9 +90,9 @@ Result<std::vector<RankBytes>> CountRankBytes(const ModelList& models,
 // length does not fit; the message names what each model takes, if there are several, and up to
 // three settings that fit.
 //
-// On a device weights have its dtype, and memory_ratio is the share of its free memory that
-// everything together takes. With several ranks `device` is the first one's, and `available_bytes`
-// what each of the devices has.
+// On a device weights have its dtype, or are codes (DeviceOps::KeepsCodes), and memory_ratio is the
+// share of its free memory that everything together takes. With several ranks `device` is the first
+// one's, and `available_bytes` what each of the devices has.
 Result<MemoryPlan> PlanMemory(const ModelList& models, const ModelEngineOptions& options,
                               uint64_t available_bytes = 0, DeviceOps* device = nullptr);
 

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "minisgl/tensor/code_form.h"
+
 namespace minisgl {
 
 // The tensors of a quantized matrix, by their suffixes. Layouts and formulas are at the reader of
@@ -46,10 +48,15 @@ struct QuantScheme {
   bool has_order = false;           // the group of each input is stored
   bool rounds_activations = false;  // the publisher computes with activations of 8 bits or fewer
   bool int8_inputs = false;  // these are of int8, with a scale for each token, found as it runs
+  // The form of kRowBlocks on a device.
+  CodeForm block_form = {};
 
   bool operator==(const QuantScheme&) const = default;
   // "int4, groups of 128", "fp8, blocks of 128 x 128"
   std::string Name() const;
+  // The form that a device keeps such a matrix of `num_in` inputs in, with scales in f32 where the
+  // scheme does not say their type; nullopt if it expands it.
+  std::optional<CodeForm> DeviceForm(int64_t num_in) const;
 };
 
 struct QuantizationConfig {
