@@ -191,6 +191,7 @@ Status CudaOps::Upload(void* dst, const void* src, size_t num_bytes) {
 
 void CudaOps::CopyOnDevice(void* dst, const void* src, size_t num_bytes) {
   if (!Usable() || num_bytes == 0) return;
+  rope_is_last_ = false;
   copies_->Queued();
   if (!BeginWatched("cudaMemcpyAsync on the device")) return;
   const CudaError error = api_->CopyAsync(dst, src, num_bytes, compute_.get());

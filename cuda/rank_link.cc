@@ -15,6 +15,15 @@ namespace {
 
 std::atomic_ref<uint32_t> Word(uint32_t* word) { return std::atomic_ref<uint32_t>(*word); }
 
+bool AreDistinct(std::span<const RankDevice> ranks) {
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (ranks[i].index == ranks[j].index) return false;
+    }
+  }
+  return true;
+}
+
 // True if each device can use the memory of all others.
 Result<bool> EnablePeers(std::span<const RankDevice> ranks) {
   bool all = true;
@@ -87,7 +96,8 @@ Result<std::vector<RankLink>> LinkRanks(std::span<const RankDevice> ranks,
   RankExchange common = {
       .count = count,
       .wait_ns = config.wait_ms * 1'000'000,
-      .one_shot_bytes = count == 2 ? config.one_shot_bytes_of_two : config.one_shot_bytes};
+      .one_shot_bytes = count == 2 ? config.one_shot_bytes_of_two : config.one_shot_bytes,
+      .on_distinct_devices = AreDistinct(ranks)};
   MINISGL_ASSIGN_OR_RETURN(auto alarm, ranks[0].ops->AllocateHost(kAlarmBytes));
   common.alarm = static_cast<uint32_t*>(alarm.get());
   memory.push_back(std::move(alarm));

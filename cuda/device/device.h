@@ -11,6 +11,7 @@
 //   MINISGL_LAUNCH_BOUNDS(threads, blocks_per_sm)   between `void` and the name of a kernel
 //   bf16, f16                storage types of 16 bits; ToFloat(x), FromFloat<T>(f) (to nearest
 //                            even), Pack2<T>(low, high): two as one word; Unpack2<T>(word): float2
+//   Pack2Finite<T>(low, high)   Pack2; of f16 the largest number in place of infinity
 //   Vec<T, N>                N elements, aligned as a whole (at most 16 bytes): x[i]
 //   LoadVec<N>(p), StoreVec(p, v)   global memory, one access; p aligned to the whole
 //   LoadStream<N>(p)         the same for data that is read once: bypasses the first-level cache

@@ -45,6 +45,17 @@ MINISGL_DEVICE uint32_t Pack2(float low, float high) {
 }
 
 template <typename T>
+MINISGL_DEVICE uint32_t Pack2Finite(float low, float high) {
+  if constexpr (__is_same(T, bf16)) {
+    return Pack2<T>(low, high);
+  } else {
+    uint32_t word;
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+  }
+}
+
+template <typename T>
 MINISGL_DEVICE float2 Unpack2(uint32_t word) {
   if constexpr (__is_same(T, bf16)) {
     return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&word));

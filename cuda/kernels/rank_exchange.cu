@@ -17,22 +17,27 @@
 namespace minisgl::cuda {
 namespace {
 
-template <typename T>
+// RELEASES: the next kernel may begin, and have its weights under way while the ranks meet. Behind
+// the wait, so that it may count on all kernels before this one.
+template <typename T, bool RELEASES>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kExchangeThreads, 1)
     SumKernel(MINISGL_GRID_CONSTANT RankSumParams params) {
   device::GridWait();
+  if constexpr (RELEASES) device::GridRelease();  // of a sum
   device::SharedArena arena;
   RankSum<T>(params, arena.Take<uint32_t>(1)).Run();
 }
 
+template <bool RELEASES>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kExchangeThreads, 1)
     GatherColumnsKernel(MINISGL_GRID_CONSTANT RankGatherParams params) {
   device::GridWait();
+  if constexpr (RELEASES) device::GridRelease();
   device::SharedArena arena;
   RankGather(params, arena.Take<uint32_t>(1)).Run();
 }
 
-template <typename T>
+template <typename T, bool RELEASES>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kNormThreadsMax, 1)
     SumNormKernel(MINISGL_GRID_CONSTANT RankNormParams params) {
   device::SharedArena arena;
@@ -40,6 +45,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kNormThreadsMax, 1)
   const device::Shared<float> scratch = arena.Take<float>(device::kWarpSize);
   const device::Shared<float> center_scratch = arena.Take<float>(device::kWarpSize);
   device::GridWait();
+  if constexpr (RELEASES) device::GridRelease();
   float weight[kRankNormChunks][kChunk];  // under way while the ranks meet
   LoadNormWeights(params.norm, 0, weight);
   RankNorm<T>(params, failed, scratch, center_scratch).Run(weight);
@@ -73,7 +79,8 @@ CudaError LaunchAllReduce(const LaunchContext& context, const AllReduceParams& p
                            .slice = slice,
                            .two_shots = num_bytes > ranks.one_shot_bytes};
   return DispatchDType(params.x.dtype, [&]<typename T>() {
-    return Launch(context, ExchangeShape(num_packs, slice), SumKernel<T>, p);
+    return Launch(context, ExchangeShape(num_packs, slice),
+                  ranks.on_distinct_devices ? SumKernel<T, true> : SumKernel<T, false>, p);
   });
 }
 
@@ -99,8 +106,10 @@ CudaError LaunchAllReduceNorm(const LaunchContext& context, const AllReduceNormP
       .block = {NormThreads(params.norm.width)},
       .shared_bytes = kExchangePackBytes + 2 * device::kWarpSize * sizeof(float),
       .programmatic = true};
-  return DispatchHalf(params.sum.x.dtype,
-                      [&]<typename T>() { return Launch(context, shape, SumNormKernel<T>, p); });
+  return DispatchHalf(params.sum.x.dtype, [&]<typename T>() {
+    return Launch(context, shape,
+                  ranks.on_distinct_devices ? SumNormKernel<T, true> : SumNormKernel<T, false>, p);
+  });
 }
 
 // In pieces whose elements 31 bits count.
@@ -121,8 +130,9 @@ CudaError LaunchGatherColumns(const LaunchContext& context, const GatherColumnsP
     p.out = params.out == nullptr ? nullptr : params.out + first * params.out_stride;
     p.num_tokens = static_cast<int32_t>(num_tokens);
     p.slice = SliceOf(num_packs);
-    const CudaError error =
-        Launch(context, ExchangeShape(num_packs, p.slice), GatherColumnsKernel, p);
+    const CudaError error = Launch(
+        context, ExchangeShape(num_packs, p.slice),
+        ranks.on_distinct_devices ? GatherColumnsKernel<true> : GatherColumnsKernel<false>, p);
     if (error != kCudaSuccess) return error;
   }
   return kCudaSuccess;

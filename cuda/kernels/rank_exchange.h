@@ -36,6 +36,9 @@ struct RankExchange {
   uint32_t* alarm = nullptr;
   int64_t wait_ns = 0;         // of each meeting, at most
   int64_t one_shot_bytes = 0;  // sums of more bytes take two shots
+  // No two ranks share a device: the next kernel may begin while this one waits for other ranks.
+  // On one device its blocks could take the places of another rank's, for which this one waits.
+  bool on_distinct_devices = false;
 };
 
 inline constexpr size_t kAlarmBytes = (1 + kExchangeRanksMax) * sizeof(uint32_t);

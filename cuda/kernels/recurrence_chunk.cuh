@@ -54,12 +54,14 @@ MINISGL_DEVICE float Difference(const LongSum& a, const LongSum& b) {
   return (a.high - b.high) + (a.low - b.low);
 }
 
-// Two numbers as two parts each: `high`, and in the result what its rounding left.
+// Two numbers as two parts each: `high`, and in the result what its rounding left. Both parts of
+// f16 end at its largest number, so that a larger one is the sum of two, and none is infinite: what
+// is left of infinity is NaN.
 template <typename T>
 MINISGL_DEVICE uint32_t SplitPair(float x, float y, uint32_t* high) {
-  *high = device::Pack2<T>(x, y);
+  *high = device::Pack2Finite<T>(x, y);
   const float2 rounded = device::Unpack2<T>(*high);
-  return device::Pack2<T>(x - rounded.x, y - rounded.y);
+  return device::Pack2Finite<T>(x - rounded.x, y - rounded.y);
 }
 
 // Two fragments of sums, 8 columns each, as the first operand of a product, in two parts.

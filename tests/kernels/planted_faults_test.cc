@@ -10,6 +10,7 @@
 #include "emulator_check.h"
 #include "engine/emulated_cuda.h"
 #include "kernels/attention_arguments.h"
+#include "kernels/rank_exchange.h"
 #include "planted_faults.h"
 #include "states_scene.h"
 
@@ -204,6 +205,36 @@ void RunRing() {
             kCudaSuccess);
 }
 
+// A sum over ranks on devices of their own, which lets the next kernel begin: that one may read
+// before its wait what a kernel before the sum wrote.
+void RunReleasedSum() {
+  DeviceOutput stream(DType::kF32, std::vector<float>(64, 1.0f));
+  DeviceOutput x(DType::kBF16, 64), sums(DType::kF32, std::vector<float>(64, 1.0f));
+  const auto zeros = [](size_t count) { return std::vector<uint32_t>(count); };
+  DeviceArray<uint32_t> piece(zeros(static_cast<size_t>(ExchangeBytes(1, 1)) / 4));
+  DeviceArray<uint32_t> epochs(zeros(kExchangeBlocks)), alarm(zeros(kAlarmBytes / 4));
+  RankExchange alone = {.epochs = epochs.data(),
+                        .alarm = alarm.data(),
+                        .wait_ns = int64_t{1'000'000'000'000},
+                        .one_shot_bytes = 1024,
+                        .on_distinct_devices = true};
+  alone.pieces[0] = reinterpret_cast<std::byte*>(piece.data());
+  KernelDevice device;
+  EXPECT_EQ(LaunchNorm(device.context, {.x = nullptr,
+                                        .residual = stream.f32(),
+                                        .weight = nullptr,
+                                        .out = x.ptr(),
+                                        .num_tokens = 1,
+                                        .width = 64,
+                                        .eps = 0}),
+            kCudaSuccess);
+  EXPECT_EQ(LaunchAllReduce(device.context, {.x = sums.ptr(), .count = 64}, alone), kCudaSuccess);
+  emulator::RunGrid({.grid = {1}, .block = {32}, .programmatic = true}, "next", [&] {
+    (void)device::LoadVec<1>(x.ptr().as<uint16_t>() + threadIdx.x);
+    device::GridWait();
+  });
+}
+
 // Two steps of each kind of layer, of which the second reads what the first wrote.
 void RunStates() {
   const RecurrenceScene recurrence = {.key_dim = 8, .value_dim = 32};
@@ -312,6 +343,7 @@ const std::map<std::string, Expected>& ExpectedFaults() {
       {"ranks: a sum begins with the own part", {RunRankSums, {"ranks have different sums"}}},
       {"ranks: the second shot is not waited for", {RunRankSums, {"with no "}}},
       {"ranks: a norm reads the parts before the meeting", {RunRankNorms, {"with no "}}},
+      {"ranks: a sum releases before its wait", {RunReleasedSum, {"next", kNoWait}}},
       {"recurrence: no wait", {RunStates, {"recurrence", "ended without GridWait"}}},
       {"recurrence: a tile loaded while warps read the one before",
        {RunStates, {"recurrence", kNoBarrier}}},

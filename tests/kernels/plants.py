@@ -123,6 +123,9 @@ FAULTS = [
      "if (!exchange_.Meet(0)) return;", "if (!PLANTED && !exchange_.Meet(0)) return;"),
     ("ranks: the second shot is not waited for", "rank_exchange.cuh",
      "if (!exchange_.Meet(1)) return false;", "if (!PLANTED && !exchange_.Meet(1)) return false;"),
+    ("ranks: a sum releases before its wait", "rank_exchange.cu",
+     "  device::GridWait();\n  if constexpr (RELEASES) device::GridRelease();  // of a sum\n",
+     "  { if (PLANTED) device::GridRelease(); } device::GridWait();\n  if constexpr (RELEASES) device::GridRelease();  // of a sum\n"),
     # Layers with a state.
     ("recurrence: no wait", "recurrence.cu",
      "  device::GridWait();\n  const StateSegments", "  if (!PLANTED) device::GridWait();\n  const StateSegments"),

@@ -81,6 +81,37 @@ TEST(RecurrenceChunkTest, ShortSpansGoBySteps) {
   ExpectSameResults(more, few, scene.name());
 }
 
+// States that f16 cannot hold, which steps keep in f32: both parts together reach twice as far, and
+// farther ones are cut off, so that nothing is NaN.
+TEST(RecurrenceChunkTest, StatesAboveTheRangeOfF16) {
+  RecurrenceScene scene = {.dtype = DType::kF16, .by_chunks = true};
+  StateRows rows;
+  rows.Add(40, 1, 2);
+  for (const float largest : {100'000.0f, 1e6f}) {
+    std::vector<float> slots = scene.Slots();
+    float most = 0;
+    for (const float value : slots) most = std::max(most, std::abs(value));
+    for (float& value : slots) value *= largest / most;
+    const auto states = [&] {
+      KernelDevice device;
+      Sequence sequence(scene, rows.num_tokens(), slots);
+      sequence.Run(scene, rows, 0, rows.num_tokens(), device.context);
+      return sequence.Results().states;
+    };
+    scene.by_chunks = true;
+    const std::vector<float> by_chunks = states();
+    scene.by_chunks = false;
+    const std::vector<float> by_steps = states();
+    for (int64_t i = 2 * scene.slot_floats(); i < 3 * scene.slot_floats(); ++i) {
+      const auto at = static_cast<size_t>(i);
+      ASSERT_TRUE(std::isfinite(by_chunks[at])) << largest << ", " << i;
+      if (largest < 131'008) {
+        ASSERT_NEAR(by_chunks[at], by_steps[at], 100.0) << i;
+      }
+    }
+  }
+}
+
 // A device without room for the kernel's stages takes steps.
 TEST(RecurrenceChunkTest, LittleSharedMemoryTakesSteps) {
   RecurrenceScene scene = {.by_chunks = true};

@@ -54,6 +54,16 @@ uint32_t Pack2(float low, float high) {
 }
 
 template <typename T>
+uint32_t Pack2Finite(float low, float high) {
+  if constexpr (std::is_same_v<T, f16>) {
+    constexpr float kMost = 65504;
+    const auto finite = [](float x) { return x > kMost ? kMost : x < -kMost ? -kMost : x; };
+    return Pack2<T>(finite(low), finite(high));
+  }
+  return Pack2<T>(low, high);
+}
+
+template <typename T>
 float2 Unpack2(uint32_t word) {
   return {ToFloat(T{static_cast<uint16_t>(word)}), ToFloat(T{static_cast<uint16_t>(word >> 16)})};
 }
