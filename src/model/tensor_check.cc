@@ -16,6 +16,7 @@
 #include "model/rank_cut.h"
 #include "weights/architectures.h"
 #include "weights/stored_matrix.h"
+#include "weights/stored_names.h"
 #include "weights/wrappers.h"
 
 namespace minisgl::model {

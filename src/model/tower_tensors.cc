@@ -11,6 +11,7 @@
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/tensor/tensor_view.h"
+#include "weights/stored_matrix.h"
 
 namespace minisgl::model {
 namespace {
@@ -31,6 +32,17 @@ bool IsMatrixOf(const TensorView& view, int64_t num_out, int64_t num_in) {
   return inputs == static_cast<uint64_t>(num_in);
 }
 
+// Files have names with and without "model.", and towers with and without the inner model.
+std::vector<std::string> Spellings(const std::string& name) {
+  constexpr std::string_view kInner = "vision_tower.vision_model.";
+  std::vector<std::string> spellings = {name, "model." + name};
+  if (name.starts_with(kInner)) {
+    const std::string plain = "vision_tower." + name.substr(kInner.size());
+    spellings.insert(spellings.end(), {plain, "model." + plain});
+  }
+  return spellings;
+}
+
 }  // namespace
 
 void TowerTensors::Add(std::optional<uint64_t> bytes) {
@@ -41,16 +53,9 @@ std::string TowerTensors::NameOf(const std::string& name) const {
   return name.starts_with('/') ? name.substr(1) : config_.names.prefix + name;
 }
 
-// Files have names with and without "model.", and towers with and without the inner model.
 std::string TowerTensors::StoredName(const std::string& name) const {
-  constexpr std::string_view kInner = "vision_tower.vision_model.";
-  std::vector<std::string> spellings = {name};
-  if (name.starts_with(kInner)) {
-    spellings.push_back("vision_tower." + name.substr(kInner.size()));
-  }
-  for (const std::string& spelling : spellings) {
-    if (checkpoint_->Has(spelling)) return spelling;
-    if (checkpoint_->Has("model." + spelling)) return "model." + spelling;
+  for (std::string& spelling : Spellings(name)) {
+    if (checkpoint_->Has(spelling)) return std::move(spelling);
   }
   return name;
 }
@@ -70,12 +75,26 @@ Status TowerTensors::CheckFinite(const std::string& stored,
   return Status();
 }
 
+// The matrix as codes, of a GGUF file or of a quantized tower; nullopt if it is dense.
+Result<std::optional<WeightTensor>> TowerTensors::FindCodes(const TowerMatrixSpec& spec,
+                                                            const std::string& stored) const {
+  if (const WeightTensor* const matrix = checkpoint_->FindMatrix(stored)) return {*matrix};
+  if (config_.quantization.empty() || spec.is_transposed) return {std::nullopt};
+  const int64_t rows = spec.stored_rows == 0 ? spec.num_out : spec.stored_rows;
+  for (const std::string& base : Spellings(spec.name)) {
+    MINISGL_ASSIGN_OR_RETURN(auto found, weights::FindCodes(config_.quantization, *checkpoint_,
+                                                            base, rows, spec.num_in));
+    if (found) return {std::move(found->weights)};
+  }
+  return {std::nullopt};
+}
+
 Result<WeightTensor> TowerTensors::FindMatrix(const TowerMatrixSpec& spec) {
   const std::string stored = StoredName(spec.is_transposed ? spec.name : spec.name + ".weight");
-  const WeightTensor* const matrix = checkpoint_->FindMatrix(stored);
+  MINISGL_ASSIGN_OR_RETURN(const std::optional<WeightTensor> codes, FindCodes(spec, stored));
   TensorView view;
-  if (matrix != nullptr) {
-    view.shape = {matrix->num_out(), matrix->num_in()};
+  if (codes) {
+    view.shape = {codes->num_out(), codes->num_in()};
   } else {
     MINISGL_ASSIGN_OR_RETURN(view, checkpoint_->Get(stored));
   }
@@ -89,13 +108,15 @@ Result<WeightTensor> TowerTensors::FindMatrix(const TowerMatrixSpec& spec) {
                                    ShapeToString({rows, columns})));
   }
   view.shape = {rows, columns};
-  WeightTensor weights = matrix != nullptr ? *matrix : WeightTensor(view);
-  if (counts()) return weights;
-  if (spec.is_transposed && !weights.is_dense()) {
-    return InFile(stored,
-                  BadInput("tensor \"{}\": its type is not read there; F32, F16 and BF16 are",
-                           Visible(stored, 200)));
+  WeightTensor weights = codes ? *codes : WeightTensor(view);
+  // Rows of GGUF's blocks can be ordered along the inputs, other codes cannot.
+  const bool is_ordered = spec.is_transposed || (!spec.inputs.empty() && codes && !codes->blocks());
+  if (is_ordered && !weights.is_dense()) {
+    return InFile(stored, BadInput("tensor \"{}\" is codes, which are not read there; F32, F16 and "
+                                   "BF16 are",
+                                   Visible(stored, 200)));
   }
+  if (counts()) return weights;
   if (spec.is_transposed) weights = weights.Transposed();
   if (!spec.inputs.empty()) weights = weights.OrderInputs(spec.inputs);
   if (!spec.rows.empty()) weights = weights.TakeRows(spec.rows);

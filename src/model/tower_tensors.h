@@ -59,6 +59,8 @@ class TowerTensors {
   std::string StoredName(const std::string& name) const;
   Status InFile(const std::string& stored, const Status& status) const;
   Status CheckFinite(const std::string& stored, const std::vector<float>& values) const;
+  Result<std::optional<WeightTensor>> FindCodes(const TowerMatrixSpec& spec,
+                                                const std::string& stored) const;
   Result<WeightTensor> FindMatrix(const TowerMatrixSpec& spec);
   Result<std::optional<TowerBounds>> Bounds(const std::string& name);
 

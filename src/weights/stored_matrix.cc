@@ -403,9 +403,10 @@ void ReadMxfp4Blocks(const QuantScheme& scheme, const Sizes& sizes, Parts* parts
 
 // --- the choice ----------------------------------------------------------------------------------
 
-// True if the tensors of `parts` are of this layout.
+// True if the tensors whose names begin with `base` are of this layout.
 bool IsStoredAs(QuantLayout layout, const Checkpoint& checkpoint, const std::string& base,
-                const Parts& parts) {
+                const InStack& stack) {
+  const Parts parts(checkpoint, base, stack);
   // The type of `weight` tells apart layouts with the same names.
   const auto weight_is = [&](DType dtype) {
     const Result<TensorView> view = checkpoint.GetStored(base + ".weight");
@@ -414,7 +415,6 @@ bool IsStoredAs(QuantLayout layout, const Checkpoint& checkpoint, const std::str
   const bool has_scale = parts.Has(".weight_scale") || parts.Has(".weight_scale_inv");
   switch (layout) {
     case QuantLayout::kFp8:
-      return weight_is(DType::kE4M3);
     case QuantLayout::kMxfp8:
       return weight_is(DType::kE4M3);
     case QuantLayout::kInt8:
@@ -461,6 +461,31 @@ void ReadLayout(const QuantScheme& scheme, const Sizes& sizes, Parts* parts,
     case QuantLayout::kRowBlocks:
       return;
   }
+}
+
+// The matrix in codes of one of the schemes; nullopt if it is in none.
+Result<std::optional<StoredMatrix>> FindIn(const QuantizationConfig& config,
+                                           const Checkpoint& checkpoint, const std::string& base,
+                                           const InStack& stack, const Sizes& sizes) {
+  Status first_error;
+  std::optional<StoredMatrix> best;
+  for (const QuantScheme& scheme : config.schemes) {
+    if (!IsStoredAs(scheme.layout, checkpoint, base, stack)) continue;
+    Parts parts(checkpoint, base, stack);
+    QuantizedWeights weights;
+    ReadLayout(scheme, sizes, &parts, &weights);
+    if (!parts.status().ok()) {
+      if (first_error.ok()) first_error = parts.status();
+      continue;
+    }
+    // Schemes that differ in zero points or orders may fit alike: take the one that reads the most
+    // tensors.
+    std::vector<std::string> names = parts.TakeNames();
+    if (best && best->names.size() >= names.size()) continue;
+    best = {WeightTensor(sizes.num_out, sizes.num_in, weights), std::move(names)};
+  }
+  if (!best && !first_error.ok()) return first_error;
+  return best;
 }
 
 // The sizes of one matrix of `spec`.
@@ -542,28 +567,20 @@ Result<StoredMatrix> FindMatrix(const ModelConfig& config, const Checkpoint& che
   // One tensor for all experts, or one for each.
   InStack stack;
   if (spec.dims.size() == 3) stack = {.count = config.experts.num_experts, .index = index};
-  Status first_error;
-  std::optional<StoredMatrix> best;
-  for (const QuantScheme& scheme : config.quantization.schemes) {
-    Parts parts(checkpoint, base, stack);
-    if (!IsStoredAs(scheme.layout, checkpoint, base, parts)) continue;
+  if (!config.quantization.empty()) {
     MINISGL_ASSIGN_OR_RETURN(const Sizes sizes, SizesOf(config, spec));
-    QuantizedWeights weights;
-    ReadLayout(scheme, sizes, &parts, &weights);
-    if (!parts.status().ok()) {
-      if (first_error.ok()) first_error = parts.status();
-      continue;
-    }
-    // Schemes that differ in zero points or orders may fit alike: take the one that reads the most
-    // tensors.
-    std::vector<std::string> names = parts.TakeNames();
-    if (best && best->names.size() >= names.size()) continue;
-    best = {WeightTensor(sizes.num_out, sizes.num_in, weights), std::move(names)};
+    MINISGL_ASSIGN_OR_RETURN(auto codes,
+                             FindIn(config.quantization, checkpoint, base, stack, sizes));
+    if (codes) return *std::move(codes);
   }
-  if (best) return *std::move(best);
-  if (!first_error.ok()) return first_error;
   MINISGL_RETURN_IF_ERROR(ExplainMissing(config, checkpoint, spec.name, base));
   return FindDense(config, checkpoint, spec, index);
+}
+
+Result<std::optional<StoredMatrix>> FindCodes(const QuantizationConfig& config,
+                                              const Checkpoint& checkpoint, const std::string& base,
+                                              int64_t num_out, int64_t num_in) {
+  return FindIn(config, checkpoint, base, {}, {.num_out = num_out, .num_in = num_in});
 }
 
 void FindDenseMatrices(const std::string& model_dir, QuantizationConfig* config) {
@@ -576,16 +593,6 @@ void FindDenseMatrices(const std::string& model_dir, QuantizationConfig* config)
       config->dense_matrices->push_back(name);
     }
   }
-}
-
-bool IsActivationScale(std::string_view name) {
-  for (const std::string_view suffix :
-       {".input_scale", ".input_global_scale", ".input_zero_point", ".output_scale",
-        ".activation_scale", ".k_scale", ".v_scale", ".q_scale"}) {
-    if (name.ends_with(suffix)) return true;
-  }
-  // The suffix that stacks have.
-  return name.ends_with("_proj_input_scale");
 }
 
 }  // namespace minisgl::weights

@@ -24,11 +24,15 @@ struct StoredMatrix {
 Result<StoredMatrix> FindMatrix(const ModelConfig& config, const Checkpoint& checkpoint,
                                 const TensorSpec& spec, int32_t index);
 
+// Returns the matrix [num_out, num_in] whose tensors' names are `base` and an ending, if they are
+// codes in one of the ways of `config`; nullopt if they are not. Errors as above. REQUIRES sizes of
+// at most 2^40.
+Result<std::optional<StoredMatrix>> FindCodes(const QuantizationConfig& config,
+                                              const Checkpoint& checkpoint, const std::string& base,
+                                              int64_t num_out, int64_t num_in);
+
 // Sets dense_matrices to the dense matrices of the checkpoint in `model_dir`. Leaves it unset if
 // the checkpoint cannot be opened: loading the weights then reports the error.
 void FindDenseMatrices(const std::string& model_dir, QuantizationConfig* config);
-
-// True if `name` says how activations or the KV cache would be quantized: no weight depends on it.
-bool IsActivationScale(std::string_view name);
 
 }  // namespace minisgl::weights

@@ -35,4 +35,14 @@ Status CheckNothingAbsent(const ModelConfig& config, const Checkpoint& checkpoin
   return Status();
 }
 
+bool IsActivationScale(std::string_view name) {
+  for (const std::string_view suffix :
+       {".input_scale", ".input_global_scale", ".input_zero_point", ".output_scale",
+        ".activation_scale", ".k_scale", ".v_scale", ".q_scale"}) {
+    if (name.ends_with(suffix)) return true;
+  }
+  // The suffix that stacks have.
+  return name.ends_with("_proj_input_scale");
+}
+
 }  // namespace minisgl::weights

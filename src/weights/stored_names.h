@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "minisgl/base/status.h"
 #include "minisgl/weights/checkpoint.h"
@@ -17,5 +18,8 @@ std::string StoredName(const ModelConfig& config, const Checkpoint& checkpoint,
 // The error of the first tensor that the model needs and the index of `checkpoint` names, but no
 // file holds. Needs an architecture that is known.
 Status CheckNothingAbsent(const ModelConfig& config, const Checkpoint& checkpoint);
+
+// True if `name` says how activations or the KV cache would be quantized: no weight depends on it.
+bool IsActivationScale(std::string_view name);
 
 }  // namespace minisgl::weights

@@ -8,6 +8,7 @@
 
 #include "minisgl/base/utf8.h"
 #include "weights/config_keys.h"
+#include "weights/quantization_reader.h"
 #include "weights/tower_families.h"
 #include "weights/wrappers.h"
 
@@ -74,6 +75,7 @@ Status ReadFamily(const TowerFamily& family, const Json& config, const Json& vis
   tower->name = family.model_type;
   tower->text_hidden_size = static_cast<int32_t>(TextHiddenSize(family.model_type, &text));
   ReadTowerDType(keys, tower);
+  ReadQuantization(&model, &tower->quantization);
   if (text.ok() && model.ok() && vision.ok()) family.read(keys, tower);
   for (const FieldReader* reader : {&text, &model, &vision}) {
     if (!reader->ok()) return reader->status();

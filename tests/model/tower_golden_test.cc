@@ -4,7 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <list>
+#include <map>
+#include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "minisgl/vision/image_layout.h"
@@ -102,6 +107,83 @@ INSTANTIATE_TEST_SUITE_P(Towers, ProjectorGoldenTest,
                          testing::Values("gemma4_clipped", "internvl", "mistral3", "qwen3_5",
                                          "qwen3_vl"),
                          [](const auto& test) { return std::string(test.param); });
+
+// A tower whose layers' matrices are FP8 with a scale for each output, and the same with their
+// values in f32.
+struct CodedTower {
+  explicit CodedTower(const Checkpoint& original) {
+    std::map<std::string, TensorView> coded, plain;
+    for (const std::string& name : original.Names()) {
+      const TensorView view = original.Get(name).value();
+      coded[name] = plain[name] = view;
+      constexpr std::string_view kWeight = ".weight";
+      const bool is_matrix = view.shape.size() == 2 && name.find("blocks.") != std::string::npos;
+      if (!is_matrix || !name.ends_with(kWeight)) continue;
+      const int64_t rows = view.shape[0], columns = view.shape[1];
+      std::vector<uint8_t>& codes = bytes.emplace_back();
+      std::vector<float>& scales = numbers.emplace_back();
+      std::vector<float>& values = numbers.emplace_back();
+      for (int64_t row = 0; row < rows; ++row) {
+        scales.push_back(0.01f * static_cast<float>(row % 5 + 1));
+        for (int64_t i = 0; i < columns; ++i) {
+          codes.push_back(NearestCode(view.At(row * columns + i) / scales.back()));
+          values.push_back(E4M3Numbers()[codes.back()] * scales.back());
+        }
+      }
+      const auto view_of = [](const auto& elements, DType dtype, std::vector<int64_t> shape) {
+        return TensorView{reinterpret_cast<const std::byte*>(elements.data()), dtype, shape};
+      };
+      coded[name] = view_of(codes, DType::kE4M3, view.shape);
+      coded[name + "_scale"] = view_of(scales, DType::kF32, {rows, 1});
+      plain[name] = view_of(values, DType::kF32, view.shape);
+      ++num_matrices;
+    }
+    in_codes = Checkpoint::FromViews(std::move(coded), nullptr, "codes");
+    in_values = Checkpoint::FromViews(std::move(plain), nullptr, "values");
+  }
+  static uint8_t NearestCode(float value) {
+    uint8_t best = 0;
+    for (int code = 1; code < 256; ++code) {
+      const float number = E4M3Numbers()[code];
+      if (std::abs(number - value) < std::abs(E4M3Numbers()[best] - value)) {
+        best = static_cast<uint8_t>(code);
+      }
+    }
+    return best;
+  }
+
+  std::list<std::vector<uint8_t>> bytes;
+  std::list<std::vector<float>> numbers;
+  std::unique_ptr<Checkpoint> in_codes, in_values;
+  int num_matrices = 0;
+};
+
+TEST(QuantizedTowerTest, CodesAreTheirValues) {
+  const std::string folder = GoldenFolder("qwen3_vl");
+  const auto original = Checkpoint::Open(folder).value();
+  const CodedTower coded(*original);
+  ASSERT_EQ(coded.num_matrices, 12) << "four in each of three layers";
+  Json json = ReadJsonFile(folder + "/config.json");
+  const auto plain = ReadTowerConfig(json).value().value();
+  json.Set("quantization_config", ParseJson(R"({"quant_method": "compressed-tensors",
+      "format": "float-quantized", "config_groups": {"group_0": {"targets": ["Linear"],
+      "weights": {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": true}}}})")
+                                      .value());
+  const auto quantized = ReadTowerConfig(json);
+  ASSERT_TRUE(quantized.ok()) << quantized.status().message();
+  PreparedImage image;
+  image.layout = LayOutImage(LoadImageRules(folder).value(), {48, 80}).value();
+  image.values = FormulaValues(image.layout.num_values, false);
+  const LoadedTower in_values = LoadTower(plain, *coded.in_values, 2);
+  const LoadedTower in_codes = LoadTower(**quantized, *coded.in_codes, 2);
+  ASSERT_NE(in_values.rank_model, nullptr);
+  ASSERT_NE(in_codes.rank_model, nullptr);
+  EXPECT_EQ(in_codes.Encode(image), in_values.Encode(image));
+  // Without the configuration nothing says how codes are read.
+  const Status status = CheckTowerTensors(plain, *coded.in_codes);
+  EXPECT_EQ(status.code(), StatusCode::kBadInput);
+  EXPECT_NE(status.message().find("has dtype F8_E4M3"), std::string::npos) << status.message();
+}
 
 // A file that lacks a tensor, or has one in another shape, is refused with the tensor's name.
 TEST_P(TowerGoldenTest, TensorsOfOtherShapesAreRefused) {

@@ -47,21 +47,26 @@ inline DecoderOptions OptionsFor(const ListedModel& model, std::optional<DType> 
   return options;
 }
 
-inline LoadedTower LoadTower(TowerConfig config, const std::string& dir, int num_threads,
+inline LoadedTower LoadTower(TowerConfig config, const Checkpoint& checkpoint, int num_threads,
                              std::optional<DType> dtype = {}) {
   LoadedTower loaded;
   loaded.model = MakeTowerModel(std::move(config));
   CpuOpsConfig ops_config;
   ops_config.num_threads = num_threads;
   loaded.ops = MakeCpuOps(ops_config).value();
-  const auto checkpoint = Checkpoint::Open(dir);
-  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().message();
-  if (!checkpoint.ok()) return loaded;
   auto rank_model =
-      loaded.model->Load(**checkpoint, OptionsFor(*loaded.model, dtype), nullptr, loaded.ops.get());
+      loaded.model->Load(checkpoint, OptionsFor(*loaded.model, dtype), nullptr, loaded.ops.get());
   EXPECT_TRUE(rank_model.ok()) << rank_model.status().message();
   if (rank_model.ok()) loaded.rank_model = std::move(rank_model).value();
   return loaded;
+}
+
+inline LoadedTower LoadTower(TowerConfig config, const std::string& dir, int num_threads,
+                             std::optional<DType> dtype = {}) {
+  const auto checkpoint = Checkpoint::Open(dir);
+  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  return checkpoint.ok() ? LoadTower(std::move(config), **checkpoint, num_threads, dtype)
+                         : LoadedTower();
 }
 
 inline LoadedTower LoadTower(const std::string& folder, int num_threads,

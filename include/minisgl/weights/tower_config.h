@@ -17,6 +17,7 @@
 #include "minisgl/base/status.h"
 #include "minisgl/model_kinds.h"
 #include "minisgl/tensor/dtype.h"
+#include "minisgl/weights/quantization_config.h"
 
 namespace minisgl {
 
@@ -93,7 +94,8 @@ struct TowerConfig {
   int32_t text_hidden_size = 0;  // floats of an embedding
   int32_t num_deepstack = 0;     // further vectors of each embedding
 
-  DType dtype = DType::kF32;  // of published weights
+  DType dtype = DType::kF32;        // of published weights, or of what codes are expanded to
+  QuantizationConfig quantization;  // of the model; most towers are dense all the same
   TowerNames names;
   int64_t hidden_size = 0, intermediate_size = 0;
   int32_t num_layers = 0;  // that are run: later ones of the file are not read
