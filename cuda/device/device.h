@@ -36,6 +36,7 @@
 //   Sleep(ns)                the thread sleeps for about that time, at most 1,000,000 ns
 //   Exp2(x), Exp(x), Log(x), Tanh(x), Erfc(x), Rsqrt(x), Sqrt(x)   of floats
 //   MulRn(a, b), AddRn(a, b), DivRn(a, b)   each rounded once: never a part of a fused operation
+//   MulPairs<T>(a, b), AddPairs<T>(a, b)   of two elements in a word each, rounded once
 //   BitsToFloat(bits)        the float of these bits
 //   AtomicAddShared(s, v), AtomicMaxShared(s, v), AtomicAddGlobal(p, v), AtomicExchangeGlobal(p, v)
 //   AtomicCompareExchangeGlobal(p, x, v)   stores v if *p == x. Like the other atomics it returns

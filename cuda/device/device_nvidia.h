@@ -262,6 +262,30 @@ MINISGL_DEVICE float Sqrt(float x) { return sqrtf(x); }
 MINISGL_DEVICE float MulRn(float a, float b) { return __fmul_rn(a, b); }
 MINISGL_DEVICE float AddRn(float a, float b) { return __fadd_rn(a, b); }
 MINISGL_DEVICE float DivRn(float a, float b) { return __fdiv_rn(a, b); }
+template <typename T>
+struct PairOf;
+template <>
+struct PairOf<bf16> {
+  using type = __nv_bfloat162;
+};
+template <>
+struct PairOf<f16> {
+  using type = __half2;
+};
+template <typename T>
+MINISGL_DEVICE uint32_t MulPairs(uint32_t a, uint32_t b) {
+  using Pair = typename PairOf<T>::type;
+  const Pair product =
+      __hmul2_rn(*reinterpret_cast<const Pair*>(&a), *reinterpret_cast<const Pair*>(&b));
+  return *reinterpret_cast<const uint32_t*>(&product);
+}
+template <typename T>
+MINISGL_DEVICE uint32_t AddPairs(uint32_t a, uint32_t b) {
+  using Pair = typename PairOf<T>::type;
+  const Pair sum =
+      __hadd2_rn(*reinterpret_cast<const Pair*>(&a), *reinterpret_cast<const Pair*>(&b));
+  return *reinterpret_cast<const uint32_t*>(&sum);
+}
 MINISGL_DEVICE float BitsToFloat(uint32_t bits) { return __uint_as_float(bits); }
 MINISGL_DEVICE float Rsqrt(float x) { return rsqrtf(x); }
 

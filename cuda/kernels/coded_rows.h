@@ -24,6 +24,7 @@ namespace minisgl::cuda {
 inline constexpr int kCodeGroup = 32;  // inputs of a group of a line
 inline constexpr int kLineLanes = 4;
 inline constexpr int kLaneCodes = 8;       // of a lane in a group
+inline constexpr int kCodeNumbers = 16;    // of codes of 4 bits
 inline constexpr int kCodeLineBytes = 64;  // of codes
 
 // Groups of a line.
@@ -74,7 +75,7 @@ struct CodedRows {
   int32_t group_inputs = 0;
   int32_t num_bases = 0;  // of a row
   int32_t base_groups = 1;
-  float numbers[16] = {};
+  float numbers[kCodeNumbers] = {};
 };
 
 }  // namespace minisgl::cuda

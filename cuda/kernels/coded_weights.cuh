@@ -147,8 +147,84 @@ MINISGL_DEVICE void LaneWeights(const CodedRows& p, const LaneLine& part, int j,
   }
 }
 
+// How products compute weights: in f32, or in pairs of their own type. Where its numbers and its
+// scales are numbers of that type, a product of both has the bits of the one in f32 that is rounded
+// afterwards, for that one is exact.
+enum class CodeMath : uint8_t {
+  kFloat,
+  kCounting,  // codes of 4 bits whose numbers count up by 1, with or without zero points
+  kE2M1,      // codes of 4 bits: a sign, two bits of exponent, one of mantissa
+};
+
+inline CodeMath MathOf(const CodedRows& rows, DType dtype) {
+  const bool is_exact =
+      rows.scale_type == dtype || (rows.scale_type == DType::kE8M0 && dtype == DType::kBF16);
+  if (rows.kind != RowCodes::kTable4 || rows.scale_kind != GroupScales::kStored || !is_exact ||
+      rows.offsets != nullptr) {
+    return CodeMath::kFloat;
+  }
+  bool counts = true;
+  for (int i = 1; i < kCodeNumbers; ++i) {
+    counts = counts && rows.numbers[i] == rows.numbers[i - 1] + 1;
+  }
+  if (counts) return CodeMath::kCounting;
+  return rows.numbers[1] == 0.5f && rows.zeros == nullptr ? CodeMath::kE2M1 : CodeMath::kFloat;
+}
+
+// The weights of the lane's eight codes in `word`, as the tensor cores take them. Zeros may have
+// the other sign, which changes no sum.
+template <typename T, CodeMath MATH>
+MINISGL_DEVICE device::Vec<uint32_t, 4> PairWeights(const CodedRows& p, uint32_t word,
+                                                    const GroupFactors& factors) {
+  constexpr bool kBf16 = sizeof(T) == 2 && !__is_same(T, device::f16);
+  const uint32_t scale = device::Pack2<T>(factors.scale, factors.scale);
+  device::Vec<uint32_t, 4> weights;
+  if constexpr (MATH == CodeMath::kCounting) {
+    // Bits of a number n above `kUnits`, where neighbours differ by 1: n + kUnits.
+    constexpr uint32_t kBits = kBf16 ? 0x43004300 : 0x64006400;
+    constexpr float kUnits = kBf16 ? 128 : 1024;
+    const float first = p.numbers[0] - factors.other - kUnits;  // an integer
+    const uint32_t firsts = device::Pack2<T>(first, first);
+#pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      const uint32_t codes = (word >> (4 * s) & 0x000F000F) | kBits;
+      weights[s] = device::MulPairs<T>(device::AddPairs<T>(codes, firsts), scale);
+    }
+  } else {
+    // The code's bits at the border of exponent and mantissa: its number times a power of two.
+    constexpr int kShift = kBf16 ? 6 : 9;
+    constexpr uint32_t kMask = 0x00070007u << kShift, kPower = kBf16 ? 0x7E807E80 : 0x74007400;
+#pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      const int up = kShift - 4 * s;
+      const uint32_t moved = up >= 0 ? word << (up & 31) : word >> (-up & 31);
+      const uint32_t bits = (moved & kMask) | (word << (12 - 4 * s) & 0x80008000);
+      weights[s] = device::MulPairs<T>(device::MulPairs<T>(bits, kPower), scale);
+    }
+  }
+  return weights;
+}
+
+// The weights of the lane's eight codes of the group at place `j`, as the tensor cores take them.
+template <typename T, RowCodes KIND, CodeMath MATH>
+MINISGL_DEVICE device::Vec<uint32_t, 4> WordsOf(const CodedRows& p, const LaneLine& part, int j,
+                                                const GroupFactors& factors,
+                                                device::Shared<float> table) {
+  if constexpr (MATH != CodeMath::kFloat) {
+    return PairWeights<T, MATH>(p, part.words[j], factors);
+  } else {
+    float weights[kLaneCodes];
+    LaneWeights<KIND>(p, part, j, factors, table, weights);
+    device::Vec<uint32_t, 4> words;
+#pragma unroll
+    for (int i = 0; i < kLaneCodes / 2; ++i) {
+      words[i] = device::Pack2<T>(weights[2 * i], weights[2 * i + 1]);
+    }
+    return words;
+  }
+}
+
 // The numbers of codes of 4 bits in shared memory, readable after a barrier.
-inline constexpr int kCodeNumbers = 16;
 MINISGL_DEVICE device::Shared<float> TakeCodeTable(const CodedRows& p, device::SharedArena& arena) {
   const device::Shared<float> table = arena.Take<float>(kCodeNumbers);
   const int thread = static_cast<int>(threadIdx.x);

@@ -43,7 +43,7 @@ struct CodesShape {
                                    (kCodeNumbers + kRows + kTileThreads / device::kWarpSize) * 4;
 };
 
-template <typename T, RowCodes KIND, int ROWS16>
+template <typename T, RowCodes KIND, CodeMath MATH, int ROWS16>
 class CodesTile {
  public:
   using Shape = CodesShape<ROWS16>;
@@ -141,25 +141,24 @@ class CodesTile {
 #pragma unroll
       for (int group = 0; group < kStepGroups; ++group) {
         const int input = InputOf(step, group, lane);
-        float values[kLaneCodes] = {};
+        Vec<uint32_t, 4> words = {};
         if (row_ >= 0 && input < p_.rows.num_in) {
-          if constexpr (kLineSteps == 1) {
-            LaneWeights<KIND>(p_.rows, part, group, factors_[group][lane], table_, values);
-          } else if (first_group == 0) {
-            LaneWeights<KIND>(p_.rows, part, group, factors_[group][lane], table_, values);
-          } else {
-            LaneWeights<KIND>(p_.rows, part, group + kStepGroups, factors_[group][lane], table_,
-                              values);
+          const GroupFactors& factors = factors_[group][lane];
+          words =
+              kLineSteps == 1 || first_group == 0
+                  ? WordsOf<T, KIND, MATH>(p_.rows, part, group, factors, table_)
+                  : WordsOf<T, KIND, MATH>(p_.rows, part, (group + kStepGroups) % kLineGroups<KIND>,
+                                           factors, table_);
+          if (input + kLaneCodes > p_.rows.num_in) {  // other codes are not those of weights
+#pragma unroll
+            for (int i = 0; i < kLaneCodes; ++i) {
+              if (input + i >= p_.rows.num_in) words[i / 2] &= i % 2 == 0 ? 0 : 0xFFFFu;
+            }
           }
         }
-        Vec<T, kChunk> elements;
-#pragma unroll
-        for (int i = 0; i < kLaneCodes; ++i) {
-          // Codes past the last input are not those of weights.
-          elements[i] = device::FromFloat<T>(input + i < p_.rows.num_in ? values[i] : 0.0f);
-        }
         const int chunk = group * kLineLanes + first_lane() + lane;
-        device::StoreShared(weights + TileOffset(thread_ / 2, chunk), elements);
+        device::StoreShared((weights + TileOffset(thread_ / 2, chunk)).template As<uint32_t>(),
+                            words);
       }
     }
   }
@@ -186,13 +185,13 @@ class CodesTile {
 
 // Grid (upper bound on the tiles, N / 64), block 128. Shared memory: CodesShape::kBytes. Traffic:
 // see the head of this file.
-template <typename T, RowCodes KIND, int ROWS16>
+template <typename T, RowCodes KIND, CodeMath MATH, int ROWS16>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kTileThreads, 3)
     ExpertCodesKernel(MINISGL_GRID_CONSTANT ExpertCodesKernelParams params) {
   const ExpertLinearKernelParams& p = params.linear;
   constexpr int kRows = CodesShape<ROWS16>::kRows;
   SharedArena arena;
-  CodesTile<T, KIND, ROWS16> product(params, &arena);
+  CodesTile<T, KIND, MATH, ROWS16> product(params, &arena);
   const Shared<int> pairs = arena.Take<int>(kRows);
   const Shared<unsigned> same = arena.Take<unsigned>(kTileThreads / device::kWarpSize);
   device::GridRelease();
@@ -230,8 +229,17 @@ CudaError LaunchExpertCodes(const LaunchContext& context, const ExpertLinearPara
   const ExpertCodesKernelParams p = {.linear = launch.params, .rows = rows};
   return DispatchHalf(params.out.dtype, [&]<typename T>() {
     return DispatchCodes(rows, [&]<RowCodes KIND>() {
-      return launch.large ? Launch(context, launch.shape, ExpertCodesKernel<T, KIND, 4>, p)
-                          : Launch(context, launch.shape, ExpertCodesKernel<T, KIND, 1>, p);
+      using enum CodeMath;
+      const auto of_math = [&]<CodeMath MATH>() {
+        return launch.large ? Launch(context, launch.shape, ExpertCodesKernel<T, KIND, MATH, 4>, p)
+                            : Launch(context, launch.shape, ExpertCodesKernel<T, KIND, MATH, 1>, p);
+      };
+      if constexpr (KIND == RowCodes::kTable4) {
+        const CodeMath math = MathOf(rows, params.out.dtype);
+        if (math == kCounting) return of_math.template operator()<kCounting>();
+        if (math == kE2M1) return of_math.template operator()<kE2M1>();
+      }
+      return of_math.template operator()<kFloat>();
     });
   });
 }

@@ -31,6 +31,9 @@ using device::SharedArena;
 // Loads of a lane in flight, each of all its rows of a tile.
 template <int ROWS8>
 constexpr int kSlots = 4 / ROWS8;
+template <typename T>
+constexpr DType kDTypeOf = __is_same(T, device::bf16) ? DType::kBF16 : DType::kF16;
+
 constexpr int kWarpsPerProcessor = 16;  // 128 registers for each thread
 constexpr int kThreadsMax = kWarpsPerProcessor * kWarpSize;
 
@@ -152,7 +155,7 @@ MINISGL_DEVICE GemvWords LoadX(const GemvCodesKernelParams& p, int token, int fi
 }
 
 // Adds the products of a slot.
-template <typename T, RowCodes KIND, int TOKENS8, int ROWS8, bool LINES>
+template <typename T, RowCodes KIND, CodeMath MATH, int TOKENS8, int ROWS8, bool LINES>
 MINISGL_DEVICE void MultiplySlot(const GemvCodesKernelParams& p, const SlotPlace& place,
                                  const SlotCodes<KIND, ROWS8, LINES>& codes,
                                  const SlotFactors<KIND, ROWS8, LINES>& factors,
@@ -168,12 +171,8 @@ MINISGL_DEVICE void MultiplySlot(const GemvCodesKernelParams& p, const SlotPlace
     for (int n = 0; n < ROWS8; ++n) {
       GemvWords words = {};
       if (input < p.rows.num_in) {
-        float weights[kLaneCodes];
-        LaneWeights<KIND>(p.rows, codes.part[n], group, factors.factors[n][group], table, weights);
-#pragma unroll
-        for (int i = 0; i < kLaneCodes / 2; ++i) {
-          words[i] = device::Pack2<T>(weights[2 * i], weights[2 * i + 1]);
-        }
+        words =
+            WordsOf<T, KIND, MATH>(p.rows, codes.part[n], group, factors.factors[n][group], table);
         if (!p.aligned) {  // codes past the last input are not those of weights
 #pragma unroll
           for (int i = 0; i < kLaneCodes; ++i) {
@@ -190,7 +189,7 @@ MINISGL_DEVICE void MultiplySlot(const GemvCodesKernelParams& p, const SlotPlace
 // ... Shared memory: the table of numbers, and the sums of two tiles in turn, as in gemv.cu.
 // Traffic: the codes and scales once, and 2 * T * K of x for each tile, mostly from the first-level
 // cache. The first codes and scales are loaded before GridWait.
-template <typename T, RowCodes KIND, int TOKENS8, int ROWS8, bool LINES>
+template <typename T, RowCodes KIND, CodeMath MATH, int TOKENS8, int ROWS8, bool LINES>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kThreadsMax, 1)
     GemvCodesKernel(MINISGL_GRID_CONSTANT GemvCodesKernelParams p) {
   constexpr int kTile = kGemvTileSums<TOKENS8, ROWS8>;
@@ -231,7 +230,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kThreadsMax, 1)
         factors.Load(p, is_last ? ahead : rows,
                      PlaceOfSlot<KIND, LINES>(p, is_last && ends ? 0 : first + i + 1));
         if (slot.valid) {
-          MultiplySlot<T, KIND, TOKENS8, ROWS8, LINES>(p, slot, codes[i], its, table, sums);
+          MultiplySlot<T, KIND, MATH, TOKENS8, ROWS8, LINES>(p, slot, codes[i], its, table, sums);
         }
         codes[i].Load(p, ahead, PlaceOfSlot<KIND, LINES>(p, ends ? i : first + kSlots<ROWS8> + i));
       }
@@ -263,17 +262,26 @@ Division DivisionOf(const LaunchContext& context, const Matrix& weight) {
               std::clamp<int64_t>(CeilDiv<int64_t>(groups, num_warps), 1, groups_max))};
 }
 
-// Tiles of 16 rows for at most 8 tokens and whole lines: others have no registers for them, or are
-// of small matrices.
+// Tiles of 16 rows for at most 8 tokens, whole lines and codes of 4 or 8 bits: others have no
+// registers for them, or are of small matrices.
 template <typename T, RowCodes KIND, int TOKENS8, int ROWS8>
 CudaError LaunchLines(const LaunchContext& context, const LaunchShape& shape,
                       const GemvCodesKernelParams& p) {
+  using enum CodeMath;
+  const auto of_math = [&]<CodeMath MATH>() {
+    return Launch(context, shape, GemvCodesKernel<T, KIND, MATH, TOKENS8, ROWS8, true>, p);
+  };
   if constexpr (ROWS8 == 1) {
     if (p.run_lines == 0) {
-      return Launch(context, shape, GemvCodesKernel<T, KIND, TOKENS8, ROWS8, false>, p);
+      return Launch(context, shape, GemvCodesKernel<T, KIND, kFloat, TOKENS8, ROWS8, false>, p);
     }
   }
-  return Launch(context, shape, GemvCodesKernel<T, KIND, TOKENS8, ROWS8, true>, p);
+  if constexpr (KIND == RowCodes::kTable4) {
+    const CodeMath math = MathOf(p.rows, kDTypeOf<T>);
+    if (math == kCounting) return of_math.template operator()<kCounting>();
+    if (math == kE2M1) return of_math.template operator()<kE2M1>();
+  }
+  return of_math.template operator()<kFloat>();
 }
 
 }  // namespace
@@ -333,7 +341,9 @@ CudaError LaunchGemvCodes(const LaunchContext& context, const ProductParams& par
   p.num_slots = static_cast<int>(CeilDiv(all, slots * division.num_warps) * slots);
   const int64_t tile_tokens = linear.num_tokens <= 8 ? 8 : 16;
   // Two rows of a lane share a load of x; small matrices need all blocks.
-  const int64_t tile_rows = num_rows >= 4096 && tile_tokens == 8 && p.run_lines > 0 ? 16 : 8;
+  const int64_t tile_rows =
+      num_rows >= 4096 && tile_tokens == 8 && p.run_lines > 0 && rows.kind != RowCodes::kInt6 ? 16
+                                                                                              : 8;
   p.num_tiles =
       static_cast<int>(p.end.num_pairs > 0 ? CeilDiv<int64_t>(p.end.num_pairs, tile_rows / 2)
                                            : CeilDiv(num_rows, tile_rows));
@@ -348,8 +358,10 @@ CudaError LaunchGemvCodes(const LaunchContext& context, const ProductParams& par
   return DispatchHalf(linear.x.dtype, [&]<typename T>() {
     return DispatchCodes(rows, [&]<RowCodes KIND>() {
       if (tile_tokens == 16) return LaunchLines<T, KIND, 2, 1>(context, shape, p);
-      return tile_rows == 8 ? LaunchLines<T, KIND, 1, 1>(context, shape, p)
-                            : LaunchLines<T, KIND, 1, 2>(context, shape, p);
+      if constexpr (KIND != RowCodes::kInt6) {
+        if (tile_rows == 16) return LaunchLines<T, KIND, 1, 2>(context, shape, p);
+      }
+      return LaunchLines<T, KIND, 1, 1>(context, shape, p);
     });
   });
 }

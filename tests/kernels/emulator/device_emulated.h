@@ -296,6 +296,16 @@ inline float Sqrt(float x) { return sqrtf(x); }
 inline float MulRn(float a, float b) { return a * b; }
 inline float AddRn(float a, float b) { return a + b; }
 inline float DivRn(float a, float b) { return a / b; }
+template <typename T>
+uint32_t MulPairs(uint32_t a, uint32_t b) {
+  const float2 x = Unpack2<T>(a), y = Unpack2<T>(b);
+  return Pack2<T>(x.x * y.x, x.y * y.y);
+}
+template <typename T>
+uint32_t AddPairs(uint32_t a, uint32_t b) {
+  const float2 x = Unpack2<T>(a), y = Unpack2<T>(b);
+  return Pack2<T>(x.x + y.x, x.y + y.y);
+}
 inline float BitsToFloat(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline float Rsqrt(float x) { return 1.0f / sqrtf(x); }
 
