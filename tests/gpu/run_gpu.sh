@@ -7,6 +7,7 @@
 #     engine         whole models, graphs, faults
 #     attention      decode attention: the rate of reading keys and values
 #     gemv           one answer at a time: as it is, with cuBLAS's products alone, and without fetching weights ahead
+#     codes          one answer at a time with weights of int8 and int4, whose products read codes, and by expanding them
 #     models         the benchmarks bs1 and nano
 #     memcheck, racecheck, initcheck, synccheck    compute-sanitizer on small cases
 # Each part takes at most 8 minutes ($PART_SECONDS); cases that no time is left for are named. Each case is a process of its own,
@@ -28,7 +29,7 @@ jobs=${JOBS:-$(($(nproc) / 2))}
 [ "$jobs" -le 12 ] || jobs=12
 [ "$jobs" -ge 1 ] || jobs=1
 mkdir -p "$out"
-all_parts="contact kernels-serial kernels engine attention gemv models memcheck racecheck initcheck synccheck"
+all_parts="contact kernels-serial kernels engine attention gemv codes models memcheck racecheck initcheck synccheck"
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $all_parts
 for part in "$@"; do
@@ -248,6 +249,16 @@ gemv_of() {
     done
     unset MINISGL_CUDA_DEBUG
 }
+codes_of() {
+    what=$1
+    shift
+    for kind in int8 int4; do
+        figures "$what-$kind" bs1 "$@" --quantize "$kind" --output-tokens 128 --repeat 1
+    done
+    export MINISGL_CUDA_DEBUG=no-gemv
+    figures "$what-int4-no-gemv" bs1 "$@" --quantize int4 --output-tokens 128 --repeat 1
+    unset MINISGL_CUDA_DEBUG
+}
 models_of() {
     label=$1
     shift
@@ -289,6 +300,7 @@ for part in "$@"; do
         ;;
     attention) figures attn-decode attn-decode --batches 1,64 --contexts 1024,4096,32768 --repeat 3 ;;
     gemv) for_each_shape gemv_of ;;
+    codes) for_each_shape codes_of ;;
     models)
         models_of wren -m "$here/models/wren"
         for_each_shape models_of
