@@ -47,17 +47,6 @@ int64_t GroupInputs(const WeightTensor& part) {
   return std::min(part.quantized()->group_inputs, part.num_in());
 }
 
-// True if the part begins with a group of the stored matrix, and with groups that share a factor,
-// or is within one group.
-bool HasWholeGroups(const WeightTensor& part) {
-  const int64_t group = part.quantized()->group_inputs;
-  const int64_t last = part.first_input() + part.num_in() - 1;
-  if (last / group == FirstGroup(part)) return true;
-  const BlockFormat* const blocks = part.blocks();
-  const bool has_steps = blocks != nullptr && blocks->codes.read_steps != nullptr;
-  return part.first_input() % (has_steps ? blocks->block_elements : group) == 0;
-}
-
 std::vector<CodedRow> RowsOf(std::span<const WeightTensor> parts) {
   std::vector<CodedRow> rows;
   for (const WeightTensor& part : parts) {
@@ -350,7 +339,7 @@ Status WritePanels(std::span<const CodedRow> rows, ThreadPool* pool, const Fill&
 bool HaveCommonCodes(std::span<const WeightTensor> parts) {
   for (const WeightTensor& part : parts) {
     if (part.quantized() == nullptr || part.quantized()->group_index != nullptr ||
-        !HasWholeGroups(part)) {
+        !part.HasWholeGroups()) {
       return false;
     }
     // A word has codes of one group.

@@ -20,24 +20,13 @@ int64_t FirstGroup(const WeightTensor& part) {
   return part.first_input() / part.quantized()->group_inputs;
 }
 
-// True if the part begins with a group of the stored matrix, and with groups that share a base, or
-// is within one group.
-bool HasWholeGroups(const WeightTensor& part) {
-  const int64_t group = part.quantized()->group_inputs;
-  const int64_t last = part.first_input() + part.num_in() - 1;
-  if (last / group == FirstGroup(part)) return true;
-  const BlockFormat* const blocks = part.blocks();
-  const bool has_steps = blocks != nullptr && blocks->codes.read_steps != nullptr;
-  return part.first_input() % (has_steps ? blocks->block_elements : group) == 0;
-}
-
 // Why a matrix is not kept as codes; "": it is.
 const char* FaultOf(const WeightTensor& part) {
   if (part.quantized() == nullptr) {
     return part.is_dense() ? "they are stored without codes" : "their inputs are permuted";
   }
   if (part.quantized()->group_index != nullptr) return "their inputs are in activation order";
-  if (!HasWholeGroups(part)) return "ranks cut their groups";
+  if (!part.HasWholeGroups()) return "ranks cut their groups";
   const int64_t group = std::min(part.quantized()->group_inputs, part.num_in());
   if (group % 8 != 0 && group < part.num_in()) return "their groups are no multiples of 8 inputs";
   return "";

@@ -163,6 +163,14 @@ int64_t WeightTensor::StoredRow(int64_t out) const {
   return first_output_ + (rows_ == nullptr ? out : (*rows_)[static_cast<size_t>(out)]);
 }
 
+bool WeightTensor::HasWholeGroups() const {
+  const int64_t group = quantized_->group_inputs;
+  const int64_t last = first_input_ + num_in_ - 1;
+  if (last / group == first_input_ / group) return true;
+  const bool has_steps = blocks_ != nullptr && blocks_->codes.read_steps != nullptr;
+  return first_input_ % (has_steps ? blocks_->block_elements : group) == 0;
+}
+
 const std::byte* WeightTensor::DenseRow(int64_t out) const {
   if (!is_dense() || inputs_ != nullptr ||
       input_step_ != static_cast<int64_t>(DTypeBytes(dtype_))) {

@@ -127,6 +127,9 @@ class WeightTensor {
   // The block of a group. REQUIRES blocks().
   const std::byte* BlockOf(int64_t out, int64_t group) const;
   int64_t first_input() const { return first_input_; }
+  // True if a cut begins with a group of the stored matrix, and with one of groups that share a
+  // factor, or is within one group. REQUIRES quantized().
+  bool HasWholeGroups() const;
 
   // The stored weights of output `out`, one after another; null if they are not dense or not
   // neighbours.
