@@ -19,6 +19,11 @@
 //   expand-codes         quantized weights are expanded as they are loaded, also if they do not fit
 //   sync                 waits after each kernel and copy, so that an error names the one that
 //                        caused it; implies no-graphs
+// These put kernels in use that no GPU has run yet, each alone or with others, to be measured:
+//   product-ends         products of few rows by kernels made for what stands behind the sums
+//   l2-hint              loads of their weights ask for the lines beside them
+//   whole-lines          copies of large matrices' weights take whole lines of a row; other bits
+//   fetch-far            the product before attention fetches the weights of products behind it
 #pragma once
 
 #include <string>
@@ -46,6 +51,10 @@ struct DebugSwitches {
   bool short_splits = false;
   bool keep_codes = false;
   bool expand_codes = false;
+  bool product_ends = false;
+  bool l2_hint = false;
+  bool whole_lines = false;
+  bool fetch_far = false;
   bool sync = false;
 };
 

@@ -15,6 +15,7 @@
 //   Vec<T, N>                N elements, aligned as a whole (at most 16 bytes): x[i]
 //   LoadVec<N>(p), StoreVec(p, v)   global memory, one access; p aligned to the whole
 //   LoadStream<N>(p)         the same for data that is read once: bypasses the first-level cache
+//   LoadStreamWide<N>(p)     LoadStream that asks the second-level cache for 256 bytes around p
 //   Shared<T>                pointer into the block's shared memory: s[i], s + i, LoadShared<N>(s),
 //                            StoreShared(s, v). Elements are read and written by value: do not take
 //                            the address of one, and name the type of a value read (no auto).
@@ -23,6 +24,7 @@
 //   CopyAsync16(dst, src, valid)   16 bytes from global to shared, in the background; zeros where
 //                            not valid (src is then not read). Both 16-byte aligned. Without
 //                            `valid` fewer instructions.
+//   CopyAsync16Wide(dst, src, valid)   the same, and asks for the line of 128 bytes around src
 //   CopyAsyncCommit(), CopyAsyncWait<N>()   closes a group; waits until at most N of this thread's
 //                            groups are unfinished. Other threads see the bytes after a barrier.
 //   LoadMatrix4<T>(regs, row), LoadMatrix4Trans<T>(regs, row)   ldmatrix.x4(.trans): lane i gives
@@ -33,6 +35,7 @@
 //                            one; allows the next to begin. No effect if it is not supported.
 //   PrefetchL2(p, n)         asks for n bytes of global memory in the second-level cache; does not
 //                            wait. p and n are multiples of 16. No effect if it is not supported
+//   PrefetchL2Last(p, n)     the same for what is to stay there longest
 //   Sleep(ns)                the thread sleeps for about that time, at most 1,000,000 ns
 //   Exp2(x), Exp(x), Log(x), Tanh(x), Erfc(x), Rsqrt(x), Sqrt(x)   of floats
 //   MulRn(a, b), AddRn(a, b), DivRn(a, b)   each rounded once: never a part of a fused operation

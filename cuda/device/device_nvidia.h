@@ -107,6 +107,16 @@ MINISGL_DEVICE Vec<T, N> LoadStream(const T* p) {
 }
 
 template <int N, typename T>
+MINISGL_DEVICE Vec<T, N> LoadStreamWide(const T* p) {
+  static_assert(sizeof(T) * N == 16);
+  uint4 word;
+  asm volatile("ld.global.cs.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
+               : "l"(p));
+  return *reinterpret_cast<const Vec<T, N>*>(&word);
+}
+
+template <int N, typename T>
 MINISGL_DEVICE void StoreVec(T* p, const Vec<T, N>& v) {
   using Word = typename VecWord<sizeof(T) * N>::type;
   *reinterpret_cast<Word*>(p) = *reinterpret_cast<const Word*>(&v);
@@ -188,6 +198,25 @@ MINISGL_DEVICE void CopyAsync16(Shared<T> dst, const T* src, bool valid) {
 #endif
 }
 
+template <typename T>
+MINISGL_DEVICE void CopyAsync16Wide(Shared<T> dst, const T* src, bool valid) {
+#if __CUDACC_VER_MAJOR__ >= 13
+  asm volatile(
+      "{\n"
+      ".reg .pred ignored;\n"
+      "setp.eq.u32 ignored, %2, 0;\n"
+      "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, ignored;\n"
+      "}\n" ::"r"(SharedAddress(dst.raw())),
+      "l"(src), "r"(valid ? 1 : 0)
+      : "memory");
+#else
+  asm volatile(
+      "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(SharedAddress(dst.raw())),
+      "l"(src), "r"(valid ? 16 : 0)
+      : "memory");
+#endif
+}
+
 MINISGL_DEVICE void CopyAsyncCommit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 
 template <int N>
@@ -244,6 +273,20 @@ template <typename T>
 MINISGL_DEVICE void PrefetchL2(const T* p, uint32_t num_bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(num_bytes) : "memory");
+#endif
+}
+
+template <typename T>
+MINISGL_DEVICE void PrefetchL2Last(const T* p, uint32_t num_bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{\n"
+      ".reg .b64 stays;\n"
+      "createpolicy.fractional.L2::evict_last.b64 stays, 1.0;\n"
+      "cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, stays;\n"
+      "}\n" ::"l"(p),
+      "r"(num_bytes)
+      : "memory");
 #endif
 }
 

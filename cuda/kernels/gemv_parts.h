@@ -72,10 +72,10 @@ struct GemvPlace {
   float before;  // the element of the residual stream, if that is added to
 };
 
-template <int ROWS8>
+template <int ROWS8, EndKind END = EndKind::kAny>
 MINISGL_DEVICE GemvPlace PlaceOfGemv(const ProductEnd& p, int num_tokens, int tile) {
   constexpr int kRows = 8 * ROWS8;
-  const bool gated = p.num_pairs > 0;
+  const bool gated = IsGated<END>(p);
   const int thread = static_cast<int>(threadIdx.x);
   const int token = gated ? thread / (kRows / 2) : thread / kRows;
   const int r = gated ? thread % (kRows / 2) : thread % kRows;
@@ -85,27 +85,33 @@ MINISGL_DEVICE GemvPlace PlaceOfGemv(const ProductEnd& p, int num_tokens, int ti
                      .at = token * p.stride + row,
                      .partial = token * kRows + r,
                      .before = 0};
-  if (place.valid && p.residual != nullptr) place.before = p.residual[place.at];
+  if constexpr (END == EndKind::kAny || END == EndKind::kAdd) {
+    if (place.valid && (END == EndKind::kAdd || p.residual != nullptr)) {
+      place.before = p.residual[place.at];
+    }
+  }
   return place;
 }
 
 // Writes this thread's element of a tile, whose warps' sums are added in the order of the warps.
-template <typename T, int TOKENS8, int ROWS8>
+// WARPS: of the block; 0: as many as it has.
+template <typename T, int TOKENS8, int ROWS8, EndKind END = EndKind::kAny, int WARPS = 0>
 MINISGL_DEVICE void WriteGemvPlace(const ProductEnd& p, const GemvPlace& place,
                                    device::Shared<float> partial) {
   if (!place.valid) return;
-  const int num_warps = static_cast<int>(blockDim.x) / device::kWarpSize;
+  const int num_warps = WARPS > 0 ? WARPS : static_cast<int>(blockDim.x) / device::kWarpSize;
   float sum = 0, up = 0;
   for (int warp = 0; warp < num_warps; ++warp) {
     sum += partial[warp * kGemvTileSums<TOKENS8, ROWS8> + place.partial];
   }
-  if (p.num_pairs > 0) {
+  if (IsGated<END>(p)) {
     for (int warp = 0; warp < num_warps; ++warp) {
       up += partial[warp * kGemvTileSums<TOKENS8, ROWS8> + place.partial + 4 * ROWS8];
     }
-    up = AddBias(p, up, place.row + p.num_pairs);
+    if constexpr (END == EndKind::kAny) up = AddBias(p, up, place.row + p.num_pairs);
   }
-  StoreProduct<T>(p, place.at, AddBias(p, sum, place.row), up, place.before);
+  if constexpr (END == EndKind::kAny) sum = AddBias(p, sum, place.row);
+  StoreProduct<T, END>(p, place.at, sum, up, place.before);
 }
 
 // A part of a later product's weights, to be fetched into the second-level cache: `bytes` from

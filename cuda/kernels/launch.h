@@ -36,6 +36,12 @@ struct LaunchContext {
   // Upper bound on the length of decode attention's splits, in multiples of AttentionSplitKeys; a
   // power of two. With 1 a row's result depends on no other row.
   int32_t split_times_max = 1;
+  // Products of few rows in bf16 (gemv_ends.cu, gemv_ring_ends.cu):
+  bool product_ends = false;  // by kernels made for what stands behind the sums
+  bool l2_hint = false;       // loads of weights ask for the lines beside them
+  bool whole_lines = false;   // copies of a large matrix's weights take whole lines of its rows
+  // Most bytes of weights that a product fetches for products behind the attention that follows it.
+  int64_t far_bytes = 0;
   LaunchObserver* observer = nullptr;
 };
 

@@ -32,6 +32,24 @@ struct ProductEnd {
   MINISGL_HOST_DEVICE int width() const { return num_pairs > 0 ? num_pairs : num_out; }
 };
 
+// An end that a kernel is made for, so that it reads no choice from ProductEnd; kAny: any. All
+// others have no bias.
+enum class EndKind : uint8_t { kAny, kStore, kAdd, kGatedSilu };
+
+// The kind that a product of x, and of outputs that have x's type unless out_is_f32, ends with.
+inline EndKind KindOfEnd(const ProductEnd& end) {
+  if (end.bias != nullptr) return EndKind::kAny;
+  if (end.residual != nullptr) return end.activates ? EndKind::kAny : EndKind::kAdd;
+  if (!end.activates) return end.out_is_f32 ? EndKind::kAny : EndKind::kStore;
+  const bool silu = end.num_pairs > 0 && end.activation == Activation::kSilu;
+  return silu ? EndKind::kGatedSilu : EndKind::kAny;
+}
+
+template <EndKind END = EndKind::kAny>
+MINISGL_DEVICE bool IsGated(const ProductEnd& p) {
+  return END == EndKind::kAny ? p.num_pairs > 0 : END == EndKind::kGatedSilu;
+}
+
 inline ProductEnd MakeProductEnd(const ProductParams& params) {
   const LinearParams& linear = params.linear;
   ProductEnd end = {.bias = linear.bias,
@@ -58,10 +76,11 @@ inline ProductEnd MakeProductEnd(const ProductParams& params) {
 // The row of the weights that is row `r` of a tile of ROWS. Rows past the last alias it; their
 // results are not stored. If the activation is gated, the first half of a tile is gates, and the
 // second half the values that they multiply.
-template <int ROWS>
+template <int ROWS, EndKind END = EndKind::kAny>
 MINISGL_DEVICE int RowOfTile(const ProductEnd& p, int tile, int r) {
   constexpr int kHalf = ROWS / 2;
-  if (p.num_pairs == 0) return min(tile * ROWS + r, p.num_out - 1);
+  const bool plain = END == EndKind::kAny ? p.num_pairs == 0 : !IsGated<END>(p);
+  if (plain) return min(tile * ROWS + r, p.num_out - 1);
   const bool is_gate = r < kHalf;
   return (is_gate ? 0 : p.num_pairs) +
          min(tile * kHalf + (is_gate ? r : r - kHalf), p.num_pairs - 1);
@@ -80,9 +99,21 @@ MINISGL_DEVICE float AddBias(const ProductEnd& p, float sum, int row) {
 // Stores element `at`. With gates, `sum` is the gate's sum and `up` the sum of the value that it
 // multiplies; biases are added. `before`: the element of the residual stream, if the sum is added
 // to it.
-template <typename T>
+template <typename T, EndKind END = EndKind::kAny>
 MINISGL_DEVICE void StoreProduct(const ProductEnd& p, int64_t at, float sum, float up,
                                  float before) {
+  if constexpr (END == EndKind::kAdd) {
+    p.residual[at] = fmaf(p.residual_scale, Rounded<T>(sum), before);
+    return;
+  } else if constexpr (END != EndKind::kAny) {
+    if constexpr (END == EndKind::kGatedSilu) {
+      float gate[1] = {Rounded<T>(sum)};
+      Activate(Activation::kSilu, gate);
+      sum = Rounded<T>(up) * gate[0];
+    }
+    static_cast<T*>(p.out)[at] = device::FromFloat<T>(sum);
+    return;
+  }
   if (p.residual != nullptr) {
     p.residual[at] = fmaf(p.residual_scale, Rounded<T>(sum), before);
     return;

@@ -120,6 +120,14 @@ struct NormParams {
   const float* mean_squares = nullptr;
 };
 
+// Matrices of the products behind the attention that follows a product, or null: a hint. Their
+// weights may be fetched into a cache while attention runs; results do not change.
+struct BehindAttention {
+  const Matrix* output = nullptr;  // the first
+  const Matrix* next = nullptr;    // the one after it
+  bool next_is_gated = false;      // its rows are gates, and then what they multiply
+};
+
 // out[t, o] = sum_i x[t, i] * w[o, i] + bias[o]. The order of summation of an output element is
 // fixed, independent of T. If the weights are quantized, x is quantized too (weight_format.h).
 struct LinearParams {
@@ -132,6 +140,7 @@ struct LinearParams {
   // fetched into a cache; results do not change.
   const Matrix* next = nullptr;
   int64_t out_stride = 0;  // 0: out
+  BehindAttention behind_attention = {};
 };
 
 // The KV cache of one layer. Element e of head h of slot s (page s / P, offset s % P):

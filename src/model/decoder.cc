@@ -229,6 +229,14 @@ class OpsDecoder final : public Decoder {
     const bool experts_first = config_.layers[index].has_experts && !config_.experts.beside_dense;
     return experts_first ? &layer.experts.router : &layer.feed_forward.gate_up;
   }
+  // The matrices whose weights may come into a cache while attention runs.
+  BehindAttention BehindAttentionOf(size_t index) const {
+    const model::LayerWeights& layer = weights_.layers[index];
+    const Matrix* const next = AfterAttention(index);
+    return {.output = &layer.attention_output,
+            .next = next,
+            .next_is_gated = next == &layer.feed_forward.gate_up && config_.gated};
+  }
   const Matrix* AfterLayer(size_t index) const {
     return index + 1 < weights_.layers.size() ? &weights_.layers[index + 1].qkv : &weights_.head;
   }
@@ -262,7 +270,8 @@ class OpsDecoder final : public Decoder {
                           .bias = layer.qkv_bias.data(),
                           .out = space_.qkv.ptr(),
                           .num_tokens = input.num_tokens,
-                          .next = &layer.attention_output}});
+                          .next = &layer.attention_output,
+                          .behind_attention = BehindAttentionOf(index)}});
     }
     if (config_.qk_norm == QkNorm::kWhole || config_.qk_norm == QkNorm::kHeadOwn) {
       NormQueriesAndKeys(index, input.num_tokens);

@@ -51,6 +51,8 @@ class Code:
         # Instances for f16 cost what those for bf16 do.
         self.costs = {self.names[name]: found for cubin in cubins for name, found in costs.of_cubin(cubin).items()
                       if not re.search(r"\bf16\b", self.names[name])}
+        self.behind_wait = {self.names[name.removeprefix(".text.")]: costs.behind_wait(text) for cubin in cubins
+                            for name, (text, _) in code_object.sections(cubin).items() if name.startswith(".text.")}
         self.symbols = [(set(code_object.symbol_names(cubin)), [self.names[name] for name in part]) for cubin, part in zip(cubins, used)]
         self.kernels = root / "cuda/kernels"
         sources = [*self.kernels.glob("*.cu"), *self.kernels.glob("*.cuh"), *self.kernels.glob("*.h"), *(root / "include").rglob("*.h")]
@@ -85,6 +87,11 @@ def resources(code):
 def promises(code):
     code.need_machine_code()
     yield from rules.check_promises(code.resources, {name: entry.max_threads for name, entry in code.entries.items()}, code.kernels)
+
+
+def behind_wait(code):
+    code.need_machine_code()
+    yield from rules.check_behind_wait(code.behind_wait)
 
 
 def all_kernels_are_seen(code):
@@ -144,6 +151,7 @@ def main():
              ("no divisions of 64 bits", divisions),
              ("no spills, and the blocks that launch bounds promise", resources),
              ("registers as the sources say, and blocks by the shared memory that they state", promises),
+             ("few instructions from the wait to the first store", behind_wait),
              ("costs do not rise", compare_costs(options.toolkit))]
     print(f"1..{len(cases)}")
     all_pass, code, why = True, None, ""

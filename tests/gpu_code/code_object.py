@@ -100,7 +100,7 @@ def readable_names(mangled):
     names = {}
     for name, text in zip(mangled, done.stdout.split("\n")):
         text = re.sub(r"minisgl::(\w+::)*|\(anonymous namespace\)::|^void ", "", text)
-        text = re.sub(r"\(\w+\)(?=\d)", "", text)  # of a template argument that is an enumerator
+        text = re.sub(r"\([\w:]+\)(\d+)", r"\1", text)  # the value of an enumeration
         text = re.sub(r"\(.*$", "", text).replace("__nv_bfloat16", "bf16").replace("__half", "f16")
         names[name] = text.replace("unsigned short", "u16").replace("unsigned int", "u32")
     return names

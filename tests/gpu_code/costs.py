@@ -13,6 +13,7 @@ import code_object
 BRANCH, EXIT = 0x947, 0x94D
 NAMES = {0x23C: "products", 0x83B: "matrix_loads", 0xFAE: "copies", 0x308: "special", 0x908: "special", 0x992: "fences", 0xB1D: "barriers",
          0x9A8: "atomics", 0x98E: "atomics"}
+WAIT, STORE = 0x82E, 0x986
 GLOBAL = {0x981, 0x986, 0xFAE}  # LDG, STG, LDGSTS
 WIDTHS = [1, 1, 2, 2, 4, 8, 16, 16]
 # A rise by less is an accident of scheduling.
@@ -66,6 +67,16 @@ def costs(code):
     if best and (best[0][0] or best[0][1]):
         found["loop"] = best[1]
     return found
+
+
+def behind_wait(code):
+    """Instructions from the wait for earlier kernels to the first store to global memory, as the code lies: what a kernel of the
+    chain adds to it, apart from memory's latencies. None without either."""
+    opcodes = [opcode for opcode, _, _ in decode(code)]
+    if WAIT not in opcodes or STORE not in opcodes[opcodes.index(WAIT):]:
+        return None
+    first = opcodes.index(WAIT)
+    return opcodes.index(STORE, first) - first
 
 
 def of_cubin(elf):

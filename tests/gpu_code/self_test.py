@@ -239,8 +239,18 @@ def check_all():
                 ("a kernel of another name", renamed, {**threads, "DecodeKernel<bf16, 128, true>": 128}, "no kernel is named DecodeKernel")]:
             found = list(rules.check_promises(used, threads_of, kernels))
             yield f"planted: {name}", [] if any(message in fault for fault in found) else [f"not found; found are {found}"]
-        (kernels / "gemv.cu").write_text("// 64 registers\n")
+        (kernels / "gemv_tile.cuh").write_text("// 64 registers\n")
         yield "planted: a promise that a source does not make", [] if list(rules.check_promises(good, threads, kernels)) else ["not found"]
+
+    behind = {f"GemvEndKernel<bf16, {rows}, 8, {end}, false>": most for rows, end, most in [(1, 1, 335), (3, 1, 370), (2, 2, 370), (3, 3, 583)]}
+    yield "instructions behind the wait, at their limits", list(rules.check_behind_wait(behind))
+    for name, most in behind.items():
+        yield f"planted: one more behind the wait of {name}", [] if list(rules.check_behind_wait({**behind, name: most + 1})) else ["not found"]
+    yield "planted: no kernel with the add", ["not found"] if not list(rules.check_behind_wait(
+        {name: most for name, most in behind.items() if ", 2, false" not in name})) else []
+    text = b"".join([instruction(MOV), instruction(costs.WAIT), instruction(MOV), instruction(MOV), instruction(costs.STORE, 4)])
+    yield "instructions behind the wait are counted", [] if costs.behind_wait(text) == 3 else [f"{costs.behind_wait(text)}"]
+    yield "without a wait there are none", [] if costs.behind_wait(instruction(MOV)) is None else ["some"]
 
     loop = costs_with([])["loop"]
     wanted = {"issue": 8, "products": 2, "matrix_loads": 4, "copies": 1, "special": 1, "fences": 0, "barriers": 0, "atomics": 0, "bytes": 16}

@@ -52,6 +52,25 @@ TEST(OrderEngineTest, StepsOfModelsAreClean) {
   }
 }
 
+// With the words that put untried kernels in use, and large matrices' kernels for all.
+TEST(OrderEngineTest, StepsByUntriedKernelsAreClean) {
+  const auto model = MakeGpuTinyModel();
+  for (const bool ring : {false, true}) {
+    SCOPED_TRACE(ring);
+    emulator::ForEachOrder(2, [&](int order) {
+      SCOPED_TRACE(order);
+      EngineDriver engine(*model, {.max_running_requests = 2, .graph_max_rows = 2},
+                          EmulatedCuda({}, nullptr,
+                                       {.ring = ring,
+                                        .product_ends = true,
+                                        .l2_hint = true,
+                                        .whole_lines = true,
+                                        .fetch_far = true}));
+      RunSteps(&engine, static_cast<int32_t>(model->config.vocab_size));
+    });
+  }
+}
+
 // A prompt that is scored beside one that is answered: the head in pieces of two rows, each of
 // which uses the memory of the one before it; results stay in the step's own memory while the next
 // step runs.

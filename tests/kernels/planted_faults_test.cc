@@ -2,6 +2,7 @@
 // and name the kernel and the line.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -179,14 +180,15 @@ void RunActivation() {
             kCudaSuccess);
 }
 
-// A product whose weights go through a ring, behind the kernel that writes its x.
-void RunRing() {
+// A product of `num_out` rows, behind the kernel that writes its x.
+void RunProduct(int64_t num_out, const std::function<void(LaunchContext*)>& change) {
   DeviceOutput stream(DType::kF32, std::vector<float>(64, 1.0f));
-  DeviceOutput x(DType::kBF16, 64), out(DType::kBF16, 8);
-  const DeviceInput weight(DType::kBF16, std::vector<float>(8 * 64, 1.0f));
-  const Matrix matrix = {.num_out = 8, .num_in = 64, .dtype = DType::kBF16, .storage = nullptr};
+  DeviceOutput x(DType::kBF16, 64), out(DType::kBF16, num_out);
+  const DeviceInput weight(DType::kBF16, std::vector<float>(num_out * 64, 1.0f));
+  const Matrix matrix = {
+      .num_out = num_out, .num_in = 64, .dtype = DType::kBF16, .storage = nullptr};
   KernelDevice device;
-  device.context.ring_bytes_min = 0;
+  change(&device.context);
   EXPECT_EQ(LaunchNorm(device.context, {.x = nullptr,
                                         .residual = stream.f32(),
                                         .weight = nullptr,
@@ -232,6 +234,19 @@ void RunReleasedSum() {
   emulator::RunGrid({.grid = {1}, .block = {32}, .programmatic = true}, "next", [&] {
     (void)device::LoadVec<1>(x.ptr().as<uint16_t>() + threadIdx.x);
     device::GridWait();
+  });
+}
+
+void RunRing() {
+  RunProduct(8, [](LaunchContext* context) { context->ring_bytes_min = 0; });
+}
+void RunEnd() {
+  RunProduct(8, [](LaunchContext* context) { context->product_ends = true; });
+}
+void RunRingEnd() {
+  RunProduct(4096, [](LaunchContext* context) {
+    context->ring_bytes_min = 0;
+    context->product_ends = true;
   });
 }
 
@@ -322,6 +337,9 @@ const std::map<std::string, Expected>& ExpectedFaults() {
        {RunEngine, {"NormKernel", "writes byte", kNoWait}}},
       {"gemv: no wait", {RunEngine, {"GemvKernelParams", kNoWait}}},
       {"gemv through a ring: no wait", {RunRing, {"GemvRing", kNoWait}}},
+      {"gemv by its end: no wait", {RunEnd, {"GemvEnd", kNoWait}}},
+      {"gemv by its end: sums read before they are there", {RunEnd, {"gemv_parts", kNotWritten}}},
+      {"gemv through a ring by its end: no wait", {RunRingEnd, {"GemvRingEnd", kNoWait}}},
       {"gemv: the stream added to before the wait", {RunEngine, {"GemvKernelParams", "GridWait"}}},
       {"activation: a return before the wait",
        {RunActivation, {"ActivateParams", "ended without GridWait"}}},

@@ -79,6 +79,12 @@ FAULTS = [
      " if (PLANTED && p.end.residual != nullptr && threadIdx.x + blockIdx.x == 0) *const_cast<volatile float*>(p.end.residual) = 0;\n"),
     ("gemv through a ring: no wait", "gemv_ring.cu",
      "  device::GridWait();\n\n  if constexpr (STAGED)", "  if (!PLANTED) device::GridWait();\n\n  if constexpr (STAGED)"),
+    ("gemv by its end: no wait", "gemv_ends.cu",
+     "  device::GridWait();\n\n  int parity = 0;", "  if (!PLANTED) device::GridWait();\n\n  int parity = 0;"),
+    ("gemv by its end: sums read before they are there", "gemv_ends.cu",
+     "__syncthreads();  // all warps' sums", "if (!PLANTED) __syncthreads();  // all warps' sums"),
+    ("gemv through a ring by its end: no wait", "gemv_ring_ends.cu",
+     "  device::GridWait();\n\n  if constexpr (STAGED)", "  if (!PLANTED) device::GridWait();\n\n  if constexpr (STAGED)"),
     ("activation: a return before the wait", "elementwise.cu",
      "  GridWait();\n  const int64_t first = FirstOfChunk(), count = p.width - first;\n  if (count <= 0) return;\n"
      "  const T* const gate_row",

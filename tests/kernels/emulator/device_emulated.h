@@ -96,6 +96,12 @@ Vec<T, N> LoadStream(const T* p, const emulator::Place& place = emulator::Place:
   return v;
 }
 
+// The lines beside it are those of the matrix or past its end, which no access reads.
+template <int N, typename T>
+Vec<T, N> LoadStreamWide(const T* p, const emulator::Place& place = emulator::Place::current()) {
+  return LoadStream<N>(p, place);
+}
+
 template <int N, typename T>
 void StoreVec(T* p, const Vec<T, N>& v, const emulator::Place& place = emulator::Place::current()) {
   emulator::Machine::Get().AccessGlobal(emulator::Access::kWrite, p, sizeof(T) * N, sizeof(T) * N,
@@ -226,6 +232,12 @@ void CopyAsync16(Shared<T> dst, const T* src, bool valid,
 }
 
 template <typename T>
+void CopyAsync16Wide(Shared<T> dst, const T* src, bool valid,
+                     const emulator::Place& place = emulator::Place::current()) {
+  CopyAsync16(dst, src, valid, place);
+}
+
+template <typename T>
 void CopyAsync16(Shared<T> dst, const T* src,
                  const emulator::Place& place = emulator::Place::current()) {
   CopyAsync16(dst, src, true, place);
@@ -279,6 +291,11 @@ inline void GridRelease() { emulator::Machine::Get().GridRelease(); }
 template <typename T>
 void PrefetchL2(const T* p, uint32_t num_bytes) {
   emulator::Machine::Get().PrefetchL2(p, num_bytes);
+}
+
+template <typename T>
+void PrefetchL2Last(const T* p, uint32_t num_bytes) {
+  PrefetchL2(p, num_bytes);
 }
 
 // Other ranks, whose kernels run on other OS threads, go on meanwhile.
