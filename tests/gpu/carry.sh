@@ -1,7 +1,7 @@
 #!/bin/sh
 # Copies the suite `gpu` of a build, the program, the libraries they need and a model into a folder that runs on a machine with a GPU and without these sources:
 #   sh tests/gpu/carry.sh BUILD FOLDER [SHAPE.json...]       then, there:  sh FOLDER/run_gpu.sh [PART...]
-# SHAPE.json: the config.json of a model whose speed is measured, with made-up weights, such as Qwen3-0.6B's.
+# SHAPE.json: the config.json of a model whose speed is measured, with made-up weights, such as those of tests/bench/shapes.
 # That machine needs a driver at least as new as the build's CUDA toolkit's major version, cuBLAS (libcublasLt.so.13 or .12), a C
 # library at least as new as this machine's and, for the parts of its tools, compute-sanitizer.
 set -eu

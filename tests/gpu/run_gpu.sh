@@ -9,6 +9,13 @@
 #     gemv           one answer at a time: as it is, with cuBLAS's products alone, and without fetching weights ahead
 #     codes          one answer at a time with weights of int8 and int4, whose products read codes, and by expanding them
 #     models         the benchmarks bs1 and nano
+#     switched       the cases of products with each of the words that put untried kernels in use
+#     answer         one answer at a time with each of these words alone, and with all
+#     products       the products of a layer one by one, by the engine and by cuBLASLt; then with all words
+#     formats        an answer, rows and a prompt of 8B in other formats; an answer of models with experts
+#     peers          1,000 tokens in and 1,000 out, as other engines publish it
+#     call-1, call-2, call-3   the parts switched and answer; products and formats; peers: what has never run on a GPU, in three calls
+#                    that end within 200 seconds each. They want the shapes of tests/bench/shapes.
 #     memcheck, racecheck, initcheck, synccheck    compute-sanitizer on small cases
 # Each part takes at most 8 minutes ($PART_SECONDS); cases that no time is left for are named. Each case is a process of its own,
 # with a time limit ($CASE_SECONDS caps it), so a crash or a hang ends one case. $JOBS cases run at once (default: half of the
@@ -29,9 +36,17 @@ jobs=${JOBS:-$(($(nproc) / 2))}
 [ "$jobs" -le 12 ] || jobs=12
 [ "$jobs" -ge 1 ] || jobs=1
 mkdir -p "$out"
-all_parts="contact kernels-serial kernels engine attention gemv codes models memcheck racecheck initcheck synccheck"
+total_seconds=100000
+# A call is parts and a limit of their own.
+case "$*" in
+call-1) set -- contact switched answer ;;
+call-2) set -- contact products formats ;;
+call-3) set -- contact peers ;;
+*) false ;;
+esac && total_seconds=190
+all_parts="contact kernels-serial kernels engine attention gemv codes models switched answer products formats peers memcheck racecheck initcheck synccheck"
 # shellcheck disable=SC2086
-[ $# -gt 0 ] || set -- $all_parts
+[ $# -gt 0 ] || set -- contact kernels-serial kernels engine attention gemv codes models memcheck racecheck initcheck synccheck
 for part in "$@"; do
     case " $all_parts " in
     *" $part "*) ;;
@@ -48,7 +63,12 @@ engine_cases='GpuEngineTest.*:GpuCanaryTest.*:GpuFaultTest.*'
 
 now() { date +%s; }
 begun=$(now)
-part_end=$((begun + part_seconds))
+total_end=$((begun + total_seconds))
+set_part_end() {
+    part_end=$(($(now) + part_seconds))
+    [ $part_end -le $total_end ] || part_end=$total_end
+}
+set_part_end
 count() { grep -c "^$1 " "$out/results.txt"; }
 
 # Called by several cases at once.
@@ -266,6 +286,60 @@ models_of() {
     figures "$label-nano" nano "$@" --repeat 1
 }
 
+# with_shape NAME FUNCTION: as for_each_shape, with one shape
+with_shape() {
+    if [ ! -f "$here/shapes/$1.json" ]; then
+        record left-out "$1" "its shape was not carried"
+        return
+    fi
+    "$2" "$1" --shape "$here/shapes/$1.json" --dummy-weights --repeat 1
+}
+untried="product-ends l2-hint whole-lines fetch-far"
+all_untried="product-ends,l2-hint,whole-lines,fetch-far"
+answer_of() {
+    what=$1
+    shift
+    figures "$what" bs1 "$@" --output-tokens 64
+    for words in $untried $all_untried; do
+        # A matrix of 96 MiB and more has whole lines: no smaller model has one but its head.
+        export MINISGL_CUDA_DEBUG="$words"
+        figures "$what-$words" bs1 "$@" --output-tokens 64
+    done
+    unset MINISGL_CUDA_DEBUG
+    [ "$what" != qwen3-0.6b ] || figures "$what-kernels" bs1 "$@" --output-tokens 64 --profile-kernels
+}
+products_of() {
+    what=$1
+    shift
+    figures "$what" products "$@" --tokens 1,8,16,64,256
+    export MINISGL_CUDA_DEBUG="$all_untried"
+    figures "$what-untried" products "$@" --tokens 1,8
+    unset MINISGL_CUDA_DEBUG
+}
+formats_of() {
+    what=$1
+    shift
+    figures "$what-prompt" prefix "$@"
+    for format in none int8 int4; do
+        quantize=""
+        [ $format = none ] || quantize="--quantize $format"
+        # shellcheck disable=SC2086
+        figures "$what-$format-answer" bs1 "$@" $quantize --output-tokens 64
+        # shellcheck disable=SC2086
+        figures "$what-$format-rows" uniform 64 512 128 "$@" $quantize
+    done
+}
+experts_of() {
+    what=$1
+    shift
+    figures "$what-answer" bs1 "$@" --output-tokens 64
+}
+peers_of() {
+    what=$1
+    shift
+    figures "$what-1000-1000" uniform 256 1000 1000 "$@"
+}
+
 # Kernels run 10 to 1,000 times slower, so the cases use small sizes. Cases that fill the device or break it on purpose are
 # left out; so are whole engines in the tools that are slowest or look at kernels alone.
 sanitize() {
@@ -282,7 +356,7 @@ rm -f "$out/figures.txt"
 log=/dev/null expects='test' alone=""
 for part in "$@"; do
     echo "== $part"
-    part_end=$(($(now) + part_seconds))
+    set_part_end
     case $part in
     contact) contact ;;
     kernels-serial)
@@ -305,6 +379,20 @@ for part in "$@"; do
         models_of wren -m "$here/models/wren"
         for_each_shape models_of
         ;;
+    switched)
+        for words in $untried $all_untried "ring,$all_untried"; do
+            export MINISGL_CUDA_DEBUG="$words"
+            tests 'GpuLinearTest.*:GpuFusedLinearTest.*' 60
+        done
+        unset MINISGL_CUDA_DEBUG
+        ;;
+    answer) for shape in qwen3-0.6b llama-3.2-1b qwen3-8b; do with_shape $shape answer_of; done ;;
+    products) for shape in qwen3-0.6b qwen3-8b; do with_shape $shape products_of; done ;;
+    formats)
+        with_shape qwen3-8b formats_of
+        for shape in qwen3-30b-a3b gpt-oss-120b; do with_shape $shape experts_of; done
+        ;;
+    peers) for shape in llama-3.1-8b gpt-oss-20b gpt-oss-120b; do with_shape $shape peers_of; done ;;
     memcheck) sanitize memcheck '-GpuFaultTest.*' ;;
     racecheck | initcheck | synccheck) sanitize "$part" '-GpuFaultTest.*:GpuCanaryTest.*:GpuEngineTest.*' ;;
     esac

@@ -277,6 +277,37 @@ def benchmarks_stand_in_the_summary(folder):
 
 
 @case
+def each_word_of_untried_kernels_is_measured_alone(folder):
+    made = Folder(folder, ["Passes"])
+    (folder / "shapes/qwen3-0.6b.json").write_text("{}")
+    done, calls = made.run("call-1")
+    words = ["product-ends", "l2-hint", "whole-lines", "fetch-far", "product-ends,l2-hint,whole-lines,fetch-far"]
+    yield from lacks(calls, *(f"=GpuCanaryTest.AlsoRuns debug={word}\n" for word in [*words, f"ring,{words[-1]}"]))
+    yield from lacks((folder / "results/summary.txt").read_text(), "-- qwen3-0.6b\n", *(f"-- qwen3-0.6b-{word}\n" for word in words),
+                     "-- qwen3-0.6b-kernels", "left-out answer qwen3-8b: its shape was not carried")
+    yield from ends(done, 1)
+    done, calls = made.run("call-2")
+    yield from lacks(calls, "bench products --shape", "--tokens 1,8,16,64,256", f"debug={words[-1]}\n")
+    (folder / "shapes/llama-3.1-8b.json").write_text("{}")
+    done, calls = made.run("call-3")
+    yield from lacks(calls, "bench uniform 256 1000 1000 --shape")
+    if "GpuEngineTest" in calls:
+        yield "runs more than the call's parts"
+
+
+@case
+def a_call_ends_within_its_time(folder):
+    made = Folder(folder, ["Passes"])
+    (folder / "shapes/qwen3-0.6b.json").write_text("{}")
+    # Each benchmark takes 80 seconds of the script's clock.
+    made.write_tool("timeout", '#!/bin/sh\ncase $* in *bs1*) echo $(($(cat FOLDER/clock) + 80)) >FOLDER/later; mv FOLDER/later FOLDER/clock ;; esac\n'
+                    'shift 3\nexec TIMEOUT 600 "$@"\n')
+    done, _ = made.run("call-1")
+    yield from lacks((folder / "results/results.txt").read_text(), "passed answer qwen3-0.6b:", "passed answer qwen3-0.6b-product-ends",
+                     "left-out answer qwen3-0.6b-fetch-far: no time is left")
+
+
+@case
 def a_benchmark_that_fails_is_a_failure(folder):
     made = Folder(folder, ["Passes"], program="#!/bin/sh\necho 'error: cudaMalloc: out of memory' >&2; exit 70\n")
     done, _ = made.run("attention")
