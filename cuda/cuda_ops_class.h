@@ -192,7 +192,8 @@ class CudaOps : public DeviceOps {
     return watch_ ? fmt::format("Linear [{}, {}]", weight.num_out, weight.num_in) : "Linear";
   }
   bool TakesGemv(int64_t num_tokens) const {
-    return num_tokens <= kGemvTokensMax && !config_.deterministic && !debug_.no_gemv;
+    return num_tokens <= kGemvTokensMax && !config_.deterministic && !config_.library_products &&
+           !debug_.no_gemv;
   }
   // Runs a product with what stands around it, unless it is the library's: then returns false.
   bool RunOwnProduct(const FusedLinearParams& params);

@@ -367,7 +367,8 @@ Result<CudaDevice> ProbeCuda(int index);
 struct CudaOpsConfig {
   int index = 0;
   DType activation_dtype = DType::kBF16;
-  bool deterministic = false;  // bits depend neither on other rows nor on how a sequence is cut
+  bool deterministic = false;     // bits depend neither on other rows nor on how a sequence is cut
+  bool library_products = false;  // all dense products by cuBLASLt: to compare the speed of both
   // If set, receives the time of every operation. Operations then run one by one, not as graphs.
   std::shared_ptr<KernelProfile> profile;
   int32_t profile_rank = 0;  // the rank that `profile` records them for

@@ -28,4 +28,7 @@ Status BenchAttentionPrefill(const BenchOptions& options, const AttentionOptions
 Status BenchCascade(const BenchOptions& options, const AttentionOptions& sizes,
                     BenchReport* report);
 
+// The dense products of a model's shape, one at a time (bench_products.cc).
+Status BenchProducts(const BenchOptions& options, const ProductOptions& sizes, BenchReport* report);
+
 }  // namespace minisgl::bench

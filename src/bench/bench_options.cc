@@ -201,4 +201,16 @@ void AddCascadeOptions(load::OptionTable* app, AttentionOptions* options) {
   AddHeads(app, options);
 }
 
+void AddProductOptions(load::OptionTable* app, ProductOptions* options) {
+  AddList(app, "--tokens", &options->tokens,
+          "Rows of each product (default 1,8,16,64,256 on a GPU, 1,8,64 on a CPU)", 1, 1 << 20);
+  app->AddChoice("--format", &options->format, kProductFormatChoices,
+                 "Weights: model, bf16, f16, int8 or int4 (default model)")
+      ->TypeName("KIND")
+      ->Group(kGroup);
+  Add(app, "--cold-mib", &options->cold_mib, "N",
+      "MiB of weights to rotate over (default 1024 on a GPU, 64 on a CPU)",
+      load::IntegerIn(1, 1 << 20));
+}
+
 }  // namespace minisgl::bench

@@ -59,8 +59,24 @@ struct AttentionOptions {
   std::optional<int64_t> cold_mib;  // distinct keys and values that launches rotate over
 };
 
+// What products' weights are in; kModel: what the model's files or --dtype and --quantize say.
+enum class ProductFormat : uint8_t { kModel, kBf16, kF16, kInt8, kInt4 };
+inline constexpr load::Choice<ProductFormat> kProductFormatChoices[] = {
+    {"model", ProductFormat::kModel},
+    {"bf16", ProductFormat::kBf16},
+    {"f16", ProductFormat::kF16},
+    {"int8", ProductFormat::kInt8},
+    {"int4", ProductFormat::kInt4}};
+
+// products
+struct ProductOptions {
+  std::vector<int32_t> tokens;
+  ProductFormat format = ProductFormat::kModel;
+  std::optional<int64_t> cold_mib;  // distinct weights that launches rotate over
+};
+
 void AddBenchOptions(load::OptionTable* app, BenchOptions* options);
-// Removes engine options that a benchmark of attention alone does not use.
+// Removes engine options that a benchmark of one operation does not use.
 void RemoveSchedulingOptions(load::OptionTable* app);
 
 void AddNanoOptions(load::OptionTable* app, ThroughputOptions* options);
@@ -72,5 +88,6 @@ void AddSpecOptions(load::OptionTable* app, LatencyOptions* options);
 void AddAttentionDecodeOptions(load::OptionTable* app, AttentionOptions* options);
 void AddAttentionPrefillOptions(load::OptionTable* app, AttentionOptions* options);
 void AddCascadeOptions(load::OptionTable* app, AttentionOptions* options);
+void AddProductOptions(load::OptionTable* app, ProductOptions* options);
 
 }  // namespace minisgl::bench

@@ -20,6 +20,7 @@ struct BenchCommand {
   bench::ThroughputOptions throughput;
   bench::LatencyOptions latency;
   bench::AttentionOptions attention;
+  bench::ProductOptions products;
 };
 
 using Runner = Status (*)(const BenchCommand& command, bench::BenchReport* report);
@@ -71,6 +72,11 @@ constexpr Benchmark kBenchmarks[] = {
      [](const BenchCommand& c, bench::BenchReport* report) {
        return bench::BenchCascade(c.options, c.attention, report);
      }},
+    {"products", "The matrix products of a model's shape, one at a time",
+     [](load::OptionTable* app, BenchCommand* c) { bench::AddProductOptions(app, &c->products); },
+     [](const BenchCommand& c, bench::BenchReport* report) {
+       return bench::BenchProducts(c.options, c.products, report);
+     }},
     {"prefix", "Time to the first token with and without the prefix cache",
      [](load::OptionTable* app, BenchCommand* c) { bench::AddPrefixOptions(app, &c->latency); },
      [](const BenchCommand& c, bench::BenchReport* report) {
@@ -83,8 +89,9 @@ constexpr Benchmark kBenchmarks[] = {
      }},
 };
 
-bool IsAttentionOnly(const std::string& name) {
-  return name.starts_with("attn-") || name == "cascade";
+// Benchmarks of one operation, which no scheduler runs.
+bool IsOneOperation(const std::string& name) {
+  return name.starts_with("attn-") || name == "cascade" || name == "products";
 }
 
 Result<int> Run(const Benchmark& benchmark, const BenchCommand& command) {
@@ -110,7 +117,7 @@ CommandBody AddBenchCommand(load::OptionTable* app) {
     BenchCommand& command = commands->emplace_back(sub, BenchCommand()).second;
     benchmark.add(sub, &command);
     bench::AddBenchOptions(sub, &command.options);
-    if (IsAttentionOnly(benchmark.name)) bench::RemoveSchedulingOptions(sub);
+    if (IsOneOperation(benchmark.name)) bench::RemoveSchedulingOptions(sub);
   }
   return [commands] {
     for (size_t i = 0; i < commands->size(); ++i) {

@@ -120,6 +120,7 @@ Status OpenCuda(const EngineOptions& options, const ModelList& models,
   CudaOpsConfig ops_config = {.index = indices[0],
                               .activation_dtype = CudaDType(options, models.target().dtype),
                               .deterministic = options.deterministic,
+                              .library_products = options.library_products,
                               .profile = std::move(profile),
                               .cache_folder = TimingsFolder(options)};
   const auto num_ranks = static_cast<int32_t>(indices.size());

@@ -126,6 +126,7 @@ struct EngineOptions {
   int32_t cuda_graph_max_tokens = 512;  // of steps that are no decode steps; 0: none as a graph
   bool deterministic = false;
   bool profile_kernels = false;
+  bool library_products = false;             // no option; of `bench products`
   int32_t threads = 0;                       // 0: the usable cores
   int32_t tensor_parallel = 1;               // ranks that run the model together
   RankSumsBy all_reduce = RankSumsBy::kOwn;  // of ranks on GPUs

@@ -192,6 +192,40 @@ TEST_F(BenchProgramTest, AttentionIsSweptOverItsSizes) {
               1);
 }
 
+TEST_F(BenchProgramTest, ProductsOfTheShapeAreTimedForEachNumberOfRows) {
+  const Arguments sizes = {"products",   "--shape", shape_,   "--tokens", "1,3",
+                           "--cold-mib", "1",       "--json", "-"};
+  const Json json = Figures(Bench(sizes));
+  const Json::Array& rows = json.Find("results")->as_array();
+  ASSERT_FALSE(rows.empty());
+  EXPECT_EQ(rows.size() % 2, 0u);
+  bool has_head = false;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ExpectPositive(rows[i], {"seconds", "bytes_per_s", "flops_per_s", "share_of_memory", "limit_s",
+                             "ratio_to_limit", "num_out", "num_in"});
+    EXPECT_EQ(Number(rows[i], "tokens"), i % 2 == 0 ? 1 : 3) << i;
+    EXPECT_EQ(rows[i].Find("by")->as_string(), "the engine");
+    has_head = has_head || rows[i].Find("product")->as_string() == "head";
+  }
+  EXPECT_TRUE(has_head);
+  // In another format, with a text that says what was not measured.
+  const ProgramResult text = Bench(
+      {"products", "--shape", shape_, "--tokens", "2", "--format", "int8", "--cold-mib", "1"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_NE(text.out.find("cuBLASLt"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("this is no GPU"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("int8, 1 MiB in turn"), std::string::npos) << text.out;
+}
+
+// The CPU has no kernels to time, and says so; the figures are those of a run without it.
+TEST_F(BenchProgramTest, SingleTakesTheProfileOfKernels) {
+  const ProgramResult result =
+      BenchShape({"bs1", "--prompt-tokens", "8", "--output-tokens", "4", "--profile-kernels"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("no kernels to time"), std::string::npos) << result.err;
+  EXPECT_NE(result.out.find("each next"), std::string::npos) << result.out;
+}
+
 TEST_F(BenchProgramTest, RealWeightsAndTextOnStandardOutput) {
   const std::string path = folder_.Path("figures.json");
   const ProgramResult result =
@@ -226,6 +260,10 @@ TEST_F(BenchProgramTest, WrongUsageIs64) {
   ExpectFails(Bench({"nano", "--shape", shape_}), 64, "--dummy-weights");
   ExpectFails(Bench({"attn-decode", "--page-sizes", "3"}), 64, "--page-sizes");
   ExpectFails(Bench({"attn-decode", "--schedule", "mixed"}), 64, "--schedule");
+  ExpectFails(Bench({"products"}), 64, "--shape");
+  ExpectFails(Bench({"products", "--shape", shape_, "--tokens", "0"}), 64, "--tokens");
+  ExpectFails(Bench({"products", "--shape", shape_, "--format", "int3"}), 64, "int3");
+  ExpectFails(Bench({"products", "--shape", shape_, "--schedule", "mixed"}), 64, "--schedule");
   ExpectFails(Bench({"attn-decode", "--heads", "3", "--kv-heads", "2"}), 64, "--kv-heads");
 }
 
