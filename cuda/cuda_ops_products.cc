@@ -16,8 +16,9 @@ namespace {
 constexpr int64_t kPieceUnit = 64;
 
 // Rows that are expanded at once.
-int64_t PieceRows(int64_t num_out, int64_t num_in) {
-  const int64_t fit = static_cast<int64_t>(kExpandBytesMax) / (num_in * int64_t{2});
+int64_t PieceRows(int64_t num_out, int64_t num_in, const DebugSwitches& debug) {
+  const int64_t bytes_max = debug.small_pieces ? 0 : static_cast<int64_t>(kExpandBytesMax);
+  const int64_t fit = bytes_max / (num_in * int64_t{2});
   return fit >= num_out ? num_out : std::max(fit / kPieceUnit, int64_t{1}) * kPieceUnit;
 }
 
@@ -54,7 +55,7 @@ std::string CudaOps::ExpandedCodesText() const {
 
 // While weights are packed no operation runs that uses it.
 Status CudaOps::TakeExpandMemory(int64_t num_out, int64_t num_in) {
-  const auto num_bytes = static_cast<size_t>(PieceRows(num_out, num_in) * num_in * 2);
+  const auto num_bytes = static_cast<size_t>(PieceRows(num_out, num_in, debug_) * num_in * 2);
   if (num_bytes <= expand_bytes_) return Status();
   MINISGL_RETURN_IF_ERROR(CudaOps::Synchronize());
   expand_memory_.reset();
@@ -175,7 +176,7 @@ void CudaOps::Linear(const LinearParams& p) {
   if (weight.quantization == Quantization::kNone) {
     if (!RunMatmul(p, 0, weight.num_out, weight.storage.get())) return;
   } else {
-    const int64_t rows = PieceRows(weight.num_out, weight.num_in);
+    const int64_t rows = PieceRows(weight.num_out, weight.num_in, debug_);
     for (int64_t first = 0; first < weight.num_out; first += rows) {
       const int64_t count = std::min(rows, weight.num_out - first);
       ExpandRows(weight, first, count);

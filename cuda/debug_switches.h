@@ -17,6 +17,7 @@
 //   short-splits         decode attention cuts the keys of a row in the same way in every step
 //   keep-codes           quantized weights are kept as codes, also where they fit expanded
 //   expand-codes         quantized weights are expanded as they are loaded, also if they do not fit
+//   small-pieces         codes are expanded for a product in the smallest pieces of a matrix
 //   sync                 waits after each kernel and copy, so that an error names the one that
 //                        caused it; implies no-graphs
 // These put kernels in use that no GPU has run yet, each alone or with others, to be measured:
@@ -51,6 +52,7 @@ struct DebugSwitches {
   bool short_splits = false;
   bool keep_codes = false;
   bool expand_codes = false;
+  bool small_pieces = false;
   bool product_ends = false;
   bool l2_hint = false;
   bool whole_lines = false;

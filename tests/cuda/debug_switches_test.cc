@@ -29,6 +29,7 @@ constexpr Word kAllWords[] = {{"no-dependent-launch", &DebugSwitches::no_depende
                               {"short-splits", &DebugSwitches::short_splits},
                               {"keep-codes", &DebugSwitches::keep_codes},
                               {"expand-codes", &DebugSwitches::expand_codes},
+                              {"small-pieces", &DebugSwitches::small_pieces},
                               {"product-ends", &DebugSwitches::product_ends},
                               {"l2-hint", &DebugSwitches::l2_hint},
                               {"whole-lines", &DebugSwitches::whole_lines},

@@ -80,6 +80,8 @@ std::vector<RowResult> Answers(const TestModel& model, const Schedule& schedule,
 void ExpectSameBits(const TestModel& model, const Schedule& schedule) {
   const std::vector<RowResult> kept = Answers(model, schedule, {.keep_codes = true});
   EXPECT_TRUE(SameResults(kept, Answers(model, schedule, {.expand_codes = true})));
+  EXPECT_TRUE(
+      SameResults(kept, Answers(model, schedule, {.keep_codes = true, .small_pieces = true})));
 }
 
 // Calls f(matrix, name) for the matrices of the layers that are quantized.
@@ -188,6 +190,28 @@ TEST(EmulatedCodesPlanTest, CodesAreKeptWhereExpandedWeightsDoNotFit) {
   EXPECT_FALSE(expanded->codes_to_fit || kept->codes_to_fit);
   EXPECT_EQ(kept->weight_format, WeightFormat(DType::kBF16, Quantization::kStored));
   EXPECT_LT(kept->weight_bytes, expanded->weight_bytes);
+  // The smallest memory with a plan.
+  const auto least = [&](const DebugSwitches& debug) {
+    uint64_t none = 0, some = kMuch;
+    while (none + 1 < some) {
+      const uint64_t middle = none + (some - none) / 2;
+      (plan_with(middle, debug).ok() ? some : none) = middle;
+    }
+    return some;
+  };
+  const uint64_t least_expanded = least({.expand_codes = true});
+  const uint64_t least_kept = least({.keep_codes = true});
+  ASSERT_LT(least_kept, least_expanded);
+  const auto roomy = plan_with(least_expanded, {}), tight = plan_with(least_expanded - 1, {});
+  ASSERT_TRUE(roomy.ok() && tight.ok());
+  EXPECT_EQ(roomy->weight_format, WeightFormat(DType::kBF16));
+  EXPECT_FALSE(roomy->codes_to_fit);
+  EXPECT_EQ(tight->weight_format, WeightFormat(DType::kBF16, Quantization::kStored));
+  EXPECT_TRUE(tight->codes_to_fit);
+  EXPECT_TRUE(plan_with(least_kept, {}).ok());
+  const auto none = plan_with(least_kept - 1, {});
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.status().code(), StatusCode::kOutOfMemory);
 }
 
 // The bytes that loading takes are those that the plan has counted.
