@@ -33,7 +33,7 @@ class RowParser {
     draft_.row.kind = PromptKind::kText;
     if (json.is_string()) {
       draft_.row.scored_text = std::move(json.as_string());
-      return CheckScored();
+      return CheckScoredText();
     }
     if (!json.is_object()) {
       return InvalidRow(
@@ -43,8 +43,12 @@ class RowParser {
     for (auto& [key, value] : json.as_object()) {
       if (auto error = TakeMember(key, value, kInScored)) return error;
     }
-    if (!Seen("text")) return InvalidRow("text is missing: what is to be scored", "text");
-    return CheckScored();
+    if (Seen("messages")) {
+      if (auto error = CheckScoredMessages()) return error;
+    } else if (auto error = CheckScoredPrompt()) {
+      return error;
+    }
+    return CheckScoredText();
   }
 
   // Moves values out of `json`, because a row may be large.
@@ -228,11 +232,66 @@ class RowParser {
     return std::nullopt;
   }
 
-  std::optional<RowError> CheckScored() {
+  std::optional<RowError> CheckScoredText() {
     Row& row = draft_.row;
     if (row.scored_text.empty()) return InvalidRow("text is empty: nothing to score", "text");
     row.add_special_tokens = draft_.add_special_tokens.value_or(true);
     return std::nullopt;
+  }
+
+  std::optional<RowError> CheckScoredPrompt() {
+    if (!Seen("text")) return InvalidRow("text is missing: what is to be scored", "text");
+    for (const char* name :
+         {"tools", "documents", "chat_template_kwargs", "reasoning_effort", "verbosity"}) {
+      if (Seen(name)) return OnlyForTemplate(name);
+    }
+    return std::nullopt;
+  }
+
+  // Without `text` the content of the last message is scored, which then is the assistant's. With
+  // it such a message is the beginning of the answer.
+  std::optional<RowError> CheckScoredMessages() {
+    Row& row = draft_.row;
+    if (Seen("prompt")) {
+      return InvalidRow("a row to score has a prompt or messages before its text (found both)");
+    }
+    if (draft_.add_special_tokens) {
+      return InvalidRow("add_special_tokens is only for prompt; nothing is added to messages",
+                        "add_special_tokens");
+    }
+    Json::Array& messages = row.messages.as_array();
+    Json& last = messages.back();
+    const bool is_answer = *last.Find("role") == Json("assistant");
+    if (Seen("text") && !is_answer) return std::nullopt;
+    Json* const content = last.Find("content");
+    JoinTextParts(content);
+    if (!is_answer || content == nullptr || !content->is_string()) {
+      return InvalidRow(
+          "text is missing: what is to be scored, unless the last message is the assistant's and "
+          "its content is a text",
+          Seen("text") ? "messages" : "text");
+    }
+    if (Seen("text")) {
+      row.start = AnswerStart::kContinue;
+      return std::nullopt;
+    }
+    for (const auto& [key, value] : last.as_object()) {
+      if (key == "role" || key == "content") continue;
+      return InvalidRow(
+          fmt::format("only the content of the last message is scored, but it has {}; give the "
+                      "whole answer as text",
+                      Visible(key)),
+          fmt::format("messages[{}].{}", messages.size() - 1, Visible(key)));
+    }
+    row.scored_text = std::move(content->as_string());
+    messages.pop_back();
+    if (!messages.empty()) return std::nullopt;
+    return InvalidRow("messages has no message before the one that is scored", "messages");
+  }
+
+  static RowError OnlyForTemplate(const char* name) {
+    return InvalidRow(
+        fmt::format("{} is only for the chat template, but the row has no messages", name), name);
   }
 
   // Makes one string of a content that is a list of texts alone.
@@ -356,11 +415,7 @@ class RowParser {
     if (row.kind != PromptKind::kMessages) {
       for (const char* name : {"tools", "documents", "chat_template_kwargs", "reasoning_effort",
                                "verbosity", "continue_final_message", "add_generation_prompt"}) {
-        if (Seen(name)) {
-          return InvalidRow(
-              fmt::format("{} is only for the chat template, but the row has no messages", name),
-              name);
-        }
+        if (Seen(name)) return OnlyForTemplate(name);
       }
     }
     if (draft_.add_special_tokens) {

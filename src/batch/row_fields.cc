@@ -298,6 +298,7 @@ constexpr const char* kExpectsLimit = "an integer from 1 to 2147483647, or -1 fo
 constexpr const char* kExpectsBudget = "an integer from 0 to 2147483647, or -1 for no limit";
 
 constexpr uint8_t kAnyRow = kAnywhere | kInScored;
+constexpr uint8_t kScoredChat = kChat | kInScored;
 
 constexpr NumberRange AsNumbers(IntRange range) {
   return {static_cast<double>(range.min), static_cast<double>(range.max)};
@@ -325,7 +326,7 @@ constexpr RowField kFields[] = {
     {"text", kString, "a string", TakeText, kNoRange, kAtTop, "prompt"},
     {"prompt", kString, "a string", TakeText, kNoRange, kInScored},
     {"text", kString, "a string", TakeScoredText, kNoRange, kInScored},
-    {"messages", kArray, "an array of one message or more", TakeMessages, kNoRange, kChat},
+    {"messages", kArray, "an array of one message or more", TakeMessages, kNoRange, kScoredChat},
     {"prompt_token_ids", kArray, kExpectsIds, TakePromptIds, kNoRange, kAtTop},
     {"input_ids", kArray, kExpectsIds, TakePromptIds, kNoRange, kAtTop, "prompt_token_ids"},
 
@@ -387,14 +388,14 @@ constexpr RowField kFields[] = {
     {"priority", kInteger, nullptr, TakeInt32<&Row::priority>, {-1e6, 1e6}, kAnyRow},
     {"timeout_s", kNumber, "a number of seconds above 0 and at most 1e9",
      TakeNumber<&Row::timeout_s>, {0, 1e9, true}, kAnyRow},
-    {"tools", kArray, "an array", TakeJson<&Row::tools>, kNoRange, kChat},
-    {"documents", kArray, "an array", TakeJson<&Row::documents>, kNoRange, kChat},
-    {"chat_template_kwargs", kObject, "an object", TakeTemplateKwargs, kNoRange, kChat},
+    {"tools", kArray, "an array", TakeJson<&Row::tools>, kNoRange, kScoredChat},
+    {"documents", kArray, "an array", TakeJson<&Row::documents>, kNoRange, kScoredChat},
+    {"chat_template_kwargs", kObject, "an object", TakeTemplateKwargs, kNoRange, kScoredChat},
     {"continue_final_message", kBool, kExpectsBool, TakeContinue, kNoRange, kChat},
     {"add_generation_prompt", kBool, kExpectsBool, TakeAddGenerationPrompt, kNoRange, kChat},
-    {"verbosity", kString, "low, medium or high", TakeVerbosity, kNoRange, kChat},
+    {"verbosity", kString, "low, medium or high", TakeVerbosity, kNoRange, kScoredChat},
     {"include_reasoning", kBool, kExpectsBool, TakeIncludeReasoning, kNoRange, kChat},
-    {"reasoning_effort", kString, kExpectsEffort, TakeReasoningEffort, kNoRange, kChat},
+    {"reasoning_effort", kString, kExpectsEffort, TakeReasoningEffort, kNoRange, kScoredChat},
     {"reasoning", kObject, "an object", TakeReasoning, kNoRange, kChat},
     {"thinking_token_budget", kInteger, kExpectsBudget, TakeThoughtBudget, kBudget, kSampling},
     {"thinking_budget_tokens", kInteger, kExpectsBudget, TakeThoughtBudget, kBudget, kSampling,

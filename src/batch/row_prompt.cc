@@ -14,8 +14,8 @@ constexpr uint64_t kPreparedBytesMax = uint64_t{512} << 20;
 
 // The field that a text which cannot be encoded came from.
 const char* FieldOfPrompt(const Row& row) {
-  if (row.format == RowFormat::kScore) return "text";
-  return row.kind == PromptKind::kMessages ? "messages" : "prompt";
+  if (row.kind == PromptKind::kMessages) return "messages";
+  return row.format == RowFormat::kScore ? "text" : "prompt";
 }
 
 }  // namespace

@@ -114,12 +114,21 @@ class PromptBuilder {
   void CheckThoughtBudget(Row* row, Prompt* prompt) const;
   void ShowPrompt(Row* row, bool is_cut, Prompt* prompt) const;
 
-  // scored_prompt.cc: the one prompt of a row to score, its prompt and its text encoded together.
+  // scored_prompt.cc: the one prompt of a row to score.
+  struct ScoredPrompt {
+    RenderedPrompt before;  // what stands before the text
+    std::string text;       // what is scored
+  };
   std::optional<RowError> BuildScored(Row* row, std::vector<Prompt>* prompts,
                                       const std::atomic<bool>* cancelled) const;
-  std::optional<RowError> EncodeRaw(const Row& row, RawPrompt raw,
-                                    const std::atomic<bool>* cancelled,
-                                    EncodedPrompt* encoded) const;
+  std::optional<RowError> RenderScoredPrompt(const Row& row, const std::atomic<bool>* cancelled,
+                                             ScoredPrompt* scored) const;
+  std::optional<RowError> RenderScoredMessages(Row* row, const std::atomic<bool>* cancelled,
+                                               ScoredPrompt* scored) const;
+  // Encodes both parts together. Tokens from `begin` on are scored.
+  std::optional<RowError> EncodeScored(Row* row, ScoredPrompt scored,
+                                       const std::atomic<bool>* cancelled, EncodedPrompt* whole,
+                                       int64_t* begin) const;
 
   const TextModel* text_;
   const int64_t vocab_size_;

@@ -321,6 +321,7 @@ void AddScoreOptions(load::OptionTable* app, RunOptions* options) {
   AddScoreOutputOptions(app, options);
   load::AddReportOptions(app, &options->reports);
   AddProgress(app, options);
+  load::AddImageOptions(app, &options->image_options, /*reads_rows=*/true);
   load::AddModelOptions(app, &options->model);
   load::AddEngineOptions(app, &options->engine);
 }

@@ -107,6 +107,27 @@ TEST(ScoreRowTest, EachBadRowHasOneClearError) {
        "txt is not a known field of a row to score; did you mean text?"},
       {R"([1])", "invalid_row", "", "a row must be an object or a string (found an array)"},
       {R"({"id": "a", "text": "t")", "invalid_row", "", ""},
+      {R"({"messages": [{"role": "user", "content": "q"}]})", "invalid_row", "text",
+       "text is missing: what is to be scored, unless the last message is the assistant's"},
+      {R"({"messages": [{"role": "assistant", "content": "a"}]})", "invalid_row", "messages",
+       "messages has no message before the one that is scored"},
+      {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}]})",
+       "invalid_row", "text", "text is empty: nothing to score"},
+      {R"({"messages": [{"role": "user", "content": "q"},
+           {"role": "assistant", "content": "a", "reasoning": "r"}]})",
+       "invalid_row", "messages[1].reasoning",
+       "only the content of the last message is scored, but it has reasoning"},
+      {R"({"messages": [{"role": "assistant", "content": null}], "text": "t"})", "invalid_row",
+       "messages", "text is missing"},
+      {R"({"messages": [{"role": "user", "content": "q"}], "prompt": "p", "text": "t"})",
+       "invalid_row", "", "a row to score has a prompt or messages before its text (found both)"},
+      {R"({"messages": [{"role": "user", "content": "q"}], "text": "t",
+           "add_special_tokens": true})",
+       "invalid_row", "add_special_tokens", "add_special_tokens is only for prompt"},
+      {R"({"prompt": "p", "text": "t", "tools": []})", "invalid_row", "tools",
+       "tools is only for the chat template, but the row has no messages"},
+      {R"({"messages": [], "text": "t"})", "invalid_row", "messages",
+       "messages must be an array of one message or more"},
   };
   for (const auto& [text, code, field, message] : cases) {
     const ParsedRow parsed = ParseScoreRow(text);
@@ -132,6 +153,46 @@ TEST(ScoreRowTest, PromptAndTextAreEncodedTogetherAndTheTextIsScored) {
   EXPECT_EQ(scored.prompt.max_tokens, 0);
   EXPECT_TRUE(scored.row.warnings.empty());
   EXPECT_EQ(BuildScore(R"({"text": "t"})", 5).prompt.sampling.num_prompt_logprobs, 5);
+}
+
+// Each ends where an answer begins.
+TEST(ScoreRowTest, MessagesGoThroughTheTemplateAndTheAnswerIsScored) {
+  const std::string question = R"({"role": "user", "content": "q"})";
+  const auto ids_of_run = [](const std::string& row) {
+    TextModel model = FakeTextModel();
+    const PromptBuilder builder(&model, SmallLimits(), {});
+    ParsedRow parsed = ParseRow(row, 0, 1);
+    std::vector<Prompt> prompts;
+    EXPECT_FALSE(parsed.error || builder.Build(&parsed.row, &prompts)) << row;
+    return prompts.at(0).ids;
+  };
+  const std::string asked = "{\"messages\": [" + question + "]";
+  const std::vector<TokenId> before = ids_of_run(asked + "}");
+  std::vector<TokenId> whole = before;
+  for (const char byte : std::string(" two")) whole.push_back(static_cast<uint8_t>(byte));
+  const auto begin = static_cast<int32_t>(before.size());
+  const auto said = [&](const char* text) {
+    return std::string(R"({"role": "assistant", "content": )") + text + "}";
+  };
+  const struct {
+    std::string row;
+    int32_t begin;
+  } cases[] = {
+      {asked + R"(, "text": " two"})", begin},
+      {"{\"messages\": [" + question + "," + said("\" two\"") + "]}", begin},
+      {"{\"messages\": [" + question + "," +
+           said(R"([{"type": "text", "text": " t"}, {"type": "text", "text": "wo"}])") + "]}",
+       begin},
+      // The beginning of the answer is given, and the rest is scored.
+      {"{\"messages\": [" + question + "," + said("\" t\"") + R"(], "text": "wo"})", begin + 2},
+  };
+  for (const auto& [row, first] : cases) {
+    const Scored scored = BuildScore(row);
+    ASSERT_FALSE(scored.error) << row << scored.error->message;
+    EXPECT_EQ(scored.prompt.ids, whole) << row;
+    EXPECT_EQ(scored.prompt.sampling.prompt_logprobs_begin, first) << row;
+    EXPECT_TRUE(scored.row.warnings.empty()) << row;
+  }
 }
 
 TEST(ScoreRowTest, SpacesAtTheEndOfThePromptBelongToTheText) {
