@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "batch/embed_output.h"
 #include "minisgl/base/random.h"
 #include "minisgl/base/utf8.h"
 
@@ -238,6 +239,9 @@ const HttpFailure& FailureOf(std::string_view code) {
 
 std::string FormatBatchAnswer(const Row& row, const std::vector<RowAnswer>& answers,
                               const Tokenizer& tokenizer) {
+  if (row.format == RowFormat::kBatchEmbed) {
+    return Line(row, 200, EmbeddingsBody(row, answers, ModelName(row)), Json());
+  }
   const bool chat = row.format == RowFormat::kBatchChat;
   Json choices = Json(Json::Array());
   bool timed_out = false;

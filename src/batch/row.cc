@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kChatUrl = "/v1/chat/completions";
 constexpr const char* kCompletionUrl = "/v1/completions";
+constexpr const char* kEmbedUrl = "/v1/embeddings";
 
 bool TakeId(const char* name, Json id, RowDraft* draft) {
   return FindRowField(name, kAtTop)->take(id, draft);
@@ -49,6 +50,39 @@ class RowParser {
       return error;
     }
     return CheckScoredText();
+  }
+
+  // A row of `minisgl embed`.
+  std::optional<RowError> ParseEmbedded(Json json) {
+    if (json.is_string()) {
+      draft_.row.texts.push_back({std::move(json.as_string()), {}});
+      draft_.row.is_one_text = true;
+      return std::nullopt;
+    }
+    if (!json.is_object()) {
+      return InvalidRow(
+          fmt::format("a row must be an object or a string (found {})", json.TypeName()));
+    }
+    TakeIdFirst(json);
+    Json* const body = json.Find("body");
+    if (body != nullptr) {
+      draft_.row.format = RowFormat::kBatchEmbed;
+      for (auto& [key, value] : json.as_object()) {
+        if (auto error = TakeBatchMember(key, value, kEmbedUrl)) return error;
+      }
+      if (!Seen("id")) {
+        return InvalidRow("custom_id is missing; a row with a body needs one", "custom_id");
+      }
+    }
+    for (auto& [key, value] : (body != nullptr ? *body : json).as_object()) {
+      if (auto error = TakeMember(key, value, kInEmbedded)) return error;
+    }
+    if (!Seen("input")) {
+      const char* const field = body != nullptr ? "input" : "text";
+      return InvalidRow(fmt::format("{} is missing: what becomes a vector", field), field);
+    }
+    draft_.row.add_special_tokens = draft_.add_special_tokens.value_or(true);
+    return std::nullopt;
   }
 
   // Moves values out of `json`, because a row may be large.
@@ -97,7 +131,7 @@ class RowParser {
       draft_.row.format = is_chat ? RowFormat::kBatchChat : RowFormat::kBatchCompletion;
     }
     for (auto& [key, value] : json->as_object()) {
-      if (auto error = TakeBatchMember(key, value)) return error;
+      if (auto error = TakeBatchMember(key, value, kChatUrl, kCompletionUrl)) return error;
     }
     if (!Seen("id")) {
       return InvalidRow("custom_id is missing; a row with a body needs one", "custom_id");
@@ -111,8 +145,9 @@ class RowParser {
     return CheckWhole();
   }
 
-  // Takes a member that stands beside the body.
-  std::optional<RowError> TakeBatchMember(const std::string& key, Json& value) {
+  // Takes a member that stands beside the body. The URL is one of two.
+  std::optional<RowError> TakeBatchMember(const std::string& key, Json& value, const char* url,
+                                          const char* other_url = nullptr) {
     const auto must_be = [&](const char* what) {
       return InvalidRow(
           fmt::format("{} must be {} (found {})", key, what, Visible(value.Dump(), 60)), key);
@@ -125,8 +160,12 @@ class RowParser {
       return value == Json("POST") ? std::nullopt : std::optional(must_be("POST"));
     }
     if (key == "url") {
-      if (value == Json(kChatUrl) || value == Json(kCompletionUrl)) return std::nullopt;
-      return must_be("/v1/chat/completions or /v1/completions");
+      if (value == Json(url) || (other_url != nullptr && value == Json(other_url))) {
+        return std::nullopt;
+      }
+      const std::string urls = other_url == nullptr ? url : fmt::format("{} or {}", url, other_url);
+      const char* const advice = value == Json(kEmbedUrl) ? "; minisgl embed makes vectors" : "";
+      return must_be((urls + advice).c_str());
     }
     const std::string shown = Visible(key);
     return Unsupported(shown, fmt::format("{} is not a known field beside a body", shown));
@@ -136,7 +175,7 @@ class RowParser {
     if (place == kAtTop && key == "sampling_params") return TakeSamplingParams(value);
     const std::string shown = (place == kInSamplingParams ? "sampling_params." : "") + Visible(key);
     const RowField* field = FindRowField(key, place);
-    constexpr auto kAllPlaces = static_cast<FieldFlags>(kSampling | kInScored);
+    constexpr auto kAllPlaces = static_cast<FieldFlags>(kSampling | kInScored | kInEmbedded);
     if (field == nullptr) {
       const bool is_known = FindRowField(key, kAllPlaces) != nullptr;
       // Clients write null for fields of other requests, too.
@@ -188,6 +227,7 @@ class RowParser {
     if (place == kInChat) message += fmt::format(" of {}", kChatUrl);
     if (place == kInCompletion) message += fmt::format(" of {}", kCompletionUrl);
     if (place == kInScored) message += " of a row to score";
+    if (place == kInEmbedded) message += " of a row for vectors";
     const std::string_view nearest = NearestField(key, place);
     if (!nearest.empty()) message += fmt::format("; did you mean {}?", nearest);
     return message;
@@ -253,7 +293,8 @@ class RowParser {
   std::optional<RowError> CheckScoredMessages() {
     Row& row = draft_.row;
     if (Seen("prompt")) {
-      return InvalidRow("a row to score has a prompt or messages before its text (found both)");
+      return InvalidRow("a row to score has a prompt or messages before its text (found both)",
+                        "messages");
     }
     if (draft_.add_special_tokens) {
       return InvalidRow("add_special_tokens is only for prompt; nothing is added to messages",
@@ -479,7 +520,7 @@ class RowParser {
 // For a row that is not valid JSON: takes its id and determines the format of its error row.
 void TakeBeginning(const RowBeginning& beginning, RowDraft* draft) {
   if (TakeId("custom_id", beginning.custom_id, draft)) {
-    if (!beginning.has_frame || draft->row.format == RowFormat::kScore) return;
+    if (!beginning.has_frame || draft->row.format != RowFormat::kOwn) return;
     draft->row.format =
         beginning.url == Json(kCompletionUrl) ? RowFormat::kBatchCompletion : RowFormat::kBatchChat;
     return;
@@ -502,9 +543,8 @@ RowError BadImage(std::string message, std::string field) {
 
 ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool lenient,
                    RowPurpose purpose) {
-  const bool scores = purpose == RowPurpose::kScore;
   RowDraft draft;
-  if (scores) draft.row.format = RowFormat::kScore;
+  draft.row.format = FormatFor(purpose);
   draft.row.index = index;
   draft.row.line = line;
   ParsedRow parsed;
@@ -515,8 +555,17 @@ ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool leni
     TakeBeginning(ReadRowBeginning(text), &draft);
   } else {
     RowParser parser(&draft, lenient);
-    parsed.error = scores ? parser.ParseScored(std::move(json).value())
-                          : parser.Parse(std::move(json).value());
+    switch (purpose) {
+      case RowPurpose::kAnswer:
+        parsed.error = parser.Parse(std::move(json).value());
+        break;
+      case RowPurpose::kScore:
+        parsed.error = parser.ParseScored(std::move(json).value());
+        break;
+      case RowPurpose::kEmbed:
+        parsed.error = parser.ParseEmbedded(std::move(json).value());
+        break;
+    }
     if (!parsed.error && draft.row.metadata) {
       draft.row.metadata =
           RawValue(text, IsBatchFormat(draft.row.format) ? "body.metadata" : "metadata");

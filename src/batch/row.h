@@ -30,17 +30,38 @@ inline constexpr int32_t kAnswersMax = 128;  // of `n`
 
 enum class PromptKind : uint8_t { kNone, kText, kMessages, kTokenIds };
 
-// What the rows of an input are for: to be answered, or to be scored (`minisgl score`).
-enum class RowPurpose : uint8_t { kAnswer, kScore };
+inline constexpr int32_t kTextsMax = 2048;  // of a row whose texts become vectors
+
+// What the rows of an input are for: to be answered, to be scored (`minisgl score`), or to become
+// vectors (`minisgl embed`).
+enum class RowPurpose : uint8_t { kAnswer, kScore, kEmbed };
 
 // Format of a row, and thus of its answer: the program's own, a line of an OpenAI Batch file for
-// one of its URLs, or a row to score.
-enum class RowFormat : uint8_t { kOwn, kBatchChat, kBatchCompletion, kScore };
+// one of its URLs, a row to score, or texts that become vectors, in the program's own form or in a
+// Batch file.
+enum class RowFormat : uint8_t { kOwn, kBatchChat, kBatchCompletion, kScore, kEmbed, kBatchEmbed };
 
 // True for the lines of an OpenAI Batch file.
 constexpr bool IsBatchFormat(RowFormat format) {
-  return format == RowFormat::kBatchChat || format == RowFormat::kBatchCompletion;
+  return format == RowFormat::kBatchChat || format == RowFormat::kBatchCompletion ||
+         format == RowFormat::kBatchEmbed;
 }
+// True for rows whose texts become vectors.
+constexpr bool IsEmbedFormat(RowFormat format) {
+  return format == RowFormat::kEmbed || format == RowFormat::kBatchEmbed;
+}
+// The format of a row of an input for `purpose`, unless it is of a Batch file.
+constexpr RowFormat FormatFor(RowPurpose purpose) {
+  return purpose == RowPurpose::kScore   ? RowFormat::kScore
+         : purpose == RowPurpose::kEmbed ? RowFormat::kEmbed
+                                         : RowFormat::kOwn;
+}
+
+// A text that becomes a vector, or its token ids.
+struct EmbeddedText {
+  std::string text;
+  std::vector<TokenId> ids;  // empty: the text's
+};
 
 // Why a row has no answer. `code` is one of the codes in minisgl-run(1); `field` is "" if no single
 // field is at fault.
@@ -78,6 +99,10 @@ struct Row : load::AnswerOverrides {
   PromptKind kind = PromptKind::kNone;
   std::string prompt;                     // for kText; of a row to score: "" if it has none
   std::string scored_text;                // of a row to score
+  std::vector<EmbeddedText> texts;        // of a row whose texts become vectors
+  bool is_one_text = false;               // which is no list of texts
+  std::optional<int64_t> dimensions;      // of its vectors
+  bool in_base64 = false;                 // and how they are written
   Json messages;                          // for kMessages: contents are strings, parts or null
   std::vector<RowImage> images;           // of the parts that are pictures, in their order
   std::vector<TokenId> prompt_token_ids;  // for kTokenIds: none is negative

@@ -287,8 +287,46 @@ bool TakeAddSpecial(Json& value, RowDraft* draft) {
   return true;
 }
 
+// One text: a string, or an array of token ids.
+bool TakeEmbeddedText(Json& value, RowDraft* draft) {
+  EmbeddedText text;
+  if (value.is_string()) {
+    text.text = std::move(value.as_string());
+  } else if (!value.is_array() || value.as_array().empty() || !TakeIds(value, &text.ids)) {
+    return false;
+  }
+  draft->row.texts.push_back(std::move(text));
+  return true;
+}
+
+bool TakeTexts(Json& value, RowDraft* draft) {
+  const bool is_list = value.is_array() && !value.as_array().empty() &&
+                       (value.as_array()[0].is_string() || value.as_array()[0].is_array());
+  draft->row.is_one_text = !is_list;
+  if (!is_list) return TakeEmbeddedText(value, draft);
+  Json::Array& list = value.as_array();
+  if (list.size() > kTextsMax) {
+    draft->detail = fmt::format("a row has at most {} texts (found {})", kTextsMax, list.size());
+    return false;
+  }
+  return std::all_of(list.begin(), list.end(),
+                     [draft](Json& text) { return TakeEmbeddedText(text, draft); });
+}
+
+bool TakeDimensions(Json& value, RowDraft* draft) {
+  draft->row.dimensions = value.as_int();
+  return true;
+}
+
+bool TakeEncodingFormat(Json& value, RowDraft* draft) {
+  draft->row.in_base64 = value == Json("base64");
+  return draft->row.in_base64 || value == Json("float");
+}
+
 using enum FieldType;
 
+constexpr const char* kExpectsTexts =
+    "a string, an array of strings, an array of token ids, or an array of those";
 constexpr const char* kExpectsIds = "an array of token ids";
 constexpr const char* kExpectsId =
     "a string of 1 to 4096 bytes, an integer, or another number below 2^53";
@@ -297,7 +335,7 @@ constexpr const char* kExpectsLimit = "an integer from 1 to 2147483647, or -1 fo
 
 constexpr const char* kExpectsBudget = "an integer from 0 to 2147483647, or -1 for no limit";
 
-constexpr uint8_t kAnyRow = kAnywhere | kInScored;
+constexpr uint8_t kAnyRow = kAnywhere | kInScored | kInEmbedded;
 constexpr uint8_t kScoredChat = kChat | kInScored;
 
 constexpr NumberRange AsNumbers(IntRange range) {
@@ -319,13 +357,17 @@ constexpr RowField Sampled() {
 
 // clang-format off
 constexpr RowField kFields[] = {
-    {"id", kAny, kExpectsId, TakeId, kNoRange, kAtTop | kInScored},
-    {"custom_id", kAny, kExpectsId, TakeId, kNoRange, kAtTop | kInScored, "id"},
+    {"id", kAny, kExpectsId, TakeId, kNoRange, kAtTop | kInScored | kInEmbedded},
+    {"custom_id", kAny, kExpectsId, TakeId, kNoRange, kAtTop | kInScored | kInEmbedded, "id"},
 
     {"prompt", kAny, "a string, or an array of token ids", TakePrompt, kNoRange, kCompletion},
     {"text", kString, "a string", TakeText, kNoRange, kAtTop, "prompt"},
     {"prompt", kString, "a string", TakeText, kNoRange, kInScored},
     {"text", kString, "a string", TakeScoredText, kNoRange, kInScored},
+    {"text", kAny, kExpectsTexts, TakeTexts, kNoRange, kInEmbedded, "input"},
+    {"input", kAny, kExpectsTexts, TakeTexts, kNoRange, kInEmbedded},
+    {"dimensions", kInteger, nullptr, TakeDimensions, {1, 65536}, kInEmbedded},
+    {"encoding_format", kString, "float or base64", TakeEncodingFormat, kNoRange, kInEmbedded},
     {"messages", kArray, "an array of one message or more", TakeMessages, kNoRange, kScoredChat},
     {"prompt_token_ids", kArray, kExpectsIds, TakePromptIds, kNoRange, kAtTop},
     {"input_ids", kArray, kExpectsIds, TakePromptIds, kNoRange, kAtTop, "prompt_token_ids"},
@@ -407,7 +449,7 @@ constexpr RowField kFields[] = {
     {"reasoning_budget_message", kString, "a string of at most 4096 bytes", TakeThoughtMessage,
      kNoRange, kSampling},
     {"add_special_tokens", kBool, kExpectsBool, TakeAddSpecial, kNoRange,
-     kCompletion | kInScored},
+     kCompletion | kInScored | kInEmbedded},
     {"return_token_ids", kBool, kExpectsBool, TakeBool<&Row::return_token_ids>},
     {"metadata", kAny, "any JSON", TakeMetadata, kNoRange, kAnyRow},
     {"model", kString, "a string", TakeModel, kNoRange, kAnyRow},

@@ -53,6 +53,7 @@ enum FieldFlags : uint8_t {
   kInChat = 4,            // the body of a Batch row for /v1/chat/completions
   kInCompletion = 8,      // the body of a Batch row for /v1/completions
   kInScored = 32,         // a row to score
+  kInEmbedded = 64,       // a row whose texts become vectors, or the body of a Batch row
   kUnsupported = 16,      // a disallowed value has code unsupported_field, not invalid_row
 
   kAnywhere = kAtTop | kInChat | kInCompletion,

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "batch/embed_output.h"
 #include "batch/openai_batch.h"
 
 namespace minisgl::batch {
@@ -264,6 +265,7 @@ std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answer
                             const Tokenizer& tokenizer) {
   if (IsBatchFormat(row.format)) return FormatBatchAnswer(row, answers, tokenizer);
   if (row.format == RowFormat::kScore) return FormatScoreRow(row, answers.front(), tokenizer);
+  if (row.format == RowFormat::kEmbed) return FormatEmbedRow(row, answers);
   const RowAnswer& first = answers.front();
   const bool several = row.n > 1 || row.all_turns;
   Json out = BeginRow(row);

@@ -23,6 +23,7 @@ struct RowAnswer {
   std::vector<TokenId> token_ids;
   std::vector<TokenLogprobs> logprobs;
   std::vector<TokenLogprobs> prompt_logprobs;  // of the first answer of a row
+  std::vector<float> vector;                   // of a text
   std::string finish_reason;
   Usage usage;
   AnswerTimes times;

@@ -19,6 +19,7 @@ Row WithoutPrompt(Row* row) {
   const auto exchange = [&] {
     std::swap(row->prompt, heavy.prompt);
     std::swap(row->scored_text, heavy.scored_text);
+    std::swap(row->texts, heavy.texts);
     std::swap(row->messages, heavy.messages);
     std::swap(row->images, heavy.images);
     std::swap(row->tools, heavy.tools);
@@ -40,6 +41,7 @@ Row WithoutPrompt(Row* row) {
 void DropPrompt(Row* row) {
   if (row->all_turns) return;  // they are needed for the next turn
   row->prompt = row->scored_text = std::string();
+  row->texts = {};
   row->messages = row->tools = row->documents = row->template_kwargs = Json();
   row->images = {};
   row->prompt_token_ids = std::vector<TokenId>();

@@ -44,6 +44,7 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   prompts->clear();
   if (!row->timeout_s) row->timeout_s = options_.timeout_s;
   if (row->format == RowFormat::kScore) return BuildScored(row, prompts, cancelled);
+  if (IsEmbedFormat(row->format)) return BuildEmbedded(row, prompts, cancelled);
   Conversation conversation;
   if (auto error = Take(row, said, &conversation)) return error;
   const bool has_images = !conversation.images.empty();

@@ -26,11 +26,18 @@
 #include "minisgl/text/prepared_pictures.h"
 #include "minisgl/text/render_prompt.h"
 #include "minisgl/text/text_model.h"
+#include "minisgl/weights/vector_pipeline.h"
 
 namespace minisgl::batch {
 
 // Longest prompt and answer together that `limits` allow; the prompt alone must be shorter.
 int64_t ContextCapacity(const EngineLimits& limits);
+
+// How texts become vectors.
+struct EmbeddingOptions {
+  const VectorPipeline* pipeline = nullptr;  // outlives the builder
+  std::string prompt;                        // stands before each text
+};
 
 struct PromptBuilderOptions {
   // The defaults of rows. A row without a seed gets a hash of `sampling.seed` and the row's index.
@@ -48,6 +55,7 @@ struct PromptBuilderOptions {
   // Pictures are laid out, so that their tokens are counted, and not decoded: the prompts cannot
   // be run.
   bool counts_only = false;
+  EmbeddingOptions embedding;  // for rows whose texts become vectors
 };
 
 // Thread-safe.
@@ -113,6 +121,13 @@ class PromptBuilder {
   void SetGrammar(Row* row, Prompt* prompt) const;
   void CheckThoughtBudget(Row* row, Prompt* prompt) const;
   void ShowPrompt(Row* row, bool is_cut, Prompt* prompt) const;
+
+  // embedded_prompts.cc: a prompt for each text.
+  std::optional<RowError> BuildEmbedded(Row* row, std::vector<Prompt>* prompts,
+                                        const std::atomic<bool>* cancelled) const;
+  // The ids of a text without those that the tokenizer adds.
+  std::optional<RowError> EncodeText(EmbeddedText text, const std::atomic<bool>* cancelled,
+                                     std::vector<TokenId>* ids) const;
 
   // scored_prompt.cc: the one prompt of a row to score.
   struct ScoredPrompt {

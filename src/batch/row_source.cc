@@ -149,7 +149,7 @@ RowSource::Outcome FileRowSource::Next(int timeout_ms, ParsedRow* row) {
       *row = ParsedRow();
       row->row.index = next_index_++;
       row->row.line = reader_.line_number();
-      if (purpose_ == RowPurpose::kScore) row->row.format = RowFormat::kScore;
+      row->row.format = FormatFor(purpose_);
       row->error = RowError{
           "invalid_row",
           fmt::format("the line has more than {} bytes; give shorter rows", kRowBytesMax), ""};

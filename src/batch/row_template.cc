@@ -128,6 +128,16 @@ void AddScoreTemplateOptions(load::OptionTable* app, TemplateOptions* options,
   AddInputFormat(app, options, group);
 }
 
+void AddEmbedTemplateOptions(load::OptionTable* app, TemplateOptions* options,
+                             const std::string& group) {
+  app->Add("--template", &options->prompt,
+           "Embed TEXT, a Jinja template, with the columns of each row of FILE (of a table "
+           "'{{ text }}' by default)")
+      ->TypeName("TEXT|@FILE")
+      ->Group(group);
+  AddInputFormat(app, options, group);
+}
+
 void AddTemplateOptions(load::OptionTable* app, TemplateOptions* options,
                         const std::string& group) {
   app->Add("--template", &options->prompt,
@@ -341,6 +351,11 @@ ParsedRow RowTemplate::MakeRow(std::string_view record, const LineReader& reader
       if (row.scored_text.empty()) {
         return refuse("invalid_row", BadInput("the template gives no text to score"));
       }
+      break;
+    case Use::kEmbedded:
+      row.format = RowFormat::kEmbed;
+      row.texts.push_back({std::move(prompt).value(), {}});
+      row.is_one_text = true;
       break;
   }
   return parsed;

@@ -39,6 +39,9 @@ void AddTemplateOptions(load::OptionTable* app, TemplateOptions* options, const 
 // Adds the options of `minisgl score`: --prompt-template in place of --system-template.
 void AddScoreTemplateOptions(load::OptionTable* app, TemplateOptions* options,
                              const std::string& group);
+// Adds the options of `minisgl embed`: --template alone.
+void AddEmbedTemplateOptions(load::OptionTable* app, TemplateOptions* options,
+                             const std::string& group);
 // Conflicts among the options, and with others: `raw` and `system` say whether --raw and --system
 // are given. kUsage.
 Status CheckTemplateOptions(const TemplateOptions& options, bool raw, bool system);
@@ -71,7 +74,8 @@ class RowTemplate {
  public:
   // What the text of the template is: a question in a chat, a prompt that is completed as it is, or
   // a text to score.
-  enum class Use : uint8_t { kQuestion, kPrompt, kScored };
+  // kEmbedded: a text that becomes a vector.
+  enum class Use : uint8_t { kQuestion, kPrompt, kScored, kEmbedded };
 
   // `system`: the text of --system, if it is given. kBadInput for a template that cannot be parsed.
   // REQUIRES options.prompt.

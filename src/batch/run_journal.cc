@@ -50,6 +50,13 @@ constexpr size_t kListedBytesMax = size_t{64} << 10;
 // The key, beside those of options, of the command that wrote the output. Null: run.
 constexpr const char* kCommand = "command";
 
+// The command of a run for `purpose`; null: `run`, as journals of versions without others have it.
+Json CommandOf(RowPurpose purpose) {
+  return purpose == RowPurpose::kScore   ? Json("score")
+         : purpose == RowPurpose::kEmbed ? Json("embed")
+                                         : Json();
+}
+
 struct InputDigest {
   int64_t bytes = 0;
   std::string sha256;
@@ -173,6 +180,16 @@ void DescribeGrammar(const load::AnswerGrammar& grammar, Json* out) {
   set("--grammar", GrammarKind::kGbnf, HashedText(text.text));
 }
 
+void DescribeVectors(const VectorOptions& vectors, Json* out) {
+  out->Set("--query", vectors.is_query ? Json(true) : Json());
+  out->Set("--document", vectors.is_document ? Json(true) : Json());
+  out->Set("--prompt-name",
+           vectors.prompt_name.empty() ? Json() : Json(ReplaceInvalidUtf8(vectors.prompt_name)));
+  out->Set("--dimensions", OrNull(vectors.dimensions));
+  out->Set("--normalize", vectors.normalizes ? Json(true) : Json());
+  out->Set("--encoding-format", vectors.in_base64 ? Json("base64") : Json());
+}
+
 // Null for the options that are not given, as above. The folder of pictures by its name.
 void DescribeImages(const RunOptions& options, Json* out) {
   const load::ImageOptions& images = options.image_options;
@@ -256,7 +273,8 @@ Json DescribeOptions(const RunOptions& options) {
           errors.empty() ? Json() : Json(ReplaceInvalidUtf8(fs::path(errors).filename().string())));
   const int64_t ranks = load::NumRanks(options.engine);
   out.Set("--tensor-parallel", ranks > 1 ? Json(ranks) : Json());
-  out.Set(kCommand, scores ? Json("score") : Json());
+  out.Set(kCommand, CommandOf(options.purpose));
+  DescribeVectors(options.vectors, &out);
   return out;
 }
 
@@ -293,8 +311,10 @@ Result<std::string> WhatDiffers(const Json& before, const Json& now, const LineR
   if (const Json& before_by = Member(old_options, kCommand),
       &now_by = Member(new_options, kCommand);
       before_by != now_by) {
-    return fmt::format("minisgl {} (not minisgl {})", before_by.is_null() ? "run" : "score",
-                       now_by.is_null() ? "run" : "score");
+    const auto name_of = [](const Json& command) {
+      return command.is_string() ? Visible(command.as_string(), 60) : "run";
+    };
+    return fmt::format("minisgl {} (not minisgl {})", name_of(before_by), name_of(now_by));
   }
   for (const auto& [name, value] : new_options.as_object()) {
     const Json& old_value = Member(old_options, name);

@@ -3,12 +3,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "minisgl/base/log.h"
 
 namespace minisgl::batch {
 namespace {
+
+bool HoldsNoNumber(const std::vector<float>& vector) {
+  return std::any_of(vector.begin(), vector.end(),
+                     [](float value) { return !std::isfinite(value); });
+}
 
 using std::chrono::milliseconds;
 
@@ -28,8 +34,8 @@ constexpr milliseconds kFillTime(200);
 constexpr size_t kLargeRowBytes = size_t{32} << 10;
 
 // The tag of a request encodes the row and the number of the answer.
-constexpr uint64_t kAnswersPerRow = 256;
-static_assert(kAnswersMax < kAnswersPerRow);
+constexpr uint64_t kAnswersPerRow = 4096;
+static_assert(kAnswersMax < kAnswersPerRow && kTextsMax < kAnswersPerRow);
 constexpr const char* kNotAnswered = "cancelled";
 
 RowError Cancelled() {
@@ -289,8 +295,10 @@ Status RunLoop::TakeEvent(Event event) {
   answer.logprobs.insert(answer.logprobs.end(), std::make_move_iterator(event.logprobs.begin()),
                          std::make_move_iterator(event.logprobs.end()));
   answer.prompt_logprobs = std::move(event.prompt_logprobs);
+  answer.vector = std::move(event.vector);
   tokens_ += static_cast<int64_t>(event.token_ids.size());
   if (pending.row.format == RowFormat::kScore) tokens_ += std::ssize(answer.prompt_logprobs);
+  if (is_done && IsEmbedFormat(pending.row.format)) tokens_ += event.usage.prompt_tokens;
   if (!event.text.empty())
     MINISGL_RETURN_IF_ERROR(
         writer_.WriteText(pending.row, static_cast<int32_t>(&answer - pending.answers.data()),
@@ -338,6 +346,8 @@ void RunLoop::FinishAnswer(const Event& event, RowAnswer* done, Pending* pending
     if (!pending->error) pending->error = pending->aborted ? Aborted() : Cancelled();
   } else if (event.finish_reason == FinishReason::kTimeout) {
     pending->timed_out = true;
+  } else if (!pending->error && HoldsNoNumber(answer.vector)) {
+    pending->error = RowError{"nan_logits", "the vector holds NaN or infinity", ""};
   }
 }
 
@@ -352,14 +362,16 @@ Status RunLoop::FinishRow(int64_t index) {
     if (pending.row.format == RowFormat::kScore) {
       finished_tokens_ += std::ssize(answer.prompt_logprobs);
     }
+    if (IsEmbedFormat(pending.row.format)) finished_tokens_ += answer.usage.prompt_tokens;
   }
   // If any of several answers began, it is kept; the others are empty.
   const auto first = pending.row.all_turns ? pending.answers.end() - 1 : pending.answers.begin();
   const bool began = std::any_of(first, pending.answers.end(),
                                  [](const RowAnswer& a) { return !a.token_ids.empty(); });
   if (pending.timed_out && !began && !pending.error) {
-    const char* const what =
-        pending.row.format == RowFormat::kScore ? "the text was not scored" : "no answer began";
+    const char* const what = pending.row.format == RowFormat::kScore ? "the text was not scored"
+                             : IsEmbedFormat(pending.row.format)     ? "the row has no vector"
+                                                                     : "no answer began";
     const std::string tries =
         pending.tries > 1 ? fmt::format(" (tried {} times)", pending.tries) : "";
     pending.error =

@@ -23,6 +23,9 @@ constexpr double kTimeoutMax_s = 1e9;  // as in rows
 constexpr int64_t kRetriesMax = 1000;
 
 constexpr int64_t kFailuresMax = int64_t{1} << 53;
+constexpr int64_t kDimensionsMax = 65536;  // as in rows
+
+constexpr load::Choice<bool> kEncodingChoices[] = {{"base64", true}, {"float", false}};
 
 // The shards of --shard auto must not write the same file.
 Status CheckShardNames(const RunOptions& options) {
@@ -70,6 +73,12 @@ Status CheckOutputNames(const RunOptions& options) {
         option, name);
   }
   return Status();
+}
+
+Status CheckVectorOptions(const VectorOptions& options) {
+  const int named = options.is_query + options.is_document + (options.prompt_name.empty() ? 0 : 1);
+  if (named <= 1) return Status();
+  return UsageError("--query, --document and --prompt-name exclude each other; give one");
 }
 
 Status CheckResumeOptions(const RunOptions& options) {
@@ -311,7 +320,71 @@ void AddScoreOutputOptions(load::OptionTable* app, RunOptions* options) {
   AddOrdered(app, options, "scores");
 }
 
+void AddEmbedInputOptions(load::OptionTable* app, RunOptions* options) {
+  const std::string input = "Input";
+  app->Add("-f,--file", &options->file,
+           "Read rows of JSON Lines from FILE, or CSV or TSV; - is standard input (the default)")
+      ->TypeName("FILE")
+      ->Group(input);
+  app->Add("-p,--prompt", &options->prompt, "Print the vector of TEXT")
+      ->TypeName("TEXT")
+      ->Group(input);
+  AddEmbedTemplateOptions(app, &options->rows, input);
+  app->AddFlag("--check", &options->check, "Check the input and make no vector")->Group(input);
+  AddStrictness(app, options, "anything runs");
+  AddShard(app, options, "Embed");
+}
+
+void AddVectorOptions(load::OptionTable* app, VectorOptions* options) {
+  const std::string group = "Vectors";
+  app->AddFlag("--query", &options->is_query, "Put the model's prompt for queries before each text")
+      ->Group(group);
+  app->AddFlag("--document", &options->is_document,
+               "Put the model's prompt for documents, if it has one, before each text")
+      ->Group(group);
+  app->Add("--prompt-name", &options->prompt_name,
+           "Put the model's prompt NAME before each text (info lists them)")
+      ->Check(load::CheckNotEmpty)
+      ->TypeName("NAME")
+      ->Group(group);
+  app->Add("--dimensions", &options->dimensions, "Keep the first N elements of each vector")
+      ->Check(load::IntegerIn(1, kDimensionsMax))
+      ->TypeName("N")
+      ->Group(group);
+  app->AddFlag("--normalize", &options->normalizes,
+               "Divide vectors by their length, also if the model does not")
+      ->Group(group);
+  app->AddChoice("--encoding-format", &options->in_base64, kEncodingChoices,
+                 "How vectors are written: float, a list of numbers, or base64 (default float)")
+      ->TypeName("KIND")
+      ->Group(group);
+}
+
+void AddEmbedOutputOptions(load::OptionTable* app, RunOptions* options) {
+  const std::string output = "Output";
+  load::AddOutputOption(app, &options->output, "Write vectors to")->Group(output);
+  AddErrors(app, options);
+  AddContinuing(app, options, "Continue an output file: embed the rows that it does not hold",
+                "embed");
+  AddEnds(app, options);
+  AddOrdered(app, options, "vectors");
+}
+
 }  // namespace
+
+void AddEmbedOptions(load::OptionTable* app, RunOptions* options) {
+  options->purpose = RowPurpose::kEmbed;
+  options->json = true;
+  options->engine.device = *load::ParseDevice("cpu");  // the one that makes vectors
+  options->sampling.sampling_defaults = load::SamplingSource::kNeutral;
+  AddEmbedInputOptions(app, options);
+  AddVectorOptions(app, &options->vectors);
+  AddEmbedOutputOptions(app, options);
+  load::AddReportOptions(app, &options->reports);
+  AddProgress(app, options);
+  load::AddModelOptions(app, &options->model);
+  load::AddEngineOptions(app, &options->engine);
+}
 
 void AddScoreOptions(load::OptionTable* app, RunOptions* options) {
   options->purpose = RowPurpose::kScore;
@@ -339,6 +412,7 @@ void AddRunOptions(load::OptionTable* app, RunOptions* options) {
 }
 
 Status CheckRunOptions(const RunOptions& options) {
+  MINISGL_RETURN_IF_ERROR(CheckVectorOptions(options.vectors));
   if (options.file) {
     if (options.prompt) {
       return UsageError("--file and --prompt exclude each other; each row has its own prompt");

@@ -1,4 +1,4 @@
-// Command line options of `minisgl run` and `minisgl score`.
+// Command line options of `minisgl run`, `minisgl score` and `minisgl embed`.
 #pragma once
 
 #include <optional>
@@ -13,6 +13,15 @@
 #include "term/progress.h"
 
 namespace minisgl::batch {
+
+// How texts become vectors (`minisgl embed`).
+struct VectorOptions {
+  bool is_query = false, is_document = false;  // the model's prompts of these names
+  std::string prompt_name;                     // another one; "": none is named
+  std::optional<int64_t> dimensions;
+  bool normalizes = false;
+  bool in_base64 = false;
+};
 
 struct RunOptions {
   load::ModelOptions model;
@@ -59,12 +68,14 @@ struct RunOptions {
   bool lenient = false;
   load::PromptOverflow on_overflow = load::PromptOverflow::kError;
 
-  RowPurpose purpose = RowPurpose::kAnswer;  // kScore: `minisgl score`
+  RowPurpose purpose = RowPurpose::kAnswer;  // kScore: `minisgl score`; kEmbed: `minisgl embed`
+  VectorOptions vectors;
 };
 
 void AddRunOptions(load::OptionTable* app, RunOptions* options);
-// Adds the options of `minisgl score`, and sets `purpose`.
+// Add the options of `minisgl score` and `minisgl embed`, and set `purpose`.
 void AddScoreOptions(load::OptionTable* app, RunOptions* options);
+void AddEmbedOptions(load::OptionTable* app, RunOptions* options);
 
 // Checks options that depend on each other. kUsage if they conflict, kUnavailable for the device.
 Status CheckRunOptions(const RunOptions& options);

@@ -288,6 +288,7 @@ Status TakeTable(const RunOptions& options, const char* option, std::string* out
 
 std::vector<std::string> AnswerColumns(const RunOptions& options) {
   if (options.purpose == RowPurpose::kScore) return {"logprob", "num_tokens"};
+  if (options.purpose == RowPurpose::kEmbed) return {"embedding", "num_tokens"};
   return Properties(options).value_or(std::vector<std::string>{"text"});
 }
 

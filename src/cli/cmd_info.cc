@@ -19,6 +19,7 @@
 #include "cli/gguf_info.h"
 #include "cli/info_plan.h"
 #include "cli/stored_format.h"
+#include "cli/vector_setup.h"
 #include "load/model_loader.h"
 #include "load/tower_choice.h"
 #include "minisgl/base/checked_math.h"
@@ -188,7 +189,9 @@ void DescribeModel(const std::string& source, const ModelConfig& config, std::st
   }
   InfoLine("vocabulary",
            fmt::format("{}, {} output head", config.vocab_size,
-                       config.tie_word_embeddings ? "tied" : "separate"),
+                       config.lacks_head            ? "no"
+                       : config.tie_word_embeddings ? "tied"
+                                                    : "separate"),
            out);
   InfoLine("context", fmt::format("{} tokens", config.max_seq_len), out);
 }
@@ -298,6 +301,7 @@ Status DescribeEngine(const InfoOptions& options, const TextModel& text, load::M
     if (facts->no_images.ok()) facts->no_images = load::ImagesStatus(facts->engine);
   }
   DescribeImages(text, *facts, out);
+  DescribeVectors(text.dir, facts->config, out);
   MINISGL_RETURN_IF_ERROR(DescribeRanks(options.engine, facts->config, out));
   MINISGL_RETURN_IF_ERROR(engine.status());
   DescribePlan(facts->engine, facts->config, out);

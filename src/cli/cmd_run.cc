@@ -36,6 +36,7 @@
 #include "cli/fetch_picture.h"
 #include "cli/one_prompt.h"
 #include "cli/run_end.h"
+#include "cli/vector_setup.h"
 #include "load/image_options.h"
 #include "load/model_loader.h"
 #include "load/prefix_cache.h"
@@ -74,8 +75,10 @@ struct Job {
 // The rows of the input are made by --template.
 Status UseTemplate(const batch::RunOptions& options, Job* job) {
   using Use = batch::RowTemplate::Use;
-  const bool scores = options.purpose == batch::RowPurpose::kScore;
-  const Use use = scores ? Use::kScored : options.raw ? Use::kPrompt : Use::kQuestion;
+  const Use use = options.purpose == batch::RowPurpose::kScore   ? Use::kScored
+                  : options.purpose == batch::RowPurpose::kEmbed ? Use::kEmbedded
+                  : options.raw                                  ? Use::kPrompt
+                                                                 : Use::kQuestion;
   MINISGL_ASSIGN_OR_RETURN(job->row_template,
                            batch::RowTemplate::Make(options.rows, options.system, use));
   if (const auto separator = batch::SeparatorOf(options.rows.format, *options.file)) {
@@ -105,7 +108,14 @@ Status CheckReadsOnce(const batch::RunOptions& options, const std::string& name)
 
 Status OpenInput(const batch::RunOptions& options, Job* job) {
   if (!options.file) {
-    MINISGL_ASSIGN_OR_RETURN(batch::Row row, OnePromptRow(options));
+    batch::Row row;
+    if (options.purpose == batch::RowPurpose::kEmbed) {
+      row.format = batch::RowFormat::kEmbed;
+      row.texts.push_back({*options.prompt, {}});
+      row.is_one_text = true;
+    } else {
+      MINISGL_ASSIGN_OR_RETURN(row, OnePromptRow(options));
+    }
     job->one_prompt = true;
     job->rows_total = 1;
     job->source = std::make_unique<batch::SingleRowSource>(std::move(row));
@@ -186,7 +196,7 @@ Status CheckSwitches(const TextModel& text, const Job& job) {
 Status CheckText(const batch::RunOptions& options, const TextModel& text, Job* job) {
   MINISGL_RETURN_IF_ERROR(load::CheckImageOptions(options.image_options, text));
   MINISGL_RETURN_IF_ERROR(CheckPictures(options, text));
-  if (options.purpose == batch::RowPurpose::kScore) return Status();
+  if (options.purpose != batch::RowPurpose::kAnswer) return Status();
   if (options.strict) MINISGL_RETURN_IF_ERROR(CheckSwitches(text, *job));
   const bool fills_messages = options.rows.prompt && !options.raw;
   if (options.chat || fills_messages) return load::CheckHasTemplate(text);
@@ -223,9 +233,10 @@ void WatchDefaults(const batch::RunOptions& options, const GenerationConfig& gen
 }
 
 batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options, const TextModel& text,
-                                       const load::ModelFacts& facts,
-                                       std::vector<TokenId> eos_ids) {
+                                       const load::ModelFacts& facts, std::vector<TokenId> eos_ids,
+                                       const batch::EmbeddingOptions& embedding) {
   batch::PromptBuilderOptions builder;
+  builder.embedding = embedding;
   builder.defaults = load::ResolveSamplingDefaults(options.sampling, facts.generation);
   builder.eos_ids = std::move(eos_ids);
   builder.chat = options.chat;
@@ -249,7 +260,10 @@ Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
   MINISGL_ASSIGN_OR_RETURN(const load::ModelFacts facts,
                            load::LoadModelFacts(text, options.engine));
   MINISGL_RETURN_IF_ERROR(CheckText(options, text, job));
-  const batch::PromptBuilder builder = MakePromptBuilder(options, text, facts, {});
+  MINISGL_ASSIGN_OR_RETURN(const VectorPipeline pipeline, PipelineFor(options, text, facts));
+  MINISGL_ASSIGN_OR_RETURN(const batch::EmbeddingOptions embedding,
+                           EmbeddingFor(options, pipeline));
+  const batch::PromptBuilder builder = MakePromptBuilder(options, text, facts, {}, embedding);
   batch::GrammarCheck grammars;
   batch::UnaskedRows unasked(&builder);
   int64_t rows = 0, tokens = 0;
@@ -341,13 +355,18 @@ Status WithAdvice(const Status& status, const batch::RunOutput& output,
 
 // `totals`: null, except for scores.
 std::unique_ptr<batch::AnswerWriter> MakeWriter(const batch::RunOptions& options, bool as_text,
-                                                const Tokenizer& tokenizer, batch::RunOutput* files,
+                                                const Tokenizer& tokenizer,
+                                                const VectorPipeline& pipeline,
+                                                batch::RunOutput* files,
                                                 batch::ScoreTotals* totals) {
   term::Output* const output = files->output();
   const bool as_done = options.unordered || options.stream;
   // The rows beside a table are sorted at the end.
   const bool ordered =
       !as_done && options.table.empty() && (options.ordered || output->is_stdout());
+  if (options.purpose == batch::RowPurpose::kEmbed) {
+    return MakeVectorWriter(options, ordered, tokenizer, pipeline, files);
+  }
   if (totals != nullptr) {
     return std::make_unique<batch::ScoreWriter>(output, &tokenizer, ordered, files->errors(),
                                                 totals);
@@ -419,14 +438,18 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   MINISGL_ASSIGN_OR_RETURN(
       const load::LoadedModel model,
       load::LoadModel(std::move(text), EngineFor(options, *job), reports->Sinks()));
+  MINISGL_ASSIGN_OR_RETURN(const VectorPipeline pipeline,
+                           PipelineFor(options, model.text, model.facts));
+  MINISGL_ASSIGN_OR_RETURN(const batch::EmbeddingOptions embedding,
+                           EmbeddingFor(options, pipeline));
   const batch::PromptBuilder builder =
-      MakePromptBuilder(options, model.text, model.facts, model.eos_ids);
+      MakePromptBuilder(options, model.text, model.facts, model.eos_ids, embedding);
   const Tokenizer& tokenizer = *model.text.tokenizer;
   term::Output& output = *job->output->output();
   std::optional<batch::ScoreTotals> totals;
   if (options.purpose == batch::RowPurpose::kScore) totals = job->output->scores_before();
-  const std::unique_ptr<batch::AnswerWriter> writer =
-      MakeWriter(options, as_text, tokenizer, job->output.get(), totals ? &*totals : nullptr);
+  const std::unique_ptr<batch::AnswerWriter> writer = MakeWriter(
+      options, as_text, tokenizer, pipeline, job->output.get(), totals ? &*totals : nullptr);
   WatchDefaults(options, model.facts.generation, job);
   term::InstallStopSignals();
   MINISGL_RETURN_IF_ERROR(job->output->Begin());
@@ -452,7 +475,9 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   summary.scores = totals;
   summary.reasoning_tokens = loop.reasoning_tokens();
   summary.answers_in_thought = loop.answers_in_thought();
-  if (!totals) summary.finish_reasons = loop.finish_reasons();
+  if (options.purpose == batch::RowPurpose::kAnswer) {
+    summary.finish_reasons = loop.finish_reasons();
+  }
   summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   load::FinishPrefixCache(model.runtime.get(), loop.grace_left());
   summary.stats = model.runtime->Stats();
@@ -486,7 +511,7 @@ Status TakeShard(batch::RunOptions* options, Job* job) {
 }
 
 // Rows come from standard input if no file is given, except from a terminal.
-Status TakeScoreInput(batch::RunOptions* options) {
+Status TakeRowsFromPipe(batch::RunOptions* options) {
   if (options->file) return Status();
   if (isatty(STDIN_FILENO) != 0) {
     return UsageError("no rows; give --file F, or rows of JSON Lines on standard input");
@@ -503,8 +528,12 @@ void TakeSeed(batch::RunOptions* options) {
 }
 
 Result<int> RunCommand(batch::RunOptions options, report::ReportFiles* reports) {
-  if (options.purpose == batch::RowPurpose::kScore) {
-    MINISGL_RETURN_IF_ERROR(TakeScoreInput(&options));
+  if (options.purpose != batch::RowPurpose::kAnswer && !options.prompt) {
+    MINISGL_RETURN_IF_ERROR(TakeRowsFromPipe(&options));
+  }
+  if (options.purpose == batch::RowPurpose::kEmbed && !options.rows.prompt && options.file &&
+      batch::SeparatorOf(options.rows.format, *options.file)) {
+    options.rows.prompt = "{{ text }}";
   }
   MINISGL_RETURN_IF_ERROR(batch::CheckRunOptions(options));
   MINISGL_RETURN_IF_ERROR(load::TakeGrammar(&options.sampling));
@@ -552,6 +581,12 @@ CommandBody AddRunCommand(load::OptionTable* app) {
   const auto options = std::make_shared<batch::RunOptions>();
   batch::AddRunOptions(app, options.get());
   options->image_options.fetch = FetchPicture;
+  return MakeBody(options);
+}
+
+CommandBody AddEmbedCommand(load::OptionTable* app) {
+  const auto options = std::make_shared<batch::RunOptions>();
+  batch::AddEmbedOptions(app, options.get());
   return MakeBody(options);
 }
 

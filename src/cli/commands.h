@@ -29,6 +29,7 @@ CommandBody AddPlanCommand(load::OptionTable* app);
 CommandBody AddPullCommand(load::OptionTable* app);
 CommandBody AddReportCommand(load::OptionTable* app);
 CommandBody AddScoreCommand(load::OptionTable* app);
+CommandBody AddEmbedCommand(load::OptionTable* app);
 CommandBody AddGrammarCommand(load::OptionTable* app);
 CommandBody AddTokenizeCommand(load::OptionTable* app);
 

@@ -40,6 +40,7 @@ struct Subcommand {
 constexpr Subcommand kSubcommands[] = {
     {"run", "Answer prompts from a file, an option or standard input", AddRunCommand},
     {"score", "Log-probabilities of given texts", AddScoreCommand},
+    {"embed", "Vectors of given texts", AddEmbedCommand},
     {"chat", "Talk to the model", AddChatCommand},
     {"bench", "Measure the program on this machine", AddBenchCommand},
     {"info", "Show a model, the device and the memory plan; load nothing", AddInfoCommand},

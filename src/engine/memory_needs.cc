@@ -170,11 +170,14 @@ EngineLimits LimitsOf(const ModelList& models, const PlanOptions& options, int64
   limits.max_seq_len = static_cast<int32_t>(max_seq_len);
   limits.max_step_tokens = options.max_prefill_tokens + options.max_running_requests;
   limits.max_step_drafts = StepDrafts(options);
+  if (options.device == nullptr) limits.extras = kWantsPooling;
+  limits.lacks_head = models.target().lacks_head;
+  limits.attends_both_ways = models.target().attends_both_ways;
   if (models.tower() != nullptr) {
     const auto& ropes = models.target().ropes;
     const bool has_sections = std::any_of(
         ropes.begin(), ropes.end(), [](const RopeConfig& rope) { return rope.has_sections(); });
-    limits.extras = kReplacesEmbeddings | kHasInputs | (has_sections ? kGivesPositions : 0);
+    limits.extras |= kReplacesEmbeddings | kHasInputs | (has_sections ? kGivesPositions : 0);
     limits.encodes_in_pieces = options.device == nullptr;
   }
   return limits;

@@ -45,6 +45,7 @@ class ModelState {
   // The functions of Decoder for `input`, whose tables, keys and values are filled in here.
   void RunLayers(ForwardInput input, const StepTables& tables);
   float* Logits(const ForwardInput& input) { return decoder_->Logits(input); }
+  ConstActivationPtr States(const ForwardInput& input) { return decoder_->States(input); }
 
  private:
   ModelState(ModelConfig config, int32_t page_size, Ops* ops)

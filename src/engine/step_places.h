@@ -63,6 +63,18 @@ inline void AddScored(const BatchPlan& plan, std::vector<RowResult>&& scored,
   }
 }
 
+// Gives each row that ends a pooled prompt its vector: one for each such span, in order.
+inline void AddVectors(const BatchPlan& plan, std::vector<std::vector<float>>&& vectors,
+                       std::vector<RowResult>* rows) {
+  auto next = vectors.begin();
+  size_t row = 0;
+  for (const PoolingSpan& span : plan.extras.pooling) {
+    if (!span.ends) continue;
+    while (plan.row_begin[row + 1] <= span.token) ++row;
+    (*rows)[row].vector = std::move(*next++);
+  }
+}
+
 // The results of all rows: result_of(place, sampling) of the first place and of as many more as
 // the row has accepted drafts (AcceptTokensParams). `num_accepted`: [R].
 template <typename ResultOf>

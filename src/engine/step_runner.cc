@@ -2,6 +2,7 @@
 #include "engine/step_runner.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "engine/plan_check.h"
@@ -87,6 +88,16 @@ float* StepRunner::Logits(const ForwardInput& input) {
   return logits;
 }
 
+// Each rank has the same states.
+ConstActivationPtr StepRunner::States(const ForwardInput& input) {
+  if (others_.empty()) return state_->States(input);
+  ConstActivationPtr states = nullptr;
+  threads_.Run([&](int32_t index) {
+    if (index == 0) states = state_->States(input);
+  });
+  return states;
+}
+
 StepResult StepRunner::Run(const BatchPlan& plan, const MaskSource& masks) {
   const auto find_fault = kDebugBuild ? FindPlanShapeFault : FindPlanSizeFault;
   const std::string fault = find_fault(plan, limits());
@@ -113,8 +124,10 @@ StepResult StepRunner::Run(const BatchPlan& plan, const MaskSource& masks) {
   StepResult result;
   result.status = TakePictures(plan, &input);
   if (!result.status.ok() || plan.num_rows() == 0) return result;
+  whole_texts_.List(plan, state_->config(), &input);
   RunLayers(input);
   std::vector<RowResult> scored = Score(plan);
+  std::vector<std::vector<float>> vectors = Pool(plan);
   float* const logits =
       Logits({.logit_tokens = places_.token.data(), .num_logit_tokens = num_places});
   places_.masks.clear();
@@ -125,6 +138,7 @@ StepResult StepRunner::Run(const BatchPlan& plan, const MaskSource& masks) {
   };
   result.rows = MakeRowResults(plan, places_.num_accepted.data(), result_of);
   AddScored(plan, std::move(scored), &result.rows);
+  AddVectors(plan, std::move(vectors), &result.rows);
   return result;
 }
 
@@ -140,7 +154,7 @@ void StepRunner::ApplyWrites(const BatchPlan& plan) {
 }
 
 Status StepRunner::TakePictures(const BatchPlan& plan, ForwardInput* input) {
-  if (plan.extras.parts() == 0) return Status();
+  if ((plan.extras.parts() & ~kWantsPooling) == 0) return Status();
   Status status;
   if (others_.empty()) {
     status = encoded_->Apply(plan.extras);
@@ -217,6 +231,27 @@ std::vector<RowResult> StepRunner::Score(const BatchPlan& plan) {
                   .given = plan.scored_ids.data() + begin});
   }
   return results;
+}
+
+std::vector<std::vector<float>> StepRunner::Pool(const BatchPlan& plan) {
+  std::vector<std::vector<float>> vectors;
+  const int32_t piece = MaxPlaces(limits());
+  int32_t row = 0;
+  for (const PoolingSpan& span : plan.extras.pooling) {
+    while (plan.row_begin[row + 1] <= span.token) ++row;
+    const int32_t table_row = plan.table_row[row];
+    if (span.begins) pooled_.Begin(table_row);
+    for (int32_t begin = 0; begin < span.count; begin += piece) {
+      const int32_t count = std::min(piece, span.count - begin);
+      pooled_tokens_.resize(static_cast<size_t>(count));
+      std::iota(pooled_tokens_.begin(), pooled_tokens_.end(), span.token + begin);
+      const ConstActivationPtr states =
+          States({.logit_tokens = pooled_tokens_.data(), .num_logit_tokens = count});
+      pooled_.Add(table_row, span.pooling, states.f32(), count, state_->config().hidden_size);
+    }
+    if (span.ends) vectors.push_back(pooled_.End(table_row, span.pooling));
+  }
+  return vectors;
 }
 
 void StepRunner::ListScored(const BatchPlan& plan) {

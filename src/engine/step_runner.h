@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "engine/encoded_inputs.h"
+#include "engine/pooled_prompts.h"
 #include "engine/rank_threads.h"
 #include "engine/step_state.h"
+#include "engine/whole_texts.h"
 #include "minisgl/base/status.h"
 #include "minisgl/device_array.h"
 #include "minisgl/engine/model_engine.h"
@@ -68,6 +70,7 @@ class StepRunner {
   // Call the functions of StepState on every rank.
   void RunLayers(const ForwardInput& input);
   float* Logits(const ForwardInput& input);
+  ConstActivationPtr States(const ForwardInput& input);
   void ApplyWrites(const BatchPlan& plan);
   // Encodes the pictures of the plan, and lists what they mean for its tokens.
   Status TakePictures(const BatchPlan& plan, ForwardInput* input);
@@ -79,6 +82,9 @@ class StepRunner {
   void ListScored(const BatchPlan& plan);
   // Returns a result for each of plan.scored_ids, from the step whose layers ran last.
   std::vector<RowResult> Score(const BatchPlan& plan);
+  // Pools the states of the plan's prompts that want a vector. Returns a vector for each span of
+  // them that ends its prompt, from the step whose layers ran last.
+  std::vector<std::vector<float>> Pool(const BatchPlan& plan);
 
   const std::vector<std::unique_ptr<Ops>> all_ops_;  // of each rank; outlive what they made, below
   Ops* const ops_;                                   // of the first
@@ -86,10 +92,13 @@ class StepRunner {
   std::vector<std::unique_ptr<ModelState>> others_;  // of the ranks after the first
   std::optional<EncodedInputs> encoded_;             // by the first rank, for all of them
   PictureTokens picture_tokens_;
+  WholeTexts whole_texts_;
   std::vector<PlacedEmbeddings> placed_;  // of the step that runs
   DeviceArray<TokenId> token_ids_;        // [max_step_tokens]
   Places places_;
   Scored scored_;
+  PooledPrompts pooled_;
+  std::vector<int32_t> pooled_tokens_;
   std::vector<StateSpan> spans_;  // of the step that runs
   uint64_t num_steps_ = 0;
   RankThreads threads_;  // last, because their work uses the members above

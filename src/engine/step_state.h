@@ -44,6 +44,7 @@ class StepState {
   // The functions of Decoder for `input`, whose tables, keys and values are filled in here.
   void RunLayers(const ForwardInput& input) { model_->RunLayers(input, tables_); }
   float* Logits(const ForwardInput& input) { return model_->Logits(input); }
+  ConstActivationPtr States(const ForwardInput& input) { return model_->States(input); }
 
  private:
   StepState(const ModelConfig& config, std::unique_ptr<ModelState> model,

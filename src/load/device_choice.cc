@@ -24,6 +24,7 @@ bool HasNvidiaDriver() { return access("/dev/nvidiactl", F_OK) == 0; }
 // few enough for a prefill step of a few tens of milliseconds.
 constexpr int32_t kCudaPrefillLength = 8192;
 constexpr int32_t kCpuPrefillLength = 512;
+constexpr int32_t kWholeTextLength = 8192;
 constexpr int64_t kCudaEncoderBudget = 4096;
 constexpr double kCudaMemoryRatio = 0.9;
 constexpr double kCpuMemoryRatio = 0.25;
@@ -263,10 +264,18 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelList& model
   return device;
 }
 
-EngineOptions WithDeviceDefaults(EngineOptions options, const Device& device) {
+// A text that one step computes is longer than a chunk may be.
+int32_t PrefillLengthFor(const ModelConfig& config, bool cuda) {
+  const int32_t usual = cuda ? kCudaPrefillLength : kCpuPrefillLength;
+  if (!config.attends_both_ways) return usual;
+  return static_cast<int32_t>(std::clamp<int64_t>(config.max_seq_len, usual, kWholeTextLength));
+}
+
+EngineOptions WithDeviceDefaults(EngineOptions options, const Device& device,
+                                 const ModelConfig& config) {
   const bool cuda = device.cuda != nullptr;
   if (options.max_prefill_length == 0) {
-    const int32_t usual = cuda ? kCudaPrefillLength : kCpuPrefillLength;
+    const int32_t usual = PrefillLengthFor(config, cuda);
     options.max_prefill_length = options.max_step_tokens > 0 ? options.max_step_tokens : usual;
   } else if (options.max_step_tokens > 0) {
     options.max_prefill_length = std::min(options.max_prefill_length, options.max_step_tokens);
@@ -299,7 +308,7 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelList&
         "depends on how many tokens a step has");
   }
   MINISGL_ASSIGN_OR_RETURN(setup.device, ChooseDevice(options, models));
-  setup.options = WithDeviceDefaults(options, setup.device);
+  setup.options = WithDeviceDefaults(options, setup.device, models.target());
   if (options.all_reduce == RankSumsBy::kNccl && setup.device.other_ranks.empty()) {
     Log(LogLevel::kWarning,
         "--all-reduce nccl: without several GPUs there is nothing to add; NCCL is not used");

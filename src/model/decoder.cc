@@ -108,23 +108,8 @@ class OpsDecoder final : public Decoder {
   // matrix of a small model.
   float* Logits(const ForwardInput& input) override {
     const int64_t num_rows = input.num_logit_tokens;
-    MINISGL_CHECK(num_rows <= options_.max_logit_rows, "{} rows of logits, room for {}", num_rows,
-                  options_.max_logit_rows);
     if (num_rows == 0) return space_.logits.data();
-    ActivationPtr hidden = space_.hidden.ptr();
-    float* residual = space_.residual.data();
-    if (input.logit_tokens != nullptr) {
-      hidden = space_.wanted_hidden.ptr();
-      residual = space_.wanted_residual.data();
-      GatherRows(input, space_.hidden.ptr(), hidden);
-      GatherRows(input, space_.residual.data(), residual);
-    }
-    NormParams norm = norms_.Params(weights_.final_norm, num_rows);
-    norm.x = hidden;
-    norm.residual = residual;
-    norm.out = hidden;
-    norm.residual_factor = FactorAfter(weights_.layers.size() - 1);
-    ops_->Norm(norm);
+    const ActivationPtr hidden = NormWanted(input);
     Linear(hidden, weights_.head, space_.logits.data(), num_rows, nullptr, &weights_.layers[0].qkv);
     if (config_.logit_softcap > 0) {
       ops_->Softcap({.values = space_.logits.data(),
@@ -132,6 +117,11 @@ class OpsDecoder final : public Decoder {
                      .cap = static_cast<float>(config_.logit_softcap)});
     }
     return has_ranks() ? GatherLogits(num_rows) : space_.logits.data();
+  }
+
+  ConstActivationPtr States(const ForwardInput& input) override {
+    MINISGL_CHECK(input.logit_tokens != nullptr, "states of no listed tokens");
+    return NormWanted(input);
   }
 
   const ModelConfig& config() const override { return config_; }
@@ -147,6 +137,15 @@ class OpsDecoder final : public Decoder {
     if (norm.weight.data() != nullptr) sums_.RunNorm(norms_.OutputNorm(norm, num_tokens));
   }
 
+  // The final norm of the tokens that are wanted.
+  ActivationPtr NormWanted(const ForwardInput& input) {
+    const int64_t num_rows = input.num_logit_tokens;
+    MINISGL_CHECK(num_rows <= options_.max_logit_rows, "{} rows of logits, room for {}", num_rows,
+                  options_.max_logit_rows);
+    return norms_.NormWanted(weights_.final_norm, input.logit_tokens, num_rows,
+                             FactorAfter(weights_.layers.size() - 1));
+  }
+
   // The logits of all ranks; null on a rank that does not gather them.
   float* GatherLogits(int64_t num_rows) {
     ops_->GatherColumns({.x = space_.logits.data(),
@@ -157,14 +156,6 @@ class OpsDecoder final : public Decoder {
                          .out_stride = vocabulary_bounds_.back(),
                          .bounds = vocabulary_bounds_.data()});
     return space_.all_logits.data();
-  }
-
-  void GatherRows(const ForwardInput& input, ConstActivationPtr from, ActivationPtr to) {
-    ops_->GatherRows({.x = from,
-                      .rows = input.logit_tokens,
-                      .out = to,
-                      .num_rows = input.num_logit_tokens,
-                      .width = config_.hidden_size});
   }
 
   // Factor of the residual stream after layer `index`.
@@ -437,7 +428,7 @@ class OpsDecoder final : public Decoder {
          .step = input.step,
          .v_head_dim = shape.value_dim,
          .qkv_stride = TokenWidth(index),
-         .key_end = model::SeesPictures(config_, index) ? input.key_end : nullptr});
+         .key_end = model::KeyEnds(config_, index, input)});
   }
 
   // Runs the feed-forward part on `hidden`, in place. The sum of its output over ranks may be owed.

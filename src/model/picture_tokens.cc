@@ -46,10 +46,13 @@ void TurnByMixed(const ModelConfig& config, const Workspace& space, const Forwar
   params->sin = space.mixed_sin.data();
 }
 
-bool SeesPictures(const ModelConfig& config, size_t index) {
-  return config.picture_attention == PictureAttention::kAllLayers ||
-         (config.picture_attention == PictureAttention::kWindowLayers &&
-          config.layers[index].sliding_window > 0);
+const int32_t* KeyEnds(const ModelConfig& config, size_t index, const ForwardInput& input) {
+  const bool has_window = config.layers[index].sliding_window > 0;
+  if (config.attends_both_ways) return has_window ? input.window_key_end : input.key_end;
+  const bool sees_pictures =
+      config.picture_attention == PictureAttention::kAllLayers ||
+      (config.picture_attention == PictureAttention::kWindowLayers && has_window);
+  return sees_pictures ? input.key_end : nullptr;
 }
 
 }  // namespace minisgl::model

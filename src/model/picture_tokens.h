@@ -23,7 +23,7 @@ void MixPositions(const ModelConfig& config, const Workspace& space, const Forwa
 void TurnByMixed(const ModelConfig& config, const Workspace& space, const ForwardInput& input,
                  int32_t rope, RopeKvWriteParams* params);
 
-// True if the attention of layer `index` is as ForwardInput::key_end says.
-bool SeesPictures(const ModelConfig& config, size_t index);
+// [T] AttentionParams::key_end of layer `index`; null: causal.
+const int32_t* KeyEnds(const ModelConfig& config, size_t index, const ForwardInput& input);
 
 }  // namespace minisgl::model

@@ -61,4 +61,30 @@ NormParams StreamNorms::OutputNorm(const NormWeights& norm, int64_t num_tokens) 
   return params;
 }
 
+ActivationPtr StreamNorms::NormWanted(const NormWeights& weights, const int32_t* wanted,
+                                      int64_t num_rows, float factor) const {
+  ActivationPtr hidden = space_.hidden.ptr();
+  float* residual = space_.residual.data();
+  if (wanted != nullptr) {
+    const auto gather = [&](ConstActivationPtr from, ActivationPtr to) {
+      ops_->GatherRows({.x = from,
+                        .rows = wanted,
+                        .out = to,
+                        .num_rows = num_rows,
+                        .width = config_.hidden_size});
+    };
+    gather(hidden, space_.wanted_hidden.ptr());
+    gather(residual, space_.wanted_residual.data());
+    hidden = space_.wanted_hidden.ptr();
+    residual = space_.wanted_residual.data();
+  }
+  NormParams norm = Params(weights, num_rows);
+  norm.x = hidden;
+  norm.residual = residual;
+  norm.out = hidden;
+  norm.residual_factor = factor;
+  ops_->Norm(norm);
+  return hidden;
+}
+
 }  // namespace minisgl::model

@@ -31,6 +31,11 @@ class StreamNorms {
   void Add(ConstActivationPtr x, int64_t num_tokens, double scale = 0) const;
   // The norm of `hidden` in place, of an architecture with norms after its parts.
   NormParams OutputNorm(const NormWeights& norm, int64_t num_tokens) const;
+  // Adds what the last layer left in `hidden` to the residual stream, multiplies that by `factor`,
+  // and writes the norm of tokens `wanted` [num_rows] of it to the workspace's `wanted_hidden`;
+  // null: of the first num_rows, to `hidden`. Returns where it wrote.
+  ActivationPtr NormWanted(const NormWeights& norm, const int32_t* wanted, int64_t num_rows,
+                           float factor) const;
 
  private:
   const ModelConfig& config_;

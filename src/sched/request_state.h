@@ -107,6 +107,7 @@ struct RequestState {
   int64_t kept_block_len = 0;
   std::vector<int64_t> wanted_states;
 
+  bool is_whole = false;           // EngineLimits::attends_both_ways
   std::vector<InputState> inputs;  // parallel to request.extras->inputs, until it ends
 
   int64_t in_flight = 0;  // number of launched steps with a row of it
@@ -147,7 +148,7 @@ struct RequestState {
   // Upper bound on the tokens that a cache may serve, of those known: the last one is computed, for
   // its logits, and so is each before a token to score, and each whose state is pooled.
   int64_t shareable_len() const {
-    if (pools() && !NeedsLastTokenOnly(*request.extras->pooling)) return 0;
+    if (is_whole || (pools() && !NeedsLastTokenOnly(*request.extras->pooling))) return 0;
     const bool has_unscored = scored_len < prompt_len();
     return (has_unscored ? scored_len : static_cast<int64_t>(tokens.size())) - 1;
   }
@@ -172,6 +173,7 @@ struct RequestState {
   }
   // `length`, or where the input begins that attends both ways and that `length` would cut.
   int64_t BeforeInput(int64_t length) const {
+    if (is_whole && length < prompt_len()) return 0;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const EncoderInput& input = request.extras->inputs[i];
       if (input.attends_both_ways && input.token < length && length < input.end()) {
@@ -183,15 +185,16 @@ struct RequestState {
   // The least number of tokens that a step may compute of it from launched_len on: an input that
   // attends both ways is computed whole.
   int64_t LeastChunk() const {
+    if (is_whole) return prompt_len() - launched_len;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const EncoderInput& input = request.extras->inputs[i];
       if (input.attends_both_ways && input.token == launched_len) return input.length;
     }
     return 1;
   }
-  // The length of its longest input that attends both ways; 1 without one.
+  // The longest run of its tokens that one step computes; 1 if any chunk may end anywhere.
   int64_t longest_whole() const {
-    int64_t longest = 1;
+    int64_t longest = is_whole ? prompt_len() : 1;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const EncoderInput& input = request.extras->inputs[i];
       if (input.attends_both_ways) longest = std::max(longest, input.length);

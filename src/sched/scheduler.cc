@@ -48,6 +48,7 @@ void Scheduler::Impl::Submit(Request request) {
   RequestState* state = owned.get();
   state->request = std::move(request);
   state->tokens = state->request.prompt;
+  state->is_whole = context.limits.attends_both_ways;
   MINISGL_CHECK(AreMarksOf(state->request.marks, state->prompt_len()),
                 "marks of request {} are not in its prompt, or not in order", id);
   if (state->request.constraint != nullptr) SetConstraint(state, state->request.constraint);

@@ -9,6 +9,7 @@ namespace minisgl {
 
 bool Scheduler::Impl::FitsWhole(RequestState* state) {
   const int64_t longest = state->longest_whole();
+  const char* const what = state->is_whole ? "a text" : "a picture";
   int64_t most = std::min(context.options.max_prefill_tokens, context.limits.max_step_tokens);
   if (context.options.max_step_tokens > 0) {
     // Every other request may have a decoding row beside it.
@@ -17,14 +18,15 @@ bool Scheduler::Impl::FitsWhole(RequestState* state) {
   }
   if (longest > 1 && longest > most) {
     End(state, EndReason::kFailed, "length_exceeded",
-        fmt::format("a picture of {} tokens, which one step computes, does not fit in the {} of a "
-                    "step; allow longer steps, or fewer tokens of a picture",
-                    longest, most));
+        fmt::format("{} of {} tokens, which one step computes, does not fit in the {} of a step; "
+                    "allow longer steps, or {}",
+                    what, longest, most,
+                    state->is_whole ? "shorter texts" : "fewer tokens of a picture"));
     return false;
   }
   if (pages.windows().HasRoomAlone(*state)) return true;
   End(state, EndReason::kFailed, "length_exceeded",
-      fmt::format("a picture of {} tokens does not fit in the memory for windows", longest));
+      fmt::format("{} of {} tokens does not fit in the memory for windows", what, longest));
   return false;
 }
 

@@ -61,6 +61,7 @@ void ReadDenseLayers(FieldReader* reader, ModelConfig* config) {
 
 void ReadGemma(FieldReader* reader, ModelConfig* config) {
   SetGemmaEmbeddingScale(config);
+  if (config->model_type == "gemma3_text" && config->wrapper.empty()) return;
   CheckNeutral(reader, "use_bidirectional_attention", Json(false), "only false is supported");
 }
 
@@ -76,8 +77,16 @@ void ReadGemma3(FieldReader* reader, ModelConfig* config) {
   ReadQueryScalar(reader, config);
   CheckNeutral(reader, "attn_logit_softcapping", std::nullopt, "only null is supported");
   config->logit_softcap = ReadSoftcap(reader, "final_logit_softcapping", 0);
+  if (config->wrapper.empty()) {
+    config->attends_both_ways = reader->Bool("use_bidirectional_attention", false);
+    // The files give the width of both sides together, which is one for all layers.
+    for (LayerConfig& layer : config->layers) {
+      if (!config->attends_both_ways || layer.sliding_window == 0) continue;
+      layer.sliding_window = layer.sliding_window / 2 + 1;
+    }
+    return;
+  }
   // The reference's multimodal class does not apply it.
-  if (config->wrapper.empty()) return;
   config->logit_softcap = 0;
   config->picture_attention = PictureAttention::kAllLayers;
 }

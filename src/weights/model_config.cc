@@ -84,6 +84,10 @@ const Architecture* ReadArchitecture(FieldReader* reader, ModelConfig* config) {
   const Architecture* found = nullptr;
   if (has_names) {
     found = FindArchitecture(name);
+    if (found == nullptr) {
+      found = FindArchitectureOfBody(name);
+      config->lacks_head = found != nullptr;
+    }
   } else {
     for (const Architecture& candidate : Architectures()) {
       if (*model_type == candidate.model_type) found = &candidate;
@@ -434,6 +438,11 @@ Result<ModelConfig> LoadModelConfig(const std::string& model_dir) {
     // Files that cannot be opened are reported where their weights are loaded.
     const auto checkpoint = Checkpoint::Open(model_dir);
     if (checkpoint.ok()) weights::FindStoredForm(**checkpoint, &config);
+  }
+  const bool may_be_body = config.lacks_head || weights::IsListed(model_dir, "modules.json");
+  if (config.wrapper.empty() && may_be_body) {
+    const auto checkpoint = Checkpoint::Open(model_dir);
+    if (checkpoint.ok()) weights::FindBodyNames(**checkpoint, &config);
   }
   return config;
 }

@@ -176,6 +176,31 @@ void FindStoredForm(const Checkpoint& checkpoint, ModelConfig* config) {
   FindExperts(checkpoint, config);
 }
 
+const Architecture* FindArchitectureOfBody(std::string_view name) {
+  for (const std::string_view suffix : {"TextModel", "Model"}) {
+    if (!name.ends_with(suffix)) continue;
+    const std::string_view stem = name.substr(0, name.size() - suffix.size());
+    if (const Architecture* const found = FindArchitecture(fmt::format("{}ForCausalLM", stem))) {
+      return found;
+    }
+  }
+  return nullptr;
+}
+
+void FindBodyNames(const Checkpoint& checkpoint, ModelConfig* config) {
+  constexpr std::string_view kModel = "model.";
+  const bool has_prefix = config->text_prefix == kModel && checkpoint.Has("model.norm.weight");
+  if (!has_prefix && checkpoint.Has("norm.weight")) config->text_prefix = "";
+  for (const char* suffix : {"weight", "weight_packed", "qweight"}) {
+    if (!checkpoint.Has(fmt::format("lm_head.{}", suffix))) continue;
+    config->lacks_head = false;
+    return;
+  }
+  if (config->tie_word_embeddings) return;
+  config->tie_word_embeddings = true;
+  config->lacks_head = true;
+}
+
 std::string_view OtherPartOf(std::string_view name) {
   constexpr std::string_view kModel = "model.";
   if (name.starts_with(kModel)) name.remove_prefix(kModel.size());

@@ -9,6 +9,7 @@
 #include "minisgl/base/json.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
+#include "weights/architecture_table.h"
 
 namespace minisgl::weights {
 
@@ -38,10 +39,19 @@ std::string SupportedWrappers();
 // "\"llama\", \"mistral\"": the model_types of text that `wrapper` may hold.
 std::string InnerTypes(const Wrapper& wrapper);
 
+// The entry whose layers, without an output head, are the class `name`: "Qwen3Model" of
+// "Qwen3ForCausalLM", "Gemma3TextModel" of "Gemma3ForCausalLM". Null if there is none.
+const Architecture* FindArchitectureOfBody(std::string_view name);
+
 // Sets how the files of `checkpoint` name the text model's tensors and order its experts' matrices.
 // An output head that is stored is used: the reference does not tie two tensors that differ.
 // REQUIRES a wrapper, or an entry with forms.
 void FindStoredForm(const Checkpoint& checkpoint, ModelConfig* config);
+
+// The same for a model that may be stored as its layers alone, without the output head and without
+// "model." before the names of tensors, as models of vectors are. A head that is not stored counts
+// as tied to the embedding, so that the model loads; `lacks_head` says that it is none.
+void FindBodyNames(const Checkpoint& checkpoint, ModelConfig* config);
 
 inline constexpr std::string_view kPredictionPart = "layers that predict further tokens";
 

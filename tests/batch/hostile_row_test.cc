@@ -129,6 +129,42 @@ TEST(HostileRowTest, EveryFieldOfARowToScoreIsAnsweredOrRefused) {
   EXPECT_GE(answered, 15u);
 }
 
+TEST(HostileRowTest, EveryFieldOfARowForVectorsIsAnsweredOrRefused) {
+  const TextModel text = FakeTextModel();
+  const VectorPipeline pipeline;
+  PromptBuilderOptions options;
+  options.embedding.pipeline = &pipeline;
+  const PromptBuilder builder(&text, SmallLimits(), options);
+  size_t refused = 0, answered = 0;
+  for (const RowField& field : RowFields()) {
+    for (const char* value : {"true", "-1", "1e308", "\"\\u0000x\"", "[]", "[[{}]]", "[[2]]",
+                              "null", "2", "[\"a\", 2]", "[2, -3]"}) {
+      const std::string name(field.name);
+      const bool is_text = name == "text" || name == "input";
+      const std::string row = "{" + std::string(is_text ? "" : "\"text\": \"a b\", ") + "\"" +
+                              name + "\": " + value + "}";
+      ParsedRow parsed = ParseRow(row, 3, 7, /*lenient=*/false, RowPurpose::kEmbed);
+      std::vector<Prompt> prompts;
+      if (!parsed.error) parsed.error = builder.Build(&parsed.row, &prompts);
+      if (FindRowField(name, kInEmbedded) == nullptr && std::string(value) != "null") {
+        EXPECT_EQ(parsed.error ? parsed.error->code : "", "unsupported_field") << row;
+      }
+      if (!parsed.error) {
+        ++answered;
+        ASSERT_EQ(prompts.size(), 1u) << row;
+        EXPECT_EQ(prompts[0].max_tokens, 0) << row;
+        EXPECT_TRUE(prompts[0].extras->pooling.has_value()) << row;
+        continue;
+      }
+      ++refused;
+      EXPECT_FALSE(parsed.error->field.empty()) << row << ": " << parsed.error->message;
+      EXPECT_TRUE(ParseJson(FormatErrorRow(parsed.row, *parsed.error)).ok()) << row;
+    }
+  }
+  EXPECT_GE(refused, 300u);
+  EXPECT_GE(answered, 15u);
+}
+
 // One row for each kind of error, and its error code; "" means it is answered.
 struct HostileLine {
   std::string line;

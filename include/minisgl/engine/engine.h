@@ -41,7 +41,11 @@ struct EngineLimits {
   int32_t max_step_tokens = 0;  // T of any plan
   int32_t max_step_drafts = 0;  // drafted tokens of any plan, part of T
   int32_t max_in_flight = 2;    // plans launched and not collected
-  RowExtraSet extras = 0;       // the parts of RowExtras that it implements; plans have no others
+  bool lacks_head = false;      // prompts have no answer and no log-probabilities
+  // Tokens attend to later ones, too: a prompt is computed by one step, shares nothing with others,
+  // and has no answer.
+  bool attends_both_ways = false;
+  RowExtraSet extras = 0;  // the parts of RowExtras that it implements; plans have no others
   // Inputs that are larger than a step's budget are encoded in pieces, a step each. A plan with a
   // piece may have no rows. Else such an input is encoded by one step.
   bool encodes_in_pieces = false;

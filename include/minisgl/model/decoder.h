@@ -64,8 +64,10 @@ struct ForwardInput {
   // Pictures, if implementations of PlaceRows and MixRotary run:
   std::span<const PlacedEmbeddings> placed;      // in order; on the host
   const RopePosition* rope_positions = nullptr;  // [T]; null: all are `positions`, three times
-  // [T] AttentionParams::key_end, of models whose pictures attend both ways. Null: causal.
+  // [T] AttentionParams::key_end, of models whose pictures or texts attend both ways. Null: causal.
   const int32_t* key_end = nullptr;
+  // [T] The same in layers with a sliding window, of models whose texts attend both ways.
+  const int32_t* window_key_end = nullptr;
   // [T] the ids that per-layer embeddings are looked up with; null: token_ids.
   const int32_t* per_layer_ids = nullptr;
   // [N] indices of the tokens that need logits. Null: the first N of the step, and this is the last
@@ -126,6 +128,9 @@ class Decoder : public RankModel {
   // last RunLayers left in the workspace.
   virtual void RunLayers(const ForwardInput& input) = 0;
   virtual float* Logits(const ForwardInput& input) = 0;
+  // The states of the same tokens behind the final norm, [N, D] of Ops::activation_dtype(), in the
+  // workspace until the next call of either. REQUIRES logit_tokens. Ranks do not meet in it.
+  virtual ConstActivationPtr States(const ForwardInput& input) = 0;
 
   virtual const ModelConfig& config() const = 0;
   virtual DecoderTables tables() const = 0;

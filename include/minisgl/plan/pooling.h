@@ -5,9 +5,10 @@
 
 namespace minisgl {
 
-// kLast, kFirst: the state of that token. kMean, kMax: over all tokens, element by element, in
-// their order.
-enum class Pooling : uint8_t { kLast, kFirst, kMean, kMax };
+// kLast, kFirst: the state of that token. The others are over all n tokens, element by element, in
+// their order: kMean their sum / n, kMeanSqrt their sum / sqrt(n), kWeightedMean the sum of token i
+// times i / (1 + ... + n), i from 1.
+enum class Pooling : uint8_t { kLast, kFirst, kMean, kMax, kMeanSqrt, kWeightedMean };
 
 // True if the vector needs no token but the last: a cache may serve the others.
 constexpr bool NeedsLastTokenOnly(Pooling pooling) { return pooling == Pooling::kLast; }

@@ -157,6 +157,11 @@ struct ModelConfig {
   std::string wrapper;
   // Prefixes of tensor names in the files: in place of "model.", and before "lm_head".
   std::string text_prefix = "model.", head_prefix;
+  // Each token attends to all tokens of its text, also to later ones; with a window w to those less
+  // than w away. Such a model gives vectors of texts, each of which is computed in one step.
+  bool attends_both_ways = false;
+  // The class has no output head, or none is stored: the model gives vectors of texts.
+  bool lacks_head = false;
   DType dtype = DType::kF32;  // as stated in the file; f32 if it is not
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
