@@ -68,5 +68,18 @@ CallAttempt BrokenCall(std::string_view text, size_t begin, size_t examined,
                        std::span<const std::string_view> opens, bool at_end);
 
 std::unique_ptr<CallDialect> MakeHermes();
+std::unique_ptr<CallDialect> MakeQwen3Coder(ToolTypes types);
+std::unique_ptr<CallDialect> MakeLlama3Json();
+// `gives_broken`: broken arguments are given as they are.
+std::unique_ptr<CallDialect> MakeMistral(bool gives_broken);
+std::unique_ptr<CallDialect> MakeGemma4();
+std::unique_ptr<CallDialect> MakeGlm4(ToolTypes types);
+std::unique_ptr<CallDialect> MakeDeepseekV3();
+std::unique_ptr<CallDialect> MakeDeepseekV31();
+std::unique_ptr<CallDialect> MakeGranite();
+std::unique_ptr<CallDialect> MakePythonic();
+std::unique_ptr<CallDialect> MakeDsml(ToolTypes types);
+std::unique_ptr<CallDialect> MakeKimiK2();
+std::unique_ptr<CallDialect> MakeMinimaxM2(ToolTypes types);
 
 }  // namespace minisgl::text

@@ -46,7 +46,7 @@ std::optional<std::string> ArgumentsOf(std::string_view json) {
 
 }  // namespace
 
-std::optional<ToolCall> ReadCallObject(std::string_view json) {
+std::optional<ToolCall> ReadCallObject(std::string_view json, bool needs_arguments) {
   CallMembers members;
   if (!FindMembers(json, &members)) return std::nullopt;
   if (members.name.empty() && members.function.starts_with('{')) {
@@ -55,6 +55,7 @@ std::optional<ToolCall> ReadCallObject(std::string_view json) {
     members.id = id;
   }
   if (!IsStringText(members.name)) return std::nullopt;
+  if (needs_arguments && members.arguments.empty()) return std::nullopt;
   std::optional<std::string> arguments = ArgumentsOf(members.arguments);
   ToolCall call;
   call.name = UnquoteJson(members.name);
@@ -64,10 +65,10 @@ std::optional<ToolCall> ReadCallObject(std::string_view json) {
   return call;
 }
 
-std::optional<std::vector<ToolCall>> ReadCallObjects(std::string_view json) {
+std::optional<std::vector<ToolCall>> ReadCallObjects(std::string_view json, bool needs_arguments) {
   std::vector<ToolCall> calls;
   if (!json.starts_with('[')) {
-    std::optional<ToolCall> call = ReadCallObject(json);
+    std::optional<ToolCall> call = ReadCallObject(json, needs_arguments);
     if (!call) return std::nullopt;
     calls.push_back(std::move(*call));
     return calls;
@@ -79,7 +80,7 @@ std::optional<std::vector<ToolCall>> ReadCallObjects(std::string_view json) {
     const size_t begin = scanner.begin();
     while (scanner.depth() > 1 && scanner.Next()) continue;
     const std::string_view value = json.substr(begin, scanner.begin() + 1 - begin);
-    std::optional<ToolCall> call = ReadCallObject(value);
+    std::optional<ToolCall> call = ReadCallObject(value, needs_arguments);
     if (!call) return std::nullopt;
     calls.push_back(std::move(*call));
   }

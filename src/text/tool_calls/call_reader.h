@@ -30,6 +30,12 @@ class CallReader {
 // `dialect` is null for an answer without calls.
 std::unique_ptr<CallReader> MakeMarkedReader(std::unique_ptr<CallDialect> dialect);
 
+// Reads messages in channels (channel_scanner.h) by their parts.
+std::unique_ptr<CallReader> MakeHarmonyReader();
+// The parts of an answer in channels whose control tokens are spelled. Those within the JSON
+// arguments of a call are text.
+TextParts HarmonyParts(std::string_view text);
+
 // Joins the pieces of content that calls divide, by the rule of white space of tool_calls.h.
 class ContentJoiner {
  public:

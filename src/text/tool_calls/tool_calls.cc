@@ -93,14 +93,46 @@ constexpr DialectMarks kDialectMarks[] = {
     {ToolDialect::kMinimaxM2, {"<minimax:tool_call>", "</minimax:tool_call>"}},
 };
 
-std::unique_ptr<text::CallReader> MakeReader(ToolDialect dialect, const Json& tools) {
-  (void)tools;
+std::unique_ptr<text::CallDialect> MakeDialect(ToolDialect dialect, const Json& tools) {
   switch (dialect) {
     case ToolDialect::kHermes:
-      return text::MakeMarkedReader(text::MakeHermes());
-    default:
-      return text::MakeMarkedReader(nullptr);
+      return text::MakeHermes();
+    case ToolDialect::kQwen3Coder:
+      return text::MakeQwen3Coder(text::ToolTypes(tools));
+    case ToolDialect::kLlama3Json:
+      return text::MakeLlama3Json();
+    case ToolDialect::kMistral:
+      return text::MakeMistral(/*gives_broken=*/true);
+    case ToolDialect::kMistralV3:
+      return text::MakeMistral(/*gives_broken=*/false);
+    case ToolDialect::kGemma4:
+      return text::MakeGemma4();
+    case ToolDialect::kGlm4:
+      return text::MakeGlm4(text::ToolTypes(tools));
+    case ToolDialect::kDeepseekV3:
+      return text::MakeDeepseekV3();
+    case ToolDialect::kDeepseekV31:
+      return text::MakeDeepseekV31();
+    case ToolDialect::kGranite:
+      return text::MakeGranite();
+    case ToolDialect::kPythonic:
+      return text::MakePythonic();
+    case ToolDialect::kDsml:
+      return text::MakeDsml(text::ToolTypes(tools));
+    case ToolDialect::kKimiK2:
+      return text::MakeKimiK2();
+    case ToolDialect::kMinimaxM2:
+      return text::MakeMinimaxM2(text::ToolTypes(tools));
+    case ToolDialect::kHarmony:
+    case ToolDialect::kNone:
+      break;
   }
+  return nullptr;
+}
+
+std::unique_ptr<text::CallReader> MakeReader(ToolDialect dialect, const Json& tools) {
+  if (dialect == ToolDialect::kHarmony) return text::MakeHarmonyReader();
+  return text::MakeMarkedReader(MakeDialect(dialect, tools));
 }
 
 ToolCallPiece ReadWhole(text::CallReader& reader, std::string_view text, const TextParts& parts) {
@@ -126,6 +158,27 @@ TextParts WithThoughtBeforeBareClose(const TextParts& parts) {
     AddPart(is_bare ? PartKind::kTag : part->kind, part->size, &result);
   }
   return result;
+}
+
+// The tags of a dialect's models, as they are spelled in `text`.
+ReasoningTags SpelledTags(ToolDialect dialect, std::string_view text) {
+  switch (dialect) {
+    case ToolDialect::kMistral:
+    case ToolDialect::kMistralV3:
+      return {"[THINK]", "[/THINK]"};
+    case ToolDialect::kGemma4:
+      return {"<|channel>", "<channel|>", false, "", "", "thought"};
+    case ToolDialect::kGranite:
+      break;
+    default:
+      return {"<think>", "</think>"};
+  }
+  constexpr std::string_view kWords = "Here is my thought process:";
+  if (text::WithoutSpace(text).starts_with(kWords)) return {kWords, "Here is my response:"};
+  ReasoningTags tags{"<think>", "</think>"};
+  tags.answer = tags.wrap_open = "<response>";
+  tags.wrap_close = "</response>";
+  return tags;
 }
 
 }  // namespace
@@ -200,22 +253,27 @@ ToolCallPiece ReadToolCalls(ToolDialect dialect, const Json& tools, std::string_
 }
 
 ToolCallPiece ReadSpelledToolCalls(ToolDialect dialect, const Json& tools, std::string_view text) {
-  ReasoningTags tags{"<think>", "</think>"};
-  if (dialect == ToolDialect::kMistral || dialect == ToolDialect::kMistralV3) {
-    tags = {"[THINK]", "[/THINK]"};
+  const auto reader = MakeReader(dialect, tools);
+  if (dialect == ToolDialect::kHarmony) {
+    return ReadWhole(*reader, text, text::HarmonyParts(text));
   }
+  ReasoningTags tags = SpelledTags(dialect, text);
   if (!text::WithoutSpace(text).starts_with(tags.open)) {
+    // A closing tag in the content ends a thought that the prompt has opened.
     const size_t close = text.find(tags.close);
     std::vector<text::ContentRange> ranges;
-    const auto reader = MakeReader(dialect, tools);
-    reader->NoteContent(&ranges);
-    ToolCallPiece whole = ReadWhole(*reader, text, {});
-    tags.starts_inside = std::ranges::any_of(ranges, [close](const text::ContentRange& range) {
-      return range.begin <= close && close < range.end;
-    });
-    if (!tags.starts_inside) return whole;
+    const auto trial = MakeReader(dialect, tools);
+    trial->NoteContent(&ranges);
+    ToolCallPiece whole = ReadWhole(*trial, text, {});
+    const bool is_bare = close < text.find(tags.open);
+    tags.starts_inside =
+        is_bare && std::ranges::any_of(ranges, [close](const text::ContentRange& range) {
+          return range.begin <= close && close < range.end;
+        });
+    const bool is_wrapped =
+        !tags.wrap_open.empty() && text::WithoutSpace(text).starts_with(tags.wrap_open);
+    if (!tags.starts_inside && !is_wrapped) return whole;
   }
-  const auto reader = MakeReader(dialect, tools);
   return ReadWhole(*reader, text, PartsOfText(tags, text));
 }
 

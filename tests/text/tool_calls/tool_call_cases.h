@@ -73,7 +73,7 @@ inline void ExpectLinear(ToolDialect dialect, std::string_view begin, std::strin
     reader.Finish();
     return reader.num_steps();
   };
-  constexpr size_t kSmall = 20'000, kLarge = 200'000;
+  constexpr size_t kSmall = 10'000, kLarge = 100'000;
   for (const size_t piece : {kLarge * 2, size_t{50}}) {
     const uint64_t small = steps(kSmall, piece), large = steps(kLarge, piece);
     EXPECT_LT(large, 14 * small + kLarge) << unit;
