@@ -25,6 +25,7 @@
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/gguf/gguf_file.h"
+#include "minisgl/text/tool_calls.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/find_model_dir.h"
 #include "term/messages.h"
@@ -223,7 +224,8 @@ Status DescribeFiles(const TextModel& text, const load::ModelFacts& facts, std::
   return Status();
 }
 
-void DescribeTemplate(const ChatTemplate* chat, std::string* out) {
+void DescribeTemplate(const TextModel& model, std::string* out) {
+  const ChatTemplate* chat = model.chat_template.get();
   InfoLine("template", chat != nullptr ? "yes" : "none; give one with --chat-template", out);
   if (chat == nullptr) return;
   const auto name = [](ContentForm form) {
@@ -233,6 +235,9 @@ void DescribeTemplate(const ChatTemplate* chat, std::string* out) {
   std::string text = fmt::format("takes the content of messages as {}", name(plain));
   if (with_tools != plain) text += fmt::format(", with tools as {}", name(with_tools));
   InfoLine("", text, out);
+  const ToolDialect dialect = DetectToolDialect(*chat, *model.tokenizer);
+  const std::string_view shown = dialect == ToolDialect::kNone ? "none known" : NameOf(dialect);
+  InfoLine("tool dialect", std::string(shown), out);
 }
 
 void DescribeText(const TextModel& text, const load::ModelFacts& facts, std::string* out) {
@@ -242,7 +247,7 @@ void DescribeText(const TextModel& text, const load::ModelFacts& facts, std::str
                        tokenizer.bos_token().empty() ? "nothing" : Visible(tokenizer.bos_token()),
                        tokenizer.eos_token().empty() ? "nothing" : Visible(tokenizer.eos_token())),
            out);
-  DescribeTemplate(text.chat_template.get(), out);
+  DescribeTemplate(text, out);
   std::set<TokenId> eos(facts.config.eos_token_ids.begin(), facts.config.eos_token_ids.end());
   eos.insert(facts.generation.eos_token_ids.begin(), facts.generation.eos_token_ids.end());
   if (tokenizer.eos_id()) eos.insert(*tokenizer.eos_id());

@@ -32,6 +32,7 @@ CommandBody AddScoreCommand(load::OptionTable* app);
 CommandBody AddEmbedCommand(load::OptionTable* app);
 CommandBody AddGrammarCommand(load::OptionTable* app);
 CommandBody AddTokenizeCommand(load::OptionTable* app);
+CommandBody AddToolCallsCommand(load::OptionTable* app);
 
 // Asks at the terminal whether to download `model` (OWNER/NAME), and does so; false if not, and
 // without a terminal. Errors: as hub::Pull.

@@ -51,6 +51,7 @@ constexpr Subcommand kSubcommands[] = {
     {"tokenize", "Show the model's input: text after the template, and token ids",
      AddTokenizeCommand},
     {"grammar", "Judge texts by schemas, regular expressions and grammars", AddGrammarCommand},
+    {"toolcalls", "Read the calls of tools in answers of models", AddToolCallsCommand},
     {"cache", "Show, check or clear a prefix cache on disk", AddCacheCommand},
 };
 

@@ -5,7 +5,7 @@
 
 #include "tool_call_cases.h"
 
-namespace minisgl {
+namespace minisgl::gemma4_calls {
 namespace {
 
 std::string Gemma(const std::string& body) {
@@ -65,4 +65,4 @@ TEST(Gemma4Test, TimeIsLinear) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::gemma4_calls

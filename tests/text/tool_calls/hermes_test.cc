@@ -4,7 +4,7 @@
 
 #include "tool_call_cases.h"
 
-namespace minisgl {
+namespace minisgl::hermes_calls {
 namespace {
 
 const std::string kOpen = "<tool_call>", kClose = "</tool_call>";
@@ -136,4 +136,4 @@ TEST(HermesTest, TimeIsLinear) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::hermes_calls

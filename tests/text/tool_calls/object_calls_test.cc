@@ -6,7 +6,7 @@
 
 #include "tool_call_cases.h"
 
-namespace minisgl {
+namespace minisgl::object_calls {
 namespace {
 
 const std::string kArguments =
@@ -202,4 +202,4 @@ TEST(ObjectCallsTest, TimeIsLinear) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::object_calls

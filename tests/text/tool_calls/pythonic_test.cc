@@ -5,7 +5,7 @@
 
 #include "tool_call_cases.h"
 
-namespace minisgl {
+namespace minisgl::pythonic_calls {
 namespace {
 
 void Expect(const std::vector<ToolCallCase>& cases) {
@@ -113,4 +113,4 @@ TEST(PythonicTest, TimeIsLinear) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::pythonic_calls

@@ -7,7 +7,7 @@
 #include "minisgl/text/thought_reader.h"
 #include "tool_call_cases.h"
 
-namespace minisgl {
+namespace minisgl::spelled_calls {
 namespace {
 
 void ExpectSpelled(ToolDialect dialect, const std::string& text, const ToolCallPiece& expected) {
@@ -163,4 +163,4 @@ TEST(ToolDialectTest, WithoutADialectAllIsContent) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::spelled_calls

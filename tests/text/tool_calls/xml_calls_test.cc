@@ -6,7 +6,7 @@
 
 #include "tool_call_cases.h"
 
-namespace minisgl {
+namespace minisgl::xml_calls {
 namespace {
 
 Json TypedTools() {
@@ -208,4 +208,4 @@ TEST(XmlCallsTest, TimeIsLinear) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::xml_calls
