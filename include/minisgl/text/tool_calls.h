@@ -5,7 +5,9 @@
 // - Arguments are given as JSON text, with all digits of a number and the order of keys as the
 //   model wrote them. Values that are written as bare text (in marks like those of XML) take the
 //   type that the tool's schema has for the parameter: a string stays the text, anything else is
-//   read as JSON if it is JSON, and is the text if not.
+//   read as JSON if it is JSON, and is the text if not. Without a type in the schema a value is
+//   text in kQwen3Coder and kMinimaxM2, as for the readers published with these models, and is read
+//   as JSON in kGlm4.
 // - Text that is no call is content. So is a broken call, from its first mark to its last one, or
 //   to the end of the answer. Exceptions: kMistral and kHarmony divide the arguments from the rest
 //   by control tokens, so broken arguments are given as they are.

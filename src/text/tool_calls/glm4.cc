@@ -80,7 +80,7 @@ class GlmCall {
       const std::string_view behind = text_.substr(SkipSpace(text_, at_));
       if (behind.starts_with(kKeyOpen) || behind.starts_with(kGlmCloses[0])) {
         const std::string_view value = text_.substr(begin, end - begin);
-        arguments_.Add(key, types_.ValueOf(call_.name, key, value));
+        arguments_.Add(key, types_.ValueOf(call_.name, key, value, ToolTypes::Unknown::kJson));
         return true;
       }
       if (MayFollow(behind)) return Fail(true);

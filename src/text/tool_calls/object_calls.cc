@@ -1,4 +1,5 @@
-// Dialects whose calls are JSON objects, after a mark or at the beginning of a line:
+// Dialects whose calls are JSON objects. In llama3_json an object is a call if it has a name and
+// arguments, wherever it stands; in granite an array of such objects that begins a line.
 //
 //   granite      <|tool_call|>[{"name": NAME, "arguments": {...}}, ...]
 //   llama3_json  {"name": NAME, "parameters": {...}}; {...}
@@ -84,15 +85,16 @@ class Granite : public CallDialect {
 
 constexpr std::string_view kPythonTag = "<|python_tag|>";
 constexpr std::string_view kFunctionOpen = "<function=", kFunctionClose = "</function>";
-constexpr std::string_view kLlamaMarks[] = {kPythonTag, kFunctionOpen};
+constexpr std::string_view kLlamaOpens[] = {kPythonTag, kFunctionOpen};
+constexpr std::string_view kLlamaMarks[] = {"{", kPythonTag, kFunctionOpen};
 constexpr std::string_view kLlamaFunctionCloses[] = {kFunctionClose};
 constexpr std::string_view kLlamaEnds[] = {"}", ")", kFunctionClose};
 constexpr size_t kLlamaNameMax = 1024;
 
 class Llama3Json : public CallDialect {
  public:
-  size_t FindMark(std::string_view text, size_t from, bool line_begins) const override {
-    return FindMarkOrLine(text, from, kLlamaMarks, '{', line_begins);
+  size_t FindMark(std::string_view text, size_t from, bool) const override {
+    return FindFirst(text, from, kLlamaMarks);
   }
   Marks Ends() const override { return kLlamaEnds; }
 
@@ -150,7 +152,7 @@ class Llama3Json : public CallDialect {
     const JsonSpan span = SpanJson(text, begin, !at_end);
     if (span.state == JsonSpan::State::kCut && !at_end) return CallAttempt::More();
     if (span.state != JsonSpan::State::kWhole || text[begin] != '{') {
-      return BrokenCall(text, kFunctionOpen.size(), span.end, kLlamaFunctionCloses, kLlamaMarks,
+      return BrokenCall(text, kFunctionOpen.size(), span.end, kLlamaFunctionCloses, kLlamaOpens,
                         at_end);
     }
     call.arguments = std::string(text.substr(begin, span.end - begin));
@@ -163,7 +165,7 @@ class Llama3Json : public CallDialect {
       if (!at_end) return CallAttempt::More();
       return CallAttempt::Calls(text.size(), {std::move(call)});
     }
-    return BrokenCall(text, kFunctionOpen.size(), behind, kLlamaFunctionCloses, kLlamaMarks,
+    return BrokenCall(text, kFunctionOpen.size(), behind, kLlamaFunctionCloses, kLlamaOpens,
                       at_end);
   }
 

@@ -48,6 +48,7 @@ constexpr DialectSign kDialectSigns[] = {
     {ToolDialect::kGlm4, {"<arg_key>", "<arg_value>"}},
     {ToolDialect::kQwen3Coder, {"<function=", "<parameter="}},
     {ToolDialect::kPythonic, {"<|tool_call_start|>", ""}},  // LFM2
+    {ToolDialect::kPythonic, {"<|tool_list_start|>", ""}},  // LFM2
     {ToolDialect::kPythonic, {"<|python_start|>", ""}},     // Llama 4
     {ToolDialect::kPythonic, {"<function_calls>", ""}},     // OLMo 3
     {ToolDialect::kPythonic, {"[func_name1(", ""}},         // Llama 3.2
@@ -56,6 +57,24 @@ constexpr DialectSign kDialectSigns[] = {
     {ToolDialect::kLlama3Json, {"<|python_tag|>", ""}},
     {ToolDialect::kLlama3Json, {"<|eom_id|>", ""}},
     {ToolDialect::kLlama3Json, {"ipython", "\"parameters\""}},
+};
+
+// A template that reads tools, but writes no calls, belongs to a model that has the mark of its
+// dialect in the vocabulary.
+struct VocabularySign {
+  ToolDialect dialect = ToolDialect::kNone;
+  std::string_view mark;
+};
+constexpr VocabularySign kVocabularySigns[] = {
+    {ToolDialect::kPythonic, "<|tool_call_start|>"},
+    {ToolDialect::kPythonic, "<|python_start|>"},
+    {ToolDialect::kGemma4, "<|tool_call>"},
+    {ToolDialect::kMistral, "[ARGS]"},
+    {ToolDialect::kMistralV3, "[TOOL_CALLS]"},
+    {ToolDialect::kMinimaxM2, "<minimax:tool_call>"},
+    {ToolDialect::kGlm4, "<arg_key>"},
+    {ToolDialect::kHermes, "<tool_call>"},
+    {ToolDialect::kGranite, "<|tool_call|>"},
 };
 
 // The marks of dialects that some vocabulary has as control tokens.
@@ -210,12 +229,15 @@ std::string ListToolDialects() {
 }
 
 ToolDialect DetectToolDialect(const ChatTemplate& chat, const Tokenizer& tokenizer) {
-  (void)tokenizer;
   for (const DialectSign& sign : kDialectSigns) {
     const bool has_all = std::ranges::all_of(sign.marks, [&chat](std::string_view mark) {
       return mark.empty() || chat.SourceContains(mark);
     });
     if (has_all) return sign.dialect;
+  }
+  if (!chat.Reads("tools")) return ToolDialect::kNone;
+  for (const VocabularySign& sign : kVocabularySigns) {
+    if (tokenizer.IdOf(sign.mark)) return sign.dialect;
   }
   return ToolDialect::kNone;
 }

@@ -10,8 +10,8 @@ namespace {
 enum TypeBit : uint8_t { kStringType = 1, kBooleanType = 2, kNullType = 4, kOtherType = 8 };
 
 uint8_t BitOf(std::string_view type) {
-  if (type == "string") return kStringType;
-  if (type == "boolean") return kBooleanType;
+  if (type == "string" || type == "str" || type == "text") return kStringType;
+  if (type == "boolean" || type == "bool") return kBooleanType;
   return type == "null" ? kNullType : kOtherType;
 }
 
@@ -102,7 +102,6 @@ ToolTypes::ToolTypes(const Json& tools) {
     const Json* properties = parameters->Find("properties");
     if (properties == nullptr || !properties->is_object()) continue;
     auto& types = tools_[name->as_string()];
-    TypeReader reader(*parameters);
     for (const auto& [key, schema] : properties->as_object()) {
       types[key] = TypeReader(*parameters).Read(schema);
     }
@@ -110,7 +109,7 @@ ToolTypes::ToolTypes(const Json& tools) {
 }
 
 std::string ToolTypes::ValueOf(const std::string& tool, const std::string& parameter,
-                               std::string_view text) const {
+                               std::string_view text, Unknown unknown) const {
   Types types = 0;
   if (const auto known = tools_.find(tool); known != tools_.end()) {
     if (const auto own = known->second.find(parameter); own != known->second.end()) {
@@ -118,6 +117,7 @@ std::string ToolTypes::ValueOf(const std::string& tool, const std::string& param
     }
   }
   const std::string_view value = WithoutSpace(text);
+  if (types == 0 && unknown == Unknown::kString) return Quoted(text);
   if (types == kStringType) return Quoted(text);
   if ((types & kStringType) != 0) {
     // What the other types cannot be stays the text.

@@ -47,6 +47,7 @@ struct XmlForm {
   std::string_view parameter_open, parameter_close;
   bool quotes_names = true;
   bool trims_line_breaks = false;
+  ToolTypes::Unknown unknown = ToolTypes::Unknown::kString;
 };
 const XmlForm kQwenForm = {{kQwenOpens, kQwenCloses, kQwenCallOpens, kQwenCallCloses, kQwenAll},
                            "<parameter=",
@@ -59,7 +60,10 @@ const XmlForm kMinimaxForm = {
     "</parameter>"};
 const XmlForm kDsmlForm = {{kDsmlOpens, kDsmlCloses, kDsmlCallOpens, kDsmlCallCloses, kDsmlAll},
                            "<" MINISGL_DSML "parameter name=",
-                           "</" MINISGL_DSML "parameter>"};
+                           "</" MINISGL_DSML "parameter>",
+                           /*quotes_names=*/true,
+                           /*trims_line_breaks=*/false,
+                           ToolTypes::Unknown::kJson};
 #undef MINISGL_DSML
 
 constexpr size_t kXmlNameMax = 1024;
@@ -159,7 +163,7 @@ class XmlCall {
       if (text.starts_with('\n')) text.remove_prefix(1);
       if (text.ends_with('\n')) text.remove_suffix(1);
     }
-    if (!is_string_) return types_.ValueOf(call_.name, parameter, text);
+    if (!is_string_) return types_.ValueOf(call_.name, parameter, text, form_.unknown);
     if (!*is_string_ && IsJson(text)) return std::string(WithoutSpace(text));
     std::string json;
     AppendJsonString(text, &json);

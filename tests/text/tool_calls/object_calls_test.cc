@@ -141,7 +141,7 @@ TEST(ObjectCallsTest, MistralGivesBrokenArguments) {
                {"[TOOL_CALLS][{\"name\": \"f\"", "[TOOL_CALLS][{\"name\": \"f\"", {}}});
 }
 
-TEST(ObjectCallsTest, LlamaCallsAreObjectsThatBeginALine) {
+TEST(ObjectCallsTest, LlamaCallsAreObjectsWithANameAndArguments) {
   const ToolCall f{"f", "{\"a\": 1}", ""}, g{"g", "{}", ""};
   const std::string call_f = Llama("f", "{\"a\": 1}"), call_g = Llama("g", "{}");
   ExpectCalls(ToolDialect::kLlama3Json, Json(),
@@ -151,7 +151,7 @@ TEST(ObjectCallsTest, LlamaCallsAreObjectsThatBeginALine) {
                {"<|python_tag|>" + call_f + ";" + call_g, "", {f, g}},
                {"Sure.\n" + call_f + "\nDone.", "Sure.\nDone.", {f}},
                {Named("f", "{\"a\": 1}"), "", {f}},
-               {"As in " + call_f, "As in " + call_f, {}},
+               {"Sure: " + call_f + " Done {f}.", "Sure: Done {f}.", {f}},
                {"{\"a\": 1}", "{\"a\": 1}", {}},
                {"{\"name\": \"Ada\"}", "{\"name\": \"Ada\"}", {}},
                {"{\"inner\":\n" + call_f + "\n}", "{\"inner\":\n" + call_f + "\n}", {}},

@@ -94,8 +94,6 @@ TEST(XmlCallsTest, ValuesTakeTheTypesOfTheSchema) {
       {{{"z", "null"}}, "{\"z\": null}"},
       {{{"m", "null"}, {"s", "x"}}, "{\"m\": null, \"s\": \"x\"}"},
       {{{"m", "x"}}, "{\"m\": \"x\"}"},
-      // JSON is taken as it is if the parameter has no schema.
-      {{{"u", "7"}, {"v", "seven"}}, "{\"u\": 7, \"v\": \"seven\"}"},
       // Markup in a value.
       {{{"s", "<b>x</b> </parameter> x <parameter=y> </function>"}},
        "{\"s\": \"<b>x</b> </parameter> x <parameter=y> </function>\"}"},
@@ -107,6 +105,17 @@ TEST(XmlCallsTest, ValuesTakeTheTypesOfTheSchema) {
       ExpectCalls(written.dialect, TypedTools(),
                   {{"Look:\n" + written.text + "\n", "Look:", {{"f", json, ""}}}});
     }
+  }
+}
+
+TEST(XmlCallsTest, ValuesWithoutATypeAreReadAsPublished) {
+  for (const Written& written : InEach("f", {{"u", "7"}, {"v", "seven"}})) {
+    const bool is_text =
+        written.dialect == ToolDialect::kQwen3Coder || written.dialect == ToolDialect::kMinimaxM2;
+    const std::string json =
+        is_text ? "{\"u\": \"7\", \"v\": \"seven\"}" : "{\"u\": 7, \"v\": \"seven\"}";
+    ExpectCalls(written.dialect, TypedTools(), {{written.text, "", {{"f", json, ""}}}});
+    ExpectCalls(written.dialect, Json(), {{written.text, "", {{"f", json, ""}}}});
   }
 }
 
