@@ -179,14 +179,37 @@ TextParts WithThoughtBeforeBareClose(const TextParts& parts) {
   return result;
 }
 
+// The parts of an answer of Gemma 4, whose tags are control tokens: they open thoughts anywhere but
+// in the strings of calls.
+TextParts GemmaParts(std::string_view text) {
+  constexpr std::string_view kTags[] = {"<|channel>", "<channel|>"};
+  constexpr std::string_view kQuote = "<|\"|>";
+  std::string marked;
+  bool in_string = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const std::string_view rest = text.substr(at);
+    in_string = in_string != rest.starts_with(kQuote);
+    const bool is_tag = rest.starts_with(kTags[0]) || rest.starts_with(kTags[1]);
+    if (is_tag && !in_string) marked += kControlMark;
+    marked += text[at];
+  }
+  ThoughtTags tags;
+  tags.open = kControlMark + std::string(kTags[0]);
+  tags.close = kControlMark + std::string(kTags[1]);
+  tags.name = "thought";
+  ThoughtReader reader(tags, /*starts_inside=*/false, /*is_closed=*/false);
+  TextParts parts;
+  for (const AnswerPart& part : reader.Push(marked)) AddPart(part.kind, part.text.size(), &parts);
+  for (const AnswerPart& part : reader.Finish()) AddPart(part.kind, part.text.size(), &parts);
+  return parts;
+}
+
 // The tags of a dialect's models, as they are spelled in `text`.
 ReasoningTags SpelledTags(ToolDialect dialect, std::string_view text) {
   switch (dialect) {
     case ToolDialect::kMistral:
     case ToolDialect::kMistralV3:
       return {"[THINK]", "[/THINK]"};
-    case ToolDialect::kGemma4:
-      return {"<|channel>", "<channel|>", false, "", "", "thought"};
     case ToolDialect::kGranite:
       break;
     default:
@@ -279,6 +302,7 @@ ToolCallPiece ReadSpelledToolCalls(ToolDialect dialect, const Json& tools, std::
   if (dialect == ToolDialect::kHarmony) {
     return ReadWhole(*reader, text, text::HarmonyParts(text));
   }
+  if (dialect == ToolDialect::kGemma4) return ReadWhole(*reader, text, GemmaParts(text));
   ReasoningTags tags = SpelledTags(dialect, text);
   if (!text::WithoutSpace(text).starts_with(tags.open)) {
     // A closing tag in the content ends a thought that the prompt has opened.

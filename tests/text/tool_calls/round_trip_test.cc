@@ -156,5 +156,30 @@ TEST(RoundTripTest, ATemplateWithoutCallsHasNoDialect) {
   EXPECT_EQ(DetectToolDialect(**chat, *tokenizer), ToolDialect::kNone);
 }
 
+// The vocabulary decides if a template reads tools, but writes no calls.
+TEST(RoundTripTest, AVocabularyWithMarksTellsOfADialect) {
+  const auto tokenizer = LoadTokenizer(MINISGL_SOURCE_DIR "/tests/text/tokenizers/spm-prepend");
+  const auto detect = [&](const std::string& source) {
+    auto chat = ChatTemplate::Parse(source, "t");
+    EXPECT_TRUE(chat.ok());
+    return DetectToolDialect(**chat, *tokenizer);
+  };
+  EXPECT_EQ(detect("{{ tools | tojson }}{{ messages[0].content }}"), ToolDialect::kMistralV3);
+  EXPECT_EQ(detect("{{ messages[0].content }}"), ToolDialect::kNone);
+  EXPECT_EQ(detect("{{ tools | tojson }}<tool_call>"), ToolDialect::kHermes);
+}
+
+// Other marks are ordinary text of these tokenizers.
+TEST(RoundTripTest, ControlTokensAmongMarksAreKept) {
+  const auto tokenizer = LoadTokenizer(MINISGL_SOURCE_DIR "/tests/text/tokenizers/spm-prepend");
+  const std::vector<TokenId> expected = {*tokenizer->IdOf("[TOOL_CALLS]")};
+  EXPECT_EQ(ToolCallTokens(ToolDialect::kMistralV3, *tokenizer), expected);
+  EXPECT_EQ(ToolCallTokens(ToolDialect::kMistral, *tokenizer), expected);
+  EXPECT_TRUE(ToolCallTokens(ToolDialect::kHermes, *tokenizer).empty());
+  EXPECT_TRUE(ToolCallTokens(ToolDialect::kNone, *tokenizer).empty());
+  const auto o200k = LoadTokenizer(MINISGL_SOURCE_DIR "/tests/text/tokenizers/o200k");
+  EXPECT_EQ(ToolCallTokens(ToolDialect::kHarmony, *o200k).size(), 3u);
+}
+
 }  // namespace
 }  // namespace minisgl::round_trip

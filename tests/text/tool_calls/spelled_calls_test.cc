@@ -40,6 +40,12 @@ TEST(SpelledCallsTest, EachDialectHasItsTags) {
   ExpectSpelled(ToolDialect::kGemma4,
                 "<|channel>thought\nWhy.\n<channel|><|tool_call>call:f{a:1}<tool_call|>",
                 {"Why.", "", kCalls});
+  ExpectSpelled(ToolDialect::kGemma4,
+                "<|channel>thought\nA<channel|><|tool_call>call:f{a:1}<tool_call|>"
+                "<|channel>thought\nB<channel|>So <|tool_call>call:g{s:<|\"|><|channel>x<channel|>"
+                "<|\"|>}<tool_call|>",
+                {"A\n\nB", "So", {kCalls[0], {"g", "{\"s\": \"<|channel>x<channel|>\"}", ""}}});
+  ExpectSpelled(ToolDialect::kGemma4, "<|channel>thought\n<channel|>So", {"", "So", {}});
   ExpectSpelled(ToolDialect::kGranite, "<think>Why.</think><response>So</response>",
                 {"Why.", "So", {}});
   ExpectSpelled(ToolDialect::kGranite, "Here is my thought process: Why.\nHere is my response: So",
