@@ -1,6 +1,7 @@
 // One entrance for every kind of grammar.
 #include <algorithm>
 
+#include "grammar/add_calls.h"
 #include "grammar/gbnf.h"
 #include "grammar/regular_expression.h"
 #include "grammar/schema_entrance.h"
@@ -32,6 +33,8 @@ Result<Symbol> AddText(const GrammarText& grammar, GrammarBuilder* builder,
       return builder->Terminal(expressions.Strings(grammar.choices));
     case GrammarKind::kGbnf:
       return grammar::AddGbnf(grammar.text, builder);
+    case GrammarKind::kCalls:
+      break;  // AddWhole
   }
   return BadInput("a grammar of no kind");
 }
@@ -102,21 +105,30 @@ Symbol AddContent(const ThoughtForm::Channels& tags, GrammarBuilder* builder) {
   return builder->Terminal(e.Concat({text, e.Optional(end), next}));
 }
 
-Symbol AddChannels(const ThoughtForm& thought, Symbol text, GrammarBuilder* builder) {
+// `answer`: what follows the thoughts, with its header. `bare`: what may stand in place of both.
+Symbol AddChannels(const ThoughtForm& thought, Symbol answer, Symbol bare,
+                   GrammarBuilder* builder) {
   const ThoughtForm::Channels& tags = thought.channels;
   const Symbol spaces = Spaces(builder);
   const Symbol content = AddContent(tags, builder);
   const Symbol thoughts =
       builder->Repeat(builder->Sequence({AddHeader(tags, /*is_answer=*/false, builder), content}),
                       0, GrammarBuilder::kUnbounded);
-  const Symbol answer =
-      builder->Sequence({thoughts, AddHeader(tags, /*is_answer=*/true, builder), spaces, text});
-  if (thought.starts_inside) return builder->Sequence({content, answer});
-  return builder->Choice({text, builder->Sequence({spaces, answer})});
+  const Symbol rest = builder->Sequence({thoughts, answer});
+  if (thought.starts_inside) return builder->Sequence({content, rest});
+  return builder->Choice({bare, builder->Sequence({spaces, rest})});
+}
+
+// The text of an answer in the message of its channel.
+Symbol InAnswerChannel(const ThoughtForm& thought, Symbol text, GrammarBuilder* builder) {
+  return builder->Sequence(
+      {AddHeader(thought.channels, /*is_answer=*/true, builder), Spaces(builder), text});
 }
 
 Symbol AddThought(const ThoughtForm& thought, Symbol text, GrammarBuilder* builder) {
-  if (!thought.channels.channel.empty()) return AddChannels(thought, text, builder);
+  if (!thought.channels.channel.empty()) {
+    return AddChannels(thought, InAnswerChannel(thought, text, builder), text, builder);
+  }
   const Symbol spaces = Spaces(builder);
   Symbol behind = text;
   if (!thought.wrap.empty()) {
@@ -134,6 +146,35 @@ Symbol AddThought(const ThoughtForm& thought, Symbol text, GrammarBuilder* build
   return start;
 }
 
+// The calls of an answer, after its thoughts.
+Result<Symbol> AddCallsAfterThought(const CallGrammar& grammar, const ThoughtForm& thought,
+                                    GrammarBuilder* builder, std::vector<std::string>* warnings) {
+  MINISGL_ASSIGN_OR_RETURN(grammar::CallSymbols symbols,
+                           grammar::AddCalls(grammar, builder, warnings));
+  if (symbols.text && grammar.text != nullptr) {
+    MINISGL_ASSIGN_OR_RETURN(symbols.text, AddText(*grammar.text, builder, warnings));
+    symbols.text_or_calls = builder->Choice({*symbols.text, symbols.calls});
+  }
+  if (!grammar.notation.in_header || thought.channels.channel.empty()) {
+    const Symbol start = symbols.text_or_calls.value_or(symbols.calls);
+    return thought.close.empty() ? start : AddThought(thought, start, builder);
+  }
+  if (!symbols.text) return AddChannels(thought, symbols.calls, symbols.calls, builder);
+  const Symbol answer =
+      builder->Choice({InAnswerChannel(thought, *symbols.text, builder), symbols.calls});
+  return AddChannels(thought, answer, builder->Choice({*symbols.text, symbols.calls}), builder);
+}
+
+Result<Symbol> AddWhole(const GrammarText& grammar, const ThoughtForm& thought,
+                        GrammarBuilder* builder, std::vector<std::string>* warnings) {
+  if (grammar.kind == GrammarKind::kCalls) {
+    if (grammar.calls == nullptr) return BadInput("there are no calls");
+    return AddCallsAfterThought(*grammar.calls, thought, builder, warnings);
+  }
+  MINISGL_ASSIGN_OR_RETURN(const Symbol text, AddText(grammar, builder, warnings));
+  return thought.close.empty() ? text : AddThought(thought, text, builder);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const CompiledGrammar>> CompileGrammar(const GrammarText& grammar,
@@ -141,8 +182,7 @@ Result<std::shared_ptr<const CompiledGrammar>> CompileGrammar(const GrammarText&
                                                               const ThoughtForm& thought) {
   GrammarBuilder builder(grammar.kind == GrammarKind::kChoice ? LimitsOfChoices(limits) : limits);
   std::vector<std::string> warnings;
-  MINISGL_ASSIGN_OR_RETURN(Symbol start, AddText(grammar, &builder, &warnings));
-  if (!thought.close.empty()) start = AddThought(thought, start, &builder);
+  MINISGL_ASSIGN_OR_RETURN(const Symbol start, AddWhole(grammar, thought, &builder, &warnings));
   auto compiled = CompiledGrammar::Build(std::move(builder), start, std::move(warnings));
   if (!compiled.ok() && grammar.kind == GrammarKind::kJsonSchema) {
     return grammar::WithEmptyPlace(grammar.text, limits, compiled.status());

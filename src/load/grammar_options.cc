@@ -29,6 +29,8 @@ std::string NameOf(const AnswerGrammar& grammar) {
       return "JSON schema";
     case GrammarKind::kGbnf:
       return "grammar";
+    case GrammarKind::kCalls:
+      return "calls";
     default:
       return "regular expression";
   }

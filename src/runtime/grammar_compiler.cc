@@ -29,6 +29,11 @@ constexpr size_t kLittleTextBytes = 64 << 10;
 bool IsLarge(const GrammarText& grammar) {
   size_t bytes = grammar.text.size();
   for (const std::string& choice : grammar.choices) bytes += choice.size();
+  if (grammar.calls != nullptr) {
+    for (const CallFunction& function : grammar.calls->functions) {
+      bytes += function.parameters.size();
+    }
+  }
   return bytes > kLittleTextBytes;
 }
 
@@ -201,8 +206,9 @@ GrammarOutcome GrammarCompiler::Outcome(const Job& job, const Result<Grammar>& g
 std::shared_ptr<TokenConstraint> GrammarCompiler::Constraint(const Job& job,
                                                              const Grammar& grammar) const {
   const bool has_thoughts = !job.reasoning.none();
-  auto answer = std::make_shared<AnswerConstraint>(grammar, Vocabulary(has_thoughts), job.stop_ids,
-                                                   job.id, &masks_);
+  const bool names_control = job.text->kind == GrammarKind::kCalls;  // as marks of calls
+  auto answer = std::make_shared<AnswerConstraint>(
+      grammar, Vocabulary(has_thoughts || names_control), job.stop_ids, job.id, &masks_);
   if (job.thought_budget < 0 || !has_thoughts) return WithLimits(job.limits, std::move(answer));
   auto thoughts = std::make_shared<ThoughtBudget>(
       std::make_shared<const ThoughtMarks>(tokenizer_, job.reasoning), job.reasoning.starts_inside,

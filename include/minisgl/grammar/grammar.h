@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "minisgl/base/status.h"
+#include "minisgl/grammar/call_grammar.h"
 #include "minisgl/grammar/expression.h"
 #include "minisgl/grammar/grammar_memory.h"
 
@@ -140,12 +141,14 @@ enum class GrammarKind {
   kRegularExpression,  // text: an expression that matches the whole answer
   kChoice,             // choices: one of these texts
   kGbnf,               // text: a grammar in llama.cpp's notation
+  kCalls,              // calls: calls of tools
 };
 
 struct GrammarText {
   GrammarKind kind = GrammarKind::kJsonSchema;
   std::string text;
   std::vector<std::string> choices;
+  std::shared_ptr<const CallGrammar> calls = nullptr;
 };
 
 // A model's reasoning before the text of a grammar, as bytes. The thought ends at the first `close`
