@@ -43,6 +43,8 @@ const char* NeutralName(Setting setting) {
       return "template_content";
     case Setting::kTensorParallel:
       return "tensor_parallel";
+    case Setting::kToolDialect:
+      return "tool_dialect";
   }
   return "";
 }

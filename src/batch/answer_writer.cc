@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "minisgl/base/utf8.h"
+#include "minisgl/text/call_messages.h"
 #include "term/messages.h"
 
 namespace minisgl::batch {
@@ -10,24 +11,43 @@ namespace minisgl::batch {
 Status JsonAnswerWriter::WriteText(const Row& row, int32_t answer, std::string_view text,
                                    const TextParts& parts) {
   if (!streams_) return Status();
-  return WritePiece(row, answer, makers_[{row.index, answer}].Push(text, parts));
+  if (row.calls != nullptr)
+    return WritePiece(row, answer, StreamOf(row, answer)->Push(text, parts));
+  ReasoningPiece piece = makers_[{row.index, answer}].Push(text, parts);
+  return WritePiece(row, answer, {std::move(piece.reasoning), std::move(piece.text), {}});
 }
 
-Status JsonAnswerWriter::WritePiece(const Row& row, int32_t answer, ReasoningPiece piece) {
+CallStream* JsonAnswerWriter::StreamOf(const Row& row, int32_t answer) {
+  const auto key = std::pair(row.index, answer);
+  const auto found = call_streams_.find(key);
+  if (found != call_streams_.end()) return &found->second;
+  CallStream stream(*row.calls, CallIds(row, answer, row.calls->dialect));
+  return &call_streams_.emplace(key, std::move(stream)).first->second;
+}
+
+Status JsonAnswerWriter::EndText(const Row& row, int32_t answer) {
+  if (!streams_ || row.calls == nullptr) return Status();
+  return WritePiece(row, answer, StreamOf(row, answer)->Finish());
+}
+
+Status JsonAnswerWriter::WritePiece(const Row& row, int32_t answer, ToolCallPiece piece) {
   if (row.hide_reasoning) piece.reasoning.clear();
-  if (piece.reasoning.empty() && piece.text.empty()) return Status();
+  if (piece.reasoning.empty() && piece.content.empty() && piece.calls.empty()) return Status();
   Json out = Json(Json::Object());
   out.Set("id", row.id).Set("index", row.index);
   if (row.all_turns) out.Set("turn", int64_t{answer});
   if (row.n > 1) out.Set("choice", int64_t{answer});
   if (!piece.reasoning.empty()) out.Set("reasoning_delta", std::move(piece.reasoning));
-  if (!piece.text.empty()) out.Set("delta", std::move(piece.text));
+  if (!piece.content.empty()) out.Set("delta", std::move(piece.content));
+  if (!piece.calls.empty()) out.Set("tool_calls_delta", CallsJson(piece.calls));
   return output_.Write(out.Dump() + "\n");
 }
 
 void JsonAnswerWriter::EndPieces(const Row& row) {
   const auto begin = makers_.lower_bound({row.index, 0});
   makers_.erase(begin, makers_.lower_bound({row.index + 1, 0}));
+  call_streams_.erase(call_streams_.lower_bound({row.index, 0}),
+                      call_streams_.lower_bound({row.index + 1, 0}));
 }
 
 Status JsonAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {

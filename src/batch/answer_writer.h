@@ -29,6 +29,8 @@ class AnswerWriter {
   // Takes more text of an unfinished answer of the row, and its parts.
   virtual Status WriteText(const Row& row, int32_t answer, std::string_view text,
                            const TextParts& parts) = 0;
+  // Called when an answer has all its text.
+  virtual Status EndText(const Row&, int32_t) { return Status(); }
   // Row::incomplete: the row counts as an error row.
   virtual Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) = 0;
   virtual Status WriteError(const Row& row, const RowError& error) = 0;
@@ -66,6 +68,7 @@ class JsonAnswerWriter : public AnswerWriter {
 
   Status WriteText(const Row& row, int32_t answer, std::string_view text,
                    const TextParts& parts) override;
+  Status EndText(const Row& row, int32_t answer) override;
   Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
   Status WriteError(const Row& row, const RowError& error) override;
   std::optional<std::string> FormatTurns(const Row& row,
@@ -86,7 +89,8 @@ class JsonAnswerWriter : public AnswerWriter {
     bool is_error = false;
   };
   Status WriteRow(int64_t index, WrittenRow row);
-  Status WritePiece(const Row& row, int32_t answer, ReasoningPiece piece);
+  Status WritePiece(const Row& row, int32_t answer, ToolCallPiece piece);
+  CallStream* StreamOf(const Row& row, int32_t answer);
   void EndPieces(const Row& row);
   Status WriteNow(int64_t index, const WrittenRow& row);
   Status WriteFirstHeld();
@@ -98,6 +102,7 @@ class JsonAnswerWriter : public AnswerWriter {
   const bool streams_;
   // Makers for answers that began and whose rows are not written, by row and number of the answer.
   std::map<std::pair<int64_t, int32_t>, PieceMaker> makers_;
+  std::map<std::pair<int64_t, int32_t>, CallStream> call_streams_;  // of rows that read calls
   std::deque<int64_t> expected_;  // announced and not yet written, next first
   std::map<int64_t, WrittenRow> held_;
   size_t held_bytes_ = 0;

@@ -58,11 +58,6 @@ bool TakeBestOf(Json& value, RowDraft* draft) {
   return true;
 }
 
-bool TakeToolChoice(Json& value, RowDraft* draft) {
-  draft->uses_tools = value != Json("none");
-  return value == Json("auto") || value == Json("none");
-}
-
 constexpr RowField NoEffect(const char* name, const char* why, uint8_t flags = kSampling,
                             FieldType type = kAny) {
   return {name, type, why, AcceptAny, kNoRange, flags, nullptr, kNoEffect};
@@ -157,7 +152,6 @@ constexpr RowField kForeign[] = {
     NoEffect("prompt_cache_retention", kOfCache, kAnywhere, kString),
     NoEffect("prompt_cache_options", kOfCache, kAnywhere, kObject),
     NoEffect("prediction", "it may save time and changes no answer", kAnywhere, kObject),
-    NoEffect("parallel_tool_calls", "tool calls stay text", kChat, kBool),
     NoEffect("spaces_between_special_tokens", "nothing is put between tokens", kSampling, kBool),
     NoEffect("request_id", kOfNames), NoEffect("rid", kOfNames),
     NoEffect("session_id", kOfNames), NoEffect("extra_key", kOfNames),
@@ -252,8 +246,6 @@ constexpr RowField kForeign[] = {
     Refused("lora", kNoLora), Refused("lora_path", kNoLora),
     Refused("session_params", "left out, because session names the session of a row"),
     Refused("task", "left out, because the template has no instructions of that kind", kChat),
-    Refused("tool_choice", "auto or none, because tool calls are not forced", kChat,
-            TakeToolChoice, kString),
     Refused("functions", "left out; tools is its successor", kChat, Refuse),
     Refused("function_call", "none or auto; tool_choice is its successor", kChat,
             AcceptUncalled),
@@ -272,7 +264,6 @@ constexpr RowField kForeign[] = {
             AcceptReasoningFormat),
     Refused("reasoning_in_content", "false, because reasoning is written apart"),
     Refused("thinking_forced_open", "false, because the template opens reasoning"),
-    Refused("parse_tool_calls", "false, because tool calls stay text"),
     NoEffect("chat_format", "the template of the model is used"),
     NoEffect("chat_parser", "the template of the model is used"),
     Noted("preserved_tokens", "skip_special_tokens false keeps all special tokens"),

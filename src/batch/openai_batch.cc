@@ -10,6 +10,7 @@
 #include "batch/embed_output.h"
 #include "minisgl/base/random.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/text/call_messages.h"
 
 namespace minisgl::batch {
 namespace {
@@ -36,7 +37,8 @@ std::string ModelName(const Row& row) { return row.model.value_or(""); }
 
 // The service has no finish reason for a timeout, so it becomes "length"; `warnings` mentions it.
 std::string FinishReason(const RowAnswer& answer) {
-  return answer.finish_reason == "stop" ? "stop" : "length";
+  const std::string& reason = FinishReasonOf(answer);
+  return reason == "stop" || reason == kCallsFinish ? reason : "length";
 }
 
 Json ChatLogprobs(const RowAnswer& answer, const Tokenizer& tokenizer) {
@@ -156,8 +158,11 @@ Json Choice(const Row& row, const RowAnswer& first, const RowAnswer& answer, int
   choice.Set("index", index);
   if (row.format == RowFormat::kBatchChat) {
     Json message = Json(Json::Object());
-    message.Set("role", "assistant").Set("content", std::move(piece.text));
+    const bool only_calls = !answer.calls.empty() && piece.text.empty();
+    message.Set("role", "assistant");
+    message.Set("content", only_calls ? Json() : Json(std::move(piece.text)));
     message.Set("refusal", Json());
+    if (!answer.calls.empty()) message.Set("tool_calls", CallsJson(answer.calls));
     if (!piece.reasoning.empty()) message.Set("reasoning", std::move(piece.reasoning));
     choice.Set("message", std::move(message));
     choice.Set("logprobs", ChatLogprobs(answer, tokenizer));

@@ -38,6 +38,10 @@ std::optional<RowError> PromptBuilder::SetSettings(Row* row, CheckedPrompt check
   prompt.include_stop = row->include_stop;
   prompt.keep_special = row->keep_special;
   if (!row->reasoning.none()) prompt.kept_special_ids = kept_special_ids_;
+  if (row->calls != nullptr) {
+    prompt.kept_special_ids.insert(prompt.kept_special_ids.end(), call_ids_.begin(),
+                                   call_ids_.end());
+  }
   prompt.priority = row->priority;
   if (row->timeout_s) prompt.timeout = std::chrono::duration<double>(*row->timeout_s);
   if (auto error = SetTokenLimits(*text_, row, &prompt)) return error;

@@ -130,6 +130,10 @@ Result<int64_t> IndexOfBatchRow(const Json& id, const Json* error, const ResumeO
   return is_later ? found->index : *first;
 }
 
+bool EndedByItself(const Json& finish_reason) {
+  return finish_reason == Json("stop") || finish_reason == Json(kCallsFinish);
+}
+
 // A row in OpenAI Batch format, whose only reference to the input is its id.
 Result<Outcome> OutcomeOfBatchRow(const Json& row, const ResumeOptions& options) {
   const Json *error = row.Find("error"), *response = row.Find("response");
@@ -154,7 +158,7 @@ Result<Outcome> OutcomeOfBatchRow(const Json& row, const ResumeOptions& options)
                      std::none_of(choices->as_array().begin(), choices->as_array().end(),
                                   [](const Json& choice) {
                                     const Json* const reason = choice.Find("finish_reason");
-                                    return reason != nullptr && *reason == Json("stop");
+                                    return reason != nullptr && EndedByItself(*reason);
                                   });
     return outcome;
   }
@@ -238,7 +242,7 @@ bool AddTurn(const Json& answer, EarlierAnswer* earlier) {
   const Json *ids = answer.Find("token_ids"), *reason = answer.Find("finish_reason");
   if (ids == nullptr || !ids->is_array() || reason == nullptr) return false;
   EarlierAnswer::Turn& turn = earlier->turns.emplace_back();
-  turn.stopped = *reason == Json("stop");
+  turn.stopped = EndedByItself(*reason);
   for (const Json& id : ids->as_array()) {
     if (!id.is_int() || id.as_int() < 0 || id.as_int() > std::numeric_limits<TokenId>::max()) {
       return false;

@@ -8,6 +8,7 @@
 #include "batch/row_fields.h"
 #include "batch/row_grammar.h"
 #include "batch/row_text.h"
+#include "batch/row_tools.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl::batch {
@@ -479,7 +480,7 @@ class RowParser {
     if (auto error = CheckStart()) return error;
     if (auto error = CheckShown()) return error;
     if (auto error = CheckConversation()) return error;
-    if (!draft_.uses_tools) row.tools = Json();
+    if (auto error = CheckTools(&row)) return error;
     const bool has_limit = row.max_tokens.value_or(-1) >= 0;
     if (row.min_tokens && has_limit && *row.min_tokens > *row.max_tokens) {
       return InvalidRow(fmt::format("min_tokens is more than max_tokens (found {} and {})",

@@ -6,12 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "batch/row_calls.h"
 #include "batch/row_images.h"
 #include "load/answer_settings.h"
 #include "minisgl/base/ids.h"
@@ -88,6 +90,18 @@ struct ShownPrompt {
   int32_t num_logprobs = -1;  // of the answer's tokens, and thus of echoed ones
 };
 
+// Whether the answer to a row with tools calls them.
+enum class ToolUse : uint8_t { kAuto, kNone, kRequired };
+
+// What a row says of calls beside its tools.
+struct ToolSettings {
+  ToolUse use = ToolUse::kAuto;
+  std::vector<std::string> allowed;  // the only functions that are called; empty: all
+  bool is_named = false;             // one function is called, once
+  bool parallel = true;              // several calls may stand in an answer
+  bool reads_calls = true;           // calls are told from the text of the answer
+};
+
 // Its base: the settings of the answer that the row sets.
 struct Row : load::AnswerOverrides {
   int64_t index = 0;  // position in the input, from 0
@@ -122,11 +136,14 @@ struct Row : load::AnswerOverrides {
   bool echo = false;                       // the answer begins with the prompt
   int32_t num_prompt_logprobs = -1;        // -1: not wanted
   Json tools, documents, template_kwargs;  // null if not given
-  std::string reasoning_effort;            // "" if not given
-  std::string verbosity;                   // the same
+  ToolSettings tool_settings;
+  std::string reasoning_effort;  // "" if not given
+  std::string verbosity;         // the same
   // Set when the prompt is built: which part of the answer is reasoning, and whether that part is
   // omitted.
   ReasoningTags reasoning;
+  // How calls are told from the text of its answers; null: they are not.
+  std::shared_ptr<const CallRules> calls;
   ShownPrompt shown;
   bool hide_reasoning = false;
   size_t shared_bytes = 0;    // of `grammar`, which an earlier row in work has, too

@@ -13,6 +13,7 @@
 #include "batch/row_grammar.h"
 #include "batch/row_messages.h"
 #include "batch/row_thoughts.h"
+#include "batch/row_tools.h"
 #include "minisgl/base/edit_distance.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/sampling_fields.h"
@@ -431,6 +432,9 @@ constexpr RowField kFields[] = {
     {"timeout_s", kNumber, "a number of seconds above 0 and at most 1e9",
      TakeNumber<&Row::timeout_s>, {0, 1e9, true}, kAnyRow},
     {"tools", kArray, "an array", TakeJson<&Row::tools>, kNoRange, kScoredChat},
+    {"tool_choice", kAny, kExpectsToolChoice, TakeToolChoice, kNoRange, kChat | kUnsupported},
+    {"parallel_tool_calls", kBool, kExpectsBool, TakeParallelCalls, kNoRange, kChat},
+    {"parse_tool_calls", kBool, kExpectsBool, TakeParseCalls},
     {"documents", kArray, "an array", TakeJson<&Row::documents>, kNoRange, kScoredChat},
     {"chat_template_kwargs", kObject, "an object", TakeTemplateKwargs, kNoRange, kScoredChat},
     {"continue_final_message", kBool, kExpectsBool, TakeContinue, kNoRange, kChat},

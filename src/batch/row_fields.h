@@ -32,7 +32,6 @@ struct RowDraft {
   std::optional<int32_t> top_logprobs;
   std::optional<bool> add_special_tokens;
   std::optional<int32_t> best_of;
-  bool uses_tools = true;  // tool_choice
   // Set by a field's `take` if it can say more than `expects`.
   std::string detail;
   std::string detail_field;

@@ -9,6 +9,7 @@
 
 #include "batch/embed_output.h"
 #include "batch/openai_batch.h"
+#include "minisgl/text/call_messages.h"
 
 namespace minisgl::batch {
 namespace {
@@ -67,7 +68,8 @@ void SetText(const Row& row, const RowAnswer& answer, Json* out) {
   ReasoningPiece piece = SplitAnswer(row, answer);
   out->Set("text", ShownText(row, std::move(piece.text)));
   if (!piece.reasoning.empty()) out->Set("reasoning", std::move(piece.reasoning));
-  out->Set("finish_reason", answer.finish_reason);
+  if (!answer.calls.empty()) out->Set("tool_calls", CallsJson(answer.calls));
+  out->Set("finish_reason", FinishReasonOf(answer));
 }
 
 // null and an entry for each further token of the prompt.
@@ -126,8 +128,24 @@ Json ErrorJson(const Row& row, const RowError& error) {
   return fields;
 }
 
+void TakeCalls(const Row& row, int32_t number, RowAnswer* answer) {
+  if (row.calls == nullptr) return;
+  const CallRules& rules = *row.calls;
+  ToolCallPiece piece =
+      ReadCalls(rules, CallIds(row, number, rules.dialect), answer->text, answer->parts);
+  if (piece.calls.empty()) return;
+  answer->calls = std::move(piece.calls);
+  answer->content = std::move(piece.content);
+}
+
+const std::string& FinishReasonOf(const RowAnswer& answer) {
+  return answer.calls.empty() || answer.finish_reason != "stop" ? answer.finish_reason
+                                                                : kCallsFinish;
+}
+
 ReasoningPiece SplitAnswer(const Row& row, const RowAnswer& answer) {
   ReasoningPiece piece = SplitParts(answer.text, answer.parts);
+  if (!answer.calls.empty()) piece.text = answer.content;
   if (row.hide_reasoning) piece.reasoning.clear();
   return piece;
 }

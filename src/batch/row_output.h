@@ -24,14 +24,25 @@ struct RowAnswer {
   std::vector<TokenLogprobs> logprobs;
   std::vector<TokenLogprobs> prompt_logprobs;  // of the first answer of a row
   std::vector<float> vector;                   // of a text
-  std::string finish_reason;
+  std::string finish_reason;                   // of the runtime; see FinishReasonOf
+  std::vector<ToolCall> calls;                 // in `text`, if the row has them read
+  std::string content;  // what of `text` is neither reasoning nor calls, if there are calls
   Usage usage;
   AnswerTimes times;
   bool cut_in_grammar = false;    // as in Event
   bool ended_in_thought = false;  // it has no text after its reasoning
 };
 
-// Divides `answer` into reasoning and text. The reasoning is left empty if the row hides it.
+// Reads the calls in the `text` of an answer that has ended, if the row has them read. `number`:
+// that of the answer, or of its turn.
+void TakeCalls(const Row& row, int32_t number, RowAnswer* answer);
+
+// The finish reason that rows have: "tool_calls" if an answer with calls ended by itself.
+const std::string& FinishReasonOf(const RowAnswer& answer);
+inline const std::string kCallsFinish = "tool_calls";
+
+// Divides `answer` into reasoning and text, without calls. The reasoning is left empty if the row
+// hides it.
 ReasoningPiece SplitAnswer(const Row& row, const RowAnswer& answer);
 
 // The answer's text, after the prompt's if the row echoes it; without reasoning.

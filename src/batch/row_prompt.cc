@@ -35,6 +35,8 @@ PromptBuilder::PromptBuilder(const TextModel* text, const EngineLimits& limits,
       prepared_(kPreparedBytesMax) {
   if (text->chat_template != nullptr) {
     reasoning_ = FindReasoningTags(*text->chat_template, *text->tokenizer, &kept_special_ids_);
+    tool_dialect_ = ToolDialectOf(*text);
+    call_ids_ = ToolCallTokens(tool_dialect_, *text->tokenizer);
   }
 }
 
@@ -45,6 +47,7 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   if (!row->timeout_s) row->timeout_s = options_.timeout_s;
   if (row->format == RowFormat::kScore) return BuildScored(row, prompts, cancelled);
   if (IsEmbedFormat(row->format)) return BuildEmbedded(row, prompts, cancelled);
+  if (auto error = SetCalls(row)) return error;
   Conversation conversation;
   if (auto error = Take(row, said, &conversation)) return error;
   const bool has_images = !conversation.images.empty();

@@ -87,6 +87,11 @@ class PromptBuilder {
     bool is_cut = false;  // the end of a longer prompt
   };
 
+  // prompt_calls.cc: how the calls in its answers are read. An error if the row asks for a call
+  // that cannot be had.
+  std::optional<RowError> SetCalls(Row* row) const;
+  std::optional<RowError> ConstrainCalls(Row* row) const;
+
   // row_conversation.cc: what the row asks, with what its session said so far; null: nothing.
   std::optional<RowError> Take(Row* row, SaidSoFar* said, Conversation* conversation) const;
   std::optional<RowError> TakeNext(Row* row, SaidSoFar* said, Conversation* conversation) const;
@@ -152,9 +157,12 @@ class PromptBuilder {
   const ImageReader image_reader_;  // thread-safe
   ReasoningTags reasoning_;
   std::vector<TokenId> kept_special_ids_;  // of the reasoning tags
-  mutable GrammarTexts grammar_texts_;     // thread-safe, like the next
-  mutable PreparedPictures prepared_;      // of the last rows
-  mutable RunNotes notes_;                 // thread-safe
+  ToolDialect tool_dialect_ = ToolDialect::kNone;
+  std::vector<TokenId> call_ids_;       // the control tokens among its marks
+  mutable SharedCallRules call_rules_;  // thread-safe
+  mutable GrammarTexts grammar_texts_;  // thread-safe, like the next
+  mutable PreparedPictures prepared_;   // of the last rows
+  mutable RunNotes notes_;              // thread-safe
 };
 
 }  // namespace minisgl::batch

@@ -150,6 +150,9 @@ template <typename T>
 Json OrNull(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
 }
+Json OrNull(const std::optional<ToolDialect>& value) {
+  return value ? Json(NameOf(*value)) : Json();
+}
 Json OrNull(const std::optional<int32_t>& value) { return value ? Json(int64_t{*value}) : Json(); }
 
 Json Strings(const std::vector<std::string>& strings) {
@@ -248,6 +251,7 @@ Json DescribeOptions(const RunOptions& options) {
                                     ? Json(load::ChoiceName(load::kTemplateContentChoices,
                                                             options.model.template_content))
                                     : Json());
+  out.Set("--tool-dialect", OrNull(options.model.tool_dialect));
   out.Set("--think-budget", OrNull(sampling.thought_budget));
   out.Set("--think-budget-message",
           sampling.thought_message ? Json(HashedText(*sampling.thought_message)) : Json());

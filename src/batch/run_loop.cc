@@ -304,6 +304,13 @@ Status RunLoop::TakeEvent(Event event) {
         writer_.WriteText(pending.row, static_cast<int32_t>(&answer - pending.answers.data()),
                           event.text, event.parts));
   if (!is_done) return Status();
+  const bool has_ended =
+      event.finish_reason != FinishReason::kAborted && event.finish_reason != FinishReason::kError;
+  if (has_ended) {
+    const auto number = static_cast<int32_t>(&answer - pending.answers.data());
+    MINISGL_RETURN_IF_ERROR(writer_.EndText(pending.row, number));
+    TakeCalls(pending.row, number, &answer);
+  }
   FinishAnswer(event, &answer, &pending);
   return --pending.open_answers == 0 ? FinishRow(index) : Status();
 }
@@ -392,7 +399,7 @@ Status RunLoop::FinishRow(int64_t index) {
   if (auto warning = CutInGrammarWarning(pending.answers)) {
     pending.row.warnings.push_back(std::move(*warning));
   }
-  for (const RowAnswer& answer : pending.answers) ++finish_reasons_[answer.finish_reason];
+  for (const RowAnswer& answer : pending.answers) ++finish_reasons_[FinishReasonOf(answer)];
   pending.row.incomplete = IncompleteMessage(pending.row, pending.answers);
   MINISGL_RETURN_IF_ERROR(writer_.WriteAnswers(pending.row, pending.answers));
   if (pending.row.incomplete) {

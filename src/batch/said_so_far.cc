@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "minisgl/base/check.h"
+#include "minisgl/text/call_messages.h"
 
 namespace minisgl::batch {
 namespace {
@@ -132,13 +133,21 @@ void SaidSoFar::Keep(const Row& row, const Prompt& prompt) {
   prompt_.grammar = nullptr;
   prompt_.extras = nullptr;
   prompt_.marks.clear();
+  calls_.reset();
+  if (row.calls != nullptr) calls_ = {row.calls, CallIds(row, row.turn, row.calls->dialect)};
 }
 
 void SaidSoFar::AddAnswer(std::string text, const TextParts& parts, std::vector<TokenId> ids,
                           bool stopped) {
+  ToolCallPiece read;
+  if (calls_) read = ReadCalls(*calls_->rules, calls_->ids, text, parts);
+  const bool has_calls = !read.calls.empty();
   if (kind_ == Kind::kMessages && continues_) {
     Json& message = session_->messages().back().given;
-    message.Set("content", TextOf(message) + text);
+    message.Set("content", TextOf(message) + (has_calls ? read.content : text));
+    if (has_calls) message.Set("tool_calls", CallsJson(read.calls));
+  } else if (kind_ == Kind::kMessages && has_calls) {
+    session_->messages().push_back(session_->CallingMessage(text, ids, read));
   } else if (kind_ == Kind::kMessages) {
     session_->messages().push_back(session_->AnswerMessage(text, parts, ids));
   }

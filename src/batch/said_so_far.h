@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,18 +45,25 @@ class SaidSoFar {
 
   // Keeps the prompt as it is asked.
   void Keep(const Row& row, const Prompt& prompt);
-  // Adds its answer. `text` and `parts` are what its events carried in total.
+  // Adds its answer, whose calls are read as those of the row. `text` and `parts` are what its
+  // events carried in total.
   void AddAnswer(std::string text, const TextParts& parts, std::vector<TokenId> ids, bool stopped);
   // The same for an answer of which only the ids are known.
   void AddAnswer(std::vector<TokenId> ids, bool stopped);
 
  private:
+  // How the calls in an answer are read.
+  struct KeptCalls {
+    std::shared_ptr<const CallRules> rules;
+    CallIds ids;
+  };
   enum class Kind : uint8_t { kEmpty, kMessages, kText };
 
   const TextModel* text_;
   Kind kind_ = Kind::kEmpty;
   std::optional<Session> session_;  // of messages
   Prompt prompt_;                   // the last one
+  std::optional<KeptCalls> calls_;  // of its row, if calls are read
   std::string answer_;              // to it, without what only its reasoning tags say
   std::vector<TokenId> answer_ids_;
   bool stopped_ = false;    // by a token or a string, not by its length

@@ -252,6 +252,7 @@ Result<TextModel> LoadTextModel(const ModelOptions& options) {
     text.chat_template->SetContentForm(*options.template_content);
   }
   MINISGL_RETURN_IF_ERROR(SetTemplateArgs(options, &text));
+  text.tool_dialect = options.tool_dialect;
   text.parse_special = options.parse_special;
   text.no_parse_special = options.no_parse_special;
   if (!text.projector.empty()) {

@@ -42,6 +42,8 @@ const char* OptionName(Setting setting) {
       return "--template-content";
     case Setting::kTensorParallel:
       return "--tensor-parallel";
+    case Setting::kToolDialect:
+      return "--tool-dialect";
   }
   return "";
 }

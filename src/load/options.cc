@@ -63,6 +63,23 @@ std::string CheckTemplateArg(const std::string& text) {
   return fmt::format("must be NAME=VALUE (found {})", Visible(text));
 }
 
+void AddToolDialect(OptionTable* app, const std::string& group, ModelOptions* options) {
+  std::vector<std::string> words = {"auto", "none"};
+  for (const ToolDialectName& known : ToolDialectNames()) words.emplace_back(known.name);
+  app->AddCall(
+         "--tool-dialect",
+         [options](const std::string& name) {
+           options->tool_dialect = name == "none" ? ToolDialect::kNone : FindToolDialect(name);
+         },
+         "How the model writes calls of tools, such as hermes; none: calls stay text (default "
+         "auto: "
+         "as its template says)")
+      ->OneOf(std::move(words))
+      ->TypeName("NAME")
+      ->Group(group)
+      ->Advanced();
+}
+
 // Adds an option that may be given several times, with one value each time.
 TableOption* AddRepeatable(OptionTable* app, const std::string& names,
                            std::vector<std::string>* values, const std::string& help) {
@@ -297,6 +314,7 @@ void AddModelOptions(OptionTable* app, ModelOptions* options) {
                  "Reason before answering: on, off or auto (default auto: as the template does)")
       ->TypeName("WHEN")
       ->Group(group);
+  AddToolDialect(app, group, options);
   app->AddFlag("--parse-special", &options->parse_special,
                "Allow control tokens in the content of messages")
       ->Group(group)

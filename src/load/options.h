@@ -19,6 +19,7 @@
 #include "minisgl/tensor/dtype.h"
 #include "minisgl/tensor/weight_format.h"
 #include "minisgl/text/chat_template.h"
+#include "minisgl/text/tool_calls.h"
 
 namespace minisgl::load {
 
@@ -85,6 +86,7 @@ struct ModelOptions {
   std::optional<ContentForm> template_content;
   std::vector<std::string> template_args;  // K=V
   Thinking think = Thinking::kAuto;
+  std::optional<ToolDialect> tool_dialect;  // unset: as the template and the vocabulary tell
   bool parse_special = false;
   bool no_parse_special = false;
   bool quiet = false;

@@ -141,7 +141,7 @@ std::string ReasoningText(const RunSummary& summary) {
 // "4,400 stop, 120 length"
 std::string FinishReasons(const RunSummary& summary) {
   std::string text;
-  for (const char* reason : {"stop", "length", "timeout"}) {
+  for (const char* reason : {"stop", "tool_calls", "length", "timeout"}) {
     const auto found = summary.finish_reasons.find(reason);
     if (found == summary.finish_reasons.end()) continue;
     text +=

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "minisgl/text/call_messages.h"
 #include "minisgl/text/chat_messages.h"
 
 namespace minisgl {
@@ -58,6 +59,15 @@ SessionMessage Session::AnswerMessage(const std::string& text, const TextParts& 
   if (kept_special_ids_.empty()) return {"assistant", text, std::move(ids)};
   ReasoningPiece piece = SplitPartsExactly(text, parts);
   return {"assistant", std::move(piece.text), std::move(ids), std::move(piece.reasoning)};
+}
+
+SessionMessage Session::CallingMessage(std::string text, std::vector<TokenId> ids,
+                                       const ToolCallPiece& read) const {
+  Json message = MessageJson({"assistant", read.content, {}, read.reasoning}, reasoning_in_blocks_);
+  // Templates ask whether there is text beside the calls.
+  if (read.content.empty() && read.reasoning.empty()) message.Set("content", Json());
+  message.Set("tool_calls", CallsJson(read.calls));
+  return {"assistant", std::move(text), std::move(ids), "", std::move(message)};
 }
 
 // True if the template writes the reasoning of an answer that is passed in this form.

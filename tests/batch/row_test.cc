@@ -572,14 +572,6 @@ TEST(RowTest, MessagesOfAnswersAreMessages) {
   EXPECT_EQ(*row.messages.as_array()[1].Find("reasoning"), Json("c"));
 }
 
-TEST(RowTest, ToolsThatMayNotBeUsedAreLeftOut) {
-  const std::string row =
-      R"({"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function"}])";
-  EXPECT_TRUE(Good(row + R"(, "tool_choice": "auto"})").tools.is_array());
-  EXPECT_TRUE(Good(row + R"(, "tool_choice": "none"})").tools.is_null());
-  EXPECT_EQ(Bad(row + R"(, "tool_choice": {"type": "function"}})").field, "tool_choice");
-}
-
 TEST(RowTest, LogprobsAreANumberOrTrueWithTopLogprobs) {
   EXPECT_EQ(Good(R"({"prompt": "a"})").num_logprobs, std::nullopt);
   EXPECT_EQ(Good(R"({"prompt": "a", "logprobs": false})").num_logprobs, -1);

@@ -26,6 +26,7 @@ enum class Setting : uint8_t {
   kSpeculate,
   kTemplateContent,
   kTensorParallel,
+  kToolDialect,
 };
 
 // Returns the name of `setting` for a message: "max_seq_len", or the front end's spelling. Does not

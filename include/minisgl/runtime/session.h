@@ -15,6 +15,7 @@
 #include "minisgl/text/conversation.h"
 #include "minisgl/text/reasoning.h"
 #include "minisgl/text/tokenizer.h"
+#include "minisgl/text/tool_calls.h"
 
 namespace minisgl {
 
@@ -27,7 +28,8 @@ struct SessionMessage {
   // that nothing opened. Otherwise, if the tags are ordinary text, the reasoning is in the content.
   std::string reasoning = {};
   // The message as the caller has it, with members that the fields above lack; null: these fields
-  // are the message. Not of an answer of this session.
+  // are the message. Of an answer of this session: if it has calls of tools, and then `content` is
+  // all of its text, calls included.
   Json given = {};
   // Its pictures: those of the parts {"type": "image"} of `given`, in their order. Without `given`
   // they stand before the content.
@@ -51,6 +53,11 @@ class Session {
   // answer's events carried in total.
   SessionMessage AnswerMessage(const std::string& text, const TextParts& parts,
                                std::vector<TokenId> ids) const;
+
+  // Returns the message of an answer with calls of tools. `text` is what the answer's events
+  // carried in total, `read` what it was read as.
+  SessionMessage CallingMessage(std::string text, std::vector<TokenId> ids,
+                                const ToolCallPiece& read) const;
 
   // Returns the conversation so far, on its way to a prompt that the next answer continues
   // (text/conversation.h): answers with their ids, reasoning_tags(), and a check of the messages

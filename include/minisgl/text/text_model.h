@@ -13,6 +13,7 @@
 #include "minisgl/text/chat_template.h"
 #include "minisgl/text/image_text.h"
 #include "minisgl/text/tokenizer.h"
+#include "minisgl/text/tool_calls.h"
 
 namespace minisgl {
 
@@ -22,11 +23,16 @@ struct TextModel {
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatTemplate> chat_template;  // null if the model has none
   Json template_args;                           // variables of every rendering: null or an object
+  std::optional<ToolDialect> tool_dialect;      // that was set; see ToolDialectOf
   bool parse_special = false;                   // control tokens count in message content too
   bool no_parse_special = false;                // control tokens do not count in raw prompts
   std::optional<ImageText> images;              // unset if the model reads none
   Status images_status;                         // why `images` is unset; OK if it is set
 };
+
+// Returns the dialect in which the model calls tools: the one that was set, or that its template
+// and its vocabulary tell of.
+ToolDialect ToolDialectOf(const TextModel& text);
 
 // Sets text->images, or else text->images_status, from the files in text->dir: a model whose files
 // for pictures are damaged still reads text. REQUIRES the tokenizer.
