@@ -20,6 +20,9 @@ class Marks {
     return (is_control ? std::string(1, kControlMark) : "") + std::string(spelling);
   }
 
+  // True if it is one token.
+  bool Has(std::string_view spelling) const { return tokenizer_.IdOf(spelling).has_value(); }
+
  private:
   const Tokenizer& tokenizer_;
 };
@@ -45,7 +48,8 @@ CallNotation Llama3Json(const Marks& mark) {
   notation.separator = "; ";
   notation.quotes_name = true;
   notation.not_first = "{";
-  notation.marks = {mark("<|python_tag|>")};
+  notation.stands_alone = true;
+  notation.marks = {mark("<|python_tag|>"), "<function="};
   return notation;
 }
 
@@ -71,6 +75,13 @@ CallNotation ObjectList(const std::string& mark) {
   return notation;
 }
 
+CallNotation Granite(const Marks& mark) {
+  CallNotation notation = ObjectList(mark("<|tool_call|>"));
+  notation.marks.insert(notation.marks.end(), {"<tool_call>", "<function_call>"});
+  notation.not_first = "[";
+  return notation;
+}
+
 CallNotation Deepseek(const Marks& mark, bool is_v3) {
   CallNotation notation;
   notation.section_begin = mark("<｜tool▁calls▁begin｜>");
@@ -78,7 +89,7 @@ CallNotation Deepseek(const Marks& mark, bool is_v3) {
   notation.name_end = mark("<｜tool▁sep｜>");
   notation.call_end = mark("<｜tool▁call▁end｜>");
   notation.section_end = mark("<｜tool▁calls▁end｜>");
-  notation.marks = {notation.section_begin};
+  notation.marks = {notation.section_begin, notation.call_begin};
   if (!is_v3) return notation;
   notation.call_begin += "function" + notation.name_end;
   notation.name_end = "\n```json\n";
@@ -104,7 +115,8 @@ CallNotation KimiK2(const Marks& mark) {
   notation.name_end = mark("<|tool_call_argument_begin|>");
   notation.call_end = mark("<|tool_call_end|>");
   notation.section_end = mark("<|tool_calls_section_end|>");
-  notation.marks = {notation.section_begin};
+  notation.marks = {notation.section_begin, mark("<|tool_call_section_begin|>"),
+                    mark("<|tool_call_begin|>")};
   return notation;
 }
 
@@ -120,7 +132,7 @@ CallNotation Qwen3Coder(const Marks& mark) {
   notation.key_end = ">\n";
   notation.value_end = "\n</parameter>\n";
   notation.text_end = "</parameter>";
-  notation.marks = {open};
+  notation.marks = {open, "<function="};
   return notation;
 }
 
@@ -152,7 +164,7 @@ CallNotation MinimaxM2(const Marks& mark) {
   notation.key_end = "\">";
   notation.text_end = "</parameter>";
   notation.value_end = "</parameter>\n";
-  notation.marks = {mark("<minimax:tool_call>")};
+  notation.marks = {mark("<minimax:tool_call>"), "<invoke name="};
   return notation;
 }
 
@@ -170,7 +182,52 @@ CallNotation Dsml(const Marks& mark) {
   notation.key_end = "\" string=\"false\">";
   notation.text_end = "</" + name + "parameter>";
   notation.value_end = notation.text_end + "\n";
-  notation.marks = {"<" + name + "function_calls>"};
+  notation.marks = {"<" + name + "function_calls>", "<" + name + "tool_calls>",
+                    "<" + name + "invoke name="};
+  return notation;
+}
+
+CallNotation Gemma4(const Marks& mark) {
+  CallNotation notation;
+  const std::string open = mark("<|tool_call>");
+  notation.call_begin = open + "call:";
+  notation.name_end = "{";
+  notation.call_end = "}" + mark("<tool_call|>");
+  notation.arguments = ArgumentNotation::kQuotedMembers;
+  notation.key_end = ":";
+  notation.key_separator = ",";
+  notation.text_end = mark("<|\"|>");
+  notation.marks = {open};
+  return notation;
+}
+
+// The marks of one family around a list, or lines of calls without a list, or a list without marks.
+CallNotation Pythonic(const Marks& mark) {
+  CallNotation notation;
+  notation.section_begin = "[";
+  notation.section_end = "]";
+  notation.separator = ", ";
+  notation.name_end = "(";
+  notation.call_end = ")";
+  notation.arguments = ArgumentNotation::kMembers;
+  notation.key_end = "=";
+  notation.key_separator = ", ";
+  notation.not_first = "[";
+  notation.marks = {mark("<|python_start|>"), mark("<|tool_call_start|>"),
+                    mark("<function_calls>")};
+  if (mark.Has("<|python_start|>")) {
+    notation.section_begin = mark("<|python_start|>") + "[";
+    notation.section_end = "]" + mark("<|python_end|>");
+  } else if (mark.Has("<|tool_call_start|>")) {
+    notation.section_begin = mark("<|tool_call_start|>") + "[";
+    notation.section_end = "]" + mark("<|tool_call_end|>");
+  } else if (mark.Has("<function_calls>")) {
+    notation.section_begin = mark("<function_calls>") + "\n";
+    notation.section_end = "\n" + mark("</function_calls>");
+    notation.separator = "\n";
+  } else {
+    notation.stands_alone = true;
+  }
   return notation;
 }
 
@@ -188,7 +245,7 @@ std::optional<CallNotation> NotationOf(ToolDialect dialect, const Tokenizer& tok
     case ToolDialect::kMistralV3:
       return ObjectList(mark("[TOOL_CALLS]"));
     case ToolDialect::kGranite:
-      return ObjectList(mark("<|tool_call|>"));
+      return Granite(mark);
     case ToolDialect::kDeepseekV3:
       return Deepseek(mark, /*is_v3=*/true);
     case ToolDialect::kDeepseekV31:
@@ -205,9 +262,11 @@ std::optional<CallNotation> NotationOf(ToolDialect dialect, const Tokenizer& tok
       return MinimaxM2(mark);
     case ToolDialect::kDsml:
       return Dsml(mark);
-    case ToolDialect::kNone:
     case ToolDialect::kGemma4:
+      return Gemma4(mark);
     case ToolDialect::kPythonic:
+      return Pythonic(mark);
+    case ToolDialect::kNone:
       return std::nullopt;
   }
   return std::nullopt;

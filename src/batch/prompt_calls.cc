@@ -61,14 +61,14 @@ bool IsConstrained(const Row& row) {
 // The functions that may be called. With `all_strict` each by its schema.
 std::optional<RowError> FunctionsOf(const Row& row, bool all_strict,
                                     std::vector<CallFunction>* functions) {
-  const std::vector<std::string>& allowed = row.tool_settings.allowed;
+  const std::set<std::string> allowed(row.tool_settings.allowed.begin(),
+                                      row.tool_settings.allowed.end());
   std::set<std::string> seen;
   for (const Json& tool : row.tools.as_array()) {
     const Json* const function = FunctionOf(tool);
     if (function == nullptr) continue;
     const std::string& name = function->Find("name")->as_string();
-    const bool is_allowed =
-        allowed.empty() || std::find(allowed.begin(), allowed.end(), name) != allowed.end();
+    const bool is_allowed = allowed.empty() || allowed.contains(name);
     if (!is_allowed || !seen.insert(name).second) continue;
     std::optional<std::string> schema = "";
     if (all_strict || IsStrict(*function)) schema = SchemaOf(*function);

@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -68,11 +68,15 @@ bool TakeChoiceObject(const Json& choice, ToolSettings* settings) {
   return true;
 }
 
-bool HasFunction(const Json& tools, const std::string& name) {
-  return std::any_of(tools.as_array().begin(), tools.as_array().end(), [&name](const Json& tool) {
+// The names of the functions among the tools of a row.
+std::set<std::string_view> FunctionNames(const Row& row) {
+  std::set<std::string_view> names;
+  if (!HasTools(row)) return names;
+  for (const Json& tool : row.tools.as_array()) {
     const Json* const function = FunctionOf(tool);
-    return function != nullptr && function->Find("name")->as_string() == name;
-  });
+    if (function != nullptr) names.insert(function->Find("name")->as_string());
+  }
+  return names;
 }
 
 }  // namespace
@@ -118,19 +122,16 @@ std::optional<RowError> CheckTools(Row* row) {
   if (settings.use == ToolUse::kRequired && !HasTools(*row)) {
     return InvalidRow("tool_choice asks for a call, but the row has no tools", kField);
   }
+  if (settings.use != ToolUse::kRequired && settings.allowed.empty()) return std::nullopt;
+  const std::set<std::string_view> names = FunctionNames(*row);
   for (const std::string& name : settings.allowed) {
-    if (HasTools(*row) && HasFunction(row->tools, name)) continue;
+    if (names.contains(name)) continue;
     return InvalidRow(
         fmt::format("tool_choice names the function {}, which is not one of the tools",
                     Visible(name, 100)),
         kField);
   }
-  if (settings.use != ToolUse::kRequired) return std::nullopt;
-  const Json::Array& tools = row->tools.as_array();
-  if (std::any_of(tools.begin(), tools.end(),
-                  [](const Json& tool) { return FunctionOf(tool) != nullptr; })) {
-    return std::nullopt;
-  }
+  if (!names.empty()) return std::nullopt;
   return InvalidRow("tool_choice asks for a call, but no tool is a function with a name", kField);
 }
 

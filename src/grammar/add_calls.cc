@@ -18,14 +18,7 @@ constexpr std::string_view kBlanksBesideText = " \t\r\n";
 // Stands before the spelling of a control token.
 constexpr uint8_t kControlByte = 0xFF;
 
-ByteSet TextBytesBut(std::string_view excluded) {
-  ByteSet excluded_set;
-  excluded_set.Add(kControlByte);
-  for (const char byte : excluded) excluded_set.Add(static_cast<uint8_t>(byte));
-  ByteSet bytes = ByteSet::All();
-  for (size_t i = 0; i < bytes.words.size(); ++i) bytes.words[i] &= ~excluded_set.words[i];
-  return bytes;
-}
+ByteSet TextBytes() { return ByteSet::Range(0, kControlByte - 1); }
 
 // A name as it stands in a call. In a notation without quotes nothing ends it but what follows.
 Result<std::string> NameIn(const CallNotation& notation, const std::string& name) {
@@ -33,10 +26,13 @@ Result<std::string> NameIn(const CallNotation& notation, const std::string& name
     const std::string quoted = Json(name).Dump();
     return quoted.substr(1, quoted.size() - 2);
   }
-  const bool is_plain = std::all_of(name.begin(), name.end(), [](char byte) {
-    return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
-           (byte >= '0' && byte <= '9') || byte == '_' || byte == '-' || byte == '.';
-  });
+  const bool begins_well = notation.arguments != ArgumentNotation::kMembers || name.empty() ||
+                           name[0] < '0' || name[0] > '9';
+  const bool is_plain = begins_well && std::all_of(name.begin(), name.end(), [](char byte) {
+                          return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
+                                 (byte >= '0' && byte <= '9') || byte == '_' || byte == '-' ||
+                                 byte == '.';
+                        });
   if (is_plain && !name.empty()) return name;
   return BadInput("its name may have only letters, digits, _, - and . where the model writes it");
 }
@@ -65,6 +61,9 @@ Result<Symbol> AddArguments(const CallNotation& notation, const std::string& par
   if (notation.arguments == ArgumentNotation::kElements) {
     return AddElements(notation, parameters, builder, warnings);
   }
+  if (notation.arguments != ArgumentNotation::kJson) {
+    return AddMembers(notation, parameters, builder, warnings);
+  }
   const std::string_view schema = parameters.empty() ? kJsonObjectSchema : parameters;
   MINISGL_ASSIGN_OR_RETURN(const Symbol symbol,
                            AddJsonSchema(schema, {kCallBlanksMax, false}, builder, warnings));
@@ -89,7 +88,7 @@ Result<Symbol> AddCall(const CallNotation& notation, const CallFunction& functio
     ExpressionSet& e = builder->expressions();
     const ExpressionId digit = e.Bytes(ByteSet::Range('0', '9'));
     const ExpressionId more = e.Concat({e.Bytes(ByteSet::Range('1', '9')), e.Repeat(digit, 0, 2)});
-    parts.Text(notation.call_begin + name);
+    parts.Text(notation.call_begin + name + ":");
     parts.Add(builder->Terminal(e.Or({e.Literal("0"), more})));
     parts.Text(notation.name_end);
   } else {
@@ -102,17 +101,19 @@ Result<Symbol> AddCall(const CallNotation& notation, const CallFunction& functio
 Symbol AddText(const CallNotation& notation, GrammarBuilder* builder) {
   ExpressionSet& e = builder->expressions();
   std::vector<ExpressionId> conditions = {
-      e.Repeat(e.Bytes(TextBytesBut("")), 0, ExpressionSet::kUnbounded)};
+      e.Repeat(e.Bytes(TextBytes()), 0, ExpressionSet::kUnbounded)};
   for (const std::string& mark : notation.marks) {
     if (static_cast<uint8_t>(mark.front()) == kControlByte) continue;
     conditions.push_back(e.Not(e.Concat({e.Anything(), e.Literal(mark), e.Anything()})));
   }
   if (!notation.not_first.empty()) {
-    ByteSet blanks;
+    ByteSet blanks, first;
     for (const char blank : kBlanksBesideText) blanks.Add(static_cast<uint8_t>(blank));
-    const ByteSet first = TextBytesBut(std::string(kBlanksBesideText) + notation.not_first);
-    conditions.push_back(e.Concat({e.Repeat(e.Bytes(blanks), 0, ExpressionSet::kUnbounded),
-                                   e.Optional(e.Concat({e.Bytes(first), e.Anything()}))}));
+    for (const char byte : notation.not_first) first.Add(static_cast<uint8_t>(byte));
+    const ExpressionId line = e.Optional(e.Concat({e.Anything(), e.Literal("\n")}));
+    conditions.push_back(
+        e.Not(e.Concat({line, e.Repeat(e.Bytes(blanks), 0, ExpressionSet::kUnbounded),
+                        e.Bytes(first), e.Anything()})));
   }
   return builder->Terminal(e.And(conditions));
 }
@@ -132,7 +133,7 @@ Result<CallSymbols> AddCalls(const CallGrammar& grammar, GrammarBuilder* builder
   }
   if (functions.empty()) return BadInput("there are no functions to call");
   const Symbol call = builder->Choice(functions);
-  const uint32_t more_max = grammar.only_one ? 0 : GrammarBuilder::kUnbounded;
+  const uint32_t more_max = grammar.only_one || notation.in_header ? 0 : GrammarBuilder::kUnbounded;
   Parts parts(builder);
   parts.Text(notation.section_begin).Add(call);
   if (more_max > 0) {
@@ -143,7 +144,7 @@ Result<CallSymbols> AddCalls(const CallGrammar& grammar, GrammarBuilder* builder
   symbols.calls = parts.Text(notation.section_end).Whole();
   if (!grammar.may_be_text) return symbols;
   symbols.text = AddText(notation, builder);
-  symbols.text_or_calls = notation.not_first.empty() && !notation.in_header
+  symbols.text_or_calls = !notation.stands_alone && !notation.in_header
                               ? builder->Sequence({*symbols.text, builder->Optional(symbols.calls)})
                               : builder->Choice({*symbols.text, symbols.calls});
   return symbols;

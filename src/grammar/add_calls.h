@@ -29,4 +29,8 @@ Result<CallSymbols> AddCalls(const CallGrammar& grammar, GrammarBuilder* builder
 Result<Symbol> AddElements(const CallNotation& notation, const std::string& parameters,
                            GrammarBuilder* builder, std::vector<std::string>* warnings);
 
+// The same for those of kMembers and kQuotedMembers.
+Result<Symbol> AddMembers(const CallNotation& notation, const std::string& parameters,
+                          GrammarBuilder* builder, std::vector<std::string>* warnings);
+
 }  // namespace minisgl::grammar

@@ -12,13 +12,14 @@ void AddSized(std::string_view text, Sha256* hasher) {
 
 void AddCallGrammar(const CallGrammar& grammar, Sha256* hasher) {
   const CallNotation& notation = grammar.notation;
-  hasher->Add(fmt::format("{} {} {} {} {} {} ", notation.quotes_name, notation.is_numbered,
-                          static_cast<int>(notation.arguments), notation.in_header,
-                          grammar.may_be_text, grammar.only_one));
+  hasher->Add(fmt::format("{} {} {} {} {} {} {} ", notation.quotes_name, notation.is_numbered,
+                          notation.stands_alone, static_cast<int>(notation.arguments),
+                          notation.in_header, grammar.may_be_text, grammar.only_one));
   for (const std::string* text :
        {&notation.section_begin, &notation.section_end, &notation.separator, &notation.call_begin,
         &notation.name_end, &notation.call_end, &notation.key_begin, &notation.key_end,
-        &notation.string_key_end, &notation.value_end, &notation.text_end, &notation.not_first}) {
+        &notation.string_key_end, &notation.key_separator, &notation.value_end, &notation.text_end,
+        &notation.not_first}) {
     AddSized(*text, hasher);
   }
   hasher->Add(fmt::format("{} ", notation.marks.size()));

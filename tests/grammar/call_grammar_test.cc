@@ -133,6 +133,7 @@ TEST(CallGrammarTest, ATextWithoutMarksBeginsUnlikeACall) {
   grammar.notation = JsonCalls("", "");
   grammar.notation.marks = {kControl + "<tag>"};
   grammar.notation.not_first = "{";
+  grammar.notation.stands_alone = true;
   grammar.functions = {{"f", kOneInteger}};
   grammar.may_be_text = true;
   const Compiled calls = Compile(grammar);
@@ -141,6 +142,8 @@ TEST(CallGrammarTest, ATextWithoutMarksBeginsUnlikeACall) {
   EXPECT_TRUE(Accepts(calls, ""));
   EXPECT_FALSE(Accepts(calls, R"( {"name": "f", "arguments": {"a": "x"}})"));
   EXPECT_FALSE(Accepts(calls, R"({"a": 1})"));
+  EXPECT_FALSE(Accepts(calls, "a\n {"));
+  EXPECT_TRUE(Accepts(calls, "a\n b{\n"));
 }
 
 TEST(CallGrammarTest, MarksMayBeControlTokensAndCallsNumbered) {
@@ -160,11 +163,11 @@ TEST(CallGrammarTest, MarksMayBeControlTokensAndCallsNumbered) {
            "<end>";
   };
   const std::string begin = kControl + "<begin>", end = kControl + "<ends>";
-  EXPECT_TRUE(Accepts(calls, begin + call("0") + call("12") + end));
+  EXPECT_TRUE(Accepts(calls, begin + call(":0") + call(":12") + end));
   EXPECT_FALSE(Accepts(calls, begin + call("") + end));
-  EXPECT_FALSE(Accepts(calls, begin + call("01") + end));
+  EXPECT_FALSE(Accepts(calls, begin + call(":01") + end));
   EXPECT_FALSE(Accepts(calls, begin + end));
-  EXPECT_FALSE(Accepts(calls, "<begin>" + call("0") + end)) << "that is text";
+  EXPECT_FALSE(Accepts(calls, "<begin>" + call(":0") + end)) << "that is text";
 }
 
 TEST(CallGrammarTest, AThoughtComesFirst) {
@@ -290,6 +293,109 @@ TEST(CallGrammarTest, AStringBesideOtherTypesIsNoJson) {
   EXPECT_TRUE(TakesElement(R"({"anyOf": [{"type": "integer"}, {"$ref": "#/$defs/name"}]})", "x"));
   EXPECT_TRUE(TakesElement(R"({"type": ["integer", "null"], "minimum": 3})", "null"));
   EXPECT_FALSE(TakesElement(R"({"type": ["integer", "null"], "minimum": 3})", "2"));
+}
+
+// A reader would take it for the end of the argument.
+TEST(CallGrammarTest, NoStringWithinAnElementHasTheMarkOfItsEnd) {
+  const char* const list = R"({"type": "array", "items": {"type": "string"}})";
+  EXPECT_TRUE(TakesElement(list, R"(["</p", "a"])"));
+  EXPECT_FALSE(TakesElement(list, R"(["</p>"])"));
+  const char* const object = R"({"type": "object"})";
+  EXPECT_TRUE(TakesElement(object, R"({"a": {"p>": 1}})"));
+  EXPECT_FALSE(TakesElement(object, R"({"</p>": 1})"));
+}
+
+CallGrammar MemberGrammar(ArgumentNotation arguments, const std::string& schema) {
+  CallGrammar grammar;
+  CallNotation& notation = grammar.notation;
+  const bool is_json = arguments == ArgumentNotation::kMembers;
+  notation.arguments = arguments;
+  notation.name_end = "(";
+  notation.call_end = ")";
+  notation.key_end = is_json ? "=" : ":";
+  notation.key_separator = ",";
+  notation.text_end = "|";
+  grammar.functions = {{"f", schema}};
+  grammar.only_one = true;
+  return grammar;
+}
+
+TEST(CallGrammarTest, CommasStandBetweenMembersWhicheverAreThere) {
+  const Compiled calls = Compile(MemberGrammar(
+      ArgumentNotation::kMembers,
+      R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}, )"
+      R"("c": {"type": "boolean"}, "d": {}}, "required": ["c"]})"));
+  for (const char* text : {"f(a=1,b=\"x\",c=true,d=[1])", "f(c=true)", "f(a=1,c=false)",
+                           "f(b=\"\",c=true)", "f(c=true,d={\"x\": null})"}) {
+    EXPECT_TRUE(Accepts(calls, text)) << text;
+  }
+  for (const char* text : {"f()", "f(a=1)", "f(,c=true)", "f(c=true,)", "f(c=true,a=1)",
+                           "f(a=1c=true)", "f(c=\"x\")", "f(c:true)"}) {
+    EXPECT_FALSE(Accepts(calls, text)) << text;
+  }
+  const Compiled any = Compile(MemberGrammar(ArgumentNotation::kMembers, ""));
+  EXPECT_TRUE(Accepts(any, "f()"));
+  EXPECT_TRUE(Accepts(any, "f(x=1,y1=[\"a\"])"));
+  EXPECT_FALSE(Accepts(any, "f(1=1)"));
+}
+
+TEST(CallGrammarTest, QuotedMembersHaveMarksAroundStrings) {
+  const Compiled calls = Compile(MemberGrammar(
+      ArgumentNotation::kQuotedMembers,
+      R"({"type": "object", "properties": {"s": {"type": "string", "maxLength": 3}, "o": {"type": )"
+      R"("object", "properties": {"x": {"type": ["integer", "null"], "minimum": 2}, "l": {"type": )"
+      R"("array", "items": {"enum": ["p", "q"]}, "minItems": 1, "maxItems": 2}}}}})"));
+  for (const char* text : {"f()", "f(s:|a\"b|)", "f(s:||,o:{})", "f(o:{x:2,l:[|p|,|q|]})",
+                           "f(o:{l:[|q|]})", "f(o:{x:null})"}) {
+    EXPECT_TRUE(Accepts(calls, text)) << text;
+  }
+  for (const char* text :
+       {"f(s:\"a\")", "f(s:|abcd|)", "f(o:{x:1})", "f(o:{l:[]})", "f(o:{l:[|r|]})",
+        "f(o:{l:[|p|,|p|,|p|]})", "f(o:{l:[|p|],x:2})", "f(s:|a|b|)"}) {
+    EXPECT_FALSE(Accepts(calls, text)) << text;
+  }
+  const Compiled any = Compile(MemberGrammar(ArgumentNotation::kQuotedMembers, ""));
+  EXPECT_TRUE(Accepts(any, "f(x:{y:[1,|a|,{}]},z:null)"));
+  EXPECT_FALSE(Accepts(any, "f(x:\"a\")"));
+  const auto refused = [](const std::string& schema) {
+    return Refused(MemberGrammar(ArgumentNotation::kQuotedMembers,
+                                 R"({"type": "object", "properties": {"a": )" + schema + "}}"));
+  };
+  EXPECT_EQ(
+      refused(R"({"type": "array", "uniqueItems": true})"),
+      "the function f: the parameter a: uniqueItems is not enforced of an array of arguments");
+  EXPECT_EQ(refused(R"({"type": "string", "format": "date"})"),
+            "the function f: the parameter a: format is not enforced of a string that is written "
+            "without quotes");
+  EXPECT_EQ(refused(R"({"$ref": "#/$defs/x"})"),
+            "the function f: the parameter a: its $ref is not one to a definition of the schema");
+}
+
+// Definitions that refer to themselves end at a bound.
+TEST(CallGrammarTest, RecursionOfBareValuesIsRefused) {
+  const std::string schema =
+      R"({"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": )"
+      R"("object", "properties": {"n": {"$ref": "#/$defs/n"}}}}})";
+  EXPECT_NE(Refused(MemberGrammar(ArgumentNotation::kQuotedMembers, schema))
+                .find("its schema is nested too deeply"),
+            std::string::npos);
+  std::string wide = R"({"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": )"
+                     R"({"n": {"anyOf": [{"type": "null"})";
+  for (int i = 0; i < 9; ++i) {
+    wide += R"(, {"type": "array", "items": {"$ref": "#/$defs/n"}})";
+  }
+  EXPECT_NE(Refused(MemberGrammar(ArgumentNotation::kQuotedMembers, wide + "]}}}")), "");
+}
+
+TEST(CallGrammarTest, DefinitionsAreNotReadWithoutEnd) {
+  std::string schema = R"({"type": "object", "$defs": {"n": {"enum": [)";
+  for (int i = 0; i < 100'000; ++i) schema += std::to_string(i) + ", ";
+  schema += R"(-1]}}, "properties": {)";
+  for (int i = 0; i < 500; ++i) {
+    schema += (i > 0 ? ", \"p" : "\"p") + std::to_string(i) +
+              R"(": {"type": "integer", "$ref": "#/$defs/n"})";
+  }
+  EXPECT_TRUE(Refused(ElementGrammar(schema + "}}")).starts_with("the function f: "));
 }
 
 TEST(CallGrammarTest, ElementsOfAnyArgumentsHaveAnyKeys) {

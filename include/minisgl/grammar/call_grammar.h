@@ -26,29 +26,36 @@ struct CallFunction {
 enum class ArgumentNotation : uint8_t {
   kJson,      // the JSON text of the object
   kElements,  // each argument between marks: a string as bare text, anything else as JSON text
+  kMembers,   // each argument as its name and JSON text
+  // As kMembers, but strings stand between two `text_end` and have no escapes, and names of members
+  // no quotes, also in objects within.
+  kQuotedMembers,
 };
 
 // Calls are written as
 //   section_begin CALL (separator CALL)... section_end
 // and each CALL as
-//   call_begin NAME [number] name_end ARGUMENTS call_end
+//   call_begin NAME [:NUMBER] name_end ARGUMENTS call_end
 struct CallNotation {
   std::string section_begin, section_end, separator;
   std::string call_begin, name_end, call_end;
   bool quotes_name = false;  // the name is within a JSON string
-  bool is_numbered = false;  // a number stands behind the name
+  bool is_numbered = false;  // a colon and a number stand behind the name
   ArgumentNotation arguments = ArgumentNotation::kJson;
   // kElements: each argument is written as key_begin KEY key_end VALUE value_end, in the order of
   // the schema's properties; a string with string_key_end in place of key_end.
   std::string key_begin, key_end, string_key_end, value_end;
   // What ends bare text if it stands in it: the part of value_end that readers look for.
   std::string text_end;
+  // kMembers and kQuotedMembers: KEY key_end VALUE, with key_separator between two.
+  std::string key_separator;
   // Text beside calls has none of these.
   std::vector<std::string> marks;
-  // If not "": no text stands before calls, and a text in their place begins with none of these
-  // bytes, white space aside.
+  // A text beside calls has no line that begins with one of these bytes, white space aside.
   std::string not_first;
-  // Calls stand in the header of a message (ThoughtForm::Channels), not in its text.
+  bool stands_alone = false;  // no text stands before calls
+  // A call stands in the header of a message (ThoughtForm::Channels), not in its text; there is
+  // one.
   bool in_header = false;
   bool operator==(const CallNotation&) const = default;
 };

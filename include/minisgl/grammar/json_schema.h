@@ -28,6 +28,8 @@ struct JsonSchemaOptions {
   uint32_t blanks_max = 8;
   // Members may stand in any order instead of the schema's, in objects of at most 12 properties.
   bool any_order = false;
+  // No string, and no name of a member, is spelled with this text in it; "": every text may be.
+  std::string_view excluded = {};
 };
 
 // kBadInput names what is refused and where. Bounded work and memory for hostile schemas.

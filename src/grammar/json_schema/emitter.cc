@@ -71,6 +71,11 @@ Emitter::Emitter(Algebra& algebra, GrammarBuilder& builder, const JsonSchemaOpti
   blanks_ =
       options.blanks_max == 0 ? set().Empty() : set().Automaton(BlankAutomaton(options.blanks_max));
   quote_ = set().Literal("\"");
+  allowed_ = set().Anything();
+  if (!options.excluded.empty()) {
+    const ExpressionId excluded = set().Literal(options.excluded);
+    allowed_ = set().Not(set().Concat({allowed_, excluded, allowed_}));
+  }
 }
 
 Symbol Emitter::Rule(const char* name) { return builder_->Declare(name); }
@@ -81,7 +86,7 @@ bool Emitter::CountPlace() {
 }
 
 ExpressionId Emitter::Quoted(ExpressionId strings) {
-  return set().Concat({quote_, strings, quote_});
+  return set().Concat({quote_, set().And({strings, allowed_}), quote_});
 }
 
 ExpressionId Emitter::Punctuation(std::string_view text, bool before, bool behind) {

@@ -50,6 +50,7 @@ class Emitter {
   bool any_order_;
   ExpressionId blanks_;
   ExpressionId quote_;
+  ExpressionId allowed_;  // without JsonSchemaOptions::excluded
   std::map<Term, Symbol> symbols_;
   std::vector<Undefined> undefined_;
   size_t places_ = 0;
