@@ -39,6 +39,22 @@ Json MessageOf(const std::string& answer) {
   return message.Set("role", "assistant").Set("content", answer);
 }
 
+std::string StringIn(const Json& object, const char* name, const char* absent) {
+  const Json* const value = object.Find(name);
+  return value != nullptr && value->is_string() ? value->as_string() : absent;
+}
+
+// The calls whose results are the messages from `begin` on, as far as these tell of them.
+std::vector<ToolCall> CallsBefore(const Json::Array& messages, size_t begin) {
+  std::vector<ToolCall> calls;
+  for (size_t i = begin; i < messages.size(); ++i) {
+    if (*messages[i].Find("role") != Json("tool")) break;
+    calls.push_back({StringIn(messages[i], "name", "tool"), "{}",
+                     StringIn(messages[i], "tool_call_id", "call00000")});
+  }
+  return calls;
+}
+
 std::string TextOf(const Json& message) {
   const Json* const content = message.Find("content");
   return content != nullptr && content->is_string() ? content->as_string() : "";
@@ -81,6 +97,13 @@ Conversation SaidSoFar::AddMessages(Row* row, std::vector<ConversationImage> ima
   const auto index_offset =
       static_cast<int64_t>(row->next_message) - static_cast<int64_t>(session_->messages().size());
   const Json::Array& messages = row->messages.as_array();
+  if (std::exchange(is_unknown_, false)) {
+    ToolCallPiece asked;
+    asked.calls = CallsBefore(messages, row->next_message);
+    if (!asked.calls.empty()) {
+      session_->messages().back() = session_->CallingMessage("", {}, asked);
+    }
+  }
   auto next_image = images.begin();
   for (const size_t end = EndOfTurn(*row); row->next_message < end; ++row->next_message) {
     const Json& message = messages[row->next_message];
@@ -154,6 +177,11 @@ void SaidSoFar::AddAnswer(std::string text, const TextParts& parts, std::vector<
   answer_ = std::move(text);
   answer_ids_ = std::move(ids);
   stopped_ = stopped;
+}
+
+void SaidSoFar::AddUnknownAnswer() {
+  AddAnswer("", {}, {}, /*stopped=*/false);
+  is_unknown_ = kind_ == Kind::kMessages && !continues_;
 }
 
 void SaidSoFar::AddAnswer(std::vector<TokenId> ids, bool stopped) {

@@ -50,6 +50,9 @@ class SaidSoFar {
   void AddAnswer(std::string text, const TextParts& parts, std::vector<TokenId> ids, bool stopped);
   // The same for an answer of which only the ids are known.
   void AddAnswer(std::vector<TokenId> ids, bool stopped);
+  // Adds an answer of which nothing is known. It stands for the calls that the messages behind it
+  // are results of, if they are: templates insist on a call before its result.
+  void AddUnknownAnswer();
 
  private:
   // How the calls in an answer are read.
@@ -66,8 +69,9 @@ class SaidSoFar {
   std::optional<KeptCalls> calls_;  // of its row, if calls are read
   std::string answer_;              // to it, without what only its reasoning tags say
   std::vector<TokenId> answer_ids_;
-  bool stopped_ = false;    // by a token or a string, not by its length
-  bool continues_ = false;  // the answer continues the last message
+  bool stopped_ = false;     // by a token or a string, not by its length
+  bool continues_ = false;   // the answer continues the last message
+  bool is_unknown_ = false;  // the last answer
 };
 
 }  // namespace minisgl::batch

@@ -133,7 +133,7 @@ std::optional<RowError> UnaskedRows::BuildTurns(Row* row, SaidSoFar* said,
     std::vector<Prompt> turn;
     if (auto error = prompts_.Build(row, &turn, nullptr, said)) return error;
     prompts->push_back(std::move(turn.front()));
-    said->AddAnswer("", {}, {}, /*stopped=*/false);
+    said->AddUnknownAnswer();
     ++row->turn;
   } while (row->has_more_turns());
   return std::nullopt;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "long_form.h"
 #include "minisgl/grammar/json_schema.h"
 #include "minisgl/grammar/matcher.h"
+#include "minisgl/text/tool_calls.h"
 #include "slow.h"
 
 namespace minisgl::answers {
@@ -244,6 +246,35 @@ TEST_F(ToolRowsTest, ChecksAndPlansFindWhatCannotBeEnforced) {
       << plan.out << plan.err;
 }
 
+TEST_F(ToolRowsTest, CallsOfChannelsAreReadAndForced) {
+  Script script;
+  script.chat_template = ScriptTemplate("<|start|>assistant<|channel|>final<|message|>");
+  script.special = {"<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>"};
+  script.end = "<|call|>";
+  const std::vector<std::string> thought = {"<|channel|>", "analysis",  "<|message|>", "why",
+                                            "<|end|>",     "<|start|>", "assistant"};
+  script.tokens = Behind(thought, {"<|channel|>", "commentary", " to=functions.f ", "<|constrain|>",
+                                   "json", "<|message|>", "{\"n\": ", "41", "}"});
+  const Json row = Ask(ScriptedModel(script), kTools);
+  EXPECT_EQ(CallsOf(row), R"(f{"n": 41};)") << row.Dump();
+  EXPECT_EQ(Member(row, "reasoning"), "why");
+  EXPECT_EQ(Member(row, "finish_reason"), "tool_calls");
+  script.tokens = Behind(thought, {"<|channel|>", "final", "<|message|>", "So."});
+  EXPECT_EQ(Member(Ask(ScriptedModel(script), kTools), "text"), "So.");
+  script.tokens = Behind(thought, {"<|channel|>", "commentary", " to=functions.g ", "<|message|>"});
+  const ScriptedModel other(script);
+  for (const std::vector<std::string>& options :
+       {std::vector<std::string>{}, {"--speculate", "ngram:4"}}) {
+    const std::string row =
+        R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 300, )"
+        R"("temperature": 0, "tool_choice": "required", )" +
+        kTools + "}\n";
+    const Json forced = RunRows(other, row, options).Rows().at(0);
+    EXPECT_TRUE(CallsOf(forced).starts_with("f{")) << forced.Dump();
+    EXPECT_EQ(Member(forced, "reasoning"), "why") << forced.Dump();
+  }
+}
+
 // Schemas of arguments, each with every kind of value, that end soon whatever a model says.
 const char* const kForcedSchemas[] = {
     R"({"type": "object", "properties": {"n": {"type": "integer", "minimum": -5, "maximum": 99}, )"
@@ -258,6 +289,33 @@ const char* const kForcedSchemas[] = {
 
 class ForcedCallsTest : public ToolRowsTest {
  protected:
+  void SetUp() override {
+    for (const char* schema : kForcedSchemas) {
+      auto compiled = CompileJsonSchema(schema);
+      ASSERT_TRUE(compiled.ok()) << compiled.status().message();
+      schemas_.push_back(*compiled);
+    }
+  }
+
+  // The number of calls in a row whose answer must be calls, each by its schema.
+  int CountBySchema(const Json& row) const {
+    const Json* const calls = row.Find("tool_calls");
+    EXPECT_NE(calls, nullptr) << row.Dump();
+    EXPECT_EQ(Member(row, "text"), "") << row.Dump();
+    int count = 0;
+    for (const Json& call : calls == nullptr ? Json::Array() : calls->as_array()) {
+      const Json& function = *call.Find("function");
+      const auto index = static_cast<size_t>(Member(function, "name").back() - '0');
+      bool accepted = false;
+      if (index < schemas_.size()) {
+        MatchText(*schemas_[index], Member(function, "arguments"), &accepted);
+      }
+      EXPECT_TRUE(accepted) << row.Dump();
+      ++count;
+    }
+    return count;
+  }
+
   static std::string ForcedRows(int count) {
     std::string tools, rows;
     for (const char* const& schema : kForcedSchemas) {
@@ -276,6 +334,8 @@ class ForcedCallsTest : public ToolRowsTest {
     }
     return rows;
   }
+
+  std::vector<std::shared_ptr<const CompiledGrammar>> schemas_;
 };
 
 TEST_F(ForcedCallsTest, EveryForcedCallIsByItsSchemaUnderEverySchedule) {
@@ -283,12 +343,6 @@ TEST_F(ForcedCallsTest, EveryForcedCallIsByItsSchemaUnderEverySchedule) {
   const int count = ShortOrLong(24, 500);
   const std::string file = testing::TempDir() + "/forced.jsonl";
   std::ofstream(file) << ForcedRows(count);
-  std::vector<std::shared_ptr<const CompiledGrammar>> schemas;
-  for (const char* schema : kForcedSchemas) {
-    auto compiled = CompileJsonSchema(schema, {.blanks_max = 1});
-    ASSERT_TRUE(compiled.ok()) << compiled.status().message();
-    schemas.push_back(*compiled);
-  }
   std::vector<std::string> first;
   for (const Setting& setting : Settings()) {
     std::vector<std::string> args = {"run", "-m",        DemoModel(),      "--file", file,
@@ -306,22 +360,27 @@ TEST_F(ForcedCallsTest, EveryForcedCallIsByItsSchemaUnderEverySchedule) {
     ASSERT_EQ(std::ssize(rows), count);
     int num_calls = 0;
     for (const Json& row : rows) {
-      const Json* const calls = row.Find("tool_calls");
-      const bool is_cut = Member(row, "finish_reason") == "length";
-      if (is_cut) continue;
-      ASSERT_NE(calls, nullptr) << row.Dump();
-      EXPECT_EQ(Member(row, "text"), "") << row.Dump();
-      for (const Json& call : calls->as_array()) {
-        const Json& function = *call.Find("function");
-        const auto index = static_cast<size_t>(Member(function, "name").back() - '0');
-        ASSERT_LT(index, schemas.size()) << row.Dump();
-        bool accepted = false;
-        MatchText(*schemas[index], Member(function, "arguments"), &accepted);
-        EXPECT_TRUE(accepted) << row.Dump();
-        ++num_calls;
-      }
+      if (Member(row, "finish_reason") != "length") num_calls += CountBySchema(row);
     }
     EXPECT_GE(num_calls, count * 9 / 10);
+  }
+}
+
+TEST_F(ForcedCallsTest, EveryDialectIsForcedAndRead) {
+  MarkSlow("the demo model answers rows in every dialect");
+  const int count = ShortOrLong(4, 60);
+  const std::string file = testing::TempDir() + "/dialects.jsonl";
+  std::ofstream(file) << ForcedRows(count);
+  for (const ToolDialectName& known : ToolDialectNames()) {
+    const std::string name(known.name);
+    const ProgramRun run = RunProgram(
+        {"run", "-m", DemoModel(), "--file", file, "-q", "--ordered", "--tool-dialect", name});
+    ASSERT_TRUE(IsAnswered(run)) << name << run.err;
+    int num_calls = 0;
+    for (const Json& row : run.Rows()) {
+      if (Member(row, "finish_reason") != "length") num_calls += CountBySchema(row);
+    }
+    EXPECT_GE(num_calls, count / 2) << name << "\n" << run.out;
   }
 }
 

@@ -22,6 +22,9 @@ PARTS = [{"role": "system", "content": "Be brief."},
          {"role": "user", "content": [{"type": "text", "text": "Name "}, {"type": "text", "text": "a river."}]},
          {"role": "assistant", "content": "The Rhine.", "refusal": None, "annotations": []},
          {"role": "user", "content": "Another?"}]
+TOOLS = [{"type": "function", "function": {"name": "sum", "strict": True, "parameters": {
+    "type": "object", "properties": {"a": {"type": "integer", "maximum": 9, "minimum": 0}}, "required": ["a"],
+    "additionalProperties": False}}}]
 # Members that the service does not have.
 OURS = {"warnings", "token_ids", "reasoning", "id"}  # id: of a token of log-probabilities
 
@@ -42,6 +45,8 @@ GOOD = [
     (CHAT, {"messages": HELLO, "return_token_ids": True, "max_tokens": 3}),
     (CHAT, {"messages": HELLO, "max_tokens": 100000}),
     (CHAT, {"messages": HELLO, "tools": [], "tool_choice": "none", "parallel_tool_calls": True}),
+    (CHAT, {"messages": HELLO, "tools": TOOLS, "tool_choice": "required", "max_tokens": 200}),
+    (CHAT, {"messages": HELLO, "tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "sum"}}}),
     (TEXT, {"prompt": "Once upon a time", "max_tokens": 12}),
     (TEXT, {"prompt": ["Once upon a time"], "max_tokens": 4}),
     (TEXT, {"prompt": [10, 20, 30], "max_tokens": 4}),
@@ -120,6 +125,10 @@ def check_good(line, request):
     check(answer.model == request["body"]["model"], f"{where}: model")
     usage = answer.usage
     check(usage.total_tokens == usage.prompt_tokens + usage.completion_tokens, f"{where}: usage")
+    if request["body"].get("tool_choice", "none") != "none":
+        for choice in answer.choices:
+            check(choice.finish_reason == "tool_calls" and choice.message.content is None, f"{where}: {choice}")
+            check(all("a" in json.loads(call.function.arguments) for call in choice.message.tool_calls), f"{where}: calls")
     wanted = request["body"].get("logprobs")
     check((answer.choices[0].logprobs is not None) == (wanted is not None), f"{where}: logprobs")
 
@@ -138,7 +147,7 @@ def main(binary, model):
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
         file.writelines(json.dumps(request) + "\n" for request in requests)
         file.flush()
-        command = [binary, "run", "--quiet", "-m", model, "--file", file.name]
+        command = [binary, "run", "--quiet", "-m", model, "--tool-dialect", "hermes", "--file", file.name]
         outputs = [subprocess.run(command, stdout=subprocess.PIPE, check=False) for _ in range(2)]
     check(outputs[0].returncode == 1, f"exit status {outputs[0].returncode}")
     check(outputs[0].stdout == outputs[1].stdout, "two runs differ")

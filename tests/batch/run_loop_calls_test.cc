@@ -212,6 +212,33 @@ TEST_F(CallSessionTest, CallsThatAreNotReadStayText) {
   }
 }
 
+// Answers that are not known stand for the calls whose results follow.
+TEST_F(CallSessionTest, AResultHasItsCallBeforeItWhereAnswersAreNotKnown) {
+  auto chat = ChatTemplate::Parse(
+      "{% for m in messages %}{% if m.role == 'tool' and not messages[loop.index0 - 1].tool_calls "
+      "and messages[loop.index0 - 1].role != 'tool' %}{{ raise_exception('no call') }}{% endif %}"
+      "[{{ m.role }}]{% for c in m.tool_calls %}{{ c.function.name }}{{ c.id }};{% endfor %}"
+      "{{ m.content }}{% endfor %}",
+      "template");
+  ASSERT_TRUE(chat.ok()) << chat.status().message();
+  text_.chat_template = std::move(chat).value();
+  const PromptBuilder builder(&text_, limits_, PromptBuilderOptions());
+  UnaskedRows rows(&builder);
+  std::string prompt;
+  for (const char* messages :
+       {R"([{"role": "user", "content": "q"}])",
+        R"([{"role": "tool", "name": "f", "tool_call_id": "c1", "content": "7"}, )"
+        R"({"role": "tool", "content": "8"}])",
+        R"([{"role": "user", "content": "r"}])"}) {
+    ParsedRow parsed =
+        ParseRow(std::string(R"({"session": "s", "messages": )") + messages + "}", 0, 1);
+    const auto error = rows.Build(&parsed, &prompts_);
+    EXPECT_FALSE(error) << error->message;
+    prompt = text_.tokenizer->Decode(prompts_.front().ids, true);
+  }
+  EXPECT_EQ(prompt, "[user]q[assistant]fc1;toolcall00000;[tool]7[tool]8[assistant][user]r");
+}
+
 // What a row has of a first answer can be copied into the messages of a second row.
 TEST_F(CallSessionTest, ACopiedAnswerRendersAsTheModelWroteIt) {
   AnswerWith("I look." + kCall + kCall);
