@@ -56,6 +56,47 @@ double LargestDifference(const std::vector<double>& a, const std::vector<double>
   return largest;
 }
 
+// A model whose tokens attend to later ones, too, some layers within a window; made by
+// tests/golden/make_pooling.py.
+TEST_F(EmbedProgramTest, TokensAttendBothWays) {
+  const std::string model = MINISGL_SOURCE_DIR "/tests/golden/pooling/gemma3";
+  const std::vector<Json> expected = ReadJsonLines(model + "/expected.jsonl");
+  for (const std::string prompt : {"", "query", "document"}) {
+    std::string rows;
+    std::vector<std::vector<double>> wanted;
+    for (const Json& row : expected) {
+      if (row.Find("prompt")->as_string() != prompt) continue;
+      wanted.push_back(VectorOf(row, "embedding"));
+      rows += Json(Json::Object{{"text", *row.Find("text")}}).Dump() + "\n";
+    }
+    ASSERT_EQ(wanted.size(), 6u);
+    Arguments arguments = {"-q"};
+    if (!prompt.empty()) arguments.insert(arguments.end(), {"--prompt-name", prompt});
+    for (const Arguments& more : {Arguments{},
+                                  {"--page-size", "1"},
+                                  {"--max-running-requests", "2"},
+                                  {"--threads", "2", "--max-prefill-length", "80"}}) {
+      Arguments all = arguments;
+      all.insert(all.end(), more.begin(), more.end());
+      const std::vector<Json> found = Rows(RunEmbed(model, all, rows).out);
+      ASSERT_EQ(found.size(), wanted.size());
+      for (size_t i = 0; i < found.size(); ++i) {
+        EXPECT_LT(LargestDifference(VectorOf(found[i], "embedding"), wanted[i]), 2e-6)
+            << prompt << " " << i << found[i].Dump();
+      }
+    }
+  }
+  // A text that no step has room for, and a command that wants answers.
+  const ProgramResult longer = RunEmbed(model, {"-q", "--max-prefill-length", "4"},
+                                        "\"one two three four five six\"\n\"a\"\n");
+  EXPECT_EQ(longer.exit_code, 1);
+  EXPECT_EQ(Code(Rows(longer.out).at(0)), "length_exceeded") << longer.out;
+  EXPECT_EQ(VectorOf(Rows(longer.out).at(1), "embedding").size(), 24u) << longer.out;
+  const ProgramResult run = RunProgram({"run", "-m", model, "--raw", "-q", "--file", "-"},
+                                       {"{\"prompt\": \"a\"}\n", "", {}});
+  EXPECT_NE(run.out.find("gives vectors of texts"), std::string::npos) << run.out << run.err;
+}
+
 // Vectors of sentence-transformers, in f32.
 TEST_F(EmbedProgramTest, VectorsAreTheReferences) {
   const std::string model = SharedFolder("models/pooling/qwen3-embedding");
