@@ -47,7 +47,7 @@ CallNotation Llama3Json(const Marks& mark) {
   notation.call_end = "}";
   notation.separator = "; ";
   notation.quotes_name = true;
-  notation.not_first = "{";
+  notation.excludes_objects = true;
   notation.stands_alone = true;
   notation.marks = {mark("<|python_tag|>"), "<function="};
   return notation;

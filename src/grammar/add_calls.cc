@@ -106,14 +106,18 @@ Symbol AddText(const CallNotation& notation, GrammarBuilder* builder) {
     if (static_cast<uint8_t>(mark.front()) == kControlByte) continue;
     conditions.push_back(e.Not(e.Concat({e.Anything(), e.Literal(mark), e.Anything()})));
   }
+  ByteSet blank_bytes;
+  for (const char blank : kBlanksBesideText) blank_bytes.Add(static_cast<uint8_t>(blank));
+  const ExpressionId blanks = e.Repeat(e.Bytes(blank_bytes), 0, ExpressionSet::kUnbounded);
+  if (notation.excludes_objects) {
+    conditions.push_back(
+        e.Not(e.Concat({e.Anything(), e.Literal("{"), blanks, e.Literal("\""), e.Anything()})));
+  }
   if (!notation.not_first.empty()) {
-    ByteSet blanks, first;
-    for (const char blank : kBlanksBesideText) blanks.Add(static_cast<uint8_t>(blank));
+    ByteSet first;
     for (const char byte : notation.not_first) first.Add(static_cast<uint8_t>(byte));
     const ExpressionId line = e.Optional(e.Concat({e.Anything(), e.Literal("\n")}));
-    conditions.push_back(
-        e.Not(e.Concat({line, e.Repeat(e.Bytes(blanks), 0, ExpressionSet::kUnbounded),
-                        e.Bytes(first), e.Anything()})));
+    conditions.push_back(e.Not(e.Concat({line, blanks, e.Bytes(first), e.Anything()})));
   }
   return builder->Terminal(e.And(conditions));
 }

@@ -12,9 +12,10 @@ void AddSized(std::string_view text, Sha256* hasher) {
 
 void AddCallGrammar(const CallGrammar& grammar, Sha256* hasher) {
   const CallNotation& notation = grammar.notation;
-  hasher->Add(fmt::format("{} {} {} {} {} {} {} ", notation.quotes_name, notation.is_numbered,
-                          notation.stands_alone, static_cast<int>(notation.arguments),
-                          notation.in_header, grammar.may_be_text, grammar.only_one));
+  hasher->Add(fmt::format("{} {} {} {} {} {} {} {} ", notation.quotes_name, notation.is_numbered,
+                          notation.excludes_objects, notation.stands_alone,
+                          static_cast<int>(notation.arguments), notation.in_header,
+                          grammar.may_be_text, grammar.only_one));
   for (const std::string* text :
        {&notation.section_begin, &notation.section_end, &notation.separator, &notation.call_begin,
         &notation.name_end, &notation.call_end, &notation.key_begin, &notation.key_end,

@@ -146,6 +146,21 @@ TEST(CallGrammarTest, ATextWithoutMarksBeginsUnlikeACall) {
   EXPECT_TRUE(Accepts(calls, "a\n b{\n"));
 }
 
+TEST(CallGrammarTest, ATextMayHaveNoObjectInIt) {
+  CallGrammar grammar;
+  grammar.notation = JsonCalls("", "");
+  grammar.notation.marks = {};
+  grammar.notation.excludes_objects = true;
+  grammar.notation.stands_alone = true;
+  grammar.functions = {{"f", kOneInteger}};
+  grammar.may_be_text = true;
+  const Compiled calls = Compile(grammar);
+  EXPECT_TRUE(Accepts(calls, R"({"name": "f", "arguments": {"a": 5}})"));
+  EXPECT_TRUE(Accepts(calls, "f() { return {}; } \"a\""));
+  EXPECT_FALSE(Accepts(calls, "so: {\n \"name\": 1}"));
+  EXPECT_FALSE(Accepts(calls, "{\""));
+}
+
 TEST(CallGrammarTest, MarksMayBeControlTokensAndCallsNumbered) {
   CallGrammar grammar;
   CallNotation& notation = grammar.notation;

@@ -53,6 +53,8 @@ struct CallNotation {
   std::vector<std::string> marks;
   // A text beside calls has no line that begins with one of these bytes, white space aside.
   std::string not_first;
+  // A text beside calls has no beginning of a JSON object with members.
+  bool excludes_objects = false;
   bool stands_alone = false;  // no text stands before calls
   // A call stands in the header of a message (ThoughtForm::Channels), not in its text; there is
   // one.
