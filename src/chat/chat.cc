@@ -46,6 +46,7 @@ Result<load::LoadedModel> LoadChatModel(const ChatOptions& options, const term::
   MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
   MINISGL_RETURN_IF_ERROR(load::CheckImageOptions(options.image_options, text));
   MINISGL_RETURN_IF_ERROR(load::CheckImageFiles(options.images, text));
+  if (options.tools.any()) MINISGL_RETURN_IF_ERROR(load::CheckTakesTools(text));
   MINISGL_RETURN_IF_ERROR(reports->Open(options.reports, options.force, STDIN_FILENO, answers));
   return load::LoadModel(std::move(text), options.engine, reports->Sinks());
 }
@@ -338,7 +339,7 @@ bool Chat::Send(std::string text, std::vector<ConversationImage> images, ChatTur
   SessionMessage message = {"user", std::move(text), {}};
   message.images = std::move(images);
   session_->messages().push_back(std::move(message));
-  const bool answered = Reply(0);
+  const bool answered = ReplyWithTools(0);
   if (answered) {
     TurnsChanged();
   } else {
@@ -373,6 +374,9 @@ std::string Chat::HowToLengthenContext() const {
 Result<EncodedPrompt> Chat::EncodeConversation(AnswerStart start, ReasoningTags* tags) const {
   Conversation conversation = session_->ToConversation();
   conversation.start = start;
+  if (tool_dialect_ != ToolDialect::kNone) {
+    conversation.tools = options_.user_tools.definitions();
+  }
   MINISGL_ASSIGN_OR_RETURN(RenderedPrompt rendered,
                            RenderPrompt(model_.text, std::move(conversation)));
   *tags = rendered.reasoning;
@@ -438,6 +442,7 @@ Result<Prompt> Chat::MakePrompt() {
   prompt.priority = kChatPriority;
   prompt.session = branches_.current().session;
   prompt.kept_special_ids = session_->kept_special_ids();
+  KeepCallMarks(&prompt);
   load::SetEndTokens(model_.eos_ids, &prompt);
   return prompt;
 }
@@ -456,11 +461,13 @@ bool Chat::Reply(uint64_t variant, size_t count, ChatAlternatives::Answers* answ
 
 SessionMessage Chat::MessageOf(const ChatAnswer& answer) const {
   if (prefill_.empty()) {
+    if (auto calling = CallsOf(answer, answer.text, answer.parts)) return *std::move(calling);
     return session_->AnswerMessage(answer.text, answer.parts, answer.token_ids);
   }
   // Its ids do not spell the beginning.
   TextParts parts = PartsOfText(session_->reasoning_tags(), prefill_);
   for (const TextPart& part : answer.parts) AddPart(part.kind, part.size, &parts);
+  if (auto calling = CallsOf(answer, prefill_ + answer.text, parts)) return *std::move(calling);
   return session_->AnswerMessage(prefill_ + answer.text, parts, {});
 }
 
@@ -482,27 +489,23 @@ bool Chat::ReplyTo(uint64_t variant, size_t count, ChatAlternatives::Answers* an
     ++next;
     const bool as_it_is = options_.plain || settings_.grammar.text != nullptr;
     view_.Begin(as_it_is ? term::TextStyle::kPlain : term::TextStyle::kMarkdown);
+    call_reader_.reset();
+    if (RunsCalls()) call_reader_.emplace(tool_dialect_, options_.user_tools.definitions());
     if (count > 1) Note(fmt::format("[{}/{}]", next, count));
     if (prefill_.empty()) return;
     const TextParts parts = PartsOfText(session_->reasoning_tags(), prefill_);
-    NoteOutputStatus(view_.Show(prefill_, parts));
+    ShowText(prefill_, parts);
   };
   const TurnProgress progress(prompt->ids.size());
   const AnswerListener listener = {
       [&, begin = std::ref(begin_answer)](size_t answer, std::string_view text,
                                           const TextParts& parts) {
         begin(answer);
-        return NoteOutputStatus(view_.Show(text, parts));
+        return ShowText(text, parts);
       },
       [&, begin = std::ref(begin_answer)](size_t answer, const ChatAnswer& whole) {
         begin(answer);
-        view_.ShowWaiting("");
-        // A terminal shows where the answer ends, even an empty one.
-        const bool is_there =
-            !whole.text.empty() || (whole.error_message.empty() && !whole.interrupted);
-        if (is_there && output_status_.ok()) {
-          NoteOutputStatus(view_.End(term::AnswerView::LineBreak::kAddUnlessThere));
-        }
+        ShowEnd(whole);
         Report(whole, count);
       },
       [&](int64_t num_tokens, int64_t read_tokens) {
@@ -566,6 +569,9 @@ int RunChat(const ChatOptions& given, report::ReportFiles* reports) {
   if (const Status status = load::TakeGrammar(&options.sampling); !status.ok()) {
     return term::Fail(status);
   }
+  Result<load::UserTools> tools = load::UserTools::Take(options.tools);
+  if (!tools.ok()) return term::Fail(tools.status());
+  options.user_tools = std::move(tools).value();
   const Result<std::unique_ptr<term::Output>> output = term::Output::Open("", false, -1);
   if (!output.ok()) return term::Fail(output.status());
   Result<load::LoadedModel> model = LoadChatModel(options, **output, reports);

@@ -30,11 +30,13 @@
 #include "load/image_options.h"
 #include "load/model_loader.h"
 #include "load/options.h"
+#include "load/user_tools.h"
 #include "minisgl/runtime/session.h"
 #include "minisgl/text/answer_start.h"
 #include "minisgl/text/encode_prompt.h"
 #include "minisgl/text/prepared_pictures.h"
 #include "minisgl/text/reasoning.h"
+#include "minisgl/text/tool_calls.h"
 #include "report/reports.h"
 #include "term/answer_view.h"
 #include "term/output.h"
@@ -55,7 +57,9 @@ struct ChatOptions {
   std::string prompt;               // the first message, or @FILE
   std::vector<std::string> images;  // files of pictures, of the first message
   load::ImageOptions image_options;
-  std::string system;  // text or @FILE
+  load::ToolOptions tools;
+  load::UserTools user_tools;  // that `tools` names, as RunChat has read them
+  std::string system;          // text or @FILE
   std::string load;
   bool goes_on = false;   // with the conversation that was kept last
   bool no_save = false;   // keep none
@@ -172,6 +176,32 @@ class Chat {
   int64_t ContextLimit() const;
   std::vector<SessionMessage> AllMessages() const;
 
+  // chat_tools.cc
+  void Tools(const std::string& arguments);
+  // Whether the model of now calls them, and how.
+  void BeginTools();
+  // The prompt keeps the marks of calls.
+  void KeepCallMarks(Prompt* prompt) const;
+  // Reply; the calls in one answer are run and answered, which is done again for the next answer,
+  // at most as often as the options allow. Returns false if there is no last answer.
+  bool ReplyWithTools(uint64_t variant, size_t count = 1,
+                      ChatAlternatives::Answers* answers = nullptr);
+  // True if calls are read in the answers of now, since they will be run.
+  bool RunsCalls() const { return tool_turns_left_ > 0; }
+  // Shows more of an answer; its calls of tools are left out.
+  bool ShowText(std::string_view text, const TextParts& parts);
+  bool ShowPiece(const ToolCallPiece& piece);
+  // Shows the end of an answer.
+  void ShowEnd(const ChatAnswer& whole);
+  // The message of a complete answer with calls; nullopt if it has none.
+  std::optional<SessionMessage> CallsOf(const ChatAnswer& answer, const std::string& text,
+                                        const TextParts& parts) const;
+  // Confirms, runs and answers the calls of the last message; false if the user stops that.
+  bool AnswerCalls();
+  std::optional<std::string> AnswerCall(const ToolCall& call);
+  // Whether to run the call that was shown; nullopt: Ctrl-C, or a signal ends the chat.
+  std::optional<bool> AskToRun();
+
   // chat_pictures.cc
   void Image(const std::string& arguments);
   // The picture in the file that the user names.
@@ -269,6 +299,9 @@ class Chat {
   bool device_lost_ = false;  // permanently; the chat ends
   ChatStatistics statistics_;
   bool answering_ = false;
+  ToolDialect tool_dialect_ = ToolDialect::kNone;  // kNone: the model gets no tools
+  int64_t tool_turns_left_ = 0;                    // answers to this message whose calls are run
+  std::optional<ToolCallReader> call_reader_;      // of the answer that is shown
 };
 
 // Runs `minisgl chat` on the standard streams of this process: loads the model, opens the files of

@@ -116,7 +116,10 @@ void Chat::Tree(const std::string&) { Say(branches_.Draw(CopyTurns())); }
 
 void Chat::ForgetAnswer() {
   auto& messages = session_->messages();
-  while (!messages.empty() && messages.back().role == "assistant") messages.pop_back();
+  const auto is_of_answer = [](const SessionMessage& message) {
+    return message.role == "assistant" || message.role == "tool";
+  };
+  while (!messages.empty() && is_of_answer(messages.back())) messages.pop_back();
 }
 
 void Chat::Regenerate(const std::string& arguments) {
@@ -140,7 +143,7 @@ void Chat::Regenerate(const std::string& arguments) {
                      count == 1 ? "the answer will be the same" : "all answers will be the same"));
   }
   const uint64_t variant = branches_.current().regenerations + 1;
-  const bool kept = Reply(variant, static_cast<size_t>(count), &answers);
+  const bool kept = ReplyWithTools(variant, static_cast<size_t>(count), &answers);
   branches_.current().regenerations += static_cast<uint64_t>(count);
   if (!kept) return RestoreTurns(std::move(before));
   alternatives_.Set(std::move(answers));

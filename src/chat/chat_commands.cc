@@ -6,6 +6,7 @@
 #include "chat/chat_attachments.h"
 #include "chat/chat_editor.h"
 #include "chat/chat_help.h"
+#include "chat/chat_tools.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
@@ -67,6 +68,7 @@ const std::vector<Chat::Command>& Chat::Commands() {
       {"params", "", "show the sampling parameters", &Chat::Parameters},
       {"stats", "", "tokens and speed of the last answer and of all", &Chat::Stats},
       {"cache", "[reset]", "the prefix cache: what it holds; empty it", &Chat::Cache, Kind::kText},
+      {"tools", "", "list the tools that the model may call", &Chat::Tools},
       {"tokens", "", "count the tokens of each message", &Chat::Tokens},
       {"context", "", "how much of the context is used", &Chat::Context},
       {"model", "[PATH]", "show the model; PATH or OWNER/NAME: go on with another", &Chat::Model,
@@ -203,7 +205,12 @@ void Chat::ShowAnswer(const SessionMessage& message) const {
   if (!options_.hide_thinking && !parts.reasoning.empty()) {
     SayText("[reasoning]\n" + parts.reasoning);
   }
-  SayText("[assistant]\n" + parts.text, term::TextStyle::kMarkdown);
+  const std::vector<ToolCall> calls = CallsIn(message);
+  if (calls.empty()) return SayText("[assistant]\n" + parts.text, term::TextStyle::kMarkdown);
+  const Json* const content = message.given.Find("content");
+  const bool has_text = content != nullptr && content->is_string();
+  SayText("[assistant]\n" + (has_text ? content->as_string() : ""), term::TextStyle::kMarkdown);
+  for (const ToolCall& call : calls) Say("[call] " + load::ShownCall(call));
 }
 
 void Chat::Copy(const std::string& arguments) {

@@ -96,6 +96,14 @@ Status ReadReasoning(const Json& json, SessionMessage* message) {
   return Status();
 }
 
+// True for an answer with calls of tools.
+bool HasCalls(const Json& message) {
+  const Json* const role = message.Find("role");
+  const Json* const calls = message.Find("tool_calls");
+  return role != nullptr && *role == Json("assistant") && calls != nullptr && calls->is_array() &&
+         !calls->as_array().empty();
+}
+
 Status AddMessage(const Json& json, const PictureTaker& take,
                   std::vector<SessionMessage>* messages) {
   const Json* role = json.Find("role");
@@ -108,8 +116,12 @@ Status AddMessage(const Json& json, const PictureTaker& take,
                     Visible(role->as_string()));
   }
   SessionMessage message = {role->as_string(), "", {}};
-  MINISGL_RETURN_IF_ERROR(ReadContent(*content, take, &message));
+  const bool has_calls = HasCalls(json);
+  if (!has_calls || !content->is_null()) {
+    MINISGL_RETURN_IF_ERROR(ReadContent(*content, take, &message));
+  }
   MINISGL_RETURN_IF_ERROR(ReadReasoning(json, &message));
+  if (has_calls || message.role == "tool") message.given = json;
   messages->push_back(std::move(message));
   return Status();
 }
@@ -223,6 +235,10 @@ Result<std::vector<SessionMessage>> LoadConversation(const std::string& path,
 std::string ConversationText(const std::vector<SessionMessage>& messages) {
   std::string text;
   for (const SessionMessage& message : messages) {
+    if (HasCalls(message.given) || (message.role == "tool" && !message.given.is_null())) {
+      text += message.given.Dump() + '\n';
+      continue;
+    }
     Json line;
     line.Set("role", message.role);
     line.Set("content", message.images.empty() ? Json(message.content) : PartsOfContent(message));

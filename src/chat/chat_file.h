@@ -1,7 +1,8 @@
 // Conversations in files: JSON Lines, one {"role", "content"} for each message. Reasoning between
 // control tokens is stored separately, as "reasoning". The content of a message with pictures is a
 // list of parts: {"type": "image_url", "image_url": {"url": ...}} for each, with a file: URL, or a
-// data: URI if no file is known, and {"type": "text", ...}.
+// data: URI if no file is known, and {"type": "text", ...}. Answers with calls of tools and the
+// messages behind them are stored as a template takes them.
 #pragma once
 
 #include <functional>

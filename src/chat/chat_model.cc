@@ -159,6 +159,7 @@ Status Chat::StartModel(TextModel text) {
 void Chat::BeginWithModel() {
   prepared_ = std::make_unique<PreparedPictures>(kPreparedBytesMax);
   session_.emplace(model_.text.tokenizer.get(), model_.text.chat_template.get());
+  BeginTools();
   settings_ = MakeChatSettings(options_.sampling, model_.facts.generation, drawn_seed_);
   // All were taken before.
   for (const auto& [name, value] : set_) {

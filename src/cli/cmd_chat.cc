@@ -1,4 +1,6 @@
 // `minisgl chat`.
+#include <unistd.h>
+
 #include <memory>
 #include <string>
 
@@ -9,6 +11,7 @@
 #include "load/prefix_cache.h"
 #include "load/sampling.h"
 #include "term/messages.h"
+#include "term/terminal.h"
 
 namespace minisgl::cli {
 
@@ -41,6 +44,7 @@ CommandBody AddChatCommand(load::OptionTable* app) {
   app->AddFlag("--hide-thinking", &options->hide_thinking, "Do not show the reasoning of the model")
       ->Group(group);
   load::AddPlainOption(app, &options->plain)->Group(group);
+  load::AddToolOptions(app, &options->tools);
   load::AddReportOptions(app, &options->reports);
   app->AddFlag("--force", &options->force, "Replace a report file that is not empty")
       ->Group("Reports");
@@ -61,6 +65,12 @@ CommandBody AddChatCommand(load::OptionTable* app) {
     term::InstallNotes({options->model.quiet, options->model.verbose});
     if (options->goes_on && !options->load.empty()) {
       return term::Fail(UsageError("--continue and --load exclude each other"));
+    }
+    const bool asks = term::IsTerminal(STDIN_FILENO) && term::IsTerminal(STDERR_FILENO);
+    if (options->tools.any() && !options->tools.runs_unasked && !asks) {
+      return term::Fail(
+          UsageError("--tool: calls are confirmed at a terminal; without one, --yes-tools lets "
+                     "them run unasked"));
     }
     if (options->sampling.num_logprobs) {
       return term::Fail(UsageError("--logprobs cannot be used in a chat; use minisgl run --json"));

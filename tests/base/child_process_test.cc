@@ -16,7 +16,7 @@ namespace minisgl {
 namespace {
 
 using End = ChildResult::End;
-using Words = std::vector<std::string>;
+using ChildWords = std::vector<std::string>;
 
 // Far above what a test needs: only a fault reaches it.
 ChildLimits LongLimits() {
@@ -25,7 +25,7 @@ ChildLimits LongLimits() {
   return limits;
 }
 
-Words Shell(const std::string& script) { return {"/bin/sh", "-c", script}; }
+ChildWords Shell(const std::string& script) { return {"/bin/sh", "-c", script}; }
 
 TEST(ChildProcessTest, InputComesBackAsOutput) {
   const ChildResult result = RunChild({"cat"}, "{\"x\": 1}", LongLimits());
