@@ -370,6 +370,25 @@ void AddEmbedOutputOptions(load::OptionTable* app, RunOptions* options) {
   AddOrdered(app, options, "vectors");
 }
 
+// Tools are run for the one prompt of the command line alone.
+Status CheckToolRun(const RunOptions& options) {
+  if (!options.tools.any()) return Status();
+  if (options.file) {
+    return UsageError(
+        "--file and --tool exclude each other; rows name tools in \"tools\", and their answers "
+        "have "
+        "the calls in \"tool_calls\", which are not run");
+  }
+  if (options.raw) {
+    return UsageError("--raw and --tool exclude each other; a raw prompt has no tools");
+  }
+  if (options.check) {
+    return UsageError("--check and --tool exclude each other; --check runs nothing");
+  }
+  if (options.tools.runs_unasked) return Status();
+  return UsageError("--tool: calls are not confirmed here; --yes-tools lets them run unasked");
+}
+
 }  // namespace
 
 void AddEmbedOptions(load::OptionTable* app, RunOptions* options) {
@@ -402,6 +421,7 @@ void AddScoreOptions(load::OptionTable* app, RunOptions* options) {
 void AddRunOptions(load::OptionTable* app, RunOptions* options) {
   AddInputOptions(app, options);
   AddOutputOptions(app, options);
+  load::AddToolOptions(app, &options->tools);
   load::AddReportOptions(app, &options->reports);
   AddProgress(app, options);
   load::AddSamplingOptions(app, &options->sampling);
@@ -412,6 +432,7 @@ void AddRunOptions(load::OptionTable* app, RunOptions* options) {
 }
 
 Status CheckRunOptions(const RunOptions& options) {
+  MINISGL_RETURN_IF_ERROR(CheckToolRun(options));
   MINISGL_RETURN_IF_ERROR(CheckVectorOptions(options.vectors));
   if (options.file) {
     if (options.prompt) {

@@ -9,6 +9,7 @@
 #include "batch/row_template.h"
 #include "load/image_options.h"
 #include "load/options.h"
+#include "load/user_tools.h"
 #include "minisgl/base/status.h"
 #include "term/progress.h"
 
@@ -28,6 +29,7 @@ struct RunOptions {
   load::EngineOptions engine;
   load::SamplingOptions sampling;
   load::ReportOptions reports;
+  load::ToolOptions tools;  // of `prompt`
 
   std::optional<std::string> file;  // "-" is standard input
   std::optional<std::string> prompt;

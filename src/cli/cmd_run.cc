@@ -31,6 +31,7 @@
 #include "batch/session_rows.h"
 #include "batch/shard.h"
 #include "batch/table_output.h"
+#include "batch/tool_turns.h"
 #include "cli/bad_rows.h"
 #include "cli/commands.h"
 #include "cli/fetch_picture.h"
@@ -65,6 +66,7 @@ struct Job {
   batch::Shard shard;
   batch::RowSelection asked;                         // of a file
   std::unique_ptr<batch::RowTemplate> row_template;  // null: the file has rows
+  std::unique_ptr<batch::ToolTurns> tool_turns;      // null: no calls are run
   std::unique_ptr<batch::RowSource> source;
   std::unique_ptr<batch::RunOutput> output;
   batch::FileCheck check;             // of a regular file
@@ -117,6 +119,11 @@ Status OpenInput(const batch::RunOptions& options, Job* job) {
       MINISGL_ASSIGN_OR_RETURN(row, OnePromptRow(options));
     }
     job->one_prompt = true;
+    if (options.tools.any()) {
+      MINISGL_ASSIGN_OR_RETURN(job->tool_turns, ToolTurnsOf(options, std::move(row)));
+      job->source = std::make_unique<batch::ToolRowSource>(job->tool_turns.get());
+      return Status();
+    }
     job->rows_total = 1;
     job->source = std::make_unique<batch::SingleRowSource>(std::move(row));
     return Status();
@@ -196,6 +203,7 @@ Status CheckSwitches(const TextModel& text, const Job& job) {
 Status CheckText(const batch::RunOptions& options, const TextModel& text, Job* job) {
   MINISGL_RETURN_IF_ERROR(load::CheckImageOptions(options.image_options, text));
   MINISGL_RETURN_IF_ERROR(CheckPictures(options, text));
+  if (options.tools.any()) MINISGL_RETURN_IF_ERROR(load::CheckTakesTools(text));
   if (options.purpose != batch::RowPurpose::kAnswer) return Status();
   if (options.strict) MINISGL_RETURN_IF_ERROR(CheckSwitches(text, *job));
   const bool fills_messages = options.rows.prompt && !options.raw;
@@ -382,21 +390,6 @@ std::unique_ptr<batch::AnswerWriter> MakeWriter(const batch::RunOptions& options
       as_it_is ? term::TextStyle::kPlain : term::TextStyle::kMarkdown);
 }
 
-// A progress line would disturb answers on the same terminal.
-term::ProgressKind ProgressOf(const batch::RunOptions& options, bool as_text,
-                              const term::Output& output) {
-  const bool disturbs = as_text || (term::StderrIsTerminal() && output.is_terminal());
-  const bool hides = options.model.quiet || disturbs;
-  const bool is_auto = options.progress == term::ProgressKind::kAuto;
-  return is_auto && hides ? term::ProgressKind::kNone : options.progress;
-}
-
-void EndProgress(const batch::RunLoop& loop, const Runtime& runtime, term::Progress* progress) {
-  term::Progress::Numbers numbers = loop.Numbers();
-  numbers.stats = runtime.Stats().scheduler;
-  progress->End(numbers);
-}
-
 batch::RunLoopOptions LoopOptions(const batch::RunOptions& options, const Job& job, bool as_text) {
   batch::RunLoopOptions loop_options;
   loop_options.answers_ahead_max =
@@ -448,8 +441,12 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   term::Output& output = *job->output->output();
   std::optional<batch::ScoreTotals> totals;
   if (options.purpose == batch::RowPurpose::kScore) totals = job->output->scores_before();
-  const std::unique_ptr<batch::AnswerWriter> writer = MakeWriter(
+  std::unique_ptr<batch::AnswerWriter> writer = MakeWriter(
       options, as_text, tokenizer, pipeline, job->output.get(), totals ? &*totals : nullptr);
+  if (job->tool_turns != nullptr) {
+    writer = std::make_unique<batch::ToolAnswerWriter>(std::move(writer), job->tool_turns.get(),
+                                                       as_text);
+  }
   WatchDefaults(options, model.facts.generation, job);
   term::InstallStopSignals();
   MINISGL_RETURN_IF_ERROR(job->output->Begin());

@@ -79,4 +79,18 @@ void SayCutAnswers(const batch::RunOptions& options, const GenerationConfig& gen
           limit, load::kGenerationConfig));
 }
 
+term::ProgressKind ProgressOf(const batch::RunOptions& options, bool as_text,
+                              const term::Output& output) {
+  const bool disturbs = as_text || (term::StderrIsTerminal() && output.is_terminal());
+  const bool hides = options.model.quiet || disturbs;
+  const bool is_auto = options.progress == term::ProgressKind::kAuto;
+  return is_auto && hides ? term::ProgressKind::kNone : options.progress;
+}
+
+void EndProgress(const batch::RunLoop& loop, const Runtime& runtime, term::Progress* progress) {
+  term::Progress::Numbers numbers = loop.Numbers();
+  numbers.stats = runtime.Stats().scheduler;
+  progress->End(numbers);
+}
+
 }  // namespace minisgl::cli

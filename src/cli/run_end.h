@@ -1,4 +1,4 @@
-// The messages of `minisgl run` and `minisgl score` on standard error at the end of a run.
+// The messages of `minisgl run` and `minisgl score` on standard error during a run and at its end.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,17 @@
 #include "batch/run_output.h"
 #include "minisgl/weights/model_config.h"
 #include "report/summary.h"
+#include "term/output.h"
+#include "term/progress.h"
 
 namespace minisgl::cli {
+
+// Whether there is a line of progress: it would disturb answers on the same terminal.
+term::ProgressKind ProgressOf(const batch::RunOptions& options, bool as_text,
+                              const term::Output& output);
+
+// Shows the numbers at the end of `loop`.
+void EndProgress(const batch::RunLoop& loop, const Runtime& runtime, term::Progress* progress);
 
 void SaySummary(const batch::RunOptions& options, const report::RunSummary& summary,
                 bool one_prompt);
