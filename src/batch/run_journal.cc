@@ -253,14 +253,13 @@ Json DescribeOptions(const RunOptions& options) {
                                     : Json());
   out.Set("--tool-dialect", OrNull(options.model.tool_dialect));
   out.Set("--think-budget", OrNull(sampling.thought_budget));
-  out.Set("--think-budget-message",
-          sampling.thought_message ? Json(HashedText(*sampling.thought_message)) : Json());
-  out.Set("--chat", options.chat ? Json(true) : Json());
-  out.Set("--system", options.system ? Json(HashedText(*options.system)) : Json());
-  out.Set("--prefill", options.prefill ? Json(HashedText(*options.prefill)) : Json());
   const auto text = [&out](const char* name, const std::optional<std::string>& value) {
     out.Set(name, value ? Json(HashedText(*value)) : Json());
   };
+  text("--think-budget-message", sampling.thought_message);
+  out.Set("--chat", options.chat ? Json(true) : Json());
+  text("--system", options.system);
+  text("--prefill", options.prefill);
   text("--template", options.rows.prompt);
   const bool scores = options.purpose == RowPurpose::kScore;
   text("--system-template", scores ? std::nullopt : options.rows.system);

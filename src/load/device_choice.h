@@ -11,6 +11,7 @@
 #include "minisgl/device_ops.h"
 #include "minisgl/engine/model_engine.h"
 #include "minisgl/model/model_list.h"
+#include "minisgl/weights/model_config.h"
 
 namespace minisgl::load {
 
@@ -43,8 +44,10 @@ std::string DeviceName(const Device& device);
 // Returns the same error without opening the device.
 Status CheckDeviceUsable(const DeviceOption& device);
 
-// Returns `options` with the device's defaults for max_prefill_length and memory_ratio.
-EngineOptions WithDeviceDefaults(EngineOptions options, const Device& device);
+// Returns `options` with the defaults of the device, and of the model `config` on it, for
+// max_prefill_length and memory_ratio.
+EngineOptions WithDeviceDefaults(EngineOptions options, const Device& device,
+                                 const ModelConfig& config = ModelConfig());
 
 struct EngineSetup {
   Device device;          // moved into the engine when it starts

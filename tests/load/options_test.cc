@@ -392,6 +392,12 @@ TEST_F(OptionsTest, WhatDependsOnTheDeviceIsLeftOpenUntilItIsKnown) {
   EXPECT_EQ(on_cpu.memory_ratio, 0.25);
   Device cuda;
   cuda.cuda = MakeHostDeviceOps();
+  ModelConfig both_ways;
+  both_ways.attends_both_ways = true;
+  for (const auto& [longest, length] : {std::pair(300, 512), {2048, 2048}, {131072, 8192}}) {
+    both_ways.max_seq_len = longest;
+    EXPECT_EQ(WithDeviceDefaults(options_.engine, Device(), both_ways).max_prefill_length, length);
+  }
   const EngineOptions on_cuda = WithDeviceDefaults(options_.engine, cuda);
   EXPECT_EQ(on_cuda.max_prefill_length, 8192);
   EXPECT_EQ(on_cuda.memory_ratio, 0.9);
