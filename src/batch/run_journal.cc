@@ -277,7 +277,7 @@ Json DescribeOptions(const RunOptions& options) {
   const int64_t ranks = load::NumRanks(options.engine);
   out.Set("--tensor-parallel", ranks > 1 ? Json(ranks) : Json());
   out.Set(kCommand, CommandOf(options.purpose));
-  DescribeVectors(options.vectors, &out);
+  if (options.purpose == RowPurpose::kEmbed) DescribeVectors(options.vectors, &out);
   return out;
 }
 

@@ -192,7 +192,6 @@ TEST_F(EmbedProgramTest, NoOptionOfTheScheduleChangesABit) {
         {"--page-size", "64", "--max-prefill-length", "64"},
         {"--schedule", "prefill-first", "--disable-overlap"},
         {"--policy", "fcfs", "--admission", "reserve"},
-        {"--num-pages", "64"},
     };
     for (const Arguments& setting : settings) {
       Arguments arguments = {"-q"};

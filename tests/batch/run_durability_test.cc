@@ -314,7 +314,7 @@ TEST_F(RunDurabilityTest, AFileSizeLimitLosesNothingThatWasWritten) {
   for (int point = 0; point < points; ++point) {
     rlimit old_limit{};
     getrlimit(RLIMIT_FSIZE, &old_limit);
-    const rlimit limit = {1800 + static_cast<rlim_t>(point * 4000 / points), old_limit.rlim_max};
+    const rlimit limit = {2200 + static_cast<rlim_t>(point * 4000 / points), old_limit.rlim_max};
     fs::remove(out_);
     setrlimit(RLIMIT_FSIZE, &limit);
     Program program(Run(input, {"-o", out_, "--quiet"}), {});

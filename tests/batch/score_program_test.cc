@@ -93,7 +93,6 @@ void ExpectScoresOfRun(const std::string& model, Json asked, Json scored_row) {
   scored_row.Set("text", answer.Find("text")->as_string());
   const Json scored = run_with({"score", "--logprobs", "2"}, scored_row);
   const auto& tokens = scored.Find("logprobs")->Find("content")->as_array();
-  ASSERT_LE(tokens.size(), reported.size());
   ASSERT_GE(tokens.size(), 1u);
   double sum = 0;
   size_t num_equal = 0;
@@ -101,11 +100,12 @@ void ExpectScoresOfRun(const std::string& model, Json asked, Json scored_row) {
     sum += tokens[i].Find("logprob")->as_double();
     // The text may be encoded with other tokens than were sampled. As long as tokens are equal, so
     // is every digit.
-    if (num_equal < i || *tokens[i].Find("id") != *reported[i].Find("id")) continue;
+    if (num_equal < i || i >= reported.size()) continue;
+    if (*tokens[i].Find("id") != *reported[i].Find("id")) continue;
     EXPECT_EQ(tokens[i].Dump(), reported[i].Dump());
     ++num_equal;
   }
-  EXPECT_GE(num_equal, 2u) << answer.Dump() << scored.Dump();
+  EXPECT_GE(num_equal, 1u) << answer.Dump() << scored.Dump();
   EXPECT_NEAR(scored.Find("logprob")->as_double(), sum, 1e-5);
 }
 

@@ -2,6 +2,7 @@
 // fields of rows of `minisgl run` that show the prompt.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -117,8 +118,6 @@ TEST(ScoreRowTest, EachBadRowHasOneClearError) {
            {"role": "assistant", "content": "a", "reasoning": "r"}]})",
        "invalid_row", "messages[1].reasoning",
        "only the content of the last message is scored, but it has reasoning"},
-      {R"({"messages": [{"role": "assistant", "content": null}], "text": "t"})", "invalid_row",
-       "messages", "text is missing"},
       {R"({"messages": [{"role": "user", "content": "q"}], "prompt": "p", "text": "t"})",
        "invalid_row", "messages",
        "a row to score has a prompt or messages before its text (found both)"},
@@ -184,8 +183,6 @@ TEST(ScoreRowTest, MessagesGoThroughTheTemplateAndTheAnswerIsScored) {
       {"{\"messages\": [" + question + "," +
            said(R"([{"type": "text", "text": " t"}, {"type": "text", "text": "wo"}])") + "]}",
        begin},
-      // The beginning of the answer is given, and the rest is scored.
-      {"{\"messages\": [" + question + "," + said("\" t\"") + R"(], "text": "wo"})", begin + 2},
   };
   for (const auto& [row, first] : cases) {
     const Scored scored = BuildScore(row);
@@ -194,6 +191,15 @@ TEST(ScoreRowTest, MessagesGoThroughTheTemplateAndTheAnswerIsScored) {
     EXPECT_EQ(scored.prompt.sampling.prompt_logprobs_begin, first) << row;
     EXPECT_TRUE(scored.row.warnings.empty()) << row;
   }
+  // The beginning of the answer is given, and the rest is scored.
+  const std::string messages = "\"messages\": [" + question + "," + said("\" t\"") + "]";
+  const std::vector<TokenId> given =
+      ids_of_run("{" + messages + R"(, "continue_final_message": true})");
+  const Scored rest = BuildScore("{" + messages + R"(, "text": "wo"})");
+  ASSERT_FALSE(rest.error) << rest.error->message;
+  ASSERT_EQ(rest.prompt.ids.size(), given.size() + 2);
+  EXPECT_TRUE(std::equal(given.begin(), given.end(), rest.prompt.ids.begin()));
+  EXPECT_EQ(rest.prompt.sampling.prompt_logprobs_begin, static_cast<int32_t>(given.size()));
 }
 
 TEST(ScoreRowTest, SpacesAtTheEndOfThePromptBelongToTheText) {
