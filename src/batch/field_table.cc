@@ -167,6 +167,7 @@ std::vector<FieldLine> FieldLines() {
   std::map<std::string_view, const RowField*> fields;
   for (const std::span<const RowField> part : {RowFields(), ForeignFields()}) {
     for (const RowField& field : part) {
+      if ((field.flags & kSampling) == 0) continue;  // of rows that are not answered
       const auto [place, is_new] = fields.emplace(field.name, &field);
       if (!is_new && DoesMore(field, *place->second)) place->second = &field;
     }
