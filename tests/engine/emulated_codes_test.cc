@@ -177,10 +177,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, EmulatedCodesTest, testing::ValuesIn(Quantized
 // The plan keeps codes where the expanded weights do not fit, and counts what is kept.
 TEST(EmulatedCodesPlanTest, CodesAreKeptWhereExpandedWeightsDoNotFit) {
   const auto model = OpenModel("quant_mxfp4_gpt_oss");
-  // Enough layers that codes save more than the memory in which they are expanded.
-  std::vector<LayerConfig>& layers = model->config.layers;
-  while (layers.size() < 4096) layers.push_back(layers[layers.size() - 2]);
-  model->config.num_layers = static_cast<int32_t>(layers.size());
+  // So many experts that their codes save more than the memory in which they are expanded.
+  model->config.experts.num_experts *= 4096;
   const auto plan_with = [&](uint64_t available, const DebugSwitches& debug) {
     return PlanMemory(
         model->config,

@@ -19,7 +19,7 @@ std::vector<float> PoolInChunks(Pooling pooling, const std::vector<int64_t>& chu
   const float* next = kStates.data();
   for (const int64_t count : chunks) {
     prompts.Add(1, pooling, next, count, 2);
-    prompts.Add(2, pooling, other, 1, 2);
+    prompts.Add(2, Pooling::kLast, other, 1, 2);
     next += count * 2;
   }
   EXPECT_EQ(prompts.End(2, Pooling::kLast), std::vector<float>({100, 100}));
