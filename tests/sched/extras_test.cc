@@ -132,6 +132,42 @@ TEST(ExtrasTest, APooledPromptEndsWithItsVector) {
   }
 }
 
+// Of an engine whose tokens attend to later ones: each prompt is one row of one plan, and shares
+// nothing, also with one that begins alike or was preempted.
+TEST(ExtrasTest, PromptsThatAttendBothWaysAreComputedWhole) {
+  for (const int32_t num_pages : {200, 12}) {
+    EngineLimits limits = ExtraLimits(kWantsPooling, num_pages);
+    limits.attends_both_ways = true;
+    SimDriver driver(limits, ExtraOptions(), 0, kEndRate);
+    std::vector<Request> requests;
+    for (RequestId id = 1; id <= 9; ++id) {
+      RowExtras extras;
+      extras.pooling = id % 2 == 0 ? Pooling::kLast : Pooling::kMean;
+      Request request = MakeRequest(3, id == 5 ? 17 : 3 + static_cast<int64_t>(id) % 3 * 6, 0);
+      request.id = request.sampling.seed = id;
+      request.extras = std::make_shared<const RowExtras>(std::move(extras));
+      driver.Submit(request);
+      requests.push_back(request);
+    }
+    while (driver.Step()) {
+      const BatchPlan& plan = driver.last_plan();
+      for (int32_t row = 0; row < plan.num_rows(); ++row) {
+        EXPECT_EQ(plan.kv_len[row], plan.row_begin[row + 1] - plan.row_begin[row]);
+      }
+    }
+    EXPECT_EQ(driver.engine().violation(), "");
+    for (const Request& request : requests) {
+      const sim::Answer& answer = driver.answers()[request.id];
+      if (request.id == 5) {  // longer than a step's prompts
+        EXPECT_EQ(answer.error_code, "length_exceeded");
+        continue;
+      }
+      EXPECT_EQ(answer.vector, sim::RightVector(request.prompt, *request.extras->pooling));
+      EXPECT_EQ(answer.cached_tokens, 0);
+    }
+  }
+}
+
 TEST(ExtrasTest, WhatAnEngineLacksIsRefusedByName) {
   const std::pair<RowExtraSet, const char*> parts[] = {
       {kReplacesEmbeddings, "replaced embeddings"},
