@@ -132,8 +132,8 @@ TEST(ExtrasTest, APooledPromptEndsWithItsVector) {
   }
 }
 
-// Of an engine whose tokens attend to later ones: each prompt is one row of one plan, and shares
-// nothing, also with one that begins alike or was preempted.
+// If tokens attend to later ones, each prompt is one row of one plan, and shares nothing, also with
+// one that begins alike or was preempted.
 TEST(ExtrasTest, PromptsThatAttendBothWaysAreComputedWhole) {
   for (const int32_t num_pages : {200, 12}) {
     EngineLimits limits = ExtraLimits(kWantsPooling, num_pages);
