@@ -425,7 +425,7 @@ MUTANTS = [
      "if (begin < state.prompt_len()) extras.adapters.push_back({token, static_cast<int32_t>(count), row.adapter});"),
     ("extras: hidden states begin with the chunk", "sched/plan_builder.cc", "std::max(begin, row.hidden->from);", "begin;"),
     ("extras: a pooled prompt goes on from cached pages", "sched/request_state.h",
-     "if (pools() && !NeedsLastTokenOnly(*request.extras->pooling)) return 0;", ""),
+     "if (is_whole || (pools() && !NeedsLastTokenOnly(*request.extras->pooling))) return 0;", ""),
     ("extras: each chunk of a pooled prompt begins anew", "sched/plan_builder.cc", "span.begins = begin == 0;", "span.begins = true;"),
     ("extras: a pooled prompt ends one token early", "sched/prefill_manager.cc",
      "if (state->request.max_tokens == 0 && !state->pools())", "if (state->request.max_tokens == 0)"),
