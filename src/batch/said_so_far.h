@@ -45,8 +45,8 @@ class SaidSoFar {
 
   // Keeps the prompt as it is asked.
   void Keep(const Row& row, const Prompt& prompt);
-  // Adds its answer, whose calls are read as those of the row. `text` and `parts` are what its
-  // events carried in total.
+  // Adds the prompt's answer. Its calls are read in the dialect and by the tools of the row. `text`
+  // and `parts` are what the events of the answer carried in total.
   void AddAnswer(std::string text, const TextParts& parts, std::vector<TokenId> ids, bool stopped);
   // The same for an answer of which only the ids are known.
   void AddAnswer(std::vector<TokenId> ids, bool stopped);

@@ -29,7 +29,7 @@ Result<CallSymbols> AddCalls(const CallGrammar& grammar, GrammarBuilder* builder
 Result<Symbol> AddElements(const CallNotation& notation, const std::string& parameters,
                            GrammarBuilder* builder, std::vector<std::string>* warnings);
 
-// The same for those of kMembers and kQuotedMembers.
+// Returns the symbol of the arguments of a function in the notation kMembers or kQuotedMembers.
 Result<Symbol> AddMembers(const CallNotation& notation, const std::string& parameters,
                           GrammarBuilder* builder, std::vector<std::string>* warnings);
 

@@ -126,7 +126,7 @@ class ElementAdder {
     return builder_.Choice(symbols);
   }
 
-  // Returns those of the texts that no reader takes for JSON.
+  // Returns the texts among `text` that no reader takes for JSON.
   ExpressionId NoJson(ExpressionId text) {
     ExpressionSet& e = builder_.expressions();
     const ExpressionId letter =

@@ -122,8 +122,8 @@ class ToolCallReader {
 ToolCallPiece ReadToolCalls(ToolDialect dialect, const Json& tools, std::string_view text,
                             const TextParts& parts);
 
-// Reads a whole answer whose marks and tags of reasoning are spelled in its text. The tags are
-// those of the dialect's models.
+// Reads a whole answer whose marks and tags of reasoning are spelled in its text. Tags are known by
+// the models that write the dialect.
 ToolCallPiece ReadSpelledToolCalls(ToolDialect dialect, const Json& tools, std::string_view text);
 
 }  // namespace minisgl
