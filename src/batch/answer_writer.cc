@@ -21,22 +21,35 @@ CallStream* JsonAnswerWriter::StreamOf(const Row& row, int32_t answer) {
   const auto key = std::pair(row.index, answer);
   const auto found = call_streams_.find(key);
   if (found != call_streams_.end()) return &found->second;
-  CallStream stream(*row.calls, CallIds(row, answer, row.calls->dialect));
+  const CallIds ids(row, answer + row.num_called, row.calls->dialect);
+  CallStream stream(*row.calls, ids);
   return &call_streams_.emplace(key, std::move(stream)).first->second;
 }
 
 Status JsonAnswerWriter::EndText(const Row& row, int32_t answer) {
   if (!streams_ || row.calls == nullptr) return Status();
-  return WritePiece(row, answer, StreamOf(row, answer)->Finish());
+  MINISGL_RETURN_IF_ERROR(WritePiece(row, answer, StreamOf(row, answer)->Finish()));
+  call_streams_.erase({row.index, answer});  // of another answer, if calls are run
+  return Status();
+}
+
+Status JsonAnswerWriter::WriteResults(const Row& row, int32_t answer, const Json& results) {
+  if (!streams_) return Status();
+  return output_.Write(BeginPiece(row, answer).Set("tool_results", results).Dump() + "\n");
+}
+
+Json JsonAnswerWriter::BeginPiece(const Row& row, int32_t answer) {
+  Json out = Json(Json::Object());
+  out.Set("id", row.id).Set("index", row.index);
+  if (row.all_turns) out.Set("turn", int64_t{answer});
+  if (row.n > 1) out.Set("choice", int64_t{answer});
+  return out;
 }
 
 Status JsonAnswerWriter::WritePiece(const Row& row, int32_t answer, ToolCallPiece piece) {
   if (row.hide_reasoning) piece.reasoning.clear();
   if (piece.reasoning.empty() && piece.content.empty() && piece.calls.empty()) return Status();
-  Json out = Json(Json::Object());
-  out.Set("id", row.id).Set("index", row.index);
-  if (row.all_turns) out.Set("turn", int64_t{answer});
-  if (row.n > 1) out.Set("choice", int64_t{answer});
+  Json out = BeginPiece(row, answer);
   if (!piece.reasoning.empty()) out.Set("reasoning_delta", std::move(piece.reasoning));
   if (!piece.content.empty()) out.Set("delta", std::move(piece.content));
   if (!piece.calls.empty()) out.Set("tool_calls_delta", CallsJson(piece.calls));

@@ -31,6 +31,9 @@ class AnswerWriter {
                            const TextParts& parts) = 0;
   // Called when an answer has all its text.
   virtual Status EndText(const Row&, int32_t) { return Status(); }
+  // Called behind an answer whose calls were run, with their results as messages, before more text
+  // of the same answer to the row.
+  virtual Status WriteResults(const Row&, int32_t, const Json&) { return Status(); }
   // Row::incomplete: the row counts as an error row.
   virtual Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) = 0;
   virtual Status WriteError(const Row& row, const RowError& error) = 0;
@@ -69,6 +72,7 @@ class JsonAnswerWriter : public AnswerWriter {
   Status WriteText(const Row& row, int32_t answer, std::string_view text,
                    const TextParts& parts) override;
   Status EndText(const Row& row, int32_t answer) override;
+  Status WriteResults(const Row& row, int32_t answer, const Json& results) override;
   Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
   Status WriteError(const Row& row, const RowError& error) override;
   std::optional<std::string> FormatTurns(const Row& row,
@@ -90,6 +94,7 @@ class JsonAnswerWriter : public AnswerWriter {
   };
   Status WriteRow(int64_t index, WrittenRow row);
   Status WritePiece(const Row& row, int32_t answer, ToolCallPiece piece);
+  static Json BeginPiece(const Row& row, int32_t answer);
   CallStream* StreamOf(const Row& row, int32_t answer);
   void EndPieces(const Row& row);
   Status WriteNow(int64_t index, const WrittenRow& row);

@@ -181,11 +181,12 @@ Json Choice(const Row& row, const RowAnswer& first, const RowAnswer& answer, int
 
 // Prompt tokens are counted once, whatever the number of answers.
 Json BatchUsageJson(const Row& row, const std::vector<RowAnswer>& answers) {
-  const Usage& first = answers.front().usage;
+  const Usage first = WholeUsage(answers.front());
   int64_t completion_tokens = 0, reasoning_tokens = 0;
   for (const RowAnswer& answer : answers) {
-    completion_tokens += answer.usage.completion_tokens;
-    reasoning_tokens += answer.usage.reasoning_tokens;
+    const Usage usage = WholeUsage(answer);
+    completion_tokens += usage.completion_tokens;
+    reasoning_tokens += usage.reasoning_tokens;
   }
   Json details = Json(Json::Object());
   details.Set("cached_tokens", first.cached_tokens);
@@ -262,6 +263,9 @@ std::string FormatBatchAnswer(const Row& row, const std::vector<RowAnswer>& answ
   body.Set("system_fingerprint", Json());
   if (chat && row.num_prompt_logprobs >= 0) {
     body.Set("prompt_logprobs", PromptLogprobsById(row, answers.front(), tokenizer));
+  }
+  if (!answers.front().rounds.empty()) {
+    body.Set("tool_messages", ToolMessagesJson(row, answers.front()));
   }
   if (row.with_metrics && row.n == 1) body.Set("metrics", MetricsJson(answers.front()));
   if (row.metadata) body.Set("metadata", Json::Raw(*row.metadata));

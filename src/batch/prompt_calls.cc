@@ -10,6 +10,7 @@
 #include "batch/row_conversation.h"
 #include "batch/row_prompt.h"
 #include "batch/row_tools.h"
+#include "load/user_tools.h"
 #include "minisgl/base/setting.h"
 #include "minisgl/base/utf8.h"
 
@@ -87,7 +88,8 @@ std::optional<RowError> FunctionsOf(const Row& row, bool all_strict,
 
 std::optional<RowError> PromptBuilder::SetCalls(Row* row) const {
   // The turns of a row are read alike.
-  if (row->turn > 0 || row->kind != PromptKind::kMessages || !HasTools(*row)) return std::nullopt;
+  const bool is_new = !std::exchange(row->has_call_settings, true);
+  if (!is_new || !IsForTemplate(*row) || !HasTools(*row)) return std::nullopt;
   const ToolSettings& settings = row->tool_settings;
   if (tool_dialect_ == ToolDialect::kNone) {
     const std::string advice = fmt::format(
@@ -105,6 +107,43 @@ std::optional<RowError> PromptBuilder::SetCalls(Row* row) const {
         {tool_dialect_, row->tools, /*only_first=*/settings.is_named || !settings.parallel});
   }
   return IsConstrained(*row) ? ConstrainCalls(row) : std::nullopt;
+}
+
+bool PromptBuilder::IsForTemplate(const Row& row) const {
+  return row.kind == PromptKind::kMessages || (options_.chat && IsRawPrompt(row));
+}
+
+std::optional<RowError> PromptBuilder::OfferTools(Row* row) const {
+  const load::UserTools* const user = options_.tools;
+  const ToolSettings& settings = row->tool_settings;
+  const bool may_call = user != nullptr && IsForTemplate(*row) && settings.use != ToolUse::kNone &&
+                        settings.reads_calls &&
+                        (row->format == RowFormat::kOwn || row->format == RowFormat::kBatchChat);
+  if (!may_call) return std::nullopt;
+  if (row->tools.is_null()) row->tools = user->definitions();
+  const std::vector<std::string> names = ToolNames(*row);
+  const bool runs = std::any_of(names.begin(), names.end(), [user](const std::string& name) {
+    return user->Find(name) != nullptr;
+  });
+  if (!runs) return std::nullopt;
+  if (row->n > 1) {
+    return RowError{
+        "unsupported_field",
+        fmt::format("n must be 1 where calls of tools are run: the conversation goes on with one "
+                    "answer (found {})",
+                    row->n),
+        "n"};
+  }
+  if (row->num_prompt_logprobs >= 0 || row->start == AnswerStart::kNothing) {
+    const bool has_logprobs = row->num_prompt_logprobs >= 0;
+    return RowError{"unsupported_field",
+                    fmt::format("{} where calls of tools are run",
+                                has_logprobs ? "prompt_logprobs is not written"
+                                             : "add_generation_prompt must be true"),
+                    has_logprobs ? "prompt_logprobs" : "add_generation_prompt"};
+  }
+  row->runs_calls = true;
+  return std::nullopt;
 }
 
 std::optional<RowError> PromptBuilder::ConstrainCalls(Row* row) const {

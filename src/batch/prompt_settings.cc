@@ -62,8 +62,8 @@ load::AnswerSettings PromptBuilder::SettingsOf(const Row& row) const {
     const uint64_t seed = options_.defaults.sampling.seed;
     settings.sampling.seed = DeriveSeed(seed, static_cast<uint64_t>(row.index));
   }
-  if (row.turn > 0) {
-    settings.sampling.seed = AnswerSeed(settings.sampling.seed, static_cast<uint64_t>(row.turn));
+  if (const int32_t number = row.answer_number(); number > 0) {
+    settings.sampling.seed = AnswerSeed(settings.sampling.seed, static_cast<uint64_t>(number));
   }
   return settings;
 }
@@ -76,7 +76,7 @@ void PromptBuilder::SetGrammar(Row* row, Prompt* prompt) const {
     prompt->grammar = grammar_texts_.Share(own);
     if (prompt->grammar != own) row->shared_bytes = own->text.size();
   }
-  if (!row->all_turns) row->grammar.reset();
+  if (!row->may_go_on()) row->grammar.reset();
   prompt->reasoning = row->reasoning;
 }
 

@@ -237,19 +237,47 @@ std::vector<bool> ReopenSessions(const FileCheck& check, OldOutput* old) {
   return goes_on;
 }
 
-// Adds the ids of an answer; returns false if they are missing.
-bool AddTurn(const Json& answer, EarlierAnswer* earlier) {
-  const Json *ids = answer.Find("token_ids"), *reason = answer.Find("finish_reason");
-  if (ids == nullptr || !ids->is_array() || reason == nullptr) return false;
-  EarlierAnswer::Turn& turn = earlier->turns.emplace_back();
-  turn.stopped = EndedByItself(*reason);
+// Reads the ids of an answer; returns false if they are missing.
+bool ReadIds(const Json& answer, std::vector<TokenId>* read) {
+  const Json* const ids = answer.Find("token_ids");
+  if (ids == nullptr || !ids->is_array()) return false;
   for (const Json& id : ids->as_array()) {
     if (!id.is_int() || id.as_int() < 0 || id.as_int() > std::numeric_limits<TokenId>::max()) {
       return false;
     }
-    turn.ids.push_back(static_cast<TokenId>(id.as_int()));
+    read->push_back(static_cast<TokenId>(id.as_int()));
   }
   return true;
+}
+
+// Reads the answers whose calls were run, and the results behind each.
+bool ReadRounds(const Json& messages, std::vector<EarlierAnswer::Round>* rounds) {
+  if (!messages.is_array()) return false;
+  for (const Json& message : messages.as_array()) {
+    const Json *const role = message.Find("role"), *const content = message.Find("content");
+    if (role == nullptr || content == nullptr || !content->is_string()) return false;
+    if (*role == Json("assistant")) {
+      EarlierAnswer::Round& round = rounds->emplace_back();
+      round.results = Json(Json::Array());
+      if (!ReadIds(message, &round.ids)) return false;
+    } else if (*role == Json("tool") && !rounds->empty()) {
+      rounds->back().results.Append(message);
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Adds an answer, by its ids; returns false if they are missing.
+bool AddTurn(const Json& answer, EarlierAnswer* earlier) {
+  const Json* const reason = answer.Find("finish_reason");
+  if (reason == nullptr) return false;
+  EarlierAnswer::Turn& turn = earlier->turns.emplace_back();
+  turn.stopped = EndedByItself(*reason);
+  const Json* const messages = answer.Find("tool_messages");
+  if (messages != nullptr && !ReadRounds(*messages, &turn.rounds)) return false;
+  return ReadIds(answer, &turn.ids);
 }
 
 Result<EarlierAnswer> ReadEarlier(const Json& row) {

@@ -137,13 +137,15 @@ struct Row : load::AnswerOverrides {
   int32_t num_prompt_logprobs = -1;        // -1: not wanted
   Json tools, documents, template_kwargs;  // null if not given
   ToolSettings tool_settings;
-  std::string reasoning_effort;  // "" if not given
-  std::string verbosity;         // the same
+  std::optional<ToolSettings> forced;  // what it said before its calls were answered (FreeCalls)
+  std::string reasoning_effort;        // "" if not given
+  std::string verbosity;               // the same
   // Set when the prompt is built: which part of the answer is reasoning, and whether that part is
   // omitted.
   ReasoningTags reasoning;
   // How calls are told from the text of its answers; null: they are not.
   std::shared_ptr<const CallRules> calls;
+  bool has_call_settings = false;  // `calls` and the grammar of calls are those of tool_settings
   ShownPrompt shown;
   bool hide_reasoning = false;
   size_t shared_bytes = 0;    // of `grammar`, which an earlier row in work has, too
@@ -157,10 +159,20 @@ struct Row : load::AnswerOverrides {
   // The first message that has not been asked, and the number of turns answered.
   size_t next_message = 0;
   int32_t turn = 0;
+  // Calls of tools in its answers are run, and it is asked again with their results.
+  bool runs_calls = false;
+  int32_t num_called = 0;  // answers to it whose calls were run
+  Json results;            // of the last of them, as messages, which its next prompt adds; or null
+  // The number of its next answer among all.
+  int32_t answer_number() const { return turn + num_called; }
+  // Its prompt is needed behind its first answer, too.
+  bool may_go_on() const { return all_turns || runs_calls; }
   bool has_more_turns() const {
     return all_turns && messages.is_array() && next_message < messages.as_array().size();
   }
-  std::optional<std::string> turns;     // JSON of the turns answered before the row failed
+  std::optional<std::string> turns;  // JSON of the turns answered before the row failed
+  // JSON of the answers whose calls were run, and their results, before the row failed.
+  std::optional<std::string> tool_messages;
   std::optional<std::string> metadata;  // the JSON text in the row, on one line
   std::vector<std::string> warnings;
   // Why its answers, which are written, count as a failure: they are no whole texts of what they
@@ -171,7 +183,13 @@ struct Row : load::AnswerOverrides {
 
 // What an earlier run wrote for a row of a session.
 struct EarlierAnswer {
+  // An answer whose calls were run, and their results as messages.
+  struct Round {
+    std::vector<TokenId> ids;
+    Json results;
+  };
   struct Turn {
+    std::vector<Round> rounds;  // before the answer
     std::vector<TokenId> ids;
     bool stopped = false;  // by a token or a string
   };

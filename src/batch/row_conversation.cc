@@ -208,7 +208,7 @@ std::optional<RowError> ApplySwitches(const TextModel& text, Row* row) {
     const Json& given_list = field == kTools ? row->tools : row->documents;
     const bool is_given = given_list.is_array() && !given_list.as_array().empty();
     const std::string missing = is_given ? MissingSwitch(text, field) : "";
-    if (missing.empty() || row->turn > 0) continue;
+    if (missing.empty() || row->answer_number() > 0) continue;
     row->notes.push_back({LogLevel::kWarning, missing + " (they were ignored)"});
     row->warnings.push_back(missing);
   }

@@ -44,7 +44,7 @@ Json UsageJson(const Row& row, const Usage& usage) {
 // Prompt tokens are counted once, whatever the number of answers; cached tokens are those of the
 // first answer.
 Json UsageJson(const Row& row, std::span<const RowAnswer> answers) {
-  Usage sum = answers.front().usage;
+  Usage sum = WholeUsage(answers.front());
   for (const RowAnswer& answer : answers.subspan(1)) {
     sum.completion_tokens += answer.usage.completion_tokens;
     sum.reasoning_tokens += answer.usage.reasoning_tokens;
@@ -52,15 +52,17 @@ Json UsageJson(const Row& row, std::span<const RowAnswer> answers) {
   return UsageJson(row, sum);
 }
 
+void AddUsage(const Usage& usage, Usage* sum) {
+  sum->prompt_tokens += usage.prompt_tokens;
+  sum->cached_tokens += usage.cached_tokens;
+  sum->completion_tokens += usage.completion_tokens;
+  sum->reasoning_tokens += usage.reasoning_tokens;
+}
+
 // Each turn has a prompt of its own.
 Json UsageOfTurns(const Row& row, std::span<const RowAnswer> answers) {
   Usage sum;
-  for (const RowAnswer& answer : answers) {
-    sum.prompt_tokens += answer.usage.prompt_tokens;
-    sum.cached_tokens += answer.usage.cached_tokens;
-    sum.completion_tokens += answer.usage.completion_tokens;
-    sum.reasoning_tokens += answer.usage.reasoning_tokens;
-  }
+  for (const RowAnswer& answer : answers) AddUsage(WholeUsage(answer), &sum);
   return UsageJson(row, sum);
 }
 
@@ -70,6 +72,7 @@ void SetText(const Row& row, const RowAnswer& answer, Json* out) {
   if (!piece.reasoning.empty()) out->Set("reasoning", std::move(piece.reasoning));
   if (!answer.calls.empty()) out->Set("tool_calls", CallsJson(answer.calls));
   out->Set("finish_reason", FinishReasonOf(answer));
+  if (!answer.rounds.empty()) out->Set("tool_messages", ToolMessagesJson(row, answer));
 }
 
 // null and an entry for each further token of the prompt.
@@ -101,13 +104,19 @@ Json ChoicesJson(const Row& row, const std::vector<RowAnswer>& answers,
     Json choice = Json(Json::Object());
     choice.Set("index", static_cast<int64_t>(choices.as_array().size()));
     SetText(row, answer, &choice);
-    if (row.all_turns) choice.Set("usage", UsageJson(row, answer.usage));
+    if (row.all_turns) choice.Set("usage", UsageJson(row, WholeUsage(answer)));
     if (row.return_token_ids) choice.Set("token_ids", TokenIdsJson(answer));
     if (!logprobs.empty()) choice.Set("logprobs", LogprobsJson(logprobs, tokenizer));
     if (row.with_metrics) choice.Set("metrics", MetricsJson(answer));
     choices.Append(std::move(choice));
   }
   return choices;
+}
+
+Json IdsJson(const std::vector<TokenId>& token_ids) {
+  Json ids = Json(Json::Array());
+  for (TokenId id : token_ids) ids.Append(int64_t{id});
+  return ids;
 }
 
 Json BeginRow(const Row& row) {
@@ -136,6 +145,26 @@ void TakeCalls(const Row& row, int32_t number, RowAnswer* answer) {
   if (piece.calls.empty()) return;
   answer->calls = std::move(piece.calls);
   answer->content = std::move(piece.content);
+}
+
+Json ToolMessagesJson(const Row& row, const RowAnswer& answer) {
+  Json messages = Json(Json::Array());
+  for (const ToolRound& round : answer.rounds) {
+    Json message;
+    message.Set("role", "assistant").Set("content", round.content);
+    if (!round.reasoning.empty()) message.Set("reasoning", round.reasoning);
+    message.Set("tool_calls", CallsJson(round.calls));
+    if (row.return_token_ids) message.Set("token_ids", IdsJson(round.token_ids));
+    messages.Append(std::move(message));
+    for (const Json& result : round.results.as_array()) messages.Append(result);
+  }
+  return messages;
+}
+
+Usage WholeUsage(const RowAnswer& answer) {
+  Usage sum = answer.usage;
+  for (const ToolRound& round : answer.rounds) AddUsage(round.usage, &sum);
+  return sum;
 }
 
 const std::string& FinishReasonOf(const RowAnswer& answer) {
@@ -224,11 +253,7 @@ Json LogprobsJson(std::span<const TokenLogprobs> tokens, const Tokenizer& tokeni
   return logprobs;
 }
 
-Json TokenIdsJson(const RowAnswer& answer) {
-  Json ids = Json(Json::Array());
-  for (TokenId id : answer.token_ids) ids.Append(int64_t{id});
-  return ids;
-}
+Json TokenIdsJson(const RowAnswer& answer) { return IdsJson(answer.token_ids); }
 
 Json WarningsJson(const Row& row) {
   Json warnings = Json(Json::Array());
@@ -318,6 +343,7 @@ std::string FormatErrorRow(const Row& row, const RowError& error) {
   Json out = BeginRow(row);
   out.Set("error", ErrorJson(row, error));
   if (row.turns) out.Set("turns", Json::Raw(*row.turns));
+  if (row.tool_messages) out.Set("tool_messages", Json::Raw(*row.tool_messages));
   return out.Dump() + "\n";
 }
 

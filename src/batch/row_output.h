@@ -16,8 +16,18 @@
 
 namespace minisgl::batch {
 
+// An answer whose calls of tools were run, and behind which the model was asked again.
+struct ToolRound {
+  std::string reasoning, content;
+  std::vector<ToolCall> calls;
+  std::vector<TokenId> token_ids;
+  Usage usage;
+  Json results;  // as messages
+};
+
 // One complete answer.
 struct RowAnswer {
+  std::vector<ToolRound> rounds;  // before it, to the same message
   std::string text;
   TextParts parts;  // of `text`, as in Event
   std::vector<TokenId> token_ids;
@@ -36,6 +46,12 @@ struct RowAnswer {
 // Reads the calls in the `text` of an answer that has ended, if the row has them read. `number`:
 // that of the answer, or of its turn.
 void TakeCalls(const Row& row, int32_t number, RowAnswer* answer);
+
+// What was said between the row's message and `answer`, as messages: each answer whose calls were
+// run, with its token_ids if the row returns them, and the results.
+Json ToolMessagesJson(const Row& row, const RowAnswer& answer);
+// The usage of the answer and of those before it whose calls were run.
+Usage WholeUsage(const RowAnswer& answer);
 
 // The finish reason that rows have: "tool_calls" if an answer with calls ended by itself.
 const std::string& FinishReasonOf(const RowAnswer& answer);

@@ -39,7 +39,7 @@ Row WithoutPrompt(Row* row) {
 }  // namespace
 
 void DropPrompt(Row* row) {
-  if (row->all_turns) return;  // they are needed for the next turn
+  if (row->may_go_on()) return;
   row->prompt = row->scored_text = std::string();
   row->texts = {};
   row->messages = row->tools = row->documents = row->template_kwargs = Json();

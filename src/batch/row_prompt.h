@@ -19,6 +19,7 @@
 #include "load/image_options.h"
 #include "load/model_loader.h"
 #include "load/sampling.h"
+#include "load/user_tools.h"
 #include "minisgl/engine/engine.h"
 #include "minisgl/runtime/runtime.h"
 #include "minisgl/text/conversation.h"
@@ -56,6 +57,8 @@ struct PromptBuilderOptions {
   // be run.
   bool counts_only = false;
   EmbeddingOptions embedding;  // for rows whose texts become vectors
+  // The tools whose calls are run; null: none. They outlive the builder.
+  const load::UserTools* tools = nullptr;
 };
 
 // Thread-safe.
@@ -75,6 +78,11 @@ class PromptBuilder {
                                 const std::atomic<bool>* cancelled = nullptr,
                                 SaidSoFar* said = nullptr) const;
 
+  // Before Build, with options' tools: gives them to a row that names no tools itself, and sets
+  // row->runs_calls if one of the row's tools is among them. Returns an error if such a row asks
+  // for what it cannot have.
+  std::optional<RowError> OfferTools(Row* row) const;
+
   int64_t capacity() const { return capacity_; }
   // The length of an answer to the row is limited by the model's generation_config.json.
   bool LimitsByModel(const Row& row) const;
@@ -91,6 +99,8 @@ class PromptBuilder {
   // that cannot be had.
   std::optional<RowError> SetCalls(Row* row) const;
   std::optional<RowError> ConstrainCalls(Row* row) const;
+  // Its prompt goes through the chat template.
+  bool IsForTemplate(const Row& row) const;
 
   // row_conversation.cc: what the row asks, with what its session said so far; null: nothing.
   std::optional<RowError> Take(Row* row, SaidSoFar* said, Conversation* conversation) const;

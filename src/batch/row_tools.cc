@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <set>
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -68,17 +68,6 @@ bool TakeChoiceObject(const Json& choice, ToolSettings* settings) {
   return true;
 }
 
-// The names of the functions among the tools of a row.
-std::set<std::string_view> FunctionNames(const Row& row) {
-  std::set<std::string_view> names;
-  if (!HasTools(row)) return names;
-  for (const Json& tool : row.tools.as_array()) {
-    const Json* const function = FunctionOf(tool);
-    if (function != nullptr) names.insert(function->Find("name")->as_string());
-  }
-  return names;
-}
-
 }  // namespace
 
 bool TakeToolChoice(Json& value, RowDraft* draft) {
@@ -112,6 +101,32 @@ bool HasTools(const Row& row) {
          row.tool_settings.use != ToolUse::kNone;
 }
 
+std::vector<std::string> ToolNames(const Row& row) {
+  std::vector<std::string> names;
+  if (!HasTools(row)) return names;
+  for (const Json& tool : row.tools.as_array()) {
+    const Json* const function = FunctionOf(tool);
+    if (function != nullptr) names.push_back(function->Find("name")->as_string());
+  }
+  return names;
+}
+
+void FreeCalls(Row* row) {
+  if (row->tool_settings.use != ToolUse::kRequired) return;
+  row->forced = row->tool_settings;
+  row->tool_settings.use = ToolUse::kAuto;
+  if (std::exchange(row->tool_settings.is_named, false)) row->tool_settings.allowed.clear();
+  row->grammar.reset();
+  row->has_call_settings = false;
+}
+
+void ForceCalls(Row* row) {
+  if (!row->forced) return;
+  row->tool_settings = *std::exchange(row->forced, std::nullopt);
+  row->grammar.reset();
+  row->has_call_settings = false;
+}
+
 std::optional<RowError> CheckTools(Row* row) {
   constexpr const char* kField = "tool_choice";
   const ToolSettings& settings = row->tool_settings;
@@ -123,9 +138,9 @@ std::optional<RowError> CheckTools(Row* row) {
     return InvalidRow("tool_choice asks for a call, but the row has no tools", kField);
   }
   if (settings.use != ToolUse::kRequired && settings.allowed.empty()) return std::nullopt;
-  const std::set<std::string_view> names = FunctionNames(*row);
+  const std::vector<std::string> names = ToolNames(*row);
   for (const std::string& name : settings.allowed) {
-    if (names.contains(name)) continue;
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     return InvalidRow(
         fmt::format("tool_choice names the function {}, which is not one of the tools",
                     Visible(name, 100)),

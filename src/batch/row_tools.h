@@ -29,5 +29,12 @@ std::optional<RowError> CheckTools(Row* row);
 const Json* FunctionOf(const Json& tool);
 // True if a row has tools that may be called.
 bool HasTools(const Row& row);
+// The names of the functions among the tools of a row that may be called, in their order.
+std::vector<std::string> ToolNames(const Row& row);
+
+// tool_choice asks for one answer with calls: behind their results the model is free to answer.
+// FreeCalls makes it so, and ForceCalls has the next message of the user answered as the first.
+void FreeCalls(Row* row);
+void ForceCalls(Row* row);
 
 }  // namespace minisgl::batch

@@ -16,6 +16,7 @@ Status RunLoop::AbortById(const Json& id) {
   for (auto& [index, pending] : pending_) {
     if (pending.row.id != id) continue;
     pending.aborted = true;
+    if (pending.open_answers == 0) return CancelTools(index, Aborted());
     AbortRow(pending);
     return Status();
   }

@@ -183,6 +183,17 @@ void DescribeGrammar(const load::AnswerGrammar& grammar, Json* out) {
   set("--grammar", GrammarKind::kGbnf, HashedText(text.text));
 }
 
+// Null for the options that are not given, as above. Commands may hold secrets.
+void DescribeTools(const load::ToolOptions& tools, Json* out) {
+  std::string named;
+  for (const std::string& tool : tools.tools) named += tool + "\n";
+  std::string file = tools.file;
+  if (const Result<std::string> text = ReadFile(file, kWholeFileBytesMax); text.ok()) file = *text;
+  out->Set("--tool", named.empty() ? Json() : Json(HashedText(named)));
+  out->Set("--tools", tools.file.empty() ? Json() : Json(HashedText(file)));
+  out->Set("--tool-turns", tools.any() ? Json(tools.turns_max) : Json());
+}
+
 void DescribeVectors(const VectorOptions& vectors, Json* out) {
   out->Set("--query", vectors.is_query ? Json(true) : Json());
   out->Set("--document", vectors.is_document ? Json(true) : Json());
@@ -191,6 +202,13 @@ void DescribeVectors(const VectorOptions& vectors, Json* out) {
   out->Set("--dimensions", OrNull(vectors.dimensions));
   out->Set("--normalize", vectors.normalizes ? Json(true) : Json());
   out->Set("--encoding-format", vectors.in_base64 ? Json("base64") : Json());
+}
+
+// The command, and the options that it alone has.
+void DescribeCommand(const RunOptions& options, Json* out) {
+  if (options.purpose == RowPurpose::kAnswer) DescribeTools(options.tools, out);
+  out->Set(kCommand, CommandOf(options.purpose));
+  if (options.purpose == RowPurpose::kEmbed) DescribeVectors(options.vectors, out);
 }
 
 // Null for the options that are not given, as above. The folder of pictures by its name.
@@ -276,8 +294,7 @@ Json DescribeOptions(const RunOptions& options) {
           errors.empty() ? Json() : Json(ReplaceInvalidUtf8(fs::path(errors).filename().string())));
   const int64_t ranks = load::NumRanks(options.engine);
   out.Set("--tensor-parallel", ranks > 1 ? Json(ranks) : Json());
-  out.Set(kCommand, CommandOf(options.purpose));
-  if (options.purpose == RowPurpose::kEmbed) DescribeVectors(options.vectors, &out);
+  DescribeCommand(options, &out);
   return out;
 }
 

@@ -38,10 +38,6 @@ constexpr uint64_t kAnswersPerRow = 4096;
 static_assert(kAnswersMax < kAnswersPerRow && kTextsMax < kAnswersPerRow);
 constexpr const char* kNotAnswered = "cancelled";
 
-RowError Cancelled() {
-  return {kNotAnswered, "the run was stopped before this row was answered", ""};
-}
-
 // Returns the error that ends the run if an answer failed by no fault of its row, else OK.
 Status FaultOf(const Event& event) {
   const std::string& code = event.error_code;
@@ -65,6 +61,10 @@ uint64_t RunLoop::MakeTag(int64_t index, size_t answer) {
 
 RowError RunLoop::Aborted() { return {"aborted", "the input asked to abort this row", ""}; }
 
+RowError RunLoop::Cancelled() {
+  return {kNotAnswered, "the run was stopped before this row was answered", ""};
+}
+
 RowError RunLoop::NotSubmitted() {
   return {kNotAnswered, "the run was stopped before this row was asked", ""};
 }
@@ -79,10 +79,13 @@ RunLoop::RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* sour
       options_(options),
       window_(2 * options.window_answers_max),
       preparer_(prompts),
-      sessions_(options.open_sessions_max) {}
+      sessions_(options.open_sessions_max) {
+  StartTools();
+}
 
 // The queue must outlive its requests: after a failed write some are still running.
 RunLoop::~RunLoop() {
+  tools_.reset();
   for (const auto& [index, pending] : pending_) {
     AbortRow(pending);
     if (pending.said != nullptr) LeaveRuntimeSession(pending.said.get());
@@ -97,6 +100,7 @@ Status RunLoop::Run() {
   while (true) {
     CheckStop();
     if (stop_.at_once) return StopAtOnce();
+    MINISGL_RETURN_IF_ERROR(TakeToolResults());
     MINISGL_RETURN_IF_ERROR(Stops() ? CancelPreparing() : Admit());
     if (pending_.empty() && (Stops() || AllSubmitted())) break;
     MINISGL_RETURN_IF_ERROR(TakeEvents());
@@ -108,6 +112,7 @@ Status RunLoop::Run() {
 
 // Ends all rows that were taken in, even after a fault.
 Status RunLoop::End() {
+  tools_.reset();
   if (Stops()) MINISGL_RETURN_IF_ERROR(CancelPreparing());
   if (Stops()) MINISGL_RETURN_IF_ERROR(CancelRetries());
   if (Stops()) MINISGL_RETURN_IF_ERROR(CancelWindow());
@@ -119,6 +124,7 @@ Status RunLoop::End() {
 }
 
 bool RunLoop::IsWithinBounds() const {
+  if (tools_ != nullptr && tools_->num_rows() >= options_.calling_rows_max) return false;
   return open_answers_ < options_.answers_ahead_max &&
          static_cast<int64_t>(writer_.held_rows()) < options_.held_rows_max &&
          open_bytes_ + writer_.held_bytes() < options_.bytes_ahead_max;
@@ -197,7 +203,10 @@ Status RunLoop::PrepareRow(ParsedRow parsed, size_t bytes, std::shared_ptr<SaidS
   ready.row = std::move(parsed.row);
   ready.bytes = bytes;
   ready.said = std::move(said);
-  if (ready.row.all_turns && ready.said == nullptr) {
+  if (tools_ != nullptr) {
+    if (const auto error = prompts_.OfferTools(&ready.row)) return WriteFailure(ready.row, *error);
+  }
+  if (ready.row.may_go_on() && ready.said == nullptr) {
     ready.said = std::make_shared<SaidSoFar>(&prompts_.text());
   }
   ready.goes_on = ready.said != nullptr && !ready.said->empty();
@@ -309,7 +318,7 @@ Status RunLoop::TakeEvent(Event event) {
   if (has_ended) {
     const auto number = static_cast<int32_t>(&answer - pending.answers.data());
     MINISGL_RETURN_IF_ERROR(writer_.EndText(pending.row, number));
-    TakeCalls(pending.row, number, &answer);
+    TakeCalls(pending.row, number + pending.row.num_called, &answer);
   }
   FinishAnswer(event, &answer, &pending);
   return --pending.open_answers == 0 ? FinishRow(index) : Status();
@@ -359,13 +368,14 @@ void RunLoop::FinishAnswer(const Event& event, RowAnswer* done, Pending* pending
 }
 
 Status RunLoop::FinishRow(int64_t index) {
-  if (SetAsideToRetry(index)) return Status();
+  if (SetAsideToRetry(index) || RunCalls(index)) return Status();
   if (SubmitNextTurn(index, &pending_.at(index))) return Status();
   auto node = pending_.extract(index);
   Pending& pending = node.mapped();
   open_bytes_ -= pending.bytes;
   for (const RowAnswer& answer : pending.answers) {
     finished_tokens_ += static_cast<int64_t>(answer.token_ids.size());
+    for (const ToolRound& round : answer.rounds) finished_tokens_ += std::ssize(round.token_ids);
     if (pending.row.format == RowFormat::kScore) {
       finished_tokens_ += std::ssize(answer.prompt_logprobs);
     }
@@ -387,6 +397,9 @@ Status RunLoop::FinishRow(int64_t index) {
   } else if (pending.timed_out && pending.tries > 1) {
     pending.row.warnings.push_back(fmt::format("the answer was cut after {} s in each of {} tries",
                                                *pending.row.timeout_s, pending.tries));
+  }
+  if (pending.error && !pending.answers.back().rounds.empty()) {
+    pending.row.tool_messages = ToolMessagesJson(pending.row, pending.answers.back()).Dump();
   }
   if (pending.error && pending.row.turn > 0) {
     pending.answers.resize(static_cast<size_t>(pending.row.turn));

@@ -23,6 +23,7 @@
 #include "batch/row_source.h"
 #include "batch/row_window.h"
 #include "batch/session_rows.h"
+#include "batch/tool_runner.h"
 #include "minisgl/base/status.h"
 #include "minisgl/runtime/runtime.h"
 #include "term/progress.h"
@@ -33,6 +34,14 @@ namespace minisgl::batch {
 // Answers submitted for each running request: enough that no step lacks requests, few enough that
 // memory stays bounded.
 inline constexpr int64_t kSubmittedPerRunningRequest = 4;
+
+// Tools whose calls in answers are run.
+struct RowTools {
+  ToolRunner::Run run;                                 // empty: calls are not run
+  std::function<bool(const std::string& name)> knows;  // the user named the tool
+  int64_t turns_max = 8;                               // answers to one message whose calls are run
+  int64_t at_once = 8;                                 // calls that run at the same time
+};
 
 struct RunLoopOptions {
   int64_t answers_ahead_max = 1024;  // submitted, not finished
@@ -64,6 +73,9 @@ struct RunLoopOptions {
   // so many of these answers run at once, so that none waits for others.
   int32_t timeout_retries = 0;
   int64_t retried_answers_max = 256;
+  RowTools tools;
+  // Bound on rows whose calls run or wait for it. Until there are fewer, no row is begun.
+  int64_t calling_rows_max = 1024;
   // Called often, on the thread of Run.
   std::function<term::StopRequest()> stop = term::StopOfProcess;
   // Called with the state of the run on the thread of Run, many times a second and at the end; may
@@ -130,6 +142,7 @@ class RunLoop {
   static uint64_t MakeTag(int64_t index, size_t answer);
   static RowError NotSubmitted();
   static RowError Aborted();
+  static RowError Cancelled();
   bool IsWithinBounds() const;
   bool HasRoom() const { return pending_.empty() || IsWithinBounds(); }
   bool WindowHasRoom() const;
@@ -162,6 +175,13 @@ class RunLoop {
   Status CancelRetries();
   Status TakeEvents();
   Status TakeEvent(Event event);
+  // In run_loop_tools.cc.
+  void StartTools();
+  bool RunCalls(int64_t index);
+  Status TakeToolResults();
+  Status AskWithResults(int64_t index, const std::vector<std::string>& texts);
+  Status CancelTools();
+  Status CancelTools(int64_t index, const RowError& error);
   void FinishAnswer(const Event& event, RowAnswer* done, Pending* pending);
   Status FinishRow(int64_t index);
   // In run_loop_sessions.cc.
@@ -171,6 +191,7 @@ class RunLoop {
   void EndInSession(const Row& row, bool failed);
   void LeaveRuntimeSession(SaidSoFar* said);
   bool SubmitNextTurn(int64_t index, Pending* pending);
+  bool SubmitTurn(int64_t index, Pending* pending);
   Status CancelWaiting();
   Status WriteFailure(const Row& row, const RowError& error);
   void AbortRow(const Pending& pending);
@@ -218,6 +239,7 @@ class RunLoop {
   bool stopping_ = false;  // stop requested, or too many rows failed
   Clock::time_point stop_at_;
   std::optional<Status> fault_;
+  std::unique_ptr<ToolRunner> tools_;  // null: calls are not run; it wakes queue_
 };
 
 }  // namespace minisgl::batch

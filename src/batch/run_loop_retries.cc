@@ -30,7 +30,9 @@ bool RunLoop::SetAsideToRetry(int64_t index) {
     tokens_ -= std::ssize(pending.answers[i].token_ids);
     reasoning_tokens_ -= pending.answers[i].usage.reasoning_tokens;
     answers_in_thought_ -= pending.answers[i].ended_in_thought ? 1 : 0;
+    std::vector<ToolRound> rounds = std::move(pending.answers[i].rounds);
     pending.answers[i] = RowAnswer();
+    pending.answers[i].rounds = std::move(rounds);
   }
   pending.timed_out = false;
   pending.requests.clear();

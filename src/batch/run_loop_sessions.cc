@@ -1,6 +1,7 @@
 // The part of the run loop that concerns rows of sessions, and rows whose every turn is answered.
 #include <utility>
 
+#include "batch/row_tools.h"
 #include "batch/run_loop.h"
 
 namespace minisgl::batch {
@@ -30,9 +31,18 @@ bool RunLoop::TakeEarlier(const SessionRows::Waiting& waiting) {
   const EarlierAnswer& earlier = *waiting.parsed.earlier;
   if (waiting.failed_line || waiting.parsed.error || earlier.failed) return false;
   Row row = waiting.parsed.row;
+  if (tools_ != nullptr && prompts_.OfferTools(&row)) return false;
   std::vector<Prompt> prompts;
   for (const EarlierAnswer::Turn& turn : earlier.turns) {
     if (row.turn > 0 && !row.has_more_turns()) return false;
+    ForceCalls(&row);
+    for (const EarlierAnswer::Round& round : turn.rounds) {
+      if (prompts_.Build(&row, &prompts, nullptr, waiting.said.get())) return false;
+      waiting.said->AddAnswer(round.ids, /*stopped=*/true);
+      row.results = round.results;
+      ++row.num_called;
+      FreeCalls(&row);
+    }
     if (prompts_.Build(&row, &prompts, nullptr, waiting.said.get())) return false;
     waiting.said->AddAnswer(turn.ids, turn.stopped);
     ++row.turn;
@@ -40,9 +50,9 @@ bool RunLoop::TakeEarlier(const SessionRows::Waiting& waiting) {
   return !row.has_more_turns();
 }
 
-// While more turns are known to follow, the runtime keeps the prefix.
+// While more turns are known to follow, or may follow, the runtime keeps the prefix.
 void RunLoop::JoinRuntimeSession(const Row& row, SaidSoFar* said, Prompt* prompt) {
-  const bool has_next = row.has_more_turns() || sessions_.HasNext(row.session);
+  const bool has_next = row.has_more_turns() || row.runs_calls || sessions_.HasNext(row.session);
   if (has_next && said->runtime_session == 0) {
     said->runtime_session = runtime_.OpenSession();
   }
@@ -76,11 +86,19 @@ bool RunLoop::SubmitNextTurn(int64_t index, Pending* pending) {
   const RowAnswer& answer = pending->answers.back();
   pending->said->AddAnswer(answer.text, answer.parts, answer.token_ids,
                            answer.finish_reason == "stop");
-  std::vector<Prompt> prompts;
-  pending->error = prompts_.Build(&row, &prompts, nullptr, pending->said.get());
-  if (pending->error) return false;
-  JoinRuntimeSession(row, pending->said.get(), &prompts.front());
+  ForceCalls(&row);
   pending->answers.emplace_back();
+  if (SubmitTurn(index, pending)) return true;
+  pending->answers.pop_back();
+  return false;
+}
+
+// Submits the prompt of what was said so far, and what the row adds. Returns false if it fails.
+bool RunLoop::SubmitTurn(int64_t index, Pending* pending) {
+  std::vector<Prompt> prompts;
+  pending->error = prompts_.Build(&pending->row, &prompts, nullptr, pending->said.get());
+  if (pending->error) return false;
+  JoinRuntimeSession(pending->row, pending->said.get(), &prompts.front());
   pending->timed_out = false;
   pending->tries = 1;
   pending->again = MayRetry(*pending) ? prompts : std::vector<Prompt>();

@@ -370,26 +370,36 @@ void AddEmbedOutputOptions(load::OptionTable* app, RunOptions* options) {
   AddOrdered(app, options, "vectors");
 }
 
-// Tools are run for the one prompt of the command line alone.
 Status CheckToolRun(const RunOptions& options) {
   if (!options.tools.any()) return Status();
-  if (options.file) {
-    return UsageError(
-        "--file and --tool exclude each other; rows name tools in \"tools\", and their answers "
-        "have "
-        "the calls in \"tool_calls\", which are not run");
-  }
   if (options.raw) {
     return UsageError("--raw and --tool exclude each other; a raw prompt has no tools");
   }
-  if (options.check) {
+  if (options.check && !options.file) {
     return UsageError("--check and --tool exclude each other; --check runs nothing");
   }
-  if (options.tools.runs_unasked) return Status();
+  if (options.tools.runs_unasked || options.check) return Status();
   return UsageError("--tool: calls are not confirmed here; --yes-tools lets them run unasked");
 }
 
 }  // namespace
+
+Status CheckReadsOnce(const batch::RunOptions& options, const std::string& name) {
+  const struct {
+    bool given;
+    const char* name;
+  } reads_twice[] = {{options.strict, "--strict"},
+                     {options.resume, "--resume"},
+                     {!options.shard.empty(), "--shard"},
+                     {!options.table.empty(), "a table as -o"},
+                     {!options.errors_table.empty(), "a table as --errors"}};
+  for (const auto& option : reads_twice) {
+    if (!option.given) continue;
+    return UsageError("{} needs a regular file, which can be read twice (found {})", option.name,
+                      name);
+  }
+  return Status();
+}
 
 void AddEmbedOptions(load::OptionTable* app, RunOptions* options) {
   options->purpose = RowPurpose::kEmbed;
@@ -422,6 +432,7 @@ void AddRunOptions(load::OptionTable* app, RunOptions* options) {
   AddInputOptions(app, options);
   AddOutputOptions(app, options);
   load::AddToolOptions(app, &options->tools);
+  load::AddToolJobs(app, &options->tools);
   load::AddReportOptions(app, &options->reports);
   AddProgress(app, options);
   load::AddSamplingOptions(app, &options->sampling);

@@ -29,7 +29,7 @@ struct RunOptions {
   load::EngineOptions engine;
   load::SamplingOptions sampling;
   load::ReportOptions reports;
-  load::ToolOptions tools;  // of `prompt`
+  load::ToolOptions tools;
 
   std::optional<std::string> file;  // "-" is standard input
   std::optional<std::string> prompt;
@@ -81,5 +81,8 @@ void AddEmbedOptions(load::OptionTable* app, RunOptions* options);
 
 // Checks options that depend on each other. kUsage if they conflict, kUnavailable for the device.
 Status CheckRunOptions(const RunOptions& options);
+
+// kUsage if an option needs an input that can be read twice, unlike the input `name`.
+Status CheckReadsOnce(const RunOptions& options, const std::string& name);
 
 }  // namespace minisgl::batch

@@ -80,6 +80,7 @@ std::optional<RowError> SaidSoFar::CheckNext(const Row& row) const {
 }
 
 size_t SaidSoFar::EndOfTurn(const Row& row) {
+  if (!row.results.is_null()) return row.next_message;
   const Json::Array& messages = row.messages.as_array();
   size_t end = row.next_message;
   while (end < messages.size()) {
@@ -118,7 +119,8 @@ Conversation SaidSoFar::AddMessages(Row* row, std::vector<ConversationImage> ima
     next_image = end_of_images;
     session_->messages().push_back(std::move(added));
   }
-  continues_ = row->start == AnswerStart::kContinue;
+  continues_ = row->start == AnswerStart::kContinue && row->results.is_null();
+  AddResults(row);
   if (prefill != nullptr && row->start == AnswerStart::kNewMessage) {
     session_->messages().push_back({"assistant", *prefill, {}, "", MessageOf(*prefill)});
     continues_ = true;
@@ -130,6 +132,14 @@ Conversation SaidSoFar::AddMessages(Row* row, std::vector<ConversationImage> ima
   conversation.documents = row->documents;
   conversation.kwargs = row->template_kwargs;
   return conversation;
+}
+
+void SaidSoFar::AddResults(Row* row) {
+  if (row->results.is_null()) return;
+  for (Json& message : row->results.as_array()) {
+    session_->messages().push_back({"tool", TextOf(message), {}, "", std::move(message)});
+  }
+  row->results = Json();
 }
 
 Conversation SaidSoFar::AddPrompt(Row* row) {
@@ -157,7 +167,8 @@ void SaidSoFar::Keep(const Row& row, const Prompt& prompt) {
   prompt_.extras = nullptr;
   prompt_.marks.clear();
   calls_.reset();
-  if (row.calls != nullptr) calls_ = {row.calls, CallIds(row, row.turn, row.calls->dialect)};
+  if (row.calls != nullptr)
+    calls_ = {row.calls, CallIds(row, row.answer_number(), row.calls->dialect)};
 }
 
 void SaidSoFar::AddAnswer(std::string text, const TextParts& parts, std::vector<TokenId> ids,

@@ -32,7 +32,8 @@ class SaidSoFar {
   // Returns why `row` cannot go on with it, or nullopt.
   std::optional<RowError> CheckNext(const Row& row) const;
 
-  // Adds the row's messages; with `all_turns` those up to the next one of the user. Returns the
+  // Adds the row's messages; with `all_turns` those up to the next one of the user; or, if it has
+  // results of calls, these alone, which are moved out of it. Returns the
   // conversation that asks for an answer to them. REQUIRES a chat template.
   // `images`: those of these messages, in their order. `prefill`: the beginning of the answer, if
   // the row does not give one; null: none.
@@ -61,6 +62,7 @@ class SaidSoFar {
     CallIds ids;
   };
   enum class Kind : uint8_t { kEmpty, kMessages, kText };
+  void AddResults(Row* row);
 
   const TextModel* text_;
   Kind kind_ = Kind::kEmpty;

@@ -106,6 +106,7 @@ RowError SessionFailed(const Row& row, int64_t failed_line) {
 std::optional<RowError> UnaskedRows::Build(ParsedRow* parsed, std::vector<Prompt>* prompts) {
   Row& row = parsed->row;
   if (row.session.empty()) {
+    if (!parsed->error) parsed->error = prompts_.OfferTools(&row);
     if (parsed->error) return parsed->error;
     if (!row.all_turns) return prompts_.Build(&row, prompts);
     SaidSoFar said(&prompts_.text());
@@ -120,6 +121,7 @@ std::optional<RowError> UnaskedRows::Build(ParsedRow* parsed, std::vector<Prompt
   *parsed = std::move(next.parsed);
   std::optional<RowError> error = parsed->error;
   if (!error && next.failed_line) error = SessionFailed(parsed->row, *next.failed_line);
+  if (!error) error = prompts_.OfferTools(&parsed->row);
   if (!error) error = BuildTurns(&parsed->row, next.said.get(), prompts);
   sessions_.EndRow(key, error.has_value());
   return error;

@@ -37,6 +37,7 @@
 #include "cli/fetch_picture.h"
 #include "cli/one_prompt.h"
 #include "cli/run_end.h"
+#include "cli/tool_setup.h"
 #include "cli/vector_setup.h"
 #include "load/image_options.h"
 #include "load/model_loader.h"
@@ -66,7 +67,8 @@ struct Job {
   batch::Shard shard;
   batch::RowSelection asked;                         // of a file
   std::unique_ptr<batch::RowTemplate> row_template;  // null: the file has rows
-  std::unique_ptr<batch::ToolTurns> tool_turns;      // null: no calls are run
+  load::UserTools tools;                             // of rows of a file
+  std::unique_ptr<batch::ToolTurns> tool_turns;      // of a prompt; null: no calls are run
   std::unique_ptr<batch::RowSource> source;
   std::unique_ptr<batch::RunOutput> output;
   batch::FileCheck check;             // of a regular file
@@ -88,24 +90,6 @@ Status UseTemplate(const batch::RunOptions& options, Job* job) {
     if (job->reader->regular()) MINISGL_RETURN_IF_ERROR(job->reader->ReadHeader());
   }
   return batch::CheckNamesColumns(options.rows, job->reader.get());
-}
-
-// kUsage if an option needs an input that can be read twice, unlike the input `name`.
-Status CheckReadsOnce(const batch::RunOptions& options, const std::string& name) {
-  const struct {
-    bool given;
-    const char* name;
-  } reads_twice[] = {{options.strict, "--strict"},
-                     {options.resume, "--resume"},
-                     {!options.shard.empty(), "--shard"},
-                     {!options.table.empty(), "a table as -o"},
-                     {!options.errors_table.empty(), "a table as --errors"}};
-  for (const auto& option : reads_twice) {
-    if (!option.given) continue;
-    return UsageError("{} needs a regular file, which can be read twice (found {})", option.name,
-                      name);
-  }
-  return Status();
 }
 
 Status OpenInput(const batch::RunOptions& options, Job* job) {
@@ -131,14 +115,15 @@ Status OpenInput(const batch::RunOptions& options, Job* job) {
   // Opening a FIFO waits for a program that writes it.
   struct stat info {};
   if (*options.file != "-" && stat(options.file->c_str(), &info) == 0 && S_ISFIFO(info.st_mode)) {
-    MINISGL_RETURN_IF_ERROR(CheckReadsOnce(options, Visible(*options.file, 400)));
+    MINISGL_RETURN_IF_ERROR(batch::CheckReadsOnce(options, Visible(*options.file, 400)));
   }
   MINISGL_ASSIGN_OR_RETURN(batch::LineReader reader, batch::LineReader::Open(*options.file));
   job->reader = std::make_unique<batch::LineReader>(std::move(reader));
   if (!job->reader->regular()) {
-    MINISGL_RETURN_IF_ERROR(CheckReadsOnce(options, job->reader->name()));
+    MINISGL_RETURN_IF_ERROR(batch::CheckReadsOnce(options, job->reader->name()));
   }
   if (options.rows.prompt) MINISGL_RETURN_IF_ERROR(UseTemplate(options, job));
+  MINISGL_ASSIGN_OR_RETURN(job->tools, load::UserTools::Take(options.tools));
   auto source = std::make_unique<batch::FileRowSource>(job->reader.get(), options.lenient,
                                                        &job->asked, &job->check, options.purpose);
   if (!options.check) source->TakeControls();
@@ -242,8 +227,10 @@ void WatchDefaults(const batch::RunOptions& options, const GenerationConfig& gen
 
 batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options, const TextModel& text,
                                        const load::ModelFacts& facts, std::vector<TokenId> eos_ids,
-                                       const batch::EmbeddingOptions& embedding) {
+                                       const batch::EmbeddingOptions& embedding,
+                                       const load::UserTools& tools) {
   batch::PromptBuilderOptions builder;
+  if (!tools.empty()) builder.tools = &tools;
   builder.embedding = embedding;
   builder.defaults = load::ResolveSamplingDefaults(options.sampling, facts.generation);
   builder.eos_ids = std::move(eos_ids);
@@ -271,7 +258,8 @@ Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
   MINISGL_ASSIGN_OR_RETURN(const VectorPipeline pipeline, PipelineFor(options, text, facts));
   MINISGL_ASSIGN_OR_RETURN(const batch::EmbeddingOptions embedding,
                            EmbeddingFor(options, pipeline));
-  const batch::PromptBuilder builder = MakePromptBuilder(options, text, facts, {}, embedding);
+  const batch::PromptBuilder builder =
+      MakePromptBuilder(options, text, facts, {}, embedding, job->tools);
   batch::GrammarCheck grammars;
   batch::UnaskedRows unasked(&builder);
   int64_t rows = 0, tokens = 0;
@@ -395,6 +383,7 @@ batch::RunLoopOptions LoopOptions(const batch::RunOptions& options, const Job& j
   loop_options.answers_ahead_max =
       batch::kSubmittedPerRunningRequest * options.engine.max_running_requests;
   loop_options.open_sessions_max = options.engine.max_running_requests;
+  loop_options.tools = RowToolsOf(options.tools, job.tools);
   loop_options.rows_total = job.rows_total;
   loop_options.rows_before = job.output->rows_before();
   loop_options.failures_max = options.max_failures;
@@ -436,7 +425,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   MINISGL_ASSIGN_OR_RETURN(const batch::EmbeddingOptions embedding,
                            EmbeddingFor(options, pipeline));
   const batch::PromptBuilder builder =
-      MakePromptBuilder(options, model.text, model.facts, model.eos_ids, embedding);
+      MakePromptBuilder(options, model.text, model.facts, model.eos_ids, embedding, job->tools);
   const Tokenizer& tokenizer = *model.text.tokenizer;
   term::Output& output = *job->output->output();
   std::optional<batch::ScoreTotals> totals;

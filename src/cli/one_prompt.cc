@@ -14,9 +14,7 @@
 #include "batch/row_images.h"
 #include "batch/run_input.h"
 #include "load/image_options.h"
-#include "load/user_tools.h"
 #include "minisgl/base/log.h"
-#include "term/signals.h"
 
 namespace minisgl::cli {
 namespace {
@@ -89,13 +87,6 @@ Result<batch::Row> OnePromptRow(const batch::RunOptions& options) {
   row.kind = batch::PromptKind::kMessages;
   row.messages = batch::ChatMessages(options.system, std::move(text), row.images.size());
   return row;
-}
-
-Result<std::unique_ptr<batch::ToolTurns>> ToolTurnsOf(const batch::RunOptions& options,
-                                                      batch::Row row) {
-  MINISGL_ASSIGN_OR_RETURN(load::UserTools tools, load::UserTools::Take(options.tools));
-  return std::make_unique<batch::ToolTurns>(std::move(row), std::move(tools), options.tools,
-                                            [] { return term::StopSignal() != 0; });
 }
 
 }  // namespace minisgl::cli

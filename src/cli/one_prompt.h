@@ -1,11 +1,8 @@
 // The one prompt of `minisgl run` without --file.
 #pragma once
 
-#include <memory>
-
 #include "batch/row.h"
 #include "batch/run_options.h"
-#include "batch/tool_turns.h"
 #include "minisgl/base/status.h"
 #include "minisgl/text/text_model.h"
 
@@ -14,11 +11,6 @@ namespace minisgl::cli {
 // The row of -p, after standard input if that is no terminal. kUsage if there is no prompt or it is
 // a row of JSON Lines, kBadInput if standard input is empty.
 Result<batch::Row> OnePromptRow(const batch::RunOptions& options);
-
-// The turns that begin with `row`, whose answers may call the tools of the options. Errors:
-// UserTools::Take.
-Result<std::unique_ptr<batch::ToolTurns>> ToolTurnsOf(const batch::RunOptions& options,
-                                                      batch::Row row);
 
 // Whether the files of --image are pictures that the model of `text` can be shown: the errors of
 // ImageReader::Take, and kUsage for a model without pictures.

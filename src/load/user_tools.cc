@@ -170,6 +170,15 @@ void AddToolOptions(OptionTable* app, ToolOptions* options) {
       ->Advanced();
 }
 
+void AddToolJobs(OptionTable* app, ToolOptions* options) {
+  app->Add("--tool-jobs", &options->at_once,
+           "Run the calls of at most N rows of a file at the same time (default 8)")
+      ->Check(IntegerIn(1, 1000))
+      ->TypeName("N")
+      ->Group("Tools")
+      ->Advanced();
+}
+
 Status UserTools::Add(UserTool tool, Json function) {
   if (Find(tool.name) != nullptr) {
     return UsageError("the tool {} is named twice; leave one out", tool.name);

@@ -22,12 +22,15 @@ struct ToolOptions {
   bool runs_unasked = false;       // calls are not confirmed
   double timeout_s = 30;           // of one call
   int64_t turns_max = 8;           // answers to one message whose calls are run
+  int64_t at_once = 8;             // rows of a file whose calls are run at the same time
 
   bool any() const { return !tools.empty() || !file.empty(); }
 };
 
 // Adds --tool, --tools, --yes-tools, --tool-timeout and --tool-turns.
 void AddToolOptions(OptionTable* app, ToolOptions* options);
+// Adds --tool-jobs, for commands that read rows.
+void AddToolJobs(OptionTable* app, ToolOptions* options);
 
 struct UserTool {
   std::string name;

@@ -7,35 +7,11 @@
 
 #include "answers/run_program.h"
 #include "answers/scripted_model.h"
+#include "answers/tool_script.h"
 #include "temporary_folder.h"
 
 namespace minisgl::answers {
 namespace {
-
-// The script of a model that calls a tool and, behind its result, says that it is done: there each
-// letter behind kScriptBegin stands for one token of the script.
-Script CallerScript(bool calls_again = false) {
-  Script script;
-  script.chat_template =
-      "{% if tools %}T{% endif %}{% for m in messages %}[{{ m.role }}]{{ m.content }}"
-      "{% for c in m.tool_calls %}<tool_call>\n{\"name\": \"{{ c.function.name }}\", "
-      "\"arguments\": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}{% endfor %}"
-      "{% if add_generation_prompt %}[assistant]<|pre|><|go|>";
-  if (!calls_again) {
-    script.chat_template +=
-        "{% if messages[-1].role == 'tool' and ('seven' in messages[-1].content or 'error' in "
-        "messages[-1].content) %}AAAAAAAAAAAAA{% endif %}";
-  }
-  script.chat_template += "{% endif %}";
-  script.tokens = {"<tool_call>", "\n",    "{\"name\": \"f\"",
-                   ", ",          "\"arg", "uments\"",
-                   ": {\"n\"",    ": ",    "41",
-                   "}}",          "\n",    "</tool_call>",
-                   "<|over|>",    "It ",   "is ",
-                   "done."};
-  script.special = {"<tool_call>", "</tool_call>"};
-  return script;
-}
 
 class ToolTurnsTest : public ::testing::Test {
  protected:
@@ -90,10 +66,9 @@ TEST_F(ToolTurnsTest, NothingRunsUnlessItIsSaid) {
   const ProgramRun check = Ask(model, {"--tool", Tool(), "--yes-tools", "--check"});
   EXPECT_EQ(check.exit_code, 64) << check.err;
   const std::string rows = folder_.Write("rows.jsonl", "{\"prompt\": \"a\"}\n");
-  const ProgramRun file =
-      RunProgram({"run", "-m", model.path(), "--file", rows, "--tool", Tool(), "--yes-tools"});
+  const ProgramRun file = RunProgram({"run", "-m", model.path(), "--file", rows, "--tool", Tool()});
   EXPECT_EQ(file.exit_code, 64);
-  EXPECT_NE(file.err.find("--file and --tool exclude each other"), std::string::npos) << file.err;
+  EXPECT_NE(file.err.find("--yes-tools"), std::string::npos) << file.err;
   EXPECT_EQ(folder_.Read("called"), "");
 }
 

@@ -40,8 +40,9 @@ class RunLoopTest : public ::testing::Test {
     builder_options.defaults = defaults_;
     builder_options.eos_ids = {ByteTokenizer::kEos};
     builder_options.truncate_left = truncate_left_;
+    if (!tools_.empty()) builder_options.tools = &tools_;
     const PromptBuilder builder(&text_, runtime_.limits(), builder_options);
-    JsonAnswerWriter writer(output->get(), text_.tokenizer.get(), ordered);
+    JsonAnswerWriter writer(output->get(), text_.tokenizer.get(), ordered, streams_);
     term::Progress progress(term::ProgressKind::kNone, false);
     RunLoop loop(&runtime_, &builder, &source, &writer, &progress, loop_options_);
     const Status status = loop.Run();
@@ -73,6 +74,8 @@ class RunLoopTest : public ::testing::Test {
   load::SamplingDefaults defaults_;
   RunLoopOptions loop_options_;
   bool truncate_left_ = false;
+  bool streams_ = false;
+  load::UserTools tools_;  // whose calls are run by loop_options_
   int64_t rows_done_ = 0, rows_failed_ = 0;
 };
 

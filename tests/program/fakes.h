@@ -71,6 +71,7 @@ class FakeRuntime : public Runtime {
   void ResetPrefixCache() override { ++num_resets; }
   RuntimeStats Stats() const override { return {}; }
   const EngineLimits& limits() const override { return limits_; }
+  void set_limits(const EngineLimits& limits) { limits_ = limits; }  // before any request
 
   // Ends a request with `text`, one token a byte.
   void Answer(const Submission& request, const std::string& text,
@@ -84,7 +85,7 @@ class FakeRuntime : public Runtime {
   int num_resets = 0;
 
  private:
-  const EngineLimits limits_;
+  EngineLimits limits_;
   RequestId next_id_ = 1;
 };
 
