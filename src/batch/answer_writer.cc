@@ -64,9 +64,12 @@ void JsonAnswerWriter::EndPieces(const Row& row) {
 }
 
 Status JsonAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {
+  return WriteFormatted(row, FormatAnswerRow(row, answers, tokenizer_));
+}
+
+Status JsonAnswerWriter::WriteFormatted(const Row& row, std::string line) {
   EndPieces(row);
-  return WriteRow(row.index, {FormatAnswerRow(row, answers, tokenizer_),
-                              /*is_error=*/row.incomplete.has_value()});
+  return WriteRow(row.index, {std::move(line), /*is_error=*/row.incomplete.has_value()});
 }
 
 Status JsonAnswerWriter::WriteError(const Row& row, const RowError& error) {

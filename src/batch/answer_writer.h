@@ -87,6 +87,10 @@ class JsonAnswerWriter : public AnswerWriter {
   size_t held_errors() const override { return held_errors_; }
   Status WriteHeld() override;
 
+ protected:
+  // Writes `line` as the answers to the row.
+  Status WriteFormatted(const Row& row, std::string line);
+
  private:
   struct WrittenRow {
     std::string text;

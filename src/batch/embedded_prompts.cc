@@ -8,8 +8,10 @@
 #include <chrono>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "batch/row_conversation.h"
 #include "batch/row_prompt.h"
 #include "minisgl/plan/row_extras.h"
 
@@ -43,17 +45,56 @@ std::optional<RowError> PromptBuilder::EncodeText(EmbeddedText text,
   return std::nullopt;
 }
 
+// The parts of a template around documents are encoded by themselves, as its authors do.
+PromptBuilder::TextFrame PromptBuilder::FrameOf(const Row& row) const {
+  TextFrame frame;
+  if (row.add_special_tokens) frame = {text_->tokenizer->Prefix(), text_->tokenizer->Suffix()};
+  const RerankTemplate* const form = options_.embedding.form;
+  if (form == nullptr || !IsRankedFormat(row.format)) return frame;
+  const auto encode = [this](std::string_view part) {
+    Conversation conversation;
+    conversation.raw.text = part;
+    Result<RenderedPrompt> rendered = RenderPrompt(*text_, std::move(conversation), nullptr);
+    Result<EncodedPrompt> encoded = EncodePrompt(*text_, std::move(rendered).value(), {});
+    return encoded.ok() ? std::move(encoded->ids) : std::vector<TokenId>();
+  };
+  std::vector<TokenId> before = encode(form->before);
+  before.insert(before.end(), frame.before.begin(), frame.before.end());
+  const std::vector<TokenId> after = encode(form->after);
+  frame.after.insert(frame.after.end(), after.begin(), after.end());
+  return {std::move(before), std::move(frame.after)};
+}
+
+std::optional<RowError> PromptBuilder::EncodeMessages(Row* row, const std::atomic<bool>* cancelled,
+                                                      std::vector<TokenId>* ids) const {
+  Conversation conversation;
+  if (auto error = TakeConversation(*text_, row, &conversation)) return error;
+  Result<RenderedPrompt> rendered = RenderPrompt(*text_, std::move(conversation), cancelled);
+  if (!rendered.ok()) return RowError{"template_error", rendered.status().message(), "messages"};
+  EncodedPrompt encoded;
+  if (auto error = Encode(*row, std::move(rendered).value(), cancelled, &encoded)) return error;
+  if (auto error = CheckLength(*row, encoded)) return error;
+  *ids = std::move(encoded.ids);
+  return std::nullopt;
+}
+
 std::optional<RowError> PromptBuilder::BuildEmbedded(Row* row, std::vector<Prompt>* prompts,
                                                      const std::atomic<bool>* cancelled) const {
-  const VectorPipeline& pipeline = *options_.embedding.pipeline;
-  const bool adds = row->add_special_tokens;
-  const std::vector<TokenId> prefix = adds ? text_->tokenizer->Prefix() : std::vector<TokenId>();
-  const std::vector<TokenId> suffix = adds ? text_->tokenizer->Suffix() : std::vector<TokenId>();
-  const auto num_added = static_cast<int64_t>(prefix.size() + suffix.size());
-  const int64_t most = std::min(pipeline.max_tokens.value_or(capacity_), capacity_);
+  const EmbeddingOptions& embedding = options_.embedding;
+  if (embedding.form != nullptr) {
+    if (auto error = ComposeRanked(*embedding.form, embedding.rank, row)) return error;
+  }
+  const bool has_messages = row->kind == PromptKind::kMessages;
+  if (has_messages) {
+    row->max_tokens = 0;
+    if (auto error = EncodeMessages(row, cancelled, &row->texts.front().ids)) return error;
+  }
+  const TextFrame frame = FrameOf(*row);
+  const auto num_added = static_cast<int64_t>(frame.before.size() + frame.after.size());
+  const int64_t most = std::min(embedding.pipeline->max_tokens.value_or(capacity_), capacity_);
   Prompt prompt;
   auto extras = std::make_shared<RowExtras>();
-  extras->pooling = pipeline.pooling;
+  extras->pooling = embedding.pipeline->pooling;
   prompt.extras = std::move(extras);
   prompt.max_tokens = 0;
   prompt.priority = row->priority;
@@ -71,9 +112,10 @@ std::optional<RowError> PromptBuilder::BuildEmbedded(Row* row, std::vector<Promp
       ids.resize(static_cast<size_t>(std::max<int64_t>(most - (is_text ? num_added : 0), 0)));
     }
     if (is_text) {
-      ids.insert(ids.begin(), prefix.begin(), prefix.end());
-      ids.insert(ids.end(), suffix.begin(), suffix.end());
+      ids.insert(ids.begin(), frame.before.begin(), frame.before.end());
+      ids.insert(ids.end(), frame.after.begin(), frame.after.end());
     }
+    while (ids.size() > 1 && embedding.pad_id == ids.back()) ids.pop_back();
     if (ids.empty()) return InvalidRow("the text is empty: it has no tokens", "text");
     prompts->push_back(prompt);
     prompts->back().ids = std::move(ids);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "batch/embed_output.h"
+#include "batch/ranked_output.h"
 #include "minisgl/base/random.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/call_messages.h"
@@ -247,6 +248,9 @@ std::string FormatBatchAnswer(const Row& row, const std::vector<RowAnswer>& answ
                               const Tokenizer& tokenizer) {
   if (row.format == RowFormat::kBatchEmbed) {
     return Line(row, 200, EmbeddingsBody(row, answers, ModelName(row)), Json());
+  }
+  if (IsRankedFormat(row.format)) {
+    return Line(row, 200, RankedBody(row, answers, IdTail(row)), Json());
   }
   const bool chat = row.format == RowFormat::kBatchChat;
   Json choices = Json(Json::Array());

@@ -9,6 +9,7 @@
 #include "batch/row_grammar.h"
 #include "batch/row_text.h"
 #include "batch/row_tools.h"
+#include "batch/texts_row.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl::batch {
@@ -53,8 +54,8 @@ class RowParser {
     return CheckScoredText();
   }
 
-  // A row of `minisgl embed`.
-  std::optional<RowError> ParseEmbedded(Json json) {
+  // A row of `minisgl embed`, `classify` or `rerank`.
+  std::optional<RowError> ParseTexts(Json json, RowPurpose purpose) {
     if (json.is_string()) {
       draft_.row.texts.push_back({std::move(json.as_string()), {}});
       draft_.row.is_one_text = true;
@@ -65,25 +66,23 @@ class RowParser {
           fmt::format("a row must be an object or a string (found {})", json.TypeName()));
     }
     TakeIdFirst(json);
-    Json* const body = json.Find("body");
+    Json* const body = purpose == RowPurpose::kClassify ? nullptr : json.Find("body");
     if (body != nullptr) {
-      draft_.row.format = RowFormat::kBatchEmbed;
+      const TextsUrl url = TextsUrlOf(purpose, json.Find("url"));
+      draft_.row.format = url.format;
       for (auto& [key, value] : json.as_object()) {
-        if (auto error = TakeBatchMember(key, value, kEmbedUrl)) return error;
+        if (auto error = TakeBatchMember(key, value, url.url, url.other)) return error;
       }
       if (!Seen("id")) {
         return InvalidRow("custom_id is missing; a row with a body needs one", "custom_id");
       }
     }
+    const FieldFlags place = purpose == RowPurpose::kEmbed ? kInEmbedded : kInRanked;
     for (auto& [key, value] : (body != nullptr ? *body : json).as_object()) {
-      if (auto error = TakeMember(key, value, kInEmbedded)) return error;
-    }
-    if (!Seen("input")) {
-      const char* const field = body != nullptr ? "input" : "text";
-      return InvalidRow(fmt::format("{} is missing: what becomes a vector", field), field);
+      if (auto error = TakeMember(key, value, place)) return error;
     }
     draft_.row.add_special_tokens = draft_.add_special_tokens.value_or(true);
-    return std::nullopt;
+    return CheckTexts(&draft_.row, purpose, seen_);
   }
 
   // Moves values out of `json`, because a row may be large.
@@ -176,7 +175,8 @@ class RowParser {
     if (place == kAtTop && key == "sampling_params") return TakeSamplingParams(value);
     const std::string shown = (place == kInSamplingParams ? "sampling_params." : "") + Visible(key);
     const RowField* field = FindRowField(key, place);
-    constexpr auto kAllPlaces = static_cast<FieldFlags>(kSampling | kInScored | kInEmbedded);
+    constexpr auto kAllPlaces =
+        static_cast<FieldFlags>(kSampling | kInScored | kInEmbedded | kInRanked);
     if (field == nullptr) {
       const bool is_known = FindRowField(key, kAllPlaces) != nullptr;
       // Clients write null for fields of other requests, too.
@@ -229,6 +229,7 @@ class RowParser {
     if (place == kInCompletion) message += fmt::format(" of {}", kCompletionUrl);
     if (place == kInScored) message += " of a row to score";
     if (place == kInEmbedded) message += " of a row for vectors";
+    if (place == kInRanked) message += " of a row to rank or to classify";
     const std::string_view nearest = NearestField(key, place);
     if (!nearest.empty()) message += fmt::format("; did you mean {}?", nearest);
     return message;
@@ -563,8 +564,8 @@ ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool leni
       case RowPurpose::kScore:
         parsed.error = parser.ParseScored(std::move(json).value());
         break;
-      case RowPurpose::kEmbed:
-        parsed.error = parser.ParseEmbedded(std::move(json).value());
+      default:
+        parsed.error = parser.ParseTexts(std::move(json).value(), purpose);
         break;
     }
     if (!parsed.error && draft.row.metadata) {

@@ -34,29 +34,49 @@ enum class PromptKind : uint8_t { kNone, kText, kMessages, kTokenIds };
 
 inline constexpr int32_t kTextsMax = 2048;  // of a row whose texts become vectors
 
-// What the rows of an input are for: to be answered, to be scored (`minisgl score`), or to become
-// vectors (`minisgl embed`).
-enum class RowPurpose : uint8_t { kAnswer, kScore, kEmbed };
+// What the rows of an input are for: to be answered, to be scored (`minisgl score`), to become
+// vectors (`minisgl embed`), to get labels (`minisgl classify`), or to be ranked for a query
+// (`minisgl rerank`).
+enum class RowPurpose : uint8_t { kAnswer, kScore, kEmbed, kClassify, kRerank };
+
+// True for commands whose model gives scores of texts.
+constexpr bool IsScoring(RowPurpose purpose) { return purpose >= RowPurpose::kClassify; }
 
 // Format of a row, and thus of its answer: the program's own, a line of an OpenAI Batch file for
-// one of its URLs, a row to score, or texts that become vectors, in the program's own form or in a
-// Batch file.
-enum class RowFormat : uint8_t { kOwn, kBatchChat, kBatchCompletion, kScore, kEmbed, kBatchEmbed };
+// one of its URLs, a row to score, texts that become vectors, in the program's own form or in a
+// Batch file, texts that get labels, or documents that are ranked: those of a row, one that is a
+// row, or those of a Batch file for /v1/rerank or /v1/score.
+enum class RowFormat : uint8_t {
+  kOwn,
+  kBatchChat,
+  kBatchCompletion,
+  kScore,
+  kEmbed,
+  kBatchEmbed,
+  kClassify,
+  kRanking,
+  kRankedText,
+  kBatchRerank,
+  kBatchScore
+};
 
 // True for the lines of an OpenAI Batch file.
 constexpr bool IsBatchFormat(RowFormat format) {
   return format == RowFormat::kBatchChat || format == RowFormat::kBatchCompletion ||
-         format == RowFormat::kBatchEmbed;
+         format == RowFormat::kBatchEmbed || format == RowFormat::kBatchRerank ||
+         format == RowFormat::kBatchScore;
 }
-// True for rows whose texts become vectors.
-constexpr bool IsEmbedFormat(RowFormat format) {
-  return format == RowFormat::kEmbed || format == RowFormat::kBatchEmbed;
-}
+// True for rows whose texts become vectors, or scores that are made of such.
+constexpr bool IsEmbedFormat(RowFormat format) { return format >= RowFormat::kEmbed; }
+// True for rows that pair a text with a query.
+constexpr bool IsRankedFormat(RowFormat format) { return format >= RowFormat::kRanking; }
 // The format of a row of an input for `purpose`, unless it is of a Batch file.
 constexpr RowFormat FormatFor(RowPurpose purpose) {
-  return purpose == RowPurpose::kScore   ? RowFormat::kScore
-         : purpose == RowPurpose::kEmbed ? RowFormat::kEmbed
-                                         : RowFormat::kOwn;
+  return purpose == RowPurpose::kScore      ? RowFormat::kScore
+         : purpose == RowPurpose::kEmbed    ? RowFormat::kEmbed
+         : purpose == RowPurpose::kClassify ? RowFormat::kClassify
+         : purpose == RowPurpose::kRerank   ? RowFormat::kRankedText
+                                            : RowFormat::kOwn;
 }
 
 // A text that becomes a vector, or its token ids.
@@ -111,12 +131,17 @@ struct Row : load::AnswerOverrides {
   std::optional<std::string> model;  // echoed in the answer
 
   PromptKind kind = PromptKind::kNone;
-  std::string prompt;                     // for kText; of a row to score: "" if it has none
-  std::string scored_text;                // of a row to score
-  std::vector<EmbeddedText> texts;        // of a row whose texts become vectors
-  bool is_one_text = false;               // which is no list of texts
-  std::optional<int64_t> dimensions;      // of its vectors
-  bool in_base64 = false;                 // and how they are written
+  std::string prompt;                 // for kText; of a row to score: "" if it has none
+  std::string scored_text;            // of a row to score
+  std::vector<EmbeddedText> texts;    // of a row whose texts become vectors
+  bool is_one_text = false;           // which is no list of texts
+  std::optional<int64_t> dimensions;  // of its vectors
+  bool in_base64 = false;             // and how they are written
+  std::vector<std::string> queries;   // of ranked texts: for all or for each; none: the run's
+  std::string instruction;            // to the model that ranks them; "": the run's
+  std::optional<int64_t> top_n;       // so many results are written
+  bool returns_documents = false;     // results have their texts, which are here
+  std::vector<std::string> shown_documents;
   Json messages;                          // for kMessages: contents are strings, parts or null
   std::vector<RowImage> images;           // of the parts that are pictures, in their order
   std::vector<TokenId> prompt_token_ids;  // for kTokenIds: none is negative

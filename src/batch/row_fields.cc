@@ -314,6 +314,53 @@ bool TakeTexts(Json& value, RowDraft* draft) {
                      [draft](Json& text) { return TakeEmbeddedText(text, draft); });
 }
 
+bool TakeQuery(Json& value, RowDraft* draft) {
+  draft->row.queries = {std::move(value.as_string())};
+  return true;
+}
+
+bool TakeQueries(Json& value, RowDraft* draft) {
+  if (value.is_string()) return TakeQuery(value, draft);
+  if (!value.is_array() || value.as_array().size() > kTextsMax) return false;
+  for (Json& query : value.as_array()) {
+    if (!query.is_string()) return false;
+    draft->row.queries.push_back(std::move(query.as_string()));
+  }
+  return !draft->row.queries.empty();
+}
+
+bool TakeDocument(Json& value, RowDraft* draft) {
+  Json* const text = value.is_object() ? value.Find("text") : &value;
+  if (text == nullptr || !text->is_string()) return false;
+  draft->row.texts.push_back({std::move(text->as_string()), {}});
+  return true;
+}
+
+// A list is checked before any of it is moved: an error quotes it.
+bool TakeDocuments(Json& value, RowDraft* draft) {
+  if (!value.is_array()) return TakeDocument(value, draft);
+  Json::Array& list = value.as_array();
+  const bool is_valid = !list.empty() && list.size() <= kTextsMax &&
+                        std::all_of(list.begin(), list.end(), [](const Json& document) {
+                          const Json* const text =
+                              document.is_object() ? document.Find("text") : &document;
+                          return text != nullptr && text->is_string();
+                        });
+  return is_valid && std::all_of(list.begin(), list.end(),
+                                 [draft](Json& document) { return TakeDocument(document, draft); });
+}
+
+bool TakeInstruction(Json& value, RowDraft* draft) {
+  draft->row.instruction = std::move(value.as_string());
+  return true;
+}
+
+// 0 is the default of clients, and means all.
+bool TakeTopN(Json& value, RowDraft* draft) {
+  if (value.as_int() > 0) draft->row.top_n = value.as_int();
+  return true;
+}
+
 bool TakeDimensions(Json& value, RowDraft* draft) {
   draft->row.dimensions = value.as_int();
   return true;
@@ -328,6 +375,9 @@ using enum FieldType;
 
 constexpr const char* kExpectsTexts =
     "a string, an array of strings, an array of token ids, or an array of those";
+constexpr const char* kExpectsStrings = "a string, or an array of strings";
+constexpr const char* kExpectsDocuments =
+    "an array of at most 2048 strings, or of objects with a \"text\"";
 constexpr const char* kExpectsIds = "an array of token ids";
 constexpr const char* kExpectsId =
     "a string of 1 to 4096 bytes, an integer, or another number below 2^53";
@@ -336,7 +386,7 @@ constexpr const char* kExpectsLimit = "an integer from 1 to 2147483647, or -1 fo
 
 constexpr const char* kExpectsBudget = "an integer from 0 to 2147483647, or -1 for no limit";
 
-constexpr uint8_t kAnyRow = kAnywhere | kInScored | kInEmbedded;
+constexpr uint8_t kAnyRow = kAnywhere | kInScored | kInEmbedded | kInRanked;
 constexpr uint8_t kScoredChat = kChat | kInScored;
 
 constexpr NumberRange AsNumbers(IntRange range) {
@@ -358,18 +408,30 @@ constexpr RowField Sampled() {
 
 // clang-format off
 constexpr RowField kFields[] = {
-    {"id", kAny, kExpectsId, TakeId, kNoRange, kAtTop | kInScored | kInEmbedded},
-    {"custom_id", kAny, kExpectsId, TakeId, kNoRange, kAtTop | kInScored | kInEmbedded, "id"},
+    {"id", kAny, kExpectsId, TakeId, kNoRange, kAtTop | kInScored | kInEmbedded | kInRanked},
+    {"custom_id", kAny, kExpectsId, TakeId, kNoRange, kAtTop | kInScored | kInEmbedded | kInRanked,
+     "id"},
 
     {"prompt", kAny, "a string, or an array of token ids", TakePrompt, kNoRange, kCompletion},
     {"text", kString, "a string", TakeText, kNoRange, kAtTop, "prompt"},
     {"prompt", kString, "a string", TakeText, kNoRange, kInScored},
     {"text", kString, "a string", TakeScoredText, kNoRange, kInScored},
-    {"text", kAny, kExpectsTexts, TakeTexts, kNoRange, kInEmbedded, "input"},
-    {"input", kAny, kExpectsTexts, TakeTexts, kNoRange, kInEmbedded},
+    {"text", kAny, kExpectsTexts, TakeTexts, kNoRange, kInEmbedded | kInRanked, "input"},
+    {"input", kAny, kExpectsTexts, TakeTexts, kNoRange, kInEmbedded | kInRanked},
     {"dimensions", kInteger, nullptr, TakeDimensions, {1, 65536}, kInEmbedded},
     {"encoding_format", kString, "float or base64", TakeEncodingFormat, kNoRange, kInEmbedded},
-    {"messages", kArray, "an array of one message or more", TakeMessages, kNoRange, kScoredChat},
+    {"messages", kArray, "an array of one message or more", TakeMessages, kNoRange,
+     kScoredChat | kInRanked},
+    {"query", kString, "a string", TakeQuery, kNoRange, kInRanked, "queries"},
+    {"queries", kAny, kExpectsStrings, TakeQueries, kNoRange, kInRanked},
+    {"text_1", kAny, kExpectsStrings, TakeQueries, kNoRange, kInRanked, "queries"},
+    {"documents", kAny, kExpectsDocuments, TakeDocuments, kNoRange, kInRanked},
+    {"text_2", kAny, kExpectsDocuments, TakeDocuments, kNoRange, kInRanked, "documents"},
+    {"document", kString, "a string", TakeTexts, kNoRange, kInRanked, "input"},
+    {"instruction", kString, "a string", TakeInstruction, kNoRange, kInRanked},
+    {"top_n", kInteger, nullptr, TakeTopN, {0, 1e9}, kInRanked},
+    {"return_documents", kBool, kExpectsBool, TakeBool<&Row::returns_documents>, kNoRange,
+     kInRanked},
     {"prompt_token_ids", kArray, kExpectsIds, TakePromptIds, kNoRange, kAtTop},
     {"input_ids", kArray, kExpectsIds, TakePromptIds, kNoRange, kAtTop, "prompt_token_ids"},
 
@@ -453,7 +515,7 @@ constexpr RowField kFields[] = {
     {"reasoning_budget_message", kString, "a string of at most 4096 bytes", TakeThoughtMessage,
      kNoRange, kSampling},
     {"add_special_tokens", kBool, kExpectsBool, TakeAddSpecial, kNoRange,
-     kCompletion | kInScored | kInEmbedded},
+     kCompletion | kInScored | kInEmbedded | kInRanked},
     {"return_token_ids", kBool, kExpectsBool, TakeBool<&Row::return_token_ids>},
     {"metadata", kAny, "any JSON", TakeMetadata, kNoRange, kAnyRow},
     {"model", kString, "a string", TakeModel, kNoRange, kAnyRow},

@@ -53,6 +53,7 @@ enum FieldFlags : uint8_t {
   kInCompletion = 8,      // the body of a Batch row for /v1/completions
   kInScored = 32,         // a row to score
   kInEmbedded = 64,       // a row whose texts become vectors, or the body of a Batch row
+  kInRanked = 128,        // a row to classify or to rank, or the body of a Batch row
   kUnsupported = 16,      // a disallowed value has code unsupported_field, not invalid_row
 
   kAnywhere = kAtTop | kInChat | kInCompletion,

@@ -42,6 +42,7 @@ void DropPrompt(Row* row) {
   if (row->may_go_on()) return;
   row->prompt = row->scored_text = std::string();
   row->texts = {};
+  row->queries = {};
   row->messages = row->tools = row->documents = row->template_kwargs = Json();
   row->images = {};
   row->prompt_token_ids = std::vector<TokenId>();

@@ -16,6 +16,7 @@
 #include "batch/row.h"
 #include "batch/run_notes.h"
 #include "batch/said_so_far.h"
+#include "batch/texts_row.h"
 #include "load/image_options.h"
 #include "load/model_loader.h"
 #include "load/sampling.h"
@@ -38,6 +39,9 @@ int64_t ContextCapacity(const EngineLimits& limits);
 struct EmbeddingOptions {
   const VectorPipeline* pipeline = nullptr;  // outlives the builder
   std::string prompt;                        // stands before each text
+  const RerankTemplate* form = nullptr;      // of documents that are ranked
+  RankDefaults rank;                         // the same
+  std::optional<TokenId> pad_id;             // that is left out at the end of a text
 };
 
 struct PromptBuilderOptions {
@@ -140,6 +144,13 @@ class PromptBuilder {
   // embedded_prompts.cc: a prompt for each text.
   std::optional<RowError> BuildEmbedded(Row* row, std::vector<Prompt>* prompts,
                                         const std::atomic<bool>* cancelled) const;
+  // What stands around the ids of each text and is never cut.
+  struct TextFrame {
+    std::vector<TokenId> before, after;
+  };
+  TextFrame FrameOf(const Row& row) const;
+  std::optional<RowError> EncodeMessages(Row* row, const std::atomic<bool>* cancelled,
+                                         std::vector<TokenId>* ids) const;
   // The ids of a text without those that the tokenizer adds.
   std::optional<RowError> EncodeText(EmbeddedText text, const std::atomic<bool>* cancelled,
                                      std::vector<TokenId>* ids) const;

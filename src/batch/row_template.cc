@@ -111,6 +111,12 @@ void TakeId(const Json& columns, Row* row) {
   }
 }
 
+// Takes the query of a document, if its record has one.
+void TakeQuery(const Json& columns, Row* row) {
+  const Json* const query = columns.Find("query");
+  if (query != nullptr && query->is_string()) row->queries = {query->as_string()};
+}
+
 }  // namespace
 
 void AddScoreTemplateOptions(load::OptionTable* app, TemplateOptions* options,
@@ -128,11 +134,12 @@ void AddScoreTemplateOptions(load::OptionTable* app, TemplateOptions* options,
   AddInputFormat(app, options, group);
 }
 
-void AddEmbedTemplateOptions(load::OptionTable* app, TemplateOptions* options,
-                             const std::string& group) {
+void AddTextsTemplateOptions(load::OptionTable* app, TemplateOptions* options,
+                             const std::string& group, const char* verb) {
   app->Add("--template", &options->prompt,
-           "Embed TEXT, a Jinja template, with the columns of each row of FILE (of a table "
-           "'{{ text }}' by default)")
+           std::string(verb) +
+               " TEXT, a Jinja template, with the columns of each row of FILE (of a table "
+               "'{{ text }}' by default)")
       ->TypeName("TEXT|@FILE")
       ->Group(group);
   AddInputFormat(app, options, group);
@@ -352,8 +359,14 @@ ParsedRow RowTemplate::MakeRow(std::string_view record, const LineReader& reader
         return refuse("invalid_row", BadInput("the template gives no text to score"));
       }
       break;
+    case Use::kRanked:
+      TakeQuery(*columns, &row);
+      [[fallthrough]];
     case Use::kEmbedded:
-      row.format = RowFormat::kEmbed;
+    case Use::kClassified:
+      row.format = use_ == Use::kRanked     ? RowFormat::kRankedText
+                   : use_ == Use::kEmbedded ? RowFormat::kEmbed
+                                            : RowFormat::kClassify;
       row.texts.push_back({std::move(prompt).value(), {}});
       row.is_one_text = true;
       break;

@@ -40,8 +40,9 @@ void AddTemplateOptions(load::OptionTable* app, TemplateOptions* options, const 
 void AddScoreTemplateOptions(load::OptionTable* app, TemplateOptions* options,
                              const std::string& group);
 // Adds the options of `minisgl embed`: --template alone.
-void AddEmbedTemplateOptions(load::OptionTable* app, TemplateOptions* options,
-                             const std::string& group);
+// `verb`: what the command does with texts.
+void AddTextsTemplateOptions(load::OptionTable* app, TemplateOptions* options,
+                             const std::string& group, const char* verb);
 // Conflicts among the options, and with others: `raw` and `system` say whether --raw and --system
 // are given. kUsage.
 Status CheckTemplateOptions(const TemplateOptions& options, bool raw, bool system);
@@ -74,8 +75,9 @@ class RowTemplate {
  public:
   // What the text of the template is: a question in a chat, a prompt that is completed as it is, or
   // a text to score.
-  // kEmbedded: a text that becomes a vector.
-  enum class Use : uint8_t { kQuestion, kPrompt, kScored, kEmbedded };
+  // kEmbedded: a text that becomes a vector. kClassified: one that gets a label. kRanked: a
+  // document, whose query is in the column `query` if there is one.
+  enum class Use : uint8_t { kQuestion, kPrompt, kScored, kEmbedded, kClassified, kRanked };
 
   // `system`: the text of --system, if it is given. kBadInput for a template that cannot be parsed.
   // REQUIRES options.prompt.

@@ -52,9 +52,11 @@ constexpr const char* kCommand = "command";
 
 // The command of a run for `purpose`; null: `run`, as journals of versions without others have it.
 Json CommandOf(RowPurpose purpose) {
-  return purpose == RowPurpose::kScore   ? Json("score")
-         : purpose == RowPurpose::kEmbed ? Json("embed")
-                                         : Json();
+  return purpose == RowPurpose::kScore      ? Json("score")
+         : purpose == RowPurpose::kEmbed    ? Json("embed")
+         : purpose == RowPurpose::kClassify ? Json("classify")
+         : purpose == RowPurpose::kRerank   ? Json("rerank")
+                                            : Json();
 }
 
 struct InputDigest {
@@ -204,11 +206,19 @@ void DescribeVectors(const VectorOptions& vectors, Json* out) {
   out->Set("--encoding-format", vectors.in_base64 ? Json("base64") : Json());
 }
 
+void DescribeScoring(const ScoringOptions& scoring, Json* out) {
+  out->Set("--query", scoring.query ? Json(HashedText(*scoring.query)) : Json());
+  out->Set("--instruction",
+           scoring.instruction.empty() ? Json() : Json(HashedText(scoring.instruction)));
+  out->Set("--raw-scores", scoring.raw ? Json(true) : Json());
+}
+
 // The command, and the options that it alone has.
 void DescribeCommand(const RunOptions& options, Json* out) {
   if (options.purpose == RowPurpose::kAnswer) DescribeTools(options.tools, out);
   out->Set(kCommand, CommandOf(options.purpose));
   if (options.purpose == RowPurpose::kEmbed) DescribeVectors(options.vectors, out);
+  if (IsScoring(options.purpose)) DescribeScoring(options.scoring, out);
 }
 
 // Null for the options that are not given, as above. The folder of pictures by its name.

@@ -387,8 +387,9 @@ Status RunLoop::FinishRow(int64_t index) {
                                  [](const RowAnswer& a) { return !a.token_ids.empty(); });
   if (pending.timed_out && !began && !pending.error) {
     const char* const what = pending.row.format == RowFormat::kScore ? "the text was not scored"
-                             : IsEmbedFormat(pending.row.format)     ? "the row has no vector"
-                                                                     : "no answer began";
+                             : pending.row.format >= RowFormat::kClassify ? "the row has no score"
+                             : IsEmbedFormat(pending.row.format)          ? "the row has no vector"
+                                                                          : "no answer began";
     const std::string tries =
         pending.tries > 1 ? fmt::format(" (tried {} times)", pending.tries) : "";
     pending.error =

@@ -155,7 +155,7 @@ void AddShard(load::OptionTable* app, RunOptions* options, const char* verb) {
 }
 
 // --force, --resume and --retry-failed. `resume`: what --resume does.
-void AddContinuing(load::OptionTable* app, RunOptions* options, const char* resume,
+void AddContinuing(load::OptionTable* app, RunOptions* options, const std::string& resume,
                    const char* verb) {
   const std::string output = "Output";
   app->AddFlag(
@@ -320,19 +320,21 @@ void AddScoreOutputOptions(load::OptionTable* app, RunOptions* options) {
   AddOrdered(app, options, "scores");
 }
 
-void AddEmbedInputOptions(load::OptionTable* app, RunOptions* options) {
+// `what`: is made of a text; `verb`: what the command does with it.
+void AddTextsInputOptions(load::OptionTable* app, RunOptions* options, const std::string& what,
+                          const char* verb) {
   const std::string input = "Input";
   app->Add("-f,--file", &options->file,
            "Read rows of JSON Lines from FILE, or CSV or TSV; - is standard input (the default)")
       ->TypeName("FILE")
       ->Group(input);
-  app->Add("-p,--prompt", &options->prompt, "Print the vector of TEXT")
+  app->Add("-p,--prompt", &options->prompt, fmt::format("Print {} of TEXT", what))
       ->TypeName("TEXT")
       ->Group(input);
-  AddEmbedTemplateOptions(app, &options->rows, input);
-  app->AddFlag("--check", &options->check, "Check the input and make no vector")->Group(input);
+  AddTextsTemplateOptions(app, &options->rows, input, verb);
+  app->AddFlag("--check", &options->check, "Check the input and run nothing")->Group(input);
   AddStrictness(app, options, "anything runs");
-  AddShard(app, options, "Embed");
+  AddShard(app, options, verb);
 }
 
 void AddVectorOptions(load::OptionTable* app, VectorOptions* options) {
@@ -360,14 +362,38 @@ void AddVectorOptions(load::OptionTable* app, VectorOptions* options) {
       ->Group(group);
 }
 
-void AddEmbedOutputOptions(load::OptionTable* app, RunOptions* options) {
+// `what`: is written of each text; `verb`: what the command does with a row.
+void AddTextsOutputOptions(load::OptionTable* app, RunOptions* options, const char* what,
+                           const char* verb) {
   const std::string output = "Output";
-  load::AddOutputOption(app, &options->output, "Write vectors to")->Group(output);
+  load::AddOutputOption(app, &options->output, fmt::format("Write {} to", what))->Group(output);
   AddErrors(app, options);
-  AddContinuing(app, options, "Continue an output file: embed the rows that it does not hold",
-                "embed");
+  AddContinuing(app, options,
+                fmt::format("Continue an output file: {} the rows that it does not hold", verb),
+                verb);
   AddEnds(app, options);
-  AddOrdered(app, options, "vectors");
+  AddOrdered(app, options, what);
+}
+
+void AddRawScores(load::OptionTable* app, ScoringOptions* options) {
+  app->AddFlag("--raw-scores", &options->raw,
+               "Write the numbers of the model's head, not probabilities")
+      ->Group("Scores");
+}
+
+// What commands without answers have in common.
+void AddWithoutAnswers(load::OptionTable* app, RunOptions* options) {
+  load::AddReportOptions(app, &options->reports);
+  AddProgress(app, options);
+  load::AddModelOptions(app, &options->model);
+  load::AddEngineOptions(app, &options->engine);
+}
+
+void BeginTexts(RowPurpose purpose, RunOptions* options) {
+  options->purpose = purpose;
+  options->json = true;
+  options->engine.device = *load::ParseDevice("cpu");  // the one that makes vectors
+  options->sampling.sampling_defaults = load::SamplingSource::kNeutral;
 }
 
 Status CheckToolRun(const RunOptions& options) {
@@ -402,17 +428,34 @@ Status CheckReadsOnce(const batch::RunOptions& options, const std::string& name)
 }
 
 void AddEmbedOptions(load::OptionTable* app, RunOptions* options) {
-  options->purpose = RowPurpose::kEmbed;
-  options->json = true;
-  options->engine.device = *load::ParseDevice("cpu");  // the one that makes vectors
-  options->sampling.sampling_defaults = load::SamplingSource::kNeutral;
-  AddEmbedInputOptions(app, options);
+  BeginTexts(RowPurpose::kEmbed, options);
+  AddTextsInputOptions(app, options, "the vector", "Embed");
   AddVectorOptions(app, &options->vectors);
-  AddEmbedOutputOptions(app, options);
-  load::AddReportOptions(app, &options->reports);
-  AddProgress(app, options);
-  load::AddModelOptions(app, &options->model);
-  load::AddEngineOptions(app, &options->engine);
+  AddTextsOutputOptions(app, options, "vectors", "embed");
+  AddWithoutAnswers(app, options);
+}
+
+void AddClassifyOptions(load::OptionTable* app, RunOptions* options) {
+  BeginTexts(RowPurpose::kClassify, options);
+  AddTextsInputOptions(app, options, "the label and the scores", "Classify");
+  AddRawScores(app, &options->scoring);
+  AddTextsOutputOptions(app, options, "labels", "classify");
+  AddWithoutAnswers(app, options);
+}
+
+void AddRerankOptions(load::OptionTable* app, RunOptions* options) {
+  BeginTexts(RowPurpose::kRerank, options);
+  AddTextsInputOptions(app, options, "the score", "Rank");
+  app->Add("--query", &options->scoring.query, "What documents are ranked for, if a row has none")
+      ->TypeName("TEXT")
+      ->Group("Scores");
+  app->Add("--instruction", &options->scoring.instruction,
+           "Tell the model how to judge (default: the instruction of its model card)")
+      ->TypeName("TEXT")
+      ->Group("Scores");
+  AddRawScores(app, &options->scoring);
+  AddTextsOutputOptions(app, options, "scores", "rank");
+  AddWithoutAnswers(app, options);
 }
 
 void AddScoreOptions(load::OptionTable* app, RunOptions* options) {

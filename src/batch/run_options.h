@@ -1,4 +1,5 @@
-// Command line options of `minisgl run`, `minisgl score` and `minisgl embed`.
+// Command line options of the commands that read rows: `minisgl run`, `score`, `embed`, `classify`
+// and `rerank`.
 #pragma once
 
 #include <optional>
@@ -22,6 +23,13 @@ struct VectorOptions {
   std::optional<int64_t> dimensions;
   bool normalizes = false;
   bool in_base64 = false;
+};
+
+// How texts get labels or scores (`minisgl classify`, `minisgl rerank`).
+struct ScoringOptions {
+  std::optional<std::string> query;  // of rows that have none
+  std::string instruction;           // "": the model's
+  bool raw = false;                  // the numbers of the head, not probabilities
 };
 
 struct RunOptions {
@@ -70,14 +78,19 @@ struct RunOptions {
   bool lenient = false;
   load::PromptOverflow on_overflow = load::PromptOverflow::kError;
 
-  RowPurpose purpose = RowPurpose::kAnswer;  // kScore: `minisgl score`; kEmbed: `minisgl embed`
+  RowPurpose purpose = RowPurpose::kAnswer;  // what the command is
   VectorOptions vectors;
+  ScoringOptions scoring;
+  // The command gives vectors or scores of texts.
+  bool of_texts() const { return IsEmbedFormat(FormatFor(purpose)); }
 };
 
 void AddRunOptions(load::OptionTable* app, RunOptions* options);
-// Add the options of `minisgl score` and `minisgl embed`, and set `purpose`.
+// Add the options of `minisgl score`, `embed`, `classify` and `rerank`, and set `purpose`.
 void AddScoreOptions(load::OptionTable* app, RunOptions* options);
 void AddEmbedOptions(load::OptionTable* app, RunOptions* options);
+void AddClassifyOptions(load::OptionTable* app, RunOptions* options);
+void AddRerankOptions(load::OptionTable* app, RunOptions* options);
 
 // Checks options that depend on each other. kUsage if they conflict, kUnavailable for the device.
 Status CheckRunOptions(const RunOptions& options);

@@ -289,6 +289,8 @@ Status TakeTable(const RunOptions& options, const char* option, std::string* out
 std::vector<std::string> AnswerColumns(const RunOptions& options) {
   if (options.purpose == RowPurpose::kScore) return {"logprob", "num_tokens"};
   if (options.purpose == RowPurpose::kEmbed) return {"embedding", "num_tokens"};
+  if (options.purpose == RowPurpose::kClassify) return {"label", "scores", "num_tokens"};
+  if (options.purpose == RowPurpose::kRerank) return {"score", "num_tokens"};
   return Properties(options).value_or(std::vector<std::string>{"text"});
 }
 

@@ -307,6 +307,7 @@ Status DescribeEngine(const InfoOptions& options, const TextModel& text, load::M
   }
   DescribeImages(text, *facts, out);
   DescribeVectors(text.dir, facts->config, out);
+  DescribeScores(text.dir, facts->config, out);
   MINISGL_RETURN_IF_ERROR(DescribeRanks(options.engine, facts->config, out));
   MINISGL_RETURN_IF_ERROR(engine.status());
   DescribePlan(facts->engine, facts->config, out);

@@ -79,10 +79,13 @@ struct Job {
 // The rows of the input are made by --template.
 Status UseTemplate(const batch::RunOptions& options, Job* job) {
   using Use = batch::RowTemplate::Use;
-  const Use use = options.purpose == batch::RowPurpose::kScore   ? Use::kScored
-                  : options.purpose == batch::RowPurpose::kEmbed ? Use::kEmbedded
-                  : options.raw                                  ? Use::kPrompt
-                                                                 : Use::kQuestion;
+  using Purpose = batch::RowPurpose;
+  const Use use = options.purpose == Purpose::kScore      ? Use::kScored
+                  : options.purpose == Purpose::kEmbed    ? Use::kEmbedded
+                  : options.purpose == Purpose::kClassify ? Use::kClassified
+                  : options.purpose == Purpose::kRerank   ? Use::kRanked
+                  : options.raw                           ? Use::kPrompt
+                                                          : Use::kQuestion;
   MINISGL_ASSIGN_OR_RETURN(job->row_template,
                            batch::RowTemplate::Make(options.rows, options.system, use));
   if (const auto separator = batch::SeparatorOf(options.rows.format, *options.file)) {
@@ -95,8 +98,8 @@ Status UseTemplate(const batch::RunOptions& options, Job* job) {
 Status OpenInput(const batch::RunOptions& options, Job* job) {
   if (!options.file) {
     batch::Row row;
-    if (options.purpose == batch::RowPurpose::kEmbed) {
-      row.format = batch::RowFormat::kEmbed;
+    if (options.of_texts()) {
+      row.format = batch::FormatFor(options.purpose);
       row.texts.push_back({*options.prompt, {}});
       row.is_one_text = true;
     } else {
@@ -255,9 +258,9 @@ Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
   MINISGL_ASSIGN_OR_RETURN(const load::ModelFacts facts,
                            load::LoadModelFacts(text, options.engine));
   MINISGL_RETURN_IF_ERROR(CheckText(options, text, job));
-  MINISGL_ASSIGN_OR_RETURN(const VectorPipeline pipeline, PipelineFor(options, text, facts));
+  MINISGL_ASSIGN_OR_RETURN(const VectorSetup vectors, VectorsFor(options, text, facts));
   MINISGL_ASSIGN_OR_RETURN(const batch::EmbeddingOptions embedding,
-                           EmbeddingFor(options, pipeline));
+                           EmbeddingFor(options, facts, vectors));
   const batch::PromptBuilder builder =
       MakePromptBuilder(options, text, facts, {}, embedding, job->tools);
   batch::GrammarCheck grammars;
@@ -352,17 +355,14 @@ Status WithAdvice(const Status& status, const batch::RunOutput& output,
 // `totals`: null, except for scores.
 std::unique_ptr<batch::AnswerWriter> MakeWriter(const batch::RunOptions& options, bool as_text,
                                                 const Tokenizer& tokenizer,
-                                                const VectorPipeline& pipeline,
-                                                batch::RunOutput* files,
+                                                const VectorSetup& vectors, batch::RunOutput* files,
                                                 batch::ScoreTotals* totals) {
   term::Output* const output = files->output();
   const bool as_done = options.unordered || options.stream;
   // The rows beside a table are sorted at the end.
   const bool ordered =
       !as_done && options.table.empty() && (options.ordered || output->is_stdout());
-  if (options.purpose == batch::RowPurpose::kEmbed) {
-    return MakeVectorWriter(options, ordered, tokenizer, pipeline, files);
-  }
+  if (options.of_texts()) return MakeVectorWriter(options, ordered, tokenizer, vectors, files);
   if (totals != nullptr) {
     return std::make_unique<batch::ScoreWriter>(output, &tokenizer, ordered, files->errors(),
                                                 totals);
@@ -420,10 +420,9 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   MINISGL_ASSIGN_OR_RETURN(
       const load::LoadedModel model,
       load::LoadModel(std::move(text), EngineFor(options, *job), reports->Sinks()));
-  MINISGL_ASSIGN_OR_RETURN(const VectorPipeline pipeline,
-                           PipelineFor(options, model.text, model.facts));
+  MINISGL_ASSIGN_OR_RETURN(const VectorSetup vectors, VectorsFor(options, model.text, model.facts));
   MINISGL_ASSIGN_OR_RETURN(const batch::EmbeddingOptions embedding,
-                           EmbeddingFor(options, pipeline));
+                           EmbeddingFor(options, model.facts, vectors));
   const batch::PromptBuilder builder =
       MakePromptBuilder(options, model.text, model.facts, model.eos_ids, embedding, job->tools);
   const Tokenizer& tokenizer = *model.text.tokenizer;
@@ -431,7 +430,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   std::optional<batch::ScoreTotals> totals;
   if (options.purpose == batch::RowPurpose::kScore) totals = job->output->scores_before();
   std::unique_ptr<batch::AnswerWriter> writer = MakeWriter(
-      options, as_text, tokenizer, pipeline, job->output.get(), totals ? &*totals : nullptr);
+      options, as_text, tokenizer, vectors, job->output.get(), totals ? &*totals : nullptr);
   if (job->tool_turns != nullptr) {
     writer = std::make_unique<batch::ToolAnswerWriter>(std::move(writer), job->tool_turns.get(),
                                                        as_text);
@@ -517,7 +516,7 @@ Result<int> RunCommand(batch::RunOptions options, report::ReportFiles* reports) 
   if (options.purpose != batch::RowPurpose::kAnswer && !options.prompt) {
     MINISGL_RETURN_IF_ERROR(TakeRowsFromPipe(&options));
   }
-  if (options.purpose == batch::RowPurpose::kEmbed && !options.rows.prompt && options.file &&
+  if (options.of_texts() && !options.rows.prompt && options.file &&
       batch::SeparatorOf(options.rows.format, *options.file)) {
     options.rows.prompt = "{{ text }}";
   }
@@ -573,6 +572,18 @@ CommandBody AddRunCommand(load::OptionTable* app) {
 CommandBody AddEmbedCommand(load::OptionTable* app) {
   const auto options = std::make_shared<batch::RunOptions>();
   batch::AddEmbedOptions(app, options.get());
+  return MakeBody(options);
+}
+
+CommandBody AddClassifyCommand(load::OptionTable* app) {
+  const auto options = std::make_shared<batch::RunOptions>();
+  batch::AddClassifyOptions(app, options.get());
+  return MakeBody(options);
+}
+
+CommandBody AddRerankCommand(load::OptionTable* app) {
+  const auto options = std::make_shared<batch::RunOptions>();
+  batch::AddRerankOptions(app, options.get());
   return MakeBody(options);
 }
 

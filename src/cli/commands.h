@@ -30,6 +30,8 @@ CommandBody AddPullCommand(load::OptionTable* app);
 CommandBody AddReportCommand(load::OptionTable* app);
 CommandBody AddScoreCommand(load::OptionTable* app);
 CommandBody AddEmbedCommand(load::OptionTable* app);
+CommandBody AddClassifyCommand(load::OptionTable* app);
+CommandBody AddRerankCommand(load::OptionTable* app);
 CommandBody AddGrammarCommand(load::OptionTable* app);
 CommandBody AddTokenizeCommand(load::OptionTable* app);
 CommandBody AddToolCallsCommand(load::OptionTable* app);

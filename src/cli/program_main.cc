@@ -41,6 +41,8 @@ constexpr Subcommand kSubcommands[] = {
     {"run", "Answer prompts from a file, an option or standard input", AddRunCommand},
     {"score", "Log-probabilities of given texts", AddScoreCommand},
     {"embed", "Vectors of given texts", AddEmbedCommand},
+    {"classify", "Labels and scores of given texts", AddClassifyCommand},
+    {"rerank", "Scores of documents for a query", AddRerankCommand},
     {"chat", "Talk to the model", AddChatCommand},
     {"bench", "Measure the program on this machine", AddBenchCommand},
     {"info", "Show a model, the device and the memory plan; load nothing", AddInfoCommand},

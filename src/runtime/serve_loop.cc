@@ -103,7 +103,10 @@ Status ServeLoop::CheckPrompt(const Prompt& prompt) const {
     return BadInput("a prompt with a vector has neither an answer nor log-probabilities");
   }
   if ((limits_.lacks_head || limits_.attends_both_ways) && !pools) {
-    return BadInput("the model gives vectors of texts (minisgl embed), and no answers");
+    return BadInput(
+        "the model gives vectors of texts (minisgl embed) or their labels (minisgl classify), and "
+        "no "
+        "answers");
   }
   if (prompt.max_tokens == 0 && !pools && prompt.sampling.num_prompt_logprobs < 0) {
     return BadInput("max_tokens is 0");

@@ -514,6 +514,8 @@ bool IsIgnorable(const ModelConfig& config, std::string_view name) {
   for (const char* table : {"inv_freq", "original_inv_freq", "cos_cached", "sin_cached"}) {
     if (name.ends_with(fmt::format(".rotary_emb.{}", table))) return true;
   }
+  // The head of a classifier (score_head.h).
+  if (config.lacks_head && name.starts_with("score.")) return true;
   return IsOfPredictionLayer(config, name) || IsOfSharedKeys(config, name) ||
          (!config.wrapper.empty() && !OtherPartOf(name).empty()) ||
          (config.tie_word_embeddings && name == config.head_prefix + "lm_head.weight");

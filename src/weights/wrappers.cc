@@ -177,7 +177,8 @@ void FindStoredForm(const Checkpoint& checkpoint, ModelConfig* config) {
 }
 
 const Architecture* FindArchitectureOfBody(std::string_view name) {
-  for (const std::string_view suffix : {"TextModel", "Model"}) {
+  for (const std::string_view suffix : {"TextModel", "TextForSequenceClassification",
+                                        "ForSequenceClassification", "ForRewardModel", "Model"}) {
     if (!name.ends_with(suffix)) continue;
     const std::string_view stem = name.substr(0, name.size() - suffix.size());
     if (const Architecture* const found = FindArchitecture(fmt::format("{}ForCausalLM", stem))) {

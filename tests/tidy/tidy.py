@@ -411,8 +411,8 @@ def manual(name):
 
 def check_manual():
     shared = manual("minisgl-options.7")
-    for command in ("run", "cache", "chat", "bench", "embed", "grammar", "info", "plan", "pull", "report", "score", "tokenize",
-                    "toolcalls"):
+    for command in ("run", "cache", "chat", "bench", "classify", "embed", "grammar", "info", "plan", "pull", "report", "rerank", "score",
+                    "tokenize", "toolcalls"):
         page = manual(f"minisgl-{command}.1")
         options = options_of([command])
         for subcommand in SUBCOMMANDS.get(command, ()):

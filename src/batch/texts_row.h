@@ -1,0 +1,40 @@
+// Rows whose texts become vectors, labels or scores of documents: what such a row must have, and
+// the text that the model gets of a document.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "batch/row.h"
+#include "minisgl/base/json.h"
+#include "minisgl/text/rerank_template.h"
+
+namespace minisgl::batch {
+
+// The URL that a line of a Batch file must name, or the other one if that is not null, and the
+// format of such a line.
+struct TextsUrl {
+  RowFormat format = RowFormat::kBatchEmbed;
+  const char* url = nullptr;
+  const char* other = nullptr;
+};
+// `url`: what the line names; null: nothing.
+TextsUrl TextsUrlOf(RowPurpose purpose, const Json* url);
+
+// Checks the row when all of its members are taken. `seen`: their canonical names.
+std::optional<RowError> CheckTexts(Row* row, RowPurpose purpose,
+                                   std::span<const std::string_view> seen);
+
+// What the run has for rows that do not say it.
+struct RankDefaults {
+  std::optional<std::string> query;
+  std::string instruction;
+};
+
+// Makes of each document the text that stands within `form`.
+std::optional<RowError> ComposeRanked(const RerankTemplate& form, const RankDefaults& defaults,
+                                      Row* row);
+
+}  // namespace minisgl::batch
