@@ -82,7 +82,7 @@ std::optional<RowError> PromptBuilder::BuildEmbedded(Row* row, std::vector<Promp
                                                      const std::atomic<bool>* cancelled) const {
   const EmbeddingOptions& embedding = options_.embedding;
   if (embedding.form != nullptr) {
-    if (auto error = ComposeRanked(*embedding.form, embedding.rank, row)) return error;
+    if (auto error = CheckRanking(embedding.rank, *row)) return error;
   }
   const bool has_messages = row->kind == PromptKind::kMessages;
   if (has_messages) {
@@ -92,6 +92,12 @@ std::optional<RowError> PromptBuilder::BuildEmbedded(Row* row, std::vector<Promp
   const TextFrame frame = FrameOf(*row);
   const auto num_added = static_cast<int64_t>(frame.before.size() + frame.after.size());
   const int64_t most = std::min(embedding.pipeline->max_tokens.value_or(capacity_), capacity_);
+  if (num_added > most) {
+    return RowError{"length_exceeded",
+                    fmt::format("what stands around the text has {} tokens; the context holds {}",
+                                num_added, most),
+                    ""};
+  }
   Prompt prompt;
   auto extras = std::make_shared<RowExtras>();
   extras->pooling = embedding.pipeline->pooling;
@@ -102,6 +108,9 @@ std::optional<RowError> PromptBuilder::BuildEmbedded(Row* row, std::vector<Promp
   for (EmbeddedText& text : row->texts) {
     const bool is_text = text.ids.empty();
     std::vector<TokenId> ids;
+    if (embedding.form != nullptr) {
+      text.text = RankedTextOf(*embedding.form, embedding.rank, *row, prompts->size());
+    }
     if (auto error = EncodeText(std::move(text), cancelled, &ids)) return error;
     const auto length = std::ssize(ids) + (is_text ? num_added : 0);
     if (length > most) {

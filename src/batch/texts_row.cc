@@ -12,6 +12,9 @@ constexpr const char* kVectorsUrl = "/v1/embeddings";
 constexpr const char* kRerankUrls[] = {"/v1/rerank", "/rerank", "/v2/rerank"};
 constexpr const char* kScoreUrls[] = {"/v1/score", "/score"};
 
+// A row may have 2048 documents, and each of them has the query before it.
+constexpr size_t kQueryBytesMax = size_t{64} << 10;
+
 bool Has(std::span<const std::string_view> seen, std::string_view name) {
   return std::find(seen.begin(), seen.end(), name) != seen.end();
 }
@@ -112,20 +115,26 @@ std::optional<RowError> CheckTexts(Row* row, RowPurpose purpose,
   return InvalidRow(fmt::format("{} is missing: what becomes a vector", field), field);
 }
 
-std::optional<RowError> ComposeRanked(const RerankTemplate& form, const RankDefaults& defaults,
-                                      Row* row) {
-  if (row->queries.empty() && !defaults.query) {
+std::optional<RowError> CheckRanking(const RankDefaults& defaults, const Row& row) {
+  if (row.queries.empty() && !defaults.query) {
     return InvalidRow("query is missing; give it in the row, or one for all with --query", "query");
   }
-  const std::string& instruction =
-      row->instruction.empty() ? defaults.instruction : row->instruction;
-  for (size_t i = 0; i < row->texts.size(); ++i) {
-    const std::string& query =
-        row->queries.empty() ? *defaults.query : row->queries[row->queries.size() == 1 ? 0 : i];
-    std::string& text = row->texts[i].text;
-    text = RankedText(instruction.empty() ? form.instruction : instruction, query, text);
-  }
-  return std::nullopt;
+  size_t longest = row.queries.empty() ? defaults.query->size() : 0;
+  for (const std::string& query : row.queries) longest = std::max(longest, query.size());
+  longest += row.instruction.empty() ? defaults.instruction.size() : row.instruction.size();
+  if (longest <= kQueryBytesMax) return std::nullopt;
+  return InvalidRow(fmt::format("query and instruction have at most {} bytes (found {})",
+                                kQueryBytesMax, longest),
+                    "query");
+}
+
+std::string RankedTextOf(const RerankTemplate& form, const RankDefaults& defaults, const Row& row,
+                         size_t i) {
+  const std::string& query =
+      row.queries.empty() ? *defaults.query : row.queries[row.queries.size() == 1 ? 0 : i];
+  const std::string& instruction = row.instruction.empty() ? defaults.instruction : row.instruction;
+  return RankedText(instruction.empty() ? form.instruction : std::string_view(instruction), query,
+                    row.texts[i].text);
 }
 
 }  // namespace minisgl::batch

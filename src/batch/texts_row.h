@@ -33,8 +33,11 @@ struct RankDefaults {
   std::string instruction;
 };
 
-// Makes of each document the text that stands within `form`.
-std::optional<RowError> ComposeRanked(const RerankTemplate& form, const RankDefaults& defaults,
-                                      Row* row);
+// Whether the row, or the run, has a query, and one that is not too long to be put before each
+// document.
+std::optional<RowError> CheckRanking(const RankDefaults& defaults, const Row& row);
+// The text that stands within `form` for document i of the row. REQUIRES CheckRanking.
+std::string RankedTextOf(const RerankTemplate& form, const RankDefaults& defaults, const Row& row,
+                         size_t i);
 
 }  // namespace minisgl::batch

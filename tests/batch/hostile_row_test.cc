@@ -165,6 +165,42 @@ TEST(HostileRowTest, EveryFieldOfARowForVectorsIsAnsweredOrRefused) {
   EXPECT_GE(answered, 15u);
 }
 
+TEST(HostileRowTest, EveryFieldOfARowToRankOrToClassifyIsAnsweredOrRefused) {
+  const TextModel text = FakeTextModel();
+  const VectorPipeline pipeline;
+  const RerankTemplate form = {"<", ">", "Judge.", "y", "n"};
+  for (const RowPurpose purpose : {RowPurpose::kClassify, RowPurpose::kRerank}) {
+    const bool ranks = purpose == RowPurpose::kRerank;
+    PromptBuilderOptions options;
+    options.embedding.pipeline = &pipeline;
+    if (ranks) options.embedding.form = &form;
+    options.embedding.rank.query = "q";
+    const PromptBuilder builder(&text, SmallLimits(), options);
+    size_t refused = 0, answered = 0;
+    for (const RowField& field : RowFields()) {
+      for (const char* value :
+           {"true", "-1", "1e308", "\"\\u0000x\"", "[]", "[[{}]]", "[[2]]", "null", "2",
+            "[\"a\", 2]", "[{\"text\": \"a\"}, \"b\"]", "{\"text\": 1}"}) {
+        const std::string name(field.name);
+        const std::string row = "{\"text\": \"a b\", \"" + name + "\": " + value + "}";
+        ParsedRow parsed = ParseRow(row, 3, 7, /*lenient=*/false, purpose);
+        std::vector<Prompt> prompts;
+        if (!parsed.error) parsed.error = builder.Build(&parsed.row, &prompts);
+        if (!parsed.error) {
+          ++answered;
+          ASSERT_EQ(prompts.size(), 1u) << row;
+          EXPECT_TRUE(prompts[0].extras->pooling.has_value()) << row;
+          continue;
+        }
+        ++refused;
+        EXPECT_TRUE(ParseJson(FormatErrorRow(parsed.row, *parsed.error)).ok()) << row;
+      }
+    }
+    EXPECT_GE(refused, 300u);
+    EXPECT_GE(answered, 15u);
+  }
+}
+
 // One row for each kind of error, and its error code; "" means it is answered.
 struct HostileLine {
   std::string line;

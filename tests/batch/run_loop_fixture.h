@@ -33,6 +33,10 @@ class RunLoopTest : public ::testing::Test {
     Result<LineReader> reader = LineReader::Open(folder_.Write("in.jsonl", input));
     EXPECT_TRUE(reader.ok());
     FileRowSource source(&*reader, false, true);
+    return RunRows(&source, output_path, ordered);
+  }
+
+  Status RunRows(RowSource* source, const std::string& output_path, bool ordered) {
     Result<std::unique_ptr<term::Output>> output = term::Output::Open(output_path, true, -1);
     EXPECT_TRUE(output.ok()) << output.status().message();
     EXPECT_TRUE((*output)->Begin().ok());
@@ -44,7 +48,7 @@ class RunLoopTest : public ::testing::Test {
     const PromptBuilder builder(&text_, runtime_.limits(), builder_options);
     JsonAnswerWriter writer(output->get(), text_.tokenizer.get(), ordered, streams_);
     term::Progress progress(term::ProgressKind::kNone, false);
-    RunLoop loop(&runtime_, &builder, &source, &writer, &progress, loop_options_);
+    RunLoop loop(&runtime_, &builder, source, &writer, &progress, loop_options_);
     const Status status = loop.Run();
     rows_done_ = loop.rows_done();
     rows_failed_ = loop.rows_failed();

@@ -273,6 +273,62 @@ TEST_F(RunLoopToolsTest, ResultsThatDoNotFitAreAnErrorWithTheMessages) {
   EXPECT_EQ(rows_failed_, 1);
 }
 
+TEST_F(RunLoopToolsTest, ARowThatTookTooLongIsAskedAgainBehindItsResults) {
+  loop_options_.timeout_retries = 1;
+  int num_second = 0;
+  runtime_.on_submit = [&](const FakeRuntime::Submission& request) {
+    const std::string prompt = text_.tokenizer->Decode(request.prompt.ids, false);
+    const bool is_first = prompt.ends_with("[user]q[assistant]");
+    const bool is_late = !is_first && ++num_second == 1;
+    runtime_.Answer(request, is_first ? kCallOfF : "It is 7.",
+                    is_late ? FinishReason::kTimeout : FinishReason::kStop);
+  };
+  const Json row = Own("\"timeout_s\": 1000");
+  EXPECT_EQ(*row.Find("finish_reason"), Json("stop"));
+  EXPECT_EQ(row.Find("tool_messages")->as_array().size(), 2u);
+  EXPECT_EQ(num_second, 2);
+  EXPECT_EQ(num_run_, 1);
+}
+
+// A row, and a line that aborts it when its tool has begun.
+class AbortedRow : public RowSource {
+ public:
+  explicit AbortedRow(const std::atomic<bool>* has_begun) : has_begun_(*has_begun) {}
+  Outcome Next(int, ParsedRow* row) override {
+    if (num_read_ == 0) {
+      ++num_read_;
+      *row = ParseRow(R"({"id": "a", )" + kAskingQ + "}", 0, 1);
+      return Outcome::kRow;
+    }
+    if (!has_begun_) return Outcome::kNotYet;
+    return ++num_read_ == 2 ? Outcome::kControl : Outcome::kEnd;
+  }
+  size_t row_bytes() const override { return 1; }
+  const RunControl& control() const override { return control_; }
+
+ private:
+  const std::atomic<bool>& has_begun_;
+  int num_read_ = 0;
+  const RunControl control_ = {Json("a"), false};
+};
+
+TEST_F(RunLoopToolsTest, AnAbortedRowHasItsCallStopped) {
+  std::atomic<bool> has_begun = false, was_stopped = false;
+  loop_options_.tools.run = [&](const ToolCall&, const Stops& stops) {
+    has_begun = true;
+    while (!stops()) std::this_thread::yield();
+    was_stopped = true;
+    return std::string();
+  };
+  AbortedRow source(&has_begun);
+  EXPECT_TRUE(RunRows(&source, folder_.Path("out.jsonl"), true).ok());
+  const Result<Json> row = ParseJson(folder_.Read("out.jsonl"));
+  ASSERT_TRUE(row.ok());
+  EXPECT_EQ(Code(*row), "aborted");
+  EXPECT_EQ(prompts_.size(), 1u);
+  EXPECT_TRUE(was_stopped);
+}
+
 // The tool has begun when the stop comes, and ends because it is stopped.
 TEST_F(RunLoopToolsTest, AStopEndsTheCallAndLeavesTheRow) {
   for (const bool at_once : {false, true}) {

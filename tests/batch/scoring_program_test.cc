@@ -242,7 +242,15 @@ TEST_F(ScoringProgramTest, ALongDocumentIsCutBeforeTheEndOfTheTemplate) {
   EXPECT_NE(rows[0].Find("warnings")->Dump().find("was cut to 512"), std::string::npos);
 }
 
+TEST_F(ScoringProgramTest, ATemplateThatDoesNotFitIsAnErrorOfTheRow) {
+  const ProgramResult result =
+      RunOn("rerank", "reranker", {"--query", "q", "--max-seq-len", "64"}, "\"a\"\n");
+  EXPECT_EQ(Code(Rows(result.out).at(0)), "length_exceeded") << result.out << result.err;
+}
+
 TEST_F(ScoringProgramTest, RowsThatAskForOtherThingsAreRefused) {
+  const std::string long_query =
+      Json(Json::Object{{"query", std::string(70'000, 'q')}, {"text", "a"}}).Dump();
   const struct {
     const char* command;
     const char* row;
@@ -261,6 +269,7 @@ TEST_F(ScoringProgramTest, RowsThatAskForOtherThingsAreRefused) {
                {"rerank", R"({"query": ["q", "r"], "documents": ["a"]})", "invalid_row"},
                {"rerank", R"({"query": "q", "text": ["a", "b"]})", "invalid_row"},
                {"rerank", R"({"query": "q", "text": [1, 2]})", "invalid_row"},
+               {"rerank", long_query.c_str(), "invalid_row"},
                {"rerank", R"({"query": "q", "text": "a", "documents": ["b"]})", "invalid_row"},
                {"rerank", R"({"query": "q", "messages": [{"role": "user", "content": "b"}]})",
                 "unsupported_field"}};

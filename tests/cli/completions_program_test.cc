@@ -48,7 +48,7 @@ TEST_F(CompletionsTest, BashCompletesCommandsOptionsAndValues) {
         "echo \"${COMPREPLY[*]}\"' '" +
         script + "' " + words);
   };
-  EXPECT_EQ(complete("minisgl re"), "report\n");
+  EXPECT_EQ(complete("minisgl re"), "rerank report\n");
   EXPECT_EQ(complete("minisgl run --cac"), "--cache\n");
   EXPECT_EQ(complete("minisgl run --cache ''"), "radix naive\n");
   EXPECT_EQ(complete("minisgl run --cache = na"), "naive\n");

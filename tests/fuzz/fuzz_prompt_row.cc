@@ -87,6 +87,17 @@ void CheckRow(std::string_view text, bool lenient, batch::RowPurpose purpose) {
   MINISGL_CHECK(!answer.prompt_logprobs.empty(), "nothing to score");
 }
 
+// Rows whose texts get vectors, labels or scores: their prompts need a model of such.
+void CheckTextsRow(std::string_view text, bool lenient, batch::RowPurpose purpose) {
+  const batch::ParsedRow parsed = batch::ParseRow(text, 0, 1, lenient, purpose);
+  if (parsed.error) {
+    return CheckLine(batch::FormatErrorRow(parsed.row, *parsed.error), parsed.row);
+  }
+  const batch::Row& row = parsed.row;
+  MINISGL_CHECK(!row.texts.empty(), "a row without a text");
+  MINISGL_CHECK(row.queries.size() <= 1 || row.queries.size() == row.texts.size(), "queries");
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -94,6 +105,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const bool lenient : {false, true}) {
     CheckRow(text, lenient, batch::RowPurpose::kAnswer);
     CheckRow(text, lenient, batch::RowPurpose::kScore);
+    for (const auto purpose :
+         {batch::RowPurpose::kEmbed, batch::RowPurpose::kClassify, batch::RowPurpose::kRerank}) {
+      CheckTextsRow(text, lenient, purpose);
+    }
   }
   return 0;
 }

@@ -291,7 +291,7 @@ TEST(ModelConfigTest, RefusesOptionsThatChangeTheComputation) {
 }
 
 TEST(ModelConfigTest, RefusesOtherArchitecturesByName) {
-  for (const char* bad : {"[\"GPTNeoXForCausalLM\"]", "[\"LlamaForSequenceClassification\"]",
+  for (const char* bad : {"[\"GPTNeoXForCausalLM\"]", "[\"LlamaForTokenClassification\"]",
                           "[\"llama\"]", "[\"\"]", "[]", "[1]", "\"LlamaForCausalLM\"", "{}", "7",
                           "[\"LlamaForCausalLM\", \"MistralForCausalLM\"]"}) {
     ExpectRefused("architectures", bad);
