@@ -144,7 +144,7 @@ constexpr RowField kForeign[] = {
      "structured_outputs"},
 
     // Who asks, where and what for.
-    NoEffect("user", kOfNames, kAnywhere | kInEmbedded, kString),
+    NoEffect("user", kOfNames, kAnywhere | kInEmbedded | kInRanked, kString),
     NoEffect("safety_identifier", kOfNames, kAnywhere, kString),
     NoEffect("store", "nothing is stored elsewhere", kAnywhere, kBool),
     NoEffect("service_tier", "there is one tier", kAnywhere, kString),

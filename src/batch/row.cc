@@ -17,7 +17,6 @@ namespace {
 
 constexpr const char* kChatUrl = "/v1/chat/completions";
 constexpr const char* kCompletionUrl = "/v1/completions";
-constexpr const char* kEmbedUrl = "/v1/embeddings";
 
 bool TakeId(const char* name, Json id, RowDraft* draft) {
   return FindRowField(name, kAtTop)->take(id, draft);
@@ -164,8 +163,7 @@ class RowParser {
         return std::nullopt;
       }
       const std::string urls = other_url == nullptr ? url : fmt::format("{} or {}", url, other_url);
-      const char* const advice = value == Json(kEmbedUrl) ? "; minisgl embed makes vectors" : "";
-      return must_be((urls + advice).c_str());
+      return must_be((urls + CommandFor(value)).c_str());
     }
     const std::string shown = Visible(key);
     return Unsupported(shown, fmt::format("{} is not a known field beside a body", shown));

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace minisgl::batch {
 namespace {
@@ -104,6 +105,14 @@ TextsUrl TextsUrlOf(RowPurpose purpose, const Json* url) {
     if (named(name)) return {RowFormat::kBatchRerank, name, nullptr};
   }
   return {RowFormat::kBatchRerank, kRerankUrls[0], kScoreUrls[0]};
+}
+
+const char* CommandFor(const Json& url) {
+  if (url == Json(kVectorsUrl)) return "; minisgl embed makes vectors";
+  const auto is_named = [&url](const char* name) { return url == Json(name); };
+  const bool ranks = std::any_of(std::begin(kRerankUrls), std::end(kRerankUrls), is_named) ||
+                     std::any_of(std::begin(kScoreUrls), std::end(kScoreUrls), is_named);
+  return ranks ? "; minisgl rerank gives scores of documents" : "";
 }
 
 std::optional<RowError> CheckTexts(Row* row, RowPurpose purpose,

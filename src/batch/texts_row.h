@@ -23,6 +23,9 @@ struct TextsUrl {
 // `url`: what the line names; null: nothing.
 TextsUrl TextsUrlOf(RowPurpose purpose, const Json* url);
 
+// "; minisgl embed makes vectors": what an error adds of a URL that is another command's; or "".
+const char* CommandFor(const Json& url);
+
 // Checks the row when all of its members are taken. `seen`: their canonical names.
 std::optional<RowError> CheckTexts(Row* row, RowPurpose purpose,
                                    std::span<const std::string_view> seen);

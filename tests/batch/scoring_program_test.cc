@@ -184,7 +184,7 @@ TEST_F(ScoringProgramTest, LinesOfServicesAreAnsweredInTheirFormats) {
       line("/v1/rerank",
            Json(Json::Object{{"model", "m"}, {"query", query}, {"documents", documents}})) +
       line("/v1/score", Json(Json::Object{{"text_1", query}, {"text_2", documents}})) +
-      line("/score", Json(Json::Object{{"text_1", queries}, {"text_2", documents}})) +
+      line("/score", Json(Json::Object{{"data_1", queries}, {"items", documents}, {"user", "u"}})) +
       line("/v1/score", Json(Json::Object{{"text_1", "a"}, {"text_2", "b"}})) +
       line("/v1/score", Json(Json::Object{{"text_1", queries}, {"text_2", "b"}})) +
       line("/v1/embeddings", Json(Json::Object{{"input", "a"}}));
@@ -280,6 +280,13 @@ TEST_F(ScoringProgramTest, RowsThatAskForOtherThingsAreRefused) {
     ASSERT_EQ(rows.size(), 1u) << one.row;
     EXPECT_EQ(Code(rows[0]), one.code) << one.row << rows[0].Dump();
   }
+}
+
+TEST_F(ScoringProgramTest, LinesOfOtherCommandsAreSentThere) {
+  const ProgramResult result =
+      RunOn("run", "reranker", {"--file", "-"},
+            R"({"custom_id": "a", "method": "POST", "url": "/v1/score", "body": {"text_1": "a"}})");
+  EXPECT_NE(result.out.find("minisgl rerank gives scores"), std::string::npos) << result.out;
 }
 
 TEST_F(ScoringProgramTest, ModelsThatCannotAreRefusedByName) {
