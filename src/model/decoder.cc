@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/experts.h"
+#include "model/input_embedding.h"
 #include "model/latent_attention.h"
 #include "model/layer_fusion.h"
 #include "model/model_weights.h"
@@ -53,19 +54,8 @@ class OpsDecoder final : public Decoder {
     MINISGL_CHECK(num_tokens <= options_.max_step_tokens, "a step of {} tokens, room for {}",
                   num_tokens, options_.max_step_tokens);
     sums_.Begin();
-    ops_->Embedding({.ids = input.token_ids,
-                     .table = &weights_.embedding,
-                     .scale = model::EmbeddingScale(config_, options_.weight_format.dtype),
-                     .out = space_.residual.data(),
-                     .num_tokens = num_tokens,
-                     .first_id = vocabulary_.first});
-    sums_.Reduce(space_.residual.data(), num_tokens);
-    model::PlaceEmbeddings(config_, space_, input, 0, ops_);
-    model::MixPositions(config_, space_, input, ops_);
-    if (config_.embedding_norm) norms_.NormEmbedding(weights_.embedding_norm, num_tokens);
-    if (config_.per_layer_width > 0) {
-      model::EmbedForLayers(config_, options_, weights_.per_layer, space_, input, ops_);
-    }
+    model::EmbedTokens({config_, options_, weights_, space_, norms_, ops_, vocabulary_.first},
+                       input, &sums_);
     const ActivationPtr hidden = space_.hidden.ptr();
     const bool adds = !has_ranks() && ops_->AddsInLinear(num_tokens);
     ConstActivationPtr pending = nullptr;  // output of the last part, not added yet
@@ -76,6 +66,13 @@ class OpsDecoder final : public Decoder {
       const model::LayerFusion& fusion = fusions_[i];
       attention_adds_ = adds && fusion.attention_addition;
       feed_forward_adds_ = adds && fusion.feed_forward_addition;
+      if (config_.norm_placement == NormPlacement::kAfterSum) {
+        Mix(input, i, hidden);
+        norms_.NormSum(layer.attention_post_norm, num_tokens);
+        FeedForward(i, num_tokens);
+        norms_.NormSum(layer.feed_forward_post_norm, num_tokens);
+        continue;
+      }
       if (has_mixer) {
         RunOrHold(norms_.AddAndNorm(pending, layer.attention_norm, num_tokens, factor),
                   fusion.attention_norm);
@@ -109,6 +106,7 @@ class OpsDecoder final : public Decoder {
   float* Logits(const ForwardInput& input) override {
     const int64_t num_rows = input.num_logit_tokens;
     if (num_rows == 0) return space_.logits.data();
+    MINISGL_CHECK(!config_.is_encoder, "{} rows of logits of an encoder", num_rows);
     const ActivationPtr hidden = NormWanted(input);
     Linear(hidden, weights_.head, space_.logits.data(), num_rows, nullptr, &weights_.layers[0].qkv);
     if (config_.logit_softcap > 0) {

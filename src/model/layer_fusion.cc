@@ -6,6 +6,7 @@ namespace minisgl::model {
 LayerFusion FusionOf(const ModelConfig& config, const LayerWeights& layer, size_t index) {
   const LayerConfig& kinds = config.layers[index];
   if (config.norm_placement == NormPlacement::kParallel || config.per_layer_width > 0) return {};
+  if (config.norm_placement == NormPlacement::kAfterSum) return {};
   const bool is_plain = kinds.mixer == Mixer::kAttention && config.latent.rank == 0;
   const bool is_dense = kinds.has_feed_forward && !kinds.has_experts;
   // The final norm adds what the last layer leaves: it is not captured with the layers, and may

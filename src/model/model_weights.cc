@@ -73,7 +73,9 @@ class Packer {
 
   Result<Matrix> PackTable(Role role) const {
     MINISGL_ASSIGN_OR_RETURN(const WeightTensor tensor, GetMatrix(role, 0));
-    return ops_->PackEmbedding(tensor, format_);
+    return ops_->PackEmbedding(
+        tensor, role == Role::kEmbedding || role == Role::kPerLayerTable ? format_
+                                                                         : format_.dtype);
   }
 
   // The matrix as its file holds it, and what keeps its memory.
@@ -314,8 +316,8 @@ Status LoadGateInQuery(const Packer& packer, LayerWeights* layer) {
 Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
   MINISGL_ASSIGN_OR_RETURN(layer->attention_norm,
                            packer.PackNorm(Role::kAttentionNorm, Role::kAttentionNormBias));
-  MINISGL_ASSIGN_OR_RETURN(layer->attention_post_norm.weight,
-                           packer.PackVectors({Role::kAttentionPostNorm}, config.norm_plus_one));
+  MINISGL_ASSIGN_OR_RETURN(layer->attention_post_norm,
+                           packer.PackNorm(Role::kAttentionPostNorm, Role::kAttentionPostNormBias));
   if (packer.Has(Role::kLatent)) {
     MINISGL_RETURN_IF_ERROR(LoadLatent(packer, layer));
   } else {
@@ -403,21 +405,6 @@ Status LoadRecurrence(const StateConfig& config, Mixer mixer, const Packer& pack
   return Status();
 }
 
-// Factors of a convolution's channels: those of its inputs.
-std::vector<float> ChannelFactors(const StateConfig& states) {
-  std::vector<float> factors(static_cast<size_t>(states.conv_width), 1.0f);
-  const int64_t inner = states.inner_width();
-  const int64_t queries = inner + int64_t{states.num_groups} * states.key_dim;
-  const bool has_factors =
-      states.value_factor != 1 || states.key_factor != 1 || states.query_factor != 1;
-  for (int64_t i = 0; has_factors && i < states.conv_width; ++i) {
-    factors[static_cast<size_t>(i)] = static_cast<float>(i < inner     ? states.value_factor
-                                                         : i < queries ? states.key_factor
-                                                                       : states.query_factor);
-  }
-  return factors;
-}
-
 Status LoadStateMixer(const ModelConfig& config, Mixer mixer, const Packer& packer, Ops* ops,
                       LayerWeights* layer) {
   MINISGL_ASSIGN_OR_RETURN(layer->attention_norm,
@@ -490,8 +477,9 @@ Status LoadXielu(const Packer& packer, XieluParams* xielu) {
 Status LoadFeedForward(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
   MINISGL_ASSIGN_OR_RETURN(layer->feed_forward_norm,
                            packer.PackNorm(Role::kFeedForwardNorm, Role::kFeedForwardNormBias));
-  MINISGL_ASSIGN_OR_RETURN(layer->feed_forward_post_norm.weight,
-                           packer.PackVectors({Role::kFeedForwardPostNorm}, config.norm_plus_one));
+  MINISGL_ASSIGN_OR_RETURN(
+      layer->feed_forward_post_norm,
+      packer.PackNorm(Role::kFeedForwardPostNorm, Role::kFeedForwardPostNormBias));
   FeedForwardWeights& dense = layer->feed_forward;
   if (packer.Has(Role::kRouter)) {
     MINISGL_RETURN_IF_ERROR(LoadExperts(packer, &layer->experts));
@@ -544,6 +532,19 @@ Status LoadPerLayerTable(const ModelConfig& config, const Packer& packer, Ops* o
   return Status();
 }
 
+// The tables beside the embedding of an encoder, and the norm of their sum.
+Status LoadPlaces(const Packer& packer, ModelWeights* weights) {
+  if (packer.Has(Role::kPositions)) {
+    MINISGL_ASSIGN_OR_RETURN(weights->positions, packer.PackTable(Role::kPositions));
+  }
+  if (packer.Has(Role::kTokenTypes)) {
+    MINISGL_ASSIGN_OR_RETURN(weights->token_types, packer.PackTable(Role::kTokenTypes));
+  }
+  MINISGL_ASSIGN_OR_RETURN(weights->input_norm,
+                           packer.PackNorm(Role::kEmbeddingNorm, Role::kEmbeddingNormBias));
+  return Status();
+}
+
 }  // namespace
 
 Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoint& checkpoint,
@@ -553,8 +554,11 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
   LoadingProgress progress(config.num_layers, /*reports=*/rank.is_first());
   const Packer packer(config, checkpoint, /*layer=*/-1, rank, TableFormat(format), ops);
   const Role head = config.tie_word_embeddings ? Role::kEmbedding : Role::kHead;
-  MINISGL_ASSIGN_OR_RETURN(weights.head, packer.Pack({head}));
+  if (!config.is_encoder) {
+    MINISGL_ASSIGN_OR_RETURN(weights.head, packer.Pack({head}));
+  }
   MINISGL_ASSIGN_OR_RETURN(weights.embedding, packer.PackTable(Role::kEmbedding));
+  MINISGL_RETURN_IF_ERROR(LoadPlaces(packer, &weights));
   // The head is linear: its input may be scaled instead of the logits.
   MINISGL_ASSIGN_OR_RETURN(weights.final_norm,
                            packer.PackNorm(Role::kFinalNorm, Role::kFinalNormBias,

@@ -126,6 +126,10 @@ struct ModelWeights {
   Matrix head;  // [V, D]; the embedding's values if the model ties them
   PerLayerTable per_layer;
   DeviceArray<float> embedding_norm;  // [D] ones; null: no norm
+  // Of an encoder; no rows: there is no such table.
+  Matrix positions;               // [NP, D]
+  Matrix token_types;             // [NT, D]
+  NormWeights input_norm;         // of the sum of a token's embeddings
   DeviceArray<float> value_norm;      // ones for the widest values of a token; null: no norm
 };
 

@@ -12,7 +12,10 @@ void RankSums::Reduce(ActivationPtr x, int64_t num_tokens, bool may_owe) {
   MINISGL_CHECK(!owed_, "a second sum over ranks while one is owed");
   owed_ = {.x = x, .count = num_tokens * config_.hidden_size};
   // If parts begin from the same norm, another part follows before a norm.
-  if (!may_owe || config_.norm_placement == NormPlacement::kParallel) Settle();
+  const NormPlacement placement = config_.norm_placement;
+  const bool adds_first =
+      placement == NormPlacement::kParallel || placement == NormPlacement::kAfterSum;
+  if (!may_owe || adds_first) Settle();
 }
 
 void RankSums::Settle() {

@@ -27,6 +27,19 @@ NormParams StreamNorms::AddAndNorm(ConstActivationPtr x, const NormWeights& norm
   return params;
 }
 
+void StreamNorms::NormSum(const NormWeights& norm, int64_t num_tokens) const {
+  Add(space_.hidden.ptr(), num_tokens);
+  NormStream(norm, num_tokens);
+}
+
+void StreamNorms::NormStream(const NormWeights& norm, int64_t num_tokens) const {
+  NormParams params = Params(norm, num_tokens);
+  params.x = space_.residual.data();
+  params.out = space_.residual.data();
+  ops_->Norm(params);
+  NormTo(NormWeights(), space_.hidden.ptr(), num_tokens);
+}
+
 void StreamNorms::NormTo(const NormWeights& norm, ActivationPtr out, int64_t num_tokens) const {
   NormParams params = Params(norm, num_tokens);
   params.residual = space_.residual.data();
@@ -79,7 +92,9 @@ ActivationPtr StreamNorms::NormWanted(const NormWeights& weights, const int32_t*
     residual = space_.wanted_residual.data();
   }
   NormParams norm = Params(weights, num_rows);
-  norm.x = hidden;
+  // The parts of an encoder have added what they left.
+  const bool has_added = config_.norm_placement == NormPlacement::kAfterSum;
+  norm.x = has_added ? ConstActivationPtr() : ConstActivationPtr(hidden);
   norm.residual = residual;
   norm.out = hidden;
   norm.residual_factor = factor;

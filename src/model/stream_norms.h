@@ -23,6 +23,11 @@ class StreamNorms {
   // norm here, writes the stream itself.
   NormParams AddAndNorm(ConstActivationPtr x, const NormWeights& norm, int64_t num_tokens,
                         float factor = 1, double scale = 0) const;
+  // The sum that an encoder's part ends with (NormPlacement::kAfterSum): adds `hidden` to the
+  // residual stream, normalises that in place, and leaves it in `hidden`, too.
+  void NormSum(const NormWeights& norm, int64_t num_tokens) const;
+  // Normalises the residual stream in place, and leaves it in `hidden`, too.
+  void NormStream(const NormWeights& norm, int64_t num_tokens) const;
   // Writes the norm of the residual stream to `out`.
   void NormTo(const NormWeights& norm, ActivationPtr out, int64_t num_tokens) const;
   // Normalises the residual stream in place, without weights.

@@ -90,4 +90,18 @@ std::vector<std::vector<WeightTensor>> MatricesOfHeads(const WeightTensor& all, 
   return heads;
 }
 
+std::vector<float> ChannelFactors(const StateConfig& states) {
+  std::vector<float> factors(static_cast<size_t>(states.conv_width), 1.0f);
+  const int64_t inner = states.inner_width();
+  const int64_t queries = inner + int64_t{states.num_groups} * states.key_dim;
+  const bool has_factors =
+      states.value_factor != 1 || states.key_factor != 1 || states.query_factor != 1;
+  for (int64_t i = 0; has_factors && i < states.conv_width; ++i) {
+    factors[static_cast<size_t>(i)] = static_cast<float>(i < inner     ? states.value_factor
+                                                         : i < queries ? states.key_factor
+                                                                       : states.query_factor);
+  }
+  return factors;
+}
+
 }  // namespace minisgl::model

@@ -45,4 +45,7 @@ StateParts Mamba2Parts(const StateConfig& states);
 // decays by group (`scalars` are its rows).
 StateParts DeltaPartsByGroup(const StateConfig& states);
 
+// Factors of a convolution's channels: those of its inputs.
+std::vector<float> ChannelFactors(const StateConfig& states);
+
 }  // namespace minisgl::model

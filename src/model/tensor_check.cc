@@ -32,6 +32,8 @@ bool IsMatrix(weights::TensorRole role) {
   using Role = weights::TensorRole;
   switch (role) {
     case Role::kEmbedding:
+    case Role::kPositions:
+    case Role::kTokenTypes:
     case Role::kHead:
     case Role::kQkv:
     case Role::kQuery:
@@ -184,12 +186,13 @@ Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
   return Status();
 }
 
-// True for small matrices that decide much: which experts run, and what states keep.
+// True for small matrices that decide much: which experts run, what states keep, where tokens are.
 bool IsNeverQuantized(weights::TensorRole role) {
   using Role = weights::TensorRole;
   return role == Role::kRouter || role == Role::kSharedShare || role == Role::kLatentUp ||
          role == Role::kLatentKeys || role == Role::kLatentValues || role == Role::kStateGain ||
-         role == Role::kStateDecay || role == Role::kStateGainDecay;
+         role == Role::kStateDecay || role == Role::kStateGainDecay || role == Role::kPositions ||
+         role == Role::kTokenTypes;
 }
 
 // The format of tensors of `role` if matrices have `format`.
@@ -393,6 +396,7 @@ std::vector<KindOfLayers> KindsOfLayers(const ModelConfig& config) {
     return first.has_experts == second.has_experts && first.mixer == second.mixer &&
            first.has_feed_forward == second.has_feed_forward &&
            (first.kv_layer < 0) == (second.kv_layer < 0) &&
+           first.lacks_attention_norm == second.lacks_attention_norm &&
            LayerShapeOf(config, a) == LayerShapeOf(config, b);
   };
   std::vector<KindOfLayers> kinds;

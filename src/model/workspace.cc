@@ -26,6 +26,7 @@ struct Arrays {
   std::vector<Activations> activations;
   uint64_t choices = 0;  // T * K
   uint64_t indices = 0;  // T, if there are positions of three parts
+  uint64_t types = 0;    // T, if tokens have types
 };
 
 // Saturating: an overflow is detected when bytes are counted.
@@ -101,8 +102,14 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options,
   const auto gated = static_cast<uint64_t>(GatedWidth(config));
   Arrays arrays;
   arrays.floats = {{&Workspace::residual, tokens, hidden},
-                   {&Workspace::wanted_residual, rows, hidden},
-                   {&Workspace::logits, rows, static_cast<uint64_t>(config.vocab_size)}};
+                   {&Workspace::wanted_residual, rows, hidden}};
+  if (!config.is_encoder) {
+    arrays.floats.push_back({&Workspace::logits, rows, static_cast<uint64_t>(config.vocab_size)});
+  }
+  if (config.num_positions > 0 || config.num_token_types > 0) {
+    arrays.floats.push_back({&Workspace::placed, tokens, hidden});
+  }
+  if (config.num_token_types > 0) arrays.types = tokens;
   if (options.rank.count > 1 && (options.rank.is_first() || options.logits_on_all_ranks)) {
     arrays.floats.push_back(
         {&Workspace::all_logits, rows, static_cast<uint64_t>(whole_vocab_size)});
@@ -186,6 +193,10 @@ Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions&
     std::iota(indices.begin(), indices.end(), 0);
     MINISGL_ASSIGN_OR_RETURN(space.token_indices, Upload<int32_t>(ops, indices));
   }
+  if (arrays.types > 0) {
+    const std::vector<int32_t> zeros(static_cast<size_t>(arrays.types));
+    MINISGL_ASSIGN_OR_RETURN(space.zero_types, Upload<int32_t>(ops, zeros));
+  }
   if (config.experts.beside_dense || config.experts.latent_size > 0) {
     const std::vector<float> ones(static_cast<size_t>(options.max_step_tokens), 1.0f);
     MINISGL_RETURN_IF_ERROR(
@@ -213,7 +224,8 @@ std::optional<uint64_t> WorkspaceBytes(const ModelConfig& config, const DecoderO
   const Arrays arrays = ListArrays(config, options, whole_vocab_size);
   const auto positions = static_cast<uint64_t>(options.max_seq_len);
   std::vector<std::vector<uint64_t>> products = {{arrays.choices, sizeof(int32_t)},
-                                                 {arrays.indices, sizeof(int32_t)}};
+                                                 {arrays.indices, sizeof(int32_t)},
+                                                 {arrays.types, sizeof(int32_t)}};
   for (const auto& [array, count, width] : arrays.floats) {
     products.push_back({count, width, sizeof(float)});
   }

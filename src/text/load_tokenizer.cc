@@ -17,6 +17,7 @@
 #include "text/tekken.h"
 #include "text/tokenizer_config.h"
 #include "text/tokenizer_json/loader.h"
+#include "text/vocabulary_file.h"
 
 namespace minisgl::text {
 namespace {
@@ -68,7 +69,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir)
   if (IsGgufFile(model_dir)) return text::LoadGgufTokenizer(model_dir);
   const std::filesystem::path dir(model_dir);
   // A dangling link is an error: the model's own tokenizer must not be silently replaced.
-  for (const char* name : {"tokenizer.json", "tokenizer.model", text::kTekkenFile}) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", text::kTekkenFile,
+                           text::kVocabularyFile}) {
     MINISGL_RETURN_IF_ERROR(CheckLink((dir / name).string()));
   }
   const auto has = [&](const char* name) { return IsListed((dir / name).string()); };
@@ -76,16 +78,22 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir)
   if (has("tokenizer.json")) {
     const std::string path = (dir / "tokenizer.json").string();
     MINISGL_ASSIGN_OR_RETURN(const Json file, text::ReadTokenizerJson(path));
-    // If its model is of an unsupported type (Unigram), another file may be read instead.
-    if (text::ModelType(file) == "BPE" || !(has_model || has_tekken)) {
+    // A sentencepiece model or tekken.json stands for itself beside a file that was made from it.
+    const std::string type = text::ModelType(file);
+    const bool is_first = text::IsModelTypeRead(type) && type != "Unigram";
+    if (is_first || !(has_model || has_tekken)) {
       return text::LoadTokenizerJson(model_dir, path, file);
     }
   }
   if (has_model) return text::LoadSentencePiece(model_dir, (dir / "tokenizer.model").string());
   if (has_tekken) return text::LoadTekken(model_dir);
+  if (has(text::kVocabularyFile)) {
+    MINISGL_ASSIGN_OR_RETURN(const Json file, text::ReadVocabularyFile(model_dir));
+    return text::LoadTokenizerJson(model_dir, (dir / text::kVocabularyFile).string(), file);
+  }
   return MakeStatus(StatusCode::kNoInput,
-                    "{}: no tokenizer (tokenizer.json, a sentencepiece tokenizer.model, or "
-                    "tekken.json)",
+                    "{}: no tokenizer (tokenizer.json, a sentencepiece tokenizer.model, "
+                    "tekken.json, or the vocab.txt of BERT)",
                     Visible(dir.string(), 400));
 }
 

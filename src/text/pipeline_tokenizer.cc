@@ -7,6 +7,7 @@
 
 #include "minisgl/base/utf8.h"
 #include "text/encode_windows.h"
+#include "text/tokenizer_json/bpe.h"
 
 namespace minisgl::text {
 namespace {
@@ -154,7 +155,7 @@ class PipelineTokenizer : public Tokenizer {
   bool DropsLeadingSpace() const override { return parts_.decoder->DropsLeadingSpace(); }
 
  private:
-  const Vocabulary& vocabulary() const { return parts_.bpe->vocabulary(); }
+  const Vocabulary& vocabulary() const { return parts_.model->vocabulary(); }
 
   // A run of text between added tokens.
   struct Run {
@@ -186,7 +187,7 @@ size_t PipelineTokenizer::CountPieceBytes() const {
   const bool spelled = (normalizer != nullptr && normalizer->SpellsBytes()) ||
                        (pre_tokenizer != nullptr && pre_tokenizer->SpellsBytes());
   if (pre_tokenizer != nullptr && !pre_tokenizer->KeepsAll()) return 0;
-  if (!parts_.bpe->KeepsAll(spelled)) return 0;
+  if (!parts_.model->KeepsAll(spelled)) return 0;
   size_t longest = 4;  // a character that is not a token
   for (TokenId id = 0; id < vocabulary().ids_end(); ++id) {
     longest = std::max(longest, vocabulary().Spelling(id).size());
@@ -257,12 +258,12 @@ Result<bool> PipelineTokenizer::EncodeWords(WordList words, BpeScratch* scratch,
     for (const TextRange& range : part.words) {
       const std::string_view word = text.substr(range.begin, range.end - range.begin);
       if (word.size() <= kEncodeWindowBytes) {
-        parts_.bpe->Encode(word, scratch, &ids);
+        parts_.model->Encode(word, scratch, &ids);
         continue;
       }
       if (!sink(ids)) return false;
       ids.clear();
-      MINISGL_ASSIGN_OR_RETURN(const bool wanted, parts_.bpe->EncodeTo(word, scratch, sink));
+      MINISGL_ASSIGN_OR_RETURN(const bool wanted, parts_.model->EncodeTo(word, scratch, sink));
       if (!wanted) return false;
     }
     return sink(ids);

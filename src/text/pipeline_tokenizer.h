@@ -1,6 +1,6 @@
 // The Tokenizer of models whose rules form a pipeline, as tokenizer.json defines it and tekken.json
 // implies it:
-//   encoding  cut out added tokens, normalise, cut into words, byte-pair encode each word
+//   encoding  cut out added tokens, normalise, cut into words, encode each word (WordModel)
 //   decoding  a chain of decoder stages
 //
 // Ill-formed UTF-8 in a text becomes U+FFFD, one for each maximal ill-formed run
@@ -16,8 +16,8 @@
 namespace minisgl::text {
 
 // kBadInput if the normalised spelling of an added token cannot be matched.
-// REQUIRES: bpe and decoder are set; the ids of `added` are below kVocabularyIdsMax; options.never
-// of bpe contains all added tokens except ordinary ones (IsOrdinaryAddedToken).
+// REQUIRES: model and decoder are set; the ids of `added` are below kVocabularyIdsMax; options.never
+// of the model contains all added tokens except ordinary ones (IsOrdinaryAddedToken).
 Result<std::unique_ptr<Tokenizer>> MakePipelineTokenizer(TokenizerParts parts);
 
 }  // namespace minisgl::text

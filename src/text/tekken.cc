@@ -59,7 +59,8 @@ class TekkenReader {
     BpeOptions options;
     options.splits_into_bytes = true;
     options.ignore_merges = true;
-    MINISGL_ASSIGN_OR_RETURN(parts.bpe, Bpe::FromRanks(vocabulary_, std::move(options)));
+    MINISGL_ASSIGN_OR_RETURN(Bpe bpe, Bpe::FromRanks(vocabulary_, std::move(options)));
+    parts.model = std::make_unique<Bpe>(std::move(bpe));
     parts.pre_tokenizer = PreTokenizer::IsolateMatches(std::move(*pattern_));
     parts.decoder = SpellingDecoder::RawBytes();
     for (size_t id = 0; id < special_.size(); ++id) {

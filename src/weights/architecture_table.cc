@@ -574,7 +574,7 @@ const std::vector<Architecture>& Architectures() {
          {LlamaFamilies(), UngatedFamilies(), QwenAndPhiFamilies(), GemmaFamilies(),
           OlmoAndCohereFamilies(), LayerNormFamilies(), ExpertFamilies(), Cohere2MoeFamily(),
           BiasedExpertFamilies(), LatentFamilies(), GptOssFamily(), MultimodalFamilies(),
-          StateFamilies()}) {
+          StateFamilies(), EncoderFamilies()}) {
       entries.insert(entries.end(), family.begin(), family.end());
     }
     return entries;
@@ -586,6 +586,9 @@ const Architecture* FindArchitecture(std::string_view name) {
   for (const Architecture& architecture : Architectures()) {
     if (name == architecture.name || (!name.empty() && name == architecture.old_name)) {
       return &architecture;
+    }
+    for (const char* other : architecture.other_names) {
+      if (name == other) return &architecture;
     }
   }
   return nullptr;

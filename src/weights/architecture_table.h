@@ -43,6 +43,7 @@ enum class Windows : uint8_t {
 // Which layers rotate queries and keys.
 enum class Rotated : uint8_t {
   kAll,
+  kNone,  // the model has no rotary
   kWindows,       // those with a window
   kWindowsIfAny,  // likewise, but all of a model without any
   kListed,  // those that no_rope_layers gives a 1; else all but each no_rope_layer_interval-th
@@ -57,6 +58,7 @@ struct Architecture {
   const char* name;           // of config.json's `architectures`
   const char* model_type;     // and of its `model_type`
   const char* old_name = "";  // that some files have for `name`
+  std::vector<const char*> other_names = {};  // classes around the same layers
 
   // Defaults of absent keys. A number of heads or a head_dim that is null is derived.
   int64_t max_seq_len = 2048;
@@ -109,6 +111,7 @@ struct Architecture {
   const char* full_type = "full_attention";  // of the others
 
   std::vector<NamedRole> names;       // naming a fused role here means that its tensors are fused
+  const char* layers = "layers";      // what layers are called behind text_prefix
   bool experts_inputs_first = false;  // matrices of experts are [in, out]
   bool experts_interleaved = false;   // and their gate and up alternate
   bool has_forms = false;             // files may name tensors as multimodal models do
@@ -118,11 +121,16 @@ struct Architecture {
   const char* experts_prefix = "mlp.experts.";
   // Finds the number of layers, within kLayersRange, if num_hidden_layers does not state it.
   int32_t (*count_layers)(FieldReader* reader) = nullptr;
+  // Of an encoder (ModelConfig::is_encoder): the prefixes that its files have, the usual one first.
+  std::vector<const char*> encoder_prefixes = {};
+  // Gives the keys of older files the names that are read, before all others.
+  void (*rename)(Json* config) = nullptr;
   // Reads keys that only this family has, after all others.
   void (*read)(FieldReader* reader, ModelConfig* config) = nullptr;
 };
 
-// Entries of architecture_table_multimodal.cc and architecture_table_states.cc.
+// Entries of architecture_table_encoders.cc, _multimodal.cc and _states.cc.
+std::vector<Architecture> EncoderFamilies();
 std::vector<Architecture> MultimodalFamilies();
 std::vector<Architecture> StateFamilies();
 

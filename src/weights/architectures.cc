@@ -2,10 +2,8 @@
 // where the entry of the table overrides them.
 #include "weights/architectures.h"
 
-#include <charconv>
 #include <limits>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "minisgl/base/checked_math.h"
@@ -113,7 +111,8 @@ class SpecList {
         text_prefix_(config.text_prefix),
         head_prefix_(config.head_prefix),
         separate_(config.experts.separate),
-        layer_prefix_(fmt::format("{}layers.{}.", config.text_prefix, layer)) {}
+        old_norm_names_(config.old_norm_names),
+        layer_prefix_(fmt::format("{}{}.{}.", config.text_prefix, entry_.layers, layer)) {}
 
   void Add(Role role, std::vector<std::string> dims, TensorOrder order = TensorOrder::kPlain) {
     AddNumbered(role, 0, std::move(dims), order);
@@ -153,17 +152,26 @@ class SpecList {
     return fmt::format("{}{}", entry_.experts_prefix, pattern.substr(kLlamaExperts.size()));
   }
 
+  // The name of a norm's weights in old files.
+  std::string StoredNorm(std::string_view pattern) const {
+    constexpr std::string_view kNorm = "LayerNorm.";
+    const size_t at = old_norm_names_ ? pattern.find(kNorm) : std::string_view::npos;
+    if (at == std::string_view::npos) return std::string(pattern);
+    const std::string_view module = pattern.substr(0, at + kNorm.size());
+    return fmt::format("{}{}", module, pattern.ends_with(".bias") ? "beta" : "gamma");
+  }
+
   std::string FullName(std::string_view pattern) const {
     constexpr std::string_view kModel = "model.";
-    if (layer_ >= 0) return fmt::format("{}{}", layer_prefix_, pattern);
+    if (layer_ >= 0) return layer_prefix_ + StoredNorm(pattern);
     if (!pattern.starts_with(kModel)) return fmt::format("{}{}", head_prefix_, pattern);
-    return fmt::format("{}{}", text_prefix_, pattern.substr(kModel.size()));
+    return text_prefix_ + StoredNorm(pattern.substr(kModel.size()));
   }
 
   const Architecture& entry_;
   const int32_t layer_;
   const std::string text_prefix_, head_prefix_;
-  const bool separate_;
+  const bool separate_, old_norm_names_;
   const std::string layer_prefix_;
   std::vector<TensorSpec> specs_;
 };
@@ -175,7 +183,13 @@ void AddNorms(const ModelConfig& config, const LayerConfig& layer, SpecList* lis
     list->Add(norm, {"D"});
     if (config.norm_bias) list->Add(bias, {"D"});
   };
-  if (placement != NormPlacement::kAfter && layer.mixer != Mixer::kNone) {
+  if (placement == NormPlacement::kAfterSum) {
+    add(Role::kAttentionPostNorm, Role::kAttentionPostNormBias);
+    add(Role::kFeedForwardPostNorm, Role::kFeedForwardPostNormBias);
+    return;
+  }
+  const bool has_first = layer.mixer != Mixer::kNone && !layer.lacks_attention_norm;
+  if (placement != NormPlacement::kAfter && has_first) {
     add(Role::kAttentionNorm, Role::kAttentionNormBias);
   }
   if (!layer.has_feed_forward) return;
@@ -369,37 +383,6 @@ void AddExperts(const ModelConfig& config, SpecList* list) {
   if (experts.shared_gate) list->Add(Role::kSharedShare, {"1", "D"});
 }
 
-// A tensor's layer, and its name within that.
-struct InLayer {
-  int32_t layer;
-  std::string_view name;
-};
-
-std::optional<InLayer> LayerOf(const ModelConfig& config, std::string_view name) {
-  constexpr std::string_view kLayers = "layers.";
-  if (!name.starts_with(config.text_prefix)) return std::nullopt;
-  name.remove_prefix(config.text_prefix.size());
-  if (!name.starts_with(kLayers)) return std::nullopt;
-  name.remove_prefix(kLayers.size());
-  int32_t layer = -1;
-  const char* const all_end = name.data() + name.size();
-  const auto [end, error] = std::from_chars(name.data(), all_end, layer);
-  if (error != std::errc() || end == all_end || *end != '.' || layer < 0) return std::nullopt;
-  name.remove_prefix(static_cast<size_t>(end - name.data()) + 1);
-  return InLayer{layer, name};
-}
-
-// True for keys and values of a layer that reads another layer's: some files keep them.
-bool IsOfSharedKeys(const ModelConfig& config, std::string_view name) {
-  const std::optional<InLayer> place = LayerOf(config, name);
-  if (!place || place->layer >= std::ssize(config.layers)) return false;
-  if (config.layers[static_cast<size_t>(place->layer)].kv_layer < 0) return false;
-  for (const std::string_view part : {"k_proj.", "v_proj.", "k_norm.", "v_norm."}) {
-    if (place->name.starts_with(fmt::format("self_attn.{}", part))) return true;
-  }
-  return false;
-}
-
 std::optional<int64_t> Product(int64_t a, int64_t b) {
   if (a < 0 || b < 0) return std::nullopt;
   const auto product = CheckedMul(static_cast<uint64_t>(a), static_cast<uint64_t>(b));
@@ -437,6 +420,7 @@ Status AddRequired(const ModelConfig& config, const std::vector<TensorSpec>& spe
 bool TensorSpec::is_norm() const {
   switch (role) {
     case Role::kFinalNorm:
+    case Role::kEmbeddingNorm:
     case Role::kAttentionNorm:
     case Role::kAttentionPostNorm:
     case Role::kFeedForwardNorm:
@@ -462,8 +446,16 @@ bool TensorSpec::is_norm() const {
 std::vector<TensorSpec> ModelTensors(const ModelConfig& config) {
   SpecList list(config);
   list.Add(Role::kEmbedding, {"V", "D"});
-  list.Add(Role::kFinalNorm, {"D"});
-  if (config.norm_bias) list.Add(Role::kFinalNormBias, {"D"});
+  if (config.num_positions > 0) list.Add(Role::kPositions, {"NP", "D"});
+  if (config.num_token_types > 0) list.Add(Role::kTokenTypes, {"NT", "D"});
+  if (config.stored_embedding_norm) {
+    list.Add(Role::kEmbeddingNorm, {"D"});
+    if (config.norm_bias) list.Add(Role::kEmbeddingNormBias, {"D"});
+  }
+  if (!config.lacks_final_norm) {
+    list.Add(Role::kFinalNorm, {"D"});
+    if (config.norm_bias) list.Add(Role::kFinalNormBias, {"D"});
+  }
   if (!config.tie_word_embeddings) list.Add(Role::kHead, {"V", "D"});
   if (config.per_layer_width > 0) {
     list.Add(Role::kPerLayerTable, {"VP", "L*P"});
@@ -500,27 +492,6 @@ std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer) {
   return list.Take();
 }
 
-bool IsOfPredictionLayer(const ModelConfig& config, std::string_view name) {
-  if (name.starts_with("mtp.")) return true;
-  if (config.num_prediction_layers > 0 && name.starts_with(config.text_prefix + "mtp_"))
-    return true;
-  const std::optional<InLayer> place = LayerOf(config, name);
-  return place && place->layer >= config.num_layers &&
-         place->layer - config.num_layers < config.num_prediction_layers;
-}
-
-bool IsIgnorable(const ModelConfig& config, std::string_view name) {
-  // Old conversions stored the rotary frequencies, some also tables computed from them.
-  for (const char* table : {"inv_freq", "original_inv_freq", "cos_cached", "sin_cached"}) {
-    if (name.ends_with(fmt::format(".rotary_emb.{}", table))) return true;
-  }
-  // The head of a classifier (score_head.h).
-  if (config.lacks_head && name.starts_with("score.")) return true;
-  return IsOfPredictionLayer(config, name) || IsOfSharedKeys(config, name) ||
-         (!config.wrapper.empty() && !OtherPartOf(name).empty()) ||
-         (config.tie_word_embeddings && name == config.head_prefix + "lm_head.weight");
-}
-
 std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view symbol,
                                   int32_t layer) {
   const LayerShape shape = LayerShapeOf(config, layer);
@@ -555,6 +526,8 @@ std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view sy
   if (symbol == "J") return config.experts.intermediate_size;
   if (symbol == "XD") return config.experts.latent_size;
   if (symbol == "2J") return Product(2, config.experts.intermediate_size);
+  if (symbol == "NP") return config.num_positions;
+  if (symbol == "NT") return config.num_token_types;
   if (symbol == "P") return config.per_layer_width;
   if (symbol == "L*P") return Product(config.num_layers, config.per_layer_width);
   if (symbol == "VP") return config.per_layer_vocab;

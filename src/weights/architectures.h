@@ -14,6 +14,7 @@
 //   its stored heads: H*(EN+ER) queries, R+ER a latent and the rotated part of a key, H*(EN+EO)
 //   what the latent is expanded to, H*EO values, H*R keys as products with latents
 //   P per_layer_width, L*P the width of all layers, VP per_layer_vocab
+//   NP num_positions, NT num_token_types
 //   C conv_width, LC conv_length, SH heads, SK all keys, SP value_dim, SV inner_width of
 //   StateConfig; 3C, 2SH, C+SV and SV+C+SH for fused products
 #pragma once
@@ -31,15 +32,21 @@ namespace minisgl::weights {
 
 enum class TensorRole : uint8_t {
   kEmbedding,  // once a model
+  kPositions,  // [NP, D] once a model, as the next three
+  kTokenTypes,  // [NT, D]
+  kEmbeddingNorm,
+  kEmbeddingNormBias,
   kFinalNorm,
   kFinalNormBias,
   kHead,           // absent if the embedding is also the head
   kAttentionNorm,  // once a layer; before attention
   kAttentionNormBias,
   kAttentionPostNorm,  // after it
+  kAttentionPostNormBias,
   kFeedForwardNorm,
   kFeedForwardNormBias,
   kFeedForwardPostNorm,
+  kFeedForwardPostNormBias,
   kQkv,  // fused, or separate:
   kQuery,
   kKey,

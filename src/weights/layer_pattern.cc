@@ -142,6 +142,8 @@ bool IsRotated(Rotated rotated, bool listed, bool has_window, bool any_window) {
   switch (rotated) {
     case Rotated::kAll:
       return true;
+    case Rotated::kNone:
+      return false;
     case Rotated::kWindows:
       return has_window;
     case Rotated::kWindowsIfAny:

@@ -13,6 +13,7 @@
 #include "minisgl/gguf/gguf_file.h"
 #include "weights/architecture_table.h"
 #include "weights/config_keys.h"
+#include "weights/encoder_keys.h"
 #include "weights/gguf_model.h"
 #include "weights/latent_keys.h"
 #include "weights/layer_pattern.h"
@@ -286,6 +287,8 @@ void ReadTextModel(const Architecture& entry, FieldReader* reader, ModelConfig* 
   // The readers below compute with sizes, so these must be valid.
   if (reader->ok()) ReadRopes(entry, reader, config);
   if (reader->ok()) ReadLayers(entry, reader, config);
+  if (entry.rotated == Rotated::kNone) config->ropes.clear();
+  if (!entry.encoder_prefixes.empty()) BecomeEncoder(entry, config);
   if (reader->ok() && entry.read != nullptr) entry.read(reader, config);
   if (reader->ok()) ReadTokens(reader, config);
 }
@@ -340,6 +343,14 @@ Result<ModelConfig> ReadModelConfig(const std::string& text, const std::string& 
   // The first error is returned, so the architecture is read before its details.
   const Architecture* entry = ReadArchitecture(&reader, &config);
   if (entry == nullptr) return reader.status();
+  if (entry->rename != nullptr) {
+    Json renamed = json;
+    entry->rename(&renamed);
+    FieldReader fields(renamed, file);
+    ReadTextModel(*entry, &fields, &config);
+    if (!fields.ok()) return fields.status();
+    return config;
+  }
   ReadTextModel(*entry, &reader, &config);
   if (!reader.ok()) return reader.status();
   return config;
@@ -438,6 +449,11 @@ Result<ModelConfig> LoadModelConfig(const std::string& model_dir) {
     // Files that cannot be opened are reported where their weights are loaded.
     const auto checkpoint = Checkpoint::Open(model_dir);
     if (checkpoint.ok()) weights::FindStoredForm(**checkpoint, &config);
+  }
+  if (config.is_encoder) {
+    const auto checkpoint = Checkpoint::Open(model_dir);
+    if (checkpoint.ok()) weights::FindEncoderNames(**checkpoint, *entry, &config);
+    return config;
   }
   const bool may_be_body = config.lacks_head || weights::IsListed(model_dir, "modules.json");
   if (config.wrapper.empty() && may_be_body) {

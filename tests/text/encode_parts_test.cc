@@ -130,7 +130,7 @@ std::vector<TokenId> EncodeWhole(const TokenizerParts& parts, std::string text) 
   BpeScratch scratch;
   std::vector<TokenId> ids;
   for (const TextRange& word : words.words) {
-    parts.bpe->Encode(std::string_view(words.text).substr(word.begin, word.end - word.begin),
+    parts.model->Encode(std::string_view(words.text).substr(word.begin, word.end - word.begin),
                       &scratch, &ids);
   }
   return ids;

@@ -1,5 +1,6 @@
 // The tokenizer of a model directory, text to token ids and back: tokenizer.json (byte-pair
-// encoding), a sentencepiece tokenizer.model, tekken.json, or the tokenizer of a GGUF file.
+// encoding, WordPiece, Unigram), a sentencepiece tokenizer.model, tekken.json, the vocab.txt of
+// BERT, or the tokenizer of a GGUF file.
 //
 // Immutable after loading; thread-safe. Malformed files and texts give errors, never crashes. Every
 // id in tokenizer files is below vocab_size(); a piece has at most 4 KiB, a text at most
@@ -56,8 +57,9 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Loads the first of these files that exists: tokenizer.json (if its model is of type BPE),
-  // tokenizer.model, tekken.json. With the first two, also reads tokenizer_config.json,
+  // Loads the first of these files that exists: tokenizer.json (if its model is of type BPE or
+  // WordPiece), tokenizer.model, tekken.json, tokenizer.json (Unigram), vocab.txt. With all but
+  // tekken.json, also reads tokenizer_config.json,
   // special_tokens_map.json and added_tokens.json. kNoInput if the directory has no tokenizer,
   // kBadInput if it is damaged or not supported; no other file replaces a damaged one.
   static Result<std::unique_ptr<Tokenizer>> Load(const std::string& model_dir);

@@ -80,6 +80,7 @@ enum class NormPlacement : uint8_t {
   kAfter,     // x + norm(f(x))
   kAround,    // x + norm(f(norm(x)))
   kParallel,  // n = norm(x): x + attention(n) + feed_forward(n)
+  kAfterSum,  // norm(x + f(x)), which is the x of the next part
 };
 
 // Properties that differ from layer to layer.
@@ -96,6 +97,7 @@ struct LayerConfig {
   bool keys_as_values = false;  // values are the keys, before their norm and rotation
   Mixer mixer = Mixer::kAttention;
   bool has_feed_forward = true;
+  bool lacks_attention_norm = false;  // the norm before attention is the identity
 
   bool operator==(const LayerConfig&) const = default;
 };
@@ -162,6 +164,9 @@ struct ModelConfig {
   bool attends_both_ways = false;
   // The class has no output head, or none is stored: the model gives vectors of texts.
   bool lacks_head = false;
+  // An encoder (BERT and its kin): attends_both_ways, lacks_head, and no head is loaded.
+  bool is_encoder = false;
+  bool old_norm_names = false;  // norms are stored as "gamma" and "beta"
   DType dtype = DType::kF32;  // as stated in the file; f32 if it is not
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -214,6 +219,13 @@ struct ModelConfig {
   ExpertsConfig experts;
   StateConfig states;
   bool embedding_norm = false;  // embeddings are normalised, without weights
+  // Embeddings are the sum of those of ids, of positions and of types of texts (of type 0 alone),
+  // and are normalised with stored weights. Numbers are rows of tables; 0: there is none.
+  int64_t num_positions = 0;
+  int64_t first_position = 0;  // the row of a text's first token
+  int64_t num_token_types = 0;
+  bool stored_embedding_norm = false;
+  bool lacks_final_norm = false;
   bool gate_in_query = false;   // the gate of attention is stored behind each head's query
   bool attention_gate = false;  // attention's output is multiplied by a sigmoid of a product
   bool qk_norm_plain = false;   // kHead without stored weights; query_factor scales queries

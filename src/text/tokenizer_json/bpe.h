@@ -17,6 +17,7 @@
 #include "minisgl/base/status.h"
 #include "minisgl/text/tokenizer.h"
 #include "text/tokenizer_json/vocabulary.h"
+#include "text/tokenizer_json/word_model.h"
 
 namespace minisgl::text {
 
@@ -65,7 +66,7 @@ class BpeScratch {
   uint64_t num_heap_operations_ = 0;
 };
 
-class Bpe {
+class Bpe : public WordModel {
  public:
   // If pairs are equal, the last takes effect. REQUIRES: every id in `merges` and `options` is in
   // `vocabulary`.
@@ -77,17 +78,16 @@ class Bpe {
 
   // Appends the ids of `word`, which is well-formed UTF-8 unless splits_into_bytes.
   // REQUIRES: word.size() <= kTextBytesMax.
-  void Encode(std::string_view word, BpeScratch* scratch, std::vector<TokenId>* ids) const;
+  void Encode(std::string_view word, BpeScratch* scratch, std::vector<TokenId>* ids) const override;
 
   // As Encode, for a word of any length: a word longer than a window is encoded window by window
   // (encode_windows.h). False if the sink stopped the encoding.
-  Result<bool> EncodeTo(std::string_view word, BpeScratch* scratch, const TokenSink& sink) const;
+  Result<bool> EncodeTo(std::string_view word, BpeScratch* scratch,
+                        const TokenSink& sink) const override;
 
-  // True if every character of a word becomes part of a token, and no token encodes a run of
-  // unbounded length. `spelled_bytes`: words are bytes in the spelling of byte-level models.
-  bool KeepsAll(bool spelled_bytes) const;
+  bool KeepsAll(bool spelled_bytes) const override;
 
-  const Vocabulary& vocabulary() const { return *vocabulary_; }
+  const Vocabulary& vocabulary() const override { return *vocabulary_; }
 
  private:
   // The merge of a pair, in an open-addressing table (size a power of two, at most half full).

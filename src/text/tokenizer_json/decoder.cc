@@ -7,6 +7,7 @@
 #include "minisgl/base/utf8.h"
 #include "text/piece.h"
 #include "text/tokenizer_json/byte_level.h"
+#include "text/tokenizer_json/decoder_word_piece.h"
 #include "text/tokenizer_json/pattern.h"
 
 namespace minisgl::text {
@@ -472,9 +473,10 @@ Status ReadKinds(const JsonPlace& place, int depth, std::vector<KindPointer>* ki
     if (type == "Strip") return ReadStripKind(place);
     if (type == "Metaspace") return ReadMetaspaceKind(place);
     if (type == "BPEDecoder") return ReadBpeDecoder(place);
+    if (type == "WordPiece") return ReadWordPieceDecoder(place);
     return place["type"].Error(
         "is \"{}\"; supported are ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace, "
-        "BPEDecoder and Sequence",
+        "BPEDecoder, WordPiece and Sequence",
         Visible(type));
   }();
   if (!kind.ok()) return kind.status();

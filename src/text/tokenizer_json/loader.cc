@@ -6,6 +6,8 @@
 #include "text/tokenizer_json/loader.h"
 
 #include <algorithm>
+#include <cmath>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 
@@ -13,8 +15,11 @@
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "text/piece.h"
+#include "text/tokenizer_json/bpe.h"
 #include "text/tokenizer_json/json_place.h"
 #include "text/tokenizer_json/post_processor.h"
+#include "text/tokenizer_json/unigram.h"
+#include "text/tokenizer_json/word_piece.h"
 
 namespace minisgl::text {
 namespace {
@@ -33,14 +38,25 @@ class TokenizerJsonReader {
     const JsonPlace model = root_["model"];
     if (!model.json().is_object()) return model.MustBe("an object");
     const std::string type = ModelType(root_.json());
-    if (type != "BPE") {
-      return model["type"].Error("is \"{}\"; supported is BPE", Visible(type));
+    if (!IsModelTypeRead(type)) {
+      return model["type"].Error("is \"{}\"; supported are BPE, WordPiece and Unigram",
+                                 Visible(type));
     }
-    MINISGL_RETURN_IF_ERROR(ReadVocabulary(model["vocab"]));
+    if (type == "Unigram") {
+      MINISGL_RETURN_IF_ERROR(ReadScoredVocabulary(model["vocab"]));
+    } else {
+      MINISGL_RETURN_IF_ERROR(ReadVocabulary(model["vocab"]));
+    }
     MINISGL_RETURN_IF_ERROR(ReadAddedTokens(root_["added_tokens"]));
     MINISGL_RETURN_IF_ERROR(AddConfiguredTokens());
     AddRoles();
-    MINISGL_RETURN_IF_ERROR(ReadBpe(model));
+    if (type == "BPE") {
+      MINISGL_RETURN_IF_ERROR(ReadBpe(model));
+    } else if (type == "WordPiece") {
+      MINISGL_RETURN_IF_ERROR(ReadWordPiece(model));
+    } else {
+      MINISGL_RETURN_IF_ERROR(ReadUnigram(model));
+    }
     MINISGL_RETURN_IF_ERROR(ReadSteps());
     MINISGL_RETURN_IF_ERROR(ReadSurroundings());
     for (auto& [text, rule] : added_) parts_.added.push_back(std::move(rule));
@@ -59,6 +75,26 @@ class TokenizerJsonReader {
       if (!status.ok()) return status.WithPrefix(place.path());
     }
     if (vocabulary_->num_tokens() == 0) return place.Error("is empty");
+    return {};
+  }
+
+  // [["▁the", -3.5], ...], the index of each is its id.
+  Status ReadScoredVocabulary(const JsonPlace& place) {
+    if (!place.json().is_array()) return place.MustBe("an array");
+    vocabulary_ = std::make_shared<Vocabulary>();
+    for (const Json& entry : place.json().as_array()) {
+      const bool is_pair = entry.is_array() && entry.as_array().size() == 2;
+      if (!is_pair || !entry.as_array()[0].is_string() || !entry.as_array()[1].is_number() ||
+          !std::isfinite(entry.as_array()[1].as_double())) {
+        return place.Error("has {} at {}; a text and its score are needed",
+                           Visible(entry.Dump(), 60), scores_.size());
+      }
+      const auto id = static_cast<int64_t>(scores_.size());
+      const Status status = vocabulary_->Add(entry.as_array()[0].as_string(), id);
+      if (!status.ok()) return status.WithPrefix(place.path());
+      scores_.push_back(entry.as_array()[1].as_double());
+    }
+    if (scores_.empty()) return place.Error("is empty");
     return {};
   }
 
@@ -182,13 +218,54 @@ class TokenizerJsonReader {
         return model["unk_token"].Error("is \"{}\", which model.vocab does not have", Visible(unk));
       }
     }
-    for (const auto& [text, rule] : added_) {
-      if (!IsOrdinaryAddedToken(rule)) options.never.push_back(rule.id);
-    }
+    options.never = Marks();
     std::vector<BpeMerge> merges;
     MINISGL_RETURN_IF_ERROR(
         ReadMerges(model["merges"], options.continuing_subword_prefix.size(), &merges));
-    MINISGL_ASSIGN_OR_RETURN(parts_.bpe, Bpe::Create(vocabulary_, merges, std::move(options)));
+    MINISGL_ASSIGN_OR_RETURN(Bpe bpe, Bpe::Create(vocabulary_, merges, std::move(options)));
+    parts_.model = std::make_unique<Bpe>(std::move(bpe));
+    return {};
+  }
+
+  // The ids that no text has unless it is trusted.
+  std::vector<TokenId> Marks() const {
+    std::vector<TokenId> marks;
+    for (const auto& [text, rule] : added_) {
+      if (!IsOrdinaryAddedToken(rule)) marks.push_back(rule.id);
+    }
+    return marks;
+  }
+
+  Status ReadWordPiece(const JsonPlace& model) {
+    WordPieceOptions options;
+    MINISGL_ASSIGN_OR_RETURN(const std::string unk, model["unk_token"].String("[UNK]"));
+    const auto unk_id = vocabulary_->Find(unk);
+    if (!unk_id) {
+      return model["unk_token"].Error("is \"{}\", which model.vocab does not have", Visible(unk));
+    }
+    options.unk_id = *unk_id;
+    if (!model["continuing_subword_prefix"].is_null()) {
+      MINISGL_ASSIGN_OR_RETURN(options.continuing_subword_prefix,
+                               Affix(model, "continuing_subword_prefix"));
+    }
+    constexpr int64_t kCharactersMax = 4096;
+    MINISGL_ASSIGN_OR_RETURN(const int64_t characters,
+                             model["max_input_chars_per_word"].Int(1, kCharactersMax, 100));
+    options.characters_max = static_cast<size_t>(characters);
+    options.never = Marks();
+    parts_.model = std::make_unique<WordPiece>(vocabulary_, std::move(options));
+    return {};
+  }
+
+  Status ReadUnigram(const JsonPlace& model) {
+    UnigramOptions options;
+    MINISGL_ASSIGN_OR_RETURN(const int64_t unk_id,
+                             model["unk_id"].Int(0, vocabulary_->ids_end() - 1));
+    options.unk_id = static_cast<TokenId>(unk_id);
+    MINISGL_ASSIGN_OR_RETURN(options.byte_fallback, model["byte_fallback"].Bool(false));
+    options.never = Marks();
+    parts_.model =
+        std::make_unique<Unigram>(vocabulary_, std::move(scores_), std::move(options));
     return {};
   }
 
@@ -314,11 +391,16 @@ class TokenizerJsonReader {
   const TokenizerConfig& config_;
   TokenizerParts parts_;
   std::shared_ptr<Vocabulary> vocabulary_;
+  std::vector<double> scores_;  // of a Unigram model, by id
   std::unordered_map<std::string, AddedTokenRule> added_;  // by text
   std::unordered_map<TokenId, std::string> added_texts_;
 };
 
 }  // namespace
+
+bool IsModelTypeRead(std::string_view type) {
+  return type == "BPE" || type == "WordPiece" || type == "Unigram";
+}
 
 std::string ModelType(const Json& file) {
   const Json* model = file.Find("model");

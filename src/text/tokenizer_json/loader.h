@@ -1,10 +1,11 @@
 // Reads tokenizer.json to the parts of a pipeline tokenizer.
 //
-// Models of type BPE are supported. The sections "truncation" and "padding" are ignored: a text is
+// Models of types BPE, WordPiece and Unigram are supported. The sections "truncation" and "padding" are ignored: a text is
 // never truncated.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "minisgl/base/json.h"
 #include "minisgl/base/status.h"
@@ -17,6 +18,7 @@ namespace minisgl::text {
 Result<Json> ReadTokenizerJson(const std::string& path);
 // Returns the type of the model: "BPE", "Unigram", ...; "" if the file does not define it.
 std::string ModelType(const Json& file);
+bool IsModelTypeRead(std::string_view type);
 
 // Reads the parts from the content of tokenizer.json and the files beside it. kBadInput names the
 // key.

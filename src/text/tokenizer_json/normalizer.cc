@@ -12,6 +12,7 @@
 #include "minisgl/text/tokenizer.h"
 #include "text/tokenizer_json/byte_level.h"
 #include "text/tokenizer_json/pattern.h"
+#include "text/tokenizer_json/precompiled.h"
 #include "text/tokenizer_json/unicode.h"
 
 namespace minisgl::text {
@@ -165,6 +166,70 @@ class StripAccents : public Normalizer {
   }
 };
 
+// The characters around which BERT's words end: ideographs, but not kana or hangul.
+bool IsIdeograph(char32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
+         (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
+         (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+struct BertOptions {
+  bool cleans_text = true, parts_ideographs = true, strips_accents = true, lowercases = true;
+};
+
+class Bert : public Normalizer {
+ public:
+  explicit Bert(BertOptions options) : options_(options) {}
+
+  Status Run(std::string* text) const override {
+    if (options_.cleans_text || options_.parts_ideographs) CleanAndPart(text);
+    if (options_.strips_accents && !IsAscii(*text)) {
+      const UnicodeForm decomposition(/*composes=*/false, /*compatible=*/false);
+      MINISGL_RETURN_IF_ERROR(decomposition.Run(text));
+      KeepOnly(text, [](char32_t c) { return !IsNonspacingMark(c); });
+    }
+    if (options_.lowercases) MINISGL_RETURN_IF_ERROR(Lowercase().Run(text));
+    return CheckLength(*text);
+  }
+
+ private:
+  void CleanAndPart(std::string* text) const {
+    std::string out;
+    out.reserve(text->size());
+    for (std::string_view rest = *text; !rest.empty();) {
+      size_t length = 0;
+      const char32_t c = FirstCharacter(rest, &length);
+      const std::string_view character = rest.substr(0, length);
+      rest.remove_prefix(length);
+      const bool is_line = c == '\t' || c == '\n' || c == '\r';
+      if (options_.cleans_text && !is_line && (c == 0 || c == 0xFFFD || IsControl(c))) continue;
+      if (options_.cleans_text && (is_line || IsWhiteSpace(c))) {
+        out += ' ';
+      } else if (options_.parts_ideographs && IsIdeograph(c)) {
+        out += ' ';
+        out += character;
+        out += ' ';
+      } else {
+        out += character;
+      }
+    }
+    *text = std::move(out);
+  }
+
+  static void KeepOnly(std::string* text, bool (*is_kept)(char32_t)) {
+    std::string out;
+    for (std::string_view rest = *text; !rest.empty();) {
+      size_t length = 0;
+      if (is_kept(FirstCharacter(rest, &length))) out += rest.substr(0, length);
+      rest.remove_prefix(length);
+    }
+    *text = std::move(out);
+  }
+
+  BertOptions options_;
+};
+
 class Strip : public Normalizer {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
@@ -305,6 +370,16 @@ Result<Pointer> ReadStrip(const JsonPlace& place) {
   return Pointer(new Strip(left, right));
 }
 
+Result<Pointer> ReadBert(const JsonPlace& place) {
+  BertOptions options;
+  MINISGL_ASSIGN_OR_RETURN(options.cleans_text, place["clean_text"].Bool(true));
+  MINISGL_ASSIGN_OR_RETURN(options.parts_ideographs, place["handle_chinese_chars"].Bool(true));
+  MINISGL_ASSIGN_OR_RETURN(options.lowercases, place["lowercase"].Bool(true));
+  MINISGL_ASSIGN_OR_RETURN(options.strips_accents,
+                           place["strip_accents"].Bool(options.lowercases));
+  return Pointer(new Bert(options));
+}
+
 Result<Pointer> ReadPrepend(const JsonPlace& place) {
   MINISGL_ASSIGN_OR_RETURN(std::string prefix, place["prepend"].String());
   if (prefix.size() > kPieceBytesMax) {
@@ -333,9 +408,11 @@ Result<Pointer> ReadKind(const JsonPlace& place, int depth) {
   if (type == "Replace") return ReadReplace(place);
   if (type == "ByteLevel") return Pointer(new ByteLevel());
   if (type == "Nmt") return Pointer(new Nmt());
+  if (type == "BertNormalizer") return ReadBert(place);
+  if (type == "Precompiled") return ReadPrecompiled(place);
   return place["type"].Error(
       "is \"{}\"; supported are NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, "
-      "Replace, ByteLevel, Nmt and Sequence",
+      "Replace, ByteLevel, Nmt, BertNormalizer, Precompiled and Sequence",
       Visible(type));
 }
 

@@ -8,10 +8,10 @@
 
 #include "minisgl/base/ids.h"
 #include "text/tokenizer_json/added_tokens.h"
-#include "text/tokenizer_json/bpe.h"
 #include "text/tokenizer_json/decoder.h"
 #include "text/tokenizer_json/normalizer.h"
 #include "text/tokenizer_json/pre_tokenizer.h"
+#include "text/tokenizer_json/word_model.h"
 
 namespace minisgl::text {
 
@@ -21,7 +21,7 @@ struct TokenizerParts {
     std::optional<TokenId> id;  // a token of the vocabulary or an added token
   };
 
-  std::optional<Bpe> bpe;                             // with the model's vocabulary
+  std::unique_ptr<const WordModel> model;             // with its vocabulary
   std::unique_ptr<const Normalizer> normalizer;       // null: text is not changed
   std::unique_ptr<const PreTokenizer> pre_tokenizer;  // null: a section is one word
   std::unique_ptr<const SpellingDecoder> decoder;

@@ -102,6 +102,14 @@ bool IsMark(char32_t c) {
   return category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME;
 }
 
+bool IsNonspacingMark(char32_t c) { return Category(c) == UTF8PROC_CATEGORY_MN; }
+
+bool IsControl(char32_t c) {
+  const utf8proc_category_t category = Category(c);
+  return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
+         category == UTF8PROC_CATEGORY_CO;
+}
+
 bool IsWordCharacter(char32_t c) {
   const utf8proc_category_t category = Category(c);
   if (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL) return true;

@@ -14,6 +14,8 @@ bool IsWhiteSpace(char32_t c);   // Unicode's White_Space
 bool IsNumeric(char32_t c);      // any kind of number (N)
 bool IsPunctuation(char32_t c);  // P, and the ASCII symbols
 bool IsMark(char32_t c);         // M
+bool IsNonspacingMark(char32_t c);  // Mn
+bool IsControl(char32_t c);         // Cc, Cf, Co
 // Characters that utf8proc decomposes or reorders in normalisation, but not the reference, whose
 // tables are Unicode 9.
 bool IsNewInNormalization(char32_t c);
