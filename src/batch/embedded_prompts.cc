@@ -14,6 +14,7 @@
 #include "batch/row_conversation.h"
 #include "batch/row_prompt.h"
 #include "minisgl/plan/row_extras.h"
+#include "minisgl/text/lower_case.h"
 
 namespace minisgl::batch {
 
@@ -33,6 +34,9 @@ std::optional<RowError> PromptBuilder::EncodeText(EmbeddedText text,
   }
   Conversation conversation;
   conversation.raw.text = options_.embedding.prompt + text.text;
+  if (options_.embedding.pipeline->lowercases) {
+    conversation.raw.text = LowerCase(conversation.raw.text);
+  }
   Result<RenderedPrompt> rendered = RenderPrompt(*text_, std::move(conversation), cancelled);
   EncodeBounds bounds;
   bounds.cancelled = cancelled;

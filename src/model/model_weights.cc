@@ -74,8 +74,7 @@ class Packer {
   Result<Matrix> PackTable(Role role) const {
     MINISGL_ASSIGN_OR_RETURN(const WeightTensor tensor, GetMatrix(role, 0));
     return ops_->PackEmbedding(
-        tensor, role == Role::kEmbedding || role == Role::kPerLayerTable ? format_
-                                                                         : format_.dtype);
+        tensor, role == Role::kEmbedding || role == Role::kPerLayerTable ? format_ : format_.dtype);
   }
 
   // The matrix as its file holds it, and what keeps its memory.

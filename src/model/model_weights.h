@@ -130,7 +130,7 @@ struct ModelWeights {
   Matrix positions;               // [NP, D]
   Matrix token_types;             // [NT, D]
   NormWeights input_norm;         // of the sum of a token's embeddings
-  DeviceArray<float> value_norm;      // ones for the widest values of a token; null: no norm
+  DeviceArray<float> value_norm;  // ones for the widest values of a token; null: no norm
 };
 
 // Checks that `checkpoint` has every required tensor in the shape given by `config` and no tensor

@@ -69,8 +69,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir)
   if (IsGgufFile(model_dir)) return text::LoadGgufTokenizer(model_dir);
   const std::filesystem::path dir(model_dir);
   // A dangling link is an error: the model's own tokenizer must not be silently replaced.
-  for (const char* name : {"tokenizer.json", "tokenizer.model", text::kTekkenFile,
-                           text::kVocabularyFile}) {
+  for (const char* name :
+       {"tokenizer.json", "tokenizer.model", text::kTekkenFile, text::kVocabularyFile}) {
     MINISGL_RETURN_IF_ERROR(CheckLink((dir / name).string()));
   }
   const auto has = [&](const char* name) { return IsListed((dir / name).string()); };

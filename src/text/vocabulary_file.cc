@@ -69,7 +69,8 @@ Result<Json> MakeTokenizer(const PieceIds& ids, const Json& config) {
                                    std::pair("mask_token", "[MASK]")}) {
     const std::string text = TokenNamed(config, key, usual);
     const auto found = ids.find(text);
-    const bool is_needed = std::string_view(key) != "pad_token" && std::string_view(key) != "mask_token";
+    const bool is_needed =
+        std::string_view(key) != "pad_token" && std::string_view(key) != "mask_token";
     if (found == ids.end() && is_needed) {
       return BadInput("has no line \"{}\", the {} of the model", Visible(text, 60), key);
     }
@@ -86,20 +87,20 @@ Result<Json> MakeTokenizer(const PieceIds& ids, const Json& config) {
   const auto pair = [&](const char* key) {
     return Json(Json::Array{Json(std::string(key)), Json(roles.at(key))});
   };
-  return Json(Json::Object{
-      {"added_tokens", Json(std::move(added))},
-      {"normalizer", Json(Json::Object{{"type", Json("BertNormalizer")},
-                                       {"lowercase", lowercase},
-                                       {"strip_accents", strips},
-                                       {"handle_chinese_chars", parts}})},
-      {"pre_tokenizer", Json(Json::Object{{"type", Json("BertPreTokenizer")}})},
-      {"post_processor", Json(Json::Object{{"type", Json("BertProcessing")},
-                                           {"cls", pair("cls_token")},
-                                           {"sep", pair("sep_token")}})},
-      {"decoder", Json(Json::Object{{"type", Json("WordPiece")}})},
-      {"model", Json(Json::Object{{"type", Json("WordPiece")},
-                                  {"unk_token", Json(unk)},
-                                  {"vocab", Json(std::move(vocabulary))}})}});
+  return Json(
+      Json::Object{{"added_tokens", Json(std::move(added))},
+                   {"normalizer", Json(Json::Object{{"type", Json("BertNormalizer")},
+                                                    {"lowercase", lowercase},
+                                                    {"strip_accents", strips},
+                                                    {"handle_chinese_chars", parts}})},
+                   {"pre_tokenizer", Json(Json::Object{{"type", Json("BertPreTokenizer")}})},
+                   {"post_processor", Json(Json::Object{{"type", Json("BertProcessing")},
+                                                        {"cls", pair("cls_token")},
+                                                        {"sep", pair("sep_token")}})},
+                   {"decoder", Json(Json::Object{{"type", Json("WordPiece")}})},
+                   {"model", Json(Json::Object{{"type", Json("WordPiece")},
+                                               {"unk_token", Json(unk)},
+                                               {"vocab", Json(std::move(vocabulary))}})}});
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ enum class Windows : uint8_t {
 // Which layers rotate queries and keys.
 enum class Rotated : uint8_t {
   kAll,
-  kNone,  // the model has no rotary
+  kNone,          // the model has no rotary
   kWindows,       // those with a window
   kWindowsIfAny,  // likewise, but all of a model without any
   kListed,  // those that no_rope_layers gives a 1; else all but each no_rope_layer_interval-th
@@ -55,9 +55,9 @@ struct NamedRole {
 };
 
 struct Architecture {
-  const char* name;           // of config.json's `architectures`
-  const char* model_type;     // and of its `model_type`
-  const char* old_name = "";  // that some files have for `name`
+  const char* name;                           // of config.json's `architectures`
+  const char* model_type;                     // and of its `model_type`
+  const char* old_name = "";                  // that some files have for `name`
   std::vector<const char*> other_names = {};  // classes around the same layers
 
   // Defaults of absent keys. A number of heads or a head_dim that is null is derived.

@@ -31,8 +31,8 @@
 namespace minisgl::weights {
 
 enum class TensorRole : uint8_t {
-  kEmbedding,  // once a model
-  kPositions,  // [NP, D] once a model, as the next three
+  kEmbedding,   // once a model
+  kPositions,   // [NP, D] once a model, as the next three
   kTokenTypes,  // [NT, D]
   kEmbeddingNorm,
   kEmbeddingNormBias,

@@ -164,7 +164,7 @@ Status ReadTransformer(const std::string& model_dir, VectorPipeline* pipeline) {
   MINISGL_ASSIGN_OR_RETURN(const Json json, ReadJsonAt(path));
   FieldReader reader(json, path);
   pipeline->max_tokens = reader.OptionalInt("max_seq_length", kTextTokensRange);
-  if (reader.Bool("do_lower_case", false)) reader.Fail("do_lower_case", "false is supported");
+  pipeline->lowercases = reader.Bool("do_lower_case", false);
   return reader.status();
 }
 

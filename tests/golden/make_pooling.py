@@ -1,16 +1,19 @@
 """Makes tests/golden/pooling: a tiny model of vectors with random weights in the published layout, texts, and what
 sentence-transformers makes of them in f32.
 
-    pip install sentence-transformers
+    pip install sentence-transformers sentencepiece protobuf
     python3 tests/golden/make_pooling.py TOKENIZER_FOLDER
 
 gemma3: attention both ways, a window in every layer but one, the mean of the states, two products, normalised; a prompt
-for queries and one for documents. TOKENIZER_FOLDER has a tokenizer.json of at most 512 tokens.
+for queries and one for documents. TOKENIZER_FOLDER has a tokenizer.json of at most 512 tokens. The others are encoders
+(encoders.py).
 """
 import json
 import pathlib
 import shutil
 import sys
+
+from encoders import make_encoders
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -60,6 +63,7 @@ def main():
             for text, vector in zip(TEXTS, whole.encode(TEXTS, prompt_name=prompt or None)):
                 row = {"text": text, "prompt": prompt, "embedding": [round(float(x), 7) for x in vector]}
                 out.write(json.dumps(row) + "\n")
+    make_encoders(OUT)
 
 
 main()

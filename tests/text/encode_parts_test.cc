@@ -131,7 +131,7 @@ std::vector<TokenId> EncodeWhole(const TokenizerParts& parts, std::string text) 
   std::vector<TokenId> ids;
   for (const TextRange& word : words.words) {
     parts.model->Encode(std::string_view(words.text).substr(word.begin, word.end - word.begin),
-                      &scratch, &ids);
+                        &scratch, &ids);
   }
   return ids;
 }

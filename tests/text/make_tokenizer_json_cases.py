@@ -1,6 +1,6 @@
 """Writes tokenizer_json_cases.jsonl: small tokenizer.json files and their results in the tokenizers library.
 
-    pip install tokenizers==0.23.3; python3 tests/text/make_tokenizer_json_cases.py
+    pip install tokenizers==0.23.3 sentencepiece protobuf; python3 tests/text/make_tokenizer_json_cases.py
 
 Line 1 contains the models (vocabulary and merges) by name, every other line one tokenizer: the name of its model, options
 of the model, the other sections, and cases. A case has a text, its ids without and (if they differ) with those of the
@@ -30,6 +30,12 @@ TEXTS = [
     "https://example.com/a?b=c&d=e#frag", "<s>Hello</s>", "<s> Hello </s> world<mask>x <mask> y", "say <add>word<add>s words",
     "▁under ▁▁two ▁", "<0x41><0x0A> <unk>", "aaaaaaaaaaaaaaaa bbbbbbb", "the<word>the word wording", "\n", "\n \n", " \t ",
     "“quotes” ‘single’ — dash … ellipsis", "ZALGO h̷̡e̛l͟l̸o", "𝕳𝖊𝖑𝖑𝖔 𝟙𝟚𝟛", "Straße STRASSE ŒUVRE ǆ ǅ Ǆ", "\u0378 unassigned \U000323b0",
+]
+
+OTHER_TEXTS = [
+    "aaaa" * 25, "aaaa" * 25 + "a", "don't do not isn't they've we're 's I'm ' a '", "[CLS] x [SEP]y [MASK]", "quick,brown.fox!jumps?over",
+    "\r\n \r \u200b\u200b x", "A\u030a e\u0301\u0323 \u212b ﬁ① A", "x\u0000y \ufffd\ufffd \u00ad soft \u0085 \ue000", "漢字かな交じり文 𠀀𪚥 ㍿",
+    "<unk> ▁▁ \u2581a", "ffffi zzqqxx ﷽ ", "\U0001f1e9\U0001f1ea\U0001f1eb \u0e33\u0e33 \u1100\u1161\u11a8",
 ]
 
 GPT2 = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -81,7 +87,42 @@ def make_models():
         "sentence": sentence,
         "plain": {"vocab": {"<unk>": 0, **{t: i + 1 for i, t in enumerate(metaspace["vocab"])}}, "merges": metaspace["merges"]},
         "words": words,
+        **make_other_models(),
     }
+
+
+# Cases of rules of sentencepiece: spaces, characters of several forms, a rule that begins another.
+RULES = "9\t20\nA\t20\nD\t20\n1\t\n200B\t20\nFB01\t66 69\n212B\tC5\n2460\t31\n65 301\tE9\n41\t61\n41 30A\tE5\n2026\t2E 2E 2E\n"
+
+
+def make_other_models():
+    """WordPiece and Unigram, and a table of normalisation."""
+    import base64
+    import io
+
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+    pieces = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    pieces.normalizer = normalizers.BertNormalizer(lowercase=False)
+    pieces.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces.train_from_iterator(CORPUS, trainers.WordPieceTrainer(vocab_size=330, special_tokens=special, show_progress=False))
+    lower = {t.lower() for t in pieces.get_vocab()} | set(pieces.get_vocab()) | {"don", "'", "t", "##'", "aaaa", "##aaaa"}
+    vocab = {t: i for i, t in enumerate(special + sorted(lower - set(special) - {t.lower() for t in special}))}
+    rules = OUT.with_suffix(".rules.tsv")
+    rules.write_text(RULES)
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS), model_writer=written, vocab_size=330, model_type="unigram",
+        normalization_rule_tsv=str(rules), hard_vocab_limit=False, minloglevel=2)
+    rules.unlink()
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(written.getvalue())
+    scores = [["<s>", 0.0], ["</s>", 0.0], ["<unk>", 0.0]] + [[p.piece, p.score] for p in list(proto.pieces)[3:]]
+    global CHARSMAP
+    CHARSMAP = base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()
+    as_bytes = scores + [[f"<0x{b:02X}>", -9.0] for b in range(256)]
+    return {"pieces": {"vocab": vocab}, "scores": {"vocab": scores}, "scores_bytes": {"vocab": as_bytes}}
 
 
 def added(content, token_id, **flags):
@@ -196,6 +237,37 @@ def tokenizers():
            {"pre_tokenizer": {"type": "WhitespaceSplit"}, "decoder": {"type": "BPEDecoder", "suffix": "</w>"}})
 
 
+def other_tokenizers():
+    """WordPiece and Unigram."""
+    marks = [added(t, i, special=True) for i, t in enumerate(["[UNK]", "[CLS]", "[SEP]", "[MASK]"])]
+    word_piece = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                  "max_input_chars_per_word": 100}
+    around = template([("[CLS]", 1)], [("[SEP]", 2)])
+    for lower in [True, False]:
+        for strips in [None, not lower]:
+            yield (f"word_piece_{lower}_{strips}", "pieces", word_piece, {
+                "added_tokens": marks, "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": around,
+                "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": lower},
+                "normalizer": {"type": "BertNormalizer", "clean_text": lower or strips is None, "lowercase": lower,
+                               "handle_chinese_chars": lower, "strip_accents": strips}})
+    yield ("word_piece_short", "pieces", {**word_piece, "max_input_chars_per_word": 4}, {
+        "added_tokens": marks, "pre_tokenizer": {"type": "Whitespace"},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 2], "cls": ["[CLS]", 1]}})
+    controls = [added("<s>", 0, special=True), added("</s>", 1, special=True), added("<unk>", 2, special=True)]
+    table = {"type": "Precompiled", "precompiled_charsmap": CHARSMAP}
+    single_spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    for name, pre in [("words", sequence("pretokenizers", {"type": "WhitespaceSplit"}, {
+                          "type": "Metaspace", "replacement": "▁"})),
+                      ("whole", {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False})]:
+        for model in ["scores", "scores_bytes"]:
+            yield (f"unigram_{name}_{model}", model,
+                   {"type": "Unigram", "unk_id": 2, "byte_fallback": model == "scores_bytes"},
+                   {"added_tokens": controls, "normalizer": sequence("normalizers", table, single_spaces),
+                    "pre_tokenizer": pre, "decoder": {"type": "Metaspace", "replacement": "▁"},
+                    "post_processor": template([("<s>", 0)], [("</s>", 1)])})
+
+
 def decode(tokenizer, ids, **options):
     """None if the library panics because Strip removes more characters than a token has."""
     try:
@@ -210,14 +282,16 @@ def main():
     all_models = make_models()
     draw = random.Random(6)
     rows = [{"models": all_models}]
-    for name, model, options, sections in tokenizers():
+    for name, model, options, sections in [*tokenizers(), *other_tokenizers()]:
         file = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
                 "pre_tokenizer": None, "post_processor": None, "decoder": None, **sections,
                 "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
                           "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
                           **options, **all_models[model]}}
+        if "type" in options:
+            file["model"] = {**options, **all_models[model]}
         tokenizer = Tokenizer.from_str(json.dumps(file))
-        texts = TEXTS if model != "words" else ["low lower newer nt t lot", "xyz lowx low", ""]
+        texts = (TEXTS if "type" not in options else TEXTS + OTHER_TEXTS) if model != "words" else ["low lower newer nt t lot", "xyz lowx low", ""]
         cases = []
         for text in texts:
             ids = tokenizer.encode(text, add_special_tokens=False).ids

@@ -167,7 +167,7 @@ struct ModelConfig {
   // An encoder (BERT and its kin): attends_both_ways, lacks_head, and no head is loaded.
   bool is_encoder = false;
   bool old_norm_names = false;  // norms are stored as "gamma" and "beta"
-  DType dtype = DType::kF32;  // as stated in the file; f32 if it is not
+  DType dtype = DType::kF32;    // as stated in the file; f32 if it is not
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;  // of layers without experts

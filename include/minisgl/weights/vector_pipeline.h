@@ -2,7 +2,7 @@
 // modules.json, and the files that it names. Files are untrusted.
 //
 //   modules.json                        the modules, one after another
-//   sentence_bert_config.json           the longest text
+//   sentence_bert_config.json           the longest text, and whether texts are in lower case
 //   config_sentence_transformers.json   texts to put before others, by their names
 //   N_Pooling/config.json, N_Dense/config.json and N_Dense/model.safetensors
 #pragma once
@@ -36,6 +36,7 @@ struct VectorPipeline {
   Pooling pooling = Pooling::kMean;
   std::vector<VectorModule> modules;
   std::optional<int64_t> max_tokens;  // of a text, those that the tokenizer adds included
+  bool lowercases = false;            // texts are in lower case before they are encoded
   std::optional<int64_t> dimensions;  // vectors are cut to these
   std::vector<std::pair<std::string, std::string>> prompts;  // by name
   std::string default_prompt;  // the text of the prompt that is used if none is named

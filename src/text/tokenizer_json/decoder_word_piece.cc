@@ -11,9 +11,9 @@ namespace {
 // What the reference takes out of each token, after the space before it.
 std::string CleanUp(std::string token) {
   constexpr std::pair<std::string_view, std::string_view> kRules[] = {
-      {" .", "."},    {" ?", "?"},           {" !", "!"},     {" ,", ","},   {" ' ", "'"},
-      {" n't", "n't"}, {" 'm", "'m"},        {" do not", " don't"}, {" 's", "'s"},
-      {" 've", "'ve"}, {" 're", "'re"}};
+      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
   for (const auto& [from, to] : kRules) {
     for (size_t at = token.find(from); at != std::string::npos; at = token.find(from, at)) {
       token.replace(at, from.size(), to);

@@ -264,8 +264,7 @@ class TokenizerJsonReader {
     options.unk_id = static_cast<TokenId>(unk_id);
     MINISGL_ASSIGN_OR_RETURN(options.byte_fallback, model["byte_fallback"].Bool(false));
     options.never = Marks();
-    parts_.model =
-        std::make_unique<Unigram>(vocabulary_, std::move(scores_), std::move(options));
+    parts_.model = std::make_unique<Unigram>(vocabulary_, std::move(scores_), std::move(options));
     return {};
   }
 
@@ -391,7 +390,7 @@ class TokenizerJsonReader {
   const TokenizerConfig& config_;
   TokenizerParts parts_;
   std::shared_ptr<Vocabulary> vocabulary_;
-  std::vector<double> scores_;  // of a Unigram model, by id
+  std::vector<double> scores_;                             // of a Unigram model, by id
   std::unordered_map<std::string, AddedTokenRule> added_;  // by text
   std::unordered_map<TokenId, std::string> added_texts_;
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "minisgl/base/utf8.h"
+#include "minisgl/text/lower_case.h"
 #include "minisgl/text/tokenizer.h"
 #include "text/tokenizer_json/byte_level.h"
 #include "text/tokenizer_json/pattern.h"
@@ -131,20 +132,7 @@ class UnicodeForm : public Normalizer {
 class Lowercase : public Normalizer {
  public:
   Status Run(std::string* text) const override {
-    constexpr char32_t kCapitalIWithDot = 0x130;  // the only letter that becomes two characters
-    std::string out;
-    out.reserve(text->size());
-    for (std::string_view rest = *text; !rest.empty();) {
-      size_t length = 0;
-      const char32_t c = FirstCharacter(rest, &length);
-      rest.remove_prefix(length);
-      if (c == kCapitalIWithDot) {
-        out += "i\xCC\x87";
-      } else {
-        AppendUtf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), &out);
-      }
-    }
-    *text = std::move(out);
+    *text = LowerCase(*text);
     return CheckLength(*text);
   }
   size_t ShrinkMax() const override { return 3; }  // the kelvin sign
@@ -375,8 +363,7 @@ Result<Pointer> ReadBert(const JsonPlace& place) {
   MINISGL_ASSIGN_OR_RETURN(options.cleans_text, place["clean_text"].Bool(true));
   MINISGL_ASSIGN_OR_RETURN(options.parts_ideographs, place["handle_chinese_chars"].Bool(true));
   MINISGL_ASSIGN_OR_RETURN(options.lowercases, place["lowercase"].Bool(true));
-  MINISGL_ASSIGN_OR_RETURN(options.strips_accents,
-                           place["strip_accents"].Bool(options.lowercases));
+  MINISGL_ASSIGN_OR_RETURN(options.strips_accents, place["strip_accents"].Bool(options.lowercases));
   return Pointer(new Bert(options));
 }
 
@@ -425,3 +412,25 @@ Result<std::unique_ptr<const Normalizer>> Normalizer::Read(const JsonPlace& plac
 }
 
 }  // namespace minisgl::text
+
+namespace minisgl {
+
+std::string LowerCase(std::string_view text) {
+  constexpr char32_t kCapitalIWithDot = 0x130;  // the only letter that becomes two characters
+  const std::string whole = IsValidUtf8(text) ? std::string() : ReplaceInvalidUtf8(text);
+  std::string out;
+  out.reserve(text.size());
+  for (std::string_view rest = whole.empty() ? text : whole; !rest.empty();) {
+    size_t length = 0;
+    const char32_t c = text::FirstCharacter(rest, &length);
+    rest.remove_prefix(length);
+    if (c == kCapitalIWithDot) {
+      out += "i\xCC\x87";
+    } else {
+      AppendUtf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), &out);
+    }
+  }
+  return out;
+}
+
+}  // namespace minisgl

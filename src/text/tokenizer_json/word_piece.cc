@@ -25,10 +25,9 @@ void WordPiece::Encode(std::string_view word, BpeScratch* /*scratch*/,
   const size_t first = ids->size();
   const auto is_lead = [](char c) { return (c & 0xC0) != 0x80; };
   // The test of the bytes bounds the work of counting.
-  const bool is_long =
-      word.size() / 4 > options_.characters_max ||
-      static_cast<size_t>(std::count_if(word.begin(), word.end(), is_lead)) >
-          options_.characters_max;
+  const bool is_long = word.size() / 4 > options_.characters_max ||
+                       static_cast<size_t>(std::count_if(word.begin(), word.end(), is_lead)) >
+                           options_.characters_max;
   std::string spelling;
   for (size_t begin = 0; begin < word.size() && !is_long;) {
     std::optional<TokenId> found;

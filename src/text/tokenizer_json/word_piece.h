@@ -12,10 +12,10 @@
 namespace minisgl::text {
 
 struct WordPieceOptions {
-  TokenId unk_id = 0;                             // of a word that cannot be cut
-  std::string continuing_subword_prefix = "##";   // before each piece of a word but the first
-  size_t characters_max = 100;                    // a longer word is unknown
-  std::vector<TokenId> never;                     // as BpeOptions::never
+  TokenId unk_id = 0;                            // of a word that cannot be cut
+  std::string continuing_subword_prefix = "##";  // before each piece of a word but the first
+  size_t characters_max = 100;                   // a longer word is unknown
+  std::vector<TokenId> never;                    // as BpeOptions::never
 };
 
 // O(n m) in the length of a word, which is bounded by characters_max, and of the longest piece.
