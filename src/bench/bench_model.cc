@@ -101,6 +101,10 @@ Result<BenchModel> OpenBenchModel(const BenchOptions& options, BenchReport* repo
   }
   BenchModel model;
   MINISGL_ASSIGN_OR_RETURN(model.config, LoadBenchConfig(options));
+  if (model.config.is_encoder) {
+    return UsageError("bench measures models that give answers; {} is an encoder",
+                      model.config.architecture);
+  }
   ReportModel(options, model.config, report);
   {
     // Release it before the model is loaded: its memory is then free, and nothing disturbs the

@@ -242,10 +242,17 @@ void DescribeTemplate(const TextModel& model, std::string* out) {
 
 void DescribeText(const TextModel& text, const load::ModelFacts& facts, std::string* out) {
   const Tokenizer& tokenizer = *text.tokenizer;
+  // An encoder names what stands around a text in no other place.
+  const auto shown = [&](const std::string& role, const std::vector<TokenId>& around) {
+    if (role.empty() && facts.config.is_encoder && around.size() == 1) {
+      return Visible(tokenizer.PieceText(around[0]));
+    }
+    return role.empty() ? std::string("nothing") : Visible(role);
+  };
   InfoLine("tokenizer",
            fmt::format("{} tokens, begins with {}, ends with {}", tokenizer.vocab_size(),
-                       tokenizer.bos_token().empty() ? "nothing" : Visible(tokenizer.bos_token()),
-                       tokenizer.eos_token().empty() ? "nothing" : Visible(tokenizer.eos_token())),
+                       shown(tokenizer.bos_token(), tokenizer.Prefix()),
+                       shown(tokenizer.eos_token(), tokenizer.Suffix())),
            out);
   DescribeTemplate(text, out);
   std::set<TokenId> eos(facts.config.eos_token_ids.begin(), facts.config.eos_token_ids.end());

@@ -144,6 +144,7 @@ Result<int> Plan(PlanOptions options) {
                              report::ParseRunSpeed(json, Visible(options.from, 400)));
   }
   MINISGL_ASSIGN_OR_RETURN(const TextModel text, load::LoadTextModel(options.model));
+  MINISGL_RETURN_IF_ERROR(load::CheckGivesAnswers(text));
   if (options.chat) MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
   MINISGL_RETURN_IF_ERROR(load::CheckImageOptions(options.images, text));
   MINISGL_ASSIGN_OR_RETURN(subject.facts, load::LoadModelFacts(text, options.engine));

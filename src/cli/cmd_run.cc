@@ -192,6 +192,9 @@ Status CheckText(const batch::RunOptions& options, const TextModel& text, Job* j
   MINISGL_RETURN_IF_ERROR(load::CheckImageOptions(options.image_options, text));
   MINISGL_RETURN_IF_ERROR(CheckPictures(options, text));
   if (options.tools.any()) MINISGL_RETURN_IF_ERROR(load::CheckTakesTools(text));
+  if (options.purpose != batch::RowPurpose::kEmbed) {
+    MINISGL_RETURN_IF_ERROR(load::CheckGivesAnswers(text));
+  }
   if (options.purpose != batch::RowPurpose::kAnswer) return Status();
   if (options.strict) MINISGL_RETURN_IF_ERROR(CheckSwitches(text, *job));
   const bool fills_messages = options.rows.prompt && !options.raw;

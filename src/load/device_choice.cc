@@ -242,6 +242,13 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelList& model
     device.fallback = "--cpu-target";
     return device;
   }
+  if (const ModelConfig& config = models.target(); config.is_encoder) {
+    const std::string reason =
+        fmt::format("{}, an encoder, runs on the CPU alone", config.architecture);
+    if (!automatic) return UsageError("--device cuda: {}; use --device cpu", reason);
+    device.fallback = reason;
+    return device;
+  }
   auto profile =
       options.profile_kernels ? std::make_shared<KernelProfile>(NumRanks(options)) : nullptr;
   const Status opened = OpenCuda(options, models, profile, &device);

@@ -327,8 +327,16 @@ Result<EngineRanks> MakeRanks(const EngineOptions& options, const RankPlaces& pl
   return ranks;
 }
 
+Status CheckGivesAnswers(const TextModel& text) {
+  MINISGL_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig(text.dir));
+  if (!config.is_encoder) return Status();
+  return BadInput("{}: {} is an encoder: it gives vectors of texts (minisgl embed), and no answers",
+                  Visible(text.dir, 400), config.architecture);
+}
+
 Status CheckHasTemplate(const TextModel& text) {
   if (text.chat_template != nullptr) return Status();
+  MINISGL_RETURN_IF_ERROR(CheckGivesAnswers(text));
   return BadInput("{}: the model has no chat template; give one with --chat-template FILE",
                   Visible(text.dir, 400));
 }

@@ -111,6 +111,8 @@ Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options,
 Result<EngineRanks> MakeRanks(const EngineOptions& options, const RankPlaces& places,
                               const std::optional<PackSource>& pack_source);
 
+// Returns kBadInput, with the command that takes it, if the model is an encoder.
+Status CheckGivesAnswers(const TextModel& text);
 // Returns kBadInput, with the advice to use --chat-template, if the model has no chat template.
 Status CheckHasTemplate(const TextModel& text);
 

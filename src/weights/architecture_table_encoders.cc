@@ -56,6 +56,71 @@ Architecture BertFamily(const char* name, const char* model_type,
           .read = read};
 }
 
+Architecture NomicBert() {
+  return {.name = "NomicBertModel",
+          .model_type = "nomic_bert",
+          .other_names = {"NomicBertForMaskedLM", "NomicBertForPreTraining"},
+          .max_seq_len = 2048,
+          .norm_kind = NormKind::kLayer,
+          .norm_placement = NormPlacement::kAfterSum,
+          .norm_bias = true,
+          .eps_key = "layer_norm_eps",
+          .eps = 1e-12,
+          .rotary_partial = true,
+          .theta = 1000,
+          .names = {{Role::kEmbedding, "model.embeddings.word_embeddings.weight"},
+                    {Role::kTokenTypes, "model.embeddings.token_type_embeddings.weight"},
+                    {Role::kEmbeddingNorm, "model.emb_ln.weight"},
+                    {Role::kEmbeddingNormBias, "model.emb_ln.bias"},
+                    {Role::kQkv, "attn.Wqkv.weight"},
+                    {Role::kAttentionOutput, "attn.out_proj.weight"},
+                    {Role::kAttentionPostNorm, "norm1.weight"},
+                    {Role::kAttentionPostNormBias, "norm1.bias"},
+                    {Role::kGate, "mlp.fc12.weight"},
+                    {Role::kUp, "mlp.fc11.weight"},
+                    {Role::kDown, "mlp.fc2.weight"},
+                    {Role::kFeedForwardPostNorm, "norm2.weight"},
+                    {Role::kFeedForwardPostNormBias, "norm2.bias"}},
+          .layers = "encoder.layers",
+          .encoder_prefixes = {"", "bert."},
+          .rename = RenameNomicBert,
+          .read = ReadNomicBert};
+}
+
+Architecture ModernBert() {
+  return {.name = "ModernBertModel",
+          .model_type = "modernbert",
+          .other_names = {"ModernBertForMaskedLM"},
+          .max_seq_len = 8192,
+          .norm_kind = NormKind::kLayer,
+          .eps_key = "norm_eps",
+          .eps = 1e-5,
+          .activation_key = "hidden_activation",
+          .activation = "gelu",
+          .theta = 160000,
+          .window_theta = 10000,
+          .window_theta_key = "local_rope_theta",
+          .windows = Windows::kAllButEach,
+          .window = 65,
+          .window_period = 3,
+          .names = {{Role::kEmbedding, "model.embeddings.tok_embeddings.weight"},
+                    {Role::kEmbeddingNorm, "model.embeddings.norm.weight"},
+                    {Role::kEmbeddingNormBias, "model.embeddings.norm.bias"},
+                    {Role::kAttentionNorm, "attn_norm.weight"},
+                    {Role::kAttentionNormBias, "attn_norm.bias"},
+                    {Role::kQkv, "attn.Wqkv.weight"},
+                    {Role::kAttentionOutput, "attn.Wo.weight"},
+                    {Role::kFeedForwardNorm, "mlp_norm.weight"},
+                    {Role::kFeedForwardNormBias, "mlp_norm.bias"},
+                    {Role::kGateUp, "mlp.Wi.weight"},
+                    {Role::kDown, "mlp.Wo.weight"},
+                    {Role::kFinalNorm, "model.final_norm.weight"},
+                    {Role::kFinalNormBias, "model.final_norm.bias"}},
+          .encoder_prefixes = {"", "model."},
+          .rename = RenameModernBert,
+          .read = ReadModernBert};
+}
+
 }  // namespace
 
 std::vector<Architecture> EncoderFamilies() {
@@ -65,6 +130,8 @@ std::vector<Architecture> EncoderFamilies() {
       BertFamily("XLMRobertaModel", "xlm-roberta", {"XLMRobertaForMaskedLM"}, "roberta.",
                  ReadRoberta),
       BertFamily("CamembertModel", "camembert", {"CamembertForMaskedLM"}, "roberta.", ReadRoberta),
+      NomicBert(),
+      ModernBert(),
   };
 }
 

@@ -3,7 +3,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "weights/config_keys.h"
 
@@ -18,6 +20,18 @@ void CheckIsEncoder(FieldReader* reader) {
   CheckNeutral(reader, "add_cross_attention", Json(false), "only false is supported");
   CheckNeutral(reader, "position_embedding_type", Json("absolute"),
                "only \"absolute\" is supported");
+}
+
+// Gives `from` the name `to`, unless the configuration has that.
+void Rename(std::string_view from, std::string_view to, Json* config) {
+  const Json* const value = config->Find(from);
+  if (value != nullptr && config->Find(to) == nullptr) config->Set(std::string(to), Json(*value));
+}
+
+// The integer of `key`, or `fallback`.
+int64_t IntOr(const Json& config, std::string_view key, int64_t fallback) {
+  const Json* const value = config.Find(key);
+  return value != nullptr && value->is_int() ? value->as_int() : fallback;
 }
 
 }  // namespace
@@ -63,6 +77,69 @@ void ReadRoberta(FieldReader* reader, ModelConfig* config) {
                  fmt::format("at least {} rows are needed: a text begins at row {}",
                              config->first_position + kSeqLenRange.min, config->first_position));
   }
+}
+
+void RenameNomicBert(Json* config) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"n_embd", "hidden_size"},
+      {"n_head", "num_attention_heads"},
+      {"n_layer", "num_hidden_layers"},
+      {"n_inner", "intermediate_size"},
+      {"n_positions", "max_position_embeddings"},
+      {"layer_norm_epsilon", "layer_norm_eps"},
+      {"rotary_emb_base", "rope_theta"},
+      {"rotary_emb_fraction", "partial_rotary_factor"}};
+  for (const auto& [from, to] : kNames) Rename(from, to, config);
+  const Json* const activation = config->Find("activation_function");
+  if (activation == nullptr || config->Find("hidden_act") != nullptr) return;
+  const bool is_swiglu = *activation == Json("swiglu"), is_geglu = *activation == Json("geglu");
+  config->Set("hidden_act", is_swiglu ? Json("silu") : is_geglu ? Json("gelu") : Json(*activation));
+}
+
+void ReadNomicBert(FieldReader* reader, ModelConfig* config) {
+  CheckIsEncoder(reader);
+  for (const char* key : {"causal", "prenorm", "use_rms_norm", "parallel_block", "qkv_proj_bias",
+                          "mlp_fc1_bias", "mlp_fc2_bias", "rotary_emb_interleaved"}) {
+    CheckNeutral(reader, key, Json(false), "only false is supported for this model_type");
+  }
+  CheckNeutral(reader, "rotary_emb_scale_base", std::nullopt, "only null is supported");
+  CheckNeutral(reader, "moe_every_n_layers", Json(0), "layers without experts (0) are supported");
+  config->num_token_types = reader->Int("type_vocab_size", kTypesRange, 2);
+  config->lacks_final_norm = true;
+  // Longer texts would be rotated by a base of their own.
+  if (reader->OptionalNumber("rotary_scaling_factor", kFactorRange)) {
+    config->max_seq_len =
+        std::min(config->max_seq_len, reader->Int("max_trained_positions", kSeqLenRange, 2048));
+  }
+}
+
+void RenameModernBert(Json* config) {
+  Rename("global_rope_theta", "rope_theta", config);
+  const Json* const local = config->Find("local_rope_theta");
+  if (local != nullptr && local->is_null() && config->Find("rope_theta") != nullptr) {
+    config->Set("local_rope_theta", Json(*config->Find("rope_theta")));
+  }
+  // The width is of both sides together: a token attends to those at most half of it away.
+  const int64_t width = IntOr(*config, "local_attention", 128);
+  if (width >= 0 && width < kWindowRange.max) config->Set("sliding_window", Json(width / 2 + 1));
+  const int64_t period = IntOr(*config, "global_attn_every_n_layers", 3);
+  const int64_t layers = IntOr(*config, "num_hidden_layers", 0);
+  const bool is_stated = config->Find("layer_types") != nullptr;
+  if (is_stated || period < 1 || layers < 1 || layers > kLayersRange.max) return;
+  Json::Array types;
+  for (int64_t i = 0; i < layers; ++i) {
+    types.emplace_back(i % period == 0 ? "full_attention" : "sliding_attention");
+  }
+  config->Set("layer_types", Json(std::move(types)));
+}
+
+void ReadModernBert(FieldReader* reader, ModelConfig* config) {
+  CheckIsEncoder(reader);
+  for (const char* key : {"attention_bias", "mlp_bias"}) {
+    CheckNeutral(reader, key, Json(false), "only false is supported for this model_type");
+  }
+  config->norm_bias = reader->Bool("norm_bias", false);
+  config->layers[0].lacks_attention_norm = true;
 }
 
 }  // namespace minisgl::weights

@@ -19,5 +19,11 @@ void FindEncoderNames(const Checkpoint& checkpoint, const Architecture& entry, M
 // padding's id.
 void ReadBert(FieldReader* reader, ModelConfig* config);
 void ReadRoberta(FieldReader* reader, ModelConfig* config);
+void ReadNomicBert(FieldReader* reader, ModelConfig* config);
+void ReadModernBert(FieldReader* reader, ModelConfig* config);
+
+// Architecture::rename: the keys of GPT-2, and those of ModernBERT before transformers 5.
+void RenameNomicBert(Json* config);
+void RenameModernBert(Json* config);
 
 }  // namespace minisgl::weights

@@ -5,6 +5,8 @@ bert_old      the same weights as BertForMaskedLM of old files: names begin with
               pieces are in vocab.txt; no modules.json
 roberta       RobertaModel, bytes, texts in lower case and cut to 48 tokens, the first state, a product
 xlm_roberta   XLMRobertaModel, a tokenizer.json of type Unigram with its table of normalisation
+nomic_bert    NomicBertModel with the keys of its published config.json: rotary, gated, no biases
+modernbert    ModernBertModel with the keys of transformers 4: norms before parts, windows in two of three layers
 """
 import io
 import json
@@ -17,7 +19,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel, XLMRobertaConfig, XLMRobertaModel
+from transformers import (BertConfig, BertModel, ModernBertConfig, ModernBertModel, NomicBertConfig, NomicBertModel, RobertaConfig,
+                          RobertaModel, XLMRobertaConfig, XLMRobertaModel)
 
 CORPUS = [
     "The quick brown fox jumps over the lazy dog. Hello world, hello there! It's what they're saying, isn't it?",
@@ -181,7 +184,44 @@ def make_xlm_roberta(out):
     save(model, file, config, [Pooling(32, pooling_mode="mean"), Normalize()], out / "xlm_roberta")
 
 
+def replace_keys(folder, added, dropped):
+    path = folder / "config.json"
+    config = {key: value for key, value in json.loads(path.read_text()).items() if key not in dropped}
+    path.write_text(json.dumps({**config, **added}, indent=1))
+
+
+def make_nomic_bert(out):
+    tokenizer, pieces = word_pieces()
+    model = fill(NomicBertModel(NomicBertConfig(vocab_size=len(pieces), max_position_embeddings=64, **SIZES)), 4)
+    config = {"tokenizer_class": "BertTokenizer", "model_max_length": 64}
+    folder = out / "nomic_bert"
+    save(model, json.loads(tokenizer.to_str()), config, [Pooling(32, pooling_mode="mean")], folder)
+    published = {
+        "n_embd": 32, "n_inner": 48, "n_layer": 2, "n_head": 4, "n_positions": 64, "layer_norm_epsilon": 1e-12,
+        "activation_function": "swiglu", "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False,
+        "rotary_emb_scale_base": None, "rotary_scaling_factor": None, "max_trained_positions": 2048, "causal": False,
+        "prenorm": False, "use_rms_norm": False, "parallel_block": False, "qkv_proj_bias": False, "mlp_fc1_bias": False,
+        "mlp_fc2_bias": False, "num_experts": 0}
+    replace_keys(folder, published, {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "head_dim",
+                                     "max_position_embeddings", "layer_norm_eps", "hidden_act", "rope_parameters"})
+
+
+def make_modernbert(out):
+    file = byte_level()
+    sizes = {**SIZES, "num_hidden_layers": 4}
+    model = fill(ModernBertModel(ModernBertConfig(vocab_size=len(file["model"]["vocab"]), max_position_embeddings=128,
+                                                  local_attention=16, pad_token_id=1, bos_token_id=0, eos_token_id=2,
+                                                  cls_token_id=0, sep_token_id=2, **sizes)), 6)
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 128, "pad_token": "<pad>"}
+    folder = out / "modernbert"
+    save(model, file, config, [Pooling(32, pooling_mode="cls"), Normalize()], folder)
+    older = {"global_rope_theta": 160000.0, "local_rope_theta": 10000.0, "global_attn_every_n_layers": 3}
+    replace_keys(folder, older, {"rope_parameters", "layer_types"})
+
+
 def make_encoders(out):
     make_bert(out)
     make_roberta(out)
     make_xlm_roberta(out)
+    make_nomic_bert(out)
+    make_modernbert(out)
