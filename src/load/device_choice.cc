@@ -25,6 +25,8 @@ bool HasNvidiaDriver() { return access("/dev/nvidiactl", F_OK) == 0; }
 constexpr int32_t kCudaPrefillLength = 8192;
 constexpr int32_t kCpuPrefillLength = 512;
 constexpr int32_t kWholeTextLength = 8192;
+// Of an encoder, whose steps are short.
+constexpr int32_t kEncoderLength = 2048;
 constexpr int64_t kCudaEncoderBudget = 4096;
 constexpr double kCudaMemoryRatio = 0.9;
 constexpr double kCpuMemoryRatio = 0.25;
@@ -273,7 +275,8 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelList& model
 
 // A text that one step computes is longer than a chunk may be.
 int32_t PrefillLengthFor(const ModelConfig& config, bool cuda) {
-  const int32_t usual = cuda ? kCudaPrefillLength : kCpuPrefillLength;
+  const int32_t of_cpu = config.is_encoder ? kEncoderLength : kCpuPrefillLength;
+  const int32_t usual = cuda ? kCudaPrefillLength : of_cpu;
   if (!config.attends_both_ways) return usual;
   return static_cast<int32_t>(std::clamp<int64_t>(config.max_seq_len, usual, kWholeTextLength));
 }

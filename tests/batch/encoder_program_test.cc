@@ -124,7 +124,7 @@ TEST_F(EncoderFilesTest, DamagedFilesGiveOneError) {
   };
   constexpr Change kChanges[] = {
       {"bert", "tokenizer.json", nullptr, nullptr, "no tokenizer"},
-      {"bert", "tokenizer.json", "\"vocab\": {", "\"vocab\": {\"x\": -1, ", "id -1"},
+      {"bert", "tokenizer.json", "\"vocab\": {", "\"vocab\": {\"zzz\": -1, ", "id -1"},
       {"bert", "tokenizer.json", "\"[UNK]\"", "\"[HUH]\"", "[HUH]"},
       {"bert", "tokenizer.json", "\"WordPiece\"", "\"WordLevel\"", "supported are BPE, WordPiece"},
       {"bert_old", "vocab.txt", "[CLS]\n", "", "vocab.txt: has no line \"[CLS]\""},

@@ -398,6 +398,9 @@ TEST_F(OptionsTest, WhatDependsOnTheDeviceIsLeftOpenUntilItIsKnown) {
     both_ways.max_seq_len = longest;
     EXPECT_EQ(WithDeviceDefaults(options_.engine, Device(), both_ways).max_prefill_length, length);
   }
+  both_ways.is_encoder = true;
+  both_ways.max_seq_len = 512;
+  EXPECT_EQ(WithDeviceDefaults(options_.engine, Device(), both_ways).max_prefill_length, 2048);
   const EngineOptions on_cuda = WithDeviceDefaults(options_.engine, cuda);
   EXPECT_EQ(on_cuda.max_prefill_length, 8192);
   EXPECT_EQ(on_cuda.memory_ratio, 0.9);
