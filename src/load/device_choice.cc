@@ -25,7 +25,7 @@ bool HasNvidiaDriver() { return access("/dev/nvidiactl", F_OK) == 0; }
 constexpr int32_t kCudaPrefillLength = 8192;
 constexpr int32_t kCpuPrefillLength = 512;
 constexpr int32_t kWholeTextLength = 8192;
-// Of an encoder, whose steps are short.
+// An encoder has long steps, because its layers are small.
 constexpr int32_t kEncoderLength = 2048;
 constexpr int64_t kCudaEncoderBudget = 4096;
 constexpr double kCudaMemoryRatio = 0.9;

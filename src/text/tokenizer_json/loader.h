@@ -1,7 +1,7 @@
 // Reads tokenizer.json to the parts of a pipeline tokenizer.
 //
-// Models of types BPE, WordPiece and Unigram are supported. The sections "truncation" and "padding" are ignored: a text is
-// never truncated.
+// Models of types BPE, WordPiece and Unigram are supported. The sections "truncation" and "padding"
+// are ignored: a text is never truncated.
 #pragma once
 
 #include <string>
