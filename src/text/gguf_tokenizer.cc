@@ -258,18 +258,83 @@ Result<std::unique_ptr<Tokenizer>> MakeByteFallback(const Keys& keys,
   return MakeFromJson(json, config);
 }
 
+// The pieces of BERT as files have them: words begin with a sign, other pieces with nothing.
+std::string WordPieceOf(const Token& token) {
+  constexpr std::string_view kSign = "\u2581";
+  const std::string& text = token.text;
+  if (text.starts_with(kSign)) return text.substr(kSign.size());
+  const bool is_mark =
+      token.type != PieceType::kNormal || (text.starts_with('[') && text.ends_with(']'));
+  return is_mark ? text : "##" + text;
+}
+
+// The first of the roles that the file names, or the token that is spelled `usual`; an error if
+// there is neither.
+Result<int64_t> MarkOf(const Keys& keys, std::initializer_list<const char*> roles,
+                       const std::vector<Token>& tokens, std::string_view usual) {
+  for (const char* role : roles) {
+    const int32_t id = keys.Id(role, tokens.size());
+    if (id >= 0) return id;
+  }
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    if (tokens[id].text == usual) return static_cast<int64_t>(id);
+  }
+  return BadInput("key \"{}\": the list has no \"{}\"", Keys::KeyOf("tokens"), usual);
+}
+
+// Files do not say whether texts are in lower case: they are if no piece has a capital letter.
+Result<std::unique_ptr<Tokenizer>> MakeWordPiece(const Keys& keys,
+                                                 const std::vector<Token>& tokens) {
+  MINISGL_ASSIGN_OR_RETURN(const int64_t first, MarkOf(keys, {"cls", "bos"}, tokens, "[CLS]"));
+  // The first name is misspelled in files.
+  MINISGL_ASSIGN_OR_RETURN(const int64_t last,
+                           MarkOf(keys, {"seperator", "separator", "eos"}, tokens, "[SEP]"));
+  MINISGL_ASSIGN_OR_RETURN(const int64_t unknown, MarkOf(keys, {"unknown"}, tokens, "[UNK]"));
+  Json::Object vocabulary;
+  Json::Array added;
+  bool has_capitals = false;
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    const auto number = static_cast<int64_t>(id);
+    std::string piece = WordPieceOf(tokens[id]);
+    const bool is_mark = tokens[id].type == PieceType::kControl || number == first ||
+                         number == last || number == unknown;
+    if (is_mark) {
+      added.push_back(
+          Object({{"id", number}, {"content", piece}, {"special", true}, {"normalized", false}}));
+    } else if (!piece.starts_with('[')) {
+      has_capitals |=
+          std::any_of(piece.begin(), piece.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
+    }
+    vocabulary.emplace_back(std::move(piece), number);
+  }
+  const auto spelled = [&](int64_t id) { return WordPieceOf(tokens[static_cast<size_t>(id)]); };
+  const auto pair = [&](int64_t id) { return Json(Json::Array{Json(spelled(id)), Json(id)}); };
+  const Json json =
+      Object({{"added_tokens", Json(std::move(added))},
+              {"normalizer", Object({{"type", "BertNormalizer"}, {"lowercase", !has_capitals}})},
+              {"pre_tokenizer", Object({{"type", "BertPreTokenizer"}})},
+              {"post_processor",
+               Object({{"type", "BertProcessing"}, {"cls", pair(first)}, {"sep", pair(last)}})},
+              {"decoder", Object({{"type", "WordPiece"}})},
+              {"model", Object({{"type", "WordPiece"},
+                                {"unk_token", spelled(unknown)},
+                                {"vocab", Json(std::move(vocabulary))}})}});
+  return MakeFromJson(json, TokenizerConfig());
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> MakeGgufTokenizer(const GgufHeader& header) {
   const Keys keys(header);
   const std::string model = keys.Text("model");
-  if (model != "llama" && model != "gpt2" && model != "gemma4") {
-    return BadInput("key \"{}\": \"llama\", \"gpt2\" and \"gemma4\" are supported (found {})",
-                    Keys::KeyOf("model"),
-                    model.empty() ? "none" : fmt::format("\"{}\"", Visible(model, 60)));
+  if (model != "llama" && model != "gpt2" && model != "gemma4" && model != "bert") {
+    return BadInput(
+        "key \"{}\": \"llama\", \"gpt2\", \"gemma4\" and \"bert\" are supported (found {})",
+        Keys::KeyOf("model"), model.empty() ? "none" : fmt::format("\"{}\"", Visible(model, 60)));
   }
   MINISGL_ASSIGN_OR_RETURN(std::vector<Token> tokens, ReadTokens(keys));
   if (model == "llama") return MakeSentencePiece(keys, std::move(tokens));
+  if (model == "bert") return MakeWordPiece(keys, tokens);
   const bool is_uncut = model == "gemma4" || IsUncut(keys.Text("pre"));
   return is_uncut ? MakeByteFallback(keys, tokens) : MakeByteLevel(keys, tokens);
 }

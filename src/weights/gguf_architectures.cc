@@ -267,10 +267,32 @@ std::vector<GgufArchitecture> FamiliesWithStates() {
   return all;
 }
 
+const std::vector<NamedRole> kNamesOfEncoders = {
+    {Role::kPositions, "position_embd.weight"},
+    {Role::kTokenTypes, "token_types.weight"},
+    {Role::kEmbeddingNorm, "token_embd_norm.weight"},
+    {Role::kEmbeddingNormBias, "token_embd_norm.bias"},
+    {Role::kAttentionPostNorm, "attn_output_norm.weight"},
+    {Role::kAttentionPostNormBias, "attn_output_norm.bias"},
+    {Role::kFeedForwardPostNorm, "layer_output_norm.weight"},
+    {Role::kFeedForwardPostNormBias, "layer_output_norm.bias"}};
+
+// Tables of positions are stored without the rows before the first.
+std::vector<GgufArchitecture> Encoders() {
+  return {
+      {.name = "bert", .architecture = "BertModel", .names = kNamesOfEncoders, .write = WriteBert},
+      {.name = "nomic-bert",
+       .architecture = "NomicBertModel",
+       .names = kNamesOfEncoders,
+       .write = WriteBert},
+  };
+}
+
 const std::vector<GgufArchitecture>& Entries() {
   static const auto& entries = *[] {
     auto* const all = new std::vector<GgufArchitecture>(FamiliesLikeLlama());
-    for (const auto& more : {FamiliesOfOtherNorms(), FamiliesWithExperts(), FamiliesWithStates()}) {
+    for (const auto& more :
+         {FamiliesOfOtherNorms(), FamiliesWithExperts(), FamiliesWithStates(), Encoders()}) {
       all->insert(all->end(), more.begin(), more.end());
     }
     return all;

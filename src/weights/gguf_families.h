@@ -15,6 +15,7 @@ void WriteMistral3(GgufMetadata* metadata, Json* config);
 void WriteGranite(GgufMetadata* metadata, Json* config);
 void WritePhi3(GgufMetadata* metadata, Json* config);
 void WriteGemma2(GgufMetadata* metadata, Json* config);
+void WriteBert(GgufMetadata* metadata, Json* config);
 void WriteGemma3(GgufMetadata* metadata, Json* config);
 void WriteMuseGlimmer(GgufMetadata* metadata, Json* config);
 void WriteOlmo2(GgufMetadata* metadata, Json* config);  // with windows it is OLMo 3

@@ -42,6 +42,15 @@ void WriteGranite(GgufMetadata* metadata, Json* config) {
   metadata->Copy("logit_scale", "logits_scaling", config);
 }
 
+// The rows of its table are the types of an encoder's tokens.
+void WriteBert(GgufMetadata* metadata, Json* config) {
+  const GgufTensor* const types = metadata->Tensor("token_types.weight");
+  if (types == nullptr || types->shape.empty() || types->shape.size() > 2) {
+    return metadata->FailWith(BadInput("has no matrix \"token_types.weight\"; the model needs it"));
+  }
+  config->Set("type_vocab_size", types->shape.size() == 1 ? int64_t{1} : types->shape[0]);
+}
+
 // A window of 0 stands for none.
 void WritePhi3(GgufMetadata* metadata, Json* config) {
   const int64_t width = metadata->Int("attention.sliding_window", {0, kWindowRange.max}, 0);

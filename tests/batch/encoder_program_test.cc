@@ -97,6 +97,28 @@ INSTANTIATE_TEST_SUITE_P(Models, EncoderProgramTest,
 
 using EncoderFilesTest = RunProgramTest;
 
+TEST_F(EncoderFilesTest, GgufFilesGiveTheSameVectors) {
+  for (const std::string name : {"bert", "nomic_bert"}) {
+    std::string rows;
+    const std::vector<Json> expected = ReadJsonLines(kGoldens + name + "/expected.jsonl");
+    for (const Json& row : expected) {
+      rows += Json(Json::Object{{"text", *row.Find("text")}}).Dump() + "\n";
+    }
+    const std::string model = MINISGL_SOURCE_DIR "/tests/golden/pooling_gguf/" + name + ".gguf";
+    const ProgramResult result = Embed(model, {}, rows);
+    const std::vector<Json> found = Rows(result.out);
+    ASSERT_EQ(found.size(), expected.size()) << result.err;
+    for (size_t i = 0; i < found.size(); ++i) {
+      const auto& vector = found[i].Find("embedding")->as_array();
+      const auto& wanted = expected[i].Find("embedding")->as_array();
+      ASSERT_EQ(vector.size(), wanted.size());
+      for (size_t j = 0; j < vector.size(); ++j) {
+        EXPECT_NEAR(vector[j].as_double(), wanted[j].as_double(), 3e-6) << name << " " << i;
+      }
+    }
+  }
+}
+
 TEST_F(EncoderFilesTest, CommandsThatWantAnswersNameTheOneThatDoesNot) {
   const std::string model = kGoldens + "bert";
   for (const Arguments& arguments : {Arguments{"run", "-q", "-p", "a"},

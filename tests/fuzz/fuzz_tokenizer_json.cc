@@ -24,11 +24,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   // A character that the model cannot spell becomes its unknown token, which may be special.
   const Json* unknown = file->Find("model")->Find("unk_token");
+  const Json* unknown_number = file->Find("model")->Find("unk_id");
   auto tokenizer = MakePipelineTokenizer(std::move(*parts));
   if (!tokenizer.ok()) return 0;
   const auto unknown_id = unknown != nullptr && unknown->is_string()
                               ? (*tokenizer)->IdOf(unknown->as_string())
-                              : std::nullopt;
+                              : (*tokenizer)->IdOf("[UNK]");
+  const auto is_unknown = [&](TokenId id) {
+    return id == unknown_id || (unknown_number != nullptr && *unknown_number == Json(int64_t{id}));
+  };
 
   // Texts from the model itself in addition to fixed ones.
   std::vector<std::string> texts = {"Hello </s> <s>\n\n 123", "\xEF\xAC\x81 \xC3\xA9\xFF  x",
@@ -42,7 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto untrusted = (*tokenizer)->Encode(std::vector<TextPiece>{{text, false}});
     if (untrusted.ok()) {
       for (TokenId id : *untrusted) {
-        MINISGL_CHECK(!(*tokenizer)->IsSpecial(id) || id == unknown_id,
+        MINISGL_CHECK(!(*tokenizer)->IsSpecial(id) || is_unknown(id),
                       "text became special token {}", id);
       }
     }

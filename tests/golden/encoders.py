@@ -7,6 +7,8 @@ roberta       RobertaModel, bytes, texts in lower case and cut to 48 tokens, the
 xlm_roberta   XLMRobertaModel, a tokenizer.json of type Unigram with its table of normalisation
 nomic_bert    NomicBertModel with the keys of its published config.json: rotary, gated, no biases
 modernbert    ModernBertModel with the keys of transformers 4: norms before parts, windows in two of three layers
+
+pooling_gguf/bert.gguf and nomic_bert.gguf are two of them as GGUF files.
 """
 import io
 import json
@@ -219,9 +221,71 @@ def make_modernbert(out):
     replace_keys(folder, older, {"rope_parameters", "layer_types"})
 
 
+GGUF_NAMES = {
+    "embeddings.word_embeddings": "token_embd", "embeddings.position_embeddings": "position_embd",
+    "embeddings.token_type_embeddings": "token_types", "embeddings.LayerNorm": "token_embd_norm", "emb_ln": "token_embd_norm",
+    "attention.self.query": "attn_q", "attention.self.key": "attn_k", "attention.self.value": "attn_v",
+    "attention.output.dense": "attn_output", "attention.output.LayerNorm": "attn_output_norm", "intermediate.dense": "ffn_up",
+    "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm", "attn.Wqkv": "attn_qkv",
+    "attn.out_proj": "attn_output", "norm1": "attn_output_norm", "norm2": "layer_output_norm", "mlp.fc11": "ffn_up",
+    "mlp.fc12": "ffn_gate", "mlp.fc2": "ffn_down"}
+
+
+def make_gguf(folder, kind, pooling, path):
+    """The model of `folder` as llama.cpp's converter writes it."""
+    import gguf
+    pieces = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    writer = gguf.GGUFWriter(str(path), kind)
+    writer.add_context_length(64)
+    writer.add_embedding_length(32)
+    writer.add_feed_forward_length(48)
+    writer.add_block_count(2)
+    writer.add_head_count(4)
+    writer.add_layer_norm_eps(1e-12)
+    writer.add_causal_attention(False)
+    writer.add_pooling_type(pooling)
+    if kind == "nomic-bert":
+        writer.add_rope_freq_base(1000.0)
+    writer.add_tokenizer_model("bert")
+    writer.add_token_type_count(2)
+
+    def stored(piece):
+        if piece.startswith("[") and piece.endswith("]"):
+            return piece
+        return piece[2:] if piece.startswith("##") else "\u2581" + piece
+    writer.add_token_list([stored(piece) for piece in pieces])
+    writer.add_token_types([3 if piece.startswith("[") and piece.endswith("]") else 1 for piece in pieces])
+    writer.add_bos_token_id(2)
+    writer.add_sep_token_id(3)
+    writer.add_unk_token_id(1)
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        module, kind_of = name.rsplit(".", 1)
+        layer = ""
+        for prefix in ("encoder.layer.", "encoder.layers."):
+            if module.startswith(prefix):
+                number, module = module[len(prefix):].split(".", 1)
+                layer = f"blk.{number}."
+        if module.startswith("pooler"):
+            continue
+        writer.add_tensor(f"{layer}{GGUF_NAMES[module]}.{kind_of}", tensor.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def make_gguf_encoders(out):
+    import gguf
+    folder = out.parent / "pooling_gguf"
+    folder.mkdir(exist_ok=True)
+    make_gguf(out / "bert", "bert", gguf.PoolingType.MEAN, folder / "bert.gguf")
+    make_gguf(out / "nomic_bert", "nomic-bert", gguf.PoolingType.NONE, folder / "nomic_bert.gguf")
+
+
 def make_encoders(out):
     make_bert(out)
     make_roberta(out)
     make_xlm_roberta(out)
     make_nomic_bert(out)
     make_modernbert(out)
+    make_gguf_encoders(out)

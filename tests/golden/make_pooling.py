@@ -1,7 +1,7 @@
 """Makes tests/golden/pooling: a tiny model of vectors with random weights in the published layout, texts, and what
 sentence-transformers makes of them in f32.
 
-    pip install sentence-transformers sentencepiece protobuf
+    pip install sentence-transformers sentencepiece protobuf gguf
     python3 tests/golden/make_pooling.py TOKENIZER_FOLDER
 
 gemma3: attention both ways, a window in every layer but one, the mean of the states, two products, normalised; a prompt

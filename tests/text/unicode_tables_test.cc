@@ -51,6 +51,19 @@ TEST(UnicodeTablesTest, PunctuationAndNumbersAreTheReferences) {
   EXPECT_FALSE(IsNumeric(0x1CCEF));
 }
 
+// What BERT's normalizer drops, compared with the reference for every character.
+TEST(UnicodeTablesTest, ControlsAndMarksOfBertAreTheReferences) {
+  EXPECT_TRUE(IsControl(0x200B) && IsControl(0xAD) && IsControl(0xE000) && IsControl(0x7F));
+  EXPECT_FALSE(IsControl(0x378));  // not assigned
+  EXPECT_FALSE(IsControl(0x8E2));  // since Unicode 9
+  EXPECT_FALSE(IsControl(0x13430));
+  EXPECT_TRUE(IsNonspacingMark(0x301) && IsNonspacingMark(0x1734) && IsNonspacingMark(0xFE0F));
+  EXPECT_FALSE(IsNonspacingMark(0x903));   // spacing
+  EXPECT_FALSE(IsNonspacingMark(0x180F));  // since Unicode 14
+  EXPECT_EQ(Normalized("BertNormalizer", "\u00c9t\u00e9 \u4f60\u597d\u3042\t\u200b\u0000x"),
+            "ete  \u4f60  \u597d \u3042 ");
+}
+
 TEST(UnicodeTablesTest, AScriptIsWhatBelongsToItAlone) {
   // "、" and "ー" are used with several scripts.
   EXPECT_EQ(NumMatches("\\p{Han}", "\u6f22\u3001\u30fc"), 1u);
