@@ -66,12 +66,24 @@ bool IsListed(const std::vector<RepositoryFile>& files, std::string_view name) {
                      [&](const RepositoryFile& file) { return file.name == name; });
 }
 
-// The files in the repository's own folder that a model needs.
+// True for a file of a module of sentence-transformers: "2_Dense/model.safetensors".
+bool IsOfModule(std::string_view name) {
+  const std::vector<std::string_view> parts = PartsOf(name);
+  if (parts.size() != 2 || (parts[1] != "config.json" && parts[1] != kSingleFile)) return false;
+  const size_t num_digits = parts[0].find_first_not_of("0123456789");
+  return num_digits > 0 && num_digits < parts[0].size() && parts[0][num_digits] == '_';
+}
+
+// The files in the repository's own folder that a model needs, and in those of its modules.
 std::vector<RepositoryFile> ModelFiles(const std::vector<RepositoryFile>& files) {
   const bool is_single = IsListed(files, kSingleFile);
+  const bool has_modules = IsListed(files, "modules.json");
   std::vector<RepositoryFile> chosen;
   for (const RepositoryFile& file : files) {
-    if (file.name.find('/') != std::string::npos) continue;
+    if (file.name.find('/') != std::string::npos) {
+      if (has_modules && IsOfModule(file.name)) chosen.push_back(file);
+      continue;
+    }
     const bool is_weights = file.name.ends_with(kSafetensors);
     if (is_single &&
         (is_weights ? file.name != kSingleFile : file.name == weights::kShardIndexName))
@@ -174,7 +186,7 @@ Result<std::vector<RepositoryFile>> ChooseFiles(const std::vector<RepositoryFile
                  });
   }
   const auto is_weights = [](const RepositoryFile& file) {
-    return file.name.ends_with(kSafetensors);
+    return file.name.ends_with(kSafetensors) && !IsOfModule(file.name);
   };
   for (const RepositoryFile& file : chosen) MINISGL_RETURN_IF_ERROR(CheckFileName(file.name));
   if (chosen.empty() && !patterns.empty()) {

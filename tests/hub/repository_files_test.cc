@@ -99,6 +99,12 @@ TEST(ChooseFilesTest, AModelNeedsItsTextsAndItsWeightsOnce) {
               "pytorch_model.bin", "merges.txt", "flax_model.msgpack.index.json", "onnx/model.onnx",
               "sub/config.json", "tokenizer.model", "chat_template.jinja", "modeling_x.py"}),
       "config.json merges.txt tokenizer.model chat_template.jinja model.safetensors");
+  // The modules of a model of vectors stand in folders of their own.
+  EXPECT_EQ(Chosen({"config.json", "model.safetensors", "modules.json", "1_Pooling/config.json",
+                    "2_Dense/model.safetensors", "2_Dense/pytorch_model.bin", "onnx/config.json",
+                    "_x/config.json", "1/config.json", "1_a/b/config.json"}),
+            "config.json modules.json 1_Pooling/config.json 2_Dense/model.safetensors "
+            "model.safetensors");
   EXPECT_EQ(Chosen({"a.safetensors", "config.json", "b.safetensors"}),
             "config.json a.safetensors b.safetensors");
   EXPECT_NE(Chosen({"config.json", "model.gguf"}).find("no safetensors"), std::string::npos);

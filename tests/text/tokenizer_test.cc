@@ -281,16 +281,17 @@ TEST(TokenizerLoadTest, ADirectoryWithoutASupportedTokenizerSaysWhatIsSupported)
   const ModelDir dir;
   const auto none = Tokenizer::Load(dir.path());
   EXPECT_EQ(none.status().code(), StatusCode::kNoInput);
-  for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json", "vocab.txt"}) {
     EXPECT_NE(none.status().message().find(name), std::string::npos) << none.status().message();
   }
-  dir.Write("tokenizer.json", R"({"model": {"type": "Unigram"}})");
-  const auto unigram = Tokenizer::Load(dir.path());
-  EXPECT_EQ(unigram.status().code(), StatusCode::kBadInput);
-  EXPECT_NE(unigram.status().message().find(
-                "tokenizer.json: model.type is \"Unigram\"; supported is BPE"),
-            std::string::npos)
-      << unigram.status().message();
+  dir.Write("tokenizer.json", R"({"model": {"type": "WordLevel"}})");
+  const auto words = Tokenizer::Load(dir.path());
+  EXPECT_EQ(words.status().code(), StatusCode::kBadInput);
+  EXPECT_NE(
+      words.status().message().find(
+          "tokenizer.json: model.type is \"WordLevel\"; supported are BPE, WordPiece and Unigram"),
+      std::string::npos)
+      << words.status().message();
 }
 
 }  // namespace
