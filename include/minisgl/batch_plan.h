@@ -76,6 +76,11 @@ struct BatchPlan {
   // kv_len - d ... of the token pool. Token pool and KV past them hold stale data, which is
   // overwritten before it is read.
   std::vector<int32_t> num_drafts;
+  // [R], or empty if all are 0. 1: the engine's own drafter chooses the row's drafts, before its
+  // layers run, and writes them over those of the plan's TokenPoolWrite. REQUIRES drafts, one more
+  // token, and an engine that makes drafts. Its drafter reads the tokens of the HiddenSpans of
+  // `extras`, which cover whole rows.
+  std::vector<uint8_t> makes_drafts;
   // [R], or empty if all are 0. k: log-probabilities of k known tokens of the prompt are wanted:
   // those that follow the row's last k tokens, or the k before its last one if the row wants a
   // token. A row has drafts or these, never both.

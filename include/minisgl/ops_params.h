@@ -268,6 +268,9 @@ struct AttentionParams {
   // the token's position, at most kv_len, and never less than that of an earlier token of the row.
   // A sliding window hides keys before the token alone. On a device REQUIRES rows_known kExactly.
   const int32_t* key_end = nullptr;
+  // Keys before this one are seen by no token. REQUIRES that each token sees a key, and on a device
+  // 0.
+  int32_t first_key = 0;
 
   int32_t value_dim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
   int64_t token_width() const {

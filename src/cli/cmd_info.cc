@@ -306,7 +306,7 @@ Status DescribeEngine(const InfoOptions& options, const TextModel& text, load::M
                       std::string* out) {
   MINISGL_ASSIGN_OR_RETURN(facts->models,
                            load::ModelsOf(facts->config, text, options.engine, &facts->no_images));
-  Result<load::EngineSetup> engine = load::ResolveEngine(options.engine, facts->models);
+  Result<load::EngineSetup> engine = load::ResolveEngine(options.engine, facts->models, text.dir);
   if (engine.ok()) {
     facts->engine = std::move(engine).value();
     facts->models = load::ModelsThatRun(facts->engine, facts->models);

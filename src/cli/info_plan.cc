@@ -147,9 +147,9 @@ void DescribePlan(const load::EngineSetup& engine, const ModelConfig& config, st
            fmt::format("{} at once, {} of the longest", limits.max_running_requests,
                        std::min<int64_t>(limits.max_running_requests, limits.num_pages / pages)),
            out);
-  if (options.max_drafts == 0) return;
+  if (options.drafts.max_drafts == 0) return;
   InfoLine("drafts",
-           fmt::format("{} tokens of a request in a step, {} of all", options.max_drafts,
+           fmt::format("{} tokens of a request in a step, {} of all", options.drafts.max_drafts,
                        limits.max_step_drafts),
            out);
 }

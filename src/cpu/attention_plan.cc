@@ -135,9 +135,8 @@ class Planner {
       const int64_t own_end = p_.kv_len[s.row] - (p_.row_begin[s.row + 1] - s.token_end);
       const int64_t key_end = p_.key_end != nullptr ? p_.key_end[s.token_end - 1] : own_end;
       const int64_t num_tokens = s.token_end - s.token_begin;
-      const int64_t key_begin =
-          p_.sliding_window > 0 ? std::max<int64_t>(0, own_end - num_tokens - p_.sliding_window + 1)
-                                : 0;
+      const int64_t key_begin = std::max<int64_t>(
+          p_.first_key, p_.sliding_window > 0 ? own_end - num_tokens - p_.sliding_window + 1 : 0);
       item.num_tokens += num_tokens;
       item.split_begin = std::min(item.split_begin, key_begin / kSplitKeys);
       item.split_end = std::max(item.split_end, CeilDiv(key_end, kSplitKeys));
@@ -207,6 +206,7 @@ AttentionPlanner::Key::Key(const AttentionParams& params)
       key_end(params.key_end),
       page_size(params.kv.page_size),
       sliding_window(params.sliding_window),
+      first_key(params.first_key),
       num_heads(params.num_heads),
       num_kv_heads(params.num_kv_heads),
       head_dim(params.head_dim),

@@ -48,7 +48,7 @@ class AttentionPlanner {
   struct Key {
     explicit Key(const AttentionParams& params);
     const int32_t *page_table, *key_end;
-    int32_t page_size, sliding_window, num_heads, num_kv_heads, head_dim, value_dim;
+    int32_t page_size, sliding_window, first_key, num_heads, num_kv_heads, head_dim, value_dim;
     bool operator==(const Key&) const = default;
   };
   struct Entry {

@@ -12,6 +12,7 @@
 #include "engine/kv_storage.h"
 #include "engine/layer_graphs.h"
 #include "engine/state_storage.h"
+#include "engine/token_drafter.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/model/decoder.h"
 
@@ -135,6 +136,32 @@ std::optional<uint64_t> PictureBytes(const ModelList& models, const PlanOptions&
   return CheckedProduct(factors);
 }
 
+// The layer for multi-token prediction of the list; null: there is none.
+const ModelConfig* LayerThatDrafts(const ModelList& models) {
+  for (size_t i = 1; i < models.size(); ++i) {
+    const ModelConfig* const layers = models[i].layers();
+    if (layers != nullptr && layers->is_prediction_layer()) return layers;
+  }
+  return nullptr;
+}
+
+// Bytes of what a drafter keeps for each token of a page, rounded up.
+std::optional<uint64_t> KeptPerToken(const ModelList& models, const PlanOptions& options) {
+  const ModelConfig* const layer = LayerThatDrafts(models);
+  if (layer == nullptr || options.device != nullptr) return 0;
+  const auto of_page = TokenDrafter::PageBytes(layer->hidden_size);
+  if (!of_page) return std::nullopt;
+  return CeilDiv(*of_page, static_cast<uint64_t>(options.page_size));
+}
+
+// Bytes of a drafter's steps.
+std::optional<uint64_t> DrafterBytes(const ModelList& models, const PlanOptions& options,
+                                     const EngineLimits& limits) {
+  const ModelConfig* const layer = LayerThatDrafts(models);
+  if (layer == nullptr || options.device != nullptr) return 0;
+  return TokenDrafter::StepBytes(limits, layer->hidden_size);
+}
+
 std::optional<uint64_t> SumOf(const std::vector<std::optional<uint64_t>>& parts) {
   std::optional<uint64_t> sum = 0;
   for (const auto& part : parts) sum = sum && part ? CheckedAdd(*sum, *part) : std::nullopt;
@@ -171,6 +198,8 @@ EngineLimits LimitsOf(const ModelList& models, const PlanOptions& options, int64
   limits.max_step_tokens = options.max_prefill_tokens + options.max_running_requests;
   limits.max_step_drafts = StepDrafts(options);
   if (options.device == nullptr) limits.extras = kWantsPooling;
+  limits.makes_drafts = options.device == nullptr && LayerThatDrafts(models) != nullptr;
+  if (limits.makes_drafts) limits.extras |= kWantsHidden;
   limits.lacks_head = models.target().lacks_head;
   limits.attends_both_ways = models.target().attends_both_ways;
   if (models.tower() != nullptr) {
@@ -210,6 +239,7 @@ std::optional<Needs> CountNeeds(const ModelList& models, const PlanOptions& opti
     needs.models.push_back({model.role(), model.name(), FormatOf(model, options), own->weight_bytes,
                             workspace.value_or(0), own->kv_per_token, model.is_cut()});
   }
+  beside.push_back(KeptPerToken(models, options));
   const auto beside_per_token = SumOf(beside);
   if (!beside_per_token) return std::nullopt;
   const auto kv =
@@ -220,7 +250,8 @@ std::optional<Needs> CountNeeds(const ModelList& models, const PlanOptions& opti
   needs.graph_bytes = GraphBytes(options, limits);
   workspaces.insert(workspaces.end(), {TableBytes(options, max_seq_len, kv->window() > 0),
                                        DeviceBytes(models, options, max_seq_len, kv->window() > 0),
-                                       PictureBytes(models, options), needs.graph_bytes});
+                                       PictureBytes(models, options),
+                                       DrafterBytes(models, options, limits), needs.graph_bytes});
   const auto weight_bytes = SumOf(weights), workspace_bytes = SumOf(workspaces);
   if (!weight_bytes || !workspace_bytes) return std::nullopt;
   needs.weight_bytes = *weight_bytes;

@@ -210,6 +210,7 @@ class ModelEngine final : public Engine {
   }
 
   std::unique_ptr<KvBlockCopy> BeginWrite(std::span<const PageId> pages) override {
+    runner_->TakeLoaded(pages);  // no step uses them now
     return std::make_unique<HostBlockCopy>(blocks_, pages, [] { return true; });
   }
 

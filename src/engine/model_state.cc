@@ -43,6 +43,10 @@ Status ModelState::LoadBeside(const ListedModel& model, const Checkpoint& checkp
   auto loaded = model.Load(checkpoint, options, decoder_.get(), ops_);
   if (!loaded.ok()) return loaded.status().WithPrefix("the " + model.Title());
   if (model.role() == ModelRole::kTower) tower_ = dynamic_cast<Tower*>(loaded->get());
+  if (model.role() == ModelRole::kDrafter && model.layers()->is_prediction_layer()) {
+    drafter_ = dynamic_cast<Decoder*>(loaded->get());
+    drafter_layers_ = configs_in_pages_.size();
+  }
   beside_.push_back(std::move(loaded).value());
   if (model.layers() != nullptr) {
     configs_in_pages_.push_back(RankConfig(*model.layers(), options.rank));
@@ -64,6 +68,13 @@ void ModelState::RunLayers(ForwardInput input, const StepTables& tables) {
   input.kv = kv_.layers();
   input.states = states_.layers();
   decoder_->RunLayers(input);
+}
+
+void ModelState::RunDrafter(ForwardInput input, const StepTables& tables) {
+  input.page_table = tables.page_table;
+  input.page_table_stride = tables.page_table_stride;
+  input.kv = kv_.beside(drafter_layers_);
+  drafter_->RunLayers(input);
 }
 
 }  // namespace minisgl::engine

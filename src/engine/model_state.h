@@ -41,11 +41,15 @@ class ModelState {
   const RankModel& beside(size_t index) const { return *beside_[index - 1]; }
   // Null if there is none.
   Tower* tower() const { return tower_; }
+  // The layer that drafts (ModelConfig::prediction); null: there is none.
+  Decoder* drafter() const { return drafter_; }
 
   // The functions of Decoder for `input`, whose tables, keys and values are filled in here.
   void RunLayers(ForwardInput input, const StepTables& tables);
   float* Logits(const ForwardInput& input) { return decoder_->Logits(input); }
   ConstActivationPtr States(const ForwardInput& input) { return decoder_->States(input); }
+  // Decoder::RunLayers of the layer that drafts, likewise.
+  void RunDrafter(ForwardInput input, const StepTables& tables);
 
  private:
   ModelState(ModelConfig config, int32_t page_size, Ops* ops)
@@ -62,6 +66,8 @@ class ModelState {
   std::unique_ptr<Decoder> decoder_;
   std::vector<std::unique_ptr<RankModel>> beside_;  // may read the target's tables
   Tower* tower_ = nullptr;                          // of those
+  Decoder* drafter_ = nullptr;                      // likewise
+  size_t drafter_layers_ = 0;                       // its index in configs_in_pages_
   KvStorage kv_;
   StateStorage states_;
 };

@@ -236,8 +236,19 @@ std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits
                        plan.window_slots.size(), num_tokens, plan.window_pages.size(),
                        plan.pages.size());
   }
+  if (!plan.makes_drafts.empty() && !limits.makes_drafts) return "drafts that the engine makes";
+  if (!plan.makes_drafts.empty() &&
+      plan.makes_drafts.size() != static_cast<size_t>(plan.num_rows())) {
+    return fmt::format("{} rows of {} with drafts that the engine makes or not",
+                       plan.makes_drafts.size(), plan.num_rows());
+  }
   int64_t num_drafts = 0;
   for (int row = 0; row < plan.num_rows(); ++row) {
+    if (!plan.makes_drafts.empty() && plan.makes_drafts[static_cast<size_t>(row)] != 0 &&
+        (plan.num_drafts[row] < 1 || plan.extend_len(row) != 1 + plan.num_drafts[row])) {
+      return fmt::format("row {}: {} drafts to make in {} tokens", row, plan.num_drafts[row],
+                         plan.extend_len(row));
+    }
     std::string fault = FindRowFault(plan, limits, row);
     if (!fault.empty()) return fault;
     num_drafts += plan.num_drafts[row];

@@ -56,9 +56,60 @@ Status StepRunner::Load(const ModelList& models, const ModelFiles& files, const 
   states.erase(states.begin());
   others_ = std::move(states);
   encoded_.emplace(state_->model().tower(), ops_);
+  MINISGL_RETURN_IF_ERROR(MakeDrafter(plan));
   MINISGL_ASSIGN_OR_RETURN(token_ids_, DeviceArray<TokenId>::Make(
                                            ops_, {static_cast<uint64_t>(limits.max_step_tokens)}));
   return Status();
+}
+
+void StepRunner::OnRanks(const std::function<void(ModelState*, bool is_first)>& of) {
+  if (others_.empty()) return of(&state_->model(), true);
+  threads_.Run([&](int32_t index) {
+    const bool is_first = index == 0;
+    of(is_first ? &state_->model() : others_[static_cast<size_t>(index) - 1].get(), is_first);
+  });
+}
+
+Status StepRunner::MakeDrafter(const MemoryPlan& plan) {
+  const Decoder* const layer = state_->model().drafter();
+  if (layer == nullptr) return Status();
+  TokenDrafter::Passes passes;
+  passes.run_layers = [this](const ForwardInput& input) {
+    OnRanks([&](ModelState* model, bool) { model->RunDrafter(input, state_->tables()); });
+  };
+  passes.logits = [this](const ForwardInput& input) {
+    const float* logits = nullptr;
+    OnRanks([&](ModelState* model, bool is_first) {
+      const float* const own = model->drafter()->Logits(input);
+      if (is_first) logits = own;
+    });
+    return logits;
+  };
+  passes.states = [this](const ForwardInput& input) {
+    ConstActivationPtr states = nullptr;  // each rank has the same
+    OnRanks([&](ModelState* model, bool is_first) {
+      if (is_first) states = model->drafter()->States(input);
+    });
+    return states;
+  };
+  MINISGL_ASSIGN_OR_RETURN(drafter_, TokenDrafter::Make(plan.limits, layer->config().hidden_size,
+                                                        std::move(passes), ops_));
+  return Status();
+}
+
+// In pieces, as the states of prompts that are pooled.
+void StepRunner::TakeStates(const BatchPlan& plan) {
+  const int32_t piece = MaxPlaces(limits());
+  for (const HiddenSpan& span : plan.extras.hidden) {
+    for (int32_t begin = 0; begin < span.count; begin += piece) {
+      const int32_t first = span.token + begin, count = std::min(piece, span.count - begin);
+      pooled_tokens_.resize(static_cast<size_t>(count));
+      std::iota(pooled_tokens_.begin(), pooled_tokens_.end(), first);
+      const ConstActivationPtr states =
+          States({.logit_tokens = pooled_tokens_.data(), .num_logit_tokens = count});
+      drafter_->TakeStates(states.f32(), first, count);
+    }
+  }
 }
 
 std::vector<const ModelState*> StepRunner::models() const {
@@ -107,6 +158,7 @@ StepResult StepRunner::Run(const BatchPlan& plan, const MaskSource& masks) {
     const std::string state_fault = FindPlanStateFault(plan, limits(), state_->tables());
     MINISGL_CHECK(state_fault.empty(), "step {}: {}", plan.step, state_fault);
   }
+  if (drafter_ != nullptr) drafter_->Propose(plan, state_->tables());
   GatherTokenIds(plan);
   ListPlaces(plan);
   const auto num_places = static_cast<int32_t>(places_.token.size());
@@ -128,11 +180,13 @@ StepResult StepRunner::Run(const BatchPlan& plan, const MaskSource& masks) {
   RunLayers(input);
   std::vector<RowResult> scored = Score(plan);
   std::vector<std::vector<float>> vectors = Pool(plan);
+  if (drafter_ != nullptr) TakeStates(plan);
   float* const logits =
       Logits({.logit_tokens = places_.token.data(), .num_logit_tokens = num_places});
   places_.masks.clear();
   if (plan.has_masks()) ListMasks(plan, masks());
   if (num_places > 0) SamplePlaces(plan, logits);
+  if (drafter_ != nullptr) drafter_->Feed(plan, state_->tables(), places_.num_accepted.data());
   const auto result_of = [&](int32_t place, const SamplingParams&) {
     return std::move(places_.results[static_cast<size_t>(place)]);
   };
@@ -154,7 +208,7 @@ void StepRunner::ApplyWrites(const BatchPlan& plan) {
 }
 
 Status StepRunner::TakePictures(const BatchPlan& plan, ForwardInput* input) {
-  if ((plan.extras.parts() & ~kWantsPooling) == 0) return Status();
+  if ((plan.extras.parts() & ~(kWantsPooling | kWantsHidden)) == 0) return Status();
   Status status;
   if (others_.empty()) {
     status = encoded_->Apply(plan.extras);

@@ -17,6 +17,7 @@
 #include "engine/pooled_prompts.h"
 #include "engine/rank_threads.h"
 #include "engine/step_state.h"
+#include "engine/token_drafter.h"
 #include "engine/whole_texts.h"
 #include "minisgl/base/status.h"
 #include "minisgl/device_array.h"
@@ -41,6 +42,11 @@ class StepRunner {
   // `masks` is called before sampling, if the plan has masked rows. May throw std::bad_alloc. The
   // plan's table writes are applied all the same, so later steps may run.
   StepResult Run(const BatchPlan& plan, const MaskSource& masks);
+
+  // Pages got keys and values from the host.
+  void TakeLoaded(std::span<const PageId> pages) {
+    if (drafter_ != nullptr) drafter_->TakeLoaded(pages);
+  }
 
  private:
   // The places of the step that runs, as SampleParams and AcceptTokensParams take them; kept from
@@ -71,6 +77,10 @@ class StepRunner {
   void RunLayers(const ForwardInput& input);
   float* Logits(const ForwardInput& input);
   ConstActivationPtr States(const ForwardInput& input);
+  // Calls `of` with the state of each rank's model, on its thread.
+  void OnRanks(const std::function<void(ModelState*, bool is_first)>& of);
+  Status MakeDrafter(const MemoryPlan& plan);
+  void TakeStates(const BatchPlan& plan);
   void ApplyWrites(const BatchPlan& plan);
   // Encodes the pictures of the plan, and lists what they mean for its tokens.
   Status TakePictures(const BatchPlan& plan, ForwardInput* input);
@@ -97,6 +107,7 @@ class StepRunner {
   DeviceArray<TokenId> token_ids_;        // [max_step_tokens]
   Places places_;
   Scored scored_;
+  std::unique_ptr<TokenDrafter> drafter_;  // null: there is none
   PooledPrompts pooled_;
   std::vector<int32_t> pooled_tokens_;
   std::vector<StateSpan> spans_;  // of the step that runs

@@ -37,6 +37,7 @@ class StepState {
   bool has_windows() const { return tables_.window_table != nullptr; }
   const StepTables& tables() const { return tables_; }
   const ModelState& model() const { return *model_; }
+  ModelState& model() { return *model_; }
   // Changes with TakePages.
   const KvStorage& kv() const { return model_->kv(); }
   const StateStorage& states() const { return model_->states(); }

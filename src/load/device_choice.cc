@@ -171,7 +171,7 @@ ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
   engine.weight_dtype = options.dtype;
   engine.quantization = options.quantize;
   // Text that a grammar forces is verified as drafts, also without --speculate.
-  engine.max_step_drafts = std::max(options.max_drafts * kDraftRowsMax, kForcedDraftsMin);
+  engine.max_step_drafts = std::max(options.drafts.max_drafts * kDraftRowsMax, kForcedDraftsMin);
   return engine;
 }
 
@@ -301,7 +301,8 @@ EngineOptions WithDeviceDefaults(EngineOptions options, const Device& device,
   return options;
 }
 
-Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelList& models) {
+Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelList& models,
+                                  const std::string& model_dir) {
   EngineSetup setup;
   if (options.max_step_tokens > 0 && options.max_step_tokens < options.max_running_requests) {
     return UsageError(
@@ -319,6 +320,9 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelList&
   }
   MINISGL_ASSIGN_OR_RETURN(setup.device, ChooseDevice(options, models));
   setup.options = WithDeviceDefaults(options, setup.device, models.target());
+  MINISGL_ASSIGN_OR_RETURN(setup.drafter,
+                           ChooseDrafter(models.target(), model_dir, setup.device.cuda != nullptr,
+                                         &setup.options.drafts));
   if (options.all_reduce == RankSumsBy::kNccl && setup.device.other_ranks.empty()) {
     Log(LogLevel::kWarning,
         "--all-reduce nccl: without several GPUs there is nothing to add; NCCL is not used");
@@ -339,7 +343,12 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelList&
 }
 
 ModelList ModelsThatRun(const EngineSetup& setup, const ModelList& models) {
-  return setup.device.no_tower.ok() ? models : models.WithoutTower();
+  ModelList run = setup.device.no_tower.ok() ? models : models.WithoutTower();
+  if (setup.drafter != nullptr) {
+    const Status added = run.Add(setup.drafter);
+    MINISGL_CHECK(added.ok(), "{}", added.message());
+  }
+  return run;
 }
 
 Result<std::vector<RankBytes>> BytesOfRanks(const EngineOptions& options, const ModelList& models) {

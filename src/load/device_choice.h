@@ -54,14 +54,17 @@ struct EngineSetup {
   EngineOptions options;  // with the defaults of the device
   MemoryPlan plan;
   RankPlaces places;  // of the CPU's ranks
+  std::shared_ptr<const ListedModel> drafter;  // beside the models that were given; null: none
 };
 // How several ranks work together: what adds over GPUs, or where the CPU's ranks run; else "".
 std::string RanksText(const EngineSetup& setup);
 
 // Chooses the device and plans the memory for the models, as far as they run on it; loads no
-// weights.
-Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelList& models);
-// The models that the plan of `setup` is for: without a tower that its device does not run.
+// weights. `model_dir`: where a layer that drafts is looked for (--speculate); "": there is none.
+Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelList& models,
+                                  const std::string& model_dir = "");
+// The models that the plan of `setup` is for: with its drafter, and without a tower that its device
+// does not run.
 ModelList ModelsThatRun(const EngineSetup& setup, const ModelList& models);
 
 // True if products with weights of 4 bits, or of int8 by --quantize, round activations to int8.

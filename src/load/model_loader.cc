@@ -110,9 +110,9 @@ RuntimeOptions ToRuntimeOptions(const EngineSetup& setup, const ModelConfig& con
   scheduler.step = options.schedule;
   scheduler.admission = options.admission;
   scheduler.queue = options.policy;
-  scheduler.max_drafts = options.max_drafts;
+  scheduler.max_drafts = options.drafts.max_drafts;
   scheduler.kv_failure = options.prefix_cache.on_error;
-  if (options.max_drafts > 0) scheduler.drafter = MakeNgramDrafter();
+  if (options.drafts.kind == DraftKind::kNgram) scheduler.drafter = MakeNgramDrafter();
   const bool is_device = setup.device.cuda != nullptr;
   const double share = options.chat_share >= 0 ? options.chat_share
                        : is_device             ? kDeviceChatShare
@@ -277,7 +277,7 @@ Result<ModelFacts> LoadModelFacts(const TextModel& text, const EngineOptions& op
   MINISGL_ASSIGN_OR_RETURN(facts.generation,
                            LoadGenerationConfig(text.dir, facts.config.vocab_size));
   MINISGL_ASSIGN_OR_RETURN(facts.models, ModelsOf(facts.config, text, options, &facts.no_images));
-  MINISGL_ASSIGN_OR_RETURN(facts.engine, ResolveEngine(options, facts.models));
+  MINISGL_ASSIGN_OR_RETURN(facts.engine, ResolveEngine(options, facts.models, text.dir));
   facts.models = ModelsThatRun(facts.engine, facts.models);
   if (facts.no_images.ok()) facts.no_images = ImagesStatus(facts.engine);
   return facts;

@@ -40,23 +40,6 @@ std::string CheckPageSize(const std::string& text) {
   return fmt::format("must be a power of two from 1 to 64 (found {})", Visible(text));
 }
 
-constexpr int64_t kDraftsMax = 16;
-constexpr std::string_view kNgram = "ngram:";
-
-// Returns K for "ngram:K", 0 for "none", -1 for other text.
-int64_t ParseSpeculate(std::string_view text) {
-  if (text == "none") return 0;
-  if (!text.starts_with(kNgram)) return -1;
-  const int64_t drafts = ParseNumber<int64_t>(text.substr(kNgram.size())).value_or(-1);
-  return drafts >= 1 && drafts <= kDraftsMax ? drafts : -1;
-}
-
-std::string CheckSpeculate(const std::string& text) {
-  if (ParseSpeculate(text) >= 0) return "";
-  return fmt::format("must be none or ngram:K with K from 1 to {} (found {})", kDraftsMax,
-                     Visible(text));
-}
-
 std::string CheckTemplateArg(const std::string& text) {
   const size_t equals = text.find('=');
   if (equals != std::string::npos && equals > 0) return "";
@@ -380,10 +363,11 @@ void AddEngineOptions(OptionTable* app, EngineOptions* options) {
   app->AddCall(
          "--speculate",
          [options](const std::string& text) {
-           options->max_drafts = static_cast<int32_t>(ParseSpeculate(text));
+           options->drafts = ParseDrafts(text).value_or(DraftOption());
          },
-         "Draft up to K tokens a step from repetitions in the text: ngram:K or none (default none)")
-      ->Check(CheckSpeculate)
+         "Draft up to K tokens a step: from repetitions in the text (ngram:K), by the model's own "
+         "layer for it (mtp:K), or what there is (auto); none (default none)")
+      ->Check(CheckDrafts)
       ->TypeName("KIND")
       ->Group(group)
       ->Advanced();

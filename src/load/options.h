@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "load/draft_choice.h"
 #include "load/answer_settings.h"
 #include "load/grammar_options.h"
 #include "load/option_table.h"
@@ -137,7 +138,7 @@ struct EngineOptions {
   bool has_few_rows = false;
   bool pin_threads = false;
   std::string pack_cache;  // directory of packed weights; "": they are not written
-  int32_t max_drafts = 0;  // upper bound on drafts of one request in one step; 0: no drafting
+  DraftOption drafts;
   PrefixCacheOptions prefix_cache;  // of run and chat
   // The share of its own rate that a chat keeps beside a batch; 0: no bound; -1: the device's
   // default.

@@ -426,7 +426,8 @@ class OpsDecoder final : public Decoder {
          .step = input.step,
          .v_head_dim = shape.value_dim,
          .qkv_stride = TokenWidth(index),
-         .key_end = model::KeyEnds(config_, index, input)});
+         .key_end = model::KeyEnds(config_, index, input),
+         .first_key = input.first_key});
   }
 
   // Runs the feed-forward part on `hidden`, in place. The sum of its output over ranks may be owed.
@@ -572,7 +573,8 @@ Result<std::unique_ptr<Decoder>> Decoder::Load(const ModelConfig& config,
                                                const DecoderOptions& options, Ops* ops) {
   MINISGL_ASSIGN_OR_RETURN(
       model::ModelWeights weights,
-      model::LoadModelWeights(config, checkpoint, options.weight_format, ops, options.rank));
+      model::LoadModelWeights(config, checkpoint, options.weight_format, ops, options.rank,
+                              options.tables));
   const DecoderBytes bytes = CountDecoderBytes(config, options);
   if (!bytes.weights || !bytes.workspace) {
     return Status(StatusCode::kOutOfMemory, "the model's sizes are past what memory can hold");

@@ -3,6 +3,7 @@
 
 #include "model/per_layer_embedding.h"
 #include "model/picture_tokens.h"
+#include "model/prediction_input.h"
 
 namespace minisgl::model {
 namespace {
@@ -39,6 +40,9 @@ void EmbedTokens(const InputEmbedding& embedding, const ForwardInput& input, Ran
   AddRows(embedding, weights.positions, input.positions, -config.first_position, num_tokens);
   AddRows(embedding, weights.token_types, space.zero_types.data(), 0, num_tokens);
   if (config.stored_embedding_norm) norms.NormStream(weights.input_norm, num_tokens);
+  if (config.is_prediction_layer()) {
+    MixStatesBefore(config, weights.prediction, space, norms, input, ops);
+  }
   if (config.embedding_norm) norms.NormEmbedding(weights.embedding_norm, num_tokens);
   if (config.per_layer_width > 0) {
     EmbedForLayers(config, options, weights.per_layer, space, input, ops);

@@ -57,8 +57,14 @@ class DecoderModel final : public ListedModel {
   std::string PackKey(const WeightFormat& format) const override;
 
   Result<std::unique_ptr<RankModel>> Load(const Checkpoint& checkpoint,
-                                          const DecoderOptions& options, const Decoder*,
+                                          const DecoderOptions& given, const Decoder* target,
                                           Ops* ops) const override {
+    DecoderOptions options = given;
+    DecoderTables tables;
+    if (config_.is_prediction_layer()) {
+      tables = target->tables();
+      options.tables = &tables;
+    }
     MINISGL_ASSIGN_OR_RETURN(auto decoder, Decoder::Load(config_, checkpoint, options, ops));
     return std::unique_ptr<RankModel>(std::move(decoder));
   }

@@ -51,6 +51,13 @@ class Packer {
     return ops_->PackMatrix(parts, format_);
   }
 
+  // Inputs [first, first + count) of the matrix of `role`.
+  Result<Matrix> PackInputs(Role role, int64_t first, int64_t count) const {
+    MINISGL_ASSIGN_OR_RETURN(const weights::StoredMatrix all, FindStored(role, 0));
+    MINISGL_ASSIGN_OR_RETURN(const auto own, Checked(all, all.weights.TakeInputs(first, count)));
+    return ops_->PackMatrix({&own, 1}, format_);
+  }
+
   // The same, never quantized.
   Result<Matrix> PackUnquantized(std::initializer_list<Role> roles) const {
     MINISGL_ASSIGN_OR_RETURN(const auto parts, Parts(roles, 0));
@@ -544,20 +551,54 @@ Status LoadPlaces(const Packer& packer, ModelWeights* weights) {
   return Status();
 }
 
+Status LoadPrediction(const ModelConfig& config, const Packer& packer,
+                      PredictionWeights* prediction) {
+  const int64_t width = config.hidden_size;
+  MINISGL_ASSIGN_OR_RETURN(
+      prediction->embedding_norm.weight,
+      packer.PackVectors({Role::kPredictionEmbeddingNorm}, config.norm_plus_one));
+  MINISGL_ASSIGN_OR_RETURN(prediction->state_norm.weight,
+                           packer.PackVectors({Role::kPredictionStateNorm}, config.norm_plus_one));
+  MINISGL_ASSIGN_OR_RETURN(prediction->embedding_input,
+                           packer.PackInputs(Role::kPredictionInput, 0, width));
+  MINISGL_ASSIGN_OR_RETURN(prediction->state_input,
+                           packer.PackInputs(Role::kPredictionInput, width, width));
+  return Status();
+}
+
+// The embedding and the output head, or `tables`.
+Status LoadTables(const ModelConfig& config, const Packer& packer, const DecoderTables* tables,
+                  ModelWeights* weights) {
+  if (tables != nullptr) {
+    weights->embedding = tables->embedding;
+    weights->head = tables->head;
+    return Status();
+  }
+  const Role head = config.tie_word_embeddings ? Role::kEmbedding : Role::kHead;
+  if (!config.is_encoder) {
+    MINISGL_ASSIGN_OR_RETURN(weights->head, packer.Pack({head}));
+  }
+  MINISGL_ASSIGN_OR_RETURN(weights->embedding, packer.PackTable(Role::kEmbedding));
+  MINISGL_RETURN_IF_ERROR(LoadPlaces(packer, weights));
+  return Status();
+}
+
 }  // namespace
 
 Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                                      const WeightFormat& format, Ops* ops, const Rank& rank) {
+                                      const WeightFormat& format, Ops* ops, const Rank& rank,
+                                      const DecoderTables* tables) {
+  MINISGL_CHECK((tables != nullptr) == config.is_prediction_layer(),
+                "tables of another model for {}", config.architecture);
   MINISGL_RETURN_IF_ERROR(CheckTensors(config, checkpoint, /*logs=*/rank.is_first()));
   ModelWeights weights;
   LoadingProgress progress(config.num_layers, /*reports=*/rank.is_first());
   const Packer packer(config, checkpoint, /*layer=*/-1, rank, TableFormat(format), ops);
-  const Role head = config.tie_word_embeddings ? Role::kEmbedding : Role::kHead;
-  if (!config.is_encoder) {
-    MINISGL_ASSIGN_OR_RETURN(weights.head, packer.Pack({head}));
+  MINISGL_RETURN_IF_ERROR(LoadTables(config, packer, tables, &weights));
+  if (config.is_prediction_layer()) {
+    const Packer matrices(config, checkpoint, /*layer=*/-1, rank, format, ops);
+    MINISGL_RETURN_IF_ERROR(LoadPrediction(config, matrices, &weights.prediction));
   }
-  MINISGL_ASSIGN_OR_RETURN(weights.embedding, packer.PackTable(Role::kEmbedding));
-  MINISGL_RETURN_IF_ERROR(LoadPlaces(packer, &weights));
   // The head is linear: its input may be scaled instead of the logits.
   MINISGL_ASSIGN_OR_RETURN(weights.final_norm,
                            packer.PackNorm(Role::kFinalNorm, Role::kFinalNormBias,

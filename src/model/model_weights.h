@@ -8,6 +8,7 @@
 
 #include "minisgl/base/status.h"
 #include "minisgl/device_array.h"
+#include "minisgl/model/decoder.h"
 #include "minisgl/model/ranks.h"
 #include "minisgl/ops.h"
 #include "minisgl/weights/checkpoint.h"
@@ -119,7 +120,15 @@ struct PerLayerTable {
 // True if it is in memory beside the other weights: on a device, whose activations have 16 bits.
 inline bool KeepsPerLayerTable(DType activation_dtype) { return activation_dtype != DType::kF32; }
 
+// What a prediction layer reads (ModelConfig::prediction): the product of the embedding and that of
+// the state are added.
+struct PredictionWeights {
+  NormWeights embedding_norm, state_norm;
+  Matrix embedding_input, state_input;  // [D, D]
+};
+
 struct ModelWeights {
+  PredictionWeights prediction;
   Matrix embedding;  // [V, D]
   std::vector<LayerWeights> layers;
   NormWeights final_norm;
@@ -142,9 +151,10 @@ Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint, boo
 // embedding table and the output head to TableFormat of it; those of routers and shared gates to
 // its dtype without quantization, because they are small and choose the experts. Vectors are
 // converted to f32. Of several ranks: the part of `rank` (rank_cut.h); sizes above are then those
-// of RankConfig.
+// of RankConfig. `tables`: the target's, of the rank, if `config` is that of a prediction layer.
 Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                                      const WeightFormat& format, Ops* ops, const Rank& rank = {});
+                                      const WeightFormat& format, Ops* ops, const Rank& rank = {},
+                                      const DecoderTables* tables = nullptr);
 
 // Bytes of the result of LoadModelWeights with Ops of activation_dtype, computed from `config`
 // alone, not counting the padding of a matrix's last rows; nullopt if 2^64 or more.

@@ -76,6 +76,7 @@ bool IsMatrix(weights::TensorRole role) {
     case Role::kStateGain:
     case Role::kStateGainDecay:
     case Role::kStateOutput:
+    case Role::kPredictionInput:
       return true;
     default:
       return false;
@@ -436,6 +437,8 @@ Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint, boo
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     MINISGL_RETURN_IF_ERROR(check(weights::LayerTensors(config, layer)));
   }
+  // Beside a prediction layer stand the target's tensors.
+  if (config.is_prediction_layer()) return Status();
   return CheckNoOthers(config, checkpoint, known, logs);
 }
 

@@ -126,7 +126,7 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options,
     arrays.activations.push_back({&Workspace::gated, tokens, gated});
   }
   if (config.norm_placement == NormPlacement::kParallel || config.experts.beside_dense ||
-      config.experts.latent_size > 0 || HasParallelMixers(config)) {
+      config.experts.latent_size > 0 || HasParallelMixers(config) || config.is_prediction_layer()) {
     arrays.activations.push_back({&Workspace::branch, tokens, hidden});
   }
   if (config.attention_gate) {

@@ -27,7 +27,8 @@ struct Workspace {
   ActivationArray hidden;           // [T, D] input and output of each part of a block
   DeviceArray<float> placed;        // [T, D] embeddings of positions, then of types, of an encoder
   DeviceArray<int32_t> zero_types;  // [T] zeros
-  ActivationArray branch;     // [T, D] output of attention in parallel blocks; experts beside dense
+  // [T, D] output of attention in parallel blocks; experts beside dense; products of states
+  ActivationArray branch;
   ActivationArray qkv;        // [T, H * E + HKV * (E + EV)]
   ActivationArray attention;  // [T, H * EV]
   ActivationArray attention_gate;  // [T, H * EV]

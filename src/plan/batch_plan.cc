@@ -129,6 +129,7 @@ std::string BatchPlan::ToJson() const {
   json.Set("kv_len", ToArray(kv_len));
   json.Set("wants_token", ToArray(wants_token));
   json.Set("num_drafts", ToArray(num_drafts));
+  if (!makes_drafts.empty()) json.Set("makes_drafts", ToArray(makes_drafts));
   if (!num_scored.empty()) {
     json.Set("num_scored", ToArray(num_scored)).Set("scored_ids", ToArray(scored_ids));
   }

@@ -165,7 +165,7 @@ Json AboutRun(const load::LoadedModel& model, const load::EngineOptions& options
   settings.Set("admission", load::ChoiceName(load::kAdmissionChoices, options.admission));
   settings.Set("policy", load::ChoiceName(load::kPolicyChoices, options.policy));
   settings.Set("overlap", !options.disable_overlap);
-  settings.Set("max_drafts", options.max_drafts);
+  settings.Set("max_drafts", options.drafts.max_drafts);
   settings.Set("deterministic", options.deterministic);
   settings.Set("tensor_parallel", options.tensor_parallel);
   settings.Set("all_reduce", load::ChoiceName(load::kAllReduceChoices, options.all_reduce));

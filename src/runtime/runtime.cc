@@ -334,7 +334,8 @@ Result<std::unique_ptr<Runtime>> Runtime::Create(std::unique_ptr<Engine> engine,
                       limits.max_step_tokens);
   }
   if (options.scheduler.max_drafts > 0 &&
-      (options.scheduler.drafter == nullptr || limits.max_step_drafts < 1)) {
+      ((options.scheduler.drafter == nullptr && !limits.makes_drafts) ||
+       limits.max_step_drafts < 1)) {
     return MakeStatus(
         StatusCode::kInternal,
         "drafts of up to {} tokens require a drafter and an engine that verifies them",

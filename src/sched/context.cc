@@ -13,7 +13,7 @@ SchedulerContext::SchedulerContext(const EngineLimits& engine_limits,
   MINISGL_CHECK(
       options.max_step_tokens == 0 || options.max_step_tokens >= limits.max_running_requests,
       "a step of {} tokens for {} rows", options.max_step_tokens, limits.max_running_requests);
-  MINISGL_CHECK(options.max_drafts == 0 || options.drafter != nullptr,
+  MINISGL_CHECK(options.max_drafts == 0 || options.drafter != nullptr || limits.makes_drafts,
                 "max_drafts > 0 requires a drafter");
 }
 

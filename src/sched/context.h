@@ -17,6 +17,9 @@ struct SchedulerContext {
     if (options.record_notes) notes.push_back({kind, id, value});
   }
 
+  // True if the engine drafts, and reads what it computes for that.
+  bool engine_drafts() const { return options.max_drafts > 0 && options.drafter == nullptr; }
+
   const EngineLimits limits;
   const SchedulerOptions options;
   SchedulerStats stats;

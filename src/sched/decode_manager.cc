@@ -17,6 +17,10 @@ constexpr int64_t kForcedWorthWaiting = 3;
 }  // namespace
 
 bool DecodeManager::WantsDrafts(const RequestState& state) const {
+  // The masks of a row need its drafts before the step.
+  if (context_->engine_drafts() && (!state.is_fed || state.request.constraint != nullptr)) {
+    return false;
+  }
   return context_->options.max_drafts > 0 && state.CanLaunchDecode() &&
          state.device_len + 1 < state.max_device_len() && state.pacer.Wants(state.answer_len());
 }
@@ -131,7 +135,9 @@ void DecodeManager::AddDraftsTo(StepDraft::Row* row, int64_t most) {
   const int64_t count = RoomForDrafts(
       *state, std::min(most, int64_t{state->pacer.length(context_->options.max_drafts)}));
   if (count <= 0) return;
-  context_->options.drafter->Draft(state->request.id, state->tokens, static_cast<int32_t>(count),
+  row->is_made = context_->engine_drafts();
+  if (row->is_made) row->drafts.assign(static_cast<size_t>(count), TokenId{0});
+  else context_->options.drafter->Draft(state->request.id, state->tokens, static_cast<int32_t>(count),
                                    &row->drafts);
   MINISGL_CHECK(std::ssize(row->drafts) <= count, "{} drafts, {} requested", row->drafts.size(),
                 count);

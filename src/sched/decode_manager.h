@@ -37,11 +37,12 @@ class DecodeManager {
   // True if any row would get drafts if its tokens were all known: then no step may be planned
   // beside one in flight.
   bool WantsDrafts() const;
+  // With more rows the drafts of a step would cost time.
+  bool TooManyToDraft() const;
 
  private:
   void AddRow(RequestState* state);
   bool WantsDrafts(const RequestState& state) const;
-  bool TooManyToDraft() const;
   // Tokens that a constraint forces after those that are known or in flight.
   int64_t NumForced(RequestState* state) const;
   // Upper bound on the drafts of a row, of which the step can take `most`. Beside a chat the rows

@@ -153,6 +153,7 @@ void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
   plan.kv_len.push_back(static_cast<int32_t>(state->launched_len));
   plan.wants_token.push_back(wants_token ? 1 : 0);
   plan.num_drafts.push_back(static_cast<int32_t>(num_drafts));
+  if (!plan.makes_drafts.empty()) plan.makes_drafts.push_back(0);
   AddScored(*state, num_scored, scored_end);
   if (is_masked) {
     plan.is_masked.resize(plan.table_row.size());
@@ -162,6 +163,15 @@ void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
   }
   plan.prompt_len.push_back(static_cast<int32_t>(state->prompt_len()));
   plan.sampling.push_back(&state->request.sampling);
+}
+
+void PlanBuilder::FeedDrafter(bool makes_drafts) {
+  BatchPlan& plan = *plan_;
+  const int row = plan.num_rows() - 1;
+  plan.extras.hidden.push_back({plan.row_begin[static_cast<size_t>(row)], plan.extend_len(row)});
+  if (!makes_drafts && plan.makes_drafts.empty()) return;
+  plan.makes_drafts.resize(plan.table_row.size());
+  plan.makes_drafts.back() = makes_drafts ? 1 : 0;
 }
 
 }  // namespace minisgl::sched

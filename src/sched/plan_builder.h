@@ -25,6 +25,8 @@ class PlanBuilder {
   // device_len and the device-side marks of `state`. REQUIRES that its pages cover the tokens.
   void AddRow(RequestState* state, int64_t count, bool wants_token,
               std::span<const TokenId> drafts = {});
+  // The engine's drafter reads the tokens of the last row, and makes its drafts if `makes_drafts`.
+  void FeedDrafter(bool makes_drafts);
 
   PlanExtras* extras() { return &plan_->extras; }
   int num_rows() const { return plan_->num_rows(); }

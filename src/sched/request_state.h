@@ -113,6 +113,8 @@ struct RequestState {
   int64_t in_flight = 0;  // number of launched steps with a row of it
 
   DraftPacer pacer;
+  // The engine's drafter has read all tokens that steps computed since the admission.
+  bool is_fed = true;
 
   // The constraint of the answer allows an end after its tokens, without the one that stopped it.
   bool may_end = true;

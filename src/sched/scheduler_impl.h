@@ -22,6 +22,7 @@
 #include "sched/decode_manager.h"
 #include "sched/encoder_ledger.h"
 #include "sched/page_ledger.h"
+#include "sched/plan_builder.h"
 #include "sched/preemptor.h"
 #include "sched/prefill_manager.h"
 #include "sched/request_queues.h"
@@ -90,6 +91,9 @@ struct Scheduler::Impl {
   void LeaveRoomForDecode();
   // Turns the draft into a plan. From here on its rows are launched.
   InFlight BuildStep();
+  // Tells the plan whether the engine's drafter reads the tokens of its last row, `row`.
+  static void FeedDrafter(const sched::StepDraft::Row& row, bool feeds,
+                          sched::PlanBuilder* builder);
   void Collect(const StepResult& result);
 
   // Takes the results of loads that ended.

@@ -95,17 +95,28 @@ void Scheduler::Impl::LetOneRun() {
   if (draft.empty()) prefill.Schedule();
 }
 
+// A request whose tokens the engine's drafter has not read once has no drafts any more: what follows
+// would lack their keys.
+void Scheduler::Impl::FeedDrafter(const sched::StepDraft::Row& row, bool feeds,
+                                  sched::PlanBuilder* builder) {
+  row.state->is_fed &= feeds;
+  if (row.state->is_fed) builder->FeedDrafter(row.is_made);
+}
+
 Scheduler::Impl::InFlight Scheduler::Impl::BuildStep() {
   sched::PlanBuilder builder(next_step, context.limits.page_size, &pages.states(),
                              pages.cache().windows());
   InFlight step;
+  const bool feeds = context.engine_drafts() && !decode.TooManyToDraft();
   for (const sched::StepDraft::Row& row : draft.decode) {
     builder.AddRow(row.state, row.count, true, row.drafts);
     step.has_drafts |= !row.drafts.empty();
+    FeedDrafter(row, feeds, &builder);
   }
   for (const sched::StepDraft::Row& row : draft.prefill) {
     const bool is_last = row.state->launched_len + row.count == row.state->prefill_len;
     builder.AddRow(row.state, row.count, is_last && row.state->request.max_tokens > 0);
+    FeedDrafter(row, feeds, &builder);
     if (is_last) row.state->phase = Phase::kDecode;
     context.stats.computed_tokens += row.count;
     if (row.state->preemptions > 0) context.stats.recomputed_tokens += row.count;

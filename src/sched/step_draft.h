@@ -16,6 +16,7 @@ struct StepDraft {
     int64_t count;
     std::vector<TokenId> drafts;  // the last of the count
     int64_t room = 0;             // that it takes beside a chat
+    bool is_made = false;         // the drafts are zeros, which the engine replaces by its own
   };
   std::vector<Row> decode, prefill;
   int64_t budget = 0;         // prefill and drafted tokens left

@@ -112,7 +112,8 @@ class SpecList {
         head_prefix_(config.head_prefix),
         separate_(config.experts.separate),
         old_norm_names_(config.old_norm_names),
-        layer_prefix_(fmt::format("{}{}.{}.", config.text_prefix, entry_.layers, layer)) {}
+        layer_prefix_(fmt::format("{}{}.{}.", config.text_prefix, entry_.layers,
+                                  int64_t{layer} + config.prediction_layer)) {}
 
   void Add(Role role, std::vector<std::string> dims, TensorOrder order = TensorOrder::kPlain) {
     AddNumbered(role, 0, std::move(dims), order);
@@ -127,6 +128,11 @@ class SpecList {
   void AddAs(Role role, Role named, std::vector<std::string> dims) {
     AddNumbered(named, 0, std::move(dims), TensorOrder::kPlain);
     specs_.back().role = role;
+  }
+
+  // A tensor that no entry names.
+  void AddNamed(Role role, std::string name, std::vector<std::string> dims) {
+    specs_.push_back({role, 0, std::move(name), std::move(dims), TensorOrder::kPlain, layer_});
   }
 
   bool Names(Role role) const { return NameOf(entry_, role) != nullptr; }
@@ -392,6 +398,23 @@ std::optional<int64_t> Product(int64_t a, int64_t b) {
   return static_cast<int64_t>(*product);
 }
 
+// The tensors of a prediction layer that no other layer has.
+void AddPrediction(const ModelConfig& config, SpecList* list) {
+  const bool is_apart = config.prediction == PredictionLayer::kApart;
+  const std::string prefix =
+      is_apart ? config.text_prefix
+               : fmt::format("{}layers.{}.", config.text_prefix, config.prediction_layer);
+  const auto add = [&](Role role, const char* apart, const char* behind,
+                       std::vector<std::string> dims) {
+    list->AddNamed(role, fmt::format("{}{}.weight", prefix, is_apart ? apart : behind),
+                   std::move(dims));
+  };
+  add(Role::kPredictionInput, "fc", "eh_proj", {"D", "2D"});
+  add(Role::kPredictionEmbeddingNorm, "pre_fc_norm_embedding", "enorm", {"D"});
+  add(Role::kPredictionStateNorm, "pre_fc_norm_hidden", "hnorm", {"D"});
+  add(Role::kFinalNorm, "norm", "shared_head.norm", {"D"});
+}
+
 void AddPerLayer(SpecList* list) {
   list->Add(Role::kPerLayerGate, {"P", "D"});
   list->Add(Role::kPerLayerOutput, {"D", "P"});
@@ -437,6 +460,8 @@ bool TensorSpec::is_norm() const {
     case Role::kLayerFactor:
     case Role::kPerLayerModelNorm:
     case Role::kPerLayerNorm:
+    case Role::kPredictionEmbeddingNorm:
+    case Role::kPredictionStateNorm:
       return true;
     default:
       return false;
@@ -445,6 +470,10 @@ bool TensorSpec::is_norm() const {
 
 std::vector<TensorSpec> ModelTensors(const ModelConfig& config) {
   SpecList list(config);
+  if (config.is_prediction_layer()) {
+    AddPrediction(config, &list);
+    return list.Take();
+  }
   list.Add(Role::kEmbedding, {"V", "D"});
   if (config.num_positions > 0) list.Add(Role::kPositions, {"NP", "D"});
   if (config.num_token_types > 0) list.Add(Role::kTokenTypes, {"NT", "D"});
@@ -497,6 +526,7 @@ std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view sy
   const LayerShape shape = LayerShapeOf(config, layer);
   if (symbol == "V") return config.vocab_size;
   if (symbol == "D") return config.hidden_size;
+  if (symbol == "2D") return Product(2, config.hidden_size);
   if (symbol == "I") return shape.intermediate_size;
   if (symbol == "2I") return Product(2, shape.intermediate_size);
   if (symbol == "E") return shape.head_dim;

@@ -134,8 +134,12 @@ enum class TensorRole : uint8_t {
   kStateNorm,        // [SP], or [SV]
   kStateOutput,      // [D, SV]; of a convolution [D, C]
   kStateOutputBias,  // [D]
+  // Of a prediction layer (ModelConfig::prediction):
+  kPredictionInput,          // [D, 2D] of the embedding and the state before it, in this order
+  kPredictionEmbeddingNorm,  // [D] of the two
+  kPredictionStateNorm,      // [D]
 };
-inline constexpr int kNumTensorRoles = static_cast<int>(TensorRole::kStateOutputBias) + 1;
+inline constexpr int kNumTensorRoles = static_cast<int>(TensorRole::kPredictionStateNorm) + 1;
 
 // Layout of a stored tensor, if it differs from the decoder's.
 enum class TensorOrder : uint8_t {

@@ -40,6 +40,7 @@ struct EngineLimits {
   int32_t max_seq_len = 0;      // longest prompt + answer
   int32_t max_step_tokens = 0;  // T of any plan
   int32_t max_step_drafts = 0;  // drafted tokens of any plan, part of T
+  bool makes_drafts = false;    // BatchPlan::makes_drafts
   int32_t max_in_flight = 2;    // plans launched and not collected
   bool lacks_head = false;      // prompts have no answer and no log-probabilities
   // Tokens attend to later ones, too: a prompt is computed by one step, shares nothing with others,

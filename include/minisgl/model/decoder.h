@@ -70,6 +70,10 @@ struct ForwardInput {
   const int32_t* window_key_end = nullptr;
   // [T] the ids that per-layer embeddings are looked up with; null: token_ids.
   const int32_t* per_layer_ids = nullptr;
+  // [T, D] of Ops::activation_dtype(): the target's state, as States returns it, at the place
+  // before each token. For a prediction layer (ModelConfig::prediction) alone.
+  ConstActivationPtr states_before = nullptr;
+  int32_t first_key = 0;  // AttentionParams::first_key
   // [N] indices of the tokens that need logits. Null: the first N of the step, and this is the last
   // call of Logits for it.
   const int32_t* logit_tokens = nullptr;
@@ -77,6 +81,12 @@ struct ForwardInput {
   // A number unique to this pass among all passes over these Ops, if all arrays are on the host;
   // else 0 (see AttentionParams::step).
   uint64_t step = 0;
+};
+
+// The matrices of a decoder's vocabulary, [V, D] of the rank's share of V. Copies share the memory.
+struct DecoderTables {
+  Matrix embedding;  // made by Ops::PackEmbedding
+  Matrix head;
 };
 
 struct DecoderOptions {
@@ -87,6 +97,8 @@ struct DecoderOptions {
   int64_t max_seq_len = 0;           // length of the rotary tables
   Rank rank;                         // whose part of the model the decoder has
   bool logits_on_all_ranks = false;  // Ops::GathersOnAllRanks()
+  // The target's tables, of the same rank, for a prediction layer; null for any other model.
+  const DecoderTables* tables = nullptr;
 };
 
 // What a rank has loaded of one model (model_list.h).
@@ -96,12 +108,6 @@ class RankModel {
   // Bytes of packed weights (not counting the padding of a matrix's last rows) and of workspace.
   virtual uint64_t weight_bytes() const = 0;
   virtual uint64_t workspace_bytes() const = 0;
-};
-
-// The matrices of a decoder's vocabulary, [V, D] of the rank's share of V. Copies share the memory.
-struct DecoderTables {
-  Matrix embedding;  // made by Ops::PackEmbedding
-  Matrix head;
 };
 
 class Decoder : public RankModel {

@@ -92,7 +92,8 @@ class ListedModel {
                                                   const Decoder* target, Ops* ops) const = 0;
 };
 
-// A model that a Decoder runs: the target, or a small model that drafts.
+// A model that a Decoder runs: the target, or a drafter, which is a prediction layer
+// (ModelConfig::prediction) or a small model.
 std::shared_ptr<const ListedModel> MakeDecoderModel(ModelRole role, ModelConfig config,
                                                     std::string dir = "");
 

@@ -93,7 +93,8 @@ struct SchedulerOptions {
   // planned beside one in flight, because a draft continues collected tokens. Steps overlap again
   // as soon as no request drafts.
   int32_t max_drafts = 0;
-  std::shared_ptr<Drafter> drafter;         // REQUIRED if max_drafts > 0
+  // Null: the engine makes the drafts (EngineLimits::makes_drafts is REQUIRED if max_drafts > 0).
+  std::shared_ptr<Drafter> drafter;
   KvSource* kv_source = nullptr;            // outlives the scheduler
   CacheObserver* cache_observer = nullptr;  // outlives the scheduler; may be null
   KvFailurePolicy kv_failure = KvFailurePolicy::kRecompute;

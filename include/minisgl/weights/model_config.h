@@ -149,6 +149,15 @@ struct StateConfig {
   bool operator==(const StateConfig&) const = default;
 };
 
+// A layer for multi-token prediction. It reads the embedding of a token and the target's state
+// before that token, and predicts the token after it:
+//   x = input [norm(embedding), norm(state)], then a layer, a norm and the target's output head.
+enum class PredictionLayer : uint8_t {
+  kNone,
+  kApart,   // tensors "mtp.fc", "mtp.layers.0...." (Qwen3-Next, Qwen3.5 and later)
+  kBehind,  // "model.layers.N.eh_proj" and so on, N the target's layers (DeepSeek V3, GLM 4.5)
+};
+
 // Layers in which the tokens of a picture attend to all tokens of it, not only to earlier ones.
 enum class PictureAttention : uint8_t { kCausal, kAllLayers, kWindowLayers };
 
@@ -214,8 +223,14 @@ struct ModelConfig {
 
   std::vector<RopeConfig> ropes;    // at least one if any layer is rotated
   std::vector<LayerConfig> layers;  // [num_layers]
-  // Layers stored after these that draft tokens (multi-token prediction). They are not loaded.
+  // Layers stored after these that draft tokens (multi-token prediction). The target does not load
+  // them.
   int32_t num_prediction_layers = 0;
+  // Not kNone: this is the configuration of such a layer (prediction_layer.h), whose embedding and
+  // output head are the target's.
+  PredictionLayer prediction = PredictionLayer::kNone;
+  int32_t prediction_layer = 0;  // the number that its tensors have as a layer
+  bool is_prediction_layer() const { return prediction != PredictionLayer::kNone; }
   ExpertsConfig experts;
   StateConfig states;
   bool embedding_norm = false;  // embeddings are normalised, without weights

@@ -87,7 +87,8 @@ HWY_NOINLINE VisibleKeys FindVisibleKeys(const QueryBlock& block, const Tile& ti
   const int64_t window = block.params->sliding_window;
   for (int64_t r = 0; r < num_rows; ++r) {
     const int64_t past_own = block.positions[row + r] + 1 - tile.first;
-    keys.begin[r] = window > 0 ? MaxOf<int64_t>(0, past_own - window) : 0;
+    keys.begin[r] = MaxOf<int64_t>(0, block.params->first_key - tile.first);
+    if (window > 0) keys.begin[r] = MaxOf(keys.begin[r], past_own - window);
     keys.end[r] = MinOf<int64_t>(kTileKeys, block.key_ends[row + r] - tile.first);
     keys.last_end = MaxOf(keys.last_end, keys.end[r]);
     keys.all_begin = MaxOf(keys.all_begin, keys.begin[r]);

@@ -186,9 +186,10 @@ void MakeQueryBlock(const AttentionParams& params, const AttentionItem& item, fl
     // The row's last token is at kv_len - 1.
     to.first_position =
         int64_t{params.kv_len[from.row]} - (params.row_begin[from.row + 1] - from.token_begin);
-    to.key_begin = params.sliding_window > 0
-                       ? std::max<int64_t>(0, to.first_position - params.sliding_window + 1)
-                       : 0;
+    to.key_begin = params.first_key;
+    if (params.sliding_window > 0) {
+      to.key_begin = std::max(to.key_begin, to.first_position - params.sliding_window + 1);
+    }
     const auto end_of = [&](int64_t token) {
       return params.key_end != nullptr ? params.key_end[from.token_begin + token]
                                        : static_cast<int32_t>(to.first_position + token + 1);

@@ -1,0 +1,235 @@
+// See token_drafter.h.
+#include "engine/token_drafter.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "minisgl/base/check.h"
+#include "minisgl/base/checked_math.h"
+
+namespace minisgl::engine {
+namespace {
+
+// The most likely token; the lowest id of several. NaN is never more likely.
+TokenId MostLikely(const float* logits, int64_t vocab_size) {
+  return static_cast<TokenId>(std::max_element(logits, logits + vocab_size) - logits);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TokenDrafter>> TokenDrafter::Make(const EngineLimits& limits, int64_t width,
+                                                         Passes passes, Ops* ops) {
+  std::unique_ptr<TokenDrafter> drafter(new TokenDrafter(limits, width, std::move(passes)));
+  const auto tokens = static_cast<uint64_t>(limits.max_step_tokens);
+  const auto pages = static_cast<uint64_t>(limits.num_pages) + 1;
+  const auto columns = static_cast<uint64_t>(width);
+  MINISGL_ASSIGN_OR_RETURN(drafter->states_, DeviceArray<float>::Make(ops, {tokens, columns}));
+  MINISGL_ASSIGN_OR_RETURN(drafter->inputs_, DeviceArray<float>::Make(ops, {tokens, columns}));
+  MINISGL_ASSIGN_OR_RETURN(drafter->kept_, DeviceArray<float>::Make(ops, {pages, columns}));
+  drafter->num_known_.resize(pages);
+  drafter->all_.resize(tokens);
+  std::iota(drafter->all_.begin(), drafter->all_.end(), 0);
+  return drafter;
+}
+
+std::optional<uint64_t> TokenDrafter::StepBytes(const EngineLimits& limits, int64_t width) {
+  const uint64_t factors[] = {2, static_cast<uint64_t>(limits.max_step_tokens),
+                              static_cast<uint64_t>(width), sizeof(float)};
+  return CheckedProduct(factors);
+}
+
+std::optional<uint64_t> TokenDrafter::PageBytes(int64_t width) {
+  const uint64_t factors[] = {static_cast<uint64_t>(width), sizeof(float)};
+  return CheckedProduct(factors);
+}
+
+void TokenDrafter::Pass::Clear() {
+  token_ids.clear();
+  positions.clear();
+  slots.clear();
+  table_row.clear();
+  row_begin.assign(1, 0);
+  kv_len.clear();
+}
+
+int64_t TokenDrafter::SlotOf(const StepTables& tables, int32_t page_size, int32_t table_row,
+                             int32_t place) {
+  const int64_t page =
+      tables.page_table[table_row * tables.page_table_stride + place / page_size];
+  return page * page_size + place % page_size;
+}
+
+ForwardInput TokenDrafter::InputOf(const Pass& pass) {
+  return {.num_tokens = static_cast<int32_t>(pass.token_ids.size()),
+          .num_rows = static_cast<int32_t>(pass.table_row.size()),
+          .token_ids = pass.token_ids.data(),
+          .positions = pass.positions.data(),
+          .slots = pass.slots.data(),
+          .table_row = pass.table_row.data(),
+          .row_begin = pass.row_begin.data(),
+          .kv_len = pass.kv_len.data(),
+          .states_before = inputs_.data(),
+          .first_key = 1};
+}
+
+bool TokenDrafter::KnowsKeys(const StepTables& tables, int32_t table_row, int32_t place) const {
+  const int32_t* const pages = tables.page_table + table_row * tables.page_table_stride;
+  const int32_t page_size = limits_.page_size;
+  for (int32_t first = 0; first < place; first += page_size) {
+    const int32_t wanted = std::min(page_size, place - first);
+    if (num_known_[static_cast<size_t>(pages[first / page_size])] < wanted) return false;
+  }
+  return true;
+}
+
+void TokenDrafter::CopyKept(int64_t page, float* to) const {
+  std::copy_n(kept_.data() + page * width_, width_, to);
+}
+
+void TokenDrafter::Propose(const BatchPlan& plan, const StepTables& tables) {
+  if (plan.makes_drafts.empty()) return;
+  std::vector<Draft> drafts;
+  int32_t most = 0;
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    if (plan.makes_drafts[static_cast<size_t>(row)] == 0) continue;
+    const int32_t count = plan.num_drafts[row], table_row = plan.table_row[row];
+    const int32_t place = plan.kv_len[row] - count - 1;
+    TokenId* const tokens = tables.token_pool + table_row * tables.token_pool_stride;
+    if (place < 1 || !KnowsKeys(tables, table_row, place)) {
+      std::fill_n(tokens + place + 1, count, tokens[place]);
+      continue;
+    }
+    const int64_t before = SlotOf(tables, limits_.page_size, table_row, place - 1);
+    CopyKept(before / limits_.page_size, inputs_.data() + std::ssize(drafts) * width_);
+    drafts.push_back({table_row, place, count, tokens[place]});
+    most = std::max(most, count);
+  }
+  for (int32_t index = 0; index < most; ++index) ProposeOne(tables, index, &drafts);
+}
+
+// Makes draft `index` of each row, from the states in inputs_, and leaves the layer's own there for
+// the next. Rows that have all of theirs go.
+void TokenDrafter::ProposeOne(const StepTables& tables, int32_t index,
+                              std::vector<Draft>* drafts) {
+  pass_.Clear();
+  for (const Draft& draft : *drafts) {
+    const int32_t place = draft.place + index;
+    pass_.token_ids.push_back(draft.last);
+    pass_.positions.push_back(place - 1);
+    pass_.slots.push_back(SlotOf(tables, limits_.page_size, draft.table_row, place));
+    pass_.table_row.push_back(draft.table_row);
+    pass_.row_begin.push_back(static_cast<int32_t>(pass_.token_ids.size()));
+    pass_.kv_len.push_back(place + 1);
+  }
+  passes_.run_layers(InputOf(pass_));
+  const ForwardInput wanted = {.logit_tokens = all_.data(),
+                               .num_logit_tokens = static_cast<int32_t>(drafts->size())};
+  const float* const states = passes_.states(wanted).f32();
+  std::copy_n(states, std::ssize(*drafts) * width_, inputs_.data());
+  const float* const logits = passes_.logits(wanted);
+  size_t kept = 0;
+  for (size_t i = 0; i < drafts->size(); ++i) {
+    Draft draft = (*drafts)[i];
+    draft.last = MostLikely(logits + static_cast<int64_t>(i) * limits_.vocab_size,
+                            limits_.vocab_size);
+    tables.token_pool[draft.table_row * tables.token_pool_stride + draft.place + index + 1] =
+        draft.last;
+    if (index + 1 == draft.count) continue;
+    std::copy_n(inputs_.data() + static_cast<int64_t>(i) * width_, width_,
+                inputs_.data() + static_cast<int64_t>(kept) * width_);
+    (*drafts)[kept++] = draft;
+  }
+  drafts->resize(kept);
+}
+
+void TokenDrafter::TakeStates(const float* states, int64_t first, int64_t count) {
+  std::copy_n(states, count * width_, states_.data() + first * width_);
+}
+
+void TokenDrafter::ForgetOthers(const BatchPlan& plan) {
+  auto span = plan.extras.hidden.begin();
+  for (int32_t token = 0; token < plan.num_tokens(); ++token) {
+    while (span != plan.extras.hidden.end() && span->token + span->count <= token) ++span;
+    if (span != plan.extras.hidden.end() && span->token <= token) continue;
+    const int64_t slot = plan.slots[static_cast<size_t>(token)];
+    int32_t& known = num_known_[static_cast<size_t>(slot / limits_.page_size)];
+    known = std::min(known, static_cast<int32_t>(slot % limits_.page_size));
+  }
+}
+
+void TokenDrafter::AddTokens(const BatchPlan& plan, const StepTables& tables, int32_t row,
+                             int32_t begin, int32_t end) {
+  const int32_t table_row = plan.table_row[static_cast<size_t>(row)];
+  const TokenId* const tokens = tables.token_pool + table_row * tables.token_pool_stride;
+  for (int32_t token = begin; token < end; ++token) {
+    const int32_t place = plan.positions[static_cast<size_t>(token)];
+    if (place == 0) continue;
+    float* const input = inputs_.data() + std::ssize(pass_.token_ids) * width_;
+    if (token > plan.row_begin[static_cast<size_t>(row)]) {
+      std::copy_n(states_.data() + int64_t{token - 1} * width_, width_, input);
+    } else {
+      CopyKept(SlotOf(tables, limits_.page_size, table_row, place - 1) / limits_.page_size, input);
+    }
+    pass_.token_ids.push_back(tokens[place]);
+    pass_.positions.push_back(place - 1);
+    pass_.slots.push_back(plan.slots[static_cast<size_t>(token)]);
+  }
+  const auto count = static_cast<int32_t>(pass_.token_ids.size());
+  if (count == pass_.row_begin.back()) return;
+  pass_.table_row.push_back(table_row);
+  pass_.row_begin.push_back(count);
+  pass_.kv_len.push_back(plan.positions[static_cast<size_t>(end) - 1] + 1);
+}
+
+void TokenDrafter::KeepStates(const BatchPlan& plan, int32_t begin, int32_t end) {
+  for (int32_t token = begin; token < end; ++token) {
+    const int64_t slot = plan.slots[static_cast<size_t>(token)];
+    const auto page = static_cast<size_t>(slot / limits_.page_size);
+    const auto offset = static_cast<int32_t>(slot % limits_.page_size);
+    // Keys after an unknown one are not known.
+    if (num_known_[page] >= offset) num_known_[page] = offset + 1;
+    const bool is_last = token + 1 == end || offset + 1 == limits_.page_size;
+    if (!is_last) continue;
+    std::copy_n(states_.data() + int64_t{token} * width_, width_,
+                kept_.data() + static_cast<int64_t>(page) * width_);
+  }
+}
+
+void TokenDrafter::Feed(const BatchPlan& plan, const StepTables& tables,
+                        const int32_t* num_accepted) {
+  ForgetOthers(plan);
+  // The tokens of each span that stay.
+  struct Part {
+    int32_t row, begin, end;
+  };
+  std::vector<Part> parts;
+  int32_t row = 0;
+  for (const HiddenSpan& span : plan.extras.hidden) {
+    while (plan.row_begin[static_cast<size_t>(row) + 1] <= span.token) ++row;
+    const int32_t rejected =
+        plan.wants_token[static_cast<size_t>(row)] != 0
+            ? plan.num_drafts[static_cast<size_t>(row)] - num_accepted[row]
+            : 0;
+    parts.push_back({row, span.token, span.token + span.count - rejected});
+  }
+  pass_.Clear();
+  for (const Part& part : parts) {
+    // The row of the last known token ran before the drafts.
+    const bool has_first =
+        !plan.makes_drafts.empty() && plan.makes_drafts[static_cast<size_t>(part.row)] != 0;
+    AddTokens(plan, tables, part.row, part.begin + (has_first ? 1 : 0), part.end);
+  }
+  if (!pass_.token_ids.empty()) passes_.run_layers(InputOf(pass_));
+  for (const Part& part : parts) KeepStates(plan, part.begin, part.end);
+}
+
+void TokenDrafter::TakeLoaded(std::span<const PageId> pages) {
+  for (const PageId page : pages) {
+    if (page == kNoPage) continue;
+    num_known_[static_cast<size_t>(page)] = limits_.page_size;
+    std::fill_n(kept_.data() + page * width_, width_, 0.0f);
+  }
+}
+
+}  // namespace minisgl::engine
