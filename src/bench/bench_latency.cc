@@ -95,7 +95,7 @@ std::vector<Prompt> SpecPrompts(const BenchOptions& options, const LatencyOption
 Result<SpecSide> MeasureSpec(const BenchOptions& options, const LatencyOptions& sizes,
                              const BenchModel& model, int32_t max_drafts, BenchReport* report) {
   load::EngineOptions engine = options.engine;
-  engine.drafts = {max_drafts > 0 ? load::DraftKind::kNgram : load::DraftKind::kNone, max_drafts};
+  engine.drafts = {max_drafts > 0 ? load::DraftKind::kNgram : load::DraftKind::kNone, max_drafts, ""};
   MINISGL_ASSIGN_OR_RETURN(const RunningModel running, StartBenchModel(model, engine, report));
   SpecSide side;
   std::vector<double> seconds;

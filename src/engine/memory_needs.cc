@@ -136,20 +136,11 @@ std::optional<uint64_t> PictureBytes(const ModelList& models, const PlanOptions&
   return CheckedProduct(factors);
 }
 
-// The layer for multi-token prediction of the list; null: there is none.
-const ModelConfig* LayerThatDrafts(const ModelList& models) {
-  for (size_t i = 1; i < models.size(); ++i) {
-    const ModelConfig* const layers = models[i].layers();
-    if (layers != nullptr && layers->is_prediction_layer()) return layers;
-  }
-  return nullptr;
-}
-
 // Bytes of what a drafter keeps for each token of a page, rounded up.
 std::optional<uint64_t> KeptPerToken(const ModelList& models, const PlanOptions& options) {
-  const ModelConfig* const layer = LayerThatDrafts(models);
-  if (layer == nullptr || options.device != nullptr) return 0;
-  const auto of_page = TokenDrafter::PageBytes(layer->hidden_size);
+  const ListedModel* const drafter = models.drafter();
+  if (drafter == nullptr || options.device != nullptr) return 0;
+  const auto of_page = TokenDrafter::PageBytes(*drafter->layers());
   if (!of_page) return std::nullopt;
   return CeilDiv(*of_page, static_cast<uint64_t>(options.page_size));
 }
@@ -157,9 +148,9 @@ std::optional<uint64_t> KeptPerToken(const ModelList& models, const PlanOptions&
 // Bytes of a drafter's steps.
 std::optional<uint64_t> DrafterBytes(const ModelList& models, const PlanOptions& options,
                                      const EngineLimits& limits) {
-  const ModelConfig* const layer = LayerThatDrafts(models);
-  if (layer == nullptr || options.device != nullptr) return 0;
-  return TokenDrafter::StepBytes(limits, layer->hidden_size);
+  const ListedModel* const drafter = models.drafter();
+  if (drafter == nullptr || options.device != nullptr) return 0;
+  return TokenDrafter::StepBytes(limits, *drafter->layers());
 }
 
 std::optional<uint64_t> SumOf(const std::vector<std::optional<uint64_t>>& parts) {
@@ -198,7 +189,7 @@ EngineLimits LimitsOf(const ModelList& models, const PlanOptions& options, int64
   limits.max_step_tokens = options.max_prefill_tokens + options.max_running_requests;
   limits.max_step_drafts = StepDrafts(options);
   if (options.device == nullptr) limits.extras = kWantsPooling;
-  limits.makes_drafts = options.device == nullptr && LayerThatDrafts(models) != nullptr;
+  limits.makes_drafts = options.device == nullptr && models.drafter() != nullptr;
   if (limits.makes_drafts) limits.extras |= kWantsHidden;
   limits.lacks_head = models.target().lacks_head;
   limits.attends_both_ways = models.target().attends_both_ways;

@@ -43,7 +43,7 @@ Status ModelState::LoadBeside(const ListedModel& model, const Checkpoint& checkp
   auto loaded = model.Load(checkpoint, options, decoder_.get(), ops_);
   if (!loaded.ok()) return loaded.status().WithPrefix("the " + model.Title());
   if (model.role() == ModelRole::kTower) tower_ = dynamic_cast<Tower*>(loaded->get());
-  if (model.role() == ModelRole::kDrafter && model.layers()->is_prediction_layer()) {
+  if (model.role() == ModelRole::kDrafter && model.layers() != nullptr) {
     drafter_ = dynamic_cast<Decoder*>(loaded->get());
     drafter_layers_ = configs_in_pages_.size();
   }

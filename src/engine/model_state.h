@@ -41,14 +41,14 @@ class ModelState {
   const RankModel& beside(size_t index) const { return *beside_[index - 1]; }
   // Null if there is none.
   Tower* tower() const { return tower_; }
-  // The layer that drafts (ModelConfig::prediction); null: there is none.
+  // The drafter; null: there is none.
   Decoder* drafter() const { return drafter_; }
 
   // The functions of Decoder for `input`, whose tables, keys and values are filled in here.
   void RunLayers(ForwardInput input, const StepTables& tables);
   float* Logits(const ForwardInput& input) { return decoder_->Logits(input); }
   ConstActivationPtr States(const ForwardInput& input) { return decoder_->States(input); }
-  // Decoder::RunLayers of the layer that drafts, likewise.
+  // Decoder::RunLayers of the drafter, likewise.
   void RunDrafter(ForwardInput input, const StepTables& tables);
 
  private:

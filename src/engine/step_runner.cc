@@ -56,7 +56,7 @@ Status StepRunner::Load(const ModelList& models, const ModelFiles& files, const 
   states.erase(states.begin());
   others_ = std::move(states);
   encoded_.emplace(state_->model().tower(), ops_);
-  MINISGL_RETURN_IF_ERROR(MakeDrafter(plan));
+  MINISGL_RETURN_IF_ERROR(MakeDrafter(models, limits));
   MINISGL_ASSIGN_OR_RETURN(token_ids_, DeviceArray<TokenId>::Make(
                                            ops_, {static_cast<uint64_t>(limits.max_step_tokens)}));
   return Status();
@@ -70,9 +70,9 @@ void StepRunner::OnRanks(const std::function<void(ModelState*, bool is_first)>& 
   });
 }
 
-Status StepRunner::MakeDrafter(const MemoryPlan& plan) {
-  const Decoder* const layer = state_->model().drafter();
-  if (layer == nullptr) return Status();
+Status StepRunner::MakeDrafter(const ModelList& models, const EngineLimits& limits) {
+  const ListedModel* const drafter = models.drafter();
+  if (drafter == nullptr) return Status();
   TokenDrafter::Passes passes;
   passes.run_layers = [this](const ForwardInput& input) {
     OnRanks([&](ModelState* model, bool) { model->RunDrafter(input, state_->tables()); });
@@ -92,7 +92,7 @@ Status StepRunner::MakeDrafter(const MemoryPlan& plan) {
     });
     return states;
   };
-  MINISGL_ASSIGN_OR_RETURN(drafter_, TokenDrafter::Make(plan.limits, layer->config().hidden_size,
+  MINISGL_ASSIGN_OR_RETURN(drafter_, TokenDrafter::Make(limits, *drafter->layers(),
                                                         std::move(passes), ops_));
   return Status();
 }
@@ -180,7 +180,7 @@ StepResult StepRunner::Run(const BatchPlan& plan, const MaskSource& masks) {
   RunLayers(input);
   std::vector<RowResult> scored = Score(plan);
   std::vector<std::vector<float>> vectors = Pool(plan);
-  if (drafter_ != nullptr) TakeStates(plan);
+  if (drafter_ != nullptr && drafter_->wants_states()) TakeStates(plan);
   float* const logits =
       Logits({.logit_tokens = places_.token.data(), .num_logit_tokens = num_places});
   places_.masks.clear();

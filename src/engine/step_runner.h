@@ -79,7 +79,7 @@ class StepRunner {
   ConstActivationPtr States(const ForwardInput& input);
   // Calls `of` with the state of each rank's model, on its thread.
   void OnRanks(const std::function<void(ModelState*, bool is_first)>& of);
-  Status MakeDrafter(const MemoryPlan& plan);
+  Status MakeDrafter(const ModelList& models, const EngineLimits& limits);
   void TakeStates(const BatchPlan& plan);
   void ApplyWrites(const BatchPlan& plan);
   // Encodes the pictures of the plan, and lists what they mean for its tokens.

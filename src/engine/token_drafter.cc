@@ -18,29 +18,35 @@ TokenId MostLikely(const float* logits, int64_t vocab_size) {
 
 }  // namespace
 
-Result<std::unique_ptr<TokenDrafter>> TokenDrafter::Make(const EngineLimits& limits, int64_t width,
-                                                         Passes passes, Ops* ops) {
-  std::unique_ptr<TokenDrafter> drafter(new TokenDrafter(limits, width, std::move(passes)));
+Result<std::unique_ptr<TokenDrafter>> TokenDrafter::Make(const EngineLimits& limits,
+                                                         const ModelConfig& config, Passes passes,
+                                                         Ops* ops) {
+  std::unique_ptr<TokenDrafter> drafter(new TokenDrafter(limits, config, std::move(passes)));
   const auto tokens = static_cast<uint64_t>(limits.max_step_tokens);
   const auto pages = static_cast<uint64_t>(limits.num_pages) + 1;
-  const auto columns = static_cast<uint64_t>(width);
-  MINISGL_ASSIGN_OR_RETURN(drafter->states_, DeviceArray<float>::Make(ops, {tokens, columns}));
-  MINISGL_ASSIGN_OR_RETURN(drafter->inputs_, DeviceArray<float>::Make(ops, {tokens, columns}));
-  MINISGL_ASSIGN_OR_RETURN(drafter->kept_, DeviceArray<float>::Make(ops, {pages, columns}));
+  const auto width = static_cast<uint64_t>(drafter->width_);
+  if (drafter->is_layer()) {
+    MINISGL_ASSIGN_OR_RETURN(drafter->states_, DeviceArray<float>::Make(ops, {tokens, width}));
+    MINISGL_ASSIGN_OR_RETURN(drafter->inputs_, DeviceArray<float>::Make(ops, {tokens, width}));
+    MINISGL_ASSIGN_OR_RETURN(drafter->kept_, DeviceArray<float>::Make(ops, {pages, width}));
+  }
   drafter->num_known_.resize(pages);
   drafter->all_.resize(tokens);
   std::iota(drafter->all_.begin(), drafter->all_.end(), 0);
   return drafter;
 }
 
-std::optional<uint64_t> TokenDrafter::StepBytes(const EngineLimits& limits, int64_t width) {
+std::optional<uint64_t> TokenDrafter::StepBytes(const EngineLimits& limits,
+                                                const ModelConfig& config) {
+  if (!config.is_prediction_layer()) return 0;
   const uint64_t factors[] = {2, static_cast<uint64_t>(limits.max_step_tokens),
-                              static_cast<uint64_t>(width), sizeof(float)};
+                              static_cast<uint64_t>(config.hidden_size), sizeof(float)};
   return CheckedProduct(factors);
 }
 
-std::optional<uint64_t> TokenDrafter::PageBytes(int64_t width) {
-  const uint64_t factors[] = {static_cast<uint64_t>(width), sizeof(float)};
+std::optional<uint64_t> TokenDrafter::PageBytes(const ModelConfig& config) {
+  if (!config.is_prediction_layer()) return 0;
+  const uint64_t factors[] = {static_cast<uint64_t>(config.hidden_size), sizeof(float)};
   return CheckedProduct(factors);
 }
 
@@ -70,7 +76,7 @@ ForwardInput TokenDrafter::InputOf(const Pass& pass) {
           .row_begin = pass.row_begin.data(),
           .kv_len = pass.kv_len.data(),
           .states_before = inputs_.data(),
-          .first_key = 1};
+          .first_key = is_layer() ? 1 : 0};
 }
 
 bool TokenDrafter::KnowsKeys(const StepTables& tables, int32_t table_row, int32_t place) const {
@@ -87,6 +93,13 @@ void TokenDrafter::CopyKept(int64_t page, float* to) const {
   std::copy_n(kept_.data() + page * width_, width_, to);
 }
 
+void TokenDrafter::AddToken(TokenId id, int32_t place, int64_t slot) {
+  // Ids past the end of a vocabulary are of no token.
+  pass_.token_ids.push_back(id < vocab_size_ ? id : 0);
+  pass_.positions.push_back(is_layer() ? place - 1 : place);
+  pass_.slots.push_back(slot);
+}
+
 void TokenDrafter::Propose(const BatchPlan& plan, const StepTables& tables) {
   if (plan.makes_drafts.empty()) return;
   std::vector<Draft> drafts;
@@ -100,24 +113,24 @@ void TokenDrafter::Propose(const BatchPlan& plan, const StepTables& tables) {
       std::fill_n(tokens + place + 1, count, tokens[place]);
       continue;
     }
-    const int64_t before = SlotOf(tables, limits_.page_size, table_row, place - 1);
-    CopyKept(before / limits_.page_size, inputs_.data() + std::ssize(drafts) * width_);
+    if (is_layer()) {
+      const int64_t before = SlotOf(tables, limits_.page_size, table_row, place - 1);
+      CopyKept(before / limits_.page_size, inputs_.data() + std::ssize(drafts) * width_);
+    }
     drafts.push_back({table_row, place, count, tokens[place]});
     most = std::max(most, count);
   }
   for (int32_t index = 0; index < most; ++index) ProposeOne(tables, index, &drafts);
 }
 
-// Makes draft `index` of each row, from the states in inputs_, and leaves the layer's own there for
+// Makes draft `index` of each row, a layer from the states in inputs_, and leaves its own there for
 // the next. Rows that have all of theirs go.
 void TokenDrafter::ProposeOne(const StepTables& tables, int32_t index,
                               std::vector<Draft>* drafts) {
   pass_.Clear();
   for (const Draft& draft : *drafts) {
     const int32_t place = draft.place + index;
-    pass_.token_ids.push_back(draft.last);
-    pass_.positions.push_back(place - 1);
-    pass_.slots.push_back(SlotOf(tables, limits_.page_size, draft.table_row, place));
+    AddToken(draft.last, place, SlotOf(tables, limits_.page_size, draft.table_row, place));
     pass_.table_row.push_back(draft.table_row);
     pass_.row_begin.push_back(static_cast<int32_t>(pass_.token_ids.size()));
     pass_.kv_len.push_back(place + 1);
@@ -125,19 +138,23 @@ void TokenDrafter::ProposeOne(const StepTables& tables, int32_t index,
   passes_.run_layers(InputOf(pass_));
   const ForwardInput wanted = {.logit_tokens = all_.data(),
                                .num_logit_tokens = static_cast<int32_t>(drafts->size())};
-  const float* const states = passes_.states(wanted).f32();
-  std::copy_n(states, std::ssize(*drafts) * width_, inputs_.data());
+  if (is_layer()) {
+    const float* const states = passes_.states(wanted).f32();
+    std::copy_n(states, std::ssize(*drafts) * width_, inputs_.data());
+  }
   const float* const logits = passes_.logits(wanted);
   size_t kept = 0;
   for (size_t i = 0; i < drafts->size(); ++i) {
     Draft draft = (*drafts)[i];
-    draft.last = MostLikely(logits + static_cast<int64_t>(i) * limits_.vocab_size,
-                            limits_.vocab_size);
+    draft.last = MostLikely(logits + static_cast<int64_t>(i) * vocab_size_,
+                            std::min(vocab_size_, limits_.vocab_size));
     tables.token_pool[draft.table_row * tables.token_pool_stride + draft.place + index + 1] =
         draft.last;
     if (index + 1 == draft.count) continue;
-    std::copy_n(inputs_.data() + static_cast<int64_t>(i) * width_, width_,
-                inputs_.data() + static_cast<int64_t>(kept) * width_);
+    if (is_layer()) {
+      std::copy_n(inputs_.data() + static_cast<int64_t>(i) * width_, width_,
+                  inputs_.data() + static_cast<int64_t>(kept) * width_);
+    }
     (*drafts)[kept++] = draft;
   }
   drafts->resize(kept);
@@ -164,16 +181,17 @@ void TokenDrafter::AddTokens(const BatchPlan& plan, const StepTables& tables, in
   const TokenId* const tokens = tables.token_pool + table_row * tables.token_pool_stride;
   for (int32_t token = begin; token < end; ++token) {
     const int32_t place = plan.positions[static_cast<size_t>(token)];
-    if (place == 0) continue;
-    float* const input = inputs_.data() + std::ssize(pass_.token_ids) * width_;
-    if (token > plan.row_begin[static_cast<size_t>(row)]) {
-      std::copy_n(states_.data() + int64_t{token - 1} * width_, width_, input);
-    } else {
-      CopyKept(SlotOf(tables, limits_.page_size, table_row, place - 1) / limits_.page_size, input);
+    if (is_layer()) {
+      if (place == 0) continue;
+      float* const input = inputs_.data() + std::ssize(pass_.token_ids) * width_;
+      if (token > plan.row_begin[static_cast<size_t>(row)]) {
+        std::copy_n(states_.data() + int64_t{token - 1} * width_, width_, input);
+      } else {
+        const int64_t before = SlotOf(tables, limits_.page_size, table_row, place - 1);
+        CopyKept(before / limits_.page_size, input);
+      }
     }
-    pass_.token_ids.push_back(tokens[place]);
-    pass_.positions.push_back(place - 1);
-    pass_.slots.push_back(plan.slots[static_cast<size_t>(token)]);
+    AddToken(tokens[place], place, plan.slots[static_cast<size_t>(token)]);
   }
   const auto count = static_cast<int32_t>(pass_.token_ids.size());
   if (count == pass_.row_begin.back()) return;
@@ -190,7 +208,7 @@ void TokenDrafter::KeepStates(const BatchPlan& plan, int32_t begin, int32_t end)
     // Keys after an unknown one are not known.
     if (num_known_[page] >= offset) num_known_[page] = offset + 1;
     const bool is_last = token + 1 == end || offset + 1 == limits_.page_size;
-    if (!is_last) continue;
+    if (!is_layer() || !is_last) continue;
     std::copy_n(states_.data() + int64_t{token} * width_, width_,
                 kept_.data() + static_cast<int64_t>(page) * width_);
   }
@@ -228,7 +246,7 @@ void TokenDrafter::TakeLoaded(std::span<const PageId> pages) {
   for (const PageId page : pages) {
     if (page == kNoPage) continue;
     num_known_[static_cast<size_t>(page)] = limits_.page_size;
-    std::fill_n(kept_.data() + page * width_, width_, 0.0f);
+    if (is_layer()) std::fill_n(kept_.data() + page * width_, width_, 0.0f);
   }
 }
 

@@ -3,11 +3,15 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/text/tokenizer.h"
 #include "minisgl/weights/checkpoint.h"
+#include "minisgl/weights/find_model_dir.h"
 #include "minisgl/weights/prediction_layer.h"
 
 namespace minisgl::load {
@@ -17,57 +21,112 @@ constexpr int32_t kDraftsMax = 16;
 // A layer that drafts token by token is right less often the further it goes.
 constexpr int32_t kMtpDrafts = 3;
 constexpr int32_t kNgramDrafts = 4;
+constexpr int32_t kModelDrafts = 4;
+
+constexpr std::string_view kDraft = "draft:";
+
+std::optional<int32_t> ParseCount(std::string_view text) {
+  const auto count = ParseNumber<int64_t>(text).value_or(-1);
+  if (count < 1 || count > kDraftsMax) return std::nullopt;
+  return static_cast<int32_t>(count);
+}
+
+// A directory may have colons in its name; what follows the last one is a count if it is one.
+std::optional<DraftOption> ParseModel(std::string_view text) {
+  DraftOption option = {DraftKind::kModel, kModelDrafts, std::string(text)};
+  if (const size_t colon = text.rfind(':'); colon != std::string_view::npos) {
+    if (const auto count = ParseCount(text.substr(colon + 1))) {
+      option.max_drafts = *count;
+      option.model = text.substr(0, colon);
+    }
+  }
+  if (option.model.empty()) return std::nullopt;
+  return option;
+}
+
+// Ids of the two models must have the same meaning, or each draft would be another token.
+Status CheckSameIds(const std::string& target_dir, const std::string& drafter_dir) {
+  MINISGL_ASSIGN_OR_RETURN(const auto target, Tokenizer::Load(target_dir));
+  MINISGL_ASSIGN_OR_RETURN(const auto drafter, Tokenizer::Load(drafter_dir));
+  const TokenId count = std::min(target->vocab_size(), drafter->vocab_size());
+  for (TokenId id = 0; id < count; ++id) {
+    const std::string own = target->PieceText(id), other = drafter->PieceText(id);
+    if (own == other) continue;
+    return BadInput("its tokenizer is another: token {} is \"{}\" there and \"{}\" in {}", id,
+                    Visible(other, 100), Visible(own, 100), Visible(target_dir, 400));
+  }
+  return Status();
+}
+
+Result<std::shared_ptr<const ListedModel>> SmallModel(const std::string& target_dir,
+                                                      const std::string& name) {
+  MINISGL_ASSIGN_OR_RETURN(const std::string dir, FindModelDir(name));
+  MINISGL_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(dir));
+  if (HasStates(config)) {
+    return BadInput("{} has layers with states, which a drafter may not have",
+                    Visible(config.architecture, 200));
+  }
+  if (config.lacks_head || config.attends_both_ways) {
+    return BadInput("{} has no answers", Visible(config.architecture, 200));
+  }
+  MINISGL_RETURN_IF_ERROR(CheckSameIds(target_dir, dir));
+  return MakeDecoderModel(ModelRole::kDrafter, std::move(config), dir);
+}
 
 }  // namespace
 
 std::optional<DraftOption> ParseDrafts(std::string_view text) {
   if (text == "none") return DraftOption();
-  if (text == "mtp") return DraftOption{DraftKind::kMtp, kMtpDrafts};
-  if (text == "auto") return DraftOption{DraftKind::kAuto, kNgramDrafts};
+  if (text == "mtp") return DraftOption{DraftKind::kMtp, kMtpDrafts, ""};
+  if (text == "auto") return DraftOption{DraftKind::kAuto, kNgramDrafts, ""};
+  if (text.starts_with(kDraft)) return ParseModel(text.substr(kDraft.size()));
   const size_t colon = text.find(':');
   if (colon == std::string_view::npos) return std::nullopt;
   const std::string_view name = text.substr(0, colon);
-  if (name != "ngram" && name != "mtp") return std::nullopt;
-  const auto count = ParseNumber<int64_t>(text.substr(colon + 1)).value_or(-1);
-  if (count < 1 || count > kDraftsMax) return std::nullopt;
-  return DraftOption{name == "mtp" ? DraftKind::kMtp : DraftKind::kNgram,
-                     static_cast<int32_t>(count)};
+  const std::optional<int32_t> count = ParseCount(text.substr(colon + 1));
+  if ((name != "ngram" && name != "mtp") || !count) return std::nullopt;
+  return DraftOption{name == "mtp" ? DraftKind::kMtp : DraftKind::kNgram, *count, ""};
 }
 
 std::string CheckDrafts(const std::string& text) {
   if (ParseDrafts(text)) return "";
   return fmt::format(
-      "must be none or ngram:K with K from 1 to {}, mtp or mtp:K, or auto (found {})", kDraftsMax,
-      Visible(text));
+      "must be none or ngram:K with K from 1 to {}, mtp:K, draft:DIR:K, or auto (found {})",
+      kDraftsMax, Visible(text));
 }
 
 Result<std::shared_ptr<const ListedModel>> ChooseDrafter(const ModelConfig& target,
                                                          const std::string& model_dir,
                                                          bool on_device, DraftOption* drafts) {
   std::shared_ptr<const ListedModel> none;
-  if (drafts->kind != DraftKind::kMtp && drafts->kind != DraftKind::kAuto) return none;
-  const bool is_auto = drafts->kind == DraftKind::kAuto;
-  const DraftOption ngram = {DraftKind::kNgram, kNgramDrafts};
-  if (!is_auto && (on_device || model_dir.empty())) {
-    return UsageError("--speculate mtp: {}",
-                      on_device ? "only --device cpu runs the layer that drafts"
-                                : "there is no checkpoint here with a layer that drafts");
+  if (drafts->kind == DraftKind::kNone || drafts->kind == DraftKind::kNgram) return none;
+  const bool is_auto = drafts->kind == DraftKind::kAuto, is_small = drafts->kind == DraftKind::kModel;
+  const char* const option = is_small ? "--speculate draft" : "--speculate mtp";
+  const bool runs = !on_device && !model_dir.empty();
+  if (!runs && !is_auto) {
+    return UsageError("{}: {}", option,
+                      on_device ? "only --device cpu runs a model that drafts"
+                                : "a model that drafts needs one with files, which it drafts for");
   }
-  if (on_device || model_dir.empty()) {
-    *drafts = ngram;
+  if (is_small) {
+    auto model = SmallModel(model_dir, drafts->model);
+    if (model.ok()) return model;
+    return model.status().WithPrefix(fmt::format("{}: {}", option, Visible(drafts->model, 400)));
+  }
+  std::unique_ptr<Checkpoint> files;
+  if (runs) {
+    MINISGL_ASSIGN_OR_RETURN(files, Checkpoint::Open(model_dir));
+  }
+  if (is_auto && (!runs || !HasPredictionLayer(target, *files))) {
+    *drafts = {DraftKind::kNgram, kNgramDrafts, ""};
     return none;
   }
-  MINISGL_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(model_dir));
-  if (is_auto && !HasPredictionLayer(target, *checkpoint)) {
-    *drafts = ngram;
-    return none;
-  }
-  auto layer = PredictionLayerOf(target, *checkpoint);
+  auto layer = PredictionLayerOf(target, *files);
   if (!layer.ok()) {
-    return UsageError("--speculate mtp: {}: {}; ngram:4 drafts from repetitions in the text",
+    return UsageError("{}: {}: {}; ngram:4 drafts from repetitions in the text", option,
                       Visible(model_dir, 400), layer.status().message());
   }
-  *drafts = {DraftKind::kMtp, is_auto ? kMtpDrafts : drafts->max_drafts};
+  *drafts = {DraftKind::kMtp, is_auto ? kMtpDrafts : drafts->max_drafts, ""};
   return MakeDecoderModel(ModelRole::kDrafter, std::move(layer).value());
 }
 

@@ -17,23 +17,26 @@ enum class DraftKind : uint8_t {
   kNone,
   kNgram,  // repetitions in the text
   kMtp,    // the checkpoint's layer for multi-token prediction
-  kAuto,   // that layer if there is one, else repetitions
+  kModel,  // a small model
+  kAuto,   // the layer if there is one, else repetitions
 };
 
 struct DraftOption {
   DraftKind kind = DraftKind::kNone;
   int32_t max_drafts = 0;  // upper bound on drafts of one request in one step
+  std::string model;       // of kModel: its directory, GGUF file, or name in the hub cache
 
   bool operator==(const DraftOption&) const = default;
 };
 
-// "none", "ngram:K", "mtp", "mtp:K" or "auto", K from 1 to 16; nullopt for other text.
+// "none", "ngram:K", "mtp", "mtp:K", "draft:DIR", "draft:DIR:K" or "auto", K from 1 to 16; nullopt
+// for other text.
 std::optional<DraftOption> ParseDrafts(std::string_view text);
 // What a text must be that ParseDrafts does not take; "" if it takes it.
 std::string CheckDrafts(const std::string& text);
 
-// Returns the layer that drafts, of the model `target` in `model_dir`, and replaces kAuto by what
-// there is; null: no model drafts. Engines on a device run no such layer: kMtp is then an error,
+// Returns the model that drafts for `target`, which is in `model_dir`, and replaces kAuto by what
+// there is; null: no model drafts. Engines on a device run none: to ask for one is then an error,
 // with advice. kUsage, and errors of the files.
 Result<std::shared_ptr<const ListedModel>> ChooseDrafter(const ModelConfig& target,
                                                          const std::string& model_dir,

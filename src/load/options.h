@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "load/draft_choice.h"
 #include "load/answer_settings.h"
+#include "load/draft_choice.h"
 #include "load/grammar_options.h"
 #include "load/option_table.h"
 #include "minisgl/base/number_range.h"

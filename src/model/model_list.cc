@@ -160,9 +160,9 @@ Status ModelList::Add(std::shared_ptr<const ListedModel> model) {
   return Status();
 }
 
-const ListedModel* ModelList::tower() const {
+const ListedModel* ModelList::Of(ModelRole role) const {
   for (const auto& model : models_) {
-    if (model->role() == ModelRole::kTower) return model.get();
+    if (model->role() == role) return model.get();
   }
   return nullptr;
 }

@@ -73,6 +73,11 @@ TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
       {"--speculate", "ngram:"},
       {"--speculate", "ngram:0"},
       {"--speculate", "ngram:17"},
+      {"--speculate", "mtp:0"},
+      {"--speculate", "mtp:"},
+      {"--speculate", "draft:"},
+      {"--speculate", "draft::3"},
+      {"--speculate", "auto:3"},
       {"--speculate", "ngram:4x"},
       {"--speculate", "4"},
       {"--speculate", ""},
@@ -226,12 +231,12 @@ TEST_F(OptionsTest, SpeculateSaysWhatIsAllowedAndTakesItAll) {
   EXPECT_NE(Parse({"--speculate", "eagle:3"}).find("none or ngram:K with K from 1 to 16"),
             std::string::npos);
   ASSERT_EQ(Parse({}), "");
-  EXPECT_EQ(options_.engine.max_drafts, 0);
+  EXPECT_EQ(options_.engine.drafts.max_drafts, 0);
   ASSERT_EQ(Parse({"--speculate", "none"}), "");
-  EXPECT_EQ(options_.engine.max_drafts, 0);
+  EXPECT_EQ(options_.engine.drafts.max_drafts, 0);
   for (const int drafts : {1, 16}) {
     ASSERT_EQ(Parse({"--speculate", "ngram:" + std::to_string(drafts)}), "");
-    EXPECT_EQ(options_.engine.max_drafts, drafts);
+    EXPECT_EQ(options_.engine.drafts.max_drafts, drafts);
   }
 }
 

@@ -13,8 +13,8 @@
 // - Slots of states hold states of the target alone.
 // - Several ranks cut it as ranks.h says, or each rank has all of it.
 // - Steps: the target runs in every step. A tower runs before a step whose plan has pictures to
-//   encode, on the first rank alone. A drafter is meant to run after a step, over the step's
-//   tokens: no engine does that so far, it is planned, loaded and reported, and computes nothing.
+//   encode, on the first rank alone. On the CPU a drafter runs before a step for the drafts that
+//   the plan wants made, and after it over the step's tokens; no engine of a device runs one.
 //
 // Immutable; any thread.
 #pragma once
@@ -103,8 +103,9 @@ class ModelList {
   // A target alone. Implicit, because most callers have one model.
   ModelList(ModelConfig target = {});  // NOLINT
 
-  // The tower of the list; null: there is none.
-  const ListedModel* tower() const;
+  // The tower and the drafter of the list; null: there is none.
+  const ListedModel* tower() const { return Of(ModelRole::kTower); }
+  const ListedModel* drafter() const { return Of(ModelRole::kDrafter); }
   ModelList WithoutTower() const;
 
   // Adds a drafter or a tower. kBadInput if there is one already, or if its layers have states.
@@ -118,6 +119,8 @@ class ModelList {
   ModelList Alone() const;
 
  private:
+  const ListedModel* Of(ModelRole role) const;
+
   std::vector<std::shared_ptr<const ListedModel>> models_;
 };
 
