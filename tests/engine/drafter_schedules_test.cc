@@ -1,0 +1,154 @@
+// Answers with drafts by a model beside the target are those without, bit for bit, under every
+// schedule. A model that drafts for itself is right each time: a key that the drafter lacks, or that
+// a rejected draft left behind, would show.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine_driver.h"
+#include "engine/scheduled_run.h"
+#include "golden_models.h"
+#include "minisgl/weights/prediction_layer.h"
+
+namespace minisgl {
+namespace {
+
+enum class Drafts : uint8_t { kNone, kByItself, kByLayer };
+
+struct DraftSetting {
+  int32_t page_size = 16;
+  int32_t chunk = 64;
+  int32_t num_pages = 0;  // 0: enough
+  int32_t max_running_requests = 4;
+  int32_t num_ranks = 1;
+  int32_t max_drafts = 3;
+  int depth = 1;
+  CacheKind cache = CacheKind::kRadix;
+  AdmissionPolicy admission = AdmissionPolicy::kReserve;
+};
+
+struct DraftedModel {
+  ModelConfig config;
+  std::unique_ptr<Checkpoint> checkpoint;
+};
+
+DraftedModel OpenDrafted(const std::string& folder) {
+  const std::string dir = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/" + folder;
+  auto config = LoadModelConfig(dir);
+  auto checkpoint = Checkpoint::Open(dir);
+  MINISGL_CHECK(config.ok() && checkpoint.ok(), "{}", dir);
+  return {std::move(config).value(), std::move(checkpoint).value()};
+}
+
+ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts, const DraftSetting& setting,
+                        const std::vector<Request>& requests) {
+  ModelList models(model.config);
+  if (drafts != Drafts::kNone) {
+    ModelConfig drafter = model.config;
+    if (drafts == Drafts::kByLayer) {
+      drafter = PredictionLayerOf(model.config, *model.checkpoint).value();
+    }
+    MINISGL_CHECK(models.Add(MakeDecoderModel(ModelRole::kDrafter, drafter)).ok(), "added");
+  }
+  auto plan = PlanMemory(models,
+                         {.num_threads = setting.num_ranks,
+                          .num_ranks = setting.num_ranks,
+                          .max_running_requests = setting.max_running_requests,
+                          .max_prefill_tokens = setting.chunk,
+                          .max_step_drafts = 64,
+                          .page_size = setting.page_size,
+                          .num_pages = setting.num_pages},
+                         uint64_t{1} << 32);
+  MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
+  auto engine = MakeModelEngine(models, *model.checkpoint, *plan,
+                                RanksOfF32Activations(setting.num_ranks));
+  MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
+  SchedulerOptions options;
+  options.max_prefill_tokens = setting.chunk;
+  options.cache = setting.cache;
+  options.admission = setting.admission;
+  options.step = StepPolicy::kMixed;
+  if (drafts != Drafts::kNone) options.max_drafts = setting.max_drafts;
+  return RunScheduled(engine->get(), options, requests, setting.depth);
+}
+
+// Half of them greedy, some with a common beginning, one of a single token.
+std::vector<Request> SomeRequests(const ModelConfig& config, int count, int64_t max_tokens,
+                                  bool greedy) {
+  std::vector<Request> requests;
+  const auto vocab_size = static_cast<int32_t>(config.vocab_size);
+  const std::vector<TokenId> common = RandomPrompt(33, 1, vocab_size);
+  for (int i = 0; i < count; ++i) {
+    Request request;
+    request.id = static_cast<RequestId>(i) + 1;
+    request.prompt = RandomPrompt(i == 1 ? 1 : 5 + 7 * (i % 5), static_cast<uint64_t>(i) + 2,
+                                  vocab_size);
+    if (i % 3 == 2) request.prompt.insert(request.prompt.begin(), common.begin(), common.end());
+    request.max_tokens = max_tokens;
+    request.sampling.temperature = greedy || i % 2 == 0 ? 0 : 0.8f;
+    request.sampling.seed = static_cast<uint64_t>(i);
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+std::vector<DraftSetting> Schedules() {
+  return {{},
+          {.page_size = 1, .chunk = 9, .depth = 0},
+          {.page_size = 4, .chunk = 16, .max_drafts = 1},
+          {.page_size = 4, .chunk = 64, .cache = CacheKind::kNaive},
+          {.num_ranks = 2},
+          // Requests are preempted, and go on from what the cache keeps of them.
+          {.page_size = 4,
+           .chunk = 32,
+           .num_pages = 33,
+           .max_drafts = 2,
+           .admission = AdmissionPolicy::kOptimistic}};
+}
+
+TEST(DrafterSchedulesTest, AModelThatDraftsForItselfIsAlwaysRight) {
+  const DraftedModel model = OpenDrafted("models/qwen3");
+  for (const bool greedy : {true, false}) {
+    const std::vector<Request> requests = SomeRequests(model.config, 8, 24, greedy);
+    const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {}, requests);
+    int64_t preemptions = 0;
+    for (const DraftSetting& setting : Schedules()) {
+      const ScheduledRun run = RunDrafted(model, Drafts::kByItself, setting, requests);
+      ExpectSame(run, plain);
+      EXPECT_GT(run.stats.drafted_tokens, 40);
+      if (greedy) EXPECT_EQ(run.stats.accepted_drafts, run.stats.drafted_tokens);
+      preemptions += run.stats.preemptions;
+    }
+    EXPECT_GT(preemptions, 0);
+  }
+}
+
+TEST(DrafterSchedulesTest, ALayersDraftsChangeNoAnswer) {
+  for (const char* name : {"prediction/glm4_moe", "prediction/deepseek_v3"}) {
+    const DraftedModel model = OpenDrafted(name);
+    const std::vector<Request> requests = SomeRequests(model.config, 8, 24, /*greedy=*/false);
+    const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {}, requests);
+    for (const DraftSetting& setting : Schedules()) {
+      const ScheduledRun run = RunDrafted(model, Drafts::kByLayer, setting, requests);
+      ExpectSame(run, plain);
+      EXPECT_GT(run.stats.drafted_tokens, 10);
+    }
+  }
+}
+
+// With many rows the drafter is left out, and rows that it has not read have no drafts later.
+TEST(DrafterSchedulesTest, ManyRowsLeaveTheDrafterOut) {
+  const DraftedModel model = OpenDrafted("models/qwen3");
+  std::vector<Request> requests = SomeRequests(model.config, kDraftRowsMax + 8, 12, true);
+  for (size_t i = 0; i < 4; ++i) requests[i].max_tokens = 60;
+  const DraftSetting setting = {.chunk = 256, .max_running_requests = kDraftRowsMax + 8};
+  const ScheduledRun plain = RunDrafted(model, Drafts::kNone, setting, requests);
+  const ScheduledRun run = RunDrafted(model, Drafts::kByItself, setting, requests);
+  ExpectSame(run, plain);
+  EXPECT_EQ(run.stats.accepted_drafts, run.stats.drafted_tokens);
+}
+
+}  // namespace
+}  // namespace minisgl
