@@ -88,7 +88,10 @@ void DrawExtras(Workload* workload) {
     }
     const bool may_adapt = !request.marks.empty() && request.marks.front().place == 0;
     if (may_adapt && dice.OneIn(2)) extras.adapter = static_cast<AdapterSlot>(dice.Below(3));
-    if (dice.OneIn(4)) extras.hidden = HiddenWanted{dice.Below(length + 4)};
+    const bool wants_hidden = dice.OneIn(4);
+    const int64_t hidden_from = wants_hidden ? dice.Below(length + 4) : 0;
+    // The engine's own drafter is the one that takes them.
+    if (wants_hidden && !workload->limits.makes_drafts) extras.hidden = HiddenWanted{hidden_from};
     if (request.session == 0 && !arrival.grammar && dice.OneIn(5)) {
       extras.pooling = static_cast<Pooling>(dice.Below(4));
       request.max_tokens = 0;

@@ -30,7 +30,8 @@ class Runner {
     SchedulerOptions options = workload.options;
     options.record_notes = true;
     options.kv_source = source_.get();
-    if (options.max_drafts > 0) {
+    engine_.KnowDrafter(workload.drafter);
+    if (options.max_drafts > 0 && !workload.limits.makes_drafts) {
       options.drafter = std::make_shared<SimDrafter>(
           workload.drafter, workload.limits.vocab_size, workload.end_rate,
           [&workload](RequestId id) { return workload.MarksOf(id); });

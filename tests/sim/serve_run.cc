@@ -75,7 +75,8 @@ class ServeRunner {
     RuntimeOptions options;
     options.scheduler = workload.options;
     options.scheduler.kv_source = source_.get();
-    if (workload.options.max_drafts > 0) {
+    engine_.KnowDrafter(workload.drafter);
+    if (workload.options.max_drafts > 0 && !workload.limits.makes_drafts) {
       options.scheduler.drafter = std::make_shared<SimDrafter>(
           workload.drafter, workload.limits.vocab_size, workload.end_rate,
           [&workload](RequestId id) { return workload.MarksOf(id); });

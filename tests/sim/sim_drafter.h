@@ -11,11 +11,6 @@
 
 namespace minisgl::sim {
 
-struct DrafterPlan {
-  int64_t right_percent = 80;  // of the tokens it drafts
-  int64_t none_percent = 20;   // of its calls
-};
-
 class SimDrafter : public Drafter {
  public:
   // `marks_of` gives the marks of a request; null: none has any.
@@ -30,10 +25,7 @@ class SimDrafter : public Drafter {
     if (Percent(prefix, -3) < plan_.none_percent) return;
     const int64_t length = 1 + static_cast<int64_t>(Extend(prefix, -4) % uint64_t(count));
     for (int64_t i = 0; i < length; ++i) {
-      TokenId token = NextToken(prefix, vocab_, end_rate_);
-      if (Percent(prefix, -5) >= plan_.right_percent) {
-        token = static_cast<TokenId>((token + 1) % vocab_);
-      }
+      const TokenId token = DraftAfter(plan_, prefix, vocab_, end_rate_);
       drafts->push_back(token);
       prefix = Extend(prefix, token);
     }

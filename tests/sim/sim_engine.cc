@@ -34,6 +34,7 @@ std::vector<TokenId> RightAnswer(const PrefixKey& prompt, int64_t max_tokens, bo
 SimEngine::SimEngine(const EngineLimits& limits, int64_t end_rate)
     : limits_(limits),
       end_rate_(end_rate),
+      is_left_out_(static_cast<size_t>(limits.max_running_requests), false),
       shadow_(static_cast<size_t>(limits.num_pages) * static_cast<size_t>(limits.page_size), 0),
       states_(static_cast<size_t>(limits.num_state_slots), 0),
       is_state_loading_(states_.size(), false),
@@ -271,6 +272,7 @@ std::vector<PageId> SimEngine::PagesRead(const BatchPlan& plan, int row) const {
 void SimEngine::Launch(std::shared_ptr<const BatchPlan> plan) {
   MINISGL_CHECK(in_flight() < limits_.max_in_flight, "too many steps in flight");
   Apply(*plan);
+  MakeDrafts(*plan);
   MINISGL_CHECK(in_flight_.empty() || !in_flight_.back().waits_for_masks,
                 "a step is launched before the masks of the last came");
   InFlight step;

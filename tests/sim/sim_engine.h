@@ -83,6 +83,20 @@ inline TokenId NextToken(uint64_t prefix, int64_t vocab, int64_t end_rate) {
 TokenId NextMasked(uint64_t prefix, std::span<const uint32_t> mask, int64_t vocab,
                    int64_t end_rate);
 
+// How often a drafter is right.
+struct DrafterPlan {
+  int64_t right_percent = 80;  // of the tokens it drafts
+  int64_t none_percent = 20;   // of its calls
+};
+
+// Returns what a drafter of this plan says after a prefix.
+inline TokenId DraftAfter(const DrafterPlan& plan, uint64_t prefix, int64_t vocab,
+                          int64_t end_rate) {
+  const TokenId right = NextToken(prefix, vocab, end_rate);
+  const auto percent = static_cast<int64_t>(Extend(prefix, -5) % 100);
+  return percent < plan.right_percent ? right : static_cast<TokenId>((right + 1) % vocab);
+}
+
 // Returns what stands for the log-probability of the token that ends a prefix.
 inline float ScoreOf(uint64_t prefix) { return -static_cast<float>(Extend(prefix, -9) % 1000); }
 
@@ -105,6 +119,9 @@ class SimEngine : public Engine {
   void KnowExtras(uint64_t seed, std::shared_ptr<const RowExtras> extras) {
     extras_[seed] = std::move(extras);
   }
+
+  // Its own drafter, of limits with makes_drafts.
+  void KnowDrafter(const DrafterPlan& plan) { drafter_ = plan; }
 
   // Embeddings of inputs are at most `capacity`, or those of one input.
   void LimitEmbeddings(int64_t capacity) { embedding_capacity_ = capacity; }
@@ -156,6 +173,9 @@ class SimEngine : public Engine {
   // The hashes of a block's slots, 0 where it has no page.
   std::vector<uint64_t> HashesOf(std::span<const PageId> pages) const;
   void Apply(const BatchPlan& plan);
+  // Writes the drafts that the plan wants made to the token pool.
+  void MakeDrafts(const BatchPlan& plan);
+  void CheckFed(const BatchPlan& plan);
   // Visits the tokens of a row. Returns the prefixes after which it samples; sets its scores.
   std::vector<uint64_t> RunRow(const BatchPlan& plan, int row, RowResult* result);
   // Samples after each prefix, within `masks` (a mask for each; empty: all tokens).
@@ -188,6 +208,8 @@ class SimEngine : public Engine {
 
   EngineLimits limits_;
   int64_t end_rate_;
+  DrafterPlan drafter_;
+  std::vector<bool> is_left_out_;  // [table rows] the drafter has not read all of its tokens
   std::map<uint64_t, std::vector<KeyMark>> marks_;               // by seed
   std::map<uint64_t, std::shared_ptr<const RowExtras>> extras_;  // by seed
   struct Embeddings {

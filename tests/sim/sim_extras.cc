@@ -108,9 +108,12 @@ void SimEngine::CheckExtras(const BatchPlan& plan) {
     }
     for (int32_t i = 0; i < plan.extend_len(row); ++i) {
       const int64_t place = plan.kv_len[at] - plan.extend_len(row) + i;
-      const TokenExtras right = known == extras_.end()
-                                    ? TokenExtras()
-                                    : ExtrasAt(*known->second, place, plan.prompt_len[at]);
+      TokenExtras right = known == extras_.end()
+                              ? TokenExtras()
+                              : ExtrasAt(*known->second, place, plan.prompt_len[at]);
+      if (limits_.makes_drafts) {  // CheckFed
+        right.is_hidden = found[static_cast<size_t>(plan.row_begin[at] + i)].is_hidden;
+      }
       if (found[static_cast<size_t>(plan.row_begin[at] + i)] == right) continue;
       Violate(fmt::format("step {}: row {} has wrong extras at {}", plan.step, row, place));
     }

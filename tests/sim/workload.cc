@@ -56,6 +56,7 @@ void DrawSystem(Dice* dice, Workload* workload) {
     limits.max_step_drafts =
         std::min(static_cast<int32_t>(dice->Pick(1, 5, 100)), options.max_prefill_tokens);
     workload->drafter = {dice->Pick(0, 50, 90, 100), dice->Pick(0, 20, 80)};
+    limits.makes_drafts = Dice(workload->seed ^ 0x1F83D9ABFB41BD6Bull).OneIn(3);
   }
   if (dice->OneIn(3)) {
     workload->source = {true, dice->Pick(20, 70, 100), dice->Pick(0, 30, 80),
@@ -349,6 +350,7 @@ Workload DrawWorkload(uint64_t seed, WorkloadKind kind) {
   if (kind == WorkloadKind::kMarked) DrawExtras(&workload);
   if (kind == WorkloadKind::kPictures) DrawPictures(&workload);
   DrawChatRoom(&workload);
+  if (workload.limits.makes_drafts) workload.limits.extras |= kWantsHidden;
   return workload;
 }
 
@@ -378,7 +380,8 @@ std::string Workload::Describe() const {
   }
   if (through_runtime) text += "; through the runtime";
   if (options.max_drafts > 0) {
-    text += fmt::format("; {} drafts a row, {} a step, right {} %, none {} %", options.max_drafts,
+    text += fmt::format("; {}{} drafts a row, {} a step, right {} %, none {} %",
+                        limits.makes_drafts ? "the engine's " : "", options.max_drafts,
                         limits.max_step_drafts, drafter.right_percent, drafter.none_percent);
   }
   if (limits.num_state_slots > 0) text += fmt::format("; {} state slots", limits.num_state_slots);

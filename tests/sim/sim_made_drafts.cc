@@ -1,0 +1,65 @@
+// The drafter of the simulated engine, which is right as often as a DrafterPlan says, and what the
+// engine checks of plans that use it: a row whose drafts it makes was read token by token since its
+// tokens were written to the pool.
+#include <fmt/core.h>
+
+#include "sim/sim_engine.h"
+
+namespace minisgl::sim {
+
+void SimEngine::CheckFed(const BatchPlan& plan) {
+  for (const TokenPoolWrite& write : plan.token_pool_writes) {
+    if (write.first == 0) is_left_out_[static_cast<size_t>(write.table_row)] = false;
+  }
+  size_t next = 0;  // of the spans
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    const auto at = static_cast<size_t>(row);
+    const auto table_row = static_cast<size_t>(plan.table_row[at]);
+    const bool is_fed = next < plan.extras.hidden.size() &&
+                        plan.extras.hidden[next] ==
+                            HiddenSpan{plan.row_begin[at], plan.extend_len(row)};
+    next += is_fed ? 1 : 0;
+    const bool makes = !plan.makes_drafts.empty() && plan.makes_drafts[at] != 0;
+    if (!is_fed) is_left_out_[table_row] = true;
+    if (makes && is_left_out_[table_row]) {
+      Violate(fmt::format("step {}: row {} has drafts of tokens that the drafter did not read",
+                          plan.step, row));
+    }
+    if (makes && (plan.num_drafts[at] < 1 || plan.extend_len(row) != 1 + plan.num_drafts[at] ||
+                  plan.masked(row))) {
+      Violate(fmt::format("step {}: row {} has {} made drafts in {} tokens", plan.step, row,
+                          plan.num_drafts[at], plan.extend_len(row)));
+    }
+  }
+  if (next != plan.extras.hidden.size()) {
+    Violate(fmt::format("step {}: the drafter reads parts of rows", plan.step));
+  }
+}
+
+void SimEngine::MakeDrafts(const BatchPlan& plan) {
+  if (!limits_.makes_drafts) {
+    if (!plan.makes_drafts.empty()) Violate("drafts are asked for that the engine does not make");
+    return;
+  }
+  if (!plan.makes_drafts.empty() && plan.makes_drafts.size() != plan.table_row.size()) {
+    return Violate(fmt::format("step {}: {} rows of {} make drafts or not", plan.step,
+                               plan.makes_drafts.size(), plan.table_row.size()));
+  }
+  CheckFed(plan);
+  for (int row = 0; !plan.makes_drafts.empty() && row < plan.num_rows(); ++row) {
+    const auto at = static_cast<size_t>(row);
+    if (plan.makes_drafts[at] == 0) continue;
+    std::vector<TokenId>& pool = token_pool_[static_cast<size_t>(plan.table_row[at])];
+    const auto first = static_cast<size_t>(plan.kv_len[at] - plan.num_drafts[at]);
+    PrefixWalk walk(MarksOf(plan, row));
+    uint64_t prefix = walk.PushAll(std::span(pool).first(first));
+    for (int32_t i = 0; i < plan.num_drafts[at]; ++i) {
+      TokenId& token = pool[first + static_cast<size_t>(i)];
+      if (token != 0) Violate(fmt::format("step {}: row {} brings drafts", plan.step, row));
+      token = DraftAfter(drafter_, prefix, limits_.vocab_size, end_rate_);
+      prefix = Extend(prefix, token);
+    }
+  }
+}
+
+}  // namespace minisgl::sim
