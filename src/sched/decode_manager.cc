@@ -36,10 +36,11 @@ int64_t DecodeManager::NumForced(RequestState* state) const {
 }
 
 bool DecodeManager::TooManyToDraft() const {
-  if (draft_->is_bounded) return std::ssize(draft_->decode) > kDraftRowsMax;
+  const int64_t most = context_->options.max_draft_rows;
+  if (draft_->is_bounded) return std::ssize(draft_->decode) > most;
   const auto decodes = [](const RequestState* state) { return state->phase == Phase::kDecode; };
   const std::vector<RequestState*>& running = pages_->running();
-  return std::count_if(running.begin(), running.end(), decodes) > kDraftRowsMax;
+  return std::count_if(running.begin(), running.end(), decodes) > most;
 }
 
 bool DecodeManager::WantsDrafts() const {

@@ -56,7 +56,11 @@ void DrawSystem(Dice* dice, Workload* workload) {
     limits.max_step_drafts =
         std::min(static_cast<int32_t>(dice->Pick(1, 5, 100)), options.max_prefill_tokens);
     workload->drafter = {dice->Pick(0, 50, 90, 100), dice->Pick(0, 20, 80)};
-    limits.makes_drafts = Dice(workload->seed ^ 0x1F83D9ABFB41BD6Bull).OneIn(3);
+    Dice draft_dice(workload->seed ^ 0x1F83D9ABFB41BD6Bull);
+    limits.makes_drafts = draft_dice.OneIn(3);
+    if (limits.makes_drafts) {
+      options.max_draft_rows = static_cast<int32_t>(draft_dice.Pick(1, 2, 4, 32));
+    }
   }
   if (dice->OneIn(3)) {
     workload->source = {true, dice->Pick(20, 70, 100), dice->Pick(0, 30, 80),

@@ -53,8 +53,7 @@ inline constexpr int64_t kAgeingAdmissions = 256;
 // prefix cache kept of it; after the last preemption its whole length is promised at admission.
 inline constexpr int32_t kPreemptionsMax = 8;
 
-// With more decoding rows than this, a step is bound by compute, and drafts would cost time: no
-// request drafts.
+// With more decoding rows than this, a step is bound by compute, and drafts would cost time.
 inline constexpr int32_t kDraftRowsMax = 32;
 
 // Tokens that constraints force, of all rows of a step, for which an engine has room at least.
@@ -93,6 +92,8 @@ struct SchedulerOptions {
   // planned beside one in flight, because a draft continues collected tokens. Steps overlap again
   // as soon as no request drafts.
   int32_t max_drafts = 0;
+  // With more decoding rows no request drafts, and the engine's drafter is left out.
+  int32_t max_draft_rows = kDraftRowsMax;
   // Null: the engine makes the drafts (EngineLimits::makes_drafts is REQUIRED if max_drafts > 0).
   std::shared_ptr<Drafter> drafter;
   KvSource* kv_source = nullptr;            // outlives the scheduler
