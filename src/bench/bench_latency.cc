@@ -95,7 +95,8 @@ std::vector<Prompt> SpecPrompts(const BenchOptions& options, const LatencyOption
 Result<SpecSide> MeasureSpec(const BenchOptions& options, const LatencyOptions& sizes,
                              const BenchModel& model, int32_t max_drafts, BenchReport* report) {
   load::EngineOptions engine = options.engine;
-  engine.drafts = {max_drafts > 0 ? load::DraftKind::kNgram : load::DraftKind::kNone, max_drafts, ""};
+  engine.drafts = {max_drafts > 0 ? load::DraftKind::kNgram : load::DraftKind::kNone, max_drafts,
+                   ""};
   MINISGL_ASSIGN_OR_RETURN(const RunningModel running, StartBenchModel(model, engine, report));
   SpecSide side;
   std::vector<double> seconds;
@@ -263,7 +264,8 @@ Status BenchPrefix(const BenchOptions& options, const LatencyOptions& sizes, Ben
 }
 
 Status BenchSpec(const BenchOptions& options, const LatencyOptions& sizes, BenchReport* report) {
-  const int32_t drafts = options.engine.drafts.max_drafts > 0 ? options.engine.drafts.max_drafts : kSpecDrafts;
+  const int32_t drafts =
+      options.engine.drafts.max_drafts > 0 ? options.engine.drafts.max_drafts : kSpecDrafts;
   MINISGL_ASSIGN_OR_RETURN(const BenchModel model, OpenBenchModel(options, report));
   MINISGL_ASSIGN_OR_RETURN(const SpecSide plain, MeasureSpec(options, sizes, model, 0, report));
   ReportSide("without", plain, options.repeat, report);

@@ -28,6 +28,7 @@
 #include "minisgl/text/tool_calls.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/find_model_dir.h"
+#include "minisgl/weights/prediction_layer.h"
 #include "term/messages.h"
 #include "term/output.h"
 #include "term/progress.h"
@@ -207,6 +208,9 @@ Status DescribeFiles(const TextModel& text, const load::ModelFacts& facts, std::
                        checkpoint->Names().size(), term::FormatBytes(checkpoint->total_bytes()),
                        StoredFormat(facts.config)),
            out);
+  if (HasPredictionLayer(facts.config, *checkpoint)) {
+    InfoLine("drafts", "by a layer of its own that predicts further tokens: --speculate mtp", out);
+  }
   std::set<std::string> files;
   for (const std::string& name : checkpoint->Names()) files.insert(checkpoint->FileOf(name));
   for (const std::string& file : files) {

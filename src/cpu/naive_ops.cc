@@ -512,8 +512,8 @@ class NaiveOps : public Ops {
                  int32_t head) {
     const int32_t kv_head = head / (p.num_heads / p.num_kv_heads);
     const int64_t q = token * p.token_width() + head * p.head_dim;
-    const int64_t first = std::max<int64_t>(
-        p.first_key, p.sliding_window > 0 ? position - p.sliding_window + 1 : 0);
+    const int64_t first =
+        std::max<int64_t>(p.first_key, p.sliding_window > 0 ? position - p.sliding_window + 1 : 0);
     const int64_t key_end = p.key_end != nullptr ? p.key_end[token] : position + 1;
     const auto slot_of = [&](int64_t key) {
       const int64_t page = p.page_table[table_row * p.page_table_stride + key / p.kv.page_size];

@@ -12,6 +12,7 @@
 #include "engine/kv_storage.h"
 #include "engine/layer_graphs.h"
 #include "engine/state_storage.h"
+#include "engine/step_places.h"
 #include "engine/token_drafter.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/model/decoder.h"
@@ -72,7 +73,7 @@ std::optional<uint64_t> PageShare(const ListedModel& model, const Rank& rank, DT
 
 std::optional<ModelNeeds> CountOnRank(const ListedModel& model, const PlanOptions& options,
                                       int64_t max_seq_len, const Rank& rank, DType kv_dtype) {
-  const DecoderOptions decoder = {
+  DecoderOptions decoder = {
       .weight_format = FormatOf(model, options),
       .activation_dtype = options.activation_dtype(),
       .max_step_tokens = int64_t{options.max_prefill_tokens} + options.max_running_requests,
@@ -80,6 +81,9 @@ std::optional<ModelNeeds> CountOnRank(const ListedModel& model, const PlanOption
       .max_seq_len = max_seq_len,
       .rank = model.RankOf(rank),
       .logits_on_all_ranks = options.device != nullptr};
+  if (model.role() == ModelRole::kDrafter) {
+    decoder.max_logit_rows = DrafterRows(options.max_running_requests, StepDrafts(options));
+  }
   const auto weights = options.weight_counts == nullptr ? model.WeightBytes(decoder)
                                                         : options.weight_counts->Of(model, decoder);
   const auto workspace = model.WorkspaceBytes(decoder);

@@ -31,6 +31,9 @@ Result<std::unique_ptr<ModelState>> ModelState::Make(const ModelList& models,
     }
     options.weight_format = plan.models[i].weight_format;
     options.rank = models[i].RankOf(rank);
+    if (models[i].role() == ModelRole::kDrafter) {
+      options.max_logit_rows = DrafterRows(limits.max_running_requests, limits.max_step_drafts);
+    }
     MINISGL_RETURN_IF_ERROR(state->LoadBeside(models[i], files[i], options));
   }
   MINISGL_ASSIGN_OR_RETURN(state->states_,

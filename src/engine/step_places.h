@@ -9,6 +9,7 @@
 // in the same memory. The layers run once: Decoder::Logits reads what they left.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -22,6 +23,11 @@ namespace minisgl::engine {
 // The most places of a step.
 inline int32_t MaxPlaces(const EngineLimits& limits) {
   return limits.max_running_requests + limits.max_step_drafts;
+}
+
+// The most rows of a step that draft: each has a draft.
+inline int64_t DrafterRows(int32_t max_running_requests, int32_t max_step_drafts) {
+  return std::max<int64_t>(1, std::min(max_running_requests, max_step_drafts));
 }
 
 // Calls add(row, token, history_len) for each place: `token` is the one of the step after which the

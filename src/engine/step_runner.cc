@@ -92,8 +92,8 @@ Status StepRunner::MakeDrafter(const ModelList& models, const EngineLimits& limi
     });
     return states;
   };
-  MINISGL_ASSIGN_OR_RETURN(drafter_, TokenDrafter::Make(limits, *drafter->layers(),
-                                                        std::move(passes), ops_));
+  MINISGL_ASSIGN_OR_RETURN(drafter_,
+                           TokenDrafter::Make(limits, *drafter->layers(), std::move(passes), ops_));
   return Status();
 }
 

@@ -61,8 +61,7 @@ void TokenDrafter::Pass::Clear() {
 
 int64_t TokenDrafter::SlotOf(const StepTables& tables, int32_t page_size, int32_t table_row,
                              int32_t place) {
-  const int64_t page =
-      tables.page_table[table_row * tables.page_table_stride + place / page_size];
+  const int64_t page = tables.page_table[table_row * tables.page_table_stride + place / page_size];
   return page * page_size + place % page_size;
 }
 
@@ -125,8 +124,7 @@ void TokenDrafter::Propose(const BatchPlan& plan, const StepTables& tables) {
 
 // Makes draft `index` of each row, a layer from the states in inputs_, and leaves its own there for
 // the next. Rows that have all of theirs go.
-void TokenDrafter::ProposeOne(const StepTables& tables, int32_t index,
-                              std::vector<Draft>* drafts) {
+void TokenDrafter::ProposeOne(const StepTables& tables, int32_t index, std::vector<Draft>* drafts) {
   pass_.Clear();
   for (const Draft& draft : *drafts) {
     const int32_t place = draft.place + index;
@@ -225,10 +223,9 @@ void TokenDrafter::Feed(const BatchPlan& plan, const StepTables& tables,
   int32_t row = 0;
   for (const HiddenSpan& span : plan.extras.hidden) {
     while (plan.row_begin[static_cast<size_t>(row) + 1] <= span.token) ++row;
-    const int32_t rejected =
-        plan.wants_token[static_cast<size_t>(row)] != 0
-            ? plan.num_drafts[static_cast<size_t>(row)] - num_accepted[row]
-            : 0;
+    const int32_t rejected = plan.wants_token[static_cast<size_t>(row)] != 0
+                                 ? plan.num_drafts[static_cast<size_t>(row)] - num_accepted[row]
+                                 : 0;
     parts.push_back({row, span.token, span.token + span.count - rejected});
   }
   pass_.Clear();

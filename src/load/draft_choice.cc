@@ -100,7 +100,8 @@ Result<std::shared_ptr<const ListedModel>> ChooseDrafter(const ModelConfig& targ
                                                          bool on_device, DraftOption* drafts) {
   std::shared_ptr<const ListedModel> none;
   if (drafts->kind == DraftKind::kNone || drafts->kind == DraftKind::kNgram) return none;
-  const bool is_auto = drafts->kind == DraftKind::kAuto, is_small = drafts->kind == DraftKind::kModel;
+  const bool is_auto = drafts->kind == DraftKind::kAuto,
+             is_small = drafts->kind == DraftKind::kModel;
   const char* const option = is_small ? "--speculate draft" : "--speculate mtp";
   const bool runs = !on_device && !model_dir.empty();
   if (!runs && !is_auto) {

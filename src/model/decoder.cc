@@ -571,10 +571,9 @@ class OpsDecoder final : public Decoder {
 Result<std::unique_ptr<Decoder>> Decoder::Load(const ModelConfig& config,
                                                const Checkpoint& checkpoint,
                                                const DecoderOptions& options, Ops* ops) {
-  MINISGL_ASSIGN_OR_RETURN(
-      model::ModelWeights weights,
-      model::LoadModelWeights(config, checkpoint, options.weight_format, ops, options.rank,
-                              options.tables));
+  MINISGL_ASSIGN_OR_RETURN(model::ModelWeights weights,
+                           model::LoadModelWeights(config, checkpoint, options.weight_format, ops,
+                                                   options.rank, options.tables));
   const DecoderBytes bytes = CountDecoderBytes(config, options);
   if (!bytes.weights || !bytes.workspace) {
     return Status(StatusCode::kOutOfMemory, "the model's sizes are past what memory can hold");

@@ -56,9 +56,8 @@ class DecoderModel final : public ListedModel {
   const ModelConfig* layers() const override { return &config_; }
   std::string PackKey(const WeightFormat& format) const override;
 
-  Result<std::unique_ptr<RankModel>> Load(const Checkpoint& checkpoint,
-                                          const DecoderOptions& given, const Decoder* target,
-                                          Ops* ops) const override {
+  Result<std::unique_ptr<RankModel>> Load(const Checkpoint& checkpoint, const DecoderOptions& given,
+                                          const Decoder* target, Ops* ops) const override {
     DecoderOptions options = given;
     DecoderTables tables;
     if (config_.is_prediction_layer()) {

@@ -29,8 +29,8 @@ struct Workspace {
   DeviceArray<int32_t> zero_types;  // [T] zeros
   // [T, D] output of attention in parallel blocks; experts beside dense; products of states
   ActivationArray branch;
-  ActivationArray qkv;        // [T, H * E + HKV * (E + EV)]
-  ActivationArray attention;  // [T, H * EV]
+  ActivationArray qkv;             // [T, H * E + HKV * (E + EV)]
+  ActivationArray attention;       // [T, H * EV]
   ActivationArray attention_gate;  // [T, H * EV]
   // Latent attention: queries before they are multiplied by keys' matrices, and values after what
   // attention returns is multiplied by theirs: the wider of the two. Then the latent of queries.

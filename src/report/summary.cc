@@ -1,6 +1,7 @@
 #include "report/summary.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 
 #include <filesystem>
@@ -69,6 +70,31 @@ double HitPercent(const SchedulerStats& stats) {
 
 double AcceptancePercent(const SchedulerStats& stats) {
   return PercentOf(stats.accepted_drafts, stats.drafted_tokens);
+}
+
+// Returns how many of the first drafts of all rows were right, of the second ones, and so on, in
+// percent.
+std::vector<double> AcceptanceByPlace(const SchedulerStats& stats) {
+  std::vector<double> percents;
+  for (size_t i = 0; i < kDraftPlaces && stats.drafted_at[i] > 0; ++i) {
+    percents.push_back(PercentOf(stats.accepted_at[i], stats.drafted_at[i]));
+  }
+  return percents;
+}
+
+// Tokens of an answer that a step gives on average.
+double TokensPerStep(const SchedulerStats& stats) {
+  return stats.answer_rows == 0
+             ? 0
+             : static_cast<double>(stats.generated_tokens) / static_cast<double>(stats.answer_rows);
+}
+
+std::string AcceptanceText(const SchedulerStats& stats) {
+  std::string text = fmt::format("{:.1f} %", AcceptancePercent(stats));
+  const std::vector<double> places = AcceptanceByPlace(stats);
+  if (!places.empty()) text += fmt::format(", by place {:.0f} %", fmt::join(places, " %, "));
+  if (stats.answer_rows > 0) text += fmt::format("; {:.2f} tokens a step", TokensPerStep(stats));
+  return text;
 }
 
 // Peak resident memory of the process, as the kernel counts it.
@@ -256,7 +282,13 @@ Json SummaryJson(const RunSummary& summary) {
   }
   json.Set("preemptions", stats.preemptions);
   json.Set("recomputed_tokens", stats.recomputed_tokens);
-  if (stats.drafted_tokens > 0) json.Set("draft_acceptance_percent", AcceptancePercent(stats));
+  if (stats.drafted_tokens > 0) {
+    json.Set("draft_acceptance_percent", AcceptancePercent(stats));
+    Json::Array places;
+    for (const double percent : AcceptanceByPlace(stats)) places.emplace_back(percent);
+    json.Set("draft_acceptance_by_place", std::move(places));
+    json.Set("tokens_per_step", TokensPerStep(stats));
+  }
   json.Set("peak_memory_bytes", PeakMemoryBytes());
   Json scheduler = Json(Json::Object());
   for (const auto& [name, value] : SchedulerFigures(stats)) scheduler.Set(name, value);
@@ -287,7 +319,7 @@ std::string FormatStats(const RuntimeStats& stats) {
   }
   line("hit_rate", fmt::format("{:.1f} %", HitPercent(stats.scheduler)));
   if (stats.scheduler.drafted_tokens > 0) {
-    line("draft_acceptance", fmt::format("{:.1f} %", AcceptancePercent(stats.scheduler)));
+    line("draft_acceptance", AcceptanceText(stats.scheduler));
   }
   for (const Spread& spread : Spreads(stats)) {
     line(spread.said,

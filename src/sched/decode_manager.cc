@@ -137,9 +137,11 @@ void DecodeManager::AddDraftsTo(StepDraft::Row* row, int64_t most) {
       *state, std::min(most, int64_t{state->pacer.length(context_->options.max_drafts)}));
   if (count <= 0) return;
   row->is_made = context_->engine_drafts();
-  if (row->is_made) row->drafts.assign(static_cast<size_t>(count), TokenId{0});
-  else context_->options.drafter->Draft(state->request.id, state->tokens, static_cast<int32_t>(count),
-                                   &row->drafts);
+  if (row->is_made)
+    row->drafts.assign(static_cast<size_t>(count), TokenId{0});
+  else
+    context_->options.drafter->Draft(state->request.id, state->tokens, static_cast<int32_t>(count),
+                                     &row->drafts);
   MINISGL_CHECK(std::ssize(row->drafts) <= count, "{} drafts, {} requested", row->drafts.size(),
                 count);
   if (state->request.constraint != nullptr) CutDrafts(*state, &row->drafts);

@@ -178,6 +178,7 @@ void Scheduler::Impl::Collect(const StepResult& result) {
       continue;
     }
     CheckScored(*step.plan, static_cast<int>(row), result.rows[row]);
+    context.stats.answer_rows += step.plan->wants_token[row];
     CollectRow(state, step.plan->kv_len[row], step.plan->num_drafts[row],
                step.places_made.empty() ? INT32_MAX : step.places_made[row], result.rows[row]);
   }
@@ -185,6 +186,17 @@ void Scheduler::Impl::Collect(const StepResult& result) {
     EndReadersOf(*step.plan, FaultCode(result.status.code()), result.status.message());
   }
   pages.Collected(step.plan->step);
+}
+
+void Scheduler::Impl::CountDrafts(int32_t num_drafts, int32_t accepted, bool are_forced) {
+  SchedulerStats& stats = context.stats;
+  stats.drafted_tokens += num_drafts;
+  stats.accepted_drafts += accepted;
+  if (are_forced) return;
+  for (size_t i = 0; i < kDraftPlaces && std::cmp_less(i, num_drafts); ++i) {
+    ++stats.drafted_at[i];
+    stats.accepted_at[i] += std::cmp_less(i, accepted) ? 1 : 0;
+  }
 }
 
 void Scheduler::Impl::CollectRow(RequestState* state, int32_t kv_len, int32_t num_drafts,
@@ -195,8 +207,7 @@ void Scheduler::Impl::CollectRow(RequestState* state, int32_t kv_len, int32_t nu
   const auto accepted = std::min(static_cast<int32_t>(row.more.size()), places_made - 1);
   if (num_drafts > 0) {
     MINISGL_CHECK(accepted <= num_drafts, "{} of {} drafts accepted", accepted, num_drafts);
-    context.stats.drafted_tokens += num_drafts;
-    context.stats.accepted_drafts += std::max(accepted, 0);
+    CountDrafts(num_drafts, std::max(accepted, 0), state->drafts_forced);
     sched::DraftPacer& pacer = state->drafts_forced ? state->forced_pacer : state->pacer;
     if (places_made > num_drafts) {
       pacer.CountVerified(num_drafts, accepted, state->answer_len());

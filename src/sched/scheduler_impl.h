@@ -101,6 +101,7 @@ struct Scheduler::Impl {
   void CollectLoad(RequestState* state, const KvLoadResult& result);
   // Takes the result of one row of a collected step: `kv_len` tokens, the last `num_drafts` of them
   // drafted, and masks at `places_made` of its places.
+  void CountDrafts(int32_t num_drafts, int32_t accepted, bool are_forced);
   void CollectRow(RequestState* state, int32_t kv_len, int32_t num_drafts, int32_t places_made,
                   const RowResult& row);
   // A row whose token is dropped, because its mask was not made: it is computed again when the

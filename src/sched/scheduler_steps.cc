@@ -100,8 +100,8 @@ void Scheduler::Impl::LetOneRun() {
 void Scheduler::Impl::FeedDrafter(const sched::StepDraft::Row& row, bool feeds,
                                   sched::PlanBuilder* builder) {
   row.state->is_fed &= feeds;
-  MINISGL_CHECK(row.state->is_fed || !row.is_made, "request {} has drafts of a drafter that lacks it",
-                row.state->request.id);
+  MINISGL_CHECK(row.state->is_fed || !row.is_made,
+                "request {} has drafts of a drafter that lacks it", row.state->request.id);
   if (row.state->is_fed) builder->FeedDrafter(row.is_made);
 }
 

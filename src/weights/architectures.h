@@ -134,7 +134,7 @@ enum class TensorRole : uint8_t {
   kStateNorm,        // [SP], or [SV]
   kStateOutput,      // [D, SV]; of a convolution [D, C]
   kStateOutputBias,  // [D]
-  // Of a prediction layer (ModelConfig::prediction):
+  // A prediction layer (ModelConfig::prediction) has:
   kPredictionInput,          // [D, 2D] of the embedding and the state before it, in this order
   kPredictionEmbeddingNorm,  // [D] of the two
   kPredictionStateNorm,      // [D]

@@ -35,9 +35,10 @@ std::string InputOf(const ModelConfig& target, PredictionLayer kind) {
 
 // The last layer of the target that attends to all keys: a prediction layer has its sizes.
 std::optional<LayerConfig> LastFullAttention(const ModelConfig& target) {
-  const auto found = std::find_if(target.layers.rbegin(), target.layers.rend(), [](const auto& own) {
-    return own.mixer == Mixer::kAttention && own.sliding_window == 0 && own.kv_layer < 0;
-  });
+  const auto found =
+      std::find_if(target.layers.rbegin(), target.layers.rend(), [](const auto& own) {
+        return own.mixer == Mixer::kAttention && own.sliding_window == 0 && own.kv_layer < 0;
+      });
   if (found == target.layers.rend()) return std::nullopt;
   return *found;
 }
@@ -77,9 +78,8 @@ Result<ModelConfig> PredictionLayerOf(const ModelConfig& target, const Checkpoin
   }
   if (config.experts.num_experts > 0) {
     config.layers[0].has_experts = true;  // whatever the target's last layer has
-    config.experts.separate = checkpoint.Has(
-        fmt::format("{}layers.{}.mlp.experts.0.gate_proj.weight", config.text_prefix,
-                    config.prediction_layer));
+    config.experts.separate = checkpoint.Has(fmt::format(
+        "{}layers.{}.mlp.experts.0.gate_proj.weight", config.text_prefix, config.prediction_layer));
   }
   return config;
 }

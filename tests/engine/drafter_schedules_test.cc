@@ -1,6 +1,6 @@
 // Answers with drafts by a model beside the target are those without, bit for bit, under every
-// schedule. A model that drafts for itself is right each time: a key that the drafter lacks, or that
-// a rejected draft left behind, would show.
+// schedule. A model that drafts for itself is right each time: a key that the drafter lacks, or
+// that a rejected draft left behind, would show.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -62,8 +62,8 @@ ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts, const DraftSet
                           .num_pages = setting.num_pages},
                          uint64_t{1} << 32);
   MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
-  auto engine = MakeModelEngine(models, *model.checkpoint, *plan,
-                                RanksOfF32Activations(setting.num_ranks));
+  auto engine =
+      MakeModelEngine(models, *model.checkpoint, *plan, RanksOfF32Activations(setting.num_ranks));
   MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
   SchedulerOptions options;
   options.max_prefill_tokens = setting.chunk;
@@ -83,8 +83,8 @@ std::vector<Request> SomeRequests(const ModelConfig& config, int count, int64_t 
   for (int i = 0; i < count; ++i) {
     Request request;
     request.id = static_cast<RequestId>(i) + 1;
-    request.prompt = RandomPrompt(i == 1 ? 1 : 5 + 7 * (i % 5), static_cast<uint64_t>(i) + 2,
-                                  vocab_size);
+    request.prompt =
+        RandomPrompt(i == 1 ? 1 : 5 + 7 * (i % 5), static_cast<uint64_t>(i) + 2, vocab_size);
     if (i % 3 == 2) request.prompt.insert(request.prompt.begin(), common.begin(), common.end());
     request.max_tokens = max_tokens;
     request.sampling.temperature = greedy || i % 2 == 0 ? 0 : 0.8f;

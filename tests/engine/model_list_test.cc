@@ -17,6 +17,7 @@
 #include "engine/kv_copies.h"
 #include "engine/kv_storage.h"
 #include "engine/model_state.h"
+#include "engine/step_places.h"
 #include "minisgl/engine/device_engine.h"
 
 namespace minisgl {
@@ -87,7 +88,14 @@ TEST(ModelListTest, ThePlanIsTheSumOfItsModels) {
   EXPECT_EQ(plan.models[1].role, ModelRole::kDrafter);
   EXPECT_EQ(plan.models[1].weight_format, DType::kF32) << "a format of its own";
   EXPECT_EQ(plan.models[1].weight_bytes, drafter.weight_bytes);
-  EXPECT_EQ(plan.models[1].workspace_bytes, drafter.models[0].workspace_bytes);
+  // It has logits of the rows that may draft alone.
+  const int64_t rows_less =
+      engine::MaxPlaces(plan.limits) - engine::DrafterRows(plan.limits.max_running_requests,
+                                                           plan.limits.max_step_drafts);
+  const ModelConfig config = DrafterConfig();
+  const int64_t floats_less = rows_less * (config.vocab_size + 2 * config.hidden_size);
+  EXPECT_EQ(plan.models[1].workspace_bytes,
+            drafter.models[0].workspace_bytes - static_cast<uint64_t>(floats_less) * sizeof(float));
   EXPECT_EQ(plan.models[1].kv_bytes_per_token, 4u * 1024) << "of the target's type";
   EXPECT_EQ(plan.models[2].role, ModelRole::kTower);
   EXPECT_EQ(plan.models[2].weight_bytes, kTowerBytes);

@@ -53,7 +53,7 @@ std::vector<Json> Lines(const std::string& path) {
   return lines;
 }
 
-// Of this tree, which holds prompts and answers beside the proposals, or of the data beside it,
+// Reads them from this tree, which holds prompts and answers beside the proposals, or of the data beside it,
 // which has a file of each.
 std::vector<Reference> ReadReferences(const std::string& folder) {
   std::vector<Reference> references;
@@ -221,9 +221,11 @@ TEST(TokenDrafterTest, ProposesWhatTheReferenceProposes) {
 
 TEST(TokenDrafterTest, ProposesWhatTheReferenceOfQwenProposes) {
   const char* const shared = std::getenv("MINISGL_SHARED");
-  const std::string folder = std::string(shared != nullptr ? shared : MINISGL_SOURCE_DIR "/../shared") +
-                             "/models/drafts/qwen3_5";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no shared models/drafts beside the project";
+  const std::string folder =
+      std::string(shared != nullptr ? shared : MINISGL_SOURCE_DIR "/../shared") +
+      "/models/drafts/qwen3_5";
+  if (!std::filesystem::exists(folder))
+    GTEST_SKIP() << "no shared models/drafts beside the project";
   for (const auto& [page_size, chunk] : {std::pair{16, 64}, {4, 7}}) {
     EXPECT_EQ(CompareProposals(folder, page_size, chunk), 697);
   }

@@ -234,6 +234,18 @@ TEST_F(OptionsTest, SpeculateSaysWhatIsAllowedAndTakesItAll) {
   EXPECT_EQ(options_.engine.drafts.max_drafts, 0);
   ASSERT_EQ(Parse({"--speculate", "none"}), "");
   EXPECT_EQ(options_.engine.drafts.max_drafts, 0);
+  using Kind = DraftKind;
+  const std::pair<const char*, DraftOption> forms[] = {
+      {"mtp", {Kind::kMtp, 3, ""}},
+      {"mtp:5", {Kind::kMtp, 5, ""}},
+      {"draft:models/small", {Kind::kModel, 4, "models/small"}},
+      {"draft:models/small:16", {Kind::kModel, 16, "models/small"}},
+      {"draft:c:small:17", {Kind::kModel, 4, "c:small:17"}},  // no count: a name with colons
+      {"auto", {Kind::kAuto, 4, ""}}};
+  for (const auto& [text, wanted] : forms) {
+    ASSERT_EQ(Parse({"--speculate", text}), "");
+    EXPECT_EQ(options_.engine.drafts, wanted) << text;
+  }
   for (const int drafts : {1, 16}) {
     ASSERT_EQ(Parse({"--speculate", "ngram:" + std::to_string(drafts)}), "");
     EXPECT_EQ(options_.engine.drafts.max_drafts, drafts);
@@ -567,6 +579,12 @@ TEST(SummaryTest, AcceptanceIsSaidWhereThereWereDrafts) {
   summary.stats.scheduler.drafted_tokens = 40;
   summary.stats.scheduler.accepted_drafts = 30;
   ExpectHasAll(report::FormatStats(summary.stats), {"draft_acceptance  75.0 %\n"});
+  summary.stats.scheduler.drafted_at = {20, 20};
+  summary.stats.scheduler.accepted_at = {20, 10};
+  summary.stats.scheduler.answer_rows = 20;
+  summary.stats.scheduler.generated_tokens = 50;
+  ExpectHasAll(report::FormatStats(summary.stats),
+               {"draft_acceptance  75.0 %, by place 100 %, 50 %; 2.50 tokens a step\n"});
   ASSERT_NE(report::SummaryJson(summary).Find("draft_acceptance_percent"), nullptr);
   EXPECT_EQ(*report::SummaryJson(summary).Find("draft_acceptance_percent"), Json(75.0));
 }

@@ -377,6 +377,28 @@ TEST_F(ReportsProgramTest, DraftsChangeNoAnswer) {
   EXPECT_EQ(Run({"--file", Rows(1), "--speculate", "ngram:17"}).exit_code, 64);
 }
 
+// The demo model, which drafts for itself, is always right.
+TEST_F(ReportsProgramTest, ASmallModelsDraftsAreCountedByPlace) {
+  const std::string rows = Rows(2);
+  const std::string itself = "draft:" + DemoModel() + ":3";
+  const ProgramResult plain = Run({"--quiet", "--file", rows});
+  const ProgramResult drafted =
+      Run({"--quiet", "--file", rows, "--speculate", itself, "--summary", folder_.Path("summary")});
+  EXPECT_EQ(drafted.exit_code, 0) << drafted.err;
+  EXPECT_EQ(drafted.out, plain.out);
+  const Json figures = ReadJson("summary");
+  ASSERT_NE(figures.Find("draft_acceptance_by_place"), nullptr);
+  EXPECT_EQ(figures.Find("draft_acceptance_by_place")->Dump(), "[100.0, 100.0, 100.0]");
+  EXPECT_GT(figures.Find("tokens_per_step")->as_double(), 1.5);
+  // What the demo model lacks, and what is no model, is one error.
+  const ProgramResult layer = Run({"--file", rows, "--speculate", "mtp"});
+  EXPECT_EQ(layer.exit_code, 64);
+  EXPECT_NE(layer.err.find("no layer that predicts"), std::string::npos) << layer.err;
+  const ProgramResult missing = Run({"--file", rows, "--speculate", "draft:" + folder_.Path("no")});
+  EXPECT_EQ(missing.exit_code, 66) << missing.err;
+  EXPECT_EQ(Run({"--quiet", "--file", rows, "--speculate", "auto"}).out, plain.out);
+}
+
 TEST_F(ReportsProgramTest, InfoShowsWhatDraftsTake) {
   const auto info = [](const Arguments& more) {
     const ProgramResult result = RunProgram(Command("info", more));

@@ -15,9 +15,9 @@ void SimEngine::CheckFed(const BatchPlan& plan) {
   for (int row = 0; row < plan.num_rows(); ++row) {
     const auto at = static_cast<size_t>(row);
     const auto table_row = static_cast<size_t>(plan.table_row[at]);
-    const bool is_fed = next < plan.extras.hidden.size() &&
-                        plan.extras.hidden[next] ==
-                            HiddenSpan{plan.row_begin[at], plan.extend_len(row)};
+    const bool is_fed =
+        next < plan.extras.hidden.size() &&
+        plan.extras.hidden[next] == HiddenSpan{plan.row_begin[at], plan.extend_len(row)};
     next += is_fed ? 1 : 0;
     if (is_fed && extras_.contains(plan.sampling[at]->seed)) {
       Violate(fmt::format("step {}: the drafter reads row {}, which has extras", plan.step, row));

@@ -12,6 +12,8 @@
 // (sched/request_state.h).
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -55,6 +57,9 @@ inline constexpr int32_t kPreemptionsMax = 8;
 
 // With more decoding rows than this, a step is bound by compute, and drafts would cost time.
 inline constexpr int32_t kDraftRowsMax = 32;
+
+// The places of drafts that SchedulerStats tells apart.
+inline constexpr size_t kDraftPlaces = 16;
 
 // Tokens that constraints force, of all rows of a step, for which an engine has room at least.
 inline constexpr int32_t kForcedDraftsMin = 32;
@@ -123,6 +128,9 @@ struct SchedulerStats {
   int64_t evicted_pages = 0;
   int64_t recomputed_tokens = 0;  // computed before, and again after a preemption
   int64_t drafted_tokens = 0, accepted_drafts = 0;
+  // The first drafts of all rows, the second ones, and so on, without those that constraints force.
+  std::array<int64_t, kDraftPlaces> drafted_at{}, accepted_at{};
+  int64_t answer_rows = 0;    // rows of collected steps that sampled
   int64_t loaded_tokens = 0;  // with KV from the source
   int64_t failed_loads = 0;
   int64_t saved_pages = 0;    // kept by the source
