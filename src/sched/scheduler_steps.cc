@@ -95,8 +95,8 @@ void Scheduler::Impl::LetOneRun() {
   if (draft.empty()) prefill.Schedule();
 }
 
-// A request whose tokens the engine's drafter has not read once has no drafts any more: what follows
-// would lack their keys.
+// A request with a token that the engine's drafter has not read has no drafts any more: the drafter
+// lacks that token's keys.
 void Scheduler::Impl::FeedDrafter(const sched::StepDraft::Row& row, bool feeds,
                                   sched::PlanBuilder* builder) {
   row.state->is_fed &= feeds;

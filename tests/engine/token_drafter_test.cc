@@ -53,8 +53,8 @@ std::vector<Json> Lines(const std::string& path) {
   return lines;
 }
 
-// Reads them from this tree, which holds prompts and answers beside the proposals, or of the data beside it,
-// which has a file of each.
+// Reads them from this tree, which holds prompts and answers beside the proposals, or from the data
+// beside it, which has a file of each.
 std::vector<Reference> ReadReferences(const std::string& folder) {
   std::vector<Reference> references;
   const bool is_apart = std::filesystem::exists(folder + "/answers.jsonl");
