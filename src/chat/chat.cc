@@ -43,6 +43,7 @@ constexpr int64_t kAnswerRoom = 256;
 Result<load::LoadedModel> LoadChatModel(const ChatOptions& options, const term::Output& answers,
                                         report::ReportFiles* reports) {
   MINISGL_ASSIGN_OR_RETURN(TextModel text, load::LoadTextModel(options.model));
+  MINISGL_RETURN_IF_ERROR(load::CheckGivesAnswers(text));
   MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
   MINISGL_RETURN_IF_ERROR(load::CheckImageOptions(options.image_options, text));
   MINISGL_RETURN_IF_ERROR(load::CheckImageFiles(options.images, text));

@@ -122,6 +122,7 @@ Status Chat::SwitchModel(const std::string& name) {
   options.chat_template.clear();
   options.template_content.reset();
   MINISGL_ASSIGN_OR_RETURN(TextModel text, LoadOtherText(&options));
+  MINISGL_RETURN_IF_ERROR(load::CheckGivesAnswers(text));
   MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
   MINISGL_RETURN_IF_ERROR(load::CheckModelFiles(text));
   const ReasoningTags tags = session_->reasoning_tags();

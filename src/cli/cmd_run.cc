@@ -418,8 +418,8 @@ load::EngineOptions EngineFor(const batch::RunOptions& options, const Job& job) 
 Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFiles* reports) {
   const bool as_text = job->one_prompt && !options.json;
   MINISGL_ASSIGN_OR_RETURN(TextModel text, load::LoadTextModel(options.model));
-  if (as_text && !options.raw) MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
   MINISGL_RETURN_IF_ERROR(CheckText(options, text, job));
+  if (as_text && !options.raw) MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
   MINISGL_ASSIGN_OR_RETURN(
       const load::LoadedModel model,
       load::LoadModel(std::move(text), EngineFor(options, *job), reports->Sinks()));
