@@ -12,6 +12,7 @@
 #include "text/sentencepiece/encoder.h"
 #include "text/sentencepiece/model.h"
 #include "text/sentencepiece/tokenizer.h"
+#include "text/tokenizer_json/bpe.h"
 #include "text/tokenizer_json/loader.h"
 #include "text_test_util.h"
 
