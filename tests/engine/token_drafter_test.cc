@@ -212,7 +212,7 @@ int64_t CompareProposals(const std::string& folder, int32_t page_size, int32_t c
 
 TEST(TokenDrafterTest, ProposesWhatTheReferenceProposes) {
   const std::string folder = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/prediction/";
-  for (const char* name : {"glm4_moe", "deepseek_v3"}) {
+  for (const char* name : {"glm4_moe", "deepseek_v3", "glm4_moe_lite"}) {
     for (const auto& [page_size, chunk] : {std::pair{16, 64}, {1, 5}, {4, 7}}) {
       EXPECT_EQ(CompareProposals(folder + name, page_size, chunk), 3 * 12 * kProposals) << name;
     }

@@ -14,9 +14,11 @@ import shutil
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM
+from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, Glm4MoeConfig, Glm4MoeForCausalLM, Glm4MoeLiteConfig,
+                          Glm4MoeLiteForCausalLM)
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer, DeepseekV3RMSNorm
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeDecoderLayer, Glm4MoeRMSNorm
+from transformers.models.glm4_moe_lite.modeling_glm4_moe_lite import Glm4MoeLiteDecoderLayer, Glm4MoeLiteRMSNorm
 
 OUT = pathlib.Path(__file__).resolve().parent / "prediction"
 VOCAB, WIDTH, LAYERS, ANSWER, PROPOSALS = 96, 32, 2, 12, 3
@@ -103,6 +105,7 @@ def make(name, model_class, config, layer, norm):
     tensors = load_file(path) | published_names(predictor)
     save_file(tensors, path, {"format": "pt"})
     saved = json.loads((folder / "config.json").read_text()) | {"num_nextn_predict_layers": 1}
+    saved.pop("mlp_layer_types", None)  # it counts the layer; first_k_dense_replace says the same
     (folder / "config.json").write_text(json.dumps(saved, indent=1))
     generator = torch.Generator().manual_seed(11)
     with open(folder / "proposals.jsonl", "w") as out:
@@ -125,6 +128,10 @@ def main():
         make("deepseek_v3", DeepseekV3ForCausalLM,
              DeepseekV3Config(**COMMON, num_key_value_heads=4, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=4,
                               qk_nope_head_dim=8, v_head_dim=8), DeepseekV3DecoderLayer, DeepseekV3RMSNorm)
+        make("glm4_moe_lite", Glm4MoeLiteForCausalLM,
+             Glm4MoeLiteConfig(**COMMON, num_key_value_heads=4, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=4,
+                               qk_nope_head_dim=12, v_head_dim=16, mlp_layer_types=["dense", "sparse", "sparse"]),
+             Glm4MoeLiteDecoderLayer, Glm4MoeLiteRMSNorm)
 
 
 main()
