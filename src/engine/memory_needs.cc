@@ -140,13 +140,15 @@ std::optional<uint64_t> PictureBytes(const ModelList& models, const PlanOptions&
   return CheckedProduct(factors);
 }
 
-// Bytes of what a drafter keeps for each token of a page, rounded up.
+// Bytes of what a drafter keeps for each token of a page, on each of the CPU's ranks: rounded up,
+// though the first one has all of it.
 std::optional<uint64_t> KeptPerToken(const ModelList& models, const PlanOptions& options) {
   const ListedModel* const drafter = models.drafter();
   if (drafter == nullptr || options.device != nullptr) return 0;
   const auto of_page = TokenDrafter::PageBytes(*drafter->layers());
   if (!of_page) return std::nullopt;
-  return CeilDiv(*of_page, static_cast<uint64_t>(options.page_size));
+  return CeilDiv(*of_page, static_cast<uint64_t>(options.page_size) *
+                               static_cast<uint64_t>(options.num_ranks));
 }
 
 // Bytes of a drafter's steps.
@@ -234,9 +236,11 @@ std::optional<Needs> CountNeeds(const ModelList& models, const PlanOptions& opti
     needs.models.push_back({model.role(), model.name(), FormatOf(model, options), own->weight_bytes,
                             workspace.value_or(0), own->kv_per_token, model.is_cut()});
   }
-  beside.push_back(KeptPerToken(models, options));
+  const auto kept_per_token = KeptPerToken(models, options);
+  beside.push_back(kept_per_token);
   const auto beside_per_token = SumOf(beside);
   if (!beside_per_token) return std::nullopt;
+  needs.kept_per_token = *kept_per_token * static_cast<uint64_t>(options.num_ranks);
   const auto kv =
       KvSplit::Make(RankConfig(models.target(), first), limits, options.max_prefill_tokens,
                     kv_dtype, options.device != nullptr ? 1 : options.num_ranks, *beside_per_token);

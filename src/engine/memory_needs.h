@@ -54,6 +54,7 @@ struct Needs {
   uint64_t workspace_bytes = 0;  // including graphs
   uint64_t graph_bytes = 0;
   KvSplit kv;
+  uint64_t kept_per_token = 0;       // of a page, beside keys and values: what a drafter keeps
   uint64_t slot_bytes = 0;           // of states
   std::vector<PlannedModel> models;  // parts of the sums above
 };

@@ -65,6 +65,8 @@ ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts, const DraftSet
   auto engine =
       MakeModelEngine(models, *model.checkpoint, *plan, RanksOfF32Activations(setting.num_ranks));
   MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
+  // Files of kept prefixes have blocks of this size.
+  EXPECT_EQ(static_cast<uint64_t>((*engine)->KvBlockBytes(64)), 64 * plan->kv_bytes_per_token);
   SchedulerOptions options;
   options.max_prefill_tokens = setting.chunk;
   options.cache = setting.cache;
