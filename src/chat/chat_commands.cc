@@ -11,6 +11,7 @@
 #include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/sampling_fields.h"
+#include "report/summary.h"
 #include "term/clipboard.h"
 #include "term/messages.h"
 #include "term/terminal.h"
@@ -349,7 +350,11 @@ void Chat::Set(const std::string& arguments) {
 void Chat::Parameters(const std::string&) { Say(ListParameters(settings_)); }
 
 void Chat::Stats(const std::string&) {
-  const std::string text = statistics_.Text(ContextLimit());
+  std::string text = statistics_.Text(ContextLimit());
+  const SchedulerStats stats = model_.runtime->Stats().scheduler;
+  if (!text.empty() && stats.drafted_tokens > 0) {
+    text += "\n  drafts        right: " + report::AcceptanceText(stats);
+  }
   Say(text.empty() ? "There has been no answer yet." : text);
 }
 

@@ -142,8 +142,8 @@ std::optional<MemoryPlan> TryPlan(const ModelList& models, const PlanOptions& op
   plan.weight_bytes = needs.weight_bytes;
   plan.workspace_bytes = needs.workspace_bytes;
   const auto page_size = static_cast<uint64_t>(options.page_size);
-  plan.kv_bytes_per_token = (needs.kv.page_bytes() + needs.kv.window_page_bytes()) / page_size -
-                            needs.kept_per_token;
+  plan.kv_bytes_per_token =
+      (needs.kv.page_bytes() + needs.kv.window_page_bytes()) / page_size - needs.kept_per_token;
   plan.kv_bytes = *needs.kv.Bytes(num_pages);  // <= available
   plan.graph_bytes = needs.graph_bytes;
   plan.limits = LimitsOf(models, options, max_seq_len);

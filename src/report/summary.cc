@@ -89,14 +89,6 @@ double TokensPerStep(const SchedulerStats& stats) {
              : static_cast<double>(stats.generated_tokens) / static_cast<double>(stats.answer_rows);
 }
 
-std::string AcceptanceText(const SchedulerStats& stats) {
-  std::string text = fmt::format("{:.1f} %", AcceptancePercent(stats));
-  const std::vector<double> places = AcceptanceByPlace(stats);
-  if (!places.empty()) text += fmt::format(", by place {:.0f} %", fmt::join(places, " %, "));
-  if (stats.answer_rows > 0) text += fmt::format("; {:.2f} tokens a step", TokensPerStep(stats));
-  return text;
-}
-
 // Peak resident memory of the process, as the kernel counts it.
 int64_t PeakMemoryBytes() {
   rusage usage{};
@@ -307,6 +299,14 @@ std::string SummaryText(const RunSummary& summary) {
     text += fmt::format("{}    \"{}\": {}", std::exchange(before, ",\n"), name, values.Dump());
   }
   return text + "\n  }\n}\n";
+}
+
+std::string AcceptanceText(const SchedulerStats& stats) {
+  std::string text = fmt::format("{:.1f} %", AcceptancePercent(stats));
+  const std::vector<double> places = AcceptanceByPlace(stats);
+  if (!places.empty()) text += fmt::format(", by place {:.0f} %", fmt::join(places, " %, "));
+  if (stats.answer_rows > 0) text += fmt::format("; {:.2f} tokens a step", TokensPerStep(stats));
+  return text;
 }
 
 std::string FormatStats(const RuntimeStats& stats) {

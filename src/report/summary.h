@@ -38,6 +38,10 @@ struct RunSummary {
 // Describes what ran: version, model, device, weights, and the options that affect speed.
 Json AboutRun(const load::LoadedModel& model, const load::EngineOptions& options);
 
+// How many drafts were right, of the first ones, the second ones and so on, and the tokens that a
+// step gave. REQUIRES stats.drafted_tokens > 0.
+std::string AcceptanceText(const SchedulerStats& stats);
+
 // Returns several lines without a final line break; a single line if no request was submitted.
 std::string FormatSummary(const RunSummary& summary);
 // Returns all figures except the time series.

@@ -128,7 +128,8 @@ TEST(DrafterSchedulesTest, AModelThatDraftsForItselfIsAlwaysRight) {
 }
 
 TEST(DrafterSchedulesTest, ALayersDraftsChangeNoAnswer) {
-  for (const char* name : {"prediction/glm4_moe", "prediction/deepseek_v3", "prediction/glm4_moe_lite"}) {
+  for (const char* name :
+       {"prediction/glm4_moe", "prediction/deepseek_v3", "prediction/glm4_moe_lite"}) {
     const DraftedModel model = OpenDrafted(name);
     const std::vector<Request> requests = SomeRequests(model.config, 8, 24, /*greedy=*/false);
     const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {}, requests);

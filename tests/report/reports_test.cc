@@ -390,6 +390,10 @@ TEST_F(ReportsProgramTest, ASmallModelsDraftsAreCountedByPlace) {
   ASSERT_NE(figures.Find("draft_acceptance_by_place"), nullptr);
   EXPECT_EQ(figures.Find("draft_acceptance_by_place")->Dump(), "[100.0, 100.0, 100.0]");
   EXPECT_GT(figures.Find("tokens_per_step")->as_double(), 1.5);
+  const ProgramResult chat =
+      Chat({"-n", "24", "--ignore-eos", "--commands", "--speculate", itself}, "Hi\n/stats\n");
+  EXPECT_NE(chat.err.find("  drafts        right: 100.0 %, by place 100 %"), std::string::npos)
+      << chat.out << chat.err;
   // What the demo model lacks, and what is no model, is one error.
   const ProgramResult layer = Run({"--file", rows, "--speculate", "mtp"});
   EXPECT_EQ(layer.exit_code, 64);
