@@ -17,7 +17,8 @@ PredictionLayer KindOf(const ModelConfig& target) {
   for (const char* name : {"Qwen3NextForCausalLM", "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM"}) {
     if (target.architecture == name) return PredictionLayer::kApart;
   }
-  for (const char* name : {"DeepseekV3ForCausalLM", "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM"}) {
+  for (const char* name :
+       {"DeepseekV3ForCausalLM", "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM"}) {
     if (target.architecture == name) return PredictionLayer::kBehind;
   }
   return PredictionLayer::kNone;
