@@ -1,7 +1,6 @@
 #include "report/summary.h"
 
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 #include <sys/resource.h>
 
 #include <filesystem>
@@ -303,8 +302,10 @@ std::string SummaryText(const RunSummary& summary) {
 
 std::string AcceptanceText(const SchedulerStats& stats) {
   std::string text = fmt::format("{:.1f} %", AcceptancePercent(stats));
-  const std::vector<double> places = AcceptanceByPlace(stats);
-  if (!places.empty()) text += fmt::format(", by place {:.0f} %", fmt::join(places, " %, "));
+  const char* before = ", by place ";
+  for (const double percent : AcceptanceByPlace(stats)) {
+    text += fmt::format("{}{:.0f} %", std::exchange(before, ", "), percent);
+  }
   if (stats.answer_rows > 0) text += fmt::format("; {:.2f} tokens a step", TokensPerStep(stats));
   return text;
 }

@@ -85,7 +85,7 @@ def write_model(folder, num_layers):
 
 
 def seconds_of(binary, folder, speculate, tokens):
-    """Of the answer after its first token."""
+    """Returns the seconds of a token after the first, and the tokens of a step."""
     rows = folder / "rows.jsonl"
     rows.write_text(json.dumps({"prompt_token_ids": list(range(300, 332)), "max_tokens": tokens, "temperature": 0,
                                 "ignore_eos": True}))
