@@ -14,7 +14,7 @@
 // drafts are verified. A row with a page whose keys the drafter has not written, because steps of
 // many rows leave it out, has no good drafts: its last token is repeated.
 //
-// Used by one thread.
+// Used by one thread, except for TakeLoaded.
 #pragma once
 
 #include <cstdint>
@@ -63,8 +63,9 @@ class TokenDrafter {
   // Runs over the tokens of the plan's HiddenSpans, whose states were taken. `num_accepted`: [R].
   void Feed(const BatchPlan& plan, const StepTables& tables, const int32_t* num_accepted);
 
-  // Pages got the keys and values of whole blocks, the layer's among them. The states behind them
-  // are not known: a row that goes on from one reads zeros.
+  // Pages get the keys and values of whole blocks, the drafter's among them. The states behind them
+  // are not known: a row of a layer that goes on from one reads zeros. Any thread, while no step
+  // uses the pages.
   void TakeLoaded(std::span<const PageId> pages);
 
  private:
