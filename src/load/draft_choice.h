@@ -21,6 +21,10 @@ enum class DraftKind : uint8_t {
   kAuto,   // the layer if there is one, else repetitions
 };
 
+// With more decoding rows than this a model does not draft: on the CPU eight rows with drafts that
+// are all right gain 1.1 times, and 16 lose (tests/bench/RESULTS.md).
+inline constexpr int32_t kModelDraftRowsMax = 8;
+
 struct DraftOption {
   DraftKind kind = DraftKind::kNone;
   int32_t max_drafts = 0;  // upper bound on drafts of one request in one step

@@ -112,7 +112,11 @@ RuntimeOptions ToRuntimeOptions(const EngineSetup& setup, const ModelConfig& con
   scheduler.queue = options.policy;
   scheduler.max_drafts = options.drafts.max_drafts;
   scheduler.kv_failure = options.prefix_cache.on_error;
-  if (options.drafts.kind == DraftKind::kNgram) scheduler.drafter = MakeNgramDrafter();
+  if (options.drafts.kind == DraftKind::kNgram) {
+    scheduler.drafter = MakeNgramDrafter();
+  } else {
+    scheduler.max_draft_rows = kModelDraftRowsMax;
+  }
   const bool is_device = setup.device.cuda != nullptr;
   const double share = options.chat_share >= 0 ? options.chat_share
                        : is_device             ? kDeviceChatShare
