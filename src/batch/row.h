@@ -44,8 +44,8 @@ constexpr bool IsScoring(RowPurpose purpose) { return purpose >= RowPurpose::kCl
 
 // Format of a row, and thus of its answer: the program's own, a line of an OpenAI Batch file for
 // one of its URLs, a row to score, texts that become vectors, in the program's own form or in a
-// Batch file, texts that get labels, or documents that are ranked: those of a row, one that is a
-// row, or those of a Batch file for /v1/rerank or /v1/score.
+// Batch file, texts that get labels, or documents that are ranked: a row lists them, or each row is
+// one, or a line of a Batch file for /v1/rerank or /v1/score lists them.
 enum class RowFormat : uint8_t {
   kOwn,
   kBatchChat,
@@ -170,7 +170,7 @@ struct Row : load::AnswerOverrides {
   ReasoningTags reasoning;
   // How calls are told from the text of its answers; null: they are not.
   std::shared_ptr<const CallRules> calls;
-  bool has_call_settings = false;  // `calls` and the grammar of calls are those of tool_settings
+  bool has_call_settings = false;  // `calls` and its grammar follow tool_settings
   ShownPrompt shown;
   bool hide_reasoning = false;
   size_t shared_bytes = 0;    // of `grammar`, which an earlier row in work has, too

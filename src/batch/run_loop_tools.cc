@@ -18,8 +18,9 @@ namespace {
 
 constexpr size_t kLoggedResultMax = 200;  // bytes
 
-// The calls of the answer that nobody runs: of tools that the row has and the user did not name. A
-// call of a tool that there is not is answered with an error, from which models recover.
+// Returns true if the answer calls a tool that the row lists and the user did not name: the program
+// cannot run it. A call of a tool that nobody lists is answered with an error, from which models
+// recover.
 bool HasCallsForOthers(const Row& row, const RowAnswer& answer, const RowTools& tools) {
   const std::vector<std::string> listed = ToolNames(row);
   return std::any_of(answer.calls.begin(), answer.calls.end(), [&](const ToolCall& call) {

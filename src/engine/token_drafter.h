@@ -103,7 +103,7 @@ class TokenDrafter {
   void ForgetOthers(const BatchPlan& plan);
   // Adds a row of the drafter for token `id` at `place` to the pass.
   void AddToken(TokenId id, int32_t place, int64_t slot);
-  // Adds those of the tokens [begin, end) of the step.
+  // Adds rows of the drafter for the tokens [begin, end) of the step.
   void AddTokens(const BatchPlan& plan, const StepTables& tables, int32_t row, int32_t begin,
                  int32_t end);
   // Keeps the states of the same tokens, and counts their keys as known.

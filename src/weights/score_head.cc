@@ -15,6 +15,7 @@
 #include "minisgl/weights/checkpoint.h"
 #include "weights/field_reader.h"
 #include "weights/model_dir.h"
+#include "weights/stored_values.h"
 
 namespace minisgl {
 namespace weights {
@@ -31,18 +32,6 @@ constexpr const char* kSecondLayer = "score.2";
 
 std::string WeightOf(const std::string& layer) { return layer + ".weight"; }
 
-Result<std::vector<float>> ReadValues(const Checkpoint& checkpoint, const std::string& name,
-                                      const std::vector<int64_t>& shape) {
-  MINISGL_ASSIGN_OR_RETURN(const TensorView tensor, checkpoint.Get(name));
-  if (tensor.shape != shape) {
-    return BadInput("{}: tensor {} has shape {}, {} is needed", checkpoint.FileOf(name), name,
-                    ShapeToString(tensor.shape), ShapeToString(shape));
-  }
-  std::vector<float> values(static_cast<size_t>(tensor.num_elements()));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = tensor.At(static_cast<int64_t>(i));
-  return values;
-}
-
 // The product `layer` of an input of `num_in` elements. How many it gives, its file says.
 Result<DenseModule> ReadLayer(const Checkpoint& checkpoint, const std::string& layer,
                               int64_t num_in) {
@@ -55,9 +44,10 @@ Result<DenseModule> ReadLayer(const Checkpoint& checkpoint, const std::string& l
     return BadInput("{}: tensor {} has shape {}, {} at most are needed", checkpoint.FileOf(weight),
                     weight, ShapeToString(tensor.shape), ShapeToString({kLabelsMax, num_in}));
   }
-  MINISGL_ASSIGN_OR_RETURN(dense.weight, ReadValues(checkpoint, weight, {dense.out, num_in}));
+  MINISGL_ASSIGN_OR_RETURN(dense.weight,
+                           weights::ReadStoredValues(checkpoint, weight, {dense.out, num_in}));
   if (checkpoint.Has(bias)) {
-    MINISGL_ASSIGN_OR_RETURN(dense.bias, ReadValues(checkpoint, bias, {dense.out}));
+    MINISGL_ASSIGN_OR_RETURN(dense.bias, weights::ReadStoredValues(checkpoint, bias, {dense.out}));
   }
   return dense;
 }

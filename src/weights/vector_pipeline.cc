@@ -18,6 +18,7 @@
 #include "weights/field_reader.h"
 #include "weights/gguf_metadata.h"
 #include "weights/model_dir.h"
+#include "weights/stored_values.h"
 
 namespace minisgl::weights {
 namespace {
@@ -85,18 +86,6 @@ Result<Pooling> ReadPooling(const std::string& path, int64_t width) {
 // A path of Python's classes; the last name is stable.
 std::string_view LastName(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
-Result<std::vector<float>> ReadDenseTensor(const Checkpoint& checkpoint, const char* name,
-                                           const std::vector<int64_t>& shape) {
-  MINISGL_ASSIGN_OR_RETURN(const TensorView tensor, checkpoint.Get(name));
-  if (tensor.shape != shape) {
-    return BadInput("{}: tensor {} has shape {}, {} is needed", checkpoint.FileOf(name), name,
-                    ShapeToString(tensor.shape), ShapeToString(shape));
-  }
-  std::vector<float> values(static_cast<size_t>(tensor.num_elements()));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = tensor.At(static_cast<int64_t>(i));
-  return values;
-}
-
 Result<DenseModule> ReadDense(const std::string& folder, int64_t width) {
   const std::string path = JoinPath(folder, "config.json");
   MINISGL_ASSIGN_OR_RETURN(const Json json, ReadJsonAt(path));
@@ -117,10 +106,11 @@ Result<DenseModule> ReadDense(const std::string& folder, int64_t width) {
   }
   if (!reader.ok()) return reader.status();
   MINISGL_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(folder));
-  MINISGL_ASSIGN_OR_RETURN(dense.weight,
-                           ReadDenseTensor(*checkpoint, "linear.weight", {dense.out, dense.in}));
+  MINISGL_ASSIGN_OR_RETURN(
+      dense.weight, weights::ReadStoredValues(*checkpoint, "linear.weight", {dense.out, dense.in}));
   if (has_bias) {
-    MINISGL_ASSIGN_OR_RETURN(dense.bias, ReadDenseTensor(*checkpoint, "linear.bias", {dense.out}));
+    MINISGL_ASSIGN_OR_RETURN(dense.bias,
+                             weights::ReadStoredValues(*checkpoint, "linear.bias", {dense.out}));
   }
   return dense;
 }
