@@ -234,8 +234,8 @@ struct ModelConfig {
   ExpertsConfig experts;
   StateConfig states;
   bool embedding_norm = false;  // embeddings are normalised, without weights
-  // Embeddings are the sum of those of ids, of positions and of types of texts (of type 0 alone),
-  // and are normalised with stored weights. Numbers are rows of tables; 0: there is none.
+  // An encoder adds to the embedding of an id that of its position and that of text type 0, and
+  // normalises the sum with stored weights. The counts are rows of tables; 0: there is no table.
   int64_t num_positions = 0;
   int64_t first_position = 0;  // the row of a text's first token
   int64_t num_token_types = 0;
