@@ -71,8 +71,10 @@ std::optional<uint64_t> PageShare(const ListedModel& model, const Rank& rank, DT
   return KvBytesPerToken(RankConfig(*model.layers(), model.RankOf(rank)), dtype);
 }
 
+// `kept_layers`: of the target.
 std::optional<ModelNeeds> CountOnRank(const ListedModel& model, const PlanOptions& options,
-                                      int64_t max_seq_len, const Rank& rank, DType kv_dtype) {
+                                      int64_t max_seq_len, const Rank& rank, DType kv_dtype,
+                                      const std::vector<int32_t>& kept_layers) {
   DecoderOptions decoder = {
       .weight_format = FormatOf(model, options),
       .activation_dtype = options.activation_dtype(),
@@ -82,8 +84,10 @@ std::optional<ModelNeeds> CountOnRank(const ListedModel& model, const PlanOption
       .rank = model.RankOf(rank),
       .logits_on_all_ranks = options.device != nullptr};
   if (model.role() == ModelRole::kDrafter) {
-    decoder.max_logit_rows = DrafterRows(options.max_running_requests, StepDrafts(options));
+    decoder.max_logit_rows =
+        DrafterRows(*model.layers(), options.max_running_requests, StepDrafts(options));
   }
+  if (model.role() == ModelRole::kTarget) decoder.kept_layers = kept_layers;
   const auto weights = options.weight_counts == nullptr ? model.WeightBytes(decoder)
                                                         : options.weight_counts->Of(model, decoder);
   const auto workspace = model.WorkspaceBytes(decoder);
@@ -100,10 +104,12 @@ std::optional<ModelNeeds> CountOnRank(const ListedModel& model, const PlanOption
 
 // On all ranks; on devices, the most of each that one needs. Nothing if a size exceeds 2^64.
 std::optional<ModelNeeds> CountOnRanks(const ListedModel& model, const PlanOptions& options,
-                                       int64_t max_seq_len, DType kv_dtype) {
+                                       int64_t max_seq_len, DType kv_dtype,
+                                       const std::vector<int32_t>& kept_layers) {
   ModelNeeds all;
   for (int32_t index = 0; index < options.num_ranks; ++index) {
-    const auto one = CountOnRank(model, options, max_seq_len, {index, options.num_ranks}, kv_dtype);
+    const auto one =
+        CountOnRank(model, options, max_seq_len, {index, options.num_ranks}, kv_dtype, kept_layers);
     if (!one) return std::nullopt;
     for (const auto part :
          {&ModelNeeds::weight_bytes, &ModelNeeds::workspace_bytes, &ModelNeeds::scratch_bytes,
@@ -226,7 +232,7 @@ std::optional<Needs> CountNeeds(const ModelList& models, const PlanOptions& opti
   std::vector<std::optional<uint64_t>> weights, workspaces, beside;
   for (size_t i = 0; i < models.size(); ++i) {
     const ListedModel& model = models[i];
-    const auto own = CountOnRanks(model, options, max_seq_len, kv_dtype);
+    const auto own = CountOnRanks(model, options, max_seq_len, kv_dtype, models.KeptLayers());
     if (!own) return std::nullopt;
     const auto workspace = CheckedAdd(own->workspace_bytes, own->scratch_bytes);
     weights.push_back(own->weight_bytes);

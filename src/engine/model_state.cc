@@ -21,7 +21,8 @@ Result<std::unique_ptr<ModelState>> ModelState::Make(const ModelList& models,
                          .max_logit_rows = MaxPlaces(limits),
                          .max_seq_len = limits.max_seq_len,
                          .rank = rank,
-                         .logits_on_all_ranks = ops->GathersOnAllRanks()};
+                         .logits_on_all_ranks = ops->GathersOnAllRanks(),
+                         .kept_layers = models.KeptLayers()};
   state->kv_dtype_ = KvDType(options.activation_dtype, plan.weight_format.dtype);
   MINISGL_ASSIGN_OR_RETURN(state->decoder_, Decoder::Load(models.target(), files[0], options, ops));
   for (size_t i = 1; i < models.size(); ++i) {
@@ -30,9 +31,11 @@ Result<std::unique_ptr<ModelState>> ModelState::Make(const ModelList& models,
       continue;
     }
     options.weight_format = plan.models[i].weight_format;
+    options.kept_layers.clear();
     options.rank = models[i].RankOf(rank);
     if (models[i].role() == ModelRole::kDrafter) {
-      options.max_logit_rows = DrafterRows(limits.max_running_requests, limits.max_step_drafts);
+      options.max_logit_rows =
+          DrafterRows(*models[i].layers(), limits.max_running_requests, limits.max_step_drafts);
     }
     MINISGL_RETURN_IF_ERROR(state->LoadBeside(models[i], files[i], options));
   }
@@ -73,11 +76,28 @@ void ModelState::RunLayers(ForwardInput input, const StepTables& tables) {
   decoder_->RunLayers(input);
 }
 
-void ModelState::RunDrafter(ForwardInput input, const StepTables& tables) {
+ForwardInput ModelState::OfDrafter(ForwardInput input, const StepTables& tables) const {
   input.page_table = tables.page_table;
   input.page_table_stride = tables.page_table_stride;
   input.kv = kv_.beside(drafter_layers_);
-  drafter_->RunLayers(input);
+  return input;
+}
+
+void ModelState::RunDrafter(const ForwardInput& input, const StepTables& tables) {
+  drafter_->RunLayers(OfDrafter(input, tables));
+}
+
+void ModelState::WriteDrafterKeys(const ForwardInput& input, const StepTables& tables) {
+  drafter_->WriteKeys(OfDrafter(input, tables));
+}
+
+const float* ModelState::MixedStates(int64_t first, int64_t count) {
+  const ModelConfig& head = drafter_->config();
+  std::vector<const float*> parts;
+  for (size_t part = 0; part < head.draft_head.target_layers.size(); ++part) {
+    parts.push_back(decoder_->Entering(part) + first * head.draft_head.target_width);
+  }
+  return drafter_->MixTargetStates(parts, count);
 }
 
 }  // namespace minisgl::engine

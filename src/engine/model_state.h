@@ -48,12 +48,17 @@ class ModelState {
   void RunLayers(ForwardInput input, const StepTables& tables);
   float* Logits(const ForwardInput& input) { return decoder_->Logits(input); }
   ConstActivationPtr States(const ForwardInput& input) { return decoder_->States(input); }
-  // Decoder::RunLayers of the drafter, likewise.
-  void RunDrafter(ForwardInput input, const StepTables& tables);
+  // Decoder::RunLayers and WriteKeys of the drafter, likewise.
+  void RunDrafter(const ForwardInput& input, const StepTables& tables);
+  void WriteDrafterKeys(const ForwardInput& input, const StepTables& tables);
+  // Decoder::MixTargetStates of the drafter, which is a head, for tokens [first, first + count) of
+  // the last pass of the target.
+  const float* MixedStates(int64_t first, int64_t count);
 
  private:
   ModelState(ModelConfig config, int32_t page_size, Ops* ops)
       : config_(std::move(config)), page_size_(page_size), ops_(ops) {}
+  ForwardInput OfDrafter(ForwardInput input, const StepTables& tables) const;
   Status LoadBeside(const ListedModel& model, const Checkpoint& checkpoint,
                     const DecoderOptions& options);
 

@@ -17,6 +17,7 @@
 
 #include "minisgl/batch_plan.h"
 #include "minisgl/engine/engine.h"
+#include "minisgl/weights/model_config.h"
 
 namespace minisgl::engine {
 
@@ -25,9 +26,12 @@ inline int32_t MaxPlaces(const EngineLimits& limits) {
   return limits.max_running_requests + limits.max_step_drafts;
 }
 
-// The most rows of a step that draft: each has a draft.
-inline int64_t DrafterRows(int32_t max_running_requests, int32_t max_step_drafts) {
-  return std::max<int64_t>(1, std::min(max_running_requests, max_step_drafts));
+// The most rows of logits of a drafter's pass: of each row that drafts, or all drafts at once.
+inline int64_t DrafterRows(const ModelConfig& drafter, int32_t max_running_requests,
+                           int32_t max_step_drafts) {
+  const bool is_block = drafter.prediction == PredictionLayer::kBlock;
+  return std::max<int64_t>(
+      1, is_block ? max_step_drafts : std::min(max_running_requests, max_step_drafts));
 }
 
 // Calls add(row, token, history_len) for each place: `token` is the one of the step after which the

@@ -92,13 +92,17 @@ Status StepRunner::MakeDrafter(const ModelList& models, const EngineLimits& limi
     });
     return states;
   };
+  passes.write_keys = [this](const ForwardInput& input) {
+    OnRanks([&](ModelState* model, bool) { model->WriteDrafterKeys(input, state_->tables()); });
+  };
   MINISGL_ASSIGN_OR_RETURN(drafter_,
                            TokenDrafter::Make(limits, *drafter->layers(), std::move(passes), ops_));
   return Status();
 }
 
-// In pieces, as the states of prompts that are pooled.
 void StepRunner::TakeStates(const BatchPlan& plan) {
+  if (drafter_->mixes_states()) return TakeMixedStates(plan);
+  // In pieces, as the states of prompts that are pooled.
   const int32_t piece = MaxPlaces(limits());
   for (const HiddenSpan& span : plan.extras.hidden) {
     for (int32_t begin = 0; begin < span.count; begin += piece) {
@@ -110,6 +114,16 @@ void StepRunner::TakeStates(const BatchPlan& plan) {
       drafter_->TakeStates(states.f32(), first, count);
     }
   }
+}
+
+// Each rank has the states of whole layers, and the first one mixes them.
+void StepRunner::TakeMixedStates(const BatchPlan& plan) {
+  OnRanks([&](ModelState* model, bool is_first) {
+    if (!is_first) return;
+    for (const HiddenSpan& span : plan.extras.hidden) {
+      drafter_->TakeStates(model->MixedStates(span.token, span.count), span.token, span.count);
+    }
+  });
 }
 
 std::vector<const ModelState*> StepRunner::models() const {

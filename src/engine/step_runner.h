@@ -81,6 +81,7 @@ class StepRunner {
   void OnRanks(const std::function<void(ModelState*, bool is_first)>& of);
   Status MakeDrafter(const ModelList& models, const EngineLimits& limits);
   void TakeStates(const BatchPlan& plan);
+  void TakeMixedStates(const BatchPlan& plan);
   void ApplyWrites(const BatchPlan& plan);
   // Encodes the pictures of the plan, and lists what they mean for its tokens.
   Status TakePictures(const BatchPlan& plan, ForwardInput* input);

@@ -25,9 +25,11 @@ Result<std::unique_ptr<TokenDrafter>> TokenDrafter::Make(const EngineLimits& lim
   const auto tokens = static_cast<uint64_t>(limits.max_step_tokens);
   const auto pages = static_cast<uint64_t>(limits.num_pages) + 1;
   const auto width = static_cast<uint64_t>(drafter->width_);
-  if (drafter->is_layer()) {
+  if (drafter->wants_states()) {
     MINISGL_ASSIGN_OR_RETURN(drafter->states_, DeviceArray<float>::Make(ops, {tokens, width}));
     MINISGL_ASSIGN_OR_RETURN(drafter->inputs_, DeviceArray<float>::Make(ops, {tokens, width}));
+  }
+  if (drafter->reads_before()) {
     MINISGL_ASSIGN_OR_RETURN(drafter->kept_, DeviceArray<float>::Make(ops, {pages, width}));
   }
   drafter->num_known_.resize(pages);
@@ -45,7 +47,7 @@ std::optional<uint64_t> TokenDrafter::StepBytes(const EngineLimits& limits,
 }
 
 std::optional<uint64_t> TokenDrafter::PageBytes(const ModelConfig& config) {
-  if (!config.is_prediction_layer()) return 0;
+  if (!config.is_prediction_layer() || config.prediction == PredictionLayer::kBlock) return 0;
   const uint64_t factors[] = {static_cast<uint64_t>(config.hidden_size), sizeof(float)};
   return CheckedProduct(factors);
 }
@@ -57,6 +59,7 @@ void TokenDrafter::Pass::Clear() {
   table_row.clear();
   row_begin.assign(1, 0);
   kv_len.clear();
+  key_end.clear();
 }
 
 int64_t TokenDrafter::SlotOf(const StepTables& tables, int32_t page_size, int32_t table_row,
@@ -74,8 +77,9 @@ ForwardInput TokenDrafter::InputOf(const Pass& pass) {
           .table_row = pass.table_row.data(),
           .row_begin = pass.row_begin.data(),
           .kv_len = pass.kv_len.data(),
+          .key_end = pass.key_end.empty() ? nullptr : pass.key_end.data(),
           .states_before = inputs_.data(),
-          .first_key = is_layer() ? 1 : 0};
+          .first_key = reads_before() ? 1 : 0};
 }
 
 bool TokenDrafter::KnowsKeys(const StepTables& tables, int32_t table_row, int32_t place) const {
@@ -94,8 +98,8 @@ void TokenDrafter::CopyKept(int64_t page, float* to) const {
 
 void TokenDrafter::AddToken(TokenId id, int32_t place, int64_t slot) {
   // Ids past the end of a vocabulary are of no token.
-  pass_.token_ids.push_back(id < vocab_size_ ? id : 0);
-  pass_.positions.push_back(is_layer() ? place - 1 : place);
+  pass_.token_ids.push_back(id < num_ids_ ? id : 0);
+  pass_.positions.push_back(reads_before() ? place - 1 : place);
   pass_.slots.push_back(slot);
 }
 
@@ -112,14 +116,51 @@ void TokenDrafter::Propose(const BatchPlan& plan, const StepTables& tables) {
       std::fill_n(tokens + place + 1, count, tokens[place]);
       continue;
     }
-    if (is_layer()) {
+    if (reads_before()) {
       const int64_t before = SlotOf(tables, limits_.page_size, table_row, place - 1);
       CopyKept(before / limits_.page_size, inputs_.data() + std::ssize(drafts) * width_);
     }
     drafts.push_back({table_row, place, count, tokens[place]});
     most = std::max(most, count);
   }
+  if (drafts.empty()) return;
+  if (is_block()) return ProposeBlocks(tables, drafts);
   for (int32_t index = 0; index < most; ++index) ProposeOne(tables, index, &drafts);
+}
+
+TokenId TokenDrafter::Best(const float* logits) const {
+  const int64_t count =
+      head_.row_ids == nullptr ? std::min(vocab_size_, limits_.vocab_size) : vocab_size_;
+  const TokenId row = MostLikely(logits, count);
+  return head_.row_ids == nullptr ? row : (*head_.row_ids)[static_cast<size_t>(row)];
+}
+
+// Each place of a block after the first predicts its own token, and sees the whole block.
+void TokenDrafter::ProposeBlocks(const StepTables& tables, const std::vector<Draft>& drafts) {
+  pass_.Clear();
+  std::vector<int32_t> masks;
+  for (const Draft& draft : drafts) {
+    const int32_t end = draft.place + draft.count + 1;
+    for (int32_t place = draft.place; place < end; ++place) {
+      if (place > draft.place) masks.push_back(static_cast<int32_t>(pass_.token_ids.size()));
+      AddToken(place == draft.place ? draft.last : head_.mask_id, place,
+               SlotOf(tables, limits_.page_size, draft.table_row, place));
+      pass_.key_end.push_back(end);
+    }
+    pass_.table_row.push_back(draft.table_row);
+    pass_.row_begin.push_back(static_cast<int32_t>(pass_.token_ids.size()));
+    pass_.kv_len.push_back(end);
+  }
+  passes_.run_layers(InputOf(pass_));
+  const float* logits = passes_.logits(
+      {.logit_tokens = masks.data(), .num_logit_tokens = static_cast<int32_t>(masks.size())});
+  for (const Draft& draft : drafts) {
+    TokenId* const tokens =
+        tables.token_pool + draft.table_row * tables.token_pool_stride + draft.place + 1;
+    for (int32_t index = 0; index < draft.count; ++index, logits += vocab_size_) {
+      tokens[index] = Best(logits);
+    }
+  }
 }
 
 // Makes draft `index` of each row, a layer from the states in inputs_, and leaves its own there for
@@ -136,7 +177,7 @@ void TokenDrafter::ProposeOne(const StepTables& tables, int32_t index, std::vect
   passes_.run_layers(InputOf(pass_));
   const ForwardInput wanted = {.logit_tokens = all_.data(),
                                .num_logit_tokens = static_cast<int32_t>(drafts->size())};
-  if (is_layer()) {
+  if (reads_before()) {
     const float* const states = passes_.states(wanted).f32();
     std::copy_n(states, std::ssize(*drafts) * width_, inputs_.data());
   }
@@ -144,12 +185,11 @@ void TokenDrafter::ProposeOne(const StepTables& tables, int32_t index, std::vect
   size_t kept = 0;
   for (size_t i = 0; i < drafts->size(); ++i) {
     Draft draft = (*drafts)[i];
-    draft.last = MostLikely(logits + static_cast<int64_t>(i) * vocab_size_,
-                            std::min(vocab_size_, limits_.vocab_size));
+    draft.last = Best(logits + static_cast<int64_t>(i) * vocab_size_);
     tables.token_pool[draft.table_row * tables.token_pool_stride + draft.place + index + 1] =
         draft.last;
     if (index + 1 == draft.count) continue;
-    if (is_layer()) {
+    if (reads_before()) {
       std::copy_n(inputs_.data() + static_cast<int64_t>(i) * width_, width_,
                   inputs_.data() + static_cast<int64_t>(kept) * width_);
     }
@@ -179,9 +219,11 @@ void TokenDrafter::AddTokens(const BatchPlan& plan, const StepTables& tables, in
   const TokenId* const tokens = tables.token_pool + table_row * tables.token_pool_stride;
   for (int32_t token = begin; token < end; ++token) {
     const int32_t place = plan.positions[static_cast<size_t>(token)];
-    if (is_layer()) {
+    float* const input = inputs_.data() + std::ssize(pass_.token_ids) * width_;
+    if (is_block()) {
+      std::copy_n(states_.data() + int64_t{token} * width_, width_, input);
+    } else if (reads_before()) {
       if (place == 0) continue;
-      float* const input = inputs_.data() + std::ssize(pass_.token_ids) * width_;
       if (token > plan.row_begin[static_cast<size_t>(row)]) {
         std::copy_n(states_.data() + int64_t{token - 1} * width_, width_, input);
       } else {
@@ -206,7 +248,7 @@ void TokenDrafter::KeepStates(const BatchPlan& plan, int32_t begin, int32_t end)
     // Keys after an unknown one are not known.
     if (num_known_[page] >= offset) num_known_[page] = offset + 1;
     const bool is_last = token + 1 == end || offset + 1 == limits_.page_size;
-    if (!is_layer() || !is_last) continue;
+    if (!reads_before() || !is_last) continue;
     std::copy_n(states_.data() + int64_t{token} * width_, width_,
                 kept_.data() + static_cast<int64_t>(page) * width_);
   }
@@ -230,12 +272,16 @@ void TokenDrafter::Feed(const BatchPlan& plan, const StepTables& tables,
   }
   pass_.Clear();
   for (const Part& part : parts) {
-    // The row of the last known token ran before the drafts.
-    const bool has_first =
-        !plan.makes_drafts.empty() && plan.makes_drafts[static_cast<size_t>(part.row)] != 0;
+    // The row of the last known token ran before the drafts, but in a block it has no keys that
+    // stay.
+    const bool has_first = !is_block() && !plan.makes_drafts.empty() &&
+                           plan.makes_drafts[static_cast<size_t>(part.row)] != 0;
     AddTokens(plan, tables, part.row, part.begin + (has_first ? 1 : 0), part.end);
   }
-  if (!pass_.token_ids.empty()) passes_.run_layers(InputOf(pass_));
+  if (!pass_.token_ids.empty()) {
+    const auto& run = is_block() ? passes_.write_keys : passes_.run_layers;
+    run(InputOf(pass_));
+  }
   for (const Part& part : parts) KeepStates(plan, part.begin, part.end);
 }
 
@@ -243,7 +289,7 @@ void TokenDrafter::TakeLoaded(std::span<const PageId> pages) {
   for (const PageId page : pages) {
     if (page == kNoPage) continue;
     num_known_[static_cast<size_t>(page)] = limits_.page_size;
-    if (is_layer()) std::fill_n(kept_.data() + page * width_, width_, 0.0f);
+    if (reads_before()) std::fill_n(kept_.data() + page * width_, width_, 0.0f);
   }
 }
 

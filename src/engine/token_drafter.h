@@ -1,18 +1,24 @@
 // Drafts by a model beside the target, in the steps of the CPU's engine.
 //
-// The drafter is a small model, whose row of token i reads that token alone, or a layer for
-// multi-token prediction (ModelConfig::prediction), whose row of token i reads the token and the
-// target's state at token i - 1 and has the rotary position i - 1. Either way the row writes its
-// keys and values at token i's slot. So what stands in a slot is decided by the tokens up to it, as
-// the target's keys and values are, and prefixes are shared by the same pages. For a layer token 0
-// has no row: rows attend to keys from 1 on.
+// The drafter is one of three kinds (ModelConfig::prediction):
+// - A small model. Its row of token i reads that token alone.
+// - A layer for multi-token prediction, or an EAGLE-3 head. Its row of token i reads the token and
+//   the target's state at token i - 1, and has the rotary position i - 1. Token 0 has no row: rows
+//   attend to keys from 1 on.
+// - A DFlash head. It makes keys and values for token i of the target's state there, and has rows
+//   for drafts alone.
+// Each writes the keys and values of token i at that token's slot. So what stands in a slot is
+// decided by the tokens up to it, as the target's keys and values are, and prefixes are shared by
+// the same pages.
 //
-// After a step the drafter runs over the step's tokens, less the drafts that were rejected (Feed).
-// For a layer the state behind the last token of each page is kept, for the row of the token after
-// it. Before a step it drafts (Propose): its first row is that of the last known token, the next
-// ones read the draft before them, and a layer its own state; these keys are overwritten once the
-// drafts are verified. A row with a page whose keys the drafter has not written, because steps of
-// many rows leave it out, has no good drafts: its last token is repeated.
+// After a step the drafter reads the step's tokens, less the drafts that were rejected (Feed). For
+// the second kind the state behind the last token of each page is kept, for the row of the token
+// after it. Before a step it drafts (Propose). The first row of the first two kinds is that of the
+// last known token, the next ones read the draft before them, and in place of the target's state
+// the one behind the row before. A DFlash head drafts all at once: a block of the last known token
+// and of mask tokens. These keys are overwritten once the drafts are verified. A row with a page
+// whose keys the drafter has not written, because steps of many rows leave it out, has no good
+// drafts: its last token is repeated.
 //
 // Used by one thread, except for TakeLoaded.
 #pragma once
@@ -43,6 +49,7 @@ class TokenDrafter {
     std::function<void(const ForwardInput&)> run_layers;
     std::function<const float*(const ForwardInput&)> logits;  // [N, V]
     std::function<ConstActivationPtr(const ForwardInput&)> states;
+    std::function<void(const ForwardInput&)> write_keys;  // Decoder::WriteKeys
   };
   // `config`: of the drafter, whole. `ops` must outlive it. kOutOfMemory.
   static Result<std::unique_ptr<TokenDrafter>> Make(const EngineLimits& limits,
@@ -57,8 +64,11 @@ class TokenDrafter {
   void Propose(const BatchPlan& plan, const StepTables& tables);
 
   // True if it reads the target's states (TakeStates).
-  bool wants_states() const { return is_layer(); }
-  // The states [count, width] of the target behind tokens [first, first + count) of the step.
+  bool wants_states() const { return width_ > 0; }
+  // True if it is a head, which mixes states of several layers (Decoder::MixTargetStates).
+  bool mixes_states() const { return kind_ == PredictionLayer::kEagle || is_block(); }
+  // The states [count, width] of the target behind tokens [first, first + count) of the step; of a
+  // head what it mixed of them.
   void TakeStates(const float* states, int64_t first, int64_t count);
   // Runs over the tokens of the plan's HiddenSpans, whose states were taken. `num_accepted`: [R].
   void Feed(const BatchPlan& plan, const StepTables& tables, const int32_t* num_accepted);
@@ -71,11 +81,15 @@ class TokenDrafter {
  private:
   TokenDrafter(const EngineLimits& limits, const ModelConfig& config, Passes passes)
       : limits_(limits),
+        kind_(config.prediction),
+        head_(config.draft_head),
         vocab_size_(config.vocab_size),
+        num_ids_(config.is_draft_head() ? config.draft_head.num_ids : config.vocab_size),
         width_(config.is_prediction_layer() ? config.hidden_size : 0),
         passes_(std::move(passes)) {}
-  // True if the drafter reads the target's states.
-  bool is_layer() const { return width_ > 0; }
+  bool is_block() const { return kind_ == PredictionLayer::kBlock; }
+  // True if rows read the state before their token.
+  bool reads_before() const { return width_ > 0 && !is_block(); }
 
   // A pass over rows of the drafter.
   struct Pass {
@@ -83,6 +97,7 @@ class TokenDrafter {
     std::vector<int32_t> positions;
     std::vector<int64_t> slots;
     std::vector<int32_t> table_row, row_begin, kv_len;
+    std::vector<int32_t> key_end;  // [T] of a block
     void Clear();
   };
   // A row that drafts.
@@ -99,6 +114,9 @@ class TokenDrafter {
   bool KnowsKeys(const StepTables& tables, int32_t table_row, int32_t place) const;
   void CopyKept(int64_t page, float* to) const;
   void ProposeOne(const StepTables& tables, int32_t index, std::vector<Draft>* drafts);
+  void ProposeBlocks(const StepTables& tables, const std::vector<Draft>& drafts);
+  // The most likely token of a row of logits.
+  TokenId Best(const float* logits) const;
   // Marks the keys of tokens that the plan computes and does not feed as unknown.
   void ForgetOthers(const BatchPlan& plan);
   // Adds a row of the drafter for token `id` at `place` to the pass.
@@ -110,8 +128,11 @@ class TokenDrafter {
   void KeepStates(const BatchPlan& plan, int32_t begin, int32_t end);
 
   const EngineLimits limits_;
-  const int64_t vocab_size_;  // of the drafter
-  const int64_t width_;       // of the target's states; 0: a small model reads none
+  const PredictionLayer kind_;
+  const DraftHeadConfig head_;
+  const int64_t vocab_size_;  // of the drafter's logits
+  const int64_t num_ids_;     // of its embedding
+  const int64_t width_;       // of the states; 0: a small model reads none
   const Passes passes_;
   DeviceArray<float> states_;       // [max_step_tokens, width] behind the tokens of the step
   DeviceArray<float> inputs_;       // likewise, what the next pass reads

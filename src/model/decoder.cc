@@ -3,13 +3,16 @@
 // residual stream by the next norm, so that addition and norm are one pass over memory.
 #include "minisgl/model/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "model/draft_head.h"
 #include "model/experts.h"
+#include "model/head_norms.h"
 #include "model/input_embedding.h"
 #include "model/latent_attention.h"
 #include "model/layer_fusion.h"
@@ -17,7 +20,6 @@
 #include "model/per_layer_embedding.h"
 #include "model/picture_tokens.h"
 #include "model/rank_cut.h"
-#include "model/rank_norms.h"
 #include "model/rank_sums.h"
 #include "model/state_mixer.h"
 #include "model/stream_norms.h"
@@ -29,19 +31,20 @@ namespace {
 class OpsDecoder final : public Decoder {
  public:
   // `config`: of the rank.
-  OpsDecoder(const ModelConfig& config, const DecoderOptions& options, model::Span vocabulary,
+  OpsDecoder(const ModelConfig& config, const DecoderOptions& options, int64_t first_id,
              std::vector<int64_t> vocabulary_bounds, DecoderBytes bytes,
              model::ModelWeights weights, model::Workspace workspace, Ops* ops)
       : config_(config),
         options_(options),
-        vocabulary_(vocabulary),
+        first_id_(first_id),
         vocabulary_bounds_(std::move(vocabulary_bounds)),
         bytes_(bytes),
         weights_(std::move(weights)),
         space_(std::move(workspace)),
         ops_(ops),
         norms_(config_, space_, ops),
-        sums_(config_, options.rank.count, ops) {
+        sums_(config_, options.rank.count, ops),
+        head_norms_(config_, shapes_, weights_, space_, options.rank.count, ops) {
     for (int32_t i = 0; i < config.num_layers; ++i) {
       const auto index = static_cast<size_t>(i);
       shapes_.push_back(LayerShapeOf(config, i));
@@ -54,10 +57,13 @@ class OpsDecoder final : public Decoder {
     MINISGL_CHECK(num_tokens <= options_.max_step_tokens, "a step of {} tokens, room for {}",
                   num_tokens, options_.max_step_tokens);
     sums_.Begin();
-    model::EmbedTokens({config_, options_, weights_, space_, norms_, ops_, vocabulary_.first},
-                       input, &sums_);
+    model::EmbedTokens({config_, options_, weights_, space_, norms_, ops_, first_id_}, input,
+                       &sums_);
     const ActivationPtr hidden = space_.hidden.ptr();
     const bool adds = !has_ranks() && ops_->AddsInLinear(num_tokens);
+    const auto is_kept = [&](size_t layer) {
+      return std::ranges::count(options_.kept_layers, static_cast<int32_t>(layer)) > 0;
+    };
     ConstActivationPtr pending = nullptr;  // output of the last part, not added yet
     for (size_t i = 0; i < weights_.layers.size(); ++i) {
       const model::LayerWeights& layer = weights_.layers[i];
@@ -73,9 +79,13 @@ class OpsDecoder final : public Decoder {
         norms_.NormSum(layer.feed_forward_post_norm, num_tokens);
         continue;
       }
-      if (has_mixer) {
+      if (has_mixer && !(i == 0 && config_.prediction == PredictionLayer::kEagle)) {
         RunOrHold(norms_.AddAndNorm(pending, layer.attention_norm, num_tokens, factor),
-                  fusion.attention_norm);
+                  fusion.attention_norm && !is_kept(i));
+      }
+      if (is_kept(i)) {
+        model::KeepEntering(options_.kept_layers, i, num_tokens, options_.max_step_tokens, config_,
+                            space_, ops_);
       }
       if (config_.norm_placement == NormPlacement::kParallel) {
         Mix(input, i, space_.branch.ptr());
@@ -119,11 +129,38 @@ class OpsDecoder final : public Decoder {
 
   ConstActivationPtr States(const ForwardInput& input) override {
     MINISGL_CHECK(input.logit_tokens != nullptr, "states of no listed tokens");
-    return NormWanted(input);
+    const ActivationPtr normed = NormWanted(input);
+    const bool is_plain =
+        config_.prediction == PredictionLayer::kEagle && !config_.draft_head.recycles_norm;
+    return is_plain ? ConstActivationPtr(space_.wanted_residual.data()) : normed;
+  }
+
+  const float* Entering(size_t part) const override {
+    const int64_t width = options_.max_step_tokens * config_.hidden_size;
+    return space_.entering.data() + static_cast<int64_t>(part) * width;
+  }
+
+  const float* MixTargetStates(std::span<const float* const> parts, int64_t count) override {
+    model::MixTargetStates(config_, weights_.prediction, space_, norms_, parts, count, ops_);
+    return space_.residual.data();
+  }
+
+  void WriteKeys(const ForwardInput& input) override {
+    for (size_t i = 0; i < weights_.layers.size(); ++i) {
+      const model::LayerWeights& layer = weights_.layers[i];
+      ops_->Linear({.x = input.states_before,
+                    .weight = &layer.qkv,
+                    .bias = layer.qkv_bias.data(),
+                    .out = space_.qkv.ptr(),
+                    .num_tokens = input.num_tokens});
+      Rotate(input, i);
+    }
   }
 
   const ModelConfig& config() const override { return config_; }
-  DecoderTables tables() const override { return {weights_.embedding, weights_.head}; }
+  DecoderTables tables() const override {
+    return {weights_.embedding, weights_.head, first_id_, vocabulary_bounds_};
+  }
   uint64_t weight_bytes() const override { return *bytes_.weights; }
   uint64_t workspace_bytes() const override { return *bytes_.workspace; }
 
@@ -149,8 +186,8 @@ class OpsDecoder final : public Decoder {
     ops_->GatherColumns({.x = space_.logits.data(),
                          .out = space_.all_logits.data(),
                          .num_tokens = num_rows,
-                         .width = vocabulary_.count,
-                         .first = vocabulary_.first,
+                         .width = config_.vocab_size,
+                         .first = vocabulary_bounds_[static_cast<size_t>(options_.rank.index)],
                          .out_stride = vocabulary_bounds_.back(),
                          .bounds = vocabulary_bounds_.data()});
     return space_.all_logits.data();
@@ -262,10 +299,11 @@ class OpsDecoder final : public Decoder {
                           .next = &layer.attention_output,
                           .behind_attention = BehindAttentionOf(index)}});
     }
-    if (config_.qk_norm == QkNorm::kWhole || config_.qk_norm == QkNorm::kHeadOwn) {
-      NormQueriesAndKeys(index, input.num_tokens);
+    if (layer.state_qkv.num_out > 0) {
+      model::AddProductOfStates(layer.state_qkv, space_, input.num_tokens, ops_);
     }
-    if (config_.value_norm) NormValues(index, input.num_tokens);
+    head_norms_.NormQueriesAndKeys(index, input.num_tokens);
+    head_norms_.NormValues(index, input.num_tokens);
     Rotate(input, index);
     Attend(input, index);
     if (config_.attention_gate) GateAttention(index, input.num_tokens);
@@ -298,67 +336,6 @@ class OpsDecoder final : public Decoder {
                     .up_stride = width});
   }
 
-  // KV heads that the layer writes: none if it reads those of an earlier layer.
-  int32_t OwnKvHeads(size_t index) const {
-    return config_.layers[index].kv_layer < 0 ? shapes_[index].num_kv_heads : 0;
-  }
-
-  // Elements of a token in `qkv`.
-  int64_t TokenWidth(size_t index) const {
-    const LayerShape& shape = shapes_[index];
-    return QkvWidth(shape.num_heads, OwnKvHeads(index), shape.head_dim,
-                    shape.values_in_keys ? 0 : shape.value_dim);
-  }
-
-  // Normalises queries and keys in place, each as one vector or head by head.
-  void NormQueriesAndKeys(size_t index, int64_t num_tokens) {
-    const model::LayerWeights& layer = weights_.layers[index];
-    const int32_t heads = shapes_[index].num_heads, kv_heads = OwnKvHeads(index);
-    NormParams norms[] = {NormOfHeads(index, layer.query_norm, 0, heads, num_tokens),
-                          NormOfHeads(index, layer.key_norm, heads, kv_heads, num_tokens)};
-    const std::span<NormParams> own(norms, kv_heads > 0 ? 2 : 1);
-    if (has_ranks() && config_.qk_norm == QkNorm::kWhole) {
-      model::NormOverRanks(own, options_.rank.count, space_.mean_squares.data(), ops_);
-    } else {
-      for (const NormParams& norm : own) ops_->Norm(norm);
-    }
-  }
-
-  // The norm of heads [first, first + count) of qkv.
-  NormParams NormOfHeads(size_t index, const DeviceArray<float>& weight, int64_t first,
-                         int64_t count, int64_t num_tokens) {
-    const int64_t head_dim = shapes_[index].head_dim;
-    const ActivationPtr heads = space_.qkv.ptr().At(first * head_dim);
-    return {.x = heads,
-            .residual = nullptr,
-            .weight = weight.data(),
-            .out = heads,
-            .num_tokens = num_tokens,
-            .width = count * head_dim,
-            .eps = static_cast<float>(config_.norm_eps),
-            .kind = config_.norm_kind,
-            .group_width = config_.qk_norm == QkNorm::kHeadOwn ? head_dim : count * head_dim,
-            .stride = TokenWidth(index)};
-  }
-
-  // Normalises the values of each head in place, without weights.
-  void NormValues(size_t index, int64_t num_tokens) {
-    const LayerShape& shape = shapes_[index];
-    const int64_t count = OwnKvHeads(index);
-    if (count == 0) return;
-    const ActivationPtr values =
-        space_.qkv.ptr().At((int64_t{shape.num_heads} + count) * shape.head_dim);
-    ops_->Norm({.x = values,
-                .residual = nullptr,
-                .weight = weights_.value_norm.data(),
-                .out = values,
-                .num_tokens = num_tokens,
-                .width = count * shape.value_dim,
-                .eps = static_cast<float>(config_.norm_eps),
-                .group_width = shape.value_dim,
-                .stride = TokenWidth(index)});
-  }
-
   // True if the layer's KV is in window pages.
   bool UsesWindowPages(const ForwardInput& input, size_t index) const {
     return input.window_page_table != nullptr && config_.layers[index].sliding_window > 0;
@@ -379,7 +356,7 @@ class OpsDecoder final : public Decoder {
         .kv = input.kv[index],
         .num_tokens = input.num_tokens,
         .num_heads = shape.num_heads,
-        .num_kv_heads = OwnKvHeads(index),
+        .num_kv_heads = head_norms_.OwnKvHeads(index),
         .head_dim = shape.head_dim,
         .rotary_dim = 0,
         .q_norm = in_place ? layer.query_norm.data() : nullptr,
@@ -425,7 +402,7 @@ class OpsDecoder final : public Decoder {
          .sinks = weights_.layers[index].sinks.data(),
          .step = input.step,
          .v_head_dim = shape.value_dim,
-         .qkv_stride = TokenWidth(index),
+         .qkv_stride = head_norms_.TokenWidth(index),
          .key_end = model::KeyEnds(config_, index, input),
          .first_key = input.first_key});
   }
@@ -551,15 +528,16 @@ class OpsDecoder final : public Decoder {
 
   const ModelConfig config_;
   const DecoderOptions options_;
-  const model::Span vocabulary_;                  // the rank's ids
-  const std::vector<int64_t> vocabulary_bounds_;  // [ranks + 1] of all ranks' ids
+  const int64_t first_id_;                        // of the rank's rows of the embedding
+  const std::vector<int64_t> vocabulary_bounds_;  // [ranks + 1] of all ranks' rows of the head
   const DecoderBytes bytes_;
   const model::ModelWeights weights_;
   const model::Workspace space_;
   Ops* const ops_;
   const model::StreamNorms norms_;
   model::RankSums sums_;
-  std::vector<LayerShape> shapes_;           // [layers]
+  std::vector<LayerShape> shapes_;  // [layers]
+  const model::HeadNorms head_norms_;
   std::vector<model::LayerFusion> fusions_;  // [layers]
   // The norm before the running part's first product, and whether its last product adds.
   std::optional<NormParams> held_norm_;
@@ -581,9 +559,22 @@ Result<std::unique_ptr<Decoder>> Decoder::Load(const ModelConfig& config,
   const ModelConfig own = RankConfig(config, options.rank);
   MINISGL_ASSIGN_OR_RETURN(model::Workspace workspace,
                            model::MakeWorkspace(own, options, config.vocab_size, ops));
-  const model::Span vocabulary = model::FeatureSpan(config, config.vocab_size, options.rank);
-  std::vector<int64_t> bounds = model::FeatureBounds(config, config.vocab_size, options.rank.count);
-  return std::unique_ptr<Decoder>(new OpsDecoder(own, options, vocabulary, std::move(bounds), bytes,
+  const auto index = static_cast<size_t>(options.rank.index);
+  const auto bounds_of = [&](int64_t rows) {
+    return model::FeatureBounds(config, rows, options.rank.count);
+  };
+  const DraftHeadConfig& head = config.draft_head;
+  const DecoderTables* const tables = options.tables;
+  std::vector<int64_t> bounds =
+      tables == nullptr || head.has_head ? bounds_of(config.vocab_size) : tables->vocabulary_bounds;
+  const int64_t first_id = head.has_embedding  ? bounds_of(head.num_ids)[index]
+                           : tables != nullptr ? tables->first_id
+                                               : bounds[index];
+  if (bounds[index + 1] - bounds[index] != own.vocab_size) {
+    return BadInput("{} ranks divide its vocabulary otherwise than the model's",
+                    options.rank.count);
+  }
+  return std::unique_ptr<Decoder>(new OpsDecoder(own, options, first_id, std::move(bounds), bytes,
                                                  std::move(weights), std::move(workspace), ops));
 }
 

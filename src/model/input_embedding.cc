@@ -1,6 +1,7 @@
 // See input_embedding.h.
 #include "model/input_embedding.h"
 
+#include "model/draft_head.h"
 #include "model/per_layer_embedding.h"
 #include "model/picture_tokens.h"
 #include "model/prediction_input.h"
@@ -40,7 +41,9 @@ void EmbedTokens(const InputEmbedding& embedding, const ForwardInput& input, Ran
   AddRows(embedding, weights.positions, input.positions, -config.first_position, num_tokens);
   AddRows(embedding, weights.token_types, space.zero_types.data(), 0, num_tokens);
   if (config.stored_embedding_norm) norms.NormStream(weights.input_norm, num_tokens);
-  if (config.is_prediction_layer()) {
+  if (config.prediction == PredictionLayer::kEagle) {
+    PairWithStates(config, weights, space, norms, input, ops);
+  } else if (config.is_prediction_layer() && !config.is_draft_head()) {
     MixStatesBefore(config, weights.prediction, space, norms, input, ops);
   }
   if (config.embedding_norm) norms.NormEmbedding(weights.embedding_norm, num_tokens);

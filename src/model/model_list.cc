@@ -166,6 +166,11 @@ const ListedModel* ModelList::Of(ModelRole role) const {
   return nullptr;
 }
 
+std::vector<int32_t> ModelList::KeptLayers() const {
+  const ListedModel* const head = drafter();
+  return head == nullptr ? std::vector<int32_t>() : head->layers()->draft_head.target_layers;
+}
+
 ModelList ModelList::WithoutTower() const {
   ModelList list = *this;
   std::erase_if(list.models_, [](const auto& model) { return model->role() == ModelRole::kTower; });

@@ -44,6 +44,17 @@ Status LoadGateInQuery(const Packer& packer, LayerWeights* layer) {
   return Status();
 }
 
+// Queries, keys and values of an EAGLE-3 head, whose matrices read an embedding and then a state.
+Status LoadPairs(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
+  const int64_t width = config.hidden_size;
+  const std::initializer_list<Role> roles = {Role::kQuery, Role::kKey, Role::kValue};
+  MINISGL_ASSIGN_OR_RETURN(layer->qkv, packer.PackInputs(roles, 0, width));
+  MINISGL_ASSIGN_OR_RETURN(layer->state_qkv, packer.PackInputs(roles, width, width));
+  MINISGL_ASSIGN_OR_RETURN(
+      layer->qkv_bias, packer.PackVectors({Role::kQueryBias, Role::kKeyBias, Role::kValueBias}));
+  return Status();
+}
+
 Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
   MINISGL_ASSIGN_OR_RETURN(layer->attention_norm,
                            packer.PackNorm(Role::kAttentionNorm, Role::kAttentionNormBias));
@@ -51,6 +62,8 @@ Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeigh
                            packer.PackNorm(Role::kAttentionPostNorm, Role::kAttentionPostNormBias));
   if (packer.Has(Role::kLatent)) {
     MINISGL_RETURN_IF_ERROR(LoadLatent(packer, layer));
+  } else if (config.prediction == PredictionLayer::kEagle) {
+    MINISGL_RETURN_IF_ERROR(LoadPairs(config, packer, layer));
   } else {
     MINISGL_ASSIGN_OR_RETURN(layer->qkv,
                              packer.Pack({Role::kQkv, Role::kQuery, Role::kKey, Role::kValue}));
@@ -276,8 +289,24 @@ Status LoadPlaces(const Packer& packer, ModelWeights* weights) {
   return Status();
 }
 
+// The norm's vector and the parts of "fc" of a head, for each layer of the target that it reads.
+Status LoadDraftHead(const ModelConfig& config, const Packer& packer,
+                     PredictionWeights* prediction) {
+  const int64_t width = config.draft_head.target_width;
+  MINISGL_ASSIGN_OR_RETURN(prediction->state_norm.weight,
+                           packer.PackVectors({Role::kPredictionStateNorm}));
+  for (size_t part = 0; part < config.draft_head.target_layers.size(); ++part) {
+    MINISGL_ASSIGN_OR_RETURN(
+        Matrix matrix,
+        packer.PackInputs(Role::kPredictionInput, static_cast<int64_t>(part) * width, width));
+    prediction->target_inputs.push_back(std::move(matrix));
+  }
+  return Status();
+}
+
 Status LoadPrediction(const ModelConfig& config, const Packer& packer,
                       PredictionWeights* prediction) {
+  if (config.is_draft_head()) return LoadDraftHead(config, packer, prediction);
   const int64_t width = config.hidden_size;
   MINISGL_ASSIGN_OR_RETURN(
       prediction->embedding_norm.weight,
@@ -291,12 +320,18 @@ Status LoadPrediction(const ModelConfig& config, const Packer& packer,
   return Status();
 }
 
-// The embedding and the output head, or `tables`.
+// The embedding and the output head, or `tables` for what is the target's.
 Status LoadTables(const ModelConfig& config, const Packer& packer, const DecoderTables* tables,
                   ModelWeights* weights) {
   if (tables != nullptr) {
     weights->embedding = tables->embedding;
     weights->head = tables->head;
+    if (config.draft_head.has_embedding) {
+      MINISGL_ASSIGN_OR_RETURN(weights->embedding, packer.PackTable(Role::kEmbedding));
+    }
+    if (config.draft_head.has_head) {
+      MINISGL_ASSIGN_OR_RETURN(weights->head, packer.Pack({Role::kHead}));
+    }
     return Status();
   }
   const Role head = config.tie_word_embeddings ? Role::kEmbedding : Role::kHead;

@@ -90,6 +90,7 @@ struct LayerWeights {
   NormWeights attention_norm, attention_post_norm;
   // [H * E + HKV * (E + EV), D], or of q alone; [ER + R, D] of a latent's rotated part and itself
   Matrix qkv;
+  Matrix state_qkv;                          // of kEagle, [.., D]: qkv reads the embedding alone
   DeviceArray<float> qkv_bias;               // [outputs of qkv]; null: none
   DeviceArray<float> query_norm;             // [E] or [H * E], by QkNorm; null: none
   DeviceArray<float> key_norm;               // [E] or [HKV * E]; null: none
@@ -120,11 +121,12 @@ struct PerLayerTable {
 // True if it is in memory beside the other weights: on a device, whose activations have 16 bits.
 inline bool KeepsPerLayerTable(DType activation_dtype) { return activation_dtype != DType::kF32; }
 
-// What a prediction layer reads (ModelConfig::prediction): the product of the embedding and that of
-// the state are added.
+// What a layer or head that drafts reads (ModelConfig::prediction). In a layer for multi-token
+// prediction the product of the embedding and that of the state are added.
 struct PredictionWeights {
   NormWeights embedding_norm, state_norm;
   Matrix embedding_input, state_input;  // [D, D]
+  std::vector<Matrix> target_inputs;    // [D, DT] of a head, for each layer of the target
 };
 
 struct ModelWeights {

@@ -48,6 +48,11 @@ void TurnByMixed(const ModelConfig& config, const Workspace& space, const Forwar
 
 const int32_t* KeyEnds(const ModelConfig& config, size_t index, const ForwardInput& input) {
   const bool has_window = config.layers[index].sliding_window > 0;
+  if (config.prediction == PredictionLayer::kBlock) {
+    const DraftHeadConfig& head = config.draft_head;
+    const bool is_causal = has_window ? head.windows_are_causal : head.others_are_causal;
+    return is_causal ? nullptr : input.key_end;
+  }
   if (config.attends_both_ways) return has_window ? input.window_key_end : input.key_end;
   const bool sees_pictures =
       config.picture_attention == PictureAttention::kAllLayers ||

@@ -259,6 +259,10 @@ TensorCut CutOf(const ModelConfig& config, int32_t layer, Role role, const Rank&
   if (rank.count == 1) return {};
   switch (role) {
     case Role::kEmbedding:
+      if (config.draft_head.has_embedding) {
+        return Outputs({FeatureSpan(config, config.draft_head.num_ids, rank)});
+      }
+      return Outputs({FeatureSpan(config, config.vocab_size, rank)});
     case Role::kHead:
       return Outputs({FeatureSpan(config, config.vocab_size, rank)});
     case Role::kAttentionOutputBias:

@@ -97,6 +97,7 @@ ModelConfig RankConfig(const ModelConfig& config, const Rank& rank) {
   share_heads(&own.num_kv_heads);
   share_features(&own.intermediate_size);
   share_features(&own.vocab_size);
+  share_features(&own.draft_head.num_ids);
   share_features(&own.experts.intermediate_size);
   share_features(&own.experts.shared_intermediate_size);
   for (LayerConfig& layer : own.layers) {

@@ -65,7 +65,14 @@ class Packer {
     return ops_->PackMatrix({&own, 1}, format_);
   }
 
-  // The same, never quantized.
+  // The same of the matrices of `roles`, concatenated, of which the rank has some rows.
+  Result<Matrix> PackInputs(std::initializer_list<Role> roles, int64_t first, int64_t count) const {
+    MINISGL_ASSIGN_OR_RETURN(auto parts, Parts(roles, 0));
+    for (WeightTensor& part : parts) part = part.TakeInputs(first, count);
+    return ops_->PackMatrix(parts, format_);
+  }
+
+  // The same as Pack, never quantized.
   Result<Matrix> PackUnquantized(std::initializer_list<Role> roles) const {
     MINISGL_ASSIGN_OR_RETURN(const auto parts, Parts(roles, 0));
     return ops_->PackMatrix(parts, format_.dtype);

@@ -110,6 +110,13 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options,
     arrays.floats.push_back({&Workspace::placed, tokens, hidden});
   }
   if (config.num_token_types > 0) arrays.types = tokens;
+  if (!options.kept_layers.empty()) {
+    arrays.floats.push_back(
+        {&Workspace::entering, Times(options.kept_layers.size(), tokens), hidden});
+  }
+  if (config.prediction == PredictionLayer::kEagle) {
+    arrays.floats.push_back({&Workspace::ones, tokens, 1});
+  }
   if (options.rank.count > 1 && (options.rank.is_first() || options.logits_on_all_ranks)) {
     arrays.floats.push_back(
         {&Workspace::all_logits, rows, static_cast<uint64_t>(whole_vocab_size)});
@@ -121,6 +128,9 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options,
                         {&Workspace::qkv, tokens, qkv},
                         {&Workspace::attention, tokens, attention},
                         {&Workspace::wanted_hidden, rows, hidden}};
+  if (config.prediction == PredictionLayer::kEagle) {
+    arrays.activations.push_back({&Workspace::state_qkv, tokens, qkv});
+  }
   if (gated > 0) {
     arrays.activations.push_back({&Workspace::gate_up, tokens, Times(config.gated ? 2 : 1, gated)});
     arrays.activations.push_back({&Workspace::gated, tokens, gated});
@@ -197,7 +207,8 @@ Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions&
     const std::vector<int32_t> zeros(static_cast<size_t>(arrays.types));
     MINISGL_ASSIGN_OR_RETURN(space.zero_types, Upload<int32_t>(ops, zeros));
   }
-  if (config.experts.beside_dense || config.experts.latent_size > 0) {
+  if (config.experts.beside_dense || config.experts.latent_size > 0 ||
+      config.prediction == PredictionLayer::kEagle) {
     const std::vector<float> ones(static_cast<size_t>(options.max_step_tokens), 1.0f);
     MINISGL_RETURN_IF_ERROR(
         ops->Upload(space.ones.data(), ones.data(), ones.size() * sizeof(float)));

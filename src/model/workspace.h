@@ -27,9 +27,12 @@ struct Workspace {
   ActivationArray hidden;           // [T, D] input and output of each part of a block
   DeviceArray<float> placed;        // [T, D] embeddings of positions, then of types, of an encoder
   DeviceArray<int32_t> zero_types;  // [T] zeros
+  // [C, T, D] of C layers the residual stream that enters each (DecoderOptions::kept_layers)
+  DeviceArray<float> entering;
   // [T, D] output of attention in parallel blocks; experts beside dense; products of states
   ActivationArray branch;
   ActivationArray qkv;             // [T, H * E + HKV * (E + EV)]
+  ActivationArray state_qkv;       // likewise: kEagle's part of it that states decide
   ActivationArray attention;       // [T, H * EV]
   ActivationArray attention_gate;  // [T, H * EV]
   // Latent attention: queries before they are multiplied by keys' matrices, and values after what

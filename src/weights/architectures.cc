@@ -112,8 +112,10 @@ class SpecList {
         head_prefix_(config.head_prefix),
         separate_(config.experts.separate),
         old_norm_names_(config.old_norm_names),
-        layer_prefix_(fmt::format("{}{}.{}.", config.text_prefix, entry_.layers,
-                                  int64_t{layer} + config.prediction_layer)) {}
+        layer_prefix_(config.draft_head.layer_prefix.empty()
+                          ? fmt::format("{}{}.{}.", config.text_prefix, entry_.layers,
+                                        int64_t{layer} + config.prediction_layer)
+                          : config.draft_head.layer_prefix) {}
 
   void Add(Role role, std::vector<std::string> dims, TensorOrder order = TensorOrder::kPlain) {
     AddNumbered(role, 0, std::move(dims), order);
@@ -398,23 +400,6 @@ std::optional<int64_t> Product(int64_t a, int64_t b) {
   return static_cast<int64_t>(*product);
 }
 
-// The tensors of a prediction layer that no other layer has.
-void AddPrediction(const ModelConfig& config, SpecList* list) {
-  const bool is_apart = config.prediction == PredictionLayer::kApart;
-  const std::string prefix =
-      is_apart ? config.text_prefix
-               : fmt::format("{}layers.{}.", config.text_prefix, config.prediction_layer);
-  const auto add = [&](Role role, const char* apart, const char* behind,
-                       std::vector<std::string> dims) {
-    list->AddNamed(role, fmt::format("{}{}.weight", prefix, is_apart ? apart : behind),
-                   std::move(dims));
-  };
-  add(Role::kPredictionInput, "fc", "eh_proj", {"D", "2D"});
-  add(Role::kPredictionEmbeddingNorm, "pre_fc_norm_embedding", "enorm", {"D"});
-  add(Role::kPredictionStateNorm, "pre_fc_norm_hidden", "hnorm", {"D"});
-  add(Role::kFinalNorm, "norm", "shared_head.norm", {"D"});
-}
-
 void AddPerLayer(SpecList* list) {
   list->Add(Role::kPerLayerGate, {"P", "D"});
   list->Add(Role::kPerLayerOutput, {"D", "P"});
@@ -469,11 +454,8 @@ bool TensorSpec::is_norm() const {
 }
 
 std::vector<TensorSpec> ModelTensors(const ModelConfig& config) {
+  if (config.is_prediction_layer()) return PredictionTensors(config);
   SpecList list(config);
-  if (config.is_prediction_layer()) {
-    AddPrediction(config, &list);
-    return list.Take();
-  }
   list.Add(Role::kEmbedding, {"V", "D"});
   if (config.num_positions > 0) list.Add(Role::kPositions, {"NP", "D"});
   if (config.num_token_types > 0) list.Add(Role::kTokenTypes, {"NT", "D"});
@@ -518,7 +500,9 @@ std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer) {
   if (own.has_feed_forward && has_dense) AddFeedForward(config, &list);
   if (config.per_layer_width > 0) AddPerLayer(&list);
   if (config.layer_factors) list.Add(Role::kLayerFactor, {"1"});
-  return list.Take();
+  std::vector<TensorSpec> specs = list.Take();
+  if (config.prediction == PredictionLayer::kEagle) ReadPairs(&specs);
+  return specs;
 }
 
 std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view symbol,
@@ -564,6 +548,10 @@ std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view sy
   if (symbol == "S") return config.experts.shared_intermediate_size;
   if (symbol == "2S") return Product(2, config.experts.shared_intermediate_size);
   if (symbol == "1") return 1;
+  if (symbol == "VI") return config.draft_head.num_ids;
+  if (symbol == "DT") {
+    return Product(std::ssize(config.draft_head.target_layers), config.draft_head.target_width);
+  }
   return StateSize(config.states, symbol);
 }
 

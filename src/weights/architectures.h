@@ -135,7 +135,8 @@ enum class TensorRole : uint8_t {
   kStateOutput,      // [D, SV]; of a convolution [D, C]
   kStateOutputBias,  // [D]
   // A prediction layer (ModelConfig::prediction) has:
-  kPredictionInput,          // [D, 2D] of the embedding and the state before it, in this order
+  // [D, 2D] of the embedding and the state before it, in this order; of a head [D, DT]
+  kPredictionInput,
   kPredictionEmbeddingNorm,  // [D] of the two
   kPredictionStateNorm,      // [D]
 };
@@ -164,6 +165,11 @@ struct TensorSpec {
 // The required tensors of `config` outside the layers, and in layer `layer`.
 std::vector<TensorSpec> ModelTensors(const ModelConfig& config);
 std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer);
+
+// The tensors outside the layers of a configuration with ModelConfig::prediction.
+std::vector<TensorSpec> PredictionTensors(const ModelConfig& config);
+// Doubles the inputs of queries, keys and values: those of kEagle read an embedding and a state.
+void ReadPairs(std::vector<TensorSpec>* layer);
 
 // True for a tensor of a layer that drafts tokens (ModelConfig::num_prediction_layers): one that is
 // numbered after the model's layers, or is called "model.mtp_..." or "mtp....".

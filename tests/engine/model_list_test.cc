@@ -89,9 +89,9 @@ TEST(ModelListTest, ThePlanIsTheSumOfItsModels) {
   EXPECT_EQ(plan.models[1].weight_format, DType::kF32) << "a format of its own";
   EXPECT_EQ(plan.models[1].weight_bytes, drafter.weight_bytes);
   // It has logits of the rows that may draft alone.
-  const int64_t rows_less =
-      engine::MaxPlaces(plan.limits) -
-      engine::DrafterRows(plan.limits.max_running_requests, plan.limits.max_step_drafts);
+  const int64_t rows_less = engine::MaxPlaces(plan.limits) -
+                            engine::DrafterRows(DrafterConfig(), plan.limits.max_running_requests,
+                                                plan.limits.max_step_drafts);
   const ModelConfig config = DrafterConfig();
   const int64_t floats_less = rows_less * (config.vocab_size + 2 * config.hidden_size);
   EXPECT_EQ(plan.models[1].workspace_bytes,

@@ -20,6 +20,7 @@
 #include "golden_models.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/json.h"
+#include "minisgl/weights/draft_head.h"
 #include "minisgl/weights/prediction_layer.h"
 
 namespace minisgl::engine {
@@ -76,17 +77,22 @@ std::vector<Reference> ReadReferences(const std::string& folder) {
 // A target and its layer, and one row whose tokens the test knows.
 class DraftedRow {
  public:
-  DraftedRow(const std::string& folder, int32_t page_size) {
+  // `head`: the directory of a head that drafts; "": a layer in the target's files does.
+  DraftedRow(const std::string& folder, const std::string& head, int32_t page_size) {
     auto config = LoadModelConfig(folder);
     auto checkpoint = Checkpoint::Open(folder);
     MINISGL_CHECK(config.ok() && checkpoint.ok(), "{}", folder);
-    auto layer = PredictionLayerOf(*config, **checkpoint);
+    auto layer =
+        head.empty() ? PredictionLayerOf(*config, **checkpoint) : LoadDraftHead(head, *config);
     MINISGL_CHECK(layer.ok(), "{}", layer.status().message());
     ModelList models(*config);
-    MINISGL_CHECK(models.Add(MakeDecoderModel(ModelRole::kDrafter, *layer)).ok(), "added");
+    MINISGL_CHECK(models.Add(MakeDecoderModel(ModelRole::kDrafter, *layer, head)).ok(), "added");
+    auto files = ModelFiles::Open(models, folder);
+    MINISGL_CHECK(files.ok(), "{}", files.status().message());
     auto plan = PlanMemory(models,
                            {.max_running_requests = 1,
                             .max_prefill_tokens = kStepTokens,
+                            .max_step_drafts = kProposals,
                             .max_seq_len = kLength,
                             .page_size = page_size},
                            uint64_t{1} << 32);
@@ -96,7 +102,7 @@ class DraftedRow {
     auto ops = MakeCpuOps({.num_threads = 1, .target = TargetOfF32Activations()});
     MINISGL_CHECK(ops.ok(), "{}", ops.status().message());
     ops_ = std::move(ops).value();
-    auto state = ModelState::Make(models, **checkpoint, *plan, Rank(), ops_.get());
+    auto state = ModelState::Make(models, *files, *plan, Rank(), ops_.get());
     MINISGL_CHECK(state.ok(), "{}", state.status().message());
     state_ = std::move(state).value();
     MINISGL_CHECK(state_->TakePages(limits_.num_pages, 0).ok(), "pages");
@@ -104,6 +110,9 @@ class DraftedRow {
     passes.run_layers = [this](const ForwardInput& input) { state_->RunDrafter(input, tables_); };
     passes.logits = [this](const ForwardInput& input) { return state_->drafter()->Logits(input); };
     passes.states = [this](const ForwardInput& input) { return state_->drafter()->States(input); };
+    passes.write_keys = [this](const ForwardInput& input) {
+      state_->WriteDrafterKeys(input, tables_);
+    };
     auto drafter = TokenDrafter::Make(limits_, *layer, std::move(passes), ops_.get());
     MINISGL_CHECK(drafter.ok(), "{}", drafter.status().message());
     drafter_ = std::move(drafter).value();
@@ -139,7 +148,11 @@ class DraftedRow {
                        .state_segments = {.spans = spans, .count = has_states ? 1 : 0}},
                       tables_);
     state_slot_ = next;
-    for (size_t i = 0; i < count; ++i) {  // the workspace has room for few
+    if (drafter_->mixes_states()) {
+      drafter_->TakeStates(state_->MixedStates(0, end - begin), 0, end - begin);
+    }
+    for (size_t i = 0; i < count && !drafter_->mixes_states();
+         ++i) {  // the workspace has room for few
       const auto states = state_->States({.logit_tokens = all.data() + i, .num_logit_tokens = 1});
       drafter_->TakeStates(states.f32(), static_cast<int64_t>(i), 1);
     }
@@ -184,11 +197,13 @@ class DraftedRow {
   StateSlot state_slot_ = kZeroState;
 };
 
-// Compares all proposals, with the prompt in chunks; returns how many the reference has.
-int64_t CompareProposals(const std::string& folder, int32_t page_size, int32_t chunk) {
+// Compares all proposals, with the prompt in chunks; returns how many the reference has. `head`: as
+// DraftedRow has it; its folder has the reference.
+int64_t CompareProposals(const std::string& folder, int32_t page_size, int32_t chunk,
+                         const std::string& head = "") {
   int64_t compared = 0;
-  for (const Reference& reference : ReadReferences(folder)) {
-    DraftedRow row(folder, page_size);
+  for (const Reference& reference : ReadReferences(head.empty() ? folder : head)) {
+    DraftedRow row(folder, head, page_size);
     std::vector<TokenId> text = reference.prompt;
     const auto prompt_len = static_cast<int32_t>(text.size());
     for (int32_t begin = 0; begin < prompt_len; begin += chunk) {
@@ -215,6 +230,17 @@ TEST(TokenDrafterTest, ProposesWhatTheReferenceProposes) {
   for (const char* name : {"glm4_moe", "deepseek_v3", "glm4_moe_lite"}) {
     for (const auto& [page_size, chunk] : {std::pair{16, 64}, {1, 5}, {4, 7}}) {
       EXPECT_EQ(CompareProposals(folder + name, page_size, chunk), 3 * 12 * kProposals) << name;
+    }
+  }
+}
+
+TEST(TokenDrafterTest, HeadsProposeWhatTheirReferencesPropose) {
+  const std::string folder = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/draft_heads/";
+  for (const char* name : {"eagle3", "eagle3_ids", "eagle3_speculators", "dflash"}) {
+    for (const auto& [page_size, chunk] : {std::pair{16, 64}, {1, 5}, {4, 7}}) {
+      EXPECT_GE(CompareProposals(folder + "target", page_size, chunk, folder + name),
+                3 * 12 * kProposals - 8)
+          << name;
     }
   }
 }

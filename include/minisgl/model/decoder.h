@@ -71,7 +71,8 @@ struct ForwardInput {
   // [T] the ids that per-layer embeddings are looked up with; null: token_ids.
   const int32_t* per_layer_ids = nullptr;
   // [T, D] of Ops::activation_dtype(): the target's state, as States returns it, at the place
-  // before each token. For a prediction layer (ModelConfig::prediction) alone.
+  // before each token. For a prediction layer (ModelConfig::prediction) alone; a head reads what
+  // MixTargetStates or States of its own returned for that place, and in WriteKeys for the token's.
   ConstActivationPtr states_before = nullptr;
   int32_t first_key = 0;  // AttentionParams::first_key
   // [N] indices of the tokens that need logits. Null: the first N of the step, and this is the last
@@ -87,6 +88,8 @@ struct ForwardInput {
 struct DecoderTables {
   Matrix embedding;  // made by Ops::PackEmbedding
   Matrix head;
+  int64_t first_id = 0;                    // of the rank's rows of the embedding
+  std::vector<int64_t> vocabulary_bounds;  // [ranks + 1] of all ranks' rows of the head
 };
 
 struct DecoderOptions {
@@ -99,6 +102,8 @@ struct DecoderOptions {
   bool logits_on_all_ranks = false;  // Ops::GathersOnAllRanks()
   // The target's tables, of the same rank, for a prediction layer; null for any other model.
   const DecoderTables* tables = nullptr;
+  // The target's layers whose input a head reads (DraftHeadConfig::target_layers).
+  std::vector<int32_t> kept_layers;
 };
 
 // What a rank has loaded of one model (model_list.h).
@@ -135,8 +140,17 @@ class Decoder : public RankModel {
   virtual void RunLayers(const ForwardInput& input) = 0;
   virtual float* Logits(const ForwardInput& input) = 0;
   // The states of the same tokens behind the final norm, [N, D] of Ops::activation_dtype(), in the
-  // workspace until the next call of either. REQUIRES logit_tokens. Ranks do not meet in it.
+  // workspace until the next call of either; of an EAGLE-3 head what its next row reads. REQUIRES
+  // logit_tokens. Ranks do not meet in it.
   virtual ConstActivationPtr States(const ForwardInput& input) = 0;
+
+  // [T, D] the residual stream that entered layer kept_layers[part] in the last RunLayers.
+  virtual const float* Entering(size_t part) const = 0;
+  // Of a head: what it makes of states of its target [count, target_width], for each of
+  // target_layers, as its rows read them: [count, D] in the workspace until the next pass.
+  virtual const float* MixTargetStates(std::span<const float* const> parts, int64_t count) = 0;
+  // Of a head of kBlock: writes keys and values for the tokens of `input` from their states.
+  virtual void WriteKeys(const ForwardInput& input) = 0;
 
   virtual const ModelConfig& config() const = 0;
   virtual DecoderTables tables() const = 0;

@@ -106,6 +106,8 @@ class ModelList {
   // The tower and the drafter of the list; null: there is none.
   const ListedModel* tower() const { return Of(ModelRole::kTower); }
   const ListedModel* drafter() const { return Of(ModelRole::kDrafter); }
+  // DecoderOptions::kept_layers of the target.
+  std::vector<int32_t> KeptLayers() const;
   ModelList WithoutTower() const;
 
   // Adds a drafter or a tower. kBadInput if there is one already, or if its layers have states.

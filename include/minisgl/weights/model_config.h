@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -149,13 +150,47 @@ struct StateConfig {
   bool operator==(const StateConfig&) const = default;
 };
 
-// A layer for multi-token prediction. It reads the embedding of a token and the target's state
-// before that token, and predicts the token after it:
+// Layers that draft tokens from states of a target. One for multi-token prediction (kApart, kBehind)
+// reads the embedding of a token and the target's state before that token, and predicts the token
+// after it:
 //   x = input [norm(embedding), norm(state)], then a layer, a norm and the target's output head.
+// The formulas of the others are at DraftHeadConfig.
 enum class PredictionLayer : uint8_t {
   kNone,
   kApart,   // tensors "mtp.fc", "mtp.layers.0...." (Qwen3-Next, Qwen3.5 and later)
   kBehind,  // "model.layers.N.eh_proj" and so on, N the target's layers (DeepSeek V3, GLM 4.5)
+  kEagle,   // an EAGLE-3 head
+  kBlock,   // a DFlash head
+};
+
+// A head that drafts from states of several layers of its target, in files of its own. c(i) is the
+// product of its matrix "fc" and the states that enter those layers at token i, one behind the
+// other.
+//
+// kEagle (arXiv 2503.01840): one layer, whose row of token i reads the embedding of the token and
+// g = c(i - 1), or in place of c the output y of the row before:
+//   r = g + attention([norm(embedding), norm(g)]), y = r + feed_forward(norm(r)),
+// and predicts the token after i: head norm(y).
+//
+// kBlock (DFlash, arXiv 2602.06036): a block of the last token and of mask tokens runs through all
+// layers at once, and predicts the token at the place of each mask. It attends to itself, and to
+// keys and values that each layer's matrices make of norm(c(i)), for all tokens before the block.
+struct DraftHeadConfig {
+  std::vector<int32_t> target_layers;  // in the order of the inputs of "fc"
+  int64_t target_width = 0;            // of each state
+  int64_t num_ids = 0;                 // rows of the embedding
+  bool has_embedding = false;          // else it is the target's
+  bool has_head = false;               // likewise
+  std::string layer_prefix;            // of the tensors of its only layer; "": as other models
+  // kEagle: r = norm(g) + ..., and norm(y) in place of y as the next g.
+  bool adds_norm = false, recycles_norm = false;
+  // [vocab_size] the target's id of each row of the head; null: they are the ids.
+  std::shared_ptr<const std::vector<TokenId>> row_ids;
+  int32_t block_size = 0;  // kBlock: of the last token and its masks
+  TokenId mask_id = 0;     // kBlock
+  // kBlock: layers with a window, and all others, in which a token of the block does not attend to
+  // later ones of it.
+  bool windows_are_causal = true, others_are_causal = false;
 };
 
 // Layers in which the tokens of a picture attend to all tokens of it, not only to earlier ones.
@@ -227,10 +262,14 @@ struct ModelConfig {
   // them.
   int32_t num_prediction_layers = 0;
   // Not kNone: this is the configuration of such a layer (prediction_layer.h), whose embedding and
-  // output head are the target's.
+  // output head are the target's, or of a head (draft_head.h).
   PredictionLayer prediction = PredictionLayer::kNone;
   int32_t prediction_layer = 0;  // the number that its tensors have as a layer
+  DraftHeadConfig draft_head;    // of kEagle and kBlock
   bool is_prediction_layer() const { return prediction != PredictionLayer::kNone; }
+  bool is_draft_head() const {
+    return prediction == PredictionLayer::kEagle || prediction == PredictionLayer::kBlock;
+  }
   ExpertsConfig experts;
   StateConfig states;
   bool embedding_norm = false;  // embeddings are normalised, without weights

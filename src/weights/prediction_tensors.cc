@@ -1,0 +1,71 @@
+// The tensors of layers and heads that draft from states of a target (ModelConfig::prediction).
+#include <fmt/core.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "minisgl/weights/model_config.h"
+#include "weights/architectures.h"
+
+namespace minisgl::weights {
+namespace {
+
+using Role = TensorRole;
+
+class NamedSpecs {
+ public:
+  void Add(Role role, std::string name, std::vector<std::string> dims) {
+    specs_.push_back({role, 0, name + ".weight", std::move(dims), TensorOrder::kPlain, -1});
+  }
+  std::vector<TensorSpec> Take() { return std::move(specs_); }
+
+ private:
+  std::vector<TensorSpec> specs_;
+};
+
+std::vector<TensorSpec> OfLayer(const ModelConfig& config) {
+  const bool is_apart = config.prediction == PredictionLayer::kApart;
+  const std::string prefix =
+      is_apart ? config.text_prefix
+               : fmt::format("{}layers.{}.", config.text_prefix, config.prediction_layer);
+  NamedSpecs specs;
+  specs.Add(Role::kPredictionInput, prefix + (is_apart ? "fc" : "eh_proj"), {"D", "2D"});
+  specs.Add(Role::kPredictionEmbeddingNorm, prefix + (is_apart ? "pre_fc_norm_embedding" : "enorm"),
+            {"D"});
+  specs.Add(Role::kPredictionStateNorm, prefix + (is_apart ? "pre_fc_norm_hidden" : "hnorm"),
+            {"D"});
+  specs.Add(Role::kFinalNorm, prefix + (is_apart ? "norm" : "shared_head.norm"), {"D"});
+  return specs.Take();
+}
+
+std::vector<TensorSpec> OfHead(const ModelConfig& config) {
+  const DraftHeadConfig& head = config.draft_head;
+  const bool is_eagle = config.prediction == PredictionLayer::kEagle;
+  NamedSpecs specs;
+  specs.Add(Role::kPredictionInput, config.text_prefix + "fc", {"D", "DT"});
+  specs.Add(Role::kPredictionStateNorm,
+            (is_eagle ? head.layer_prefix : config.text_prefix) + "hidden_norm", {"D"});
+  specs.Add(Role::kFinalNorm, config.text_prefix + "norm", {"D"});
+  if (head.has_embedding) {
+    specs.Add(Role::kEmbedding, config.text_prefix + "embed_tokens", {"VI", "D"});
+  }
+  if (head.has_head) specs.Add(Role::kHead, config.head_prefix + "lm_head", {"V", "D"});
+  return specs.Take();
+}
+
+}  // namespace
+
+std::vector<TensorSpec> PredictionTensors(const ModelConfig& config) {
+  return config.is_draft_head() ? OfHead(config) : OfLayer(config);
+}
+
+void ReadPairs(std::vector<TensorSpec>* layer) {
+  for (TensorSpec& spec : *layer) {
+    const bool reads_pair =
+        spec.role == Role::kQuery || spec.role == Role::kKey || spec.role == Role::kValue;
+    if (reads_pair) spec.dims.back() = "2D";
+  }
+}
+
+}  // namespace minisgl::weights
