@@ -11,6 +11,7 @@
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/tokenizer.h"
 #include "minisgl/weights/checkpoint.h"
+#include "minisgl/weights/draft_head.h"
 #include "minisgl/weights/find_model_dir.h"
 #include "minisgl/weights/prediction_layer.h"
 
@@ -23,7 +24,12 @@ constexpr int32_t kMtpDrafts = 3;
 constexpr int32_t kNgramDrafts = 4;
 constexpr int32_t kModelDrafts = 4;
 
-constexpr std::string_view kDraft = "draft:";
+struct NamedKind {
+  std::string_view prefix;
+  DraftKind kind;
+};
+constexpr NamedKind kKindsOfModels[] = {
+    {"draft:", DraftKind::kModel}, {"eagle:", DraftKind::kEagle}, {"dflash:", DraftKind::kBlock}};
 
 std::optional<int32_t> ParseCount(std::string_view text) {
   const auto count = ParseNumber<int64_t>(text).value_or(-1);
@@ -32,8 +38,8 @@ std::optional<int32_t> ParseCount(std::string_view text) {
 }
 
 // A directory may have colons in its name; what follows the last one is a count if it is one.
-std::optional<DraftOption> ParseModel(std::string_view text) {
-  DraftOption option = {DraftKind::kModel, kModelDrafts, std::string(text)};
+std::optional<DraftOption> ParseModel(DraftKind kind, std::string_view text) {
+  DraftOption option = {kind, 0, std::string(text)};
   if (const size_t colon = text.rfind(':'); colon != std::string_view::npos) {
     if (const auto count = ParseCount(text.substr(colon + 1))) {
       option.max_drafts = *count;
@@ -59,8 +65,7 @@ Status CheckSameIds(const std::string& target_dir, const std::string& drafter_di
 }
 
 Result<std::shared_ptr<const ListedModel>> SmallModel(const std::string& target_dir,
-                                                      const std::string& name) {
-  MINISGL_ASSIGN_OR_RETURN(const std::string dir, FindModelDir(name));
+                                                      const std::string& dir) {
   MINISGL_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(dir));
   if (HasStates(config)) {
     return BadInput("{} has layers with states, which a drafter may not have",
@@ -73,13 +78,64 @@ Result<std::shared_ptr<const ListedModel>> SmallModel(const std::string& target_
   return MakeDecoderModel(ModelRole::kDrafter, std::move(config), dir);
 }
 
+// A head of the kind that was asked for, and how many drafts it makes at most.
+Result<std::shared_ptr<const ListedModel>> Head(const ModelConfig& target, const std::string& dir,
+                                                DraftOption* drafts) {
+  MINISGL_ASSIGN_OR_RETURN(ModelConfig config, LoadDraftHead(dir, target));
+  const bool is_block = config.prediction == PredictionLayer::kBlock;
+  const DraftKind kind = is_block ? DraftKind::kBlock : DraftKind::kEagle;
+  if (drafts->kind != DraftKind::kModel && drafts->kind != kind) {
+    return BadInput("it is {} head", is_block ? "a DFlash" : "an EAGLE-3");
+  }
+  if (is_block) {
+    // A block of more places than the head was trained with has no meaning.
+    const int32_t most = std::min(config.draft_head.block_size - 1, kDraftsMax);
+    if (drafts->max_drafts > most) {
+      return BadInput("its blocks have {} tokens to draft, and {} are asked for", most,
+                      drafts->max_drafts);
+    }
+    if (drafts->max_drafts == 0) drafts->max_drafts = most;
+  }
+  return MakeDecoderModel(ModelRole::kDrafter, std::move(config), dir);
+}
+
+// What stands in the directory, GGUF file or cache entry of drafts->model.
+Result<std::shared_ptr<const ListedModel>> ModelBeside(const ModelConfig& target,
+                                                       const std::string& target_dir,
+                                                       DraftOption* drafts) {
+  MINISGL_ASSIGN_OR_RETURN(const std::string dir, FindModelDir(drafts->model));
+  const bool is_head = IsDraftHead(dir);
+  if (!is_head && drafts->kind != DraftKind::kModel) {
+    return BadInput("it is no head that drafts; draft:DIR runs a small model");
+  }
+  MINISGL_ASSIGN_OR_RETURN(auto model,
+                           is_head ? Head(target, dir, drafts) : SmallModel(target_dir, dir));
+  if (drafts->max_drafts == 0) drafts->max_drafts = kModelDrafts;
+  return model;
+}
+
+const char* OptionOf(DraftKind kind) {
+  switch (kind) {
+    case DraftKind::kModel:
+      return "--speculate draft";
+    case DraftKind::kEagle:
+      return "--speculate eagle";
+    case DraftKind::kBlock:
+      return "--speculate dflash";
+    default:
+      return "--speculate mtp";
+  }
+}
+
 }  // namespace
 
 std::optional<DraftOption> ParseDrafts(std::string_view text) {
   if (text == "none") return DraftOption();
   if (text == "mtp") return DraftOption{DraftKind::kMtp, kMtpDrafts, ""};
   if (text == "auto") return DraftOption{DraftKind::kAuto, kNgramDrafts, ""};
-  if (text.starts_with(kDraft)) return ParseModel(text.substr(kDraft.size()));
+  for (const auto& [prefix, kind] : kKindsOfModels) {
+    if (text.starts_with(prefix)) return ParseModel(kind, text.substr(prefix.size()));
+  }
   const size_t colon = text.find(':');
   if (colon == std::string_view::npos) return std::nullopt;
   const std::string_view name = text.substr(0, colon);
@@ -91,7 +147,8 @@ std::optional<DraftOption> ParseDrafts(std::string_view text) {
 std::string CheckDrafts(const std::string& text) {
   if (ParseDrafts(text)) return "";
   return fmt::format(
-      "must be none or ngram:K with K from 1 to {}, mtp:K, draft:DIR:K, or auto (found {})",
+      "must be none or ngram:K with K from 1 to {}, mtp:K, draft:DIR:K, eagle:DIR:K, dflash:DIR:K, "
+      "or auto (found {})",
       kDraftsMax, Visible(text));
 }
 
@@ -100,17 +157,16 @@ Result<std::shared_ptr<const ListedModel>> ChooseDrafter(const ModelConfig& targ
                                                          bool on_device, DraftOption* drafts) {
   std::shared_ptr<const ListedModel> none;
   if (drafts->kind == DraftKind::kNone || drafts->kind == DraftKind::kNgram) return none;
-  const bool is_auto = drafts->kind == DraftKind::kAuto,
-             is_small = drafts->kind == DraftKind::kModel;
-  const char* const option = is_small ? "--speculate draft" : "--speculate mtp";
+  const bool is_auto = drafts->kind == DraftKind::kAuto, is_beside = !drafts->model.empty();
+  const char* const option = OptionOf(drafts->kind);
   const bool runs = !on_device && !model_dir.empty();
   if (!runs && !is_auto) {
     return UsageError("{}: {}", option,
                       on_device ? "only --device cpu runs a model that drafts"
                                 : "a model that drafts needs one with files, which it drafts for");
   }
-  if (is_small) {
-    auto model = SmallModel(model_dir, drafts->model);
+  if (is_beside) {
+    auto model = ModelBeside(target, model_dir, drafts);
     if (model.ok()) return model;
     return model.status().WithPrefix(fmt::format("{}: {}", option, Visible(drafts->model, 400)));
   }

@@ -17,7 +17,9 @@ enum class DraftKind : uint8_t {
   kNone,
   kNgram,  // repetitions in the text
   kMtp,    // the checkpoint's layer for multi-token prediction
-  kModel,  // a small model
+  kModel,  // a small model, or a head of any kind
+  kEagle,  // an EAGLE-3 head
+  kBlock,  // a DFlash head
   kAuto,   // the layer if there is one, else repetitions
 };
 
@@ -27,14 +29,16 @@ inline constexpr int32_t kModelDraftRowsMax = 8;
 
 struct DraftOption {
   DraftKind kind = DraftKind::kNone;
-  int32_t max_drafts = 0;  // upper bound on drafts of one request in one step
-  std::string model;       // of kModel: its directory, GGUF file, or name in the hub cache
+  // Upper bound on drafts of one request in one step; 0 of kModel, kEagle and kBlock: the kind's
+  // default, which ChooseDrafter sets.
+  int32_t max_drafts = 0;
+  std::string model;  // of those: its directory, GGUF file, or name in the hub cache
 
   bool operator==(const DraftOption&) const = default;
 };
 
-// "none", "ngram:K", "mtp", "mtp:K", "draft:DIR", "draft:DIR:K" or "auto", K from 1 to 16; nullopt
-// for other text.
+// "none", "ngram:K", "mtp", "mtp:K", "auto", or "draft:DIR", "eagle:DIR" and "dflash:DIR" with ":K"
+// or without, K from 1 to 16; nullopt for other text.
 std::optional<DraftOption> ParseDrafts(std::string_view text);
 // What a text must be that ParseDrafts does not take; "" if it takes it.
 std::string CheckDrafts(const std::string& text);

@@ -366,8 +366,8 @@ void AddEngineOptions(OptionTable* app, EngineOptions* options) {
            options->drafts = ParseDrafts(text).value_or(DraftOption());
          },
          "Draft up to K tokens a step: from repetitions in the text (ngram:K), by the model's own "
-         "layer for it (mtp:K), by a small model (draft:DIR:K), or what there is (auto; default "
-         "none)")
+         "layer for it (mtp:K), by a small model (draft:DIR:K), by a head (eagle:DIR:K, "
+         "dflash:DIR:K), or what there is (auto; default none)")
       ->Check(CheckDrafts)
       ->TypeName("KIND")
       ->Group(group)

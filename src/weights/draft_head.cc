@@ -50,17 +50,16 @@ std::string ArchitectureOf(const Json& json) {
 HeadKind KindOf(const Json& json) {
   const std::string name = ArchitectureOf(json),
                     speculators = StringOf(json, "speculators_model_type");
+  if (!speculators.empty()) return speculators == "eagle3" ? HeadKind::kEagle3 : HeadKind::kOther;
   const bool is_second = json.Find("selector_rank") != nullptr || Contains(name, "DFlash2");
-  if (Contains(name, "DSpark") || is_second || Contains(name, "Medusa") ||
+  if (is_second || Contains(name, "DSpark") || Contains(name, "Medusa") ||
       StringOf(json, "model_type") == "gemma4_assistant") {
     return HeadKind::kOther;
   }
-  if (Contains(name, "DFlash") && speculators.empty()) return HeadKind::kDFlash;
-  if (speculators == "eagle3" || Contains(name, "Eagle3") ||
-      (name == "LlamaForCausalLM" && json.Find("draft_vocab_size") != nullptr)) {
-    return HeadKind::kEagle3;
-  }
-  return !speculators.empty() || Contains(name, "Eagle") ? HeadKind::kOther : HeadKind::kNone;
+  if (Contains(name, "DFlash")) return HeadKind::kDFlash;
+  const bool is_first = name == "LlamaForCausalLM" && json.Find("draft_vocab_size") != nullptr;
+  if (is_first || Contains(name, "Eagle3")) return HeadKind::kEagle3;
+  return Contains(name, "Eagle") ? HeadKind::kOther : HeadKind::kNone;
 }
 
 Result<Json> ReadConfig(const std::string& dir) {

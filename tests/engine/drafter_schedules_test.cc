@@ -10,12 +10,13 @@
 #include "engine/engine_driver.h"
 #include "engine/scheduled_run.h"
 #include "golden_models.h"
+#include "minisgl/weights/draft_head.h"
 #include "minisgl/weights/prediction_layer.h"
 
 namespace minisgl {
 namespace {
 
-enum class Drafts : uint8_t { kNone, kByItself, kByLayer };
+enum class Drafts : uint8_t { kNone, kByItself, kByLayer, kByHead };
 
 struct DraftSetting {
   int32_t page_size = 16;
@@ -30,8 +31,10 @@ struct DraftSetting {
 };
 
 struct DraftedModel {
+  std::string dir;
   ModelConfig config;
   std::unique_ptr<Checkpoint> checkpoint;
+  std::string head_dir;  // of kByHead
 };
 
 DraftedModel OpenDrafted(const std::string& folder) {
@@ -39,7 +42,7 @@ DraftedModel OpenDrafted(const std::string& folder) {
   auto config = LoadModelConfig(dir);
   auto checkpoint = Checkpoint::Open(dir);
   MINISGL_CHECK(config.ok() && checkpoint.ok(), "{}", dir);
-  return {std::move(config).value(), std::move(checkpoint).value()};
+  return {dir, std::move(config).value(), std::move(checkpoint).value(), ""};
 }
 
 ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts, const DraftSetting& setting,
@@ -50,8 +53,12 @@ ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts, const DraftSet
     if (drafts == Drafts::kByLayer) {
       drafter = PredictionLayerOf(model.config, *model.checkpoint).value();
     }
-    MINISGL_CHECK(models.Add(MakeDecoderModel(ModelRole::kDrafter, drafter)).ok(), "added");
+    if (drafts == Drafts::kByHead) drafter = LoadDraftHead(model.head_dir, model.config).value();
+    const auto listed = MakeDecoderModel(ModelRole::kDrafter, drafter, model.head_dir);
+    MINISGL_CHECK(models.Add(listed).ok(), "added");
   }
+  const auto files = ModelFiles::Open(models, model.dir);
+  MINISGL_CHECK(files.ok(), "{}", files.status().message());
   auto plan = PlanMemory(models,
                          {.num_threads = setting.num_ranks,
                           .num_ranks = setting.num_ranks,
@@ -62,8 +69,7 @@ ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts, const DraftSet
                           .num_pages = setting.num_pages},
                          uint64_t{1} << 32);
   MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
-  auto engine =
-      MakeModelEngine(models, *model.checkpoint, *plan, RanksOfF32Activations(setting.num_ranks));
+  auto engine = MakeModelEngine(models, *files, *plan, RanksOfF32Activations(setting.num_ranks));
   MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
   // Files of kept prefixes have blocks of this size.
   EXPECT_EQ(static_cast<uint64_t>((*engine)->KvBlockBytes(64)), 64 * plan->kv_bytes_per_token);
@@ -137,6 +143,21 @@ TEST(DrafterSchedulesTest, ALayersDraftsChangeNoAnswer) {
       const ScheduledRun run = RunDrafted(model, Drafts::kByLayer, setting, requests);
       ExpectSame(run, plain);
       EXPECT_GT(run.stats.drafted_tokens, 10);
+    }
+  }
+}
+
+TEST(DrafterSchedulesTest, AHeadsDraftsChangeNoAnswer) {
+  DraftedModel model = OpenDrafted("draft_heads/target");
+  const std::vector<Request> requests = SomeRequests(model.config, 8, 24, /*greedy=*/false);
+  const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {}, requests);
+  const std::string folder = model.dir.substr(0, model.dir.rfind('/') + 1);
+  for (const char* name : {"eagle3", "eagle3_ids", "eagle3_speculators", "dflash"}) {
+    model.head_dir = folder + name;
+    for (const DraftSetting& setting : Schedules()) {
+      const ScheduledRun run = RunDrafted(model, Drafts::kByHead, setting, requests);
+      ExpectSame(run, plain);
+      EXPECT_GT(run.stats.drafted_tokens, 10) << name;
     }
   }
 }

@@ -228,7 +228,7 @@ TEST(ParseDeviceTest, SeveralGpusAreListed) {
 }
 
 TEST_F(OptionsTest, SpeculateSaysWhatIsAllowedAndTakesItAll) {
-  EXPECT_NE(Parse({"--speculate", "eagle:3"}).find("none or ngram:K with K from 1 to 16"),
+  EXPECT_NE(Parse({"--speculate", "medusa:3"}).find("none or ngram:K with K from 1 to 16"),
             std::string::npos);
   ASSERT_EQ(Parse({}), "");
   EXPECT_EQ(options_.engine.drafts.max_drafts, 0);
@@ -238,9 +238,12 @@ TEST_F(OptionsTest, SpeculateSaysWhatIsAllowedAndTakesItAll) {
   const std::pair<const char*, DraftOption> forms[] = {
       {"mtp", {Kind::kMtp, 3, ""}},
       {"mtp:5", {Kind::kMtp, 5, ""}},
-      {"draft:models/small", {Kind::kModel, 4, "models/small"}},
+      {"draft:models/small", {Kind::kModel, 0, "models/small"}},
       {"draft:models/small:16", {Kind::kModel, 16, "models/small"}},
-      {"draft:c:small:17", {Kind::kModel, 4, "c:small:17"}},  // no count: a name with colons
+      {"draft:c:small:17", {Kind::kModel, 0, "c:small:17"}},  // no count: a name with colons
+      {"eagle:3", {Kind::kEagle, 0, "3"}},
+      {"eagle:heads/e:5", {Kind::kEagle, 5, "heads/e"}},
+      {"dflash:heads/d", {Kind::kBlock, 0, "heads/d"}},
       {"auto", {Kind::kAuto, 4, ""}}};
   for (const auto& [text, wanted] : forms) {
     ASSERT_EQ(Parse({"--speculate", text}), "");
