@@ -168,6 +168,9 @@ std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer);
 
 // The tensors outside the layers of a configuration with ModelConfig::prediction.
 std::vector<TensorSpec> PredictionTensors(const ModelConfig& config);
+// The configuration of the prediction layer that files of `target` may hold (prediction_layer.h);
+// nullopt if those of its architecture have none that is run.
+std::optional<ModelConfig> PredictionConfigOf(const ModelConfig& target);
 // Doubles the inputs of queries, keys and values: those of kEagle read an embedding and a state.
 void ReadPairs(std::vector<TensorSpec>* layer);
 

@@ -47,7 +47,7 @@ std::string ArchitectureOf(const Json& json) {
 }
 
 // The first files of EAGLE-3 have the name of a plain model, and the size of a vocabulary of drafts.
-HeadKind KindOf(const Json& json) {
+HeadKind HeadKindOf(const Json& json) {
   const std::string name = ArchitectureOf(json),
                     speculators = StringOf(json, "speculators_model_type");
   if (!speculators.empty()) return speculators == "eagle3" ? HeadKind::kEagle3 : HeadKind::kOther;
@@ -326,12 +326,12 @@ class HeadReader {
 
 bool IsDraftHead(const std::string& dir) {
   const auto json = ReadConfig(dir);
-  return json.ok() && KindOf(*json) != HeadKind::kNone;
+  return json.ok() && HeadKindOf(*json) != HeadKind::kNone;
 }
 
 Result<ModelConfig> LoadDraftHead(const std::string& dir, const ModelConfig& target) {
   MINISGL_ASSIGN_OR_RETURN(const Json json, ReadConfig(dir));
-  const HeadKind kind = KindOf(json);
+  const HeadKind kind = HeadKindOf(json);
   if (kind != HeadKind::kEagle3 && kind != HeadKind::kDFlash) {
     return BadInput("{} is no head that is run: EAGLE-3 and DFlash heads are",
                     Visible(ArchitectureOf(json), 200));

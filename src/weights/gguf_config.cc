@@ -234,6 +234,10 @@ void SetStoredForms(const GgufHeader& header, const GgufArchitecture& entry, Mod
   // Older files have one tensor of what latents are expanded to.
   config->latent.split = config->latent.rank > 0 && HasTensor(header, ".attn_k_b.weight");
   config->states.by_group = false;
+  if (const GgufValue* const count =
+          header.Find(std::string(entry.name) + ".nextn_predict_layers")) {
+    config->num_prediction_layers = static_cast<int32_t>(count->AsInt().value_or(0));
+  }
   // Rows of GLM-4V's queries and keys are stored as halves of heads.
   if (HasSections(header, entry.name)) config->rotary_interleaved = false;
 }

@@ -108,10 +108,30 @@ const char* KeyOfXielu(Role role) {
   }
 }
 
+// The name that a tensor of a prediction layer has in its block, if no other layer has it; null for
+// other roles.
+const char* NameInPrediction(Role role) {
+  switch (role) {
+    case Role::kPredictionInput:
+      return "nextn.eh_proj.weight";
+    case Role::kPredictionEmbeddingNorm:
+      return "nextn.enorm.weight";
+    case Role::kPredictionStateNorm:
+      return "nextn.hnorm.weight";
+    case Role::kFinalNorm:
+      return "nextn.shared_head_norm.weight";
+    default:
+      return nullptr;
+  }
+}
+
 class TensorFinder {
  public:
-  TensorFinder(const GgufHeader& header, const GgufArchitecture& entry, const ModelConfig& config)
-      : header_(header), entry_(entry), config_(config) {
+  // `first_block`: the block of the configuration's first layer; a prediction layer has all of its
+  // tensors there.
+  TensorFinder(const GgufHeader& header, const GgufArchitecture& entry, const ModelConfig& config,
+               int32_t first_block = 0)
+      : header_(header), entry_(entry), config_(config), first_block_(first_block) {
     for (const GgufTensor& tensor : header.tensors) by_name_[tensor.name] = &tensor;
   }
 
@@ -142,14 +162,17 @@ class TensorFinder {
 
  private:
   Result<const GgufTensor*> TensorOf(const TensorSpec& spec) {
-    const char* const name = GgufNameOf(entry_, spec.role);
+    const char* const name = config_.is_prediction_layer() && spec.layer < 0
+                                 ? NameInPrediction(spec.role)
+                                 : GgufNameOf(entry_, spec.role);
     MINISGL_CHECK(name != nullptr, "{}: role {} has no name", entry_.name,
                   static_cast<int>(spec.role));
     return TensorNamed(spec, IsFused(spec) ? kGateUpOfExperts : name);
   }
 
-  static std::string FullName(const TensorSpec& spec, const char* name) {
-    return spec.layer < 0 ? std::string(name) : fmt::format("blk.{}.{}", spec.layer, name);
+  std::string FullName(const TensorSpec& spec, const char* name) const {
+    if (spec.layer < 0 && !config_.is_prediction_layer()) return name;
+    return fmt::format("blk.{}.{}", first_block_ + std::max(spec.layer, 0), name);
   }
 
   // True if `spec` is half of the tensor with experts' gate and up matrices.
@@ -419,12 +442,33 @@ class TensorFinder {
   const GgufHeader& header_;
   const GgufArchitecture& entry_;
   const ModelConfig& config_;
+  const int32_t first_block_;
   std::map<std::string_view, const GgufTensor*> by_name_;
   std::map<std::string_view, std::vector<double>> lists_;  // of the metadata
   std::set<const GgufTensor*> used_;
   std::set<std::string> names_;
   std::vector<GgufModelTensor> found_;
 };
+
+Status FindAll(const ModelConfig& config, TensorFinder* finder) {
+  for (const TensorSpec& spec : ModelTensors(config)) MINISGL_RETURN_IF_ERROR(finder->Find(spec));
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    for (const TensorSpec& spec : LayerTensors(config, layer)) {
+      MINISGL_RETURN_IF_ERROR(finder->Find(spec));
+    }
+  }
+  return Status();
+}
+
+// Adds the tensors of the block after the model's if it is a prediction layer: whole, or none.
+void AddPredictionLayer(const GgufHeader& header, const GgufArchitecture& entry,
+                        const ModelConfig& target, std::vector<GgufModelTensor>* tensors) {
+  const std::optional<ModelConfig> config = PredictionConfigOf(target);
+  if (!config) return;
+  TensorFinder finder(header, entry, *config, target.num_layers);
+  if (!FindAll(*config, &finder).ok()) return;
+  for (GgufModelTensor& tensor : finder.Take()) tensors->push_back(std::move(tensor));
+}
 
 int64_t FactorInputs(const BlockFormat& format) {
   return format.codes.read_steps == nullptr ? 0 : format.block_elements;
@@ -467,14 +511,11 @@ Result<std::vector<GgufModelTensor>> FindGgufTensors(const GgufHeader& header,
                                                      const ModelConfig& config) {
   MINISGL_ASSIGN_OR_RETURN(const GgufArchitecture* const entry, FindGgufArchitecture(header));
   TensorFinder finder(header, *entry, config);
-  for (const TensorSpec& spec : ModelTensors(config)) MINISGL_RETURN_IF_ERROR(finder.Find(spec));
-  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-    for (const TensorSpec& spec : LayerTensors(config, layer)) {
-      MINISGL_RETURN_IF_ERROR(finder.Find(spec));
-    }
-  }
+  MINISGL_RETURN_IF_ERROR(FindAll(config, &finder));
   MINISGL_RETURN_IF_ERROR(finder.CheckNoOthers());
-  return finder.Take();
+  std::vector<GgufModelTensor> tensors = finder.Take();
+  AddPredictionLayer(header, *entry, config, &tensors);
+  return tensors;
 }
 
 }  // namespace minisgl::weights

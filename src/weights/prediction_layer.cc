@@ -8,12 +8,13 @@
 #include <string>
 
 #include "minisgl/base/utf8.h"
+#include "weights/architectures.h"
 
 namespace minisgl {
 namespace {
 
 // The architectures that store the layer as PredictionLayer says.
-PredictionLayer KindOf(const ModelConfig& target) {
+PredictionLayer PredictionKindOf(const ModelConfig& target) {
   for (const char* name : {"Qwen3NextForCausalLM", "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM"}) {
     if (target.architecture == name) return PredictionLayer::kApart;
   }
@@ -44,27 +45,11 @@ std::optional<LayerConfig> LastFullAttention(const ModelConfig& target) {
   return *found;
 }
 
-}  // namespace
-
-bool HasPredictionLayer(const ModelConfig& target, const Checkpoint& checkpoint) {
-  const PredictionLayer kind = KindOf(target);
-  return kind != PredictionLayer::kNone && checkpoint.Holds(InputOf(target, kind));
-}
-
-Result<ModelConfig> PredictionLayerOf(const ModelConfig& target, const Checkpoint& checkpoint) {
-  const PredictionLayer kind = KindOf(target);
-  if (kind == PredictionLayer::kNone) {
-    return BadInput("{} has no layer that predicts further tokens, or none of a kind that is read",
-                    Visible(target.architecture, 200));
-  }
-  if (!checkpoint.Holds(InputOf(target, kind))) {
-    return BadInput(
-        "the files have no layer that predicts further tokens (\"{}\" is missing); quantized and "
-        "converted files often leave it out",
-        Visible(InputOf(target, kind), 200));
-  }
+// The configuration of a layer of `kind`, without experts.separate; nullopt: no layer of the target
+// has its shape.
+std::optional<ModelConfig> ConfigOfPrediction(const ModelConfig& target, PredictionLayer kind) {
   const std::optional<LayerConfig> layer = LastFullAttention(target);
-  if (!layer) return BadInput("no layer of the model has the shape of a layer that predicts");
+  if (!layer) return std::nullopt;
   ModelConfig config = target;
   config.prediction = kind;
   config.num_prediction_layers = 0;
@@ -77,12 +62,47 @@ Result<ModelConfig> PredictionLayerOf(const ModelConfig& target, const Checkpoin
   } else {
     config.prediction_layer = target.num_layers;
   }
-  if (config.experts.num_experts > 0) {
-    config.layers[0].has_experts = true;  // whatever the target's last layer has
-    config.experts.separate = checkpoint.Has(fmt::format(
-        "{}layers.{}.mlp.experts.0.gate_proj.weight", config.text_prefix, config.prediction_layer));
-  }
+  // Whatever the target's last layer has.
+  if (config.experts.num_experts > 0) config.layers[0].has_experts = true;
   return config;
+}
+
+}  // namespace
+
+namespace weights {
+
+std::optional<ModelConfig> PredictionConfigOf(const ModelConfig& target) {
+  const PredictionLayer kind = PredictionKindOf(target);
+  return kind == PredictionLayer::kNone ? std::nullopt : ConfigOfPrediction(target, kind);
+}
+
+}  // namespace weights
+
+bool HasPredictionLayer(const ModelConfig& target, const Checkpoint& checkpoint) {
+  const PredictionLayer kind = PredictionKindOf(target);
+  return kind != PredictionLayer::kNone && checkpoint.Holds(InputOf(target, kind));
+}
+
+Result<ModelConfig> PredictionLayerOf(const ModelConfig& target, const Checkpoint& checkpoint) {
+  const PredictionLayer kind = PredictionKindOf(target);
+  if (kind == PredictionLayer::kNone) {
+    return BadInput("{} has no layer that predicts further tokens, or none of a kind that is read",
+                    Visible(target.architecture, 200));
+  }
+  if (!checkpoint.Holds(InputOf(target, kind))) {
+    return BadInput(
+        "the files have no layer that predicts further tokens (\"{}\" is missing); quantized and "
+        "converted files often leave it out",
+        Visible(InputOf(target, kind), 200));
+  }
+  std::optional<ModelConfig> config = ConfigOfPrediction(target, kind);
+  if (!config) return BadInput("no layer of the model has the shape of a layer that predicts");
+  if (config->experts.num_experts > 0) {
+    config->experts.separate =
+        checkpoint.Has(fmt::format("{}layers.{}.mlp.experts.0.gate_proj.weight",
+                                   config->text_prefix, config->prediction_layer));
+  }
+  return std::move(*config);
 }
 
 }  // namespace minisgl

@@ -81,7 +81,8 @@ class DraftedRow {
   DraftedRow(const std::string& folder, const std::string& head, int32_t page_size) {
     auto config = LoadModelConfig(folder);
     auto checkpoint = Checkpoint::Open(folder);
-    MINISGL_CHECK(config.ok() && checkpoint.ok(), "{}", folder);
+    MINISGL_CHECK(config.ok(), "{}", config.status().message());
+    MINISGL_CHECK(checkpoint.ok(), "{}", checkpoint.status().message());
     auto layer =
         head.empty() ? PredictionLayerOf(*config, **checkpoint) : LoadDraftHead(head, *config);
     MINISGL_CHECK(layer.ok(), "{}", layer.status().message());
@@ -198,12 +199,13 @@ class DraftedRow {
 };
 
 // Compares all proposals, with the prompt in chunks; returns how many the reference has. `head`: as
-// DraftedRow has it; its folder has the reference.
+// DraftedRow has it; its folder has the reference, else that of the model. `file`: the model as a
+// GGUF file; "": its folder is read.
 int64_t CompareProposals(const std::string& folder, int32_t page_size, int32_t chunk,
-                         const std::string& head = "") {
+                         const std::string& head = "", const std::string& file = "") {
   int64_t compared = 0;
   for (const Reference& reference : ReadReferences(head.empty() ? folder : head)) {
-    DraftedRow row(folder, head, page_size);
+    DraftedRow row(file.empty() ? folder : file, head, page_size);
     std::vector<TokenId> text = reference.prompt;
     const auto prompt_len = static_cast<int32_t>(text.size());
     for (int32_t begin = 0; begin < prompt_len; begin += chunk) {
@@ -232,6 +234,12 @@ TEST(TokenDrafterTest, ProposesWhatTheReferenceProposes) {
       EXPECT_EQ(CompareProposals(folder + name, page_size, chunk), 3 * 12 * kProposals) << name;
     }
   }
+}
+
+// A file that llama.cpp's converter made of the same model.
+TEST(TokenDrafterTest, TheLayerOfAGgufFileProposesTheSame) {
+  const std::string model = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/prediction/glm4_moe";
+  EXPECT_EQ(CompareProposals(model, 4, 7, "", model + ".gguf"), 3 * 12 * kProposals);
 }
 
 TEST(TokenDrafterTest, HeadsProposeWhatTheirReferencesPropose) {
