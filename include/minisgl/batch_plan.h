@@ -107,6 +107,16 @@ struct BatchPlan {
   bool masked(int row) const { return !is_masked.empty() && is_masked[row] != 0; }
   // True if the engine must get masks for it.
   bool has_masks() const { return !is_masked.empty(); }
+  // True if the engine makes the drafts of row `row`, and of a row with a mask.
+  bool makes_drafts_of(int row) const {
+    return !makes_drafts.empty() && makes_drafts[static_cast<size_t>(row)] != 0;
+  }
+  bool guides_drafts() const {
+    for (int row = 0; row < num_rows(); ++row) {
+      if (masked(row) && makes_drafts_of(row)) return true;
+    }
+    return false;
+  }
 
   std::string ToJson() const;
 };

@@ -77,6 +77,11 @@ class DeviceEngine final : public Engine {
     in_flight_.back().fault = fault_;
   }
 
+  std::vector<std::vector<TokenId>> GuideDrafts(const DraftGuide&) override {
+    MINISGL_CHECK(false, "a device makes no drafts");
+    return {};
+  }
+
   void SupplyMasks(StepMasks masks) override {
     MINISGL_CHECK(!in_flight_.empty() && in_flight_.back().plan->has_masks(),
                   "masks that no step waits for");

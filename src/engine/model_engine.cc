@@ -79,6 +79,15 @@ struct Step {
   StepMasks masks;
   StepResult result;
   bool has_masks = false;
+  // Of masked rows whose drafts the engine makes. While `asks`, its thread waits for the caller to
+  // fill the mask of the token after `drafts` of `row`.
+  std::vector<std::vector<TokenId>> made;
+  bool has_made = false;
+  bool asks = false;
+  int32_t row = 0;
+  std::span<const TokenId> drafts;
+  std::span<uint32_t> mask;
+  bool is_filled = false;
   // States to write after the step, and before it is done. Destroyed when it is collected.
   std::vector<std::unique_ptr<HostStateCopy>> writes;
   bool done = false;
@@ -94,9 +103,9 @@ void SetFault(const char* what, Step* step) noexcept {
 }
 
 // A fault inside a step is the result of that step only. The engine goes on.
-void RunGuarded(StepRunner* runner, const StepRunner::MaskSource& masks, Step* step) noexcept {
+void RunGuarded(StepRunner* runner, const StepRunner::Sources& sources, Step* step) noexcept {
   try {
-    step->result = runner->Run(*step->plan, masks);
+    step->result = runner->Run(*step->plan, sources);
   } catch (const std::bad_alloc&) {
     // The prepared result says so.
   } catch (const std::exception& error) {
@@ -181,6 +190,30 @@ class ModelEngine final : public Engine {
       steps_.back().has_masks = true;
     }
     changed_.notify_all();
+  }
+
+  std::vector<std::vector<TokenId>> GuideDrafts(const DraftGuide& guide) override {
+    std::unique_lock lock(mutex_);
+    MINISGL_CHECK(!steps_.empty() && steps_.back().plan->guides_drafts(), "no drafts to guide");
+    Step& step = steps_.back();
+    while (true) {
+      changed_.wait(lock, [&] { return step.asks || step.has_made || step.done; });
+      if (!step.asks) break;
+      lock.unlock();
+      const bool is_filled = guide(step.row, step.drafts, step.mask);
+      lock.lock();
+      step.is_filled = is_filled;
+      step.asks = false;
+      changed_.notify_all();
+    }
+    // A step that failed before it had its drafts reports that when it is collected.
+    if (step.has_made) return std::move(step.made);
+    std::vector<std::vector<TokenId>> none;
+    for (int row = 0; row < step.plan->num_rows(); ++row) {
+      if (!step.plan->masked(row) || !step.plan->makes_drafts_of(row)) continue;
+      none.emplace_back(static_cast<size_t>(step.plan->num_drafts[row]));
+    }
+    return none;
   }
 
   StepResult Collect() override {
@@ -269,7 +302,12 @@ class ModelEngine final : public Engine {
       Step& step = steps_[num_begun_++];  // keeps its address until it is collected
       lock.unlock();
       RunGuarded(
-          runner_.get(), [&]() -> const StepMasks& { return WaitForMasks(step); }, &step);
+          runner_.get(),
+          {.masks = [&]() -> const StepMasks& { return WaitForMasks(step); },
+           .guide = [&](int32_t row, std::span<const TokenId> drafts,
+                        std::span<uint32_t> mask) { return AskForMask(row, drafts, mask, &step); },
+           .give_drafts = [&](auto drafts) { GiveDrafts(std::move(drafts), &step); }},
+          &step);
       lock.lock();
       // A write may be added while another is under way.
       for (size_t i = 0; i < step.writes.size(); ++i) {
@@ -289,6 +327,26 @@ class ModelEngine final : public Engine {
     changed_.wait(lock, [&] { return stopping_ || step.has_masks; });
     if (!step.has_masks) throw std::runtime_error("the engine ends before the step has its masks");
     return step.masks;
+  }
+
+  // The same: of a draft. False if the engine ends.
+  bool AskForMask(int32_t row, std::span<const TokenId> drafts, std::span<uint32_t> mask,
+                  Step* step) {
+    std::unique_lock lock(mutex_);
+    step->row = row;
+    step->drafts = drafts;
+    step->mask = mask;
+    step->asks = true;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return stopping_ || !step->asks; });
+    return !step->asks && step->is_filled;
+  }
+
+  void GiveDrafts(std::vector<std::vector<TokenId>> drafts, Step* step) {
+    const std::lock_guard lock(mutex_);
+    step->made = std::move(drafts);
+    step->has_made = true;
+    changed_.notify_all();
   }
 
   const std::unique_ptr<StepRunner> runner_;     // used by the thread only, after it starts

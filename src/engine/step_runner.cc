@@ -163,7 +163,7 @@ ConstActivationPtr StepRunner::States(const ForwardInput& input) {
   return states;
 }
 
-StepResult StepRunner::Run(const BatchPlan& plan, const MaskSource& masks) {
+StepResult StepRunner::Run(const BatchPlan& plan, const Sources& sources) {
   const auto find_fault = kDebugBuild ? FindPlanShapeFault : FindPlanSizeFault;
   const std::string fault = find_fault(plan, limits());
   MINISGL_CHECK(fault.empty(), "step {}: {}", plan.step, fault);
@@ -172,7 +172,10 @@ StepResult StepRunner::Run(const BatchPlan& plan, const MaskSource& masks) {
     const std::string state_fault = FindPlanStateFault(plan, limits(), state_->tables());
     MINISGL_CHECK(state_fault.empty(), "step {}: {}", plan.step, state_fault);
   }
-  if (drafter_ != nullptr) drafter_->Propose(plan, state_->tables());
+  if (drafter_ != nullptr) {
+    drafter_->Propose(plan, state_->tables(), sources.guide);
+    if (plan.guides_drafts()) sources.give_drafts(DraftsOfMasked(plan));
+  }
   GatherTokenIds(plan);
   ListPlaces(plan);
   const auto num_places = static_cast<int32_t>(places_.token.size());
@@ -198,7 +201,7 @@ StepResult StepRunner::Run(const BatchPlan& plan, const MaskSource& masks) {
   float* const logits =
       Logits({.logit_tokens = places_.token.data(), .num_logit_tokens = num_places});
   places_.masks.clear();
-  if (plan.has_masks()) ListMasks(plan, masks());
+  if (plan.has_masks()) ListMasks(plan, sources.masks());
   if (num_places > 0) SamplePlaces(plan, logits);
   if (drafter_ != nullptr) drafter_->Feed(plan, state_->tables(), places_.num_accepted.data());
   const auto result_of = [&](int32_t place, const SamplingParams&) {
@@ -236,6 +239,18 @@ Status StepRunner::TakePictures(const BatchPlan& plan, ForwardInput* input) {
   input->placed = placed_;
   picture_tokens_.List(plan, state_->config(), input);
   return Status();
+}
+
+std::vector<std::vector<TokenId>> StepRunner::DraftsOfMasked(const BatchPlan& plan) const {
+  const StepTables& tables = state_->tables();
+  std::vector<std::vector<TokenId>> drafts;
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    if (!plan.masked(row) || !plan.makes_drafts_of(row)) continue;
+    const TokenId* const end =
+        tables.token_pool + plan.table_row[row] * tables.token_pool_stride + plan.kv_len[row];
+    drafts.emplace_back(end - plan.num_drafts[row], end);
+  }
+  return drafts;
 }
 
 void StepRunner::GatherTokenIds(const BatchPlan& plan) {

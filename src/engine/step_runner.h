@@ -36,12 +36,18 @@ class StepRunner {
   // The state of each rank's model.
   std::vector<const ModelState*> models() const;
 
-  // The masks of a step; waits until they are there.
-  using MaskSource = std::function<const StepMasks&()>;
+  // What a step with masked rows asks for.
+  struct Sources {
+    // Before sampling: the masks of the step; waits until they are there.
+    std::function<const StepMasks&()> masks;
+    // If the drafter makes drafts of such rows: the mask of each, then what it made, row by row.
+    DraftGuide guide;
+    std::function<void(std::vector<std::vector<TokenId>>)> give_drafts;
+  };
 
-  // `masks` is called before sampling, if the plan has masked rows. May throw std::bad_alloc. The
-  // plan's table writes are applied all the same, so later steps may run.
-  StepResult Run(const BatchPlan& plan, const MaskSource& masks);
+  // May throw std::bad_alloc. The plan's table writes are applied all the same, so later steps may
+  // run.
+  StepResult Run(const BatchPlan& plan, const Sources& sources);
 
   // Pages got keys and values from the host.
   void TakeLoaded(std::span<const PageId> pages) {
@@ -85,6 +91,8 @@ class StepRunner {
   void ApplyWrites(const BatchPlan& plan);
   // Encodes the pictures of the plan, and lists what they mean for its tokens.
   Status TakePictures(const BatchPlan& plan, ForwardInput* input);
+  // Of the rows that have a mask and drafts of the drafter, in order.
+  std::vector<std::vector<TokenId>> DraftsOfMasked(const BatchPlan& plan) const;
   void GatherTokenIds(const BatchPlan& plan);
   StateSegments ListSegments(const BatchPlan& plan);
   void ListPlaces(const BatchPlan& plan);

@@ -103,8 +103,10 @@ void TokenDrafter::AddToken(TokenId id, int32_t place, int64_t slot) {
   pass_.slots.push_back(slot);
 }
 
-void TokenDrafter::Propose(const BatchPlan& plan, const StepTables& tables) {
+void TokenDrafter::Propose(const BatchPlan& plan, const StepTables& tables,
+                           const DraftGuide& guide) {
   if (plan.makes_drafts.empty()) return;
+  guide_ = &guide;
   std::vector<Draft> drafts;
   int32_t most = 0;
   for (int row = 0; row < plan.num_rows(); ++row) {
@@ -120,7 +122,7 @@ void TokenDrafter::Propose(const BatchPlan& plan, const StepTables& tables) {
       const int64_t before = SlotOf(tables, limits_.page_size, table_row, place - 1);
       CopyKept(before / limits_.page_size, inputs_.data() + std::ssize(drafts) * width_);
     }
-    drafts.push_back({table_row, place, count, tokens[place]});
+    drafts.push_back({table_row, place, count, tokens[place], row, plan.masked(row)});
     most = std::max(most, count);
   }
   if (drafts.empty()) return;
@@ -128,11 +130,32 @@ void TokenDrafter::Propose(const BatchPlan& plan, const StepTables& tables) {
   for (int32_t index = 0; index < most; ++index) ProposeOne(tables, index, &drafts);
 }
 
-TokenId TokenDrafter::Best(const float* logits) const {
-  const int64_t count =
-      head_.row_ids == nullptr ? std::min(vocab_size_, limits_.vocab_size) : vocab_size_;
-  const TokenId row = MostLikely(logits, count);
+TokenId TokenDrafter::Best(const float* logits, const StepTables& tables, const Draft& draft,
+                           int32_t index) {
+  if (draft.is_masked) {
+    mask_.assign(static_cast<size_t>(MaskWords(limits_.vocab_size)), 0);
+    const TokenId* const first =
+        tables.token_pool + draft.table_row * tables.token_pool_stride + draft.place + 1;
+    if ((*guide_)(draft.row, {first, static_cast<size_t>(index)}, mask_)) {
+      if (const auto allowed = BestAllowed(logits)) return *allowed;
+    }
+  }
+  const TokenId row = MostLikely(logits, num_rows_);
   return head_.row_ids == nullptr ? row : (*head_.row_ids)[static_cast<size_t>(row)];
+}
+
+std::optional<TokenId> TokenDrafter::BestAllowed(const float* logits) const {
+  std::optional<TokenId> best;
+  float most = 0;
+  for (int64_t row = 0; row < num_rows_; ++row) {
+    const TokenId id = head_.row_ids == nullptr ? static_cast<TokenId>(row)
+                                                : (*head_.row_ids)[static_cast<size_t>(row)];
+    if ((mask_[static_cast<size_t>(id) / 32] >> (id % 32) & 1) == 0) continue;
+    if (best && !(logits[row] > most)) continue;
+    best = id;
+    most = logits[row];
+  }
+  return best;
 }
 
 // Each place of a block after the first predicts its own token, and sees the whole block.
@@ -158,7 +181,7 @@ void TokenDrafter::ProposeBlocks(const StepTables& tables, const std::vector<Dra
     TokenId* const tokens =
         tables.token_pool + draft.table_row * tables.token_pool_stride + draft.place + 1;
     for (int32_t index = 0; index < draft.count; ++index, logits += vocab_size_) {
-      tokens[index] = Best(logits);
+      tokens[index] = Best(logits, tables, draft, index);
     }
   }
 }
@@ -185,7 +208,7 @@ void TokenDrafter::ProposeOne(const StepTables& tables, int32_t index, std::vect
   size_t kept = 0;
   for (size_t i = 0; i < drafts->size(); ++i) {
     Draft draft = (*drafts)[i];
-    draft.last = Best(logits + static_cast<int64_t>(i) * vocab_size_);
+    draft.last = Best(logits + static_cast<int64_t>(i) * vocab_size_, tables, draft, index);
     tables.token_pool[draft.table_row * tables.token_pool_stride + draft.place + index + 1] =
         draft.last;
     if (index + 1 == draft.count) continue;

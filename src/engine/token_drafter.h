@@ -23,6 +23,7 @@
 // Used by one thread, except for TakeLoaded.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -59,9 +60,9 @@ class TokenDrafter {
   static std::optional<uint64_t> StepBytes(const EngineLimits& limits, const ModelConfig& config);
   static std::optional<uint64_t> PageBytes(const ModelConfig& config);
 
-  // Writes the drafts of rows with BatchPlan::makes_drafts to the token pool. Call it after the
-  // plan's table writes.
-  void Propose(const BatchPlan& plan, const StepTables& tables);
+  // Writes the drafts of rows with BatchPlan::makes_drafts to the token pool; those of masked rows
+  // are tokens that `guide` allows, if any. Call it after the plan's table writes.
+  void Propose(const BatchPlan& plan, const StepTables& tables, const DraftGuide& guide);
 
   // True if it reads the target's states (TakeStates).
   bool wants_states() const { return width_ > 0; }
@@ -84,6 +85,9 @@ class TokenDrafter {
         kind_(config.prediction),
         head_(config.draft_head),
         vocab_size_(config.vocab_size),
+        num_rows_(config.draft_head.row_ids == nullptr
+                      ? std::min(config.vocab_size, limits.vocab_size)
+                      : config.vocab_size),
         num_ids_(config.is_draft_head() ? config.draft_head.num_ids : config.vocab_size),
         width_(config.is_prediction_layer() ? config.hidden_size : 0),
         passes_(std::move(passes)) {}
@@ -106,6 +110,8 @@ class TokenDrafter {
     int32_t place;  // of the last known token
     int32_t count;
     TokenId last;
+    int32_t row;  // of the plan
+    bool is_masked;
   };
   static int64_t SlotOf(const StepTables& tables, int32_t page_size, int32_t table_row,
                         int32_t place);
@@ -115,8 +121,11 @@ class TokenDrafter {
   void CopyKept(int64_t page, float* to) const;
   void ProposeOne(const StepTables& tables, int32_t index, std::vector<Draft>* drafts);
   void ProposeBlocks(const StepTables& tables, const std::vector<Draft>& drafts);
-  // The most likely token of a row of logits.
-  TokenId Best(const float* logits) const;
+  // The most likely token of a row of logits for place `index` of `draft`, whose earlier drafts are
+  // in the token pool.
+  TokenId Best(const float* logits, const StepTables& tables, const Draft& draft, int32_t index);
+  // The same among the tokens of mask_; nullopt: the head has none of them.
+  std::optional<TokenId> BestAllowed(const float* logits) const;
   // Marks the keys of tokens that the plan computes and does not feed as unknown.
   void ForgetOthers(const BatchPlan& plan);
   // Adds a row of the drafter for token `id` at `place` to the pass.
@@ -131,6 +140,7 @@ class TokenDrafter {
   const PredictionLayer kind_;
   const DraftHeadConfig head_;
   const int64_t vocab_size_;  // of the drafter's logits
+  const int64_t num_rows_;    // of them, those of tokens of the target
   const int64_t num_ids_;     // of its embedding
   const int64_t width_;       // of the states; 0: a small model reads none
   const Passes passes_;
@@ -139,7 +149,9 @@ class TokenDrafter {
   DeviceArray<float> kept_;         // [num_pages + 1, width] behind the last token of each page
   std::vector<int32_t> num_known_;  // [num_pages + 1] keys of each page, from its first one on
   Pass pass_;
-  std::vector<int32_t> all_;  // 0, 1, 2, ...
+  const DraftGuide* guide_ = nullptr;  // of Propose
+  std::vector<uint32_t> mask_;         // of one draft
+  std::vector<int32_t> all_;           // 0, 1, 2, ...
 };
 
 }  // namespace minisgl::engine

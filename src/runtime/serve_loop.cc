@@ -291,7 +291,7 @@ void ServeLoop::LaunchStep(std::shared_ptr<const BatchPlan> plan, Time begin, Ti
 }
 
 void ServeLoop::SupplyMasks() {
-  if (std::optional<StepMasks> masks = scheduler_.TakeMasks()) {
+  if (std::optional<StepMasks> masks = scheduler_.TakeMasks(engine_)) {
     engine_->SupplyMasks(std::move(*masks));
   }
 }

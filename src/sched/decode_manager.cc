@@ -17,10 +17,7 @@ constexpr int64_t kForcedWorthWaiting = 3;
 }  // namespace
 
 bool DecodeManager::WantsDrafts(const RequestState& state) const {
-  // The masks of a row need its drafts before the step.
-  if (context_->engine_drafts() && (!state.is_fed || state.request.constraint != nullptr)) {
-    return false;
-  }
+  if (context_->engine_drafts() && !state.is_fed) return false;
   return context_->options.max_drafts > 0 && state.CanLaunchDecode() &&
          state.device_len + 1 < state.max_device_len() && state.pacer.Wants(state.answer_len());
 }
@@ -144,7 +141,7 @@ void DecodeManager::AddDraftsTo(StepDraft::Row* row, int64_t most) {
                                      &row->drafts);
   MINISGL_CHECK(std::ssize(row->drafts) <= count, "{} drafts, {} requested", row->drafts.size(),
                 count);
-  if (state->request.constraint != nullptr) CutDrafts(*state, &row->drafts);
+  if (state->request.constraint != nullptr && !row->is_made) CutDrafts(*state, &row->drafts);
   if (row->drafts.empty()) {
     state->pacer.CountNoGuess(state->answer_len());
     return;

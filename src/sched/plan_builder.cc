@@ -108,7 +108,7 @@ void PlanBuilder::AddExtras(const RequestState& state, int64_t count, int32_t to
 }
 
 void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
-                         std::span<const TokenId> drafts) {
+                         std::span<const TokenId> drafts, bool is_made) {
   const auto num_drafts = static_cast<int64_t>(drafts.size());
   MINISGL_CHECK(count >= 1 + num_drafts, "a row of drafts without a known token");
   BatchPlan& plan = *plan_;
@@ -139,8 +139,10 @@ void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
   states_->AddSegments(state, count, num_drafts,
                        wants_token && state->request.constraint != nullptr, plan.num_rows(),
                        &plan.state_segments);
-  const bool is_masked =
-      wants_token && NeedsMasks(*state, state->launched_len + count - num_drafts, drafts);
+  const bool needs_masks =
+      is_made ? state->request.constraint != nullptr
+              : NeedsMasks(*state, state->launched_len + count - num_drafts, drafts);
+  const bool is_masked = wants_token && needs_masks;
   const int32_t num_scored = state->NumScored(count);
   const int64_t scored_end = state->launched_len + count + (wants_token ? 0 : 1);
   state->launched_len += count;

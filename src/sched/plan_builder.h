@@ -21,10 +21,11 @@ class PlanBuilder {
               const WindowPool* windows = nullptr);
 
   // Adds a row for the next `count` tokens of `state`, the last of them `drafts`, that samples if
-  // `wants_token`, and scores the tokens that follow and are wanted. Advances launched_len,
-  // device_len and the device-side marks of `state`. REQUIRES that its pages cover the tokens.
+  // `wants_token`, and scores the tokens that follow and are wanted. `is_made`: the engine will
+  // know what the drafts are. Advances launched_len, device_len and the device-side marks of
+  // `state`. REQUIRES that its pages cover the tokens.
   void AddRow(RequestState* state, int64_t count, bool wants_token,
-              std::span<const TokenId> drafts = {});
+              std::span<const TokenId> drafts = {}, bool is_made = false);
   // The engine's drafter reads the tokens of the last row, and makes its drafts if `makes_drafts`.
   void FeedDrafter(bool makes_drafts);
 

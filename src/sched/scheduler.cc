@@ -540,7 +540,7 @@ void Scheduler::CloseSession(SessionId id) {
   impl_->Checked([&] { impl_->CloseSession(id); });
 }
 
-std::optional<StepMasks> Scheduler::TakeMasks() { return impl_->TakeMasks(); }
+std::optional<StepMasks> Scheduler::TakeMasks(Engine* engine) { return impl_->TakeMasks(engine); }
 
 std::shared_ptr<const BatchPlan> Scheduler::Next() {
   std::shared_ptr<const BatchPlan> plan;

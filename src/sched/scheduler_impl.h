@@ -73,7 +73,10 @@ struct Scheduler::Impl {
   void CloseSession(SessionId id);
   bool WaitsOutside() const;
   std::shared_ptr<const BatchPlan> Next();
-  std::optional<StepMasks> TakeMasks();
+  std::optional<StepMasks> TakeMasks(Engine* engine);
+  // DraftGuide of the step in flight; takes its work from `*work_left`.
+  bool GuideDraft(const InFlight& step, int32_t row, std::span<const TokenId> drafts,
+                  std::span<uint32_t> mask, int64_t* work_left);
   // If the step in flight with a row of `state` was launched without the mask that its constraint
   // turns out to need, what it samples there will be dropped.
   void DropIfUnmasked(RequestState* state);

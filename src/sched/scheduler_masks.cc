@@ -36,28 +36,58 @@ std::vector<TokenId> Scheduler::Impl::DraftsOf(const BatchPlan& plan, int row) {
   return {};
 }
 
-std::optional<StepMasks> Scheduler::Impl::TakeMasks() {
+bool Scheduler::Impl::GuideDraft(const InFlight& step, int32_t row, std::span<const TokenId> drafts,
+                                 std::span<uint32_t> mask, int64_t* work_left) {
+  const RequestState& state = *step.rows[static_cast<size_t>(row)];
+  if (state.phase == Phase::kEnded) return false;
+  TokenConstraint& constraint = *state.request.constraint;
+  size_t accepted = 0;
+  while (accepted < drafts.size() && !constraint.MustEnd() && constraint.Accept(drafts[accepted])) {
+    ++accepted;
+  }
+  const bool is_filled = accepted == drafts.size() && !constraint.MustEnd() &&
+                         constraint.FillMask(mask, work_left) == MaskOutcome::kMade;
+  constraint.RollBack(static_cast<int64_t>(accepted));
+  return is_filled;
+}
+
+std::optional<StepMasks> Scheduler::Impl::TakeMasks(Engine* engine) {
   if (in_flight.size() != 1 || !in_flight.back().needs_masks) return std::nullopt;
   InFlight& step = in_flight.back();
   const BatchPlan& plan = *step.plan;
   StepMasks masks;
   int64_t work_left = sched::kStepMaskWork;
+  std::vector<std::vector<TokenId>> made;  // of the rows whose drafts the engine makes
+  if (plan.guides_drafts()) {
+    MINISGL_CHECK(engine != nullptr, "the drafts of step {} are not known", plan.step);
+    made = engine->GuideDrafts([&](int32_t row, auto drafts, auto mask) {
+      return GuideDraft(step, row, drafts, mask, &work_left);
+    });
+  }
+  auto next_made = made.begin();
   for (int row = 0; row < plan.num_rows(); ++row) {
     if (!plan.masked(row)) continue;
     const auto at = static_cast<size_t>(row);
     RequestState* state = step.rows[at];
     const int32_t num_places = 1 + plan.num_drafts[at];
+    const bool is_made = plan.makes_drafts_of(row);
+    std::vector<TokenId> drafts = is_made ? std::move(*next_made++) : DraftsOf(plan, row);
     if (state->phase == Phase::kEnded) {
       sched::AppendFullMasks(num_places, context.limits.vocab_size, &masks);
       continue;
     }
-    const int32_t made = sched::AppendMasks(*state, DraftsOf(plan, row), context.limits.vocab_size,
-                                            &work_left, &masks);
-    if (made == num_places) continue;
-    state->awaited_mask = static_cast<int64_t>(state->tokens.size()) + made;
+    // A draft that the constraint does not allow is rejected, and after the end of an answer
+    // nothing is sampled: places behind them may have any mask.
+    if (is_made) sched::CutDrafts(*state, &drafts);
+    const auto num_used = static_cast<int32_t>(drafts.size()) + 1;
+    const int32_t num_made =
+        sched::AppendMasks(*state, drafts, context.limits.vocab_size, &work_left, &masks);
+    sched::AppendFullMasks(num_places - num_used, context.limits.vocab_size, &masks);
+    if (num_made == num_used) continue;
+    state->awaited_mask = static_cast<int64_t>(state->tokens.size()) + num_made;
     state->drops_tokens = true;
     step.places_made.resize(step.rows.size(), INT32_MAX);
-    step.places_made[at] = made;
+    step.places_made[at] = num_made;
   }
   step.needs_masks = false;
   return masks;

@@ -111,7 +111,7 @@ Scheduler::Impl::InFlight Scheduler::Impl::BuildStep() {
   InFlight step;
   const bool feeds = context.engine_drafts() && !decode.TooManyToDraft();
   for (const sched::StepDraft::Row& row : draft.decode) {
-    builder.AddRow(row.state, row.count, true, row.drafts);
+    builder.AddRow(row.state, row.count, true, row.drafts, row.is_made);
     step.has_drafts |= !row.drafts.empty();
     FeedDrafter(row, feeds, &builder);
   }

@@ -1,6 +1,7 @@
 // Answers with drafts by a model beside the target are those without, bit for bit, under every
 // schedule. A model that drafts for itself is right each time: a key that the drafter lacks, or
 // that a rejected draft left behind, would show.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -10,8 +11,10 @@
 #include "engine/engine_driver.h"
 #include "engine/scheduled_run.h"
 #include "golden_models.h"
+#include "minisgl/text/tokenizer.h"
 #include "minisgl/weights/draft_head.h"
 #include "minisgl/weights/prediction_layer.h"
+#include "sim/sim_constraint.h"
 
 namespace minisgl {
 namespace {
@@ -37,8 +40,9 @@ struct DraftedModel {
   std::string head_dir;  // of kByHead
 };
 
+// `folder`: in tests.
 DraftedModel OpenDrafted(const std::string& folder) {
-  const std::string dir = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/" + folder;
+  const std::string dir = std::string(MINISGL_SOURCE_DIR) + "/tests/" + folder;
   auto config = LoadModelConfig(dir);
   auto checkpoint = Checkpoint::Open(dir);
   MINISGL_CHECK(config.ok() && checkpoint.ok(), "{}", dir);
@@ -117,7 +121,7 @@ std::vector<DraftSetting> Schedules() {
 }
 
 TEST(DrafterSchedulesTest, AModelThatDraftsForItselfIsAlwaysRight) {
-  const DraftedModel model = OpenDrafted("models/qwen3");
+  const DraftedModel model = OpenDrafted("golden/models/qwen3");
   for (const bool greedy : {true, false}) {
     const std::vector<Request> requests = SomeRequests(model.config, 8, 24, greedy);
     const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {}, requests);
@@ -134,8 +138,8 @@ TEST(DrafterSchedulesTest, AModelThatDraftsForItselfIsAlwaysRight) {
 }
 
 TEST(DrafterSchedulesTest, ALayersDraftsChangeNoAnswer) {
-  for (const char* name :
-       {"prediction/glm4_moe", "prediction/deepseek_v3", "prediction/glm4_moe_lite"}) {
+  for (const char* name : {"golden/prediction/glm4_moe", "golden/prediction/deepseek_v3",
+                           "golden/prediction/glm4_moe_lite"}) {
     const DraftedModel model = OpenDrafted(name);
     const std::vector<Request> requests = SomeRequests(model.config, 8, 24, /*greedy=*/false);
     const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {}, requests);
@@ -148,7 +152,7 @@ TEST(DrafterSchedulesTest, ALayersDraftsChangeNoAnswer) {
 }
 
 TEST(DrafterSchedulesTest, AHeadsDraftsChangeNoAnswer) {
-  DraftedModel model = OpenDrafted("draft_heads/target");
+  DraftedModel model = OpenDrafted("golden/draft_heads/target");
   const std::vector<Request> requests = SomeRequests(model.config, 8, 24, /*greedy=*/false);
   const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {}, requests);
   const std::string folder = model.dir.substr(0, model.dir.rfind('/') + 1);
@@ -162,9 +166,80 @@ TEST(DrafterSchedulesTest, AHeadsDraftsChangeNoAnswer) {
   }
 }
 
+// A head that was trained for the demo model is right as often under every schedule: a state or a
+// key of another token would make it worse.
+TEST(DrafterSchedulesTest, ATrainedHeadIsRightAsOftenUnderEverySchedule) {
+  DraftedModel model = OpenDrafted("models/wren");
+  model.head_dir = model.dir + "-eagle3";
+  auto tokenizer = Tokenizer::Load(model.dir);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  std::vector<Request> requests;
+  for (const char* subject : {"a hen and a coat", "a beaver and a boat", "a pony and a jar"}) {
+    const std::string said = fmt::format(
+        "<s><|user|>\nWrite a short story about {}.</s>\n<|assistant|>\n", subject);
+    const TextPiece piece = {said, /*trusted=*/true};
+    Request& request = requests.emplace_back();
+    request.id = static_cast<RequestId>(requests.size());
+    request.prompt = (*tokenizer)->Encode({&piece, 1}).value();
+    request.max_tokens = 60;
+    request.stop_ids = {2};
+    request.sampling.temperature = 0;
+  }
+  const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {}, requests);
+  int64_t drafted = 0, accepted = 0;
+  for (const DraftSetting& setting :
+       std::vector<DraftSetting>{{},
+                                 {.page_size = 1, .chunk = 24, .depth = 0},
+                                 {.page_size = 4, .chunk = 32, .cache = CacheKind::kNaive},
+                                 {.num_ranks = 2}}) {
+    const ScheduledRun run = RunDrafted(model, Drafts::kByHead, setting, requests);
+    ExpectSame(run, plain);
+    if (drafted == 0) drafted = run.stats.drafted_tokens, accepted = run.stats.accepted_drafts;
+    EXPECT_EQ(run.stats.drafted_tokens, drafted);
+    EXPECT_EQ(run.stats.accepted_drafts, accepted);
+  }
+  EXPECT_GT(2 * accepted, drafted) << drafted;
+}
+
+// Most rows have a constraint: the drafts are guided by it.
+TEST(DrafterSchedulesTest, DraftsOfConstrainedRowsKeepToTheConstraint) {
+  const auto requests_of = [](const ModelConfig& config, bool greedy) {
+    std::vector<Request> requests = SomeRequests(config, 8, 30, greedy);
+    for (size_t i = 0; i + 1 < requests.size(); ++i) {
+      requests[i].stop_ids = {0};
+      requests[i].constraint = std::make_shared<sim::SimConstraint>(
+          sim::SimGrammar{.seed = i * 1000, .vocab_size = config.vocab_size, .has_end = true});
+    }
+    return requests;
+  };
+  const DraftedModel model = OpenDrafted("golden/models/qwen3");
+  DraftedModel headed = OpenDrafted("golden/draft_heads/target");
+  headed.head_dir = headed.dir.substr(0, headed.dir.rfind('/') + 1) + "eagle3";
+  DraftedModel blocks = OpenDrafted("golden/draft_heads/target");
+  blocks.head_dir = blocks.dir.substr(0, blocks.dir.rfind('/') + 1) + "dflash";
+  const std::pair<const DraftedModel*, Drafts> pairs[] = {
+      {&model, Drafts::kByItself}, {&headed, Drafts::kByHead}, {&blocks, Drafts::kByHead}};
+  for (const auto& [pair, drafts] : pairs) {
+    for (const bool greedy : {true, false}) {
+      const ScheduledRun plain =
+          RunDrafted(*pair, Drafts::kNone, {}, requests_of(pair->config, greedy));
+      for (const DraftSetting& setting : Schedules()) {
+        const ScheduledRun run =
+            RunDrafted(*pair, drafts, setting, requests_of(pair->config, greedy));
+        ExpectSame(run, plain);
+        EXPECT_GT(run.stats.drafted_tokens, 20);
+        // Without the guide most drafts of a model that drafts for itself would be refused.
+        if (greedy && drafts == Drafts::kByItself) {
+          EXPECT_EQ(run.stats.accepted_drafts, run.stats.drafted_tokens);
+        }
+      }
+    }
+  }
+}
+
 // With many rows the drafter is left out, and rows that it has not read have no drafts later.
 TEST(DrafterSchedulesTest, ManyRowsLeaveTheDrafterOut) {
-  const DraftedModel model = OpenDrafted("models/qwen3");
+  const DraftedModel model = OpenDrafted("golden/models/qwen3");
   std::vector<Request> requests = SomeRequests(model.config, kDraftRowsMax + 8, 12, true);
   for (size_t i = 0; i < 4; ++i) requests[i].max_tokens = 60;
   const DraftSetting setting = {.chunk = 256, .max_running_requests = kDraftRowsMax + 8};

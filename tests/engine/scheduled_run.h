@@ -35,7 +35,7 @@ inline ScheduledRun RunScheduled(Engine* engine, SchedulerOptions options,
   while (!scheduler.Idle()) {
     const auto step = scheduler.Next();
     const auto supply_masks = [&] {
-      if (auto masks = scheduler.TakeMasks()) engine->SupplyMasks(*std::move(masks));
+      if (auto masks = scheduler.TakeMasks(engine)) engine->SupplyMasks(*std::move(masks));
     };
     if (step != nullptr) engine->Launch(step);
     supply_masks();

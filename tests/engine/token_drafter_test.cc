@@ -166,7 +166,7 @@ class DraftedRow {
     pool_[static_cast<size_t>(place)] = text[static_cast<size_t>(place)];
     BatchPlan plan = PlanOf(place, place + 1 + kProposals, kProposals);
     plan.makes_drafts = {1};
-    drafter_->Propose(plan, tables_);
+    drafter_->Propose(plan, tables_, DraftGuide());
     const auto first = pool_.begin() + place + 1;
     return {first, first + kProposals};
   }

@@ -533,12 +533,12 @@ TEST_F(ThoughtRuntimeTest, OnlyRowsNearTheEndOfAThoughtHaveMasks) {
       if (const auto plan = scheduler.Next()) {
         for (int row = 0; row < plan->num_rows(); ++row) num_masked += plan->masked(row) ? 1 : 0;
         engine.Launch(plan);
-        if (auto masks = scheduler.TakeMasks()) engine.SupplyMasks(std::move(*masks));
+        if (auto masks = scheduler.TakeMasks(&engine)) engine.SupplyMasks(std::move(*masks));
         if (engine.in_flight() < 2 && !scheduler.HasInFlight()) continue;
         if (engine.in_flight() < 2) continue;
       }
       scheduler.Collect(engine.Collect());
-      if (auto masks = scheduler.TakeMasks()) engine.SupplyMasks(std::move(*masks));
+      if (auto masks = scheduler.TakeMasks(&engine)) engine.SupplyMasks(std::move(*masks));
       scheduler.TakeEvents();
     }
     EXPECT_EQ(engine.violation(), "");

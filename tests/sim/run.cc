@@ -228,7 +228,7 @@ void Runner::Launch(std::shared_ptr<const BatchPlan> plan) {
 }
 
 void Runner::SupplyMasks() {
-  if (auto masks = scheduler_->TakeMasks()) engine_.SupplyMasks(*std::move(masks));
+  if (auto masks = scheduler_->TakeMasks(&engine_)) engine_.SupplyMasks(*std::move(masks));
 }
 
 void Runner::Collect() {

@@ -77,7 +77,7 @@ class SimDriver {
     TakeEvents();
   }
   void SupplyMasks() {
-    if (auto masks = scheduler_->TakeMasks()) engine_.SupplyMasks(*std::move(masks));
+    if (auto masks = scheduler_->TakeMasks(&engine_)) engine_.SupplyMasks(*std::move(masks));
   }
   // Runs until idle. Returns false if that takes more than `steps_max` steps.
   bool RunToEnd(int64_t steps_max = 100000) {

@@ -129,6 +129,8 @@ class SimEngine : public Engine {
   const EngineLimits& limits() const override { return limits_; }
   void Launch(std::shared_ptr<const BatchPlan> plan) override;
   void SupplyMasks(StepMasks masks) override;
+  // Asks the guide for each draft, and does not follow it.
+  std::vector<std::vector<TokenId>> GuideDrafts(const DraftGuide& guide) override;
   StepResult Collect() override;
 
   // A block's bytes are the hashes of its slots. At most kCopiesMax copies exist at a time. Until a

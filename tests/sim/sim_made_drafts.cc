@@ -3,6 +3,9 @@
 // tokens were written to the pool.
 #include <fmt/core.h>
 
+#include <algorithm>
+
+#include "minisgl/base/check.h"
 #include "sim/sim_engine.h"
 
 namespace minisgl::sim {
@@ -28,8 +31,7 @@ void SimEngine::CheckFed(const BatchPlan& plan) {
       Violate(fmt::format("step {}: row {} has drafts of tokens that the drafter did not read",
                           plan.step, row));
     }
-    if (makes && (plan.num_drafts[at] < 1 || plan.extend_len(row) != 1 + plan.num_drafts[at] ||
-                  plan.masked(row))) {
+    if (makes && (plan.num_drafts[at] < 1 || plan.extend_len(row) != 1 + plan.num_drafts[at])) {
       Violate(fmt::format("step {}: row {} has {} made drafts in {} tokens", plan.step, row,
                           plan.num_drafts[at], plan.extend_len(row)));
     }
@@ -63,6 +65,29 @@ void SimEngine::MakeDrafts(const BatchPlan& plan) {
       prefix = Extend(prefix, token);
     }
   }
+}
+
+std::vector<std::vector<TokenId>> SimEngine::GuideDrafts(const DraftGuide& guide) {
+  MINISGL_CHECK(!in_flight_.empty() && in_flight_.back().waits_for_masks, "no step needs masks");
+  const BatchPlan& plan = *in_flight_.back().plan;
+  std::vector<std::vector<TokenId>> drafts;
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    if (!plan.masked(row) || !plan.makes_drafts_of(row)) continue;
+    const auto at = static_cast<size_t>(row);
+    const std::vector<TokenId>& pool = token_pool_[static_cast<size_t>(plan.table_row[at])];
+    const auto end = pool.begin() + plan.kv_len[at];
+    drafts.emplace_back(end - plan.num_drafts[at], end);
+    for (size_t i = 0; i < drafts.back().size(); ++i) {
+      std::vector<uint32_t> mask(static_cast<size_t>(MaskWords(limits_.vocab_size)));
+      const bool is_filled = guide(row, std::span(drafts.back()).first(i), mask);
+      const bool is_empty =
+          std::all_of(mask.begin(), mask.end(), [](uint32_t w) { return w == 0; });
+      if (is_filled && is_empty) {
+        Violate(fmt::format("step {}: row {} may have no draft {}", plan.step, row, i));
+      }
+    }
+  }
+  return drafts;
 }
 
 }  // namespace minisgl::sim

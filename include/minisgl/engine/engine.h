@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -58,6 +59,11 @@ constexpr int32_t StateSlotsPerRequest(int32_t max_in_flight) {
   return (max_in_flight < 2 ? 2 : max_in_flight) + 1;
 }
 
+// Sets the bits of the tokens that may follow `drafts`, which a masked row of a plan has so far, in
+// `mask`, all 0 before. False if it is not known: the drafts are a guess anyhow.
+using DraftGuide =
+    std::function<bool(int32_t row, std::span<const TokenId> drafts, std::span<uint32_t> mask)>;
+
 struct StepResult {
   Status status;                // of the whole step; if it failed, `rows` is meaningless
   std::vector<RowResult> rows;  // [R] of the plan
@@ -100,6 +106,11 @@ class Engine {
   // sampling. REQUIRES that it has masked rows, and that its masks come before the next Launch and
   // before its Collect.
   virtual void SupplyMasks(StepMasks masks) = 0;
+  // Waits for the drafts of the masked rows of the plan that was launched last, and returns them row
+  // by row; asks `guide`, on the caller's thread, for the tokens that each may be. REQUIRES rows
+  // with a mask and BatchPlan::makes_drafts; it is called once, before SupplyMasks. An engine
+  // without EngineLimits::makes_drafts has none.
+  virtual std::vector<std::vector<TokenId>> GuideDrafts(const DraftGuide& guide) = 0;
   // Waits for the oldest plan in flight and returns its result. REQUIRES a plan in flight.
   virtual StepResult Collect() = 0;
 

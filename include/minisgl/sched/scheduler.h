@@ -181,8 +181,9 @@ class Scheduler {
   // The masks of the last plan, for Engine::SupplyMasks. Nothing if it has no masked rows, if they
   // were taken, or if steps before it are not collected. Until they are taken, Next returns null:
   // ask after each launch and each Collect. A row whose mask takes too much work gets one of all
-  // tokens; its token is dropped, and it has no row in later steps until MaskReady.
-  std::optional<StepMasks> TakeMasks();
+  // tokens; its token is dropped, and it has no row in later steps until MaskReady. `engine`: which
+  // the plan was launched on, and whose drafts of masked rows are waited for; null: it makes none.
+  std::optional<StepMasks> TakeMasks(Engine* engine = nullptr);
   // Takes the result of the oldest plan not yet collected.
   void Collect(const StepResult& result);
 
