@@ -144,6 +144,11 @@ struct ModelWeights {
   DeviceArray<float> value_norm;  // ones for the widest values of a token; null: no norm
 };
 
+// The format of ModelConfig::int8_head.
+inline WeightFormat CopiedHeadFormat(const WeightFormat& format) {
+  return {format.dtype, Quantization::kInt8};
+}
+
 // Checks that `checkpoint` has every required tensor in the shape given by `config` and no tensor
 // unknown to the architecture. kBadInput with the tensor, what was found and what is expected.
 // Reads headers only. `logs`: tells which tensors are not used.

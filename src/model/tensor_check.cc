@@ -337,8 +337,9 @@ std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::Te
       return bytes;
     }
   }
-  return num_out ? PlainBytes(FormatOf(spec.role, format), *num_out, num_in, on_device)
-                 : std::nullopt;
+  const bool is_copy = spec.role == weights::TensorRole::kHead && !config.int8_head.empty();
+  const WeightFormat own = is_copy ? CopiedHeadFormat(format) : FormatOf(spec.role, format);
+  return num_out ? PlainBytes(own, *num_out, num_in, on_device) : std::nullopt;
 }
 
 // True if the rank's inputs of a matrix do not begin and end with groups of `schemes`: its codes

@@ -67,6 +67,21 @@ std::optional<ModelConfig> ConfigOfPrediction(const ModelConfig& target, Predict
   return config;
 }
 
+// The name of the target's output head if a copy of it in 8 bits is worth its memory: "" if it is
+// small, which a cache holds, or if it is stored as codes.
+std::string HeadToCopy(const ModelConfig& target, const Checkpoint& checkpoint) {
+  constexpr int64_t kElementsMin = int64_t{1} << 25;
+  if (target.vocab_size < kElementsMin / target.hidden_size) return "";
+  const weights::HeadNames names = weights::HeadNamesOf(target);
+  const std::string& name = target.tie_word_embeddings && checkpoint.Holds(names.embedding)
+                                ? names.embedding
+                                : names.head;
+  const auto stored = checkpoint.Get(name);
+  const bool has_16_bits =
+      stored.ok() && (stored->dtype == DType::kBF16 || stored->dtype == DType::kF16);
+  return has_16_bits && checkpoint.FindMatrix(name) == nullptr ? name : "";
+}
+
 }  // namespace
 
 namespace weights {
@@ -102,6 +117,7 @@ Result<ModelConfig> PredictionLayerOf(const ModelConfig& target, const Checkpoin
         checkpoint.Has(fmt::format("{}layers.{}.mlp.experts.0.gate_proj.weight",
                                    config->text_prefix, config->prediction_layer));
   }
+  config->int8_head = HeadToCopy(target, checkpoint);
   return std::move(*config);
 }
 

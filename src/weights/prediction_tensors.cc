@@ -36,7 +36,11 @@ std::vector<TensorSpec> OfLayer(const ModelConfig& config) {
   specs.Add(Role::kPredictionStateNorm, prefix + (is_apart ? "pre_fc_norm_hidden" : "hnorm"),
             {"D"});
   specs.Add(Role::kFinalNorm, prefix + (is_apart ? "norm" : "shared_head.norm"), {"D"});
-  return specs.Take();
+  std::vector<TensorSpec> all = specs.Take();
+  if (!config.int8_head.empty()) {
+    all.push_back({Role::kHead, 0, config.int8_head, {"V", "D"}, TensorOrder::kPlain, -1});
+  }
+  return all;
 }
 
 std::vector<TensorSpec> OfHead(const ModelConfig& config) {

@@ -29,6 +29,7 @@ struct DraftSetting {
   int32_t num_ranks = 1;
   int32_t max_drafts = 3;
   int depth = 1;
+  bool copies_head = false;
   CacheKind cache = CacheKind::kRadix;
   AdmissionPolicy admission = AdmissionPolicy::kReserve;
 };
@@ -56,6 +57,7 @@ ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts, const DraftSet
     ModelConfig drafter = model.config;
     if (drafts == Drafts::kByLayer) {
       drafter = PredictionLayerOf(model.config, *model.checkpoint).value();
+      if (setting.copies_head) drafter.int8_head = "lm_head.weight";
     }
     if (drafts == Drafts::kByHead) drafter = LoadDraftHead(model.head_dir, model.config).value();
     const auto listed = MakeDecoderModel(ModelRole::kDrafter, drafter, model.head_dir);
@@ -143,7 +145,9 @@ TEST(DrafterSchedulesTest, ALayersDraftsChangeNoAnswer) {
     const DraftedModel model = OpenDrafted(name);
     const std::vector<Request> requests = SomeRequests(model.config, 8, 24, /*greedy=*/false);
     const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {}, requests);
-    for (const DraftSetting& setting : Schedules()) {
+    std::vector<DraftSetting> settings = Schedules();
+    settings.push_back({.num_ranks = 2, .copies_head = true});
+    for (const DraftSetting& setting : settings) {
       const ScheduledRun run = RunDrafted(model, Drafts::kByLayer, setting, requests);
       ExpectSame(run, plain);
       EXPECT_GT(run.stats.drafted_tokens, 10);
@@ -175,8 +179,8 @@ TEST(DrafterSchedulesTest, ATrainedHeadIsRightAsOftenUnderEverySchedule) {
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
   std::vector<Request> requests;
   for (const char* subject : {"a hen and a coat", "a beaver and a boat", "a pony and a jar"}) {
-    const std::string said = fmt::format(
-        "<s><|user|>\nWrite a short story about {}.</s>\n<|assistant|>\n", subject);
+    const std::string said =
+        fmt::format("<s><|user|>\nWrite a short story about {}.</s>\n<|assistant|>\n", subject);
     const TextPiece piece = {said, /*trusted=*/true};
     Request& request = requests.emplace_back();
     request.id = static_cast<RequestId>(requests.size());

@@ -78,7 +78,9 @@ std::vector<Reference> ReadReferences(const std::string& folder) {
 class DraftedRow {
  public:
   // `head`: the directory of a head that drafts; "": a layer in the target's files does.
-  DraftedRow(const std::string& folder, const std::string& head, int32_t page_size) {
+  // `int8_head`: ModelConfig::int8_head of the layer.
+  DraftedRow(const std::string& folder, const std::string& head, int32_t page_size,
+             const std::string& int8_head = "") {
     auto config = LoadModelConfig(folder);
     auto checkpoint = Checkpoint::Open(folder);
     MINISGL_CHECK(config.ok(), "{}", config.status().message());
@@ -86,6 +88,7 @@ class DraftedRow {
     auto layer =
         head.empty() ? PredictionLayerOf(*config, **checkpoint) : LoadDraftHead(head, *config);
     MINISGL_CHECK(layer.ok(), "{}", layer.status().message());
+    layer->int8_head = int8_head;
     ModelList models(*config);
     MINISGL_CHECK(models.Add(MakeDecoderModel(ModelRole::kDrafter, *layer, head)).ok(), "added");
     auto files = ModelFiles::Open(models, folder);
@@ -106,6 +109,7 @@ class DraftedRow {
     auto state = ModelState::Make(models, *files, *plan, Rank(), ops_.get());
     MINISGL_CHECK(state.ok(), "{}", state.status().message());
     state_ = std::move(state).value();
+    EXPECT_EQ(state_->drafter()->weight_bytes(), plan->models[1].weight_bytes);
     MINISGL_CHECK(state_->TakePages(limits_.num_pages, 0).ok(), "pages");
     TokenDrafter::Passes passes;
     passes.run_layers = [this](const ForwardInput& input) { state_->RunDrafter(input, tables_); };
@@ -240,6 +244,27 @@ TEST(TokenDrafterTest, ProposesWhatTheReferenceProposes) {
 TEST(TokenDrafterTest, TheLayerOfAGgufFileProposesTheSame) {
   const std::string model = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/prediction/glm4_moe";
   EXPECT_EQ(CompareProposals(model, 4, 7, "", model + ".gguf"), 3 * 12 * kProposals);
+}
+
+// A copy of the output head in 8 bits chooses another token only where two nearly tie.
+TEST(TokenDrafterTest, ALayerMayReadACopyOfTheHead) {
+  const std::string folder = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/prediction/glm4_moe";
+  const Reference reference = ReadReferences(folder).back();
+  int64_t num_equal = 0;
+  DraftedRow exact(folder, "", 16), copied(folder, "", 16, "lm_head.weight");
+  std::vector<TokenId> text = reference.prompt;
+  for (DraftedRow* const row : {&exact, &copied}) {
+    row->Extend(text, 0, static_cast<int32_t>(text.size()));
+  }
+  for (const TokenId token : reference.answer) {
+    text.push_back(token);
+    const auto place = static_cast<int32_t>(text.size()) - 1;
+    const std::vector<TokenId> wanted = exact.Propose(text, place);
+    num_equal += copied.Propose(text, place)[0] == wanted[0] ? 1 : 0;
+    exact.Extend(text, place, place + 1);
+    copied.Extend(text, place, place + 1);
+  }
+  EXPECT_GE(num_equal, std::ssize(reference.answer) - 2);
 }
 
 TEST(TokenDrafterTest, HeadsProposeWhatTheirReferencesPropose) {

@@ -265,7 +265,11 @@ struct ModelConfig {
   // output head are the target's, or of a head (draft_head.h).
   PredictionLayer prediction = PredictionLayer::kNone;
   int32_t prediction_layer = 0;  // the number that its tensors have as a layer
-  DraftHeadConfig draft_head;    // of kEagle and kBlock
+  // Of a prediction layer: the stored name of the target's output head, of which it reads a copy in
+  // 8 bits; "": it reads the target's own. Reading the head is most of the cost of a draft, and what
+  // is drafted is verified anyhow.
+  std::string int8_head;
+  DraftHeadConfig draft_head;  // of kEagle and kBlock
   bool is_prediction_layer() const { return prediction != PredictionLayer::kNone; }
   bool is_draft_head() const {
     return prediction == PredictionLayer::kEagle || prediction == PredictionLayer::kBlock;
