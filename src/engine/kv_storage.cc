@@ -59,6 +59,13 @@ Result<KvStorage> KvStorage::Make(const ModelConfig& config, DType dtype, int32_
   MINISGL_ASSIGN_OR_RETURN(
       storage.layers_, storage.Take(config, dtype, num_pages, page_size, ops, num_window_pages));
   for (const ModelConfig& other : beside) {
+    if (!other.draft_head.kv_layers.empty()) {  // they are the target's
+      std::vector<KvLayer>& layers = storage.beside_.emplace_back();
+      for (const int32_t layer : other.draft_head.kv_layers) {
+        layers.push_back(storage.layers_[static_cast<size_t>(layer)]);
+      }
+      continue;
+    }
     MINISGL_ASSIGN_OR_RETURN(storage.beside_.emplace_back(),
                              storage.Take(other, dtype, num_pages, page_size, ops, 0));
   }

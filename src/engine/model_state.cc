@@ -80,6 +80,11 @@ ForwardInput ModelState::OfDrafter(ForwardInput input, const StepTables& tables)
   input.page_table = tables.page_table;
   input.page_table_stride = tables.page_table_stride;
   input.kv = kv_.beside(drafter_layers_);
+  if (!drafter_->config().draft_head.kv_layers.empty()) {
+    // The target's keys of layers with a window are in window pages, if there are some.
+    input.window_page_table = tables.window_table;
+    input.window_slots = input.slots;
+  }
   return input;
 }
 

@@ -92,6 +92,13 @@ Status StepRunner::MakeDrafter(const ModelList& models, const EngineLimits& limi
     });
     return states;
   };
+  passes.cluster_scores = [this](const ForwardInput& input) {
+    const float* scores = nullptr;
+    OnRanks([&](ModelState* model, bool is_first) {
+      if (is_first) scores = model->drafter()->ClusterScores(input);
+    });
+    return scores;
+  };
   passes.write_keys = [this](const ForwardInput& input) {
     OnRanks([&](ModelState* model, bool) { model->WriteDrafterKeys(input, state_->tables()); });
   };

@@ -2,6 +2,8 @@
 #include "engine/token_drafter.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -38,17 +40,21 @@ Result<std::unique_ptr<TokenDrafter>> TokenDrafter::Make(const EngineLimits& lim
   return drafter;
 }
 
+int64_t TokenDrafter::WidthOf(const ModelConfig& config) {
+  if (config.prediction == PredictionLayer::kAssistant) return config.draft_head.target_width;
+  return config.is_prediction_layer() ? config.hidden_size : 0;
+}
+
 std::optional<uint64_t> TokenDrafter::StepBytes(const EngineLimits& limits,
                                                 const ModelConfig& config) {
-  if (!config.is_prediction_layer()) return 0;
   const uint64_t factors[] = {2, static_cast<uint64_t>(limits.max_step_tokens),
-                              static_cast<uint64_t>(config.hidden_size), sizeof(float)};
+                              static_cast<uint64_t>(WidthOf(config)), sizeof(float)};
   return CheckedProduct(factors);
 }
 
 std::optional<uint64_t> TokenDrafter::PageBytes(const ModelConfig& config) {
-  if (!config.is_prediction_layer() || config.prediction == PredictionLayer::kBlock) return 0;
-  const uint64_t factors[] = {static_cast<uint64_t>(config.hidden_size), sizeof(float)};
+  if (config.prediction == PredictionLayer::kBlock) return 0;
+  const uint64_t factors[] = {static_cast<uint64_t>(WidthOf(config)), sizeof(float)};
   return CheckedProduct(factors);
 }
 
@@ -79,7 +85,7 @@ ForwardInput TokenDrafter::InputOf(const Pass& pass) {
           .kv_len = pass.kv_len.data(),
           .key_end = pass.key_end.empty() ? nullptr : pass.key_end.data(),
           .states_before = inputs_.data(),
-          .first_key = reads_before() ? 1 : 0};
+          .first_key = reads_before() && !is_assistant() ? 1 : 0};
 }
 
 bool TokenDrafter::KnowsKeys(const StepTables& tables, int32_t table_row, int32_t place) const {
@@ -99,7 +105,7 @@ void TokenDrafter::CopyKept(int64_t page, float* to) const {
 void TokenDrafter::AddToken(TokenId id, int32_t place, int64_t slot) {
   // Ids past the end of a vocabulary are of no token.
   pass_.token_ids.push_back(id < num_ids_ ? id : 0);
-  pass_.positions.push_back(reads_before() ? place - 1 : place);
+  pass_.positions.push_back(reads_before() && !is_assistant() ? place - 1 : place);
   pass_.slots.push_back(slot);
 }
 
@@ -137,25 +143,51 @@ TokenId TokenDrafter::Best(const float* logits, const StepTables& tables, const 
     const TokenId* const first =
         tables.token_pool + draft.table_row * tables.token_pool_stride + draft.place + 1;
     if ((*guide_)(draft.row, {first, static_cast<size_t>(index)}, mask_)) {
-      if (const auto allowed = BestAllowed(logits)) return *allowed;
+      if (const auto allowed = BestAllowed(logits, /*is_masked=*/true)) return *allowed;
     }
   }
+  if (!candidates_.empty()) return *BestAllowed(logits, /*is_masked=*/false);
   const TokenId row = MostLikely(logits, num_rows_);
   return head_.row_ids == nullptr ? row : (*head_.row_ids)[static_cast<size_t>(row)];
 }
 
-std::optional<TokenId> TokenDrafter::BestAllowed(const float* logits) const {
+std::optional<TokenId> TokenDrafter::BestAllowed(const float* logits, bool is_masked) const {
   std::optional<TokenId> best;
   float most = 0;
-  for (int64_t row = 0; row < num_rows_; ++row) {
-    const TokenId id = head_.row_ids == nullptr ? static_cast<TokenId>(row)
-                                                : (*head_.row_ids)[static_cast<size_t>(row)];
-    if ((mask_[static_cast<size_t>(id) / 32] >> (id % 32) & 1) == 0) continue;
-    if (best && !(logits[row] > most)) continue;
+  const auto consider = [&](TokenId id, float logit) {
+    if (is_masked && (mask_[static_cast<size_t>(id) / 32] >> (id % 32) & 1) == 0) return;
+    if (best && !(logit > most)) return;
     best = id;
-    most = logits[row];
+    most = logit;
+  };
+  for (const TokenId id : candidates_) consider(id, logits[id]);
+  if (!candidates_.empty()) return best;
+  for (int64_t row = 0; row < num_rows_; ++row) {
+    consider(head_.row_ids == nullptr ? static_cast<TokenId>(row)
+                                      : (*head_.row_ids)[static_cast<size_t>(row)],
+             logits[row]);
   }
   return best;
+}
+
+void TokenDrafter::FindCandidates(const float* scores) {
+  std::vector<int32_t> order(static_cast<size_t>(head_.num_clusters));
+  std::iota(order.begin(), order.end(), 0);
+  const auto end = order.begin() + head_.num_best;
+  const auto score = [scores](int32_t cluster) {  // NaN is never the best
+    return std::isnan(scores[cluster]) ? -std::numeric_limits<float>::infinity() : scores[cluster];
+  };
+  std::partial_sort(order.begin(), end, order.end(), [&](int32_t a, int32_t b) {
+    return score(a) > score(b) || (score(a) == score(b) && a < b);
+  });
+  candidates_.clear();
+  const size_t size = head_.clusters->size() / order.size();
+  for (auto cluster = order.begin(); cluster != end; ++cluster) {
+    const auto first = head_.clusters->begin() + static_cast<int64_t>(size) * *cluster;
+    candidates_.insert(candidates_.end(), first, first + static_cast<int64_t>(size));
+  }
+  // Of several equal logits the lowest id is chosen.
+  std::sort(candidates_.begin(), candidates_.end());
 }
 
 // Each place of a block after the first predicts its own token, and sees the whole block.
@@ -191,11 +223,12 @@ void TokenDrafter::ProposeBlocks(const StepTables& tables, const std::vector<Dra
 void TokenDrafter::ProposeOne(const StepTables& tables, int32_t index, std::vector<Draft>* drafts) {
   pass_.Clear();
   for (const Draft& draft : *drafts) {
-    const int32_t place = draft.place + index;
+    // An assistant stays where the last known token is, and reads the keys before it.
+    const int32_t place = draft.place + (is_assistant() ? 0 : index);
     AddToken(draft.last, place, SlotOf(tables, limits_.page_size, draft.table_row, place));
     pass_.table_row.push_back(draft.table_row);
     pass_.row_begin.push_back(static_cast<int32_t>(pass_.token_ids.size()));
-    pass_.kv_len.push_back(place + 1);
+    pass_.kv_len.push_back(is_assistant() ? place : place + 1);
   }
   passes_.run_layers(InputOf(pass_));
   const ForwardInput wanted = {.logit_tokens = all_.data(),
@@ -204,10 +237,12 @@ void TokenDrafter::ProposeOne(const StepTables& tables, int32_t index, std::vect
     const float* const states = passes_.states(wanted).f32();
     std::copy_n(states, std::ssize(*drafts) * width_, inputs_.data());
   }
+  const float* const scores = head_.num_clusters > 0 ? passes_.cluster_scores(wanted) : nullptr;
   const float* const logits = passes_.logits(wanted);
   size_t kept = 0;
   for (size_t i = 0; i < drafts->size(); ++i) {
     Draft draft = (*drafts)[i];
+    if (scores != nullptr) FindCandidates(scores + static_cast<int64_t>(i) * head_.num_clusters);
     draft.last = Best(logits + static_cast<int64_t>(i) * vocab_size_, tables, draft, index);
     tables.token_pool[draft.table_row * tables.token_pool_stride + draft.place + index + 1] =
         draft.last;
@@ -295,6 +330,7 @@ void TokenDrafter::Feed(const BatchPlan& plan, const StepTables& tables,
   }
   pass_.Clear();
   for (const Part& part : parts) {
+    if (is_assistant()) break;
     // The row of the last known token ran before the drafts, but in a block it has no keys that
     // stay.
     const bool has_first = !is_block() && !plan.makes_drafts.empty() &&

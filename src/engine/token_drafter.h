@@ -1,13 +1,15 @@
 // Drafts by a model beside the target, in the steps of the CPU's engine.
 //
-// The drafter is one of three kinds (ModelConfig::prediction):
+// The drafter is one of four kinds (ModelConfig::prediction):
 // - A small model. Its row of token i reads that token alone.
 // - A layer for multi-token prediction, or an EAGLE-3 head. Its row of token i reads the token and
 //   the target's state at token i - 1, and has the rotary position i - 1. Token 0 has no row: rows
 //   attend to keys from 1 on.
 // - A DFlash head. It makes keys and values for token i of the target's state there, and has rows
 //   for drafts alone.
-// Each writes the keys and values of token i at that token's slot. So what stands in a slot is
+// - An assistant of Gemma 4. It reads the target's keys and has none, and has rows for drafts alone,
+//   all at the place of the last known token, of which the first reads the state before that.
+// The first three write the keys and values of token i at that token's slot. So what stands in a slot is
 // decided by the tokens up to it, as the target's keys and values are, and prefixes are shared by
 // the same pages.
 //
@@ -51,6 +53,7 @@ class TokenDrafter {
     std::function<const float*(const ForwardInput&)> logits;  // [N, V]
     std::function<ConstActivationPtr(const ForwardInput&)> states;
     std::function<void(const ForwardInput&)> write_keys;  // Decoder::WriteKeys
+    std::function<const float*(const ForwardInput&)> cluster_scores;
   };
   // `config`: of the drafter, whole. `ops` must outlive it. kOutOfMemory.
   static Result<std::unique_ptr<TokenDrafter>> Make(const EngineLimits& limits,
@@ -89,9 +92,12 @@ class TokenDrafter {
                       ? std::min(config.vocab_size, limits.vocab_size)
                       : config.vocab_size),
         num_ids_(config.is_draft_head() ? config.draft_head.num_ids : config.vocab_size),
-        width_(config.is_prediction_layer() ? config.hidden_size : 0),
+        width_(WidthOf(config)),
         passes_(std::move(passes)) {}
+  // Floats of a state that it reads; 0: it reads none.
+  static int64_t WidthOf(const ModelConfig& config);
   bool is_block() const { return kind_ == PredictionLayer::kBlock; }
+  bool is_assistant() const { return kind_ == PredictionLayer::kAssistant; }
   // True if rows read the state before their token.
   bool reads_before() const { return width_ > 0 && !is_block(); }
 
@@ -124,8 +130,11 @@ class TokenDrafter {
   // The most likely token of a row of logits for place `index` of `draft`, whose earlier drafts are
   // in the token pool.
   TokenId Best(const float* logits, const StepTables& tables, const Draft& draft, int32_t index);
-  // The same among the tokens of mask_; nullopt: the head has none of them.
-  std::optional<TokenId> BestAllowed(const float* logits) const;
+  // The same among the tokens of mask_ if `is_masked`, and of an assistant's best clusters; nullopt:
+  // the drafter has none of them.
+  std::optional<TokenId> BestAllowed(const float* logits, bool is_masked) const;
+  // Marks the tokens of the best clusters of `scores` as candidates.
+  void FindCandidates(const float* scores);
   // Marks the keys of tokens that the plan computes and does not feed as unknown.
   void ForgetOthers(const BatchPlan& plan);
   // Adds a row of the drafter for token `id` at `place` to the pass.
@@ -151,6 +160,7 @@ class TokenDrafter {
   Pass pass_;
   const DraftGuide* guide_ = nullptr;  // of Propose
   std::vector<uint32_t> mask_;         // of one draft
+  std::vector<TokenId> candidates_;    // of one draft of an assistant with clusters
   std::vector<int32_t> all_;           // 0, 1, 2, ...
 };
 

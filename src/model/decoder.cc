@@ -130,6 +130,11 @@ class OpsDecoder final : public Decoder {
   ConstActivationPtr States(const ForwardInput& input) override {
     MINISGL_CHECK(input.logit_tokens != nullptr, "states of no listed tokens");
     const ActivationPtr normed = NormWanted(input);
+    if (config_.prediction == PredictionLayer::kAssistant) {
+      Linear(normed, weights_.prediction.output, space_.target_state.data(),
+             input.num_logit_tokens);
+      return space_.target_state.data();
+    }
     const bool is_plain =
         config_.prediction == PredictionLayer::kEagle && !config_.draft_head.recycles_norm;
     return is_plain ? ConstActivationPtr(space_.wanted_residual.data()) : normed;
@@ -143,6 +148,12 @@ class OpsDecoder final : public Decoder {
   const float* MixTargetStates(std::span<const float* const> parts, int64_t count) override {
     model::MixTargetStates(config_, weights_.prediction, space_, norms_, parts, count, ops_);
     return space_.residual.data();
+  }
+
+  const float* ClusterScores(const ForwardInput& input) override {
+    Linear(NormWanted(input), weights_.prediction.clusters, space_.cluster_scores.data(),
+           input.num_logit_tokens);
+    return space_.cluster_scores.data();
   }
 
   void WriteKeys(const ForwardInput& input) override {

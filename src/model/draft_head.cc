@@ -68,6 +68,31 @@ void PairWithStates(const ModelConfig& config, const ModelWeights& weights, cons
        space.residual.data(), num_tokens, config.hidden_size, ops);
 }
 
+void ReadAsAssistant(const ModelConfig& config, float embedding_scale, int64_t first_id,
+                     const ModelWeights& weights, const Workspace& space, const StreamNorms& norms,
+                     const ForwardInput& input, Ops* ops) {
+  MINISGL_CHECK(input.states_before.data != nullptr, "a pass of {} without states",
+                config.architecture);
+  const int64_t num_tokens = input.num_tokens;
+  ops->Embedding({.ids = input.token_ids,
+                  .table = &weights.embedding,
+                  .scale = embedding_scale,
+                  .out = space.target_embedding.data(),
+                  .num_tokens = num_tokens,
+                  .first_id = first_id});
+  ops->Linear({.x = space.target_embedding.data(),
+               .weight = &weights.prediction.embedding_input,
+               .bias = nullptr,
+               .out = space.residual.data(),
+               .num_tokens = num_tokens});
+  ops->Linear({.x = input.states_before,
+               .weight = &weights.prediction.state_input,
+               .bias = nullptr,
+               .out = space.branch.ptr(),
+               .num_tokens = num_tokens});
+  norms.Add(space.branch.ptr(), num_tokens, /*scale=*/1);
+}
+
 void AddProductOfStates(const Matrix& weight, const Workspace& space, int64_t num_tokens,
                         Ops* ops) {
   ops->Linear({.x = space.branch.ptr(),

@@ -32,6 +32,11 @@ void MixTargetStates(const ModelConfig& config, const PredictionWeights& weights
 void PairWithStates(const ModelConfig& config, const ModelWeights& weights, const Workspace& space,
                     const StreamNorms& norms, const ForwardInput& input, Ops* ops);
 
+// kAssistant: writes x to space.residual, of the step's ids and of input.states_before.
+void ReadAsAssistant(const ModelConfig& config, float embedding_scale, int64_t first_id,
+                     const ModelWeights& weights, const Workspace& space, const StreamNorms& norms,
+                     const ForwardInput& input, Ops* ops);
+
 // kEagle: adds to space.qkv the product of norm(g) in space.branch.
 void AddProductOfStates(const Matrix& weight, const Workspace& space, int64_t num_tokens, Ops* ops);
 

@@ -28,9 +28,13 @@ void AddRows(const InputEmbedding& embedding, const Matrix& table, const int32_t
 void EmbedTokens(const InputEmbedding& embedding, const ForwardInput& input, RankSums* sums) {
   const auto& [config, options, weights, space, norms, ops, first_id] = embedding;
   const int64_t num_tokens = input.num_tokens;
+  const float scale = EmbeddingScale(config, options.weight_format.dtype);
+  if (config.prediction == PredictionLayer::kAssistant) {
+    return ReadAsAssistant(config, scale, first_id, weights, space, norms, input, ops);
+  }
   ops->Embedding({.ids = input.token_ids,
                   .table = &weights.embedding,
-                  .scale = EmbeddingScale(config, options.weight_format.dtype),
+                  .scale = scale,
                   .out = space.residual.data(),
                   .num_tokens = num_tokens,
                   .first_id = first_id});

@@ -42,7 +42,12 @@ class DecoderModel final : public ListedModel {
   }
 
   bool is_cut() const override { return true; }
-  Status CheckDivides(int32_t num_ranks) const override { return CheckRanks(config_, num_ranks); }
+  Status CheckDivides(int32_t num_ranks) const override {
+    if (config_.prediction == PredictionLayer::kAssistant && num_ranks > 1) {
+      return UsageError("an assistant runs on one rank alone");
+    }
+    return CheckRanks(config_, num_ranks);
+  }
 
   std::optional<uint64_t> WeightBytes(const DecoderOptions& options) const override {
     return CountDecoderWeights(config_, options);

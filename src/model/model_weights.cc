@@ -304,8 +304,25 @@ Status LoadDraftHead(const ModelConfig& config, const Packer& packer,
   return Status();
 }
 
+Status LoadAssistant(const ModelConfig& config, const Packer& packer,
+                     PredictionWeights* prediction) {
+  const int64_t width = config.draft_head.target_width;
+  MINISGL_ASSIGN_OR_RETURN(prediction->embedding_input,
+                           packer.PackInputs(Role::kPredictionInput, 0, width));
+  MINISGL_ASSIGN_OR_RETURN(prediction->state_input,
+                           packer.PackInputs(Role::kPredictionInput, width, width));
+  MINISGL_ASSIGN_OR_RETURN(prediction->output, packer.Pack({Role::kPredictionOutput}));
+  if (packer.Has(Role::kPredictionClusters)) {
+    MINISGL_ASSIGN_OR_RETURN(prediction->clusters, packer.Pack({Role::kPredictionClusters}));
+  }
+  return Status();
+}
+
 Status LoadPrediction(const ModelConfig& config, const Packer& packer,
                       PredictionWeights* prediction) {
+  if (config.prediction == PredictionLayer::kAssistant) {
+    return LoadAssistant(config, packer, prediction);
+  }
   if (config.is_draft_head()) return LoadDraftHead(config, packer, prediction);
   const int64_t width = config.hidden_size;
   MINISGL_ASSIGN_OR_RETURN(

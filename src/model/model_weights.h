@@ -127,6 +127,7 @@ struct PredictionWeights {
   NormWeights embedding_norm, state_norm;
   Matrix embedding_input, state_input;  // [D, D]
   std::vector<Matrix> target_inputs;    // [D, DT] of a head, for each layer of the target
+  Matrix output, clusters;              // [B, D], [CT, D] of an assistant
 };
 
 struct ModelWeights {

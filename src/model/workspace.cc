@@ -117,6 +117,13 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options,
   if (config.prediction == PredictionLayer::kEagle) {
     arrays.floats.push_back({&Workspace::ones, tokens, 1});
   }
+  if (config.prediction == PredictionLayer::kAssistant) {
+    const auto width = static_cast<uint64_t>(config.draft_head.target_width);
+    arrays.floats.push_back({&Workspace::target_embedding, tokens, width});
+    arrays.floats.push_back({&Workspace::target_state, rows, width});
+    arrays.floats.push_back(
+        {&Workspace::cluster_scores, rows, static_cast<uint64_t>(config.draft_head.num_clusters)});
+  }
   if (options.rank.count > 1 && (options.rank.is_first() || options.logits_on_all_ranks)) {
     arrays.floats.push_back(
         {&Workspace::all_logits, rows, static_cast<uint64_t>(whole_vocab_size)});

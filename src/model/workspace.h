@@ -31,10 +31,14 @@ struct Workspace {
   DeviceArray<float> entering;
   // [T, D] output of attention in parallel blocks; experts beside dense; products of states
   ActivationArray branch;
-  ActivationArray qkv;             // [T, H * E + HKV * (E + EV)]
-  ActivationArray state_qkv;       // likewise: kEagle's part of it that states decide
-  ActivationArray attention;       // [T, H * EV]
-  ActivationArray attention_gate;  // [T, H * EV]
+  ActivationArray qkv;        // [T, H * E + HKV * (E + EV)]
+  ActivationArray state_qkv;  // likewise: kEagle's part of it that states decide
+  // An assistant's embeddings of the target, the states it hands on, and scores of clusters.
+  DeviceArray<float> target_embedding;  // [T, B]
+  DeviceArray<float> target_state;      // [N, B]
+  DeviceArray<float> cluster_scores;    // [N, CT]
+  ActivationArray attention;            // [T, H * EV]
+  ActivationArray attention_gate;       // [T, H * EV]
   // Latent attention: queries before they are multiplied by keys' matrices, and values after what
   // attention returns is multiplied by theirs: the wider of the two. Then the latent of queries.
   ActivationArray latent_heads;        // [T, H * (ER + EN)] or [T, H * EO]

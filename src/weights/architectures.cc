@@ -549,6 +549,9 @@ std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view sy
   if (symbol == "2S") return Product(2, config.experts.shared_intermediate_size);
   if (symbol == "1") return 1;
   if (symbol == "VI") return config.draft_head.num_ids;
+  if (symbol == "B") return config.draft_head.target_width;
+  if (symbol == "2B") return Product(2, config.draft_head.target_width);
+  if (symbol == "CT") return config.draft_head.num_clusters;
   if (symbol == "DT") {
     return Product(std::ssize(config.draft_head.target_layers), config.draft_head.target_width);
   }

@@ -15,6 +15,7 @@
 //   what the latent is expanded to, H*EO values, H*R keys as products with latents
 //   P per_layer_width, L*P the width of all layers, VP per_layer_vocab
 //   NP num_positions, NT num_token_types
+//   VI num_ids, B target_width, DT of all target_layers and CT num_clusters of DraftHeadConfig
 //   C conv_width, LC conv_length, SH heads, SK all keys, SP value_dim, SV inner_width of
 //   StateConfig; 3C, 2SH, C+SV and SV+C+SH for fused products
 #pragma once
@@ -139,8 +140,10 @@ enum class TensorRole : uint8_t {
   kPredictionInput,
   kPredictionEmbeddingNorm,  // [D] of the two
   kPredictionStateNorm,      // [D]
+  kPredictionOutput,         // [B, D] of an assistant, as the next
+  kPredictionClusters,       // [CT, D]
 };
-inline constexpr int kNumTensorRoles = static_cast<int>(TensorRole::kPredictionStateNorm) + 1;
+inline constexpr int kNumTensorRoles = static_cast<int>(TensorRole::kPredictionClusters) + 1;
 
 // Layout of a stored tensor, if it differs from the decoder's.
 enum class TensorOrder : uint8_t {

@@ -26,9 +26,10 @@ namespace {
 constexpr int kDepthMax = 32;
 constexpr IntRange kSizeRange = {1, int64_t{1} << 31};
 constexpr IntRange kBlockRange = {2, 1024};
+constexpr IntRange kClustersRange = {1, 1 << 20};
 
 // What a configuration says that the head is.
-enum class HeadKind : uint8_t { kNone, kEagle3, kDFlash, kOther };
+enum class HeadKind : uint8_t { kNone, kEagle3, kDFlash, kAssistant, kOther };
 
 bool Contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
@@ -52,9 +53,9 @@ HeadKind HeadKindOf(const Json& json) {
                     speculators = StringOf(json, "speculators_model_type");
   if (!speculators.empty()) return speculators == "eagle3" ? HeadKind::kEagle3 : HeadKind::kOther;
   const bool is_second = json.Find("selector_rank") != nullptr || Contains(name, "DFlash2");
-  if (is_second || Contains(name, "DSpark") || Contains(name, "Medusa") ||
-      StringOf(json, "model_type") == "gemma4_assistant") {
-    return HeadKind::kOther;
+  if (is_second || Contains(name, "DSpark") || Contains(name, "Medusa")) return HeadKind::kOther;
+  if (name == "Gemma4AssistantForCausalLM" || StringOf(json, "model_type") == "gemma4_assistant") {
+    return HeadKind::kAssistant;
   }
   if (Contains(name, "DFlash")) return HeadKind::kDFlash;
   const bool is_first = name == "LlamaForCausalLM" && json.Find("draft_vocab_size") != nullptr;
@@ -77,6 +78,7 @@ class HeadReader {
       : path_(weights::JoinPath(dir, "config.json")), target_(target), json_(json), files_(files) {}
 
   Result<ModelConfig> Read(HeadKind kind) {
+    if (kind == HeadKind::kAssistant) return ReadAssistant();
     root_ = files_.Holds("model.fc.weight") ? "model." : "";
     const bool is_eagle = kind == HeadKind::kEagle3;
     MINISGL_ASSIGN_OR_RETURN(config_, ReadLayers(is_eagle));
@@ -256,6 +258,107 @@ class HeadReader {
     }
   }
 
+  Result<ModelConfig> ReadAssistant() {
+    const Json* const inner = json_.Find("text_config");
+    if (inner == nullptr || !inner->is_object()) return Error("has no object text_config");
+    Json layers = *inner;
+    // Here the layers seem to have keys; whose they read is said below.
+    layers.Set("architectures", Json::Array{"Gemma4ForCausalLM"}).Set("model_type", "gemma4_text");
+    layers.Set("num_kv_shared_layers", 0).Set("tie_word_embeddings", true);
+    layers.Set("use_bidirectional_attention", nullptr);
+    for (const char* type : {"torch_dtype", "dtype"}) {
+      const Json* const own = json_.Find(type);
+      if (own != nullptr) layers.Set(type, *own);
+    }
+    std::erase_if(layers.as_object(), [](const Json::Member& member) {
+      return member.first == "eos_token_id" || member.first == "bos_token_id";
+    });
+    MINISGL_ASSIGN_OR_RETURN(config_, ParseModelConfig(layers.Dump(), path_));
+    config_.prediction = PredictionLayer::kAssistant;
+    config_.tie_word_embeddings = false;
+    config_.logit_softcap = 0;
+    config_.embedding_scale = target_.embedding_scale;
+    config_.rounds_embedding_scales = target_.rounds_embedding_scales;
+    DraftHeadConfig* const head = &config_.draft_head;
+    head->has_head = true;
+    head->num_ids = target_.vocab_size;
+    weights::FieldReader reader(json_, path_);
+    head->target_width = reader.Int("backbone_hidden_size", kSizeRange, 1536);
+    if (reader.Bool("use_ordered_embeddings", false)) {
+      head->num_clusters = static_cast<int32_t>(reader.Int("num_centroids", kClustersRange, 2048));
+      head->num_best = static_cast<int32_t>(
+          reader.Int("centroid_intermediate_top_k", {1, head->num_clusters}, 32));
+    }
+    MINISGL_RETURN_IF_ERROR(reader.status());
+    if (head->target_width != target_.hidden_size) {
+      return Error("the assistant is for a model of hidden size {}; this one has {}",
+                   head->target_width, target_.hidden_size);
+    }
+    if (config_.vocab_size != target_.vocab_size || config_.per_layer_width > 0 ||
+        config_.experts.num_experts > 0) {
+      return Error(
+          "the assistant has {} tokens, {} experts and per-layer embeddings of {}; {}, 0 "
+          "and 0 are supported",
+          config_.vocab_size, config_.experts.num_experts, config_.per_layer_width,
+          target_.vocab_size);
+    }
+    MINISGL_RETURN_IF_ERROR(FindKeys());
+    MINISGL_RETURN_IF_ERROR(ReadClusters());
+    MINISGL_RETURN_IF_ERROR(CheckNoOthers());
+    return std::move(config_);
+  }
+
+  // Each layer reads the keys of the target's last layer of its kind that has some.
+  Status FindKeys() {
+    for (int32_t i = 0; i < config_.num_layers; ++i) {
+      LayerConfig& layer = config_.layers[static_cast<size_t>(i)];
+      const bool has_window = layer.sliding_window > 0;
+      int32_t from = target_.num_layers - 1;
+      for (; from >= 0; --from) {
+        const LayerConfig& other = target_.layers[static_cast<size_t>(from)];
+        const bool is_same = (other.sliding_window > 0) == has_window;
+        if (other.mixer == Mixer::kAttention && other.kv_layer < 0 && is_same) break;
+      }
+      if (from < 0) return Error("the model has no layer whose keys layer {} reads", i);
+      const LayerShape own = LayerShapeOf(config_, i), keys = LayerShapeOf(target_, from);
+      if (own.head_dim != keys.head_dim || own.num_heads % keys.num_kv_heads != 0) {
+        return Error("layer {} has {} heads of {}; the model's keys there are {} of {}", i,
+                     own.num_heads, own.head_dim, keys.num_kv_heads, keys.head_dim);
+      }
+      layer.num_kv_heads = keys.num_kv_heads;
+      layer.keys_as_values = false;
+      layer.kv_layer = 0;
+      // A row stands at the place of the last key. The key a window before it may be gone.
+      const int32_t window = target_.layers[static_cast<size_t>(from)].sliding_window;
+      if (has_window) layer.sliding_window = std::max(window - 1, 1);
+      config_.draft_head.kv_layers.push_back(from);
+    }
+    return Status();
+  }
+
+  Status ReadClusters() {
+    DraftHeadConfig* const head = &config_.draft_head;
+    if (head->num_clusters == 0) return Status();
+    const std::string name = "masked_embedding.token_ordering";
+    MINISGL_ASSIGN_OR_RETURN(const TensorView view, files_.GetStored(name));
+    if (view.num_elements() != config_.vocab_size || config_.vocab_size % head->num_clusters != 0) {
+      return BadInput("{}: tensor \"{}\" has {} elements in {} clusters, for {} tokens",
+                      Visible(files_.FileOf(name), 400), name, view.num_elements(),
+                      head->num_clusters, config_.vocab_size);
+    }
+    auto ids = std::make_shared<std::vector<TokenId>>();
+    for (int64_t i = 0; i < view.num_elements(); ++i) {
+      const double id = view.At(i);
+      if (!(id >= 0 && id < static_cast<double>(config_.vocab_size))) {
+        return BadInput("{}: tensor \"{}\": element {} is {}; the model has {} tokens",
+                        Visible(files_.FileOf(name), 400), name, i, id, config_.vocab_size);
+      }
+      ids->push_back(static_cast<TokenId>(id));
+    }
+    head->clusters = std::move(ids);
+    return Status();
+  }
+
   Status CheckTarget() {
     DraftHeadConfig* const head = &config_.draft_head;
     weights::FieldReader reader(json_, path_);
@@ -297,7 +400,8 @@ class HeadReader {
   // A part that is not known would change the drafts.
   Status CheckNoOthers() const {
     const auto module = [](const std::string& name) { return name.substr(0, name.rfind('.')); };
-    std::set<std::string> known = {root_ + "d2t", root_ + "t2d"};
+    std::set<std::string> known = {root_ + "d2t", root_ + "t2d", "masked_embedding.token_ordering",
+                                   "lm_head"};
     for (const weights::TensorSpec& spec : weights::PredictionTensors(config_)) {
       known.insert(module(spec.name));
     }
@@ -332,9 +436,10 @@ bool IsDraftHead(const std::string& dir) {
 Result<ModelConfig> LoadDraftHead(const std::string& dir, const ModelConfig& target) {
   MINISGL_ASSIGN_OR_RETURN(const Json json, ReadConfig(dir));
   const HeadKind kind = HeadKindOf(json);
-  if (kind != HeadKind::kEagle3 && kind != HeadKind::kDFlash) {
-    return BadInput("{} is no head that is run: EAGLE-3 and DFlash heads are",
-                    Visible(ArchitectureOf(json), 200));
+  if (kind == HeadKind::kNone || kind == HeadKind::kOther) {
+    return BadInput(
+        "{} is no head that is run: EAGLE-3 and DFlash heads and assistants of Gemma 4 are",
+        Visible(ArchitectureOf(json), 200));
   }
   MINISGL_ASSIGN_OR_RETURN(const auto files, Checkpoint::Open(dir));
   return HeadReader(dir, target, json, *files).Read(kind);

@@ -43,6 +43,18 @@ std::vector<TensorSpec> OfLayer(const ModelConfig& config) {
   return all;
 }
 
+std::vector<TensorSpec> OfAssistant(const ModelConfig& config) {
+  NamedSpecs specs;
+  specs.Add(Role::kPredictionInput, "pre_projection", {"D", "2B"});
+  specs.Add(Role::kPredictionOutput, "post_projection", {"B", "D"});
+  if (config.draft_head.num_clusters > 0) {
+    specs.Add(Role::kPredictionClusters, "masked_embedding.centroids", {"CT", "D"});
+  }
+  specs.Add(Role::kFinalNorm, "model.norm", {"D"});
+  specs.Add(Role::kHead, "model.embed_tokens", {"V", "D"});
+  return specs.Take();
+}
+
 std::vector<TensorSpec> OfHead(const ModelConfig& config) {
   const DraftHeadConfig& head = config.draft_head;
   const bool is_eagle = config.prediction == PredictionLayer::kEagle;
@@ -61,6 +73,7 @@ std::vector<TensorSpec> OfHead(const ModelConfig& config) {
 }  // namespace
 
 std::vector<TensorSpec> PredictionTensors(const ModelConfig& config) {
+  if (config.prediction == PredictionLayer::kAssistant) return OfAssistant(config);
   return config.is_draft_head() ? OfHead(config) : OfLayer(config);
 }
 

@@ -115,6 +115,9 @@ class DraftedRow {
     passes.run_layers = [this](const ForwardInput& input) { state_->RunDrafter(input, tables_); };
     passes.logits = [this](const ForwardInput& input) { return state_->drafter()->Logits(input); };
     passes.states = [this](const ForwardInput& input) { return state_->drafter()->States(input); };
+    passes.cluster_scores = [this](const ForwardInput& input) {
+      return state_->drafter()->ClusterScores(input);
+    };
     passes.write_keys = [this](const ForwardInput& input) {
       state_->WriteDrafterKeys(input, tables_);
     };
@@ -275,6 +278,15 @@ TEST(TokenDrafterTest, HeadsProposeWhatTheirReferencesPropose) {
     for (const auto& [page_size, chunk] : {std::pair{16, 64}, {1, 5}, {4, 7}}) {
       EXPECT_EQ(CompareProposals(folder + "target", page_size, chunk, folder + name), count)
           << name;
+    }
+  }
+}
+
+TEST(TokenDrafterTest, AssistantsProposeWhatTheirReferencesPropose) {
+  const std::string folder = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/assistant/";
+  for (const char* name : {"plain", "ordered"}) {
+    for (const auto& [page_size, chunk] : {std::pair{16, 64}, {1, 5}, {4, 7}}) {
+      EXPECT_EQ(CompareProposals(folder + "target", page_size, chunk, folder + name), 108) << name;
     }
   }
 }

@@ -118,6 +118,33 @@ TEST_F(DraftHeadTest, KindsThatAreNotRunAreNamed) {
                   "eagle_config.use_aux_hidden_state");
 }
 
+TEST_F(DraftHeadTest, AnAssistantReadsTheKeysOfTheLastLayersOfEachKind) {
+  const std::string folder = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/assistant/";
+  ModelConfig target = LoadModelConfig(folder + "target").value();
+  const ModelConfig ordered = LoadDraftHead(folder + "ordered", target).value();
+  EXPECT_EQ(ordered.prediction, PredictionLayer::kAssistant);
+  // Layers 4 and 5 of the target have no keys of their own.
+  EXPECT_EQ(ordered.draft_head.kv_layers, (std::vector<int32_t>{2, 2, 3}));
+  EXPECT_EQ(ordered.draft_head.num_clusters, 8);
+  EXPECT_EQ(ordered.draft_head.num_best, 3);
+  EXPECT_EQ(ordered.draft_head.clusters->size(), 96U);
+  EXPECT_EQ(LoadDraftHead(folder + "plain", target)->draft_head.clusters, nullptr);
+  EXPECT_TRUE(IsDraftHead(folder + "plain"));
+
+  const auto error = [&] { return LoadDraftHead(folder + "ordered", target).status().message(); };
+  target.hidden_size = 48;
+  EXPECT_NE(error().find("for a model of hidden size 32; this one has 48"), std::string::npos);
+  target.hidden_size = 32;
+  target.vocab_size = 128;
+  EXPECT_NE(error().find("the assistant has 96 tokens"), std::string::npos) << error();
+  target.vocab_size = 96;
+  target.head_dim = 10;
+  EXPECT_NE(error().find("layer 0 has 4 heads of 8; the model's keys there are 2 of 10"),
+            std::string::npos)
+      << error();
+  EXPECT_FALSE(LoadDraftHead(folder + "ordered", target_).ok()) << "no layer has a window";
+}
+
 TEST_F(DraftHeadTest, PairsThatDoNotFitAreNamed) {
   target_.hidden_size = 64;
   ExpectError("eagle3", ConfigOf("eagle3"),

@@ -149,6 +149,9 @@ class Decoder : public RankModel {
   // Of a head: what it makes of states of its target [count, target_width], for each of
   // target_layers, as its rows read them: [count, D] in the workspace until the next pass.
   virtual const float* MixTargetStates(std::span<const float* const> parts, int64_t count) = 0;
+  // Of an assistant with clusters: the score of each [N, num_clusters] for the same tokens as
+  // States, in the workspace until the next pass.
+  virtual const float* ClusterScores(const ForwardInput& input) = 0;
   // Of a head of kBlock: writes keys and values for the tokens of `input` from their states.
   virtual void WriteKeys(const ForwardInput& input) = 0;
 

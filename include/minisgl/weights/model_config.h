@@ -157,10 +157,11 @@ struct StateConfig {
 // The formulas of the others are at DraftHeadConfig.
 enum class PredictionLayer : uint8_t {
   kNone,
-  kApart,   // tensors "mtp.fc", "mtp.layers.0...." (Qwen3-Next, Qwen3.5 and later)
-  kBehind,  // "model.layers.N.eh_proj" and so on, N the target's layers (DeepSeek V3, GLM 4.5)
-  kEagle,   // an EAGLE-3 head
-  kBlock,   // a DFlash head
+  kApart,      // tensors "mtp.fc", "mtp.layers.0...." (Qwen3-Next, Qwen3.5 and later)
+  kBehind,     // "model.layers.N.eh_proj" and so on, N the target's layers (DeepSeek V3, GLM 4.5)
+  kEagle,      // an EAGLE-3 head
+  kBlock,      // a DFlash head
+  kAssistant,  // an assistant of Gemma 4
 };
 
 // A head that drafts from states of several layers of its target, in files of its own. c(i) is the
@@ -175,6 +176,14 @@ enum class PredictionLayer : uint8_t {
 // kBlock (DFlash, arXiv 2602.06036): a block of the last token and of mask tokens runs through all
 // layers at once, and predicts the token at the place of each mask. It attends to itself, and to
 // keys and values that each layer's matrices make of norm(c(i)), for all tokens before the block.
+//
+// kAssistant (transformers' Gemma4AssistantForCausalLM): layers without keys and values of their
+// own. With the last token at place p they read
+//   x = input [embedding of the token, state at p - 1],
+// both the target's, at position p, and attend to the keys that the target's last layer of the same
+// kind has of the tokens before p. The next draft reads the draft before it, at the same position and
+// over the same keys, and in place of the state a product of its own last one. Of a head with
+// clusters only the tokens of the best ones are candidates.
 struct DraftHeadConfig {
   std::vector<int32_t> target_layers;  // in the order of the inputs of "fc"
   int64_t target_width = 0;            // of each state
@@ -191,6 +200,11 @@ struct DraftHeadConfig {
   // kBlock: layers with a window, and all others, in which a token of the block does not attend to
   // later ones of it.
   bool windows_are_causal = true, others_are_causal = false;
+  std::vector<int32_t> kv_layers;  // kAssistant: [layers] those of the target whose keys are read
+  // kAssistant: clusters of tokens, of which the best `num_best` have candidates; 0: all tokens are.
+  int32_t num_clusters = 0, num_best = 0;
+  // [num_clusters, vocab_size / num_clusters] the ids of each.
+  std::shared_ptr<const std::vector<TokenId>> clusters;
 };
 
 // Layers in which the tokens of a picture attend to all tokens of it, not only to earlier ones.
@@ -272,7 +286,8 @@ struct ModelConfig {
   DraftHeadConfig draft_head;  // of kEagle and kBlock
   bool is_prediction_layer() const { return prediction != PredictionLayer::kNone; }
   bool is_draft_head() const {
-    return prediction == PredictionLayer::kEagle || prediction == PredictionLayer::kBlock;
+    return prediction == PredictionLayer::kEagle || prediction == PredictionLayer::kBlock ||
+           prediction == PredictionLayer::kAssistant;
   }
   ExpertsConfig experts;
   StateConfig states;
