@@ -54,6 +54,7 @@ class ModelState {
  private:
   ModelState(ModelConfig config, int32_t page_size, Ops* ops)
       : config_(std::move(config)), page_size_(page_size), ops_(ops) {}
+  Status LoadAdapters(const ModelList& models, const Checkpoint& checkpoint);
   Status LoadBeside(const ListedModel& model, const Checkpoint& checkpoint,
                     const DecoderOptions& options);
 

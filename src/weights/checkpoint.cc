@@ -228,6 +228,13 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& model_di
   return checkpoint;
 }
 
+Result<std::unique_ptr<Checkpoint>> Checkpoint::OpenFile(const std::string& path) {
+  std::unique_ptr<Checkpoint> checkpoint(new Checkpoint());
+  checkpoint->impl_->looked_in = path;
+  MINISGL_RETURN_IF_ERROR(checkpoint->impl_->AddFile(path));
+  return checkpoint;
+}
+
 std::unique_ptr<Checkpoint> Checkpoint::FromViews(std::map<std::string, TensorView> tensors,
                                                   std::shared_ptr<const void> memory,
                                                   std::string source) {

@@ -24,6 +24,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "minisgl/base/status.h"
@@ -32,6 +33,7 @@
 #include "minisgl/model/ranks.h"
 #include "minisgl/ops.h"
 #include "minisgl/tensor/weight_format.h"
+#include "minisgl/weights/adapter.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
 
@@ -108,6 +110,12 @@ class ModelList {
   const ListedModel* drafter() const { return Of(ModelRole::kDrafter); }
   ModelList WithoutTower() const;
 
+  // Adapters of the target, by slot; they fit it (CheckAdapterFits).
+  const std::vector<std::shared_ptr<const Adapter>>& adapters() const { return adapters_; }
+  void SetAdapters(std::vector<std::shared_ptr<const Adapter>> adapters) {
+    adapters_ = std::move(adapters);
+  }
+
   // Adds a drafter or a tower. kBadInput if there is one already, or if its layers have states.
   Status Add(std::shared_ptr<const ListedModel> model);
 
@@ -122,6 +130,7 @@ class ModelList {
   const ListedModel* Of(ModelRole role) const;
 
   std::vector<std::shared_ptr<const ListedModel>> models_;
+  std::vector<std::shared_ptr<const Adapter>> adapters_;
 };
 
 // The open files of each model of a list. Copies share them.

@@ -39,6 +39,8 @@ class SafetensorsFile {
 class Checkpoint {
  public:
   static Result<std::unique_ptr<Checkpoint>> Open(const std::string& model_dir);
+  // Opens one safetensors file.
+  static Result<std::unique_ptr<Checkpoint>> OpenFile(const std::string& path);
   // A checkpoint of tensors in memory that `memory` keeps alive. `source` replaces the file name in
   // errors. REQUIRES fewer than 2^64 bytes in total.
   static std::unique_ptr<Checkpoint> FromViews(std::map<std::string, TensorView> tensors,

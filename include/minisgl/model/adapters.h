@@ -1,0 +1,33 @@
+// Adapters of a model (minisgl/weights/adapter.h): whether they fit it, and what a decoder keeps of
+// one to apply it beside its products.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "minisgl/base/status.h"
+#include "minisgl/weights/adapter.h"
+#include "minisgl/weights/model_config.h"
+
+namespace minisgl {
+
+// Checks that each module which `adapter` changes is one of the model, of its shape, and of a kind
+// that is adapted. kBadInput with the adapter's directory, the module, and what was found and
+// needed. Reads shapes only.
+Status CheckAdapterFits(const ModelConfig& config, const Adapter& adapter);
+
+// What an adapter changes, for reports: one line for each kind of module ("self_attn.q_proj").
+struct AdaptedKind {
+  std::string name;         // of the module, without the layer's number
+  int64_t num_modules = 0;  // layers, or experts of layers, that have it
+  int64_t rank_min = 0, rank_max = 0;
+  bool has_magnitude = false, has_bias = false, is_whole = false, has_tokens = false;
+};
+std::vector<AdaptedKind> AdaptedKinds(const Adapter& adapter);
+
+// Bytes that a rank keeps of an adapter that fits, at most: those of the files are f32 there, with
+// whole tiles of outputs.
+uint64_t AdapterBytes(const ModelConfig& config, const Adapter& adapter);
+
+}  // namespace minisgl
