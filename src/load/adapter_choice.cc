@@ -140,7 +140,24 @@ void SetAdapter(const NamedAdapter& adapter, Prompt* prompt) {
   prompt->marks.insert(prompt->marks.begin(), {.place = 0, .hash = adapter.hash});
 }
 
-Status AddAdapters(const AdapterNames* names, ModelList* models) {
+Result<std::shared_ptr<const Adapter>> LoadMergedAdapter(const ModelOptions& options) {
+  if (options.merge_adapter.empty()) return std::shared_ptr<const Adapter>();
+  if (!options.adapters.empty()) {
+    return UsageError(
+        "--merge-adapter and --adapter exclude each other: adapters are of the model without one");
+  }
+  return LoadAdapter(options.merge_adapter);
+}
+
+Status SetMergedConfig(const TextModel& text, ModelConfig* config) {
+  if (text.merged_adapter == nullptr) return Status();
+  MINISGL_ASSIGN_OR_RETURN(*config, MergedConfig(*config, *text.merged_adapter));
+  return Status();
+}
+
+Status AddAdapters(const TextModel& text, ModelList* models) {
+  models->SetMerged(text.merged_adapter);
+  const AdapterNames* const names = text.adapters.get();
   if (names == nullptr) return Status();
   std::vector<std::shared_ptr<const Adapter>> adapters;
   for (const NamedAdapter& adapter : names->list) {

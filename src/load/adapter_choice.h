@@ -11,6 +11,8 @@
 #include "minisgl/model/model_list.h"
 #include "minisgl/runtime/runtime.h"
 #include "minisgl/text/adapter_names.h"
+#include "minisgl/text/text_model.h"
+#include "minisgl/weights/adapter.h"
 #include "minisgl/weights/model_config.h"
 
 namespace minisgl::load {
@@ -27,7 +29,12 @@ Result<std::shared_ptr<const AdapterNames>> LoadAdapterNames(const ModelOptions&
 // that have an equal one alone.
 void SetAdapter(const NamedAdapter& adapter, Prompt* prompt);
 
+// Reads the adapter of --merge-adapter. Null: none is given. kUsage, errors of LoadAdapter.
+Result<std::shared_ptr<const Adapter>> LoadMergedAdapter(const ModelOptions& options);
+// The configuration of the model with that adapter. Errors of CheckAdapterFits.
+Status SetMergedConfig(const TextModel& text, ModelConfig* config);
+
 // Adds the adapters to the list, each content once. Errors of CheckAdapterFits.
-Status AddAdapters(const AdapterNames* names, ModelList* models);
+Status AddAdapters(const TextModel& text, ModelList* models);
 
 }  // namespace minisgl::load

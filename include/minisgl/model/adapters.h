@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "minisgl/base/status.h"
 #include "minisgl/weights/adapter.h"
+#include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
 
 namespace minisgl {
@@ -16,6 +18,20 @@ namespace minisgl {
 // that is adapted. kBadInput with the adapter's directory, the module, and what was found and
 // needed. Reads shapes only.
 Status CheckAdapterFits(const ModelConfig& config, const Adapter& adapter);
+
+// A model with an adapter folded into its weights: W' = W + s B A, with DoRA W'[j] = m[j] / n[j]
+// (W + s B A)[j], computed and kept in f32. A head that was tied to the embedding is a matrix of its
+// own if one of the two changes alone.
+struct MergedModel {
+  ModelConfig config;
+  std::unique_ptr<Checkpoint> checkpoint;
+};
+// Errors of CheckAdapterFits; kBadInput if the weights to change are quantized, or stored in a GGUF
+// file. The result shares the memory of both.
+Result<MergedModel> MergeAdapter(const ModelConfig& config, const Checkpoint& checkpoint,
+                                 std::shared_ptr<const Adapter> adapter);
+// The configuration of that model, for its memory plan. Reads no weights.
+Result<ModelConfig> MergedConfig(const ModelConfig& config, const Adapter& adapter);
 
 // What an adapter changes, for reports: one line for each kind of module ("self_attn.q_proj").
 struct AdaptedKind {

@@ -116,6 +116,10 @@ class ModelList {
     adapters_ = std::move(adapters);
   }
 
+  // The adapter that the target's files get (MergeAdapter), or null.
+  const std::shared_ptr<const Adapter>& merged() const { return merged_; }
+  void SetMerged(std::shared_ptr<const Adapter> merged) { merged_ = std::move(merged); }
+
   // Adds a drafter or a tower. kBadInput if there is one already, or if its layers have states.
   Status Add(std::shared_ptr<const ListedModel> model);
 
@@ -131,6 +135,7 @@ class ModelList {
 
   std::vector<std::shared_ptr<const ListedModel>> models_;
   std::vector<std::shared_ptr<const Adapter>> adapters_;
+  std::shared_ptr<const Adapter> merged_;
 };
 
 // The open files of each model of a list. Copies share them.
@@ -139,7 +144,7 @@ class ModelFiles {
   // Files that hold all models, and outlive this. Implicit, because most lists have one model.
   ModelFiles(const Checkpoint& all);  // NOLINT
   // Opens the files of the target and of each model that has a directory of its own. Errors of
-  // Checkpoint::Open, which name the model.
+  // Checkpoint::Open, which name the model. Errors of MergeAdapter.
   static Result<ModelFiles> Open(const ModelList& models, const std::string& target_dir);
 
   // The files of model `index` of the list.

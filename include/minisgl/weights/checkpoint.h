@@ -46,6 +46,10 @@ class Checkpoint {
   static std::unique_ptr<Checkpoint> FromViews(std::map<std::string, TensorView> tensors,
                                                std::shared_ptr<const void> memory,
                                                std::string source);
+  // The same files with other tensors in place of some, or beside them, in memory that `memory`
+  // keeps alive. Files() are those of this one.
+  std::unique_ptr<Checkpoint> WithTensors(std::map<std::string, TensorView> tensors,
+                                          std::shared_ptr<const void> memory) const;
   ~Checkpoint();
 
   // The tensor `name`. kBadInput with its name and the files searched if it does not exist, or if
