@@ -19,6 +19,7 @@ struct LowRankPart {
   int64_t num_out = 0;
   int32_t first_rank = 0;
   int32_t rank = 0;
+  float scale = 1;
   const void* b = nullptr;  // [ceil(num_out / tile)][rank][tile], zeros behind the last output
 };
 
@@ -41,8 +42,8 @@ struct LowRankGroup {
 };
 
 // For each row r of a group, with u[k] = sum_i a[k, i] * x[r / rows_per_input, i]:
-//   out[r, o] = out[r, o] * factor[o] + offset[o] + sum_k b[o, k] * u[k]
-// where the last sum is of the part that has output o, if there is one. The order of each sum is
+//   out[r, o] = out[r, o] * factor[o] + offset[o] + sum_k b[o, k] * (scale * u[k])
+// where the last sum and `scale` are of the part that has output o, if there is one. The order of each sum is
 // fixed: it depends on the adapter alone, not on other rows or groups.
 struct LowRankParams {
   ConstActivationPtr x;  // [inputs, in]; null: `inner` holds u already

@@ -140,6 +140,7 @@ void RunLowRank(const LowRankParams& p, const LowRankKernels& kernels, ThreadPoo
                     .rank = part.rank,
                     .first_rank = part.first_rank,
                     .first_out = part.first_out,
+                    .scale = part.scale,
                     .first_tile = item.first,
                     .end_tile = item.end,
                     .num_rows = item.num_rows,

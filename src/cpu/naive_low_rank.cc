@@ -44,7 +44,7 @@ void NaiveLowRank(const LowRankParams& p) {
           const int64_t first = o / kLowRankTile * part.rank * kLowRankTile + o % kLowRankTile;
           for (int64_t k = 0; k < part.rank; ++k) {
             sums[static_cast<size_t>(part.first_out + o)] +=
-                Weight(matrices, part.b, first + k * kLowRankTile) *
+                Weight(matrices, part.b, first + k * kLowRankTile) * double{part.scale} *
                 u[static_cast<size_t>(part.first_rank + k)];
           }
         }

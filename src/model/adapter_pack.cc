@@ -25,6 +25,7 @@ struct ProductDraft {
   std::vector<size_t> b_begins;    // of each part
   std::vector<float> factor, offset;
   std::vector<WholePart> whole;
+  bool is_bf16 = true;  // `a` and `b` have values of bf16 alone
 };
 
 // Makes what an adapter has beside the products of one layer.
@@ -60,8 +61,9 @@ class ProductMaker {
   Result<std::unique_ptr<const PackedProduct>> Finish(int64_t num_in, int64_t num_out,
                                                       ProductDraft draft) {
     auto product = std::make_unique<PackedProduct>();
-    MINISGL_ASSIGN_OR_RETURN(product->a, Stored(draft.a));
-    MINISGL_ASSIGN_OR_RETURN(product->b, Stored(draft.b));
+    const DType dtype = draft.is_bf16 && draft.factor.empty() ? DType::kBF16 : DType::kF32;
+    MINISGL_ASSIGN_OR_RETURN(product->a, Stored(draft.a, dtype));
+    MINISGL_ASSIGN_OR_RETURN(product->b, Stored(draft.b, dtype));
     if (!draft.factor.empty()) {
       MINISGL_ASSIGN_OR_RETURN(product->factor, Upload<float>(ops_, draft.factor));
     }
@@ -71,28 +73,31 @@ class ProductMaker {
     product->parts = std::move(draft.parts);
     int32_t num_ranks = 0;
     for (size_t i = 0; i < product->parts.size(); ++i) {
-      product->parts[i].b = product->b.data() + draft.b_begins[i] * sizeof(float);
+      product->parts[i].b = product->b.data() + draft.b_begins[i] * DTypeBytes(dtype);
       num_ranks += product->parts[i].rank;
     }
     product->whole = std::move(draft.whole);
     product->matrices = {.num_in = num_in,
                          .num_out = num_out,
                          .num_ranks = num_ranks,
-                         .dtype = DType::kF32,
+                         .dtype = dtype,
                          .a = product->a.data(),
                          .parts = product->parts,
                          .factor = product->factor.data(),
                          .offset = product->offset.data()};
-    num_bytes_ += (draft.a.size() + draft.b.size() + draft.factor.size() + draft.offset.size()) *
-                  sizeof(float);
+    num_bytes_ += (draft.a.size() + draft.b.size()) * DTypeBytes(dtype) +
+                  (draft.factor.size() + draft.offset.size()) * sizeof(float);
     return std::unique_ptr<const PackedProduct>(std::move(product));
   }
 
   uint64_t num_bytes() const { return num_bytes_; }
 
  private:
-  Result<DeviceArray<std::byte>> Stored(const std::vector<float>& values) {
-    return Upload<std::byte>(ops_, std::as_bytes(std::span(values)));
+  Result<DeviceArray<std::byte>> Stored(const std::vector<float>& values, DType dtype) {
+    if (dtype == DType::kF32) return Upload<std::byte>(ops_, std::as_bytes(std::span(values)));
+    std::vector<uint16_t> bits;
+    for (const float value : values) bits.push_back(FloatToBf16(value));
+    return Upload<std::byte>(ops_, std::as_bytes(std::span(bits)));
   }
 
   // True if the rank adds what is added once.
@@ -123,12 +128,14 @@ class ProductMaker {
         draft->a.push_back(fitted.A(k, part.inputs.first + i));
       }
     }
-    draft->parts.push_back({first_out, num_out, first_rank, static_cast<int32_t>(rank)});
+    const AdapterChange& change = *fitted.change;
+    draft->is_bf16 &= change.a.dtype == DType::kBF16 && change.b.dtype == DType::kBF16;
+    draft->parts.push_back({first_out, num_out, first_rank, static_cast<int32_t>(rank),
+                            static_cast<float>(change.scale)});
     draft->b_begins.push_back(draft->b.size());
     const auto value = [&](int64_t out, int64_t k) {
-      const double factor = factors.empty() ? 1.0 : double{factors[static_cast<size_t>(out)]};
-      return static_cast<float>(fitted.change->scale * factor *
-                                fitted.B(part.outputs[static_cast<size_t>(out)], k));
+      const float stored = fitted.B(part.outputs[static_cast<size_t>(out)], k);
+      return factors.empty() ? stored : factors[static_cast<size_t>(out)] * stored;
     };
     AppendTiles(num_out, rank, value, &draft->b);
   }
@@ -251,6 +258,7 @@ class ProductMaker {
       for (int64_t i = 0; i < site.num_in(); ++i) {
         draft->a.push_back(change.token_rows.At(row * site.num_in() + i));
       }
+      draft->is_bf16 = false;
       draft->parts.push_back({out, 1, static_cast<int32_t>(draft->parts.size()), 1});
       draft->b_begins.push_back(draft->b.size());
       AppendTiles(
@@ -301,11 +309,11 @@ Result<std::unique_ptr<const PackedEmbedding>> MakeEmbedding(const FittedChanges
     embedding->a = change.a;
     ProductDraft draft;
     const int64_t width = change.b.shape[0];
-    draft.parts.push_back({0, width, 0, static_cast<int32_t>(change.rank)});
+    draft.is_bf16 = change.b.dtype == DType::kBF16;
+    draft.parts.push_back(
+        {0, width, 0, static_cast<int32_t>(change.rank), static_cast<float>(change.scale)});
     draft.b_begins.push_back(0);
-    const auto value = [&](int64_t out, int64_t k) {
-      return static_cast<float>(change.scale * change.b.At(out * change.rank + k));
-    };
+    const auto value = [&](int64_t out, int64_t k) { return change.b.At(out * change.rank + k); };
     ProductMaker::AppendTiles(width, change.rank, value, &draft.b);
     MINISGL_ASSIGN_OR_RETURN(embedding->product, maker->Finish(0, width, std::move(draft)));
   }

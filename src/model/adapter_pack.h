@@ -3,8 +3,8 @@
 //
 // The decoder joins products that the reference has one by one (queries, keys and values; gate and
 // up), so that a product may have several parts, of ranks of their own. Factors of DoRA are applied
-// to B and to what the product gave: y = g (W x) + (s g B) (A x) + (b' - g b), where g = m / n and
-// the product has added b already.
+// to B and to what the product gave: y = g (W x + b) + (g B) (s A x) + (b' - g b), where g = m / n.
+// Low-rank matrices have the values of the file: in bf16 if the file has it, else in f32.
 #pragma once
 
 #include <cstdint>

@@ -310,6 +310,7 @@ struct LowRankExpand {
   const void* b;
   bool is_bf16;
   int64_t num_out, rank, first_rank, first_out;
+  float scale;
   int64_t first_tile, end_tile;
   int64_t num_rows;
   const float* const* u;  // [num_rows]

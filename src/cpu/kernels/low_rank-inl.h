@@ -119,7 +119,7 @@ HWY_INLINE void ExpandTile(const LowRankExpand& p, const Weight* b, int64_t tile
     MINISGL_UNROLL for (int v = 0; v < kTileVectors; ++v) {
       const Floats weights = LoadWeights(from + v * kLanes);
       MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-        sum[r][v] = hn::MulAdd(weights, hn::Set(d, inner[r][k]), sum[r][v]);
+        sum[r][v] = hn::MulAdd(weights, hn::Set(d, p.scale * inner[r][k]), sum[r][v]);
       }
     }
   }
