@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "minisgl/adapter_params.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/rendezvous.h"
 #include "minisgl/base/status.h"
@@ -105,6 +106,10 @@ class Ops {
   virtual void HeadLinear(const HeadLinearParams& params) {
     static_cast<void>(params);
     MINISGL_CHECK(false, "{} has no latent attention", Name());
+  }
+  // An operation of adapters. Implementations without it refuse them.
+  virtual void LowRank(const LowRankParams& params) {
+    MINISGL_CHECK(false, "{} has no adapters of {} groups", Name(), params.groups.size());
   }
   virtual void Sample(const SampleParams& params) = 0;
   // Operations of layers with a state.

@@ -106,6 +106,7 @@ std::optional<RowError> PromptBuilder::BuildEmbedded(Row* row, std::vector<Promp
   auto extras = std::make_shared<RowExtras>();
   extras->pooling = embedding.pipeline->pooling;
   prompt.extras = std::move(extras);
+  if (auto error = SetAdapter(*row, &prompt)) return error;
   prompt.max_tokens = 0;
   prompt.priority = row->priority;
   if (row->timeout_s) prompt.timeout = std::chrono::duration<double>(*row->timeout_s);

@@ -30,6 +30,7 @@ std::optional<RowError> PromptBuilder::SetSettings(Row* row, CheckedPrompt check
   prompt.ids = std::move(checked.encoded.ids);
   prompt.extras = std::move(images.extras);
   prompt.marks = std::move(images.marks);
+  if (auto error = SetAdapter(*row, &prompt)) return error;
   prompt.stop_token_ids = row->stop_token_ids;
   load::SetAnswerSettings(SettingsOf(*row), &prompt);
   load::SetEndTokens(options_.eos_ids, &prompt);

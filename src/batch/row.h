@@ -128,7 +128,8 @@ struct Row : load::AnswerOverrides {
   int64_t line = 0;   // line of the file, from 1
   Json id;            // a string, a number, or null for none
   RowFormat format = RowFormat::kOwn;
-  std::optional<std::string> model;  // echoed in the answer
+  std::optional<std::string> model;  // echoed in the answer; may name an adapter
+  std::optional<std::string> adapter;
 
   PromptKind kind = PromptKind::kNone;
   std::string prompt;                 // for kText; of a row to score: "" if it has none

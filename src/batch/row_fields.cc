@@ -258,6 +258,11 @@ bool TakeTemplateKwargs(Json& value, RowDraft* draft) {
   return true;
 }
 
+bool TakeAdapter(Json& value, RowDraft* draft) {
+  draft->row.adapter = std::move(value.as_string());
+  return true;
+}
+
 bool TakeModel(Json& value, RowDraft* draft) {
   draft->row.model = std::move(value.as_string());
   return true;
@@ -522,6 +527,7 @@ constexpr RowField kFields[] = {
     {"return_token_ids", kBool, kExpectsBool, TakeBool<&Row::return_token_ids>},
     {"metadata", kAny, "any JSON", TakeMetadata, kNoRange, kAnyRow},
     {"model", kString, "a string", TakeModel, kNoRange, kAnyRow},
+    {"adapter", kString, "the name of an adapter", TakeAdapter, kNoRange, kAnyRow},
 };
 // clang-format on
 

@@ -133,6 +133,9 @@ class PromptBuilder {
   std::optional<RowError> MakeImages(const Row& row, const EncodedPrompt& encoded,
                                      PromptImages* images) const;
 
+  // row_adapter.cc: what the prompt goes through beside the model.
+  std::optional<RowError> SetAdapter(const Row& row, Prompt* prompt) const;
+
   // prompt_settings.cc
   std::optional<RowError> SetSettings(Row* row, CheckedPrompt checked, PromptImages images,
                                       std::vector<Prompt>* prompts) const;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "batch/row.h"
+#include "load/adapter_choice.h"
 #include "load/device_choice.h"
 #include "load/sampling.h"
 #include "minisgl/base/file_io.h"
@@ -308,6 +309,24 @@ Json DescribeOptions(const RunOptions& options) {
   return out;
 }
 
+// By their content: another adapter of the same name gives other answers.
+Status DescribeAdapters(const load::ModelOptions& options, const std::string& model_dir,
+                        Json* out) {
+  MINISGL_ASSIGN_OR_RETURN(const auto names, load::LoadAdapterNames(options, model_dir));
+  MINISGL_ASSIGN_OR_RETURN(const auto merged, load::LoadMergedAdapter(options));
+  Json adapters;
+  if (names != nullptr) {
+    for (const NamedAdapter& adapter : names->list) {
+      adapters.Set(adapter.name, HashText(adapter.hash));
+    }
+  }
+  out->Set("--adapter", std::move(adapters));
+  const std::string& chosen = options.default_adapter;
+  out->Set("--default-adapter", chosen.empty() ? Json() : Json(chosen));
+  out->Set("--merge-adapter", merged == nullptr ? Json() : Json(HashText(merged->hash)));
+  return Status();
+}
+
 const Json& Member(const Json& object, std::string_view name) {
   static const Json kNone;
   const Json* member = object.Find(name);
@@ -381,7 +400,9 @@ Result<Json> DescribeRun(const RunOptions& options, const LineReader& reader,
   Json run = Json(Json::Object());
   run.Set("minisgl_run", kVersion).Set("input", std::move(input));
   run.Set("shard", fmt::format("{}/{}", shard.number, shard.count)).Set("model", std::move(model));
-  run.Set("options", DescribeOptions(options));
+  Json options_json = DescribeOptions(options);
+  MINISGL_RETURN_IF_ERROR(DescribeAdapters(options.model, model_dir, &options_json));
+  run.Set("options", std::move(options_json));
   return run;
 }
 

@@ -97,6 +97,7 @@ std::optional<RowError> PromptBuilder::BuildScored(Row* row, std::vector<Prompt>
   prompt.ids = std::move(whole.ids);
   prompt.extras = std::move(images.extras);
   prompt.marks = std::move(images.marks);
+  if (auto error = SetAdapter(*row, &prompt)) return error;
   prompt.max_tokens = 0;
   const int32_t num_logprobs = options_.defaults.sampling.num_logprobs;
   if (num_logprobs >= 0) row->num_logprobs = num_logprobs;

@@ -437,6 +437,7 @@ Result<Prompt> Chat::MakePrompt() {
   prompt.ids = std::move(encoded.ids);
   prompt.extras = std::move(images.extras);
   prompt.marks = std::move(images.marks);
+  SetAdapter(&prompt);
   const auto turn = static_cast<uint64_t>(CountTurns(AllMessages()));
   load::SetAnswerSettings(settings_, &prompt);
   prompt.sampling.seed = DeriveSeed(settings_.sampling.seed, turn);

@@ -242,6 +242,11 @@ class Chat {
   // Frees the model and continues the conversation with the model `name`. After an error the old
   // one is loaded again, unless the files of the new one have an error that is found before.
   Status SwitchModel(const std::string& name);
+  // chat_adapter.cc
+  void SwitchAdapter(const std::string& arguments);
+  void ShowAdapters() const;
+  void SetAdapter(Prompt* prompt) const;
+
   // Frees the model, except for its tokenizer and template, which are returned.
   TextModel FreeModel();
   // Loads the model of `text`, and takes the conversation up with it.
@@ -284,6 +289,7 @@ class Chat {
   std::vector<ConversationImage> waiting_images_;  // from /image; the same
   const batch::ImageReader image_reader_;
   std::unique_ptr<PreparedPictures> prepared_;  // for the model that is loaded
+  std::string adapter_;                         // of the next turns; "": none
   std::string prefill_;                         // from /prefill: the beginning of the next answer
   std::string file_;  // last used by /save or /load: it may be overwritten
   KeptConversations kept_;

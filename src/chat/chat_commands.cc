@@ -74,6 +74,8 @@ const std::vector<Chat::Command>& Chat::Commands() {
       {"context", "", "how much of the context is used", &Chat::Context},
       {"model", "[PATH]", "show the model; PATH or OWNER/NAME: go on with another", &Chat::Model,
        Kind::kFile},
+      {"adapter", "[NAME|none]", "show the adapters; NAME: go on with another, none: with none",
+       &Chat::SwitchAdapter, Kind::kText},
       {"help", "[COMMAND]", "list the commands (also /?)", &Chat::Help, Kind::kCommand, "Others"},
       {"?", "", "", &Chat::Help, Kind::kCommand},
       {"exit", "", "leave (also /bye, /quit)", nullptr},

@@ -121,6 +121,9 @@ Status Chat::SwitchModel(const std::string& name) {
   options.projector.clear();
   options.chat_template.clear();
   options.template_content.reset();
+  options.adapters.clear();
+  options.default_adapter.clear();
+  options.merge_adapter.clear();
   MINISGL_ASSIGN_OR_RETURN(TextModel text, LoadOtherText(&options));
   MINISGL_RETURN_IF_ERROR(load::CheckGivesAnswers(text));
   MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
@@ -158,6 +161,7 @@ Status Chat::StartModel(TextModel text) {
 }
 
 void Chat::BeginWithModel() {
+  adapter_ = model_.text.adapters == nullptr ? "" : model_.text.adapters->default_name;
   prepared_ = std::make_unique<PreparedPictures>(kPreparedBytesMax);
   session_.emplace(model_.text.tokenizer.get(), model_.text.chat_template.get());
   BeginTools();

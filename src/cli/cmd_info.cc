@@ -15,11 +15,13 @@
 #include <vector>
 
 #include "batch/row_prompt.h"
+#include "cli/adapter_info.h"
 #include "cli/commands.h"
 #include "cli/gguf_info.h"
 #include "cli/info_plan.h"
 #include "cli/stored_format.h"
 #include "cli/vector_setup.h"
+#include "load/adapter_choice.h"
 #include "load/model_loader.h"
 #include "load/tower_choice.h"
 #include "minisgl/base/checked_math.h"
@@ -310,6 +312,8 @@ Status DescribeEngine(const InfoOptions& options, const TextModel& text, load::M
                       std::string* out) {
   MINISGL_ASSIGN_OR_RETURN(facts->models,
                            load::ModelsOf(facts->config, text, options.engine, &facts->no_images));
+  MINISGL_RETURN_IF_ERROR(DescribeAdapters(text, facts->config, out));
+  MINISGL_RETURN_IF_ERROR(load::AddAdapters(text, &facts->models));
   Result<load::EngineSetup> engine = load::ResolveEngine(options.engine, facts->models, text.dir);
   if (engine.ok()) {
     facts->engine = std::move(engine).value();

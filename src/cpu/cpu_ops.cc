@@ -12,6 +12,7 @@
 #include "cpu/kernels/attention_bf16.h"
 #include "cpu/kernels/attention_kernels.h"
 #include "cpu/kernels/kernels.h"
+#include "cpu/low_rank.h"
 #include "cpu/memory.h"
 #include "cpu/pack_store.h"
 #include "cpu/packed_matrix.h"
@@ -60,6 +61,7 @@ class CpuOps : public Ops {
         attention_(AttentionKernelGetters()[static_cast<size_t>(target)]()),
         states_(StateKernelGetters()[static_cast<size_t>(target)]()),
         segments_(SegmentKernelGetters()[static_cast<size_t>(target)]()),
+        low_rank_(LowRankKernelGetters()[static_cast<size_t>(target)]()),
         rank_(config.rank),
         pool_(config.num_threads, config.pin_threads, config.cpus),
         threads_(static_cast<size_t>(pool_.num_threads())) {
@@ -110,7 +112,8 @@ class CpuOps : public Ops {
   void Sample(const SampleParams& params) override;
 
   uint64_t scratch_bytes() const override {
-    uint64_t sum = split_states_.bytes() + prepared_.bytes() + segment_scratch_.bytes();
+    uint64_t sum =
+        split_states_.bytes() + prepared_.bytes() + segment_scratch_.bytes() + ranks_.bytes();
     for (const PerThread& one : threads_) {
       sum +=
           one.attention.bytes() + one.linear.bytes() + one.expanded.bytes() + one.sampler.bytes();
@@ -145,9 +148,8 @@ class CpuOps : public Ops {
         [&](int64_t begin, int64_t end) { elementwise_.combine_experts(params, begin, end); });
   }
   void ShortConv(const ShortConvParams& params) override { RunShortConv(params, states_, &pool_); }
-  void Recurrence(const RecurrenceParams& params) override {
-    RunRecurrence(params, states_, &pool_);
-  }
+  void Recurrence(const RecurrenceParams& p) override { RunRecurrence(p, states_, &pool_); }
+  void LowRank(const LowRankParams& p) override { RunLowRank(p, low_rank_, &pool_, &ranks_); }
   void SegmentAttention(const SegmentAttentionParams& params) override {
     RunSegmentAttention(params, segments_, &pool_, &segment_scratch_);
   }
@@ -159,16 +161,14 @@ class CpuOps : public Ops {
     ForTokens(params.count, 1,
               [&](int64_t begin, int64_t end) { elementwise_.clamp(params, begin, end); });
   }
-  void AllReduce(const AllReduceParams& params) override {
-    SumOverRanks(rank_, params.x.f32(), params.count, &pool_);
+  void AllReduce(const AllReduceParams& p) override {
+    SumOverRanks(rank_, p.x.f32(), p.count, &pool_);
   }
   void MeanSquares(const MeanSquaresParams& params) override {
     ForTokens(params.num_tokens, params.width,
               [&](int64_t begin, int64_t end) { elementwise_.mean_squares(params, begin, end); });
   }
-  void GatherColumns(const GatherColumnsParams& params) override {
-    GatherFromRanks(rank_, params, &pool_);
-  }
+  void GatherColumns(const GatherColumnsParams& p) override { GatherFromRanks(rank_, p, &pool_); }
 
  private:
   // Calls body(begin, end) for ranges of tokens that cost about kChunkElements each. A thread gets
@@ -210,6 +210,7 @@ class CpuOps : public Ops {
   const AttentionKernels attention_;
   const StateKernels states_;
   const SegmentKernels segments_;
+  const LowRankKernels low_rank_;
   const HostRank rank_;
   ThreadPool pool_;
   std::vector<PerThread> threads_;
@@ -218,6 +219,7 @@ class CpuOps : public Ops {
   ExpertPlan expert_plan_;
   FloatBuffer prepared_;
   SegmentScratch segment_scratch_;
+  LowRankScratch ranks_;
   std::unique_ptr<PackStore> store_;  // null if packed weights are not kept
   // The last matrix packed from one part, while it is in use. A tied output head and the embedding
   // are packed one right after the other and share one matrix. No other pair does: the made-up

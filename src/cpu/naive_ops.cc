@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cpu/memory.h"
+#include "cpu/naive_low_rank.h"
 #include "cpu/naive_sampler.h"
 #include "cpu/naive_states.h"
 #include "cpu/naive_towers.h"
@@ -391,6 +392,7 @@ class NaiveOps : public Ops {
 
   void PlaceRows(const PlaceRowsParams& p) override { PlaceHostRows(p); }
   void MixRotary(const MixRotaryParams& p) override { MixHostRotary(p); }
+  void LowRank(const LowRankParams& p) override { NaiveLowRank(p); }
   void SegmentAttention(const SegmentAttentionParams& p) override { NaiveSegmentAttention(p); }
   void MixRows(const MixRowsParams& p) override { NaiveMixRows(p); }
   void Clamp(const ClampParams& p) override { NaiveClamp(p); }

@@ -15,6 +15,7 @@
 #include "engine/step_places.h"
 #include "engine/token_drafter.h"
 #include "minisgl/base/checked_math.h"
+#include "minisgl/model/adapters.h"
 #include "minisgl/model/decoder.h"
 
 namespace minisgl::engine {
@@ -136,6 +137,17 @@ std::optional<uint64_t> DeviceBytes(const ModelList& models, const PlanOptions& 
                                           DeviceLimitsOf(models, {0, options.num_ranks}, limits)));
 }
 
+// Bytes of adapters, on all ranks.
+std::optional<uint64_t> AdapterBytesOf(const ModelList& models, const PlanOptions& options) {
+  std::optional<uint64_t> sum = 0;
+  for (const auto& adapter : models.adapters()) {
+    const auto all = CheckedMul(AdapterBytes(models.target(), *adapter),
+                                static_cast<uint64_t>(options.num_ranks));
+    sum = sum && all ? CheckedAdd(*sum, *all) : std::nullopt;
+  }
+  return sum;
+}
+
 // Bytes of the pictures that are kept; on several devices, of each.
 std::optional<uint64_t> PictureBytes(const ModelList& models, const PlanOptions& options) {
   if (models.tower() == nullptr) return 0;
@@ -201,6 +213,8 @@ EngineLimits LimitsOf(const ModelList& models, const PlanOptions& options, int64
   limits.max_step_tokens = options.max_prefill_tokens + options.max_running_requests;
   limits.max_step_drafts = StepDrafts(options);
   if (options.device == nullptr) limits.extras = kWantsPooling;
+  limits.num_adapters = static_cast<int32_t>(models.adapters().size());
+  if (limits.num_adapters > 0) limits.extras |= kHasAdapter;
   limits.makes_drafts = options.device == nullptr && models.drafter() != nullptr;
   if (limits.makes_drafts) limits.extras |= kWantsHidden;
   limits.lacks_head = models.target().lacks_head;
@@ -253,10 +267,11 @@ std::optional<Needs> CountNeeds(const ModelList& models, const PlanOptions& opti
   if (!kv) return std::nullopt;
   needs.kv = *kv;
   needs.graph_bytes = GraphBytes(options, limits);
-  workspaces.insert(workspaces.end(), {TableBytes(options, max_seq_len, kv->window() > 0),
-                                       DeviceBytes(models, options, max_seq_len, kv->window() > 0),
-                                       PictureBytes(models, options),
-                                       DrafterBytes(models, options, limits), needs.graph_bytes});
+  workspaces.insert(
+      workspaces.end(),
+      {TableBytes(options, max_seq_len, kv->window() > 0),
+       DeviceBytes(models, options, max_seq_len, kv->window() > 0), PictureBytes(models, options),
+       DrafterBytes(models, options, limits), AdapterBytesOf(models, options), needs.graph_bytes});
   const auto weight_bytes = SumOf(weights), workspace_bytes = SumOf(workspaces);
   if (!weight_bytes || !workspace_bytes) return std::nullopt;
   needs.weight_bytes = *weight_bytes;

@@ -1,6 +1,8 @@
 // See model_state.h.
 #include "engine/model_state.h"
 
+#include <utility>
+
 #include "engine/step_places.h"
 #include "minisgl/base/check.h"
 
@@ -22,9 +24,12 @@ Result<std::unique_ptr<ModelState>> ModelState::Make(const ModelList& models,
                          .max_seq_len = limits.max_seq_len,
                          .rank = rank,
                          .logits_on_all_ranks = ops->GathersOnAllRanks(),
-                         .kept_layers = models.KeptLayers()};
+                         .kept_layers = models.KeptLayers(),
+                         .takes_adapters = !models.adapters().empty()};
   state->kv_dtype_ = KvDType(options.activation_dtype, plan.weight_format.dtype);
   MINISGL_ASSIGN_OR_RETURN(state->decoder_, Decoder::Load(models.target(), files[0], options, ops));
+  options.takes_adapters = false;  // a model beside the target runs without
+  MINISGL_RETURN_IF_ERROR(state->LoadAdapters(models, files[0]));
   for (size_t i = 1; i < models.size(); ++i) {
     if (models[i].role() == ModelRole::kTower && !rank.is_first()) {
       state->beside_.emplace_back();
@@ -42,6 +47,15 @@ Result<std::unique_ptr<ModelState>> ModelState::Make(const ModelList& models,
   MINISGL_ASSIGN_OR_RETURN(state->states_,
                            StateStorage::Make(state->config_, limits.num_state_slots, ops));
   return state;
+}
+
+Status ModelState::LoadAdapters(const ModelList& models, const Checkpoint& checkpoint) {
+  AdapterSlot slot = 0;
+  for (const auto& adapter : models.adapters()) {
+    MINISGL_ASSIGN_OR_RETURN(auto packed, decoder_->adapters()->Pack(adapter, checkpoint));
+    decoder_->adapters()->Set(slot++, std::move(packed));
+  }
+  return Status();
 }
 
 Status ModelState::LoadBeside(const ListedModel& model, const Checkpoint& checkpoint,

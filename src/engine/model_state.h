@@ -59,6 +59,7 @@ class ModelState {
   ModelState(ModelConfig config, int32_t page_size, Ops* ops)
       : config_(std::move(config)), page_size_(page_size), ops_(ops) {}
   ForwardInput OfDrafter(ForwardInput input, const StepTables& tables) const;
+  Status LoadAdapters(const ModelList& models, const Checkpoint& checkpoint);
   Status LoadBeside(const ListedModel& model, const Checkpoint& checkpoint,
                     const DecoderOptions& options);
 

@@ -213,6 +213,9 @@ std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits
   }
   std::string extras_fault = PlanExtrasFault(plan.extras, plan.row_begin);
   if (!extras_fault.empty()) return extras_fault;
+  for (const AdapterSpan& span : plan.extras.adapters) {
+    if (span.slot >= limits.num_adapters) return fmt::format("adapter slot {}", span.slot);
+  }
   int64_t num_scored = 0;
   for (const int32_t of_row : plan.num_scored) num_scored += of_row;
   if ((!plan.num_scored.empty() &&

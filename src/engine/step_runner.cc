@@ -196,6 +196,7 @@ StepResult StepRunner::Run(const BatchPlan& plan, const Sources& sources) {
                         .kv_len = plan.kv_len.data(),
                         .window_slots = plan.window_slots.data(),
                         .state_segments = ListSegments(plan),
+                        .adapters = plan.extras.adapters,
                         .step = ++num_steps_};
   StepResult result;
   result.status = TakePictures(plan, &input);
@@ -232,7 +233,8 @@ void StepRunner::ApplyWrites(const BatchPlan& plan) {
 }
 
 Status StepRunner::TakePictures(const BatchPlan& plan, ForwardInput* input) {
-  if ((plan.extras.parts() & ~(kWantsPooling | kWantsHidden)) == 0) return Status();
+  const int beside_pictures = kWantsPooling | kWantsHidden | kHasAdapter;
+  if ((plan.extras.parts() & ~beside_pictures) == 0) return Status();
   Status status;
   if (others_.empty()) {
     status = encoded_->Apply(plan.extras);

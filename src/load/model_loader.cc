@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "load/adapter_choice.h"
 #include "load/chat_share.h"
 #include "load/config_file.h"
 #include "load/prefix_cache.h"
@@ -257,6 +258,8 @@ Result<TextModel> LoadTextModel(const ModelOptions& options) {
   }
   MINISGL_RETURN_IF_ERROR(SetTemplateArgs(options, &text));
   text.tool_dialect = options.tool_dialect;
+  MINISGL_ASSIGN_OR_RETURN(text.adapters, LoadAdapterNames(options, text.dir));
+  MINISGL_ASSIGN_OR_RETURN(text.merged_adapter, LoadMergedAdapter(options));
   text.parse_special = options.parse_special;
   text.no_parse_special = options.no_parse_special;
   if (!text.projector.empty()) {
@@ -280,7 +283,9 @@ Result<ModelFacts> LoadModelFacts(const TextModel& text, const EngineOptions& op
   MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(text.dir));
   MINISGL_ASSIGN_OR_RETURN(facts.generation,
                            LoadGenerationConfig(text.dir, facts.config.vocab_size));
+  MINISGL_RETURN_IF_ERROR(SetMergedConfig(text, &facts.config));
   MINISGL_ASSIGN_OR_RETURN(facts.models, ModelsOf(facts.config, text, options, &facts.no_images));
+  MINISGL_RETURN_IF_ERROR(AddAdapters(text, &facts.models));
   MINISGL_ASSIGN_OR_RETURN(facts.engine, ResolveEngine(options, facts.models, text.dir));
   facts.models = ModelsThatRun(facts.engine, facts.models);
   if (facts.no_images.ok()) facts.no_images = ImagesStatus(facts.engine);

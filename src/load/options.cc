@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "load/adapter_choice.h"
 #include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/model/ranks.h"
@@ -67,6 +68,27 @@ void AddToolDialect(OptionTable* app, const std::string& group, ModelOptions* op
 TableOption* AddRepeatable(OptionTable* app, const std::string& names,
                            std::vector<std::string>* values, const std::string& help) {
   return app->Add(names, values, help)->OneValueEach();
+}
+
+void AddAdapterOptions(OptionTable* app, const std::string& group, ModelOptions* options) {
+  AddRepeatable(
+      app, "--adapter", &options->adapters,
+      "Adapter (LoRA) that rows may name: its folder, or a folder of adapters, each under "
+      "the name of its own (repeatable)")
+      ->Check(CheckAdapterOption)
+      ->TypeName("NAME=DIR")
+      ->Group(group);
+  app->Add("--default-adapter", &options->default_adapter,
+           "Adapter of rows that name none (default: none)")
+      ->Check(CheckNotEmpty)
+      ->TypeName("NAME")
+      ->Group(group);
+  app->Add("--merge-adapter", &options->merge_adapter,
+           "Fold the adapter in DIR into the weights, for all rows")
+      ->Check(CheckNotEmpty)
+      ->TypeName("DIR")
+      ->Group(group)
+      ->Advanced();
 }
 
 void AddCpuOptions(OptionTable* app, const std::string& group, EngineOptions* options) {
@@ -275,6 +297,7 @@ void AddModelOptions(OptionTable* app, ModelOptions* options) {
       ->Check(CheckNotEmpty)
       ->TypeName("FILE")
       ->Group(group);
+  AddAdapterOptions(app, group, options);
   app->Add("--chat-template", &options->chat_template,
            "Chat template: a file, or the name of one of the model's (default: the model's)")
       ->Check(CheckNotEmpty)

@@ -90,6 +90,9 @@ struct ModelOptions {
   std::optional<ToolDialect> tool_dialect;  // unset: as the template and the vocabulary tell
   bool parse_special = false;
   bool no_parse_special = false;
+  std::vector<std::string> adapters;  // NAME=DIR, or DIR
+  std::string default_adapter;        // of rows that name none; "": the base answers
+  std::string merge_adapter;          // the folder of one that is folded into the weights; "": none
   bool quiet = false;
   bool verbose = false;
 };

@@ -238,7 +238,8 @@ Result<std::shared_ptr<KvBlockStore>> OpenPrefixStore(const EngineSetup& engine,
     KvBlockFolderOptions folder;
     folder.folder = options.folder;
     folder.max_bytes = options.max_bytes;
-    MINISGL_ASSIGN_OR_RETURN(const std::string config_text, ModelConfigText(model_dir));
+    MINISGL_ASSIGN_OR_RETURN(std::string config_text, ModelConfigText(model_dir));
+    if (models.merged() != nullptr) config_text += HashText(models.merged()->hash);
     MINISGL_ASSIGN_OR_RETURN(const std::string hash, HashOfModels(engine, models, files));
     folder.identity = identity = KvIdentity(engine, models.target(), config_text, hash, device);
     folder.model_name = NameOf(model_dir, engine, device);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/adapted_products.h"
 #include "model/draft_head.h"
 #include "model/experts.h"
 #include "model/head_norms.h"
@@ -33,7 +34,8 @@ class OpsDecoder final : public Decoder {
   // `config`: of the rank.
   OpsDecoder(const ModelConfig& config, const DecoderOptions& options, int64_t first_id,
              std::vector<int64_t> vocabulary_bounds, DecoderBytes bytes,
-             model::ModelWeights weights, model::Workspace workspace, Ops* ops)
+             model::ModelWeights weights, model::Workspace workspace,
+             const model::WholeModel& whole, Ops* ops)
       : config_(config),
         options_(options),
         first_id_(first_id),
@@ -41,10 +43,11 @@ class OpsDecoder final : public Decoder {
         bytes_(bytes),
         weights_(std::move(weights)),
         space_(std::move(workspace)),
-        ops_(ops),
-        norms_(config_, space_, ops),
-        sums_(config_, options.rank.count, ops),
-        head_norms_(config_, shapes_, weights_, space_, options.rank.count, ops) {
+        adapted_(model::MakeAdapters(whole, options, weights_, ops)),
+        ops_(adapted_ == nullptr ? ops : adapted_->ops()),
+        norms_(config_, space_, ops_),
+        sums_(config_, options.rank.count, ops_),
+        head_norms_(config_, shapes_, weights_, space_, options.rank.count, ops_) {
     for (int32_t i = 0; i < config.num_layers; ++i) {
       const auto index = static_cast<size_t>(i);
       shapes_.push_back(LayerShapeOf(config, i));
@@ -57,6 +60,7 @@ class OpsDecoder final : public Decoder {
     MINISGL_CHECK(num_tokens <= options_.max_step_tokens, "a step of {} tokens, room for {}",
                   num_tokens, options_.max_step_tokens);
     sums_.Begin();
+    if (adapted_ != nullptr) adapted_->BeginTokens(input);
     model::EmbedTokens({config_, options_, weights_, space_, norms_, ops_, first_id_}, input,
                        &sums_);
     const ActivationPtr hidden = space_.hidden.ptr();
@@ -118,6 +122,7 @@ class OpsDecoder final : public Decoder {
     if (num_rows == 0) return space_.logits.data();
     MINISGL_CHECK(!config_.is_encoder, "{} rows of logits of an encoder", num_rows);
     const ActivationPtr hidden = NormWanted(input);
+    if (adapted_ != nullptr) adapted_->BeginRows(input);
     Linear(hidden, weights_.head, space_.logits.data(), num_rows, nullptr, &weights_.layers[0].qkv);
     if (config_.logit_softcap > 0) {
       ops_->Softcap({.values = space_.logits.data(),
@@ -172,6 +177,7 @@ class OpsDecoder final : public Decoder {
   DecoderTables tables() const override {
     return {weights_.embedding, weights_.head, first_id_, vocabulary_bounds_};
   }
+  DecoderAdapters* adapters() override { return adapted_.get(); }
   uint64_t weight_bytes() const override { return *bytes_.weights; }
   uint64_t workspace_bytes() const override { return *bytes_.workspace; }
 
@@ -544,6 +550,7 @@ class OpsDecoder final : public Decoder {
   const DecoderBytes bytes_;
   const model::ModelWeights weights_;
   const model::Workspace space_;
+  const std::unique_ptr<model::AdaptedProducts> adapted_;  // null: no row has an adapter
   Ops* const ops_;
   const model::StreamNorms norms_;
   model::RankSums sums_;
@@ -586,7 +593,8 @@ Result<std::unique_ptr<Decoder>> Decoder::Load(const ModelConfig& config,
                     options.rank.count);
   }
   return std::unique_ptr<Decoder>(new OpsDecoder(own, options, first_id, std::move(bounds), bytes,
-                                                 std::move(weights), std::move(workspace), ops));
+                                                 std::move(weights), std::move(workspace),
+                                                 {config, checkpoint}, ops));
 }
 
 }  // namespace minisgl

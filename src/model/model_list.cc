@@ -8,6 +8,7 @@
 
 #include "minisgl/base/check.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/model/adapters.h"
 
 namespace minisgl {
 namespace {
@@ -204,6 +205,12 @@ Result<ModelFiles> ModelFiles::Open(const ModelList& models, const std::string& 
       return i == 0 ? opened.status() : opened.status().WithPrefix("the " + models[i].Title());
     }
     files.files_.push_back(std::move(opened).value());
+  }
+  if (models.merged() != nullptr) {
+    MINISGL_ASSIGN_OR_RETURN(MergedModel merged,
+                             MergeAdapter(models.target(), *files.files_[0], models.merged()));
+    // A layer that drafts reads the files as they are.
+    files.files_[0] = std::move(merged.checkpoint);
   }
   return files;
 }

@@ -63,6 +63,9 @@ std::optional<PackSource> MakePackSource(const ModelList& models, const ModelFil
       AddSource(models[i], std::move(source), &*all);
     }
   }
+  if (all && models.merged() != nullptr) {
+    all->key += fmt::format("\nmerged {}", HashText(models.merged()->hash));
+  }
   return all;
 }
 

@@ -52,6 +52,33 @@ class Packer {
   const Rank& rank() const { return rank_; }
   bool Has(Role role) const { return specs_.contains({role, 0}); }
 
+  // The tensor of `role`, or of its entry `index`; null if the architecture has none.
+  const weights::TensorSpec* Find(Role role, int32_t index) const {
+    const auto own = specs_.find({role, index});
+    const auto found = own != specs_.end() ? own : specs_.find({role, 0});
+    return found == specs_.end() ? nullptr : &found->second;
+  }
+  // All of its matrix in the order of its file.
+  Result<WeightTensor> Whole(Role role, int32_t index) const {
+    MINISGL_ASSIGN_OR_RETURN(const weights::StoredMatrix stored, FindStored(role, index));
+    return stored.weights;
+  }
+  // The stored outputs of a matrix [num_out, num_in] of `role` that the rank has, in the decoder's
+  // order; and its stored inputs.
+  std::vector<int64_t> OutputsOf(Role role, int64_t num_out) const {
+    std::vector<int64_t> rows = RowOrder(role);
+    const weights::TensorSpec* const spec = Find(role, 0);
+    const bool has_pairs =
+        spec != nullptr && spec->order == weights::TensorOrder::kInputsFirstInterleaved;
+    if (rows.empty()) rows = has_pairs ? EvensThenOdds(num_out) : Numbers({{0, num_out}});
+    const TensorCut cut = CutOf(role);
+    return cut.axis == TensorCut::Axis::kOutputs ? TakeSpans(rows, cut.spans) : rows;
+  }
+  Span InputsOf(Role role, int64_t num_in) const {
+    const TensorCut cut = CutOf(role);
+    return cut.axis == TensorCut::Axis::kInputs ? cut.spans[0] : Span{0, num_in};
+  }
+
   // The matrices of `roles`, concatenated; those that the architecture lacks are left out.
   Result<Matrix> Pack(std::initializer_list<Role> roles) const {
     MINISGL_ASSIGN_OR_RETURN(const auto parts, Parts(roles, 0));

@@ -86,6 +86,7 @@ struct Checkpoint::Impl {
     std::shared_ptr<const WeightTensor> matrix;  // in place of data
   };
   std::vector<std::unique_ptr<MappedFile>> files;
+  std::shared_ptr<const Impl> base;  // has the files in place of this; null: this has
   std::shared_ptr<const void> memory;
   std::map<std::string, Tensor, std::less<>> tensors;
   // Tensors that the index names and no shard holds: the shard that is to hold each.
@@ -228,6 +229,13 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& model_di
   return checkpoint;
 }
 
+Result<std::unique_ptr<Checkpoint>> Checkpoint::OpenFile(const std::string& path) {
+  std::unique_ptr<Checkpoint> checkpoint(new Checkpoint());
+  checkpoint->impl_->looked_in = path;
+  MINISGL_RETURN_IF_ERROR(checkpoint->impl_->AddFile(path));
+  return checkpoint;
+}
+
 std::unique_ptr<Checkpoint> Checkpoint::FromViews(std::map<std::string, TensorView> tensors,
                                                   std::shared_ptr<const void> memory,
                                                   std::string source) {
@@ -237,6 +245,23 @@ std::unique_ptr<Checkpoint> Checkpoint::FromViews(std::map<std::string, TensorVi
   impl.looked_in = std::move(source);
   for (auto& [name, view] : tensors) {
     impl.total_bytes += view.num_bytes();
+    impl.tensors[name] = {nullptr, NameOf(view.dtype), std::move(view.shape), view.data, {}, {}};
+  }
+  return checkpoint;
+}
+
+std::unique_ptr<Checkpoint> Checkpoint::WithTensors(std::map<std::string, TensorView> tensors,
+                                                    std::shared_ptr<const void> memory) const {
+  std::unique_ptr<Checkpoint> checkpoint(new Checkpoint());
+  Impl& impl = *checkpoint->impl_;
+  impl.base = impl_;
+  impl.memory = std::move(memory);
+  impl.tensors = impl_->tensors;
+  impl.absent = impl_->absent;
+  impl.total_bytes = impl_->total_bytes;
+  impl.looked_in = impl_->looked_in;
+  for (auto& [name, view] : tensors) {
+    impl.absent.erase(name);
     impl.tensors[name] = {nullptr, NameOf(view.dtype), std::move(view.shape), view.data, {}, {}};
   }
   return checkpoint;
@@ -293,12 +318,14 @@ uint64_t Checkpoint::total_bytes() const { return impl_->total_bytes; }
 
 std::vector<const MappedFile*> Checkpoint::Files() const {
   std::vector<const MappedFile*> files;
-  for (const auto& file : impl_->files) files.push_back(file.get());
+  const Impl* impl = impl_.get();
+  while (impl->base != nullptr) impl = impl->base.get();
+  for (const auto& file : impl->files) files.push_back(file.get());
   return files;
 }
 
 void Checkpoint::DropPages() const {
-  for (const auto& file : impl_->files) file->DropPages(file->bytes());
+  for (const MappedFile* file : Files()) file->DropPages(file->bytes());
 }
 
 std::shared_ptr<const void> Checkpoint::Keep() const { return impl_; }

@@ -47,7 +47,8 @@ struct EngineLimits {
   // Tokens attend to later ones, too: a prompt is computed by one step, shares nothing with others,
   // and has no answer.
   bool attends_both_ways = false;
-  RowExtraSet extras = 0;  // the parts of RowExtras that it implements; plans have no others
+  int32_t num_adapters = 0;  // slots 0 .. num_adapters - 1 of rows with kHasAdapter
+  RowExtraSet extras = 0;    // the parts of RowExtras that it implements; plans have no others
   // Inputs that are larger than a step's budget are encoded in pieces, a step each. A plan with a
   // piece may have no rows. Else such an input is encoded by one step.
   bool encodes_in_pieces = false;

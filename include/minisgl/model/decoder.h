@@ -13,7 +13,9 @@
 #include "minisgl/base/status.h"
 #include "minisgl/model/ranks.h"
 #include "minisgl/ops.h"
+#include "minisgl/plan/adapter_slot.h"
 #include "minisgl/plan/given_positions.h"
+#include "minisgl/weights/adapter.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
 
@@ -75,6 +77,8 @@ struct ForwardInput {
   // MixTargetStates or States of its own returned for that place, and in WriteKeys for the token's.
   ConstActivationPtr states_before = nullptr;
   int32_t first_key = 0;  // AttentionParams::first_key
+  // Rows that go through an adapter, in order; on the host.
+  std::span<const AdapterSpan> adapters;
   // [N] indices of the tokens that need logits. Null: the first N of the step, and this is the last
   // call of Logits for it.
   const int32_t* logit_tokens = nullptr;
@@ -104,6 +108,23 @@ struct DecoderOptions {
   const DecoderTables* tables = nullptr;
   // The target's layers whose input a head reads (DraftHeadConfig::target_layers).
   std::vector<int32_t> kept_layers;
+  bool takes_adapters = false;  // REQUIRES Ops with LowRank, whose activations are f32
+};
+
+namespace model {
+struct PackedAdapter;
+}
+
+// Adapters of one decoder. Its rows go through those that slots hold.
+class DecoderAdapters {
+ public:
+  virtual ~DecoderAdapters() = default;
+  // What the decoder's rank keeps of `adapter`. Any thread, also while passes run. Errors of
+  // CheckAdapterFits (adapters.h), kOutOfMemory. `checkpoint`: the model's files.
+  virtual Result<std::shared_ptr<const model::PackedAdapter>> Pack(
+      std::shared_ptr<const Adapter> adapter, const Checkpoint& checkpoint) const = 0;
+  // Between passes. Null empties the slot.
+  virtual void Set(AdapterSlot slot, std::shared_ptr<const model::PackedAdapter> adapter) = 0;
 };
 
 // What a rank has loaded of one model (model_list.h).
@@ -157,6 +178,8 @@ class Decoder : public RankModel {
 
   virtual const ModelConfig& config() const = 0;
   virtual DecoderTables tables() const = 0;
+  // Null unless DecoderOptions::takes_adapters.
+  virtual DecoderAdapters* adapters() = 0;
 };
 
 // Memory of a decoder, computed from its configuration alone: equal to weight_bytes() and

@@ -24,6 +24,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "minisgl/base/status.h"
@@ -32,6 +33,7 @@
 #include "minisgl/model/ranks.h"
 #include "minisgl/ops.h"
 #include "minisgl/tensor/weight_format.h"
+#include "minisgl/weights/adapter.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
 
@@ -110,6 +112,16 @@ class ModelList {
   std::vector<int32_t> KeptLayers() const;
   ModelList WithoutTower() const;
 
+  // Adapters of the target, by slot; they fit it (CheckAdapterFits).
+  const std::vector<std::shared_ptr<const Adapter>>& adapters() const { return adapters_; }
+  void SetAdapters(std::vector<std::shared_ptr<const Adapter>> adapters) {
+    adapters_ = std::move(adapters);
+  }
+
+  // The adapter that the target's files get (MergeAdapter), or null.
+  const std::shared_ptr<const Adapter>& merged() const { return merged_; }
+  void SetMerged(std::shared_ptr<const Adapter> merged) { merged_ = std::move(merged); }
+
   // Adds a drafter or a tower. kBadInput if there is one already, or if its layers have states.
   Status Add(std::shared_ptr<const ListedModel> model);
 
@@ -124,6 +136,8 @@ class ModelList {
   const ListedModel* Of(ModelRole role) const;
 
   std::vector<std::shared_ptr<const ListedModel>> models_;
+  std::vector<std::shared_ptr<const Adapter>> adapters_;
+  std::shared_ptr<const Adapter> merged_;
 };
 
 // The open files of each model of a list. Copies share them.
@@ -132,7 +146,7 @@ class ModelFiles {
   // Files that hold all models, and outlive this. Implicit, because most lists have one model.
   ModelFiles(const Checkpoint& all);  // NOLINT
   // Opens the files of the target and of each model that has a directory of its own. Errors of
-  // Checkpoint::Open, which name the model.
+  // Checkpoint::Open, which name the model. Errors of MergeAdapter.
   static Result<ModelFiles> Open(const ModelList& models, const std::string& target_dir);
 
   // The files of model `index` of the list.

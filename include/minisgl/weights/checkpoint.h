@@ -39,11 +39,17 @@ class SafetensorsFile {
 class Checkpoint {
  public:
   static Result<std::unique_ptr<Checkpoint>> Open(const std::string& model_dir);
+  // Opens one safetensors file.
+  static Result<std::unique_ptr<Checkpoint>> OpenFile(const std::string& path);
   // A checkpoint of tensors in memory that `memory` keeps alive. `source` replaces the file name in
   // errors. REQUIRES fewer than 2^64 bytes in total.
   static std::unique_ptr<Checkpoint> FromViews(std::map<std::string, TensorView> tensors,
                                                std::shared_ptr<const void> memory,
                                                std::string source);
+  // The same files with other tensors in place of some, or beside them, in memory that `memory`
+  // keeps alive. Files() are those of this one.
+  std::unique_ptr<Checkpoint> WithTensors(std::map<std::string, TensorView> tensors,
+                                          std::shared_ptr<const void> memory) const;
   ~Checkpoint();
 
   // The tensor `name`. kBadInput with its name and the files searched if it does not exist, or if

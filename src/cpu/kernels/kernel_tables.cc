@@ -15,6 +15,7 @@
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/kv_write-inl.h"
 #include "cpu/kernels/linear_e4m3-inl.h"
+#include "cpu/kernels/low_rank-inl.h"
 #include "cpu/kernels/segment_attention-inl.h"
 #include "cpu/kernels/states-inl.h"
 
@@ -37,6 +38,10 @@ const PerTarget<GetWriteKv>& WriteKvGetters() {
 }
 const PerTarget<GetMultiplyCodes>& E4M3Multiplies() {
   static constexpr PerTarget<GetMultiplyCodes> kTable = MINISGL_PER_TARGET(linear_e4m3::GetE4M3);
+  return kTable;
+}
+const PerTarget<GetLowRankKernels>& LowRankKernelGetters() {
+  static constexpr PerTarget<GetLowRankKernels> kTable = MINISGL_PER_TARGET(low_rank::GetLowRank);
   return kTable;
 }
 const PerTarget<GetSegmentKernels>& SegmentKernelGetters() {

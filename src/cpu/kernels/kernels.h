@@ -12,6 +12,7 @@
 #include "cpu/coded_matrix.h"
 #include "cpu/packed_matrix.h"
 #include "cpu/targets.h"
+#include "minisgl/adapter_params.h"
 #include "minisgl/ops_params.h"
 #include "minisgl/tower_params.h"
 
@@ -291,6 +292,38 @@ struct SegmentKernels {
 };
 using GetSegmentKernels = SegmentKernels (*)();
 const PerTarget<GetSegmentKernels>& SegmentKernelGetters();
+
+// --- low_rank-inl.h ------------------------------------------------------------------------------
+
+// u[r][first_rank + k] = sum_i a[k, i] * x[r][i].
+struct LowRankShrink {
+  const void* a;  // [num_ranks, num_in]
+  bool is_bf16;   // else f32
+  int64_t num_in, num_ranks, first_rank;
+  int64_t num_rows;
+  const float* const* x;  // [num_rows]
+  float* const* u;        // [num_rows]
+};
+// Tiles [first_tile, end_tile) of one LowRankPart, of which factor and offset begin at its first
+// output.
+struct LowRankExpand {
+  const void* b;
+  bool is_bf16;
+  int64_t num_out, rank, first_rank, first_out;
+  float scale;
+  int64_t first_tile, end_tile;
+  int64_t num_rows;
+  const float* const* u;  // [num_rows]
+  float* const* out;      // [num_rows]
+  const float* factor;
+  const float* offset;
+};
+struct LowRankKernels {
+  void (*shrink)(const LowRankShrink&);
+  void (*expand)(const LowRankExpand&);
+};
+using GetLowRankKernels = LowRankKernels (*)();
+const PerTarget<GetLowRankKernels>& LowRankKernelGetters();
 
 // kv_write-inl.h
 using GetWriteKv = WriteKv (*)();

@@ -1,0 +1,10 @@
+// The oracle's products of low rank, of activations of any dtype.
+#pragma once
+
+#include "minisgl/adapter_params.h"
+
+namespace minisgl::cpu {
+
+void NaiveLowRank(const LowRankParams& params);
+
+}  // namespace minisgl::cpu

@@ -1,0 +1,173 @@
+// See adapter_choice.h.
+#include "load/adapter_choice.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "minisgl/base/folder.h"
+#include "minisgl/base/utf8.h"
+#include "minisgl/model/adapters.h"
+#include "minisgl/weights/adapter.h"
+
+namespace minisgl::load {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kAdaptersMax = 10000;
+
+struct Place {
+  std::string name, dir;
+};
+
+// The last part of a path or of OWNER/NAME.
+std::string LastPart(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path.substr(path.rfind('/') + 1);
+}
+
+// An equals sign after a slash is part of a path.
+size_t NameEnd(const std::string& text) {
+  const size_t equals = text.find('=');
+  return equals > text.find('/') ? std::string::npos : equals;
+}
+
+// The adapters that one --adapter names: one folder, or each folder of it.
+Result<std::vector<Place>> PlacesOf(const std::string& text) {
+  const size_t end = NameEnd(text);
+  if (end != std::string::npos) {
+    return std::vector<Place>{{text.substr(0, end), text.substr(end + 1)}};
+  }
+  if (IsAdapterDir(text)) return std::vector<Place>{{LastPart(text), text}};
+  std::vector<Place> places;
+  for (const std::string& name : NamesIn(text)) {
+    std::string dir = (fs::path(text) / name).string();
+    if (IsAdapterDir(dir)) places.push_back({name, std::move(dir)});
+  }
+  if (!places.empty()) return places;
+  return MakeStatus(StatusCode::kNoInput,
+                    "--adapter {}: there is no adapter_config.json, neither there nor in a folder "
+                    "of it",
+                    Visible(text, 400));
+}
+
+Status CheckName(const std::string& name) {
+  const bool is_visible = !name.empty() && Visible(name, 200) == name;
+  if (is_visible && name != kNoAdapterName) return Status();
+  return UsageError("--adapter: an adapter cannot be called \"{}\"", Visible(name, 200));
+}
+
+Status AddNamed(Place place, AdapterNames* names) {
+  MINISGL_RETURN_IF_ERROR(CheckName(place.name));
+  if (const NamedAdapter* const other = names->Find(place.name)) {
+    return UsageError("--adapter: two adapters are called {} ({} and {})", place.name,
+                      Visible(other->dir, 400), Visible(place.dir, 400));
+  }
+  if (names->list.size() >= kAdaptersMax) {
+    return UsageError("--adapter: more than {} adapters", kAdaptersMax);
+  }
+  MINISGL_ASSIGN_OR_RETURN(auto files, LoadAdapter(place.dir));
+  const ContentHash hash = files->hash;
+  names->list.push_back(
+      {std::move(place.name), std::move(place.dir), hash, kNoAdapter, std::move(files)});
+  return Status();
+}
+
+// Equal adapters share a slot.
+void NumberSlots(AdapterNames* names) {
+  AdapterSlot count = 0;
+  for (size_t i = 0; i < names->list.size(); ++i) {
+    NamedAdapter& adapter = names->list[i];
+    const auto begin = names->list.begin(), own = begin + static_cast<int64_t>(i);
+    const auto same = std::find_if(
+        begin, own, [&](const NamedAdapter& other) { return other.hash == adapter.hash; });
+    adapter.slot = same == own ? count++ : same->slot;
+  }
+}
+
+}  // namespace
+
+std::string CheckAdapterOption(const std::string& text) {
+  const size_t end = NameEnd(text);
+  const bool is_half = end != std::string::npos && (end == 0 || end + 1 == text.size());
+  if (!text.empty() && !is_half) return "";
+  return fmt::format("must be NAME=DIR, or a folder (found {})", Visible(text));
+}
+
+Result<std::shared_ptr<const AdapterNames>> LoadAdapterNames(const ModelOptions& options,
+                                                             const std::string& dir) {
+  const std::string& chosen = options.default_adapter;
+  if (options.adapters.empty()) {
+    if (!chosen.empty()) {
+      return UsageError("--default-adapter {}: there are no adapters; give --adapter NAME=DIR",
+                        Visible(chosen));
+    }
+    return std::shared_ptr<const AdapterNames>();
+  }
+  auto names = std::make_shared<AdapterNames>();
+  for (const std::string& text : options.adapters) {
+    MINISGL_ASSIGN_OR_RETURN(std::vector<Place> places, PlacesOf(text));
+    for (Place& place : places) MINISGL_RETURN_IF_ERROR(AddNamed(std::move(place), names.get()));
+  }
+  std::sort(names->list.begin(), names->list.end(),
+            [](const NamedAdapter& a, const NamedAdapter& b) { return a.name < b.name; });
+  NumberSlots(names.get());
+  if (!chosen.empty() && names->Find(chosen) == nullptr) {
+    return UsageError("--default-adapter {}: there is no such adapter; there are {}",
+                      Visible(chosen), names->Text());
+  }
+  names->default_name = chosen;
+  for (const std::string& name : {options.model, dir}) {
+    names->base_names.push_back(name);
+    names->base_names.push_back(LastPart(name));
+  }
+  for (const NamedAdapter& adapter : names->list) {
+    if (adapter.files->base.empty()) continue;
+    names->base_names.push_back(adapter.files->base);
+    names->base_names.push_back(LastPart(adapter.files->base));
+  }
+  return std::shared_ptr<const AdapterNames>(std::move(names));
+}
+
+void SetAdapter(const NamedAdapter& adapter, Prompt* prompt) {
+  auto extras = prompt->extras == nullptr ? std::make_shared<RowExtras>()
+                                          : std::make_shared<RowExtras>(*prompt->extras);
+  extras->adapter = adapter.slot;
+  prompt->extras = std::move(extras);
+  prompt->marks.insert(prompt->marks.begin(), {.place = 0, .hash = adapter.hash});
+}
+
+Result<std::shared_ptr<const Adapter>> LoadMergedAdapter(const ModelOptions& options) {
+  if (options.merge_adapter.empty()) return std::shared_ptr<const Adapter>();
+  if (!options.adapters.empty()) {
+    return UsageError(
+        "--merge-adapter and --adapter exclude each other: adapters are of the model without one");
+  }
+  return LoadAdapter(options.merge_adapter);
+}
+
+Status SetMergedConfig(const TextModel& text, ModelConfig* config) {
+  if (text.merged_adapter == nullptr) return Status();
+  MINISGL_ASSIGN_OR_RETURN(*config, MergedConfig(*config, *text.merged_adapter));
+  return Status();
+}
+
+Status AddAdapters(const TextModel& text, ModelList* models) {
+  models->SetMerged(text.merged_adapter);
+  const AdapterNames* const names = text.adapters.get();
+  if (names == nullptr) return Status();
+  std::vector<std::shared_ptr<const Adapter>> adapters;
+  for (const NamedAdapter& adapter : names->list) {
+    MINISGL_RETURN_IF_ERROR(CheckAdapterFits(models->target(), *adapter.files));
+    const auto slot = static_cast<size_t>(adapter.slot);
+    if (slot >= adapters.size()) adapters.resize(slot + 1);
+    adapters[slot] = adapter.files;
+  }
+  models->SetAdapters(std::move(adapters));
+  return Status();
+}
+
+}  // namespace minisgl::load

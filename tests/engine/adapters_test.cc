@@ -1,0 +1,230 @@
+// Adapters beside a model: every answer is the one that transformers and peft give, alone and in one
+// batch with other adapters and the base, under every schedule, bit for bit.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/scheduled_run.h"
+#include "golden_models.h"
+#include "minisgl/base/folder.h"
+#include "minisgl/base/json.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/model/adapters.h"
+#include "minisgl/model/model_list.h"
+#include "minisgl/weights/adapter.h"
+
+namespace minisgl {
+namespace {
+
+struct Case {
+  AdapterSlot slot = kNoAdapter;
+  std::vector<TokenId> prompt, answer;
+};
+
+struct AdaptedModel {
+  ModelConfig config;
+  std::unique_ptr<Checkpoint> checkpoint;
+  std::vector<std::string> names;
+  std::vector<std::shared_ptr<const Adapter>> adapters;
+  std::vector<Case> cases;
+
+  ModelList List() const {
+    ModelList list(config);
+    list.SetAdapters(adapters);
+    return list;
+  }
+};
+
+std::vector<TokenId> IdsAt(const Json& object, const char* key) {
+  std::vector<TokenId> ids;
+  for (const Json& id : object.Find(key)->as_array()) {
+    ids.push_back(static_cast<TokenId>(id.as_int()));
+  }
+  return ids;
+}
+
+// The model of tests/golden/models and all its adapters, with the base's answers once.
+AdaptedModel LoadAdapted(const std::string& base) {
+  AdaptedModel model;
+  const std::string dir = "tests/golden/models/" + base, folder = "tests/golden/adapters/" + base;
+  auto config = LoadModelConfig(dir);
+  auto checkpoint = Checkpoint::Open(dir);
+  MINISGL_CHECK(config.ok() && checkpoint.ok(), "{}", dir);
+  model.config = std::move(config).value();
+  model.checkpoint = std::move(checkpoint).value();
+  for (const std::string& name : NamesIn(folder)) {
+    const std::string own = folder + "/" + name;
+    auto adapter = LoadAdapter(own);
+    MINISGL_CHECK(adapter.ok(), "{}", adapter.status().message());
+    const Status fits = CheckAdapterFits(model.config, **adapter);
+    MINISGL_CHECK(fits.ok(), "{}", fits.message());
+    // What was split of another has its answers.
+    const bool is_split = !std::filesystem::exists(own + "/answers.json");
+    const std::string answers = is_split ? folder + "/parameters" : own;
+    auto text = ReadFile(answers + "/answers.json", 1 << 20);
+    auto json = ParseJson(*text);
+    const auto slot = static_cast<AdapterSlot>(model.adapters.size());
+    for (const Json& one : json->Find("cases")->as_array()) {
+      const auto prompt = IdsAt(one, "prompt_token_ids");
+      model.cases.push_back({slot, prompt, IdsAt(one, "token_ids")});
+      if (slot == 0) model.cases.push_back({kNoAdapter, prompt, IdsAt(one, "base")});
+    }
+    model.names.push_back(name);
+    model.adapters.push_back(std::move(adapter).value());
+  }
+  return model;
+}
+
+std::vector<Request> RequestsOf(const AdaptedModel& model, const std::vector<Case>& cases) {
+  std::vector<Request> requests;
+  for (const Case& one : cases) {
+    Request request;
+    request.id = requests.size() + 1;
+    request.prompt = one.prompt;
+    request.max_tokens = std::ssize(one.answer);
+    request.sampling.temperature = 0;
+    request.sampling.num_logprobs = 5;
+    if (one.slot != kNoAdapter) {
+      auto extras = std::make_shared<RowExtras>();
+      extras->adapter = one.slot;
+      request.extras = std::move(extras);
+      request.marks = {{0, model.adapters[static_cast<size_t>(one.slot)]->hash}};
+    }
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+struct Setting {
+  int32_t page_size = 16, chunk = 256, num_pages = 0, num_ranks = 1, max_drafts = 0, depth = 1;
+  int num_threads = 1;
+  CacheKind cache = CacheKind::kRadix;
+  int32_t rows = 64;
+};
+
+ScheduledRun RunCases(const AdaptedModel& model, const std::vector<Case>& cases,
+                      const Setting& setting) {
+  const ModelList models = model.List();
+  auto plan = PlanMemory(models,
+                         {.num_threads = setting.num_threads,
+                          .num_ranks = setting.num_ranks,
+                          .max_running_requests = setting.rows,
+                          .max_prefill_tokens = setting.chunk,
+                          .max_step_drafts = 8,
+                          .max_seq_len = 64,
+                          .page_size = setting.page_size,
+                          .num_pages = setting.num_pages,
+                          .weight_dtype = DType::kF32},
+                         uint64_t{1} << 32);
+  MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
+  EngineRanks ranks;
+  if (setting.num_ranks > 1) {
+    ranks.rendezvous = std::make_shared<Rendezvous>(setting.num_ranks, /*spins=*/false);
+  }
+  for (int32_t index = 0; index < setting.num_ranks; ++index) {
+    auto ops = MakeCpuOps({.num_threads = setting.num_threads,
+                           .target = TestedCpuTarget(),
+                           .rank = {index, ranks.rendezvous}});
+    MINISGL_CHECK(ops.ok(), "{}", ops.status().message());
+    ranks.ops.push_back(std::move(ops).value());
+  }
+  auto engine = MakeModelEngine(models, *model.checkpoint, *plan, std::move(ranks));
+  MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
+  SchedulerOptions options;
+  options.max_prefill_tokens = setting.chunk;
+  options.cache = setting.cache;
+  if (setting.max_drafts > 0) {
+    options.max_drafts = setting.max_drafts;
+    options.drafter = MakeNgramDrafter();
+  }
+  return RunScheduled(engine->get(), options, RequestsOf(model, cases), setting.depth);
+}
+
+void ExpectAnswers(const AdaptedModel& model, const std::vector<Case>& cases,
+                   const ScheduledRun& run) {
+  for (size_t i = 0; i < cases.size(); ++i) {
+    std::vector<TokenId> ids;
+    const auto answer = run.answers.find(i + 1);
+    ASSERT_NE(answer, run.answers.end());
+    for (const RowResult& result : answer->second) ids.push_back(result.token);
+    const AdapterSlot slot = cases[i].slot;
+    EXPECT_EQ(ids, cases[i].answer)
+        << "request " << i + 1 << ", "
+        << (slot == kNoAdapter ? "the base" : model.names[static_cast<size_t>(slot)]);
+  }
+}
+
+class AdaptersTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(AdaptersTest, AnswersAreTheReferencesInOneBatch) {
+  const AdaptedModel model = LoadAdapted(GetParam());
+  const ScheduledRun all = RunCases(model, model.cases, {});
+  ExpectAnswers(model, model.cases, all);
+  for (const Setting& setting :
+       {Setting{.page_size = 1, .chunk = 5}, Setting{.page_size = 4, .num_pages = 18, .depth = 2},
+        Setting{.chunk = 64, .max_drafts = 3, .num_threads = 2},
+        Setting{.cache = CacheKind::kNaive, .rows = 3}}) {
+    ExpectSame(all, RunCases(model, model.cases, setting));
+  }
+}
+
+// A row's bits depend neither on its neighbours' adapters nor on whether there are any.
+TEST_P(AdaptersTest, ARowAloneHasTheSameBits) {
+  const AdaptedModel model = LoadAdapted(GetParam());
+  const ScheduledRun all = RunCases(model, model.cases, {});
+  AdaptedModel plain = LoadAdapted(GetParam());
+  plain.adapters.clear();
+  for (size_t i = 0; i < model.cases.size(); ++i) {
+    const bool is_base = model.cases[i].slot == kNoAdapter;
+    const ScheduledRun alone = RunCases(is_base ? plain : model, {model.cases[i]}, {});
+    EXPECT_TRUE(SameResults(all.answers.at(i + 1), alone.answers.at(1))) << "request " << i + 1;
+  }
+}
+
+TEST_P(AdaptersTest, TwoRanksAnswerAsOne) {
+  const AdaptedModel model = LoadAdapted(GetParam());
+  if (!CheckRanks(model.config, 2).ok()) GTEST_SKIP() << "two ranks do not divide it";
+  const ScheduledRun run = RunCases(model, model.cases, {.num_ranks = 2});
+  ExpectAnswers(model, model.cases, run);
+  ExpectSame(run, RunCases(model, model.cases, {.page_size = 4, .chunk = 7, .num_ranks = 2}));
+}
+
+TEST_P(AdaptersTest, MergedWeightsGiveTheSameAnswers) {
+  const AdaptedModel model = LoadAdapted(GetParam());
+  for (size_t slot = 0; slot < model.adapters.size(); ++slot) {
+    auto config = MergedConfig(model.config, *model.adapters[slot]);
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    auto merged = MergeAdapter(*config, *model.checkpoint, model.adapters[slot]);
+    if (model.names[slot] == "lora_bias") {  // attention has biases, and the model's head has none
+      if (!merged.ok()) continue;
+    }
+    ASSERT_TRUE(merged.ok()) << merged.status().message();
+    AdaptedModel alone;
+    alone.config = merged->config;
+    alone.checkpoint = std::move(merged->checkpoint);
+    std::vector<Case> cases;
+    for (const Case& one : model.cases) {
+      if (one.slot == static_cast<AdapterSlot>(slot)) {
+        cases.push_back({kNoAdapter, one.prompt, one.answer});
+      }
+    }
+    SCOPED_TRACE(model.names[slot]);
+    ExpectAnswers(alone, cases, RunCases(alone, cases, {}));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Bases, AdaptersTest,
+                         testing::Values("phi3", "qwen3_moe", "mixtral", "gpt_oss", "llama_biases",
+                                         "qwen3", "gemma2", "glm4", "deepseek_v2", "qwen3_next",
+                                         "lfm2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace minisgl
