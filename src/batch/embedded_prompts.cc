@@ -88,6 +88,13 @@ std::optional<RowError> PromptBuilder::BuildEmbedded(Row* row, std::vector<Promp
   if (embedding.form != nullptr) {
     if (auto error = CheckRanking(embedding.rank, *row)) return error;
   }
+  if (embedding.width && row->dimensions.value_or(*embedding.width) != *embedding.width) {
+    return InvalidRow(
+        fmt::format("dimensions must be {}, as of all vectors of an array (found {}); --dimensions "
+                    "is for all rows",
+                    *embedding.width, *row->dimensions),
+        "dimensions");
+  }
   const bool has_messages = row->kind == PromptKind::kMessages;
   if (has_messages) {
     row->max_tokens = 0;

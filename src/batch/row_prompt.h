@@ -41,6 +41,7 @@ struct EmbeddingOptions {
   std::string prompt;                        // stands before each text
   const RerankTemplate* form = nullptr;      // of documents that are ranked
   RankDefaults rank;                         // the same
+  std::optional<int64_t> width;              // that all vectors must have: those of an array
   std::optional<TokenId> pad_id;             // that is left out at the end of a text
 };
 

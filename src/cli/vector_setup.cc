@@ -42,6 +42,15 @@ Status CheckRerankTemplate(const ModelConfig& config) {
       Visible(config.model_type, 60));
 }
 
+// The elements of a vector that is not cut.
+int64_t WidthOf(const VectorPipeline& pipeline, int64_t hidden_size) {
+  int64_t width = hidden_size;
+  for (const VectorModule& module : pipeline.modules) {
+    if (module.dense) width = module.dense->out;
+  }
+  return width;
+}
+
 }  // namespace
 
 Result<VectorSetup> VectorsFor(const batch::RunOptions& options, const TextModel& text,
@@ -81,6 +90,11 @@ Result<batch::EmbeddingOptions> EmbeddingFor(const batch::RunOptions& options,
   const std::string* const prompt =
       name.empty() ? &pipeline.default_prompt : pipeline.FindPrompt(name);
   if (prompt != nullptr) embedding.prompt = *prompt;
+  if (!options.array.empty()) {
+    const int64_t width = WidthOf(pipeline, facts.config.hidden_size);
+    embedding.width =
+        std::min(width, vectors.dimensions.value_or(pipeline.dimensions.value_or(width)));
+  }
   if (prompt != nullptr || vectors.is_document) return embedding;
   std::string names;
   for (const auto& [known, text] : pipeline.prompts) {
@@ -115,9 +129,8 @@ void DescribeVectors(const std::string& model_dir, const ModelConfig& config, st
       text = "the mean of all states, later ones weighing more";
       break;
   }
-  int64_t width = config.hidden_size;
+  const int64_t width = WidthOf(*pipeline, config.hidden_size);
   for (const VectorModule& module : pipeline->modules) {
-    if (module.dense) width = module.dense->out;
     text += module.dense ? ", a product" : ", normalised";
   }
   text += fmt::format("; {} elements", width);
@@ -155,7 +168,8 @@ std::unique_ptr<batch::AnswerWriter> MakeVectorWriter(const batch::RunOptions& o
   const VectorPipeline& pipeline = setup.pipeline;
   const batch::VectorOptions& vectors = options.vectors;
   const batch::VectorFormat format = {vectors.dimensions ? vectors.dimensions : pipeline.dimensions,
-                                      vectors.normalizes, vectors.in_base64};
+                                      vectors.normalizes, vectors.in_base64,
+                                      !options.array.empty()};
   return std::make_unique<batch::VectorWriter>(files->output(), &tokenizer, ordered,
                                                files->errors(), &pipeline, format);
 }
