@@ -82,6 +82,19 @@ std::optional<RowError> PromptBuilder::EncodeMessages(Row* row, const std::atomi
   return std::nullopt;
 }
 
+// sentence-transformers encodes the prompt by itself: its last token may be another one than before
+// a text. A special token at the end is not counted.
+int64_t PromptBuilder::PromptLength(const TextFrame& frame, int64_t most) const {
+  if (options_.embedding.pipeline->pools_prompt || options_.embedding.prompt.empty()) return 0;
+  std::vector<TokenId> ids;
+  if (EncodeText({}, nullptr, &ids)) return 0;
+  const auto num_added = std::ssize(frame.before) + std::ssize(frame.after);
+  const auto length = std::min(std::ssize(ids) + num_added, most);
+  if (length == 0) return 0;
+  const TokenId last = frame.after.empty() ? ids.back() : frame.after.back();
+  return length - (text_->tokenizer->IsSpecial(last) ? 1 : 0);
+}
+
 std::optional<RowError> PromptBuilder::BuildEmbedded(Row* row, std::vector<Prompt>* prompts,
                                                      const std::atomic<bool>* cancelled) const {
   const EmbeddingOptions& embedding = options_.embedding;
@@ -110,9 +123,11 @@ std::optional<RowError> PromptBuilder::BuildEmbedded(Row* row, std::vector<Promp
                     ""};
   }
   Prompt prompt;
-  auto extras = std::make_shared<RowExtras>();
-  extras->pooling = embedding.pipeline->pooling;
-  prompt.extras = std::move(extras);
+  RowExtras extras;
+  extras.pooling = embedding.pipeline->pooling;
+  prompt.extras = std::make_shared<RowExtras>(extras);
+  extras.pooled_from = PromptLength(frame, most);
+  const auto behind_prompt = std::make_shared<RowExtras>(extras);
   prompt.max_tokens = 0;
   prompt.priority = row->priority;
   if (row->timeout_s) prompt.timeout = std::chrono::duration<double>(*row->timeout_s);
@@ -138,6 +153,12 @@ std::optional<RowError> PromptBuilder::BuildEmbedded(Row* row, std::vector<Promp
     while (ids.size() > 1 && embedding.pad_id == ids.back()) ids.pop_back();
     if (ids.empty()) return InvalidRow("the text is empty: it has no tokens", "text");
     prompts->push_back(prompt);
+    if (is_text) prompts->back().extras = behind_prompt;
+    if (is_text && extras.pooled_from >= std::ssize(ids)) {
+      return InvalidRow(
+          "no token of the text is left: those of the prompt do not count (include_prompt)",
+          "text");
+    }
     prompts->back().ids = std::move(ids);
   }
   return std::nullopt;

@@ -152,6 +152,8 @@ class PromptBuilder {
   TextFrame FrameOf(const Row& row) const;
   std::optional<RowError> EncodeMessages(Row* row, const std::atomic<bool>* cancelled,
                                          std::vector<TokenId>* ids) const;
+  // The number of tokens at the beginning of each text that are the prompt's and do not count.
+  int64_t PromptLength(const TextFrame& frame, int64_t most) const;
   // The ids of a text without those that the tokenizer adds.
   std::optional<RowError> EncodeText(EmbeddedText text, const std::atomic<bool>* cancelled,
                                      std::vector<TokenId>* ids) const;

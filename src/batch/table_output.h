@@ -23,8 +23,8 @@ namespace minisgl::batch {
 Status TakeTableOutput(RunOptions* options);
 
 // Moves the name of a file that is made of all rows at the end from *output to *file, and makes the
-// file of rows, with .jsonl added to the name, the output. `option` is what names it. kCannotCreate:
-// the name is that of another file of the run, or CheckReplaces.
+// file of rows, with .jsonl added to the name, the output. `option` is what names it.
+// kCannotCreate: the name is that of another file of the run, or as CheckReplaces.
 Status TakeFinishedFile(const RunOptions& options, const char* option, std::string* output,
                         std::string* file);
 // kCannotCreate if the file is there, is not empty, and no option lets the run replace it.

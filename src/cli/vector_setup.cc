@@ -129,6 +129,7 @@ void DescribeVectors(const std::string& model_dir, const ModelConfig& config, st
       text = "the mean of all states, later ones weighing more";
       break;
   }
+  if (!pipeline->pools_prompt) text += ", without those of the prompt";
   const int64_t width = WidthOf(*pipeline, config.hidden_size);
   for (const VectorModule& module : pipeline->modules) {
     text += module.dense ? ", a product" : ", normalised";

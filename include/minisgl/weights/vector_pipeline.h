@@ -34,6 +34,9 @@ struct VectorModule {
 struct VectorPipeline {
   bool is_stated = false;  // the directory has modules.json
   Pooling pooling = Pooling::kMean;
+  // The tokens of the prompt before a text count (include_prompt); else they are left out of the
+  // vector, with those that the tokenizer puts before them.
+  bool pools_prompt = true;
   std::vector<VectorModule> modules;
   std::optional<int64_t> max_tokens;  // of a text, those that the tokenizer adds included
   bool lowercases = false;            // texts are in lower case before they are encoded
