@@ -17,6 +17,20 @@
 #include "minisgl/text/lower_case.h"
 
 namespace minisgl::batch {
+namespace {
+
+// Queries and documents alike become vectors: the queries stand before the others.
+std::optional<RowError> PutQueriesFirst(const RankDefaults& defaults, Row* row) {
+  if (auto error = CheckNoInstruction(defaults, *row)) return error;
+  std::vector<EmbeddedText> texts;
+  for (std::string& query : QueriesOf(defaults, *row)) texts.push_back({std::move(query), {}});
+  row->num_query_prompts = texts.size();
+  for (EmbeddedText& text : row->texts) texts.push_back(std::move(text));
+  row->texts = std::move(texts);
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::optional<RowError> PromptBuilder::EncodeText(EmbeddedText text,
                                                   const std::atomic<bool>* cancelled,
@@ -82,6 +96,21 @@ std::optional<RowError> PromptBuilder::EncodeMessages(Row* row, const std::atomi
   return std::nullopt;
 }
 
+int64_t PromptBuilder::TextMax() const {
+  return std::min(options_.embedding.pipeline->max_tokens.value_or(capacity_), capacity_);
+}
+
+Prompt PromptBuilder::BeginEmbedded(const Row& row) const {
+  Prompt prompt;
+  RowExtras extras;
+  extras.pooling = options_.embedding.pipeline->pooling;
+  prompt.extras = std::make_shared<RowExtras>(extras);
+  prompt.max_tokens = 0;
+  prompt.priority = row.priority;
+  if (row.timeout_s) prompt.timeout = std::chrono::duration<double>(*row.timeout_s);
+  return prompt;
+}
+
 // sentence-transformers encodes the prompt by itself: its last token may be another one than before
 // a text. A special token at the end is not counted.
 int64_t PromptBuilder::PromptLength(const TextFrame& frame, int64_t most) const {
@@ -98,8 +127,12 @@ int64_t PromptBuilder::PromptLength(const TextFrame& frame, int64_t most) const 
 std::optional<RowError> PromptBuilder::BuildEmbedded(Row* row, std::vector<Prompt>* prompts,
                                                      const std::atomic<bool>* cancelled) const {
   const EmbeddingOptions& embedding = options_.embedding;
-  if (embedding.form != nullptr) {
+  if (IsRankedFormat(row->format)) {
     if (auto error = CheckRanking(embedding.rank, *row)) return error;
+    if (embedding.pair != nullptr) return BuildPairs(row, prompts, cancelled);
+    if (embedding.form == nullptr) {
+      if (auto error = PutQueriesFirst(embedding.rank, row)) return error;
+    }
   }
   if (embedding.width && row->dimensions.value_or(*embedding.width) != *embedding.width) {
     return InvalidRow(
@@ -115,22 +148,17 @@ std::optional<RowError> PromptBuilder::BuildEmbedded(Row* row, std::vector<Promp
   }
   const TextFrame frame = FrameOf(*row);
   const auto num_added = static_cast<int64_t>(frame.before.size() + frame.after.size());
-  const int64_t most = std::min(embedding.pipeline->max_tokens.value_or(capacity_), capacity_);
+  const int64_t most = TextMax();
   if (num_added > most) {
     return RowError{"length_exceeded",
                     fmt::format("what stands around the text has {} tokens; the context holds {}",
                                 num_added, most),
                     ""};
   }
-  Prompt prompt;
-  RowExtras extras;
-  extras.pooling = embedding.pipeline->pooling;
-  prompt.extras = std::make_shared<RowExtras>(extras);
+  const Prompt prompt = BeginEmbedded(*row);
+  RowExtras extras = *prompt.extras;
   extras.pooled_from = PromptLength(frame, most);
   const auto behind_prompt = std::make_shared<RowExtras>(extras);
-  prompt.max_tokens = 0;
-  prompt.priority = row->priority;
-  if (row->timeout_s) prompt.timeout = std::chrono::duration<double>(*row->timeout_s);
   for (EmbeddedText& text : row->texts) {
     const bool is_text = text.ids.empty();
     std::vector<TokenId> ids;

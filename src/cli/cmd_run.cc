@@ -193,9 +193,7 @@ Status CheckText(const batch::RunOptions& options, const TextModel& text, Job* j
   MINISGL_RETURN_IF_ERROR(load::CheckImageOptions(options.image_options, text));
   MINISGL_RETURN_IF_ERROR(CheckPictures(options, text));
   if (options.tools.any()) MINISGL_RETURN_IF_ERROR(load::CheckTakesTools(text));
-  if (options.purpose != batch::RowPurpose::kEmbed) {
-    MINISGL_RETURN_IF_ERROR(load::CheckGivesAnswers(text));
-  }
+  if (!options.of_texts()) MINISGL_RETURN_IF_ERROR(load::CheckGivesAnswers(text));
   if (options.purpose != batch::RowPurpose::kAnswer) return Status();
   if (options.strict) MINISGL_RETURN_IF_ERROR(CheckSwitches(text, *job));
   const bool fills_messages = options.rows.prompt && !options.raw;
@@ -264,7 +262,7 @@ Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
   MINISGL_RETURN_IF_ERROR(CheckText(options, text, job));
   MINISGL_ASSIGN_OR_RETURN(const VectorSetup vectors, VectorsFor(options, text, facts));
   MINISGL_ASSIGN_OR_RETURN(const batch::EmbeddingOptions embedding,
-                           EmbeddingFor(options, facts, vectors));
+                           EmbeddingFor(options, text, facts, vectors));
   const batch::PromptBuilder builder =
       MakePromptBuilder(options, text, facts, {}, embedding, job->tools);
   batch::GrammarCheck grammars;
@@ -409,7 +407,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
       load::LoadModel(std::move(text), EngineFor(options, *job), reports->Sinks()));
   MINISGL_ASSIGN_OR_RETURN(const VectorSetup vectors, VectorsFor(options, model.text, model.facts));
   MINISGL_ASSIGN_OR_RETURN(const batch::EmbeddingOptions embedding,
-                           EmbeddingFor(options, model.facts, vectors));
+                           EmbeddingFor(options, model.text, model.facts, vectors));
   const batch::PromptBuilder builder =
       MakePromptBuilder(options, model.text, model.facts, model.eos_ids, embedding, job->tools);
   const Tokenizer& tokenizer = *model.text.tokenizer;

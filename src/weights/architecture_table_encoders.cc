@@ -56,10 +56,54 @@ Architecture BertFamily(const char* name, const char* model_type,
           .read = read};
 }
 
+// As BERT, with names of its own and no types.
+Architecture DistilBert() {
+  return {.name = "DistilBertModel",
+          .model_type = "distilbert",
+          .other_names = {"DistilBertForMaskedLM", "DistilBertForSequenceClassification"},
+          .max_seq_len = 512,
+          .norm_kind = NormKind::kLayer,
+          .norm_placement = NormPlacement::kAfterSum,
+          .norm_bias = true,
+          .eps_key = "layer_norm_eps",
+          .eps = 1e-12,
+          .qkv_bias = kAlways,
+          .output_bias = kAlways,
+          .feed_forward_bias = kAlways,
+          .activation = "gelu",
+          .gated = false,
+          .rotated = Rotated::kNone,
+          .names = {{Role::kEmbedding, "model.embeddings.word_embeddings.weight"},
+                    {Role::kPositions, "model.embeddings.position_embeddings.weight"},
+                    {Role::kEmbeddingNorm, "model.embeddings.LayerNorm.weight"},
+                    {Role::kEmbeddingNormBias, "model.embeddings.LayerNorm.bias"},
+                    {Role::kQuery, "attention.q_lin.weight"},
+                    {Role::kQueryBias, "attention.q_lin.bias"},
+                    {Role::kKey, "attention.k_lin.weight"},
+                    {Role::kKeyBias, "attention.k_lin.bias"},
+                    {Role::kValue, "attention.v_lin.weight"},
+                    {Role::kValueBias, "attention.v_lin.bias"},
+                    {Role::kAttentionOutput, "attention.out_lin.weight"},
+                    {Role::kAttentionOutputBias, "attention.out_lin.bias"},
+                    {Role::kAttentionPostNorm, "sa_layer_norm.weight"},
+                    {Role::kAttentionPostNormBias, "sa_layer_norm.bias"},
+                    {Role::kUp, "ffn.lin1.weight"},
+                    {Role::kUpBias, "ffn.lin1.bias"},
+                    {Role::kDown, "ffn.lin2.weight"},
+                    {Role::kDownBias, "ffn.lin2.bias"},
+                    {Role::kFeedForwardPostNorm, "output_layer_norm.weight"},
+                    {Role::kFeedForwardPostNormBias, "output_layer_norm.bias"}},
+          .layers = "transformer.layer",
+          .encoder_prefixes = {"", "distilbert."},
+          .rename = RenameDistilBert,
+          .read = ReadDistilBert};
+}
+
 Architecture NomicBert() {
   return {.name = "NomicBertModel",
           .model_type = "nomic_bert",
-          .other_names = {"NomicBertForMaskedLM", "NomicBertForPreTraining"},
+          .other_names = {"NomicBertForMaskedLM", "NomicBertForPreTraining",
+                          "NomicBertForSequenceClassification"},
           .max_seq_len = 2048,
           .norm_kind = NormKind::kLayer,
           .norm_placement = NormPlacement::kAfterSum,
@@ -82,7 +126,7 @@ Architecture NomicBert() {
                     {Role::kFeedForwardPostNorm, "norm2.weight"},
                     {Role::kFeedForwardPostNormBias, "norm2.bias"}},
           .layers = "encoder.layers",
-          .encoder_prefixes = {"", "bert."},
+          .encoder_prefixes = {"", "bert.", "nomic_bert."},
           .rename = RenameNomicBert,
           .read = ReadNomicBert};
 }
@@ -90,7 +134,7 @@ Architecture NomicBert() {
 Architecture ModernBert() {
   return {.name = "ModernBertModel",
           .model_type = "modernbert",
-          .other_names = {"ModernBertForMaskedLM"},
+          .other_names = {"ModernBertForMaskedLM", "ModernBertForSequenceClassification"},
           .max_seq_len = 8192,
           .norm_kind = NormKind::kLayer,
           .eps_key = "norm_eps",
@@ -125,11 +169,19 @@ Architecture ModernBert() {
 
 std::vector<Architecture> EncoderFamilies() {
   return {
-      BertFamily("BertModel", "bert", {"BertForMaskedLM", "BertForPreTraining"}, "bert.", ReadBert),
-      BertFamily("RobertaModel", "roberta", {"RobertaForMaskedLM"}, "roberta.", ReadRoberta),
-      BertFamily("XLMRobertaModel", "xlm-roberta", {"XLMRobertaForMaskedLM"}, "roberta.",
+      BertFamily("BertModel", "bert",
+                 {"BertForMaskedLM", "BertForPreTraining", "BertForSequenceClassification"},
+                 "bert.", ReadBert),
+      BertFamily("RobertaModel", "roberta",
+                 {"RobertaForMaskedLM", "RobertaForSequenceClassification"}, "roberta.",
                  ReadRoberta),
-      BertFamily("CamembertModel", "camembert", {"CamembertForMaskedLM"}, "roberta.", ReadRoberta),
+      BertFamily("XLMRobertaModel", "xlm-roberta",
+                 {"XLMRobertaForMaskedLM", "XLMRobertaForSequenceClassification"}, "roberta.",
+                 ReadRoberta),
+      BertFamily("CamembertModel", "camembert",
+                 {"CamembertForMaskedLM", "CamembertForSequenceClassification"}, "roberta.",
+                 ReadRoberta),
+      DistilBert(),
       NomicBert(),
       ModernBert(),
   };

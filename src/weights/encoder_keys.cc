@@ -79,6 +79,22 @@ void ReadRoberta(FieldReader* reader, ModelConfig* config) {
   }
 }
 
+void RenameDistilBert(Json* config) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"dim", "hidden_size"},
+      {"n_heads", "num_attention_heads"},
+      {"n_layers", "num_hidden_layers"},
+      {"hidden_dim", "intermediate_size"},
+      {"activation", "hidden_act"}};
+  for (const auto& [from, to] : kNames) Rename(from, to, config);
+}
+
+void ReadDistilBert(FieldReader* reader, ModelConfig* config) {
+  CheckIsEncoder(reader);
+  config->num_positions = config->max_seq_len;
+  config->lacks_final_norm = true;
+}
+
 void RenameNomicBert(Json* config) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {
       {"n_embd", "hidden_size"},

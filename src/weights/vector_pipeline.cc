@@ -294,10 +294,26 @@ Result<VectorPipeline> LoadVectorPipeline(const std::string& model_dir, int64_t 
   if (pipeline.is_stated) {
     MINISGL_RETURN_IF_ERROR(weights::ReadStatedModules(model_dir, hidden_size, &pipeline));
   }
-  MINISGL_RETURN_IF_ERROR(weights::ReadTransformer(model_dir, &pipeline));
-  MINISGL_RETURN_IF_ERROR(weights::ReadTokenizerBound(model_dir, &pipeline));
-  MINISGL_RETURN_IF_ERROR(weights::ReadPrompts(model_dir, &pipeline));
+  MINISGL_RETURN_IF_ERROR(LoadTextBounds(model_dir, &pipeline));
   return pipeline;
+}
+
+bool HasVectorModules(const std::string& model_dir) {
+  if (!IsGgufFile(model_dir)) {
+    if (!weights::IsListed(model_dir, "modules.json")) return false;
+    const auto modules = weights::ReadModules(weights::JoinPath(model_dir, "modules.json"));
+    return !modules.ok() ||
+           std::any_of(modules->begin(), modules->end(),
+                       [](const weights::ModuleEntry& entry) { return entry.type == "Pooling"; });
+  }
+  const Result<VectorPipeline> pipeline = weights::ReadGgufPipeline(model_dir);
+  return pipeline.ok() && pipeline->is_stated;
+}
+
+Status LoadTextBounds(const std::string& model_dir, VectorPipeline* pipeline) {
+  MINISGL_RETURN_IF_ERROR(weights::ReadTransformer(model_dir, pipeline));
+  MINISGL_RETURN_IF_ERROR(weights::ReadTokenizerBound(model_dir, pipeline));
+  return weights::ReadPrompts(model_dir, pipeline);
 }
 
 std::vector<float> FinishVector(const VectorPipeline& pipeline, std::vector<float> state,

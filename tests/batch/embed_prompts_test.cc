@@ -22,7 +22,7 @@ const std::string kPromptGoldens = MINISGL_SOURCE_DIR "/tests/golden/pooling/";
 // Made by tests/golden/make_prompts.py.
 TEST_F(EmbedPromptsTest, TokensOfThePromptDoNotCount) {
   std::map<std::string, std::vector<Json>> cases;  // by model, pooling and prompt
-  for (const Json& row : ReadJsonLines(kPromptGoldens + "without_prompt.jsonl")) {
+  for (const Json& row : ReadJsonLines(MINISGL_SOURCE_DIR "/tests/golden/pooling_prompts.jsonl")) {
     std::string key;
     for (const char* const part : {"model", "mode", "prompt"}) {
       key += row.Find(part)->as_string() + "/";

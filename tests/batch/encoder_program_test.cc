@@ -92,8 +92,8 @@ TEST_P(EncoderProgramTest, RanksGiveNearlyTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EncoderProgramTest,
-                         ::testing::Values("bert", "bert_old", "roberta", "xlm_roberta",
-                                           "nomic_bert", "modernbert"));
+                         ::testing::Values("bert", "bert_old", "distilbert", "roberta",
+                                           "xlm_roberta", "nomic_bert", "modernbert"));
 
 using EncoderFilesTest = RunProgramTest;
 

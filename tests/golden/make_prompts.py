@@ -1,4 +1,4 @@
-"""Makes tests/golden/pooling/without_prompt.jsonl: vectors of sentence-transformers in f32 where the tokens of a prompt do not
+"""Makes tests/golden/pooling_prompts.jsonl: vectors of sentence-transformers in f32 where the tokens of a prompt do not
 count (include_prompt false), by models of tests/golden/pooling with another pooling.
 
     pip install sentence-transformers
@@ -17,7 +17,7 @@ MODES = {"bert": ["mean", "weightedmean", "max"], "roberta": ["mean", "cls", "me
 
 
 def main():
-    with open(OUT / "without_prompt.jsonl", "w") as out:
+    with open(OUT.parent / "pooling_prompts.jsonl", "w") as out:
         for name, modes in MODES.items():
             for mode in modes:
                 model = SentenceTransformer(str(OUT / name), device="cpu", prompts=PROMPTS)

@@ -56,6 +56,13 @@ struct VectorPipeline {
 // contradict each other.
 Result<VectorPipeline> LoadVectorPipeline(const std::string& model_dir, int64_t hidden_size);
 
+// True if the directory, or the GGUF file, says that it has a pipeline with a pooling.
+bool HasVectorModules(const std::string& model_dir);
+
+// Sets what the directory says of texts, beside modules: max_tokens, lowercases and prompts. For
+// heads of encoders.
+Status LoadTextBounds(const std::string& model_dir, VectorPipeline* pipeline);
+
 // The vector of a pooled state: what the modules make of it, cut to `dimensions` if they are given
 // and fewer. `normalizes`: the vector is normalised whatever the modules are.
 std::vector<float> FinishVector(const VectorPipeline& pipeline, std::vector<float> state,
