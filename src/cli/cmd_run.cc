@@ -438,11 +438,10 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   const bool all_written = status.ok() && !loop.ended_early();
   const Status finished = job->output->Finish(all_written);
   if (status.ok()) status = finished;
-  report::RunSummary summary;
-  summary.rows_done = loop.rows_done();
-  summary.rows_failed = loop.rows_failed();
+  report::RunSummary summary = {.rows_done = loop.rows_done(), .rows_failed = loop.rows_failed()};
   summary.failures = loop.failures();
   summary.scores = totals;
+  summary.of_texts = options.of_texts();
   summary.reasoning_tokens = loop.reasoning_tokens();
   summary.answers_in_thought = loop.answers_in_thought();
   if (options.purpose == batch::RowPurpose::kAnswer) {
