@@ -99,6 +99,49 @@ Architecture DistilBert() {
           .read = ReadDistilBert};
 }
 
+// As BERT, with names of its own, no types, and numbers of distances.
+Architecture Mpnet() {
+  return {.name = "MPNetModel",
+          .model_type = "mpnet",
+          .other_names = {"MPNetForMaskedLM", "MPNetForSequenceClassification"},
+          .max_seq_len = 512,
+          .norm_kind = NormKind::kLayer,
+          .norm_placement = NormPlacement::kAfterSum,
+          .norm_bias = true,
+          .eps_key = "layer_norm_eps",
+          .eps = 1e-12,
+          .qkv_bias = kAlways,
+          .output_bias = kAlways,
+          .feed_forward_bias = kAlways,
+          .activation = "gelu",
+          .gated = false,
+          .rotated = Rotated::kNone,
+          .names = {{Role::kEmbedding, "model.embeddings.word_embeddings.weight"},
+                    {Role::kPositions, "model.embeddings.position_embeddings.weight"},
+                    {Role::kDistances, "model.encoder.relative_attention_bias.weight"},
+                    {Role::kEmbeddingNorm, "model.embeddings.LayerNorm.weight"},
+                    {Role::kEmbeddingNormBias, "model.embeddings.LayerNorm.bias"},
+                    {Role::kQuery, "attention.attn.q.weight"},
+                    {Role::kQueryBias, "attention.attn.q.bias"},
+                    {Role::kKey, "attention.attn.k.weight"},
+                    {Role::kKeyBias, "attention.attn.k.bias"},
+                    {Role::kValue, "attention.attn.v.weight"},
+                    {Role::kValueBias, "attention.attn.v.bias"},
+                    {Role::kAttentionOutput, "attention.attn.o.weight"},
+                    {Role::kAttentionOutputBias, "attention.attn.o.bias"},
+                    {Role::kAttentionPostNorm, "attention.LayerNorm.weight"},
+                    {Role::kAttentionPostNormBias, "attention.LayerNorm.bias"},
+                    {Role::kUp, "intermediate.dense.weight"},
+                    {Role::kUpBias, "intermediate.dense.bias"},
+                    {Role::kDown, "output.dense.weight"},
+                    {Role::kDownBias, "output.dense.bias"},
+                    {Role::kFeedForwardPostNorm, "output.LayerNorm.weight"},
+                    {Role::kFeedForwardPostNormBias, "output.LayerNorm.bias"}},
+          .layers = "encoder.layer",
+          .encoder_prefixes = {"", "mpnet."},
+          .read = ReadMpnet};
+}
+
 Architecture NomicBert() {
   return {.name = "NomicBertModel",
           .model_type = "nomic_bert",
@@ -182,6 +225,7 @@ std::vector<Architecture> EncoderFamilies() {
                  {"CamembertForMaskedLM", "CamembertForSequenceClassification"}, "roberta.",
                  ReadRoberta),
       DistilBert(),
+      Mpnet(),
       NomicBert(),
       ModernBert(),
   };

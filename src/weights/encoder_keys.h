@@ -20,6 +20,7 @@ void FindEncoderNames(const Checkpoint& checkpoint, const Architecture& entry, M
 void ReadBert(FieldReader* reader, ModelConfig* config);
 void ReadRoberta(FieldReader* reader, ModelConfig* config);
 void ReadDistilBert(FieldReader* reader, ModelConfig* config);
+void ReadMpnet(FieldReader* reader, ModelConfig* config);
 void ReadNomicBert(FieldReader* reader, ModelConfig* config);
 void ReadModernBert(FieldReader* reader, ModelConfig* config);
 
