@@ -17,6 +17,7 @@ class GgufBuilder {
   struct Tensor {
     std::vector<uint64_t> shape;  // rows first
     uint32_t type = 0;            // F32
+    std::string data = {};        // as in the file; "": all are 0
   };
 
   // A llama of one layer of width 32 with two heads, all of whose weights are 0.
@@ -78,7 +79,15 @@ class GgufBuilder {
       const GgufElementType& type = *FindGgufElementType(tensor.type);
       data += (elements / type.block_elements * type.block_bytes + 31) / 32 * 32;
     }
-    text.resize((text.size() + 31) / 32 * 32 + data);
+    size_t at = (text.size() + 31) / 32 * 32;
+    text.resize(at + data);
+    for (const auto& [name, tensor] : tensors) {
+      uint64_t elements = 1;
+      for (const uint64_t count : tensor.shape) elements *= count;
+      const GgufElementType& type = *FindGgufElementType(tensor.type);
+      text.replace(at, tensor.data.size(), tensor.data);
+      at += (elements / type.block_elements * type.block_bytes + 31) / 32 * 32;
+    }
     return text;
   }
 

@@ -271,6 +271,12 @@ struct AttentionParams {
   // Keys before this one are seen by no token. REQUIRES that each token sees a key, and on a device
   // 0.
   int32_t first_key = 0;
+  // [H, distance_stride] or null: a score of head h is q.k * scale + distance_bias[h *
+  // distance_stride + distance_origin + p - q] for the key at position p and the token at q.
+  // REQUIRES kKeysPast elements more behind the largest distance, no softcap, and on a device null.
+  const float* distance_bias = nullptr;
+  int64_t distance_stride = 0, distance_origin = 0;
+  static constexpr int64_t kKeysPast = 64;
 
   int32_t value_dim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
   int64_t token_width() const {

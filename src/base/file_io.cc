@@ -259,6 +259,18 @@ Status FileReplacement::Write(std::string_view text) {
   return buffer_.size() < kBufferBytes ? Status() : Flush();
 }
 
+Status FileReplacement::WriteAt(int64_t offset, std::string_view text) {
+  MINISGL_RETURN_IF_ERROR(Flush());
+  while (!text.empty()) {
+    const ssize_t written = pwrite(fd_, text.data(), text.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return Failure(StatusCode::kIoError, path_, "cannot be written");
+    text.remove_prefix(static_cast<size_t>(written));
+    offset += written;
+  }
+  return Status();
+}
+
 Status FileReplacement::Commit() {
   MINISGL_RETURN_IF_ERROR(Flush());
   if (!SyncFile(fd_) || close(std::exchange(fd_, -1)) != 0) {

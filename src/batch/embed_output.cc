@@ -73,6 +73,7 @@ Json EmbeddingsBody(const Row& row, const std::vector<RowAnswer>& answers, std::
 Status VectorWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {
   Row written = row;
   written.in_base64 = row.in_base64 || format_.in_base64;
+  if (format_.for_array) written.format = RowFormat::kEmbed;
   std::vector<RowAnswer> finished = answers;
   for (RowAnswer& answer : finished) {
     answer.vector =
@@ -80,6 +81,13 @@ Status VectorWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& 
                      row.dimensions ? row.dimensions : format_.dimensions, format_.normalizes);
   }
   return JsonAnswerWriter::WriteAnswers(written, finished);
+}
+
+Status VectorWriter::WriteError(const Row& row, const RowError& error) {
+  if (!format_.for_array) return JsonAnswerWriter::WriteError(row, error);
+  Row written = row;
+  written.format = RowFormat::kEmbed;
+  return JsonAnswerWriter::WriteError(written, error);
 }
 
 }  // namespace minisgl::batch

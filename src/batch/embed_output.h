@@ -25,6 +25,7 @@ struct VectorFormat {
   std::optional<int64_t> dimensions;
   bool normalizes = false;
   bool in_base64 = false;
+  bool for_array = false;  // lines of Batch files are answered by the program's own rows
 };
 
 // Writes rows of vectors, which it finishes (FinishVector).
@@ -38,6 +39,7 @@ class VectorWriter : public JsonAnswerWriter {
         format_(format) {}
 
   Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
+  Status WriteError(const Row& row, const RowError& error) override;
 
  private:
   const VectorPipeline& pipeline_;

@@ -17,6 +17,20 @@
 #include "minisgl/text/lower_case.h"
 
 namespace minisgl::batch {
+namespace {
+
+// Queries and documents alike become vectors: the queries stand before the others.
+std::optional<RowError> PutQueriesFirst(const RankDefaults& defaults, Row* row) {
+  if (auto error = CheckNoInstruction(defaults, *row)) return error;
+  std::vector<EmbeddedText> texts;
+  for (std::string& query : QueriesOf(defaults, *row)) texts.push_back({std::move(query), {}});
+  row->num_query_prompts = texts.size();
+  for (EmbeddedText& text : row->texts) texts.push_back(std::move(text));
+  row->texts = std::move(texts);
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::optional<RowError> PromptBuilder::EncodeText(EmbeddedText text,
                                                   const std::atomic<bool>* cancelled,
@@ -82,11 +96,50 @@ std::optional<RowError> PromptBuilder::EncodeMessages(Row* row, const std::atomi
   return std::nullopt;
 }
 
+int64_t PromptBuilder::TextMax() const {
+  return std::min(options_.embedding.pipeline->max_tokens.value_or(capacity_), capacity_);
+}
+
+Prompt PromptBuilder::BeginEmbedded(const Row& row) const {
+  Prompt prompt;
+  RowExtras extras;
+  extras.pooling = options_.embedding.pipeline->pooling;
+  prompt.extras = std::make_shared<RowExtras>(extras);
+  prompt.max_tokens = 0;
+  prompt.priority = row.priority;
+  if (row.timeout_s) prompt.timeout = std::chrono::duration<double>(*row.timeout_s);
+  return prompt;
+}
+
+// sentence-transformers encodes the prompt by itself: its last token may be another one than before
+// a text. A special token at the end is not counted.
+int64_t PromptBuilder::PromptLength(const TextFrame& frame, int64_t most) const {
+  if (options_.embedding.pipeline->pools_prompt || options_.embedding.prompt.empty()) return 0;
+  std::vector<TokenId> ids;
+  if (EncodeText({}, nullptr, &ids)) return 0;
+  const auto num_added = std::ssize(frame.before) + std::ssize(frame.after);
+  const auto length = std::min(std::ssize(ids) + num_added, most);
+  if (length == 0) return 0;
+  const TokenId last = frame.after.empty() ? ids.back() : frame.after.back();
+  return length - (text_->tokenizer->IsSpecial(last) ? 1 : 0);
+}
+
 std::optional<RowError> PromptBuilder::BuildEmbedded(Row* row, std::vector<Prompt>* prompts,
                                                      const std::atomic<bool>* cancelled) const {
   const EmbeddingOptions& embedding = options_.embedding;
-  if (embedding.form != nullptr) {
+  if (IsRankedFormat(row->format)) {
     if (auto error = CheckRanking(embedding.rank, *row)) return error;
+    if (embedding.pair != nullptr) return BuildPairs(row, prompts, cancelled);
+    if (embedding.form == nullptr) {
+      if (auto error = PutQueriesFirst(embedding.rank, row)) return error;
+    }
+  }
+  if (embedding.width && row->dimensions.value_or(*embedding.width) != *embedding.width) {
+    return InvalidRow(
+        fmt::format("dimensions must be {}, as of all vectors of an array (found {}); --dimensions "
+                    "is for all rows",
+                    *embedding.width, *row->dimensions),
+        "dimensions");
   }
   const bool has_messages = row->kind == PromptKind::kMessages;
   if (has_messages) {
@@ -95,21 +148,18 @@ std::optional<RowError> PromptBuilder::BuildEmbedded(Row* row, std::vector<Promp
   }
   const TextFrame frame = FrameOf(*row);
   const auto num_added = static_cast<int64_t>(frame.before.size() + frame.after.size());
-  const int64_t most = std::min(embedding.pipeline->max_tokens.value_or(capacity_), capacity_);
+  const int64_t most = TextMax();
   if (num_added > most) {
     return RowError{"length_exceeded",
                     fmt::format("what stands around the text has {} tokens; the context holds {}",
                                 num_added, most),
                     ""};
   }
-  Prompt prompt;
-  auto extras = std::make_shared<RowExtras>();
-  extras->pooling = embedding.pipeline->pooling;
-  prompt.extras = std::move(extras);
+  Prompt prompt = BeginEmbedded(*row);
   if (auto error = SetAdapter(*row, &prompt)) return error;
-  prompt.max_tokens = 0;
-  prompt.priority = row->priority;
-  if (row->timeout_s) prompt.timeout = std::chrono::duration<double>(*row->timeout_s);
+  RowExtras extras = *prompt.extras;
+  extras.pooled_from = PromptLength(frame, most);
+  const auto behind_prompt = std::make_shared<RowExtras>(extras);
   for (EmbeddedText& text : row->texts) {
     const bool is_text = text.ids.empty();
     std::vector<TokenId> ids;
@@ -132,6 +182,12 @@ std::optional<RowError> PromptBuilder::BuildEmbedded(Row* row, std::vector<Promp
     while (ids.size() > 1 && embedding.pad_id == ids.back()) ids.pop_back();
     if (ids.empty()) return InvalidRow("the text is empty: it has no tokens", "text");
     prompts->push_back(prompt);
+    if (is_text) prompts->back().extras = behind_prompt;
+    if (is_text && extras.pooled_from >= std::ssize(ids)) {
+      return InvalidRow(
+          "no token of the text is left: those of the prompt do not count (include_prompt)",
+          "text");
+    }
     prompts->back().ids = std::move(ids);
   }
   return std::nullopt;

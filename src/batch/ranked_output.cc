@@ -2,6 +2,8 @@
 #include "batch/ranked_output.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <numeric>
@@ -65,6 +67,37 @@ Json ResultsOf(const Row& row, const std::vector<RowAnswer>& answers) {
   return results;
 }
 
+double Product(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += double{a[i]} * b[i];
+  return sum;
+}
+
+// A vector of zeros is like no other.
+float Cosine(const std::vector<float>& a, const std::vector<float>& b) {
+  const double lengths = std::sqrt(Product(a, a)) * std::sqrt(Product(b, b));
+  return static_cast<float>(Product(a, b) / std::max(lengths, 1e-12));
+}
+
+// The answers of documents alone, with their cosines. The tokens of queries count with the first.
+std::vector<RowAnswer> CosinesOf(const VectorPipeline& pipeline, const Row& row,
+                                 std::vector<RowAnswer> answers) {
+  for (RowAnswer& answer : answers) {
+    answer.vector =
+        FinishVector(pipeline, std::move(answer.vector), pipeline.dimensions, /*normalizes=*/false);
+  }
+  const size_t num_queries = row.num_query_prompts;
+  std::vector<RowAnswer> documents(answers.begin() + static_cast<std::ptrdiff_t>(num_queries),
+                                   answers.end());
+  for (size_t i = 0; i < documents.size(); ++i) {
+    documents[i].vector = {Cosine(answers[num_queries == 1 ? 0 : i].vector, documents[i].vector)};
+  }
+  for (size_t i = 0; i < num_queries; ++i) {
+    documents.front().usage.prompt_tokens += answers[i].usage.prompt_tokens;
+  }
+  return documents;
+}
+
 }  // namespace
 
 std::string FormatClassifiedRow(const Row& row, const std::vector<RowAnswer>& answers,
@@ -119,9 +152,15 @@ Json RankedBody(const Row& row, const std::vector<RowAnswer>& answers, const std
 
 Status ScoredTextWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {
   std::vector<RowAnswer> scored = answers;
-  for (RowAnswer& answer : scored) answer.vector = ScoresOf(head_, answer.vector, raw_);
+  if (maker_.pipeline != nullptr) {
+    scored = CosinesOf(*maker_.pipeline, row, std::move(scored));
+  } else {
+    for (RowAnswer& answer : scored) {
+      answer.vector = ScoresOf(*maker_.head, answer.vector, maker_.raw);
+    }
+  }
   if (row.format == RowFormat::kClassify) {
-    return WriteFormatted(row, FormatClassifiedRow(row, scored, head_));
+    return WriteFormatted(row, FormatClassifiedRow(row, scored, *maker_.head));
   }
   if (IsBatchFormat(row.format)) return JsonAnswerWriter::WriteAnswers(row, scored);
   return WriteFormatted(row, FormatRankedRow(row, scored));

@@ -11,6 +11,7 @@
 #include "minisgl/base/json.h"
 #include "minisgl/base/status.h"
 #include "minisgl/weights/score_head.h"
+#include "minisgl/weights/vector_pipeline.h"
 
 namespace minisgl::batch {
 
@@ -27,21 +28,27 @@ std::string FormatRankedRow(const Row& row, const std::vector<RowAnswer>& answer
 // "created", "model", "data", "usage"} to /v1/score.
 Json RankedBody(const Row& row, const std::vector<RowAnswer>& answers, const std::string& id);
 
+// How the states in answers become scores.
+struct ScoreMaker {
+  const ScoreHead* head;  // that gives labels or scores
+  // Not null: the score of a document is the cosine of its vector and its query's
+  // (Row::num_query_prompts).
+  const VectorPipeline* pipeline = nullptr;
+  bool raw = false;  // as in ScoresOf
+};
+
 // Makes scores of the states in answers, and writes them.
 class ScoredTextWriter : public JsonAnswerWriter {
  public:
-  // All pointers must outlive this. `raw`: as in ScoresOf.
+  // All pointers must outlive this.
   ScoredTextWriter(term::Output* output, const Tokenizer* tokenizer, bool ordered,
-                   ErrorFile* errors, const ScoreHead* head, bool raw)
-      : JsonAnswerWriter(output, tokenizer, ordered, /*streams=*/false, errors),
-        head_(*head),
-        raw_(raw) {}
+                   ErrorFile* errors, const ScoreMaker& maker)
+      : JsonAnswerWriter(output, tokenizer, ordered, /*streams=*/false, errors), maker_(maker) {}
 
   Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
 
  private:
-  const ScoreHead& head_;
-  const bool raw_;
+  const ScoreMaker maker_;
 };
 
 }  // namespace minisgl::batch

@@ -139,9 +139,11 @@ struct Row : load::AnswerOverrides {
   std::optional<int64_t> dimensions;  // of its vectors
   bool in_base64 = false;             // and how they are written
   std::vector<std::string> queries;   // of ranked texts: for all or for each; none: the run's
-  std::string instruction;            // to the model that ranks them; "": the run's
-  std::optional<int64_t> top_n;       // so many results are written
-  bool returns_documents = false;     // results have their texts, which are here
+  // Prompts before those of documents, if queries become vectors; set with the prompts.
+  size_t num_query_prompts = 0;
+  std::string instruction;         // to the model that ranks them; "": the run's
+  std::optional<int64_t> top_n;    // so many results are written
+  bool returns_documents = false;  // results have their texts, which are here
   std::vector<std::string> shown_documents;
   Json messages;                          // for kMessages: contents are strings, parts or null
   std::vector<RowImage> images;           // of the parts that are pictures, in their order

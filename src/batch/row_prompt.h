@@ -39,9 +39,14 @@ int64_t ContextCapacity(const EngineLimits& limits);
 struct EmbeddingOptions {
   const VectorPipeline* pipeline = nullptr;  // outlives the builder
   std::string prompt;                        // stands before each text
-  const RerankTemplate* form = nullptr;      // of documents that are ranked
-  RankDefaults rank;                         // the same
-  std::optional<TokenId> pad_id;             // that is left out at the end of a text
+  // Documents that are ranked: in a template with their query, or beside it as a text of its own
+  // that the model reads with it; neither: query and documents become vectors.
+  const RerankTemplate* form = nullptr;
+  const PairFrame* pair = nullptr;  // of the tokenizer
+  bool has_types = false;           // tokens of pairs have types
+  RankDefaults rank;                // the same
+  std::optional<int64_t> width;     // that all vectors must have: those of an array
+  std::optional<TokenId> pad_id;    // that is left out at the end of a text
 };
 
 struct PromptBuilderOptions {
@@ -154,6 +159,15 @@ class PromptBuilder {
   TextFrame FrameOf(const Row& row) const;
   std::optional<RowError> EncodeMessages(Row* row, const std::atomic<bool>* cancelled,
                                          std::vector<TokenId>* ids) const;
+  // The most tokens of a text.
+  int64_t TextMax() const;
+  // What all prompts of the row have in common: no ids.
+  Prompt BeginEmbedded(const Row& row) const;
+  // ranked_pairs.cc: a prompt for each pair of a query and a document.
+  std::optional<RowError> BuildPairs(Row* row, std::vector<Prompt>* prompts,
+                                     const std::atomic<bool>* cancelled) const;
+  // The number of tokens at the beginning of each text that are the prompt's and do not count.
+  int64_t PromptLength(const TextFrame& frame, int64_t most) const;
   // The ids of a text without those that the tokenizer adds.
   std::optional<RowError> EncodeText(EmbeddedText text, const std::atomic<bool>* cancelled,
                                      std::vector<TokenId>* ids) const;

@@ -26,6 +26,7 @@ constexpr int64_t kFailuresMax = int64_t{1} << 53;
 constexpr int64_t kDimensionsMax = 65536;  // as in rows
 
 constexpr load::Choice<bool> kEncodingChoices[] = {{"base64", true}, {"float", false}};
+constexpr load::Choice<bool> kArrayTypeChoices[] = {{"f16", true}, {"f32", false}};
 
 // The shards of --shard auto must not write the same file.
 Status CheckShardNames(const RunOptions& options) {
@@ -358,6 +359,10 @@ void AddVectorOptions(load::OptionTable* app, VectorOptions* options) {
       ->Group(group);
   app->AddChoice("--encoding-format", &options->in_base64, kEncodingChoices,
                  "How vectors are written: float, a list of numbers, or base64 (default float)")
+      ->TypeName("KIND")
+      ->Group(group);
+  app->AddChoice("--npy-dtype", &options->in_f16, kArrayTypeChoices,
+                 "Numbers of an array, of -o FILE.npy: f32 or f16 (default f32)")
       ->TypeName("KIND")
       ->Group(group);
 }

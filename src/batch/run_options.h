@@ -23,6 +23,7 @@ struct VectorOptions {
   std::optional<int64_t> dimensions;
   bool normalizes = false;
   bool in_base64 = false;
+  bool in_f16 = false;  // numbers of an array
 };
 
 // How texts get labels or scores (`minisgl classify`, `minisgl rerank`).
@@ -56,6 +57,8 @@ struct RunOptions {
   std::string output;  // "" is standard output
   // The table that is made of the output at the end (table_output.h); "": none.
   std::string table;
+  // The array that is made of it at the end (array_output.h); "": none.
+  std::string array;
   // The file of error rows; "": they go to the output. And the table that is made of it.
   std::string errors;
   std::string errors_table;
@@ -81,6 +84,8 @@ struct RunOptions {
   RowPurpose purpose = RowPurpose::kAnswer;  // what the command is
   VectorOptions vectors;
   ScoringOptions scoring;
+  // What is made of the rows when all are there; "": the rows are the output.
+  const std::string& finished_file() const { return array.empty() ? table : array; }
   // The command gives vectors or scores of texts.
   bool of_texts() const { return IsEmbedFormat(FormatFor(purpose)); }
 };

@@ -26,6 +26,7 @@ Result<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOptions& options, co
   if (!output.ok()) return output.status();
   run->output_ = std::move(output).value();
   if (!options.errors.empty()) MINISGL_RETURN_IF_ERROR(run->OpenErrors(options, input_fd));
+  run->sorts_files_ = !options.finished_file().empty() || !options.errors_table.empty();
   const bool has_journal =
       run->output_->is_regular_file() && input.reader != nullptr && input.reader->regular();
   const bool has_pipe = run->errors_ != nullptr && !run->errors_->output()->is_regular_file();
@@ -37,8 +38,7 @@ Result<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOptions& options, co
   if (!has_journal) return run;
   run->asked_ = asked;
   run->num_rows_ = input.check->rows;
-  run->ordered_ = options.ordered && options.table.empty();
-  run->sorts_files_ = !options.table.empty() || !options.errors_table.empty();
+  run->ordered_ = options.ordered && options.finished_file().empty();
   MINISGL_RETURN_IF_ERROR(run->CheckIsOurs(input, options.force));
   MINISGL_ASSIGN_OR_RETURN(
       run->run_, DescribeRun(options, *input.reader, *input.check, input.shard, input.model_dir));
@@ -70,9 +70,9 @@ Status RunOutput::OpenErrors(const RunOptions& options, int input_fd) {
     return MakeStatus(StatusCode::kCannotCreate,
                       "--errors {}: answers are written to the same file; choose another", name);
   }
-  if (!options.table.empty() && !(*file)->is_regular_file()) {
-    return UsageError("--errors {}: a table as -o is made beside a file of error rows; name one",
-                      name);
+  if (!options.finished_file().empty() && !(*file)->is_regular_file()) {
+    return UsageError(
+        "--errors {}: a table or array as -o is made beside a file of error rows; name one", name);
   }
   errors_ = std::make_unique<ErrorFile>(std::move(file).value());
   return Status();

@@ -258,30 +258,7 @@ Status TakeTable(const RunOptions& options, const char* option, std::string* out
         "input",
         option, name);
   }
-  *table = std::exchange(*output, *output + ".jsonl");
-  const struct {
-    const std::string& path;
-    const char* option;
-  } others[] = {{*options.file, "--file"},
-                {options.output, "-o"},
-                {options.table, "-o"},
-                {options.errors, "--errors"},
-                {options.errors_table, "--errors"},
-                {options.reports.summary, "--summary"},
-                {options.reports.trace, "--trace"},
-                {options.reports.events, "--events"}};
-  for (const auto& other : others) {
-    if (&other.path == table || other.path.empty() || !IsSamePlace(other.path, *table)) continue;
-    return MakeStatus(StatusCode::kCannotCreate,
-                      "{} {}: names the same file as {}; write to another", option, name,
-                      other.option);
-  }
-  std::error_code error;
-  const auto bytes = fs::file_size(*table, error);
-  if (error || bytes == 0 || options.force || options.resume) return Status();
-  return MakeStatus(StatusCode::kCannotCreate,
-                    "{}: is not empty ({} bytes); --force replaces it, --resume continues its run",
-                    name, bytes);
+  return TakeFinishedFile(options, option, output, table);
 }
 
 }  // namespace
@@ -292,6 +269,40 @@ std::vector<std::string> AnswerColumns(const RunOptions& options) {
   if (options.purpose == RowPurpose::kClassify) return {"label", "scores", "num_tokens"};
   if (options.purpose == RowPurpose::kRerank) return {"score", "num_tokens"};
   return Properties(options).value_or(std::vector<std::string>{"text"});
+}
+
+Status TakeFinishedFile(const RunOptions& options, const char* option, std::string* output,
+                        std::string* file) {
+  const std::string name = Visible(*output, 400);
+  *file = std::exchange(*output, *output + ".jsonl");
+  const struct {
+    const std::string& path;
+    const char* option;
+  } others[] = {{options.file.value_or(""), "--file"},
+                {options.output, "-o"},
+                {options.table, "-o"},
+                {options.array, "-o"},
+                {options.errors, "--errors"},
+                {options.errors_table, "--errors"},
+                {options.reports.summary, "--summary"},
+                {options.reports.trace, "--trace"},
+                {options.reports.events, "--events"}};
+  for (const auto& other : others) {
+    if (&other.path == file || other.path.empty() || !IsSamePlace(other.path, *file)) continue;
+    return MakeStatus(StatusCode::kCannotCreate,
+                      "{} {}: names the same file as {}; write to another", option, name,
+                      other.option);
+  }
+  return CheckReplaces(options, *file);
+}
+
+Status CheckReplaces(const RunOptions& options, const std::string& path) {
+  std::error_code error;
+  const auto bytes = fs::file_size(path, error);
+  if (error || bytes == 0 || options.force || options.resume) return Status();
+  return MakeStatus(StatusCode::kCannotCreate,
+                    "{}: is not empty ({} bytes); --force replaces it, --resume continues its run",
+                    Visible(path, 400), bytes);
 }
 
 Status TakeTableOutput(RunOptions* options) {

@@ -22,6 +22,14 @@ namespace minisgl::batch {
 // is overwritten: kCannotCreate, kUsage.
 Status TakeTableOutput(RunOptions* options);
 
+// Moves the name of a file that is made of all rows at the end from *output to *file, and makes the
+// file of rows, with .jsonl added to the name, the output. `option` is what names it.
+// kCannotCreate: the name is that of another file of the run, or as CheckReplaces.
+Status TakeFinishedFile(const RunOptions& options, const char* option, std::string* output,
+                        std::string* file);
+// kCannotCreate if the file is there, is not empty, and no option lets the run replace it.
+Status CheckReplaces(const RunOptions& options, const std::string& path);
+
 // The columns that answers fill: the properties of the schema that they follow, or `text`; of
 // scores their sum and number.
 std::vector<std::string> AnswerColumns(const RunOptions& options);

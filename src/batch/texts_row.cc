@@ -137,6 +137,16 @@ std::optional<RowError> CheckRanking(const RankDefaults& defaults, const Row& ro
                     "query");
 }
 
+std::optional<RowError> CheckNoInstruction(const RankDefaults& defaults, const Row& row) {
+  if (row.instruction.empty() && defaults.instruction.empty()) return std::nullopt;
+  return RowError{"unsupported_field", "instruction: the model takes a query and documents alone",
+                  "instruction"};
+}
+
+std::vector<std::string> QueriesOf(const RankDefaults& defaults, const Row& row) {
+  return row.queries.empty() ? std::vector<std::string>{*defaults.query} : row.queries;
+}
+
 std::string RankedTextOf(const RerankTemplate& form, const RankDefaults& defaults, const Row& row,
                          size_t i) {
   const std::string& query =

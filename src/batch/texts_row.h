@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "batch/row.h"
 #include "minisgl/base/json.h"
@@ -39,6 +40,10 @@ struct RankDefaults {
 // Whether the row, or the run, has a query, and one that is not too long to be put before each
 // document.
 std::optional<RowError> CheckRanking(const RankDefaults& defaults, const Row& row);
+// kInvalid: the row, or the run, has an instruction, for a model that takes none.
+std::optional<RowError> CheckNoInstruction(const RankDefaults& defaults, const Row& row);
+// The queries of the row, one for all documents or one for each. REQUIRES CheckRanking.
+std::vector<std::string> QueriesOf(const RankDefaults& defaults, const Row& row);
 // The text that stands within `form` for document i of the row. REQUIRES CheckRanking.
 std::string RankedTextOf(const RerankTemplate& form, const RankDefaults& defaults, const Row& row,
                          size_t i);

@@ -17,10 +17,12 @@
 #include "batch/row_prompt.h"
 #include "batch/row_source.h"
 #include "batch/row_template.h"
+#include "batch/run_options.h"
 #include "batch/session_rows.h"
 #include "cli/commands.h"
 #include "cli/fetch_picture.h"
 #include "cli/plan_text.h"
+#include "cli/vector_setup.h"
 #include "load/image_options.h"
 #include "load/model_loader.h"
 #include "load/sampling.h"
@@ -40,6 +42,12 @@ namespace {
 constexpr int kExitSomeBad = 1;
 constexpr std::chrono::milliseconds kSayInterval(200);
 
+constexpr load::Choice<std::optional<batch::RowPurpose>> kCommandChoices[] = {
+    {"classify", batch::RowPurpose::kClassify},
+    {"embed", batch::RowPurpose::kEmbed},
+    {"rerank", batch::RowPurpose::kRerank},
+    {"run", batch::RowPurpose::kAnswer}};
+
 struct PlanOptions {
   load::ModelOptions model;
   load::EngineOptions engine;
@@ -52,6 +60,8 @@ struct PlanOptions {
   bool chat = false;
   batch::TemplateOptions rows;
   std::optional<std::string> system;
+  std::optional<batch::RowPurpose> command;  // unset: what the model is for
+  std::optional<std::string> query;          // of documents to rank
   load::ImageOptions images;
   load::PromptOverflow on_overflow = load::PromptOverflow::kError;
 };
@@ -75,18 +85,55 @@ class ReadingProgress {
   std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + kSayInterval;
 };
 
+// What rows of --template are.
+batch::RowTemplate::Use UseOf(const PlanOptions& options) {
+  using Use = batch::RowTemplate::Use;
+  switch (*options.command) {
+    case batch::RowPurpose::kEmbed:
+      return Use::kEmbedded;
+    case batch::RowPurpose::kClassify:
+      return Use::kClassified;
+    case batch::RowPurpose::kRerank:
+      return Use::kRanked;
+    default:
+      return options.raw ? Use::kPrompt : Use::kQuestion;
+  }
+}
+
+// The command whose run is planned, and the texts of a table for it.
+Status TakeCommand(const ModelConfig& config, PlanOptions* options) {
+  if (!options->command) {
+    options->command = config.is_encoder ? batch::RowPurpose::kEmbed : batch::RowPurpose::kAnswer;
+  }
+  if (options->query && *options->command != batch::RowPurpose::kRerank) {
+    return UsageError("--query is what documents are ranked for; give --command rerank");
+  }
+  if (*options->command == batch::RowPurpose::kAnswer) return Status();
+  if (options->raw || options->chat) {
+    return UsageError("--{} is for prompts that are answered (--command run)",
+                      options->raw ? "raw" : "chat");
+  }
+  if (!options->rows.prompt && batch::SeparatorOf(options->rows.format, options->file)) {
+    options->rows.prompt = "{{ text }}";
+  }
+  return Status();
+}
+
+// A pooled prompt shares what stands before its end, if only its last state counts.
+bool SharesPrefixes(const VectorSetup& vectors, const ModelConfig& config) {
+  return !config.attends_both_ways && NeedsLastTokenOnly(vectors.pipeline.pooling);
+}
+
 Result<report::RunEstimate> ReadRows(const PlanOptions& options,
                                      const batch::PromptBuilder& builder, batch::LineReader* reader,
                                      PlanSubject* subject) {
   report::RunEstimator estimator(subject->facts.engine.plan.limits, subject->keeps_prefixes,
                                  subject->speed);
-  batch::FileRowSource source(reader, options.lenient, /*check_ids=*/true);
+  batch::FileRowSource source(reader, options.lenient, /*check_ids=*/true, *options.command);
   std::unique_ptr<batch::RowTemplate> row_template;
   if (options.rows.prompt) {
-    using Use = batch::RowTemplate::Use;
-    MINISGL_ASSIGN_OR_RETURN(row_template,
-                             batch::RowTemplate::Make(options.rows, options.system,
-                                                      options.raw ? Use::kPrompt : Use::kQuestion));
+    MINISGL_ASSIGN_OR_RETURN(
+        row_template, batch::RowTemplate::Make(options.rows, options.system, UseOf(options)));
     source.UseTemplate(row_template.get());
     if (const auto separator = batch::SeparatorOf(options.rows.format, options.file)) {
       reader->ReadTable(*separator);
@@ -144,7 +191,10 @@ Result<int> Plan(PlanOptions options) {
                              report::ParseRunSpeed(json, Visible(options.from, 400)));
   }
   MINISGL_ASSIGN_OR_RETURN(const TextModel text, load::LoadTextModel(options.model));
-  MINISGL_RETURN_IF_ERROR(load::CheckGivesAnswers(text));
+  MINISGL_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig(text.dir));
+  MINISGL_RETURN_IF_ERROR(TakeCommand(config, &options));
+  subject.of_texts = *options.command != batch::RowPurpose::kAnswer;
+  if (!subject.of_texts) MINISGL_RETURN_IF_ERROR(load::CheckGivesAnswers(text));
   if (options.chat) MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
   MINISGL_RETURN_IF_ERROR(load::CheckImageOptions(options.images, text));
   MINISGL_ASSIGN_OR_RETURN(subject.facts, load::LoadModelFacts(text, options.engine));
@@ -155,6 +205,15 @@ Result<int> Plan(PlanOptions options) {
   if (options.system) {
     MINISGL_ASSIGN_OR_RETURN(options.system, batch::SystemText(*options.system));
     builder_options.system = options.system;
+  }
+  batch::RunOptions run;
+  run.purpose = *options.command;
+  run.scoring.query = options.query;
+  MINISGL_ASSIGN_OR_RETURN(const VectorSetup vectors, VectorsFor(run, text, subject.facts));
+  if (subject.of_texts) {
+    MINISGL_ASSIGN_OR_RETURN(builder_options.embedding,
+                             EmbeddingFor(run, text, subject.facts, vectors));
+    subject.keeps_prefixes = subject.keeps_prefixes && SharesPrefixes(vectors, config);
   }
   builder_options.images = options.images;
   builder_options.image_folder = batch::FolderOfRows(options.file);
@@ -208,6 +267,15 @@ CommandBody AddPlanCommand(load::OptionTable* app) {
   app->Add("--system", &options->system, "System message for the prompts of rows, with --chat")
       ->TypeName("TEXT|@FILE")
       ->Group(group);
+  app->AddChoice("--command", &options->command, kCommandChoices,
+                 "Plan for this command: run, embed, classify or rerank (default run; of encoders "
+                 "embed)")
+      ->TypeName("NAME")
+      ->Group(group);
+  app->Add("--query", &options->query, "What documents are ranked for, if a row has none")
+      ->TypeName("TEXT")
+      ->Group(group)
+      ->Advanced();
   app->AddChoice("--on-overflow", &options->on_overflow, load::kPromptOverflowChoices,
                  "If a prompt is too long: error or truncate-left (default error)")
       ->TypeName("WHAT")

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "batch/answer_writer.h"
+#include "batch/array_output.h"
 #include "batch/grammar_texts.h"
 #include "batch/id_table.h"
 #include "batch/image_reader.h"
@@ -192,9 +193,7 @@ Status CheckText(const batch::RunOptions& options, const TextModel& text, Job* j
   MINISGL_RETURN_IF_ERROR(load::CheckImageOptions(options.image_options, text));
   MINISGL_RETURN_IF_ERROR(CheckPictures(options, text));
   if (options.tools.any()) MINISGL_RETURN_IF_ERROR(load::CheckTakesTools(text));
-  if (options.purpose != batch::RowPurpose::kEmbed) {
-    MINISGL_RETURN_IF_ERROR(load::CheckGivesAnswers(text));
-  }
+  if (!options.of_texts()) MINISGL_RETURN_IF_ERROR(load::CheckGivesAnswers(text));
   if (options.purpose != batch::RowPurpose::kAnswer) return Status();
   if (options.strict) MINISGL_RETURN_IF_ERROR(CheckSwitches(text, *job));
   const bool fills_messages = options.rows.prompt && !options.raw;
@@ -263,7 +262,7 @@ Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
   MINISGL_RETURN_IF_ERROR(CheckText(options, text, job));
   MINISGL_ASSIGN_OR_RETURN(const VectorSetup vectors, VectorsFor(options, text, facts));
   MINISGL_ASSIGN_OR_RETURN(const batch::EmbeddingOptions embedding,
-                           EmbeddingFor(options, facts, vectors));
+                           EmbeddingFor(options, text, facts, vectors));
   const batch::PromptBuilder builder =
       MakePromptBuilder(options, text, facts, {}, embedding, job->tools);
   batch::GrammarCheck grammars;
@@ -310,24 +309,6 @@ int ExitStatus(const batch::RunLoop& loop, const Job& job) {
   return loop.rows_failed() + job.output->failed_before() > 0 ? term::kExitSomeFailed : 0;
 }
 
-// Makes the tables of the rows, if there are to be any and all rows are there. Returns the exit
-// status that they call for.
-Result<int> FinishTables(const batch::RunOptions& options, Job* job, bool all_written) {
-  const std::string& first = options.table.empty() ? options.errors_table : options.table;
-  if (first.empty()) return 0;
-  if (all_written) {
-    const Result<int64_t> written = batch::WriteTables(options, job->reader.get(), job->asked);
-    if (written.ok()) return SayNoObjects(*written, first);
-    const Status& status = written.status();
-    const std::string& rows = options.table.empty() ? options.errors : options.output;
-    return Status(status.code(), status.message() + "; its rows are kept in " + Visible(rows, 400) +
-                                     ", and --resume makes the table of them");
-  }
-  Log(LogLevel::kInfo, fmt::format("{} is written after all rows are answered; --resume goes on",
-                                   Visible(first, 400)));
-  return 0;
-}
-
 // An output that already has all answers needs no model.
 Result<int> FinishWithoutRows(const batch::RunOptions& options, Job* job,
                               report::ReportFiles* reports) {
@@ -341,7 +322,8 @@ Result<int> FinishWithoutRows(const batch::RunOptions& options, Job* job,
   }
   ReportFailures(options, batch::Failures(), *job->output);
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(nothing));
-  MINISGL_ASSIGN_OR_RETURN(const int status, FinishTables(options, job, /*all_written=*/true));
+  MINISGL_ASSIGN_OR_RETURN(const int status, FinishFiles(options, job->reader.get(), job->asked,
+                                                         *job->output, /*all_written=*/true));
   return job->output->failed_before() > 0 ? term::kExitSomeFailed : status;
 }
 
@@ -362,9 +344,9 @@ std::unique_ptr<batch::AnswerWriter> MakeWriter(const batch::RunOptions& options
                                                 batch::ScoreTotals* totals) {
   term::Output* const output = files->output();
   const bool as_done = options.unordered || options.stream;
-  // The rows beside a table are sorted at the end.
+  // The rows beside a table or an array are sorted at the end.
   const bool ordered =
-      !as_done && options.table.empty() && (options.ordered || output->is_stdout());
+      !as_done && options.finished_file().empty() && (options.ordered || output->is_stdout());
   if (options.of_texts()) return MakeVectorWriter(options, ordered, tokenizer, vectors, files);
   if (totals != nullptr) {
     return std::make_unique<batch::ScoreWriter>(output, &tokenizer, ordered, files->errors(),
@@ -425,7 +407,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
       load::LoadModel(std::move(text), EngineFor(options, *job), reports->Sinks()));
   MINISGL_ASSIGN_OR_RETURN(const VectorSetup vectors, VectorsFor(options, model.text, model.facts));
   MINISGL_ASSIGN_OR_RETURN(const batch::EmbeddingOptions embedding,
-                           EmbeddingFor(options, model.facts, vectors));
+                           EmbeddingFor(options, model.text, model.facts, vectors));
   const batch::PromptBuilder builder =
       MakePromptBuilder(options, model.text, model.facts, model.eos_ids, embedding, job->tools);
   const Tokenizer& tokenizer = *model.text.tokenizer;
@@ -456,11 +438,10 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   const bool all_written = status.ok() && !loop.ended_early();
   const Status finished = job->output->Finish(all_written);
   if (status.ok()) status = finished;
-  report::RunSummary summary;
-  summary.rows_done = loop.rows_done();
-  summary.rows_failed = loop.rows_failed();
+  report::RunSummary summary = {.rows_done = loop.rows_done(), .rows_failed = loop.rows_failed()};
   summary.failures = loop.failures();
   summary.scores = totals;
+  summary.of_texts = options.of_texts();
   summary.reasoning_tokens = loop.reasoning_tokens();
   summary.answers_in_thought = loop.answers_in_thought();
   if (options.purpose == batch::RowPurpose::kAnswer) {
@@ -480,7 +461,8 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   MINISGL_RETURN_IF_ERROR(WithAdvice(status, *job->output, job->reader.get()));
   SayRowsLeft(loop.failures().cancelled(), *job->output);
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(summary));
-  MINISGL_ASSIGN_OR_RETURN(const int of_tables, FinishTables(options, job, all_written));
+  MINISGL_ASSIGN_OR_RETURN(const int of_tables, FinishFiles(options, job->reader.get(), job->asked,
+                                                            *job->output, all_written));
   const int of_rows = ExitStatus(loop, *job);
   return of_rows == 0 ? of_tables : of_rows;
 }
@@ -536,7 +518,10 @@ Result<int> RunCommand(batch::RunOptions options, report::ReportFiles* reports) 
   MINISGL_ASSIGN_OR_RETURN(const std::string model_dir, load::ResolveModelDir(options.model.model));
   Job job;
   MINISGL_RETURN_IF_ERROR(TakeShard(&options, &job));
-  if (!options.check) MINISGL_RETURN_IF_ERROR(batch::TakeTableOutput(&options));
+  if (!options.check) {
+    MINISGL_RETURN_IF_ERROR(batch::TakeTableOutput(&options));
+    MINISGL_RETURN_IF_ERROR(batch::TakeArrayOutput(&options));
+  }
   if (options.sampling.draws_seed && !options.check) TakeSeed(&options);
   MINISGL_RETURN_IF_ERROR(OpenInput(options, &job));
   {

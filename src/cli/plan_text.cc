@@ -53,6 +53,19 @@ void PlanLine(const char* name, const std::string& value, std::string* out) {
   *out += fmt::format("{:<12}{}\n", name, value);
 }
 
+void DescribeShared(const report::RunEstimate& estimate, const PlanSubject& subject,
+                    std::string* out) {
+  const std::string doubt = Doubt(estimate, subject);
+  PlanLine(
+      "shared",
+      fmt::format("{} tokens ({:.1f} %) stand in a prefix that another row has; {} to compute{}",
+                  term::FormatCount(estimate.cached_tokens),
+                  Percent(estimate.cached_tokens, estimate.prompt_tokens),
+                  term::FormatCount(estimate.computed_tokens),
+                  doubt.empty() ? "" : fmt::format(" ({})", doubt)),
+      out);
+}
+
 void DescribeAnswers(const report::RunEstimate& estimate, std::string* out) {
   std::string answers;
   if (estimate.answer_tokens) {
@@ -80,9 +93,11 @@ void DescribeTime(const report::RunEstimate& estimate, const PlanSubject& subjec
   }
   const report::EstimatedTime time = report::TimeOf(estimate, *subject.speed);
   const char* how = estimate.answer_tokens ? "about" : "at most about";
-  std::string text =
-      fmt::format("{} {}: {} for prompts, {} for answers", how, Seconds(time.total_s()),
-                  Seconds(time.prompts_s), Seconds(time.answers_s));
+  std::string text = fmt::format("about {}", Seconds(time.prompts_s));
+  if (!subject.of_texts) {
+    text = fmt::format("{} {}: {} for prompts, {} for answers", how, Seconds(time.total_s()),
+                       Seconds(time.prompts_s), Seconds(time.answers_s));
+  }
   if (!subject.speed->what.empty()) text += fmt::format(" (as fast as {})", subject.speed->what);
   PlanLine("time", text, out);
 }
@@ -94,25 +109,18 @@ std::string PlanText(const report::RunEstimate& estimate, const PlanSubject& sub
   std::string rows = fmt::format("{}, {} bad", term::FormatCount(estimate.rows),
                                  term::FormatCount(estimate.bad_rows));
   if (estimate.requests != estimate.rows - estimate.bad_rows) {
-    rows += fmt::format("; {} answers", term::FormatCount(estimate.requests));
+    rows += fmt::format("; {} {}", term::FormatCount(estimate.requests),
+                        subject.of_texts ? "texts" : "answers");
   }
   PlanLine("rows", rows, &out);
   if (estimate.requests == 0) return out;
-  PlanLine("prompts",
+  PlanLine(subject.of_texts ? "texts" : "prompts",
            fmt::format("{} tokens (mean {}, longest {})", term::FormatCount(estimate.prompt_tokens),
                        term::FormatCount(estimate.prompt_tokens / estimate.requests),
                        term::FormatCount(estimate.longest_prompt)),
            &out);
-  const std::string doubt = Doubt(estimate, subject);
-  PlanLine(
-      "shared",
-      fmt::format("{} tokens ({:.1f} %) stand in a prefix that another row has; {} to compute{}",
-                  term::FormatCount(estimate.cached_tokens),
-                  Percent(estimate.cached_tokens, estimate.prompt_tokens),
-                  term::FormatCount(estimate.computed_tokens),
-                  doubt.empty() ? "" : fmt::format(" ({})", doubt)),
-      &out);
-  DescribeAnswers(estimate, &out);
+  if (!subject.of_texts || subject.keeps_prefixes) DescribeShared(estimate, subject, &out);
+  if (!subject.of_texts) DescribeAnswers(estimate, &out);
   const MemoryPlan& memory = subject.facts.engine.plan;
   const auto page_bytes = static_cast<double>(PageBytes(memory));
   PlanLine("KV cache",

@@ -16,6 +16,7 @@ namespace minisgl::cli {
 struct PlanSubject {
   std::string file;  // name for messages
   load::ModelFacts facts;
+  bool of_texts = false;  // that become vectors, labels or scores: there are no answers
   bool keeps_prefixes = true;
   std::optional<report::RunSpeed> speed;
   std::string first_bad;  // "FILE:LINE: code: message"

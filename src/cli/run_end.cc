@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "batch/array_output.h"
+#include "batch/table_output.h"
 #include "load/sampling.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
@@ -13,6 +15,19 @@
 #include "term/progress.h"
 
 namespace minisgl::cli {
+namespace {
+
+// Logs that `count` answers of the finished `table` are no JSON objects. Returns the exit status.
+int SayNoObjects(int64_t count, const std::string& table) {
+  if (count == 0) return 0;
+  Log(LogLevel::kWarning,
+      fmt::format("{}: {} no JSON object; the column error has {}", Visible(table, 400),
+                  count == 1 ? "an answer is" : term::FormatCount(count) + " answers are",
+                  count == 1 ? "it" : "them"));
+  return term::kExitSomeFailed;
+}
+
+}  // namespace
 
 void SaySummary(const batch::RunOptions& options, const report::RunSummary& summary,
                 bool one_prompt) {
@@ -59,13 +74,30 @@ void SayTimeouts(const batch::RunLoop& loop, const batch::RunOptions& options) {
           options.retry_timeouts == 0 ? "; --retry-timeouts asks such rows again" : ""));
 }
 
-int SayNoObjects(int64_t count, const std::string& table) {
-  if (count == 0) return 0;
-  Log(LogLevel::kWarning,
-      fmt::format("{}: {} no JSON object; the column error has {}", Visible(table, 400),
-                  count == 1 ? "an answer is" : term::FormatCount(count) + " answers are",
-                  count == 1 ? "it" : "them"));
-  return term::kExitSomeFailed;
+Result<int> FinishFiles(const batch::RunOptions& options, batch::LineReader* reader,
+                        const batch::RowSelection& asked, const batch::RunOutput& output,
+                        bool all_written) {
+  const bool of_answers = !options.finished_file().empty();
+  const std::string& first = of_answers ? options.finished_file() : options.errors_table;
+  if (first.empty()) return 0;
+  if (!all_written) {
+    Log(LogLevel::kInfo,
+        fmt::format("{} is written after all rows are answered{}", Visible(first, 400),
+                    output.can_resume() ? "; --resume goes on" : ""));
+    return 0;
+  }
+  const auto advise = [&](const Status& status) {
+    const std::string& rows = of_answers ? options.output : options.errors;
+    return Status(status.code(),
+                  fmt::format("{}; its rows are kept in {}{}", status.message(), Visible(rows, 400),
+                              output.can_resume() ? ", and --resume makes the file of them" : ""));
+  };
+  if (!options.array.empty()) {
+    if (const Status written = batch::WriteArray(options); !written.ok()) return advise(written);
+    if (options.errors_table.empty()) return 0;
+  }
+  const Result<int64_t> written = batch::WriteTables(options, reader, asked);
+  return written.ok() ? Result<int>(SayNoObjects(*written, first)) : advise(written.status());
 }
 
 void SayCutAnswers(const batch::RunOptions& options, const GenerationConfig& generation,

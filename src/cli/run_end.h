@@ -5,9 +5,12 @@
 #include <string>
 
 #include "batch/failures.h"
+#include "batch/row_source.h"
+#include "batch/run_input.h"
 #include "batch/run_loop.h"
 #include "batch/run_options.h"
 #include "batch/run_output.h"
+#include "minisgl/base/status.h"
 #include "minisgl/weights/model_config.h"
 #include "report/summary.h"
 #include "term/output.h"
@@ -36,8 +39,11 @@ void SayRowsLeft(int64_t count, const batch::RunOutput& output);
 // took too long.
 void SayTimeouts(const batch::RunLoop& loop, const batch::RunOptions& options);
 
-// Logs that `count` answers of the finished `table` are no JSON objects. Returns the exit status.
-int SayNoObjects(int64_t count, const std::string& table);
+// Makes the table or the array of the rows, and the table of error rows, if there are to be any and
+// all rows are there. Returns the exit status that they call for.
+Result<int> FinishFiles(const batch::RunOptions& options, batch::LineReader* reader,
+                        const batch::RowSelection& asked, const batch::RunOutput& output,
+                        bool all_written);
 
 // Logs how many answers ended at the default limit, which no option or row asked for.
 void SayCutAnswers(const batch::RunOptions& options, const GenerationConfig& generation,

@@ -15,31 +15,53 @@ namespace minisgl::cli {
 
 namespace {
 
-// A reranker's head: that of a classifier with one label, or the logits of two tokens.
-Result<ScoreHead> RankHead(const TextModel& text, const ModelConfig& config) {
-  MINISGL_ASSIGN_OR_RETURN(const bool has_head, HasScoreHead(text.dir));
-  if (has_head) {
-    MINISGL_ASSIGN_OR_RETURN(ScoreHead head, LoadScoreHead(text.dir, config));
-    if (head.labels.size() == 1) return head;
+// How the model ranks: encoders by their head for pairs; a decoder with one label, or with the
+// logits of two tokens, by the template of its type; models of vectors by these.
+Status SetUpRanking(const TextModel& text, const ModelConfig& config, VectorSetup* setup) {
+  MINISGL_ASSIGN_OR_RETURN(const bool has_head, HasScoreHead(text.dir, config));
+  const RerankTemplate* const form = FindRerankTemplate(config.model_type);
+  if (!has_head && (config.is_encoder || HasVectorModules(text.dir) || config.lacks_head)) {
+    setup->rank = RankKind::kCosine;
+    MINISGL_ASSIGN_OR_RETURN(setup->pipeline, LoadVectorPipeline(text.dir, config.hidden_size));
+    setup->pipeline.default_prompt.clear();
+    return Status();
+  }
+  if (form == nullptr && !config.is_encoder) {
+    return UsageError(
+        "it is not known what text around a query and a document rerankers of type {} want; those "
+        "of type qwen3 run (Qwen3-Reranker), cross encoders, and models of vectors",
+        Visible(config.model_type, 60));
+  }
+  if (!has_head) {
+    const auto yes = text.tokenizer->IdOf(form->yes), no = text.tokenizer->IdOf(form->no);
+    if (!yes || !no) {
+      return UsageError("the model is no reranker: it has no tokens {} and {}", form->yes,
+                        form->no);
+    }
+    MINISGL_ASSIGN_OR_RETURN(setup->head, LoadYesNoHead(text.dir, config, *yes, *no));
+    return Status();
+  }
+  MINISGL_ASSIGN_OR_RETURN(setup->head, LoadScoreHead(text.dir, config));
+  if (setup->head.labels.size() != 1) {
     return UsageError(
         "the model is no reranker: its head has {} labels, not one (minisgl classify)",
-        head.labels.size());
+        setup->head.labels.size());
   }
-  const RerankTemplate* const form = FindRerankTemplate(config.model_type);
-  MINISGL_CHECK(form != nullptr, "a reranker without a template");
-  const auto yes = text.tokenizer->IdOf(form->yes), no = text.tokenizer->IdOf(form->no);
-  if (yes && no && !config.lacks_head) return LoadYesNoHead(text.dir, config, *yes, *no);
-  return UsageError("the model is no reranker: it has {}",
-                    config.lacks_head ? "no output head"
-                                      : fmt::format("no tokens {} and {}", form->yes, form->no));
+  if (!config.is_encoder) return Status();
+  setup->rank = RankKind::kPair;
+  MINISGL_ASSIGN_OR_RETURN(setup->head.scale, PairScale(text.dir));
+  if (text.tokenizer->Pair() != nullptr) return Status();
+  return UsageError("the tokenizer of {} does not say what stands between two texts",
+                    Visible(text.dir, 400));
 }
 
-Status CheckRerankTemplate(const ModelConfig& config) {
-  if (FindRerankTemplate(config.model_type) != nullptr) return Status();
-  return UsageError(
-      "it is not known what text around a query and a document rerankers of type {} want; those of "
-      "type qwen3 run (Qwen3-Reranker)",
-      Visible(config.model_type, 60));
+// The elements of a vector that is not cut.
+int64_t WidthOf(const VectorPipeline& pipeline, int64_t hidden_size) {
+  int64_t width = hidden_size;
+  for (const VectorModule& module : pipeline.modules) {
+    if (module.dense) width = module.dense->out;
+  }
+  return width;
 }
 
 }  // namespace
@@ -52,25 +74,34 @@ Result<VectorSetup> VectorsFor(const batch::RunOptions& options, const TextModel
                              LoadVectorPipeline(text.dir, facts.config.hidden_size));
   }
   if (!batch::IsScoring(options.purpose)) return setup;
-  setup.pipeline.pooling = Pooling::kLast;
   if (options.purpose == batch::RowPurpose::kClassify) {
     MINISGL_ASSIGN_OR_RETURN(setup.head, LoadScoreHead(text.dir, facts.config));
-    return setup;
+  } else {
+    MINISGL_RETURN_IF_ERROR(SetUpRanking(text, facts.config, &setup));
   }
-  MINISGL_RETURN_IF_ERROR(CheckRerankTemplate(facts.config));
-  MINISGL_ASSIGN_OR_RETURN(setup.head, RankHead(text, facts.config));
-  return setup;
+  if (setup.rank == RankKind::kCosine) return setup;
+  setup.pipeline.pooling = setup.head.pooling;
+  if (!facts.config.is_encoder) return setup;
+  MINISGL_RETURN_IF_ERROR(LoadTextBounds(text.dir, &setup.pipeline));
+  if (setup.pipeline.default_prompt.empty()) return setup;
+  return UsageError("{}: has a default prompt, which is not put before texts that get scores",
+                    Visible(text.dir, 400));
 }
 
 Result<batch::EmbeddingOptions> EmbeddingFor(const batch::RunOptions& options,
-                                             const load::ModelFacts& facts,
+                                             const TextModel& text, const load::ModelFacts& facts,
                                              const VectorSetup& setup) {
   const VectorPipeline& pipeline = setup.pipeline;
   batch::EmbeddingOptions embedding;
   embedding.pipeline = &pipeline;
   embedding.pad_id = setup.head.pad_id;
   if (options.purpose == batch::RowPurpose::kRerank) {
-    embedding.form = FindRerankTemplate(facts.config.model_type);
+    if (setup.rank == RankKind::kTemplate) {
+      embedding.form = FindRerankTemplate(facts.config.model_type);
+    } else if (setup.rank == RankKind::kPair) {
+      embedding.pair = text.tokenizer->Pair();
+      embedding.has_types = facts.config.num_token_types > 1;
+    }
     embedding.rank = {options.scoring.query, options.scoring.instruction};
   }
   if (options.purpose != batch::RowPurpose::kEmbed) return embedding;
@@ -81,6 +112,11 @@ Result<batch::EmbeddingOptions> EmbeddingFor(const batch::RunOptions& options,
   const std::string* const prompt =
       name.empty() ? &pipeline.default_prompt : pipeline.FindPrompt(name);
   if (prompt != nullptr) embedding.prompt = *prompt;
+  if (!options.array.empty()) {
+    const int64_t width = WidthOf(pipeline, facts.config.hidden_size);
+    embedding.width =
+        std::min(width, vectors.dimensions.value_or(pipeline.dimensions.value_or(width)));
+  }
   if (prompt != nullptr || vectors.is_document) return embedding;
   std::string names;
   for (const auto& [known, text] : pipeline.prompts) {
@@ -115,9 +151,9 @@ void DescribeVectors(const std::string& model_dir, const ModelConfig& config, st
       text = "the mean of all states, later ones weighing more";
       break;
   }
-  int64_t width = config.hidden_size;
+  if (!pipeline->pools_prompt) text += ", without those of the prompt";
+  const int64_t width = WidthOf(*pipeline, config.hidden_size);
   for (const VectorModule& module : pipeline->modules) {
-    if (module.dense) width = module.dense->out;
     text += module.dense ? ", a product" : ", normalised";
   }
   text += fmt::format("; {} elements", width);
@@ -131,7 +167,7 @@ void DescribeVectors(const std::string& model_dir, const ModelConfig& config, st
 }
 
 void DescribeScores(const std::string& model_dir, const ModelConfig& config, std::string* out) {
-  const Result<bool> has_head = HasScoreHead(model_dir);
+  const Result<bool> has_head = HasScoreHead(model_dir, config);
   if (!has_head.ok() || !*has_head) return;
   const Result<ScoreHead> head = LoadScoreHead(model_dir, config);
   if (!head.ok()) return InfoLine("labels", "no: " + head.status().message(), out);
@@ -150,12 +186,15 @@ std::unique_ptr<batch::AnswerWriter> MakeVectorWriter(const batch::RunOptions& o
                                                       batch::RunOutput* files) {
   if (batch::IsScoring(options.purpose)) {
     return std::make_unique<batch::ScoredTextWriter>(
-        files->output(), &tokenizer, ordered, files->errors(), &setup.head, options.scoring.raw);
+        files->output(), &tokenizer, ordered, files->errors(),
+        batch::ScoreMaker{&setup.head, setup.rank == RankKind::kCosine ? &setup.pipeline : nullptr,
+                          options.scoring.raw});
   }
   const VectorPipeline& pipeline = setup.pipeline;
   const batch::VectorOptions& vectors = options.vectors;
   const batch::VectorFormat format = {vectors.dimensions ? vectors.dimensions : pipeline.dimensions,
-                                      vectors.normalizes, vectors.in_base64};
+                                      vectors.normalizes, vectors.in_base64,
+                                      !options.array.empty()};
   return std::make_unique<batch::VectorWriter>(files->output(), &tokenizer, ordered,
                                                files->errors(), &pipeline, format);
 }

@@ -18,9 +18,14 @@
 
 namespace minisgl::cli {
 
+// How a query and a document are judged: as one text of a template, as two texts that the model
+// reads together, or by the cosine of their vectors.
+enum class RankKind : uint8_t { kTemplate, kPair, kCosine };
+
 struct VectorSetup {
-  VectorPipeline pipeline;  // of minisgl embed; for scores the state of the last token
-  ScoreHead head;           // of minisgl classify and rerank
+  VectorPipeline pipeline;              // of minisgl embed; for scores the state of the last token
+  ScoreHead head;                       // of minisgl classify and rerank
+  RankKind rank = RankKind::kTemplate;  // of minisgl rerank
 };
 
 // What the model makes vectors or scores with; nothing unless they are wanted. kUsage: the model is
@@ -31,7 +36,7 @@ Result<VectorSetup> VectorsFor(const batch::RunOptions& options, const TextModel
 // The text before each text, of the prompt that is named, or the model's default; or what stands
 // around documents. kUsage: the model has no such prompt. `setup` must outlive the result.
 Result<batch::EmbeddingOptions> EmbeddingFor(const batch::RunOptions& options,
-                                             const load::ModelFacts& facts,
+                                             const TextModel& text, const load::ModelFacts& facts,
                                              const VectorSetup& setup);
 
 // The line of `info` on a model of vectors: how they are made, and its prompts. Nothing if the

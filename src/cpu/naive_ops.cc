@@ -529,6 +529,9 @@ class NaiveOps : public Ops {
       double score = 0;
       for (int32_t e = 0; e < p.head_dim; ++e) score += Get(p.qkv, q + e) * Get(p.kv.base, k + e);
       score *= p.scale;
+      if (p.distance_bias != nullptr) {
+        score += p.distance_bias[head * p.distance_stride + p.distance_origin + key - position];
+      }
       if (p.logit_softcap > 0) score = p.logit_softcap * std::tanh(score / p.logit_softcap);
       scores_.push_back(score);
       largest = std::max(largest, score);

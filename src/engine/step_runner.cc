@@ -339,7 +339,8 @@ std::vector<std::vector<float>> StepRunner::Pool(const BatchPlan& plan) {
       std::iota(pooled_tokens_.begin(), pooled_tokens_.end(), span.token + begin);
       const ConstActivationPtr states =
           States({.logit_tokens = pooled_tokens_.data(), .num_logit_tokens = count});
-      pooled_.Add(table_row, span.pooling, states.f32(), count, state_->config().hidden_size);
+      pooled_.Add(table_row, span.pooling, states.f32(), count, state_->config().hidden_size,
+                  std::clamp(span.num_skipped - begin, 0, count));
     }
     if (span.ends) vectors.push_back(pooled_.End(table_row, span.pooling));
   }

@@ -1,5 +1,5 @@
-// Which keys the tokens of texts attend to in models whose texts attend both ways. Used by one
-// thread.
+// Which keys the tokens of texts attend to in models whose texts attend both ways, and which of two
+// texts they are of. Used by one thread.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace minisgl::engine {
 
 class WholeTexts {
  public:
-  // Sets the ends of keys in *input, which point to memory of this, for a plan whose rows are whole
-  // texts. Nothing for models whose texts are causal.
+  // Sets the ends of keys, and types, in *input, which point to memory of this, for a plan whose
+  // rows are whole texts. Nothing for models whose texts are causal.
   void List(const BatchPlan& plan, const ModelConfig& config, ForwardInput* input) {
     if (!config.attends_both_ways) return;
     int32_t window = 0;  // the same in all layers that have one
@@ -31,9 +31,23 @@ class WholeTexts {
     }
     input->key_end = ends_.data();
     input->window_key_end = window_ends_.data();
+    ListTypes(plan, input);
   }
 
  private:
+  void ListTypes(const BatchPlan& plan, ForwardInput* input) {
+    const bool has_pairs = std::any_of(plan.extras.pooling.begin(), plan.extras.pooling.end(),
+                                       [](const PoolingSpan& span) { return span.num_second > 0; });
+    if (!has_pairs) return;
+    types_.assign(static_cast<size_t>(plan.num_tokens()), 0);
+    for (const PoolingSpan& span : plan.extras.pooling) {
+      const auto end = types_.begin() + span.token + span.count;
+      std::fill(end - span.num_second, end, 1);
+    }
+    input->token_types = types_.data();
+  }
+
+  std::vector<int32_t> types_;               // [T]
   std::vector<int32_t> ends_, window_ends_;  // [T]
 };
 

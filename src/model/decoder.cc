@@ -421,7 +421,10 @@ class OpsDecoder final : public Decoder {
          .v_head_dim = shape.value_dim,
          .qkv_stride = head_norms_.TokenWidth(index),
          .key_end = model::KeyEnds(config_, index, input),
-         .first_key = input.first_key});
+         .first_key = input.first_key,
+         .distance_bias = weights_.distances.data(),
+         .distance_stride = model::DistanceStride(config_),
+         .distance_origin = model::DistanceOrigin(config_)});
   }
 
   // Runs the feed-forward part on `hidden`, in place. The sum of its output over ranks may be owed.

@@ -43,7 +43,10 @@ void EmbedTokens(const InputEmbedding& embedding, const ForwardInput& input, Ran
   MixPositions(config, space, input, ops);
   // Position p has row first_position + p.
   AddRows(embedding, weights.positions, input.positions, -config.first_position, num_tokens);
-  AddRows(embedding, weights.token_types, space.zero_types.data(), 0, num_tokens);
+  // All texts of a model with one type are of it.
+  const bool has_types = input.token_types != nullptr && config.num_token_types > 1;
+  AddRows(embedding, weights.token_types, has_types ? input.token_types : space.zero_types.data(),
+          0, num_tokens);
   if (config.stored_embedding_norm) norms.NormStream(weights.input_norm, num_tokens);
   if (config.prediction == PredictionLayer::kEagle) {
     PairWithStates(config, weights, space, norms, input, ops);

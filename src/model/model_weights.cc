@@ -12,6 +12,7 @@
 #include "model/rank_cut.h"
 #include "model/tensor_packer.h"
 #include "weights/architectures.h"
+#include "weights/distance_kinds.h"
 
 namespace minisgl::model {
 namespace {
@@ -277,7 +278,8 @@ Status LoadPerLayerTable(const ModelConfig& config, const Packer& packer, Ops* o
 }
 
 // The tables beside the embedding of an encoder, and the norm of their sum.
-Status LoadPlaces(const Packer& packer, ModelWeights* weights) {
+Status LoadPlaces(const ModelConfig& config, const Packer& packer, Ops* ops,
+                  ModelWeights* weights) {
   if (packer.Has(Role::kPositions)) {
     MINISGL_ASSIGN_OR_RETURN(weights->positions, packer.PackTable(Role::kPositions));
   }
@@ -286,6 +288,17 @@ Status LoadPlaces(const Packer& packer, ModelWeights* weights) {
   }
   MINISGL_ASSIGN_OR_RETURN(weights->input_norm,
                            packer.PackNorm(Role::kEmbeddingNorm, Role::kEmbeddingNormBias));
+  if (!packer.Has(Role::kDistances)) return Status();
+  MINISGL_ASSIGN_OR_RETURN(const std::vector<float> kinds, packer.Vector(Role::kDistances));
+  const int64_t num_heads = HeadSpan(config.num_heads, packer.rank()).count;
+  std::vector<float> distances;
+  for (int64_t head = 0; head < num_heads; ++head) {
+    for (int64_t i = 0; i < DistanceStride(config); ++i) {
+      const int64_t kind = weights::DistanceKind(i - DistanceOrigin(config));
+      distances.push_back(kinds[static_cast<size_t>(kind * num_heads + head)]);
+    }
+  }
+  MINISGL_ASSIGN_OR_RETURN(weights->distances, Upload<float>(ops, distances));
   return Status();
 }
 
@@ -339,7 +352,7 @@ Status LoadPrediction(const ModelConfig& config, const Packer& packer,
 
 // The embedding and the output head, or `tables` for what is the target's.
 Status LoadTables(const ModelConfig& config, const Packer& packer, const DecoderTables* tables,
-                  ModelWeights* weights) {
+                  Ops* ops, ModelWeights* weights) {
   if (tables != nullptr) {
     weights->embedding = tables->embedding;
     weights->head = tables->head;
@@ -356,7 +369,7 @@ Status LoadTables(const ModelConfig& config, const Packer& packer, const Decoder
     MINISGL_ASSIGN_OR_RETURN(weights->head, packer.Pack({head}));
   }
   MINISGL_ASSIGN_OR_RETURN(weights->embedding, packer.PackTable(Role::kEmbedding));
-  MINISGL_RETURN_IF_ERROR(LoadPlaces(packer, weights));
+  MINISGL_RETURN_IF_ERROR(LoadPlaces(config, packer, ops, weights));
   return Status();
 }
 
@@ -371,7 +384,7 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
   ModelWeights weights;
   LoadingProgress progress(config.num_layers, /*reports=*/rank.is_first());
   const Packer packer(config, checkpoint, /*layer=*/-1, rank, TableFormat(format), ops);
-  MINISGL_RETURN_IF_ERROR(LoadTables(config, packer, tables, &weights));
+  MINISGL_RETURN_IF_ERROR(LoadTables(config, packer, tables, ops, &weights));
   if (config.is_prediction_layer()) {
     const Packer matrices(config, checkpoint, /*layer=*/-1, rank, format, ops);
     MINISGL_RETURN_IF_ERROR(LoadPrediction(config, matrices, &weights.prediction));

@@ -142,12 +142,19 @@ struct ModelWeights {
   Matrix positions;               // [NP, D]
   Matrix token_types;             // [NT, D]
   NormWeights input_norm;         // of the sum of a token's embeddings
+  DeviceArray<float> distances;   // [H, DistanceStride]; null: none
   DeviceArray<float> value_norm;  // ones for the widest values of a token; null: no norm
 };
 
 // The format of ModelConfig::int8_head.
 inline WeightFormat CopiedHeadFormat(const WeightFormat& format) {
   return {format.dtype, Quantization::kInt8};
+}
+
+// AttentionParams::distance_origin and distance_stride of `distances`.
+inline int64_t DistanceOrigin(const ModelConfig& config) { return config.max_seq_len; }
+inline int64_t DistanceStride(const ModelConfig& config) {
+  return 2 * DistanceOrigin(config) + AttentionParams::kKeysPast;
 }
 
 // Checks that `checkpoint` has every required tensor in the shape given by `config` and no tensor

@@ -265,6 +265,9 @@ TensorCut CutOf(const ModelConfig& config, int32_t layer, Role role, const Rank&
       return Outputs({FeatureSpan(config, config.vocab_size, rank)});
     case Role::kHead:
       return Outputs({FeatureSpan(config, config.vocab_size, rank)});
+    case Role::kDistances:  // of each kind one for each head
+      return Outputs(
+          Repeated({HeadSpan(config.num_heads, rank)}, config.num_heads, config.num_distances));
     case Role::kAttentionOutputBias:
     case Role::kDownBias:
     case Role::kExpertDownBias:

@@ -450,6 +450,10 @@ std::optional<uint64_t> ModelWeightBytes(const ModelConfig& whole, const WeightF
     return SumBytes(whole, config, rank, specs, format, KeepsPerLayerTable(activation_dtype));
   };
   std::optional<uint64_t> sum = sum_bytes(weights::ModelTensors(config));
+  if (sum && config.num_distances > 0) {
+    const int64_t more = (DistanceStride(config) - config.num_distances) * config.num_heads;
+    sum = CheckedAdd(*sum, static_cast<uint64_t>(std::max<int64_t>(more, 0)) * sizeof(float));
+  }
   if (sum && KeepsPerLayerTable(activation_dtype)) {
     const auto table = PerLayerTableBytes(config, activation_dtype);
     sum = table ? CheckedAdd(*sum, *table) : std::nullopt;

@@ -155,6 +155,13 @@ Status CheckExtras(const RowExtras& extras, int64_t prompt_len, std::span<const 
   if (extras.hidden && extras.hidden->from < 0) {
     return BadInput("hidden states are wanted from token {} on", extras.hidden->from);
   }
+  if (extras.pooled_from < 0 || (extras.pooled_from > 0 && extras.pooled_from >= prompt_len)) {
+    return BadInput("the first {} tokens of {} are left out of a vector", extras.pooled_from,
+                    prompt_len);
+  }
+  if (extras.second_text && (*extras.second_text < 0 || extras.pooling == Pooling::kLast)) {
+    return BadInput("a second text at token {}", *extras.second_text);
+  }
   return Status();
 }
 
@@ -173,6 +180,13 @@ std::string PlanExtrasFault(const PlanExtras& extras, std::span<const int32_t> r
   }
   if (offset != std::ssize(extras.rope_positions)) {
     return fmt::format("{} positions for {} tokens", extras.rope_positions.size(), offset);
+  }
+  for (const PoolingSpan& span : extras.pooling) {
+    if (span.num_skipped < 0 || span.num_skipped > span.count || span.num_second < 0 ||
+        span.num_second > span.count) {
+      return fmt::format("{} tokens are pooled, without {}, {} of a second text", span.count,
+                         span.num_skipped, span.num_second);
+    }
   }
   for (const EncoderRun& run : extras.encoded) {
     if (run.source == 0 || run.num_embeddings < 1) {

@@ -138,7 +138,8 @@ void RunEstimator::Add(const std::vector<Prompt>& prompts) {
     answer_tokens_ += std::min(answer_mean_.value_or(0), static_cast<double>(answer));
     prompt_pages_ += length / limits_.page_size;
     // The last token of an answer is never an input of the model.
-    longest_pages_ += CeilDiv<int64_t>(length + answer - 1, limits_.page_size);
+    longest_pages_ +=
+        CeilDiv<int64_t>(length + std::max<int64_t>(answer - 1, 0), limits_.page_size);
     if (!keeps_prefixes_) continue;
     prefixes_.Add(prompt.ids);
     const double expected = std::min(answer_mean_.value_or(1e15), static_cast<double>(answer));

@@ -205,6 +205,7 @@ std::string FormatSummary(const RunSummary& summary) {
   if (stats.submitted == 0) return text;
   // A run that scores generates no token.
   const bool scores = summary.scores.has_value();
+  const bool has_answers = !scores && !summary.of_texts;
   text +=
       fmt::format("\nprompt tokens   {} ({} from the prefix cache, {:.1f} %; {} computed)\n",
                   term::FormatCount(stats.prompt_tokens), term::FormatCount(stats.cached_tokens),
@@ -214,7 +215,7 @@ std::string FormatSummary(const RunSummary& summary) {
                         term::FormatCount(stats.encoded_inputs),
                         term::FormatCount(stats.reused_inputs));
   }
-  if (!scores) {
+  if (has_answers) {
     text += fmt::format("answer tokens   {}{}\n", term::FormatCount(stats.generated_tokens),
                         ReasoningText(summary));
   }
@@ -222,14 +223,18 @@ std::string FormatSummary(const RunSummary& summary) {
     text += fmt::format("finish reasons  {}\n", FinishReasons(summary));
   }
   const int64_t results = scores ? stats.scored_tokens : stats.generated_tokens;
+  text += fmt::format("tokens/s        {} in",
+                      term::FormatRate(term::PerSecond(stats.prompt_tokens, summary.seconds)));
+  if (!summary.of_texts) {
+    text += fmt::format(", {} {}", term::FormatRate(term::PerSecond(results, summary.seconds)),
+                        scores ? "scored" : "out");
+  }
   text += fmt::format(
-      "tokens/s        {} in, {} {}; {:.2f} requests/s\n"
+      "; {:.2f} requests/s\n"
       "waiting         p50 {:.3f} s, p99 {:.3f} s (rows are submitted before there is room for "
       "them)\n",
-      term::FormatRate(term::PerSecond(stats.prompt_tokens, summary.seconds)),
-      term::FormatRate(term::PerSecond(results, summary.seconds)), scores ? "scored" : "out",
       RequestsPerSecond(summary), all.waiting_s.Percentile(50), all.waiting_s.Percentile(99));
-  if (!scores) {
+  if (has_answers) {
     text += fmt::format(
         "first token     p50 {:.3f} s, p99 {:.3f} s (including waiting)\n"
         "between tokens  p50 {:.1f} ms, p99 {:.1f} ms\n",

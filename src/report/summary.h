@@ -25,6 +25,7 @@ struct RunSummary {
   // Error counts of a run; unset for a chat.
   std::optional<batch::Failures> failures;
   std::optional<batch::ScoreTotals> scores;  // of the whole output of `minisgl score`
+  bool of_texts = false;                     // that became vectors, labels or scores: no answers
   // Tokens of the answers' reasoning, and answers that ended before theirs was closed.
   int64_t reasoning_tokens = 0, answers_in_thought = 0;
   // Answers of a run by finish reason; empty: omitted.

@@ -71,11 +71,17 @@ void PlanBuilder::AddPositions(const RequestState& state, int64_t count, int32_t
 }
 
 void PlanBuilder::AddPooling(const RequestState& state, int64_t count, int32_t token) {
-  const Pooling pooling = *state.request.extras->pooling;
+  const RowExtras& row = *state.request.extras;
+  const Pooling pooling = *row.pooling;
   const int64_t begin = state.launched_len;
   PoolingSpan span = {token, static_cast<int32_t>(count), pooling};
   span.begins = begin == 0;
   span.ends = begin + count == state.prompt_len();
+  span.num_skipped = static_cast<int32_t>(std::clamp<int64_t>(row.pooled_from - begin, 0, count));
+  if (row.second_text) {
+    span.num_second =
+        static_cast<int32_t>(std::clamp<int64_t>(begin + count - *row.second_text, 0, count));
+  }
   if (pooling == Pooling::kLast) {  // that token alone, whatever came before
     if (!span.ends) return;
     span = {token + static_cast<int32_t>(count) - 1, 1, pooling, true, true};

@@ -115,6 +115,7 @@ class PipelineTokenizer : public Tokenizer {
 
   std::vector<TokenId> Prefix() const override { return parts_.prefix; }
   std::vector<TokenId> Suffix() const override { return parts_.suffix; }
+  const PairFrame* Pair() const override { return parts_.pair.get(); }
 
   std::string Decode(std::span<const TokenId> ids, bool keep_special) const override {
     const auto decoder = NewDecoder(/*at_start=*/true, keep_special);

@@ -459,6 +459,7 @@ std::vector<TensorSpec> ModelTensors(const ModelConfig& config) {
   list.Add(Role::kEmbedding, {"V", "D"});
   if (config.num_positions > 0) list.Add(Role::kPositions, {"NP", "D"});
   if (config.num_token_types > 0) list.Add(Role::kTokenTypes, {"NT", "D"});
+  if (config.num_distances > 0) list.Add(Role::kDistances, {"NB", "H"});
   if (config.stored_embedding_norm) {
     list.Add(Role::kEmbeddingNorm, {"D"});
     if (config.norm_bias) list.Add(Role::kEmbeddingNormBias, {"D"});
@@ -542,6 +543,7 @@ std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view sy
   if (symbol == "2J") return Product(2, config.experts.intermediate_size);
   if (symbol == "NP") return config.num_positions;
   if (symbol == "NT") return config.num_token_types;
+  if (symbol == "NB") return config.num_distances;
   if (symbol == "P") return config.per_layer_width;
   if (symbol == "L*P") return Product(config.num_layers, config.per_layer_width);
   if (symbol == "VP") return config.per_layer_vocab;

@@ -35,6 +35,7 @@ enum class TensorRole : uint8_t {
   kEmbedding,   // once a model
   kPositions,   // [NP, D] once a model, as the next three
   kTokenTypes,  // [NT, D]
+  kDistances,   // [NB, H] once a model
   kEmbeddingNorm,
   kEmbeddingNormBias,
   kFinalNorm,

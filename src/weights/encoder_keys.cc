@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "weights/config_keys.h"
+#include "weights/distance_kinds.h"
 
 namespace minisgl::weights {
 namespace {
@@ -32,6 +33,16 @@ void Rename(std::string_view from, std::string_view to, Json* config) {
 int64_t IntOr(const Json& config, std::string_view key, int64_t fallback) {
   const Json* const value = config.Find(key);
   return value != nullptr && value->is_int() ? value->as_int() : fallback;
+}
+
+// The table of positions has no token's before the one behind `row`.
+void BeginBehindRow(int64_t row, FieldReader* reader, ModelConfig* config) {
+  config->first_position = row + 1;
+  config->max_seq_len -= config->first_position;
+  if (config->max_seq_len >= kSeqLenRange.min) return;
+  reader->Fail("max_position_embeddings",
+               fmt::format("at least {} rows are needed: a text begins at row {}",
+                           config->first_position + kSeqLenRange.min, config->first_position));
 }
 
 }  // namespace
@@ -70,13 +81,35 @@ void ReadBert(FieldReader* reader, ModelConfig* config) {
 
 void ReadRoberta(FieldReader* reader, ModelConfig* config) {
   ReadBert(reader, config);
-  config->first_position = reader->Int("pad_token_id", {0, config->vocab_size - 1}, 1) + 1;
-  config->max_seq_len -= config->first_position;
-  if (config->max_seq_len < kSeqLenRange.min) {
-    reader->Fail("max_position_embeddings",
-                 fmt::format("at least {} rows are needed: a text begins at row {}",
-                             config->first_position + kSeqLenRange.min, config->first_position));
-  }
+  BeginBehindRow(reader->Int("pad_token_id", {0, config->vocab_size - 1}, 1), reader, config);
+}
+
+void RenameDistilBert(Json* config) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"dim", "hidden_size"},
+      {"n_heads", "num_attention_heads"},
+      {"n_layers", "num_hidden_layers"},
+      {"hidden_dim", "intermediate_size"},
+      {"activation", "hidden_act"}};
+  for (const auto& [from, to] : kNames) Rename(from, to, config);
+}
+
+void ReadDistilBert(FieldReader* reader, ModelConfig* config) {
+  CheckIsEncoder(reader);
+  config->num_positions = config->max_seq_len;
+  config->lacks_final_norm = true;
+}
+
+// The reference's table begins behind row 1, and it knows one number of kinds, whatever the file
+// says of these.
+void ReadMpnet(FieldReader* reader, ModelConfig* config) {
+  CheckIsEncoder(reader);
+  CheckNeutral(reader, "relative_attention_num_buckets", Json(kDistanceKinds),
+               "32 is supported, as in all published models");
+  config->num_positions = config->max_seq_len;
+  config->num_distances = kDistanceKinds;
+  config->lacks_final_norm = true;
+  BeginBehindRow(1, reader, config);
 }
 
 void RenameNomicBert(Json* config) {

@@ -19,10 +19,14 @@ void FindEncoderNames(const Checkpoint& checkpoint, const Architecture& entry, M
 // padding's id.
 void ReadBert(FieldReader* reader, ModelConfig* config);
 void ReadRoberta(FieldReader* reader, ModelConfig* config);
+void ReadDistilBert(FieldReader* reader, ModelConfig* config);
+void ReadMpnet(FieldReader* reader, ModelConfig* config);
 void ReadNomicBert(FieldReader* reader, ModelConfig* config);
 void ReadModernBert(FieldReader* reader, ModelConfig* config);
 
-// Architecture::rename: the keys of GPT-2, and those of ModernBERT before transformers 5.
+// Architecture::rename: the keys of DistilBERT, of GPT-2, and those of ModernBERT before
+// transformers 5.
+void RenameDistilBert(Json* config);
 void RenameNomicBert(Json* config);
 void RenameModernBert(Json* config);
 

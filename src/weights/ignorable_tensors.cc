@@ -46,10 +46,11 @@ bool IsOfSharedKeys(const ModelConfig& config, std::string_view name) {
   return false;
 }
 
-// True for what an encoder's files have behind or beside its layers: heads that predict words, the
-// product over the first token, and the numbers of positions.
+// True for what an encoder's files have behind or beside its layers: heads that predict words or
+// labels (encoder_head.h), the product over the first token, and the numbers of positions.
 bool IsOfHead(const ModelConfig& config, std::string_view name) {
-  for (const std::string_view head : {"cls.", "lm_head.", "head.", "decoder."}) {
+  for (const std::string_view head :
+       {"cls.", "lm_head.", "head.", "decoder.", "classifier.", "pre_classifier.", "vocab_"}) {
     if (name.starts_with(head)) return true;
   }
   if (!name.starts_with(config.text_prefix)) return false;

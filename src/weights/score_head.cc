@@ -13,9 +13,9 @@
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/weights/checkpoint.h"
+#include "weights/encoder_head.h"
 #include "weights/field_reader.h"
 #include "weights/model_dir.h"
-#include "weights/stored_values.h"
 
 namespace minisgl {
 namespace weights {
@@ -23,7 +23,6 @@ namespace {
 
 constexpr uint64_t kHeadConfigBytesMax = 16 << 20;
 constexpr int kHeadConfigDepthMax = 64;
-constexpr int64_t kLabelsMax = 1 << 16;
 constexpr size_t kLabelBytesMax = 1000;
 
 constexpr const char* kOneLayer = "score";
@@ -31,26 +30,6 @@ constexpr const char* kFirstLayer = "score.0";
 constexpr const char* kSecondLayer = "score.2";
 
 std::string WeightOf(const std::string& layer) { return layer + ".weight"; }
-
-// The product `layer` of an input of `num_in` elements. How many it gives, its file says.
-Result<DenseModule> ReadLayer(const Checkpoint& checkpoint, const std::string& layer,
-                              int64_t num_in) {
-  const std::string weight = WeightOf(layer), bias = layer + ".bias";
-  MINISGL_ASSIGN_OR_RETURN(const TensorView tensor, checkpoint.Get(weight));
-  DenseModule dense;
-  dense.in = num_in;
-  dense.out = tensor.shape.empty() ? 0 : tensor.shape[0];
-  if (dense.out < 1 || dense.out > kLabelsMax) {
-    return BadInput("{}: tensor {} has shape {}, {} at most are needed", checkpoint.FileOf(weight),
-                    weight, ShapeToString(tensor.shape), ShapeToString({kLabelsMax, num_in}));
-  }
-  MINISGL_ASSIGN_OR_RETURN(dense.weight,
-                           weights::ReadStoredValues(checkpoint, weight, {dense.out, num_in}));
-  if (checkpoint.Has(bias)) {
-    MINISGL_ASSIGN_OR_RETURN(dense.bias, weights::ReadStoredValues(checkpoint, bias, {dense.out}));
-  }
-  return dense;
-}
 
 // The names of the labels, LABEL_0 and so on where the file has none. A name of two labels would
 // tell of neither.
@@ -82,11 +61,8 @@ bool IsRewardModel(const FieldReader& reader) {
   return name.is_string() && name.as_string().ends_with("RewardModel");
 }
 
-Status ReadLabels(const std::string& model_dir, const ModelConfig& config, ScoreHead* head) {
-  const std::string path = JoinPath(model_dir, "config.json");
-  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kHeadConfigBytesMax));
-  MINISGL_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, path, kHeadConfigDepthMax));
-  FieldReader reader(json, path);
+// `reader`: of config.json.
+Status ReadLabels(const ModelConfig& config, FieldReader& reader, ScoreHead* head) {
   constexpr const char* kProblems =
       "regression, single_label_classification and multi_label_classification are supported";
   const std::string problem = reader.OptionalString("problem_type", kProblems).value_or("");
@@ -96,8 +72,8 @@ Status ReadLabels(const std::string& model_dir, const ModelConfig& config, Score
   if (!is_known) reader.Fail("problem_type", kProblems);
   const std::vector<TokenId> pads = reader.TokenIds("pad_token_id", config.vocab_size);
   if (!reader.ok()) return reader.status();
-  if (pads.size() == 1) head->pad_id = pads[0];
-  const int64_t count = head->layers.back().out;
+  if (pads.size() == 1 && !config.is_encoder) head->pad_id = pads[0];
+  const int64_t count = head->layers.back().product.out;
   head->labels = LabelsOf(reader, count);
   head->scale = ScaleOf(problem, count, IsRewardModel(reader));
   return Status();
@@ -111,6 +87,39 @@ std::vector<float> Multiply(const DenseModule& dense, const std::vector<float>& 
     for (size_t i = 0; i < width; ++i) sum += double{dense.weight[o * width + i]} * input[i];
     output[o] = static_cast<float>(sum);
   }
+  return output;
+}
+
+double Activate(HeadActivation activation, double value) {
+  switch (activation) {
+    case HeadActivation::kNone:
+      break;
+    case HeadActivation::kRelu:
+      return std::max(value, 0.0);
+    case HeadActivation::kTanh:
+      return std::tanh(value);
+    case HeadActivation::kGelu:
+      return value / 2 * (1 + std::erf(value / std::sqrt(2.0)));
+  }
+  return value;
+}
+
+void NormOutput(const HeadLayer& layer, std::vector<float>* values) {
+  double mean = 0, variance = 0;
+  const auto count = static_cast<double>(values->size());
+  for (const float value : *values) mean += value / count;
+  for (const float value : *values) variance += (value - mean) * (value - mean) / count;
+  const double factor = 1 / std::sqrt(variance + layer.norm_eps);
+  for (size_t i = 0; i < values->size(); ++i) {
+    const double bias = layer.norm_bias.empty() ? 0 : layer.norm_bias[i];
+    (*values)[i] = static_cast<float>(((*values)[i] - mean) * factor * layer.norm_weight[i] + bias);
+  }
+}
+
+std::vector<float> Apply(const HeadLayer& layer, const std::vector<float>& input) {
+  std::vector<float> output = Multiply(layer.product, input);
+  for (float& value : output) value = static_cast<float>(Activate(layer.activation, value));
+  if (!layer.norm_weight.empty()) NormOutput(layer, &output);
   return output;
 }
 
@@ -146,33 +155,53 @@ Result<std::vector<float>> ReadHeadRow(const Checkpoint& checkpoint, const std::
 }  // namespace
 }  // namespace weights
 
-Result<bool> HasScoreHead(const std::string& model_dir) {
+Result<bool> HasScoreHead(const std::string& model_dir, const ModelConfig& config) {
   MINISGL_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(model_dir));
   return checkpoint->Has(weights::WeightOf(weights::kOneLayer)) ||
-         checkpoint->Has(weights::WeightOf(weights::kFirstLayer));
+         checkpoint->Has(weights::WeightOf(weights::kFirstLayer)) ||
+         weights::HasEncoderHead(*checkpoint, config);
+}
+
+Result<ScoreHead::Scale> PairScale(const std::string& model_dir) {
+  MINISGL_ASSIGN_OR_RETURN(const auto stated, weights::StatedPairScale(model_dir));
+  return stated.value_or(ScoreHead::Scale::kSigmoid);
 }
 
 Result<ScoreHead> LoadScoreHead(const std::string& model_dir, const ModelConfig& config) {
   MINISGL_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(model_dir));
   ScoreHead head;
   int64_t width = config.hidden_size;
-  const auto add = [&](const char* layer) -> Status {
-    MINISGL_ASSIGN_OR_RETURN(DenseModule dense, weights::ReadLayer(*checkpoint, layer, width));
-    width = dense.out;
-    head.layers.push_back(std::move(dense));
+  const auto add = [&](const char* name, HeadActivation activation) -> Status {
+    HeadLayer layer;
+    MINISGL_ASSIGN_OR_RETURN(layer.product,
+                             weights::ReadProduct(*checkpoint, name, width, /*needs_bias=*/false));
+    layer.activation = activation;
+    width = layer.product.out;
+    head.layers.push_back(std::move(layer));
     return Status();
   };
-  if (checkpoint->Has(weights::WeightOf(weights::kOneLayer))) {
-    MINISGL_RETURN_IF_ERROR(add(weights::kOneLayer));
-  } else if (checkpoint->Has(weights::WeightOf(weights::kFirstLayer))) {
-    MINISGL_RETURN_IF_ERROR(add(weights::kFirstLayer));
-    MINISGL_RETURN_IF_ERROR(add(weights::kSecondLayer));
-  } else {
+  const bool has_one = checkpoint->Has(weights::WeightOf(weights::kOneLayer));
+  const bool has_two = checkpoint->Has(weights::WeightOf(weights::kFirstLayer));
+  const bool is_encoders = weights::HasEncoderHead(*checkpoint, config);
+  if (!has_one && !has_two && !is_encoders) {
     return UsageError(
         "the model is no classifier: it has no tensor {}, the head of ...ForSequenceClassification",
-        weights::WeightOf(weights::kOneLayer));
+        config.is_encoder ? "classifier.weight" : weights::WeightOf(weights::kOneLayer));
   }
-  MINISGL_RETURN_IF_ERROR(weights::ReadLabels(model_dir, config, &head));
+  const std::string path = weights::JoinPath(model_dir, "config.json");
+  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, weights::kHeadConfigBytesMax));
+  MINISGL_ASSIGN_OR_RETURN(const Json json,
+                           weights::ParseJsonObject(text, path, weights::kHeadConfigDepthMax));
+  weights::FieldReader reader(json, path);
+  if (is_encoders) {
+    MINISGL_RETURN_IF_ERROR(weights::LoadEncoderLayers(*checkpoint, config, &reader, &head));
+  } else if (has_one) {
+    MINISGL_RETURN_IF_ERROR(add(weights::kOneLayer, HeadActivation::kNone));
+  } else {
+    MINISGL_RETURN_IF_ERROR(add(weights::kFirstLayer, HeadActivation::kRelu));
+    MINISGL_RETURN_IF_ERROR(add(weights::kSecondLayer, HeadActivation::kNone));
+  }
+  MINISGL_RETURN_IF_ERROR(weights::ReadLabels(config, reader, &head));
   return head;
 }
 
@@ -188,7 +217,9 @@ Result<ScoreHead> LoadYesNoHead(const std::string& model_dir, const ModelConfig&
                            weights::ReadHeadRow(*checkpoint, name, no, config));
   for (size_t i = 0; i < row.size(); ++i) row[i] -= other[i];
   ScoreHead head;
-  head.layers.push_back({config.hidden_size, 1, std::move(row), {}, false});
+  HeadLayer layer;
+  layer.product = {config.hidden_size, 1, std::move(row), {}, false};
+  head.layers.push_back(std::move(layer));
   head.labels = {"yes"};
   head.scale = ScoreHead::Scale::kSigmoid;
   return head;
@@ -196,12 +227,7 @@ Result<ScoreHead> LoadYesNoHead(const std::string& model_dir, const ModelConfig&
 
 std::vector<float> ScoresOf(const ScoreHead& head, const std::vector<float>& state, bool raw) {
   std::vector<float> scores = state;
-  for (size_t i = 0; i < head.layers.size(); ++i) {
-    if (i > 0) {
-      for (float& value : scores) value = std::max(value, 0.0F);
-    }
-    scores = weights::Multiply(head.layers[i], scores);
-  }
+  for (const HeadLayer& layer : head.layers) scores = weights::Apply(layer, scores);
   if (raw || head.scale == ScoreHead::Scale::kNone) return scores;
   if (head.scale == ScoreHead::Scale::kSigmoid) {
     for (float& value : scores) value = static_cast<float>(weights::Sigmoid(value));

@@ -50,7 +50,7 @@ Result<Json> ReadJsonAt(const std::string& path) {
 }
 
 // Older files say true beside one name each, newer ones the name.
-Result<Pooling> ReadPooling(const std::string& path, int64_t width) {
+Status ReadPooling(const std::string& path, int64_t width, VectorPipeline* pipeline) {
   MINISGL_ASSIGN_OR_RETURN(const Json json, ReadJsonAt(path));
   FieldReader reader(json, path);
   constexpr const char* kSupported =
@@ -69,9 +69,7 @@ Result<Pooling> ReadPooling(const std::string& path, int64_t width) {
       found = known.pooling;
     }
   }
-  if (!reader.Bool("include_prompt", true)) {
-    reader.Fail("include_prompt", "true is supported: a prompt's tokens count");
-  }
+  pipeline->pools_prompt = reader.Bool("include_prompt", true);
   for (const char* const key : {"word_embedding_dimension", "embedding_dimension"}) {
     const auto stated = reader.OptionalInt(key, kVectorWidthRange);
     if (stated && *stated != width) {
@@ -80,7 +78,8 @@ Result<Pooling> ReadPooling(const std::string& path, int64_t width) {
   }
   if (reader.ok() && !found) reader.FailWith("pooling_mode", "none", kSupported);
   if (!reader.ok()) return reader.status();
-  return *found;
+  pipeline->pooling = *found;
+  return Status();
 }
 
 // A path of Python's classes; the last name is stable.
@@ -226,8 +225,7 @@ Status ReadStatedModules(const std::string& model_dir, int64_t hidden_size,
     }
     const std::string folder = JoinPath(model_dir, path);
     if (type == "Pooling") {
-      MINISGL_ASSIGN_OR_RETURN(pipeline->pooling,
-                               ReadPooling(JoinPath(folder, "config.json"), hidden_size));
+      MINISGL_RETURN_IF_ERROR(ReadPooling(JoinPath(folder, "config.json"), hidden_size, pipeline));
     } else if (type == "Dense") {
       MINISGL_ASSIGN_OR_RETURN(DenseModule dense, ReadDense(folder, width));
       width = dense.out;
@@ -296,10 +294,26 @@ Result<VectorPipeline> LoadVectorPipeline(const std::string& model_dir, int64_t 
   if (pipeline.is_stated) {
     MINISGL_RETURN_IF_ERROR(weights::ReadStatedModules(model_dir, hidden_size, &pipeline));
   }
-  MINISGL_RETURN_IF_ERROR(weights::ReadTransformer(model_dir, &pipeline));
-  MINISGL_RETURN_IF_ERROR(weights::ReadTokenizerBound(model_dir, &pipeline));
-  MINISGL_RETURN_IF_ERROR(weights::ReadPrompts(model_dir, &pipeline));
+  MINISGL_RETURN_IF_ERROR(LoadTextBounds(model_dir, &pipeline));
   return pipeline;
+}
+
+bool HasVectorModules(const std::string& model_dir) {
+  if (!IsGgufFile(model_dir)) {
+    if (!weights::IsListed(model_dir, "modules.json")) return false;
+    const auto modules = weights::ReadModules(weights::JoinPath(model_dir, "modules.json"));
+    return !modules.ok() ||
+           std::any_of(modules->begin(), modules->end(),
+                       [](const weights::ModuleEntry& entry) { return entry.type == "Pooling"; });
+  }
+  const Result<VectorPipeline> pipeline = weights::ReadGgufPipeline(model_dir);
+  return pipeline.ok() && pipeline->is_stated;
+}
+
+Status LoadTextBounds(const std::string& model_dir, VectorPipeline* pipeline) {
+  MINISGL_RETURN_IF_ERROR(weights::ReadTransformer(model_dir, pipeline));
+  MINISGL_RETURN_IF_ERROR(weights::ReadTokenizerBound(model_dir, pipeline));
+  return weights::ReadPrompts(model_dir, pipeline);
 }
 
 std::vector<float> FinishVector(const VectorPipeline& pipeline, std::vector<float> state,

@@ -92,8 +92,8 @@ TEST_P(EncoderProgramTest, RanksGiveNearlyTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EncoderProgramTest,
-                         ::testing::Values("bert", "bert_old", "roberta", "xlm_roberta",
-                                           "nomic_bert", "modernbert"));
+                         ::testing::Values("bert", "bert_old", "distilbert", "mpnet", "roberta",
+                                           "xlm_roberta", "nomic_bert", "modernbert"));
 
 using EncoderFilesTest = RunProgramTest;
 
@@ -125,7 +125,7 @@ TEST_F(EncoderFilesTest, CommandsThatWantAnswersNameTheOneThatDoesNot) {
                                      {"run", "-q", "--raw", "--file", "-"},
                                      {"chat"},
                                      {"score", "-q", "--file", "-"},
-                                     {"plan", "--file", "-"}}) {
+                                     {"plan", "--command", "run", "--file", "-"}}) {
     Arguments all = arguments;
     all.insert(all.end(), {"-m", model});
     const ProgramResult result =

@@ -134,6 +134,48 @@ TEST_F(ScoringProgramTest, OrdersAreTheReferences) {
   }
 }
 
+TEST_F(ScoringProgramTest, NoOptionOfTheScheduleChangesABit) {
+  MarkSlow("thirty runs of the program");
+  const struct {
+    const char* command;
+    const char* model;
+    std::vector<const char*> keys;
+  } cases[] = {{"classify", "classes", {"text"}},
+               {"classify", "reward", {"messages"}},
+               {"rerank", "reranker", {"query", "documents", "instruction"}},
+               {"rerank", "reranker1", {"query", "documents", "instruction"}}};
+  for (const auto& [command, model, keys] : cases) {
+    const std::string input = RowsWith(Expected(model), keys);
+    const std::string wanted = RunOn(command, model, {}, input).out;
+    ASSERT_FALSE(wanted.empty()) << model;
+    const std::vector<Arguments> settings = {{"--cache", "naive"},
+                                             {"--threads", "2"},
+                                             {"--max-prefill-length", "5"},
+                                             {"--max-running-requests", "1"},
+                                             {"--page-size", "1"},
+                                             {"--page-size", "64", "--max-prefill-length", "64"},
+                                             {"--schedule", "prefill-first", "--disable-overlap"},
+                                             {"--policy", "fcfs", "--admission", "reserve"}};
+    for (const Arguments& setting : settings) {
+      EXPECT_EQ(RunOn(command, model, setting, input).out, wanted) << model << setting[0];
+    }
+    // Beside other rows, in another order.
+    std::string reversed;
+    const std::vector<std::string> lines = Lines(input);
+    for (auto line = lines.rbegin(); line != lines.rend(); ++line) reversed += *line + "\n";
+    const std::vector<std::string> found = Lines(RunOn(command, model, {}, reversed).out);
+    const std::vector<std::string> rows = Lines(wanted);
+    ASSERT_EQ(found.size(), rows.size());
+    const auto without_index = [](std::string row) {
+      const size_t at = row.find("\"index\"");
+      return row.erase(at, row.find(',', at) - at);
+    };
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ(without_index(found[rows.size() - 1 - i]), without_index(rows[i])) << model;
+    }
+  }
+}
+
 // Without an instruction the rows have that of the model card, which is the first one's.
 TEST_F(ScoringProgramTest, DocumentsAreRowsOrListsOrTables) {
   const Json expected = Expected("reranker").at(0);

@@ -150,5 +150,75 @@ TEST_F(PlanProgramTest, UnreadableInputsAreReported) {
   EXPECT_EQ(RunProgram({"plan", "-m", folder_.Path("none"), notes}).exit_code, 66);
 }
 
+// Texts have no answers: neither the plan nor the summary of the run speaks of them.
+TEST_F(PlanProgramTest, TextsThatBecomeVectorsAndScoresArePlanned) {
+  const std::string texts = folder_.Write(
+      "texts.jsonl",
+      "{\"text\": \"Omar lives in Paris.\"}\n{\"input\": [\"the cat\", \"the cat sat\"]}\n{}\n");
+  const std::string queries = folder_.Write(
+      "queries.jsonl",
+      "{\"query\": \"Where?\", \"documents\": [\"here\", \"there\", \"nowhere\"]}\n\"where\"\n");
+  const std::string goldens = MINISGL_SOURCE_DIR "/tests/golden/";
+  const struct {
+    std::string command, model, file;
+    std::vector<std::string> more;
+    int64_t bad_rows;
+    bool shares;
+  } cases[] = {
+      {"embed", goldens + "pooling/bert", texts, {}, 1, false},
+      {"embed", DemoModel(), texts, {}, 1, false},
+      {"classify", goldens + "scoring/classes", texts, {}, 1, true},
+      {"rerank", goldens + "scoring/reranker", queries, {"--query", "Where?"}, 0, true},
+      {"rerank", goldens + "scoring/cross_bert", queries, {"--query", "Where?"}, 0, false}};
+  for (const auto& one : cases) {
+    std::vector<std::string> arguments = {"plan",   "-m",        one.model,  one.file,
+                                          "--json", "--command", one.command};
+    arguments.insert(arguments.end(), one.more.begin(), one.more.end());
+    const ProgramResult planned = RunProgram(arguments, {});
+    const Json plan = Parse(planned.out);
+    ASSERT_TRUE(plan.is_object()) << planned.err;
+    EXPECT_EQ(*plan.Find("bad_rows"), Json(one.bad_rows)) << planned.out;
+    EXPECT_EQ(*plan.Find("completion_tokens_max"), Json(0));
+    arguments = {one.command,
+                 "-m",
+                 one.model,
+                 "--file",
+                 one.file,
+                 "-o",
+                 folder_.Path("out"),
+                 "--force",
+                 "--summary",
+                 folder_.Path("summary"),
+                 "--threads",
+                 "1"};
+    arguments.insert(arguments.end(), one.more.begin(), one.more.end());
+    const ProgramResult run = RunProgram(arguments, {});
+    const Json summary = Parse(folder_.Read("summary"));
+    for (const char* key : {"prompt_tokens", "cached_tokens"}) {
+      EXPECT_EQ(*plan.Find(key), *summary.Find(key)) << one.command << " " << key << run.err;
+    }
+    EXPECT_EQ(plan.Find("cached_tokens")->as_int() > 0, one.shares && one.command == "rerank");
+    EXPECT_NE(run.err.find("tokens/s"), std::string::npos) << run.err;
+    for (const char* word : {"answer", "first token", " out;"}) {
+      EXPECT_EQ(run.err.find(word), std::string::npos) << run.err;
+    }
+    arguments = {"plan", "-m", one.model, one.file, "--command", one.command};
+    arguments.insert(arguments.end(), one.more.begin(), one.more.end());
+    const std::string text = RunProgram(arguments, {}).out;
+    EXPECT_NE(text.find("\ntexts "), std::string::npos) << text;
+    EXPECT_EQ(text.find("answer"), std::string::npos) << text;
+    EXPECT_EQ(text.find("\nshared") != std::string::npos, one.shares) << text;
+  }
+  const std::string usual = RunProgram({"plan", "-m", goldens + "pooling/bert", texts}, {}).out;
+  EXPECT_NE(usual.find("; 3 texts"), std::string::npos) << usual;
+  const std::string table = folder_.Write("t.csv", "id,text\n1,the cat\n2,a\n");
+  const std::string of_table = RunProgram({"plan", "-m", goldens + "pooling/bert", table}, {}).out;
+  EXPECT_NE(of_table.find("2, 0 bad"), std::string::npos) << of_table;
+  EXPECT_EQ(RunProgram({"plan", "-m", DemoModel(), texts, "--query", "a"}, {}).exit_code, 64);
+  EXPECT_EQ(
+      RunProgram({"plan", "-m", DemoModel(), texts, "--command", "embed", "--chat"}, {}).exit_code,
+      64);
+}
+
 }  // namespace
 }  // namespace minisgl::cli

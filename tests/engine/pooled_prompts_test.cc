@@ -49,6 +49,28 @@ TEST(PooledPromptsTest, EachPoolingIsItsFormulaHoweverThePromptIsCut) {
   }
 }
 
+TEST(PooledPromptsTest, TokensThatDoNotCountAreLeftOut) {
+  const struct {
+    Pooling pooling;
+    std::vector<float> vector;
+  } cases[] = {{Pooling::kLast, {2, -9}},
+               {Pooling::kFirst, {3, 5}},
+               {Pooling::kMean, {2.5, -2}},
+               {Pooling::kMax, {3, 5}},
+               {Pooling::kMeanSqrt, {5 / std::sqrt(2.0F), -4 / std::sqrt(2.0F)}},
+               {Pooling::kWeightedMean, {12.0F / 5, -17.0F / 5}}};
+  for (const auto& [pooling, vector] : cases) {
+    PooledPrompts whole, cut;
+    whole.Add(0, pooling, kStates.data(), 3, 2, 1);
+    cut.Add(0, pooling, kStates.data(), 1, 2, 1);
+    cut.Add(0, pooling, kStates.data() + 2, 2, 2);
+    const std::vector<float> found = whole.End(0, pooling);
+    EXPECT_NEAR(found[0], vector[0], 1e-6) << static_cast<int>(pooling);
+    EXPECT_NEAR(found[1], vector[1], 1e-6) << static_cast<int>(pooling);
+    EXPECT_EQ(cut.End(0, pooling), found);
+  }
+}
+
 TEST(PooledPromptsTest, WhatIsNoNumberStays) {
   for (const Pooling pooling : {Pooling::kMean, Pooling::kMax, Pooling::kWeightedMean}) {
     PooledPrompts prompts;

@@ -3,6 +3,8 @@
 bert          BertModel, a tokenizer.json of type WordPiece, the mean of the states, normalised
 bert_old      the same weights as BertForMaskedLM of old files: names begin with "bert.", norms have gamma and beta, the
               pieces are in vocab.txt; no modules.json
+distilbert    DistilBertModel: as BERT, without types, its names its own
+mpnet         MPNetModel: numbers of distances; texts of up to 200 tokens
 roberta       RobertaModel, bytes, texts in lower case and cut to 48 tokens, the first state, a product
 xlm_roberta   XLMRobertaModel, a tokenizer.json of type Unigram with its table of normalisation
 nomic_bert    NomicBertModel with the keys of its published config.json: rotary, gated, no biases
@@ -21,8 +23,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import (BertConfig, BertModel, ModernBertConfig, ModernBertModel, NomicBertConfig, NomicBertModel, RobertaConfig,
-                          RobertaModel, XLMRobertaConfig, XLMRobertaModel)
+from transformers import (BertConfig, BertModel, DistilBertConfig, DistilBertModel, MPNetConfig, MPNetModel,
+                          ModernBertConfig, ModernBertModel, NomicBertConfig, NomicBertModel, RobertaConfig, RobertaModel, XLMRobertaConfig, XLMRobertaModel)
 
 CORPUS = [
     "The quick brown fox jumps over the lazy dog. Hello world, hello there! It's what they're saying, isn't it?",
@@ -167,6 +169,28 @@ def make_bert(out):
     write_expected(whole, old)
 
 
+def make_distilbert(out):
+    tokenizer, pieces = word_pieces()
+    sizes = {"dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4}
+    model = fill(DistilBertModel(DistilBertConfig(vocab_size=len(pieces), max_position_embeddings=64, **sizes)), 7)
+    save(model, json.loads(tokenizer.to_str()), {"tokenizer_class": "BertTokenizer", "model_max_length": 64},
+         [Pooling(32, pooling_mode="mean")], out / "distilbert")
+
+
+def make_mpnet(out):
+    tokenizer, pieces = word_pieces()
+    tokenizer.post_processor = processors.RobertaProcessing(("[SEP]", 3), ("[CLS]", 2), add_prefix_space=False)
+    file = json.loads(tokenizer.to_str())
+    # The reference takes the token 1 for padding, whatever the files say.
+    file["model"]["vocab"].update({"[UNK]": 0, "[PAD]": 1})
+    for token in file["added_tokens"]:
+        token["id"] = file["model"]["vocab"][token["content"]]
+    model = fill(MPNetModel(MPNetConfig(vocab_size=len(pieces), max_position_embeddings=202, bos_token_id=2, eos_token_id=3,
+                                        **SIZES)), 8)
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 200, "pad_token": "[PAD]"}
+    save(model, file, config, [Pooling(32, pooling_mode="mean"), Normalize()], out / "mpnet")
+
+
 def make_roberta(out):
     file = byte_level()
     model = fill(RobertaModel(RobertaConfig(vocab_size=len(file["model"]["vocab"]), max_position_embeddings=66,
@@ -284,6 +308,8 @@ def make_gguf_encoders(out):
 
 def make_encoders(out):
     make_bert(out)
+    make_distilbert(out)
+    make_mpnet(out)
     make_roberta(out)
     make_xlm_roberta(out)
     make_nomic_bert(out)

@@ -22,6 +22,7 @@ struct AttentionCase {
   int32_t v_head_dim = 0;      // 0: head_dim
   bool queries_alone = false;  // attention is given an array of queries without keys and values
   bool values_in_keys = false;
+  bool has_distances = false;
   // Positions [first, second) of each row whose tokens see each other.
   std::vector<std::pair<int32_t, int32_t>> runs = {};
 
@@ -40,9 +41,10 @@ struct AttentionCase {
   std::string Name() const {
     return fmt::format(
         "H {} HKV {} E {} EV {} page {} window {} cap {} sinks {} token_first {} bf16 {} alone {} "
-        "in keys {} runs {}",
+        "in keys {} distances {} runs {}",
         num_heads, num_kv_heads, head_dim, value_dim(), page_size, sliding_window, logit_softcap,
-        has_sinks, token_first, keeps_bf16, queries_alone, values_in_keys, runs.size());
+        has_sinks, token_first, keeps_bf16, queries_alone, values_in_keys, has_distances,
+        runs.size());
   }
 };
 
@@ -96,6 +98,7 @@ class AttentionRun {
     }
     done_.assign(lengths.size(), 0);
     sinks_ = RandomFloats(c.num_heads, 99);
+    distances_ = RandomFloats(c.num_heads * (2 * kLongest + AttentionParams::kKeysPast), 77);
   }
 
   // Puts NaN into the first key, or the first value, of a position.
@@ -185,6 +188,11 @@ class AttentionRun {
     params.sliding_window = case_.sliding_window;
     params.logit_softcap = case_.logit_softcap;
     params.sinks = case_.has_sinks ? sinks_.data() : nullptr;
+    if (case_.has_distances) {
+      params.distance_bias = distances_.data();
+      params.distance_origin = kLongest;
+      params.distance_stride = 2 * kLongest + AttentionParams::kKeysPast;
+    }
     params.key_end = case_.runs.empty() ? nullptr : key_end.data();
     ops_.Attention(params);
     EXPECT_TRUE(out.GuardsIntact()) << case_.Name();
@@ -208,7 +216,8 @@ class AttentionRun {
   const std::vector<int32_t> lengths_;
   int64_t pages_per_row_ = 0;
   std::vector<int32_t> page_table_, done_;
-  std::vector<float> storage_, sinks_;
+  static constexpr int64_t kLongest = 1100;  // tokens of a request
+  std::vector<float> storage_, sinks_, distances_;
   KvLayer kv_ = {};
   std::vector<std::vector<float>> inputs_, outputs_;
 };
@@ -331,6 +340,26 @@ TEST(AttentionTest, TokensOfARunSeeEachOther) {
   const AttentionCase across = {
       .num_heads = 2, .num_kv_heads = 1, .head_dim = 8, .runs = {{400, 1030}}};
   ExpectAllAgreeWithOracle(across, {1060}, {{390}, {650}, {20}});
+}
+
+// Scores that depend on how far the key is from the token, before it and behind.
+TEST(AttentionTest, DistancesAreAdded) {
+  const Schedule schedule = {{30, 200}, {170, 3}, {2}, {50}};
+  for (const int32_t head_dim : {8, 24, 64}) {
+    for (const bool keeps_bf16 : {false, true}) {
+      const AttentionCase c = {.num_heads = 6,
+                               .num_kv_heads = 3,
+                               .head_dim = head_dim,
+                               .page_size = head_dim == 24 ? 1 : 16,
+                               .keeps_bf16 = keeps_bf16,
+                               .has_distances = true,
+                               .runs = {{0, 30}, {30, 131}, {150, 200}}};
+      ExpectAllAgreeWithOracle(c, {252, 200, 140}, schedule);
+    }
+  }
+  const AttentionCase across = {
+      .num_heads = 2, .num_kv_heads = 2, .head_dim = 8, .has_distances = true, .runs = {{0, 1060}}};
+  ExpectAllAgreeWithOracle(across, {1060}, {{1060}});
 }
 
 // Two splits of 512 keys and a part.

@@ -132,6 +132,33 @@ TEST(ExtrasTest, APooledPromptEndsWithItsVector) {
   }
 }
 
+// What of a prompt does not count, and what is of its second text, follows the prompt's chunks.
+TEST(ExtrasTest, APooledPromptIsCutWithItsParts) {
+  SimDriver driver(ExtraLimits(), ExtraOptions(), 0, kEndRate);
+  RowExtras extras;
+  extras.pooling = Pooling::kMean;
+  extras.pooled_from = 13;
+  extras.second_text = 30;
+  driver.Submit(MakeExtra(1, extras, {}, 0));
+  int64_t place = 0, num_chunks = 0;
+  while (driver.Step()) {
+    for (const PoolingSpan& span : driver.last_plan().extras.pooling) {
+      for (int64_t i = 0; i < span.count; ++i, ++place) {
+        EXPECT_EQ(i < span.num_skipped, place < 13) << place;
+        EXPECT_EQ(i >= span.count - span.num_second, place >= 30) << place;
+      }
+      ++num_chunks;
+    }
+  }
+  EXPECT_EQ(place, 42);
+  EXPECT_GT(num_chunks, 1);
+  extras.pooled_from = 42;
+  EXPECT_NE(CheckExtras(extras, 42, {}).message(), "") << "nothing is left";
+  extras.pooled_from = 0;
+  extras.pooling = Pooling::kLast;
+  EXPECT_NE(CheckExtras(extras, 42, {}).message(), "") << "a second text";
+}
+
 // If tokens attend to later ones, each prompt is one row of one plan, and shares nothing, also with
 // one that begins alike or was preempted.
 TEST(ExtrasTest, PromptsThatAttendBothWaysAreComputedWhole) {
@@ -231,6 +258,14 @@ TEST(ExtrasTest, SpansOfAPlanStayWithinTheirRows) {
   EXPECT_NE(fault([](PlanExtras* extras) { extras->adapters = {{0, 3, 1}}; }), "");
   EXPECT_NE(fault([](PlanExtras* extras) { extras->adapters = {{0, 4, -1}}; }), "");
   EXPECT_NE(fault([](PlanExtras* extras) { extras->hidden = {{0, 1}, {2, 1}}; }), "");
+  EXPECT_NE(fault([](PlanExtras* extras) {
+              extras->pooling = {{5, 4, Pooling::kMean, true, false, 5}};
+            }),
+            "");
+  EXPECT_NE(fault([](PlanExtras* extras) {
+              extras->pooling = {{5, 4, Pooling::kMean, true, false, 0, 5}};
+            }),
+            "");
   EXPECT_NE(fault([](PlanExtras* extras) {
               extras->positions = {{5, 4, 0}};
               extras->rope_positions.resize(5);

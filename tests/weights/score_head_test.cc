@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -72,6 +73,42 @@ TEST_F(ScoreHeadTest, ARewardModelHasTwoLayers) {
   ASSERT_TRUE(head.ok()) << head.status().message();
   EXPECT_EQ(ScoresOf(*head, {1, 5}, false), (std::vector<float>{2.5}));
   EXPECT_EQ(ScoresOf(*head, {-1, -1}, false), (std::vector<float>{6.5}));
+}
+
+TEST_F(ScoreHeadTest, EncodersHaveTheHeadsOfTheirClasses) {
+  config_.is_encoder = true;
+  config_.model_type = "roberta";
+  config_.text_prefix = "roberta.";
+  config_.norm_eps = 0;
+  const FileTensor dense = FileTensor::F32("classifier.dense.weight", {2, 2}, {1, 0, 0, 2});
+  const FileTensor dense_bias = FileTensor::F32("classifier.dense.bias", {2}, {0, 1});
+  const FileTensor out = FileTensor::F32("classifier.out_proj.weight", {1, 2}, {1, 1});
+  const FileTensor out_bias = FileTensor::F32("classifier.out_proj.bias", {1}, {0.5});
+  const auto roberta = Load({dense, dense_bias, out, out_bias}, R"({"pad_token_id": 1})");
+  ASSERT_TRUE(roberta.ok()) << roberta.status().message();
+  EXPECT_EQ(roberta->pooling, Pooling::kFirst);
+  EXPECT_FALSE(roberta->pad_id.has_value()) << "padding is a matter of decoders";
+  EXPECT_NEAR(ScoresOf(*roberta, {1, 2}, true)[0], std::tanh(1) + std::tanh(5) + 0.5, 1e-6);
+  EXPECT_FALSE(Load({dense, out, out_bias}, "{}").ok()) << "without a bias";
+  config_.model_type = "modernbert";
+  config_.text_prefix = "model.";
+  const std::vector<FileTensor> modern = {
+      FileTensor::F32("head.dense.weight", {2, 2}, {1, 0, 0, 1}),
+      FileTensor::F32("head.norm.weight", {2}, {2, 3}),
+      FileTensor::F32("classifier.weight", {1, 2}, {1, 1}),
+      FileTensor::F32("classifier.bias", {1}, {0})};
+  const auto mean =
+      Load(modern, R"({"classifier_pooling": "mean", "classifier_activation": "relu"})");
+  ASSERT_TRUE(mean.ok()) << mean.status().message();
+  EXPECT_EQ(mean->pooling, Pooling::kMean);
+  // relu gives 0 and 4, the norm -1 and 1, times 2 and 3.
+  EXPECT_NEAR(ScoresOf(*mean, {-3, 4}, true)[0], 1, 1e-6);
+  EXPECT_EQ(Load(modern, "{}")->pooling, Pooling::kFirst);
+  for (const char* const config :
+       {R"({"classifier_pooling": "max"})", R"({"classifier_activation": "mish"})",
+        R"({"classifier_bias": true})"}) {
+    EXPECT_FALSE(Load(modern, config).ok()) << config;
+  }
 }
 
 TEST_F(ScoreHeadTest, HeadsThatDoNotFitAreRefused) {

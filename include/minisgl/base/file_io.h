@@ -72,6 +72,8 @@ class FileReplacement {
   FileReplacement& operator=(const FileReplacement&) = delete;
 
   Status Write(std::string_view text);
+  // Replaces bytes that were written, from `offset` on.
+  Status WriteAt(int64_t offset, std::string_view text);
   // Call once, last.
   Status Commit();
 

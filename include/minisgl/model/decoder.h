@@ -70,6 +70,8 @@ struct ForwardInput {
   const int32_t* key_end = nullptr;
   // [T] The same in layers with a sliding window, of models whose texts attend both ways.
   const int32_t* window_key_end = nullptr;
+  // [T] 0, or 1 for tokens of the second of two texts, of encoders with types. Null: all 0.
+  const int32_t* token_types = nullptr;
   // [T] the ids that per-layer embeddings are looked up with; null: token_ids.
   const int32_t* per_layer_ids = nullptr;
   // [T, D] of Ops::activation_dtype(): the target's state, as States returns it, at the place

@@ -41,6 +41,12 @@ struct RowExtras {
   AdapterSlot adapter = kNoAdapter;
   std::optional<HiddenWanted> hidden;
   std::optional<Pooling> pooling;
+  // The vector of a pooled prompt leaves out the tokens before this place.
+  int64_t pooled_from = 0;
+  // The place from which tokens of a pooled prompt are of the second of two texts, for models with
+  // token types (not kLast). No mark stands there: it is for models whose texts attend both ways,
+  // which share no keys.
+  std::optional<int64_t> second_text;
 
   RowExtraSet parts() const;
 };

@@ -44,6 +44,15 @@ struct TextPiece {
 // stop the encoding.
 using TokenSink = std::function<bool(std::span<const TokenId>)>;
 
+// The ids that a tokenizer adds around two texts that a model reads as one: before the first,
+// between both and after the second.
+struct PairFrame {
+  std::vector<TokenId> before, between, after;
+  // How many ids of `between` are of type 0, as the first text. The others, the second text and
+  // `after` are of type 1. Unset: all are of type 0.
+  std::optional<size_t> types_from;
+};
+
 // Incremental decoding by rules specific to one tokenizer. Used by one thread.
 class TokenDecoder {
  public:
@@ -85,6 +94,8 @@ class Tokenizer {
   // The ids that the tokenizer adds before a raw prompt (such as <s>) and after it (usually none).
   virtual std::vector<TokenId> Prefix() const = 0;
   virtual std::vector<TokenId> Suffix() const = 0;
+  // The same for two texts; null if the tokenizer's files do not say it. Lives as long as this.
+  virtual const PairFrame* Pair() const { return nullptr; }
 
   // Returns the text of `ids`, by the rules of the reference library. Special tokens are spelled if
   // `keep_special`, otherwise omitted. Here and below, an unknown id has no text and is not

@@ -297,6 +297,9 @@ struct ModelConfig {
   int64_t num_positions = 0;
   int64_t first_position = 0;  // the row of a text's first token
   int64_t num_token_types = 0;
+  // Not 0: scores have a number added, of their head and the distance of their key, of which there
+  // are so many kinds: DistanceKind (weights/distance_kinds.h).
+  int64_t num_distances = 0;
   bool stored_embedding_norm = false;
   bool lacks_final_norm = false;
   bool gate_in_query = false;   // the gate of attention is stored behind each head's query

@@ -34,6 +34,9 @@ struct VectorModule {
 struct VectorPipeline {
   bool is_stated = false;  // the directory has modules.json
   Pooling pooling = Pooling::kMean;
+  // The tokens of the prompt before a text count (include_prompt); else they are left out of the
+  // vector, with those that the tokenizer puts before them.
+  bool pools_prompt = true;
   std::vector<VectorModule> modules;
   std::optional<int64_t> max_tokens;  // of a text, those that the tokenizer adds included
   bool lowercases = false;            // texts are in lower case before they are encoded
@@ -52,6 +55,13 @@ struct VectorPipeline {
 // sentence-transformers makes it. kBadInput: a module that is not built, by name; files that
 // contradict each other.
 Result<VectorPipeline> LoadVectorPipeline(const std::string& model_dir, int64_t hidden_size);
+
+// True if the directory, or the GGUF file, says that it has a pipeline with a pooling.
+bool HasVectorModules(const std::string& model_dir);
+
+// Sets what the directory says of texts, beside modules: max_tokens, lowercases and prompts. For
+// heads of encoders.
+Status LoadTextBounds(const std::string& model_dir, VectorPipeline* pipeline);
 
 // The vector of a pooled state: what the modules make of it, cut to `dimensions` if they are given
 // and fewer. `normalizes`: the vector is normalised whatever the modules are.

@@ -133,6 +133,22 @@ HWY_INLINE void CapScores(float cap_value, int64_t begin, int64_t end, float* sc
   }
 }
 
+// Adds to each score what its key's distance from the row's token gives in the row's head.
+HWY_NOINLINE void AddDistances(const QueryBlock& block, const Tile& tile, int64_t row,
+                               int64_t num_rows, float* scores) {
+  const F32 d;
+  const AttentionParams& p = *block.params;
+  for (int64_t r = 0; r < num_rows; ++r) {
+    const int64_t head = block.first_head + (row + r) % block.group_size;
+    const float* const bias = p.distance_bias + head * p.distance_stride + p.distance_origin +
+                              tile.first - block.positions[row + r];
+    for (int64_t key = 0; key < kTileKeys; key += kLanes) {
+      float* const to = scores + r * kTileKeys + key;
+      hn::Store(hn::Add(hn::Load(d, to), hn::LoadU(d, bias + key)), d, to);
+    }
+  }
+}
+
 // Scores of keys outside [begin, end) become -infinity.
 HWY_INLINE void MaskScores(int64_t begin, int64_t end, float* scores) {
   const F32 d;
@@ -306,6 +322,7 @@ HWY_NOINLINE void AttendRows(const QueryBlock& block, const Tile& tile, int64_t 
   HWY_ALIGN float rescale[kRowsPadded] = {};
   const VisibleKeys keys = FindVisibleKeys(block, tile, row, kRows);
   ScoreRows<kRows, kRead>(block, tile, block.q + row * block.head_dim, keys.last_end, scores);
+  if (block.params->distance_bias != nullptr) AddDistances(block, tile, row, kRows, scores);
   SoftmaxRows(*block.params, keys, kRows, scores, block.states + row, rescale);
   AddValues<kRows, kRead>(tile, keys, scores, rescale, block.values + row * block.value_width,
                           block.value_width);
@@ -318,6 +335,7 @@ HWY_NOINLINE void AttendRowsBf16(const QueryBlock& block, const Bf16Products& pr
   HWY_ALIGN float rescale[kRowsPadded] = {};
   const VisibleKeys keys = FindVisibleKeys(block, tile, row, num_rows);
   products.score(block, tile, row, num_rows, keys.last_end, fetches, scores);
+  if (block.params->distance_bias != nullptr) AddDistances(block, tile, row, num_rows, scores);
   SoftmaxRows(*block.params, keys, num_rows, scores, block.states + row, rescale);
   products.add_values(block, tile, keys, row, num_rows, fetches, scores, rescale);
 }

@@ -383,6 +383,7 @@ class TokenizerJsonReader {
                              ReadPostProcessor(root_["post_processor"], has_id));
     parts_.prefix = std::move(around.prefix);
     parts_.suffix = std::move(around.suffix);
+    parts_.pair = std::move(around.pair);
     return {};
   }
 

@@ -24,6 +24,12 @@ class PostProcessorReader {
       Surroundings added;
       MINISGL_RETURN_IF_ERROR(ReadPair(place["cls"], &added.prefix));
       MINISGL_RETURN_IF_ERROR(ReadPair(place["sep"], &added.suffix));
+      PairFrame pair = {added.prefix, added.suffix, added.suffix, std::nullopt};
+      if (type == "BertProcessing") pair.types_from = pair.between.size();
+      if (type == "RobertaProcessing") {
+        pair.between.insert(pair.between.end(), added.suffix.begin(), added.suffix.end());
+      }
+      added.pair = std::make_shared<PairFrame>(std::move(pair));
       Add(added, around);
       return {};
     }
@@ -57,6 +63,8 @@ class PostProcessorReader {
   static void Add(const Surroundings& outer, Surroundings* around) {
     around->prefix.insert(around->prefix.begin(), outer.prefix.begin(), outer.prefix.end());
     around->suffix.insert(around->suffix.end(), outer.suffix.begin(), outer.suffix.end());
+    const bool is_first = around->num_steps++ == 0;
+    around->pair = is_first ? outer.pair : nullptr;
   }
 
   Status ReadId(const JsonPlace& place, std::vector<TokenId>* ids) const {
@@ -97,8 +105,58 @@ class PostProcessorReader {
       }
     }
     if (!past_text) return place["single"].Error("has no place for the text");
+    added.pair = ReadTwo(place);
     Add(added, around);
     return {};
+  }
+
+  // An element of a template: a text, or the ids of a token.
+  struct Element {
+    std::string text;  // "A" or "B"; "": ids
+    std::vector<TokenId> ids;
+    int64_t type = 0;
+  };
+  Result<Element> ReadElement(const JsonPlace& place, const JsonPlace& piece) const {
+    Element element;
+    const JsonPlace token = piece["SpecialToken"], sequence = piece["Sequence"];
+    const JsonPlace& read = sequence.is_null() ? token : sequence;
+    MINISGL_ASSIGN_OR_RETURN(element.type, read["type_id"].Int(0, 1));
+    MINISGL_ASSIGN_OR_RETURN(const std::string name, read["id"].String());
+    if (!sequence.is_null()) {
+      element.text = name;
+      return element;
+    }
+    MINISGL_ASSIGN_OR_RETURN(const auto ids, Few(place["special_tokens"][name]["ids"]));
+    for (const JsonPlace& id : ids) MINISGL_RETURN_IF_ERROR(ReadId(id, &element.ids));
+    return element;
+  }
+
+  // What a template adds to two texts. Most models never see two: what is not understood is null.
+  std::shared_ptr<const PairFrame> ReadTwo(const JsonPlace& place) const {
+    const auto pieces = Few(place["pair"]);
+    if (!pieces.ok()) return nullptr;
+    PairFrame pair;
+    std::vector<TokenId>* at = &pair.before;
+    int64_t type = 0;
+    for (const JsonPlace& piece : *pieces) {
+      const Result<Element> element = ReadElement(place, piece);
+      if (!element.ok() || element->type < type) return nullptr;
+      if (element->type > std::exchange(type, element->type)) {
+        if (at != &pair.between) return nullptr;
+        pair.types_from = pair.between.size();
+      }
+      if (element->text.empty()) {
+        at->insert(at->end(), element->ids.begin(), element->ids.end());
+      } else if (element->text == "A" && at == &pair.before) {
+        at = &pair.between;
+      } else if (element->text == "B" && at == &pair.between) {
+        at = &pair.after;
+      } else {
+        return nullptr;
+      }
+    }
+    if (at != &pair.after) return nullptr;
+    return std::make_shared<PairFrame>(std::move(pair));
   }
 
   const std::function<bool(int64_t)>& has_id_;

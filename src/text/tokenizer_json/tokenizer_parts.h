@@ -27,6 +27,7 @@ struct TokenizerParts {
   std::unique_ptr<const SpellingDecoder> decoder;
   std::vector<AddedTokenRule> added;  // ids may be in the vocabulary
   std::vector<TokenId> prefix, suffix;
+  std::shared_ptr<const PairFrame> pair;
   Role bos, eos, unk, pad;
 };
 

@@ -1,0 +1,96 @@
+// The prompts of a row whose documents are ranked by a model that reads a query and a document as
+// two texts (a cross encoder): one for each pair.
+//
+// A pair that is longer than the model's bound is cut as the reference does (the strategy
+// longest_first): the longer text loses its end until both are equally long, then both do.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "batch/row_prompt.h"
+#include "batch/texts_row.h"
+#include "minisgl/plan/row_extras.h"
+
+namespace minisgl::batch {
+namespace {
+
+// Cuts the two to `most` tokens together.
+void CutPair(int64_t most, std::vector<TokenId>* first, std::vector<TokenId>* second) {
+  int64_t shorter = std::ssize(*first), longer = std::ssize(*second);
+  const bool is_swapped = shorter > longer;
+  if (is_swapped) std::swap(shorter, longer);
+  longer = shorter > most ? shorter : std::max(shorter, most - shorter);
+  if (shorter + longer > most) {
+    shorter = most / 2;
+    longer = shorter + most % 2;
+  }
+  if (is_swapped) std::swap(shorter, longer);
+  first->resize(std::min(first->size(), static_cast<size_t>(shorter)));
+  second->resize(std::min(second->size(), static_cast<size_t>(longer)));
+}
+
+std::vector<TokenId> Join(const PairFrame& frame, const std::vector<TokenId>& first,
+                          const std::vector<TokenId>& second) {
+  std::vector<TokenId> ids;
+  for (const auto* part : {&frame.before, &first, &frame.between, &second, &frame.after}) {
+    ids.insert(ids.end(), part->begin(), part->end());
+  }
+  return ids;
+}
+
+}  // namespace
+
+std::optional<RowError> PromptBuilder::BuildPairs(Row* row, std::vector<Prompt>* prompts,
+                                                  const std::atomic<bool>* cancelled) const {
+  const EmbeddingOptions& embedding = options_.embedding;
+  if (auto error = CheckNoInstruction(embedding.rank, *row)) return error;
+  const PairFrame& frame = *embedding.pair;
+  const int64_t num_added =
+      std::ssize(frame.before) + std::ssize(frame.between) + std::ssize(frame.after);
+  const int64_t most = TextMax();
+  if (num_added > most) {
+    return RowError{"length_exceeded",
+                    fmt::format("what stands around two texts has {} tokens; the context holds {}",
+                                num_added, most),
+                    ""};
+  }
+  std::vector<std::vector<TokenId>> queries;
+  for (std::string& query : QueriesOf(embedding.rank, *row)) {
+    queries.emplace_back();
+    if (auto error = EncodeText({std::move(query), {}}, cancelled, &queries.back())) return error;
+  }
+  for (EmbeddedText& text : row->texts) {
+    const size_t i = prompts->size();
+    std::vector<TokenId> query = queries[queries.size() == 1 ? 0 : i], document;
+    if (auto error = EncodeText(std::move(text), cancelled, &document)) return error;
+    const int64_t length = std::ssize(query) + std::ssize(document) + num_added;
+    if (length > most) {
+      const std::string which = row->is_one_text ? "" : fmt::format(" {}", i);
+      row->warnings.push_back(
+          fmt::format("the query and document{} were cut to {} of {} tokens, the most that the "
+                      "model takes",
+                      which, most, length));
+      CutPair(most - num_added, &query, &document);
+    }
+    Prompt prompt = BeginEmbedded(*row);
+    prompt.ids = Join(frame, query, document);
+    if (prompt.ids.empty()) {
+      return InvalidRow("the query and a document are empty: they have no tokens", "text");
+    }
+    if (embedding.has_types && frame.types_from) {
+      RowExtras extras = *prompt.extras;
+      extras.second_text =
+          std::ssize(frame.before) + std::ssize(query) + static_cast<int64_t>(*frame.types_from);
+      prompt.extras = std::make_shared<RowExtras>(std::move(extras));
+    }
+    prompts->push_back(std::move(prompt));
+  }
+  return std::nullopt;
+}
+
+}  // namespace minisgl::batch
