@@ -78,6 +78,7 @@ std::optional<RowError> PromptBuilder::BuildPairs(Row* row, std::vector<Prompt>*
       CutPair(most - num_added, &query, &document);
     }
     Prompt prompt = BeginEmbedded(*row);
+    if (auto error = SetAdapter(*row, &prompt)) return error;
     prompt.ids = Join(frame, query, document);
     if (prompt.ids.empty()) {
       return InvalidRow("the query and a document are empty: they have no tokens", "text");

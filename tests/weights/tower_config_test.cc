@@ -11,31 +11,31 @@
 namespace minisgl {
 namespace {
 
-Json Parse(const std::string& text) {
+Json ParseTower(const std::string& text) {
   auto json = ParseJson(text);
   EXPECT_TRUE(json.ok()) << json.status().message() << text;
   return json.ok() ? *std::move(json) : Json();
 }
 
 TowerConfig Tower(const std::string& text) {
-  auto config = ReadTowerConfig(Parse(text));
+  auto config = ReadTowerConfig(ParseTower(text));
   EXPECT_TRUE(config.ok()) << config.status().message();
   EXPECT_TRUE(config.ok() && config->has_value()) << text;
   return config.ok() ? config->value_or(TowerConfig()) : TowerConfig();
 }
 
 Status Refused(const std::string& text) {
-  const auto config = ReadTowerConfig(Parse(text));
+  const auto config = ReadTowerConfig(ParseTower(text));
   EXPECT_FALSE(config.ok()) << text;
   return config.status();
 }
 
 // `text` with `key` of vision_config, or of the whole with a leading '/', set to `value`.
 std::string With(const std::string& text, const std::string& key, const std::string& value) {
-  Json json = Parse(text);
-  if (key.starts_with('/')) return json.Set(key.substr(1), Parse(value)).Dump();
+  Json json = ParseTower(text);
+  if (key.starts_with('/')) return json.Set(key.substr(1), ParseTower(value)).Dump();
   Json vision = *json.Find("vision_config");
-  vision.Set(key, Parse(value));
+  vision.Set(key, ParseTower(value));
   return json.Set("vision_config", std::move(vision)).Dump();
 }
 
@@ -97,7 +97,7 @@ TEST(TowerConfigTest, PublishedConfigurations) {
 TEST(TowerConfigTest, ModelsWithoutTowers) {
   for (const char* text : {R"({"model_type": "llama", "hidden_size": 64})",
                            R"({"model_type": "gemma3", "vision_config": null})"}) {
-    const auto config = ReadTowerConfig(Parse(text));
+    const auto config = ReadTowerConfig(ParseTower(text));
     ASSERT_TRUE(config.ok()) << config.status().message();
     EXPECT_FALSE(config->has_value());
   }
