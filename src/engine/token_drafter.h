@@ -7,20 +7,20 @@
 //   attend to keys from 1 on.
 // - A DFlash head. It makes keys and values for token i of the target's state there, and has rows
 //   for drafts alone.
-// - An assistant of Gemma 4. It reads the target's keys and has none, and has rows for drafts alone,
-//   all at the place of the last known token, of which the first reads the state before that.
-// The first three write the keys and values of token i at that token's slot. So what stands in a slot is
-// decided by the tokens up to it, as the target's keys and values are, and prefixes are shared by
-// the same pages.
+// - An assistant of Gemma 4. It reads the target's keys and has none, and has rows for drafts
+//   alone, all at the place of the last known token. The first of them reads the state before it.
+// The first three write the keys and values of token i at that token's slot. So what stands in a
+// slot is decided by the tokens up to it, as the target's keys and values are, and prefixes are
+// shared by the same pages.
 //
 // After a step the drafter reads the step's tokens, less the drafts that were rejected (Feed). For
-// the second kind the state behind the last token of each page is kept, for the row of the token
-// after it. Before a step it drafts (Propose). The first row of the first two kinds is that of the
-// last known token, the next ones read the draft before them, and in place of the target's state
-// the one behind the row before. A DFlash head drafts all at once: a block of the last known token
-// and of mask tokens. These keys are overwritten once the drafts are verified. A row with a page
-// whose keys the drafter has not written, because steps of many rows leave it out, has no good
-// drafts: its last token is repeated.
+// the second and the fourth kind the state behind the last token of each page is kept, for the row
+// of the token after it. Before a step it drafts (Propose). The first row of a small model or a
+// layer is that of the last known token, the next ones read the draft before them, and in place of
+// the target's state the one behind the row before. A DFlash head drafts all at once: a block of
+// the last known token and of mask tokens. These keys are overwritten once the drafts are verified.
+// A row with a page whose keys the drafter has not written, because steps of many rows leave it
+// out, has no good drafts: its last token is repeated.
 //
 // Used by one thread, except for TakeLoaded.
 #pragma once
