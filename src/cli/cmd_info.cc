@@ -313,7 +313,7 @@ Status DescribeEngine(const InfoOptions& options, const TextModel& text, load::M
   MINISGL_ASSIGN_OR_RETURN(facts->models,
                            load::ModelsOf(facts->config, text, options.engine, &facts->no_images));
   MINISGL_RETURN_IF_ERROR(DescribeAdapters(text, facts->config, out));
-  MINISGL_RETURN_IF_ERROR(load::AddAdapters(text, &facts->models));
+  MINISGL_RETURN_IF_ERROR(load::AddAdapters(text, options.engine.max_adapters, &facts->models));
   Result<load::EngineSetup> engine = load::ResolveEngine(options.engine, facts->models, text.dir);
   if (engine.ok()) {
     facts->engine = std::move(engine).value();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/decode_graphs.h"
@@ -137,12 +138,16 @@ std::optional<uint64_t> DeviceBytes(const ModelList& models, const PlanOptions& 
                                           DeviceLimitsOf(models, {0, options.num_ranks}, limits)));
 }
 
-// Bytes of adapters, on all ranks.
+// Bytes of the largest adapters that may be loaded at once, on all ranks.
 std::optional<uint64_t> AdapterBytesOf(const ModelList& models, const PlanOptions& options) {
-  std::optional<uint64_t> sum = 0;
+  std::vector<uint64_t> bytes;
   for (const auto& adapter : models.adapters()) {
-    const auto all = CheckedMul(AdapterBytes(models.target(), *adapter),
-                                static_cast<uint64_t>(options.num_ranks));
+    bytes.push_back(AdapterBytes(models.target(), *adapter));
+  }
+  std::sort(bytes.rbegin(), bytes.rend());
+  std::optional<uint64_t> sum = 0;
+  for (size_t i = 0; i < bytes.size() && std::cmp_less(i, models.max_adapters()); ++i) {
+    const auto all = CheckedMul(bytes[i], static_cast<uint64_t>(options.num_ranks));
     sum = sum && all ? CheckedAdd(*sum, *all) : std::nullopt;
   }
   return sum;

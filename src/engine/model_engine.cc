@@ -88,6 +88,12 @@ struct Step {
   std::span<const TokenId> drafts;
   std::span<uint32_t> mask;
   bool is_filled = false;
+  // An adapter that is loaded, or dropped (an empty list), after the step and before it is done.
+  struct AdapterChange {
+    AdapterSlot adapter = kNoAdapter;
+    RankAdapters packed;
+  };
+  std::vector<AdapterChange> adapters;
   // States to write after the step, and before it is done. Destroyed when it is collected.
   std::vector<std::unique_ptr<HostStateCopy>> writes;
   bool done = false;
@@ -157,6 +163,7 @@ class ModelEngine final : public Engine {
       : runner_(std::move(runner)),
         models_(runner_->models()),
         blocks_(LayoutsOf(models_, runner_->limits().page_size)),
+        adapters_(MakeAdapters()),
         thread_([this] { Work(); }) {}
 
   // Plans that have not begun are dropped: no caller is left to collect them.
@@ -227,6 +234,8 @@ class ModelEngine final : public Engine {
     return result;
   }
 
+  AdapterSource* adapter_source() override { return adapters_.get(); }
+
   int64_t KvBlockBytes(int32_t block_tokens) const override {
     if (limits().num_window_pages > 0) return 0;
     int64_t bytes = 0;
@@ -286,6 +295,31 @@ class ModelEngine final : public Engine {
     return layouts;
   }
 
+  std::unique_ptr<AdapterStore> MakeAdapters() {
+    const auto make = [this](int32_t num_adapters, int32_t max_loaded, AdapterStore::Pack pack) {
+      return std::make_unique<AdapterStore>(num_adapters, max_loaded, std::move(pack),
+                                            [this](AdapterSlot adapter, RankAdapters packed) {
+                                              ChangeAdapter({adapter, std::move(packed)});
+                                            });
+    };
+    return runner_->MakeAdapterStore(make);
+  }
+
+  // After all launched steps.
+  void ChangeAdapter(Step::AdapterChange change) {
+    const std::lock_guard lock(mutex_);
+    if (steps_.empty() || steps_.back().done) {
+      Apply(change);  // nothing runs
+    } else {
+      steps_.back().adapters.push_back(std::move(change));
+    }
+  }
+
+  void Apply(const Step::AdapterChange& change) {
+    runner_->SetAdapter(change.adapter, change.packed);
+    if (change.packed.empty()) adapters_->Freed();
+  }
+
   // True if the first `count` steps since the start have run.
   bool HasRun(size_t count) {
     const std::lock_guard lock(mutex_);
@@ -316,6 +350,9 @@ class ModelEngine final : public Engine {
         write->Write();
         lock.lock();
       }
+      // Another one may be added while nothing of the step is left to do.
+      for (const Step::AdapterChange& change : step.adapters) Apply(change);
+      step.adapters.clear();
       step.done = true;
       changed_.notify_all();
     }
@@ -349,10 +386,11 @@ class ModelEngine final : public Engine {
     changed_.notify_all();
   }
 
-  const std::unique_ptr<StepRunner> runner_;     // used by the thread only, after it starts
-  const std::vector<const ModelState*> models_;  // of each rank
-  const std::vector<KvBlockLayout> blocks_;      // likewise
-  std::mutex mutex_;                             // guards all below except thread_
+  const std::unique_ptr<StepRunner> runner_;      // used by the thread only, after it starts
+  const std::vector<const ModelState*> models_;   // of each rank
+  const std::vector<KvBlockLayout> blocks_;       // likewise
+  const std::unique_ptr<AdapterStore> adapters_;  // null: all adapters are loaded
+  std::mutex mutex_;                              // guards all below except thread_
   std::condition_variable changed_;
   std::deque<Step> steps_;  // in flight, the oldest first
   size_t num_begun_ = 0;    // of steps_, by the thread

@@ -50,6 +50,7 @@ Result<std::unique_ptr<ModelState>> ModelState::Make(const ModelList& models,
 }
 
 Status ModelState::LoadAdapters(const ModelList& models, const Checkpoint& checkpoint) {
+  if (!models.loads_all_adapters()) return Status();
   AdapterSlot slot = 0;
   for (const auto& adapter : models.adapters()) {
     MINISGL_ASSIGN_OR_RETURN(auto packed, decoder_->adapters()->Pack(adapter, checkpoint));

@@ -41,6 +41,8 @@ class ModelState {
   const RankModel& beside(size_t index) const { return *beside_[index - 1]; }
   // Null if there is none.
   Tower* tower() const { return tower_; }
+  // Null unless the list has adapters.
+  DecoderAdapters* adapters() const { return decoder_->adapters(); }
   // The drafter; null: there is none.
   Decoder* drafter() const { return drafter_; }
 

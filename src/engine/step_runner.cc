@@ -56,10 +56,36 @@ Status StepRunner::Load(const ModelList& models, const ModelFiles& files, const 
   states.erase(states.begin());
   others_ = std::move(states);
   encoded_.emplace(state_->model().tower(), ops_);
+  if (!models.loads_all_adapters()) {
+    models_ = models;
+    files_ = files;
+  }
   MINISGL_RETURN_IF_ERROR(MakeDrafter(models, limits));
   MINISGL_ASSIGN_OR_RETURN(token_ids_, DeviceArray<TokenId>::Make(
                                            ops_, {static_cast<uint64_t>(limits.max_step_tokens)}));
   return Status();
+}
+
+std::unique_ptr<AdapterStore> StepRunner::MakeAdapterStore(const MakeStore& make) const {
+  if (models_.loads_all_adapters()) return nullptr;
+  const auto pack = [this](AdapterSlot adapter) -> Result<RankAdapters> {
+    RankAdapters packed;
+    for (const ModelState* model : models()) {
+      MINISGL_ASSIGN_OR_RETURN(
+          auto own,
+          model->adapters()->Pack(models_.adapters()[static_cast<size_t>(adapter)], (*files_)[0]));
+      packed.push_back(std::move(own));
+    }
+    return packed;
+  };
+  return make(static_cast<int32_t>(models_.adapters().size()), models_.max_adapters(), pack);
+}
+
+void StepRunner::SetAdapter(AdapterSlot adapter, const RankAdapters& packed) {
+  const std::vector<const ModelState*> all = models();
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    all[rank]->adapters()->Set(adapter, packed.empty() ? nullptr : packed[rank]);
+  }
 }
 
 void StepRunner::OnRanks(const std::function<void(ModelState*, bool is_first)>& of) {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/adapter_store.h"
 #include "engine/encoded_inputs.h"
 #include "engine/pooled_prompts.h"
 #include "engine/rank_threads.h"
@@ -48,6 +49,14 @@ class StepRunner {
   // May throw std::bad_alloc. The plan's table writes are applied all the same, so later steps may
   // run.
   StepResult Run(const BatchPlan& plan, const Sources& sources);
+
+  // Null: all adapters of the list are loaded, or there are none.
+  using MakeStore = std::function<std::unique_ptr<AdapterStore>(
+      int32_t num_adapters, int32_t max_loaded, AdapterStore::Pack pack)>;
+  std::unique_ptr<AdapterStore> MakeAdapterStore(const MakeStore& make) const;
+  // Gives an adapter to the decoder of each rank, or takes it (an empty list). Not while a step
+  // runs.
+  void SetAdapter(AdapterSlot adapter, const RankAdapters& packed);
 
   // Pages got keys and values from the host.
   void TakeLoaded(std::span<const PageId> pages) {
@@ -105,6 +114,9 @@ class StepRunner {
   // them that ends its prompt, from the step whose layers ran last.
   std::vector<std::vector<float>> Pool(const BatchPlan& plan);
 
+  // Of adapters that are loaded later, and the files of the target.
+  ModelList models_;
+  std::optional<ModelFiles> files_;
   const std::vector<std::unique_ptr<Ops>> all_ops_;  // of each rank; outlive what they made, below
   Ops* const ops_;                                   // of the first
   std::unique_ptr<StepState> state_;

@@ -88,6 +88,12 @@ void NumberSlots(AdapterNames* names) {
   }
 }
 
+// Packing such a matrix takes the threads that steps use.
+bool HasWholeProduct(const Adapter& adapter) {
+  return std::any_of(adapter.changes.begin(), adapter.changes.end(),
+                     [](const AdapterChange& change) { return change.weight.data != nullptr; });
+}
+
 }  // namespace
 
 std::string CheckAdapterOption(const std::string& text) {
@@ -155,7 +161,7 @@ Status SetMergedConfig(const TextModel& text, ModelConfig* config) {
   return Status();
 }
 
-Status AddAdapters(const TextModel& text, ModelList* models) {
+Status AddAdapters(const TextModel& text, int32_t max_loaded, ModelList* models) {
   models->SetMerged(text.merged_adapter);
   const AdapterNames* const names = text.adapters.get();
   if (names == nullptr) return Status();
@@ -166,7 +172,15 @@ Status AddAdapters(const TextModel& text, ModelList* models) {
     if (slot >= adapters.size()) adapters.resize(slot + 1);
     adapters[slot] = adapter.files;
   }
-  models->SetAdapters(std::move(adapters));
+  models->SetAdapters(std::move(adapters), max_loaded);
+  if (models->loads_all_adapters()) return Status();
+  for (const NamedAdapter& adapter : names->list) {
+    if (!HasWholeProduct(*adapter.files)) continue;
+    return UsageError(
+        "--max-adapters {}: {} has whole matrices in place of the model's (modules_to_save), which "
+        "are loaded at the start alone; give at least {}",
+        max_loaded, adapter.name, models->adapters().size());
+  }
   return Status();
 }
 

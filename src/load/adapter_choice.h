@@ -34,7 +34,8 @@ Result<std::shared_ptr<const Adapter>> LoadMergedAdapter(const ModelOptions& opt
 // The configuration of the model with that adapter. Errors of CheckAdapterFits.
 Status SetMergedConfig(const TextModel& text, ModelConfig* config);
 
-// Adds the adapters to the list, each content once. Errors of CheckAdapterFits.
-Status AddAdapters(const TextModel& text, ModelList* models);
+// Adds the adapters to the list, each content once. Errors of CheckAdapterFits; kUsage if there are
+// more than may be in memory at once, and one has a module that can only be loaded at the start.
+Status AddAdapters(const TextModel& text, int32_t max_loaded, ModelList* models);
 
 }  // namespace minisgl::load

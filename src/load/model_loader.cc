@@ -285,7 +285,7 @@ Result<ModelFacts> LoadModelFacts(const TextModel& text, const EngineOptions& op
                            LoadGenerationConfig(text.dir, facts.config.vocab_size));
   MINISGL_RETURN_IF_ERROR(SetMergedConfig(text, &facts.config));
   MINISGL_ASSIGN_OR_RETURN(facts.models, ModelsOf(facts.config, text, options, &facts.no_images));
-  MINISGL_RETURN_IF_ERROR(AddAdapters(text, &facts.models));
+  MINISGL_RETURN_IF_ERROR(AddAdapters(text, options.max_adapters, &facts.models));
   MINISGL_ASSIGN_OR_RETURN(facts.engine, ResolveEngine(options, facts.models, text.dir));
   facts.models = ModelsThatRun(facts.engine, facts.models);
   if (facts.no_images.ok()) facts.no_images = ImagesStatus(facts.engine);

@@ -91,6 +91,15 @@ void AddAdapterOptions(OptionTable* app, const std::string& group, ModelOptions*
       ->Advanced();
 }
 
+void AddMaxAdapters(OptionTable* app, const std::string& group, EngineOptions* options) {
+  app->Add("--max-adapters", &options->max_adapters,
+           "Adapters in memory at once; rows of others wait until there is room (default 32)")
+      ->Check(IntegerIn(1, 4096))
+      ->TypeName("N")
+      ->Group(group)
+      ->Advanced();
+}
+
 void AddCpuOptions(OptionTable* app, const std::string& group, EngineOptions* options) {
   app->Add("--threads", &options->threads, "Compute threads (default: the usable cores)")
       ->Check(IntegerIn(1, 1024))
@@ -383,6 +392,7 @@ void AddEngineOptions(OptionTable* app, EngineOptions* options) {
       ->Group(group)
       ->Advanced();
   AddCpuOptions(app, group, options);
+  AddMaxAdapters(app, group, options);
   app->AddCall(
          "--speculate",
          [options](const std::string& text) {

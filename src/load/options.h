@@ -105,6 +105,10 @@ struct PrefixCacheOptions {
   int64_t host_bytes = 0;  // of the tier in memory; 0: none
 };
 
+// Adapters in memory at once, unless --max-adapters says otherwise: of rank 16 over a model of 8
+// billion weights they take 5 GB.
+inline constexpr int32_t kMaxAdapters = 32;
+
 // Options of the device, the scheduler and the KV cache.
 struct EngineOptions {
   DeviceOption device;
@@ -142,7 +146,8 @@ struct EngineOptions {
   bool pin_threads = false;
   std::string pack_cache;  // directory of packed weights; "": they are not written
   DraftOption drafts;
-  PrefixCacheOptions prefix_cache;  // of run and chat
+  int32_t max_adapters = kMaxAdapters;  // in memory at once
+  PrefixCacheOptions prefix_cache;      // of run and chat
   // The share of its own rate that a chat keeps beside a batch; 0: no bound; -1: the device's
   // default.
   double chat_share = -1;

@@ -50,7 +50,8 @@ class SchedulerRuntime : public Runtime {
                     ? nullptr
                     : std::make_unique<PrefixSource>(engine_.get(), store_.get(),
                                                      MakeWorkThreads(NumStoreThreads()))),
-        has_source_(source_ != nullptr || options.scheduler.kv_source != nullptr),
+        has_source_(source_ != nullptr || options.scheduler.kv_source != nullptr ||
+                    engine_->adapter_source() != nullptr),
         grammars_(tokenizer == nullptr ? nullptr
                                        : std::make_unique<GrammarCompiler>(
                                              tokenizer, limits_.vocab_size, [this] { Wake(); })),

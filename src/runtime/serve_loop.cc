@@ -28,7 +28,9 @@ bool ScoresTokens(const Prompt& prompt) {
          sampling.prompt_logprobs_begin < static_cast<int64_t>(prompt.ids.size());
 }
 
-SchedulerOptions WithObservers(SchedulerOptions options, CacheObserver* cache_observer) {
+SchedulerOptions WithObservers(SchedulerOptions options, CacheObserver* cache_observer,
+                               Engine* engine) {
+  if (options.adapter_source == nullptr) options.adapter_source = engine->adapter_source();
   options.record_notes = true;  // waiting times are computed from them
   if (cache_observer != nullptr) options.cache_observer = cache_observer;
   return options;
@@ -49,7 +51,7 @@ ServeLoop::ServeLoop(Engine* engine, const Tokenizer* tokenizer, const RuntimeOp
                         ? std::make_unique<CacheEventWriter>(options.cache_event_sink, now_,
                                                              limits_.page_size, limits_.num_pages)
                         : nullptr),
-      scheduler_(limits_, WithObservers(options.scheduler, cache_events_.get())),
+      scheduler_(limits_, WithObservers(options.scheduler, cache_events_.get(), engine)),
       kernel_profile_(options.kernel_profile) {
   histograms_published_ = last_collected_ = now_();
   if (options.trace_sink) trace_.emplace(options.trace_sink, last_collected_);

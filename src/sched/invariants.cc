@@ -272,6 +272,12 @@ void Scheduler::Impl::CheckSaves() const {
   });
 }
 
+void Scheduler::Impl::CheckAdapters() const {
+  std::vector<const RequestState*> all;
+  for (const auto& [id, state] : requests) all.push_back(state.get());
+  queues.adapters().CheckInvariants(all);
+}
+
 void Scheduler::Impl::CheckInvariants() const {
   std::vector<PageId> taken, window_claims;
   std::vector<StateSlot> load_states;
@@ -301,6 +307,7 @@ void Scheduler::Impl::CheckInvariants() const {
   for (PrefixNode* node : pages.saver().Locks()) locked.push_back(node);
   CheckSaves();
   CheckEncoders();
+  CheckAdapters();
   pages.states().CheckInvariants(load_states, pages.saver().Holds());
   pages.cache().CheckInvariants(taken, window_claims);
   pages.cache().cache().CheckInvariants(locked);

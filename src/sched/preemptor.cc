@@ -59,7 +59,8 @@ void Preemptor::Preempt(RequestState* state) {
   state->phase = Phase::kWaiting;
   state->in_token_pool = false;
   state->clean_pages = 0;
-  queues_->waiting().Add(state);
+  queues_->adapters().Leave(state);
+  queues_->Add(state);
   context_->Note(SchedNote::Kind::kPreempted, state->request.id, state->preemptions);
 }
 

@@ -212,6 +212,7 @@ int64_t PrefillManager::WantedPages(const RequestState& state, const PrefixMatch
 void PrefillManager::Admit(RequestState* state, PrefixMatch match, int64_t load_len) {
   queues_->waiting().Remove(state);
   queues_->waiting().CountAdmission();
+  queues_->adapters().Run(state);
   const auto cached_pages = static_cast<int64_t>(match.cached_pages);
   pages_->Admit(state, std::move(match));
   encoders_->Pass(state);

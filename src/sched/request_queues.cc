@@ -34,7 +34,13 @@ void RequestQueues::StopComputing(const RequestState& state, int32_t first, int3
   for (RequestState* waiter : waiters) waiting_.Unhold(waiter, kHeldByPrefix);
 }
 
+void RequestQueues::Add(RequestState* state) {
+  waiting_.Add(state);
+  adapters_.Wait(state, &waiting_);
+}
+
 void RequestQueues::Remove(RequestState* state) {
+  adapters_.Leave(state);
   if ((state->holds & kHeldByPrefix) != 0) computing_.RemoveWaiter(state->awaited_hash, state);
   if (waiting_.Contains(state)) waiting_.Remove(state);
 }

@@ -38,13 +38,18 @@ namespace minisgl::sched {
 enum class Phase : uint8_t { kWaiting, kLoading, kPrefill, kDecode, kEnded };
 
 // Why a waiting request may not be tried, as bits: its gate is closed, an earlier turn has not
-// ended, the KV source does not know yet, or another request computes a prefix of it.
+// ended, the KV source does not know yet, another request computes a prefix of it, or its adapter
+// is not loaded.
 enum HoldReason : uint8_t {
   kHeldByGate = 1,
   kHeldByTurn = 2,
   kHeldBySource = 4,
-  kHeldByPrefix = 8
+  kHeldByPrefix = 8,
+  kHeldByAdapter = 16
 };
+
+// How a request is counted for its adapter (adapter_ledger.h).
+enum class AdapterUse : uint8_t { kNone, kWaits, kRuns };
 
 // A state slot of a running request.
 struct StateEntry {
@@ -127,6 +132,8 @@ struct RequestState {
   int64_t awaited_mask = -1;
   // The step in flight with its row lacks a mask: tokens are dropped when it is collected.
   bool drops_tokens = false;
+
+  AdapterUse adapter_use = AdapterUse::kNone;
 
   bool is_loading = false;  // its load has not ended
   int64_t load_len = 0;     // tokens that the load writes, from launched_len on

@@ -35,7 +35,7 @@ Scheduler::Impl::Impl(const EngineLimits& limits, const SchedulerOptions& option
     : context(limits, options),
       pages(limits, options),
       encoders(options, limits.encodes_in_pieces),
-      queues(limits, options.queue, pages.prefix_cache()),
+      queues(limits, options.queue, pages.prefix_cache(), options.adapter_source),
       chat_room(&context),
       preemptor(&context, &pages, &encoders, &queues, &draft),
       prefill(&context, &pages, &encoders, &queues, &draft, &preemptor),
@@ -83,7 +83,7 @@ void Scheduler::Impl::Submit(Request request) {
   }
   if (state->request.is_gated) state->holds |= sched::kHeldByGate;
   if (session != 0 && !queues.sessions().AddTurn(state)) state->holds |= sched::kHeldByTurn;
-  queues.waiting().Add(state);
+  queues.Add(state);
   awaits_turns |= session != 0 && state->is_chat();
 }
 
@@ -139,6 +139,7 @@ void Scheduler::Impl::EndById(RequestId id, EndReason reason) {
 
 std::shared_ptr<const BatchPlan> Scheduler::Impl::Next() {
   CollectLoads();
+  UpdateAdapters();
   pages.saver().CollectSaved();
   if (static_cast<int32_t>(in_flight.size()) >= context.limits.max_in_flight) return nullptr;
   if (!in_flight.empty() && in_flight.back().needs_masks) return nullptr;
@@ -328,6 +329,14 @@ void Scheduler::Impl::CollectLoads() {
     } else {
       pages.states().EndLoad(state, false);
       ForgetIfDone(state);
+    }
+  }
+}
+
+void Scheduler::Impl::UpdateAdapters() {
+  for (const AdapterLoad& load : queues.adapters().Update(&queues.waiting())) {
+    for (RequestState* state : queues.adapters().WaitingFor(load.adapter)) {
+      End(state, EndReason::kFailed, "adapter_load_failed", load.error);
     }
   }
 }

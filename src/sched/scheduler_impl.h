@@ -101,6 +101,8 @@ struct Scheduler::Impl {
 
   // Takes the results of loads that ended.
   void CollectLoads();
+  // Begins and ends loads of adapters, and ends the requests of those that failed.
+  void UpdateAdapters();
   void CollectLoad(RequestState* state, const KvLoadResult& result);
   // Takes the result of one row of a collected step: `kv_len` tokens, the last `num_drafts` of them
   // drafted, and masks at `places_made` of its places.
@@ -144,6 +146,7 @@ struct Scheduler::Impl {
   void CheckSaves() const;
   void CheckWindows() const;
   void CheckEncoders() const;
+  void CheckAdapters() const;
   void CheckRoom(const InFlight& step);
 
   sched::SchedulerContext context;

@@ -40,6 +40,8 @@ class WaitingQueue {
   // A request of the queue was admitted: the others age by one admission.
   void CountAdmission() { ++num_admissions_; }
 
+  int64_t num_admissions() const { return num_admissions_; }
+
   // True if so many were admitted since its arrival that it goes before all classes.
   bool IsAged(const RequestState& state) const {
     return num_admissions_ - state.admissions_at_arrival >= kAgeingAdmissions;

@@ -20,6 +20,7 @@
 #include "minisgl/base/ids.h"
 #include "minisgl/base/status.h"
 #include "minisgl/batch_plan.h"
+#include "minisgl/plan/adapter_source.h"
 #include "minisgl/row_result.h"
 
 namespace minisgl {
@@ -114,6 +115,9 @@ class Engine {
   virtual std::vector<std::vector<TokenId>> GuideDrafts(const DraftGuide& guide) = 0;
   // Waits for the oldest plan in flight and returns its result. REQUIRES a plan in flight.
   virtual StepResult Collect() = 0;
+
+  // Loads adapters while requests run; null: all are loaded. Outlived by the engine.
+  virtual AdapterSource* adapter_source() { return nullptr; }
 
   // Bytes of a block of `block_tokens` tokens, a multiple of the page size. 0: pages cannot be
   // copied, because some layers keep keys and values in window pages, or none has any.

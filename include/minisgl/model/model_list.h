@@ -21,6 +21,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -112,11 +113,17 @@ class ModelList {
   std::vector<int32_t> KeptLayers() const;
   ModelList WithoutTower() const;
 
-  // Adapters of the target, by slot; they fit it (CheckAdapterFits).
+  // Adapters of the target, by slot; they fit it (CheckAdapterFits). At most `max_loaded` of them
+  // are in memory at once.
   const std::vector<std::shared_ptr<const Adapter>>& adapters() const { return adapters_; }
-  void SetAdapters(std::vector<std::shared_ptr<const Adapter>> adapters) {
+  void SetAdapters(std::vector<std::shared_ptr<const Adapter>> adapters,
+                   int32_t max_loaded = INT32_MAX) {
     adapters_ = std::move(adapters);
+    max_adapters_ = max_loaded;
   }
+  int32_t max_adapters() const { return max_adapters_; }
+  // All are loaded at the start.
+  bool loads_all_adapters() const { return std::ssize(adapters_) <= max_adapters_; }
 
   // The adapter that the target's files get (MergeAdapter), or null.
   const std::shared_ptr<const Adapter>& merged() const { return merged_; }
@@ -137,6 +144,7 @@ class ModelList {
 
   std::vector<std::shared_ptr<const ListedModel>> models_;
   std::vector<std::shared_ptr<const Adapter>> adapters_;
+  int32_t max_adapters_ = INT32_MAX;
   std::shared_ptr<const Adapter> merged_;
 };
 

@@ -24,6 +24,7 @@
 #include "minisgl/batch_plan.h"
 #include "minisgl/engine/engine.h"
 #include "minisgl/kv/cache_observer.h"
+#include "minisgl/plan/adapter_source.h"
 #include "minisgl/sched/drafter.h"
 #include "minisgl/sched/kv_source.h"
 #include "minisgl/sched/request.h"
@@ -102,6 +103,8 @@ struct SchedulerOptions {
   // Null: the engine makes the drafts (EngineLimits::makes_drafts is REQUIRED if max_drafts > 0).
   std::shared_ptr<Drafter> drafter;
   KvSource* kv_source = nullptr;            // outlives the scheduler
+  // Loads adapters for requests; null: all are always loaded. Outlives the scheduler.
+  AdapterSource* adapter_source = nullptr;
   CacheObserver* cache_observer = nullptr;  // outlives the scheduler; may be null
   KvFailurePolicy kv_failure = KvFailurePolicy::kRecompute;
   bool record_notes = false;            // for TakeNotes
