@@ -95,12 +95,13 @@ Result<batch::EmbeddingOptions> EmbeddingFor(const batch::RunOptions& options,
   batch::EmbeddingOptions embedding;
   embedding.pipeline = &pipeline;
   embedding.pad_id = setup.head.pad_id;
+  if (batch::IsScoring(options.purpose) && facts.config.is_encoder) {
+    embedding.has_types = facts.config.num_token_types > 1;
+    if (setup.rank != RankKind::kCosine) embedding.pair = text.tokenizer->Pair();
+  }
   if (options.purpose == batch::RowPurpose::kRerank) {
     if (setup.rank == RankKind::kTemplate) {
       embedding.form = FindRerankTemplate(facts.config.model_type);
-    } else if (setup.rank == RankKind::kPair) {
-      embedding.pair = text.tokenizer->Pair();
-      embedding.has_types = facts.config.num_token_types > 1;
     }
     embedding.rank = {options.scoring.query, options.scoring.instruction};
   }
