@@ -120,7 +120,7 @@ Result<batch::EmbeddingOptions> EmbeddingFor(const batch::RunOptions& options,
   }
   if (prompt != nullptr || vectors.is_document) return embedding;
   std::string names;
-  for (const auto& [known, text] : pipeline.prompts) {
+  for (const auto& [known, of_prompt] : pipeline.prompts) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", Visible(known, 60));
   }
   return UsageError("the model has no prompt named {} ({})", Visible(name, 60),
