@@ -18,10 +18,10 @@ SETS = ("AVX3_DL", "AVX3", "AVX2", "SSE4", "SCALAR", "EMU128")
 
 # Upper bounds in KiB, a tenth above the sizes when they were written.
 BUDGET = {
-    "base": 172, "batch": 840, "bench": 220,
+    "base": 172, "batch": 900, "bench": 220,
     "chat": 375, "cpu": 626, "engine": 380, "gguf": 73, "grammar": 730, "hub": 102, "kv": 58, "load": 550,
-    "model": 380, "plan": 31, "report": 76, "runtime": 280, "sched": 228, "store": 85, "tensor": 108, "term": 77,
-    "text": 1060, "vision": 92, "weights": 770, "cli": 480, "kernels, largest set": 696, "kernels, fallback": 161,
+    "model": 380, "plan": 34, "report": 82, "runtime": 280, "sched": 228, "store": 85, "tensor": 108, "term": 77,
+    "text": 1120, "vision": 92, "weights": 820, "cli": 510, "kernels, largest set": 696, "kernels, fallback": 161,
 }
 
 

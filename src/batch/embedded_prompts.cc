@@ -141,6 +141,13 @@ std::optional<RowError> PromptBuilder::BuildEmbedded(Row* row, std::vector<Promp
                     *embedding.width, *row->dimensions),
         "dimensions");
   }
+  if (!row->second_texts.empty()) {
+    if (embedding.pair != nullptr) return BuildPairs(row, prompts, cancelled);
+    return RowError{"unsupported_field",
+                    "text_pair: the model reads single texts; encoders read two, if their "
+                    "tokenizer.json says what stands between them",
+                    "text_pair"};
+  }
   const bool has_messages = row->kind == PromptKind::kMessages;
   if (has_messages) {
     row->max_tokens = 0;

@@ -1,5 +1,5 @@
-// The prompts of a row whose documents are ranked by a model that reads a query and a document as
-// two texts (a cross encoder): one for each pair.
+// The prompts of a row for a model that reads two texts together (a cross encoder): one for each
+// pair of a query and a document that is ranked, or of a text and its second one.
 //
 // A pair that is longer than the model's bound is cut as the reference does (the strategy
 // longest_first): the longer text loses its end until both are equally long, then both do.
@@ -48,7 +48,10 @@ std::vector<TokenId> Join(const PairFrame& frame, const std::vector<TokenId>& fi
 std::optional<RowError> PromptBuilder::BuildPairs(Row* row, std::vector<Prompt>* prompts,
                                                   const std::atomic<bool>* cancelled) const {
   const EmbeddingOptions& embedding = options_.embedding;
-  if (auto error = CheckNoInstruction(embedding.rank, *row)) return error;
+  const bool ranks = IsRankedFormat(row->format);
+  if (ranks) {
+    if (auto error = CheckNoInstruction(embedding.rank, *row)) return error;
+  }
   const PairFrame& frame = *embedding.pair;
   const int64_t num_added =
       std::ssize(frame.before) + std::ssize(frame.between) + std::ssize(frame.after);
@@ -59,34 +62,38 @@ std::optional<RowError> PromptBuilder::BuildPairs(Row* row, std::vector<Prompt>*
                                 num_added, most),
                     ""};
   }
-  std::vector<std::vector<TokenId>> queries;
-  for (std::string& query : QueriesOf(embedding.rank, *row)) {
-    queries.emplace_back();
-    if (auto error = EncodeText({std::move(query), {}}, cancelled, &queries.back())) return error;
+  std::vector<EmbeddedText> first_texts, second_texts;
+  for (std::string& text : ranks ? QueriesOf(embedding.rank, *row) : row->second_texts) {
+    (ranks ? first_texts : second_texts).push_back({std::move(text), {}});
   }
-  for (EmbeddedText& text : row->texts) {
+  (ranks ? second_texts : first_texts) = std::move(row->texts);
+  std::vector<std::vector<TokenId>> firsts;
+  for (EmbeddedText& text : first_texts) {
+    firsts.emplace_back();
+    if (auto error = EncodeText(std::move(text), cancelled, &firsts.back())) return error;
+  }
+  for (EmbeddedText& text : second_texts) {
     const size_t i = prompts->size();
-    std::vector<TokenId> query = queries[queries.size() == 1 ? 0 : i], document;
-    if (auto error = EncodeText(std::move(text), cancelled, &document)) return error;
-    const int64_t length = std::ssize(query) + std::ssize(document) + num_added;
+    std::vector<TokenId> first = firsts[firsts.size() == 1 ? 0 : i], second;
+    if (auto error = EncodeText(std::move(text), cancelled, &second)) return error;
+    const int64_t length = std::ssize(first) + std::ssize(second) + num_added;
     if (length > most) {
       const std::string which = row->is_one_text ? "" : fmt::format(" {}", i);
       row->warnings.push_back(
-          fmt::format("the query and document{} were cut to {} of {} tokens, the most that the "
-                      "model takes",
-                      which, most, length));
-      CutPair(most - num_added, &query, &document);
+          fmt::format("{}{} were cut to {} of {} tokens, the most that the model takes",
+                      ranks ? "the query and document" : "the texts of pair", which, most, length));
+      CutPair(most - num_added, &first, &second);
     }
     Prompt prompt = BeginEmbedded(*row);
     if (auto error = SetAdapter(*row, &prompt)) return error;
-    prompt.ids = Join(frame, query, document);
+    prompt.ids = Join(frame, first, second);
     if (prompt.ids.empty()) {
-      return InvalidRow("the query and a document are empty: they have no tokens", "text");
+      return InvalidRow("both texts are empty: they have no tokens", "text");
     }
     if (embedding.has_types && frame.types_from) {
       RowExtras extras = *prompt.extras;
       extras.second_text =
-          std::ssize(frame.before) + std::ssize(query) + static_cast<int64_t>(*frame.types_from);
+          std::ssize(frame.before) + std::ssize(first) + static_cast<int64_t>(*frame.types_from);
       prompt.extras = std::make_shared<RowExtras>(std::move(extras));
     }
     prompts->push_back(std::move(prompt));

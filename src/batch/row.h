@@ -132,13 +132,14 @@ struct Row : load::AnswerOverrides {
   std::optional<std::string> adapter;
 
   PromptKind kind = PromptKind::kNone;
-  std::string prompt;                 // for kText; of a row to score: "" if it has none
-  std::string scored_text;            // of a row to score
-  std::vector<EmbeddedText> texts;    // of a row whose texts become vectors
-  bool is_one_text = false;           // which is no list of texts
-  std::optional<int64_t> dimensions;  // of its vectors
-  bool in_base64 = false;             // and how they are written
-  std::vector<std::string> queries;   // of ranked texts: for all or for each; none: the run's
+  std::string prompt;                     // for kText; of a row to score: "" if it has none
+  std::string scored_text;                // of a row to score
+  std::vector<EmbeddedText> texts;        // of a row whose texts become vectors
+  bool is_one_text = false;               // which is no list of texts
+  std::optional<int64_t> dimensions;      // of its vectors
+  bool in_base64 = false;                 // and how they are written
+  std::vector<std::string> queries;       // of ranked texts: for all or for each; none: the run's
+  std::vector<std::string> second_texts;  // of texts to classify: one for each, or none
   // Prompts before those of documents, if queries become vectors; set with the prompts.
   size_t num_query_prompts = 0;
   std::string instruction;         // to the model that ranks them; "": the run's

@@ -334,6 +334,19 @@ bool TakeQueries(Json& value, RowDraft* draft) {
   return !draft->row.queries.empty();
 }
 
+bool TakeSecondTexts(Json& value, RowDraft* draft) {
+  if (value.is_string()) {
+    draft->row.second_texts = {std::move(value.as_string())};
+    return true;
+  }
+  if (!value.is_array() || value.as_array().size() > kTextsMax) return false;
+  for (Json& text : value.as_array()) {
+    if (!text.is_string()) return false;
+    draft->row.second_texts.push_back(std::move(text.as_string()));
+  }
+  return !draft->row.second_texts.empty();
+}
+
 bool TakeDocument(Json& value, RowDraft* draft) {
   Json* const text = value.is_object() ? value.Find("text") : &value;
   if (text == nullptr || !text->is_string()) return false;
@@ -436,6 +449,7 @@ constexpr RowField kFields[] = {
     {"data_2", kAny, kExpectsDocuments, TakeDocuments, kNoRange, kInRanked, "documents"},
     {"items", kAny, kExpectsDocuments, TakeDocuments, kNoRange, kInRanked, "documents"},
     {"document", kString, "a string", TakeTexts, kNoRange, kInRanked, "input"},
+    {"text_pair", kAny, kExpectsStrings, TakeSecondTexts, kNoRange, kInRanked},
     {"instruction", kString, "a string", TakeInstruction, kNoRange, kInRanked},
     {"top_n", kInteger, nullptr, TakeTopN, {0, 1e9}, kInRanked},
     {"return_documents", kBool, kExpectsBool, TakeBool<&Row::returns_documents>, kNoRange,

@@ -43,6 +43,7 @@ void DropPrompt(Row* row) {
   row->prompt = row->scored_text = std::string();
   row->texts = {};
   row->queries = {};
+  row->second_texts = {};
   row->messages = row->tools = row->documents = row->template_kwargs = Json();
   row->images = {};
   row->prompt_token_ids = std::vector<TokenId>();

@@ -71,8 +71,8 @@ Status RunOutput::OpenErrors(const RunOptions& options, int input_fd) {
                       "--errors {}: answers are written to the same file; choose another", name);
   }
   if (!options.finished_file().empty() && !(*file)->is_regular_file()) {
-    return UsageError(
-        "--errors {}: a table or array as -o is made beside a file of error rows; name one", name);
+    return UsageError("--errors {}: {} as -o is made beside a file of error rows; name one", name,
+                      options.array.empty() ? "a table" : "an array");
   }
   errors_ = std::make_unique<ErrorFile>(std::move(file).value());
   return Status();

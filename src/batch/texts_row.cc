@@ -32,6 +32,20 @@ std::optional<RowError> RefuseOthers(std::span<const std::string_view> seen,
   return std::nullopt;
 }
 
+// A row has a second text for each text, or none.
+std::optional<RowError> CheckSecondTexts(const Row& row, bool has_messages) {
+  const bool has_ids = std::any_of(row.texts.begin(), row.texts.end(),
+                                   [](const EmbeddedText& text) { return !text.ids.empty(); });
+  if (has_messages || has_ids) {
+    return InvalidRow("text_pair is the second of two texts; the first must be a text, too",
+                      "text_pair");
+  }
+  if (row.second_texts.size() == row.texts.size()) return std::nullopt;
+  return InvalidRow(fmt::format("text_pair must have a text for each of text (found {} for {})",
+                                row.second_texts.size(), row.texts.size()),
+                    "text_pair");
+}
+
 std::optional<RowError> CheckClassified(Row* row, std::span<const std::string_view> seen) {
   if (auto error =
           RefuseOthers(seen, {"queries", "documents", "instruction", "top_n", "return_documents"},
@@ -44,6 +58,7 @@ std::optional<RowError> CheckClassified(Row* row, std::span<const std::string_vi
                                   has_messages ? "both" : "neither"),
                       has_messages ? "messages" : "text");
   }
+  if (Has(seen, "text_pair")) return CheckSecondTexts(*row, has_messages);
   if (!has_messages) return std::nullopt;
   row->start = AnswerStart::kNothing;
   row->texts.emplace_back();
@@ -68,7 +83,8 @@ std::optional<RowError> CheckQueries(const Row& row) {
 }
 
 std::optional<RowError> CheckRanked(Row* row, std::span<const std::string_view> seen) {
-  if (auto error = RefuseOthers(seen, {"messages", "add_special_tokens"}, "a row to rank")) {
+  if (auto error =
+          RefuseOthers(seen, {"messages", "add_special_tokens", "text_pair"}, "a row to rank")) {
     return error;
   }
   const bool is_batch = row->format != RowFormat::kRankedText;

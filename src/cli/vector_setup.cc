@@ -95,12 +95,13 @@ Result<batch::EmbeddingOptions> EmbeddingFor(const batch::RunOptions& options,
   batch::EmbeddingOptions embedding;
   embedding.pipeline = &pipeline;
   embedding.pad_id = setup.head.pad_id;
+  if (batch::IsScoring(options.purpose) && facts.config.is_encoder) {
+    embedding.has_types = facts.config.num_token_types > 1;
+    if (setup.rank != RankKind::kCosine) embedding.pair = text.tokenizer->Pair();
+  }
   if (options.purpose == batch::RowPurpose::kRerank) {
     if (setup.rank == RankKind::kTemplate) {
       embedding.form = FindRerankTemplate(facts.config.model_type);
-    } else if (setup.rank == RankKind::kPair) {
-      embedding.pair = text.tokenizer->Pair();
-      embedding.has_types = facts.config.num_token_types > 1;
     }
     embedding.rank = {options.scoring.query, options.scoring.instruction};
   }
@@ -119,7 +120,7 @@ Result<batch::EmbeddingOptions> EmbeddingFor(const batch::RunOptions& options,
   }
   if (prompt != nullptr || vectors.is_document) return embedding;
   std::string names;
-  for (const auto& [known, text] : pipeline.prompts) {
+  for (const auto& [known, of_prompt] : pipeline.prompts) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", Visible(known, 60));
   }
   return UsageError("the model has no prompt named {} ({})", Visible(name, 60),

@@ -104,6 +104,53 @@ TEST_F(CrossEncoderTest, LabelsAreTheReferences) {
             std::string::npos);
 }
 
+TEST_F(CrossEncoderTest, LabelsOfPairsAreTheReferences) {
+  for (const std::string name : {"roberta", "distilbert"}) {
+    const std::string model = kScoringGoldens + name;
+    std::string rows;
+    Json firsts = Json(Json::Array()), seconds = Json(Json::Array());
+    const std::vector<Json> wanted = ReadJsonLines(model + "/expected_pairs.jsonl");
+    ASSERT_EQ(wanted.size(), 21u);
+    for (const Json& row : wanted) {
+      Json out = Json(Json::Object{{"text", *row.Find("text")}});
+      rows += out.Set("text_pair", *row.Find("text_pair")).Dump() + "\n";
+      firsts.Append(*row.Find("text"));
+      seconds.Append(*row.Find("text_pair"));
+    }
+    const std::string out = RunOn("classify", model, {}, rows).out;
+    const std::vector<Json> found = Rows(out);
+    ASSERT_EQ(found.size(), 21u) << out;
+    Json list = Json(Json::Object{{"text", firsts}, {"text_pair", seconds}});
+    const std::vector<Json> of_list = Rows(RunOn("classify", model, {}, list.Dump()).out);
+    ASSERT_NE(of_list.at(0).Find("results"), nullptr) << of_list[0].Dump();
+    for (size_t i = 0; i < 21; ++i) {
+      std::vector<double> scores;
+      const Json* const labels = found[i].Find("scores");
+      ASSERT_NE(labels, nullptr) << found[i].Dump();
+      for (const auto& [label, score] : labels->as_object()) scores.push_back(score.as_double());
+      ExpectNear(scores, *wanted[i].Find("scores"), name + " pair " + std::to_string(i));
+      EXPECT_EQ(of_list[0].Find("results")->as_array().at(i).Find("scores")->Dump(),
+                labels->Dump());
+    }
+    const Arguments more = {"--max-running-requests", "1", "--page-size", "1"};
+    EXPECT_EQ(RunOn("classify", model, more, rows).out, out) << name;
+  }
+  const std::vector<Json> bad =
+      Rows(RunOn("classify", kScoringGoldens + "roberta", {},
+                 "{\"text\": \"a\", \"text_pair\": [\"b\", \"c\"]}\n"
+                 "{\"text\": [1, 2], \"text_pair\": \"b\"}\n"
+                 "{\"text_pair\": \"b\"}\n{\"text\": \"a\", \"text_pair\": 5}\n")
+               .out);
+  ASSERT_EQ(bad.size(), 4u);
+  for (const Json& row : bad) EXPECT_EQ(Code(row), "invalid_row") << row.Dump();
+  const std::string row = "{\"query\": \"q\", \"text\": \"a\", \"text_pair\": \"b\"}\n";
+  EXPECT_EQ(Code(Rows(RunOn("rerank", kScoringGoldens + "bert", {}, row).out).at(0)),
+            "unsupported_field");
+  const std::string decoder = MINISGL_SOURCE_DIR "/tests/golden/scoring/classes";
+  const std::string pair = "{\"text\": \"a\", \"text_pair\": \"b\"}\n";
+  EXPECT_EQ(Code(Rows(RunOn("classify", decoder, {}, pair).out).at(0)), "unsupported_field");
+}
+
 TEST_F(CrossEncoderTest, ScoresOfPairsAreTheReferences) {
   for (const std::string name : {"bert", "xlm", "modernbert"}) {
     const std::string model = kScoringGoldens + name;

@@ -19,7 +19,7 @@ import shutil
 import torch
 from encoders import SIZES, TEXTS, byte_level, fill, unigrams, word_pieces
 from sentence_transformers import CrossEncoder
-from transformers import (AutoTokenizer, BertConfig, BertForSequenceClassification, DistilBertConfig,
+from transformers import (AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification, DistilBertConfig,
                           DistilBertForSequenceClassification, ModernBertConfig, ModernBertForSequenceClassification,
                           RobertaConfig, RobertaForSequenceClassification, XLMRobertaConfig,
                           XLMRobertaForSequenceClassification)
@@ -61,6 +61,20 @@ def save(name, model, tokenizer, tokenizer_config, more=None):
             out.write(json.dumps(row) + "\n")
 
 
+def write_pairs(name):
+    """What a saved model with several labels makes of pairs."""
+    folder = OUT / f"cross_{name}"
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    reader = AutoTokenizer.from_pretrained(folder)
+    with open(folder / "expected_pairs.jsonl", "w") as out:
+        for first in QUERIES:
+            for second in DOCUMENTS:
+                with torch.no_grad():
+                    logits = model(**reader([[first, second]], truncation=True, return_tensors="pt")).logits[0]
+                row = {"text": first, "text_pair": second, "scores": rounded(logits.softmax(-1))}
+                out.write(json.dumps(row) + "\n")
+
+
 def make_xlm():
     file = unigrams(OUT / "cross_xlm")
     special = {"<s>": 0, "</s>": 2}
@@ -96,6 +110,9 @@ def main():
     config = DistilBertConfig(vocab_size=len(pieces), max_position_embeddings=64, id2label={0: "NEGATIVE", 1: "POSITIVE"},
                               **sizes)
     save("distilbert", fill(DistilBertForSequenceClassification(config), 15), words, of_bert)
+    write_pairs("roberta")
+    write_pairs("distilbert")
 
 
-main()
+if __name__ == "__main__":
+    main()
