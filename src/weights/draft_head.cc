@@ -28,6 +28,9 @@ constexpr IntRange kSizeRange = {1, int64_t{1} << 31};
 constexpr IntRange kBlockRange = {2, 1024};
 constexpr IntRange kClustersRange = {1, 1 << 20};
 
+// Assistants of Muse Glimmer are DFlash heads under other names.
+constexpr const char* kGlimmer = "muse_glimmer_assistant";
+
 // What a configuration says that the head is.
 enum class HeadKind : uint8_t { kNone, kEagle3, kDFlash, kAssistant, kOther };
 
@@ -57,7 +60,9 @@ HeadKind HeadKindOf(const Json& json) {
   if (name == "Gemma4AssistantForCausalLM" || StringOf(json, "model_type") == "gemma4_assistant") {
     return HeadKind::kAssistant;
   }
-  if (Contains(name, "DFlash")) return HeadKind::kDFlash;
+  if (Contains(name, "DFlash") || StringOf(json, "model_type") == kGlimmer) {
+    return HeadKind::kDFlash;
+  }
   const bool is_first = name == "LlamaForCausalLM" && json.Find("draft_vocab_size") != nullptr;
   if (is_first || Contains(name, "Eagle3")) return HeadKind::kEagle3;
   return Contains(name, "Eagle") ? HeadKind::kOther : HeadKind::kNone;
@@ -80,6 +85,7 @@ class HeadReader {
   Result<ModelConfig> Read(HeadKind kind) {
     if (kind == HeadKind::kAssistant) return ReadAssistant();
     root_ = files_.Holds("model.fc.weight") ? "model." : "";
+    is_glimmer_ = StringOf(json_, "model_type") == kGlimmer;
     const bool is_eagle = kind == HeadKind::kEagle3;
     MINISGL_ASSIGN_OR_RETURN(config_, ReadLayers(is_eagle));
     config_.text_prefix = root_;
@@ -113,6 +119,7 @@ class HeadReader {
     });
     bool has_norms = !is_eagle;
     for (const std::string& name : files_.Names()) has_norms |= Contains(name, "self_attn.q_norm.");
+    if (is_glimmer_) layers.Set("use_sliding_window", true).Set("vocab_size", target_.vocab_size);
     layers.Set("architectures", Json::Array{has_norms ? "Qwen3ForCausalLM" : "LlamaForCausalLM"});
     layers.Set("model_type", has_norms ? "qwen3" : "llama");
     layers.Set("tie_word_embeddings", false);
@@ -135,8 +142,10 @@ class HeadReader {
     if (config_.num_layers != 1) {
       return Error("heads of one layer are run, and this one has {}", config_.num_layers);
     }
+    head->input_name = root_ + "fc";
     head->layer_prefix =
         root_ + (files_.Holds(root_ + "midlayer.hidden_norm.weight") ? "midlayer." : "layers.0.");
+    head->norm_name = head->layer_prefix + "hidden_norm";
     head->has_embedding = files_.Holds(root_ + "embed_tokens.weight");
     head->has_head = files_.Holds("lm_head.weight");
     head->num_ids = head->has_embedding ? num_ids : target_.vocab_size;
@@ -243,6 +252,12 @@ class HeadReader {
     }
     head->num_ids = target_.vocab_size;
     config_.vocab_size = target_.vocab_size;
+    head->input_name = root_ + (is_glimmer_ ? "encoder.fc" : "fc");
+    head->norm_name = root_ + (is_glimmer_ ? "encoder.output_norm_enc" : "hidden_norm");
+    if (is_glimmer_) {  // its windows are not causal, and hold one key more
+      head->windows_are_causal = false;
+      for (LayerConfig& layer : config_.layers) layer.sliding_window += layer.sliding_window > 0;
+    }
     return Status();
   }
 
@@ -365,7 +380,7 @@ class HeadReader {
     const auto stated = reader.OptionalInt("target_hidden_size", kSizeRange);
     MINISGL_RETURN_IF_ERROR(reader.status());
     head->target_width = target_.hidden_size;
-    const std::string name = root_ + "fc.weight";
+    const std::string name = head->input_name + ".weight";
     if (files_.Holds(name)) {
       MINISGL_ASSIGN_OR_RETURN(const TensorView view, files_.GetStored(name));
       const auto count = std::ssize(head->target_layers);
@@ -422,6 +437,7 @@ class HeadReader {
   const ModelConfig& target_;
   const Json& json_;
   const Checkpoint& files_;
+  bool is_glimmer_ = false;
   std::string root_;  // before the names of all tensors but the output head
   ModelConfig config_;
 };

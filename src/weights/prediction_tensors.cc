@@ -57,11 +57,9 @@ std::vector<TensorSpec> OfAssistant(const ModelConfig& config) {
 
 std::vector<TensorSpec> OfHead(const ModelConfig& config) {
   const DraftHeadConfig& head = config.draft_head;
-  const bool is_eagle = config.prediction == PredictionLayer::kEagle;
   NamedSpecs specs;
-  specs.Add(Role::kPredictionInput, config.text_prefix + "fc", {"D", "DT"});
-  specs.Add(Role::kPredictionStateNorm,
-            (is_eagle ? head.layer_prefix : config.text_prefix) + "hidden_norm", {"D"});
+  specs.Add(Role::kPredictionInput, head.input_name, {"D", "DT"});
+  specs.Add(Role::kPredictionStateNorm, head.norm_name, {"D"});
   specs.Add(Role::kFinalNorm, config.text_prefix + "norm", {"D"});
   if (head.has_embedding) {
     specs.Add(Role::kEmbedding, config.text_prefix + "embed_tokens", {"VI", "D"});

@@ -162,7 +162,7 @@ TEST(DrafterSchedulesTest, AHeadsDraftsChangeNoAnswer) {
   const std::vector<Request> requests = SomeRequests(model.config, 8, 24, /*greedy=*/false);
   const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {}, requests);
   const std::string folder = model.dir.substr(0, model.dir.rfind('/') + 1);
-  for (const char* name : {"eagle3", "eagle3_ids", "eagle3_speculators", "dflash"}) {
+  for (const char* name : {"eagle3", "eagle3_ids", "eagle3_speculators", "dflash", "glimmer"}) {
     model.head_dir = folder + name;
     for (const DraftSetting& setting : Schedules()) {
       const ScheduledRun run = RunDrafted(model, Drafts::kByHead, setting, requests);

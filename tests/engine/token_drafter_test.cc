@@ -272,8 +272,11 @@ TEST(TokenDrafterTest, ALayerMayReadACopyOfTheHead) {
 
 TEST(TokenDrafterTest, HeadsProposeWhatTheirReferencesPropose) {
   const std::string folder = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/draft_heads/";
-  const std::pair<const char*, int64_t> heads[] = {
-      {"eagle3", 108}, {"eagle3_ids", 108}, {"eagle3_speculators", 106}, {"dflash", 108}};
+  const std::pair<const char*, int64_t> heads[] = {{"eagle3", 108},
+                                                   {"eagle3_ids", 108},
+                                                   {"eagle3_speculators", 106},
+                                                   {"dflash", 108},
+                                                   {"glimmer", 108}};
   for (const auto& [name, count] : heads) {
     for (const auto& [page_size, chunk] : {std::pair{16, 64}, {1, 5}, {4, 7}}) {
       EXPECT_EQ(CompareProposals(folder + "target", page_size, chunk, folder + name), count)

@@ -20,7 +20,8 @@ import shutil
 import torch
 from safetensors.torch import save_file
 from torch.nn.functional import silu
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel, Qwen3Config, Qwen3ForCausalLM
+from transformers.cache_utils import DFlashCache
 
 OUT = pathlib.Path(__file__).resolve().parent / "draft_heads"
 VOCAB, WIDTH, LAYERS, ANSWER, PROPOSALS = 96, 32, 7, 12, 3
@@ -170,6 +171,34 @@ class DFlash:
         return [token if sure else None for token, sure in found]
 
 
+class Glimmer:
+    """transformers' own assistant of Muse Glimmer: DFlash under other names, whose windows are not causal."""
+
+    def __init__(self, layers, seed):
+        self.layers = layers
+        self.config = MuseGlimmerAssistantConfig(
+            hidden_size=WIDTH, intermediate_size=INNER, num_hidden_layers=2, num_attention_heads=HEADS,
+            num_key_value_heads=KV_HEADS, head_dim=HEAD_DIM, max_position_embeddings=256, rms_norm_eps=EPS,
+            layer_types=["sliding_attention", "full_attention"], sliding_window=8, target_layer_ids=layers, block_size=8,
+            mask_token_id=MASK, attn_implementation="eager")
+        self.model = MuseGlimmerAssistantModel(self.config).float().eval()
+        fill(self.model, seed)
+        self.t = {name: t.detach() for name, t in self.model.named_parameters()}
+
+    def propose(self, model, ids):
+        entering = model.model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+        known = len(ids) - 1
+        context = torch.cat([entering[layer + 1] for layer in self.layers], -1)[:, :known]
+        noise = model.model.embed_tokens.weight[torch.tensor([[ids[-1]] + [MASK] * PROPOSALS])]
+        cache = DFlashCache(config=self.config)  # knows where the block begins
+        cache.activate_past_recording()
+        cache.set_previous_accepted_tokens(known)
+        out = self.model(noise_embeds=noise, context_hidden_states=context, cache=cache, use_cache=True,
+                         position_ids=torch.arange(known + noise.shape[1])[None])
+        found = [best(row) for row in model.lm_head(out.last_hidden_state[0])[1:]]
+        return [token if sure else None for token, sure in found]
+
+
 def fill(module, seed):
     generator = torch.Generator().manual_seed(seed)
     for name, tensor in module.named_parameters():
@@ -229,6 +258,9 @@ def main():
                       "use_sliding_window": True, "rope_theta": THETA, "torch_dtype": "float32", "block_size": 8,
                       "num_target_layers": LAYERS, "dflash_config": {"target_layer_ids": [1, 3, 5], "mask_token_id": MASK}},
              model)
+        glimmer = Glimmer([1, 3, 5], 25)
+        config = json.loads(glimmer.config.to_json_string(use_diff=False))
+        save("glimmer", glimmer, config | {"architectures": ["MuseGlimmerAssistantModel"]}, model)
 
 
 main()

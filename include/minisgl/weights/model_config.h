@@ -191,6 +191,8 @@ struct DraftHeadConfig {
   bool has_embedding = false;          // else it is the target's
   bool has_head = false;               // likewise
   std::string layer_prefix;            // of the tensors of its only layer; "": as other models
+  std::string input_name;              // of its product and norm of states: "fc", "hidden_norm"
+  std::string norm_name;
   // kEagle: r = norm(g) + ..., and norm(y) in place of y as the next g.
   bool adds_norm = false, recycles_norm = false;
   // [vocab_size] the target's id of each row of the head; null: they are the ids.
