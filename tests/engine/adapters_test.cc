@@ -107,11 +107,13 @@ struct Setting {
   int num_threads = 1;
   CacheKind cache = CacheKind::kRadix;
   int32_t rows = 64;
+  int32_t max_adapters = INT32_MAX;
 };
 
 ScheduledRun RunCases(const AdaptedModel& model, const std::vector<Case>& cases,
                       const Setting& setting) {
-  const ModelList models = model.List();
+  ModelList models = model.List();
+  models.SetAdapters(model.adapters, setting.max_adapters);
   auto plan = PlanMemory(models,
                          {.num_threads = setting.num_threads,
                           .num_ranks = setting.num_ranks,
@@ -140,6 +142,7 @@ ScheduledRun RunCases(const AdaptedModel& model, const std::vector<Case>& cases,
   SchedulerOptions options;
   options.max_prefill_tokens = setting.chunk;
   options.cache = setting.cache;
+  options.adapter_source = (*engine)->adapter_source();
   if (setting.max_drafts > 0) {
     options.max_drafts = setting.max_drafts;
     options.drafter = MakeNgramDrafter();
@@ -218,6 +221,23 @@ TEST_P(AdaptersTest, MergedWeightsGiveTheSameAnswers) {
     SCOPED_TRACE(model.names[slot]);
     ExpectAnswers(alone, cases, RunCases(alone, cases, {}));
   }
+}
+
+// Fewer in memory than rows name: the others wait for room.
+TEST_P(AdaptersTest, AFewAtATimeGiveTheSameBits) {
+  const AdaptedModel model = LoadAdapted(GetParam());
+  for (const auto& adapter : model.adapters) {
+    for (const AdapterChange& change : adapter->changes) {
+      if (change.weight.data != nullptr) GTEST_SKIP() << "whole matrices are loaded at the start";
+    }
+  }
+  const ScheduledRun all = RunCases(model, model.cases, {});
+  if (model.adapters.size() < 2) return;
+  ExpectSame(all, RunCases(model, model.cases, {.max_adapters = 1}));
+  ExpectSame(all, RunCases(model, model.cases, {.page_size = 4, .depth = 0, .max_adapters = 1}));
+  if (!CheckRanks(model.config, 2).ok()) return;
+  ExpectSame(RunCases(model, model.cases, {.num_ranks = 2}),
+             RunCases(model, model.cases, {.num_ranks = 2, .max_adapters = 1}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Bases, AdaptersTest,
