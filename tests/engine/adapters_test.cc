@@ -102,7 +102,7 @@ std::vector<Request> RequestsOf(const AdaptedModel& model, const std::vector<Cas
   return requests;
 }
 
-struct Setting {
+struct AdapterSetting {
   int32_t page_size = 16, chunk = 256, num_pages = 0, num_ranks = 1, max_drafts = 0, depth = 1;
   int num_threads = 1;
   CacheKind cache = CacheKind::kRadix;
@@ -111,7 +111,7 @@ struct Setting {
 };
 
 ScheduledRun RunCases(const AdaptedModel& model, const std::vector<Case>& cases,
-                      const Setting& setting) {
+                      const AdapterSetting& setting) {
   ModelList models = model.List();
   models.SetAdapters(model.adapters, setting.max_adapters);
   auto plan = PlanMemory(models,
@@ -170,10 +170,11 @@ TEST_P(AdaptersTest, AnswersAreTheReferencesInOneBatch) {
   const AdaptedModel model = LoadAdapted(GetParam());
   const ScheduledRun all = RunCases(model, model.cases, {});
   ExpectAnswers(model, model.cases, all);
-  for (const Setting& setting :
-       {Setting{.page_size = 1, .chunk = 5}, Setting{.page_size = 4, .num_pages = 18, .depth = 2},
-        Setting{.chunk = 64, .max_drafts = 3, .num_threads = 2},
-        Setting{.cache = CacheKind::kNaive, .rows = 3}}) {
+  for (const AdapterSetting& setting :
+       {AdapterSetting{.page_size = 1, .chunk = 5},
+        AdapterSetting{.page_size = 4, .num_pages = 18, .depth = 2},
+        AdapterSetting{.chunk = 64, .max_drafts = 3, .num_threads = 2},
+        AdapterSetting{.cache = CacheKind::kNaive, .rows = 3}}) {
     ExpectSame(all, RunCases(model, model.cases, setting));
   }
 }

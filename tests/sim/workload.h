@@ -62,7 +62,7 @@ struct Workload {
   int64_t end_rate = 20;
   DrafterPlan drafter;  // if options.max_drafts > 0
   SourcePlan source;
-  StorePlan store;                    // not beside a source
+  StorePlan store;  // not beside a source
   AdaptersPlan adapters;
   std::vector<SessionPlan> sessions;  // open from the start
   std::vector<Arrival> arrivals;      // by step
