@@ -1,5 +1,5 @@
-// Adapters beside a model: every answer is the one that transformers and peft give, alone and in one
-// batch with other adapters and the base, under every schedule, bit for bit.
+// Adapters beside a model: every answer is the one that transformers and peft give, alone and in
+// one batch with other adapters and the base, under every schedule, bit for bit.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

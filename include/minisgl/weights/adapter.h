@@ -55,8 +55,8 @@ struct Adapter {
   std::string dir;
   std::string base;                    // the model it was trained on: a hint
   std::vector<AdapterChange> changes;  // sorted by module
-  // A hash of whatever decides answers: modules, scales, tensors. Equal adapters in two folders have
-  // one.
+  // A hash of whatever decides answers: modules, scales, tensors. Equal adapters in two folders
+  // have one.
   ContentHash hash{};
   uint64_t num_bytes = 0;              // of its tensors
   std::shared_ptr<const void> memory;  // keeps the tensors
