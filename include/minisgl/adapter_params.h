@@ -43,8 +43,8 @@ struct LowRankGroup {
 
 // For each row r of a group, with u[k] = sum_i a[k, i] * x[r / rows_per_input, i]:
 //   out[r, o] = out[r, o] * factor[o] + offset[o] + sum_k b[o, k] * (scale * u[k])
-// where the last sum and `scale` are of the part that has output o, if there is one. The order of each sum is
-// fixed: it depends on the adapter alone, not on other rows or groups.
+// where the last sum and `scale` are of the part that has output o, if there is one. The order of
+// each sum is fixed: it depends on the adapter alone, not on other rows or groups.
 struct LowRankParams {
   ConstActivationPtr x;  // [inputs, in]; null: `inner` holds u already
   ActivationPtr out;     // rows are `out_stride` elements apart

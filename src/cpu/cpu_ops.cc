@@ -161,9 +161,7 @@ class CpuOps : public Ops {
     ForTokens(params.count, 1,
               [&](int64_t begin, int64_t end) { elementwise_.clamp(params, begin, end); });
   }
-  void AllReduce(const AllReduceParams& p) override {
-    SumOverRanks(rank_, p.x.f32(), p.count, &pool_);
-  }
+  void AllReduce(const AllReduceParams& p) override { SumOverRanks(rank_, p, &pool_); }
   void MeanSquares(const MeanSquaresParams& params) override {
     ForTokens(params.num_tokens, params.width,
               [&](int64_t begin, int64_t end) { elementwise_.mean_squares(params, begin, end); });

@@ -32,7 +32,9 @@ void SumParts(std::span<void* const> parts, int64_t begin, int64_t end) {
 
 }  // namespace
 
-void SumOverRanks(const HostRank& rank, float* x, int64_t count, ThreadPool* pool) {
+void SumOverRanks(const HostRank& rank, const AllReduceParams& params, ThreadPool* pool) {
+  float* const x = params.x.f32();
+  const int64_t count = params.count;
   MINISGL_CHECK(rank.rendezvous != nullptr, "a sum over the ranks of one");
   const std::span<void* const> parts = rank.rendezvous->Meet(rank.index, x);
   const int64_t lines = CeilDiv(count, kLineFloats);

@@ -13,7 +13,7 @@ namespace minisgl::cpu {
 
 // AllReduceParams. Every rank sums an equal share of the elements and writes the sums to all ranks,
 // so that each sum is computed once.
-void SumOverRanks(const HostRank& rank, float* x, int64_t count, ThreadPool* pool);
+void SumOverRanks(const HostRank& rank, const AllReduceParams& params, ThreadPool* pool);
 
 // GatherColumnsParams.
 void GatherFromRanks(const HostRank& rank, const GatherColumnsParams& params, ThreadPool* pool);

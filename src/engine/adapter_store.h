@@ -1,5 +1,5 @@
-// Adapters that are loaded and dropped while an engine runs: a thread makes what the decoder of each
-// rank keeps of one, and the engine gives it to the decoders between steps.
+// Adapters that are loaded and dropped while an engine runs: a thread makes what the decoder of
+// each rank keeps of one, and the engine gives it to the decoders between steps.
 //
 // At most max_loaded() are in memory: a load waits until what was dropped for it is freed.
 #pragma once

@@ -114,7 +114,7 @@ class StepRunner {
   // them that ends its prompt, from the step whose layers ran last.
   std::vector<std::vector<float>> Pool(const BatchPlan& plan);
 
-  // Of adapters that are loaded later, and the files of the target.
+  // The list and its files, if adapters are loaded later.
   ModelList models_;
   std::optional<ModelFiles> files_;
   const std::vector<std::unique_ptr<Ops>> all_ops_;  // of each rank; outlive what they made, below

@@ -138,6 +138,33 @@ Result<std::shared_ptr<const AdapterNames>> LoadAdapterNames(const ModelOptions&
   return std::shared_ptr<const AdapterNames>(std::move(names));
 }
 
+std::string ChangesText(const Adapter& adapter) {
+  std::string text;
+  for (const AdaptedKind& kind : AdaptedKinds(adapter)) {
+    if (!text.empty()) text += ", ";
+    text += Visible(kind.name, 200);
+    if (kind.num_modules > 1) text += fmt::format(" x{}", kind.num_modules);
+    std::vector<std::string> parts;
+    if (kind.rank_max > 0) {
+      parts.push_back(kind.rank_min == kind.rank_max
+                          ? fmt::format("rank {}", kind.rank_max)
+                          : fmt::format("ranks {} to {}", kind.rank_min, kind.rank_max));
+    }
+    if (kind.has_magnitude) parts.emplace_back("DoRA");
+    if (kind.has_bias) parts.emplace_back("bias");
+    if (kind.is_whole) parts.emplace_back("whole");
+    if (kind.has_tokens) parts.emplace_back("single tokens");
+    std::string of;
+    for (const std::string& part : parts) of += (of.empty() ? "" : ", ") + part;
+    if (!of.empty()) text += " (" + of + ")";
+  }
+  return text;
+}
+
+Status CheckFits(const ModelConfig& config, const Adapter& adapter) {
+  return CheckAdapterFits(config, adapter);
+}
+
 void SetAdapter(const NamedAdapter& adapter, Prompt* prompt) {
   auto extras = prompt->extras == nullptr ? std::make_shared<RowExtras>()
                                           : std::make_shared<RowExtras>(*prompt->extras);

@@ -25,6 +25,11 @@ std::string CheckAdapterOption(const std::string& text);
 Result<std::shared_ptr<const AdapterNames>> LoadAdapterNames(const ModelOptions& options,
                                                              const std::string& dir);
 
+// What the adapter changes: kinds of modules and their ranks, on one line.
+std::string ChangesText(const Adapter& adapter);
+// Errors of CheckAdapterFits (minisgl/model/adapters.h).
+Status CheckFits(const ModelConfig& config, const Adapter& adapter);
+
 // Has the prompt go through the adapter. Its tokens share keys and values with those of prompts
 // that have an equal one alone.
 void SetAdapter(const NamedAdapter& adapter, Prompt* prompt);

@@ -20,8 +20,8 @@ namespace minisgl::model {
 // The change of one stored matrix, or of one expert's.
 struct FittedChange {
   const AdapterChange* change = nullptr;
-  // Of a parameter of all experts: which of how many, and the first of its outputs that are the
-  // matrix's. Else 0 of 1, from 0 on.
+  // A parameter of all experts has the matrices of `num_experts`, of which this is one, whose
+  // outputs begin at `first_out` of the parameter's. Any other: 0 of 1, from 0 on.
   int64_t expert = 0, num_experts = 1;
   int64_t first_out = 0;
 

@@ -45,8 +45,8 @@ struct AdapterSite {
   int64_t num_in() const { return matrix == nullptr ? experts->num_in : matrix->num_in; }
 };
 
-// The products of `weights`, which are those of `rank`. `config`: of the whole model. Their pointers
-// are into `weights`.
+// The products of `weights`, which are those of `rank`. `config`: of the whole model. Their
+// pointers are into `weights`.
 std::vector<AdapterSite> AdapterSites(const ModelConfig& config, const Rank& rank,
                                       const Checkpoint& checkpoint, const ModelWeights& weights,
                                       Ops* ops);

@@ -74,14 +74,22 @@ void AdapterLedger::Close(AdapterSlot adapter, WaitingQueue* queue) {
   for (RequestState* state : entry.waiting) queue->Hold(state, kHeldByAdapter);
 }
 
-void AdapterLedger::Drop(AdapterSlot adapter, int64_t num_admissions) {
+const RequestState* AdapterLedger::FirstReady(const Entry& entry) {
+  for (const RequestState* state : entry.waiting) {
+    if ((state->holds & (kHeldByGate | kHeldByTurn)) == 0) return state;
+  }
+  return nullptr;
+}
+
+void AdapterLedger::Drop(AdapterSlot adapter, WaitingQueue* queue) {
   Entry& entry = At(adapter);
   MINISGL_CHECK(entry.num_running == 0, "I15: adapter {} is dropped with {} requests", adapter,
                 entry.num_running);
   if (entry.status == Status::kClosed) --num_closed_;
   entry.status = Status::kAbsent;
-  entry.wanted_since = num_admissions;
+  entry.wanted_since = queue->num_admissions();
   loaded_.erase(adapter);
+  for (RequestState* state : entry.waiting) queue->Hold(state, kHeldByAdapter);
   if (!entry.waiting.empty()) wanted_.insert(adapter);
   --num_held_;
   source_->Drop(adapter);
@@ -89,18 +97,22 @@ void AdapterLedger::Drop(AdapterSlot adapter, int64_t num_admissions) {
 
 AdapterSlot AdapterLedger::FirstWanted(const WaitingQueue& queue) const {
   AdapterSlot first = kNoAdapter;
-  const Entry* its = nullptr;
-  const auto goes_before = [&](const Entry& a, const Entry& b) {
+  const RequestState* its_request = nullptr;
+  const auto goes_before = [&](const Entry& a, const RequestState* of_a, const Entry& b) {
     const bool a_passed = IsPassed(a, queue), b_passed = IsPassed(b, queue);
     if (a_passed != b_passed) return a_passed;
     if (a_passed && a.wanted_since != b.wanted_since) return a.wanted_since < b.wanted_since;
-    return Goes()(*a.waiting.begin(), *b.waiting.begin());
+    return Goes()(of_a, its_request);
   };
   for (const AdapterSlot adapter : wanted_) {
     const Entry& entry = entries_[static_cast<size_t>(adapter)];
-    if (its != nullptr && !goes_before(entry, *its)) continue;
+    const RequestState* const request = FirstReady(entry);
+    if (request == nullptr) continue;
+    if (first != kNoAdapter && !goes_before(entry, request, entries_[static_cast<size_t>(first)])) {
+      continue;
+    }
     first = adapter;
-    its = &entry;
+    its_request = request;
   }
   return first;
 }
@@ -110,7 +122,7 @@ AdapterSlot AdapterLedger::PickIdle() const {
   uint64_t oldest = 0;
   for (const AdapterSlot adapter : loaded_) {
     const Entry& entry = entries_[static_cast<size_t>(adapter)];
-    const bool is_idle = entry.status == Status::kClosed || entry.waiting.empty();
+    const bool is_idle = entry.status == Status::kClosed || FirstReady(entry) == nullptr;
     if (!is_idle || entry.num_running > 0) continue;
     if (picked != kNoAdapter && entry.last_used >= oldest) continue;
     picked = adapter;
@@ -137,7 +149,7 @@ AdapterSlot AdapterLedger::PickToClose() const {
 // Returns true if a load may be tried again.
 bool AdapterLedger::MakeRoom(const Entry& wanted, WaitingQueue* queue) {
   if (const AdapterSlot idle = PickIdle(); idle != kNoAdapter) {
-    Drop(idle, queue->num_admissions());
+    Drop(idle, queue);
     return true;
   }
   if (!IsPassed(wanted, *queue) || num_closed_ > 0) return false;
@@ -174,10 +186,10 @@ std::vector<AdapterLoad> AdapterLedger::Update(WaitingQueue* queue) {
       if (MakeRoom(entry, queue)) continue;
       return failed;
     }
+    source_->Load(wanted);
     wanted_.erase(wanted);
     entry.status = Status::kLoading;
     ++num_held_;
-    source_->Load(wanted);
   }
   // Nothing waits for room any more.
   if (num_closed_ == 0) return failed;

@@ -2,10 +2,10 @@
 //
 // A request whose adapter is not loaded is held and keeps its place; others go on. Adapters are
 // loaded in the order in which the first request of each would be tried. For room an adapter
-// without requests is dropped, the one that was used longest ago first. If there is none, and so
-// many requests were admitted since the wait began as may be admitted past a request that does not
-// fit, a loaded adapter is closed: its waiting requests are held, and it is dropped when its running
-// ones have ended. So no adapter keeps others away by requests that come later.
+// without requests that may run is dropped, the one that was used longest ago first. If there is
+// none, and so many requests were admitted since the wait began as may be admitted past a request
+// that does not fit, a loaded adapter is closed: its waiting requests are held, and it is dropped
+// when its running ones have ended. So no adapter keeps others away by requests that come later.
 //
 // Without a source all adapters are always loaded. One thread.
 #pragma once
@@ -66,7 +66,10 @@ class AdapterLedger {
   Entry& At(AdapterSlot adapter) { return entries_[static_cast<size_t>(adapter)]; }
   void Open(AdapterSlot adapter, WaitingQueue* queue);
   void Close(AdapterSlot adapter, WaitingQueue* queue);
-  void Drop(AdapterSlot adapter, int64_t num_admissions);
+  void Drop(AdapterSlot adapter, WaitingQueue* queue);
+  // The first of its requests that waits for no gate and no turn: others need no adapter yet. Null:
+  // there is none.
+  static const RequestState* FirstReady(const Entry& entry);
   // So many were admitted since it was wanted that another is closed for it.
   static bool IsPassed(const Entry& entry, const WaitingQueue& queue) {
     return queue.num_admissions() - entry.wanted_since >= kAdapterBypassMax;

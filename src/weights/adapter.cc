@@ -1,6 +1,6 @@
-// See minisgl/weights/adapter.h. Tensors are sorted to the modules that they change; what the config
-// says of those is then checked against them. The tensors decide: a module is changed if the file
-// has a tensor of it.
+// See minisgl/weights/adapter.h. Tensors are sorted to the modules that they change; what the
+// config says of those is then checked against them. The tensors decide: a module is changed if the
+// file has a tensor of it.
 #include "minisgl/weights/adapter.h"
 
 #include <fmt/core.h>

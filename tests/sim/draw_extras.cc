@@ -101,6 +101,17 @@ void DrawExtras(Workload* workload) {
   }
 }
 
+void DrawAdapters(Workload* workload) {
+  Dice dice(workload->seed ^ 0x428A2F98D728AE22ull);
+  const auto is_memory = [](const Fault& fault) { return fault.kind == Fault::Kind::kNoMemory; };
+  const auto& faults = workload->faults;
+  // A source that runs out of memory in the middle of a call is no source.
+  if (!dice.OneIn(2) || std::any_of(faults.begin(), faults.end(), is_memory)) return;
+  workload->adapters = {.exists = true,
+                        .max_loaded = static_cast<int32_t>(dice.Pick(1, 1, 2)),
+                        .delay_max = dice.Pick(0, 3, 12)};
+}
+
 void DrawPictures(Workload* workload) {
   Dice dice(workload->seed ^ 0x923F82A4AF194F9Bull);
   workload->limits.extras = kReplacesEmbeddings | kHasInputs;

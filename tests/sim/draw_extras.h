@@ -23,6 +23,8 @@ void ContinueMarks(const Request& before, int64_t last, Request* turn);
 // Extras of some requests: embeddings at their pictures, positions of their own behind the first
 // one, an adapter's slot, hidden states, and pooled prompts in place of answers.
 void DrawExtras(Workload* workload);
+// Few of the adapters are loaded at once.
+void DrawAdapters(Workload* workload);
 // Inputs to encode, one for each mark. The length and the kind of an input follow from its content,
 // up to the next mark or to the prompt's last token; a token in its middle may be text.
 void DrawPictures(Workload* workload);

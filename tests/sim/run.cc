@@ -26,10 +26,12 @@ class Runner {
       : workload_(workload),
         engine_(workload.limits, workload.end_rate),
         source_(workload.source, workload.store, workload.seed, &engine_),
+        adapters_(workload.adapters, workload.seed),
         trace_text_(trace_text) {
     SchedulerOptions options = workload.options;
     options.record_notes = true;
     options.kv_source = source_.get();
+    options.adapter_source = adapters_.get();
     engine_.KnowDrafter(workload.drafter);
     if (options.max_drafts > 0 && !workload.limits.makes_drafts) {
       options.drafter = std::make_shared<SimDrafter>(
@@ -88,6 +90,7 @@ class Runner {
   const Workload& workload_;
   SimEngine engine_;
   SimSources source_;
+  SimAdapters adapters_;
   SimMaskMaker masks_;
   std::unique_ptr<Scheduler> scheduler_;
   std::string* trace_text_;
@@ -196,6 +199,7 @@ void Runner::Heal() {
   healed_at_ = outcome_.steps;
   next_fault_ = workload_.faults.size();
   source_.Heal();
+  adapters_.Heal();
   masks_.Heal();
   for (const auto& [step, happening] : std::exchange(happenings_, {})) {
     if (happening.kind == Happening::Kind::kOpenGate) Happen(happening);
@@ -223,6 +227,7 @@ void Runner::Launch(std::shared_ptr<const BatchPlan> plan) {
     if (fault.kind == Fault::Kind::kNonFinite) engine_.NonFiniteInNextStep(row);
     if (fault.kind == Fault::Kind::kForeignToken) engine_.ForeignTokenInNextStep(row);
   }
+  adapters_.Check(*plan);
   engine_.Launch(std::move(plan));
   SupplyMasks();
 }
@@ -244,6 +249,7 @@ void Runner::Loop() {
   OpenSessions();
   while (true) {
     source_.Tick();
+    adapters_.Tick();
     masks_.Tick();
     Arrive();
     for (const RequestId id : masks_.TakeReady()) scheduler_->MaskReady(id);
@@ -264,6 +270,7 @@ void Runner::Loop() {
     if (collects) Collect();
     Require(engine_.violation().empty(), engine_.violation());
     Require(source_.violation().empty(), source_.violation());
+    Require(adapters_.violation().empty(), adapters_.violation());
     Require(masks_.violation().empty(), masks_.violation());
     // The runtime's loop relies on this: with nothing in flight, there is a step or no need for
     // one.

@@ -70,11 +70,13 @@ class ServeRunner {
       : workload_(workload),
         engine_(workload.limits, workload.end_rate),
         source_(workload.source, workload.store, workload.seed, &engine_),
+        adapters_(workload.adapters, workload.seed),
         grammars_(workload, &outcome_.steps),
         trace_text_(trace_text) {
     RuntimeOptions options;
     options.scheduler = workload.options;
     options.scheduler.kv_source = source_.get();
+    options.scheduler.adapter_source = adapters_.get();
     engine_.KnowDrafter(workload.drafter);
     if (workload.options.max_drafts > 0 && !workload.limits.makes_drafts) {
       options.scheduler.drafter = std::make_shared<SimDrafter>(
@@ -130,6 +132,7 @@ class ServeRunner {
   const Workload& workload_;
   SimEngine engine_;
   SimSources source_;
+  SimAdapters adapters_;
   SimGrammarSource grammars_;
   EventQueue queue_;
   std::unique_ptr<runtime::ServeLoop> loop_;
@@ -236,6 +239,7 @@ void ServeRunner::Arrive() {
 void ServeRunner::Heal() {
   next_fault_ = workload_.faults.size();
   source_.Heal();
+  adapters_.Heal();
   grammars_.Heal();
   aborts_.clear();
   steps_left_ = StepsToIdle(workload_, told_);
@@ -275,6 +279,7 @@ void ServeRunner::Loop() {
   while (true) {
     now_ += std::chrono::milliseconds(1);
     source_.Tick();
+    adapters_.Tick();
     grammars_.Tick();
     Arrive();
     const bool all_came = next_arrival_ == workload_.arrivals.size();
@@ -283,6 +288,7 @@ void ServeRunner::Loop() {
     TakeEvents();
     Require(engine_.violation().empty(), engine_.violation());
     Require(source_.violation().empty(), source_.violation());
+    Require(adapters_.violation().empty(), adapters_.violation());
     Require(grammars_.violation().empty(), grammars_.violation());
     if (all_came && aborts_.empty() && loop_->Idle()) {
       if (!loop_->Saving()) return;

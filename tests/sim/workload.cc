@@ -352,6 +352,7 @@ Workload DrawWorkload(uint64_t seed, WorkloadKind kind) {
   DrawKeptStates(&workload);
   DrawScored(&workload);
   if (kind == WorkloadKind::kMarked) DrawExtras(&workload);
+  if (kind == WorkloadKind::kMarked) DrawAdapters(&workload);
   if (kind == WorkloadKind::kPictures) DrawPictures(&workload);
   DrawChatRoom(&workload);
   if (workload.limits.makes_drafts) workload.limits.extras |= kWantsHidden;
@@ -370,6 +371,7 @@ std::string Workload::Describe() const {
       options.queue == QueuePolicy::kPriority ? "priority" : "fcfs", depth, end_rate,
       arrivals.size(), faults.size(), sessions.size());
   if (kind == WorkloadKind::kMarked) text += "; with marks";
+  if (adapters.exists) text += fmt::format("; at most {} adapters", adapters.max_loaded);
   if (kind == WorkloadKind::kPictures) {
     text += fmt::format("; with pictures, {} embeddings a step{}, {} kept", options.encoder_budget,
                         limits.encodes_in_pieces ? " in pieces" : "", options.encoder_cache);

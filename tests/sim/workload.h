@@ -13,6 +13,7 @@
 #include "minisgl/engine/engine.h"
 #include "minisgl/sched/request.h"
 #include "minisgl/sched/scheduler.h"
+#include "sim/sim_adapters.h"
 #include "sim/sim_constraint.h"
 #include "sim/sim_drafter.h"
 #include "sim/sim_source.h"
@@ -61,7 +62,8 @@ struct Workload {
   int64_t end_rate = 20;
   DrafterPlan drafter;  // if options.max_drafts > 0
   SourcePlan source;
-  StorePlan store;                    // not beside a source
+  StorePlan store;  // not beside a source
+  AdaptersPlan adapters;
   std::vector<SessionPlan> sessions;  // open from the start
   std::vector<Arrival> arrivals;      // by step
   std::vector<Fault> faults;          // by step

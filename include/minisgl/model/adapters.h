@@ -20,8 +20,8 @@ namespace minisgl {
 Status CheckAdapterFits(const ModelConfig& config, const Adapter& adapter);
 
 // A model with an adapter folded into its weights: W' = W + s B A, with DoRA W'[j] = m[j] / n[j]
-// (W + s B A)[j], computed and kept in f32. A head that was tied to the embedding is a matrix of its
-// own if one of the two changes alone.
+// (W + s B A)[j], computed and kept in f32. A head that was tied to the embedding is a matrix of
+// its own if one of the two changes alone.
 struct MergedModel {
   ModelConfig config;
   std::unique_ptr<Checkpoint> checkpoint;

@@ -102,7 +102,7 @@ struct SchedulerOptions {
   int32_t max_draft_rows = kDraftRowsMax;
   // Null: the engine makes the drafts (EngineLimits::makes_drafts is REQUIRED if max_drafts > 0).
   std::shared_ptr<Drafter> drafter;
-  KvSource* kv_source = nullptr;            // outlives the scheduler
+  KvSource* kv_source = nullptr;  // outlives the scheduler
   // Loads adapters for requests; null: all are always loaded. Outlives the scheduler.
   AdapterSource* adapter_source = nullptr;
   CacheObserver* cache_observer = nullptr;  // outlives the scheduler; may be null

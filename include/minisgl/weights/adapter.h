@@ -36,8 +36,8 @@ struct AdapterChange {
   int64_t rank = 0;
   double scale = 0;  // s
   bool is_embedding = false;
-  // Of a parameter of several experts: how many factors its scale was made for (the r of the
-  // config); 0 for any other.
+  // The config's r, by which the rank of a parameter of several experts counts for each; 0 for any
+  // other module.
   int64_t rank_of_expert = 0;
   TensorView a, b;
   TensorView b_bias;     // [out] c
@@ -55,7 +55,8 @@ struct Adapter {
   std::string dir;
   std::string base;                    // the model it was trained on: a hint
   std::vector<AdapterChange> changes;  // sorted by module
-  // Of whatever decides answers: modules, scales, tensors. Equal for equal adapters in two folders.
+  // A hash of whatever decides answers: modules, scales, tensors. Equal adapters in two folders
+  // have one.
   ContentHash hash{};
   uint64_t num_bytes = 0;              // of its tensors
   std::shared_ptr<const void> memory;  // keeps the tensors
