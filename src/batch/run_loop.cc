@@ -526,6 +526,7 @@ term::Progress::Numbers RunLoop::Numbers() const {
   numbers.held_done = static_cast<int64_t>(writer_.held_rows()) - numbers.held_failed;
   numbers.before = options_.rows_before;
   numbers.total = options_.rows_total;
+  numbers.has_answers = options_.has_answers;
   numbers.tokens = tokens_;
   numbers.finished_tokens = finished_tokens_;
   if (stopping_) {

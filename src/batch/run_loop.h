@@ -72,6 +72,7 @@ struct RunLoopOptions {
   // A row whose answers took too long is asked so often again, after all others; and fewer than
   // so many of these answers run at once, so that none waits for others.
   int32_t timeout_retries = 0;
+  bool has_answers = true;  // false: progress speaks of none
   int64_t retried_answers_max = 256;
   RowTools tools;
   // Bound on rows whose calls run or wait for it. Until there are fewer, no row is begun.

@@ -365,6 +365,7 @@ std::unique_ptr<batch::AnswerWriter> MakeWriter(const batch::RunOptions& options
 
 batch::RunLoopOptions LoopOptions(const batch::RunOptions& options, const Job& job, bool as_text) {
   batch::RunLoopOptions loop_options;
+  loop_options.has_answers = !options.of_texts();
   loop_options.answers_ahead_max =
       batch::kSubmittedPerRunningRequest * options.engine.max_running_requests;
   loop_options.open_sessions_max = options.engine.max_running_requests;

@@ -57,8 +57,10 @@ std::vector<std::string> Fields(const ProgressView& view) {
   if (view.cancelled > 0) rows += fmt::format(", {} not answered", FormatCount(view.cancelled));
   fields.push_back(rows);
   if (const std::string left = TimeLeft(view); !left.empty()) fields.push_back(left);
-  fields.push_back(
-      fmt::format("{} in, {} out tok/s", FormatRate(view.in_per_s), FormatRate(view.out_per_s)));
+  const std::string in = FormatRate(view.in_per_s);
+  fields.push_back(view.has_answers
+                       ? fmt::format("{} in, {} out tok/s", in, FormatRate(view.out_per_s))
+                       : in + " tok/s");
   fields.push_back(FormatCount(view.running) + " running");
   fields.push_back(FormatCount(view.waiting) + " waiting");
   if (view.hit_percent) fields.push_back(fmt::format("cache {:.0f} %", *view.hit_percent));
@@ -247,6 +249,7 @@ ProgressView Progress::ViewOf(const Numbers& numbers, double now_s, bool whole_r
   view.cancelled = numbers.cancelled;
   view.before = numbers.before;
   view.total = numbers.total;
+  view.has_answers = numbers.has_answers;
   view.grace_left_s = numbers.grace_left_s;
   if (!view.grace_left_s) view.left_s = SecondsLeft(numbers, now_s);
   // In the first seconds, average since the beginning.

@@ -33,6 +33,7 @@ struct ProgressView {
   double seconds = 0;                  // since the beginning
   int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   double in_per_s = 0, out_per_s = 0;
+  bool has_answers = true;  // else nothing comes out
   int64_t running = 0, waiting = 0;
   std::optional<double> hit_percent;  // unset before the first prompt
   int64_t pages_used = 0, pages_total = 0;
@@ -65,6 +66,7 @@ class Progress {
     int64_t held_done = 0, held_failed = 0;
     int64_t before = 0;            // rows of the earlier run that this one resumes
     std::optional<int64_t> total;  // unset for a pipe
+    bool has_answers = true;       // false: texts become vectors, labels or scores
     int64_t tokens = 0;            // generated so far
     int64_t finished_tokens = 0;   // tokens of finished rows, included in tokens
     // While the run stops: remaining time for running requests to finish.

@@ -55,6 +55,13 @@ TEST(ProgressLineTest, ShowsProgressRatesAndPages) {
             "16 running  1,700 waiting  cache 92 %  pages 512/8,192");
 }
 
+TEST(ProgressLineTest, TextsHaveNoAnswers) {
+  ProgressView view = View();
+  view.has_answers = false;
+  EXPECT_NE(FormatProgressLine(view, 200, false).find("  12,346 tok/s  16 running"),
+            std::string::npos);
+}
+
 TEST(ProgressLineTest, UnknownFieldsAreOmitted) {
   ProgressView view = View();
   view.total.reset();
