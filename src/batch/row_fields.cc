@@ -23,11 +23,9 @@ namespace minisgl::batch {
 namespace {
 
 constexpr double kExactIntegers = 9007199254740992;  // 2^53: above it, doubles skip some integers
-constexpr size_t kIdBytesMax = 4096;
 constexpr std::array<std::string_view, 3> kVerbosities = {"low", "medium", "high"};
-constexpr size_t kStopStringsMax = 64;
-constexpr size_t kStopBytesMax = 4096;
-constexpr size_t kStopIdsMax = 4096;
+constexpr size_t kIdBytesMax = 4096;
+constexpr size_t kStopStringsMax = 64, kStopBytesMax = 4096, kStopIdsMax = 4096;
 constexpr size_t kBiasesMax = 4096;
 constexpr size_t kBadWordsMax = 4096, kBadWordsBytesMax = 65536;
 
@@ -52,6 +50,12 @@ bool TakeBool(Json& value, RowDraft* draft) {
 // Only marks the metadata as present: its text is copied from the row later (row.cc).
 bool TakeMetadata(Json&, RowDraft* draft) {
   draft->row.metadata.emplace();
+  return true;
+}
+
+template <auto kMember>
+bool TakeName(Json& value, RowDraft* draft) {
+  draft->row.*kMember = std::move(value.as_string());
   return true;
 }
 
@@ -255,16 +259,6 @@ bool TakeTemplateKwargs(Json& value, RowDraft* draft) {
     return false;
   }
   draft->row.template_kwargs = std::move(value);
-  return true;
-}
-
-bool TakeAdapter(Json& value, RowDraft* draft) {
-  draft->row.adapter = std::move(value.as_string());
-  return true;
-}
-
-bool TakeModel(Json& value, RowDraft* draft) {
-  draft->row.model = std::move(value.as_string());
   return true;
 }
 
@@ -540,8 +534,8 @@ constexpr RowField kFields[] = {
      kCompletion | kInScored | kInEmbedded | kInRanked},
     {"return_token_ids", kBool, kExpectsBool, TakeBool<&Row::return_token_ids>},
     {"metadata", kAny, "any JSON", TakeMetadata, kNoRange, kAnyRow},
-    {"model", kString, "a string", TakeModel, kNoRange, kAnyRow},
-    {"adapter", kString, "the name of an adapter", TakeAdapter, kNoRange, kAnyRow},
+    {"model", kString, "a string", TakeName<&Row::model>, kNoRange, kAnyRow},
+    {"adapter", kString, "the name of an adapter", TakeName<&Row::adapter>, kNoRange, kAnyRow},
 };
 // clang-format on
 

@@ -79,8 +79,8 @@ struct Step {
   StepMasks masks;
   StepResult result;
   bool has_masks = false;
-  // Of masked rows whose drafts the engine makes. While `asks`, its thread waits for the caller to
-  // fill the mask of the token after `drafts` of `row`.
+  // `made` has the drafts of masked rows that the engine makes. While `asks`, its thread waits for
+  // the caller to fill the mask of the token after `drafts` of `row`.
   std::vector<std::vector<TokenId>> made;
   bool has_made = false;
   bool asks = false;

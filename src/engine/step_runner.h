@@ -100,7 +100,7 @@ class StepRunner {
   void ApplyWrites(const BatchPlan& plan);
   // Encodes the pictures of the plan, and lists what they mean for its tokens.
   Status TakePictures(const BatchPlan& plan, ForwardInput* input);
-  // Of the rows that have a mask and drafts of the drafter, in order.
+  // The drafts of each row that has a mask and drafts of the drafter, in order.
   std::vector<std::vector<TokenId>> DraftsOfMasked(const BatchPlan& plan) const;
   void GatherTokenIds(const BatchPlan& plan);
   StateSegments ListSegments(const BatchPlan& plan);

@@ -186,7 +186,7 @@ void TokenDrafter::FindCandidates(const float* scores) {
     const auto first = head_.clusters->begin() + static_cast<int64_t>(size) * *cluster;
     candidates_.insert(candidates_.end(), first, first + static_cast<int64_t>(size));
   }
-  // Of several equal logits the lowest id is chosen.
+  // The lowest id of several with equal logits is chosen.
   std::sort(candidates_.begin(), candidates_.end());
 }
 

@@ -130,8 +130,8 @@ class TokenDrafter {
   // The most likely token of a row of logits for place `index` of `draft`, whose earlier drafts are
   // in the token pool.
   TokenId Best(const float* logits, const StepTables& tables, const Draft& draft, int32_t index);
-  // The same among the tokens of mask_ if `is_masked`, and of an assistant's best clusters; nullopt:
-  // the drafter has none of them.
+  // The same among the tokens of mask_ if `is_masked`, and of an assistant's best clusters;
+  // nullopt: the drafter has none of them.
   std::optional<TokenId> BestAllowed(const float* logits, bool is_masked) const;
   // Marks the tokens of the best clusters of `scores` as candidates.
   void FindCandidates(const float* scores);

@@ -223,20 +223,8 @@ class OpsDecoder final : public Decoder {
   // `hidden` norm(output(act(gate(stream)) * per_layer)).
   void AddPerLayer(size_t index, int64_t num_tokens) {
     const model::PerLayerWeights& weights = weights_.layers[index].per_layer;
-    const int64_t width = config_.per_layer_width;
     sums_.RunNorm(norms_.AddAndNorm(space_.hidden.ptr(), model::NormWeights(), num_tokens));
-    Linear(space_.hidden.ptr(), weights.gate, space_.per_layer_gate.ptr(), num_tokens, nullptr,
-           &weights.output);
-    ops_->Activate({.gate_up = space_.per_layer_gate.ptr(),
-                    .out = space_.per_layer_gated.ptr(),
-                    .num_tokens = num_tokens,
-                    .width = width,
-                    .activation = config_.activation,
-                    .gated = false,
-                    .up = space_.per_layer.ptr().At(static_cast<int64_t>(index) * width),
-                    .up_stride = int64_t{config_.num_layers} * width});
-    Linear(space_.per_layer_gated.ptr(), weights.output, space_.hidden.ptr(), num_tokens, nullptr,
-           AfterLayer(index));
+    model::ApplyPerLayer(config_, weights, index, space_, num_tokens, AfterLayer(index), ops_);
     NormOutput(weights.norm, num_tokens);
   }
 

@@ -61,4 +61,29 @@ void EmbedForLayers(const ModelConfig& config, const DecoderOptions& options,
   ops->Norm(params);
 }
 
+void ApplyPerLayer(const ModelConfig& config, const PerLayerWeights& weights, size_t index,
+                   const Workspace& space, int64_t num_tokens, const Matrix* next, Ops* ops) {
+  const int64_t width = config.per_layer_width;
+  ops->Linear({.x = space.hidden.ptr(),
+               .weight = &weights.gate,
+               .bias = nullptr,
+               .out = space.per_layer_gate.ptr(),
+               .num_tokens = num_tokens,
+               .next = &weights.output});
+  ops->Activate({.gate_up = space.per_layer_gate.ptr(),
+                 .out = space.per_layer_gated.ptr(),
+                 .num_tokens = num_tokens,
+                 .width = width,
+                 .activation = config.activation,
+                 .gated = false,
+                 .up = space.per_layer.ptr().At(static_cast<int64_t>(index) * width),
+                 .up_stride = int64_t{config.num_layers} * width});
+  ops->Linear({.x = space.per_layer_gated.ptr(),
+               .weight = &weights.output,
+               .bias = nullptr,
+               .out = space.hidden.ptr(),
+               .num_tokens = num_tokens,
+               .next = next});
+}
+
 }  // namespace minisgl::model

@@ -2,6 +2,9 @@
 // (ModelConfig::per_layer_width).
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "minisgl/model/decoder.h"
 #include "minisgl/ops.h"
 #include "model/model_weights.h"
@@ -19,5 +22,10 @@ float EmbeddingScale(const ModelConfig& config, DType dtype);
 void EmbedForLayers(const ModelConfig& config, const DecoderOptions& options,
                     const PerLayerTable& table, const Workspace& space, const ForwardInput& input,
                     Ops* ops);
+
+// Writes output(act(gate(x)) * per_layer) of layer `index` to space.hidden [T, D], x in it. `next`:
+// see LinearParams.
+void ApplyPerLayer(const ModelConfig& config, const PerLayerWeights& weights, size_t index,
+                   const Workspace& space, int64_t num_tokens, const Matrix* next, Ops* ops);
 
 }  // namespace minisgl::model

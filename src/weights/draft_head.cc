@@ -50,7 +50,7 @@ std::string ArchitectureOf(const Json& json) {
   return names->as_array()[0].as_string();
 }
 
-// The first files of EAGLE-3 have the name of a plain model, and the size of a vocabulary of drafts.
+// The first files of EAGLE-3 have the name of a plain model, and draft_vocab_size.
 HeadKind HeadKindOf(const Json& json) {
   const std::string name = ArchitectureOf(json),
                     speculators = StringOf(json, "speculators_model_type");

@@ -108,9 +108,9 @@ class Engine {
   // sampling. REQUIRES that it has masked rows, and that its masks come before the next Launch and
   // before its Collect.
   virtual void SupplyMasks(StepMasks masks) = 0;
-  // Waits for the drafts of the masked rows of the plan that was launched last, and returns them row
-  // by row; asks `guide`, on the caller's thread, for the tokens that each may be. REQUIRES rows
-  // with a mask and BatchPlan::makes_drafts; it is called once, before SupplyMasks. An engine
+  // Waits for the drafts of the masked rows of the plan that was launched last, and returns them
+  // row by row; asks `guide`, on the caller's thread, for the tokens that each may be. REQUIRES
+  // rows with a mask and BatchPlan::makes_drafts; it is called once, before SupplyMasks. An engine
   // without EngineLimits::makes_drafts has none.
   virtual std::vector<std::vector<TokenId>> GuideDrafts(const DraftGuide& guide) = 0;
   // Waits for the oldest plan in flight and returns its result. REQUIRES a plan in flight.

@@ -169,13 +169,13 @@ class Decoder : public RankModel {
 
   // [T, D] the residual stream that entered layer kept_layers[part] in the last RunLayers.
   virtual const float* Entering(size_t part) const = 0;
-  // Of a head: what it makes of states of its target [count, target_width], for each of
+  // Returns what a head makes of states of its target [count, target_width], for each of
   // target_layers, as its rows read them: [count, D] in the workspace until the next pass.
   virtual const float* MixTargetStates(std::span<const float* const> parts, int64_t count) = 0;
-  // Of an assistant with clusters: the score of each [N, num_clusters] for the same tokens as
-  // States, in the workspace until the next pass.
+  // Returns an assistant's score of each cluster [N, num_clusters] for the same tokens as States,
+  // in the workspace until the next pass.
   virtual const float* ClusterScores(const ForwardInput& input) = 0;
-  // Of a head of kBlock: writes keys and values for the tokens of `input` from their states.
+  // Writes a kBlock head's keys and values for the tokens of `input` from their states.
   virtual void WriteKeys(const ForwardInput& input) = 0;
 
   virtual const ModelConfig& config() const = 0;

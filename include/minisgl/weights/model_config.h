@@ -150,9 +150,9 @@ struct StateConfig {
   bool operator==(const StateConfig&) const = default;
 };
 
-// Layers that draft tokens from states of a target. One for multi-token prediction (kApart, kBehind)
-// reads the embedding of a token and the target's state before that token, and predicts the token
-// after it:
+// Layers that draft tokens from states of a target. One for multi-token prediction (kApart,
+// kBehind) reads the embedding of a token and the target's state before that token, and predicts
+// the token after it:
 //   x = input [norm(embedding), norm(state)], then a layer, a norm and the target's output head.
 // The formulas of the others are at DraftHeadConfig.
 enum class PredictionLayer : uint8_t {
@@ -181,9 +181,9 @@ enum class PredictionLayer : uint8_t {
 // own. With the last token at place p they read
 //   x = input [embedding of the token, state at p - 1],
 // both the target's, at position p, and attend to the keys that the target's last layer of the same
-// kind has of the tokens before p. The next draft reads the draft before it, at the same position and
-// over the same keys, and in place of the state a product of its own last one. Of a head with
-// clusters only the tokens of the best ones are candidates.
+// kind has of the tokens before p. The next draft reads the draft before it, at the same position
+// and over the same keys, and in place of the state a product of its own last one. If there are
+// clusters, only the tokens of the best ones are candidates.
 struct DraftHeadConfig {
   std::vector<int32_t> target_layers;  // in the order of the inputs of "fc"
   int64_t target_width = 0;            // of each state
@@ -203,7 +203,7 @@ struct DraftHeadConfig {
   // later ones of it.
   bool windows_are_causal = true, others_are_causal = false;
   std::vector<int32_t> kv_layers;  // kAssistant: [layers] those of the target whose keys are read
-  // kAssistant: clusters of tokens, of which the best `num_best` have candidates; 0: all tokens are.
+  // kAssistant: clusters of tokens, of which the best `num_best` have candidates; 0: no clusters.
   int32_t num_clusters = 0, num_best = 0;
   // [num_clusters, vocab_size / num_clusters] the ids of each.
   std::shared_ptr<const std::vector<TokenId>> clusters;
@@ -281,8 +281,8 @@ struct ModelConfig {
   // output head are the target's, or of a head (draft_head.h).
   PredictionLayer prediction = PredictionLayer::kNone;
   int32_t prediction_layer = 0;  // the number that its tensors have as a layer
-  // Of a prediction layer: the stored name of the target's output head, of which it reads a copy in
-  // 8 bits; "": it reads the target's own. Reading the head is most of the cost of a draft, and what
+  // The stored name of the target's output head, of which a prediction layer reads a copy in 8
+  // bits; "": it reads the target's own. Reading the head is most of the cost of a draft, and what
   // is drafted is verified anyhow.
   std::string int8_head;
   DraftHeadConfig draft_head;  // of kEagle and kBlock
