@@ -1,5 +1,6 @@
 // Adapters beside a model: every answer is the one that transformers and peft give, alone and in
 // one batch with other adapters and the base, under every schedule, bit for bit.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -16,9 +17,13 @@
 #include "minisgl/base/folder.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/mapped_file.h"
+#include "minisgl/base/random.h"
 #include "minisgl/model/adapters.h"
 #include "minisgl/model/model_list.h"
 #include "minisgl/weights/adapter.h"
+#include "model/adapter_fit.h"
+#include "weights/architectures.h"
+#include "weights/stored_matrix.h"
 
 namespace minisgl {
 namespace {
@@ -161,6 +166,109 @@ void ExpectAnswers(const AdaptedModel& model, const std::vector<Case>& cases,
     EXPECT_EQ(ids, cases[i].answer)
         << "request " << i + 1 << ", "
         << (slot == kNoAdapter ? "the base" : model.names[static_cast<size_t>(slot)]);
+  }
+}
+
+// An adapter of every matrix of the layers, of random numbers.
+std::shared_ptr<const Adapter> RandomAdapter(const ModelConfig& config, bool is_dora) {
+  constexpr int64_t kRank = 4;
+  auto memory = std::make_shared<std::vector<std::vector<float>>>();
+  std::map<std::string, TensorView> views;
+  const auto add = [&](const std::string& name, std::vector<int64_t> shape, float scale,
+                       float plus) {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    std::vector<float> values;
+    for (int64_t i = 0; i < count; ++i) {
+      const uint64_t draw = DeriveSeed(memory->size(), static_cast<uint64_t>(i)) >> 40;
+      values.push_back(plus + scale * (static_cast<float>(draw) / (1 << 23) - 1));
+    }
+    memory->push_back(std::move(values));
+    views[name] = {reinterpret_cast<const std::byte*>(memory->back().data()), DType::kF32,
+                   std::move(shape)};
+  };
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    for (const auto& spec : weights::LayerTensors(config, layer)) {
+      const bool is_projection = spec.name.ends_with("_proj.weight") && spec.dims.size() == 2;
+      if (!is_projection) continue;
+      const model::MatrixSizes sizes = model::SizesOf(config, spec);
+      const std::string name =
+          "base_model.model." +
+          spec.name.substr(0, spec.name.size() - std::string(".weight").size());
+      add(name + ".lora_A.weight", {kRank, sizes.num_in}, 0.3f, 0);
+      add(name + ".lora_B.weight", {sizes.num_out, kRank}, 0.2f, 0);
+      if (is_dora) add(name + ".lora_magnitude_vector", {sizes.num_out}, 0.1f, 0.6f);
+    }
+  }
+  auto adapter = ReadAdapter(
+      fmt::format(R"({{"peft_type": "LORA", "r": {}, "lora_alpha": 8, "use_dora": {}}})", kRank,
+                  is_dora),
+      "c", Checkpoint::FromViews(std::move(views), memory, "a"));
+  MINISGL_CHECK(adapter.ok(), "{}", adapter.status().message());
+  return std::move(adapter).value();
+}
+
+// The model of dense weights in f32 that a quantized one stands for.
+AdaptedModel Expanded(const AdaptedModel& model) {
+  AdaptedModel plain;
+  plain.config = model.config;
+  plain.config.quantization = {};
+  plain.adapters = model.adapters;
+  auto memory = std::make_shared<std::vector<std::vector<float>>>();
+  std::map<std::string, TensorView> views;
+  std::vector<weights::TensorSpec> specs = weights::ModelTensors(model.config);
+  for (int32_t layer = 0; layer < model.config.num_layers; ++layer) {
+    for (auto& spec : weights::LayerTensors(model.config, layer)) specs.push_back(std::move(spec));
+  }
+  for (const weights::TensorSpec& spec : specs) {
+    if (spec.dims.size() != 2) {
+      views[spec.name] = *model.checkpoint->Get(spec.name);
+      continue;
+    }
+    auto stored = weights::FindMatrix(model.config, *model.checkpoint, spec, spec.index);
+    MINISGL_CHECK(stored.ok(), "{}", stored.status().message());
+    const WeightTensor& matrix = stored->weights;
+    std::vector<float> values(static_cast<size_t>(matrix.num_out() * matrix.num_in()));
+    for (int64_t out = 0; out < matrix.num_out(); ++out) {
+      matrix.ReadRow(out, values.data() + out * matrix.num_in());
+    }
+    memory->push_back(std::move(values));
+    views[spec.name] = {reinterpret_cast<const std::byte*>(memory->back().data()),
+                        DType::kF32,
+                        {matrix.num_out(), matrix.num_in()}};
+  }
+  plain.checkpoint = Checkpoint::FromViews(std::move(views), memory, "expanded");
+  return plain;
+}
+
+// DoRA divides by the lengths of the expanded weights' rows.
+TEST(AdaptedCodesTest, CodesAnswerAsTheWeightsThatTheyStandFor) {
+  for (const char* base : {"quant_fp8_block", "quant_fp8_tensor", "quant_gptq_int8",
+                           "quant_ct_int8_channel", "quant_awq"}) {
+    SCOPED_TRACE(base);
+    AdaptedModel model;
+    const std::string dir = std::string("tests/golden/models/") + base;
+    model.config = *LoadModelConfig(dir);
+    model.checkpoint = std::move(Checkpoint::Open(dir)).value();
+    for (const bool is_dora : {false, true}) {
+      model.adapters.push_back(RandomAdapter(model.config, is_dora));
+    }
+    std::vector<Case> cases;
+    for (const AdapterSlot slot : {0, 1, kNoAdapter}) {
+      cases.push_back({slot, {5, 9, 30, 2, 7}, std::vector<TokenId>(12)});
+    }
+    const ScheduledRun codes = RunCases(model, cases, {});
+    const ScheduledRun plain = RunCases(Expanded(model), cases, {});
+    for (const auto& [id, answer] : codes.answers) {
+      const std::vector<RowResult>& other = plain.answers.at(id);
+      ASSERT_EQ(answer.size(), other.size());
+      for (size_t i = 0; i < answer.size(); ++i) {
+        ASSERT_EQ(answer[i].token, other[i].token) << "request " << id << ", token " << i;
+        EXPECT_NEAR(answer[i].logprob, other[i].logprob, 1e-3);
+      }
+    }
+    EXPECT_NE(codes.answers.at(1)[0].logprob, codes.answers.at(3)[0].logprob);
+    EXPECT_NE(codes.answers.at(1)[0].logprob, codes.answers.at(2)[0].logprob);
   }
 }
 
