@@ -140,9 +140,9 @@ void RunEstimator::Add(const std::vector<Prompt>& prompts) {
     // The last token of an answer is never an input of the model.
     longest_pages_ += CeilDiv<int64_t>(length + answer - 1, limits_.page_size);
     if (!keeps_prefixes_) continue;
-    prefixes_.Add(prompt.ids);
+    prefixes_.Add({prompt.ids, prompt.marks});
     const double expected = std::min(answer_mean_.value_or(1e15), static_cast<double>(answer));
-    pool_.Add(prompt.ids, std::llround(expected));
+    pool_.Add({prompt.ids, prompt.marks}, std::llround(expected));
   }
 }
 
