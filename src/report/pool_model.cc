@@ -24,7 +24,7 @@ void PoolModel::Touch(uint64_t page) {
   by_use_.pop_back();
 }
 
-void PoolModel::Add(std::span<const TokenId> prompt, int64_t answer_tokens) {
+void PoolModel::Add(const PrefixKey& prompt, int64_t answer_tokens) {
   if (prompt.empty()) return;
   const std::vector<uint64_t> hashes = sched::ChainHashes(prompt, page_size_);
   const size_t usable = (prompt.size() - 1) / static_cast<size_t>(page_size_);

@@ -9,10 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <span>
 #include <unordered_map>
 
-#include "minisgl/base/ids.h"
+#include "minisgl/base/prefix_key.h"
 
 namespace minisgl::report {
 
@@ -24,7 +23,7 @@ class PoolModel {
   PoolModel(int32_t page_size, int64_t num_pages);
 
   // Adds a request: looks up its prompt, then caches it with an answer of `answer_tokens` tokens.
-  void Add(std::span<const TokenId> prompt, int64_t answer_tokens);
+  void Add(const PrefixKey& prompt, int64_t answer_tokens);
 
   // Prompt tokens found in the cache so far.
   int64_t found_tokens() const { return found_tokens_; }

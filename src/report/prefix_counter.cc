@@ -9,7 +9,7 @@ namespace minisgl::report {
 PrefixCounter::PrefixCounter(int32_t page_size, size_t pages_max)
     : page_size_(page_size), pages_max_(pages_max) {}
 
-void PrefixCounter::Add(std::span<const TokenId> prompt) {
+void PrefixCounter::Add(const PrefixKey& prompt) {
   if (prompt.empty()) return;
   const std::vector<uint64_t> hashes = sched::ChainHashes(prompt, page_size_);
   const size_t usable = (prompt.size() - 1) / static_cast<size_t>(page_size_);

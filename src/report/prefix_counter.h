@@ -8,10 +8,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <unordered_map>
 
-#include "minisgl/base/ids.h"
+#include "minisgl/base/prefix_key.h"
 
 namespace minisgl::report {
 
@@ -23,7 +22,7 @@ class PrefixCounter {
   explicit PrefixCounter(int32_t page_size, size_t pages_max = kPagesMax);
 
   // Adds the whole pages of a prompt.
-  void Add(std::span<const TokenId> prompt);
+  void Add(const PrefixKey& prompt);
 
   // Tokens that a prompt shared with an earlier one: whole pages, never including its last token,
   // which is always computed.

@@ -141,9 +141,9 @@ void RunEstimator::Add(const std::vector<Prompt>& prompts) {
     longest_pages_ +=
         CeilDiv<int64_t>(length + std::max<int64_t>(answer - 1, 0), limits_.page_size);
     if (!keeps_prefixes_) continue;
-    prefixes_.Add(prompt.ids);
+    prefixes_.Add({prompt.ids, prompt.marks});
     const double expected = std::min(answer_mean_.value_or(1e15), static_cast<double>(answer));
-    pool_.Add(prompt.ids, std::llround(expected));
+    pool_.Add({prompt.ids, prompt.marks}, std::llround(expected));
   }
 }
 
