@@ -388,7 +388,7 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
   if (config.is_prediction_layer()) {
     const Packer matrices(config, checkpoint, /*layer=*/-1, rank, format, ops);
     MINISGL_RETURN_IF_ERROR(LoadPrediction(config, matrices, &weights.prediction));
-    if (!config.int8_head.empty()) {
+    if (!config.copied_head.empty()) {
       const Packer heads(config, checkpoint, /*layer=*/-1, rank, CopiedHeadFormat(format), ops);
       MINISGL_ASSIGN_OR_RETURN(weights.head, heads.Pack({Role::kHead}));
     }

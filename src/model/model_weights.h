@@ -146,9 +146,9 @@ struct ModelWeights {
   DeviceArray<float> value_norm;  // ones for the widest values of a token; null: no norm
 };
 
-// The format of ModelConfig::int8_head.
+// The format of ModelConfig::copied_head.
 inline WeightFormat CopiedHeadFormat(const WeightFormat& format) {
-  return {format.dtype, Quantization::kInt8};
+  return {format.dtype, Quantization::kInt4};
 }
 
 // AttentionParams::distance_origin and distance_stride of `distances`.

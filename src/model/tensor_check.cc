@@ -337,7 +337,7 @@ std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::Te
       return bytes;
     }
   }
-  const bool is_copy = spec.role == weights::TensorRole::kHead && !config.int8_head.empty();
+  const bool is_copy = spec.role == weights::TensorRole::kHead && !config.copied_head.empty();
   const WeightFormat own = is_copy ? CopiedHeadFormat(format) : FormatOf(spec.role, format);
   return num_out ? PlainBytes(own, *num_out, num_in, on_device) : std::nullopt;
 }

@@ -67,7 +67,7 @@ std::optional<ModelConfig> ConfigOfPrediction(const ModelConfig& target, Predict
   return config;
 }
 
-// The name of the target's output head if a copy of it in 8 bits is worth its memory: "" if it is
+// The name of the target's output head if a copy of it in 4 bits is worth its memory: "" if it is
 // small, which a cache holds, or if it is stored as codes.
 std::string HeadToCopy(const ModelConfig& target, const Checkpoint& checkpoint) {
   constexpr int64_t kElementsMin = int64_t{1} << 25;
@@ -117,7 +117,7 @@ Result<ModelConfig> PredictionLayerOf(const ModelConfig& target, const Checkpoin
         checkpoint.Has(fmt::format("{}layers.{}.mlp.experts.0.gate_proj.weight",
                                    config->text_prefix, config->prediction_layer));
   }
-  config->int8_head = HeadToCopy(target, checkpoint);
+  config->copied_head = HeadToCopy(target, checkpoint);
   return std::move(*config);
 }
 

@@ -37,8 +37,8 @@ std::vector<TensorSpec> OfLayer(const ModelConfig& config) {
             {"D"});
   specs.Add(Role::kFinalNorm, prefix + (is_apart ? "norm" : "shared_head.norm"), {"D"});
   std::vector<TensorSpec> all = specs.Take();
-  if (!config.int8_head.empty()) {
-    all.push_back({Role::kHead, 0, config.int8_head, {"V", "D"}, TensorOrder::kPlain, -1});
+  if (!config.copied_head.empty()) {
+    all.push_back({Role::kHead, 0, config.copied_head, {"V", "D"}, TensorOrder::kPlain, -1});
   }
   return all;
 }

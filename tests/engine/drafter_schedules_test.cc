@@ -57,7 +57,7 @@ ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts, const DraftSet
     ModelConfig drafter = model.config;
     if (drafts == Drafts::kByLayer) {
       drafter = PredictionLayerOf(model.config, *model.checkpoint).value();
-      if (setting.copies_head) drafter.int8_head = "lm_head.weight";
+      if (setting.copies_head) drafter.copied_head = "lm_head.weight";
     }
     if (drafts == Drafts::kByHead) drafter = LoadDraftHead(model.head_dir, model.config).value();
     const auto listed = MakeDecoderModel(ModelRole::kDrafter, drafter, model.head_dir);

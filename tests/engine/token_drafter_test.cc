@@ -78,9 +78,9 @@ std::vector<Reference> ReadReferences(const std::string& folder) {
 class DraftedRow {
  public:
   // `head`: the directory of a head that drafts; "": a layer in the target's files does.
-  // `int8_head`: ModelConfig::int8_head of the layer.
+  // `copied_head`: ModelConfig::copied_head of the layer.
   DraftedRow(const std::string& folder, const std::string& head, int32_t page_size,
-             const std::string& int8_head = "") {
+             const std::string& copied_head = "") {
     auto config = LoadModelConfig(folder);
     auto checkpoint = Checkpoint::Open(folder);
     MINISGL_CHECK(config.ok(), "{}", config.status().message());
@@ -88,7 +88,7 @@ class DraftedRow {
     auto layer =
         head.empty() ? PredictionLayerOf(*config, **checkpoint) : LoadDraftHead(head, *config);
     MINISGL_CHECK(layer.ok(), "{}", layer.status().message());
-    layer->int8_head = int8_head;
+    layer->copied_head = copied_head;
     ModelList models(*config);
     MINISGL_CHECK(models.Add(MakeDecoderModel(ModelRole::kDrafter, *layer, head)).ok(), "added");
     auto files = ModelFiles::Open(models, folder);
@@ -249,7 +249,7 @@ TEST(TokenDrafterTest, TheLayerOfAGgufFileProposesTheSame) {
   EXPECT_EQ(CompareProposals(model, 4, 7, "", model + ".gguf"), 3 * 12 * kProposals);
 }
 
-// A copy of the output head in 8 bits chooses another token only where two nearly tie.
+// A copy of the output head in 4 bits chooses another token only where two nearly tie.
 TEST(TokenDrafterTest, ALayerMayReadACopyOfTheHead) {
   const std::string folder = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/prediction/glm4_moe";
   const Reference reference = ReadReferences(folder).back();

@@ -281,10 +281,10 @@ struct ModelConfig {
   // output head are the target's, or of a head (draft_head.h).
   PredictionLayer prediction = PredictionLayer::kNone;
   int32_t prediction_layer = 0;  // the number that its tensors have as a layer
-  // The stored name of the target's output head, of which a prediction layer reads a copy in 8
+  // The stored name of the target's output head, of which a prediction layer reads a copy in 4
   // bits; "": it reads the target's own. Reading the head is most of the cost of a draft, and what
   // is drafted is verified anyhow.
-  std::string int8_head;
+  std::string copied_head;
   DraftHeadConfig draft_head;  // of kEagle and kBlock
   bool is_prediction_layer() const { return prediction != PredictionLayer::kNone; }
   bool is_draft_head() const {
