@@ -95,7 +95,7 @@ TEST(LowRankTest, AgreesWithOracle) {
   const auto oracle = MakeNaiveOps();
   for (const LowRankShape& shape : kLowRankShapes) {
     const LowRankAdapter first(shape, 1), second(shape, 50);
-    const std::vector<int32_t> rows = Rows(0, 2), others = Rows(1, 7);
+    const std::vector<int32_t> rows = Rows(0, 2), others = Rows(1, 14);
     const std::vector<LowRankGroup> groups = {{&first.matrices, rows}, {&second.matrices, others}};
     for (const int64_t per_input : {1, 3}) {
       const auto expected = Apply(*oracle, shape, groups, per_input);
