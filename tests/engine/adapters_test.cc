@@ -58,7 +58,8 @@ std::vector<TokenId> IdsAt(const Json& object, const char* key) {
 // The model of tests/golden/models and all its adapters, with the base's answers once.
 AdaptedModel LoadAdapted(const std::string& base) {
   AdaptedModel model;
-  const std::string dir = "tests/golden/models/" + base, folder = "tests/golden/adapters/" + base;
+  const std::string golden = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/";
+  const std::string dir = golden + "models/" + base, folder = golden + "adapters/" + base;
   auto config = LoadModelConfig(dir);
   auto checkpoint = Checkpoint::Open(dir);
   MINISGL_CHECK(config.ok() && checkpoint.ok(), "{}", dir);
@@ -247,7 +248,7 @@ TEST(AdaptedCodesTest, CodesAnswerAsTheWeightsThatTheyStandFor) {
                            "quant_ct_int8_channel", "quant_awq"}) {
     SCOPED_TRACE(base);
     AdaptedModel model;
-    const std::string dir = std::string("tests/golden/models/") + base;
+    const std::string dir = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/models/" + base;
     model.config = *LoadModelConfig(dir);
     model.checkpoint = std::move(Checkpoint::Open(dir)).value();
     for (const bool is_dora : {false, true}) {
