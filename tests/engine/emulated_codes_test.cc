@@ -12,6 +12,8 @@
 #include "engine/emulated_cuda.h"
 #include "golden_models.h"
 #include "kernels/kernels.h"
+#include "minisgl/device_array.h"
+#include "minisgl/ops_params.h"
 #include "slow.h"
 #include "weights/architectures.h"
 #include "weights/stored_matrix.h"
