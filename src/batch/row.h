@@ -140,7 +140,7 @@ struct Row : load::AnswerOverrides {
   bool in_base64 = false;                 // and how they are written
   std::vector<std::string> queries;       // of ranked texts: for all or for each; none: the run's
   std::vector<std::string> second_texts;  // of texts to classify: one for each, or none
-  // Prompts before those of documents, if queries become vectors; set with the prompts.
+  // If queries become vectors, their prompts come first, so many; set with the prompts.
   size_t num_query_prompts = 0;
   std::string instruction;         // to the model that ranks them; "": the run's
   std::optional<int64_t> top_n;    // so many results are written

@@ -45,7 +45,7 @@ struct EmbeddingOptions {
   const PairFrame* pair = nullptr;  // of the tokenizer
   bool has_types = false;           // tokens of pairs have types
   RankDefaults rank;                // the same
-  std::optional<int64_t> width;     // that all vectors must have: those of an array
+  std::optional<int64_t> width;     // all vectors of an array must have it
   std::optional<TokenId> pad_id;    // that is left out at the end of a text
 };
 

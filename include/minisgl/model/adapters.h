@@ -42,8 +42,8 @@ struct AdaptedKind {
 };
 std::vector<AdaptedKind> AdaptedKinds(const Adapter& adapter);
 
-// Bytes that a rank keeps of an adapter that fits, at most: those of the files are f32 there, with
-// whole tiles of outputs.
+// An upper bound on the bytes that a rank keeps of an adapter that fits: it counts the files'
+// numbers as f32, in whole tiles of outputs.
 uint64_t AdapterBytes(const ModelConfig& config, const Adapter& adapter);
 
 }  // namespace minisgl

@@ -1,8 +1,8 @@
 // Adapters of a model (LoRA), as PEFT writes them: a folder with adapter_config.json and
 // adapter_model.safetensors. Hostile input.
 //
-// With s = alpha / r, or alpha / sqrt(r) with use_rslora, where r and alpha are those of the module
-// (rank_pattern, alpha_pattern), an adapted module computes (PEFT 0.21):
+// The scale s is alpha / r, or alpha / sqrt(r) with use_rslora; rank_pattern and alpha_pattern give
+// a module its own r and alpha. An adapted module computes (PEFT 0.21):
 //   a product:    y = W x + b + s (B (A x) + c), c the bias of B
 //   with DoRA:    y = m / n * (W x + s B (A x)) + b, n[j] the length of row j of W + s B A
 //   an embedding: e = E[t] + s B A[:, t]

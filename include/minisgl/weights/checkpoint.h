@@ -47,7 +47,7 @@ class Checkpoint {
                                                std::shared_ptr<const void> memory,
                                                std::string source);
   // The same files with other tensors in place of some, or beside them, in memory that `memory`
-  // keeps alive. Files() are those of this one.
+  // keeps alive. Its Files() are the same, too.
   std::unique_ptr<Checkpoint> WithTensors(std::map<std::string, TensorView> tensors,
                                           std::shared_ptr<const void> memory) const;
   ~Checkpoint();

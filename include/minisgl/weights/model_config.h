@@ -202,7 +202,7 @@ struct DraftHeadConfig {
   // kBlock: layers with a window, and all others, in which a token of the block does not attend to
   // later ones of it.
   bool windows_are_causal = true, others_are_causal = false;
-  std::vector<int32_t> kv_layers;  // kAssistant: [layers] those of the target whose keys are read
+  std::vector<int32_t> kv_layers;  // kAssistant: [layers] the target's layer whose keys each reads
   // kAssistant: clusters of tokens, of which the best `num_best` have candidates; 0: no clusters.
   int32_t num_clusters = 0, num_best = 0;
   // [num_clusters, vocab_size / num_clusters] the ids of each.

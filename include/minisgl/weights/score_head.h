@@ -3,7 +3,7 @@
 //
 //   score.weight [labels, H], and score.bias   ...ForSequenceClassification
 //   score.0.weight, score.2.weight, with biases   ...ForRewardModel: ReLU between two products
-//   those of encoders   weights/encoder_head.h
+//   an encoder's head   weights/encoder_head.h
 //   config.json   id2label, problem_type, pad_token_id
 #pragma once
 
