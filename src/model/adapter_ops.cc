@@ -10,7 +10,7 @@ namespace minisgl::model {
 
 AdapterOps::AdapterOps(Ops* ops, const Rank& rank, std::vector<AdapterSite> sites,
                        const Matrix* embedding)
-    : ops_(ops), rank_(rank), sites_(std::move(sites)), embedding_(embedding) {
+    : ForwardingOps(ops), rank_(rank), sites_(std::move(sites)), embedding_(embedding) {
   for (size_t i = 0; i < sites_.size(); ++i) {
     const AdapterSite& site = sites_[i];
     const void* const key =
