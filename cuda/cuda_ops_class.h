@@ -183,6 +183,8 @@ class CudaOps : public DeviceOps {
   void AcceptTokens(const AcceptTokensParams& p) override {
     Queue("AcceptTokens", LaunchAcceptTokens, p);
   }
+  void KeepStates(const KeepStatesParams& p) override { Queue("KeepStates", LaunchKeepStates, p); }
+  void MapTokens(const MapTokensParams& p) override { Queue("MapTokens", LaunchMapTokens, p); }
   void Sample(const SampleParams&) override {
     MINISGL_CHECK(false, "Sample takes host arrays; a device uses SamplePlaces");
   }

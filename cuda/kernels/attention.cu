@@ -46,6 +46,11 @@ AttentionArguments<T> MakeArguments(const AttentionParams& params,
   return arguments;
 }
 
+// True if tokens see other keys than those up to their own.
+bool HasBounds(const AttentionParams& params) {
+  return params.key_end != nullptr || params.first_key > 0;
+}
+
 // Rows of one token, then the rows that extend.
 template <typename T>
 CudaError LaunchRows(const LaunchContext& context, const AttentionParams& params,
@@ -72,8 +77,9 @@ CudaError LaunchRows(const LaunchContext& context, const AttentionParams& params
   const ExtendWork work = {
       .max_tiles = MaxTiles(rows.num_tokens, rows.num_rows, group, rows.choice.tile_rows()),
       .max_cut_items = max_cut_items};
-  if (params.key_end != nullptr) {
-    return LaunchPictureExtend(context, arguments, head_dim, rows.choice, work, params.key_end);
+  if (HasBounds(params)) {
+    return LaunchPictureExtend(context, arguments, head_dim, rows.choice, work, params.key_end,
+                               params.first_key);
   }
   return LaunchExtend(context, arguments, head_dim, rows.choice, work);
 }
@@ -104,15 +110,14 @@ CudaError LaunchWideRows(const LaunchContext& context, const AttentionParams& pa
   }
   const ExtendingRows rows = FindExtendingRows(context, params);
   if (rows.num_rows == 0) return kCudaSuccess;
-  if (params.key_end == nullptr) {
+  if (!HasBounds(params)) {
     return launch(rows.choice, rows.num_tokens, rows.num_rows, false);
   }
-  MINISGL_CHECK(!in_keys, "pictures that latent attention sees both ways");
   return LaunchPictureWide(
-      context, arguments, rows.choice,
+      context, arguments, in_keys, rows.choice,
       {.max_tiles = MaxTiles(rows.num_tokens, rows.num_rows, group, rows.choice.tile_rows()),
        .max_cut_items = MaxCutItems(context, workspace)},
-      params.key_end);
+      params.key_end, params.first_key);
 }
 
 }  // namespace
@@ -130,8 +135,10 @@ bool HasAttention(int32_t head_dim, int32_t value_dim, bool values_in_keys) {
 
 CudaError LaunchAttention(const LaunchContext& context, const AttentionParams& params,
                           const AttentionWorkspace& workspace, bool deterministic, bool early) {
-  MINISGL_CHECK(params.key_end == nullptr || params.rows_known == RowsKnown::kExactly,
-                "ends of keys, of rows that are not known");
+  MINISGL_CHECK(!HasBounds(params) || params.rows_known == RowsKnown::kExactly,
+                "bounds of keys, of rows that are not known");
+  MINISGL_CHECK(params.first_key == 0 || params.num_decode_rows == 0,
+                "a first key of rows that decode");
   const AttentionHeads heads = HeadsOf(params);
   if (!HasAttention(heads.head_dim, heads.value_dim(), heads.values_in_keys)) {
     return kCudaInvalidValue;

@@ -213,10 +213,11 @@ CudaError LaunchWide(const LaunchContext& context, WideArguments<T> arguments, b
 template <typename T>
 CudaError LaunchPictureExtend(const LaunchContext& context, AttentionArguments<T> arguments,
                               int32_t head_dim, ExtendChoice choice, const ExtendWork& work,
-                              const int32_t* key_end);
+                              const int32_t* key_end, int32_t first_key);
 template <typename T>
-CudaError LaunchPictureWide(const LaunchContext& context, WideArguments<T> arguments,
-                            ExtendChoice choice, const ExtendWork& work, const int32_t* key_end);
+CudaError LaunchPictureWide(const LaunchContext& context, WideArguments<T> arguments, bool in_keys,
+                            ExtendChoice choice, const ExtendWork& work, const int32_t* key_end,
+                            int32_t first_key);
 
 // Calls f.operator()<E>().
 template <typename F>

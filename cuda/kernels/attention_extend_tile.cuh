@@ -1,7 +1,8 @@
 // A tile of M rows of a row of the step, as an item of the plan has it: which tokens and keys it
 // has, and how its splits are folded (attention_fold.cuh). The kernels that take such items are
 // built on it: attention_extend.cuh and attention_wide.cuh, and attention_pictures.cuh, whose
-// tokens see keys after their own (AttentionParams::key_end).
+// tokens may see keys after their own (AttentionParams::key_end), or none of the first
+// (AttentionParams::first_key).
 #pragma once
 
 #include "device/device.h"
@@ -10,11 +11,12 @@
 
 namespace minisgl::cuda {
 
-// AttentionParams::key_end, of tiles that have it. A tile without it has the members, and so the
-// code, of one that knows nothing of it.
+// AttentionParams::key_end, which may be null, and first_key, of tiles that have them. A tile
+// without them has the members, and so the code, of one that knows nothing of them.
 template <bool KEY_END>
 struct TileKeyEnds {
   const int32_t* key_end;
+  int32_t first_key;
 };
 template <>
 struct TileKeyEnds<false> {};
@@ -59,10 +61,11 @@ class ExtendTile : private TileKeyEnds<KEY_END> {
   // End of the keys that an M row sees; of the last one for an M row past the tile's last.
   MINISGL_DEVICE int32_t High(int32_t tile_row) const {
     if constexpr (KEY_END) {
-      return this->key_end[TokenOf(tile_row < num_rows_ ? tile_row : num_rows_ - 1)];
-    } else {
-      return Position(tile_row) + 1;
+      if (this->key_end != nullptr) {
+        return this->key_end[TokenOf(tile_row < num_rows_ ? tile_row : num_rows_ - 1)];
+      }
     }
+    return Position(tile_row) + 1;
   }
 
   // Keys that any token of the tile sees.
@@ -71,7 +74,9 @@ class ExtendTile : private TileKeyEnds<KEY_END> {
 
   // The first visible key of the token at position high - 1.
   MINISGL_DEVICE int32_t Low(int32_t high) const {
-    return high > args_.window ? high - args_.window : 0;
+    const int32_t low = high > args_.window ? high - args_.window : 0;
+    if constexpr (KEY_END) return low > this->first_key ? low : this->first_key;
+    return low;
   }
 
   MINISGL_DEVICE int32_t HeadOf(int32_t tile_row) const {

@@ -1,7 +1,7 @@
-// Extend attention of steps with pictures whose tokens see each other: a token sees the keys before
-// AttentionParams::key_end, which may be after its own. Everything else is as attention_extend.cuh
-// and attention_wide.cuh have it, of which these are instances, over the same plan: the items of a
-// tile cover all keys of its row.
+// Extend attention of steps with pictures whose tokens see each other, and of layers that draft: a
+// token sees the keys from AttentionParams::first_key to key_end, which may be after its own.
+// Everything else is as attention_extend.cuh and attention_wide.cuh have it, of which these are
+// instances, over the same plan: the items of a tile cover all keys of its row.
 //
 // These kernels stand apart from the kernels of causal attention, whose instances stay as they are.
 #pragma once
@@ -13,14 +13,16 @@
 
 namespace minisgl::cuda {
 
-// Grid, block, shared memory and traffic: attention_extend.cuh. `key_end`: 4 bytes for each token.
+// Grid, block, shared memory and traffic: attention_extend.cuh. `key_end`, if not null: 4 bytes for
+// each token.
 template <typename T, int D, bool LARGE>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS((ExtendShape<D, LARGE>::kThreads),
                                           (ExtendShape<D, LARGE>::kBlocks))
-    PictureExtendKernel(AttentionArguments<T> args, int stages, const int32_t* key_end) {
+    PictureExtendKernel(AttentionArguments<T> args, int stages, const int32_t* key_end,
+                        int32_t first_key) {
   device::GridRelease();
   device::GridWait();
-  ExtendBlock<T, D, LARGE, true> block(args, stages, {key_end});
+  ExtendBlock<T, D, LARGE, true> block(args, stages, {key_end, first_key});
   const int32_t num_works = block.NumWorks();
   for (int32_t work = static_cast<int32_t>(blockIdx.x); work < num_works;
        work += static_cast<int32_t>(gridDim.x)) {
@@ -30,13 +32,14 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS((ExtendShape<D, LARGE>::kThreads),
 }
 
 // The same of attention_wide.cuh.
-template <typename T, int F>
-MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS((WideShape<F, false>::kThreads),
-                                          (WideShape<F, false>::kBlocks))
-    PictureWideKernel(WideArguments<T> args, int stages, const int32_t* key_end) {
+template <typename T, int F, bool IN_KEYS>
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS((WideShape<F, IN_KEYS>::kThreads),
+                                          (WideShape<F, IN_KEYS>::kBlocks))
+    PictureWideKernel(WideArguments<T> args, int stages, const int32_t* key_end,
+                      int32_t first_key) {
   device::GridRelease();
   device::GridWait();
-  WideBlock<T, F, false, true> block(args, stages, {key_end});
+  WideBlock<T, F, IN_KEYS, true> block(args, stages, {key_end, first_key});
   const int32_t num_works = block.NumWorks();
   for (int32_t work = static_cast<int32_t>(blockIdx.x); work < num_works;
        work += static_cast<int32_t>(gridDim.x)) {
@@ -61,13 +64,13 @@ LaunchShape PictureShape(const LaunchContext& context, const ExtendWork& work, i
 template <typename T>
 CudaError LaunchPictureExtend(const LaunchContext& context, AttentionArguments<T> arguments,
                               int32_t head_dim, ExtendChoice choice, const ExtendWork& work,
-                              const int32_t* key_end) {
+                              const int32_t* key_end, int32_t first_key) {
   arguments.list = arguments.plan.extend_list;
   const auto launch = [&]<int D, bool LARGE>() {
     const LaunchShape shape =
         PictureShape<ExtendShape<D, LARGE>>(context, work, arguments.num_kv_heads, choice.stages);
     return Launch(context, shape, PictureExtendKernel<T, D, LARGE>, arguments, choice.stages,
-                  key_end);
+                  key_end, first_key);
   };
   return DispatchHeadDim(head_dim, [&]<int D>() {
     return choice.large ? launch.template operator()<D, true>()
@@ -76,13 +79,15 @@ CudaError LaunchPictureExtend(const LaunchContext& context, AttentionArguments<T
 }
 
 template <typename T>
-CudaError LaunchPictureWide(const LaunchContext& context, WideArguments<T> arguments,
-                            ExtendChoice choice, const ExtendWork& work, const int32_t* key_end) {
+CudaError LaunchPictureWide(const LaunchContext& context, WideArguments<T> arguments, bool in_keys,
+                            ExtendChoice choice, const ExtendWork& work, const int32_t* key_end,
+                            int32_t first_key) {
   arguments.rows.list = arguments.rows.plan.extend_list;
-  return DispatchWide(choice.fragments, /*in_keys=*/false, [&]<int F, bool>() {
-    const LaunchShape shape = PictureShape<WideShape<F, false>>(
+  return DispatchWide(choice.fragments, in_keys, [&]<int F, bool IN_KEYS>() {
+    const LaunchShape shape = PictureShape<WideShape<F, IN_KEYS>>(
         context, work, arguments.rows.num_kv_heads, choice.stages);
-    return Launch(context, shape, PictureWideKernel<T, F>, arguments, choice.stages, key_end);
+    return Launch(context, shape, PictureWideKernel<T, F, IN_KEYS>, arguments, choice.stages,
+                  key_end, first_key);
   });
 }
 

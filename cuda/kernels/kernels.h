@@ -59,6 +59,10 @@ CudaError LaunchFill(const LaunchContext& context, uint32_t* words, uint32_t val
 // Does nothing for about that time, at most 1,000,000 ns: the pause of a KernelTimer.
 CudaError LaunchPause(const LaunchContext& context, uint32_t nanoseconds);
 
+// drafts.cu
+CudaError LaunchKeepStates(const LaunchContext& context, const KeepStatesParams& params);
+CudaError LaunchMapTokens(const LaunchContext& context, const MapTokensParams& params);
+
 // gemv.cu: out = x * weight^T for few rows; weight [out, in] of x's dtype. The order of an output
 // element's sum does not depend on the number of rows. Parts as in FusedLinearParams, with the bits
 // of separate kernels; what lies between them is not written.

@@ -151,6 +151,31 @@ struct AcceptTokensParams {
   const HostResults* host = nullptr;  // [1] null: none
 };
 
+// A state that a drafter keeps for later steps, if between `least` and `most` drafts of a row of the
+// step were accepted.
+struct KeptState {
+  int32_t from, to;  // rows of KeepStatesParams::states
+  int32_t row;       // of num_accepted; -1: it is kept whatever was accepted
+  int32_t least, most;
+};
+
+// states[to] = states[from] for the items that are kept. No two of those have the same `to`, and no
+// `from` of one is the `to` of another.
+struct KeepStatesParams {
+  ActivationPtr states;  // [*, width]
+  int64_t width;
+  const KeptState* items;  // [num_items]
+  int32_t num_items;
+  const int32_t* num_accepted;  // [R]
+};
+
+// tokens[i].token = ids[tokens[i].token], where the outcome is a token.
+struct MapTokensParams {
+  DeviceToken* tokens;  // [num_tokens]
+  int32_t num_tokens;
+  const int32_t* ids;
+};
+
 // A decode row's keys are split at multiples of AttentionSplitKeys from position 0, or of more: the
 // plan of a step may choose longer splits, so results depend on the step's other rows, unless the
 // device is deterministic (which does not use these splits). They do not depend on the grid.
@@ -349,6 +374,8 @@ class DeviceOps : public Ops {
   virtual void PlanAttention(const AttentionPlanParams& params) = 0;
   virtual void SamplePlaces(const DeviceSampleParams& params) = 0;
   virtual void AcceptTokens(const AcceptTokensParams& params) = 0;
+  virtual void KeepStates(const KeepStatesParams& params) = 0;
+  virtual void MapTokens(const MapTokensParams& params) = 0;
 };
 
 // The GPU of `--device cuda[:N]` (cuda/). ProbeCuda checks, before anything is loaded, that the

@@ -42,6 +42,16 @@ std::shared_ptr<Rendezvous> MeetingPlace(size_t num_ranks) {
 }
 
 // True if the plan encodes, reads or drops pictures.
+// Drafts of the rows with masks of a step that does not run.
+std::vector<std::vector<TokenId>> NoDrafts(const BatchPlan& plan) {
+  std::vector<std::vector<TokenId>> drafts;
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    if (!plan.masked(row) || !plan.makes_drafts_of(row)) continue;
+    drafts.emplace_back(static_cast<size_t>(plan.num_drafts[static_cast<size_t>(row)]));
+  }
+  return drafts;
+}
+
 bool HasPictures(const PlanExtras& extras) {
   return (extras.parts() & (kHasInputs | kReplacesEmbeddings)) != 0;
 }
@@ -77,9 +87,17 @@ class DeviceEngine final : public Engine {
     in_flight_.back().fault = fault_;
   }
 
+  // The drafts do not wait for the guide, which would be asked for each on the host: those that a
+  // grammar refuses are refused as they are verified.
   std::vector<std::vector<TokenId>> GuideDrafts(const DraftGuide&) override {
-    MINISGL_CHECK(false, "a device makes no drafts");
-    return {};
+    LaunchedStep& step = in_flight_.back();
+    if (fault_.ok() && step.unreadable.ok()) {
+      auto drafts = first().WaitForDrafts();
+      if (drafts.ok()) return std::move(drafts).value();
+      fault_ = drafts.status();
+      step.fault = fault_;
+    }
+    return NoDrafts(*step.plan);
   }
 
   void SupplyMasks(StepMasks masks) override {
@@ -98,6 +116,7 @@ class DeviceEngine final : public Engine {
     return kv_copies_.Read(pages);
   }
   std::unique_ptr<KvBlockCopy> BeginWrite(std::span<const PageId> pages) override {
+    for (const auto& rank : ranks_) rank->step()->TakeLoaded(pages);  // no step uses them now
     return kv_copies_.BeginWrite(pages);
   }
   void WritePages(std::unique_ptr<KvBlockCopy> copy) override { kv_copies_.Write(std::move(copy)); }

@@ -22,7 +22,8 @@ float ToTemperature(double value) {
   return std::max(ToFloatInRange(value), std::numeric_limits<float>::min());
 }
 
-// Greedy, with no parameter in use.
+}  // namespace
+
 DeviceSampling NeutralSampling(int32_t table_row) {
   DeviceSampling sampling = {};
   sampling.top_p = 1;
@@ -33,8 +34,6 @@ DeviceSampling NeutralSampling(int32_t table_row) {
   sampling.num_logprobs = -1;
   return sampling;
 }
-
-}  // namespace
 
 void DevicePlaces::List(const BatchPlan& plan, int32_t padded_rows, int32_t padding_row) {
   const int32_t num_rows = plan.num_rows();

@@ -13,6 +13,9 @@
 
 namespace minisgl::engine {
 
+// A place that takes the most likely token, and changes nothing else.
+DeviceSampling NeutralSampling(int32_t table_row);
+
 class DevicePlaces {
  public:
   // The places of `plan`, followed by one neutral place for each row up to `padded_rows`, of table

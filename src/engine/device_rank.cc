@@ -57,13 +57,16 @@ Status DeviceRank::Queue() {
   const BatchPlan& plan = *step->plan;
   const bool has_pictures = !plan.extras.embeddings.empty();
   step_->SharePictures(*step);
+  // A graph of a whole step leaves no states for a drafter.
+  const bool may_be_graph = !has_pictures && plan.extras.hidden.empty();
   const int32_t padded_rows =
-      step_->IsPlainDecode(plan) && !has_pictures ? graphs_.PaddedRows(plan.num_rows()) : 0;
+      step_->IsPlainDecode(plan) && may_be_graph ? graphs_.PaddedRows(plan.num_rows()) : 0;
   const StepShape* const layers = padded_rows > 0 || plan.num_rows() == 0 || has_pictures
                                       ? nullptr
                                       : layer_graphs_.Find(step_->ShapeOf(plan));
   const int32_t padded_tokens = layers == nullptr ? 0 : layers->num_tokens;
   MINISGL_RETURN_IF_ERROR(step_->Upload(step, {.rows = padded_rows, .tokens = padded_tokens}));
+  step_->RunDrafts(*step);
   if (padded_rows > 0) {
     graphs_.Replay(padded_rows);
   } else if (layers != nullptr) {

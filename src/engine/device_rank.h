@@ -68,6 +68,10 @@ class DeviceRank {
   }
   // Queues the newest step, of which masked places wait for QueuePlaces.
   Status Queue();
+  // Waits for the drafts of the newest step: see DeviceStep.
+  Result<std::vector<std::vector<TokenId>>> WaitForDrafts() const {
+    return step_->WaitForDrafts(in_flight_.back());
+  }
   // Queues only the table writes of the newest step, whose pictures could not be encoded.
   Status Skip();
   Status QueuePlaces(const StepMasks& masks);

@@ -38,48 +38,6 @@ T* At(std::byte* memory, size_t offset) {
 
 }  // namespace
 
-std::vector<PlannedHeads> HeadsOfLayers(const ModelConfig& config) {
-  std::vector<PlannedHeads> all;
-  for (int32_t i = 0; i < config.num_layers; ++i) {
-    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
-    if (!HasAttention(layer.mixer)) continue;
-    const LayerShape shape = LayerShapeOf(config, i);
-    const AttentionHeads heads = {shape.num_heads, shape.num_kv_heads, shape.head_dim,
-                                  shape.value_dim, shape.values_in_keys};
-    auto found = std::find_if(all.begin(), all.end(),
-                              [&](const PlannedHeads& planned) { return planned.heads == heads; });
-    if (found == all.end()) found = all.insert(all.end(), {.heads = heads});
-    found->window = std::max(found->window, layer.sliding_window);
-  }
-  return all;
-}
-
-DeviceLimits DeviceLimitsOf(const ModelList& models, const Rank& rank, const EngineLimits& limits) {
-  DeviceLimits device = {.max_rows = limits.max_running_requests + 1,  // one of padding
-                         .max_tokens = limits.max_step_tokens,
-                         .max_seq_len = limits.max_seq_len};
-  std::vector<AttentionHeads> all;  // each kind once, the target's first
-  for (size_t i = 0; i < models.size(); ++i) {
-    if (models[i].layers() == nullptr) continue;
-    const ModelConfig own = RankConfig(*models[i].layers(), models[i].RankOf(rank));
-    device.num_experts = std::max(device.num_experts, own.experts.num_experts);
-    device.num_chosen = std::max(device.num_chosen, own.experts.num_chosen);
-    for (const PlannedHeads& planned : HeadsOfLayers(own)) {
-      if (std::find(all.begin(), all.end(), planned.heads) == all.end()) {
-        all.push_back(planned.heads);
-      }
-    }
-  }
-  MINISGL_CHECK(!all.empty(), "a model without attention");
-  device.num_heads = all[0].num_heads;
-  device.num_kv_heads = all[0].num_kv_heads;
-  device.head_dim = all[0].head_dim;
-  device.v_head_dim = all[0].v_head_dim;
-  device.values_in_keys = all[0].values_in_keys;
-  device.other_heads.assign(all.begin() + 1, all.end());
-  return device;
-}
-
 std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits, bool has_windows) {
   const StepLayout layout(limits);
   const ResultLayout results(layout);
@@ -91,7 +49,8 @@ std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits, bool has_win
   const auto in_flight = static_cast<uint64_t>(limits.max_in_flight);
   // Bytes of a step that scores all of its tokens, with the half more that TakeMeta takes.
   const uint64_t scored_bytes = tokens * kScoredTokenBytes * 3 / 2;
-  const uint64_t picture_bytes = limits.extras == 0 ? 0 : tokens * kPictureTokenBytes;
+  const uint64_t picture_bytes =
+      (limits.extras & kHasInputs) == 0 ? 0 : tokens * kPictureTokenBytes;
   const uint64_t step_bytes =
       layout.front_bytes + kTailBytes + picture_bytes + results.top_logprobs_bytes + scored_bytes;
   // The arrays of pictures have twice 4 bytes for each token, and a position.
@@ -112,6 +71,9 @@ Result<std::unique_ptr<DeviceStep>> DeviceStep::Make(const ModelList& models,
   std::unique_ptr<DeviceStep> step(new DeviceStep(std::move(state), ops));
   MINISGL_RETURN_IF_ERROR(step->TakeArrays());
   MINISGL_RETURN_IF_ERROR(step->TakePictureArrays(models, plan, rank.count));
+  MINISGL_ASSIGN_OR_RETURN(step->drafter_,
+                           DeviceDrafter::Make(models, step->state_.get(), step->counts_.data(),
+                                               step->raw_logits_.data(), ops));
   return step;
 }
 
@@ -148,12 +110,15 @@ Status DeviceStep::TakeArrays() {
 Result<InFlightStep> DeviceStep::MakeInFlightStep() {
   InFlightStep step;
   const size_t picture_bytes =
-      limits().extras == 0 ? 0 : static_cast<size_t>(limits().max_step_tokens) * kPictureTokenBytes;
+      has_pictures() ? static_cast<size_t>(limits().max_step_tokens) * kPictureTokenBytes : 0;
   MINISGL_RETURN_IF_ERROR(TakeMeta(layout_.front_bytes + kTailBytes + picture_bytes, &step));
   MINISGL_ASSIGN_OR_RETURN(step.results, ops_->AllocateHost(result_layout_.bytes));
   MINISGL_ASSIGN_OR_RETURN(step.device_top_logprobs,
                            DeviceArray<std::byte>::Make(ops_, {result_layout_.top_logprobs_bytes}));
   MINISGL_ASSIGN_OR_RETURN(step.done, ops_->MakeEvent());
+  if (drafter_ != nullptr) {
+    MINISGL_ASSIGN_OR_RETURN(step.drafts, drafter_->MakeStep());
+  }
   return step;
 }
 
@@ -200,6 +165,7 @@ Status DeviceStep::Upload(InFlightStep* step, StepPadding padding) {
     FillRopePositions(plan, tail.num_positions, At<RopePosition>(meta, tail.rope_positions));
   }
   if (tail.num_key_ends > 0) FillKeyEnds(plan, At<int32_t>(meta, tail.key_ends));
+  if (drafter_ != nullptr) drafter_->List(plan, &step->drafts);
   ops_->CopyToDevice(step->device_meta.data(), meta, tail.end);
   ApplyWrites(plan, *step);
   if (tail.num_positions > 0) {  // to where graphs read them
@@ -452,11 +418,22 @@ void DeviceStep::PlanAttention(const StepShape& shape, const PlannedHeads& plann
                        .values_in_keys = heads.values_in_keys});
 }
 
+void DeviceStep::RunDrafts(const InFlightStep& step) {
+  if (FeedsDrafter(step)) drafter_->Propose(step.drafts);
+}
+
 // Computes logits, samples, and the accepted tokens of the step that was uploaded last.
 void DeviceStep::RunPlaces(const InFlightStep& step) {
   RunScored(step);
+  if (FeedsDrafter(step)) drafter_->TakeStates(*step.plan);
+  if (step.shape.num_places > 0) SampleAndAccept(step);
+  if (FeedsDrafter(step)) {
+    drafter_->Feed(step.drafts, InResults<int32_t>(result_layout_.num_accepted));
+  }
+}
+
+void DeviceStep::SampleAndAccept(const InFlightStep& step) {
   const StepShape& shape = step.shape;
-  if (shape.num_places == 0) return;
   const StepTables& tables = state_->tables();
   const int32_t* const places = Meta<int32_t>(layout_.logit_tokens);
   float* const logits =

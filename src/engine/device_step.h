@@ -11,10 +11,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include "engine/device_drafter.h"
 #include "engine/device_encoder.h"
 #include "engine/device_places.h"
+#include "engine/planned_heads.h"
 #include "engine/prefix_groups.h"
 #include "engine/step_layout.h"
 #include "engine/step_state.h"
@@ -65,15 +68,8 @@ struct InFlightStep {
   size_t first_mask = 0;         // offset of the masks
   std::vector<int32_t> mask_of;  // of the places
   std::unique_ptr<DeviceEvent> done;
+  DraftStep drafts;  // if there is a drafter
 };
-
-// The heads of layers with attention, each kind once, and the largest window of layers with them
-// (0: none has one). Each has a plan of its own in a step.
-struct PlannedHeads {
-  AttentionHeads heads;
-  int32_t window = 0;
-};
-std::vector<PlannedHeads> HeadsOfLayers(const ModelConfig& config);
 
 class DeviceStep {
  public:
@@ -88,6 +84,7 @@ class DeviceStep {
   void SetQuiet(std::function<Status()> quiet) { quiet_ = std::move(quiet); }
   // See StepState.
   Status TakePages(int32_t num_pages, int32_t num_window_pages) {
+    if (drafter_ != nullptr) MINISGL_RETURN_IF_ERROR(drafter_->TakePages(num_pages));
     return state_->TakePages(num_pages, num_window_pages);
   }
   const EngineLimits& limits() const { return state_->limits(); }
@@ -112,6 +109,17 @@ class DeviceStep {
   void ForgetPictures(const InFlightStep& step);
   // Hands what the first rank has encoded for step.plan to the others.
   void SharePictures(const InFlightStep& step);
+
+  // Queues what makes the step's drafts. Call it after Upload.
+  void RunDrafts(const InFlightStep& step);
+  // See Engine::GuideDrafts, for a step whose drafts are queued.
+  Result<std::vector<std::vector<TokenId>>> WaitForDrafts(const InFlightStep& step) const {
+    return drafter_->WaitForDrafts(step.drafts);
+  }
+  // See DeviceDrafter.
+  void TakeLoaded(std::span<const PageId> pages) {
+    if (drafter_ != nullptr) drafter_->TakeLoaded(pages);
+  }
 
   // Copies step->plan to the device, padded, and applies its table writes. Sets step->shape.
   // kOutOfMemory if the step is larger than any before and there is no memory for it: its writes
@@ -156,6 +164,13 @@ class DeviceStep {
   void RunScored(const InFlightStep& step);
   std::vector<RowResult> ScoredResults(const InFlightStep& step) const;
   void ApplyWrites(const BatchPlan& plan, const InFlightStep& step);
+  void SampleAndAccept(const InFlightStep& step);
+  // True if the drafter reads tokens of the step.
+  bool FeedsDrafter(const InFlightStep& step) const {
+    return drafter_ != nullptr && step.plan != nullptr && !step.plan->extras.hidden.empty();
+  }
+  // True if the step may read pictures.
+  bool has_pictures() const { return (limits().extras & kHasInputs) != 0; }
   void PrepareTokens(const StepShape& shape, const int32_t* page_table, int64_t* slots);
   void PlanAttention(const StepShape& shape, const PlannedHeads& planned);
   StateSegments StateSegmentsOf(const StepShape& shape) const;
@@ -200,10 +215,8 @@ class DeviceStep {
   DeviceArray<float> raw_logits_;             // [max_places, V]
   // The places of the step that was uploaded last.
   DevicePlaces places_;
+  std::unique_ptr<DeviceDrafter> drafter_;  // null: there is none
 };
-
-// The largest step of any model on `rank`, as the device's operations reserve memory for it.
-DeviceLimits DeviceLimitsOf(const ModelList& models, const Rank& rank, const EngineLimits& limits);
 
 // Bytes that DeviceStep takes, not counting the decoder, the tables, and keys and values; nothing
 // if that exceeds 2^64.

@@ -7,7 +7,7 @@ namespace minisgl::engine {
 
 Status DeviceStep::TakePictureArrays(const ModelList& models, const MemoryPlan& plan,
                                      int32_t num_ranks) {
-  if (limits().extras == 0) return Status();
+  if (!has_pictures()) return Status();
   MINISGL_ASSIGN_OR_RETURN(
       encoder_, DeviceEncoder::Make(state_->model().tower(), models.tower()->embedding_width(),
                                     plan.kept_embeddings, num_ranks, ops_));

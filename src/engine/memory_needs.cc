@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/decode_graphs.h"
+#include "engine/device_drafter.h"
 #include "engine/device_encoder.h"
 #include "engine/device_step.h"
 #include "engine/kv_storage.h"
@@ -163,11 +164,17 @@ std::optional<uint64_t> PictureBytes(const ModelList& models, const PlanOptions&
   return CheckedProduct(factors);
 }
 
-// Bytes of what a drafter keeps for each token of a page, on each of the CPU's ranks: rounded up,
-// though the first one has all of it.
+// Bytes of what a drafter keeps for each token of a page, rounded up: on each device, and on each of
+// the CPU's ranks, though the first one has all of it.
 std::optional<uint64_t> KeptPerToken(const ModelList& models, const PlanOptions& options) {
   const ListedModel* const drafter = models.drafter();
-  if (drafter == nullptr || options.device != nullptr) return 0;
+  if (drafter == nullptr) return 0;
+  if (options.device != nullptr) {
+    const auto of_page =
+        DeviceDrafter::PageBytes(*drafter->layers(), options.device->activation_dtype());
+    if (!of_page) return std::nullopt;
+    return CeilDiv(*of_page, static_cast<uint64_t>(options.page_size));
+  }
   const auto of_page = TokenDrafter::PageBytes(*drafter->layers());
   if (!of_page) return std::nullopt;
   return CeilDiv(*of_page, static_cast<uint64_t>(options.page_size) *
@@ -178,7 +185,10 @@ std::optional<uint64_t> KeptPerToken(const ModelList& models, const PlanOptions&
 std::optional<uint64_t> DrafterBytes(const ModelList& models, const PlanOptions& options,
                                      const EngineLimits& limits) {
   const ListedModel* const drafter = models.drafter();
-  if (drafter == nullptr || options.device != nullptr) return 0;
+  if (drafter == nullptr) return 0;
+  if (options.device != nullptr) {
+    return DeviceDrafter::StepBytes(limits, *drafter->layers(), options.device->activation_dtype());
+  }
   return TokenDrafter::StepBytes(limits, *drafter->layers());
 }
 
@@ -220,7 +230,7 @@ EngineLimits LimitsOf(const ModelList& models, const PlanOptions& options, int64
   if (options.device == nullptr) limits.extras = kWantsPooling;
   limits.num_adapters = static_cast<int32_t>(models.adapters().size());
   if (limits.num_adapters > 0) limits.extras |= kHasAdapter;
-  limits.makes_drafts = options.device == nullptr && models.drafter() != nullptr;
+  limits.makes_drafts = models.drafter() != nullptr;
   if (limits.makes_drafts) limits.extras |= kWantsHidden;
   limits.lacks_head = models.target().lacks_head;
   limits.attends_both_ways = models.target().attends_both_ways;
@@ -265,7 +275,8 @@ std::optional<Needs> CountNeeds(const ModelList& models, const PlanOptions& opti
   beside.push_back(kept_per_token);
   const auto beside_per_token = SumOf(beside);
   if (!beside_per_token) return std::nullopt;
-  needs.kept_per_token = *kept_per_token * static_cast<uint64_t>(options.num_ranks);
+  needs.kept_per_token =
+      *kept_per_token * static_cast<uint64_t>(options.device != nullptr ? 1 : options.num_ranks);
   const auto kv =
       KvSplit::Make(RankConfig(models.target(), first), limits, options.max_prefill_tokens,
                     kv_dtype, options.device != nullptr ? 1 : options.num_ranks, *beside_per_token);

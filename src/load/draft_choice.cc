@@ -9,6 +9,7 @@
 
 #include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/engine/device_engine.h"
 #include "minisgl/text/tokenizer.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/draft_head.h"
@@ -114,6 +115,11 @@ Result<std::shared_ptr<const ListedModel>> ModelBeside(const ModelConfig& target
   return model;
 }
 
+Status RunsOnDevice(const ModelConfig& drafter, const ModelConfig& target) {
+  const Status fits = CheckDeviceDrafts(drafter, target);
+  return fits.ok() ? fits : UsageError("{}; use --device cpu", fits.message());
+}
+
 const char* OptionOf(DraftKind kind) {
   switch (kind) {
     case DraftKind::kModel:
@@ -159,16 +165,16 @@ Result<std::shared_ptr<const ListedModel>> ChooseDrafter(const ModelConfig& targ
   if (drafts->kind == DraftKind::kNone || drafts->kind == DraftKind::kNgram) return none;
   const bool is_auto = drafts->kind == DraftKind::kAuto, is_beside = !drafts->model.empty();
   const char* const option = OptionOf(drafts->kind);
-  const bool runs = !on_device && !model_dir.empty();
+  const bool runs = !model_dir.empty();
   if (!runs && !is_auto) {
-    return UsageError("{}: {}", option,
-                      on_device ? "only --device cpu runs a model that drafts"
-                                : "a model that drafts needs one with files, which it drafts for");
+    return UsageError("{}: a model that drafts needs one with files, which it drafts for", option);
   }
   if (is_beside) {
     auto model = ModelBeside(target, model_dir, drafts);
-    if (model.ok()) return model;
-    return model.status().WithPrefix(fmt::format("{}: {}", option, Visible(drafts->model, 400)));
+    Status fits = model.status();
+    if (fits.ok() && on_device) fits = RunsOnDevice(*(*model)->layers(), target);
+    if (fits.ok()) return model;
+    return fits.WithPrefix(fmt::format("{}: {}", option, Visible(drafts->model, 400)));
   }
   std::unique_ptr<Checkpoint> files;
   if (runs) {
@@ -182,6 +188,11 @@ Result<std::shared_ptr<const ListedModel>> ChooseDrafter(const ModelConfig& targ
   if (!layer.ok()) {
     return UsageError("{}: {}: {}; ngram:4 drafts from repetitions in the text", option,
                       Visible(model_dir, 400), layer.status().message());
+  }
+  if (on_device) {
+    layer->copied_head.clear();  // a copy in fewer bits, which the CPU alone makes
+    const Status fits = RunsOnDevice(*layer, target);
+    if (!fits.ok()) return fits.WithPrefix(option);
   }
   *drafts = {DraftKind::kMtp, is_auto ? kMtpDrafts : drafts->max_drafts, ""};
   return MakeDecoderModel(ModelRole::kDrafter, std::move(layer).value());

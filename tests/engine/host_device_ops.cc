@@ -109,6 +109,9 @@ class HostDeviceOps final : public DeviceOps {
   void MixRotary(const MixRotaryParams& p) override {
     Queue([this, p] { ops_->MixRotary(p); });
   }
+  void HeadLinear(const HeadLinearParams& p) override {
+    Queue([this, p] { ops_->HeadLinear(p); });
+  }
   void Sample(const SampleParams&) override { MINISGL_CHECK(false, "a device samples places"); }
 
   Status status() const override { return status_; }
@@ -186,6 +189,28 @@ class HostDeviceOps final : public DeviceOps {
   }
   void SamplePlaces(const DeviceSampleParams& params) override;
   void AcceptTokens(const AcceptTokensParams& params) override;
+  void KeepStates(const KeepStatesParams& p) override {
+    Queue([p] {
+      const auto row_bytes = static_cast<size_t>(p.width) * DTypeBytes(p.states.dtype);
+      auto* const states = static_cast<std::byte*>(p.states.data);
+      for (int32_t i = 0; i < p.num_items; ++i) {
+        const KeptState& item = p.items[i];
+        const int32_t accepted = item.row < 0 ? item.least : p.num_accepted[item.row];
+        if (accepted < item.least || accepted > item.most) continue;
+        std::memcpy(states + static_cast<size_t>(item.to) * row_bytes,
+                    states + static_cast<size_t>(item.from) * row_bytes, row_bytes);
+      }
+    });
+  }
+  void MapTokens(const MapTokensParams& p) override {
+    Queue([p] {
+      for (int32_t i = 0; i < p.num_tokens; ++i) {
+        DeviceToken& token = p.tokens[i];
+        if (token.outcome != static_cast<int32_t>(RowResult::Outcome::kToken)) continue;
+        token.token = p.ids[token.token];
+      }
+    });
+  }
 
  private:
   void Queue(Operation operation) {

@@ -37,6 +37,7 @@ struct PagedAttentionCase {
     int32_t token, count;
   };
   std::vector<Picture> pictures;
+  int32_t first_key = 0;  // AttentionParams::first_key
 
   std::string Name() const {
     std::string name =
@@ -49,6 +50,7 @@ struct PagedAttentionCase {
     for (const Picture& picture : pictures) {
       name += fmt::format(" picture {}+{}", picture.token, picture.count);
     }
+    if (first_key > 0) name += fmt::format(" from key {}", first_key);
     return name;
   }
 };
@@ -90,6 +92,7 @@ class PagedAttentionScene {
     params.num_rows = static_cast<int32_t>(kv_len_.size());
     params.num_decode_rows = case_.num_decode_rows;
     params.num_tokens = num_tokens();
+    params.first_key = case_.first_key;
     return params;
   }
 

@@ -1,5 +1,5 @@
-// Attention whose tokens of one picture see each other, on the emulator: against the oracle, and
-// against causal attention where a picture changes nothing.
+// Attention whose tokens of one picture see each other, or see none of the first keys, on the
+// emulator: against the oracle, and against causal attention where a picture changes nothing.
 #include "attention_check.h"
 
 namespace minisgl::cuda {
@@ -95,6 +95,35 @@ TEST(AttentionPicturesTest, PicturesOfOneTokenAreText) {
     c.pictures = {{7, 1}, {71, 1}};
     EXPECT_EQ(PagedAttentionScene(c).Run(), text) << c.Name();
   }
+}
+
+// The first keys of all rows are seen by no token, as layers that draft have it: within a tile of
+// keys, up to its end, and past a split.
+TEST(AttentionPicturesTest, FirstKeys) {
+  for (const int32_t head_dim : {24, 64, 256}) {
+    for (const int32_t first_key : {1, 64, 515}) {
+      PagedAttentionCase c =
+          PictureCase({{1, first_key + 1}, {1, first_key + 90}, {20, first_key + 20}}, {});
+      c.head_dim = head_dim;
+      c.first_key = first_key;
+      ExpectPictureOracle(c);
+      c.window = 30;
+      ExpectPictureOracle(c);
+    }
+  }
+  PagedAttentionCase c = PictureCase({{70, 590}}, {});
+  c.first_key = 5;
+  ExpectPictureOracle(c);
+}
+
+TEST(AttentionPicturesTest, FirstKeysOfLatentHeads) {
+  PagedAttentionCase c = PictureCase({{1, 2}, {1, 70}, {33, 150}}, {});
+  c.num_heads = 4;
+  c.head_dim = 576;
+  c.value_dim = 512;
+  c.values_in_keys = true;
+  c.first_key = 1;
+  ExpectPictureOracle(c);
 }
 
 }  // namespace

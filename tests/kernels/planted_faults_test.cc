@@ -123,6 +123,21 @@ void RunAcceptance() {
   EXPECT_EQ(num_accepted[0], 1);
 }
 
+// A state that is kept, and kept again from where it was put.
+void RunKeptStates() {
+  DeviceArray<float> states(std::vector<float>(3 * 8, 1.0f));
+  const DeviceArray<KeptState> items(std::vector<KeptState>{{0, 1, -1, 0, 0}, {1, 2, -1, 0, 0}});
+  KernelDevice device;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(LaunchKeepStates(device.context, {.states = {states.data(), DType::kF32},
+                                                .width = 8,
+                                                .items = items.data() + i,
+                                                .num_items = 1,
+                                                .num_accepted = nullptr}),
+              kCudaSuccess);
+  }
+}
+
 // Two writes of one step to the same place of a page table.
 void RunOverlappingWrites() {
   const PageTableWrite write = {.table_row = 0, .first = 0, .count = 3, .offset = 0};
@@ -383,6 +398,7 @@ const std::map<std::string, Expected>& ExpectedFaults() {
       {"chunks: outputs read before they are there",
        {RunChunks, {"recurrence_columns", kNoBarrier}}},
       {"chunks: all spans write one slot", {RunChunks, {"recurrence_columns", kNoOrder}}},
+      {"drafts: no wait", {RunKeptStates, {"KeepKernelParams", "ended without GridWait"}}},
       {"short convolution: no wait", {RunStates, {"ConvKernelParams", "ended without GridWait"}}},
       {"short convolution: all spans write one slot", {RunStates, {"StoreVec", kNoOrder}}},
       {"acceptance: a token written while lanes read drafts",
@@ -394,8 +410,8 @@ const std::map<std::string, Expected>& ExpectedFaults() {
 TEST(PlantedFaults, ScenesWithoutThemAreClean) {
   for (const Scene scene :
        {RunSplitDecode, RunManyWorks, RunSplitGroup, RunMeetings, RunWideMeetings, RunFolds,
-        RunPlacesAgain, RunAcceptance, RunOverlappingWrites, RunActivation, RunRankSums, RunRing,
-        RunStates, RunChunks, RunEngine}) {
+        RunPlacesAgain, RunAcceptance, RunKeptStates, RunOverlappingWrites, RunActivation,
+        RunRankSums, RunRing, RunStates, RunChunks, RunEngine}) {
     emulator::ForEachOrder(NumOrders(scene), [&](int order) {
       SCOPED_TRACE(order);
       EXPECT_NO_THROW(scene());

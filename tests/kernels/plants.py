@@ -157,6 +157,8 @@ FAULTS = [
      "__syncwarp();  // the warp's columns", "if (!PLANTED) __syncwarp();  // the warp's columns"),
     ("chunks: all spans write one slot", "recurrence_chunk.cu",
      "columns.Store(now.write);", "columns.Store(PLANTED ? 11 : now.write);"),
+    ("drafts: no wait", "drafts.cu",
+     "  GridWait();\n  constexpr int kVec", "  if (!PLANTED) GridWait();\n  constexpr int kVec"),
     ("short convolution: no wait", "short_conv.cu",
      "  device::GridWait();\n  ConvChannels", "  if (!PLANTED) device::GridWait();\n  ConvChannels"),
     ("short convolution: all spans write one slot", "short_conv.cu",

@@ -35,6 +35,9 @@ struct DeviceEngineOptions {
   bool warms_up = false;
 };
 
+// Why no device's engine runs `drafter` for `target`; OK if it does. kBadInput.
+Status CheckDeviceDrafts(const ModelConfig& drafter, const ModelConfig& target);
+
 // Loads the models for `plan` (PlanMemory with the same `ops`), allocates keys and values, and
 // captures graphs. If graphs take more memory than the plan reserves for them, the engine's limits
 // have fewer pages than the plan. `ops` moves in.

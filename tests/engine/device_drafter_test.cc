@@ -1,0 +1,93 @@
+// Drafts on a device: the answers are those without drafts, and a model that drafts for itself is
+// right each time, as in drafter_schedules_test.cc.
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+#include "engine/drafted_run.h"
+#include "engine/host_device_ops.h"
+
+namespace minisgl {
+namespace {
+
+std::vector<std::unique_ptr<DeviceOps>> HostDevices(int32_t num_ranks) {
+  MINISGL_CHECK(num_ranks == 1, "{} host devices", num_ranks);
+  std::vector<std::unique_ptr<DeviceOps>> devices;
+  devices.push_back(MakeHostDeviceOps());
+  return devices;
+}
+
+std::vector<DraftSetting> SchedulesOnDevice() {
+  std::vector<DraftSetting> settings;
+  for (DraftSetting setting : Schedules()) {
+    if (setting.num_ranks > 1) continue;
+    setting.devices = HostDevices;
+    settings.push_back(std::move(setting));
+  }
+  return settings;
+}
+
+TEST(HostDeviceDrafterTest, AModelThatDraftsForItselfIsAlwaysRight) {
+  const DraftedModel model = OpenDrafted("golden/models/qwen3");
+  for (const bool greedy : {true, false}) {
+    const std::vector<Request> requests = SomeRequests(model.config, 8, 24, greedy);
+    const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {.devices = HostDevices}, requests);
+    int64_t preemptions = 0;
+    for (const DraftSetting& setting : SchedulesOnDevice()) {
+      const ScheduledRun run = RunDrafted(model, Drafts::kByItself, setting, requests);
+      ExpectSame(run, plain);
+      EXPECT_GT(run.stats.drafted_tokens, 40);
+      if (greedy) EXPECT_EQ(run.stats.accepted_drafts, run.stats.drafted_tokens);
+      preemptions += run.stats.preemptions;
+    }
+    EXPECT_GT(preemptions, 0);
+  }
+}
+
+// The CPU's engine drafts the same: as many drafts are accepted.
+TEST(HostDeviceDrafterTest, ALayerDraftsAsOnTheCpu) {
+  for (const char* name : {"golden/prediction/glm4_moe", "golden/prediction/deepseek_v3",
+                           "golden/prediction/glm4_moe_lite"}) {
+    const DraftedModel model = OpenDrafted(name);
+    const std::vector<Request> requests = SomeRequests(model.config, 8, 24, /*greedy=*/false);
+    for (DraftSetting setting : SchedulesOnDevice()) {
+      const ScheduledRun run = RunDrafted(model, Drafts::kByLayer, setting, requests);
+      setting.devices = nullptr;
+      const ScheduledRun on_cpu = RunDrafted(model, Drafts::kByLayer, setting, requests);
+      ExpectSame(run, on_cpu);
+      EXPECT_GT(run.stats.drafted_tokens, 10);
+      EXPECT_EQ(run.stats.drafted_tokens, on_cpu.stats.drafted_tokens) << name;
+      EXPECT_EQ(run.stats.accepted_drafts, on_cpu.stats.accepted_drafts) << name;
+    }
+  }
+}
+
+// The device does not ask the constraint for each draft, but no answer breaks it.
+TEST(HostDeviceDrafterTest, ConstrainedRowsHaveTheirAnswers) {
+  const DraftedModel model = OpenDrafted("golden/models/qwen3");
+  for (const bool greedy : {true, false}) {
+    const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {.devices = HostDevices},
+                                          ConstrainedRequests(model.config, greedy));
+    for (const DraftSetting& setting : SchedulesOnDevice()) {
+      const ScheduledRun run =
+          RunDrafted(model, Drafts::kByItself, setting, ConstrainedRequests(model.config, greedy));
+      ExpectSame(run, plain);
+      EXPECT_GT(run.stats.drafted_tokens, 20);
+    }
+  }
+}
+
+// Steps of many rows leave the drafter out, and are graphs.
+TEST(HostDeviceDrafterTest, ManyRowsLeaveTheDrafterOut) {
+  const DraftedModel model = OpenDrafted("golden/models/qwen3");
+  std::vector<Request> requests = SomeRequests(model.config, kDraftRowsMax + 8, 12, true);
+  for (size_t i = 0; i < 4; ++i) requests[i].max_tokens = 60;
+  const DraftSetting setting = {
+      .chunk = 256, .max_running_requests = kDraftRowsMax + 8, .devices = HostDevices};
+  const ScheduledRun plain = RunDrafted(model, Drafts::kNone, setting, requests);
+  ExpectSame(RunDrafted(model, Drafts::kByItself, setting, requests), plain);
+}
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,44 @@
+// Drafts on a GPU, or on the emulator: the answers are those without drafts, and a model that drafts
+// for itself is right each time.
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+#include "engine/drafted_run.h"
+#include "gpu/gpu_fixture.h"
+
+namespace minisgl::cuda {
+namespace {
+
+class GpuDrafterTest : public GpuTest {
+ protected:
+  static DraftSetting OnGpu(int32_t page_size, int32_t chunk) {
+    return {.page_size = page_size, .chunk = chunk, .devices = [](int32_t) {
+              std::vector<std::unique_ptr<DeviceOps>> devices;
+              devices.push_back(Make({.deterministic = true}));
+              return devices;
+            }};
+  }
+};
+
+TEST_F(GpuDrafterTest, DraftsChangeNoAnswer) {
+  const DraftedModel model = OpenDrafted("golden/prediction/glm4_moe");
+  const int32_t count = IsSlow() ? 3 : 8;
+  for (const bool greedy : {true, false}) {
+    const std::vector<Request> requests =
+        SomeRequests(model.config, count, IsSlow() ? 6 : 40, greedy);
+    const DraftSetting setting = greedy ? OnGpu(16, 64) : OnGpu(4, 9);
+    const ScheduledRun plain = RunDrafted(model, Drafts::kNone, setting, requests);
+    const ScheduledRun by_layer = RunDrafted(model, Drafts::kByLayer, setting, requests);
+    ExpectSame(by_layer, plain);
+    EXPECT_GT(by_layer.stats.drafted_tokens, 3);
+    const ScheduledRun by_itself = RunDrafted(model, Drafts::kByItself, setting, requests);
+    ExpectSame(by_itself, plain);
+    EXPECT_GT(by_itself.stats.drafted_tokens, 3);
+    if (greedy) EXPECT_EQ(by_itself.stats.accepted_drafts, by_itself.stats.drafted_tokens);
+  }
+}
+
+}  // namespace
+}  // namespace minisgl::cuda
