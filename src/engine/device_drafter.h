@@ -39,23 +39,34 @@ struct DraftPass {
   size_t row_begin = kOwnRows;  // i32 [num_rows + 1]
   size_t kv_len = 0;            // i32 [num_rows]
   size_t positions = 0;         // i32 [num_tokens], of a pass that turns by others than places
-  size_t before = 0;  // i32 [num_tokens] rows of the states that tokens read; of those that do
-  int32_t first = 0;  // of a pass of Propose: its rows' place in DraftStep::sampled
+  size_t states = 0;            // i32 [num_tokens] rows of the states that tokens read, if they do
+  int32_t first = 0;  // of a pass of Propose: where its tokens begin in DraftStep::sampled
+};
+
+// The blocks of a DFlash head: what its one pass has beside a DraftPass, in the same memory.
+struct DraftBlocks {
+  int32_t num_drafts = 0;  // N, of all rows; 0: there are no blocks
+  size_t key_end = 0;      // i32 [tokens of the pass]
+  size_t masks = 0;        // i32 [N] the tokens that are drafted
+  size_t table_row = 0;    // i32 [N] of each of them
+  size_t kv_len = 0;       // i32 [N] its place
+  int32_t num_writes = 0;
+  size_t writes = 0;  // TokenPoolWrite [num_writes], which puts ids of masks into the pool
+  size_t ids = 0;     // i32 [N]
 };
 
 // What a step in flight has for its drafts. On both sides it belongs to the step until that is
 // collected.
 struct DraftStep {
   std::vector<DraftPass> drafts;  // the i-th makes draft i of its rows
+  DraftBlocks blocks;
   DraftPass feed;
   size_t kept = 0;  // KeptState [num_kept]
   int32_t num_kept = 0;
-  // For each row that drafts for a place with a mask, in the order of rows: its row in the passes
-  // of Propose, and its drafts.
-  struct Masked {
-    int32_t row, count;
-  };
-  std::vector<Masked> masked;
+  // For each row that drafts for places with masks, in the order of rows: where its drafts are in
+  // `sampled`.
+  std::vector<std::vector<int32_t>> masked;
+  int32_t num_sampled = 0;
   std::shared_ptr<void> meta, host_sampled;
   DeviceArray<std::byte> device_meta;
   DeviceArray<DeviceToken> sampled;  // [max_step_drafts]
@@ -102,18 +113,30 @@ class DeviceDrafter {
                 DeviceOps* ops);
   Status TakeArrays();
 
-  // Rows of states_: those of pages, a row of zeros, and those of the tokens of the step.
+  bool is_block() const { return config_.prediction == PredictionLayer::kBlock; }
+  // True if rows read the state before their token.
+  bool reads_before() const { return width_ > 0 && !is_block(); }
+  // Rows of states_: those of pages and a row of zeros, if rows read the states before them, and
+  // those of the tokens of the step.
   int32_t RowOfZeros() const { return num_pages_ + 1; }
-  int32_t RowOfToken(int32_t token) const { return num_pages_ + 2 + token; }
+  int32_t RowOfToken(int32_t token) const { return (reads_before() ? num_pages_ + 2 : 0) + token; }
   // The row of the state before `place`, at which a page of another step ends or goes on.
   int32_t RowBefore(int32_t table_row, int32_t place) const;
-  void ListDrafts(const BatchPlan& plan, DraftStep* step);
+  void ListDrafts(const BatchPlan& plan, const std::vector<int32_t>& rows, DraftStep* step);
+  void ListBlocks(const BatchPlan& plan, const std::vector<int32_t>& rows, DraftStep* step);
   void ListFeed(const BatchPlan& plan, DraftStep* step);
   void ListKept(const BatchPlan& plan, int32_t row, int32_t begin, int32_t end);
   template <typename T>
   size_t Append(const std::vector<T>& values);
-  // Ids, positions and slots of the pass's tokens, and its states; then the layers.
-  void RunPass(const DraftStep& step, const DraftPass& pass, bool decodes);
+  void GatherStates(const DraftStep& step, const DraftPass& pass);
+  // Ids, positions and slots of the pass's tokens.
+  ForwardInput Prepare(const DraftStep& step, const DraftPass& pass, bool decodes);
+  void PlanAttention(const ForwardInput& input);
+  // Puts the most likely tokens of `logits` [count] into the pool, at places kv_len[i].
+  void Choose(float* logits, int32_t count, const int32_t* table_row, const int32_t* kv_len,
+              DeviceToken* sampled);
+  void ProposeInTurn(const DraftStep& step);
+  void ProposeBlocks(const DraftStep& step);
 
   StepState* const state_;
   DeviceOps* const ops_;
@@ -124,7 +147,7 @@ class DeviceDrafter {
   uint32_t* const counts_;
   float* const raw_logits_;
   int32_t num_pages_ = 0;
-  ActivationArray states_;              // [num_pages + 2 + max_step_tokens, width]
+  ActivationArray states_;              // [num_pages + 2 + max_step_tokens, width], or less
   ActivationArray inputs_;              // [max_step_tokens, width] what a pass reads
   DeviceArray<int32_t> all_;            // 0, 1, 2, ..., max_step_tokens
   DeviceArray<int32_t> token_ids_;      // [max_step_tokens]
@@ -132,6 +155,7 @@ class DeviceDrafter {
   DeviceArray<int64_t> slots_;          // likewise
   DeviceArray<int32_t> accepted_;       // [rows that draft] of no drafts
   DeviceArray<DeviceSampling> greedy_;  // likewise
+  DeviceArray<int32_t> row_ids_;        // DraftHeadConfig::row_ids
   // On the host:
   std::vector<int32_t> page_table_;  // as the plans so far have written it
   std::vector<uint8_t> is_loaded_;   // [num_pages + 1] the state behind the page is not known

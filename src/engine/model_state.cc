@@ -111,11 +111,11 @@ void ModelState::WriteDrafterKeys(const ForwardInput& input, const StepTables& t
   drafter_->WriteKeys(OfDrafter(input, tables));
 }
 
-const float* ModelState::MixedStates(int64_t first, int64_t count) {
+ConstActivationPtr ModelState::MixedStates(int64_t first, int64_t count) {
   const ModelConfig& head = drafter_->config();
-  std::vector<const float*> parts;
+  std::vector<ConstActivationPtr> parts;
   for (size_t part = 0; part < head.draft_head.target_layers.size(); ++part) {
-    parts.push_back(decoder_->Entering(part) + first * head.draft_head.target_width);
+    parts.push_back(decoder_->Entering(part).At(first * head.draft_head.target_width));
   }
   return drafter_->MixTargetStates(parts, count);
 }

@@ -55,7 +55,7 @@ class ModelState {
   void WriteDrafterKeys(const ForwardInput& input, const StepTables& tables);
   // Decoder::MixTargetStates of the drafter, which is a head, for tokens [first, first + count) of
   // the last pass of the target.
-  const float* MixedStates(int64_t first, int64_t count);
+  ConstActivationPtr MixedStates(int64_t first, int64_t count);
 
  private:
   ModelState(ModelConfig config, int32_t page_size, Ops* ops)

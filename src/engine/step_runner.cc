@@ -154,7 +154,8 @@ void StepRunner::TakeMixedStates(const BatchPlan& plan) {
   OnRanks([&](ModelState* model, bool is_first) {
     if (!is_first) return;
     for (const HiddenSpan& span : plan.extras.hidden) {
-      drafter_->TakeStates(model->MixedStates(span.token, span.count), span.token, span.count);
+      drafter_->TakeStates(model->MixedStates(span.token, span.count).f32(), span.token,
+                           span.count);
     }
   });
 }

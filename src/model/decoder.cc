@@ -89,7 +89,7 @@ class OpsDecoder final : public Decoder {
       }
       if (is_kept(i)) {
         model::KeepEntering(options_.kept_layers, i, num_tokens, options_.max_step_tokens, config_,
-                            space_, ops_);
+                            space_, norms_);
       }
       if (config_.norm_placement == NormPlacement::kParallel) {
         Mix(input, i, space_.branch.ptr());
@@ -136,23 +136,23 @@ class OpsDecoder final : public Decoder {
     MINISGL_CHECK(input.logit_tokens != nullptr, "states of no listed tokens");
     const ActivationPtr normed = NormWanted(input);
     if (config_.prediction == PredictionLayer::kAssistant) {
-      Linear(normed, weights_.prediction.output, space_.target_state.data(),
-             input.num_logit_tokens);
-      return space_.target_state.data();
+      Linear(normed, weights_.prediction.output, space_.target_state.ptr(), input.num_logit_tokens);
+      return space_.target_state.ptr();
     }
     const bool is_plain =
         config_.prediction == PredictionLayer::kEagle && !config_.draft_head.recycles_norm;
-    return is_plain ? ConstActivationPtr(space_.wanted_residual.data()) : normed;
+    return is_plain ? norms_.CopyWanted(normed, input.num_logit_tokens) : normed;
   }
 
-  const float* Entering(size_t part) const override {
+  ConstActivationPtr Entering(size_t part) const override {
     const int64_t width = options_.max_step_tokens * config_.hidden_size;
-    return space_.entering.data() + static_cast<int64_t>(part) * width;
+    return space_.entering.ptr().At(static_cast<int64_t>(part) * width);
   }
 
-  const float* MixTargetStates(std::span<const float* const> parts, int64_t count) override {
+  ConstActivationPtr MixTargetStates(std::span<const ConstActivationPtr> parts,
+                                     int64_t count) override {
     model::MixTargetStates(config_, weights_.prediction, space_, norms_, parts, count, ops_);
-    return space_.residual.data();
+    return space_.hidden.ptr();
   }
 
   const float* ClusterScores(const ForwardInput& input) override {

@@ -8,38 +8,39 @@
 namespace minisgl::model {
 namespace {
 
-// to = from [T, width]; `width`: a norm without weights copies.
-void Copy(ConstActivationPtr from, ActivationPtr to, int64_t num_tokens, int64_t width, Ops* ops) {
-  ops->Norm({.x = from,
-             .residual = nullptr,
-             .weight = nullptr,
-             .out = to,
-             .num_tokens = num_tokens,
-             .width = width,
-             .eps = 0});
+// residual = states [T, D]. `ids`: of the tokens.
+void TakeAsStream(ConstActivationPtr states, const int32_t* ids, const Matrix& embedding,
+                  const Workspace& space, const StreamNorms& norms, int64_t num_tokens, Ops* ops) {
+  float* const stream = space.residual.data();
+  // The embeddings times 0, which an addition of another type of element needs.
+  ops->Embedding({.ids = ids,
+                  .table = &embedding,
+                  .scale = 0,
+                  .out = stream,
+                  .num_tokens = num_tokens,
+                  .first_id = 0});
+  norms.Add(states, num_tokens, /*scale=*/1);
 }
 
 }  // namespace
 
 void KeepEntering(const std::vector<int32_t>& layers, size_t index, int64_t num_tokens,
                   int64_t max_step_tokens, const ModelConfig& config, const Workspace& space,
-                  Ops* ops) {
+                  const StreamNorms& norms) {
   for (size_t part = 0; part < layers.size(); ++part) {
     if (static_cast<size_t>(layers[part]) != index) continue;
-    float* const to =
-        space.entering.data() + static_cast<int64_t>(part) * max_step_tokens * config.hidden_size;
-    Copy(space.residual.data(), to, num_tokens, config.hidden_size, ops);
+    const int64_t first = static_cast<int64_t>(part) * max_step_tokens * config.hidden_size;
+    norms.NormTo(NormWeights(), space.entering.ptr().At(first), num_tokens);
   }
 }
 
 void MixTargetStates(const ModelConfig& config, const PredictionWeights& weights,
                      const Workspace& space, const StreamNorms& norms,
-                     std::span<const float* const> parts, int64_t count, Ops* ops) {
+                     std::span<const ConstActivationPtr> parts, int64_t count, Ops* ops) {
   MINISGL_CHECK(parts.size() == weights.target_inputs.size(), "{} states for a head that reads {}",
                 parts.size(), weights.target_inputs.size());
-  float* const stream = space.residual.data();
   for (size_t part = 0; part < parts.size(); ++part) {
-    const ActivationPtr out = part == 0 ? ActivationPtr(stream) : space.branch.ptr();
+    const ActivationPtr out = part == 0 ? ActivationPtr(space.residual.data()) : space.branch.ptr();
     ops->Linear({.x = parts[part],
                  .weight = &weights.target_inputs[part],
                  .bias = nullptr,
@@ -47,11 +48,8 @@ void MixTargetStates(const ModelConfig& config, const PredictionWeights& weights
                  .num_tokens = count});
     if (part > 0) norms.Add(space.branch.ptr(), count, /*scale=*/1);
   }
-  if (config.prediction == PredictionLayer::kEagle) return;
-  NormParams norm = norms.Params(weights.state_norm, count);
-  norm.x = stream;
-  norm.out = stream;
-  ops->Norm(norm);
+  const bool is_normed = config.prediction != PredictionLayer::kEagle;
+  norms.NormTo(is_normed ? weights.state_norm : NormWeights(), space.hidden.ptr(), count);
 }
 
 void PairWithStates(const ModelConfig& config, const ModelWeights& weights, const Workspace& space,
@@ -64,8 +62,8 @@ void PairWithStates(const ModelConfig& config, const ModelWeights& weights, cons
   norm.out = space.branch.ptr();
   ops->Norm(norm);
   const bool adds_norm = config.draft_head.adds_norm;
-  Copy(adds_norm ? ConstActivationPtr(space.branch.ptr()) : input.states_before,
-       space.residual.data(), num_tokens, config.hidden_size, ops);
+  TakeAsStream(adds_norm ? ConstActivationPtr(space.branch.ptr()) : input.states_before,
+               input.token_ids, weights.embedding, space, norms, num_tokens, ops);
 }
 
 void ReadAsAssistant(const ModelConfig& config, float embedding_scale, int64_t first_id,
@@ -80,7 +78,14 @@ void ReadAsAssistant(const ModelConfig& config, float embedding_scale, int64_t f
                   .out = space.target_embedding.data(),
                   .num_tokens = num_tokens,
                   .first_id = first_id});
-  ops->Linear({.x = space.target_embedding.data(),
+  ops->Norm({.x = nullptr,  // copies
+             .residual = space.target_embedding.data(),
+             .weight = nullptr,
+             .out = space.embedding_input.ptr(),
+             .num_tokens = num_tokens,
+             .width = config.draft_head.target_width,
+             .eps = 0});
+  ops->Linear({.x = space.embedding_input.ptr(),
                .weight = &weights.prediction.embedding_input,
                .bias = nullptr,
                .out = space.residual.data(),

@@ -19,13 +19,13 @@ namespace minisgl::model {
 // all of `layers` stand one behind the other, each with room for max_step_tokens.
 void KeepEntering(const std::vector<int32_t>& layers, size_t index, int64_t num_tokens,
                   int64_t max_step_tokens, const ModelConfig& config, const Workspace& space,
-                  Ops* ops);
+                  const StreamNorms& norms);
 
-// Writes c (DraftHeadConfig) to space.residual [count, D], of kBlock its norm. `parts`: of each
-// layer the states [count, target_width] that enter it.
+// Writes c (DraftHeadConfig) to space.hidden [count, D], of kBlock its norm. `parts`: of each layer
+// the states [count, target_width] that enter it. Overwrites the residual stream.
 void MixTargetStates(const ModelConfig& config, const PredictionWeights& weights,
                      const Workspace& space, const StreamNorms& norms,
-                     std::span<const float* const> parts, int64_t count, Ops* ops);
+                     std::span<const ConstActivationPtr> parts, int64_t count, Ops* ops);
 
 // kEagle: the embeddings are in space.residual. Leaves norm(embedding) in space.hidden, norm(g) in
 // space.branch, and in space.residual what attention's output is added to. g: input.states_before.

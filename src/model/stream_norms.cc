@@ -102,4 +102,12 @@ ActivationPtr StreamNorms::NormWanted(const NormWeights& weights, const int32_t*
   return hidden;
 }
 
+ActivationPtr StreamNorms::CopyWanted(ActivationPtr normed, int64_t num_rows) const {
+  NormParams params = Params(NormWeights(), num_rows);
+  params.residual = space_.wanted_residual.data();
+  params.out = normed;
+  ops_->Norm(params);
+  return normed;
+}
+
 }  // namespace minisgl::model

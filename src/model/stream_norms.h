@@ -41,6 +41,9 @@ class StreamNorms {
   // null: of the first num_rows, to `hidden`. Returns where it wrote.
   ActivationPtr NormWanted(const NormWeights& norm, const int32_t* wanted, int64_t num_rows,
                            float factor) const;
+  // Writes the streams that NormWanted has left of tokens `wanted`, without the norm, over what it
+  // returned: `normed`.
+  ActivationPtr CopyWanted(ActivationPtr normed, int64_t num_rows) const;
 
  private:
   const ModelConfig& config_;

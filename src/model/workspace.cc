@@ -110,17 +110,12 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options,
     arrays.floats.push_back({&Workspace::placed, tokens, hidden});
   }
   if (config.num_token_types > 0) arrays.types = tokens;
-  if (!options.kept_layers.empty()) {
-    arrays.floats.push_back(
-        {&Workspace::entering, Times(options.kept_layers.size(), tokens), hidden});
-  }
   if (config.prediction == PredictionLayer::kEagle) {
     arrays.floats.push_back({&Workspace::ones, tokens, 1});
   }
   if (config.prediction == PredictionLayer::kAssistant) {
     const auto width = static_cast<uint64_t>(config.draft_head.target_width);
     arrays.floats.push_back({&Workspace::target_embedding, tokens, width});
-    arrays.floats.push_back({&Workspace::target_state, rows, width});
     arrays.floats.push_back(
         {&Workspace::cluster_scores, rows, static_cast<uint64_t>(config.draft_head.num_clusters)});
   }
@@ -135,8 +130,17 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options,
                         {&Workspace::qkv, tokens, qkv},
                         {&Workspace::attention, tokens, attention},
                         {&Workspace::wanted_hidden, rows, hidden}};
+  if (!options.kept_layers.empty()) {
+    arrays.activations.push_back(
+        {&Workspace::entering, Times(options.kept_layers.size(), tokens), hidden});
+  }
   if (config.prediction == PredictionLayer::kEagle) {
     arrays.activations.push_back({&Workspace::state_qkv, tokens, qkv});
+  }
+  if (config.prediction == PredictionLayer::kAssistant) {
+    const auto width = static_cast<uint64_t>(config.draft_head.target_width);
+    arrays.activations.push_back({&Workspace::embedding_input, tokens, width});
+    arrays.activations.push_back({&Workspace::target_state, rows, width});
   }
   if (gated > 0) {
     arrays.activations.push_back({&Workspace::gate_up, tokens, Times(config.gated ? 2 : 1, gated)});

@@ -28,14 +28,15 @@ struct Workspace {
   DeviceArray<float> placed;        // [T, D] embeddings of positions, then of types, of an encoder
   DeviceArray<int32_t> zero_types;  // [T] zeros
   // [C, T, D] of C layers the residual stream that enters each (DecoderOptions::kept_layers)
-  DeviceArray<float> entering;
+  ActivationArray entering;
   // [T, D] output of attention in parallel blocks; experts beside dense; products of states
   ActivationArray branch;
   ActivationArray qkv;        // [T, H * E + HKV * (E + EV)]
   ActivationArray state_qkv;  // likewise: kEagle's part of it that states decide
   // An assistant's embeddings of the target, the states it hands on, and scores of clusters.
   DeviceArray<float> target_embedding;  // [T, B]
-  DeviceArray<float> target_state;      // [N, B]
+  ActivationArray embedding_input;      // [T, B] the same
+  ActivationArray target_state;         // [N, B]
   DeviceArray<float> cluster_scores;    // [N, CT]
   ActivationArray attention;            // [T, H * EV]
   ActivationArray attention_gate;       // [T, H * EV]

@@ -2,6 +2,7 @@
 // right each time, as in drafter_schedules_test.cc.
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -63,17 +64,41 @@ TEST(HostDeviceDrafterTest, ALayerDraftsAsOnTheCpu) {
   }
 }
 
+TEST(HostDeviceDrafterTest, AHeadDraftsAsOnTheCpu) {
+  DraftedModel model = OpenDrafted("golden/draft_heads/target");
+  const std::vector<Request> requests = SomeRequests(model.config, 8, 24, /*greedy=*/false);
+  const std::string folder = model.dir.substr(0, model.dir.rfind('/') + 1);
+  for (const char* name : {"eagle3", "eagle3_ids", "eagle3_speculators", "dflash", "glimmer"}) {
+    model.head_dir = folder + name;
+    for (DraftSetting setting : SchedulesOnDevice()) {
+      const ScheduledRun run = RunDrafted(model, Drafts::kByHead, setting, requests);
+      setting.devices = nullptr;
+      const ScheduledRun on_cpu = RunDrafted(model, Drafts::kByHead, setting, requests);
+      ExpectSame(run, on_cpu);
+      EXPECT_GT(run.stats.drafted_tokens, 10) << name;
+      EXPECT_EQ(run.stats.drafted_tokens, on_cpu.stats.drafted_tokens) << name;
+      EXPECT_EQ(run.stats.accepted_drafts, on_cpu.stats.accepted_drafts) << name;
+    }
+  }
+}
+
 // The device does not ask the constraint for each draft, but no answer breaks it.
 TEST(HostDeviceDrafterTest, ConstrainedRowsHaveTheirAnswers) {
   const DraftedModel model = OpenDrafted("golden/models/qwen3");
-  for (const bool greedy : {true, false}) {
-    const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {.devices = HostDevices},
-                                          ConstrainedRequests(model.config, greedy));
-    for (const DraftSetting& setting : SchedulesOnDevice()) {
-      const ScheduledRun run =
-          RunDrafted(model, Drafts::kByItself, setting, ConstrainedRequests(model.config, greedy));
-      ExpectSame(run, plain);
-      EXPECT_GT(run.stats.drafted_tokens, 20);
+  DraftedModel blocks = OpenDrafted("golden/draft_heads/target");
+  blocks.head_dir = blocks.dir.substr(0, blocks.dir.rfind('/') + 1) + "dflash";
+  const std::pair<const DraftedModel*, Drafts> pairs[] = {{&model, Drafts::kByItself},
+                                                          {&blocks, Drafts::kByHead}};
+  for (const auto& [pair, drafts] : pairs) {
+    for (const bool greedy : {true, false}) {
+      const ScheduledRun plain = RunDrafted(*pair, Drafts::kNone, {.devices = HostDevices},
+                                            ConstrainedRequests(pair->config, greedy));
+      for (const DraftSetting& setting : SchedulesOnDevice()) {
+        const ScheduledRun run =
+            RunDrafted(*pair, drafts, setting, ConstrainedRequests(pair->config, greedy));
+        ExpectSame(run, plain);
+        EXPECT_GT(run.stats.drafted_tokens, 20);
+      }
     }
   }
 }

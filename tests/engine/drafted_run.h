@@ -1,6 +1,8 @@
 // Runs requests with drafts by a model beside the target, on the CPU or on a device.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -9,7 +11,9 @@
 
 #include "engine/engine_driver.h"
 #include "engine/scheduled_run.h"
+#include "golden_models.h"
 #include "minisgl/engine/device_engine.h"
+#include "minisgl/text/tokenizer.h"
 #include "minisgl/weights/draft_head.h"
 #include "minisgl/weights/prediction_layer.h"
 #include "sim/sim_constraint.h"
@@ -123,6 +127,27 @@ inline std::vector<Request> ConstrainedRequests(const ModelConfig& config, bool 
     requests[i].stop_ids = {0};
     requests[i].constraint = std::make_shared<sim::SimConstraint>(
         sim::SimGrammar{.seed = i * 1000, .vocab_size = config.vocab_size, .has_end = true});
+  }
+  return requests;
+}
+
+// Stories that the demo model tells.
+inline std::vector<Request> StoryRequests(const DraftedModel& model, size_t count,
+                                          int64_t max_tokens) {
+  auto tokenizer = Tokenizer::Load(model.dir);
+  MINISGL_CHECK(tokenizer.ok(), "{}", tokenizer.status().message());
+  std::vector<Request> requests;
+  for (const char* subject : {"a hen and a coat", "a beaver and a boat", "a pony and a jar"}) {
+    if (requests.size() == count) break;
+    const std::string said =
+        fmt::format("<s><|user|>\nWrite a short story about {}.</s>\n<|assistant|>\n", subject);
+    const TextPiece piece = {said, /*trusted=*/true};
+    Request& request = requests.emplace_back();
+    request.id = static_cast<RequestId>(requests.size());
+    request.prompt = (*tokenizer)->Encode({&piece, 1}).value();
+    request.max_tokens = max_tokens;
+    request.stop_ids = {2};
+    request.sampling.temperature = 0;
   }
   return requests;
 }

@@ -1,7 +1,6 @@
 // Answers with drafts by a model beside the target are those without, bit for bit, under every
 // schedule. A model that drafts for itself is right each time: a key that the drafter lacks, or
 // that a rejected draft left behind, would show.
-#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -9,8 +8,6 @@
 #include <vector>
 
 #include "engine/drafted_run.h"
-#include "golden_models.h"
-#include "minisgl/text/tokenizer.h"
 
 namespace minisgl {
 namespace {
@@ -86,20 +83,7 @@ TEST(DrafterSchedulesTest, AnAssistantsDraftsChangeNoAnswer) {
 TEST(DrafterSchedulesTest, ATrainedHeadIsRightAsOftenUnderEverySchedule) {
   DraftedModel model = OpenDrafted("models/wren");
   model.head_dir = model.dir + "-eagle3";
-  auto tokenizer = Tokenizer::Load(model.dir);
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
-  std::vector<Request> requests;
-  for (const char* subject : {"a hen and a coat", "a beaver and a boat", "a pony and a jar"}) {
-    const std::string said =
-        fmt::format("<s><|user|>\nWrite a short story about {}.</s>\n<|assistant|>\n", subject);
-    const TextPiece piece = {said, /*trusted=*/true};
-    Request& request = requests.emplace_back();
-    request.id = static_cast<RequestId>(requests.size());
-    request.prompt = (*tokenizer)->Encode({&piece, 1}).value();
-    request.max_tokens = 60;
-    request.stop_ids = {2};
-    request.sampling.temperature = 0;
-  }
+  const std::vector<Request> requests = StoryRequests(model, 3, 60);
   const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {}, requests);
   int64_t drafted = 0, accepted = 0;
   for (const DraftSetting& setting :

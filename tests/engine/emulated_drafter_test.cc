@@ -2,6 +2,7 @@
 // that drafts for itself is right each time.
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,23 @@ TEST(EmulatedDrafterTest, ALayersDraftsChangeNoAnswer) {
     const ScheduledRun run = RunDrafted(model, Drafts::kByLayer, setting, requests);
     ExpectSame(run, plain);
     EXPECT_GT(run.stats.drafted_tokens, 5);
+  }
+}
+
+TEST(EmulatedDrafterTest, AHeadsDraftsChangeNoAnswer) {
+  DraftedModel model = OpenDrafted("golden/draft_heads/target");
+  const std::vector<Request> requests = SomeRequests(model.config, 3, 9, /*greedy=*/false);
+  const std::string folder = model.dir.substr(0, model.dir.rfind('/') + 1);
+  const std::vector<DraftSetting> settings = EmulatedSchedules();
+  const ScheduledRun plain = RunDrafted(model, Drafts::kNone, settings[0], requests);
+  for (const char* name : {"eagle3", "eagle3_speculators", "dflash"}) {
+    model.head_dir = folder + name;
+    for (const DraftSetting& setting : settings) {
+      if (setting.num_ranks > 1) continue;
+      const ScheduledRun run = RunDrafted(model, Drafts::kByHead, setting, requests);
+      ExpectSame(run, plain);
+      EXPECT_GT(run.stats.drafted_tokens, 3) << name;
+    }
   }
 }
 

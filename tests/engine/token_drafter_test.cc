@@ -157,7 +157,7 @@ class DraftedRow {
                       tables_);
     state_slot_ = next;
     if (drafter_->mixes_states()) {
-      drafter_->TakeStates(state_->MixedStates(0, end - begin), 0, end - begin);
+      drafter_->TakeStates(state_->MixedStates(0, end - begin).f32(), 0, end - begin);
     }
     for (size_t i = 0; i < count && !drafter_->mixes_states();
          ++i) {  // the workspace has room for few

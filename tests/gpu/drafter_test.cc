@@ -35,9 +35,22 @@ TEST_F(GpuDrafterTest, DraftsChangeNoAnswer) {
     EXPECT_GT(by_layer.stats.drafted_tokens, 3);
     const ScheduledRun by_itself = RunDrafted(model, Drafts::kByItself, setting, requests);
     ExpectSame(by_itself, plain);
-    EXPECT_GT(by_itself.stats.drafted_tokens, 3);
-    if (greedy) EXPECT_EQ(by_itself.stats.accepted_drafts, by_itself.stats.drafted_tokens);
+    EXPECT_GT(by_itself.stats.drafted_tokens, 2);
+    if (!greedy) continue;
+    EXPECT_EQ(by_itself.stats.accepted_drafts, by_itself.stats.drafted_tokens);
   }
+}
+
+// A head that was trained for the demo model is right for most tokens.
+TEST_F(GpuDrafterTest, ATrainedHeadIsOftenRight) {
+  DraftedModel model = OpenDrafted("models/wren");
+  model.head_dir = model.dir + "-eagle3";
+  const std::vector<Request> requests = StoryRequests(model, IsSlow() ? 1 : 3, IsSlow() ? 12 : 60);
+  const ScheduledRun plain = RunDrafted(model, Drafts::kNone, OnGpu(16, 64), requests);
+  const ScheduledRun run = RunDrafted(model, Drafts::kByHead, OnGpu(16, 64), requests);
+  ExpectSame(run, plain);
+  EXPECT_GT(run.stats.drafted_tokens, 5);
+  EXPECT_GT(2 * run.stats.accepted_drafts, run.stats.drafted_tokens) << run.stats.drafted_tokens;
 }
 
 }  // namespace

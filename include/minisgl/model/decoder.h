@@ -167,11 +167,14 @@ class Decoder : public RankModel {
   // logit_tokens. Ranks do not meet in it.
   virtual ConstActivationPtr States(const ForwardInput& input) = 0;
 
-  // [T, D] the residual stream that entered layer kept_layers[part] in the last RunLayers.
-  virtual const float* Entering(size_t part) const = 0;
+  // [T, D] of Ops::activation_dtype(): the residual stream that entered layer kept_layers[part] in
+  // the last RunLayers.
+  virtual ConstActivationPtr Entering(size_t part) const = 0;
   // Returns what a head makes of states of its target [count, target_width], for each of
-  // target_layers, as its rows read them: [count, D] in the workspace until the next pass.
-  virtual const float* MixTargetStates(std::span<const float* const> parts, int64_t count) = 0;
+  // target_layers, as its rows read them: [count, D], both of Ops::activation_dtype(), in the
+  // workspace until the next pass.
+  virtual ConstActivationPtr MixTargetStates(std::span<const ConstActivationPtr> parts,
+                                             int64_t count) = 0;
   // Returns an assistant's score of each cluster [N, num_clusters] for the same tokens as States,
   // in the workspace until the next pass.
   virtual const float* ClusterScores(const ForwardInput& input) = 0;
