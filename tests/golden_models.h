@@ -96,6 +96,7 @@ inline constexpr const char* kGoldenArchitectures[] = {
     "qwen3_vl_moe_renewed",
     "exaone4_5",
     "glm4v",
+    "llama4",
     "arcee",
     "exaone_moe",
     "hunyuan_moe",

@@ -368,7 +368,8 @@ class OpsDecoder final : public Decoder {
         .k_norm = in_place ? layer.key_norm.data() : nullptr,
         .norm_eps = static_cast<float>(config_.norm_eps),
         .norm_last = config_.qk_norm == QkNorm::kHeadAfterRotary,
-        .query_scale = space_.query_scales.data(),
+        .query_scale =
+            config_.query_scale_unrotated && rope >= 0 ? nullptr : space_.query_scales.data(),
         .v_head_dim = shape.value_dim};
     if (rope >= 0) {
       const model::RotaryTable& table = space_.rotary[static_cast<size_t>(rope)];
@@ -440,7 +441,7 @@ class OpsDecoder final : public Decoder {
       Dense(layer.feed_forward, experts.shared_intermediate_size, num_tokens, AfterLayer(index));
     }
     ops_->CombineExperts({.x = space_.expert_out.ptr(),
-                          .shares = space_.shares.data(),
+                          .shares = (experts.scales_input ? space_.ones : space_.shares).data(),
                           .shared = shared ? ConstActivationPtr(space_.hidden.ptr()) : nullptr,
                           .shared_gate = space_.shared_share.data(),
                           .out = space_.hidden.ptr(),

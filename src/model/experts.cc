@@ -45,8 +45,19 @@ void RunExperts(const ModelConfig& config, const ExpertWeights& weights, const W
                                .num_chosen = experts.num_chosen,
                                .x_per_choice = false};
   ops->ExpertLinear(params);
+  const int64_t num_rows = num_tokens * experts.num_chosen;
+  if (experts.scales_input) {  // as the product of what is read
+    ops->CombineExperts({.x = space.expert_gate_up.ptr(),
+                         .shares = space.shares.data(),
+                         .shared = nullptr,
+                         .shared_gate = nullptr,
+                         .out = space.expert_gate_up.ptr(),
+                         .num_tokens = num_rows,
+                         .width = (config.gated ? 2 : 1) * experts.intermediate_size,
+                         .num_chosen = 1});
+  }
   ops->Activate(MakeActivate(config, space.expert_gate_up.ptr(), space.expert_gated.ptr(),
-                             experts.intermediate_size, num_tokens * experts.num_chosen));
+                             experts.intermediate_size, num_rows));
   params.x = space.expert_gated.ptr();
   params.weights = &weights.down;
   params.bias = weights.down_bias.data();

@@ -75,7 +75,7 @@ Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeigh
                            packer.PackVectors({Role::kQueryNorm}, config.norm_plus_one));
   MINISGL_ASSIGN_OR_RETURN(layer->key_norm,
                            packer.PackVectors({Role::kKeyNorm}, config.norm_plus_one));
-  if (config.qk_norm_plain) {
+  if (config.qk_norm_plain && (!config.qk_norm_rotated || packer.is_rotated())) {
     const auto query = static_cast<float>(config.query_factor);
     MINISGL_ASSIGN_OR_RETURN(layer->query_norm, packer.Constants(packer.shape().head_dim, query));
     MINISGL_ASSIGN_OR_RETURN(layer->key_norm, packer.Constants(packer.shape().head_dim, 1));

@@ -108,10 +108,11 @@ void MakeRotaryTables(const RopeConfig& rope, int64_t max_seq_len, std::vector<f
   }
 }
 
-std::vector<float> MakeQueryScales(double beta, int64_t length, int64_t max_seq_len) {
+std::vector<float> MakeQueryScales(double beta, int64_t length, int64_t max_seq_len,
+                                   int64_t first) {
   std::vector<float> scales;
   for (int64_t position = 0; position < max_seq_len; ++position) {
-    const auto whole = static_cast<double>(position / length);
+    const auto whole = static_cast<double>((position + first) / length);
     scales.push_back(static_cast<float>(1.0 + beta * std::log(1.0 + whole)));
   }
   return scales;

@@ -49,6 +49,7 @@ class Packer {
   }
 
   const LayerShape& shape() const { return shape_; }
+  bool is_rotated() const { return rotary_dim_ > 0; }
   const Rank& rank() const { return rank_; }
   bool Has(Role role) const { return specs_.contains({role, 0}); }
 

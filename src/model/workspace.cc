@@ -41,8 +41,9 @@ void ListExperts(const ModelConfig& config, uint64_t tokens, Arrays* arrays) {
   arrays->floats.push_back(
       {&Workspace::router_logits, tokens, static_cast<uint64_t>(experts.num_experts)});
   arrays->floats.push_back({&Workspace::shares, tokens, chosen});
-  if (experts.beside_dense || experts.latent_size > 0)
-    arrays->floats.push_back({&Workspace::ones, tokens, 1});
+  if (experts.beside_dense || experts.latent_size > 0 || experts.scales_input) {
+    arrays->floats.push_back({&Workspace::ones, tokens, experts.scales_input ? chosen : 1});
+  }
   if (experts.shared_gate || experts.shared_half)
     arrays->floats.push_back({&Workspace::shared_share, tokens, 1});
   arrays->activations.push_back(
@@ -219,8 +220,9 @@ Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions&
     MINISGL_ASSIGN_OR_RETURN(space.zero_types, Upload<int32_t>(ops, zeros));
   }
   if (config.experts.beside_dense || config.experts.latent_size > 0 ||
-      config.prediction == PredictionLayer::kEagle) {
-    const std::vector<float> ones(static_cast<size_t>(options.max_step_tokens), 1.0f);
+      config.experts.scales_input || config.prediction == PredictionLayer::kEagle) {
+    const int64_t chosen = config.experts.scales_input ? config.experts.num_chosen : 1;
+    const std::vector<float> ones(static_cast<size_t>(options.max_step_tokens * chosen), 1.0f);
     MINISGL_RETURN_IF_ERROR(
         ops->Upload(space.ones.data(), ones.data(), ones.size() * sizeof(float)));
   }
@@ -236,7 +238,7 @@ Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions&
     MINISGL_ASSIGN_OR_RETURN(
         space.query_scales,
         Upload<float>(ops, MakeQueryScales(config.query_scale_beta, config.query_scale_length,
-                                           options.max_seq_len)));
+                                           options.max_seq_len, config.query_scale_first)));
   }
   return space;
 }

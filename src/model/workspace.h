@@ -62,7 +62,7 @@ struct Workspace {
   ActivationArray expert_out;        // [T * K, D], or [T * K, latent_size]
   ActivationArray latent;            // [T, latent_size]
   DeviceArray<float> shared_share;   // [T]; zeros, whose sigmoid is 1/2, if nothing writes it
-  DeviceArray<float> ones;           // [T] shares of a sum of two
+  DeviceArray<float> ones;           // [T] shares of a sum of two, or [T, K]
 
   // Layers with a state:
   ActivationArray state_in;          // [T, C]; of gated convolutions [T, 3 C]

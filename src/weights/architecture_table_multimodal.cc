@@ -134,10 +134,42 @@ std::vector<Architecture> Gemma4Families() {
   return families;
 }
 
+// Experts whose shares multiply what they read; queries and keys normalised without weights in the
+// layers that rotate them.
+Architecture Llama4() {
+  return {.name = "Llama4ForCausalLM",
+          .model_type = "llama4_text",
+          .max_seq_len = 131072,
+          .num_kv_heads = 8,
+          .head_dim = 128,
+          .intermediate_size = 8192,
+          .eps = 1e-5,
+          .qkv_bias = kAttentionBias,
+          .output_bias = kAttentionBias,
+          .rotated = Rotated::kListed,
+          .rotary_interleaved = true,
+          .theta = 500000,
+          .names = {{Role::kGate, "feed_forward.gate_proj.weight"},
+                    {Role::kUp, "feed_forward.up_proj.weight"},
+                    {Role::kDown, "feed_forward.down_proj.weight"},
+                    {Role::kRouter, "feed_forward.router.weight"},
+                    {Role::kExpertGateUp, "feed_forward.experts.gate_up_proj"},
+                    {Role::kExpertDown, "feed_forward.experts.down_proj"},
+
+                    {Role::kSharedGate, "feed_forward.shared_expert.gate_proj.weight"},
+                    {Role::kSharedUp, "feed_forward.shared_expert.up_proj.weight"},
+                    {Role::kSharedDown, "feed_forward.shared_expert.down_proj.weight"}},
+          .experts_inputs_first = true,
+          .experts_prefix = "feed_forward.experts.",
+          .rename = RenameLlama4,
+          .read = ReadLlama4Text};
+}
+
 }  // namespace
 
 std::vector<Architecture> MultimodalFamilies() {
   std::vector<Architecture> families = InnerFamilies();
+  families.push_back(Llama4());
   families.push_back(MuseGlimmer());
   for (const Architecture& family : Gemma4Families()) families.push_back(family);
   return families;

@@ -28,6 +28,8 @@ void ReadGraniteMoe(FieldReader* reader, ModelConfig* config);
 void ReadGlm4Moe(FieldReader* reader, ModelConfig* config);
 void ReadErnie4_5Moe(FieldReader* reader, ModelConfig* config);
 void ReadMiniMaxM2(FieldReader* reader, ModelConfig* config);
+void RenameLlama4(Json* config);
+void ReadLlama4Text(FieldReader* reader, ModelConfig* config);
 void ReadGptOss(FieldReader* reader, ModelConfig* config);
 void ReadLfm2(FieldReader* reader, ModelConfig* config);
 void ReadLfm2Moe(FieldReader* reader, ModelConfig* config);

@@ -312,11 +312,12 @@ Result<ModelConfig> ReadInnerConfig(const Wrapper& wrapper, const Json& json,
   for (const auto& [key, value] : defaults->as_object()) {
     if (text.Find(key) == nullptr) text.Set(key, value);
   }
+  const Architecture* entry = FindArchitecture(inner->architecture);
+  MINISGL_CHECK(entry != nullptr, "{} holds no entry of the table", wrapper.name);
+  if (entry->rename != nullptr) entry->rename(&text);
   FieldReader reader(text, file, is_flat ? "" : "text_config.");
   reader.SetOuter(&json, {"quantization_config", "compression_config", "dtype", "torch_dtype",
                           "tie_word_embeddings", "bos_token_id", "eos_token_id"});
-  const Architecture* entry = FindArchitecture(inner->architecture);
-  MINISGL_CHECK(entry != nullptr, "{} holds no entry of the table", wrapper.name);
   ModelConfig config;
   config.architecture = entry->name;
   config.model_type = entry->model_type;

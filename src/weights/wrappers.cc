@@ -71,6 +71,7 @@ void FindExperts(const Checkpoint& checkpoint, ModelConfig* config) {
     config->experts.separate = std::any_of(names.begin(), names.end(), [&](const auto& name) {
       return std::string_view(name).starts_with(experts + "0.down_proj.");
     });
+    if (config->experts.separate) config->experts.outputs_first = true;
     return;
   }
 }
@@ -115,6 +116,7 @@ const std::vector<Wrapper>& Wrappers() {
       {"Exaone4_5_ForConditionalGeneration",
        "exaone4_5",
        {{"exaone4", "Exaone4ForCausalLM"}, {"exaone4_5_text", "Exaone4ForCausalLM"}}},
+      {"Llama4ForConditionalGeneration", "llama4", {{"llama4_text", "Llama4ForCausalLM"}}},
       {"Glm4vForConditionalGeneration", "glm4v", {{"glm4v_text", "Glm4vForConditionalGeneration"}}},
       {"LlavaForConditionalGeneration", "llava", kLlavaTexts},
       {"LlavaNextForConditionalGeneration", "llava_next", kLlavaTexts},

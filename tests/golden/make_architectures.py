@@ -33,6 +33,9 @@ from architectures import VARIANTS as PAGED
 from architectures_latent import LATENT
 from architectures_states import STATES
 
+# Llama 4's multimodal class reads it of the output of its text.
+transformers.modeling_outputs.MoeCausalLMOutputWithPast.image_outputs = None
+
 VARIANTS = PAGED + LATENT + STATES
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

@@ -1,5 +1,5 @@
-// Drafts on a GPU, or on the emulator: the answers are those without drafts, and a model that drafts
-// for itself is right each time.
+// Drafts on a GPU, or on the emulator: the answers are those without drafts, and a model that
+// drafts for itself is right each time.
 #include <gtest/gtest.h>
 
 #include <utility>

@@ -207,6 +207,7 @@ void MakeRotaryTables(const RopeConfig& rope, int64_t max_seq_len, std::vector<f
                       std::vector<float>* sin);
 
 // [max_seq_len] the factor of queries at each position (ModelConfig::query_scale_beta).
-std::vector<float> MakeQueryScales(double beta, int64_t length, int64_t max_seq_len);
+std::vector<float> MakeQueryScales(double beta, int64_t length, int64_t max_seq_len,
+                                   int64_t first = 0);
 
 }  // namespace minisgl

@@ -119,6 +119,8 @@ struct ExpertsConfig {
   // The files have [out, in] matrices, where others of the architecture have [in, out].
   bool outputs_first = false;
   bool separate = false;  // and one matrix for each expert, where others have one for all
+  // Shares multiply what experts read, and not what they return.
+  bool scales_input = false;
   // Layers with experts have a dense part beside them: each has a norm after it, the sum another.
   // Experts and their router have norms of their own before them, and experts a stored factor.
   bool beside_dense = false;
@@ -268,9 +270,11 @@ struct ModelConfig {
   double residual_scale = 1;     // factor of what a block adds to the residual stream
   double logit_scale = 1;
   double logit_softcap = 0;  // 0: none
-  // Queries at position p are multiplied by 1 + beta ln(1 + floor(p / length)); beta 0: no scaling.
+  // Queries at position p are multiplied by 1 + beta ln(1 + floor((p + first) / length)); beta 0:
+  // no scaling.
   double query_scale_beta = 0;
-  int64_t query_scale_length = 0;
+  int64_t query_scale_length = 0, query_scale_first = 0;
+  bool query_scale_unrotated = false;  // in layers without rotary alone
 
   std::vector<RopeConfig> ropes;    // at least one if any layer is rotated
   std::vector<LayerConfig> layers;  // [num_layers]
@@ -304,9 +308,10 @@ struct ModelConfig {
   int64_t num_distances = 0;
   bool stored_embedding_norm = false;
   bool lacks_final_norm = false;
-  bool gate_in_query = false;   // the gate of attention is stored behind each head's query
-  bool attention_gate = false;  // attention's output is multiplied by a sigmoid of a product
-  bool qk_norm_plain = false;   // kHead without stored weights; query_factor scales queries
+  bool gate_in_query = false;    // the gate of attention is stored behind each head's query
+  bool attention_gate = false;   // attention's output is multiplied by a sigmoid of a product
+  bool qk_norm_plain = false;    // kHead without stored weights; query_factor scales queries
+  bool qk_norm_rotated = false;  // it is in layers with rotary alone; REQUIRES qk_norm_plain
   double query_factor = 1;
   double post_norm_eps = 0;  // of norms after a part; 0: norm_eps
   // kAttentionAndMamba2: factors of the two outputs.
