@@ -20,6 +20,7 @@ constexpr size_t kListAlignment = 16;
 
 // Floats of a state that it reads; 0: it reads none.
 int64_t DraftStateWidth(const ModelConfig& config) {
+  if (config.prediction == PredictionLayer::kAssistant) return config.draft_head.target_width;
   return config.is_prediction_layer() ? config.hidden_size : 0;
 }
 
@@ -219,8 +220,10 @@ void DeviceDrafter::ListDrafts(const BatchPlan& plan, const std::vector<int32_t>
     pass.num_tokens = pass.num_rows;
     step->num_sampled += pass.num_rows;
     std::vector<int32_t> numbers(places.begin(), places.begin() + pass.num_rows);
+    // An assistant stays where the last known token is, and reads the keys before it.
+    if (is_assistant()) pass.num_seen = pass.positions = Append(numbers);
     for (int32_t& number : numbers) number += index - 1;
-    if (reads_before()) pass.positions = Append(numbers);
+    if (stands_before()) pass.positions = Append(numbers);
     for (int32_t& number : numbers) number += 2;
     pass.kv_len = Append(numbers);
     step->drafts.push_back(pass);
@@ -287,7 +290,8 @@ void DeviceDrafter::ListFeed(const BatchPlan& plan, DraftStep* step) {
     // The row of the last known token ran before the drafts, but in a block it has no keys that
     // stay.
     const bool has_first = !is_block() && plan.makes_drafts_of(row);
-    for (int32_t token = span.token + (has_first ? 1 : 0); token < end; ++token) {
+    const int32_t first = is_assistant() ? end : span.token + (has_first ? 1 : 0);
+    for (int32_t token = first; token < end; ++token) {
       const int32_t place = plan.positions[static_cast<size_t>(token)];
       if (is_block()) states.push_back(RowOfToken(token));
       if (reads_before()) {
@@ -363,15 +367,15 @@ ForwardInput DeviceDrafter::Prepare(const DraftStep& step, const DraftPass& pass
                        .slots = slots_.data()});
   return {.num_tokens = pass.num_tokens,
           .num_rows = pass.num_rows,
-          .num_decode_rows = decodes && !reads_before() ? pass.num_rows : 0,
+          .num_decode_rows = decodes && !stands_before() ? pass.num_rows : 0,
           .token_ids = token_ids_.data(),
           .positions = reads_before() ? at(pass.positions) : positions_.data(),
           .slots = slots_.data(),
           .table_row = at(pass.table_row),
           .row_begin = row_begin,
-          .kv_len = at(pass.kv_len),
+          .kv_len = at(is_assistant() ? pass.num_seen : pass.kv_len),
           .states_before = width_ > 0 ? ConstActivationPtr(inputs_.ptr()) : ConstActivationPtr(),
-          .first_key = reads_before() ? 1 : 0};
+          .first_key = stands_before() ? 1 : 0};
 }
 
 void DeviceDrafter::PlanAttention(const ForwardInput& input) {
@@ -456,8 +460,8 @@ void DeviceDrafter::ProposeInTurn(const DraftStep& step) {
       ops_->CopyOnDevice(inputs_.ptr().data, drafter->States(wanted).data,
                          static_cast<size_t>(pass.num_rows) * state_bytes);
     }
-    Choose(drafter->Logits(wanted), pass.num_rows, input.table_row, input.kv_len,
-           step.sampled.data() + pass.first);
+    Choose(drafter->Logits(wanted), pass.num_rows, input.table_row,
+           InMemory<int32_t>(step.device_meta, pass.kv_len), step.sampled.data() + pass.first);
   }
 }
 
@@ -478,7 +482,7 @@ void DeviceDrafter::TakeStates(const BatchPlan& plan) {
   };
   const auto piece = static_cast<int32_t>(MaxPlaces(limits_));
   for (const HiddenSpan& span : plan.extras.hidden) {
-    if (config_.is_draft_head()) {
+    if (config_.is_draft_head() && !is_assistant()) {
       take(state_->model().MixedStates(span.token, span.count), span.token, span.count);
       continue;
     }
@@ -538,9 +542,8 @@ void DeviceDrafter::TakeLoaded(std::span<const PageId> pages) {
 namespace minisgl {
 
 Status CheckDeviceDrafts(const ModelConfig& drafter, const ModelConfig& target) {
-  if (drafter.prediction == PredictionLayer::kAssistant) {
-    return BadInput("no device drafts with {}, which reads the keys of its model",
-                    drafter.architecture);
+  if (drafter.draft_head.num_clusters > 0) {
+    return BadInput("no device drafts by clusters of tokens, as {} does", drafter.architecture);
   }
   if (drafter.vocab_size > target.vocab_size) {
     return BadInput("its vocabulary of {} tokens is larger than the model's of {}",

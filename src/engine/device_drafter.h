@@ -38,6 +38,7 @@ struct DraftPass {
   size_t table_row = 0;         // i32 [num_rows]
   size_t row_begin = kOwnRows;  // i32 [num_rows + 1]
   size_t kv_len = 0;            // i32 [num_rows]
+  size_t num_seen = 0;          // i32 [num_rows] of an assistant: keys that its rows see
   size_t positions = 0;         // i32 [num_tokens], of a pass that turns by others than places
   size_t states = 0;            // i32 [num_tokens] rows of the states that tokens read, if they do
   int32_t first = 0;  // of a pass of Propose: where its tokens begin in DraftStep::sampled
@@ -114,6 +115,10 @@ class DeviceDrafter {
   Status TakeArrays();
 
   bool is_block() const { return config_.prediction == PredictionLayer::kBlock; }
+  bool is_assistant() const { return config_.prediction == PredictionLayer::kAssistant; }
+  // True if the row of a token has the rotary position before the token's, and no row has the
+  // first.
+  bool stands_before() const { return reads_before() && !is_assistant(); }
   // True if rows read the state before their token.
   bool reads_before() const { return width_ > 0 && !is_block(); }
   // Rows of states_: those of pages and a row of zeros, if rows read the states before them, and

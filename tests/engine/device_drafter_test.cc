@@ -82,6 +82,23 @@ TEST(HostDeviceDrafterTest, AHeadDraftsAsOnTheCpu) {
   }
 }
 
+TEST(HostDeviceDrafterTest, AnAssistantDraftsAsOnTheCpu) {
+  DraftedModel model = OpenDrafted("golden/assistant/target");
+  const std::vector<Request> requests = SomeRequests(model.config, 8, 40, /*greedy=*/false);
+  model.head_dir = model.dir.substr(0, model.dir.rfind('/') + 1) + "plain";
+  int64_t drafted = 0;
+  for (DraftSetting setting : SchedulesOnDevice()) {
+    const ScheduledRun run = RunDrafted(model, Drafts::kByHead, setting, requests);
+    setting.devices = nullptr;
+    const ScheduledRun on_cpu = RunDrafted(model, Drafts::kByHead, setting, requests);
+    ExpectSame(run, on_cpu);
+    EXPECT_EQ(run.stats.drafted_tokens, on_cpu.stats.drafted_tokens);
+    EXPECT_EQ(run.stats.accepted_drafts, on_cpu.stats.accepted_drafts);
+    drafted += run.stats.drafted_tokens;
+  }
+  EXPECT_GT(drafted, 50);
+}
+
 // The device does not ask the constraint for each draft, but no answer breaks it.
 TEST(HostDeviceDrafterTest, ConstrainedRowsHaveTheirAnswers) {
   const DraftedModel model = OpenDrafted("golden/models/qwen3");

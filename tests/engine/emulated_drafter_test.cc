@@ -67,5 +67,16 @@ TEST(EmulatedDrafterTest, AHeadsDraftsChangeNoAnswer) {
   }
 }
 
+TEST(EmulatedDrafterTest, AnAssistantsDraftsChangeNoAnswer) {
+  DraftedModel model = OpenDrafted("golden/assistant/target");
+  const std::vector<Request> requests = SomeRequests(model.config, 3, 12, /*greedy=*/false);
+  model.head_dir = model.dir.substr(0, model.dir.rfind('/') + 1) + "plain";
+  const DraftSetting setting = EmulatedSchedules()[0];
+  const ScheduledRun plain = RunDrafted(model, Drafts::kNone, setting, requests);
+  const ScheduledRun run = RunDrafted(model, Drafts::kByHead, setting, requests);
+  ExpectSame(run, plain);
+  EXPECT_GT(run.stats.drafted_tokens, 3);
+}
+
 }  // namespace
 }  // namespace minisgl

@@ -58,13 +58,13 @@ def main():
     OUT.mkdir()
     kinds = ["sliding_attention", "full_attention"] * 3
     model = Gemma4ForCausalLM(Gemma4TextConfig(**COMMON, hidden_size=WIDTH, num_hidden_layers=6, layer_types=kinds,
-                                               global_head_dim=12, num_kv_shared_layers=2, hidden_size_per_layer_input=6,
+                                               global_head_dim=16, num_kv_shared_layers=2, hidden_size_per_layer_input=6,
                                                vocab_size_per_layer_input=VOCAB)).float().eval()
     fill(model, 5)
     model.save_pretrained(OUT / "target")
     (OUT / "target" / "generation_config.json").unlink(missing_ok=True)
     for name, is_ordered in (("plain", False), ("ordered", True)):
-        text = Gemma4TextConfig(**COMMON, hidden_size=16, num_hidden_layers=3, global_head_dim=12,
+        text = Gemma4TextConfig(**COMMON, hidden_size=16, num_hidden_layers=3, global_head_dim=16,
                                 layer_types=["sliding_attention", "sliding_attention", "full_attention"],
                                 num_kv_shared_layers=3, hidden_size_per_layer_input=0, vocab_size_per_layer_input=0)
         assistant = Gemma4AssistantForCausalLM(Gemma4AssistantConfig(
