@@ -28,7 +28,94 @@ std::vector<double> Shrink(const LowRankParams& p, const LowRankMatrices& matric
   return u;
 }
 
+// The slot of a token's adapter; null: none.
+const std::byte* SlotOf(const AdapterSlots& slots, int64_t token) {
+  const int32_t slot = slots.slot_of[token];
+  return slot < 0 ? nullptr : slots.memory + slot * slots.slot_bytes;
+}
+
+template <typename T>
+const T* AtOrNull(const std::byte* slot, int64_t place) {
+  return place == 0 ? nullptr : reinterpret_cast<const T*>(slot + place);
+}
+
+DType TypeOf(int32_t is_bf16) { return is_bf16 != 0 ? DType::kBF16 : DType::kF32; }
+
+void RunWhole(const SlotLowRankParams& p, const std::byte* slot, const SlotProduct& product,
+              int64_t row, int64_t stride) {
+  const auto* const parts = AtOrNull<SlotWhole>(slot, product.whole);
+  for (int32_t i = 0; i < product.num_whole; ++i) {
+    const SlotWhole& part = parts[i];
+    const ConstActivationPtr weights(slot + part.weights, TypeOf(part.is_bf16));
+    for (int64_t o = 0; o < part.num_out; ++o) {
+      double sum = 0;
+      for (int64_t in = 0; in < p.num_in; ++in) {
+        sum += Get(weights, o * p.num_in + in) * Get(p.x, row / p.rows_per_input * p.num_in + in);
+      }
+      Put(p.out, row * stride + part.first_out + o, sum);
+    }
+  }
+}
+
 }  // namespace
+
+void NaiveSlotLowRank(const SlotLowRankParams& p) {
+  const int64_t stride = p.out_stride == 0 ? p.num_out : p.out_stride;
+  for (int64_t row = 0; row < p.num_rows; ++row) {
+    const int64_t token = p.tokens == nullptr ? row / p.rows_per_token : p.tokens[row];
+    const std::byte* const slot = SlotOf(p.slots, token);
+    if (slot == nullptr) continue;
+    const int64_t expert = p.experts == nullptr ? 0 : p.experts[row];
+    const SlotProduct& product =
+        reinterpret_cast<const SlotProduct*>(slot)[p.first_product + expert];
+    if (!product.changes()) continue;
+    RunWhole(p, slot, product, row, stride);
+    std::vector<LowRankPart> parts;
+    for (int32_t i = 0; i < product.num_parts; ++i) {
+      const SlotPart& part = AtOrNull<SlotPart>(slot, product.parts)[i];
+      parts.push_back(
+          {part.first_out, part.num_out, part.first_rank, part.rank, part.scale, slot + part.b});
+    }
+    const LowRankMatrices matrices = {.num_in = p.num_in,
+                                      .num_out = p.num_out,
+                                      .num_ranks = product.num_ranks,
+                                      .dtype = TypeOf(product.is_bf16),
+                                      .a = slot + product.a,
+                                      .parts = parts,
+                                      .factor = AtOrNull<float>(slot, product.factor),
+                                      .offset = AtOrNull<float>(slot, product.offset)};
+    const int32_t first = 0;
+    const LowRankGroup group = {&matrices, {&first, 1}};
+    NaiveLowRank({.x = p.x == nullptr ? nullptr : p.x.At(row / p.rows_per_input * p.num_in),
+                  .out = p.out.At(row * stride),
+                  .groups = {&group, 1},
+                  .inner = p.inner + row * p.max_ranks});
+  }
+}
+
+void NaiveSlotEmbeddings(const SlotEmbeddingParams& p) {
+  for (int64_t token = 0; token < p.num_tokens; ++token) {
+    const std::byte* const slot = SlotOf(p.slots, token);
+    if (slot == nullptr) continue;
+    const auto& own = *reinterpret_cast<const SlotEmbedding*>(slot + p.embedding);
+    const int64_t id = p.ids[token];
+    const int32_t row = own.row_of == 0 ? -1 : AtOrNull<int32_t>(slot, own.row_of)[id];
+    const int64_t from = row >= 0 ? own.rows : own.whole;
+    if (from != 0) {
+      const int32_t is_bf16 = row >= 0 ? own.rows_are_bf16 : own.whole_is_bf16;
+      const ConstActivationPtr table(slot + from, TypeOf(is_bf16));
+      for (int64_t i = 0; i < p.width; ++i) {
+        const double value = Get(table, (row >= 0 ? row : id) * p.width + i) * double{p.scale};
+        p.out[token * p.width + i] = p.is_first_rank ? static_cast<float>(value) : 0.0f;
+      }
+    }
+    for (int32_t k = 0; p.inner != nullptr && k < own.rank; ++k) {
+      const ConstActivationPtr a(slot + own.a, TypeOf(own.a_is_bf16));
+      p.inner[token * p.max_ranks + k] =
+          static_cast<float>(Get(a, k * own.num_ids + id) * double{p.scale});
+    }
+  }
+}
 
 void NaiveLowRank(const LowRankParams& p) {
   const float* inner = p.inner;
