@@ -329,6 +329,62 @@ uint64_t AdapterBytes(const ModelConfig& config, const Adapter& adapter) {
   return bytes;
 }
 
+AdapterSlotNeeds SlotNeedsOf(const ModelConfig& config, const Adapter& adapter,
+                             int64_t max_step_tokens, int64_t max_logit_rows) {
+  // Products of one layer that several modules share, and the head of a slot.
+  constexpr int64_t kJoined = 4, kSitesOfLayer = 16;
+  int64_t widest = 0;  // outputs of such a product
+  for (int32_t i = 0; i < config.num_layers; ++i) {
+    const LayerShape shape = LayerShapeOf(config, i);
+    const int64_t heads = int64_t{2} * shape.num_heads + int64_t{2} * shape.num_kv_heads;
+    widest = std::max({widest, heads * std::max(shape.head_dim, shape.value_dim),
+                       2 * config.intermediate_size, 2 * config.experts.intermediate_size,
+                       kJoined * config.hidden_size});
+  }
+  const int64_t experts = 2 * config.experts.num_experts;
+  const auto products =
+      static_cast<uint64_t>((config.num_layers + 1) * (kSitesOfLayer + experts) + 2);
+  AdapterSlotNeeds needs = {.slot_bytes = AdapterBytes(config, adapter) +
+                                          products * sizeof(SlotProduct) + sizeof(SlotEmbedding)};
+  int64_t rank = 0, rank_of_expert = 0;
+  uint64_t of_head = 0;
+  for (const AdapterChange& change : adapter.changes) {
+    constexpr uint64_t kPlaces = 16 * 16;  // arrays that are rounded up, and their entries
+    const auto parts =
+        static_cast<uint64_t>(std::max<int64_t>(change.rank_of_expert > 0 ? experts : 1, 1));
+    needs.slot_bytes += parts * (kPlaces + 2 * sizeof(SlotPart) + sizeof(SlotWhole));
+    const bool has_floats = change.magnitude.data != nullptr || change.bias.data != nullptr ||
+                            change.b_bias.data != nullptr || change.weight.data != nullptr;
+    int64_t outputs = widest;
+    for (const TensorView* const view :
+         {&change.magnitude, &change.bias, &change.b_bias, &change.weight}) {
+      if (view->data != nullptr) outputs = std::max(outputs, view->shape[0]);
+    }
+    if (has_floats) needs.slot_bytes += parts * 2 * sizeof(float) * static_cast<uint64_t>(outputs);
+    // Rows of single tokens may be outputs of the head, too: an A, a B and a part of each.
+    if (const auto tokens = static_cast<uint64_t>(change.tokens.size()); tokens > 0) {
+      needs.slot_bytes += sizeof(float) * (static_cast<uint64_t>(change.token_rows.num_elements()) +
+                                           2 * static_cast<uint64_t>(config.vocab_size)) +
+                          tokens * (sizeof(SlotPart) + 2 * kLowRankTile * sizeof(float));
+      of_head = std::max(of_head, tokens);
+    }
+    if (change.rank_of_expert > 0) {
+      rank_of_expert = std::max(rank_of_expert, change.rank_of_expert);
+    } else {
+      rank = std::max(rank, change.rank);
+    }
+  }
+  const auto tokens = static_cast<uint64_t>(max_step_tokens);
+  const auto chosen = static_cast<uint64_t>(std::max<int64_t>(config.experts.num_chosen, 1));
+  // An adapter may name each expert's modules.
+  const uint64_t of_experts =
+      experts == 0 ? 0 : chosen * 2 * static_cast<uint64_t>(std::max(rank, rank_of_expert));
+  needs.inner_floats = std::max(
+      {tokens * kJoined * static_cast<uint64_t>(rank), tokens * of_experts,
+       static_cast<uint64_t>(max_logit_rows) * std::max(of_head, static_cast<uint64_t>(rank))});
+  return needs;
+}
+
 std::vector<AdaptedKind> AdaptedKinds(const Adapter& adapter) {
   std::map<std::string, AdaptedKind> kinds;
   for (const AdapterChange& change : adapter.changes) {

@@ -228,10 +228,7 @@ class ProductMaker {
 
   // Rows of single tokens of an embedding that is also the output head are the head's, too.
   Status AddTiedTokens(const AdapterSite& site, bool* is_changed, ProductDraft* draft) {
-    const bool is_tied = site.layer < 0 && site.parts.size() == 1 &&
-                         site.parts[0].role == Role::kHead &&
-                         site.parts[0].stored == Role::kEmbedding;
-    if (!is_tied) return Status();
+    if (!IsTiedHead(site)) return Status();
     const auto found = changes_.find({-1, Role::kEmbedding, 0});
     if (found == changes_.end() || found->second.change->token_rows.data == nullptr) {
       return Status();
@@ -321,6 +318,12 @@ Result<std::unique_ptr<const PackedEmbedding>> MakeEmbedding(const FittedChanges
 }
 
 }  // namespace
+
+bool IsTiedHead(const AdapterSite& site) {
+  return site.layer < 0 && site.parts.size() == 1 &&
+         site.parts[0].role == weights::TensorRole::kHead &&
+         site.parts[0].stored == weights::TensorRole::kEmbedding;
+}
 
 Result<std::shared_ptr<const PackedAdapter>> PackAdapter(
     const ModelConfig& config, const Rank& rank, const Checkpoint& checkpoint,

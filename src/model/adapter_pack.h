@@ -79,7 +79,12 @@ struct PackedAdapter {
   std::unique_ptr<const PackedEmbedding> embedding;                        // null: no change
   std::shared_ptr<const Adapter> source;                                   // keeps tensors
   uint64_t num_bytes = 0;
+  std::vector<std::byte>
+      image;  // in place of all above but `source`: what a slot of a device holds
 };
+
+// True for an output head that is the embedding, too: rows of single tokens are also its outputs.
+bool IsTiedHead(const AdapterSite& site);
 
 // Errors of CheckAdapterFits; kOutOfMemory; errors of reading the weights that DoRA needs.
 Result<std::shared_ptr<const PackedAdapter>> PackAdapter(

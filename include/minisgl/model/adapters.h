@@ -46,4 +46,12 @@ std::vector<AdaptedKind> AdaptedKinds(const Adapter& adapter);
 // numbers as f32, in whole tiles of outputs.
 uint64_t AdapterBytes(const ModelConfig& config, const Adapter& adapter);
 
+// Upper bounds on what a rank keeps of such an adapter in a slot of a device (adapter_params.h),
+// and on the floats that operations take for it in steps of so many tokens and rows of logits.
+struct AdapterSlotNeeds {
+  uint64_t slot_bytes = 0, inner_floats = 0;
+};
+AdapterSlotNeeds SlotNeedsOf(const ModelConfig& config, const Adapter& adapter,
+                             int64_t max_step_tokens, int64_t max_logit_rows);
+
 }  // namespace minisgl
