@@ -9,6 +9,7 @@
 
 #include "minisgl/base/folder.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/gguf/gguf_file.h"
 #include "minisgl/model/adapters.h"
 #include "minisgl/weights/adapter.h"
 
@@ -29,6 +30,12 @@ std::string LastPart(std::string path) {
   return path.substr(path.rfind('/') + 1);
 }
 
+// The name of an adapter that is given none: its folder's, or its file's without the ending.
+std::string NameOf(const std::string& path) {
+  const std::string name = LastPart(path);
+  return IsGgufFile(path) ? name.substr(0, name.rfind('.')) : name;
+}
+
 // An equals sign after a slash is part of a path.
 size_t NameEnd(const std::string& text) {
   const size_t equals = text.find('=');
@@ -41,11 +48,11 @@ Result<std::vector<Place>> PlacesOf(const std::string& text) {
   if (end != std::string::npos) {
     return std::vector<Place>{{text.substr(0, end), text.substr(end + 1)}};
   }
-  if (IsAdapterDir(text)) return std::vector<Place>{{LastPart(text), text}};
+  if (IsAdapterDir(text)) return std::vector<Place>{{NameOf(text), text}};
   std::vector<Place> places;
   for (const std::string& name : NamesIn(text)) {
     std::string dir = (fs::path(text) / name).string();
-    if (IsAdapterDir(dir)) places.push_back({name, std::move(dir)});
+    if (IsAdapterDir(dir)) places.push_back({NameOf(dir), std::move(dir)});
   }
   if (!places.empty()) return places;
   return MakeStatus(StatusCode::kNoInput,

@@ -11,6 +11,7 @@
 #include "minisgl/adapter_params.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/model/adapters.h"
+#include "weights/gguf_adapter.h"
 
 namespace minisgl::model {
 namespace {
@@ -102,7 +103,7 @@ bool IsAdapted(Role role) {
 class Fitter {
  public:
   Fitter(const ModelConfig& config, const Adapter& adapter)
-      : config_(config), dir_(Visible(adapter.dir, 400)) {
+      : config_(config), dir_(Visible(adapter.dir, 400)), gguf_(adapter.gguf_architecture) {
     List(weights::ModelTensors(config));
     if (config.tie_word_embeddings && !config.is_encoder) {
       Add({.role = Role::kHead, .name = weights::HeadNamesOf(config).head, .dims = {"V", "D"}});
@@ -126,6 +127,11 @@ class Fitter {
 
   // Tensors that are neither a matrix nor a bias are kept to be named in errors.
   void Add(TensorSpec spec) {
+    if (!gguf_.empty()) {
+      std::string module = weights::GgufModuleOf(gguf_, spec);
+      if (!module.empty()) modules_.emplace(std::move(module), std::move(spec));
+      return;
+    }
     std::string_view name = spec.name;
     if (name.ends_with(kBiasEnding)) {
       name.remove_suffix(kBiasEnding.size());
@@ -141,7 +147,8 @@ class Fitter {
   }
 
   Status Fit(const AdapterChange& change) {
-    const std::string name = Plain(change.module);
+    const std::string name = gguf_.empty() ? Plain(change.module) : change.module;
+    if (!gguf_.empty() && change.rank_of_expert > 0) return FitStoredExperts(change);
     if (change.rank_of_expert > 0 && !modules_.contains(name)) return FitExperts(change, name);
     const auto [first, last] = modules_.equal_range(name);
     if (first == last) {
@@ -173,7 +180,16 @@ class Fitter {
     }
     MINISGL_RETURN_IF_ERROR(CheckOthers(change, sizes, has_bias));
     const FittedKey key = {spec.layer, spec.role, spec.index};
-    if (!fitted_.emplace(key, FittedChange{.change = &change}).second) {
+    FittedChange fitted = {.change = &change};
+    if (!gguf_.empty()) {
+      auto rows = weights::GgufRowsOf(gguf_, config_, spec, sizes.num_out);
+      if (!rows)
+        return Fails(change, "an adapter of such a tensor of a GGUF file is not supported");
+      if (!rows->empty()) {
+        fitted.rows = std::make_shared<const std::vector<int64_t>>(*std::move(rows));
+      }
+    }
+    if (!fitted_.emplace(key, fitted).second) {
       return Fails(change, "another module of the adapter is the same one of the model");
     }
     return Status();
@@ -243,6 +259,25 @@ class Fitter {
     return AddExperts(change, found->second.layer, is_down);
   }
 
+  // A tensor with one matrix of each expert, of a GGUF file.
+  Status FitStoredExperts(const AdapterChange& change) {
+    const auto [first, last] = modules_.equal_range(change.module);
+    const int64_t count = config_.experts.num_experts, rank = change.rank_of_expert;
+    if (first == last || count != std::distance(first, last) || !OfExpert(first->second.role)) {
+      return Fails(change, fmt::format("{} has no experts there", config_.architecture));
+    }
+    for (auto found = first; found != last; ++found) {
+      const TensorSpec& spec = found->second;
+      const MatrixSizes sizes = SizesOf(config_, spec);
+      MINISGL_RETURN_IF_ERROR(CheckShape(change, "lora_a", change.a, {count * rank, sizes.num_in}));
+      MINISGL_RETURN_IF_ERROR(
+          CheckShape(change, "lora_b", change.b, {sizes.num_out, count * rank}));
+      const FittedChange fitted = {&change, spec.index, count};
+      fitted_.emplace(FittedKey(spec.layer, spec.role, spec.index), fitted);
+    }
+    return Status();
+  }
+
   static bool OfExpert(Role role) {
     return role == Role::kExpertGateUp || role == Role::kExpertGate || role == Role::kExpertUp ||
            role == Role::kExpertDown;
@@ -278,6 +313,7 @@ class Fitter {
 
   const ModelConfig& config_;
   const std::string dir_;
+  const std::string gguf_;  // Adapter::gguf_architecture
   std::multimap<std::string, TensorSpec> modules_;
   std::set<std::string> biases_;
   FittedChanges fitted_;
@@ -394,7 +430,7 @@ std::vector<AdaptedKind> AdaptedKinds(const Adapter& adapter) {
     while (!rest.empty()) {
       const std::string_view part = rest.substr(0, rest.find('.'));
       const bool is_number = part.find_first_not_of("0123456789") == std::string_view::npos;
-      if (!is_number && part != "layers")
+      if (!is_number && part != "layers" && part != "blk")
         name += fmt::format("{}{}", name.empty() ? "" : ".", part);
       rest.remove_prefix(std::min(rest.size(), part.size() + 1));
     }

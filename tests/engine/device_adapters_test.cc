@@ -96,6 +96,31 @@ TEST_P(HostDeviceAdaptersTest, StepsWithoutAdaptersAreThoseOfTheModelAlone) {
   EXPECT_EQ(with, run(model));
 }
 
+// The memory plan counts at least what adapters take.
+TEST_P(HostDeviceAdaptersTest, ThePlanCountsTheSlots) {
+  AdaptedModel model = LoadAdapted(GetParam());
+  const auto measure = [&] {
+    ModelList models(model.config);
+    models.SetAdapters(model.adapters);
+    auto counters = std::make_shared<HostDeviceCounters>();
+    auto ops = MakeHostDeviceOps(uint64_t{1} << 30, {}, counters);
+    const ModelEngineOptions options = {
+        .max_running_requests = 8, .max_seq_len = 64, .num_pages = 8};
+    auto plan = PlanMemory(models, options, 0, ops.get());
+    MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
+    auto engine = MakeDeviceEngine(models, *model.checkpoint, *plan, std::move(ops), {});
+    MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
+    return std::pair(static_cast<int64_t>(plan->workspace_bytes), counters->live_bytes);
+  };
+  const auto with = measure();
+  model.adapters.clear();
+  const auto without = measure();
+  EXPECT_GT(with.second, without.second);
+  EXPECT_LE(with.second - without.second, with.first - without.first);
+  // Nor does it count many times of it: these models are small, and so are their adapters.
+  EXPECT_LE(with.first - without.first, 3 * (with.second - without.second));
+}
+
 INSTANTIATE_TEST_SUITE_P(Bases, HostDeviceAdaptersTest,
                          testing::Values("phi3", "qwen3_moe", "mixtral", "gpt_oss", "llama_biases",
                                          "qwen3", "gemma2", "glm4", "deepseek_v2", "qwen3_next",

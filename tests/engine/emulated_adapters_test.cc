@@ -71,6 +71,27 @@ TEST_P(EmulatedAdaptersTest, ARowHasTheSameBitsUnderAllSettings) {
 INSTANTIATE_TEST_SUITE_P(Some, EmulatedAdaptersTest, testing::Values("qwen3", "phi3", "qwen3_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
+// A row without an adapter keeps its bits beside rows that have one, also where products are fused
+// with what stands around them otherwise.
+TEST(EmulatedAdapterRowsTest, ANeighboursAdapterChangesNothing) {
+  MarkSlow("a model on the emulator");
+  const DeviceAdapted of("qwen3");
+  auto plain = of.adapted.cases;
+  for (AdaptedCase& one : plain) one.slot = kNoAdapter;
+  auto mixed = plain;
+  mixed[0].slot = 0;
+  mixed[3].slot = 1;
+  for (const bool deterministic : {true, false}) {
+    const EmulatedSetting setting = {.run = {.graph_max_rows = 4}, .deterministic = deterministic};
+    const ScheduledRun alone = RunEmulated(of, plain, setting);
+    const ScheduledRun beside = RunEmulated(of, mixed, setting);
+    for (const RequestId id : {RequestId{2}, RequestId{3}}) {
+      EXPECT_TRUE(SameResults(alone.answers.at(id), beside.answers.at(id))) << "request " << id;
+    }
+    EXPECT_FALSE(SameResults(alone.answers.at(1), beside.answers.at(1)));
+  }
+}
+
 // In the kernels' own products of few rows and their fused parts, too.
 TEST(EmulatedAdapterRanksTest, TwoRanksAnswerAsOne) {
   MarkSlow("models on the emulator");

@@ -134,8 +134,8 @@ class DecoderAdapters {
     static_cast<void>(slot), static_cast<void>(adapter);
   }
   // With slots of adapters, in place of Set: the size of a slot; where slots are, called once
-  // before the first pass (kOutOfMemory, and the errors of Pack); and the bytes of an adapter in a slot,
-  // from its begin on.
+  // before the first pass (kOutOfMemory, and the errors of Pack); and the bytes of an adapter in a
+  // slot, from its begin on.
   virtual int64_t slot_bytes() const { return 0; }
   virtual Status UseSlots(const std::byte* memory) {
     static_cast<void>(memory);
