@@ -62,15 +62,12 @@ inline AdaptedModel LoadAdapted(const std::string& base) {
   MINISGL_CHECK(config.ok() && checkpoint.ok(), "{}", dir);
   model.config = std::move(config).value();
   model.checkpoint = std::move(checkpoint).value();
-  for (const std::string& name : NamesIn(folder)) {
-    const std::string own = folder + "/" + name;
+  const auto add = [&](const std::string& name, const std::string& own,
+                       const std::string& answers) {
     auto adapter = LoadAdapter(own);
     MINISGL_CHECK(adapter.ok(), "{}", adapter.status().message());
     const Status fits = CheckAdapterFits(model.config, **adapter);
     MINISGL_CHECK(fits.ok(), "{}", fits.message());
-    // What was split of another has its answers.
-    const bool is_split = !std::filesystem::exists(own + "/answers.json");
-    const std::string answers = is_split ? folder + "/parameters" : own;
     auto text = ReadFile(answers + "/answers.json", 1 << 20);
     auto json = ParseJson(*text);
     const auto slot = static_cast<AdapterSlot>(model.adapters.size());
@@ -81,6 +78,19 @@ inline AdaptedModel LoadAdapted(const std::string& base) {
     }
     model.names.push_back(name);
     model.adapters.push_back(std::move(adapter).value());
+  };
+  // What was split of another has its answers.
+  const auto answers_of = [&](const std::string& own) {
+    return std::filesystem::exists(own + "/answers.json") ? own : folder + "/parameters";
+  };
+  for (const std::string& name : NamesIn(folder)) {
+    add(name, folder + "/" + name, answers_of(folder + "/" + name));
+  }
+  // GGUF files of some of them.
+  for (const std::string& file : NamesIn(golden + "gguf_adapters")) {
+    if (!file.starts_with(base + "-")) continue;
+    const std::string name = file.substr(base.size() + 1, file.rfind('.') - base.size() - 1);
+    add(file, golden + "gguf_adapters/" + file, answers_of(folder + "/" + name));
   }
   return model;
 }

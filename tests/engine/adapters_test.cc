@@ -210,8 +210,8 @@ TEST_P(AdaptersTest, AFewAtATimeGiveTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Bases, AdaptersTest,
                          testing::Values("phi3", "qwen3_moe", "mixtral", "gpt_oss", "llama_biases",
-                                         "qwen3", "gemma2", "glm4", "deepseek_v2", "qwen3_next",
-                                         "lfm2"),
+                                         "llama_yarn", "qwen3", "gemma2", "glm4", "deepseek_v2",
+                                         "qwen3_next", "lfm2"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
