@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "minisgl/base/folder.h"
@@ -12,6 +13,7 @@
 #include "minisgl/gguf/gguf_file.h"
 #include "minisgl/model/adapters.h"
 #include "minisgl/weights/adapter.h"
+#include "minisgl/weights/find_model_dir.h"
 
 namespace minisgl::load {
 namespace {
@@ -42,11 +44,26 @@ size_t NameEnd(const std::string& text) {
   return equals > text.find('/') ? std::string::npos : equals;
 }
 
+bool Exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+// The path itself, or the snapshot of OWNER/NAME[@REVISION] in the hub cache.
+Result<std::string> FindAdapter(const std::string& text) {
+  return Exists(text) || !IsHubModel(text) ? text : FindHubSnapshot(text);
+}
+
 // The adapters that one --adapter names: one folder, or each folder of it.
 Result<std::vector<Place>> PlacesOf(const std::string& text) {
   const size_t end = NameEnd(text);
   if (end != std::string::npos) {
-    return std::vector<Place>{{text.substr(0, end), text.substr(end + 1)}};
+    MINISGL_ASSIGN_OR_RETURN(std::string dir, FindAdapter(text.substr(end + 1)));
+    return std::vector<Place>{{text.substr(0, end), std::move(dir)}};
+  }
+  if (!Exists(text) && IsHubModel(text)) {
+    MINISGL_ASSIGN_OR_RETURN(std::string dir, FindAdapter(text));
+    return std::vector<Place>{{LastPart(text.substr(0, text.find('@'))), std::move(dir)}};
   }
   if (IsAdapterDir(text)) return std::vector<Place>{{NameOf(text), text}};
   std::vector<Place> places;
@@ -57,7 +74,7 @@ Result<std::vector<Place>> PlacesOf(const std::string& text) {
   if (!places.empty()) return places;
   return MakeStatus(StatusCode::kNoInput,
                     "--adapter {}: there is no adapter_config.json, neither there nor in a folder "
-                    "of it",
+                    "of it, and no GGUF file",
                     Visible(text, 400));
 }
 
@@ -107,7 +124,8 @@ std::string CheckAdapterOption(const std::string& text) {
   const size_t end = NameEnd(text);
   const bool is_half = end != std::string::npos && (end == 0 || end + 1 == text.size());
   if (!text.empty() && !is_half) return "";
-  return fmt::format("must be NAME=DIR, or a folder (found {})", Visible(text));
+  return fmt::format("must be NAME=DIR, a folder, a GGUF file or OWNER/NAME (found {})",
+                     Visible(text));
 }
 
 Result<std::shared_ptr<const AdapterNames>> LoadAdapterNames(const ModelOptions& options,
@@ -186,7 +204,8 @@ Result<std::shared_ptr<const Adapter>> LoadMergedAdapter(const ModelOptions& opt
     return UsageError(
         "--merge-adapter and --adapter exclude each other: adapters are of the model without one");
   }
-  return LoadAdapter(options.merge_adapter);
+  MINISGL_ASSIGN_OR_RETURN(const std::string dir, FindAdapter(options.merge_adapter));
+  return LoadAdapter(dir);
 }
 
 Status SetMergedConfig(const TextModel& text, ModelConfig* config) {

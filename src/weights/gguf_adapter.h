@@ -22,8 +22,8 @@ namespace minisgl::weights {
 // kBadInput with the file and the key or tensor.
 Result<std::shared_ptr<const Adapter>> LoadGgufAdapter(const std::string& path);
 
-// The name that such an adapter, of a file of `architecture`, gives the module of `spec`: a tensor's
-// without ".weight". "" if files of that architecture have no tensor for it.
+// The name that such an adapter, of a file of `architecture`, gives the module of `spec`: that of a
+// tensor without ".weight". "" if files of that architecture have no tensor for it.
 std::string GgufModuleOf(std::string_view architecture, const TensorSpec& spec);
 
 // Which stored row each of `num_rows` outputs of `spec` has in such a file; empty: its own. Nullopt

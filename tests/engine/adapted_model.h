@@ -52,11 +52,13 @@ inline std::vector<TokenId> IdsAt(const Json& object, const char* key) {
   return ids;
 }
 
-// The model of tests/golden/models and all its adapters, with the base's answers once.
-inline AdaptedModel LoadAdapted(const std::string& base) {
+// The model of tests/golden/models and all its adapters, with the base's answers once. `file`: a
+// GGUF file of tests/golden/gguf with the same model, or "".
+inline AdaptedModel LoadAdapted(const std::string& base, const std::string& file = "") {
   AdaptedModel model;
   const std::string golden = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/";
-  const std::string dir = golden + "models/" + base, folder = golden + "adapters/" + base;
+  const std::string dir = golden + (file.empty() ? "models/" + base : "gguf/" + file);
+  const std::string folder = golden + "adapters/" + base;
   auto config = LoadModelConfig(dir);
   auto checkpoint = Checkpoint::Open(dir);
   MINISGL_CHECK(config.ok() && checkpoint.ok(), "{}", dir);
@@ -87,10 +89,10 @@ inline AdaptedModel LoadAdapted(const std::string& base) {
     add(name, folder + "/" + name, answers_of(folder + "/" + name));
   }
   // GGUF files of some of them.
-  for (const std::string& file : NamesIn(golden + "gguf_adapters")) {
-    if (!file.starts_with(base + "-")) continue;
-    const std::string name = file.substr(base.size() + 1, file.rfind('.') - base.size() - 1);
-    add(file, golden + "gguf_adapters/" + file, answers_of(folder + "/" + name));
+  for (const std::string& one : NamesIn(golden + "gguf_adapters")) {
+    if (!one.starts_with(base + "-")) continue;
+    const std::string name = one.substr(base.size() + 1, one.rfind('.') - base.size() - 1);
+    add(one, golden + "gguf_adapters/" + one, answers_of(folder + "/" + name));
   }
   return model;
 }

@@ -208,6 +208,13 @@ TEST_P(AdaptersTest, AFewAtATimeGiveTheSameBits) {
              RunCases(model, model.cases, {.num_ranks = 2, .max_adapters = 1}));
 }
 
+// Adapters of either kind of file over a base in a GGUF file.
+TEST(AdaptedGgufTest, AnswersAreTheReferences) {
+  const AdaptedModel model = LoadAdapted("llama_yarn", "llama_yarn.gguf");
+  ASSERT_EQ(model.adapters.size(), 4u);
+  ExpectAnswers(model, model.cases, RunCases(model, model.cases, {}));
+}
+
 INSTANTIATE_TEST_SUITE_P(Bases, AdaptersTest,
                          testing::Values("phi3", "qwen3_moe", "mixtral", "gpt_oss", "llama_biases",
                                          "llama_yarn", "qwen3", "gemma2", "glm4", "deepseek_v2",

@@ -117,7 +117,7 @@ TEST_P(HostDeviceAdaptersTest, ThePlanCountsTheSlots) {
   const auto without = measure();
   EXPECT_GT(with.second, without.second);
   EXPECT_LE(with.second - without.second, with.first - without.first);
-  // Nor does it count many times of it: these models are small, and so are their adapters.
+  // It counts no more than three times as much.
   EXPECT_LE(with.first - without.first, 3 * (with.second - without.second));
 }
 
