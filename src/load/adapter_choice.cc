@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "minisgl/base/folder.h"
+#include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/gguf/gguf_file.h"
 #include "minisgl/model/adapters.h"
@@ -190,6 +191,17 @@ Status CheckFits(const ModelConfig& config, const Adapter& adapter) {
   return CheckAdapterFits(config, adapter);
 }
 
+std::string LackedText(const ModelConfig& config, const Adapter& adapter) {
+  constexpr size_t kNamedMax = 4;
+  const std::vector<std::string> lacked = LackedModules(config, adapter);
+  std::string text;
+  for (size_t i = 0; i < std::min(lacked.size(), kNamedMax); ++i) {
+    text += (i == 0 ? "" : ", ") + Visible(lacked[i], 200);
+  }
+  if (lacked.size() > kNamedMax) text += fmt::format(" and {} more", lacked.size() - kNamedMax);
+  return text;
+}
+
 void SetAdapter(const NamedAdapter& adapter, Prompt* prompt) {
   auto extras = prompt->extras == nullptr ? std::make_shared<RowExtras>()
                                           : std::make_shared<RowExtras>(*prompt->extras);
@@ -214,13 +226,30 @@ Status SetMergedConfig(const TextModel& text, ModelConfig* config) {
   return Status();
 }
 
+namespace {
+
+void WarnOfLacked(const ModelConfig& config, const std::string& name, const Adapter& adapter) {
+  const std::string lacked = LackedText(config, adapter);
+  if (lacked.empty()) return;
+  Log(LogLevel::kWarning,
+      fmt::format("{}: {} has no tensors of modules that its configuration names, where it answers "
+                  "as the model alone: {}",
+                  Visible(name, 200), Visible(adapter.dir, 400), lacked));
+}
+
+}  // namespace
+
 Status AddAdapters(const TextModel& text, int32_t max_loaded, ModelList* models) {
   models->SetMerged(text.merged_adapter);
+  if (text.merged_adapter != nullptr) {
+    WarnOfLacked(models->target(), "the adapter that is folded in", *text.merged_adapter);
+  }
   const AdapterNames* const names = text.adapters.get();
   if (names == nullptr) return Status();
   std::vector<std::shared_ptr<const Adapter>> adapters;
   for (const NamedAdapter& adapter : names->list) {
     MINISGL_RETURN_IF_ERROR(CheckAdapterFits(models->target(), *adapter.files));
+    WarnOfLacked(models->target(), adapter.name, *adapter.files);
     const auto slot = static_cast<size_t>(adapter.slot);
     if (slot >= adapters.size()) adapters.resize(slot + 1);
     adapters[slot] = adapter.files;

@@ -120,6 +120,25 @@ class Fitter {
     return std::move(fitted_);
   }
 
+  // See LackedModules.
+  std::vector<std::string> Lacked(const Adapter& adapter) const {
+    std::set<std::string> changed;
+    for (const AdapterChange& change : adapter.changes) changed.insert(Plain(change.module));
+    std::vector<std::string> targets, lacked;
+    for (const std::string& target : adapter.targets) targets.push_back(Plain(target));
+    for (const auto& [name, spec] : modules_) {
+      // Experts and what chooses them are parameters in most versions, which names do not fit.
+      const bool is_linear = IsAdapted(spec.role) && !OfExpert(spec.role) && spec.layer >= 0 &&
+                             spec.role != Role::kRouter && spec.role != Role::kSharedShare;
+      if (!is_linear || changed.contains(name)) continue;
+      const auto is_it = [&](const std::string& target) {
+        return name == target || name.ends_with("." + target);
+      };
+      if (std::any_of(targets.begin(), targets.end(), is_it)) lacked.push_back(name);
+    }
+    return lacked;
+  }
+
  private:
   void List(std::vector<TensorSpec> specs) {
     for (TensorSpec& spec : specs) Add(std::move(spec));
@@ -345,6 +364,11 @@ namespace minisgl {
 
 Status CheckAdapterFits(const ModelConfig& config, const Adapter& adapter) {
   return model::FitAdapter(config, adapter).status();
+}
+
+std::vector<std::string> LackedModules(const ModelConfig& config, const Adapter& adapter) {
+  if (adapter.targets.empty()) return {};
+  return model::Fitter(config, adapter).Lacked(adapter);
 }
 
 uint64_t AdapterBytes(const ModelConfig& config, const Adapter& adapter) {

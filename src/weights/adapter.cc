@@ -336,6 +336,7 @@ Result<std::shared_ptr<const Adapter>> ReadAdapter(const std::string& config,
     }
   }
   adapter->base = read.base;
+  if (read.targets_all) adapter->targets = read.targets;
   adapter->hash = weights::HashOfChanges(adapter->changes);
   adapter->num_bytes = weights::BytesOfChanges(adapter->changes);
   adapter->memory = tensors->Keep();

@@ -208,6 +208,34 @@ TEST_P(AdaptersTest, AFewAtATimeGiveTheSameBits) {
              RunCases(model, model.cases, {.num_ranks = 2, .max_adapters = 1}));
 }
 
+// No adapter of these lacks a module that its configuration names.
+TEST_P(AdaptersTest, NoneLacksAModule) {
+  const AdaptedModel model = LoadAdapted(GetParam());
+  for (size_t i = 0; i < model.adapters.size(); ++i) {
+    if (model.names[i] == "experts") continue;  // made of one that left a dense layer out
+    EXPECT_EQ(LackedModules(model.config, *model.adapters[i]), std::vector<std::string>())
+        << model.names[i];
+  }
+}
+
+TEST(LackedModulesTest, AMissingLayerIsNamed) {
+  const AdaptedModel model = LoadAdapted("llama_yarn");
+  ASSERT_EQ(model.names[0], "plain");
+  Adapter cut = *model.adapters[0];
+  std::erase_if(cut.changes, [](const AdapterChange& change) {
+    return change.module.find("layers.1.self_attn") != std::string::npos;
+  });
+  EXPECT_EQ(LackedModules(model.config, cut),
+            (std::vector<std::string>{"layers.1.self_attn.k_proj", "layers.1.self_attn.o_proj",
+                                      "layers.1.self_attn.q_proj", "layers.1.self_attn.v_proj"}));
+  cut.targets = {"model.layers.0.self_attn.q_proj", "layers.1.self_attn.k_proj"};
+  EXPECT_EQ(LackedModules(model.config, cut),
+            std::vector<std::string>{"layers.1.self_attn.k_proj"});
+  // Its configuration takes some layers alone.
+  cut.targets.clear();
+  EXPECT_EQ(LackedModules(model.config, cut), std::vector<std::string>());
+}
+
 // Adapters of either kind of file over a base in a GGUF file.
 TEST(AdaptedGgufTest, AnswersAreTheReferences) {
   const AdaptedModel model = LoadAdapted("llama_yarn", "llama_yarn.gguf");

@@ -33,6 +33,10 @@ Result<MergedModel> MergeAdapter(const ModelConfig& config, const Checkpoint& ch
 // The configuration of that model, for its memory plan. Reads no weights.
 Result<ModelConfig> MergedConfig(const ModelConfig& config, const Adapter& adapter);
 
+// The modules of the model that the adapter's configuration names and it has no tensors of: it
+// answers as the base there. REQUIRES that it fits.
+std::vector<std::string> LackedModules(const ModelConfig& config, const Adapter& adapter);
+
 // What an adapter changes, for reports: one line for each kind of module ("self_attn.q_proj").
 struct AdaptedKind {
   std::string name;         // of the module, without the layer's number

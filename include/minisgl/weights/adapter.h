@@ -58,6 +58,8 @@ struct Adapter {
   std::string base;                    // the model it was trained on: a hint
   std::string gguf_architecture;       // of a GGUF file, whose tensors name modules; else ""
   std::vector<AdapterChange> changes;  // sorted by module
+  // Names of modules that its configuration has it change wherever the model has them.
+  std::vector<std::string> targets;
   // A hash of whatever decides answers: modules, scales, tensors. Equal adapters in two folders
   // have one.
   ContentHash hash{};
