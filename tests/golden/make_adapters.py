@@ -38,8 +38,6 @@ ADAPTERS = {
     "llama_biases/biases": dict(r=2, lora_alpha=4, target_modules=ALL, bias="lora_only"),
     "llama_biases/dora": dict(r=2, lora_alpha=4, target_modules=ALL, bias="lora_only", use_dora=True),
     "llama_biases/lora_bias": dict(r=2, lora_alpha=4, target_modules=ALL, lora_bias=True),
-    "llama_yarn/plain": dict(r=4, lora_alpha=6, target_modules=ALL),
-    "llama_yarn/wide": dict(r=32, lora_alpha=8, target_modules=["q_proj", "k_proj", "down_proj"]),
     "qwen3/tables": dict(r=2, lora_alpha=4, target_modules=["embed_tokens", "lm_head", "q_proj"]),
     "qwen3/saved": dict(r=2, lora_alpha=4, target_modules=["q_proj"], modules_to_save=["lm_head", "embed_tokens"]),
     "gemma2/embedding": dict(r=2, lora_alpha=4, target_modules=["embed_tokens", "v_proj"]),
@@ -50,6 +48,8 @@ ADAPTERS = {
     "deepseek_v2/latent": dict(r=2, lora_alpha=4, target_modules=["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj"]),
     "qwen3_next/states": dict(r=2, lora_alpha=4, target_modules=["q_proj", "in_proj_qkvz", "in_proj_ba", "out_proj", "o_proj"]),
     "lfm2/states": dict(r=2, lora_alpha=4, target_modules=["q_proj", "in_proj", "out_proj", "w1", "w2"]),
+    "llama_yarn/plain": dict(r=4, lora_alpha=6, target_modules=ALL),
+    "llama_yarn/wide": dict(r=32, lora_alpha=8, target_modules=["q_proj", "k_proj", "down_proj"]),
 }
 
 
