@@ -35,12 +35,26 @@ struct LowRankKernelParams {
   SlotLowRankParams p;
   int64_t out_stride;
   int num_rows, rows_per_input, rows_per_token;  // as in p, of 32 bits to divide by
+  int tokens_of_head;                            // p.heads.num_tokens
   bool aligned;  // rows of x, and of matrices over the inputs, are whole chunks of 16 bytes
 };
 
 MINISGL_DEVICE const std::byte* SlotOfToken(const AdapterSlots& slots, int64_t token) {
   const int slot = slots.slot_of[token];
   return slot < 0 ? nullptr : slots.memory + slot * slots.slot_bytes;
+}
+
+// The places of a row's first input and first output.
+MINISGL_DEVICE int64_t InputOf(const LowRankKernelParams& params, int row) {
+  const HeadRows& heads = params.p.heads;
+  if (params.tokens_of_head == 0) return row / params.rows_per_input * params.p.num_in;
+  return row % params.tokens_of_head * heads.x_token + row / params.tokens_of_head * heads.x_head;
+}
+MINISGL_DEVICE int64_t OutputOf(const LowRankKernelParams& params, int row) {
+  const HeadRows& heads = params.p.heads;
+  if (params.tokens_of_head == 0) return row * params.out_stride;
+  return row % params.tokens_of_head * heads.out_token +
+         row / params.tokens_of_head * heads.out_head;
 }
 
 // A row's slot, and its product if the adapter changes it; else null.
@@ -53,10 +67,15 @@ MINISGL_DEVICE RowProduct ProductOfRow(const LowRankKernelParams& params, int ro
   const SlotLowRankParams& p = params.p;
   RowProduct found;
   if (row >= params.num_rows) return found;
-  found.slot =
-      SlotOfToken(p.slots, p.tokens != nullptr ? p.tokens[row] : row / params.rows_per_token);
+  int64_t token = row / params.rows_per_token, expert = 0;
+  if (params.tokens_of_head > 0) {
+    token = row % params.tokens_of_head;
+    expert = row / params.tokens_of_head;
+  }
+  if (p.tokens != nullptr) token = p.tokens[row];
+  found.slot = SlotOfToken(p.slots, token);
   if (found.slot == nullptr) return found;
-  const int64_t expert = p.experts == nullptr ? 0 : p.experts[row];
+  if (p.experts != nullptr) expert = p.experts[row];
   const auto* const products = reinterpret_cast<const SlotProduct*>(found.slot);
   const SlotProduct* const product = products + p.first_product + expert;
   if (product->changes()) found.product = product;
@@ -105,7 +124,7 @@ MINISGL_DEVICE void SumInputs(const LowRankKernelParams& params, const W* weight
 #pragma unroll
   for (int i = 0; i < ROWS; ++i) {
     sums[i] = 0;
-    inputs[i] = p.x.as<T>() + (first + i) / params.rows_per_input * p.num_in;
+    inputs[i] = p.x.as<T>() + InputOf(params, first + i);
   }
   for (int64_t in = Lane() * kChunk; in < p.num_in; in += device::kWarpSize * kChunk) {
     float w[kChunk];
@@ -180,8 +199,8 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kLowRankThreads, 1)
 #pragma unroll
         for (int i = 0; i < ROWS; ++i) {
           if ((mask >> i & 1) == 0) continue;
-          const int64_t row = int64_t{blockIdx.x} * ROWS + i;
-          p.out.as<OUT>()[row * params.out_stride + o] = device::FromFloat<OUT>(sums[i]);
+          const int64_t row = OutputOf(params, static_cast<int>(blockIdx.x) * ROWS + i);
+          p.out.as<OUT>()[row + o] = device::FromFloat<OUT>(sums[i]);
         }
       }
     }
@@ -249,7 +268,8 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kLowRankThreads, 1)
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
       if ((mask >> i & 1) == 0) continue;
-      OUT* const out = p.out.as<OUT>() + (int64_t{blockIdx.x} * ROWS + i) * params.out_stride + o;
+      OUT* const out =
+          p.out.as<OUT>() + OutputOf(params, static_cast<int>(blockIdx.x) * ROWS + i) + o;
       *out = device::FromFloat<OUT>(device::ToFloat(*out) * factor + offset + sums[i]);
     }
   });
@@ -318,12 +338,15 @@ CudaError LaunchTiles(const LaunchContext& context, const LowRankKernelParams& p
 
 CudaError LaunchSlotLowRank(const LaunchContext& context, const SlotLowRankParams& p) {
   if (p.num_rows == 0) return kCudaSuccess;
-  const LowRankKernelParams params = {.p = p,
-                                      .out_stride = p.out_stride == 0 ? p.num_out : p.out_stride,
-                                      .num_rows = static_cast<int>(p.num_rows),
-                                      .rows_per_input = static_cast<int>(p.rows_per_input),
-                                      .rows_per_token = static_cast<int>(p.rows_per_token),
-                                      .aligned = p.num_in % kChunk == 0 && IsAligned16(p.x.data)};
+  const LowRankKernelParams params = {
+      .p = p,
+      .out_stride = p.out_stride == 0 ? p.num_out : p.out_stride,
+      .num_rows = static_cast<int>(p.num_rows),
+      .rows_per_input = static_cast<int>(p.rows_per_input),
+      .rows_per_token = static_cast<int>(p.rows_per_token),
+      .tokens_of_head = static_cast<int>(p.heads.num_tokens),
+      .aligned =
+          (p.num_in | p.heads.x_token | p.heads.x_head) % kChunk == 0 && IsAligned16(p.x.data)};
   const DType dtype = p.x.data == nullptr ? DType::kBF16 : p.x.dtype;
   const bool is_alone = p.num_rows <= kRowsAloneMax;
   return DispatchHalf(dtype, [&]<typename T>() {

@@ -36,6 +36,14 @@ struct LowRankMatrices {
   const float* offset = nullptr;  // [num_out] or null: 0
 };
 
+// Where the rows of a product by heads are (HeadLinear): row r is head r / num_tokens of token
+// r % num_tokens, and strides are in elements.
+struct HeadRows {
+  int64_t num_tokens = 0;  // 0: rows stand one after another
+  int64_t x_token = 0, x_head = 0;
+  int64_t out_token = 0, out_head = 0;
+};
+
 // Rows of the product that go through one adapter.
 struct LowRankGroup {
   const LowRankMatrices* matrices = nullptr;
@@ -53,6 +61,7 @@ struct LowRankParams {
   float* inner = nullptr;      // memory for u: [rows, num_ranks] of each group, one after another
   int64_t out_stride = 0;      // 0: num_out
   int64_t rows_per_input = 1;  // of `out`, which stand one after another
+  HeadRows heads;              // in place of the two above
 };
 
 // --- adapters in slots ---------------------------------------------------------------------------
@@ -121,6 +130,7 @@ struct SlotLowRankParams {
   int64_t first_product = 0;         // of the slot's
   const int32_t* tokens = nullptr;   // [rows] token of each row; null: r / rows_per_token
   const int32_t* experts = nullptr;  // [rows] expert of each row; null: the product has none
+  HeadRows heads;                    // of a product by heads, which stand for experts
   int64_t num_rows = 0, num_in = 0, num_out = 0;
   int64_t out_stride = 0;      // 0: num_out
   int64_t rows_per_input = 1;  // of `out`, which stand one after another

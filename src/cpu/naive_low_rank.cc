@@ -13,15 +13,25 @@ double Weight(const LowRankMatrices& matrices, const void* from, int64_t index) 
   return Get(ConstActivationPtr(from, matrices.dtype), index);
 }
 
-// u of one row.
-std::vector<double> Shrink(const LowRankParams& p, const LowRankMatrices& matrices, int64_t row,
-                           const float* inner) {
+// Places of a row's first input and output.
+struct RowPlaces {
+  int64_t in, out;
+};
+RowPlaces PlacesOf(const HeadRows& heads, int64_t row, RowPlaces otherwise) {
+  if (heads.num_tokens == 0) return otherwise;
+  const int64_t head = row / heads.num_tokens, token = row % heads.num_tokens;
+  return {token * heads.x_token + head * heads.x_head,
+          token * heads.out_token + head * heads.out_head};
+}
+
+// u of one row, whose first input is at `first_in`.
+std::vector<double> Shrink(const LowRankParams& p, const LowRankMatrices& matrices,
+                           int64_t first_in, const float* inner) {
   std::vector<double> u;
   for (int64_t k = 0; k < matrices.num_ranks; ++k) {
     double sum = p.x == nullptr ? double{inner[k]} : 0;
     for (int64_t i = 0; p.x != nullptr && i < matrices.num_in; ++i) {
-      sum += Weight(matrices, matrices.a, k * matrices.num_in + i) *
-             Get(p.x, row / p.rows_per_input * matrices.num_in + i);
+      sum += Weight(matrices, matrices.a, k * matrices.num_in + i) * Get(p.x, first_in + i);
     }
     u.push_back(sum);
   }
@@ -62,10 +72,13 @@ void RunWhole(const SlotLowRankParams& p, const std::byte* slot, const SlotProdu
 void NaiveSlotLowRank(const SlotLowRankParams& p) {
   const int64_t stride = p.out_stride == 0 ? p.num_out : p.out_stride;
   for (int64_t row = 0; row < p.num_rows; ++row) {
-    const int64_t token = p.tokens == nullptr ? row / p.rows_per_token : p.tokens[row];
+    const int64_t heads_of = p.heads.num_tokens;
+    const int64_t own = heads_of > 0 ? row % heads_of : row / p.rows_per_token;
+    const int64_t token = p.tokens == nullptr ? own : p.tokens[row];
     const std::byte* const slot = SlotOf(p.slots, token);
     if (slot == nullptr) continue;
-    const int64_t expert = p.experts == nullptr ? 0 : p.experts[row];
+    const int64_t head = heads_of > 0 ? row / heads_of : 0;
+    const int64_t expert = p.experts == nullptr ? head : p.experts[row];
     const SlotProduct& product =
         reinterpret_cast<const SlotProduct*>(slot)[p.first_product + expert];
     if (!product.changes()) continue;
@@ -86,8 +99,9 @@ void NaiveSlotLowRank(const SlotLowRankParams& p) {
                                       .offset = AtOrNull<float>(slot, product.offset)};
     const int32_t first = 0;
     const LowRankGroup group = {&matrices, {&first, 1}};
-    NaiveLowRank({.x = p.x == nullptr ? nullptr : p.x.At(row / p.rows_per_input * p.num_in),
-                  .out = p.out.At(row * stride),
+    const RowPlaces at = PlacesOf(p.heads, row, {row / p.rows_per_input * p.num_in, row * stride});
+    NaiveLowRank({.x = p.x == nullptr ? nullptr : p.x.At(at.in),
+                  .out = p.out.At(at.out),
                   .groups = {&group, 1},
                   .inner = p.inner + row * p.max_ranks});
   }
@@ -123,7 +137,9 @@ void NaiveLowRank(const LowRankParams& p) {
     const LowRankMatrices& matrices = *group.matrices;
     const int64_t stride = p.out_stride == 0 ? matrices.num_out : p.out_stride;
     for (const int32_t row : group.rows) {
-      const std::vector<double> u = Shrink(p, matrices, row, inner);
+      const RowPlaces at =
+          PlacesOf(p.heads, row, {row / p.rows_per_input * matrices.num_in, row * stride});
+      const std::vector<double> u = Shrink(p, matrices, at.in, inner);
       inner += matrices.num_ranks;
       std::vector<double> sums(static_cast<size_t>(matrices.num_out));
       for (const LowRankPart& part : matrices.parts) {
@@ -137,10 +153,10 @@ void NaiveLowRank(const LowRankParams& p) {
         }
       }
       for (int64_t o = 0; o < matrices.num_out; ++o) {
-        double value = Get(p.out, row * stride + o);
+        double value = Get(p.out, at.out + o);
         if (matrices.factor != nullptr) value *= double{matrices.factor[o]};
         if (matrices.offset != nullptr) value += double{matrices.offset[o]};
-        Put(p.out, row * stride + o, value + sums[static_cast<size_t>(o)]);
+        Put(p.out, at.out + o, value + sums[static_cast<size_t>(o)]);
       }
     }
   }

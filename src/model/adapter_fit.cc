@@ -67,6 +67,7 @@ bool IsAdapted(Role role) {
     case Role::kQueryDown:
     case Role::kQueryUp:
     case Role::kLatent:
+    case Role::kLatentUp:
     case Role::kAttentionOutput:
     case Role::kAttentionGate:
     case Role::kGateUp:
@@ -198,6 +199,11 @@ class Fitter {
           change, "lora_B", change.b, {is_embedding ? sizes.num_in : sizes.num_out, change.rank}));
     }
     MINISGL_RETURN_IF_ERROR(CheckOthers(change, sizes, has_bias));
+    const bool is_else = change.magnitude.data != nullptr || change.weight.data != nullptr ||
+                         change.b_bias.data != nullptr || change.bias.data != nullptr;
+    if (spec.role == Role::kLatentUp && is_else) {
+      return Fails(change, "DoRA, a bias or whole weights of it are not supported");
+    }
     const FittedKey key = {spec.layer, spec.role, spec.index};
     FittedChange fitted = {.change = &change};
     if (!gguf_.empty()) {
@@ -376,12 +382,14 @@ uint64_t AdapterBytes(const ModelConfig& config, const Adapter& adapter) {
   const auto floats = [&](uint64_t count) { bytes += count * sizeof(float); };
   for (const AdapterChange& change : adapter.changes) {
     // Two products may have a module's outputs, each with its own A (gate_in_query).
-    const uint64_t products = config.gate_in_query ? 2 : 1;
+    const bool has_heads = config.latent.rank > 0;
+    const uint64_t products = config.gate_in_query || has_heads ? 2 : 1;
     const auto count_of = [](const TensorView& tensor) {
       return tensor.data == nullptr ? 0 : static_cast<uint64_t>(tensor.num_elements());
     };
     floats(products * (count_of(change.a) + count_of(change.b)));
-    floats(products * static_cast<uint64_t>(change.rank) * kLowRankTile);
+    floats((products + (has_heads ? static_cast<uint64_t>(config.num_heads) : 0)) *
+           static_cast<uint64_t>(change.rank) * kLowRankTile);
     floats(2 * (count_of(change.magnitude) + count_of(change.bias) + count_of(change.b_bias)));
     floats(count_of(change.weight) + count_of(change.token_rows));
     if (change.token_rows.data != nullptr) floats(static_cast<uint64_t>(config.vocab_size));
@@ -401,9 +409,10 @@ AdapterSlotNeeds SlotNeedsOf(const ModelConfig& config, const Adapter& adapter,
                        2 * config.intermediate_size, 2 * config.experts.intermediate_size,
                        kJoined * config.hidden_size});
   }
+  const int64_t heads = config.latent.rank > 0 ? int64_t{2} * config.num_heads : 0;
   const int64_t experts = 2 * config.experts.num_experts;
   const auto products =
-      static_cast<uint64_t>((config.num_layers + 1) * (kSitesOfLayer + experts) + 2);
+      static_cast<uint64_t>((config.num_layers + 1) * (kSitesOfLayer + experts + heads) + 2);
   AdapterSlotNeeds needs = {.slot_bytes = AdapterBytes(config, adapter) +
                                           products * sizeof(SlotProduct) + sizeof(SlotEmbedding)};
   int64_t rank = 0, rank_of_expert = 0;
@@ -411,7 +420,7 @@ AdapterSlotNeeds SlotNeedsOf(const ModelConfig& config, const Adapter& adapter,
   for (const AdapterChange& change : adapter.changes) {
     constexpr uint64_t kPlaces = 16 * 16;  // arrays that are rounded up, and their entries
     const auto parts =
-        static_cast<uint64_t>(std::max<int64_t>(change.rank_of_expert > 0 ? experts : 1, 1));
+        static_cast<uint64_t>(std::max<int64_t>(change.rank_of_expert > 0 ? experts : heads, 1));
     needs.slot_bytes += parts * (kPlaces + 2 * sizeof(SlotPart) + sizeof(SlotWhole));
     const bool has_floats = change.magnitude.data != nullptr || change.bias.data != nullptr ||
                             change.b_bias.data != nullptr || change.weight.data != nullptr;
@@ -440,7 +449,7 @@ AdapterSlotNeeds SlotNeedsOf(const ModelConfig& config, const Adapter& adapter,
   const uint64_t of_experts =
       experts == 0 ? 0 : chosen * 2 * static_cast<uint64_t>(std::max(rank, rank_of_expert));
   needs.inner_floats = std::max(
-      {tokens * kJoined * static_cast<uint64_t>(rank), tokens * of_experts,
+      {tokens * static_cast<uint64_t>(std::max(kJoined, heads / 2) * rank), tokens * of_experts,
        static_cast<uint64_t>(max_logit_rows) * std::max(of_head, static_cast<uint64_t>(rank))});
   return needs;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "minisgl/base/utf8.h"
+#include "model/adapter_ops.h"
 #include "model/adapter_pack.h"
 #include "model/forwarding_ops.h"
 #include "model/slot_image.h"
@@ -123,6 +124,21 @@ class SlotOps final : public ForwardingOps {
                        .max_ranks = site->max_ranks,
                        .inner = inner_.data()});
   }
+  void HeadLinear(const HeadLinearParams& params) override {
+    ops_->HeadLinear(params);
+    const SlotSite* const site = ChangedSite(params.weights);
+    if (site == nullptr) return;
+    ops_->SlotLowRank({.x = params.x.At(params.num_copied),
+                       .out = params.out.At(params.num_copied),
+                       .slots = slots_,
+                       .first_product = site->first_product,
+                       .heads = RowsOfHeads(params),
+                       .num_rows = params.num_tokens * params.weights->num_experts,
+                       .num_in = params.weights->num_in,
+                       .num_out = params.weights->num_out,
+                       .max_ranks = site->max_ranks,
+                       .inner = inner_.data()});
+  }
   // Ranks add what they look up; the first one has what adapters add.
   void Embedding(const EmbeddingParams& params) override {
     ops_->Embedding(params);
@@ -224,7 +240,8 @@ class SlotAdapters final : public AdaptedProducts {
   int64_t InnerFloats() const {
     int64_t most = max_tokens_ * layout_.embedding.max_ranks;
     for (size_t i = 0; i < sites_.size(); ++i) {
-      const int64_t of_token = sites_[i].experts == nullptr ? 1 : config_.experts.num_chosen;
+      int64_t of_token = sites_[i].experts == nullptr ? 1 : config_.experts.num_chosen;
+      if (sites_[i].by_heads) of_token = sites_[i].experts->num_experts;
       const int64_t rows = sites_[i].layer < 0 ? max_logit_rows_ : max_tokens_ * of_token;
       most = std::max(most, rows * layout_.sites[i].max_ranks);
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <unordered_map>
 
 #include "minisgl/base/checked_math.h"
 #include "minisgl/model/adapters.h"
@@ -40,6 +41,12 @@ class ImageWriter {
     if (num_bytes > 0) std::memcpy(bytes_.data() + at, data, num_bytes);
     return static_cast<int64_t>(at);
   }
+  // Products may share a matrix.
+  int64_t AppendOnce(const void* data, size_t num_bytes) {
+    const auto found = places_.find(data);
+    if (found != places_.end()) return found->second;
+    return places_[data] = Append(data, num_bytes);
+  }
   template <typename T>
   int64_t Append(const std::vector<T>& values) {
     return Append(values.data(), values.size() * sizeof(T));
@@ -61,6 +68,7 @@ class ImageWriter {
   std::vector<std::byte> Take() { return std::move(bytes_); }
 
  private:
+  std::unordered_map<const void*, int64_t> places_;  // of what stands there once
   std::vector<std::byte> bytes_;
 };
 
@@ -79,12 +87,12 @@ SlotProduct AppendProduct(const PackedProduct& product, ImageWriter* image) {
     const auto bytes = static_cast<size_t>(matrices.num_out) * sizeof(float);
     return values == nullptr ? 0 : image->Append(values, bytes);
   };
-  slot.a = image->Append(matrices.a,
-                         static_cast<size_t>(matrices.num_ranks * matrices.num_in) * element);
+  slot.a = image->AppendOnce(matrices.a,
+                             static_cast<size_t>(matrices.num_ranks * matrices.num_in) * element);
   std::vector<SlotPart> parts;
   for (const LowRankPart& part : product.parts) {
     const int64_t count = CeilDiv(part.num_out, kLowRankTile) * kLowRankTile * part.rank;
-    parts.push_back({.b = image->Append(part.b, static_cast<size_t>(count) * element),
+    parts.push_back({.b = image->AppendOnce(part.b, static_cast<size_t>(count) * element),
                      .first_out = static_cast<int32_t>(part.first_out),
                      .num_out = static_cast<int32_t>(part.num_out),
                      .first_rank = part.first_rank,
@@ -132,16 +140,20 @@ void CountProduct(const AdapterSite& site, const FittedChanges& changes, int32_t
                   SlotSite* needs, ImageCounter* counter) {
   int64_t ranks = 0, num_parts = 0;
   bool has_floats = false;
-  for (const SitePart& part : site.parts) {
-    const auto found = changes.find({site.layer, part.role, expert});
+  // Heads after the first have one of the two matrices of their own.
+  const bool has_a = !site.by_heads || expert == 0 || site.parts[0].is_turned;
+  const bool has_b = !site.by_heads || expert == 0 || !site.parts[0].is_turned;
+  for (const SitePart& part : site.PartsOf(expert)) {
+    const auto found = changes.find({site.layer, part.role, site.StoredIndex(expert)});
     if (found == changes.end()) continue;
     const AdapterChange& change = *found->second.change;
-    const auto num_out = std::ssize(part.outputs);
+    const int64_t num_out = part.num_out();
     needs->is_changed = true;
     if (change.is_low_rank()) {
       ranks += found->second.rank();
       ++num_parts;
-      counter->Add(CeilDiv<int64_t>(num_out, kLowRankTile) * kLowRankTile * found->second.rank());
+      const int64_t tiles = CeilDiv<int64_t>(num_out, kLowRankTile) * kLowRankTile;
+      if (has_b) counter->Add(tiles * found->second.rank());
     }
     if (change.weight.data != nullptr) {
       needs->has_whole = true;
@@ -160,7 +172,7 @@ void CountProduct(const AdapterSite& site, const FittedChanges& changes, int32_t
     num_parts += num_tokens;
     counter->Add(num_tokens * kLowRankTile);
   }
-  counter->Add(ranks * site.num_in());
+  if (has_a) counter->Add(ranks * site.num_in());
   counter->Add(num_parts, sizeof(SlotPart));
   if (has_floats) {
     counter->Add(site.num_out());

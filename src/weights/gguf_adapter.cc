@@ -240,6 +240,8 @@ std::optional<std::vector<int64_t>> GgufRowsOf(std::string_view architecture,
     case Role::kKey:
       if (!entry->pairs_side_by_side) return std::vector<int64_t>();
       return RowsOfPairs(num_rows, LayerShapeOf(config, spec.layer).head_dim);
+    case Role::kLatentUp:  // stored as two tensors, turned
+      return std::nullopt;
     case Role::kStateInput:
     case Role::kStateGate:
     case Role::kStateOutput:

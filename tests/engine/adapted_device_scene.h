@@ -73,10 +73,10 @@ inline ScheduledRun RunOnOracle(const DeviceAdapted& of, const std::vector<Adapt
                           .max_seq_len = 48,
                           .page_size = 4,
                           .num_pages = 60,
-                          .weight_dtype = DType::kBF16},
+                          .weight_dtype = DType::kF16},
                          uint64_t{1} << 32);
   MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
-  auto engine = MakeModelEngine(models, *of.model->checkpoint, *plan, MakeNaiveOps(DType::kBF16));
+  auto engine = MakeModelEngine(models, *of.model->checkpoint, *plan, MakeNaiveOps(DType::kF16));
   MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
   return RunScheduled(engine->get(), {.max_prefill_tokens = 32}, RequestsOf(of.adapted, cases), 1);
 }

@@ -153,7 +153,9 @@ inline std::shared_ptr<const Adapter> RandomAdapter(const ModelConfig& config, b
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     for (const auto& spec : weights::LayerTensors(config, layer)) {
       const bool is_projection = spec.name.ends_with("_proj.weight") && spec.dims.size() == 2;
-      if (!is_projection) continue;
+      // DoRA of such a matrix is refused.
+      const bool is_refused = is_dora && spec.role == weights::TensorRole::kLatentUp;
+      if (!is_projection || is_refused) continue;
       const model::MatrixSizes sizes = model::SizesOf(config, spec);
       const std::string name =
           "base_model.model." +

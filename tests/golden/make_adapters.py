@@ -50,6 +50,7 @@ ADAPTERS = {
     "lfm2/states": dict(r=2, lora_alpha=4, target_modules=["q_proj", "in_proj", "out_proj", "w1", "w2"]),
     "llama_yarn/plain": dict(r=4, lora_alpha=6, target_modules=ALL),
     "llama_yarn/wide": dict(r=32, lora_alpha=8, target_modules=["q_proj", "k_proj", "down_proj"]),
+    "deepseek_v2/latent_up": dict(r=2, lora_alpha=4, target_modules=["q_b_proj", "kv_b_proj", "o_proj"]),
 }
 
 

@@ -229,6 +229,61 @@ TEST(LowRankKernelTest, ARowDoesNotDependOnOthers) {
   }
 }
 
+// Products by heads: the rows of a head follow one another, and its elements stand behind some that
+// are copied.
+TEST(LowRankKernelTest, HeadsHaveProductsOfTheirOwn) {
+  KernelDevice device;
+  constexpr int64_t kHeads = 2, kCopied = 3;
+  for (const SlotShape& shape : kSlotShapes) {
+    for (const int64_t num_tokens : {3, 40}) {
+      size_t slot_bytes = 0;
+      const DeviceArray<unsigned char> slots(MakeSlots(shape, 4, kHeads, &slot_bytes));
+      std::vector<int32_t> slot_of;
+      for (int64_t token = 0; token < num_tokens; ++token) slot_of.push_back(SlotAt(token));
+      const DeviceArray<int32_t> device_slots(slot_of);
+      const int64_t x_head = kCopied + shape.num_in, out_head = kCopied + shape.num_out;
+      const DeviceInput x(DType::kBF16, RandomFloats(num_tokens * kHeads * x_head, 21));
+      DeviceOutput out(DType::kBF16, RandomFloats(num_tokens * (kHeads * out_head + 5), 22));
+      int32_t max_ranks = 0;
+      for (const PartShape& part : shape.parts) max_ranks += part.rank;
+      DeviceOutput inner(DType::kF32, num_tokens * kHeads * std::max(max_ranks, 1));
+      std::vector<float> expected = out.values(), own_inner(static_cast<size_t>(inner.size()));
+      SlotLowRankParams params = {
+          .x = x.values().data() + kCopied,
+          .out = expected.data() + kCopied,
+          .slots = {.memory = reinterpret_cast<const std::byte*>(slots.data()),
+                    .slot_bytes = static_cast<int64_t>(slot_bytes),
+                    .slot_of = device_slots.data()},
+          .first_product = 1,
+          .heads = {.num_tokens = num_tokens,
+                    .x_token = kHeads * x_head,
+                    .x_head = x_head,
+                    .out_token = kHeads * out_head + 5,
+                    .out_head = out_head},
+          .num_rows = num_tokens * kHeads,
+          .num_in = shape.num_in,
+          .num_out = shape.num_out,
+          .max_ranks = max_ranks,
+          .inner = own_inner.data()};
+      if (shape.has_whole) continue;
+      MakeNaiveOps()->SlotLowRank(params);
+      params.x = x.ptr().At(kCopied);
+      params.out = out.ptr().At(kCopied);
+      params.inner = inner.f32();
+      EXPECT_EQ(LaunchSlotLowRank(device.context, params), kCudaSuccess);
+      const double depth = static_cast<double>(shape.num_in) + 70;
+      ExpectWithin(
+          out.values(), expected,
+          [&](size_t i) {
+            return RoundingError(DType::kBF16, expected[i]) +
+                   8 * depth * std::sqrt(depth) * 0x1.0p-24;
+          },
+          std::to_string(shape.num_in) + " to " + std::to_string(shape.num_out));
+      EXPECT_TRUE(out.GuardsIntact() && inner.GuardsIntact());
+    }
+  }
+}
+
 TEST(LowRankKernelTest, EmbeddingsAreThoseOfTheOracle) {
   KernelDevice device;
   constexpr int64_t kVocab = 11, kWidth = 150;
