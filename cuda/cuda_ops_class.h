@@ -129,6 +129,13 @@ class CudaOps : public DeviceOps {
   void HeadLinear(const HeadLinearParams& p) override {
     Queue("HeadLinear", [&] { return LaunchHeadLinear(context_, p, p.weights->storage.get()); });
   }
+  bool HasAdapterSlots() const override { return true; }
+  void SlotLowRank(const SlotLowRankParams& p) override {
+    Queue("SlotLowRank", LaunchSlotLowRank, p);
+  }
+  void SlotEmbeddings(const SlotEmbeddingParams& p) override {
+    Queue("SlotEmbeddings", LaunchSlotEmbeddings, p);
+  }
   void CombineExperts(const CombineExpertsParams& p) override {
     Queue("CombineExperts", LaunchCombineExperts, p);
   }

@@ -112,6 +112,10 @@ CudaError LaunchExpertCodes(const LaunchContext& context, const ExpertLinearPara
 CudaError LaunchHeadLinear(const LaunchContext& context, const HeadLinearParams& params,
                            const void* weights);
 
+// low_rank.cu. An element's sums are in an order that does not depend on other rows.
+CudaError LaunchSlotLowRank(const LaunchContext& context, const SlotLowRankParams& params);
+CudaError LaunchSlotEmbeddings(const LaunchContext& context, const SlotEmbeddingParams& params);
+
 // short_conv.cu, recurrence.cu, recurrence_chunk.cu. Segments are a device's
 // (StateSegments::of_row).
 CudaError LaunchShortConv(const LaunchContext& context, const ShortConvParams& params);

@@ -111,6 +111,14 @@ class Ops {
   virtual void LowRank(const LowRankParams& params) {
     MINISGL_CHECK(false, "{} has no adapters of {} groups", Name(), params.groups.size());
   }
+  // True if adapters are in slots: the two below are used then, and not LowRank.
+  virtual bool HasAdapterSlots() const { return false; }
+  virtual void SlotLowRank(const SlotLowRankParams& params) {
+    MINISGL_CHECK(false, "{} has no slots of adapters for {} rows", Name(), params.num_rows);
+  }
+  virtual void SlotEmbeddings(const SlotEmbeddingParams& params) {
+    MINISGL_CHECK(false, "{} has no slots of adapters for {} tokens", Name(), params.num_tokens);
+  }
   virtual void Sample(const SampleParams& params) = 0;
   // Operations of layers with a state.
   virtual void ShortConv(const ShortConvParams& params) {

@@ -23,6 +23,10 @@ Status DescribeOne(const std::string& name, const Adapter& adapter, const ModelC
   InfoLine("  content", HashText(adapter.hash), out);
   const Status fits = load::CheckFits(config, adapter);
   InfoLine("  fits", fits.ok() ? "yes" : "no: " + fits.message(), out);
+  if (fits.ok()) {
+    const std::string lacked = load::LackedText(config, adapter);
+    if (!lacked.empty()) InfoLine("  lacks", lacked, out);
+  }
   return fits;
 }
 

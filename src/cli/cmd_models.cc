@@ -1,4 +1,5 @@
-// minisgl models: lists the models in the hub cache, and whether each runs. Reads only headers.
+// minisgl models: lists the models and adapters in the hub cache, and whether each runs. Reads only
+// headers of models.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "minisgl/base/utf8.h"
 #include "minisgl/gguf/gguf_file.h"
 #include "minisgl/text/tokenizer.h"
+#include "minisgl/weights/adapter.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/find_model_dir.h"
 #include "minisgl/weights/model_config.h"
@@ -43,7 +45,8 @@ struct Entry {
   std::string name;          // "OWNER/NAME", with "@REF" or "@COMMIT" unless that alone means it
   std::string architecture;  // "" if unknown, as the next one
   std::string format;
-  Status runs;  // why it does not
+  std::shared_ptr<const Adapter> adapter;  // null: it is a model
+  Status runs;                             // why it does not
 };
 
 // The first of the architectures that config.json names, of a model that is not known.
@@ -79,6 +82,12 @@ Status Judge(Entry* entry) {
   if (entry->snapshot.commit.empty()) {
     return MakeStatus(StatusCode::kNoInput, "no snapshot: minisgl pull {} downloads it",
                       Visible(entry->snapshot.model, 400));
+  }
+  if (IsAdapterDir(dir) && !IsListed(dir + "/config.json")) {
+    entry->architecture = "adapter";
+    entry->format = "lora";
+    MINISGL_ASSIGN_OR_RETURN(entry->adapter, LoadAdapter(dir));
+    return Status();
   }
   for (const std::string& name : NamesIn(dir)) {
     if (IsGgufFile(dir + "/" + name)) entry->format = "gguf";
@@ -145,6 +154,38 @@ std::vector<Entry> ListEntries() {
   return entries;
 }
 
+// The least and the largest rank of an adapter's modules.
+std::pair<int64_t, int64_t> RanksOf(const Adapter& adapter) {
+  std::pair<int64_t, int64_t> ranks = {0, 0};
+  for (const AdapterChange& change : adapter.changes) {
+    const int64_t rank = change.rank_of_expert > 0 ? change.rank_of_expert : change.rank;
+    if (rank == 0) continue;
+    ranks.first = ranks.first == 0 ? rank : std::min(ranks.first, rank);
+    ranks.second = std::max(ranks.second, rank);
+  }
+  return ranks;
+}
+
+Json AdapterJson(const Adapter& adapter) {
+  const auto [least, largest] = RanksOf(adapter);
+  Json json = Json(Json::Object());
+  json.Set("base", ReplaceInvalidUtf8(adapter.base));
+  json.Set("rank_min", least).Set("rank_max", largest);
+  return json;
+}
+
+// Whether an entry runs, as the last column says it.
+std::string RunsText(const Entry& entry) {
+  if (!entry.runs.ok()) return "no: " + Reason(entry);
+  if (entry.adapter == nullptr) return "yes";
+  const auto [least, largest] = RanksOf(*entry.adapter);
+  std::string text = "as an adapter";
+  if (!entry.adapter->base.empty()) text += " of " + Visible(entry.adapter->base, 200);
+  if (largest == 0) return text;
+  return text + (least == largest ? fmt::format(", rank {}", largest)
+                                  : fmt::format(", ranks {} to {}", least, largest));
+}
+
 Json EntryJson(const Entry& entry) {
   const hub::CachedSnapshot& snapshot = entry.snapshot;
   Json refs = Json(Json::Array());
@@ -155,6 +196,7 @@ Json EntryJson(const Entry& entry) {
   json.Set("folder", ReplaceInvalidUtf8(snapshot.folder)).Set("bytes", snapshot.num_bytes);
   json.Set("architecture", ReplaceInvalidUtf8(entry.architecture)).Set("format", entry.format);
   json.Set("runs", entry.runs.ok());
+  if (entry.adapter != nullptr) json.Set("adapter", AdapterJson(*entry.adapter));
   if (!entry.runs.ok()) json.Set("reason", Reason(entry));
   return json;
 }
@@ -178,7 +220,7 @@ std::string EntryLines(const std::vector<Entry>& entries) {
                         term::FormatBytes(entry.snapshot.num_bytes),
                         entry.architecture.empty() ? kNone : Visible(entry.architecture),
                         architecture_width, entry.format.empty() ? kNone : entry.format,
-                        format_width, entry.runs.ok() ? "yes" : "no: " + Reason(entry));
+                        format_width, RunsText(entry));
   }
   return text;
 }

@@ -14,8 +14,10 @@
 #include "hub/pull.h"
 #include "load/option_table.h"
 #include "minisgl/base/environment.h"
+#include "minisgl/base/folder.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/weights/adapter.h"
 #include "minisgl/weights/find_model_dir.h"
 #include "term/exit_status.h"
 #include "term/messages.h"
@@ -124,8 +126,13 @@ Result<hub::PulledModel> Pull(const std::string& model, const std::vector<std::s
   return found;
 }
 
-// Says how to use `folder`, if the download is a model.
+// Says how to use `folder`, if the download is a model or an adapter.
 void NameNextStep(const PullCommandOptions& options, const std::string& folder) {
+  if (IsAdapterDir(folder) && !IsListed(folder + "/config.json")) {
+    return Log(LogLevel::kInfo,
+               fmt::format("an adapter: --adapter {} has rows of its model go through it",
+                           Visible(IsHubModel(options.model) ? options.model : folder, 400)));
+  }
   const Result<std::string> found = FindModelDir(folder);
   if (!found.ok() || !CheckHasModelFiles(*found).ok()) return;
   // Chosen files have no name that is found again.

@@ -51,11 +51,17 @@ void ListRows(const LowRankParams& p, LowRankScratch* scratch) {
   for (const LowRankGroup& group : p.groups) {
     const LowRankMatrices& matrices = *group.matrices;
     const int64_t stride = p.out_stride == 0 ? matrices.num_out : p.out_stride;
+    const HeadRows& heads = p.heads;
     for (const int32_t row : group.rows) {
-      scratch->x.push_back(p.x == nullptr ? nullptr
-                                          : p.x.f32() + row / p.rows_per_input * matrices.num_in);
+      int64_t in = row / p.rows_per_input * matrices.num_in, out = row * stride;
+      if (heads.num_tokens > 0) {
+        const int64_t head = row / heads.num_tokens, token = row % heads.num_tokens;
+        in = token * heads.x_token + head * heads.x_head;
+        out = token * heads.out_token + head * heads.out_head;
+      }
+      scratch->x.push_back(p.x == nullptr ? nullptr : p.x.f32() + in);
       scratch->u.push_back(u);
-      scratch->out.push_back(p.out.f32() + row * stride);
+      scratch->out.push_back(p.out.f32() + out);
       u += matrices.num_ranks;
     }
   }

@@ -6,5 +6,7 @@
 namespace minisgl::cpu {
 
 void NaiveLowRank(const LowRankParams& params);
+void NaiveSlotLowRank(const SlotLowRankParams& params);
+void NaiveSlotEmbeddings(const SlotEmbeddingParams& params);
 
 }  // namespace minisgl::cpu

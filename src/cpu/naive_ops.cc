@@ -393,6 +393,8 @@ class NaiveOps : public Ops {
   void PlaceRows(const PlaceRowsParams& p) override { PlaceHostRows(p); }
   void MixRotary(const MixRotaryParams& p) override { MixHostRotary(p); }
   void LowRank(const LowRankParams& p) override { NaiveLowRank(p); }
+  void SlotLowRank(const SlotLowRankParams& p) override { NaiveSlotLowRank(p); }
+  void SlotEmbeddings(const SlotEmbeddingParams& p) override { NaiveSlotEmbeddings(p); }
   void SegmentAttention(const SegmentAttentionParams& p) override { NaiveSegmentAttention(p); }
   void MixRows(const MixRowsParams& p) override { NaiveMixRows(p); }
   void Clamp(const ClampParams& p) override { NaiveClamp(p); }

@@ -19,7 +19,7 @@ std::vector<int32_t> GraphBatchSizes(int32_t max_rows) {
 
 Status DecodeGraphs::Capture(int32_t num_rows, InFlightStep* padding) {
   MINISGL_CHECK(num_rows > max_rows(), "a graph of {} rows after one of {}", num_rows, max_rows());
-  MINISGL_RETURN_IF_ERROR(step_->Upload(padding, {.rows = num_rows}));
+  MINISGL_RETURN_IF_ERROR(step_->Upload(padding, {.rows = num_rows, .adapters = adapters_}));
   step_->Run(*padding);
   MINISGL_RETURN_IF_ERROR(ops_->Synchronize());
   MINISGL_RETURN_IF_ERROR(ops_->BeginCapture());

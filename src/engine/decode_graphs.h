@@ -19,7 +19,9 @@ std::vector<int32_t> GraphBatchSizes(int32_t max_rows);
 
 class DecodeGraphs {
  public:
-  DecodeGraphs(DeviceStep* step, DeviceOps* ops) : step_(step), ops_(ops) {}
+  // `adapters`: of steps with rows of adapters.
+  DecodeGraphs(DeviceStep* step, DeviceOps* ops, bool adapters = false)
+      : step_(step), ops_(ops), adapters_(adapters) {}
 
   // Captures a graph of `num_rows` rows. REQUIRES more rows than any graph has, and that `padding`
   // and the device are idle. Runs the step once before, so that nothing is initialised during the
@@ -41,6 +43,7 @@ class DecodeGraphs {
   };
   DeviceStep* const step_;
   DeviceOps* const ops_;
+  const bool adapters_;
   std::vector<Graph> graphs_;  // ascending
 };
 

@@ -22,6 +22,7 @@
 #include <new>
 #include <utility>
 
+#include "engine/adapter_store.h"
 #include "engine/device_rank.h"
 #include "engine/kv_split.h"
 #include "engine/plan_check.h"
@@ -67,6 +68,9 @@ class DeviceEngine final : public Engine {
 
   Status Start(const ModelConfig& config, const MemoryPlan& plan,
                const DeviceEngineOptions& options);
+  // Called after Start if not all adapters are loaded. Keeps copies of both.
+  void LoadAdaptersLater(const ModelList& models, const ModelFiles& files);
+  AdapterSource* adapter_source() override { return adapters_.get(); }
 
   const EngineLimits& limits() const override { return first().step()->limits(); }
 
@@ -75,7 +79,7 @@ class DeviceEngine final : public Engine {
     const auto find_fault = kDebugBuild ? FindPlanShapeFault : FindPlanSizeFault;
     const std::string fault = find_fault(*plan, limits());
     MINISGL_CHECK(fault.empty(), "step {}: {}", plan->step, fault);
-    in_flight_.push_back({plan, Status()});
+    in_flight_.push_back({.plan = plan, .fault = Status(), .unreadable = Status()});
     for (const auto& rank : ranks_) rank->Begin(plan);
     Status unreadable;
     if (fault_.ok() && HasPictures(plan->extras)) fault_ = TakePictures(&unreadable);
@@ -145,6 +149,7 @@ class DeviceEngine final : public Engine {
       result.rows.resize(step.plan->table_row.size());
     }
     for (const auto& rank : ranks_) rank->End();
+    for (const AdapterSlot adapter : step.dropped) DropAdapter(adapter);
     return result;
   }
 
@@ -153,6 +158,7 @@ class DeviceEngine final : public Engine {
     std::shared_ptr<const BatchPlan> plan;
     Status fault;       // why it was not queued
     Status unreadable;  // why its pictures could not be encoded; a fault of this step alone
+    std::vector<AdapterSlot> dropped = {};  // adapters, after it
   };
 
   DeviceRank& first() const { return *ranks_[0]; }
@@ -162,6 +168,8 @@ class DeviceEngine final : public Engine {
   // Has all ranks take the pictures of the newest step. *unreadable: the fault of the first rank
   // that has one. Returns a fault of a device.
   Status TakePictures(Status* unreadable);
+  void SetAdapter(AdapterSlot adapter, const RankAdapters& packed);
+  void DropAdapter(AdapterSlot adapter);
   void FailRanks() { first().ops()->FailRanks(); }
   // Waits until nothing runs on any rank, on the thread of rank `index`: all ranks call it.
   Status BeQuiet(int32_t index);
@@ -189,7 +197,9 @@ class DeviceEngine final : public Engine {
   std::deque<LaunchedStep> in_flight_;  // the oldest first
   // The first fault. Nothing is queued after it, because it would read what was not written.
   Status fault_;
-  RankThreads threads_;  // last, because their work uses the members above
+  RankThreads threads_;  // their work uses the members above
+  std::unique_ptr<AdapterStore>
+      adapters_;  // last, likewise; null: all are loaded, or there are none
 };
 
 // The status of the rank whose fault is no consequence of another's.
@@ -374,6 +384,39 @@ Status DeviceEngine::Start(const ModelConfig& config, const MemoryPlan& plan,
   return OnRanks([](DeviceRank* rank) { return rank->ops()->status(); });
 }
 
+void DeviceEngine::LoadAdaptersLater(const ModelList& models, const ModelFiles& files) {
+  const auto pack = [this, models, files](AdapterSlot adapter) -> Result<RankAdapters> {
+    RankAdapters packed;
+    for (const auto& rank : ranks_) {
+      MINISGL_ASSIGN_OR_RETURN(
+          auto own, rank->step()->adapters()->Pack(models.adapters()[static_cast<size_t>(adapter)],
+                                                   files[0]));
+      packed.push_back(std::move(own));
+    }
+    return packed;
+  };
+  adapters_ = std::make_unique<AdapterStore>(
+      static_cast<int32_t>(models.adapters().size()), models.max_adapters(), pack,
+      [this](AdapterSlot adapter, const RankAdapters& packed) { SetAdapter(adapter, packed); });
+}
+
+// An adapter is dropped after all launched steps. One that is loaded has a slot that none of them
+// reads.
+void DeviceEngine::SetAdapter(AdapterSlot adapter, const RankAdapters& packed) {
+  if (packed.empty()) {
+    if (in_flight_.empty()) return DropAdapter(adapter);
+    return in_flight_.back().dropped.push_back(adapter);
+  }
+  if (!fault_.ok()) return;
+  fault_ = OnRanks(
+      [&](DeviceRank* rank) { return rank->SetAdapter(adapter, packed[IndexOf(rank)].get()); });
+}
+
+void DeviceEngine::DropAdapter(AdapterSlot adapter) {
+  for (const auto& rank : ranks_) rank->step()->adapters()->Drop(adapter);
+  adapters_->Freed();
+}
+
 // Adds suggestions to an out-of-memory error: the plan fitted the free memory, which has shrunk
 // since. Suggests half of each setting that takes the most.
 Status WithSuggestions(const Status& status, const MemoryPlan& plan) {
@@ -419,6 +462,7 @@ Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelList& models, const 
     auto engine = std::make_unique<engine::DeviceEngine>(std::move(ranks));
     MINISGL_RETURN_IF_ERROR(
         engine::WithSuggestions(engine->Start(models.target(), plan, options), plan));
+    if (!models.loads_all_adapters()) engine->LoadAdaptersLater(models, files);
     return std::unique_ptr<Engine>(std::move(engine));
   } catch (const std::bad_alloc&) {
     return Status(StatusCode::kOutOfMemory, "the host ran out of memory while loading the model");

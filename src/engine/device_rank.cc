@@ -43,7 +43,31 @@ Status DeviceRank::AddBytesOf(Graphs* graphs, const std::vector<Size>& sizes, ui
 
 Status DeviceRank::AddGraphBytes(const GraphSizes& sizes, uint64_t* num_bytes) {
   MINISGL_RETURN_IF_ERROR(AddBytesOf(&graphs_, sizes.rows, num_bytes));
-  return AddBytesOf(&layer_graphs_, sizes.shapes, num_bytes);
+  MINISGL_RETURN_IF_ERROR(AddBytesOf(&layer_graphs_, sizes.shapes, num_bytes));
+  if (step_->adapters() == nullptr) return Status();
+  MINISGL_RETURN_IF_ERROR(AddBytesOf(&adapted_graphs_, sizes.rows, num_bytes));
+  return AddBytesOf(&adapted_layer_graphs_, sizes.shapes, num_bytes);
+}
+
+Status DeviceRank::CaptureRows(int32_t num_rows) {
+  MINISGL_RETURN_IF_ERROR(graphs_.Capture(num_rows, &free_.front()));
+  if (step_->adapters() == nullptr) return Status();
+  return adapted_graphs_.Capture(num_rows, &free_.front());
+}
+
+Status DeviceRank::CaptureShape(const StepShape& shape) {
+  MINISGL_RETURN_IF_ERROR(layer_graphs_.Capture(shape, &free_.front()));
+  if (step_->adapters() == nullptr) return Status();
+  return adapted_layer_graphs_.Capture(shape, &free_.front());
+}
+
+Status DeviceRank::SetAdapter(AdapterSlot adapter, const model::PackedAdapter* packed) {
+  if (packed == nullptr) {
+    step_->adapters()->Drop(adapter);
+  } else {
+    step_->adapters()->Load(adapter, *packed);
+  }
+  return ops_->status();
 }
 
 void DeviceRank::Begin(std::shared_ptr<const BatchPlan> plan) {
@@ -57,20 +81,23 @@ Status DeviceRank::Queue() {
   const BatchPlan& plan = *step->plan;
   const bool has_pictures = !plan.extras.embeddings.empty();
   step_->SharePictures(*step);
+  const bool is_adapted = !plan.extras.adapters.empty();
+  DecodeGraphs& graphs = is_adapted ? adapted_graphs_ : graphs_;
+  LayerGraphs& layer_graphs = is_adapted ? adapted_layer_graphs_ : layer_graphs_;
   // A graph of a whole step leaves no states for a drafter.
   const bool may_be_graph = !has_pictures && plan.extras.hidden.empty();
   const int32_t padded_rows =
-      step_->IsPlainDecode(plan) && may_be_graph ? graphs_.PaddedRows(plan.num_rows()) : 0;
+      step_->IsPlainDecode(plan) && may_be_graph ? graphs.PaddedRows(plan.num_rows()) : 0;
   const StepShape* const layers = padded_rows > 0 || plan.num_rows() == 0 || has_pictures
                                       ? nullptr
-                                      : layer_graphs_.Find(step_->ShapeOf(plan));
+                                      : layer_graphs.Find(step_->ShapeOf(plan));
   const int32_t padded_tokens = layers == nullptr ? 0 : layers->num_tokens;
   MINISGL_RETURN_IF_ERROR(step_->Upload(step, {.rows = padded_rows, .tokens = padded_tokens}));
   step_->RunDrafts(*step);
   if (padded_rows > 0) {
-    graphs_.Replay(padded_rows);
+    graphs.Replay(padded_rows);
   } else if (layers != nullptr) {
-    layer_graphs_.Replay(*layers);
+    layer_graphs.Replay(*layers);
   } else if (plan.num_rows() > 0) {
     step_->RunLayers(step->shape, has_pictures ? step : nullptr);
   }

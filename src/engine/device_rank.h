@@ -36,7 +36,9 @@ class DeviceRank {
         ops_(std::move(ops)),
         step_(std::move(step)),
         graphs_(step_.get(), ops_.get()),
-        layer_graphs_(step_.get(), ops_.get()) {}
+        layer_graphs_(step_.get(), ops_.get()),
+        adapted_graphs_(step_.get(), ops_.get(), /*adapters=*/true),
+        adapted_layer_graphs_(step_.get(), ops_.get(), /*adapters=*/true) {}
 
   // Waits, because the device may still use memory that is about to be freed.
   ~DeviceRank() { (void)ops_->Synchronize(); }
@@ -51,10 +53,8 @@ class DeviceRank {
   // Adds the estimated bytes of all graphs to *num_bytes. Captures the largest of each class, over
   // a pool without pages, and drops it.
   Status AddGraphBytes(const GraphSizes& sizes, uint64_t* num_bytes);
-  Status CaptureRows(int32_t num_rows) { return graphs_.Capture(num_rows, &free_.front()); }
-  Status CaptureShape(const StepShape& shape) {
-    return layer_graphs_.Capture(shape, &free_.front());
-  }
+  Status CaptureRows(int32_t num_rows);
+  Status CaptureShape(const StepShape& shape);
   int32_t max_graph_rows() const { return graphs_.max_rows(); }
   int32_t max_graph_tokens() const { return layer_graphs_.max_tokens(); }
 
@@ -79,6 +79,8 @@ class DeviceRank {
   Status Wait() { return ops_->Wait(in_flight_.front().done.get()); }
   // REQUIRES the oldest step to be done.
   std::vector<RowResult> Results() const { return step_->Results(in_flight_.front()); }
+  // Queues the copy of an adapter; null drops it (see DeviceAdapters).
+  Status SetAdapter(AdapterSlot adapter, const model::PackedAdapter* packed);
   // The oldest step is in flight no more.
   void End();
 
@@ -91,6 +93,9 @@ class DeviceRank {
   const std::unique_ptr<DeviceStep> step_;
   DecodeGraphs graphs_;
   LayerGraphs layer_graphs_;
+  // Graphs of steps with rows of adapters, which run more operations. Empty without adapters.
+  DecodeGraphs adapted_graphs_;
+  LayerGraphs adapted_layer_graphs_;
   std::deque<InFlightStep> in_flight_;  // the oldest first
   std::vector<InFlightStep> free_;
 };

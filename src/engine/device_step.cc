@@ -31,6 +31,10 @@ void CopyTo(std::byte* to, const std::vector<T>& from) {
   if (!from.empty()) std::memcpy(to, from.data(), from.size() * sizeof(T));
 }
 
+int32_t TokensWithPadding(const BatchPlan& plan, StepPadding padding) {
+  return std::max({plan.num_tokens(), padding.rows, padding.tokens});
+}
+
 template <typename T>
 T* At(std::byte* memory, size_t offset) {
   return reinterpret_cast<T*>(memory + offset);
@@ -49,8 +53,7 @@ std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits, bool has_win
   const auto in_flight = static_cast<uint64_t>(limits.max_in_flight);
   // Bytes of a step that scores all of its tokens, with the half more that TakeMeta takes.
   const uint64_t scored_bytes = tokens * kScoredTokenBytes * 3 / 2;
-  const uint64_t picture_bytes =
-      (limits.extras & kHasInputs) == 0 ? 0 : tokens * kPictureTokenBytes;
+  const uint64_t picture_bytes = !ReadsPictures(limits) ? 0 : tokens * kPictureTokenBytes;
   const uint64_t step_bytes =
       layout.front_bytes + kTailBytes + picture_bytes + results.top_logprobs_bytes + scored_bytes;
   // The arrays of pictures have twice 4 bytes for each token, and a position.
@@ -70,6 +73,7 @@ Result<std::unique_ptr<DeviceStep>> DeviceStep::Make(const ModelList& models,
                                                        std::move(model), plan.limits, ops));
   std::unique_ptr<DeviceStep> step(new DeviceStep(std::move(state), ops));
   MINISGL_RETURN_IF_ERROR(step->TakeArrays());
+  MINISGL_RETURN_IF_ERROR(step->TakeAdapters(models, files));
   MINISGL_RETURN_IF_ERROR(step->TakePictureArrays(models, plan, rank.count));
   MINISGL_ASSIGN_OR_RETURN(step->drafter_,
                            DeviceDrafter::Make(models, step->state_.get(), step->counts_.data(),
@@ -110,7 +114,8 @@ Status DeviceStep::TakeArrays() {
 Result<InFlightStep> DeviceStep::MakeInFlightStep() {
   InFlightStep step;
   const size_t picture_bytes =
-      has_pictures() ? static_cast<size_t>(limits().max_step_tokens) * kPictureTokenBytes : 0;
+      !ReadsPictures(limits()) ? 0
+                               : static_cast<size_t>(limits().max_step_tokens) * kPictureTokenBytes;
   MINISGL_RETURN_IF_ERROR(TakeMeta(layout_.front_bytes + kTailBytes + picture_bytes, &step));
   MINISGL_ASSIGN_OR_RETURN(step.results, ops_->AllocateHost(result_layout_.bytes));
   MINISGL_ASSIGN_OR_RETURN(step.device_top_logprobs,
@@ -139,8 +144,9 @@ Status DeviceStep::Upload(InFlightStep* step, StepPadding padding) {
   static const BatchPlan kNoRows{.row_begin = {0}};
   const BatchPlan& plan = step->plan == nullptr ? kNoRows : *step->plan;
   places_.List(plan, padding.rows, limits().max_running_requests);
-  SetShape(plan, padding.rows, step);
-  step->front_bytes = UsedFrontBytes(layout_, plan.state_segments.size());
+  SetShape(plan, padding, step);
+  const int32_t slot_tokens = step->shape.has_adapters ? TokensWithPadding(plan, padding) : 0;
+  step->front_bytes = UsedFrontBytes(layout_, plan.state_segments.size(), slot_tokens);
   step->tail = MakeTail(plan, padding, step->front_bytes);
   const StepTail& tail = step->tail;
   if (tail.results_end > step->meta_bytes) {
@@ -156,6 +162,7 @@ Status DeviceStep::Upload(InFlightStep* step, StepPadding padding) {
   *At<HostResults>(meta, layout_.host_results) = {
       .sampled = At<DeviceToken>(results, result_layout_.sampled),
       .num_accepted = At<int32_t>(results, result_layout_.num_accepted)};
+  if (slot_tokens > 0) FillTokenSlots(plan, slot_tokens, meta);
   FillPlaces(tail, meta);
   FillScored(plan, tail, meta);
   FillSpans(plan, meta);
@@ -184,7 +191,7 @@ StepTail DeviceStep::MakeTail(const BatchPlan& plan, StepPadding padding, size_t
                              state_->config().picture_attention != PictureAttention::kCausal;
   return StepTail(plan, begin, front ? 0 : std::ssize(places_.bias_ids),
                   front ? 0 : std::ssize(places_.banned_ids), places_.num_scored_ranks(),
-                  has_positions ? std::max({plan.num_tokens(), padding.rows, padding.tokens}) : 0,
+                  has_positions ? TokensWithPadding(plan, padding) : 0,
                   sees_pictures ? plan.num_tokens() : 0);
 }
 
@@ -212,12 +219,14 @@ StepShape DeviceStep::ShapeOf(const BatchPlan& plan) const {
   return shape;
 }
 
-void DeviceStep::SetShape(const BatchPlan& plan, int32_t padded_rows, InFlightStep* step) const {
+void DeviceStep::SetShape(const BatchPlan& plan, StepPadding padding, InFlightStep* step) const {
+  const int32_t padded_rows = padding.rows;
   step->shape = ShapeOf(plan);
   step->shape.num_places = places_.num_places();
   if (padded_rows > plan.num_rows()) {
     step->shape = {padded_rows, padded_rows, padded_rows, padded_rows};
   }
+  step->shape.has_adapters = padding.adapters || !plan.extras.adapters.empty();
   step->wants_top_logprobs = places_.wants_top_logprobs();
   step->samples_first_tokens = places_.AreFirstTokens();
   step->needs_no_tail = BiasFitsFront();
@@ -380,7 +389,8 @@ void DeviceStep::RunLayers(const StepShape& shape, const InFlightStep* pictures)
                         .kv_len = kv_len,
                         .window_slots = window_slots_.data(),
                         .state_segments = StateSegmentsOf(shape),
-                        .rope_positions = rope_positions_.data()};
+                        .rope_positions = rope_positions_.data(),
+                        .slot_of = TokenSlots(shape)};
   if (pictures != nullptr) SetPictures(*pictures, &input);
   state_->RunLayers(input);
 }
@@ -437,7 +447,8 @@ void DeviceStep::SampleAndAccept(const InFlightStep& step) {
   const StepTables& tables = state_->tables();
   const int32_t* const places = Meta<int32_t>(layout_.logit_tokens);
   float* const logits =
-      state_->Logits({.logit_tokens = step.samples_first_tokens ? nullptr : places,
+      state_->Logits({.slot_of = TokenSlots(shape),
+                      .logit_tokens = step.samples_first_tokens ? nullptr : places,
                       .num_logit_tokens = shape.num_places});
   // Biased and banned tokens that the front has no room for are in the tail.
   const auto* bias_ids = Meta<int32_t>(layout_.bias_ids);
@@ -481,7 +492,8 @@ void DeviceStep::RunScored(const InFlightStep& step) {
   for (int32_t begin = 0; begin < tail.num_scored; begin += layout_.max_places) {
     const int32_t count = std::min(layout_.max_places, tail.num_scored - begin);
     float* const logits =
-        state_->Logits({.logit_tokens = InStep<int32_t>(step, tail.scored_tokens) + begin,
+        state_->Logits({.slot_of = TokenSlots(step.shape),
+                        .logit_tokens = InStep<int32_t>(step, tail.scored_tokens) + begin,
                         .num_logit_tokens = count});
     ops_->SamplePlaces({.logits = logits,
                         .num_places = count,

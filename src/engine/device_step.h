@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/device_adapters.h"
 #include "engine/device_drafter.h"
 #include "engine/device_encoder.h"
 #include "engine/device_places.h"
@@ -36,13 +37,15 @@ struct StepShape {
   int32_t num_tokens = 0;
   int32_t num_places = 0;
   RowsKnown rows_known = RowsKnown::kExactly;
+  bool has_adapters = false;  // rows may have one
   bool operator==(const StepShape&) const = default;
 };
 
 // What a step is padded with to the size of its graph. One of both at most; 0: nothing.
 struct StepPadding {
-  int32_t rows = 0;    // decode rows of the dummy, each with a place, up to so many rows
-  int32_t tokens = 0;  // one row of the dummy, without a place, up to so many tokens
+  int32_t rows = 0;       // decode rows of the dummy, each with a place, up to so many rows
+  int32_t tokens = 0;     // one row of the dummy, without a place, up to so many tokens
+  bool adapters = false;  // it runs as a step with adapters
 };
 
 // A step that is queued: its memory on the host and on the device, and the event that ends it.
@@ -91,6 +94,8 @@ class DeviceStep {
   const KvStorage& kv() const { return state_->kv(); }
   const StateStorage& states() const { return state_->states(); }
   Result<InFlightStep> MakeInFlightStep();
+  // Null if the list has no adapters.
+  DeviceAdapters* adapters() const { return adapters_.get(); }
 
   // True if one graph can run all of `plan`: every row has one token and samples, without a mask.
   bool IsPlainDecode(const BatchPlan& plan) const;
@@ -144,15 +149,17 @@ class DeviceStep {
   DeviceStep(std::unique_ptr<StepState> state, DeviceOps* ops);
   Status TakeArrays();
   Status TakePictureArrays(const ModelList& models, const MemoryPlan& plan, int32_t num_ranks);
+  Status TakeAdapters(const ModelList& models, const ModelFiles& files);
   // Takes `num_bytes` on the host and on the device, which are then *size.
   Status TakeRoom(size_t num_bytes, std::shared_ptr<void>* host, DeviceArray<std::byte>* device,
                   size_t* size);
   Status TakeMeta(size_t num_bytes, InFlightStep* step);
   Status TakeMasks(size_t num_bytes, InFlightStep* step);
-  void SetShape(const BatchPlan& plan, int32_t padded_rows, InFlightStep* step) const;
+  void SetShape(const BatchPlan& plan, StepPadding padding, InFlightStep* step) const;
   bool BiasFitsFront() const;
   void FillRows(const BatchPlan& plan, StepPadding padding, std::byte* meta) const;
   void FillPaddingTokens(const BatchPlan& plan, int32_t num_tokens, std::byte* meta) const;
+  void FillTokenSlots(const BatchPlan& plan, int32_t num_tokens, std::byte* meta) const;
   void FillPlaces(const StepTail& tail, std::byte* meta) const;
   void FillSpans(const BatchPlan& plan, std::byte* meta) const;
   void FillGroups(const BatchPlan& plan, const StepShape& shape, std::byte* meta);
@@ -169,11 +176,13 @@ class DeviceStep {
   bool FeedsDrafter(const InFlightStep& step) const {
     return drafter_ != nullptr && step.plan != nullptr && !step.plan->extras.hidden.empty();
   }
-  // True if the step may read pictures.
-  bool has_pictures() const { return (limits().extras & kHasInputs) != 0; }
   void PrepareTokens(const StepShape& shape, const int32_t* page_table, int64_t* slots);
   void PlanAttention(const StepShape& shape, const PlannedHeads& planned);
   StateSegments StateSegmentsOf(const StepShape& shape) const;
+  // ForwardInput::slot_of
+  const int32_t* TokenSlots(const StepShape& shape) const {
+    return shape.has_adapters ? Meta<int32_t>(layout_.token_slots) : nullptr;
+  }
   // In the front that graphs read.
   template <typename T>
   T* Meta(size_t offset) const {
@@ -196,6 +205,7 @@ class DeviceStep {
   const ResultLayout result_layout_;
   DeviceOps* const ops_;
   const std::unique_ptr<StepState> state_;
+  std::unique_ptr<DeviceAdapters> adapters_;  // in slots that the state's decoder reads
   std::function<Status()> quiet_ = [] { return Status(); };
   PrefixGrouper grouper_;
   bool groups_rows_ = false;           // with a shared prefix: some layer has no window

@@ -50,10 +50,13 @@ std::vector<StepShape> LayerGraphShapes(int32_t max_tokens, int32_t max_rows) {
   return shapes;
 }
 
-Status LayerGraphs::Capture(const StepShape& shape, InFlightStep* padding) {
+Status LayerGraphs::Capture(const StepShape& wanted, InFlightStep* padding) {
+  StepShape shape = wanted;
+  shape.has_adapters = adapters_;
   MINISGL_CHECK(shape.num_tokens >= max_tokens(), "a graph of {} tokens after one of {}",
                 shape.num_tokens, max_tokens());
-  MINISGL_RETURN_IF_ERROR(step_->Upload(padding, {.tokens = shape.num_tokens}));
+  MINISGL_RETURN_IF_ERROR(
+      step_->Upload(padding, {.tokens = shape.num_tokens, .adapters = adapters_}));
   step_->RunLayers(shape);
   MINISGL_RETURN_IF_ERROR(ops_->Synchronize());
   MINISGL_RETURN_IF_ERROR(ops_->BeginCapture());

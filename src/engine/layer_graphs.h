@@ -35,7 +35,9 @@ std::vector<StepShape> LayerGraphShapes(int32_t max_tokens, int32_t max_rows);
 
 class LayerGraphs {
  public:
-  LayerGraphs(DeviceStep* step, DeviceOps* ops) : step_(step), ops_(ops) {}
+  // `adapters`: of steps with rows of adapters.
+  LayerGraphs(DeviceStep* step, DeviceOps* ops, bool adapters = false)
+      : step_(step), ops_(ops), adapters_(adapters) {}
 
   // Captures a graph of `shape`. Runs the layers once before, so that nothing is initialised during
   // the capture. An error keeps the existing graphs. REQUIRES a shape of LayerGraphShapes, no
@@ -57,6 +59,7 @@ class LayerGraphs {
   };
   DeviceStep* const step_;
   DeviceOps* const ops_;
+  const bool adapters_;
   std::vector<Graph> graphs_;  // in ascending order of their tokens
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/decode_graphs.h"
+#include "engine/device_adapters.h"
 #include "engine/device_drafter.h"
 #include "engine/device_encoder.h"
 #include "engine/device_step.h"
@@ -51,7 +52,7 @@ uint64_t GraphBytes(const PlanOptions& options, const EngineLimits& limits) {
   const int32_t max_tokens = LayerGraphTokensMax(options.graph_max_tokens, limits);
   const size_t count = GraphBatchSizes(std::min(options.graph_max_rows, max_rows)).size() +
                        LayerGraphShapes(max_tokens, max_rows + 1).size();
-  return count * kGraphBytes;
+  return count * (limits.num_adapters > 0 ? 2 : 1) * kGraphBytes;
 }
 
 // What a model needs apart from pages, on one or on all ranks.
@@ -139,8 +140,13 @@ std::optional<uint64_t> DeviceBytes(const ModelList& models, const PlanOptions& 
                                           DeviceLimitsOf(models, {0, options.num_ranks}, limits)));
 }
 
-// Bytes of the largest adapters that may be loaded at once, on all ranks.
-std::optional<uint64_t> AdapterBytesOf(const ModelList& models, const PlanOptions& options) {
+// Bytes of the largest adapters that may be loaded at once, on all ranks; of several devices, on
+// each.
+std::optional<uint64_t> AdapterBytesOf(const ModelList& models, const PlanOptions& options,
+                                       const EngineLimits& limits) {
+  if (options.device != nullptr) {
+    return DeviceAdapters::CountBytes(models, limits.max_step_tokens, MaxPlaces(limits));
+  }
   std::vector<uint64_t> bytes;
   for (const auto& adapter : models.adapters()) {
     bytes.push_back(AdapterBytes(models.target(), *adapter));
@@ -283,11 +289,11 @@ std::optional<Needs> CountNeeds(const ModelList& models, const PlanOptions& opti
   if (!kv) return std::nullopt;
   needs.kv = *kv;
   needs.graph_bytes = GraphBytes(options, limits);
-  workspaces.insert(
-      workspaces.end(),
-      {TableBytes(options, max_seq_len, kv->window() > 0),
-       DeviceBytes(models, options, max_seq_len, kv->window() > 0), PictureBytes(models, options),
-       DrafterBytes(models, options, limits), AdapterBytesOf(models, options), needs.graph_bytes});
+  workspaces.insert(workspaces.end(),
+                    {TableBytes(options, max_seq_len, kv->window() > 0),
+                     DeviceBytes(models, options, max_seq_len, kv->window() > 0),
+                     PictureBytes(models, options), DrafterBytes(models, options, limits),
+                     AdapterBytesOf(models, options, limits), needs.graph_bytes});
   const auto weight_bytes = SumOf(weights), workspace_bytes = SumOf(workspaces);
   if (!weight_bytes || !workspace_bytes) return std::nullopt;
   needs.weight_bytes = *weight_bytes;

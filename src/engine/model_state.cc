@@ -25,7 +25,8 @@ Result<std::unique_ptr<ModelState>> ModelState::Make(const ModelList& models,
                          .rank = rank,
                          .logits_on_all_ranks = ops->GathersOnAllRanks(),
                          .kept_layers = models.KeptLayers(),
-                         .takes_adapters = !models.adapters().empty()};
+                         .takes_adapters = !models.adapters().empty(),
+                         .adapters = models.adapters()};
   state->kv_dtype_ = KvDType(options.activation_dtype, plan.weight_format.dtype);
   MINISGL_ASSIGN_OR_RETURN(state->decoder_, Decoder::Load(models.target(), files[0], options, ops));
   options.takes_adapters = false;  // a model beside the target runs without
@@ -50,7 +51,8 @@ Result<std::unique_ptr<ModelState>> ModelState::Make(const ModelList& models,
 }
 
 Status ModelState::LoadAdapters(const ModelList& models, const Checkpoint& checkpoint) {
-  if (!models.loads_all_adapters()) return Status();
+  // A device's slots are filled by DeviceAdapters.
+  if (!models.loads_all_adapters() || ops_->HasAdapterSlots()) return Status();
   AdapterSlot slot = 0;
   for (const auto& adapter : models.adapters()) {
     MINISGL_ASSIGN_OR_RETURN(auto packed, decoder_->adapters()->Pack(adapter, checkpoint));

@@ -50,6 +50,10 @@ StepLayout::StepLayout(const EngineLimits& limits)
   if (num_spans > 0) span_of_row = next.Take<int32_t>(rows + 1);
   spans = next.next();
   if (num_spans > 0) next.Take<StateSpan>(num_spans + 1);
+  token_slots = next.next();
+  if (limits.num_adapters > 0) {
+    next.Take<int32_t>(static_cast<size_t>(limits.max_step_tokens));
+  }
   front_bytes = next.next();
 }
 

@@ -44,14 +44,20 @@ struct StepLayout {
   size_t bias_values = 0;    // f32 [kBiasMax]
   size_t banned_ids = 0;     // i32 [kBiasMax]
   size_t span_of_row = 0;    // i32 [max_rows + 1] if there are states
-  // StateSpan [MaxStateSpans + 1]. The last, because a step needs few of them: what is after its
-  // own is not copied.
+  // StateSpan [MaxStateSpans + 1]. Near the end, because a step needs few of them: what is after
+  // its own is not copied.
   size_t spans = 0;
+  size_t token_slots = 0;  // i32 [max_step_tokens] if there are adapters
   size_t front_bytes = 0;  // size of all above
 };
 
-// Bytes of the front that a step with `num_spans` state segments uses.
-inline size_t UsedFrontBytes(const StepLayout& layout, size_t num_spans) {
+// Bytes of the front that a step with `num_spans` state segments uses. `slot_tokens`: its tokens,
+// if there are rows with adapters.
+inline size_t UsedFrontBytes(const StepLayout& layout, size_t num_spans, int32_t slot_tokens = 0) {
+  if (slot_tokens > 0) {
+    const size_t bytes = static_cast<size_t>(slot_tokens) * sizeof(int32_t);
+    return layout.token_slots + (bytes + 15) / 16 * 16;
+  }
   return std::min(layout.front_bytes, layout.spans + (num_spans + 1) * sizeof(StateSpan));
 }
 

@@ -36,22 +36,25 @@ std::shared_ptr<const BatchPlan> PaddingPlan(int32_t num_tokens, int32_t padding
 
 Status WarmUp(int32_t decode_rows, DeviceStep* step, InFlightStep* in_flight, DeviceOps* ops) {
   const EngineLimits& limits = step->limits();
-  MINISGL_RETURN_IF_ERROR(step->Upload(in_flight, {.rows = decode_rows}));
-  step->Run(*in_flight);
-  MINISGL_RETURN_IF_ERROR(ops->Synchronize());
   const int32_t most = std::min(limits.max_step_tokens, limits.max_seq_len - 1);
-  int32_t last = 0;
-  for (const int32_t num_tokens : kExtendTokens) {
-    const int32_t tokens = std::min(num_tokens, most);
-    if (tokens <= last) break;
-    last = tokens;
-    in_flight->plan = PaddingPlan(tokens, limits.max_running_requests);
-    MINISGL_RETURN_IF_ERROR(step->Upload(in_flight, {}));
+  for (const bool adapters : {false, true}) {
+    if (adapters && step->adapters() == nullptr) break;
+    MINISGL_RETURN_IF_ERROR(step->Upload(in_flight, {.rows = decode_rows, .adapters = adapters}));
     step->Run(*in_flight);
-    step->Download(in_flight);
     MINISGL_RETURN_IF_ERROR(ops->Synchronize());
+    int32_t last = 0;
+    for (const int32_t num_tokens : kExtendTokens) {
+      const int32_t tokens = std::min(num_tokens, most);
+      if (tokens <= last) break;
+      last = tokens;
+      in_flight->plan = PaddingPlan(tokens, limits.max_running_requests);
+      MINISGL_RETURN_IF_ERROR(step->Upload(in_flight, {.adapters = adapters}));
+      step->Run(*in_flight);
+      step->Download(in_flight);
+      MINISGL_RETURN_IF_ERROR(ops->Synchronize());
+    }
+    in_flight->plan.reset();
   }
-  in_flight->plan.reset();
   return Status();
 }
 

@@ -18,6 +18,8 @@ namespace {
 constexpr size_t kFileNameBytesMax = 1024, kPartBytesMax = 255, kPartsMax = 16;
 constexpr size_t kCommitDigits = 40;
 constexpr size_t kRepositoryNameBytesMax = 96;  // the hub's own limit
+constexpr std::string_view kAdapterConfig = "adapter_config.json";
+constexpr std::string_view kAdapterTensors = "adapter_model.safetensors";
 constexpr std::string_view kSafetensors = ".safetensors";
 constexpr const char* kSingleFile = "model.safetensors";
 
@@ -74,8 +76,19 @@ bool IsOfModule(std::string_view name) {
   return num_digits > 0 && num_digits < parts[0].size() && parts[0][num_digits] == '_';
 }
 
+// The files of an adapter in a repository without a model; empty if it has none.
+std::vector<RepositoryFile> AdapterFiles(const std::vector<RepositoryFile>& files) {
+  std::vector<RepositoryFile> chosen;
+  if (IsListed(files, "config.json") || !IsListed(files, kAdapterConfig)) return chosen;
+  for (const RepositoryFile& file : files) {
+    if (file.name == kAdapterConfig || file.name == kAdapterTensors) chosen.push_back(file);
+  }
+  return chosen;
+}
+
 // The files in the repository's own folder that a model needs, and in those of its modules.
 std::vector<RepositoryFile> ModelFiles(const std::vector<RepositoryFile>& files) {
+  if (auto adapter = AdapterFiles(files); !adapter.empty()) return adapter;
   const bool is_single = IsListed(files, kSingleFile);
   const bool has_modules = IsListed(files, "modules.json");
   std::vector<RepositoryFile> chosen;

@@ -44,8 +44,9 @@ Status CheckFileName(const std::string& name);
 // The files that match one of the patterns, whose "*" and "?" match any character. Without
 // patterns those that a model needs: the configuration, the tokenizer and its template, and the
 // weights as safetensors, each once: model.safetensors, or the index (whose shards KeepShards
-// chooses later), or all of them. kNoInput if no file is chosen, or no weights without patterns.
-// kBadInput if the name of a chosen one fails CheckFileName.
+// chooses later), or all of them. Of a repository with adapter_config.json and no config.json they
+// are that and adapter_model.safetensors. kNoInput if no file is chosen, or no weights without
+// patterns. kBadInput if the name of a chosen one fails CheckFileName.
 Result<std::vector<RepositoryFile>> ChooseFiles(const std::vector<RepositoryFile>& files,
                                                 const std::vector<std::string>& patterns);
 

@@ -5,12 +5,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "minisgl/base/folder.h"
+#include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/gguf/gguf_file.h"
 #include "minisgl/model/adapters.h"
 #include "minisgl/weights/adapter.h"
+#include "minisgl/weights/find_model_dir.h"
 
 namespace minisgl::load {
 namespace {
@@ -29,28 +33,49 @@ std::string LastPart(std::string path) {
   return path.substr(path.rfind('/') + 1);
 }
 
+// The name of an adapter that is given none: its folder's, or its file's without the ending.
+std::string NameOf(const std::string& path) {
+  const std::string name = LastPart(path);
+  return IsGgufFile(path) ? name.substr(0, name.rfind('.')) : name;
+}
+
 // An equals sign after a slash is part of a path.
 size_t NameEnd(const std::string& text) {
   const size_t equals = text.find('=');
   return equals > text.find('/') ? std::string::npos : equals;
 }
 
+bool Exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+// The path itself, or the snapshot of OWNER/NAME[@REVISION] in the hub cache.
+Result<std::string> FindAdapter(const std::string& text) {
+  return Exists(text) || !IsHubModel(text) ? text : FindHubSnapshot(text);
+}
+
 // The adapters that one --adapter names: one folder, or each folder of it.
 Result<std::vector<Place>> PlacesOf(const std::string& text) {
   const size_t end = NameEnd(text);
   if (end != std::string::npos) {
-    return std::vector<Place>{{text.substr(0, end), text.substr(end + 1)}};
+    MINISGL_ASSIGN_OR_RETURN(std::string dir, FindAdapter(text.substr(end + 1)));
+    return std::vector<Place>{{text.substr(0, end), std::move(dir)}};
   }
-  if (IsAdapterDir(text)) return std::vector<Place>{{LastPart(text), text}};
+  if (!Exists(text) && IsHubModel(text)) {
+    MINISGL_ASSIGN_OR_RETURN(std::string dir, FindAdapter(text));
+    return std::vector<Place>{{LastPart(text.substr(0, text.find('@'))), std::move(dir)}};
+  }
+  if (IsAdapterDir(text)) return std::vector<Place>{{NameOf(text), text}};
   std::vector<Place> places;
   for (const std::string& name : NamesIn(text)) {
     std::string dir = (fs::path(text) / name).string();
-    if (IsAdapterDir(dir)) places.push_back({name, std::move(dir)});
+    if (IsAdapterDir(dir)) places.push_back({NameOf(dir), std::move(dir)});
   }
   if (!places.empty()) return places;
   return MakeStatus(StatusCode::kNoInput,
                     "--adapter {}: there is no adapter_config.json, neither there nor in a folder "
-                    "of it",
+                    "of it, and no GGUF file",
                     Visible(text, 400));
 }
 
@@ -100,7 +125,8 @@ std::string CheckAdapterOption(const std::string& text) {
   const size_t end = NameEnd(text);
   const bool is_half = end != std::string::npos && (end == 0 || end + 1 == text.size());
   if (!text.empty() && !is_half) return "";
-  return fmt::format("must be NAME=DIR, or a folder (found {})", Visible(text));
+  return fmt::format("must be NAME=DIR, a folder, a GGUF file or OWNER/NAME (found {})",
+                     Visible(text));
 }
 
 Result<std::shared_ptr<const AdapterNames>> LoadAdapterNames(const ModelOptions& options,
@@ -165,6 +191,17 @@ Status CheckFits(const ModelConfig& config, const Adapter& adapter) {
   return CheckAdapterFits(config, adapter);
 }
 
+std::string LackedText(const ModelConfig& config, const Adapter& adapter) {
+  constexpr size_t kNamedMax = 4;
+  const std::vector<std::string> lacked = LackedModules(config, adapter);
+  std::string text;
+  for (size_t i = 0; i < std::min(lacked.size(), kNamedMax); ++i) {
+    text += (i == 0 ? "" : ", ") + Visible(lacked[i], 200);
+  }
+  if (lacked.size() > kNamedMax) text += fmt::format(" and {} more", lacked.size() - kNamedMax);
+  return text;
+}
+
 void SetAdapter(const NamedAdapter& adapter, Prompt* prompt) {
   auto extras = prompt->extras == nullptr ? std::make_shared<RowExtras>()
                                           : std::make_shared<RowExtras>(*prompt->extras);
@@ -179,7 +216,8 @@ Result<std::shared_ptr<const Adapter>> LoadMergedAdapter(const ModelOptions& opt
     return UsageError(
         "--merge-adapter and --adapter exclude each other: adapters are of the model without one");
   }
-  return LoadAdapter(options.merge_adapter);
+  MINISGL_ASSIGN_OR_RETURN(const std::string dir, FindAdapter(options.merge_adapter));
+  return LoadAdapter(dir);
 }
 
 Status SetMergedConfig(const TextModel& text, ModelConfig* config) {
@@ -188,13 +226,30 @@ Status SetMergedConfig(const TextModel& text, ModelConfig* config) {
   return Status();
 }
 
+namespace {
+
+void WarnOfLacked(const ModelConfig& config, const std::string& name, const Adapter& adapter) {
+  const std::string lacked = LackedText(config, adapter);
+  if (lacked.empty()) return;
+  Log(LogLevel::kWarning,
+      fmt::format("{}: {} has no tensors of modules that its configuration names, where it answers "
+                  "as the model alone: {}",
+                  Visible(name, 200), Visible(adapter.dir, 400), lacked));
+}
+
+}  // namespace
+
 Status AddAdapters(const TextModel& text, int32_t max_loaded, ModelList* models) {
   models->SetMerged(text.merged_adapter);
+  if (text.merged_adapter != nullptr) {
+    WarnOfLacked(models->target(), "the adapter that is folded in", *text.merged_adapter);
+  }
   const AdapterNames* const names = text.adapters.get();
   if (names == nullptr) return Status();
   std::vector<std::shared_ptr<const Adapter>> adapters;
   for (const NamedAdapter& adapter : names->list) {
     MINISGL_RETURN_IF_ERROR(CheckAdapterFits(models->target(), *adapter.files));
+    WarnOfLacked(models->target(), adapter.name, *adapter.files);
     const auto slot = static_cast<size_t>(adapter.slot);
     if (slot >= adapters.size()) adapters.resize(slot + 1);
     adapters[slot] = adapter.files;

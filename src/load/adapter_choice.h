@@ -30,6 +30,9 @@ std::string ChangesText(const Adapter& adapter);
 // Errors of CheckAdapterFits (minisgl/model/adapters.h).
 Status CheckFits(const ModelConfig& config, const Adapter& adapter);
 
+// Names of the modules that the adapter lacks (LackedModules), a few and their number; "": none.
+std::string LackedText(const ModelConfig& config, const Adapter& adapter);
+
 // Has the prompt go through the adapter. Its tokens share keys and values with those of prompts
 // that have an equal one alone.
 void SetAdapter(const NamedAdapter& adapter, Prompt* prompt);

@@ -251,12 +251,6 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelList& model
     device.fallback = reason;
     return device;
   }
-  if (!models.adapters().empty()) {
-    const std::string reason = "adapters run on the CPU alone";
-    if (!automatic) return UsageError("--device cuda: {}; use --device cpu", reason);
-    device.fallback = reason;
-    return device;
-  }
   auto profile =
       options.profile_kernels ? std::make_shared<KernelProfile>(NumRanks(options)) : nullptr;
   const Status opened = OpenCuda(options, models, profile, &device);

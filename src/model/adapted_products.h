@@ -2,10 +2,9 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "minisgl/model/decoder.h"
-#include "model/adapter_ops.h"
+#include "model/model_weights.h"
 
 namespace minisgl::model {
 
@@ -15,26 +14,13 @@ struct WholeModel {
   const Checkpoint& checkpoint;
 };
 
-class AdaptedProducts final : public DecoderAdapters {
+class AdaptedProducts : public DecoderAdapters {
  public:
-  // `weights`: of the decoder, which outlives this.
-  AdaptedProducts(const WholeModel& whole, const Rank& rank, const ModelWeights& weights, Ops* ops);
-
-  Ops* ops() { return &adapter_ops_; }
-  void BeginTokens(const ForwardInput& input) { adapter_ops_.BeginTokens(input.adapters); }
-  void BeginRows(const ForwardInput& input) {
-    adapter_ops_.BeginRows(input.logit_tokens, input.num_logit_tokens);
-  }
-
-  Result<std::shared_ptr<const PackedAdapter>> Pack(std::shared_ptr<const Adapter> adapter,
-                                                    const Checkpoint& checkpoint) const override;
-  void Set(AdapterSlot slot, std::shared_ptr<const PackedAdapter> adapter) override;
-
- private:
-  const ModelConfig config_;
-  const Rank rank_;
-  Ops* const device_ops_;
-  AdapterOps adapter_ops_;
+  // The operations that the decoder runs.
+  virtual Ops* ops() = 0;
+  // Before the layers, and before the output head.
+  virtual void BeginTokens(const ForwardInput& input) = 0;
+  virtual void BeginRows(const ForwardInput& input) = 0;
 };
 
 // Null unless options.takes_adapters.

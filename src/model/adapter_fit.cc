@@ -11,6 +11,7 @@
 #include "minisgl/adapter_params.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/model/adapters.h"
+#include "weights/gguf_adapter.h"
 
 namespace minisgl::model {
 namespace {
@@ -66,6 +67,7 @@ bool IsAdapted(Role role) {
     case Role::kQueryDown:
     case Role::kQueryUp:
     case Role::kLatent:
+    case Role::kLatentUp:
     case Role::kAttentionOutput:
     case Role::kAttentionGate:
     case Role::kGateUp:
@@ -102,7 +104,7 @@ bool IsAdapted(Role role) {
 class Fitter {
  public:
   Fitter(const ModelConfig& config, const Adapter& adapter)
-      : config_(config), dir_(Visible(adapter.dir, 400)) {
+      : config_(config), dir_(Visible(adapter.dir, 400)), gguf_(adapter.gguf_architecture) {
     List(weights::ModelTensors(config));
     if (config.tie_word_embeddings && !config.is_encoder) {
       Add({.role = Role::kHead, .name = weights::HeadNamesOf(config).head, .dims = {"V", "D"}});
@@ -119,6 +121,25 @@ class Fitter {
     return std::move(fitted_);
   }
 
+  // See LackedModules.
+  std::vector<std::string> Lacked(const Adapter& adapter) const {
+    std::set<std::string> changed;
+    for (const AdapterChange& change : adapter.changes) changed.insert(Plain(change.module));
+    std::vector<std::string> targets, lacked;
+    for (const std::string& target : adapter.targets) targets.push_back(Plain(target));
+    for (const auto& [name, spec] : modules_) {
+      // Experts and what chooses them are parameters in most versions, which names do not fit.
+      const bool is_linear = IsAdapted(spec.role) && !OfExpert(spec.role) && spec.layer >= 0 &&
+                             spec.role != Role::kRouter && spec.role != Role::kSharedShare;
+      if (!is_linear || changed.contains(name)) continue;
+      const auto is_it = [&](const std::string& target) {
+        return name == target || name.ends_with("." + target);
+      };
+      if (std::any_of(targets.begin(), targets.end(), is_it)) lacked.push_back(name);
+    }
+    return lacked;
+  }
+
  private:
   void List(std::vector<TensorSpec> specs) {
     for (TensorSpec& spec : specs) Add(std::move(spec));
@@ -126,6 +147,11 @@ class Fitter {
 
   // Tensors that are neither a matrix nor a bias are kept to be named in errors.
   void Add(TensorSpec spec) {
+    if (!gguf_.empty()) {
+      std::string module = weights::GgufModuleOf(gguf_, spec);
+      if (!module.empty()) modules_.emplace(std::move(module), std::move(spec));
+      return;
+    }
     std::string_view name = spec.name;
     if (name.ends_with(kBiasEnding)) {
       name.remove_suffix(kBiasEnding.size());
@@ -141,7 +167,8 @@ class Fitter {
   }
 
   Status Fit(const AdapterChange& change) {
-    const std::string name = Plain(change.module);
+    const std::string name = gguf_.empty() ? Plain(change.module) : change.module;
+    if (!gguf_.empty() && change.rank_of_expert > 0) return FitStoredExperts(change);
     if (change.rank_of_expert > 0 && !modules_.contains(name)) return FitExperts(change, name);
     const auto [first, last] = modules_.equal_range(name);
     if (first == last) {
@@ -172,8 +199,22 @@ class Fitter {
           change, "lora_B", change.b, {is_embedding ? sizes.num_in : sizes.num_out, change.rank}));
     }
     MINISGL_RETURN_IF_ERROR(CheckOthers(change, sizes, has_bias));
+    const bool is_else = change.magnitude.data != nullptr || change.weight.data != nullptr ||
+                         change.b_bias.data != nullptr || change.bias.data != nullptr;
+    if (spec.role == Role::kLatentUp && is_else) {
+      return Fails(change, "DoRA, a bias or whole weights of it are not supported");
+    }
     const FittedKey key = {spec.layer, spec.role, spec.index};
-    if (!fitted_.emplace(key, FittedChange{.change = &change}).second) {
+    FittedChange fitted = {.change = &change};
+    if (!gguf_.empty()) {
+      auto rows = weights::GgufRowsOf(gguf_, config_, spec, sizes.num_out);
+      if (!rows)
+        return Fails(change, "an adapter of such a tensor of a GGUF file is not supported");
+      if (!rows->empty()) {
+        fitted.rows = std::make_shared<const std::vector<int64_t>>(*std::move(rows));
+      }
+    }
+    if (!fitted_.emplace(key, fitted).second) {
       return Fails(change, "another module of the adapter is the same one of the model");
     }
     return Status();
@@ -243,6 +284,25 @@ class Fitter {
     return AddExperts(change, found->second.layer, is_down);
   }
 
+  // A tensor with one matrix of each expert, of a GGUF file.
+  Status FitStoredExperts(const AdapterChange& change) {
+    const auto [first, last] = modules_.equal_range(change.module);
+    const int64_t count = config_.experts.num_experts, rank = change.rank_of_expert;
+    if (first == last || count != std::distance(first, last) || !OfExpert(first->second.role)) {
+      return Fails(change, fmt::format("{} has no experts there", config_.architecture));
+    }
+    for (auto found = first; found != last; ++found) {
+      const TensorSpec& spec = found->second;
+      const MatrixSizes sizes = SizesOf(config_, spec);
+      MINISGL_RETURN_IF_ERROR(CheckShape(change, "lora_a", change.a, {count * rank, sizes.num_in}));
+      MINISGL_RETURN_IF_ERROR(
+          CheckShape(change, "lora_b", change.b, {sizes.num_out, count * rank}));
+      const FittedChange fitted = {&change, spec.index, count};
+      fitted_.emplace(FittedKey(spec.layer, spec.role, spec.index), fitted);
+    }
+    return Status();
+  }
+
   static bool OfExpert(Role role) {
     return role == Role::kExpertGateUp || role == Role::kExpertGate || role == Role::kExpertUp ||
            role == Role::kExpertDown;
@@ -278,6 +338,7 @@ class Fitter {
 
   const ModelConfig& config_;
   const std::string dir_;
+  const std::string gguf_;  // Adapter::gguf_architecture
   std::multimap<std::string, TensorSpec> modules_;
   std::set<std::string> biases_;
   FittedChanges fitted_;
@@ -311,22 +372,86 @@ Status CheckAdapterFits(const ModelConfig& config, const Adapter& adapter) {
   return model::FitAdapter(config, adapter).status();
 }
 
+std::vector<std::string> LackedModules(const ModelConfig& config, const Adapter& adapter) {
+  if (adapter.targets.empty()) return {};
+  return model::Fitter(config, adapter).Lacked(adapter);
+}
+
 uint64_t AdapterBytes(const ModelConfig& config, const Adapter& adapter) {
   uint64_t bytes = 0;
   const auto floats = [&](uint64_t count) { bytes += count * sizeof(float); };
   for (const AdapterChange& change : adapter.changes) {
     // Two products may have a module's outputs, each with its own A (gate_in_query).
-    const uint64_t products = config.gate_in_query ? 2 : 1;
+    const bool has_heads = config.latent.rank > 0;
+    const uint64_t products = config.gate_in_query || has_heads ? 2 : 1;
     const auto count_of = [](const TensorView& tensor) {
       return tensor.data == nullptr ? 0 : static_cast<uint64_t>(tensor.num_elements());
     };
     floats(products * (count_of(change.a) + count_of(change.b)));
-    floats(products * static_cast<uint64_t>(change.rank) * kLowRankTile);
+    floats((products + (has_heads ? static_cast<uint64_t>(config.num_heads) : 0)) *
+           static_cast<uint64_t>(change.rank) * kLowRankTile);
     floats(2 * (count_of(change.magnitude) + count_of(change.bias) + count_of(change.b_bias)));
     floats(count_of(change.weight) + count_of(change.token_rows));
     if (change.token_rows.data != nullptr) floats(static_cast<uint64_t>(config.vocab_size));
   }
   return bytes;
+}
+
+AdapterSlotNeeds SlotNeedsOf(const ModelConfig& config, const Adapter& adapter,
+                             int64_t max_step_tokens, int64_t max_logit_rows) {
+  // Products of one layer that several modules share, and the head of a slot.
+  constexpr int64_t kJoined = 4, kSitesOfLayer = 16;
+  int64_t widest = 0;  // outputs of such a product
+  for (int32_t i = 0; i < config.num_layers; ++i) {
+    const LayerShape shape = LayerShapeOf(config, i);
+    const int64_t heads = int64_t{2} * shape.num_heads + int64_t{2} * shape.num_kv_heads;
+    widest = std::max({widest, heads * std::max(shape.head_dim, shape.value_dim),
+                       2 * config.intermediate_size, 2 * config.experts.intermediate_size,
+                       kJoined * config.hidden_size});
+  }
+  const int64_t heads = config.latent.rank > 0 ? int64_t{2} * config.num_heads : 0;
+  const int64_t experts = 2 * config.experts.num_experts;
+  const auto products =
+      static_cast<uint64_t>((config.num_layers + 1) * (kSitesOfLayer + experts + heads) + 2);
+  AdapterSlotNeeds needs = {.slot_bytes = AdapterBytes(config, adapter) +
+                                          products * sizeof(SlotProduct) + sizeof(SlotEmbedding)};
+  int64_t rank = 0, rank_of_expert = 0;
+  uint64_t of_head = 0;
+  for (const AdapterChange& change : adapter.changes) {
+    constexpr uint64_t kPlaces = 16 * 16;  // arrays that are rounded up, and their entries
+    const auto parts =
+        static_cast<uint64_t>(std::max<int64_t>(change.rank_of_expert > 0 ? experts : heads, 1));
+    needs.slot_bytes += parts * (kPlaces + 2 * sizeof(SlotPart) + sizeof(SlotWhole));
+    const bool has_floats = change.magnitude.data != nullptr || change.bias.data != nullptr ||
+                            change.b_bias.data != nullptr || change.weight.data != nullptr;
+    int64_t outputs = widest;
+    for (const TensorView* const view :
+         {&change.magnitude, &change.bias, &change.b_bias, &change.weight}) {
+      if (view->data != nullptr) outputs = std::max(outputs, view->shape[0]);
+    }
+    if (has_floats) needs.slot_bytes += parts * 2 * sizeof(float) * static_cast<uint64_t>(outputs);
+    // Rows of single tokens may be outputs of the head, too: an A, a B and a part of each.
+    if (const auto tokens = static_cast<uint64_t>(change.tokens.size()); tokens > 0) {
+      needs.slot_bytes += sizeof(float) * (static_cast<uint64_t>(change.token_rows.num_elements()) +
+                                           2 * static_cast<uint64_t>(config.vocab_size)) +
+                          tokens * (sizeof(SlotPart) + 2 * kLowRankTile * sizeof(float));
+      of_head = std::max(of_head, tokens);
+    }
+    if (change.rank_of_expert > 0) {
+      rank_of_expert = std::max(rank_of_expert, change.rank_of_expert);
+    } else {
+      rank = std::max(rank, change.rank);
+    }
+  }
+  const auto tokens = static_cast<uint64_t>(max_step_tokens);
+  const auto chosen = static_cast<uint64_t>(std::max<int64_t>(config.experts.num_chosen, 1));
+  // An adapter may name each expert's modules.
+  const uint64_t of_experts =
+      experts == 0 ? 0 : chosen * 2 * static_cast<uint64_t>(std::max(rank, rank_of_expert));
+  needs.inner_floats = std::max(
+      {tokens * static_cast<uint64_t>(std::max(kJoined, heads / 2) * rank), tokens * of_experts,
+       static_cast<uint64_t>(max_logit_rows) * std::max(of_head, static_cast<uint64_t>(rank))});
+  return needs;
 }
 
 std::vector<AdaptedKind> AdaptedKinds(const Adapter& adapter) {
@@ -338,7 +463,7 @@ std::vector<AdaptedKind> AdaptedKinds(const Adapter& adapter) {
     while (!rest.empty()) {
       const std::string_view part = rest.substr(0, rest.find('.'));
       const bool is_number = part.find_first_not_of("0123456789") == std::string_view::npos;
-      if (!is_number && part != "layers")
+      if (!is_number && part != "layers" && part != "blk")
         name += fmt::format("{}{}", name.empty() ? "" : ".", part);
       rest.remove_prefix(std::min(rest.size(), part.size() + 1));
     }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,8 @@ struct FittedChange {
   // outputs begin at `first_out` of the parameter's. Any other: 0 of 1, from 0 on.
   int64_t expert = 0, num_experts = 1;
   int64_t first_out = 0;
+  // Which row of B each output of the matrix has; null: its own.
+  std::shared_ptr<const std::vector<int64_t>> rows = nullptr;
 
   int64_t rank() const { return change->rank / num_experts; }
   // Element `input` of row `k` of A, and B of output `out` of the matrix and rank `k`.
@@ -31,7 +34,8 @@ struct FittedChange {
     return change->a.At((expert * rank() + k) * change->a.shape[1] + input);
   }
   float B(int64_t out, int64_t k) const {
-    return change->b.At((first_out + out) * change->rank + k * num_experts + expert);
+    const int64_t row = rows == nullptr ? out : (*rows)[static_cast<size_t>(out)];
+    return change->b.At((first_out + row) * change->rank + k * num_experts + expert);
   }
 };
 

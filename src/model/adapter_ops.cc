@@ -8,6 +8,17 @@
 
 namespace minisgl::model {
 
+HeadRows RowsOfHeads(const HeadLinearParams& params) {
+  const int64_t num_heads = params.weights->num_experts, copied = params.num_copied;
+  const int64_t x_head = copied + params.weights->num_in;
+  const int64_t out_head = copied + params.weights->num_out;
+  return {.num_tokens = params.num_tokens,
+          .x_token = num_heads * x_head,
+          .x_head = x_head,
+          .out_token = params.out_stride == 0 ? num_heads * out_head : params.out_stride,
+          .out_head = out_head};
+}
+
 AdapterOps::AdapterOps(Ops* ops, const Rank& rank, std::vector<AdapterSite> sites,
                        const Matrix* embedding)
     : ForwardingOps(ops), rank_(rank), sites_(std::move(sites)), embedding_(embedding) {
@@ -187,6 +198,37 @@ void AdapterOps::ListExpertRows(const ExpertLinearParams& params, const Active& 
   visit([&](size_t expert, int32_t row) {
     expert_rows_[static_cast<size_t>(tokens_[expert]++)] = row;
   });
+}
+
+void AdapterOps::HeadLinear(const HeadLinearParams& params) {
+  ops_->HeadLinear(params);
+  const int32_t site = ChangedSite(params.weights);
+  if (site < 0) return;
+  const auto num_tokens = static_cast<int32_t>(params.num_tokens);
+  for (size_t i = 0; i < num_active_; ++i) {
+    const Active& active = active_[i];
+    const auto& products = active.adapter->experts[static_cast<size_t>(site)];
+    if (products.empty()) continue;
+    expert_rows_.clear();
+    for (size_t head = 0; head < products.size(); ++head) {
+      for (const int32_t token : active.rows) {
+        expert_rows_.push_back(static_cast<int32_t>(head) * num_tokens + token);
+      }
+    }
+    groups_.clear();
+    int64_t count = 0;
+    for (size_t head = 0; head < products.size(); ++head) {
+      const size_t rows = active.rows.size();
+      groups_.push_back(
+          {&products[head]->matrices, std::span(expert_rows_).subspan(head * rows, rows)});
+      count += static_cast<int64_t>(rows) * products[head]->matrices.num_ranks;
+    }
+    ops_->LowRank({.x = params.x.At(params.num_copied),
+                   .out = params.out.At(params.num_copied),
+                   .groups = groups_,
+                   .inner = Inner(count),
+                   .heads = RowsOfHeads(params)});
+  }
 }
 
 void AdapterOps::ExpertLinear(const ExpertLinearParams& params) {

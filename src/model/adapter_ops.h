@@ -20,6 +20,9 @@
 
 namespace minisgl::model {
 
+// The rows of such a product, of what is behind the elements that it copies.
+HeadRows RowsOfHeads(const HeadLinearParams& params);
+
 class AdapterOps final : public ForwardingOps {
  public:
   // `ops`: of a host, with LowRank. `embedding`: the decoder's table of the vocabulary.
@@ -39,6 +42,7 @@ class AdapterOps final : public ForwardingOps {
   void FusedLinear(const FusedLinearParams& params) override;
   void Embedding(const EmbeddingParams& params) override;
   void ExpertLinear(const ExpertLinearParams& params) override;
+  void HeadLinear(const HeadLinearParams& params) override;
 
  private:
   // The slot's adapter and its rows of the operations that follow.

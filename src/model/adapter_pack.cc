@@ -45,25 +45,32 @@ class ProductMaker {
     ProductDraft draft;
     int64_t first_out = 0;
     bool is_changed = false;
-    for (const SitePart& part : site.parts) {
-      const auto found = changes_.find({layer_, part.role, expert});
+    for (const SitePart& part : site.PartsOf(expert)) {
+      const auto found = changes_.find({layer_, part.role, site.StoredIndex(expert)});
       if (found != changes_.end()) {
         is_changed = true;
         MINISGL_RETURN_IF_ERROR(AddPart(site, part, found->second, expert, first_out, &draft));
       }
-      first_out += std::ssize(part.outputs);
+      first_out += part.num_out();
     }
     MINISGL_RETURN_IF_ERROR(AddTiedTokens(site, &is_changed, &draft));
     if (!is_changed) return std::unique_ptr<const PackedProduct>();
-    return Finish(site.num_in(), site.num_out(), std::move(draft));
+    if (!site.by_heads) return Finish(site.num_in(), site.num_out(), std::move(draft));
+    // One of the two matrices is that of all heads.
+    if (expert == 0) shared_ = DeviceArray<std::byte>();
+    return Finish(site.num_in(), site.num_out(), std::move(draft),
+                  site.parts[0].is_turned ? HeadsShare::kB : HeadsShare::kA);
   }
 
+  enum class HeadsShare : uint8_t { kNothing, kA, kB };
+
   Result<std::unique_ptr<const PackedProduct>> Finish(int64_t num_in, int64_t num_out,
-                                                      ProductDraft draft) {
+                                                      ProductDraft draft,
+                                                      HeadsShare share = HeadsShare::kNothing) {
     auto product = std::make_unique<PackedProduct>();
     const DType dtype = draft.is_bf16 && draft.factor.empty() ? DType::kBF16 : DType::kF32;
-    MINISGL_ASSIGN_OR_RETURN(product->a, Stored(draft.a, dtype));
-    MINISGL_ASSIGN_OR_RETURN(product->b, Stored(draft.b, dtype));
+    MINISGL_ASSIGN_OR_RETURN(product->a, Stored(draft.a, dtype, share == HeadsShare::kA));
+    MINISGL_ASSIGN_OR_RETURN(product->b, Stored(draft.b, dtype, share == HeadsShare::kB));
     if (!draft.factor.empty()) {
       MINISGL_ASSIGN_OR_RETURN(product->factor, Upload<float>(ops_, draft.factor));
     }
@@ -85,15 +92,23 @@ class ProductMaker {
                          .parts = product->parts,
                          .factor = product->factor.data(),
                          .offset = product->offset.data()};
-    num_bytes_ += (draft.a.size() + draft.b.size()) * DTypeBytes(dtype) +
-                  (draft.factor.size() + draft.offset.size()) * sizeof(float);
+    num_bytes_ += (draft.factor.size() + draft.offset.size()) * sizeof(float);
     return std::unique_ptr<const PackedProduct>(std::move(product));
   }
 
   uint64_t num_bytes() const { return num_bytes_; }
 
  private:
-  Result<DeviceArray<std::byte>> Stored(const std::vector<float>& values, DType dtype) {
+  Result<DeviceArray<std::byte>> Stored(const std::vector<float>& values, DType dtype,
+                                        bool is_shared) {
+    if (is_shared && shared_.data() != nullptr) return shared_;
+    MINISGL_ASSIGN_OR_RETURN(auto array, Copied(values, dtype));
+    num_bytes_ += values.size() * DTypeBytes(dtype);
+    if (is_shared) shared_ = array;
+    return array;
+  }
+
+  Result<DeviceArray<std::byte>> Copied(const std::vector<float>& values, DType dtype) {
     if (dtype == DType::kF32) return Upload<std::byte>(ops_, std::as_bytes(std::span(values)));
     std::vector<uint16_t> bits;
     for (const float value : values) bits.push_back(FloatToBf16(value));
@@ -120,12 +135,15 @@ class ProductMaker {
 
   void AddLowRank(const SitePart& part, const FittedChange& fitted,
                   const std::vector<float>& factors, int64_t first_out, ProductDraft* draft) {
-    const int64_t rank = fitted.rank(), num_out = std::ssize(part.outputs);
+    const int64_t rank = fitted.rank(), num_out = part.num_out();
     int32_t first_rank = 0;
     for (const LowRankPart& before : draft->parts) first_rank += before.rank;
     for (int64_t k = 0; k < rank; ++k) {
-      for (int64_t i = 0; i < part.inputs.count; ++i) {
+      for (int64_t i = 0; !part.is_turned && i < part.inputs.count; ++i) {
         draft->a.push_back(fitted.A(k, part.inputs.first + i));
+      }
+      for (size_t i = 0; part.is_turned && i < part.outputs.size(); ++i) {
+        draft->a.push_back(fitted.B(part.outputs[i], k));
       }
     }
     const AdapterChange& change = *fitted.change;
@@ -134,6 +152,7 @@ class ProductMaker {
                             static_cast<float>(change.scale)});
     draft->b_begins.push_back(draft->b.size());
     const auto value = [&](int64_t out, int64_t k) {
+      if (part.is_turned) return fitted.A(k, part.inputs.first + out);
       const float stored = fitted.B(part.outputs[static_cast<size_t>(out)], k);
       return factors.empty() ? stored : factors[static_cast<size_t>(out)] * stored;
     };
@@ -228,10 +247,7 @@ class ProductMaker {
 
   // Rows of single tokens of an embedding that is also the output head are the head's, too.
   Status AddTiedTokens(const AdapterSite& site, bool* is_changed, ProductDraft* draft) {
-    const bool is_tied = site.layer < 0 && site.parts.size() == 1 &&
-                         site.parts[0].role == Role::kHead &&
-                         site.parts[0].stored == Role::kEmbedding;
-    if (!is_tied) return Status();
+    if (!IsTiedHead(site)) return Status();
     const auto found = changes_.find({-1, Role::kEmbedding, 0});
     if (found == changes_.end() || found->second.change->token_rows.data == nullptr) {
       return Status();
@@ -290,6 +306,7 @@ class ProductMaker {
   const FittedChanges& changes_;
   const Packer packer_;
   Ops* const ops_;
+  DeviceArray<std::byte> shared_;  // of the heads of one site
   uint64_t num_bytes_ = 0;
 };
 
@@ -321,6 +338,12 @@ Result<std::unique_ptr<const PackedEmbedding>> MakeEmbedding(const FittedChanges
 }
 
 }  // namespace
+
+bool IsTiedHead(const AdapterSite& site) {
+  return site.layer < 0 && site.parts.size() == 1 &&
+         site.parts[0].role == weights::TensorRole::kHead &&
+         site.parts[0].stored == weights::TensorRole::kEmbedding;
+}
 
 Result<std::shared_ptr<const PackedAdapter>> PackAdapter(
     const ModelConfig& config, const Rank& rank, const Checkpoint& checkpoint,

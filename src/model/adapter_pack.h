@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -31,6 +32,9 @@ struct SitePart {
   weights::TensorRole stored;    // of its tensor: another for a tied head
   std::vector<int64_t> outputs;  // its stored outputs that the rank has, in the decoder's order
   Span inputs;                   // and inputs
+  bool is_turned = false;        // the product has the matrix turned: outputs are its inputs
+
+  int64_t num_out() const { return is_turned ? inputs.count : std::ssize(outputs); }
 };
 
 // A product of the decoder. One of the two pointers is set; they are those of its parameters.
@@ -39,10 +43,16 @@ struct AdapterSite {
   const ExpertMatrices* experts = nullptr;
   int32_t layer = -1;
   std::vector<SitePart> parts;
-  bool is_sum = false;  // it gives a part of a sum over ranks
+  bool is_sum = false;    // it gives a part of a sum over ranks
+  bool by_heads = false;  // `experts` are heads (HeadLinear), each with a part of one stored matrix
 
   int64_t num_out() const { return matrix == nullptr ? experts->num_out : matrix->num_out; }
   int64_t num_in() const { return matrix == nullptr ? experts->num_in : matrix->num_in; }
+  // The parts of an expert, or of a head; and the index of its stored matrix (FittedKey).
+  std::span<const SitePart> PartsOf(int32_t expert) const {
+    return by_heads ? std::span(parts).subspan(static_cast<size_t>(expert), 1) : std::span(parts);
+  }
+  int32_t StoredIndex(int32_t expert) const { return by_heads ? 0 : expert; }
 };
 
 // The products of `weights`, which are those of `rank`. `config`: of the whole model. Their
@@ -79,7 +89,12 @@ struct PackedAdapter {
   std::unique_ptr<const PackedEmbedding> embedding;                        // null: no change
   std::shared_ptr<const Adapter> source;                                   // keeps tensors
   uint64_t num_bytes = 0;
+  std::vector<std::byte>
+      image;  // in place of all above but `source`: what a slot of a device holds
 };
+
+// True for an output head that is the embedding, too: rows of single tokens are also its outputs.
+bool IsTiedHead(const AdapterSite& site);
 
 // Errors of CheckAdapterFits; kOutOfMemory; errors of reading the weights that DoRA needs.
 Result<std::shared_ptr<const PackedAdapter>> PackAdapter(

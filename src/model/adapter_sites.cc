@@ -42,6 +42,24 @@ class SiteList {
              .layer = layer_,
              .parts = {{role, role, std::move(rows), {0, SizesOf(config_, *spec).num_in}}}});
   }
+  // The two products of each head by one stored matrix, whose rows are those of keys and then of
+  // values, head by head. The one of keys has them turned.
+  void AddLatentUp(const LatentWeights& latent) {
+    if (!packer_.Has(Role::kLatentUp)) return;
+    const SitePart all = PartOf(Role::kLatentUp, Role::kLatentUp);
+    const int64_t num_keys = latent.absorbed_keys.num_in, num_values = latent.values.num_out;
+    AdapterSite keys = {.experts = &latent.absorbed_keys, .layer = layer_, .by_heads = true};
+    AdapterSite values = {.experts = &latent.values, .layer = layer_, .by_heads = true};
+    for (int64_t head = 0; head < latent.values.num_experts; ++head) {
+      const auto begin = all.outputs.begin() + head * (num_keys + num_values);
+      const auto middle = begin + num_keys;
+      keys.parts.push_back({Role::kLatentUp, Role::kLatentUp, {begin, middle}, all.inputs, true});
+      values.parts.push_back(
+          {Role::kLatentUp, Role::kLatentUp, {middle, middle + num_values}, all.inputs});
+    }
+    sites_->push_back(std::move(keys));
+    sites_->push_back(std::move(values));
+  }
   void AddTied(const Matrix& head) {
     AddSite({.matrix = &head, .layer = -1, .parts = {PartOf(Role::kHead, Role::kEmbedding)}});
   }
@@ -79,6 +97,7 @@ void AddAttention(const ModelConfig& config, const LayerWeights& layer, const Ra
     list->Add(layer.qkv, {Role::kLatent});
     list->Add(layer.latent.query_down, {Role::kQueryDown});
     list->Add(layer.latent.query, {Role::kQueryUp, Role::kQuery});
+    list->AddLatentUp(layer.latent);
   } else {
     list->Add(layer.qkv, {Role::kQkv, Role::kQuery, Role::kKey, Role::kValue});
   }

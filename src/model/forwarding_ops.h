@@ -52,6 +52,9 @@ class ForwardingOps : public Ops {
   void CombineExperts(const CombineExpertsParams& params) override { ops_->CombineExperts(params); }
   void HeadLinear(const HeadLinearParams& params) override { ops_->HeadLinear(params); }
   void LowRank(const LowRankParams& params) override { ops_->LowRank(params); }
+  bool HasAdapterSlots() const override { return ops_->HasAdapterSlots(); }
+  void SlotLowRank(const SlotLowRankParams& params) override { ops_->SlotLowRank(params); }
+  void SlotEmbeddings(const SlotEmbeddingParams& params) override { ops_->SlotEmbeddings(params); }
   void Sample(const SampleParams& params) override { ops_->Sample(params); }
   void ShortConv(const ShortConvParams& params) override { ops_->ShortConv(params); }
   void Recurrence(const RecurrenceParams& params) override { ops_->Recurrence(params); }

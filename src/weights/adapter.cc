@@ -6,7 +6,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -16,9 +15,11 @@
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
-#include "minisgl/base/sha256.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/gguf/gguf_file.h"
+#include "weights/adapter_changes.h"
 #include "weights/adapter_config.h"
+#include "weights/gguf_adapter.h"
 #include "weights/model_dir.h"
 
 namespace minisgl {
@@ -303,41 +304,6 @@ class AdapterReader {
   std::map<std::string, ModuleTensors> modules_;
 };
 
-std::vector<const TensorView*> TensorsOf(const AdapterChange& change) {
-  return {&change.a,    &change.b,      &change.b_bias,    &change.magnitude,
-          &change.bias, &change.weight, &change.token_rows};
-}
-
-void AddNumber(uint64_t number, Sha256* hash) {
-  hash->Add({reinterpret_cast<const char*>(&number), sizeof(number)});
-}
-
-ContentHash HashOfChanges(const std::vector<AdapterChange>& changes) {
-  Sha256 hash;
-  hash.Add("minisgl adapter 1\n");
-  for (const AdapterChange& change : changes) {
-    AddNumber(change.module.size(), &hash);
-    hash.Add(change.module);
-    AddNumber(static_cast<uint64_t>(change.rank), &hash);
-    AddNumber(static_cast<uint64_t>(change.rank_of_expert), &hash);
-    AddNumber(std::bit_cast<uint64_t>(change.scale), &hash);
-    AddNumber(change.is_embedding ? 1 : 0, &hash);
-    AddNumber(change.tokens.size(), &hash);
-    for (const TokenId id : change.tokens) AddNumber(static_cast<uint64_t>(id), &hash);
-    for (const TensorView* tensor : TensorsOf(change)) {
-      AddNumber(tensor->data == nullptr ? 0 : tensor->shape.size(), &hash);
-      if (tensor->data == nullptr) continue;
-      AddNumber(static_cast<uint64_t>(tensor->dtype), &hash);
-      for (const int64_t size : tensor->shape) AddNumber(static_cast<uint64_t>(size), &hash);
-      hash.Add({reinterpret_cast<const char*>(tensor->data), tensor->num_bytes()});
-    }
-  }
-  const Sha256::Digest digest = hash.Finish();
-  ContentHash content{};
-  for (size_t i = 0; i < 16; ++i) content[i / 8] |= uint64_t{digest[i]} << (8 * (i % 8));
-  return content;
-}
-
 }  // namespace
 }  // namespace weights
 
@@ -346,6 +312,7 @@ std::string HashText(const ContentHash& hash) {
 }
 
 bool IsAdapterDir(const std::string& dir) {
+  if (IsGgufFile(dir)) return true;
   return weights::IsListed(dir, weights::kAdapterConfigName);
 }
 
@@ -369,18 +336,16 @@ Result<std::shared_ptr<const Adapter>> ReadAdapter(const std::string& config,
     }
   }
   adapter->base = read.base;
+  if (read.targets_all) adapter->targets = read.targets;
   adapter->hash = weights::HashOfChanges(adapter->changes);
-  for (const AdapterChange& change : adapter->changes) {
-    for (const TensorView* tensor : weights::TensorsOf(change)) {
-      if (tensor->data != nullptr) adapter->num_bytes += tensor->num_bytes();
-    }
-  }
+  adapter->num_bytes = weights::BytesOfChanges(adapter->changes);
   adapter->memory = tensors->Keep();
   return std::shared_ptr<const Adapter>(std::move(adapter));
 }
 
 Result<std::shared_ptr<const Adapter>> LoadAdapter(const std::string& dir) {
   using namespace weights;  // NOLINT: the names of files
+  if (IsGgufFile(dir)) return LoadGgufAdapter(dir);
   MINISGL_RETURN_IF_ERROR(CheckModelDir(dir));
   const std::string file = JoinPath(dir, kAdapterConfigName);
   if (!IsListed(dir, kAdapterConfigName)) {

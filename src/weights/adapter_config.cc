@@ -108,6 +108,11 @@ std::vector<std::string> NamesOf(const char* key, FieldReader* reader) {
 }
 
 void ReadTargets(FieldReader* reader, AdapterConfig* config) {
+  for (const char* key : {"layers_to_transform", "exclude_modules"}) {
+    const Json* const limit = reader->Find(key);
+    // Layer 0 alone is a limit, too.
+    if (limit != nullptr && (limit->is_number() || !IsNothing(*limit))) config->targets_all = false;
+  }
   const Json* const value = reader->Find("target_modules");
   if (value == nullptr || !value->is_string()) {
     config->targets = NamesOf("target_modules", reader);

@@ -31,6 +31,7 @@ struct AdapterConfig {
   std::vector<std::string> targets, target_parameters, modules_to_save;
   std::optional<NamePattern> target_pattern;
   std::string target_text;  // of it
+  bool targets_all = true;  // no key takes layers or modules out of what the names above fit
   // The ids of tokens whose rows were trained, by the name of the embedding.
   std::map<std::string, std::vector<TokenId>, std::less<>> tokens;
   bool ties_embeddings = false;  // ensure_weight_tying

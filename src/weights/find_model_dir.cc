@@ -264,6 +264,12 @@ Result<std::string> FindHubSnapshot(const std::string& model) {
 
 Status CheckHasModelFiles(const std::string& model_dir) {
   if (IsGgufFile(model_dir)) return Status();
+  if (weights::IsListed(model_dir, "adapter_config.json") &&
+      !weights::IsListed(model_dir, "config.json")) {
+    return MakeStatus(StatusCode::kNoInput,
+                      "{}: is an adapter, not a model: name it as an adapter beside its model",
+                      Visible(model_dir, 400));
+  }
   for (const char* name : {"config.json", "tokenizer.json", "tokenizer.model", "tekken.json"}) {
     if (weights::IsListed(model_dir, name)) return Status();
   }

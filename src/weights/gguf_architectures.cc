@@ -310,13 +310,27 @@ std::string GgufArchitectureNames() {
   return names;
 }
 
+std::vector<int64_t> RowsOfPairs(int64_t num_rows, int64_t head_dim) {
+  std::vector<int64_t> rows;
+  for (int64_t row = 0; row < num_rows; ++row) {
+    const int64_t in_head = row % head_dim, half = in_head / (head_dim / 2);
+    rows.push_back(row - in_head + in_head % (head_dim / 2) * 2 + half);
+  }
+  return rows;
+}
+
+const GgufArchitecture* GgufArchitectureNamed(std::string_view name) {
+  for (const GgufArchitecture& entry : Entries()) {
+    if (name == entry.name) return &entry;
+  }
+  return nullptr;
+}
+
 Result<const GgufArchitecture*> FindGgufArchitecture(const GgufHeader& header) {
   const GgufValue* const value = header.Find("general.architecture");
   const auto name = value != nullptr ? value->AsString() : std::nullopt;
   if (!name) return BadInput("key \"general.architecture\" is missing; it names the model's kind");
-  for (const GgufArchitecture& entry : Entries()) {
-    if (*name == entry.name) return &entry;
-  }
+  if (const GgufArchitecture* const entry = GgufArchitectureNamed(*name)) return entry;
   return BadInput("GGUF files of architecture \"{}\" are not run; supported: {}",
                   Visible(*name, 100), GgufArchitectureNames());
 }

@@ -4,6 +4,7 @@
 // Source: the converter of llama.cpp, which defines both, and its changes to tensors.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,13 @@ struct GgufArchitecture {
 
 // The entry of a file. kBadInput, with the names of those that run, for one that has none.
 Result<const GgufArchitecture*> FindGgufArchitecture(const GgufHeader& header);
+
+// The entry of this name; null if there is none.
+const GgufArchitecture* GgufArchitectureNamed(std::string_view name);
+
+// Where the rows of queries or keys are if pairs_side_by_side: row (head, half, pair) is stored as
+// (head, pair, half).
+std::vector<int64_t> RowsOfPairs(int64_t num_rows, int64_t head_dim);
 
 // "llama, qwen2, ..." for messages.
 std::string GgufArchitectureNames();

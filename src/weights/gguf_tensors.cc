@@ -58,17 +58,6 @@ bool IsVector(const TensorSpec& spec) {
 // The tensor with the gate and up matrices of all experts, one after the other for each expert.
 constexpr const char* kGateUpOfExperts = "ffn_gate_up_exps.weight";
 
-// Where the rows of queries or keys are whose rotated pairs are stored side by side: row
-// (head, half, pair) is stored as (head, pair, half).
-std::vector<int64_t> RowsOfPairs(int64_t num_rows, int64_t head_dim) {
-  std::vector<int64_t> rows;
-  for (int64_t row = 0; row < num_rows; ++row) {
-    const int64_t in_head = row % head_dim, half = in_head / (head_dim / 2);
-    rows.push_back(row - in_head + in_head % (head_dim / 2) * 2 + half);
-  }
-  return rows;
-}
-
 // Where the rows of heads that are stored by turns are, from row `first` on: row (group, turn,
 // element) is stored as (turn, group, element).
 std::vector<int64_t> RowsByTurns(int64_t num_rows, int64_t first, int64_t width,

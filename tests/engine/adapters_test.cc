@@ -1,112 +1,23 @@
 // Adapters beside a model: every answer is the one that transformers and peft give, alone and in
 // one batch with other adapters and the base, under every schedule, bit for bit.
-#include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/adapted_model.h"
 #include "engine/scheduled_run.h"
-#include "golden_models.h"
-#include "minisgl/base/folder.h"
-#include "minisgl/base/json.h"
-#include "minisgl/base/mapped_file.h"
-#include "minisgl/base/random.h"
 #include "minisgl/model/adapters.h"
 #include "minisgl/model/model_list.h"
 #include "minisgl/weights/adapter.h"
-#include "model/adapter_fit.h"
 #include "weights/architectures.h"
 #include "weights/stored_matrix.h"
 
 namespace minisgl {
 namespace {
-
-struct Case {
-  AdapterSlot slot = kNoAdapter;
-  std::vector<TokenId> prompt, answer;
-};
-
-struct AdaptedModel {
-  ModelConfig config;
-  std::unique_ptr<Checkpoint> checkpoint;
-  std::vector<std::string> names;
-  std::vector<std::shared_ptr<const Adapter>> adapters;
-  std::vector<Case> cases;
-
-  ModelList List() const {
-    ModelList list(config);
-    list.SetAdapters(adapters);
-    return list;
-  }
-};
-
-std::vector<TokenId> IdsAt(const Json& object, const char* key) {
-  std::vector<TokenId> ids;
-  for (const Json& id : object.Find(key)->as_array()) {
-    ids.push_back(static_cast<TokenId>(id.as_int()));
-  }
-  return ids;
-}
-
-// The model of tests/golden/models and all its adapters, with the base's answers once.
-AdaptedModel LoadAdapted(const std::string& base) {
-  AdaptedModel model;
-  const std::string golden = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/";
-  const std::string dir = golden + "models/" + base, folder = golden + "adapters/" + base;
-  auto config = LoadModelConfig(dir);
-  auto checkpoint = Checkpoint::Open(dir);
-  MINISGL_CHECK(config.ok() && checkpoint.ok(), "{}", dir);
-  model.config = std::move(config).value();
-  model.checkpoint = std::move(checkpoint).value();
-  for (const std::string& name : NamesIn(folder)) {
-    const std::string own = folder + "/" + name;
-    auto adapter = LoadAdapter(own);
-    MINISGL_CHECK(adapter.ok(), "{}", adapter.status().message());
-    const Status fits = CheckAdapterFits(model.config, **adapter);
-    MINISGL_CHECK(fits.ok(), "{}", fits.message());
-    // What was split of another has its answers.
-    const bool is_split = !std::filesystem::exists(own + "/answers.json");
-    const std::string answers = is_split ? folder + "/parameters" : own;
-    auto text = ReadFile(answers + "/answers.json", 1 << 20);
-    auto json = ParseJson(*text);
-    const auto slot = static_cast<AdapterSlot>(model.adapters.size());
-    for (const Json& one : json->Find("cases")->as_array()) {
-      const auto prompt = IdsAt(one, "prompt_token_ids");
-      model.cases.push_back({slot, prompt, IdsAt(one, "token_ids")});
-      if (slot == 0) model.cases.push_back({kNoAdapter, prompt, IdsAt(one, "base")});
-    }
-    model.names.push_back(name);
-    model.adapters.push_back(std::move(adapter).value());
-  }
-  return model;
-}
-
-std::vector<Request> RequestsOf(const AdaptedModel& model, const std::vector<Case>& cases) {
-  std::vector<Request> requests;
-  for (const Case& one : cases) {
-    Request request;
-    request.id = requests.size() + 1;
-    request.prompt = one.prompt;
-    request.max_tokens = std::ssize(one.answer);
-    request.sampling.temperature = 0;
-    request.sampling.num_logprobs = 5;
-    if (one.slot != kNoAdapter) {
-      auto extras = std::make_shared<RowExtras>();
-      extras->adapter = one.slot;
-      request.extras = std::move(extras);
-      request.marks = {{0, model.adapters[static_cast<size_t>(one.slot)]->hash}};
-    }
-    requests.push_back(std::move(request));
-  }
-  return requests;
-}
 
 struct AdapterSetting {
   int32_t page_size = 16, chunk = 256, num_pages = 0, num_ranks = 1, max_drafts = 0, depth = 1;
@@ -116,7 +27,7 @@ struct AdapterSetting {
   int32_t max_adapters = INT32_MAX;
 };
 
-ScheduledRun RunCases(const AdaptedModel& model, const std::vector<Case>& cases,
+ScheduledRun RunCases(const AdaptedModel& model, const std::vector<AdaptedCase>& cases,
                       const AdapterSetting& setting) {
   ModelList models = model.List();
   models.SetAdapters(model.adapters, setting.max_adapters);
@@ -154,59 +65,6 @@ ScheduledRun RunCases(const AdaptedModel& model, const std::vector<Case>& cases,
     options.drafter = MakeNgramDrafter();
   }
   return RunScheduled(engine->get(), options, RequestsOf(model, cases), setting.depth);
-}
-
-void ExpectAnswers(const AdaptedModel& model, const std::vector<Case>& cases,
-                   const ScheduledRun& run) {
-  for (size_t i = 0; i < cases.size(); ++i) {
-    std::vector<TokenId> ids;
-    const auto answer = run.answers.find(i + 1);
-    ASSERT_NE(answer, run.answers.end());
-    for (const RowResult& result : answer->second) ids.push_back(result.token);
-    const AdapterSlot slot = cases[i].slot;
-    EXPECT_EQ(ids, cases[i].answer)
-        << "request " << i + 1 << ", "
-        << (slot == kNoAdapter ? "the base" : model.names[static_cast<size_t>(slot)]);
-  }
-}
-
-// An adapter of every matrix of the layers, of random numbers.
-std::shared_ptr<const Adapter> RandomAdapter(const ModelConfig& config, bool is_dora) {
-  constexpr int64_t kRank = 4;
-  auto memory = std::make_shared<std::vector<std::vector<float>>>();
-  std::map<std::string, TensorView> views;
-  const auto add = [&](const std::string& name, std::vector<int64_t> shape, float scale,
-                       float plus) {
-    int64_t count = 1;
-    for (const int64_t size : shape) count *= size;
-    std::vector<float> values;
-    for (int64_t i = 0; i < count; ++i) {
-      const uint64_t draw = DeriveSeed(memory->size(), static_cast<uint64_t>(i)) >> 40;
-      values.push_back(plus + scale * (static_cast<float>(draw) / (1 << 23) - 1));
-    }
-    memory->push_back(std::move(values));
-    views[name] = {reinterpret_cast<const std::byte*>(memory->back().data()), DType::kF32,
-                   std::move(shape)};
-  };
-  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-    for (const auto& spec : weights::LayerTensors(config, layer)) {
-      const bool is_projection = spec.name.ends_with("_proj.weight") && spec.dims.size() == 2;
-      if (!is_projection) continue;
-      const model::MatrixSizes sizes = model::SizesOf(config, spec);
-      const std::string name =
-          "base_model.model." +
-          spec.name.substr(0, spec.name.size() - std::string(".weight").size());
-      add(name + ".lora_A.weight", {kRank, sizes.num_in}, 0.3f, 0);
-      add(name + ".lora_B.weight", {sizes.num_out, kRank}, 0.2f, 0);
-      if (is_dora) add(name + ".lora_magnitude_vector", {sizes.num_out}, 0.1f, 0.6f);
-    }
-  }
-  auto adapter = ReadAdapter(
-      fmt::format(R"({{"peft_type": "LORA", "r": {}, "lora_alpha": 8, "use_dora": {}}})", kRank,
-                  is_dora),
-      "c", Checkpoint::FromViews(std::move(views), memory, "a"));
-  MINISGL_CHECK(adapter.ok(), "{}", adapter.status().message());
-  return std::move(adapter).value();
 }
 
 // The model of dense weights in f32 that a quantized one stands for.
@@ -254,7 +112,7 @@ TEST(AdaptedCodesTest, CodesAnswerAsTheWeightsThatTheyStandFor) {
     for (const bool is_dora : {false, true}) {
       model.adapters.push_back(RandomAdapter(model.config, is_dora));
     }
-    std::vector<Case> cases;
+    std::vector<AdaptedCase> cases;
     for (const AdapterSlot slot : {0, 1, kNoAdapter}) {
       cases.push_back({slot, {5, 9, 30, 2, 7}, std::vector<TokenId>(12)});
     }
@@ -322,8 +180,8 @@ TEST_P(AdaptersTest, MergedWeightsGiveTheSameAnswers) {
     AdaptedModel alone;
     alone.config = merged->config;
     alone.checkpoint = std::move(merged->checkpoint);
-    std::vector<Case> cases;
-    for (const Case& one : model.cases) {
+    std::vector<AdaptedCase> cases;
+    for (const AdaptedCase& one : model.cases) {
       if (one.slot == static_cast<AdapterSlot>(slot)) {
         cases.push_back({kNoAdapter, one.prompt, one.answer});
       }
@@ -350,10 +208,45 @@ TEST_P(AdaptersTest, AFewAtATimeGiveTheSameBits) {
              RunCases(model, model.cases, {.num_ranks = 2, .max_adapters = 1}));
 }
 
+// No adapter of these lacks a module that its configuration names.
+TEST_P(AdaptersTest, NoneLacksAModule) {
+  const AdaptedModel model = LoadAdapted(GetParam());
+  for (size_t i = 0; i < model.adapters.size(); ++i) {
+    if (model.names[i] == "experts") continue;  // made of one that left a dense layer out
+    EXPECT_EQ(LackedModules(model.config, *model.adapters[i]), std::vector<std::string>())
+        << model.names[i];
+  }
+}
+
+TEST(LackedModulesTest, AMissingLayerIsNamed) {
+  const AdaptedModel model = LoadAdapted("llama_yarn");
+  ASSERT_EQ(model.names[0], "plain");
+  Adapter cut = *model.adapters[0];
+  std::erase_if(cut.changes, [](const AdapterChange& change) {
+    return change.module.find("layers.1.self_attn") != std::string::npos;
+  });
+  EXPECT_EQ(LackedModules(model.config, cut),
+            (std::vector<std::string>{"layers.1.self_attn.k_proj", "layers.1.self_attn.o_proj",
+                                      "layers.1.self_attn.q_proj", "layers.1.self_attn.v_proj"}));
+  cut.targets = {"model.layers.0.self_attn.q_proj", "layers.1.self_attn.k_proj"};
+  EXPECT_EQ(LackedModules(model.config, cut),
+            std::vector<std::string>{"layers.1.self_attn.k_proj"});
+  // Its configuration takes some layers alone.
+  cut.targets.clear();
+  EXPECT_EQ(LackedModules(model.config, cut), std::vector<std::string>());
+}
+
+// Adapters of either kind of file over a base in a GGUF file.
+TEST(AdaptedGgufTest, AnswersAreTheReferences) {
+  const AdaptedModel model = LoadAdapted("llama_yarn", "llama_yarn.gguf");
+  ASSERT_EQ(model.adapters.size(), 4u);
+  ExpectAnswers(model, model.cases, RunCases(model, model.cases, {}));
+}
+
 INSTANTIATE_TEST_SUITE_P(Bases, AdaptersTest,
                          testing::Values("phi3", "qwen3_moe", "mixtral", "gpt_oss", "llama_biases",
-                                         "qwen3", "gemma2", "glm4", "deepseek_v2", "qwen3_next",
-                                         "lfm2"),
+                                         "llama_yarn", "qwen3", "gemma2", "glm4", "deepseek_v2",
+                                         "qwen3_next", "lfm2"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -103,6 +103,16 @@ class HostDeviceOps final : public DeviceOps {
   void Recurrence(const RecurrenceParams& p) override {
     Queue([this, p] { ops_->Recurrence(WithCount(p)); });
   }
+  bool HasAdapterSlots() const override { return true; }
+  void SlotLowRank(const SlotLowRankParams& p) override {
+    Queue([this, p] { ops_->SlotLowRank(p); });
+  }
+  void SlotEmbeddings(const SlotEmbeddingParams& p) override {
+    Queue([this, p] { ops_->SlotEmbeddings(p); });
+  }
+  void HeadLinear(const HeadLinearParams& p) override {
+    Queue([this, p] { ops_->HeadLinear(p); });
+  }
   void PlaceRows(const PlaceRowsParams& p) override {
     Queue([this, p] { ops_->PlaceRows(p); });
   }
@@ -144,6 +154,7 @@ class HostDeviceOps final : public DeviceOps {
     static_cast<HostEvent*>(event)->copies = std::exchange(copies_, {});
   }
   Status Wait(DeviceEvent* event) override {
+    if (counters_->waits == 0) counters_->at_start = counters_->operations;
     if (++counters_->waits == faults_.fail_wait && status_.ok()) {
       status_ = Status(StatusCode::kInternal, "the host device broke");
     }
@@ -177,7 +188,10 @@ class HostDeviceOps final : public DeviceOps {
   void Replay(DeviceGraph* graph) override {
     ++counters_->replays;
     if (!status_.ok()) return;
-    for (const Operation& operation : static_cast<HostGraph*>(graph)->operations) operation();
+    for (const Operation& operation : static_cast<HostGraph*>(graph)->operations) {
+      ++counters_->operations;
+      operation();
+    }
   }
 
   void ApplyPlanWrites(const PlanWritesParams& params) override;
@@ -217,6 +231,7 @@ class HostDeviceOps final : public DeviceOps {
     if (graph_ != nullptr) {
       graph_->operations.push_back(std::move(operation));
     } else if (status_.ok()) {
+      ++counters_->operations;
       operation();
     }
   }

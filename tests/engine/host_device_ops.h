@@ -31,6 +31,8 @@ struct HostDeviceCounters {
   int replays = 0, captures = 0, runs = 0;  // runs: of PrepareTokens outside graphs
   int64_t live_bytes = 0;
   int allocations = 0, waits = 0;
+  // Operations that ran, in graphs and outside, and those before the first Wait.
+  int64_t operations = 0, at_start = 0;
   int groups = 0;  // of rows with a shared prefix, in the step that ran last
 };
 

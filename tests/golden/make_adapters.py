@@ -48,6 +48,9 @@ ADAPTERS = {
     "deepseek_v2/latent": dict(r=2, lora_alpha=4, target_modules=["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj"]),
     "qwen3_next/states": dict(r=2, lora_alpha=4, target_modules=["q_proj", "in_proj_qkvz", "in_proj_ba", "out_proj", "o_proj"]),
     "lfm2/states": dict(r=2, lora_alpha=4, target_modules=["q_proj", "in_proj", "out_proj", "w1", "w2"]),
+    "llama_yarn/plain": dict(r=4, lora_alpha=6, target_modules=ALL),
+    "llama_yarn/wide": dict(r=32, lora_alpha=8, target_modules=["q_proj", "k_proj", "down_proj"]),
+    "deepseek_v2/latent_up": dict(r=2, lora_alpha=4, target_modules=["q_b_proj", "kv_b_proj", "o_proj"]),
 }
 
 

@@ -41,6 +41,7 @@ def small_files():
     }
 
 
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 CHOSEN = ["chat_template.jinja", "config.json", "model.safetensors", "tokenizer.json", "vocab.txt"]
 
 
@@ -135,6 +136,36 @@ def the_pulled_demo_model_runs():
         done = subprocess.run([BINARY, "run", "-m", MODEL, "-p", "a", "--max-tokens", "1"], env=case.environment({}), capture_output=True, text=True,
                               timeout=TIMEOUT_S)
         assert done.returncode == 0, done.stderr
+
+
+def an_adapter_is_downloaded_listed_and_found():
+    """A repository without a model has two files that are downloaded; `--adapter OWNER/NAME` finds them."""
+    golden = DEMO.parent.parent / "golden"
+    own = golden / "adapters/llama_yarn/plain"
+    files = {name: ((own / name).read_bytes(), name.endswith("safetensors")) for name in ADAPTER}
+    others = {"README.md": (b"# a card", False), "tokenizer.json": (b"{}", False), "optimizer.pt": (b"states", True),
+              "checkpoint-5/adapter_model.safetensors": (b"older", True)}
+    with Case(files=files | others) as case:
+        _, err = case.pull()
+        assert f"an adapter: --adapter {MODEL} " in err, err
+        case.check(ADAPTER)
+        done = subprocess.run([BINARY, "models", "--json"], env=case.environment({}), capture_output=True, text=True, timeout=TIMEOUT_S)
+        (entry,) = json.loads(done.stdout)["models"]
+        assert entry["runs"] and entry["architecture"] == "adapter" and entry["bytes"] == sum(len(data) for data, _ in files.values()), entry
+        assert entry["adapter"] == {"base": "models/llama_yarn", "rank_min": 4, "rank_max": 4}, entry
+        done = subprocess.run([BINARY, "models"], env=case.environment({}), capture_output=True, text=True, timeout=TIMEOUT_S)
+        assert "as an adapter of models/llama_yarn, rank 4" in done.stdout, done.stdout
+        # The demo's model is not its base: its files are found, and do not fit.
+        for option in (["--adapter", MODEL], ["--adapter", f"x={MODEL}@main"], ["--merge-adapter", MODEL]):
+            done = subprocess.run([BINARY, "info", "-m", DEMO, *option], env=case.environment({}), capture_output=True, text=True,
+                                  timeout=TIMEOUT_S)
+            assert done.returncode != 0 and str(case.snapshot) in done.stdout + done.stderr, (done.stdout, done.stderr)
+            assert option[1] != MODEL or "--merge" in option[0] or f"wren: {case.snapshot}" in done.stdout, done.stdout
+        done = subprocess.run([BINARY, "run", "-m", MODEL, "-p", "a"], env=case.environment({}), capture_output=True, text=True, timeout=TIMEOUT_S)
+        assert done.returncode != 0 and "is an adapter, not a model" in done.stderr, done.stderr
+        done = subprocess.run([BINARY, "info", "-m", DEMO, "--adapter", "small/absent"], env=case.environment({}), capture_output=True,
+                              text=True, timeout=TIMEOUT_S)
+        assert done.returncode != 0 and "minisgl pull small/absent" in done.stderr, done.stderr
 
 
 def at_a_terminal(case, answer, *arguments):

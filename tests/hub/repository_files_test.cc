@@ -110,6 +110,17 @@ TEST(ChooseFilesTest, AModelNeedsItsTextsAndItsWeightsOnce) {
   EXPECT_NE(Chosen({"config.json", "model.gguf"}).find("no safetensors"), std::string::npos);
 }
 
+TEST(ChooseFilesTest, AnAdapterNeedsTwoFiles) {
+  const std::vector<std::string> files = {"README.md", "adapter_config.json",
+                                          "adapter_model.safetensors", "optimizer.safetensors",
+                                          "tokenizer.json"};
+  EXPECT_EQ(Chosen(files), "adapter_config.json adapter_model.safetensors");
+  // Beside a model it is not what is wanted.
+  auto both = files;
+  both.insert(both.end(), {"config.json", "model.safetensors"});
+  EXPECT_EQ(Chosen(both), "adapter_config.json tokenizer.json config.json model.safetensors");
+}
+
 TEST(ChooseFilesTest, PatternsChooseAnyFiles) {
   const std::vector<std::string> names = {"config.json", "a-Q4_K_M.gguf", "sub/a-Q8_0.gguf"};
   EXPECT_EQ(Chosen(names, {"*.gguf"}), "a-Q4_K_M.gguf sub/a-Q8_0.gguf");

@@ -33,6 +33,10 @@ Result<MergedModel> MergeAdapter(const ModelConfig& config, const Checkpoint& ch
 // The configuration of that model, for its memory plan. Reads no weights.
 Result<ModelConfig> MergedConfig(const ModelConfig& config, const Adapter& adapter);
 
+// The modules of the model that the adapter's configuration names and it has no tensors of: it
+// answers as the base there. REQUIRES that it fits.
+std::vector<std::string> LackedModules(const ModelConfig& config, const Adapter& adapter);
+
 // What an adapter changes, for reports: one line for each kind of module ("self_attn.q_proj").
 struct AdaptedKind {
   std::string name;         // of the module, without the layer's number
@@ -45,5 +49,13 @@ std::vector<AdaptedKind> AdaptedKinds(const Adapter& adapter);
 // An upper bound on the bytes that a rank keeps of an adapter that fits: it counts the files'
 // numbers as f32, in whole tiles of outputs.
 uint64_t AdapterBytes(const ModelConfig& config, const Adapter& adapter);
+
+// Upper bounds on what a rank keeps of such an adapter in a slot of a device (adapter_params.h),
+// and on the floats that operations take for it in steps of so many tokens and rows of logits.
+struct AdapterSlotNeeds {
+  uint64_t slot_bytes = 0, inner_floats = 0;
+};
+AdapterSlotNeeds SlotNeedsOf(const ModelConfig& config, const Adapter& adapter,
+                             int64_t max_step_tokens, int64_t max_logit_rows);
 
 }  // namespace minisgl

@@ -79,8 +79,10 @@ struct ForwardInput {
   // MixTargetStates or States of its own returned for that place, and in WriteKeys for the token's.
   ConstActivationPtr states_before = nullptr;
   int32_t first_key = 0;  // AttentionParams::first_key
-  // Rows that go through an adapter, in order; on the host.
+  // Rows that go through an adapter, in order; on the host. With slots of adapters instead [T]
+  // AdapterSlots::slot_of, also for Logits; null: no row has one.
   std::span<const AdapterSpan> adapters;
+  const int32_t* slot_of = nullptr;
   // [N] indices of the tokens that need logits. Null: the first N of the step, and this is the last
   // call of Logits for it.
   const int32_t* logit_tokens = nullptr;
@@ -110,7 +112,9 @@ struct DecoderOptions {
   const DecoderTables* tables = nullptr;
   // The target's layers whose input a head reads (DraftHeadConfig::target_layers).
   std::vector<int32_t> kept_layers;
-  bool takes_adapters = false;  // REQUIRES Ops with LowRank, whose activations are f32
+  bool takes_adapters = false;  // REQUIRES Ops with LowRank or slots of adapters
+  // The adapters that slots may hold (Ops::HasAdapterSlots), read while the decoder is loaded.
+  std::span<const std::shared_ptr<const Adapter>> adapters = {};
 };
 
 namespace model {
@@ -126,7 +130,21 @@ class DecoderAdapters {
   virtual Result<std::shared_ptr<const model::PackedAdapter>> Pack(
       std::shared_ptr<const Adapter> adapter, const Checkpoint& checkpoint) const = 0;
   // Between passes. Null empties the slot.
-  virtual void Set(AdapterSlot slot, std::shared_ptr<const model::PackedAdapter> adapter) = 0;
+  virtual void Set(AdapterSlot slot, std::shared_ptr<const model::PackedAdapter> adapter) {
+    static_cast<void>(slot), static_cast<void>(adapter);
+  }
+  // With slots of adapters, in place of Set: the size of a slot; where slots are, called once
+  // before the first pass (kOutOfMemory, and the errors of Pack); and the bytes of an adapter in a
+  // slot, from its begin on.
+  virtual int64_t slot_bytes() const { return 0; }
+  virtual Status UseSlots(const std::byte* memory) {
+    static_cast<void>(memory);
+    return Status();
+  }
+  virtual std::span<const std::byte> SlotImage(const model::PackedAdapter& adapter) const {
+    static_cast<void>(adapter);
+    return {};
+  }
 };
 
 // What a rank has loaded of one model (model_list.h).

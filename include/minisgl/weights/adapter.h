@@ -1,5 +1,5 @@
 // Adapters of a model (LoRA), as PEFT writes them: a folder with adapter_config.json and
-// adapter_model.safetensors. Hostile input.
+// adapter_model.safetensors; or as llama.cpp does: a GGUF file. Hostile input.
 //
 // The scale s is alpha / r, or alpha / sqrt(r) with use_rslora; rank_pattern and alpha_pattern give
 // a module its own r and alpha. An adapted module computes (PEFT 0.21):
@@ -29,7 +29,9 @@ namespace minisgl {
 // What an adapter changes of one module. A tensor without data is absent. Tensors are f32, f16 or
 // bf16, and finite.
 struct AdapterChange {
-  std::string module;  // its name, without PEFT's "base_model.model."
+  // Its name, without PEFT's "base_model.model."; of a GGUF file that of its tensor, without
+  // ".weight".
+  std::string module;
   // The low-rank part, if rank > 0: a [rank, in], b [out, rank]. Of an embedding: a [rank, V],
   // b [D, rank]. Of a parameter of E experts (target_parameters): a [E * rank, in] with the rank as
   // the faster index, b [out, rank * E] with the expert as the faster one; `rank` is then E * r.
@@ -54,7 +56,10 @@ struct AdapterChange {
 struct Adapter {
   std::string dir;
   std::string base;                    // the model it was trained on: a hint
+  std::string gguf_architecture;       // of a GGUF file, whose tensors name modules; else ""
   std::vector<AdapterChange> changes;  // sorted by module
+  // Names of modules that its configuration has it change wherever the model has them.
+  std::vector<std::string> targets;
   // A hash of whatever decides answers: modules, scales, tensors. Equal adapters in two folders
   // have one.
   ContentHash hash{};
@@ -62,11 +67,12 @@ struct Adapter {
   std::shared_ptr<const void> memory;  // keeps the tensors
 };
 
-// True if `dir` has a file adapter_config.json.
+// True if `dir` has a file adapter_config.json, or is a file with the name of a GGUF file.
 bool IsAdapterDir(const std::string& dir);
 
 // Reads and checks an adapter's files, but not whether it fits a model (minisgl/model/adapters.h).
 // kBadInput with the file and the key or tensor; kNoInput.
+// `dir`: the folder, or a GGUF file.
 Result<std::shared_ptr<const Adapter>> LoadAdapter(const std::string& dir);
 
 // The same from a config's text and tensors; `file` and the checkpoint's source are their names in
