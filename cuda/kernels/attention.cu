@@ -72,6 +72,9 @@ CudaError LaunchRows(const LaunchContext& context, const AttentionParams& params
   const ExtendWork work = {
       .max_tiles = MaxTiles(rows.num_tokens, rows.num_rows, group, rows.choice.tile_rows()),
       .max_cut_items = max_cut_items};
+  if (params.distance_bias != nullptr) {
+    return LaunchDistanceExtend(context, arguments, rows.choice, work, params);
+  }
   if (params.key_end != nullptr) {
     return LaunchPictureExtend(context, arguments, head_dim, rows.choice, work, params.key_end);
   }
@@ -108,11 +111,13 @@ CudaError LaunchWideRows(const LaunchContext& context, const AttentionParams& pa
     return launch(rows.choice, rows.num_tokens, rows.num_rows, false);
   }
   MINISGL_CHECK(!in_keys, "pictures that latent attention sees both ways");
-  return LaunchPictureWide(
-      context, arguments, rows.choice,
-      {.max_tiles = MaxTiles(rows.num_tokens, rows.num_rows, group, rows.choice.tile_rows()),
-       .max_cut_items = MaxCutItems(context, workspace)},
-      params.key_end);
+  const ExtendWork work = {
+      .max_tiles = MaxTiles(rows.num_tokens, rows.num_rows, group, rows.choice.tile_rows()),
+      .max_cut_items = MaxCutItems(context, workspace)};
+  if (params.distance_bias != nullptr) {
+    return LaunchDistanceWide(context, arguments, rows.choice, work, params);
+  }
+  return LaunchPictureWide(context, arguments, rows.choice, work, params.key_end);
 }
 
 }  // namespace
@@ -128,10 +133,17 @@ bool HasAttention(int32_t head_dim, int32_t value_dim, bool values_in_keys) {
          offset / 8 * 8 <= kLatentKeyDimMax - kWideDimMax && offset % 8 + value_dim <= kWideDimMax;
 }
 
+bool HasDistances(int32_t head_dim, int32_t value_dim) {
+  if (!HasAttention(head_dim, value_dim, /*values_in_keys=*/false)) return false;
+  return IsWide(head_dim, value_dim) || head_dim == kDistanceHeadDim;
+}
+
 CudaError LaunchAttention(const LaunchContext& context, const AttentionParams& params,
                           const AttentionWorkspace& workspace, bool deterministic, bool early) {
   MINISGL_CHECK(params.key_end == nullptr || params.rows_known == RowsKnown::kExactly,
                 "ends of keys, of rows that are not known");
+  MINISGL_CHECK(params.distance_bias == nullptr || params.key_end != nullptr,
+                "numbers of distances, without ends of keys");
   const AttentionHeads heads = HeadsOf(params);
   if (!HasAttention(heads.head_dim, heads.value_dim(), heads.values_in_keys)) {
     return kCudaInvalidValue;

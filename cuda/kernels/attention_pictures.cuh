@@ -20,7 +20,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS((ExtendShape<D, LARGE>::kThreads),
     PictureExtendKernel(AttentionArguments<T> args, int stages, const int32_t* key_end) {
   device::GridRelease();
   device::GridWait();
-  ExtendBlock<T, D, LARGE, true> block(args, stages, {key_end});
+  ExtendBlock<T, D, LARGE, TileKeys::kEnds> block(args, stages, {key_end});
   const int32_t num_works = block.NumWorks();
   for (int32_t work = static_cast<int32_t>(blockIdx.x); work < num_works;
        work += static_cast<int32_t>(gridDim.x)) {
@@ -36,7 +36,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS((WideShape<F, false>::kThreads),
     PictureWideKernel(WideArguments<T> args, int stages, const int32_t* key_end) {
   device::GridRelease();
   device::GridWait();
-  WideBlock<T, F, false, true> block(args, stages, {key_end});
+  WideBlock<T, F, false, TileKeys::kEnds> block(args, stages, {key_end});
   const int32_t num_works = block.NumWorks();
   for (int32_t work = static_cast<int32_t>(blockIdx.x); work < num_works;
        work += static_cast<int32_t>(gridDim.x)) {

@@ -5,8 +5,14 @@
 #include <cstdint>
 
 #include "minisgl/batch_plan.h"
+#include "minisgl/engine/engine.h"
 
 namespace minisgl::engine {
+
+// True if plans may have pictures.
+inline bool ReadsPictures(const EngineLimits& limits) {
+  return (limits.extras & (kReplacesEmbeddings | kHasInputs)) != 0;
+}
 
 // [num_tokens] the positions of three parts of the plan's tokens, then positions of padding.
 void FillRopePositions(const BatchPlan& plan, int32_t num_tokens, RopePosition* positions);

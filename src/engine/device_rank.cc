@@ -55,11 +55,11 @@ void DeviceRank::Begin(std::shared_ptr<const BatchPlan> plan) {
 Status DeviceRank::Queue() {
   InFlightStep* const step = &in_flight_.back();
   const BatchPlan& plan = *step->plan;
-  const bool has_pictures = !plan.extras.embeddings.empty();
+  const bool runs_alone = step_->RunsAlone(plan);
   step_->SharePictures(*step);
   const int32_t padded_rows =
-      step_->IsPlainDecode(plan) && !has_pictures ? graphs_.PaddedRows(plan.num_rows()) : 0;
-  const StepShape* const layers = padded_rows > 0 || plan.num_rows() == 0 || has_pictures
+      step_->IsPlainDecode(plan) && !runs_alone ? graphs_.PaddedRows(plan.num_rows()) : 0;
+  const StepShape* const layers = padded_rows > 0 || plan.num_rows() == 0 || runs_alone
                                       ? nullptr
                                       : layer_graphs_.Find(step_->ShapeOf(plan));
   const int32_t padded_tokens = layers == nullptr ? 0 : layers->num_tokens;
@@ -69,7 +69,7 @@ Status DeviceRank::Queue() {
   } else if (layers != nullptr) {
     layer_graphs_.Replay(*layers);
   } else if (plan.num_rows() > 0) {
-    step_->RunLayers(step->shape, has_pictures ? step : nullptr);
+    step_->RunLayers(step->shape, runs_alone ? step : nullptr);
   }
   if (plan.has_masks()) return ops_->status();  // its places wait for QueuePlaces
   if (padded_rows == 0 && plan.num_rows() > 0) step_->RunPlaces(*step);

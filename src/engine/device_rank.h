@@ -74,7 +74,7 @@ class DeviceRank {
   // Waits for the oldest step.
   Status Wait() { return ops_->Wait(in_flight_.front().done.get()); }
   // REQUIRES the oldest step to be done.
-  std::vector<RowResult> Results() const { return step_->Results(in_flight_.front()); }
+  std::vector<RowResult> Results() { return step_->Results(in_flight_.front()); }
   // The oldest step is in flight no more.
   void End();
 

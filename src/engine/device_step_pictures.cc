@@ -1,13 +1,14 @@
 // The part of device_step.h that is about pictures.
 #include <vector>
 
+#include "engine/device_pictures.h"
 #include "engine/device_step.h"
 
 namespace minisgl::engine {
 
 Status DeviceStep::TakePictureArrays(const ModelList& models, const MemoryPlan& plan,
                                      int32_t num_ranks) {
-  if (limits().extras == 0) return Status();
+  if (!ReadsPictures(limits())) return Status();
   MINISGL_ASSIGN_OR_RETURN(
       encoder_, DeviceEncoder::Make(state_->model().tower(), models.tower()->embedding_width(),
                                     plan.kept_embeddings, num_ranks, ops_));

@@ -18,7 +18,7 @@ std::unique_ptr<TestModel> MakeGpuTinyModel(int32_t max_seq_len = 256);
 // machine: a vocabulary of 2,048.
 std::unique_ptr<TestModel> OpenWren();
 
-// An architecture of tests/golden/models with heads of 64 and random weights, otherwise with the
+// An architecture of tests/golden/models, or of tests/golden/pooling ("pooling/NAME"), with heads of 64 and random weights, otherwise with the
 // configuration there, including odd widths. Null if the sources are not available.
 std::unique_ptr<TestModel> MakeGpuArchitecture(const std::string& name);
 
