@@ -110,7 +110,7 @@ Status CheckKernelsRun(const ModelConfig& whole, const Rank& rank, DeviceOps* cu
                                .vocab_size = whole.vocab_size,
                                .qk_norm_width = config.qk_norm == QkNorm::kWhole ? query_width : 0,
                                .heads = std::move(heads),
-                               .adds_distances = config.num_distances > 0,
+                               .adds_distances = config.adds_distances(),
                                .num_experts = config.experts.num_experts,
                                .num_expert_groups = config.experts.routing.num_groups,
                                .state_key_dim = config.states.key_dim,

@@ -336,6 +336,7 @@ void AddFeedForward(const ModelConfig& config, SpecList* list) {
     list->Add(Role::kXieluLinear, {});
     list->Add(Role::kXieluMin, {});
   }
+  if (config.down_bias) list->Add(Role::kDownBias, {"D"});
   if (!config.feed_forward_bias) return;
   if (config.gated) list->Add(Role::kGateBias, {"I"});
   list->Add(Role::kUpBias, {"I"});

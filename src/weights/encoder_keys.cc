@@ -16,11 +16,11 @@ namespace {
 constexpr IntRange kTypesRange = {1, 1 << 16};
 
 // Keys with which a class of this name would be a decoder, or place its tokens otherwise.
-void CheckIsEncoder(FieldReader* reader) {
+void CheckIsEncoder(FieldReader* reader, const char* positions = "absolute") {
   CheckNeutral(reader, "is_decoder", Json(false), "only encoders (false) are supported");
   CheckNeutral(reader, "add_cross_attention", Json(false), "only false is supported");
-  CheckNeutral(reader, "position_embedding_type", Json("absolute"),
-               "only \"absolute\" is supported");
+  CheckNeutral(reader, "position_embedding_type", Json(positions),
+               fmt::format("only \"{}\" is supported for this class", positions));
 }
 
 // Gives `from` the name `to`, unless the configuration has that.
@@ -82,6 +82,15 @@ void ReadBert(FieldReader* reader, ModelConfig* config) {
 void ReadRoberta(FieldReader* reader, ModelConfig* config) {
   ReadBert(reader, config);
   BeginBehindRow(reader->Int("pad_token_id", {0, config->vocab_size - 1}, 1), reader, config);
+}
+
+void ReadJinaBert(FieldReader* reader, ModelConfig* config) {
+  CheckIsEncoder(reader, "alibi");
+  CheckNeutral(reader, "feed_forward_type", Json("geglu"), "only \"geglu\" is supported");
+  config->num_token_types = reader->Int("type_vocab_size", kTypesRange, 2);
+  config->linear_distances = true;
+  config->down_bias = true;
+  config->lacks_final_norm = true;
 }
 
 void RenameDistilBert(Json* config) {

@@ -92,13 +92,13 @@ TEST_P(EncoderProgramTest, RanksGiveNearlyTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EncoderProgramTest,
-                         ::testing::Values("bert", "bert_old", "distilbert", "mpnet", "roberta",
-                                           "xlm_roberta", "nomic_bert", "modernbert"));
+                         ::testing::Values("bert", "bert_old", "distilbert", "jina_bert", "mpnet",
+                                           "roberta", "xlm_roberta", "nomic_bert", "modernbert"));
 
 using EncoderFilesTest = RunProgramTest;
 
 TEST_F(EncoderFilesTest, GgufFilesGiveTheSameVectors) {
-  for (const std::string name : {"bert", "nomic_bert"}) {
+  for (const std::string name : {"bert", "nomic_bert", "jina_bert"}) {
     std::string rows;
     const std::vector<Json> expected = ReadJsonLines(kGoldens + name + "/expected.jsonl");
     for (const Json& row : expected) {

@@ -67,8 +67,8 @@ TEST_P(EmulatedVectorsTest, TwoRanksAgreeWithOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EmulatedVectorsTest,
-                         testing::Values("pooling/bert", "pooling/distilbert", "pooling/mpnet",
-                                         "pooling/roberta", "pooling/nomic_bert",
+                         testing::Values("pooling/bert", "pooling/distilbert", "pooling/jina_bert",
+                                         "pooling/mpnet", "pooling/roberta", "pooling/nomic_bert",
                                          "pooling/modernbert", "pooling/gemma3", "qwen3"),
                          [](const auto& test) {
                            const std::string name = test.param;
@@ -79,8 +79,8 @@ INSTANTIATE_TEST_SUITE_P(All, EmulatedVectorsTest,
 // the reference (tests/batch/encoder_program_test.cc).
 TEST(EmulatedVectorFilesTest, VectorsAgreeWithTheCpu) {
   MarkSlow("models on the emulator");
-  for (const char* const name : {"bert", "bert_old", "distilbert", "mpnet", "roberta", "xlm_roberta",
-                                 "nomic_bert", "modernbert", "gemma3"}) {
+  for (const char* const name : {"bert", "bert_old", "distilbert", "jina_bert", "mpnet", "roberta",
+                                 "xlm_roberta", "nomic_bert", "modernbert", "gemma3"}) {
     SCOPED_TRACE(name);
     const std::string dir = std::string(MINISGL_SOURCE_DIR "/tests/golden/pooling/") + name;
     const auto config = LoadModelConfig(dir);

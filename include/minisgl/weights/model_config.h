@@ -248,6 +248,7 @@ struct ModelConfig {
   QkNorm qk_norm = QkNorm::kNone;
   bool qkv_bias = false, attention_output_bias = false;
   bool feed_forward_bias = false;  // all its matrices have a bias
+  bool down_bias = false;          // or the last one alone
   bool norm_bias = false;          // norms over hidden_size have a bias
   bool attention_sinks = false;
   LatentConfig latent;
@@ -302,6 +303,9 @@ struct ModelConfig {
   // Not 0: scores have a number added, of their head and the distance of their key, of which there
   // are so many kinds: DistanceKind (weights/distance_kinds.h).
   int64_t num_distances = 0;
+  // Or the distance times a slope of the head is taken away: ALiBi, both ways (LinearSlopes there).
+  bool linear_distances = false;
+  bool adds_distances() const { return num_distances > 0 || linear_distances; }
   bool stored_embedding_norm = false;
   bool lacks_final_norm = false;
   bool gate_in_query = false;   // the gate of attention is stored behind each head's query
