@@ -2,8 +2,8 @@
 // the head and on the distance of the key (AttentionParams::distance_bias). Everything else is as
 // attention_pictures.cuh has it.
 //
-// Of heads that are not wide only those of kDistanceHeadDim have an instance, because all published
-// models have these (HasDistances). Traffic: 4 bytes more for each score, mostly from the
+// Heads that are not wide have an instance for kDistanceHeadDim alone, because all published models
+// have these (HasDistances). Traffic: 4 bytes more for each score, mostly from the
 // first-level cache: a tile's scores read neighbouring numbers. Operations: one multiply-add more
 // for each score.
 #pragma once

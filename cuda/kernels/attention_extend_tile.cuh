@@ -1,8 +1,8 @@
 // A tile of M rows of a row of the step, as an item of the plan has it: which tokens and keys it
 // has, and how its splits are folded (attention_fold.cuh). The kernels that take such items are
-// built on it: attention_extend.cuh and attention_wide.cuh, attention_pictures.cuh, whose tokens see
-// keys after their own (AttentionParams::key_end), and attention_distances.cuh, which adds numbers
-// to scores, too (AttentionParams::distance_bias).
+// built on it: attention_extend.cuh and attention_wide.cuh, attention_pictures.cuh, whose tokens
+// see keys after their own (AttentionParams::key_end), and attention_distances.cuh, which adds
+// numbers to scores, too (AttentionParams::distance_bias).
 #pragma once
 
 #include "device/device.h"

@@ -1,7 +1,7 @@
-// What a step on a device has beside its rows for prompts that become vectors: which keys the tokens
-// of whole texts see (WholeTexts), and the states that are pooled. These reach the host with the
-// step's results and are pooled there, as on the CPU (PooledPrompts). Steps without such prompts
-// have nothing of it. Its memory belongs to the step, as that of InFlightStep does.
+// What a step on a device has beside its rows for prompts that become vectors: which keys the
+// tokens of whole texts see (WholeTexts), and the states that are pooled. These reach the host with
+// the step's results and are pooled there, as on the CPU (PooledPrompts). Steps without such
+// prompts have nothing of it. Its memory belongs to the step, as that of InFlightStep does.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct StatesWanted {
   int32_t num_skipped = 0;  // of them, which the vector leaves out
 };
 StatesWanted StatesOf(const PoolingSpan& span);
-// Of all spans, one behind the other.
+// Those of all spans, one behind the other.
 std::vector<int32_t> TokensWanted(const PlanExtras& extras);
 
 struct StepTexts {

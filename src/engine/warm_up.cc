@@ -12,8 +12,8 @@ namespace {
 // a prompt: 0.1 s for a model of 14 billion weights on an H100 (an estimate).
 constexpr int32_t kExtendTokens[] = {2, 512, 2048};
 
-// A step of `num_tokens` tokens of the padding row, all of them id 0, and with `wants_token` a place
-// to sample.
+// A step of `num_tokens` tokens of the padding row, all of them id 0, and with `wants_token` a
+// place to sample.
 std::shared_ptr<const BatchPlan> PaddingPlan(int32_t num_tokens, int32_t padding_row,
                                              bool wants_token) {
   static const SamplingParams kGreedy;

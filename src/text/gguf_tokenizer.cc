@@ -24,7 +24,7 @@
 namespace minisgl::text {
 namespace {
 
-// Of a table of normalisation, which has some hundred kilobytes.
+// The most bytes of a table of normalisation, which has some hundred kilobytes.
 constexpr uint64_t kCharacterTableBytesMax = 16 << 20;
 
 struct Token {
