@@ -24,7 +24,7 @@ struct StatesWanted {
   int32_t num_skipped = 0;  // of them, which the vector leaves out
 };
 StatesWanted StatesOf(const PoolingSpan& span);
-// Those of all spans, one behind the other.
+// Returns the tokens of all spans, one behind the other.
 std::vector<int32_t> TokensWanted(const PlanExtras& extras);
 
 struct StepTexts {
