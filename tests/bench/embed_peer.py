@@ -1,10 +1,12 @@
-"""Vectors of 1,000 texts of 10 to 300 tokens: `minisgl embed` beside sentence-transformers, in turns, on the CPU.
+"""Vectors of 1,000 texts of 10 to 300 tokens: `minisgl embed` beside sentence-transformers and llama.cpp, in turns, on the CPU.
 
-    python3 tests/bench/embed_peer.py MINISGL MODEL_DIR [--rows 1000] [--rounds 3] [--threads 2]
+    python3 tests/bench/embed_peer.py MINISGL MODEL_DIR [--gguf FILE] [--rows 1000] [--rounds 3] [--threads 2]
 
-MODEL_DIR is a model of sentence-transformers, as all-MiniLM-L6-v2 is. Prints for each round the seconds and the processor
-seconds of both, without loading, and the largest difference of a vector. Other work on the machine changes the seconds of
-both; the processor seconds less.
+MODEL_DIR is a model of sentence-transformers, as all-MiniLM-L6-v2 is, or as make_embed_model.py makes one of a shape. FILE is
+the same model as llama.cpp's convert_hf_to_gguf.py makes it, for the package llama-cpp-python; without it that peer is left out.
+Prints for each round the seconds and the processor seconds of each, without loading, how often the seconds of the better peer
+are those of minisgl, and the largest differences of a vector, and first the load of the machine. Other work on it changes the
+seconds of all; the processor seconds less.
 """
 import argparse
 import json
@@ -53,37 +55,70 @@ def run_minisgl(program, model, path, threads):
     return whole[0] - load[0], whole[1] - load[1], vectors
 
 
+class SentenceTransformers:
+    """torch, in f32 unless `dtype` says otherwise."""
+    name = "sentence-transformers"
+
+    def __init__(self, options):
+        import torch
+        from sentence_transformers import SentenceTransformer
+        torch.set_num_threads(options.threads)
+        self.model = SentenceTransformer(options.model, device="cpu", model_kwargs={"torch_dtype": getattr(torch, options.dtype)})
+
+    def vectors(self, texts):
+        return self.model.encode(texts, batch_size=32)
+
+
+class LlamaCpp:
+    name = "llama.cpp"
+
+    def __init__(self, options):
+        import llama_cpp
+        self.model = llama_cpp.Llama(options.gguf, embedding=True, n_ctx=4096, n_batch=4096, n_ubatch=4096, verbose=False,
+                                     n_threads=options.threads, n_threads_batch=options.threads)
+
+    def vectors(self, texts):
+        return self.model.embed(texts, normalize=True)
+
+
+def timed(peer, texts):
+    begin, used = time.perf_counter(), time.process_time()
+    vectors = peer.vectors(texts)
+    return time.perf_counter() - begin, time.process_time() - used, vectors
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("minisgl")
     parser.add_argument("model")
+    parser.add_argument("--gguf")
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--dtype", default="float32", help="of sentence-transformers")
     options = parser.parse_args()
-    import torch
-    from sentence_transformers import SentenceTransformer
     from tokenizers import Tokenizer
-    torch.set_num_threads(options.threads)
     tokenizer = Tokenizer.from_file(os.path.join(options.model, "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     texts = make_texts(tokenizer, options.rows)
-    peer = SentenceTransformer(options.model, device="cpu")
-    peer.encode(texts[:32])
+    peers = [SentenceTransformers(options)] + ([LlamaCpp(options)] if options.gguf else [])
+    for peer in peers:
+        peer.vectors(texts[:32])
+    print(f"load {', '.join(f'{load:.1f}' for load in os.getloadavg())}", flush=True)
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as rows:
         for text in texts:
             rows.write(json.dumps({"text": text}) + "\n")
         rows.flush()
         for number in range(options.rounds):
-            begin, used = time.perf_counter(), time.process_time()
-            wanted = peer.encode(texts, batch_size=32)
-            seconds, used = time.perf_counter() - begin, time.process_time() - used
-            own, own_used, found = run_minisgl(options.minisgl, options.model, rows.name, options.threads)
-            worst = max(abs(a - float(b)) for x, y in zip(found, wanted) for a, b in zip(x, y))
-            print(f"round {number}: sentence-transformers {seconds:.1f} s ({used:.1f} s of processors), minisgl {own:.1f} s "
-                  f"({own_used:.1f} s): {seconds / own:.2f} times ({used / own_used:.2f}); largest difference {worst:.1e}",
-                  flush=True)
+            found = [(peer.name, *timed(peer, texts)) for peer in peers]
+            own, own_used, vectors = run_minisgl(options.minisgl, options.model, rows.name, options.threads)
+            parts = [f"minisgl {own:.1f} s ({own_used:.1f} s of processors)"]
+            for name, seconds, used, others in found:
+                worst = max(abs(a - float(b)) for x, y in zip(vectors, others) for a, b in zip(x, y))
+                parts.append(f"{name} {seconds:.1f} s ({used:.1f} s), differs by {worst:.1e}")
+            best, best_used = min(seconds for _, seconds, _, _ in found), min(used for _, _, used, _ in found)
+            print(f"round {number}: {'; '.join(parts)}: {best / own:.2f} times ({best_used / own_used:.2f})", flush=True)
 
 
 main()
