@@ -75,6 +75,8 @@ Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeigh
                            packer.PackVectors({Role::kQueryNorm}, config.norm_plus_one));
   MINISGL_ASSIGN_OR_RETURN(layer->key_norm,
                            packer.PackVectors({Role::kKeyNorm}, config.norm_plus_one));
+  MINISGL_ASSIGN_OR_RETURN(layer->query_norm_bias, packer.PackVectors({Role::kQueryNormBias}));
+  MINISGL_ASSIGN_OR_RETURN(layer->key_norm_bias, packer.PackVectors({Role::kKeyNormBias}));
   if (config.qk_norm_plain) {
     const auto query = static_cast<float>(config.query_factor);
     MINISGL_ASSIGN_OR_RETURN(layer->query_norm, packer.Constants(packer.shape().head_dim, query));
@@ -222,6 +224,9 @@ Status LoadXielu(const Packer& packer, XieluParams* xielu) {
 Status LoadFeedForward(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
   MINISGL_ASSIGN_OR_RETURN(layer->feed_forward_norm,
                            packer.PackNorm(Role::kFeedForwardNorm, Role::kFeedForwardNormBias));
+  MINISGL_ASSIGN_OR_RETURN(
+      layer->attention_second_norm,
+      packer.PackNorm(Role::kAttentionSecondNorm, Role::kAttentionSecondNormBias));
   MINISGL_ASSIGN_OR_RETURN(
       layer->feed_forward_post_norm,
       packer.PackNorm(Role::kFeedForwardPostNorm, Role::kFeedForwardPostNormBias));

@@ -65,6 +65,13 @@ void FindEncoderNames(const Checkpoint& checkpoint, const Architecture& entry,
     config->text_prefix = prefix;
     break;
   }
+  // Two classes have the name JinaBertModel.
+  const std::string first_layer = fmt::format("{}{}.0.", config->text_prefix, entry.layers);
+  if (!entry.second_names.empty() && checkpoint.Has(first_layer + "mlp.up_gated_layer.weight")) {
+    config->second_names = config->up_before_gate = config->adds_input_again = true;
+    config->qk_norm = QkNorm::kWhole;
+    config->qk_norm_bias = true;
+  }
   for (const char* place : {"embeddings.LayerNorm", "emb_ln"}) {
     if (checkpoint.Has(fmt::format("{}{}.gamma", config->text_prefix, place))) {
       config->old_norm_names = true;

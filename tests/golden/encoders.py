@@ -8,7 +8,7 @@ mpnet         MPNetModel: numbers of distances; texts of up to 200 tokens
 roberta       RobertaModel, bytes, texts in lower case and cut to 48 tokens, the first state, a product
 xlm_roberta   XLMRobertaModel, a tokenizer.json of type Unigram with its table of normalisation
 nomic_bert    NomicBertModel with the keys of its published config.json: rotary, gated, no biases
-jina_bert     JinaBertModel, which transformers lacks: its formulas are in jina_bert.py
+jina_bert     JinaBertModel, which transformers lacks: its formulas are in jina_bert.py; jina_bert_normed is another class of the name
 modernbert    ModernBertModel with the keys of transformers 4: norms before parts, windows in two of three layers
 
 pooling_gguf/bert.gguf, nomic_bert.gguf and jina_bert.gguf are some of them as GGUF files.
@@ -319,4 +319,5 @@ def make_encoders(out):
     make_nomic_bert(out)
     make_modernbert(out)
     jina_bert.make(out / "jina_bert", out / "bert", TEXTS)
+    jina_bert.make(out / "jina_bert_normed", out / "bert", TEXTS, is_normed=True)
     make_gguf_encoders(out)

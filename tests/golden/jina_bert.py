@@ -7,6 +7,10 @@ formulas below in float32, because neither transformers nor sentence-transformer
         x = norm(x + dense(softmax(s) v));  x = norm(x + wo(gelu(g) u)), with [g, u] = gated_layers(x)
     the mean of all tokens' x, normalised
 
+A class of the same name (jina-embeddings-v2-base-code; here jina_bert_normed) normalises all of q and of k, has
+up_gated_layer = [u, g], and behind attention
+        y = norm(x + dense(...));  x = norm(x + y)
+
 The slope of head h of n, a power of two, is 2 ** (-8 (h + 1) / n); of other numbers the heads behind the power of two below
 have those that twice as many would have at 0, 2, ... (arXiv 2108.12409).
 
@@ -39,34 +43,44 @@ def product(x, tensors, name):
     return torch.nn.functional.linear(x, tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
 
 
-def vector_of(ids, tensors):
+def vector_of(ids, tensors, is_normed):
     x = norm(tensors["embeddings.word_embeddings.weight"][ids] + tensors["embeddings.token_type_embeddings.weight"][0], tensors,
              "embeddings.LayerNorm")
     place = torch.arange(len(ids))
     distances = -(slopes(HEADS)[:, None, None] * (place[:, None] - place[None, :]).abs())
     for i in range(LAYERS):
         layer = f"encoder.layer.{i}."
-        query, key, value = (product(x, tensors, f"{layer}attention.self.{part}").view(len(ids), HEADS, -1).transpose(0, 1)
-                             for part in ("query", "key", "value"))
+        parts = [product(x, tensors, f"{layer}attention.self.{part}") for part in ("query", "key", "value")]
+        if is_normed:
+            parts[:2] = [norm(part, tensors, f"{layer}attention.self.layer_norm_{letter}") for part, letter in zip(parts, "qk")]
+        query, key, value = (part.view(len(ids), HEADS, -1).transpose(0, 1) for part in parts)
         scores = query @ key.transpose(1, 2) / math.sqrt(HIDDEN // HEADS) + distances
         mixed = (scores.softmax(-1) @ value).transpose(0, 1).reshape(len(ids), HIDDEN)
-        x = norm(x + product(mixed, tensors, f"{layer}attention.output.dense"), tensors, f"{layer}attention.output.LayerNorm")
-        gate, up = product(x, tensors, f"{layer}mlp.gated_layers").split(INNER, dim=-1)
-        x = norm(x + product(torch.nn.functional.gelu(gate) * up, tensors, f"{layer}mlp.wo"), tensors, f"{layer}mlp.layernorm")
+        y = norm(x + product(mixed, tensors, f"{layer}attention.output.dense"), tensors, f"{layer}attention.output.LayerNorm")
+        x = norm(x + y, tensors, f"{layer}layer_norm_1") if is_normed else y
+        gate, up = product(x, tensors, f"{layer}mlp.{'up_gated_layer' if is_normed else 'gated_layers'}").split(INNER, dim=-1)
+        if is_normed:
+            gate, up = up, gate
+        last, last_norm = ("mlp.down_layer", "layer_norm_2") if is_normed else ("mlp.wo", "mlp.layernorm")
+        x = norm(x + product(torch.nn.functional.gelu(gate) * up, tensors, layer + last), tensors, layer + last_norm)
     return torch.nn.functional.normalize(x.mean(0), dim=0)
 
 
-def make_tensors(vocab_size):
-    torch.manual_seed(11)
+def make_tensors(vocab_size, is_normed):
+    torch.manual_seed(12 if is_normed else 11)
     shapes = {"embeddings.word_embeddings.weight": (vocab_size, HIDDEN), "embeddings.token_type_embeddings.weight": (2, HIDDEN),
               "embeddings.LayerNorm": HIDDEN, "pooler.dense.weight": (HIDDEN, HIDDEN), "pooler.dense.bias": (HIDDEN,)}
     for i in range(LAYERS):
         layer = f"encoder.layer.{i}."
         for name in ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"):
             shapes[f"{layer}{name}.weight"], shapes[f"{layer}{name}.bias"] = (HIDDEN, HIDDEN), (HIDDEN,)
-        shapes[f"{layer}mlp.gated_layers.weight"] = (2 * INNER, HIDDEN)
-        shapes[f"{layer}mlp.wo.weight"], shapes[f"{layer}mlp.wo.bias"] = (HIDDEN, INNER), (HIDDEN,)
-        shapes[f"{layer}attention.output.LayerNorm"] = shapes[f"{layer}mlp.layernorm"] = HIDDEN
+        first, last = ("up_gated_layer", "down_layer") if is_normed else ("gated_layers", "wo")
+        shapes[f"{layer}mlp.{first}.weight"] = (2 * INNER, HIDDEN)
+        shapes[f"{layer}mlp.{last}.weight"], shapes[f"{layer}mlp.{last}.bias"] = (HIDDEN, INNER), (HIDDEN,)
+        norms = ["attention.output.LayerNorm", "mlp.layernorm"]
+        if is_normed:
+            norms = [norms[0], "layer_norm_1", "layer_norm_2", "attention.self.layer_norm_q", "attention.self.layer_norm_k"]
+        shapes.update({layer + name: HIDDEN for name in norms})
     tensors = {}
     for name, shape in shapes.items():
         if isinstance(shape, int):
@@ -76,13 +90,13 @@ def make_tensors(vocab_size):
     return tensors
 
 
-def make(folder, bert, texts):
+def make(folder, bert, texts, is_normed=False):
     """`bert`: the folder of the tiny BERT, whose tokenizer and modules this model has, too."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(bert, folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     vocab_size = tokenizer.get_vocab_size()
-    tensors = make_tensors(vocab_size)
+    tensors = make_tensors(vocab_size, is_normed)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     (folder / "config.json").write_text(json.dumps({
         "architectures": ["JinaBertForMaskedLM"], "model_type": "bert", "hidden_size": HIDDEN, "intermediate_size": INNER,
@@ -104,5 +118,5 @@ def make(folder, bert, texts):
     tokenizer.enable_truncation(POSITIONS)
     with open(folder / "expected.jsonl", "w") as out:
         for text in texts:
-            vector = vector_of(torch.tensor(tokenizer.encode(text).ids), tensors)
+            vector = vector_of(torch.tensor(tokenizer.encode(text).ids), tensors, is_normed)
             out.write(json.dumps({"text": text, "embedding": [round(float(x), 7) for x in vector]}) + "\n")
