@@ -19,6 +19,11 @@ Status CheckModelSupported(const ModelShape& shape) {
         "multiples of 8 up to 512, or keys up to 576 with values of up to 512 in them)",
         heads.head_dim, heads.values_in_keys ? " with" : ",", heads.value_dim());
   }
+  for (const AttentionHeads& heads : shape.heads) {
+    if (!shape.adds_distances || HasDistances(heads.head_dim, heads.value_dim())) continue;
+    return refuse("attention that adds numbers of distances, for heads of", heads.head_dim,
+                  "64, or a size that is none of 80, 96, 128 and 256");
+  }
   const auto at_most = [&](int64_t size, int64_t limit, std::string_view what) {
     return size <= limit ? Status() : refuse(what, size, fmt::format("at most {}", limit));
   };

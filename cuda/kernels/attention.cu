@@ -77,6 +77,9 @@ CudaError LaunchRows(const LaunchContext& context, const AttentionParams& params
   const ExtendWork work = {
       .max_tiles = MaxTiles(rows.num_tokens, rows.num_rows, group, rows.choice.tile_rows()),
       .max_cut_items = max_cut_items};
+  if (params.distance_bias != nullptr) {
+    return LaunchDistanceExtend(context, arguments, rows.choice, work, params);
+  }
   if (HasBounds(params)) {
     return LaunchPictureExtend(context, arguments, head_dim, rows.choice, work, params.key_end,
                                params.first_key);
@@ -113,11 +116,15 @@ CudaError LaunchWideRows(const LaunchContext& context, const AttentionParams& pa
   if (!HasBounds(params)) {
     return launch(rows.choice, rows.num_tokens, rows.num_rows, false);
   }
-  return LaunchPictureWide(
-      context, arguments, in_keys, rows.choice,
-      {.max_tiles = MaxTiles(rows.num_tokens, rows.num_rows, group, rows.choice.tile_rows()),
-       .max_cut_items = MaxCutItems(context, workspace)},
-      params.key_end, params.first_key);
+  const ExtendWork work = {
+      .max_tiles = MaxTiles(rows.num_tokens, rows.num_rows, group, rows.choice.tile_rows()),
+      .max_cut_items = MaxCutItems(context, workspace)};
+  if (params.distance_bias != nullptr) {
+    MINISGL_CHECK(!in_keys, "numbers of distances, with latent attention");
+    return LaunchDistanceWide(context, arguments, rows.choice, work, params);
+  }
+  return LaunchPictureWide(context, arguments, in_keys, rows.choice, work, params.key_end,
+                           params.first_key);
 }
 
 }  // namespace
@@ -133,12 +140,20 @@ bool HasAttention(int32_t head_dim, int32_t value_dim, bool values_in_keys) {
          offset / 8 * 8 <= kLatentKeyDimMax - kWideDimMax && offset % 8 + value_dim <= kWideDimMax;
 }
 
+bool HasDistances(int32_t head_dim, int32_t value_dim) {
+  if (!HasAttention(head_dim, value_dim, /*values_in_keys=*/false)) return false;
+  return IsWide(head_dim, value_dim) || head_dim == kDistanceHeadDim;
+}
+
 CudaError LaunchAttention(const LaunchContext& context, const AttentionParams& params,
                           const AttentionWorkspace& workspace, bool deterministic, bool early) {
   MINISGL_CHECK(!HasBounds(params) || params.rows_known == RowsKnown::kExactly,
                 "bounds of keys, of rows that are not known");
   MINISGL_CHECK(params.first_key == 0 || params.num_decode_rows == 0,
                 "a first key of rows that decode");
+  MINISGL_CHECK(
+      params.distance_bias == nullptr || (params.key_end != nullptr && params.first_key == 0),
+      "numbers of distances, without ends of keys");
   const AttentionHeads heads = HeadsOf(params);
   if (!HasAttention(heads.head_dim, heads.value_dim(), heads.values_in_keys)) {
     return kCudaInvalidValue;

@@ -219,6 +219,17 @@ CudaError LaunchPictureWide(const LaunchContext& context, WideArguments<T> argum
                             ExtendChoice choice, const ExtendWork& work, const int32_t* key_end,
                             int32_t first_key);
 
+// attention_distances.cu, attention_distances_f16.cu: the same with params.distance_bias.
+inline constexpr int32_t kDistanceHeadDim = 64;  // of heads that are not wide
+template <typename T>
+CudaError LaunchDistanceExtend(const LaunchContext& context, AttentionArguments<T> arguments,
+                               ExtendChoice choice, const ExtendWork& work,
+                               const AttentionParams& params);
+template <typename T>
+CudaError LaunchDistanceWide(const LaunchContext& context, WideArguments<T> arguments,
+                             ExtendChoice choice, const ExtendWork& work,
+                             const AttentionParams& params);
+
 // Calls f.operator()<E>().
 template <typename F>
 CudaError DispatchHeadDim(int32_t head_dim, const F& f) {

@@ -64,16 +64,16 @@ struct ExtendShape {
   }
 };
 
-// KEY_END: see attention_pictures.cuh.
-template <typename T, int D, bool LARGE, bool KEY_END = false>
-class ExtendBlock : public ExtendTile<T, KEY_END> {
+// KEYS: see attention_pictures.cuh and attention_distances.cuh.
+template <typename T, int D, bool LARGE, TileKeys KEYS = TileKeys::kCausal>
+class ExtendBlock : public ExtendTile<T, KEYS> {
  public:
   using Shape = ExtendShape<D, LARGE>;
-  using Tile = ExtendTile<T, KEY_END>;
+  using Tile = ExtendTile<T, KEYS>;
   static constexpr int kFragments = Shape::kFragments;
 
   MINISGL_DEVICE ExtendBlock(const AttentionArguments<T>& args, int stages,
-                             TileKeyEnds<KEY_END> ends = {})
+                             TileKeyEnds<KEYS> ends = {})
       : Tile(args, Shape::kRows, ends),
         stages_(stages),
         lane_(static_cast<int>(threadIdx.x) % 32),
@@ -199,10 +199,26 @@ class ExtendBlock : public ExtendTile<T, KEY_END> {
 #pragma unroll
     for (int m = 0; m < kFragments; ++m) {
       CapScores(scores[m], args_.score);
+      if constexpr (KEYS == TileKeys::kDistances) AddDistances(tile, m, scores[m]);
       if (!whole) MaskTile(tile, m, scores[m]);
       UpdateStates<T, D, kExtendKeys / 8>(scores[m], args_.score.weight, weights[m], &rows[m]);
     }
     MultiplyValues<T, D, kExtendKeys, kFragments>(weights, keys + Shape::kPart, lane_, rows);
+  }
+
+  MINISGL_DEVICE void AddDistances(int32_t tile, int m, float (&scores)[kExtendKeys / 8][4]) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float* const distances = this->Distances(TileRow(m, h)) + tile + lane_ % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < kExtendKeys / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          float* const score = &scores[n][2 * h + i];
+          *score = fmaf(distances[n * 8 + i], this->PerScale(), *score);
+        }
+      }
+    }
   }
 
   // M rows past the tile's last are masked by their index; they are not stored.
@@ -213,7 +229,7 @@ class ExtendBlock : public ExtendTile<T, KEY_END> {
       const int32_t position = Position(TileRow(m, h));
       high[h] = position + 1;
       low[h] = Low(high[h]);
-      if constexpr (KEY_END) high[h] = High(TileRow(m, h));
+      if constexpr (KEYS != TileKeys::kCausal) high[h] = High(TileRow(m, h));
     }
     MaskScores(scores, tile, low, high, lane_);
   }

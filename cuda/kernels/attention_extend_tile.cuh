@@ -1,8 +1,8 @@
 // A tile of M rows of a row of the step, as an item of the plan has it: which tokens and keys it
 // has, and how its splits are folded (attention_fold.cuh). The kernels that take such items are
-// built on it: attention_extend.cuh and attention_wide.cuh, and attention_pictures.cuh, whose
-// tokens may see keys after their own (AttentionParams::key_end), or none of the first
-// (AttentionParams::first_key).
+// built on it: attention_extend.cuh and attention_wide.cuh, attention_pictures.cuh, whose tokens
+// may see keys after their own (AttentionParams::key_end), or none of the first (first_key), and
+// attention_distances.cuh, which adds numbers to scores, too (AttentionParams::distance_bias).
 #pragma once
 
 #include "device/device.h"
@@ -11,25 +11,39 @@
 
 namespace minisgl::cuda {
 
-// AttentionParams::key_end, which may be null, and first_key, of tiles that have them. A tile
-// without them has the members, and so the code, of one that knows nothing of them.
-template <bool KEY_END>
+// What decides a tile's scores beside products and the window.
+enum class TileKeys {
+  kCausal,
+  kEnds,       // key_end, which may be null, and first_key
+  kDistances,  // key_end and distance_bias
+};
+
+// AttentionParams::key_end, first_key and distance_bias, of tiles that have them. A tile without
+// them has the members, and so the code, of one that knows nothing of them.
+template <TileKeys KEYS>
 struct TileKeyEnds {
   const int32_t* key_end;
   int32_t first_key;
 };
 template <>
-struct TileKeyEnds<false> {};
+struct TileKeyEnds<TileKeys::kCausal> {};
+template <>
+struct TileKeyEnds<TileKeys::kDistances> {
+  const int32_t* key_end;
+  const float* distances;  // of head 0: at a key's position less the token's
+  int64_t distance_stride;
+  float per_scale;  // 1 / AttentionParams::scale, because products are scaled later
+};
 
-template <typename T, bool KEY_END = false>
-class ExtendTile : private TileKeyEnds<KEY_END> {
+template <typename T, TileKeys KEYS = TileKeys::kCausal>
+class ExtendTile : private TileKeyEnds<KEYS> {
  public:
   static constexpr int kWords = 4;  // in shared memory
 
   // `rows_max`: M rows of a tile that is full.
   MINISGL_DEVICE ExtendTile(const AttentionArguments<T>& args, int32_t rows_max,
-                            TileKeyEnds<KEY_END> ends = {})
-      : TileKeyEnds<KEY_END>(ends), args_(args), rows_max_(rows_max) {}
+                            TileKeyEnds<KEYS> ends = {})
+      : TileKeyEnds<KEYS>(ends), args_(args), rows_max_(rows_max) {}
 
   MINISGL_DEVICE int32_t NumWorks() const {
     return args_.list.counts[ExtendList::kItems] * args_.num_kv_heads;
@@ -60,13 +74,21 @@ class ExtendTile : private TileKeyEnds<KEY_END> {
 
   // End of the keys that an M row sees; of the last one for an M row past the tile's last.
   MINISGL_DEVICE int32_t High(int32_t tile_row) const {
-    if constexpr (KEY_END) {
+    if constexpr (KEYS != TileKeys::kCausal) {
       if (this->key_end != nullptr) {
         return this->key_end[TokenOf(tile_row < num_rows_ ? tile_row : num_rows_ - 1)];
       }
     }
     return Position(tile_row) + 1;
   }
+
+  // What is added to the product of an M row and key 0; that for key k is k elements on. Of the
+  // last one for an M row past the tile's last.
+  MINISGL_DEVICE const float* Distances(int32_t tile_row) const {
+    const int32_t row = tile_row < num_rows_ ? tile_row : num_rows_ - 1;
+    return this->distances + HeadOf(row) * this->distance_stride - Position(row);
+  }
+  MINISGL_DEVICE float PerScale() const { return this->per_scale; }
 
   // Keys that any token of the tile sees.
   MINISGL_DEVICE int32_t TileLow() const { return Low(Position(0) + 1); }
@@ -75,7 +97,7 @@ class ExtendTile : private TileKeyEnds<KEY_END> {
   // The first visible key of the token at position high - 1.
   MINISGL_DEVICE int32_t Low(int32_t high) const {
     const int32_t low = high > args_.window ? high - args_.window : 0;
-    if constexpr (KEY_END) return low > this->first_key ? low : this->first_key;
+    if constexpr (KEYS == TileKeys::kEnds) return low > this->first_key ? low : this->first_key;
     return low;
   }
 

@@ -22,7 +22,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS((ExtendShape<D, LARGE>::kThreads),
                         int32_t first_key) {
   device::GridRelease();
   device::GridWait();
-  ExtendBlock<T, D, LARGE, true> block(args, stages, {key_end, first_key});
+  ExtendBlock<T, D, LARGE, TileKeys::kEnds> block(args, stages, {key_end, first_key});
   const int32_t num_works = block.NumWorks();
   for (int32_t work = static_cast<int32_t>(blockIdx.x); work < num_works;
        work += static_cast<int32_t>(gridDim.x)) {
@@ -39,7 +39,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS((WideShape<F, IN_KEYS>::kThreads),
                       int32_t first_key) {
   device::GridRelease();
   device::GridWait();
-  WideBlock<T, F, IN_KEYS, true> block(args, stages, {key_end, first_key});
+  WideBlock<T, F, IN_KEYS, TileKeys::kEnds> block(args, stages, {key_end, first_key});
   const int32_t num_works = block.NumWorks();
   for (int32_t work = static_cast<int32_t>(blockIdx.x); work < num_works;
        work += static_cast<int32_t>(gridDim.x)) {

@@ -70,14 +70,15 @@ struct WideShape {
   }
 };
 
-// See the head of this file. `stages` is 1 or 2. KEY_END: see attention_pictures.cuh.
-template <typename T, int F, bool IN_KEYS, bool KEY_END = false>
-class WideBlock : public ExtendTile<T, KEY_END> {
+// See the head of this file. `stages` is 1 or 2. KEYS: see attention_pictures.cuh and
+// attention_distances.cuh.
+template <typename T, int F, bool IN_KEYS, TileKeys KEYS = TileKeys::kCausal>
+class WideBlock : public ExtendTile<T, KEYS> {
  public:
   using Shape = WideShape<F, IN_KEYS>;
-  using Tile = ExtendTile<T, KEY_END>;
+  using Tile = ExtendTile<T, KEYS>;
 
-  MINISGL_DEVICE WideBlock(const WideArguments<T>& args, int stages, TileKeyEnds<KEY_END> ends = {})
+  MINISGL_DEVICE WideBlock(const WideArguments<T>& args, int stages, TileKeyEnds<KEYS> ends = {})
       : Tile(args.rows, Shape::kRows, ends),
         wide_(args),
         stages_(stages),
@@ -284,9 +285,16 @@ class WideBlock : public ExtendTile<T, KEY_END> {
 #pragma unroll
       for (int i = 0; i < 4; ++i) scores[0][i] = one[i] + other[i];
       CapScores(scores, args_.score);
+      if constexpr (KEYS == TileKeys::kDistances) AddDistances(tile + column, row, scores[0]);
       if (!whole) MaskRow(tile + column, row, scores[0]);
       AddScores(row, column, scores[0], &states_[p]);
     }
+  }
+
+  MINISGL_DEVICE void AddDistances(int32_t first, int row, float (&scores)[4]) const {
+    const float* const distances = this->Distances(row) + first;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[i] = fmaf(distances[i], this->PerScale(), scores[i]);
   }
 
   // M rows past the tile's last are masked by their index; they are not stored.

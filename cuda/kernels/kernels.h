@@ -160,6 +160,8 @@ struct AttentionWorkspace {
 // 80, 96, 128 or 256 elements each have kernels of their own. The kernel for wide heads serves the
 // other sizes in multiples of 16 bytes: up to 512 elements, or values in keys of up to 576.
 bool HasAttention(int32_t head_dim, int32_t value_dim, bool values_in_keys);
+// The same of attention with AttentionParams::distance_bias.
+bool HasDistances(int32_t head_dim, int32_t value_dim);
 size_t AttentionWorkspaceBytes(const DeviceLimits& limits, int num_multiprocessors);
 CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanParams& params,
                               const AttentionWorkspace& workspace, bool deterministic);

@@ -263,6 +263,7 @@ struct ModelShape {
   int64_t hidden_size = 0, vocab_size = 0;
   int64_t qk_norm_width = 0;          // of queries normalised as one vector; 0: no such norm
   std::vector<AttentionHeads> heads;  // of its layers
+  bool adds_distances = false;        // AttentionParams::distance_bias
   int32_t num_experts = 0;
   int32_t num_expert_groups = 0;  // that experts are chosen by; 0 or 1: none
   int32_t state_key_dim = 0;      // of recurrent layers; 0: none

@@ -273,7 +273,8 @@ struct AttentionParams {
   int32_t first_key = 0;
   // [H, distance_stride] or null: a score of head h is q.k * scale + distance_bias[h *
   // distance_stride + distance_origin + p - q] for the key at position p and the token at q.
-  // REQUIRES kKeysPast elements more behind the largest distance, no softcap, and on a device null.
+  // REQUIRES kKeysPast elements more behind the largest distance, and no softcap; on a device also
+  // key_end, and that the row of a decode row's token has no other key.
   const float* distance_bias = nullptr;
   int64_t distance_stride = 0, distance_origin = 0;
   static constexpr int64_t kKeysPast = 64;

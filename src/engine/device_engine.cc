@@ -245,7 +245,7 @@ Status DeviceEngine::BeQuiet(int32_t index) {
 GraphSizes DeviceEngine::SizesOf(const EngineLimits& limits,
                                  const DeviceEngineOptions& options) const {
   for (const auto& rank : ranks_) {
-    if (!rank->ops()->RunsGraphs()) return {};
+    if (!rank->ops()->RunsGraphs() || limits.attends_both_ways) return {};
   }
   const int32_t max_rows = std::min(options.graph_max_rows, limits.max_running_requests);
   const int32_t max_tokens = LayerGraphTokensMax(options.graph_max_tokens, limits);

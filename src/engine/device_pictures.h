@@ -9,7 +9,7 @@
 
 namespace minisgl::engine {
 
-// True if steps may read pictures.
+// True if plans may have pictures.
 inline bool ReadsPictures(const EngineLimits& limits) {
   return (limits.extras & (kReplacesEmbeddings | kHasInputs)) != 0;
 }

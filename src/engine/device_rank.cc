@@ -79,16 +79,16 @@ void DeviceRank::Begin(std::shared_ptr<const BatchPlan> plan) {
 Status DeviceRank::Queue() {
   InFlightStep* const step = &in_flight_.back();
   const BatchPlan& plan = *step->plan;
-  const bool has_pictures = !plan.extras.embeddings.empty();
+  const bool runs_alone = step_->RunsAlone(plan);
   step_->SharePictures(*step);
   const bool is_adapted = !plan.extras.adapters.empty();
   DecodeGraphs& graphs = is_adapted ? adapted_graphs_ : graphs_;
   LayerGraphs& layer_graphs = is_adapted ? adapted_layer_graphs_ : layer_graphs_;
   // A graph of a whole step leaves no states for a drafter.
-  const bool may_be_graph = !has_pictures && plan.extras.hidden.empty();
+  const bool may_be_graph = !runs_alone && plan.extras.hidden.empty();
   const int32_t padded_rows =
       step_->IsPlainDecode(plan) && may_be_graph ? graphs.PaddedRows(plan.num_rows()) : 0;
-  const StepShape* const layers = padded_rows > 0 || plan.num_rows() == 0 || has_pictures
+  const StepShape* const layers = padded_rows > 0 || plan.num_rows() == 0 || runs_alone
                                       ? nullptr
                                       : layer_graphs.Find(step_->ShapeOf(plan));
   const int32_t padded_tokens = layers == nullptr ? 0 : layers->num_tokens;
@@ -99,7 +99,7 @@ Status DeviceRank::Queue() {
   } else if (layers != nullptr) {
     layer_graphs.Replay(*layers);
   } else if (plan.num_rows() > 0) {
-    step_->RunLayers(step->shape, has_pictures ? step : nullptr);
+    step_->RunLayers(step->shape, runs_alone ? step : nullptr);
   }
   if (plan.has_masks()) return ops_->status();  // its places wait for QueuePlaces
   if (padded_rows == 0 && plan.num_rows() > 0) step_->RunPlaces(*step);

@@ -78,7 +78,7 @@ class DeviceRank {
   // Waits for the oldest step.
   Status Wait() { return ops_->Wait(in_flight_.front().done.get()); }
   // REQUIRES the oldest step to be done.
-  std::vector<RowResult> Results() const { return step_->Results(in_flight_.front()); }
+  std::vector<RowResult> Results() { return step_->Results(in_flight_.front()); }
   // Queues the copy of an adapter; null drops it (see DeviceAdapters).
   Status SetAdapter(AdapterSlot adapter, const model::PackedAdapter* packed);
   // The oldest step is in flight no more.

@@ -114,8 +114,8 @@ Status DeviceStep::TakeArrays() {
 Result<InFlightStep> DeviceStep::MakeInFlightStep() {
   InFlightStep step;
   const size_t picture_bytes =
-      !ReadsPictures(limits()) ? 0
-                               : static_cast<size_t>(limits().max_step_tokens) * kPictureTokenBytes;
+      ReadsPictures(limits()) ? static_cast<size_t>(limits().max_step_tokens) * kPictureTokenBytes
+                              : 0;
   MINISGL_RETURN_IF_ERROR(TakeMeta(layout_.front_bytes + kTailBytes + picture_bytes, &step));
   MINISGL_ASSIGN_OR_RETURN(step.results, ops_->AllocateHost(result_layout_.bytes));
   MINISGL_ASSIGN_OR_RETURN(step.device_top_logprobs,
@@ -179,7 +179,7 @@ Status DeviceStep::Upload(InFlightStep* step, StepPadding padding) {
     ops_->CopyOnDevice(rope_positions_.data(), step->device_meta.data() + tail.rope_positions,
                        static_cast<size_t>(tail.num_positions) * sizeof(RopePosition));
   }
-  return Status();
+  return UploadTexts(step);
 }
 
 // Positions of three parts are there in every step of a model that has them, because its graphs
@@ -365,11 +365,11 @@ void DeviceStep::PrepareTokens(const StepShape& shape, const int32_t* page_table
 }
 
 void DeviceStep::Run(const InFlightStep& step) {
-  RunLayers(step.shape);
+  RunLayers(step.shape, limits().attends_both_ways ? &step : nullptr);
   RunPlaces(step);
 }
 
-void DeviceStep::RunLayers(const StepShape& shape, const InFlightStep* pictures) {
+void DeviceStep::RunLayers(const StepShape& shape, const InFlightStep* alone) {
   const auto* const table_row = Meta<int32_t>(layout_.table_row);
   const auto* const row_begin = Meta<int32_t>(layout_.row_begin);
   const auto* const kv_len = Meta<int32_t>(layout_.kv_len);
@@ -391,7 +391,11 @@ void DeviceStep::RunLayers(const StepShape& shape, const InFlightStep* pictures)
                         .state_segments = StateSegmentsOf(shape),
                         .rope_positions = rope_positions_.data(),
                         .slot_of = TokenSlots(shape)};
-  if (pictures != nullptr) SetPictures(*pictures, &input);
+  if (alone != nullptr) {
+    const bool has_plan = alone->plan != nullptr;
+    if (has_plan && !alone->plan->extras.embeddings.empty()) SetPictures(*alone, &input);
+    SetTexts(*alone, &input);
+  }
   state_->RunLayers(input);
 }
 
@@ -435,6 +439,7 @@ void DeviceStep::RunDrafts(const InFlightStep& step) {
 // Computes logits, samples, and the accepted tokens of the step that was uploaded last.
 void DeviceStep::RunPlaces(const InFlightStep& step) {
   RunScored(step);
+  RunPooled(step);
   if (FeedsDrafter(step)) drafter_->TakeStates(*step.plan);
   if (step.shape.num_places > 0) SampleAndAccept(step);
   if (FeedsDrafter(step)) {
@@ -487,32 +492,6 @@ void DeviceStep::SampleAndAccept(const InFlightStep& step) {
                       .host = Meta<HostResults>(layout_.host_results)});
 }
 
-void DeviceStep::RunScored(const InFlightStep& step) {
-  const StepTail& tail = step.tail;
-  for (int32_t begin = 0; begin < tail.num_scored; begin += layout_.max_places) {
-    const int32_t count = std::min(layout_.max_places, tail.num_scored - begin);
-    float* const logits =
-        state_->Logits({.slot_of = TokenSlots(step.shape),
-                        .logit_tokens = InStep<int32_t>(step, tail.scored_tokens) + begin,
-                        .num_logit_tokens = count});
-    ops_->SamplePlaces({.logits = logits,
-                        .num_places = count,
-                        .vocab_size = limits().vocab_size,
-                        .places = InStep<DeviceSampling>(step, tail.scored_places) + begin,
-                        .token_pool = state_->tables().token_pool,
-                        .token_pool_stride = state_->tables().token_pool_stride,
-                        .bias_ids = InStep<int32_t>(step, tail.scored_ids),
-                        .bias_values = InStep<float>(step, tail.scored_bias),
-                        .banned_ids = Meta<int32_t>(layout_.banned_ids),
-                        .counts = counts_.data(),
-                        .raw_logits = raw_logits_.data(),
-                        .max_logprobs = tail.num_ranks,
-                        .sampled = InStep<DeviceToken>(step, tail.scored_sampled) + begin,
-                        .top_logprobs = InStep<TokenLogprob>(step, tail.scored_logprobs) +
-                                        int64_t{begin} * tail.num_ranks});
-  }
-}
-
 // Copies the likely tokens aside on the device first, because the next step writes its own before
 // these have reached the host.
 void DeviceStep::Download(InFlightStep* step) {
@@ -530,30 +509,11 @@ void DeviceStep::Download(InFlightStep* step) {
                      step->device_meta.data() + tail.scored_sampled,
                      tail.results_end - tail.scored_sampled);
   }
+  DownloadTexts(step);
   ops_->Record(step->done.get());
 }
 
-// A token that was not chosen in spite of its bias has a logit of -infinity.
-std::vector<RowResult> DeviceStep::ScoredResults(const InFlightStep& step) const {
-  const StepTail& tail = step.tail;
-  const auto* const memory = static_cast<const std::byte*>(step.meta.get());
-  const auto* const sampled = reinterpret_cast<const DeviceToken*>(memory + tail.scored_sampled);
-  const auto* const ranks = reinterpret_cast<const TokenLogprob*>(memory + tail.scored_logprobs);
-  std::vector<RowResult> results(static_cast<size_t>(tail.num_scored));
-  for (int32_t i = 0; i < tail.num_scored; ++i) {
-    RowResult& result = results[static_cast<size_t>(i)];
-    result.outcome = RowResult::Outcome::kNonFinite;
-    if (sampled[i].token != step.plan->scored_ids[static_cast<size_t>(i)]) continue;
-    result.outcome = RowResult::Outcome::kToken;
-    result.token = sampled[i].token;
-    result.logprob = sampled[i].logprob;
-    const TokenLogprob* const first = ranks + int64_t{i} * tail.num_ranks;
-    result.top_logprobs.assign(first, first + sampled[i].num_ranks);
-  }
-  return results;
-}
-
-std::vector<RowResult> DeviceStep::Results(const InFlightStep& step) const {
+std::vector<RowResult> DeviceStep::Results(const InFlightStep& step) {
   const BatchPlan& plan = *step.plan;
   const auto* const memory = static_cast<const std::byte*>(step.results.get());
   const auto* const sampled = reinterpret_cast<const DeviceToken*>(memory + result_layout_.sampled);
@@ -574,6 +534,7 @@ std::vector<RowResult> DeviceStep::Results(const InFlightStep& step) const {
   };
   std::vector<RowResult> rows = MakeRowResults(plan, accepted, result_of);
   AddScored(plan, ScoredResults(step), &rows);
+  AddVectors(plan, PooledVectors(step), &rows);
   return rows;
 }
 

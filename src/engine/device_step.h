@@ -19,9 +19,11 @@
 #include "engine/device_encoder.h"
 #include "engine/device_places.h"
 #include "engine/planned_heads.h"
+#include "engine/pooled_prompts.h"
 #include "engine/prefix_groups.h"
 #include "engine/step_layout.h"
 #include "engine/step_state.h"
+#include "engine/step_texts.h"
 #include "minisgl/base/status.h"
 #include "minisgl/device_array.h"
 #include "minisgl/device_ops.h"
@@ -58,6 +60,7 @@ struct InFlightStep {
   size_t front_bytes = 0;             // of StepLayout, what the step uses
   StepTail tail{BatchPlan{}, 0, 0, 0};
   std::vector<PlacedEmbeddings> placed;  // of pictures; empty: the step has none
+  StepTexts texts;                       // of prompts that become vectors
   std::shared_ptr<void> meta;            // StepLayout, StepTail
   std::shared_ptr<void> results;         // ResultLayout
   DeviceArray<std::byte> device_meta;
@@ -134,16 +137,20 @@ class DeviceStep {
   // step.needs_no_tail.
   void Run(const InFlightStep& step);
   // The two parts of Run. The first depends on its shape and on device memory alone, so it can be
-  // captured for all steps that are padded to num_tokens, with bounds of their rows. `pictures`:
-  // the step if it reads some, which no graph can run.
-  void RunLayers(const StepShape& shape, const InFlightStep* pictures = nullptr);
+  // captured for all steps that are padded to num_tokens, with bounds of their rows. `alone`: the
+  // step if no graph can run it (RunsAlone).
+  void RunLayers(const StepShape& shape, const InFlightStep* alone = nullptr);
+  // True if the plan reads pictures, or its tokens attend to later ones.
+  bool RunsAlone(const BatchPlan& plan) const {
+    return !plan.extras.embeddings.empty() || limits().attends_both_ways;
+  }
   void RunPlaces(const InFlightStep& step);
   // Copies the masks of step->plan to the device, for RunPlaces. kOutOfMemory if there is no memory
   // for them.
   Status UploadMasks(const StepMasks& masks, InFlightStep* step);
   void Download(InFlightStep* step);
-  // REQUIRES the step to be done.
-  std::vector<RowResult> Results(const InFlightStep& step) const;
+  // REQUIRES the step to be done. Steps are asked in their order.
+  std::vector<RowResult> Results(const InFlightStep& step);
 
  private:
   DeviceStep(std::unique_ptr<StepState> state, DeviceOps* ops);
@@ -170,6 +177,15 @@ class DeviceStep {
   // Logits and log-probabilities of what the step scores, in pieces that fit the logits' memory.
   void RunScored(const InFlightStep& step);
   std::vector<RowResult> ScoredResults(const InFlightStep& step) const;
+  // Prompts that become vectors: see StepTexts. TakeTextRoom takes memory if a step has more of
+  // them than any before in the same InFlightStep.
+  size_t StateBytes() const;
+  Status TakeTextRoom(StepTexts* texts);
+  Status UploadTexts(InFlightStep* step);
+  static void SetTexts(const InFlightStep& step, ForwardInput* input);
+  void RunPooled(const InFlightStep& step);
+  void DownloadTexts(InFlightStep* step);
+  std::vector<std::vector<float>> PooledVectors(const InFlightStep& step);
   void ApplyWrites(const BatchPlan& plan, const InFlightStep& step);
   void SampleAndAccept(const InFlightStep& step);
   // True if the drafter reads tokens of the step.
@@ -226,6 +242,7 @@ class DeviceStep {
   // The places of the step that was uploaded last.
   DevicePlaces places_;
   std::unique_ptr<DeviceDrafter> drafter_;  // null: there is none
+  PooledPrompts pooled_;                    // of the steps whose results were asked for
 };
 
 // Bytes that DeviceStep takes, not counting the decoder, the tables, and keys and values; nothing

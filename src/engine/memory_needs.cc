@@ -16,6 +16,7 @@
 #include "engine/layer_graphs.h"
 #include "engine/state_storage.h"
 #include "engine/step_places.h"
+#include "engine/step_texts.h"
 #include "engine/token_drafter.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/model/adapters.h"
@@ -48,6 +49,7 @@ std::optional<uint64_t> TableBytes(const PlanOptions& options, int64_t max_seq_l
 
 // Estimate of the bytes of all graphs.
 uint64_t GraphBytes(const PlanOptions& options, const EngineLimits& limits) {
+  if (limits.attends_both_ways) return 0;  // no graph runs its steps
   const int32_t max_rows = options.max_running_requests;
   const int32_t max_tokens = LayerGraphTokensMax(options.graph_max_tokens, limits);
   const size_t count = GraphBatchSizes(std::min(options.graph_max_rows, max_rows)).size() +
@@ -134,10 +136,12 @@ std::optional<uint64_t> DeviceBytes(const ModelList& models, const PlanOptions& 
   EngineLimits limits = LimitsOf(models, options, max_seq_len);
   limits.num_state_slots = HasStates(models.target()) ? 1 : 0;  // how many changes nothing here
   const auto step = DeviceStepBytes(limits, has_windows);
-  if (!step) return std::nullopt;
+  const auto texts = StepTextBytes(limits, models.target().hidden_size, options.activation_dtype());
+  const auto own = step && texts ? CheckedAdd(*step, *texts) : std::nullopt;
+  if (!own) return std::nullopt;
   const uint64_t of_codes = options.has_codes() ? options.device->CodeScratchBytes() : 0;
-  return CheckedAdd(*step + of_codes, options.device->ReservedBytes(
-                                          DeviceLimitsOf(models, {0, options.num_ranks}, limits)));
+  return CheckedAdd(*own + of_codes, options.device->ReservedBytes(
+                                         DeviceLimitsOf(models, {0, options.num_ranks}, limits)));
 }
 
 // Bytes of the largest adapters that may be loaded at once, on all ranks; of several devices, on
@@ -233,7 +237,7 @@ EngineLimits LimitsOf(const ModelList& models, const PlanOptions& options, int64
   limits.max_seq_len = static_cast<int32_t>(max_seq_len);
   limits.max_step_tokens = options.max_prefill_tokens + options.max_running_requests;
   limits.max_step_drafts = StepDrafts(options);
-  if (options.device == nullptr) limits.extras = kWantsPooling;
+  limits.extras = kWantsPooling;
   limits.num_adapters = static_cast<int32_t>(models.adapters().size());
   if (limits.num_adapters > 0) limits.extras |= kHasAdapter;
   limits.makes_drafts = models.drafter() != nullptr;

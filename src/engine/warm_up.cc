@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 
 namespace minisgl::engine {
 namespace {
@@ -11,21 +12,24 @@ namespace {
 // a prompt: 0.1 s for a model of 14 billion weights on an H100 (an estimate).
 constexpr int32_t kExtendTokens[] = {2, 512, 2048};
 
-// A step of `num_tokens` tokens of the padding row, all of them id 0, and a place to sample.
-std::shared_ptr<const BatchPlan> PaddingPlan(int32_t num_tokens, int32_t padding_row) {
+// A step of `num_tokens` tokens of the padding row, all of them id 0, and with `wants_token` a
+// place to sample.
+std::shared_ptr<const BatchPlan> PaddingPlan(int32_t num_tokens, int32_t padding_row,
+                                             bool wants_token) {
   static const SamplingParams kGreedy;
   auto plan = std::make_shared<BatchPlan>();
   const auto count = static_cast<size_t>(num_tokens);
   plan->token_pool_writes = {
       {.table_row = padding_row, .first = 0, .count = num_tokens, .offset = 0}};
   plan->tokens.assign(count, 0);
-  // The device computes both by itself; only their number counts.
-  plan->positions.assign(count, 0);
+  // The device computes both by itself, unless positions decide which keys a token sees.
+  plan->positions.resize(count);
+  std::iota(plan->positions.begin(), plan->positions.end(), 0);
   plan->slots.assign(count, 0);
   plan->table_row = {padding_row};
   plan->row_begin = {0, num_tokens};
   plan->kv_len = {num_tokens};
-  plan->wants_token = {1};
+  plan->wants_token = {static_cast<uint8_t>(wants_token ? 1 : 0)};
   plan->num_drafts = {0};
   plan->prompt_len = {num_tokens};
   plan->sampling = {&kGreedy};
@@ -36,18 +40,21 @@ std::shared_ptr<const BatchPlan> PaddingPlan(int32_t num_tokens, int32_t padding
 
 Status WarmUp(int32_t decode_rows, DeviceStep* step, InFlightStep* in_flight, DeviceOps* ops) {
   const EngineLimits& limits = step->limits();
+  const bool has_head = !limits.lacks_head;
   const int32_t most = std::min(limits.max_step_tokens, limits.max_seq_len - 1);
   for (const bool adapters : {false, true}) {
     if (adapters && step->adapters() == nullptr) break;
-    MINISGL_RETURN_IF_ERROR(step->Upload(in_flight, {.rows = decode_rows, .adapters = adapters}));
-    step->Run(*in_flight);
-    MINISGL_RETURN_IF_ERROR(ops->Synchronize());
+    if (has_head) {
+      MINISGL_RETURN_IF_ERROR(step->Upload(in_flight, {.rows = decode_rows, .adapters = adapters}));
+      step->Run(*in_flight);
+      MINISGL_RETURN_IF_ERROR(ops->Synchronize());
+    }
     int32_t last = 0;
     for (const int32_t num_tokens : kExtendTokens) {
       const int32_t tokens = std::min(num_tokens, most);
       if (tokens <= last) break;
       last = tokens;
-      in_flight->plan = PaddingPlan(tokens, limits.max_running_requests);
+      in_flight->plan = PaddingPlan(tokens, limits.max_running_requests, has_head);
       MINISGL_RETURN_IF_ERROR(step->Upload(in_flight, {.adapters = adapters}));
       step->Run(*in_flight);
       step->Download(in_flight);

@@ -110,6 +110,7 @@ Status CheckKernelsRun(const ModelConfig& whole, const Rank& rank, DeviceOps* cu
                                .vocab_size = whole.vocab_size,
                                .qk_norm_width = config.qk_norm == QkNorm::kWhole ? query_width : 0,
                                .heads = std::move(heads),
+                               .adds_distances = config.adds_distances(),
                                .num_experts = config.experts.num_experts,
                                .num_expert_groups = config.experts.routing.num_groups,
                                .state_key_dim = config.states.key_dim,
@@ -242,13 +243,6 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelList& model
   }
   if (automatic && !options.cpu_target.empty()) {
     device.fallback = "--cpu-target";
-    return device;
-  }
-  if (const ModelConfig& config = models.target(); config.is_encoder) {
-    const std::string reason =
-        fmt::format("{}, an encoder, runs on the CPU alone", config.architecture);
-    if (!automatic) return UsageError("--device cuda: {}; use --device cpu", reason);
-    device.fallback = reason;
     return device;
   }
   auto profile =

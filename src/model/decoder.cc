@@ -77,8 +77,12 @@ class OpsDecoder final : public Decoder {
       attention_adds_ = adds && fusion.attention_addition;
       feed_forward_adds_ = adds && fusion.feed_forward_addition;
       if (config_.norm_placement == NormPlacement::kAfterSum) {
+        const bool is_again = config_.adds_input_again;
+        if (is_again) norms_.NormTo(model::NormWeights(), space_.placed.data(), num_tokens);
         Mix(input, i, hidden);
         norms_.NormSum(layer.attention_post_norm, num_tokens);
+        if (is_again)
+          norms_.NormStreamAnd(space_.placed.data(), layer.attention_second_norm, num_tokens);
         FeedForward(i, num_tokens);
         norms_.NormSum(layer.feed_forward_post_norm, num_tokens);
         continue;

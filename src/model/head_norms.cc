@@ -21,8 +21,9 @@ void HeadNorms::NormQueriesAndKeys(size_t index, int64_t num_tokens) const {
   if (config_.qk_norm != QkNorm::kWhole && config_.qk_norm != QkNorm::kHeadOwn) return;
   const LayerWeights& layer = weights_.layers[index];
   const int32_t heads = shapes_[index].num_heads, kv_heads = OwnKvHeads(index);
-  NormParams norms[] = {NormOfHeads(index, layer.query_norm, 0, heads, num_tokens),
-                        NormOfHeads(index, layer.key_norm, heads, kv_heads, num_tokens)};
+  NormParams norms[] = {
+      NormOfHeads(index, layer.query_norm, layer.query_norm_bias, 0, heads, num_tokens),
+      NormOfHeads(index, layer.key_norm, layer.key_norm_bias, heads, kv_heads, num_tokens)};
   const std::span<NormParams> own(norms, kv_heads > 0 ? 2 : 1);
   if (num_ranks_ > 1 && config_.qk_norm == QkNorm::kWhole) {
     NormOverRanks(own, num_ranks_, space_.mean_squares.data(), ops_);
@@ -31,8 +32,9 @@ void HeadNorms::NormQueriesAndKeys(size_t index, int64_t num_tokens) const {
   }
 }
 
-NormParams HeadNorms::NormOfHeads(size_t index, const DeviceArray<float>& weight, int64_t first,
-                                  int64_t count, int64_t num_tokens) const {
+NormParams HeadNorms::NormOfHeads(size_t index, const DeviceArray<float>& weight,
+                                  const DeviceArray<float>& bias, int64_t first, int64_t count,
+                                  int64_t num_tokens) const {
   const int64_t head_dim = shapes_[index].head_dim;
   const ActivationPtr heads = space_.qkv.ptr().At(first * head_dim);
   return {.x = heads,
@@ -43,6 +45,7 @@ NormParams HeadNorms::NormOfHeads(size_t index, const DeviceArray<float>& weight
           .width = count * head_dim,
           .eps = static_cast<float>(config_.norm_eps),
           .kind = config_.norm_kind,
+          .bias = bias.data(),
           .group_width = config_.qk_norm == QkNorm::kHeadOwn ? head_dim : count * head_dim,
           .stride = TokenWidth(index)};
 }

@@ -37,8 +37,9 @@ class HeadNorms {
 
  private:
   // The norm of heads [first, first + count) of qkv.
-  NormParams NormOfHeads(size_t index, const DeviceArray<float>& weight, int64_t first,
-                         int64_t count, int64_t num_tokens) const;
+  NormParams NormOfHeads(size_t index, const DeviceArray<float>& weight,
+                         const DeviceArray<float>& bias, int64_t first, int64_t count,
+                         int64_t num_tokens) const;
 
   const ModelConfig& config_;
   const std::vector<LayerShape>& shapes_;  // [layers]

@@ -75,6 +75,8 @@ Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeigh
                            packer.PackVectors({Role::kQueryNorm}, config.norm_plus_one));
   MINISGL_ASSIGN_OR_RETURN(layer->key_norm,
                            packer.PackVectors({Role::kKeyNorm}, config.norm_plus_one));
+  MINISGL_ASSIGN_OR_RETURN(layer->query_norm_bias, packer.PackVectors({Role::kQueryNormBias}));
+  MINISGL_ASSIGN_OR_RETURN(layer->key_norm_bias, packer.PackVectors({Role::kKeyNormBias}));
   if (config.qk_norm_plain && (!config.qk_norm_rotated || packer.is_rotated())) {
     const auto query = static_cast<float>(config.query_factor);
     MINISGL_ASSIGN_OR_RETURN(layer->query_norm, packer.Constants(packer.shape().head_dim, query));
@@ -223,6 +225,9 @@ Status LoadFeedForward(const ModelConfig& config, const Packer& packer, LayerWei
   MINISGL_ASSIGN_OR_RETURN(layer->feed_forward_norm,
                            packer.PackNorm(Role::kFeedForwardNorm, Role::kFeedForwardNormBias));
   MINISGL_ASSIGN_OR_RETURN(
+      layer->attention_second_norm,
+      packer.PackNorm(Role::kAttentionSecondNorm, Role::kAttentionSecondNormBias));
+  MINISGL_ASSIGN_OR_RETURN(
       layer->feed_forward_post_norm,
       packer.PackNorm(Role::kFeedForwardPostNorm, Role::kFeedForwardPostNormBias));
   FeedForwardWeights& dense = layer->feed_forward;
@@ -277,6 +282,33 @@ Status LoadPerLayerTable(const ModelConfig& config, const Packer& packer, Ops* o
   return Status();
 }
 
+// What scores have added for each head of the rank and each distance.
+Status LoadDistances(const ModelConfig& config, const Packer& packer, Ops* ops,
+                     ModelWeights* weights) {
+  if (!config.adds_distances()) return Status();
+  const auto heads = HeadSpan(config.num_heads, packer.rank());
+  const std::vector<double> slopes = weights::LinearSlopes(config.num_heads);
+  std::vector<float> kinds;
+  if (!config.linear_distances) {
+    MINISGL_ASSIGN_OR_RETURN(kinds, packer.Vector(Role::kDistances));
+  }
+  std::vector<float> distances;
+  for (int64_t head = 0; head < heads.count; ++head) {
+    for (int64_t i = 0; i < DistanceStride(config); ++i) {
+      const int64_t distance = i - DistanceOrigin(config);
+      if (config.linear_distances) {
+        const double slope = slopes[static_cast<size_t>(heads.first + head)];
+        distances.push_back(static_cast<float>(-slope * std::abs(static_cast<double>(distance))));
+      } else {
+        const int64_t kind = weights::DistanceKind(distance);
+        distances.push_back(kinds[static_cast<size_t>(kind * heads.count + head)]);
+      }
+    }
+  }
+  MINISGL_ASSIGN_OR_RETURN(weights->distances, Upload<float>(ops, distances));
+  return Status();
+}
+
 // The tables beside the embedding of an encoder, and the norm of their sum.
 Status LoadPlaces(const ModelConfig& config, const Packer& packer, Ops* ops,
                   ModelWeights* weights) {
@@ -288,18 +320,7 @@ Status LoadPlaces(const ModelConfig& config, const Packer& packer, Ops* ops,
   }
   MINISGL_ASSIGN_OR_RETURN(weights->input_norm,
                            packer.PackNorm(Role::kEmbeddingNorm, Role::kEmbeddingNormBias));
-  if (!packer.Has(Role::kDistances)) return Status();
-  MINISGL_ASSIGN_OR_RETURN(const std::vector<float> kinds, packer.Vector(Role::kDistances));
-  const int64_t num_heads = HeadSpan(config.num_heads, packer.rank()).count;
-  std::vector<float> distances;
-  for (int64_t head = 0; head < num_heads; ++head) {
-    for (int64_t i = 0; i < DistanceStride(config); ++i) {
-      const int64_t kind = weights::DistanceKind(i - DistanceOrigin(config));
-      distances.push_back(kinds[static_cast<size_t>(kind * num_heads + head)]);
-    }
-  }
-  MINISGL_ASSIGN_OR_RETURN(weights->distances, Upload<float>(ops, distances));
-  return Status();
+  return LoadDistances(config, packer, ops, weights);
 }
 
 // The norm's vector and the parts of "fc" of a head, for each layer of the target that it reads.

@@ -87,19 +87,20 @@ struct LatentWeights {
 };
 
 struct LayerWeights {
-  NormWeights attention_norm, attention_post_norm;
+  NormWeights attention_norm, attention_post_norm, attention_second_norm;
   // [H * E + HKV * (E + EV), D], or of q alone; [ER + R, D] of a latent's rotated part and itself
   Matrix qkv;
-  Matrix state_qkv;                          // of kEagle, [.., D]: qkv reads the embedding alone
-  DeviceArray<float> qkv_bias;               // [outputs of qkv]; null: none
-  DeviceArray<float> query_norm;             // [E] or [H * E], by QkNorm; null: none
-  DeviceArray<float> key_norm;               // [E] or [HKV * E]; null: none
-  DeviceArray<float> sinks;                  // [H]; null: none
-  Matrix attention_output;                   // [D, H * EV]
-  DeviceArray<float> attention_output_bias;  // [D]; null: none
-  Matrix attention_gate;                     // [H * EV, D]; no rows: none
-  LatentWeights latent;                      // if the model has latent attention
-  DeviceArray<float> attention_gate_bias;    // [H * EV]; null: none
+  Matrix state_qkv;               // of kEagle, [.., D]: qkv reads the embedding alone
+  DeviceArray<float> qkv_bias;    // [outputs of qkv]; null: none
+  DeviceArray<float> query_norm;  // [E] or [H * E], by QkNorm; null: none
+  DeviceArray<float> key_norm;    // [E] or [HKV * E]; null: none
+  DeviceArray<float> query_norm_bias, key_norm_bias;  // of their sizes; null: none
+  DeviceArray<float> sinks;                           // [H]; null: none
+  Matrix attention_output;                            // [D, H * EV]
+  DeviceArray<float> attention_output_bias;           // [D]; null: none
+  Matrix attention_gate;                              // [H * EV, D]; no rows: none
+  LatentWeights latent;                               // if the model has latent attention
+  DeviceArray<float> attention_gate_bias;             // [H * EV]; null: none
   NormWeights feed_forward_norm, feed_forward_post_norm;
   FeedForwardWeights feed_forward;  // in a layer with experts: the shared expert, if any
   ExpertWeights experts;            // in a layer with experts

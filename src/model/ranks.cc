@@ -73,6 +73,10 @@ Status CheckRanks(const ModelConfig& config, int32_t num_ranks) {
   MINISGL_CHECK(num_ranks >= 1 && num_ranks <= kRanksMax, "{} ranks", num_ranks);
   if (num_ranks == 1) return Status();
   const std::string given = fmt::format("{} {}", SettingName(Setting::kTensorParallel), num_ranks);
+  if (config.qk_norm_bias) {
+    return UsageError("{}: queries of {} are normalised as one vector less its mean: one rank",
+                      given, config.architecture);
+  }
   std::string why = WhyNot(config, num_ranks);
   if (why.empty()) why = WhyStateNormDoesNotDivide(config.states, num_ranks);
   if (why.empty()) return Status();

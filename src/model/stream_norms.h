@@ -28,6 +28,11 @@ class StreamNorms {
   void NormSum(const NormWeights& norm, int64_t num_tokens) const;
   // Normalises the residual stream in place, and leaves it in `hidden`, too.
   void NormStream(const NormWeights& norm, int64_t num_tokens) const;
+  // The same of the stream and `x`.
+  void NormStreamAnd(ConstActivationPtr x, const NormWeights& norm, int64_t num_tokens) const {
+    Add(x, num_tokens);
+    NormStream(norm, num_tokens);
+  }
   // Writes the norm of the residual stream to `out`.
   void NormTo(const NormWeights& norm, ActivationPtr out, int64_t num_tokens) const;
   // Normalises the residual stream in place, without weights.

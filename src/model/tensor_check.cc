@@ -450,7 +450,7 @@ std::optional<uint64_t> ModelWeightBytes(const ModelConfig& whole, const WeightF
     return SumBytes(whole, config, rank, specs, format, KeepsPerLayerTable(activation_dtype));
   };
   std::optional<uint64_t> sum = sum_bytes(weights::ModelTensors(config));
-  if (sum && config.num_distances > 0) {
+  if (sum && config.adds_distances()) {
     const int64_t more = (DistanceStride(config) - config.num_distances) * config.num_heads;
     sum = CheckedAdd(*sum, static_cast<uint64_t>(std::max<int64_t>(more, 0)) * sizeof(float));
   }

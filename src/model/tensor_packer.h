@@ -245,6 +245,10 @@ class Packer {
   // The rows of queries or keys in the decoder's order; empty if they are stored in it.
   std::vector<int64_t> RowOrder(Role role) const {
     if (config_.latent.rank > 0) return LatentOrder(role);
+    if (config_.up_before_gate && role == Role::kGateUp) {
+      const int64_t width = shape_.intermediate_size;
+      return Numbers({{width, width}, {0, width}});
+    }
     if (config_.gate_in_query && (role == Role::kQuery || role == Role::kQueryBias)) {
       return RowsOfParts(shape_.num_heads, int64_t{2} * shape_.head_dim, 0, shape_.head_dim);
     }

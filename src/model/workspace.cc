@@ -107,7 +107,7 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options,
   if (!config.is_encoder) {
     arrays.floats.push_back({&Workspace::logits, rows, static_cast<uint64_t>(config.vocab_size)});
   }
-  if (config.num_positions > 0 || config.num_token_types > 0) {
+  if (config.num_positions > 0 || config.num_token_types > 0 || config.adds_input_again) {
     arrays.floats.push_back({&Workspace::placed, tokens, hidden});
   }
   if (config.num_token_types > 0) arrays.types = tokens;

@@ -23,9 +23,10 @@ struct RotaryTable {
 };
 
 struct Workspace {
-  DeviceArray<float> residual;      // [T, D] residual stream
-  ActivationArray hidden;           // [T, D] input and output of each part of a block
-  DeviceArray<float> placed;        // [T, D] embeddings of positions, then of types, of an encoder
+  DeviceArray<float> residual;  // [T, D] residual stream
+  ActivationArray hidden;       // [T, D] input and output of each part of a block
+  // [T, D] embeddings of positions, then of types, of an encoder, and what entered its layer
+  DeviceArray<float> placed;
   DeviceArray<int32_t> zero_types;  // [T] zeros
   // [C, T, D] of C layers the residual stream that enters each (DecoderOptions::kept_layers)
   ActivationArray entering;

@@ -125,12 +125,13 @@ bool PageLedger::Take(RequestState* state, int32_t count) {
 //   after   [0, whole)     the cache, locked
 //           [whole, end)   the request
 // If the cache had a page of [tree, whole) already, the request's entry becomes the cache's page,
-// and its own page is freed after the last launched step, which may still read it.
+// and its own page is freed after the last launched step, which may still read it. Keys of a text
+// that is computed whole depend on all of it, so that the cache has none of them.
 InsertedPages PageLedger::InsertComputed(RequestState* state, std::optional<StepId> fence) {
   InsertedPages inserted;
   const int32_t whole = WholePages(*state);
   PrefixCache& cache = cache_.cache();
-  if (whole <= state->tree_pages || !cache.keeps_pages()) return inserted;
+  if (whole <= state->tree_pages || !cache.keeps_pages() || state->is_whole) return inserted;
   inserted.first = state->tree_pages;
   inserted.end = whole;
   const auto num_tokens = static_cast<size_t>(whole) * static_cast<size_t>(page_size_);

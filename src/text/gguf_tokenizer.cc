@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "minisgl/base/base64.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
@@ -22,6 +23,9 @@
 
 namespace minisgl::text {
 namespace {
+
+// The most bytes of a table of normalisation, which has some hundred kilobytes.
+constexpr uint64_t kCharacterTableBytesMax = 16 << 20;
 
 struct Token {
   std::string text;
@@ -322,19 +326,103 @@ Result<std::unique_ptr<Tokenizer>> MakeWordPiece(const Keys& keys,
   return MakeFromJson(json, TokenizerConfig());
 }
 
+Json TextReplaced(Json pattern, const char* by) {
+  return Object({{"type", "Replace"}, {"pattern", std::move(pattern)}, {"content", by}});
+}
+
+// <s> A </s>, and of two texts <s> A </s> </s> B </s>.
+Json FramesOfUnigrams(const RoleToken& first, int64_t first_id, const RoleToken& last,
+                      int64_t last_id) {
+  Json special = Json(Json::Object());
+  for (const auto& [role, id] : {std::pair(&first, first_id), std::pair(&last, last_id)}) {
+    special.Set(role->text, Object({{"id", role->text},
+                                    {"ids", Json(Json::Array{Json(id)})},
+                                    {"tokens", Json(Json::Array{Json(role->text)})}}));
+  }
+  const auto mark = [](const RoleToken& role) {
+    return Object({{"SpecialToken", Object({{"id", role.text}, {"type_id", 0}})}});
+  };
+  const auto text = [](const char* name) {
+    return Object({{"Sequence", Object({{"id", name}, {"type_id", 0}})}});
+  };
+  return Object({{"type", "TemplateProcessing"},
+                 {"single", Json(Json::Array{mark(first), text("A"), mark(last)})},
+                 {"pair", Json(Json::Array{mark(first), text("A"), mark(last), mark(last),
+                                           text("B"), mark(last)})},
+                 {"special_tokens", std::move(special)}});
+}
+
+// Makes the tokenizer of XLM-RoBERTa and its kin: what llama.cpp calls "t5". Files do not say that
+// spaces in a row count as one, or what stands between two texts; with these tokenizers all do so.
+Result<std::unique_ptr<Tokenizer>> MakeUnigram(const Keys& keys, const std::vector<Token>& tokens) {
+  MINISGL_ASSIGN_OR_RETURN(const int64_t first, MarkOf(keys, {"bos", "cls"}, tokens, "<s>"));
+  MINISGL_ASSIGN_OR_RETURN(const int64_t last, MarkOf(keys, {"eos", "seperator"}, tokens, "</s>"));
+  MINISGL_ASSIGN_OR_RETURN(const int64_t unknown, MarkOf(keys, {"unknown"}, tokens, "<unk>"));
+  MINISGL_ASSIGN_OR_RETURN(const auto scores, keys.List("scores", tokens.size()));
+  Json::Array pieces, added;
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    const double score = scores[id].AsDouble().value_or(0);
+    pieces.push_back(Json(Json::Array{Json(tokens[id].text), Json(score)}));
+    const PieceType type = tokens[id].type;
+    const auto number = static_cast<int64_t>(id);
+    const bool is_mark = number == first || number == last || number == unknown;
+    if (!is_mark && type != PieceType::kControl && type != PieceType::kUserDefined) continue;
+    added.push_back(Object({{"id", number},
+                            {"content", tokens[id].text},
+                            {"special", type != PieceType::kUserDefined},
+                            {"normalized", false}}));
+  }
+  Json normalizers = Json(Json::Array());
+  if (const GgufValue* const table = keys.Find("precompiled_charsmap")) {
+    std::string bytes;
+    for (const GgufValue& byte : table->Elements(kCharacterTableBytesMax)) {
+      bytes.push_back(static_cast<char>(byte.AsInt().value_or(0)));
+    }
+    if (!bytes.empty()) {
+      normalizers.Append(
+          Object({{"type", "Precompiled"}, {"precompiled_charsmap", EncodeBase64(bytes)}}));
+    }
+  }
+  normalizers.Append(TextReplaced(Object({{"Regex", " {2,}"}}), " "));
+  const Json space =
+      Object({{"type", "Metaspace"},
+              {"replacement", "\u2581"},
+              {"prepend_scheme", keys.Bool("add_space_prefix", true) ? "always" : "never"},
+              {"split", true}});
+  const auto role = [&](int64_t id) {
+    return RoleToken{true, tokens[static_cast<size_t>(id)].text};
+  };
+  const Json json = Object(
+      {{"added_tokens", Json(std::move(added))},
+       {"normalizer", Object({{"type", "Sequence"}, {"normalizers", std::move(normalizers)}})},
+       {"pre_tokenizer",
+        Object(
+            {{"type", "Sequence"},
+             {"pretokenizers", Json(Json::Array{Object({{"type", "WhitespaceSplit"}}), space})}})},
+       {"post_processor", FramesOfUnigrams(role(first), first, role(last), last)},
+       {"decoder", space},
+       {"model", Object({{"type", "Unigram"},
+                         {"unk_id", unknown},
+                         {"vocab", Json(std::move(pieces))},
+                         {"byte_fallback", false}})}});
+  return MakeFromJson(json, TokenizerConfig());
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> MakeGgufTokenizer(const GgufHeader& header) {
   const Keys keys(header);
   const std::string model = keys.Text("model");
-  if (model != "llama" && model != "gpt2" && model != "gemma4" && model != "bert") {
+  if (model != "llama" && model != "gpt2" && model != "gemma4" && model != "bert" &&
+      model != "t5") {
     return BadInput(
-        "key \"{}\": \"llama\", \"gpt2\", \"gemma4\" and \"bert\" are supported (found {})",
+        "key \"{}\": \"llama\", \"gpt2\", \"gemma4\", \"bert\" and \"t5\" are supported (found {})",
         Keys::KeyOf("model"), model.empty() ? "none" : fmt::format("\"{}\"", Visible(model, 60)));
   }
   MINISGL_ASSIGN_OR_RETURN(std::vector<Token> tokens, ReadTokens(keys));
   if (model == "llama") return MakeSentencePiece(keys, std::move(tokens));
   if (model == "bert") return MakeWordPiece(keys, tokens);
+  if (model == "t5") return MakeUnigram(keys, tokens);
   const bool is_uncut = model == "gemma4" || IsUncut(keys.Text("pre"));
   return is_uncut ? MakeByteFallback(keys, tokens) : MakeByteLevel(keys, tokens);
 }

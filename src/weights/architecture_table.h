@@ -110,13 +110,14 @@ struct Architecture {
   const char* state_type = nullptr;          // null: all layers have attention
   const char* full_type = "full_attention";  // of the others
 
-  std::vector<NamedRole> names;       // naming a fused role here means that its tensors are fused
-  const char* layers = "layers";      // what layers are called behind text_prefix
-  bool experts_inputs_first = false;  // matrices of experts are [in, out]
-  bool experts_interleaved = false;   // and their gate and up alternate
-  bool has_forms = false;             // files may name tensors as multimodal models do
-  bool choice_bias_row = false;       // the bias that experts are chosen by is [1, X]
-  bool softcaps = false;              // `read` knows keys of soft-capping; else they must be null
+  std::vector<NamedRole> names;  // naming a fused role here means that its tensors are fused
+  std::vector<NamedRole> second_names = {};  // of ModelConfig::second_names, before the others
+  const char* layers = "layers";             // what layers are called behind text_prefix
+  bool experts_inputs_first = false;         // matrices of experts are [in, out]
+  bool experts_interleaved = false;          // and their gate and up alternate
+  bool has_forms = false;                    // files may name tensors as multimodal models do
+  bool choice_bias_row = false;              // the bias that experts are chosen by is [1, X]
+  bool softcaps = false;  // `read` knows keys of soft-capping; else they must be null
   // Where experts that are stored one by one stand within a layer.
   const char* experts_prefix = "mlp.experts.";
   // Finds the number of layers, within kLayersRange, if num_hidden_layers does not state it.

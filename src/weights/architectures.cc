@@ -84,8 +84,13 @@ constexpr NamedRole kLlamaNames[] = {
 };
 
 // The name of `role`; null if neither the entry nor llama has one. `separate`: experts are stored
-// one by one, though the entry names the tensors of all.
-const char* NameOf(const Architecture& architecture, Role role, bool separate = false) {
+// one by one, though the entry names the tensors of all. `second`: ModelConfig::second_names.
+const char* NameOf(const Architecture& architecture, Role role, bool separate, bool second) {
+  if (second) {
+    for (const NamedRole& named : architecture.second_names) {
+      if (named.role == role) return named.name;
+    }
+  }
   for (const NamedRole& named : architecture.names) {
     if (named.role == role && !(separate && role == Role::kExpertDown)) return named.name;
   }
@@ -112,6 +117,7 @@ class SpecList {
         head_prefix_(config.head_prefix),
         separate_(config.experts.separate),
         old_norm_names_(config.old_norm_names),
+        second_names_(config.second_names),
         layer_prefix_(config.draft_head.layer_prefix.empty()
                           ? fmt::format("{}{}.{}.", config.text_prefix, entry_.layers,
                                         int64_t{layer} + config.prediction_layer)
@@ -137,13 +143,15 @@ class SpecList {
     specs_.push_back({role, 0, std::move(name), std::move(dims), TensorOrder::kPlain, layer_});
   }
 
-  bool Names(Role role) const { return NameOf(entry_, role) != nullptr; }
+  bool Names(Role role) const {
+    return NameOf(entry_, role, /*separate=*/false, second_names_) != nullptr;
+  }
   const Architecture& entry() const { return entry_; }
   std::vector<TensorSpec> Take() { return std::move(specs_); }
 
  private:
   void AddNumbered(Role role, int32_t index, std::vector<std::string> dims, TensorOrder order) {
-    const char* pattern = NameOf(entry_, role, separate_);
+    const char* pattern = NameOf(entry_, role, separate_, second_names_);
     MINISGL_CHECK(pattern != nullptr, "{} has no name for role {}", entry_.name,
                   static_cast<int>(role));
     std::string name = FullName(PlaceExperts(pattern));
@@ -179,7 +187,7 @@ class SpecList {
   const Architecture& entry_;
   const int32_t layer_;
   const std::string text_prefix_, head_prefix_;
-  const bool separate_, old_norm_names_;
+  const bool separate_, old_norm_names_, second_names_;
   const std::string layer_prefix_;
   std::vector<TensorSpec> specs_;
 };
@@ -193,6 +201,9 @@ void AddNorms(const ModelConfig& config, const LayerConfig& layer, SpecList* lis
   };
   if (placement == NormPlacement::kAfterSum) {
     add(Role::kAttentionPostNorm, Role::kAttentionPostNormBias);
+    if (config.adds_input_again) {
+      add(Role::kAttentionSecondNorm, Role::kAttentionSecondNormBias);
+    }
     add(Role::kFeedForwardPostNorm, Role::kFeedForwardPostNormBias);
     return;
   }
@@ -227,6 +238,9 @@ void AddQkNorms(const ModelConfig& config, const LayerShape& shape, bool has_kv,
     case QkNorm::kWhole:
       list->Add(Role::kQueryNorm, {"H*E"});
       if (has_kv) list->Add(Role::kKeyNorm, {"HKV*E"});
+      if (!config.qk_norm_bias) break;
+      list->Add(Role::kQueryNormBias, {"H*E"});
+      if (has_kv) list->Add(Role::kKeyNormBias, {"HKV*E"});
       break;
   }
 }
@@ -336,6 +350,7 @@ void AddFeedForward(const ModelConfig& config, SpecList* list) {
     list->Add(Role::kXieluLinear, {});
     list->Add(Role::kXieluMin, {});
   }
+  if (config.down_bias) list->Add(Role::kDownBias, {"D"});
   if (!config.feed_forward_bias) return;
   if (config.gated) list->Add(Role::kGateBias, {"I"});
   list->Add(Role::kUpBias, {"I"});
@@ -443,6 +458,7 @@ bool TensorSpec::is_norm() const {
     case Role::kExpertNorm:
     case Role::kExpertPostNorm:
     case Role::kLayerFactor:
+    case Role::kAttentionSecondNorm:
     case Role::kPerLayerModelNorm:
     case Role::kPerLayerNorm:
     case Role::kPredictionEmbeddingNorm:

@@ -45,6 +45,8 @@ enum class TensorRole : uint8_t {
   kAttentionNormBias,
   kAttentionPostNorm,  // after it
   kAttentionPostNormBias,
+  kAttentionSecondNorm,  // after it and what entered the layer
+  kAttentionSecondNormBias,
   kFeedForwardNorm,
   kFeedForwardNormBias,
   kFeedForwardPostNorm,
@@ -58,6 +60,8 @@ enum class TensorRole : uint8_t {
   kValueBias,
   kQueryNorm,  // [E], [H*E], or one tensor for each head
   kKeyNorm,
+  kQueryNormBias,
+  kKeyNormBias,
   kQueryDown,  // [RQ, D] of latent attention, as the next ones
   kQueryDownBias,
   kQueryDownNorm,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 namespace minisgl::weights {
 
@@ -22,6 +23,21 @@ inline int64_t DistanceKind(int64_t distance) {
   const float place = std::log(static_cast<float>(length) / float{kExact}) / longest;
   const auto further = static_cast<int64_t>(place * float{kHalf - kExact});
   return side + std::min(kExact + further, kHalf - 1);
+}
+
+// The slope of each head (ALiBi, arXiv 2108.12409): 2^(-8 (h + 1) / n) for n heads, a power of two.
+// Of another number the last ones are those that twice as many heads as the power of two below have
+// at 0, 2, 4, ...
+inline std::vector<double> LinearSlopes(int64_t num_heads) {
+  int64_t power = 1;
+  while (power * 2 <= num_heads) power *= 2;
+  std::vector<double> slopes;
+  for (int64_t head = 0; head < num_heads; ++head) {
+    const bool is_last = head >= power;
+    const auto place = static_cast<double>(is_last ? 2 * (head - power) + 1 : 2 * (head + 1));
+    slopes.push_back(std::exp2(-8 * place / static_cast<double>(2 * power)));
+  }
+  return slopes;
 }
 
 }  // namespace minisgl::weights

@@ -101,6 +101,13 @@ Status LoadEncoderLayers(const Checkpoint& checkpoint, const ModelConfig& config
   };
   head->pooling = Pooling::kFirst;
   if (checkpoint.Has("classifier.out_proj.weight")) {
+    if (!checkpoint.Has("classifier.dense.weight")) {
+      return BadInput(
+          "{}: has the last product of a head and not the one before it (a GGUF file's "
+          "cls.weight), "
+          "which converters leave out of BertForSequenceClassification; use the model's directory",
+          checkpoint.FileOf("classifier.out_proj.weight"));
+    }
     MINISGL_RETURN_IF_ERROR(add("classifier.dense", HeadActivation::kTanh));
     return add("classifier.out_proj", HeadActivation::kNone);
   }

@@ -16,11 +16,11 @@ namespace {
 constexpr IntRange kTypesRange = {1, 1 << 16};
 
 // Keys with which a class of this name would be a decoder, or place its tokens otherwise.
-void CheckIsEncoder(FieldReader* reader) {
+void CheckIsEncoder(FieldReader* reader, const char* positions = "absolute") {
   CheckNeutral(reader, "is_decoder", Json(false), "only encoders (false) are supported");
   CheckNeutral(reader, "add_cross_attention", Json(false), "only false is supported");
-  CheckNeutral(reader, "position_embedding_type", Json("absolute"),
-               "only \"absolute\" is supported");
+  CheckNeutral(reader, "position_embedding_type", Json(positions),
+               fmt::format("only \"{}\" is supported for this class", positions));
 }
 
 // Gives `from` the name `to`, unless the configuration has that.
@@ -65,6 +65,13 @@ void FindEncoderNames(const Checkpoint& checkpoint, const Architecture& entry,
     config->text_prefix = prefix;
     break;
   }
+  // Two classes have the name JinaBertModel.
+  const std::string first_layer = fmt::format("{}{}.0.", config->text_prefix, entry.layers);
+  if (!entry.second_names.empty() && checkpoint.Has(first_layer + "mlp.up_gated_layer.weight")) {
+    config->second_names = config->up_before_gate = config->adds_input_again = true;
+    config->qk_norm = QkNorm::kWhole;
+    config->qk_norm_bias = true;
+  }
   for (const char* place : {"embeddings.LayerNorm", "emb_ln"}) {
     if (checkpoint.Has(fmt::format("{}{}.gamma", config->text_prefix, place))) {
       config->old_norm_names = true;
@@ -82,6 +89,15 @@ void ReadBert(FieldReader* reader, ModelConfig* config) {
 void ReadRoberta(FieldReader* reader, ModelConfig* config) {
   ReadBert(reader, config);
   BeginBehindRow(reader->Int("pad_token_id", {0, config->vocab_size - 1}, 1), reader, config);
+}
+
+void ReadJinaBert(FieldReader* reader, ModelConfig* config) {
+  CheckIsEncoder(reader, "alibi");
+  CheckNeutral(reader, "feed_forward_type", Json("geglu"), "only \"geglu\" is supported");
+  config->num_token_types = reader->Int("type_vocab_size", kTypesRange, 2);
+  config->linear_distances = true;
+  config->down_bias = true;
+  config->lacks_final_norm = true;
 }
 
 void RenameDistilBert(Json* config) {

@@ -18,6 +18,7 @@ void FindEncoderNames(const Checkpoint& checkpoint, const Architecture& entry, M
 // Architecture::read of the families. RoBERTa's tables of positions begin behind the row of the
 // padding's id.
 void ReadBert(FieldReader* reader, ModelConfig* config);
+void ReadJinaBert(FieldReader* reader, ModelConfig* config);
 void ReadRoberta(FieldReader* reader, ModelConfig* config);
 void ReadDistilBert(FieldReader* reader, ModelConfig* config);
 void ReadMpnet(FieldReader* reader, ModelConfig* config);

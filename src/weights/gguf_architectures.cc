@@ -279,12 +279,18 @@ const std::vector<NamedRole> kNamesOfEncoders = {
 
 // Tables of positions are stored without the rows before the first.
 std::vector<GgufArchitecture> Encoders() {
+  std::vector<NamedRole> jina_names = kNamesOfEncoders;
+  jina_names.push_back({Role::kGateUp, "ffn_up.weight"});
   return {
       {.name = "bert", .architecture = "BertModel", .names = kNamesOfEncoders, .write = WriteBert},
       {.name = "nomic-bert",
        .architecture = "NomicBertModel",
        .names = kNamesOfEncoders,
        .write = WriteBert},
+      {.name = "jina-bert-v2",
+       .architecture = "JinaBertModel",
+       .names = jina_names,
+       .write = WriteJinaBert},
   };
 }
 

@@ -16,6 +16,7 @@ void WriteGranite(GgufMetadata* metadata, Json* config);
 void WritePhi3(GgufMetadata* metadata, Json* config);
 void WriteGemma2(GgufMetadata* metadata, Json* config);
 void WriteBert(GgufMetadata* metadata, Json* config);
+void WriteJinaBert(GgufMetadata* metadata, Json* config);
 void WriteGemma3(GgufMetadata* metadata, Json* config);
 void WriteMuseGlimmer(GgufMetadata* metadata, Json* config);
 void WriteOlmo2(GgufMetadata* metadata, Json* config);  // with windows it is OLMo 3

@@ -49,6 +49,20 @@ void WriteBert(GgufMetadata* metadata, Json* config) {
     return metadata->FailWith(BadInput("has no matrix \"token_types.weight\"; the model needs it"));
   }
   config->Set("type_vocab_size", types->shape.size() == 1 ? int64_t{1} : types->shape[0]);
+  const GgufValue* const labels = metadata->Find("classifier.output_labels");
+  if (labels == nullptr) return;
+  constexpr uint64_t kLabelsMax = 1 << 16;
+  Json names = Json(Json::Object());
+  for (const GgufValue& label : labels->Elements(kLabelsMax)) {
+    const std::string number = std::to_string(names.as_object().size());
+    names.Set(number, Json(std::string(label.AsString().value_or("LABEL_" + number))));
+  }
+  config->Set("id2label", std::move(names));
+}
+
+void WriteJinaBert(GgufMetadata* metadata, Json* config) {
+  WriteBert(metadata, config);
+  config->Set("position_embedding_type", "alibi");
 }
 
 // A window of 0 stands for none.

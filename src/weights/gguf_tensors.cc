@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "minisgl/base/utf8.h"
 #include "weights/architectures.h"
@@ -132,6 +133,23 @@ class TensorFinder {
     MINISGL_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(spec));
     MINISGL_RETURN_IF_ERROR(CheckShape(*tensor, ShapeInFile(spec, shape)));
     return IsVector(spec) ? AddVector(spec, *tensor, shape) : AddMatrix(spec, *tensor, shape);
+  }
+
+  // Finds the head that an encoder may have, of two products. Each is read as it is loaded: it is
+  // small.
+  Status FindHead() {
+    if (!config_.is_encoder) return Status();
+    constexpr std::pair<const char*, const char*> kProducts[] = {
+        {"cls", "classifier.dense"}, {"cls.output", "classifier.out_proj"}};
+    for (const auto& [stored, name] : kProducts) {
+      for (const char* const part : {".weight", ".bias"}) {
+        const auto found = by_name_.find(std::string(stored) + part);
+        if (found == by_name_.end()) continue;
+        used_.insert(found->second);
+        MINISGL_RETURN_IF_ERROR(AddOfHead(*found->second, std::string(name) + part));
+      }
+    }
+    return Status();
   }
 
   // Fails for a tensor that no part of the model reads.
@@ -287,6 +305,34 @@ class TensorFinder {
       matrix = of_inputs ? matrix.OrderInputs(std::move(order)) : matrix.TakeRows(std::move(order));
     }
     found_.push_back({spec.name, std::move(matrix), {}, nullptr, tensor.part});
+    return Status();
+  }
+
+  // Takes a product or a bias of a head under `name`. Files omit an axis of one label.
+  Status AddOfHead(const GgufTensor& tensor, const std::string& name) {
+    const bool is_product = name.ends_with(".weight");
+    Shape shape = tensor.shape;
+    if (is_product && shape.size() == 1) shape.insert(shape.begin(), 1);
+    if (shape.size() != (is_product ? 2 : 1)) {
+      return BadInput("{}: its shape does not fit (found {})", Named(header_, tensor),
+                      ShapeToString(tensor.shape));
+    }
+    const BlockFormat* const format = FindBlockFormat(tensor.type->name);
+    if (!is_product || DenseType(tensor) || format == nullptr) {
+      MINISGL_ASSIGN_OR_RETURN(TensorView view, ViewOf(tensor, shape));
+      found_.push_back({name, std::nullopt, view, nullptr, tensor.part});
+      return Status();
+    }
+    if (shape[1] % format->block_elements != 0) {
+      return BadInput("{}: rows of {} elements are no whole blocks of {}", Named(header_, tensor),
+                      shape[1], format->block_elements);
+    }
+    const WeightTensor matrix(shape[0], shape[1], format, tensor.data.data());
+    std::vector<float> values(tensor.num_elements());
+    for (int64_t row = 0; row < shape[0]; ++row) {
+      matrix.ReadRow(row, values.data() + row * shape[1]);
+    }
+    AddValues(name, shape, tensor.part, std::move(values));
     return Status();
   }
 
@@ -501,6 +547,7 @@ Result<std::vector<GgufModelTensor>> FindGgufTensors(const GgufHeader& header,
   MINISGL_ASSIGN_OR_RETURN(const GgufArchitecture* const entry, FindGgufArchitecture(header));
   TensorFinder finder(header, *entry, config);
   MINISGL_RETURN_IF_ERROR(FindAll(config, &finder));
+  MINISGL_RETURN_IF_ERROR(finder.FindHead());
   MINISGL_RETURN_IF_ERROR(finder.CheckNoOthers());
   std::vector<GgufModelTensor> tensors = finder.Take();
   AddPredictionLayer(header, *entry, config, &tensors);

@@ -10,8 +10,8 @@
 #include <set>
 #include <utility>
 
-#include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/gguf/gguf_file.h"
 #include "minisgl/weights/checkpoint.h"
 #include "weights/encoder_head.h"
 #include "weights/field_reader.h"
@@ -21,7 +21,6 @@ namespace minisgl {
 namespace weights {
 namespace {
 
-constexpr uint64_t kHeadConfigBytesMax = 16 << 20;
 constexpr int kHeadConfigDepthMax = 64;
 constexpr size_t kLabelBytesMax = 1000;
 
@@ -188,8 +187,9 @@ Result<ScoreHead> LoadScoreHead(const std::string& model_dir, const ModelConfig&
         "the model is no classifier: it has no tensor {}, the head of ...ForSequenceClassification",
         config.is_encoder ? "classifier.weight" : weights::WeightOf(weights::kOneLayer));
   }
-  const std::string path = weights::JoinPath(model_dir, "config.json");
-  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, weights::kHeadConfigBytesMax));
+  const std::string path =
+      IsGgufFile(model_dir) ? model_dir : weights::JoinPath(model_dir, "config.json");
+  MINISGL_ASSIGN_OR_RETURN(const std::string text, ModelConfigText(model_dir));
   MINISGL_ASSIGN_OR_RETURN(const Json json,
                            weights::ParseJsonObject(text, path, weights::kHeadConfigDepthMax));
   weights::FieldReader reader(json, path);

@@ -246,10 +246,10 @@ Result<VectorPipeline> ReadGgufPipeline(const std::string& path) {
   VectorPipeline pipeline;
   if (architecture == nullptr || !architecture->AsString()) return pipeline;
   GgufMetadata metadata(file.header(), std::string(*architecture->AsString()));
-  const auto stated = metadata.OptionalInt("pooling_type", {0, 3});
+  const auto stated = metadata.OptionalInt("pooling_type", {0, 4});
   if (!metadata.ok()) return metadata.status().WithPrefix(Visible(path, 400));
   constexpr Pooling kByNumber[] = {Pooling::kMean, Pooling::kMean, Pooling::kFirst, Pooling::kLast};
-  if (!stated || *stated == 0) return pipeline;
+  if (!stated || *stated == 0 || *stated == 4) return pipeline;  // 4: a head ranks pairs
   pipeline.is_stated = true;
   pipeline.pooling = kByNumber[*stated];
   pipeline.modules.emplace_back();

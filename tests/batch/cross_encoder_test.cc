@@ -183,6 +183,27 @@ TEST_F(CrossEncoderTest, ScoresOfPairsAreTheReferences) {
   }
 }
 
+// Files as llama.cpp's converter makes them give the scores of the directory, bit for bit.
+TEST_F(CrossEncoderTest, GgufFilesGiveTheSameScores) {
+  const std::string model = kScoringGoldens + "xlm";
+  std::string texts, pairs;
+  for (const Json& row : ReadJsonLines(model + "/expected.jsonl")) {
+    if (const Json* const text = row.Find("text")) {
+      texts += text->Dump() + "\n";
+      continue;
+    }
+    Json out = Json(Json::Object{{"query", *row.Find("query")}});
+    pairs += out.Set("documents", *row.Find("documents")).Dump() + "\n";
+  }
+  const std::string file = model + ".gguf";
+  EXPECT_EQ(RunOn("classify", file, {}, texts).out, RunOn("classify", model, {}, texts).out);
+  const std::string scores = RunOn("rerank", model, {}, pairs).out;
+  EXPECT_EQ(Rows(scores).size(), 3u);
+  EXPECT_EQ(RunOn("rerank", file, {}, pairs).out, scores);
+  EXPECT_NE(RunProgram({"info", "-m", file}, {}).out.find("labels        1 (LABEL_0)"),
+            std::string::npos);
+}
+
 // The files of a cross encoder say whether its scores are probabilities.
 TEST_F(CrossEncoderTest, TheFilesNameTheScale) {
   const auto score_of = [](const std::string& model, const Arguments& more) {

@@ -300,9 +300,9 @@ def gguf_tensors(config, file_type):
             yield name, shape, kind, count // numbers * block_bytes
 
 
-def write_gguf(config, file_type, path, with_tokenizer=False):
+def write_gguf(config, file_type, path, with_tokenizer=False, more=None):
     """`file_type`: of the matrices (with "q4_0" the embedding and the head are "q8_0"; "q4_k_m" is the usual mixture of
-    q4_k and q6_k); norms are f32. A file that is there is taken as it is."""
+    q4_k and q6_k); norms are f32. `more`: of the metadata. A file that is there is taken as it is."""
     path = Path(path)
     if path.exists():
         return path
@@ -316,6 +316,7 @@ def write_gguf(config, file_type, path, with_tokenizer=False):
     values = gguf_header_values(sizes, file_type, path.stem)
     if with_tokenizer:
         values.update(gguf_tokenizer(sizes.vocab))
+    values.update(more or {})
     blocks = {GGML_F32: struct.pack("<f", 1) * 4096, DECAY: struct.pack("<f", -1) * 4096}
     blocks.update({kind: make() for kind, _, _, make in MATRIX_KINDS.values() if any(kind == k for k, _ in written)})
     partial = path.with_suffix(".partial")

@@ -19,6 +19,7 @@ namespace minisgl {
 struct ScheduledRun {
   std::map<RequestId, std::vector<RowResult>> answers;
   std::map<RequestId, std::vector<RowResult>> scored;  // tokens of prompts
+  std::map<RequestId, std::vector<float>> vectors;
   std::map<RequestId, int64_t> cached_tokens;
   SchedulerStats stats;
 };
@@ -53,6 +54,7 @@ inline ScheduledRun RunScheduled(Engine* engine, SchedulerOptions options,
       if (event.kind == SchedEvent::Kind::kEnd) run.cached_tokens[event.id] = event.cached_tokens;
       auto& scored = run.scored[event.id];
       scored.insert(scored.end(), event.scored.begin(), event.scored.end());
+      if (event.kind == SchedEvent::Kind::kVector) run.vectors[event.id] = event.token.vector;
       if (event.kind != SchedEvent::Kind::kToken) continue;
       run.answers[event.id].push_back(std::move(event.token));
     }

@@ -8,14 +8,16 @@ mpnet         MPNetModel: numbers of distances; texts of up to 200 tokens
 roberta       RobertaModel, bytes, texts in lower case and cut to 48 tokens, the first state, a product
 xlm_roberta   XLMRobertaModel, a tokenizer.json of type Unigram with its table of normalisation
 nomic_bert    NomicBertModel with the keys of its published config.json: rotary, gated, no biases
+jina_bert     JinaBertModel, which transformers lacks: its formulas are in jina_bert.py; jina_bert_normed is another class of the name
 modernbert    ModernBertModel with the keys of transformers 4: norms before parts, windows in two of three layers
 
-pooling_gguf/bert.gguf and nomic_bert.gguf are two of them as GGUF files.
+pooling_gguf/bert.gguf, nomic_bert.gguf and jina_bert.gguf are some of them as GGUF files.
 """
 import io
 import json
 import shutil
 
+import jina_bert
 import sentencepiece
 import torch
 from safetensors.torch import load_file, save_file
@@ -252,7 +254,7 @@ GGUF_NAMES = {
     "attention.output.dense": "attn_output", "attention.output.LayerNorm": "attn_output_norm", "intermediate.dense": "ffn_up",
     "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm", "attn.Wqkv": "attn_qkv",
     "attn.out_proj": "attn_output", "norm1": "attn_output_norm", "norm2": "layer_output_norm", "mlp.fc11": "ffn_up",
-    "mlp.fc12": "ffn_gate", "mlp.fc2": "ffn_down"}
+    "mlp.gated_layers": "ffn_up", "mlp.wo": "ffn_down", "mlp.layernorm": "layer_output_norm", "mlp.fc12": "ffn_gate", "mlp.fc2": "ffn_down"}
 
 
 def make_gguf(folder, kind, pooling, path):
@@ -260,11 +262,12 @@ def make_gguf(folder, kind, pooling, path):
     import gguf
     pieces = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
     writer = gguf.GGUFWriter(str(path), kind)
-    writer.add_context_length(64)
-    writer.add_embedding_length(32)
-    writer.add_feed_forward_length(48)
+    config = json.loads((folder / "config.json").read_text())
+    writer.add_context_length(config.get("max_position_embeddings", 64))
+    writer.add_embedding_length(config.get("hidden_size", 32))
+    writer.add_feed_forward_length(config.get("intermediate_size", 48))
     writer.add_block_count(2)
-    writer.add_head_count(4)
+    writer.add_head_count(config.get("num_attention_heads", 4))
     writer.add_layer_norm_eps(1e-12)
     writer.add_causal_attention(False)
     writer.add_pooling_type(pooling)
@@ -303,6 +306,7 @@ def make_gguf_encoders(out):
     folder = out.parent / "pooling_gguf"
     folder.mkdir(exist_ok=True)
     make_gguf(out / "bert", "bert", gguf.PoolingType.MEAN, folder / "bert.gguf")
+    make_gguf(out / "jina_bert", "jina-bert-v2", gguf.PoolingType.MEAN, folder / "jina_bert.gguf")
     make_gguf(out / "nomic_bert", "nomic-bert", gguf.PoolingType.NONE, folder / "nomic_bert.gguf")
 
 
@@ -314,4 +318,6 @@ def make_encoders(out):
     make_xlm_roberta(out)
     make_nomic_bert(out)
     make_modernbert(out)
+    jina_bert.make(out / "jina_bert", out / "bert", TEXTS)
+    jina_bert.make(out / "jina_bert_normed", out / "bert", TEXTS, is_normed=True)
     make_gguf_encoders(out)

@@ -32,8 +32,10 @@ done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
     while read -r library; do cp -fL "$library" "$folder/lib/"; done
 cp -R "$here/../models/wren" "$folder/models/"
 # The configuration of a model of each architecture; the suite makes up its weights.
-for config in "$here"/../golden/models/*/config.json; do
-    model=$(basename "$(dirname "$config")")
+for config in "$here"/../golden/models/*/config.json "$here"/../golden/pooling/*/config.json; do
+    folder_of=$(dirname "$config")
+    model=$(basename "$folder_of")
+    case $folder_of in */pooling/*) model=pooling/$model ;; esac
     mkdir -p "$folder/golden/$model"
     cp -f "$config" "$folder/golden/$model/"
 done

@@ -64,10 +64,12 @@ std::unique_ptr<TestModel> OpenWren() {
 }
 
 std::unique_ptr<TestModel> MakeGpuArchitecture(const std::string& name) {
-  const char* const golden = std::getenv("MINISGL_GOLDEN_MODELS");
+  const char* const carried = std::getenv("MINISGL_GOLDEN_MODELS");
+  const std::string goldens = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/";
+  const bool has_folder = name.find('/') != std::string::npos;
   const std::string dir =
-      (golden == nullptr ? std::string(MINISGL_SOURCE_DIR) + "/tests/golden/models" : golden) +
-      "/" + name;
+      (carried != nullptr ? std::string(carried) + "/" : goldens + (has_folder ? "" : "models/")) +
+      name;
   if (!std::filesystem::exists(dir)) return nullptr;
   auto config = LoadModelConfig(dir);
   MINISGL_CHECK(config.ok(), "{}", config.status().message());

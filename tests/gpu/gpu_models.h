@@ -18,8 +18,9 @@ std::unique_ptr<TestModel> MakeGpuTinyModel(int32_t max_seq_len = 256);
 // machine: a vocabulary of 2,048.
 std::unique_ptr<TestModel> OpenWren();
 
-// An architecture of tests/golden/models with heads of 64 and random weights, otherwise with the
-// configuration there, including odd widths. Null if the sources are not available.
+// An architecture of tests/golden/models, or of tests/golden/pooling ("pooling/NAME"), with heads
+// of 64 and random weights, otherwise with the configuration there, including odd widths. Null if
+// the sources are not available.
 std::unique_ptr<TestModel> MakeGpuArchitecture(const std::string& name);
 
 // The batch sizes that graphs are captured for, and the numbers of tokens of other steps.

@@ -28,6 +28,7 @@ struct PagedAttentionCase {
   float softcap = 0;
   bool sinks = false;
   bool same_pages = false;  // all pages hold the same
+  bool distances = false;   // numbers of distances are added to scores
   int workspace_multiprocessors = 132;
   uint64_t seed = 1;
   int32_t value_dim = 0;  // 0: head_dim
@@ -67,6 +68,9 @@ class PagedAttentionScene {
     FillKeys();
     FillQueries();
     FillKeyEnds();
+    if (c.distances) {
+      distances_ = RandomFloats(c.num_heads * DistanceStride(), c.seed + 9, 3.0);
+    }
     if (c.sinks) {
       sinks_ = RandomFloats(c.num_heads, c.seed + 7, 2.0);
     }
@@ -125,6 +129,8 @@ class PagedAttentionScene {
     params.kv_len = kv_len.data();
     params.sinks = case_.sinks ? sinks.data() : nullptr;
     params.key_end = key_end_.empty() ? nullptr : key_end.data();
+    const DeviceArray<float> distances(distances_);
+    SetDistances(distances.data(), &params);
     if (case_.rows_known != RowsKnown::kExactly) {
       params.rows_known = case_.rows_known;
       params.num_rows = static_cast<int32_t>(kv_len.size());
@@ -230,6 +236,16 @@ class PagedAttentionScene {
     }
   }
 
+  // Makes every token see all keys of its row, as those of a whole text do. For a scene that Pick
+  // made, whose ends of keys are the whole scene's.
+  void SeeWholeRows() {
+    key_end_.clear();
+    for (size_t row = 0; row < kv_len_.size(); ++row) {
+      key_end_.insert(key_end_.end(), static_cast<size_t>(row_begin_[row + 1] - row_begin_[row]),
+                      kv_len_[row]);
+    }
+  }
+
   // The output rows of tokens [begin, end) from the result of Run.
   std::vector<unsigned char> Tokens(const std::vector<unsigned char>& bytes, int32_t begin,
                                     int32_t end) const {
@@ -262,6 +278,15 @@ class PagedAttentionScene {
   }
 
  private:
+  int64_t DistanceOrigin() const { return tables_.stride * case_.page_size; }
+  int64_t DistanceStride() const { return 2 * DistanceOrigin() + AttentionParams::kKeysPast; }
+  void SetDistances(const float* distances, AttentionParams* params) const {
+    if (!case_.distances) return;
+    params->distance_bias = distances;
+    params->distance_stride = DistanceStride();
+    params->distance_origin = DistanceOrigin();
+  }
+
   // An array over the rows, with what empty rows have in it.
   std::vector<int32_t> Spared(std::vector<int32_t> values, int32_t spare) const {
     if (case_.rows_known != RowsKnown::kExactly) values.insert(values.end(), 2, spare);
@@ -331,6 +356,7 @@ class PagedAttentionScene {
     params.kv_len = kv_len_.data();
     params.sinks = case_.sinks ? sinks_.data() : nullptr;
     params.key_end = key_end_.empty() ? nullptr : key_end_.data();
+    SetDistances(distances_.data(), &params);
     MakeNaiveOps()->Attention(params);
     return out;
   }
@@ -340,7 +366,7 @@ class PagedAttentionScene {
   PageTables tables_;
   std::vector<int32_t> row_begin_, kv_len_, key_end_;
   std::vector<int32_t> num_groups_, group_begin_, group_rows_, shared_splits_;
-  std::vector<float> keys_, qkv_, sinks_;
+  std::vector<float> keys_, qkv_, sinks_, distances_;
   mutable std::vector<float> expected_, magnitude_;
 };
 

@@ -367,18 +367,14 @@ TEST_F(OptionsTest, QuantizedWeightsKeepNothingFromADevice) {
   }
 }
 
-TEST_F(OptionsTest, EncodersRunOnTheCpu) {
+TEST_F(OptionsTest, EncodersKeepNothingFromADevice) {
   ModelConfig encoder;
   encoder.architecture = "BertModel";
   encoder.is_encoder = true;
   ASSERT_EQ(Parse({"-p", "x"}), "");
   const auto device = ChooseDevice(options_.engine, encoder);
   ASSERT_TRUE(device.ok()) << device.status().message();
-  EXPECT_EQ(device->cuda, nullptr);
-  EXPECT_EQ(device->fallback, "BertModel, an encoder, runs on the CPU alone");
-  ASSERT_EQ(Parse({"-p", "x", "--device", "cuda"}), "");
-  EXPECT_EQ(ChooseDevice(options_.engine, encoder).status().message(),
-            "--device cuda: BertModel, an encoder, runs on the CPU alone; use --device cpu");
+  EXPECT_EQ(device->fallback, ChooseDevice(options_.engine, ModelConfig())->fallback);
 }
 
 TEST_F(OptionsTest, RanksAreOnTheCpuWithoutGpus) {

@@ -156,4 +156,35 @@ void DrawPictures(Workload* workload) {
   }
 }
 
+void DrawWhole(Workload* workload) {
+  Dice dice(workload->seed ^ 0xD807AA98A3030242ull);
+  workload->limits.extras = kWantsPooling;
+  workload->limits.attends_both_ways = workload->limits.lacks_head = true;
+  workload->limits.makes_drafts = false;
+  workload->sessions.clear();
+  EngineLimits& limits = workload->limits;
+  SchedulerOptions& options = workload->options;
+  if (!dice.OneIn(4)) {  // else many texts are longer than a step
+    options.max_prefill_tokens = std::max(
+        options.max_prefill_tokens, limits.max_seq_len / static_cast<int32_t>(dice.Pick(1, 1, 2)));
+    const auto step = options.max_prefill_tokens + limits.max_running_requests;
+    limits.max_step_tokens = std::max(limits.max_step_tokens, step);
+    if (options.max_step_tokens > 0) {
+      options.max_step_tokens = std::max(options.max_step_tokens, step);
+    }
+  }
+  for (Arrival& arrival : workload->arrivals) {
+    Request& request = arrival.request;
+    arrival.grammar.reset();
+    if (workload->through_runtime) request.is_gated = false;
+    RowExtras extras;
+    extras.pooling = static_cast<Pooling>(dice.Below(4));
+    request.session = 0;
+    request.max_tokens = 0;
+    request.sampling.seed = request.id;
+    request.sampling.num_prompt_logprobs = -1;
+    request.extras = std::make_shared<const RowExtras>(std::move(extras));
+  }
+}
+
 }  // namespace minisgl::sim

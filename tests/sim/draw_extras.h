@@ -28,5 +28,8 @@ void DrawAdapters(Workload* workload);
 // Inputs to encode, one for each mark. The length and the kind of an input follow from its content,
 // up to the next mark or to the prompt's last token; a token in its middle may be text.
 void DrawPictures(Workload* workload);
+// All requests want vectors, of a model whose tokens attend to later ones: none has an answer or is
+// of a session.
+void DrawWhole(Workload* workload);
 
 }  // namespace minisgl::sim

@@ -3,13 +3,15 @@
 //   sim --seeds N [--first S]   runs seeds S .. S + N - 1; the last line is
 //                               `N seeds, V violations, X steps/s`
 //   sim --pictures N [--first S]   the same of the workloads with pictures alone
+//   sim --whole N [--first S]   the same of those with prompts that are computed whole
 //   sim --hunt N                runs seeds until one fails, at most N
 //   sim --trace SEED            prints every plan and event of one seed
 //   sim --trace-marked SEED     the same of its workload with marks
 //   sim --trace-pictures SEED   the same of its workload with pictures
+//   sim --trace-whole SEED   the same of its workload with prompts that are computed whole
 //
 // Every seed runs its plain workload, and an even one the one with marks, an odd one that with
-// pictures.
+// pictures, and every second odd one that with prompts that are computed whole.
 // A failing seed is shrunk and described. Exits 1 if any failed, 64 for a wrong command line.
 #include <fmt/core.h>
 #include <unistd.h>
@@ -45,8 +47,8 @@ void Report(const Workload& workload, const Outcome& outcome) {
       stdout);
 }
 
-// `pictures_alone`: of each seed the workload with pictures, also of an even one.
-int RunSeeds(uint64_t first, uint64_t count, bool pictures_alone) {
+// `alone`: of each seed the workload of this kind, whatever KindsOf says.
+int RunSeeds(uint64_t first, uint64_t count, std::optional<WorkloadKind> alone) {
   const auto begin = std::chrono::steady_clock::now();
   int64_t steps = 0, preemptions = 0, remapped = 0, evicted = 0, reclaimed = 0, aborted = 0,
           failed = 0;
@@ -82,8 +84,8 @@ int RunSeeds(uint64_t first, uint64_t count, bool pictures_alone) {
     if (!outcome.violation.empty() && ++violations <= 5) Report(workload, outcome);
   };
   for (uint64_t seed = first; seed < first + count; ++seed) {
-    if (pictures_alone) {
-      run(seed, WorkloadKind::kPictures);
+    if (alone) {
+      run(seed, *alone);
       continue;
     }
     for (const WorkloadKind kind : KindsOf(seed)) run(seed, kind);
@@ -131,6 +133,7 @@ int Hunt(uint64_t count) {
       if (outcome.violation.empty()) continue;
       const char* suffix = kind == WorkloadKind::kMarked     ? " with marks"
                            : kind == WorkloadKind::kPictures ? " with pictures"
+                           : kind == WorkloadKind::kWhole    ? " with whole prompts"
                                                              : "";
       std::fputs(fmt::format("found at seed {}{}: {}\n", seed, suffix, outcome.violation).c_str(),
                  stdout);
@@ -143,19 +146,21 @@ int Hunt(uint64_t count) {
 
 int Main(int argc, char** argv) {
   uint64_t first = 1, count = 0;
-  bool pictures_alone = false;
+  std::optional<WorkloadKind> alone;
   std::optional<uint64_t> traced;
   WorkloadKind traced_kind = WorkloadKind::kPlain;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view option = argv[i];
     const auto value = ParseNumber(argv[i + 1]);
     if (!value) break;
-    if (option == "--seeds" || option == "--pictures") count = *value;
-    if (option == "--pictures") pictures_alone = true;
+    if (option == "--seeds" || option == "--pictures" || option == "--whole") count = *value;
+    if (option == "--pictures") alone = WorkloadKind::kPictures;
+    if (option == "--whole") alone = WorkloadKind::kWhole;
     if (option == "--first") first = *value;
     if (option.starts_with("--trace")) traced = *value;
     if (option == "--trace-marked") traced_kind = WorkloadKind::kMarked;
     if (option == "--trace-pictures") traced_kind = WorkloadKind::kPictures;
+    if (option == "--trace-whole") traced_kind = WorkloadKind::kWhole;
     if (option == "--hunt") return Hunt(*value);
   }
   if (traced) {
@@ -167,12 +172,13 @@ int Main(int argc, char** argv) {
   }
   if (count == 0) {
     std::fputs(
-        "usage: sim --seeds N [--first S] | sim --pictures N [--first S] | sim --hunt N | "
-        "sim --trace[-marked|-pictures] SEED\n",
+        "usage: sim --seeds N [--first S] | sim --pictures N [--first S] | sim --whole N [--first "
+        "S] "
+        "| sim --hunt N | sim --trace[-marked|-pictures|-whole] SEED\n",
         stderr);
     return 64;
   }
-  return RunSeeds(first, count, pictures_alone);
+  return RunSeeds(first, count, alone);
 }
 
 }  // namespace

@@ -518,6 +518,13 @@ MUTANTS = [
      "if (draft.empty()) return nullptr;"),
     ("pieces: the place of the last one is not free", "sched/encoder_ledger.cc",
      "    entry.content = nullptr;\n    if (source == in_pieces_) in_pieces_ = 0;\n", "    entry.content = nullptr;\n"),
+    # Prompts of a model whose tokens attend to later ones.
+    ("whole texts: they are computed in chunks", "sched/scheduler.cc", "  state->is_whole = context.limits.attends_both_ways;\n", ""),
+    ("whole texts: one begins in what is left of a step", "sched/request_state.h",
+     "    if (is_whole) return prompt_len() - launched_len;\n", ""),
+    ("whole texts: the cache keeps their pages", "sched/page_ledger.cc", " || state->is_whole) return inserted;", ") return inserted;"),
+    ("whole texts: one that no step has room for is admitted", "sched/request_state.h",
+     "int64_t longest = is_whole ? prompt_len() : 1;", "int64_t longest = 1;"),
     ("pieces: the engine is not told of one that is given up", "sched/encoder_ledger.cc",
      "if (at->second.done > 0) dropped_.push_back(source);", "if (at->second.done == at->second.size) dropped_.push_back(source);"),
 ]

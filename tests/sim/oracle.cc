@@ -60,7 +60,7 @@ Right RightAnswerOf(const Workload& workload, const Arrival& arrival) {
 bool HasRoomForWhole(const Workload& workload, const Request& request) {
   if (request.extras == nullptr) return true;
   const EngineLimits& limits = workload.limits;
-  int64_t longest = 0;
+  int64_t longest = limits.attends_both_ways ? std::ssize(request.prompt) : 0;
   for (const EncoderInput& input : request.extras->inputs) {
     if (input.attends_both_ways) longest = std::max(longest, input.length);
   }
@@ -70,7 +70,8 @@ bool HasRoomForWhole(const Workload& workload, const Request& request) {
   if (step > 0) most = std::min(most, step - (limits.max_running_requests - 1));
   if (longest > most) return false;
   if (limits.num_window_pages == 0) return true;
-  const int64_t tokens = std::ssize(request.prompt) + request.max_tokens - 1;
+  const int64_t tokens =
+      std::ssize(request.prompt) + request.max_tokens - (request.extras->pooling ? 0 : 1);
   const WindowMath math{limits.page_size, limits.sliding_window};
   return std::min(CeilDiv<int64_t>(tokens, limits.page_size),
                   math.PagesOf(limits.max_in_flight - 1 + longest)) <= limits.num_window_pages;
@@ -128,6 +129,12 @@ void CheckVector(const Request& request, const Told& told, bool ended_well) {
 ChecksThrow::ChecksThrow() { SetCheckHandler(&ThrowViolation); }
 
 ChecksThrow::~ChecksThrow() { SetCheckHandler(nullptr); }
+
+void CheckStats(const Workload& workload, const SchedulerStats& stats) {
+  if (!workload.limits.attends_both_ways) return;
+  const int64_t num_pages = stats.remapped_pages + stats.evicted_pages + stats.saved_pages;
+  Require(num_pages == 0, fmt::format("{} pages of whole texts in a cache", num_pages));
+}
 
 void CheckAnswer(const Workload& workload, const Arrival& arrival, const Told& told) {
   const Request& request = arrival.request;

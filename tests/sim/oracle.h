@@ -44,6 +44,9 @@ struct Told {
   std::string error_code;
 };
 
+// No cache has pages of texts that are computed whole.
+void CheckStats(const Workload& workload, const SchedulerStats& stats);
+
 // Checks that it ended, that the reason is a possible one, and that its tokens are a prefix of the
 // right ones.
 void CheckAnswer(const Workload& workload, const Arrival& arrival, const Told& told);

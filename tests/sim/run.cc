@@ -52,6 +52,7 @@ class Runner {
       Loop();
       CheckAnswers();
       outcome_.stats = scheduler_->Stats();
+      CheckStats(workload_, outcome_.stats);
     } catch (const Violation& violation) {
       outcome_.violation = violation.what();
       Bury(std::move(scheduler_));

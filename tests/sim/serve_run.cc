@@ -100,6 +100,7 @@ class ServeRunner {
       Loop();
       CheckEnd();
       outcome_.stats = loop_->scheduler().Stats();
+      CheckStats(workload_, outcome_.stats);
     } catch (const Violation& violation) {
       outcome_.violation = violation.what();
       // Its invariants may be broken: its destructor could only fail again. It stays reachable.

@@ -95,6 +95,12 @@ void SimEngine::CheckExtras(const BatchPlan& plan) {
   std::vector<TokenExtras> found = ExtrasIn(plan);
   for (int row = 0; row < plan.num_rows(); ++row) {
     const auto at = static_cast<size_t>(row);
+    const bool is_whole =
+        plan.extend_len(row) == plan.kv_len[at] && plan.kv_len[at] == plan.prompt_len[at];
+    if (limits_.attends_both_ways && !is_whole) {
+      Violate(fmt::format("step {}: row {} is a part of a text that is computed whole", plan.step,
+                          row));
+    }
     const auto known = extras_.find(plan.sampling[at]->seed);
     if (known != extras_.end() && !known->second->inputs.empty()) {
       CheckWhole(plan, row, *known->second);

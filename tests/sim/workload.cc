@@ -348,12 +348,15 @@ Workload DrawWorkload(uint64_t seed, WorkloadKind kind) {
   DrawStore(stems, &workload);
   if (has_marks) DrawKeptMarks(&workload);
   DrawWindows(&workload);
-  DrawStates(&workload);
-  DrawKeptStates(&workload);
+  if (kind != WorkloadKind::kWhole) {
+    DrawStates(&workload);
+    DrawKeptStates(&workload);
+  }
   DrawScored(&workload);
   if (kind == WorkloadKind::kMarked) DrawExtras(&workload);
   if (kind == WorkloadKind::kMarked) DrawAdapters(&workload);
   if (kind == WorkloadKind::kPictures) DrawPictures(&workload);
+  if (kind == WorkloadKind::kWhole) DrawWhole(&workload);
   DrawChatRoom(&workload);
   if (workload.limits.makes_drafts) workload.limits.extras |= kWantsHidden;
   return workload;
@@ -371,6 +374,7 @@ std::string Workload::Describe() const {
       options.queue == QueuePolicy::kPriority ? "priority" : "fcfs", depth, end_rate,
       arrivals.size(), faults.size(), sessions.size());
   if (kind == WorkloadKind::kMarked) text += "; with marks";
+  if (kind == WorkloadKind::kWhole) text += "; prompts are whole";
   if (adapters.exists) text += fmt::format("; at most {} adapters", adapters.max_loaded);
   if (kind == WorkloadKind::kPictures) {
     text += fmt::format("; with pictures, {} embeddings a step{}, {} kept", options.encoder_budget,

@@ -49,8 +49,9 @@ struct Fault {
 };
 
 // The others are plain ones in which prompts have more, drawn by separate dice. kMarked: marks and
-// extras. kPictures: inputs that are encoded.
-enum class WorkloadKind : uint8_t { kPlain, kMarked, kPictures };
+// extras. kPictures: inputs that are encoded. kWhole: prompts that become vectors of a model whose
+// tokens attend to later ones.
+enum class WorkloadKind : uint8_t { kPlain, kMarked, kPictures, kWhole };
 
 struct Workload {
   uint64_t seed = 0;
@@ -78,7 +79,8 @@ Workload DrawWorkload(uint64_t seed, WorkloadKind kind = WorkloadKind::kPlain);
 // The kinds of which a long run draws a workload for this seed.
 inline std::vector<WorkloadKind> KindsOf(uint64_t seed) {
   if (seed % 2 == 0) return {WorkloadKind::kPlain, WorkloadKind::kMarked};
-  return {WorkloadKind::kPlain, WorkloadKind::kPictures};
+  if (seed % 4 == 1) return {WorkloadKind::kPlain, WorkloadKind::kPictures};
+  return {WorkloadKind::kPlain, WorkloadKind::kPictures, WorkloadKind::kWhole};
 }
 
 struct Outcome {

@@ -337,7 +337,7 @@ TEST(GgufTokenizerTest, WrongKeysAreOneError) {
     EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
   };
   expect_fails([](auto* file) { file->values.erase("tokenizer.ggml.model"); }, "(found none)");
-  expect_fails([](auto* file) { file->Text("tokenizer.ggml.model", "t5"); }, "(found \"t5\")");
+  expect_fails([](auto* file) { file->Text("tokenizer.ggml.model", "rwkv"); }, "(found \"rwkv\")");
   expect_fails([](auto* file) { file->Text("tokenizer.ggml.model", "bert"); },
                "ggml.tokens\": the list has no \"[CLS]\"");
   expect_fails([](auto* file) { file->Text("tokenizer.ggml.pre", "odd"); },

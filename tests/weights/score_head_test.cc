@@ -122,6 +122,17 @@ TEST_F(ScoreHeadTest, HeadsThatDoNotFitAreRefused) {
   EXPECT_EQ(Load({Three()}, R"({"pad_token_id": 9})")->pad_id, 9);
 }
 
+// Converted files of BERT have the last product alone.
+TEST_F(ScoreHeadTest, AHeadWithoutItsFirstProductIsRefused) {
+  config_.is_encoder = true;
+  const auto head = Load({FileTensor::F32("classifier.out_proj.weight", {1, 2}, {1, 1}),
+                          FileTensor::F32("classifier.out_proj.bias", {1}, {0.5})},
+                         "{}");
+  ASSERT_FALSE(head.ok());
+  EXPECT_NE(head.status().message().find("use the model's directory"), std::string::npos)
+      << head.status().message();
+}
+
 TEST_F(ScoreHeadTest, TwoTokensOfTheOutputHeadAreOneScore) {
   config_.tie_word_embeddings = true;
   WriteCheckpoint(dir_, {FileTensor::F32("model.embed_tokens.weight", {3, 2}, {1, 2, 3, 4, 5, 9})});

@@ -229,6 +229,7 @@ struct ModelConfig {
   // An encoder (BERT and its kin): attends_both_ways, lacks_head, and no head is loaded.
   bool is_encoder = false;
   bool old_norm_names = false;  // norms are stored as "gamma" and "beta"
+  bool second_names = false;    // tensors are stored under the names of the class's second form
   DType dtype = DType::kF32;    // as stated in the file; f32 if it is not
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -247,9 +248,14 @@ struct ModelConfig {
   double norm_eps = 1e-6;
   bool norm_plus_one = false;  // stored norm weights are w - 1
   NormPlacement norm_placement = NormPlacement::kBefore;
+  // kAfterSum: behind attention x = norm(x + f(x)), and then norm(x + what entered the layer).
+  bool adds_input_again = false;
   QkNorm qk_norm = QkNorm::kNone;
+  bool qk_norm_bias = false;  // kWhole with biases
   bool qkv_bias = false, attention_output_bias = false;
   bool feed_forward_bias = false;  // all its matrices have a bias
+  bool down_bias = false;          // or the last one alone
+  bool up_before_gate = false;     // the tensor of gate and up has up first
   bool norm_bias = false;          // norms over hidden_size have a bias
   bool attention_sinks = false;
   LatentConfig latent;
@@ -306,6 +312,9 @@ struct ModelConfig {
   // Not 0: scores have a number added, of their head and the distance of their key, of which there
   // are so many kinds: DistanceKind (weights/distance_kinds.h).
   int64_t num_distances = 0;
+  // Or the distance times a slope of the head is taken away: ALiBi, both ways (LinearSlopes there).
+  bool linear_distances = false;
+  bool adds_distances() const { return num_distances > 0 || linear_distances; }
   bool stored_embedding_norm = false;
   bool lacks_final_norm = false;
   bool gate_in_query = false;    // the gate of attention is stored behind each head's query
