@@ -119,9 +119,6 @@ class HostDeviceOps final : public DeviceOps {
   void MixRotary(const MixRotaryParams& p) override {
     Queue([this, p] { ops_->MixRotary(p); });
   }
-  void HeadLinear(const HeadLinearParams& p) override {
-    Queue([this, p] { ops_->HeadLinear(p); });
-  }
   void Sample(const SampleParams&) override { MINISGL_CHECK(false, "a device samples places"); }
 
   Status status() const override { return status_; }
