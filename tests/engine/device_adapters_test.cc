@@ -12,6 +12,7 @@
 #include "engine/host_device_ops.h"
 #include "engine/scheduled_run.h"
 #include "minisgl/engine/device_engine.h"
+#include "minisgl/model/adapters.h"
 
 namespace minisgl {
 namespace {
@@ -77,6 +78,28 @@ TEST_P(HostDeviceAdaptersTest, AFewSlotsGiveTheSameBits) {
   ExpectSame(all, RunInSlots(model, model.cases, {.max_adapters = 1}));
   ExpectSame(all,
              RunInSlots(model, model.cases, {.depth = 2, .graph_max_rows = 8, .max_adapters = 1}));
+}
+
+// An adapter that is folded into the weights needs no slot.
+TEST_P(HostDeviceAdaptersTest, MergedWeightsGiveTheSameAnswers) {
+  const AdaptedModel model = LoadAdapted(GetParam());
+  for (size_t slot = 0; slot < model.adapters.size(); ++slot) {
+    const auto config = MergedConfig(model.config, *model.adapters[slot]);
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    auto merged = MergeAdapter(*config, *model.checkpoint, model.adapters[slot]);
+    if (!merged.ok() && model.names[slot] == "lora_bias") continue;  // the head has no bias
+    ASSERT_TRUE(merged.ok()) << merged.status().message();
+    AdaptedModel alone;
+    alone.config = merged->config;
+    alone.checkpoint = std::move(merged->checkpoint);
+    std::vector<AdaptedCase> cases;
+    for (const AdaptedCase& one : model.cases) {
+      if (one.slot != static_cast<AdapterSlot>(slot)) continue;
+      cases.push_back({kNoAdapter, one.prompt, one.answer});
+    }
+    SCOPED_TRACE(model.names[slot]);
+    ExpectAnswers(alone, cases, RunInSlots(alone, cases, {.graph_max_rows = 8}));
+  }
 }
 
 // Steps without rows of adapters run the operations of a model that has none.
