@@ -36,8 +36,11 @@ Status NotUsable(const std::string& device, const Status& why) {
                     why.message());
 }
 
-DType CudaDType(const EngineOptions& options, DType model_dtype) {
-  const DType dtype = options.dtype.value_or(model_dtype);
+// Encoders of f32 are computed in f16, which is eight times as exact as bf16: their norms keep the
+// numbers small.
+DType CudaDType(const EngineOptions& options, const ModelConfig& model) {
+  if (!options.dtype && model.is_encoder && model.dtype == DType::kF32) return DType::kF16;
+  const DType dtype = options.dtype.value_or(model.dtype);
   return dtype == DType::kF16 ? DType::kF16 : DType::kBF16;
 }
 
@@ -122,7 +125,7 @@ Status OpenCuda(const EngineOptions& options, const ModelList& models,
                 std::shared_ptr<KernelProfile> profile, Device* device) {
   MINISGL_ASSIGN_OR_RETURN(const std::vector<int> indices, RankDevices(options));
   CudaOpsConfig ops_config = {.index = indices[0],
-                              .activation_dtype = CudaDType(options, models.target().dtype),
+                              .activation_dtype = CudaDType(options, models.target()),
                               .deterministic = options.deterministic,
                               .library_products = options.library_products,
                               .profile = std::move(profile),

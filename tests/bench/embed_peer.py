@@ -98,11 +98,12 @@ class Transformers:
 
 
 class LlamaCpp:
+    """In batches of at most 512 tokens: in larger ones every token of a batch is multiplied with every other."""
     name = "llama.cpp"
 
     def __init__(self, options):
         import llama_cpp
-        self.model = llama_cpp.Llama(options.gguf, embedding=True, n_ctx=4096, n_batch=4096, n_ubatch=4096, verbose=False,
+        self.model = llama_cpp.Llama(options.gguf, embedding=True, n_ctx=512, n_batch=512, n_ubatch=512, verbose=False,
                                      n_threads=options.threads, n_threads_batch=options.threads)
 
     def count_tokens(self, text):
