@@ -151,8 +151,8 @@ struct AcceptTokensParams {
   const HostResults* host = nullptr;  // [1] null: none
 };
 
-// A state that a drafter keeps for later steps, if between `least` and `most` drafts of a row of the
-// step were accepted.
+// A state that a drafter keeps for later steps, if between `least` and `most` drafts of a row of
+// the step were accepted.
 struct KeptState {
   int32_t from, to;  // rows of KeepStatesParams::states
   int32_t row;       // of num_accepted; -1: it is kept whatever was accepted

@@ -174,8 +174,8 @@ std::optional<uint64_t> PictureBytes(const ModelList& models, const PlanOptions&
   return CheckedProduct(factors);
 }
 
-// Bytes of what a drafter keeps for each token of a page, rounded up: on each device, and on each of
-// the CPU's ranks, though the first one has all of it.
+// Bytes of what a drafter keeps for each token of a page, rounded up: on each device, and on each
+// of the CPU's ranks, though the first one has all of it.
 std::optional<uint64_t> KeptPerToken(const ModelList& models, const PlanOptions& options) {
   const ListedModel* const drafter = models.drafter();
   if (drafter == nullptr) return 0;
