@@ -46,11 +46,6 @@ AttentionArguments<T> MakeArguments(const AttentionParams& params,
   return arguments;
 }
 
-// True if tokens see other keys than those up to their own.
-bool HasBounds(const AttentionParams& params) {
-  return params.key_end != nullptr || params.first_key > 0;
-}
-
 // Rows of one token, then the rows that extend.
 template <typename T>
 CudaError LaunchRows(const LaunchContext& context, const AttentionParams& params,
@@ -80,7 +75,7 @@ CudaError LaunchRows(const LaunchContext& context, const AttentionParams& params
   if (params.distance_bias != nullptr) {
     return LaunchDistanceExtend(context, arguments, rows.choice, work, params);
   }
-  if (HasBounds(params)) {
+  if (params.key_end != nullptr) {
     return LaunchPictureExtend(context, arguments, head_dim, rows.choice, work, params.key_end,
                                params.first_key);
   }
@@ -113,7 +108,7 @@ CudaError LaunchWideRows(const LaunchContext& context, const AttentionParams& pa
   }
   const ExtendingRows rows = FindExtendingRows(context, params);
   if (rows.num_rows == 0) return kCudaSuccess;
-  if (!HasBounds(params)) {
+  if (params.key_end == nullptr) {
     return launch(rows.choice, rows.num_tokens, rows.num_rows, false);
   }
   const ExtendWork work = {
@@ -147,10 +142,10 @@ bool HasDistances(int32_t head_dim, int32_t value_dim) {
 
 CudaError LaunchAttention(const LaunchContext& context, const AttentionParams& params,
                           const AttentionWorkspace& workspace, bool deterministic, bool early) {
-  MINISGL_CHECK(!HasBounds(params) || params.rows_known == RowsKnown::kExactly,
+  MINISGL_CHECK(params.key_end == nullptr || params.rows_known == RowsKnown::kExactly,
                 "bounds of keys, of rows that are not known");
-  MINISGL_CHECK(params.first_key == 0 || params.num_decode_rows == 0,
-                "a first key of rows that decode");
+  MINISGL_CHECK(params.first_key == 0 || (params.key_end != nullptr && params.num_decode_rows == 0),
+                "a first key of rows that decode, or without ends of keys");
   MINISGL_CHECK(
       params.distance_bias == nullptr || (params.key_end != nullptr && params.first_key == 0),
       "numbers of distances, without ends of keys");

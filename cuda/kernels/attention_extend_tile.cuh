@@ -14,7 +14,7 @@ namespace minisgl::cuda {
 // What decides a tile's scores beside products and the window.
 enum class TileKeys {
   kCausal,
-  kEnds,       // key_end, which may be null, and first_key
+  kEnds,       // key_end and first_key
   kDistances,  // key_end and distance_bias
 };
 
@@ -74,12 +74,11 @@ class ExtendTile : private TileKeyEnds<KEYS> {
 
   // End of the keys that an M row sees; of the last one for an M row past the tile's last.
   MINISGL_DEVICE int32_t High(int32_t tile_row) const {
-    if constexpr (KEYS != TileKeys::kCausal) {
-      if (this->key_end != nullptr) {
-        return this->key_end[TokenOf(tile_row < num_rows_ ? tile_row : num_rows_ - 1)];
-      }
+    if constexpr (KEYS == TileKeys::kCausal) {
+      return Position(tile_row) + 1;
+    } else {
+      return this->key_end[TokenOf(tile_row < num_rows_ ? tile_row : num_rows_ - 1)];
     }
-    return Position(tile_row) + 1;
   }
 
   // What is added to the product of an M row and key 0; that for key k is k elements on. Of the

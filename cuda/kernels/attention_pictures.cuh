@@ -13,8 +13,7 @@
 
 namespace minisgl::cuda {
 
-// Grid, block, shared memory and traffic: attention_extend.cuh. `key_end`, if not null: 4 bytes for
-// each token.
+// Grid, block, shared memory and traffic: attention_extend.cuh. `key_end`: 4 bytes for each token.
 template <typename T, int D, bool LARGE>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS((ExtendShape<D, LARGE>::kThreads),
                                           (ExtendShape<D, LARGE>::kBlocks))

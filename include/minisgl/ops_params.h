@@ -269,7 +269,7 @@ struct AttentionParams {
   // A sliding window hides keys before the token alone. On a device REQUIRES rows_known kExactly.
   const int32_t* key_end = nullptr;
   // Keys before this one are seen by no token. REQUIRES that each token sees a key, and on a
-  // device, if it is not 0, no num_decode_rows.
+  // device, if it is not 0, key_end and no num_decode_rows.
   int32_t first_key = 0;
   // [H, distance_stride] or null: a score of head h is q.k * scale + distance_bias[h *
   // distance_stride + distance_origin + p - q] for the key at position p and the token at q.

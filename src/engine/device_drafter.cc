@@ -38,7 +38,7 @@ size_t ListBytes(const EngineLimits& limits) {
   const auto rows = static_cast<size_t>(limits.max_running_requests) + 1;
   const auto drafts = static_cast<size_t>(limits.max_step_drafts);
   const size_t arrays = 16 + 2 * drafts;  // of two a draft, at most
-  return tokens * (3 * sizeof(int32_t) + sizeof(KeptState)) +
+  return tokens * (4 * sizeof(int32_t) + sizeof(KeptState)) +
          rows * (8 * sizeof(int32_t) + sizeof(TokenPoolWrite)) + drafts * 4 * sizeof(int32_t) +
          arrays * kListAlignment;
 }
@@ -225,7 +225,7 @@ void DeviceDrafter::ListDrafts(const BatchPlan& plan, const std::vector<int32_t>
     for (int32_t& number : numbers) number += index - 1;
     if (stands_before()) pass.positions = Append(numbers);
     for (int32_t& number : numbers) number += 2;
-    pass.kv_len = Append(numbers);
+    pass.kv_len = pass.key_end = Append(numbers);
     step->drafts.push_back(pass);
   }
   for (const int32_t row : rows) {
@@ -314,6 +314,8 @@ void DeviceDrafter::ListFeed(const BatchPlan& plan, DraftStep* step) {
   feed.row_begin = Append(row_begin);
   feed.kv_len = Append(kv_len);
   feed.positions = Append(positions);
+  for (int32_t& position : positions) position += 2;  // what a token at the next place sees
+  feed.key_end = Append(positions);
   feed.states = Append(states);
   step->kept = Append(kept_);
   step->num_kept = static_cast<int32_t>(kept_.size());
@@ -374,6 +376,7 @@ ForwardInput DeviceDrafter::Prepare(const DraftStep& step, const DraftPass& pass
           .table_row = at(pass.table_row),
           .row_begin = row_begin,
           .kv_len = at(is_assistant() ? pass.num_seen : pass.kv_len),
+          .key_end = stands_before() ? at(pass.key_end) : nullptr,
           .states_before = width_ > 0 ? ConstActivationPtr(inputs_.ptr()) : ConstActivationPtr(),
           .first_key = stands_before() ? 1 : 0};
 }

@@ -40,6 +40,7 @@ struct DraftPass {
   size_t kv_len = 0;            // i32 [num_rows]
   size_t num_seen = 0;          // i32 [num_rows] of an assistant: keys that its rows see
   size_t positions = 0;         // i32 [num_tokens], of a pass that turns by others than places
+  size_t key_end = 0;           // i32 [num_tokens] of a pass without a first key
   size_t states = 0;            // i32 [num_tokens] rows of the states that tokens read, if they do
   int32_t first = 0;  // of a pass of Propose: where its tokens begin in DraftStep::sampled
 };

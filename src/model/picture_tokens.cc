@@ -53,6 +53,8 @@ const int32_t* KeyEnds(const ModelConfig& config, size_t index, const ForwardInp
     const bool is_causal = has_window ? head.windows_are_causal : head.others_are_causal;
     return is_causal ? nullptr : input.key_end;
   }
+  // A device bounds the keys of its layers from both sides (AttentionParams::first_key).
+  if (config.is_prediction_layer()) return input.key_end;
   if (config.attends_both_ways) return has_window ? input.window_key_end : input.key_end;
   const bool sees_pictures =
       config.picture_attention == PictureAttention::kAllLayers ||

@@ -327,7 +327,7 @@ class PagedAttentionScene {
   }
 
   void FillKeyEnds() {
-    if (case_.pictures.empty()) return;
+    if (case_.pictures.empty() && case_.first_key == 0) return;
     for (size_t row = 0; row < kv_len_.size(); ++row) {
       for (int32_t t = row_begin_[row]; t < row_begin_[row + 1]; ++t) {
         key_end_.push_back(kv_len_[row] - (row_begin_[row + 1] - t) + 1);
