@@ -87,7 +87,7 @@ TEST(ArchitecturesTest, NamesAreUnique) {
     EXPECT_EQ(weights::FindArchitecture(architecture.name), &architecture);
     EXPECT_NE(weights::SupportedArchitectures().find(architecture.name), std::string::npos);
   }
-  EXPECT_EQ(names.size(), 66u);
+  EXPECT_EQ(names.size(), 67u);
   EXPECT_EQ(weights::FindArchitecture("Ernie4_5_ForCausalLM"),
             weights::FindArchitecture("Ernie4_5ForCausalLM"));
   EXPECT_EQ(weights::FindArchitecture(""), nullptr);
