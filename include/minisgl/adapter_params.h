@@ -118,8 +118,8 @@ struct AdapterSlots {
   const int32_t* slot_of = nullptr;  // [T] of each token of the step; -1: none
 };
 
-// LowRank of rows whose adapters are in slots. The row's own product is first, and with experts
-// those of the others follow it. Weights in place of the model's come first:
+// LowRank of rows whose adapters are in slots. With experts an adapter has a product for each, in
+// the order of experts. An adapter with weights in place of the model's first sets
 //   out[r, o] = sum_i weights[o, i] * x[r / rows_per_input, i]
 // A row's results depend on its adapter and its own input alone. Rows without an adapter, and those
 // whose adapter changes nothing of the product, stay as they are.

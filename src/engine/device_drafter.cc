@@ -197,7 +197,8 @@ void DeviceDrafter::List(const BatchPlan& plan, DraftStep* step) {
   ops_->CopyToDevice(step->device_meta.data(), step->meta.get(), list_.size());
 }
 
-// The rows with most drafts come first, so that those of each pass are the first of the one before.
+// Sorts the rows by their number of drafts, the largest first. A pass then has the first rows of
+// the pass before it.
 void DeviceDrafter::ListDrafts(const BatchPlan& plan, const std::vector<int32_t>& rows,
                                DraftStep* step) {
   const auto count_of = [&](int32_t row) { return plan.num_drafts[static_cast<size_t>(row)]; };

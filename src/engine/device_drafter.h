@@ -1,5 +1,6 @@
-// Drafts by a model beside the target, in the steps of a device: what token_drafter.h says, with
-// the passes queued around those of the target, without a wait of the host.
+// Drafts by a model beside the target, in the steps of a device. It makes the drafts that
+// token_drafter.h describes. Its passes are queued around those of the target, and the host does
+// not wait for them.
 //
 // All that a step's passes read is listed on the host as the step is uploaded (List): a row that
 // drafts has no step in flight, so its known tokens are. The drafts themselves stay on the device.
@@ -40,7 +41,7 @@ struct DraftPass {
   size_t kv_len = 0;            // i32 [num_rows]
   size_t num_seen = 0;          // i32 [num_rows] of an assistant: keys that its rows see
   size_t positions = 0;         // i32 [num_tokens], of a pass that turns by others than places
-  size_t key_end = 0;           // i32 [num_tokens] of a pass without a first key
+  size_t key_end = 0;           // i32 [num_tokens] of a pass with a first key
   size_t states = 0;            // i32 [num_tokens] rows of the states that tokens read, if they do
   int32_t first = 0;  // of a pass of Propose: where its tokens begin in DraftStep::sampled
 };
@@ -122,8 +123,8 @@ class DeviceDrafter {
   bool stands_before() const { return reads_before() && !is_assistant(); }
   // True if rows read the state before their token.
   bool reads_before() const { return width_ > 0 && !is_block(); }
-  // Rows of states_: those of pages and a row of zeros, if rows read the states before them, and
-  // those of the tokens of the step.
+  // states_ has a row for each token of the step. If rows of the drafter read the states before
+  // them, a row for each page and a row of zeros stand in front.
   int32_t RowOfZeros() const { return num_pages_ + 1; }
   int32_t RowOfToken(int32_t token) const { return (reads_before() ? num_pages_ + 2 : 0) + token; }
   // The row of the state before `place`, at which a page of another step ends or goes on.

@@ -42,8 +42,8 @@ class SiteList {
              .layer = layer_,
              .parts = {{role, role, std::move(rows), {0, SizesOf(config_, *spec).num_in}}}});
   }
-  // The two products of each head by one stored matrix, whose rows are those of keys and then of
-  // values, head by head. The one of keys has them turned.
+  // One stored matrix makes two products of each head: it has the head's rows of keys, then its
+  // rows of values. The product of keys reads its rows as columns.
   void AddLatentUp(const LatentWeights& latent) {
     if (!packer_.Has(Role::kLatentUp)) return;
     const SitePart all = PartOf(Role::kLatentUp, Role::kLatentUp);

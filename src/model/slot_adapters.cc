@@ -61,7 +61,8 @@ class HostPacking final : public ForwardingOps {
   }
 };
 
-// The device's operations, with those of low rank behind the products that adapters change.
+// Runs the device's operations, and behind each product that adapters change the products of low
+// rank.
 class SlotOps final : public ForwardingOps {
  public:
   SlotOps(Ops* ops, const Rank& rank, const std::vector<AdapterSite>& sites,

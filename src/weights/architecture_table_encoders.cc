@@ -1,6 +1,8 @@
 // Encoders: all tokens of a text attend to each other, and their states become its vector.
 #include <utility>
 
+#include <algorithm>
+
 #include "weights/architecture_table.h"
 #include "weights/encoder_keys.h"
 
@@ -31,6 +33,22 @@ const std::vector<NamedRole> kNamesOfBert = {
     {Role::kDownBias, "output.dense.bias"},
     {Role::kFeedForwardPostNorm, "output.LayerNorm.weight"},
     {Role::kFeedForwardPostNormBias, "output.LayerNorm.bias"}};
+
+// Returns `names` with those of `changes` in place of its own for the same roles, or added.
+std::vector<NamedRole> ChangedNames(std::vector<NamedRole> names,
+                                    const std::vector<NamedRole>& changes) {
+  for (const NamedRole& change : changes) {
+    const auto same = std::find_if(names.begin(), names.end(), [&](const NamedRole& named) {
+      return named.role == change.role;
+    });
+    if (same == names.end()) {
+      names.push_back(change);
+    } else {
+      *same = change;
+    }
+  }
+  return names;
+}
 
 Architecture BertFamily(const char* name, const char* model_type,
                         std::vector<const char*> other_names, const char* prefix,
@@ -144,52 +162,39 @@ Architecture Mpnet() {
 
 // As BERT, with a gate in the feed-forward part, and distances in place of positions.
 Architecture JinaBert() {
-  return {.name = "JinaBertModel",
-          .model_type = "bert",
-          .other_names = {"JinaBertForMaskedLM", "JinaBertForSequenceClassification"},
-          .max_seq_len = 512,
-          .norm_kind = NormKind::kLayer,
-          .norm_placement = NormPlacement::kAfterSum,
-          .norm_bias = true,
-          .eps_key = "layer_norm_eps",
-          .eps = 1e-12,
-          .qkv_bias = kAlways,
-          .output_bias = kAlways,
-          .activation = "gelu",
-          .rotated = Rotated::kNone,
-          .names = {{Role::kEmbedding, "model.embeddings.word_embeddings.weight"},
-                    {Role::kTokenTypes, "model.embeddings.token_type_embeddings.weight"},
-                    {Role::kEmbeddingNorm, "model.embeddings.LayerNorm.weight"},
-                    {Role::kEmbeddingNormBias, "model.embeddings.LayerNorm.bias"},
-                    {Role::kQuery, "attention.self.query.weight"},
-                    {Role::kQueryBias, "attention.self.query.bias"},
-                    {Role::kKey, "attention.self.key.weight"},
-                    {Role::kKeyBias, "attention.self.key.bias"},
-                    {Role::kValue, "attention.self.value.weight"},
-                    {Role::kValueBias, "attention.self.value.bias"},
-                    {Role::kAttentionOutput, "attention.output.dense.weight"},
-                    {Role::kAttentionOutputBias, "attention.output.dense.bias"},
-                    {Role::kAttentionPostNorm, "attention.output.LayerNorm.weight"},
-                    {Role::kAttentionPostNormBias, "attention.output.LayerNorm.bias"},
-                    {Role::kGateUp, "mlp.gated_layers.weight"},
-                    {Role::kDown, "mlp.wo.weight"},
-                    {Role::kDownBias, "mlp.wo.bias"},
-                    {Role::kFeedForwardPostNorm, "mlp.layernorm.weight"},
-                    {Role::kFeedForwardPostNormBias, "mlp.layernorm.bias"}},
-          .second_names = {{Role::kQueryNorm, "attention.self.layer_norm_q.weight"},
-                           {Role::kQueryNormBias, "attention.self.layer_norm_q.bias"},
-                           {Role::kKeyNorm, "attention.self.layer_norm_k.weight"},
-                           {Role::kKeyNormBias, "attention.self.layer_norm_k.bias"},
-                           {Role::kAttentionSecondNorm, "layer_norm_1.weight"},
-                           {Role::kAttentionSecondNormBias, "layer_norm_1.bias"},
-                           {Role::kGateUp, "mlp.up_gated_layer.weight"},
-                           {Role::kDown, "mlp.down_layer.weight"},
-                           {Role::kDownBias, "mlp.down_layer.bias"},
-                           {Role::kFeedForwardPostNorm, "layer_norm_2.weight"},
-                           {Role::kFeedForwardPostNormBias, "layer_norm_2.bias"}},
-          .layers = "encoder.layer",
-          .encoder_prefixes = {"", "bert."},
-          .read = ReadJinaBert};
+  return {
+      .name = "JinaBertModel",
+      .model_type = "bert",
+      .other_names = {"JinaBertForMaskedLM", "JinaBertForSequenceClassification"},
+      .max_seq_len = 512,
+      .norm_kind = NormKind::kLayer,
+      .norm_placement = NormPlacement::kAfterSum,
+      .norm_bias = true,
+      .eps_key = "layer_norm_eps",
+      .eps = 1e-12,
+      .qkv_bias = kAlways,
+      .output_bias = kAlways,
+      .activation = "gelu",
+      .rotated = Rotated::kNone,
+      .names = ChangedNames(kNamesOfBert, {{Role::kGateUp, "mlp.gated_layers.weight"},
+                                           {Role::kDown, "mlp.wo.weight"},
+                                           {Role::kDownBias, "mlp.wo.bias"},
+                                           {Role::kFeedForwardPostNorm, "mlp.layernorm.weight"},
+                                           {Role::kFeedForwardPostNormBias, "mlp.layernorm.bias"}}),
+      .second_names = {{Role::kQueryNorm, "attention.self.layer_norm_q.weight"},
+                       {Role::kQueryNormBias, "attention.self.layer_norm_q.bias"},
+                       {Role::kKeyNorm, "attention.self.layer_norm_k.weight"},
+                       {Role::kKeyNormBias, "attention.self.layer_norm_k.bias"},
+                       {Role::kAttentionSecondNorm, "layer_norm_1.weight"},
+                       {Role::kAttentionSecondNormBias, "layer_norm_1.bias"},
+                       {Role::kGateUp, "mlp.up_gated_layer.weight"},
+                       {Role::kDown, "mlp.down_layer.weight"},
+                       {Role::kDownBias, "mlp.down_layer.bias"},
+                       {Role::kFeedForwardPostNorm, "layer_norm_2.weight"},
+                       {Role::kFeedForwardPostNormBias, "layer_norm_2.bias"}},
+      .layers = "encoder.layer",
+      .encoder_prefixes = {"", "bert."},
+      .read = ReadJinaBert};
 }
 
 Architecture NomicBert() {

@@ -25,9 +25,9 @@ inline int64_t DistanceKind(int64_t distance) {
   return side + std::min(kExact + further, kHalf - 1);
 }
 
-// The slope of each head (ALiBi, arXiv 2108.12409): 2^(-8 (h + 1) / n) for n heads, a power of two.
-// Of another number the last ones are those that twice as many heads as the power of two below have
-// at 0, 2, 4, ...
+// Returns the slope of each head (ALiBi, arXiv 2108.12409): 2^(-8 (h + 1) / n) for n heads, if n is
+// a power of two. If it is not, let p be the largest power of two below n: the first p heads have
+// the slopes of p heads, and the others have the slopes of heads 0, 2, 4, ... of 2 p heads.
 inline std::vector<double> LinearSlopes(int64_t num_heads) {
   int64_t power = 1;
   while (power * 2 <= num_heads) power *= 2;
