@@ -30,20 +30,7 @@ std::vector<DraftSetting> SchedulesOnDevice() {
 }
 
 TEST(HostDeviceDrafterTest, AModelThatDraftsForItselfIsAlwaysRight) {
-  const DraftedModel model = OpenDrafted("golden/models/qwen3");
-  for (const bool greedy : {true, false}) {
-    const std::vector<Request> requests = SomeRequests(model.config, 8, 24, greedy);
-    const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {.devices = HostDevices}, requests);
-    int64_t preemptions = 0;
-    for (const DraftSetting& setting : SchedulesOnDevice()) {
-      const ScheduledRun run = RunDrafted(model, Drafts::kByItself, setting, requests);
-      ExpectSame(run, plain);
-      EXPECT_GT(run.stats.drafted_tokens, 40);
-      if (greedy) EXPECT_EQ(run.stats.accepted_drafts, run.stats.drafted_tokens);
-      preemptions += run.stats.preemptions;
-    }
-    EXPECT_GT(preemptions, 0);
-  }
+  ExpectItselfIsAlwaysRight({.devices = HostDevices}, SchedulesOnDevice());
 }
 
 // The CPU's engine drafts the same: as many drafts are accepted.

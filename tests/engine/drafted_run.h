@@ -166,4 +166,26 @@ inline std::vector<DraftSetting> Schedules() {
            .admission = AdmissionPolicy::kOptimistic}};
 }
 
+// A model that drafts for itself is right each time, also after preemption. `plain_setting` and
+// `settings` are alike in what decides tokens.
+inline void ExpectItselfIsAlwaysRight(const DraftSetting& plain_setting,
+                                      const std::vector<DraftSetting>& settings) {
+  const DraftedModel model = OpenDrafted("golden/models/qwen3");
+  for (const bool greedy : {true, false}) {
+    const std::vector<Request> requests = SomeRequests(model.config, 8, 24, greedy);
+    const ScheduledRun plain = RunDrafted(model, Drafts::kNone, plain_setting, requests);
+    int64_t preemptions = 0;
+    for (const DraftSetting& setting : settings) {
+      const ScheduledRun run = RunDrafted(model, Drafts::kByItself, setting, requests);
+      ExpectSame(run, plain);
+      EXPECT_GT(run.stats.drafted_tokens, 40);
+      if (greedy) {
+        EXPECT_EQ(run.stats.accepted_drafts, run.stats.drafted_tokens);
+      }
+      preemptions += run.stats.preemptions;
+    }
+    EXPECT_GT(preemptions, 0);
+  }
+}
+
 }  // namespace minisgl

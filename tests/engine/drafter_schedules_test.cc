@@ -13,20 +13,7 @@ namespace minisgl {
 namespace {
 
 TEST(DrafterSchedulesTest, AModelThatDraftsForItselfIsAlwaysRight) {
-  const DraftedModel model = OpenDrafted("golden/models/qwen3");
-  for (const bool greedy : {true, false}) {
-    const std::vector<Request> requests = SomeRequests(model.config, 8, 24, greedy);
-    const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {}, requests);
-    int64_t preemptions = 0;
-    for (const DraftSetting& setting : Schedules()) {
-      const ScheduledRun run = RunDrafted(model, Drafts::kByItself, setting, requests);
-      ExpectSame(run, plain);
-      EXPECT_GT(run.stats.drafted_tokens, 40);
-      if (greedy) EXPECT_EQ(run.stats.accepted_drafts, run.stats.drafted_tokens);
-      preemptions += run.stats.preemptions;
-    }
-    EXPECT_GT(preemptions, 0);
-  }
+  ExpectItselfIsAlwaysRight({}, Schedules());
 }
 
 TEST(DrafterSchedulesTest, ALayersDraftsChangeNoAnswer) {
