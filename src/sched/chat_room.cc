@@ -26,4 +26,14 @@ int64_t RoomFor(const SchedulerOptions& options, const RequestState& state, int6
   return count * (kRoomOfToken + of_keys);
 }
 
+int64_t TokensIn(int64_t room, const SchedulerOptions& options, const RequestState& state,
+                 int64_t most) {
+  int64_t fits = 0, end = most + 1;
+  while (end - fits > 1) {
+    const int64_t count = fits + (end - fits) / 2;
+    (RoomFor(options, state, count) <= room ? fits : end) = count;
+  }
+  return fits;
+}
+
 }  // namespace minisgl::sched

@@ -35,5 +35,8 @@ class ChatRoom {
 
 // Room that the next `count` tokens of `state` take.
 int64_t RoomFor(const SchedulerOptions& options, const RequestState& state, int64_t count);
+// The largest number of next tokens of `state`, at most `most`, that take no more than `room`.
+int64_t TokensIn(int64_t room, const SchedulerOptions& options, const RequestState& state,
+                 int64_t most);
 
 }  // namespace minisgl::sched

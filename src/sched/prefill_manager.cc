@@ -255,7 +255,7 @@ int64_t PrefillManager::BudgetFor(const RequestState& state, int64_t least) cons
   if (budget < least) return 0;
   if (!draft_->is_bounded) return budget;
   if (!draft_->HasRoom(RoomFor(context_->options, state, least))) return 0;
-  return std::clamp<int64_t>(draft_->room / RoomFor(context_->options, state, 1), least, budget);
+  return std::max(TokensIn(draft_->room, context_->options, state, budget), least);
 }
 
 bool PrefillManager::AddChunk(RequestState* state) {

@@ -1,11 +1,26 @@
 // Requests that end because of their inputs to encode: those that no step can compute, and those
 // that read what a failed step was to encode.
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "sched/scheduler_impl.h"
 
 namespace minisgl {
+namespace {
+
+// True if row `row` of `step` reads embeddings that `encoder` encodes.
+bool ReadsFrom(const BatchPlan& step, size_t row, const BatchPlan& encoder) {
+  const std::vector<EncoderRun>& encoded = encoder.extras.encoded;
+  const auto is_read = [&](const ReplacedEmbeddings& run) {
+    return run.token >= step.row_begin[row] && run.token < step.row_begin[row + 1] &&
+           std::any_of(encoded.begin(), encoded.end(),
+                       [&run](const EncoderRun& one) { return one.source == run.source; });
+  };
+  return std::any_of(step.extras.embeddings.begin(), step.extras.embeddings.end(), is_read);
+}
+
+}  // namespace
 
 bool Scheduler::Impl::FitsWhole(RequestState* state) {
   const int64_t longest = state->longest_whole();
@@ -30,16 +45,23 @@ bool Scheduler::Impl::FitsWhole(RequestState* state) {
   return false;
 }
 
+// A request that refers to the embeddings reads them in its next step. One that was preempted
+// refers to none any more, and may have a row in flight that reads them.
 void Scheduler::Impl::EndReadersOf(const BatchPlan& plan, const std::string& error_code,
                                    const std::string& message) {
   if (plan.extras.encoded.empty()) return;
-  std::vector<RequestState*> readers;  // End may erase from `requests`
+  std::map<RequestId, RequestState*> readers;  // End may erase from `requests`
   for (const auto& [id, state] : requests) {
-    if (state->phase != Phase::kEnded && encoders.ReadsInvalid(*state)) {
-      readers.push_back(state.get());
+    if (encoders.ReadsInvalid(*state)) readers.emplace(id, state.get());
+  }
+  for (const InFlight& step : in_flight) {
+    for (size_t row = 0; row < step.rows.size(); ++row) {
+      RequestState* const state = step.rows[row];
+      if (ReadsFrom(*step.plan, row, plan)) readers.emplace(state->request.id, state);
     }
   }
-  for (RequestState* state : readers) {
+  std::erase_if(readers, [](const auto& one) { return one.second->phase == Phase::kEnded; });
+  for (const auto& [id, state] : readers) {
     End(state, EndReason::kFailed, error_code, message);
   }
 }

@@ -119,6 +119,18 @@ TEST(ChatRoomTest, PromptsTakeTheRoomThatRowsLeave) {
   ExpectRight(driver, MakeRequest(2, 60, 4));
 }
 
+// The keys of a chunk's last token count for all of its tokens: 5 take room 7,500, 6 take 9,600.
+TEST(ChatRoomTest, AChunkOfAPromptTakesNoMoreRoomThanThereIs) {
+  SimDriver driver(RoomLimits(), RoomOptions(8000, 10), 0, kEndRate);
+  driver.Submit(MakeRequest(kTurn, 8, 30, kChatPriority));
+  driver.Step();
+  driver.Submit(MakeRequest(2, 60, 4));
+  driver.Step();
+  EXPECT_EQ(driver.last_plan().num_tokens(), 1 + 5);
+  ASSERT_TRUE(driver.RunToEnd());
+  ExpectRight(driver, MakeRequest(2, 60, 4));
+}
+
 // The oldest row has many keys and needs more room than a step has; the others do not pass it.
 TEST(ChatRoomTest, ALongRowIsNotOvertakenForEver) {
   SimDriver driver(RoomLimits(), RoomOptions(2000, 10), 0, kEndRate);

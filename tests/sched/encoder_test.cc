@@ -437,6 +437,33 @@ TEST(EncoderTest, AFailedStepsEmbeddingsAreNotFound) {
   ExpectRight(driver, again);
 }
 
+// The second row reads in a step that was launched, and a chat's turn takes its place before the
+// step that encodes fails.
+TEST(EncoderTest, APreemptedReaderOfAFailedStepIsToldNothing) {
+  EngineLimits limits = PictureLimits();
+  limits.max_in_flight = 3;
+  limits.max_running_requests = 2;
+  SchedulerOptions options = PictureOptions();
+  options.queue = QueuePolicy::kPriority;
+  SimDriver driver(limits, options, 2, kEndRate);
+  driver.engine().FailNextStep("the tower broke");
+  driver.Submit(MakePicture(1, 40, {{4, 10, kTabby}}));
+  ASSERT_TRUE(driver.Step());
+  driver.Submit(MakePicture(2, 20, {{2, 10, kTabby}}));
+  ASSERT_TRUE(driver.Step());
+  ASSERT_EQ(driver.last_plan().num_rows(), 2);
+  Request chat = MakePicture(3, 8, {});
+  chat.priority = kChatPriority;
+  driver.Submit(chat);
+  driver.Launch();
+  ASSERT_EQ(driver.scheduler().Stats().preemptions, 1);
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.engine().violation(), "");
+  EXPECT_EQ(driver.answers().at(2).reason, EndReason::kFailed);
+  EXPECT_TRUE(driver.answers().at(2).tokens.empty());
+  ExpectRight(driver, chat);
+}
+
 TEST(EncoderTest, WrongInputsAreNamed) {
   const std::vector<KeyMark> marks = {{4, kTabby}};
   RowExtras extras;
