@@ -1,5 +1,5 @@
 // Facts about the CPU's targets (ops.h): which of them the build has, what their products round to
-// int8, and the target for few rows.
+// int8, how they keep codes, and the target for few rows.
 #include <algorithm>
 
 #include "cpu/coded_product.h"
@@ -24,6 +24,11 @@ bool CpuRoundsInt8Inputs(const std::string& target, const WeightFormat& format) 
   const auto found = cpu::FindCpuTarget(target);
   return found.ok() && format.quantization == Quantization::kStored &&
          cpu::HasByteProductsOfType(*found, format.dtype);
+}
+
+bool CpuPacks6Bits(const std::string& target) {
+  const auto found = cpu::FindCpuTarget(target);
+  return found.ok() && cpu::CodeOrdersOf(*found, DType::kBF16).small == cpu::CodeOrder::kWords;
 }
 
 std::string CpuTargetForFewRows(const WeightFormat& format) {

@@ -88,7 +88,8 @@ std::optional<ModelNeeds> CountOnRank(const ListedModel& model, const PlanOption
       .max_logit_rows = int64_t{options.max_running_requests} + StepDrafts(options),
       .max_seq_len = max_seq_len,
       .rank = model.RankOf(rank),
-      .logits_on_all_ranks = options.device != nullptr};
+      .logits_on_all_ranks = options.device != nullptr,
+      .packs_6_bits = options.packs_6_bits};
   if (model.role() == ModelRole::kDrafter) {
     decoder.max_logit_rows =
         DrafterRows(*model.layers(), options.max_running_requests, StepDrafts(options));

@@ -174,6 +174,7 @@ ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
   engine.graph_max_tokens = options.cuda_graph_max_tokens;
   engine.weight_dtype = options.dtype;
   engine.quantization = options.quantize;
+  engine.packs_6_bits = CpuPacks6Bits(options.cpu_target);
   // Text that a grammar forces is verified as drafts, also without --speculate.
   engine.max_step_drafts = std::max(options.drafts.max_drafts * kDraftRowsMax, kForcedDraftsMin);
   return engine;

@@ -173,8 +173,10 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
                                       const DecoderTables* tables = nullptr);
 
 // Bytes of the result of LoadModelWeights with Ops of activation_dtype, computed from `config`
-// alone, not counting the padding of a matrix's last rows; nullopt if 2^64 or more.
+// alone, not counting the padding of a matrix's last rows; nullopt if 2^64 or more. An upper bound
+// for stored codes; those of 5 and 6 bits count as 8 bits unless `packs_6_bits` (CpuPacks6Bits).
 std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const WeightFormat& format,
-                                         DType activation_dtype, const Rank& rank = {});
+                                         DType activation_dtype, const Rank& rank = {},
+                                         bool packs_6_bits = false);
 
 }  // namespace minisgl::model

@@ -244,6 +244,12 @@ weights::TensorRole StackOf(weights::TensorRole role, bool on_device) {
   }
 }
 
+// Who keeps codes, and how.
+struct Packing {
+  bool on_device = false;
+  bool has_6_bits = false;  // on the CPU (CpuPacks6Bits)
+};
+
 // An upper bound on the bytes of an output's scales.
 uint64_t ScaleBytes(const QuantScheme& scheme, uint64_t groups, uint64_t num_in) {
   if (scheme.layout != QuantLayout::kRowBlocks) return groups * DTypeBytes(DType::kF32);
@@ -257,7 +263,8 @@ uint64_t ScaleBytes(const QuantScheme& scheme, uint64_t groups, uint64_t num_in)
 // bound, as its scales may be exact in 16 bits and its inputs fewer than whole lines. nullopt if it
 // is expanded, because its inputs are permuted or its groups are not made of whole words, or if it
 // has 2^64 or more.
-std::optional<uint64_t> CodeBytes(const QuantScheme& scheme, uint64_t num_out, uint64_t num_in) {
+std::optional<uint64_t> CodeBytes(const QuantScheme& scheme, uint64_t num_out, uint64_t num_in,
+                                  bool packs_6_bits) {
   constexpr uint64_t kWordInputs = 8, kLineInputs = 128;
   const auto block = static_cast<uint64_t>(scheme.block_inputs);
   if (block != 0 && num_in % block == 0) {
@@ -266,8 +273,9 @@ std::optional<uint64_t> CodeBytes(const QuantScheme& scheme, uint64_t num_out, u
   const auto group = static_cast<uint64_t>(scheme.group_inputs);
   if (scheme.has_order || (group % kWordInputs != 0 && group < num_in)) return std::nullopt;
   const uint64_t groups = group == 0 ? 1 : CeilDiv(num_in, group);
-  const uint64_t line_bytes = scheme.bits == 4 ? kLineInputs / 2 : kLineInputs;
-  const auto codes = CheckedMul(CeilDiv(num_in, kLineInputs), line_bytes);
+  const bool has_6_bits = packs_6_bits && scheme.block_form.codes == RowCodes::kInt6;
+  const uint64_t bits = scheme.bits == 4 ? 4 : has_6_bits ? 6 : 8;
+  const auto codes = CheckedMul(CeilDiv(num_in, kLineInputs), kLineInputs * bits / 8);
   if (!codes) return std::nullopt;
   const uint64_t factors = ScaleBytes(scheme, groups, num_in) * (scheme.has_offsets ? 2 : 1);
   return CheckedMul(*codes + factors + (scheme.has_zeros ? groups : 0), num_out);
@@ -303,11 +311,11 @@ std::vector<QuantScheme> SchemesOf(const QuantizationConfig& quantization,
 // The most that a matrix which is kept as codes of any of `schemes` takes; nullopt if one expands
 // it.
 std::optional<uint64_t> MostCodeBytes(const std::vector<QuantScheme>& schemes, uint64_t num_out,
-                                      uint64_t num_in, bool on_device) {
+                                      uint64_t num_in, const Packing& packing) {
   uint64_t most = 0;
   for (const QuantScheme& scheme : schemes) {
-    const auto bytes =
-        on_device ? DeviceCodeBytes(scheme, num_out, num_in) : CodeBytes(scheme, num_out, num_in);
+    const auto bytes = packing.on_device ? DeviceCodeBytes(scheme, num_out, num_in)
+                                         : CodeBytes(scheme, num_out, num_in, packing.has_6_bits);
     if (!bytes) return std::nullopt;
     most = std::max(most, *bytes);
   }
@@ -315,7 +323,8 @@ std::optional<uint64_t> MostCodeBytes(const std::vector<QuantScheme>& schemes, u
 }
 
 std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::TensorSpec& spec,
-                                    const WeightFormat& format, bool keeps_codes, bool on_device) {
+                                    const WeightFormat& format, bool keeps_codes,
+                                    const Packing& packing) {
   if (spec.role == weights::TensorRole::kPerLayerTable) return 0;  // PerLayerTableBytes
   if (spec.dims.empty()) return sizeof(float);
   std::vector<uint64_t> sizes;
@@ -333,13 +342,13 @@ std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::Te
   const auto num_out = CheckedProduct(sizes);
   if (num_out && keeps_codes) {
     const std::vector<QuantScheme> schemes = SchemesOf(config.quantization, spec.name);
-    if (const auto bytes = MostCodeBytes(schemes, *num_out, num_in, on_device)) {
+    if (const auto bytes = MostCodeBytes(schemes, *num_out, num_in, packing)) {
       return bytes;
     }
   }
   const bool is_copy = spec.role == weights::TensorRole::kHead && !config.copied_head.empty();
   const WeightFormat own = is_copy ? CopiedHeadFormat(format) : FormatOf(spec.role, format);
-  return num_out ? PlainBytes(own, *num_out, num_in, on_device) : std::nullopt;
+  return num_out ? PlainBytes(own, *num_out, num_in, packing.on_device) : std::nullopt;
 }
 
 // True if the rank's inputs of a matrix do not begin and end with groups of `schemes`: its codes
@@ -357,7 +366,8 @@ bool CutsGroups(const TensorCut& cut, const std::vector<QuantScheme>& schemes) {
 // `config`: of the rank.
 std::optional<uint64_t> SumBytes(const ModelConfig& whole, const ModelConfig& config,
                                  const Rank& rank, const std::vector<weights::TensorSpec>& specs,
-                                 const WeightFormat& format, bool on_device) {
+                                 const WeightFormat& format, const Packing& packing) {
+  const bool on_device = packing.on_device;
   // Parts of a stack that may not have common codes are expanded.
   std::set<std::pair<weights::TensorRole, int32_t>> expanded;
   std::map<std::pair<weights::TensorRole, int32_t>, QuantScheme> schemes;  // of the first parts
@@ -377,7 +387,7 @@ std::optional<uint64_t> SumBytes(const ModelConfig& whole, const ModelConfig& co
   for (const weights::TensorSpec& spec : specs) {
     const bool keeps_codes = format.quantization == Quantization::kStored &&
                              !expanded.contains({StackOf(spec.role, on_device), spec.index});
-    const auto bytes = TensorBytes(config, spec, format, keeps_codes, on_device);
+    const auto bytes = TensorBytes(config, spec, format, keeps_codes, packing);
     sum = bytes ? CheckedAdd(*sum, *bytes) : std::nullopt;
     if (!sum) return std::nullopt;
   }
@@ -444,10 +454,12 @@ Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint, boo
 }
 
 std::optional<uint64_t> ModelWeightBytes(const ModelConfig& whole, const WeightFormat& format,
-                                         DType activation_dtype, const Rank& rank) {
+                                         DType activation_dtype, const Rank& rank,
+                                         bool packs_6_bits) {
   const ModelConfig config = RankConfig(whole, rank);
   const auto sum_bytes = [&](const std::vector<weights::TensorSpec>& specs) {
-    return SumBytes(whole, config, rank, specs, format, KeepsPerLayerTable(activation_dtype));
+    return SumBytes(whole, config, rank, specs, format,
+                    {KeepsPerLayerTable(activation_dtype), packs_6_bits});
   };
   std::optional<uint64_t> sum = sum_bytes(weights::ModelTensors(config));
   if (sum && config.adds_distances()) {

@@ -15,6 +15,7 @@
 #include "gguf_logits.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/gguf/gguf_file.h"
+#include "minisgl/ops.h"
 #include "minisgl/tensor/weight_tensor.h"
 #include "model/model_weights.h"
 #include "temporary_folder.h"
@@ -298,6 +299,17 @@ TEST(GgufModelTest, CodesOfSeveralTypesAreCountedOneByOne) {
   // The parts of a stack may be of two kinds, and each keeps its own.
   config.quantization.scheme_of.at("model.layers.0.mlp.up_proj.weight") = bytes;
   EXPECT_EQ(*BytesOf(config), *of_bytes - (64 + 32) * 64);
+}
+
+// Q6_K in the table [64, 256] and Q5_K in the keys [32, 256]: two bits less for each code where the
+// CPU's target packs them so.
+TEST(GgufModelTest, CodesOf6BitsCountAsTheTargetPacksThem) {
+  const ModelConfig config = *LoadModelConfig(kGolden + "/gguf/types.gguf");
+  const auto packed =
+      model::ModelWeightBytes(config, {DType::kF32, Quantization::kStored}, DType::kF32, {}, true);
+  EXPECT_EQ(*BytesOf(config) - *packed, (64 + 32) * 256 * 2 / 8);
+  EXPECT_FALSE(CpuPacks6Bits("amx_stand_in"));
+  EXPECT_TRUE(CpuPacks6Bits("scalar"));
 }
 
 // Blocks of codebooks count as the file has them, not as the codes that they stand for.

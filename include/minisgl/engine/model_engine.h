@@ -41,6 +41,7 @@ struct ModelEngineOptions {
   int32_t graph_max_tokens = 0;
   std::optional<DType> weight_dtype;  // unset: as stored
   Quantization quantization = Quantization::kNone;
+  bool packs_6_bits = false;  // CpuPacks6Bits, for the CPU's memory plan
 };
 
 // The threads of a rank of the CPU: nearly the same number for each, at least one.

@@ -108,6 +108,7 @@ struct DecoderOptions {
   int64_t max_seq_len = 0;           // length of the rotary tables
   Rank rank;                         // whose part of the model the decoder has
   bool logits_on_all_ranks = false;  // Ops::GathersOnAllRanks()
+  bool packs_6_bits = false;         // CpuPacks6Bits; only counts of bytes read it
   // The target's tables, of the same rank, for a prediction layer; null for any other model.
   const DecoderTables* tables = nullptr;
   // The target's layers whose input a head reads (DraftHeadConfig::target_layers).
