@@ -243,6 +243,9 @@ EngineLimits LimitsOf(const ModelList& models, const PlanOptions& options, int64
   if (limits.num_adapters > 0) limits.extras |= kHasAdapter;
   limits.makes_drafts = models.drafter() != nullptr;
   if (limits.makes_drafts) limits.extras |= kWantsHidden;
+  if (limits.makes_drafts && options.device == nullptr) {
+    limits.draft_extras = kReplacesEmbeddings | kGivesPositions | kHasInputs | kHasAdapter;
+  }
   limits.lacks_head = models.target().lacks_head;
   limits.attends_both_ways = models.target().attends_both_ways;
   if (models.tower() != nullptr) {

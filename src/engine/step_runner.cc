@@ -238,7 +238,8 @@ StepResult StepRunner::Run(const BatchPlan& plan, const Sources& sources) {
   places_.masks.clear();
   if (plan.has_masks()) ListMasks(plan, sources.masks());
   if (num_places > 0) SamplePlaces(plan, logits);
-  if (drafter_ != nullptr) drafter_->Feed(plan, state_->tables(), places_.num_accepted.data());
+  if (drafter_ != nullptr)
+    drafter_->Feed(plan, state_->tables(), places_.num_accepted.data(), input.placed);
   const auto result_of = [&](int32_t place, const SamplingParams&) {
     return std::move(places_.results[static_cast<size_t>(place)]);
   };

@@ -18,6 +18,20 @@ TokenId MostLikely(const float* logits, int64_t vocab_size) {
   return static_cast<TokenId>(std::max_element(logits, logits + vocab_size) - logits);
 }
 
+// The rotary position of token `token` of the plan, which stands at `place`.
+RopePosition PositionOf(const BatchPlan& plan, int32_t token, int32_t place) {
+  for (const PositionSpan& span : plan.extras.positions) {
+    if (token < span.token || token >= span.token + span.count) continue;
+    return plan.extras.rope_positions[static_cast<size_t>(span.offset + token - span.token)];
+  }
+  return {place, place, place};
+}
+
+RopePosition Moved(RopePosition position, int32_t by) {
+  for (int32_t& part : position) part = std::max(part + by, 0);
+  return position;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TokenDrafter>> TokenDrafter::Make(const EngineLimits& limits,
@@ -45,6 +59,13 @@ int64_t TokenDrafter::WidthOf(const ModelConfig& config) {
   return config.is_prediction_layer() ? config.hidden_size : 0;
 }
 
+bool TokenDrafter::HasParts(const ModelConfig& config) {
+  const bool is_layer =
+      config.prediction == PredictionLayer::kApart || config.prediction == PredictionLayer::kBehind;
+  return is_layer && std::any_of(config.ropes.begin(), config.ropes.end(),
+                                 [](const RopeConfig& rope) { return rope.has_sections(); });
+}
+
 std::optional<uint64_t> TokenDrafter::StepBytes(const EngineLimits& limits,
                                                 const ModelConfig& config) {
   const uint64_t factors[] = {2, static_cast<uint64_t>(limits.max_step_tokens),
@@ -66,6 +87,8 @@ void TokenDrafter::Pass::Clear() {
   row_begin.assign(1, 0);
   kv_len.clear();
   key_end.clear();
+  rope_positions.clear();
+  placed.clear();
 }
 
 int64_t TokenDrafter::SlotOf(const StepTables& tables, int32_t page_size, int32_t table_row,
@@ -83,6 +106,8 @@ ForwardInput TokenDrafter::InputOf(const Pass& pass) {
           .table_row = pass.table_row.data(),
           .row_begin = pass.row_begin.data(),
           .kv_len = pass.kv_len.data(),
+          .placed = pass.placed,
+          .rope_positions = pass.rope_positions.empty() ? nullptr : pass.rope_positions.data(),
           .key_end = pass.key_end.empty() ? nullptr : pass.key_end.data(),
           .states_before = inputs_.data(),
           .first_key = reads_before() && !is_assistant() ? 1 : 0};
@@ -102,11 +127,26 @@ void TokenDrafter::CopyKept(int64_t page, float* to) const {
   std::copy_n(kept_.data() + page * width_, width_, to);
 }
 
-void TokenDrafter::AddToken(TokenId id, int32_t place, int64_t slot) {
+void TokenDrafter::AddToken(TokenId id, int32_t place, int64_t slot, const RopePosition& position) {
   // Ids past the end of a vocabulary are of no token.
   pass_.token_ids.push_back(id < num_ids_ ? id : 0);
   pass_.positions.push_back(reads_before() && !is_assistant() ? place - 1 : place);
   pass_.slots.push_back(slot);
+  if (has_parts_) pass_.rope_positions.push_back(Moved(position, -1));
+}
+
+void TokenDrafter::AddPlaced(std::span<const PlacedEmbeddings> placed, int32_t begin, int32_t end,
+                             int32_t first) {
+  if (!is_layer()) return;
+  for (PlacedEmbeddings run : placed) {
+    if (run.width != hidden_size_) continue;
+    const int32_t before = std::max(begin - run.token, 0);
+    run.count = std::min(run.token + run.count, end) - (run.token + before);
+    if (run.count <= 0) continue;
+    run.embeddings += before * run.width;
+    run.token = first + (run.token + before - begin);
+    pass_.placed.push_back(run);
+  }
 }
 
 void TokenDrafter::Propose(const BatchPlan& plan, const StepTables& tables,
@@ -128,7 +168,8 @@ void TokenDrafter::Propose(const BatchPlan& plan, const StepTables& tables,
       const int64_t before = SlotOf(tables, limits_.page_size, table_row, place - 1);
       CopyKept(before / limits_.page_size, inputs_.data() + std::ssize(drafts) * width_);
     }
-    drafts.push_back({table_row, place, count, tokens[place], row, plan.masked(row)});
+    drafts.push_back({table_row, place, count, tokens[place], row, plan.masked(row),
+                      PositionOf(plan, plan.row_begin[row], place)});
     most = std::max(most, count);
   }
   if (drafts.empty()) return;
@@ -199,7 +240,7 @@ void TokenDrafter::ProposeBlocks(const StepTables& tables, const std::vector<Dra
     for (int32_t place = draft.place; place < end; ++place) {
       if (place > draft.place) masks.push_back(static_cast<int32_t>(pass_.token_ids.size()));
       AddToken(place == draft.place ? draft.last : head_.mask_id, place,
-               SlotOf(tables, limits_.page_size, draft.table_row, place));
+               SlotOf(tables, limits_.page_size, draft.table_row, place), draft.position);
       pass_.key_end.push_back(end);
     }
     pass_.table_row.push_back(draft.table_row);
@@ -225,7 +266,8 @@ void TokenDrafter::ProposeOne(const StepTables& tables, int32_t index, std::vect
   for (const Draft& draft : *drafts) {
     // An assistant stays where the last known token is, and reads the keys before it.
     const int32_t place = draft.place + (is_assistant() ? 0 : index);
-    AddToken(draft.last, place, SlotOf(tables, limits_.page_size, draft.table_row, place));
+    AddToken(draft.last, place, SlotOf(tables, limits_.page_size, draft.table_row, place),
+             Moved(draft.position, index));
     pass_.table_row.push_back(draft.table_row);
     pass_.row_begin.push_back(static_cast<int32_t>(pass_.token_ids.size()));
     pass_.kv_len.push_back(is_assistant() ? place : place + 1);
@@ -272,7 +314,7 @@ void TokenDrafter::ForgetOthers(const BatchPlan& plan) {
 }
 
 void TokenDrafter::AddTokens(const BatchPlan& plan, const StepTables& tables, int32_t row,
-                             int32_t begin, int32_t end) {
+                             int32_t begin, int32_t end, std::span<const PlacedEmbeddings> placed) {
   const int32_t table_row = plan.table_row[static_cast<size_t>(row)];
   const TokenId* const tokens = tables.token_pool + table_row * tables.token_pool_stride;
   for (int32_t token = begin; token < end; ++token) {
@@ -289,10 +331,13 @@ void TokenDrafter::AddTokens(const BatchPlan& plan, const StepTables& tables, in
         CopyKept(before / limits_.page_size, input);
       }
     }
-    AddToken(tokens[place], place, plan.slots[static_cast<size_t>(token)]);
+    AddToken(tokens[place], place, plan.slots[static_cast<size_t>(token)],
+             PositionOf(plan, token, place));
   }
   const auto count = static_cast<int32_t>(pass_.token_ids.size());
-  if (count == pass_.row_begin.back()) return;
+  const int32_t num_rows = count - pass_.row_begin.back();
+  if (num_rows == 0) return;
+  AddPlaced(placed, end - num_rows, end, pass_.row_begin.back());
   pass_.table_row.push_back(table_row);
   pass_.row_begin.push_back(count);
   pass_.kv_len.push_back(plan.positions[static_cast<size_t>(end) - 1] + 1);
@@ -313,7 +358,7 @@ void TokenDrafter::KeepStates(const BatchPlan& plan, int32_t begin, int32_t end)
 }
 
 void TokenDrafter::Feed(const BatchPlan& plan, const StepTables& tables,
-                        const int32_t* num_accepted) {
+                        const int32_t* num_accepted, std::span<const PlacedEmbeddings> placed) {
   ForgetOthers(plan);
   // The tokens of each span that stay.
   struct Part {
@@ -335,7 +380,7 @@ void TokenDrafter::Feed(const BatchPlan& plan, const StepTables& tables,
     // stay.
     const bool has_first = !is_block() && !plan.makes_drafts.empty() &&
                            plan.makes_drafts[static_cast<size_t>(part.row)] != 0;
-    AddTokens(plan, tables, part.row, part.begin + (has_first ? 1 : 0), part.end);
+    AddTokens(plan, tables, part.row, part.begin + (has_first ? 1 : 0), part.end, placed);
   }
   if (!pass_.token_ids.empty()) {
     const auto& run = is_block() ? passes_.write_keys : passes_.run_layers;

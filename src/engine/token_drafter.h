@@ -22,6 +22,10 @@
 // A row with a page whose keys the drafter has not written, because steps of many rows leave it
 // out, has no good drafts: its last token is repeated.
 //
+// Beside pictures a layer reads their embeddings in place of those of ids, and turns its queries and
+// keys by the positions of three parts, less one, if its rotary has such parts. Other kinds read ids
+// and turn by places. Adapters change the target alone.
+//
 // Used by one thread, except for TakeLoaded.
 #pragma once
 
@@ -41,6 +45,7 @@
 #include "minisgl/engine/engine.h"
 #include "minisgl/model/decoder.h"
 #include "minisgl/ops.h"
+#include "minisgl/plan/given_positions.h"
 #include "minisgl/weights/model_config.h"
 
 namespace minisgl::engine {
@@ -75,7 +80,9 @@ class TokenDrafter {
   // head what it mixed of them.
   void TakeStates(const float* states, int64_t first, int64_t count);
   // Runs over the tokens of the plan's HiddenSpans, whose states were taken. `num_accepted`: [R].
-  void Feed(const BatchPlan& plan, const StepTables& tables, const int32_t* num_accepted);
+  // `placed`: embeddings of the step's pictures.
+  void Feed(const BatchPlan& plan, const StepTables& tables, const int32_t* num_accepted,
+            std::span<const PlacedEmbeddings> placed);
 
   // Pages get the keys and values of whole blocks, the drafter's among them. The states behind them
   // are not known: a row of a layer that goes on from one reads zeros. Any thread, while no step
@@ -93,9 +100,16 @@ class TokenDrafter {
                       : config.vocab_size),
         num_ids_(config.is_draft_head() ? config.draft_head.num_ids : config.vocab_size),
         width_(WidthOf(config)),
+        hidden_size_(config.hidden_size),
+        has_parts_(HasParts(config)),
         passes_(std::move(passes)) {}
   // Floats of a state that it reads; 0: it reads none.
   static int64_t WidthOf(const ModelConfig& config);
+  // True if it is a layer that turns by positions of three parts.
+  static bool HasParts(const ModelConfig& config);
+  bool is_layer() const {
+    return kind_ == PredictionLayer::kApart || kind_ == PredictionLayer::kBehind;
+  }
   bool is_block() const { return kind_ == PredictionLayer::kBlock; }
   bool is_assistant() const { return kind_ == PredictionLayer::kAssistant; }
   // True if rows read the state before their token.
@@ -107,7 +121,9 @@ class TokenDrafter {
     std::vector<int32_t> positions;
     std::vector<int64_t> slots;
     std::vector<int32_t> table_row, row_begin, kv_len;
-    std::vector<int32_t> key_end;  // [T] of a block
+    std::vector<int32_t> key_end;              // [T] of a block
+    std::vector<RopePosition> rope_positions;  // [T]; empty: the drafter has no such parts
+    std::vector<PlacedEmbeddings> placed;
     void Clear();
   };
   // A row that drafts.
@@ -118,6 +134,7 @@ class TokenDrafter {
     TokenId last;
     int32_t row;  // of the plan
     bool is_masked;
+    RopePosition position;  // of the last known token
   };
   static int64_t SlotOf(const StepTables& tables, int32_t page_size, int32_t table_row,
                         int32_t place);
@@ -138,10 +155,14 @@ class TokenDrafter {
   // Marks the keys of tokens that the plan computes and does not feed as unknown.
   void ForgetOthers(const BatchPlan& plan);
   // Adds a row of the drafter for token `id` at `place` to the pass.
-  void AddToken(TokenId id, int32_t place, int64_t slot);
+  void AddToken(TokenId id, int32_t place, int64_t slot, const RopePosition& position);
+  // Adds the embeddings of `placed` that are of tokens [begin, end) of the step, whose rows begin
+  // with `first` of the pass.
+  void AddPlaced(std::span<const PlacedEmbeddings> placed, int32_t begin, int32_t end,
+                 int32_t first);
   // Adds rows of the drafter for the tokens [begin, end) of the step.
   void AddTokens(const BatchPlan& plan, const StepTables& tables, int32_t row, int32_t begin,
-                 int32_t end);
+                 int32_t end, std::span<const PlacedEmbeddings> placed);
   // Keeps the states of the same tokens, and counts their keys as known.
   void KeepStates(const BatchPlan& plan, int32_t begin, int32_t end);
 
@@ -152,6 +173,8 @@ class TokenDrafter {
   const int64_t num_rows_;    // of them, those of tokens of the target
   const int64_t num_ids_;     // of its embedding
   const int64_t width_;       // of the states; 0: a small model reads none
+  const int64_t hidden_size_;
+  const bool has_parts_;
   const Passes passes_;
   DeviceArray<float> states_;       // [max_step_tokens, width] behind the tokens of the step
   DeviceArray<float> inputs_;       // likewise, what the next pass reads

@@ -218,7 +218,9 @@ void PrefillManager::Admit(RequestState* state, PrefixMatch match, int64_t load_
   encoders_->Pass(state);
   state->device_len = static_cast<int64_t>(state->tokens.size());
   state->phase = Phase::kPrefill;
-  state->is_fed = context_->engine_drafts() && state->request.extras == nullptr;
+  const RowExtras* const extras = state->request.extras.get();
+  state->is_fed = context_->engine_drafts() &&
+                  (extras == nullptr || (extras->parts() & ~context_->limits.draft_extras) == 0);
   if (pages_->cache().cache().keeps_pages()) queues_->StartComputing(state);
   if (state->request.session != 0) queues_->sessions().DropPrefix(state->request.session);
   if (load_len > 0) {

@@ -33,6 +33,7 @@ struct DraftSetting {
   bool copies_head = false;
   CacheKind cache = CacheKind::kRadix;
   AdmissionPolicy admission = AdmissionPolicy::kReserve;
+  std::shared_ptr<const ListedModel> tower = nullptr;
   // Makes the operations of a device's engine; null: the CPU's.
   std::function<std::vector<std::unique_ptr<DeviceOps>>(int32_t num_ranks)> devices = nullptr;
 };
@@ -66,6 +67,7 @@ inline ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts,
     const auto listed = MakeDecoderModel(ModelRole::kDrafter, drafter, model.head_dir);
     MINISGL_CHECK(models.Add(listed).ok(), "added");
   }
+  MINISGL_CHECK(setting.tower == nullptr || models.Add(setting.tower).ok(), "added");
   const auto files = ModelFiles::Open(models, model.dir);
   MINISGL_CHECK(files.ok(), "{}", files.status().message());
   std::vector<std::unique_ptr<DeviceOps>> devices;

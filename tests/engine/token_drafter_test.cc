@@ -165,7 +165,7 @@ class DraftedRow {
       drafter_->TakeStates(states.f32(), static_cast<int64_t>(i), 1);
     }
     const int32_t none = 0;
-    drafter_->Feed(plan, tables_, &none);
+    drafter_->Feed(plan, tables_, &none, {});
   }
 
   // What the layer proposes after the token at `place` of `text`. Its target has not run there.

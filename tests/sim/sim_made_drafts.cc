@@ -22,8 +22,11 @@ void SimEngine::CheckFed(const BatchPlan& plan) {
         next < plan.extras.hidden.size() &&
         plan.extras.hidden[next] == HiddenSpan{plan.row_begin[at], plan.extend_len(row)};
     next += is_fed ? 1 : 0;
-    if (is_fed && extras_.contains(plan.sampling[at]->seed)) {
-      Violate(fmt::format("step {}: the drafter reads row {}, which has extras", plan.step, row));
+    const auto extras = extras_.find(plan.sampling[at]->seed);
+    if (is_fed && extras != extras_.end() &&
+        (extras->second->parts() & ~limits_.draft_extras) != 0) {
+      Violate(
+          fmt::format("step {}: the drafter reads row {}, which has other extras", plan.step, row));
     }
     const bool makes = !plan.makes_drafts.empty() && plan.makes_drafts[at] != 0;
     if (!is_fed) is_left_out_[table_row] = true;

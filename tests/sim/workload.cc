@@ -358,7 +358,12 @@ Workload DrawWorkload(uint64_t seed, WorkloadKind kind) {
   if (kind == WorkloadKind::kPictures) DrawPictures(&workload);
   if (kind == WorkloadKind::kWhole) DrawWhole(&workload);
   DrawChatRoom(&workload);
-  if (workload.limits.makes_drafts) workload.limits.extras |= kWantsHidden;
+  if (workload.limits.makes_drafts) {
+    workload.limits.extras |= kWantsHidden;
+    const bool reads_extras = seed % 4 != 0;
+    workload.limits.draft_extras =
+        reads_extras ? kReplacesEmbeddings | kGivesPositions | kHasInputs | kHasAdapter : 0;
+  }
   return workload;
 }
 

@@ -50,6 +50,9 @@ struct EngineLimits {
   bool attends_both_ways = false;
   int32_t num_adapters = 0;  // slots 0 .. num_adapters - 1 of rows with kHasAdapter
   RowExtraSet extras = 0;    // the parts of RowExtras that it implements; plans have no others
+  // With makes_drafts: rows with other parts of RowExtras have no drafts, and the drafter does not
+  // read them.
+  RowExtraSet draft_extras = 0;
   // Inputs that are larger than a step's budget are encoded in pieces, a step each. A plan with a
   // piece may have no rows. Else such an input is encoded by one step.
   bool encodes_in_pieces = false;
