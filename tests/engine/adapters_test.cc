@@ -25,12 +25,17 @@ struct AdapterSetting {
   CacheKind cache = CacheKind::kRadix;
   int32_t rows = 64;
   int32_t max_adapters = INT32_MAX;
+  bool drafts_by_itself = false;  // the model without adapters drafts
 };
 
 ScheduledRun RunCases(const AdaptedModel& model, const std::vector<AdaptedCase>& cases,
                       const AdapterSetting& setting) {
   ModelList models = model.List();
   models.SetAdapters(model.adapters, setting.max_adapters);
+  if (setting.drafts_by_itself) {
+    const auto drafter = MakeDecoderModel(ModelRole::kDrafter, model.config, "");
+    MINISGL_CHECK(models.Add(drafter).ok(), "added");
+  }
   auto plan = PlanMemory(models,
                          {.num_threads = setting.num_threads,
                           .num_ranks = setting.num_ranks,
@@ -60,10 +65,8 @@ ScheduledRun RunCases(const AdaptedModel& model, const std::vector<AdaptedCase>&
   options.max_prefill_tokens = setting.chunk;
   options.cache = setting.cache;
   options.adapter_source = (*engine)->adapter_source();
-  if (setting.max_drafts > 0) {
-    options.max_drafts = setting.max_drafts;
-    options.drafter = MakeNgramDrafter();
-  }
+  options.max_drafts = setting.max_drafts;
+  if (setting.max_drafts > 0 && !setting.drafts_by_itself) options.drafter = MakeNgramDrafter();
   return RunScheduled(engine->get(), options, RequestsOf(model, cases), setting.depth);
 }
 
@@ -156,6 +159,25 @@ TEST_P(AdaptersTest, ARowAloneHasTheSameBits) {
     const bool is_base = model.cases[i].slot == kNoAdapter;
     const ScheduledRun alone = RunCases(is_base ? plain : model, {model.cases[i]}, {});
     EXPECT_TRUE(SameResults(all.answers.at(i + 1), alone.answers.at(1))) << "request " << i + 1;
+  }
+}
+
+// The model without adapters drafts: it is right for rows of the model, and often for the others.
+TEST(DraftedAdaptersTest, TheModelDraftsForRowsOfAdapters) {
+  const AdaptedModel model = LoadAdapted("qwen3");
+  const ScheduledRun plain = RunCases(model, model.cases, {.rows = 4});
+  ExpectAnswers(model, model.cases, plain);
+  for (const AdapterSetting& setting :
+       {AdapterSetting{.max_drafts = 3, .rows = 4, .drafts_by_itself = true},
+        AdapterSetting{
+            .page_size = 1, .chunk = 5, .max_drafts = 2, .rows = 2, .drafts_by_itself = true},
+        AdapterSetting{
+            .num_ranks = 2, .max_drafts = 3, .depth = 0, .rows = 4, .drafts_by_itself = true}}) {
+    const ScheduledRun run = RunCases(model, model.cases, setting);
+    ExpectAnswers(model, model.cases, run);
+    if (setting.num_ranks == 1) ExpectSame(plain, run);
+    EXPECT_GT(run.stats.accepted_drafts, 10);
+    EXPECT_LT(run.stats.accepted_drafts, run.stats.drafted_tokens);
   }
 }
 
