@@ -13,6 +13,7 @@
 #include "bench/bench_model.h"
 #include "load/prefix_cache.h"
 #include "minisgl/base/histogram.h"
+#include "minisgl/base/utf8.h"
 
 namespace minisgl::bench {
 namespace {
@@ -93,10 +94,10 @@ std::vector<Prompt> SpecPrompts(const BenchOptions& options, const LatencyOption
 }
 
 Result<SpecSide> MeasureSpec(const BenchOptions& options, const LatencyOptions& sizes,
-                             const BenchModel& model, int32_t max_drafts, BenchReport* report) {
+                             const BenchModel& model, const load::DraftOption& drafts,
+                             BenchReport* report) {
   load::EngineOptions engine = options.engine;
-  engine.drafts = {max_drafts > 0 ? load::DraftKind::kNgram : load::DraftKind::kNone, max_drafts,
-                   ""};
+  engine.drafts = drafts;
   MINISGL_ASSIGN_OR_RETURN(const RunningModel running, StartBenchModel(model, engine, report));
   SpecSide side;
   std::vector<double> seconds;
@@ -263,14 +264,31 @@ Status BenchPrefix(const BenchOptions& options, const LatencyOptions& sizes, Ben
   return Status();
 }
 
+// kUsage for a drafter with files of its own.
+Result<load::DraftOption> DraftsOf(const BenchOptions& options) {
+  const load::DraftOption& drafts = options.engine.drafts;
+  switch (drafts.kind) {
+    case load::DraftKind::kMtp:
+    case load::DraftKind::kNgram:
+      return drafts;
+    case load::DraftKind::kNone:
+    case load::DraftKind::kAuto:
+      return load::DraftOption{load::DraftKind::kNgram, kSpecDrafts, ""};
+    default:
+      return UsageError("bench spec drafts by ngram:K or by mtp:K (found a drafter in {})",
+                        Visible(drafts.model, 400));
+  }
+}
+
 Status BenchSpec(const BenchOptions& options, const LatencyOptions& sizes, BenchReport* report) {
-  const int32_t drafts =
-      options.engine.drafts.max_drafts > 0 ? options.engine.drafts.max_drafts : kSpecDrafts;
+  MINISGL_ASSIGN_OR_RETURN(const load::DraftOption drafts, DraftsOf(options));
   MINISGL_ASSIGN_OR_RETURN(const BenchModel model, OpenBenchModel(options, report));
-  MINISGL_ASSIGN_OR_RETURN(const SpecSide plain, MeasureSpec(options, sizes, model, 0, report));
+  MINISGL_ASSIGN_OR_RETURN(const SpecSide plain,
+                           MeasureSpec(options, sizes, model, load::DraftOption(), report));
   ReportSide("without", plain, options.repeat, report);
   MINISGL_ASSIGN_OR_RETURN(const SpecSide spec, MeasureSpec(options, sizes, model, drafts, report));
-  ReportSide(fmt::format("ngram:{}", drafts).c_str(), spec, options.repeat, report);
+  const char* const kind = drafts.kind == load::DraftKind::kMtp ? "mtp" : "ngram";
+  ReportSide(fmt::format("{}:{}", kind, drafts.max_drafts).c_str(), spec, options.repeat, report);
   const double accepted =
       spec.drafted == 0 ? 0
                         : static_cast<double>(spec.accepted) / static_cast<double>(spec.drafted);
@@ -278,7 +296,8 @@ Status BenchSpec(const BenchOptions& options, const LatencyOptions& sizes, Bench
   Json json;
   json.Set("task", load::ChoiceName(kSpecTaskChoices, sizes.task));
   json.Set("batch", sizes.batch);
-  json.Set("drafts", drafts);
+  json.Set("drafts", drafts.max_drafts);
+  json.Set("drafter", kind);
   json.Set("without", SideJson(plain, options.repeat));
   json.Set("with", SideJson(spec, options.repeat));
   json.Set("acceptance", accepted);

@@ -8,6 +8,7 @@
 
 #include "minisgl/base/random.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/weights/prediction_layer.h"
 #include "weights/architectures.h"
 #include "weights/random_checkpoint.h"
 
@@ -23,13 +24,69 @@ double Since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-Result<std::unique_ptr<Checkpoint>> MakeDummyWeights(const ModelConfig& config, uint64_t seed) {
-  MINISGL_ASSIGN_OR_RETURN(const auto required, weights::RequiredTensors(config));
+// True if the tensor's product is added to the residual stream.
+bool AddsToStream(weights::TensorRole role) {
+  using Role = weights::TensorRole;
+  switch (role) {
+    case Role::kAttentionOutput:
+    case Role::kStateOutput:
+    case Role::kDown:
+    case Role::kExpertDown:
+    case Role::kSharedDown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// The values of a tensor of a model whose layers add nothing: the token that follows is a function
+// of the last one, for its layer for multi-token prediction as for itself.
+weights::RandomValues EchoingValues(const weights::RequiredTensor& tensor) {
+  if (tensor.role == weights::TensorRole::kPredictionInput) {
+    return weights::RandomValues::kFirstInputs;
+  }
+  if (tensor.is_norm) return weights::RandomValues::kOnes;
+  return AddsToStream(tensor.role) ? weights::RandomValues::kZeros
+                                   : weights::RandomValues::kNearZero;
+}
+
+// `layer`: of `config`, for multi-token prediction; its drafts are all right. Null: there is none.
+Result<std::unique_ptr<Checkpoint>> MakeDummyWeights(const ModelConfig& config,
+                                                     const ModelConfig* layer, uint64_t seed) {
+  MINISGL_ASSIGN_OR_RETURN(auto required, weights::RequiredTensors(config));
+  if (layer != nullptr) {
+    MINISGL_ASSIGN_OR_RETURN(const auto more, weights::RequiredTensors(*layer));
+    required.insert(required.end(), more.begin(), more.end());
+  }
   std::vector<weights::RandomTensor> tensors;
   for (const weights::RequiredTensor& tensor : required) {
-    tensors.push_back({tensor.name, tensor.shape, tensor.is_norm});
+    const auto plain =
+        tensor.is_norm ? weights::RandomValues::kNearOne : weights::RandomValues::kNearZero;
+    tensors.push_back(
+        {tensor.name, tensor.shape, layer != nullptr ? EchoingValues(tensor) : plain});
   }
   return weights::MakeRandomCheckpoint(tensors, config.dtype, seed);
+}
+
+// Makes up the weights of the model, or opens its files, and finds its layer if it is to draft.
+Status OpenWeights(const BenchOptions& options, BenchModel* model) {
+  const bool drafts = options.engine.drafts.kind == load::DraftKind::kMtp;
+  if (options.dummy_weights) {
+    std::optional<ModelConfig> layer;
+    if (drafts) layer = weights::PredictionConfigOf(model->config);
+    MINISGL_ASSIGN_OR_RETURN(
+        model->checkpoint,
+        MakeDummyWeights(model->config, layer ? &*layer : nullptr, options.seed));
+  } else {
+    MINISGL_ASSIGN_OR_RETURN(const std::string dir, load::ResolveModelDir(options.model));
+    MINISGL_ASSIGN_OR_RETURN(model->checkpoint, Checkpoint::Open(dir));
+  }
+  if (!drafts) return Status();
+  auto layer = PredictionLayerOf(model->config, *model->checkpoint);
+  if (!layer.ok()) return layer.status().WithPrefix("--speculate mtp");
+  if (model->on_gpu) layer->copied_head.clear();
+  model->drafter = MakeDecoderModel(ModelRole::kDrafter, std::move(layer).value());
+  return Status();
 }
 
 void ReportModel(const BenchOptions& options, const ModelConfig& config, BenchReport* report) {
@@ -118,20 +175,18 @@ Result<BenchModel> OpenBenchModel(const BenchOptions& options, BenchReport* repo
                         &device));
     ReportCeilings(device, model.ceilings, report);
   }
-  if (options.dummy_weights) {
-    MINISGL_ASSIGN_OR_RETURN(model.checkpoint, MakeDummyWeights(model.config, options.seed));
-  } else {
-    MINISGL_ASSIGN_OR_RETURN(const std::string dir, load::ResolveModelDir(options.model));
-    MINISGL_ASSIGN_OR_RETURN(model.checkpoint, Checkpoint::Open(dir));
-  }
+  MINISGL_RETURN_IF_ERROR(OpenWeights(options, &model));
   return model;
 }
 
 Result<RunningModel> StartBenchModel(const BenchModel& model, const load::EngineOptions& engine,
                                      BenchReport* report) {
   RunningModel running;
-  MINISGL_ASSIGN_OR_RETURN(running.bare,
-                           load::LoadBareModel(model.config, *model.checkpoint, engine));
+  ModelList models(model.config);
+  if (model.drafter != nullptr && engine.drafts.kind == load::DraftKind::kMtp) {
+    MINISGL_RETURN_IF_ERROR(models.Add(model.drafter));
+  }
+  MINISGL_ASSIGN_OR_RETURN(running.bare, load::LoadBareModel(models, *model.checkpoint, engine));
   const MemoryPlan& plan = running.bare.plan;
   running.cost =
       CostOf(model.config, plan.weight_format, static_cast<double>(plan.kv_bytes_per_token));

@@ -13,6 +13,7 @@
 #include "bench/bench_options.h"
 #include "bench/bench_report.h"
 #include "load/model_loader.h"
+#include "minisgl/model/model_list.h"
 #include "minisgl/runtime/runtime.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
@@ -26,6 +27,7 @@ Result<ModelConfig> LoadBenchConfig(const BenchOptions& options);
 struct BenchModel {
   ModelConfig config;
   std::unique_ptr<Checkpoint> checkpoint;
+  std::shared_ptr<const ListedModel> drafter;  // of --speculate mtp, else null
   MeasuredCeilings ceilings;
   bool on_gpu = false;
 };

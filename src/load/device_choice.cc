@@ -318,9 +318,11 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelList&
   }
   MINISGL_ASSIGN_OR_RETURN(setup.device, ChooseDevice(options, models));
   setup.options = WithDeviceDefaults(options, setup.device, models.target());
-  MINISGL_ASSIGN_OR_RETURN(setup.drafter,
-                           ChooseDrafter(models.target(), model_dir, setup.device.cuda != nullptr,
-                                         &setup.options.drafts));
+  if (models.drafter() == nullptr) {
+    MINISGL_ASSIGN_OR_RETURN(setup.drafter,
+                             ChooseDrafter(models.target(), model_dir, setup.device.cuda != nullptr,
+                                           &setup.options.drafts));
+  }
   if (options.all_reduce == RankSumsBy::kNccl && setup.device.other_ranks.empty()) {
     Log(LogLevel::kWarning,
         "--all-reduce nccl: without several GPUs there is nothing to add; NCCL is not used");

@@ -427,7 +427,7 @@ Status AddRequired(const ModelConfig& config, const std::vector<TensorSpec>& spe
   std::set<std::string_view> names;
   for (const TensorSpec& spec : specs) {
     if (!names.insert(spec.name).second) continue;
-    RequiredTensor tensor = {spec.name, {}, spec.is_norm()};
+    RequiredTensor tensor = {spec.name, {}, spec.is_norm(), spec.role};
     for (const std::string& symbol : spec.dims) {
       const auto size = SymbolSize(config, symbol, spec.layer);
       if (!size) return BadInput("the configuration's sizes are too large ({})", symbol);

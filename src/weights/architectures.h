@@ -200,6 +200,7 @@ struct RequiredTensor {
   std::string name;
   std::vector<int64_t> shape;
   bool is_norm = false;
+  TensorRole role = TensorRole::kEmbedding;
 };
 Result<std::vector<RequiredTensor>> RequiredTensors(const ModelConfig& config);
 

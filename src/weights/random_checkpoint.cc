@@ -67,6 +67,16 @@ std::optional<uint64_t> BytesOf(const RandomTensor& tensor, DType dtype) {
   return bytes && *bytes <= kBufferBytesMax ? bytes : std::nullopt;
 }
 
+// [D, 2 D] with ones where an output is its own input.
+std::shared_ptr<const std::byte> MakeFirstInputs(const RandomTensor& tensor, DType dtype) {
+  const auto width = static_cast<size_t>(tensor.shape[0]), bytes = size_t{DTypeBytes(dtype)};
+  auto memory = std::make_shared<std::vector<std::byte>>(2 * width * width * bytes);
+  for (size_t i = 0; i < width; ++i) {
+    Fill(dtype, 1, 0, 0, bytes, memory->data() + (2 * width * i + i) * bytes);
+  }
+  return {memory, memory->data()};
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const std::byte>> MakeRandomMemory(uint64_t num_bytes, DType dtype,
@@ -100,26 +110,34 @@ Result<std::shared_ptr<const std::byte>> MakeRandomMemory(uint64_t num_bytes, DT
 
 Result<std::unique_ptr<Checkpoint>> MakeRandomCheckpoint(const std::vector<RandomTensor>& tensors,
                                                          DType dtype, uint64_t seed) {
-  uint64_t largest[2] = {0, 0};  // of matrices, of norms
+  std::map<RandomValues, uint64_t> largest;
   for (const RandomTensor& tensor : tensors) {
     const auto bytes = BytesOf(tensor, dtype);
     if (!bytes) {
       return BadInput("tensor \"{}\" of shape {} is too large to make up", Visible(tensor.name),
                       ShapeToString(tensor.shape));
     }
-    uint64_t& most = largest[tensor.is_norm ? 1 : 0];
+    uint64_t& most = largest[tensor.values];
     most = std::max(most, *bytes);
   }
-  using Memory = std::pair<std::shared_ptr<const std::byte>, std::shared_ptr<const std::byte>>;
+  using Memory = std::map<RandomValues, std::shared_ptr<const std::byte>>;
   auto memory = std::make_shared<Memory>();
-  MINISGL_ASSIGN_OR_RETURN(memory->first,
-                           MakeRandomMemory(largest[0], dtype, 0.0f, kMatrixSpread, seed));
-  MINISGL_ASSIGN_OR_RETURN(
-      memory->second, MakeRandomMemory(largest[1], dtype, 1.0f, kNormSpread, DeriveSeed(seed, 1)));
+  for (const auto& [values, bytes] : largest) {
+    if (values == RandomValues::kFirstInputs) continue;
+    const bool is_near_one = values == RandomValues::kNearOne;
+    const float center = is_near_one || values == RandomValues::kOnes ? 1.0f : 0.0f;
+    const float spread = is_near_one                         ? kNormSpread
+                         : values == RandomValues::kNearZero ? kMatrixSpread
+                                                             : 0.0f;
+    MINISGL_ASSIGN_OR_RETURN(
+        (*memory)[values],
+        MakeRandomMemory(bytes, dtype, center, spread, is_near_one ? DeriveSeed(seed, 1) : seed));
+  }
   std::map<std::string, TensorView> views;
   for (const RandomTensor& tensor : tensors) {
-    const std::byte* data = (tensor.is_norm ? memory->second : memory->first).get();
-    views[tensor.name] = TensorView{data, dtype, tensor.shape};
+    std::shared_ptr<const std::byte>& own = (*memory)[tensor.values];
+    if (own == nullptr) own = MakeFirstInputs(tensor, dtype);
+    views[tensor.name] = TensorView{own.get(), dtype, tensor.shape};
   }
   return Checkpoint::FromViews(std::move(views), std::move(memory), "made-up weights");
 }

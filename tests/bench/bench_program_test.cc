@@ -155,6 +155,32 @@ TEST_F(BenchProgramTest, DraftsChangeNoAnswer) {
   }
 }
 
+TEST_F(BenchProgramTest, ALayerWithMadeUpWeightsIsAlwaysRight) {
+  const std::string shape = folder_.Write("layer.json", R"({"architectures": ["Qwen3_5ForCausalLM"],
+      "model_type": "qwen3_5_text", "hidden_size": 64, "intermediate_size": 96,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+      "vocab_size": 300, "layer_types": ["full_attention", "full_attention"],
+      "attn_output_gate": true, "hidden_act": "silu", "rms_norm_eps": 1e-6,
+      "max_position_embeddings": 4096, "mtp_num_hidden_layers": 1, "tie_word_embeddings": false,
+      "torch_dtype": "bfloat16", "linear_conv_kernel_dim": 4, "linear_key_head_dim": 32,
+      "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_value_head_dim": 16,
+      "rope_parameters": {"rope_type": "default", "rope_theta": 1e7,
+                          "partial_rotary_factor": 0.5}})");
+  const auto run = [&](const std::string& speculate) {
+    return Bench({"spec", "--shape", shape, "--dummy-weights", "--num-pages", "512", "--batch", "2",
+                  "--prompt-tokens", "40", "--output-tokens", "30", "--speculate", speculate,
+                  "--json", "-"});
+  };
+  const Json json = Figures(run("mtp:3"));
+  EXPECT_TRUE(json.Find("result")->Find("same_answers")->as_bool()) << json.Dump();
+  EXPECT_EQ(json.Find("result")->Find("drafter")->as_string(), "mtp");
+  EXPECT_GT(Number(json, "result.with.drafted_tokens"), 30);
+  EXPECT_EQ(Number(json, "result.with.drafted_tokens"),
+            Number(json, "result.with.accepted_drafts"));
+  ExpectFails(run("draft:somewhere:3"), 64, "bench spec drafts by ngram:K or by mtp:K");
+  ExpectFails(BenchShape({"spec", "--speculate", "mtp:3"}), 65, "--speculate mtp");
+}
+
 TEST_F(BenchProgramTest, AttentionIsSweptOverItsSizes) {
   const Arguments heads = {"--heads", "4",          "--kv-heads", "2",      "--head-dim",
                            "16",      "--cold-mib", "1",          "--json", "-"};

@@ -14,7 +14,8 @@
 #     products       the products of a layer one by one, by the engine and by cuBLASLt; then with all words
 #     formats        an answer, rows and a prompt of 8B in other formats; an answer of models with experts
 #     peers          1,000 tokens in and 1,000 out, as other engines publish it
-#     call-1, call-2, call-3   the parts switched and answer; products and formats; peers: what has never run on a GPU, in three calls
+#     drafts         8B with a layer that drafts and is always right, one answer and 64: the cost of drafts
+#     call-1, call-2, call-3   the parts switched and answer; products and formats; drafts and peers: what has never run on a GPU, in three calls
 #                    that end within 200 seconds each. They want the shapes of tests/bench/shapes.
 #     memcheck, racecheck, initcheck, synccheck    compute-sanitizer on small cases
 # Each part takes at most 8 minutes ($PART_SECONDS); cases that no time is left for are named. Each case is a process of its own,
@@ -41,10 +42,10 @@ total_seconds=100000
 case "$*" in
 call-1) set -- contact switched answer ;;
 call-2) set -- contact products formats ;;
-call-3) set -- contact peers ;;
+call-3) set -- contact drafts peers ;;
 *) false ;;
 esac && total_seconds=190
-all_parts="contact kernels-serial kernels engine attention gemv codes models switched answer products formats peers memcheck racecheck initcheck synccheck"
+all_parts="contact kernels-serial kernels engine attention gemv codes models switched answer products formats drafts peers memcheck racecheck initcheck synccheck"
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- contact kernels-serial kernels engine attention gemv codes models memcheck racecheck initcheck synccheck
 for part in "$@"; do
@@ -334,6 +335,12 @@ experts_of() {
     shift
     figures "$what-answer" bs1 "$@" --output-tokens 64
 }
+drafts_of() {
+    what=$1
+    shift
+    for drafts in 1 3; do figures "$what-$drafts" spec "$@" --speculate "mtp:$drafts" --output-tokens 128; done
+    figures "$what-64-rows" spec "$@" --speculate mtp:3 --output-tokens 128 --batch 64
+}
 peers_of() {
     what=$1
     shift
@@ -392,6 +399,7 @@ for part in "$@"; do
         with_shape qwen3-8b formats_of
         for shape in qwen3-30b-a3b gpt-oss-120b; do with_shape $shape experts_of; done
         ;;
+    drafts) with_shape qwen3-8b-mtp drafts_of ;;
     peers) for shape in llama-3.1-8b gpt-oss-20b gpt-oss-120b; do with_shape $shape peers_of; done ;;
     memcheck) sanitize memcheck '-GpuFaultTest.*' ;;
     racecheck | initcheck | synccheck) sanitize "$part" '-GpuFaultTest.*:GpuCanaryTest.*:GpuEngineTest.*' ;;

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kPeriodFloats = 16 << 20;  // 64 MiB
 
 const std::vector<weights::RandomTensor> kTensors = {
-    {"norm", {40}, true}, {"small", {3, 5}, false}, {"large", {300, 40}, false}};
+    {"norm", {40}, weights::RandomValues::kNearOne}, {"small", {3, 5}}, {"large", {300, 40}}};
 
 TEST(RandomCheckpointTest, HoldsWhatIsAskedFor) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
@@ -49,6 +49,24 @@ TEST(RandomCheckpointTest, MatricesLieAroundZeroAndNormsAroundOne) {
   EXPECT_NEAR(std::sqrt(squares / count), 0.02, 0.001);
   const TensorView norm = *(*checkpoint)->Get("norm");
   for (int64_t i = 0; i < norm.num_elements(); ++i) ASSERT_NEAR(norm.At(i), 1, 0.11);
+}
+
+TEST(RandomCheckpointTest, ValuesThatAreNotRandom) {
+  using weights::RandomValues;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const auto checkpoint =
+        weights::MakeRandomCheckpoint({{"zeros", {3, 4}, RandomValues::kZeros},
+                                       {"ones", {5}, RandomValues::kOnes},
+                                       {"first", {3, 6}, RandomValues::kFirstInputs},
+                                       {"matrix", {3, 4}}},
+                                      dtype, 7);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+    const TensorView zeros = *(*checkpoint)->Get("zeros"), ones = *(*checkpoint)->Get("ones");
+    for (int64_t i = 0; i < zeros.num_elements(); ++i) EXPECT_EQ(zeros.At(i), 0);
+    for (int64_t i = 0; i < ones.num_elements(); ++i) EXPECT_EQ(ones.At(i), 1);
+    const TensorView first = *(*checkpoint)->Get("first");
+    for (int64_t i = 0; i < first.num_elements(); ++i) EXPECT_EQ(first.At(i), i % 6 == i / 6) << i;
+  }
 }
 
 TEST(RandomCheckpointTest, TheSeedDecides) {
