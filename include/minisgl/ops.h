@@ -222,8 +222,8 @@ bool CpuRoundsInputsOfIntegers(const std::string& target, const WeightFormat& fo
 // True if products with 8-bit integers whose format asks for inputs of int8
 // (QuantizedWeights::int8_inputs), in matrices of `format`, round them on `target`.
 bool CpuRoundsInt8Inputs(const std::string& target, const WeightFormat& format);
-// True if stored codes of 5 and 6 bits are packed as 6 bits on `target`, whatever the weights' type;
-// false if they may take 8.
+// True if stored codes of 5 and 6 bits are packed as 6 bits on `target`, whatever the type of
+// weights; false if they may take 8.
 bool CpuPacks6Bits(const std::string& target);
 // Returns the CPU target, by name, that is faster than the default on this machine at steps of one
 // or few rows with weights of `format`; "" if there is none.

@@ -22,9 +22,9 @@
 // A row with a page whose keys the drafter has not written, because steps of many rows leave it
 // out, has no good drafts: its last token is repeated.
 //
-// Beside pictures a layer reads their embeddings in place of those of ids, and turns its queries and
-// keys by the positions of three parts, less one, if its rotary has such parts. Other kinds read ids
-// and turn by places. Adapters change the target alone.
+// Beside pictures a layer reads their embeddings in place of those of ids, and turns its queries
+// and keys by the positions of three parts, less one, if its rotary has such parts. Other kinds
+// read ids and turn by places. Adapters change the target alone.
 //
 // Used by one thread, except for TakeLoaded.
 #pragma once

@@ -308,15 +308,19 @@ void ServeLoop::CollectStep() {
   SupplyMasks();  // the step in flight waits for them
   HandleEvents(collected);
   stats_.host_step_s.Add(step.plan_s + Seconds(now_() - collected));
-  if (trace_) TraceStep(step, asked, collected);
+  if (trace_) {
+    int64_t accepted = 0;
+    for (const RowResult& row : result.rows) accepted += std::ssize(row.more);
+    TraceStep(step, accepted, asked, collected);
+  }
   last_collected_ = collected;
 }
 
-void ServeLoop::TraceStep(const InFlight& step, Time asked, Time collected) {
+void ServeLoop::TraceStep(const InFlight& step, int64_t accepted, Time asked, Time collected) {
   const Time now = now_();
   trace_->Host("wait", asked, collected);
   trace_->Host("collect", collected, now);
-  trace_->Step(*step.plan, std::max(step.launched, last_collected_), collected);
+  trace_->Step(*step.plan, accepted, std::max(step.launched, last_collected_), collected);
   trace_->Counters(scheduler_.Stats(), now);
   TraceKernels();
 }

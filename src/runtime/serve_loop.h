@@ -129,7 +129,7 @@ class ServeLoop {
   // Passes the masks of the last step to the engine, if they can be made now.
   void SupplyMasks();
   void CollectStep();
-  void TraceStep(const InFlight& step, Time asked, Time collected);
+  void TraceStep(const InFlight& step, int64_t accepted, Time asked, Time collected);
   void TraceKernels();
   // Passes the scheduler's events on, including those that a found stop string causes. Returns
   // false if there were none.

@@ -33,7 +33,7 @@ TraceWriter::TraceWriter(Sink sink, Time start) : sink_(std::move(sink)), start_
   EndEvent({{"name", "host"}});
 }
 
-void TraceWriter::Step(const BatchPlan& plan, Time begin, Time end) {
+void TraceWriter::Step(const BatchPlan& plan, int64_t accepted, Time begin, Time end) {
   int64_t prefill_rows = 0, drafts = 0;
   for (int row = 0; row < plan.num_rows(); ++row) {
     prefill_rows += IsPrefill(plan, row) ? 1 : 0;
@@ -48,6 +48,7 @@ void TraceWriter::Step(const BatchPlan& plan, Time begin, Time end) {
         {"rows", plan.num_rows()},
         {"tokens", plan.num_tokens()},
         {"drafts", drafts},
+        {"accepted_drafts", accepted},
         {"page_table_writes", static_cast<int64_t>(plan.page_table_writes.size())},
         {"token_pool_writes", static_cast<int64_t>(plan.token_pool_writes.size())}});
 }

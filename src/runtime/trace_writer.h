@@ -25,8 +25,8 @@ class TraceWriter {
   // Times count from `start`.
   TraceWriter(Sink sink, Time start);
 
-  // A step of the engine.
-  void Step(const BatchPlan& plan, Time begin, Time end);
+  // A step of the engine, and how many of its drafts were right.
+  void Step(const BatchPlan& plan, int64_t accepted, Time begin, Time end);
   // Work of the runtime's thread: "plan", "wait" or "collect".
   void Host(std::string_view what, Time begin, Time end);
   // A kernel of the device, on a track of its own; of several ranks each has one.

@@ -1,8 +1,9 @@
 // A checkpoint of random weights, to time a model of any size without its files.
 //
-// All matrices are views into one buffer of random numbers, all norms into another, and so on. A buffer has
-// the address range of its largest tensor, but maps one period of 64 MiB repeatedly: a model of
-// 28 GB takes at most 64 MiB for each kind of values. Values are small enough that activations stay in the range of f16.
+// All matrices are views into one buffer of random numbers, all norms into another, and so on. A
+// buffer has the address range of its largest tensor, but maps one period of 64 MiB repeatedly: a
+// model of 28 GB takes at most 64 MiB for each kind of values. Values are small enough that
+// activations stay in the range of f16.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,8 @@ struct RandomTensor {
   RandomValues values = RandomValues::kNearZero;
 };
 
-// Values are a function of the tensors and the seed. At most one tensor is kFirstInputs. kBadInput for sizes that cannot be addressed,
-// kOutOfMemory.
+// Values are a function of the tensors and the seed. At most one tensor is kFirstInputs.
+// kBadInput for sizes that cannot be addressed, kOutOfMemory.
 Result<std::unique_ptr<Checkpoint>> MakeRandomCheckpoint(const std::vector<RandomTensor>& tensors,
                                                          DType dtype, uint64_t seed);
 

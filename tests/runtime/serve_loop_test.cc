@@ -303,13 +303,16 @@ TEST(ServeLoopTest, TokensOfOneStepHaveNoTimeBetweenThem) {
   driver.loop.FinishTrace();
   const auto trace = ParseJson(text);
   ASSERT_TRUE(trace.ok()) << trace.status().message();
-  int64_t drafts = 0, prefills = 0;
+  int64_t drafts = 0, accepted = 0, prefills = 0;
   for (const Json& event : trace->Find("traceEvents")->as_array()) {
     const Json* count = event.Find("args")->Find("drafts");
     if (count != nullptr) drafts += count->as_int();
+    const Json* const right = event.Find("args")->Find("accepted_drafts");
+    if (right != nullptr) accepted += right->as_int();
     prefills += event.Find("name")->as_string() == "prefill" ? 1 : 0;
   }
   EXPECT_EQ(drafts, stats.scheduler.drafted_tokens);
+  EXPECT_EQ(accepted, stats.scheduler.accepted_drafts);
   EXPECT_EQ(prefills, 1) << "a step that verifies drafts is a decode step";
 }
 
