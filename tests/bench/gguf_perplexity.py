@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The demo model's perplexity in every type of GGUF files, beside that of the same values as f32.
 
-    python3 tests/bench/gguf_perplexity.py [--minisgl build/src/cli/minisgl] [--types Q4_K,Q8_0]
+    python3 tests/bench/gguf_perplexity.py [--minisgl build/src/cli/minisgl] [--types Q4_K,Q8_0] [--dtype f32]
 
 Needs the packages gguf, numpy and sentencepiece. For each type the demo model is written twice: with its matrices in
 that type, and with the values that gguf.quants gives for those bytes as f32. `minisgl score` scores the same answers
-with both. The first file keeps codes in memory and may round activations; the second does neither. A row of the table
-fails if the two perplexities differ by more than 1 %. What the type itself costs shows beside the bf16 model.
+with both. The first file keeps codes in memory and may round activations, unless --dtype f32 is given; the second does
+neither. A row of the table fails if the two perplexities differ by more than 1 %. What the type itself costs shows
+beside the bf16 model.
 Types of K and IQ are made here (gguf_grids.py) by rounding to nearest, without llama.cpp's search: the model in them is
 worse than llama.cpp's tools would make it, which changes nothing of the comparison.
 Rows of 704, which are not whole blocks of 256, are Q8_0 in files of such types.
@@ -268,7 +269,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minisgl", type=Path, default=ROOT / "build/src/cli/minisgl")
     parser.add_argument("--types", help="names, by commas (default: all)")
+    parser.add_argument("--dtype", help="as the program's option, for the files with codes")
     options = parser.parse_args()
+    more = ["--dtype", options.dtype] if options.dtype else []
     kinds = [Type[name] for name in options.types.split(",")] if options.types else TYPES
     config, weights = json.loads((WREN / "config.json").read_text()), read_weights()
     failed = False
@@ -280,7 +283,8 @@ def main():
         print("| type | bits a weight | perplexity | of its values | difference | beside bf16 |\n|---|---|---|---|---|---|")
         for kind in kinds:
             (model, values), bits = write_models(folder, kind, config, weights)
-            found, wanted = (perplexity(options.minisgl, path, texts, folder) for path in (model, values))
+            found = perplexity(options.minisgl, model, texts, folder, more)
+            wanted = perplexity(options.minisgl, values, texts, folder)
             difference = found / wanted - 1
             failed |= abs(difference) > LIMIT
             print(f"| {kind.name} | {bits:.2f} | {found:.4f} | {wanted:.4f} | {100 * difference:+.2f} % | "
