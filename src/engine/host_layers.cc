@@ -2,6 +2,7 @@
 #include "engine/host_layers.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "minisgl/base/checked_math.h"
@@ -17,6 +18,17 @@ bool IsOfExperts(const AdapterChange& change) {
   const std::string_view name = change.module;
   return change.rank_of_expert > 0 || name.find(".experts.") != std::string_view::npos ||
          name.ends_with(".experts") || name.find("_exps") != std::string_view::npos;
+}
+
+// Bytes of the buffers that a step's tokens cross through: inputs and sums, experts and shares.
+std::optional<uint64_t> BufferBytes(const ModelConfig& config, int64_t num_tokens, DType dtype) {
+  const ExpertsConfig& experts = config.experts;
+  const int64_t width = experts.latent_size > 0 ? experts.latent_size : config.hidden_size;
+  const auto rows = CheckedMul(static_cast<uint64_t>(width), 2 * DTypeBytes(dtype));
+  const uint64_t choices =
+      static_cast<uint64_t>(experts.num_chosen) * (sizeof(int32_t) + sizeof(float));
+  const auto of_token = rows ? CheckedAdd(*rows, choices) : std::nullopt;
+  return of_token ? CheckedMul(*of_token, static_cast<uint64_t>(num_tokens)) : std::nullopt;
 }
 
 }  // namespace
@@ -57,9 +69,12 @@ Status PlanHostLayers(const ModelList& models, const PlanOptions& options, uint6
   decoder.host_format = decoder.weight_format;
   const auto weights = CountHostExpertWeights(models.target(), decoder);
   const auto workspace = CountHostExpertWorkspace(models.target(), decoder);
+  const auto buffers =
+      BufferBytes(models.target(), decoder.max_step_tokens, options.activation_dtype());
   decoder.max_step_tokens = std::min(decoder.max_step_tokens, kHostExpertTokens);
   const auto scratch = models[0].ScratchBytes(decoder, options.num_threads);
-  const auto beside = workspace && scratch ? CheckedAdd(*workspace, *scratch) : std::nullopt;
+  const auto space = workspace && scratch ? CheckedAdd(*workspace, *scratch) : std::nullopt;
+  const auto beside = space && buffers ? CheckedAdd(*space, *buffers) : std::nullopt;
   const auto all = weights && beside ? CheckedAdd(*weights, *beside) : std::nullopt;
   if (!all || *all > host_bytes) {
     constexpr double kGiB = 1 << 30;

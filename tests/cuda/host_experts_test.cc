@@ -59,8 +59,8 @@ class Multiplying final : public HostExpertLayer {
 // Layers as a decoder runs them: the device overwrites the input while the host computes.
 class HostScene {
  public:
-  explicit HostScene(const EmulatedCudaConfig& config = {})
-      : api_(std::make_shared<PlantedApi>(config)) {}
+  explicit HostScene(const EmulatedCudaConfig& config = {}, const DebugSwitches& debug = {})
+      : api_(std::make_shared<PlantedApi>(config)), debug_(debug) {}
 
   PlantedApi& api() { return *api_; }
   DeviceOps& ops() { return *ops_; }
@@ -68,12 +68,12 @@ class HostScene {
 
   Status Open() {
     MINISGL_ASSIGN_OR_RETURN(
-        ops_,
-        MakeCudaOpsOver(api_,
-                        [this](const MatmulSetup&) -> Result<std::unique_ptr<MatmulLibrary>> {
-                          return std::unique_ptr<MatmulLibrary>(new EmulatedMatmul(api_.get()));
-                        },
-                        {}, {}));
+        ops_, MakeCudaOpsOver(
+                  api_,
+                  [this](const MatmulSetup&) -> Result<std::unique_ptr<MatmulLibrary>> {
+                    return std::unique_ptr<MatmulLibrary>(new EmulatedMatmul(api_.get()));
+                  },
+                  {.profile = debug_.sync ? std::make_shared<KernelProfile>(1) : nullptr}, debug_));
     DeviceLimits limits = SmallLimits();
     limits.host_expert_width = kRowWidth;
     return ops_->Reserve(limits);
@@ -156,6 +156,7 @@ class HostScene {
 
  private:
   const std::shared_ptr<PlantedApi> api_;
+  const DebugSwitches debug_;
   std::vector<Multiplying> layers_ = {Multiplying(0), Multiplying(1), Multiplying(2)};
   std::unique_ptr<DeviceOps> ops_;
   std::shared_ptr<void> input_, hidden_, other_, sum_, experts_, shares_, num_real_, result_;
@@ -176,6 +177,16 @@ TEST(HostExpertsTest, GiveTheSumsOfTheHost) {
       EXPECT_EQ(*found, HostScene::Wanted());
     }
   }
+}
+
+// Also where each launch is waited for and timed.
+TEST(HostExpertsTest, EachWaitForTheHostMayBeTimed) {
+  HostScene scene({}, {.sync = true});
+  ASSERT_TRUE(scene.Open().ok() && scene.Take().ok());
+  scene.RunLayers();
+  const auto found = scene.Read();
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_EQ(*found, HostScene::Wanted());
 }
 
 // The host computes while the device goes on: nothing waits before EndHostExperts.
