@@ -92,17 +92,20 @@ CudaFailure HostHandover::Begin(const HostExpertsParams& p) {
   if (error != kCudaSuccess) return {error, "cudaStreamWaitEvent"};
   error = api_->LaunchHostFunction(side_.get(), RunCall, call.get());
   if (error != kCudaSuccess) return {error, "cudaLaunchHostFunc"};
-  error = api_->CopyAsync(p.out.data, out_, rows_bytes, side_.get());
-  if (error != kCudaSuccess) return {error, "cudaMemcpyAsync from experts on the CPU"};
   error = api_->EventRecord(computed_.get(), side_.get());
   if (error != kCudaSuccess) return {error, "cudaEventRecord"};
   is_begun_ = true;
+  sum_ = p.out.data;
+  sum_bytes_ = rows_bytes;
   return {};
 }
 
 CudaFailure HostHandover::End() {
   if (!std::exchange(is_begun_, false)) return {};
-  return {api_->StreamWaitEvent(compute_, computed_.get()), "cudaStreamWaitEvent"};
+  CudaError error = api_->StreamWaitEvent(compute_, computed_.get());
+  if (error != kCudaSuccess) return {error, "cudaStreamWaitEvent"};
+  error = api_->CopyAsync(sum_, out_, sum_bytes_, compute_);
+  return {error, "cudaMemcpyAsync from experts on the CPU"};
 }
 
 CudaFailure HostHandover::Synchronize() {

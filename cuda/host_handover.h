@@ -1,8 +1,11 @@
 // Experts in the host's memory, computed there (minisgl/host_experts.h): the hand-over in pinned
 // memory, and the order between streams.
 //
-//   compute stream:  ... copies of x, experts, shares | the device's operations meanwhile | waits
-//   side stream:     waits for the copies | the host computes | the copy of the sum
+//   compute stream:  copies of x, experts, shares | other operations | waits, copies the sum
+//   side stream:     waits for the copies | the host computes
+//
+// The sum is copied on the compute stream, so that the next kernel there follows a copy, and does
+// not begin before it has ended (GridWait).
 //
 // One set of buffers serves all layers: the copies of the next layer follow End on the compute
 // stream, so that the host has read the buffers and the sum has left them. Both streams may be
@@ -70,6 +73,8 @@ class HostHandover {
   int32_t *experts_ = nullptr, *num_real_ = nullptr;
   float* shares_ = nullptr;
   bool is_begun_ = false;
+  void* sum_ = nullptr;  // where the sum of the layer that is begun goes, on the device
+  size_t sum_bytes_ = 0;
   // Kept, because graphs hold their addresses; few bytes for each number of tokens that steps had.
   std::map<std::tuple<HostExpertLayer*, int64_t, bool>, std::unique_ptr<Call>> calls_;
   mutable std::mutex mutex_;
