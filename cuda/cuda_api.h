@@ -65,9 +65,13 @@ enum CudaErrorCode : CudaError {
   kCudaMpsClientTerminated = 810,
   kCudaStreamCaptureUnsupported = 900,
   kCudaStreamCaptureInvalidated = 901,
+  kCudaStreamCaptureUnjoined = 904,
   kCudaExternalDevice = 911,
   kCudaUnknown = 999,
 };
+
+// A function that the host runs in the order of a stream. It must not call CUDA.
+using CudaHostFunction = void (*)(void* data);
 
 using CudaStream = struct CudaStreamTag*;
 using CudaEvent = struct CudaEventTag*;
@@ -126,6 +130,10 @@ class CudaApi {
   // Returns at once: sets `is_reached` to whether the device has reached the event's last record.
   virtual CudaError EventQuery(CudaEvent event, bool* is_reached) = 0;
   virtual CudaError EventElapsedMs(float* ms, CudaEvent begin, CudaEvent end) = 0;
+
+  // Queues function(data). Skipped by CUDA after a sticky error.
+  virtual CudaError LaunchHostFunction(CudaStream stream, CudaHostFunction function,
+                                       void* data) = 0;
 
   virtual CudaError BeginCapture(CudaStream stream) = 0;  // thread-local mode
   virtual CudaError EndCapture(CudaStream stream, CudaGraph* graph) = 0;

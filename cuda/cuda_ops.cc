@@ -7,11 +7,13 @@
 
 #include "cuda_error.h"
 #include "launch_context.h"
+#include "minisgl/base/setting.h"
 
 namespace minisgl::cuda {
 
 CudaOps::~CudaOps() {
   if (capturing_) static_cast<void>(CudaOps::EndCapture());
+  if (handover_ != nullptr) static_cast<void>(handover_->Synchronize());
   // No kernel may use the memory that is freed below.
   if (copies_ != nullptr) static_cast<void>(copies_->Synchronize());
 }
@@ -141,6 +143,19 @@ Status CudaOps::Reserve(const DeviceLimits& limits) {
   if (const size_t num_bytes = ExpertWorkspaceBytes(limits); num_bytes > 0) {
     MINISGL_ASSIGN_OR_RETURN(expert_memory, TakeWorkspace(num_bytes, "experts"));
   }
+  if (limits.host_expert_width > 0) {
+    auto handover = std::make_unique<HostHandover>(api_, compute_.get(), config_.activation_dtype);
+    const CudaFailure failure = handover->Open(limits);
+    if (failure.error == kCudaMemoryAllocation) {
+      return MakeStatus(StatusCode::kUnavailable,
+                        "{}: the system gives no {} bytes of pinned memory for experts on the CPU; "
+                        "free memory of the machine, or give a smaller {}",
+                        name_, HostHandover::PinnedBytes(limits, config_.activation_dtype),
+                        SettingName(Setting::kMaxPrefillLength));
+    }
+    MINISGL_RETURN_IF_ERROR(Report(failure));
+    handover_ = std::move(handover);
+  }
   AttentionSpaces spaces;
   MINISGL_RETURN_IF_ERROR(
       spaces.Take(limits, context_.num_multiprocessors,
@@ -239,6 +254,7 @@ Status CudaOps::Wait(DeviceEvent* event) {
   if (error != kCudaSuccess) Keep(error, "cudaEventSynchronize");
   if (nccl() != nullptr) nccl()->End(link_->exchange.rank, waited->num_sums);
   TakeAlarm();
+  TakeHostFault();
   TakeTimes(waited->num_timed);
   return status_;
 }
@@ -267,6 +283,12 @@ Result<double> CudaOps::ElapsedMs(DeviceEvent* begin, DeviceEvent* end) {
 Status CudaOps::Synchronize() {
   CheckNotCapturing();
   if (status_.ok()) Keep(copies_->Synchronize());
+  // Also after an error: the host may still compute.
+  if (handover_ != nullptr) {
+    const CudaFailure failure = handover_->Synchronize();
+    if (status_.ok()) Keep(failure);
+    TakeHostFault();
+  }
   if (nccl() != nullptr) {
     nccl()->End(link_->exchange.rank, nccl()->num_begun(link_->exchange.rank));
   }
@@ -315,6 +337,25 @@ void CudaOps::Replay(DeviceGraph* graph) {
   const CudaGraphExec exec = static_cast<CudaDeviceGraph*>(graph)->exec.get();
   const CudaError error = api_->GraphLaunch(exec, compute_.get());
   if (error != kCudaSuccess) Keep(error, "cudaGraphLaunch");
+}
+
+void CudaOps::BeginHostExperts(const HostExpertsParams& params) {
+  rope_is_last_ = false;
+  MINISGL_CHECK(handover_ != nullptr, "no memory was reserved for experts on the host");
+  if (!Usable()) return;
+  copies_->Queued();
+  Keep(handover_->Begin(params));
+}
+
+// What is timed is the wait for the host.
+void CudaOps::EndHostExperts() {
+  MINISGL_CHECK(handover_ != nullptr, "no memory was reserved for experts on the host");
+  if (!Usable()) return handover_->Forget();
+  copies_->Queued();
+  if (!BeginWatched("HostExperts")) return;
+  const CudaFailure failure = handover_->End();
+  if (!failure.ok()) return Keep(failure);
+  EndWatched();
 }
 
 void CudaOps::SumByNccl(const AllReduceParams& p) {

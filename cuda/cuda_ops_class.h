@@ -19,6 +19,7 @@
 #include "copy_streams.h"
 #include "cuda_handles.h"
 #include "cuda_ops.h"
+#include "host_handover.h"
 #include "kernels/kernels.h"
 #include "launch_watch.h"
 #include "model_support.h"
@@ -139,6 +140,8 @@ class CudaOps : public DeviceOps {
   void CombineExperts(const CombineExpertsParams& p) override {
     Queue("CombineExperts", LaunchCombineExperts, p);
   }
+  void BeginHostExperts(const HostExpertsParams& params) override;
+  void EndHostExperts() override;
   void Attention(const AttentionParams& p) override {
     CheckReserved();
     const bool early = rope_is_last_;
@@ -269,6 +272,11 @@ class CudaOps : public DeviceOps {
     if (link_ == nullptr || !status_.ok() || !link_->IsAlarmed()) return;
     status_ = link_->Failure(name_, &failed_with_others_);
   }
+  // After a wait: a fault of experts on the host becomes an error of the device.
+  void TakeHostFault() {
+    if (handover_ == nullptr || !status_.ok()) return;
+    if (const Status fault = handover_->fault(); !fault.ok()) status_ = fault.WithPrefix(name_);
+  }
   // After a wait: passes the times of so many operations on, if they are timed.
   void TakeTimes(int64_t num_timed);
   Result<OwnedDeviceMemory> TakeWorkspace(size_t num_bytes, const char* what);  // zeroed
@@ -286,6 +294,7 @@ class CudaOps : public DeviceOps {
   std::unique_ptr<LaunchWatch> watch_;  // null unless something is to be seen of every launch
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<WeightPacker> packer_;
+  std::unique_ptr<HostHandover> handover_;  // null: no experts are on the host
 
   std::unique_ptr<const RankLink> link_;  // null: there is one rank
   RankExchange exchange_;                 // of the link, or of the rank alone

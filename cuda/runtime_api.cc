@@ -53,6 +53,7 @@ static_assert(Same(kCudaMpsConnectionFailed, cudaErrorMpsConnectionFailed));
 static_assert(Same(kCudaMpsClientTerminated, cudaErrorMpsClientTerminated));
 static_assert(Same(kCudaStreamCaptureUnsupported, cudaErrorStreamCaptureUnsupported));
 static_assert(Same(kCudaStreamCaptureInvalidated, cudaErrorStreamCaptureInvalidated));
+static_assert(Same(kCudaStreamCaptureUnjoined, cudaErrorStreamCaptureUnjoined));
 static_assert(Same(kCudaExternalDevice, cudaErrorExternalDevice));
 static_assert(Same(kCudaUnknown, cudaErrorUnknown));
 
@@ -167,6 +168,9 @@ class CudaRuntimeApi : public CudaApi {
     return Here([&] { return cudaEventElapsedTime(ms, Event(begin), Event(end)); });
   }
 
+  CudaError LaunchHostFunction(CudaStream stream, CudaHostFunction function, void* data) override {
+    return Here([&] { return cudaLaunchHostFunc(Stream(stream), function, data); });
+  }
   CudaError BeginCapture(CudaStream stream) override {
     return Here(
         [&] { return cudaStreamBeginCapture(Stream(stream), cudaStreamCaptureModeThreadLocal); });

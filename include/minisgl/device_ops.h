@@ -282,6 +282,8 @@ struct DeviceLimits {
   int32_t v_head_dim = 0;                   // 0: head_dim
   bool values_in_keys = false;
   std::vector<AttentionHeads> other_heads = {};  // of the other layers
+  // The width of a token that goes through experts on the host (host_experts.h); 0: none are there.
+  int64_t host_expert_width = 0;
 
   AttentionHeads heads() const {
     return {num_heads, num_kv_heads, head_dim, v_head_dim, values_in_keys};

@@ -26,6 +26,8 @@
 
 namespace minisgl {
 
+struct HostExpertsParams;
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -102,6 +104,14 @@ class Ops {
   virtual void Route(const RouteParams& params) = 0;
   virtual void ExpertLinear(const ExpertLinearParams& params) = 0;
   virtual void CombineExperts(const CombineExpertsParams& params) = 0;
+  // Operations of devices whose experts are in the host's memory (host_experts.h). The output may
+  // be read, and the next BeginHostExperts called, after EndHostExperts. Other operations run in
+  // between.
+  virtual void BeginHostExperts(const HostExpertsParams& params) {
+    static_cast<void>(params);
+    MINISGL_CHECK(false, "{} has no experts on another memory's side", Name());
+  }
+  virtual void EndHostExperts() { MINISGL_CHECK(false, "{} has no such experts", Name()); }
   // An operation of latent attention. Implementations without it refuse such models.
   virtual void HeadLinear(const HeadLinearParams& params) {
     static_cast<void>(params);

@@ -505,14 +505,14 @@ struct ExpertLinearParams {
 // out[t, :] = sum_k shares[t, k] * x[t K + k, :], in order of k, then, unless `shared` is null,
 // + shared[t, :] * sigmoid(shared_gate[t]) (factor 1 if `shared_gate` is null).
 struct CombineExpertsParams {
-  ConstActivationPtr x;       // [T * K, D]
-  const float* shares;        // [T, K]
-  ConstActivationPtr shared;  // [T, D] or null
-  const float* shared_gate;   // [T] or null
-  ActivationPtr out;          // [T, D]; may equal shared
-  int64_t num_tokens;
-  int64_t width;  // D
-  int32_t num_chosen;
+  ConstActivationPtr x;                // [T * K, D]
+  const float* shares = nullptr;       // [T, K]
+  ConstActivationPtr shared;           // [T, D] or null
+  const float* shared_gate = nullptr;  // [T] or null
+  ActivationPtr out;                   // [T, D]; may equal shared
+  int64_t num_tokens = 0;
+  int64_t width = 0;       // D
+  int32_t num_chosen = 0;  // K
 };
 
 // out[i, :] = x[rows[i], :]

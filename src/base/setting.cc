@@ -9,6 +9,8 @@ const char* NeutralName(Setting setting) {
       return "all_reduce";
     case Setting::kChatTemplate:
       return "chat_template";
+    case Setting::kCpuExperts:
+      return "cpu_experts";
     case Setting::kDeterministic:
       return "deterministic";
     case Setting::kDType:

@@ -167,6 +167,8 @@ Json PlanJson(const report::RunEstimate& estimate, const PlanSubject& subject) {
   json.Set("page_size", memory.limits.page_size);
   json.Set("page_bytes", PageBytes(memory)).Set("kv_bytes", memory.kv_bytes);
   json.Set("weight_bytes", memory.weight_bytes).Set("state_bytes", memory.state_bytes);
+  json.Set("cpu_expert_layers", memory.num_host_layers);
+  json.Set("cpu_expert_bytes", memory.host_weight_bytes);
   json.Set("requests_at_once", estimate.at_once);
   if (!subject.speed) return json.Set("seconds", Json());
   const report::EstimatedTime time = report::TimeOf(estimate, *subject.speed);

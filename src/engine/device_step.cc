@@ -64,9 +64,12 @@ std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits, bool has_win
 Result<std::unique_ptr<DeviceStep>> DeviceStep::Make(const ModelList& models,
                                                      const ModelFiles& files,
                                                      const MemoryPlan& plan, const Rank& rank,
-                                                     DeviceOps* ops) {
-  MINISGL_RETURN_IF_ERROR(ops->Reserve(DeviceLimitsOf(models, rank, plan.limits)));
-  MINISGL_ASSIGN_OR_RETURN(auto model, ModelState::Make(models, files, plan, rank, ops));
+                                                     DeviceOps* ops,
+                                                     std::shared_ptr<Ops> host_ops) {
+  MINISGL_RETURN_IF_ERROR(
+      ops->Reserve(DeviceLimitsOf(models, rank, plan.limits, plan.num_host_layers)));
+  MINISGL_ASSIGN_OR_RETURN(auto model,
+                           ModelState::Make(models, files, plan, rank, ops, std::move(host_ops)));
   const std::string expanded = ops->ExpandedCodesText();
   if (rank.is_first() && !expanded.empty()) Log(LogLevel::kInfo, expanded);
   MINISGL_ASSIGN_OR_RETURN(auto state, StepState::Make(RankConfig(models.target(), rank),
@@ -158,6 +161,7 @@ Status DeviceStep::Upload(InFlightStep* step, StepPadding padding) {
   auto* const meta = static_cast<std::byte*>(step->meta.get());
   FillRows(plan, padding, meta);
   *At<int32_t>(meta, layout_.decode_rows) = step->shape.num_decode_rows;
+  *At<int32_t>(meta, layout_.num_tokens) = plan.num_tokens();
   auto* const results = static_cast<std::byte*>(step->results.get());
   *At<HostResults>(meta, layout_.host_results) = {
       .sampled = At<DeviceToken>(results, result_layout_.sampled),
@@ -390,6 +394,7 @@ void DeviceStep::RunLayers(const StepShape& shape, const InFlightStep* alone) {
                         .window_slots = window_slots_.data(),
                         .state_segments = StateSegmentsOf(shape),
                         .rope_positions = rope_positions_.data(),
+                        .num_real_tokens = Meta<int32_t>(layout_.num_tokens),
                         .slot_of = TokenSlots(shape)};
   if (alone != nullptr) {
     const bool has_plan = alone->plan != nullptr;

@@ -83,7 +83,8 @@ class DeviceStep {
   // values.
   static Result<std::unique_ptr<DeviceStep>> Make(const ModelList& models, const ModelFiles& files,
                                                   const MemoryPlan& plan, const Rank& rank,
-                                                  DeviceOps* ops);
+                                                  DeviceOps* ops,
+                                                  std::shared_ptr<Ops> host_ops = nullptr);
   // Sets the function that several ranks, after the start, call before and after they take memory
   // for a large step. It waits until nothing runs on any device, because taking memory may wait for
   // a kernel that waits for another rank. All ranks take memory for the same steps.

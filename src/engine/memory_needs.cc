@@ -94,7 +94,10 @@ std::optional<ModelNeeds> CountOnRank(const ListedModel& model, const PlanOption
     decoder.max_logit_rows =
         DrafterRows(*model.layers(), options.max_running_requests, StepDrafts(options));
   }
-  if (model.role() == ModelRole::kTarget) decoder.kept_layers = kept_layers;
+  if (model.role() == ModelRole::kTarget) {
+    decoder.kept_layers = kept_layers;
+    decoder.num_host_layers = options.num_host_layers;
+  }
   const auto weights = options.weight_counts == nullptr ? model.WeightBytes(decoder)
                                                         : options.weight_counts->Of(model, decoder);
   const auto workspace = model.WorkspaceBytes(decoder);
@@ -141,8 +144,9 @@ std::optional<uint64_t> DeviceBytes(const ModelList& models, const PlanOptions& 
   const auto own = step && texts ? CheckedAdd(*step, *texts) : std::nullopt;
   if (!own) return std::nullopt;
   const uint64_t of_codes = options.has_codes() ? options.device->CodeScratchBytes() : 0;
-  return CheckedAdd(*own + of_codes, options.device->ReservedBytes(
-                                         DeviceLimitsOf(models, {0, options.num_ranks}, limits)));
+  return CheckedAdd(*own + of_codes,
+                    options.device->ReservedBytes(DeviceLimitsOf(models, {0, options.num_ranks},
+                                                                 limits, options.num_host_layers)));
 }
 
 // Bytes of the largest adapters that may be loaded at once, on all ranks; of several devices, on
@@ -214,11 +218,12 @@ std::optional<uint64_t> SumOf(const std::vector<std::optional<uint64_t>>& parts)
 std::optional<uint64_t> WeightCounts::Of(const ListedModel& model, const DecoderOptions& options) {
   for (const Count& count : counts_) {
     if (count.model == &model && count.format == options.weight_format &&
-        count.rank == options.rank) {
+        count.rank == options.rank && count.num_host_layers == options.num_host_layers) {
       return count.bytes;
     }
   }
-  counts_.push_back({&model, options.weight_format, options.rank, model.WeightBytes(options)});
+  counts_.push_back({&model, options.weight_format, options.rank, options.num_host_layers,
+                     model.WeightBytes(options)});
   return counts_.back().bytes;
 }
 

@@ -28,12 +28,14 @@ class WeightCounts {
     const ListedModel* model;
     WeightFormat format;
     Rank rank;
+    int32_t num_host_layers;
     std::optional<uint64_t> bytes;
   };
   std::vector<Count> counts_;
 };
 
-// The options, and the device whose memory is planned; null for this machine's.
+// The options, and the device whose memory is planned; null for this machine's. num_host_layers is
+// a number of layers that there are.
 struct PlanOptions : ModelEngineOptions {
   DeviceOps* device = nullptr;
   bool may_become_int4 = false;           // of settings that are tried

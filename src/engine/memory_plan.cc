@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/host_layers.h"
 #include "engine/memory_needs.h"
 #include "engine/state_split.h"
 #include "minisgl/base/checked_math.h"
@@ -176,17 +177,24 @@ std::string FormatBytes(uint64_t bytes) {
 enum class Lever : uint8_t {
   kSeqLen,
   kMemoryRatio,
+  kCpuExperts,
   kNumPages,
   kDType,
   kQuantize,
   kPrefill,
   kRunning
 };
-constexpr int kNumLevers = 7;
+constexpr int kNumLevers = 8;
 
 using LeverSet = std::bitset<kNumLevers>;
 
 LeverSet Only(int lever) { return LeverSet().set(static_cast<size_t>(lever)); }
+
+// True if experts of the models may be on the host.
+bool CanHaveHostLayers(const ModelList& models, PlanOptions options) {
+  options.num_host_layers = 1;
+  return CheckHostLayers(models, options).ok();
+}
 
 // Moves the quantization from `from` to `to`. False if it is another or does not apply.
 bool Quantize(const ModelList& models, Quantization from, Quantization to, PlanOptions* options) {
@@ -196,6 +204,36 @@ bool Quantize(const ModelList& models, Quantization from, Quantization to, PlanO
   if (!models.target().quantization.empty()) return false;  // the codes may take less
   options->quantization = to;
   return true;
+}
+
+// The length that is to fit before experts leave the device, if none is asked for: with the length
+// reduced to what fits, nearly none would have to leave.
+constexpr int64_t kUsefulSeqLen = 8192;
+int64_t UsefulSeqLen(const ModelList& models, const PlanOptions& options) {
+  return std::min(WantedSeqLen(models, options), kUsefulSeqLen);
+}
+
+// The fewest layers with experts on the host, more than options.num_host_layers, with which a
+// request of a useful length fits, or any request if that never does; nothing if none does.
+std::optional<int32_t> FewestHostLayers(const ModelList& models, const PlanOptions& options,
+                                        uint64_t available) {
+  const int32_t most = CountExpertLayers(models.target());
+  PlanOptions tried = options;
+  const auto fits = [&](int32_t num_layers) {
+    tried.num_host_layers = num_layers;
+    return OneRequestFits(models, tried, available, std::max(tried.max_seq_len, kSeqLenMin));
+  };
+  if (options.max_seq_len == 0) {
+    tried.max_seq_len = UsefulSeqLen(models, options);
+    if (!fits(most)) tried.max_seq_len = 0;
+  }
+  if (options.num_host_layers >= most || !fits(most)) return std::nullopt;
+  int32_t fails = options.num_host_layers, least = most;
+  while (least - fails > 1) {
+    const int32_t middle = fails + (least - fails) / 2;
+    (fits(middle) ? least : fails) = middle;
+  }
+  return least;
 }
 
 // Moves `lever` by a notch. False if it is at its end or does not apply.
@@ -216,6 +254,12 @@ bool Relax(const ModelList& models, Lever lever, uint64_t available, PlanOptions
       options->memory_ratio =
           std::min(0.95, (std::floor(options->memory_ratio * 20 + 1e-6) + 1) / 20);
       return true;
+    case Lever::kCpuExperts: {
+      if (!CanHaveHostLayers(models, *options)) return false;
+      const auto fewest = FewestHostLayers(models, *options, available);
+      if (fewest) options->num_host_layers = *fewest;
+      return options->num_host_layers != before.num_host_layers;
+    }
     case Lever::kNumPages: {
       int64_t pages = options->num_pages == 0 ? wanted_pages : options->num_pages / 2;
       pages = std::min(std::max(pages, least_pages), kIntMax - 1);
@@ -286,6 +330,7 @@ std::string Describe(const PlanOptions& options, const PlanOptions& changed) {
   };
   add(Setting::kMaxSeqLen, options.max_seq_len, changed.max_seq_len);
   add(Setting::kMemoryRatio, options.memory_ratio, changed.memory_ratio);
+  add(Setting::kCpuExperts, options.num_host_layers, changed.num_host_layers);
   add(Setting::kNumPages, options.num_pages, changed.num_pages);
   if (changed.weight_dtype != options.weight_dtype) put(Setting::kDType, "bf16");
   if (changed.quantization != options.quantization) {
@@ -391,6 +436,11 @@ Status DoesNotFit(const ModelList& models, const PlanOptions& options, uint64_t 
                     fmt::join(settings, ", or "));
 }
 
+// True if a plan has shorter requests than FewestHostLayers makes room for.
+bool IsShort(const ModelList& models, const PlanOptions& options, const MemoryPlan& plan) {
+  return options.max_seq_len == 0 && plan.limits.max_seq_len < UsefulSeqLen(models, options);
+}
+
 Status CheckOptions(const ModelList& models, const PlanOptions& options) {
   if (options.page_size < 1 || options.page_size > 64 ||
       (options.page_size & (options.page_size - 1)) != 0) {
@@ -430,6 +480,7 @@ Status CheckOptions(const ModelList& models, const PlanOptions& options) {
                       WeightFormat(DType::kBF16, options.quantization).Name());
   }
   MINISGL_RETURN_IF_ERROR(CheckAllDivide(models, options.num_ranks));
+  MINISGL_RETURN_IF_ERROR(CheckHostLayers(models, options));
   if (options.max_seq_len == 0) return Status();
   const int64_t longest = std::min(models.target().max_seq_len, kIntMax);
   if (options.max_seq_len < kSeqLenMin || options.max_seq_len > longest) {
@@ -445,11 +496,14 @@ Status CheckOptions(const ModelList& models, const PlanOptions& options) {
 namespace minisgl {
 
 Result<MemoryPlan> PlanMemory(const ModelList& models, const ModelEngineOptions& options,
-                              uint64_t available_bytes, DeviceOps* device) {
+                              uint64_t available_bytes, DeviceOps* device, uint64_t host_bytes) {
   engine::WeightCounts weight_counts;
   engine::PlanOptions wanted{options, device};
   wanted.weight_counts = &weight_counts;
   MINISGL_RETURN_IF_ERROR(engine::CheckOptions(models, wanted));
+  const bool is_auto = options.num_host_layers == kAutoHostLayers;
+  wanted.num_host_layers =
+      is_auto ? 0 : std::min(options.num_host_layers, CountExpertLayers(models.target()));
   uint64_t available = available_bytes;
   if (available == 0) {
     available = device == nullptr ? AvailableMemoryBytes() : device->MemoryInfo().free_bytes;
@@ -457,12 +511,22 @@ Result<MemoryPlan> PlanMemory(const ModelList& models, const ModelEngineOptions&
   const CodesKept kept = device == nullptr ? CodesKept::kNever : device->KeepsCodes();
   wanted.keeps_codes = kept == CodesKept::kAlways;
   auto plan = engine::TryPlan(models, wanted, available);
-  if (!plan && kept == CodesKept::kWhereNeeded && engine::HasCodes(models)) {
+  const bool may_keep = kept == CodesKept::kWhereNeeded && engine::HasCodes(models);
+  if ((!plan || (is_auto && engine::IsShort(models, wanted, *plan))) && may_keep) {
     wanted.keeps_codes = true;
     plan = engine::TryPlan(models, wanted, available);
     if (plan) plan->codes_to_fit = true;
   }
+  if (is_auto && (!plan || engine::IsShort(models, wanted, *plan))) {
+    if (const auto fewest = engine::FewestHostLayers(models, wanted, available)) {
+      wanted.num_host_layers = *fewest;
+      plan = engine::TryPlan(models, wanted, available);
+      if (plan) plan->codes_to_fit = may_keep && wanted.keeps_codes;
+    }
+  }
   if (!plan) return engine::DoesNotFit(models, wanted, available);
+  const uint64_t host = host_bytes == 0 ? AvailableMemoryBytes() : host_bytes;
+  MINISGL_RETURN_IF_ERROR(engine::PlanHostLayers(models, wanted, host, &*plan));
   return *std::move(plan);
 }
 

@@ -11,7 +11,7 @@ namespace minisgl::engine {
 Result<std::unique_ptr<ModelState>> ModelState::Make(const ModelList& models,
                                                      const ModelFiles& files,
                                                      const MemoryPlan& plan, const Rank& rank,
-                                                     Ops* ops) {
+                                                     Ops* ops, std::shared_ptr<Ops> host_ops) {
   MINISGL_CHECK(plan.models.size() == models.size(), "a plan for {} of {} models",
                 plan.models.size(), models.size());
   const EngineLimits& limits = plan.limits;
@@ -26,10 +26,16 @@ Result<std::unique_ptr<ModelState>> ModelState::Make(const ModelList& models,
                          .logits_on_all_ranks = ops->GathersOnAllRanks(),
                          .kept_layers = models.KeptLayers(),
                          .takes_adapters = !models.adapters().empty(),
-                         .adapters = models.adapters()};
+                         .adapters = models.adapters(),
+                         .num_host_layers = plan.num_host_layers,
+                         .host_ops = host_ops.get(),
+                         .host_format = plan.host_format};
+  MINISGL_CHECK(plan.num_host_layers == 0 || host_ops != nullptr, "experts on no host");
+  state->host_ops_ = std::move(host_ops);
   state->kv_dtype_ = KvDType(options.activation_dtype, plan.weight_format.dtype);
   MINISGL_ASSIGN_OR_RETURN(state->decoder_, Decoder::Load(models.target(), files[0], options, ops));
   options.takes_adapters = false;  // a model beside the target runs without
+  options.num_host_layers = 0;
   MINISGL_RETURN_IF_ERROR(state->LoadAdapters(models, files[0]));
   for (size_t i = 1; i < models.size(); ++i) {
     if (models[i].role() == ModelRole::kTower && !rank.is_first()) {

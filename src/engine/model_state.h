@@ -23,10 +23,11 @@ namespace minisgl::engine {
 class ModelState {
  public:
   // Loads the part of `rank` of the models that `plan` is for, and takes the states, but neither
-  // keys nor values. `ops` must outlive it.
+  // keys nor values. `ops` must outlive it. `host_ops`: for experts on the host, if the plan has
+  // some there.
   static Result<std::unique_ptr<ModelState>> Make(const ModelList& models, const ModelFiles& files,
                                                   const MemoryPlan& plan, const Rank& rank,
-                                                  Ops* ops);
+                                                  Ops* ops, std::shared_ptr<Ops> host_ops = {});
   // Frees keys and values, if any, and takes those of so many pages and window pages (0 if all
   // layers share pages), with the dummies.
   Status TakePages(int32_t num_pages, int32_t num_window_pages);
@@ -70,6 +71,7 @@ class ModelState {
       configs_in_pages_;  // likewise, of models beside the target with layers in pages
   const int32_t page_size_;
   Ops* const ops_;
+  std::shared_ptr<Ops> host_ops_;  // of experts on the host; null: none are there
   DType kv_dtype_ = DType::kF32;
   std::unique_ptr<Decoder> decoder_;
   std::vector<std::unique_ptr<RankModel>> beside_;  // may read the target's tables

@@ -23,7 +23,8 @@ std::vector<PlannedHeads> HeadsOfLayers(const ModelConfig& config) {
   return all;
 }
 
-DeviceLimits DeviceLimitsOf(const ModelList& models, const Rank& rank, const EngineLimits& limits) {
+DeviceLimits DeviceLimitsOf(const ModelList& models, const Rank& rank, const EngineLimits& limits,
+                            int32_t num_host_layers) {
   DeviceLimits device = {.max_rows = limits.max_running_requests + 1,  // one of padding
                          .max_tokens = limits.max_step_tokens,
                          .max_seq_len = limits.max_seq_len};
@@ -40,6 +41,11 @@ DeviceLimits DeviceLimitsOf(const ModelList& models, const Rank& rank, const Eng
     }
   }
   MINISGL_CHECK(!all.empty(), "a model without attention");
+  if (num_host_layers > 0) {
+    const ModelConfig& target = models.target();
+    const int64_t latent = target.experts.latent_size;
+    device.host_expert_width = latent > 0 ? latent : target.hidden_size;
+  }
   device.num_heads = all[0].num_heads;
   device.num_kv_heads = all[0].num_kv_heads;
   device.head_dim = all[0].head_dim;

@@ -21,6 +21,8 @@ struct PlannedHeads {
 std::vector<PlannedHeads> HeadsOfLayers(const ModelConfig& config);
 
 // The largest step of any model on `rank`, as the device's operations reserve memory for it.
-DeviceLimits DeviceLimitsOf(const ModelList& models, const Rank& rank, const EngineLimits& limits);
+// `num_host_layers`: the target's layers whose experts are on the host.
+DeviceLimits DeviceLimitsOf(const ModelList& models, const Rank& rank, const EngineLimits& limits,
+                            int32_t num_host_layers);
 
 }  // namespace minisgl::engine

@@ -35,6 +35,7 @@ StepLayout::StepLayout(const EngineLimits& limits)
   row_begin = next.Take<int32_t>(rows + 1);
   kv_len = next.Take<int32_t>(rows);
   decode_rows = next.Take<int32_t>(1);
+  num_tokens = next.Take<int32_t>(1);
   host_results = next.Take<HostResults>(1);
   place_begin = next.Take<int32_t>(rows + 1);
   num_groups = next.Take<int32_t>(1);

@@ -32,6 +32,7 @@ struct StepLayout {
   size_t row_begin = 0;      // i32 [max_rows + 1]
   size_t kv_len = 0;         // i32 [max_rows]
   size_t decode_rows = 0;    // i32 [1]
+  size_t num_tokens = 0;     // i32 [1] without padding
   size_t host_results = 0;   // HostResults [1]
   size_t place_begin = 0;    // i32 [max_rows + 1]
   size_t num_groups = 0;     // i32 [1]

@@ -11,6 +11,7 @@
 #include "minisgl/base/log.h"
 #include "minisgl/base/system_info.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/model/decoder.h"
 #include "minisgl/model/ranks.h"
 #include "minisgl/ops.h"
 #include "term/progress.h"
@@ -175,6 +176,7 @@ ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
   engine.weight_dtype = options.dtype;
   engine.quantization = options.quantize;
   engine.packs_6_bits = CpuPacks6Bits(options.cpu_target);
+  engine.num_host_layers = options.cpu_experts;
   // Text that a grammar forces is verified as drafts, also without --speculate.
   engine.max_step_drafts = std::max(options.drafts.max_drafts * kDraftRowsMax, kForcedDraftsMin);
   return engine;
@@ -318,6 +320,8 @@ Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelList&
   }
   MINISGL_ASSIGN_OR_RETURN(setup.device, ChooseDevice(options, models));
   setup.options = WithDeviceDefaults(options, setup.device, models.target());
+  MINISGL_RETURN_IF_ERROR(
+      ResolveCpuExperts(models.target(), setup.device.cuda != nullptr, &setup.options));
   if (models.drafter() == nullptr) {
     MINISGL_ASSIGN_OR_RETURN(setup.drafter,
                              ChooseDrafter(models.target(), model_dir, setup.device.cuda != nullptr,
@@ -355,8 +359,47 @@ Result<std::vector<RankBytes>> BytesOfRanks(const EngineOptions& options, const 
   return CountRankBytes(models, ToModelEngineOptions(options));
 }
 
+Status ResolveCpuExperts(const ModelConfig& model, bool has_cuda, EngineOptions* options) {
+  const int32_t wanted = options->cpu_experts;
+  if (wanted == 0) return Status();
+  if (options->device.kind == DeviceKind::kCpu) {
+    return UsageError("--cpu-experts and --device cpu exclude each other: the CPU has all experts");
+  }
+  const int32_t count = CountExpertLayers(model);
+  if (count == 0 && wanted != kAutoHostLayers) {
+    return UsageError("--cpu-experts: {} has no experts; leave it out",
+                      Visible(model.architecture, 200));
+  }
+  if (!has_cuda || count == 0) {
+    options->cpu_experts = 0;
+    if (count > 0)
+      Log(LogLevel::kInfo, "--cpu-experts: without CUDA all of the model is on the CPU");
+    return Status();
+  }
+  if (wanted > count && wanted != std::numeric_limits<int32_t>::max()) {
+    Log(LogLevel::kInfo,
+        fmt::format("--cpu-experts {}: {} layers have experts; all are on the CPU", wanted, count));
+  }
+  return Status();
+}
+
+std::string CpuExpertsText(const EngineSetup& engine) {
+  const MemoryPlan& plan = engine.plan;
+  if (plan.num_host_layers == 0) return "";
+  const bool rounds = CpuRoundsInputsOfCodes(engine.options.cpu_target, plan.host_format);
+  return fmt::format("of {} layers on the CPU: {} of weights as {}, {} of workspace, {} threads{}",
+                     plan.num_host_layers, term::FormatBytes(plan.host_weight_bytes),
+                     plan.host_format.Name(), term::FormatBytes(plan.host_workspace_bytes),
+                     NumThreads(engine.options),
+                     rounds ? "; weights of 4 bits, or of int8 by --quantize, round activations to "
+                              "int8 there"
+                            : "");
+}
+
 std::vector<ModelLine> ModelLines(const EngineSetup& engine) {
   std::vector<ModelLine> lines;
+  const std::string experts = CpuExpertsText(engine);
+  if (!experts.empty()) lines.push_back({"experts", experts});
   if (engine.plan.models.size() < 2) return lines;
   const bool has_ranks = engine.options.tensor_parallel > 1;
   for (const PlannedModel& model : engine.plan.models) {

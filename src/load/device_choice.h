@@ -82,8 +82,16 @@ std::string TimingsFolder(const EngineOptions& options);
 // Returns what each rank of --tensor-parallel has; an error if a model does not divide.
 Result<std::vector<RankBytes>> BytesOfRanks(const EngineOptions& options, const ModelList& models);
 
-// A line of a memory plan for each model, "target" and what it takes; none for a target alone,
-// whose plan says it all.
+// Sets options->cpu_experts to 0 if there is nothing to divide, which a line says: without a GPU
+// that --device auto could use, or if a model without experts gets auto. kUsage for a number of
+// layers of such a model, and beside --device cpu.
+Status ResolveCpuExperts(const ModelConfig& model, bool has_cuda, EngineOptions* options);
+
+// What --cpu-experts has on the CPU, "of 20 layers on the CPU: ..."; "": nothing.
+std::string CpuExpertsText(const EngineSetup& engine);
+
+// A line of a memory plan for experts on the CPU, if there are some, and for each model, "target"
+// and what it takes; none for a target alone, whose plan says it all.
 struct ModelLine {
   std::string role, text;
 };

@@ -183,13 +183,23 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelList& models, const Model
       Log(LogLevel::kInfo,
           "--pack-cache: on CUDA weights are not packed; only timings of products are kept");
     }
+    std::shared_ptr<Ops> host_ops;
+    const std::string on_cpu = CpuExpertsText(*setup);
+    if (options.cpu_experts == kAutoHostLayers) {
+      Log(LogLevel::kInfo, "--cpu-experts auto: " +
+                               (on_cpu.empty() ? "the GPU has all experts" : "experts " + on_cpu));
+    }
+    if (!on_cpu.empty()) {
+      MINISGL_ASSIGN_OR_RETURN(host_ops, MakeOps(options));
+    }
     std::vector<std::unique_ptr<DeviceOps>> ranks;
     ranks.push_back(std::move(device.cuda));
     for (auto& rank : device.other_ranks) ranks.push_back(std::move(rank));
     auto engine = MakeDeviceEngine(models, files, setup->plan, std::move(ranks),
                                    {.graph_max_rows = options.cuda_graph_max_rows,
                                     .graph_max_tokens = options.cuda_graph_max_tokens,
-                                    .warms_up = true});
+                                    .warms_up = true,
+                                    .host_ops = std::move(host_ops)});
     if (device.profile != nullptr) device.profile->Clear();  // of what the start ran
     return engine;
   }

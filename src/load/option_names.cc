@@ -8,6 +8,8 @@ const char* OptionName(Setting setting) {
       return "--all-reduce";
     case Setting::kChatTemplate:
       return "--chat-template";
+    case Setting::kCpuExperts:
+      return "--cpu-experts";
     case Setting::kDeterministic:
       return "--deterministic";
     case Setting::kDType:

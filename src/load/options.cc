@@ -9,6 +9,7 @@
 #include "load/adapter_choice.h"
 #include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/engine/model_engine.h"
 #include "minisgl/model/ranks.h"
 #include "minisgl/sampling_fields.h"
 
@@ -32,6 +33,12 @@ std::string CheckMaxTokens(const std::string& text) {
 std::string CheckDevice(const std::string& text) {
   if (ParseDevice(text)) return "";
   return fmt::format("must be auto, cpu, cuda, cuda:N, cuda:N,N,... or cuda:all (found {})",
+                     Visible(text));
+}
+
+std::string CheckCpuExperts(const std::string& text) {
+  if (ParseCpuExperts(text)) return "";
+  return fmt::format("must be a number of layers from 0 to {}, all or auto (found {})", kOptionMax,
                      Visible(text));
 }
 
@@ -98,6 +105,19 @@ void AddMaxAdapters(OptionTable* app, const std::string& group, EngineOptions* o
       ->TypeName("N")
       ->Group(group)
       ->Advanced();
+}
+
+void AddCpuExperts(OptionTable* app, const std::string& group, EngineOptions* options) {
+  app->AddCall(
+         "--cpu-experts",
+         [options](const std::string& text) {
+           options->cpu_experts = ParseCpuExperts(text).value_or(0);
+         },
+         "With CUDA, keep the experts of N layers in the machine's memory and compute them on the "
+         "CPU: N, all, or auto (as few as memory asks for; default 0)")
+      ->Check(CheckCpuExperts)
+      ->TypeName("N")
+      ->Group(group);
 }
 
 void AddCpuOptions(OptionTable* app, const std::string& group, EngineOptions* options) {
@@ -234,6 +254,14 @@ void AddLengthOptions(OptionTable* app, const std::string& group, SamplingOption
 }
 
 }  // namespace
+
+std::optional<int32_t> ParseCpuExperts(const std::string& text) {
+  if (text == "auto") return kAutoHostLayers;
+  if (text == "all") return std::numeric_limits<int32_t>::max();
+  const auto number = ParseNumber<int64_t>(text);
+  if (!number || *number < 0 || *number > kOptionMax) return std::nullopt;
+  return static_cast<int32_t>(*number);
+}
 
 std::optional<DeviceOption> ParseDevice(const std::string& name) {
   constexpr std::string_view kIndexed = "cuda:";
@@ -382,6 +410,7 @@ void AddEngineOptions(OptionTable* app, EngineOptions* options) {
       ->TypeName("KIND")
       ->Group(group)
       ->Advanced();
+  AddCpuExperts(app, group, options);
   app->AddFlag("--deterministic", &options->deterministic,
                "On CUDA, use kernels whose results do not depend on the batch")
       ->Group(group)

@@ -79,6 +79,10 @@ struct DeviceOption {
 // becomes its maximum.
 std::optional<DeviceOption> ParseDevice(const std::string& name);
 
+// Parses the value of --cpu-experts: a number of layers, all, or auto (kAutoHostLayers); nullopt
+// for other text.
+std::optional<int32_t> ParseCpuExperts(const std::string& text);
+
 // Options of the model, its chat template and its control tokens.
 struct ModelOptions {
   std::string model;
@@ -134,6 +138,8 @@ struct EngineOptions {
   bool disable_overlap = false;
   int32_t cuda_graph_max_rows = 256;    // 0: no graphs
   int32_t cuda_graph_max_tokens = 512;  // of steps that are no decode steps; 0: none as a graph
+  // The layers whose experts are in the host's memory: ModelEngineOptions::num_host_layers.
+  int32_t cpu_experts = 0;
   bool deterministic = false;
   bool profile_kernels = false;
   bool library_products = false;             // no option; of `bench products`

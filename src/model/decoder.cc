@@ -35,7 +35,8 @@ class OpsDecoder final : public Decoder {
   OpsDecoder(const ModelConfig& config, const DecoderOptions& options, int64_t first_id,
              std::vector<int64_t> vocabulary_bounds, DecoderBytes bytes,
              model::ModelWeights weights, model::Workspace workspace,
-             const model::WholeModel& whole, Ops* ops)
+             const model::WholeModel& whole, std::unique_ptr<model::HostExperts> host_experts,
+             Ops* ops)
       : config_(config),
         options_(options),
         first_id_(first_id),
@@ -47,6 +48,8 @@ class OpsDecoder final : public Decoder {
         ops_(adapted_ == nullptr ? ops : adapted_->ops()),
         norms_(config_, space_, ops_),
         sums_(config_, options.rank.count, ops_),
+        host_experts_(std::move(host_experts)),
+        experts_(config_, space_, host_experts_.get(), ops_),
         head_norms_(config_, shapes_, weights_, space_, options.rank.count, ops_) {
     for (int32_t i = 0; i < config.num_layers; ++i) {
       const auto index = static_cast<size_t>(i);
@@ -60,6 +63,7 @@ class OpsDecoder final : public Decoder {
     MINISGL_CHECK(num_tokens <= options_.max_step_tokens, "a step of {} tokens, room for {}",
                   num_tokens, options_.max_step_tokens);
     sums_.Begin();
+    experts_.Begin(input.num_real_tokens);
     if (adapted_ != nullptr) adapted_->BeginTokens(input);
     model::EmbedTokens({config_, options_, weights_, space_, norms_, ops_, first_id_}, input,
                        &sums_);
@@ -429,13 +433,13 @@ class OpsDecoder final : public Decoder {
       Dense(layer.feed_forward, shapes_[index].intermediate_size, num_tokens,
             is_alone ? AfterFeedForward(index) : &layer.experts.router);
       sums_.Reduce(space_.hidden.ptr(), num_tokens, /*may_owe=*/is_alone);
-      if (!is_alone) AddExpertsBeside(layer.experts, num_tokens);
+      if (!is_alone) AddExpertsBeside(index, num_tokens);
       return;
     }
     const ActivationPtr hidden = space_.hidden.ptr();
     model::ChooseExperts(config_, layer.experts, space_, hidden, num_tokens, ops_);
     if (experts.latent_size > 0) return RunLatentExperts(index, num_tokens);
-    model::RunExperts(config_, layer.experts, space_, hidden, num_tokens, ops_);
+    experts_.Run(index, layer.experts, hidden, num_tokens);
     const bool shared = experts.shared_intermediate_size > 0;
     if (experts.shared_gate) {
       Linear(space_.hidden.ptr(), layer.experts.shared_share, space_.shared_share.data(),
@@ -444,14 +448,11 @@ class OpsDecoder final : public Decoder {
     if (shared) {
       Dense(layer.feed_forward, experts.shared_intermediate_size, num_tokens, AfterLayer(index));
     }
-    ops_->CombineExperts({.x = space_.expert_out.ptr(),
-                          .shares = (experts.scales_input ? space_.ones : space_.shares).data(),
-                          .shared = shared ? ConstActivationPtr(space_.hidden.ptr()) : nullptr,
-                          .shared_gate = space_.shared_share.data(),
-                          .out = space_.hidden.ptr(),
-                          .num_tokens = num_tokens,
-                          .width = config_.hidden_size,
-                          .num_chosen = experts.num_chosen});
+    experts_.Combine(index, {.shared = shared ? ConstActivationPtr(hidden) : nullptr,
+                             .shared_gate = space_.shared_share.data(),
+                             .out = hidden,
+                             .num_tokens = num_tokens,
+                             .width = config_.hidden_size});
     sums_.Reduce(hidden, num_tokens, /*may_owe=*/true);
   }
 
@@ -461,17 +462,11 @@ class OpsDecoder final : public Decoder {
     const ExpertsConfig& experts = config_.experts;
     const ActivationPtr hidden = space_.hidden.ptr(), latent = space_.latent.ptr();
     Linear(hidden, layer.experts.latent_input, latent, num_tokens);
-    model::RunExperts(config_, layer.experts, space_, latent, num_tokens, ops_);
-    CombineExpertsParams params = {.x = space_.expert_out.ptr(),
-                                   .shares = space_.shares.data(),
-                                   .shared = nullptr,
-                                   .shared_gate = nullptr,
-                                   .out = latent,
-                                   .num_tokens = num_tokens,
-                                   .width = experts.latent_size,
-                                   .num_chosen = experts.num_chosen};
-    ops_->CombineExperts(params);
+    experts_.Run(index, layer.experts, latent, num_tokens);
+    CombineExpertsParams params = {
+        .out = latent, .num_tokens = num_tokens, .width = experts.latent_size};
     Dense(layer.feed_forward, experts.shared_intermediate_size, num_tokens, AfterLayer(index));
+    experts_.Combine(index, params);
     Linear(latent, layer.experts.latent_output, space_.branch.ptr(), num_tokens);
     // The sum of the two.
     params.x = space_.branch.ptr();
@@ -486,22 +481,17 @@ class OpsDecoder final : public Decoder {
 
   // Normalises the output of the dense part in `hidden`, and adds that of the experts to it. Both
   // begin from the residual stream.
-  void AddExpertsBeside(const model::ExpertWeights& weights, int64_t num_tokens) {
+  void AddExpertsBeside(size_t index, int64_t num_tokens) {
+    const model::ExpertWeights& weights = weights_.layers[index].experts;
     const ActivationPtr hidden = space_.hidden.ptr(), branch = space_.branch.ptr();
     NormOutput(weights.dense_post_norm, num_tokens);
     norms_.NormTo(weights.router_norm, branch, num_tokens);
     model::ChooseExperts(config_, weights, space_, branch, num_tokens, ops_);
     norms_.NormTo(weights.expert_norm, branch, num_tokens);
-    model::RunExperts(config_, weights, space_, branch, num_tokens, ops_);
-    CombineExpertsParams params = {.x = space_.expert_out.ptr(),
-                                   .shares = space_.shares.data(),
-                                   .shared = nullptr,
-                                   .shared_gate = nullptr,
-                                   .out = branch,
-                                   .num_tokens = num_tokens,
-                                   .width = config_.hidden_size,
-                                   .num_chosen = config_.experts.num_chosen};
-    ops_->CombineExperts(params);
+    experts_.Run(index, weights, branch, num_tokens);
+    CombineExpertsParams params = {
+        .out = branch, .num_tokens = num_tokens, .width = config_.hidden_size};
+    experts_.Combine(index, params);
     sums_.Reduce(branch, num_tokens);
     NormParams norm = norms_.Params(weights.expert_post_norm, num_tokens);
     norm.x = branch;
@@ -550,6 +540,8 @@ class OpsDecoder final : public Decoder {
   Ops* const ops_;
   const model::StreamNorms norms_;
   model::RankSums sums_;
+  const std::unique_ptr<const model::HostExperts> host_experts_;  // null: none
+  model::ExpertSums experts_;
   std::vector<LayerShape> shapes_;  // [layers]
   const model::HeadNorms head_norms_;
   std::vector<model::LayerFusion> fusions_;  // [layers]
@@ -563,9 +555,10 @@ class OpsDecoder final : public Decoder {
 Result<std::unique_ptr<Decoder>> Decoder::Load(const ModelConfig& config,
                                                const Checkpoint& checkpoint,
                                                const DecoderOptions& options, Ops* ops) {
-  MINISGL_ASSIGN_OR_RETURN(model::ModelWeights weights,
-                           model::LoadModelWeights(config, checkpoint, options.weight_format, ops,
-                                                   options.rank, options.tables));
+  MINISGL_ASSIGN_OR_RETURN(
+      model::ModelWeights weights,
+      model::LoadModelWeights(config, checkpoint, options.weight_format, ops, options.rank,
+                              options.tables, model::HostExpertPackingOf(options)));
   const DecoderBytes bytes = CountDecoderBytes(config, options);
   if (!bytes.weights || !bytes.workspace) {
     return Status(StatusCode::kOutOfMemory, "the model's sizes are past what memory can hold");
@@ -573,6 +566,8 @@ Result<std::unique_ptr<Decoder>> Decoder::Load(const ModelConfig& config,
   const ModelConfig own = RankConfig(config, options.rank);
   MINISGL_ASSIGN_OR_RETURN(model::Workspace workspace,
                            model::MakeWorkspace(own, options, config.vocab_size, ops));
+  MINISGL_ASSIGN_OR_RETURN(auto host,
+                           model::HostExperts::Make(own, options, std::move(weights.host_experts)));
   const auto index = static_cast<size_t>(options.rank.index);
   const auto bounds_of = [&](int64_t rows) {
     return model::FeatureBounds(config, rows, options.rank.count);
@@ -590,7 +585,7 @@ Result<std::unique_ptr<Decoder>> Decoder::Load(const ModelConfig& config,
   }
   return std::unique_ptr<Decoder>(new OpsDecoder(own, options, first_id, std::move(bounds), bytes,
                                                  std::move(weights), std::move(workspace),
-                                                 {config, checkpoint}, ops));
+                                                 {config, checkpoint}, std::move(host), ops));
 }
 
 }  // namespace minisgl

@@ -13,7 +13,7 @@ DecoderBytes CountDecoderBytes(const ModelConfig& config, const DecoderOptions& 
 std::optional<uint64_t> CountDecoderWeights(const ModelConfig& config,
                                             const DecoderOptions& options) {
   return model::ModelWeightBytes(config, options.weight_format, options.activation_dtype,
-                                 options.rank, options.packs_6_bits);
+                                 options.rank, options.num_host_layers, options.packs_6_bits);
 }
 
 std::optional<uint64_t> CountDecoderWorkspace(const ModelConfig& config,

@@ -1,6 +1,8 @@
 // See experts.h.
 #include "model/experts.h"
 
+#include "minisgl/host_experts.h"
+
 namespace minisgl::model {
 
 ActivateParams MakeActivate(const ModelConfig& config, ConstActivationPtr gate_up,
@@ -64,6 +66,33 @@ void RunExperts(const ModelConfig& config, const ExpertWeights& weights, const W
   params.out = space.expert_out.ptr();
   params.x_per_choice = true;
   ops->ExpertLinear(params);
+}
+
+void ExpertSums::Run(size_t layer, const ExpertWeights& weights, ConstActivationPtr x,
+                     int64_t num_tokens) {
+  HostExpertLayer* const on_host = HostLayer(layer);
+  if (on_host == nullptr) return RunExperts(config_, weights, space_, x, num_tokens, ops_);
+  const ExpertsConfig& experts = config_.experts;
+  ops_->BeginHostExperts(
+      {.layer = on_host,
+       .x = x,
+       .experts = space_.experts.data(),
+       .shares = space_.shares.data(),
+       .out = space_.expert_out.ptr(),
+       .num_tokens = num_tokens,
+       .width = experts.latent_size > 0 ? experts.latent_size : config_.hidden_size,
+       .num_chosen = experts.num_chosen,
+       .num_real = num_real_tokens_});
+}
+
+void ExpertSums::Combine(size_t layer, CombineExpertsParams params) {
+  const bool on_host = HostLayer(layer) != nullptr;
+  if (on_host) ops_->EndHostExperts();
+  const bool is_weighted = on_host || config_.experts.scales_input;
+  params.x = space_.expert_out.ptr();
+  params.shares = (is_weighted ? space_.ones : space_.shares).data();
+  params.num_chosen = on_host ? 1 : config_.experts.num_chosen;
+  ops_->CombineExperts(params);
 }
 
 }  // namespace minisgl::model

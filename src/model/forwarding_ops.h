@@ -50,6 +50,10 @@ class ForwardingOps : public Ops {
   void MixRotary(const MixRotaryParams& params) override { ops_->MixRotary(params); }
   void Route(const RouteParams& params) override { ops_->Route(params); }
   void CombineExperts(const CombineExpertsParams& params) override { ops_->CombineExperts(params); }
+  void BeginHostExperts(const HostExpertsParams& params) override {
+    ops_->BeginHostExperts(params);
+  }
+  void EndHostExperts() override { ops_->EndHostExperts(); }
   void HeadLinear(const HeadLinearParams& params) override { ops_->HeadLinear(params); }
   void LowRank(const LowRankParams& params) override { ops_->LowRank(params); }
   bool HasAdapterSlots() const override { return ops_->HasAdapterSlots(); }

@@ -174,16 +174,25 @@ Status LoadStateMixer(const ModelConfig& config, Mixer mixer, const Packer& pack
   return Status();
 }
 
-Status LoadExperts(const Packer& packer, ExpertWeights* experts) {
-  MINISGL_ASSIGN_OR_RETURN(experts->router, packer.PackUnquantized({Role::kRouter}));
-  MINISGL_ASSIGN_OR_RETURN(experts->router_bias, packer.PackVectors({Role::kRouterBias}));
-  MINISGL_ASSIGN_OR_RETURN(experts->choice_bias, packer.PackVectors({Role::kChoiceBias}));
+// The products of the experts.
+Status LoadProducts(const Packer& packer, ExpertWeights* experts) {
   MINISGL_ASSIGN_OR_RETURN(
       experts->gate_up,
       packer.PackExperts({Role::kExpertGateUp, Role::kExpertGate, Role::kExpertUp}));
   MINISGL_ASSIGN_OR_RETURN(experts->gate_up_bias, packer.PackVectors({Role::kExpertGateUpBias}));
   MINISGL_ASSIGN_OR_RETURN(experts->down, packer.PackExperts({Role::kExpertDown}));
   MINISGL_ASSIGN_OR_RETURN(experts->down_bias, packer.PackVectors({Role::kExpertDownBias}));
+  return Status();
+}
+
+// `host`: packs the products of the experts, into `host_experts`; null: `packer` does.
+Status LoadExperts(const Packer& packer, const Packer* host, ExpertWeights* experts,
+                   ExpertWeights* host_experts) {
+  MINISGL_ASSIGN_OR_RETURN(experts->router, packer.PackUnquantized({Role::kRouter}));
+  MINISGL_ASSIGN_OR_RETURN(experts->router_bias, packer.PackVectors({Role::kRouterBias}));
+  MINISGL_ASSIGN_OR_RETURN(experts->choice_bias, packer.PackVectors({Role::kChoiceBias}));
+  MINISGL_RETURN_IF_ERROR(host == nullptr ? LoadProducts(packer, experts)
+                                          : LoadProducts(*host, host_experts));
   if (packer.Has(Role::kExpertsInput)) {
     MINISGL_ASSIGN_OR_RETURN(experts->latent_input, packer.Pack({Role::kExpertsInput}));
     MINISGL_ASSIGN_OR_RETURN(experts->latent_output, packer.Pack({Role::kExpertsOutput}));
@@ -221,7 +230,9 @@ Status LoadXielu(const Packer& packer, XieluParams* xielu) {
   return Status();
 }
 
-Status LoadFeedForward(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
+// `host`, `host_experts`: see LoadExperts.
+Status LoadFeedForward(const ModelConfig& config, const Packer& packer, const Packer* host,
+                       LayerWeights* layer, ExpertWeights* host_experts) {
   MINISGL_ASSIGN_OR_RETURN(layer->feed_forward_norm,
                            packer.PackNorm(Role::kFeedForwardNorm, Role::kFeedForwardNormBias));
   MINISGL_ASSIGN_OR_RETURN(
@@ -232,7 +243,7 @@ Status LoadFeedForward(const ModelConfig& config, const Packer& packer, LayerWei
       packer.PackNorm(Role::kFeedForwardPostNorm, Role::kFeedForwardPostNormBias));
   FeedForwardWeights& dense = layer->feed_forward;
   if (packer.Has(Role::kRouter)) {
-    MINISGL_RETURN_IF_ERROR(LoadExperts(packer, &layer->experts));
+    MINISGL_RETURN_IF_ERROR(LoadExperts(packer, host, &layer->experts, host_experts));
   }
   if (packer.Has(Role::kSharedDown)) {
     MINISGL_ASSIGN_OR_RETURN(
@@ -398,7 +409,7 @@ Status LoadTables(const ModelConfig& config, const Packer& packer, const Decoder
 
 Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                                       const WeightFormat& format, Ops* ops, const Rank& rank,
-                                      const DecoderTables* tables) {
+                                      const DecoderTables* tables, const HostExpertPacking& host) {
   MINISGL_CHECK((tables != nullptr) == config.is_prediction_layer(),
                 "tables of another model for {}", config.architecture);
   MINISGL_RETURN_IF_ERROR(CheckTensors(config, checkpoint, /*logs=*/rank.is_first()));
@@ -434,6 +445,8 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
   }
   checkpoint.DropPages();
   progress.Advance();
+  const std::vector<bool> on_host = HostExpertLayers(config, host.num_layers);
+  if (host.num_layers > 0) weights.host_experts.resize(config.layers.size());
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const Packer layer_packer(config, checkpoint, i, rank, format, ops);
     LayerWeights layer;
@@ -444,7 +457,14 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
     if (HasState(mixer)) {
       MINISGL_RETURN_IF_ERROR(LoadStateMixer(config, mixer, layer_packer, ops, &layer));
     }
-    MINISGL_RETURN_IF_ERROR(LoadFeedForward(config, layer_packer, &layer));
+    const auto index = static_cast<size_t>(i);
+    if (on_host[index]) {
+      const Packer host_packer(config, checkpoint, i, rank, host.format, host.ops);
+      MINISGL_RETURN_IF_ERROR(LoadFeedForward(config, layer_packer, &host_packer, &layer,
+                                              &weights.host_experts[index]));
+    } else {
+      MINISGL_RETURN_IF_ERROR(LoadFeedForward(config, layer_packer, nullptr, &layer, nullptr));
+    }
     MINISGL_RETURN_IF_ERROR(LoadPerLayer(config, layer_packer, &layer));
     weights.layers.push_back(std::move(layer));
     checkpoint.DropPages();

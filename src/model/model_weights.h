@@ -145,7 +145,19 @@ struct ModelWeights {
   NormWeights input_norm;         // of the sum of a token's embeddings
   DeviceArray<float> distances;   // [H, DistanceStride]; null: none
   DeviceArray<float> value_norm;  // ones for the widest values of a token; null: no norm
+  // [layers] the products alone of experts on the host, in its memory; empty: none are there.
+  std::vector<ExpertWeights> host_experts;
 };
+
+// Where the experts of the last `num_layers` layers with experts are packed, if not with the rest.
+struct HostExpertPacking {
+  int32_t num_layers = 0;
+  WeightFormat format = {};
+  Ops* ops = nullptr;
+};
+inline HostExpertPacking HostExpertPackingOf(const DecoderOptions& options) {
+  return {options.num_host_layers, options.host_format, options.host_ops};
+}
 
 // The format of ModelConfig::copied_head.
 inline WeightFormat CopiedHeadFormat(const WeightFormat& format) {
@@ -170,13 +182,18 @@ Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint, boo
 // of RankConfig. `tables`: the target's, of the rank, if `config` is that of a prediction layer.
 Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                                       const WeightFormat& format, Ops* ops, const Rank& rank = {},
-                                      const DecoderTables* tables = nullptr);
+                                      const DecoderTables* tables = nullptr,
+                                      const HostExpertPacking& host = {});
 
 // Bytes of the result of LoadModelWeights with Ops of activation_dtype, computed from `config`
-// alone, not counting the padding of a matrix's last rows; nullopt if 2^64 or more. An upper bound
-// for stored codes; those of 5 and 6 bits count as 8 bits unless `packs_6_bits` (CpuPacks6Bits).
+// alone, not counting the padding of a matrix's last rows; nullopt if 2^64 or more. Without the
+// experts of `num_host_layers` layers, which are on the host (HostExpertLayers). An upper bound for
+// stored codes; the CPU's of 5 and 6 bits count as 8 bits unless `packs_6_bits` (CpuPacks6Bits).
 std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const WeightFormat& format,
                                          DType activation_dtype, const Rank& rank = {},
-                                         bool packs_6_bits = false);
+                                         int32_t num_host_layers = 0, bool packs_6_bits = false);
+// Bytes of these experts on the host in `format`.
+std::optional<uint64_t> HostExpertBytes(const ModelConfig& config, const WeightFormat& format,
+                                        int32_t num_host_layers, bool packs_6_bits);
 
 }  // namespace minisgl::model

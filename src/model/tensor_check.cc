@@ -399,10 +399,15 @@ struct KindOfLayers {
   uint64_t count;
 };
 
-// Layers whose tensors have equal shapes: of one LayerShape and mixer, with experts or without,
-// with keys and values of their own or of another layer.
-std::vector<KindOfLayers> KindsOfLayers(const ModelConfig& config) {
+// Layers whose tensors have equal shapes: of one LayerShape and mixer, with experts or without, on
+// the host or not, with keys and values of their own or of another layer. Each is one by itself if
+// any layer may have exceptions of its matrices' formats.
+std::vector<KindOfLayers> KindsOfLayers(const ModelConfig& config, const WeightFormat& format,
+                                        const std::vector<bool>& on_host) {
+  const bool all_differ =
+      format.quantization == Quantization::kStored && config.quantization.dense_matrices;
   const auto are_alike = [&](int32_t a, int32_t b) {
+    if (on_host[static_cast<size_t>(a)] != on_host[static_cast<size_t>(b)]) return false;
     const LayerConfig& first = config.layers[static_cast<size_t>(a)];
     const LayerConfig& second = config.layers[static_cast<size_t>(b)];
     return first.has_experts == second.has_experts && first.mixer == second.mixer &&
@@ -413,9 +418,9 @@ std::vector<KindOfLayers> KindsOfLayers(const ModelConfig& config) {
   };
   std::vector<KindOfLayers> kinds;
   for (int32_t layer = 0; layer < std::ssize(config.layers); ++layer) {
-    const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const KindOfLayers& one) {
-      return are_alike(one.example, layer);
-    });
+    const auto kind =
+        std::find_if(all_differ ? kinds.end() : kinds.begin(), kinds.end(),
+                     [&](const KindOfLayers& one) { return are_alike(one.example, layer); });
     if (kind == kinds.end()) {
       kinds.push_back({layer, 1});
     } else {
@@ -423,6 +428,22 @@ std::vector<KindOfLayers> KindsOfLayers(const ModelConfig& config) {
     }
   }
   return kinds;
+}
+
+// True for the products of experts.
+bool OfProduct(weights::TensorRole role) {
+  using enum weights::TensorRole;
+  return role == kExpertGateUp || role == kExpertGate || role == kExpertUp || role == kExpertDown ||
+         role == kExpertGateUpBias || role == kExpertDownBias;
+}
+
+// The tensors of experts' products, and all others, if they are wanted.
+std::vector<weights::TensorSpec> WithOrWithout(std::vector<weights::TensorSpec> specs,
+                                               bool products, bool others) {
+  std::erase_if(specs, [&](const weights::TensorSpec& spec) {
+    return OfProduct(spec.role) ? !products : !others;
+  });
+  return specs;
 }
 
 // 0 if there is none.
@@ -455,7 +476,7 @@ Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint, boo
 
 std::optional<uint64_t> ModelWeightBytes(const ModelConfig& whole, const WeightFormat& format,
                                          DType activation_dtype, const Rank& rank,
-                                         bool packs_6_bits) {
+                                         int32_t num_host_layers, bool packs_6_bits) {
   const ModelConfig config = RankConfig(whole, rank);
   const auto sum_bytes = [&](const std::vector<weights::TensorSpec>& specs) {
     return SumBytes(whole, config, rank, specs, format,
@@ -470,16 +491,26 @@ std::optional<uint64_t> ModelWeightBytes(const ModelConfig& whole, const WeightF
     const auto table = PerLayerTableBytes(config, activation_dtype);
     sum = table ? CheckedAdd(*sum, *table) : std::nullopt;
   }
-  if (format.quantization == Quantization::kStored && config.quantization.dense_matrices) {
-    // Any layer may have exceptions.
-    for (int32_t layer = 0; layer < config.num_layers && sum; ++layer) {
-      const auto bytes = sum_bytes(weights::LayerTensors(config, layer));
-      sum = bytes ? CheckedAdd(*sum, *bytes) : std::nullopt;
-    }
-    return sum;
+  const std::vector<bool> on_host = HostExpertLayers(config, num_host_layers);
+  for (const auto& [example, count] : KindsOfLayers(config, format, on_host)) {
+    const bool has_experts = !on_host[static_cast<size_t>(example)];
+    const auto layer =
+        sum_bytes(WithOrWithout(weights::LayerTensors(config, example), has_experts, true));
+    const auto layers = layer ? CheckedMul(*layer, count) : std::nullopt;
+    sum = sum && layers ? CheckedAdd(*sum, *layers) : std::nullopt;
   }
-  for (const auto& [example, count] : KindsOfLayers(config)) {
-    const auto layer = sum_bytes(weights::LayerTensors(config, example));
+  return sum;
+}
+
+std::optional<uint64_t> HostExpertBytes(const ModelConfig& config, const WeightFormat& format,
+                                        int32_t num_host_layers, bool packs_6_bits) {
+  const std::vector<bool> on_host = HostExpertLayers(config, num_host_layers);
+  std::optional<uint64_t> sum = 0;
+  for (const auto& [example, count] : KindsOfLayers(config, format, on_host)) {
+    if (!on_host[static_cast<size_t>(example)]) continue;
+    const auto layer = SumBytes(config, config, Rank(),
+                                WithOrWithout(weights::LayerTensors(config, example), true, false),
+                                format, {.on_device = false, .has_6_bits = packs_6_bits});
     const auto layers = layer ? CheckedMul(*layer, count) : std::nullopt;
     sum = sum && layers ? CheckedAdd(*sum, *layers) : std::nullopt;
   }

@@ -32,7 +32,12 @@ struct Arrays {
 // Saturating: an overflow is detected when bytes are counted.
 uint64_t Times(uint64_t a, uint64_t b) { return CheckedMul(a, b).value_or(UINT64_MAX); }
 
-void ListExperts(const ModelConfig& config, uint64_t tokens, Arrays* arrays) {
+// Whether the experts of some layers are on the host, and of some on the device.
+struct ExpertPlaces {
+  bool on_host = false, on_device = true;
+};
+
+void ListExperts(const ModelConfig& config, uint64_t tokens, ExpertPlaces places, Arrays* arrays) {
   const ExpertsConfig& experts = config.experts;
   if (experts.num_experts == 0) return;
   const auto chosen = static_cast<uint64_t>(experts.num_chosen);
@@ -41,16 +46,19 @@ void ListExperts(const ModelConfig& config, uint64_t tokens, Arrays* arrays) {
   arrays->floats.push_back(
       {&Workspace::router_logits, tokens, static_cast<uint64_t>(experts.num_experts)});
   arrays->floats.push_back({&Workspace::shares, tokens, chosen});
-  if (experts.beside_dense || experts.latent_size > 0 || experts.scales_input) {
+  if (experts.beside_dense || experts.latent_size > 0 || experts.scales_input || places.on_host) {
     arrays->floats.push_back({&Workspace::ones, tokens, experts.scales_input ? chosen : 1});
   }
   if (experts.shared_gate || experts.shared_half)
     arrays->floats.push_back({&Workspace::shared_share, tokens, 1});
-  arrays->activations.push_back(
-      {&Workspace::expert_gate_up, arrays->choices, Times(config.gated ? 2 : 1, width)});
-  arrays->activations.push_back({&Workspace::expert_gated, arrays->choices, width});
+  if (places.on_device) {
+    arrays->activations.push_back(
+        {&Workspace::expert_gate_up, arrays->choices, Times(config.gated ? 2 : 1, width)});
+    arrays->activations.push_back({&Workspace::expert_gated, arrays->choices, width});
+  }
   const auto latent = static_cast<uint64_t>(experts.latent_size);
-  arrays->activations.push_back({&Workspace::expert_out, arrays->choices,
+  arrays->activations.push_back({&Workspace::expert_out,
+                                 places.on_device ? arrays->choices : tokens,
                                  latent > 0 ? latent : static_cast<uint64_t>(config.hidden_size)});
   if (latent > 0) arrays->activations.push_back({&Workspace::latent, tokens, latent});
 }
@@ -164,7 +172,10 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options,
           {&Workspace::query_latent, tokens, static_cast<uint64_t>(latent.query_rank)});
     }
   }
-  ListExperts(config, tokens, &arrays);
+  ListExperts(config, tokens,
+              {.on_host = options.num_host_layers > 0,
+               .on_device = options.num_host_layers < CountExpertLayers(config)},
+              &arrays);
   ListStates(config, tokens, &arrays);
   if (const RopeConfig* const rope = SectionedRope(config); rope != nullptr) {
     const auto half = static_cast<uint64_t>(rope->dim / 2);
@@ -183,6 +194,50 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options,
   return arrays;
 }
 
+Result<Workspace> TakeArrays(const Arrays& arrays, Ops* ops) {
+  Workspace space;
+  for (const auto& [array, count, width] : arrays.floats) {
+    MINISGL_ASSIGN_OR_RETURN(space.*array, DeviceArray<float>::Make(ops, {count, width}));
+  }
+  for (const auto& [array, count, width] : arrays.activations) {
+    MINISGL_ASSIGN_OR_RETURN(space.*array,
+                             ActivationArray::Make(ops, ops->activation_dtype(), {count, width}));
+  }
+  if (arrays.choices > 0) {
+    MINISGL_ASSIGN_OR_RETURN(space.experts, DeviceArray<int32_t>::Make(ops, {arrays.choices}));
+  }
+  return space;
+}
+
+Status FillOnes(const ModelConfig& config, int64_t num_tokens, const Workspace& space, Ops* ops) {
+  const int64_t chosen = config.experts.scales_input ? config.experts.num_chosen : 1;
+  const std::vector<float> ones(static_cast<size_t>(num_tokens * chosen), 1.0f);
+  return ops->Upload(space.ones.data(), ones.data(), ones.size() * sizeof(float));
+}
+
+// The factors of each array's bytes.
+std::vector<std::vector<uint64_t>> ProductsOf(const Arrays& arrays, DType activation_dtype) {
+  std::vector<std::vector<uint64_t>> products = {{arrays.choices, sizeof(int32_t)},
+                                                 {arrays.indices, sizeof(int32_t)},
+                                                 {arrays.types, sizeof(int32_t)}};
+  for (const auto& [array, count, width] : arrays.floats) {
+    products.push_back({count, width, sizeof(float)});
+  }
+  for (const auto& [array, count, width] : arrays.activations) {
+    products.push_back({count, width, DTypeBytes(activation_dtype)});
+  }
+  return products;
+}
+
+std::optional<uint64_t> SumOfProducts(const std::vector<std::vector<uint64_t>>& products) {
+  std::optional<uint64_t> sum = 0;
+  for (const auto& factors : products) {
+    const auto product = CheckedProduct(factors);
+    sum = sum && product ? CheckedAdd(*sum, *product) : std::nullopt;
+  }
+  return sum;
+}
+
 }  // namespace
 
 int64_t GatedWidth(const ModelConfig& config) {
@@ -199,17 +254,7 @@ int64_t GatedWidth(const ModelConfig& config) {
 Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions& options,
                                 int64_t whole_vocab_size, Ops* ops) {
   const Arrays arrays = ListArrays(config, options, whole_vocab_size);
-  Workspace space;
-  for (const auto& [array, count, width] : arrays.floats) {
-    MINISGL_ASSIGN_OR_RETURN(space.*array, DeviceArray<float>::Make(ops, {count, width}));
-  }
-  for (const auto& [array, count, width] : arrays.activations) {
-    MINISGL_ASSIGN_OR_RETURN(space.*array,
-                             ActivationArray::Make(ops, ops->activation_dtype(), {count, width}));
-  }
-  if (arrays.choices > 0) {
-    MINISGL_ASSIGN_OR_RETURN(space.experts, DeviceArray<int32_t>::Make(ops, {arrays.choices}));
-  }
+  MINISGL_ASSIGN_OR_RETURN(Workspace space, TakeArrays(arrays, ops));
   if (arrays.indices > 0) {
     std::vector<int32_t> indices(static_cast<size_t>(arrays.indices));
     std::iota(indices.begin(), indices.end(), 0);
@@ -220,11 +265,9 @@ Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions&
     MINISGL_ASSIGN_OR_RETURN(space.zero_types, Upload<int32_t>(ops, zeros));
   }
   if (config.experts.beside_dense || config.experts.latent_size > 0 ||
-      config.experts.scales_input || config.prediction == PredictionLayer::kEagle) {
-    const int64_t chosen = config.experts.scales_input ? config.experts.num_chosen : 1;
-    const std::vector<float> ones(static_cast<size_t>(options.max_step_tokens * chosen), 1.0f);
-    MINISGL_RETURN_IF_ERROR(
-        ops->Upload(space.ones.data(), ones.data(), ones.size() * sizeof(float)));
+      config.experts.scales_input || config.prediction == PredictionLayer::kEagle ||
+      options.num_host_layers > 0) {
+    MINISGL_RETURN_IF_ERROR(FillOnes(config, options.max_step_tokens, space, ops));
   }
   for (const RopeConfig& rope : config.ropes) {
     std::vector<float> cos, sin;
@@ -243,30 +286,30 @@ Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions&
   return space;
 }
 
+Result<Workspace> MakeExpertSpace(const ModelConfig& config, int64_t num_tokens, Ops* ops) {
+  Arrays arrays;
+  ListExperts(config, static_cast<uint64_t>(num_tokens), {.on_host = true}, &arrays);
+  MINISGL_ASSIGN_OR_RETURN(Workspace space, TakeArrays(arrays, ops));
+  MINISGL_RETURN_IF_ERROR(FillOnes(config, num_tokens, space, ops));
+  return space;
+}
+
+std::optional<uint64_t> ExpertSpaceBytes(const ModelConfig& config, int64_t num_tokens) {
+  Arrays arrays;
+  ListExperts(config, static_cast<uint64_t>(num_tokens), {.on_host = true}, &arrays);
+  return SumOfProducts(ProductsOf(arrays, DType::kF32));
+}
+
 std::optional<uint64_t> WorkspaceBytes(const ModelConfig& config, const DecoderOptions& options,
                                        int64_t whole_vocab_size) {
   const Arrays arrays = ListArrays(config, options, whole_vocab_size);
   const auto positions = static_cast<uint64_t>(options.max_seq_len);
-  std::vector<std::vector<uint64_t>> products = {{arrays.choices, sizeof(int32_t)},
-                                                 {arrays.indices, sizeof(int32_t)},
-                                                 {arrays.types, sizeof(int32_t)}};
-  for (const auto& [array, count, width] : arrays.floats) {
-    products.push_back({count, width, sizeof(float)});
-  }
-  for (const auto& [array, count, width] : arrays.activations) {
-    products.push_back({count, width, DTypeBytes(options.activation_dtype)});
-  }
+  std::vector<std::vector<uint64_t>> products = ProductsOf(arrays, options.activation_dtype);
   for (const RopeConfig& rope : config.ropes) {
     products.push_back({positions, static_cast<uint64_t>(rope.dim), sizeof(float)});  // cos, sin
   }
   if (config.query_scale_beta != 0) products.push_back({positions, sizeof(float)});
-  std::optional<uint64_t> sum = 0;
-  for (const auto& factors : products) {
-    const auto product = CheckedProduct(factors);
-    sum = product ? CheckedAdd(*sum, *product) : std::nullopt;
-    if (!sum) return std::nullopt;
-  }
-  return sum;
+  return SumOfProducts(products);
 }
 
 }  // namespace minisgl::model

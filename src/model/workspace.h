@@ -93,6 +93,10 @@ Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions&
 std::optional<uint64_t> WorkspaceBytes(const ModelConfig& config, const DecoderOptions& options,
                                        int64_t whole_vocab_size);
 
+// The arrays of experts alone, in f32, for `num_tokens` tokens, and their bytes.
+Result<Workspace> MakeExpertSpace(const ModelConfig& config, int64_t num_tokens, Ops* ops);
+std::optional<uint64_t> ExpertSpaceBytes(const ModelConfig& config, int64_t num_tokens);
+
 // Width of the activation of dense feed-forward parts: the larger of that of layers without experts
 // and that of the shared expert.
 int64_t GatedWidth(const ModelConfig& config);

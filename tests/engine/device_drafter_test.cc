@@ -51,6 +51,21 @@ TEST(HostDeviceDrafterTest, ALayerDraftsAsOnTheCpu) {
   }
 }
 
+// A layer that drafts keeps its experts on the device where those of the model's layers are on the
+// host.
+TEST(HostDeviceDrafterTest, ALayerDraftsBesideExpertsOnTheHost) {
+  for (const char* name : {"golden/prediction/glm4_moe", "golden/prediction/deepseek_v3"}) {
+    const DraftedModel model = OpenDrafted(name);
+    const std::vector<Request> requests = SomeRequests(model.config, 4, 16, /*greedy=*/true);
+    for (DraftSetting setting : SchedulesOnDevice()) {
+      setting.num_host_layers = model.config.num_layers;
+      const ScheduledRun run = RunDrafted(model, Drafts::kByLayer, setting, requests);
+      ExpectSame(run, RunDrafted(model, Drafts::kNone, setting, requests));
+      EXPECT_GT(run.stats.drafted_tokens, 10) << name;
+    }
+  }
+}
+
 TEST(HostDeviceDrafterTest, AHeadDraftsAsOnTheCpu) {
   DraftedModel model = OpenDrafted("golden/draft_heads/target");
   const std::vector<Request> requests = SomeRequests(model.config, 8, 24, /*greedy=*/false);

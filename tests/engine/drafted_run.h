@@ -36,6 +36,7 @@ struct DraftSetting {
   std::shared_ptr<const ListedModel> tower = nullptr;
   // Makes the operations of a device's engine; null: the CPU's.
   std::function<std::vector<std::unique_ptr<DeviceOps>>(int32_t num_ranks)> devices = nullptr;
+  int32_t num_host_layers = 0;  // beside a device, whose experts the oracle computes
 };
 
 struct DraftedModel {
@@ -79,13 +80,15 @@ inline ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts,
                           .max_prefill_tokens = setting.chunk,
                           .max_step_drafts = 64,
                           .page_size = setting.page_size,
-                          .num_pages = setting.num_pages},
+                          .num_pages = setting.num_pages,
+                          .num_host_layers = setting.num_host_layers},
                          devices.empty() ? uint64_t{1} << 32 : uint64_t{1} << 28,
                          devices.empty() ? nullptr : devices[0].get());
   MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
   auto engine = devices.empty() ? MakeModelEngine(models, *files, *plan,
                                                   RanksOfF32Activations(setting.num_ranks))
-                                : MakeDeviceEngine(models, *files, *plan, std::move(devices), {});
+                                : MakeDeviceEngine(models, *files, *plan, std::move(devices),
+                                                   {.host_ops = MakeNaiveOps()});
   MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
   // Files of kept prefixes have blocks of this size.
   if (plan->limits.num_window_pages == 0) {

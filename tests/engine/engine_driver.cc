@@ -111,6 +111,7 @@ EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options,
   engine_options.memory_ratio = 0.9;
   engine_options.graph_max_rows = options.graph_max_rows;
   engine_options.graph_max_tokens = options.graph_max_tokens;
+  engine_options.num_host_layers = options.num_host_layers;
   if (engine_options.num_pages == 0) {
     const int64_t length = options.max_seq_len > 0 ? options.max_seq_len : model.config.max_seq_len;
     engine_options.num_pages = static_cast<int32_t>(CeilDiv<int64_t>(length, options.page_size) *
@@ -127,7 +128,8 @@ EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options,
   TakeEngine(MakeDeviceEngine(model.config, *model.checkpoint, *memory, std::move(devices),
                               {.graph_max_rows = options.graph_max_rows,
                                .graph_max_tokens = options.graph_max_tokens,
-                               .warms_up = options.warms_up}));
+                               .warms_up = options.warms_up,
+                               .host_ops = options.host_ops}));
 }
 
 void EngineDriver::TakeEngine(Result<std::unique_ptr<Engine>> engine) {

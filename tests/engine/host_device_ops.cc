@@ -6,6 +6,7 @@
 
 #include "cpu/sampler.h"
 #include "minisgl/base/check.h"
+#include "minisgl/host_experts.h"
 
 namespace minisgl {
 namespace {
@@ -96,6 +97,34 @@ class HostDeviceOps final : public DeviceOps {
   }
   void CombineExperts(const CombineExpertsParams& p) override {
     Queue([this, p] { ops_->CombineExperts(p); });
+  }
+  // The sum arrives when it is waited for. Until then its place has numbers that spread.
+  void BeginHostExperts(const HostExpertsParams& p) override {
+    MINISGL_CHECK(host_experts_.layer == nullptr, "two layers' experts at once");
+    host_experts_ = p;
+    Queue([this, p] {
+      const size_t num_bytes = static_cast<size_t>(p.num_tokens * p.width) * DTypeBytes(p.x.dtype);
+      host_sum_.assign(num_bytes, std::byte{0});
+      std::memset(p.out.data, 0xff, num_bytes);
+      const int64_t num_real = p.num_real == nullptr ? p.num_tokens : *p.num_real;
+      counters_->host_rows += num_real;
+      try {
+        if (num_real > 0 && status_.ok()) {
+          p.layer->Run({.x = p.x,
+                        .experts = p.experts,
+                        .shares = p.shares,
+                        .out = {host_sum_.data(), p.out.dtype},
+                        .num_tokens = num_real});
+        }
+      } catch (const std::exception& error) {
+        status_ = MakeStatus(StatusCode::kInternal,
+                             "the host device: experts on the CPU failed ({})", error.what());
+      }
+    });
+  }
+  void EndHostExperts() override {
+    const HostExpertsParams p = std::exchange(host_experts_, {});
+    Queue([this, p] { std::memcpy(p.out.data, host_sum_.data(), host_sum_.size()); });
   }
   void ShortConv(const ShortConvParams& p) override {
     Queue([this, p] { ops_->ShortConv(WithCount(p)); });
@@ -243,6 +272,8 @@ class HostDeviceOps final : public DeviceOps {
   std::unique_ptr<HostGraph> graph_;  // the one being captured, or null
   std::vector<Operation> copies_;     // to the host, since the last event
   cpu::Sampler sampler_;
+  HostExpertsParams host_experts_ = {};  // begun, and not ended
+  std::vector<std::byte> host_sum_;
 };
 
 void HostDeviceOps::ApplyPlanWrites(const PlanWritesParams& p) {

@@ -33,7 +33,8 @@ struct HostDeviceCounters {
   int allocations = 0, waits = 0;
   // Operations that ran, in graphs and outside, and those before the first Wait.
   int64_t operations = 0, at_start = 0;
-  int groups = 0;  // of rows with a shared prefix, in the step that ran last
+  int64_t host_rows = 0;  // that went through experts on the host, without padding
+  int groups = 0;         // of rows with a shared prefix, in the step that ran last
 };
 
 std::unique_ptr<DeviceOps> MakeHostDeviceOps(uint64_t total_bytes = uint64_t{1} << 30,

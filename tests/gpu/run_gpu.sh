@@ -4,7 +4,7 @@
 #     contact        the machine, a first kernel, a first product (which needs cuBLAS: its error names the folders searched)
 #     kernels-serial one case at a time, MINISGL_CUDA_DEBUG=no-dependent-launch: no kernel begins before the one before it ends
 #     kernels        the same cases as users run them
-#     engine         whole models, graphs, faults
+#     engine         whole models, graphs, experts on the CPU, faults
 #     attention      decode attention: the rate of reading keys and values
 #     gemv           one answer at a time: as it is, with cuBLAS's products alone, and without fetching weights ahead
 #     codes          one answer at a time with weights of int8 and int4, whose products read codes, and by expanding them
@@ -60,7 +60,7 @@ done
 PATH=$PATH:/usr/local/cuda/bin
 : >"$out/results.txt"
 : >"$out/failures.txt"
-engine_cases='GpuEngineTest.*:GpuCanaryTest.*:GpuFaultTest.*'
+engine_cases='GpuEngineTest.*:GpuHostExpertsTest.*:GpuCanaryTest.*:GpuFaultTest.*'
 
 now() { date +%s; }
 begun=$(now)
@@ -373,7 +373,7 @@ for part in "$@"; do
         ;;
     kernels) tests "-$engine_cases" 60 ;;
     engine)
-        tests 'GpuEngineTest.*' 90
+        tests 'GpuEngineTest.*:GpuHostExpertsTest.*' 90
         alone=yes # these fill the device
         tests 'GpuFaultTest.*' 90
         tests 'GpuCanaryTest.*' 200
@@ -402,7 +402,7 @@ for part in "$@"; do
     drafts) with_shape qwen3-8b-mtp drafts_of ;;
     peers) for shape in llama-3.1-8b gpt-oss-20b gpt-oss-120b; do with_shape $shape peers_of; done ;;
     memcheck) sanitize memcheck '-GpuFaultTest.*' ;;
-    racecheck | initcheck | synccheck) sanitize "$part" '-GpuFaultTest.*:GpuCanaryTest.*:GpuEngineTest.*' ;;
+    racecheck | initcheck | synccheck) sanitize "$part" '-GpuFaultTest.*:GpuCanaryTest.*:GpuEngineTest.*:GpuHostExpertsTest.*' ;;
     esac
 done
 summarize

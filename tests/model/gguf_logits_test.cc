@@ -305,8 +305,8 @@ TEST(GgufModelTest, CodesOfSeveralTypesAreCountedOneByOne) {
 // CPU's target packs them so.
 TEST(GgufModelTest, CodesOf6BitsCountAsTheTargetPacksThem) {
   const ModelConfig config = *LoadModelConfig(kGolden + "/gguf/types.gguf");
-  const auto packed =
-      model::ModelWeightBytes(config, {DType::kF32, Quantization::kStored}, DType::kF32, {}, true);
+  const auto packed = model::ModelWeightBytes(config, {DType::kF32, Quantization::kStored},
+                                              DType::kF32, {}, 0, true);
   EXPECT_EQ(*BytesOf(config) - *packed, (64 + 32) * 256 * 2 / 8);
   EXPECT_FALSE(CpuPacks6Bits("amx_stand_in"));
   EXPECT_TRUE(CpuPacks6Bits("scalar"));

@@ -9,6 +9,7 @@ namespace minisgl {
 enum class Setting : uint8_t {
   kAllReduce,
   kChatTemplate,
+  kCpuExperts,
   kDeterministic,
   kDType,
   kMaxPrefillLength,

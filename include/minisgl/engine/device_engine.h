@@ -23,6 +23,7 @@
 #include "minisgl/engine/engine.h"
 #include "minisgl/engine/model_engine.h"
 #include "minisgl/model/model_list.h"
+#include "minisgl/ops.h"
 
 namespace minisgl {
 
@@ -33,6 +34,8 @@ struct DeviceEngineOptions {
   int32_t graph_max_tokens = 0;
   // Run steps of padding first, so that no request waits for what happens at the first step.
   bool warms_up = false;
+  // The CPU's operations for experts on the host (MemoryPlan::num_host_layers); else null.
+  std::shared_ptr<Ops> host_ops = nullptr;
 };
 
 // Why no device's engine runs `drafter` for `target`; OK if it does. kBadInput.

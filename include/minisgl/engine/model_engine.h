@@ -42,7 +42,11 @@ struct ModelEngineOptions {
   std::optional<DType> weight_dtype;  // unset: as stored
   Quantization quantization = Quantization::kNone;
   bool packs_6_bits = false;  // CpuPacks6Bits, for the CPU's memory plan
+  // The layers of the target whose experts are in the host's memory, on a device: the last ones
+  // with experts. More than there are count as all; kAutoHostLayers: as few as fit.
+  int32_t num_host_layers = 0;
 };
+inline constexpr int32_t kAutoHostLayers = -1;
 
 // The threads of a rank of the CPU: nearly the same number for each, at least one.
 int ThreadsOfRank(int num_threads, const Rank& rank);
@@ -75,6 +79,11 @@ struct MemoryPlan {
   int64_t kept_embeddings = 0;  // of pictures: a device has room for so many; 0: there is no tower
   std::string max_seq_len_reason;  // "the model's", "what fits", "the CPU default", or the setting
   std::vector<PlannedModel> models;  // in the order of the list
+  // Experts in the host's memory, which is not part of the sums above; 0: none are there.
+  int32_t num_host_layers = 0;
+  WeightFormat host_format;
+  uint64_t host_weight_bytes = 0;
+  uint64_t host_workspace_bytes = 0;
 };
 
 // What one rank has of all models, computed from their configurations alone.
@@ -93,9 +102,12 @@ Result<std::vector<RankBytes>> CountRankBytes(const ModelList& models,
 //
 // On a device weights have its dtype, or are codes (DeviceOps::KeepsCodes), and memory_ratio is the
 // share of its free memory that everything together takes. With several ranks `device` is the first
-// one's, and `available_bytes` what each of the devices has.
+// one's, and `available_bytes` what each of the devices has. Experts on the host are refused beside
+// several ranks and beside adapters that change them (kUsage), and kOutOfMemory if `host_bytes` (0:
+// what the machine has available) are too few for them.
 Result<MemoryPlan> PlanMemory(const ModelList& models, const ModelEngineOptions& options,
-                              uint64_t available_bytes = 0, DeviceOps* device = nullptr);
+                              uint64_t available_bytes = 0, DeviceOps* device = nullptr,
+                              uint64_t host_bytes = 0);
 
 // The operations of each rank (minisgl/model/ranks.h), the first rank's first, with HostRank in the
 // same order.

@@ -78,6 +78,9 @@ struct ForwardInput {
   // before each token. For a prediction layer (ModelConfig::prediction) alone; a head reads what
   // MixTargetStates or States of its own returned for that place, and in WriteKeys for the token's.
   ConstActivationPtr states_before = nullptr;
+  // [1] The tokens of the step that are no padding, the first ones, for experts on the host; null:
+  // all.
+  const int32_t* num_real_tokens = nullptr;
   int32_t first_key = 0;  // AttentionParams::first_key
   // Rows that go through an adapter, in order; on the host. With slots of adapters instead [T]
   // AdapterSlots::slot_of, also for Logits; null: no row has one.
@@ -116,6 +119,11 @@ struct DecoderOptions {
   bool takes_adapters = false;  // REQUIRES Ops with LowRank or slots of adapters
   // The adapters that slots may hold (Ops::HasAdapterSlots), read while the decoder is loaded.
   std::span<const std::shared_ptr<const Adapter>> adapters = {};
+  // The layers of a device whose experts are on the host (HostExpertLayers), the CPU's operations,
+  // which compute them and outlive the decoder, and the format of these experts.
+  int32_t num_host_layers = 0;
+  Ops* host_ops = nullptr;
+  WeightFormat host_format = {};
 };
 
 namespace model {
@@ -218,6 +226,20 @@ std::optional<uint64_t> CountDecoderWeights(const ModelConfig& config,
                                             const DecoderOptions& options);
 std::optional<uint64_t> CountDecoderWorkspace(const ModelConfig& config,
                                               const DecoderOptions& options);
+
+// The layers of `config` that have experts.
+int32_t CountExpertLayers(const ModelConfig& config);
+// [layers] whether a layer's experts are on the host: those of the last `num_host_layers` layers
+// with experts.
+std::vector<bool> HostExpertLayers(const ModelConfig& config, int32_t num_host_layers);
+// Bytes on the host of the experts of options.num_host_layers layers as options.host_format, and of
+// the workspace to compute them; nullopt if 2^64 or more.
+std::optional<uint64_t> CountHostExpertWeights(const ModelConfig& config,
+                                               const DecoderOptions& options);
+std::optional<uint64_t> CountHostExpertWorkspace(const ModelConfig& config,
+                                                 const DecoderOptions& options);
+// The tokens of a step that the host computes at once: longer steps run in pieces.
+inline constexpr int64_t kHostExpertTokens = 1024;
 
 // Computes the cosine and sine tables [max_seq_len, rope.dim / 2] of `rope` in double precision,
 // multiplied by its attention_factor. Scalings that depend on the sequence length use

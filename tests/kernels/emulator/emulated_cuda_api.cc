@@ -56,11 +56,6 @@ const std::pair<const void* const, size_t>* PieceOf(const std::map<const void*, 
   return pointer < end ? &piece : nullptr;
 }
 
-template <typename Handle, typename T>
-Handle HandleOf(T* object) {
-  return reinterpret_cast<Handle>(object);
-}
-
 }  // namespace
 
 EmulatedCudaApi::EmulatedCudaApi(EmulatedCudaConfig config) : config_(std::move(config)) {}
@@ -149,7 +144,7 @@ const std::shared_ptr<EmulatedCudaApi::Event>& EmulatedCudaApi::EventOf(CudaEven
 void EmulatedCudaApi::Enqueue(CudaStream stream, Work work) {
   Stream& target = StreamOf(stream);
   if (target.capture != nullptr) {
-    target.capture->work.push_back(std::move(work));
+    target.capture->lanes[target.lane].push_back({.work = std::move(work)});
   } else {
     target.queue.push_back(std::move(work));
     const bool lazy = config_.lazy || (config_.lazy_compute && &target == first_stream_);
@@ -371,11 +366,22 @@ CudaError EmulatedCudaApi::StreamWaitEvent(CudaStream stream, CudaEvent event) {
   const std::shared_ptr<Event> state = EventOf(event);
   if (state->recorded == 0) throw Fault("a wait for an event that was never recorded");
   Stream& target = StreamOf(stream);
-  if (state->captured != (target.capture != nullptr)) {
+  std::shared_ptr<Graph> graph = state->captured ? state->graph.lock() : nullptr;
+  if (graph != nullptr && !graph->is_open) graph = nullptr;
+  if (graph != nullptr && target.capture == nullptr) {  // joins the capture
+    target.capture_broken = false;
+    target.capture = graph;
+    target.lane = graph->lanes.size();
+    graph->lanes.emplace_back();
+  }
+  if (graph != target.capture || state->captured != (graph != nullptr)) {
     target.capture_broken = true;
     return kCudaStreamCaptureUnsupported;
   }
-  if (state->captured) return kCudaSuccess;  // the graph runs in order of its calls
+  if (graph != nullptr) {
+    graph->lanes[target.lane].push_back({.waits_for = state->recorded});
+    return kCudaSuccess;
+  }
   Enqueue(stream, [this, state, record = state->recorded] { WaitFor(state.get(), record); });
   return kCudaSuccess;
 }
@@ -406,7 +412,11 @@ CudaError EmulatedCudaApi::EventRecord(CudaEvent event, CudaStream stream) {
   state->recorded = ++num_records_;
   state->stream = &target;
   state->captured = target.capture != nullptr;
-  if (state->captured) return kCudaSuccess;
+  state->graph = target.capture;
+  if (state->captured) {
+    target.capture->lanes[target.lane].push_back({.record = state->recorded});
+    return kCudaSuccess;
+  }
   Enqueue(stream, [this, state, record = state->recorded] {
     state->done = std::max(state->done, record);
     state->time_ms = clock_ms_;
@@ -451,72 +461,15 @@ CudaError EmulatedCudaApi::EventElapsedMs(float* ms, CudaEvent begin, CudaEvent 
   return kCudaSuccess;
 }
 
-CudaError EmulatedCudaApi::BeginCapture(CudaStream stream) {
-  const CudaError error = Enter("BeginCapture");
+CudaError EmulatedCudaApi::LaunchHostFunction(CudaStream stream, CudaHostFunction function,
+                                              void* data) {
+  const CudaError error = Enter("LaunchHostFunction");
   if (error != kCudaSuccess) return error;
-  Stream& target = StreamOf(stream);
-  if (stream == nullptr || target.capture != nullptr) return kCudaStreamCaptureUnsupported;
-  target.capture = std::make_unique<Graph>();
-  target.capture_broken = false;
-  return kCudaSuccess;
-}
-
-CudaError EmulatedCudaApi::EndCapture(CudaStream stream, CudaGraph* graph) {
-  *graph = nullptr;
-  const CudaError error = Enter("EndCapture");
-  Stream& target = StreamOf(stream);
-  std::unique_ptr<Graph> captured = std::exchange(target.capture, nullptr);
-  if (error != kCudaSuccess) return error;
-  if (captured == nullptr) return kCudaInvalidValue;
-  if (target.capture_broken) return kCudaStreamCaptureInvalidated;
-  *graph = HandleOf<CudaGraph>(captured.get());
-  graphs_[*graph] = std::move(captured);
-  return kCudaSuccess;
-}
-
-CudaError EmulatedCudaApi::GraphInstantiate(CudaGraphExec* exec, CudaGraph graph) {
-  *exec = nullptr;
-  const CudaError error = Enter("GraphInstantiate");
-  if (error != kCudaSuccess) return error;
-  const auto found = graphs_.find(graph);
-  if (found == graphs_.end()) throw Fault("GraphInstantiate of a graph that does not exist");
-  auto made = std::make_shared<Graph>(*found->second);
-  *exec = HandleOf<CudaGraphExec>(made.get());
-  execs_[*exec] = std::move(made);
-  return kCudaSuccess;
-}
-
-CudaError EmulatedCudaApi::GraphUpload(CudaGraphExec exec, CudaStream stream) {
-  const CudaError error = Enter("GraphUpload");
-  if (error != kCudaSuccess) return error;
-  if (!execs_.contains(exec)) throw Fault("GraphUpload of a graph that does not exist");
-  if (StreamOf(stream).capture != nullptr) return kCudaStreamCaptureUnsupported;
-  return kCudaSuccess;
-}
-
-CudaError EmulatedCudaApi::GraphLaunch(CudaGraphExec exec, CudaStream stream) {
-  const CudaError error = Enter("GraphLaunch");
-  if (error != kCudaSuccess) return error;
-  const auto found = execs_.find(exec);
-  if (found == execs_.end()) throw Fault("GraphLaunch of a graph that does not exist");
-  Enqueue(stream, [graph = found->second] {
-    FinishKernels();  // a graph begins after all kernels before it, and ends before all later ones
-    for (const Work& work : graph->work) work();
-    FinishKernels();
+  Enqueue(stream, [=] {
+    FinishKernels(stream);
+    function(data);
   });
   return kCudaSuccess;
-}
-
-CudaError EmulatedCudaApi::GraphDestroy(CudaGraph graph) {
-  const CudaError error = Enter("GraphDestroy");
-  if (graphs_.erase(graph) == 0) throw Fault("GraphDestroy of a graph that does not exist");
-  return error;
-}
-
-CudaError EmulatedCudaApi::GraphExecDestroy(CudaGraphExec exec) {
-  const CudaError error = Enter("GraphExecDestroy");
-  if (execs_.erase(exec) == 0) throw Fault("GraphExecDestroy of a graph that does not exist");
-  return error;
 }
 
 CudaError EmulatedCudaApi::LaunchKernel(const void* kernel, const CudaLaunch& launch, void**) {

@@ -41,6 +41,12 @@ struct EmulatedCudaConfig {
   bool has_peers = true;  // devices can use each other's memory
 };
 
+// CUDA's handle of an object.
+template <typename Handle, typename T>
+Handle HandleOf(T* object) {
+  return reinterpret_cast<Handle>(object);
+}
+
 class EmulatedCudaApi : public CudaApi {
  public:
   explicit EmulatedCudaApi(EmulatedCudaConfig config = {});
@@ -90,6 +96,7 @@ class EmulatedCudaApi : public CudaApi {
   CudaError EventSynchronize(CudaEvent event) override;
   CudaError EventQuery(CudaEvent event, bool* is_reached) override;
   CudaError EventElapsedMs(float* ms, CudaEvent begin, CudaEvent end) override;
+  CudaError LaunchHostFunction(CudaStream stream, CudaHostFunction function, void* data) override;
   CudaError BeginCapture(CudaStream stream) override;
   CudaError EndCapture(CudaStream stream, CudaGraph* graph) override;
   CudaError GraphInstantiate(CudaGraphExec* exec, CudaGraph graph) override;
@@ -111,14 +118,25 @@ class EmulatedCudaApi : public CudaApi {
 
  private:
   using Work = std::function<void()>;
+  // What a graph has of one of the streams that were captured: work, points that other streams wait
+  // for, and waits for such points.
+  struct GraphStep {
+    Work work;
+    int64_t record = 0;  // the number of the point that is reached; 0: none
+    int64_t waits_for = 0;
+  };
   struct Graph {
-    std::vector<Work> work;
+    std::vector<std::vector<GraphStep>> lanes;  // of each stream; the first one's began the capture
+    bool is_open = true;                        // being captured
   };
   struct Stream {
     std::deque<Work> queue;
-    std::unique_ptr<Graph> capture;
+    std::shared_ptr<Graph> capture;
+    size_t lane = 0;  // of the graph that is captured
     bool capture_broken = false;
   };
+  // Runs a graph in an order that its waits allow.
+  class GraphRun;
   // An event's state, shared with queued work, which may outlive the handle.
   struct Event {
     bool timing = false;
@@ -126,6 +144,7 @@ class EmulatedCudaApi : public CudaApi {
     int64_t recorded = 0;      // number of the last record; 0: none
     int64_t done = 0;          // number of the last record that was reached
     bool captured = false;
+    std::weak_ptr<Graph> graph;  // of the last record, if it was captured
     double time_ms = 0;
     uint32_t num_blocks = 0;  // of all kernels launched before it
   };
@@ -161,7 +180,7 @@ class EmulatedCudaApi : public CudaApi {
   std::map<CudaStream, std::unique_ptr<Stream>> streams_;
   Stream* first_stream_ = nullptr;  // that was made first, if it is alive
   std::map<CudaEvent, std::shared_ptr<Event>> events_;
-  std::map<CudaGraph, std::unique_ptr<Graph>> graphs_;
+  std::map<CudaGraph, std::shared_ptr<Graph>> graphs_;
   std::map<CudaGraphExec, std::shared_ptr<Graph>> execs_;
   std::map<const void*, size_t> shared_bytes_max_;   // of each kernel that raised it
   std::map<const void*, std::string> kernel_names_;  // of each that was launched

@@ -41,6 +41,8 @@ inline constexpr ErrorText kErrors[] = {
      "forward compatibility was attempted on non supported HW"},
     {kCudaStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
      "operation not permitted when stream is capturing"},
+    {kCudaStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined",
+     "capturing stream has unjoined work"},
     {kCudaStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
      "operation failed due to a previous error during capture"},
     {kCudaUnknown, "cudaErrorUnknown", "unknown error"},
