@@ -1,4 +1,4 @@
-// Where timings of a GPU are kept.
+// Where timings of a GPU are kept, and what is said of codes that stay.
 #include "load/device_choice.h"
 
 #include <gtest/gtest.h>
@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <map>
 #include <string>
+
+#include "load/codes_text.h"
 
 namespace minisgl::load {
 namespace {
@@ -39,6 +41,17 @@ TEST_F(TimingsFolderTest, IsThatOfPackedWeightsOrTheUsersCache) {
   EXPECT_EQ(TimingsFolder(options), "/cache/minisgl");
   options.pack_cache = "packed";
   EXPECT_EQ(TimingsFolder(options), "packed");
+}
+
+// Nothing is said of a plan in which weights fit expanded, or of one that was asked for codes.
+TEST(CodesTextTest, OneLineSaysThatExpandedWeightsDoNotFit) {
+  MemoryPlan plan;
+  plan.weight_format = WeightFormat(DType::kBF16);
+  EXPECT_EQ(CodesText(plan), "");
+  plan.weight_format = WeightFormat(DType::kF16, Quantization::kStored);
+  EXPECT_EQ(CodesText(plan), "");
+  plan.codes_to_fit = true;
+  EXPECT_EQ(CodesText(plan), "quantized weights are kept as codes: in f16 they do not fit the GPU");
 }
 
 }  // namespace
