@@ -2,6 +2,7 @@
 #include "coded_matrix.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "minisgl/base/load_bytes.h"
@@ -12,6 +13,12 @@ namespace {
 constexpr size_t kAlignment = 256;
 
 bool HasNibbles(const CodeForm& form) { return form.line_inputs() == 2 * CodeForm::kLineBytes; }
+
+// The n of 2^n; -1: of another number.
+int32_t ShiftOf(int32_t number) {
+  const auto bits = static_cast<uint32_t>(number);
+  return std::has_single_bit(bits) ? std::countr_zero(bits) : -1;
+}
 
 // Calls access(first input, byte of lines, byte of upper, shift there) for each lane's eight codes.
 template <typename Access>
@@ -96,6 +103,8 @@ CodedRows MakeCodedRows(const CodedRun& run, int64_t num_in, const CodeOrder& or
       .group_inputs = static_cast<int32_t>(form.group_inputs),
       .num_bases = static_cast<int32_t>(form.num_bases(num_in)),
       .base_groups = static_cast<int32_t>(std::max<int64_t>(form.base_groups, 1))};
+  rows.group_shift = rows.num_groups == 1 ? 31 : ShiftOf(rows.group_inputs);
+  rows.base_shift = ShiftOf(rows.base_groups);
   std::copy(form.numbers.begin(), form.numbers.end(), rows.numbers);
   return rows;
 }

@@ -50,6 +50,10 @@ Status CudaOps::Open() {
       [this](const Matrix& matrix, RowCodes kind) {
         return GemvCodeOrder(context_, matrix, kind);
       });
+  const bool fuses = !debug_.no_fused_norm && !debug_.no_fused_activation && !debug_.no_fused_add;
+  if (debug_.chain && fuses) {
+    MINISGL_ASSIGN_OR_RETURN(chain_memory_, TakeWorkspace(sizeof(uint32_t), "chains"));
+  }
   return MakeWatch();
 }
 
@@ -197,6 +201,7 @@ Result<std::shared_ptr<void>> CudaOps::AllocateHost(size_t num_bytes) {
 Status CudaOps::Upload(void* dst, const void* src, size_t num_bytes) {
   MINISGL_RETURN_IF_ERROR(status_);
   CheckNotCapturing();
+  RunHeldProducts();
   copies_->Queued(/*memory=*/true);
   const auto* const source = static_cast<const std::byte*>(src);
   return Report(staging_->Write(dst, num_bytes, [&](std::byte* chunk, size_t offset, size_t part) {
@@ -206,6 +211,7 @@ Status CudaOps::Upload(void* dst, const void* src, size_t num_bytes) {
 
 void CudaOps::CopyOnDevice(void* dst, const void* src, size_t num_bytes) {
   if (!Usable() || num_bytes == 0) return;
+  RunHeldProducts();
   rope_is_last_ = false;
   copies_->Queued();
   if (!BeginWatched("cudaMemcpyAsync on the device")) return;
@@ -216,11 +222,13 @@ void CudaOps::CopyOnDevice(void* dst, const void* src, size_t num_bytes) {
 
 void CudaOps::CopyToDevice(void* device, const void* host, size_t num_bytes) {
   CheckNotCapturing();
+  RunHeldProducts();
   if (Usable() && num_bytes > 0) Keep(copies_->ToDevice(device, host, num_bytes));
 }
 
 void CudaOps::CopyToHost(void* host, const void* device, size_t num_bytes) {
   CheckNotCapturing();
+  RunHeldProducts();
   if (Usable() && num_bytes > 0) Keep(copies_->ToHost(host, device, num_bytes));
 }
 
@@ -234,6 +242,7 @@ Result<std::unique_ptr<DeviceEvent>> CudaOps::MakeEvent() {
 
 void CudaOps::Record(DeviceEvent* event) {
   CheckNotCapturing();
+  RunHeldProducts();
   if (!Usable()) return;
   auto* const recorded = static_cast<CudaDeviceEvent*>(event);
   const CudaFailure failure = copies_->Record(recorded->event.get());
@@ -282,6 +291,7 @@ Result<double> CudaOps::ElapsedMs(DeviceEvent* begin, DeviceEvent* end) {
 
 Status CudaOps::Synchronize() {
   CheckNotCapturing();
+  RunHeldProducts();
   if (status_.ok()) Keep(copies_->Synchronize());
   // Also after an error: the host may still compute.
   if (handover_ != nullptr) {
@@ -300,6 +310,7 @@ Status CudaOps::Synchronize() {
 Status CudaOps::BeginCapture() {
   MINISGL_RETURN_IF_ERROR(status_);
   CheckNotCapturing();
+  RunHeldProducts();
   if (!RunsGraphs()) return MakeStatus(StatusCode::kUnavailable, "{}: graphs are off", name_);
   const CudaError error = api_->BeginCapture(compute_.get());
   if (error != kCudaSuccess) return Report(error, "cudaStreamBeginCapture");
@@ -311,6 +322,7 @@ Status CudaOps::BeginCapture() {
 
 Result<std::unique_ptr<DeviceGraph>> CudaOps::EndCapture() {
   MINISGL_CHECK(capturing_, "EndCapture without BeginCapture");
+  RunHeldProducts();
   capturing_ = false;
   if (matmul_ != nullptr) matmul_->SetCapturing(false);
   // Ends the capture even after an error: otherwise the stream could not be used again.
@@ -331,6 +343,7 @@ Result<std::unique_ptr<DeviceGraph>> CudaOps::EndCapture() {
 
 void CudaOps::Replay(DeviceGraph* graph) {
   CheckNotCapturing();
+  RunHeldProducts();
   if (!Usable()) return;
   copies_->Queued();
   if (nccl() != nullptr) nccl()->Begin(link_->exchange.rank);
@@ -359,6 +372,7 @@ void CudaOps::EndHostExperts() {
 }
 
 void CudaOps::SumByNccl(const AllReduceParams& p) {
+  RunHeldProducts();
   rope_is_last_ = false;
   if (!Usable()) return;
   copies_->Queued();

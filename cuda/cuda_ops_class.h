@@ -23,6 +23,7 @@
 #include "kernels/kernels.h"
 #include "launch_watch.h"
 #include "model_support.h"
+#include "product_chain.h"
 #include "rank_link.h"
 #include "staging.h"
 #include "weight_packer.h"
@@ -209,6 +210,12 @@ class CudaOps : public DeviceOps {
   }
   // Runs a product with what stands around it, unless it is the library's: then returns false.
   bool RunOwnProduct(const FusedLinearParams& params);
+  // Runs it as kernels of its own. REQUIRES TakesGemv.
+  void RunProductAlone(const FusedLinearParams& params);
+  // Keeps the product for a chain; false if it is of none.
+  bool HoldProduct(const FusedLinearParams& params);
+  // Runs the products that were kept, before anything else is queued.
+  void RunHeldProducts();
   // Runs it with a matrix of codes. REQUIRES TakesGemv.
   void RunCodesProduct(const FusedLinearParams& params);
   // False after an error, which is kept.
@@ -221,6 +228,7 @@ class CudaOps : public DeviceOps {
   // Queues one kernel and keeps its error.
   template <typename Door>
   void Queue(std::string_view operation, const Door& door) {
+    RunHeldProducts();
     rope_is_last_ = false;
     if (!Usable()) return;
     copies_->Queued();
@@ -305,6 +313,8 @@ class CudaOps : public DeviceOps {
   Status capture_status_;
 
   bool rope_is_last_ = false;  // of the kernels queued
+  ProductChain held_;
+  OwnedDeviceMemory chain_memory_;  // the word of LaunchGemvChain; null: products are not held
   AttentionSpaces attention_;
   OwnedDeviceMemory expert_memory_;
   ExpertWorkspace expert_workspace_;

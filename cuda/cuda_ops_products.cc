@@ -89,16 +89,38 @@ void CudaOps::Embedding(const EmbeddingParams& p) {
   });
 }
 
-bool CudaOps::RunOwnProduct(const FusedLinearParams& params) {
-  FusedLinearParams p = params;
+bool CudaOps::RunOwnProduct(const FusedLinearParams& p) {
   const Matrix& weight = *p.linear.weight;
   MINISGL_CHECK(p.linear.x.dtype == weight.dtype, "Linear of {} with weights of {}",
                 DTypeName(p.linear.x.dtype), DTypeName(weight.dtype));
   if (!TakesGemv(p.linear.num_tokens)) return false;
-  if (weight.quantization != Quantization::kNone) {
-    RunCodesProduct(p);
-    return true;
-  }
+  if (!HoldProduct(p)) RunProductAlone(p);
+  return true;
+}
+
+bool CudaOps::HoldProduct(const FusedLinearParams& p) {
+  if (chain_memory_.get() == nullptr || link_ != nullptr) return false;
+  if (held_.full()) RunHeldProducts();
+  if (!held_.Add(context_, p)) return false;
+  rope_is_last_ = false;
+  return true;
+}
+
+void CudaOps::RunHeldProducts() {
+  if (held_.empty()) return;
+  const std::vector<ProductChain::Item> items = held_.Take();
+  if (items.size() == 1) return RunProductAlone(items[0].Params());
+  std::vector<ProductParams> products;
+  for (const ProductChain::Item& item : items) products.push_back(item.Product());
+  Queue(watch_ ? fmt::format("Chain of {}", items.size()) : "Chain", [&] {
+    return LaunchGemvChain(context_, products, static_cast<uint32_t*>(chain_memory_.get()));
+  });
+}
+
+void CudaOps::RunProductAlone(const FusedLinearParams& params) {
+  FusedLinearParams p = params;
+  const Matrix& weight = *p.linear.weight;
+  if (weight.quantization != Quantization::kNone) return RunCodesProduct(p);
   // Codes are not what this kernel fetches ahead.
   const Matrix* const next = p.linear.next;
   if (next != nullptr && next->quantization != Quantization::kNone) p.linear.next = nullptr;
@@ -107,7 +129,6 @@ bool CudaOps::RunOwnProduct(const FusedLinearParams& params) {
   Queue(LinearName(weight),
         [&] { return LaunchGemv(context_, parts.product, weight.storage.get()); });
   if (parts.activation != nullptr) Activate(*parts.activation);
-  return true;
 }
 
 // A run at a time: rows of one form. Its activation could need rows of two runs.
@@ -154,6 +175,7 @@ bool CudaOps::RunMatmul(const LinearParams& p, int64_t first, int64_t count, con
       .out_stride = count < weight.num_out && p.out_stride == 0 ? weight.num_out : p.out_stride};
   auto* const out =
       static_cast<std::byte*>(p.out.data) + first * static_cast<int64_t>(DTypeBytes(p.out.dtype));
+  RunHeldProducts();
   rope_is_last_ = false;
   copies_->Queued();
   if (!BeginWatched(LinearName(weight))) return false;

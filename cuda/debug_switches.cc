@@ -37,6 +37,7 @@ constexpr DebugWord kWords[] = {{"no-dependent-launch", &DebugSwitches::no_depen
                                 {"l2-hint", &DebugSwitches::l2_hint},
                                 {"whole-lines", &DebugSwitches::whole_lines},
                                 {"fetch-far", &DebugSwitches::fetch_far},
+                                {"chain", &DebugSwitches::chain},
                                 {"sync", &DebugSwitches::sync}};
 
 std::string AllWords() {

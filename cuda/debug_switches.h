@@ -24,6 +24,7 @@
 //   product-ends         products of few rows by kernels made for what stands behind the sums
 //   l2-hint              loads of their weights ask for the lines beside them
 //   whole-lines          copies of large matrices' weights take whole lines of a row; other bits
+//   chain                products of at most 8 tokens that follow each other are one kernel
 //   fetch-far            the product before attention fetches the weights of products behind it
 #pragma once
 
@@ -57,6 +58,7 @@ struct DebugSwitches {
   bool l2_hint = false;
   bool whole_lines = false;
   bool fetch_far = false;
+  bool chain = false;
   bool sync = false;
 };
 

@@ -75,6 +75,8 @@ struct CodedRows {
   int32_t group_inputs = 0;
   int32_t num_bases = 0;  // of a row
   int32_t base_groups = 1;
+  // The same as powers of two; -1: they are none. A group of all inputs of a row: 31.
+  int32_t group_shift = -1, base_shift = -1;
   float numbers[kCodeNumbers] = {};
 };
 

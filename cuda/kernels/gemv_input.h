@@ -111,8 +111,8 @@ MINISGL_DEVICE void SumGemvSquares(const GemvInput& p, const GemvInputMemory& me
 }
 
 // The stream is read a second time, from the first-level cache: its values would not fit into
-// registers beside the product's.
-template <typename T>
+// registers beside the product's. EARLY: the weights are in shared memory.
+template <typename T, bool EARLY>
 MINISGL_DEVICE void NormaliseGemvInput(const GemvInput& p, const GemvInputMemory& memory) {
   const int lane = static_cast<int>(threadIdx.x) % device::kWarpSize;
   const int norm_warps = NormWarps(p.num_in), items = p.num_tokens * norm_warps;
@@ -132,7 +132,8 @@ MINISGL_DEVICE void NormaliseGemvInput(const GemvInput& p, const GemvInputMemory
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const device::Vec<float, 4> weight =
-          device::LoadShared<4>(memory.norm_weight + (first + 4 * half));
+          EARLY ? device::LoadShared<4>(memory.norm_weight + (first + 4 * half))
+                : device::LoadVec<4>(p.norm_weight + first + 4 * half);
 #pragma unroll
       for (int i = 0; i < 4; ++i) v[4 * half + i] *= scale * weight[i];
       words[2 * half] = device::Pack2<T>(v[4 * half], v[4 * half + 1]);
@@ -143,13 +144,13 @@ MINISGL_DEVICE void NormaliseGemvInput(const GemvInput& p, const GemvInputMemory
 }
 
 // After GridWait: x, readable by all threads when this returns. REQUIRES that this thread's copies
-// of LoadGemvInputEarly have ended.
-template <typename T>
+// of LoadGemvInputEarly have ended; not EARLY: there were none.
+template <typename T, bool EARLY = true>
 MINISGL_DEVICE void StageGemvInput(const GemvInput& p, const GemvInputMemory& memory) {
   if (p.stream != nullptr) {
     SumGemvSquares(p, memory);
     __syncthreads();  // all sums and weights are there
-    NormaliseGemvInput<T>(p, memory);
+    NormaliseGemvInput<T, EARLY>(p, memory);
   } else {
     const int row_chunks = p.num_in / kChunk, chunks = p.num_tokens * row_chunks;
     for (int i = static_cast<int>(threadIdx.x); i < chunks; i += static_cast<int>(blockDim.x)) {

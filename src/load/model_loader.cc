@@ -10,6 +10,7 @@
 
 #include "load/adapter_choice.h"
 #include "load/chat_share.h"
+#include "load/codes_text.h"
 #include "load/config_file.h"
 #include "load/prefix_cache.h"
 #include "load/tower_choice.h"
@@ -173,11 +174,8 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelList& models, const Model
                                        "computes in f32",
                                        setup->plan.weight_format.Name()));
     }
-    if (setup->plan.codes_to_fit) {
-      Log(LogLevel::kInfo,
-          fmt::format("quantized weights are kept as codes: in {} they do not fit the GPU",
-                      DTypeName(setup->plan.weight_format.dtype)));
-    }
+    const std::string codes_text = CodesText(setup->plan);
+    if (!codes_text.empty()) Log(LogLevel::kInfo, codes_text);
     LogMemoryPlan(*setup);
     if (!options.pack_cache.empty()) {
       Log(LogLevel::kInfo,

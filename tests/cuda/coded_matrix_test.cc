@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "cuda_ops_fixture.h"
 #include "kernels/kernel_data.h"
 #include "ops/random_codes.h"
+#include "slow.h"
 #include "stacked_matrix.h"
 #include "tensor/quantize.h"
 
@@ -201,6 +203,22 @@ class CodedProductTest : public CudaOpsFixture, public testing::WithParamInterfa
     return Get<float>(ops_.get(), out.get(), count);
   }
 
+  // The embeddings of every row, and of ids that have none.
+  std::vector<float> EmbedAll(const Matrix& table) {
+    std::vector<int32_t> ids;
+    for (int32_t id = -1; id <= table.num_out; ++id) ids.push_back(id + 5);
+    const auto on_device = Put(ops_.get(), ids);
+    const size_t count = ids.size() * static_cast<size_t>(table.num_in);
+    const auto out = Put(ops_.get(), std::vector<float>(count));
+    ops_->Embedding({.ids = static_cast<const int32_t*>(on_device.get()),
+                     .table = &table,
+                     .scale = 1.7f,
+                     .out = static_cast<float*>(out.get()),
+                     .num_tokens = std::ssize(ids),
+                     .first_id = 5});
+    return Get<float>(ops_.get(), out.get(), count);
+  }
+
   std::vector<float> RunExperts(const ExpertMatrices& weights, int64_t num_tokens) {
     constexpr int32_t kChosen = 2;
     std::vector<uint16_t> x(static_cast<size_t>(num_tokens * weights.num_in));
@@ -272,6 +290,109 @@ TEST_P(CodedProductTest, DivisionsAreThoseOfExpandedMatrices) {
       }
     }
   }
+}
+
+// Whole lines, in runs of one and of two, in the order of the ring and cut short by the last input,
+// of each kind of codes and scales; tiles of 16 rows where rows are many.
+TEST_P(CodedProductTest, LinesOfEveryKindHaveTheBitsOfTheExpandedMatrix) {
+  MarkSlow("large matrices of every kind");
+  const auto check = [this](const WeightTensor& tensor, const std::string& what) {
+    SCOPED_TRACE(fmt::format("{} [{}, {}]", what, tensor.num_out(), tensor.num_in()));
+    const Matrix coded = Pack({&tensor, 1}, Quantization::kStored);
+    const Matrix expanded = Pack({&tensor, 1}, Quantization::kNone);
+    for (const int64_t num_tokens : {2, 12}) {
+      if (num_tokens > 8 && tensor.num_out() > 100) continue;
+      EXPECT_TRUE(
+          SameBits(Multiply(coded, num_tokens, false), Multiply(expanded, num_tokens, false)))
+          << num_tokens;
+    }
+  };
+  constexpr std::pair<int64_t, int64_t> kSizes[] = {
+      {24, 2048}, {11, 4096}, {9, 1792}, {4104, 1024}};
+  const auto codes_of = [&](const Coding& coding, DType scales, int64_t group) {
+    for (const auto& [num_out, num_in] : kSizes) {
+      if (num_out > 100 && (debug_.ring || group != 128)) continue;
+      RandomCodes codes(coding, num_out, num_in, std::min(group, num_in), 9);
+      if (coding.global == Coding::Global::kNone) codes.StoreScales(scales);
+      check(codes.Tensor(), fmt::format("{} {} {}", coding.name, DTypeName(scales), group));
+    }
+  };
+  for (const bool ring : {false, true}) {
+    debug_.ring = ring;
+    ops_ = MakeReserved({.activation_dtype = GetParam()});
+    for (const Coding& coding : kCodings) {
+      const bool has_steps = coding.global != Coding::Global::kNone;
+      for (const DType scales : {DType::kF32, DType::kF16, DType::kBF16, DType::kE8M0}) {
+        if (has_steps && scales != DType::kF32) continue;
+        for (const int64_t group : {16, 32, 128, 4096}) codes_of(coding, scales, group);
+      }
+    }
+    for (const char* const name : kBlockFormats) {
+      for (const auto& [num_out, num_in] : kSizes) {
+        if (num_out > 100 && ring) continue;
+        check(RandomBlocks(name, num_out, num_in, 9).Tensor(), name);
+      }
+    }
+  }
+}
+
+// Codes and scales that are no numbers or have no bounds, of matrices whose outputs show each
+// weight (one input) and of longer ones: products, expanded pieces and embeddings.
+TEST_P(CodedProductTest, WhatIsNoNumberIsThatOfTheExpandedMatrix) {
+  const auto check = [this](const WeightTensor& tensor, const std::string& what) {
+    SCOPED_TRACE(what);
+    const Matrix coded = Pack({&tensor, 1}, Quantization::kStored);
+    const Matrix expanded = Pack({&tensor, 1}, Quantization::kNone);
+    ASSERT_EQ(coded.quantization, Quantization::kStored);
+    for (const int64_t num_tokens : {1, 11, 20}) {
+      const std::vector<float> found = Multiply(coded, num_tokens, false);
+      EXPECT_TRUE(SameBits(found, Multiply(expanded, num_tokens, false))) << num_tokens;
+      EXPECT_TRUE(std::any_of(found.begin(), found.end(), [](float v) { return std::isnan(v); }));
+    }
+    EXPECT_TRUE(SameBits(EmbedAll(coded), EmbedAll(expanded)));
+  };
+  struct Scales {
+    DType dtype;
+    const char* name;
+  };
+  constexpr Scales kScales[] = {
+      {DType::kF32, "f32"}, {DType::kF16, "f16"}, {DType::kBF16, "bf16"}, {DType::kE8M0, "e8m0"}};
+  for (const Coding& coding : kCodings) {
+    for (const Scales& scales : kScales) {
+      if (coding.global != Coding::Global::kNone && scales.dtype != DType::kF32) continue;
+      for (const Shape& s : {Shape{96, 1, 1}, Shape{40, 8, 8}, Shape{24, 256, 32}}) {
+        RandomCodes codes(coding, s.num_out, s.num_in, s.group_inputs, 7);
+        codes.PutExtremes();
+        if (scales.dtype != DType::kF32) codes.StoreScales(scales.dtype);
+        check(codes.Tensor(),
+              fmt::format("{} {} [{}, {}]", coding.name, scales.name, s.num_out, s.num_in));
+      }
+    }
+  }
+  for (const char* const name : kBlockFormats) {
+    const BlockFormat& format = *FindBlockFormat(name);
+    if (!format.has_f16_scales()) continue;
+    RandomBlocks blocks(name, 10, 512, 7);
+    blocks.PutExtremes();
+    check(blocks.Tensor(), name);
+  }
+}
+
+// A matrix that is expanded in two pieces, the second of them shorter.
+TEST_P(CodedProductTest, LargeMatricesAreExpandedInPieces) {
+  MarkSlow("a matrix of 72 MiB");
+  debug_.no_gemv = true;
+  ops_ = MakeReserved({.activation_dtype = GetParam()});
+  constexpr int64_t kOut = 4608, kIn = 8192;
+  static_assert(kOut * kIn * 2 > static_cast<int64_t>(kExpandBytesMax));
+  const RandomCodes codes(kCodings[0], kOut, kIn, 128, 3);
+  const WeightTensor tensor = codes.Tensor();
+  const Matrix coded = Pack({&tensor, 1}, Quantization::kStored);
+  const Matrix expanded = Pack({&tensor, 1}, Quantization::kNone);
+  const int before = matmul_->num_products();
+  const std::vector<float> found = Multiply(coded, 1, true);
+  EXPECT_EQ(matmul_->num_products() - before, 2);
+  EXPECT_TRUE(SameBits(found, Multiply(expanded, 1, true)));
 }
 
 // Weights that are quantized as they are loaded are those of the rule, which the CPU has as well.
@@ -384,21 +505,10 @@ TEST_P(CodedProductTest, EmbeddingsAreThoseOfTheExpandedTable) {
   ForAllCodes([this](std::span<const WeightTensor> parts, const std::string& what) {
     SCOPED_TRACE(what);
     const WeightTensor& table = parts[0];
-    std::vector<int32_t> ids;
-    for (int32_t id = -1; id <= table.num_out(); ++id) ids.push_back(id + 5);
-    const auto on_device = Put(ops_.get(), ids);
     std::vector<float> found[2];
     for (const bool keeps : {false, true}) {
-      const Matrix matrix = Pack({&table, 1}, keeps ? Quantization::kStored : Quantization::kNone);
-      const size_t count = ids.size() * static_cast<size_t>(table.num_in());
-      const auto out = Put(ops_.get(), std::vector<float>(count));
-      ops_->Embedding({.ids = static_cast<const int32_t*>(on_device.get()),
-                       .table = &matrix,
-                       .scale = 1.7f,
-                       .out = static_cast<float*>(out.get()),
-                       .num_tokens = std::ssize(ids),
-                       .first_id = 5});
-      found[keeps] = Get<float>(ops_.get(), out.get(), count);
+      found[keeps] =
+          EmbedAll(Pack({&table, 1}, keeps ? Quantization::kStored : Quantization::kNone));
     }
     EXPECT_TRUE(SameBits(found[0], found[1]));
   });

@@ -34,6 +34,7 @@ constexpr Word kAllWords[] = {{"no-dependent-launch", &DebugSwitches::no_depende
                               {"l2-hint", &DebugSwitches::l2_hint},
                               {"whole-lines", &DebugSwitches::whole_lines},
                               {"fetch-far", &DebugSwitches::fetch_far},
+                              {"chain", &DebugSwitches::chain},
                               {"sync", &DebugSwitches::sync}};
 
 TEST(DebugSwitchesTest, EachWordSetsItsSwitch) {

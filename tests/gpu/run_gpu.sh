@@ -295,7 +295,8 @@ with_shape() {
     fi
     "$2" "$1" --shape "$here/shapes/$1.json" --dummy-weights --repeat 1
 }
-untried="product-ends l2-hint whole-lines fetch-far"
+untried="product-ends l2-hint whole-lines fetch-far chain"
+# Products of a chain take none of the other kernels.
 all_untried="product-ends,l2-hint,whole-lines,fetch-far"
 answer_of() {
     what=$1
@@ -307,7 +308,11 @@ answer_of() {
         figures "$what-$words" bs1 "$@" --output-tokens 64
     done
     unset MINISGL_CUDA_DEBUG
-    [ "$what" != qwen3-0.6b ] || figures "$what-kernels" bs1 "$@" --output-tokens 64 --profile-kernels
+    [ "$what" = qwen3-0.6b ] || return
+    figures "$what-kernels" bs1 "$@" --output-tokens 64 --profile-kernels
+    export MINISGL_CUDA_DEBUG=chain
+    figures "$what-kernels-chain" bs1 "$@" --output-tokens 64 --profile-kernels
+    unset MINISGL_CUDA_DEBUG
 }
 products_of() {
     what=$1
@@ -389,7 +394,7 @@ for part in "$@"; do
     switched)
         for words in $untried $all_untried "ring,$all_untried"; do
             export MINISGL_CUDA_DEBUG="$words"
-            tests 'GpuLinearTest.*:GpuFusedLinearTest.*' 60
+            tests 'GpuLinearTest.*:GpuFusedLinearTest.*:GpuProductsInARowTest.*' 60
         done
         unset MINISGL_CUDA_DEBUG
         ;;

@@ -281,10 +281,10 @@ def each_word_of_untried_kernels_is_measured_alone(folder):
     made = Folder(folder, ["Passes"])
     (folder / "shapes/qwen3-0.6b.json").write_text("{}")
     done, calls = made.run("call-1")
-    words = ["product-ends", "l2-hint", "whole-lines", "fetch-far", "product-ends,l2-hint,whole-lines,fetch-far"]
+    words = ["chain", "product-ends", "l2-hint", "whole-lines", "fetch-far", "product-ends,l2-hint,whole-lines,fetch-far"]
     yield from lacks(calls, *(f"=GpuCanaryTest.AlsoRuns debug={word}\n" for word in [*words, f"ring,{words[-1]}"]))
     yield from lacks((folder / "results/summary.txt").read_text(), "-- qwen3-0.6b\n", *(f"-- qwen3-0.6b-{word}\n" for word in words),
-                     "-- qwen3-0.6b-kernels", "left-out answer qwen3-8b: its shape was not carried")
+                     "-- qwen3-0.6b-kernels\n", "-- qwen3-0.6b-kernels-chain\n", "left-out answer qwen3-8b: its shape was not carried")
     yield from ends(done, 1)
     done, calls = made.run("call-2")
     yield from lacks(calls, "bench products --shape", "--tokens 1,8,16,64,256", f"debug={words[-1]}\n")

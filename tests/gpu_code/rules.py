@@ -13,8 +13,9 @@ WEIGHTS = "weights: written when the model is loaded, before any step"
 CONSTANT_FIELDS = {
     "GemvKernel": ("GemvKernelParams", {"weight": WEIGHTS, "next.begin": WEIGHTS, "input.norm_weight": WEIGHTS}),
     "GemvRingKernel": ("GemvRingKernelParams", {"weight": WEIGHTS, "next.begin": WEIGHTS, "input.norm_weight": WEIGHTS}),
-    "GemvCodesKernel": ("GemvCodesKernelParams", {f"rows.{field}": WEIGHTS for field in
-                                                  ("codes", "upper", "scales", "bases", "zeros", "offsets", "offset_bases")}),
+    **{name: ("CodeLinesParams", {f"rows.{field}": WEIGHTS for field in
+                                  ("codes", "upper", "scales", "bases", "zeros", "offsets", "offset_bases")})
+       for name in ("GemvCodesKernel", "GemvCodeLinesKernel")},
     "GemvEndKernel": ("GemvEndKernelParams", {field: WEIGHTS for field in (
         "product.weight", "product.next.begin", "product.input.norm_weight", "far.first.begin", "far.second.begin", "far.third.begin")}),
     "GemvRingEndKernel": ("GemvRingEndKernelParams", {field: WEIGHTS for field in (
@@ -23,11 +24,12 @@ CONSTANT_FIELDS = {
     "AddBiasKernel": ("AddBiasKernelParams", {"bias": WEIGHTS}),
     "RopeKvWriteKernel": ("RopeKernelParams", {"rope.q_norm": WEIGHTS, "rope.k_norm": WEIGHTS}),
 }
-# Kernels that wait when they first need results of the kernel before, a place that these rules do not follow. The tests of the
-# order of accesses on the emulator hold them, with faults planted (tests/kernels/plants.py).
-WAITS_LATE = {"DecodeKernel"}
+# Kernels that wait when they first need results of the kernel before, a place that these rules do not follow, or that find their
+# weights in a table of parameters. The tests of the order of accesses on the emulator hold them, with faults planted
+# (tests/kernels/plants.py).
+WAITS_LATE = {"DecodeKernel", "GemvChainKernel"}
 # Kernels that release the next one after their wait, so that it may read, before its own, what kernels before this one wrote.
-RELEASES_LATE = {"RopeKvWriteKernel"}
+RELEASES_LATE = {"RopeKvWriteKernel", "GemvChainKernel"}
 # The same of kernels with instances that release nothing.
 RELEASES_LATE_OR_NOT = {"SumKernel", "SumNormKernel", "GatherColumnsKernel"}
 # Divisions of 64 bits, each a call of about 100 cycles: kernel -> (how many instructions, why).

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "attention_check.h"
+#include "chain_scene.h"
+#include "codes_scene.h"
 #include "emulator_check.h"
 #include "engine/emulated_cuda.h"
 #include "kernels/attention_arguments.h"
@@ -265,6 +267,37 @@ void RunRingEnd() {
   });
 }
 
+// Products of a matrix without whole lines, and of one with them.
+void RunCodes() { RunCodesProduct(128, DType::kF32); }
+void RunCodeLines() { RunCodesProduct(2048, DType::kF16); }
+
+// A chain behind the kernel that writes what its first product reads, and in front of a kernel that
+// reads before its wait what the one before the chain wrote. A thread that waits in vain is found
+// soon.
+void RunChain() {
+  ChainScene scene({.num_tokens = 1, .attention = 64, .hidden = 40, .intermediate = 24, .qkv = 16});
+  DeviceArray<uint32_t> arrived(std::vector<uint32_t>{0});
+  DeviceOutput before(DType::kF32, std::vector<float>(64, 1.0f));
+  KernelDevice device;
+  device.context.num_multiprocessors = 2;
+  emulator::Options options = emulator::GetOptions();
+  options.atomics_max = 1 << 14;
+  emulator::SetOptions(options);
+  EXPECT_EQ(LaunchNorm(device.context, {.x = nullptr,
+                                        .residual = before.f32(),
+                                        .weight = nullptr,
+                                        .out = scene.x(),
+                                        .num_tokens = 1,
+                                        .width = 64,
+                                        .eps = 0}),
+            kCudaSuccess);
+  scene.RunAsChain(device.context, arrived.data());
+  emulator::RunGrid({.grid = {1}, .block = {32}, .programmatic = true}, "next", [&] {
+    (void)device::LoadVec<1>(scene.x().as<uint16_t>() + threadIdx.x);
+    device::GridWait();
+  });
+}
+
 // Two steps of each kind of layer, of which the second reads what the first wrote.
 void RunStates() {
   const RecurrenceScene recurrence = {.key_dim = 8, .value_dim = 32};
@@ -306,6 +339,9 @@ const std::string kNoOrder =
     "with no fence and atomic by that block, then atomic and fence by this";
 const std::string kNoBarrier = "with no barrier in between";
 const std::string kNotWritten = "which nothing in this block has written";
+// What is read there: sums of 16 warps, twice, or the numbers of codes of 4 bits.
+const std::string kSums = "the array of 8192 bytes";
+const std::string kNumbers = "the array of 64 bytes";
 const std::string kNoWait = "before GridWait: that kernel may still run";
 
 const std::map<std::string, Expected>& ExpectedFaults() {
@@ -355,6 +391,33 @@ const std::map<std::string, Expected>& ExpectedFaults() {
       {"gemv by its end: no wait", {RunEnd, {"GemvEnd", kNoWait}}},
       {"gemv by its end: sums read before they are there", {RunEnd, {"gemv_parts", kNotWritten}}},
       {"gemv through a ring by its end: no wait", {RunRingEnd, {"GemvRingEnd", kNoWait}}},
+      {"codes: no wait", {RunCodes, {"CodeLinesParams", kNoWait}}},
+      {"codes: sums read before they are there", {RunCodes, {"CodeLinesParams", kSums}}},
+      {"codes: numbers read before they are there", {RunCodes, {"CodeLinesParams", kNumbers}}},
+      {"lines of codes: no wait", {RunCodeLines, {"CodeLinesParams", kNoWait}}},
+      {"lines of codes: sums read before they are there",
+       {RunCodeLines, {"CodeLinesParams", kSums}}},
+      {"lines of codes: numbers read before they are there",
+       {RunCodeLines, {"CodeLinesParams", kNumbers}}},
+      {"experts of codes: no wait", {RunExpertCodes, {"ExpertCodesKernel", kNoWait}}},
+      {"experts of codes: multiplied before they are there",
+       {RunExpertCodes, {"ExpertCodesKernel", "the array of 16384 bytes"}}},
+      {"experts of codes: decoded before they are copied", {RunExpertCodes, {"expert_codes"}}},
+      {"expanded codes: numbers read before they are there",
+       {RunExpandedCodes, {"ExpandKernel", kNumbers}}},
+      {"expanded codes: written before the wait", {RunExpandedCodes, {"ExpandKernel", "GridWait"}}},
+      {"embeddings of codes: written before the wait",
+       {RunCodedEmbedding, {"CodedEmbeddingKernel", "GridWait"}}},
+      {"chain: released before its wait", {RunChain, {"next", kNoWait}}},
+      {"chain: no wait", {RunChain, {"GemvChain", kNoWait}}},
+      {"chain: counted while other threads store", {RunChain, {"GemvChain", "with no "}}},
+      {"chain: no fence before the count", {RunChain, {"GemvChain", kNoOrder}}},
+      {"chain: the count read without an acquire", {RunChain, {"GemvChain", kNoOrder}}},
+      {"chain: a block that waits for none", {RunChain, {"GemvChain", kNoOrder}}},
+      {"chain: a block that is not counted", {RunChain, {"waits for what does not come"}}},
+      {"chain: threads that do not wait for the meeting", {RunChain, {"GemvChain", "with no "}}},
+      {"chain: sums read before they are there", {RunChain, {"GemvChain", kSums}}},
+      {"chain: weights read before they are copied", {RunChain, {"gemv_chain"}}},
       {"gemv: the stream added to before the wait", {RunEngine, {"GemvKernelParams", "GridWait"}}},
       {"activation: a return before the wait",
        {RunActivation, {"ActivateParams", "ended without GridWait"}}},
@@ -409,9 +472,11 @@ const std::map<std::string, Expected>& ExpectedFaults() {
 
 TEST(PlantedFaults, ScenesWithoutThemAreClean) {
   for (const Scene scene :
-       {RunSplitDecode, RunManyWorks, RunSplitGroup, RunMeetings, RunWideMeetings, RunFolds,
-        RunPlacesAgain, RunAcceptance, RunKeptStates, RunOverlappingWrites, RunActivation,
-        RunRankSums, RunRing, RunStates, RunChunks, RunEngine}) {
+       {RunSplitDecode, RunManyWorks,   RunSplitGroup,  RunMeetings,      RunWideMeetings,
+        RunFolds,       RunPlacesAgain, RunAcceptance,  RunKeptStates,    RunOverlappingWrites,
+        RunActivation,  RunRankSums,    RunRing,        RunStates,        RunChunks,
+        RunCodes,       RunCodeLines,   RunExpertCodes, RunExpandedCodes, RunCodedEmbedding,
+        RunChain,       RunEngine}) {
     emulator::ForEachOrder(NumOrders(scene), [&](int order) {
       SCOPED_TRACE(order);
       EXPECT_NO_THROW(scene());

@@ -1,7 +1,10 @@
 // Random matrices of codes, and products with them, for the tests of products with coded matrices.
 #pragma once
 
+#include <cmath>
 #include <cstring>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <random>
 #include <span>
@@ -75,6 +78,32 @@ class RandomCodes {
   }
   RandomCodes(const RandomCodes&) = delete;
 
+  // Scales become numbers of `dtype`: f16, bf16, or exponents.
+  void StoreScales(DType dtype) {
+    short_scales_.resize(scales_.size() * DTypeBytes(dtype));
+    const auto groups = weights_.num_groups, width = static_cast<int64_t>(DTypeBytes(dtype));
+    for (size_t i = 0; i < scales_.size(); ++i) {
+      const uint16_t bits = dtype == DType::kF16    ? FloatToF16(scales_[i])
+                            : dtype == DType::kBF16 ? FloatToBf16(scales_[i])
+                                                    : FloatToBf16(std::abs(scales_[i])) >> 7;
+      std::memcpy(short_scales_.data() + i * DTypeBytes(dtype), &bits, DTypeBytes(dtype));
+    }
+    weights_.scales = {Bytes(short_scales_), dtype, 1, groups * width, width};
+  }
+  // Scales that are no numbers or have no bounds, the largest and the least, in turn, and all codes
+  // of type e4m3. Before StoreScales.
+  void PutExtremes() {
+    constexpr float kInf = std::numeric_limits<float>::infinity();
+    const float extremes[] = {std::nanf(""), kInf,      -kInf, 0.0f,     -0.0f, 0x1.fep127f,
+                              -0x1.ffp15f,   0x1p-126f, 0.75f, 0x1p-24f, 0.5f,  0x1p-127f};
+    for (size_t i = 0; i < scales_.size(); ++i) scales_[i] = extremes[i % std::size(extremes)];
+    for (size_t i = 0; i < e4m3_scales_.size(); ++i)
+      e4m3_scales_[i] = static_cast<uint8_t>(127 + 37 * i);
+    if (weights_.numbers != E4M3Numbers()) return;
+    for (size_t i = 0; i < codes_.size(); ++i)
+      codes_[i] = static_cast<uint8_t>(127 + 128 * i + i / 3);
+  }
+
   WeightTensor Tensor() const { return WeightTensor(num_out_, num_in_, weights_); }
   WeightTensor WithInt8Inputs() const {
     QuantizedWeights weights = weights_;
@@ -101,7 +130,7 @@ class RandomCodes {
   }
 
   int64_t num_out_, num_in_;
-  std::vector<uint8_t> codes_, zeros_, e4m3_scales_;
+  std::vector<uint8_t> codes_, zeros_, e4m3_scales_, short_scales_;
   std::vector<float> scales_;
   QuantizedWeights weights_;
 };
@@ -142,6 +171,18 @@ class RandomBlocks {
   void Fill(uint8_t byte, int64_t count) {
     for (size_t at = 0; at < bytes_.size(); at += static_cast<size_t>(format_->block_bytes)) {
       std::memset(bytes_.data() + at, byte, static_cast<size_t>(count));
+    }
+  }
+
+  // Numbers of type f16 that are no numbers or have no bounds, the largest and the least, in turn.
+  void PutExtremes() {
+    const uint16_t extremes[] = {0x7E00, 0x7C00, 0xFC00, 0x0000, 0x8000, 0x7BFF, 0x0001, 0x3C00};
+    const auto step = static_cast<size_t>(format_->block_bytes);
+    for (size_t i = 0; i < bytes_.size() / step; ++i) {
+      for (const int32_t place : format_->scale_at) {
+        const uint16_t bits = extremes[(i + static_cast<size_t>(place)) % std::size(extremes)];
+        if (place >= 0) std::memcpy(bytes_.data() + i * step + place, &bits, sizeof(bits));
+      }
     }
   }
 

@@ -55,6 +55,7 @@ struct Options {
   // Checks the order of accesses to global memory.
   bool check_order = false;
   // Blocks that are alive at once; 0: one, or with check_order 1 to 4, by the order (2 in order 0).
+  // More, up to all, if a thread waits for a block that has not begun.
   int blocks_at_once = 0;
   // Atomics since a block last ended: with more, a thread waits for what does not come.
   uint32_t atomics_max = 1 << 26;

@@ -154,14 +154,15 @@ void Machine::Run(const CudaLaunch& launch, const std::string& kernel,
 }
 
 void Machine::RunBlocks() {
-  const size_t at_once = std::min<size_t>(BlocksAtOnce(options), block_order_.size());
-  while (blocks_.size() < at_once) blocks_.push_back(std::make_unique<Block>());
-  size_t next = 0;
-  num_alive_ = 0;
+  size_t at_once = std::min<size_t>(BlocksAtOnce(options), block_order_.size());
+  num_begun_ = num_alive_ = 0;
+  wants_block_ = false;
   block_ = nullptr;
   while (true) {
-    for (size_t i = 0; i < at_once && next < block_order_.size() && !failed_; ++i) {
-      if (!blocks_[i]->alive) BeginBlock(blocks_[i].get(), block_order_[next++]);
+    if (std::exchange(wants_block_, false)) ++at_once;
+    while (blocks_.size() < at_once) blocks_.push_back(std::make_unique<Block>());
+    for (size_t i = 0; i < at_once && num_begun_ < block_order_.size() && !failed_; ++i) {
+      if (!blocks_[i]->alive) BeginBlock(blocks_[i].get(), block_order_[num_begun_++]);
     }
     Block* const block = NextAlive();
     if (block == nullptr) return;
@@ -199,7 +200,7 @@ void Machine::Resume(Block* block) {
 
 // Called by a thread where blocks may depend on each other.
 void Machine::VisitOtherBlocks() {
-  if (num_alive_ < 2) return;
+  if (num_alive_ < 2 && !wants_block_) return;
   if (options.order >= kFirstRandomOrder && Random() % 2 == 0) return;
   block_->gave_way = true;
   Fiber::Switch(running().fiber.get(), &host_);
@@ -216,6 +217,7 @@ uint3 Machine::BlockPlace(uint32_t index) const { return Split(index, launch_.gr
 void Machine::BeginBlock(Block* block, uint32_t index) {
   block_ = block;
   ++num_alive_;
+  atomics_to_block_ = kAtomicsUntilBlock;
   block->alive = true;
   block->gave_way = false;
   block->number = first_number_ + index;

@@ -262,10 +262,15 @@ class Machine {
   uint32_t num_threads_ = 0;
   uint32_t epoch_ = 0;         // of the block that began one last
   uint32_t num_alive_ = 0;     // blocks
+  size_t num_begun_ = 0;       // blocks
+  bool wants_block_ = false;   // a thread may wait for a block that has not begun
   uint32_t first_number_ = 0;  // of the kernel's blocks
   uint32_t clock_ = 0;         // block_order.h
   uint32_t touches_left_ = 0;  // until a thread that only dereferences gives way
   uint32_t atomics_left_ = 0;  // until a block must have ended
+  // Atomics since a block began, after which one more begins: a thread may wait for it.
+  static constexpr uint32_t kAtomicsUntilBlock = 1 << 12;
+  uint32_t atomics_to_block_ = 0;
   bool released_early_ = false;
   KernelReleases releases_;
   Complaint complaint_;          // of the last access to global memory

@@ -196,6 +196,10 @@ void Machine::Dereference(Access access, uintptr_t address, size_t num_bytes, co
 uint64_t Machine::BeginAtomic(const void* pointer, size_t num_bytes, const Call& call,
                               const uint64_t* expected) {
   if (--atomics_left_ == 0) Fail("too many atomics: the thread waits for what does not come");
+  if (--atomics_to_block_ == 0) {
+    atomics_to_block_ = kAtomicsUntilBlock;
+    wants_block_ = num_begun_ < block_order_.size();
+  }
   VisitOtherBlocks();
   if (failed_) throw Unwound();
   ++clock_;
