@@ -1,4 +1,5 @@
-// Where timings of a GPU are kept, what becomes of --cpu-experts, and what is said of codes that stay.
+// Where timings of a GPU are kept, what becomes of --cpu-experts, and what is said of codes that
+// stay.
 #include "load/device_choice.h"
 
 #include <gtest/gtest.h>
@@ -103,18 +104,18 @@ TEST(CpuExpertsTest, APlanHasALineForThem) {
   EXPECT_EQ(
       ModelLines(setup)[0].text,
       "of 20 layers on the CPU: 40.0 GiB of weights as bf16, 1.0 GiB of workspace, 3 threads");
+}
 
-  // Nothing is said of a plan in which weights fit expanded, or of one that was asked for codes.
-  TEST(CodesTextTest, OneLineSaysThatExpandedWeightsDoNotFit) {
-    MemoryPlan plan;
-    plan.weight_format = WeightFormat(DType::kBF16);
-    EXPECT_EQ(CodesText(plan), "");
-    plan.weight_format = WeightFormat(DType::kF16, Quantization::kStored);
-    EXPECT_EQ(CodesText(plan), "");
-    plan.codes_to_fit = true;
-    EXPECT_EQ(CodesText(plan),
-              "quantized weights are kept as codes: in f16 they do not fit the GPU");
-  }
+// Nothing is said of a plan in which weights fit expanded, or of one that was asked for codes.
+TEST(CodesTextTest, OneLineSaysThatExpandedWeightsDoNotFit) {
+  MemoryPlan plan;
+  plan.weight_format = WeightFormat(DType::kBF16);
+  EXPECT_EQ(CodesText(plan), "");
+  plan.weight_format = WeightFormat(DType::kF16, Quantization::kStored);
+  EXPECT_EQ(CodesText(plan), "");
+  plan.codes_to_fit = true;
+  EXPECT_EQ(CodesText(plan), "quantized weights are kept as codes: in f16 they do not fit the GPU");
+}
 
 }  // namespace
 }  // namespace minisgl::load
