@@ -47,7 +47,7 @@ def tensors_of(num_layers):
 
 
 def llama_tensors(sizes):
-    """Of a model of Llama's architecture; ONES in place of a scale."""
+    """Names and shapes of a model of Llama's architecture; ONES stands in place of a scale."""
     width, inner = sizes["hidden_size"], sizes["intermediate_size"]
     heads, keys = (sizes[key] * sizes["head_dim"] for key in ("num_attention_heads", "num_key_value_heads"))
     yield "model.embed_tokens.weight", (sizes["vocab_size"], width), 1
