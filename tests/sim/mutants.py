@@ -453,8 +453,8 @@ MUTANTS = [
      "is_last && row.state->request.max_tokens > 0);"),
     ("made drafts: rows after one that has them are not listed", "sched/plan_builder.cc",
      "  if (!plan.makes_drafts.empty()) plan.makes_drafts.push_back(0);\n", ""),
-    ("made drafts: those of rows with pictures", "sched/prefill_manager.cc",
-     "context_->engine_drafts() && state->request.extras == nullptr;", "context_->engine_drafts();"),
+    ("made drafts: those of rows with other extras", "sched/prefill_manager.cc",
+     "(extras == nullptr || (extras->parts() & ~context_->limits.draft_extras) == 0)", "true"),
     # Adapters of which few are loaded at once.
     ("adapters: a request is tried before its adapter is loaded", "sched/adapter_ledger.cc",
      "  if (entry->status != Status::kOpen) queue->Hold(state, kHeldByAdapter);\n", ""),
