@@ -16,6 +16,7 @@ std::optional<uint64_t> CpuSegmentAttentionBytes(int, int64_t, int64_t, int64_t,
 }
 
 bool CpuRoundsInputsOfCodes(const std::string&, const WeightFormat&) { return false; }
+bool CpuPacks6Bits(const std::string&) { return false; }
 
 bool CpuRoundsInputsOfIntegers(const std::string&, const WeightFormat&) { return false; }
 
