@@ -1,6 +1,6 @@
-// The weights of a product's codes, made with few instructions: bit for bit those of
-// coded_weights.cuh, for the kinds of scales that checkpoints have. A kind is a choice of the host;
-// kernels are compiled for each.
+// Makes the weights of a product's codes with few instructions, for the kinds of scales that
+// checkpoints have. The weights have the bits that coded_weights.cuh gives them. The host chooses
+// the kind; kernels are compiled for each.
 #pragma once
 
 #include "kernels/coded_weights.cuh"

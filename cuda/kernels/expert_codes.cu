@@ -149,7 +149,7 @@ class CodesTile {
                   ? WordsOf<T, KIND, MATH>(p_.rows, part, group, factors, table_)
                   : WordsOf<T, KIND, MATH>(p_.rows, part, (group + kStepGroups) % kLineGroups<KIND>,
                                            factors, table_);
-          if (input + kLaneCodes > p_.rows.num_in) {  // other codes are not those of weights
+          if (input + kLaneCodes > p_.rows.num_in) {  // the other codes stand for no weights
 #pragma unroll
             for (int i = 0; i < kLaneCodes; ++i) {
               if (input + i >= p_.rows.num_in) words[i / 2] &= i % 2 == 0 ? 0 : 0xFFFFu;

@@ -1,10 +1,10 @@
 // A chain of products of few rows in one kernel: each phase is one product with what stands around
 // it (gemv.cu), and begins when all blocks have ended the phase before it.
 //
-// Bits are those of separate kernels: an element's sum has the order of gemv.cu or gemv_ring.cu,
-// whichever takes the matrix, which is a function of (N, K) only. A tile has 8 rows of the weights.
-// Its K is divided among 8 or 16 warps, run by run of neighbouring groups of 32 inputs, run r to
-// warp r % warps. Where 8 warps share a tile, the block has two tiles at a time.
+// The bits are the ones that separate kernels give: an element's sum has the order of gemv.cu or
+// gemv_ring.cu, whichever takes the matrix, which is a function of (N, K) only. A tile has 8 rows
+// of the weights. Its K is divided among 8 or 16 warps, run by run of neighbouring groups of 32
+// inputs, run r to warp r % warps. Where 8 warps share a tile, the block has two tiles at a time.
 //
 // Loads in flight: a lane copies its part of the weights to places of its own in shared memory, a
 // ring of kStages copies of 16 bytes, 96 KB for a block. The ring walks through all tiles of all
@@ -61,7 +61,7 @@ struct GemvChainKernelParams {
 struct WarpShare {
   int first_tile;  // of the block's two or one at a time the warp's
   int tiles_apart;
-  int warp;  // among those of its tile
+  int warp;  // index among the warps of its tile
 
   MINISGL_DEVICE explicit WarpShare(const Phase& phase) {
     const int of_block = static_cast<int>(threadIdx.x) / kWarpSize;

@@ -144,8 +144,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kThreadsMax, 1)
 #pragma unroll 1
   for (int tile = static_cast<int>(blockIdx.x); tile < p.num_tiles; tile += blocks) {
     const TileRows<ROWS8> next_rows = RowsOfLane<ROWS8>(p, tile + blocks);
-    // Early where there are registers for it, so that the residual stream's element is there in
-    // time.
+    // If registers are left, an element of the residual stream is loaded before the products.
     constexpr bool kEarly = TOKENS8 == 1 && ROWS8 == 1;
     GemvPlace place;
     if constexpr (kEarly) place = PlaceOfGemv<ROWS8>(p.end, p.input.num_tokens, tile);

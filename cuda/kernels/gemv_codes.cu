@@ -13,7 +13,7 @@
 //
 // Loads in flight: four in each lane, of 16 bytes where lines are whole, 32 KB on a multiprocessor,
 // reissued as soon as their registers have been used, as in gemv.cu. Scales are loaded one slot
-// ahead: those of several lines stand in one sector.
+// ahead: a sector holds the scales of several lines.
 #include <algorithm>
 
 #include "kernels/chunk.h"
@@ -95,7 +95,7 @@ MINISGL_DEVICE void MultiplySlot(const CodeLinesParams& p, const GroupPlace& pla
   GemvWords words = {};
   if (place.input < p.rows.num_in) {
     words = WordsOf<T, KIND, CodeMath::kFloat>(p.rows, codes.part, 0, factors, table);
-    if (!p.aligned) {  // codes past the last input are not those of weights
+    if (!p.aligned) {  // codes past the last input stand for no weights
 #pragma unroll
       for (int i = 0; i < kLaneCodes; ++i) {
         if (place.input + i >= p.rows.num_in) words[i / 2] &= i % 2 == 0 ? 0 : 0xFFFFu;

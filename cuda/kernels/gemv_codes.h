@@ -25,7 +25,7 @@ struct CodeLinesParams {
   int num_slots;  // of a warp in a tile: lines, or groups
   bool aligned;   // rows of x are whole chunks of 16 bytes
   // A walk over whole lines: the lines of other warps between two runs of a warp, the inputs by
-  // which a warp's lines begin later than those of the warp before it, and the inputs between a
+  // which a warp's lines begin later than the lines of the warp before it, and the inputs between a
   // line's first group and the group at place j.
   int skipped_lines;
   int warp_inputs;

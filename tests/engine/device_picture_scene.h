@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/engine_driver.h"
+#include "engine/made_up_tower.h"
 #include "engine/scheduled_run.h"
 #include "minisgl/engine/device_engine.h"
 #include "minisgl/model/tower.h"
@@ -60,22 +61,10 @@ class SceneTower final : public Tower {
   Ops* const ops_;
 };
 
-class SceneTowerModel final : public ListedModel {
+class SceneTowerModel final : public TowerWithoutWeights {
  public:
   SceneTowerModel(int64_t width, std::shared_ptr<SceneTowerState> state)
-      : width_(width), state_(std::move(state)) {}
-  ModelRole role() const override { return ModelRole::kTower; }
-  const std::string& name() const override { return name_; }
-  const std::string& dir() const override { return dir_; }
-  WeightFormat FormatFor(std::optional<DType>, Quantization) const override { return DType::kF32; }
-  bool is_cut() const override { return false; }
-  Status CheckDivides(int32_t) const override { return Status(); }
-  std::optional<uint64_t> WeightBytes(const DecoderOptions&) const override { return 0; }
-  std::optional<uint64_t> WorkspaceBytes(const DecoderOptions&) const override { return 0; }
-  std::optional<uint64_t> ScratchBytes(const DecoderOptions&, int) const override { return 0; }
-  const ModelConfig* layers() const override { return nullptr; }
-  int64_t embedding_width() const override { return width_; }
-  std::string PackKey(const WeightFormat&) const override { return name_; }
+      : TowerWithoutWeights(width), width_(width), state_(std::move(state)) {}
   Result<std::unique_ptr<RankModel>> Load(const Checkpoint&, const DecoderOptions&, const Decoder*,
                                           Ops* ops) const override {
     return std::unique_ptr<RankModel>(std::make_unique<SceneTower>(width_, state_, ops));
@@ -84,7 +73,6 @@ class SceneTowerModel final : public ListedModel {
  private:
   const int64_t width_;
   const std::shared_ptr<SceneTowerState> state_;
-  const std::string name_ = "SceneTower", dir_;
 };
 
 struct SceneSettings {

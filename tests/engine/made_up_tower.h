@@ -80,10 +80,11 @@ class MadeUpTower final : public Tower {
   int64_t* const num_pieces_;
 };
 
-class MadeUpTowerModel final : public ListedModel {
+// A tower without weights, as one of a list of models.
+class TowerWithoutWeights : public ListedModel {
  public:
-  MadeUpTowerModel(const ModelConfig& target, int32_t num_deepstack, int64_t* num_pieces)
-      : target_(target), num_deepstack_(num_deepstack), num_pieces_(num_pieces) {}
+  // `width`: floats of an embedding.
+  explicit TowerWithoutWeights(int64_t width) : width_(width) {}
   ModelRole role() const override { return ModelRole::kTower; }
   const std::string& name() const override { return name_; }
   const std::string& dir() const override { return dir_; }
@@ -94,8 +95,21 @@ class MadeUpTowerModel final : public ListedModel {
   std::optional<uint64_t> WorkspaceBytes(const DecoderOptions&) const override { return 0; }
   std::optional<uint64_t> ScratchBytes(const DecoderOptions&, int) const override { return 0; }
   const ModelConfig* layers() const override { return nullptr; }
-  int64_t embedding_width() const override { return target_.hidden_size * (1 + num_deepstack_); }
+  int64_t embedding_width() const override { return width_; }
   std::string PackKey(const WeightFormat&) const override { return name_; }
+
+ private:
+  const int64_t width_;
+  const std::string name_ = "MadeUpTower", dir_;
+};
+
+class MadeUpTowerModel final : public TowerWithoutWeights {
+ public:
+  MadeUpTowerModel(const ModelConfig& target, int32_t num_deepstack, int64_t* num_pieces)
+      : TowerWithoutWeights(target.hidden_size * (1 + num_deepstack)),
+        target_(target),
+        num_deepstack_(num_deepstack),
+        num_pieces_(num_pieces) {}
   Result<std::unique_ptr<RankModel>> Load(const Checkpoint& checkpoint, const DecoderOptions&,
                                           const Decoder*, Ops*) const override {
     MINISGL_ASSIGN_OR_RETURN(const TensorView table,
@@ -112,7 +126,6 @@ class MadeUpTowerModel final : public ListedModel {
   const ModelConfig target_;
   const int32_t num_deepstack_;
   int64_t* const num_pieces_;
-  const std::string name_ = "MadeUpTower", dir_;
 };
 
 }  // namespace minisgl

@@ -229,8 +229,8 @@ std::optional<uint64_t> CountDecoderWorkspace(const ModelConfig& config,
 
 // The layers of `config` that have experts.
 int32_t CountExpertLayers(const ModelConfig& config);
-// [layers] whether a layer's experts are on the host: those of the last `num_host_layers` layers
-// with experts.
+// Returns for each layer whether its experts are on the host: true for the last `num_host_layers`
+// layers with experts.
 std::vector<bool> HostExpertLayers(const ModelConfig& config, int32_t num_host_layers);
 // Bytes on the host of the experts of options.num_host_layers layers as options.host_format, and of
 // the workspace to compute them; nullopt if 2^64 or more.
