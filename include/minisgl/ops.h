@@ -64,6 +64,9 @@ class Ops {
                                     const WeightFormat& format) = 0;
   // Runs weights.CheckNumbers() on the threads that pack. Packing does not call it.
   virtual Status CheckNumbers(const WeightTensor& weights) { return weights.CheckNumbers(); }
+  // True if most weights are found as an earlier start packed them, so that PackMatrix reads little
+  // of what it is given.
+  virtual bool HasPackedWeights() const { return false; }
   // Packs `table` [V, D] for Embedding. May share storage with PackMatrix of the same tensor (tied
   // output head).
   virtual Result<Matrix> PackEmbedding(const WeightTensor& table, const WeightFormat& format) = 0;

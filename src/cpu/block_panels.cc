@@ -216,7 +216,7 @@ bool HaveCommonBlocks(std::span<const WeightTensor> parts) {
   });
 }
 
-Result<CodedMatrix> PackBlocks(std::span<const WeightTensor> parts, ThreadPool* pool) {
+Result<CodedMatrix> PackBlocks(std::span<const WeightTensor> parts, Packing packing) {
   CodedMatrix matrix;
   matrix.num_in = parts[0].num_in();
   matrix.order = CodeOrder::kBlocks;
@@ -229,9 +229,9 @@ Result<CodedMatrix> PackBlocks(std::span<const WeightTensor> parts, ThreadPool* 
   }
   matrix.num_out = std::ssize(rows);
   MINISGL_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory,
-                           AllocateToFill(matrix.num_bytes(), pool));
+                           AllocateToFill(matrix.num_bytes(), packing));
   const auto width = static_cast<size_t>(matrix.blocks->block_bytes);
-  pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {
+  packing.pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {
     const std::span<const CodedRow> of_panel = RowsOfPanel(rows, panel);
     std::array<const std::byte*, kPanelWidth> from = {};
     for (size_t lane = 0; lane < of_panel.size(); ++lane) {

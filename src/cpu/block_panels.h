@@ -9,8 +9,8 @@
 
 #include "cpu/coded_matrix.h"
 #include "cpu/kernels/kernels.h"
+#include "cpu/memory.h"
 #include "minisgl/base/status.h"
-#include "minisgl/base/thread_pool.h"
 #include "minisgl/tensor/weight_tensor.h"
 
 namespace minisgl::cpu {
@@ -20,7 +20,7 @@ namespace minisgl::cpu {
 bool HaveCommonBlocks(std::span<const WeightTensor> parts);
 
 // Stacks `parts` along the outputs, in CodeOrder::kBlocks. REQUIRES HaveCommonBlocks(parts).
-Result<CodedMatrix> PackBlocks(std::span<const WeightTensor> parts, ThreadPool* pool);
+Result<CodedMatrix> PackBlocks(std::span<const WeightTensor> parts, Packing packing);
 
 // Expands a panel of a matrix in CodeOrder::kBlocks, as ExpandPanel does. `expand` is that of the
 // same type for CodeOrder::kWords.

@@ -37,9 +37,8 @@ constexpr int64_t kCacheLine = 64;
 // weights is cheap.
 constexpr int64_t kLinearRowsMin = 8 * kRowsMax;
 
-// Maximum number of groups of an expert item. Gathering rows costs about an eighth of one group's
-// product (8 bytes copied against 64 multiply-adds for each element), so eight groups make it
-// small.
+// Maximum number of groups of an expert item. Gathering its rows costs about an eighth of the
+// product of one group (8 bytes copied against 64 multiply-adds for each element).
 constexpr int64_t kExpertGroupsMax = 8;
 // Items of work for each thread: a thread that loses its core delays the end by an eighth of its
 // share.
@@ -91,6 +90,7 @@ class CpuOps : public Ops {
   }
 
   Status CheckNumbers(const WeightTensor& weights) override;
+  bool HasPackedWeights() const override { return store_ != nullptr && store_->has_matrices(); }
   Result<Matrix> PackMatrix(std::span<const WeightTensor> parts,
                             const WeightFormat& format) override {
     return Pack(parts, format, /*is_table=*/false);

@@ -152,8 +152,15 @@ Result<PackedExperts> PackAllExperts(std::span<const std::vector<WeightTensor>> 
   MINISGL_CHECK(!experts.empty(), "no experts");
   PackedExperts packed;
   packed.experts.reserve(experts.size());
+  std::optional<SharedBlock> others;  // of the experts behind the first
   for (const auto& parts : experts) {
-    MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix, FindOrPack(parts, format, orders, store, pool));
+    if (packed.experts.size() == 1) {
+      const size_t each = SharedBlock::BytesOf(packed.experts[0].num_bytes());
+      MINISGL_ASSIGN_OR_RETURN(others, SharedBlock::Allocate(each * (experts.size() - 1)));
+    }
+    const Packing packing(pool, others ? &*others : nullptr);
+    MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix,
+                             FindOrPack(parts, format, orders, store, packing));
     MINISGL_CHECK(packed.experts.empty() || (matrix.num_out == packed.experts[0].num_out &&
                                              matrix.num_in == packed.experts[0].num_in),
                   "experts of different shapes");

@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,8 @@
 #include <cstring>
 #include <new>
 #include <utility>
+
+#include "minisgl/base/checked_math.h"
 
 namespace minisgl::cpu {
 namespace {
@@ -29,6 +32,10 @@ constexpr size_t kHugeBytes = size_t{2} << 20;
 // first page of each block is timed, and each one that is taken ahead; after a slow one, large
 // pages are not requested again.
 constexpr int64_t kHugeSlowNs = 1'500'000;
+
+// Pages of a shared block are taken at least so many bytes at once, so that all threads have some,
+// and few enough that they are in the caches as they are written.
+constexpr size_t kReadyBytes = 4 * kHugeBytes;
 
 // MADV_POPULATE_WRITE of Linux 5.14. An older kernel gives each page when it is first written.
 constexpr int kPopulateWrite = 23;
@@ -80,6 +87,23 @@ std::shared_ptr<void> Map(size_t num_bytes) {
   return std::shared_ptr<void>(begin, [size](void* block) { munmap(block, size); });
 }
 
+// The threads of `pool` take the pages of bytes [begin, end) of a block; where one of 2 MiB begins
+// in there, all of it. A part of a large page at the end of the block has small pages, which come
+// as they are written.
+void TakePages(std::byte* block, size_t size, size_t begin, size_t end, ThreadPool* pool) {
+  const size_t first = CeilDiv(begin, kHugeBytes);
+  const size_t last = std::min(CeilDiv(end, kHugeBytes), size / kHugeBytes);
+  if (last <= first) return;
+  pool->ParallelFor(static_cast<int64_t>(last - first), [&](int64_t index, int) {
+    std::byte* const at = block + (first + static_cast<size_t>(index)) * kHugeBytes;
+    if (!LargePagesAreSlow().load(std::memory_order_relaxed)) {
+      TakeLargePage(at, block, size);
+    } else {
+      madvise(at, kHugeBytes, kPopulateWrite);  // small pages, all in one call
+    }
+  });
+}
+
 }  // namespace
 
 Result<std::shared_ptr<void>> AllocateZeroed(size_t num_bytes) {
@@ -101,17 +125,34 @@ Result<std::shared_ptr<void>> AllocateZeroed(size_t num_bytes) {
   return std::shared_ptr<void>(data, [](void* block) { std::free(block); });
 }
 
-Result<std::shared_ptr<void>> AllocateToFill(size_t num_bytes, ThreadPool* pool) {
+Result<SharedBlock> SharedBlock::Allocate(size_t num_bytes) {
+  MINISGL_ASSIGN_OR_RETURN(std::shared_ptr<void> memory, AllocateZeroed(num_bytes));
+  return SharedBlock(std::move(memory), num_bytes);
+}
+
+size_t SharedBlock::BytesOf(size_t num_bytes) {
+  return CeilDiv(num_bytes, kAlignment) * kAlignment;
+}
+
+std::shared_ptr<void> SharedBlock::Take(size_t num_bytes, ThreadPool* pool) {
+  if (num_bytes > size_ - used_) return nullptr;
+  const size_t begin = used_, end = used_ + num_bytes;
+  if (end > num_ready_) {
+    const size_t ready = std::min(size_, std::max(end, num_ready_ + kReadyBytes));
+    TakePages(static_cast<std::byte*>(memory_.get()), size_, num_ready_, ready, pool);
+    num_ready_ = ready;
+  }
+  used_ = std::min(size_, begin + BytesOf(num_bytes));
+  return {memory_, static_cast<std::byte*>(memory_.get()) + begin};
+}
+
+Result<std::shared_ptr<void>> AllocateToFill(size_t num_bytes, Packing packing) {
+  if (packing.block != nullptr) {
+    std::shared_ptr<void> shared = packing.block->Take(num_bytes, packing.pool);
+    if (shared != nullptr) return shared;
+  }
   MINISGL_ASSIGN_OR_RETURN(std::shared_ptr<void> block, AllocateZeroed(num_bytes));
-  auto* const begin = static_cast<std::byte*>(block.get());
-  pool->ParallelFor(static_cast<int64_t>(num_bytes / kHugeBytes), [&](int64_t page, int) {
-    std::byte* const at = begin + static_cast<size_t>(page) * kHugeBytes;
-    if (!LargePagesAreSlow().load(std::memory_order_relaxed)) {
-      TakeLargePage(at, begin, num_bytes);
-    } else {
-      madvise(at, kHugeBytes, kPopulateWrite);  // small pages, all in one call
-    }
-  });
+  TakePages(static_cast<std::byte*>(block.get()), num_bytes, 0, num_bytes, packing.pool);
   return block;
 }
 

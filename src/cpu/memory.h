@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "minisgl/base/status.h"
 #include "minisgl/base/thread_pool.h"
@@ -15,9 +16,40 @@ namespace minisgl::cpu {
 // there is not enough memory.
 Result<std::shared_ptr<void>> AllocateZeroed(size_t num_bytes);
 
-// The same for memory that is written from end to end at once: the threads of `pool` take its
+// Memory for arrays that are written one after another, each from end to end as soon as it is
+// taken: they lie beside each other in one block, so that arrays smaller than a large page have
+// large pages too. The block is freed after the last of its arrays and this object. One thread.
+class SharedBlock {
+ public:
+  // Allocates a block of the sum of what its arrays take of it (BytesOf).
+  static Result<SharedBlock> Allocate(size_t num_bytes);
+  // What an array of `num_bytes` takes of a block.
+  static size_t BytesOf(size_t num_bytes);
+
+  // The next `num_bytes`, whose pages the threads of `pool` took; null if the block has fewer left.
+  std::shared_ptr<void> Take(size_t num_bytes, ThreadPool* pool);
+
+ private:
+  SharedBlock(std::shared_ptr<void> memory, size_t size)
+      : memory_(std::move(memory)), size_(size) {}
+
+  std::shared_ptr<void> memory_;
+  size_t size_ = 0, used_ = 0;
+  size_t num_ready_ = 0;  // bytes whose pages were taken
+};
+
+// What packs a matrix: the threads, and the block that its memory is taken from, if there is one
+// and it has room.
+struct Packing {
+  Packing(ThreadPool* threads, SharedBlock* room = nullptr)  // NOLINT: threads alone are enough
+      : pool(threads), block(room) {}
+  ThreadPool* pool;
+  SharedBlock* block;
+};
+
+// Memory as of AllocateZeroed, which is written from end to end at once: the threads take its
 // pages, large ones until the system is slow to give one.
-Result<std::shared_ptr<void>> AllocateToFill(size_t num_bytes, ThreadPool* pool);
+Result<std::shared_ptr<void>> AllocateToFill(size_t num_bytes, Packing packing);
 
 // The workspace of one thread: a buffer of floats that grows on demand and never shrinks. Growing
 // loses the contents.

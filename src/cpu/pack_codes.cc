@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cpu/block_panels.h"
+#include "cpu/join_codes.h"
 #include "cpu/memory.h"
 #include "cpu/pack_factors.h"
 #include "cpu/transpose_words.h"
@@ -23,8 +24,8 @@
 namespace minisgl::cpu {
 namespace {
 
-// Turns an unsigned code into one of two's complement that is 128 less.
-constexpr uint8_t kSignFlip = 0x80;
+// What an unsigned code is more than that of the same number in two's complement.
+constexpr uint8_t kUnsignedMore = 0x80;
 
 CodeKind KindOf(const QuantizedWeights& weights) {
   if (weights.codes.bits == 4) {
@@ -61,10 +62,13 @@ std::vector<CodedRow> RowsOf(std::span<const WeightTensor> parts) {
 // end of a line.
 class PanelCodes {
  public:
+  // Codes are of any value until they are written.
   void Reset(size_t num_rows, int64_t num_in) {
     num_rows_ = num_rows;
     stride_ = CeilDiv(num_in, kLineInputs) * kLineInputs;
-    bytes_.assign(num_rows * static_cast<size_t>(stride_), 0);
+    bytes_.resize(num_rows * static_cast<size_t>(stride_));
+    for (size_t lane = 0; lane < num_rows; ++lane)
+      std::fill(row(lane) + num_in, row(lane) + stride_, 0);
   }
   size_t num_rows() const { return num_rows_; }
   int64_t stride() const { return stride_; }
@@ -79,58 +83,6 @@ class PanelCodes {
   int64_t stride_ = 0;
 };
 
-uint64_t EightCodes(const uint8_t* codes) {
-  uint64_t bytes;
-  std::memcpy(&bytes, codes, sizeof(bytes));
-  return bytes;
-}
-
-// The low four bits of eight bytes, the first lowest.
-uint32_t JoinNibbles(uint64_t bytes) {
-  bytes &= 0x0F0F0F0F0F0F0F0F;
-  bytes = (bytes | bytes >> 4) & 0x00FF00FF00FF00FF;
-  bytes = (bytes | bytes >> 8) & 0x0000FFFF0000FFFF;
-  return static_cast<uint32_t>(bytes | bytes >> 16);
-}
-
-// Bits 4 and 5 of eight bytes: those of bytes 2 i and 2 i + 1 in the low half of byte i.
-uint32_t JoinUpperBits(uint64_t bytes) {
-  bytes = bytes >> 4 & 0x0303030303030303;
-  bytes = (bytes | bytes >> 6) & 0x000F000F000F000F;
-  bytes = (bytes | bytes >> 8) & 0x0000FFFF0000FFFF;
-  return static_cast<uint32_t>(bytes | bytes >> 16);
-}
-
-void StoreWord(uint32_t word, int64_t index, size_t lane, std::byte* to) {
-  std::memcpy(to + (static_cast<size_t>(index * kPanelWidth) + lane) * sizeof(word), &word,
-              sizeof(word));
-}
-
-// Codes of 4 bits, words of the panel at `to`.
-void WriteWords(const PanelCodes& codes, int64_t num_in, std::byte* to) {
-  for (size_t lane = 0; lane < codes.num_rows(); ++lane) {
-    const uint8_t* const row = codes.row(lane);
-    for (int64_t word = 0; word * kWordInputs < num_in; ++word) {
-      StoreWord(JoinNibbles(EightCodes(row + word * kWordInputs)), word, lane, to);
-    }
-  }
-}
-
-// The same of 6 bits.
-void WriteUnits(const PanelCodes& codes, int64_t num_in, std::byte* to) {
-  static_assert(kUnitInputs == 16 && kUnitWords == 3);
-  for (size_t lane = 0; lane < codes.num_rows(); ++lane) {
-    for (int64_t unit = 0; unit * kUnitInputs < num_in; ++unit) {
-      const uint8_t* const from = codes.row(lane) + unit * kUnitInputs;
-      const uint64_t first = EightCodes(from), second = EightCodes(from + 8);
-      const int64_t word = unit * kUnitWords;
-      StoreWord(JoinNibbles(first), word, lane, to);
-      StoreWord(JoinNibbles(second), word + 1, lane, to);
-      StoreWord(JoinUpperBits(first) | JoinUpperBits(second) << 4, word + 2, lane, to);
-    }
-  }
-}
-
 // The rows of a panel that has all outputs.
 std::array<const std::byte*, kPanelWidth> RowsOf(const PanelCodes& codes) {
   std::array<const std::byte*, kPanelWidth> rows;
@@ -138,6 +90,50 @@ std::array<const std::byte*, kPanelWidth> RowsOf(const PanelCodes& codes) {
     rows[lane] = reinterpret_cast<const std::byte*>(codes.row(lane));
   }
   return rows;
+}
+
+// Words [first, num_words) of each row of the panel's outputs.
+void WriteWordsOf(const PanelCodes& codes, int64_t first, int64_t num_words, std::byte* to) {
+  for (size_t lane = 0; lane < codes.num_rows(); ++lane) {
+    for (int64_t i = first; i < num_words; ++i) {
+      uint32_t word;
+      std::memcpy(&word, codes.row(lane) + static_cast<size_t>(i) * sizeof(word), sizeof(word));
+      const size_t at = static_cast<size_t>(i * kPanelWidth) + lane;
+      std::memcpy(to + at * sizeof(word), &word, sizeof(word));
+    }
+  }
+}
+
+// The first `num_words` words of 32 bits of each row: for each place of a word that of each output.
+void WriteRowsOfWords(const PanelCodes& codes, int64_t num_words, std::byte* to) {
+  constexpr int64_t kMultiple = 4, kWordBytes = sizeof(uint32_t);  // of TransposeWords
+  int64_t num_transposed = 0;
+  if (codes.num_rows() == kPanelWidth) {
+    num_transposed = num_words / kMultiple * kMultiple;
+    const auto rows = RowsOf(codes);
+    for (int64_t first = 0; first < num_transposed; first += kTransposedWords) {
+      TransposeWords(rows, static_cast<size_t>(first * kWordBytes),
+                     to + first * kPanelWidth * kWordBytes,
+                     static_cast<size_t>(std::min(kTransposedWords, num_transposed - first)));
+    }
+  }
+  WriteWordsOf(codes, num_transposed, num_words, to);
+}
+
+// Codes of 4 bits, words of the panel at `to`. Replaces the codes by words.
+void WriteWords(PanelCodes* codes, int64_t num_in, std::byte* to) {
+  for (size_t lane = 0; lane < codes->num_rows(); ++lane) {
+    JoinCodes4(codes->row(lane), codes->stride());
+  }
+  WriteRowsOfWords(*codes, CeilDiv(num_in, kWordInputs), to);
+}
+
+// The same of 6 bits.
+void WriteUnits(PanelCodes* codes, int64_t num_in, std::byte* to) {
+  for (size_t lane = 0; lane < codes->num_rows(); ++lane) {
+    JoinCodes6(codes->row(lane), codes->stride());
+  }
+  WriteRowsOfWords(*codes, CeilDiv(num_in, kUnitInputs) * kUnitWords, to);
 }
 
 // Codes of 8 bits: sixteen bytes for each input.
@@ -158,21 +154,7 @@ void WriteBytes(const PanelCodes& codes, int64_t num_in, std::byte* to) {
 
 // Codes of 8 bits: a word of four inputs for each output.
 void WriteQuads(const PanelCodes& codes, int64_t num_in, std::byte* to) {
-  int64_t first = 0;  // quad
-  if (codes.num_rows() == kPanelWidth) {
-    const auto rows = RowsOf(codes);
-    for (; (first + kTransposedWords) * kQuadInputs <= num_in; first += kTransposedWords) {
-      TransposeWords(rows, static_cast<size_t>(first * kQuadInputs),
-                     to + first * kQuadInputs * kPanelWidth);
-    }
-  }
-  for (size_t lane = 0; lane < codes.num_rows(); ++lane) {
-    for (int64_t quad = first; quad * kQuadInputs < num_in; ++quad) {
-      uint32_t word;
-      std::memcpy(&word, codes.row(lane) + quad * kQuadInputs, sizeof(word));
-      StoreWord(word, quad, lane, to);
-    }
-  }
+  WriteRowsOfWords(codes, CeilDiv(num_in, kQuadInputs), to);
 }
 
 // A line of 4 bits.
@@ -193,9 +175,9 @@ void WriteSplitQuads(const PanelCodes& codes, int64_t num_in, std::byte* to) {
   for (int64_t i = 0; i < num_words; ++i, to += kQuadInputs) std::swap(to[1], to[2]);
 }
 
-// Writes codes to `data`, the memory of `matrix`.
-void WriteCodes(const PanelCodes& codes, const CodedMatrix& matrix, int64_t panel,
-                std::byte* data) {
+// Writes codes to `data`, the memory of `matrix`. May change `codes`.
+void WriteCodes(const CodedMatrix& matrix, int64_t panel, PanelCodes* its, std::byte* data) {
+  const PanelCodes& codes = *its;
   if (matrix.order == CodeOrder::kLines) {
     for (size_t lane = 0; lane < codes.num_rows(); ++lane) {
       const int64_t out = panel * kPanelWidth + static_cast<int64_t>(lane);
@@ -215,20 +197,26 @@ void WriteCodes(const PanelCodes& codes, const CodedMatrix& matrix, int64_t pane
   std::byte* const to = data + panel * matrix.panel_bytes();
   if (matrix.order == CodeOrder::kQuads) return WriteQuads(codes, matrix.num_in, to);
   if (matrix.order == CodeOrder::kSplitQuads) return WriteSplitQuads(codes, matrix.num_in, to);
-  if (matrix.has_4_bits()) return WriteWords(codes, matrix.num_in, to);
-  if (matrix.has_6_bits()) return WriteUnits(codes, matrix.num_in, to);
+  if (matrix.has_4_bits()) return WriteWords(its, matrix.num_in, to);
+  if (matrix.has_6_bits()) return WriteUnits(its, matrix.num_in, to);
   WriteBytes(codes, matrix.num_in, to);
+}
+
+// Subtracts from each code. The count is a value of its own: a member might be what a code's byte
+// changes, and the loop would be one of single bytes.
+void Subtract(uint8_t subtrahend, int64_t count, uint8_t* codes) {
+  for (int64_t i = 0; i < count; ++i) codes[i] = static_cast<uint8_t>(codes[i] - subtrahend);
 }
 
 // Reads the codes of an output, in the numbers of the matrix.
 void ReadCodes(const CodedRow& row, const CodedMatrix& matrix, uint8_t* codes) {
   row.part->ReadCodes(row.out, codes);
   if (matrix.kind == CodeKind::kInt8 && row.part->quantized()->numbers != SignedNumbers()) {
-    for (int64_t i = 0; i < matrix.num_in; ++i) codes[i] ^= kSignFlip;
+    Subtract(kUnsignedMore, matrix.num_in, codes);
   }
   if (matrix.has_6_bits()) {
     const auto first = static_cast<uint8_t>(static_cast<int8_t>(matrix.numbers[0]));
-    for (int64_t i = 0; i < matrix.num_in; ++i) codes[i] = static_cast<uint8_t>(codes[i] - first);
+    Subtract(first, matrix.num_in, codes);
   }
 }
 
@@ -314,13 +302,13 @@ void MoveBlocks(std::span<const CodedRow> rows, const CodedMatrix& matrix, int64
 // Allocates the memory of `matrix` and writes all panels: fill(row, lane, codes, panel, data) reads
 // an output's codes and writes its scales.
 template <typename Fill>
-Status WritePanels(std::span<const CodedRow> rows, ThreadPool* pool, const Fill& fill,
+Status WritePanels(std::span<const CodedRow> rows, Packing packing, const Fill& fill,
                    CodedMatrix* matrix) {
   MINISGL_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory,
-                           AllocateToFill(matrix->num_bytes(), pool));
+                           AllocateToFill(matrix->num_bytes(), packing));
   auto* const data = static_cast<std::byte*>(memory.get());
-  std::vector<PanelCodes> codes_of(static_cast<size_t>(pool->num_threads()));
-  pool->ParallelFor(matrix->num_panels(), [&](int64_t panel, int thread) {
+  std::vector<PanelCodes> codes_of(static_cast<size_t>(packing.pool->num_threads()));
+  packing.pool->ParallelFor(matrix->num_panels(), [&](int64_t panel, int thread) {
     const std::span<const CodedRow> of_panel = RowsOfPanel(rows, panel);
     if (CanMoveBlocks(of_panel, *matrix)) return MoveBlocks(of_panel, *matrix, panel, data);
     PanelCodes& codes = codes_of[static_cast<size_t>(thread)];
@@ -328,7 +316,7 @@ Status WritePanels(std::span<const CodedRow> rows, ThreadPool* pool, const Fill&
     for (size_t lane = 0; lane < of_panel.size(); ++lane) {
       fill(of_panel[lane], lane, codes.row(lane), panel, data);
     }
-    WriteCodes(codes, *matrix, panel, data);
+    WriteCodes(*matrix, panel, &codes, data);
   });
   matrix->data = memory;
   return Status();
@@ -381,8 +369,8 @@ bool HasIntegerBlocks(std::span<const WeightTensor> parts) {
 }
 
 Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders orders,
-                              ThreadPool* pool) {
-  if (orders.keeps_blocks && HaveCommonBlocks(parts)) return PackBlocks(parts, pool);
+                              Packing packing) {
+  if (orders.keeps_blocks && HaveCommonBlocks(parts)) return PackBlocks(parts, packing);
   const QuantizedWeights& first = *parts[0].quantized();
   CodedMatrix matrix;
   matrix.num_in = parts[0].num_in();
@@ -412,7 +400,7 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders or
     matrix.numbers[0] = matrix.has_offsets ? 0.0f : -32.0f;  // those with offsets have no sign
   }
   const std::vector<CodedRow> rows = RowsOf(parts);
-  ChooseScaleForm(parts, rows, pool, &matrix);
+  ChooseScaleForm(parts, rows, packing.pool, &matrix);
   const bool may_move_bits =
       matrix.order == CodeOrder::kSplitQuads && !matrix.has_zeros && !matrix.has_offsets;
   std::atomic<int64_t> num_subnormals{0};
@@ -422,10 +410,10 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders or
     WriteFactors(row, matrix, panel, lane, data);
     if (may_move_bits) num_subnormals += CountSubnormals(codes, matrix.num_in);
   };
-  MINISGL_RETURN_IF_ERROR(WritePanels(rows, pool, fill, &matrix));
+  MINISGL_RETURN_IF_ERROR(WritePanels(rows, packing, fill, &matrix));
   matrix.moves_bits = may_move_bits &&
                       num_subnormals <= matrix.num_out * matrix.num_in / kSubnormalShare &&
-                      !HasScaleFrom(kMovedScaleMax, matrix, pool);
+                      !HasScaleFrom(kMovedScaleMax, matrix, packing.pool);
   return matrix;
 }
 
@@ -451,14 +439,14 @@ CodedMatrix EmptyQuantizedMatrix(const WeightFormat& format, int64_t num_out, in
 }
 
 Result<CodedMatrix> QuantizeToCodes(std::span<const WeightTensor> parts, const WeightFormat& format,
-                                    CodeOrders orders, ThreadPool* pool) {
+                                    CodeOrders orders, Packing packing) {
   const std::vector<CodedRow> rows = RowsOf(parts);
   CodedMatrix matrix = EmptyQuantizedMatrix(format, std::ssize(rows), parts[0].num_in(), orders);
   const auto fill = [&](const CodedRow& row, size_t lane, uint8_t* codes, int64_t panel,
                         std::byte* data) {
     QuantizeRow(row, matrix, lane, codes, PanelFactors(matrix, panel, data).scales);
   };
-  MINISGL_RETURN_IF_ERROR(WritePanels(rows, pool, fill, &matrix));
+  MINISGL_RETURN_IF_ERROR(WritePanels(rows, packing, fill, &matrix));
   return matrix;
 }
 

@@ -6,8 +6,8 @@
 #include <span>
 
 #include "cpu/coded_matrix.h"
+#include "cpu/memory.h"
 #include "minisgl/base/status.h"
-#include "minisgl/base/thread_pool.h"
 #include "minisgl/tensor/weight_format.h"
 #include "minisgl/tensor/weight_tensor.h"
 
@@ -28,7 +28,7 @@ bool HasIntegerBlocks(std::span<const WeightTensor> parts);
 // Stacks `parts` along the outputs; in lines only if a tile has at most two groups of inputs.
 // REQUIRES HaveCommonCodes(parts).
 Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrders orders,
-                              ThreadPool* pool);
+                              Packing packing);
 
 // True if packing in `format` quantizes the weights to codes: int4 and int8.
 bool QuantizesToCodes(const WeightFormat& format);
@@ -39,6 +39,6 @@ CodedMatrix EmptyQuantizedMatrix(const WeightFormat& format, int64_t num_out, in
 
 // Stacks `parts` along the outputs, quantized. REQUIRES QuantizesToCodes(format)
 Result<CodedMatrix> QuantizeToCodes(std::span<const WeightTensor> parts, const WeightFormat& format,
-                                    CodeOrders orders, ThreadPool* pool);
+                                    CodeOrders orders, Packing packing);
 
 }  // namespace minisgl::cpu

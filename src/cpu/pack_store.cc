@@ -291,22 +291,24 @@ Result<std::vector<PackStore::Entry>> PackStore::ReadEntries(int fd, const uint6
 }
 
 // Reads into memory of its own: a mapped file could change after the check.
-std::shared_ptr<void> PackStore::ReadMatrix(const Entry& entry, ThreadPool* pool) const {
-  Result<std::shared_ptr<void>> memory = AllocateZeroed(entry.num_bytes);
+std::shared_ptr<void> PackStore::ReadMatrix(const Entry& entry, Packing packing) const {
+  Result<std::shared_ptr<void>> memory = packing.pool == nullptr
+                                             ? AllocateZeroed(entry.num_bytes)
+                                             : AllocateToFill(entry.num_bytes, packing);
   if (!memory.ok()) return nullptr;
   auto* const bytes = static_cast<std::byte*>(memory->get());
   const auto read = [&](size_t begin, size_t length) {
     return ReadAt(file_.fd(), bytes + begin, length, entry.offset + begin);
   };
-  const auto hash = ContentHash(bytes, entry.num_bytes, pool, read);
+  const auto hash = ContentHash(bytes, entry.num_bytes, packing.pool, read);
   return hash == entry.content_hash ? *memory : nullptr;
 }
 
-std::shared_ptr<void> PackStore::Find(uint64_t identity, size_t num_bytes, ThreadPool* pool) {
+std::shared_ptr<void> PackStore::Find(uint64_t identity, size_t num_bytes, Packing packing) {
   if (!file_.is_open() || matrices_.size() >= entries_.size()) return nullptr;
   const Entry& entry = entries_[matrices_.size()];
   const bool is_wanted = entry.identity == identity && entry.num_bytes == num_bytes;
-  std::shared_ptr<void> found = is_wanted ? ReadMatrix(entry, pool) : nullptr;
+  std::shared_ptr<void> found = is_wanted ? ReadMatrix(entry, packing) : nullptr;
   if (found == nullptr) {
     Log(LogLevel::kInfo,
         fmt::format("{}: {}: matrix {} is not the model's, or damaged; "
@@ -386,10 +388,10 @@ Status PackStore::WriteTo(int fd) const {
 }
 
 Result<PackedMatrix> FindOrPack(std::span<const WeightTensor> parts, const WeightFormat& format,
-                                CodeOrders orders, PackStore* store, ThreadPool* pool) {
+                                CodeOrders orders, PackStore* store, Packing packing) {
   // Codes are packed about as fast as they are read.
   const bool is_coded = format.quantization == Quantization::kStored && HaveCommonCodes(parts);
-  if (store == nullptr || is_coded) return PackParts(parts, format, orders, pool);
+  if (store == nullptr || is_coded) return PackParts(parts, format, orders, packing);
   PackedMatrix matrix;
   matrix.format = format;
   if (format.quantization == Quantization::kStored)
@@ -401,7 +403,7 @@ Result<PackedMatrix> FindOrPack(std::span<const WeightTensor> parts, const Weigh
   CodedMatrix coded;
   if (becomes_codes) coded = EmptyQuantizedMatrix(format, matrix.num_out, matrix.num_in, orders);
   const size_t num_bytes = becomes_codes ? coded.num_bytes() : matrix.num_bytes();
-  std::shared_ptr<void> found = store->Find(identity, num_bytes, pool);
+  std::shared_ptr<void> found = store->Find(identity, num_bytes, packing);
   if (found != nullptr && becomes_codes) {
     coded.data = std::move(found);
     matrix.coded = std::make_shared<const CodedMatrix>(std::move(coded));
@@ -409,16 +411,16 @@ Result<PackedMatrix> FindOrPack(std::span<const WeightTensor> parts, const Weigh
   }
   matrix.data = std::move(found);
   if (matrix.data != nullptr) return matrix;
-  MINISGL_ASSIGN_OR_RETURN(matrix, PackParts(parts, format, orders, pool));
+  MINISGL_ASSIGN_OR_RETURN(matrix, PackParts(parts, format, orders, packing));
   store->Add(identity, BytesOf(matrix), num_bytes);
   return matrix;
 }
 
 Result<PackedMatrix> FindOrPackStack(std::span<const WeightTensor> parts,
                                      const WeightFormat& format, CodeOrders orders,
-                                     PackStore* store, ThreadPool* pool) {
+                                     PackStore* store, Packing packing) {
   if (format.quantization != Quantization::kStored || CountAlike(parts) == parts.size()) {
-    return FindOrPack(parts, format, orders, store, pool);
+    return FindOrPack(parts, format, orders, store, packing);
   }
   PackedMatrix stack;
   stack.format = format;
@@ -426,7 +428,7 @@ Result<PackedMatrix> FindOrPackStack(std::span<const WeightTensor> parts,
   while (!parts.empty()) {
     const size_t count = CountAlike(parts);
     MINISGL_ASSIGN_OR_RETURN(PackedMatrix part,
-                             FindOrPack(parts.first(count), format, orders, store, pool));
+                             FindOrPack(parts.first(count), format, orders, store, packing));
     stack.num_out += part.num_out;
     stack.stacked.push_back(std::move(part));
     parts = parts.subspan(count);

@@ -25,9 +25,9 @@
 #include <thread>
 #include <vector>
 
+#include "cpu/memory.h"
 #include "cpu/packed_matrix.h"
 #include "minisgl/base/status.h"
-#include "minisgl/base/thread_pool.h"
 #include "minisgl/base/trusted_folder.h"
 #include "minisgl/ops.h"
 #include "minisgl/tensor/weight_tensor.h"
@@ -45,14 +45,16 @@ class PackStore {
   PackStore& operator=(const PackStore&) = delete;
 
   // Returns the next matrix, or null if the file does not have it whole; the caller then packs it
-  // and calls Add. `pool` (may be null) shares the reading and checking.
-  std::shared_ptr<void> Find(uint64_t identity, size_t num_bytes, ThreadPool* pool = nullptr);
+  // and calls Add. Its threads, if there are any, share the reading and checking.
+  std::shared_ptr<void> Find(uint64_t identity, size_t num_bytes, Packing packing = nullptr);
   // `data` must not change afterwards.
   void Add(uint64_t identity, std::shared_ptr<const void> data, size_t num_bytes);
   // Ends loading. If any matrix was not found, starts a thread that writes the file. Later calls do
   // nothing.
   void Finish();
 
+  // True if the file that was opened has matrices.
+  bool has_matrices() const { return !entries_.empty(); }
   int64_t num_found() const { return num_found_; }
   int64_t num_packed() const { return num_packed_; }
   const std::string& path() const { return path_; }
@@ -69,7 +71,7 @@ class PackStore {
 
   static Result<std::vector<Entry>> ReadEntries(int fd, const uint64_t (&key)[2]);
   void Read();
-  std::shared_ptr<void> ReadMatrix(const Entry& entry, ThreadPool* pool) const;
+  std::shared_ptr<void> ReadMatrix(const Entry& entry, Packing packing) const;
   Status Write() const;
   Status WriteTo(int fd) const;
 
@@ -88,10 +90,10 @@ class PackStore {
 
 // Returns the packed matrix from `store` (may be null), or packs it with PackParts.
 Result<PackedMatrix> FindOrPack(std::span<const WeightTensor> parts, const WeightFormat& format,
-                                CodeOrders orders, PackStore* store, ThreadPool* pool);
+                                CodeOrders orders, PackStore* store, Packing packing);
 // The same, but of kStored neighbours without common codes are stacked, each in its own form.
 Result<PackedMatrix> FindOrPackStack(std::span<const WeightTensor> parts,
                                      const WeightFormat& format, CodeOrders orders,
-                                     PackStore* store, ThreadPool* pool);
+                                     PackStore* store, Packing packing);
 
 }  // namespace minisgl::cpu

@@ -135,7 +135,7 @@ void PackedMatrix::ReadRow(int64_t out, float* row) const {
 }
 
 Result<PackedMatrix> PackParts(std::span<const WeightTensor> parts, const WeightFormat& format,
-                               CodeOrders orders, ThreadPool* pool) {
+                               CodeOrders orders, Packing packing) {
   PackedMatrix matrix;
   matrix.format = format;
   matrix.num_in = parts[0].num_in();
@@ -147,20 +147,20 @@ Result<PackedMatrix> PackParts(std::span<const WeightTensor> parts, const Weight
     for (int64_t row = 0; row < part.num_out(); ++row) rows.push_back({&part, row});
   }
   if (QuantizesToCodes(format)) {
-    MINISGL_ASSIGN_OR_RETURN(CodedMatrix coded, QuantizeToCodes(parts, format, orders, pool));
+    MINISGL_ASSIGN_OR_RETURN(CodedMatrix coded, QuantizeToCodes(parts, format, orders, packing));
     matrix.coded = std::make_shared<const CodedMatrix>(std::move(coded));
     return matrix;
   }
   if (format.quantization == Quantization::kStored) {
     if (HaveCommonCodes(parts)) {
-      MINISGL_ASSIGN_OR_RETURN(CodedMatrix coded, PackCodes(parts, orders, pool));
+      MINISGL_ASSIGN_OR_RETURN(CodedMatrix coded, PackCodes(parts, orders, packing));
       matrix.coded = std::make_shared<const CodedMatrix>(std::move(coded));
       return matrix;
     }
     matrix.format.quantization = Quantization::kNone;
   }
-  MINISGL_ASSIGN_OR_RETURN(matrix.data, AllocateToFill(matrix.num_bytes(), pool));
-  pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {
+  MINISGL_ASSIGN_OR_RETURN(matrix.data, AllocateToFill(matrix.num_bytes(), packing));
+  packing.pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {
     const int64_t first = panel * kPanelWidth;
     const auto lanes = static_cast<size_t>(std::min(kPanelWidth, matrix.num_out - first));
     const auto of_panel = std::span(rows).subspan(static_cast<size_t>(first), lanes);

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "cpu/coded_matrix.h"
+#include "cpu/memory.h"
 #include "minisgl/base/status.h"
-#include "minisgl/base/thread_pool.h"
 #include "minisgl/tensor/weight_format.h"
 #include "minisgl/tensor/weight_tensor.h"
 
@@ -58,6 +58,6 @@ struct PackedMatrix {
 // nearest; codes in `orders`. A matrix of kStored whose parts have no common codes gets the dtype
 // of the format.
 Result<PackedMatrix> PackParts(std::span<const WeightTensor> parts, const WeightFormat& format,
-                               CodeOrders orders, ThreadPool* pool);
+                               CodeOrders orders, Packing packing);
 
 }  // namespace minisgl::cpu

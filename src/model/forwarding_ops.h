@@ -31,6 +31,7 @@ class ForwardingOps : public Ops {
                             const WeightFormat& format) override {
     return ops_->PackMatrix(parts, format);
   }
+  bool HasPackedWeights() const override { return ops_->HasPackedWeights(); }
   Status CheckNumbers(const WeightTensor& weights) override { return ops_->CheckNumbers(weights); }
   Result<Matrix> PackEmbedding(const WeightTensor& table, const WeightFormat& format) override {
     return ops_->PackEmbedding(table, format);

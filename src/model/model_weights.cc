@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 #include <utility>
 
 #include "minisgl/base/log.h"
+#include "minisgl/base/read_ahead.h"
 #include "model/loading_progress.h"
 #include "model/rank_cut.h"
 #include "model/tensor_packer.h"
@@ -405,6 +407,27 @@ Status LoadTables(const ModelConfig& config, const Packer& packer, const Decoder
   return Status();
 }
 
+// Has the files of a model read ahead of their packing, by layers.
+class LayersAhead {
+ public:
+  // The first rank alone reads ahead, since all ranks read the same files.
+  LayersAhead(const ModelConfig& config, const Checkpoint& checkpoint, const Rank& rank,
+              const Ops& ops)
+      : checkpoint_(checkpoint) {
+    if (!rank.is_first() || config.is_prediction_layer() || ops.HasPackedWeights()) return;
+    thread_.emplace();
+    Read(-1);
+    Read(0);
+  }
+  void Read(int32_t layer) {
+    if (thread_) thread_->Add(checkpoint_.BytesOfLayer(layer));
+  }
+
+ private:
+  const Checkpoint& checkpoint_;
+  std::optional<ReadAhead> thread_;
+};
+
 }  // namespace
 
 Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoint& checkpoint,
@@ -414,6 +437,7 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
                 "tables of another model for {}", config.architecture);
   MINISGL_RETURN_IF_ERROR(CheckTensors(config, checkpoint, /*logs=*/rank.is_first()));
   ModelWeights weights;
+  LayersAhead ahead(config, checkpoint, rank, *ops);
   LoadingProgress progress(config.num_layers, /*reports=*/rank.is_first());
   const Packer packer(config, checkpoint, /*layer=*/-1, rank, TableFormat(format), ops);
   MINISGL_RETURN_IF_ERROR(LoadTables(config, packer, tables, ops, &weights));
@@ -450,6 +474,7 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const Packer layer_packer(config, checkpoint, i, rank, format, ops);
     LayerWeights layer;
+    ahead.Read(i + 1);
     const Mixer mixer = config.layers[static_cast<size_t>(i)].mixer;
     if (HasAttention(mixer)) {
       MINISGL_RETURN_IF_ERROR(LoadAttention(config, layer_packer, &layer));

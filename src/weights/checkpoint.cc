@@ -4,12 +4,14 @@
 // matters if it is asked for.
 #include "minisgl/weights/checkpoint.h"
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/file_kind.h"
 #include "minisgl/base/folder.h"
+#include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/gguf/gguf_file.h"
 #include "weights/gguf_model.h"
@@ -60,6 +62,16 @@ Result<std::string> SingleFile(const std::string& model_dir) {
                   Visible(names[1]), names.size() > 2 ? ", ..." : "");
 }
 
+// The first number among the dotted parts of a tensor's name; -1 if there is none.
+int32_t LayerIn(std::string_view tensor) {
+  while (!tensor.empty()) {
+    const std::string_view part = tensor.substr(0, tensor.find('.'));
+    if (const auto number = ParseNumber<int32_t>(part)) return *number;
+    tensor.remove_prefix(std::min(tensor.size(), part.size() + 1));
+  }
+  return -1;
+}
+
 // The tensors of a text model, or of a projector's tower.
 Result<std::vector<weights::GgufModelTensor>> TensorsOf(const GgufHeader& header,
                                                         const std::string& path) {
@@ -89,6 +101,7 @@ struct Checkpoint::Impl {
   std::shared_ptr<const Impl> base;  // has the files in place of this; null: this has
   std::shared_ptr<const void> memory;
   std::map<std::string, Tensor, std::less<>> tensors;
+  std::map<int32_t, std::vector<std::span<const std::byte>>> bytes_of_layer;  // of base, without
   // Tensors that the index names and no shard holds: the shard that is to hold each.
   std::map<std::string, std::string, std::less<>> absent;
   uint64_t total_bytes = 0;
@@ -96,11 +109,16 @@ struct Checkpoint::Impl {
 
   // `shard_of`: the path of the file that is to hold a tensor; "" if the index names none.
   using ShardOf = std::function<std::string(std::string_view tensor)>;
+  void AddBytes(std::string_view tensor, std::span<const std::byte> bytes);
   Status AddFile(const std::string& path, const ShardOf& shard_of = nullptr);
   Status OpenSharded(const std::string& model_dir);
   Status OpenGguf(const std::string& path);
   Status ErrorOfAbsent(std::string_view name) const;
 };
+
+void Checkpoint::Impl::AddBytes(std::string_view tensor, std::span<const std::byte> bytes) {
+  if (!bytes.empty()) bytes_of_layer[LayerIn(tensor)].push_back(bytes);
+}
 
 // Maps one file and adds its tensors.
 Status Checkpoint::Impl::AddFile(const std::string& path, const ShardOf& shard_of) {
@@ -129,6 +147,7 @@ Status Checkpoint::Impl::AddFile(const std::string& path, const ShardOf& shard_o
                      {},
                      {}};
     if (!is_new) continue;  // counted
+    AddBytes(place->first, file.bytes().subspan(data_begin + entry.begin, entry.end - entry.begin));
     const std::optional<uint64_t> sum = CheckedAdd(total_bytes, entry.end - entry.begin);
     if (!sum) return BadInput("{}: has more bytes than can be counted", Shown(path));
     total_bytes = *sum;
@@ -169,7 +188,10 @@ Status Checkpoint::Impl::OpenSharded(const std::string& model_dir) {
 Status Checkpoint::Impl::OpenGguf(const std::string& path) {
   looked_in = path;
   MINISGL_ASSIGN_OR_RETURN(GgufFile file, GgufFile::Open(path));
-  for (const GgufTensor& tensor : file.header().tensors) total_bytes += tensor.data.size();
+  for (const GgufTensor& tensor : file.header().tensors) {
+    total_bytes += tensor.data.size();
+    AddBytes(tensor.name, tensor.data);
+  }
   MINISGL_ASSIGN_OR_RETURN(std::vector<weights::GgufModelTensor> found,
                            TensorsOf(file.header(), path));
   for (MappedFile& part : std::move(file).TakeParts()) {
@@ -322,6 +344,17 @@ std::vector<const MappedFile*> Checkpoint::Files() const {
   while (impl->base != nullptr) impl = impl->base.get();
   for (const auto& file : impl->files) files.push_back(file.get());
   return files;
+}
+
+std::vector<std::span<const std::byte>> Checkpoint::BytesOfLayer(int32_t layer) const {
+  const Impl* impl = impl_.get();
+  while (impl->base != nullptr) impl = impl->base.get();
+  const auto found = impl->bytes_of_layer.find(layer);
+  if (found == impl->bytes_of_layer.end()) return {};
+  std::vector<std::span<const std::byte>> parts = found->second;
+  std::sort(parts.begin(), parts.end(),
+            [](const auto& a, const auto& b) { return std::less<>()(a.data(), b.data()); });
+  return parts;
 }
 
 void Checkpoint::DropPages() const {

@@ -43,11 +43,13 @@ class PackStoreTest : public testing::Test {
 
   struct Start {
     int64_t num_found, num_packed;
+    bool had_matrices;  // when the file was opened
   };
   // One process: loads matrices of three shapes and two formats, then ends loading. Checks the
   // matrices, whether they were found or packed.
   Start Run(const std::string& source = "model", size_t shift = 0) {
     PackStore store((dir_ / "cache").string(), {.key = source, .is_public = is_public_});
+    const bool had_matrices = store.has_matrices();
     ThreadPool pool(2);
     const WeightFormat int8 = {DType::kBF16, Quantization::kInt8};
     const std::pair<WeightTensor, WeightFormat> wanted[] = {
@@ -68,12 +70,13 @@ class PackStoreTest : public testing::Test {
       const auto packed = PackParts({&view, 1}, format, CodeOrder::kQuads, &pool);
       EXPECT_EQ(std::memcmp(BytesOf(*packed), BytesOf(found[i]), packed->num_bytes()), 0) << i;
     }
-    return {store.num_found(), store.num_packed()};
+    return {store.num_found(), store.num_packed(), had_matrices};
   }
   void ExpectAllFound(const std::string& source = "model") {
     const Start start = Run(source);
     EXPECT_EQ(start.num_found, 3);
     EXPECT_EQ(start.num_packed, 0);
+    EXPECT_TRUE(start.had_matrices);
   }
 
   static const void* BytesOf(const PackedMatrix& matrix) {
@@ -96,6 +99,7 @@ class PackStoreTest : public testing::Test {
 
 TEST_F(PackStoreTest, TheSecondStartPacksNothing) {
   const Start first = Run();
+  EXPECT_FALSE(first.had_matrices);
   EXPECT_EQ(first.num_found, 0);
   EXPECT_EQ(first.num_packed, 3);
   ExpectAllFound();

@@ -75,6 +75,30 @@ TEST(CheckpointTest, NamesTheFilesThatHoldItsTensors) {
   EXPECT_TRUE(Checkpoint::FromViews({}, nullptr, "memory")->Files().empty());
 }
 
+TEST(CheckpointTest, EachTensorsBytesAreOfItsLayerOrOfNone) {
+  const auto opened = Checkpoint::Open(MINISGL_SOURCE_DIR "/tests/models/wren");
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  uint64_t sum = 0;
+  for (int32_t layer = -1; layer < 6; ++layer) {
+    const std::vector<std::span<const std::byte>> parts = (*opened)->BytesOfLayer(layer);
+    EXPECT_TRUE(std::is_sorted(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
+      return std::less<>()(a.data(), b.data());
+    }));
+    for (const auto& part : parts) sum += part.size();
+  }
+  EXPECT_EQ(sum, (*opened)->total_bytes());
+  const auto parts = (*opened)->BytesOfLayer(3);
+  EXPECT_EQ(parts.size(), 9u);
+  const auto down = (*opened)->Get("model.layers.3.mlp.down_proj.weight");
+  ASSERT_TRUE(down.ok());
+  EXPECT_EQ(std::count_if(parts.begin(), parts.end(),
+                          [&](const auto& part) {
+                            return part.data() == down->data && part.size() == down->num_bytes();
+                          }),
+            1);
+  EXPECT_TRUE((*opened)->BytesOfLayer(6).empty());
+}
+
 TEST(CheckpointTest, OpensAShardedModel) {
   const auto opened = Checkpoint::Open(MINISGL_SOURCE_DIR "/tests/golden/models/f16_sharded");
   ASSERT_TRUE(opened.ok()) << opened.status().message();

@@ -69,6 +69,9 @@ TEST_F(GgufModelFileTest, TheMetadataAreTheConfiguration) {
   EXPECT_EQ((*checkpoint)->Names().size(), 11u);
   EXPECT_EQ((*checkpoint)->Files().size(), 1u);
   EXPECT_TRUE((*checkpoint)->Has("model.layers.0.self_attn.q_proj.weight"));
+  EXPECT_EQ((*checkpoint)->BytesOfLayer(-1).size(), 2u);
+  EXPECT_EQ((*checkpoint)->BytesOfLayer(0).size(), 9u);
+  EXPECT_TRUE((*checkpoint)->BytesOfLayer(1).empty());
 }
 
 TEST_F(GgufModelFileTest, TheTypeIsThatOfMostWeights) {

@@ -69,6 +69,9 @@ class Checkpoint {
   uint64_t total_bytes() const;             // of all tensors
   // The files of the tensors, sorted by name; empty for tensors in memory.
   std::vector<const MappedFile*> Files() const;
+  // The bytes of layer `layer` in the files, or of what is in no layer (-1), in the order of their
+  // places: of tensors in whose names the layer's number is the first one. To read ahead.
+  std::vector<std::span<const std::byte>> BytesOfLayer(int32_t layer) const;
   // Releases the pages of the files that have been read (MappedFile::DropPages).
   void DropPages() const;
   // Keeps the memory of all tensors for as long as the result exists.
