@@ -65,11 +65,9 @@ TEST(DrafterSchedulesTest, AnAssistantsDraftsChangeNoAnswer) {
   }
 }
 
-// A head that was trained for the demo model is right as often under every schedule: a state or a
-// key of another token would make it worse.
-TEST(DrafterSchedulesTest, ATrainedHeadIsRightAsOftenUnderEverySchedule) {
-  DraftedModel model = OpenDrafted("models/wren");
-  model.head_dir = model.dir + "-eagle3";
+// Drafts by what was trained for `model` are right as often under every schedule: a state or a key
+// of another token would make it worse. Returns the share of right drafts.
+double ExpectRightAsOften(const DraftedModel& model, Drafts drafts) {
   const std::vector<Request> requests = StoryRequests(model, 3, 60);
   const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {}, requests);
   int64_t drafted = 0, accepted = 0;
@@ -78,13 +76,24 @@ TEST(DrafterSchedulesTest, ATrainedHeadIsRightAsOftenUnderEverySchedule) {
                                  {.page_size = 1, .chunk = 24, .depth = 0},
                                  {.page_size = 4, .chunk = 32, .cache = CacheKind::kNaive},
                                  {.num_ranks = 2}}) {
-    const ScheduledRun run = RunDrafted(model, Drafts::kByHead, setting, requests);
+    const ScheduledRun run = RunDrafted(model, drafts, setting, requests);
     ExpectSame(run, plain);
     if (drafted == 0) drafted = run.stats.drafted_tokens, accepted = run.stats.accepted_drafts;
     EXPECT_EQ(run.stats.drafted_tokens, drafted);
     EXPECT_EQ(run.stats.accepted_drafts, accepted);
   }
-  EXPECT_GT(2 * accepted, drafted) << drafted;
+  EXPECT_GT(drafted, 50);
+  return static_cast<double>(accepted) / static_cast<double>(std::max<int64_t>(1, drafted));
+}
+
+TEST(DrafterSchedulesTest, ATrainedHeadIsRightAsOftenUnderEverySchedule) {
+  DraftedModel model = OpenDrafted("models/wren");
+  model.head_dir = model.dir + "-eagle3";
+  EXPECT_GT(ExpectRightAsOften(model, Drafts::kByHead), 0.5);
+}
+
+TEST(DrafterSchedulesTest, ATrainedLayerIsRightAsOftenUnderEverySchedule) {
+  EXPECT_GT(ExpectRightAsOften(OpenDrafted("models/wren-mtp"), Drafts::kByLayer), 0.7);
 }
 
 // Most rows have a constraint: the drafts are guided by it.
