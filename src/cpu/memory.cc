@@ -28,9 +28,8 @@ constexpr size_t kMappedBytesMin = size_t{1} << 20;
 // first time takes a third of the time.
 constexpr size_t kHugeBytes = size_t{2} << 20;
 // A virtual machine may have returned free memory to its host, large blocks first. A large page
-// then takes 2.5 to 5 ms instead of 0.3, eight times as long as small pages that are available. The
-// first page of each block is timed, and each one that is taken ahead; after a slow one, large
-// pages are not requested again.
+// then takes 2.5 to 6 ms instead of 0.1 to 0.3, and small pages take as long, unless some are left
+// that were not returned, which take 0.7 ms for 2 MiB.
 constexpr int64_t kHugeSlowNs = 1'500'000;
 
 // Pages of a shared block are taken at least so many bytes at once, so that all threads have some,
@@ -46,30 +45,58 @@ int64_t ThreadCpuNs() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-std::atomic<bool>& LargePagesAreSlow() {
-  static std::atomic<bool> are_slow{false};
-  return are_slow;
-}
-
-// Takes the page at `at`, of a block of `size` bytes with large pages; after a slow one, the rest
-// of the block has small pages.
-void TakeLargePage(std::byte* at, std::byte* block, size_t size) {
+// Touches the page at `at`, and returns how long that took.
+int64_t TouchNs(std::byte* at) {
   const int64_t start = ThreadCpuNs();
   *reinterpret_cast<volatile std::byte*>(at) = std::byte{0};
-  if (ThreadCpuNs() - start < kHugeSlowNs) return;
-  LargePagesAreSlow().store(true, std::memory_order_relaxed);
-  madvise(block, size, MADV_NOHUGEPAGE);
+  return ThreadCpuNs() - start;
 }
 
-// Requests large pages for `size` bytes at `begin`, unless they were slow before.
+// Requests large pages for `size` bytes at `begin`, which are touched as they are needed: not after
+// a first page was slow, since who touches one waits.
 void AskForLargePages(std::byte* begin, size_t size) {
-  if (LargePagesAreSlow().load(std::memory_order_relaxed)) return;
-  if (madvise(begin, size, MADV_HUGEPAGE) == 0) TakeLargePage(begin, begin, size);
+  static std::atomic<bool> are_slow{false};
+  if (are_slow.load(std::memory_order_relaxed)) return;
+  if (madvise(begin, size, MADV_HUGEPAGE) != 0 || TouchNs(begin) < kHugeSlowNs) return;
+  are_slow.store(true, std::memory_order_relaxed);
+  madvise(begin, size, MADV_NOHUGEPAGE);
 }
+
+// Takes memory ahead, 2 MiB at a time: a large page, or small ones while the system gives these
+// sooner. After a slow large page small ones are tried, and if they are quick, taken for a while.
+// Any thread.
+class PageTaker {
+ public:
+  // REQUIRES that `at` is a multiple of kHugeBytes in a block for which large pages were requested
+  void Take(std::byte* at) {
+    const int64_t slow_ns = slow_ns_.exchange(0, std::memory_order_relaxed);
+    const bool is_small = num_small_.load(std::memory_order_relaxed) > 0;
+    if (slow_ns == 0 && !is_small) {
+      const int64_t ns = TouchNs(at);
+      if (ns >= kHugeSlowNs) slow_ns_.store(ns, std::memory_order_relaxed);
+      return;
+    }
+    const int64_t start = ThreadCpuNs();
+    madvise(at, kHugeBytes, MADV_NOHUGEPAGE);
+    madvise(at, kHugeBytes, kPopulateWrite);
+    const bool are_quick = 2 * (ThreadCpuNs() - start) < slow_ns;
+    if (slow_ns == 0) {
+      num_small_.fetch_sub(1, std::memory_order_relaxed);
+    } else if (are_quick) {
+      num_small_.store(kSmallRun, std::memory_order_relaxed);
+    }
+  }
+
+ private:
+  static constexpr int kSmallRun = 64;
+  std::atomic<int64_t> slow_ns_{0};  // of a large page after which small ones are tried
+  std::atomic<int> num_small_{0};    // to take in small pages before the next large one
+};
 
 // Maps `num_bytes`; null if there is not enough memory. Blocks of a large page or more are aligned
-// to one.
-std::shared_ptr<void> Map(size_t num_bytes) {
+// to one, and `advise(begin, size)` is called with them.
+template <typename Advise>
+std::shared_ptr<void> Map(size_t num_bytes, const Advise& advise) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t size = (num_bytes + page - 1) / page * page;
   const size_t slack = size >= kHugeBytes ? kHugeBytes - page : 0;
@@ -82,7 +109,7 @@ std::shared_ptr<void> Map(size_t num_bytes) {
     if (before > 0) munmap(begin, before);
     begin += before;
     if (slack > before) munmap(begin + size, slack - before);
-    AskForLargePages(begin, size);
+    advise(begin, size);
   }
   return std::shared_ptr<void>(begin, [size](void* block) { munmap(block, size); });
 }
@@ -94,19 +121,15 @@ void TakePages(std::byte* block, size_t size, size_t begin, size_t end, ThreadPo
   const size_t first = CeilDiv(begin, kHugeBytes);
   const size_t last = std::min(CeilDiv(end, kHugeBytes), size / kHugeBytes);
   if (last <= first) return;
+  static PageTaker taker;
   pool->ParallelFor(static_cast<int64_t>(last - first), [&](int64_t index, int) {
-    std::byte* const at = block + (first + static_cast<size_t>(index)) * kHugeBytes;
-    if (!LargePagesAreSlow().load(std::memory_order_relaxed)) {
-      TakeLargePage(at, block, size);
-    } else {
-      madvise(at, kHugeBytes, kPopulateWrite);  // small pages, all in one call
-    }
+    taker.Take(block + (first + static_cast<size_t>(index)) * kHugeBytes);
   });
 }
 
-}  // namespace
-
-Result<std::shared_ptr<void>> AllocateZeroed(size_t num_bytes) {
+// Memory of `num_bytes` of zeros; mapped blocks are passed to `advise` (Map).
+template <typename Advise>
+Result<std::shared_ptr<void>> Allocate(size_t num_bytes, const Advise& advise) {
   const auto no_memory = [num_bytes] {
     return MakeStatus(
         StatusCode::kOutOfMemory,
@@ -115,7 +138,7 @@ Result<std::shared_ptr<void>> AllocateZeroed(size_t num_bytes) {
   };
   if (num_bytes > PTRDIFF_MAX - kAlignment) return no_memory();
   if (num_bytes >= kMappedBytesMin) {
-    std::shared_ptr<void> block = Map(num_bytes);
+    std::shared_ptr<void> block = Map(num_bytes, advise);
     return block != nullptr ? Result<std::shared_ptr<void>>(std::move(block)) : no_memory();
   }
   const size_t rounded = (num_bytes / kAlignment + 1) * kAlignment;
@@ -125,8 +148,20 @@ Result<std::shared_ptr<void>> AllocateZeroed(size_t num_bytes) {
   return std::shared_ptr<void>(data, [](void* block) { std::free(block); });
 }
 
+// Memory whose pages TakePages takes.
+Result<std::shared_ptr<void>> AllocateToTake(size_t num_bytes) {
+  return Allocate(num_bytes,
+                  [](std::byte* begin, size_t size) { madvise(begin, size, MADV_HUGEPAGE); });
+}
+
+}  // namespace
+
+Result<std::shared_ptr<void>> AllocateZeroed(size_t num_bytes) {
+  return Allocate(num_bytes, AskForLargePages);
+}
+
 Result<SharedBlock> SharedBlock::Allocate(size_t num_bytes) {
-  MINISGL_ASSIGN_OR_RETURN(std::shared_ptr<void> memory, AllocateZeroed(num_bytes));
+  MINISGL_ASSIGN_OR_RETURN(std::shared_ptr<void> memory, AllocateToTake(num_bytes));
   return SharedBlock(std::move(memory), num_bytes);
 }
 
@@ -151,7 +186,7 @@ Result<std::shared_ptr<void>> AllocateToFill(size_t num_bytes, Packing packing) 
     std::shared_ptr<void> shared = packing.block->Take(num_bytes, packing.pool);
     if (shared != nullptr) return shared;
   }
-  MINISGL_ASSIGN_OR_RETURN(std::shared_ptr<void> block, AllocateZeroed(num_bytes));
+  MINISGL_ASSIGN_OR_RETURN(std::shared_ptr<void> block, AllocateToTake(num_bytes));
   TakePages(static_cast<std::byte*>(block.get()), num_bytes, 0, num_bytes, packing.pool);
   return block;
 }

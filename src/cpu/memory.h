@@ -48,7 +48,7 @@ struct Packing {
 };
 
 // Memory as of AllocateZeroed, which is written from end to end at once: the threads take its
-// pages, large ones until the system is slow to give one.
+// pages, large ones unless the system gives small ones far sooner.
 Result<std::shared_ptr<void>> AllocateToFill(size_t num_bytes, Packing packing);
 
 // The workspace of one thread: a buffer of floats that grows on demand and never shrinks. Growing
