@@ -8,6 +8,9 @@
 // the step reads rejected tokens, too: their keys are overwritten before any row sees them. Of
 // their states none is kept (DeviceOps::KeepStates).
 //
+// Passes of few rows or tokens are graphs (draft_pass.h). What the passes read of the target's
+// states is gathered outside of graphs, because the target's step decides where it stands.
+//
 // Used by one thread, except for TakeLoaded.
 #pragma once
 
@@ -17,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/draft_pass.h"
 #include "engine/planned_heads.h"
 #include "engine/step_state.h"
 #include "engine/step_tables.h"
@@ -29,52 +33,6 @@
 #include "minisgl/weights/model_config.h"
 
 namespace minisgl::engine {
-
-// DraftPass::row_begin of a pass whose rows have one token each.
-inline constexpr size_t kOwnRows = ~size_t{0};
-
-// Where a pass of the drafter finds its arrays in the step's memory, in bytes from its begin.
-struct DraftPass {
-  int32_t num_rows = 0, num_tokens = 0;
-  size_t table_row = 0;         // i32 [num_rows]
-  size_t row_begin = kOwnRows;  // i32 [num_rows + 1]
-  size_t kv_len = 0;            // i32 [num_rows]
-  size_t num_seen = 0;          // i32 [num_rows] of an assistant: keys that its rows see
-  size_t positions = 0;         // i32 [num_tokens], of a pass that turns by others than places
-  size_t key_end = 0;           // i32 [num_tokens] of a pass with a first key
-  size_t states = 0;            // i32 [num_tokens] rows of the states that tokens read, if they do
-  int32_t first = 0;  // of a pass of Propose: where its tokens begin in DraftStep::sampled
-};
-
-// The blocks of a DFlash head: what its one pass has beside a DraftPass, in the same memory.
-struct DraftBlocks {
-  int32_t num_drafts = 0;  // N, of all rows; 0: there are no blocks
-  size_t key_end = 0;      // i32 [tokens of the pass]
-  size_t masks = 0;        // i32 [N] the tokens that are drafted
-  size_t table_row = 0;    // i32 [N] of each of them
-  size_t kv_len = 0;       // i32 [N] its place
-  int32_t num_writes = 0;
-  size_t writes = 0;  // TokenPoolWrite [num_writes], which puts ids of masks into the pool
-  size_t ids = 0;     // i32 [N]
-};
-
-// What a step in flight has for its drafts. On both sides it belongs to the step until that is
-// collected.
-struct DraftStep {
-  std::vector<DraftPass> drafts;  // the i-th makes draft i of its rows
-  DraftBlocks blocks;
-  DraftPass feed;
-  size_t kept = 0;  // KeptState [num_kept]
-  int32_t num_kept = 0;
-  // For each row that drafts for places with masks, in the order of rows: where its drafts are in
-  // `sampled`.
-  std::vector<std::vector<int32_t>> masked;
-  int32_t num_sampled = 0;
-  std::shared_ptr<void> meta, host_sampled;
-  DeviceArray<std::byte> device_meta;
-  DeviceArray<DeviceToken> sampled;  // [max_step_drafts]
-  std::unique_ptr<DeviceEvent> drafted;
-};
 
 class DeviceDrafter {
  public:
@@ -90,6 +48,15 @@ class DeviceDrafter {
 
   // Takes the memory of a step.
   Result<DraftStep> MakeStep() const;
+  // The graphs that there may be (draft_pass.h).
+  std::vector<DraftGraphSize> GraphSizes(int32_t max_rows, int32_t max_tokens) const {
+    return DraftGraphSizes(config_, limits_, max_rows, max_tokens);
+  }
+  // Captures a graph, after those of its part that are smaller. Runs the pass once before, so that
+  // nothing is initialised during the capture. An error keeps the existing graphs. REQUIRES that
+  // `padding` and the device are idle.
+  Status Capture(const DraftGraphSize& size, DraftStep* padding);
+  void ClearGraphs() { graphs_.clear(); }
   // Frees what is kept for pages, and takes it for so many.
   Status TakePages(int32_t num_pages);
 
@@ -129,21 +96,29 @@ class DeviceDrafter {
   int32_t RowOfToken(int32_t token) const { return (reads_before() ? num_pages_ + 2 : 0) + token; }
   // The row of the state before `place`, at which a page of another step ends or goes on.
   int32_t RowBefore(int32_t table_row, int32_t place) const;
-  void ListDrafts(const BatchPlan& plan, const std::vector<int32_t>& rows, DraftStep* step);
-  void ListBlocks(const BatchPlan& plan, const std::vector<int32_t>& rows, DraftStep* step);
+  // `order`: the rows that draft, the row with the most drafts first.
+  void ListDrafts(const BatchPlan& plan, const std::vector<int32_t>& order, DraftStep* step);
+  void ListBlocks(const BatchPlan& plan, const std::vector<int32_t>& order, DraftStep* step);
+  static void ListMasked(const BatchPlan& plan, const std::vector<int32_t>& order, DraftStep* step);
   void ListFeed(const BatchPlan& plan, DraftStep* step);
   void ListKept(const BatchPlan& plan, int32_t row, int32_t begin, int32_t end);
   template <typename T>
   size_t Append(const std::vector<T>& values);
+  size_t AppendLists(const DraftShape& shape, const DraftLists& lists);
+  // Lists a pass, padded to its graph if there is one.
+  DraftPass AppendPass(DraftPart part, DraftLists* lists);
+  const DraftLists& PadForGraph(const DraftGraphSize& size, DraftLists* lists) const;
   void GatherStates(const DraftStep& step, const DraftPass& pass);
+  // Runs a pass over its arrays in `memory`, whose graph holds these operations.
+  void RunPart(DraftPart part, const DraftShape& shape, const std::byte* memory);
+  void RunPass(DraftPart part, const DraftStep& step, const DraftPass& pass);
   // Ids, positions and slots of the pass's tokens.
-  ForwardInput Prepare(const DraftStep& step, const DraftPass& pass, bool decodes);
+  ForwardInput Prepare(const DraftShape& shape, const std::byte* memory, bool decodes);
   void PlanAttention(const ForwardInput& input);
-  // Puts the most likely tokens of `logits` [count] into the pool, at places kv_len[i].
-  void Choose(float* logits, int32_t count, const int32_t* table_row, const int32_t* kv_len,
-              DeviceToken* sampled);
-  void ProposeInTurn(const DraftStep& step);
-  void ProposeBlocks(const DraftStep& step);
+  // Puts the most likely tokens of `logits` [count] into sampled_ and the pool, there at places
+  // kv_len[i].
+  void Choose(float* logits, int32_t count, const int32_t* table_row, const int32_t* kv_len);
+  void WriteMasks(const DraftStep& step);
 
   StepState* const state_;
   DeviceOps* const ops_;
@@ -162,7 +137,14 @@ class DeviceDrafter {
   DeviceArray<int64_t> slots_;          // likewise
   DeviceArray<int32_t> accepted_;       // [rows that draft] of no drafts
   DeviceArray<DeviceSampling> greedy_;  // likewise
+  DeviceArray<DeviceToken> sampled_;    // likewise, of the pass that ran last
+  DeviceArray<std::byte> front_;        // the arrays that graphs read
   DeviceArray<int32_t> row_ids_;        // DraftHeadConfig::row_ids
+  struct Graph {
+    DraftGraphSize size;
+    std::unique_ptr<DeviceGraph> graph;
+  };
+  std::vector<Graph> graphs_;  // those of a part in ascending order
   // On the host:
   std::vector<int32_t> page_table_;  // as the plans so far have written it
   std::vector<uint8_t> is_loaded_;   // [num_pages + 1] the state behind the page is not known

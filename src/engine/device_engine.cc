@@ -249,8 +249,12 @@ GraphSizes DeviceEngine::SizesOf(const EngineLimits& limits,
   }
   const int32_t max_rows = std::min(options.graph_max_rows, limits.max_running_requests);
   const int32_t max_tokens = LayerGraphTokensMax(options.graph_max_tokens, limits);
-  return {.rows = GraphBatchSizes(max_rows),
-          .shapes = LayerGraphShapes(max_tokens, limits.max_running_requests + 1)};
+  GraphSizes sizes = {.rows = GraphBatchSizes(max_rows),
+                      .shapes = LayerGraphShapes(max_tokens, limits.max_running_requests + 1)};
+  if (const DeviceDrafter* const drafter = first().step()->drafter()) {
+    sizes.drafts = drafter->GraphSizes(options.graph_max_rows, options.graph_max_tokens);
+  }
+  return sizes;
 }
 
 // One rank after the other, each by itself: what runs first on one may wait for its device.
@@ -322,6 +326,14 @@ Status DeviceEngine::CaptureAll(const GraphSizes& sizes) {
     if (has_ranks()) return captured;
     Log(LogLevel::kWarning, fmt::format("graphs stop at {} tokens, longer steps run without: {}",
                                         first().max_graph_tokens(), captured.message()));
+    return Status();
+  }
+  for (const DraftGraphSize& size : sizes.drafts) {
+    const Status captured = OnRanks([&](DeviceRank* rank) { return rank->CaptureDrafts(size); });
+    if (captured.ok()) continue;
+    if (has_ranks()) return captured;
+    Log(LogLevel::kWarning,
+        fmt::format("some passes that draft run without graphs: {}", captured.message()));
     return Status();
   }
   return Status();

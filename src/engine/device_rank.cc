@@ -41,7 +41,21 @@ Status DeviceRank::AddBytesOf(Graphs* graphs, const std::vector<Size>& sizes, ui
   return Status();
 }
 
+namespace {
+
+struct DraftGraphs {
+  DeviceDrafter* drafter;
+  Status Capture(const DraftGraphSize& size, InFlightStep* padding) const {
+    return drafter->Capture(size, &padding->drafts);
+  }
+  void Clear() const { drafter->ClearGraphs(); }
+};
+
+}  // namespace
+
 Status DeviceRank::AddGraphBytes(const GraphSizes& sizes, uint64_t* num_bytes) {
+  DraftGraphs drafts = {step_->drafter()};
+  MINISGL_RETURN_IF_ERROR(AddBytesOf(&drafts, sizes.drafts, num_bytes));
   MINISGL_RETURN_IF_ERROR(AddBytesOf(&graphs_, sizes.rows, num_bytes));
   MINISGL_RETURN_IF_ERROR(AddBytesOf(&layer_graphs_, sizes.shapes, num_bytes));
   if (step_->adapters() == nullptr) return Status();

@@ -26,6 +26,7 @@ namespace minisgl::engine {
 struct GraphSizes {
   std::vector<int32_t> rows;      // of decode steps
   std::vector<StepShape> shapes;  // of other steps' layers
+  std::vector<DraftGraphSize> drafts = {};
 };
 
 class DeviceRank {
@@ -55,6 +56,9 @@ class DeviceRank {
   Status AddGraphBytes(const GraphSizes& sizes, uint64_t* num_bytes);
   Status CaptureRows(int32_t num_rows);
   Status CaptureShape(const StepShape& shape);
+  Status CaptureDrafts(const DraftGraphSize& size) {
+    return step_->drafter()->Capture(size, &free_.front().drafts);
+  }
   int32_t max_graph_rows() const { return graphs_.max_rows(); }
   int32_t max_graph_tokens() const { return layer_graphs_.max_tokens(); }
 

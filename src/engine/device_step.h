@@ -100,6 +100,8 @@ class DeviceStep {
   Result<InFlightStep> MakeInFlightStep();
   // Null if the list has no adapters.
   DeviceAdapters* adapters() const { return adapters_.get(); }
+  // Null if the list has no drafter.
+  DeviceDrafter* drafter() const { return drafter_.get(); }
 
   // True if one graph can run all of `plan`: every row has one token and samples, without a mask.
   bool IsPlainDecode(const BatchPlan& plan) const;

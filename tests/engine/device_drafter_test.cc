@@ -24,6 +24,9 @@ std::vector<DraftSetting> SchedulesOnDevice() {
   for (DraftSetting setting : Schedules()) {
     if (setting.num_ranks > 1) continue;
     setting.devices = HostDevices;
+    setting.graph_max_rows = settings.size() % 2 == 0 ? 256 : 0;
+    setting.graph_max_tokens = settings.size() % 3 == 0 ? 64 : 0;
+    setting.warms_up = settings.empty();
     settings.push_back(std::move(setting));
   }
   return settings;
@@ -118,6 +121,62 @@ TEST(HostDeviceDrafterTest, ConstrainedRowsHaveTheirAnswers) {
         ExpectSame(run, plain);
         EXPECT_GT(run.stats.drafted_tokens, 20);
       }
+    }
+  }
+}
+
+// Graphs, which are padded, make the drafts that passes without them make.
+TEST(HostDeviceDrafterTest, GraphsDraftTheSame) {
+  struct Pair {
+    const char* target;
+    const char* head;
+    Drafts drafts;
+  };
+  for (const Pair& pair :
+       {Pair{"golden/models/qwen3", "", Drafts::kByItself},
+        Pair{"golden/prediction/glm4_moe", "", Drafts::kByLayer},
+        Pair{"golden/prediction/glm4_moe_lite", "", Drafts::kByLayer},
+        Pair{"golden/draft_heads/target", "golden/draft_heads/eagle3_ids", Drafts::kByHead},
+        Pair{"golden/draft_heads/target", "golden/draft_heads/dflash", Drafts::kByHead},
+        Pair{"golden/assistant/target", "golden/assistant/plain", Drafts::kByHead}}) {
+    DraftedModel model = OpenDrafted(pair.target);
+    if (pair.drafts == Drafts::kByHead) {
+      model.head_dir = std::string(MINISGL_SOURCE_DIR) + "/tests/" + pair.head;
+    }
+    const std::vector<Request> requests = SomeRequests(model.config, 7, 40, /*greedy=*/false);
+    for (const int32_t chunk : {64, 9}) {
+      int replays = 0, runs = 0;
+      const auto run = [&](int32_t graph_max_rows, int32_t graph_max_tokens, Drafts drafts) {
+        const auto counters = std::make_shared<HostDeviceCounters>();
+        DraftSetting setting = {.page_size = 4, .chunk = chunk, .max_running_requests = 5};
+        setting.devices = [&](int32_t) {
+          std::vector<std::unique_ptr<DeviceOps>> devices;
+          devices.push_back(MakeHostDeviceOps(uint64_t{1} << 30, {}, counters));
+          return devices;
+        };
+        setting.graph_max_rows = graph_max_rows;
+        setting.graph_max_tokens = graph_max_tokens;
+        ScheduledRun scheduled = RunDrafted(model, drafts, setting, requests);
+        replays = counters->replays;
+        runs = counters->runs;
+        return scheduled;
+      };
+      const ScheduledRun plain = run(0, 0, Drafts::kNone), without = run(0, 0, pair.drafts);
+      ExpectSame(without, plain);
+      EXPECT_EQ(replays, 0);
+      const int passes = runs;
+      for (const auto& [rows, tokens] : {std::pair(4, 0), {0, 32}, {256, 256}}) {
+        const ScheduledRun with = run(rows, tokens, pair.drafts);
+        ExpectSame(with, plain);
+        EXPECT_EQ(with.stats.drafted_tokens, without.stats.drafted_tokens) << pair.head;
+        EXPECT_EQ(with.stats.accepted_drafts, without.stats.accepted_drafts) << pair.head;
+      }
+      EXPECT_GT(without.stats.drafted_tokens, 20);
+      // Steps of short chunks are graphs from end to end. A step of a model with window pages
+      // prepares its tokens twice.
+      if (chunk > 9) continue;
+      const bool has_windows = std::string(pair.target) == "golden/assistant/target";
+      EXPECT_EQ(replays + (has_windows ? without.stats.steps : 0), passes) << pair.target;
     }
   }
 }

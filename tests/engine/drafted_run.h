@@ -37,6 +37,10 @@ struct DraftSetting {
   // Makes the operations of a device's engine; null: the CPU's.
   std::function<std::vector<std::unique_ptr<DeviceOps>>(int32_t num_ranks)> devices = nullptr;
   int32_t num_host_layers = 0;  // beside a device, whose experts the oracle computes
+  // The graphs of a device, and its start.
+  int32_t graph_max_rows = 256;
+  int32_t graph_max_tokens = 0;
+  bool warms_up = false;
 };
 
 struct DraftedModel {
@@ -88,7 +92,10 @@ inline ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts,
   auto engine = devices.empty() ? MakeModelEngine(models, *files, *plan,
                                                   RanksOfF32Activations(setting.num_ranks))
                                 : MakeDeviceEngine(models, *files, *plan, std::move(devices),
-                                                   {.host_ops = MakeNaiveOps()});
+                                                   {.graph_max_rows = setting.graph_max_rows,
+                                                    .graph_max_tokens = setting.graph_max_tokens,
+                                                    .warms_up = setting.warms_up,
+                                                    .host_ops = MakeNaiveOps()});
   MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
   // Files of kept prefixes have blocks of this size.
   if (plan->limits.num_window_pages == 0) {

@@ -2,6 +2,7 @@
 // that drafts for itself is right each time.
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,9 +22,14 @@ std::vector<std::unique_ptr<DeviceOps>> EmulatedDevices(int32_t num_ranks) {
 }
 
 std::vector<DraftSetting> EmulatedSchedules() {
-  return {{.devices = EmulatedDevices},
-          {.page_size = 1, .chunk = 9, .depth = 0, .devices = EmulatedDevices},
-          {.page_size = 4, .chunk = 16, .num_ranks = 2, .devices = EmulatedDevices}};
+  return {{.devices = EmulatedDevices, .graph_max_rows = 4, .graph_max_tokens = 16},
+          {.page_size = 1, .chunk = 9, .depth = 0, .devices = EmulatedDevices, .graph_max_rows = 0},
+          {.page_size = 4,
+           .chunk = 16,
+           .num_ranks = 2,
+           .devices = EmulatedDevices,
+           .graph_max_rows = 2,
+           .graph_max_tokens = 8}};
 }
 
 TEST(EmulatedDrafterTest, AModelThatDraftsForItselfIsAlwaysRight) {
@@ -76,6 +82,79 @@ TEST(EmulatedDrafterTest, AnAssistantsDraftsChangeNoAnswer) {
   const ScheduledRun run = RunDrafted(model, Drafts::kByHead, setting, requests);
   ExpectSame(run, plain);
   EXPECT_GT(run.stats.drafted_tokens, 3);
+}
+
+// What a step's passes read reaches the device while the step before it runs, as early and as late
+// as can be, and graphs read a copy of it: the drafts are the same.
+TEST(EmulatedDrafterTest, GraphsDraftTheSameBesideCopies) {
+  DraftedModel layered = OpenDrafted("golden/prediction/glm4_moe");
+  DraftedModel blocks = OpenDrafted("golden/draft_heads/target");
+  blocks.head_dir = blocks.dir.substr(0, blocks.dir.rfind('/') + 1) + "dflash";
+  const std::pair<const DraftedModel*, Drafts> pairs[] = {{&layered, Drafts::kByLayer},
+                                                          {&blocks, Drafts::kByHead}};
+  for (const auto& [model, drafts] : pairs) {
+    const std::vector<Request> requests = SomeRequests(model->config, 2, 8, /*greedy=*/true);
+    const auto run = [&](const cuda::emulator::EmulatedCudaConfig& config, int32_t graph_max_rows,
+                         int32_t graph_max_tokens, int* graphs) {
+      const auto api = std::make_shared<cuda::emulator::EmulatedCudaApi>(config);
+      DraftSetting setting = {.page_size = 4, .chunk = 16, .max_drafts = 2};
+      setting.devices = [&](int32_t) {
+        std::vector<std::unique_ptr<DeviceOps>> devices;
+        devices.push_back(EmulatedCuda({.deterministic = true}, api));
+        return devices;
+      };
+      setting.graph_max_rows = graph_max_rows;
+      setting.graph_max_tokens = graph_max_tokens;
+      ScheduledRun scheduled = RunDrafted(*model, drafts, setting, requests);
+      *graphs = api->num_calls("GraphLaunch");
+      return scheduled;
+    };
+    int graphs = 0;
+    const ScheduledRun wanted = run({}, 0, 0, &graphs);
+    EXPECT_EQ(graphs, 0);
+    EXPECT_GT(wanted.stats.drafted_tokens, 3);
+    for (const auto& config : {cuda::emulator::EmulatedCudaConfig{.lazy = true},
+                               cuda::emulator::EmulatedCudaConfig{.lazy_compute = true}}) {
+      const ScheduledRun actual = run(config, 2, 16, &graphs);
+      ExpectSame(actual, wanted);
+      EXPECT_GT(graphs, 2 * static_cast<int>(wanted.stats.drafted_tokens) / 3);
+      EXPECT_EQ(actual.stats.drafted_tokens, wanted.stats.drafted_tokens);
+      EXPECT_EQ(actual.stats.accepted_drafts, wanted.stats.accepted_drafts);
+    }
+  }
+}
+
+// After a warm start no request waits until a kernel of a drafter is loaded.
+TEST(EmulatedDrafterTest, AWarmEngineLoadsNoKernelForADraft) {
+  class KernelCounter : public cuda::emulator::EmulatedCudaApi {
+   public:
+    cuda::CudaError LaunchKernel(const void* kernel, const cuda::CudaLaunch& launch,
+                                 void** arguments) override {
+      kernels.insert(kernel);
+      return EmulatedCudaApi::LaunchKernel(kernel, launch, arguments);
+    }
+    std::set<const void*> kernels;
+  };
+  DraftedModel model = OpenDrafted("golden/draft_heads/target");
+  model.head_dir = model.dir.substr(0, model.dir.rfind('/') + 1) + "eagle3_ids";
+  const std::vector<Request> requests = SomeRequests(model.config, 1, 8, /*greedy=*/true);
+  std::vector<size_t> num_kernels;
+  for (const bool serves : {false, true}) {
+    const auto api = std::make_shared<KernelCounter>();
+    DraftSetting setting = {.page_size = 4, .chunk = 16, .max_drafts = 2};
+    setting.devices = [&](int32_t) {
+      std::vector<std::unique_ptr<DeviceOps>> devices;
+      devices.push_back(EmulatedCuda({.deterministic = true}, api));
+      return devices;
+    };
+    setting.warms_up = true;
+    setting.graph_max_rows = 0;
+    const ScheduledRun run =
+        RunDrafted(model, Drafts::kByHead, setting, serves ? requests : std::vector<Request>());
+    if (serves) EXPECT_GT(run.stats.drafted_tokens, 3);
+    num_kernels.push_back(api->kernels.size());
+  }
+  EXPECT_EQ(num_kernels[0], num_kernels[1]);
 }
 
 }  // namespace

@@ -1,0 +1,234 @@
+// The passes of a step, listed on the host: see device_drafter.h.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "engine/device_drafter.h"
+#include "minisgl/base/check.h"
+#include "minisgl/base/checked_math.h"
+
+namespace minisgl::engine {
+
+template <typename T>
+size_t DeviceDrafter::Append(const std::vector<T>& values) {
+  const size_t at = CeilDiv(list_.size(), kDraftListAlignment) * kDraftListAlignment;
+  list_.resize(at + values.size() * sizeof(T));
+  if (!values.empty()) std::memcpy(list_.data() + at, values.data(), values.size() * sizeof(T));
+  return at;
+}
+
+size_t DeviceDrafter::AppendLists(const DraftShape& shape, const DraftLists& lists) {
+  const size_t at = CeilDiv(list_.size(), kDraftListAlignment) * kDraftListAlignment;
+  list_.resize(at + DraftLayout(shape).bytes);
+  WriteLists(lists, shape, list_.data() + at);
+  return at;
+}
+
+const DraftLists& DeviceDrafter::PadForGraph(const DraftGraphSize& size, DraftLists* lists) const {
+  const bool has_own_rows = size.part == DraftPart::kPropose && !is_block();
+  PadLists(size.shape, has_own_rows, limits_.max_running_requests,
+           reads_before() ? RowOfZeros() : 0, lists);
+  return *lists;
+}
+
+DraftPass DeviceDrafter::AppendPass(DraftPart part, DraftLists* lists) {
+  DraftPass pass = {.shape = {.num_rows = static_cast<int32_t>(lists->table_row.size()),
+                              .num_tokens = lists->row_begin.back(),
+                              .num_places = static_cast<int32_t>(lists->masks.size())}};
+  const auto found = std::find_if(graphs_.begin(), graphs_.end(), [&](const Graph& graph) {
+    return graph.size.part == part && graph.size.shape.num_tokens >= pass.shape.num_tokens;
+  });
+  if (found != graphs_.end() && pass.shape.num_tokens > 0) {
+    pass.shape = found->size.shape;
+    pass.graph = found->graph.get();
+    PadForGraph(found->size, lists);
+  }
+  pass.begin = AppendLists(pass.shape, *lists);
+  return pass;
+}
+
+int32_t DeviceDrafter::RowBefore(int32_t table_row, int32_t place) const {
+  const int64_t entry =
+      table_row * state_->tables().page_table_stride + (place - 1) / limits_.page_size;
+  const int32_t page = page_table_[static_cast<size_t>(entry)];
+  return is_loaded_[static_cast<size_t>(page)] != 0 ? RowOfZeros() : page;
+}
+
+void DeviceDrafter::List(const BatchPlan& plan, DraftStep* step) {
+  ApplyPlanWrites({.page_table_writes = plan.page_table_writes.data(),
+                   .pages = plan.pages.data(),
+                   .token_pool_writes = nullptr,
+                   .tokens = nullptr,
+                   .num_page_table_writes = static_cast<int32_t>(plan.page_table_writes.size()),
+                   .num_token_pool_writes = 0,
+                   .page_table = page_table_.data(),
+                   .page_table_stride = state_->tables().page_table_stride,
+                   .token_pool = nullptr,
+                   .token_pool_stride = 0});
+  step->drafts.clear();
+  step->masked.clear();
+  step->num_sampled = 0;
+  step->num_writes = 0;
+  step->feed = {};
+  step->num_kept = 0;
+  if (plan.extras.hidden.empty()) return;
+  list_.clear();
+  std::vector<int32_t> rows;
+  for (int32_t row = 0; row < plan.num_rows(); ++row) {
+    if (!plan.makes_drafts_of(row)) continue;
+    const auto at = static_cast<size_t>(row);
+    MINISGL_CHECK(plan.kv_len[at] - plan.num_drafts[at] > 1, "step {}: drafts behind no token",
+                  plan.step);
+    rows.push_back(row);
+  }
+  if (!rows.empty()) {
+    // The row with the most drafts first.
+    std::stable_sort(rows.begin(), rows.end(), [&](int32_t a, int32_t b) {
+      return plan.num_drafts[static_cast<size_t>(a)] > plan.num_drafts[static_cast<size_t>(b)];
+    });
+    is_block() ? ListBlocks(plan, rows, step) : ListDrafts(plan, rows, step);
+    ListMasked(plan, rows, step);
+  }
+  MINISGL_CHECK(step->num_sampled <= limits_.max_step_drafts, "step {}: {} drafts", plan.step,
+                step->num_sampled);
+  ListFeed(plan, step);
+  MINISGL_CHECK(list_.size() <= DraftListBytes(limits_), "step {}: {} bytes of drafts", plan.step,
+                list_.size());
+  std::memcpy(step->meta.get(), list_.data(), list_.size());
+  ops_->CopyToDevice(step->device_meta.data(), step->meta.get(), list_.size());
+}
+
+// A pass has the first rows of the pass before it.
+void DeviceDrafter::ListDrafts(const BatchPlan& plan, const std::vector<int32_t>& order,
+                               DraftStep* step) {
+  for (int32_t index = 0; index < plan.num_drafts[static_cast<size_t>(order[0])]; ++index) {
+    DraftLists lists;
+    for (const int32_t row : order) {
+      const auto at = static_cast<size_t>(row);
+      const int32_t count = plan.num_drafts[at], last = plan.kv_len[at] - count - 1;
+      if (count <= index) break;
+      const int32_t place = last + index;
+      lists.table_row.push_back(plan.table_row[at]);
+      lists.kv_len.push_back(place + 1);
+      // An assistant stays where the last known token is, and reads the keys before it.
+      if (is_assistant()) lists.num_seen.push_back(last);
+      if (reads_before()) lists.positions.push_back(is_assistant() ? last : place - 1);
+      if (reads_before()) lists.states.push_back(RowBefore(plan.table_row[at], last));
+      lists.key_end.push_back(place + 1);
+      lists.row_begin.push_back(static_cast<int32_t>(lists.table_row.size()));
+    }
+    const int32_t num_drafts = lists.row_begin.back();
+    DraftPass& pass = step->drafts.emplace_back(AppendPass(DraftPart::kPropose, &lists));
+    pass.first = step->num_sampled;
+    pass.num_drafts = num_drafts;
+    step->num_sampled += num_drafts;
+  }
+}
+
+// Each place of a block after the first predicts its own token, and sees the whole block. Places
+// are listed draft by draft, each draft's in the order of rows.
+void DeviceDrafter::ListBlocks(const BatchPlan& plan, const std::vector<int32_t>& order,
+                               DraftStep* step) {
+  DraftLists lists;
+  std::vector<int32_t> ids;
+  std::vector<TokenPoolWrite> writes;
+  for (const int32_t row : order) {
+    const auto at = static_cast<size_t>(row);
+    const int32_t count = plan.num_drafts[at], end = plan.kv_len[at];
+    writes.push_back({plan.table_row[at], end - count, count, static_cast<int32_t>(ids.size())});
+    ids.resize(ids.size() + static_cast<size_t>(count), config_.draft_head.mask_id);
+    lists.key_end.resize(lists.key_end.size() + static_cast<size_t>(count) + 1, end);
+    lists.table_row.push_back(plan.table_row[at]);
+    lists.row_begin.push_back(static_cast<int32_t>(lists.key_end.size()));
+    lists.kv_len.push_back(end);
+  }
+  for (int32_t index = 0; index < plan.num_drafts[static_cast<size_t>(order[0])]; ++index) {
+    for (size_t i = 0; i < order.size(); ++i) {
+      const auto at = static_cast<size_t>(order[i]);
+      if (plan.num_drafts[at] <= index) break;
+      lists.masks.push_back(lists.row_begin[i] + 1 + index);
+      lists.places_row.push_back(plan.table_row[at]);
+      lists.places_len.push_back(plan.kv_len[at] - plan.num_drafts[at] + index);
+    }
+  }
+  step->num_sampled = static_cast<int32_t>(lists.masks.size());
+  DraftPass& pass = step->drafts.emplace_back(AppendPass(DraftPart::kPropose, &lists));
+  pass.num_drafts = step->num_sampled;
+  step->num_writes = static_cast<int32_t>(writes.size());
+  step->writes = Append(writes);
+  step->ids = Append(ids);
+}
+
+// Drafts are in the order of their indices, and those of one index in the order of rows.
+void DeviceDrafter::ListMasked(const BatchPlan& plan, const std::vector<int32_t>& order,
+                               DraftStep* step) {
+  for (int32_t row = 0; row < plan.num_rows(); ++row) {
+    const int32_t count = plan.num_drafts[static_cast<size_t>(row)];
+    if (!plan.masked(row) || !plan.makes_drafts_of(row)) continue;
+    auto at = static_cast<int32_t>(std::find(order.begin(), order.end(), row) - order.begin());
+    std::vector<int32_t>& sampled = step->masked.emplace_back();
+    for (int32_t index = 0; index < count; ++index) {
+      sampled.push_back(at);
+      at += static_cast<int32_t>(std::count_if(order.begin(), order.end(), [&](int32_t other) {
+        return plan.num_drafts[static_cast<size_t>(other)] > index;
+      }));
+    }
+  }
+}
+
+void DeviceDrafter::ListFeed(const BatchPlan& plan, DraftStep* step) {
+  DraftLists lists;
+  int32_t row = 0, num_tokens = 0;
+  kept_.clear();
+  for (const HiddenSpan& span : plan.extras.hidden) {
+    while (plan.row_begin[static_cast<size_t>(row) + 1] <= span.token) ++row;
+    const int32_t end = span.token + span.count, own = plan.table_row[static_cast<size_t>(row)];
+    // The row of the last known token ran before the drafts, but in a block it has no keys that
+    // stay.
+    const bool has_first = !is_block() && plan.makes_drafts_of(row);
+    const int32_t first = is_assistant() ? end : span.token + (has_first ? 1 : 0);
+    for (int32_t token = first; token < end; ++token) {
+      const int32_t place = plan.positions[static_cast<size_t>(token)];
+      if (is_block()) lists.states.push_back(RowOfToken(token));
+      if (reads_before()) {
+        if (place == 0) continue;
+        const bool is_first = token == plan.row_begin[static_cast<size_t>(row)];
+        lists.states.push_back(is_first ? RowBefore(own, place) : RowOfToken(token - 1));
+        lists.positions.push_back(place - 1);
+        lists.key_end.push_back(place + 1);
+      }
+      ++num_tokens;
+    }
+    if (reads_before()) ListKept(plan, row, span.token, end);
+    if (num_tokens == lists.row_begin.back()) continue;
+    lists.table_row.push_back(own);
+    lists.row_begin.push_back(num_tokens);
+    lists.kv_len.push_back(plan.positions[static_cast<size_t>(end) - 1] + 1);
+  }
+  step->feed = AppendPass(DraftPart::kFeed, &lists);
+  step->kept = Append(kept_);
+  step->num_kept = static_cast<int32_t>(kept_.size());
+}
+
+// The state behind the last token of each page. Behind the last known token are drafts, of which
+// those stay that will be accepted.
+void DeviceDrafter::ListKept(const BatchPlan& plan, int32_t row, int32_t begin, int32_t end) {
+  const bool wants_token = plan.wants_token[static_cast<size_t>(row)] != 0;
+  const int32_t num_drafts = wants_token ? plan.num_drafts[static_cast<size_t>(row)] : 0;
+  const int32_t last_known = end - 1 - num_drafts;
+  for (int32_t token = begin; token < end; ++token) {
+    const int64_t slot = plan.slots[static_cast<size_t>(token)];
+    const auto page = static_cast<int32_t>(slot / limits_.page_size);
+    const bool ends_page = slot % limits_.page_size == limits_.page_size - 1;
+    if (!ends_page && token < last_known) continue;
+    const int32_t draft = std::max(token - last_known, 0);
+    kept_.push_back({.from = RowOfToken(token),
+                     .to = page,
+                     .row = num_drafts == 0 ? -1 : row,
+                     .least = draft,
+                     .most = ends_page ? std::numeric_limits<int32_t>::max() : draft});
+    is_loaded_[static_cast<size_t>(page)] = 0;
+  }
+}
+
+}  // namespace minisgl::engine
