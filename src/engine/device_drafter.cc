@@ -99,6 +99,7 @@ Status DeviceDrafter::TakeArrays() {
   const std::vector<DeviceSampling> greedy(rows, NeutralSampling(limits_.max_running_requests));
   MINISGL_ASSIGN_OR_RETURN(greedy_, Upload<DeviceSampling>(ops_, greedy));
   MINISGL_ASSIGN_OR_RETURN(sampled_, DeviceArray<DeviceToken>::Make(ops_, {rows}));
+  MINISGL_ASSIGN_OR_RETURN(fed_, ops_->MakeEvent());
   if (const size_t num_bytes = DraftFrontBytes(config_, limits_); num_bytes > 0) {
     MINISGL_ASSIGN_OR_RETURN(front_, DeviceArray<std::byte>::Make(ops_, {num_bytes}));
   }
@@ -119,6 +120,7 @@ Result<DraftStep> DeviceDrafter::MakeStep() const {
   MINISGL_ASSIGN_OR_RETURN(step.sampled, DeviceArray<DeviceToken>::Make(ops_, {drafts}));
   MINISGL_ASSIGN_OR_RETURN(step.host_sampled, ops_->AllocateHost(drafts * sizeof(DeviceToken)));
   MINISGL_ASSIGN_OR_RETURN(step.drafted, ops_->MakeEvent());
+  MINISGL_ASSIGN_OR_RETURN(step.fed, ops_->MakeEvent());
   return step;
 }
 
@@ -321,17 +323,20 @@ void DeviceDrafter::TakeStates(const BatchPlan& plan) {
   }
 }
 
-void DeviceDrafter::Feed(const DraftStep& step, const int32_t* num_accepted) {
-  if (step.feed.shape.num_tokens > 0) {
-    if (width_ > 0) GatherStates(step, step.feed);
-    RunPass(DraftPart::kFeed, step, step.feed);
+void DeviceDrafter::Feed(const int32_t* num_accepted, DraftStep* step) {
+  if (step->feed.shape.num_tokens > 0) {
+    if (width_ > 0) GatherStates(*step, step->feed);
+    RunPass(DraftPart::kFeed, *step, step->feed);
   }
-  if (step.num_kept == 0) return;
-  ops_->KeepStates({.states = states_.ptr(),
-                    .width = width_,
-                    .items = At<KeptState>(step.device_meta.data(), step.kept),
-                    .num_items = step.num_kept,
-                    .num_accepted = num_accepted});
+  if (step->num_kept > 0) {
+    ops_->KeepStates({.states = states_.ptr(),
+                      .width = width_,
+                      .items = At<KeptState>(step->device_meta.data(), step->kept),
+                      .num_items = step->num_kept,
+                      .num_accepted = num_accepted});
+  }
+  for (DeviceEvent* const event : {step->fed.get(), fed_.get()}) ops_->Record(event);
+  step->is_read = was_fed_ = true;
 }
 
 // A place without a token has left the pool as the plan wrote it.

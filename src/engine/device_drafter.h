@@ -11,6 +11,10 @@
 // Passes of few rows or tokens are graphs (draft_pass.h). What the passes read of the target's
 // states is gathered outside of graphs, because the target's step decides where it stands.
 //
+// Steps with drafts overlap little: the places of the next step follow from the number of drafts
+// that were accepted, and the host lists them. It does so while the drafter reads the step (Feed),
+// which the results do not wait for.
+//
 // Used by one thread, except for TakeLoaded.
 #pragma once
 
@@ -60,16 +64,20 @@ class DeviceDrafter {
   // Frees what is kept for pages, and takes it for so many.
   Status TakePages(int32_t num_pages);
 
-  // Lists the passes of `plan` and copies them to the device.
+  // Lists the passes of `plan` and copies them to the device. Waits until the Feed of the step that
+  // had the memory before has ended.
   void List(const BatchPlan& plan, DraftStep* step);
   // Writes drafts to the token pool. Call it after the plan's table writes.
   void Propose(const DraftStep& step);
   // Takes the target's states behind the tokens that the drafter reads. Call it after the target's
   // layers, before its logits.
   void TakeStates(const BatchPlan& plan);
-  // Runs over the tokens of the step. `num_accepted`: [R] on the device. Call it after the accepted
-  // tokens are in the pool.
-  void Feed(const DraftStep& step, const int32_t* num_accepted);
+  // Runs over the tokens of the step, which may be collected meanwhile: List waits until its memory
+  // is free again. `num_accepted`: [R] on the device. Call it after the accepted tokens are in the
+  // pool.
+  void Feed(const int32_t* num_accepted, DraftStep* step);
+  // Waits for the last Feed.
+  Status WaitForFeed() const { return was_fed_ ? ops_->Wait(fed_.get()) : Status(); }
 
   // Waits for the drafts of rows with masks, and returns them in the order of rows.
   Result<std::vector<std::vector<TokenId>>> WaitForDrafts(const DraftStep& step) const;
@@ -144,7 +152,9 @@ class DeviceDrafter {
     DraftGraphSize size;
     std::unique_ptr<DeviceGraph> graph;
   };
-  std::vector<Graph> graphs_;  // those of a part in ascending order
+  std::vector<Graph> graphs_;         // those of a part in ascending order
+  std::unique_ptr<DeviceEvent> fed_;  // after the last Feed
+  bool was_fed_ = false;
   // On the host:
   std::vector<int32_t> page_table_;  // as the plans so far have written it
   std::vector<uint8_t> is_loaded_;   // [num_pages + 1] the state behind the page is not known

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "engine/device_drafter.h"
 #include "minisgl/base/check.h"
@@ -72,6 +73,8 @@ void DeviceDrafter::List(const BatchPlan& plan, DraftStep* step) {
   step->feed = {};
   step->num_kept = 0;
   if (plan.extras.hidden.empty()) return;
+  // A fault is the status of the operations below.
+  if (std::exchange(step->is_read, false)) static_cast<void>(ops_->Wait(step->fed.get()));
   list_.clear();
   std::vector<int32_t> rows;
   for (int32_t row = 0; row < plan.num_rows(); ++row) {

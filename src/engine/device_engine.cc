@@ -123,7 +123,13 @@ class DeviceEngine final : public Engine {
     for (const auto& rank : ranks_) rank->step()->TakeLoaded(pages);  // no step uses them now
     return kv_copies_.BeginWrite(pages);
   }
-  void WritePages(std::unique_ptr<KvBlockCopy> copy) override { kv_copies_.Write(std::move(copy)); }
+  // A drafter may still write into pages of rows that have ended.
+  void WritePages(std::unique_ptr<KvBlockCopy> copy) override {
+    for (const auto& rank : ranks_) {
+      if (fault_.ok()) fault_ = rank->step()->WaitForDrafter();
+    }
+    kv_copies_.Write(std::move(copy));
+  }
   int64_t StateBytes() const override { return kv_copies_.StateBytes(); }
   std::unique_ptr<KvBlockCopy> ReadState(StateSlot slot) override {
     return kv_copies_.ReadState(slot);

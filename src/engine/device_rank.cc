@@ -85,8 +85,9 @@ Status DeviceRank::SetAdapter(AdapterSlot adapter, const model::PackedAdapter* p
 }
 
 void DeviceRank::Begin(std::shared_ptr<const BatchPlan> plan) {
-  in_flight_.push_back(std::move(free_.back()));
-  free_.pop_back();
+  // The step that was collected first: the drafter may still read what the last one has.
+  in_flight_.push_back(std::move(free_.front()));
+  free_.pop_front();
   in_flight_.back().plan = std::move(plan);
 }
 
@@ -118,6 +119,7 @@ Status DeviceRank::Queue() {
   if (plan.has_masks()) return ops_->status();  // its places wait for QueuePlaces
   if (padded_rows == 0 && plan.num_rows() > 0) step_->RunPlaces(*step);
   step_->Download(step);
+  step_->FeedDrafter(step);
   return ops_->status();
 }
 
@@ -134,6 +136,7 @@ Status DeviceRank::QueuePlaces(const StepMasks& masks) {
   MINISGL_RETURN_IF_ERROR(step_->UploadMasks(masks, step));
   step_->RunPlaces(*step);
   step_->Download(step);
+  step_->FeedDrafter(step);
   return ops_->status();
 }
 

@@ -101,7 +101,7 @@ class DeviceRank {
   DecodeGraphs adapted_graphs_;
   LayerGraphs adapted_layer_graphs_;
   std::deque<InFlightStep> in_flight_;  // the oldest first
-  std::vector<InFlightStep> free_;
+  std::deque<InFlightStep> free_;       // likewise
 };
 
 }  // namespace minisgl::engine

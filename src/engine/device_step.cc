@@ -447,9 +447,11 @@ void DeviceStep::RunPlaces(const InFlightStep& step) {
   RunPooled(step);
   if (FeedsDrafter(step)) drafter_->TakeStates(*step.plan);
   if (step.shape.num_places > 0) SampleAndAccept(step);
-  if (FeedsDrafter(step)) {
-    drafter_->Feed(step.drafts, InResults<int32_t>(result_layout_.num_accepted));
-  }
+}
+
+void DeviceStep::FeedDrafter(InFlightStep* step) {
+  if (!FeedsDrafter(*step)) return;
+  drafter_->Feed(InResults<int32_t>(result_layout_.num_accepted), &step->drafts);
 }
 
 void DeviceStep::SampleAndAccept(const InFlightStep& step) {

@@ -152,6 +152,12 @@ class DeviceStep {
   // for them.
   Status UploadMasks(const StepMasks& masks, InFlightStep* step);
   void Download(InFlightStep* step);
+  // Queues what the drafter reads of the step. It follows Download, so that results do not wait for
+  // it: the host plans the next step meanwhile.
+  void FeedDrafter(InFlightStep* step);
+  // Waits for what the drafter reads of all steps: it writes keys into pages of rows that may have
+  // ended.
+  Status WaitForDrafter() const { return drafter_ == nullptr ? Status() : drafter_->WaitForFeed(); }
   // REQUIRES the step to be done. Steps are asked in their order.
   std::vector<RowResult> Results(const InFlightStep& step);
 

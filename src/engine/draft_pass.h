@@ -103,6 +103,9 @@ struct DraftStep {
   DeviceArray<std::byte> device_meta;
   DeviceArray<DeviceToken> sampled;  // [max_step_drafts]
   std::unique_ptr<DeviceEvent> drafted;
+  // Recorded after the pass that reads the step's tokens, which ends after the step is collected.
+  std::unique_ptr<DeviceEvent> fed;
+  bool is_read = false;  // `fed` is recorded, and not waited for
 };
 
 }  // namespace minisgl::engine

@@ -58,6 +58,7 @@ Status RunPlan(std::shared_ptr<BatchPlan> plan, bool adapters, DeviceStep* step,
   step->RunDrafts(*in_flight);
   step->Run(*in_flight);
   step->Download(in_flight);
+  step->FeedDrafter(in_flight);
   in_flight->plan.reset();
   return ops->Synchronize();
 }

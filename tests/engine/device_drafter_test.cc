@@ -181,6 +181,22 @@ TEST(HostDeviceDrafterTest, GraphsDraftTheSame) {
   }
 }
 
+// A step's results do not wait for what the drafter reads of it.
+TEST(HostDeviceDrafterTest, ResultsComeBeforeTheDrafterReadsTheStep) {
+  const DraftedModel model = OpenDrafted("golden/prediction/glm4_moe");
+  const std::vector<Request> requests = SomeRequests(model.config, 3, 12, /*greedy=*/true);
+  const auto counters = std::make_shared<HostDeviceCounters>();
+  DraftSetting setting = {.depth = 0};
+  setting.devices = [&](int32_t) {
+    std::vector<std::unique_ptr<DeviceOps>> devices;
+    devices.push_back(MakeHostDeviceOps(uint64_t{1} << 30, {}, counters));
+    return devices;
+  };
+  const ScheduledRun run = RunDrafted(model, Drafts::kByLayer, setting, requests);
+  EXPECT_GT(run.stats.drafted_tokens, 5);
+  EXPECT_GE(counters->waits_before_others, run.stats.steps);
+}
+
 // Steps of many rows leave the drafter out, and are graphs.
 TEST(HostDeviceDrafterTest, ManyRowsLeaveTheDrafterOut) {
   const DraftedModel model = OpenDrafted("golden/models/qwen3");

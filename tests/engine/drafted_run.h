@@ -59,8 +59,8 @@ inline DraftedModel OpenDrafted(const std::string& folder) {
   return {dir, std::move(config).value(), std::move(checkpoint).value(), ""};
 }
 
-inline ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts,
-                               const DraftSetting& setting, const std::vector<Request>& requests) {
+inline std::unique_ptr<Engine> MakeDraftedEngine(const DraftedModel& model, Drafts drafts,
+                                                 const DraftSetting& setting) {
   ModelList models(model.config);
   if (drafts != Drafts::kNone) {
     ModelConfig drafter = model.config;
@@ -103,13 +103,24 @@ inline ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts,
     EXPECT_EQ(static_cast<uint64_t>((*engine)->KvBlockBytes(64) / num_parts),
               64 * plan->kv_bytes_per_token);
   }
+  return std::move(engine).value();
+}
+
+inline ScheduledRun RunDrafted(Engine* engine, Drafts drafts, const DraftSetting& setting,
+                               const std::vector<Request>& requests) {
   SchedulerOptions options;
   options.max_prefill_tokens = setting.chunk;
   options.cache = setting.cache;
   options.admission = setting.admission;
   options.step = StepPolicy::kMixed;
   if (drafts != Drafts::kNone) options.max_drafts = setting.max_drafts;
-  return RunScheduled(engine->get(), options, requests, setting.depth);
+  return RunScheduled(engine, options, requests, setting.depth);
+}
+
+inline ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts,
+                               const DraftSetting& setting, const std::vector<Request>& requests) {
+  const auto engine = MakeDraftedEngine(model, drafts, setting);
+  return RunDrafted(engine.get(), drafts, setting, requests);
 }
 
 // Half of them greedy, some with a common beginning, one of a single token.

@@ -2,6 +2,7 @@
 // that drafts for itself is right each time.
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -122,6 +123,39 @@ TEST(EmulatedDrafterTest, GraphsDraftTheSameBesideCopies) {
       EXPECT_EQ(actual.stats.accepted_drafts, wanted.stats.accepted_drafts);
     }
   }
+}
+
+// A block that is written into pages of an ended row stays, though the drafter may still read the
+// row's last step.
+TEST(EmulatedDrafterTest, PagesAreWrittenAfterTheDrafterHasReadTheLastStep) {
+  const DraftedModel model = OpenDrafted("golden/prediction/glm4_moe");
+  const std::vector<Request> requests = SomeRequests(model.config, 1, 8, /*greedy=*/true);
+  DraftSetting setting = {.chunk = 16, .num_pages = 8, .max_drafts = 2};
+  setting.graph_max_rows = 0;
+  setting.devices = [](int32_t) {
+    std::vector<std::unique_ptr<DeviceOps>> devices;
+    devices.push_back(EmulatedCuda({.deterministic = true},
+                                   std::make_shared<cuda::emulator::EmulatedCudaApi>(
+                                       cuda::emulator::EmulatedCudaConfig{.lazy_compute = true})));
+    return devices;
+  };
+  const auto engine = MakeDraftedEngine(model, Drafts::kByLayer, setting);
+  const int32_t num_pages = engine->limits().num_pages;
+  std::vector<PageId> pages(static_cast<size_t>(num_pages));
+  std::iota(pages.begin(), pages.end(), 0);
+  EXPECT_GT(RunDrafted(engine.get(), Drafts::kByLayer, setting, requests).stats.drafted_tokens, 3);
+  std::vector<std::byte> block(
+      static_cast<size_t>(engine->KvBlockBytes(num_pages * setting.page_size)), std::byte{0x42});
+  auto write = engine->BeginWrite(pages);
+  ASSERT_NE(write, nullptr);
+  write->PutBlock(block);
+  engine->WritePages(std::move(write));
+  auto read = engine->ReadPages(pages);
+  ASSERT_NE(read, nullptr);
+  while (!read->IsReady()) continue;
+  std::vector<std::byte> actual(block.size());
+  EXPECT_TRUE(read->TakeBlock(actual).ok());
+  EXPECT_EQ(actual, block);
 }
 
 // After a warm start no request waits until a kernel of a drafter is loaded.
