@@ -22,15 +22,10 @@ int64_t DraftStateWidth(const ModelConfig& config) {
   return config.is_prediction_layer() ? config.hidden_size : 0;
 }
 
-// Rows that draft in a step, at most.
+// Rows of logits of a pass, at most.
 int32_t DraftRows(const ModelConfig& config, const EngineLimits& limits) {
   return static_cast<int32_t>(
       DrafterRows(config, limits.max_running_requests, limits.max_step_drafts));
-}
-
-template <typename T>
-const T* At(const std::byte* memory, size_t offset) {
-  return reinterpret_cast<const T*>(memory + offset);
 }
 
 }  // namespace
@@ -42,14 +37,14 @@ std::optional<uint64_t> DeviceDrafter::StepBytes(const EngineLimits& limits,
                              DTypeBytes(dtype)};
   const auto of_states = CheckedProduct(states);
   if (!of_states) return std::nullopt;
-  const uint64_t of_step =
-      DraftListBytes(limits) + static_cast<uint64_t>(limits.max_step_drafts) * sizeof(DeviceToken);
+  const uint64_t of_step = DraftListBytes(limits);
   const uint64_t of_ids = config.draft_head.row_ids == nullptr
                               ? 0
                               : config.draft_head.row_ids->size() * sizeof(int32_t);
   const uint64_t of_rows = static_cast<uint64_t>(DraftRows(config, limits)) *
                                (sizeof(int32_t) + sizeof(DeviceSampling) + sizeof(DeviceToken)) +
-                           DraftFrontBytes(config, limits) + of_ids;
+                           DraftFrontBytes(config, limits) + DraftMasksBytes(config, limits) +
+                           of_ids;
   return CheckedAdd(*of_states, static_cast<uint64_t>(limits.max_in_flight) * of_step + of_rows +
                                     tokens * (3 * sizeof(int32_t) + sizeof(int64_t)) + 4);
 }
@@ -100,6 +95,7 @@ Status DeviceDrafter::TakeArrays() {
   MINISGL_ASSIGN_OR_RETURN(greedy_, Upload<DeviceSampling>(ops_, greedy));
   MINISGL_ASSIGN_OR_RETURN(sampled_, DeviceArray<DeviceToken>::Make(ops_, {rows}));
   MINISGL_ASSIGN_OR_RETURN(fed_, ops_->MakeEvent());
+  MINISGL_RETURN_IF_ERROR(TakeGuidedArrays());
   if (const size_t num_bytes = DraftFrontBytes(config_, limits_); num_bytes > 0) {
     MINISGL_ASSIGN_OR_RETURN(front_, DeviceArray<std::byte>::Make(ops_, {num_bytes}));
   }
@@ -114,12 +110,8 @@ Status DeviceDrafter::TakeArrays() {
 Result<DraftStep> DeviceDrafter::MakeStep() const {
   DraftStep step;
   const size_t num_bytes = DraftListBytes(limits_);
-  const auto drafts = static_cast<uint64_t>(std::max(limits_.max_step_drafts, 1));
   MINISGL_ASSIGN_OR_RETURN(step.meta, ops_->AllocateHost(num_bytes));
   MINISGL_ASSIGN_OR_RETURN(step.device_meta, DeviceArray<std::byte>::Make(ops_, {num_bytes}));
-  MINISGL_ASSIGN_OR_RETURN(step.sampled, DeviceArray<DeviceToken>::Make(ops_, {drafts}));
-  MINISGL_ASSIGN_OR_RETURN(step.host_sampled, ops_->AllocateHost(drafts * sizeof(DeviceToken)));
-  MINISGL_ASSIGN_OR_RETURN(step.drafted, ops_->MakeEvent());
   MINISGL_ASSIGN_OR_RETURN(step.fed, ops_->MakeEvent());
   return step;
 }
@@ -147,25 +139,26 @@ Status DeviceDrafter::Capture(const DraftGraphSize& size, DraftStep* padding) {
   RunPart(size.part, size.shape, front_.data());
   MINISGL_RETURN_IF_ERROR(ops_->Synchronize());
   MINISGL_RETURN_IF_ERROR(ops_->BeginCapture());
-  RunPart(size.part, size.shape, front_.data());
+  float* const logits = RunPart(size.part, size.shape, front_.data());
   MINISGL_ASSIGN_OR_RETURN(auto graph, ops_->EndCapture());
-  graphs_.push_back({size, std::move(graph)});
+  graphs_.push_back({size, std::move(graph), logits});
   return Status();
 }
 
 void DeviceDrafter::GatherStates(const DraftStep& step, const DraftPass& pass) {
   const DraftLayout layout(pass.shape);
-  ops_->GatherRows({.x = states_.ptr(),
-                    .rows = At<int32_t>(step.device_meta.data() + pass.begin, layout.states),
-                    .out = inputs_.ptr(),
-                    .num_rows = pass.shape.num_tokens,
-                    .width = width_});
+  ops_->GatherRows(
+      {.x = states_.ptr(),
+       .rows = InDraftMemory<int32_t>(step.device_meta.data() + pass.begin, layout.states),
+       .out = inputs_.ptr(),
+       .num_rows = pass.shape.num_tokens,
+       .width = width_});
 }
 
 ForwardInput DeviceDrafter::Prepare(const DraftShape& shape, const std::byte* memory,
                                     bool decodes) {
   const DraftLayout layout(shape);
-  const auto at = [&](size_t offset) { return At<int32_t>(memory, offset); };
+  const auto at = [&](size_t offset) { return InDraftMemory<int32_t>(memory, offset); };
   const StepTables& tables = state_->tables();
   ops_->PrepareTokens({.table_row = at(layout.table_row),
                        .row_begin = at(layout.row_begin),
@@ -211,7 +204,7 @@ void DeviceDrafter::PlanAttention(const ForwardInput& input) {
 }
 
 void DeviceDrafter::Choose(float* logits, int32_t count, const int32_t* table_row,
-                           const int32_t* kv_len) {
+                           const int32_t* kv_len, const int32_t* mask_of, const uint32_t* masks) {
   const StepTables& tables = state_->tables();
   ops_->SamplePlaces({.logits = logits,
                       .num_places = count,
@@ -226,7 +219,9 @@ void DeviceDrafter::Choose(float* logits, int32_t count, const int32_t* table_ro
                       .raw_logits = raw_logits_,
                       .max_logprobs = 0,
                       .sampled = sampled_.data(),
-                      .top_logprobs = nullptr});
+                      .top_logprobs = nullptr,
+                      .mask_of = mask_of,
+                      .masks = masks});
   if (row_ids_.data() != nullptr) ops_->MapTokens({sampled_.data(), count, row_ids_.data()});
   ops_->AcceptTokens({.table_row = table_row,
                       .kv_len = kv_len,
@@ -239,22 +234,24 @@ void DeviceDrafter::Choose(float* logits, int32_t count, const int32_t* table_ro
 }
 
 // A pass of one draft of each row leaves its states for the next one.
-void DeviceDrafter::RunPart(DraftPart part, const DraftShape& shape, const std::byte* memory) {
+float* DeviceDrafter::RunLayers(DraftPart part, const DraftShape& shape, const std::byte* memory) {
   const StepTables& tables = state_->tables();
   const DraftLayout layout(shape);
-  const auto at = [&](size_t offset) { return At<int32_t>(memory, offset); };
+  const auto at = [&](size_t offset) { return InDraftMemory<int32_t>(memory, offset); };
   const bool is_feed = part == DraftPart::kFeed;
   ForwardInput input = Prepare(shape, memory, /*decodes=*/!is_feed && !is_block());
-  if (is_feed && is_block()) return state_->model().WriteDrafterKeys(input, tables);
+  if (is_feed && is_block()) {
+    state_->model().WriteDrafterKeys(input, tables);
+    return nullptr;
+  }
   if (is_block()) input.key_end = at(layout.key_end);
   PlanAttention(input);
   state_->model().RunDrafter(input, tables);
-  if (is_feed) return;
+  if (is_feed) return nullptr;
   Decoder* const drafter = state_->model().drafter();
   if (is_block()) {
-    float* const logits =
-        drafter->Logits({.logit_tokens = at(layout.masks), .num_logit_tokens = shape.num_places});
-    return Choose(logits, shape.num_places, at(layout.places_row), at(layout.places_len));
+    return drafter->Logits(
+        {.logit_tokens = at(layout.masks), .num_logit_tokens = shape.num_places});
   }
   const ForwardInput wanted = {.logit_tokens = all_.data(), .num_logit_tokens = shape.num_rows};
   if (reads_before()) {
@@ -262,12 +259,29 @@ void DeviceDrafter::RunPart(DraftPart part, const DraftShape& shape, const std::
     ops_->CopyOnDevice(inputs_.ptr().data, drafter->States(wanted).data,
                        static_cast<size_t>(count) * DTypeBytes(ops_->activation_dtype()));
   }
-  Choose(drafter->Logits(wanted), shape.num_rows, at(layout.table_row), at(layout.kv_len));
+  if (has_clusters()) scores_ = drafter->ClusterScores(wanted);
+  return drafter->Logits(wanted);
+}
+
+float* DeviceDrafter::RunPart(DraftPart part, const DraftShape& shape, const std::byte* memory) {
+  float* const logits = RunLayers(part, shape, memory);
+  if (logits == nullptr || has_clusters()) return logits;
+  const DraftLayout layout(shape);
+  const auto at = [&](size_t offset) { return InDraftMemory<int32_t>(memory, offset); };
+  if (is_block()) {
+    Choose(logits, shape.num_places, at(layout.places_row), at(layout.places_len));
+  } else {
+    Choose(logits, shape.num_rows, at(layout.table_row), at(layout.kv_len));
+  }
+  return logits;
 }
 
 void DeviceDrafter::RunPass(DraftPart part, const DraftStep& step, const DraftPass& pass) {
   const std::byte* const memory = step.device_meta.data() + pass.begin;
-  if (pass.graph == nullptr) return RunPart(part, pass.shape, memory);
+  if (pass.graph == nullptr) {
+    RunPart(part, pass.shape, memory);
+    return;
+  }
   ops_->CopyOnDevice(front_.data(), memory, DraftLayout(pass.shape).bytes);
   ops_->Replay(pass.graph);
 }
@@ -277,8 +291,8 @@ void DeviceDrafter::WriteMasks(const DraftStep& step) {
   const std::byte* const memory = step.device_meta.data();
   ops_->ApplyPlanWrites({.page_table_writes = nullptr,
                          .pages = nullptr,
-                         .token_pool_writes = At<TokenPoolWrite>(memory, step.writes),
-                         .tokens = At<int32_t>(memory, step.ids),
+                         .token_pool_writes = InDraftMemory<TokenPoolWrite>(memory, step.writes),
+                         .tokens = InDraftMemory<int32_t>(memory, step.ids),
                          .num_page_table_writes = 0,
                          .num_token_pool_writes = step.num_writes,
                          .page_table = tables.page_table,
@@ -290,17 +304,10 @@ void DeviceDrafter::WriteMasks(const DraftStep& step) {
 void DeviceDrafter::Propose(const DraftStep& step) {
   if (step.drafts.empty()) return;
   if (is_block()) WriteMasks(step);
-  for (const DraftPass& pass : step.drafts) {
-    if (reads_before() && pass.first == 0) GatherStates(step, pass);
-    RunPass(DraftPart::kPropose, step, pass);
-    if (step.masked.empty()) continue;
-    ops_->CopyOnDevice(step.sampled.data() + pass.first, sampled_.data(),
-                       static_cast<size_t>(pass.num_drafts) * sizeof(DeviceToken));
+  for (size_t i = 0; i < step.drafts.size(); ++i) {
+    if (reads_before() && i == 0) GatherStates(step, step.drafts[i]);
+    RunPass(DraftPart::kPropose, step, step.drafts[i]);
   }
-  if (step.masked.empty()) return;
-  ops_->CopyToHost(step.host_sampled.get(), step.sampled.data(),
-                   static_cast<size_t>(step.num_sampled) * sizeof(DeviceToken));
-  ops_->Record(step.drafted.get());
 }
 
 void DeviceDrafter::TakeStates(const BatchPlan& plan) {
@@ -331,30 +338,12 @@ void DeviceDrafter::Feed(const int32_t* num_accepted, DraftStep* step) {
   if (step->num_kept > 0) {
     ops_->KeepStates({.states = states_.ptr(),
                       .width = width_,
-                      .items = At<KeptState>(step->device_meta.data(), step->kept),
+                      .items = InDraftMemory<KeptState>(step->device_meta.data(), step->kept),
                       .num_items = step->num_kept,
                       .num_accepted = num_accepted});
   }
   for (DeviceEvent* const event : {step->fed.get(), fed_.get()}) ops_->Record(event);
   step->is_read = was_fed_ = true;
-}
-
-// A place without a token has left the pool as the plan wrote it.
-Result<std::vector<std::vector<TokenId>>> DeviceDrafter::WaitForDrafts(
-    const DraftStep& step) const {
-  std::vector<std::vector<TokenId>> drafts;
-  if (step.masked.empty()) return drafts;
-  MINISGL_RETURN_IF_ERROR(ops_->Wait(step.drafted.get()));
-  const auto* const sampled = static_cast<const DeviceToken*>(step.host_sampled.get());
-  for (const std::vector<int32_t>& row : step.masked) {
-    std::vector<TokenId>& own = drafts.emplace_back();
-    for (const int32_t index : row) {
-      const DeviceToken& token = sampled[index];
-      const bool is_token = token.outcome == static_cast<int32_t>(RowResult::Outcome::kToken);
-      own.push_back(is_token ? token.token : 0);
-    }
-  }
-  return drafts;
 }
 
 void DeviceDrafter::TakeLoaded(std::span<const PageId> pages) {
@@ -368,9 +357,6 @@ void DeviceDrafter::TakeLoaded(std::span<const PageId> pages) {
 namespace minisgl {
 
 Status CheckDeviceDrafts(const ModelConfig& drafter, const ModelConfig& target) {
-  if (drafter.draft_head.num_clusters > 0) {
-    return BadInput("no device drafts by clusters of tokens, as {} does", drafter.architecture);
-  }
   if (drafter.vocab_size > target.vocab_size) {
     return BadInput("its vocabulary of {} tokens is larger than the model's of {}",
                     drafter.vocab_size, target.vocab_size);

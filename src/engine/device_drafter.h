@@ -1,6 +1,8 @@
 // Drafts by a model beside the target, in the steps of a device. It makes the drafts that
 // token_drafter.h describes. Its passes are queued around those of the target, and the host does
-// not wait for them.
+// not wait for them, except in guided steps (DraftStep::is_guided): there it says among which
+// tokens each draft is chosen (device_drafter_choices.cc), and the target's layers are queued after
+// the last draft.
 //
 // All that a step's passes read is listed on the host as the step is uploaded (List): a row that
 // drafts has no step in flight, so its known tokens are. The drafts themselves stay on the device.
@@ -67,8 +69,18 @@ class DeviceDrafter {
   // Lists the passes of `plan` and copies them to the device. Waits until the Feed of the step that
   // had the memory before has ended.
   void List(const BatchPlan& plan, DraftStep* step);
-  // Writes drafts to the token pool. Call it after the plan's table writes.
+  // Writes drafts to the token pool. Call it after the plan's table writes. REQUIRES a step that is
+  // not guided.
   void Propose(const DraftStep& step);
+  // The same for a guided step, draft by draft: BeginDrafts, then for each index up to
+  // DraftStep::NumIndices MakeMasks, which waits for the drafts before, and ChooseDrafts, and at
+  // the end TakeChosen if they are wanted. Of several ranks the first one makes the masks of all.
+  void BeginDrafts(const DraftStep& step);
+  // `guide`: null if no row has a mask.
+  Result<DraftMasks> MakeMasks(int32_t index, const DraftGuide* guide, DraftStep* step);
+  void ChooseDrafts(int32_t index, const DraftMasks& masks, const DraftStep& step);
+  // Waits for the drafts of `index`, and adds them to DraftRow::chosen.
+  Status TakeChosen(int32_t index, DraftStep* step);
   // Takes the target's states behind the tokens that the drafter reads. Call it after the target's
   // layers, before its logits.
   void TakeStates(const BatchPlan& plan);
@@ -79,9 +91,6 @@ class DeviceDrafter {
   // Waits for the last Feed.
   Status WaitForFeed() const { return was_fed_ ? ops_->Wait(fed_.get()) : Status(); }
 
-  // Waits for the drafts of rows with masks, and returns them in the order of rows.
-  Result<std::vector<std::vector<TokenId>>> WaitForDrafts(const DraftStep& step) const;
-
   // Pages get the keys and values of whole blocks (TokenDrafter::TakeLoaded). Any thread, while no
   // step uses the pages.
   void TakeLoaded(std::span<const PageId> pages);
@@ -90,9 +99,11 @@ class DeviceDrafter {
   DeviceDrafter(const ModelConfig& whole, StepState* state, uint32_t* counts, float* raw_logits,
                 DeviceOps* ops);
   Status TakeArrays();
+  Status TakeGuidedArrays();
 
   bool is_block() const { return config_.prediction == PredictionLayer::kBlock; }
   bool is_assistant() const { return config_.prediction == PredictionLayer::kAssistant; }
+  bool has_clusters() const { return config_.draft_head.num_clusters > 0; }
   // True if the row of a token has the rotary position before the token's, and no row has the
   // first.
   bool stands_before() const { return reads_before() && !is_assistant(); }
@@ -104,28 +115,35 @@ class DeviceDrafter {
   int32_t RowOfToken(int32_t token) const { return (reads_before() ? num_pages_ + 2 : 0) + token; }
   // The row of the state before `place`, at which a page of another step ends or goes on.
   int32_t RowBefore(int32_t table_row, int32_t place) const;
-  // `order`: the rows that draft, the row with the most drafts first.
-  void ListDrafts(const BatchPlan& plan, const std::vector<int32_t>& order, DraftStep* step);
-  void ListBlocks(const BatchPlan& plan, const std::vector<int32_t>& order, DraftStep* step);
-  static void ListMasked(const BatchPlan& plan, const std::vector<int32_t>& order, DraftStep* step);
+  void ListDrafts(const BatchPlan& plan, DraftStep* step);
+  void ListBlocks(const BatchPlan& plan, DraftStep* step);
   void ListFeed(const BatchPlan& plan, DraftStep* step);
   void ListKept(const BatchPlan& plan, int32_t row, int32_t begin, int32_t end);
   template <typename T>
   size_t Append(const std::vector<T>& values);
   size_t AppendLists(const DraftShape& shape, const DraftLists& lists);
   // Lists a pass, padded to its graph if there is one.
-  DraftPass AppendPass(DraftPart part, DraftLists* lists);
+  DraftPass AppendPass(DraftPart part, const DraftStep& step, DraftLists* lists);
   const DraftLists& PadForGraph(const DraftGraphSize& size, DraftLists* lists) const;
   void GatherStates(const DraftStep& step, const DraftPass& pass);
-  // Runs a pass over its arrays in `memory`, whose graph holds these operations.
-  void RunPart(DraftPart part, const DraftShape& shape, const std::byte* memory);
+  // Runs a pass over its arrays in `memory`. Returns the logits of drafts; null: it makes none.
+  float* RunLayers(DraftPart part, const DraftShape& shape, const std::byte* memory);
+  // The same, and the choice among all tokens. A graph holds these operations.
+  float* RunPart(DraftPart part, const DraftShape& shape, const std::byte* memory);
   void RunPass(DraftPart part, const DraftStep& step, const DraftPass& pass);
+  // Runs the layers of the pass that makes draft `index` of a guided step, and keeps its logits.
+  void RunGuided(const DraftStep& step, int32_t index);
+  // Adds a mask of `candidates` and of `allowed`, a mask over the target's tokens; either may be
+  // empty: all tokens. Leaves out `allowed` if that would leave none.
+  void AddMask(std::span<const TokenId> candidates, std::span<const uint32_t> allowed,
+               DraftMasks* masks) const;
   // Ids, positions and slots of the pass's tokens.
   ForwardInput Prepare(const DraftShape& shape, const std::byte* memory, bool decodes);
   void PlanAttention(const ForwardInput& input);
   // Puts the most likely tokens of `logits` [count] into sampled_ and the pool, there at places
-  // kv_len[i].
-  void Choose(float* logits, int32_t count, const int32_t* table_row, const int32_t* kv_len);
+  // kv_len[i]. `mask_of` and `masks`: see DeviceSampleParams.
+  void Choose(float* logits, int32_t count, const int32_t* table_row, const int32_t* kv_len,
+              const int32_t* mask_of = nullptr, const uint32_t* masks = nullptr);
   void WriteMasks(const DraftStep& step);
 
   StepState* const state_;
@@ -151,8 +169,19 @@ class DeviceDrafter {
   struct Graph {
     DraftGraphSize size;
     std::unique_ptr<DeviceGraph> graph;
+    float* logits;
   };
-  std::vector<Graph> graphs_;         // those of a part in ascending order
+  std::vector<Graph> graphs_;  // those of a part in ascending order
+  // The memory of guided steps, of which one runs at a time:
+  float* logits_ = nullptr;               // of the pass that ran last
+  const float* scores_ = nullptr;         // likewise, of clusters
+  DeviceArray<std::byte> masks_;          // DraftMasks: mask_of, then the words
+  std::shared_ptr<void> host_masks_;      // likewise
+  std::shared_ptr<void> host_scores_;     // f32 [rows that draft, num_clusters]
+  std::shared_ptr<void> host_sampled_;    // DeviceToken [rows that draft]
+  std::unique_ptr<DeviceEvent> scored_;   // after host_scores_
+  std::unique_ptr<DeviceEvent> drafted_;  // after host_sampled_
+  bool was_drafted_ = false;
   std::unique_ptr<DeviceEvent> fed_;  // after the last Feed
   bool was_fed_ = false;
   // On the host:

@@ -32,16 +32,19 @@ const DraftLists& DeviceDrafter::PadForGraph(const DraftGraphSize& size, DraftLi
   return *lists;
 }
 
-DraftPass DeviceDrafter::AppendPass(DraftPart part, DraftLists* lists) {
+// A graph chooses drafts among all tokens, except that of a drafter whose drafts are of clusters.
+DraftPass DeviceDrafter::AppendPass(DraftPart part, const DraftStep& step, DraftLists* lists) {
   DraftPass pass = {.shape = {.num_rows = static_cast<int32_t>(lists->table_row.size()),
                               .num_tokens = lists->row_begin.back(),
                               .num_places = static_cast<int32_t>(lists->masks.size())}};
   const auto found = std::find_if(graphs_.begin(), graphs_.end(), [&](const Graph& graph) {
     return graph.size.part == part && graph.size.shape.num_tokens >= pass.shape.num_tokens;
   });
-  if (found != graphs_.end() && pass.shape.num_tokens > 0) {
+  const bool may_be_graph = part == DraftPart::kFeed || !step.is_guided || has_clusters();
+  if (found != graphs_.end() && pass.shape.num_tokens > 0 && may_be_graph) {
     pass.shape = found->size.shape;
     pass.graph = found->graph.get();
+    pass.logits = found->logits;
     PadForGraph(found->size, lists);
   }
   pass.begin = AppendLists(pass.shape, *lists);
@@ -66,9 +69,9 @@ void DeviceDrafter::List(const BatchPlan& plan, DraftStep* step) {
                    .page_table_stride = state_->tables().page_table_stride,
                    .token_pool = nullptr,
                    .token_pool_stride = 0});
+  step->rows.clear();
   step->drafts.clear();
-  step->masked.clear();
-  step->num_sampled = 0;
+  step->is_guided = false;
   step->num_writes = 0;
   step->feed = {};
   step->num_kept = 0;
@@ -76,24 +79,20 @@ void DeviceDrafter::List(const BatchPlan& plan, DraftStep* step) {
   // A fault is the status of the operations below.
   if (std::exchange(step->is_read, false)) static_cast<void>(ops_->Wait(step->fed.get()));
   list_.clear();
-  std::vector<int32_t> rows;
+  std::vector<DraftRow>& rows = step->rows;
   for (int32_t row = 0; row < plan.num_rows(); ++row) {
     if (!plan.makes_drafts_of(row)) continue;
     const auto at = static_cast<size_t>(row);
     MINISGL_CHECK(plan.kv_len[at] - plan.num_drafts[at] > 1, "step {}: drafts behind no token",
                   plan.step);
-    rows.push_back(row);
+    rows.push_back({.row = row, .count = plan.num_drafts[at], .is_masked = plan.masked(row)});
+    step->is_guided |= has_clusters() || plan.masked(row);
   }
-  if (!rows.empty()) {
-    // The row with the most drafts first.
-    std::stable_sort(rows.begin(), rows.end(), [&](int32_t a, int32_t b) {
-      return plan.num_drafts[static_cast<size_t>(a)] > plan.num_drafts[static_cast<size_t>(b)];
-    });
-    is_block() ? ListBlocks(plan, rows, step) : ListDrafts(plan, rows, step);
-    ListMasked(plan, rows, step);
-  }
-  MINISGL_CHECK(step->num_sampled <= limits_.max_step_drafts, "step {}: {} drafts", plan.step,
-                step->num_sampled);
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const DraftRow& a, const DraftRow& b) { return a.count > b.count; });
+  const int32_t num_drafts = step->First(step->NumIndices());
+  MINISGL_CHECK(num_drafts <= limits_.max_step_drafts, "step {}: {} drafts", plan.step, num_drafts);
+  if (!rows.empty()) is_block() ? ListBlocks(plan, step) : ListDrafts(plan, step);
   ListFeed(plan, step);
   MINISGL_CHECK(list_.size() <= DraftListBytes(limits_), "step {}: {} bytes of drafts", plan.step,
                 list_.size());
@@ -102,14 +101,13 @@ void DeviceDrafter::List(const BatchPlan& plan, DraftStep* step) {
 }
 
 // A pass has the first rows of the pass before it.
-void DeviceDrafter::ListDrafts(const BatchPlan& plan, const std::vector<int32_t>& order,
-                               DraftStep* step) {
-  for (int32_t index = 0; index < plan.num_drafts[static_cast<size_t>(order[0])]; ++index) {
+void DeviceDrafter::ListDrafts(const BatchPlan& plan, DraftStep* step) {
+  for (int32_t index = 0; index < step->NumIndices(); ++index) {
     DraftLists lists;
-    for (const int32_t row : order) {
-      const auto at = static_cast<size_t>(row);
-      const int32_t count = plan.num_drafts[at], last = plan.kv_len[at] - count - 1;
-      if (count <= index) break;
+    for (const DraftRow& row : step->rows) {
+      const auto at = static_cast<size_t>(row.row);
+      const int32_t last = plan.kv_len[at] - row.count - 1;
+      if (row.count <= index) break;
       const int32_t place = last + index;
       lists.table_row.push_back(plan.table_row[at]);
       lists.kv_len.push_back(place + 1);
@@ -120,24 +118,19 @@ void DeviceDrafter::ListDrafts(const BatchPlan& plan, const std::vector<int32_t>
       lists.key_end.push_back(place + 1);
       lists.row_begin.push_back(static_cast<int32_t>(lists.table_row.size()));
     }
-    const int32_t num_drafts = lists.row_begin.back();
-    DraftPass& pass = step->drafts.emplace_back(AppendPass(DraftPart::kPropose, &lists));
-    pass.first = step->num_sampled;
-    pass.num_drafts = num_drafts;
-    step->num_sampled += num_drafts;
+    step->drafts.push_back(AppendPass(DraftPart::kPropose, *step, &lists));
   }
 }
 
 // Each place of a block after the first predicts its own token, and sees the whole block. Places
 // are listed draft by draft, each draft's in the order of rows.
-void DeviceDrafter::ListBlocks(const BatchPlan& plan, const std::vector<int32_t>& order,
-                               DraftStep* step) {
+void DeviceDrafter::ListBlocks(const BatchPlan& plan, DraftStep* step) {
   DraftLists lists;
   std::vector<int32_t> ids;
   std::vector<TokenPoolWrite> writes;
-  for (const int32_t row : order) {
-    const auto at = static_cast<size_t>(row);
-    const int32_t count = plan.num_drafts[at], end = plan.kv_len[at];
+  for (const DraftRow& row : step->rows) {
+    const auto at = static_cast<size_t>(row.row);
+    const int32_t count = row.count, end = plan.kv_len[at];
     writes.push_back({plan.table_row[at], end - count, count, static_cast<int32_t>(ids.size())});
     ids.resize(ids.size() + static_cast<size_t>(count), config_.draft_head.mask_id);
     lists.key_end.resize(lists.key_end.size() + static_cast<size_t>(count) + 1, end);
@@ -145,38 +138,19 @@ void DeviceDrafter::ListBlocks(const BatchPlan& plan, const std::vector<int32_t>
     lists.row_begin.push_back(static_cast<int32_t>(lists.key_end.size()));
     lists.kv_len.push_back(end);
   }
-  for (int32_t index = 0; index < plan.num_drafts[static_cast<size_t>(order[0])]; ++index) {
-    for (size_t i = 0; i < order.size(); ++i) {
-      const auto at = static_cast<size_t>(order[i]);
-      if (plan.num_drafts[at] <= index) break;
-      lists.masks.push_back(lists.row_begin[i] + 1 + index);
+  for (int32_t index = 0; index < step->NumIndices(); ++index) {
+    for (int32_t i = 0; i < step->NumRows(index); ++i) {
+      const DraftRow& row = step->rows[static_cast<size_t>(i)];
+      const auto at = static_cast<size_t>(row.row);
+      lists.masks.push_back(lists.row_begin[static_cast<size_t>(i)] + 1 + index);
       lists.places_row.push_back(plan.table_row[at]);
-      lists.places_len.push_back(plan.kv_len[at] - plan.num_drafts[at] + index);
+      lists.places_len.push_back(plan.kv_len[at] - row.count + index);
     }
   }
-  step->num_sampled = static_cast<int32_t>(lists.masks.size());
-  DraftPass& pass = step->drafts.emplace_back(AppendPass(DraftPart::kPropose, &lists));
-  pass.num_drafts = step->num_sampled;
+  step->drafts.push_back(AppendPass(DraftPart::kPropose, *step, &lists));
   step->num_writes = static_cast<int32_t>(writes.size());
   step->writes = Append(writes);
   step->ids = Append(ids);
-}
-
-// Drafts are in the order of their indices, and those of one index in the order of rows.
-void DeviceDrafter::ListMasked(const BatchPlan& plan, const std::vector<int32_t>& order,
-                               DraftStep* step) {
-  for (int32_t row = 0; row < plan.num_rows(); ++row) {
-    const int32_t count = plan.num_drafts[static_cast<size_t>(row)];
-    if (!plan.masked(row) || !plan.makes_drafts_of(row)) continue;
-    auto at = static_cast<int32_t>(std::find(order.begin(), order.end(), row) - order.begin());
-    std::vector<int32_t>& sampled = step->masked.emplace_back();
-    for (int32_t index = 0; index < count; ++index) {
-      sampled.push_back(at);
-      at += static_cast<int32_t>(std::count_if(order.begin(), order.end(), [&](int32_t other) {
-        return plan.num_drafts[static_cast<size_t>(other)] > index;
-      }));
-    }
-  }
 }
 
 void DeviceDrafter::ListFeed(const BatchPlan& plan, DraftStep* step) {
@@ -208,7 +182,7 @@ void DeviceDrafter::ListFeed(const BatchPlan& plan, DraftStep* step) {
     lists.row_begin.push_back(num_tokens);
     lists.kv_len.push_back(plan.positions[static_cast<size_t>(end) - 1] + 1);
   }
-  step->feed = AppendPass(DraftPart::kFeed, &lists);
+  step->feed = AppendPass(DraftPart::kFeed, *step, &lists);
   step->kept = Append(kept_);
   step->num_kept = static_cast<int32_t>(kept_.size());
 }

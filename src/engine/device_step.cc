@@ -438,7 +438,8 @@ void DeviceStep::PlanAttention(const StepShape& shape, const PlannedHeads& plann
 }
 
 void DeviceStep::RunDrafts(const InFlightStep& step) {
-  if (FeedsDrafter(step)) drafter_->Propose(step.drafts);
+  if (!FeedsDrafter(step)) return;
+  step.drafts.is_guided ? drafter_->BeginDrafts(step.drafts) : drafter_->Propose(step.drafts);
 }
 
 // Computes logits, samples, and the accepted tokens of the step that was uploaded last.

@@ -121,12 +121,9 @@ class DeviceStep {
   // Hands what the first rank has encoded for step.plan to the others.
   void SharePictures(const InFlightStep& step);
 
-  // Queues what makes the step's drafts. Call it after Upload.
+  // Queues what makes the step's drafts; of a guided step (DraftStep) what precedes the choice of
+  // the first ones. Call it after Upload.
   void RunDrafts(const InFlightStep& step);
-  // See Engine::GuideDrafts, for a step whose drafts are queued.
-  Result<std::vector<std::vector<TokenId>>> WaitForDrafts(const InFlightStep& step) const {
-    return drafter_->WaitForDrafts(step.drafts);
-  }
   // See DeviceDrafter.
   void TakeLoaded(std::span<const PageId> pages) {
     if (drafter_ != nullptr) drafter_->TakeLoaded(pages);

@@ -102,6 +102,17 @@ void WriteLists(const DraftLists& lists, const DraftShape& shape, std::byte* mem
   Write(lists.places_len, memory + layout.places_len);
 }
 
+int32_t DraftStep::NumRows(int32_t index) const {
+  return static_cast<int32_t>(std::count_if(
+      rows.begin(), rows.end(), [index](const DraftRow& row) { return row.count > index; }));
+}
+
+int32_t DraftStep::First(int32_t index) const {
+  int32_t first = 0;
+  for (const DraftRow& row : rows) first += std::min(row.count, index);
+  return first;
+}
+
 std::vector<DraftGraphSize> DraftGraphSizes(const ModelConfig& drafter, const EngineLimits& limits,
                                             int32_t max_rows, int32_t max_tokens) {
   std::vector<DraftGraphSize> sizes;
@@ -139,6 +150,13 @@ size_t DraftFrontBytes(const ModelConfig& drafter, const EngineLimits& limits) {
     most = std::max(most, DraftLayout(size.shape).bytes);
   }
   return most;
+}
+
+uint64_t DraftMasksBytes(const ModelConfig& drafter, const EngineLimits& limits) {
+  const auto rows = static_cast<uint64_t>(
+      std::max(std::min(limits.max_running_requests, limits.max_step_drafts), 1));
+  const auto words = static_cast<uint64_t>(MaskWords(drafter.vocab_size));
+  return Aligned(rows * sizeof(int32_t)) + rows * words * sizeof(uint32_t);
 }
 
 // Padding at most doubles rows of one draft each, and tokens of more than 8.

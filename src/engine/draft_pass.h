@@ -72,22 +72,46 @@ std::vector<DraftGraphSize> DraftGraphSizes(const ModelConfig& drafter, const En
 size_t DraftFrontBytes(const ModelConfig& drafter, const EngineLimits& limits);
 // Upper bound on the bytes of the arrays of a step's passes.
 size_t DraftListBytes(const EngineLimits& limits);
+// Upper bound on the bytes of the masks of one draft of each row.
+uint64_t DraftMasksBytes(const ModelConfig& drafter, const EngineLimits& limits);
 // Arrays in that memory begin at multiples of it.
 inline constexpr size_t kDraftListAlignment = 16;
+
+template <typename T>
+const T* InDraftMemory(const std::byte* memory, size_t offset) {
+  return reinterpret_cast<const T*>(memory + offset);
+}
 
 // A pass of a step.
 struct DraftPass {
   DraftShape shape;              // padded; no tokens: there is no pass
   size_t begin = 0;              // of its arrays in DraftStep::device_meta
   DeviceGraph* graph = nullptr;  // null: it runs without
-  int32_t first = 0;             // of kPropose: where its drafts begin in DraftStep::sampled
-  int32_t num_drafts = 0;        // of kPropose, without padding
+  float* logits = nullptr;       // that a graph without a choice leaves
+};
+
+// A row of a step that drafts.
+struct DraftRow {
+  int32_t row = 0;  // of the plan
+  int32_t count = 0;
+  bool is_masked = false;
+  std::vector<TokenId> chosen = {};  // on the host, if DraftStep::is_guided
+};
+
+// Which tokens drafts may be: SampleParams::masks and mask_of, over rows of the drafter's head.
+struct DraftMasks {
+  std::vector<int32_t> mask_of;
+  std::vector<uint32_t> words;
 };
 
 // What a step in flight has for its drafts. On both sides it belongs to the step until that is
 // collected.
 struct DraftStep {
+  std::vector<DraftRow> rows;     // the one with the most drafts first
   std::vector<DraftPass> drafts;  // the i-th makes draft i of its rows, or one makes all blocks
+  // The host says among which tokens each draft is chosen: it has a mask, or all drafts are of
+  // clusters.
+  bool is_guided = false;
   DraftPass feed;
   // The writes that put ids of masks into the token pool, for blocks.
   int32_t num_writes = 0;
@@ -95,14 +119,15 @@ struct DraftStep {
   size_t ids = 0;     // i32 [N]
   size_t kept = 0;    // KeptState [num_kept]
   int32_t num_kept = 0;
-  // For each row that drafts for places with masks, in the order of rows: where its drafts are in
-  // `sampled`.
-  std::vector<std::vector<int32_t>> masked;
-  int32_t num_sampled = 0;
-  std::shared_ptr<void> meta, host_sampled;
+  std::shared_ptr<void> meta;
   DeviceArray<std::byte> device_meta;
-  DeviceArray<DeviceToken> sampled;  // [max_step_drafts]
-  std::unique_ptr<DeviceEvent> drafted;
+
+  // The rows with a draft `index`, and where the drafts of that index begin among all, in the order
+  // of indices and of rows.
+  int32_t NumRows(int32_t index) const;
+  int32_t First(int32_t index) const;
+  // Drafts of the row that has most.
+  int32_t NumIndices() const { return rows.empty() ? 0 : rows.front().count; }
   // Recorded after the pass that reads the step's tokens, which ends after the step is collected.
   std::unique_ptr<DeviceEvent> fed;
   bool is_read = false;  // `fed` is recorded, and not waited for

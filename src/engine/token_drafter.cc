@@ -2,11 +2,10 @@
 #include "engine/token_drafter.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <numeric>
 #include <utility>
 
+#include "engine/draft_candidates.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
 
@@ -211,26 +210,6 @@ std::optional<TokenId> TokenDrafter::BestAllowed(const float* logits, bool is_ma
   return best;
 }
 
-void TokenDrafter::FindCandidates(const float* scores) {
-  std::vector<int32_t> order(static_cast<size_t>(head_.num_clusters));
-  std::iota(order.begin(), order.end(), 0);
-  const auto end = order.begin() + head_.num_best;
-  const auto score = [scores](int32_t cluster) {  // NaN is never the best
-    return std::isnan(scores[cluster]) ? -std::numeric_limits<float>::infinity() : scores[cluster];
-  };
-  std::partial_sort(order.begin(), end, order.end(), [&](int32_t a, int32_t b) {
-    return score(a) > score(b) || (score(a) == score(b) && a < b);
-  });
-  candidates_.clear();
-  const size_t size = head_.clusters->size() / order.size();
-  for (auto cluster = order.begin(); cluster != end; ++cluster) {
-    const auto first = head_.clusters->begin() + static_cast<int64_t>(size) * *cluster;
-    candidates_.insert(candidates_.end(), first, first + static_cast<int64_t>(size));
-  }
-  // The lowest id of several with equal logits is chosen.
-  std::sort(candidates_.begin(), candidates_.end());
-}
-
 // Each place of a block after the first predicts its own token, and sees the whole block.
 void TokenDrafter::ProposeBlocks(const StepTables& tables, const std::vector<Draft>& drafts) {
   pass_.Clear();
@@ -284,7 +263,9 @@ void TokenDrafter::ProposeOne(const StepTables& tables, int32_t index, std::vect
   size_t kept = 0;
   for (size_t i = 0; i < drafts->size(); ++i) {
     Draft draft = (*drafts)[i];
-    if (scores != nullptr) FindCandidates(scores + static_cast<int64_t>(i) * head_.num_clusters);
+    if (scores != nullptr) {
+      candidates_ = ClusterCandidates(head_, scores + static_cast<int64_t>(i) * head_.num_clusters);
+    }
     draft.last = Best(logits + static_cast<int64_t>(i) * vocab_size_, tables, draft, index);
     tables.token_pool[draft.table_row * tables.token_pool_stride + draft.place + index + 1] =
         draft.last;

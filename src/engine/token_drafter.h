@@ -150,8 +150,6 @@ class TokenDrafter {
   // The same among the tokens of mask_ if `is_masked`, and of an assistant's best clusters;
   // nullopt: the drafter has none of them.
   std::optional<TokenId> BestAllowed(const float* logits, bool is_masked) const;
-  // Marks the tokens of the best clusters of `scores` as candidates.
-  void FindCandidates(const float* scores);
   // Marks the keys of tokens that the plan computes and does not feed as unknown.
   void ForgetOthers(const BatchPlan& plan);
   // Adds a row of the drafter for token `id` at `place` to the pass.
