@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/device_places.h"
+#include "engine/draft_pictures.h"
 #include "engine/step_places.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
@@ -62,6 +63,7 @@ DeviceDrafter::DeviceDrafter(const ModelConfig& whole, StepState* state, uint32_
       config_(whole),
       limits_(state->limits()),
       width_(DraftStateWidth(config_)),
+      has_parts_(TurnsByParts(config_) && (limits_.extras & kGivesPositions) != 0),
       heads_(HeadsOfLayers(state->model().drafter()->config())),
       counts_(counts),
       raw_logits_(raw_logits) {}
@@ -234,7 +236,8 @@ void DeviceDrafter::Choose(float* logits, int32_t count, const int32_t* table_ro
 }
 
 // A pass of one draft of each row leaves its states for the next one.
-float* DeviceDrafter::RunLayers(DraftPart part, const DraftShape& shape, const std::byte* memory) {
+float* DeviceDrafter::RunLayers(DraftPart part, const DraftShape& shape, const std::byte* memory,
+                                std::span<const PlacedEmbeddings> placed) {
   const StepTables& tables = state_->tables();
   const DraftLayout layout(shape);
   const auto at = [&](size_t offset) { return InDraftMemory<int32_t>(memory, offset); };
@@ -245,6 +248,8 @@ float* DeviceDrafter::RunLayers(DraftPart part, const DraftShape& shape, const s
     return nullptr;
   }
   if (is_block()) input.key_end = at(layout.key_end);
+  input.placed = placed;
+  if (has_parts_) input.rope_positions = InDraftMemory<RopePosition>(memory, layout.rope);
   PlanAttention(input);
   state_->model().RunDrafter(input, tables);
   if (is_feed) return nullptr;
@@ -263,8 +268,9 @@ float* DeviceDrafter::RunLayers(DraftPart part, const DraftShape& shape, const s
   return drafter->Logits(wanted);
 }
 
-float* DeviceDrafter::RunPart(DraftPart part, const DraftShape& shape, const std::byte* memory) {
-  float* const logits = RunLayers(part, shape, memory);
+float* DeviceDrafter::RunPart(DraftPart part, const DraftShape& shape, const std::byte* memory,
+                              std::span<const PlacedEmbeddings> placed) {
+  float* const logits = RunLayers(part, shape, memory, placed);
   if (logits == nullptr || has_clusters()) return logits;
   const DraftLayout layout(shape);
   const auto at = [&](size_t offset) { return InDraftMemory<int32_t>(memory, offset); };
@@ -279,7 +285,10 @@ float* DeviceDrafter::RunPart(DraftPart part, const DraftShape& shape, const std
 void DeviceDrafter::RunPass(DraftPart part, const DraftStep& step, const DraftPass& pass) {
   const std::byte* const memory = step.device_meta.data() + pass.begin;
   if (pass.graph == nullptr) {
-    RunPart(part, pass.shape, memory);
+    const bool is_feed = part == DraftPart::kFeed;
+    RunPart(part, pass.shape, memory,
+            is_feed ? std::span<const PlacedEmbeddings>(step.placed)
+                    : std::span<const PlacedEmbeddings>());
     return;
   }
   ops_->CopyOnDevice(front_.data(), memory, DraftLayout(pass.shape).bytes);

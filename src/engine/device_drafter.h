@@ -66,9 +66,10 @@ class DeviceDrafter {
   // Frees what is kept for pages, and takes it for so many.
   Status TakePages(int32_t num_pages);
 
-  // Lists the passes of `plan` and copies them to the device. Waits until the Feed of the step that
+  // Lists the passes of `plan` and copies them to the device. `placed`: embeddings of the plan's
+  // pictures. Waits until the Feed of the step that
   // had the memory before has ended.
-  void List(const BatchPlan& plan, DraftStep* step);
+  void List(const BatchPlan& plan, std::span<const PlacedEmbeddings> placed, DraftStep* step);
   // Writes drafts to the token pool. Call it after the plan's table writes. REQUIRES a step that is
   // not guided.
   void Propose(const DraftStep& step);
@@ -117,7 +118,7 @@ class DeviceDrafter {
   int32_t RowBefore(int32_t table_row, int32_t place) const;
   void ListDrafts(const BatchPlan& plan, DraftStep* step);
   void ListBlocks(const BatchPlan& plan, DraftStep* step);
-  void ListFeed(const BatchPlan& plan, DraftStep* step);
+  void ListFeed(const BatchPlan& plan, std::span<const PlacedEmbeddings> placed, DraftStep* step);
   void ListKept(const BatchPlan& plan, int32_t row, int32_t begin, int32_t end);
   template <typename T>
   size_t Append(const std::vector<T>& values);
@@ -127,9 +128,11 @@ class DeviceDrafter {
   const DraftLists& PadForGraph(const DraftGraphSize& size, DraftLists* lists) const;
   void GatherStates(const DraftStep& step, const DraftPass& pass);
   // Runs a pass over its arrays in `memory`. Returns the logits of drafts; null: it makes none.
-  float* RunLayers(DraftPart part, const DraftShape& shape, const std::byte* memory);
+  float* RunLayers(DraftPart part, const DraftShape& shape, const std::byte* memory,
+                   std::span<const PlacedEmbeddings> placed = {});
   // The same, and the choice among all tokens. A graph holds these operations.
-  float* RunPart(DraftPart part, const DraftShape& shape, const std::byte* memory);
+  float* RunPart(DraftPart part, const DraftShape& shape, const std::byte* memory,
+                 std::span<const PlacedEmbeddings> placed = {});
   void RunPass(DraftPart part, const DraftStep& step, const DraftPass& pass);
   // Runs the layers of the pass that makes draft `index` of a guided step, and keeps its logits.
   void RunGuided(const DraftStep& step, int32_t index);
@@ -151,6 +154,7 @@ class DeviceDrafter {
   const ModelConfig config_;  // of the drafter, whole
   const EngineLimits limits_;
   const int64_t width_;                    // of the states that it reads; 0: none
+  const bool has_parts_;                   // it turns by DraftLayout::rope
   const std::vector<PlannedHeads> heads_;  // of the rank
   uint32_t* const counts_;
   float* const raw_logits_;

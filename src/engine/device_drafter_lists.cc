@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/device_drafter.h"
+#include "engine/draft_pictures.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
 
@@ -40,7 +41,8 @@ DraftPass DeviceDrafter::AppendPass(DraftPart part, const DraftStep& step, Draft
   const auto found = std::find_if(graphs_.begin(), graphs_.end(), [&](const Graph& graph) {
     return graph.size.part == part && graph.size.shape.num_tokens >= pass.shape.num_tokens;
   });
-  const bool may_be_graph = part == DraftPart::kFeed || !step.is_guided || has_clusters();
+  const bool may_be_graph =
+      part == DraftPart::kFeed ? step.placed.empty() : !step.is_guided || has_clusters();
   if (found != graphs_.end() && pass.shape.num_tokens > 0 && may_be_graph) {
     pass.shape = found->size.shape;
     pass.graph = found->graph.get();
@@ -58,7 +60,8 @@ int32_t DeviceDrafter::RowBefore(int32_t table_row, int32_t place) const {
   return is_loaded_[static_cast<size_t>(page)] != 0 ? RowOfZeros() : page;
 }
 
-void DeviceDrafter::List(const BatchPlan& plan, DraftStep* step) {
+void DeviceDrafter::List(const BatchPlan& plan, std::span<const PlacedEmbeddings> placed,
+                         DraftStep* step) {
   ApplyPlanWrites({.page_table_writes = plan.page_table_writes.data(),
                    .pages = plan.pages.data(),
                    .token_pool_writes = nullptr,
@@ -74,6 +77,7 @@ void DeviceDrafter::List(const BatchPlan& plan, DraftStep* step) {
   step->is_guided = false;
   step->num_writes = 0;
   step->feed = {};
+  step->placed.clear();
   step->num_kept = 0;
   if (plan.extras.hidden.empty()) return;
   // A fault is the status of the operations below.
@@ -93,7 +97,7 @@ void DeviceDrafter::List(const BatchPlan& plan, DraftStep* step) {
   const int32_t num_drafts = step->First(step->NumIndices());
   MINISGL_CHECK(num_drafts <= limits_.max_step_drafts, "step {}: {} drafts", plan.step, num_drafts);
   if (!rows.empty()) is_block() ? ListBlocks(plan, step) : ListDrafts(plan, step);
-  ListFeed(plan, step);
+  ListFeed(plan, placed, step);
   MINISGL_CHECK(list_.size() <= DraftListBytes(limits_), "step {}: {} bytes of drafts", plan.step,
                 list_.size());
   std::memcpy(step->meta.get(), list_.data(), list_.size());
@@ -109,6 +113,10 @@ void DeviceDrafter::ListDrafts(const BatchPlan& plan, DraftStep* step) {
       const int32_t last = plan.kv_len[at] - row.count - 1;
       if (row.count <= index) break;
       const int32_t place = last + index;
+      if (has_parts_) {
+        const RopePosition position = RopePositionOf(plan, plan.row_begin[at], last);
+        lists.rope.push_back(MovedPosition(position, index - 1));
+      }
       lists.table_row.push_back(plan.table_row[at]);
       lists.kv_len.push_back(place + 1);
       // An assistant stays where the last known token is, and reads the keys before it.
@@ -153,7 +161,8 @@ void DeviceDrafter::ListBlocks(const BatchPlan& plan, DraftStep* step) {
   step->ids = Append(ids);
 }
 
-void DeviceDrafter::ListFeed(const BatchPlan& plan, DraftStep* step) {
+void DeviceDrafter::ListFeed(const BatchPlan& plan, std::span<const PlacedEmbeddings> placed,
+                             DraftStep* step) {
   DraftLists lists;
   int32_t row = 0, num_tokens = 0;
   kept_.clear();
@@ -174,10 +183,16 @@ void DeviceDrafter::ListFeed(const BatchPlan& plan, DraftStep* step) {
         lists.positions.push_back(place - 1);
         lists.key_end.push_back(place + 1);
       }
+      if (has_parts_) lists.rope.push_back(MovedPosition(RopePositionOf(plan, token, place), -1));
       ++num_tokens;
     }
     if (reads_before()) ListKept(plan, row, span.token, end);
     if (num_tokens == lists.row_begin.back()) continue;
+    if (IsLayer(config_.prediction)) {
+      const int32_t count = num_tokens - lists.row_begin.back();
+      AddPlaced(placed, config_.hidden_size, end - count, end, lists.row_begin.back(),
+                &step->placed);
+    }
     lists.table_row.push_back(own);
     lists.row_begin.push_back(num_tokens);
     lists.kv_len.push_back(plan.positions[static_cast<size_t>(end) - 1] + 1);

@@ -176,7 +176,13 @@ Status DeviceStep::Upload(InFlightStep* step, StepPadding padding) {
     FillRopePositions(plan, tail.num_positions, At<RopePosition>(meta, tail.rope_positions));
   }
   if (tail.num_key_ends > 0) FillKeyEnds(plan, At<int32_t>(meta, tail.key_ends));
-  if (drafter_ != nullptr) drafter_->List(plan, &step->drafts);
+  if (drafter_ != nullptr) {
+    const bool reads_pictures = !plan.extras.embeddings.empty();
+    drafter_->List(plan,
+                   reads_pictures ? std::span<const PlacedEmbeddings>(step->placed)
+                                  : std::span<const PlacedEmbeddings>(),
+                   &step->drafts);
+  }
   ops_->CopyToDevice(step->device_meta.data(), meta, tail.end);
   ApplyWrites(plan, *step);
   if (tail.num_positions > 0) {  // to where graphs read them

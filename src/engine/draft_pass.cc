@@ -29,14 +29,15 @@ size_t Reserve(int32_t count, size_t* end) {
   return begin;
 }
 
-void Write(const std::vector<int32_t>& values, std::byte* to) {
-  if (!values.empty()) std::memcpy(to, values.data(), values.size() * sizeof(int32_t));
+template <typename T>
+void Write(const std::vector<T>& values, std::byte* to) {
+  if (!values.empty()) std::memcpy(to, values.data(), values.size() * sizeof(T));
 }
 
 // Upper bound on DraftLayout::bytes.
 size_t LayoutBytes(size_t rows, size_t tokens, size_t places) {
-  constexpr size_t kArrays = 10;
-  return (4 * rows + 1 + 3 * tokens + 3 * places) * sizeof(int32_t) + kArrays * kDraftListAlignment;
+  constexpr size_t kArrays = 11;
+  return (4 * rows + 1 + 6 * tokens + 3 * places) * sizeof(int32_t) + kArrays * kDraftListAlignment;
 }
 
 }  // namespace
@@ -50,6 +51,7 @@ DraftLayout::DraftLayout(const DraftShape& shape) {
   positions = Reserve(shape.num_tokens, &bytes);
   key_end = Reserve(shape.num_tokens, &bytes);
   states = Reserve(shape.num_tokens, &bytes);
+  rope = Reserve(3 * shape.num_tokens, &bytes);
   masks = Reserve(shape.num_places, &bytes);
   places_row = Reserve(shape.num_places, &bytes);
   places_len = Reserve(shape.num_places, &bytes);
@@ -74,6 +76,7 @@ void PadLists(const DraftShape& shape, bool has_own_rows, int32_t dummy, int32_t
     lists->positions.push_back(has_own_rows ? 0 : place - 1);
     lists->key_end.push_back(has_own_rows ? 2 : place + 1);
     lists->states.push_back(state);
+    lists->rope.push_back({});
   }
   lists->table_row.resize(rows, dummy);
   lists->row_begin.resize(rows + 1, shape.num_tokens);
@@ -97,6 +100,7 @@ void WriteLists(const DraftLists& lists, const DraftShape& shape, std::byte* mem
   Write(lists.positions, memory + layout.positions);
   Write(lists.key_end, memory + layout.key_end);
   Write(lists.states, memory + layout.states);
+  Write(lists.rope, memory + layout.rope);
   Write(lists.masks, memory + layout.masks);
   Write(lists.places_row, memory + layout.places_row);
   Write(lists.places_len, memory + layout.places_len);

@@ -13,6 +13,8 @@
 #include "minisgl/device_array.h"
 #include "minisgl/device_ops.h"
 #include "minisgl/engine/engine.h"
+#include "minisgl/model/decoder.h"
+#include "minisgl/plan/given_positions.h"
 #include "minisgl/weights/model_config.h"
 
 namespace minisgl::engine {
@@ -39,6 +41,7 @@ struct DraftLayout {
   size_t positions;   // i32 [T] of a pass that turns by others than places
   size_t key_end;     // i32 [T] of a pass with a first key, and of blocks
   size_t states;      // i32 [T] rows of the states that tokens read, if they do
+  size_t rope;        // RopePosition [T] of a layer that turns by positions of three parts
   size_t masks;       // i32 [N] of blocks: the tokens that are drafted
   size_t places_row;  // i32 [N] table row of each of them
   size_t places_len;  // i32 [N] its place
@@ -47,8 +50,10 @@ struct DraftLayout {
 
 // The arrays of a pass as they are listed on the host; those that it does not have are empty.
 struct DraftLists {
-  std::vector<int32_t> table_row, row_begin = {0}, kv_len, num_seen, positions, key_end, states,
-                                  masks, places_row, places_len;
+  std::vector<int32_t> table_row, row_begin = {0}, kv_len, num_seen;
+  std::vector<int32_t> positions, key_end, states;
+  std::vector<RopePosition> rope;
+  std::vector<int32_t> masks, places_row, places_len;
 };
 // Adds padding up to `shape`: of one token a row if `has_own_rows`; else one row of all further
 // tokens, and rows without any. `dummy`: table row of the padding; `state`: the row of the states
@@ -113,6 +118,7 @@ struct DraftStep {
   // clusters.
   bool is_guided = false;
   DraftPass feed;
+  std::vector<PlacedEmbeddings> placed;  // of pictures in `feed`, which then has no graph
   // The writes that put ids of masks into the token pool, for blocks.
   int32_t num_writes = 0;
   size_t writes = 0;  // TokenPoolWrite [num_writes]

@@ -255,8 +255,8 @@ EngineLimits LimitsOf(const ModelList& models, const PlanOptions& options, int64
   limits.num_adapters = static_cast<int32_t>(models.adapters().size());
   if (limits.num_adapters > 0) limits.extras |= kHasAdapter;
   limits.makes_drafts = models.drafter() != nullptr;
-  if (limits.makes_drafts) limits.extras |= kWantsHidden;
-  if (limits.makes_drafts && options.device == nullptr) {
+  if (limits.makes_drafts) {
+    limits.extras |= kWantsHidden;
     limits.draft_extras = kReplacesEmbeddings | kGivesPositions | kHasInputs | kHasAdapter;
   }
   limits.lacks_head = models.target().lacks_head;

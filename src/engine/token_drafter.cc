@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/draft_candidates.h"
+#include "engine/draft_pictures.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
 
@@ -15,20 +16,6 @@ namespace {
 // The most likely token; the lowest id of several. NaN is never more likely.
 TokenId MostLikely(const float* logits, int64_t vocab_size) {
   return static_cast<TokenId>(std::max_element(logits, logits + vocab_size) - logits);
-}
-
-// The rotary position of token `token` of the plan, which stands at `place`.
-RopePosition PositionOf(const BatchPlan& plan, int32_t token, int32_t place) {
-  for (const PositionSpan& span : plan.extras.positions) {
-    if (token < span.token || token >= span.token + span.count) continue;
-    return plan.extras.rope_positions[static_cast<size_t>(span.offset + token - span.token)];
-  }
-  return {place, place, place};
-}
-
-RopePosition Moved(RopePosition position, int32_t by) {
-  for (int32_t& part : position) part = std::max(part + by, 0);
-  return position;
 }
 
 }  // namespace
@@ -56,13 +43,6 @@ Result<std::unique_ptr<TokenDrafter>> TokenDrafter::Make(const EngineLimits& lim
 int64_t TokenDrafter::WidthOf(const ModelConfig& config) {
   if (config.prediction == PredictionLayer::kAssistant) return config.draft_head.target_width;
   return config.is_prediction_layer() ? config.hidden_size : 0;
-}
-
-bool TokenDrafter::HasParts(const ModelConfig& config) {
-  const bool is_layer =
-      config.prediction == PredictionLayer::kApart || config.prediction == PredictionLayer::kBehind;
-  return is_layer && std::any_of(config.ropes.begin(), config.ropes.end(),
-                                 [](const RopeConfig& rope) { return rope.has_sections(); });
 }
 
 std::optional<uint64_t> TokenDrafter::StepBytes(const EngineLimits& limits,
@@ -131,21 +111,7 @@ void TokenDrafter::AddToken(TokenId id, int32_t place, int64_t slot, const RopeP
   pass_.token_ids.push_back(id < num_ids_ ? id : 0);
   pass_.positions.push_back(reads_before() && !is_assistant() ? place - 1 : place);
   pass_.slots.push_back(slot);
-  if (has_parts_) pass_.rope_positions.push_back(Moved(position, -1));
-}
-
-void TokenDrafter::AddPlaced(std::span<const PlacedEmbeddings> placed, int32_t begin, int32_t end,
-                             int32_t first) {
-  if (!is_layer()) return;
-  for (PlacedEmbeddings run : placed) {
-    if (run.width != hidden_size_) continue;
-    const int32_t before = std::max(begin - run.token, 0);
-    run.count = std::min(run.token + run.count, end) - (run.token + before);
-    if (run.count <= 0) continue;
-    run.embeddings += before * run.width;
-    run.token = first + (run.token + before - begin);
-    pass_.placed.push_back(run);
-  }
+  if (has_parts_) pass_.rope_positions.push_back(MovedPosition(position, -1));
 }
 
 void TokenDrafter::Propose(const BatchPlan& plan, const StepTables& tables,
@@ -168,7 +134,7 @@ void TokenDrafter::Propose(const BatchPlan& plan, const StepTables& tables,
       CopyKept(before / limits_.page_size, inputs_.data() + std::ssize(drafts) * width_);
     }
     drafts.push_back({table_row, place, count, tokens[place], row, plan.masked(row),
-                      PositionOf(plan, plan.row_begin[row], place)});
+                      RopePositionOf(plan, plan.row_begin[row], place)});
     most = std::max(most, count);
   }
   if (drafts.empty()) return;
@@ -246,7 +212,7 @@ void TokenDrafter::ProposeOne(const StepTables& tables, int32_t index, std::vect
     // An assistant stays where the last known token is, and reads the keys before it.
     const int32_t place = draft.place + (is_assistant() ? 0 : index);
     AddToken(draft.last, place, SlotOf(tables, limits_.page_size, draft.table_row, place),
-             Moved(draft.position, index));
+             MovedPosition(draft.position, index));
     pass_.table_row.push_back(draft.table_row);
     pass_.row_begin.push_back(static_cast<int32_t>(pass_.token_ids.size()));
     pass_.kv_len.push_back(is_assistant() ? place : place + 1);
@@ -313,12 +279,14 @@ void TokenDrafter::AddTokens(const BatchPlan& plan, const StepTables& tables, in
       }
     }
     AddToken(tokens[place], place, plan.slots[static_cast<size_t>(token)],
-             PositionOf(plan, token, place));
+             RopePositionOf(plan, token, place));
   }
   const auto count = static_cast<int32_t>(pass_.token_ids.size());
   const int32_t num_rows = count - pass_.row_begin.back();
   if (num_rows == 0) return;
-  AddPlaced(placed, end - num_rows, end, pass_.row_begin.back());
+  if (is_layer()) {
+    AddPlaced(placed, hidden_size_, end - num_rows, end, pass_.row_begin.back(), &pass_.placed);
+  }
   pass_.table_row.push_back(table_row);
   pass_.row_begin.push_back(count);
   pass_.kv_len.push_back(plan.positions[static_cast<size_t>(end) - 1] + 1);

@@ -38,6 +38,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/draft_pictures.h"
 #include "engine/step_tables.h"
 #include "minisgl/base/status.h"
 #include "minisgl/batch_plan.h"
@@ -101,15 +102,11 @@ class TokenDrafter {
         num_ids_(config.is_draft_head() ? config.draft_head.num_ids : config.vocab_size),
         width_(WidthOf(config)),
         hidden_size_(config.hidden_size),
-        has_parts_(HasParts(config)),
+        has_parts_(TurnsByParts(config)),
         passes_(std::move(passes)) {}
   // Floats of a state that it reads; 0: it reads none.
   static int64_t WidthOf(const ModelConfig& config);
-  // True if it is a layer that turns by positions of three parts.
-  static bool HasParts(const ModelConfig& config);
-  bool is_layer() const {
-    return kind_ == PredictionLayer::kApart || kind_ == PredictionLayer::kBehind;
-  }
+  bool is_layer() const { return IsLayer(kind_); }
   bool is_block() const { return kind_ == PredictionLayer::kBlock; }
   bool is_assistant() const { return kind_ == PredictionLayer::kAssistant; }
   // True if rows read the state before their token.
@@ -154,10 +151,6 @@ class TokenDrafter {
   void ForgetOthers(const BatchPlan& plan);
   // Adds a row of the drafter for token `id` at `place` to the pass.
   void AddToken(TokenId id, int32_t place, int64_t slot, const RopePosition& position);
-  // Adds the embeddings of `placed` that are of tokens [begin, end) of the step, whose rows begin
-  // with `first` of the pass.
-  void AddPlaced(std::span<const PlacedEmbeddings> placed, int32_t begin, int32_t end,
-                 int32_t first);
   // Adds rows of the drafter for the tokens [begin, end) of the step.
   void AddTokens(const BatchPlan& plan, const StepTables& tables, int32_t row, int32_t begin,
                  int32_t end, std::span<const PlacedEmbeddings> placed);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/drafted_pictures.h"
 #include "engine/drafted_run.h"
 #include "engine/emulated_cuda.h"
 #include "slow.h"
@@ -129,6 +130,25 @@ TEST(EmulatedDrafterTest, DraftsOfConstrainedRowsKeepToTheConstraint) {
     ExpectSame(RunDrafted(blocks, Drafts::kByHead, setting, requests(blocks)),
                RunDrafted(blocks, Drafts::kNone, setting, requests(blocks)));
   }
+}
+
+// Beside pictures and given positions a layer drafts the same in graphs and without.
+TEST(EmulatedDrafterTest, ALayersDraftsBesidePicturesChangeNoAnswer) {
+  MarkSlow("models on the emulator");
+  DraftedModel model = OpenDrafted("golden/prediction/glm4_moe");
+  for (RopeConfig& rope : model.config.ropes) rope.sections = {1, 1, 0};
+  const std::vector<Request> rows = WithPictures(SomeRequests(model.config, 3, 9, /*greedy=*/true));
+  int64_t num_pieces = 0;
+  std::vector<DraftSetting> settings = EmulatedSchedules();
+  settings.pop_back();
+  for (DraftSetting& setting : settings) setting.tower = DraftedTower(model.config, &num_pieces);
+  const ScheduledRun plain = RunDrafted(model, Drafts::kNone, settings[0], rows);
+  for (const DraftSetting& setting : settings) {
+    const ScheduledRun run = RunDrafted(model, Drafts::kByLayer, setting, rows);
+    ExpectSame(run, plain);
+    EXPECT_GT(run.stats.drafted_tokens, 5);
+  }
+  EXPECT_GT(num_pieces, 0);
 }
 
 // What a step's passes read reaches the device while the step before it runs, as early and as late
