@@ -271,7 +271,7 @@ float* DeviceDrafter::RunLayers(DraftPart part, const DraftShape& shape, const s
 float* DeviceDrafter::RunPart(DraftPart part, const DraftShape& shape, const std::byte* memory,
                               std::span<const PlacedEmbeddings> placed) {
   float* const logits = RunLayers(part, shape, memory, placed);
-  if (logits == nullptr || has_clusters()) return logits;
+  if (logits == nullptr || chooses_apart()) return logits;
   const DraftLayout layout(shape);
   const auto at = [&](size_t offset) { return InDraftMemory<int32_t>(memory, offset); };
   if (is_block()) {
@@ -282,17 +282,17 @@ float* DeviceDrafter::RunPart(DraftPart part, const DraftShape& shape, const std
   return logits;
 }
 
-void DeviceDrafter::RunPass(DraftPart part, const DraftStep& step, const DraftPass& pass) {
+float* DeviceDrafter::RunPass(DraftPart part, const DraftStep& step, const DraftPass& pass) {
   const std::byte* const memory = step.device_meta.data() + pass.begin;
   if (pass.graph == nullptr) {
     const bool is_feed = part == DraftPart::kFeed;
-    RunPart(part, pass.shape, memory,
-            is_feed ? std::span<const PlacedEmbeddings>(step.placed)
-                    : std::span<const PlacedEmbeddings>());
-    return;
+    return RunPart(part, pass.shape, memory,
+                   is_feed ? std::span<const PlacedEmbeddings>(step.placed)
+                           : std::span<const PlacedEmbeddings>());
   }
   ops_->CopyOnDevice(front_.data(), memory, DraftLayout(pass.shape).bytes);
   ops_->Replay(pass.graph);
+  return pass.logits;
 }
 
 void DeviceDrafter::WriteMasks(const DraftStep& step) {
@@ -315,7 +315,9 @@ void DeviceDrafter::Propose(const DraftStep& step) {
   if (is_block()) WriteMasks(step);
   for (size_t i = 0; i < step.drafts.size(); ++i) {
     if (reads_before() && i == 0) GatherStates(step, step.drafts[i]);
-    RunPass(DraftPart::kPropose, step, step.drafts[i]);
+    float* const logits = RunPass(DraftPart::kPropose, step, step.drafts[i]);
+    if (!has_transitions()) continue;
+    for (int32_t index = 0; index < step.NumIndices(); ++index) ChooseIndex(step, index, logits);
   }
 }
 

@@ -105,6 +105,9 @@ class DeviceDrafter {
   bool is_block() const { return config_.prediction == PredictionLayer::kBlock; }
   bool is_assistant() const { return config_.prediction == PredictionLayer::kAssistant; }
   bool has_clusters() const { return config_.draft_head.num_clusters > 0; }
+  bool has_transitions() const { return config_.draft_head.transition_rank > 0; }
+  // True if drafts are not chosen by the logits of a pass alone, so that graphs end with these.
+  bool chooses_apart() const { return has_clusters() || has_transitions(); }
   // True if the row of a token has the rotary position before the token's, and no row has the
   // first.
   bool stands_before() const { return reads_before() && !is_assistant(); }
@@ -133,7 +136,12 @@ class DeviceDrafter {
   // The same, and the choice among all tokens. A graph holds these operations.
   float* RunPart(DraftPart part, const DraftShape& shape, const std::byte* memory,
                  std::span<const PlacedEmbeddings> placed = {});
-  void RunPass(DraftPart part, const DraftStep& step, const DraftPass& pass);
+  // Returns the logits of a pass whose drafts are chosen apart; else they are used up.
+  float* RunPass(DraftPart part, const DraftStep& step, const DraftPass& pass);
+  // Chooses draft `index` of all rows by `logits` of its pass, or of the blocks. `mask_of` and
+  // `masks`: see DeviceSampleParams.
+  void ChooseIndex(const DraftStep& step, int32_t index, float* logits,
+                   const int32_t* mask_of = nullptr, const uint32_t* masks = nullptr);
   // Runs the layers of the pass that makes draft `index` of a guided step, and keeps its logits.
   void RunGuided(const DraftStep& step, int32_t index);
   // Adds a mask of `candidates` and of `allowed`, a mask over the target's tokens; either may be

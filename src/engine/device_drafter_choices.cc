@@ -106,6 +106,39 @@ Result<DraftMasks> DeviceDrafter::MakeMasks(int32_t index, const DraftGuide* gui
   return masks;
 }
 
+// The transitions are from the tokens at the places before, which the pool has.
+void DeviceDrafter::ChooseIndex(const DraftStep& step, int32_t index, float* logits,
+                                const int32_t* mask_of, const uint32_t* masks) {
+  const int32_t count = step.NumRows(index);
+  const DraftPass& pass = step.drafts[is_block() ? 0 : static_cast<size_t>(index)];
+  const DraftLayout layout(pass.shape);
+  const int32_t skipped = is_block() ? step.First(index) : 0;
+  const auto at = [&](size_t offset) {
+    return InDraftMemory<int32_t>(step.device_meta.data() + pass.begin, offset) + skipped;
+  };
+  const int32_t* const table_row = at(is_block() ? layout.places_row : layout.table_row);
+  const int32_t* const kv_len = at(is_block() ? layout.places_len : layout.kv_len);
+  float* const own = logits + skipped * config_.vocab_size;
+  if (has_transitions()) {
+    const StepTables& tables = state_->tables();
+    ops_->PrepareTokens({.table_row = table_row,
+                         .row_begin = all_.data(),
+                         .kv_len = kv_len,
+                         .num_rows = count,
+                         .num_tokens = count,
+                         .page_table = tables.page_table,
+                         .page_table_stride = tables.page_table_stride,
+                         .page_size = limits_.page_size,
+                         .token_pool = tables.token_pool,
+                         .token_pool_stride = tables.token_pool_stride,
+                         .token_ids = token_ids_.data(),
+                         .positions = positions_.data(),
+                         .slots = slots_.data()});
+    state_->model().drafter()->AddTransitions(token_ids_.data(), count, own);
+  }
+  Choose(own, count, table_row, kv_len, mask_of, masks);
+}
+
 // Waits until the masks before are not read any more. The first rank has waited in MakeMasks.
 void DeviceDrafter::ChooseDrafts(int32_t index, const DraftMasks& masks, const DraftStep& step) {
   if (was_drafted_) static_cast<void>(ops_->Wait(drafted_.get()));  // a fault is the status below
@@ -117,16 +150,8 @@ void DeviceDrafter::ChooseDrafts(int32_t index, const DraftMasks& masks, const D
   if (of_words > 0) std::memcpy(host + first, masks.words.data(), of_words);
   ops_->CopyToDevice(masks_.data(), host, first + of_words);
 
-  const DraftPass& pass = step.drafts[is_block() ? 0 : static_cast<size_t>(index)];
-  const DraftLayout layout(pass.shape);
-  const auto at = [&](size_t offset) {
-    return InDraftMemory<int32_t>(step.device_meta.data() + pass.begin, offset);
-  };
-  const int32_t skipped = is_block() ? step.First(index) : 0;
-  Choose(logits_ + skipped * config_.vocab_size, count,
-         at(is_block() ? layout.places_row : layout.table_row) + skipped,
-         at(is_block() ? layout.places_len : layout.kv_len) + skipped,
-         InDraftMemory<int32_t>(masks_.data(), 0), InDraftMemory<uint32_t>(masks_.data(), first));
+  ChooseIndex(step, index, logits_, InDraftMemory<int32_t>(masks_.data(), 0),
+              InDraftMemory<uint32_t>(masks_.data(), first));
   ops_->CopyToHost(host_sampled_.get(), sampled_.data(),
                    static_cast<size_t>(count) * sizeof(DeviceToken));
   ops_->Record(drafted_.get());

@@ -33,7 +33,7 @@ const DraftLists& DeviceDrafter::PadForGraph(const DraftGraphSize& size, DraftLi
   return *lists;
 }
 
-// A graph chooses drafts among all tokens, except that of a drafter whose drafts are of clusters.
+// A graph chooses drafts among all tokens, unless chooses_apart().
 DraftPass DeviceDrafter::AppendPass(DraftPart part, const DraftStep& step, DraftLists* lists) {
   DraftPass pass = {.shape = {.num_rows = static_cast<int32_t>(lists->table_row.size()),
                               .num_tokens = lists->row_begin.back(),
@@ -42,7 +42,7 @@ DraftPass DeviceDrafter::AppendPass(DraftPart part, const DraftStep& step, Draft
     return graph.size.part == part && graph.size.shape.num_tokens >= pass.shape.num_tokens;
   });
   const bool may_be_graph =
-      part == DraftPart::kFeed ? step.placed.empty() : !step.is_guided || has_clusters();
+      part == DraftPart::kFeed ? step.placed.empty() : !step.is_guided || chooses_apart();
   if (found != graphs_.end() && pass.shape.num_tokens > 0 && may_be_graph) {
     pass.shape = found->size.shape;
     pass.graph = found->graph.get();
@@ -130,18 +130,20 @@ void DeviceDrafter::ListDrafts(const BatchPlan& plan, DraftStep* step) {
   }
 }
 
-// Each place of a block after the first predicts its own token, and sees the whole block. Places
+// Each token of a block sees the whole block. Places
 // are listed draft by draft, each draft's in the order of rows.
 void DeviceDrafter::ListBlocks(const BatchPlan& plan, DraftStep* step) {
+  const int32_t first = config_.draft_head.predicts_next ? 0 : 1;  // token with the first draft
   DraftLists lists;
   std::vector<int32_t> ids;
   std::vector<TokenPoolWrite> writes;
   for (const DraftRow& row : step->rows) {
     const auto at = static_cast<size_t>(row.row);
-    const int32_t count = row.count, end = plan.kv_len[at];
-    writes.push_back({plan.table_row[at], end - count, count, static_cast<int32_t>(ids.size())});
-    ids.resize(ids.size() + static_cast<size_t>(count), config_.draft_head.mask_id);
-    lists.key_end.resize(lists.key_end.size() + static_cast<size_t>(count) + 1, end);
+    const int32_t num_masks = row.count - 1 + first, place = plan.kv_len[at] - row.count;
+    const int32_t end = place + num_masks;
+    writes.push_back({plan.table_row[at], place, num_masks, static_cast<int32_t>(ids.size())});
+    ids.resize(ids.size() + static_cast<size_t>(num_masks), config_.draft_head.mask_id);
+    lists.key_end.resize(lists.key_end.size() + static_cast<size_t>(num_masks) + 1, end);
     lists.table_row.push_back(plan.table_row[at]);
     lists.row_begin.push_back(static_cast<int32_t>(lists.key_end.size()));
     lists.kv_len.push_back(end);
@@ -150,7 +152,7 @@ void DeviceDrafter::ListBlocks(const BatchPlan& plan, DraftStep* step) {
     for (int32_t i = 0; i < step->NumRows(index); ++i) {
       const DraftRow& row = step->rows[static_cast<size_t>(i)];
       const auto at = static_cast<size_t>(row.row);
-      lists.masks.push_back(lists.row_begin[static_cast<size_t>(i)] + 1 + index);
+      lists.masks.push_back(lists.row_begin[static_cast<size_t>(i)] + first + index);
       lists.places_row.push_back(plan.table_row[at]);
       lists.places_len.push_back(plan.kv_len[at] - row.count + index);
     }

@@ -122,6 +122,7 @@ std::vector<DraftGraphSize> DraftGraphSizes(const ModelConfig& drafter, const En
   std::vector<DraftGraphSize> sizes;
   if (limits.attends_both_ways) return sizes;
   const bool is_block = drafter.prediction == PredictionLayer::kBlock;
+  const int32_t first = drafter.draft_head.predicts_next ? 0 : 1;  // token with a draft
   const bool is_assistant = drafter.prediction == PredictionLayer::kAssistant;
   const auto places = static_cast<int32_t>(
       DrafterRows(drafter, limits.max_running_requests, limits.max_step_drafts));
@@ -137,7 +138,7 @@ std::vector<DraftGraphSize> DraftGraphSizes(const ModelConfig& drafter, const En
   const int32_t rows_max = limits.max_running_requests + 1;
   for (const int32_t tokens : LayerGraphSizes(most)) {
     if (!is_block || tokens < 2) continue;
-    const DraftShape shape = {std::min(tokens, rows_max), tokens, std::min(tokens - 1, places)};
+    const DraftShape shape = {std::min(tokens, rows_max), tokens, std::min(tokens - first, places)};
     sizes.push_back({DraftPart::kPropose, shape});
   }
   for (const int32_t tokens : LayerGraphSizes(most)) {

@@ -138,7 +138,7 @@ void TokenDrafter::Propose(const BatchPlan& plan, const StepTables& tables,
     most = std::max(most, count);
   }
   if (drafts.empty()) return;
-  if (is_block()) return ProposeBlocks(tables, drafts);
+  if (is_block()) return ProposeBlocks(tables, std::move(drafts));
   for (int32_t index = 0; index < most; ++index) ProposeOne(tables, index, &drafts);
 }
 
@@ -176,14 +176,16 @@ std::optional<TokenId> TokenDrafter::BestAllowed(const float* logits, bool is_ma
   return best;
 }
 
-// Each place of a block after the first predicts its own token, and sees the whole block.
-void TokenDrafter::ProposeBlocks(const StepTables& tables, const std::vector<Draft>& drafts) {
+// Each token of a block sees the whole block. Logits are draft by draft, those of a draft in the
+// order of rows.
+void TokenDrafter::ProposeBlocks(const StepTables& tables, std::vector<Draft> drafts) {
+  std::stable_sort(drafts.begin(), drafts.end(),
+                   [](const Draft& a, const Draft& b) { return a.count > b.count; });
+  const int32_t first = head_.predicts_next ? 0 : 1;  // token of a block with the first draft
   pass_.Clear();
-  std::vector<int32_t> masks;
   for (const Draft& draft : drafts) {
-    const int32_t end = draft.place + draft.count + 1;
+    const int32_t end = draft.place + draft.count + first;
     for (int32_t place = draft.place; place < end; ++place) {
-      if (place > draft.place) masks.push_back(static_cast<int32_t>(pass_.token_ids.size()));
       AddToken(place == draft.place ? draft.last : head_.mask_id, place,
                SlotOf(tables, limits_.page_size, draft.table_row, place), draft.position);
       pass_.key_end.push_back(end);
@@ -192,14 +194,27 @@ void TokenDrafter::ProposeBlocks(const StepTables& tables, const std::vector<Dra
     pass_.row_begin.push_back(static_cast<int32_t>(pass_.token_ids.size()));
     pass_.kv_len.push_back(end);
   }
+  std::vector<int32_t> wanted;
+  for (int32_t index = 0; index < drafts.front().count; ++index) {
+    for (size_t i = 0; i < drafts.size() && drafts[i].count > index; ++i) {
+      wanted.push_back(pass_.row_begin[i] + first + index);
+    }
+  }
   passes_.run_layers(InputOf(pass_));
-  const float* logits = passes_.logits(
-      {.logit_tokens = masks.data(), .num_logit_tokens = static_cast<int32_t>(masks.size())});
-  for (const Draft& draft : drafts) {
-    TokenId* const tokens =
-        tables.token_pool + draft.table_row * tables.token_pool_stride + draft.place + 1;
-    for (int32_t index = 0; index < draft.count; ++index, logits += vocab_size_) {
-      tokens[index] = Best(logits, tables, draft, index);
+  float* logits = passes_.logits(
+      {.logit_tokens = wanted.data(), .num_logit_tokens = static_cast<int32_t>(wanted.size())});
+  for (int32_t index = 0; index < drafts.front().count; ++index) {
+    std::vector<TokenId> before;
+    for (const Draft& draft : drafts) {
+      if (draft.count > index) before.push_back(draft.last);
+    }
+    if (head_.transition_rank > 0)
+      passes_.add_transitions(before.data(), std::ssize(before), logits);
+    for (size_t i = 0; i < before.size(); ++i, logits += vocab_size_) {
+      Draft& draft = drafts[i];
+      draft.last = Best(logits, tables, draft, index);
+      tables.token_pool[draft.table_row * tables.token_pool_stride + draft.place + 1 + index] =
+          draft.last;
     }
   }
 }

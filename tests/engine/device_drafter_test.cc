@@ -8,6 +8,7 @@
 
 #include "engine/drafted_run.h"
 #include "engine/host_device_ops.h"
+#include "engine/recorded_drafts.h"
 #include "long_form.h"
 
 namespace minisgl {
@@ -74,7 +75,8 @@ TEST(HostDeviceDrafterTest, AHeadDraftsAsOnTheCpu) {
   DraftedModel model = OpenDrafted("golden/draft_heads/target");
   const std::vector<Request> requests = SomeRequests(model.config, 8, 24, /*greedy=*/false);
   const std::string folder = model.dir.substr(0, model.dir.rfind('/') + 1);
-  for (const char* name : {"eagle3", "eagle3_ids", "eagle3_speculators", "dflash", "glimmer"}) {
+  for (const char* name : {"eagle3", "eagle3_ids", "eagle3_speculators", "dflash", "glimmer",
+                           "dspark", "dspark_plain"}) {
     model.head_dir = folder + name;
     for (DraftSetting setting : SchedulesOnDevice()) {
       const ScheduledRun run = RunDrafted(model, Drafts::kByHead, setting, requests);
@@ -122,10 +124,13 @@ TEST(HostDeviceDrafterTest, DraftsOfConstrainedRowsKeepToTheConstraint) {
   headed.head_dir = folder + "eagle3_ids";
   DraftedModel blocks = OpenDrafted("golden/draft_heads/target");
   blocks.head_dir = folder + "dflash";
+  DraftedModel sparks = OpenDrafted("golden/draft_heads/target");
+  sparks.head_dir = folder + "dspark";
   const std::pair<const DraftedModel*, Drafts> pairs[] = {{&model, Drafts::kByItself},
                                                           {&layered, Drafts::kByLayer},
                                                           {&headed, Drafts::kByHead},
-                                                          {&blocks, Drafts::kByHead}};
+                                                          {&blocks, Drafts::kByHead},
+                                                          {&sparks, Drafts::kByHead}};
   for (const auto& [pair, drafts] : pairs) {
     for (const bool greedy : {true, false}) {
       const ScheduledRun plain = RunDrafted(*pair, Drafts::kNone, {.devices = HostDevices},
@@ -150,6 +155,42 @@ TEST(HostDeviceDrafterTest, DraftsOfConstrainedRowsKeepToTheConstraint) {
   }
 }
 
+// The drafts that the host sees, those of rows with a constraint, are those of the CPU's engine.
+TEST(HostDeviceDrafterTest, DraftsAreThoseOfTheCpu) {
+  struct Pair {
+    const char* target;
+    const char* head;
+    Drafts drafts;
+  };
+  for (const Pair& pair : {Pair{"golden/prediction/glm4_moe", "", Drafts::kByLayer},
+                           Pair{"golden/draft_heads/target", "eagle3_ids", Drafts::kByHead},
+                           Pair{"golden/draft_heads/target", "eagle3_speculators", Drafts::kByHead},
+                           Pair{"golden/draft_heads/target", "dflash", Drafts::kByHead},
+                           Pair{"golden/draft_heads/target", "glimmer", Drafts::kByHead},
+                           Pair{"golden/draft_heads/target", "dspark", Drafts::kByHead},
+                           Pair{"golden/draft_heads/target", "dspark_plain", Drafts::kByHead},
+                           Pair{"golden/assistant/target", "plain", Drafts::kByHead},
+                           Pair{"golden/assistant/target", "ordered", Drafts::kByHead}}) {
+    DraftedModel model = OpenDrafted(pair.target);
+    if (pair.drafts == Drafts::kByHead) {
+      model.head_dir = model.dir.substr(0, model.dir.rfind('/') + 1) + pair.head;
+    }
+    const auto drafts_of = [&](const DraftSetting& setting) {
+      const auto engine = MakeDraftedEngine(model, pair.drafts, setting);
+      RecordedDrafts recorded(engine.get());
+      RunDrafted(&recorded, pair.drafts, setting, ConstrainedRequests(model.config, true));
+      return recorded.drafts;
+    };
+    DraftSetting setting = {.page_size = 4, .chunk = 16};
+    const auto on_cpu = drafts_of(setting);
+    EXPECT_GT(on_cpu.size(), 20u) << pair.head;
+    setting.devices = HostDevices;
+    EXPECT_EQ(drafts_of(setting), on_cpu) << pair.target << pair.head;
+    setting.graph_max_tokens = 64;
+    EXPECT_EQ(drafts_of(setting), on_cpu) << pair.target << pair.head;
+  }
+}
+
 // Graphs, which are padded, make the drafts that passes without them make.
 TEST(HostDeviceDrafterTest, GraphsDraftTheSame) {
   struct Pair {
@@ -163,6 +204,8 @@ TEST(HostDeviceDrafterTest, GraphsDraftTheSame) {
         Pair{"golden/prediction/glm4_moe_lite", "", Drafts::kByLayer},
         Pair{"golden/draft_heads/target", "golden/draft_heads/eagle3_ids", Drafts::kByHead},
         Pair{"golden/draft_heads/target", "golden/draft_heads/dflash", Drafts::kByHead},
+        Pair{"golden/draft_heads/target", "golden/draft_heads/dspark", Drafts::kByHead},
+        Pair{"golden/draft_heads/target", "golden/draft_heads/dspark_plain", Drafts::kByHead},
         Pair{"golden/assistant/target", "golden/assistant/plain", Drafts::kByHead},
         Pair{"golden/assistant/target", "golden/assistant/ordered", Drafts::kByHead}}) {
     DraftedModel model = OpenDrafted(pair.target);
@@ -198,9 +241,9 @@ TEST(HostDeviceDrafterTest, GraphsDraftTheSame) {
         EXPECT_EQ(with.stats.accepted_drafts, without.stats.accepted_drafts) << pair.head;
       }
       EXPECT_GT(without.stats.drafted_tokens, 20);
-      // Steps of short chunks are graphs from end to end. A step of a model with window pages
-      // prepares its tokens twice.
-      if (chunk > 9) continue;
+      // Steps of short chunks are graphs from end to end, except the choice of drafts that depend
+      // on each other. A step of a model with window pages prepares its tokens twice.
+      if (chunk > 9 || std::string(pair.head).ends_with("dspark")) continue;
       const bool has_windows = std::string(pair.target) == "golden/assistant/target";
       EXPECT_EQ(replays + (has_windows ? without.stats.steps : 0), passes) << pair.target;
     }

@@ -68,12 +68,13 @@ TEST(EmulatedDrafterTest, AHeadsDraftsChangeNoAnswer) {
   const std::string folder = model.dir.substr(0, model.dir.rfind('/') + 1);
   const std::vector<DraftSetting> settings = EmulatedSchedules();
   const ScheduledRun plain = RunDrafted(model, Drafts::kNone, settings[0], requests);
-  for (const char* name : {"eagle3", "eagle3_speculators", "dflash"}) {
+  for (const char* name : {"eagle3", "eagle3_speculators", "dflash", "dspark"}) {
     model.head_dir = folder + name;
     for (const DraftSetting& setting : settings) {
-      if (setting.num_ranks > 1) continue;
+      const bool has_ranks = setting.num_ranks > 1;
+      if (has_ranks != (std::string(name) == "dspark")) continue;
       const ScheduledRun run = RunDrafted(model, Drafts::kByHead, setting, requests);
-      ExpectSame(run, plain);
+      ExpectSame(run, has_ranks ? RunDrafted(model, Drafts::kNone, setting, requests) : plain);
       EXPECT_GT(run.stats.drafted_tokens, 3) << name;
     }
   }
