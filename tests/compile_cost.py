@@ -19,7 +19,7 @@ SETS = ("AVX3_DL", "AVX3", "AVX2", "SSE4", "SCALAR", "EMU128")
 # Upper bounds in KiB, a tenth above the sizes when they were written.
 BUDGET = {
     "base": 172, "batch": 900, "bench": 220,
-    "chat": 375, "cpu": 640, "engine": 490, "gguf": 73, "grammar": 730, "hub": 102, "kv": 58, "load": 565,
+    "chat": 375, "cpu": 640, "engine": 570, "gguf": 73, "grammar": 730, "hub": 102, "kv": 58, "load": 565,
     "model": 560, "plan": 34, "report": 82, "runtime": 280, "sched": 240, "store": 85, "tensor": 108, "term": 77,
     "text": 1120, "vision": 92, "weights": 945, "cli": 510, "kernels, largest set": 750, "kernels, fallback": 161,
 }

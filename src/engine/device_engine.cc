@@ -42,7 +42,6 @@ std::shared_ptr<Rendezvous> MeetingPlace(size_t num_ranks) {
   return std::make_shared<Rendezvous>(static_cast<int32_t>(num_ranks), /*spins=*/false);
 }
 
-// True if the plan encodes, reads or drops pictures.
 // Drafts of the rows with masks of a step that does not run.
 std::vector<std::vector<TokenId>> NoDrafts(const BatchPlan& plan) {
   std::vector<std::vector<TokenId>> drafts;
@@ -53,6 +52,7 @@ std::vector<std::vector<TokenId>> NoDrafts(const BatchPlan& plan) {
   return drafts;
 }
 
+// True if the plan encodes, reads or drops pictures.
 bool HasPictures(const PlanExtras& extras) {
   return (extras.parts() & (kHasInputs | kReplacesEmbeddings)) != 0;
 }
@@ -87,19 +87,21 @@ class DeviceEngine final : public Engine {
     if (fault_.ok()) {
       fault_ = OnRanks([&](DeviceRank* rank) { return runs ? rank->Queue() : rank->Skip(); });
     }
+    // Drafts of clusters, which the host finds. Those of rows with masks wait for GuideDrafts.
+    if (fault_.ok() && runs && first().is_guided() && !plan->guides_drafts()) {
+      fault_ = ChooseDrafts(nullptr, nullptr);
+    }
     in_flight_.back().unreadable = unreadable;
     in_flight_.back().fault = fault_;
   }
 
-  // The drafts do not wait for the guide, which would be asked for each on the host: those that a
-  // grammar refuses are refused as they are verified.
-  std::vector<std::vector<TokenId>> GuideDrafts(const DraftGuide&) override {
+  std::vector<std::vector<TokenId>> GuideDrafts(const DraftGuide& guide) override {
     LaunchedStep& step = in_flight_.back();
+    std::vector<std::vector<TokenId>> drafts;
     if (fault_.ok() && step.unreadable.ok()) {
-      auto drafts = first().WaitForDrafts();
-      if (drafts.ok()) return std::move(drafts).value();
-      fault_ = drafts.status();
+      fault_ = ChooseDrafts(&guide, &drafts);
       step.fault = fault_;
+      if (fault_.ok()) return drafts;
     }
     return NoDrafts(*step.plan);
   }
@@ -123,7 +125,13 @@ class DeviceEngine final : public Engine {
     for (const auto& rank : ranks_) rank->step()->TakeLoaded(pages);  // no step uses them now
     return kv_copies_.BeginWrite(pages);
   }
-  void WritePages(std::unique_ptr<KvBlockCopy> copy) override { kv_copies_.Write(std::move(copy)); }
+  // A drafter may still write into pages of rows that have ended.
+  void WritePages(std::unique_ptr<KvBlockCopy> copy) override {
+    for (const auto& rank : ranks_) {
+      if (fault_.ok()) fault_ = rank->step()->WaitForDrafter();
+    }
+    kv_copies_.Write(std::move(copy));
+  }
   int64_t StateBytes() const override { return kv_copies_.StateBytes(); }
   std::unique_ptr<KvBlockCopy> ReadState(StateSlot slot) override {
     return kv_copies_.ReadState(slot);
@@ -165,6 +173,9 @@ class DeviceEngine final : public Engine {
   bool has_ranks() const { return ranks_.size() > 1; }
 
   Status OnRanks(const std::function<Status(DeviceRank*)>& work);
+  // Makes the drafts of the newest step, whose layers it then queues. Waits for the device. With a
+  // guide *drafts are those of the rows with masks.
+  Status ChooseDrafts(const DraftGuide* guide, std::vector<std::vector<TokenId>>* drafts);
   // Has all ranks take the pictures of the newest step. *unreadable: the fault of the first rank
   // that has one. Returns a fault of a device.
   Status TakePictures(Status* unreadable);
@@ -226,6 +237,23 @@ Status DeviceEngine::OnRanks(const std::function<Status(DeviceRank*)>& work) {
   return consequence;
 }
 
+Status DeviceEngine::ChooseDrafts(const DraftGuide* guide,
+                                  std::vector<std::vector<TokenId>>* drafts) {
+  for (int32_t index = 0; index < first().num_draft_indices(); ++index) {
+    auto masks = first().MakeDraftMasks(index, guide);
+    if (!masks.ok()) FailRanks();
+    MINISGL_RETURN_IF_ERROR(masks.status());
+    MINISGL_RETURN_IF_ERROR(
+        OnRanks([&](DeviceRank* rank) { return rank->ChooseDrafts(index, *masks); }));
+  }
+  if (guide != nullptr) {
+    auto chosen = first().TakeDrafts();
+    if (!chosen.ok()) FailRanks();
+    MINISGL_ASSIGN_OR_RETURN(*drafts, std::move(chosen));
+  }
+  return OnRanks([](DeviceRank* rank) { return rank->QueueLayers(); });
+}
+
 Status DeviceEngine::TakePictures(Status* unreadable) {
   std::vector<Status> faults(ranks_.size());
   MINISGL_RETURN_IF_ERROR(
@@ -249,8 +277,12 @@ GraphSizes DeviceEngine::SizesOf(const EngineLimits& limits,
   }
   const int32_t max_rows = std::min(options.graph_max_rows, limits.max_running_requests);
   const int32_t max_tokens = LayerGraphTokensMax(options.graph_max_tokens, limits);
-  return {.rows = GraphBatchSizes(max_rows),
-          .shapes = LayerGraphShapes(max_tokens, limits.max_running_requests + 1)};
+  GraphSizes sizes = {.rows = GraphBatchSizes(max_rows),
+                      .shapes = LayerGraphShapes(max_tokens, limits.max_running_requests + 1)};
+  if (const DeviceDrafter* const drafter = first().step()->drafter()) {
+    sizes.drafts = drafter->GraphSizes(options.graph_max_rows, options.graph_max_tokens);
+  }
+  return sizes;
 }
 
 // One rank after the other, each by itself: what runs first on one may wait for its device.
@@ -322,6 +354,14 @@ Status DeviceEngine::CaptureAll(const GraphSizes& sizes) {
     if (has_ranks()) return captured;
     Log(LogLevel::kWarning, fmt::format("graphs stop at {} tokens, longer steps run without: {}",
                                         first().max_graph_tokens(), captured.message()));
+    return Status();
+  }
+  for (const DraftGraphSize& size : sizes.drafts) {
+    const Status captured = OnRanks([&](DeviceRank* rank) { return rank->CaptureDrafts(size); });
+    if (captured.ok()) continue;
+    if (has_ranks()) return captured;
+    Log(LogLevel::kWarning,
+        fmt::format("some passes that draft run without graphs: {}", captured.message()));
     return Status();
   }
   return Status();

@@ -41,7 +41,21 @@ Status DeviceRank::AddBytesOf(Graphs* graphs, const std::vector<Size>& sizes, ui
   return Status();
 }
 
+namespace {
+
+struct DraftGraphs {
+  DeviceDrafter* drafter;
+  Status Capture(const DraftGraphSize& size, InFlightStep* padding) const {
+    return drafter->Capture(size, &padding->drafts);
+  }
+  void Clear() const { drafter->ClearGraphs(); }
+};
+
+}  // namespace
+
 Status DeviceRank::AddGraphBytes(const GraphSizes& sizes, uint64_t* num_bytes) {
+  DraftGraphs drafts = {step_->drafter()};
+  MINISGL_RETURN_IF_ERROR(AddBytesOf(&drafts, sizes.drafts, num_bytes));
   MINISGL_RETURN_IF_ERROR(AddBytesOf(&graphs_, sizes.rows, num_bytes));
   MINISGL_RETURN_IF_ERROR(AddBytesOf(&layer_graphs_, sizes.shapes, num_bytes));
   if (step_->adapters() == nullptr) return Status();
@@ -71,8 +85,9 @@ Status DeviceRank::SetAdapter(AdapterSlot adapter, const model::PackedAdapter* p
 }
 
 void DeviceRank::Begin(std::shared_ptr<const BatchPlan> plan) {
-  in_flight_.push_back(std::move(free_.back()));
-  free_.pop_back();
+  // The step that was collected first: the drafter may still read what the last one has.
+  in_flight_.push_back(std::move(free_.front()));
+  free_.pop_front();
   in_flight_.back().plan = std::move(plan);
 }
 
@@ -82,29 +97,51 @@ Status DeviceRank::Queue() {
   const bool runs_alone = step_->RunsAlone(plan);
   step_->SharePictures(*step);
   const bool is_adapted = !plan.extras.adapters.empty();
-  DecodeGraphs& graphs = is_adapted ? adapted_graphs_ : graphs_;
-  LayerGraphs& layer_graphs = is_adapted ? adapted_layer_graphs_ : layer_graphs_;
+  const DecodeGraphs& graphs = is_adapted ? adapted_graphs_ : graphs_;
+  const LayerGraphs& layer_graphs = is_adapted ? adapted_layer_graphs_ : layer_graphs_;
   // A graph of a whole step leaves no states for a drafter.
   const bool may_be_graph = !runs_alone && plan.extras.hidden.empty();
-  const int32_t padded_rows =
+  padded_rows_ =
       step_->IsPlainDecode(plan) && may_be_graph ? graphs.PaddedRows(plan.num_rows()) : 0;
-  const StepShape* const layers = padded_rows > 0 || plan.num_rows() == 0 || runs_alone
-                                      ? nullptr
-                                      : layer_graphs.Find(step_->ShapeOf(plan));
-  const int32_t padded_tokens = layers == nullptr ? 0 : layers->num_tokens;
-  MINISGL_RETURN_IF_ERROR(step_->Upload(step, {.rows = padded_rows, .tokens = padded_tokens}));
+  padded_layers_ = padded_rows_ > 0 || plan.num_rows() == 0 || runs_alone
+                       ? nullptr
+                       : layer_graphs.Find(step_->ShapeOf(plan));
+  const int32_t padded_tokens = padded_layers_ == nullptr ? 0 : padded_layers_->num_tokens;
+  MINISGL_RETURN_IF_ERROR(step_->Upload(step, {.rows = padded_rows_, .tokens = padded_tokens}));
   step_->RunDrafts(*step);
-  if (padded_rows > 0) {
-    graphs.Replay(padded_rows);
-  } else if (layers != nullptr) {
-    layer_graphs.Replay(*layers);
+  return is_guided() ? ops_->status() : QueueLayers();
+}
+
+Status DeviceRank::QueueLayers() {
+  InFlightStep* const step = &in_flight_.back();
+  const BatchPlan& plan = *step->plan;
+  const bool is_adapted = !plan.extras.adapters.empty();
+  if (padded_rows_ > 0) {
+    (is_adapted ? adapted_graphs_ : graphs_).Replay(padded_rows_);
+  } else if (padded_layers_ != nullptr) {
+    (is_adapted ? adapted_layer_graphs_ : layer_graphs_).Replay(*padded_layers_);
   } else if (plan.num_rows() > 0) {
-    step_->RunLayers(step->shape, runs_alone ? step : nullptr);
+    step_->RunLayers(step->shape, step_->RunsAlone(plan) ? step : nullptr);
   }
   if (plan.has_masks()) return ops_->status();  // its places wait for QueuePlaces
-  if (padded_rows == 0 && plan.num_rows() > 0) step_->RunPlaces(*step);
+  if (padded_rows_ == 0 && plan.num_rows() > 0) step_->RunPlaces(*step);
   step_->Download(step);
+  step_->FeedDrafter(step);
   return ops_->status();
+}
+
+Result<std::vector<std::vector<TokenId>>> DeviceRank::TakeDrafts() {
+  DraftStep* const step = &in_flight_.back().drafts;
+  MINISGL_RETURN_IF_ERROR(step_->drafter()->TakeChosen(step->NumIndices() - 1, step));
+  std::vector<const DraftRow*> masked;
+  for (const DraftRow& row : step->rows) {
+    if (row.is_masked) masked.push_back(&row);
+  }
+  std::sort(masked.begin(), masked.end(),
+            [](const DraftRow* a, const DraftRow* b) { return a->row < b->row; });
+  std::vector<std::vector<TokenId>> drafts;
+  for (const DraftRow* const row : masked) drafts.push_back(row->chosen);
+  return drafts;
 }
 
 Status DeviceRank::Skip() {
@@ -120,6 +157,7 @@ Status DeviceRank::QueuePlaces(const StepMasks& masks) {
   MINISGL_RETURN_IF_ERROR(step_->UploadMasks(masks, step));
   step_->RunPlaces(*step);
   step_->Download(step);
+  step_->FeedDrafter(step);
   return ops_->status();
 }
 

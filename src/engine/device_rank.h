@@ -26,6 +26,7 @@ namespace minisgl::engine {
 struct GraphSizes {
   std::vector<int32_t> rows;      // of decode steps
   std::vector<StepShape> shapes;  // of other steps' layers
+  std::vector<DraftGraphSize> drafts = {};
 };
 
 class DeviceRank {
@@ -55,6 +56,9 @@ class DeviceRank {
   Status AddGraphBytes(const GraphSizes& sizes, uint64_t* num_bytes);
   Status CaptureRows(int32_t num_rows);
   Status CaptureShape(const StepShape& shape);
+  Status CaptureDrafts(const DraftGraphSize& size) {
+    return step_->drafter()->Capture(size, &free_.front().drafts);
+  }
   int32_t max_graph_rows() const { return graphs_.max_rows(); }
   int32_t max_graph_tokens() const { return layer_graphs_.max_tokens(); }
 
@@ -66,12 +70,22 @@ class DeviceRank {
   Status TakePictures(Status* unreadable) {
     return step_->TakePictures(&in_flight_.back(), unreadable);
   }
-  // Queues the newest step, of which masked places wait for QueuePlaces.
+  // Queues the newest step, of which masked places wait for QueuePlaces. If its drafts are guided
+  // (DraftStep), its layers wait for QueueLayers.
   Status Queue();
-  // Waits for the drafts of the newest step: see DeviceStep.
-  Result<std::vector<std::vector<TokenId>>> WaitForDrafts() const {
-    return step_->WaitForDrafts(in_flight_.back());
+  bool is_guided() const { return in_flight_.back().drafts.is_guided; }
+  // The drafts of the newest step, which are guided: see DeviceDrafter.
+  int32_t num_draft_indices() const { return in_flight_.back().drafts.NumIndices(); }
+  Result<DraftMasks> MakeDraftMasks(int32_t index, const DraftGuide* guide) {
+    return step_->drafter()->MakeMasks(index, guide, &in_flight_.back().drafts);
   }
+  Status ChooseDrafts(int32_t index, const DraftMasks& masks) {
+    step_->drafter()->ChooseDrafts(index, masks, in_flight_.back().drafts);
+    return ops_->status();
+  }
+  // Waits for the last drafts. Returns those of masked rows, in the order of rows.
+  Result<std::vector<std::vector<TokenId>>> TakeDrafts();
+  Status QueueLayers();
   // Queues only the table writes of the newest step, whose pictures could not be encoded.
   Status Skip();
   Status QueuePlaces(const StepMasks& masks);
@@ -96,8 +110,11 @@ class DeviceRank {
   // Graphs of steps with rows of adapters, which run more operations. Empty without adapters.
   DecodeGraphs adapted_graphs_;
   LayerGraphs adapted_layer_graphs_;
+  // The graph of the newest step: of decode rows, or of layers; 0 and null: neither.
+  int32_t padded_rows_ = 0;
+  const StepShape* padded_layers_ = nullptr;
   std::deque<InFlightStep> in_flight_;  // the oldest first
-  std::vector<InFlightStep> free_;
+  std::deque<InFlightStep> free_;       // likewise
 };
 
 }  // namespace minisgl::engine

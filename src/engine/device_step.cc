@@ -176,7 +176,13 @@ Status DeviceStep::Upload(InFlightStep* step, StepPadding padding) {
     FillRopePositions(plan, tail.num_positions, At<RopePosition>(meta, tail.rope_positions));
   }
   if (tail.num_key_ends > 0) FillKeyEnds(plan, At<int32_t>(meta, tail.key_ends));
-  if (drafter_ != nullptr) drafter_->List(plan, &step->drafts);
+  if (drafter_ != nullptr) {
+    const bool reads_pictures = !plan.extras.embeddings.empty();
+    drafter_->List(plan,
+                   reads_pictures ? std::span<const PlacedEmbeddings>(step->placed)
+                                  : std::span<const PlacedEmbeddings>(),
+                   &step->drafts);
+  }
   ops_->CopyToDevice(step->device_meta.data(), meta, tail.end);
   ApplyWrites(plan, *step);
   if (tail.num_positions > 0) {  // to where graphs read them
@@ -438,7 +444,8 @@ void DeviceStep::PlanAttention(const StepShape& shape, const PlannedHeads& plann
 }
 
 void DeviceStep::RunDrafts(const InFlightStep& step) {
-  if (FeedsDrafter(step)) drafter_->Propose(step.drafts);
+  if (!FeedsDrafter(step)) return;
+  step.drafts.is_guided ? drafter_->BeginDrafts(step.drafts) : drafter_->Propose(step.drafts);
 }
 
 // Computes logits, samples, and the accepted tokens of the step that was uploaded last.
@@ -447,9 +454,11 @@ void DeviceStep::RunPlaces(const InFlightStep& step) {
   RunPooled(step);
   if (FeedsDrafter(step)) drafter_->TakeStates(*step.plan);
   if (step.shape.num_places > 0) SampleAndAccept(step);
-  if (FeedsDrafter(step)) {
-    drafter_->Feed(step.drafts, InResults<int32_t>(result_layout_.num_accepted));
-  }
+}
+
+void DeviceStep::FeedDrafter(InFlightStep* step) {
+  if (!FeedsDrafter(*step)) return;
+  drafter_->Feed(InResults<int32_t>(result_layout_.num_accepted), &step->drafts);
 }
 
 void DeviceStep::SampleAndAccept(const InFlightStep& step) {

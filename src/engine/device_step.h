@@ -100,6 +100,8 @@ class DeviceStep {
   Result<InFlightStep> MakeInFlightStep();
   // Null if the list has no adapters.
   DeviceAdapters* adapters() const { return adapters_.get(); }
+  // Null if the list has no drafter.
+  DeviceDrafter* drafter() const { return drafter_.get(); }
 
   // True if one graph can run all of `plan`: every row has one token and samples, without a mask.
   bool IsPlainDecode(const BatchPlan& plan) const;
@@ -119,12 +121,9 @@ class DeviceStep {
   // Hands what the first rank has encoded for step.plan to the others.
   void SharePictures(const InFlightStep& step);
 
-  // Queues what makes the step's drafts. Call it after Upload.
+  // Queues what makes the step's drafts; of a guided step (DraftStep) what precedes the choice of
+  // the first ones. Call it after Upload.
   void RunDrafts(const InFlightStep& step);
-  // See Engine::GuideDrafts, for a step whose drafts are queued.
-  Result<std::vector<std::vector<TokenId>>> WaitForDrafts(const InFlightStep& step) const {
-    return drafter_->WaitForDrafts(step.drafts);
-  }
   // See DeviceDrafter.
   void TakeLoaded(std::span<const PageId> pages) {
     if (drafter_ != nullptr) drafter_->TakeLoaded(pages);
@@ -150,6 +149,12 @@ class DeviceStep {
   // for them.
   Status UploadMasks(const StepMasks& masks, InFlightStep* step);
   void Download(InFlightStep* step);
+  // Queues what the drafter reads of the step. It follows Download, so that results do not wait for
+  // it: the host plans the next step meanwhile.
+  void FeedDrafter(InFlightStep* step);
+  // Waits for what the drafter reads of all steps: it writes keys into pages of rows that may have
+  // ended.
+  Status WaitForDrafter() const { return drafter_ == nullptr ? Status() : drafter_->WaitForFeed(); }
   // REQUIRES the step to be done. Steps are asked in their order.
   std::vector<RowResult> Results(const InFlightStep& step);
 

@@ -12,6 +12,7 @@
 #include "engine/device_drafter.h"
 #include "engine/device_encoder.h"
 #include "engine/device_step.h"
+#include "engine/draft_pass.h"
 #include "engine/kv_storage.h"
 #include "engine/layer_graphs.h"
 #include "engine/state_storage.h"
@@ -48,13 +49,20 @@ std::optional<uint64_t> TableBytes(const PlanOptions& options, int64_t max_seq_l
 }
 
 // Estimate of the bytes of all graphs.
-uint64_t GraphBytes(const PlanOptions& options, const EngineLimits& limits) {
+uint64_t GraphBytes(const ModelList& models, const PlanOptions& options,
+                    const EngineLimits& limits) {
   if (limits.attends_both_ways) return 0;  // no graph runs its steps
   const int32_t max_rows = options.max_running_requests;
   const int32_t max_tokens = LayerGraphTokensMax(options.graph_max_tokens, limits);
   const size_t count = GraphBatchSizes(std::min(options.graph_max_rows, max_rows)).size() +
                        LayerGraphShapes(max_tokens, max_rows + 1).size();
-  return count * (limits.num_adapters > 0 ? 2 : 1) * kGraphBytes;
+  size_t of_drafts = 0;
+  if (models.drafter() != nullptr) {
+    of_drafts = DraftGraphSizes(*models.drafter()->layers(), limits, options.graph_max_rows,
+                                options.graph_max_tokens)
+                    .size();
+  }
+  return (count * (limits.num_adapters > 0 ? 2 : 1) + of_drafts) * kGraphBytes;
 }
 
 // What a model needs apart from pages, on one or on all ranks.
@@ -247,8 +255,8 @@ EngineLimits LimitsOf(const ModelList& models, const PlanOptions& options, int64
   limits.num_adapters = static_cast<int32_t>(models.adapters().size());
   if (limits.num_adapters > 0) limits.extras |= kHasAdapter;
   limits.makes_drafts = models.drafter() != nullptr;
-  if (limits.makes_drafts) limits.extras |= kWantsHidden;
-  if (limits.makes_drafts && options.device == nullptr) {
+  if (limits.makes_drafts) {
+    limits.extras |= kWantsHidden;
     limits.draft_extras = kReplacesEmbeddings | kGivesPositions | kHasInputs | kHasAdapter;
   }
   limits.lacks_head = models.target().lacks_head;
@@ -301,7 +309,7 @@ std::optional<Needs> CountNeeds(const ModelList& models, const PlanOptions& opti
                     kv_dtype, options.device != nullptr ? 1 : options.num_ranks, *beside_per_token);
   if (!kv) return std::nullopt;
   needs.kv = *kv;
-  needs.graph_bytes = GraphBytes(options, limits);
+  needs.graph_bytes = GraphBytes(models, options, limits);
   workspaces.insert(workspaces.end(),
                     {TableBytes(options, max_seq_len, kv->window() > 0),
                      DeviceBytes(models, options, max_seq_len, kv->window() > 0),

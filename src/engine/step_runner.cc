@@ -104,9 +104,9 @@ Status StepRunner::MakeDrafter(const ModelList& models, const EngineLimits& limi
     OnRanks([&](ModelState* model, bool) { model->RunDrafter(input, state_->tables()); });
   };
   passes.logits = [this](const ForwardInput& input) {
-    const float* logits = nullptr;
+    float* logits = nullptr;
     OnRanks([&](ModelState* model, bool is_first) {
-      const float* const own = model->drafter()->Logits(input);
+      float* const own = model->drafter()->Logits(input);
       if (is_first) logits = own;
     });
     return logits;
@@ -124,6 +124,11 @@ Status StepRunner::MakeDrafter(const ModelList& models, const EngineLimits& limi
       if (is_first) scores = model->drafter()->ClusterScores(input);
     });
     return scores;
+  };
+  passes.add_transitions = [this](const int32_t* ids, int64_t count, float* logits) {
+    OnRanks([&](ModelState* model, bool is_first) {
+      if (is_first) model->drafter()->AddTransitions(ids, count, logits);
+    });
   };
   passes.write_keys = [this](const ForwardInput& input) {
     OnRanks([&](ModelState* model, bool) { model->WriteDrafterKeys(input, state_->tables()); });

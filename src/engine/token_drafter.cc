@@ -2,11 +2,11 @@
 #include "engine/token_drafter.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <numeric>
 #include <utility>
 
+#include "engine/draft_candidates.h"
+#include "engine/draft_pictures.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
 
@@ -16,20 +16,6 @@ namespace {
 // The most likely token; the lowest id of several. NaN is never more likely.
 TokenId MostLikely(const float* logits, int64_t vocab_size) {
   return static_cast<TokenId>(std::max_element(logits, logits + vocab_size) - logits);
-}
-
-// The rotary position of token `token` of the plan, which stands at `place`.
-RopePosition PositionOf(const BatchPlan& plan, int32_t token, int32_t place) {
-  for (const PositionSpan& span : plan.extras.positions) {
-    if (token < span.token || token >= span.token + span.count) continue;
-    return plan.extras.rope_positions[static_cast<size_t>(span.offset + token - span.token)];
-  }
-  return {place, place, place};
-}
-
-RopePosition Moved(RopePosition position, int32_t by) {
-  for (int32_t& part : position) part = std::max(part + by, 0);
-  return position;
 }
 
 }  // namespace
@@ -57,13 +43,6 @@ Result<std::unique_ptr<TokenDrafter>> TokenDrafter::Make(const EngineLimits& lim
 int64_t TokenDrafter::WidthOf(const ModelConfig& config) {
   if (config.prediction == PredictionLayer::kAssistant) return config.draft_head.target_width;
   return config.is_prediction_layer() ? config.hidden_size : 0;
-}
-
-bool TokenDrafter::HasParts(const ModelConfig& config) {
-  const bool is_layer =
-      config.prediction == PredictionLayer::kApart || config.prediction == PredictionLayer::kBehind;
-  return is_layer && std::any_of(config.ropes.begin(), config.ropes.end(),
-                                 [](const RopeConfig& rope) { return rope.has_sections(); });
 }
 
 std::optional<uint64_t> TokenDrafter::StepBytes(const EngineLimits& limits,
@@ -132,21 +111,7 @@ void TokenDrafter::AddToken(TokenId id, int32_t place, int64_t slot, const RopeP
   pass_.token_ids.push_back(id < num_ids_ ? id : 0);
   pass_.positions.push_back(reads_before() && !is_assistant() ? place - 1 : place);
   pass_.slots.push_back(slot);
-  if (has_parts_) pass_.rope_positions.push_back(Moved(position, -1));
-}
-
-void TokenDrafter::AddPlaced(std::span<const PlacedEmbeddings> placed, int32_t begin, int32_t end,
-                             int32_t first) {
-  if (!is_layer()) return;
-  for (PlacedEmbeddings run : placed) {
-    if (run.width != hidden_size_) continue;
-    const int32_t before = std::max(begin - run.token, 0);
-    run.count = std::min(run.token + run.count, end) - (run.token + before);
-    if (run.count <= 0) continue;
-    run.embeddings += before * run.width;
-    run.token = first + (run.token + before - begin);
-    pass_.placed.push_back(run);
-  }
+  if (has_parts_) pass_.rope_positions.push_back(MovedPosition(position, -1));
 }
 
 void TokenDrafter::Propose(const BatchPlan& plan, const StepTables& tables,
@@ -169,11 +134,11 @@ void TokenDrafter::Propose(const BatchPlan& plan, const StepTables& tables,
       CopyKept(before / limits_.page_size, inputs_.data() + std::ssize(drafts) * width_);
     }
     drafts.push_back({table_row, place, count, tokens[place], row, plan.masked(row),
-                      PositionOf(plan, plan.row_begin[row], place)});
+                      RopePositionOf(plan, plan.row_begin[row], place)});
     most = std::max(most, count);
   }
   if (drafts.empty()) return;
-  if (is_block()) return ProposeBlocks(tables, drafts);
+  if (is_block()) return ProposeBlocks(tables, std::move(drafts));
   for (int32_t index = 0; index < most; ++index) ProposeOne(tables, index, &drafts);
 }
 
@@ -211,34 +176,16 @@ std::optional<TokenId> TokenDrafter::BestAllowed(const float* logits, bool is_ma
   return best;
 }
 
-void TokenDrafter::FindCandidates(const float* scores) {
-  std::vector<int32_t> order(static_cast<size_t>(head_.num_clusters));
-  std::iota(order.begin(), order.end(), 0);
-  const auto end = order.begin() + head_.num_best;
-  const auto score = [scores](int32_t cluster) {  // NaN is never the best
-    return std::isnan(scores[cluster]) ? -std::numeric_limits<float>::infinity() : scores[cluster];
-  };
-  std::partial_sort(order.begin(), end, order.end(), [&](int32_t a, int32_t b) {
-    return score(a) > score(b) || (score(a) == score(b) && a < b);
-  });
-  candidates_.clear();
-  const size_t size = head_.clusters->size() / order.size();
-  for (auto cluster = order.begin(); cluster != end; ++cluster) {
-    const auto first = head_.clusters->begin() + static_cast<int64_t>(size) * *cluster;
-    candidates_.insert(candidates_.end(), first, first + static_cast<int64_t>(size));
-  }
-  // The lowest id of several with equal logits is chosen.
-  std::sort(candidates_.begin(), candidates_.end());
-}
-
-// Each place of a block after the first predicts its own token, and sees the whole block.
-void TokenDrafter::ProposeBlocks(const StepTables& tables, const std::vector<Draft>& drafts) {
+// Each token of a block sees the whole block. Logits are draft by draft, those of a draft in the
+// order of rows.
+void TokenDrafter::ProposeBlocks(const StepTables& tables, std::vector<Draft> drafts) {
+  std::stable_sort(drafts.begin(), drafts.end(),
+                   [](const Draft& a, const Draft& b) { return a.count > b.count; });
+  const int32_t first = head_.predicts_next ? 0 : 1;  // token of a block with the first draft
   pass_.Clear();
-  std::vector<int32_t> masks;
   for (const Draft& draft : drafts) {
-    const int32_t end = draft.place + draft.count + 1;
+    const int32_t end = draft.place + draft.count + first;
     for (int32_t place = draft.place; place < end; ++place) {
-      if (place > draft.place) masks.push_back(static_cast<int32_t>(pass_.token_ids.size()));
       AddToken(place == draft.place ? draft.last : head_.mask_id, place,
                SlotOf(tables, limits_.page_size, draft.table_row, place), draft.position);
       pass_.key_end.push_back(end);
@@ -247,14 +194,27 @@ void TokenDrafter::ProposeBlocks(const StepTables& tables, const std::vector<Dra
     pass_.row_begin.push_back(static_cast<int32_t>(pass_.token_ids.size()));
     pass_.kv_len.push_back(end);
   }
+  std::vector<int32_t> wanted;
+  for (int32_t index = 0; index < drafts.front().count; ++index) {
+    for (size_t i = 0; i < drafts.size() && drafts[i].count > index; ++i) {
+      wanted.push_back(pass_.row_begin[i] + first + index);
+    }
+  }
   passes_.run_layers(InputOf(pass_));
-  const float* logits = passes_.logits(
-      {.logit_tokens = masks.data(), .num_logit_tokens = static_cast<int32_t>(masks.size())});
-  for (const Draft& draft : drafts) {
-    TokenId* const tokens =
-        tables.token_pool + draft.table_row * tables.token_pool_stride + draft.place + 1;
-    for (int32_t index = 0; index < draft.count; ++index, logits += vocab_size_) {
-      tokens[index] = Best(logits, tables, draft, index);
+  float* logits = passes_.logits(
+      {.logit_tokens = wanted.data(), .num_logit_tokens = static_cast<int32_t>(wanted.size())});
+  for (int32_t index = 0; index < drafts.front().count; ++index) {
+    std::vector<TokenId> before;
+    for (const Draft& draft : drafts) {
+      if (draft.count > index) before.push_back(draft.last);
+    }
+    if (head_.transition_rank > 0)
+      passes_.add_transitions(before.data(), std::ssize(before), logits);
+    for (size_t i = 0; i < before.size(); ++i, logits += vocab_size_) {
+      Draft& draft = drafts[i];
+      draft.last = Best(logits, tables, draft, index);
+      tables.token_pool[draft.table_row * tables.token_pool_stride + draft.place + 1 + index] =
+          draft.last;
     }
   }
 }
@@ -267,7 +227,7 @@ void TokenDrafter::ProposeOne(const StepTables& tables, int32_t index, std::vect
     // An assistant stays where the last known token is, and reads the keys before it.
     const int32_t place = draft.place + (is_assistant() ? 0 : index);
     AddToken(draft.last, place, SlotOf(tables, limits_.page_size, draft.table_row, place),
-             Moved(draft.position, index));
+             MovedPosition(draft.position, index));
     pass_.table_row.push_back(draft.table_row);
     pass_.row_begin.push_back(static_cast<int32_t>(pass_.token_ids.size()));
     pass_.kv_len.push_back(is_assistant() ? place : place + 1);
@@ -284,7 +244,9 @@ void TokenDrafter::ProposeOne(const StepTables& tables, int32_t index, std::vect
   size_t kept = 0;
   for (size_t i = 0; i < drafts->size(); ++i) {
     Draft draft = (*drafts)[i];
-    if (scores != nullptr) FindCandidates(scores + static_cast<int64_t>(i) * head_.num_clusters);
+    if (scores != nullptr) {
+      candidates_ = ClusterCandidates(head_, scores + static_cast<int64_t>(i) * head_.num_clusters);
+    }
     draft.last = Best(logits + static_cast<int64_t>(i) * vocab_size_, tables, draft, index);
     tables.token_pool[draft.table_row * tables.token_pool_stride + draft.place + index + 1] =
         draft.last;
@@ -332,12 +294,14 @@ void TokenDrafter::AddTokens(const BatchPlan& plan, const StepTables& tables, in
       }
     }
     AddToken(tokens[place], place, plan.slots[static_cast<size_t>(token)],
-             PositionOf(plan, token, place));
+             RopePositionOf(plan, token, place));
   }
   const auto count = static_cast<int32_t>(pass_.token_ids.size());
   const int32_t num_rows = count - pass_.row_begin.back();
   if (num_rows == 0) return;
-  AddPlaced(placed, end - num_rows, end, pass_.row_begin.back());
+  if (is_layer()) {
+    AddPlaced(placed, hidden_size_, end - num_rows, end, pass_.row_begin.back(), &pass_.placed);
+  }
   pass_.table_row.push_back(table_row);
   pass_.row_begin.push_back(count);
   pass_.kv_len.push_back(plan.positions[static_cast<size_t>(end) - 1] + 1);

@@ -5,8 +5,8 @@
 // - A layer for multi-token prediction, or an EAGLE-3 head. Its row of token i reads the token and
 //   the target's state at token i - 1, and has the rotary position i - 1. Token 0 has no row: rows
 //   attend to keys from 1 on.
-// - A DFlash head. It makes keys and values for token i of the target's state there, and has rows
-//   for drafts alone.
+// - A DFlash or DSpark head. It makes keys and values for token i of the target's state there, and
+//   has rows for drafts alone.
 // - An assistant of Gemma 4. It reads the target's keys and has none, and has rows for drafts
 //   alone, all at the place of the last known token. The first of them reads the state before it.
 // The first three write the keys and values of token i at that token's slot. So what stands in a
@@ -18,7 +18,9 @@
 // of the token after it. Before a step it drafts (Propose). The first row of a small model or a
 // layer is that of the last known token, the next ones read the draft before them, and in place of
 // the target's state the one behind the row before. A DFlash head drafts all at once: a block of
-// the last known token and of mask tokens. These keys are overwritten once the drafts are verified.
+// the last known token and of mask tokens. So does a DSpark head, which then chooses one draft
+// after the other, because what the draft before makes likely adds to its logits. These keys are
+// overwritten once the drafts are verified.
 // A row with a page whose keys the drafter has not written, because steps of many rows leave it
 // out, has no good drafts: its last token is repeated.
 //
@@ -38,6 +40,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/draft_pictures.h"
 #include "engine/step_tables.h"
 #include "minisgl/base/status.h"
 #include "minisgl/batch_plan.h"
@@ -55,7 +58,9 @@ class TokenDrafter {
   // The passes of the drafter, on all ranks. Tables, keys and values are filled in there.
   struct Passes {
     std::function<void(const ForwardInput&)> run_layers;
-    std::function<const float*(const ForwardInput&)> logits;  // [N, V]
+    std::function<float*(const ForwardInput&)> logits;  // [N, V]
+    // Decoder::AddTransitions
+    std::function<void(const int32_t* ids, int64_t count, float* logits)> add_transitions;
     std::function<ConstActivationPtr(const ForwardInput&)> states;
     std::function<void(const ForwardInput&)> write_keys;  // Decoder::WriteKeys
     std::function<const float*(const ForwardInput&)> cluster_scores;
@@ -101,15 +106,11 @@ class TokenDrafter {
         num_ids_(config.is_draft_head() ? config.draft_head.num_ids : config.vocab_size),
         width_(WidthOf(config)),
         hidden_size_(config.hidden_size),
-        has_parts_(HasParts(config)),
+        has_parts_(TurnsByParts(config)),
         passes_(std::move(passes)) {}
   // Floats of a state that it reads; 0: it reads none.
   static int64_t WidthOf(const ModelConfig& config);
-  // True if it is a layer that turns by positions of three parts.
-  static bool HasParts(const ModelConfig& config);
-  bool is_layer() const {
-    return kind_ == PredictionLayer::kApart || kind_ == PredictionLayer::kBehind;
-  }
+  bool is_layer() const { return IsLayer(kind_); }
   bool is_block() const { return kind_ == PredictionLayer::kBlock; }
   bool is_assistant() const { return kind_ == PredictionLayer::kAssistant; }
   // True if rows read the state before their token.
@@ -143,23 +144,17 @@ class TokenDrafter {
   bool KnowsKeys(const StepTables& tables, int32_t table_row, int32_t place) const;
   void CopyKept(int64_t page, float* to) const;
   void ProposeOne(const StepTables& tables, int32_t index, std::vector<Draft>* drafts);
-  void ProposeBlocks(const StepTables& tables, const std::vector<Draft>& drafts);
+  void ProposeBlocks(const StepTables& tables, std::vector<Draft> drafts);
   // The most likely token of a row of logits for place `index` of `draft`, whose earlier drafts are
   // in the token pool.
   TokenId Best(const float* logits, const StepTables& tables, const Draft& draft, int32_t index);
   // The same among the tokens of mask_ if `is_masked`, and of an assistant's best clusters;
   // nullopt: the drafter has none of them.
   std::optional<TokenId> BestAllowed(const float* logits, bool is_masked) const;
-  // Marks the tokens of the best clusters of `scores` as candidates.
-  void FindCandidates(const float* scores);
   // Marks the keys of tokens that the plan computes and does not feed as unknown.
   void ForgetOthers(const BatchPlan& plan);
   // Adds a row of the drafter for token `id` at `place` to the pass.
   void AddToken(TokenId id, int32_t place, int64_t slot, const RopePosition& position);
-  // Adds the embeddings of `placed` that are of tokens [begin, end) of the step, whose rows begin
-  // with `first` of the pass.
-  void AddPlaced(std::span<const PlacedEmbeddings> placed, int32_t begin, int32_t end,
-                 int32_t first);
   // Adds rows of the drafter for the tokens [begin, end) of the step.
   void AddTokens(const BatchPlan& plan, const StepTables& tables, int32_t row, int32_t begin,
                  int32_t end, std::span<const PlacedEmbeddings> placed);

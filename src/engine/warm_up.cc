@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
+#include <utility>
 
 namespace minisgl::engine {
 namespace {
@@ -12,10 +13,12 @@ namespace {
 // a prompt: 0.1 s for a model of 14 billion weights on an H100 (an estimate).
 constexpr int32_t kExtendTokens[] = {2, 512, 2048};
 
+// Drafts of the step that drafts.
+constexpr int32_t kDrafts = 2;
+
 // A step of `num_tokens` tokens of the padding row, all of them id 0, and with `wants_token` a
 // place to sample.
-std::shared_ptr<const BatchPlan> PaddingPlan(int32_t num_tokens, int32_t padding_row,
-                                             bool wants_token) {
+std::shared_ptr<BatchPlan> PaddingPlan(int32_t num_tokens, int32_t padding_row, bool wants_token) {
   static const SamplingParams kGreedy;
   auto plan = std::make_shared<BatchPlan>();
   const auto count = static_cast<size_t>(num_tokens);
@@ -36,6 +39,30 @@ std::shared_ptr<const BatchPlan> PaddingPlan(int32_t num_tokens, int32_t padding
   return plan;
 }
 
+// The same with drafts behind its first token, which stands at place 1.
+std::shared_ptr<BatchPlan> DraftPlan(int32_t padding_row) {
+  auto plan = PaddingPlan(kDrafts + 1, padding_row, /*wants_token=*/true);
+  for (int32_t& position : plan->positions) ++position;
+  plan->kv_len = {kDrafts + 2};
+  plan->num_drafts = {kDrafts};
+  plan->prompt_len = {2};
+  plan->makes_drafts = {1};
+  return plan;
+}
+
+Status RunPlan(std::shared_ptr<BatchPlan> plan, bool adapters, DeviceStep* step,
+               InFlightStep* in_flight, DeviceOps* ops) {
+  if (step->drafter() != nullptr) plan->extras.hidden = {{.token = 0, .count = plan->num_tokens()}};
+  in_flight->plan = std::move(plan);
+  MINISGL_RETURN_IF_ERROR(step->Upload(in_flight, {.adapters = adapters}));
+  step->RunDrafts(*in_flight);
+  step->Run(*in_flight);
+  step->Download(in_flight);
+  step->FeedDrafter(in_flight);
+  in_flight->plan.reset();
+  return ops->Synchronize();
+}
+
 }  // namespace
 
 Status WarmUp(int32_t decode_rows, DeviceStep* step, InFlightStep* in_flight, DeviceOps* ops) {
@@ -54,13 +81,13 @@ Status WarmUp(int32_t decode_rows, DeviceStep* step, InFlightStep* in_flight, De
       const int32_t tokens = std::min(num_tokens, most);
       if (tokens <= last) break;
       last = tokens;
-      in_flight->plan = PaddingPlan(tokens, limits.max_running_requests, has_head);
-      MINISGL_RETURN_IF_ERROR(step->Upload(in_flight, {.adapters = adapters}));
-      step->Run(*in_flight);
-      step->Download(in_flight);
-      MINISGL_RETURN_IF_ERROR(ops->Synchronize());
+      MINISGL_RETURN_IF_ERROR(RunPlan(PaddingPlan(tokens, limits.max_running_requests, has_head),
+                                      adapters, step, in_flight, ops));
     }
-    in_flight->plan.reset();
+  }
+  if (step->drafter() != nullptr && kDrafts < most && kDrafts <= limits.max_step_drafts) {
+    MINISGL_RETURN_IF_ERROR(
+        RunPlan(DraftPlan(limits.max_running_requests), /*adapters=*/false, step, in_flight, ops));
   }
   return Status();
 }

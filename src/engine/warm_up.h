@@ -11,8 +11,9 @@
 
 namespace minisgl::engine {
 
-// Runs a decode step of `decode_rows` rows and steps that extend one row, of sizes for which a
-// device may use different kernels. REQUIRES that `in_flight` and the device are idle.
+// Runs a decode step of `decode_rows` rows, steps that extend one row, of sizes for which a device
+// may use different kernels, and, if there is a drafter, one that drafts. REQUIRES that `in_flight`
+// and the device are idle.
 Status WarmUp(int32_t decode_rows, DeviceStep* step, InFlightStep* in_flight, DeviceOps* ops);
 
 }  // namespace minisgl::engine

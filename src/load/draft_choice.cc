@@ -86,11 +86,12 @@ Result<std::shared_ptr<const ListedModel>> Head(const ModelConfig& target, const
   const bool is_block = config.prediction == PredictionLayer::kBlock;
   const DraftKind kind = is_block ? DraftKind::kBlock : DraftKind::kEagle;
   if (drafts->kind != DraftKind::kModel && drafts->kind != kind) {
-    return BadInput("it is {} head", is_block ? "a DFlash" : "an EAGLE-3");
+    return BadInput("it is {} head", is_block ? "a DFlash or DSpark" : "an EAGLE-3");
   }
   if (is_block) {
     // A block of more places than the head was trained with has no meaning.
-    const int32_t most = std::min(config.draft_head.block_size - 1, kDraftsMax);
+    const DraftHeadConfig& head = config.draft_head;
+    const int32_t most = std::min(head.block_size - (head.predicts_next ? 0 : 1), kDraftsMax);
     if (drafts->max_drafts > most) {
       return BadInput("its blocks have {} tokens to draft, and {} are asked for", most,
                       drafts->max_drafts);

@@ -19,7 +19,7 @@ enum class DraftKind : uint8_t {
   kMtp,    // the checkpoint's layer for multi-token prediction
   kModel,  // a small model, or a head of any kind
   kEagle,  // an EAGLE-3 head
-  kBlock,  // a DFlash head
+  kBlock,  // a DFlash or DSpark head
   kAuto,   // the layer if there is one, else repetitions
 };
 

@@ -169,6 +169,10 @@ class OpsDecoder final : public Decoder {
     return space_.cluster_scores.data();
   }
 
+  void AddTransitions(const int32_t* ids, int64_t count, float* logits) override {
+    model::AddTransitions(config_, weights_.prediction, space_, ids, count, logits, ops_);
+  }
+
   void WriteKeys(const ForwardInput& input) override {
     for (size_t i = 0; i < weights_.layers.size(); ++i) {
       const model::LayerWeights& layer = weights_.layers[i];

@@ -52,6 +52,39 @@ void MixTargetStates(const ModelConfig& config, const PredictionWeights& weights
   norms.NormTo(is_normed ? weights.state_norm : NormWeights(), space.hidden.ptr(), count);
 }
 
+void AddTransitions(const ModelConfig& config, const PredictionWeights& weights,
+                    const Workspace& space, const int32_t* ids, int64_t count, float* logits,
+                    Ops* ops) {
+  const int64_t rank = config.draft_head.transition_rank;
+  const int64_t vocab_size = weights.transition_output.num_out;
+  for (int64_t first = 0; first < count; first += kTransitionRows) {
+    const int64_t rows = std::min(kTransitionRows, count - first);
+    ops->Embedding({.ids = ids + first,
+                    .table = &weights.transition_input,
+                    .scale = 1,
+                    .out = space.transition_floats.data(),
+                    .num_tokens = rows});
+    ops->Norm({.x = nullptr,  // as activations
+               .residual = space.transition_floats.data(),
+               .weight = nullptr,
+               .out = space.transition_states.ptr(),
+               .num_tokens = rows,
+               .width = rank});
+    ops->Linear({.x = space.transition_states.ptr(),
+                 .weight = &weights.transition_output,
+                 .bias = nullptr,
+                 .out = space.transition_logits.data(),
+                 .num_tokens = rows});
+    ops->PlaceRows({.x = space.transition_logits.data(),
+                    .x_stride = vocab_size,
+                    .out = logits + first * vocab_size,
+                    .out_stride = vocab_size,
+                    .num_rows = static_cast<int32_t>(rows),
+                    .width = vocab_size,
+                    .adds = true});
+  }
+}
+
 void PairWithStates(const ModelConfig& config, const ModelWeights& weights, const Workspace& space,
                     const StreamNorms& norms, const ForwardInput& input, Ops* ops) {
   MINISGL_CHECK(input.states_before.data != nullptr, "a pass of a head without states");

@@ -37,6 +37,11 @@ void ReadAsAssistant(const ModelConfig& config, float embedding_scale, int64_t f
                      const ModelWeights& weights, const Workspace& space, const StreamNorms& norms,
                      const ForwardInput& input, Ops* ops);
 
+// Decoder::AddTransitions.
+void AddTransitions(const ModelConfig& config, const PredictionWeights& weights,
+                    const Workspace& space, const int32_t* ids, int64_t count, float* logits,
+                    Ops* ops);
+
 // kEagle: adds to space.qkv the product of norm(g) in space.branch.
 void AddProductOfStates(const Matrix& weight, const Workspace& space, int64_t num_tokens, Ops* ops);
 

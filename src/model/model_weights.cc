@@ -348,6 +348,9 @@ Status LoadDraftHead(const ModelConfig& config, const Packer& packer,
         packer.PackInputs(Role::kPredictionInput, static_cast<int64_t>(part) * width, width));
     prediction->target_inputs.push_back(std::move(matrix));
   }
+  if (!packer.Has(Role::kTransitionInput)) return Status();
+  MINISGL_ASSIGN_OR_RETURN(prediction->transition_input, packer.PackTable(Role::kTransitionInput));
+  MINISGL_ASSIGN_OR_RETURN(prediction->transition_output, packer.Pack({Role::kTransitionOutput}));
   return Status();
 }
 

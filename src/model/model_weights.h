@@ -129,6 +129,8 @@ struct PredictionWeights {
   Matrix embedding_input, state_input;  // [D, D]
   std::vector<Matrix> target_inputs;    // [D, DT] of a head, for each layer of the target
   Matrix output, clusters;              // [B, D], [CT, D] of an assistant
+  // [V, TR] of DraftHeadConfig::transition_rank: a table, and a matrix
+  Matrix transition_input, transition_output;
 };
 
 struct ModelWeights {

@@ -77,6 +77,8 @@ bool IsMatrix(weights::TensorRole role) {
     case Role::kStateGainDecay:
     case Role::kStateOutput:
     case Role::kPredictionInput:
+    case Role::kTransitionInput:
+    case Role::kTransitionOutput:
       return true;
     default:
       return false;
@@ -193,7 +195,7 @@ bool IsNeverQuantized(weights::TensorRole role) {
   return role == Role::kRouter || role == Role::kSharedShare || role == Role::kLatentUp ||
          role == Role::kLatentKeys || role == Role::kLatentValues || role == Role::kStateGain ||
          role == Role::kStateDecay || role == Role::kStateGainDecay || role == Role::kPositions ||
-         role == Role::kTokenTypes;
+         role == Role::kTokenTypes || role == Role::kTransitionInput;
 }
 
 // The format of tensors of `role` if matrices have `format`.

@@ -128,6 +128,13 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options,
     arrays.floats.push_back(
         {&Workspace::cluster_scores, rows, static_cast<uint64_t>(config.draft_head.num_clusters)});
   }
+  const auto rank = static_cast<uint64_t>(config.draft_head.transition_rank);
+  const uint64_t transitions = rank == 0 ? 0 : uint64_t{kTransitionRows};
+  if (transitions > 0) {
+    arrays.floats.push_back({&Workspace::transition_floats, transitions, rank});
+    arrays.floats.push_back(
+        {&Workspace::transition_logits, transitions, static_cast<uint64_t>(whole_vocab_size)});
+  }
   if (options.rank.count > 1 && (options.rank.is_first() || options.logits_on_all_ranks)) {
     arrays.floats.push_back(
         {&Workspace::all_logits, rows, static_cast<uint64_t>(whole_vocab_size)});
@@ -139,6 +146,9 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options,
                         {&Workspace::qkv, tokens, qkv},
                         {&Workspace::attention, tokens, attention},
                         {&Workspace::wanted_hidden, rows, hidden}};
+  if (transitions > 0) {
+    arrays.activations.push_back({&Workspace::transition_states, transitions, rank});
+  }
   if (!options.kept_layers.empty()) {
     arrays.activations.push_back(
         {&Workspace::entering, Times(options.kept_layers.size(), tokens), hidden});

@@ -22,6 +22,8 @@ struct RotaryTable {
   DeviceArray<float> cos, sin;  // [max_seq_len, dim / 2]
 };
 
+inline constexpr int64_t kTransitionRows = 8;
+
 struct Workspace {
   DeviceArray<float> residual;  // [T, D] residual stream
   ActivationArray hidden;       // [T, D] input and output of each part of a block
@@ -39,8 +41,12 @@ struct Workspace {
   ActivationArray embedding_input;      // [T, B] the same
   ActivationArray target_state;         // [N, B]
   DeviceArray<float> cluster_scores;    // [N, CT]
-  ActivationArray attention;            // [T, H * EV]
-  ActivationArray attention_gate;       // [T, H * EV]
+  // The transitions of a head, of at most kTransitionRows drafts at once.
+  DeviceArray<float> transition_floats;  // [TN, TR]
+  ActivationArray transition_states;     // [TN, TR]
+  DeviceArray<float> transition_logits;  // [TN, V of the whole model]
+  ActivationArray attention;             // [T, H * EV]
+  ActivationArray attention_gate;        // [T, H * EV]
   // Latent attention: queries before they are multiplied by keys' matrices, and values after what
   // attention returns is multiplied by theirs: the wider of the two. Then the latent of queries.
   ActivationArray latent_heads;        // [T, H * (ER + EN)] or [T, H * EO]

@@ -566,13 +566,13 @@ std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view sy
   if (symbol == "S") return config.experts.shared_intermediate_size;
   if (symbol == "2S") return Product(2, config.experts.shared_intermediate_size);
   if (symbol == "1") return 1;
-  if (symbol == "VI") return config.draft_head.num_ids;
-  if (symbol == "B") return config.draft_head.target_width;
-  if (symbol == "2B") return Product(2, config.draft_head.target_width);
-  if (symbol == "CT") return config.draft_head.num_clusters;
-  if (symbol == "DT") {
-    return Product(std::ssize(config.draft_head.target_layers), config.draft_head.target_width);
-  }
+  const DraftHeadConfig& head = config.draft_head;
+  if (symbol == "VI") return head.num_ids;
+  if (symbol == "B") return head.target_width;
+  if (symbol == "2B") return Product(2, head.target_width);
+  if (symbol == "CT") return head.num_clusters;
+  if (symbol == "TR") return head.transition_rank;
+  if (symbol == "DT") return Product(std::ssize(head.target_layers), head.target_width);
   return StateSize(config.states, symbol);
 }
 

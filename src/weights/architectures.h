@@ -15,7 +15,8 @@
 //   what the latent is expanded to, H*EO values, H*R keys as products with latents
 //   P per_layer_width, L*P the width of all layers, VP per_layer_vocab
 //   NP num_positions, NT num_token_types
-//   VI num_ids, B target_width, DT of all target_layers and CT num_clusters of DraftHeadConfig
+//   VI num_ids, B target_width, DT of all target_layers, CT num_clusters and TR transition_rank of
+//   DraftHeadConfig
 //   C conv_width, LC conv_length, SH heads, SK all keys, SP value_dim, SV inner_width of
 //   StateConfig; 3C, 2SH, C+SV and SV+C+SH for fused products
 #pragma once
@@ -147,8 +148,10 @@ enum class TensorRole : uint8_t {
   kPredictionStateNorm,      // [D]
   kPredictionOutput,         // [B, D] of an assistant, as the next
   kPredictionClusters,       // [CT, D]
+  kTransitionInput,          // [V, TR] of a head with transitions, as the next
+  kTransitionOutput,         // [V, TR]
 };
-inline constexpr int kNumTensorRoles = static_cast<int>(TensorRole::kPredictionClusters) + 1;
+inline constexpr int kNumTensorRoles = static_cast<int>(TensorRole::kTransitionOutput) + 1;
 
 // Layout of a stored tensor, if it differs from the decoder's.
 enum class TensorOrder : uint8_t {

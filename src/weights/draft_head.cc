@@ -27,12 +27,13 @@ constexpr int kDepthMax = 32;
 constexpr IntRange kSizeRange = {1, int64_t{1} << 31};
 constexpr IntRange kBlockRange = {2, 1024};
 constexpr IntRange kClustersRange = {1, 1 << 20};
+constexpr int64_t kTransitionRankMax = 1 << 16;
 
 // Assistants of Muse Glimmer are DFlash heads under other names.
 constexpr const char* kGlimmer = "muse_glimmer_assistant";
 
 // What a configuration says that the head is.
-enum class HeadKind : uint8_t { kNone, kEagle3, kDFlash, kAssistant, kOther };
+enum class HeadKind : uint8_t { kNone, kEagle3, kDFlash, kDSpark, kAssistant, kOther };
 
 bool Contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
@@ -56,7 +57,11 @@ HeadKind HeadKindOf(const Json& json) {
                     speculators = StringOf(json, "speculators_model_type");
   if (!speculators.empty()) return speculators == "eagle3" ? HeadKind::kEagle3 : HeadKind::kOther;
   const bool is_second = json.Find("selector_rank") != nullptr || Contains(name, "DFlash2");
-  if (is_second || Contains(name, "DSpark") || Contains(name, "Medusa")) return HeadKind::kOther;
+  if (is_second || Contains(name, "Medusa")) return HeadKind::kOther;
+  if (Contains(name, "DSpark")) {  // with layers of Qwen3; others have the name of their model
+    const bool is_plain = name == "Qwen3DSparkModel" || name == "DSparkDraftModel";
+    return is_plain ? HeadKind::kDSpark : HeadKind::kOther;
+  }
   if (name == "Gemma4AssistantForCausalLM" || StringOf(json, "model_type") == "gemma4_assistant") {
     return HeadKind::kAssistant;
   }
@@ -92,7 +97,7 @@ class HeadReader {
     config_.tie_word_embeddings = false;
     config_.eos_token_ids.clear();
     config_.bos_token_id.reset();
-    MINISGL_RETURN_IF_ERROR(is_eagle ? ReadEagle() : ReadBlock());
+    MINISGL_RETURN_IF_ERROR(is_eagle ? ReadEagle() : ReadBlock(kind == HeadKind::kDSpark));
     MINISGL_RETURN_IF_ERROR(CheckTarget());
     MINISGL_RETURN_IF_ERROR(CheckNoOthers());
     return std::move(config_);
@@ -217,7 +222,9 @@ class HeadReader {
     return Status();
   }
 
-  Status ReadBlock() {
+  // The confidence of a DSpark head, which says how many drafts are worth a verification, is not
+  // read: the drafts that were right say it.
+  Status ReadBlock(bool is_dspark) {
     DraftHeadConfig* const head = &config_.draft_head;
     config_.prediction = PredictionLayer::kBlock;
     // Newer files have these keys in an object, older ones beside all others.
@@ -242,13 +249,32 @@ class HeadReader {
     if (const auto is_causal = reader.OptionalBool("is_causal")) {
       head->windows_are_causal = head->others_are_causal = *is_causal;
     }
-    for (const char* key : {"fc_layernorm", "enable_confidence_head"}) {
-      if (reader.Bool(key, false)) reader.Fail(key, "heads with it are not run");
+    if (reader.Bool("fc_layernorm", false)) {
+      reader.Fail("fc_layernorm", "heads with it are not run");
+    }
+    head->predicts_next = is_dspark;
+    head->transition_rank =
+        static_cast<int32_t>(reader.Int("markov_rank", {0, kTransitionRankMax}, 0));
+    const bool has_confidence = reader.Bool("enable_confidence_head", false);
+    if (!is_dspark && (has_confidence || head->transition_rank > 0)) {
+      reader.Fail(has_confidence ? "enable_confidence_head" : "markov_rank",
+                  "only DSpark heads have it");
+    }
+    const Json* const type = reader.Find("markov_head_type");
+    if (head->transition_rank > 0 && type != nullptr &&
+        !(type->is_string() && type->as_string() == "vanilla")) {
+      reader.Fail("markov_head_type", "\"vanilla\" is run");
     }
     MINISGL_RETURN_IF_ERROR(reader.status());
     if (target_layers != target_.num_layers) {
       return Error("the head is for a model of {} layers; this one has {}", target_layers,
                    target_.num_layers);
+    }
+    head->has_embedding = is_dspark && files_.Holds(root_ + "embed_tokens.weight");
+    head->has_head = is_dspark && files_.Holds("lm_head.weight");
+    if ((head->has_embedding || head->has_head) && config_.vocab_size != target_.vocab_size) {
+      return Error("the head has {} tokens; the model has {}", config_.vocab_size,
+                   target_.vocab_size);
     }
     head->num_ids = target_.vocab_size;
     config_.vocab_size = target_.vocab_size;
@@ -417,6 +443,7 @@ class HeadReader {
     const auto module = [](const std::string& name) { return name.substr(0, name.rfind('.')); };
     std::set<std::string> known = {root_ + "d2t", root_ + "t2d", "masked_embedding.token_ordering",
                                    "lm_head"};
+    if (config_.draft_head.predicts_next) known.insert(root_ + "confidence_head.proj");
     for (const weights::TensorSpec& spec : weights::PredictionTensors(config_)) {
       known.insert(module(spec.name));
     }
@@ -454,7 +481,7 @@ Result<ModelConfig> LoadDraftHead(const std::string& dir, const ModelConfig& tar
   const HeadKind kind = HeadKindOf(json);
   if (kind == HeadKind::kNone || kind == HeadKind::kOther) {
     return BadInput(
-        "{} is no head that is run: EAGLE-3 and DFlash heads and assistants of Gemma 4 are",
+        "{} is no head that is run: EAGLE-3, DFlash and DSpark heads and assistants of Gemma 4 are",
         Visible(ArchitectureOf(json), 200));
   }
   MINISGL_ASSIGN_OR_RETURN(const auto files, Checkpoint::Open(dir));

@@ -65,6 +65,11 @@ std::vector<TensorSpec> OfHead(const ModelConfig& config) {
     specs.Add(Role::kEmbedding, config.text_prefix + "embed_tokens", {"VI", "D"});
   }
   if (head.has_head) specs.Add(Role::kHead, config.head_prefix + "lm_head", {"V", "D"});
+  if (head.transition_rank > 0) {
+    const std::string prefix = config.text_prefix + "markov_head.";
+    specs.Add(Role::kTransitionInput, prefix + "markov_w1", {"V", "TR"});
+    specs.Add(Role::kTransitionOutput, prefix + "markov_w2", {"V", "TR"});
+  }
   return specs.Take();
 }
 

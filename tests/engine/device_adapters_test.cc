@@ -21,6 +21,7 @@ struct SlotSetting {
   int32_t page_size = 16, chunk = 256, num_pages = 64, max_drafts = 0, depth = 1;
   int32_t graph_max_rows = 0, graph_max_tokens = 0;
   int32_t max_adapters = INT32_MAX;
+  bool drafts_by_itself = false;  // the model without adapters drafts
 };
 
 ScheduledRun RunInSlots(const AdaptedModel& model, const std::vector<AdaptedCase>& cases,
@@ -29,6 +30,10 @@ ScheduledRun RunInSlots(const AdaptedModel& model, const std::vector<AdaptedCase
                         HostDeviceFaults faults = {}) {
   ModelList models(model.config);
   models.SetAdapters(model.adapters, setting.max_adapters);
+  if (setting.drafts_by_itself) {
+    const auto drafter = MakeDecoderModel(ModelRole::kDrafter, model.config, "");
+    MINISGL_CHECK(models.Add(drafter).ok(), "added");
+  }
   auto ops = MakeHostDeviceOps(uint64_t{1} << 30, faults, std::move(counters));
   auto plan = PlanMemory(models,
                          {.max_running_requests = 8,
@@ -51,7 +56,7 @@ ScheduledRun RunInSlots(const AdaptedModel& model, const std::vector<AdaptedCase
   EXPECT_EQ(options.adapter_source == nullptr, std::ssize(model.adapters) <= setting.max_adapters);
   if (setting.max_drafts > 0) {
     options.max_drafts = setting.max_drafts;
-    options.drafter = MakeNgramDrafter();
+    if (!setting.drafts_by_itself) options.drafter = MakeNgramDrafter();
   }
   return RunScheduled(engine->get(), options, RequestsOf(model, cases), setting.depth);
 }
@@ -78,6 +83,27 @@ TEST_P(HostDeviceAdaptersTest, AFewSlotsGiveTheSameBits) {
   ExpectSame(all, RunInSlots(model, model.cases, {.max_adapters = 1}));
   ExpectSame(all,
              RunInSlots(model, model.cases, {.depth = 2, .graph_max_rows = 8, .max_adapters = 1}));
+}
+
+// The model without adapters drafts: it is right for rows of the model, and often for the others.
+TEST(HostDeviceDraftedAdaptersTest, TheModelDraftsForRowsOfAdapters) {
+  const AdaptedModel model = LoadAdapted("qwen3");
+  const ScheduledRun plain = RunInSlots(model, model.cases, {});
+  for (const SlotSetting& setting :
+       {SlotSetting{.max_drafts = 3, .drafts_by_itself = true},
+        SlotSetting{
+            .page_size = 1, .chunk = 7, .max_drafts = 2, .depth = 0, .drafts_by_itself = true},
+        SlotSetting{.max_drafts = 3,
+        .graph_max_rows = 8,
+        .graph_max_tokens = 64,
+        .max_adapters = 1,
+        .drafts_by_itself = true}}) {
+    const ScheduledRun run = RunInSlots(model, model.cases, setting);
+    ExpectSame(plain, run);
+    ExpectAnswers(model, model.cases, run);
+    EXPECT_GT(run.stats.accepted_drafts, 10);
+    EXPECT_LT(run.stats.accepted_drafts, run.stats.drafted_tokens);
+  }
 }
 
 // An adapter that is folded into the weights needs no slot.

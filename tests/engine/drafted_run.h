@@ -37,6 +37,10 @@ struct DraftSetting {
   // Makes the operations of a device's engine; null: the CPU's.
   std::function<std::vector<std::unique_ptr<DeviceOps>>(int32_t num_ranks)> devices = nullptr;
   int32_t num_host_layers = 0;  // beside a device, whose experts the oracle computes
+  // The graphs of a device, and its start.
+  int32_t graph_max_rows = 256;
+  int32_t graph_max_tokens = 0;
+  bool warms_up = false;
 };
 
 struct DraftedModel {
@@ -55,8 +59,8 @@ inline DraftedModel OpenDrafted(const std::string& folder) {
   return {dir, std::move(config).value(), std::move(checkpoint).value(), ""};
 }
 
-inline ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts,
-                               const DraftSetting& setting, const std::vector<Request>& requests) {
+inline std::unique_ptr<Engine> MakeDraftedEngine(const DraftedModel& model, Drafts drafts,
+                                                 const DraftSetting& setting) {
   ModelList models(model.config);
   if (drafts != Drafts::kNone) {
     ModelConfig drafter = model.config;
@@ -88,7 +92,10 @@ inline ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts,
   auto engine = devices.empty() ? MakeModelEngine(models, *files, *plan,
                                                   RanksOfF32Activations(setting.num_ranks))
                                 : MakeDeviceEngine(models, *files, *plan, std::move(devices),
-                                                   {.host_ops = MakeNaiveOps()});
+                                                   {.graph_max_rows = setting.graph_max_rows,
+                                                    .graph_max_tokens = setting.graph_max_tokens,
+                                                    .warms_up = setting.warms_up,
+                                                    .host_ops = MakeNaiveOps()});
   MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
   // Files of kept prefixes have blocks of this size.
   if (plan->limits.num_window_pages == 0) {
@@ -96,13 +103,24 @@ inline ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts,
     EXPECT_EQ(static_cast<uint64_t>((*engine)->KvBlockBytes(64) / num_parts),
               64 * plan->kv_bytes_per_token);
   }
+  return std::move(engine).value();
+}
+
+inline ScheduledRun RunDrafted(Engine* engine, Drafts drafts, const DraftSetting& setting,
+                               const std::vector<Request>& requests) {
   SchedulerOptions options;
   options.max_prefill_tokens = setting.chunk;
   options.cache = setting.cache;
   options.admission = setting.admission;
   options.step = StepPolicy::kMixed;
   if (drafts != Drafts::kNone) options.max_drafts = setting.max_drafts;
-  return RunScheduled(engine->get(), options, requests, setting.depth);
+  return RunScheduled(engine, options, requests, setting.depth);
+}
+
+inline ScheduledRun RunDrafted(const DraftedModel& model, Drafts drafts,
+                               const DraftSetting& setting, const std::vector<Request>& requests) {
+  const auto engine = MakeDraftedEngine(model, drafts, setting);
+  return RunDrafted(engine.get(), drafts, setting, requests);
 }
 
 // Half of them greedy, some with a common beginning, one of a single token.

@@ -37,7 +37,8 @@ TEST(DrafterSchedulesTest, AHeadsDraftsChangeNoAnswer) {
   const std::vector<Request> requests = SomeRequests(model.config, 8, 24, /*greedy=*/false);
   const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {}, requests);
   const std::string folder = model.dir.substr(0, model.dir.rfind('/') + 1);
-  for (const char* name : {"eagle3", "eagle3_ids", "eagle3_speculators", "dflash", "glimmer"}) {
+  for (const char* name : {"eagle3", "eagle3_ids", "eagle3_speculators", "dflash", "glimmer",
+                           "dspark", "dspark_plain"}) {
     model.head_dir = folder + name;
     for (const DraftSetting& setting : Schedules()) {
       const ScheduledRun run = RunDrafted(model, Drafts::kByHead, setting, requests);
@@ -103,8 +104,12 @@ TEST(DrafterSchedulesTest, DraftsOfConstrainedRowsKeepToTheConstraint) {
   headed.head_dir = headed.dir.substr(0, headed.dir.rfind('/') + 1) + "eagle3";
   DraftedModel blocks = OpenDrafted("golden/draft_heads/target");
   blocks.head_dir = blocks.dir.substr(0, blocks.dir.rfind('/') + 1) + "dflash";
-  const std::pair<const DraftedModel*, Drafts> pairs[] = {
-      {&model, Drafts::kByItself}, {&headed, Drafts::kByHead}, {&blocks, Drafts::kByHead}};
+  DraftedModel sparks = OpenDrafted("golden/draft_heads/target");
+  sparks.head_dir = sparks.dir.substr(0, sparks.dir.rfind('/') + 1) + "dspark";
+  const std::pair<const DraftedModel*, Drafts> pairs[] = {{&model, Drafts::kByItself},
+                                                          {&headed, Drafts::kByHead},
+                                                          {&blocks, Drafts::kByHead},
+                                                          {&sparks, Drafts::kByHead}};
   for (const auto& [pair, drafts] : pairs) {
     for (const bool greedy : {true, false}) {
       const ScheduledRun plain =

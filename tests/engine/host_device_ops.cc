@@ -15,6 +15,7 @@ using Operation = std::function<void()>;
 
 struct HostEvent final : DeviceEvent {
   std::vector<Operation> copies;  // to the host, queued before the event
+  int64_t operations = 0;         // HostDeviceCounters::operations at the event
 };
 
 struct HostGraph final : DeviceGraph {
@@ -178,9 +179,12 @@ class HostDeviceOps final : public DeviceOps {
   }
   void Record(DeviceEvent* event) override {
     static_cast<HostEvent*>(event)->copies = std::exchange(copies_, {});
+    static_cast<HostEvent*>(event)->operations = counters_->operations;
   }
   Status Wait(DeviceEvent* event) override {
     if (counters_->waits == 0) counters_->at_start = counters_->operations;
+    const int64_t behind = counters_->operations - static_cast<HostEvent*>(event)->operations;
+    counters_->waits_before_others += behind > 0 ? 1 : 0;
     if (++counters_->waits == faults_.fail_wait && status_.ok()) {
       status_ = Status(StatusCode::kInternal, "the host device broke");
     }

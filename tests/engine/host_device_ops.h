@@ -31,6 +31,7 @@ struct HostDeviceCounters {
   int replays = 0, captures = 0, runs = 0;  // runs: of PrepareTokens outside graphs
   int64_t live_bytes = 0;
   int allocations = 0, waits = 0;
+  int waits_before_others = 0;  // for events behind which operations were queued
   // Operations that ran, in graphs and outside, and those before the first Wait.
   int64_t operations = 0, at_start = 0;
   int64_t host_rows = 0;  // that went through experts on the host, without padding

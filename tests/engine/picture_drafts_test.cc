@@ -3,50 +3,22 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/drafted_pictures.h"
 #include "engine/drafted_run.h"
 #include "engine/engine_driver.h"
-#include "engine/made_up_tower.h"
+#include "engine/host_device_ops.h"
 #include "engine/token_drafter.h"
 
 namespace minisgl {
 namespace {
-
-constexpr int32_t kPicture = 10, kFirst = 4;  // tokens of the picture, and its place
-
-std::shared_ptr<const ListedModel> TowerOf(const ModelConfig& config, int64_t* num_pieces) {
-  return std::make_shared<MadeUpTowerModel>(config, 0, num_pieces);
-}
-
-// Texts of 30 and more ids, whose tokens from kFirst on are a picture of the same ids.
-std::vector<Request> WithPictures(std::vector<Request> requests) {
-  for (Request& request : requests) {
-    if (std::ssize(request.prompt) < kFirst + kPicture + 1) continue;
-    auto picture = std::make_shared<MadeUpPicture>();
-    picture->ids.assign(request.prompt.begin() + kFirst,
-                        request.prompt.begin() + kFirst + kPicture);
-    picture->count = kPicture;
-    uint64_t sum = 1;
-    for (const TokenId id : picture->ids) sum = sum * 1000003 + static_cast<uint64_t>(id);
-    const ContentHash hash = {sum, kPicture};
-    auto extras = std::make_shared<RowExtras>();
-    extras->embeddings.push_back({kFirst, kPicture, 0, 0});
-    extras->inputs.push_back({.token = kFirst,
-                              .length = kPicture,
-                              .num_embeddings = kPicture,
-                              .hash = hash,
-                              .content = picture});
-    request.marks.push_back({kFirst, hash});
-    request.extras = extras;
-    std::fill_n(request.prompt.begin() + kFirst, kPicture, 5);
-  }
-  return requests;
-}
 
 // A picture of ids is a text of those ids for the target. The layer's drafts are as right beside it
 // under every schedule, as it reads the same embeddings.
@@ -57,7 +29,7 @@ TEST(PictureDraftsTest, ALayerReadsPicturesAsTheTargetDoes) {
   int64_t num_pieces = 0;
   DraftSetting alone = {.max_running_requests = 1, .depth = 0, .cache = CacheKind::kNaive};
   const ScheduledRun of_texts = RunDrafted(model, Drafts::kByLayer, alone, texts);
-  alone.tower = TowerOf(model.config, &num_pieces);
+  alone.tower = DraftedTower(model.config, &num_pieces);
   const ScheduledRun of_rows = RunDrafted(model, Drafts::kByLayer, alone, rows);
   ExpectSame(of_rows, of_texts);
   EXPECT_GT(num_pieces, 0);
@@ -77,11 +49,130 @@ TEST(PictureDraftsTest, ASmallModelDraftsBesidePictures) {
   const std::vector<Request> rows =
       WithPictures(SomeRequests(model.config, 6, 30, /*greedy=*/true));
   int64_t num_pieces = 0;
-  DraftSetting setting = {.tower = TowerOf(model.config, &num_pieces)};
+  DraftSetting setting = {.tower = DraftedTower(model.config, &num_pieces)};
   const ScheduledRun plain = RunDrafted(model, Drafts::kNone, setting, rows);
   const ScheduledRun run = RunDrafted(model, Drafts::kByItself, setting, rows);
   ExpectSame(run, plain);
   EXPECT_GT(run.stats.drafted_tokens, 10);
+}
+
+std::vector<std::unique_ptr<DeviceOps>> OneHostDevice(int32_t num_ranks) {
+  MINISGL_CHECK(num_ranks == 1, "{} host devices", num_ranks);
+  std::vector<std::unique_ptr<DeviceOps>> devices;
+  devices.push_back(MakeHostDeviceOps());
+  return devices;
+}
+
+// Runs `rows` on the CPU and on a device, under each schedule, with graphs and without: the answers
+// are those of `plain`, and as many drafts are right on both.
+void ExpectDraftsAsOnTheCpu(const DraftedModel& model, Drafts drafts,
+                            const std::shared_ptr<const ListedModel>& tower,
+                            const std::vector<Request>& rows, const ScheduledRun& plain) {
+  int32_t graph_max_tokens = 0;
+  for (DraftSetting setting : Schedules()) {
+    if (setting.num_ranks > 1) continue;
+    setting.tower = tower;
+    const ScheduledRun on_cpu = RunDrafted(model, drafts, setting, rows);
+    setting.devices = OneHostDevice;
+    setting.graph_max_tokens = graph_max_tokens;
+    graph_max_tokens = 32 - graph_max_tokens;
+    const ScheduledRun run = RunDrafted(model, drafts, setting, rows);
+    ExpectSame(run, plain);
+    EXPECT_GT(run.stats.drafted_tokens, 10);
+    EXPECT_EQ(run.stats.drafted_tokens, on_cpu.stats.drafted_tokens) << setting.chunk;
+    EXPECT_EQ(run.stats.accepted_drafts, on_cpu.stats.accepted_drafts) << setting.chunk;
+  }
+}
+
+TEST(PictureDraftsTest, DevicesDraftBesidePicturesAsTheCpu) {
+  const DraftedModel model = OpenDrafted("golden/prediction/glm4_moe");
+  const std::vector<Request> texts = SomeRequests(model.config, 8, 40, /*greedy=*/false);
+  const std::vector<Request> rows = WithPictures(texts);
+  int64_t num_pieces = 0;
+  const auto tower = DraftedTower(model.config, &num_pieces);
+  const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {.tower = tower}, rows);
+  for (const Drafts drafts : {Drafts::kByLayer, Drafts::kByItself}) {
+    ExpectDraftsAsOnTheCpu(model, drafts, tower, rows, plain);
+  }
+  // A picture of ids is a text of those ids for a layer, too.
+  DraftSetting alone = {.max_running_requests = 1,
+                        .depth = 0,
+                        .cache = CacheKind::kNaive,
+                        .devices = OneHostDevice,
+                        .graph_max_tokens = 64};
+  const ScheduledRun of_texts = RunDrafted(model, Drafts::kByLayer, alone, texts);
+  alone.tower = tower;
+  const ScheduledRun of_rows = RunDrafted(model, Drafts::kByLayer, alone, rows);
+  EXPECT_EQ(of_rows.stats.accepted_drafts, of_texts.stats.accepted_drafts);
+}
+
+// Gives the tokens of pictures positions of three parts, as far from places as can be.
+std::vector<Request> WithPositions(std::vector<Request> requests) {
+  for (Request& request : requests) {
+    if (request.extras == nullptr) continue;
+    auto extras = std::make_shared<RowExtras>(*request.extras);
+    for (int32_t place = 0; place < std::ssize(request.prompt); ++place) {
+      const int32_t in_picture = std::clamp(place - kDraftedFirst, 0, kDraftedPicture - 1);
+      const int32_t base = place - in_picture;
+      extras->positions.of_prompt.push_back(
+          {base, base + 9 * (in_picture / 5), base + 7 * (in_picture % 5)});
+    }
+    extras->positions.shift = 1 - kDraftedPicture;
+    request.extras = extras;
+  }
+  return requests;
+}
+
+// Keys and values of the target and of the layer, page by page, after `request` has run alone.
+std::vector<std::vector<float>> PagesAfter(const DraftedModel& model, const DraftSetting& setting,
+                                           const Request& request) {
+  const auto engine = MakeDraftedEngine(model, Drafts::kByLayer, setting);
+  const ScheduledRun run = RunDrafted(engine.get(), Drafts::kByLayer, setting, {request});
+  EXPECT_GT(run.stats.drafted_tokens, 5);
+  std::vector<std::vector<float>> pages;
+  for (PageId page = 0; page < engine->limits().num_pages; ++page) {
+    const auto copy = engine->ReadPages({&page, 1});
+    while (!copy->IsReady()) continue;
+    const int64_t num_bytes = engine->KvBlockBytes(setting.page_size);
+    pages.emplace_back(static_cast<size_t>(num_bytes) / sizeof(float));
+    EXPECT_TRUE(copy->TakeBlock(std::as_writable_bytes(std::span(pages.back()))).ok());
+  }
+  return pages;
+}
+
+// A layer of a model that turns by positions of three parts writes the keys that it writes on the
+// CPU, of the prompt as it reads it and of the answer as it drafts.
+TEST(PictureDraftsTest, DevicesTurnByGivenPositionsAsTheCpu) {
+  DraftedModel model = OpenDrafted("golden/prediction/glm4_moe");
+  for (RopeConfig& rope : model.config.ropes) rope.sections = {1, 1, 0};
+  const std::vector<Request> rows =
+      WithPositions(WithPictures(SomeRequests(model.config, 8, 40, /*greedy=*/false)));
+  int64_t num_pieces = 0;
+  const auto tower = DraftedTower(model.config, &num_pieces);
+  const ScheduledRun plain = RunDrafted(model, Drafts::kNone, {.tower = tower}, rows);
+  ExpectDraftsAsOnTheCpu(model, Drafts::kByLayer, tower, rows, plain);
+
+  const Request& row = rows[2];
+  ASSERT_NE(row.extras, nullptr);
+  for (const auto& [chunk, graph_max_tokens] : {std::pair(64, 0), {64, 64}, {9, 0}, {9, 64}}) {
+    DraftSetting setting = {.page_size = 4, .chunk = chunk, .num_pages = 32, .tower = tower};
+    const auto on_cpu = PagesAfter(model, setting, row);
+    setting.devices = OneHostDevice;
+    setting.graph_max_tokens = graph_max_tokens;
+    const auto pages = PagesAfter(model, setting, row);
+    // The last page has keys of drafts that were not right.
+    const int64_t num_full = (std::ssize(row.prompt) + row.max_tokens - 1) / setting.page_size;
+    int64_t num_same = 0;
+    for (size_t i = 0; i < pages.size(); ++i) {
+      float difference = 0, most = 0;
+      for (size_t at = 0; at < pages[i].size(); ++at) {
+        difference = std::max(difference, std::abs(pages[i][at] - on_cpu[i][at]));
+        most = std::max(most, std::abs(on_cpu[i][at]));
+      }
+      num_same += most > 0 && difference < 1e-4f ? 1 : 0;
+    }
+    EXPECT_GE(num_same, num_full) << "chunks of " << chunk;
+  }
 }
 
 // What the passes of a layer are given.

@@ -118,6 +118,9 @@ class DraftedRow {
     passes.cluster_scores = [this](const ForwardInput& input) {
       return state_->drafter()->ClusterScores(input);
     };
+    passes.add_transitions = [this](const int32_t* ids, int64_t count, float* logits) {
+      state_->drafter()->AddTransitions(ids, count, logits);
+    };
     passes.write_keys = [this](const ForwardInput& input) {
       state_->WriteDrafterKeys(input, tables_);
     };
@@ -312,11 +315,10 @@ TEST(TokenDrafterTest, ALayerMayReadACopyOfTheHead) {
 
 TEST(TokenDrafterTest, HeadsProposeWhatTheirReferencesPropose) {
   const std::string folder = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/draft_heads/";
-  const std::pair<const char*, int64_t> heads[] = {{"eagle3", 108},
-                                                   {"eagle3_ids", 108},
-                                                   {"eagle3_speculators", 106},
-                                                   {"dflash", 108},
-                                                   {"glimmer", 108}};
+  const std::pair<const char*, int64_t> heads[] = {
+      {"eagle3", 108}, {"eagle3_ids", 108}, {"eagle3_speculators", 106},
+      {"dflash", 108}, {"dspark", 108},     {"dspark_plain", 108},
+      {"glimmer", 108}};
   for (const auto& [name, count] : heads) {
     for (const auto& [page_size, chunk] : {std::pair{16, 64}, {1, 5}, {4, 7}}) {
       EXPECT_EQ(CompareProposals(folder + "target", page_size, chunk, folder + name), count)

@@ -1,5 +1,5 @@
 """Makes tests/golden/draft_heads: a tiny target, heads that draft for it in the published layouts (EAGLE-3 as SpecForge and as
-speculators write them, DFlash), answers, and the tokens that each head proposes after each token of them. Run by hand, never
+speculators write them, DFlash, DSpark), answers, and the tokens that each head proposes after each token of them. Run by hand, never
 by the tests.
 
     pip install torch transformers safetensors
@@ -12,6 +12,8 @@ the whole text for each proposal:
     head norm(y), and y stands for g at the next proposal.
   DFlash: c(i) = norm(fc [states behind some layers, at token i]); a block of the last token and masks attends to keys and
     values of c and of the block itself, in windows causally; place k of the block predicts its own token.
+  DSpark: the same with an embedding and an output head of its own, and place k of the block predicts the token behind it, the
+    last token the first draft; its logits get W2 W1[the token before], token by token.
 """
 import json
 import pathlib
@@ -146,12 +148,17 @@ class DFlash:
         self.t = random_tensors(shapes, seed)
 
     def propose(self, model, ids):
+        x = self.run(model, ids, model.model.embed_tokens.weight[torch.tensor([ids[-1]] + [MASK] * PROPOSALS)])
+        found = [best(row) for row in model.lm_head(rms(x, self.t["norm.weight"]))[1:]]
+        return [token if sure else None for token, sure in found]
+
+    def run(self, model, ids, x):
+        """The block `x` behind the layers."""
         t = self.t
         entering = model.model(torch.tensor([ids]), output_hidden_states=True).hidden_states
         known = len(ids) - 1
         chosen = torch.cat([entering[layer + 1][0] for layer in self.layers], -1)[:known]
         context = rms(chosen @ t["fc.weight"].T, t["hidden_norm.weight"])
-        x = model.model.embed_tokens.weight[torch.tensor([ids[-1]] + [MASK] * PROPOSALS)]
         keys, queries = torch.arange(known + x.shape[0]), torch.arange(known, known + x.shape[0])
         for i in range(2):
             p = f"layers.{i}."
@@ -167,8 +174,32 @@ class DFlash:
             out = attend(rotate(q, queries, THETA), rotate(k, keys, THETA), v, visible)
             x = x + out @ t[p + "self_attn.o_proj.weight"].T
             x = x + mlp(rms(x, t[p + "post_attention_layernorm.weight"]), t, p)
-        found = [best(row) for row in model.lm_head(rms(x, t["norm.weight"]))[1:]]
-        return [token if sure else None for token, sure in found]
+        return x
+
+
+class DSpark:
+    """`rank`: of the transitions; 0: none."""
+
+    def __init__(self, layers, rank, seed):
+        self.body, self.layers = DFlash(layers, seed), layers
+        shapes = {"embed_tokens.weight": (VOCAB, WIDTH), "lm_head.weight": (VOCAB, WIDTH)}
+        if rank > 0:
+            shapes |= {"markov_head.markov_w1.weight": (VOCAB, rank), "markov_head.markov_w2.weight": (VOCAB, rank),
+                       "confidence_head.proj.weight": (1, WIDTH + rank), "confidence_head.proj.bias": (1,)}
+        self.t = self.body.t | random_tensors(shapes, seed + 1)
+
+    def propose(self, model, ids):
+        t = self.t
+        x = t["embed_tokens.weight"][torch.tensor([ids[-1]] + [MASK] * (PROPOSALS - 1))]
+        logits = rms(self.body.run(model, ids, x), t["norm.weight"]) @ t["lm_head.weight"].T
+        proposals, is_sure, before = [], True, ids[-1]
+        for row in logits:
+            if "markov_head.markov_w1.weight" in t:
+                row = row + t["markov_head.markov_w2.weight"] @ t["markov_head.markov_w1.weight"][before]
+            before, sure = best(row)
+            is_sure &= sure
+            proposals.append(before if is_sure else None)
+        return proposals
 
 
 class Glimmer:
@@ -258,6 +289,14 @@ def main():
                       "use_sliding_window": True, "rope_theta": THETA, "torch_dtype": "float32", "block_size": 8,
                       "num_target_layers": LAYERS, "dflash_config": {"target_layer_ids": [1, 3, 5], "mask_token_id": MASK}},
              model)
+        spark = layer | {"architectures": ["Qwen3DSparkModel"], "model_type": "qwen3", "num_hidden_layers": 2,
+                         "head_dim": HEAD_DIM, "layer_types": ["sliding_attention", "full_attention"],
+                         "sliding_window": DFlash.WINDOW, "use_sliding_window": True, "rope_theta": THETA,
+                         "torch_dtype": "float32", "block_size": 4, "num_target_layers": LAYERS, "target_layer_ids": [1, 3, 5],
+                         "mask_token_id": MASK, "markov_head_type": "vanilla"}
+        save("dspark", DSpark([1, 3, 5], 16, 26),
+             spark | {"markov_rank": 16, "enable_confidence_head": True, "confidence_head_with_markov": True}, model)
+        save("dspark_plain", DSpark([1, 3, 5], 0, 28), spark | {"markov_rank": 0, "enable_confidence_head": False}, model)
         glimmer = Glimmer([1, 3, 5], 25)
         config = json.loads(glimmer.config.to_json_string(use_diff=False))
         save("glimmer", glimmer, config | {"architectures": ["MuseGlimmerAssistantModel"]}, model)

@@ -88,8 +88,33 @@ TEST_F(DraftHeadTest, OlderBlocksHaveTheirKeysBesideAllOthersAndNoLayers) {
               "\"fc.weight\" reads 96 numbers; 2 states of Qwen3ForCausalLM have 64");
 }
 
+TEST_F(DraftHeadTest, ADSparkHeadHasTransitionsAndTablesOfItsOwn) {
+  const ModelConfig spark = LoadDraftHead(kHeads + "dspark", target_).value();
+  EXPECT_EQ(spark.prediction, PredictionLayer::kBlock);
+  EXPECT_TRUE(spark.draft_head.predicts_next);
+  EXPECT_TRUE(spark.draft_head.has_embedding && spark.draft_head.has_head);
+  EXPECT_EQ(spark.draft_head.transition_rank, 16);
+  EXPECT_EQ(spark.draft_head.block_size, 4);
+  EXPECT_EQ(spark.draft_head.target_layers, (std::vector<int32_t>{2, 4, 6}));
+  const ModelConfig plain = LoadDraftHead(kHeads + "dspark_plain", target_).value();
+  EXPECT_EQ(plain.draft_head.transition_rank, 0);
+  EXPECT_TRUE(plain.draft_head.predicts_next);
+  EXPECT_FALSE(LoadDraftHead(kHeads + "dflash", target_)->draft_head.predicts_next);
+
+  ExpectErrorWith("dspark", "markov_head_type", "gated", "markov_head_type");
+  ExpectErrorWith("dspark", "markov_rank", -1, "markov_rank");
+  ExpectErrorWith("dspark", "markov_rank", 0, "tensor \"markov_head.markov_w1.weight\"");
+  ExpectErrorWith("dspark", "vocab_size", 97, "the head has 97 tokens; the model has 96");
+  for (const char* key : {"markov_rank", "enable_confidence_head"}) {
+    Json config = ConfigOf("dflash");
+    config.Set(key, 1);
+    if (key == std::string("enable_confidence_head")) config.Set(key, true);
+    ExpectError("dflash", config, "only DSpark heads have it");
+  }
+}
+
 TEST_F(DraftHeadTest, ADirectorySaysWhetherItIsOne) {
-  for (const char* name : {"eagle3", "eagle3_ids", "eagle3_speculators", "dflash"}) {
+  for (const char* name : {"eagle3", "eagle3_ids", "eagle3_speculators", "dflash", "dspark"}) {
     EXPECT_TRUE(IsDraftHead(kHeads + name)) << name;
   }
   EXPECT_FALSE(IsDraftHead(kHeads + "target"));
@@ -106,7 +131,7 @@ TEST_F(DraftHeadTest, ADirectorySaysWhetherItIsOne) {
 
 TEST_F(DraftHeadTest, KindsThatAreNotRunAreNamed) {
   for (const char* name :
-       {"Qwen3DSparkModel", "DFlash2DraftModel", "EagleLlamaForCausalLM", "MedusaModel"}) {
+       {"Gemma4DSparkModel", "DFlash2DraftModel", "EagleLlamaForCausalLM", "MedusaModel"}) {
     ExpectErrorWith("dflash", "architectures", Json::Array{name}, name);
     EXPECT_TRUE(IsDraftHead(folder_.Path(""))) << name;
   }

@@ -10,8 +10,8 @@
 // A step that was queued before keeps its own result. A picture that cannot be encoded is no fault:
 // only the step that should have had it encoded, and steps that read it, fail.
 //
-// Launch waits for the device only if a plan has pictures encoded: their values pass through memory
-// of the host that earlier copies may still use.
+// Launch waits for the device only if a plan has pictures encoded, whose values pass through memory
+// of the host that earlier copies may still use, or drafts of clusters, which the host finds.
 #pragma once
 
 #include <cstdint>

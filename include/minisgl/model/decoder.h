@@ -205,6 +205,9 @@ class Decoder : public RankModel {
   // Returns an assistant's score of each cluster [N, num_clusters] for the same tokens as States,
   // in the workspace until the next pass.
   virtual const float* ClusterScores(const ForwardInput& input) = 0;
+  // Adds to `logits` [count, V], of drafts, what the tokens before them, `ids` [count] in device
+  // memory, make likely. For a head with DraftHeadConfig::transition_rank; ranks do not meet in it.
+  virtual void AddTransitions(const int32_t* ids, int64_t count, float* logits) = 0;
   // Writes a kBlock head's keys and values for the tokens of `input` from their states.
   virtual void WriteKeys(const ForwardInput& input) = 0;
 

@@ -1,5 +1,5 @@
 // Heads that draft from states of several layers of a target: EAGLE-3, as SpecForge, SGLang and
-// speculators write them, and DFlash. Each has a directory of its own.
+// speculators write them, DFlash and DSpark. Each has a directory of its own.
 #pragma once
 
 #include <string>

@@ -200,7 +200,12 @@ struct DraftHeadConfig {
   // [vocab_size] the target's id of each row of the head; null: they are the ids.
   std::shared_ptr<const std::vector<TokenId>> row_ids;
   int32_t block_size = 0;  // kBlock: of the last token and its masks
-  TokenId mask_id = 0;     // kBlock
+  // kBlock: a token of the block predicts the one behind it (DSpark); else a mask its own token.
+  bool predicts_next = false;
+  // kBlock: the width of the matrices that add to the logits of a draft what the token before it
+  // makes likely; 0: there are none.
+  int32_t transition_rank = 0;
+  TokenId mask_id = 0;  // kBlock
   // kBlock: layers with a window, and all others, in which a token of the block does not attend to
   // later ones of it.
   bool windows_are_causal = true, others_are_causal = false;
