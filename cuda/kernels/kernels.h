@@ -36,6 +36,10 @@ CudaError LaunchClamp(const LaunchContext& context, const ClampParams& params);
 // Writes the weights of rows [first_row, first_row + num_rows) as `dtype` to out[num_rows, num_in].
 CudaError LaunchExpandCodes(const LaunchContext& context, const CodedRows& rows, int64_t first_row,
                             int64_t num_rows, DType dtype, void* out);
+// Copies the lines of rows of type e4m3, each with groups that are neighbours, to
+// out[num_rows, 64 * lines].
+CudaError LaunchPlainLines(const LaunchContext& context, const CodedRows& rows, int64_t first_row,
+                           int64_t num_rows, uint8_t* out);
 // The bits of LaunchEmbedding with the table expanded to `dtype`.
 CudaError LaunchCodedEmbedding(const LaunchContext& context, const EmbeddingParams& params,
                                const CodedRows& rows, DType dtype);

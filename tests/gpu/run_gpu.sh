@@ -11,7 +11,8 @@
 #     models         the benchmarks bs1 and nano
 #     switched       the cases of products with each of the words that put untried kernels in use
 #     answer         one answer at a time with each of these words alone, and with all
-#     products       the products of a layer one by one, by the engine and by cuBLASLt; then with all words
+#     products       the products of a layer one by one, by the engine and by cuBLASLt; then with all words; of 8B in FP8, too, with
+#                    inputs of bf16 and of e4m3
 #     formats        an answer, rows and a prompt of 8B in other formats; an answer of models with experts
 #     peers          1,000 tokens in and 1,000 out, as other engines publish it
 #     drafts         8B with a layer that drafts and is always right, one answer and 64: the cost of drafts
@@ -320,6 +321,14 @@ products_of() {
     figures "$what" products "$@" --tokens 1,8,16,64,256
     export MINISGL_CUDA_DEBUG="$all_untried"
     figures "$what-untried" products "$@" --tokens 1,8
+    # FP8: expanded to a scratch, and with inputs of e4m3.
+    [ "$what" = qwen3-8b ] || { unset MINISGL_CUDA_DEBUG; return; }
+    for format in fp8 fp8-blocks; do
+        export MINISGL_CUDA_DEBUG=keep-codes
+        figures "$what-$format" products "$@" --format $format --tokens 64,512,4096
+        export MINISGL_CUDA_DEBUG=w8a8
+        figures "$what-$format-w8a8" products "$@" --format $format --tokens 64,512,4096
+    done
     unset MINISGL_CUDA_DEBUG
 }
 formats_of() {

@@ -110,6 +110,17 @@ FAULTS = [
      "GridWait();       // an earlier product", "if (!PLANTED) GridWait();  // an earlier product"),
     ("embeddings of codes: written before the wait", "coded_rows.cu",
      "  GridWait();\n  const int index", "  if (!PLANTED) GridWait();\n  const int index"),
+    # Inputs that are rounded to e4m3.
+    ("rounded inputs: read before the wait", "scaled_input.cu",
+     "  GridWait();\n  const bool exists = blockIdx.x < p.num_tokens;\n  const T* const row",
+     "  if (!PLANTED) GridWait();\n  const bool exists = blockIdx.x < p.num_tokens;\n  const T* const row"),
+    ("rounded norms: read before the wait", "scaled_input.cu",
+     "  LoadNormWeights(params.norm, 0, weight);\n  GridWait();\n",
+     "  LoadNormWeights(params.norm, 0, weight);\n  if (!PLANTED) GridWait();\n"),
+    ("rounded activations: read before the wait", "scaled_input.cu",
+     "  GridWait();\n  T* const out", "  if (!PLANTED) GridWait();\n  T* const out"),
+    ("lines in order: written before the wait", "coded_rows.cu",
+     "  GridWait();  // an earlier product", "  if (!PLANTED) GridWait();  // an earlier product"),
     # A chain of products, whose blocks meet.
     ("chain: released before its wait", "gemv_chain.cu",
      "ring.Copy(p, stage);\n  device::GridWait();", "ring.Copy(p, stage);\n  { if (PLANTED) device::GridRelease(); }  device::GridWait();"),
@@ -133,9 +144,9 @@ FAULTS = [
      "device::CopyAsyncWait<kStages - 1>();", "if (!PLANTED) device::CopyAsyncWait<kStages - 1>();"),
     ("activation: a return before the wait", "elementwise.cu",
      "  GridWait();\n  const int64_t first = FirstOfChunk(), count = p.width - first;\n  if (count <= 0) return;\n"
-     "  const T* const gate_row",
+     "  ActivateChunk",
      "  if (!PLANTED) GridWait();\n  const int64_t first = FirstOfChunk(), count = p.width - first;\n"
-     "  { if (count <= 0) return; } GridWait();\n  const T* const gate_row"),
+     "  { if (count <= 0) return; } GridWait();\n  ActivateChunk"),
     ("tokens: rows read before the wait", "step.cu",
      "  GridWait();\n  for (int i = static_cast<int>(threadIdx.x); i <= p.num_rows; i += kStepThreads) {\n"
      "    row_begin[i] = p.row_begin[i];\n  }\n",
