@@ -96,7 +96,8 @@ std::unique_ptr<TestModel> MakeFp8Model(const Fp8& fp8) {
 struct W8A8Schedule {
   DType dtype = DType::kBF16;
   int32_t chunk = kAll;
-  bool graphs = false;
+  int32_t num_ranks = 1;
+  bool graphs = false, drafts = false;
   bool deterministic = false;
 };
 
@@ -105,16 +106,28 @@ std::vector<RowResult> ResultsOf(const TestModel& model, const W8A8Schedule& sch
                                  const DebugSwitches& debug) {
   const CudaOpsConfig config = {.activation_dtype = schedule.dtype,
                                 .deterministic = schedule.deterministic};
+  std::vector<std::unique_ptr<DeviceOps>> devices;
+  if (schedule.num_ranks > 1) {
+    devices = EmulatedRanks(schedule.num_ranks, config, debug);
+  } else {
+    devices.push_back(EmulatedCuda(config, nullptr, debug));
+  }
   const int32_t graph_rows = schedule.graphs ? 2 : 0;
   EngineDriver driver(model,
-                      {.max_running_requests = 2,
+                      {.num_ranks = schedule.num_ranks,
+                       .max_running_requests = 2,
                        .max_prefill_tokens = 64,
-                       .max_seq_len = 64,
+                       .max_seq_len = 128,
                        .graph_max_rows = graph_rows,
                        .graph_max_tokens = 32 * graph_rows},
-                      EmulatedCuda(config, nullptr, debug));
+                      std::move(devices));
   TestRow* const row = driver.AddRow(RandomPrompt(44, 7, model.config.vocab_size));
-  return driver.Generate(row, schedule.chunk, 3);
+  const std::vector<RowResult> results = driver.Generate(row, schedule.chunk, 3);
+  if (!schedule.drafts) return results;
+  // So many that their step is rounded.
+  driver.ExtendWithDrafts(row, std::vector<TokenId>(20, 3));
+  EXPECT_TRUE(driver.Step().ok());
+  return row->results;
 }
 
 // The largest difference of log-probabilities of candidates that both have, at the first token.
@@ -186,7 +199,37 @@ TEST(EmulatedW8A8Test, SchedulesOfManyTokensChangeNoBit) {
     EXPECT_TRUE(SameResults(whole, ResultsOf(*model, {.chunk = 22}, {.w8a8 = true})));
     EXPECT_TRUE(SameResults(whole, ResultsOf(*model, {.graphs = true}, {.w8a8 = true})));
     EXPECT_TRUE(SameResults(whole, ResultsOf(*model, {}, {.small_pieces = true, .w8a8 = true})));
+    const auto drafted = ResultsOf(*model, {.drafts = true}, {.w8a8 = true});
+    EXPECT_GT(drafted.size(), whole.size());
+    EXPECT_TRUE(SameResults(drafted, ResultsOf(*model, {.graphs = true, .drafts = true},
+                                               {.w8a8 = true, .sync = true})));
   }
+}
+
+// A rank rounds the inputs that it has: a token's scale for a part of them is another one. A cut
+// within a block of 128 inputs is expanded.
+TEST(EmulatedW8A8Test, RanksStayNear) {
+  MarkSlow("engines on the emulator");
+  for (const Fp8& fp8 : kFp8) {
+    SCOPED_TRACE(fp8.name);
+    const auto model = MakeFp8Model(fp8);
+    const auto exact = ResultsOf(*model, {}, {.keep_codes = true});
+    const auto ranks = ResultsOf(*model, {.num_ranks = 2}, {.w8a8 = true});
+    const double distance = Distance(exact, ranks);
+    EXPECT_GT(distance, 1e-4);
+    EXPECT_LT(distance, 0.3);
+  }
+}
+
+TEST(EmulatedW8A8Test, ThePlanCountsTheRoundedInputs) {
+  const auto with = EmulatedCuda({}, nullptr, {.w8a8 = true});
+  const auto without = EmulatedCuda({}, nullptr, {.keep_codes = true});
+  const auto exact = EmulatedCuda({.deterministic = true}, nullptr, {.w8a8 = true});
+  EXPECT_GE(with->CodeScratchBytes(), without->CodeScratchBytes() + (uint64_t{64} << 20));
+  EXPECT_EQ(exact->CodeScratchBytes(), without->CodeScratchBytes());
+  EXPECT_TRUE(with->RoundsE4M3Inputs());
+  EXPECT_FALSE(exact->RoundsE4M3Inputs() || without->RoundsE4M3Inputs());
+  EXPECT_EQ(with->KeepsCodes(), CodesKept::kAlways);
 }
 
 // Steps of few tokens and deterministic runs have the bits of exact products.
