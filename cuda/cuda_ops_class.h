@@ -76,7 +76,7 @@ class CudaOps : public DeviceOps {
   }
 
   CodesKept KeepsCodes() const override {
-    if (debug_.keep_codes || debug_.w8a8) return CodesKept::kAlways;
+    if (debug_.keep_codes || debug_.w8a8 || debug_.code_tiles) return CodesKept::kAlways;
     return debug_.expand_codes ? CodesKept::kIfQuantized : CodesKept::kWhereNeeded;
   }
   uint64_t CodeScratchBytes() const override {
@@ -224,6 +224,9 @@ class CudaOps : public DeviceOps {
   void RunHeldProducts();
   // Runs it with a matrix of codes. REQUIRES TakesGemv.
   void RunCodesProduct(const FusedLinearParams& params);
+  // True if kernels of tiles compute the product from codes.
+  bool TakesCodeTiles(const LinearParams& params) const;
+  void RunCodeTiles(const LinearParams& params);
   // scaled_products.cc: true if the library multiplies inputs that are rounded to e4m3.
   bool TakesScaledInput(const LinearParams& params) const;
   // Products for which that is true.

@@ -204,6 +204,7 @@ bool CudaOps::RunLibrary(const Matrix& weight, const std::function<Status()>& ca
 void CudaOps::Linear(const LinearParams& p) {
   if (p.num_tokens == 0 || !Usable() || RunOwnProduct({.linear = p})) return;
   if (TakesScaledInput(p)) return RunScaled(p, nullptr);
+  if (TakesCodeTiles(p)) return RunCodeTiles(p);
   const Matrix& weight = *p.weight;
   CheckReserved();
   if (weight.quantization == Quantization::kNone) {
@@ -217,6 +218,23 @@ void CudaOps::Linear(const LinearParams& p) {
     }
   }
   AddBias(p);
+}
+
+bool CudaOps::TakesCodeTiles(const LinearParams& p) const {
+  if (!debug_.code_tiles || config_.deterministic || config_.library_products ||
+      p.weight->quantization == Quantization::kNone || p.num_tokens > kCodeTileTokensMax) {
+    return false;
+  }
+  const std::vector<CodedRun>& runs = CodesOf(*p.weight).runs;
+  return std::all_of(runs.begin(), runs.end(),
+                     [](const CodedRun& run) { return run.rows.order.warps == 1; });
+}
+
+void CudaOps::RunCodeTiles(const LinearParams& p) {
+  for (const CodedRun& run : CodesOf(*p.weight).runs) {
+    Queue(LinearName(*p.weight),
+          [&] { return LaunchCodeTiles(context_, p, run.rows, run.first, run.count); });
+  }
 }
 
 void CudaOps::AddBias(const LinearParams& p) {

@@ -87,6 +87,11 @@ CudaError LaunchGemv(const LaunchContext& context, const ProductParams& params, 
 // activation.
 CudaError LaunchGemvCodes(const LaunchContext& context, const ProductParams& params,
                           const CodedRows& rows, int64_t first_row, int64_t num_rows);
+// code_tiles.cu: the same rows of a product of 17 to kCodeTileTokensMax tokens. The order of an
+// output element's sum does not depend on their number. REQUIRES lines of neighbours.
+inline constexpr int64_t kCodeTileTokensMax = 511;
+CudaError LaunchCodeTiles(const LaunchContext& context, const LinearParams& params,
+                          const CodedRows& rows, int64_t first_row, int64_t num_rows);
 // The order of codes with which that product reads whole lines.
 CodeOrder GemvCodeOrder(const LaunchContext& context, const Matrix& weight, RowCodes kind);
 

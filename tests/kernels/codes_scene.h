@@ -83,6 +83,22 @@ inline void RunCodesProduct(int64_t num_in, DType scale_type) {
             kCudaSuccess);
 }
 
+// A product of a few tokens by tiles, behind the kernel that writes their x.
+inline void RunCodeTiles() {
+  constexpr int64_t kOut = 64, kIn = 128;
+  const CodesScene codes(kOut, kIn, DType::kF32);
+  NormScene norm(kIn);
+  DeviceOutput out(DType::kBF16, kOut);
+  KernelDevice device;
+  const ActivationPtr x = norm.Run(device.context);
+  EXPECT_EQ(
+      LaunchCodeTiles(
+          device.context,
+          {.x = x, .weight = &codes.matrix(), .bias = nullptr, .out = out.ptr(), .num_tokens = 1},
+          codes.rows(), 0, kOut),
+      kCudaSuccess);
+}
+
 inline void RunExpertCodes() {
   constexpr int64_t kOut = 64, kIn = 128;
   const CodesScene codes(2 * kOut, kIn, DType::kF32);
