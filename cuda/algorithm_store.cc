@@ -104,8 +104,9 @@ AlgorithmStore::~AlgorithmStore() {
 }
 
 AlgorithmStore::Key AlgorithmStore::KeyOf(const MatmulShape& shape) {
-  return {shape.num_tokens, shape.num_out, shape.num_in, static_cast<int>(shape.dtype),
-          static_cast<int>(shape.out_dtype)};
+  constexpr int kTypes = 100;
+  const int in = static_cast<int>(shape.dtype) + kTypes * static_cast<int>(shape.scales);
+  return {shape.num_tokens, shape.num_out, shape.num_in, in, static_cast<int>(shape.out_dtype)};
 }
 
 const AlgorithmStore::Bytes* AlgorithmStore::Find(const MatmulShape& shape) const {

@@ -10,6 +10,7 @@
 #include "kernels/coded_rows.h"
 #include "minisgl/ops.h"
 #include "minisgl/tensor/code_form.h"
+#include "scaled_matrix.h"
 
 namespace minisgl::cuda {
 
@@ -35,6 +36,7 @@ struct CodedMatrix {
   std::vector<CodedRun> runs;       // from top to bottom
   size_t num_bytes = 0;
   std::shared_ptr<void> memory;  // on the device
+  ScaledMatrix scaled;
 };
 
 // REQUIRES a quantization.

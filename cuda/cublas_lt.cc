@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -45,6 +46,19 @@ constexpr double kTimingBudgetMs = 300;
 constexpr int64_t kSmallTokens = 256;
 constexpr int64_t kSmallStep = 8;
 constexpr int64_t kLargeStep = 64;
+
+// Attributes and modes of scales, which headers before 12.9 do not have.
+constexpr auto kScaleModeOfA = static_cast<cublasLtMatmulDescAttributes_t>(31);
+constexpr auto kScaleModeOfB = static_cast<cublasLtMatmulDescAttributes_t>(32);
+constexpr int32_t kOuterVectors = 3, kVectorsOf128 = 4, kBlocksOf128 = 5;
+#if CUBLAS_VERSION >= 120900
+static_assert(kScaleModeOfA == CUBLASLT_MATMUL_DESC_A_SCALE_MODE);
+static_assert(kScaleModeOfB == CUBLASLT_MATMUL_DESC_B_SCALE_MODE);
+static_assert(kOuterVectors == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+static_assert(kVectorsOf128 == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+static_assert(kBlocksOf128 == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
+#endif
+constexpr size_t kScalesSince = 120'900;  // version of the library
 
 struct Functions {
   decltype(&cublasLtCreate) create;
@@ -112,6 +126,7 @@ Result<Functions> LoadFunctions(const LibraryNames& library) {
 
 cudaDataType DataType(DType dtype) {
   if (dtype == DType::kF32) return CUDA_R_32F;
+  if (dtype == DType::kE4M3) return CUDA_R_8F_E4M3;
   return dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
@@ -140,11 +155,11 @@ AlgorithmStore::Bytes BytesOf(const cublasLtMatmulAlgo_t& algorithm) {
   return bytes;
 }
 
-using PlanKey = std::tuple<int64_t, int64_t, int64_t, int64_t, DType, DType>;
+using PlanKey = std::tuple<int64_t, int64_t, int64_t, int64_t, DType, DType, MatmulScales>;
 
 PlanKey KeyOf(const MatmulShape& shape) {
-  return {shape.num_tokens,   shape.num_out, shape.num_in,
-          shape.row_stride(), shape.dtype,   shape.out_dtype};
+  return {shape.num_tokens, shape.num_out,   shape.num_in, shape.row_stride(),
+          shape.dtype,      shape.out_dtype, shape.scales};
 }
 
 // Layouts and algorithm for the products of a bucket, or of one number of tokens.
@@ -165,6 +180,8 @@ class CublasLt : public MatmulLibrary {
         workspace_(setup.workspace),
         workspace_bytes_(setup.workspace_bytes),
         deterministic_(setup.deterministic),
+        has_scales_(setup.compute_major == 9 && setup.compute_minor == 0 &&
+                    functions.version() >= kScalesSince),
         timer_(std::move(timer)),
         chooser_(timer_.get(), kTimingBudgetMs) {}
   ~CublasLt() override;
@@ -179,10 +196,22 @@ class CublasLt : public MatmulLibrary {
 
   Status Prepare(const MatmulShape& shape) override { return FindPlan(shape).status(); }
   Status Matmul(const MatmulShape& shape, const void* x, const void* weight, void* out,
-                CudaStream stream) override;
+                CudaStream stream) override {
+    return Run(shape, {.x = x, .weight = weight}, out, stream);
+  }
+  Status ScaledMatmul(const MatmulShape& shape, const ScaledOperands& in, void* out,
+                      CudaStream stream) override;
+  bool HasScaledMatmul() const override { return has_scales_; }
   void SetCapturing(bool capturing) override { capturing_ = capturing; }
 
  private:
+  // A product by the description of its scales, whose pointers are set.
+  Status Run(const MatmulShape& shape, const ScaledOperands& in, void* out, CudaStream stream);
+  Status MakeDescription(MatmulScales scales);
+  Status SetScales(MatmulScales scales, const float* of_weight, const float* of_x);
+  cublasLtMatmulDesc_t Description(const MatmulShape& shape) const {
+    return descriptions_[static_cast<size_t>(shape.scales)];
+  }
   Result<Plan*> FindPlan(const MatmulShape& shape);
   // The plan for `chosen_for` of `plans`, made if missing.
   Result<Plan*> FindOrMake(const MatmulShape& chosen_for, std::map<PlanKey, Plan>* plans);
@@ -202,11 +231,12 @@ class CublasLt : public MatmulLibrary {
   void* const workspace_;
   const size_t workspace_bytes_;
   const bool deterministic_;
+  const bool has_scales_;
   const std::unique_ptr<WorkTimer> timer_;
   WayChooser chooser_;
   std::optional<AlgorithmStore> store_;
   cublasLtHandle_t handle_ = nullptr;
-  cublasLtMatmulDesc_t description_ = nullptr;
+  std::array<cublasLtMatmulDesc_t, 3> descriptions_ = {};  // by MatmulScales
   bool capturing_ = false;
   std::map<PlanKey, Plan> plans_;  // by bucket
   // By number of tokens: of the shapes that their bucket's algorithm does not support.
@@ -217,7 +247,9 @@ CublasLt::~CublasLt() {
   for (const auto* const plans : {&plans_, &exact_plans_}) {
     for (const auto& [key, plan] : *plans) DestroyLayouts(plan);
   }
-  if (description_ != nullptr) lt_.desc_destroy(description_);
+  for (const cublasLtMatmulDesc_t description : descriptions_) {
+    if (description != nullptr) lt_.desc_destroy(description);
+  }
   if (handle_ != nullptr) lt_.destroy(handle_);
 }
 
@@ -233,12 +265,43 @@ Status CublasLt::Error(cublasStatus_t error, std::string_view what) const {
 
 Status CublasLt::Open() {
   MINISGL_RETURN_IF_ERROR(Error(lt_.create(&handle_), "cublasLtCreate"));
+  MINISGL_RETURN_IF_ERROR(MakeDescription(MatmulScales::kNone));
+  if (!has_scales_) return Status();
+  MINISGL_RETURN_IF_ERROR(MakeDescription(MatmulScales::kVectors));
+  return MakeDescription(MatmulScales::kBlocks);
+}
+
+// Sums of e4m3 are promoted to f32 as the library does by default, not accumulated fast.
+Status CublasLt::MakeDescription(MatmulScales scales) {
+  cublasLtMatmulDesc_t& description = descriptions_[static_cast<size_t>(scales)];
   MINISGL_RETURN_IF_ERROR(
-      Error(lt_.desc_create(&description_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "a product"));
+      Error(lt_.desc_create(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F), "a product"));
   const cublasOperation_t transposed = CUBLAS_OP_T;
-  return Error(
-      lt_.desc_set(description_, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)),
-      "a transposed product");
+  MINISGL_RETURN_IF_ERROR(
+      Error(lt_.desc_set(description, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)),
+            "a transposed product"));
+  if (scales == MatmulScales::kNone) return Status();
+  const bool is_vectors = scales == MatmulScales::kVectors;
+  const int32_t of_weight = is_vectors ? kOuterVectors : kBlocksOf128;
+  const int32_t of_x = is_vectors ? kOuterVectors : kVectorsOf128;
+  MINISGL_RETURN_IF_ERROR(
+      Error(lt_.desc_set(description, kScaleModeOfA, &of_weight, sizeof(of_weight)), "scales"));
+  MINISGL_RETURN_IF_ERROR(
+      Error(lt_.desc_set(description, kScaleModeOfB, &of_x, sizeof(of_x)), "scales"));
+  // An algorithm may be chosen before a product has scales: any aligned address stands for them.
+  const auto* const anything = static_cast<const float*>(workspace_);
+  return SetScales(scales, anything, anything);
+}
+
+Status CublasLt::SetScales(MatmulScales scales, const float* of_weight, const float* of_x) {
+  const cublasLtMatmulDesc_t description = descriptions_[static_cast<size_t>(scales)];
+  const void* const a = of_weight;
+  const void* const b = of_x;
+  MINISGL_RETURN_IF_ERROR(
+      Error(lt_.desc_set(description, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &a, sizeof(a)),
+            "scales of weights"));
+  return Error(lt_.desc_set(description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &b, sizeof(b)),
+               "scales of inputs");
 }
 
 void CublasLt::DestroyLayouts(const Plan& plan) {
@@ -297,7 +360,7 @@ Status CublasLt::ChooseAlgorithm(const MatmulShape& shape, bool is_bucket, Plan*
   Status status = SetPreferences(preference);
   if (status.ok()) {
     status = Error(lt_.get_heuristic(
-                       handle_, description_, plan->weight, plan->x, plan->out, plan->out,
+                       handle_, Description(shape), plan->weight, plan->x, plan->out, plan->out,
                        preference, deterministic_ || is_timed ? kCandidates : 1, found, &num_found),
                    ShapeText(shape));
   }
@@ -314,7 +377,8 @@ Status CublasLt::ChooseAlgorithm(const MatmulShape& shape, bool is_bucket, Plan*
   return MakeStatus(StatusCode::kInternal, "cuBLAS has no algorithm for {}{}", ShapeText(shape),
                     deterministic_ ? fmt::format(" that is deterministic; leave out {}",
                                                  SettingName(Setting::kDeterministic))
-                                   : "");
+                    : shape.scales != MatmulScales::kNone ? "; leave out w8a8"
+                                                          : "");
 }
 
 Result<Plan*> CublasLt::FindOrMake(const MatmulShape& chosen_for, std::map<PlanKey, Plan>* plans) {
@@ -350,8 +414,8 @@ Result<Plan*> CublasLt::FindPlan(const MatmulShape& shape) {
 
 bool CublasLt::IsUsable(const Plan& plan, cublasStatus_t* error) {
   cublasLtMatmulHeuristicResult_t needs = {};
-  *error = lt_.algo_check(handle_, description_, plan.weight, plan.x, plan.out, plan.out,
-                          &plan.algorithm, &needs);
+  *error = lt_.algo_check(handle_, Description(plan.chosen_for), plan.weight, plan.x, plan.out,
+                          plan.out, &plan.algorithm, &needs);
   return *error == CUBLAS_STATUS_SUCCESS && needs.workspaceSize <= workspace_bytes_;
 }
 
@@ -377,12 +441,19 @@ Status CublasLt::CheckServes(const MatmulShape& shape, Plan* plan) {
   return Status();
 }
 
-Status CublasLt::Matmul(const MatmulShape& shape, const void* x, const void* weight, void* out,
-                        CudaStream stream) {
+Status CublasLt::ScaledMatmul(const MatmulShape& shape, const ScaledOperands& in, void* out,
+                              CudaStream stream) {
+  MINISGL_CHECK(has_scales_ && shape.scales != MatmulScales::kNone, "a product without scales");
+  MINISGL_RETURN_IF_ERROR(SetScales(shape.scales, in.weight_scales, in.x_scales));
+  return Run(shape, in, out, stream);
+}
+
+Status CublasLt::Run(const MatmulShape& shape, const ScaledOperands& in, void* out,
+                     CudaStream stream) {
   const auto queue_with = [&](const Plan& plan, const cublasLtMatmulAlgo_t& algorithm) {
     const float one = 1, zero = 0;
-    return lt_.matmul(handle_, description_, &one, weight, plan.weight, x, plan.x, &zero, out,
-                      plan.out, out, plan.out, &algorithm, workspace_, workspace_bytes_,
+    return lt_.matmul(handle_, Description(shape), &one, in.weight, plan.weight, in.x, plan.x,
+                      &zero, out, plan.out, out, plan.out, &algorithm, workspace_, workspace_bytes_,
                       reinterpret_cast<cudaStream_t>(stream));
   };
   const auto queue = [&](Plan& plan) {

@@ -161,16 +161,42 @@ class CudaApi {
   virtual CudaError LastError() = 0;
 };
 
+// The scales of a product whose x and weight are of type e4m3.
+enum class MatmulScales : uint8_t {
+  kNone,     // not of that type
+  kVectors,  // x: [T], weight: [N]; one factor of each for out[t, n]
+  kBlocks,   // x: [ceil(K / 128), T], weight: [ceil(N / 128), MatmulBlockStride(K)]; one factor of
+             // each for the sum over 128 neighbouring inputs
+};
+inline constexpr int64_t kMatmulBlock = 128;
+// Blocks of inputs from a row of blocks of the weight to the next one.
+constexpr int64_t MatmulBlockStride(int64_t num_in) {
+  return ((num_in + kMatmulBlock - 1) / kMatmulBlock + 3) / 4 * 4;
+}
+// What such a product needs, by NVIDIA's manual of cublasLtMatmul: K and the bytes of N outputs and
+// of the output's stride are multiples of 16, and so are all addresses; of kBlocks T and N are
+// multiples of 4. A GPU of compute capability 9.0, and cuBLAS 12.9 or later.
+inline constexpr int64_t kScaledMatmulAlignment = 16;
+inline constexpr int64_t kBlocksMatmulUnit = 4;
+
 // out[T, N] = x[T, K] * weight[N, K]^T, all row-major; sums in f32.
 struct MatmulShape {
-  int64_t num_tokens = 0;          // T
-  int64_t num_out = 0;             // N
-  int64_t num_in = 0;              // K
-  DType dtype = DType::kBF16;      // type of x and weight
-  DType out_dtype = DType::kBF16;  // or kF32
-  int64_t out_stride = 0;          // elements from token to token of the output; 0: N
+  int64_t num_tokens = 0;                     // T
+  int64_t num_out = 0;                        // N
+  int64_t num_in = 0;                         // K
+  DType dtype = DType::kBF16;                 // type of x and weight
+  DType out_dtype = DType::kBF16;             // or kF32
+  int64_t out_stride = 0;                     // elements from token to token of the output; 0: N
+  MatmulScales scales = MatmulScales::kNone;  // others: `dtype` is kE4M3
 
   int64_t row_stride() const { return out_stride == 0 ? num_out : out_stride; }
+};
+
+struct ScaledOperands {
+  const void* x = nullptr;
+  const float* x_scales = nullptr;
+  const void* weight = nullptr;
+  const float* weight_scales = nullptr;
 };
 
 // cuBLASLt, reached at run time.
@@ -185,6 +211,11 @@ class MatmulLibrary {
   // waits for the device.
   virtual Status Matmul(const MatmulShape& shape, const void* x, const void* weight, void* out,
                         CudaStream stream) = 0;
+  // The same of e4m3 with scales. REQUIRES HasScaledMatmul.
+  virtual Status ScaledMatmul(const MatmulShape& shape, const ScaledOperands& in, void* out,
+                              CudaStream stream) = 0;
+  // True if this GPU and this version of the library have products of e4m3 with scales.
+  virtual bool HasScaledMatmul() const = 0;
   // Between SetCapturing(true) and SetCapturing(false), no algorithm is chosen, because the library
   // cannot while a stream is captured: a product fails whose shape had none before.
   virtual void SetCapturing(bool capturing) = 0;
@@ -196,8 +227,9 @@ struct MatmulSetup {
   size_t workspace_bytes = 0;
   bool deterministic = false;
   bool times_algorithms = false;  // ignored if deterministic
-  std::string device;             // the kind of GPU, which kept choices are for
-  std::string cache_folder;       // keeps the choices for the next start; "": nothing does
+  int compute_major = 0, compute_minor = 0;
+  std::string device;        // the kind of GPU, which kept choices are for
+  std::string cache_folder;  // keeps the choices for the next start; "": nothing does
 };
 
 // The real implementations. LoadCublasLt returns kUnavailable, with the reason, if the library

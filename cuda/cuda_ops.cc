@@ -41,6 +41,8 @@ Status CudaOps::Open() {
   copies_ = std::make_unique<CopyStreams>(api_, compute_.get(), debug_.sync);
   MINISGL_RETURN_IF_ERROR(Report(copies_->Open()));
 
+  compute_major_ = properties.compute_major;
+  compute_minor_ = properties.compute_minor;
   context_ = MakeLaunchContext(api_.get(), compute_.get(), properties, debug_);
   staging_ = std::make_unique<Staging>(api_, compute_.get());
   packer_ = std::make_unique<WeightPacker>(
@@ -141,8 +143,14 @@ Status CudaOps::Reserve(const DeviceLimits& limits) {
                                          .workspace_bytes = kMatmulWorkspaceBytes,
                                          .deterministic = config_.deterministic,
                                          .times_algorithms = !debug_.no_timed_plans,
+                                         .compute_major = compute_major_,
+                                         .compute_minor = compute_minor_,
                                          .device = device_,
                                          .cache_folder = config_.cache_folder}));
+  if (RoundsE4M3Inputs() && !matmul->HasScaledMatmul()) {
+    return UsageError("{}: {}=w8a8 needs a GPU of compute capability 9.0, and cuBLAS 12.9 or later",
+                      name_, kDebugVariable);
+  }
   OwnedDeviceMemory expert_memory;
   if (const size_t num_bytes = ExpertWorkspaceBytes(limits); num_bytes > 0) {
     MINISGL_ASSIGN_OR_RETURN(expert_memory, TakeWorkspace(num_bytes, "experts"));
@@ -166,6 +174,9 @@ Status CudaOps::Reserve(const DeviceLimits& limits) {
                   [this](size_t num_bytes) { return TakeWorkspace(num_bytes, "attention"); }));
   matmul_memory_ = std::move(matmul_memory);
   matmul_ = std::move(matmul);
+  max_tokens_ = limits.max_tokens;
+  scales_inputs_ = RoundsE4M3Inputs();
+  packer_->ScaleInputs(scales_inputs_);
   expert_memory_ = std::move(expert_memory);
   expert_workspace_ = {.memory = expert_memory_.get(), .limits = limits};
   attention_ = std::move(spaces);

@@ -18,6 +18,10 @@ inline constexpr size_t kMatmulWorkspaceBytes = size_t{32} << 20;
 
 // Upper bound on the expanded rows of a matrix of codes that products read at once.
 inline constexpr size_t kExpandBytesMax = size_t{64} << 20;
+// Upper bound on the inputs that are rounded to e4m3 at once, and on outputs of the last tokens of
+// such a product.
+inline constexpr size_t kInputBytesMax = size_t{64} << 20;
+inline constexpr size_t kLastOutputsBytesMax = size_t{8} << 20;
 
 // A function like LoadCublasLt.
 using MatmulLibraryFactory =

@@ -8,7 +8,9 @@
 
 #include <fmt/core.h>
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +23,7 @@
 #include "cuda_ops.h"
 #include "host_handover.h"
 #include "kernels/kernels.h"
+#include "kernels/scaled_input.h"
 #include "launch_watch.h"
 #include "model_support.h"
 #include "product_chain.h"
@@ -73,10 +76,13 @@ class CudaOps : public DeviceOps {
   }
 
   CodesKept KeepsCodes() const override {
-    if (debug_.keep_codes) return CodesKept::kAlways;
+    if (debug_.keep_codes || debug_.w8a8 || debug_.code_tiles) return CodesKept::kAlways;
     return debug_.expand_codes ? CodesKept::kIfQuantized : CodesKept::kWhereNeeded;
   }
-  uint64_t CodeScratchBytes() const override { return kExpandBytesMax; }
+  uint64_t CodeScratchBytes() const override {
+    return kExpandBytesMax + (RoundsE4M3Inputs() ? kInputBytesMax + kLastOutputsBytesMax : 0);
+  }
+  bool RoundsE4M3Inputs() const override { return debug_.w8a8 && !config_.deterministic; }
   std::string ExpandedCodesText() const override;
 
   Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override;
@@ -218,7 +224,26 @@ class CudaOps : public DeviceOps {
   void RunHeldProducts();
   // Runs it with a matrix of codes. REQUIRES TakesGemv.
   void RunCodesProduct(const FusedLinearParams& params);
+  // True if kernels of tiles compute the product from codes.
+  bool TakesCodeTiles(const LinearParams& params) const;
+  void RunCodeTiles(const LinearParams& params);
+  // scaled_products.cc: true if the library multiplies inputs that are rounded to e4m3.
+  bool TakesScaledInput(const LinearParams& params) const;
+  // Products for which that is true.
+  void RunScaled(const LinearParams& params, const NormParams* norm);
+  void RunFusedScaled(const FusedLinearParams& params);
+  bool RunScaledProducts(const LinearParams& params, const ScaledInput& input);
+  bool RunScaledRows(const LinearParams& params, const ScaledInput& input, const ScaledRows& rows,
+                     const void* weight, const float* scales);
+  // The memory of the rounded inputs of `num_tokens` tokens.
+  ScaledInput InputOf(const CodedMatrix& codes, int64_t num_tokens) const;
+  // Makes room for the rounded inputs of a matrix of codes.
+  Status TakeInputMemory(const CodedMatrix& codes);
+  // Runs the activation that waits for the next product.
+  void RunHeldActivation();
+  void AddBias(const LinearParams& params);
   // False after an error, which is kept.
+  bool RunLibrary(const Matrix& weight, const std::function<Status()>& call);
   bool RunMatmul(const LinearParams& params, int64_t first, int64_t count, const void* memory);
   // Makes room for the expanded rows of a matrix of codes.
   Status TakeExpandMemory(int64_t num_out, int64_t num_in);
@@ -295,6 +320,7 @@ class CudaOps : public DeviceOps {
   const DebugSwitches debug_;
   std::string name_;
   std::string device_;  // the kind of GPU
+  int compute_major_ = 0, compute_minor_ = 0;
 
   OwnedStream compute_;
   std::unique_ptr<CopyStreams> copies_;
@@ -318,6 +344,15 @@ class CudaOps : public DeviceOps {
   AttentionSpaces attention_;
   OwnedDeviceMemory expert_memory_;
   ExpertWorkspace expert_workspace_;
+  struct ScratchMemory {
+    std::shared_ptr<void> memory;
+    size_t num_bytes = 0;
+  };
+  int64_t max_tokens_ = 0;      // of a step; 0 before Reserve
+  bool scales_inputs_ = false;  // products round inputs to e4m3
+  ScratchMemory input_memory_;  // of TakeInputMemory: rounded inputs,
+  ScratchMemory last_outputs_;  // and the outputs of a product's last tokens
+  std::optional<ActivateParams> held_activation_;
   std::shared_ptr<void> expand_memory_;  // of TakeExpandMemory
   size_t expand_bytes_ = 0;
   OwnedDeviceMemory matmul_memory_;

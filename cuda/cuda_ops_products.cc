@@ -31,6 +31,7 @@ Result<Matrix> CudaOps::PackMatrix(std::span<const WeightTensor> parts,
   MINISGL_ASSIGN_OR_RETURN(Matrix matrix, packer_->Pack(parts, format));
   if (matrix.quantization != Quantization::kNone) {
     MINISGL_RETURN_IF_ERROR(TakeExpandMemory(matrix.num_out, matrix.num_in));
+    MINISGL_RETURN_IF_ERROR(TakeInputMemory(CodesOf(matrix)));
   }
   return matrix;
 }
@@ -94,6 +95,7 @@ bool CudaOps::RunOwnProduct(const FusedLinearParams& p) {
   MINISGL_CHECK(p.linear.x.dtype == weight.dtype, "Linear of {} with weights of {}",
                 DTypeName(p.linear.x.dtype), DTypeName(weight.dtype));
   if (!TakesGemv(p.linear.num_tokens)) return false;
+  RunHeldActivation();
   if (!HoldProduct(p)) RunProductAlone(p);
   return true;
 }
@@ -107,6 +109,7 @@ bool CudaOps::HoldProduct(const FusedLinearParams& p) {
 }
 
 void CudaOps::RunHeldProducts() {
+  RunHeldActivation();
   if (held_.empty()) return;
   const std::vector<ProductChain::Item> items = held_.Take();
   if (items.size() == 1) return RunProductAlone(items[0].Params());
@@ -149,6 +152,7 @@ void CudaOps::RunCodesProduct(const FusedLinearParams& p) {
 
 void CudaOps::FusedLinear(const FusedLinearParams& p) {
   if (p.linear.num_tokens == 0 || !Usable() || RunOwnProduct(p)) return;
+  if (TakesScaledInput(p.linear)) return RunFusedScaled(p);
   RunParts(p);
 }
 
@@ -175,11 +179,17 @@ bool CudaOps::RunMatmul(const LinearParams& p, int64_t first, int64_t count, con
       .out_stride = count < weight.num_out && p.out_stride == 0 ? weight.num_out : p.out_stride};
   auto* const out =
       static_cast<std::byte*>(p.out.data) + first * static_cast<int64_t>(DTypeBytes(p.out.dtype));
+  return RunLibrary(weight,
+                    [&] { return matmul_->Matmul(shape, p.x.data, memory, out, compute_.get()); });
+}
+
+// Queues a product with `weight` by a call of the library.
+bool CudaOps::RunLibrary(const Matrix& weight, const std::function<Status()>& call) {
   RunHeldProducts();
   rope_is_last_ = false;
   copies_->Queued();
   if (!BeginWatched(LinearName(weight))) return false;
-  const Status status = matmul_->Matmul(shape, p.x.data, memory, out, compute_.get());
+  const Status status = call();
   if (status.ok()) return EndWatched();
   // If the device is lost, CUDA's error has the cause; the library's has not.
   const CudaError cause = capturing_ ? api_->LastError() : api_->StreamSynchronize(compute_.get());
@@ -193,6 +203,8 @@ bool CudaOps::RunMatmul(const LinearParams& p, int64_t first, int64_t count, con
 
 void CudaOps::Linear(const LinearParams& p) {
   if (p.num_tokens == 0 || !Usable() || RunOwnProduct({.linear = p})) return;
+  if (TakesScaledInput(p)) return RunScaled(p, nullptr);
+  if (TakesCodeTiles(p)) return RunCodeTiles(p);
   const Matrix& weight = *p.weight;
   CheckReserved();
   if (weight.quantization == Quantization::kNone) {
@@ -205,9 +217,30 @@ void CudaOps::Linear(const LinearParams& p) {
       if (!Usable() || !RunMatmul(p, first, count, expand_memory_.get())) return;
     }
   }
+  AddBias(p);
+}
+
+bool CudaOps::TakesCodeTiles(const LinearParams& p) const {
+  if (!debug_.code_tiles || config_.deterministic || config_.library_products ||
+      p.weight->quantization == Quantization::kNone || p.num_tokens > kCodeTileTokensMax) {
+    return false;
+  }
+  const std::vector<CodedRun>& runs = CodesOf(*p.weight).runs;
+  return std::all_of(runs.begin(), runs.end(),
+                     [](const CodedRun& run) { return run.rows.order.warps == 1; });
+}
+
+void CudaOps::RunCodeTiles(const LinearParams& p) {
+  for (const CodedRun& run : CodesOf(*p.weight).runs) {
+    Queue(LinearName(*p.weight),
+          [&] { return LaunchCodeTiles(context_, p, run.rows, run.first, run.count); });
+  }
+}
+
+void CudaOps::AddBias(const LinearParams& p) {
   if (p.bias == nullptr) return;
   Queue("Linear's bias", [&] {
-    return LaunchAddBias(context_, p.out, p.bias, p.num_tokens, weight.num_out, p.out_stride);
+    return LaunchAddBias(context_, p.out, p.bias, p.num_tokens, p.weight->num_out, p.out_stride);
   });
 }
 

@@ -38,6 +38,8 @@ constexpr DebugWord kWords[] = {{"no-dependent-launch", &DebugSwitches::no_depen
                                 {"whole-lines", &DebugSwitches::whole_lines},
                                 {"fetch-far", &DebugSwitches::fetch_far},
                                 {"chain", &DebugSwitches::chain},
+                                {"code-tiles", &DebugSwitches::code_tiles},
+                                {"w8a8", &DebugSwitches::w8a8},
                                 {"sync", &DebugSwitches::sync}};
 
 std::string AllWords() {

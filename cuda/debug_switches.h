@@ -25,6 +25,9 @@
 //   l2-hint              loads of their weights ask for the lines beside them
 //   whole-lines          copies of large matrices' weights take whole lines of a row; other bits
 //   chain                products of at most 8 tokens that follow each other are one kernel
+//   code-tiles           products of 17 to 511 tokens read codes, too. Implies keep-codes
+//   w8a8                 products of many tokens with weights of type e4m3 round inputs to it,
+//                        where the publisher does; other bits. Implies keep-codes
 //   fetch-far            the product before attention fetches the weights of products behind it
 #pragma once
 
@@ -59,6 +62,8 @@ struct DebugSwitches {
   bool whole_lines = false;
   bool fetch_far = false;
   bool chain = false;
+  bool code_tiles = false;
+  bool w8a8 = false;
   bool sync = false;
 };
 

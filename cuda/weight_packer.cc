@@ -121,7 +121,25 @@ Result<std::shared_ptr<const CodedMatrix>> WeightPacker::PackCodes(
     MINISGL_RETURN_IF_ERROR(
         WriteRun(run, rows_of[i], matrix->num_in, quantizes, matrix->memory.get()));
   }
+  if (scales_inputs_ && experts.size() == 1 && !quantizes) {
+    MINISGL_RETURN_IF_ERROR(PackScales(first, matrix.get()));
+  }
   return std::shared_ptr<const CodedMatrix>(std::move(matrix));
+}
+
+Status WeightPacker::PackScales(std::span<const WeightTensor> parts, CodedMatrix* matrix) {
+  const std::optional<ScaledForm> form = ScaledFormOf(parts, matrix->runs);
+  if (!form) return Status();
+  const auto* const bytes = reinterpret_cast<const std::byte*>(form->scales.data());
+  const size_t num_bytes = form->scales.size() * sizeof(float);
+  MINISGL_ASSIGN_OR_RETURN(const std::shared_ptr<void> scales, allocate_(num_bytes));
+  MINISGL_RETURN_IF_ERROR(report_(
+      staging_->Write(scales.get(), num_bytes, [&](std::byte* chunk, size_t from, size_t part) {
+        std::memcpy(chunk, bytes + from, part);
+      })));
+  matrix->scaled = form->matrix;
+  matrix->scaled.scales = scales;
+  return Status();
 }
 
 // True if the device has the codes that `tensor` has now.

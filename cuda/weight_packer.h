@@ -31,6 +31,10 @@ class WeightPacker {
   // The order of the codes of a matrix that products of few rows read.
   using OrderOf = std::function<CodeOrder(const Matrix&, RowCodes)>;
 
+  // Matrices whose inputs products round get scales for that, too (ScaledMatrix), while `scales` is
+  // true.
+  void ScaleInputs(bool scales) { scales_inputs_ = scales; }
+
   // `staging` outlives this.
   WeightPacker(DType dtype, Staging* staging, Allocate allocate, Report report, OrderOf order_of)
       : dtype_(dtype),
@@ -70,6 +74,7 @@ class WeightPacker {
       std::span<const std::span<const WeightTensor>> experts, Quantization quantization);
   Status WriteRun(const CodedRun& run, const Rows& rows, int64_t num_in, bool quantizes,
                   void* memory);
+  Status PackScales(std::span<const WeightTensor> parts, CodedMatrix* matrix);
   ThreadPool* pool();
 
   const DType dtype_;
@@ -77,6 +82,7 @@ class WeightPacker {
   const Allocate allocate_;
   const Report report_;
   const OrderOf order_of_;
+  bool scales_inputs_ = false;
   std::vector<PackedTensor> shareable_;
   std::map<std::string, int64_t> expanded_;
   std::unique_ptr<ThreadPool> pool_;  // of codes; made at first use

@@ -12,6 +12,8 @@
 //   bf16, f16                storage types of 16 bits; ToFloat(x), FromFloat<T>(f) (to nearest
 //                            even), Pack2<T>(low, high): two as one word; Unpack2<T>(word): float2
 //   Pack2Finite<T>(low, high)   Pack2; of f16 the largest number in place of infinity
+//   PackE4M3(low, high)      two numbers as codes of type e4m3 in half of a word, to nearest
+//                            even; the largest number in place of a larger one, NaN stays NaN
 //   Vec<T, N>                N elements, aligned as a whole (at most 16 bytes): x[i]
 //   LoadVec<N>(p), StoreVec(p, v)   global memory, one access; p aligned to the whole
 //   LoadStream<N>(p)         the same for data that is read once: bypasses the first-level cache

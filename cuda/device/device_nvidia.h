@@ -3,6 +3,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include <cstdint>
 
@@ -53,6 +54,10 @@ MINISGL_DEVICE uint32_t Pack2Finite(float low, float high) {
     asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
     return word;
   }
+}
+
+MINISGL_DEVICE uint32_t PackE4M3(float low, float high) {
+  return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE, __NV_E4M3);
 }
 
 template <typename T>

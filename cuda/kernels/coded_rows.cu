@@ -60,6 +60,35 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kExpandThreads, 1)
                 });
 }
 
+struct PlainLinesKernelParams {
+  CodedRows rows;
+  int64_t first_row;
+  uint8_t* out;  // [rows, 64 * lines]
+};
+
+// The lines of rows of 8-bit codes whose groups are neighbours. Grid and block of
+// ExpandCodesKernel. Traffic: two bytes for each code.
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kExpandThreads, 1)
+    PlainLinesKernel(MINISGL_GRID_CONSTANT PlainLinesKernelParams p) {
+  GridRelease();
+  GridWait();  // an earlier product may read what is overwritten
+  const int index = static_cast<int>(blockIdx.y) * kExpandThreads + static_cast<int>(threadIdx.x);
+  const int line = index / kLineLanes, lane = index % kLineLanes;
+  if (line >= p.rows.num_lines) return;
+  constexpr int kGroups = kLineGroups<RowCodes::kE4M3>;
+  const LaneLine part = LoadLaneLine<RowCodes::kE4M3>(p.rows, p.first_row + blockIdx.x, line, lane);
+  uint8_t* const out = p.out + int64_t{blockIdx.x} * p.rows.num_lines * kCodeLineBytes + lane * 16;
+#pragma unroll
+  for (int j = 0; j < kGroups; ++j) {
+    const int group = p.rows.order.Group(line, j, kGroups);
+    device::Vec<uint32_t, 2> words;
+    words[0] = part.words[2 * j];
+    words[1] = part.words[2 * j + 1];
+    uint8_t* const to = out + group / kGroups * kCodeLineBytes + group % kGroups * kLaneCodes;
+    device::StoreVec(reinterpret_cast<uint32_t*>(to), words);
+  }
+}
+
 struct CodedEmbeddingKernelParams {
   CodedRows rows;
   const int32_t* ids;
@@ -119,6 +148,13 @@ CudaError LaunchExpandCodes(const LaunchContext& context, const CodedRows& rows,
       return Launch(context, shape, ExpandCodesKernel<T, KIND>, p);
     });
   });
+}
+
+CudaError LaunchPlainLines(const LaunchContext& context, const CodedRows& rows, int64_t first_row,
+                           int64_t num_rows, uint8_t* out) {
+  MINISGL_CHECK(rows.kind == RowCodes::kE4M3, "lines of other codes than e4m3");
+  return Launch(context, ShapeOfRows(rows, num_rows), PlainLinesKernel,
+                PlainLinesKernelParams{.rows = rows, .first_row = first_row, .out = out});
 }
 
 CudaError LaunchCodedEmbedding(const LaunchContext& context, const EmbeddingParams& params,

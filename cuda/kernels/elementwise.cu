@@ -6,7 +6,7 @@
 // are needed (4.3 TB/s * 0.8 us / 132). Tokens are along grid.x, whose limit is 2^31.
 #include <algorithm>
 
-#include "kernels/activation.h"
+#include "kernels/activate_chunk.cuh"
 #include "kernels/chunk.h"
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
@@ -120,28 +120,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1)
   GridWait();
   const int64_t first = FirstOfChunk(), count = p.width - first;
   if (count <= 0) return;
-  const T* const gate_row = p.gate_up.as<T>() + blockIdx.x * (p.gated ? 2 : 1) * p.width;
-  float gate[kChunk], up[kChunk];
-  LoadChunk(gate_row + first, count, aligned, gate);
-  if (p.gated) {
-    LoadChunk(gate_row + p.width + first, count, aligned, up);
-  } else if (p.up.data != nullptr) {
-    LoadChunk(p.up.as<T>() + blockIdx.x * p.up_stride + first, count, aligned, up);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) up[i] = 1;
-  }
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) gate[i] *= p.gate_scale;
-  if (p.activation == Activation::kClampedSwiglu) ClampGated(p.limit, p.gated, gate, up);
-  if constexpr (EXACT_GELU) {
-    ActivateExactGelu(gate);
-  } else {
-    Activate(p.activation, gate);
-  }
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) up[i] *= gate[i];
-  StoreChunk(p.out.as<T>() + blockIdx.x * p.width + first, count, aligned, up);
+  ActivateChunk<T, EXACT_GELU>(p, aligned, first, count);
 }
 
 // kXielu, which has neither a gate nor a factor. Traffic: 2 * T * I * sizeof(T) bytes. About 25
@@ -353,9 +332,7 @@ CudaError LaunchMeanSquares(const LaunchContext& context, const MeanSquaresParam
 }
 
 CudaError LaunchActivate(const LaunchContext& context, const ActivateParams& params) {
-  const bool aligned = (params.width | params.up_stride) % kChunk == 0 &&
-                       IsAligned16(params.gate_up.data) && IsAligned16(params.up.data) &&
-                       IsAligned16(params.out.data);
+  const bool aligned = ActivateIsAligned(params);
   const LaunchShape shape = RowShape(params.num_tokens, CeilDiv<int64_t>(params.width, kChunk));
   return DispatchHalf(params.out.dtype, [&]<typename T>() {
     switch (params.activation) {

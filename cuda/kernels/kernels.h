@@ -36,6 +36,10 @@ CudaError LaunchClamp(const LaunchContext& context, const ClampParams& params);
 // Writes the weights of rows [first_row, first_row + num_rows) as `dtype` to out[num_rows, num_in].
 CudaError LaunchExpandCodes(const LaunchContext& context, const CodedRows& rows, int64_t first_row,
                             int64_t num_rows, DType dtype, void* out);
+// Copies the lines of rows of type e4m3, each with groups that are neighbours, to
+// out[num_rows, 64 * lines].
+CudaError LaunchPlainLines(const LaunchContext& context, const CodedRows& rows, int64_t first_row,
+                           int64_t num_rows, uint8_t* out);
 // The bits of LaunchEmbedding with the table expanded to `dtype`.
 CudaError LaunchCodedEmbedding(const LaunchContext& context, const EmbeddingParams& params,
                                const CodedRows& rows, DType dtype);
@@ -82,6 +86,11 @@ CudaError LaunchGemv(const LaunchContext& context, const ProductParams& params, 
 // `rows`; the bits of LaunchGemv with the expanded matrix. No norm, and with some of the rows no
 // activation.
 CudaError LaunchGemvCodes(const LaunchContext& context, const ProductParams& params,
+                          const CodedRows& rows, int64_t first_row, int64_t num_rows);
+// code_tiles.cu: the same rows of a product of 17 to kCodeTileTokensMax tokens. The order of an
+// output element's sum does not depend on their number. REQUIRES lines of neighbours.
+inline constexpr int64_t kCodeTileTokensMax = 511;
+CudaError LaunchCodeTiles(const LaunchContext& context, const LinearParams& params,
                           const CodedRows& rows, int64_t first_row, int64_t num_rows);
 // The order of codes with which that product reads whole lines.
 CodeOrder GemvCodeOrder(const LaunchContext& context, const Matrix& weight, RowCodes kind);

@@ -117,14 +117,14 @@ MINISGL_DEVICE void CenterNormRow(int64_t width, device::Shared<float> scratch,
   }
 }
 
-// Writes the norm of v, of the features from `group` on, to `out` at x_row. `mean`: of the squares,
-// or null: it is computed here. Has a barrier for each sum; the scratches are used once.
-template <typename T, int CHUNKS>
-MINISGL_DEVICE void FinishNormRow(const NormKernelParams& params, int64_t group, int64_t x_row,
-                                  const float* mean, const float (&weight)[CHUNKS][kChunk],
-                                  device::Shared<float> scratch,
-                                  device::Shared<float> center_scratch,
-                                  float (&v)[CHUNKS][kChunk]) {
+// Calls store(first feature of the group, count, values) for each chunk of the norm of v, of the
+// features from `group` on. `mean`: of the squares, or null: it is computed here. Has a barrier for
+// each sum; the scratches are used once.
+template <int CHUNKS, typename Store>
+MINISGL_DEVICE void ForNormRow(const NormKernelParams& params, int64_t group, const float* mean,
+                               const float (&weight)[CHUNKS][kChunk], device::Shared<float> scratch,
+                               device::Shared<float> center_scratch, float (&v)[CHUNKS][kChunk],
+                               const Store& store) {
   const NormParams& p = params.norm;
   float scale = 1;
   if (p.weight != nullptr) {
@@ -153,8 +153,21 @@ MINISGL_DEVICE void FinishNormRow(const NormKernelParams& params, int64_t group,
         for (int i = 0; i < kChunk; ++i) v[c][i] += bias[i];
       }
     }
-    StoreChunk(p.out.as<T>() + x_row + first, count, params.aligned, v[c]);
+    store(first, count, v[c]);
   }
+}
+
+// Writes the norm of v to `out` at x_row.
+template <typename T, int CHUNKS>
+MINISGL_DEVICE void FinishNormRow(const NormKernelParams& params, int64_t group, int64_t x_row,
+                                  const float* mean, const float (&weight)[CHUNKS][kChunk],
+                                  device::Shared<float> scratch,
+                                  device::Shared<float> center_scratch,
+                                  float (&v)[CHUNKS][kChunk]) {
+  ForNormRow(params, group, mean, weight, scratch, center_scratch, v,
+             [&](int64_t first, int64_t count, const float(&values)[kChunk]) {
+               StoreChunk(params.norm.out.as<T>() + x_row + first, count, params.aligned, values);
+             });
 }
 
 }  // namespace minisgl::cuda

@@ -333,6 +333,9 @@ class DeviceOps : public Ops {
   virtual CodesKept KeepsCodes() const { return CodesKept::kNever; }
   // Upper bound on what products with matrices of codes take beside them.
   virtual uint64_t CodeScratchBytes() const { return 0; }
+  // True if products of many tokens round their inputs to e4m3 where the publisher does
+  // (InputRounding).
+  virtual bool RoundsE4M3Inputs() const { return false; }
   // Which matrices that checkpoints have as codes were expanded though codes are kept, and why: ""
   // if none was.
   virtual std::string ExpandedCodesText() const { return ""; }

@@ -177,6 +177,11 @@ class Ops {
     const LinearParams& linear = params.linear;
     if (params.norm != nullptr) Norm(*params.norm);
     Linear(linear);
+    RunPartsBehind(params);
+  }
+  // The parts behind the product.
+  void RunPartsBehind(const FusedLinearParams& params) {
+    const LinearParams& linear = params.linear;
     if (params.activation != nullptr) Activate(*params.activation);
     if (params.residual == nullptr) return;
     Norm({.x = linear.out,

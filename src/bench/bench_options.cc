@@ -205,7 +205,7 @@ void AddProductOptions(load::OptionTable* app, ProductOptions* options) {
   AddList(app, "--tokens", &options->tokens,
           "Rows of each product (default 1,8,16,64,256 on a GPU, 1,8,64 on a CPU)", 1, 1 << 20);
   app->AddChoice("--format", &options->format, kProductFormatChoices,
-                 "Weights: model, bf16, f16, int8 or int4 (default model)")
+                 "Weights: model, bf16, f16, int8, int4, fp8 or fp8-blocks (default model)")
       ->TypeName("KIND")
       ->Group(kGroup);
   Add(app, "--cold-mib", &options->cold_mib, "N",

@@ -60,13 +60,15 @@ struct AttentionOptions {
 };
 
 // What products' weights are in; kModel: what the model's files or --dtype and --quantize say.
-enum class ProductFormat : uint8_t { kModel, kBf16, kF16, kInt8, kInt4 };
+enum class ProductFormat : uint8_t { kModel, kBf16, kF16, kInt8, kInt4, kFp8, kFp8Blocks };
 inline constexpr load::Choice<ProductFormat> kProductFormatChoices[] = {
     {"model", ProductFormat::kModel},
     {"bf16", ProductFormat::kBf16},
     {"f16", ProductFormat::kF16},
     {"int8", ProductFormat::kInt8},
-    {"int4", ProductFormat::kInt4}};
+    {"int4", ProductFormat::kInt4},
+    {"fp8", ProductFormat::kFp8},
+    {"fp8-blocks", ProductFormat::kFp8Blocks}};
 
 // products
 struct ProductOptions {

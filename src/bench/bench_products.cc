@@ -15,6 +15,7 @@
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/system_info.h"
 #include "minisgl/device_array.h"
+#include "minisgl/tensor/weight_tensor.h"
 #include "weights/random_checkpoint.h"
 
 namespace minisgl::bench {
@@ -34,7 +35,55 @@ uint64_t MemoryLeft(const BenchDevice& device) {
   return static_cast<uint64_t>(left);
 }
 
+// Random weights as a checkpoint in FP8 has them, whose inputs may be rounded: codes of e4m3 with a
+// scale for each output, or for blocks.
+class Fp8Weights {
+ public:
+  static uint64_t Bytes(const ProductShape& product, bool has_blocks) {
+    const auto out = static_cast<uint64_t>(product.num_out);
+    const auto in = static_cast<uint64_t>(product.num_in);
+    return out * in + NumScales(product, has_blocks) * sizeof(float);
+  }
+  static Result<Fp8Weights> Make(const ProductShape& product, bool has_blocks, uint64_t seed) {
+    Fp8Weights made;
+    const auto num_bytes = static_cast<uint64_t>(product.num_out * product.num_in);
+    // Halves of numbers of 16 bits. None of them is NaN: the exponent's highest bit is taken out.
+    MINISGL_ASSIGN_OR_RETURN(const auto random, weights::MakeRandomMemory((num_bytes + 1) / 2 * 2,
+                                                                          DType::kF16, 0, 1, seed));
+    made.codes_.resize(num_bytes);
+    for (size_t i = 0; i < num_bytes; ++i) made.codes_[i] = random.get()[i] & std::byte{0xBF};
+    made.scales_.assign(NumScales(product, has_blocks), kScale);
+    const int64_t inputs = has_blocks ? kScaledInputs : product.num_in;
+    const int64_t groups = CeilDiv(product.num_in, inputs);
+    QuantizedWeights its;
+    its.codes.data = made.codes_.data();
+    its.codes.other_step = product.num_in;
+    its.numbers = E4M3Numbers();
+    its.scales = {reinterpret_cast<const std::byte*>(made.scales_.data()), DType::kF32,
+                  has_blocks ? kScaledInputs : 1, groups * int64_t{sizeof(float)}, sizeof(float)};
+    its.num_groups = groups;
+    its.group_inputs = inputs;
+    its.e4m3_inputs = has_blocks ? InputRounding::kGroups : InputRounding::kToken;
+    made.tensor_ = WeightTensor(product.num_out, product.num_in, its);
+    return made;
+  }
+  const WeightTensor& tensor() const { return tensor_; }
+
+ private:
+  static constexpr float kScale = 1.0f / 64;
+  static uint64_t NumScales(const ProductShape& product, bool has_blocks) {
+    if (!has_blocks) return static_cast<uint64_t>(product.num_out);
+    return static_cast<uint64_t>(CeilDiv(product.num_out, kScaledInputs) *
+                                 CeilDiv(product.num_in, kScaledInputs));
+  }
+  std::vector<std::byte> codes_;
+  std::vector<float> scales_;
+  WeightTensor tensor_;
+};
+
 uint64_t BytesOf(const ProductShape& product, const WeightFormat& format) {
+  // The scales of blocks are so few that they do not count.
+  if (format.quantization == Quantization::kStored) return Fp8Weights::Bytes(product, false);
   return WeightBytes(format, static_cast<uint64_t>(product.num_out),
                      static_cast<uint64_t>(product.num_in))
       .value_or(std::numeric_limits<uint64_t>::max());
@@ -102,6 +151,35 @@ int ProductCopies(const ProductShape& product, const WeightFormat& format, uint6
   return static_cast<int>(std::clamp<uint64_t>(wanted, 1, kProductCopiesMax));
 }
 
+Result<std::vector<Matrix>> ProductTimer::Pack(const ProductShape& product, int copies,
+                                               Ops* ops) const {
+  std::vector<Matrix> matrices;
+  // In two parts, since devices share the matrices of one tensor.
+  const auto pack = [&](const WeightTensor& tensor) -> Status {
+    const int64_t half = tensor.num_out() / 2;
+    const WeightTensor parts[] = {tensor.TakeOutputs(0, half),
+                                  tensor.TakeOutputs(half, tensor.num_out() - half)};
+    const auto all = std::span(parts).subspan(half == 0 ? 1 : 0);
+    for (int i = 0; i < copies; ++i) {
+      MINISGL_ASSIGN_OR_RETURN(Matrix matrix, ops->PackMatrix(all, format));
+      matrices.push_back(std::move(matrix));
+    }
+    return Status();
+  };
+  if (format.quantization == Quantization::kStored) {
+    MINISGL_ASSIGN_OR_RETURN(const Fp8Weights weights, Fp8Weights::Make(product, fp8_blocks, seed));
+    MINISGL_RETURN_IF_ERROR(pack(weights.tensor()));
+    return matrices;
+  }
+  const uint64_t num_bytes =
+      static_cast<uint64_t>(product.num_out * product.num_in) * DTypeBytes(format.dtype);
+  MINISGL_ASSIGN_OR_RETURN(const auto weights,
+                           weights::MakeRandomMemory(num_bytes, format.dtype, 0, 1, seed));
+  MINISGL_RETURN_IF_ERROR(
+      pack(TensorView{weights.get(), format.dtype, {product.num_out, product.num_in}}));
+  return matrices;
+}
+
 Result<std::vector<double>> ProductTimer::Time(const ProductShape& product,
                                                std::span<const int32_t> tokens,
                                                BenchDevice* device) const {
@@ -113,15 +191,7 @@ Result<std::vector<double>> ProductTimer::Time(const ProductShape& product,
   const auto num_out = static_cast<uint64_t>(product.num_out);
   const auto num_in = static_cast<uint64_t>(product.num_in);
   const auto most = static_cast<uint64_t>(*std::max_element(tokens.begin(), tokens.end()));
-  MINISGL_ASSIGN_OR_RETURN(const auto weights,
-                           weights::MakeRandomMemory(num_out * num_in * DTypeBytes(format.dtype),
-                                                     format.dtype, 0, 1, seed));
-  const TensorView view = {weights.get(), format.dtype, {product.num_out, product.num_in}};
-  std::vector<Matrix> matrices;
-  for (int i = 0; i < copies; ++i) {
-    MINISGL_ASSIGN_OR_RETURN(Matrix matrix, ops->PackMatrix({&view, 1}, format));
-    matrices.push_back(std::move(matrix));
-  }
+  MINISGL_ASSIGN_OR_RETURN(const std::vector<Matrix> matrices, Pack(product, copies, ops));
   const DType dtype = ops->activation_dtype();
   MINISGL_ASSIGN_OR_RETURN(const ActivationArray x,
                            ActivationArray::Make(ops, dtype, {most, num_in}));
@@ -168,6 +238,9 @@ load::EngineOptions EngineOf(const BenchOptions& options, const ProductOptions& 
     case ProductFormat::kInt4:
       engine.quantize = Quantization::kInt4;
       break;
+    case ProductFormat::kFp8:
+    case ProductFormat::kFp8Blocks:
+      break;  // ProductTimer
   }
   return engine;
 }
@@ -234,12 +307,16 @@ Status BenchProducts(const BenchOptions& options, const ProductOptions& sizes,
         std::max(limits.max_tokens, *std::max_element(tokens.begin(), tokens.end()));
     MINISGL_RETURN_IF_ERROR(device.Reserve(limits));
     const int64_t cold_mib = sizes.cold_mib.value_or(gpu ? kGpuWeightsMib : kCpuWeightsMib);
-    const ProductTimer timer = {
-        .format = gpu ? WeightFormat(device.ops()->activation_dtype(), engine.quantize)
-                      : load::WantedFormat(engine, config.dtype),
-        .cold_bytes = static_cast<uint64_t>(cold_mib) * kMiB,
-        .repeat = options.repeat,
-        .seed = options.seed};
+    const bool is_fp8 =
+        sizes.format == ProductFormat::kFp8 || sizes.format == ProductFormat::kFp8Blocks;
+    WeightFormat format = gpu ? WeightFormat(device.ops()->activation_dtype(), engine.quantize)
+                              : load::WantedFormat(engine, config.dtype);
+    if (is_fp8) format.quantization = Quantization::kStored;
+    const ProductTimer timer = {.format = format,
+                                .fp8_blocks = sizes.format == ProductFormat::kFp8Blocks,
+                                .cold_bytes = static_cast<uint64_t>(cold_mib) * kMiB,
+                                .repeat = options.repeat,
+                                .seed = options.seed};
     if (!way.library) {
       MINISGL_ASSIGN_OR_RETURN(const MeasuredCeilings measured,
                                MeasureCeilings(options.ceilings, timer.format, &device));

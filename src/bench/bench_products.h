@@ -39,7 +39,8 @@ int ProductCopies(const ProductShape& product, const WeightFormat& format, uint6
 // Times products of random weights and inputs. The device has been reserved for the largest of
 // `tokens`.
 struct ProductTimer {
-  WeightFormat format;
+  WeightFormat format;      // kStored: codes of FP8, as a checkpoint has them
+  bool fp8_blocks = false;  // with scales of blocks, not of outputs
   uint64_t cold_bytes = 0;
   int repeat = 1;
   uint64_t seed = 0;
@@ -47,6 +48,9 @@ struct ProductTimer {
   // Returns the seconds of one product for each of `tokens`; none if its matrices do not fit.
   Result<std::vector<double>> Time(const ProductShape& product, std::span<const int32_t> tokens,
                                    BenchDevice* device) const;
+
+ private:
+  Result<std::vector<Matrix>> Pack(const ProductShape& product, int copies, Ops* ops) const;
 };
 
 }  // namespace minisgl::bench

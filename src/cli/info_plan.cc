@@ -64,6 +64,10 @@ void DescribeQuantization(const ModelConfig& config, const load::EngineSetup& en
   const auto follows = [&](const QuantScheme& scheme) {
     return scheme.int8_inputs && load::RoundsInt8Inputs(engine);
   };
+  const bool has_e4m3 = load::RoundsE4M3Inputs(engine);
+  const auto rounds_e4m3 = [&](const QuantScheme& scheme) {
+    return has_e4m3 && scheme.e4m3_inputs != InputRounding::kNone;
+  };
   std::string text = FateOfCodes(config.quantization, engine.plan);
   const auto add = [&](const char* sentence) {
     text += fmt::format("{}{}", text.empty() ? "" : "; ", sentence);
@@ -78,8 +82,12 @@ void DescribeQuantization(const ModelConfig& config, const load::EngineSetup& en
   if (std::any_of(schemes.begin(), schemes.end(), follows)) {
     add("products with weights of int8 round activations to int8, as the publisher rounds them");
   }
+  if (std::any_of(schemes.begin(), schemes.end(), rounds_e4m3)) {
+    add("products of many tokens round activations to e4m3, as the publisher rounds them (w8a8)");
+  }
   const bool differs = std::any_of(schemes.begin(), schemes.end(), [&](const QuantScheme& scheme) {
-    return scheme.rounds_activations && !is_rounded(scheme) && !follows(scheme);
+    return scheme.rounds_activations && !is_rounded(scheme) && !follows(scheme) &&
+           !rounds_e4m3(scheme);
   });
   if (differs) add("activations are not rounded to 8 bits, as the publisher rounds them");
   if (!text.empty()) InfoLine("", text, out);

@@ -229,6 +229,11 @@ bool RoundsInt8Inputs(const EngineSetup& engine) {
          CpuRoundsInt8Inputs(engine.options.cpu_target, engine.plan.weight_format);
 }
 
+bool RoundsE4M3Inputs(const EngineSetup& engine) {
+  return engine.device.cuda != nullptr && engine.device.cuda->RoundsE4M3Inputs() &&
+         engine.plan.weight_format.quantization == Quantization::kStored;
+}
+
 std::string TimingsFolder(const EngineOptions& options) {
   if (!options.pack_cache.empty()) return options.pack_cache;
   const std::string cache = UserFolder("XDG_CACHE_HOME", ".cache");

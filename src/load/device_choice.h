@@ -74,6 +74,8 @@ bool RoundsActivationsToInt8(const EngineSetup& engine);
 bool RoundsInputsOfIntegers(const EngineSetup& engine);
 // True if products with 8-bit integers round activations to int8, where the publisher does.
 bool RoundsInt8Inputs(const EngineSetup& engine);
+// True if a device's products with FP8 weights round activations to e4m3, where the publisher does.
+bool RoundsE4M3Inputs(const EngineSetup& engine);
 
 // Where choices that were timed on a GPU are kept: the directory of --pack-cache, or the user's
 // cache. "" if there is none.

@@ -35,6 +35,25 @@ bool AreInt8PerToken(const Json& inputs) {
          is("dynamic", Json(true)) && is("symmetric", Json(true));
 }
 
+// How activations are rounded to e4m3.
+InputRounding E4M3RoundingOf(const Json& inputs) {
+  if (!inputs.is_object()) return InputRounding::kNone;
+  const auto is = [&](std::string_view key, const Json& value) {
+    const Json* const found = inputs.Find(key);
+    return found != nullptr && *found == value;
+  };
+  const bool is_e4m3 = is("num_bits", Json(8)) && is("type", Json("float"));
+  const bool is_dynamic = is("dynamic", Json(true));
+  if (!is_e4m3 || !is("symmetric", Json(true))) return InputRounding::kNone;
+  if (is("strategy", Json("tensor")) && is("dynamic", Json(false))) return InputRounding::kTensor;
+  // One scale for the tokens of a step would make a token depend on the others.
+  if (is_dynamic && (is("strategy", Json("token")) || is("strategy", Json("tensor")))) {
+    return InputRounding::kToken;
+  }
+  const bool has_groups = is("strategy", Json("group")) && is("group_size", Json(kScaledInputs));
+  return is_dynamic && has_groups ? InputRounding::kGroups : InputRounding::kNone;
+}
+
 bool IsEmptyOrNull(const Json* value) {
   return value == nullptr || (value->is_object() && value->as_object().empty());
 }
@@ -90,6 +109,11 @@ QuantScheme ReadFp8(FieldReader* reader) {
     reader->Fail("expert_dtype", "\"fp8\" is supported");
   }
   scheme.rounds_activations = true;
+  if (scheme.group_inputs == 0) {
+    scheme.e4m3_inputs = activations == "static" ? InputRounding::kTensor : InputRounding::kToken;
+  } else if (activations == "dynamic" && scheme.group_inputs == kScaledInputs) {
+    scheme.e4m3_inputs = InputRounding::kGroups;
+  }
   return scheme;
 }
 
@@ -204,6 +228,9 @@ QuantScheme ReadGroup(FieldReader* group, const std::string& format) {
   const Json* const inputs = group->Find("input_activations");
   scheme.rounds_activations = inputs != nullptr;
   scheme.int8_inputs = inputs != nullptr && AreInt8PerToken(*inputs);
+  if (inputs != nullptr && scheme.layout == QuantLayout::kFp8) {
+    scheme.e4m3_inputs = E4M3RoundingOf(*inputs);
+  }
   group->Absorb(*weights);
   return scheme;
 }
@@ -303,10 +330,15 @@ QuantScheme ReadModelOptAlgorithm(FieldReader* reader) {
   const std::string algorithm =
       Lower(reader->OptionalString("quant_algo", kAlgorithms).value_or(""));
   if (algorithm == "fp8") {
-    return {.layout = QuantLayout::kFp8, .group_outputs = 0, .rounds_activations = true};
+    return {.layout = QuantLayout::kFp8,
+            .group_outputs = 0,
+            .rounds_activations = true,
+            .e4m3_inputs = InputRounding::kTensor};
   }
   if (algorithm == "fp8_per_channel_per_token") {
-    return {.layout = QuantLayout::kFp8, .rounds_activations = true};
+    return {.layout = QuantLayout::kFp8,
+            .rounds_activations = true,
+            .e4m3_inputs = InputRounding::kToken};
   }
   if (algorithm == "fp8_pb_wo") {
     return {.layout = QuantLayout::kFp8, .group_outputs = 128, .group_inputs = 128};

@@ -12,11 +12,10 @@
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/utf8.h"
 #include "weights/stored_names.h"
+#include "weights/stored_parts.h"
 
 namespace minisgl::weights {
 namespace {
-
-using Shape = std::vector<int64_t>;
 
 constexpr int64_t kWordBytes = 4, kWordBits = 32;
 
@@ -24,110 +23,6 @@ constexpr int64_t kWordBytes = 4, kWordBits = 32;
 struct Sizes {
   int64_t num_out = 0, num_in = 0;
   bool inputs_first = false;
-};
-
-// Names matrix `index` in tensors that hold the matrices of `count` experts; no count if they hold
-// one matrix.
-struct InStack {
-  std::optional<int64_t> count;
-  int32_t index = 0;
-};
-
-// The tensors of one matrix, alone or in a stack. Remembers the first error, so that a layout asks
-// for all it needs and checks once.
-class Parts {
- public:
-  Parts(const Checkpoint& checkpoint, std::string base, const InStack& stack)
-      : checkpoint_(checkpoint), base_(std::move(base)), stack_(stack) {
-    MINISGL_CHECK(!stack.count || (stack.index >= 0 && stack.index < *stack.count),
-                  "expert {} of {}", stack.index, *stack.count);
-  }
-
-  bool Has(std::string_view suffix) const {
-    return checkpoint_.Has(fmt::format("{}{}", base_, suffix));
-  }
-
-  // The matrix's part of tensor `suffix`, of one of `dtypes`. `shapes`: those that the part may
-  // have; a stack has an axis of experts before them.
-  TensorView Take(std::string_view suffix, std::initializer_list<DType> dtypes,
-                  std::vector<Shape> shapes) {
-    if (!stack_.count) return TakeWhole(suffix, dtypes, shapes);
-    for (Shape& shape : shapes) shape.insert(shape.begin(), *stack_.count);
-    TensorView view = TakeWhole(suffix, dtypes, shapes);
-    if (!status_.ok()) return view;
-    view.shape.erase(view.shape.begin());
-    view.data += static_cast<size_t>(stack_.index) * view.num_bytes();
-    return view;
-  }
-
-  // The tensor `suffix`, of one of `dtypes` and one of `shapes`.
-  TensorView TakeWhole(std::string_view suffix, std::initializer_list<DType> dtypes,
-                       const std::vector<Shape>& shapes) {
-    const std::string name = fmt::format("{}{}", base_, suffix);
-    names_.push_back(name);
-    const Result<TensorView> view = checkpoint_.GetStored(name);
-    if (!view.ok()) {
-      Fail(view.status());
-      return {};
-    }
-    if (std::find(dtypes.begin(), dtypes.end(), view->dtype) == dtypes.end()) {
-      std::string wanted;
-      for (const DType dtype : dtypes) {
-        wanted += fmt::format("{}{}", wanted.empty() ? "" : ", ", DTypeName(dtype));
-      }
-      Fail(InFile(name, BadInput("tensor \"{}\" is of type {}; wanted {}", Visible(name, 200),
-                                 DTypeName(view->dtype), wanted)));
-    }
-    if (std::find(shapes.begin(), shapes.end(), view->shape) == shapes.end()) {
-      std::string wanted;
-      for (const Shape& shape : shapes) {
-        wanted += (wanted.empty() ? "" : " or ") + ShapeToString(shape);
-      }
-      Fail(InFile(name, BadInput("tensor \"{}\": its shape does not fit (found {}); wanted {}",
-                                 Visible(name, 200), ShapeToString(view->shape), wanted)));
-    }
-    return *view;
-  }
-
-  // The one number of a tensor, of shape [] or [1]. A stack has one for each matrix, or for all.
-  float TakeNumber(std::string_view suffix) {
-    std::vector<Shape> shapes = {Shape{}, Shape{1}};
-    const int64_t count = stack_.count.value_or(1);
-    if (stack_.count) shapes.insert(shapes.end(), {{count}, {count, 1}, {count, 1, 1}});
-    const TensorView view = TakeWhole(suffix, {DType::kF32, DType::kBF16, DType::kF16}, shapes);
-    if (!status_.ok()) return 1;
-    const float number = view.At(view.num_elements() == 1 ? 0 : stack_.index);
-    if (!std::isfinite(number) || number == 0) {
-      Refuse(suffix, fmt::format("it is {}; a finite number other than 0 is needed", number));
-    }
-    return number;
-  }
-
-  // Fails with `what` is wrong with tensor `suffix`.
-  void Refuse(std::string_view suffix, std::string_view what) {
-    const std::string name = fmt::format("{}{}", base_, suffix);
-    Fail(InFile(name, BadInput("tensor \"{}\": {}", Visible(name, 200), what)));
-  }
-
-  bool is_stack() const { return stack_.count.has_value(); }
-
-  void Fail(const Status& status) {
-    if (status_.ok()) status_ = status;
-  }
-  const Status& status() const { return status_; }
-  std::vector<std::string> TakeNames() { return std::move(names_); }
-
- private:
-  Status InFile(const std::string& name, const Status& status) const {
-    const std::string file = checkpoint_.FileOf(name);
-    return file.empty() ? status : status.WithPrefix(Visible(file, 400));
-  }
-
-  const Checkpoint& checkpoint_;
-  const std::string base_;
-  const InStack stack_;
-  std::vector<std::string> names_;
-  Status status_;
 };
 
 int64_t NumGroups(const QuantScheme& scheme, int64_t num_in) {
@@ -162,6 +57,17 @@ ScalePlane ScalesInRows(const TensorView& view, DType dtype, int64_t group_outpu
 
 // --- 8-bit floats and integers -------------------------------------------------------------------
 
+// A fixed scale is input_scale [] or [1] (modelopt, compressed-tensors, transformers' fp8). Without
+// one that can be used the inputs are not rounded: engines need not round them.
+void SetE4M3Inputs(const QuantScheme& scheme, const Parts& parts, QuantizedWeights* weights) {
+  if (scheme.e4m3_inputs == InputRounding::kTensor) {
+    const std::optional<float> scale = parts.FindNumber(".input_scale");
+    if (!scale || !std::isnormal(*scale) || *scale < 0) return;
+    weights->input_scale = *scale;
+  }
+  weights->e4m3_inputs = scheme.e4m3_inputs;
+}
+
 // weight [N, K] of one byte, and scales: of the matrix [] or [1], of outputs [N] or [N, 1], of
 // groups [N, G], or of blocks [ceil(N / b), ceil(K / b)] (modelopt: [.., 1, .., 1]).
 // weight = code * scale (transformers' finegrained fp8: weight_scale_inv, which multiplies in spite
@@ -172,6 +78,7 @@ void ReadBytes(const QuantScheme& scheme, const Sizes& sizes, DType type, Parts*
   weights->codes = CodesInRows(codes, 8, sizes.num_in);
   weights->numbers = type == DType::kE4M3 ? E4M3Numbers() : SignedNumbers();
   weights->int8_inputs = scheme.int8_inputs;
+  SetE4M3Inputs(scheme, *parts, weights);
   SetGroups(scheme, sizes, /*whole=*/scheme.group_outputs == 1, parts, weights);
   const char* const suffix =
       parts->Has(".weight_scale_inv") ? ".weight_scale_inv" : ".weight_scale";

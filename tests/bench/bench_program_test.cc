@@ -241,6 +241,12 @@ TEST_F(BenchProgramTest, ProductsOfTheShapeAreTimedForEachNumberOfRows) {
   EXPECT_NE(text.out.find("cuBLASLt"), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("this is no GPU"), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("int8, 1 MiB in turn"), std::string::npos) << text.out;
+  for (const char* const format : {"fp8", "fp8-blocks"}) {
+    const ProgramResult codes = Bench(
+        {"products", "--shape", shape_, "--tokens", "2", "--format", format, "--cold-mib", "1"});
+    EXPECT_EQ(codes.exit_code, 0) << codes.err;
+    EXPECT_NE(codes.out.find("stored codes"), std::string::npos) << codes.out;
+  }
 }
 
 // The CPU has no kernels to time, and says so; the figures are those of a run without it.

@@ -60,12 +60,15 @@ class AlgorithmStoreTest : public ::testing::Test {
 };
 
 TEST_F(AlgorithmStoreTest, FindsWhatWasAddedForEachPartOfAShape) {
-  std::vector<MatmulShape> shapes(6, kShape);
+  std::vector<MatmulShape> shapes(8, kShape);
   shapes[1].num_tokens = 32;
   shapes[2].num_out = 1024;
   shapes[3].num_in = 4096;
   shapes[4].dtype = DType::kF16;
   shapes[5].out_dtype = DType::kF32;
+  shapes[6].dtype = shapes[7].dtype = DType::kE4M3;
+  shapes[6].scales = MatmulScales::kVectors;
+  shapes[7].scales = MatmulScales::kBlocks;
   {
     AlgorithmStore store(Folder(), "one");
     for (size_t i = 0; i < shapes.size(); ++i) {

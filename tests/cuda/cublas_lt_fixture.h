@@ -50,7 +50,7 @@ class CublasLtTest : public ::testing::Test {
     return library_->Matmul(shape, x.data(), weight.data(), out.data(), nullptr);
   }
 
-  char workspace_[16] = {};  // the fake does not use it
+  alignas(16) char workspace_[16] = {};  // the fake does not use it
   std::unique_ptr<MatmulLibrary> library_;
   FakeCublasLtSeen* seen_ = nullptr;
   int num_choices_before_ = 0;

@@ -185,6 +185,126 @@ TEST_F(CublasLtTest, AShapeWithoutAWayIsAnError) {
   }
 }
 
+// --- products of e4m3 with scales ----------------------------------------------------------------
+
+class ScaledCublasLtTest : public CublasLtTest {
+ protected:
+  void OpenOn(int major, int minor) { Open({.compute_major = major, .compute_minor = minor}); }
+  // Multiplies small integers by powers of two, so that every sum is exact.
+  void ExpectExact(const MatmulShape& shape) {
+    const bool has_blocks = shape.scales == MatmulScales::kBlocks;
+    const int64_t blocks = has_blocks ? (shape.num_in + 127) / 128 : 1;
+    const int64_t stride = has_blocks ? MatmulBlockStride(shape.num_in) : 1;
+    const auto codes = [](int64_t count, int64_t step) {
+      std::vector<uint8_t> made(static_cast<size_t>(count));
+      for (size_t i = 0; i < made.size(); ++i) {
+        constexpr uint8_t kCodes[] = {0x38, 0xB8, 0x40, 0x00, 0xC0};  // 1, -1, 2, 0, -2
+        made[i] = kCodes[(i * static_cast<size_t>(step) + i / 7) % 5];
+      }
+      return made;
+    };
+    const auto powers = [](int64_t count, int first) {
+      std::vector<float> made(static_cast<size_t>(count));
+      for (size_t i = 0; i < made.size(); ++i) {
+        made[i] = std::ldexp(1.0f, first + static_cast<int>(i % 3));
+      }
+      return made;
+    };
+    const auto x = codes(shape.num_tokens * shape.num_in, 3);
+    const auto weight = codes(shape.num_out * shape.num_in, 2);
+    const auto x_scales = powers(shape.num_tokens * blocks, -1);
+    const auto weight_scales =
+        powers(has_blocks ? (shape.num_out + 127) / 128 * stride : shape.num_out, 0);
+    std::vector<float> out(static_cast<size_t>(shape.num_tokens * shape.row_stride()), NAN);
+    const Status status = library_->ScaledMatmul(shape,
+                                                 {.x = x.data(),
+                                                  .x_scales = x_scales.data(),
+                                                  .weight = weight.data(),
+                                                  .weight_scales = weight_scales.data()},
+                                                 out.data(), nullptr);
+    ASSERT_TRUE(status.ok()) << status.message();
+    for (int64_t t = 0; t < shape.num_tokens; ++t) {
+      for (int64_t o = 0; o < shape.num_out; ++o) {
+        float sum = 0;
+        for (int64_t k = 0; k < shape.num_in; ++k) {
+          const float of_x = x_scales[has_blocks ? k / 128 * shape.num_tokens + t : t];
+          const float of_weight = weight_scales[has_blocks ? o / 128 * stride + k / 128 : o];
+          sum += E4M3ToFloat(x[t * shape.num_in + k]) * E4M3ToFloat(weight[o * shape.num_in + k]) *
+                 of_x * of_weight;
+        }
+        ASSERT_EQ(out[t * shape.row_stride() + o], sum) << t << " " << o;
+      }
+    }
+  }
+  MatmulShape Shape(MatmulScales scales, int64_t num_tokens, int64_t num_out, int64_t num_in) {
+    return {.num_tokens = num_tokens,
+            .num_out = num_out,
+            .num_in = num_in,
+            .dtype = DType::kE4M3,
+            .out_dtype = DType::kF32,
+            .scales = scales};
+  }
+};
+
+TEST_F(ScaledCublasLtTest, VectorsAndBlocksOfScales) {
+  ASSERT_NO_FATAL_FAILURE(OpenOn(9, 0));
+  ASSERT_TRUE(library_->HasScaledMatmul());
+  ExpectExact(Shape(MatmulScales::kVectors, 19, 20, 64));
+  ExpectExact(Shape(MatmulScales::kBlocks, 20, 132, 320));
+  MatmulShape apart = Shape(MatmulScales::kBlocks, 4, 12, 16);
+  apart.out_stride = 20;
+  ExpectExact(apart);
+  EXPECT_EQ(seen_->num_scaled, 3);
+  // The same library has products without scales beside them.
+  EXPECT_TRUE(Multiply({.num_tokens = 20, .num_out = 3, .num_in = 2}).ok());
+}
+
+TEST_F(ScaledCublasLtTest, EachKindOfScalesHasItsOwnAlgorithm) {
+  ASSERT_NO_FATAL_FAILURE(OpenOn(9, 0));
+  for (const MatmulScales scales : {MatmulScales::kVectors, MatmulScales::kBlocks}) {
+    EXPECT_TRUE(library_->Prepare(Shape(scales, 24, 16, 64)).ok());
+    ExpectExact(Shape(scales, 24, 16, 64));
+  }
+  EXPECT_EQ(num_choices(), 2);
+}
+
+TEST_F(ScaledCublasLtTest, AreOfHopperAndOfVersion12_9) {
+  ASSERT_NO_FATAL_FAILURE(OpenOn(9, 0));
+  EXPECT_TRUE(library_->HasScaledMatmul());
+  for (const auto& [major, minor] : {std::pair(8, 9), std::pair(10, 0), std::pair(12, 0)}) {
+    ASSERT_NO_FATAL_FAILURE(OpenOn(major, minor));
+    EXPECT_FALSE(library_->HasScaledMatmul());
+  }
+  seen_->version = 120'804;
+  ASSERT_NO_FATAL_FAILURE(OpenOn(9, 0));
+  EXPECT_FALSE(library_->HasScaledMatmul());
+}
+
+// What the library refuses is an error that names the product.
+TEST_F(ScaledCublasLtTest, WhatTheLibraryRefusesIsAnError) {
+  ASSERT_NO_FATAL_FAILURE(OpenOn(9, 0));
+  for (const MatmulShape& shape :
+       {Shape(MatmulScales::kVectors, 20, 16, 24), Shape(MatmulScales::kVectors, 20, 6, 32),
+        Shape(MatmulScales::kBlocks, 20, 6, 32)}) {
+    EXPECT_FALSE(library_->Prepare(shape).ok());
+  }
+  alignas(16) const float scales[64] = {};
+  alignas(16) const char codes[1024] = {};
+  alignas(16) float out[512] = {};
+  const MatmulShape odd = Shape(MatmulScales::kBlocks, 18, 16, 16);
+  const auto multiply = [&](const MatmulShape& shape, const ScaledOperands& in) {
+    return library_->ScaledMatmul(shape, in, out, nullptr);
+  };
+  const Status status = multiply(odd, {codes, scales, codes, scales});
+  EXPECT_NE(status.message().find("[18, 16] x [16, 16]^T, e4m3 to f32"), std::string::npos)
+      << status.message();
+  const MatmulShape good = Shape(MatmulScales::kBlocks, 16, 16, 16);
+  EXPECT_TRUE(multiply(good, {codes, scales, codes, scales}).ok());
+  EXPECT_FALSE(multiply(good, {codes + 1, scales, codes, scales}).ok());
+  EXPECT_FALSE(multiply(good, {codes, scales + 1, codes, scales}).ok());
+  EXPECT_FALSE(multiply(good, {codes, scales, codes, nullptr}).ok());
+}
+
 TEST(FindCublasLtTest, AnAbsentLibraryIsUnavailableWithThePlacesAndTheLoadersMessages) {
   const LibraryNames library = {.names = {"libno-such-library.so.1", "libno-such-library.so.2"},
                                 .folders = "/some/cuda*/lib64"};

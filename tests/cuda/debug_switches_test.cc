@@ -35,6 +35,8 @@ constexpr Word kAllWords[] = {{"no-dependent-launch", &DebugSwitches::no_depende
                               {"whole-lines", &DebugSwitches::whole_lines},
                               {"fetch-far", &DebugSwitches::fetch_far},
                               {"chain", &DebugSwitches::chain},
+                              {"code-tiles", &DebugSwitches::code_tiles},
+                              {"w8a8", &DebugSwitches::w8a8},
                               {"sync", &DebugSwitches::sync}};
 
 TEST(DebugSwitchesTest, EachWordSetsItsSwitch) {

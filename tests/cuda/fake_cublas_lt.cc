@@ -5,6 +5,11 @@
 // is none for 13 outputs, and none passes the check for 77 tokens. Products of 77 tokens work only
 // with the algorithm chosen for 77, products of 91 tokens with none. Tests can read the requested
 // workspace and reduction.
+//
+// Products of e4m3 are those of the manual (cublasLtMatmul, "To use FP8 kernels" and "Scaling
+// modes"): transposed A alone, sizes and addresses of 16 bytes, an output of 16 or 32 bits, vectors
+// of scales for both matrices or blocks of 128 for at least one as vectors, and these on compute
+// capability 9.0 and from version 12.9 on. Other types take no scales. What is not so is refused.
 #include "fake_cublas_lt.h"
 
 #include <cublasLt.h>
@@ -21,6 +26,13 @@ struct Layout {
   uint64_t rows, cols;
   int64_t ld;
 };
+struct Description {
+  cublasOperation_t of_a = CUBLAS_OP_N;
+  int32_t mode_a = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  int32_t mode_b = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  const float* scales_a = nullptr;
+  const float* scales_b = nullptr;
+};
 struct Preference {
   uint64_t workspace_bytes;
   uint32_t reductions;
@@ -30,9 +42,75 @@ FakeCublasLtSeen g_seen;
 
 Layout* AsLayout(cublasLtMatrixLayout_t layout) { return reinterpret_cast<Layout*>(layout); }
 
+Description* AsDescription(cublasLtMatmulDesc_t desc) {
+  return reinterpret_cast<Description*>(desc);
+}
+
+bool IsAligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+uint64_t WidthOf(cudaDataType type) {
+  return type == CUDA_R_8F_E4M3 ? 1 : type == CUDA_R_32F ? 4 : 2;
+}
+
+// What the library says of a product with these types and scales.
+cublasStatus_t CheckScales(const Description& desc, const Layout& a, const Layout& b,
+                           const Layout& d) {
+  const bool is_e4m3 = a.type == CUDA_R_8F_E4M3 || b.type == CUDA_R_8F_E4M3;
+  const bool has_scales = desc.scales_a != nullptr || desc.scales_b != nullptr ||
+                          desc.mode_a != CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F ||
+                          desc.mode_b != CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  if (!is_e4m3) return has_scales ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
+  if (a.type != b.type || d.type == CUDA_R_8F_E4M3 || desc.of_a != CUBLAS_OP_T) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  for (const Layout* const layout : {&a, &b, &d}) {
+    const uint64_t width = WidthOf(layout->type);
+    if (layout->rows * width % 16 != 0 || static_cast<uint64_t>(layout->ld) * width % 16 != 0) {
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+  }
+  const auto is = [&](int32_t mode_a, int32_t mode_b) {
+    return desc.mode_a == mode_a && desc.mode_b == mode_b;
+  };
+  constexpr int32_t kRow = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
+                    kBlock = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+                    kOuter = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F,
+                    kScalar = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  if (is(kScalar, kScalar)) return CUBLAS_STATUS_SUCCESS;
+  const bool has_blocks = is(kRow, kRow) || is(kRow, kBlock) || is(kBlock, kRow);
+  if (!has_blocks && !is(kOuter, kOuter)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (g_seen.compute_capability != 90 || g_seen.version < 120'900) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  if (desc.scales_a == nullptr || desc.scales_b == nullptr || !IsAligned(desc.scales_a) ||
+      !IsAligned(desc.scales_b)) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  if (has_blocks && (d.rows % 4 != 0 || d.cols % 4 != 0)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+// The scale of an element in column `col` of a matrix of `cols` columns, at place k of `inner`.
+float ScaleOf(int32_t mode, const float* scales, uint64_t k, uint64_t inner, uint64_t col,
+              uint64_t cols) {
+  const uint64_t blocks = (inner + 127) / 128;
+  switch (mode) {
+    case CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F:
+      return scales[col];
+    case CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F:
+      return scales[k / 128 * cols + col];
+    case CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F:
+      return scales[col / 128 * ((blocks + 3) / 4 * 4) + k / 128];
+    default:
+      return scales == nullptr ? 1 : *scales;
+  }
+}
+
 float Load(const void* matrix, const Layout& layout, uint64_t row, uint64_t col) {
   const size_t index = col * static_cast<size_t>(layout.ld) + row;
   if (layout.type == CUDA_R_32F) return static_cast<const float*>(matrix)[index];
+  if (layout.type == CUDA_R_8F_E4M3) {
+    return minisgl::E4M3ToFloat(static_cast<const uint8_t*>(matrix)[index]);
+  }
   const uint16_t bits = static_cast<const uint16_t*>(matrix)[index];
   return layout.type == CUDA_R_16BF ? minisgl::Bf16ToFloat(bits) : minisgl::F16ToFloat(bits);
 }
@@ -72,24 +150,39 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComput
                                         cudaDataType_t scale) {
   if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
   ++g_seen.objects;
-  *desc = reinterpret_cast<cublasLtMatmulDesc_t>(new cublasOperation_t(CUBLAS_OP_N));
+  *desc = reinterpret_cast<cublasLtMatmulDesc_t>(new Description);
   return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
   --g_seen.objects;
-  delete reinterpret_cast<cublasOperation_t*>(desc);
+  delete AsDescription(desc);
   return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, size_t num_bytes) {
-  if (attribute != CUBLASLT_MATMUL_DESC_TRANSA || num_bytes != sizeof(cublasOperation_t)) {
-    return CUBLAS_STATUS_INVALID_VALUE;
+  Description* const its = AsDescription(desc);
+  const auto set = [&](auto* member) {
+    if (num_bytes != sizeof(*member)) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(member, value, num_bytes);
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return set(&its->of_a);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+      return set(&its->scales_a);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+      return set(&its->scales_b);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_MODE:
+      return g_seen.version < 120'900 ? CUBLAS_STATUS_INVALID_VALUE : set(&its->mode_a);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
+      return g_seen.version < 120'900 ? CUBLAS_STATUS_INVALID_VALUE : set(&its->mode_b);
+    default:
+      return CUBLAS_STATUS_INVALID_VALUE;
   }
-  std::memcpy(reinterpret_cast<void*>(desc), value, num_bytes);
-  return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
@@ -144,9 +237,9 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int num_asked,
                                               cublasLtMatmulHeuristicResult_t found[], int* count) {
   ++g_seen.num_choices;
@@ -155,6 +248,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   g_seen.workspace_bytes = asked->workspace_bytes;
   g_seen.reductions = asked->reductions;
   *count = 0;
+  const cublasStatus_t scales =
+      CheckScales(*AsDescription(desc), *AsLayout(a), *AsLayout(b), *AsLayout(d));
+  if (scales != CUBLAS_STATUS_SUCCESS) return scales;
   if (AsLayout(c)->rows == 13) return CUBLAS_STATUS_SUCCESS;
   g_seen.num_asked = num_asked;
   *count = std::min(num_asked, g_seen.num_candidates);
@@ -185,12 +281,21 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
                               const cublasLtMatmulAlgo_t* algorithm, void*, size_t, cudaStream_t) {
   const Layout &la = *AsLayout(a_layout), &lb = *AsLayout(b_layout), &ld = *AsLayout(d_layout);
-  const bool transposed = *reinterpret_cast<cublasOperation_t*>(desc) == CUBLAS_OP_T;
+  const Description& its = *AsDescription(desc);
+  const bool transposed = its.of_a == CUBLAS_OP_T;
   const uint64_t inner = transposed ? la.rows : la.cols, rows = transposed ? la.cols : la.rows;
   if (inner != lb.rows || rows != ld.rows || lb.cols != ld.cols || c != d ||
       *static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  if (const cublasStatus_t scales = CheckScales(its, la, lb, ld); scales != CUBLAS_STATUS_SUCCESS) {
+    return scales;
+  }
+  const bool is_e4m3 = la.type == CUDA_R_8F_E4M3;
+  if (is_e4m3 && (!IsAligned(a) || !IsAligned(b) || !IsAligned(d))) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  g_seen.num_scaled += is_e4m3 ? 1 : 0;
   if (lb.cols == 91 || (lb.cols == 77 && algorithm->data[0] != 77)) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
@@ -203,7 +308,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     for (uint64_t col = 0; col < ld.cols; ++col) {
       float sum = 0;
       for (uint64_t k = 0; k < inner; ++k) {
-        sum += (transposed ? Load(a, la, k, row) : Load(a, la, row, k)) * Load(b, lb, k, col);
+        float product =
+            (transposed ? Load(a, la, k, row) : Load(a, la, row, k)) * Load(b, lb, k, col);
+        if (is_e4m3) {
+          product *= ScaleOf(its.mode_a, its.scales_a, k, inner, row, rows) *
+                     ScaleOf(its.mode_b, its.scales_b, k, inner, col, lb.cols);
+        }
+        sum += product;
       }
       Store(d, ld, row, col, sum);
     }

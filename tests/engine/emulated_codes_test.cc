@@ -163,6 +163,20 @@ TEST_P(EmulatedCodesTest, HaveTheBitsOfExpandedWeights) {
   }
 }
 
+// Products by tiles: sums in another order, near those of expanded weights, and the same bits in
+// each schedule whose steps have more tokens than the products of few rows.
+TEST_P(EmulatedCodesTest, TilesAreNearExpandedWeights) {
+  const auto model = OpenModel(GetParam());
+  if (!HasAttention(model->config)) return;
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    const auto expanded = Answers(*model, {.dtype = dtype}, {.expand_codes = true});
+    const auto tiles = Answers(*model, {.dtype = dtype}, {.code_tiles = true});
+    ExpectAgree(tiles, expanded, dtype == DType::kBF16 ? 0.1 : 0.02, DTypeName(dtype));
+    EXPECT_TRUE(SameResults(
+        tiles, Answers(*model, {.dtype = dtype, .graphs = true}, {.code_tiles = true})));
+  }
+}
+
 std::vector<const char*> QuantizedModels() {
   std::vector<const char*> names(std::begin(kGoldenQuantized), std::end(kGoldenQuantized));
   names.insert(names.end(), {"types.gguf", "types_of_grids.gguf", "types_of_experts.gguf"});
@@ -260,6 +274,18 @@ TEST(EmulatedCodesSchedulesTest, ChunksGraphsAndDraftsChangeNoBit) {
     const auto model = OpenModel(name);
     ExpectSameBits(*model, {.chunk = 5, .drafts = true});
     ExpectSameBits(*model, {.graphs = true});
+  }
+}
+
+TEST(EmulatedCodesSchedulesTest, TilesInChunksDraftsAndRanks) {
+  MarkSlow("several engines on the emulator");
+  const auto model = OpenModel("quant_mxfp4_gpt_oss");
+  const DebugSwitches tiles = {.code_tiles = true};
+  for (const Schedule& schedule :
+       {Schedule{.chunk = 18}, Schedule{.drafts = true}, Schedule{.num_ranks = 2}}) {
+    const auto answers = Answers(*model, schedule, tiles);
+    ExpectAgree(answers, Answers(*model, schedule, {.expand_codes = true}), 0.1, "a schedule");
+    EXPECT_TRUE(SameResults(answers, Answers(*model, schedule, tiles)));
   }
 }
 

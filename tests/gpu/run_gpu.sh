@@ -12,11 +12,13 @@
 #     switched       the cases of products with each of the words that put untried kernels in use
 #     answer         one answer at a time with each of these words alone, and with all
 #     products       the products of a layer one by one, by the engine and by cuBLASLt; then with all words
+#     coded          the products of 8B's layers in int4 and int8, by expansion and by tiles, and in FP8, with inputs of bf16 and of e4m3;
+#                    the cases of these products
 #     formats        an answer, rows and a prompt of 8B in other formats; an answer of models with experts
 #     peers          1,000 tokens in and 1,000 out, as other engines publish it
 #     drafts         8B with a layer that drafts and is always right, one answer and 64: the cost of drafts
-#     call-1, call-2, call-3   the parts switched and answer; products and formats; drafts and peers: what has never run on a GPU, in three calls
-#                    that end within 200 seconds each. They want the shapes of tests/bench/shapes.
+#     call-1, call-2, call-3, call-4   the parts switched and answer; products and formats; drafts and peers; coded: what has never run on a
+#                    GPU, in four calls that end within 200 seconds each. They want the shapes of tests/bench/shapes.
 #     memcheck, racecheck, initcheck, synccheck    compute-sanitizer on small cases
 # Each part takes at most 8 minutes ($PART_SECONDS); cases that no time is left for are named. Each case is a process of its own,
 # with a time limit ($CASE_SECONDS caps it), so a crash or a hang ends one case. $JOBS cases run at once (default: half of the
@@ -43,9 +45,10 @@ case "$*" in
 call-1) set -- contact switched answer ;;
 call-2) set -- contact products formats ;;
 call-3) set -- contact drafts peers ;;
+call-4) set -- contact coded ;;
 *) false ;;
 esac && total_seconds=190
-all_parts="contact kernels-serial kernels engine attention gemv codes models switched answer products formats drafts peers memcheck racecheck initcheck synccheck"
+all_parts="contact kernels-serial kernels engine attention gemv codes models switched answer products coded formats drafts peers memcheck racecheck initcheck synccheck"
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- contact kernels-serial kernels engine attention gemv codes models memcheck racecheck initcheck synccheck
 for part in "$@"; do
@@ -322,6 +325,22 @@ products_of() {
     figures "$what-untried" products "$@" --tokens 1,8
     unset MINISGL_CUDA_DEBUG
 }
+# By expansion to a scratch, by tiles, and of FP8 with inputs of e4m3.
+coded_of() {
+    what=$1
+    shift
+    for words in keep-codes code-tiles; do
+        export MINISGL_CUDA_DEBUG=$words
+        for format in int4 int8; do figures "$what-$format-$words" products "$@" --format $format --tokens 32,64,128,256; done
+    done
+    for format in fp8 fp8-blocks; do
+        export MINISGL_CUDA_DEBUG=keep-codes
+        figures "$what-$format" products "$@" --format $format --tokens 64,512,4096
+        export MINISGL_CUDA_DEBUG=w8a8
+        figures "$what-$format-w8a8" products "$@" --format $format --tokens 64,512,4096
+    done
+    unset MINISGL_CUDA_DEBUG
+}
 formats_of() {
     what=$1
     shift
@@ -400,6 +419,10 @@ for part in "$@"; do
         ;;
     answer) for shape in qwen3-0.6b llama-3.2-1b qwen3-8b; do with_shape $shape answer_of; done ;;
     products) for shape in qwen3-0.6b qwen3-8b; do with_shape $shape products_of; done ;;
+    coded)
+        tests 'GpuCodeTilesTest.*:GpuScaledProductsTest.*' 60
+        with_shape qwen3-8b coded_of
+        ;;
     formats)
         with_shape qwen3-8b formats_of
         for shape in qwen3-30b-a3b gpt-oss-120b; do with_shape $shape experts_of; done

@@ -21,6 +21,7 @@ CONSTANT_FIELDS = {
     "GemvRingEndKernel": ("GemvRingEndKernelParams", {field: WEIGHTS for field in (
         "product.weight", "product.next.begin", "product.input.norm_weight", "far.first.begin", "far.second.begin", "far.third.begin")}),
     "NormKernel": ("NormKernelParams", {"norm.weight": WEIGHTS}),
+    "ScaledNormKernel": ("ScaledNormKernelParams", {"norm.norm.weight": WEIGHTS}),
     "AddBiasKernel": ("AddBiasKernelParams", {"bias": WEIGHTS}),
     "RopeKvWriteKernel": ("RopeKernelParams", {"rope.q_norm": WEIGHTS, "rope.k_norm": WEIGHTS}),
 }

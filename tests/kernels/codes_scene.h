@@ -5,6 +5,7 @@
 
 #include "kernel_check.h"
 #include "kernels/coded_rows.h"
+#include "kernels/scaled_input.h"
 
 namespace minisgl::cuda {
 
@@ -82,6 +83,22 @@ inline void RunCodesProduct(int64_t num_in, DType scale_type) {
             kCudaSuccess);
 }
 
+// A product of a few tokens by tiles, behind the kernel that writes their x.
+inline void RunCodeTiles() {
+  constexpr int64_t kOut = 64, kIn = 128;
+  const CodesScene codes(kOut, kIn, DType::kF32);
+  NormScene norm(kIn);
+  DeviceOutput out(DType::kBF16, kOut);
+  KernelDevice device;
+  const ActivationPtr x = norm.Run(device.context);
+  EXPECT_EQ(
+      LaunchCodeTiles(
+          device.context,
+          {.x = x, .weight = &codes.matrix(), .bias = nullptr, .out = out.ptr(), .num_tokens = 1},
+          codes.rows(), 0, kOut),
+      kCudaSuccess);
+}
+
 inline void RunExpertCodes() {
   constexpr int64_t kOut = 64, kIn = 128;
   const CodesScene codes(2 * kOut, kIn, DType::kF32);
@@ -127,6 +144,52 @@ inline void RunExpandedCodes() {
                                             .activation = Activation::kSilu}),
             kCudaSuccess);
   expand();
+}
+
+// Rounded inputs of what a norm wrote, of an activation of that, and of a norm of the activation,
+// and codes in order that are overwritten behind a kernel that reads them.
+inline void RunScaledInputs() {
+  constexpr int64_t kWidth = 128;
+  NormScene norm(kWidth);
+  DeviceArray<uint8_t> codes(static_cast<size_t>(kWidth)), lines(static_cast<size_t>(2 * kWidth));
+  DeviceOutput scales(DType::kF32, 4), gated(DType::kBF16, kWidth / 2);
+  KernelDevice device;
+  const auto input = [&](int64_t width) {
+    return ScaledInput{.num_in = static_cast<int32_t>(width),
+                       .num_lines = static_cast<int32_t>(width / 64),
+                       .codes = codes.data(),
+                       .scales = scales.f32()};
+  };
+  const ActivationPtr x = norm.Run(device.context);
+  EXPECT_EQ(LaunchScaleInput(device.context, input(kWidth), x, 1), kCudaSuccess);
+  EXPECT_EQ(LaunchScaledActivate(device.context, input(kWidth / 2),
+                                 {.gate_up = x,
+                                  .out = gated.ptr(),
+                                  .num_tokens = 1,
+                                  .width = kWidth / 2,
+                                  .activation = Activation::kSilu}),
+            kCudaSuccess);
+  const auto run_norm = [&](const void* from) {
+    return LaunchScaledNorm(device.context, input(kWidth / 2),
+                            {.x = {from, DType::kBF16},
+                             .residual = nullptr,
+                             .weight = nullptr,
+                             .out = gated.ptr(),
+                             .num_tokens = 1,
+                             .width = kWidth / 2,
+                             .eps = 0});
+  };
+  EXPECT_EQ(run_norm(gated.ptr().data), kCudaSuccess);
+  const CodedRows rows = {.codes = codes.data(),
+                          .kind = RowCodes::kE4M3,
+                          .num_in = static_cast<int32_t>(kWidth),
+                          .num_lines = static_cast<int32_t>(kWidth / 64)};
+  const auto copy = [&] {
+    EXPECT_EQ(LaunchPlainLines(device.context, rows, 0, 1, lines.data()), kCudaSuccess);
+  };
+  copy();
+  EXPECT_EQ(run_norm(lines.data()), kCudaSuccess);
+  copy();
 }
 
 // Embeddings in place of others that a norm reads.

@@ -408,6 +408,13 @@ const std::map<std::string, Expected>& ExpectedFaults() {
       {"expanded codes: written before the wait", {RunExpandedCodes, {"ExpandKernel", "GridWait"}}},
       {"embeddings of codes: written before the wait",
        {RunCodedEmbedding, {"CodedEmbeddingKernel", "GridWait"}}},
+      {"tiles of codes: no wait", {RunCodeTiles, {"CodeTiles", kNoWait}}},
+      {"tiles of codes: numbers read before they are there",
+       {RunCodeTiles, {"CodeTiles", kNumbers}}},
+      {"rounded inputs: read before the wait", {RunScaledInputs, {"ScaleInput", kNoWait}}},
+      {"rounded norms: read before the wait", {RunScaledInputs, {"ScaledNorm", kNoWait}}},
+      {"rounded activations: read before the wait", {RunScaledInputs, {"ScaledActivate", kNoWait}}},
+      {"lines in order: written before the wait", {RunScaledInputs, {"PlainLines", "GridWait"}}},
       {"chain: released before its wait", {RunChain, {"next", kNoWait}}},
       {"chain: no wait", {RunChain, {"GemvChain", kNoWait}}},
       {"chain: counted while other threads store", {RunChain, {"GemvChain", "with no "}}},
@@ -472,11 +479,11 @@ const std::map<std::string, Expected>& ExpectedFaults() {
 
 TEST(PlantedFaults, ScenesWithoutThemAreClean) {
   for (const Scene scene :
-       {RunSplitDecode, RunManyWorks,   RunSplitGroup,  RunMeetings,      RunWideMeetings,
-        RunFolds,       RunPlacesAgain, RunAcceptance,  RunKeptStates,    RunOverlappingWrites,
-        RunActivation,  RunRankSums,    RunRing,        RunStates,        RunChunks,
-        RunCodes,       RunCodeLines,   RunExpertCodes, RunExpandedCodes, RunCodedEmbedding,
-        RunChain,       RunEngine}) {
+       {RunSplitDecode, RunManyWorks,    RunSplitGroup,  RunMeetings,      RunWideMeetings,
+        RunFolds,       RunPlacesAgain,  RunAcceptance,  RunKeptStates,    RunOverlappingWrites,
+        RunActivation,  RunRankSums,     RunRing,        RunStates,        RunChunks,
+        RunCodes,       RunCodeLines,    RunExpertCodes, RunExpandedCodes, RunCodedEmbedding,
+        RunCodeTiles,   RunScaledInputs, RunChain,       RunEngine}) {
     emulator::ForEachOrder(NumOrders(scene), [&](int order) {
       SCOPED_TRACE(order);
       EXPECT_NO_THROW(scene());

@@ -201,6 +201,47 @@ TEST(QuantizationConfigTest, Int8InputsPerToken) {
   EXPECT_FALSE(has_int8_inputs("[]"));
 }
 
+// Which checkpoints round activations to e4m3, and by which scales.
+TEST(QuantizationConfigTest, E4M3Inputs) {
+  const auto of_fp8 = [](const std::string& more) {
+    return Only(ReadConfig(R"({"quant_method": "fp8")" + more + "}")).e4m3_inputs;
+  };
+  EXPECT_EQ(of_fp8(""), InputRounding::kToken);
+  EXPECT_EQ(of_fp8(R"(, "activation_scheme": "static")"), InputRounding::kTensor);
+  EXPECT_EQ(of_fp8(R"(, "weight_block_size": [128, 128])"), InputRounding::kGroups);
+  EXPECT_EQ(of_fp8(R"(, "weight_block_size": [128, 64])"), InputRounding::kNone);
+  EXPECT_EQ(of_fp8(R"(, "weight_block_size": [128, 128], "activation_scheme": "static")"),
+            InputRounding::kNone);
+  const auto of_group = [](const std::string& inputs, const std::string& format) {
+    const std::string weights = R"({"num_bits": 8, "type": "float", "strategy": "channel"})";
+    return Only(ReadConfig(Compressed(format, weights, R"("input_activations": )" + inputs + ",")))
+        .e4m3_inputs;
+  };
+  const auto of_inputs = [&](const std::string& strategy, const std::string& dynamic,
+                             const std::string& more = "", const std::string& bits = "8") {
+    return of_group(R"({"type": "float", "symmetric": true, "num_bits": )" + bits +
+                        R"(, "strategy": ")" + strategy + R"(", "dynamic": )" + dynamic + more +
+                        "}",
+                    "float-quantized");
+  };
+  EXPECT_EQ(of_inputs("token", "true"), InputRounding::kToken);
+  EXPECT_EQ(of_inputs("tensor", "true"), InputRounding::kToken);
+  EXPECT_EQ(of_inputs("tensor", "false"), InputRounding::kTensor);
+  EXPECT_EQ(of_inputs("group", "true", R"(, "group_size": 128)"), InputRounding::kGroups);
+  EXPECT_EQ(of_inputs("group", "true", R"(, "group_size": 64)"), InputRounding::kNone);
+  EXPECT_EQ(of_inputs("token", "false"), InputRounding::kNone);
+  EXPECT_EQ(of_inputs("token", R"("local")"), InputRounding::kNone);
+  EXPECT_EQ(of_inputs("token", "true", "", "4"), InputRounding::kNone);
+  EXPECT_EQ(of_group("null", "float-quantized"), InputRounding::kNone);
+  const auto of_modelopt = [](const std::string& algorithm) {
+    return Only(ReadConfig(R"({"quant_method": "modelopt", "quant_algo": ")" + algorithm + "\"}"))
+        .e4m3_inputs;
+  };
+  EXPECT_EQ(of_modelopt("FP8"), InputRounding::kTensor);
+  EXPECT_EQ(of_modelopt("FP8_PER_CHANNEL_PER_TOKEN"), InputRounding::kToken);
+  EXPECT_EQ(of_modelopt("FP8_PB_WO"), InputRounding::kNone);
+}
+
 // As NVIDIA publishes Nemotron 3: an algorithm for each matrix, in either file.
 TEST(QuantizationConfigTest, ModelOptMixesAlgorithms) {
   const auto mixed = [](const std::string& layers) {

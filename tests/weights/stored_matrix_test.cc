@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <utility>
@@ -334,6 +336,47 @@ TEST(StoredExpertsTest, StacksOfCompressedTensors) {
       weights::FindMatrix(config, *Checkpoint::FromViews(tensors, nullptr, "memory"), spec, 0)
           .status(),
       StatusCode::kBadInput, "weight_scale");
+}
+
+// A scale of inputs is read where a checkpoint has a good one. Others change nothing but that the
+// inputs are not rounded.
+TEST(StoredInputScaleTest, IsOptional) {
+  for (const char* const name : {"quant_fp8_tensor", "quant_ct_fp8_tensor", "quant_modelopt_fp8"}) {
+    SCOPED_TRACE(name);
+    const std::string dir = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/models/" + name;
+    const auto config = LoadModelConfig(dir);
+    const auto opened = Checkpoint::Open(dir);
+    ASSERT_TRUE(config.ok() && opened.ok());
+    std::map<std::string, TensorView> tensors;
+    for (const std::string& each : (*opened)->Names()) tensors[each] = *(*opened)->GetStored(each);
+    const std::string scale_name = "model.layers.1.mlp.down_proj.input_scale";
+    const auto specs = weights::LayerTensors(*config, 1);
+    const auto spec = std::find_if(specs.begin(), specs.end(), [](const auto& its) {
+      return its.name == "model.layers.1.mlp.down_proj.weight";
+    });
+    ASSERT_NE(spec, specs.end());
+    const auto inputs_of = [&](const std::map<std::string, TensorView>& stored) {
+      const auto checkpoint = Checkpoint::FromViews(stored, nullptr, "memory");
+      const auto found = weights::FindMatrix(*config, *checkpoint, *spec, 0);
+      EXPECT_TRUE(found.ok()) << found.status().message();
+      const QuantizedWeights& its = *found->weights.quantized();
+      return std::pair(its.e4m3_inputs, its.input_scale);
+    };
+    const float stored = tensors[scale_name].At(0);
+    EXPECT_EQ(inputs_of(tensors), std::pair(InputRounding::kTensor, stored));
+    auto without = tensors, longer = tensors, integer = tensors;
+    without.erase(scale_name);
+    longer[scale_name].shape = {2};
+    integer[scale_name].dtype = DType::kI32;
+    for (const auto& other : {without, longer, integer}) {
+      EXPECT_EQ(inputs_of(other), std::pair(InputRounding::kNone, 1.0f));
+    }
+    for (const float bad : {0.0f, -1.0f, std::nanf(""), 1e-40f, HUGE_VALF}) {
+      auto wrong = tensors;
+      wrong[scale_name] = {reinterpret_cast<const std::byte*>(&bad), DType::kF32, {}};
+      EXPECT_EQ(inputs_of(wrong), std::pair(InputRounding::kNone, 1.0f)) << bad;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StoredMatrixTest, testing::ValuesIn(kGoldenQuantized),

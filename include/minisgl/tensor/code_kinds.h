@@ -12,6 +12,16 @@ enum class RowCodes : uint8_t {
   kE4M3,
 };
 
+// How the publisher of a checkpoint rounds the inputs of products with a matrix of type e4m3.
+// Engines may round them so, too.
+enum class InputRounding : uint8_t {
+  kNone,    // not to e4m3, or in a way that is none of these
+  kToken,   // to e4m3, with one scale for each token, found as the model runs
+  kTensor,  // with a fixed scale for all tokens
+  kGroups,  // with a scale for each token and kScaledInputs neighbouring inputs
+};
+inline constexpr int64_t kScaledInputs = 128;
+
 // What the scale of a group is, and its offset if it has one.
 enum class GroupScales : uint8_t {
   kStored,       // a number of CodeForm::scale_type

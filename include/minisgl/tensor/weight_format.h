@@ -35,7 +35,7 @@ namespace minisgl {
 // operands of that type, where a product reads them; its inputs are not quantized. Except: if the
 // dtype is not f32, CPU targets without tiles multiply integers, and quantize the inputs of the
 // product as for int8: codes of 4 and 6 bits in groups of a multiple of 16 inputs or of all, those
-// of 8 bits without zero points in groups of 32 inputs, 64, 128 and so on, or of all.
+// of 8 bits without zero points in groups of 32, 64, 128, ... or of all. On CUDA: device_ops.h.
 enum class Quantization : uint8_t { kNone, kInt8, kStored, kInt4 };
 
 inline constexpr int64_t kQuantBlock = 32;

@@ -21,6 +21,7 @@
 
 #include "minisgl/base/status.h"
 #include "minisgl/tensor/block_format.h"
+#include "minisgl/tensor/code_kinds.h"
 #include "minisgl/tensor/dtype.h"
 #include "minisgl/tensor/tensor_view.h"
 
@@ -77,6 +78,9 @@ struct QuantizedWeights {
   // The format asks that inputs of products are rounded to int8, with one scale a row. Engines may
   // do so.
   bool int8_inputs = false;
+  // Or to e4m3, and of kTensor their scale. Engines may do so.
+  InputRounding e4m3_inputs = InputRounding::kNone;
+  float input_scale = 1;
   // Or the group of each input, [in] i32 at any address; null: input i is in i / group_inputs.
   const std::byte* group_index = nullptr;
 

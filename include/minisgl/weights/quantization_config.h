@@ -48,6 +48,7 @@ struct QuantScheme {
   bool has_order = false;           // the group of each input is stored
   bool rounds_activations = false;  // the publisher computes with activations of 8 bits or fewer
   bool int8_inputs = false;  // these are of int8, with a scale for each token, found as it runs
+  InputRounding e4m3_inputs = InputRounding::kNone;  // or of e4m3
   // The form of kRowBlocks on a device.
   CodeForm block_form = {};
 

@@ -63,6 +63,20 @@ uint32_t Pack2Finite(float low, float high) {
   return Pack2<T>(low, high);
 }
 
+inline uint32_t E4M3Code(float x) {
+  if (x != x) return 0x7F;
+  constexpr float kMost = 448;
+  const uint32_t sign = std::signbit(x) ? 0x80 : 0;
+  const float size = std::fabs(x);
+  if (size >= kMost) return sign | 0x7E;
+  // Numbers below 2^-6 are multiples of 2^-9; others have four significant bits.
+  if (size < 0x1p-6f) return sign | static_cast<uint32_t>(std::nearbyint(size * 512));
+  const int exponent = std::ilogb(size);
+  const auto digits = static_cast<uint32_t>(std::nearbyint(std::ldexp(size, 3 - exponent)));
+  return sign | ((static_cast<uint32_t>(exponent + 7) << 3) + (digits - 8));
+}
+inline uint32_t PackE4M3(float low, float high) { return E4M3Code(low) | E4M3Code(high) << 8; }
+
 template <typename T>
 float2 Unpack2(uint32_t word) {
   return {ToFloat(T{static_cast<uint16_t>(word)}), ToFloat(T{static_cast<uint16_t>(word >> 16)})};
