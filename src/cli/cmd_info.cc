@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <memory>
 #include <set>
@@ -330,11 +331,17 @@ Status DescribeEngine(const InfoOptions& options, const TextModel& text, load::M
 }
 
 // How the model of a GGUF file would run: text, device and memory.
-Status DescribeRun(const InfoOptions& options, std::string* out) {
+Status DescribeRun(const std::string& path, const InfoOptions& options, std::string* out) {
+  // A large vocabulary takes as long as all the rest: it is read meanwhile.
+  std::future<Result<ModelConfig>> reading =
+      std::async(std::launch::async, [&path]() -> Result<ModelConfig> {
+        MINISGL_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(path));
+        MINISGL_RETURN_IF_ERROR(Checkpoint::Open(path).status());
+        return config;
+      });
   MINISGL_ASSIGN_OR_RETURN(const TextModel text, load::LoadTextModel(options.model));
   load::ModelFacts facts;
-  MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(text.dir));
-  MINISGL_RETURN_IF_ERROR(Checkpoint::Open(text.dir).status());
+  MINISGL_ASSIGN_OR_RETURN(facts.config, reading.get());
   DescribeText(text, facts, out);
   return DescribeEngine(options, text, &facts, out);
 }
@@ -344,7 +351,7 @@ Status DescribeGgufModel(const std::string& path, const InfoOptions& options, st
   MINISGL_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
   DescribeGguf(file, out);
   std::string run;
-  const Status runs = DescribeRun(options, &run);
+  const Status runs = DescribeRun(path, options, &run);
   InfoLine("runs", runs.ok() ? "yes" : fmt::format("no: {}", runs.message()), out);
   *out += run;
   DescribeGgufMetadata(file, out);

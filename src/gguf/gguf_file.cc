@@ -93,6 +93,11 @@ uint64_t BytesOfType(GgufType type) {
 
 uint64_t ReadLittleEndian(std::span<const std::byte> bytes) {
   uint64_t value = 0;
+  if (bytes.size() == sizeof(value)) {  // most are, and lengths of strings
+    static_assert(std::endian::native == std::endian::little);
+    std::memcpy(&value, bytes.data(), sizeof(value));
+    return value;
+  }
   for (size_t i = 0; i < bytes.size(); ++i) {
     value |= std::to_integer<uint64_t>(bytes[i]) << (8 * i);
   }
@@ -134,6 +139,17 @@ class Reader {
     MINISGL_ASSIGN_OR_RETURN(const auto bytes, Take(length, what));
     return TextOf(bytes);
   }
+  // Skips strings, as many of `count` as are whole. (A vocabulary has hundreds of thousands.)
+  // Returns how many.
+  uint64_t SkipWholeStrings(uint64_t count) {
+    uint64_t skipped = 0;
+    for (uint64_t length; skipped < count && left() >= sizeof(length); ++skipped) {
+      length = ReadLittleEndian(bytes_.subspan(at_, sizeof(length)));
+      if (length > left() - sizeof(length)) break;
+      at_ += sizeof(length) + length;
+    }
+    return skipped;
+  }
   // Skips to the next multiple of `alignment`. A file may end before it.
   void Align(uint64_t alignment) {
     at_ += std::min((alignment - at_ % alignment) % alignment, left());
@@ -166,10 +182,8 @@ Status SkipValues(GgufType type, uint64_t count, std::string_view what, Reader* 
     return BadInput("byte {}: {} has {} strings, {} bytes are left", reader->at(), what, count,
                     reader->left());
   }
-  for (uint64_t i = 0; i < count; ++i) {
-    MINISGL_RETURN_IF_ERROR(reader->TakeString(UINT64_MAX, what).status());
-  }
-  return Status();
+  if (reader->SkipWholeStrings(count) == count) return Status();
+  return reader->TakeString(UINT64_MAX, what).status();  // the one that is not whole
 }
 
 Status CheckBools(std::span<const std::byte> bytes, std::string_view what) {

@@ -155,6 +155,8 @@ Result<std::vector<float>> ReadHeadRow(const Checkpoint& checkpoint, const std::
 }  // namespace weights
 
 Result<bool> HasScoreHead(const std::string& model_dir, const ModelConfig& config) {
+  // A GGUF file has a head of scores only beside an encoder, and opening it reads its vocabulary.
+  if (IsGgufFile(model_dir) && !config.is_encoder) return false;
   MINISGL_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(model_dir));
   return checkpoint->Has(weights::WeightOf(weights::kOneLayer)) ||
          checkpoint->Has(weights::WeightOf(weights::kFirstLayer)) ||

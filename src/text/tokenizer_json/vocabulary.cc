@@ -14,17 +14,29 @@ constexpr size_t kFirstSlots = 1024;
 
 }  // namespace
 
-size_t Vocabulary::SlotOf(std::string_view spelling) const {
+uint32_t Vocabulary::HashOf(std::string_view spelling) {
+  return static_cast<uint32_t>(std::hash<std::string_view>()(spelling));
+}
+
+size_t Vocabulary::SlotOf(std::string_view spelling, uint32_t hash) const {
   const size_t mask = slots_.size() - 1;
-  size_t slot = std::hash<std::string_view>()(spelling) & mask;
-  while (slots_[slot] >= 0 && spellings_[slots_[slot]] != spelling) slot = (slot + 1) & mask;
+  size_t slot = hash & mask;
+  while (slots_[slot].id >= 0 &&
+         (slots_[slot].hash != hash || spellings_[slots_[slot].id] != spelling)) {
+    slot = (slot + 1) & mask;
+  }
   return slot;
 }
 
 void Vocabulary::Grow() {
-  slots_.assign(slots_.empty() ? kFirstSlots : slots_.size() * 2, -1);
-  for (size_t id = 0; id < spellings_.size(); ++id) {
-    if (!spellings_[id].empty()) slots_[SlotOf(spellings_[id])] = static_cast<TokenId>(id);
+  const std::vector<Slot> before = std::move(slots_);
+  slots_.assign(before.empty() ? kFirstSlots : before.size() * 2, Slot());
+  const size_t mask = slots_.size() - 1;
+  for (const Slot& taken : before) {
+    if (taken.id < 0) continue;
+    size_t slot = taken.hash & mask;  // no spelling occurs twice
+    while (slots_[slot].id >= 0) slot = (slot + 1) & mask;
+    slots_[slot] = taken;
   }
 }
 
@@ -42,11 +54,13 @@ Status Vocabulary::Add(std::string spelling, int64_t id) {
     return BadInput("id {} belongs to both \"{}\" and \"{}\"", id, Visible(spellings_[id]),
                     Visible(spelling));
   }
-  if (const auto taken = Find(spelling)) {
-    return BadInput("\"{}\" has two ids, {} and {}", Visible(spelling), *taken, id);
-  }
   if (num_tokens_ * 2 >= slots_.size()) Grow();
-  slots_[SlotOf(spelling)] = static_cast<TokenId>(id);
+  const uint32_t hash = HashOf(spelling);
+  Slot& slot = slots_[SlotOf(spelling, hash)];
+  if (slot.id >= 0) {
+    return BadInput("\"{}\" has two ids, {} and {}", Visible(spelling), slot.id, id);
+  }
+  slot = {hash, static_cast<TokenId>(id)};
   if (id >= ids_end()) spellings_.resize(static_cast<size_t>(id) + 1);
   spellings_[id] = std::move(spelling);
   ++num_tokens_;
@@ -55,7 +69,7 @@ Status Vocabulary::Add(std::string spelling, int64_t id) {
 
 std::optional<TokenId> Vocabulary::Find(std::string_view spelling) const {
   if (slots_.empty()) return std::nullopt;
-  const TokenId id = slots_[SlotOf(spelling)];
+  const TokenId id = slots_[SlotOf(spelling, HashOf(spelling))].id;
   return id < 0 ? std::nullopt : std::optional<TokenId>(id);
 }
 

@@ -4,6 +4,7 @@
 // building; thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,14 +32,19 @@ class Vocabulary {
   size_t num_tokens() const { return num_tokens_; }
 
  private:
+  struct Slot {
+    uint32_t hash = 0;  // of the spelling: others are mostly told apart without reading them
+    TokenId id = -1;    // -1: free
+  };
+  static uint32_t HashOf(std::string_view spelling);
   // Returns the slot of a spelling, or the slot in which it would be inserted.
-  size_t SlotOf(std::string_view spelling) const;
+  size_t SlotOf(std::string_view spelling, uint32_t hash) const;
   void Grow();
 
   std::vector<std::string> spellings_;  // by id; "" in a gap
-  // Ids by the hash of their spelling, -1 if free. Open addressing, size a power of two, at most
-  // half full. Needs half the memory and time of a map with its own copies of the spellings.
-  std::vector<TokenId> slots_;
+  // Ids by the hash of their spelling. Open addressing, size a power of two, at most half full.
+  // Needs less memory and half the time of a map with its own copies of the spellings.
+  std::vector<Slot> slots_;
   size_t num_tokens_ = 0;
 };
 
