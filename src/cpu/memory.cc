@@ -78,8 +78,10 @@ class PageTaker {
     }
     const int64_t start = ThreadCpuNs();
     madvise(at, kHugeBytes, MADV_NOHUGEPAGE);
-    madvise(at, kHugeBytes, kPopulateWrite);
-    const bool are_quick = 2 * (ThreadCpuNs() - start) < slow_ns;
+    const bool are_taken = madvise(at, kHugeBytes, kPopulateWrite) == 0;
+    const bool are_quick = are_taken && 2 * (ThreadCpuNs() - start) < slow_ns;
+    // Neighbours of other advice are mappings of their own, of which a process has at most 65530.
+    madvise(at, kHugeBytes, MADV_HUGEPAGE);
     if (slow_ns == 0) {
       num_small_.fetch_sub(1, std::memory_order_relaxed);
     } else if (are_quick) {
