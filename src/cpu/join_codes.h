@@ -6,7 +6,7 @@
 
 namespace minisgl::cpu {
 
-// What is joined at a time, codes.
+// The numbers of codes that are joined at a time.
 inline constexpr int64_t kJoined4 = 32, kJoined6 = 64;
 
 // Replaces `count` codes of 4 bits at `codes` by words of eight: count / 8 of them, from the

@@ -52,8 +52,8 @@ int64_t TouchNs(std::byte* at) {
   return ThreadCpuNs() - start;
 }
 
-// Requests large pages for `size` bytes at `begin`, which are touched as they are needed: not after
-// a first page was slow, since who touches one waits.
+// Requests large pages for `size` bytes at `begin`, which are touched as they are needed. After a
+// first page was slow it requests no more: a step would wait for each.
 void AskForLargePages(std::byte* begin, size_t size) {
   static std::atomic<bool> are_slow{false};
   if (are_slow.load(std::memory_order_relaxed)) return;
@@ -116,9 +116,9 @@ std::shared_ptr<void> Map(size_t num_bytes, const Advise& advise) {
   return std::shared_ptr<void>(begin, [size](void* block) { munmap(block, size); });
 }
 
-// The threads of `pool` take the pages of bytes [begin, end) of a block; where one of 2 MiB begins
-// in there, all of it. A part of a large page at the end of the block has small pages, which come
-// as they are written.
+// The threads of `pool` take the pages of 2 MiB that begin in bytes [begin, end) of a block, whole.
+// The end of the block, if it is less than such a page, has small pages, which come as they are
+// written.
 void TakePages(std::byte* block, size_t size, size_t begin, size_t end, ThreadPool* pool) {
   const size_t first = CeilDiv(begin, kHugeBytes);
   const size_t last = std::min(CeilDiv(end, kHugeBytes), size / kHugeBytes);

@@ -62,6 +62,7 @@ std::vector<CodedRow> RowsOf(std::span<const WeightTensor> parts) {
 // end of a line.
 class PanelCodes {
  public:
+  static_assert(kLineInputs % kJoined4 == 0 && kLineInputs % kJoined6 == 0);  // rows are joined
   // Codes are of any value until they are written.
   void Reset(size_t num_rows, int64_t num_in) {
     num_rows_ = num_rows;
@@ -176,8 +177,9 @@ void WriteSplitQuads(const PanelCodes& codes, int64_t num_in, std::byte* to) {
 }
 
 // Writes codes to `data`, the memory of `matrix`. May change `codes`.
-void WriteCodes(const CodedMatrix& matrix, int64_t panel, PanelCodes* its, std::byte* data) {
-  const PanelCodes& codes = *its;
+void WriteCodes(const CodedMatrix& matrix, int64_t panel, PanelCodes* panel_codes,
+                std::byte* data) {
+  const PanelCodes& codes = *panel_codes;
   if (matrix.order == CodeOrder::kLines) {
     for (size_t lane = 0; lane < codes.num_rows(); ++lane) {
       const int64_t out = panel * kPanelWidth + static_cast<int64_t>(lane);
@@ -197,8 +199,8 @@ void WriteCodes(const CodedMatrix& matrix, int64_t panel, PanelCodes* its, std::
   std::byte* const to = data + panel * matrix.panel_bytes();
   if (matrix.order == CodeOrder::kQuads) return WriteQuads(codes, matrix.num_in, to);
   if (matrix.order == CodeOrder::kSplitQuads) return WriteSplitQuads(codes, matrix.num_in, to);
-  if (matrix.has_4_bits()) return WriteWords(its, matrix.num_in, to);
-  if (matrix.has_6_bits()) return WriteUnits(its, matrix.num_in, to);
+  if (matrix.has_4_bits()) return WriteWords(panel_codes, matrix.num_in, to);
+  if (matrix.has_6_bits()) return WriteUnits(panel_codes, matrix.num_in, to);
   WriteBytes(codes, matrix.num_in, to);
 }
 

@@ -67,8 +67,7 @@ class DeviceDrafter {
   Status TakePages(int32_t num_pages);
 
   // Lists the passes of `plan` and copies them to the device. `placed`: embeddings of the plan's
-  // pictures. Waits until the Feed of the step that
-  // had the memory before has ended.
+  // pictures. Waits until the Feed of the step that had the memory before has ended.
   void List(const BatchPlan& plan, std::span<const PlacedEmbeddings> placed, DraftStep* step);
   // Writes drafts to the token pool. Call it after the plan's table writes. REQUIRES a step that is
   // not guided.

@@ -130,8 +130,8 @@ void DeviceDrafter::ListDrafts(const BatchPlan& plan, DraftStep* step) {
   }
 }
 
-// Each token of a block sees the whole block. Places
-// are listed draft by draft, each draft's in the order of rows.
+// Each token of a block sees the whole block. Places are listed draft by draft, each draft's in the
+// order of rows.
 void DeviceDrafter::ListBlocks(const BatchPlan& plan, DraftStep* step) {
   const int32_t first = config_.draft_head.predicts_next ? 0 : 1;  // token with the first draft
   DraftLists lists;

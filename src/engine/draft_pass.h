@@ -48,7 +48,8 @@ struct DraftLayout {
   size_t bytes;       // of all
 };
 
-// The arrays of a pass as they are listed on the host; those that it does not have are empty.
+// The arrays of a pass as they are listed on the host. An array that the pass does not read is
+// empty.
 struct DraftLists {
   std::vector<int32_t> table_row, row_begin = {0}, kv_len, num_seen;
   std::vector<int32_t> positions, key_end, states;
@@ -68,12 +69,12 @@ struct DraftGraphSize {
   DraftPart part = DraftPart::kPropose;
   DraftShape shape;
 };
-// The graphs of a drafter, those of a part in ascending order. `max_rows` bounds the rows of passes
-// that make one draft of each, `max_tokens` the tokens of all other passes, as those of
-// DeviceEngineOptions do. `drafter`: whole.
+// The graphs of a drafter, in ascending order within a part. Upper bounds, as the bounds of
+// DeviceEngineOptions: `max_rows` on the rows of passes that make one draft of each row,
+// `max_tokens` on the tokens of all other passes. `drafter`: the whole model, not a rank's share.
 std::vector<DraftGraphSize> DraftGraphSizes(const ModelConfig& drafter, const EngineLimits& limits,
                                             int32_t max_rows, int32_t max_tokens);
-// Bytes of the arrays of the largest graph that there may be.
+// Bytes of the arrays of the largest of these graphs.
 size_t DraftFrontBytes(const ModelConfig& drafter, const EngineLimits& limits);
 // Upper bound on the bytes of the arrays of a step's passes.
 size_t DraftListBytes(const EngineLimits& limits);

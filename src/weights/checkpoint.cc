@@ -101,7 +101,8 @@ struct Checkpoint::Impl {
   std::shared_ptr<const Impl> base;  // has the files in place of this; null: this has
   std::shared_ptr<const void> memory;
   std::map<std::string, Tensor, std::less<>> tensors;
-  std::map<int32_t, std::vector<std::span<const std::byte>>> bytes_of_layer;  // of base, without
+  std::map<int32_t, std::vector<std::span<const std::byte>>>
+      bytes_of_layer;  // empty if base is set
   // Tensors that the index names and no shard holds: the shard that is to hold each.
   std::map<std::string, std::string, std::less<>> absent;
   uint64_t total_bytes = 0;

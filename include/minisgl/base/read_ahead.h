@@ -25,8 +25,8 @@ class ReadAhead {
   ReadAhead& operator=(const ReadAhead&) = delete;
 
   // Adds parts of mapped files (MappedFile) behind those that were added before. They must be
-  // mapped until this object ends. Parts of other memory are left alone, and what the system cannot
-  // read is reported to the one who reads it.
+  // mapped until this object ends. Parts of other memory are left alone. A part that its file has
+  // lost raises SIGBUS in the thread, as it does where it is read (InstallBusErrorHandler).
   void Add(const std::vector<Part>& parts);
 
   // Waits until the reading of all parts has begun, and returns their bytes.
