@@ -26,8 +26,8 @@ struct ScaledInput {
   int32_t num_lines = 0;                           // of a row of the matrix
   CodeOrder order;                                 // of the matrix; of kGroups: neighbours
   uint8_t* codes = nullptr;                        // [RowsOfScaled, 64 * lines]
-  // kToken, kTensor: [T]. kGroups: those of the first T / 4 * 4 tokens, [ceil(K / 128), T / 4 * 4],
-  // and behind them those of the last tokens, if there are some, and of zeros: [ceil(K / 128), 4].
+  // kToken, kTensor: [T]. kGroups: scales of the first T / 4 * 4 tokens [ceil(K / 128), T / 4 * 4];
+  // then, unless these are all, of the last tokens, filled with zeros: [ceil(K / 128), 4].
   float* scales = nullptr;
 };
 

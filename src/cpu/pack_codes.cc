@@ -24,7 +24,7 @@
 namespace minisgl::cpu {
 namespace {
 
-// What an unsigned code is more than that of the same number in two's complement.
+// Subtracted from an unsigned code, it gives a code in two's complement that stands for 128 less.
 constexpr uint8_t kUnsignedMore = 0x80;
 
 CodeKind KindOf(const QuantizedWeights& weights) {
@@ -105,7 +105,7 @@ void WriteWordsOf(const PanelCodes& codes, int64_t first, int64_t num_words, std
   }
 }
 
-// The first `num_words` words of 32 bits of each row: for each place of a word that of each output.
+// Writes the first `num_words` words of 32 bits of each row: a word of each output, then the next.
 void WriteRowsOfWords(const PanelCodes& codes, int64_t num_words, std::byte* to) {
   constexpr int64_t kMultiple = 4, kWordBytes = sizeof(uint32_t);  // of TransposeWords
   int64_t num_transposed = 0;

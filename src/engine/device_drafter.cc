@@ -157,16 +157,14 @@ void DeviceDrafter::GatherStates(const DraftStep& step, const DraftPass& pass) {
        .width = width_});
 }
 
-ForwardInput DeviceDrafter::Prepare(const DraftShape& shape, const std::byte* memory,
-                                    bool decodes) {
-  const DraftLayout layout(shape);
-  const auto at = [&](size_t offset) { return InDraftMemory<int32_t>(memory, offset); };
+void DeviceDrafter::PrepareTokens(const int32_t* table_row, const int32_t* row_begin,
+                                  const int32_t* kv_len, int32_t num_rows, int32_t num_tokens) {
   const StepTables& tables = state_->tables();
-  ops_->PrepareTokens({.table_row = at(layout.table_row),
-                       .row_begin = at(layout.row_begin),
-                       .kv_len = at(layout.kv_len),
-                       .num_rows = shape.num_rows,
-                       .num_tokens = shape.num_tokens,
+  ops_->PrepareTokens({.table_row = table_row,
+                       .row_begin = row_begin,
+                       .kv_len = kv_len,
+                       .num_rows = num_rows,
+                       .num_tokens = num_tokens,
                        .page_table = tables.page_table,
                        .page_table_stride = tables.page_table_stride,
                        .page_size = limits_.page_size,
@@ -175,6 +173,14 @@ ForwardInput DeviceDrafter::Prepare(const DraftShape& shape, const std::byte* me
                        .token_ids = token_ids_.data(),
                        .positions = positions_.data(),
                        .slots = slots_.data()});
+}
+
+ForwardInput DeviceDrafter::Prepare(const DraftShape& shape, const std::byte* memory,
+                                    bool decodes) {
+  const DraftLayout layout(shape);
+  const auto at = [&](size_t offset) { return InDraftMemory<int32_t>(memory, offset); };
+  PrepareTokens(at(layout.table_row), at(layout.row_begin), at(layout.kv_len), shape.num_rows,
+                shape.num_tokens);
   return {.num_tokens = shape.num_tokens,
           .num_rows = shape.num_rows,
           .num_decode_rows = decodes && !stands_before() ? shape.num_rows : 0,

@@ -58,9 +58,9 @@ class DeviceDrafter {
   std::vector<DraftGraphSize> GraphSizes(int32_t max_rows, int32_t max_tokens) const {
     return DraftGraphSizes(config_, limits_, max_rows, max_tokens);
   }
-  // Captures a graph, after those of its part that are smaller. Runs the pass once before, so that
-  // nothing is initialised during the capture. An error keeps the existing graphs. REQUIRES that
-  // `padding` and the device are idle.
+  // Captures a graph. Smaller graphs of its part are captured before it. Runs the pass once before,
+  // so that nothing is initialised during the capture. An error keeps the existing graphs. REQUIRES
+  // that `padding` and the device are idle.
   Status Capture(const DraftGraphSize& size, DraftStep* padding);
   void ClearGraphs() { graphs_.clear(); }
   // Frees what is kept for pages, and takes it for so many.
@@ -147,7 +147,11 @@ class DeviceDrafter {
   // empty: all tokens. Leaves out `allowed` if that would leave none.
   void AddMask(std::span<const TokenId> candidates, std::span<const uint32_t> allowed,
                DraftMasks* masks) const;
-  // Ids, positions and slots of the pass's tokens.
+  // Writes ids, positions and slots of a pass's tokens to token_ids_, positions_ and slots_. Arrays
+  // of the device: table_row [num_rows], row_begin [num_rows + 1], kv_len [num_rows].
+  void PrepareTokens(const int32_t* table_row, const int32_t* row_begin, const int32_t* kv_len,
+                     int32_t num_rows, int32_t num_tokens);
+  // The input of a pass, with its tokens prepared.
   ForwardInput Prepare(const DraftShape& shape, const std::byte* memory, bool decodes);
   void PlanAttention(const ForwardInput& input);
   // Puts the most likely tokens of `logits` [count] into sampled_ and the pool, there at places
@@ -182,7 +186,7 @@ class DeviceDrafter {
     std::unique_ptr<DeviceGraph> graph;
     float* logits;
   };
-  std::vector<Graph> graphs_;  // those of a part in ascending order
+  std::vector<Graph> graphs_;  // in ascending order within a part
   // The memory of guided steps, of which one runs at a time:
   float* logits_ = nullptr;               // of the pass that ran last
   const float* scores_ = nullptr;         // likewise, of clusters

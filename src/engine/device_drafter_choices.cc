@@ -120,20 +120,7 @@ void DeviceDrafter::ChooseIndex(const DraftStep& step, int32_t index, float* log
   const int32_t* const kv_len = at(is_block() ? layout.places_len : layout.kv_len);
   float* const own = logits + skipped * config_.vocab_size;
   if (has_transitions()) {
-    const StepTables& tables = state_->tables();
-    ops_->PrepareTokens({.table_row = table_row,
-                         .row_begin = all_.data(),
-                         .kv_len = kv_len,
-                         .num_rows = count,
-                         .num_tokens = count,
-                         .page_table = tables.page_table,
-                         .page_table_stride = tables.page_table_stride,
-                         .page_size = limits_.page_size,
-                         .token_pool = tables.token_pool,
-                         .token_pool_stride = tables.token_pool_stride,
-                         .token_ids = token_ids_.data(),
-                         .positions = positions_.data(),
-                         .slots = slots_.data()});
+    PrepareTokens(table_row, all_.data(), kv_len, count, count);
     state_->model().drafter()->AddTransitions(token_ids_.data(), count, own);
   }
   Choose(own, count, table_row, kv_len, mask_of, masks);

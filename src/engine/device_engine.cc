@@ -174,7 +174,7 @@ class DeviceEngine final : public Engine {
 
   Status OnRanks(const std::function<Status(DeviceRank*)>& work);
   // Makes the drafts of the newest step, whose layers it then queues. Waits for the device. With a
-  // guide *drafts are those of the rows with masks.
+  // guide, *drafts has the drafts of the rows with masks.
   Status ChooseDrafts(const DraftGuide* guide, std::vector<std::vector<TokenId>>* drafts);
   // Has all ranks take the pictures of the newest step. *unreadable: the fault of the first rank
   // that has one. Returns a fault of a device.

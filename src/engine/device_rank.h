@@ -83,7 +83,7 @@ class DeviceRank {
     step_->drafter()->ChooseDrafts(index, masks, in_flight_.back().drafts);
     return ops_->status();
   }
-  // Waits for the last drafts. Returns those of masked rows, in the order of rows.
+  // Waits for the last drafts. Returns the drafts of masked rows, in the order of rows.
   Result<std::vector<std::vector<TokenId>>> TakeDrafts();
   Status QueueLayers();
   // Queues only the table writes of the newest step, whose pictures could not be encoded.

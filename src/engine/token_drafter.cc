@@ -176,8 +176,8 @@ std::optional<TokenId> TokenDrafter::BestAllowed(const float* logits, bool is_ma
   return best;
 }
 
-// Each token of a block sees the whole block. Logits are draft by draft, those of a draft in the
-// order of rows.
+// Each token of a block sees the whole block. Logits are listed draft by draft, and within a draft
+// in the order of rows.
 void TokenDrafter::ProposeBlocks(const StepTables& tables, std::vector<Draft> drafts) {
   std::stable_sort(drafts.begin(), drafts.end(),
                    [](const Draft& a, const Draft& b) { return a.count > b.count; });

@@ -24,7 +24,7 @@ class ReadAhead {
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  // Adds parts of mapped files (MappedFile) behind those that were added before. They must be
+  // Adds parts of mapped files (MappedFile), to be read after the parts before. They must be
   // mapped until this object ends. Parts of other memory are left alone. A part that its file has
   // lost raises SIGBUS in the thread, as it does where it is read (InstallBusErrorHandler).
   void Add(const std::vector<Part>& parts);
